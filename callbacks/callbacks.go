@@ -1,0 +1,122 @@
+// Package callbacks says what a sender of callbacks must do, and holds the registry of senders by callback type. Each
+// sender is a package below this one; all of them pass the suite in callbackstest.
+package callbacks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/job"
+)
+
+// Sender delivers callbacks of one type. It is safe for concurrent use.
+type Sender interface {
+	// Type is the callback type as jobs name it, such as "http".
+	Type() string
+
+	// Validate checks callback data when a job is submitted, without I/O. The error is a [*job.Invalid] with pointers
+	// into the data. Data that it accepted once, Send must understand for ever.
+	Validate(data []byte) error
+
+	// Send makes one attempt and returns nil only when the receiver has taken responsibility for the delivery. It returns
+	// soon after ctx ends. It neither retries nor waits for a receiver to come back: the dispatcher does that, for all
+	// replicas. Its error is one of
+	//   - [Permanent]: no later attempt can succeed;
+	//   - [Unavailable]: nothing was sent, because the sender itself has no connection; it costs the job no attempt;
+	//   - [RetryAfter]: it failed, and the receiver asked for a pause;
+	//   - any other: it failed, or may have.
+	Send(ctx context.Context, d Delivery) error
+}
+
+// Delivery is one attempt at one occurrence.
+type Delivery struct {
+	// ID is the same for every attempt at the occurrence, so that receivers can drop duplicates.
+	ID   job.ID
+	Name job.Name
+	// Timestamp is the instant the occurrence is meant for.
+	Timestamp time.Time
+	// Attempt counts from 1.
+	Attempt int
+	// SentAt is the time of this attempt.
+	SentAt time.Time
+	// Data is the job's callback data, byte for byte as submitted.
+	Data []byte
+}
+
+// Registry holds the senders that a replica has, by type. It does not change once made.
+type Registry struct {
+	senders map[string]Sender
+}
+
+// NewRegistry makes a registry of senders; no two may have the same type.
+func NewRegistry(senders ...Sender) *Registry {
+	r := &Registry{senders: make(map[string]Sender, len(senders))}
+	for _, s := range senders {
+		if _, taken := r.senders[s.Type()]; taken {
+			panic("callbacks: two senders of type " + s.Type())
+		}
+		r.senders[s.Type()] = s
+	}
+	return r
+}
+
+// Types lists the callback types there are, sorted.
+func (r *Registry) Types() []string {
+	types := make([]string, 0, len(r.senders))
+	for t := range r.senders {
+		types = append(types, t)
+	}
+	slices.Sort(types)
+	return types
+}
+
+// Sender returns the sender of a type; ok is false if this replica has none.
+func (r *Registry) Sender(callbackType string) (s Sender, ok bool) {
+	s, ok = r.senders[callbackType]
+	return s, ok
+}
+
+// Validate checks a submitted callback by the sender that will send it. The error is a [*job.Invalid] with pointers from
+// the job's root.
+func (r *Registry) Validate(c job.Callback) error {
+	s, ok := r.senders[c.Type]
+	if !ok {
+		return job.InvalidField("/callback/type",
+			fmt.Sprintf("%q is not available here; the types are %s", c.Type, strings.Join(r.Types(), ", ")))
+	}
+	err := s.Validate(c.Data)
+	if invalid, ok := errors.AsType[*job.Invalid](err); ok {
+		return invalid.Under("/callback/data")
+	}
+	return err
+}
+
+// Failure is an attempt's error with advice on what to do next. Make one by [Permanent], [Unavailable] or [RetryAfter].
+type Failure struct {
+	Err error
+	// Permanent tells that no later attempt can succeed.
+	Permanent bool
+	// Unsent tells that the receiver got nothing because the sender has no connection.
+	Unsent bool
+	// After is the least pause before the next attempt; zero leaves it to the retry policy.
+	After time.Duration
+}
+
+func (f *Failure) Error() string { return f.Err.Error() }
+func (f *Failure) Unwrap() error { return f.Err }
+
+// Permanent marks an error that no later attempt can mend: the occurrence is buried at once.
+func Permanent(err error) error { return &Failure{Err: err, Permanent: true} }
+
+// Unavailable marks an error of the sender's own connection: nothing was sent. The attempt is not counted, and made
+// again after about the given pause.
+func Unavailable(err error, after time.Duration) error {
+	return &Failure{Err: err, Unsent: true, After: after}
+}
+
+// RetryAfter marks an error with which the receiver asked for a pause.
+func RetryAfter(err error, after time.Duration) error { return &Failure{Err: err, After: after} }

@@ -1,0 +1,78 @@
+package job
+
+import (
+	"strconv"
+	"strings"
+)
+
+// FieldError says what is wrong with one field and what would be right.
+type FieldError struct {
+	// Pointer is an RFC 6901 JSON Pointer into the submitted document; empty for the document itself.
+	Pointer string `json:"pointer"`
+	Message string `json:"message"`
+}
+
+// Invalid is a submission that was understood but can't be accepted. It names every field at fault that was found.
+type Invalid struct {
+	Fields []FieldError
+}
+
+// Invalidf is an [*Invalid] with one field.
+func InvalidField(pointer, message string) *Invalid {
+	return &Invalid{Fields: []FieldError{{Pointer: pointer, Message: message}}}
+}
+
+func (e *Invalid) Error() string {
+	parts := make([]string, len(e.Fields))
+	for i, f := range e.Fields {
+		parts[i] = strings.TrimPrefix(f.Pointer+": "+f.Message, ": ")
+	}
+	return strings.Join(parts, "; ")
+}
+
+// Add notes one more field. Past a hundred the rest are left out: an answer is read by people.
+func (e *Invalid) Add(pointer, message string) {
+	const most = 100
+	if len(e.Fields) < most {
+		e.Fields = append(e.Fields, FieldError{Pointer: pointer, Message: message})
+	}
+}
+
+// Err is e, or nil if no field was noted.
+func (e *Invalid) Err() error {
+	if len(e.Fields) == 0 {
+		return nil
+	}
+	return e
+}
+
+// Under returns e with its pointers moved below a prefix, for a document that is part of another.
+func (e *Invalid) Under(prefix string) *Invalid {
+	moved := &Invalid{Fields: make([]FieldError, len(e.Fields))}
+	for i, f := range e.Fields {
+		moved.Fields[i] = FieldError{Pointer: prefix + f.Pointer, Message: f.Message}
+	}
+	return moved
+}
+
+// Malformed is a body that is not the JSON it should be, so no field can be named.
+type Malformed struct {
+	Reason string
+}
+
+func (e *Malformed) Error() string { return e.Reason }
+
+// Pointer builds an RFC 6901 JSON Pointer from member names and indexes.
+func Pointer(parts ...any) string {
+	var b strings.Builder
+	for _, p := range parts {
+		b.WriteByte('/')
+		switch p := p.(type) {
+		case int:
+			b.WriteString(strconv.Itoa(p))
+		case string:
+			b.WriteString(strings.NewReplacer("~", "~0", "/", "~1").Replace(p))
+		}
+	}
+	return b.String()
+}

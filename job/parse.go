@@ -1,0 +1,204 @@
+package job
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/go-playground/validator/v10"
+)
+
+// Parse reads a JSON document into a struct and checks it by its validate tags. It is how every document that a client
+// sends is read, callback data included: unknown and repeated fields are refused by name, names are case-sensitive, and
+// a [jsontext.Value] field keeps its bytes as they are. The error is a [*Malformed] or an [*Invalid].
+func Parse[T any](data []byte) (T, error) {
+	v, err := decode[T](data)
+	if err != nil {
+		return v, err
+	}
+	return v, check(v)
+}
+
+func decode[T any](data []byte) (T, error) {
+	var v T
+	err := json.Unmarshal(data, &v, json.RejectUnknownMembers(true))
+	if err == nil {
+		return v, nil
+	}
+	if syntactic, ok := errors.AsType[*jsontext.SyntacticError](err); ok {
+		if errors.Is(err, jsontext.ErrDuplicateName) {
+			return v, InvalidField(string(syntactic.JSONPointer), "is given twice; give it once")
+		}
+		if len(strings.TrimSpace(string(data))) == 0 {
+			return v, &Malformed{Reason: "the body is empty; it must be a JSON object"}
+		}
+		return v, &Malformed{Reason: fmt.Sprintf("not valid JSON at byte %d: %v", syntactic.ByteOffset, syntactic.Err)}
+	}
+	if semantic, ok := errors.AsType[*json.SemanticError](err); ok {
+		return v, InvalidField(string(semantic.JSONPointer), typeMessage(semantic))
+	}
+	return v, &Malformed{Reason: err.Error()}
+}
+
+// typeMessage says what a value that could not be decoded should have been.
+func typeMessage(e *json.SemanticError) string {
+	switch {
+	case errors.Is(e.Err, json.ErrUnknownName):
+		return "is not a known field; the fields here are " + strings.Join(fieldNames(e.GoType), ", ")
+	case e.GoType == nil:
+		return "has the wrong type"
+	case e.GoType == reflect.TypeFor[Duration](): // its own message says what is right
+		if e.Err != nil && e.JSONKind == '"' {
+			return e.Err.Error()
+		}
+		return "must be a duration in a string, such as \"30s\""
+	}
+	switch e.GoType.Kind() {
+	case reflect.String:
+		return "must be a string"
+	case reflect.Bool:
+		return "must be true or false"
+	case reflect.Int, reflect.Int64:
+		return "must be a whole number"
+	case reflect.Float64:
+		return "must be a number"
+	case reflect.Slice, reflect.Array:
+		return "must be an array"
+	default:
+		return "must be an object"
+	}
+}
+
+func fieldNames(t reflect.Type) []string {
+	var names []string
+	for t != nil && t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	if t == nil || t.Kind() != reflect.Struct {
+		return names
+	}
+	for field := range t.Fields() {
+		if name := jsonName(field); name != "" {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+func jsonName(field reflect.StructField) string {
+	name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+	return name
+}
+
+// rules holds the validator with our own rules; it is safe for concurrent use.
+var rules = newRules()
+
+func newRules() *validator.Validate {
+	v := validator.New(validator.WithRequiredStructEnabled())
+	v.RegisterTagNameFunc(jsonName)
+	register := func(tag string, rule validator.Func) {
+		if err := v.RegisterValidation(tag, rule); err != nil {
+			panic(err)
+		}
+	}
+	register("key", func(f validator.FieldLevel) bool { return validKey(f.Field().String()) })
+	register("instant", func(f validator.FieldLevel) bool {
+		_, err := ParseInstant(f.Field().String())
+		return err == nil
+	})
+	register("between", func(f validator.FieldLevel) bool {
+		low, high := durationBounds(f.Param())
+		d := Duration(f.Field().Int())
+		return low <= d && d <= high
+	})
+	return v
+}
+
+// MaxKeyBytes is how long a key may be.
+const MaxKeyBytes = 255
+
+func validKey(s string) bool {
+	return s != "" && len(s) <= MaxKeyBytes && utf8.ValidString(s) && strings.IndexFunc(s, unicode.IsControl) < 0
+}
+
+func durationBounds(param string) (low, high Duration) {
+	first, second, _ := strings.Cut(param, " ")
+	low, errLow := ParseDuration(first)
+	high, errHigh := ParseDuration(second)
+	if err := errors.Join(errLow, errHigh); err != nil {
+		panic(err) // a mistake in a struct tag
+	}
+	return low, high
+}
+
+// check applies the validate tags of a struct.
+func check(v any) error {
+	err := rules.Struct(v)
+	if err == nil {
+		return nil
+	}
+	failures, ok := errors.AsType[validator.ValidationErrors](err)
+	if !ok {
+		return err
+	}
+	var invalid Invalid
+	for _, f := range failures {
+		invalid.Add(pointerOf(f.Namespace()), message(f))
+	}
+	return &invalid
+}
+
+// pointerOf turns the validator's "Draft.schedules[3]" into "/schedules/3". Map keys stand in brackets too.
+func pointerOf(namespace string) string {
+	_, path, _ := strings.Cut(namespace, ".")
+	var parts []any
+	for path != "" {
+		switch end := strings.IndexAny(path, ".["); {
+		case path[0] == '[':
+			inside, rest, _ := strings.Cut(path[1:], "]")
+			parts, path = append(parts, inside), strings.TrimPrefix(rest, ".")
+		case end < 0:
+			parts, path = append(parts, path), ""
+		default:
+			parts, path = append(parts, path[:end]), strings.TrimPrefix(path[end:], ".")
+		}
+	}
+	return Pointer(parts...)
+}
+
+// message says in our words what a failed rule asks for.
+func message(f validator.FieldError) string {
+	switch f.Tag() {
+	case "required":
+		return "is required"
+	case "key":
+		return fmt.Sprintf("must be 1 to %d bytes of UTF-8 without control characters", MaxKeyBytes)
+	case "instant":
+		_, err := ParseInstant(f.Value().(string))
+		return fmt.Sprintf("%q %v", f.Value(), err)
+	case "between":
+		low, high, _ := strings.Cut(f.Param(), " ")
+		return fmt.Sprintf("must be a duration from %s to %s", low, high)
+	case "oneof":
+		return fmt.Sprintf("must be one of %s, not %q", strings.ReplaceAll(f.Param(), " ", ", "), fmt.Sprint(f.Value()))
+	case "http_url":
+		return "must be an absolute http:// or https:// URL"
+	case "min":
+		if f.Kind() == reflect.Slice {
+			return "must not be empty"
+		}
+		return "must be at least " + f.Param()
+	case "max":
+		if f.Kind() == reflect.String {
+			return "must be at most " + f.Param() + " characters"
+		}
+		return "must be at most " + f.Param()
+	default:
+		return fmt.Sprintf("does not satisfy %s %s", f.Tag(), f.Param())
+	}
+}

@@ -1,0 +1,104 @@
+// Command testserver is the MongoDB that the project's tests run against where no real one is at
+// hand: FerretDB on SQLite, in one process, with nothing to install.
+//
+// FerretDB speaks MongoDB's protocol but not its guarantees: it carries out a findAndModify or an
+// update as a read followed by a write, and another connection's command may come between the two.
+// (Eight clients claiming from 200 documents with findOneAndUpdate made 917 claims.) In MongoDB each
+// command on one document is atomic, and a store's claim protocol is built on that. So clients reach
+// FerretDB only through a relay, which lets one command through at a time.
+//
+// It is a module of its own, so that FerretDB's many dependencies stay out of Carillon's.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/url"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+
+	"github.com/FerretDB/FerretDB/ferretdb"
+)
+
+func main() {
+	listen := flag.String("listen", "127.0.0.1:0", "`address` to listen on; port 0 takes a free one")
+	data := flag.String("data", "", "`directory` of the data, made if missing (default: a temporary one, removed at exit)")
+	flag.Parse()
+
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+
+	err := run(ctx, *listen, *data, func(uri string) { fmt.Println(uri) })
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "mongodb-testserver:", err)
+		os.Exit(1)
+	}
+}
+
+// run serves until ctx is done. It calls ready with the server's URI once clients may connect.
+func run(ctx context.Context, listen, data string, ready func(uri string)) (err error) {
+	// The relay alone knows the way to FerretDB: a Unix socket, which also spares a second port. It
+	// has a directory of its own because a socket's path must be short, and data's may not be.
+	private, err := os.MkdirTemp("", "mongodb-testserver-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(private)) }()
+
+	if data == "" {
+		data = filepath.Join(private, "data")
+	}
+	if data, err = filepath.Abs(data); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(data, 0o700); err != nil {
+		return err
+	}
+
+	// Bound before FerretDB opens the data, so that a server which still runs there is noticed first.
+	listener, err := net.Listen("tcp", listen)
+	if err != nil {
+		return err
+	}
+	defer listener.Close()
+
+	socket := filepath.Join(private, "ferretdb.sock")
+	db, err := ferretdb.New(&ferretdb.Config{
+		Listener:  ferretdb.ListenerConfig{Unix: socket},
+		Handler:   "sqlite",
+		SQLiteURL: sqliteURL(data),
+		Logger:    slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError})),
+	})
+	if err != nil {
+		return err
+	}
+
+	// FerretDB outlives the relay, so that a command which is under way at the end is finished.
+	dbCtx, stopDB := context.WithCancel(context.WithoutCancel(ctx))
+	stopped := make(chan error, 1)
+	go func() { stopped <- db.Run(dbCtx) }()
+
+	// FerretDB names no hosts in its answer to hello, so a driver stays with the address it was given.
+	ready("mongodb://" + listener.Addr().String() + "/")
+
+	err = newRelay(socket).serve(ctx, listener)
+	stopDB()
+	return errors.Join(err, <-stopped)
+}
+
+// sqliteURL names the directory with one SQLite file per database. Without fsync a commit takes
+// microseconds, and what is committed still outlives this process, though not the machine.
+func sqliteURL(dir string) string {
+	u := url.URL{
+		Scheme:   "file",
+		Path:     dir + "/",
+		RawQuery: url.Values{"_pragma": {"synchronous(off)"}}.Encode(),
+	}
+	return u.String()
+}

@@ -1,0 +1,155 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+)
+
+// relay passes MongoDB messages between clients and FerretDB, each client over a connection of its
+// own, and at any moment at most one command of all of them is inside FerretDB.
+type relay struct {
+	socket string     // FerretDB's Unix socket
+	gate   sync.Mutex // held from before a request is passed on until its whole reply is here
+}
+
+func newRelay(socket string) *relay {
+	return &relay{socket: socket}
+}
+
+// serve accepts clients until ctx is done, then hangs up on all of them. It returns when no command
+// is under way any more.
+func (r *relay) serve(ctx context.Context, listener net.Listener) error {
+	defer context.AfterFunc(ctx, func() { listener.Close() })()
+
+	var clients sync.WaitGroup
+	defer clients.Wait()
+
+	for {
+		client, err := listener.Accept()
+		if ctx.Err() != nil {
+			if err == nil {
+				client.Close()
+			}
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		clients.Go(func() { r.handle(ctx, client) })
+	}
+}
+
+// handle relays one client's messages until either side hangs up. Errors need no word: the client
+// sees its connection close, as it would if a real server failed.
+func (r *relay) handle(ctx context.Context, client net.Conn) {
+	defer client.Close()
+	// Only the client's side is cut at the end: the reply to a command under way is still awaited.
+	defer context.AfterFunc(ctx, func() { client.Close() })()
+
+	db, err := net.Dial("unix", r.socket)
+	if err != nil {
+		return
+	}
+	defer db.Close()
+
+	for {
+		request, err := readMessage(client)
+		if err != nil {
+			return
+		}
+		reply, err := r.exchange(ctx, db, request)
+		if err != nil {
+			return
+		}
+		if request.noReply() {
+			continue
+		}
+		// Outside of the gate, which a client that is slow to read must not keep shut.
+		if _, err := client.Write(reply); err != nil {
+			return
+		}
+	}
+}
+
+// exchange passes a request on and returns the reply. FerretDB sends exactly one reply to any
+// request: it overlooks that a client wants none (moreToCome) or would take several (exhaustAllowed,
+// which permits but does not oblige), and it answers an awaitable hello at once.
+func (r *relay) exchange(ctx context.Context, db net.Conn, request message) (message, error) {
+	// A driver measures the server's health and distance by hello. It touches no data, and must
+	// not queue: a driver that believes the round trip to be long gives up on short deadlines.
+	if !request.isHello() {
+		r.gate.Lock()
+		defer r.gate.Unlock()
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+	}
+	if _, err := db.Write(request); err != nil {
+		return nil, err
+	}
+	return readMessage(db)
+}
+
+// message is one whole message of the MongoDB wire protocol: a header of four little-endian int32
+// (length of all, request id, id answered, opcode) and a body which depends on the opcode.
+type message []byte
+
+const (
+	headerLen = 16
+	maxLen    = 48_000_000 // the limit that FerretDB and MongoDB announce in hello
+
+	opQuery = 2004 // the handshake of older drivers, for which alone FerretDB still takes it
+	opMsg   = 2013 // flags (4 bytes), then sections: a kind (1 byte) and for kind 0 a BSON document
+
+	flagMoreToCome = 1 << 1
+)
+
+func readMessage(from io.Reader) (message, error) {
+	m := make(message, headerLen)
+	if _, err := io.ReadFull(from, m); err != nil {
+		return nil, err
+	}
+	n := binary.LittleEndian.Uint32(m)
+	if n < headerLen || n > maxLen {
+		return nil, fmt.Errorf("message of %d bytes", n)
+	}
+	m = append(m, make([]byte, n-headerLen)...)
+	_, err := io.ReadFull(from, m[headerLen:])
+	return m, err
+}
+
+func (m message) opcode() uint32 {
+	return binary.LittleEndian.Uint32(m[12:])
+}
+
+// noReply tells whether the client waits for no reply, as with an unacknowledged write.
+func (m message) noReply() bool {
+	return m.opcode() == opMsg && len(m) >= headerLen+4 &&
+		binary.LittleEndian.Uint32(m[headerLen:])&flagMoreToCome != 0
+}
+
+// isHello tells whether the request is a handshake or heartbeat. A command's name is the name of its
+// document's first element.
+func (m message) isHello() bool {
+	if m.opcode() == opQuery {
+		return true
+	}
+	const (
+		kind = headerLen + 4    // after the flags
+		name = kind + 1 + 4 + 1 // after the kind, the document's length and the element's type
+	)
+	if m.opcode() != opMsg || len(m) <= name || m[kind] != 0 {
+		return false
+	}
+	command, _, _ := bytes.Cut(m[name:], []byte{0})
+	switch string(command) {
+	case "hello", "isMaster", "ismaster":
+		return true
+	}
+	return false
+}

@@ -1,0 +1,277 @@
+// Package store says what a Carillon store must do. Each implementation is a package below this one with an
+// Open(ctx, url); all of them pass the suite in storetest.
+//
+// Every store keeps two kinds of documents: one per job, and one per pending occurrence or dead letter. Time is passed
+// in and never read inside a store. Times are kept as whole milliseconds; callers pass times that are.
+package store
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/job"
+)
+
+var (
+	// ErrNotFound is answered for a job that is unknown.
+	ErrNotFound = errors.New("not found")
+	// ErrPrecondition is answered by Put when its condition does not hold; nothing has changed then.
+	ErrPrecondition = errors.New("precondition failed")
+	// ErrUnavailable wraps every fault that may go away by itself: the server is down, slow, failing over or full.
+	ErrUnavailable = errors.New("the store is unavailable")
+	// ErrFormat is answered by Open for data that a newer version of Carillon has written.
+	ErrFormat = errors.New("the store was written by a newer version of carillon")
+)
+
+// Store is a whole store. All methods are safe for concurrent use, by any number of processes. Every method may answer
+// an error that wraps [ErrUnavailable]; what it was to do is then either done whole for each document or not at all, and
+// doing it again is safe.
+type Store interface {
+	Jobs
+	Queue
+	Close() error
+}
+
+// Jobs is the side of a store that the API uses.
+type Jobs interface {
+	// Put creates or replaces jobs, each atomically, and answers for each in order. Names may repeat: they are then put
+	// one after the other. When Put returns without error for a job, it and its occurrences are as durable as the store
+	// promises, and only they fire, besides what was held. Of racing Puts of one name exactly one is left, whole.
+	//
+	// The context must end within [PutWithin] of the revisions being taken; a Put that can't finish by then fails with
+	// ErrUnavailable and must never take effect later.
+	Put(ctx context.Context, puts []Put) []PutResult
+
+	// Cancel deletes jobs with all of their unclaimed occurrences, and answers for each in order. What a replica holds at
+	// that moment is counted and never retried. Dead letters stay.
+	Cancel(ctx context.Context, names []job.Name, now time.Time) ([]CancelResult, error)
+
+	// Job reads one job, or answers ErrNotFound.
+	Job(ctx context.Context, name job.Name) (JobStatus, error)
+
+	// Jobs lists jobs ordered by the bytes of their keys. A job that exists throughout is on exactly one page.
+	Jobs(ctx context.Context, filter JobFilter) ([]JobStatus, error)
+
+	// Occurrences lists the pending occurrences of a job by id, and counts them all: those of the given revision, and
+	// those of the name that stand on their own.
+	Occurrences(ctx context.Context, filter OccurrenceFilter) (page []job.Occurrence, total int, err error)
+
+	// DeadLetters lists dead letters by id. Each has its own callback, its last error and FailedAt.
+	DeadLetters(ctx context.Context, filter DeadLetterFilter) ([]job.Occurrence, error)
+
+	// Redrive makes dead letters due now, with no attempt used. It answers how many of the ids were dead letters.
+	Redrive(ctx context.Context, tenant string, ids []job.ID, now time.Time) (int, error)
+
+	// DeleteDeadLetters deletes dead letters and answers how many of the ids were.
+	DeleteDeadLetters(ctx context.Context, tenant string, ids []job.ID) (int, error)
+}
+
+// Queue is the side of a store that the dispatcher uses.
+type Queue interface {
+	// Claim takes up to Limit due occurrences, the longest due first, each for one lease. While its lease lasts, no other
+	// claim gets it. Each comes with its job's callback and options as they are now, never from a cache. An occurrence
+	// whose job is gone or has another revision is not claimed but put back, see [PutBack].
+	Claim(ctx context.Context, params ClaimParams) (Claim, error)
+
+	// NextDue answers the earliest time at which an occurrence becomes due; zero if there is none. It is one cheap query.
+	NextDue(ctx context.Context) (time.Time, error)
+
+	// Settle ends claims. Each settlement names the claim's token: if the occurrence has since been claimed again,
+	// cancelled or replaced, it changes nothing. Settling twice is the same as once.
+	Settle(ctx context.Context, settlements []Settlement) error
+
+	// Sweep removes expired jobs that have no pending occurrence, and old dead letters, a batch at a time.
+	Sweep(ctx context.Context, params SweepParams) (Swept, error)
+
+	// Now answers the time by the store's clock, or this machine's if the store has none. It asks the server anew each
+	// time, so it also tells whether the store can be reached.
+	Now(ctx context.Context) (time.Time, error)
+}
+
+// PutWithin is how long after its revision was taken a Put may still take effect. [PutBack] relies on it.
+const PutWithin = 30 * time.Second
+
+// Put is a job to be created or replaced.
+type Put struct {
+	// Job has a fresh revision, used in no earlier Put.
+	Job job.Job
+	// Occurrences are all of that revision.
+	Occurrences []job.Occurrence
+	// If is the condition under which to put; the zero value always holds.
+	If Condition
+	// Now is the time of the submission.
+	Now time.Time
+}
+
+// Condition is what must be so of the job before it is put. At most one field is set.
+type Condition struct {
+	Absent    bool           // there must be no such job
+	Present   bool           // there must be one
+	Revisions []job.Revision // there must be one with one of these revisions
+}
+
+// Always tells whether the condition always holds.
+func (c Condition) Always() bool { return !c.Absent && !c.Present && len(c.Revisions) == 0 }
+
+// Holds tells whether the condition holds of a job's present revision; empty if there is no such job.
+func (c Condition) Holds(present job.Revision) bool {
+	switch {
+	case c.Absent:
+		return present == ""
+	case c.Present:
+		return present != ""
+	case len(c.Revisions) > 0:
+		for _, r := range c.Revisions {
+			if r == present {
+				return true
+			}
+		}
+		return false
+	default:
+		return true
+	}
+}
+
+// PutResult answers one Put.
+type PutResult struct {
+	// Replaced is the revision that was replaced; empty if the job was created.
+	Replaced job.Revision
+	// InFlight is how many occurrences of the replaced revision a replica held. They are never retried.
+	InFlight int
+	Err      error
+}
+
+// CancelResult answers the cancellation of one job.
+type CancelResult struct {
+	// Found is false if there was neither such a job nor an occurrence of its name that stood on its own.
+	Found bool
+	// Cancelled is how many occurrences will never fire.
+	Cancelled int
+	// InFlight is how many a replica held. They may be delivered; they are never retried.
+	InFlight int
+}
+
+// JobStatus is a job and whether it still has anything to fire.
+type JobStatus struct {
+	job.Job
+	// Live tells whether any occurrence of its revision is pending.
+	Live bool
+}
+
+// Gone tells whether the job has finished and its retention has passed, so that it only waits to be swept.
+func (s JobStatus) Gone(now time.Time) bool { return !s.Live && !s.ExpiresAt.After(now) }
+
+// JobFilter selects a page of jobs: those of the tenant whose key has the prefix and sorts after After.
+type JobFilter struct {
+	Tenant string
+	Prefix string
+	After  string
+	Limit  int
+}
+
+// OccurrenceFilter selects a page of a job's pending occurrences: those whose id sorts after After.
+type OccurrenceFilter struct {
+	Name     job.Name
+	Revision job.Revision
+	After    job.ID
+	Limit    int
+}
+
+// DeadLetterFilter selects a page of dead letters: the tenant's whose id sorts after After, if Key is set only those of
+// that job, if Prefix is set only those of jobs whose key has it, if ID is set only that one.
+type DeadLetterFilter struct {
+	Tenant string
+	Key    string
+	Prefix string
+	ID     job.ID
+	After  job.ID
+	Limit  int
+}
+
+// ClaimParams say what to claim.
+type ClaimParams struct {
+	Now time.Time
+	// Early widens what is due to dueAt ≤ Now + Early. It is zero unless the operator prefers early to late.
+	Early time.Duration
+	// Lease is how long the claims are exclusive, from Now.
+	Lease time.Duration
+	// Limit is how many occurrences to claim at most; at least 1.
+	Limit int
+}
+
+// Claim is what was claimed.
+type Claim struct {
+	Occurrences []Claimed
+	// More tells that more may be due: as many as the limit were found, or some that were found could not be had because
+	// another replica was faster or they were put back.
+	More bool
+}
+
+// Claimed is an occurrence that the caller holds until DueAt, its lease's end. Token and Attempt are those of this claim.
+type Claimed struct {
+	job.Occurrence
+	job.Target
+	// Reclaimed tells that an earlier claim of it was never settled.
+	Reclaimed bool
+}
+
+// Outcome is how a claim ends.
+type Outcome int
+
+// The outcomes of a claim.
+const (
+	// Ack deletes the occurrence: it was delivered.
+	Ack Outcome = iota
+	// Retry makes it due again at DueAt, noting Error.
+	Retry
+	// Bury moves it to the dead letters with Target, Error and At.
+	Bury
+	// Release gives it back unfired, due at DueAt: its attempt is not counted. Error is noted if it is set.
+	Release
+)
+
+// Settlement ends one claim.
+type Settlement struct {
+	ID      job.ID
+	Token   string
+	Outcome Outcome
+	// DueAt is when a retried or released occurrence is due again.
+	DueAt time.Time
+	// Error is what the attempt failed with.
+	Error string
+	// Target is what a buried occurrence will be redriven with.
+	Target job.Target
+	// At is when it was buried.
+	At time.Time
+}
+
+// SweepParams say what to sweep.
+type SweepParams struct {
+	Now time.Time
+	// Retain is how much later to look again at a job that has expired but is still live.
+	Retain time.Duration
+	// FailedBefore bounds the dead letters to delete; zero deletes none.
+	FailedBefore time.Time
+	// Limit bounds the jobs, and the dead letters, looked at in one sweep.
+	Limit int
+}
+
+// Swept is what a sweep removed.
+type Swept struct {
+	Jobs        int
+	DeadLetters int
+	// More tells that the limit was reached.
+	More bool
+}
+
+// PutBack says what becomes of an orphan: a claimed occurrence whose job is gone or has another revision. Its Put may
+// not have finished yet, so it is put back, due again at the time answered; only a revision so old that its Put must
+// have ended (see [PutWithin], with ample room for clocks that differ) shows that nothing will ever want it.
+func PutBack(revision job.Revision, now time.Time) (dueAt time.Time, drop bool) {
+	age := revision.Age(now)
+	if age > time.Hour {
+		return time.Time{}, true
+	}
+	return now.Add(max(10*time.Millisecond, age)).Truncate(time.Millisecond), false
+}
