@@ -244,13 +244,17 @@ type Settlement struct {
 	Target job.Target
 	// At is when it was buried.
 	At time.Time
+	// Name and Revision are the occurrence's. If it is made due again, its job does not expire before KeepUntil.
+	Name      job.Name
+	Revision  job.Revision
+	KeepUntil time.Time
 }
 
 // SweepParams say what to sweep.
 type SweepParams struct {
 	Now time.Time
-	// Retain is how much later to look again at a job that has expired but is still live.
-	Retain time.Duration
+	// Again is how much later to look again at a job that has expired but is still live; more than zero.
+	Again time.Duration
 	// FailedBefore bounds the dead letters to delete; zero deletes none.
 	FailedBefore time.Time
 	// Limit bounds the jobs, and the dead letters, looked at in one sweep.
