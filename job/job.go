@@ -4,8 +4,9 @@ package job
 
 import (
 	"fmt"
-	"github.com/go-json-experiment/json"
 	"time"
+
+	"github.com/go-json-experiment/json"
 )
 
 // DefaultTenant owns every job whose submission names no tenant.

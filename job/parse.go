@@ -106,7 +106,7 @@ func newRules() *validator.Validate {
 			panic(err)
 		}
 	}
-	register("key", func(f validator.FieldLevel) bool { return validKey(f.Field().String()) })
+	register("key", func(f validator.FieldLevel) bool { return ValidKey(f.Field().String()) })
 	register("instant", func(f validator.FieldLevel) bool {
 		_, err := ParseInstant(f.Field().String())
 		return err == nil
@@ -122,7 +122,8 @@ func newRules() *validator.Validate {
 // MaxKeyBytes is how long a key may be.
 const MaxKeyBytes = 255
 
-func validKey(s string) bool {
+// ValidKey tells whether s may be a job's key, or a prefix of one.
+func ValidKey(s string) bool {
 	return s != "" && len(s) <= MaxKeyBytes && utf8.ValidString(s) && strings.IndexFunc(s, unicode.IsControl) < 0
 }
 

@@ -50,7 +50,8 @@ type Jobs interface {
 	// Job reads one job, or answers ErrNotFound.
 	Job(ctx context.Context, name job.Name) (JobStatus, error)
 
-	// Jobs lists jobs ordered by the bytes of their keys. A job that exists throughout is on exactly one page.
+	// Jobs lists jobs ordered by the bytes of their keys, without their schedules and callback data. A job that exists
+	// throughout is on exactly one page.
 	Jobs(ctx context.Context, filter JobFilter) ([]JobStatus, error)
 
 	// Occurrences lists the pending occurrences of a job by id, and counts them all: those of the given revision, and

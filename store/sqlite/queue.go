@@ -1,0 +1,168 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// Claim implements [store.Queue]. It reads the due occurrences with their jobs and stamps the very same rows; the write
+// lock, taken first, lets nobody in between.
+func (s *Store) Claim(ctx context.Context, p store.ClaimParams) (store.Claim, error) {
+	var claim store.Claim
+	err := s.write(ctx, func(tx *sql.Tx) error {
+		rows, err := tx.Stmt(s.stmt.claimRead).QueryContext(ctx, p.Now.Add(p.Early).UnixMilli(), p.Limit)
+		found, err := collect(rows, err, scanClaimed)
+		if err != nil || len(found) == 0 {
+			return err
+		}
+		last := found[len(found)-1]
+		token, until := job.NewToken(), p.Now.Add(p.Lease)
+		n, err := affected(tx.Stmt(s.stmt.claimStamp).Exec(p.Now.UnixMilli(), token, until.UnixMilli(), last.DueAt.UnixMilli(), last.ID[:]))
+		if err != nil {
+			return err
+		}
+		if n != len(found) {
+			return fmt.Errorf("claim stamped %d occurrences instead of %d", n, len(found))
+		}
+		for i := range found {
+			c := &found[i]
+			c.Reclaimed = !c.ScheduledAt.IsZero()
+			c.Token, c.ScheduledAt, c.DueAt = token, p.Now, until
+			c.Attempt++
+		}
+		claim = store.Claim{Occurrences: found, More: len(found) == p.Limit}
+		return nil
+	})
+	return claim, err
+}
+
+// scanClaimed reads a row of claimRead: an occurrence, and its job's target unless it has its own.
+func scanClaimed(row scanner) (store.Claimed, error) {
+	var c store.Claimed
+	var callbackType sql.NullString
+	var callbackData, options []byte
+	var err error
+	if c.Occurrence, err = scanOccurrence(row, &callbackType, &callbackData, &options); err != nil {
+		return c, err
+	}
+	if c.Own != nil {
+		c.Target = *c.Own
+		return c, nil
+	}
+	c.Callback = job.Callback{Type: callbackType.String, Data: callbackData}
+	c.Options, err = job.DecodeOptions(options)
+	return c, err
+}
+
+// NextDue implements [store.Queue].
+func (s *Store) NextDue(ctx context.Context) (time.Time, error) {
+	var due int64
+	err := s.stmt.nextDue.QueryRowContext(ctx).Scan(&due)
+	if errors.Is(err, sql.ErrNoRows) {
+		return time.Time{}, nil
+	}
+	if err != nil {
+		return time.Time{}, mapError(err)
+	}
+	return time.UnixMilli(due).UTC(), nil
+}
+
+// Settle implements [store.Queue]: all settlements are one transaction.
+func (s *Store) Settle(ctx context.Context, settlements []store.Settlement) error {
+	return s.write(ctx, func(tx *sql.Tx) error {
+		ack := tx.Stmt(s.stmt.ack)
+		for i := range settlements {
+			t := &settlements[i]
+			if t.Outcome == store.Ack { // nearly all of them
+				if _, err := ack.Exec(t.ID[:], t.Token); err != nil {
+					return err
+				}
+				continue
+			}
+			if err := s.settleFailed(tx, t); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func (s *Store) settleFailed(tx *sql.Tx, t *store.Settlement) error {
+	if t.Outcome == store.Bury {
+		_, err := tx.Stmt(s.stmt.bury).Exec(t.At.UnixMilli(), t.Error, t.Target.Callback.Type, t.Target.Callback.Data,
+			t.Target.Options.Encode(), t.ID[:], t.Token)
+		return err
+	}
+	again := s.stmt.retry
+	if t.Outcome == store.Release {
+		again = s.stmt.release
+	}
+	n, err := affected(tx.Stmt(again).Exec(t.DueAt.UnixMilli(), nullable(t.Error), t.ID[:], t.Token))
+	if n == 0 || err != nil || t.Revision == "" {
+		return err
+	}
+	_, err = tx.Stmt(s.stmt.jobKeep).Exec(t.KeepUntil.UnixMilli(), t.Name.Tenant, t.Name.Key, string(t.Revision))
+	return err
+}
+
+// Sweep implements [store.Queue]. It takes the write lock only if there is something to sweep.
+func (s *Store) Sweep(ctx context.Context, p store.SweepParams) (store.Swept, error) {
+	rows, err := s.stmt.expired.QueryContext(ctx, p.Now.UnixMilli(), p.Limit)
+	expired, err := collect(rows, err, func(r scanner) (store.JobStatus, error) { return scanJob(r) })
+	if err != nil {
+		return store.Swept{}, err
+	}
+	dead, err := s.oldDeadLetters(ctx, p)
+	if err != nil || len(expired)+len(dead) == 0 {
+		return store.Swept{}, err
+	}
+	var swept store.Swept
+	err = s.write(ctx, func(tx *sql.Tx) error {
+		swept = store.Swept{More: len(expired) == p.Limit || len(dead) == p.Limit}
+		for _, j := range expired {
+			if err := s.sweepJob(tx, j, p, &swept); err != nil {
+				return err
+			}
+		}
+		for _, id := range dead {
+			n, err := affected(tx.Stmt(s.stmt.deadSweep).Exec(id[:]))
+			if err != nil {
+				return err
+			}
+			swept.DeadLetters += n
+		}
+		return nil
+	})
+	return swept, err
+}
+
+// sweepJob deletes an expired job, or looks at it later if it is still live.
+func (s *Store) sweepJob(tx *sql.Tx, j store.JobStatus, p store.SweepParams, swept *store.Swept) error {
+	n, err := affected(tx.Stmt(s.stmt.jobSweep).Exec(j.Tenant, j.Key, string(j.Revision), p.Now.UnixMilli()))
+	swept.Jobs += n
+	if n > 0 || err != nil || !j.Live {
+		return err
+	}
+	_, err = tx.Stmt(s.stmt.jobKeep).Exec(p.Now.Add(p.Again).UnixMilli(), j.Tenant, j.Key, string(j.Revision))
+	return err
+}
+
+func (s *Store) oldDeadLetters(ctx context.Context, p store.SweepParams) ([]job.ID, error) {
+	if p.FailedBefore.IsZero() {
+		return nil, nil
+	}
+	var bound job.ID
+	if err := bound.SetTime(ulid.Timestamp(p.FailedBefore) + 1); err != nil {
+		return nil, err
+	}
+	rows, err := s.stmt.deadOld.QueryContext(ctx, bound[:], p.FailedBefore.UnixMilli(), p.Limit)
+	return collect(rows, err, func(r scanner) (id job.ID, err error) { return id, r.Scan(&id) })
+}

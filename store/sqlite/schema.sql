@@ -1,0 +1,44 @@
+-- All times are Unix milliseconds.
+
+-- Rows are appended, and only the small index on the key is written at random places.
+CREATE TABLE jobs (
+	rowid         INTEGER PRIMARY KEY,
+	tenant        TEXT    NOT NULL,
+	key           TEXT    NOT NULL,
+	revision      TEXT    NOT NULL,
+	created_at    INTEGER NOT NULL,
+	updated_at    INTEGER NOT NULL,
+	expires_at    INTEGER NOT NULL,
+	callback_type TEXT    NOT NULL,
+	callback_data BLOB    NOT NULL,
+	options       BLOB,
+	schedule      BLOB    NOT NULL, -- last, since a claim does not read it
+	UNIQUE (tenant, key)
+);
+CREATE INDEX jobs_expiry ON jobs (expires_at);
+
+-- Pending occurrences and dead letters, ordered by instant.
+CREATE TABLE occurrences (
+	id            BLOB    PRIMARY KEY, -- ULID
+	tenant        TEXT    NOT NULL,
+	key           TEXT    NOT NULL,
+	revision      TEXT    NOT NULL,    -- empty: stands on its own
+	position      INTEGER NOT NULL,
+	timestamp     INTEGER NOT NULL,
+	lane          INTEGER NOT NULL,    -- 0: pending, -1: dead letters
+	due_at        INTEGER,             -- NULL for dead letters
+	scheduled_at  INTEGER,
+	token         TEXT,
+	attempt       INTEGER NOT NULL,
+	last_error    TEXT,
+	failed_at     INTEGER,
+	callback_type TEXT,                -- the callback of one that stands on its own
+	callback_data BLOB,
+	options       BLOB
+) WITHOUT ROWID;
+-- Claims, the next due time, and (by the id, which every index ends in) the list of dead letters.
+CREATE INDEX occurrences_claim ON occurrences (lane, due_at);
+-- The occurrences of a job.
+CREATE INDEX occurrences_revision ON occurrences (revision) WHERE revision <> '';
+-- Those that stand on their own, and dead letters, by the job's key.
+CREATE INDEX occurrences_own ON occurrences (tenant, key) WHERE revision = '';

@@ -1,0 +1,234 @@
+// Package sqlite keeps Carillon's documents in one SQLite file: the default store, which needs nothing installed. Several
+// processes on one machine may share the file; over a network file system they must not (https://sqlite.org/wal.html).
+//
+// Every method that changes anything is one transaction, so a job and its occurrences always change together and no
+// occurrence is ever without its job. A commit is on disk when it returns (synchronous=FULL).
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	_ "embed"
+	"errors"
+	"fmt"
+	"net/url"
+	"runtime"
+	"strings"
+	"time"
+
+	"modernc.org/sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
+
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+const (
+	// format is the version of the schema below, kept as the file's user_version.
+	format = 1
+	// applicationID marks the file as ours: "Crln", kept as its application_id.
+	applicationID = 0x43726c6e
+
+	// The lanes an occurrence can be in. Pending ones will be spread over several; dead letters have their own, so one
+	// index serves both.
+	lanePending = 0
+	laneDead    = -1
+)
+
+//go:embed schema.sql
+var schema string
+
+// Store implements [store.Store]. SQLite has one writer at a time, so there is one connection that writes, and a few
+// that read beside it.
+type Store struct {
+	writer *sql.DB
+	reader *sql.DB
+	stmt   statements
+}
+
+// Open opens or creates the file that a URL such as "sqlite:carillon.db" or "sqlite:/var/lib/carillon/jobs.db" names.
+func Open(ctx context.Context, rawURL string) (*Store, error) {
+	path, err := filePath(rawURL)
+	if err != nil {
+		return nil, err
+	}
+	s := &Store{}
+	if s.writer, err = open(path, "immediate", 1); err != nil {
+		return nil, err
+	}
+	if s.reader, err = open(path, "deferred", max(2, runtime.GOMAXPROCS(0))); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	if err := s.prepare(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("open SQLite file %s: %w", path, err), s.Close())
+	}
+	return s, nil
+}
+
+func filePath(rawURL string) (string, error) {
+	path, ok := strings.CutPrefix(rawURL, "sqlite:")
+	if !ok {
+		return "", fmt.Errorf("store URL %q: must begin with sqlite:", rawURL)
+	}
+	if strings.HasPrefix(path, "//") { // sqlite:///absolute/path
+		path = path[2:]
+	}
+	if path == "" || strings.HasPrefix(path, ":") {
+		return "", fmt.Errorf("store URL %q: must name a file, as in sqlite:carillon.db", rawURL)
+	}
+	return path, nil
+}
+
+func open(path, txlock string, connections int) (*sql.DB, error) {
+	query := url.Values{
+		"_txlock": {txlock},
+		"_pragma": {
+			"busy_timeout(10000)", // other processes write too; each write is short
+			"journal_mode(wal)",
+			"synchronous(full)", // a commit that was answered is on disk
+			"cache_size(-65536)",
+			"journal_size_limit(67108864)",
+			"temp_store(memory)",
+		},
+	}
+	db, err := sql.Open("sqlite", "file:"+(&url.URL{Path: path}).EscapedPath()+"?"+query.Encode())
+	if err != nil {
+		return nil, err
+	}
+	db.SetMaxOpenConns(connections)
+	db.SetMaxIdleConns(connections)
+	return db, nil
+}
+
+// prepare makes the schema if the file is new, refuses what it can't use, and prepares the statements.
+func (s *Store) prepare(ctx context.Context) error {
+	if err := s.switchToWAL(ctx); err != nil {
+		return err
+	}
+	err := s.write(ctx, func(tx *sql.Tx) error {
+		var version, application, tables int
+		row := tx.QueryRowContext(ctx, `SELECT user_version, application_id, (SELECT count(*) FROM sqlite_schema)
+			FROM pragma_user_version, pragma_application_id`)
+		if err := row.Scan(&version, &application, &tables); err != nil {
+			return err
+		}
+		switch {
+		case tables > 0 && application != applicationID:
+			return errors.New("it is a database of another program; name a file of its own")
+		case version > format:
+			return fmt.Errorf("%w: its format is %d, this one reads up to %d; upgrade carillon", store.ErrFormat, version, format)
+		case version == format:
+			return nil
+		}
+		_, err := tx.ExecContext(ctx, fmt.Sprintf("%s; PRAGMA user_version=%d; PRAGMA application_id=%d", schema, format, applicationID))
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return s.stmt.prepare(ctx, s.writer, s.reader)
+}
+
+// switchToWAL opens the first connection, which changes the journal mode of a new file. SQLite does not wait for other
+// processes that do the same at this moment, so it is tried again.
+func (s *Store) switchToWAL(ctx context.Context) error {
+	for attempt := 1; ; attempt++ {
+		err := s.writer.PingContext(ctx)
+		if err == nil || attempt == 100 || resultCode(err) != sqlite3.SQLITE_BUSY {
+			return mapError(err)
+		}
+		select {
+		case <-ctx.Done():
+			return mapError(ctx.Err())
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// Close closes the file. Nothing else may be under way.
+func (s *Store) Close() error {
+	var errs []error
+	for _, db := range []*sql.DB{s.reader, s.writer} {
+		if db != nil {
+			errs = append(errs, db.Close())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Now answers this machine's time: all processes that share the file run here.
+func (s *Store) Now(ctx context.Context) (time.Time, error) {
+	var one int
+	if err := s.reader.QueryRowContext(ctx, "SELECT 1 FROM sqlite_schema LIMIT 1").Scan(&one); err != nil {
+		return time.Time{}, mapError(err)
+	}
+	return time.Now(), nil
+}
+
+// write runs f in a transaction that has the write lock from its beginning, and commits it if f returns nil.
+func (s *Store) write(ctx context.Context, f func(tx *sql.Tx) error) error {
+	tx, err := s.writer.BeginTx(ctx, nil)
+	if err != nil {
+		return mapError(err)
+	}
+	if err := f(tx); err != nil {
+		_ = tx.Rollback() // the cause is what matters
+		return mapError(err)
+	}
+	return mapError(tx.Commit())
+}
+
+// mapError marks the faults that may go away by themselves.
+func mapError(err error) error {
+	if err == nil || errors.Is(err, store.ErrUnavailable) {
+		return err
+	}
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, sql.ErrTxDone) {
+		return fmt.Errorf("%w: %w", store.ErrUnavailable, err)
+	}
+	switch resultCode(err) {
+	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR,
+		sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_INTERRUPT, sqlite3.SQLITE_NOMEM:
+		return fmt.Errorf("%w: %w", store.ErrUnavailable, err)
+	}
+	return err
+}
+
+// resultCode is SQLite's primary result code (https://sqlite.org/rescode.html); zero if the error is not SQLite's.
+func resultCode(err error) int {
+	if e, ok := errors.AsType[*sqlite.Error](err); ok {
+		return e.Code() & 0xff
+	}
+	return 0
+}
+
+// millis is a time as it is stored: Unix milliseconds, NULL for none.
+func millis(t time.Time) any {
+	if t.IsZero() {
+		return nil
+	}
+	return t.UnixMilli()
+}
+
+func fromMillis(ms sql.NullInt64) time.Time {
+	if !ms.Valid {
+		return time.Time{}
+	}
+	return time.UnixMilli(ms.Int64).UTC()
+}
+
+// nullable stores an empty string as NULL, which takes no room.
+func nullable(s string) any {
+	if s == "" {
+		return nil
+	}
+	return s
+}
+
+// affected is how many rows a statement changed.
+func affected(r sql.Result, err error) (int, error) {
+	if err != nil {
+		return 0, err
+	}
+	n, err := r.RowsAffected()
+	return int(n), err
+}

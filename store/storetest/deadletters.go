@@ -1,0 +1,157 @@
+package storetest
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+var deadLetterTests = []namedTest{
+	{"bury keeps what a redrive needs", testBury},
+	{"redrive fires whatever became of the job", testRedrive},
+	{"redriven occurrences keep no job alive", testRedriveLive},
+	{"dead letters are listed by key, prefix and id", testDeadLetterFilters},
+	{"dead letters of other tenants", testDeadLetterTenants},
+	{"dead letters are deleted", testDeadLetterDelete},
+}
+
+func testBury(f *fixture) {
+	p := newPut(name("k"), epoch, 0)
+	p.Job.Options.Retry.MaxAttempts = 4
+	f.put(p)
+	c := f.claimOne(epoch)
+	f.settle(settlement(c, store.Bury))
+	dead := f.deadLetters(store.DeadLetterFilter{})
+	if len(dead) != 1 {
+		f.Fatalf("%d dead letters, want 1", len(dead))
+	}
+	d := dead[0]
+	expect(f, "id", d.ID, c.ID)
+	expect(f, "delivery id", d.DeliveryID(), c.DeliveryID())
+	expect(f, "name", d.Name, c.Name)
+	expect(f, "timestamp", d.Timestamp, epoch)
+	expect(f, "failed", d.FailedAt, epoch.Add(time.Hour))
+	expect(f, "attempt", d.Attempt, 1)
+	expect(f, "error", d.LastError, "it failed")
+	expect(f, "due is unset", d.DueAt.IsZero(), true)
+	if d.Own == nil {
+		f.Fatal("a dead letter without its callback")
+	}
+	expect(f, "callback type", d.Own.Callback.Type, p.Job.Callback.Type)
+	expect(f, "callback data", string(d.Own.Callback.Data), string(p.Job.Callback.Data))
+	expect(f, "options", d.Own.Options, p.Job.Options)
+
+	expect(f, "live", f.job(name("k")).Live, false)
+	expect(f, "pending", len(f.pending(name("k"))), 0)
+	expect(f, "claimed", len(f.claim(epoch.Add(48*time.Hour), 10)), 0)
+}
+
+func testRedrive(f *fixture) {
+	for _, became := range []string{"finished", "replaced", "cancelled"} {
+		p := newPut(name(became), epoch, 0)
+		f.put(p)
+		buried := f.claimOne(epoch)
+		f.settle(settlement(buried, store.Bury))
+		switch became {
+		case "replaced":
+			replacement := newPut(name(became), epoch, 10*time.Hour)
+			replacement.Job.Callback.Data = []byte(`{"payload":"another"}`)
+			f.put(replacement)
+		case "cancelled":
+			f.cancel(name(became))
+		}
+		now := epoch.Add(2 * time.Hour)
+		n, err := f.store().Redrive(f.Context(), job.DefaultTenant, []job.ID{buried.ID, job.OccurrenceID(name("x"), "", epoch, 0)}, now)
+		f.must(err)
+		expect(f, "redriven", n, 1)
+		expect(f, "dead letters", len(f.deadLetters(store.DeadLetterFilter{})), 0)
+		expect(f, "next due", f.nextDue(), now)
+
+		c := f.claimOne(now)
+		expect(f, "id", c.ID, buried.ID)
+		expect(f, "delivery id", c.DeliveryID(), buried.DeliveryID())
+		expect(f, "attempt", c.Attempt, 1)
+		expect(f, "timestamp", c.Timestamp, epoch)
+		expect(f, "callback data", string(c.Callback.Data), string(p.Job.Callback.Data))
+
+		f.settle(settlement(c, store.Bury)) // and again
+		_, err = f.store().Redrive(f.Context(), job.DefaultTenant, []job.ID{buried.ID}, now)
+		f.must(err)
+		f.settle(settlement(f.claimOne(now), store.Ack))
+		expect(f, "claimed after it was delivered", len(f.claim(now.Add(time.Hour), 10)), 0)
+	}
+}
+
+func testRedriveLive(f *fixture) {
+	buried := f.bury(name("k"), epoch)
+	_, err := f.store().Redrive(f.Context(), job.DefaultTenant, []job.ID{buried.ID}, epoch)
+	f.must(err)
+	expect(f, "live", f.job(name("k")).Live, false)
+	pending := f.pending(name("k"))
+	expect(f, "pending all the same", len(pending), 1)
+	expect(f, "revision", pending[0].Revision, "")
+	expect(f, "redriven twice", f.redrive(buried.ID), 0)
+}
+
+func (f *fixture) redrive(ids ...job.ID) int {
+	f.Helper()
+	n, err := f.store().Redrive(f.Context(), job.DefaultTenant, ids, epoch)
+	f.must(err)
+	return n
+}
+
+func testDeadLetterFilters(f *fixture) {
+	var ids []job.ID
+	for i, key := range []string{"a", "a%b", "a%c", "b", "a%"} {
+		ids = append(ids, f.bury(name(key), epoch.Add(time.Duration(i)*time.Second)).ID)
+	}
+	f.put(newPut(name("a%d"), epoch, time.Hour)) // pending ones are not dead letters
+	for _, c := range []struct {
+		name   string
+		filter store.DeadLetterFilter
+		want   []int
+	}{
+		{"all", store.DeadLetterFilter{}, []int{0, 1, 2, 3, 4}},
+		{"key", store.DeadLetterFilter{Key: "a%b"}, []int{1}},
+		{"prefix", store.DeadLetterFilter{Prefix: "a%"}, []int{1, 2, 4}},
+		{"id", store.DeadLetterFilter{ID: ids[3]}, []int{3}},
+		{"limit", store.DeadLetterFilter{Limit: 2}, []int{0, 1}},
+		{"after", store.DeadLetterFilter{After: ids[1], Limit: 2}, []int{2, 3}},
+		{"after, with prefix", store.DeadLetterFilter{Prefix: "a", After: ids[1]}, []int{2, 4}},
+		{"unknown", store.DeadLetterFilter{Key: "none"}, nil},
+	} {
+		page := f.deadLetters(c.filter)
+		if len(page) != len(c.want) {
+			f.Errorf("%s: %d dead letters, want %d", c.name, len(page), len(c.want))
+			continue
+		}
+		for i, want := range c.want {
+			expect(f, c.name+" "+strconv.Itoa(i), page[i].ID, ids[want])
+		}
+	}
+}
+
+func testDeadLetterTenants(f *fixture) {
+	mine := f.bury(name("k"), epoch)
+	theirs := f.bury(job.Name{Tenant: "other", Key: "k"}, epoch)
+	expect(f, "mine", len(f.deadLetters(store.DeadLetterFilter{})), 1)
+	expect(f, "redriven", f.redrive(theirs.ID), 0)
+	n, err := f.store().DeleteDeadLetters(f.Context(), "other", []job.ID{mine.ID})
+	f.must(err)
+	expect(f, "deleted", n, 0)
+	expect(f, "theirs", len(f.deadLetters(store.DeadLetterFilter{Tenant: "other"})), 1)
+}
+
+func testDeadLetterDelete(f *fixture) {
+	buried := f.bury(name("k"), epoch)
+	f.put(newPut(name("pending"), epoch, time.Hour))
+	pending := f.pending(name("pending"))[0]
+	n, err := f.store().DeleteDeadLetters(f.Context(), job.DefaultTenant, []job.ID{buried.ID, pending.ID})
+	f.must(err)
+	expect(f, "deleted", n, 1)
+	expect(f, "dead letters", len(f.deadLetters(store.DeadLetterFilter{})), 0)
+	expect(f, "pending", len(f.pending(name("pending"))), 1)
+	expect(f, "redriven", f.redrive(buried.ID), 0)
+}

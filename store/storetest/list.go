@@ -1,0 +1,105 @@
+package storetest
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+var listTests = []namedTest{
+	{"jobs are listed by prefix", testJobsPrefix},
+	{"jobs are listed in pages", testJobsPages},
+	{"occurrences are listed in pages", testOccurrencePages},
+}
+
+func (f *fixture) jobs(filter store.JobFilter) []store.JobStatus {
+	f.Helper()
+	filter.Tenant = job.DefaultTenant
+	if filter.Limit == 0 {
+		filter.Limit = 1000
+	}
+	page, err := f.store().Jobs(f.Context(), filter)
+	f.must(err)
+	return page
+}
+
+func testJobsPrefix(f *fixture) {
+	all := []string{"A", "a", "a%", "a%b", "a*", "a.b", "aXb", "a_", "b", "é", "🔔", "🔔x"}
+	for i, key := range all {
+		f.put(newPut(name(key), epoch, []time.Duration{time.Hour}[i%2:]...))
+	}
+	for _, c := range []struct{ prefix, after, want string }{
+		{"", "", fmt.Sprintf("%q", all)},
+		{"a", "", `["a" "a%" "a%b" "a*" "a.b" "aXb" "a_"]`},
+		{"a", "a*", `["a.b" "aXb" "a_"]`},
+		{"a%", "", `["a%" "a%b"]`},
+		{"a.", "", `["a.b"]`},
+		{"a_", "", `["a_"]`},
+		{"🔔", "", `["🔔" "🔔x"]`},
+		{"none", "", `[]`},
+	} {
+		expect(f, fmt.Sprintf("prefix %q after %q", c.prefix, c.after), keys(f.jobs(store.JobFilter{Prefix: c.prefix, After: c.after})), c.want)
+	}
+	for i, s := range f.jobs(store.JobFilter{}) {
+		expect(f, "live "+s.Key, s.Live, i%2 == 0)
+		expect(f, "type", s.Callback.Type, "http")
+		expect(f, "created", s.CreatedAt, epoch)
+	}
+}
+
+func testJobsPages(f *fixture) {
+	for i := range 20 {
+		f.put(newPut(name(fmt.Sprintf("k%02d", i)), epoch, time.Hour))
+	}
+	var seen []string
+	for after := ""; ; {
+		page := f.jobs(store.JobFilter{After: after, Limit: 3})
+		if len(page) == 0 {
+			break
+		}
+		for _, s := range page {
+			seen = append(seen, s.Key)
+		}
+		after = seen[len(seen)-1]
+		// Meanwhile jobs come, go and change, before the cursor and behind it.
+		f.put(newPut(name(fmt.Sprintf("a%02d", len(seen))), epoch, time.Hour))
+		f.put(newPut(name("k10"), epoch, time.Hour))
+		f.cancel(name("k00"), name("k15"))
+	}
+	want := []string{}
+	for i := range 20 {
+		if i != 15 {
+			want = append(want, fmt.Sprintf("k%02d", i))
+		}
+	}
+	if !slices.Equal(seen, want) {
+		f.Errorf("pages are %q, want %q", seen, want)
+	}
+}
+
+func testOccurrencePages(f *fixture) {
+	var after []time.Duration
+	for i := range 25 {
+		after = append(after, time.Duration(i)*time.Minute)
+	}
+	f.put(newPut(name("k"), epoch, after...))
+	f.put(newPut(name("other"), epoch, time.Second))
+	filter := store.OccurrenceFilter{Name: name("k"), Revision: f.job(name("k")).Revision, Limit: 10}
+	var seen []job.Occurrence
+	for _, want := range []int{10, 10, 5, 0} {
+		page, total, err := f.store().Occurrences(f.Context(), filter)
+		f.must(err)
+		expect(f, "total", total, 25)
+		expect(f, "page", len(page), want)
+		if want > 0 {
+			filter.After = page[len(page)-1].ID
+		}
+		seen = append(seen, page...)
+	}
+	for i, o := range seen {
+		expect(f, "in order", o.Timestamp, epoch.Add(after[i]))
+	}
+}

@@ -1,0 +1,258 @@
+// Package storetest is the suite that every store passes. It proves what package store's interface promises, on the
+// store's own handles, with all times passed in.
+//
+// Collections stay at a few hundred documents, so that the suite also runs on servers that scan them.
+package storetest
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// Opener makes one handle on the store under test. Handles of one Opener share their data, as replicas do. The suite
+// closes them.
+type Opener func() (store.Store, error)
+
+// Run runs the suite. NewStore makes room for an empty store, to be removed when t ends, and returns its Opener.
+func Run(t *testing.T, newStore func(t *testing.T) Opener) {
+	t.Helper()
+	for _, group := range [][]namedTest{putTests, cancelTests, claimTests, settleTests, deadLetterTests, listTests, sweepTests, faultTests} {
+		for _, test := range group {
+			t.Run(test.name, func(t *testing.T) {
+				test.run(&fixture{T: t, open: newStore(t)})
+			})
+		}
+	}
+}
+
+type namedTest struct {
+	name string
+	run  func(f *fixture)
+}
+
+// epoch is when the tests take place; nothing depends on the real time.
+var epoch = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+const lease = time.Minute
+
+// fixture is one test on one fresh store.
+type fixture struct {
+	*testing.T
+	open Opener
+	main store.Store
+}
+
+// handle opens one more handle.
+func (f *fixture) handle() store.Store {
+	f.Helper()
+	s, err := f.open()
+	if err != nil {
+		f.Fatalf("open: %v", err)
+	}
+	f.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			f.Errorf("close: %v", err)
+		}
+	})
+	return s
+}
+
+// store is the handle that most tests use.
+func (f *fixture) store() store.Store {
+	f.Helper()
+	if f.main == nil {
+		f.main = f.handle()
+	}
+	return f.main
+}
+
+func (f *fixture) must(err error) {
+	f.Helper()
+	if err != nil {
+		f.Fatal(err)
+	}
+}
+
+func name(key string) job.Name { return job.Name{Tenant: job.DefaultTenant, Key: key} }
+
+// newPut is a submission at now with instants that many after now.
+func newPut(n job.Name, now time.Time, after ...time.Duration) store.Put {
+	j := job.Job{
+		Name:      n,
+		Revision:  job.NewRevision(now),
+		Callback:  job.Callback{Type: "http", Data: []byte(`{"url":"http://127.0.0.1/` + n.Key + `","payload":1}`)},
+		CreatedAt: now,
+		UpdatedAt: now,
+		ExpiresAt: now,
+	}
+	for _, d := range after {
+		j.Schedule.Instants = append(j.Schedule.Instants, now.Add(d))
+	}
+	return expand(j, now)
+}
+
+// expand makes the put of a job, with its occurrences and its expiry.
+func expand(j job.Job, now time.Time) store.Put {
+	occurrences, _, err := j.Occurrences(now, job.PastFire)
+	if err != nil {
+		panic(err)
+	}
+	if last := j.Schedule.Last(); last.After(j.ExpiresAt) {
+		j.ExpiresAt = last
+	}
+	return store.Put{Job: j, Occurrences: occurrences, Now: now}
+}
+
+// put puts one job and expects it to succeed.
+func (f *fixture) put(p store.Put) store.PutResult {
+	f.Helper()
+	return f.putOn(f.store(), p)
+}
+
+func (f *fixture) putOn(s store.Store, p store.Put) store.PutResult {
+	f.Helper()
+	ctx, cancel := context.WithTimeout(f.Context(), store.PutWithin)
+	defer cancel()
+	results := s.Put(ctx, []store.Put{p})
+	if len(results) != 1 {
+		f.Fatalf("put answered %d results for 1", len(results))
+	}
+	f.must(results[0].Err)
+	return results[0]
+}
+
+// job reads a job that must exist.
+func (f *fixture) job(n job.Name) store.JobStatus {
+	f.Helper()
+	status, err := f.store().Job(f.Context(), n)
+	f.must(err)
+	return status
+}
+
+// pending lists the pending occurrences of a job's present revision, or of none if the job is gone.
+func (f *fixture) pending(n job.Name) []job.Occurrence {
+	f.Helper()
+	filter := store.OccurrenceFilter{Name: n, Limit: 1000}
+	if status, err := f.store().Job(f.Context(), n); err == nil {
+		filter.Revision = status.Revision
+	}
+	page, total, err := f.store().Occurrences(f.Context(), filter)
+	f.must(err)
+	if total != len(page) {
+		f.Fatalf("total is %d of %d occurrences", total, len(page))
+	}
+	return page
+}
+
+// claim claims up to limit at now.
+func (f *fixture) claim(now time.Time, limit int) []store.Claimed {
+	f.Helper()
+	claim, err := f.store().Claim(f.Context(), store.ClaimParams{Now: now, Lease: lease, Limit: limit})
+	f.must(err)
+	return claim.Occurrences
+}
+
+// claimOne claims at now and expects exactly one occurrence.
+func (f *fixture) claimOne(now time.Time) store.Claimed {
+	f.Helper()
+	got := f.claim(now, 10)
+	if len(got) != 1 {
+		f.Fatalf("claimed %d occurrences at %s, want 1", len(got), job.FormatTime(now))
+	}
+	return got[0]
+}
+
+// settle settles and expects no error.
+func (f *fixture) settle(settlements ...store.Settlement) {
+	f.Helper()
+	f.must(f.store().Settle(f.Context(), settlements))
+}
+
+// settlement ends a claim in a given way, at an hour after the epoch where a time is called for.
+func settlement(c store.Claimed, outcome store.Outcome) store.Settlement {
+	at := epoch.Add(time.Hour)
+	return store.Settlement{
+		ID: c.ID, Token: c.Token, Outcome: outcome, DueAt: at, At: at, Error: "it failed", Target: c.Target,
+		Name: c.Name, Revision: c.Revision, KeepUntil: at,
+	}
+}
+
+// bury puts a job due at once and buries its one occurrence.
+func (f *fixture) bury(n job.Name, now time.Time) store.Claimed {
+	f.Helper()
+	f.put(newPut(n, now, 0))
+	for _, c := range f.claim(now, 100) {
+		if c.Name == n {
+			s := settlement(c, store.Bury)
+			s.At = now
+			f.settle(s)
+			return c
+		}
+	}
+	f.Fatalf("the occurrence of %s was not claimed", n)
+	return store.Claimed{}
+}
+
+func (f *fixture) deadLetters(filter store.DeadLetterFilter) []job.Occurrence {
+	f.Helper()
+	if filter.Limit == 0 {
+		filter.Limit = 1000
+	}
+	if filter.Tenant == "" {
+		filter.Tenant = job.DefaultTenant
+	}
+	page, err := f.store().DeadLetters(f.Context(), filter)
+	f.must(err)
+	return page
+}
+
+func (f *fixture) nextDue() time.Time {
+	f.Helper()
+	due, err := f.store().NextDue(f.Context())
+	f.must(err)
+	return due
+}
+
+func timestamps[T any](items []T, of func(T) time.Time) []string {
+	all := make([]string, len(items))
+	for i, item := range items {
+		all[i] = job.FormatTime(of(item))
+	}
+	slices.Sort(all)
+	return all
+}
+
+func occurrenceTime(o job.Occurrence) time.Time { return o.Timestamp }
+func claimedTime(c store.Claimed) time.Time     { return c.Timestamp }
+
+// expectTimes compares sets of instants.
+func (f *fixture) expectTimes(what string, got []string, want ...time.Time) {
+	f.Helper()
+	expected := timestamps(want, func(t time.Time) time.Time { return t })
+	if !slices.Equal(got, expected) {
+		f.Errorf("%s:\n got %s\nwant %s", what, strings.Join(got, " "), strings.Join(expected, " "))
+	}
+}
+
+// expect compares two values of a comparable type.
+func expect[V comparable](f *fixture, what string, got, want V) {
+	f.Helper()
+	if got != want {
+		f.Errorf("%s is %v, want %v", what, got, want)
+	}
+}
+
+func keys(statuses []store.JobStatus) string {
+	all := make([]string, len(statuses))
+	for i, s := range statuses {
+		all[i] = s.Key
+	}
+	return fmt.Sprintf("%q", all)
+}

@@ -1,0 +1,89 @@
+package storetest
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+var sweepTests = []namedTest{
+	{"sweep removes expired jobs that have finished", testSweepJobs},
+	{"sweep goes in batches", testSweepBatches},
+	{"sweep removes old dead letters", testSweepDeadLetters},
+}
+
+func (f *fixture) sweep(p store.SweepParams) store.Swept {
+	f.Helper()
+	if p.Limit == 0 {
+		p.Limit = 100
+	}
+	p.Again = time.Hour
+	swept, err := f.store().Sweep(f.Context(), p)
+	f.must(err)
+	return swept
+}
+
+func testSweepJobs(f *fixture) {
+	put := func(key string, expires time.Duration, after ...time.Duration) {
+		p := newPut(name(key), epoch, after...)
+		p.Job.ExpiresAt = epoch.Add(expires)
+		f.put(p)
+	}
+	put("finished", time.Minute)
+	put("live", time.Minute, 0)
+	put("retained", time.Minute+time.Millisecond)
+	now := epoch.Add(time.Minute)
+
+	swept := f.sweep(store.SweepParams{Now: now})
+	expect(f, "swept", swept, store.Swept{Jobs: 1})
+	expect(f, "left", keys(f.jobs(store.JobFilter{})), `["live" "retained"]`)
+	expect(f, "looked at again", f.job(name("live")).ExpiresAt, now.Add(time.Hour))
+	expect(f, "live", f.job(name("live")).Live, true)
+
+	f.settle(settlement(f.claimOne(now), store.Ack))
+	expect(f, "swept soon after", f.sweep(store.SweepParams{Now: now}), store.Swept{})
+	expect(f, "swept in the end", f.sweep(store.SweepParams{Now: now.Add(time.Hour)}), store.Swept{Jobs: 2})
+	expect(f, "left in the end", keys(f.jobs(store.JobFilter{})), `[]`)
+
+	// A replacement takes its own expiry along.
+	put("k", time.Minute)
+	put("k", time.Hour)
+	expect(f, "swept of a replaced job", f.sweep(store.SweepParams{Now: now}), store.Swept{})
+
+	// Held is live.
+	put("held", 0, 0)
+	f.claimOne(epoch)
+	expect(f, "swept of a held job", f.sweep(store.SweepParams{Now: epoch}), store.Swept{})
+}
+
+func testSweepBatches(f *fixture) {
+	for i := range 5 {
+		f.put(newPut(name(fmt.Sprintf("k%d", i)), epoch.Add(time.Duration(i)*time.Second)))
+	}
+	expect(f, "first", f.sweep(store.SweepParams{Now: epoch.Add(time.Hour), Limit: 3}), store.Swept{Jobs: 3, More: true})
+	expect(f, "left, the longest expired gone first", keys(f.jobs(store.JobFilter{})), `["k3" "k4"]`)
+	expect(f, "second", f.sweep(store.SweepParams{Now: epoch.Add(time.Hour), Limit: 3}), store.Swept{Jobs: 2})
+}
+
+func testSweepDeadLetters(f *fixture) {
+	f.bury(name("old"), epoch)
+	f.bury(name("older"), epoch.Add(-time.Hour))
+	f.bury(name("young"), epoch.Add(time.Hour))
+	late := newPut(name("late"), epoch.Add(-48*time.Hour), 0) // an old instant that failed lately
+	f.put(late)
+	c := f.claimOne(epoch)
+	s := settlement(c, store.Bury)
+	s.At = epoch.Add(time.Hour)
+	f.settle(s)
+	now := epoch.Add(-100 * time.Hour) // no job has expired
+
+	expect(f, "swept without a bound", f.sweep(store.SweepParams{Now: now}), store.Swept{})
+	bound := epoch.Add(time.Minute)
+	expect(f, "first", f.sweep(store.SweepParams{Now: now, FailedBefore: bound, Limit: 1}), store.Swept{DeadLetters: 1, More: true})
+	expect(f, "second", f.sweep(store.SweepParams{Now: now, FailedBefore: bound}), store.Swept{DeadLetters: 1})
+	left := f.deadLetters(store.DeadLetterFilter{})
+	if len(left) != 2 || left[0].Name.Key != "late" || left[1].Name.Key != "young" {
+		f.Errorf("%d dead letters are left, want late and young", len(left))
+	}
+}
