@@ -1,0 +1,383 @@
+// Package dispatcher makes occurrences happen: it wakes at the instant, claims what is due, fires the callbacks and
+// settles the claims. Replicas that share a store need nothing else in common; each runs one Dispatcher.
+//
+// A Dispatcher is three parts, each a goroutine that owns its state: the claim loop (this file), one goroutine per
+// firing (fire.go), and the settler, which writes outcomes in batches (settle.go). What is claimed is fired at once, so
+// nothing claimed waits in memory, and a slot is free again only once its outcome is written.
+package dispatcher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-co-op/gocron/v2"
+
+	"github.com/carillon-scheduler/carillon/callbacks"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// Config configures a Dispatcher. Store and Callbacks must be set; [Defaults] has sane values for the rest.
+type Config struct {
+	Store     store.Queue
+	Callbacks *callbacks.Registry
+	Logger    *slog.Logger
+
+	// Tick is how often to ask the store for the next due time. It bounds how late an occurrence is noticed that another
+	// replica submitted; what this replica knows of fires at its instant.
+	Tick time.Duration
+	// Early is how far ahead of its instant an occurrence may fire. All replicas must agree on it.
+	Early time.Duration
+	// Lease is how long a claim is exclusive. All replicas should agree on it.
+	Lease time.Duration
+	// CallbackTimeout bounds one attempt, from the moment of the claim.
+	CallbackTimeout time.Duration
+	// Concurrency is how many callbacks may be under way at once.
+	Concurrency int
+	// ShutdownTimeout bounds how long Run waits for callbacks under way when it is told to stop.
+	ShutdownTimeout time.Duration
+	// Retain is how long a job stays readable after its last occurrence; DeadLetterRetain how long dead letters are kept,
+	// zero for ever.
+	Retain           time.Duration
+	DeadLetterRetain time.Duration
+}
+
+// Defaults are a Config's values unless the operator says otherwise.
+var Defaults = Config{
+	Tick:            time.Second,
+	Lease:           time.Minute,
+	CallbackTimeout: 30 * time.Second,
+	Concurrency:     256,
+	ShutdownTimeout: 25 * time.Second,
+	Retain:          24 * time.Hour,
+}
+
+// margin is how much of the lease is left when a callback has timed out. Clocks may differ by it: two replicas are each
+// allowed half, see [Dispatcher.permittedSkew].
+func (c *Config) margin() time.Duration { return c.Lease - c.CallbackTimeout - c.Early }
+
+func (c *Config) check() error {
+	least := max(time.Second, c.Lease/10)
+	switch {
+	case c.Store == nil || c.Callbacks == nil:
+		return errors.New("store and callbacks must be set")
+	case c.Tick < time.Millisecond:
+		return fmt.Errorf("tick is %s; it must be at least 1ms", c.Tick)
+	case c.Early < 0:
+		return fmt.Errorf("early is %s; it must not be negative", c.Early)
+	case c.CallbackTimeout <= 0:
+		return fmt.Errorf("callback-timeout is %s; it must be more than 0", c.CallbackTimeout)
+	case c.margin() < least:
+		return fmt.Errorf("lease is %s; it must exceed callback-timeout (%s) and early (%s) together by at least %s, "+
+			"so that no claim ends while its callback is under way", c.Lease, c.CallbackTimeout, c.Early, least)
+	case c.Concurrency < 1:
+		return fmt.Errorf("concurrency is %d; it must be at least 1", c.Concurrency)
+	case c.ShutdownTimeout < 0 || c.Retain < 0 || c.DeadLetterRetain < 0:
+		return errors.New("shutdown-timeout, retain and dead-letter-retain must not be negative")
+	}
+	return nil
+}
+
+// Bounds of one call to the store, and of what one call carries.
+const (
+	storeTimeout = 10 * time.Second
+	largestBatch = 1000
+)
+
+// Dispatcher claims and fires. Its methods are safe for concurrent use; Run is called once.
+type Dispatcher struct {
+	cfg Config
+	log *slog.Logger
+
+	fired chan store.Settlement // from firings to the settler
+	freed chan int              // slots, from the settler to the claim loop
+	ticks chan struct{}
+
+	wake     chan struct{} // tells the claim loop that wakeAt is set
+	wakeLock sync.Mutex
+	wakeAt   time.Time
+
+	clock     clock
+	progress  atomic.Int64 // Unix nanoseconds of the store's last answer to the claim loop
+	unsettled atomic.Bool  // outcomes wait for the store to answer again
+	stopping  atomic.Bool
+}
+
+// New makes a Dispatcher. The error names the option at fault.
+func New(cfg Config) (*Dispatcher, error) {
+	if err := cfg.check(); err != nil {
+		return nil, err
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	return &Dispatcher{
+		cfg:   cfg,
+		log:   cfg.Logger,
+		fired: make(chan store.Settlement, cfg.Concurrency),
+		freed: make(chan int, cfg.Concurrency), // so that the settler never waits for the claim loop
+		ticks: make(chan struct{}, 1),
+		wake:  make(chan struct{}, 1),
+	}, nil
+}
+
+// Wake tells that an occurrence becomes due at t, so that this replica need not wait for its next tick to notice.
+func (d *Dispatcher) Wake(t time.Time) {
+	if t.IsZero() {
+		return
+	}
+	d.wakeLock.Lock()
+	if d.wakeAt.IsZero() || t.Before(d.wakeAt) {
+		d.wakeAt = t
+	}
+	d.wakeLock.Unlock()
+	select {
+	case d.wake <- struct{}{}:
+	default: // it will see the new wakeAt
+	}
+}
+
+func (d *Dispatcher) takeWake() time.Time {
+	d.wakeLock.Lock()
+	defer d.wakeLock.Unlock()
+	t := d.wakeAt
+	d.wakeAt = time.Time{}
+	return t
+}
+
+// Ready returns nil if the store answers the claim loop and the clock is right, else the reason why not.
+func (d *Dispatcher) Ready() error {
+	if d.stopping.Load() {
+		return errors.New("shutting down")
+	}
+	if err := d.clock.err(d.cfg.margin() / 2); err != nil {
+		return err
+	}
+	last := d.progress.Load()
+	if last == 0 {
+		return errors.New("the claim loop has not reached the store yet")
+	}
+	if age := time.Since(time.Unix(0, last)); age > max(storeTimeout, 3*d.cfg.Tick) {
+		return fmt.Errorf("the claim loop has not reached the store for %s", age.Round(time.Second))
+	}
+	return nil
+}
+
+// Run claims and fires until ctx ends. Then it stops claiming, lets callbacks under way end within ShutdownTimeout,
+// cancels the rest, and writes every outcome. The error is nil unless outcomes could not be written; those occurrences
+// are claimed again when their leases end.
+func (d *Dispatcher) Run(ctx context.Context) error {
+	stopJobs, err := d.startJobs(ctx)
+	if err != nil {
+		return err
+	}
+	firing, cancelFiring := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancelFiring()
+	settling, cancelSettling := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancelSettling()
+	allFired, settled := make(chan struct{}), make(chan error, 1)
+	go func() { settled <- d.settleLoop(settling, allFired) }()
+
+	l := claimLoop{Dispatcher: d, firing: firing, free: d.cfg.Concurrency}
+	l.run(ctx)
+	d.stopping.Store(true)
+	stopJobs()
+
+	if busy := d.cfg.Concurrency - l.free; busy > 0 {
+		d.log.Info("stopping: waiting for callbacks under way", "callbacks", busy)
+	}
+	if !l.waitIdle(d.cfg.ShutdownTimeout) {
+		d.log.Warn("stopping: cancelling callbacks under way", "callbacks", d.cfg.Concurrency-l.free)
+		cancelFiring()
+	}
+	if !l.waitIdle(storeTimeout) {
+		cancelSettling()
+	}
+	close(allFired)
+	return <-settled
+}
+
+// startJobs starts what happens at intervals; stop ends it.
+func (d *Dispatcher) startJobs(ctx context.Context) (stop func(), err error) {
+	cron, err := gocron.NewScheduler(gocron.WithLogger(gocronLogger{d.log}))
+	if err != nil {
+		return nil, fmt.Errorf("start ticking: %w", err)
+	}
+	housekeeping, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	for _, j := range []struct {
+		every gocron.JobDefinition
+		run   func()
+	}{
+		{gocron.DurationJob(d.cfg.Tick), d.tick},
+		{gocron.DurationJob(clockInterval), func() { d.checkClock(housekeeping) }},
+		// Replicas that started together should not all sweep together.
+		{gocron.DurationRandomJob(sweepInterval/2, sweepInterval*3/2), func() { d.sweep(housekeeping) }},
+	} {
+		_, err := cron.NewJob(j.every, gocron.NewTask(j.run), gocron.WithSingletonMode(gocron.LimitModeReschedule))
+		if err != nil {
+			cancel()
+			return nil, errors.Join(fmt.Errorf("start ticking: %w", err), cron.Shutdown())
+		}
+	}
+	cron.Start()
+	return func() {
+		cancel()
+		if err := cron.Shutdown(); err != nil {
+			d.log.Warn("stopping the tick failed", "error", err)
+		}
+	}, nil
+}
+
+func (d *Dispatcher) tick() {
+	select {
+	case d.ticks <- struct{}{}:
+	default: // the last tick has not been taken yet
+	}
+}
+
+// claimLoop is the state of the goroutine that claims.
+type claimLoop struct {
+	*Dispatcher
+	firing context.Context // of the callbacks
+	free   int             // slots
+	next   time.Time       // when the next claim may find something; zero if not known
+	peeked time.Time       // when the store last told
+	faults int             // failures of the store in a row
+}
+
+// run claims what is due until ctx ends.
+func (l *claimLoop) run(ctx context.Context) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	l.peek(ctx)
+	for ctx.Err() == nil {
+		if l.free > 0 && !l.next.IsZero() {
+			wait := time.Until(l.next.Add(-l.cfg.Early))
+			if wait <= 0 {
+				l.claim(ctx)
+				continue
+			}
+			timer.Reset(wait)
+		} else {
+			timer.Stop()
+		}
+		select {
+		case <-ctx.Done():
+		case <-timer.C:
+		case n := <-l.freed:
+			l.free += n
+		case <-l.wake:
+			if at := l.takeWake(); !at.IsZero() && (l.next.IsZero() || at.Before(l.next)) {
+				l.next = at
+			}
+		case <-l.ticks:
+			if time.Since(l.peeked) > l.cfg.Tick/2 { // else claiming has told already
+				l.peek(ctx)
+			}
+		}
+		l.collectFreed()
+	}
+}
+
+// collectFreed takes all slots that have become free, so that the next claim is as large as can be.
+func (l *claimLoop) collectFreed() {
+	for {
+		select {
+		case n := <-l.freed:
+			l.free += n
+		default:
+			return
+		}
+	}
+}
+
+// claim takes as much as there are free slots for and fires it.
+func (l *claimLoop) claim(ctx context.Context) {
+	if !l.mayClaim(ctx) {
+		return
+	}
+	start := time.Now()
+	// Not the loop's own context: a claim that is cut off may have claimed all the same.
+	call, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
+	defer cancel()
+	claim, err := l.cfg.Store.Claim(call, store.ClaimParams{
+		Now:   start.Truncate(time.Millisecond),
+		Early: l.cfg.Early,
+		Lease: l.cfg.Lease,
+		Limit: min(l.free, largestBatch),
+	})
+	if !l.answered("claim", err) {
+		return
+	}
+	l.free -= len(claim.Occurrences)
+	for i := range claim.Occurrences {
+		go l.fire(l.firing, claim.Occurrences[i], start)
+	}
+	if claim.More {
+		l.next = start
+		return
+	}
+	l.peek(ctx)
+}
+
+// mayClaim tells whether claiming is safe. This machine's clock must be right: until the store has told its time, nothing
+// is claimed. And when the store is back after an outage, outcomes are written first: their leases may have run out
+// meanwhile, and a claim would deliver again what has been delivered.
+func (l *claimLoop) mayClaim(ctx context.Context) bool {
+	if !l.clock.known() {
+		l.checkClock(ctx)
+	}
+	if l.clock.err(l.cfg.margin()/2) == nil && !l.unsettled.Load() {
+		return true
+	}
+	l.next = time.Now().Add(l.cfg.Tick)
+	return false
+}
+
+// peek asks the store when the next occurrence is due.
+func (l *claimLoop) peek(ctx context.Context) {
+	call, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
+	next, err := l.cfg.Store.NextDue(call)
+	if ctx.Err() != nil || !l.answered("ask for the next due time", err) {
+		return
+	}
+	l.next, l.peeked = next, time.Now()
+}
+
+// answered notes whether the store could be reached. If it could not, the next try is a little later each time.
+func (l *claimLoop) answered(what string, err error) bool {
+	if err == nil {
+		if l.faults > 0 {
+			l.log.Info("the store answers again", "failures", l.faults)
+		}
+		l.faults = 0
+		l.progress.Store(time.Now().UnixNano())
+		return true
+	}
+	l.faults++
+	if l.faults == 1 || l.faults%60 == 0 {
+		l.log.Error("the store failed to "+what, "error", err, "failures", l.faults)
+	}
+	l.next = time.Now().Add(min(time.Duration(l.faults)*50*time.Millisecond, time.Second))
+	return false
+}
+
+// waitIdle waits until all slots are free, at most for the given time, and tells whether they are.
+func (l *claimLoop) waitIdle(limit time.Duration) bool {
+	timeout := time.NewTimer(limit)
+	defer timeout.Stop()
+	for l.free < l.cfg.Concurrency {
+		select {
+		case n := <-l.freed:
+			l.free += n
+		case <-timeout.C:
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,92 @@
+package dispatcher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// settleLoop writes outcomes until allFired is closed: whatever has gathered while the last batch was written makes the
+// next one. It is the only way back of a slot, so what is not yet written can't grow. The error counts the outcomes that
+// could not be written before ctx ended. Senders that have not returned by the end are given up; fired has room for them.
+func (d *Dispatcher) settleLoop(ctx context.Context, allFired <-chan struct{}) error {
+	lost := 0
+	for {
+		var batch []store.Settlement
+		select {
+		case first := <-d.fired:
+			batch = d.gather(first)
+		case <-allFired:
+			if lost > 0 {
+				return fmt.Errorf("%d outcomes could not be written; those occurrences are claimed again when their leases end", lost)
+			}
+			return nil
+		}
+		lost += d.settleBatch(ctx, batch)
+		d.wakeForRetries(batch)
+		d.freed <- len(batch)
+	}
+}
+
+// gather takes the outcomes that are waiting.
+func (d *Dispatcher) gather(first store.Settlement) []store.Settlement {
+	batch := append(make([]store.Settlement, 0, 1+len(d.fired)), first)
+	for len(batch) < largestBatch {
+		select {
+		case s := <-d.fired:
+			batch = append(batch, s)
+		default:
+			return batch
+		}
+	}
+	return batch
+}
+
+// settleBatch writes a batch, and tries again while the store is unavailable, even past the leases' ends: a settlement
+// still holds if nobody else has claimed the occurrence, and then prevents a second delivery. It answers how many
+// settlements were given up.
+func (d *Dispatcher) settleBatch(ctx context.Context, batch []store.Settlement) (lost int) {
+	for failures := 0; ; failures++ {
+		call, cancel := context.WithTimeout(ctx, storeTimeout)
+		err := d.cfg.Store.Settle(call, batch)
+		cancel()
+		switch {
+		case err == nil:
+			if failures > 0 {
+				d.unsettled.Store(false)
+				d.Wake(time.Now()) // claiming has waited for this
+			}
+			return 0
+		case !errors.Is(err, store.ErrUnavailable) && len(batch) > 1: // one may spoil it for the others
+			for i := range batch {
+				lost += d.settleBatch(ctx, batch[i:i+1])
+			}
+			return lost
+		case !errors.Is(err, store.ErrUnavailable):
+			d.log.Error("an outcome can't be written", "occurrence", batch[0].ID.String(), "error", err)
+			return 1
+		case failures == 0:
+			d.unsettled.Store(true)
+			d.log.Error("outcomes can't be written yet", "outcomes", len(batch), "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return len(batch)
+		case <-time.After(min(time.Duration(failures+1)*50*time.Millisecond, time.Second)):
+		}
+	}
+}
+
+// wakeForRetries makes the claim loop look again when the first of a batch is due again.
+func (d *Dispatcher) wakeForRetries(batch []store.Settlement) {
+	var earliest time.Time
+	for i := range batch {
+		if at := batch[i].DueAt; !at.IsZero() && (earliest.IsZero() || at.Before(earliest)) {
+			earliest = at
+		}
+	}
+	d.Wake(earliest)
+}
