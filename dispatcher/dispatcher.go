@@ -60,11 +60,10 @@ var Defaults = Config{
 // allowed half, see [Dispatcher.permittedSkew].
 func (c *Config) margin() time.Duration { return c.Lease - c.CallbackTimeout - c.Early }
 
-func (c *Config) check() error {
+// Validate checks all but Store and Callbacks. The error names the option at fault and what would be right.
+func (c *Config) Validate() error {
 	least := max(time.Second, c.Lease/10)
 	switch {
-	case c.Store == nil || c.Callbacks == nil:
-		return errors.New("store and callbacks must be set")
 	case c.Tick < time.Millisecond:
 		return fmt.Errorf("tick is %s; it must be at least 1ms", c.Tick)
 	case c.Early < 0:
@@ -76,8 +75,12 @@ func (c *Config) check() error {
 			"so that no claim ends while its callback is under way", c.Lease, c.CallbackTimeout, c.Early, least)
 	case c.Concurrency < 1:
 		return fmt.Errorf("concurrency is %d; it must be at least 1", c.Concurrency)
-	case c.ShutdownTimeout < 0 || c.Retain < 0 || c.DeadLetterRetain < 0:
-		return errors.New("shutdown-timeout, retain and dead-letter-retain must not be negative")
+	case c.ShutdownTimeout < 0:
+		return fmt.Errorf("shutdown-timeout is %s; it must not be negative", c.ShutdownTimeout)
+	case c.Retain < 0:
+		return fmt.Errorf("retain is %s; it must not be negative", c.Retain)
+	case c.DeadLetterRetain < 0:
+		return fmt.Errorf("dead-letter-retain is %s; it must not be negative", c.DeadLetterRetain)
 	}
 	return nil
 }
@@ -109,7 +112,10 @@ type Dispatcher struct {
 
 // New makes a Dispatcher. The error names the option at fault.
 func New(cfg Config) (*Dispatcher, error) {
-	if err := cfg.check(); err != nil {
+	if cfg.Store == nil || cfg.Callbacks == nil {
+		return nil, errors.New("store and callbacks must be set")
+	}
+	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
 	if cfg.Logger == nil {

@@ -1,0 +1,44 @@
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+
+# The linter is built from source, at a fixed version, into bin/.
+GOLANGCI_LINT_VERSION := v2.15.0
+GOLANGCI_LINT := bin/golangci-lint-$(GOLANGCI_LINT_VERSION)
+
+.PHONY: help
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: demo
+demo: ## See it work: run everything for some seconds on a temporary file; needs nothing but Go
+	@go run ./cmd/carillon demo
+
+.PHONY: run
+run: ## Run the service on 127.0.0.1:8080 with an SQLite file in this folder
+	go run ./cmd/carillon serve
+
+.PHONY: build
+build: ## Build the program into bin/carillon
+	CGO_ENABLED=0 go build -trimpath -o bin/carillon ./cmd/carillon
+
+.PHONY: test
+test: ## Run every test; installs and starts the servers it needs by itself, on loopback
+	.ci/with-services .ci/test
+
+.PHONY: test-unit
+test-unit: ## Run the tests that need nothing but Go
+	go test ./...
+
+.PHONY: lint
+lint: $(GOLANGCI_LINT) ## Check style, mistakes and the direction of imports
+	$(GOLANGCI_LINT) run --build-tags services
+	cd store/mongodb/testserver && go vet ./...
+	go mod tidy -diff
+
+$(GOLANGCI_LINT):
+	GOBIN=$(CURDIR)/bin go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_LINT_VERSION)
+	mv bin/golangci-lint $@
+
+.PHONY: clean
+clean: ## Remove what was built
+	rm -rf bin

@@ -1,0 +1,132 @@
+// Carillon is a self-hosted scheduling service: it calls what it is told to, when it is told to, once.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"syscall"
+
+	"github.com/alecthomas/kong"
+)
+
+// commands is the command line.
+type commands struct {
+	Serve   serveCommand     `cmd:"" help:"Run the service: the HTTP API, and the dispatcher that fires what is due."`
+	Demo    demoCommand      `cmd:"" help:"See it work: run the whole service for some seconds on a temporary file, and print what it delivers to a local webhook."`
+	Version kong.VersionFlag `help:"Print the version and exit."`
+}
+
+const description = `Carillon calls what you tell it to, when you tell it to, once, whichever replica dies.
+
+Every option can also be set by the environment variable named with it. A variable's value can be read from a file, as for
+secrets: CARILLON_STORE_FILE=/run/secrets/store sets CARILLON_STORE to what that file holds.`
+
+// The exit codes, besides 0.
+const (
+	exitFailure = 1 // something that was needed could not be reached, or failed
+	exitUsage   = 2 // the configuration is wrong
+)
+
+func main() {
+	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
+}
+
+func run(args []string, stdout, stderr io.Writer) (code int) {
+	var cli commands
+	exited := false
+	parser, err := kong.New(&cli,
+		kong.Name("carillon"),
+		kong.Description(description),
+		kong.Vars{"version": version()},
+		kong.DefaultEnvars("CARILLON"),
+		kong.Resolvers(kong.ResolverFunc(fromFile)),
+		kong.Writers(stdout, stderr),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 120}),
+		kong.Exit(func(c int) { exited, code = true, c }), // after --help and --version
+	)
+	if err != nil {
+		panic(err) // a mistake in the tags
+	}
+	command, err := parser.Parse(args)
+	if exited {
+		return code
+	}
+	if err != nil {
+		return fail(stderr, usageError{err})
+	}
+	// The first signal ends the command in good order; after it, signals have their usual effect again.
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(ctx, stop)
+	command.BindTo(ctx, (*context.Context)(nil))
+	command.Bind(output{stdout, stderr})
+	return fail(stderr, command.Run())
+}
+
+// output is where commands write.
+type output struct{ stdout, stderr io.Writer }
+
+// usageError is an error of the configuration.
+type usageError struct{ error }
+
+func (e usageError) Unwrap() error { return e.error }
+
+// fail prints an error, if there is one, and gives the exit code for it.
+func fail(stderr io.Writer, err error) int {
+	if err == nil {
+		return 0
+	}
+	if _, ok := errors.AsType[usageError](err); ok {
+		fmt.Fprintf(stderr, "carillon: %v\nRun \"carillon --help\" for what there is.\n", err)
+		return exitUsage
+	}
+	fmt.Fprintf(stderr, "carillon: %v\n", err)
+	return exitFailure
+}
+
+// fromFile reads an option's value from the file that its variable with _FILE behind it names.
+func fromFile(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (any, error) {
+	for _, name := range flag.Envs {
+		path := os.Getenv(name + "_FILE")
+		if path == "" {
+			continue
+		}
+		if os.Getenv(name) != "" {
+			return nil, fmt.Errorf("%s and %s_FILE are both set; set one of them", name, name)
+		}
+		content, err := os.ReadFile(path)
+		if err != nil {
+			return nil, fmt.Errorf("%s_FILE: %w", name, err)
+		}
+		return trimNewline(string(content)), nil
+	}
+	return nil, nil
+}
+
+// trimNewline takes off the line end that editors leave in a file of one line.
+func trimNewline(s string) string {
+	for len(s) > 0 && (s[len(s)-1] == '\n' || s[len(s)-1] == '\r') {
+		s = s[:len(s)-1]
+	}
+	return s
+}
+
+// version is that of the module, or of the commit that was built.
+func version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	v, revision := info.Main.Version, ""
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" {
+			revision = " (" + s.Value + ")"
+		}
+	}
+	return fmt.Sprintf("carillon %s%s, %s", v, revision, info.GoVersion)
+}

@@ -1,0 +1,139 @@
+package main
+
+import (
+	"bytes"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/dispatcher"
+)
+
+func TestUsageErrors(t *testing.T) {
+	t.Chdir(t.TempDir())
+	secret := filepath.Join(t.TempDir(), "secret")
+	if err := os.WriteFile(secret, []byte("nonsense://user:hunter2@host\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name string
+		args []string
+		env  map[string]string
+		want string // what the message names
+	}{
+		{"no command", nil, nil, "serve"},
+		{"unknown option", []string{"serve", "--bogus"}, nil, "--bogus"},
+		{"unknown command", []string{"server"}, nil, "server"},
+		{"tick is no duration", []string{"serve", "--tick=soon"}, nil, "--tick"},
+		{"lease too short", []string{"serve", "--lease=30s"}, nil, "lease"},
+		{"early eats the lease", []string{"serve", "--early=1d"}, nil, "early"},
+		{"concurrency", []string{"serve", "--concurrency=0"}, nil, "concurrency"},
+		{"limit", []string{"serve", "--max-payload=-1"}, nil, "--max-payload"},
+		{"log level", []string{"serve", "--log-level=loud"}, nil, "--log-level"},
+		{"log format", []string{"serve", "--log-format=xml"}, nil, "--log-format"},
+		{"store", []string{"serve", "--store=oracle://host"}, nil, "--store"},
+		{"store without a file", []string{"serve", "--store=sqlite:"}, nil, "--store"},
+		{"MongoDB URL", []string{"serve", "--store=mongodb://"}, nil, "--store"},
+		{"broker URL", []string{"serve", "--rabbitmq-url=http://host"}, nil, "--rabbitmq-url"},
+		{"address", []string{"serve", "--listen=nowhere:1:2"}, nil, "--listen"},
+		{"by environment", []string{"serve"}, map[string]string{"CARILLON_TICK": "soon"}, "--tick"},
+		{"by file", []string{"serve"}, map[string]string{"CARILLON_STORE_FILE": secret}, "--store"},
+		{"by a file that is not there", []string{"serve"}, map[string]string{"CARILLON_STORE_FILE": "/nonexistent"}, "CARILLON_STORE_FILE"},
+		{"by both", []string{"serve"}, map[string]string{"CARILLON_STORE_FILE": secret, "CARILLON_STORE": "sqlite:x"}, "CARILLON_STORE"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			for name, value := range c.env {
+				t.Setenv(name, value)
+			}
+			var stdout, stderr bytes.Buffer
+			if code := run(c.args, &stdout, &stderr); code != exitUsage {
+				t.Errorf("exit code %d, want %d", code, exitUsage)
+			}
+			if !strings.Contains(stderr.String(), c.want) {
+				t.Errorf("the message does not name %s: %s", c.want, &stderr)
+			}
+			if strings.Contains(stderr.String(), "hunter2") {
+				t.Errorf("the message has the password: %s", &stderr)
+			}
+		})
+	}
+}
+
+func TestUnreachable(t *testing.T) {
+	// A port that nobody listens on.
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := listener.Addr().String()
+	if err := listener.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for _, url := range []string{"mongodb://user:hunter2@" + address + "/db?serverSelectionTimeoutMS=300", "sqlite:/nonexistent/carillon.db"} {
+		var stdout, stderr bytes.Buffer
+		if code := run([]string{"serve", "--store=" + url}, &stdout, &stderr); code != exitFailure {
+			t.Errorf("%s: exit code %d, want %d: %s", url, code, exitFailure, &stderr)
+		}
+		if strings.Contains(stderr.String(), "hunter2") {
+			t.Errorf("the message has the password: %s", &stderr)
+		}
+	}
+}
+
+func TestHelp(t *testing.T) {
+	for _, args := range [][]string{{"--help"}, {"serve", "--help"}, {"demo", "--help"}, {"--version"}} {
+		var stdout, stderr bytes.Buffer
+		if code := run(args, &stdout, &stderr); code != 0 {
+			t.Errorf("%q: exit code %d: %s", args, code, &stderr)
+		}
+		if stdout.Len() == 0 {
+			t.Errorf("%q prints nothing", args)
+		}
+	}
+	var stdout, stderr bytes.Buffer
+	run([]string{"serve", "--help"}, &stdout, &stderr)
+	for _, option := range []string{
+		"listen", "store", "rabbitmq-url", "tick", "early", "lease", "callback-timeout", "concurrency", "shutdown-timeout", "retain",
+		"dead-letter-retain", "max-instants", "max-payload", "max-body", "log-level", "log-format",
+	} {
+		if !strings.Contains(stdout.String(), "--"+option) {
+			t.Errorf("the help does not tell of --%s", option)
+		}
+		if env := "$CARILLON_" + strings.ToUpper(strings.ReplaceAll(option, "-", "_")); !strings.Contains(stdout.String(), env) {
+			t.Errorf("the help does not tell of %s", env)
+		}
+	}
+}
+
+// The options' defaults are those of the packages that they configure.
+func TestDefaults(t *testing.T) {
+	t.Setenv("CARILLON_TICK", "5s") // the environment does not matter
+	o, err := defaultOptions()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := o.dispatcherConfig(nil)
+	if got != dispatcher.Defaults {
+		t.Errorf("the options' defaults are %+v, the dispatcher's %+v", got, dispatcher.Defaults)
+	}
+	if o.Retain.std() != 24*time.Hour {
+		t.Errorf("retain is %s", o.Retain.std())
+	}
+}
+
+func TestDemo(t *testing.T) {
+	t.Setenv("CARILLON_STORE", "nonsense:") // the demo has its own
+	var stdout, stderr bytes.Buffer
+	if code := run([]string{"demo"}, &stdout, &stderr); code != 0 {
+		t.Fatalf("exit code %d: %s", code, &stderr)
+	}
+	if !strings.Contains(stdout.String(), "6 of 6 delivered") {
+		t.Errorf("the demo prints:\n%s", &stdout)
+	}
+	if left, _ := filepath.Glob(filepath.Join(os.TempDir(), "carillon-demo-*")); len(left) > 0 {
+		t.Errorf("the demo leaves %s behind", left)
+	}
+}

@@ -1,0 +1,124 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"time"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/carillon-scheduler/carillon/dispatcher"
+	"github.com/carillon-scheduler/carillon/job"
+)
+
+// serveCommand runs the service until it is told to stop.
+type serveCommand struct {
+	Listen string `default:"127.0.0.1:8080" placeholder:"ADDR" help:"Address of the HTTP API. There is no access control yet: keep it on loopback or behind a proxy that has it. (${default})"`
+	serviceOptions
+	logOptions
+}
+
+// serviceOptions configure a replica. Replicas that share a store should agree on all of them.
+type serviceOptions struct {
+	Store string `default:"sqlite:carillon.db" placeholder:"URL" help:"Where jobs are kept: sqlite:FILE, or mongodb://HOST/DATABASE. (${default})"`
+
+	RabbitmqURL      string `name:"rabbitmq-url" placeholder:"URL" help:"Broker for callbacks of type rabbitmq, as amqp:// or amqps://USER:PASSWORD@HOST:PORT/VHOST. Without it there are none."`
+	RabbitmqCAFile   string `name:"rabbitmq-ca-file" placeholder:"FILE" help:"PEM file of the authorities that the broker's certificate is verified with, for amqps. (the system's)"`
+	RabbitmqCertFile string `name:"rabbitmq-cert-file" placeholder:"FILE" help:"PEM file of the client certificate for amqps."`
+	RabbitmqKeyFile  string `name:"rabbitmq-key-file" placeholder:"FILE" help:"PEM file of the client certificate's key."`
+
+	Tick            duration `default:"1s" placeholder:"DURATION" help:"How often to ask the store for the next due time. Bounds how late this replica notices what another one was told. (${default})"`
+	Early           duration `default:"0s" placeholder:"DURATION" help:"How much ahead of its instant an occurrence may fire, for those who prefer early to late. (${default})"`
+	Lease           duration `default:"1m" placeholder:"DURATION" help:"How long a claim is exclusive; when it runs out, another replica takes the occurrence over. (${default})"`
+	CallbackTimeout duration `default:"30s" placeholder:"DURATION" help:"Bound of one callback, from its claim. Lease must be longer by at least a second and a tenth. (${default})"`
+	Concurrency     int      `default:"256" placeholder:"N" help:"How many callbacks may be under way at once. (${default})"`
+	ShutdownTimeout duration `default:"25s" placeholder:"DURATION" help:"How long callbacks and requests under way may take after SIGTERM or SIGINT. (${default})"`
+
+	Retain           duration `default:"24h" placeholder:"DURATION" help:"How long a finished job stays readable, from its last instant or retry; 0 for not at all. (${default})"`
+	DeadLetterRetain duration `default:"0s" placeholder:"DURATION" help:"How long dead letters are kept; 0 for ever. (${default})"`
+
+	MaxInstants int `default:"10000" placeholder:"N" help:"How many instants one job may have. (${default})"`
+	MaxPayload  int `default:"262144" placeholder:"BYTES" help:"How many bytes of callback data one job may have. (${default})"`
+	MaxBody     int `default:"4194304" placeholder:"BYTES" help:"How many bytes a request, or an item of a batch, may have. (${default})"`
+}
+
+type logOptions struct {
+	LogLevel  slog.Level `default:"info" placeholder:"LEVEL" help:"What to log at least: debug, info, warn or error. (${default})"`
+	LogFormat string     `default:"text" enum:"text,json" placeholder:"FORMAT" help:"How to log, to standard error: text or json. (${default})"`
+}
+
+// duration is an option's length of time, which takes days and weeks too.
+type duration job.Duration
+
+func (d *duration) UnmarshalText(b []byte) error { return (*job.Duration)(d).UnmarshalText(b) }
+
+func (d duration) std() time.Duration { return time.Duration(d) }
+
+func (o logOptions) logger(w io.Writer) *slog.Logger {
+	handlerOptions := &slog.HandlerOptions{Level: o.LogLevel}
+	if o.LogFormat == "json" {
+		return slog.New(slog.NewJSONHandler(w, handlerOptions))
+	}
+	return slog.New(slog.NewTextHandler(w, handlerOptions))
+}
+
+func (o serviceOptions) dispatcherConfig(log *slog.Logger) dispatcher.Config {
+	return dispatcher.Config{
+		Logger:           log,
+		Tick:             o.Tick.std(),
+		Early:            o.Early.std(),
+		Lease:            o.Lease.std(),
+		CallbackTimeout:  o.CallbackTimeout.std(),
+		Concurrency:      o.Concurrency,
+		ShutdownTimeout:  o.ShutdownTimeout.std(),
+		Retain:           o.Retain.std(),
+		DeadLetterRetain: o.DeadLetterRetain.std(),
+	}
+}
+
+func (o serviceOptions) limits() job.Limits {
+	return job.Limits{Instants: o.MaxInstants, Payload: o.MaxPayload}
+}
+
+// Validate is called by the parser.
+func (o serviceOptions) Validate() error {
+	for _, bound := range []struct {
+		option string
+		value  int
+	}{{"max-instants", o.MaxInstants}, {"max-payload", o.MaxPayload}, {"max-body", o.MaxBody}} {
+		if bound.value < 1 {
+			return fmt.Errorf("--%s is %d; it must be at least 1", bound.option, bound.value)
+		}
+	}
+	return nil
+}
+
+// defaultOptions are the options when nothing is set, whatever the environment says.
+func defaultOptions() (serviceOptions, error) {
+	var o serviceOptions
+	parser, err := kong.New(&o)
+	if err != nil {
+		return o, err
+	}
+	_, err = parser.Parse(nil)
+	return o, err
+}
+
+// Run serves until ctx ends.
+func (c *serveCommand) Run(ctx context.Context, out output) error {
+	log := c.logger(out.stderr)
+	s, err := newService(ctx, c.serviceOptions, log)
+	if err != nil {
+		return err
+	}
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", c.Listen)
+	if err != nil {
+		_ = s.close()
+		return usageError{fmt.Errorf("--listen: %w", err)}
+	}
+	log.Info("serving", "address", listener.Addr().String(), "store", redact(c.Store), "version", version())
+	return s.run(ctx, listener)
+}
