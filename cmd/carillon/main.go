@@ -18,7 +18,7 @@ import (
 type commands struct {
 	Serve   serveCommand     `cmd:"" help:"Run the service: the HTTP API, and the dispatcher that fires what is due."`
 	Demo    demoCommand      `cmd:"" help:"See it work: run the whole service for some seconds on a temporary file, and print what it delivers to a local webhook."`
-	Version kong.VersionFlag `help:"Print the version and exit."`
+	Version kong.VersionFlag `env:"-" help:"Print the version and exit."`
 }
 
 const description = `Carillon calls what you tell it to, when you tell it to, once, whichever replica dies.

@@ -62,7 +62,7 @@ func run(ctx context.Context, listen, data string, ready func(uri string)) (err 
 	}
 
 	// Bound before FerretDB opens the data, so that a server which still runs there is noticed first.
-	listener, err := net.Listen("tcp", listen)
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", listen)
 	if err != nil {
 		return err
 	}

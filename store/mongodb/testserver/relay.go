@@ -51,7 +51,7 @@ func (r *relay) handle(ctx context.Context, client net.Conn) {
 	// Only the client's side is cut at the end: the reply to a command under way is still awaited.
 	defer context.AfterFunc(ctx, func() { client.Close() })()
 
-	db, err := net.Dial("unix", r.socket)
+	db, err := new(net.Dialer).DialContext(ctx, "unix", r.socket)
 	if err != nil {
 		return
 	}
