@@ -1,0 +1,115 @@
+// Webhook-receiver takes Carillon's HTTP callbacks and does the work of each delivery exactly once, however often it
+// comes. The order is what matters: the work and the note of the delivery id are one transaction, and only when that is
+// committed the answer says so. Run it and let a job call http://127.0.0.1:8090/reminders.
+package main
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"flag"
+	"io"
+	"log"
+	"net/http"
+	"time"
+
+	_ "modernc.org/sqlite"
+)
+
+func main() {
+	listen := flag.String("listen", "127.0.0.1:8090", "address to listen on")
+	path := flag.String("db", "receiver.db", "SQLite file")
+	flag.Parse()
+
+	db, err := openDB(*path)
+	if err != nil {
+		log.Fatal(err)
+	}
+	go forget(db)
+	server := &http.Server{Addr: *listen, Handler: handler(db), ReadTimeout: 10 * time.Second}
+	log.Fatal(server.ListenAndServe())
+}
+
+func openDB(path string) (*sql.DB, error) {
+	// A transaction takes the write lock at once, so two deliveries of one id can't both find it new.
+	db, err := sql.Open("sqlite", "file:"+path+"?_txlock=immediate&_pragma=busy_timeout(5000)&_pragma=journal_mode(WAL)")
+	if err != nil {
+		return nil, err
+	}
+	_, err = db.Exec(`
+		CREATE TABLE IF NOT EXISTS seen (id TEXT PRIMARY KEY, at INTEGER NOT NULL) WITHOUT ROWID;
+		CREATE INDEX IF NOT EXISTS seen_at ON seen (at);
+		CREATE TABLE IF NOT EXISTS reminders (text TEXT NOT NULL);`)
+	return db, err
+}
+
+// reminder is the payload that this receiver's jobs carry.
+type reminder struct {
+	Text string `json:"text"`
+}
+
+func handler(db *sql.DB) http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /reminders", func(w http.ResponseWriter, r *http.Request) {
+		id := r.Header.Get("webhook-id")
+		var payload reminder
+		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 1<<20))
+		if err != nil {
+			http.Error(w, "can't read the body", http.StatusServiceUnavailable)
+			return
+		}
+		if id == "" || json.Unmarshal(body, &payload) != nil || payload.Text == "" {
+			http.Error(w, "need a webhook-id and a text", http.StatusUnprocessableEntity) // never try this again
+			return
+		}
+		if err := once(r.Context(), db, id, func(tx *sql.Tx) error { return remind(tx, payload) }); err != nil {
+			log.Printf("delivery %s: %v", id, err)
+			w.Header().Set("Retry-After", "5")
+			http.Error(w, "try again", http.StatusServiceUnavailable)
+			return
+		}
+		w.WriteHeader(http.StatusNoContent)
+	})
+	return mux
+}
+
+// once does the work of a delivery and notes its id in one transaction. A delivery that it has seen is a success: the
+// work is done, only the answer was lost.
+func once(ctx context.Context, db *sql.DB, id string, work func(tx *sql.Tx) error) error {
+	tx, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback() }() // does nothing after the commit
+	result, err := tx.ExecContext(ctx, `INSERT INTO seen (id, at) VALUES (?, ?) ON CONFLICT DO NOTHING`, id, time.Now().Unix())
+	if err != nil {
+		return err
+	}
+	if fresh, err := result.RowsAffected(); err != nil || fresh == 0 {
+		return err
+	}
+	if err := work(tx); err != nil {
+		return err
+	}
+	return tx.Commit()
+}
+
+// remind is the work. It belongs into the transaction; what can't be there, such as a mail, is best written to a table
+// here and sent from that by another process.
+func remind(tx *sql.Tx, r reminder) error {
+	if r.Text == "fail" { // for the test
+		return errors.New("asked to fail")
+	}
+	_, err := tx.Exec(`INSERT INTO reminders (text) VALUES (?)`, r.Text)
+	return err
+}
+
+// forget drops the ids that can't come again: a week covers the default retry policy with room to spare.
+func forget(db *sql.DB) {
+	for range time.Tick(time.Hour) {
+		if _, err := db.Exec(`DELETE FROM seen WHERE at < ?`, time.Now().Add(-7*24*time.Hour).Unix()); err != nil {
+			log.Print(err)
+		}
+	}
+}
