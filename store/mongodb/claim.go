@@ -1,0 +1,190 @@
+package mongodb
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// Claim implements [store.Queue] in four commands: find what is due, stamp it if it is still due, read back what got this
+// claim's stamp, and read the jobs. A fifth puts orphans back, if there are any.
+//
+// If a command after the stamping fails, the whole batch is given back. If that fails too, it waits for the lease's end.
+func (s *Store) Claim(ctx context.Context, p store.ClaimParams) (store.Claim, error) {
+	due, err := s.findDue(ctx, p)
+	if err != nil || len(due) == 0 {
+		return store.Claim{}, err
+	}
+	ids := make([]string, len(due))
+	for i := range due {
+		ids[i] = due[i].ID
+	}
+	token := job.NewToken()
+	claim, err := s.take(ctx, p, due, ids, token)
+	if err != nil {
+		s.giveBack(ctx, p, ids, token)
+		return store.Claim{}, err
+	}
+	return claim, nil
+}
+
+// findDue finds what is due, the longest due first, reading no more than the order and what tells a reclaim.
+func (s *Store) findDue(ctx context.Context, p store.ClaimParams) ([]occurrenceDocument, error) {
+	return find[occurrenceDocument](ctx, s.occurrences,
+		bson.M{"lane": lanePending, "dueAt": bson.M{"$lte": p.Now.Add(p.Early)}},
+		options.Find().SetSort(keys("dueAt", "_id")).SetLimit(int64(p.Limit)).SetProjection(bson.M{"dueAt": 1, "scheduledAt": 1}))
+}
+
+// take claims what was found and joins it with the jobs.
+func (s *Store) take(ctx context.Context, p store.ClaimParams, due []occurrenceDocument, ids []string, token string) (store.Claim, error) {
+	won, err := s.stamp(ctx, p, ids, due[len(due)-1].DueAt, token)
+	if err != nil {
+		return store.Claim{}, err
+	}
+	targets, err := s.targets(ctx, won)
+	if err != nil {
+		return store.Claim{}, err
+	}
+	claimed, orphans, err := join(due, won, targets)
+	if err != nil {
+		return store.Claim{}, err
+	}
+	s.putBack(ctx, p.Now, orphans)
+	return store.Claim{Occurrences: claimed, More: len(due) == p.Limit || len(claimed) < len(due)}, nil
+}
+
+// stamp claims those of the ids that are still due, and reads them back. An occurrence that was claimed since they were
+// found is due only at its lease's end, so it does not match.
+func (s *Store) stamp(ctx context.Context, p store.ClaimParams, ids []string, due time.Time, token string) ([]occurrenceDocument, error) {
+	result, err := s.occurrences.UpdateMany(ctx,
+		bson.M{"_id": in(ids), "lane": lanePending, "dueAt": bson.M{"$lte": due}},
+		bson.M{"$set": bson.M{"token": token, "scheduledAt": p.Now, "dueAt": p.Now.Add(p.Lease)}, "$inc": bson.M{"attempt": 1}},
+		options.UpdateMany().SetHint(indexByID)) // the claim index would do, but may be read far beyond these ids
+	if err != nil {
+		return nil, mapError(err)
+	}
+	if result.MatchedCount == 0 {
+		return nil, nil
+	}
+	return find[occurrenceDocument](ctx, s.occurrences, bson.M{"_id": in(ids), "token": token}, options.Find())
+}
+
+// indexByID is the name of the index that every collection has.
+const indexByID = "_id_"
+
+// target is the revision of a job, and what its occurrences fire with.
+type target struct {
+	revision string
+	job.Target
+}
+
+// targets reads the jobs of occurrences, by their ids. It comes after the stamping and uses no cache: a job that was
+// replaced or cancelled before its occurrence was claimed is seen to be.
+func (s *Store) targets(ctx context.Context, occurrences []occurrenceDocument) (map[string]target, error) {
+	var ids []string
+	for i := range occurrences {
+		if d := &occurrences[i]; d.Revision != "" {
+			ids = append(ids, jobID(job.Name{Tenant: d.Tenant, Key: d.Key}))
+		}
+	}
+	slices.Sort(ids)
+	ids = slices.Compact(ids)
+	targets := make(map[string]target, len(ids))
+	if len(ids) == 0 {
+		return targets, nil
+	}
+	found, err := find[jobDocument](ctx, s.jobs, bson.M{"_id": in(ids)},
+		options.Find().SetProjection(bson.M{"revision": 1, "callback": 1, "options": 1}))
+	if err != nil {
+		return nil, err
+	}
+	for i := range found {
+		t, err := newTarget(found[i].Callback, found[i].Options)
+		if err != nil {
+			return nil, err
+		}
+		targets[found[i].ID] = target{revision: found[i].Revision, Target: t}
+	}
+	return targets, nil
+}
+
+// join matches what was won with its jobs, in the order of what was due. An orphan has none.
+func join(due, won []occurrenceDocument, targets map[string]target) (claimed []store.Claimed, orphans []*occurrenceDocument, err error) {
+	wonByID := make(map[string]*occurrenceDocument, len(won))
+	for i := range won {
+		wonByID[won[i].ID] = &won[i]
+	}
+	for i := range due {
+		d := wonByID[due[i].ID]
+		if d == nil {
+			continue // another replica was faster
+		}
+		c := store.Claimed{Reclaimed: !due[i].ScheduledAt.IsZero()}
+		if c.Occurrence, err = d.occurrence(); err != nil {
+			return nil, nil, err
+		}
+		if c.Own != nil {
+			c.Target = *c.Own
+		} else if t, ok := targets[jobID(c.Name)]; ok && t.revision == d.Revision {
+			c.Target = t.Target
+		} else {
+			orphans = append(orphans, d)
+			continue
+		}
+		claimed = append(claimed, c)
+	}
+	return claimed, orphans, nil
+}
+
+// putBack puts orphans back or drops them. One for which that fails is an orphan again at its lease's end.
+func (s *Store) putBack(ctx context.Context, now time.Time, orphans []*occurrenceDocument) {
+	if len(orphans) == 0 {
+		return
+	}
+	writes := make([]mongo.WriteModel, len(orphans))
+	for i, d := range orphans {
+		still := bson.M{"_id": d.ID, "token": d.Token}
+		if dueAt, drop := store.PutBack(job.Revision(d.Revision), now); drop {
+			writes[i] = mongo.NewDeleteOneModel().SetFilter(still)
+		} else {
+			writes[i] = mongo.NewUpdateOneModel().SetFilter(still).SetUpdate(unclaim(dueAt))
+		}
+	}
+	_, _ = s.occurrences.BulkWrite(ctx, writes, options.BulkWrite().SetOrdered(false))
+}
+
+// giveBack undoes a claim whose answer could not be completed. The earlier due times are not known for all of them, so
+// they are due at the latest that any of them was.
+func (s *Store) giveBack(ctx context.Context, p store.ClaimParams, ids []string, token string) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tidyWithin) // the claim's time may be over
+	defer cancel()
+	_, _ = s.occurrences.UpdateMany(ctx, bson.M{"_id": in(ids), "token": token}, unclaim(p.Now.Add(p.Early)))
+}
+
+// unclaim gives an occurrence back as if it had not been claimed, due at a time.
+func unclaim(dueAt time.Time) bson.M {
+	return bson.M{
+		"$set":   bson.M{"dueAt": dueAt},
+		"$unset": bson.M{"token": "", "scheduledAt": ""},
+		"$inc":   bson.M{"attempt": -1},
+	}
+}
+
+// NextDue implements [store.Queue]: it reads one entry of the claim index.
+func (s *Store) NextDue(ctx context.Context) (time.Time, error) {
+	var first occurrenceDocument
+	err := s.occurrences.FindOne(ctx, bson.M{"lane": lanePending},
+		options.FindOne().SetSort(keys("dueAt")).SetProjection(bson.M{"_id": 0, "dueAt": 1})).Decode(&first)
+	if errors.Is(err, mongo.ErrNoDocuments) {
+		return time.Time{}, nil
+	}
+	return first.DueAt, mapError(err)
+}

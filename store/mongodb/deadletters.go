@@ -1,0 +1,68 @@
+package mongodb
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// deadLetters matches all dead letters. It names dueAt, which they don't have, since the index has it before the id.
+func deadLetters() bson.M {
+	return bson.M{"lane": laneDead, "dueAt": bson.M{"$exists": false}}
+}
+
+// DeadLetters implements [store.Jobs].
+func (s *Store) DeadLetters(ctx context.Context, f store.DeadLetterFilter) ([]job.Occurrence, error) {
+	id := bson.M{"$gt": f.After.String()}
+	if f.ID != (job.ID{}) {
+		id["$eq"] = f.ID.String()
+	}
+	filter := both(deadLetters(), bson.M{"revision": "", "tenant": f.Tenant, "_id": id})
+	key := bson.M{}
+	if f.Key != "" {
+		key["$eq"] = f.Key
+	}
+	if f.Prefix != "" {
+		key["$gte"] = f.Prefix
+		if end := beyond(f.Prefix); end != "" {
+			key["$lt"] = end
+		}
+	}
+	if len(key) > 0 {
+		filter["key"] = key
+	}
+	return s.page(ctx, filter, f.Limit)
+}
+
+// Redrive implements [store.Jobs].
+func (s *Store) Redrive(ctx context.Context, tenant string, ids []job.ID, now time.Time) (redriven int, err error) {
+	for part := range slices.Chunk(texts(ids), chunk) {
+		result, err := s.occurrences.UpdateMany(ctx, both(deadLetters(), bson.M{"_id": in(part), "tenant": tenant}), bson.M{
+			"$set":   bson.M{"lane": lanePending, "dueAt": now, "attempt": 0},
+			"$unset": bson.M{"failedAt": "", "lastError": ""},
+			"$inc":   bson.M{"redrives": 1},
+		})
+		if err != nil {
+			return redriven, mapError(err)
+		}
+		redriven += int(result.MatchedCount)
+	}
+	return redriven, nil
+}
+
+// DeleteDeadLetters implements [store.Jobs].
+func (s *Store) DeleteDeadLetters(ctx context.Context, tenant string, ids []job.ID) (deleted int, err error) {
+	for part := range slices.Chunk(texts(ids), chunk) {
+		result, err := s.occurrences.DeleteMany(ctx, both(deadLetters(), bson.M{"_id": in(part), "tenant": tenant}))
+		if err != nil {
+			return deleted, mapError(err)
+		}
+		deleted += int(result.DeletedCount)
+	}
+	return deleted, nil
+}

@@ -1,0 +1,153 @@
+package mongodb
+
+import (
+	"strings"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// jobDocument is a document of the collection jobs. Callback data, options and schedule are kept as bytes: as BSON they
+// would come back otherwise than they were submitted.
+type jobDocument struct {
+	ID        string           `bson:"_id"`
+	Tenant    string           `bson:"tenant"`
+	Key       string           `bson:"key"`
+	Revision  string           `bson:"revision"`
+	CreatedAt time.Time        `bson:"createdAt"`
+	UpdatedAt time.Time        `bson:"updatedAt"`
+	ExpiresAt time.Time        `bson:"expiresAt"`
+	Callback  callbackDocument `bson:"callback"`
+	Options   []byte           `bson:"options,omitempty"`
+	Schedule  []byte           `bson:"schedule,omitempty"`
+}
+
+type callbackDocument struct {
+	Type string `bson:"type"`
+	Data []byte `bson:"data"`
+}
+
+// occurrenceDocument is a document of the collection occurrences: a pending occurrence or a dead letter.
+type occurrenceDocument struct {
+	ID          string    `bson:"_id"` // as text, which a person can read and which sorts as the bytes do
+	Tenant      string    `bson:"tenant"`
+	Key         string    `bson:"key"`
+	Revision    string    `bson:"revision"` // empty: stands on its own
+	Position    int       `bson:"position,omitempty"`
+	Timestamp   time.Time `bson:"timestamp"`
+	Lane        int       `bson:"lane"`
+	DueAt       time.Time `bson:"dueAt,omitempty"` // absent from dead letters
+	ScheduledAt time.Time `bson:"scheduledAt,omitempty"`
+	Token       string    `bson:"token,omitempty"`
+	Attempt     int       `bson:"attempt"`
+	LastError   string    `bson:"lastError,omitempty"`
+	FailedAt    time.Time `bson:"failedAt,omitempty"`
+	// Redrives counts how often it was redriven, so that a cancel can tell a dead letter that was redriven meanwhile from
+	// the occurrence that it read.
+	Redrives int `bson:"redrives,omitempty"`
+	// The callback and options of one that stands on its own.
+	Callback *callbackDocument `bson:"callback,omitempty"`
+	Options  []byte            `bson:"options,omitempty"`
+}
+
+// separator ends the tenant in a job's _id. No tenant or key has a control character in it, so the _id is unambiguous,
+// and those of one tenant sort by the bytes of their keys.
+const separator = "\x00"
+
+// jobID is the _id of a job.
+func jobID(n job.Name) string { return n.Tenant + separator + n.Key }
+
+// beyond is the least string above all that have the prefix, as an upper bound; empty if there is none. It counts up the
+// last code point, so that the bound is valid UTF-8, in which code points sort like their bytes.
+func beyond(prefix string) string {
+	runes := []rune(strings.TrimRight(prefix, "\U0010ffff")) // past the greatest code point, what precedes it counts up
+	if len(runes) == 0 {
+		return ""
+	}
+	last := &runes[len(runes)-1]
+	if *last++; *last == 0xd800 { // surrogates are no code points
+		*last = 0xe000
+	}
+	return string(runes)
+}
+
+func newJobDocument(j *job.Job) jobDocument {
+	return jobDocument{
+		ID:        jobID(j.Name),
+		Tenant:    j.Tenant,
+		Key:       j.Key,
+		Revision:  string(j.Revision),
+		CreatedAt: j.CreatedAt,
+		UpdatedAt: j.UpdatedAt,
+		ExpiresAt: j.ExpiresAt,
+		Callback:  newCallbackDocument(j.Callback),
+		Options:   j.Options.Encode(),
+		Schedule:  j.Schedule.Encode(),
+	}
+}
+
+func newCallbackDocument(c job.Callback) callbackDocument {
+	return callbackDocument{Type: c.Type, Data: c.Data}
+}
+
+func newOccurrenceDocument(o *job.Occurrence) occurrenceDocument {
+	return occurrenceDocument{
+		ID:        o.ID.String(),
+		Tenant:    o.Name.Tenant,
+		Key:       o.Name.Key,
+		Revision:  string(o.Revision),
+		Position:  o.Position,
+		Timestamp: o.Timestamp,
+		Lane:      lanePending,
+		DueAt:     o.DueAt,
+	}
+}
+
+// status reads a job, with its schedule only if that was read.
+func (d *jobDocument) status() (s store.JobStatus, err error) {
+	s.Name = job.Name{Tenant: d.Tenant, Key: d.Key}
+	s.Revision = job.Revision(d.Revision)
+	s.CreatedAt, s.UpdatedAt, s.ExpiresAt = d.CreatedAt, d.UpdatedAt, d.ExpiresAt
+	target, err := newTarget(d.Callback, d.Options)
+	if err != nil {
+		return s, err
+	}
+	s.Callback, s.Options = target.Callback, target.Options
+	if len(d.Schedule) > 0 {
+		s.Schedule, err = job.DecodeSchedule(d.Schedule)
+	}
+	return s, err
+}
+
+func newTarget(c callbackDocument, options []byte) (t job.Target, err error) {
+	t.Callback = job.Callback{Type: c.Type, Data: c.Data}
+	t.Options, err = job.DecodeOptions(options)
+	return t, err
+}
+
+func (d *occurrenceDocument) occurrence() (o job.Occurrence, err error) {
+	o = job.Occurrence{
+		Name:        job.Name{Tenant: d.Tenant, Key: d.Key},
+		Revision:    job.Revision(d.Revision),
+		Position:    d.Position,
+		Timestamp:   d.Timestamp,
+		DueAt:       d.DueAt,
+		ScheduledAt: d.ScheduledAt,
+		Token:       d.Token,
+		Attempt:     d.Attempt,
+		LastError:   d.LastError,
+		FailedAt:    d.FailedAt,
+	}
+	if o.ID, err = job.ParseID(d.ID); err != nil {
+		return o, err
+	}
+	if d.Callback != nil {
+		own, err := newTarget(*d.Callback, d.Options)
+		if err != nil {
+			return o, err
+		}
+		o.Own = &own
+	}
+	return o, nil
+}

@@ -1,0 +1,148 @@
+package mongodb
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+
+	"go.mongodb.org/mongo-driver/v2/mongo"
+
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// transientCodes are the server's error codes for faults that may go away by themselves
+// (https://www.mongodb.com/docs/manual/reference/error-codes/).
+var transientCodes = []int{
+	6,     // HostUnreachable
+	7,     // HostNotFound
+	24,    // LockTimeout
+	43,    // CursorNotFound
+	46,    // LockBusy
+	50,    // MaxTimeMSExpired
+	63,    // StaleShardVersion
+	64,    // WriteConcernTimeout
+	70,    // ShardNotFound
+	89,    // NetworkTimeout
+	91,    // ShutdownInProgress
+	100,   // UnsatisfiableWriteConcern
+	107,   // LockFailed
+	112,   // WriteConflict
+	117,   // ConflictingOperationInProgress
+	133,   // FailedToSatisfyReadPreference
+	134,   // ReadConcernMajorityNotAvailableYet
+	146,   // ExceededMemoryLimit
+	150,   // StaleEpoch
+	175,   // QueryPlanKilled
+	189,   // PrimarySteppedDown
+	202,   // NetworkInterfaceExceededTimeLimit
+	237,   // CursorKilled
+	262,   // ExceededTimeLimit
+	276,   // IndexBuildAborted
+	317,   // ConnectionPoolExpired
+	355,   // InterruptedDueToStorageChange
+	365,   // TemporarilyUnavailable
+	462,   // IngressRequestRateLimitExceeded
+	9001,  // SocketException
+	10058, // LegacyNotPrimary
+	10107, // NotWritablePrimary
+	11600, // InterruptedAtShutdown
+	11601, // Interrupted
+	11602, // InterruptedDueToReplStateChange
+	13388, // StaleConfig
+	13435, // NotPrimaryNoSecondaryOk
+	13436, // NotPrimaryOrSecondary
+	14031, // OutOfDiskSpace
+}
+
+// Codes of a user who may not do what must be done.
+var (
+	authenticationCodes = []int{11, 18, 334, 8000} // UserNotFound, AuthenticationFailed, MechanismUnavailable, Atlas' own
+	permissionCodes     = []int{13}                // Unauthorized
+)
+
+const codeUnknownWriteConcern = 79
+
+// mapError marks the faults that may go away by themselves.
+func mapError(err error) error {
+	if err == nil || errors.Is(err, store.ErrUnavailable) || !transient(err) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", store.ErrUnavailable, err)
+}
+
+func transient(err error) bool {
+	if serverError, ok := errors.AsType[mongo.ServerError](err); ok {
+		for _, code := range serverError.ErrorCodes() {
+			if slices.Contains(transientCodes, code) {
+				return true
+			}
+		}
+		for _, label := range []string{"RetryableWriteError", "TransientTransactionError", "SystemOverloadedError"} {
+			if serverError.HasErrorLabel(label) {
+				return true
+			}
+		}
+		if failed := writeConcernError(err); failed != nil && failed.Code != codeUnknownWriteConcern {
+			return true
+		}
+	}
+	if mongo.IsNetworkError(err) || mongo.IsTimeout(err) {
+		return true
+	}
+	// A connection that could not be made, one that was taken back from this command because another had failed on it,
+	// and a store that is being closed.
+	if _, ok := errors.AsType[net.Error](err); ok {
+		return true
+	}
+	if pool, ok := errors.AsType[interface {
+		error
+		Retryable() bool
+	}](err); ok && pool.Retryable() {
+		return true
+	}
+	for _, target := range []error{context.Canceled, io.EOF, io.ErrUnexpectedEOF, net.ErrClosed, mongo.ErrClientDisconnected} {
+		if errors.Is(err, target) {
+			return true
+		}
+	}
+	return false
+}
+
+// writeConcernError is set if a write was made but has not been acknowledged as widely as it had to be.
+func writeConcernError(err error) *mongo.WriteConcernError {
+	if e, ok := errors.AsType[mongo.WriteException](err); ok {
+		return e.WriteConcernError
+	}
+	if e, ok := errors.AsType[mongo.BulkWriteException](err); ok {
+		return e.WriteConcernError
+	}
+	return nil
+}
+
+// onlyDuplicates tells whether an unordered insert failed only for documents that are there already.
+func onlyDuplicates(err error) bool {
+	bulk, ok := errors.AsType[mongo.BulkWriteException](err)
+	return ok && bulk.WriteConcernError == nil && !slices.ContainsFunc(bulk.WriteErrors, func(e mongo.BulkWriteError) bool {
+		return !mongo.IsDuplicateKeyError(e.WriteError)
+	})
+}
+
+// explain says what an operator can do about an error of Open.
+func explain(err error) error {
+	serverError, ok := errors.AsType[mongo.ServerError](err)
+	if !ok {
+		return err
+	}
+	for _, code := range serverError.ErrorCodes() {
+		switch {
+		case slices.Contains(authenticationCodes, code):
+			return fmt.Errorf("the server refuses the user; check user, password, authSource and authMechanism of the store URL: %w", err)
+		case slices.Contains(permissionCodes, code):
+			return fmt.Errorf("the user may not use this database; it needs the role readWrite: %w", err)
+		}
+	}
+	return err
+}

@@ -1,0 +1,181 @@
+// Package mongodb keeps Carillon's documents in a MongoDB database: a standalone server, a replica set or a sharded
+// cluster, version 4.4 or later. Any number of replicas share it.
+//
+// Only the write of one document is atomic here, and no transaction is used, so that a standalone server will do. The
+// order of the writes makes up for it:
+//
+//   - A job's occurrences carry its revision, and fire only while the job document has the same one. Put inserts the new
+//     occurrences, then flips the job document from the revision that it read to the new one, then deletes the replaced
+//     revision's occurrences. Racing Puts and Cancels of one job decide who came first by that one guarded write.
+//   - Whatever a crash leaves behind is an orphan: an occurrence of a revision that is no job's. A claim that meets one
+//     puts it back, since its Put may be about to flip, and drops it after an hour.
+//   - Claims and settlements are guarded by what they rely on: a claim by the occurrence still being due, a settlement by
+//     the claim's token.
+//
+// All reads go to the primary. Writes are acknowledged by a majority unless the URL says otherwise.
+package mongodb
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+const (
+	// format is the version of the documents and indexes, kept in the document formatID of the collection meta.
+	format   = 1
+	formatID = "format"
+
+	// The lanes an occurrence can be in. Pending ones will be spread over several; dead letters have their own, so one
+	// index serves both.
+	lanePending = 0
+	laneDead    = -1
+
+	// parallel bounds the commands that one call has under way at once, and chunk the documents or ids that one command
+	// names.
+	parallel = 16
+	chunk    = 1000
+
+	// tidyWithin bounds work that is done for tidiness after a call has failed.
+	tidyWithin = 2 * time.Second
+)
+
+// Store implements [store.Store].
+type Store struct {
+	client      *mongo.Client
+	jobs        *mongo.Collection
+	occurrences *mongo.Collection
+	meta        *mongo.Collection
+}
+
+// Open connects to the server that a URL such as "mongodb://user:password@host/database?replicaSet=rs0" names and makes
+// the indexes. The database is "carillon" if the URL names none. The user needs the role readWrite on it.
+//
+// A server that can't be reached within serverSelectionTimeoutMS (5 s unless the URL says otherwise) is an error that
+// wraps [store.ErrUnavailable]. No error shows the URL's password.
+func Open(ctx context.Context, rawURL string) (*Store, error) {
+	parts, opts, err := parseURL(rawURL)
+	if err != nil {
+		return nil, err
+	}
+	client, err := mongo.Connect(opts)
+	if err != nil {
+		return nil, fmt.Errorf("store URL %s: %s", parts, parts.hide(err.Error()))
+	}
+	db := client.Database(parts.database)
+	s := &Store{
+		client:      client,
+		jobs:        db.Collection("jobs"),
+		occurrences: db.Collection("occurrences"),
+		meta:        db.Collection("meta"),
+	}
+	if err := s.prepare(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("open MongoDB database %s: %w", parts, explain(err)), s.Close())
+	}
+	return s, nil
+}
+
+// prepare refuses a database that can't be used, and makes the indexes. Doing it again, or in several replicas at once,
+// changes nothing.
+func (s *Store) prepare(ctx context.Context) error {
+	version, err := s.readFormat(ctx)
+	if err != nil {
+		return err
+	}
+	if version == 0 {
+		if version, err = s.claimDatabase(ctx); err != nil {
+			return err
+		}
+	}
+	if version > format {
+		return fmt.Errorf("%w: its format is %d, this one reads up to %d; upgrade carillon", store.ErrFormat, version, format)
+	}
+	for _, index := range []struct {
+		of   *mongo.Collection
+		keys bson.D
+	}{
+		{s.jobs, keys("expiresAt")},
+		// Claims, the next due time, and the list of dead letters, which have no dueAt.
+		{s.occurrences, keys("lane", "dueAt", "_id")},
+		// The occurrences of a job, and by the empty revision those that stand on their own and dead letters by key. None
+		// of these fields changes when an occurrence is claimed or settled otherwise than by burying it, so a scan by them
+		// misses none.
+		{s.occurrences, keys("revision", "tenant", "key", "_id")},
+	} {
+		if _, err := index.of.Indexes().CreateOne(ctx, mongo.IndexModel{Keys: index.keys}); err != nil {
+			return mapError(err)
+		}
+	}
+	return nil
+}
+
+// claimDatabase marks a new database as ours and answers the format that it then has.
+func (s *Store) claimDatabase(ctx context.Context) (version int, err error) {
+	for _, collection := range []*mongo.Collection{s.jobs, s.occurrences} {
+		err := collection.FindOne(ctx, bson.M{}, options.FindOne().SetProjection(bson.M{"_id": 1})).Err()
+		if errors.Is(err, mongo.ErrNoDocuments) {
+			continue
+		}
+		if err != nil {
+			return 0, mapError(err)
+		}
+		// Another replica, which started at the same moment, may have marked it since, and put jobs.
+		if version, err = s.readFormat(ctx); version > 0 || err != nil {
+			return version, err
+		}
+		return 0, fmt.Errorf("it has a collection %q of another program; name a database of its own", collection.Name())
+	}
+	_, err = s.meta.InsertOne(ctx, bson.M{"_id": formatID, "version": format})
+	if mongo.IsDuplicateKeyError(err) {
+		return s.readFormat(ctx)
+	}
+	return format, mapError(err)
+}
+
+// readFormat reads the version of the format; zero if there is none.
+func (s *Store) readFormat(ctx context.Context) (int, error) {
+	var doc struct {
+		Version int `bson:"version"`
+	}
+	err := s.meta.FindOne(ctx, bson.M{"_id": formatID}).Decode(&doc)
+	if errors.Is(err, mongo.ErrNoDocuments) {
+		return 0, nil
+	}
+	return doc.Version, mapError(err)
+}
+
+// Close ends all connections. Commands under way get a few seconds to end.
+func (s *Store) Close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	err := s.client.Disconnect(ctx)
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, mongo.ErrClientDisconnected) {
+		return nil // what was still under way has been cut off; or it is closed already
+	}
+	return err
+}
+
+// Now implements [store.Queue]: it answers the time of the primary, or of the router of a sharded cluster.
+func (s *Store) Now(ctx context.Context) (time.Time, error) {
+	var hello struct {
+		LocalTime time.Time `bson:"localTime"`
+	}
+	err := s.jobs.Database().RunCommand(ctx, bson.D{{Key: "hello", Value: 1}}).Decode(&hello)
+	return hello.LocalTime, mapError(err)
+}
+
+// keys names the fields of an index or a sort, all ascending.
+func keys(fields ...string) bson.D {
+	d := make(bson.D, len(fields))
+	for i, f := range fields {
+		d[i] = bson.E{Key: f, Value: 1}
+	}
+	return d
+}

@@ -1,0 +1,374 @@
+//go:build services
+
+package mongodb_test
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
+	"github.com/carillon-scheduler/carillon/store/mongodb"
+	"github.com/carillon-scheduler/carillon/store/storetest"
+)
+
+func TestStore(t *testing.T) {
+	storetest.Run(t, func(t *testing.T) storetest.Opener {
+		db := newDatabase(t)
+		return func() (store.Store, error) { return mongodb.Open(context.Background(), db.url) }
+	})
+}
+
+// database is an empty database, removed when the test ends.
+type database struct {
+	*mongo.Database
+	url string
+}
+
+func newDatabase(t *testing.T) database {
+	t.Helper()
+	server := os.Getenv("CARILLON_TEST_MONGODB_URI")
+	if server == "" {
+		t.Fatal("CARILLON_TEST_MONGODB_URI must be set to the address of a MongoDB server, such as mongodb://127.0.0.1:27017/")
+	}
+	client, err := mongo.Connect(options.Client().ApplyURI(server))
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := "carillon_test_" + strings.ToLower(rand.Text())
+	db := client.Database(name)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+		defer cancel()
+		if err := db.Drop(ctx); err != nil {
+			t.Error(err)
+		}
+		if err := client.Disconnect(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	address, query, _ := strings.Cut(server, "?")
+	url := strings.TrimSuffix(address, "/") + "/" + name
+	if query != "" {
+		url += "?" + query
+	}
+	return database{Database: db, url: url}
+}
+
+func (db database) open(t *testing.T) *mongodb.Store {
+	t.Helper()
+	s, err := mongodb.Open(t.Context(), db.url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+func (db database) count(t *testing.T, filter bson.M) int {
+	t.Helper()
+	n, err := db.Collection("occurrences").CountDocuments(t.Context(), filter)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return int(n)
+}
+
+func TestOpenRefuses(t *testing.T) {
+	for _, c := range []struct {
+		name, collection string
+		document         bson.M
+		want             string
+	}{
+		{"a newer format", "meta", bson.M{"_id": "format", "version": 99}, store.ErrFormat.Error()},
+		{"another program's jobs", "jobs", bson.M{"_id": 1}, "another program"},
+		{"another program's occurrences", "occurrences", bson.M{"_id": 1}, "another program"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			db := newDatabase(t)
+			if _, err := db.Collection(c.collection).InsertOne(t.Context(), c.document); err != nil {
+				t.Fatal(err)
+			}
+			s, err := mongodb.Open(t.Context(), db.url)
+			if err == nil {
+				_ = s.Close()
+			}
+			if err == nil || !strings.Contains(err.Error(), c.want) || errors.Is(err, store.ErrUnavailable) {
+				t.Errorf("open answers %v, want %q", err, c.want)
+			}
+			if n, err := db.Collection("meta").CountDocuments(t.Context(), bson.M{"version": 1}); n != 0 || err != nil {
+				t.Errorf("%d format documents were written, %v", n, err)
+			}
+		})
+	}
+}
+
+// TestErrors: errors are told by their codes.
+func TestErrors(t *testing.T) {
+	db := newDatabase(t)
+	relayed, r := db.relayed(t)
+	for _, c := range []struct {
+		code      int
+		transient bool
+	}{
+		{50, true}, {64, true}, {112, true}, {189, true}, {262, true}, {10107, true}, {11600, true}, {11602, true}, {13435, true}, {14031, true},
+		{2, false}, {13, false}, {18, false}, {59, false}, {11000, false},
+	} {
+		r.answer = bson.D{{Key: "ok", Value: 0}, {Key: "code", Value: c.code}, {Key: "errmsg", Value: "some words"}}
+		r.on("find", "occurrences", 1, func() verdict { return answerBefore })
+		_, err := relayed.NextDue(t.Context())
+		if err == nil || errors.Is(err, store.ErrUnavailable) != c.transient {
+			t.Errorf("code %d answers %v", c.code, err)
+		}
+	}
+	for _, c := range []struct {
+		code int
+		want string
+	}{{18, "refuses the user"}, {13, "role readWrite"}} {
+		r.answer = bson.D{{Key: "ok", Value: 0}, {Key: "code", Value: c.code}, {Key: "errmsg", Value: "some words"}}
+		r.on("find", "meta", 1, func() verdict { return answerBefore })
+		s, err := mongodb.Open(t.Context(), r.url)
+		if err == nil {
+			_ = s.Close()
+		}
+		if err == nil || !strings.Contains(err.Error(), c.want) || errors.Is(err, store.ErrUnavailable) {
+			t.Errorf("open with code %d answers %v", c.code, err)
+		}
+	}
+}
+
+// TestQueriesUseIndexes shows each query that is made over and over to the server's planner, and where that is not to be
+// had, at least that the indexes are there.
+func TestQueriesUseIndexes(t *testing.T) {
+	db := newDatabase(t)
+	s := db.open(t)
+	for collection, want := range map[string][]string{
+		"jobs":        {"_id", "expiresAt"},
+		"occurrences": {"_id", "lane,dueAt,_id", "revision,tenant,key,_id"},
+	} {
+		cursor, err := db.Collection(collection).Indexes().List(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var indexes []struct{ Key bson.D }
+		if err := cursor.All(t.Context(), &indexes); err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, index := range indexes {
+			var fields []string
+			for _, field := range index.Key {
+				fields = append(fields, field.Key)
+			}
+			got = append(got, strings.Join(fields, ","))
+		}
+		slices.Sort(got)
+		if !slices.Equal(got, want) {
+			t.Errorf("indexes of %s are %q, want %q", collection, got, want)
+		}
+	}
+	if !plans(t, db) {
+		return
+	}
+	relayed, r := db.relayed(t)
+	mustPut(t, s, newPut("k", epoch, 0, time.Second, time.Hour))
+	r.set(func(c command) verdict {
+		if slices.Contains([]string{"find", "aggregate"}, c.name) && c.collection != "meta" {
+			expectIndexed(t, db, c)
+		}
+		return pass
+	})
+	claimed := mustClaim(t, relayed, epoch, 10)
+	if _, err := relayed.NextDue(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if err := relayed.Settle(t.Context(), []store.Settlement{settlement(claimed[0], store.Bury)}); err != nil {
+		t.Error(err)
+	}
+	mustPut(t, relayed, newPut("k", epoch, time.Hour))
+	if _, err := relayed.Sweep(t.Context(), store.SweepParams{Now: epoch.Add(time.Hour), Again: 1, FailedBefore: epoch, Limit: 10}); err != nil {
+		t.Error(err)
+	}
+	if _, err := relayed.Cancel(t.Context(), []job.Name{name("k")}, epoch); err != nil {
+		t.Error(err)
+	}
+}
+
+// plans tells whether the server is a MongoDB, which explains its plans, and not one that only speaks its protocol.
+func plans(t *testing.T, db database) bool {
+	t.Helper()
+	info, err := db.RunCommand(t.Context(), bson.M{"buildInfo": 1}).Raw()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = info.LookupErr("ferretdb")
+	return err != nil
+}
+
+// expectIndexed asks the server how it would carry out a query.
+func expectIndexed(t *testing.T, db database, c command) {
+	elements, err := c.body.Elements()
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	var query bson.D
+	for _, e := range elements {
+		if slices.Contains([]string{"find", "filter", "sort", "projection", "limit", "hint", "aggregate", "pipeline", "cursor"}, e.Key()) {
+			query = append(query, bson.E{Key: e.Key(), Value: e.Value()})
+		}
+	}
+	plan, err := db.RunCommand(t.Context(), bson.D{{Key: "explain", Value: query}, {Key: "verbosity", Value: "queryPlanner"}}).Raw()
+	if err != nil {
+		t.Errorf("explain %v: %v", query, err)
+		return
+	}
+	if used := stages(plan); slices.Contains(used, "COLLSCAN") || slices.Contains(used, "SORT") {
+		t.Errorf("%s of %s scans or sorts:\n%s", c.name, c.collection, plan)
+	}
+}
+
+// stages lists the stages of the plan that the server has chosen, wherever its kind of deployment puts them.
+func stages(plan bson.Raw) (all []string) {
+	elements, err := plan.Elements()
+	if err != nil {
+		return nil
+	}
+	for _, e := range elements {
+		if inner, ok := e.Value().DocumentOK(); ok && e.Key() != "rejectedPlans" {
+			all = append(all, stages(inner)...)
+		}
+		if inner, ok := e.Value().ArrayOK(); ok && e.Key() != "rejectedPlans" {
+			all = append(all, stages(bson.Raw(inner))...)
+		}
+		if stage, ok := e.Value().StringValueOK(); ok && e.Key() == "stage" {
+			all = append(all, stage)
+		}
+	}
+	return all
+}
+
+// TestOrphans: an occurrence of a revision that is not its job's is put back while its Put may still be under way, then
+// dropped, and never delivered.
+func TestOrphans(t *testing.T) {
+	for _, hasJob := range []bool{false, true} {
+		t.Run(fmt.Sprintf("with a job %v", hasJob), func(t *testing.T) {
+			db := newDatabase(t)
+			s := db.open(t)
+			if hasJob {
+				mustPut(t, s, newPut("k", epoch, 100*time.Hour))
+			}
+			left := newPut("k", epoch, 0).Occurrences[0]
+			if _, err := db.Collection("occurrences").InsertOne(t.Context(), bson.M{
+				"_id": left.ID.String(), "tenant": left.Name.Tenant, "key": left.Name.Key, "revision": left.Revision,
+				"timestamp": left.Timestamp, "lane": 0, "dueAt": left.DueAt, "attempt": 0,
+			}); err != nil {
+				t.Fatal(err)
+			}
+			for _, c := range []struct {
+				age   time.Duration
+				left  int
+				dueAt time.Duration
+			}{
+				{0, 1, 10 * time.Millisecond},
+				{time.Second, 1, 2 * time.Second},
+				{time.Hour, 1, 2 * time.Hour},
+				{2 * time.Hour, 0, 0},
+			} {
+				claim, err := s.Claim(t.Context(), store.ClaimParams{Now: epoch.Add(c.age), Lease: lease, Limit: 10})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if len(claim.Occurrences) != 0 || !claim.More {
+					t.Errorf("at age %s: claimed %d, more %v", c.age, len(claim.Occurrences), claim.More)
+				}
+				if n := db.count(t, bson.M{"revision": left.Revision}); n != c.left {
+					t.Errorf("at age %s: %d are left, want %d", c.age, n, c.left)
+				}
+				back := bson.M{
+					"revision": left.Revision, "dueAt": epoch.Add(c.dueAt), "attempt": 0,
+					"token": bson.M{"$exists": false}, "scheduledAt": bson.M{"$exists": false},
+				}
+				if n := db.count(t, back); n != c.left {
+					t.Errorf("at age %s: %d are put back until %s, want %d", c.age, n, c.dueAt, c.left)
+				}
+			}
+		})
+	}
+}
+
+// epoch is when the tests take place.
+var epoch = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+const lease = time.Minute
+
+func name(key string) job.Name { return job.Name{Tenant: job.DefaultTenant, Key: key} }
+
+func newPut(key string, now time.Time, after ...time.Duration) store.Put {
+	j := job.Job{
+		Name: name(key), Revision: job.NewRevision(now), CreatedAt: now, UpdatedAt: now, ExpiresAt: now,
+		Callback: job.Callback{Type: "http", Data: []byte(`{"payload":1}`)},
+	}
+	for _, d := range after {
+		j.Schedule.Instants = append(j.Schedule.Instants, now.Add(d))
+	}
+	occurrences, _, err := j.Occurrences(now, job.PastFire)
+	if err != nil {
+		panic(err)
+	}
+	return store.Put{Job: j, Occurrences: occurrences, Now: now}
+}
+
+func mustPut(t *testing.T, s store.Store, p store.Put) store.PutResult {
+	t.Helper()
+	result := s.Put(t.Context(), []store.Put{p})[0]
+	if result.Err != nil {
+		t.Fatal(result.Err)
+	}
+	return result
+}
+
+func mustClaim(t *testing.T, s store.Store, now time.Time, limit int) []store.Claimed {
+	t.Helper()
+	claim, err := s.Claim(t.Context(), store.ClaimParams{Now: now, Lease: lease, Limit: limit})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return claim.Occurrences
+}
+
+func mustSettle(t *testing.T, s store.Store, c store.Claimed, outcome store.Outcome) {
+	t.Helper()
+	if err := s.Settle(t.Context(), []store.Settlement{settlement(c, outcome)}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func mustRedrive(t *testing.T, s store.Store, id job.ID) {
+	t.Helper()
+	if n, err := s.Redrive(t.Context(), job.DefaultTenant, []job.ID{id}, epoch); n != 1 || err != nil {
+		t.Fatalf("redriven %d, %v", n, err)
+	}
+}
+
+func settlement(c store.Claimed, outcome store.Outcome) store.Settlement {
+	return store.Settlement{
+		ID: c.ID, Token: c.Token, Outcome: outcome, DueAt: epoch, At: epoch, Error: "it failed", Target: c.Target,
+		Name: c.Name, Revision: c.Revision, KeepUntil: epoch,
+	}
+}

@@ -1,0 +1,253 @@
+//go:build services
+
+package mongodb_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// TestPutLosesItsFlip: a put whose connection is lost at its flip answers that the store is unavailable, and is then
+// either whole or not at all. It deletes nothing, since it can't know.
+func TestPutLosesItsFlip(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		replace bool
+		flip    string
+		lost    verdict
+		done    bool
+	}{
+		{"create, not done", false, "insert", cutBefore, false},
+		{"create, done", false, "insert", cutAfter, true},
+		{"replace, not done", true, "update", cutBefore, false},
+		{"replace, done", true, "update", cutAfter, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			db := newDatabase(t)
+			s := db.open(t)
+			old := newPut("k", epoch, time.Hour)
+			if c.replace {
+				mustPut(t, s, old)
+			}
+			relayed, r := db.relayed(t)
+			r.on(c.flip, "jobs", 1, func() verdict { return c.lost })
+			p := newPut("k", epoch, 0, 2*time.Hour)
+			result := relayed.Put(t.Context(), []store.Put{p})[0]
+			if !errors.Is(result.Err, store.ErrUnavailable) {
+				t.Errorf("put answers %v", result.Err)
+			}
+			if n := db.count(t, bson.M{"revision": p.Job.Revision}); n != 2 {
+				t.Errorf("%d occurrences are left, want 2", n)
+			}
+			status, err := s.Job(t.Context(), name("k"))
+			if got := status.Revision == p.Job.Revision; got != c.done {
+				t.Errorf("the job is put: %v, want %v (%v)", got, c.done, err)
+			}
+			want := p.Job.Revision
+			if !c.done {
+				want = old.Job.Revision
+			}
+			n := 0
+			for _, claimed := range mustClaim(t, s, epoch.Add(50*time.Minute).Add(2*time.Hour), 10) {
+				n++
+				if claimed.Revision != want {
+					t.Errorf("an occurrence of %s was claimed, want only those of %s", claimed.Revision, want)
+				}
+			}
+			if wantN := map[bool]int{true: 2, false: map[bool]int{true: 1}[c.replace]}[c.done]; n != wantN {
+				t.Errorf("claimed %d, want %d", n, wantN)
+			}
+		})
+	}
+}
+
+// TestPutIsNotAcknowledged: a flip that was made, but not acknowledged as widely as it must be, is neither done nor undone.
+func TestPutIsNotAcknowledged(t *testing.T) {
+	for _, flip := range []string{"insert", "update"} {
+		db := newDatabase(t)
+		relayed, r := db.relayed(t)
+		if flip == "update" {
+			mustPut(t, relayed, newPut("k", epoch, time.Hour))
+		}
+		r.answer = bson.D{
+			{Key: "ok", Value: 1}, {Key: "n", Value: 1}, {Key: "nModified", Value: 1},
+			{Key: "writeConcernError", Value: bson.D{{Key: "code", Value: 64}, {Key: "errmsg", Value: "waited in vain"}}},
+		}
+		r.on(flip, "jobs", 1, func() verdict { return answerAfter })
+		p := newPut("k", epoch, 0)
+		if result := relayed.Put(t.Context(), []store.Put{p})[0]; !errors.Is(result.Err, store.ErrUnavailable) {
+			t.Errorf("%s: put answers %v", flip, result.Err)
+		}
+		if n := db.count(t, bson.M{"revision": p.Job.Revision}); n != 1 {
+			t.Errorf("%s: %d occurrences are left, want 1", flip, n)
+		}
+	}
+}
+
+// TestPutLimitsItsFlip: the server gets the time that is left for a flip, whether or not the caller sets a limit.
+func TestPutLimitsItsFlip(t *testing.T) {
+	relayed, r := newDatabase(t).relayed(t)
+	for _, within := range []time.Duration{10 * time.Second, 0} {
+		ctx, most := t.Context(), store.PutWithin
+		if within > 0 {
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithTimeout(ctx, within)
+			defer cancel()
+			most = within
+		}
+		for _, flip := range []string{"insert", "update"} {
+			limit := time.Duration(-1)
+			r.set(func(c command) verdict {
+				if c.name == flip && c.collection == "jobs" {
+					ms, _ := c.body.Lookup("maxTimeMS").AsInt64OK()
+					limit = time.Duration(ms) * time.Millisecond
+				}
+				return pass
+			})
+			result := relayed.Put(ctx, []store.Put{newPut(fmt.Sprint(within), epoch, 0)})[0]
+			r.set(nil)
+			if result.Err != nil {
+				t.Fatal(result.Err)
+			}
+			if limit <= 0 || limit > most {
+				t.Errorf("within %s: the limit of %s jobs is %s", within, flip, limit)
+			}
+		}
+	}
+}
+
+// TestPutFailsBeforeItsFlip: a put that can't insert its occurrences, or is over by then, does not flip.
+func TestPutFailsBeforeItsFlip(t *testing.T) {
+	for _, over := range []bool{false, true} {
+		t.Run(fmt.Sprintf("over %v", over), func(t *testing.T) {
+			db := newDatabase(t)
+			relayed, r := db.relayed(t)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			flips := 0
+			r.set(func(c command) verdict {
+				switch {
+				case c.name == "insert" && c.collection == "jobs":
+					flips++
+				case c.name == "insert":
+					if over {
+						cancel()
+					}
+					return cutAfter
+				}
+				return pass
+			})
+			p := newPut("k", epoch, 0)
+			if result := relayed.Put(ctx, []store.Put{p})[0]; !errors.Is(result.Err, store.ErrUnavailable) {
+				t.Errorf("put answers %v", result.Err)
+			}
+			if _, err := relayed.Job(t.Context(), name("k")); !errors.Is(err, store.ErrNotFound) || flips != 0 {
+				t.Errorf("the job was put %d times: %v", flips, err)
+			}
+			// When it is over, the server may still be inserting what has been deleted.
+			if n := db.count(t, bson.M{}); n != 0 && !over {
+				t.Errorf("%d occurrences are left", n)
+			}
+		})
+	}
+}
+
+// TestPutManyInstants: a job of more instants than one command takes, one of which is there already.
+func TestPutManyInstants(t *testing.T) {
+	const instants = 2500
+	db := newDatabase(t)
+	s := db.open(t)
+	after := make([]time.Duration, instants)
+	for i := range after {
+		after[i] = time.Duration(i) * time.Second
+	}
+	p := newPut("k", epoch, after...)
+	there := p.Occurrences[1234]
+	if _, err := db.Collection("occurrences").InsertOne(t.Context(), bson.M{
+		"_id": there.ID.String(), "tenant": there.Name.Tenant, "key": there.Name.Key, "revision": there.Revision,
+		"timestamp": there.Timestamp, "lane": 0, "dueAt": there.DueAt, "attempt": 0,
+	}); err != nil {
+		t.Fatal(err)
+	}
+	mustPut(t, s, p)
+	if n := db.count(t, bson.M{"revision": p.Job.Revision}); n != instants {
+		t.Errorf("%d occurrences, want %d", n, instants)
+	}
+	if result := mustPut(t, s, newPut("k", epoch)); result.Replaced != p.Job.Revision {
+		t.Errorf("replaced %s", result.Replaced)
+	}
+	if n := db.count(t, bson.M{}); n != 0 {
+		t.Errorf("%d occurrences are left", n)
+	}
+}
+
+// TestPutMeetsAnother: what others do to the job between a put's reading and its flip comes first.
+func TestPutMeetsAnother(t *testing.T) {
+	first, other := newPut("k", epoch, time.Hour), newPut("k", epoch, 2*time.Hour)
+	for _, c := range []struct {
+		name      string
+		exists    bool
+		flip      string
+		cancelled bool // by the other, rather than put
+		condition store.Condition
+		fails     bool
+		replaced  job.Revision
+	}{
+		{"create meets a put", false, "insert", false, store.Condition{}, false, other.Job.Revision},
+		{"create if absent meets a put", false, "insert", false, store.Condition{Absent: true}, true, ""},
+		{"replace meets a put", true, "update", false, store.Condition{}, false, other.Job.Revision},
+		{"replace of a revision meets a put", true, "update", false, store.Condition{Revisions: []job.Revision{first.Job.Revision}}, true, ""},
+		{"replace if present meets a put", true, "update", false, store.Condition{Present: true}, false, other.Job.Revision},
+		{"replace meets a cancel", true, "update", true, store.Condition{}, false, ""},
+		{"replace if present meets a cancel", true, "update", true, store.Condition{Present: true}, true, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			db := newDatabase(t)
+			s := db.open(t)
+			if c.exists {
+				mustPut(t, s, first)
+			}
+			relayed, r := db.relayed(t)
+			r.on(c.flip, "jobs", 1, func() verdict {
+				if c.cancelled {
+					if _, err := s.Cancel(t.Context(), []job.Name{name("k")}, epoch); err != nil {
+						t.Error(err)
+					}
+				} else if result := s.Put(t.Context(), []store.Put{other})[0]; result.Err != nil {
+					t.Error(result.Err)
+				}
+				return pass
+			})
+			p := newPut("k", epoch, 3*time.Hour, 4*time.Hour)
+			p.If = c.condition
+			result := relayed.Put(t.Context(), []store.Put{p})[0]
+			want, n := p.Job.Revision, 2
+			if c.fails {
+				if !errors.Is(result.Err, store.ErrPrecondition) {
+					t.Errorf("put answers %v", result.Err)
+				}
+				want, n = other.Job.Revision, 1
+				if c.cancelled {
+					want, n = "", 0
+				}
+			} else if result.Err != nil || result.Replaced != c.replaced {
+				t.Errorf("put answers %v, replaced %s, want %s", result.Err, result.Replaced, c.replaced)
+			}
+			status, _ := s.Job(t.Context(), name("k"))
+			if status.Revision != want {
+				t.Errorf("the job's revision is %q, want %q", status.Revision, want)
+			}
+			if of, all := db.count(t, bson.M{"revision": want}), db.count(t, bson.M{}); of != n || all != n {
+				t.Errorf("%d occurrences of it and %d in all, want %d", of, all, n)
+			}
+		})
+	}
+}

@@ -1,0 +1,51 @@
+package mongodb
+
+import (
+	"context"
+	"maps"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/carillon-scheduler/carillon/job"
+)
+
+// find reads all documents that match.
+func find[T any](ctx context.Context, c *mongo.Collection, filter bson.M, opts *options.FindOptionsBuilder) ([]T, error) {
+	cursor, err := c.Find(ctx, filter, opts)
+	if err != nil {
+		return nil, mapError(err)
+	}
+	var all []T
+	if err := cursor.All(ctx, &all); err != nil {
+		return nil, mapError(err)
+	}
+	return all, nil
+}
+
+// in matches any of the values, of which there must be one.
+func in[T any](values []T) bson.M { return bson.M{"$in": values} }
+
+// held matches occurrences that a replica holds at now, and notHeld the others.
+func held(now time.Time) bson.M {
+	return bson.M{"token": bson.M{"$exists": true}, "dueAt": bson.M{"$gt": now}}
+}
+
+func notHeld(now time.Time) bson.M { return bson.M{"$nor": bson.A{held(now)}} }
+
+// both joins two filters that have no field in common.
+func both(a, b bson.M) bson.M {
+	joined := maps.Clone(a)
+	maps.Copy(joined, b)
+	return joined
+}
+
+func texts(ids []job.ID) []string {
+	all := make([]string, len(ids))
+	for i, id := range ids {
+		all[i] = id.String()
+	}
+	return all
+}

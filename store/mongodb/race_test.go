@@ -1,0 +1,193 @@
+//go:build services
+
+package mongodb_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// TestClaimIsInterrupted: a claim that fails after it has stamped gives back what it stamped.
+func TestClaimIsInterrupted(t *testing.T) {
+	for _, c := range []struct {
+		name, command, collection string
+		n                         int
+		lost                      verdict
+	}{
+		{"while it stamps", "update", "occurrences", 1, cutAfter},
+		{"while it reads back", "find", "occurrences", 2, cutBefore},
+		{"while it reads the jobs", "find", "jobs", 1, cutBefore},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			db := newDatabase(t)
+			s := db.open(t)
+			mustPut(t, s, newPut("k", epoch, 0, time.Second))
+			now := epoch.Add(time.Second)
+			relayed, r := db.relayed(t)
+			r.on(c.command, c.collection, c.n, func() verdict { return c.lost })
+			claim, err := relayed.Claim(t.Context(), store.ClaimParams{Now: now, Lease: lease, Limit: 10})
+			if !errors.Is(err, store.ErrUnavailable) || len(claim.Occurrences) != 0 {
+				t.Fatalf("claimed %d, %v", len(claim.Occurrences), err)
+			}
+			again := mustClaim(t, s, now, 10)
+			if len(again) != 2 {
+				t.Fatalf("%d are due, want 2", len(again))
+			}
+			for _, o := range again {
+				if o.Attempt != 1 || o.Reclaimed {
+					t.Errorf("attempt %d, reclaimed %v", o.Attempt, o.Reclaimed)
+				}
+			}
+		})
+	}
+}
+
+// TestClaimMeetsAnother: what another claims between a claim's finding and its stamping is the other's.
+func TestClaimMeetsAnother(t *testing.T) {
+	db := newDatabase(t)
+	s := db.open(t)
+	mustPut(t, s, newPut("k", epoch, 0, time.Second, 2*time.Second))
+	now := epoch.Add(time.Minute)
+	relayed, r := db.relayed(t)
+	var theirs []store.Claimed
+	r.on("update", "occurrences", 1, func() verdict {
+		theirs = mustClaim(t, s, now, 2)
+		return pass
+	})
+	claim, err := relayed.Claim(t.Context(), store.ClaimParams{Now: now, Lease: lease, Limit: 10})
+	if err != nil || len(claim.Occurrences) != 1 || !claim.More {
+		t.Fatalf("claimed %d, more %v, %v", len(claim.Occurrences), claim.More, err)
+	}
+	if got := claim.Occurrences[0]; got.Timestamp != epoch.Add(2*time.Second) || got.Attempt != 1 {
+		t.Errorf("claimed %s, attempt %d", got.Timestamp, got.Attempt)
+	}
+	for _, o := range theirs {
+		if n := db.count(t, bson.M{"_id": o.ID.String(), "token": o.Token, "attempt": 1}); n != 1 {
+			t.Errorf("%s is no longer theirs", o.ID)
+		}
+	}
+}
+
+// TestCancelMeetsASettlement: what was held at a cancel is never retried, whenever its settlement comes; but a dead
+// letter is not lost, even one that is redriven before the cancel has ended.
+func TestCancelMeetsASettlement(t *testing.T) {
+	for _, own := range []bool{false, true} {
+		for _, at := range []int{1, 2} {
+			for _, c := range []struct {
+				name       string
+				outcome    store.Outcome
+				redriven   bool
+				dead, live int
+			}{
+				{"acked", store.Ack, false, 0, 0},
+				{"retried", store.Retry, false, 0, 0},
+				{"released", store.Release, false, 0, 0},
+				{"buried", store.Bury, false, 1, 0},
+				{"buried and redriven", store.Bury, true, 0, 1},
+			} {
+				t.Run(fmt.Sprintf("own %v, %s before delete %d", own, c.name, at), func(t *testing.T) {
+					db := newDatabase(t)
+					s := db.open(t)
+					mustPut(t, s, newPut("k", epoch, 0))
+					held := mustClaim(t, s, epoch, 1)[0]
+					if own {
+						mustSettle(t, s, held, store.Bury)
+						mustRedrive(t, s, held.ID)
+						held = mustClaim(t, s, epoch, 1)[0]
+					}
+					relayed, r := db.relayed(t)
+					happened := false
+					r.on("delete", "occurrences", at, func() verdict {
+						happened = true
+						mustSettle(t, s, held, c.outcome)
+						if c.redriven {
+							mustRedrive(t, s, held.ID)
+						}
+						return pass
+					})
+					results, err := relayed.Cancel(t.Context(), []job.Name{name("k")}, epoch)
+					if err != nil || !happened {
+						t.Fatalf("cancel: %v; settled meanwhile: %v", err, happened)
+					}
+					if got := results[0]; !got.Found || got.Cancelled+got.InFlight != 1 || at == 2 && got.InFlight != 1 {
+						t.Errorf("result is %+v", got)
+					}
+					dead, err := s.DeadLetters(t.Context(), store.DeadLetterFilter{Tenant: job.DefaultTenant, Limit: 10})
+					if err != nil || len(dead) != c.dead {
+						t.Errorf("%d dead letters, want %d (%v)", len(dead), c.dead, err)
+					}
+					if live := mustClaim(t, s, epoch.Add(24*time.Hour), 10); len(live) != c.live {
+						t.Errorf("claimed %d, want %d", len(live), c.live)
+					}
+				})
+			}
+		}
+	}
+}
+
+// TestCancelMeetsAPut: a job that is put again while it is cancelled is either cancelled or whole.
+func TestCancelMeetsAPut(t *testing.T) {
+	db := newDatabase(t)
+	s := db.open(t)
+	mustPut(t, s, newPut("k", epoch, time.Hour))
+	relayed, r := db.relayed(t)
+	r.on("delete", "jobs", 1, func() verdict {
+		mustPut(t, s, newPut("k", epoch, 2*time.Hour, 3*time.Hour))
+		return pass
+	})
+	results, err := relayed.Cancel(t.Context(), []job.Name{name("k")}, epoch)
+	if err != nil || results[0] != (store.CancelResult{Found: true, Cancelled: 2}) {
+		t.Errorf("the put first: %+v, %v", results, err)
+	}
+
+	mustPut(t, s, newPut("k", epoch, time.Hour))
+	r.on("delete", "occurrences", 1, func() verdict {
+		mustPut(t, s, newPut("k", epoch, 2*time.Hour, 3*time.Hour))
+		return pass
+	})
+	results, err = relayed.Cancel(t.Context(), []job.Name{name("k")}, epoch)
+	if err != nil || results[0] != (store.CancelResult{Found: true, Cancelled: 1}) {
+		t.Errorf("the cancel first: %+v, %v", results, err)
+	}
+	if got := mustClaim(t, s, epoch.Add(24*time.Hour), 10); len(got) != 2 {
+		t.Errorf("claimed %d of the job that was put after the cancel, want 2", len(got))
+	}
+}
+
+// TestSweepMeetsAPut: a job that is put again after a sweep has read it as expired is as it was put.
+func TestSweepMeetsAPut(t *testing.T) {
+	for _, c := range []struct {
+		name, write string
+		instants    []time.Duration
+	}{
+		{"of a job that has finished", "delete", nil},
+		{"of a job that is live", "update", []time.Duration{time.Hour}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			db := newDatabase(t)
+			s := db.open(t)
+			mustPut(t, s, newPut("k", epoch, c.instants...))
+			again := newPut("k", epoch, 2*time.Hour) // expired, and live
+			relayed, r := db.relayed(t)
+			r.on(c.write, "jobs", 1, func() verdict {
+				mustPut(t, s, again)
+				return pass
+			})
+			swept, err := relayed.Sweep(t.Context(), store.SweepParams{Now: epoch, Again: time.Hour, Limit: 10})
+			if err != nil || swept.Jobs != 0 {
+				t.Errorf("swept %+v, %v", swept, err)
+			}
+			status, err := s.Job(t.Context(), name("k"))
+			if err != nil || status.Revision != again.Job.Revision || status.ExpiresAt != again.Job.ExpiresAt {
+				t.Errorf("the job is %q and expires at %s, %v", status.Revision, status.ExpiresAt, err)
+			}
+		})
+	}
+}

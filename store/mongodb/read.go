@@ -1,0 +1,128 @@
+package mongodb
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// Job implements [store.Jobs].
+func (s *Store) Job(ctx context.Context, name job.Name) (store.JobStatus, error) {
+	var d jobDocument
+	err := s.jobs.FindOne(ctx, bson.M{"_id": jobID(name)}).Decode(&d)
+	if errors.Is(err, mongo.ErrNoDocuments) {
+		return store.JobStatus{}, store.ErrNotFound
+	}
+	if err != nil {
+		return store.JobStatus{}, mapError(err)
+	}
+	statuses, err := s.statuses(ctx, []jobDocument{d})
+	if err != nil {
+		return store.JobStatus{}, err
+	}
+	return statuses[0], nil
+}
+
+// Jobs implements [store.Jobs].
+func (s *Store) Jobs(ctx context.Context, f store.JobFilter) ([]store.JobStatus, error) {
+	prefix := jobID(job.Name{Tenant: f.Tenant, Key: f.Prefix})
+	within := bson.M{"$gte": prefix, "$lt": beyond(prefix)}
+	if f.After != "" {
+		within["$gt"] = jobID(job.Name{Tenant: f.Tenant, Key: f.After})
+	}
+	found, err := find[jobDocument](ctx, s.jobs, bson.M{"_id": within}, options.Find().
+		SetProjection(bson.M{"schedule": 0, "callback.data": 0, "options": 0}).SetSort(keys("_id")).SetLimit(int64(f.Limit)))
+	if err != nil {
+		return nil, err
+	}
+	return s.statuses(ctx, found)
+}
+
+// statuses adds to jobs whether they are live.
+func (s *Store) statuses(ctx context.Context, documents []jobDocument) ([]store.JobStatus, error) {
+	live, err := s.live(ctx, documents)
+	if err != nil {
+		return nil, err
+	}
+	statuses := make([]store.JobStatus, len(documents))
+	for i := range documents {
+		if statuses[i], err = documents[i].status(); err != nil {
+			return nil, err
+		}
+		statuses[i].Live = live[documents[i].Revision]
+	}
+	return statuses, nil
+}
+
+// live tells which of the jobs' revisions have a pending occurrence. The server reads one index entry of each.
+func (s *Store) live(ctx context.Context, documents []jobDocument) (map[string]bool, error) {
+	live := make(map[string]bool, len(documents))
+	for part := range slices.Chunk(documents, chunk) {
+		revisions := make([]string, len(part))
+		for i := range part {
+			revisions[i] = part[i].Revision
+		}
+		cursor, err := s.occurrences.Aggregate(ctx, bson.A{
+			bson.M{"$match": bson.M{"revision": in(revisions)}},
+			bson.M{"$group": bson.M{"_id": "$revision"}},
+		})
+		if err != nil {
+			return nil, mapError(err)
+		}
+		var found []struct {
+			Revision string `bson:"_id"`
+		}
+		if err := cursor.All(ctx, &found); err != nil {
+			return nil, mapError(err)
+		}
+		for _, f := range found {
+			live[f.Revision] = true
+		}
+	}
+	return live, nil
+}
+
+// Occurrences implements [store.Jobs]. Those of the revision and those that stand on their own are apart in the index,
+// so a page is taken of each and the two are merged.
+func (s *Store) Occurrences(ctx context.Context, f store.OccurrenceFilter) (page []job.Occurrence, total int, err error) {
+	sets := []bson.M{ownOf(f.Name)}
+	if f.Revision != "" {
+		sets = append(sets, bson.M{"revision": f.Revision, "tenant": f.Name.Tenant, "key": f.Name.Key})
+	}
+	for _, set := range sets {
+		part, err := s.page(ctx, both(set, bson.M{"_id": bson.M{"$gt": f.After.String()}}), f.Limit)
+		if err != nil {
+			return nil, 0, err
+		}
+		page = append(page, part...)
+		n, err := s.occurrences.CountDocuments(ctx, set)
+		if err != nil {
+			return nil, 0, mapError(err)
+		}
+		total += int(n)
+	}
+	slices.SortFunc(page, func(a, b job.Occurrence) int { return a.ID.Compare(b.ID) })
+	return page[:min(len(page), f.Limit)], total, nil
+}
+
+// page reads occurrences in the order of their ids.
+func (s *Store) page(ctx context.Context, filter bson.M, limit int) ([]job.Occurrence, error) {
+	found, err := find[occurrenceDocument](ctx, s.occurrences, filter, options.Find().SetSort(keys("_id")).SetLimit(int64(limit)))
+	if err != nil {
+		return nil, err
+	}
+	page := make([]job.Occurrence, len(found))
+	for i := range found {
+		if page[i], err = found[i].occurrence(); err != nil {
+			return nil, err
+		}
+	}
+	return page, nil
+}

@@ -1,0 +1,210 @@
+//go:build services
+
+package mongodb_test
+
+import (
+	"encoding/binary"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/carillon-scheduler/carillon/store/mongodb"
+)
+
+// command is a command that a store sends: its name, the collection, and its document.
+type command struct {
+	name, collection string
+	body             bson.Raw
+}
+
+// verdict is what becomes of a command.
+type verdict int
+
+const (
+	pass         verdict = iota
+	cutBefore            // the connection is lost before the server gets it
+	cutAfter             // the connection is lost before the store gets the answer
+	answerBefore         // the relay answers in the server's place
+	answerAfter          // the server does it, but the answer is the relay's
+)
+
+// relay stands between one store and the server. It shows each command to watch before it is passed on, and so can stop
+// the store at any point, do something else meanwhile, and lose the connection.
+type relay struct {
+	url    string // of the database, by way of the relay
+	mu     sync.Mutex
+	watch  func(command) verdict
+	answer bson.D
+}
+
+// relayed opens a store that reaches its database through a relay.
+func (db database) relayed(t *testing.T) (*mongodb.Store, *relay) {
+	t.Helper()
+	r := db.relay(t)
+	s, err := mongodb.Open(t.Context(), r.url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s, r
+}
+
+func (db database) relay(t *testing.T) *relay {
+	t.Helper()
+	hosts := strings.Join(options.Client().ApplyURI(db.url).Hosts, ",")
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &relay{}
+	var group sync.WaitGroup
+	group.Go(func() {
+		for {
+			client, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			group.Go(func() { r.serve(client, hosts) })
+		}
+	})
+
+	t.Cleanup(func() {
+		if err := listener.Close(); err != nil {
+			t.Error(err)
+		}
+		group.Wait()
+	})
+
+	// The driver does not try again by itself, so that what a test breaks is broken.
+	separator := "?"
+	if strings.Contains(db.url, "?") {
+		separator = "&"
+	}
+	r.url = strings.Replace(db.url, hosts, listener.Addr().String(), 1) + separator +
+		"directConnection=true&retryWrites=false&retryReads=false"
+	return r
+}
+
+// on sets what is done at the n-th command, from 1, of a name on a collection. It happens once.
+func (r *relay) on(name, collection string, n int, do func() verdict) {
+	r.set(func(c command) verdict {
+		if c.name != name || c.collection != collection {
+			return pass
+		}
+		if n--; n != 0 {
+			return pass
+		}
+		return do()
+	})
+}
+
+func (r *relay) set(watch func(command) verdict) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.watch = watch
+}
+
+func (r *relay) serve(client net.Conn, server string) {
+	defer func() { _ = client.Close() }()
+	upstream, err := net.Dial("tcp", server)
+	if err != nil {
+		return
+	}
+	defer func() { _ = upstream.Close() }()
+	for {
+		request, err := readMessage(client)
+		if err != nil {
+			return
+		}
+		decided, answer := r.decide(request)
+		if decided == cutBefore {
+			return
+		}
+		reply := answer
+		if decided != answerBefore {
+			if _, err := upstream.Write(request); err != nil {
+				return
+			}
+			if reply, err = readMessage(upstream); err != nil || decided == cutAfter {
+				return
+			}
+		}
+		if decided == answerAfter {
+			reply = answer
+		}
+		if _, err := client.Write(reply); err != nil {
+			return
+		}
+	}
+}
+
+// decide asks the test what becomes of a request, and makes the answer that it has set.
+func (r *relay) decide(request []byte) (v verdict, answer []byte) {
+	c, ok := commandOf(request)
+	if !ok {
+		return pass, nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.watch != nil {
+		v = r.watch(c)
+	}
+	if v != answerBefore && v != answerAfter {
+		return v, nil
+	}
+	document, err := bson.Marshal(r.answer)
+	if err != nil {
+		panic(err)
+	}
+	answer = binary.LittleEndian.AppendUint32(nil, uint32(16+4+1+len(document)))
+	answer = append(answer, request[4:8]...) // an id of its own, for which any will do
+	answer = append(answer, request[4:8]...) // the id that it answers
+	answer = append(answer, request[12:16]...)
+	answer = append(answer, make([]byte, 5)...) // no flags, and a section of kind 0
+	return v, append(answer, document...)
+}
+
+// readMessage reads one message of the wire protocol, which begins with its length.
+func readMessage(from io.Reader) ([]byte, error) {
+	header := make([]byte, 16)
+	if _, err := io.ReadFull(from, header); err != nil {
+		return nil, err
+	}
+	message := make([]byte, binary.LittleEndian.Uint32(header))
+	copy(message, header)
+	_, err := io.ReadFull(from, message[len(header):])
+	return message, err
+}
+
+// commandOf reads the command of an OP_MSG: after the header and 4 bytes of flags, a section of kind 0 is the command's
+// document, and one of kind 1, which begins with its length, a list of documents.
+func commandOf(message []byte) (c command, ok bool) {
+	const opMsg = 2013
+	if binary.LittleEndian.Uint32(message[12:]) != opMsg {
+		return c, false
+	}
+	for rest := message[20:]; len(rest) > 5; {
+		kind, length := rest[0], int(binary.LittleEndian.Uint32(rest[1:]))
+		if kind == 0 {
+			c.body = bson.Raw(rest[1 : 1+length])
+			first, err := c.body.IndexErr(0)
+			if err != nil {
+				return c, false
+			}
+			c.name = first.Key()
+			c.collection, _ = first.Value().StringValueOK()
+			return c, true
+		}
+		rest = rest[1+length:]
+	}
+	return c, false
+}

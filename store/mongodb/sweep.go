@@ -1,0 +1,82 @@
+package mongodb
+
+import (
+	"context"
+
+	"github.com/oklog/ulid/v2"
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// Sweep implements [store.Queue]. A revision gets no occurrences after its job has it, and the index that tells whether
+// any is left has no field that a claim or a settlement changes, so a job that is found to have none stays without.
+func (s *Store) Sweep(ctx context.Context, p store.SweepParams) (swept store.Swept, err error) {
+	if err := s.sweepJobs(ctx, p, &swept); err != nil {
+		return swept, err
+	}
+	if p.FailedBefore.IsZero() {
+		return swept, nil
+	}
+	err = s.sweepDeadLetters(ctx, p, &swept)
+	return swept, err
+}
+
+// sweepJobs deletes expired jobs that have finished, and looks at the others later.
+func (s *Store) sweepJobs(ctx context.Context, p store.SweepParams, swept *store.Swept) error {
+	expired, err := find[jobDocument](ctx, s.jobs, bson.M{"expiresAt": bson.M{"$lte": p.Now}},
+		options.Find().SetSort(keys("expiresAt")).SetLimit(int64(p.Limit)).SetProjection(bson.M{"revision": 1}))
+	if err != nil || len(expired) == 0 {
+		return err
+	}
+	swept.More = len(expired) == p.Limit
+	live, err := s.live(ctx, expired)
+	if err != nil {
+		return err
+	}
+	writes := make([]mongo.WriteModel, len(expired))
+	for i, d := range expired {
+		same := bson.M{"_id": d.ID, "revision": d.Revision, "expiresAt": bson.M{"$lte": p.Now}}
+		if live[d.Revision] {
+			writes[i] = mongo.NewUpdateOneModel().SetFilter(same).SetUpdate(bson.M{"$set": bson.M{"expiresAt": p.Now.Add(p.Again)}})
+		} else {
+			writes[i] = mongo.NewDeleteOneModel().SetFilter(same)
+		}
+	}
+	result, err := s.jobs.BulkWrite(ctx, writes, options.BulkWrite().SetOrdered(false))
+	if err != nil {
+		return mapError(err)
+	}
+	swept.Jobs = int(result.DeletedCount)
+	return nil
+}
+
+// sweepDeadLetters deletes old dead letters. An instant is not after its failure, so the ids before the bound, which the
+// index has in order, hold all that failed before it.
+func (s *Store) sweepDeadLetters(ctx context.Context, p store.SweepParams, swept *store.Swept) error {
+	var bound job.ID
+	if err := bound.SetTime(ulid.Timestamp(p.FailedBefore) + 1); err != nil {
+		return err
+	}
+	old := both(deadLetters(), bson.M{"failedAt": bson.M{"$lt": p.FailedBefore}, "_id": bson.M{"$lt": bound.String()}})
+	found, err := find[occurrenceDocument](ctx, s.occurrences, old,
+		options.Find().SetSort(keys("_id")).SetLimit(int64(p.Limit)).SetProjection(bson.M{"_id": 1}))
+	if err != nil || len(found) == 0 {
+		return err
+	}
+	swept.More = swept.More || len(found) == p.Limit
+	ids := make([]string, len(found))
+	for i := range found {
+		ids[i] = found[i].ID
+	}
+	old["_id"] = in(ids)
+	result, err := s.occurrences.DeleteMany(ctx, old)
+	if err != nil {
+		return mapError(err)
+	}
+	swept.DeadLetters = int(result.DeletedCount)
+	return nil
+}
