@@ -106,7 +106,7 @@ func (j Job) Occurrences(now time.Time, past Past) (occurrences []Occurrence, sk
 			case PastReject:
 				invalid.Add("/schedules", fmt.Sprintf("%s is in the past; give later instants, or set past to \"fire\" or \"skip\"", FormatTime(at)))
 				continue
-			case PastFire:
+			default: // fire
 			}
 		}
 		occurrences = append(occurrences, Occurrence{

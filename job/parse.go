@@ -63,9 +63,10 @@ func typeMessage(e *json.SemanticError) string {
 		return "must be a string"
 	case reflect.Bool:
 		return "must be true or false"
-	case reflect.Int, reflect.Int64:
+	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64,
+		reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
 		return "must be a whole number"
-	case reflect.Float64:
+	case reflect.Float32, reflect.Float64:
 		return "must be a number"
 	case reflect.Slice, reflect.Array:
 		return "must be an array"

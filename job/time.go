@@ -40,17 +40,29 @@ var errInstant = errors.New("must be an RFC 3339 instant with an offset, such as
 // millisecond, in UTC. Instants before 1970 are refused.
 func ParseInstant(s string) (time.Time, error) {
 	var t time.Time
-	if err := t.UnmarshalText([]byte(strings.ToUpper(s))); err != nil { // RFC 3339 allows "t" and "z"
+	if err := t.UnmarshalText([]byte(strings.ToUpper(s))); err != nil || !strict(s) { // RFC 3339 allows "t" and "z"
 		return time.Time{}, errInstant
 	}
-	t = CeilMilli(t).UTC()
-	if t.UnixMilli() < 0 {
+	if t.Unix() < 0 { // before it is rounded
 		return time.Time{}, errors.New("must not lie before 1970-01-01T00:00:00Z")
 	}
+	t = CeilMilli(t).UTC()
 	if t.Year() > 9999 {
 		return time.Time{}, errors.New("must not lie after the year 9999, in UTC")
 	}
 	return t, nil
+}
+
+// strict tells whether an instant that package time has read is one that RFC 3339 allows; it also reads an hour of one
+// digit, a decimal comma and impossible offsets (https://go.dev/issue/54580).
+func strict(s string) bool {
+	if s[len("2006-01-02T15")] != ':' || strings.Contains(s, ",") {
+		return false
+	}
+	if zone := s[len(s)-len("+01:00"):]; zone[len(zone)-1] <= '9' {
+		return zone[1:3] <= "23" && zone[4:] <= "59"
+	}
+	return true // "Z"
 }
 
 // Duration is a length of time whose text form takes "d" (24 h) and "w" (7 d) besides the units of Go's
@@ -70,7 +82,7 @@ func ParseDuration(s string) (Duration, error) {
 		rest = after
 
 		part, err := parsePart(value, unit)
-		if err != nil || total+part < total {
+		if err != nil || unit == "" && s != "0" || total+part < total {
 			return 0, bad
 		}
 		total += part

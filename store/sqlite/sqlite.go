@@ -67,11 +67,9 @@ func Open(ctx context.Context, rawURL string) (*Store, error) {
 func filePath(rawURL string) (string, error) {
 	path, ok := strings.CutPrefix(rawURL, "sqlite:")
 	if !ok {
-		return "", fmt.Errorf("store URL %q: must begin with sqlite:", rawURL)
+		return "", fmt.Errorf("store URL %q: must begin with \"sqlite:\"", rawURL)
 	}
-	if strings.HasPrefix(path, "//") { // sqlite:///absolute/path
-		path = path[2:]
-	}
+	path = strings.TrimPrefix(path, "//") // sqlite:///absolute/path
 	if path == "" || strings.HasPrefix(path, ":") {
 		return "", fmt.Errorf("store URL %q: must name a file, as in sqlite:carillon.db", rawURL)
 	}
@@ -201,14 +199,7 @@ func resultCode(err error) int {
 	return 0
 }
 
-// millis is a time as it is stored: Unix milliseconds, NULL for none.
-func millis(t time.Time) any {
-	if t.IsZero() {
-		return nil
-	}
-	return t.UnixMilli()
-}
-
+// fromMillis reads a time as it is stored: Unix milliseconds, NULL for none.
 func fromMillis(ms sql.NullInt64) time.Time {
 	if !ms.Valid {
 		return time.Time{}

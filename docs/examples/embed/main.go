@@ -6,6 +6,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log"
 	"net/http"
@@ -60,17 +61,17 @@ func main() {
 }
 
 // run schedules two greetings, prints them as they come, and stops.
-func run(ctx context.Context, write func(string) (int, error)) error {
+func run(ctx context.Context, write func(string) (int, error)) (err error) {
 	dir, err := os.MkdirTemp("", "carillon-embed-")
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(dir)
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	jobs, err := sqlite.Open(ctx, "sqlite:"+filepath.Join(dir, "jobs.db"))
 	if err != nil {
 		return err
 	}
-	defer jobs.Close()
+	defer func() { err = errors.Join(err, jobs.Close()) }()
 
 	greeter := &greeter{greeted: make(chan string)}
 	config := dispatcher.Defaults
@@ -82,6 +83,8 @@ func run(ctx context.Context, write func(string) (int, error)) error {
 	running, stop := context.WithCancel(ctx)
 	stopped := make(chan error, 1)
 	go func() { stopped <- d.Run(running) }()
+	// When told to stop, it lets callbacks under way end and writes their outcomes.
+	defer func() { stop(); err = errors.Join(err, <-stopped) }()
 
 	// The API is an http.Handler, to be served where this program serves, or called as here.
 	api := handlers.New(handlers.Config{
@@ -103,6 +106,5 @@ func run(ctx context.Context, write func(string) (int, error)) error {
 			return err
 		}
 	}
-	stop() // lets callbacks under way end, and writes their outcomes
-	return <-stopped
+	return nil
 }

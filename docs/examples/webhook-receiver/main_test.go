@@ -56,11 +56,18 @@ func TestReceiver(t *testing.T) {
 		wantReminders(t, db, "both", 2)
 	})
 	t.Run("work that fails is tried again", func(t *testing.T) {
-		err := send("mended", `{"text":"fail"}`)
+		move := func(from, to string) {
+			if _, err := db.Exec(`ALTER TABLE ` + from + ` RENAME TO ` + to); err != nil {
+				t.Fatal(err)
+			}
+		}
+		move("reminders", "elsewhere")
+		err := send("mended", `{"text":"mended"}`)
 		if failure, ok := errors.AsType[*callbacks.Failure](err); !ok || failure.Permanent || failure.After != 5*time.Second {
 			t.Errorf("it fails with %v", err)
 		}
-		if err := send("mended", `{"text":"mended"}`); err != nil { // the same delivery
+		move("elsewhere", "reminders")
+		if err := send("mended", `{"text":"mended"}`); err != nil {
 			t.Error(err)
 		}
 		wantReminders(t, db, "mended", 1)
