@@ -1,0 +1,320 @@
+package handlers
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// A batch is stored in chunks: whatever has arrived while the chunk before was being stored, up to one of these. The
+// weight of a chunk bounds what it takes in memory.
+const (
+	chunkItems  = 1000
+	chunkWeight = 4 << 20
+
+	instantWeight = 300 // about the bytes of an occurrence in memory
+)
+
+// maxFailedChunks is how many chunks in a row may fail because the store is down before the batch is given up.
+const maxFailedChunks = 3
+
+// postBatch puts a stream of jobs and streams a result for each, in order, while more are still being read. It holds a few
+// chunks in memory, however long the stream is. One goroutine reads and checks items, one gathers them into chunks, and
+// this one stores the chunks and writes the results.
+func (a *api) postBatch(c *gin.Context) error {
+	if _, err := readQuery(c.Request); err != nil {
+		return err
+	}
+	if err := refuseConditions(c.Request); err != nil {
+		return err
+	}
+	media, err := mediaType(c.Request, "application/json", "application/x-ndjson", "application/jsonl")
+	if err != nil {
+		return err
+	}
+	control := http.NewResponseController(c.Writer)
+	_ = control.EnableFullDuplex() // HTTP/1.1 needs telling; where it is not supported, results come after the items
+	body := &batchBody{body: c.Request.Body, control: control}
+	results := &resultWriter{c: c, control: control, lines: media != "application/json"}
+	var items itemReader = &lineReader{body: bufio.NewReaderSize(body, readBuffer), limit: a.MaxBody}
+	if !results.lines {
+		if items, err = newArrayReader(body, a.MaxBody); err != nil {
+			return err
+		}
+	}
+	if !a.runBatch(c, items, results, body) {
+		panic(http.ErrAbortHandler) // break the connection, so that the results are not taken for all
+	}
+	return nil
+}
+
+// runBatch carries items through to results, and tells whether the results are complete. When it returns, nothing reads
+// the body any more.
+func (a *api) runBatch(c *gin.Context, items itemReader, results *resultWriter, body *batchBody) bool {
+	ctx, cancel := context.WithCancel(c.Request.Context())
+	tenant, read, chunks := a.tenant(c), make(chan item), make(chan []item)
+	var running sync.WaitGroup
+	running.Go(func() { a.readItems(ctx, tenant, items, read) })
+	running.Go(func() { gather(ctx, read, chunks) })
+	defer func() {
+		cancel()
+		body.stop()
+		running.Wait()
+		results.release()
+	}()
+	failed := 0
+	for {
+		select {
+		case chunk, ok := <-chunks:
+			if ctx.Err() != nil {
+				return false
+			}
+			if !ok {
+				return results.end() == nil
+			}
+			answers, down := a.putChunk(ctx, c.Request, chunk)
+			if failed++; !down {
+				failed = 0
+			}
+			if failed == maxFailedChunks {
+				answers = append(answers, givenUp(chunk[len(chunk)-1].index+1))
+			}
+			if err := results.write(answers); err != nil {
+				return false // the client takes no more
+			}
+			if failed == maxFailedChunks {
+				return results.end() == nil
+			}
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
+// givenUp is the last result of a batch that ends because the store is down.
+func givenUp(index int) result {
+	p, _ := problemOf(store.ErrUnavailable)
+	p.Detail = "the store does not answer, so nothing was read from this index on; send the rest later"
+	return failure(index, "", p)
+}
+
+// item is one item of a batch: a submission, or the error that it has instead.
+type item struct {
+	submission
+	index  int
+	key    string // empty if it could not be read
+	weight int
+	err    error
+}
+
+// readItems reads and checks items until the end, or until ctx ends.
+func (a *api) readItems(ctx context.Context, tenant string, items itemReader, out chan<- item) {
+	defer close(out)
+	for index := 0; ; index++ {
+		raw, err := items.next()
+		if errors.Is(err, io.EOF) {
+			return
+		}
+		it := item{index: index, weight: len(raw), err: err}
+		_, tooLarge := errors.AsType[*http.MaxBytesError](err)
+		if err == nil {
+			a.checkItem(tenant, raw, &it)
+		}
+		select {
+		case out <- it:
+		case <-ctx.Done():
+			return
+		}
+		if err != nil && !tooLarge {
+			return
+		}
+	}
+}
+
+// checkItem decodes and checks one item.
+func (a *api) checkItem(tenant string, raw []byte, it *item) {
+	defer func() { // this runs in a goroutine of its own, where a panic would end the process
+		if fault := recover(); fault != nil {
+			it.err = fmt.Errorf("panic: %v\n%s", fault, debug.Stack())
+		}
+	}()
+	draft, err := job.Decode(raw)
+	if job.ValidKey(draft.Key) {
+		it.key = draft.Key
+	}
+	if err != nil {
+		it.err = err
+		return
+	}
+	it.submission, it.err = a.check(tenant, draft)
+	it.weight += instantWeight * len(it.job.Schedule.Instants)
+}
+
+// gather makes chunks of items. While no one takes a chunk it grows, up to its bounds; then it stops taking items.
+func gather(ctx context.Context, items <-chan item, chunks chan<- []item) {
+	defer close(chunks)
+	var chunk []item
+	weight := 0
+	for items != nil || len(chunk) > 0 {
+		in, out := items, chunks
+		if len(chunk) == 0 {
+			out = nil
+		}
+		if len(chunk) >= chunkItems || weight >= chunkWeight {
+			in = nil
+		}
+		select {
+		case it, ok := <-in:
+			if !ok {
+				items = nil
+				continue
+			}
+			chunk, weight = append(chunk, it), weight+it.weight
+		case out <- chunk:
+			chunk, weight = nil, 0
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// putChunk stores the submissions of a chunk and answers for all of its items. Down tells that the store answered none.
+func (a *api) putChunk(ctx context.Context, r *http.Request, chunk []item) (answers []result, down bool) {
+	var submissions []submission
+	for _, it := range chunk {
+		if it.err == nil {
+			submissions = append(submissions, it.submission)
+		}
+	}
+	outcomes := a.submit(ctx, submissions)
+	down = len(outcomes) > 0
+	answers = make([]result, 0, len(chunk)+1)
+	for _, it := range chunk {
+		if it.err == nil {
+			o := outcomes[0]
+			outcomes = outcomes[1:]
+			down = down && errors.Is(o.err, store.ErrUnavailable)
+			if o.err == nil {
+				answers = append(answers, success(it.index, o))
+				continue
+			}
+			it.err = o.err
+		}
+		answers = append(answers, failure(it.index, it.key, a.report(r, it.err)))
+	}
+	return answers, down
+}
+
+// result answers one item: with what was accepted, or with a problem.
+type result struct {
+	Index       int          `json:"index"`
+	Key         string       `json:"key,omitzero"`
+	Status      int          `json:"status"`
+	Revision    job.Revision `json:"revision,omitzero"`
+	State       string       `json:"state,omitzero"`
+	Occurrences *int         `json:"occurrences,omitzero"`
+	Skipped     *int         `json:"skipped,omitzero"`
+	NextInstant string       `json:"nextInstant,omitzero"`
+	InFlight    *int         `json:"inFlight,omitzero"`
+	Title       string       `json:"title,omitzero"`
+	Detail      string       `json:"detail,omitzero"`
+	Errors      []fieldError `json:"errors,omitempty"`
+}
+
+func success(index int, o outcome) result {
+	v := acceptedView(o)
+	return result{
+		Index:       index,
+		Key:         v.Key,
+		Status:      o.status(),
+		Revision:    v.Revision,
+		State:       v.State,
+		Occurrences: &v.Occurrences,
+		Skipped:     &v.Skipped,
+		NextInstant: v.NextInstant,
+		InFlight:    v.InFlight,
+	}
+}
+
+func failure(index int, key string, p problem) result {
+	return result{Index: index, Key: key, Status: p.Status, Title: p.Title, Detail: p.Detail, Errors: p.Errors}
+}
+
+// resultWriter streams results, as the elements of an array or as lines.
+type resultWriter struct {
+	c       *gin.Context
+	control *http.ResponseController
+	lines   bool
+	started bool
+}
+
+// write sends results to the client at once.
+func (w *resultWriter) write(results []result) error {
+	var out []byte
+	for _, r := range results {
+		switch {
+		case w.lines:
+		case !w.started:
+			out = append(out, '[')
+		default:
+			out = append(out, ",\n"...)
+		}
+		w.start()
+		out = append(out, mustEncode(r)...)
+		if w.lines {
+			out = append(out, '\n')
+		}
+	}
+	return w.send(out)
+}
+
+// end sends what closes the results.
+func (w *resultWriter) end() error {
+	out := "]\n"
+	switch {
+	case w.lines:
+		out = ""
+	case !w.started:
+		out = "[]\n"
+	}
+	w.start()
+	return w.send([]byte(out))
+}
+
+// start sends the header, once. The client learns of single items' failures from their results only.
+func (w *resultWriter) start() {
+	if w.started {
+		return
+	}
+	w.started = true
+	media := "application/json"
+	if w.lines {
+		media = "application/x-ndjson"
+	}
+	w.c.Header("Content-Type", media)
+	w.c.Header("X-Content-Type-Options", "nosniff")
+	w.c.Status(http.StatusOK)
+	w.c.Writer.WriteHeaderNow()
+}
+
+func (w *resultWriter) send(out []byte) error {
+	_ = w.control.SetWriteDeadline(time.Now().Add(patience)) // by the machine's clock, as deadlines are
+	if _, err := w.c.Writer.Write(out); err != nil {
+		return err
+	}
+	return w.control.Flush()
+}
+
+// release lifts the deadline, which would otherwise outlive this request on its connection.
+func (w *resultWriter) release() { _ = w.control.SetWriteDeadline(time.Time{}) }

@@ -1,0 +1,163 @@
+package handlers_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+type letters struct {
+	Items []struct {
+		ID, DeliveryID, Key, Timestamp, FailedAt, Error string
+		Attempt                                         int
+		Callback                                        struct{ Type string }
+	}
+	NextCursor string
+}
+
+// bury makes each of the keys' only occurrence a dead letter.
+func bury(a *api, keys ...string) {
+	a.Helper()
+	var lines []string
+	for i, key := range keys {
+		lines = append(lines, body(key, -time.Duration(len(keys)-i)*time.Second))
+	}
+	a.call("POST", "/v1/jobs/batch", strings.Join(lines, "\n"), "Content-Type: application/x-ndjson").want(200)
+	for claimed := a.claim(); len(claimed) > 0; claimed = a.claim() {
+		for _, c := range claimed {
+			a.settle(c, store.Bury, "410 Gone")
+		}
+	}
+}
+
+func deadLetters(a *api, query string) letters {
+	a.Helper()
+	return decode[letters](a.call("GET", "/v1/dead-letters"+query, "").want(200))
+}
+
+func (l letters) keys() []string {
+	var keys []string
+	for _, o := range l.Items {
+		keys = append(keys, o.Key)
+	}
+	return keys
+}
+
+func TestDeadLettersAreListed(t *testing.T) {
+	a := newAPI(t)
+	if got := deadLetters(a, ""); len(got.Items) != 0 {
+		t.Fatalf("%+v", got)
+	}
+	bury(a, "p/a", "p/b", "p", "q")
+	for query, want := range map[string][]string{
+		"": {"p/a", "p/b", "p", "q"}, "?prefix=p": {"p/a", "p/b", "p"}, "?prefix=p%2F": {"p/a", "p/b"}, "?key=p": {"p"}, "?key=x": nil,
+	} {
+		if got := deadLetters(a, query).keys(); !slices.Equal(got, want) {
+			t.Errorf("%q: %v, want %v", query, got, want)
+		}
+	}
+	o := deadLetters(a, "?key=q").Items[0]
+	if o.Timestamp != at(-time.Second) || o.FailedAt != at(0) || o.Attempt != 1 || o.Error != "410 Gone" || o.Callback.Type != "http" {
+		t.Errorf("%+v", o)
+	}
+	first := deadLetters(a, "?limit=3")
+	second := deadLetters(a, "?limit=3&cursor="+first.NextCursor)
+	if got := append(first.keys(), second.keys()...); !slices.Equal(got, []string{"p/a", "p/b", "p", "q"}) || second.NextCursor != "" {
+		t.Errorf("paged: %v", got)
+	}
+}
+
+func TestRedriveOne(t *testing.T) {
+	for name, change := range map[string]func(*api){
+		"finished": func(*api) {},
+		"replaced": func(a *api) { a.call("PUT", "/v1/jobs/a", body("a", time.Hour)).want(200) },
+		"gone":     func(a *api) { a.call("DELETE", "/v1/jobs/a", "").want(200) },
+	} {
+		t.Run("its job is "+name, func(t *testing.T) {
+			a := newAPI(t)
+			bury(a, "a")
+			id := deadLetters(a, "").Items[0].ID
+			change(a)
+			a.takeWakes()
+			a.advance(time.Minute)
+			if got := string(a.call("POST", "/v1/dead-letters/"+id+"/redrive", "").want(200).body); got != `{"redriven":1}` {
+				t.Errorf("%s", got)
+			}
+			if got := a.takeWakes(); !slices.Equal(got, []time.Time{start.Add(time.Minute)}) {
+				t.Errorf("woken for %v", got)
+			}
+			claimed := a.claim()
+			if len(claimed) != 1 || claimed[0].ID.String() != id || claimed[0].Attempt != 1 || string(claimed[0].Callback.Data) != "1" {
+				t.Errorf("claimed %+v", claimed)
+			}
+			a.call("POST", "/v1/dead-letters/"+id+"/redrive", "").want(404)
+		})
+	}
+}
+
+func TestRedrivenAloneIsNoJobButCanBeCancelled(t *testing.T) {
+	a := newAPI(t)
+	bury(a, "a")
+	a.call("DELETE", "/v1/jobs/a", "").want(200)
+	a.call("POST", "/v1/dead-letters/redrive?key=a", "").want(200)
+	a.call("GET", "/v1/jobs/a", "").want(404)
+	if got := string(a.call("DELETE", "/v1/jobs/a", "").want(200).body); got != `{"cancelled":1,"inFlight":0}` {
+		t.Errorf("%s", got)
+	}
+}
+
+func TestRedriveMany(t *testing.T) {
+	a := newAPI(t)
+	keys := make([]string, 1203) // more than two slices
+	for i := range keys {
+		keys[i] = fmt.Sprintf("p/%04d", i)
+	}
+	bury(a, append(keys, "q", "p")...)
+	a.takeWakes()
+	if got := string(a.call("POST", "/v1/dead-letters/redrive?key=q", "").want(200).body); got != `{"redriven":1}` {
+		t.Errorf("by key: %s", got)
+	}
+	if len(a.takeWakes()) == 0 {
+		t.Error("no one was woken")
+	}
+	if got := string(a.call("POST", "/v1/dead-letters/redrive?prefix=p%2F", "").want(200).body); got != `{"redriven":1203}` {
+		t.Errorf("by prefix: %s", got)
+	}
+	if got := deadLetters(a, "").keys(); !slices.Equal(got, []string{"p"}) {
+		t.Errorf("left: %v", got)
+	}
+	a.takeWakes()
+	if got := string(a.call("POST", "/v1/dead-letters/redrive?prefix=p%2F", "").want(200).body); got != `{"redriven":0}` {
+		t.Errorf("again: %s", got)
+	}
+	if got := a.takeWakes(); len(got) > 0 {
+		t.Errorf("woken for nothing: %v", got)
+	}
+}
+
+func TestDeleteDeadLetter(t *testing.T) {
+	a := newAPI(t)
+	bury(a, "a", "b")
+	id := deadLetters(a, "?key=a").Items[0].ID
+	if got := a.call("DELETE", "/v1/dead-letters/"+id, "").want(204); len(got.body) > 0 {
+		t.Errorf("%s", got.body)
+	}
+	a.call("DELETE", "/v1/dead-letters/"+id, "").want(404)
+	a.call("DELETE", "/v1/dead-letters/nonsense", "").want(404)
+	a.call("POST", "/v1/dead-letters/nonsense/redrive", "").want(404)
+	if got := deadLetters(a, "").keys(); !slices.Equal(got, []string{"b"}) {
+		t.Errorf("left: %v", got)
+	}
+}
+
+func TestPendingOccurrenceIsNoDeadLetter(t *testing.T) {
+	a := newAPI(t)
+	a.call("PUT", "/v1/jobs/a", body("a", time.Hour)).want(201)
+	id := decode[definition](a.call("GET", "/v1/jobs/a", "")).Occurrences[0].ID
+	a.call("DELETE", "/v1/dead-letters/"+id, "").want(404)
+	a.call("POST", "/v1/dead-letters/"+id+"/redrive", "").want(404)
+}

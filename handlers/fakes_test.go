@@ -1,0 +1,130 @@
+package handlers_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/callbacks"
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// sender is a callback type that takes any data but an object with a member "refuse" or "panic".
+type sender string
+
+func (s sender) Type() string { return string(s) }
+
+func (s sender) Validate(data []byte) error {
+	if bytes.Contains(data, []byte(`"refuse"`)) {
+		return job.InvalidField("/refuse", "is refused")
+	}
+	if bytes.Contains(data, []byte(`"panic"`)) {
+		panic("as asked")
+	}
+	return nil
+}
+
+// watchedSender calls checked whenever it has been asked to check "last".
+type watchedSender struct {
+	sender
+	checked func()
+}
+
+func (s watchedSender) Validate(data []byte) error {
+	if string(data) == `"last"` {
+		s.checked()
+	}
+	return s.sender.Validate(data)
+}
+
+func (s sender) Send(context.Context, callbacks.Delivery) error { return errors.New("never sent") }
+
+// faultyStore is a store whose API side fails while fault is set.
+type faultyStore struct {
+	store.Store
+	mu    sync.Mutex
+	fault error
+	puts  [][]store.Put
+	onPut func([]store.Put) // is called before each Put, if set
+}
+
+func (s *faultyStore) setFault(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.fault = err
+}
+
+func (s *faultyStore) failing() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.fault
+}
+
+func (s *faultyStore) Put(ctx context.Context, puts []store.Put) []store.PutResult {
+	s.mu.Lock()
+	s.puts = append(s.puts, puts)
+	onPut, fault := s.onPut, s.fault
+	s.mu.Unlock()
+	if onPut != nil {
+		onPut(puts)
+	}
+	if fault != nil {
+		return slices.Repeat([]store.PutResult{{Err: fault}}, len(puts))
+	}
+	return s.Store.Put(ctx, puts)
+}
+
+// takePuts answers the puts since it was last called.
+func (s *faultyStore) takePuts() [][]store.Put {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	puts := s.puts
+	s.puts = nil
+	return puts
+}
+
+func (s *faultyStore) Cancel(ctx context.Context, n []job.Name, now time.Time) ([]store.CancelResult, error) {
+	if err := s.failing(); err != nil {
+		return nil, err
+	}
+	return s.Store.Cancel(ctx, n, now)
+}
+
+func (s *faultyStore) Job(ctx context.Context, n job.Name) (store.JobStatus, error) {
+	if err := s.failing(); err != nil {
+		return store.JobStatus{}, err
+	}
+	return s.Store.Job(ctx, n)
+}
+
+func (s *faultyStore) Jobs(ctx context.Context, f store.JobFilter) ([]store.JobStatus, error) {
+	if err := s.failing(); err != nil {
+		return nil, err
+	}
+	return s.Store.Jobs(ctx, f)
+}
+
+func (s *faultyStore) DeadLetters(ctx context.Context, f store.DeadLetterFilter) ([]job.Occurrence, error) {
+	if err := s.failing(); err != nil {
+		return nil, err
+	}
+	return s.Store.DeadLetters(ctx, f)
+}
+
+func (s *faultyStore) Redrive(ctx context.Context, tenant string, ids []job.ID, now time.Time) (int, error) {
+	if err := s.failing(); err != nil {
+		return 0, err
+	}
+	return s.Store.Redrive(ctx, tenant, ids, now)
+}
+
+func (s *faultyStore) DeleteDeadLetters(ctx context.Context, tenant string, ids []job.ID) (int, error) {
+	if err := s.failing(); err != nil {
+		return 0, err
+	}
+	return s.Store.DeleteDeadLetters(ctx, tenant, ids)
+}

@@ -1,0 +1,152 @@
+// Package handlers is Carillon's HTTP API, as openapi.yaml specifies it: it reads and checks requests, hands them to the
+// store, and answers. It fires nothing itself.
+package handlers
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/carillon-scheduler/carillon/callbacks"
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// Config is what the API works with and the bounds it keeps. All of its funcs are called concurrently.
+type Config struct {
+	Store     store.Jobs
+	Callbacks *callbacks.Registry
+	// Wake is told the earliest instant of each submission once it is stored, so that it fires on time. It must not block.
+	// Nil does nothing.
+	Wake func(time.Time)
+	// Ready answers why this replica can't do its work, or nil. Clients are shown the error's text. Nil is always ready.
+	Ready func(context.Context) error
+	// Limits bound each job.
+	Limits job.Limits
+	// MaxBody bounds the bytes of a request's body, and of each item of a batch; more than zero.
+	MaxBody int64
+	// Retain is how long a finished job stays readable.
+	Retain time.Duration
+	// Now is the clock; nil is time.Now.
+	Now func() time.Time
+	// Logger is told what goes wrong on the server's side; nil is slog.Default().
+	Logger *slog.Logger
+}
+
+// New makes the handler of the whole API. It must see paths as clients sent them: a http.ServeMux in front of it would
+// turn away keys that have a dot segment in them.
+func New(config Config) http.Handler {
+	return headAsGet{newEngine(config)}
+}
+
+// newEngine makes the router.
+func newEngine(config Config) *gin.Engine {
+	a := &api{Config: config.withDefaults()}
+	gin.SetMode(gin.ReleaseMode) // else gin prints each route to standard output
+	e := gin.New()
+	e.UseEscapedPath = true // so that an escaped slash is part of a key
+	e.UnescapePathValues = false
+	e.RedirectTrailingSlash = false
+	e.RedirectFixedPath = false
+	e.HandleMethodNotAllowed = true
+	e.Use(a.recoverPanic)
+	e.NoRoute(a.answer(noRoute))
+	e.NoMethod(a.answer(noMethod))
+
+	e.GET("/healthz", a.answer(a.health))
+	e.GET("/readyz", a.answer(a.ready))
+	e.GET("/openapi.yaml", a.answer(a.specification))
+
+	e.GET("/v1/jobs", a.answer(a.listJobs))
+	e.POST("/v1/jobs", a.answer(a.postJob))
+	e.DELETE("/v1/jobs", a.answer(a.cancelJobs))
+	e.POST("/v1/jobs/batch", a.answer(a.postBatch))
+	e.GET("/v1/jobs/:key", a.answer(a.getJob))
+	e.PUT("/v1/jobs/:key", a.answer(a.putJob))
+	e.DELETE("/v1/jobs/:key", a.answer(a.cancelJob))
+
+	e.GET("/v1/dead-letters", a.answer(a.listDeadLetters))
+	e.POST("/v1/dead-letters/redrive", a.answer(a.redriveMany))
+	e.POST("/v1/dead-letters/:id/redrive", a.answer(a.redriveOne))
+	e.DELETE("/v1/dead-letters/:id", a.answer(a.deleteDeadLetter))
+	return e
+}
+
+func (c Config) withDefaults() Config {
+	if c.Wake == nil {
+		c.Wake = func(time.Time) {}
+	}
+	if c.Ready == nil {
+		c.Ready = func(context.Context) error { return nil }
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	return c
+}
+
+// api has the handlers as its methods.
+type api struct {
+	Config
+}
+
+// answer makes a gin handler of one that answers its errors as a problem.
+func (a *api) answer(handle func(*gin.Context) error) gin.HandlerFunc {
+	return func(c *gin.Context) {
+		if err := handle(c); err != nil {
+			a.writeProblem(c, err)
+		}
+	}
+}
+
+// now is the present time, as whole milliseconds.
+func (a *api) now() time.Time { return a.Now().UTC().Truncate(time.Millisecond) }
+
+// tenant is the one that a request acts for.
+func (a *api) tenant(*gin.Context) string { return job.DefaultTenant }
+
+// storeTime bounds the calls to the store that one request makes, or that each slice of a long one makes.
+const storeTime = store.PutWithin
+
+// headAsGet answers HEAD as it would GET; the server leaves the body out.
+type headAsGet struct {
+	next http.Handler
+}
+
+func (h headAsGet) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.Method == http.MethodHead {
+		get := *r // the server goes by its own request when it decides on the body
+		get.Method = http.MethodGet
+		r = &get
+	}
+	h.next.ServeHTTP(w, r)
+}
+
+// noRoute answers a path that there is not.
+func noRoute(*gin.Context) error {
+	return &statusError{http.StatusNotFound, "there is nothing at this path; see /openapi.yaml for what there is"}
+}
+
+// noMethod answers a method that a path does not have. The router has set Allow.
+func noMethod(c *gin.Context) error {
+	allow := strings.Split(c.Writer.Header().Get("Allow"), ", ")
+	if slices.Contains(allow, http.MethodGet) {
+		allow = append(allow, http.MethodHead)
+	}
+	allow = append(allow, http.MethodOptions)
+	slices.Sort(allow)
+	c.Header("Allow", strings.Join(allow, ", "))
+	if c.Request.Method == http.MethodOptions {
+		writeNoBody(c, http.StatusNoContent)
+		return nil
+	}
+	return &statusError{http.StatusMethodNotAllowed, "this path takes " + strings.Join(allow, ", ")}
+}

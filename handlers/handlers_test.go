@@ -1,0 +1,68 @@
+package handlers_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestHealthAndReadiness(t *testing.T) {
+	a := newAPI(t)
+	a.call("GET", "/healthz", "").want(200)
+	a.call("GET", "/readyz", "").want(200)
+	a.mu.Lock()
+	a.ready = errors.New("the claim loop has not advanced for 30s")
+	a.mu.Unlock()
+	got := a.call("GET", "/readyz", "").want(503)
+	if detail := got.problem().Detail; detail != "the claim loop has not advanced for 30s" {
+		t.Errorf("detail %q", detail)
+	}
+	if got.header.Get("Retry-After") == "" {
+		t.Error("no Retry-After")
+	}
+	a.call("GET", "/healthz", "").want(200)
+}
+
+func TestWhatIsNotThere(t *testing.T) {
+	a := newAPI(t)
+	for _, path := range []string{"/", "/v1", "/v1/jobs/", "/v1/jobs/a/b", "//v1/jobs", "/V1/jobs", "/v1/dead-letters/x/y"} {
+		a.call("GET", path, "").want(404)
+	}
+	for request, allow := range map[string]string{
+		"PATCH /v1/jobs":                   "DELETE, GET, HEAD, OPTIONS, POST",
+		"POST /v1/jobs/a":                  "DELETE, GET, HEAD, OPTIONS, PUT",
+		"GET /v1/dead-letters/redrive":     "DELETE, OPTIONS, POST",
+		"GET /v1/dead-letters/x/redrive":   "OPTIONS, POST",
+		"DELETE /healthz":                  "GET, HEAD, OPTIONS",
+		"HEAD /v1/dead-letters/x/redrive":  "OPTIONS, POST",
+		"OPTIONS /v1/jobs/a":               "DELETE, GET, HEAD, OPTIONS, PUT",
+		"OPTIONS /v1/dead-letters/redrive": "DELETE, OPTIONS, POST",
+	} {
+		method, path, _ := strings.Cut(request, " ")
+		status := 405
+		if method == "OPTIONS" {
+			status = 204
+		}
+		if got := a.call(method, path, "").want(status).header.Get("Allow"); got != allow {
+			t.Errorf("%s: Allow is %q, want %q", request, got, allow)
+		}
+	}
+	a.call("OPTIONS", "/nothing", "").want(404)
+}
+
+func TestHeadIsGetWithoutBody(t *testing.T) {
+	a := newAPI(t)
+	a.call("PUT", "/v1/jobs/a", body("a", time.Hour)).want(201)
+	for path, status := range map[string]int{"/v1/jobs/a": 200, "/v1/jobs": 200, "/v1/jobs/b": 404, "/healthz": 200} {
+		get, head := a.call("GET", path, "").want(status), a.call("HEAD", path, "").want(status)
+		if len(head.body) > 0 {
+			t.Errorf("%s: HEAD has a body: %s", path, head.body)
+		}
+		for _, name := range []string{"Content-Type", "Content-Length", "ETag"} {
+			if get.header.Get(name) != head.header.Get(name) {
+				t.Errorf("%s: %s is %q for GET and %q for HEAD", path, name, get.header.Get(name), head.header.Get(name))
+			}
+		}
+	}
+}

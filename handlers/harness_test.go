@@ -1,0 +1,396 @@
+package handlers_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/getkin/kin-openapi/openapi3"
+	"github.com/getkin/kin-openapi/openapi3filter"
+	"github.com/getkin/kin-openapi/routers"
+
+	"github.com/carillon-scheduler/carillon/callbacks"
+	"github.com/carillon-scheduler/carillon/handlers"
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
+	"github.com/carillon-scheduler/carillon/store/sqlite"
+)
+
+// start is what the clock of every test shows at first.
+var start = time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
+
+const retain = 24 * time.Hour
+
+// api is the API on a real store, behind a real server. What its requests and answers are, is checked against the
+// specification.
+type api struct {
+	testing.TB
+	url   string
+	spec  *openapi3.T
+	store *faultyStore
+	log   *lockedBuffer
+
+	mu    sync.Mutex
+	now   time.Time
+	wakes []time.Time
+	ready error
+}
+
+func newAPI(t testing.TB, configure ...func(*handlers.Config)) *api {
+	t.Helper()
+	s, err := sqlite.Open(t.Context(), "sqlite:"+filepath.Join(t.TempDir(), "carillon.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	a := &api{TB: t, store: &faultyStore{Store: s}, now: start, spec: specification(t), log: &lockedBuffer{}}
+	config := handlers.Config{
+		Store:     a.store,
+		Callbacks: callbacks.NewRegistry(sender("http"), sender("rabbitmq")),
+		Wake: func(at time.Time) {
+			a.mu.Lock()
+			defer a.mu.Unlock()
+			a.wakes = append(a.wakes, at)
+		},
+		Ready: func(context.Context) error {
+			a.mu.Lock()
+			defer a.mu.Unlock()
+			return a.ready
+		},
+		Limits:  job.Limits{Instants: 10, Payload: 2000},
+		MaxBody: 4000,
+		Retain:  retain,
+		Now:     a.clock,
+		Logger:  slog.New(slog.NewTextHandler(a.log, nil)),
+	}
+	for _, c := range configure {
+		c(&config)
+	}
+	server := httptest.NewServer(handlers.New(config))
+	t.Cleanup(server.Close)
+	a.url = server.URL
+	return a
+}
+
+func (a *api) clock() time.Time {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.now
+}
+
+func (a *api) advance(d time.Duration) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.now = a.now.Add(d)
+}
+
+// takeWakes answers the wakes since it was last called.
+func (a *api) takeWakes() []time.Time {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	wakes := a.wakes
+	a.wakes = nil
+	return wakes
+}
+
+// answer is an HTTP answer that has been read.
+type answer struct {
+	api    *api
+	status int
+	header http.Header
+	body   []byte
+}
+
+// call makes a request and checks request and answer against the specification. Headers are "Name: value"; a body
+// without a Content-Type is JSON.
+func (a *api) call(method, path, body string, headers ...string) answer {
+	a.Helper()
+	request, err := http.NewRequestWithContext(a.Context(), method, a.url+path, strings.NewReader(body))
+	if err != nil {
+		a.Fatal(err)
+	}
+	if body != "" {
+		request.Header.Set("Content-Type", "application/json")
+	}
+	for _, h := range headers {
+		name, value, _ := strings.Cut(h, ": ")
+		request.Header.Del(name)
+		if value != "" {
+			request.Header.Set(name, value)
+		}
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		a.Fatal(err)
+	}
+	defer response.Body.Close()
+	read, err := io.ReadAll(response.Body)
+	if err != nil {
+		a.Fatal(err)
+	}
+	got := answer{api: a, status: response.StatusCode, header: response.Header, body: read}
+	a.conforms(request, body, got)
+	return got
+}
+
+// conforms checks an exchange against the specification: the answer always, the request if it was accepted.
+func (a *api) conforms(request *http.Request, body string, got answer) {
+	a.Helper()
+	path, parameters := a.specPath(request.URL)
+	operation := (*openapi3.Operation)(nil)
+	if path != "" {
+		operation = a.spec.Paths.Value(path).GetOperation(request.Method)
+	}
+	if operation == nil { // 404 and 405 of what is not there, HEAD and OPTIONS
+		if got.status >= 400 && request.Method != http.MethodHead {
+			a.isProblem(got)
+		}
+		return
+	}
+	if got.status >= 400 {
+		a.isProblem(got)
+	}
+	input := &openapi3filter.RequestValidationInput{
+		Request:     request.Clone(context.Background()),
+		PathParams:  parameters,
+		QueryParams: request.URL.Query(),
+		Route: &routers.Route{
+			Spec: a.spec, Path: path, PathItem: a.spec.Paths.Value(path), Method: request.Method, Operation: operation,
+		},
+		Options: &openapi3filter.Options{IncludeResponseStatus: true, RejectWhenRequestBodyNotSpecified: true},
+	}
+	if path == "/v1/jobs/batch" { // a batch that is broken in part is accepted in part
+		input.Options.ExcludeRequestBody = body == "" || bytes.Contains(got.body, []byte(`"status":400`))
+	}
+	input.Request.Body = io.NopCloser(strings.NewReader(body))
+	if body == "" {
+		input.Request.Body = http.NoBody
+	}
+	if err := openapi3filter.ValidateRequest(context.Background(), input); err != nil && got.status < 400 {
+		a.Errorf("%s %s was answered with %d, but the specification refuses it: %v", request.Method, request.URL, got.status, err)
+	}
+	output := &openapi3filter.ResponseValidationInput{
+		RequestValidationInput: input, Status: got.status, Header: got.header, Options: input.Options,
+	}
+	output.SetBodyBytes(got.body)
+	if err := openapi3filter.ValidateResponse(context.Background(), output); err != nil {
+		a.Errorf("%s %s: the answer is not as specified: %v\n%s", request.Method, request.URL, err, got.body)
+	}
+}
+
+// isProblem checks that an answer is a problem document whose status is the answer's.
+func (a *api) isProblem(got answer) {
+	a.Helper()
+	if media := got.header.Get("Content-Type"); media != "application/problem+json" {
+		a.Fatalf("status %d has Content-Type %q: %s", got.status, media, got.body)
+	}
+	a.matches(a.spec.Components.Schemas["Problem"], got.body)
+	if p := got.problem(); p.Status != got.status {
+		a.Errorf("status %d has a problem with status %d", got.status, p.Status)
+	}
+}
+
+// matches checks a document against a schema of the specification.
+func (a *api) matches(schema *openapi3.SchemaRef, document []byte) {
+	a.Helper()
+	var v any
+	if err := json.Unmarshal(document, &v); err != nil {
+		a.Fatalf("not JSON: %v: %s", err, document)
+	}
+	if err := schema.Value.VisitJSON(v, openapi3.EnableJSONSchema2020()); err != nil {
+		a.Errorf("not as specified (%s): %v: %s", schema.Ref, err, document)
+	}
+}
+
+// specPath finds the specification's path for a URL, static segments before parameters.
+func (a *api) specPath(u *url.URL) (path string, parameters map[string]string) {
+	segments := strings.Split(u.EscapedPath(), "/")
+	for _, candidate := range slices.Backward(a.spec.Paths.InMatchingOrder()) {
+		found, ok := map[string]string{}, true
+		parts := strings.Split(candidate, "/")
+		if len(parts) != len(segments) {
+			continue
+		}
+		for i, part := range parts {
+			switch {
+			case strings.HasPrefix(part, "{") && segments[i] != "":
+				value, err := url.PathUnescape(segments[i])
+				if err != nil {
+					a.Fatal(err)
+				}
+				found[strings.Trim(part, "{}")] = value
+			case part != segments[i]:
+				ok = false
+			}
+		}
+		if ok && (path == "" || len(found) < len(parameters)) {
+			path, parameters = candidate, found
+		}
+	}
+	return path, parameters
+}
+
+// want checks the status.
+func (g answer) want(status int) answer {
+	g.api.Helper()
+	if g.status != status {
+		g.api.Fatalf("status %d, want %d: %s", g.status, status, g.body)
+	}
+	return g
+}
+
+// decode reads the body as JSON.
+func decode[T any](g answer) T {
+	g.api.Helper()
+	var v T
+	if err := json.Unmarshal(g.body, &v); err != nil {
+		g.api.Fatalf("%v: %s", err, g.body)
+	}
+	return v
+}
+
+type problem struct {
+	Status int
+	Title  string
+	Detail string
+	Errors []struct {
+		Pointer   *string
+		Parameter string
+		Message   string
+	}
+}
+
+func (g answer) problem() problem { g.api.Helper(); return decode[problem](g) }
+
+// named lists the fields and parameters that a problem names: "/pointer" or "?parameter".
+func (p problem) named() []string {
+	var names []string
+	for _, e := range p.Errors {
+		if e.Pointer != nil {
+			names = append(names, *e.Pointer)
+		} else {
+			names = append(names, "?"+e.Parameter)
+		}
+	}
+	return names
+}
+
+type accepted struct {
+	Key, Revision, State, NextInstant string
+	Occurrences, Skipped              int
+	InFlight                          *int
+}
+
+type definition struct {
+	Key, Revision, State, CreatedAt, UpdatedAt, NextCursor string
+	Schedules                                              []string
+	Pending                                                int
+	Retry                                                  struct {
+		MaxAttempts  int
+		Initial, Max string
+		Factor       float64
+	}
+	Callback    struct{ Type string }
+	Occurrences []struct {
+		ID, DeliveryID, Timestamp, State, DueAt, ScheduledAt, LastError string
+		Attempt                                                         int
+	}
+}
+
+// at writes an instant relative to the clock's start.
+func at(offset time.Duration) string { return job.FormatTime(start.Add(offset)) }
+
+// body writes a job with instants relative to the clock's start.
+func body(key string, offsets ...time.Duration) string {
+	schedules := make([]string, len(offsets))
+	for i, o := range offsets {
+		schedules[i] = at(o)
+	}
+	return encode(map[string]any{"key": key, "schedules": schedules, "callback": map[string]any{"type": "http", "data": 1}})
+}
+
+// with adds members to an encoded object; nil removes one.
+func with(object string, members ...any) string {
+	var m map[string]any
+	if err := json.Unmarshal([]byte(object), &m); err != nil {
+		panic(err)
+	}
+	for i := 0; i < len(members); i += 2 {
+		if name := members[i].(string); members[i+1] == nil {
+			delete(m, name)
+		} else {
+			m[name] = members[i+1]
+		}
+	}
+	return encode(m)
+}
+
+func encode(v any) string {
+	b, err := json.Marshal(v)
+	if err != nil {
+		panic(err)
+	}
+	return string(b)
+}
+
+func pathOf(key string) string { return "/v1/jobs/" + url.PathEscape(key) }
+
+func name(key string) job.Name { return job.Name{Tenant: job.DefaultTenant, Key: key} }
+
+// claim takes everything that is due.
+func (a *api) claim() []store.Claimed {
+	a.Helper()
+	c, err := a.store.Claim(a.Context(), store.ClaimParams{Now: a.clock(), Lease: time.Minute, Limit: 100})
+	if err != nil {
+		a.Fatal(err)
+	}
+	return c.Occurrences
+}
+
+// settle ends a claim.
+func (a *api) settle(c store.Claimed, outcome store.Outcome, failure string) {
+	a.Helper()
+	err := a.store.Settle(a.Context(), []store.Settlement{{
+		ID: c.ID, Token: c.Token, Outcome: outcome, DueAt: a.clock().Add(time.Hour), Error: failure, Target: c.Target,
+		At: a.clock(), Name: c.Name, Revision: c.Revision, KeepUntil: a.clock().Add(time.Hour + retain),
+	}})
+	if err != nil {
+		a.Fatal(err)
+	}
+}
+
+// lockedBuffer gathers what is logged.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+func TestMain(m *testing.M) {
+	for _, media := range []string{"application/x-ndjson", "application/jsonl"} {
+		openapi3filter.RegisterBodyDecoder(media, openapi3filter.PlainBodyDecoder)
+	}
+	m.Run()
+}

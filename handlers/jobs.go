@@ -1,0 +1,304 @@
+package handlers
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// getJob answers with a job's definition and a page of its pending occurrences.
+func (a *api) getJob(c *gin.Context) error {
+	key, err := keyInPath(c)
+	if err != nil {
+		return err
+	}
+	query, err := readQuery(c.Request, "limit", "cursor")
+	if err != nil {
+		return err
+	}
+	limit, err := limitParameter(query)
+	if err != nil {
+		return err
+	}
+	after, err := idCursorParameter(query)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTime)
+	defer cancel()
+	now := a.now()
+	status, err := a.readableJob(ctx, job.Name{Tenant: a.tenant(c), Key: key}, now)
+	if err != nil {
+		return err
+	}
+	setETag(c, status.Revision)
+	if matchesNone(c.Request, status.Revision) {
+		writeNoBody(c, http.StatusNotModified)
+		return nil
+	}
+	filter := store.OccurrenceFilter{Name: status.Name, Revision: status.Revision, After: after, Limit: limit + 1}
+	occurrences, pending, err := a.Store.Occurrences(ctx, filter)
+	if err != nil {
+		return err
+	}
+	view := jobView(status, pending)
+	if len(occurrences) > limit {
+		occurrences = occurrences[:limit]
+		view.NextCursor = occurrences[limit-1].ID.String()
+	}
+	for _, o := range occurrences {
+		view.Occurrences = append(view.Occurrences, occurrenceView(o, now))
+	}
+	writeAs(c, http.StatusOK, "application/json", withCallback(mustEncode(view), status.Callback))
+	return nil
+}
+
+// readableJob reads a job that clients may still see.
+func (a *api) readableJob(ctx context.Context, name job.Name, now time.Time) (store.JobStatus, error) {
+	status, err := a.Store.Job(ctx, name)
+	if err == nil && status.Gone(now) {
+		return store.JobStatus{}, store.ErrNotFound
+	}
+	return status, err
+}
+
+// matchesNone tells whether If-None-Match names the revision, so that the client has it already.
+func matchesNone(r *http.Request, revision job.Revision) bool {
+	lines := r.Header.Values("If-None-Match")
+	if len(lines) == 0 {
+		return false
+	}
+	all, tags, ok := entityTags(lines)
+	strong, weak := string(revision), `W/"`+string(revision)+`"` // here they are compared weakly
+	return ok && (all || slices.Contains(tags, strong) || slices.Contains(tags, weak))
+}
+
+// definition is a job as it is answered; its callback is added by withCallback.
+type definition struct {
+	Key         string       `json:"key"`
+	Revision    job.Revision `json:"revision"`
+	State       string       `json:"state"`
+	Schedules   []string     `json:"schedules"`
+	Retry       job.Retry    `json:"retry"`
+	CreatedAt   string       `json:"createdAt"`
+	UpdatedAt   string       `json:"updatedAt"`
+	Pending     int          `json:"pending"`
+	Occurrences []occurrence `json:"occurrences"`
+	NextCursor  string       `json:"nextCursor,omitzero"`
+}
+
+func jobView(s store.JobStatus, pending int) definition {
+	view := definition{
+		Key:         s.Key,
+		Revision:    s.Revision,
+		State:       jobState(s.Live),
+		Schedules:   make([]string, len(s.Schedule.Instants)),
+		Retry:       s.Options.Retry.WithDefaults(),
+		CreatedAt:   job.FormatTime(s.CreatedAt),
+		UpdatedAt:   job.FormatTime(s.UpdatedAt),
+		Pending:     pending,
+		Occurrences: []occurrence{},
+	}
+	for i, at := range s.Schedule.Instants {
+		view.Schedules[i] = job.FormatTime(at)
+	}
+	return view
+}
+
+// occurrence is a pending occurrence as it is answered.
+type occurrence struct {
+	ID          string `json:"id"`
+	DeliveryID  string `json:"deliveryId"`
+	Timestamp   string `json:"timestamp"`
+	State       string `json:"state"`
+	DueAt       string `json:"dueAt"`
+	ScheduledAt string `json:"scheduledAt,omitzero"`
+	Attempt     int    `json:"attempt"`
+	LastError   string `json:"lastError,omitzero"`
+}
+
+func occurrenceView(o job.Occurrence, now time.Time) occurrence {
+	state := "scheduled"
+	switch {
+	case o.Held(now):
+		state = "claimed"
+	case o.Attempt > 0:
+		state = "retrying"
+	}
+	return occurrence{
+		ID:          o.ID.String(),
+		DeliveryID:  o.DeliveryID().String(),
+		Timestamp:   job.FormatTime(o.Timestamp),
+		State:       state,
+		DueAt:       job.FormatTime(o.DueAt),
+		ScheduledAt: instantText(o.ScheduledAt),
+		Attempt:     o.Attempt,
+		LastError:   o.LastError,
+	}
+}
+
+// summary is a job as it is listed.
+type summary struct {
+	Key          string       `json:"key"`
+	Revision     job.Revision `json:"revision"`
+	State        string       `json:"state"`
+	CallbackType string       `json:"callbackType"`
+	CreatedAt    string       `json:"createdAt"`
+	UpdatedAt    string       `json:"updatedAt"`
+}
+
+// listJobs answers with a page of jobs, by key. Jobs that have lost their retention are left out of it, so a page may be
+// short of its limit although others follow.
+func (a *api) listJobs(c *gin.Context) error {
+	query, err := readQuery(c.Request, "prefix", "limit", "cursor")
+	if err != nil {
+		return err
+	}
+	filter := store.JobFilter{Tenant: a.tenant(c)}
+	if query.Get("prefix") != "" { // an empty one is that of all jobs
+		if filter.Prefix, err = keyParameter(query, "prefix"); err != nil {
+			return err
+		}
+	}
+	limit, err := limitParameter(query)
+	if err != nil {
+		return err
+	}
+	if filter.After, err = keyCursorParameter(query); err != nil {
+		return err
+	}
+	filter.Limit = limit + 1
+	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTime)
+	defer cancel()
+	jobs, err := a.Store.Jobs(ctx, filter)
+	if err != nil {
+		return err
+	}
+	nextCursor := ""
+	if len(jobs) > limit {
+		jobs = jobs[:limit]
+		nextCursor = keyCursor(jobs[limit-1].Key)
+	}
+	now := a.now()
+	items := make([][]byte, 0, len(jobs))
+	for _, j := range jobs {
+		if j.Gone(now) {
+			continue
+		}
+		items = append(items, mustEncode(summary{
+			Key:          j.Key,
+			Revision:     j.Revision,
+			State:        jobState(j.Live),
+			CallbackType: j.Callback.Type,
+			CreatedAt:    job.FormatTime(j.CreatedAt),
+			UpdatedAt:    job.FormatTime(j.UpdatedAt),
+		}))
+	}
+	return writePage(c, items, nextCursor)
+}
+
+// cancelled answers the cancellation of one job.
+type cancelled struct {
+	Cancelled int `json:"cancelled"`
+	InFlight  int `json:"inFlight"`
+}
+
+// cancelJob cancels one job.
+func (a *api) cancelJob(c *gin.Context) error {
+	key, err := keyInPath(c)
+	if err != nil {
+		return err
+	}
+	if _, err := readQuery(c.Request); err != nil {
+		return err
+	}
+	if err := refuseConditions(c.Request); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTime)
+	defer cancel()
+	name, now := job.Name{Tenant: a.tenant(c), Key: key}, a.now()
+	status, err := a.Store.Job(ctx, name)
+	if err != nil && !errors.Is(err, store.ErrNotFound) {
+		return err
+	}
+	gone := err == nil && status.Gone(now) // then it was as good as not there
+	results, err := a.Store.Cancel(ctx, []job.Name{name}, now)
+	if err != nil {
+		return err
+	}
+	result := results[0]
+	if !result.Found || gone && result.Cancelled+result.InFlight == 0 {
+		return store.ErrNotFound
+	}
+	return writeJSON(c, http.StatusOK, cancelled{result.Cancelled, result.InFlight})
+}
+
+// sliceSize is how many documents one step of a long request changes.
+const sliceSize = 500
+
+// cancelJobs cancels all jobs whose key has a prefix, a slice at a time.
+func (a *api) cancelJobs(c *gin.Context) error {
+	query, err := readQuery(c.Request, "prefix")
+	if err != nil {
+		return err
+	}
+	if err := refuseConditions(c.Request); err != nil {
+		return err
+	}
+	if query.Get("prefix") == "" {
+		return &parameterError{"prefix", "is required and must not be empty: it says which jobs to cancel"}
+	}
+	prefix, err := keyParameter(query, "prefix")
+	if err != nil {
+		return err
+	}
+	var answer struct {
+		Jobs int `json:"jobs"`
+		cancelled
+	}
+	filter := store.JobFilter{Tenant: a.tenant(c), Prefix: prefix, Limit: sliceSize}
+	for more := true; more; {
+		jobs, results, err := a.cancelSlice(c.Request.Context(), filter)
+		if err != nil {
+			return err
+		}
+		for i, result := range results {
+			if !result.Found {
+				continue // someone else was faster
+			}
+			if result.Cancelled+result.InFlight > 0 || !jobs[i].Gone(a.now()) {
+				answer.Jobs++
+			}
+			answer.Cancelled += result.Cancelled
+			answer.InFlight += result.InFlight
+		}
+		if more = len(jobs) == sliceSize; more {
+			filter.After = jobs[len(jobs)-1].Key
+		}
+	}
+	return writeJSON(c, http.StatusOK, answer)
+}
+
+// cancelSlice cancels one page of jobs.
+func (a *api) cancelSlice(ctx context.Context, filter store.JobFilter) ([]store.JobStatus, []store.CancelResult, error) {
+	ctx, cancel := context.WithTimeout(ctx, storeTime)
+	defer cancel()
+	jobs, err := a.Store.Jobs(ctx, filter)
+	if err != nil || len(jobs) == 0 {
+		return nil, nil, err
+	}
+	names := make([]job.Name, len(jobs))
+	for i, j := range jobs {
+		names[i] = j.Name
+	}
+	results, err := a.Store.Cancel(ctx, names, a.now())
+	return jobs, results, err
+}

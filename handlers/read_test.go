@@ -1,0 +1,259 @@
+package handlers_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/handlers"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+func TestGetShowsTheDefinition(t *testing.T) {
+	a := newAPI(t)
+	submitted := with(body("a"), "schedules", []string{"2030-01-01T15:00:00.0001+02:00", "2030-01-01T13:00:00.001Z", at(-time.Hour)},
+		"retry", map[string]any{"maxAttempts": 3, "initial": "1d"})
+	a.call("PUT", "/v1/jobs/a", submitted).want(201)
+	got := decode[definition](a.call("GET", "/v1/jobs/a", "").want(200))
+	if want := []string{at(-time.Hour), "2030-01-01T13:00:00.001Z"}; !slices.Equal(got.Schedules, want) {
+		t.Errorf("schedules %v, want %v: ascending, rounded up, without duplicates", got.Schedules, want)
+	}
+	if r := got.Retry; r.MaxAttempts != 3 || r.Initial != "24h0m0s" || r.Factor != 2 || r.Max != "24h0m0s" {
+		t.Errorf("retry %+v", r)
+	}
+	if got.State != "scheduled" || got.Pending != 2 || got.Callback.Type != "http" || got.CreatedAt != at(0) {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestGetShowsStates(t *testing.T) {
+	a := newAPI(t)
+	a.call("PUT", "/v1/jobs/a", body("a", 0, time.Second, time.Hour)).want(201)
+	a.settle(a.claim()[0], store.Retry, "receiver said no")
+	a.advance(time.Second)
+	held := a.claim()[0]
+	got := decode[definition](a.call("GET", "/v1/jobs/a", "").want(200))
+	if len(got.Occurrences) != 3 || got.Pending != 3 {
+		t.Fatalf("%+v", got)
+	}
+	retrying, claimed, scheduled := got.Occurrences[0], got.Occurrences[1], got.Occurrences[2]
+	if retrying.State != "retrying" || retrying.Attempt != 1 || retrying.LastError != "receiver said no" ||
+		retrying.Timestamp != at(0) || retrying.DueAt != at(time.Hour) || retrying.ScheduledAt != "" {
+		t.Errorf("retrying: %+v", retrying)
+	}
+	if claimed.State != "claimed" || claimed.Attempt != 1 || claimed.ScheduledAt != at(time.Second) ||
+		claimed.DueAt != at(time.Second+time.Minute) || claimed.DeliveryID != held.DeliveryID().String() {
+		t.Errorf("claimed: %+v", claimed)
+	}
+	if scheduled.State != "scheduled" || scheduled.Attempt != 0 || scheduled.DueAt != at(time.Hour) {
+		t.Errorf("scheduled: %+v", scheduled)
+	}
+	a.advance(time.Minute) // the lease runs out unsettled
+	if got := decode[definition](a.call("GET", "/v1/jobs/a", "")).Occurrences[1]; got.State != "retrying" {
+		t.Errorf("after its lease: %+v", got)
+	}
+}
+
+func TestGetPagesOccurrences(t *testing.T) {
+	a := newAPI(t)
+	a.call("PUT", "/v1/jobs/a", body("a", 5*time.Hour, time.Hour, 2*time.Hour, 3*time.Hour, 4*time.Hour)).want(201)
+	var seen []string
+	cursor := ""
+	for page := 0; ; page++ {
+		got := decode[definition](a.call("GET", "/v1/jobs/a?limit=2"+cursor, "").want(200))
+		if got.Pending != 5-min(page, 1) {
+			t.Errorf("page %d: pending %d", page, got.Pending)
+		}
+		for _, o := range got.Occurrences {
+			seen = append(seen, o.Timestamp)
+		}
+		if page == 0 { // the first is delivered while we read on
+			a.advance(time.Hour)
+			a.settle(a.claim()[0], store.Ack, "")
+		}
+		if cursor = "&cursor=" + got.NextCursor; got.NextCursor == "" {
+			break
+		}
+	}
+	if want := []string{at(time.Hour), at(2 * time.Hour), at(3 * time.Hour), at(4 * time.Hour), at(5 * time.Hour)}; !slices.Equal(seen, want) {
+		t.Errorf("saw %v", seen)
+	}
+}
+
+func TestGetByEntityTag(t *testing.T) {
+	a := newAPI(t)
+	tag := a.call("PUT", "/v1/jobs/a", body("a", time.Hour)).want(201).header.Get("ETag")
+	for condition, status := range map[string]int{
+		tag: 304, "W/" + tag: 304, "*": 304, `"x", ` + tag: 304, `"x"`: 200, "x": 200, strings.Trim(tag, `"`): 200,
+	} {
+		if got := a.call("GET", "/v1/jobs/a", "", "If-None-Match: "+condition).want(status); got.header.Get("ETag") != tag {
+			t.Errorf("%s: ETag %s", condition, got.header.Get("ETag"))
+		}
+	}
+	a.call("GET", "/v1/jobs/b", "", "If-None-Match: *").want(404)
+}
+
+func TestFinishedJobStaysForItsRetention(t *testing.T) {
+	a := newAPI(t)
+	a.call("PUT", "/v1/jobs/a", body("a", 0)).want(201)
+	a.settle(a.claim()[0], store.Ack, "")
+	a.advance(retain - time.Millisecond)
+	if got := decode[definition](a.call("GET", "/v1/jobs/a", "").want(200)); got.State != "finished" || got.Pending != 0 {
+		t.Errorf("%+v", got)
+	}
+	if got := list(a, "").items; !slices.Equal(got, []string{"a finished"}) {
+		t.Errorf("listed: %v", got)
+	}
+	a.advance(time.Millisecond)
+	a.call("GET", "/v1/jobs/a", "").want(404)
+	if got := list(a, "").items; len(got) > 0 {
+		t.Errorf("listed: %v", got)
+	}
+	a.call("DELETE", "/v1/jobs/a", "").want(404)
+}
+
+type page struct {
+	items      []string // "key state"
+	nextCursor string
+}
+
+func list(a *api, query string) page {
+	a.Helper()
+	got := decode[struct {
+		Items []struct {
+			Key, State, CallbackType string
+		}
+		NextCursor string
+	}](a.call("GET", "/v1/jobs"+query, "").want(200))
+	p := page{nextCursor: got.NextCursor}
+	for _, j := range got.Items {
+		if j.CallbackType != "http" {
+			a.Errorf("callbackType %q", j.CallbackType)
+		}
+		p.items = append(p.items, j.Key+" "+j.State)
+	}
+	return p
+}
+
+func TestListIsByBytesAndPrefix(t *testing.T) {
+	a := newAPI(t)
+	for _, key := range []string{"b", "B", "é", "a%", "a_", "a", "a/b", "ab", "😀"} {
+		a.call("PUT", pathOf(key), body(key, time.Hour)).want(201)
+	}
+	all := []string{"B", "a", "a%", "a/b", "a_", "ab", "b", "é", "😀"}
+	for query, want := range map[string][]string{
+		"": all, "?prefix=": all, "?prefix=a": {"a", "a%", "a/b", "a_", "ab"}, "?prefix=a%25": {"a%"}, "?prefix=a_": {"a_"},
+		"?prefix=%F0%9F%98%80": {"😀"}, "?prefix=zz": nil,
+	} {
+		got := list(a, query)
+		for i := range want {
+			want[i] = strings.TrimSuffix(want[i], " scheduled") + " scheduled"
+		}
+		if !slices.Equal(got.items, want) || got.nextCursor != "" {
+			t.Errorf("%q: %v, want %v", query, got, want)
+		}
+	}
+}
+
+// TestListUnderChange creates and deletes jobs on both sides of the cursor while it reads.
+func TestListUnderChange(t *testing.T) {
+	a := newAPI(t)
+	for i := range 9 {
+		key := fmt.Sprintf("k%d", i)
+		a.call("PUT", pathOf(key), body(key, time.Hour)).want(201)
+	}
+	var seen []string
+	cursor := ""
+	for round := range 10 {
+		p := list(a, "?limit=2"+cursor)
+		seen = append(seen, p.items...)
+		if p.nextCursor == "" {
+			break
+		}
+		cursor = "&cursor=" + p.nextCursor
+		switch round {
+		case 0:
+			a.call("DELETE", "/v1/jobs/k1", "").want(200) // the cursor's own
+			a.call("PUT", "/v1/jobs/j", body("j", time.Hour)).want(201)
+			a.call("DELETE", "/v1/jobs/k2", "").want(200)
+		case 1:
+			a.call("PUT", "/v1/jobs/k45", body("k45", time.Hour)).want(201)
+		}
+	}
+	want := []string{"k0", "k1", "k3", "k4", "k45", "k5", "k6", "k7", "k8"}
+	for i := range want {
+		want[i] += " scheduled"
+	}
+	if !slices.Equal(seen, want) {
+		t.Errorf("saw %v, want %v", seen, want)
+	}
+}
+
+func TestListGoesPastJobsThatAreGone(t *testing.T) {
+	a := newAPI(t, func(c *handlers.Config) { c.Retain = 0 })
+	for _, key := range []string{"a", "b", "c"} {
+		a.call("PUT", pathOf(key), body(key, -time.Hour)).want(201)
+	}
+	a.call("PUT", "/v1/jobs/d", body("d", time.Hour)).want(201)
+	for _, c := range a.claim() {
+		a.settle(c, store.Ack, "")
+	}
+	first := list(a, "?limit=2")
+	if len(first.items) != 0 || first.nextCursor == "" {
+		t.Fatalf("first page: %+v", first)
+	}
+	if second := list(a, "?limit=2&cursor="+first.nextCursor); !slices.Equal(second.items, []string{"d scheduled"}) || second.nextCursor != "" {
+		t.Errorf("second page: %+v", second)
+	}
+}
+
+func TestCancel(t *testing.T) {
+	a := newAPI(t)
+	a.call("DELETE", "/v1/jobs/a", "").want(404)
+	a.call("PUT", "/v1/jobs/a", body("a", 0, time.Hour, 2*time.Hour)).want(201)
+	held := a.claim()
+	if got := string(a.call("DELETE", "/v1/jobs/a", "").want(200).body); got != `{"cancelled":2,"inFlight":1}` {
+		t.Errorf("%s", got)
+	}
+	a.call("GET", "/v1/jobs/a", "").want(404)
+	a.call("DELETE", "/v1/jobs/a", "").want(404)
+	a.settle(held[0], store.Retry, "no")
+	a.advance(3 * time.Hour)
+	if n := len(a.claim()); n > 0 {
+		t.Errorf("%d fire after the cancellation", n)
+	}
+}
+
+func TestCancelFinished(t *testing.T) {
+	a := newAPI(t)
+	a.call("PUT", "/v1/jobs/a", with(body("a", -time.Hour), "past", "skip")).want(201)
+	if got := string(a.call("DELETE", "/v1/jobs/a", "").want(200).body); got != `{"cancelled":0,"inFlight":0}` {
+		t.Errorf("%s", got)
+	}
+	a.call("DELETE", "/v1/jobs/a", "").want(404)
+}
+
+func TestCancelByPrefix(t *testing.T) {
+	a := newAPI(t)
+	var lines []string
+	const many = 1201 // more than two slices
+	for i := range many {
+		lines = append(lines, body(fmt.Sprintf("p/%d", i), time.Hour))
+	}
+	a.call("POST", "/v1/jobs/batch", strings.Join(lines, "\n"), "Content-Type: application/x-ndjson").want(200)
+	a.call("PUT", "/v1/jobs/p%2Fheld", body("p/held", 0, time.Hour)).want(201)
+	a.call("PUT", "/v1/jobs/p", body("p", time.Hour)).want(201)
+	a.claim()
+	want := fmt.Sprintf(`{"jobs":%d,"cancelled":%d,"inFlight":1}`, many+1, many+1)
+	if got := string(a.call("DELETE", "/v1/jobs?prefix=p%2F", "").want(200).body); got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	if got := list(a, "").items; !slices.Equal(got, []string{"p scheduled"}) {
+		t.Errorf("left: %v", got)
+	}
+	if got := string(a.call("DELETE", "/v1/jobs?prefix=p%2F", "").want(200).body); got != `{"jobs":0,"cancelled":0,"inFlight":0}` {
+		t.Errorf("again: %s", got)
+	}
+}

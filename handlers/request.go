@@ -1,0 +1,216 @@
+package handlers
+
+import (
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// readJSON reads a request's body, which must be JSON and within the limit.
+func (a *api) readJSON(c *gin.Context) ([]byte, error) {
+	if _, err := mediaType(c.Request, "application/json"); err != nil {
+		return nil, err
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(c.Writer, c.Request.Body, a.MaxBody))
+	if err != nil {
+		return nil, readError(err)
+	}
+	return body, nil
+}
+
+// readError is a failure to read a body, which is the client's unless it is known for something else.
+func readError(err error) error {
+	if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() {
+		return &statusError{http.StatusRequestTimeout, "the body did not arrive in time"}
+	}
+	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		return err
+	}
+	return &statusError{http.StatusBadRequest, "the body broke off before its end"}
+}
+
+// mediaType answers which of the accepted media types a request's body has.
+func mediaType(r *http.Request, accepted ...string) (string, error) {
+	media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	if err != nil || !slices.Contains(accepted, media) {
+		return "", &statusError{http.StatusUnsupportedMediaType,
+			fmt.Sprintf("the Content-Type must be %s, not %q", strings.Join(accepted, " or "), r.Header.Get("Content-Type"))}
+	}
+	if coding := r.Header.Get("Content-Encoding"); coding != "" && !strings.EqualFold(coding, "identity") {
+		return "", &statusError{http.StatusUnsupportedMediaType,
+			fmt.Sprintf("the Content-Encoding %q is not understood; send the body as it is", coding)}
+	}
+	return media, nil
+}
+
+// keyInPath is the job's key that a path names.
+func keyInPath(c *gin.Context) (string, error) {
+	key, err := url.PathUnescape(c.Param("key"))
+	if err != nil || !job.ValidKey(key) {
+		return "", &parameterError{"key", keyRule}
+	}
+	return key, nil
+}
+
+var keyRule = fmt.Sprintf("must be 1 to %d bytes of UTF-8 without control characters", job.MaxKeyBytes)
+
+// readQuery reads a request's query. A parameter that is unknown or repeated is refused: were it ignored, the request
+// would act on more than the client meant.
+func readQuery(r *http.Request, known ...string) (url.Values, error) {
+	query, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return nil, &statusError{http.StatusBadRequest, "the query is malformed: " + err.Error()}
+	}
+	for name, values := range query {
+		if !slices.Contains(known, name) {
+			message := "is not a known parameter; there are none here"
+			if len(known) > 0 {
+				message = "is not a known parameter; the parameters here are " + strings.Join(known, ", ")
+			}
+			return nil, &parameterError{name, message}
+		}
+		if len(values) > 1 {
+			return nil, &parameterError{name, "is given twice; give it once"}
+		}
+	}
+	return query, nil
+}
+
+// keyParameter reads a query parameter that is a key or the start of one; empty if it is not there.
+func keyParameter(query url.Values, name string) (string, error) {
+	if !query.Has(name) {
+		return "", nil
+	}
+	if value := query.Get(name); job.ValidKey(value) {
+		return value, nil
+	}
+	return "", &parameterError{name, keyRule}
+}
+
+// How many items a page has.
+const (
+	defaultLimit = 100
+	maxLimit     = 1000
+)
+
+func limitParameter(query url.Values) (int, error) {
+	if !query.Has("limit") {
+		return defaultLimit, nil
+	}
+	limit, err := strconv.Atoi(query.Get("limit"))
+	if err != nil || limit < 1 || limit > maxLimit {
+		return 0, &parameterError{"limit", fmt.Sprintf("must be a whole number from 1 to %d", maxLimit)}
+	}
+	return limit, nil
+}
+
+// errBadCursor is that of a cursor that no page ended with.
+var errBadCursor = &parameterError{"cursor", "must be the nextCursor of an earlier page, or left out"}
+
+// keyCursor is the cursor of a page whose last item has the key.
+func keyCursor(key string) string { return base64.RawURLEncoding.EncodeToString([]byte(key)) }
+
+func keyCursorParameter(query url.Values) (string, error) {
+	if !query.Has("cursor") {
+		return "", nil
+	}
+	key, err := base64.RawURLEncoding.Strict().DecodeString(query.Get("cursor"))
+	if err != nil || !job.ValidKey(string(key)) {
+		return "", errBadCursor
+	}
+	return string(key), nil
+}
+
+// idCursorParameter reads a cursor that is the id of a page's last item.
+func idCursorParameter(query url.Values) (job.ID, error) {
+	if !query.Has("cursor") {
+		return job.ID{}, nil
+	}
+	id, err := job.ParseID(query.Get("cursor"))
+	if err != nil {
+		return job.ID{}, errBadCursor
+	}
+	return id, nil
+}
+
+// putCondition reads If-Match and If-None-Match of a request that puts a job.
+func putCondition(r *http.Request) (store.Condition, error) {
+	match, noneMatch := r.Header.Values("If-Match"), r.Header.Values("If-None-Match")
+	switch {
+	case len(match) == 0 && len(noneMatch) == 0:
+		return store.Condition{}, nil
+	case len(match) > 0 && len(noneMatch) > 0:
+		return store.Condition{}, &statusError{http.StatusBadRequest, "give If-Match or If-None-Match, not both"}
+	case len(noneMatch) > 0:
+		if all, _, ok := entityTags(noneMatch); !ok || !all {
+			return store.Condition{}, &statusError{http.StatusBadRequest, "If-None-Match must be * here"}
+		}
+		return store.Condition{Absent: true}, nil
+	}
+	all, tags, ok := entityTags(match)
+	switch {
+	case !ok:
+		return store.Condition{}, &statusError{http.StatusBadRequest, "If-Match must be * or a list of entity tags, such as \"01JF...\""}
+	case all:
+		return store.Condition{Present: true}, nil
+	}
+	var condition store.Condition
+	for _, tag := range tags {
+		condition.Revisions = append(condition.Revisions, job.Revision(tag)) // a weak one keeps its W/ and so equals none
+	}
+	return condition, nil
+}
+
+// refuseConditions refuses If-Match and If-None-Match where they are not honoured: a client that sends one relies on it.
+func refuseConditions(r *http.Request) error {
+	for _, name := range []string{"If-Match", "If-None-Match"} {
+		if len(r.Header.Values(name)) > 0 {
+			return &statusError{http.StatusBadRequest, name + " is not honoured here; leave it out"}
+		}
+	}
+	return nil
+}
+
+// entityTags reads a list of entity tags (RFC 9110, section 8.8.3), or "*", for which all is true. Strong tags come
+// without their quotes, weak ones as they are.
+func entityTags(lines []string) (all bool, tags []string, ok bool) {
+	rest := strings.TrimSpace(strings.Join(lines, ","))
+	if rest == "*" {
+		return true, nil, true
+	}
+	for {
+		rest = strings.TrimLeft(rest, " \t,")
+		if rest == "" {
+			return false, tags, len(tags) > 0
+		}
+		opaque, weak := strings.CutPrefix(rest, "W/")
+		inside, after, closed := strings.Cut(strings.TrimPrefix(opaque, `"`), `"`)
+		if !closed || opaque[:1] != `"` || strings.IndexFunc(inside, notInTag) >= 0 {
+			return false, nil, false
+		}
+		if weak {
+			inside = `W/"` + inside + `"`
+		}
+		tags = append(tags, inside)
+		rest = strings.TrimLeft(after, " \t")
+		if rest != "" && rest[0] != ',' {
+			return false, nil, false
+		}
+	}
+}
+
+// notInTag tells what can't stand in an entity tag. Other than the RFC we allow ASCII only, as our own tags are.
+func notInTag(r rune) bool { return r <= ' ' || r > '~' }

@@ -1,0 +1,103 @@
+package handlers
+
+import (
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gin-gonic/gin"
+	"github.com/go-json-experiment/json"
+
+	"github.com/carillon-scheduler/carillon/job"
+)
+
+// The states of a job.
+const (
+	stateScheduled = "scheduled" // it has something to fire
+	stateFinished  = "finished"  // it has not
+)
+
+func jobState(live bool) string {
+	if live {
+		return stateScheduled
+	}
+	return stateFinished
+}
+
+// writeJSON answers with a document.
+func writeJSON(c *gin.Context, status int, v any) error {
+	writeAs(c, status, "application/json", mustEncode(v))
+	return nil
+}
+
+// writeAs answers with a body of a media type.
+func writeAs(c *gin.Context, status int, mediaType string, body []byte) {
+	header := c.Writer.Header()
+	header.Set("Content-Type", mediaType)
+	header.Set("Content-Length", strconv.Itoa(len(body)))
+	header.Set("X-Content-Type-Options", "nosniff") // else a browser may take a payload that is shown for a page
+	c.Writer.WriteHeader(status)
+	_, _ = c.Writer.Write(body) // fails only when the client has gone
+}
+
+// writeNoBody answers with a status alone.
+func writeNoBody(c *gin.Context, status int) {
+	c.Status(status)
+	c.Writer.WriteHeaderNow()
+}
+
+// mustEncode marshals one of this package's own documents, none of which can fail to.
+func mustEncode(v any) []byte {
+	b, err := json.Marshal(v)
+	if err != nil {
+		panic(err)
+	}
+	return b
+}
+
+// withCallback adds a callback to an encoded object. The encoder would strip the white space from the callback's data;
+// this shows the very bytes that are delivered.
+func withCallback(object []byte, c job.Callback) []byte {
+	whole := slices.Concat(object[:len(object)-1], []byte(`,"callback":{"type":`), mustEncode(c.Type), []byte(`,"data":`), c.Data)
+	return append(whole, "}}"...)
+}
+
+// writePage answers with a page of encoded items.
+func writePage(c *gin.Context, items [][]byte, nextCursor string) error {
+	body := []byte(`{"items":[`)
+	for i, item := range items {
+		if i > 0 {
+			body = append(body, ',')
+		}
+		body = append(body, item...)
+	}
+	body = append(body, ']')
+	if nextCursor != "" {
+		body = slices.Concat(body, []byte(`,"nextCursor":`), mustEncode(nextCursor))
+	}
+	writeAs(c, http.StatusOK, "application/json", append(body, '}'))
+	return nil
+}
+
+// setETag names the job's revision as its entity tag.
+func setETag(c *gin.Context, r job.Revision) { c.Header("ETag", `"`+string(r)+`"`) }
+
+// jobPath is the path at which a job is found.
+func jobPath(key string) string {
+	escaped := url.PathEscape(key)
+	if key == "." || key == ".." { // clients resolve these away when they are not escaped
+		escaped = strings.ReplaceAll(escaped, ".", "%2E")
+	}
+	return "/v1/jobs/" + escaped
+}
+
+// instantText writes an instant, or nothing for none.
+func instantText(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return job.FormatTime(t)
+}

@@ -1,0 +1,213 @@
+package job_test
+
+import (
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/job"
+)
+
+var limits = job.Limits{Instants: 3, Payload: 20}
+
+func TestDraftMakesAJob(t *testing.T) {
+	d, err := job.Decode([]byte(`{
+		"key": "a+b/c", "schedules": ["2030-01-01T13:00:00+01:00", "2029-01-01T00:00:00.0001Z", "2030-01-01T12:00:00Z"],
+		"past": "skip", "callback": {"type": "http", "data": { "n" : 1.0 } }, "retry": {"initial": "1d", "factor": 1.5}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	j, err := d.Job("acme", limits)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []time.Time{time.Date(2029, 1, 1, 0, 0, 0, 1_000_000, time.UTC), start}
+	if j.Name != (job.Name{Tenant: "acme", Key: "a+b/c"}) || !slices.Equal(j.Schedule.Instants, want) || d.Past != job.PastSkip {
+		t.Errorf("%+v", j)
+	}
+	if string(j.Callback.Data) != `{ "n" : 1.0 }` || j.Callback.Type != "http" {
+		t.Errorf("callback %s %s", j.Callback.Type, j.Callback.Data)
+	}
+	if want := (job.Retry{Initial: job.Duration(24 * time.Hour), Factor: 1.5}); j.Options.Retry != want || j.Revision != "" {
+		t.Errorf("%+v", j)
+	}
+}
+
+func TestDecodedDataOutlivesTheBody(t *testing.T) {
+	body := []byte(`{"key":"a","schedules":["2030-01-01T12:00:00Z"],"callback":{"type":"http","data":"abc"}}`)
+	d, err := job.Decode(body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range body {
+		body[i] = 'x'
+	}
+	if string(d.Callback.Data) != `"abc"` || d.Key != "a" || d.Schedules[0] != "2030-01-01T12:00:00Z" {
+		t.Errorf("%+v", d)
+	}
+}
+
+func TestDraftsThatAreRefused(t *testing.T) {
+	const at = `"2030-01-01T12:00:00Z"`
+	object := func(key, schedules, data, rest string) string {
+		return `{"key":` + key + `,"schedules":[` + schedules + `],"callback":{"type":"http","data":` + data + `}` + rest + `}`
+	}
+	tests := map[string]struct {
+		body     string
+		pointers []string // nil if it is malformed
+		message  string
+	}{
+		"empty":               {"", nil, "the body is empty"},
+		"half":                {`{"key":"a"`, nil, "not valid JSON"},
+		"bad number":          {object(`"a"`, at, `01`, ""), nil, "not valid JSON"},
+		"bad text":            {object(`"a"`, at, `"\ud800"`, ""), nil, "not valid JSON"},
+		"an array":            {`[]`, []string{""}, "must be an object"},
+		"all missing":         {`{}`, []string{"/key", "/schedules", "/callback"}, "is required"},
+		"nulls":               {`{"key":null,"schedules":null,"callback":null}`, []string{"/key", "/schedules", "/callback"}, "is required"},
+		"parts missing":       {`{"key":"a","schedules":[` + at + `],"callback":{}}`, []string{"/callback/type", "/callback/data"}, "is required"},
+		"unknown":             {object(`"a"`, at, `1`, `,"a/b~c":1`), []string{"/a~1b~0c"}, "not a known field"},
+		"twice":               {object(`"a"`, at, `1`, `,"key":"b"`), []string{"/key"}, "twice"},
+		"twice in data":       {object(`"a"`, at, `{"x":{"y":1,"y":2}}`, ""), []string{"/callback/data/x/y"}, "twice"},
+		"bad instants":        {object(`"a"`, `"x",`+at+`,"1969-01-01T00:00:00Z"`, `1`, ""), []string{"/schedules/0", "/schedules/2"}, `"x" must be an RFC 3339`},
+		"too many instants":   {object(`"a"`, strings.Join([]string{at, at, at, at}, ","), `1`, ""), []string{"/schedules"}, "--max-instants"},
+		"too large a payload": {object(`"a"`, at, `"`+strings.Repeat("x", 19)+`"`, ""), []string{"/callback/data"}, "is 21 bytes; at most 20"},
+		"both too much": {object(`"a"`, strings.Join([]string{at, at, at, at}, ","), `"`+strings.Repeat("x", 19)+`"`, ""),
+			[]string{"/schedules", "/callback/data"}, "--max-instants"},
+		"key too long":     {object(`"`+strings.Repeat("x", 256)+`"`, at, `1`, ""), []string{"/key"}, "255 bytes"},
+		"key with DEL":     {object(`"a\u007f"`, at, `1`, ""), []string{"/key"}, "control"},
+		"past":             {object(`"a"`, at, `1`, `,"past":"FIRE"`), []string{"/past"}, `not "FIRE"`},
+		"attempts":         {object(`"a"`, at, `1`, `,"retry":{"maxAttempts":1001}`), []string{"/retry/maxAttempts"}, "at most 1000"},
+		"attempts in part": {object(`"a"`, at, `1`, `,"retry":{"maxAttempts":1.5}`), []string{"/retry/maxAttempts"}, "whole number"},
+		"initial":          {object(`"a"`, at, `1`, `,"retry":{"initial":"1us"}`), []string{"/retry/initial"}, "from 1ms to 30d"},
+		"not a duration":   {object(`"a"`, at, `1`, `,"retry":{"max":"soon"}`), []string{"/retry/max"}, `not "soon"`},
+		"max below":        {object(`"a"`, at, `1`, `,"retry":{"max":"500ms"}`), []string{"/retry/max"}, "which is 1s"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			d, err := job.Decode([]byte(test.body))
+			if err == nil {
+				_, err = d.Job("t", limits)
+			}
+			if err == nil || !strings.Contains(err.Error(), test.message) {
+				t.Fatalf("%v, want %q", err, test.message)
+			}
+			invalid, _ := errors.AsType[*job.Invalid](err)
+			if _, malformed := errors.AsType[*job.Malformed](err); malformed != (test.pointers == nil) {
+				t.Fatalf("%T %v", err, err)
+			}
+			if invalid == nil {
+				return
+			}
+			var pointers []string
+			for _, f := range invalid.Fields {
+				pointers = append(pointers, f.Pointer)
+			}
+			if !slices.Equal(pointers, test.pointers) {
+				t.Errorf("names %q, want %q", pointers, test.pointers)
+			}
+		})
+	}
+}
+
+func TestLimitsAreInclusive(t *testing.T) {
+	body := `{"key":"` + strings.Repeat("x", 255) + `","schedules":["2030-01-01T12:00:00Z","2031-01-01T12:00:00Z","2032-01-01T12:00:00Z"],` +
+		`"callback":{"type":"http","data":"` + strings.Repeat("x", 18) + `"},"retry":{"maxAttempts":1000,"initial":"1ms","factor":100,"max":"30d"}}`
+	d, err := job.Decode([]byte(body))
+	if err == nil {
+		_, err = d.Job("t", limits)
+	}
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// TestParseSaysWhatTypeIsRight covers the kinds of fields that senders have in their callback data.
+func TestParseSaysWhatTypeIsRight(t *testing.T) {
+	type document struct {
+		Text    string            `json:"text"`
+		Flag    bool              `json:"flag"`
+		Small   uint8             `json:"small"`
+		Part    int32             `json:"part"`
+		Ratio   float32           `json:"ratio"`
+		Wait    job.Duration      `json:"wait"`
+		List    []string          `json:"list"`
+		Headers map[string]string `json:"headers"`
+		Inner   *struct {
+			A int `json:"a"`
+		} `json:"inner"`
+	}
+	for body, want := range map[string]string{
+		`{"text":1}`:            "/text: must be a string",
+		`{"flag":"true"}`:       "/flag: must be true or false",
+		`{"small":"1"}`:         "/small: must be a whole number",
+		`{"small":300}`:         "/small: must be a whole number",
+		`{"part":1.5}`:          "/part: must be a whole number",
+		`{"ratio":"1"}`:         "/ratio: must be a number",
+		`{"wait":1}`:            "/wait: must be a duration in a string",
+		`{"list":{}}`:           "/list: must be an array",
+		`{"list":["a",2]}`:      "/list/1: must be a string",
+		`{"headers":[]}`:        "/headers: must be an object",
+		`{"headers":{"a/b":1}}`: "/headers/a~1b: must be a string",
+		`{"inner":{"b":1}}`:     "/inner/b: is not a known field; the fields here are a",
+	} {
+		_, err := job.Parse[document]([]byte(body))
+		if invalid, ok := errors.AsType[*job.Invalid](err); !ok || !strings.HasPrefix(invalid.Error(), want) {
+			t.Errorf("%s: %v, want %s", body, err, want)
+		}
+	}
+}
+
+func TestValidKey(t *testing.T) {
+	for key, want := range map[string]bool{
+		"a": true, "a+b/c": true, "%": true, ".": true, " ": true, "é😀": true, strings.Repeat("x", 255): true, strings.Repeat("é", 127): true,
+		"": false, strings.Repeat("x", 256): false, strings.Repeat("é", 128): false, "a\x00": false, "\n": false, "\x7f": false, "\u0085": false,
+		"\xff": false, "a\xc3": false,
+	} {
+		if got := job.ValidKey(key); got != want {
+			t.Errorf("%q: %t", key, got)
+		}
+	}
+}
+
+// FuzzDecode reads any bytes as a job. Whatever it accepts is a job that keeps the domain's rules and the payload's bytes;
+// whatever it refuses, it refuses in the API's terms.
+func FuzzDecode(f *testing.F) {
+	for _, body := range []string{
+		`{"key":"a","schedules":["2030-01-01T12:00:00Z"],"callback":{"type":"http","data":{"a": 1.0}}}`,
+		`{"key":"a","schedules":["1970-01-01T00:00:00.0001+00:00"],"past":"reject","callback":{"type":"x","data":null},"retry":{"max":"2w"}}`,
+		`{"key":"\u0000"}`, `[`, ``, `null`, `{"retry":{"factor":1e999}}`, "\xef\xbb\xbf{}", `{"schedules":[[]]}`,
+	} {
+		f.Add([]byte(body))
+	}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		d, err := job.Decode(body)
+		var j job.Job
+		if err == nil {
+			j, err = d.Job("t", limits)
+		}
+		if err != nil {
+			invalid, ok := errors.AsType[*job.Invalid](err)
+			if _, malformed := errors.AsType[*job.Malformed](err); ok == malformed || ok && len(invalid.Fields) == 0 {
+				t.Fatalf("%T: %v", err, err)
+			}
+			return
+		}
+		if !job.ValidKey(j.Key) || len(j.Schedule.Instants) == 0 || len(j.Schedule.Instants) > limits.Instants {
+			t.Fatalf("%+v", j)
+		}
+		for i, at := range j.Schedule.Instants {
+			if at.UnixMilli() < 0 || !at.Equal(at.Truncate(time.Millisecond)) || i > 0 && !at.After(j.Schedule.Instants[i-1]) {
+				t.Fatalf("instants %v", j.Schedule.Instants)
+			}
+		}
+		if r := j.Options.Retry.WithDefaults(); r.MaxAttempts < 1 || r.Max < r.Initial || r.Delay(r.MaxAttempts, 0.5) < 0 {
+			t.Fatalf("retry %+v", r)
+		}
+		if !json.Valid(j.Callback.Data) || !strings.Contains(string(body), string(j.Callback.Data)) {
+			t.Fatalf("data %s", j.Callback.Data)
+		}
+	})
+}

@@ -1,0 +1,97 @@
+package job_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/job"
+)
+
+func TestParseInstant(t *testing.T) {
+	tests := map[string]string{ // what it is read as; empty if it is refused
+		"2026-12-24T14:00:00Z":              "2026-12-24T14:00:00.000Z",
+		"2026-12-24t14:00:00z":              "2026-12-24T14:00:00.000Z",
+		"2026-12-24T15:00:00.25+01:00":      "2026-12-24T14:00:00.250Z",
+		"2026-12-24T00:00:00-12:00":         "2026-12-24T12:00:00.000Z",
+		"2026-12-24T14:00:00.000000001Z":    "2026-12-24T14:00:00.001Z",
+		"2026-12-24T14:00:00.001000000000Z": "2026-12-24T14:00:00.001Z",
+		"2026-12-24T14:00:00.0010000001Z":   "2026-12-24T14:00:00.001Z", // finer than a nanosecond is not looked at
+		"2026-12-31T23:59:59.9991Z":         "2027-01-01T00:00:00.000Z",
+		"2028-02-29T00:00:00Z":              "2028-02-29T00:00:00.000Z",
+		"1970-01-01T00:00:00Z":              "1970-01-01T00:00:00.000Z",
+		"1970-01-01T01:00:00+01:00":         "1970-01-01T00:00:00.000Z",
+		"9999-12-31T23:59:59.999Z":          "9999-12-31T23:59:59.999Z",
+		"9999-12-31T23:59:59.9991Z":         "",
+		"9999-12-31T23:59:59-00:01":         "",
+		"1970-01-01T00:00:00+00:01":         "",
+		"1969-12-31T23:59:59.9999Z":         "",
+		"0000-01-01T00:00:00Z":              "",
+		"2027-02-29T00:00:00Z":              "",
+		"2026-12-24T24:00:00Z":              "",
+		"2026-12-24T14:00:00":               "",
+		"2026-12-24 14:00:00Z":              "",
+		"2026-12-24T14:00Z":                 "",
+		"2026-12-24":                        "",
+		"2026-12-24T14:00:00,5Z":            "",
+		"2026-12-24T14:00:00+0100":          "",
+		"2026-12-24T14:00:00+23:59":         "2026-12-23T14:01:00.000Z",
+		"2026-12-24T14:00:00+24:00":         "",
+		"2026-12-24T14:00:00+01:60":         "",
+		"2026-12-24T4:00:00Z":               "",
+		"2026-12-24T14:00:60Z":              "",
+		"2026-12-24T14:00:00.Z":             "",
+		"2026-12-24T14:00:00+25:00":         "",
+		" 2026-12-24T14:00:00Z":             "",
+		"+2026-12-24T14:00:00Z":             "",
+		"1798120800":                        "",
+		"":                                  "",
+	}
+	for s, want := range tests {
+		got, err := job.ParseInstant(s)
+		switch {
+		case want == "" && err == nil:
+			t.Errorf("%q is read as %v, want an error", s, got)
+		case want != "" && (err != nil || job.FormatTime(got) != want || got.Location() != time.UTC):
+			t.Errorf("%q is read as %v, %v, want %s", s, got, err, want)
+		}
+	}
+}
+
+func TestParseDuration(t *testing.T) {
+	day := 24 * time.Hour
+	tests := map[string]time.Duration{ // -1 if it is refused
+		"0": 0, "0s": 0, "500ms": 500 * time.Millisecond, "30s": 30 * time.Second, "1h30m": 90 * time.Minute, "1.5h": 90 * time.Minute,
+		"2d": 2 * day, "1w": 7 * day, "1w2d3h": 9*day + 3*time.Hour, "0.5d": 12 * time.Hour, "1d500ms": day + 500*time.Millisecond,
+		"3us": 3 * time.Microsecond, "3\u00b5s": 3 * time.Microsecond, "3\u03bcs": 3 * time.Microsecond, "1ns": 1, "1h1h": 2 * time.Hour,
+		"53375d": 53375 * day,
+
+		"": -1, "5": -1, "1h0": -1, "00": -1, "s": -1, "d": -1, ".d": -1, "-5s": -1, "+5s": -1, " 5s": -1, "5 s": -1, "5s ": -1, "1e3s": -1,
+		"1.2.3d": -1, "1y": -1, "1D": -1, "1S": -1, "1dd": -1, "53376d": -1, "15250w100w": -1, "200000d200000d": -1, "99999999999999999999w": -1,
+		"9223372036854775807ns1ns": -1, "NaNd": -1, "Infd": -1,
+	}
+	for s, want := range tests {
+		got, err := job.ParseDuration(s)
+		switch {
+		case want < 0 && err == nil:
+			t.Errorf("%q is read as %v, want an error", s, got)
+		case want >= 0 && (err != nil || time.Duration(got) != want):
+			t.Errorf("%q is read as %v, %v, want %v", s, got, err, want)
+		}
+		if err == nil {
+			if again, err := job.ParseDuration(got.String()); err != nil || again != got {
+				t.Errorf("%q is written as %s and read back as %v, %v", s, got, again, err)
+			}
+		}
+	}
+}
+
+func TestCeilMilli(t *testing.T) {
+	whole := time.UnixMilli(1_900_000_000_123)
+	for _, test := range []struct{ add, want time.Duration }{
+		{0, 0}, {1, time.Millisecond}, {time.Millisecond - 1, time.Millisecond}, {time.Millisecond, time.Millisecond},
+	} {
+		if got := job.CeilMilli(whole.Add(test.add)); !got.Equal(whole.Add(test.want)) {
+			t.Errorf("%v more is %v, want %v", test.add, got, whole.Add(test.want))
+		}
+	}
+}
