@@ -26,7 +26,8 @@ type Sender interface {
 	// soon after ctx ends. It neither retries nor waits for a receiver to come back: the dispatcher does that, for all
 	// replicas. Its error is one of
 	//   - [Permanent]: no later attempt can succeed;
-	//   - [Unavailable]: nothing was sent, because the sender itself has no connection; it costs the job no attempt;
+	//   - [Unavailable]: the sender's own connection failed before the receiver answered, or there is none; it costs the
+	//     job no attempt;
 	//   - [RetryAfter]: it failed, and the receiver asked for a pause;
 	//   - any other: it failed, or may have.
 	Send(ctx context.Context, d Delivery) error
@@ -100,8 +101,8 @@ type Failure struct {
 	Err error
 	// Permanent tells that no later attempt can succeed.
 	Permanent bool
-	// Unsent tells that the receiver got nothing because the sender has no connection.
-	Unsent bool
+	// Unavailable tells that the sender's own connection is at fault, see [Unavailable].
+	Unavailable bool
 	// After is the least pause before the next attempt; zero leaves it to the retry policy.
 	After time.Duration
 }
@@ -112,10 +113,11 @@ func (f *Failure) Unwrap() error { return f.Err }
 // Permanent marks an error that no later attempt can mend: the occurrence is buried at once.
 func Permanent(err error) error { return &Failure{Err: err, Permanent: true} }
 
-// Unavailable marks an error of the sender's own connection: nothing was sent. The attempt is not counted, and made
+// Unavailable marks an error of the sender's own connection: as a rule nothing was sent, and if something was, the answer
+// was lost with the connection. Neither the job nor its receiver is to blame, so the attempt is not counted. It is made
 // again after about the given pause.
 func Unavailable(err error, after time.Duration) error {
-	return &Failure{Err: err, Unsent: true, After: after}
+	return &Failure{Err: err, Unavailable: true, After: after}
 }
 
 // RetryAfter marks an error with which the receiver asked for a pause.

@@ -83,7 +83,7 @@ func outcome(c *store.Claimed, err error, now time.Time, random float64) store.S
 		failure = &callbacks.Failure{Err: err}
 	}
 	switch {
-	case failure.Unsent:
+	case failure.Unavailable:
 		// Spread over half as long again, lest a whole backlog comes back at once.
 		s.Outcome = store.Release
 		s.DueAt = job.CeilMilli(now.Add(failure.After + time.Duration(random*float64(failure.After)/2)))

@@ -1,0 +1,151 @@
+package rabbitmq
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/carillon-scheduler/carillon/job"
+)
+
+// callback is the callback data of a job.
+type callback struct {
+	Queue      string                    `json:"queue"`
+	Exchange   string                    `json:"exchange"`
+	RoutingKey string                    `json:"routingKey"`
+	Headers    map[string]jsontext.Value `json:"headers"`
+	Persistent *bool                     `json:"persistent"`
+	Payload    jsontext.Value            `json:"payload" validate:"required"`
+}
+
+// parse reads callback data. Its values are not checked, beyond being there.
+func parse(data []byte) (callback, error) {
+	c, err := job.Parse[callback](data)
+	if malformed, ok := errors.AsType[*job.Malformed](err); ok {
+		return c, job.InvalidField("", malformed.Reason)
+	}
+	return c, err
+}
+
+// Bounds of the protocol: names are "short strings" of one length byte, and all properties of a message must fit into
+// one frame, which RabbitMQ bounds at 128 KiB; a larger one would cost the whole connection.
+const (
+	maxNameBytes    = 255
+	maxHeadersBytes = 32 << 10
+)
+
+// validate checks callback data. Whatever it lets pass can be published without harm to others.
+func validate(data []byte) error {
+	c, err := parse(data)
+	if err != nil {
+		return err
+	}
+	var invalid job.Invalid
+	switch {
+	case c.Queue == "" && c.Exchange == "":
+		invalid.Add("/queue", "is required, or exchange with routingKey in its place")
+	case c.Queue != "" && c.Exchange != "":
+		invalid.Add("/exchange", "can't be given together with queue; give queue alone, or exchange with routingKey")
+	case c.Queue != "" && c.RoutingKey != "":
+		invalid.Add("/routingKey", "goes with exchange; queue needs none")
+	}
+	for _, name := range []struct{ field, value string }{
+		{"queue", c.Queue}, {"exchange", c.Exchange}, {"routingKey", c.RoutingKey},
+	} {
+		if len(name.value) > maxNameBytes {
+			invalid.Add(job.Pointer(name.field), fmt.Sprintf("must be at most %d bytes", maxNameBytes))
+		}
+	}
+	checkHeaders(c.Headers, &invalid)
+	return invalid.Err()
+}
+
+// checkHeaders notes the headers that can't be sent.
+func checkHeaders(headers map[string]jsontext.Value, invalid *job.Invalid) {
+	names := make([]string, 0, len(headers))
+	size := 0
+	for name, value := range headers {
+		names = append(names, name)
+		size += len(name) + len(value)
+	}
+	if size > maxHeadersBytes {
+		invalid.Add("/headers", fmt.Sprintf("are %d bytes; at most %d are allowed", size, maxHeadersBytes))
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		pointer := job.Pointer("headers", name)
+		switch {
+		case name == "" || len(name) > maxNameBytes:
+			invalid.Add(pointer, fmt.Sprintf("must have a name of 1 to %d bytes", maxNameBytes))
+		case strings.HasPrefix(strings.ToLower(name), "carillon-"):
+			invalid.Add(pointer, "is set by Carillon; leave it out")
+		case name == "CC" || name == "BCC": // lists of routing keys: anything else closes the channel
+			invalid.Add(pointer, "is read by RabbitMQ itself; bind the queues to an exchange instead")
+		default:
+			if _, err := headerValue(headers[name]); err != nil {
+				invalid.Add(pointer, err.Error())
+			}
+		}
+	}
+}
+
+// headerValue turns a header's value into what AMQP has for it: a long string, a boolean, a 64-bit integer for a number
+// written as one, else a double.
+func headerValue(v jsontext.Value) (any, error) {
+	switch v.Kind() {
+	case '"':
+		var s string
+		err := json.Unmarshal(v, &s)
+		return s, err
+	case 't':
+		return true, nil
+	case 'f':
+		return false, nil
+	case '0':
+		if text := string(v); !strings.ContainsAny(text, ".eE") {
+			n, err := strconv.ParseInt(text, 10, 64)
+			if err != nil {
+				return nil, fmt.Errorf("must be a whole number from %d to %d; give a larger one as a string", math.MinInt64, math.MaxInt64)
+			}
+			return n, nil
+		}
+		f, err := strconv.ParseFloat(string(v), 64)
+		if err != nil {
+			return nil, errors.New("must be a number that a double can hold; give another as a string")
+		}
+		return f, nil
+	default:
+		return nil, errors.New("must be a string, a number or a boolean")
+	}
+}
+
+// destination says where a message goes, for errors.
+func (c callback) destination() string {
+	if c.Queue != "" {
+		return fmt.Sprintf("queue %q", c.Queue)
+	}
+	return fmt.Sprintf("exchange %q with routing key %q", c.Exchange, c.RoutingKey)
+}
+
+// target is where to publish: the default exchange delivers to the queue that the routing key names.
+func (c callback) target() (exchange, routingKey string) {
+	if c.Queue != "" {
+		return "", c.Queue
+	}
+	return c.Exchange, c.RoutingKey
+}
+
+// deliveryMode is persistent unless the client chose otherwise.
+func (c callback) deliveryMode() uint8 {
+	if c.Persistent != nil && !*c.Persistent {
+		return amqp.Transient
+	}
+	return amqp.Persistent
+}

@@ -1,0 +1,330 @@
+//go:build services
+
+package rabbitmq_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/carillon-scheduler/carillon/callbacks"
+	"github.com/carillon-scheduler/carillon/callbacks/rabbitmq"
+	"github.com/carillon-scheduler/carillon/job"
+)
+
+// patience turns a hanging test into a failing one.
+const patience = time.Minute
+
+func limited(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// The whole message, as the consumer's documentation tells it.
+func TestMessage(t *testing.T) {
+	ctx, b, sender := limited(t), newBroker(t), newSender(t, rabbitmq.Options{})
+	for _, test := range []struct {
+		name    string
+		members string // beside queue and payload
+		mode    uint8
+		headers amqp.Table
+	}{
+		{"defaults", ``, amqp.Persistent, nil},
+		{"transient", `,"persistent":false`, amqp.Transient, nil},
+		{
+			"headers",
+			`,"headers":{"s":"gr\u00fc\u00dfe","empty":"","t":true,"f":false,"n":-1,"max":9223372036854775807,"min":-9223372036854775808,` +
+				`"d":1.5,"e":1e3,"whole":1.0}`,
+			amqp.Persistent,
+			amqp.Table{
+				"s": "grüße", "empty": "", "t": true, "f": false, "n": int64(-1), "max": int64(1<<63 - 1), "min": int64(-1 << 63),
+				"d": 1.5, "e": 1000.0, "whole": 1.0,
+			},
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			d := delivery(`{"queue":"` + b.name + `","payload":{"a": 1}` + test.members + `}`)
+			if err := sender.Validate(d.Data); err != nil {
+				t.Fatal(err)
+			}
+			if err := deliver(ctx, sender, d); err != nil {
+				t.Fatal(err)
+			}
+			got := b.message(ctx, t, d.ID)
+			want := amqp.Table{"carillon-key": d.Name.Key, "carillon-timestamp": "2026-12-24T14:00:00.250Z", "carillon-attempt": int64(3)}
+			maps.Copy(want, test.headers)
+			if !maps.Equal(got.Headers, want) {
+				t.Errorf("headers %#v, want %#v", got.Headers, want)
+			}
+			if got.DeliveryMode != test.mode || got.ContentType != "application/json" || got.AppId != "carillon" || string(got.Body) != `{"a": 1}` {
+				t.Errorf("the message is %+v", got)
+			}
+		})
+	}
+}
+
+// Messages keep coming while the broker goes away in every manner; each arrives, and none is charged an attempt.
+func TestOutages(t *testing.T) {
+	for _, outage := range []struct {
+		name   string
+		happen func(t *testing.T, r *relay)
+	}{
+		{"stop and start", func(t *testing.T, _ *relay) { ctl(t, "stop"); ctl(t, "start") }},
+		{"kill and start", func(t *testing.T, _ *relay) { ctl(t, "kill"); ctl(t, "start") }},
+		{"block and unblock", func(t *testing.T, _ *relay) { ctl(t, "block"); ctl(t, "unblock") }},
+		{"lost connection", func(_ *testing.T, r *relay) { r.cut() }},
+		{"lost confirms", func(_ *testing.T, r *relay) {
+			r.down.Lock()
+			r.cut()
+			r.down.Unlock()
+		}},
+	} {
+		t.Run(outage.name, func(t *testing.T) {
+			ctx, b, r := limited(t), newBroker(t), newRelay(t, nil)
+			sender := newSender(t, rabbitmq.Options{URL: r.URL})
+			over := make(chan struct{})
+			var all sync.WaitGroup
+			var mu sync.Mutex
+			var sent []job.ID
+			for range 50 {
+				all.Go(func() {
+					for goesOn := true; goesOn; {
+						select {
+						case <-over:
+							goesOn = false // and one more, which finds the broker back
+						default:
+						}
+						d := delivery(`{"queue":"` + b.name + `","payload":1}`)
+						if err := deliver(ctx, sender, d); err != nil {
+							t.Errorf("an attempt was charged or never succeeded: %v", err)
+							return
+						}
+						mu.Lock()
+						sent = append(sent, d.ID)
+						mu.Unlock()
+					}
+				})
+			}
+			for len(snapshot(&mu, &sent)) < 100 && !t.Failed() { // it is under way
+				time.Sleep(time.Millisecond)
+			}
+			outage.happen(t, r)
+			close(over)
+			all.Wait()
+			for _, id := range sent {
+				b.message(ctx, t, id)
+			}
+		})
+	}
+}
+
+func snapshot(mu *sync.Mutex, ids *[]job.ID) []job.ID {
+	mu.Lock()
+	defer mu.Unlock()
+	return *ids
+}
+
+// An exchange that was there a moment ago costs the broker's end of the channel, but only its own messages an attempt.
+func TestDeletedExchangeHarmsNobodyElse(t *testing.T) {
+	ctx, b := limited(t), newBroker(t)
+	sender := newSender(t, rabbitmq.Options{Channels: 1})
+	for round := range 10 {
+		name := fmt.Sprintf("%s-%d", b.name, round)
+		b.do(func(ch *amqp.Channel) error {
+			return errors.Join(
+				ch.ExchangeDeclare(name, amqp.ExchangeFanout, true, false, false, false, nil),
+				ch.QueueBind(b.name, "", name, false, nil),
+			)
+		})
+		toExchange := `{"exchange":"` + name + `","payload":1}`
+		if err := deliver(ctx, sender, delivery(toExchange)); err != nil {
+			t.Fatal(err)
+		}
+		b.do(func(ch *amqp.Channel) error { return ch.ExchangeDelete(name, false, false) })
+
+		var all sync.WaitGroup
+		var sent [100]callbacks.Delivery
+		for i := range sent {
+			sent[i] = delivery(`{"queue":"` + b.name + `","payload":1}`)
+			all.Go(func() {
+				if err := deliver(ctx, sender, sent[i]); err != nil {
+					t.Errorf("another message was charged: %v", err)
+				}
+			})
+		}
+		all.Go(func() {
+			err := deliver(ctx, sender, delivery(toExchange))
+			if failure, ok := errors.AsType[*callbacks.Failure](err); err == nil || ok || !strings.Contains(err.Error(), name) {
+				t.Errorf("to an exchange that is gone: %v %+v", err, failure)
+			}
+		})
+		all.Wait()
+		for _, d := range sent {
+			b.message(ctx, t, d.ID)
+		}
+	}
+}
+
+// Many messages that come back, among many that do not: each attempt gets its own answer.
+func TestReturnsAreTold(t *testing.T) {
+	ctx, b := limited(t), newBroker(t)
+	sender := newSender(t, rabbitmq.Options{Channels: 1, Window: 50})
+	if err := deliver(ctx, sender, delivery(`{"queue":"`+b.name+`","payload":1}`)); err != nil {
+		t.Fatal(err)
+	}
+	var all sync.WaitGroup
+	for i := range 200 {
+		all.Go(func() {
+			for j := range 10 {
+				queue, exists := b.name, (i+j)%2 == 0
+				if !exists {
+					queue = fmt.Sprintf("carillon-nowhere-%d", i)
+				}
+				err := sender.Send(ctx, delivery(`{"queue":"`+queue+`","payload":1}`))
+				if exists && err != nil {
+					t.Errorf("to the queue: %v", err)
+				}
+				if !exists && (err == nil || !strings.Contains(err.Error(), strconv.Quote(queue))) {
+					t.Errorf("to no queue %s: %v", queue, err)
+				}
+			}
+		})
+	}
+	all.Wait()
+}
+
+// While an attempt waits for its confirm, another at the same delivery is not published, on any account.
+func TestNoSecondAttemptBeforeTheConfirm(t *testing.T) {
+	ctx, b, r := limited(t), newBroker(t), newRelay(t, nil)
+	sender := newSender(t, rabbitmq.Options{URL: r.URL})
+	if err := deliver(ctx, sender, delivery(`{"queue":"`+b.name+`","payload":1}`)); err != nil {
+		t.Fatal(err)
+	}
+	r.down.Lock() // confirms get stuck
+	d := delivery(`{"queue":"` + b.name + `","payload":1}`)
+	first, cancel := context.WithCancel(ctx)
+	result := make(chan error, 1)
+	go func() { result <- sender.Send(first, d) }()
+	b.message(ctx, t, d.ID) // it has been published
+	cancel()
+	err := <-result
+	if failure, ok := errors.AsType[*callbacks.Failure](err); err == nil || ok || !errors.Is(err, context.Canceled) {
+		t.Errorf("an attempt whose confirm is late: %v %+v", err, failure)
+	}
+	err = sender.Send(ctx, d)
+	if failure, ok := errors.AsType[*callbacks.Failure](err); !ok || !failure.Unavailable || !strings.Contains(err.Error(), "earlier attempt") {
+		t.Errorf("a second attempt before the confirm: %v", err)
+	}
+	r.down.Unlock()
+	if err := deliver(ctx, sender, d); err != nil {
+		t.Errorf("an attempt after the late confirm: %v", err)
+	}
+}
+
+// A broker that reads no more, without a word, must not keep an attempt beyond its context, nor the sender from closing.
+func TestBrokerThatReadsNoMore(t *testing.T) {
+	ctx, b, r := limited(t), newBroker(t), newRelay(t, nil)
+	sender := newSender(t, rabbitmq.Options{URL: r.URL})
+	if err := deliver(ctx, sender, delivery(`{"queue":"`+b.name+`","payload":1}`)); err != nil {
+		t.Fatal(err)
+	}
+	large := `{"queue":"` + b.name + `","payload":"` + strings.Repeat("x", 1<<20) + `"}`
+	attempt, cancel := context.WithTimeout(ctx, 500*time.Millisecond)
+	defer cancel()
+	r.up.Lock()
+	var all sync.WaitGroup
+	for range 50 { // more than the buffers on the way hold
+		all.Go(func() {
+			if err := sender.Send(attempt, delivery(large)); err == nil {
+				t.Error("success was told of a message that nobody has read")
+			}
+		})
+	}
+	ended := make(chan struct{})
+	go func() {
+		all.Wait()
+		_ = sender.Close()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+	case <-ctx.Done():
+		t.Error("an attempt or Close hangs")
+	}
+	r.up.Unlock()
+}
+
+func TestTLS(t *testing.T) {
+	ctx, b := limited(t), newBroker(t)
+	config, ca := authority(t)
+	r := newRelay(t, config)
+	d := delivery(`{"queue":"` + b.name + `","payload":1}`)
+
+	if err := deliver(ctx, newSender(t, rabbitmq.Options{URL: r.URL, CAFile: ca}), d); err != nil {
+		t.Errorf("with the CA file: %v", err)
+	}
+	if err := deliver(ctx, newSender(t, rabbitmq.Options{URL: r.URL + "?cacertfile=" + ca}), d); err != nil {
+		t.Errorf("with the CA file in the URL: %v", err)
+	}
+	stranger := newSender(t, rabbitmq.Options{URL: r.URL})
+	for {
+		err := stranger.Send(ctx, d)
+		if failure, ok := errors.AsType[*callbacks.Failure](err); !ok || !failure.Unavailable {
+			t.Fatalf("without the CA file: %v", err)
+		}
+		if strings.Contains(err.Error(), "certificate") {
+			break
+		}
+	}
+}
+
+// The broker closes the channel for what is too large; that is nobody else's fault, and no later attempt mends it.
+func TestMessageThatIsTooLarge(t *testing.T) {
+	ctx, b, sender := limited(t), newBroker(t), newSender(t, rabbitmq.Options{Channels: 1})
+	const most = 128 << 20 // no release of RabbitMQ takes more unless it is told to
+	large := delivery(`{"queue":"` + b.name + `","payload":"` + strings.Repeat("x", most) + `"}`)
+	failure, ok := errors.AsType[*callbacks.Failure](deliver(ctx, sender, large))
+	if !ok || !failure.Permanent {
+		t.Errorf("the failure is %v, want a permanent one", failure)
+	}
+	if err := deliver(ctx, sender, delivery(`{"queue":"`+b.name+`","payload":1}`)); err != nil {
+		t.Errorf("a message after it: %v", err)
+	}
+}
+
+// A broker that neither reads nor writes, as behind a network that drops everything, is given up by the heartbeat, also
+// when a message got stuck on its way there.
+func TestBrokerThatFallsSilent(t *testing.T) {
+	ctx, b, r := limited(t), newBroker(t), newRelay(t, nil)
+	sender := newSender(t, rabbitmq.Options{URL: r.URL, Heartbeat: time.Second})
+	if err := deliver(ctx, sender, delivery(`{"queue":"`+b.name+`","payload":1}`)); err != nil {
+		t.Fatal(err)
+	}
+	large := `{"queue":"` + b.name + `","payload":"` + strings.Repeat("x", 1<<20) + `"}`
+	r.up.Lock()
+	r.down.Lock()
+	var all sync.WaitGroup
+	for range 50 { // more than the buffers on the way hold
+		all.Go(func() {
+			err := sender.Send(ctx, delivery(large))
+			if failure, ok := errors.AsType[*callbacks.Failure](err); !ok || !failure.Unavailable {
+				t.Errorf("its failure is %v", err)
+			}
+		})
+	}
+	all.Wait()
+	r.up.Unlock()
+	r.down.Unlock()
+	if err := deliver(ctx, sender, delivery(`{"queue":"`+b.name+`","payload":2}`)); err != nil {
+		t.Errorf("after it: %v", err)
+	}
+}

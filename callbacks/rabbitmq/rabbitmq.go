@@ -1,0 +1,206 @@
+// Package rabbitmq sends callbacks of type "rabbitmq": each attempt publishes one message, and succeeds when the broker
+// confirms that a queue has it.
+//
+// One goroutine owns the connection: it connects, and connects again when it is lost. Each connection has a few lanes, a
+// goroutine and an AMQP channel each, so that many messages are on their way at once. What reaches a consumer is told to
+// users in docs/receivers.md.
+package rabbitmq
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/carillon-scheduler/carillon/callbacks"
+)
+
+// Options set up a [Sender]. Only URL is required.
+type Options struct {
+	// URL is the broker's address, amqp://user:password@host:port/vhost, or amqps:// for TLS. The query parameters that
+	// RabbitMQ defines (https://www.rabbitmq.com/docs/uri-query-parameters) are read: cacertfile, certfile, keyfile,
+	// server_name_indication, auth_mechanism, heartbeat, connection_timeout and channel_max.
+	URL string
+	// TLS is the base of the TLS configuration of amqps; nil is an empty one.
+	TLS *tls.Config
+	// CAFile is a PEM file of the authorities that sign the broker's certificate; empty trusts what the system trusts.
+	CAFile string
+	// CertFile and KeyFile are PEM files of the certificate to show to the broker, and its key.
+	CertFile, KeyFile string
+	// Heartbeat is how often both sides say that they are alive; zero means 10 s. A peer that was silent for three
+	// times as long is given up.
+	Heartbeat time.Duration
+	// Channels is how many AMQP channels publish; zero means 2.
+	Channels int
+	// Window is how many messages one channel may have unconfirmed; zero means 1000.
+	Window int
+	// Logger is told when the connection is made, lost, blocked and unblocked; nil discards.
+	Logger *slog.Logger
+}
+
+// Sender publishes to one broker. Its methods are safe for concurrent use.
+type Sender struct {
+	options   Options
+	tls       *tls.Config
+	address   string // for logs and errors; without credentials
+	dialLimit time.Duration
+
+	link atomic.Pointer[link] // never nil; stored by run
+	stop context.CancelFunc
+	done chan struct{}
+}
+
+// link is what is known of the connection.
+type link struct {
+	session *session // nil while there is none
+	// While there is none: why, when it is tried again, and how long the pause before that is.
+	err     error
+	retryAt time.Time
+	pause   time.Duration
+}
+
+// New makes a sender and begins to connect. It does not wait for the broker: until the broker is there, Send answers
+// [callbacks.Unavailable]. What can never work, such as a malformed URL or an unreadable file, is an error at once.
+func New(o Options) (*Sender, error) {
+	uri, err := parseURL(o.URL)
+	if err != nil {
+		return nil, err
+	}
+	config, err := tlsConfig(o, uri)
+	if err != nil {
+		return nil, err
+	}
+	o.Channels = cmp.Or(o.Channels, 2)
+	o.Window = cmp.Or(o.Window, 1000)
+	if o.Channels < 1 || o.Window < 1 {
+		return nil, errors.New("rabbitmq: Channels and Window must not be negative")
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	s := &Sender{
+		options:   o,
+		tls:       config,
+		address:   fmt.Sprintf("%s:%d, vhost %s", uri.Host, uri.Port, uri.Vhost),
+		dialLimit: cmp.Or(time.Duration(uri.ConnectionTimeout)*time.Millisecond, 10*time.Second),
+		stop:      stop,
+		done:      make(chan struct{}),
+	}
+	s.link.Store(&link{err: errors.New("not connected yet")})
+	go s.run(ctx)
+	return s, nil
+}
+
+// Close ends the connection. Attempts that are still under way end with [callbacks.Unavailable], as do later ones.
+func (s *Sender) Close() error {
+	s.stop()
+	<-s.done
+	return nil
+}
+
+// Type is "rabbitmq".
+func (s *Sender) Type() string { return "rabbitmq" }
+
+// Validate checks a message that a client wants published.
+func (s *Sender) Validate(data []byte) error { return validate(data) }
+
+// Send publishes the message and waits for the broker's confirm. Whatever is the connection's fault costs the job no
+// attempt: if the connection is lost before the confirm, the message may have arrived, and the delivery id lets the
+// consumer drop the duplicate. A queue or exchange that doesn't exist costs one, since nobody may ever create it.
+func (s *Sender) Send(ctx context.Context, d callbacks.Delivery) error {
+	c, err := parse(d.Data)
+	if err != nil {
+		return callbacks.Permanent(fmt.Errorf("callback data: %w", err))
+	}
+	p, err := newPublish(c, d)
+	if err != nil {
+		return callbacks.Permanent(fmt.Errorf("callback data: %w", err))
+	}
+	if err := ctx.Err(); err != nil {
+		return callbacks.Unavailable(fmt.Errorf("rabbitmq: nothing was sent: %w", err), soon())
+	}
+	l := s.link.Load()
+	if l.session == nil {
+		return callbacks.Unavailable(fmt.Errorf("rabbitmq at %s: %w", s.address, l.err), l.wait(time.Now()))
+	}
+	return l.session.send(ctx, p)
+}
+
+// wait is the time until about the next try to connect is over, spread so that not all come back at once.
+func (l *link) wait(now time.Time) time.Duration {
+	if wait := l.retryAt.Sub(now); wait > 0 {
+		return wait + soon()
+	}
+	return l.pause/2 + soon() // that try is under way
+}
+
+// soon is a short pause for what is expected to pass at once, never the same.
+func soon() time.Duration { return 50*time.Millisecond + rand.N(200*time.Millisecond) }
+
+// errURL never quotes the URL, of which any part may turn out to be the password.
+var errURL = errors.New("rabbitmq: the URL must be of the form amqp://user:password@host:port/vhost, or amqps://..., " +
+	"with the special characters of each part percent-encoded")
+
+func parseURL(raw string) (amqp.URI, error) {
+	_, rest, _ := strings.Cut(raw, "://")
+	if i := strings.IndexAny(rest, "/?#"); i >= 0 && strings.ContainsAny(rest[i:], "@#") {
+		return amqp.URI{}, errURL // a password with a bare / ? or # would else end up in the host's name
+	}
+	uri, err := amqp.ParseURI(raw)
+	if err != nil || uri.Port < 1 || uri.Port > 65535 || uri.ConnectionTimeout < 0 {
+		return amqp.URI{}, errURL
+	}
+	for _, mechanism := range uri.AuthMechanism {
+		switch strings.ToUpper(mechanism) {
+		case "PLAIN", "AMQPLAIN", "EXTERNAL":
+		default:
+			return amqp.URI{}, errors.New("rabbitmq: the URL's auth_mechanism must be PLAIN, AMQPLAIN or EXTERNAL")
+		}
+	}
+	return uri, nil
+}
+
+// tlsConfig reads the files that the options or the URL name; nil for a connection without TLS.
+func tlsConfig(o Options, uri amqp.URI) (*tls.Config, error) {
+	ca, cert, key := cmp.Or(o.CAFile, uri.CACertFile), cmp.Or(o.CertFile, uri.CertFile), cmp.Or(o.KeyFile, uri.KeyFile)
+	if uri.Scheme != "amqps" {
+		if o.TLS != nil || ca != "" || cert != "" || key != "" {
+			return nil, errors.New("rabbitmq: TLS is set up, but the URL begins with amqp://; it must be amqps://")
+		}
+		return nil, nil
+	}
+	config := &tls.Config{MinVersion: tls.VersionTLS12}
+	if o.TLS != nil {
+		config = o.TLS.Clone()
+	}
+	config.ServerName = cmp.Or(config.ServerName, uri.ServerName, uri.Host)
+	if ca != "" {
+		pem, err := os.ReadFile(ca)
+		if err != nil {
+			return nil, fmt.Errorf("rabbitmq: CA file: %w", err)
+		}
+		config.RootCAs = x509.NewCertPool()
+		if !config.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("rabbitmq: CA file %s has no PEM certificate", ca)
+		}
+	}
+	if cert != "" || key != "" {
+		pair, err := tls.LoadX509KeyPair(cert, key)
+		if err != nil {
+			return nil, fmt.Errorf("rabbitmq: client certificate: %w", err)
+		}
+		config.Certificates = append(config.Certificates, pair)
+	}
+	return config, nil
+}

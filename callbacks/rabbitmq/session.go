@@ -1,0 +1,209 @@
+package rabbitmq
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/carillon-scheduler/carillon/callbacks"
+)
+
+// The pause between two tries to connect doubles from the first to the last.
+const (
+	firstPause = 100 * time.Millisecond
+	lastPause  = 10 * time.Second
+)
+
+var errClosed = errors.New("the sender is closed")
+
+// run owns the connection until ctx ends: it connects, serves, and connects again.
+func (s *Sender) run(ctx context.Context) {
+	defer close(s.done)
+	log := s.options.Logger.With("broker", s.address)
+	pause, down := firstPause, false
+	for {
+		session, err := s.connect(ctx)
+		if err == nil {
+			log.Info("connected to rabbitmq")
+			connected := time.Now()
+			s.link.Store(&link{session: session})
+			err = session.serve(ctx, log)
+			down = false
+			if time.Since(connected) > lastPause { // else it may be refused anew each time just after connecting
+				pause = firstPause
+			}
+		}
+		if ctx.Err() != nil {
+			s.link.Store(&link{err: errClosed, pause: lastPause})
+			return
+		}
+		if !down { // later tries fail for the same reason mostly; one line tells enough
+			down = true
+			log.Warn("no connection to rabbitmq; its callbacks wait", "error", err)
+		}
+		jittered := pause/2 + rand.N(pause/2)
+		s.link.Store(&link{err: err, retryAt: time.Now().Add(jittered), pause: pause})
+		pause = min(2*pause, lastPause)
+		select {
+		case <-time.After(jittered):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// session is one connection to the broker.
+type session struct {
+	conn      *amqp.Connection
+	socket    net.Conn
+	lanes     []*lane
+	exchanges exchanges
+	blocked   atomic.Pointer[string] // why the broker takes no messages; nil while it does
+	broken    chan error             // a lane's, when it can't go on
+
+	gone chan struct{} // closed when the connection is lost
+}
+
+// connect opens a connection; the error has no credentials in it.
+func (s *Sender) connect(ctx context.Context) (*session, error) {
+	properties := amqp.NewConnectionProperties()
+	properties.SetClientConnectionName("carillon")
+	var socket net.Conn
+	conn, err := amqp.DialConfig(s.options.URL, amqp.Config{
+		Heartbeat:       s.options.Heartbeat,
+		TLSClientConfig: s.tls,
+		Properties:      properties,
+		Dial: func(network, address string) (_ net.Conn, err error) {
+			socket, err = (&net.Dialer{Timeout: s.dialLimit}).DialContext(ctx, network, address)
+			if err != nil {
+				return nil, err
+			}
+			// For the handshakes; the library lifts it then.
+			return socket, socket.SetDeadline(time.Now().Add(s.dialLimit))
+		},
+	})
+	if err != nil {
+		if socket != nil {
+			_ = socket.Close()
+		}
+		return nil, err
+	}
+	session := &session{
+		conn:   conn,
+		socket: socket,
+		broken: make(chan error, s.options.Channels),
+		gone:   make(chan struct{}),
+	}
+	session.exchanges = exchanges{session: session, known: map[string]*check{}}
+	for range s.options.Channels {
+		session.lanes = append(session.lanes, &lane{session: session, size: s.options.Window, work: make(chan *publish)})
+	}
+	return session, nil
+}
+
+// serve runs the lanes until the connection is lost, which is its error, or ctx ends.
+func (s *session) serve(ctx context.Context, log *slog.Logger) error {
+	closed := s.conn.NotifyClose(make(chan *amqp.Error, 1))
+	blocked := s.conn.NotifyBlocked(make(chan amqp.Blocking, 1))
+	var lanes sync.WaitGroup
+	for _, l := range s.lanes {
+		lanes.Go(l.run)
+	}
+	err := s.watch(ctx, log, closed, blocked)
+	close(s.gone)
+	// The library waits for writers before it closes the socket, and they may wait for a broker that reads no more.
+	_ = s.socket.Close()
+	lanes.Wait()
+	return err
+}
+
+func (s *session) watch(ctx context.Context, log *slog.Logger, closed <-chan *amqp.Error, blocked <-chan amqp.Blocking) error {
+	for {
+		select {
+		case e := <-closed:
+			if e == nil {
+				return errors.New("the connection is closed")
+			}
+			return fmt.Errorf("the connection was lost: %w", e)
+
+		case b, open := <-blocked:
+			switch {
+			case !open:
+				blocked = nil
+			case b.Active:
+				log.Warn("rabbitmq takes no messages; its callbacks wait", "reason", b.Reason)
+				s.blocked.Store(&b.Reason)
+			default:
+				log.Info("rabbitmq takes messages again")
+				s.blocked.Store(nil)
+			}
+
+		case err := <-s.broken:
+			return err
+
+		case <-ctx.Done():
+			_ = s.conn.CloseDeadline(time.Now().Add(time.Second))
+			return errClosed
+		}
+	}
+}
+
+// send publishes through the lane of the delivery's id, so that two attempts at one delivery always meet.
+func (s *session) send(ctx context.Context, p *publish) error {
+	if reason := s.blocked.Load(); reason != nil {
+		return callbacks.Unavailable(fmt.Errorf("rabbitmq: nothing was sent: the broker takes no messages: %s", *reason), time.Second+soon())
+	}
+	if err := s.exchanges.check(ctx, p); err != nil {
+		return err
+	}
+	l := s.lanes[int(p.id[len(p.id)-1])%len(s.lanes)]
+	select {
+	case l.work <- p:
+	case <-s.gone:
+		return s.lost()
+	case <-ctx.Done():
+		return callbacks.Unavailable(fmt.Errorf("rabbitmq: nothing was sent: the broker is slow: %w", ctx.Err()), time.Second+soon())
+	}
+	select {
+	case <-p.sent:
+		if p.refused != nil {
+			return p.refused
+		}
+	case <-ctx.Done():
+		return s.unconfirmed(ctx, p)
+	}
+	select {
+	case <-p.confirm.Done():
+		return p.window.settle(p)
+	case <-ctx.Done():
+		return s.unconfirmed(ctx, p)
+	}
+}
+
+// unconfirmed is the end of an attempt that nobody waits for any more. Its message may yet be confirmed, or not.
+func (s *session) unconfirmed(ctx context.Context, p *publish) error {
+	go func() {
+		<-p.sent
+		if p.refused == nil {
+			<-p.confirm.Done()
+			_ = p.window.settle(p)
+		}
+	}()
+	err := fmt.Errorf("rabbitmq: no confirm for %s: %w", p.destination, ctx.Err())
+	if reason := s.blocked.Load(); reason != nil {
+		return callbacks.Unavailable(fmt.Errorf("%w; the broker takes no messages: %s", err, *reason), time.Second+soon())
+	}
+	return err
+}
+
+// lost is the error of an attempt whose connection went away.
+func (s *session) lost() error {
+	return callbacks.Unavailable(errors.New("rabbitmq: the connection was lost"), soon())
+}

@@ -1,0 +1,81 @@
+//go:build services
+
+package rabbitmq_test
+
+import (
+	"testing"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/carillon-scheduler/carillon/callbacks"
+	"github.com/carillon-scheduler/carillon/callbacks/callbackstest"
+	"github.com/carillon-scheduler/carillon/callbacks/rabbitmq"
+	"github.com/carillon-scheduler/carillon/job"
+)
+
+func TestSuite(t *testing.T) {
+	callbackstest.Run(t, func(t *testing.T) callbackstest.Harness {
+		b := newBroker(t)
+		sender := newSender(t, rabbitmq.Options{})
+		to := func(where string) []byte { return []byte(`{` + where + `,"payload":1}`) }
+		plain := callbacks.Failure{}
+		unavailable := callbacks.Failure{Unavailable: true}
+		return callbackstest.Harness{
+			Sender: sender,
+			Data:   func(payload string) []byte { return []byte(`{"queue": "` + b.name + `", "payload": ` + payload + ` }`) },
+			Await:  b.await,
+			Good:   good(b.name, b.name),
+			Bad:    bad(),
+			Failures: []callbackstest.Failure{
+				{Name: "no such queue", Data: to(`"queue":"carillon-nowhere"`), Want: plain, Says: []string{"carillon-nowhere", "NO_ROUTE"}},
+				{Name: "no such exchange", Data: to(`"exchange":"carillon-nowhere","routingKey":"k"`), Want: plain, Says: []string{"carillon-nowhere"}},
+				{
+					Name: "no binding", Data: to(`"exchange":"amq.direct","routingKey":"carillon-nowhere"`), Want: plain,
+					Says: []string{"amq.direct", "carillon-nowhere", "NO_ROUTE"},
+				},
+				{Name: "full queue", Data: to(`"queue":"` + b.name + `-full"`), Begin: b.fullQueue, Want: plain, Says: []string{"refused", b.name + "-full"}},
+				{Name: "internal exchange", Data: to(`"exchange":"` + b.name + `-internal"`), Begin: b.internalExchange, Want: plain, Says: []string{"-internal"}},
+				{Name: "broker stopped", Begin: outage("stop"), Want: unavailable},
+				{Name: "broker killed", Begin: outage("kill"), Want: unavailable},
+				{Name: "broker blocked", Begin: func(t *testing.T) func() { return b.block(t, sender) }, Want: unavailable, Says: []string{"low on memory"}},
+			},
+			Secrets: []string{"guest"}, // of the URL
+			Hang: func(t *testing.T) callbackstest.Hang {
+				return callbackstest.Hang{Held: func(job.ID) {}, Resume: b.block(t, sender)}
+			},
+		}
+	})
+}
+
+func outage(verb string) func(t *testing.T) func() {
+	return func(t *testing.T) func() {
+		ctl(t, verb)
+		return func() { ctl(t, "start") }
+	}
+}
+
+// fullQueue makes a queue that refuses what it has no room for.
+func (b *broker) fullQueue(t *testing.T) (undo func()) {
+	name := b.name + "-full"
+	b.do(func(ch *amqp.Channel) error {
+		_, err := ch.QueueDeclare(name, true, false, false, false, amqp.Table{"x-max-length": int64(0), "x-overflow": "reject-publish"})
+		return err
+	})
+	return func() {
+		b.do(func(ch *amqp.Channel) error {
+			_, err := ch.QueueDelete(name, false, false, false)
+			return err
+		})
+	}
+}
+
+// internalExchange makes an exchange to which clients may not publish.
+func (b *broker) internalExchange(t *testing.T) (undo func()) {
+	name := b.name + "-internal"
+	b.do(func(ch *amqp.Channel) error {
+		return ch.ExchangeDeclare(name, amqp.ExchangeFanout, true, false, true, false, nil)
+	})
+	return func() {
+		b.do(func(ch *amqp.Channel) error { return ch.ExchangeDelete(name, false, false) })
+	}
+}

@@ -1,0 +1,125 @@
+package webhook
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/carillon-scheduler/carillon/callbacks"
+)
+
+// failure makes an error of an answer that is not a success.
+func failure(req *http.Request, resp *http.Response) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s %s answered %d", req.Method, req.URL.Host, resp.StatusCode)
+	if text := http.StatusText(resp.StatusCode); text != "" {
+		b.WriteString(" " + text)
+	}
+	if isRedirect(resp.StatusCode) {
+		b.WriteString(", and redirects are not followed")
+	}
+	// Enough for the excerpt; if it can't be read, the error does without.
+	body, _ := io.ReadAll(io.LimitReader(resp.Body, 1024))
+	if text := excerpt(body, secrets(req)); text != "" {
+		b.WriteString(": " + text)
+	}
+	err := errors.New(b.String())
+	if permanent(resp.StatusCode) {
+		return callbacks.Permanent(err)
+	}
+	if after := retryAfter(resp.Header, time.Now()); after > 0 {
+		return callbacks.RetryAfter(err, after)
+	}
+	return err
+}
+
+func isRedirect(status int) bool { return 300 <= status && status <= 399 }
+
+// permanent tells whether a status says that the same request will never do. All others may pass: also 404, which is
+// what a receiver answers that is being deployed, and 401, which rotated credentials mend.
+func permanent(status int) bool {
+	switch status {
+	case http.StatusBadRequest, http.StatusMethodNotAllowed, http.StatusGone, http.StatusRequestEntityTooLarge,
+		http.StatusUnsupportedMediaType, http.StatusUnprocessableEntity:
+		return true
+	}
+	return isRedirect(status)
+}
+
+// maxRetryAfter bounds the pause that a receiver may ask for.
+const maxRetryAfter = 24 * time.Hour
+
+// retryAfter reads the pause that the receiver asks for, in seconds or as a date; zero if it asks for none.
+func retryAfter(h http.Header, now time.Time) time.Duration {
+	value := h.Get("Retry-After")
+	if value == "" {
+		return 0
+	}
+	if at, err := http.ParseTime(value); err == nil {
+		return min(max(at.Sub(now), 0), maxRetryAfter)
+	}
+	// Digits only, of any number: what overflows is more than the bound anyhow.
+	if strings.Trim(value, "0123456789") != "" {
+		return 0
+	}
+	seconds, err := strconv.ParseUint(value, 10, 32)
+	if err != nil || seconds > uint64(maxRetryAfter/time.Second) {
+		return maxRetryAfter
+	}
+	return time.Duration(seconds) * time.Second
+}
+
+// excerpt is the beginning of an error's body, fit for one line of a log. Receivers like to quote the request that they
+// refuse, so its secrets are masked.
+func excerpt(body []byte, secrets []string) string {
+	const most = 200 // characters
+	text := string(body)
+	for _, secret := range secrets {
+		text = strings.ReplaceAll(text, secret, "***")
+	}
+	printable := strings.Map(func(r rune) rune {
+		switch {
+		case unicode.IsSpace(r):
+			return ' '
+		case r == utf8.RuneError, !unicode.IsPrint(r):
+			return -1
+		}
+		return r
+	}, text)
+	line := []rune(strings.Join(strings.Fields(printable), " "))
+	return string(line[:min(len(line), most)])
+}
+
+// secrets are the parts of a request that may be secret, in the forms in which a receiver may quote them, the longest
+// first. Short ones are left out: masking them would garble the text more than it hides.
+func secrets(req *http.Request) []string {
+	var all []string
+	add := func(values ...string) {
+		for _, v := range values {
+			if len(v) >= 6 {
+				all = append(all, v, url.QueryEscape(v))
+			}
+		}
+	}
+	add(req.URL.RawQuery)
+	for _, values := range req.URL.Query() {
+		add(values...)
+	}
+	if user := req.URL.User; user != nil {
+		password, _ := user.Password()
+		add(password)
+	}
+	authorization := req.Header.Get("Authorization") // also that of the URL's user
+	_, credentials, _ := strings.Cut(authorization, " ")
+	add(authorization, credentials)
+	slices.SortFunc(all, func(a, b string) int { return len(b) - len(a) })
+	return all
+}
