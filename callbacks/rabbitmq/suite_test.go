@@ -55,7 +55,7 @@ func outage(verb string) func(t *testing.T) func() {
 }
 
 // fullQueue makes a queue that refuses what it has no room for.
-func (b *broker) fullQueue(t *testing.T) (undo func()) {
+func (b *broker) fullQueue(*testing.T) (undo func()) {
 	name := b.name + "-full"
 	b.do(func(ch *amqp.Channel) error {
 		_, err := ch.QueueDeclare(name, true, false, false, false, amqp.Table{"x-max-length": int64(0), "x-overflow": "reject-publish"})
@@ -70,7 +70,7 @@ func (b *broker) fullQueue(t *testing.T) (undo func()) {
 }
 
 // internalExchange makes an exchange to which clients may not publish.
-func (b *broker) internalExchange(t *testing.T) (undo func()) {
+func (b *broker) internalExchange(*testing.T) (undo func()) {
 	name := b.name + "-internal"
 	b.do(func(ch *amqp.Channel) error {
 		return ch.ExchangeDeclare(name, amqp.ExchangeFanout, true, false, true, false, nil)

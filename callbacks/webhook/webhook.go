@@ -85,7 +85,10 @@ func (s *Sender) Send(ctx context.Context, d callbacks.Delivery) error {
 	if err != nil {
 		return fmt.Errorf("%s %s: %w", req.Method, req.URL.Host, err)
 	}
-	defer drain(resp.Body)
+	defer func() {
+		drain(resp.Body)
+		_ = resp.Body.Close() // the status has been read, and that is all that counts
+	}()
 	if 200 <= resp.StatusCode && resp.StatusCode <= 299 {
 		return nil
 	}
@@ -147,11 +150,10 @@ func escapeKey(key string) string {
 }
 
 // drain reads the rest of an answer, so that the connection can be used again. A receiver that sends more than is worth
-// reading loses its connection. Errors do not matter: the status has been read.
-func drain(body io.ReadCloser) {
+// reading loses its connection.
+func drain(body io.Reader) {
 	const most = 64 << 10
 	if body != http.NoBody {
 		_, _ = io.CopyN(io.Discard, body, most)
 	}
-	_ = body.Close()
 }

@@ -106,7 +106,7 @@ func TestConnectionsAreReused(t *testing.T) {
 	var connections atomic.Int32
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if req.URL.Path == "/fails" {
-			w.WriteHeader(500)
+			w.WriteHeader(http.StatusInternalServerError)
 		}
 		_, _ = w.Write([]byte(strings.Repeat("an answer that nobody reads\n", 2000))) // some 55 KiB
 	}))
@@ -221,7 +221,7 @@ func TestErrorExcerpt(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-				w.WriteHeader(500)
+				w.WriteHeader(http.StatusInternalServerError)
 				_, _ = io.WriteString(w, test.body)
 			}))
 			defer server.Close()

@@ -31,7 +31,7 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	if err := consume(ctx, *url, *queue, db); err != nil {
-		log.Fatal(err)
+		log.Print(err)
 	}
 }
 
@@ -54,7 +54,7 @@ func consume(ctx context.Context, url, queue string, db *sql.DB) error {
 	if err != nil {
 		return err
 	}
-	defer conn.Close()
+	defer func() { _ = conn.Close() }() // what was not acknowledged is delivered again
 	ch, err := conn.Channel()
 	if err != nil {
 		return err
