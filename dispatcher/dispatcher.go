@@ -105,8 +105,9 @@ type Dispatcher struct {
 	wakeAt   time.Time
 
 	clock     clock
-	progress  atomic.Int64 // Unix nanoseconds of the store's last answer to the claim loop
-	unsettled atomic.Bool  // outcomes wait for the store to answer again
+	outages   map[string]*outage // by callback type, fixed once made; the one of "" is for all that have no sender
+	progress  atomic.Int64       // Unix nanoseconds of the claim loop's last success
+	unsettled atomic.Int64       // Unix nanoseconds since when outcomes wait for the store to answer; zero if none do
 	stopping  atomic.Bool
 }
 
@@ -121,7 +122,13 @@ func New(cfg Config) (*Dispatcher, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
+	outages := map[string]*outage{"": {}}
+	for _, t := range cfg.Callbacks.Types() {
+		outages[t] = &outage{}
+	}
 	return &Dispatcher{
+		outages: outages,
+
 		cfg:   cfg,
 		log:   cfg.Logger,
 		fired: make(chan store.Settlement, cfg.Concurrency),
@@ -167,8 +174,14 @@ func (d *Dispatcher) Ready() error {
 	if last == 0 {
 		return errors.New("the claim loop has not reached the store yet")
 	}
-	if age := time.Since(time.Unix(0, last)); age > max(storeTimeout, 3*d.cfg.Tick) {
-		return fmt.Errorf("the claim loop has not reached the store for %s", age.Round(time.Second))
+	patience := max(storeTimeout, 3*d.cfg.Tick)
+	if age := time.Since(time.Unix(0, last)); age > patience {
+		return fmt.Errorf("the claim loop has had no success for %s", age.Round(time.Second))
+	}
+	if since := d.unsettled.Load(); since != 0 {
+		if age := time.Since(time.Unix(0, since)); age > patience {
+			return fmt.Errorf("outcomes could not be written for %s", age.Round(time.Second))
+		}
 	}
 	return nil
 }
@@ -185,7 +198,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	defer cancelFiring()
 	settling, cancelSettling := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancelSettling()
-	allFired, settled := make(chan struct{}), make(chan error, 1)
+	allFired, settled := make(chan struct{}), make(chan int, 1)
 	go func() { settled <- d.settleLoop(settling, allFired) }()
 
 	l := claimLoop{Dispatcher: d, firing: firing, free: d.cfg.Concurrency}
@@ -204,7 +217,13 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 		cancelSettling()
 	}
 	close(allFired)
-	return <-settled
+	lost := <-settled
+	l.collectFreed()
+	lost += d.cfg.Concurrency - l.free // senders that did not return
+	if lost > 0 {
+		return fmt.Errorf("%d outcomes could not be written; those occurrences are claimed again when their leases end", lost)
+	}
+	return nil
 }
 
 // startJobs starts what happens at intervals; stop ends it.
@@ -251,9 +270,12 @@ type claimLoop struct {
 	firing context.Context // of the callbacks
 	free   int             // slots
 	next   time.Time       // when the next claim may find something; zero if not known
-	peeked time.Time       // when the store last told
-	faults int             // failures of the store in a row
+	faults faults          // of claiming
+	blind  faults          // of asking for the next due time
 }
+
+// faults counts failures in a row.
+type faults int
 
 // run claims what is due until ctx ends.
 func (l *claimLoop) run(ctx context.Context) {
@@ -281,9 +303,7 @@ func (l *claimLoop) run(ctx context.Context) {
 				l.next = at
 			}
 		case <-l.ticks:
-			if time.Since(l.peeked) > l.cfg.Tick/2 { // else claiming has told already
-				l.peek(ctx)
-			}
+			l.peek(ctx)
 		}
 		l.collectFreed()
 	}
@@ -316,9 +336,10 @@ func (l *claimLoop) claim(ctx context.Context) {
 		Lease: l.cfg.Lease,
 		Limit: min(l.free, largestBatch),
 	})
-	if !l.answered("claim", err) {
+	if !l.answered(&l.faults, "claim", err) {
 		return
 	}
+	l.progress.Store(time.Now().UnixNano())
 	l.free -= len(claim.Occurrences)
 	for i := range claim.Occurrences {
 		go l.fire(l.firing, claim.Occurrences[i], start)
@@ -334,42 +355,45 @@ func (l *claimLoop) claim(ctx context.Context) {
 // is claimed. And when the store is back after an outage, outcomes are written first: their leases may have run out
 // meanwhile, and a claim would deliver again what has been delivered.
 func (l *claimLoop) mayClaim(ctx context.Context) bool {
-	if !l.clock.known() {
+	if !l.clock.known(time.Now()) {
 		l.checkClock(ctx)
 	}
-	if l.clock.err(l.cfg.margin()/2) == nil && !l.unsettled.Load() {
+	if l.clock.err(l.cfg.margin()/2) == nil && l.unsettled.Load() == 0 {
 		return true
 	}
 	l.next = time.Now().Add(l.cfg.Tick)
 	return false
 }
 
-// peek asks the store when the next occurrence is due.
+// peek asks the store when the next occurrence is due. Its success is the loop's only if claims have not failed: a store
+// that can be read but not written is of no use.
 func (l *claimLoop) peek(ctx context.Context) {
 	call, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	next, err := l.cfg.Store.NextDue(call)
-	if ctx.Err() != nil || !l.answered("ask for the next due time", err) {
+	if ctx.Err() != nil || !l.answered(&l.blind, "tell the next due time", err) {
 		return
 	}
-	l.next, l.peeked = next, time.Now()
+	if l.faults == 0 {
+		l.next = next
+		l.progress.Store(time.Now().UnixNano())
+	}
 }
 
-// answered notes whether the store could be reached. If it could not, the next try is a little later each time.
-func (l *claimLoop) answered(what string, err error) bool {
+// answered notes whether the store did what it was asked. If it did not, the next claim is a little later each time.
+func (l *claimLoop) answered(f *faults, what string, err error) bool {
 	if err == nil {
-		if l.faults > 0 {
-			l.log.Info("the store answers again", "failures", l.faults)
+		if *f > 0 {
+			l.log.Info("the store answers again", "failures", int(*f))
 		}
-		l.faults = 0
-		l.progress.Store(time.Now().UnixNano())
+		*f = 0
 		return true
 	}
-	l.faults++
-	if l.faults == 1 || l.faults%60 == 0 {
-		l.log.Error("the store failed to "+what, "error", err, "failures", l.faults)
+	*f++
+	if *f == 1 || *f%60 == 0 {
+		l.log.Error("the store failed to "+what, "error", err, "failures", int(*f))
 	}
-	l.next = time.Now().Add(min(time.Duration(l.faults)*50*time.Millisecond, time.Second))
+	l.next = time.Now().Add(min(time.Duration(*f)*50*time.Millisecond, time.Second))
 	return false
 }
 

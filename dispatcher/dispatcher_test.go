@@ -171,10 +171,13 @@ func (r *receiver) count() int {
 // flakyQueue is the store with faults to order.
 type flakyQueue struct {
 	store.Queue
-	lock sync.Mutex
-	down bool
-	skew time.Duration
-	poll int
+	lock     sync.Mutex
+	down     bool
+	skew     time.Duration
+	poll     int
+	claimErr error   // of every claim
+	settle   []error // of the next settlements
+	read     func(*store.Claimed)
 }
 
 func (q *flakyQueue) set(f func(q *flakyQueue)) {
@@ -203,7 +206,19 @@ func (q *flakyQueue) Claim(ctx context.Context, p store.ClaimParams) (store.Clai
 	if err := q.fault(); err != nil {
 		return store.Claim{}, err
 	}
-	return q.Queue.Claim(ctx, p)
+	q.lock.Lock()
+	err, read := q.claimErr, q.read
+	q.lock.Unlock()
+	if err != nil {
+		return store.Claim{}, err
+	}
+	claim, err := q.Queue.Claim(ctx, p)
+	for i := range claim.Occurrences {
+		if read != nil {
+			read(&claim.Occurrences[i])
+		}
+	}
+	return claim, err
 }
 
 func (q *flakyQueue) NextDue(ctx context.Context) (time.Time, error) {
@@ -215,6 +230,15 @@ func (q *flakyQueue) NextDue(ctx context.Context) (time.Time, error) {
 
 func (q *flakyQueue) Settle(ctx context.Context, s []store.Settlement) error {
 	if err := q.fault(); err != nil {
+		return err
+	}
+	q.lock.Lock()
+	var err error
+	if len(q.settle) > 0 {
+		err, q.settle = q.settle[0], q.settle[1:]
+	}
+	q.lock.Unlock()
+	if err != nil {
 		return err
 	}
 	return q.Queue.Settle(ctx, s)
@@ -249,8 +273,10 @@ func TestTickNotices(t *testing.T) {
 		b.replica(nil)
 		synctest.Wait()
 		b.submit("k", nil, 10*time.Millisecond, 1234*time.Millisecond)
+		time.Sleep(1500 * time.Millisecond)
+		b.submit("l", nil, 1100*time.Millisecond)
 		time.Sleep(time.Minute)
-		b.expectSent("1s k #1", "1.234s k #1")
+		b.expectSent("1s k #1", "1.234s k #1", "2.6s l #1")
 	})
 }
 
@@ -527,6 +553,113 @@ func TestStoreOutage(t *testing.T) {
 	})
 }
 
+// An outcome that can't ever be written does not keep the others, nor the claims, for good.
+func TestSpoiltOutcome(t *testing.T) {
+	for _, jobs := range []int{1, 3} {
+		t.Run(fmt.Sprint(jobs, " at once"), func(t *testing.T) {
+			bubble(t, func(b *bench) {
+				down := fmt.Errorf("%w: restarting", store.ErrUnavailable)
+				b.queue.settle = []error{down, errors.New("not authorized"), errors.New("not authorized")}
+				for i := range jobs {
+					b.submit(fmt.Sprint("k", i), nil, 0)
+				}
+				b.submit("later", nil, 20*time.Second)
+				d, _ := b.replica(nil)
+				time.Sleep(50 * time.Second) // the spoilt one's lease has not run out
+				if n := b.receiver.count(); n != jobs+1 {
+					b.Errorf("%d sent, want %d", n, jobs+1)
+				}
+				if err := d.Ready(); err != nil {
+					b.Errorf("not ready: %v", err)
+				}
+			})
+		})
+	}
+}
+
+// A store that can be read but not written is not ready, and gets no storm of claims.
+func TestClaimsFail(t *testing.T) {
+	bubble(t, func(b *bench) {
+		b.queue.claimErr = fmt.Errorf("%w: the disk is full", store.ErrUnavailable)
+		b.submit("k", nil, 0)
+		d, _ := b.replica(nil)
+		time.Sleep(5 * time.Minute)
+		before := b.queue.polls()
+		time.Sleep(100 * time.Second)
+		if polls := b.queue.polls() - before; polls > 330 {
+			b.Errorf("%d queries in 100 seconds of failing claims", polls)
+		}
+		if err := d.Ready(); err == nil || !strings.Contains(err.Error(), "no success") {
+			b.Errorf("ready answers %v while nothing can be claimed", err)
+		}
+		b.queue.set(func(q *flakyQueue) { q.claimErr = nil })
+		time.Sleep(2 * time.Second)
+		if err := d.Ready(); err != nil || b.receiver.count() != 1 {
+			b.Errorf("ready answers %v, %d sent, when claims work again", err, b.receiver.count())
+		}
+	})
+}
+
+// Claims that take all of the callback's time are given back, with a pause between them.
+func TestSlowClaims(t *testing.T) {
+	bubble(t, func(b *bench) {
+		slow := &slowQueue{Queue: b.queue, pause: 2 * time.Second}
+		b.submit("k", func(j *job.Job) { j.Options.Retry.MaxAttempts = 1 }, 0)
+		_, stop := b.replica(func(c *dispatcher.Config) { c.Store, c.CallbackTimeout = slow, time.Second })
+		time.Sleep(10 * time.Minute)
+		stop()
+		if n := b.receiver.count(); n != 0 {
+			b.Errorf("%d sent without time to do so", n)
+		}
+		if polls := b.queue.polls(); polls > 1500 { // a tick a second, and a claim and a settlement in five or more
+			b.Errorf("%d queries in ten minutes", polls)
+		}
+		b.replica(nil)
+		time.Sleep(time.Minute)
+		if n, dead := b.receiver.count(), len(b.dead()); n != 1 || dead != 0 {
+			b.Errorf("%d sent and %d dead letters in the end", n, dead)
+		}
+	})
+}
+
+// What the store can't read is buried, and takes nothing else with it.
+func TestUnreadable(t *testing.T) {
+	bubble(t, func(b *bench) {
+		b.queue.read = func(c *store.Claimed) {
+			if c.Name.Key == "bad" {
+				c.Fault = errors.New("no such option")
+			}
+		}
+		b.submit("bad", nil, 0)
+		b.submit("good", nil, 0)
+		b.replica(nil)
+		time.Sleep(time.Minute)
+		b.expectSent("0s good #1")
+		if dead := b.dead(); len(dead) != 1 || !strings.Contains(dead[0].LastError, "no such option") {
+			b.Errorf("dead letters: %+v", dead)
+		}
+	})
+}
+
+// The longer callbacks of a type can't be sent, the longer are the pauses, up to a minute and a half.
+func TestOutagePauses(t *testing.T) {
+	bubble(t, func(b *bench) {
+		b.submit("k", func(j *job.Job) { j.Callback.Type = "another" }, 0)
+		j := b.submit("k", func(j *job.Job) { j.Callback.Type = "another" }, 0)
+		b.replica(nil)
+		time.Sleep(time.Hour)
+		before := b.queue.polls()
+		time.Sleep(time.Hour)
+		const ticks, clocks = 3600, 360
+		if busy := b.queue.polls() - before - ticks - clocks; busy > 3*65 { // claim, look again, settle: a minute apart or more
+			b.Errorf("%d queries an hour for one occurrence that can't be sent", busy)
+		}
+		if o := b.pending(j)[0]; o.Attempt != 0 || !strings.Contains(o.LastError, "another") {
+			b.Errorf("attempt %d, last error %q", o.Attempt, o.LastError)
+		}
+	})
+}
+
 func TestClockOff(t *testing.T) {
 	bubble(t, func(b *bench) {
 		b.queue.skew = 16 * time.Second // half the margin of 60 s - 30 s is 15 s
@@ -564,7 +697,7 @@ func TestShutdown(t *testing.T) {
 						return ctx.Err()
 					}
 				}
-				j := b.submit("k", nil, 0, 3*time.Second)
+				j := b.submit("k", func(j *job.Job) { j.Options.Retry.MaxAttempts = 1 }, 0, 3*time.Second)
 				d, stop := b.replica(nil)
 				time.Sleep(time.Second)
 				begin := time.Now()
@@ -577,9 +710,12 @@ func TestShutdown(t *testing.T) {
 					b.Fatalf("%d occurrences are left, want %d", len(left), c.pending)
 				}
 				for _, o := range left {
-					if o.Token != "" {
-						b.Errorf("%s is still claimed", o.Timestamp)
+					if o.Token != "" || o.Attempt != 0 {
+						b.Errorf("%s is still claimed, or charged: attempt %d", o.Timestamp, o.Attempt)
 					}
+				}
+				if n := len(b.dead()); n != 0 {
+					b.Errorf("%d dead letters", n)
 				}
 				if err := d.Ready(); err == nil {
 					b.Error("ready after the shutdown")
@@ -639,6 +775,18 @@ func TestSweeps(t *testing.T) {
 		time.Sleep(time.Hour)
 		if dead := len(b.dead()); dead != 0 {
 			b.Errorf("%d dead letters after their retention", dead)
+		}
+	})
+}
+
+// Dead letters that are to be kept for longer than there has been time are kept for ever, and jobs are swept all the same.
+func TestLongRetention(t *testing.T) {
+	bubble(t, func(b *bench) {
+		b.replica(func(c *dispatcher.Config) { c.Retain, c.DeadLetterRetain = time.Hour, 200*365*24*time.Hour })
+		j := b.submit("k", func(j *job.Job) { j.ExpiresAt = time.Now().Add(time.Hour) }, 0)
+		time.Sleep(2 * time.Hour)
+		if _, err := b.store.Job(b.Context(), j.Name); !errors.Is(err, store.ErrNotFound) {
+			b.Errorf("the job is still there: %v", err)
 		}
 	})
 }

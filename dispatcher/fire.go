@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"runtime/debug"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/carillon-scheduler/carillon/callbacks"
@@ -28,27 +29,56 @@ func (d *Dispatcher) fire(ctx context.Context, c store.Claimed, start time.Time)
 	d.fired <- s
 }
 
+// unfired is why a claim is given back without an attempt, and after which pause it may be claimed again.
+type unfired struct {
+	error
+	after time.Duration
+}
+
 var (
-	errTooLate  = errors.New("the claim's time ran out before the callback could be sent")
-	errAbandons = errors.New("claimed again and again without an outcome; given up unfired")
+	errTooLate   = errors.New("the claim's time ran out before the callback could be sent: the store or this machine is slow")
+	errCutOff    = errors.New("cut off by the shutdown")
+	errAbandoned = errors.New("claimed again and again without an outcome; given up unfired")
 )
 
-// abandonAfter is how many claims beyond a job's MaxAttempts are granted for replicas that died on the way.
-const abandonAfter = 3
+const (
+	// abandonAfter is how many claims beyond a job's MaxAttempts are granted for replicas that died on the way.
+	abandonAfter = 3
+	// tooLatePause is how long what came too late waits, lest a slow store is made slower.
+	tooLatePause = 5 * time.Second
+)
 
-func (d *Dispatcher) attempt(ctx context.Context, c *store.Claimed, start, now time.Time) (err error) {
+func (d *Dispatcher) attempt(ctx context.Context, c *store.Claimed, start, now time.Time) error {
+	if c.Fault != nil {
+		return callbacks.Permanent(fmt.Errorf("the store's data can't be read: %w", c.Fault))
+	}
 	sender, ok := d.cfg.Callbacks.Sender(c.Callback.Type)
 	if !ok {
-		return callbacks.Unavailable(fmt.Errorf("this replica has no sender for callbacks of type %q", c.Callback.Type), 5*time.Second)
+		err := fmt.Errorf("this replica has no sender for callbacks of type %q", c.Callback.Type)
+		return &unfired{err, d.outages[""].begun(now, tooLatePause)}
 	}
 	if c.Attempt > c.Options.Retry.WithDefaults().MaxAttempts+abandonAfter {
-		return callbacks.Permanent(errAbandons)
+		return callbacks.Permanent(errAbandoned)
 	}
 	// A process that was stopped for a while must not fire what another may hold by now. Both clocks are asked: the
 	// monotonic one is right when the other was set, the other when the whole machine slept.
 	if max(now.Sub(start), now.Round(0).Sub(start.Round(0))) >= d.cfg.CallbackTimeout {
-		return callbacks.Unavailable(errTooLate, 0)
+		return &unfired{errTooLate, tooLatePause}
 	}
+	err := d.send(ctx, sender, c, start, now)
+	failure, classified := errors.AsType[*callbacks.Failure](err)
+	if classified && failure.Unavailable {
+		return &unfired{err, d.outages[c.Callback.Type].begun(now, failure.After)}
+	}
+	d.outages[c.Callback.Type].ended()
+	if err != nil && !classified && ctx.Err() != nil {
+		return &unfired{errCutOff, 0}
+	}
+	return err
+}
+
+// send calls the sender within what is left of the callback's time. A panic is an error like any other.
+func (d *Dispatcher) send(ctx context.Context, sender callbacks.Sender, c *store.Claimed, start, now time.Time) (err error) {
 	ctx, cancel := context.WithDeadline(ctx, start.Add(d.cfg.CallbackTimeout))
 	defer cancel()
 	defer func() {
@@ -71,6 +101,27 @@ func (d *Dispatcher) attempt(ctx context.Context, c *store.Claimed, start, now t
 	return err
 }
 
+// outage is how long a type's callbacks have been impossible to send. The longer it lasts, the longer the pauses, so that
+// a large backlog which can't be sent does not take all claims from what can.
+type outage struct {
+	since atomic.Int64 // Unix nanoseconds; zero while there is none
+}
+
+// begun notes that a callback could not be sent, and answers the pause: the one asked for, or a tenth of the outage so
+// far, up to a minute.
+func (o *outage) begun(now time.Time, asked time.Duration) time.Duration {
+	o.since.CompareAndSwap(0, now.UnixNano())
+	lasted := now.Sub(time.Unix(0, o.since.Load()))
+	return max(asked, min(lasted/10, time.Minute))
+}
+
+// ended notes that a callback could be sent.
+func (o *outage) ended() {
+	if o.since.Load() != 0 { // reading is cheaper than writing, for all the cores that do it at once
+		o.since.Store(0)
+	}
+}
+
 // outcome decides how a claim ends. Random is uniform in [0, 1).
 func outcome(c *store.Claimed, err error, now time.Time, random float64) store.Settlement {
 	s := store.Settlement{ID: c.ID, Token: c.Token, Name: c.Name, Revision: c.Revision, Outcome: store.Ack}
@@ -78,21 +129,22 @@ func outcome(c *store.Claimed, err error, now time.Time, random float64) store.S
 		return s
 	}
 	s.Error = describe(err)
+	if u, ok := errors.AsType[*unfired](err); ok {
+		// Spread over half as long again, lest a whole backlog comes back at once.
+		s.Outcome = store.Release
+		s.DueAt = job.CeilMilli(now.Add(u.after + time.Duration(random*float64(u.after)/2)))
+		return s
+	}
 	failure, ok := errors.AsType[*callbacks.Failure](err)
 	if !ok {
 		failure = &callbacks.Failure{Err: err}
 	}
-	switch {
-	case failure.Unavailable:
-		// Spread over half as long again, lest a whole backlog comes back at once.
-		s.Outcome = store.Release
-		s.DueAt = job.CeilMilli(now.Add(failure.After + time.Duration(random*float64(failure.After)/2)))
-	case failure.Permanent || c.Attempt >= c.Options.Retry.WithDefaults().MaxAttempts:
+	if failure.Permanent || c.Attempt >= c.Options.Retry.WithDefaults().MaxAttempts {
 		s.Outcome, s.Target, s.At = store.Bury, c.Target, now
-	default:
-		s.Outcome = store.Retry
-		s.DueAt = job.CeilMilli(now.Add(max(failure.After, c.Options.Retry.Delay(c.Attempt, random))))
+		return s
 	}
+	s.Outcome = store.Retry
+	s.DueAt = job.CeilMilli(now.Add(max(failure.After, c.Options.Retry.Delay(c.Attempt, random))))
 	return s
 }
 
@@ -114,6 +166,9 @@ func (d *Dispatcher) logOutcome(ctx context.Context, c *store.Claimed, s *store.
 		level, text = slog.LevelInfo, "attempt failed; it will be retried"
 	case store.Release:
 		text = "not sent; it will be tried again"
+		if s.Error == errTooLate.Error() {
+			level = slog.LevelWarn
+		}
 	case store.Bury:
 		level, text = slog.LevelWarn, "given up; moved to the dead letters"
 	}

@@ -2,6 +2,7 @@ package dispatcher
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync/atomic"
@@ -18,19 +19,34 @@ const (
 
 // clock is how far this machine's clock is from the store's.
 type clock struct {
-	skew atomic.Pointer[time.Duration] // nil until the store has told its time
+	checked atomic.Pointer[clockCheck] // nil until the store has told its time
 }
 
-func (c *clock) known() bool { return c.skew.Load() != nil }
+type clockCheck struct {
+	at   time.Time // with the monotonic clock
+	skew time.Duration
+}
+
+// largestStep is how much this machine's clock may be set or slewed between two looks at the store's.
+const largestStep = 50 * time.Millisecond
+
+// known tells whether the last look at the store's clock still holds: it does not if this machine's was set since.
+func (c *clock) known(now time.Time) bool {
+	last := c.checked.Load()
+	return last != nil && step(last.at, now).Abs() <= largestStep
+}
+
+// step is how much the wall clock was set between two times that have both clocks.
+func step(from, to time.Time) time.Duration { return to.Round(0).Sub(from.Round(0)) - to.Sub(from) }
 
 // err tells why claiming is not safe; nil if the clocks agree within the permitted skew.
 func (c *clock) err(permitted time.Duration) error {
-	skew := c.skew.Load()
-	if skew == nil {
-		return fmt.Errorf("the store has not told its time yet")
+	last := c.checked.Load()
+	if last == nil {
+		return errors.New("the store has not told its time yet")
 	}
-	if skew.Abs() > permitted {
-		return fmt.Errorf("this machine's clock is %s off the store's; at most %s is safe with this lease", *skew, permitted)
+	if last.skew.Abs() > permitted {
+		return fmt.Errorf("this machine's clock is %s off the store's; at most %s is safe with this lease", last.skew, permitted)
 	}
 	return nil
 }
@@ -54,7 +70,7 @@ func (d *Dispatcher) checkClock(ctx context.Context) {
 	}
 	permitted := d.cfg.margin() / 2
 	was := d.clock.err(permitted)
-	d.clock.skew.Store(&skew)
+	d.clock.checked.Store(&clockCheck{at: after, skew: skew})
 	if is := d.clock.err(permitted); is != nil {
 		d.log.Error("claiming is stopped", "reason", is)
 	} else if was != nil {
@@ -67,8 +83,8 @@ func (d *Dispatcher) sweep(ctx context.Context) {
 	for more := true; more && ctx.Err() == nil; {
 		now := time.Now().Truncate(time.Millisecond)
 		params := store.SweepParams{Now: now, Again: max(d.cfg.Retain, sweepInterval), Limit: largestBatch}
-		if d.cfg.DeadLetterRetain > 0 {
-			params.FailedBefore = now.Add(-d.cfg.DeadLetterRetain)
+		if before := now.Add(-d.cfg.DeadLetterRetain); d.cfg.DeadLetterRetain > 0 && before.UnixMilli() > 0 {
+			params.FailedBefore = before
 		}
 		call, cancel := context.WithTimeout(ctx, storeTimeout)
 		swept, err := d.cfg.Store.Sweep(call, params)

@@ -3,32 +3,41 @@ package dispatcher
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/carillon-scheduler/carillon/store"
 )
 
 // settleLoop writes outcomes until allFired is closed: whatever has gathered while the last batch was written makes the
-// next one. It is the only way back of a slot, so what is not yet written can't grow. The error counts the outcomes that
-// could not be written before ctx ended. Senders that have not returned by the end are given up; fired has room for them.
-func (d *Dispatcher) settleLoop(ctx context.Context, allFired <-chan struct{}) error {
-	lost := 0
+// next one. It is the only way back of a slot, so what is not yet written can't grow. It answers how many outcomes could
+// not be written before ctx ended. Senders that have not returned by the end are given up; fired has room for them.
+func (d *Dispatcher) settleLoop(ctx context.Context, allFired <-chan struct{}) (lost int) {
 	for {
-		var batch []store.Settlement
 		select {
 		case first := <-d.fired:
-			batch = d.gather(first)
-		case <-allFired:
-			if lost > 0 {
-				return fmt.Errorf("%d outcomes could not be written; those occurrences are claimed again when their leases end", lost)
-			}
-			return nil
+			lost += d.settle(ctx, first)
+			continue
+		default:
 		}
-		lost += d.settleBatch(ctx, batch)
-		d.wakeForRetries(batch)
-		d.freed <- len(batch)
+		select {
+		case first := <-d.fired:
+			lost += d.settle(ctx, first)
+		case <-allFired: // and nothing is waiting
+			return lost
+		}
 	}
+}
+
+// settle writes an outcome with all others that are waiting, and frees their slots.
+func (d *Dispatcher) settle(ctx context.Context, first store.Settlement) (lost int) {
+	batch := d.gather(first)
+	lost = d.settleBatch(ctx, batch)
+	if d.unsettled.Swap(0) != 0 {
+		d.Wake(time.Now()) // claiming has waited for this
+	}
+	d.wakeForRetries(batch)
+	d.freed <- len(batch)
+	return lost
 }
 
 // gather takes the outcomes that are waiting.
@@ -47,7 +56,7 @@ func (d *Dispatcher) gather(first store.Settlement) []store.Settlement {
 
 // settleBatch writes a batch, and tries again while the store is unavailable, even past the leases' ends: a settlement
 // still holds if nobody else has claimed the occurrence, and then prevents a second delivery. It answers how many
-// settlements were given up.
+// settlements were given up because ctx ended.
 func (d *Dispatcher) settleBatch(ctx context.Context, batch []store.Settlement) (lost int) {
 	for failures := 0; ; failures++ {
 		call, cancel := context.WithTimeout(ctx, storeTimeout)
@@ -55,10 +64,6 @@ func (d *Dispatcher) settleBatch(ctx context.Context, batch []store.Settlement) 
 		cancel()
 		switch {
 		case err == nil:
-			if failures > 0 {
-				d.unsettled.Store(false)
-				d.Wake(time.Now()) // claiming has waited for this
-			}
 			return 0
 		case !errors.Is(err, store.ErrUnavailable) && len(batch) > 1: // one may spoil it for the others
 			for i := range batch {
@@ -66,10 +71,11 @@ func (d *Dispatcher) settleBatch(ctx context.Context, batch []store.Settlement) 
 			}
 			return lost
 		case !errors.Is(err, store.ErrUnavailable):
-			d.log.Error("an outcome can't be written", "occurrence", batch[0].ID.String(), "error", err)
-			return 1
+			d.log.Error("an outcome can't be written; the occurrence is claimed again when its lease ends",
+				"occurrence", batch[0].ID.String(), "error", err)
+			return 0
 		case failures == 0:
-			d.unsettled.Store(true)
+			d.unsettled.CompareAndSwap(0, time.Now().UnixNano())
 			d.log.Error("outcomes can't be written yet", "outcomes", len(batch), "error", err)
 		}
 		select {

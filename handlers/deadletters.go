@@ -39,34 +39,60 @@ func (a *api) listDeadLetters(c *gin.Context) error {
 	if filter.After, err = idCursorParameter(query); err != nil {
 		return err
 	}
-	filter.Limit = limit + 1
-	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTime)
-	defer cancel()
-	letters, err := a.Store.DeadLetters(ctx, filter)
+	items, nextCursor, err := a.deadLetterPage(c.Request.Context(), filter, limit)
 	if err != nil {
 		return err
 	}
-	nextCursor := ""
-	if len(letters) > limit {
-		letters = letters[:limit]
-		nextCursor = letters[limit-1].ID.String()
-	}
-	items := make([][]byte, len(letters))
-	for i, o := range letters {
-		items[i] = mustEncode(deadLetter{
-			ID:         o.ID.String(),
-			DeliveryID: o.DeliveryID().String(),
-			Key:        o.Name.Key,
-			Timestamp:  job.FormatTime(o.Timestamp),
-			FailedAt:   job.FormatTime(o.FailedAt),
-			Attempt:    o.Attempt,
-			Error:      o.LastError,
-		})
-		if o.Own != nil {
-			items[i] = withCallback(items[i], o.Own.Callback)
+	return writePage(c, items, nextCursor)
+}
+
+// A page of dead letters ends when it holds so many bytes, and is read in parts, since each may have a large payload.
+const (
+	pageWeight = 4 << 20
+	pagePart   = 16
+)
+
+// deadLetterPage reads a page and encodes it.
+func (a *api) deadLetterPage(ctx context.Context, filter store.DeadLetterFilter, limit int) (items [][]byte, nextCursor string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, storeTime)
+	defer cancel()
+	for weight := 0; ; {
+		part := min(pagePart, limit-len(items))
+		filter.Limit = part + 1 // one more, to tell whether others follow
+		letters, err := a.Store.DeadLetters(ctx, filter)
+		if err != nil {
+			return nil, "", err
+		}
+		more := len(letters) > part
+		for _, o := range letters[:min(part, len(letters))] {
+			item := deadLetterItem(o)
+			items, weight = append(items, item), weight+len(item)
+			filter.After = o.ID
+		}
+		switch {
+		case !more:
+			return items, "", nil
+		case len(items) == limit || weight >= pageWeight:
+			return items, filter.After.String(), nil
 		}
 	}
-	return writePage(c, items, nextCursor)
+}
+
+// deadLetterItem encodes a dead letter.
+func deadLetterItem(o job.Occurrence) []byte {
+	item := mustEncode(deadLetter{
+		ID:         o.ID.String(),
+		DeliveryID: o.DeliveryID().String(),
+		Key:        o.Name.Key,
+		Timestamp:  job.FormatTime(o.Timestamp),
+		FailedAt:   job.FormatTime(o.FailedAt),
+		Attempt:    o.Attempt,
+		Error:      o.LastError,
+	})
+	if o.Own == nil {
+		return item
+	}
+	return withCallback(item, o.Own.Callback)
 }
 
 // deadLetterFilter reads which dead letters a query means: those of one key, of a prefix, or all.
@@ -123,7 +149,7 @@ func (a *api) redriveMany(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	filter.Limit = sliceSize
+	filter.Limit, filter.Brief = sliceSize, true
 	var answer redriven
 	for more := true; more; {
 		ids, n, err := a.redriveSlice(c.Request.Context(), filter)

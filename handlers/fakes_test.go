@@ -108,6 +108,13 @@ func (s *faultyStore) Jobs(ctx context.Context, f store.JobFilter) ([]store.JobS
 	return s.Store.Jobs(ctx, f)
 }
 
+func (s *faultyStore) Strays(ctx context.Context, f store.JobFilter) ([]job.Name, error) {
+	if err := s.failing(); err != nil {
+		return nil, err
+	}
+	return s.Store.Strays(ctx, f)
+}
+
 func (s *faultyStore) DeadLetters(ctx context.Context, f store.DeadLetterFilter) ([]job.Occurrence, error) {
 	if err := s.failing(); err != nil {
 		return nil, err

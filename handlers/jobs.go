@@ -260,45 +260,71 @@ func (a *api) cancelJobs(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	var answer struct {
-		Jobs int `json:"jobs"`
-		cancelled
-	}
+	var answer cancelledJobs
 	filter := store.JobFilter{Tenant: a.tenant(c), Prefix: prefix, Limit: sliceSize}
-	for more := true; more; {
-		jobs, results, err := a.cancelSlice(c.Request.Context(), filter)
-		if err != nil {
-			return err
-		}
-		for i, result := range results {
-			if !result.Found {
-				continue // someone else was faster
+	// First the jobs, with all that goes by their names; then the redriven occurrences whose jobs are gone.
+	for _, slice := range []func(context.Context, store.JobFilter) ([]job.Name, cancelledJobs, error){a.cancelSlice, a.cancelStrays} {
+		filter.After = ""
+		for more := true; more; {
+			names, sum, err := slice(c.Request.Context(), filter)
+			if err != nil {
+				return err
 			}
-			if result.Cancelled+result.InFlight > 0 || !jobs[i].Gone(a.now()) {
-				answer.Jobs++
+			answer.add(sum)
+			if more = len(names) == sliceSize; more {
+				filter.After = names[len(names)-1].Key
 			}
-			answer.Cancelled += result.Cancelled
-			answer.InFlight += result.InFlight
-		}
-		if more = len(jobs) == sliceSize; more {
-			filter.After = jobs[len(jobs)-1].Key
 		}
 	}
 	return writeJSON(c, http.StatusOK, answer)
 }
 
+// cancelledJobs sums up what was cancelled.
+type cancelledJobs struct {
+	Jobs int `json:"jobs"`
+	cancelled
+}
+
+func (c *cancelledJobs) add(more cancelledJobs) {
+	c.Jobs += more.Jobs
+	c.Cancelled += more.Cancelled
+	c.InFlight += more.InFlight
+}
+
 // cancelSlice cancels one page of jobs.
-func (a *api) cancelSlice(ctx context.Context, filter store.JobFilter) ([]store.JobStatus, []store.CancelResult, error) {
+func (a *api) cancelSlice(ctx context.Context, filter store.JobFilter) (names []job.Name, sum cancelledJobs, err error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTime)
 	defer cancel()
 	jobs, err := a.Store.Jobs(ctx, filter)
-	if err != nil || len(jobs) == 0 {
-		return nil, nil, err
+	if err != nil {
+		return nil, sum, err
 	}
-	names := make([]job.Name, len(jobs))
-	for i, j := range jobs {
-		names[i] = j.Name
+	for _, j := range jobs {
+		names = append(names, j.Name)
 	}
 	results, err := a.Store.Cancel(ctx, names, a.now())
-	return jobs, results, err
+	for i, result := range results {
+		// One that is not found was cancelled by someone else; one that is gone was so for clients already.
+		if result.Found && (result.Cancelled+result.InFlight > 0 || !jobs[i].Gone(a.now())) {
+			sum.Jobs++
+		}
+		sum.Cancelled += result.Cancelled
+		sum.InFlight += result.InFlight
+	}
+	return names, sum, err
+}
+
+// cancelStrays cancels one page of what stands on its own.
+func (a *api) cancelStrays(ctx context.Context, filter store.JobFilter) (names []job.Name, sum cancelledJobs, err error) {
+	ctx, cancel := context.WithTimeout(ctx, storeTime)
+	defer cancel()
+	if names, err = a.Store.Strays(ctx, filter); err != nil {
+		return nil, sum, err
+	}
+	results, err := a.Store.Cancel(ctx, names, a.now())
+	for _, result := range results {
+		sum.Cancelled += result.Cancelled
+		sum.InFlight += result.InFlight
+	}
+	return names, sum, err
 }

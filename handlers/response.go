@@ -39,6 +39,8 @@ func writeAs(c *gin.Context, status int, mediaType string, body []byte) {
 	header.Set("Content-Type", mediaType)
 	header.Set("Content-Length", strconv.Itoa(len(body)))
 	header.Set("X-Content-Type-Options", "nosniff") // else a browser may take a payload that is shown for a page
+	// However long the work took: from here on, a client that does not read is cut off. Not all writers have deadlines.
+	_ = http.NewResponseController(c.Writer).SetWriteDeadline(time.Now().Add(patience))
 	c.Writer.WriteHeader(status)
 	_, _ = c.Writer.Write(body) // fails only when the client has gone
 }

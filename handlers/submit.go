@@ -141,15 +141,6 @@ func (a *api) submit(ctx context.Context, submissions []submission) []outcome {
 		a.putAll(ctx, attempts[:n])
 		attempts = attempts[n:]
 	}
-	var wake time.Time
-	for _, o := range outcomes {
-		if o.err == nil && !o.next.IsZero() && (wake.IsZero() || o.next.Before(wake)) {
-			wake = o.next
-		}
-	}
-	if !wake.IsZero() {
-		a.Wake(wake)
-	}
 	return outcomes
 }
 
@@ -240,8 +231,15 @@ func (a *api) putOnce(ctx context.Context, attempts []*attempt) (again []*attemp
 	if len(puts) == 0 {
 		return nil
 	}
+	var wake time.Time
 	for i, result := range a.Store.Put(ctx, puts) {
 		t := tried[i]
+		// What is said to have failed because the store was unavailable may have been done all the same.
+		if next := t.placed.next; result.Err == nil || errors.Is(result.Err, store.ErrUnavailable) {
+			if !next.IsZero() && (wake.IsZero() || next.Before(wake)) {
+				wake = next
+			}
+		}
 		switch {
 		case result.Err == nil:
 			*t.outcome = t.placed
@@ -252,6 +250,9 @@ func (a *api) putOnce(ctx context.Context, attempts []*attempt) (again []*attemp
 		default:
 			t.outcome.err = result.Err
 		}
+	}
+	if !wake.IsZero() {
+		a.Wake(wake)
 	}
 	return a.reconsider(ctx, again, now)
 }

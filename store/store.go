@@ -55,8 +55,12 @@ type Jobs interface {
 	Jobs(ctx context.Context, filter JobFilter) ([]JobStatus, error)
 
 	// Occurrences lists the pending occurrences of a job by id, and counts them all: those of the given revision, and
-	// those of the name that stand on their own.
+	// those of the name that stand on their own, without their callbacks.
 	Occurrences(ctx context.Context, filter OccurrenceFilter) (page []job.Occurrence, total int, err error)
+
+	// Strays lists, in the order of their bytes, the keys that have pending occurrences which stand on their own, whether or
+	// not there is a job of that name. After and Prefix are as for Jobs.
+	Strays(ctx context.Context, filter JobFilter) ([]job.Name, error)
 
 	// DeadLetters lists dead letters by id. Each has its own callback, its last error and FailedAt.
 	DeadLetters(ctx context.Context, filter DeadLetterFilter) ([]job.Occurrence, error)
@@ -188,6 +192,8 @@ type DeadLetterFilter struct {
 	ID     job.ID
 	After  job.ID
 	Limit  int
+	// Brief leaves out the callbacks' data.
+	Brief bool
 }
 
 // ClaimParams say what to claim.
@@ -215,6 +221,8 @@ type Claimed struct {
 	job.Target
 	// Reclaimed tells that an earlier claim of it was never settled.
 	Reclaimed bool
+	// Fault is set if what the store holds of its target can't be read. Such an occurrence can't be fired.
+	Fault error
 }
 
 // Outcome is how a claim ends.

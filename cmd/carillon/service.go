@@ -64,9 +64,11 @@ func newService(ctx context.Context, o serviceOptions, log *slog.Logger) (*servi
 			Logger:    log,
 		}),
 		ReadHeaderTimeout: 10 * time.Second,
-		ReadTimeout:       time.Minute, // a batch has as much for each of its parts
-		IdleTimeout:       2 * time.Minute,
-		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+		// A batch has as much for each of its parts, and what takes longer to answer has as much for its answer.
+		ReadTimeout:  time.Minute,
+		WriteTimeout: time.Minute,
+		IdleTimeout:  2 * time.Minute,
+		ErrorLog:     slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
 	return s, nil
 }

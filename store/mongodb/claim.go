@@ -53,10 +53,7 @@ func (s *Store) take(ctx context.Context, p store.ClaimParams, due []occurrenceD
 	if err != nil {
 		return store.Claim{}, err
 	}
-	claimed, orphans, err := join(due, won, targets)
-	if err != nil {
-		return store.Claim{}, err
-	}
+	claimed, orphans := join(due, won, targets)
 	s.putBack(ctx, p.Now, orphans)
 	return store.Claim{Occurrences: claimed, More: len(due) == p.Limit || len(claimed) < len(due)}, nil
 }
@@ -80,10 +77,11 @@ func (s *Store) stamp(ctx context.Context, p store.ClaimParams, ids []string, du
 // indexByID is the name of the index that every collection has.
 const indexByID = "_id_"
 
-// target is the revision of a job, and what its occurrences fire with.
+// target is the revision of a job, and what its occurrences fire with, or why that can't be read.
 type target struct {
 	revision string
 	job.Target
+	fault error
 }
 
 // targets reads the jobs of occurrences, by their ids. It comes after the stamping and uses no cache: a job that was
@@ -107,17 +105,14 @@ func (s *Store) targets(ctx context.Context, occurrences []occurrenceDocument) (
 		return nil, err
 	}
 	for i := range found {
-		t, err := newTarget(found[i].Callback, found[i].Options)
-		if err != nil {
-			return nil, err
-		}
-		targets[found[i].ID] = target{revision: found[i].Revision, Target: t}
+		t, fault := newTarget(found[i].Callback, found[i].Options)
+		targets[found[i].ID] = target{revision: found[i].Revision, Target: t, fault: fault}
 	}
 	return targets, nil
 }
 
 // join matches what was won with its jobs, in the order of what was due. An orphan has none.
-func join(due, won []occurrenceDocument, targets map[string]target) (claimed []store.Claimed, orphans []*occurrenceDocument, err error) {
+func join(due, won []occurrenceDocument, targets map[string]target) (claimed []store.Claimed, orphans []*occurrenceDocument) {
 	wonByID := make(map[string]*occurrenceDocument, len(won))
 	for i := range won {
 		wonByID[won[i].ID] = &won[i]
@@ -128,20 +123,18 @@ func join(due, won []occurrenceDocument, targets map[string]target) (claimed []s
 			continue // another replica was faster
 		}
 		c := store.Claimed{Reclaimed: !due[i].ScheduledAt.IsZero()}
-		if c.Occurrence, err = d.occurrence(); err != nil {
-			return nil, nil, err
-		}
+		c.Occurrence, c.Fault = d.occurrence()
 		if c.Own != nil {
 			c.Target = *c.Own
 		} else if t, ok := targets[jobID(c.Name)]; ok && t.revision == d.Revision {
-			c.Target = t.Target
+			c.Target, c.Fault = t.Target, t.fault
 		} else {
 			orphans = append(orphans, d)
 			continue
 		}
 		claimed = append(claimed, c)
 	}
-	return claimed, orphans, nil
+	return claimed, orphans
 }
 
 // putBack puts orphans back or drops them. One for which that fails is an orphan again at its lease's end.

@@ -36,7 +36,10 @@ func (s *Store) DeadLetters(ctx context.Context, f store.DeadLetterFilter) ([]jo
 	if len(key) > 0 {
 		filter["key"] = key
 	}
-	return s.page(ctx, filter, f.Limit)
+	if f.Brief {
+		return s.page(ctx, filter, f.Limit, bson.M{"callback.data": 0})
+	}
+	return s.page(ctx, filter, f.Limit, nil)
 }
 
 // Redrive implements [store.Jobs].

@@ -143,11 +143,9 @@ func (d *occurrenceDocument) occurrence() (o job.Occurrence, err error) {
 		return o, err
 	}
 	if d.Callback != nil {
-		own, err := newTarget(*d.Callback, d.Options)
-		if err != nil {
-			return o, err
-		}
+		var own job.Target
+		own, err = newTarget(*d.Callback, d.Options)
 		o.Own = &own
 	}
-	return o, nil
+	return o, err
 }

@@ -45,6 +45,35 @@ func (s *Store) Jobs(ctx context.Context, f store.JobFilter) ([]store.JobStatus,
 	return s.statuses(ctx, found)
 }
 
+// Strays implements [store.Jobs]. A name has few of them as a rule, so they are read one by one from the index, and
+// repetitions are skipped here.
+func (s *Store) Strays(ctx context.Context, f store.JobFilter) (names []job.Name, err error) {
+	key := bson.M{"$gte": f.Prefix}
+	if end := beyond(f.Prefix); end != "" {
+		key["$lt"] = end
+	}
+	for after := f.After; len(names) < f.Limit; {
+		if after != "" {
+			key["$gt"] = after
+		}
+		found, err := find[occurrenceDocument](ctx, s.occurrences,
+			bson.M{"revision": "", "tenant": f.Tenant, "key": key, "lane": lanePending},
+			options.Find().SetProjection(bson.M{"key": 1}).SetSort(keys("key")).SetLimit(int64(f.Limit)))
+		if err != nil {
+			return nil, err
+		}
+		for i := range found {
+			if d := &found[i]; d.Key != after && len(names) < f.Limit {
+				names, after = append(names, job.Name{Tenant: f.Tenant, Key: d.Key}), d.Key
+			}
+		}
+		if len(found) < f.Limit {
+			break
+		}
+	}
+	return names, nil
+}
+
 // statuses adds to jobs whether they are live.
 func (s *Store) statuses(ctx context.Context, documents []jobDocument) ([]store.JobStatus, error) {
 	live, err := s.live(ctx, documents)
@@ -97,7 +126,7 @@ func (s *Store) Occurrences(ctx context.Context, f store.OccurrenceFilter) (page
 		sets = append(sets, bson.M{"revision": f.Revision, "tenant": f.Name.Tenant, "key": f.Name.Key})
 	}
 	for _, set := range sets {
-		part, err := s.page(ctx, both(set, bson.M{"_id": bson.M{"$gt": f.After.String()}}), f.Limit)
+		part, err := s.page(ctx, both(set, bson.M{"_id": bson.M{"$gt": f.After.String()}}), f.Limit, bson.M{"callback": 0})
 		if err != nil {
 			return nil, 0, err
 		}
@@ -112,9 +141,13 @@ func (s *Store) Occurrences(ctx context.Context, f store.OccurrenceFilter) (page
 	return page[:min(len(page), f.Limit)], total, nil
 }
 
-// page reads occurrences in the order of their ids.
-func (s *Store) page(ctx context.Context, filter bson.M, limit int) ([]job.Occurrence, error) {
-	found, err := find[occurrenceDocument](ctx, s.occurrences, filter, options.Find().SetSort(keys("_id")).SetLimit(int64(limit)))
+// page reads occurrences in the order of their ids. The projection may be nil.
+func (s *Store) page(ctx context.Context, filter bson.M, limit int, projection bson.M) ([]job.Occurrence, error) {
+	query := options.Find().SetSort(keys("_id")).SetLimit(int64(limit))
+	if projection != nil {
+		query.SetProjection(projection)
+	}
+	found, err := find[occurrenceDocument](ctx, s.occurrences, filter, query)
 	if err != nil {
 		return nil, err
 	}

@@ -11,29 +11,23 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// Put implements [store.Jobs]: all puts are one transaction.
+// Put implements [store.Jobs]. Each job is put within one transaction, and many jobs share one.
 func (s *Store) Put(ctx context.Context, puts []store.Put) []store.PutResult {
 	results := make([]store.PutResult, len(puts))
-	err := s.write(ctx, func(tx *sql.Tx) error {
-		w := putter{
-			tx: tx, stmt: &s.stmt,
-			jobInsert: tx.Stmt(s.stmt.jobInsert), occurrenceInsert: tx.Stmt(s.stmt.occurrenceInsert),
+	var w putter
+	done, err := s.writeEach(ctx, len(puts), func(tx *sql.Tx, i int) (rows int, err error) {
+		if w.tx != tx {
+			w = putter{tx: tx, stmt: &s.stmt, jobInsert: tx.Stmt(s.stmt.jobInsert), occurrenceInsert: tx.Stmt(s.stmt.occurrenceInsert)}
 		}
-		for i := range puts {
-			var err error
-			results[i], err = w.put(&puts[i])
-			if errors.Is(err, store.ErrPrecondition) {
-				results[i].Err = err
-			} else if err != nil {
-				return err
-			}
+		results[i], rows, err = w.put(&puts[i])
+		if errors.Is(err, store.ErrPrecondition) {
+			results[i].Err = err
+			return rows, nil
 		}
-		return nil
+		return rows, err
 	})
-	if err != nil {
-		for i := range results {
-			results[i] = store.PutResult{Err: err}
-		}
+	for i := done; i < len(results); i++ {
+		results[i] = store.PutResult{Err: err}
 	}
 	return results
 }
@@ -45,28 +39,30 @@ type putter struct {
 	jobInsert, occurrenceInsert *sql.Stmt
 }
 
-func (w *putter) put(p *store.Put) (store.PutResult, error) {
-	var result store.PutResult
+// put puts one job and answers how many rows that took, at least one.
+func (w *putter) put(p *store.Put) (result store.PutResult, rows int, err error) {
+	rows = 1 + len(p.Occurrences)
 	created := false
-	var err error
 	if p.If.Always() || p.If.Absent { // most jobs are new: one statement tells, and does it
 		if created, err = w.insert(&p.Job); err != nil {
-			return result, err
+			return result, rows, err
 		}
 	}
 	if !created {
-		if result, err = w.replace(p); err != nil {
-			return result, err
+		var replaced int
+		if result, replaced, err = w.replace(p); err != nil {
+			return result, rows, err
 		}
+		rows += replaced
 	}
 	for i := range p.Occurrences {
 		o := &p.Occurrences[i]
 		if _, err := w.occurrenceInsert.Exec(o.ID[:], o.Name.Tenant, o.Name.Key, string(o.Revision), o.Position,
 			o.Timestamp.UnixMilli(), o.DueAt.UnixMilli()); err != nil {
-			return result, err
+			return result, rows, err
 		}
 	}
-	return result, nil
+	return result, rows, nil
 }
 
 // insert creates the job unless there is one of its name.
@@ -78,42 +74,36 @@ func (w *putter) insert(j *job.Job) (created bool, err error) {
 
 // replace puts the job in the place of the present one, whose occurrences go with it. Those that are held go too: their
 // settlement will find nothing, so they are never retried.
-func (w *putter) replace(p *store.Put) (store.PutResult, error) {
+func (w *putter) replace(p *store.Put) (result store.PutResult, replaced int, err error) {
 	var present string
-	err := w.tx.Stmt(w.stmt.jobRevision).QueryRow(p.Job.Tenant, p.Job.Key).Scan(&present)
+	err = w.tx.Stmt(w.stmt.jobRevision).QueryRow(p.Job.Tenant, p.Job.Key).Scan(&present)
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
-		return store.PutResult{}, err
+		return result, 0, err
 	}
 	if present == "" || !p.If.Holds(job.Revision(present)) {
-		return store.PutResult{}, store.ErrPrecondition
+		return result, 0, store.ErrPrecondition
 	}
-	result := store.PutResult{Replaced: job.Revision(present)}
-	var total int
-	if err := w.tx.Stmt(w.stmt.revisionCount).QueryRow(p.Now.UnixMilli(), present).Scan(&total, &result.InFlight); err != nil {
-		return result, err
+	result.Replaced = job.Revision(present)
+	if err := w.tx.Stmt(w.stmt.revisionCount).QueryRow(p.Now.UnixMilli(), present).Scan(&replaced, &result.InFlight); err != nil {
+		return result, 0, err
 	}
-	if total > 0 {
+	if replaced > 0 {
 		if _, err := w.tx.Stmt(w.stmt.revisionDelete).Exec(present); err != nil {
-			return result, err
+			return result, 0, err
 		}
 	}
 	j := &p.Job
 	_, err = w.tx.Stmt(w.stmt.jobReplace).Exec(string(j.Revision), j.UpdatedAt.UnixMilli(), j.ExpiresAt.UnixMilli(),
 		j.Callback.Type, j.Callback.Data, j.Options.Encode(), j.Schedule.Encode(), j.Tenant, j.Key)
-	return result, err
+	return result, replaced, err
 }
 
-// Cancel implements [store.Jobs]: all cancellations are one transaction.
+// Cancel implements [store.Jobs]. Each job is cancelled within one transaction, and many jobs share one.
 func (s *Store) Cancel(ctx context.Context, names []job.Name, now time.Time) ([]store.CancelResult, error) {
 	results := make([]store.CancelResult, len(names))
-	err := s.write(ctx, func(tx *sql.Tx) error {
-		for i, name := range names {
-			var err error
-			if results[i], err = s.cancel(tx, name, now); err != nil {
-				return err
-			}
-		}
-		return nil
+	_, err := s.writeEach(ctx, len(names), func(tx *sql.Tx, i int) (rows int, err error) {
+		results[i], err = s.cancel(tx, names[i], now)
+		return 1 + results[i].Cancelled + results[i].InFlight, err
 	})
 	if err != nil {
 		return nil, err
@@ -134,14 +124,17 @@ func (s *Store) cancel(tx *sql.Tx, name job.Name, now time.Time) (store.CancelRe
 	if err := tx.Stmt(s.stmt.ownCount).QueryRow(now.UnixMilli(), name.Tenant, name.Key).Scan(&ownTotal, &ownHeld); err != nil {
 		return store.CancelResult{}, err
 	}
-	if _, err := tx.Stmt(s.stmt.revisionDelete).Exec(revision); err != nil {
-		return store.CancelResult{}, err
-	}
-	if _, err := tx.Stmt(s.stmt.ownDelete).Exec(name.Tenant, name.Key); err != nil {
-		return store.CancelResult{}, err
-	}
-	if _, err := tx.Stmt(s.stmt.jobDelete).Exec(name.Tenant, name.Key); err != nil {
-		return store.CancelResult{}, err
+	for _, deletion := range []struct {
+		stmt *sql.Stmt
+		args []any
+	}{
+		{s.stmt.revisionDelete, []any{revision}},
+		{s.stmt.ownDelete, []any{name.Tenant, name.Key}},
+		{s.stmt.jobDelete, []any{name.Tenant, name.Key}},
+	} {
+		if _, err := tx.Stmt(deletion.stmt).Exec(deletion.args...); err != nil {
+			return store.CancelResult{}, err
+		}
 	}
 	inFlight := held + ownHeld
 	return store.CancelResult{
@@ -171,11 +164,32 @@ func (s *Store) Job(ctx context.Context, name job.Name) (store.JobStatus, error)
 
 // Jobs implements [store.Jobs].
 func (s *Store) Jobs(ctx context.Context, f store.JobFilter) ([]store.JobStatus, error) {
-	rows, err := s.stmt.jobList.QueryContext(ctx, f.Tenant, f.Prefix, afterPrefix(f.Prefix), f.After, f.Limit)
+	from, to := keyRange(f)
+	rows, err := s.stmt.jobList.QueryContext(ctx, f.Tenant, from, to, f.Limit)
 	return collect(rows, err, func(r scanner) (store.JobStatus, error) { return scanJob(r) })
 }
 
-// afterPrefix is a bound above every key with the prefix: keys are UTF-8, in which no byte is 0xff.
+// Strays implements [store.Jobs].
+func (s *Store) Strays(ctx context.Context, f store.JobFilter) ([]job.Name, error) {
+	from, to := keyRange(f)
+	rows, err := s.stmt.strays.QueryContext(ctx, f.Tenant, from, to, f.Limit)
+	return collect(rows, err, func(r scanner) (job.Name, error) {
+		name := job.Name{Tenant: f.Tenant}
+		return name, r.Scan(&name.Key)
+	})
+}
+
+// keyRange is the keys that a filter selects: from the first, to before the second. Keys are UTF-8 without control
+// characters, so no key lies between one and the same with a zero byte, and none has a byte 0xff.
+func keyRange(f store.JobFilter) (from, to string) {
+	from = f.Prefix
+	if f.After != "" {
+		from = max(from, f.After+"\x00")
+	}
+	return from, afterPrefix(f.Prefix)
+}
+
+// afterPrefix is a bound above every key with the prefix.
 func afterPrefix(prefix string) string { return prefix + "\xff" }
 
 // Occurrences implements [store.Jobs].
@@ -191,18 +205,24 @@ func (s *Store) Occurrences(ctx context.Context, f store.OccurrenceFilter) (page
 
 // DeadLetters implements [store.Jobs].
 func (s *Store) DeadLetters(ctx context.Context, f store.DeadLetterFilter) ([]job.Occurrence, error) {
-	where := []string{"o.lane = ?", "o.due_at IS NULL", "o.revision = ''", "o.tenant = ?", "o.id > ?"}
+	where := []string{"lane = ?", "due_at IS NULL", "revision = ''", "tenant = ?", "id > ?"}
 	args := []any{laneDead, f.Tenant, f.After[:]}
 	if f.Key != "" {
-		where, args = append(where, "o.key = ?"), append(args, f.Key)
+		where, args = append(where, "key = ?"), append(args, f.Key)
 	}
 	if f.Prefix != "" {
-		where, args = append(where, "o.key >= ? AND o.key < ?"), append(args, f.Prefix, afterPrefix(f.Prefix))
+		where, args = append(where, "key >= ? AND key < ?"), append(args, f.Prefix, afterPrefix(f.Prefix))
 	}
 	if f.ID != (job.ID{}) {
-		where, args = append(where, "o.id = ?"), append(args, f.ID[:])
+		where, args = append(where, "id = ?"), append(args, f.ID[:])
 	}
-	query := "SELECT " + occurrenceColumns + " FROM occurrences o WHERE " + strings.Join(where, " AND ") + " ORDER BY o.id LIMIT ?"
+	columns := occurrenceColumns
+	if f.Brief {
+		columns = strings.Replace(columns, "o.callback_data", "NULL", 1)
+	}
+	// The ids first: to find and sort them, an index is enough.
+	query := "SELECT " + columns + " FROM occurrences o WHERE id IN (SELECT id FROM occurrences WHERE " +
+		strings.Join(where, " AND ") + " ORDER BY id LIMIT ?) ORDER BY id"
 	rows, err := s.reader.QueryContext(ctx, query, append(args, f.Limit)...)
 	return collect(rows, err, func(r scanner) (job.Occurrence, error) { return scanOccurrence(r) })
 }
@@ -284,5 +304,11 @@ func scanOccurrence(row scanner, more ...any) (job.Occurrence, error) {
 		o.Own = &job.Target{Callback: job.Callback{Type: callbackType.String, Data: callbackData}}
 		o.Own.Options, err = job.DecodeOptions(options)
 	}
+	if err != nil {
+		err = &unreadable{err}
+	}
 	return o, err
 }
+
+// unreadable is that a row holds what can't be understood; the rest of it was read.
+type unreadable struct{ error }

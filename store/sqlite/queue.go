@@ -51,15 +51,19 @@ func scanClaimed(row scanner) (store.Claimed, error) {
 	var callbackData, options []byte
 	var err error
 	if c.Occurrence, err = scanOccurrence(row, &callbackType, &callbackData, &options); err != nil {
-		return c, err
+		fault, ok := errors.AsType[*unreadable](err)
+		if !ok {
+			return c, err
+		}
+		c.Fault = fault
 	}
 	if c.Own != nil {
 		c.Target = *c.Own
 		return c, nil
 	}
 	c.Callback = job.Callback{Type: callbackType.String, Data: callbackData}
-	c.Options, err = job.DecodeOptions(options)
-	return c, err
+	c.Options, c.Fault = job.DecodeOptions(options)
+	return c, nil
 }
 
 // NextDue implements [store.Queue].

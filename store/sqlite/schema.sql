@@ -41,4 +41,4 @@ CREATE INDEX occurrences_claim ON occurrences (lane, due_at);
 -- The occurrences of a job.
 CREATE INDEX occurrences_revision ON occurrences (revision) WHERE revision <> '';
 -- Those that stand on their own, and dead letters, by the job's key.
-CREATE INDEX occurrences_own ON occurrences (tenant, key) WHERE revision = '';
+CREATE INDEX occurrences_own ON occurrences (tenant, key, lane) WHERE revision = '';

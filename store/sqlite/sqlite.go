@@ -1,8 +1,8 @@
 // Package sqlite keeps Carillon's documents in one SQLite file: the default store, which needs nothing installed. Several
 // processes on one machine may share the file; over a network file system they must not (https://sqlite.org/wal.html).
 //
-// Every method that changes anything is one transaction, so a job and its occurrences always change together and no
-// occurrence is ever without its job. A commit is on disk when it returns (synchronous=FULL).
+// Every change is a transaction, so a job and its occurrences always change together and no occurrence is ever without its
+// job. A commit is on disk when it returns (synchronous=FULL).
 package sqlite
 
 import (
@@ -38,10 +38,11 @@ const (
 var schema string
 
 // Store implements [store.Store]. SQLite has one writer at a time, so there is one connection that writes, and a few
-// that read beside it.
+// that read beside it. What the claim loop reads has a connection of its own, so that no long listing is in its way.
 type Store struct {
 	writer *sql.DB
 	reader *sql.DB
+	peeker *sql.DB
 	stmt   statements
 }
 
@@ -56,6 +57,9 @@ func Open(ctx context.Context, rawURL string) (*Store, error) {
 		return nil, err
 	}
 	if s.reader, err = open(path, "deferred", max(2, runtime.GOMAXPROCS(0))); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	if s.peeker, err = open(path, "deferred", 1); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
 	if err := s.prepare(ctx); err != nil {
@@ -80,7 +84,7 @@ func open(path, txlock string, connections int) (*sql.DB, error) {
 	query := url.Values{
 		"_txlock": {txlock},
 		"_pragma": {
-			"busy_timeout(10000)", // other processes write too; each write is short
+			"busy_timeout(100)", // SQLite's own wait heeds no context, so it is short, and begin waits on
 			"journal_mode(wal)",
 			"synchronous(full)", // a commit that was answered is on disk
 			"cache_size(-65536)",
@@ -123,7 +127,7 @@ func (s *Store) prepare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return s.stmt.prepare(ctx, s.writer, s.reader)
+	return s.stmt.prepare(ctx, s)
 }
 
 // switchToWAL opens the first connection, which changes the journal mode of a new file. SQLite does not wait for other
@@ -145,7 +149,7 @@ func (s *Store) switchToWAL(ctx context.Context) error {
 // Close closes the file. Nothing else may be under way.
 func (s *Store) Close() error {
 	var errs []error
-	for _, db := range []*sql.DB{s.reader, s.writer} {
+	for _, db := range []*sql.DB{s.peeker, s.reader, s.writer} {
 		if db != nil {
 			errs = append(errs, db.Close())
 		}
@@ -156,7 +160,7 @@ func (s *Store) Close() error {
 // Now answers this machine's time: all processes that share the file run here.
 func (s *Store) Now(ctx context.Context) (time.Time, error) {
 	var one int
-	if err := s.reader.QueryRowContext(ctx, "SELECT 1 FROM sqlite_schema LIMIT 1").Scan(&one); err != nil {
+	if err := s.peeker.QueryRowContext(ctx, "SELECT 1 FROM sqlite_schema LIMIT 1").Scan(&one); err != nil {
 		return time.Time{}, mapError(err)
 	}
 	return time.Now(), nil
@@ -164,7 +168,7 @@ func (s *Store) Now(ctx context.Context) (time.Time, error) {
 
 // write runs f in a transaction that has the write lock from its beginning, and commits it if f returns nil.
 func (s *Store) write(ctx context.Context, f func(tx *sql.Tx) error) error {
-	tx, err := s.writer.BeginTx(ctx, nil)
+	tx, err := s.begin(ctx)
 	if err != nil {
 		return mapError(err)
 	}
@@ -173,6 +177,43 @@ func (s *Store) write(ctx context.Context, f func(tx *sql.Tx) error) error {
 		return mapError(err)
 	}
 	return mapError(tx.Commit())
+}
+
+// begin waits for the write lock, which another process may have, until ctx ends.
+func (s *Store) begin(ctx context.Context) (*sql.Tx, error) {
+	for {
+		tx, err := s.writer.BeginTx(ctx, nil)
+		if resultCode(err) != sqlite3.SQLITE_BUSY || ctx.Err() != nil {
+			return tx, err
+		}
+	}
+}
+
+// largestTransaction bounds, in rows of occurrences, what is written at once when there is much to do: meanwhile nobody
+// else can write, so nobody can claim.
+const largestTransaction = 10_000
+
+// writeEach runs f for each of n items, in as few transactions as largestTransaction allows. F answers how many rows it
+// wrote. The error is that of the transaction which failed; done is how many items were committed before it.
+func (s *Store) writeEach(ctx context.Context, n int, f func(tx *sql.Tx, i int) (rows int, err error)) (done int, err error) {
+	for done < n {
+		next := done
+		err := s.write(ctx, func(tx *sql.Tx) error {
+			for rows := 0; next < n && rows < largestTransaction; next++ {
+				wrote, err := f(tx, next)
+				if err != nil {
+					return err
+				}
+				rows += wrote
+			}
+			return nil
+		})
+		if err != nil {
+			return done, err
+		}
+		done = next
+	}
+	return done, nil
 }
 
 // mapError marks the faults that may go away by themselves.

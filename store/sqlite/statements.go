@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"strings"
 )
 
 // Columns in the order that scanOccurrence and scanJob read them.
@@ -25,10 +26,14 @@ type statements struct {
 	redrive, deadDelete, deadSweep *sql.Stmt
 
 	// Read beside the writer.
-	jobRead, jobList, occurrenceList, occurrenceCount, nextDue, expired, deadOld *sql.Stmt
+	jobRead, jobList, strays, occurrenceList, occurrenceCount, expired, deadOld *sql.Stmt
+
+	// Read for the claim loop.
+	nextDue *sql.Stmt
 }
 
-func (s *statements) prepare(ctx context.Context, writer, reader *sql.DB) error {
+func (s *statements) prepare(ctx context.Context, in *Store) error {
+	writer, reader := in.writer, in.reader
 	for _, p := range []struct {
 		db   *sql.DB
 		stmt **sql.Stmt
@@ -46,8 +51,8 @@ func (s *statements) prepare(ctx context.Context, writer, reader *sql.DB) error 
 			FROM occurrences WHERE revision = ? AND revision <> ''`},
 		{writer, &s.revisionDelete, `DELETE FROM occurrences WHERE revision = ? AND revision <> ''`},
 		{writer, &s.ownCount, `SELECT count(*), coalesce(sum(token IS NOT NULL AND due_at > ?), 0)
-			FROM occurrences WHERE revision = '' AND tenant = ? AND key = ? AND lane >= 0`},
-		{writer, &s.ownDelete, `DELETE FROM occurrences WHERE revision = '' AND tenant = ? AND key = ? AND lane >= 0`},
+			FROM occurrences WHERE revision = '' AND tenant = ? AND key = ? AND lane = 0`},
+		{writer, &s.ownDelete, `DELETE FROM occurrences WHERE revision = '' AND tenant = ? AND key = ? AND lane = 0`},
 
 		// The same occurrence again is the same row.
 		{writer, &s.occurrenceInsert, `INSERT INTO occurrences (id, tenant, key, revision, position, timestamp, lane, due_at, attempt)
@@ -75,16 +80,18 @@ func (s *statements) prepare(ctx context.Context, writer, reader *sql.DB) error 
 		{reader, &s.jobRead, `SELECT ` + jobColumns + `, j.callback_data, j.options, j.schedule
 			FROM jobs j WHERE tenant = ? AND key = ?`},
 		{reader, &s.jobList, `SELECT ` + jobColumns + ` FROM jobs j
-			WHERE tenant = ? AND key >= ? AND key < ? AND key > ? ORDER BY key LIMIT ?`},
-		{reader, &s.occurrenceList, `SELECT ` + occurrenceColumns + ` FROM occurrences o WHERE id > ?1 AND id IN (
+			WHERE tenant = ? AND key >= ? AND key < ? ORDER BY key LIMIT ?`},
+		{reader, &s.strays, `SELECT DISTINCT key FROM occurrences
+			WHERE revision = '' AND tenant = ? AND key >= ? AND key < ? AND lane = 0 ORDER BY key LIMIT ?`},
+		{reader, &s.occurrenceList, `SELECT ` + strings.Replace(occurrenceColumns, "o.callback_type, o.callback_data, o.options", "NULL, NULL, NULL", 1) + ` FROM occurrences o WHERE id > ?1 AND id IN (
 				SELECT id FROM occurrences WHERE revision = ?2 AND revision <> ''
 				UNION ALL
-				SELECT id FROM occurrences WHERE revision = '' AND tenant = ?3 AND key = ?4 AND lane >= 0)
+				SELECT id FROM occurrences WHERE revision = '' AND tenant = ?3 AND key = ?4 AND lane = 0)
 			ORDER BY id LIMIT ?5`},
 		{reader, &s.occurrenceCount, `SELECT
 			(SELECT count(*) FROM occurrences WHERE revision = ?1 AND revision <> '') +
-			(SELECT count(*) FROM occurrences WHERE revision = '' AND tenant = ?2 AND key = ?3 AND lane >= 0)`},
-		{reader, &s.nextDue, `SELECT due_at FROM occurrences WHERE lane = 0 ORDER BY due_at LIMIT 1`},
+			(SELECT count(*) FROM occurrences WHERE revision = '' AND tenant = ?2 AND key = ?3 AND lane = 0)`},
+		{in.peeker, &s.nextDue, `SELECT due_at FROM occurrences WHERE lane = 0 ORDER BY due_at LIMIT 1`},
 		{reader, &s.expired, `SELECT ` + jobColumns + ` FROM jobs j WHERE expires_at <= ? ORDER BY expires_at LIMIT ?`},
 		// A dead letter's instant is not after its failure, so the ids before the bound hold all that failed before it.
 		{reader, &s.deadOld, `SELECT id FROM occurrences WHERE lane = -1 AND due_at IS NULL AND id < ? AND failed_at < ?

@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"fmt"
 	"strconv"
 	"time"
 
@@ -15,6 +16,8 @@ var deadLetterTests = []namedTest{
 	{"dead letters are listed by key, prefix and id", testDeadLetterFilters},
 	{"dead letters of other tenants", testDeadLetterTenants},
 	{"dead letters are deleted", testDeadLetterDelete},
+	{"dead letters in brief", testDeadLetterBrief},
+	{"strays are listed", testStrays},
 }
 
 func testBury(f *fixture) {
@@ -154,4 +157,46 @@ func testDeadLetterDelete(f *fixture) {
 	expect(f, "dead letters", len(f.deadLetters(store.DeadLetterFilter{})), 0)
 	expect(f, "pending", len(f.pending(name("pending"))), 1)
 	expect(f, "redriven", f.redrive(buried.ID), 0)
+}
+
+func testDeadLetterBrief(f *fixture) {
+	buried := f.bury(name("k"), epoch)
+	brief := f.deadLetters(store.DeadLetterFilter{Prefix: "k", Brief: true})
+	if len(brief) != 1 || brief[0].ID != buried.ID || brief[0].Own == nil {
+		f.Fatalf("in brief: %+v", brief)
+	}
+	expect(f, "callback type", brief[0].Own.Callback.Type, "http")
+	expect(f, "callback data", string(brief[0].Own.Callback.Data), "")
+	expect(f, "redriven", f.redrive(buried.ID), 1)
+	expect(f, "callback data after all", string(f.claimOne(epoch).Callback.Data), string(buried.Callback.Data))
+}
+
+func testStrays(f *fixture) {
+	strays := func(filter store.JobFilter) string {
+		f.Helper()
+		filter.Tenant = job.DefaultTenant
+		names, err := f.store().Strays(f.Context(), filter)
+		f.must(err)
+		var all []string
+		for _, n := range names {
+			expect(f, "tenant", n.Tenant, job.DefaultTenant)
+			all = append(all, n.Key)
+		}
+		return fmt.Sprintf("%q", all)
+	}
+	for i, key := range []string{"p-b", "p-a", "p-a", "q", "p-dead", "p-c"} { // twice the same: two instants
+		buried := f.bury(name(key), epoch.Add(time.Duration(i)*time.Second))
+		if key != "p-dead" {
+			f.redrive(buried.ID)
+		}
+	}
+	f.bury(job.Name{Tenant: "other", Key: "p-x"}, epoch)
+	f.put(newPut(name("p-job"), epoch, time.Hour))
+	f.cancel(name("nothing"))
+	expect(f, "all", strays(store.JobFilter{Limit: 10}), `["p-a" "p-b" "p-c" "q"]`)
+	expect(f, "by prefix", strays(store.JobFilter{Prefix: "p-", Limit: 10}), `["p-a" "p-b" "p-c"]`)
+	expect(f, "first page", strays(store.JobFilter{Prefix: "p-", Limit: 2}), `["p-a" "p-b"]`)
+	expect(f, "first page of one", strays(store.JobFilter{Prefix: "p-", Limit: 1}), `["p-a"]`)
+	expect(f, "second page", strays(store.JobFilter{Prefix: "p-", After: "p-a", Limit: 2}), `["p-b" "p-c"]`)
+	expect(f, "last page", strays(store.JobFilter{Prefix: "p-", After: "p-c", Limit: 2}), `[]`)
 }

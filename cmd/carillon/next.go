@@ -1,0 +1,59 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/job"
+)
+
+// nextCommand shows when a crontab fires. It needs no service and no store. Its options don't come from the environment,
+// which is the service's.
+type nextCommand struct {
+	Crontab  string `arg:"" help:"The crontab, quoted as one argument, such as '30 9 * * 1-5', '@daily' or '@every 36h'."`
+	Timezone string `default:"UTC" env:"-" placeholder:"NAME" help:"IANA name of the time zone that the crontab is meant in. (${default})"`
+	Count    int    `default:"10" env:"-" placeholder:"N" help:"How many instants to show. (${default})"`
+	StartAt  string `env:"-" placeholder:"INSTANT" help:"Show none before this RFC 3339 instant, at which @every begins. (now)"`
+}
+
+// Run prints the next instants in UTC and in the zone, and what changes of the clocks do to them.
+func (c *nextCommand) Run(out output) error {
+	crontab, err := job.ParseCrontab(c.Crontab)
+	if err != nil {
+		return usageError{fmt.Errorf("crontab: %w", err)}
+	}
+	zone, err := job.LoadZone(c.Timezone)
+	if err != nil {
+		return usageError{fmt.Errorf("--timezone: %w", err)}
+	}
+	if c.Count < 1 {
+		return usageError{fmt.Errorf("--count: must be at least 1, not %d", c.Count)}
+	}
+	anchor := time.Now().Truncate(time.Millisecond)
+	after := anchor
+	if c.StartAt != "" {
+		if anchor, err = job.ParseInstant(c.StartAt); err != nil {
+			return usageError{fmt.Errorf("--start-at: %w", err)}
+		}
+		after = anchor.Add(-1) // the start itself may be an instant
+	}
+
+	line := func(utc, wall string, effect job.Effect) {
+		fmt.Fprintln(out.stdout, strings.TrimRight(fmt.Sprintf("%-24s  %-30s  %s", utc, wall, effect), " "))
+	}
+	line("UTC", zone.String(), job.Effect{})
+	for range c.Count {
+		at, ok := crontab.Next(after, zone, anchor)
+		if !ok {
+			line("none after that", "", job.Effect{})
+			break
+		}
+		for _, effect := range crontab.LeftOut(after, at, zone) {
+			line("-", "-", effect)
+		}
+		line(job.FormatTime(at), at.In(zone).Format("Mon 2006-01-02 15:04:05.999 -07:00"), crontab.Effect(at, zone))
+		after = at
+	}
+	return nil
+}

@@ -1,0 +1,153 @@
+package job
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"time"
+	_ "time/tzdata" // so that a zone's name is known on every machine; where the system has zones of its own, those count
+)
+
+// LoadZone finds a time zone by its IANA name, such as Europe/Paris or UTC. Unlike [time.LoadLocation] it refuses the
+// empty name and everything that depends on the machine, such as Local, or that counts leap seconds.
+func LoadZone(name string) (*time.Location, error) {
+	bad := fmt.Errorf("%q is not a time zone; must be an IANA name such as Europe/Paris, America/New_York or UTC", name)
+	area, _, _ := strings.Cut(name, "/")
+	switch area {
+	case "", "Local", "localtime", "posixrules", "posix", "right", "Factory":
+		return nil, bad
+	}
+	zone, err := time.LoadLocation(name)
+	if err != nil {
+		return nil, bad
+	}
+	return zone, nil
+}
+
+const (
+	// correction is the length of a gap that is taken for a correction of the clocks rather than a change to summer time,
+	// so that fixed times in it are not made up for. It is ISC cron's.
+	correction = 3 * perHour
+
+	// horizon is after how long without an instant there will be none: more than the 40 years of the rarest date, and than
+	// what gaps may take from that.
+	horizon = 100 * 366 * perDay
+
+	// far bounds how much two clocks of one zone ever differed: none has been 16 h off UTC.
+	far = 32 * perHour
+)
+
+// next is the first instant that is not before a given one. Both are Unix seconds.
+func (f fields) next(from int64, z zone) (int64, bool) {
+	limit := min(from+horizon, finalSecond)
+	for from <= limit {
+		p := z.at(from)
+		wall := from + p.offset
+		if !f.real && p.start > from-far {
+			gap := z.before(p)
+			if _, moved := f.moved(gap); moved && from == p.start {
+				return from, true
+			}
+			wall = max(wall, gap.from) // what was shown before is not for a second time
+		}
+		if match, ok := f.nextWall(wall); ok && match-p.offset < p.end {
+			return match - p.offset, match-p.offset <= limit
+		}
+		from = p.end
+	}
+	return 0, false
+}
+
+// last is the latest instant that is neither before one time nor after another. All are Unix seconds.
+func (f fields) last(from, upTo int64, z zone) (int64, bool) {
+	for upTo >= from {
+		p := z.at(upTo)
+		match, ok := f.lastWall(upTo + p.offset)
+		match -= p.offset
+		if ok && match >= p.start && (f.real || match >= p.start+far || p.start == math.MinInt64) {
+			return match, match >= from
+		}
+		if p.start == math.MinInt64 {
+			return 0, false
+		}
+		if !f.real {
+			gap := z.before(p)
+			if ok && match >= max(p.start, gap.from-p.offset) {
+				return match, match >= from
+			}
+			if _, moved := f.moved(gap); moved {
+				return p.start, p.start >= from
+			}
+		}
+		upTo = p.start - 1
+	}
+	return 0, false
+}
+
+// moved tells whether fixed times in a gap fire right after it, and which of them is the first.
+func (f fields) moved(g gap) (wall int64, ok bool) {
+	if f.real || g.to-g.from >= correction {
+		return 0, false
+	}
+	return f.inside(g)
+}
+
+// inside is the first matching wall time in a gap.
+func (f fields) inside(g gap) (wall int64, ok bool) {
+	if g.from >= g.to {
+		return 0, false
+	}
+	wall, ok = f.nextWall(g.from)
+	return wall, ok && wall < g.to
+}
+
+// zone is a time zone, as a sequence of periods in which its clocks differ from UTC by the same.
+type zone struct{ *time.Location }
+
+func zoneOf(in *time.Location) zone {
+	if in == nil {
+		in = time.UTC
+	}
+	return zone{in}
+}
+
+// period is one of them: the instants from start to before end, in Unix seconds.
+type period struct {
+	start, end int64
+	offset     int64 // how many seconds the clocks are ahead of UTC
+}
+
+// at is the period that an instant lies in, or a part of it that is cut off where a year of UTC begins or ends: so
+// package time has it where a zone's table of changes has ended and its yearly rule goes on.
+func (z zone) at(instant int64) period {
+	t := time.Unix(instant, 0).In(z.Location)
+	_, offset := t.Zone()
+	p := period{math.MinInt64, math.MaxInt64, int64(offset)}
+	start, end := t.ZoneBounds()
+	if !start.IsZero() {
+		p.start = start.Unix()
+	}
+	if !end.IsZero() {
+		p.end = end.Unix()
+	}
+	if p.end <= instant { // by that package, the yearly rule's periods end after 365 days, in leap years too
+		p.end = instant + perDay - (instant%perDay+perDay)%perDay
+	}
+	return p
+}
+
+// gap is the wall times that are skipped when a period begins: those from one to before another. If the clocks are set
+// back then, it ends before it begins, and the wall times between come again.
+type gap struct{ from, to int64 }
+
+// before is the gap right before a period that has a start. It begins where the clocks had got to at the most: usually
+// that is where they stood, but a period may be shorter than what they had been set back by.
+func (z zone) before(p period) gap {
+	g := gap{math.MinInt64, p.start + p.offset}
+	for start := p.start; start > p.start-far; {
+		earlier := z.at(start - 1)
+		g.from = max(g.from, start+earlier.offset)
+		start = earlier.start
+	}
+	return g
+}
