@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/carillon-scheduler/carillon/handlers"
 	"github.com/carillon-scheduler/carillon/store"
 )
 
@@ -160,4 +161,53 @@ func TestPendingOccurrenceIsNoDeadLetter(t *testing.T) {
 	id := decode[definition](a.call("GET", "/v1/jobs/a", "")).Occurrences[0].ID
 	a.call("DELETE", "/v1/dead-letters/"+id, "").want(404)
 	a.call("POST", "/v1/dead-letters/"+id+"/redrive", "").want(404)
+}
+
+// A page of dead letters with large payloads ends early, and the cursor goes on from there.
+func TestDeadLetterPagesAreBounded(t *testing.T) {
+	type page = letters
+	const count, size = 60, 200_000
+	a := newAPI(t, func(c *handlers.Config) { c.Limits.Payload, c.MaxBody = 2*size, 4*size })
+	for i := range count {
+		large := map[string]any{"type": "http", "data": strings.Repeat("x", size)}
+		a.call("POST", "/v1/jobs", with(body(fmt.Sprintf("k%02d", i), -time.Second), "callback", large)).want(201)
+	}
+	for claimed := a.claim(); len(claimed) > 0; claimed = a.claim() {
+		for _, c := range claimed {
+			a.settle(c, store.Bury, "410 Gone")
+		}
+	}
+	seen, pages := map[string]bool{}, 0
+	for cursor := ""; ; pages++ {
+		got := a.call("GET", "/v1/dead-letters?limit=1000"+cursor, "").want(200)
+		if len(got.body) > 10<<20 {
+			t.Errorf("a page of %d bytes", len(got.body))
+		}
+		p := decode[page](got)
+		for _, key := range p.keys() {
+			seen[key] = true
+		}
+		if p.NextCursor == "" {
+			break
+		}
+		cursor = "&cursor=" + p.NextCursor
+	}
+	if len(seen) != count || pages == 0 {
+		t.Errorf("%d of %d dead letters on %d pages and one", len(seen), count, pages)
+	}
+}
+
+// Cancelling by prefix takes along what was redriven, whether or not its job is still there.
+func TestCancelByPrefixTakesTheRedriven(t *testing.T) {
+	a := newAPI(t)
+	bury(a, "p/gone", "p/there", "q")
+	a.call("DELETE", "/v1/jobs/p%2Fgone", "").want(200)
+	a.call("POST", "/v1/dead-letters/redrive?prefix=p", "").want(200)
+	a.call("POST", "/v1/dead-letters/redrive?prefix=q", "").want(200)
+	if got := string(a.call("DELETE", "/v1/jobs?prefix=p%2F", "").want(200).body); got != `{"jobs":1,"cancelled":2,"inFlight":0}` {
+		t.Errorf("%s", got)
+	}
+	if claimed := a.claim(); len(claimed) != 1 || claimed[0].Name.Key != "q" {
+		t.Errorf("claimed %+v", claimed)
+	}
 }

@@ -372,3 +372,25 @@ func settlement(c store.Claimed, outcome store.Outcome) store.Settlement {
 		Name: c.Name, Revision: c.Revision, KeepUntil: epoch,
 	}
 }
+
+// A job that can't be read is claimed as such, beside the others.
+func TestUnreadable(t *testing.T) {
+	db := newDatabase(t)
+	s := db.open(t)
+	for _, key := range []string{"bad", "good"} {
+		mustPut(t, s, newPut(key, epoch, 0))
+	}
+	_, err := db.Collection("jobs").UpdateOne(t.Context(), bson.M{"key": "bad"}, bson.M{"$set": bson.M{"options": []byte("nonsense")}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	claimed := mustClaim(t, s, epoch, 10)
+	if len(claimed) != 2 {
+		t.Fatalf("claimed %d, want 2", len(claimed))
+	}
+	for _, c := range claimed {
+		if (c.Fault != nil) != (c.Name.Key == "bad") {
+			t.Errorf("%s has the fault %v", c.Name.Key, c.Fault)
+		}
+	}
+}

@@ -1,0 +1,167 @@
+package sqlite_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
+	"github.com/carillon-scheduler/carillon/store/sqlite"
+)
+
+var epoch = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+// open opens a fresh file, and a connection beside the store.
+func open(t *testing.T) (s *sqlite.Store, beside *sql.DB) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "carillon.db")
+	s, err := sqlite.Open(t.Context(), "sqlite:"+file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if beside, err = sql.Open("sqlite", "file:"+file+"?_txlock=immediate"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := errors.Join(beside.Close(), s.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	return s, beside
+}
+
+// put makes a submission of one job with n instants from the epoch on.
+func put(key string, n int) store.Put {
+	j := job.Job{
+		Name: job.Name{Tenant: job.DefaultTenant, Key: key}, Revision: job.NewRevision(epoch),
+		Callback:  job.Callback{Type: "http", Data: []byte("1")},
+		CreatedAt: epoch, UpdatedAt: epoch, ExpiresAt: epoch,
+	}
+	for i := range n {
+		j.Schedule.Instants = append(j.Schedule.Instants, epoch.Add(time.Duration(i)*time.Second))
+	}
+	occurrences, _, _ := j.Occurrences(epoch, job.PastFire)
+	return store.Put{Job: j, Occurrences: occurrences, Now: epoch}
+}
+
+// More than fits one transaction is answered as if it did.
+func TestLargePutsAndCancels(t *testing.T) {
+	s, _ := open(t)
+	var puts []store.Put
+	var names []job.Name
+	for i := range 9 {
+		puts = append(puts, put(fmt.Sprint("k", i), 3000))
+		names = append(names, puts[i].Job.Name)
+	}
+	for round := range 2 {
+		for i, r := range s.Put(t.Context(), puts) {
+			if r.Err != nil || (r.Replaced != "") != (round > 0) {
+				t.Fatalf("put %d: %+v", i, r)
+			}
+		}
+		for i := range puts {
+			puts[i] = put(fmt.Sprint("k", i), 3000)
+		}
+	}
+	results, err := s.Cancel(t.Context(), names, epoch)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, r := range results {
+		if want := (store.CancelResult{Found: true, Cancelled: 3000}); r != want {
+			t.Errorf("cancel %d: %+v, want %+v", i, r, want)
+		}
+	}
+}
+
+// Whoever waits for another process's write lock is told when its time is over, and nothing has happened.
+func TestLocked(t *testing.T) {
+	s, beside := open(t)
+	lock, err := beside.Begin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	if r := s.Put(ctx, []store.Put{put("k", 1)})[0]; !errors.Is(r.Err, store.ErrUnavailable) {
+		t.Errorf("put answers %v", r.Err)
+	}
+	if _, err := s.NextDue(t.Context()); err != nil {
+		t.Errorf("reading is not locked, but answers %v", err)
+	}
+	if err := lock.Rollback(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Job(t.Context(), job.Name{Tenant: job.DefaultTenant, Key: "k"}); !errors.Is(err, store.ErrNotFound) {
+		t.Errorf("the job that was not put: %v", err)
+	}
+	if r := s.Put(t.Context(), []store.Put{put("k", 1)})[0]; r.Err != nil {
+		t.Errorf("put after the lock: %v", r.Err)
+	}
+}
+
+// A row that can't be read is claimed as such, beside the others.
+func TestUnreadable(t *testing.T) {
+	s, beside := open(t)
+	for _, r := range s.Put(t.Context(), []store.Put{put("bad", 1), put("good", 1)}) {
+		if r.Err != nil {
+			t.Fatal(r.Err)
+		}
+	}
+	if _, err := beside.Exec("UPDATE jobs SET options = 'nonsense' WHERE key = 'bad'"); err != nil {
+		t.Fatal(err)
+	}
+	claim, err := s.Claim(t.Context(), store.ClaimParams{Now: epoch, Lease: time.Minute, Limit: 10})
+	if err != nil || len(claim.Occurrences) != 2 {
+		t.Fatalf("claimed %d: %v", len(claim.Occurrences), err)
+	}
+	for _, c := range claim.Occurrences {
+		if (c.Fault != nil) != (c.Name.Key == "bad") {
+			t.Errorf("%s has the fault %v", c.Name.Key, c.Fault)
+		}
+	}
+}
+
+// What the claim loop asks is answered from an index, without a sort.
+func TestQueryPlans(t *testing.T) {
+	_, beside := open(t)
+	for _, c := range []struct{ query, index string }{
+		{"SELECT due_at FROM occurrences WHERE lane = 0 ORDER BY due_at LIMIT 1", "occurrences_claim"},
+		{"SELECT id, attempt FROM occurrences WHERE lane = 0 AND due_at <= 1 ORDER BY due_at, id LIMIT 5", "occurrences_claim"},
+		{"UPDATE occurrences SET due_at = 9 WHERE lane = 0 AND (due_at, id) <= (1, x'00')", "occurrences_claim"},
+		{"SELECT count(*) FROM occurrences WHERE revision = 'r' AND revision <> ''", "occurrences_revision"},
+		{"SELECT DISTINCT key FROM occurrences WHERE revision = '' AND tenant = 't' AND key >= 'a' AND key < 'b' AND lane = 0 ORDER BY key LIMIT 5", "occurrences_own"},
+		{"SELECT key FROM jobs WHERE expires_at <= 1 ORDER BY expires_at LIMIT 5", "jobs_expiry"},
+	} {
+		rows, err := beside.Query("EXPLAIN QUERY PLAN " + c.query)
+		if err != nil {
+			t.Fatal(err)
+		}
+		plan := ""
+		for rows.Next() {
+			var id, parent, unused int
+			var detail string
+			if err := rows.Scan(&id, &parent, &unused, &detail); err != nil {
+				t.Fatal(err)
+			}
+			plan += detail + "; "
+		}
+		if err := errors.Join(rows.Err(), rows.Close()); err != nil {
+			t.Fatal(err)
+		}
+		if !contains(plan, "SEARCH occurrences USING", "SEARCH jobs USING") || !contains(plan, c.index) || contains(plan, "SCAN", "TEMP B-TREE") {
+			t.Errorf("%s\nis planned as %s", c.query, plan)
+		}
+	}
+}
+
+func contains(s string, any ...string) bool {
+	return slices.ContainsFunc(any, func(part string) bool { return strings.Contains(s, part) })
+}
