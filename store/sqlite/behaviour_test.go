@@ -162,6 +162,6 @@ func TestQueryPlans(t *testing.T) {
 	}
 }
 
-func contains(s string, any ...string) bool {
-	return slices.ContainsFunc(any, func(part string) bool { return strings.Contains(s, part) })
+func contains(s string, parts ...string) bool {
+	return slices.ContainsFunc(parts, func(part string) bool { return strings.Contains(s, part) })
 }
