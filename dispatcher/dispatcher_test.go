@@ -435,10 +435,92 @@ func TestCallbackTimeout(t *testing.T) {
 	})
 }
 
+// A retry fires at its time, not at the next tick.
+func TestRetryOnTime(t *testing.T) {
+	bubble(t, func(b *bench) {
+		b.receiver.answer = func(_ context.Context, d callbacks.Delivery) error {
+			if d.Attempt == 1 {
+				return callbacks.RetryAfter(errors.New("busy"), 300*time.Millisecond)
+			}
+			return nil
+		}
+		j := b.submit("k", func(j *job.Job) {
+			j.Options.Retry = job.Retry{Initial: job.Duration(time.Millisecond), Max: job.Duration(time.Millisecond)}
+			j.ExpiresAt = time.Now()
+		}, 0)
+		b.replica(nil)
+		time.Sleep(time.Minute)
+		b.expectSent("0s k #1", "300ms k #2")
+		// And its job is kept for as long as if that had been its instant.
+		kept, err := b.store.Job(b.Context(), j.Name)
+		if want := b.start.Add(300*time.Millisecond + 24*time.Hour); err != nil || !kept.ExpiresAt.Equal(want) {
+			b.Errorf("the job expires at %s, want %s: %v", kept.ExpiresAt, want, err)
+		}
+	})
+}
+
+// The callback's time runs from the claim, so that it ends before the lease does.
+func TestCallbackTimeRunsFromTheClaim(t *testing.T) {
+	bubble(t, func(b *bench) {
+		var cut time.Duration
+		b.receiver.answer = func(ctx context.Context, _ callbacks.Delivery) error {
+			<-ctx.Done()
+			cut = time.Since(b.start)
+			return callbacks.Permanent(ctx.Err())
+		}
+		b.submit("k", nil, 0)
+		b.replica(func(c *dispatcher.Config) {
+			c.Store, c.CallbackTimeout = &slowQueue{Queue: b.queue, pause: 3 * time.Second}, 7*time.Second
+		})
+		time.Sleep(time.Minute)
+		b.expectSent("3s k #1")
+		if cut != 7*time.Second {
+			b.Errorf("the callback was cut off after %s, want 7s", cut)
+		}
+	})
+}
+
+// A claim that is under way when the replica is told to stop is waited for, so that what it claimed is given back.
+func TestShutdownDuringClaim(t *testing.T) {
+	bubble(t, func(b *bench) {
+		j := b.submit("k", nil, 0)
+		_, stop := b.replica(func(c *dispatcher.Config) { c.Store = &slowQueue{Queue: b.queue, pause: 2 * time.Second} })
+		time.Sleep(time.Second)
+		stop()
+		if left := b.pending(j); len(left) > 0 && left[0].Token != "" {
+			b.Errorf("it is still claimed after the shutdown")
+		}
+	})
+}
+
+// After an outage has ended, the next one begins with short pauses again.
+func TestOutageEnds(t *testing.T) {
+	bubble(t, func(b *bench) {
+		b.receiver.answer = func(_ context.Context, d callbacks.Delivery) error {
+			if at := time.Since(b.start); at < time.Hour || at == 2*time.Hour {
+				return callbacks.Unavailable(errors.New("no connection"), time.Second)
+			}
+			return nil
+		}
+		b.submit("k", nil, 0)
+		b.submit("l", nil, 2*time.Hour)
+		b.replica(nil)
+		time.Sleep(3 * time.Hour)
+		sent := b.receiver.sent
+		first, last := sent[len(sent)-2], sent[len(sent)-1]
+		if pause := last.SentAt.Sub(first.SentAt); last.Name.Key != "l" || pause < time.Second || pause > 1500*time.Millisecond {
+			b.Errorf("the second outage began with a pause of %s, want 1s to 1.5s", pause)
+		}
+		if n := b.receiver.count(); n > 200 {
+			b.Errorf("%d attempts in an outage of an hour", n)
+		}
+	})
+}
+
 // A replica that was stopped between its claim and its callbacks fires nothing it may no longer hold.
 func TestStoppedReplicaFiresNothing(t *testing.T) {
 	bubble(t, func(b *bench) {
-		slow := &slowQueue{Queue: b.store, pause: time.Hour}
+		slow := &slowQueue{Queue: b.store, pause: time.Hour, stopped: true}
 		b.replica(func(c *dispatcher.Config) { c.Store = slow })
 		b.submit("k", nil, 0)
 		time.Sleep(30 * time.Minute) // the first replica holds the answer of its claim, and sleeps
@@ -453,18 +535,28 @@ func TestStoppedReplicaFiresNothing(t *testing.T) {
 	})
 }
 
-// slowQueue lets a claim's answer wait.
+// slowQueue lets a claim's answer wait, however little time the claim has if the whole process is stopped.
 type slowQueue struct {
 	store.Queue
-	pause time.Duration
+	pause   time.Duration
+	stopped bool
 }
 
 func (q *slowQueue) Claim(ctx context.Context, p store.ClaimParams) (store.Claim, error) {
 	claim, err := q.Queue.Claim(ctx, p)
-	if len(claim.Occurrences) > 0 {
-		time.Sleep(q.pause)
+	if len(claim.Occurrences) == 0 {
+		return claim, err
 	}
-	return claim, err
+	if q.stopped {
+		time.Sleep(q.pause)
+		return claim, err
+	}
+	select {
+	case <-time.After(q.pause):
+		return claim, err
+	case <-ctx.Done(): // the answer is lost
+		return store.Claim{}, fmt.Errorf("%w: %w", store.ErrUnavailable, ctx.Err())
+	}
 }
 
 func TestClaimsNoMoreThanSlots(t *testing.T) {
