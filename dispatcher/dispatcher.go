@@ -281,6 +281,7 @@ type faults int
 func (l *claimLoop) run(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
+	l.checkClock(ctx)
 	l.peek(ctx)
 	for ctx.Err() == nil {
 		if l.free > 0 && !l.next.IsZero() {

@@ -289,6 +289,16 @@ func TestEarlyWindow(t *testing.T) {
 	})
 }
 
+func TestReadyAtOnce(t *testing.T) {
+	bubble(t, func(b *bench) {
+		d, _ := b.replica(nil)
+		time.Sleep(time.Millisecond)
+		if err := d.Ready(); err != nil {
+			b.Errorf("an idle replica that has just started is not ready: %v", err)
+		}
+	})
+}
+
 func TestIdlePollsOncePerTick(t *testing.T) {
 	bubble(t, func(b *bench) {
 		b.replica(nil)
@@ -496,7 +506,7 @@ func TestShutdownDuringClaim(t *testing.T) {
 // After an outage has ended, the next one begins with short pauses again.
 func TestOutageEnds(t *testing.T) {
 	bubble(t, func(b *bench) {
-		b.receiver.answer = func(_ context.Context, d callbacks.Delivery) error {
+		b.receiver.answer = func(context.Context, callbacks.Delivery) error {
 			if at := time.Since(b.start); at < time.Hour || at == 2*time.Hour {
 				return callbacks.Unavailable(errors.New("no connection"), time.Second)
 			}

@@ -178,7 +178,7 @@ func (d *Dispatcher) logOutcome(ctx context.Context, c *store.Claimed, s *store.
 	attrs := []slog.Attr{
 		slog.String("job", c.Name.String()), slog.String("timestamp", job.FormatTime(c.Timestamp)),
 		slog.String("delivery", c.DeliveryID().String()), slog.String("type", c.Callback.Type), slog.Int("attempt", c.Attempt),
-		slog.Duration("deviation", firedAt.Sub(c.Timestamp)),
+		slog.String("deviation", firedAt.Sub(c.Timestamp).Round(100*time.Microsecond).String()),
 	}
 	if s.Error != "" {
 		attrs = append(attrs, slog.String("error", s.Error))

@@ -84,7 +84,7 @@ func problemOf(err error) (p problem, hidden bool) {
 		return newProblem(http.StatusPreconditionFailed, "the job is not as If-Match or If-None-Match says; nothing has changed"), false
 	case errors.Is(err, store.ErrUnavailable), errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		return newProblem(http.StatusServiceUnavailable,
-			"the store does not answer; what was asked for is done or not done, and asking again is safe"), true
+			"the store can't be reached or can't take this now; what was asked for may be done or not, so ask again"), true
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return newProblem(http.StatusRequestTimeout, "the body did not arrive in time"), false
 	default:

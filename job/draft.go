@@ -49,7 +49,8 @@ func (d Draft) Job(tenant string, limits Limits) (Job, error) {
 		return Job{}, err
 	}
 	var invalid Invalid
-	if n := len(d.Schedules); n > limits.Instants {
+	schedule := instants(d.Schedules)
+	if n := len(schedule); n > limits.Instants {
 		invalid.Add("/schedules", fmt.Sprintf("has %d instants; at most %d are allowed (--max-instants)", n, limits.Instants))
 	}
 	if n := len(d.Callback.Data); n > limits.Payload {
@@ -66,7 +67,7 @@ func (d Draft) Job(tenant string, limits Limits) (Job, error) {
 		Name:     Name{Tenant: tenant, Key: d.Key},
 		Callback: Callback{Type: d.Callback.Type, Data: d.Callback.Data},
 		Options:  options,
-		Schedule: Schedule{Instants: instants(d.Schedules)},
+		Schedule: Schedule{Instants: schedule},
 	}, nil
 }
 

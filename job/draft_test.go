@@ -3,6 +3,7 @@ package job_test
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -210,4 +211,43 @@ func FuzzDecode(f *testing.F) {
 			t.Fatalf("data %s", j.Callback.Data)
 		}
 	})
+}
+
+// One answer names every field at fault.
+func TestDecodeNamesAllFields(t *testing.T) {
+	for _, c := range []struct{ name, body, want string }{
+		{
+			"unknown, mistyped and invalid",
+			`{"callbcak": {"type": ["x"]}, "schedules": ["tomorrow", 3, "2026-01-01T00:00:00Z", {"a": [1]}], "foo": 1, "past": "never"}`,
+			"/callbcak /schedules/1 /schedules/3 /foo /schedules/0 /past /callback",
+		},
+		{"nested", `{"schedules": ["x"], "retry": {"max": 1, "min": 2}, "callback": {"type": 7, "data": 1}}`, "/retry/max /retry/min /callback/type /schedules/0"},
+		{"one", `{"schedules": 1}`, "/schedules /callback"},
+		{"not an object", `[1]`, ""},
+		{"very many", `{"a":1` + manyUnknown(300) + `}`, "/a /u0 /u1 /u2 /u3 /u4 /u5 /u6 /u7 /u8 /u9 /u10 /u11 /u12 /u13 /u14 /u15 /u16 /u17 /u18"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			_, err := job.Decode([]byte(c.body))
+			invalid, ok := errors.AsType[*job.Invalid](err)
+			if !ok {
+				t.Fatalf("%v", err)
+			}
+			var pointers []string
+			for _, f := range invalid.Fields {
+				pointers = append(pointers, f.Pointer)
+			}
+			if got := strings.Join(pointers, " "); got != c.want {
+				t.Errorf("named %s, want %s", got, c.want)
+			}
+		})
+	}
+}
+
+// manyUnknown is as many members that no job has.
+func manyUnknown(n int) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, `,"u%d":1`, i)
+	}
+	return b.String()
 }

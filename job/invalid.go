@@ -30,10 +30,12 @@ func (e *Invalid) Error() string {
 	return strings.Join(parts, "; ")
 }
 
-// Add notes one more field. Past a hundred the rest are left out: an answer is read by people.
+// mostFields is how many fields an error names at most: it is read by people.
+const mostFields = 100
+
+// Add notes one more field, unless there are very many already.
 func (e *Invalid) Add(pointer, message string) {
-	const most = 100
-	if len(e.Fields) < most {
+	if len(e.Fields) < mostFields {
 		e.Fields = append(e.Fields, FieldError{Pointer: pointer, Message: message})
 	}
 }

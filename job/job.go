@@ -18,8 +18,13 @@ type Name struct {
 	Key    string
 }
 
-// String returns "tenant/key", for logs.
-func (n Name) String() string { return n.Tenant + "/" + n.Key }
+// String is for logs: the key, after the tenant unless that is the default one.
+func (n Name) String() string {
+	if n.Tenant == DefaultTenant {
+		return n.Key
+	}
+	return n.Tenant + "/" + n.Key
+}
 
 // Job is a client's standing order: when to call, what to call, and how to treat failures.
 type Job struct {

@@ -1,6 +1,7 @@
 package job
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"reflect"
@@ -24,25 +25,109 @@ func Parse[T any](data []byte) (T, error) {
 	return v, check(v)
 }
 
+// Reading a document again for each field at fault has its price, so a large one, or one with many faults, is told only of
+// the first.
+const (
+	mostMended    = 20
+	largestMended = 64 << 10
+)
+
+// decode reads a document. What is unknown or of the wrong type is noted and left out, so that one answer names all of it,
+// with whatever the rest lacks.
 func decode[T any](data []byte) (T, error) {
-	var v T
-	err := json.Unmarshal(data, &v, json.RejectUnknownMembers(true))
-	if err == nil {
-		return v, nil
-	}
-	if syntactic, ok := errors.AsType[*jsontext.SyntacticError](err); ok {
-		if errors.Is(err, jsontext.ErrDuplicateName) {
-			return v, InvalidField(string(syntactic.JSONPointer), "is given twice; give it once")
+	var invalid Invalid
+	rest := data
+	for {
+		var v T
+		err := json.Unmarshal(rest, &v, json.RejectUnknownMembers(true))
+		if err == nil && len(invalid.Fields) == 0 {
+			return v, nil
 		}
-		if len(strings.TrimSpace(string(data))) == 0 {
-			return v, &Malformed{Reason: "the body is empty; it must be a JSON object"}
+		if err == nil {
+			return v, invalid.with(check(v))
 		}
-		return v, &Malformed{Reason: fmt.Sprintf("not valid JSON at byte %d: %v", syntactic.ByteOffset, syntactic.Err)}
+		if syntactic, ok := errors.AsType[*jsontext.SyntacticError](err); ok {
+			if errors.Is(err, jsontext.ErrDuplicateName) {
+				return v, InvalidField(string(syntactic.JSONPointer), "is given twice; give it once")
+			}
+			if len(bytes.TrimSpace(data)) == 0 {
+				return v, &Malformed{Reason: "the body is empty; it must be a JSON object"}
+			}
+			return v, &Malformed{Reason: fmt.Sprintf("not valid JSON at byte %d: %v", syntactic.ByteOffset, syntactic.Err)}
+		}
+		semantic, ok := errors.AsType[*json.SemanticError](err)
+		if !ok {
+			return v, &Malformed{Reason: err.Error()}
+		}
+		invalid.Add(string(semantic.JSONPointer), typeMessage(semantic))
+		var mended []byte
+		if len(data) <= largestMended {
+			mended = without(rest, semantic.JSONPointer, errors.Is(err, json.ErrUnknownName))
+		}
+		if mended == nil || len(invalid.Fields) == mostMended {
+			return v, &invalid
+		}
+		rest = mended
 	}
-	if semantic, ok := errors.AsType[*json.SemanticError](err); ok {
-		return v, InvalidField(string(semantic.JSONPointer), typeMessage(semantic))
+}
+
+// with adds the fields of another error that are not noted yet. A key may come later, so the lack of one is not noted.
+func (e *Invalid) with(err error) error {
+	other, ok := errors.AsType[*Invalid](err)
+	if !ok {
+		return e
 	}
-	return v, &Malformed{Reason: err.Error()}
+	noted := map[string]bool{"/key": true}
+	for _, f := range e.Fields {
+		noted[f.Pointer] = true
+	}
+	for _, f := range other.Fields {
+		if !noted[f.Pointer] {
+			e.Add(f.Pointer, f.Message)
+		}
+	}
+	return e
+}
+
+// without copies a document but for what stands at a pointer: a member is left out, or its value becomes null; so does an
+// element of an array, lest the others move. It answers nil for a pointer to nothing, or to the whole document.
+func without(data []byte, at jsontext.Pointer, leaveOut bool) []byte {
+	var out bytes.Buffer
+	from, to := jsontext.NewDecoder(bytes.NewReader(data)), jsontext.NewEncoder(&out)
+	found := false
+	for {
+		token, err := from.ReadToken()
+		if err != nil {
+			break
+		}
+		if found || from.StackPointer() != at {
+			if to.WriteToken(token) != nil {
+				return nil
+			}
+			continue
+		}
+		found = true
+		parent, length := from.StackIndex(from.StackDepth())
+		switch opened := token.Kind() == jsontext.KindBeginObject || token.Kind() == jsontext.KindBeginArray; {
+		case parent == jsontext.KindBeginObject && length%2 == 1: // the member's name
+			if !leaveOut && to.WriteToken(token) != nil || from.SkipValue() != nil {
+				return nil
+			}
+		case opened:
+			for depth := from.StackDepth(); from.StackDepth() >= depth; {
+				if _, err := from.ReadToken(); err != nil {
+					return nil
+				}
+			}
+		}
+		if !leaveOut && to.WriteToken(jsontext.Null) != nil {
+			return nil
+		}
+	}
+	if !found || at == "" {
+		return nil
+	}
+	return out.Bytes()
 }
 
 // typeMessage says what a value that could not be decoded should have been.

@@ -83,7 +83,7 @@ func fail(stderr io.Writer, err error) int {
 		return 0
 	}
 	if _, ok := errors.AsType[usageError](err); ok {
-		fmt.Fprintf(stderr, "carillon: %v\nRun \"carillon --help\" for what there is.\n", err)
+		fmt.Fprintf(stderr, "carillon: %v\nRun \"carillon --help\", or \"carillon COMMAND --help\", for what there is.\n", err)
 		return exitUsage
 	}
 	fmt.Fprintf(stderr, "carillon: %v\n", err)

@@ -38,6 +38,7 @@ func TestUsageErrors(t *testing.T) {
 		{"store without a file", []string{"serve", "--store=sqlite:"}, nil, "--store"},
 		{"MongoDB URL", []string{"serve", "--store=mongodb://"}, nil, "--store"},
 		{"broker URL", []string{"serve", "--rabbitmq-url=http://host"}, nil, "--rabbitmq-url"},
+		{"broker's certificate without a broker", []string{"serve", "--rabbitmq-ca-file=ca.pem"}, nil, "--rabbitmq-url"},
 		{"address", []string{"serve", "--listen=nowhere:1:2"}, nil, "--listen"},
 		{"by environment", []string{"serve"}, map[string]string{"CARILLON_TICK": "soon"}, "--tick"},
 		{"by file", []string{"serve"}, map[string]string{"CARILLON_STORE_FILE": secret}, "--store"},
@@ -80,6 +81,23 @@ func TestUnreachable(t *testing.T) {
 		if strings.Contains(stderr.String(), "hunter2") {
 			t.Errorf("the message has the password: %s", &stderr)
 		}
+	}
+}
+
+// A port that is taken may be free in a moment: that is no mistake in the configuration.
+func TestPortTaken(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	t.Chdir(t.TempDir())
+	var stdout, stderr bytes.Buffer
+	if code := run([]string{"serve", "--listen=" + listener.Addr().String()}, &stdout, &stderr); code != exitFailure {
+		t.Errorf("exit code %d, want %d", code, exitFailure)
+	}
+	if !strings.Contains(stderr.String(), "--listen") {
+		t.Errorf("the message does not name --listen: %s", &stderr)
 	}
 }
 

@@ -2,10 +2,12 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net"
+	"syscall"
 	"time"
 
 	"github.com/alecthomas/kong"
@@ -23,7 +25,7 @@ type serveCommand struct {
 
 // serviceOptions configure a replica. Replicas that share a store should agree on all of them.
 type serviceOptions struct {
-	Store string `default:"sqlite:carillon.db" placeholder:"URL" help:"Where jobs are kept: sqlite:FILE, or mongodb://HOST/DATABASE. (${default})"`
+	Store string `default:"sqlite:carillon.db" placeholder:"URL" help:"Where jobs are kept: sqlite:FILE, or mongodb://HOST/DATABASE (DATABASE is carillon if left out). (${default})"`
 
 	RabbitmqURL      string `name:"rabbitmq-url" placeholder:"URL" help:"Broker for callbacks of type rabbitmq, as amqp:// or amqps://USER:PASSWORD@HOST:PORT/VHOST. Without it there are none."`
 	RabbitmqCAFile   string `name:"rabbitmq-ca-file" placeholder:"FILE" help:"PEM file of the authorities that the broker's certificate is verified with, for amqps. (the system's)"`
@@ -33,7 +35,7 @@ type serviceOptions struct {
 	Tick            duration `default:"1s" placeholder:"DURATION" help:"How often to ask the store for the next due time. Bounds how late this replica notices what another one was told. (${default})"`
 	Early           duration `default:"0s" placeholder:"DURATION" help:"How much ahead of its instant an occurrence may fire, for those who prefer early to late. (${default})"`
 	Lease           duration `default:"1m" placeholder:"DURATION" help:"How long a claim is exclusive; when it runs out, another replica takes the occurrence over. (${default})"`
-	CallbackTimeout duration `default:"30s" placeholder:"DURATION" help:"Bound of one callback, from its claim. Lease must be longer by at least a second and a tenth. (${default})"`
+	CallbackTimeout duration `default:"30s" placeholder:"DURATION" help:"Bound of one callback, from its claim. The lease must be longer by at least 1s, and by at least a tenth of itself. (${default})"`
 	Concurrency     int      `default:"256" placeholder:"N" help:"How many callbacks may be under way at once. (${default})"`
 	ShutdownTimeout duration `default:"25s" placeholder:"DURATION" help:"How long callbacks and requests under way may take after SIGTERM or SIGINT. (${default})"`
 
@@ -46,8 +48,8 @@ type serviceOptions struct {
 }
 
 type logOptions struct {
-	LogLevel  slog.Level `default:"info" placeholder:"LEVEL" help:"What to log at least: debug, info, warn or error. (${default})"`
-	LogFormat string     `default:"text" enum:"text,json" placeholder:"FORMAT" help:"How to log, to standard error: text or json. (${default})"`
+	LogLevel  level  `default:"info" placeholder:"LEVEL" help:"What to log at least: debug, info, warn or error. (${default})"`
+	LogFormat string `default:"text" enum:"text,json" placeholder:"FORMAT" help:"How to log, to standard error: text or json. (${default})"`
 }
 
 // duration is an option's length of time, which takes days and weeks too.
@@ -55,10 +57,22 @@ type duration job.Duration
 
 func (d *duration) UnmarshalText(b []byte) error { return (*job.Duration)(d).UnmarshalText(b) }
 
+// level is an option's log level.
+type level slog.Level
+
+func (l *level) UnmarshalText(b []byte) error {
+	switch name := string(b); name {
+	case "debug", "info", "warn", "error":
+		return (*slog.Level)(l).UnmarshalText(b)
+	default:
+		return fmt.Errorf("must be one of debug, info, warn, error, not %q", name)
+	}
+}
+
 func (d duration) std() time.Duration { return time.Duration(d) }
 
 func (o logOptions) logger(w io.Writer) *slog.Logger {
-	handlerOptions := &slog.HandlerOptions{Level: o.LogLevel}
+	handlerOptions := &slog.HandlerOptions{Level: slog.Level(o.LogLevel)}
 	if o.LogFormat == "json" {
 		return slog.New(slog.NewJSONHandler(w, handlerOptions))
 	}
@@ -83,8 +97,8 @@ func (o serviceOptions) limits() job.Limits {
 	return job.Limits{Instants: o.MaxInstants, Payload: o.MaxPayload}
 }
 
-// Validate is called by the parser.
-func (o serviceOptions) Validate() error {
+// check checks what is not the dispatcher's.
+func (o serviceOptions) check() error {
 	for _, bound := range []struct {
 		option string
 		value  int
@@ -92,6 +106,9 @@ func (o serviceOptions) Validate() error {
 		if bound.value < 1 {
 			return fmt.Errorf("--%s is %d; it must be at least 1", bound.option, bound.value)
 		}
+	}
+	if o.RabbitmqURL == "" && o.RabbitmqCAFile+o.RabbitmqCertFile+o.RabbitmqKeyFile != "" {
+		return errors.New("--rabbitmq-ca-file, --rabbitmq-cert-file and --rabbitmq-key-file need --rabbitmq-url")
 	}
 	return nil
 }
@@ -117,7 +134,10 @@ func (c *serveCommand) Run(ctx context.Context, out output) error {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", c.Listen)
 	if err != nil {
 		_ = s.close()
-		return usageError{fmt.Errorf("--listen: %w", err)}
+		if err = fmt.Errorf("--listen: %w", err); errors.Is(err, syscall.EADDRINUSE) {
+			return err // it may be free in a moment
+		}
+		return usageError{err}
 	}
 	log.Info("serving", "address", listener.Addr().String(), "store", redact(c.Store), "version", version())
 	return s.run(ctx, listener)

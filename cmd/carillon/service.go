@@ -37,6 +37,9 @@ func newService(ctx context.Context, o serviceOptions, log *slog.Logger) (*servi
 	// What only needs the options comes first, so that a mistake there shows before anything is opened.
 	cfg := o.dispatcherConfig(log)
 	if err := cfg.Validate(); err != nil {
+		return nil, usageError{fmt.Errorf("--%w", err)} // it begins with the option's name
+	}
+	if err := o.check(); err != nil {
 		return nil, usageError{err}
 	}
 	senders, err := s.openSenders(o, log)

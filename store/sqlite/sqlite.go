@@ -104,8 +104,9 @@ func open(path, txlock string, connections int) (*sql.DB, error) {
 // prepare makes the schema if the file is new, refuses what it can't use, and prepares the statements.
 func (s *Store) prepare(ctx context.Context) error {
 	if err := s.switchToWAL(ctx); err != nil {
-		return err
+		return explain(err)
 	}
+	stamp := fmt.Sprintf("PRAGMA user_version=%d; PRAGMA application_id=%d", format, applicationID)
 	err := s.write(ctx, func(tx *sql.Tx) error {
 		var version, application, tables int
 		row := tx.QueryRowContext(ctx, `SELECT user_version, application_id, (SELECT count(*) FROM sqlite_schema)
@@ -119,15 +120,27 @@ func (s *Store) prepare(ctx context.Context) error {
 		case version > format:
 			return fmt.Errorf("%w: its format is %d, this one reads up to %d; upgrade carillon", store.ErrFormat, version, format)
 		case version == format:
-			return nil
+			_, err := tx.ExecContext(ctx, stamp) // the same again, to see that the file can be written
+			return err
 		}
-		_, err := tx.ExecContext(ctx, fmt.Sprintf("%s; PRAGMA user_version=%d; PRAGMA application_id=%d", schema, format, applicationID))
+		_, err := tx.ExecContext(ctx, schema+";"+stamp)
 		return err
 	})
 	if err != nil {
-		return err
+		return explain(err)
 	}
 	return s.stmt.prepare(ctx, s)
+}
+
+// explain says what an error at the start is about, where SQLite does not.
+func explain(err error) error {
+	switch resultCode(err) {
+	case sqlite3.SQLITE_READONLY:
+		return fmt.Errorf("the file or its folder may not be written: %w", err)
+	case sqlite3.SQLITE_CANTOPEN:
+		return fmt.Errorf("there is no such folder, or it may not be used: %w", err)
+	}
+	return err
 }
 
 // switchToWAL opens the first connection, which changes the journal mode of a new file. SQLite does not wait for other
