@@ -61,21 +61,23 @@ func TestDraftsThatAreRefused(t *testing.T) {
 		pointers []string // nil if it is malformed
 		message  string
 	}{
-		"empty":               {"", nil, "the body is empty"},
-		"half":                {`{"key":"a"`, nil, "not valid JSON"},
-		"bad number":          {object(`"a"`, at, `01`, ""), nil, "not valid JSON"},
-		"bad text":            {object(`"a"`, at, `"\ud800"`, ""), nil, "not valid JSON"},
-		"an array":            {`[]`, []string{""}, "must be an object"},
-		"all missing":         {`{}`, []string{"/key", "/schedules", "/callback"}, "is required"},
-		"nulls":               {`{"key":null,"schedules":null,"callback":null}`, []string{"/key", "/schedules", "/callback"}, "is required"},
-		"parts missing":       {`{"key":"a","schedules":[` + at + `],"callback":{}}`, []string{"/callback/type", "/callback/data"}, "is required"},
-		"unknown":             {object(`"a"`, at, `1`, `,"a/b~c":1`), []string{"/a~1b~0c"}, "not a known field"},
-		"twice":               {object(`"a"`, at, `1`, `,"key":"b"`), []string{"/key"}, "twice"},
-		"twice in data":       {object(`"a"`, at, `{"x":{"y":1,"y":2}}`, ""), []string{"/callback/data/x/y"}, "twice"},
-		"bad instants":        {object(`"a"`, `"x",`+at+`,"1969-01-01T00:00:00Z"`, `1`, ""), []string{"/schedules/0", "/schedules/2"}, `"x" must be an RFC 3339`},
-		"too many instants":   {object(`"a"`, strings.Join([]string{at, at, at, at}, ","), `1`, ""), []string{"/schedules"}, "--max-instants"},
+		"empty":             {"", nil, "the body is empty"},
+		"half":              {`{"key":"a"`, nil, "not valid JSON"},
+		"bad number":        {object(`"a"`, at, `01`, ""), nil, "not valid JSON"},
+		"bad text":          {object(`"a"`, at, `"\ud800"`, ""), nil, "not valid JSON"},
+		"an array":          {`[]`, []string{""}, "must be an object"},
+		"all missing":       {`{}`, []string{"/key", "/schedules", "/callback"}, "is required"},
+		"nulls":             {`{"key":null,"schedules":null,"callback":null}`, []string{"/key", "/schedules", "/callback"}, "is required"},
+		"parts missing":     {`{"key":"a","schedules":[` + at + `],"callback":{}}`, []string{"/callback/type", "/callback/data"}, "is required"},
+		"unknown":           {object(`"a"`, at, `1`, `,"a/b~c":1`), []string{"/a~1b~0c"}, "not a known field"},
+		"twice":             {object(`"a"`, at, `1`, `,"key":"b"`), []string{"/key"}, "twice"},
+		"twice in data":     {object(`"a"`, at, `{"x":{"y":1,"y":2}}`, ""), []string{"/callback/data/x/y"}, "twice"},
+		"bad instants":      {object(`"a"`, `"x",`+at+`,"1969-01-01T00:00:00Z"`, `1`, ""), []string{"/schedules/0", "/schedules/2"}, `"x" must be an RFC 3339`},
+		"too many instants": {object(`"a"`, distinct(4), `1`, ""), []string{"/schedules"}, "--max-instants"},
+		"instants that collapse to few enough, and a bad one": {object(`"a"`, strings.Join([]string{at, at, at, at, `"x"`}, ","), `1`, ""),
+			[]string{"/schedules/4"}, "RFC 3339"},
 		"too large a payload": {object(`"a"`, at, `"`+strings.Repeat("x", 19)+`"`, ""), []string{"/callback/data"}, "is 21 bytes; at most 20"},
-		"both too much": {object(`"a"`, strings.Join([]string{at, at, at, at}, ","), `"`+strings.Repeat("x", 19)+`"`, ""),
+		"both too much": {object(`"a"`, distinct(4), `"`+strings.Repeat("x", 19)+`"`, ""),
 			[]string{"/schedules", "/callback/data"}, "--max-instants"},
 		"key too long":     {object(`"`+strings.Repeat("x", 256)+`"`, at, `1`, ""), []string{"/key"}, "255 bytes"},
 		"key with DEL":     {object(`"a\u007f"`, at, `1`, ""), []string{"/key"}, "control"},
@@ -250,4 +252,13 @@ func manyUnknown(n int) string {
 		fmt.Fprintf(&b, `,"u%d":1`, i)
 	}
 	return b.String()
+}
+
+// distinct is so many different instants.
+func distinct(n int) string {
+	all := make([]string, n)
+	for i := range all {
+		all[i] = fmt.Sprintf(`"2030-01-01T00:00:%02dZ"`, i)
+	}
+	return strings.Join(all, ",")
 }

@@ -294,6 +294,22 @@ func (c *cluster) finished(key string) {
 	})
 }
 
+// stall stops a replica's process, at a moment when it does not have the lock of a store that has only one: it would keep
+// that, and so stall all others too.
+func (c *cluster) stall(r *replica) {
+	c.Helper()
+	c.until("a replica could be stopped", func() bool {
+		r.signal(c.T, syscall.SIGSTOP)
+		ctx, cancel := context.WithTimeout(c.Context(), time.Second)
+		defer cancel()
+		_, err := c.store.Cancel(ctx, []job.Name{{Tenant: job.DefaultTenant, Key: "none"}}, time.Now())
+		if err != nil {
+			r.signal(c.T, syscall.SIGCONT)
+		}
+		return err == nil
+	})
+}
+
 // until polls until a condition holds.
 func (c *cluster) until(what string, condition func() bool) {
 	c.Helper()
@@ -395,7 +411,7 @@ func TestKill(t *testing.T) {
 
 		// Stopped first, so that what it holds can be told from what the others do: theirs is soon settled.
 		victim := c.replicas[2]
-		victim.signal(t, syscall.SIGSTOP)
+		c.stall(victim)
 		held := c.held("k")
 		time.Sleep(2 * time.Second) // longer than a callback takes, shorter than the lease
 		still := c.held("k")
@@ -423,7 +439,7 @@ func TestStall(t *testing.T) {
 		c.put(c.replicas[0], "k", 200, 4*time.Second, c.webhook(), http.StatusCreated)
 		c.until("deliveries come", func() bool { n, _ := c.receiver.counts(); return n > 40 })
 		victim := c.replicas[1]
-		victim.signal(t, syscall.SIGSTOP)
+		c.stall(victim)
 		held := c.held("k")
 		c.finished("k") // the other takes over, when the leases end
 		victim.signal(t, syscall.SIGCONT)
