@@ -270,6 +270,7 @@ type claimLoop struct {
 	firing context.Context // of the callbacks
 	free   int             // slots
 	next   time.Time       // when the next claim may find something; zero if not known
+	ticked time.Time       // when the last tick was taken
 	faults faults          // of claiming
 	blind  faults          // of asking for the next due time
 }
@@ -304,7 +305,10 @@ func (l *claimLoop) run(ctx context.Context) {
 				l.next = at
 			}
 		case <-l.ticks:
-			l.peek(ctx)
+			if now := time.Now(); now.Sub(l.ticked) > l.cfg.Tick/2 { // the scheduler may tick twice at once
+				l.ticked = now
+				l.peek(ctx)
+			}
 		}
 		l.collectFreed()
 	}
