@@ -1,0 +1,29 @@
+package sqlite
+
+import (
+	"path/filepath"
+	"testing"
+)
+
+// A commit that was answered must be on disk. No test can take the power away, so this asks the connection that writes
+// what it was told: with anything less than FULL (2), SQLite does not sync each commit (https://sqlite.org/pragma.html).
+func TestCommitsAreSynced(t *testing.T) {
+	s, err := Open(t.Context(), "sqlite:"+filepath.Join(t.TempDir(), "carillon.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	var synchronous int
+	var journal string
+	row := s.writer.QueryRowContext(t.Context(), "SELECT synchronous, journal_mode FROM pragma_synchronous, pragma_journal_mode")
+	if err := row.Scan(&synchronous, &journal); err != nil {
+		t.Fatal(err)
+	}
+	if synchronous < 2 || journal != "wal" {
+		t.Errorf("synchronous is %d and the journal %s, want 2 and wal", synchronous, journal)
+	}
+}
