@@ -251,3 +251,34 @@ func TestPutMeetsAnother(t *testing.T) {
 		})
 	}
 }
+
+// TestWritesWaitForAMajority: an answered write must outlive the loss of the primary. Every write of a job's life asks for
+// that, unless the URL asks for something else.
+func TestWritesWaitForAMajority(t *testing.T) {
+	relayed, r := newDatabase(t).relayed(t)
+	writes := map[string]int{}
+	r.set(func(c command) verdict {
+		switch c.name {
+		case "insert", "update", "delete", "findAndModify":
+			writes[c.name]++
+			if w, _ := c.body.Lookup("writeConcern", "w").StringValueOK(); w != "majority" {
+				t.Errorf("%s on %s waits for %q", c.name, c.collection, w)
+			}
+		}
+		return pass
+	})
+	mustPut(t, relayed, newPut("k", epoch, 0))
+	mustPut(t, relayed, newPut("k", epoch, 0))
+	for _, c := range mustClaim(t, relayed, epoch, 10) {
+		mustSettle(t, relayed, c, store.Ack)
+	}
+	if _, err := relayed.Cancel(t.Context(), []job.Name{name("k")}, epoch); err != nil {
+		t.Fatal(err)
+	}
+	r.set(nil)
+	for _, write := range []string{"insert", "update", "delete"} {
+		if writes[write] == 0 {
+			t.Errorf("no %s was seen: the test shows nothing", write)
+		}
+	}
+}
