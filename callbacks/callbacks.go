@@ -46,6 +46,10 @@ type Delivery struct {
 	SentAt time.Time
 	// Data is the job's callback data, byte for byte as submitted.
 	Data []byte
+	// Payload is what to deliver instead of the payload in Data, a JSON value; nil if there is nothing instead.
+	Payload []byte
+	// Part is the part of a sequence that is delivered, which receivers are told; nil if the job is no sequence.
+	Part *job.Part
 }
 
 // Registry holds the senders that a replica has, by type. It does not change once made.

@@ -1,9 +1,10 @@
 // Package dispatcher makes occurrences happen: it wakes at the instant, claims what is due, fires the callbacks and
 // settles the claims. Replicas that share a store need nothing else in common; each runs one Dispatcher.
 //
-// A Dispatcher is three parts, each a goroutine that owns its state: the claim loop (this file), one goroutine per
-// firing (fire.go), and the settler, which writes outcomes in batches (settle.go). What is claimed is fired at once, so
-// nothing claimed waits in memory, and a slot is free again only once its outcome is written.
+// A Dispatcher is four parts, each a goroutine that owns its state: the claim loop (this file), one goroutine per
+// firing (fire.go), the settler, which writes outcomes in batches (settle.go), and the expander, which keeps the next
+// occurrences of recurring jobs in the store (expand.go). What is claimed is fired at once, so nothing claimed waits in
+// memory, and a slot is free again only once its outcome is written.
 package dispatcher
 
 import (
@@ -17,73 +18,8 @@ import (
 
 	"github.com/go-co-op/gocron/v2"
 
-	"github.com/carillon-scheduler/carillon/callbacks"
 	"github.com/carillon-scheduler/carillon/store"
 )
-
-// Config configures a Dispatcher. Store and Callbacks must be set; [Defaults] has sane values for the rest.
-type Config struct {
-	Store     store.Queue
-	Callbacks *callbacks.Registry
-	Logger    *slog.Logger
-
-	// Tick is how often to ask the store for the next due time. It bounds how late an occurrence is noticed that another
-	// replica submitted; what this replica knows of fires at its instant.
-	Tick time.Duration
-	// Early is how far ahead of its instant an occurrence may fire. All replicas must agree on it.
-	Early time.Duration
-	// Lease is how long a claim is exclusive. All replicas should agree on it.
-	Lease time.Duration
-	// CallbackTimeout bounds one attempt, from the moment of the claim.
-	CallbackTimeout time.Duration
-	// Concurrency is how many callbacks may be under way at once.
-	Concurrency int
-	// ShutdownTimeout bounds how long Run waits for callbacks under way when it is told to stop.
-	ShutdownTimeout time.Duration
-	// Retain is how long a job stays readable after its last occurrence; DeadLetterRetain how long dead letters are kept,
-	// zero for ever.
-	Retain           time.Duration
-	DeadLetterRetain time.Duration
-}
-
-// Defaults are a Config's values unless the operator says otherwise.
-var Defaults = Config{
-	Tick:            time.Second,
-	Lease:           time.Minute,
-	CallbackTimeout: 30 * time.Second,
-	Concurrency:     256,
-	ShutdownTimeout: 25 * time.Second,
-	Retain:          24 * time.Hour,
-}
-
-// margin is how much of the lease is left when a callback has timed out. Clocks may differ by it: two replicas are each
-// allowed half, see [Dispatcher.permittedSkew].
-func (c *Config) margin() time.Duration { return c.Lease - c.CallbackTimeout - c.Early }
-
-// Validate checks all but Store and Callbacks. The error names the option at fault and what would be right.
-func (c *Config) Validate() error {
-	least := max(time.Second, c.Lease/10)
-	switch {
-	case c.Tick < time.Millisecond:
-		return fmt.Errorf("tick is %s; it must be at least 1ms", c.Tick)
-	case c.Early < 0:
-		return fmt.Errorf("early is %s; it must not be negative", c.Early)
-	case c.CallbackTimeout <= 0:
-		return fmt.Errorf("callback-timeout is %s; it must be more than 0", c.CallbackTimeout)
-	case c.margin() < least:
-		return fmt.Errorf("lease is %s; it must exceed callback-timeout (%s) and early (%s) together by at least %s, "+
-			"so that no claim ends while its callback is under way", c.Lease, c.CallbackTimeout, c.Early, least)
-	case c.Concurrency < 1:
-		return fmt.Errorf("concurrency is %d; it must be at least 1", c.Concurrency)
-	case c.ShutdownTimeout < 0:
-		return fmt.Errorf("shutdown-timeout is %s; it must not be negative", c.ShutdownTimeout)
-	case c.Retain < 0:
-		return fmt.Errorf("retain is %s; it must not be negative", c.Retain)
-	case c.DeadLetterRetain < 0:
-		return fmt.Errorf("dead-letter-retain is %s; it must not be negative", c.DeadLetterRetain)
-	}
-	return nil
-}
 
 // Bounds of one call to the store, and of what one call carries.
 const (
@@ -100,6 +36,8 @@ type Dispatcher struct {
 	freed chan int              // slots, from the settler to the claim loop
 	ticks chan struct{}
 
+	expand chan struct{} // tells the expander to look for jobs
+
 	wake     chan struct{} // tells the claim loop that wakeAt is set
 	wakeLock sync.Mutex
 	wakeAt   time.Time
@@ -108,6 +46,7 @@ type Dispatcher struct {
 	outages   map[string]*outage // by callback type, fixed once made; the one of "" is for all that have no sender
 	progress  atomic.Int64       // Unix nanoseconds of the claim loop's last success
 	unsettled atomic.Int64       // Unix nanoseconds since when outcomes wait for the store to answer; zero if none do
+	expanded  atomic.Int64       // Unix nanoseconds of the expander's last success, or of its beginning
 	stopping  atomic.Bool
 }
 
@@ -129,12 +68,13 @@ func New(cfg Config) (*Dispatcher, error) {
 	return &Dispatcher{
 		outages: outages,
 
-		cfg:   cfg,
-		log:   cfg.Logger,
-		fired: make(chan store.Settlement, cfg.Concurrency),
-		freed: make(chan int, cfg.Concurrency), // so that the settler never waits for the claim loop
-		ticks: make(chan struct{}, 1),
-		wake:  make(chan struct{}, 1),
+		cfg:    cfg,
+		log:    cfg.Logger,
+		fired:  make(chan store.Settlement, cfg.Concurrency),
+		freed:  make(chan int, cfg.Concurrency), // so that the settler never waits for the claim loop
+		ticks:  make(chan struct{}, 1),
+		expand: make(chan struct{}, 1),
+		wake:   make(chan struct{}, 1),
 	}, nil
 }
 
@@ -162,7 +102,16 @@ func (d *Dispatcher) takeWake() time.Time {
 	return t
 }
 
-// Ready returns nil if the store answers the claim loop and the clock is right, else the reason why not.
+// WakeExpander tells that a recurring job is to be expanded now, so that it need not wait for the expander's next look.
+func (d *Dispatcher) WakeExpander() {
+	select {
+	case d.expand <- struct{}{}:
+	default: // it is about to look anyway
+	}
+}
+
+// Ready returns nil if the store answers the claim loop and the clock is right, else the reason why not. That
+// recurring jobs could not be expanded is a reason as soon as their next occurrences may be late for it.
 func (d *Dispatcher) Ready() error {
 	if d.stopping.Load() {
 		return errors.New("shutting down")
@@ -183,6 +132,11 @@ func (d *Dispatcher) Ready() error {
 			return fmt.Errorf("outcomes could not be written for %s", age.Round(time.Second))
 		}
 	}
+	if since := d.expanded.Load(); since != 0 {
+		if age := time.Since(time.Unix(0, since)); age > max(storeTimeout, d.cfg.Expansion().Lead()) {
+			return fmt.Errorf("recurring jobs could not be expanded for %s", age.Round(time.Second))
+		}
+	}
 	return nil
 }
 
@@ -200,6 +154,12 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	defer cancelSettling()
 	allFired, settled := make(chan struct{}), make(chan int, 1)
 	go func() { settled <- d.settleLoop(settling, allFired) }()
+	expanded := make(chan struct{})
+	go func() {
+		defer close(expanded)
+		e := expander{Dispatcher: d}
+		e.run(ctx)
+	}()
 
 	l := claimLoop{Dispatcher: d, firing: firing, free: d.cfg.Concurrency}
 	l.run(ctx)
@@ -220,6 +180,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	lost := <-settled
 	l.collectFreed()
 	lost += d.cfg.Concurrency - l.free // senders that did not return
+	<-expanded
 	if lost > 0 {
 		return fmt.Errorf("%d outcomes could not be written; those occurrences are claimed again when their leases end", lost)
 	}
@@ -238,6 +199,7 @@ func (d *Dispatcher) startJobs(ctx context.Context) (stop func(), err error) {
 		run   func()
 	}{
 		{gocron.DurationJob(d.cfg.Tick), d.tick},
+		{gocron.DurationJob(d.cfg.expandInterval()), d.WakeExpander},
 		{gocron.DurationJob(clockInterval), func() { d.checkClock(housekeeping) }},
 		// Replicas that started together should not all sweep together.
 		{gocron.DurationRandomJob(sweepInterval/2, sweepInterval*3/2), func() { d.sweep(housekeeping) }},
@@ -274,9 +236,6 @@ type claimLoop struct {
 	faults faults          // of claiming
 	blind  faults          // of asking for the next due time
 }
-
-// faults counts failures in a row.
-type faults int
 
 // run claims what is due until ctx ends.
 func (l *claimLoop) run(ctx context.Context) {
@@ -346,8 +305,9 @@ func (l *claimLoop) claim(ctx context.Context) {
 	}
 	l.progress.Store(time.Now().UnixNano())
 	l.free -= len(claim.Occurrences)
+	b := &batch{start: start}
 	for i := range claim.Occurrences {
-		go l.fire(l.firing, claim.Occurrences[i], start)
+		go l.fire(l.firing, claim.Occurrences[i], b)
 	}
 	if claim.More {
 		l.next = start
@@ -356,14 +316,10 @@ func (l *claimLoop) claim(ctx context.Context) {
 	l.peek(ctx)
 }
 
-// mayClaim tells whether claiming is safe. This machine's clock must be right: until the store has told its time, nothing
-// is claimed. And when the store is back after an outage, outcomes are written first: their leases may have run out
+// mayClaim tells whether claiming is safe. This machine's clock must be right. And when the store is back after an outage, outcomes are written first: their leases may have run out
 // meanwhile, and a claim would deliver again what has been delivered.
 func (l *claimLoop) mayClaim(ctx context.Context) bool {
-	if !l.clock.known(time.Now()) {
-		l.checkClock(ctx)
-	}
-	if l.clock.err(l.cfg.margin()/2) == nil && l.unsettled.Load() == 0 {
+	if l.clockAgrees(ctx) && l.unsettled.Load() == 0 {
 		return true
 	}
 	l.next = time.Now().Add(l.cfg.Tick)
@@ -387,18 +343,30 @@ func (l *claimLoop) peek(ctx context.Context) {
 
 // answered notes whether the store did what it was asked. If it did not, the next claim is a little later each time.
 func (l *claimLoop) answered(f *faults, what string, err error) bool {
+	if f.note(l.log, what, err) {
+		return true
+	}
+	l.next = time.Now().Add(min(time.Duration(*f)*50*time.Millisecond, time.Second))
+	return false
+}
+
+// faults counts failures in a row.
+type faults int
+
+// note counts the failure of a call to the store, or that there is none any more, and tells whether the call succeeded. It
+// logs the first of a row of failures, and every so often another one.
+func (f *faults) note(log *slog.Logger, what string, err error) bool {
 	if err == nil {
 		if *f > 0 {
-			l.log.Info("the store answers again", "failures", int(*f))
+			log.Info("the store answers again", "failures", int(*f))
 		}
 		*f = 0
 		return true
 	}
 	*f++
 	if *f == 1 || *f%60 == 0 {
-		l.log.Error("the store failed to "+what, "error", err, "failures", int(*f))
+		log.Error("the store failed to "+what, "error", err, "failures", int(*f))
 	}
-	l.next = time.Now().Add(min(time.Duration(*f)*50*time.Millisecond, time.Second))
 	return false
 }
 

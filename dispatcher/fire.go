@@ -11,16 +11,17 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/go-json-experiment/json/jsontext"
+
 	"github.com/carillon-scheduler/carillon/callbacks"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// fire makes one attempt at a claimed occurrence and hands its outcome to the settler. Start is the moment of the claim:
-// the callback's time runs from there, so that it ends before the lease does.
-func (d *Dispatcher) fire(ctx context.Context, c store.Claimed, start time.Time) {
+// fire makes one attempt at a claimed occurrence, unless it is too late for one, and hands its outcome to the settler.
+func (d *Dispatcher) fire(ctx context.Context, c store.Claimed, b *batch) {
 	now := time.Now()
-	err := d.attempt(ctx, &c, start, now)
+	err := d.attempt(ctx, &c, b, now)
 	s := outcome(&c, err, time.Now(), rand.Float64())
 	if s.Outcome == store.Retry || s.Outcome == store.Release {
 		s.KeepUntil = s.DueAt.Add(d.cfg.Retain)
@@ -48,9 +49,12 @@ const (
 	tooLatePause = 5 * time.Second
 )
 
-func (d *Dispatcher) attempt(ctx context.Context, c *store.Claimed, start, now time.Time) error {
+func (d *Dispatcher) attempt(ctx context.Context, c *store.Claimed, b *batch, now time.Time) error {
 	if c.Fault != nil {
 		return callbacks.Permanent(fmt.Errorf("the store's data can't be read: %w", c.Fault))
+	}
+	if err := d.late(c, b); err != nil {
+		return err
 	}
 	sender, ok := d.cfg.Callbacks.Sender(c.Callback.Type)
 	if !ok {
@@ -60,12 +64,11 @@ func (d *Dispatcher) attempt(ctx context.Context, c *store.Claimed, start, now t
 	if c.Attempt > c.Options.Retry.WithDefaults().MaxAttempts+abandonAfter {
 		return callbacks.Permanent(errAbandoned)
 	}
-	// A process that was stopped for a while must not fire what another may hold by now. Both clocks are asked: the
-	// monotonic one is right when the other was set, the other when the whole machine slept.
-	if max(now.Sub(start), now.Round(0).Sub(start.Round(0))) >= d.cfg.CallbackTimeout {
+	// A process that was stopped for a while must not fire what another may hold by now.
+	if elapsed(b.start, now) >= d.cfg.CallbackTimeout {
 		return &unfired{errTooLate, tooLatePause}
 	}
-	err := d.send(ctx, sender, c, start, now)
+	err := d.send(ctx, sender, c, b.start, now)
 	failure, classified := errors.AsType[*callbacks.Failure](err)
 	if classified && failure.Unavailable {
 		return &unfired{err, d.outages[c.Callback.Type].begun(now, failure.After)}
@@ -94,6 +97,8 @@ func (d *Dispatcher) send(ctx context.Context, sender callbacks.Sender, c *store
 		Attempt:   c.Attempt,
 		SentAt:    now,
 		Data:      c.Callback.Data,
+		Payload:   c.Payload(c.Options),
+		Part:      c.Part,
 	})
 	if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return fmt.Errorf("no answer within %s: %w", d.cfg.CallbackTimeout, err)
@@ -135,17 +140,38 @@ func outcome(c *store.Claimed, err error, now time.Time, random float64) store.S
 		s.DueAt = job.CeilMilli(now.Add(u.after + time.Duration(random*float64(u.after)/2)))
 		return s
 	}
+	if _, ok := errors.AsType[missed](err); ok {
+		s.Outcome = store.Miss
+		return s
+	}
 	failure, ok := errors.AsType[*callbacks.Failure](err)
 	if !ok {
 		failure = &callbacks.Failure{Err: err}
 	}
-	if failure.Permanent || c.Attempt >= c.Options.Retry.WithDefaults().MaxAttempts {
-		s.Outcome, s.Target, s.At = store.Bury, c.Target, now
+	bury := failure.Permanent || c.Attempt >= c.Options.Retry.WithDefaults().MaxAttempts
+	next := job.CeilMilli(now.Add(max(failure.After, c.Options.Retry.Delay(c.Attempt, random))))
+	if !bury && overdue(c, next) {
+		bury = true
+		s.Error += "; the next attempt would come after the deadline"
+	}
+	if bury {
+		s.Outcome, s.Target, s.At = store.Bury, redrivable(c), now
 		return s
 	}
-	s.Outcome = store.Retry
-	s.DueAt = job.CeilMilli(now.Add(max(failure.After, c.Options.Retry.Delay(c.Attempt, random))))
+	s.Outcome, s.DueAt = store.Retry, next
 	return s
+}
+
+// redrivable is what redriving an occurrence takes. That is an operator's decision, so it heeds neither deadline nor
+// catch-up, and of a sequence it takes only the occurrence's own payload.
+func redrivable(c *store.Claimed) job.Target {
+	t := c.Target
+	t.Options.Deadline, t.Options.CatchUp, t.Options.Recurrence = 0, "", nil
+	t.Options.Payloads = nil
+	if own := c.Payload(c.Options); own != nil {
+		t.Options.Payloads = map[int]jsontext.Value{c.Part.Step: own}
+	}
+	return t
 }
 
 // describe is an error's text as it is kept: valid UTF-8 of bounded length.
@@ -169,6 +195,8 @@ func (d *Dispatcher) logOutcome(ctx context.Context, c *store.Claimed, s *store.
 		if s.Error == errTooLate.Error() {
 			level = slog.LevelWarn
 		}
+	case store.Miss:
+		level, text = slog.LevelInfo, "missed; it will not fire"
 	case store.Bury:
 		level, text = slog.LevelWarn, "given up; moved to the dead letters"
 	}

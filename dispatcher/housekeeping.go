@@ -39,6 +39,12 @@ func (c *clock) known(now time.Time) bool {
 // step is how much the wall clock was set between two times that have both clocks.
 func step(from, to time.Time) time.Duration { return to.Round(0).Sub(from.Round(0)) - to.Sub(from) }
 
+// elapsed is how long it is from one time to another by whichever clock says longer: the monotonic one is right when the
+// other was set, the other when the whole machine slept.
+func elapsed(from, to time.Time) time.Duration {
+	return max(to.Sub(from), to.Round(0).Sub(from.Round(0)))
+}
+
 // err tells why claiming is not safe; nil if the clocks agree within the permitted skew.
 func (c *clock) err(permitted time.Duration) error {
 	last := c.checked.Load()
@@ -49,6 +55,15 @@ func (c *clock) err(permitted time.Duration) error {
 		return fmt.Errorf("this machine's clock is %s off the store's; at most %s is safe with this lease", last.skew, permitted)
 	}
 	return nil
+}
+
+// clockAgrees tells whether this machine's clock is known to agree with the store's. Until the store has told its time, it is
+// not.
+func (d *Dispatcher) clockAgrees(ctx context.Context) bool {
+	if !d.clock.known(time.Now()) {
+		d.checkClock(ctx)
+	}
+	return d.clock.err(d.cfg.margin()/2) == nil
 }
 
 // checkClock compares this machine's clock with the store's. The time that the answer took is not held against it.

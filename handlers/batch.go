@@ -158,7 +158,7 @@ func (a *api) checkItem(tenant string, raw []byte, it *item) {
 		return
 	}
 	it.submission, it.err = a.check(tenant, draft)
-	it.weight += instantWeight * len(it.job.Schedule.Instants)
+	it.weight += instantWeight * it.job.Schedule.Weight()
 }
 
 // gather makes chunks of items. While no one takes a chunk it grows, up to its bounds; then it stops taking items.
@@ -222,9 +222,11 @@ type result struct {
 	Key         string       `json:"key,omitzero"`
 	Status      int          `json:"status"`
 	Revision    job.Revision `json:"revision,omitzero"`
+	Version     job.Revision `json:"version,omitzero"`
 	State       string       `json:"state,omitzero"`
 	Occurrences *int         `json:"occurrences,omitzero"`
 	Skipped     *int         `json:"skipped,omitzero"`
+	Missed      int          `json:"missed,omitzero"`
 	NextInstant string       `json:"nextInstant,omitzero"`
 	InFlight    *int         `json:"inFlight,omitzero"`
 	Title       string       `json:"title,omitzero"`
@@ -239,9 +241,11 @@ func success(index int, o outcome) result {
 		Key:         v.Key,
 		Status:      o.status(),
 		Revision:    v.Revision,
+		Version:     v.Version,
 		State:       v.State,
 		Occurrences: &v.Occurrences,
 		Skipped:     &v.Skipped,
+		Missed:      v.Missed,
 		NextInstant: v.NextInstant,
 		InFlight:    v.InFlight,
 	}

@@ -17,9 +17,10 @@ type deadLetter struct {
 	DeliveryID string `json:"deliveryId"`
 	Key        string `json:"key"`
 	Timestamp  string `json:"timestamp"`
-	FailedAt   string `json:"failedAt"`
-	Attempt    int    `json:"attempt"`
-	Error      string `json:"error"`
+	part
+	FailedAt string `json:"failedAt"`
+	Attempt  int    `json:"attempt"`
+	Error    string `json:"error"`
 }
 
 // listDeadLetters answers with a page of dead letters, by id, which is by instant.
@@ -85,6 +86,7 @@ func deadLetterItem(o job.Occurrence) []byte {
 		DeliveryID: o.DeliveryID().String(),
 		Key:        o.Name.Key,
 		Timestamp:  job.FormatTime(o.Timestamp),
+		part:       partView(o.Part),
 		FailedAt:   job.FormatTime(o.FailedAt),
 		Attempt:    o.Attempt,
 		Error:      o.LastError,

@@ -50,6 +50,10 @@ type faultyStore struct {
 	fault error
 	puts  [][]store.Put
 	onPut func([]store.Put) // is called before each Put, if set
+	// onAmend is called before each Amend, if set.
+	onAmend func()
+	// amends counts them.
+	amends int
 }
 
 func (s *faultyStore) setFault(err error) {
@@ -108,6 +112,29 @@ func (s *faultyStore) Jobs(ctx context.Context, f store.JobFilter) ([]store.JobS
 	return s.Store.Jobs(ctx, f)
 }
 
+func (s *faultyStore) Amend(ctx context.Context, amendment store.Amendment) error {
+	s.mu.Lock()
+	s.amends++
+	onAmend, fault := s.onAmend, s.fault
+	s.mu.Unlock()
+	if onAmend != nil {
+		onAmend()
+	}
+	if fault != nil {
+		return fault
+	}
+	return s.Store.Amend(ctx, amendment)
+}
+
+// takeAmends answers how many amendments there were since it was last called.
+func (s *faultyStore) takeAmends() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := s.amends
+	s.amends = 0
+	return n
+}
+
 func (s *faultyStore) Strays(ctx context.Context, f store.JobFilter) ([]job.Name, error) {
 	if err := s.failing(); err != nil {
 		return nil, err
@@ -135,3 +162,16 @@ func (s *faultyStore) DeleteDeadLetters(ctx context.Context, tenant string, ids 
 	}
 	return s.Store.DeleteDeadLetters(ctx, tenant, ids)
 }
+
+// failsControl is a store that is unavailable for all that controls jobs.
+type failsControl struct{ apiSide }
+
+func (failsControl) Pause(context.Context, job.Name, job.Revision, time.Time) error {
+	return store.ErrUnavailable
+}
+
+func (failsControl) Resume(context.Context, job.Name, job.Revision, time.Time) error {
+	return store.ErrUnavailable
+}
+
+func (failsControl) Trigger(context.Context, job.Occurrence) error { return store.ErrUnavailable }

@@ -24,10 +24,15 @@ type Config struct {
 	// Wake is told the earliest instant of each submission once it is stored, so that it fires on time. It must not block.
 	// Nil does nothing.
 	Wake func(time.Time)
+	// WakeExpander is told when a job that recurs may have to be expanded sooner than was known. It must not block. Nil does
+	// nothing.
+	WakeExpander func()
 	// Ready answers why this replica can't do its work, or nil. Clients are shown the error's text. Nil is always ready.
 	Ready func(context.Context) error
 	// Limits bound each job.
 	Limits job.Limits
+	// Expansion bounds what a submission expands of a schedule that recurs. It is that of whoever expands the rest.
+	Expansion job.Expansion
 	// MaxBody bounds the bytes of a request's body, and of each item of a batch; more than zero.
 	MaxBody int64
 	// Retain is how long a finished job stays readable.
@@ -68,7 +73,13 @@ func newEngine(config Config) *gin.Engine {
 	e.POST("/v1/jobs/batch", a.answer(a.postBatch))
 	e.GET("/v1/jobs/:key", a.answer(a.getJob))
 	e.PUT("/v1/jobs/:key", a.answer(a.putJob))
+	e.PATCH("/v1/jobs/:key", a.answer(a.patchJob))
 	e.DELETE("/v1/jobs/:key", a.answer(a.cancelJob))
+	e.GET("/v1/jobs/:key/preview", a.answer(a.previewJob))
+	e.POST("/v1/jobs/:key/pause", a.answer(a.pauseJob))
+	e.POST("/v1/jobs/:key/resume", a.answer(a.resumeJob))
+	e.POST("/v1/jobs/:key/trigger", a.answer(a.triggerJob))
+	e.POST("/v1/preview", a.answer(a.previewDraft))
 
 	e.GET("/v1/dead-letters", a.answer(a.listDeadLetters))
 	e.POST("/v1/dead-letters/redrive", a.answer(a.redriveMany))
@@ -80,6 +91,9 @@ func newEngine(config Config) *gin.Engine {
 func (c Config) withDefaults() Config {
 	if c.Wake == nil {
 		c.Wake = func(time.Time) {}
+	}
+	if c.WakeExpander == nil {
+		c.WakeExpander = func() {}
 	}
 	if c.Ready == nil {
 		c.Ready = func(context.Context) error { return nil }
@@ -140,6 +154,9 @@ func noMethod(c *gin.Context) error {
 	allow := strings.Split(c.Writer.Header().Get("Allow"), ", ")
 	if slices.Contains(allow, http.MethodGet) {
 		allow = append(allow, http.MethodHead)
+	}
+	if slices.Contains(allow, http.MethodPatch) {
+		c.Header("Accept-Patch", strings.Join(patchTypes, ", "))
 	}
 	allow = append(allow, http.MethodOptions)
 	slices.Sort(allow)

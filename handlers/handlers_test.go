@@ -31,12 +31,15 @@ func TestWhatIsNotThere(t *testing.T) {
 	}
 	for request, allow := range map[string]string{
 		"PATCH /v1/jobs":                   "DELETE, GET, HEAD, OPTIONS, POST",
-		"POST /v1/jobs/a":                  "DELETE, GET, HEAD, OPTIONS, PUT",
+		"POST /v1/jobs/a":                  "DELETE, GET, HEAD, OPTIONS, PATCH, PUT",
+		"GET /v1/jobs/a/pause":             "OPTIONS, POST",
+		"POST /v1/jobs/a/preview":          "GET, HEAD, OPTIONS",
+		"GET /v1/preview":                  "OPTIONS, POST",
 		"GET /v1/dead-letters/redrive":     "DELETE, OPTIONS, POST",
 		"GET /v1/dead-letters/x/redrive":   "OPTIONS, POST",
 		"DELETE /healthz":                  "GET, HEAD, OPTIONS",
 		"HEAD /v1/dead-letters/x/redrive":  "OPTIONS, POST",
-		"OPTIONS /v1/jobs/a":               "DELETE, GET, HEAD, OPTIONS, PUT",
+		"OPTIONS /v1/jobs/a":               "DELETE, GET, HEAD, OPTIONS, PATCH, PUT",
 		"OPTIONS /v1/dead-letters/redrive": "DELETE, OPTIONS, POST",
 	} {
 		method, path, _ := strings.Cut(request, " ")
@@ -49,6 +52,11 @@ func TestWhatIsNotThere(t *testing.T) {
 		}
 	}
 	a.call("OPTIONS", "/nothing", "").want(404)
+	for path, want := range map[string]string{"/v1/jobs/a": "application/merge-patch+json, application/json", "/v1/jobs": ""} {
+		if got := a.call("OPTIONS", path, "").header.Get("Accept-Patch"); got != want {
+			t.Errorf("%s: Accept-Patch is %q, want %q", path, got, want)
+		}
+	}
 }
 
 func TestHeadIsGetWithoutBody(t *testing.T) {

@@ -30,7 +30,10 @@ import (
 // start is what the clock of every test shows at first.
 var start = time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
 
-const retain = 24 * time.Hour
+const (
+	retain  = 24 * time.Hour
+	horizon = 2 * time.Minute
+)
 
 // api is the API on a real store, behind a real server. What its requests and answers are, is checked against the
 // specification.
@@ -45,6 +48,8 @@ type api struct {
 	now   time.Time
 	wakes []time.Time
 	ready error
+	// expanding counts how often the expander was woken.
+	expanding int
 }
 
 func newAPI(t testing.TB, configure ...func(*handlers.Config)) *api {
@@ -63,16 +68,22 @@ func newAPI(t testing.TB, configure ...func(*handlers.Config)) *api {
 			defer a.mu.Unlock()
 			a.wakes = append(a.wakes, at)
 		},
+		WakeExpander: func() {
+			a.mu.Lock()
+			defer a.mu.Unlock()
+			a.expanding++
+		},
 		Ready: func(context.Context) error {
 			a.mu.Lock()
 			defer a.mu.Unlock()
 			return a.ready
 		},
-		Limits:  job.Limits{Instants: 10, Payload: 2000},
-		MaxBody: 4000,
-		Retain:  retain,
-		Now:     a.clock,
-		Logger:  slog.New(slog.NewTextHandler(a.log, nil)),
+		Limits:    job.Limits{Instants: 10, Payload: 2000},
+		MaxBody:   4000,
+		Expansion: job.Expansion{Horizon: horizon, CatchUpLimit: 1000},
+		Retain:    retain,
+		Now:       a.clock,
+		Logger:    slog.New(slog.NewTextHandler(a.log, nil)),
 	}
 	for _, c := range configure {
 		c(&config)
@@ -102,6 +113,15 @@ func (a *api) takeWakes() []time.Time {
 	wakes := a.wakes
 	a.wakes = nil
 	return wakes
+}
+
+// takeExpanding answers how often the expander was woken since it was last called.
+func (a *api) takeExpanding() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	n := a.expanding
+	a.expanding = 0
+	return n
 }
 
 // answer is an HTTP answer that has been read.
@@ -172,6 +192,9 @@ func (a *api) conforms(request *http.Request, body string, got answer) {
 	}
 	if path == "/v1/jobs/batch" { // a batch that is broken in part is accepted in part
 		input.Options.ExcludeRequestBody = body == "" || bytes.Contains(got.body, []byte(`"status":400`))
+	}
+	if request.Header.Get("Content-Type") == "" { // then nothing is specified but that it may be so
+		input.Options.ExcludeRequestBody = true
 	}
 	input.Request.Body = io.NopCloser(strings.NewReader(body))
 	if body == "" {
@@ -287,61 +310,28 @@ func (p problem) named() []string {
 }
 
 type accepted struct {
-	Key, Revision, State, NextInstant string
-	Occurrences, Skipped              int
-	InFlight                          *int
+	Key, Revision, Version, State, NextInstant string
+	Occurrences, Skipped, Missed               int
+	InFlight                                   *int
 }
 
 type definition struct {
-	Key, Revision, State, CreatedAt, UpdatedAt, NextCursor string
-	Schedules                                              []string
-	Pending                                                int
-	Retry                                                  struct {
+	Key, Revision, Version, State, PausedAt, CreatedAt, UpdatedAt, NextCursor string
+	Schedules                                                                 []string
+	Pending, Missed                                                           int
+	Deadline                                                                  string
+	data                                                                      []byte // the callback's, as [api.definition] found it
+	Retry                                                                     struct {
 		MaxAttempts  int
 		Initial, Max string
 		Factor       float64
 	}
 	Callback    struct{ Type string }
 	Occurrences []struct {
-		ID, DeliveryID, Timestamp, State, DueAt, ScheduledAt, LastError string
-		Attempt                                                         int
+		ID, DeliveryID, Timestamp, State, DueAt, ScheduledAt, LastError, Subscriber string
+		Attempt                                                                     int
+		Step                                                                        *int
 	}
-}
-
-// at writes an instant relative to the clock's start.
-func at(offset time.Duration) string { return job.FormatTime(start.Add(offset)) }
-
-// body writes a job with instants relative to the clock's start.
-func body(key string, offsets ...time.Duration) string {
-	schedules := make([]string, len(offsets))
-	for i, o := range offsets {
-		schedules[i] = at(o)
-	}
-	return encode(map[string]any{"key": key, "schedules": schedules, "callback": map[string]any{"type": "http", "data": 1}})
-}
-
-// with adds members to an encoded object; nil removes one.
-func with(object string, members ...any) string {
-	var m map[string]any
-	if err := json.Unmarshal([]byte(object), &m); err != nil {
-		panic(err)
-	}
-	for i := 0; i < len(members); i += 2 {
-		if name := members[i].(string); members[i+1] == nil {
-			delete(m, name)
-		} else {
-			m[name] = members[i+1]
-		}
-	}
-	return encode(m)
-}
-
-func encode(v any) string {
-	b, err := json.Marshal(v)
-	if err != nil {
-		panic(err)
-	}
-	return string(b)
 }
 
 func pathOf(key string) string { return "/v1/jobs/" + url.PathEscape(key) }

@@ -38,8 +38,8 @@ func (a *api) getJob(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	setETag(c, status.Revision)
-	if matchesNone(c.Request, status.Revision) {
+	setETag(c, status.Version)
+	if matchesNone(c.Request, status.Version) {
 		writeNoBody(c, http.StatusNotModified)
 		return nil
 	}
@@ -69,89 +69,15 @@ func (a *api) readableJob(ctx context.Context, name job.Name, now time.Time) (st
 	return status, err
 }
 
-// matchesNone tells whether If-None-Match names the revision, so that the client has it already.
-func matchesNone(r *http.Request, revision job.Revision) bool {
+// matchesNone tells whether If-None-Match names the version, so that the client has it already.
+func matchesNone(r *http.Request, version job.Revision) bool {
 	lines := r.Header.Values("If-None-Match")
 	if len(lines) == 0 {
 		return false
 	}
 	all, tags, ok := entityTags(lines)
-	strong, weak := string(revision), `W/"`+string(revision)+`"` // here they are compared weakly
+	strong, weak := string(version), `W/"`+string(version)+`"` // here they are compared weakly
 	return ok && (all || slices.Contains(tags, strong) || slices.Contains(tags, weak))
-}
-
-// definition is a job as it is answered; its callback is added by withCallback.
-type definition struct {
-	Key         string       `json:"key"`
-	Revision    job.Revision `json:"revision"`
-	State       string       `json:"state"`
-	Schedules   []string     `json:"schedules"`
-	Retry       job.Retry    `json:"retry"`
-	CreatedAt   string       `json:"createdAt"`
-	UpdatedAt   string       `json:"updatedAt"`
-	Pending     int          `json:"pending"`
-	Occurrences []occurrence `json:"occurrences"`
-	NextCursor  string       `json:"nextCursor,omitzero"`
-}
-
-func jobView(s store.JobStatus, pending int) definition {
-	view := definition{
-		Key:         s.Key,
-		Revision:    s.Revision,
-		State:       jobState(s.Live),
-		Schedules:   make([]string, len(s.Schedule.Instants)),
-		Retry:       s.Options.Retry.WithDefaults(),
-		CreatedAt:   job.FormatTime(s.CreatedAt),
-		UpdatedAt:   job.FormatTime(s.UpdatedAt),
-		Pending:     pending,
-		Occurrences: []occurrence{},
-	}
-	for i, at := range s.Schedule.Instants {
-		view.Schedules[i] = job.FormatTime(at)
-	}
-	return view
-}
-
-// occurrence is a pending occurrence as it is answered.
-type occurrence struct {
-	ID          string `json:"id"`
-	DeliveryID  string `json:"deliveryId"`
-	Timestamp   string `json:"timestamp"`
-	State       string `json:"state"`
-	DueAt       string `json:"dueAt"`
-	ScheduledAt string `json:"scheduledAt,omitzero"`
-	Attempt     int    `json:"attempt"`
-	LastError   string `json:"lastError,omitzero"`
-}
-
-func occurrenceView(o job.Occurrence, now time.Time) occurrence {
-	state := "scheduled"
-	switch {
-	case o.Held(now):
-		state = "claimed"
-	case o.Attempt > 0:
-		state = "retrying"
-	}
-	return occurrence{
-		ID:          o.ID.String(),
-		DeliveryID:  o.DeliveryID().String(),
-		Timestamp:   job.FormatTime(o.Timestamp),
-		State:       state,
-		DueAt:       job.FormatTime(o.DueAt),
-		ScheduledAt: instantText(o.ScheduledAt),
-		Attempt:     o.Attempt,
-		LastError:   o.LastError,
-	}
-}
-
-// summary is a job as it is listed.
-type summary struct {
-	Key          string       `json:"key"`
-	Revision     job.Revision `json:"revision"`
-	State        string       `json:"state"`
-	CallbackType string       `json:"callbackType"`
-	CreatedAt    string       `json:"createdAt"`
-	UpdatedAt    string       `json:"updatedAt"`
 }
 
 // listJobs answers with a page of jobs, by key. Jobs that have lost their retention are left out of it, so a page may be
@@ -192,14 +118,7 @@ func (a *api) listJobs(c *gin.Context) error {
 		if j.Gone(now) {
 			continue
 		}
-		items = append(items, mustEncode(summary{
-			Key:          j.Key,
-			Revision:     j.Revision,
-			State:        jobState(j.Live),
-			CallbackType: j.Callback.Type,
-			CreatedAt:    job.FormatTime(j.CreatedAt),
-			UpdatedAt:    job.FormatTime(j.UpdatedAt),
-		}))
+		items = append(items, mustEncode(summaryView(j)))
 	}
 	return writePage(c, items, nextCursor)
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/carillon-scheduler/carillon/callbacks"
 	"github.com/carillon-scheduler/carillon/handlers"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
@@ -54,18 +55,32 @@ func TestReplaceTellsWhatIsInFlight(t *testing.T) {
 	}
 }
 
-func TestFixtureWorksAsItStands(t *testing.T) {
-	fixture, err := os.ReadFile("testdata/training-invitations.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	a := newAPI(t)
-	got := decode[accepted](a.call("POST", "/v1/jobs", string(fixture)).want(201))
-	if got.Occurrences != 4 || got.NextInstant != "2020-12-24T14:00:00.000Z" {
-		t.Errorf("%+v", got)
-	}
-	if n := len(a.claim()); n != 4 {
-		t.Errorf("%d occurrences are due, want all 4: they have passed and the job is new", n)
+func TestFixturesWorkAsTheyStand(t *testing.T) {
+	for name, test := range map[string]struct {
+		occurrences, due int
+		next             string
+	}{
+		"training-invitations": {4, 4, "2020-12-24T14:00:00.000Z"}, // they have passed, and the job is new
+		"renewal-reminder":     {1, 0, at(time.Hour)},
+		"marketing-sequence":   {60, 20, "2023-12-29T18:48:34.200Z"}, // its last step goes back
+	} {
+		t.Run(name, func(t *testing.T) {
+			fixture, err := os.ReadFile("testdata/" + name + ".json")
+			if err != nil {
+				t.Fatal(err)
+			}
+			a := newAPI(t, func(c *handlers.Config) {
+				c.Limits.Instants = 60
+				c.Callbacks = callbacks.NewRegistry(sender("http"), sender("rabbitmq"), sender("kafka"))
+			})
+			got := decode[accepted](a.call("POST", "/v1/jobs", string(fixture)).want(201))
+			if got.Occurrences != test.occurrences || got.NextInstant != test.next {
+				t.Errorf("%+v", got)
+			}
+			if n := len(a.claim()); n != test.due {
+				t.Errorf("%d occurrences are due, want %d", n, test.due)
+			}
+		})
 	}
 }
 
@@ -265,11 +280,12 @@ func createDirectly(t *testing.T, a *api, key string) {
 		Name: name(key), Revision: job.NewRevision(a.clock()), Callback: job.Callback{Type: "http", Data: []byte("1")},
 		Schedule: job.Schedule{Instants: []time.Time{later}}, CreatedAt: a.clock(), UpdatedAt: a.clock(), ExpiresAt: later,
 	}
-	occurrences, _, err := j.Occurrences(a.clock(), job.PastFire)
+	j.Version = j.Revision
+	begun, err := j.Begin(a.clock(), job.PastFire, job.Expansion{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, r := range a.store.Store.Put(t.Context(), []store.Put{{Job: j, Occurrences: occurrences, Now: a.clock()}}) {
+	for _, r := range a.store.Store.Put(t.Context(), []store.Put{{Job: j, Occurrences: begun.Occurrences, Now: a.clock()}}) {
 		if r.Err != nil {
 			t.Error(r.Err)
 		}
@@ -340,6 +356,9 @@ func TestConditionsAreRefusedWhereTheyAreNotHonoured(t *testing.T) {
 	for _, header := range []string{"If-Match: *", "If-None-Match: *"} {
 		a.call("DELETE", "/v1/jobs/a", "", header).want(400)
 		a.call("DELETE", "/v1/jobs?prefix=a", "", header).want(400)
+		for _, verb := range verbs {
+			a.call("POST", "/v1/jobs/a/"+verb, "", header).want(400)
+		}
 		a.call("POST", "/v1/jobs/batch", "["+body("a", time.Hour)+"]", header).want(400)
 	}
 	a.call("GET", "/v1/jobs/a", "").want(200)

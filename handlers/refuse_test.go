@@ -28,8 +28,8 @@ func TestSubmissionsThatAreRefused(t *testing.T) {
 		"two documents":     {good + good, 400, nil, "not valid JSON"},
 		"not UTF-8":         {strings.Replace(good, `"a"`, "\"\xff\"", 1), 400, nil, "UTF-8"},
 		"not an object":     {`[]`, 422, []string{""}, "must be an object"},
-		"nothing given":     {`{}`, 422, []string{"/key", "/schedules", "/callback"}, "is required"},
-		"unknown field":     {with(good, "shedules", 1), 422, []string{"/shedules"}, "not a known field; the fields here are key, schedules"},
+		"nothing given":     {`{}`, 422, []string{"/key", "/callback", "/schedules"}, "is required"},
+		"unknown field":     {with(good, "shedules", 1), 422, []string{"/shedules"}, "not a known field; the fields here are key, type, schedules"},
 		"unknown inside":    {with(good, "callback", map[string]any{"type": "http", "data": 1, "url": 2}), 422, []string{"/callback/url"}, "type, data"},
 		"other case":        {with(good, "Past", "fire"), 422, []string{"/Past"}, "not a known field"},
 		"repeated field":    {`{"key":"b",` + good[1:], 422, []string{"/key"}, "twice"},
@@ -94,12 +94,10 @@ func TestKeyInBodyAndPath(t *testing.T) {
 		t.Errorf("%+v", p)
 	}
 	for _, bad := range []string{"%FF", "%00", "a%0Ab", strings.Repeat("x", 256)} {
-		for _, method := range []string{"PUT", "GET", "DELETE"} {
-			sent := ""
-			if method == "PUT" {
-				sent = with(body("", time.Hour), "key", nil)
-			}
-			if p := a.call(method, "/v1/jobs/"+bad, sent).want(422).problem(); !slices.Equal(p.named(), []string{"?key"}) {
+		for _, request := range []string{"PUT", "GET", "DELETE", "PATCH", "GET /preview", "POST /pause", "POST /resume", "POST /trigger"} {
+			method, behind, _ := strings.Cut(request, " ")
+			sent := map[string]string{"PUT": with(body("", time.Hour), "key", nil), "PATCH": "{}"}[method]
+			if p := a.call(method, "/v1/jobs/"+bad+behind, sent).want(422).problem(); !slices.Equal(p.named(), []string{"?key"}) {
 				t.Errorf("%s %s: %+v", method, bad, p)
 			}
 		}
@@ -159,6 +157,12 @@ func TestQueriesThatAreRefused(t *testing.T) {
 		"POST /v1/dead-letters/redrive?kee=a":          "?kee",
 		"POST /v1/dead-letters/01JF/redrive?key=a":     "?key",
 		"DELETE /v1/dead-letters/01JF?key=a":           "?key",
+		"GET /v1/jobs/a/preview?count=0":               "?count",
+		"GET /v1/jobs/a/preview?count=1001":            "?count",
+		"GET /v1/jobs/a/preview?count=":                "?count",
+		"GET /v1/jobs/a/preview?limit=1":               "?limit",
+		"POST /v1/preview?count=-1":                    "?count",
+		"POST /v1/preview?counts=1":                    "?counts",
 	} {
 		t.Run(request, func(t *testing.T) {
 			method, path, _ := strings.Cut(request, " ")
@@ -177,6 +181,7 @@ func TestQueriesThatAreRefused(t *testing.T) {
 // requests are one of each kind that uses the store.
 var requests = []string{
 	"POST /v1/jobs", "PUT /v1/jobs/a", "GET /v1/jobs/a", "GET /v1/jobs", "DELETE /v1/jobs/a", "DELETE /v1/jobs?prefix=a",
+	"PATCH /v1/jobs/a", "GET /v1/jobs/a/preview", "POST /v1/jobs/a/pause", "POST /v1/jobs/a/resume", "POST /v1/jobs/a/trigger",
 	"GET /v1/dead-letters", "POST /v1/dead-letters/redrive?key=a",
 	"POST /v1/dead-letters/01JF0000003Q8Z6C1V5B7N9M2K/redrive", "DELETE /v1/dead-letters/01JF0000003Q8Z6C1V5B7N9M2K",
 }
@@ -197,6 +202,9 @@ func TestStoreFaults(t *testing.T) {
 				submitted := ""
 				if strings.Contains(request, "PUT") || request == "POST /v1/jobs" {
 					submitted = body("a", time.Hour)
+				}
+				if method == "PATCH" {
+					submitted = `{"callback":{"data":2}}`
 				}
 				got := a.call(method, path, submitted).want(test.status)
 				if strings.Contains(string(got.body), "10.0.0.1") {

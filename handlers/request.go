@@ -1,6 +1,7 @@
 package handlers
 
 import (
+	"bytes"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 	"strings"
 
 	"github.com/gin-gonic/gin"
+	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
@@ -24,11 +26,28 @@ func (a *api) readJSON(c *gin.Context) ([]byte, error) {
 	if _, err := mediaType(c.Request, "application/json"); err != nil {
 		return nil, err
 	}
+	return a.readBody(c)
+}
+
+// readBody reads a request's body, which must be within the limit.
+func (a *api) readBody(c *gin.Context) ([]byte, error) {
 	body, err := io.ReadAll(http.MaxBytesReader(c.Writer, c.Request.Body, a.MaxBody))
 	if err != nil {
 		return nil, readError(err)
 	}
 	return body, nil
+}
+
+// refuseBody refuses a body where there is nothing to say in one. Clients that always send one send {}.
+func (a *api) refuseBody(c *gin.Context) error {
+	body, err := a.readBody(c)
+	if err != nil {
+		return err
+	}
+	if compact := jsontext.Value(body); compact.Compact() == nil && string(compact) == "{}" || len(bytes.TrimSpace(body)) == 0 {
+		return nil
+	}
+	return &statusError{http.StatusBadRequest, "this takes no body; leave it out, or send {}"}
 }
 
 // readError is a failure to read a body, which is the client's unless it is known for something else.
@@ -107,14 +126,19 @@ const (
 )
 
 func limitParameter(query url.Values) (int, error) {
-	if !query.Has("limit") {
-		return defaultLimit, nil
+	return numberParameter(query, "limit", defaultLimit, maxLimit)
+}
+
+// numberParameter reads a number from 1 to a maximum.
+func numberParameter(query url.Values, name string, byDefault, most int) (int, error) {
+	if !query.Has(name) {
+		return byDefault, nil
 	}
-	limit, err := strconv.Atoi(query.Get("limit"))
-	if err != nil || limit < 1 || limit > maxLimit {
-		return 0, &parameterError{"limit", fmt.Sprintf("must be a whole number from 1 to %d", maxLimit)}
+	n, err := strconv.Atoi(query.Get(name))
+	if err != nil || n < 1 || n > most {
+		return 0, &parameterError{name, fmt.Sprintf("must be a whole number from 1 to %d", most)}
 	}
-	return limit, nil
+	return n, nil
 }
 
 // errBadCursor is that of a cursor that no page ended with.
@@ -159,8 +183,14 @@ func putCondition(r *http.Request) (store.Condition, error) {
 			return store.Condition{}, &statusError{http.StatusBadRequest, "If-None-Match must be * here"}
 		}
 		return store.Condition{Absent: true}, nil
+	default:
+		return matchCondition(match)
 	}
-	all, tags, ok := entityTags(match)
+}
+
+// matchCondition reads If-Match.
+func matchCondition(lines []string) (store.Condition, error) {
+	all, tags, ok := entityTags(lines)
 	switch {
 	case !ok:
 		return store.Condition{}, &statusError{http.StatusBadRequest, "If-Match must be * or a list of entity tags, such as \"01JF...\""}
@@ -169,14 +199,16 @@ func putCondition(r *http.Request) (store.Condition, error) {
 	}
 	var condition store.Condition
 	for _, tag := range tags {
-		condition.Revisions = append(condition.Revisions, job.Revision(tag)) // a weak one keeps its W/ and so equals none
+		condition.Versions = append(condition.Versions, job.Revision(tag)) // a weak one keeps its W/ and so equals none
 	}
 	return condition, nil
 }
 
 // refuseConditions refuses If-Match and If-None-Match where they are not honoured: a client that sends one relies on it.
-func refuseConditions(r *http.Request) error {
-	for _, name := range []string{"If-Match", "If-None-Match"} {
+func refuseConditions(r *http.Request) error { return refuseHeaders(r, "If-Match", "If-None-Match") }
+
+func refuseHeaders(r *http.Request, names ...string) error {
+	for _, name := range names {
 		if len(r.Header.Values(name)) > 0 {
 			return &statusError{http.StatusBadRequest, name + " is not honoured here; leave it out"}
 		}

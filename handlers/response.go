@@ -14,19 +14,6 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// The states of a job.
-const (
-	stateScheduled = "scheduled" // it has something to fire
-	stateFinished  = "finished"  // it has not
-)
-
-func jobState(live bool) string {
-	if live {
-		return stateScheduled
-	}
-	return stateFinished
-}
-
 // writeJSON answers with a document.
 func writeJSON(c *gin.Context, status int, v any) error {
 	writeAs(c, status, "application/json", mustEncode(v))
@@ -84,8 +71,8 @@ func writePage(c *gin.Context, items [][]byte, nextCursor string) error {
 	return nil
 }
 
-// setETag names the job's revision as its entity tag.
-func setETag(c *gin.Context, r job.Revision) { c.Header("ETag", `"`+string(r)+`"`) }
+// setETag names the job's version as its entity tag.
+func setETag(c *gin.Context, version job.Revision) { c.Header("ETag", `"`+string(version)+`"`) }
 
 // jobPath is the path at which a job is found.
 func jobPath(key string) string {

@@ -64,6 +64,20 @@ func TestSpecifiedExamplesWork(t *testing.T) {
 			a.call("POST", "/v1/jobs", encode(example.Value.Value)).want(201)
 		})
 	}
+	for name, example := range a.spec.Paths.Value("/v1/preview").Post.RequestBody.Value.Content[asArray].Examples {
+		t.Run("preview "+name, func(*testing.T) {
+			a.call("POST", "/v1/preview", encode(example.Value.Value)).want(200)
+		})
+	}
+	for name, example := range a.spec.Paths.Value("/v1/jobs/{key}").Patch.RequestBody.Value.Content["application/merge-patch+json"].Examples {
+		t.Run("patch "+name, func(*testing.T) {
+			a.call("PUT", "/v1/jobs/digest", encode(a.spec.Components.Examples["CrontabJob"].Value.Value))
+			tag := a.call("GET", "/v1/jobs/digest", "").header.Get("ETag")
+			if got := a.patch("digest", encode(example.Value.Value)).want(200).header.Get("ETag"); got == tag {
+				t.Error("it changed nothing")
+			}
+		})
+	}
 	content := a.spec.Paths.Value("/v1/jobs/batch").Post.RequestBody.Value.Content
 	for media, text := range map[string]string{
 		asArray: encode(content[asArray].Example), asLines: content[asLines].Example.(string),

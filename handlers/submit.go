@@ -61,37 +61,11 @@ func (a *api) put(c *gin.Context, key string) error {
 	if o.created {
 		c.Header("Location", jobPath(o.job.Key))
 	}
-	setETag(c, o.job.Revision)
+	setETag(c, o.job.Version)
 	return writeJSON(c, o.status(), acceptedView(o))
 }
 
-// accepted tells a client what became of its submission.
-type accepted struct {
-	Key         string       `json:"key"`
-	Revision    job.Revision `json:"revision"`
-	State       string       `json:"state"`
-	Occurrences int          `json:"occurrences"`
-	Skipped     int          `json:"skipped"`
-	NextInstant string       `json:"nextInstant,omitzero"`
-	InFlight    *int         `json:"inFlight,omitzero"`
-}
-
-func acceptedView(o outcome) accepted {
-	v := accepted{
-		Key:         o.job.Key,
-		Revision:    o.job.Revision,
-		State:       jobState(o.occurrences > 0),
-		Occurrences: o.occurrences,
-		Skipped:     o.skipped,
-		NextInstant: instantText(o.next),
-	}
-	if !o.created {
-		v.InFlight = &o.inFlight
-	}
-	return v
-}
-
-// submission is a checked job on its way into the store, yet without revision and times.
+// submission is a checked job on its way into the store, which has not begun.
 type submission struct {
 	job       job.Job
 	past      job.Past
@@ -102,10 +76,13 @@ type submission struct {
 type outcome struct {
 	job         job.Job
 	created     bool
+	live        bool
 	occurrences int
 	skipped     int
 	next        time.Time // the earliest instant of the occurrences; zero if there are none
 	inFlight    int
+	paused      bool
+	kept        bool // its schedule was left alone
 	err         error
 }
 
@@ -147,7 +124,8 @@ func (a *api) submit(ctx context.Context, submissions []submission) []outcome {
 // attempt is a submission under way: what to try next, and where its outcome goes.
 //
 // When the client leaves open what becomes of past instants, that depends on whether the job exists, which only the
-// store's own step decides. So it guesses: first that there is no job, and to fire; then, if there is, to skip.
+// store's own step decides. So it guesses: first that there is no job, and to fire; then, if there is, to skip. The same
+// for a schedule that recurs: if there is a job with that very schedule, it is left alone, see [api.keep].
 type attempt struct {
 	submission
 	outcome *outcome
@@ -161,7 +139,7 @@ type attempt struct {
 func newAttempt(s submission, o *outcome, now time.Time) *attempt {
 	t := &attempt{submission: s, outcome: o}
 	switch {
-	case s.past != job.PastDefault || !s.job.Schedule.HasPast(now):
+	case !s.job.Schedule.Recurs() && (s.past != job.PastDefault || !s.job.Schedule.HasPast(now)):
 	case s.condition.Always():
 		t.guesses = true
 		t.guessAbsent()
@@ -203,6 +181,7 @@ const maxRounds = 8
 
 // putAll tries until each attempt has its outcome.
 func (a *api) putAll(ctx context.Context, attempts []*attempt) {
+	attempts = a.forEach(attempts, func(t *attempt) error { return a.keepMatching(ctx, t) })
 	for range maxRounds {
 		if attempts = a.putOnce(ctx, attempts); len(attempts) == 0 {
 			return
@@ -221,7 +200,7 @@ func (a *api) putOnce(ctx context.Context, attempts []*attempt) (again []*attemp
 	puts := make([]store.Put, 0, len(attempts))
 	tried := make([]*attempt, 0, len(attempts))
 	for _, t := range attempts {
-		put, err := t.put(now, a.Retain)
+		put, err := t.put(now, a.Retain, a.Expansion)
 		if err != nil {
 			t.outcome.err = err
 			continue
@@ -245,6 +224,7 @@ func (a *api) putOnce(ctx context.Context, attempts []*attempt) (again []*attemp
 			*t.outcome = t.placed
 			t.outcome.created = result.Replaced == "" || t.gone
 			t.outcome.inFlight = result.InFlight
+			t.outcome.paused = result.Paused
 		case errors.Is(result.Err, store.ErrPrecondition) && (t.guesses || t.condition.Absent || t.gone):
 			again = append(again, t)
 		default:
@@ -258,43 +238,60 @@ func (a *api) putOnce(ctx context.Context, attempts []*attempt) (again []*attemp
 }
 
 // put is the attempt's next try, under a fresh revision.
-func (t *attempt) put(now time.Time, retain time.Duration) (store.Put, error) {
-	j := t.job
+func (t *attempt) put(now time.Time, retain time.Duration, e job.Expansion) (store.Put, error) {
+	j := t.job // each try begins it anew
 	j.Revision = job.NewRevision(now)
+	j.Version = j.Revision
 	j.CreatedAt, j.UpdatedAt = now, now // the store keeps the creation of a job that exists
-	j.ExpiresAt = now.Add(retain)
-	if last := j.Schedule.Last(); last.After(now) {
-		j.ExpiresAt = last.Add(retain)
-	}
-	occurrences, skipped, err := j.Occurrences(now, t.past)
+	begun, err := j.Begin(now, t.past, e)
 	if err != nil {
 		return store.Put{}, err
 	}
-	t.placed = outcome{job: j, occurrences: len(occurrences), skipped: skipped}
-	if len(occurrences) > 0 {
-		t.placed.next = occurrences[0].Timestamp // they ascend
+	t.placed = outcome{live: len(begun.Occurrences) > 0, occurrences: len(begun.Occurrences), skipped: begun.Skipped}
+	last := now
+	for i := range begun.Occurrences { // those of steps that go back don't ascend
+		at := begun.Occurrences[i].Timestamp
+		if i == 0 || at.Before(t.placed.next) {
+			t.placed.next = at
+		}
+		if at.After(last) {
+			last = at
+		}
 	}
-	return store.Put{Job: j, Occurrences: occurrences, If: t.condition, Now: now}, nil
+	if j.ExpiresAt = last.Add(retain); !j.ExpandAt.IsZero() {
+		j.ExpiresAt = never
+	}
+	t.placed.job = j
+	return store.Put{Job: j, Occurrences: begun.Occurrences, If: t.condition, Now: now}, nil
 }
+
+// never is when a job expires whose schedule goes on; the expansion that ends it says otherwise.
+var never = time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC)
 
 // reconsider looks at the jobs of attempts whose condition did not hold, and answers those that have another try.
 func (a *api) reconsider(ctx context.Context, attempts []*attempt, now time.Time) (again []*attempt) {
+	return a.forEach(attempts, func(t *attempt) error { return a.reconsiderOne(ctx, t, now) })
+}
+
+// forEach does something for each attempt, several at once, and answers those that go on: without an error, which is then
+// their outcome, or an outcome already.
+func (a *api) forEach(attempts []*attempt, do func(*attempt) error) (goOn []*attempt) {
 	const atOnce = 8 // reads are short; more would only crowd out other requests
 	var group errgroup.Group
 	group.SetLimit(atOnce)
 	for _, t := range attempts {
 		group.Go(func() error {
-			t.outcome.err = a.reconsiderOne(ctx, t, now)
+			t.outcome.err = do(t)
 			return nil
 		})
 	}
 	_ = group.Wait()
 	for _, t := range attempts {
-		if t.outcome.err == nil {
-			again = append(again, t)
+		if t.outcome.err == nil && !t.outcome.kept {
+			goOn = append(goOn, t)
 		}
 	}
-	return again
+	return goOn
 }
 
 // reconsiderOne decides what the attempt tries next; the error is that it tries no more.
@@ -310,12 +307,46 @@ func (a *api) reconsiderOne(ctx context.Context, t *attempt, now time.Time) erro
 	case err != nil:
 		return err
 	case present.Gone(now):
-		t.tryNext(store.Condition{Revisions: []job.Revision{present.Revision}}, job.PastFire, true)
+		t.tryNext(store.Condition{Versions: []job.Revision{present.Version}}, job.PastFire, true)
 		return nil
-	case t.guesses:
-		t.tryNext(store.Condition{Present: true}, job.PastSkip, false)
-		return nil
-	default:
+	case !t.guesses:
 		return store.ErrPrecondition
 	}
+	if keeps(present, t) {
+		return a.keep(ctx, t, present)
+	}
+	t.tryNext(store.Condition{Present: true}, job.PastSkip, false)
+	return nil
+}
+
+// keepMatching keeps the schedule of an attempt that is for a job which must exist, if it is the very same.
+func (a *api) keepMatching(ctx context.Context, t *attempt) error {
+	if t.guesses || t.condition.Always() || t.condition.Absent || !t.job.Schedule.Recurs() {
+		return nil
+	}
+	present, err := a.Store.Job(ctx, t.job.Name)
+	if err == nil && t.condition.Holds(present.Version) && keeps(present, t) {
+		return a.keep(ctx, t, present)
+	}
+	if errors.Is(err, store.ErrNotFound) {
+		return store.ErrPrecondition
+	}
+	return err // else the put itself will tell
+}
+
+// keeps tells whether a job has the very schedule that is submitted for it, and has not come to its end.
+func keeps(present store.JobStatus, t *attempt) bool {
+	return present.Live && t.job.Schedule.Recurs() && t.job.Schedule.Same(&present.Schedule)
+}
+
+// keep changes all but the schedule of a job. Else a service that submits its jobs each time it starts would shift the grid
+// of "@every" each time, and would drop whatever instant is due just then. If the job has changed meanwhile, the attempt
+// goes on as it is.
+func (a *api) keep(ctx context.Context, t *attempt, present store.JobStatus) error {
+	o, err := a.amend(ctx, present, t.job)
+	if errors.Is(err, store.ErrPrecondition) || errors.Is(err, store.ErrNotFound) {
+		return nil
+	}
+	*t.outcome = o
+	return err
 }

@@ -201,3 +201,28 @@ func (c Crontab) Newest(after, upTo time.Time, limit int, in *time.Location, anc
 	slices.Reverse(newest)
 	return newest
 }
+
+// count is how many instants are after one time and not after another. Those that are not of @every are counted one by
+// one, and no more than a limit.
+func (c Crontab) count(after, upTo time.Time, limit int, in *time.Location, anchor time.Time) int {
+	if c.kind == kindEvery {
+		first := CeilMilli(anchor).UnixMilli()
+		passed := func(t time.Time) int { // up to a time, that one included
+			if t.UnixMilli() < first {
+				return 0
+			}
+			return int((t.UnixMilli()-first)/c.every.Milliseconds()) + 1
+		}
+		return passed(upTo) - passed(after)
+	}
+	n := 0
+	for n < limit {
+		at, ok := c.Next(after, in, anchor)
+		if !ok || at.After(upTo) {
+			break
+		}
+		after = at
+		n++
+	}
+	return n
+}

@@ -76,14 +76,10 @@ func (c Crontab) Effect(at time.Time, in *time.Location) Effect {
 			return effect
 		}
 	}
-	for next := p; next.end < instant+far; {
-		next = z.at(next.end)
-		if wall >= next.start+next.offset && wall-next.offset < next.end {
-			effect.Kind, effect.Wall = OnlyFirst, reading(wall)
-			if c.fields.real {
-				effect.Kind = FirstOfTwo
-			}
-			return effect
+	if z.repeats(instant) {
+		effect.Kind, effect.Wall = OnlyFirst, reading(wall)
+		if c.fields.real {
+			effect.Kind = FirstOfTwo
 		}
 	}
 	return effect

@@ -151,3 +151,26 @@ func (z zone) before(p period) gap {
 	}
 	return g
 }
+
+// shows is the first instant at which the zone's clocks show a wall time. If they skip it, it is the one right after the
+// gap, and not exact.
+func (z zone) shows(wall int64) (instant int64, exact bool) {
+	p := z.at(wall - far)
+	for wall-p.offset >= p.end {
+		p = z.at(p.end)
+	}
+	return max(wall-p.offset, p.start), wall-p.offset >= p.start
+}
+
+// repeats tells whether what the zone's clocks show at an instant is shown again later.
+func (z zone) repeats(instant int64) bool {
+	p := z.at(instant)
+	wall := instant + p.offset
+	for next := p; next.end < instant+far; {
+		next = z.at(next.end)
+		if wall >= next.start+next.offset && wall-next.offset < next.end {
+			return true
+		}
+	}
+	return false
+}

@@ -1,6 +1,7 @@
 package job
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -10,11 +11,21 @@ import (
 
 // Draft is a job as a client submits it, decoded but not yet checked. [Draft.Job] checks it and makes the job.
 type Draft struct {
-	Key       string         `json:"key" validate:"required,key"`
-	Schedules []string       `json:"schedules" validate:"required,min=1,dive,instant"`
-	Past      Past           `json:"past" validate:"omitempty,oneof=fire skip reject"`
-	Callback  *CallbackDraft `json:"callback" validate:"required"`
-	Retry     *RetryDraft    `json:"retry"`
+	Key         string         `json:"key,omitzero" validate:"required,key"`
+	Type        string         `json:"type,omitzero" validate:"omitempty,oneof=sequence"`
+	Schedules   []string       `json:"schedules,omitzero" validate:"omitempty,dive,instant"`
+	Delay       *Duration      `json:"delay,omitzero" validate:"omitempty,between=0s 5200w"`
+	Crontab     *string        `json:"crontab,omitzero"`
+	Steps       []Step         `json:"steps,omitzero"`
+	Subscribers jsontext.Value `json:"subscribers,omitzero"`
+	Timezone    *string        `json:"timezone,omitzero"`
+	StartAt     *string        `json:"startAt,omitzero" validate:"omitempty,instant"`
+	EndAt       *string        `json:"endAt,omitzero" validate:"omitempty,instant"`
+	Past        Past           `json:"past,omitzero" validate:"omitempty,oneof=fire skip reject"`
+	Deadline    *Duration      `json:"deadline,omitzero" validate:"omitempty,between=1ms 5200w"`
+	CatchUp     CatchUp        `json:"catchUp,omitzero" validate:"omitempty,oneof=latest all none"`
+	Callback    *CallbackDraft `json:"callback,omitzero" validate:"required"`
+	Retry       *RetryDraft    `json:"retry,omitzero"`
 }
 
 // CallbackDraft is a submitted callback. Data is checked by the sender of its type.
@@ -25,16 +36,16 @@ type CallbackDraft struct {
 
 // RetryDraft is a submitted retry policy; what it leaves out is taken from [DefaultRetry].
 type RetryDraft struct {
-	MaxAttempts *int      `json:"maxAttempts" validate:"omitempty,min=1,max=1000"`
-	Initial     *Duration `json:"initial" validate:"omitempty,between=1ms 30d"`
-	Factor      *float64  `json:"factor" validate:"omitempty,min=1,max=100"`
-	Max         *Duration `json:"max" validate:"omitempty,between=1ms 30d"`
+	MaxAttempts *int      `json:"maxAttempts,omitzero" validate:"omitempty,min=1,max=1000"`
+	Initial     *Duration `json:"initial,omitzero" validate:"omitempty,between=1ms 30d"`
+	Factor      *float64  `json:"factor,omitzero" validate:"omitempty,min=1,max=100"`
+	Max         *Duration `json:"max,omitzero" validate:"omitempty,between=1ms 30d"`
 }
 
 // Limits bound what one job may ask for. A client that exceeds one is told the option that sets it.
 type Limits struct {
-	Instants int // instants of one job (--max-instants)
-	Payload  int // bytes of callback data (--max-payload)
+	Instants int // instants of one job, for each of its subscribers (--max-instants)
+	Payload  int // bytes of callback data, and of all steps' metadata together (--max-payload)
 }
 
 // Decode reads a job's JSON. Syntax errors are a [*Malformed]; unknown or mistyped fields an [*Invalid].
@@ -42,33 +53,217 @@ func Decode(body []byte) (Draft, error) {
 	return decode[Draft](body)
 }
 
-// Job checks the draft and makes it a job of the tenant, without a revision. The error is an [*Invalid] that names every
-// field at fault. What the callback's data must hold is left to its sender.
+// Job checks the draft and makes it a job of the tenant, without a revision; [Job.Begin] does the rest. The error is an
+// [*Invalid] that names every field at fault. What the callback's data must hold is left to its sender.
 func (d Draft) Job(tenant string, limits Limits) (Job, error) {
-	if err := check(d); err != nil {
-		return Job{}, err
-	}
 	var invalid Invalid
-	schedule := instants(d.Schedules)
-	if n := len(schedule); n > limits.Instants {
-		invalid.Add("/schedules", fmt.Sprintf("has %d instants; at most %d are allowed (--max-instants)", n, limits.Instants))
+	if d.Subscribers.Kind() == jsontext.KindNull {
+		d.Subscribers = nil
 	}
-	if n := len(d.Callback.Data); n > limits.Payload {
-		invalid.Add("/callback/data", fmt.Sprintf("is %d bytes; at most %d are allowed (--max-payload)", n, limits.Payload))
+	if err := check(d); err != nil {
+		other, ok := errors.AsType[*Invalid](err)
+		if !ok {
+			return Job{}, err
+		}
+		invalid = *other
 	}
-	options := Options{Retry: d.Retry.retry()}
-	if r := options.Retry; r.Max != 0 && r.Max < r.WithDefaults().Initial {
+	j := Job{
+		Name:     Name{Tenant: tenant, Key: d.Key},
+		Schedule: d.schedule(limits, &invalid),
+		Options:  Options{Retry: d.Retry.retry(), Deadline: value(d.Deadline), CatchUp: d.CatchUp, Payloads: d.payloads(limits, &invalid)},
+	}
+	if d.Callback != nil {
+		j.Callback = Callback{Type: d.Callback.Type, Data: d.Callback.Data}
+		if n := len(d.Callback.Data); n > limits.Payload {
+			invalid.Add("/callback/data", fmt.Sprintf("is %d bytes; at most %d are allowed (--max-payload)", n, limits.Payload))
+		}
+	}
+	if r := j.Options.Retry; r.Max != 0 && r.Max < r.WithDefaults().Initial {
 		invalid.Add("/retry/max", fmt.Sprintf("must not be shorter than initial, which is %s", r.WithDefaults().Initial))
 	}
 	if err := invalid.Err(); err != nil {
 		return Job{}, err
 	}
-	return Job{
-		Name:     Name{Tenant: tenant, Key: d.Key},
-		Callback: Callback{Type: d.Callback.Type, Data: d.Callback.Data},
-		Options:  options,
-		Schedule: Schedule{Instants: schedule},
-	}, nil
+	return j, nil
+}
+
+// schedule reads the fields that say when, and notes what is wrong with them.
+func (d *Draft) schedule(limits Limits, invalid *Invalid) Schedule {
+	var s Schedule
+	d.checkKind(invalid)
+	s.Instants = instants(d.Schedules)
+	if n := len(s.Instants); n > limits.Instants {
+		invalid.Add("/schedules", fmt.Sprintf("has %d instants; at most %d are allowed (--max-instants)", n, limits.Instants))
+	}
+	if d.Schedules != nil && len(d.Schedules) == 0 {
+		invalid.Add("/schedules", "must not be empty")
+	}
+	s.Delay = d.Delay
+	if d.Timezone != nil {
+		s.Zone = *d.Timezone
+		if _, err := LoadZone(s.Zone); err != nil {
+			invalid.Add("/timezone", err.Error())
+		}
+	}
+	s.StartAt, s.EndAt = instant(d.StartAt), instant(d.EndAt)
+	if !s.EndAt.IsZero() && s.EndAt.Before(s.StartAt) {
+		invalid.Add("/endAt", "must not lie before startAt")
+	}
+	d.crontab(&s, invalid)
+	d.sequence(&s, limits, invalid)
+	return s
+}
+
+// checkKind notes if the draft is not of exactly one kind, or has what only another kind has.
+func (d *Draft) checkKind(invalid *Invalid) {
+	var kinds []string
+	for _, k := range []struct {
+		name  string
+		given bool
+	}{{"schedules", d.Schedules != nil}, {"delay", d.Delay != nil}, {"crontab", d.Crontab != nil}, {"steps", d.Steps != nil}} {
+		if k.given {
+			kinds = append(kinds, k.name)
+		}
+	}
+	switch {
+	case len(kinds) == 0 && d.Type == "sequence":
+		invalid.Add("/steps", "is required, as type is sequence")
+		return
+	case len(kinds) == 0:
+		invalid.Add("/schedules", "is required, unless delay, crontab or steps is given instead")
+		return
+	}
+	for _, name := range kinds[1:] {
+		invalid.Add("/"+name, fmt.Sprintf("must not be given beside %s: a job has exactly one of schedules, delay, crontab and steps", kinds[0]))
+	}
+	kind := kinds[0]
+	for _, f := range []struct {
+		name  string
+		given bool
+		of    []string
+		why   string
+	}{
+		{"type", d.Type != "", []string{"steps"}, "steps"},
+		{"subscribers", d.Subscribers != nil, []string{"steps"}, "steps"},
+		{"timezone", d.Timezone != nil, []string{"crontab", "steps"}, "a crontab or steps; instants have an offset of their own"},
+		{"startAt", d.StartAt != nil, []string{"crontab", "steps"}, "a crontab or steps"},
+		{"endAt", d.EndAt != nil, []string{"crontab"}, "a crontab"},
+		{"catchUp", d.CatchUp != "", []string{"crontab"}, "a crontab; deadline says until when others may fire late"},
+	} {
+		if f.given && !slices.Contains(f.of, kind) {
+			invalid.Add("/"+f.name, "belongs to "+f.why)
+		}
+	}
+}
+
+// crontab reads the crontab. One that is "@at" is an instant.
+func (d *Draft) crontab(s *Schedule, invalid *Invalid) {
+	if d.Crontab == nil {
+		return
+	}
+	var err error
+	if s.Crontab, err = ParseCrontab(*d.Crontab); err != nil {
+		invalid.Add("/crontab", err.Error())
+		return
+	}
+	if s.Recurs() {
+		if d.Past != PastDefault {
+			invalid.Add("/past", "does not apply to a crontab, none of whose instants is past when it is submitted; leave it out")
+		}
+		return
+	}
+	at := time.Unix(s.Crontab.at, 0).UTC()
+	switch {
+	case at.Before(s.StartAt):
+		invalid.Add("/startAt", "lies after the crontab's one instant, so it never fires")
+	case !s.EndAt.IsZero() && at.After(s.EndAt):
+		invalid.Add("/endAt", "lies before the crontab's one instant, so it never fires")
+	case d.CatchUp != "":
+		invalid.Add("/catchUp", "belongs to a crontab that recurs; deadline says until when others may fire late")
+	}
+	s.Instants = []time.Time{at}
+}
+
+// sequence reads the steps and their subscribers.
+func (d *Draft) sequence(s *Schedule, limits Limits, invalid *Invalid) {
+	if d.Steps == nil {
+		return
+	}
+	for i := range d.Steps {
+		d.Steps[i].check(Pointer("steps", i), invalid)
+	}
+	n := jobSteps(d.Steps)
+	if n == 0 {
+		invalid.Add("/steps", `must have at least one step of type "job": without one nothing fires`)
+	}
+	subscribers, err := parseSubscribers(d.Subscribers)
+	if wrong, ok := errors.AsType[*Invalid](err); ok {
+		for _, f := range wrong.Under("/subscribers").Fields {
+			invalid.Add(f.Pointer, f.Message)
+		}
+	} else if err != nil {
+		invalid.Add("/subscribers", err.Error())
+	}
+	switch each := subscribers.Len(); {
+	case each <= limits.Instants/max(n, 1): // a product might overflow
+	case each == 1:
+		invalid.Add("/steps", fmt.Sprintf("has %d job steps; at most %d are allowed (--max-instants)", n, limits.Instants))
+	default:
+		invalid.Add("/subscribers", fmt.Sprintf("names %d subscribers, for %d job steps; at most %d instants are allowed, counted for each subscriber (--max-instants)",
+			each, n, limits.Instants))
+	}
+	s.Steps, s.Subscribers = d.Steps, subscribers
+}
+
+// payloads is what steps deliver instead of the callback's payload.
+func (d *Draft) payloads(limits Limits, invalid *Invalid) map[int]jsontext.Value {
+	var payloads map[int]jsontext.Value
+	total := 0
+	for i := range d.Steps {
+		if m := d.Steps[i].Metadata; m != nil {
+			if payloads == nil {
+				payloads = make(map[int]jsontext.Value)
+			}
+			payloads[i] = m
+			total += len(m)
+		}
+	}
+	if total > limits.Payload {
+		invalid.Add("/steps", fmt.Sprintf("have %d bytes of metadata; at most %d are allowed (--max-payload)", total, limits.Payload))
+	}
+	return payloads
+}
+
+// Draft is the job as it could be submitted again: what its client gave, but for past, and with what it left out left out.
+func (j *Job) Draft() Draft {
+	s := &j.Schedule
+	d := Draft{
+		Key:         j.Key,
+		Steps:       s.Steps,
+		Subscribers: s.Subscribers.Raw(),
+		Timezone:    given(s.Zone),
+		StartAt:     given(instantText(s.StartAt)),
+		EndAt:       given(instantText(s.EndAt)),
+		Deadline:    given(j.Options.Deadline),
+		CatchUp:     j.Options.CatchUp,
+		Callback:    &CallbackDraft{Type: j.Callback.Type, Data: j.Callback.Data},
+	}
+	switch {
+	case s.Steps != nil:
+	case s.Crontab != (Crontab{}):
+		d.Crontab = given(s.Crontab.String())
+	case s.Delay != nil:
+		d.Delay = s.Delay
+	default:
+		d.Schedules = make([]string, len(s.Instants))
+		for i, at := range s.Instants {
+			d.Schedules[i] = FormatTime(at)
+		}
+	}
+	if r := j.Options.Retry; r != (Retry{}) {
+		d.Retry = &RetryDraft{MaxAttempts: given(r.MaxAttempts), Initial: given(r.Initial), Factor: given(r.Factor), Max: given(r.Max)}
+	}
+	return d
 }
 
 // instants parses checked schedules, in order and without duplicates.
@@ -81,6 +276,22 @@ func instants(schedules []string) []time.Time {
 	}
 	slices.SortFunc(all, time.Time.Compare)
 	return slices.CompactFunc(all, time.Time.Equal)
+}
+
+// instant reads a checked instant; zero if there is none.
+func instant(s *string) time.Time {
+	if s == nil {
+		return time.Time{}
+	}
+	at, _ := ParseInstant(*s) // what can't be read has been noted
+	return at
+}
+
+func instantText(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return FormatTime(t)
 }
 
 func (d *RetryDraft) retry() Retry {
@@ -101,4 +312,13 @@ func value[T any](p *T) T {
 		return zero
 	}
 	return *p
+}
+
+// given is a field of a draft: nil for the zero value, which stands for none.
+func given[T comparable](v T) *T {
+	var zero T
+	if v == zero {
+		return nil
+	}
+	return &v
 }

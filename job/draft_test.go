@@ -1,7 +1,6 @@
 package job_test
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -66,8 +65,8 @@ func TestDraftsThatAreRefused(t *testing.T) {
 		"bad number":        {object(`"a"`, at, `01`, ""), nil, "not valid JSON"},
 		"bad text":          {object(`"a"`, at, `"\ud800"`, ""), nil, "not valid JSON"},
 		"an array":          {`[]`, []string{""}, "must be an object"},
-		"all missing":       {`{}`, []string{"/key", "/schedules", "/callback"}, "is required"},
-		"nulls":             {`{"key":null,"schedules":null,"callback":null}`, []string{"/key", "/schedules", "/callback"}, "is required"},
+		"all missing":       {`{}`, []string{"/key", "/callback", "/schedules"}, "is required"},
+		"nulls":             {`{"key":null,"schedules":null,"callback":null}`, []string{"/key", "/callback", "/schedules"}, "is required"},
 		"parts missing":     {`{"key":"a","schedules":[` + at + `],"callback":{}}`, []string{"/callback/type", "/callback/data"}, "is required"},
 		"unknown":           {object(`"a"`, at, `1`, `,"a/b~c":1`), []string{"/a~1b~0c"}, "not a known field"},
 		"twice":             {object(`"a"`, at, `1`, `,"key":"b"`), []string{"/key"}, "twice"},
@@ -173,46 +172,6 @@ func TestValidKey(t *testing.T) {
 			t.Errorf("%q: %t", key, got)
 		}
 	}
-}
-
-// FuzzDecode reads any bytes as a job. Whatever it accepts is a job that keeps the domain's rules and the payload's bytes;
-// whatever it refuses, it refuses in the API's terms.
-func FuzzDecode(f *testing.F) {
-	for _, body := range []string{
-		`{"key":"a","schedules":["2030-01-01T12:00:00Z"],"callback":{"type":"http","data":{"a": 1.0}}}`,
-		`{"key":"a","schedules":["1970-01-01T00:00:00.0001+00:00"],"past":"reject","callback":{"type":"x","data":null},"retry":{"max":"2w"}}`,
-		`{"key":"\u0000"}`, `[`, ``, `null`, `{"retry":{"factor":1e999}}`, "\xef\xbb\xbf{}", `{"schedules":[[]]}`,
-	} {
-		f.Add([]byte(body))
-	}
-	f.Fuzz(func(t *testing.T, body []byte) {
-		d, err := job.Decode(body)
-		var j job.Job
-		if err == nil {
-			j, err = d.Job("t", limits)
-		}
-		if err != nil {
-			invalid, ok := errors.AsType[*job.Invalid](err)
-			if _, malformed := errors.AsType[*job.Malformed](err); ok == malformed || ok && len(invalid.Fields) == 0 {
-				t.Fatalf("%T: %v", err, err)
-			}
-			return
-		}
-		if !job.ValidKey(j.Key) || len(j.Schedule.Instants) == 0 || len(j.Schedule.Instants) > limits.Instants {
-			t.Fatalf("%+v", j)
-		}
-		for i, at := range j.Schedule.Instants {
-			if at.UnixMilli() < 0 || !at.Equal(at.Truncate(time.Millisecond)) || i > 0 && !at.After(j.Schedule.Instants[i-1]) {
-				t.Fatalf("instants %v", j.Schedule.Instants)
-			}
-		}
-		if r := j.Options.Retry.WithDefaults(); r.MaxAttempts < 1 || r.Max < r.Initial || r.Delay(r.MaxAttempts, 0.5) < 0 {
-			t.Fatalf("retry %+v", r)
-		}
-		if !json.Valid(j.Callback.Data) || !strings.Contains(string(body), string(j.Callback.Data)) {
-			t.Fatalf("data %s", j.Callback.Data)
-		}
-	})
 }
 
 // One answer names every field at fault.

@@ -24,18 +24,19 @@ func ParseID(s string) (ID, error) {
 	return id, nil
 }
 
-// OccurrenceID is the id of a revision's occurrence at an instant. Position tells occurrences at one instant apart.
-func OccurrenceID(n Name, r Revision, at time.Time, position int) ID {
-	return hashID(at, n.Tenant, n.Key, string(r), position)
+// OccurrenceID is the id of a revision's occurrence at an instant. Position and subscriber tell occurrences at one instant
+// apart.
+func OccurrenceID(n Name, r Revision, at time.Time, position int, subscriber string) ID {
+	return hashID(at, n.Tenant, n.Key, string(r), position, subscriber)
 }
 
 // DeliveryID is what receivers know an occurrence by: the same for every attempt, and for the same instant of the same
 // job when it is submitted again.
-func DeliveryID(n Name, at time.Time, position int) ID {
-	return hashID(at, n.Tenant, n.Key, "", position)
+func DeliveryID(n Name, at time.Time, position int, subscriber string) ID {
+	return hashID(at, n.Tenant, n.Key, "", position, subscriber)
 }
 
-func hashID(at time.Time, tenant, key, revision string, position int) ID {
+func hashID(at time.Time, tenant, key, revision string, position int, subscriber string) ID {
 	var scratch [512]byte
 	b := scratch[:0]
 	for _, field := range []string{tenant, key, revision} {
@@ -44,6 +45,7 @@ func hashID(at time.Time, tenant, key, revision string, position int) ID {
 	}
 	b = binary.BigEndian.AppendUint64(b, uint64(at.UnixMilli()))
 	b = binary.AppendVarint(b, int64(position))
+	b = append(b, subscriber...)
 	sum := sha256.Sum256(b)
 
 	var id ID
@@ -52,8 +54,8 @@ func hashID(at time.Time, tenant, key, revision string, position int) ID {
 	return id
 }
 
-// Revision is the unique stamp of a job's definition: a ULID of the time it was taken and 80 random bits. Revisions are
-// compared for equality only; their order means nothing.
+// Revision is the unique stamp of a job's schedule, or of a whole job, see [Job.Version]: a ULID of the time it was taken and
+// 80 random bits. Revisions are compared for equality only; their order means nothing.
 type Revision string
 
 // NewRevision takes a fresh revision.

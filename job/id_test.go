@@ -15,7 +15,7 @@ func TestIDsSortByInstant(t *testing.T) {
 	}
 	var ids, texts []string
 	for _, at := range instants {
-		id := job.OccurrenceID(job.Name{Tenant: "t", Key: "k"}, "r", at, 0)
+		id := job.OccurrenceID(job.Name{Tenant: "t", Key: "k"}, "r", at, 0, "")
 		ids, texts = append(ids, string(id[:])), append(texts, id.String())
 	}
 	if !slices.IsSorted(ids) || !slices.IsSorted(texts) {
@@ -38,12 +38,12 @@ func TestIDsDiffer(t *testing.T) {
 	}
 	seen := map[job.ID]of{}
 	for _, o := range all {
-		id := job.OccurrenceID(job.Name{Tenant: o.tenant, Key: o.key}, o.revision, o.at, o.position)
+		id := job.OccurrenceID(job.Name{Tenant: o.tenant, Key: o.key}, o.revision, o.at, o.position, "")
 		if other, taken := seen[id]; taken {
 			t.Errorf("%+v and %+v have the id %s", o, other, id)
 		}
 		seen[id] = o
-		if again := job.OccurrenceID(job.Name{Tenant: o.tenant, Key: o.key}, o.revision, o.at, o.position); again != id {
+		if again := job.OccurrenceID(job.Name{Tenant: o.tenant, Key: o.key}, o.revision, o.at, o.position, ""); again != id {
 			t.Errorf("%+v has the ids %s and %s", o, id, again)
 		}
 	}
@@ -63,7 +63,7 @@ func TestDeliveryIDDoesNotDependOnTheRevision(t *testing.T) {
 }
 
 func TestParseID(t *testing.T) {
-	id := job.DeliveryID(job.Name{Tenant: "t", Key: "k"}, start, 0)
+	id := job.DeliveryID(job.Name{Tenant: "t", Key: "k"}, start, 0, "")
 	if got, err := job.ParseID(id.String()); err != nil || got != id {
 		t.Errorf("%s is read back as %s, %v", id, got, err)
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 )
 
 // DefaultTenant owns every job whose submission names no tenant.
@@ -29,8 +30,10 @@ func (n Name) String() string {
 // Job is a client's standing order: when to call, what to call, and how to treat failures.
 type Job struct {
 	Name
-	// Revision stamps the definition. A replaced or cancelled job's occurrences no longer match it.
+	// Revision stamps the schedule. A replaced or cancelled job's occurrences no longer match it.
 	Revision Revision
+	// Version stamps the whole: it changes with every change that a client makes. It is the revision at first.
+	Version  Revision
 	Callback Callback
 	Options  Options
 	Schedule Schedule
@@ -39,6 +42,16 @@ type Job struct {
 	UpdatedAt time.Time
 	// ExpiresAt is the earliest time at which the job may be swept away once it has no occurrence left.
 	ExpiresAt time.Time
+	// PausedAt is since when the job is paused; zero if it is not.
+	PausedAt time.Time
+
+	// Cursor is up to where a schedule that recurs has been expanded; zero for others. Instants up to there are in the
+	// store, or were; no later one may fire.
+	Cursor time.Time
+	// ExpandAt is when it is to be expanded next; zero if there is nothing to expand.
+	ExpandAt time.Time
+	// Missed counts the instants of this revision that were dropped by deadline or catch-up.
+	Missed int
 }
 
 // Callback says what to call. Data belongs to the sender of that type; its bytes are kept exactly as submitted.
@@ -50,11 +63,13 @@ type Callback struct {
 // Options are the parts of a definition that matter when an occurrence fires.
 type Options struct {
 	Retry Retry `json:"retry,omitzero"`
-}
-
-// Schedule is the when of a job. Instants are UTC, whole milliseconds, ascending and distinct.
-type Schedule struct {
-	Instants []time.Time
+	// Deadline is how long after its instant an occurrence may still be attempted; zero for ever.
+	Deadline Duration `json:"deadline,omitzero"`
+	CatchUp  CatchUp  `json:"catchUp,omitzero"`
+	// Recurrence is set if the schedule recurs.
+	Recurrence *Recurrence `json:"recurrence,omitzero"`
+	// Payloads are what steps of a sequence deliver instead of the callback's payload, by the index of the step.
+	Payloads map[int]jsontext.Value `json:"payloads,omitempty"`
 }
 
 // Occurrence is one firing of a job at one instant.
@@ -64,8 +79,10 @@ type Occurrence struct {
 	// Revision is that of the definition it belongs to. An occurrence with an empty revision stands on its own: it
 	// carries its callback and options itself, and fires whatever became of its job.
 	Revision Revision
-	// Position tells occurrences of one job at the same instant apart.
+	// Position tells occurrences of one job at the same instant apart, beside the subscriber.
 	Position int
+	// Part tells which part of a sequence it is; nil if it is of none.
+	Part *Part
 	// Timestamp is the instant it is meant for; it never changes.
 	Timestamp time.Time
 	// DueAt is when it may next be claimed: its timestamp at first, later a retry's time or a lease's end.
@@ -84,6 +101,14 @@ type Occurrence struct {
 	Own *Target
 }
 
+// Part is a part of a sequence: what one job step has for one subscriber.
+type Part struct {
+	// Step is the index of the job step among the job's steps.
+	Step int
+	// Subscriber names whom it is for; empty if the job has no subscribers.
+	Subscriber string
+}
+
 // Target is all that firing needs to know of a job.
 type Target struct {
 	Callback Callback
@@ -93,81 +118,30 @@ type Target struct {
 // Held tells whether a replica holds the occurrence at now: it was claimed and its lease has not run out.
 func (o Occurrence) Held(now time.Time) bool { return o.Token != "" && o.DueAt.After(now) }
 
+// subscriber names whom it is for, if it is for anyone.
+func (o Occurrence) subscriber() string {
+	if o.Part == nil {
+		return ""
+	}
+	return o.Part.Subscriber
+}
+
 // DeliveryID is the stable id that every attempt at the occurrence carries, see [DeliveryID].
-func (o Occurrence) DeliveryID() ID { return DeliveryID(o.Name, o.Timestamp, o.Position) }
-
-// Occurrences expands the job's schedule into its pending occurrences. Instants before now are treated as past says;
-// skipped is how many of them were left out. With [PastReject], an instant before now is an [*Invalid].
-func (j Job) Occurrences(now time.Time, past Past) (occurrences []Occurrence, skipped int, err error) {
-	now = now.Truncate(time.Millisecond)
-	var invalid Invalid
-	occurrences = make([]Occurrence, 0, len(j.Schedule.Instants))
-	for _, at := range j.Schedule.Instants {
-		if at.Before(now) {
-			switch past {
-			case PastSkip:
-				skipped++
-				continue
-			case PastReject:
-				invalid.Add("/schedules", fmt.Sprintf("%s is in the past; give later instants, or set past to \"fire\" or \"skip\"", FormatTime(at)))
-				continue
-			default: // fire
-			}
-		}
-		occurrences = append(occurrences, Occurrence{
-			ID:        OccurrenceID(j.Name, j.Revision, at, 0),
-			Name:      j.Name,
-			Revision:  j.Revision,
-			Timestamp: at,
-			DueAt:     at,
-		})
-	}
-	return occurrences, skipped, invalid.Err()
+func (o Occurrence) DeliveryID() ID {
+	return DeliveryID(o.Name, o.Timestamp, o.Position, o.subscriber())
 }
 
-// HasPast tells whether any instant lies before now, so that the treatment of past instants matters.
-func (s Schedule) HasPast(now time.Time) bool {
-	return len(s.Instants) > 0 && s.Instants[0].Before(now.Truncate(time.Millisecond))
-}
-
-// Last is the schedule's last instant; zero if it has none.
-func (s Schedule) Last() time.Time {
-	if len(s.Instants) == 0 {
-		return time.Time{}
+// Payload is what the occurrence delivers instead of its callback's payload; nil if it has none of its own.
+func (o Occurrence) Payload(options Options) []byte {
+	if o.Part == nil {
+		return nil
 	}
-	return s.Instants[len(s.Instants)-1]
-}
-
-// scheduleDocument is a schedule as stores keep it.
-type scheduleDocument struct {
-	Instants []int64 `json:"instants,omitempty"` // Unix milliseconds
-}
-
-// Encode returns the schedule as stores keep it: compact JSON.
-func (s Schedule) Encode() []byte {
-	doc := scheduleDocument{Instants: make([]int64, len(s.Instants))}
-	for i, at := range s.Instants {
-		doc.Instants[i] = at.UnixMilli()
-	}
-	return mustEncode(doc)
-}
-
-// DecodeSchedule reads what [Schedule.Encode] wrote.
-func DecodeSchedule(b []byte) (Schedule, error) {
-	var doc scheduleDocument
-	if err := json.Unmarshal(b, &doc); err != nil {
-		return Schedule{}, fmt.Errorf("decode schedule: %w", err)
-	}
-	s := Schedule{Instants: make([]time.Time, len(doc.Instants))}
-	for i, ms := range doc.Instants {
-		s.Instants[i] = time.UnixMilli(ms).UTC()
-	}
-	return s, nil
+	return options.Payloads[o.Part.Step]
 }
 
 // Encode returns the options as stores keep them: compact JSON, or nothing if all are left at their defaults.
 func (o Options) Encode() []byte {
-	if o == (Options{}) {
+	if o.Retry == (Retry{}) && o.Deadline == 0 && o.CatchUp == "" && o.Recurrence == nil && len(o.Payloads) == 0 {
 		return nil
 	}
 	return mustEncode(o)

@@ -2,6 +2,7 @@ package job_test
 
 import (
 	"errors"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -29,7 +30,9 @@ func TestOccurrences(t *testing.T) {
 		job.PastSkip:   {instants: all[2:], skipped: 2},
 		job.PastReject: {refused: 2},
 	} {
-		occurrences, skipped, err := j.Occurrences(now, past)
+		j := j
+		b, err := j.Begin(now, past, job.Expansion{})
+		occurrences, skipped := b.Occurrences, b.Skipped
 		if invalid, ok := errors.AsType[*job.Invalid](err); ok != (want.refused > 0) || ok && len(invalid.Fields) != want.refused {
 			t.Errorf("%s: %v", past, err)
 		}
@@ -42,7 +45,7 @@ func TestOccurrences(t *testing.T) {
 		var instants []time.Time
 		for _, o := range occurrences {
 			instants = append(instants, o.Timestamp)
-			if o.ID != job.OccurrenceID(j.Name, j.Revision, o.Timestamp, 0) || o.Name != j.Name || o.Revision != j.Revision ||
+			if o.ID != job.OccurrenceID(j.Name, j.Revision, o.Timestamp, 0, "") || o.Name != j.Name || o.Revision != j.Revision ||
 				!o.DueAt.Equal(o.Timestamp) || o.Attempt != 0 || o.Token != "" || o.Own != nil {
 				t.Errorf("%s: %+v", past, o)
 			}
@@ -93,7 +96,7 @@ func TestScheduleAndOptionsAreReadBack(t *testing.T) {
 	for _, options := range []job.Options{
 		{}, {Retry: job.Retry{MaxAttempts: 3}}, {Retry: job.Retry{Initial: 1, Factor: 1.1, Max: job.Duration(30 * 24 * time.Hour)}},
 	} {
-		if got, err := job.DecodeOptions(options.Encode()); err != nil || got != options {
+		if got, err := job.DecodeOptions(options.Encode()); err != nil || !reflect.DeepEqual(got, options) {
 			t.Errorf("%+v is read back as %+v, %v", options, got, err)
 		}
 	}

@@ -8,6 +8,8 @@ package store
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/carillon-scheduler/carillon/job"
@@ -16,7 +18,7 @@ import (
 var (
 	// ErrNotFound is answered for a job that is unknown.
 	ErrNotFound = errors.New("not found")
-	// ErrPrecondition is answered by Put when its condition does not hold; nothing has changed then.
+	// ErrPrecondition is answered by Put and Amend when their condition does not hold; nothing has changed then.
 	ErrPrecondition = errors.New("precondition failed")
 	// ErrUnavailable wraps every fault that may go away by itself: the server is down, slow, failing over or full.
 	ErrUnavailable = errors.New("the store is unavailable")
@@ -47,6 +49,28 @@ type Jobs interface {
 	// that moment is counted and never retried. Dead letters stay.
 	Cancel(ctx context.Context, names []job.Name, now time.Time) ([]CancelResult, error)
 
+	// Amend changes a job's callback and options and leaves its schedule alone, in one write of one document, whatever it
+	// has of occurrences: they fire with the new callback from then on. It answers ErrPrecondition if the job's version is
+	// not the one that the amendment is for, and ErrNotFound if there is no job.
+	Amend(ctx context.Context, a Amendment) error
+
+	// Pause stops a job from firing by its schedule, or answers ErrNotFound. Its occurrences stay; those that fall due are
+	// put back, see [PutBackPaused], and a schedule that recurs is not expanded. What is held is not affected, nor is what
+	// stands on its own. A job that is replaced stays paused. Of a job that is paused already, nothing changes.
+	//
+	// Version is the job's from then on.
+	Pause(ctx context.Context, name job.Name, version job.Revision, now time.Time) error
+
+	// Resume undoes a Pause, or answers ErrNotFound: all unclaimed occurrences whose instants have passed become due at
+	// now, those too that a claim is putting back at this moment, and a schedule that recurs is to be expanded at now, unless
+	// it has ended. Doing it again completes one that broke off. A job that is not paused keeps its version.
+	Resume(ctx context.Context, name job.Name, version job.Revision, now time.Time) error
+
+	// Trigger inserts an occurrence that stands on its own. It answers ErrNotFound if there is no job of its name. If the
+	// job is cancelled at the same time, either the trigger comes first, and the occurrence is cancelled with it, or it is
+	// not found; a replica may have claimed it in between.
+	Trigger(ctx context.Context, o job.Occurrence) error
+
 	// Job reads one job, or answers ErrNotFound.
 	Job(ctx context.Context, name job.Name) (JobStatus, error)
 
@@ -76,11 +100,26 @@ type Jobs interface {
 type Queue interface {
 	// Claim takes up to Limit due occurrences, the longest due first, each for one lease. While its lease lasts, no other
 	// claim gets it. Each comes with its job's callback and options as they are now, never from a cache. An occurrence
-	// whose job is gone or has another revision is not claimed but put back, see [PutBack].
+	// whose job is gone or has another revision is not claimed but put back, see [PutBack]; so is one whose job is paused,
+	// see [PutBackPaused], and one beyond its job's cursor, see [PutBackUnexpanded].
 	Claim(ctx context.Context, params ClaimParams) (Claim, error)
 
 	// NextDue answers the earliest time at which an occurrence becomes due; zero if there is none. It is one cheap query.
 	NextDue(ctx context.Context) (time.Time, error)
+
+	// ClaimJobs takes up to Limit jobs that are to be expanded, the longest due first, each for one lease. While it lasts, no
+	// other ClaimJobs gets them; if they are not advanced by then, another does. Paused jobs are not among them. It is one
+	// cheap query if there are none, however many jobs there are.
+	ClaimJobs(ctx context.Context, params ClaimJobsParams) (ClaimedJobs, error)
+
+	// Advance ends claims of jobs: each job gets its next occurrences, cursor and expandAt. If the job has since been
+	// claimed again, paused, cancelled or replaced, it changes nothing, and none of the occurrences fires by it. If it breaks
+	// off, each job is advanced whole or not at all: no occurrence beyond a job's cursor fires. Doing it again after it was
+	// done changes nothing.
+	//
+	// The context must end within half the lease of the jobs being claimed: an occurrence that is inserted later may have
+	// been delivered, and would be again.
+	Advance(ctx context.Context, advances []Advance) error
 
 	// Settle ends claims. Each settlement names the claim's token: if the occurrence has since been claimed again,
 	// cancelled or replaced, it changes nothing. Settling twice is the same as once.
@@ -94,12 +133,25 @@ type Queue interface {
 	Now(ctx context.Context) (time.Time, error)
 }
 
+// Amendment is a change of a job that leaves its schedule alone.
+type Amendment struct {
+	Name job.Name
+	// Of is the version of the job that it is for.
+	Of job.Revision
+	// Version is the job's from then on.
+	Version  job.Revision
+	Callback job.Callback
+	Options  job.Options
+	Now      time.Time
+}
+
 // PutWithin is how long after its revision was taken a Put may still take effect. [PutBack] relies on it.
 const PutWithin = 30 * time.Second
 
 // Put is a job to be created or replaced.
 type Put struct {
-	// Job has a fresh revision, used in no earlier Put.
+	// Job has a fresh revision, used in no earlier Put, and the same as its version. Its PausedAt is not looked at: a new job
+	// is not paused, and one that is replaced stays as it is.
 	Job job.Job
 	// Occurrences are all of that revision.
 	Occurrences []job.Occurrence
@@ -111,28 +163,23 @@ type Put struct {
 
 // Condition is what must be so of the job before it is put. At most one field is set.
 type Condition struct {
-	Absent    bool           // there must be no such job
-	Present   bool           // there must be one
-	Revisions []job.Revision // there must be one with one of these revisions
+	Absent   bool           // there must be no such job
+	Present  bool           // there must be one
+	Versions []job.Revision // there must be one with one of these versions
 }
 
 // Always tells whether the condition always holds.
-func (c Condition) Always() bool { return !c.Absent && !c.Present && len(c.Revisions) == 0 }
+func (c Condition) Always() bool { return !c.Absent && !c.Present && len(c.Versions) == 0 }
 
-// Holds tells whether the condition holds of a job's present revision; empty if there is no such job.
+// Holds tells whether the condition holds of a job's present version; empty if there is no such job.
 func (c Condition) Holds(present job.Revision) bool {
 	switch {
 	case c.Absent:
 		return present == ""
 	case c.Present:
 		return present != ""
-	case len(c.Revisions) > 0:
-		for _, r := range c.Revisions {
-			if r == present {
-				return true
-			}
-		}
-		return false
+	case len(c.Versions) > 0:
+		return slices.Contains(c.Versions, present)
 	default:
 		return true
 	}
@@ -144,7 +191,9 @@ type PutResult struct {
 	Replaced job.Revision
 	// InFlight is how many occurrences of the replaced revision a replica held. They are never retried.
 	InFlight int
-	Err      error
+	// Paused tells that the job is paused, as one that was replaced may be.
+	Paused bool
+	Err    error
 }
 
 // CancelResult answers the cancellation of one job.
@@ -160,7 +209,7 @@ type CancelResult struct {
 // JobStatus is a job and whether it still has anything to fire.
 type JobStatus struct {
 	job.Job
-	// Live tells whether any occurrence of its revision is pending.
+	// Live tells whether any occurrence of its revision is pending, or is still to be expanded.
 	Live bool
 }
 
@@ -225,6 +274,45 @@ type Claimed struct {
 	Fault error
 }
 
+// ClaimJobsParams say what to claim for expansion.
+type ClaimJobsParams struct {
+	Now time.Time
+	// Lease is how long the claims are exclusive, from Now.
+	Lease time.Duration
+	// Limit is how many jobs to claim at most; at least 1.
+	Limit int
+}
+
+// ClaimedJobs are jobs that the caller may advance until their lease ends.
+type ClaimedJobs struct {
+	// Jobs are whole, but for their callbacks' data, with the Cursor that they are to be expanded from.
+	Jobs []job.Job
+	// Unreadable are those whose schedule or options can't be read here. They stay claimed for one lease.
+	Unreadable []job.Name
+	// Token is the fencing token of all of these claims.
+	Token string
+	// More tells that more jobs may be due: as many as the limit were found, or another replica was faster.
+	More bool
+}
+
+// Advance is the next part of a job's schedule.
+type Advance struct {
+	Name job.Name
+	// Revision, From and Token are the job's revision and cursor as it was claimed, and the claim's token.
+	Revision job.Revision
+	From     time.Time
+	Token    string
+	// Occurrences are those after From and up to Cursor that are to fire, all of the revision.
+	Occurrences []job.Occurrence
+	// Cursor is the job's from then on, and ExpandAt too; zero if its schedule has ended.
+	Cursor   time.Time
+	ExpandAt time.Time
+	// ExpiresAt is set if the schedule has ended: the job does not expire before.
+	ExpiresAt time.Time
+	// Missed is how many more instants were dropped.
+	Missed int
+}
+
 // Outcome is how a claim ends.
 type Outcome int
 
@@ -238,6 +326,9 @@ const (
 	Bury
 	// Release gives it back unfired, due at DueAt: its attempt is not counted. Error is noted if it is set.
 	Release
+	// Miss deletes it unfired: it was too late. Its job, if it still has that revision, counts one more missed instant. A
+	// store without transactions may count wrong if it fails meanwhile.
+	Miss
 )
 
 // Settlement ends one claim.
@@ -288,3 +379,16 @@ func PutBack(revision job.Revision, now time.Time) (dueAt time.Time, drop bool) 
 	}
 	return now.Add(max(10*time.Millisecond, age)).Truncate(time.Millisecond), false
 }
+
+// PutBackPaused answers when an occurrence whose job is paused is looked at again. The longer the pause has lasted, the
+// later that is, so that many of them cost little, and they are spread, so that they do not come in crowds. The occurrence
+// gets back what it was before the claim.
+func PutBackPaused(pausedAt, now time.Time, lease time.Duration) time.Time {
+	const longest = 10 * time.Minute
+	after := max(lease, min(now.Sub(pausedAt), longest))
+	return now.Add(after + time.Duration(rand.Float64()*float64(after)/2)).Truncate(time.Millisecond)
+}
+
+// PutBackUnexpanded answers when an occurrence beyond its job's cursor is looked at again: the expansion that inserted it
+// has not ended, or has broken off and is about to be done again. It must never be dropped for that.
+func PutBackUnexpanded(now time.Time) time.Time { return now.Add(250 * time.Millisecond) }

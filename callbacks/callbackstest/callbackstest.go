@@ -16,7 +16,7 @@ import (
 // Harness is a sender with a receiver for it.
 type Harness struct {
 	Sender callbacks.Sender
-	// Data makes valid callback data that carries a JSON payload, byte for byte, to the receiver.
+	// Data makes valid callback data, an object whose member payload is carried, byte for byte, to the receiver.
 	Data func(payload string) []byte
 	// Await waits until the receiver has taken a delivery and answers its first arrival; it fails the test when ctx ends.
 	Await func(ctx context.Context, t *testing.T, id job.ID) Received
@@ -41,7 +41,15 @@ type Received struct {
 	Attempt   int
 	SentAt    time.Time // whole seconds
 	Payload   string
+	// ContentType is empty if there was none.
+	ContentType string
+	// Step, in decimal, and Subscriber are the part of a sequence; [NotTold] if the receiver was not told.
+	Step       string
+	Subscriber string
 }
+
+// NotTold stands for a part of a sequence of which the receiver was told nothing, not even that it is empty.
+const NotTold = "(not told)"
 
 // Bad is callback data that Validate must refuse, with exactly the fields it must name, in order.
 type Bad struct {
@@ -81,6 +89,9 @@ func Run(t *testing.T, open func(t *testing.T) Harness) {
 		run  func(t *testing.T, s suite)
 	}{
 		{"payload", testPayload},
+		{"payload of a step", testStepPayload},
+		{"no payload", testNoPayload},
+		{"part of a sequence", testPart},
 		{"envelope", testEnvelope},
 		{"concurrent", testConcurrent},
 		{"validate", testValidate},
@@ -102,7 +113,7 @@ var instant = time.Date(2026, 12, 24, 14, 0, 0, 250e6, time.UTC)
 func (s suite) delivery(payload string) callbacks.Delivery {
 	name := job.Name{Tenant: job.DefaultTenant, Key: "suite-" + job.NewToken()}
 	return callbacks.Delivery{
-		ID:        job.DeliveryID(name, instant, 0),
+		ID:        job.DeliveryID(name, instant, 0, ""),
 		Name:      name,
 		Timestamp: instant,
 		Attempt:   1,

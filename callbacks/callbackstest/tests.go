@@ -18,65 +18,6 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-func testPayload(t *testing.T, s suite) {
-	for name, payload := range map[string]string{
-		"null":              `null`,
-		"false":             `false`,
-		"empty string":      `""`,
-		"empty object":      `{}`,
-		"order and spaces":  "{ \"b\" : 1,\n\t\"a\":\r\n [ 2 , 3 ] }",
-		"large numbers":     `{"n":12345678901234567890123456789,"f":0.1000000000000000055511151231257827,"e":1E+400,"z":-0.0}`,
-		"HTML characters":   `"<script>&amp;</script>"`,
-		"escapes":           `"\u003c \u00e9 \/ \ud83d\ude00 \u0000 \u2028"`,
-		"unicode":           "\"Grüße, 世界 \U0001f600 \u2028\u2029\u007f\"",
-		"looks like a form": `"a=b&c=d%20+"`,
-		"100 KiB":           `"` + strings.Repeat("Zürich, ", 100<<10/9) + `"`,
-	} {
-		t.Run(name, func(t *testing.T) {
-			ctx := limited(t)
-			d := s.delivery(payload)
-			if err := s.Sender.Validate(d.Data); err != nil {
-				t.Fatalf("the data is not accepted: %v", err)
-			}
-			s.deliver(ctx, t, d)
-			if got := s.Await(ctx, t, d.ID).Payload; got != payload {
-				t.Errorf("the receiver got\n%.200q, and not\n%.200q", got, payload)
-			}
-		})
-	}
-}
-
-func testEnvelope(t *testing.T, s suite) {
-	keys := []string{
-		"plain", "a+b/c", "%", "%41", "100%25", ".", "..", " ", " both ends ", "two  spaces", "emoji \U0001f514", "\"quotes'",
-		"a;b,c=d", "\\", "é", "e\u0301", "\u00a0", "\u2028", "-", strings.Repeat("ü", 127), "a?b#c&d",
-	}
-	for i, key := range keys {
-		t.Run(key, func(t *testing.T) {
-			ctx := limited(t)
-			d := s.delivery(`{}`)
-			d.Name.Key = key
-			d.Timestamp = instant.Add(time.Duration(i) * time.Millisecond)
-			d.Attempt = i*i*10 + 1
-			d.SentAt = d.SentAt.Add(time.Duration(i) * time.Hour)
-			s.deliver(ctx, t, d)
-			want := Received{
-				ID:        d.ID.String(),
-				Key:       key,
-				Timestamp: job.FormatTime(d.Timestamp),
-				Attempt:   d.Attempt,
-				SentAt:    d.SentAt.Truncate(time.Second),
-				Payload:   `{}`,
-			}
-			got := s.Await(ctx, t, d.ID)
-			got.SentAt = got.SentAt.UTC()
-			if got != want {
-				t.Errorf("the receiver got\n%+v, and not\n%+v", got, want)
-			}
-		})
-	}
-}
-
 func testConcurrent(t *testing.T, s suite) {
 	const senders, each = 300, 5
 	ctx := limited(t)
@@ -123,7 +64,6 @@ func testValidate(t *testing.T, s suite) {
 		{Name: "not JSON", Data: `{`, Pointers: []string{""}},
 		{Name: "array", Data: `[]`, Pointers: []string{""}},
 		{Name: "number", Data: `1`, Pointers: []string{""}},
-		{Name: "no payload", Data: s.edited(t, func(m map[string]jsontext.Value) { delete(m, "payload") }), Pointers: []string{"/payload"}},
 		{
 			Name:     "unknown field",
 			Data:     s.edited(t, func(m map[string]jsontext.Value) { m["non/sense"] = jsontext.Value(`1`) }),

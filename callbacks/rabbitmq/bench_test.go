@@ -81,7 +81,7 @@ func BenchmarkSend(b *testing.B) {
 				name := job.Name{Tenant: job.DefaultTenant, Key: "bench"}
 				data := []byte(`{"queue":"` + queue + `","payload":{"a":1}}`)
 				attempt := func(i int) callbacks.Delivery {
-					return callbacks.Delivery{ID: job.DeliveryID(name, at, i), Name: name, Timestamp: at, Attempt: 1, SentAt: at, Data: data}
+					return callbacks.Delivery{ID: job.DeliveryID(name, at, i, ""), Name: name, Timestamp: at, Attempt: 1, SentAt: at, Data: data}
 				}
 				if err := deliver(context.Background(), sender, attempt(-1)); err != nil {
 					b.Fatal(err)

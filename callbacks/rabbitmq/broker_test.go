@@ -5,6 +5,7 @@ package rabbitmq_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"sync"
@@ -55,7 +56,7 @@ func delivery(data string) callbacks.Delivery {
 	at := time.Date(2026, 12, 24, 14, 0, 0, 250e6, time.UTC)
 	name := job.Name{Tenant: job.DefaultTenant, Key: "grüße " + job.NewToken()}
 	return callbacks.Delivery{
-		ID: job.DeliveryID(name, at, 0), Name: name, Timestamp: at, Attempt: 3, SentAt: at.Add(time.Hour), Data: []byte(data),
+		ID: job.DeliveryID(name, at, 0, ""), Name: name, Timestamp: at, Attempt: 3, SentAt: at.Add(time.Hour), Data: []byte(data),
 	}
 }
 
@@ -176,9 +177,17 @@ func (b *broker) await(ctx context.Context, t *testing.T, id job.ID) callbackste
 	key, _ := d.Headers["carillon-key"].(string)
 	timestamp, _ := d.Headers["carillon-timestamp"].(string)
 	attempt, _ := d.Headers["carillon-attempt"].(int64)
-	return callbackstest.Received{
+	got := callbackstest.Received{
 		ID: d.MessageId, Key: key, Timestamp: timestamp, Attempt: int(attempt), SentAt: d.Timestamp, Payload: string(d.Body),
+		ContentType: d.ContentType, Step: callbackstest.NotTold, Subscriber: callbackstest.NotTold,
 	}
+	if step, told := d.Headers["carillon-step"]; told {
+		got.Step = fmt.Sprintf("%d", step)
+	}
+	if subscriber, told := d.Headers["carillon-subscriber"]; told {
+		got.Subscriber = fmt.Sprint(subscriber)
+	}
+	return got
 }
 
 // block makes the broker take no messages, and returns when the sender has heard so.

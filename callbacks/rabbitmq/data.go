@@ -22,7 +22,7 @@ type callback struct {
 	RoutingKey string                    `json:"routingKey"`
 	Headers    map[string]jsontext.Value `json:"headers"`
 	Persistent *bool                     `json:"persistent"`
-	Payload    jsontext.Value            `json:"payload" validate:"required"`
+	Payload    jsontext.Value            `json:"payload"` // nil if there is none
 }
 
 // parse reads callback data. Its values are not checked, beyond being there.

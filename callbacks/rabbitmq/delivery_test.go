@@ -35,16 +35,21 @@ func TestMessage(t *testing.T) {
 	for _, test := range []struct {
 		name    string
 		members string // beside queue and payload
+		part    *job.Part
 		mode    uint8
 		headers amqp.Table
 	}{
-		{"defaults", ``, amqp.Persistent, nil},
-		{"transient", `,"persistent":false`, amqp.Transient, nil},
+		{"defaults", ``, nil, amqp.Persistent, nil},
+		{"transient", `,"persistent":false`, nil, amqp.Transient, nil},
+		{
+			"step of a sequence", ``, &job.Part{Step: 4, Subscriber: `{"name":"Zoë 1%"}`}, amqp.Persistent,
+			amqp.Table{"carillon-step": int64(4), "carillon-subscriber": `{"name":"Zoë 1%"}`},
+		},
 		{
 			"headers",
 			`,"headers":{"s":"gr\u00fc\u00dfe","empty":"","t":true,"f":false,"n":-1,"max":9223372036854775807,"min":-9223372036854775808,` +
 				`"d":1.5,"e":1e3,"whole":1.0}`,
-			amqp.Persistent,
+			nil, amqp.Persistent,
 			amqp.Table{
 				"s": "grüße", "empty": "", "t": true, "f": false, "n": int64(-1), "max": int64(1<<63 - 1), "min": int64(-1 << 63),
 				"d": 1.5, "e": 1000.0, "whole": 1.0,
@@ -53,6 +58,7 @@ func TestMessage(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			d := delivery(`{"queue":"` + b.name + `","payload":{"a": 1}` + test.members + `}`)
+			d.Part = test.part
 			if err := sender.Validate(d.Data); err != nil {
 				t.Fatal(err)
 			}

@@ -31,7 +31,7 @@ type publish struct {
 }
 
 func newPublish(c callback, d callbacks.Delivery) (*publish, error) {
-	headers := make(amqp.Table, len(c.Headers)+3)
+	headers := make(amqp.Table, len(c.Headers)+5)
 	for name, v := range c.Headers {
 		value, err := headerValue(v)
 		if err != nil {
@@ -42,6 +42,12 @@ func newPublish(c callback, d callbacks.Delivery) (*publish, error) {
 	headers["carillon-key"] = d.Name.Key
 	headers["carillon-timestamp"] = job.FormatTime(d.Timestamp)
 	headers["carillon-attempt"] = int64(d.Attempt)
+	if d.Part != nil {
+		headers["carillon-step"] = int64(d.Part.Step)
+		if d.Part.Subscriber != "" {
+			headers["carillon-subscriber"] = d.Part.Subscriber
+		}
+	}
 	p := &publish{
 		id:          d.ID,
 		destination: c.destination(),
@@ -50,11 +56,16 @@ func newPublish(c callback, d callbacks.Delivery) (*publish, error) {
 			AppId:        "carillon",
 			MessageId:    d.ID.String(),
 			Timestamp:    d.SentAt,
-			ContentType:  "application/json",
 			DeliveryMode: c.deliveryMode(),
 			Headers:      headers,
 			Body:         c.Payload,
 		},
+	}
+	if d.Payload != nil {
+		p.message.Body = d.Payload
+	}
+	if p.message.Body != nil {
+		p.message.ContentType = "application/json"
 	}
 	p.exchange, p.routingKey = c.target()
 	return p, nil

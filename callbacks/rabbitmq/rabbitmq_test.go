@@ -154,7 +154,7 @@ func TestBrokerIsDown(t *testing.T) {
 	}
 	at := time.Date(2026, 12, 24, 14, 0, 0, 0, time.UTC)
 	name := job.Name{Tenant: job.DefaultTenant, Key: "k"}
-	d := callbacks.Delivery{ID: job.DeliveryID(name, at, 0), Name: name, Timestamp: at, Attempt: 1, SentAt: at, Data: good("q", "e")["queue"]}
+	d := callbacks.Delivery{ID: job.DeliveryID(name, at, 0, ""), Name: name, Timestamp: at, Attempt: 1, SentAt: at, Data: good("q", "e")["queue"]}
 	check := func(when string) string {
 		t.Helper()
 		err := sender.Send(t.Context(), d)

@@ -20,7 +20,7 @@ type callback struct {
 	URL     string            `json:"url" validate:"required"`
 	Method  string            `json:"method"`
 	Headers map[string]string `json:"headers"`
-	Payload jsontext.Value    `json:"payload" validate:"required"`
+	Payload jsontext.Value    `json:"payload"` // nil if there is none
 }
 
 // parse reads callback data. Its values are not checked, beyond being there.

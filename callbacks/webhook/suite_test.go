@@ -226,10 +226,24 @@ func (r *receiver) take(req *http.Request, id string, body []byte) {
 	if _, again := r.taken[id]; !again {
 		r.taken[id] = callbackstest.Received{
 			ID: id, Key: key, Timestamp: req.Header.Get("Carillon-Timestamp"), Attempt: attempt,
-			SentAt: time.Unix(seconds, 0), Payload: string(body),
+			SentAt: time.Unix(seconds, 0), Payload: string(body), ContentType: req.Header.Get("Content-Type"),
+			Step: told(req, "Carillon-Step"), Subscriber: told(req, "Carillon-Subscriber"),
 		}
 	}
 	r.change()
+}
+
+// told is a header's value, decoded.
+func told(req *http.Request, name string) string {
+	values := req.Header.Values(name)
+	if len(values) == 0 {
+		return callbackstest.NotTold
+	}
+	value, err := url.PathUnescape(strings.Join(values, " and "))
+	if err != nil {
+		return err.Error()
+	}
+	return value
 }
 
 func (r *receiver) change() {

@@ -96,13 +96,19 @@ func (s *Sender) Send(ctx context.Context, d callbacks.Delivery) error {
 }
 
 func newRequest(ctx context.Context, c callback, d callbacks.Delivery) (*http.Request, error) {
-	req, err := http.NewRequestWithContext(ctx, c.Method, c.URL, bytes.NewReader(c.Payload))
+	payload := []byte(c.Payload)
+	if d.Payload != nil {
+		payload = d.Payload
+	}
+	req, err := http.NewRequestWithContext(ctx, c.Method, c.URL, bytes.NewReader(payload))
 	if err != nil {
 		// Can't happen to data that was accepted. The error is left out for it would quote the URL.
 		return nil, errors.New("callback data: no request can be made of it")
 	}
-	header := make(http.Header, len(c.Headers)+8)
-	header["Content-Type"] = []string{"application/json"}
+	header := make(http.Header, len(c.Headers)+10)
+	if payload != nil {
+		header["Content-Type"] = []string{"application/json"}
+	}
 	for name, value := range c.Headers {
 		header.Set(name, value)
 	}
@@ -114,9 +120,15 @@ func newRequest(ctx context.Context, c callback, d callbacks.Delivery) (*http.Re
 	header["User-Agent"] = []string{"carillon"}
 	header["Webhook-Id"] = []string{d.ID.String()}
 	header["Webhook-Timestamp"] = []string{strconv.FormatInt(d.SentAt.Unix(), 10)}
-	header["Carillon-Key"] = []string{escapeKey(d.Name.Key)}
+	header["Carillon-Key"] = []string{escape(d.Name.Key)}
 	header["Carillon-Timestamp"] = []string{job.FormatTime(d.Timestamp)}
 	header["Carillon-Attempt"] = []string{strconv.Itoa(d.Attempt)}
+	if d.Part != nil {
+		header["Carillon-Step"] = []string{strconv.Itoa(d.Part.Step)}
+		if d.Part.Subscriber != "" {
+			header["Carillon-Subscriber"] = []string{escape(d.Part.Subscriber)}
+		}
+	}
 	// The receiver may close an idle connection just when it is used again. With this key the transport sends the request
 	// once more on another connection, which the delivery id makes harmless. An empty list isn't sent.
 	if _, own := header["Idempotency-Key"]; !own {
@@ -126,21 +138,21 @@ func newRequest(ctx context.Context, c callback, d callbacks.Delivery) (*http.Re
 	return req, nil
 }
 
-// escapeKey percent-encodes what can't stand in a header: all but visible ASCII, and the percent sign itself.
-func escapeKey(key string) string {
+// escape percent-encodes what can't stand in a header: all but visible ASCII, and the percent sign itself.
+func escape(text string) string {
 	const hex = "0123456789ABCDEF"
 	plain := func(c byte) bool { return '!' <= c && c <= '~' && c != '%' }
 	i := 0
-	for i < len(key) && plain(key[i]) {
+	for i < len(text) && plain(text[i]) {
 		i++
 	}
-	if i == len(key) {
-		return key
+	if i == len(text) {
+		return text
 	}
-	b := make([]byte, i, 3*len(key))
-	copy(b, key)
-	for ; i < len(key); i++ {
-		if c := key[i]; plain(c) {
+	b := make([]byte, i, 3*len(text))
+	copy(b, text)
+	for ; i < len(text); i++ {
+		if c := text[i]; plain(c) {
 			b = append(b, c)
 		} else {
 			b = append(b, '%', hex[c>>4], hex[c&15])

@@ -26,7 +26,7 @@ var instant = time.Date(2026, 12, 24, 14, 0, 0, 250e6, time.UTC)
 func delivery(data []byte) callbacks.Delivery {
 	name := job.Name{Tenant: job.DefaultTenant, Key: "grüße 100%"}
 	return callbacks.Delivery{
-		ID: job.DeliveryID(name, instant, 0), Name: name, Timestamp: instant, Attempt: 3, SentAt: instant.Add(time.Hour), Data: data,
+		ID: job.DeliveryID(name, instant, 0, ""), Name: name, Timestamp: instant, Attempt: 3, SentAt: instant.Add(time.Hour), Data: data,
 	}
 }
 
@@ -35,6 +35,7 @@ func TestRequest(t *testing.T) {
 	tests := []struct {
 		name   string
 		data   func(url string) []byte
+		part   *job.Part
 		method string
 		path   string
 		want   map[string]string // headers beside those that are always there
@@ -61,6 +62,26 @@ func TestRequest(t *testing.T) {
 			method: "POST", path: "/",
 			want: map[string]string{"Content-Type": "application/json", "Authorization": "Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ=="},
 		},
+		{
+			name:   "no payload",
+			data:   func(url string) []byte { return []byte(`{"url":"` + url + `"}`) },
+			method: "POST", path: "/",
+		},
+		{
+			name:   "no payload, but a type",
+			data:   func(url string) []byte { return []byte(`{"url":"` + url + `","headers":{"Content-Type":"a/b"}}`) },
+			method: "POST", path: "/",
+			want: map[string]string{"Content-Type": "a/b"},
+		},
+		{
+			name:   "step of a sequence",
+			data:   func(url string) []byte { return dataOf(url, `1`) },
+			part:   &job.Part{Step: 4, Subscriber: `{"name":"Zoë 1%"}`},
+			method: "POST", path: "/",
+			want: map[string]string{
+				"Content-Type": "application/json", "Carillon-Step": "4", "Carillon-Subscriber": `{"name":"Zo%C3%AB%201%25"}`,
+			},
+		},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -68,6 +89,7 @@ func TestRequest(t *testing.T) {
 			server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) { requests <- req }))
 			defer server.Close()
 			d := delivery(test.data(server.URL))
+			d.Part = test.part
 			if err := newSender(t, webhook.Options{}).Send(t.Context(), d); err != nil {
 				t.Fatal(err)
 			}

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/carillon-scheduler/carillon/job"
@@ -19,22 +20,24 @@ import (
 // demoCommand shows the service at work.
 type demoCommand struct{}
 
-// The demo's job has instants this far apart.
-const (
-	demoInstants = 6
-	demoFirst    = 1500 * time.Millisecond
-	demoApart    = 750 * time.Millisecond
-	demoPatience = 15 * time.Second
-)
+// demoPatience is how long the demo waits for its deliveries. All instants are within the first five seconds.
+const demoPatience = 15 * time.Second
+
+// demoJob is one of the jobs that the demo submits: each shows one kind of schedule.
+type demoJob struct {
+	key, body  string
+	deliveries int
+}
 
 // delivery is what the demo's webhook receiver got.
 type delivery struct {
-	key, instant, attempt, body string
-	at                          time.Time
-	deviation                   time.Duration
+	id, key, instant, step, subscriber, body string
+
+	at        time.Time
+	deviation time.Duration
 }
 
-// Run runs the service and a receiver, submits one job, prints its deliveries and sums up. It fails if one is missing.
+// Run runs the service and a receiver, submits the jobs, prints their deliveries and sums up. It fails if one is missing.
 func (c *demoCommand) Run(ctx context.Context, out output) (err error) {
 	dir, err := os.MkdirTemp("", "carillon-demo-")
 	if err != nil {
@@ -42,7 +45,7 @@ func (c *demoCommand) Run(ctx context.Context, out output) (err error) {
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 
-	deliveries := make(chan delivery, demoInstants)
+	deliveries := make(chan delivery)
 	receiver, receiverURL, err := startReceiver(ctx, deliveries)
 	if err != nil {
 		return err
@@ -56,10 +59,14 @@ func (c *demoCommand) Run(ctx context.Context, out output) (err error) {
 	defer func() { err = errors.Join(err, stop()) }()
 
 	fmt.Fprintf(out.stdout, "carillon serves on %s, a webhook receiver on %s\n\n", apiURL, receiverURL)
-	if err := submitDemoJob(ctx, apiURL, receiverURL, out.stdout); err != nil {
-		return err
+	expected := 0
+	for _, j := range demoJobs(receiverURL, time.Now()) {
+		if err := j.submit(ctx, apiURL, out.stdout); err != nil {
+			return err
+		}
+		expected += j.deliveries
 	}
-	return watch(ctx, deliveries, out.stdout)
+	return watch(ctx, deliveries, expected, out.stdout)
 }
 
 // startReceiver starts a web server that notes what it is sent.
@@ -74,7 +81,10 @@ func startReceiver(ctx context.Context, deliveries chan<- delivery) (*http.Serve
 			now := time.Now()
 			body, _ := io.ReadAll(io.LimitReader(r.Body, 1<<20)) // what could be read is shown
 			h := r.Header
-			d := delivery{key: h.Get("Carillon-Key"), instant: h.Get("Carillon-Timestamp"), attempt: h.Get("Carillon-Attempt"), body: string(body), at: now}
+			d := delivery{
+				id: h.Get("webhook-id"), key: h.Get("Carillon-Key"), instant: h.Get("Carillon-Timestamp"),
+				step: h.Get("Carillon-Step"), subscriber: h.Get("Carillon-Subscriber"), body: string(body), at: now,
+			}
 			if instant, err := time.Parse(time.RFC3339, d.instant); err == nil {
 				d.deviation = now.Sub(instant)
 			}
@@ -109,23 +119,35 @@ func startDemoService(ctx context.Context, storeURL string, out output) (stop fu
 	return func() error { cancel(); return <-done }, "http://" + listener.Addr().String(), nil
 }
 
-// submitDemoJob submits the job as a client does, and prints how.
-func submitDemoJob(ctx context.Context, apiURL, receiverURL string, w io.Writer) error {
-	schedules := ""
-	first := time.Now().Add(demoFirst).Truncate(time.Millisecond)
-	for i := range demoInstants {
-		if i > 0 {
-			schedules += ", "
-		}
-		schedules += `"` + job.FormatTime(first.Add(time.Duration(i)*demoApart)) + `"`
-	}
-	body := fmt.Sprintf(`{
-  "schedules": [%s],
+// demoJobs are one job of each kind, but for the delay, which needs no showing.
+func demoJobs(receiverURL string, now time.Time) []demoJob {
+	in := func(d time.Duration) string { return job.FormatTime(now.Add(d)) }
+	instants := fmt.Sprintf(`{
+  "schedules": [%q, %q, %q],
   "callback": {"type": "http", "data": {"url": %q, "payload": {"hello": "world"}}}
-}`, schedules, receiverURL)
-	fmt.Fprintf(w, "curl -X PUT %s/v1/jobs/demo -H 'Content-Type: application/json' -d '%s'\n", apiURL, body)
+}`, in(1500*time.Millisecond), in(2250*time.Millisecond), in(3000*time.Millisecond), receiverURL)
+	crontab := fmt.Sprintf(`{
+  "crontab": "@every 1s", "startAt": %q, "endAt": %q,
+  "callback": {"type": "http", "data": {"url": %q, "payload": {"backup": "now"}}}
+}`, in(1750*time.Millisecond), in(4750*time.Millisecond), receiverURL)
+	sequence := fmt.Sprintf(`{
+  "steps": [
+    {"type": "wait_certain_period", "delay_period": 2, "delay_unit": "seconds"},
+    {"type": "job", "metadata": "welcome mail"},
+    {"type": "wait_certain_period", "delay_period": 2, "delay_unit": "seconds"},
+    {"type": "job", "metadata": "tips"}
+  ],
+  "subscribers": ["ada", "grace"],
+  "callback": {"type": "http", "data": {"url": %q}}
+}`, receiverURL)
+	return []demoJob{{"instants", instants, 3}, {"crontab", crontab, 4}, {"sequence", sequence, 4}}
+}
 
-	request, err := http.NewRequestWithContext(ctx, http.MethodPut, apiURL+"/v1/jobs/demo", bytes.NewReader([]byte(body)))
+// submit submits the job as a client does, and prints how.
+func (j demoJob) submit(ctx context.Context, apiURL string, w io.Writer) error {
+	url := apiURL + "/v1/jobs/" + j.key
+	fmt.Fprintf(w, "curl -X PUT %s -H 'Content-Type: application/json' -d '%s'\n", url, j.body)
+	request, err := http.NewRequestWithContext(ctx, http.MethodPut, url, strings.NewReader(j.body))
 	if err != nil {
 		return err
 	}
@@ -141,29 +163,36 @@ func submitDemoJob(ctx context.Context, apiURL, receiverURL string, w io.Writer)
 	}
 	fmt.Fprintf(w, "-> %s %s\n\n", response.Status, bytes.TrimSpace(answer))
 	if response.StatusCode != http.StatusCreated {
-		return fmt.Errorf("the demo job was not accepted: %s", response.Status)
+		return fmt.Errorf("the job %s was not accepted: %s", j.key, response.Status)
 	}
 	return nil
 }
 
 // watch prints the deliveries as they come, and sums up.
-func watch(ctx context.Context, deliveries <-chan delivery, w io.Writer) error {
+func watch(ctx context.Context, deliveries <-chan delivery, expected int, w io.Writer) error {
 	ctx, cancel := context.WithTimeout(ctx, demoPatience)
 	defer cancel()
-	fmt.Fprintf(w, "%-14s %-26s %-10s %-8s %s\n", "received at", "instant", "deviation", "attempt", "payload")
+	const line = "%-12s  %-8s  %-24s  %-9s  %s%s\n"
+	fmt.Fprintf(w, line, "received at", "job", "instant", "deviation", "payload", "")
 	var deviations []time.Duration
-	for len(deviations) < demoInstants {
+	seen := map[string]bool{}
+	for len(seen) < expected {
 		select {
 		case d := <-deliveries:
+			seen[d.id] = true
 			deviations = append(deviations, d.deviation)
-			fmt.Fprintf(w, "%-14s %-26s %-10s %-8s %s\n", d.at.UTC().Format("15:04:05.000"), d.instant, millis(d.deviation), d.attempt, d.body)
+			part := ""
+			if d.step != "" {
+				part = fmt.Sprintf("  step %s, for %s", d.step, d.subscriber)
+			}
+			fmt.Fprintf(w, line, d.at.UTC().Format("15:04:05.000"), d.key, d.instant, millis(d.deviation), d.body, part)
 		case <-ctx.Done():
-			return fmt.Errorf("only %d of %d deliveries came: %w", len(deviations), demoInstants, ctx.Err())
+			return fmt.Errorf("only %d of %d deliveries came: %w", len(seen), expected, ctx.Err())
 		}
 	}
 	slices.Sort(deviations)
 	fmt.Fprintf(w, "\n%d of %d delivered; deviation median %s, largest %s\n",
-		len(deviations), demoInstants, millis(deviations[len(deviations)/2]), millis(deviations[len(deviations)-1]))
+		len(seen), expected, millis(deviations[len(deviations)/2]), millis(deviations[len(deviations)-1]))
 	return nil
 }
 

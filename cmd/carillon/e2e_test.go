@@ -214,8 +214,8 @@ func (r *replica) kill() {
 	<-r.exited
 }
 
-// call makes an API request and returns what it answers as JSON.
-func (c *cluster) call(r *replica, method, path string, body any, status int) map[string]any {
+// call makes an API request, with headers given as names and values, and returns what it answers as JSON.
+func (c *cluster) call(r *replica, method, path string, body any, status int, headers ...string) map[string]any {
 	c.Helper()
 	content, err := json.Marshal(body)
 	if err != nil {
@@ -226,6 +226,9 @@ func (c *cluster) call(r *replica, method, path string, body any, status int) ma
 		c.Fatal(err)
 	}
 	request.Header.Set("Content-Type", "application/json")
+	for i := 0; i < len(headers); i += 2 {
+		request.Header.Set(headers[i], headers[i+1])
+	}
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {
 		c.Fatal(err)
@@ -333,11 +336,19 @@ func (c *cluster) noDeadLetters() {
 
 // receiver is a webhook that counts deliveries by their id.
 type receiver struct {
-	server *httptest.Server
-	lock   sync.Mutex
-	began  map[string]int // requests by delivery id
-	early  int
-	delay  time.Duration
+	server   *httptest.Server
+	lock     sync.Mutex
+	began    map[string]int // requests by delivery id
+	arrivals []arrival      // the requests, in order
+	early    int
+	delay    time.Duration
+}
+
+// arrival is one request that the receiver got.
+type arrival struct {
+	id, key, step, subscriber, body string
+
+	instant time.Time
 }
 
 func newReceiver(t *testing.T) *receiver {
@@ -348,7 +359,16 @@ func newReceiver(t *testing.T) *receiver {
 		if err != nil {
 			t.Errorf("instant of a delivery: %v", err)
 		}
+		body, err := io.ReadAll(request.Body)
+		if err != nil {
+			return // it was cut off, and comes again
+		}
+		h := request.Header
 		r.lock.Lock()
+		r.arrivals = append(r.arrivals, arrival{
+			id: h.Get("webhook-id"), key: h.Get("Carillon-Key"), step: h.Get("Carillon-Step"), subscriber: h.Get("Carillon-Subscriber"),
+			body: string(body), instant: instant,
+		})
 		r.began[request.Header.Get("webhook-id")]++
 		if now.Before(instant) {
 			r.early++

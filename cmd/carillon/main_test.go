@@ -5,6 +5,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -31,6 +32,7 @@ func TestUsageErrors(t *testing.T) {
 		{"lease too short", []string{"serve", "--lease=30s"}, nil, "lease"},
 		{"early eats the lease", []string{"serve", "--early=1d"}, nil, "early"},
 		{"concurrency", []string{"serve", "--concurrency=0"}, nil, "concurrency"},
+		{"catch-up limit", []string{"serve", "--catch-up-limit=0"}, nil, "--catch-up-limit"},
 		{"limit", []string{"serve", "--max-payload=-1"}, nil, "--max-payload"},
 		{"log level", []string{"serve", "--log-level=loud"}, nil, "--log-level"},
 		{"log format", []string{"serve", "--log-format=xml"}, nil, "--log-format"},
@@ -115,7 +117,7 @@ func TestHelp(t *testing.T) {
 	run([]string{"serve", "--help"}, &stdout, &stderr)
 	for _, option := range []string{
 		"listen", "store", "rabbitmq-url", "tick", "early", "lease", "callback-timeout", "concurrency", "shutdown-timeout", "retain",
-		"dead-letter-retain", "max-instants", "max-payload", "max-body", "log-level", "log-format",
+		"dead-letter-retain", "catch-up-limit", "max-instants", "max-payload", "max-body", "log-level", "log-format",
 	} {
 		if !strings.Contains(stdout.String(), "--"+option) {
 			t.Errorf("the help does not tell of --%s", option)
@@ -137,8 +139,8 @@ func TestDefaults(t *testing.T) {
 	if got != dispatcher.Defaults {
 		t.Errorf("the options' defaults are %+v, the dispatcher's %+v", got, dispatcher.Defaults)
 	}
-	if o.Retain.std() != 24*time.Hour {
-		t.Errorf("retain is %s", o.Retain.std())
+	if o.Retain.std() != 24*time.Hour || o.MaxInstants != 100_000 || o.CatchUpLimit != 1000 {
+		t.Errorf("retain is %s, the limits are %d instants and %d to catch up on", o.Retain.std(), o.MaxInstants, o.CatchUpLimit)
 	}
 }
 
@@ -148,8 +150,19 @@ func TestDemo(t *testing.T) {
 	if code := run([]string{"demo"}, &stdout, &stderr); code != 0 {
 		t.Fatalf("exit code %d: %s", code, &stderr)
 	}
-	if !strings.Contains(stdout.String(), "6 of 6 delivered") {
-		t.Errorf("the demo prints:\n%s", &stdout)
+	for _, want := range []string{"11 of 11 delivered", `"schedules"`, `"crontab"`, `"steps"`} {
+		if !strings.Contains(stdout.String(), want) {
+			t.Errorf("the demo prints no %s:\n%s", want, &stdout)
+		}
+	}
+	for name, line := range map[string]string{
+		"instants": `(?m)^\S+ +instants +\S+Z +\S+ ms +{"hello": "world"}$`,
+		"crontab":  `(?m)^\S+ +crontab +\S+Z +\S+ ms +{"backup": "now"}$`,
+		"sequence": `(?m)^\S+ +sequence +\S+Z +\S+ ms +"tips"  step 3, for grace$`,
+	} {
+		if !regexp.MustCompile(line).MatchString(stdout.String()) {
+			t.Errorf("no delivery of the %s is shown:\n%s", name, &stdout)
+		}
 	}
 	if left, _ := filepath.Glob(filepath.Join(os.TempDir(), "carillon-demo-*")); len(left) > 0 {
 		t.Errorf("the demo leaves %s behind", left)

@@ -42,8 +42,10 @@ type serviceOptions struct {
 	Retain           duration `default:"24h" placeholder:"DURATION" help:"How long a finished job stays readable, from its last instant or retry; 0 for not at all. (${default})"`
 	DeadLetterRetain duration `default:"0s" placeholder:"DURATION" help:"How long dead letters are kept; 0 for ever. (${default})"`
 
-	MaxInstants int `default:"10000" placeholder:"N" help:"How many instants one job may have. (${default})"`
-	MaxPayload  int `default:"262144" placeholder:"BYTES" help:"How many bytes of callback data one job may have. (${default})"`
+	CatchUpLimit int `default:"1000" placeholder:"N" help:"How many of a crontab's ticks fire late at most, of those that fell due while nothing ran, if its job asks for all. (${default})"`
+
+	MaxInstants int `default:"100000" placeholder:"N" help:"How many instants one job may have; a sequence has one for each job step and subscriber. (${default})"`
+	MaxPayload  int `default:"262144" placeholder:"BYTES" help:"How many bytes of callback data one job may have, and of metadata in its steps. (${default})"`
 	MaxBody     int `default:"4194304" placeholder:"BYTES" help:"How many bytes a request, or an item of a batch, may have. (${default})"`
 }
 
@@ -88,6 +90,7 @@ func (o serviceOptions) dispatcherConfig(log *slog.Logger) dispatcher.Config {
 		CallbackTimeout:  o.CallbackTimeout.std(),
 		Concurrency:      o.Concurrency,
 		ShutdownTimeout:  o.ShutdownTimeout.std(),
+		CatchUpLimit:     o.CatchUpLimit,
 		Retain:           o.Retain.std(),
 		DeadLetterRetain: o.DeadLetterRetain.std(),
 	}

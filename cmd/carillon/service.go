@@ -57,14 +57,16 @@ func newService(ctx context.Context, o serviceOptions, log *slog.Logger) (*servi
 	}
 	s.server = &http.Server{
 		Handler: handlers.New(handlers.Config{
-			Store:     jobs,
-			Callbacks: cfg.Callbacks,
-			Wake:      s.dispatcher.Wake,
-			Ready:     func(ctx context.Context) error { return ready(ctx, s.dispatcher, jobs) },
-			Limits:    o.limits(),
-			MaxBody:   int64(o.MaxBody),
-			Retain:    o.Retain.std(),
-			Logger:    log,
+			Store:        jobs,
+			Callbacks:    cfg.Callbacks,
+			Wake:         s.dispatcher.Wake,
+			WakeExpander: s.dispatcher.WakeExpander,
+			Ready:        func(ctx context.Context) error { return ready(ctx, s.dispatcher, jobs) },
+			Limits:       o.limits(),
+			Expansion:    cfg.Expansion(),
+			MaxBody:      int64(o.MaxBody),
+			Retain:       o.Retain.std(),
+			Logger:       log,
 		}),
 		ReadHeaderTimeout: 10 * time.Second,
 		// A batch has as much for each of its parts, and what takes longer to answer has as much for its answer.

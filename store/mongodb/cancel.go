@@ -23,13 +23,13 @@ func (s *Store) Cancel(ctx context.Context, names []job.Name, now time.Time) ([]
 	for i, name := range names {
 		ids[i] = jobID(name)
 	}
-	present := make(map[string]job.Revision, len(names))
+	byID := make(map[string]present, len(names))
 	for part := range slices.Chunk(ids, chunk) {
-		found, err := s.revisions(ctx, part)
+		found, err := s.present(ctx, part...)
 		if err != nil {
 			return nil, err
 		}
-		maps.Copy(present, found)
+		maps.Copy(byID, found)
 	}
 	results := make([]store.CancelResult, len(names))
 	group, ctx := errgroup.WithContext(ctx)
@@ -41,7 +41,7 @@ func (s *Store) Cancel(ctx context.Context, names []job.Name, now time.Time) ([]
 		}
 		seen[ids[i]] = true
 		group.Go(func() (err error) {
-			results[i], err = s.cancel(ctx, name, present[ids[i]], now)
+			results[i], err = s.cancel(ctx, name, byID[ids[i]].revision, now)
 			return err
 		})
 	}
@@ -62,11 +62,11 @@ func (s *Store) cancel(ctx context.Context, name job.Name, present job.Revision,
 			break
 		}
 		// It was replaced or cancelled since.
-		revisions, err := s.revisions(ctx, []string{jobID(name)})
+		found, err := s.present(ctx, jobID(name))
 		if err != nil {
 			return r, err
 		}
-		present = revisions[jobID(name)]
+		present = found[jobID(name)].revision
 	}
 	// Read before anything is deleted: what is held now, and is buried and redriven meanwhile, stands on its own then, and
 	// is not to be cancelled as such.

@@ -15,7 +15,7 @@ import (
 )
 
 // Claim implements [store.Queue] in four commands: find what is due, stamp it if it is still due, read back what got this
-// claim's stamp, and read the jobs. A fifth puts orphans back, if there are any.
+// claim's stamp, and read the jobs. Others put back what is not to fire now, if there is any.
 //
 // If a command after the stamping fails, the whole batch is given back. If that fails too, it waits for the lease's end.
 func (s *Store) Claim(ctx context.Context, p store.ClaimParams) (store.Claim, error) {
@@ -53,8 +53,8 @@ func (s *Store) take(ctx context.Context, p store.ClaimParams, due []occurrenceD
 	if err != nil {
 		return store.Claim{}, err
 	}
-	claimed, orphans := join(due, won, targets)
-	s.putBack(ctx, p.Now, orphans)
+	claimed, back := join(p, due, won, targets)
+	s.putBack(ctx, p, back)
 	return store.Claim{Occurrences: claimed, More: len(due) == p.Limit || len(claimed) < len(due)}, nil
 }
 
@@ -77,9 +77,10 @@ func (s *Store) stamp(ctx context.Context, p store.ClaimParams, ids []string, du
 // indexByID is the name of the index that every collection has.
 const indexByID = "_id_"
 
-// target is the revision of a job, and what its occurrences fire with, or why that can't be read.
+// target is what tells whether a job's occurrences are to fire, and what they fire with, or why that can't be read.
 type target struct {
-	revision string
+	revision         string
+	pausedAt, cursor time.Time
 	job.Target
 	fault error
 }
@@ -100,19 +101,20 @@ func (s *Store) targets(ctx context.Context, occurrences []occurrenceDocument) (
 		return targets, nil
 	}
 	found, err := find[jobDocument](ctx, s.jobs, bson.M{"_id": in(ids)},
-		options.Find().SetProjection(bson.M{"revision": 1, "callback": 1, "options": 1}))
+		options.Find().SetProjection(bson.M{"revision": 1, "pausedAt": 1, "cursor": 1, "callback": 1, "options": 1}))
 	if err != nil {
 		return nil, err
 	}
 	for i := range found {
-		t, fault := newTarget(found[i].Callback, found[i].Options)
-		targets[found[i].ID] = target{revision: found[i].Revision, Target: t, fault: fault}
+		d := &found[i]
+		t, fault := newTarget(d.Callback, d.Options)
+		targets[d.ID] = target{revision: d.Revision, pausedAt: d.PausedAt, cursor: d.Cursor, Target: t, fault: fault}
 	}
 	return targets, nil
 }
 
-// join matches what was won with its jobs, in the order of what was due. An orphan has none.
-func join(due, won []occurrenceDocument, targets map[string]target) (claimed []store.Claimed, orphans []*occurrenceDocument) {
+// join matches what was won with its jobs, in the order of what was due, and tells what is to be put back.
+func join(p store.ClaimParams, due, won []occurrenceDocument, targets map[string]target) (claimed []store.Claimed, back []returned) {
 	wonByID := make(map[string]*occurrenceDocument, len(won))
 	for i := range won {
 		wonByID[won[i].ID] = &won[i]
@@ -124,34 +126,32 @@ func join(due, won []occurrenceDocument, targets map[string]target) (claimed []s
 		}
 		c := store.Claimed{Reclaimed: !due[i].ScheduledAt.IsZero()}
 		c.Occurrence, c.Fault = d.occurrence()
-		if c.Own != nil {
+		t, ok := targets[jobID(c.Name)]
+		r := returned{occurrenceDocument: d}
+		switch {
+		case c.Own != nil: // whatever became of its job
 			c.Target = *c.Own
-		} else if t, ok := targets[jobID(c.Name)]; ok && t.revision == d.Revision {
+		case !ok || t.revision != d.Revision:
+			r.dueAt, r.drop = store.PutBack(job.Revision(d.Revision), p.Now)
+		case !t.pausedAt.IsZero():
+			r.dueAt, r.paused = store.PutBackPaused(t.pausedAt, p.Now, p.Lease), true
+			if d.Timestamp.After(p.Now) {
+				// It was claimed early. A resume before its instant does not bring it forward, so it has to come again right
+				// after that.
+				r.dueAt = d.Timestamp.Add(p.Early + time.Millisecond)
+			}
+		case !t.cursor.IsZero() && d.Timestamp.After(t.cursor):
+			r.dueAt = store.PutBackUnexpanded(p.Now)
+		default:
 			c.Target, c.Fault = t.Target, t.fault
-		} else {
-			orphans = append(orphans, d)
-			continue
 		}
-		claimed = append(claimed, c)
-	}
-	return claimed, orphans
-}
-
-// putBack puts orphans back or drops them. One for which that fails is an orphan again at its lease's end.
-func (s *Store) putBack(ctx context.Context, now time.Time, orphans []*occurrenceDocument) {
-	if len(orphans) == 0 {
-		return
-	}
-	writes := make([]mongo.WriteModel, len(orphans))
-	for i, d := range orphans {
-		still := bson.M{"_id": d.ID, "token": d.Token}
-		if dueAt, drop := store.PutBack(job.Revision(d.Revision), now); drop {
-			writes[i] = mongo.NewDeleteOneModel().SetFilter(still)
+		if r.drop || !r.dueAt.IsZero() {
+			back = append(back, r)
 		} else {
-			writes[i] = mongo.NewUpdateOneModel().SetFilter(still).SetUpdate(unclaim(dueAt))
+			claimed = append(claimed, c)
 		}
 	}
-	_, _ = s.occurrences.BulkWrite(ctx, writes, options.BulkWrite().SetOrdered(false))
+	return claimed, back
 }
 
 // giveBack undoes a claim whose answer could not be completed. The earlier due times are not known for all of them, so

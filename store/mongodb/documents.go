@@ -15,12 +15,20 @@ type jobDocument struct {
 	Tenant    string           `bson:"tenant"`
 	Key       string           `bson:"key"`
 	Revision  string           `bson:"revision"`
+	Version   string           `bson:"version"`
 	CreatedAt time.Time        `bson:"createdAt"`
 	UpdatedAt time.Time        `bson:"updatedAt"`
 	ExpiresAt time.Time        `bson:"expiresAt"`
+	PausedAt  time.Time        `bson:"pausedAt,omitempty"`
 	Callback  callbackDocument `bson:"callback"`
 	Options   []byte           `bson:"options,omitempty"`
 	Schedule  []byte           `bson:"schedule,omitempty"`
+	Missed    int              `bson:"missed,omitempty"`
+	// Of a schedule that recurs: ExpandAt is absent while the job is paused and when its schedule has ended, and ExpandToken
+	// is there only while the job is claimed to be expanded.
+	Cursor      time.Time `bson:"cursor,omitempty"`
+	ExpandAt    time.Time `bson:"expandAt,omitempty"`
+	ExpandToken string    `bson:"expandToken,omitempty"`
 }
 
 type callbackDocument struct {
@@ -35,6 +43,8 @@ type occurrenceDocument struct {
 	Key         string    `bson:"key"`
 	Revision    string    `bson:"revision"` // empty: stands on its own
 	Position    int       `bson:"position,omitempty"`
+	Step        *int      `bson:"step,omitempty"` // absent if it is of no sequence
+	Subscriber  string    `bson:"subscriber,omitempty"`
 	Timestamp   time.Time `bson:"timestamp"`
 	Lane        int       `bson:"lane"`
 	DueAt       time.Time `bson:"dueAt,omitempty"` // absent from dead letters
@@ -72,18 +82,23 @@ func beyond(prefix string) string {
 	return string(runes)
 }
 
+// newJobDocument is a job as it is put, not paused.
 func newJobDocument(j *job.Job) jobDocument {
 	return jobDocument{
 		ID:        jobID(j.Name),
 		Tenant:    j.Tenant,
 		Key:       j.Key,
 		Revision:  string(j.Revision),
+		Version:   string(j.Version),
 		CreatedAt: j.CreatedAt,
 		UpdatedAt: j.UpdatedAt,
 		ExpiresAt: j.ExpiresAt,
 		Callback:  newCallbackDocument(j.Callback),
 		Options:   j.Options.Encode(),
 		Schedule:  j.Schedule.Encode(),
+		Missed:    j.Missed,
+		Cursor:    j.Cursor,
+		ExpandAt:  j.ExpandAt,
 	}
 }
 
@@ -92,7 +107,7 @@ func newCallbackDocument(c job.Callback) callbackDocument {
 }
 
 func newOccurrenceDocument(o *job.Occurrence) occurrenceDocument {
-	return occurrenceDocument{
+	d := occurrenceDocument{
 		ID:        o.ID.String(),
 		Tenant:    o.Name.Tenant,
 		Key:       o.Name.Key,
@@ -102,13 +117,22 @@ func newOccurrenceDocument(o *job.Occurrence) occurrenceDocument {
 		Lane:      lanePending,
 		DueAt:     o.DueAt,
 	}
+	if o.Part != nil {
+		d.Step, d.Subscriber = &o.Part.Step, o.Part.Subscriber
+	}
+	if o.Own != nil {
+		callback := newCallbackDocument(o.Own.Callback)
+		d.Callback, d.Options = &callback, o.Own.Options.Encode()
+	}
+	return d
 }
 
 // status reads a job, with its schedule only if that was read.
 func (d *jobDocument) status() (s store.JobStatus, err error) {
 	s.Name = job.Name{Tenant: d.Tenant, Key: d.Key}
-	s.Revision = job.Revision(d.Revision)
-	s.CreatedAt, s.UpdatedAt, s.ExpiresAt = d.CreatedAt, d.UpdatedAt, d.ExpiresAt
+	s.Revision, s.Version = job.Revision(d.Revision), job.Revision(d.Version)
+	s.CreatedAt, s.UpdatedAt, s.ExpiresAt, s.PausedAt = d.CreatedAt, d.UpdatedAt, d.ExpiresAt, d.PausedAt
+	s.Cursor, s.ExpandAt, s.Missed = d.Cursor, d.ExpandAt, d.Missed
 	target, err := newTarget(d.Callback, d.Options)
 	if err != nil {
 		return s, err
@@ -138,6 +162,9 @@ func (d *occurrenceDocument) occurrence() (o job.Occurrence, err error) {
 		Attempt:     d.Attempt,
 		LastError:   d.LastError,
 		FailedAt:    d.FailedAt,
+	}
+	if d.Step != nil {
+		o.Part = &job.Part{Step: *d.Step, Subscriber: d.Subscriber}
 	}
 	if o.ID, err = job.ParseID(d.ID); err != nil {
 		return o, err

@@ -7,8 +7,12 @@
 //   - A job's occurrences carry its revision, and fire only while the job document has the same one. Put inserts the new
 //     occurrences, then flips the job document from the revision that it read to the new one, then deletes the replaced
 //     revision's occurrences. Racing Puts and Cancels of one job decide who came first by that one guarded write.
-//   - Whatever a crash leaves behind is an orphan: an occurrence of a revision that is no job's. A claim that meets one
-//     puts it back, since its Put may be about to flip, and drops it after an hour.
+//   - Whatever a crash of a Put leaves behind is an orphan: an occurrence of a revision that is no job's. A claim that
+//     meets one puts it back, since its Put may be about to flip, and drops it after an hour.
+//   - The next occurrences of a schedule that recurs fire only once its job's cursor has come to them. Advance inserts
+//     them, then moves the cursor. A claim that meets one beyond the cursor puts it back, and never drops it for that.
+//   - Every change that a client makes of a job gives it a new version. A flip is guarded by the version, so what another
+//     client has changed since the job was read is not lost in it.
 //   - Claims and settlements are guarded by what they rely on: a claim by the occurrence still being due, a settlement by
 //     the claim's token.
 //
@@ -30,7 +34,7 @@ import (
 
 const (
 	// format is the version of the documents and indexes, kept in the document formatID of the collection meta.
-	format   = 1
+	format   = 2
 	formatID = "format"
 
 	// The lanes an occurrence can be in. Pending ones will be spread over several; dead letters have their own, so one
@@ -97,19 +101,29 @@ func (s *Store) prepare(ctx context.Context) error {
 	if version > format {
 		return fmt.Errorf("%w: its format is %d, this one reads up to %d; upgrade carillon", store.ErrFormat, version, format)
 	}
+	if version < format {
+		return fmt.Errorf("its format is %d, which only a pre-release of carillon wrote and this one does not read; name a new database", version)
+	}
 	for _, index := range []struct {
-		of   *mongo.Collection
-		keys bson.D
+		of     *mongo.Collection
+		keys   bson.D
+		sparse bool // has no entries for documents without any of the fields
 	}{
-		{s.jobs, keys("expiresAt")},
+		{s.jobs, keys("expiresAt"), false},
+		// What is to be expanded. Most jobs may be none of it for ever, and cost nothing here.
+		{s.jobs, keys("expandAt"), true},
 		// Claims, the next due time, and the list of dead letters, which have no dueAt.
-		{s.occurrences, keys("lane", "dueAt", "_id")},
+		{s.occurrences, keys("lane", "dueAt", "_id"), false},
 		// The occurrences of a job, and by the empty revision those that stand on their own and dead letters by key. None
 		// of these fields changes when an occurrence is claimed or settled otherwise than by burying it, so a scan by them
 		// misses none.
-		{s.occurrences, keys("revision", "tenant", "key", "_id")},
+		{s.occurrences, keys("revision", "tenant", "key", "_id"), false},
 	} {
-		if _, err := index.of.Indexes().CreateOne(ctx, mongo.IndexModel{Keys: index.keys}); err != nil {
+		model := mongo.IndexModel{Keys: index.keys}
+		if index.sparse {
+			model.Options = options.Index().SetSparse(true)
+		}
+		if _, err := index.of.Indexes().CreateOne(ctx, model); err != nil {
 			return mapError(err)
 		}
 	}

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -96,6 +95,7 @@ func TestOpenRefuses(t *testing.T) {
 		want             string
 	}{
 		{"a newer format", "meta", bson.M{"_id": "format", "version": 99}, store.ErrFormat.Error()},
+		{"an older format", "meta", bson.M{"_id": "format", "version": 1}, "name a new database"},
 		{"another program's jobs", "jobs", bson.M{"_id": 1}, "another program"},
 		{"another program's occurrences", "occurrences", bson.M{"_id": 1}, "another program"},
 	} {
@@ -111,7 +111,7 @@ func TestOpenRefuses(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), c.want) || errors.Is(err, store.ErrUnavailable) {
 				t.Errorf("open answers %v, want %q", err, c.want)
 			}
-			if n, err := db.Collection("meta").CountDocuments(t.Context(), bson.M{"version": 1}); n != 0 || err != nil {
+			if n, err := db.Collection("meta").CountDocuments(t.Context(), bson.M{"version": 2}); n != 0 || err != nil {
 				t.Errorf("%d format documents were written, %v", n, err)
 			}
 		})
@@ -150,117 +150,6 @@ func TestErrors(t *testing.T) {
 			t.Errorf("open with code %d answers %v", c.code, err)
 		}
 	}
-}
-
-// TestQueriesUseIndexes shows each query that is made over and over to the server's planner, and where that is not to be
-// had, at least that the indexes are there.
-func TestQueriesUseIndexes(t *testing.T) {
-	db := newDatabase(t)
-	s := db.open(t)
-	for collection, want := range map[string][]string{
-		"jobs":        {"_id", "expiresAt"},
-		"occurrences": {"_id", "lane,dueAt,_id", "revision,tenant,key,_id"},
-	} {
-		cursor, err := db.Collection(collection).Indexes().List(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		var indexes []struct{ Key bson.D }
-		if err := cursor.All(t.Context(), &indexes); err != nil {
-			t.Fatal(err)
-		}
-		var got []string
-		for _, index := range indexes {
-			var fields []string
-			for _, field := range index.Key {
-				fields = append(fields, field.Key)
-			}
-			got = append(got, strings.Join(fields, ","))
-		}
-		slices.Sort(got)
-		if !slices.Equal(got, want) {
-			t.Errorf("indexes of %s are %q, want %q", collection, got, want)
-		}
-	}
-	if !plans(t, db) {
-		return
-	}
-	relayed, r := db.relayed(t)
-	mustPut(t, s, newPut("k", epoch, 0, time.Second, time.Hour))
-	r.set(func(c command) verdict {
-		if slices.Contains([]string{"find", "aggregate"}, c.name) && c.collection != "meta" {
-			expectIndexed(t, db, c)
-		}
-		return pass
-	})
-	claimed := mustClaim(t, relayed, epoch, 10)
-	if _, err := relayed.NextDue(t.Context()); err != nil {
-		t.Error(err)
-	}
-	if err := relayed.Settle(t.Context(), []store.Settlement{settlement(claimed[0], store.Bury)}); err != nil {
-		t.Error(err)
-	}
-	mustPut(t, relayed, newPut("k", epoch, time.Hour))
-	if _, err := relayed.Sweep(t.Context(), store.SweepParams{Now: epoch.Add(time.Hour), Again: 1, FailedBefore: epoch, Limit: 10}); err != nil {
-		t.Error(err)
-	}
-	if _, err := relayed.Cancel(t.Context(), []job.Name{name("k")}, epoch); err != nil {
-		t.Error(err)
-	}
-}
-
-// plans tells whether the server is a MongoDB, which explains its plans, and not one that only speaks its protocol.
-func plans(t *testing.T, db database) bool {
-	t.Helper()
-	info, err := db.RunCommand(t.Context(), bson.M{"buildInfo": 1}).Raw()
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = info.LookupErr("ferretdb")
-	return err != nil
-}
-
-// expectIndexed asks the server how it would carry out a query.
-func expectIndexed(t *testing.T, db database, c command) {
-	elements, err := c.body.Elements()
-	if err != nil {
-		t.Error(err)
-		return
-	}
-	var query bson.D
-	for _, e := range elements {
-		if slices.Contains([]string{"find", "filter", "sort", "projection", "limit", "hint", "aggregate", "pipeline", "cursor"}, e.Key()) {
-			query = append(query, bson.E{Key: e.Key(), Value: e.Value()})
-		}
-	}
-	plan, err := db.RunCommand(t.Context(), bson.D{{Key: "explain", Value: query}, {Key: "verbosity", Value: "queryPlanner"}}).Raw()
-	if err != nil {
-		t.Errorf("explain %v: %v", query, err)
-		return
-	}
-	if used := stages(plan); slices.Contains(used, "COLLSCAN") || slices.Contains(used, "SORT") {
-		t.Errorf("%s of %s scans or sorts:\n%s", c.name, c.collection, plan)
-	}
-}
-
-// stages lists the stages of the plan that the server has chosen, wherever its kind of deployment puts them.
-func stages(plan bson.Raw) (all []string) {
-	elements, err := plan.Elements()
-	if err != nil {
-		return nil
-	}
-	for _, e := range elements {
-		if inner, ok := e.Value().DocumentOK(); ok && e.Key() != "rejectedPlans" {
-			all = append(all, stages(inner)...)
-		}
-		if inner, ok := e.Value().ArrayOK(); ok && e.Key() != "rejectedPlans" {
-			all = append(all, stages(bson.Raw(inner))...)
-		}
-		if stage, ok := e.Value().StringValueOK(); ok && e.Key() == "stage" {
-			all = append(all, stage)
-		}
-	}
-	return all
 }
 
 // TestOrphans: an occurrence of a revision that is not its job's is put back while its Put may still be under way, then
@@ -320,18 +209,40 @@ const lease = time.Minute
 func name(key string) job.Name { return job.Name{Tenant: job.DefaultTenant, Key: key} }
 
 func newPut(key string, now time.Time, after ...time.Duration) store.Put {
+	revision := job.NewRevision(now)
 	j := job.Job{
-		Name: name(key), Revision: job.NewRevision(now), CreatedAt: now, UpdatedAt: now, ExpiresAt: now,
+		Name: name(key), Revision: revision, Version: revision, CreatedAt: now, UpdatedAt: now, ExpiresAt: now,
 		Callback: job.Callback{Type: "http", Data: []byte(`{"payload":1}`)},
 	}
 	for _, d := range after {
 		j.Schedule.Instants = append(j.Schedule.Instants, now.Add(d))
 	}
-	occurrences, _, err := j.Occurrences(now, job.PastFire)
+	return begin(j, now)
+}
+
+// begin makes the put of a job, with its first occurrences.
+func begin(j job.Job, now time.Time) store.Put {
+	b, err := j.Begin(now, job.PastFire, expansion)
 	if err != nil {
 		panic(err)
 	}
-	return store.Put{Job: j, Occurrences: occurrences, Now: now}
+	return store.Put{Job: j, Occurrences: b.Occurrences, Now: now}
+}
+
+// expansion keeps the occurrences of 20 s in the store.
+var expansion = job.Expansion{Horizon: 20 * time.Second, CatchUpLimit: 1000}
+
+// newCrontab is a submission at now of a job that recurs.
+func newCrontab(key string, now time.Time, expression string) store.Put {
+	revision := job.NewRevision(now)
+	crontab, err := job.ParseCrontab(expression)
+	if err != nil {
+		panic(err)
+	}
+	return begin(job.Job{
+		Name: name(key), Revision: revision, Version: revision, CreatedAt: now, UpdatedAt: now, ExpiresAt: now.AddDate(100, 0, 0),
+		Callback: job.Callback{Type: "http", Data: []byte(`{"payload":1}`)}, Schedule: job.Schedule{Crontab: crontab},
+	}, now)
 }
 
 func mustPut(t *testing.T, s store.Store, p store.Put) store.PutResult {

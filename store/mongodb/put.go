@@ -17,9 +17,10 @@ import (
 // Put implements [store.Jobs]. Jobs are put independently of each other, but for those of one name.
 //
 // Each job becomes what it is to be by one write, its flip: the insertion of the job document, or its update guarded by
-// the revision that it replaces. The driver sends the rest of the context's time with every command as its maxTimeMS, so
-// a flip that is late is refused by the server too. A flip that failed without an answer may have happened all the same.
-// Its occurrences are therefore left: they are the job's, or orphans.
+// the version that it replaces, so that a job that was paused is still so, and no other client's change is lost. The
+// driver sends the rest of the context's time with every command as its maxTimeMS, so a flip that is late is refused by
+// the server too. A flip that failed without an answer may have happened all the same. Its occurrences are therefore left:
+// they are the job's, or orphans.
 func (s *Store) Put(ctx context.Context, puts []store.Put) []store.PutResult {
 	ctx, cancel := context.WithTimeout(ctx, store.PutWithin) // for callers that set no limit
 	defer cancel()
@@ -34,8 +35,14 @@ func (s *Store) Put(ctx context.Context, puts []store.Put) []store.PutResult {
 type put struct {
 	*store.Put
 	*store.PutResult
-	id      string       // of the job document
-	present job.Revision // of the job document, when it was last read; empty if there was none
+	id      string  // of the job document
+	present present // the job document, when it was last read
+}
+
+// present is what has to be known of a job that is to be changed; the zero value if there is none.
+type present struct {
+	revision, version job.Revision
+	paused, recurs    bool
 }
 
 // rounds splits puts so that no round has a name twice and those of one name are in order.
@@ -61,26 +68,30 @@ func (s *Store) putRound(ctx context.Context, round []*put) {
 	}
 	var going []*put
 	for _, p := range round {
-		if !p.If.Holds(p.present) {
+		if !p.If.Holds(p.present.version) {
 			p.Err = store.ErrPrecondition // early, before anything is written; the flip decides
 			continue
 		}
 		going = append(going, p)
 	}
-	if err := s.insertOccurrences(ctx, going); err != nil {
+	occurrences := make([][]job.Occurrence, len(going))
+	for i, p := range going {
+		occurrences[i] = p.Occurrences
+	}
+	if err := s.insertOccurrences(ctx, occurrences); err != nil {
 		fail(going, err)
 		s.tidy(ctx, going) // no flip was tried, so nothing will ever want them
 		return
 	}
-	var absent, replacing []*put
+	var creating, replacing []*put
 	for _, p := range going {
-		if p.present == "" {
-			absent = append(absent, p)
+		if p.present == (present{}) {
+			creating = append(creating, p)
 		} else {
 			replacing = append(replacing, p)
 		}
 	}
-	replacing = append(replacing, s.create(ctx, absent)...)
+	replacing = append(replacing, s.create(ctx, creating)...)
 
 	var group errgroup.Group
 	group.SetLimit(parallel)
@@ -99,39 +110,44 @@ func fail(puts []*put, err error) {
 	}
 }
 
-// readPresent notes the present revisions of jobs.
+// readPresent notes what jobs are at present.
 func (s *Store) readPresent(ctx context.Context, puts []*put) error {
 	for part := range slices.Chunk(puts, chunk) {
 		ids := make([]string, len(part))
 		for i, p := range part {
 			ids[i] = p.id
 		}
-		present, err := s.revisions(ctx, ids)
+		found, err := s.present(ctx, ids...)
 		if err != nil {
 			return err
 		}
 		for _, p := range part {
-			p.present = present[p.id]
+			p.present = found[p.id]
 		}
 	}
 	return nil
 }
 
-// revisions reads the revisions of those jobs that exist.
-func (s *Store) revisions(ctx context.Context, ids []string) (map[string]job.Revision, error) {
-	found, err := find[jobDocument](ctx, s.jobs, bson.M{"_id": in(ids)}, options.Find().SetProjection(bson.M{"revision": 1}))
+// present reads those of the jobs that exist, by their ids.
+func (s *Store) present(ctx context.Context, ids ...string) (map[string]present, error) {
+	found, err := find[jobDocument](ctx, s.jobs, bson.M{"_id": in(ids)},
+		options.Find().SetProjection(bson.M{"revision": 1, "version": 1, "pausedAt": 1, "cursor": 1}))
 	if err != nil {
 		return nil, err
 	}
-	revisions := make(map[string]job.Revision, len(found))
+	byID := make(map[string]present, len(found))
 	for i := range found {
-		revisions[found[i].ID] = job.Revision(found[i].Revision)
+		d := &found[i]
+		byID[d.ID] = present{
+			revision: job.Revision(d.Revision), version: job.Revision(d.Version),
+			paused: !d.PausedAt.IsZero(), recurs: !d.Cursor.IsZero(),
+		}
 	}
-	return revisions, nil
+	return byID, nil
 }
 
-// insertOccurrences inserts the occurrences of all puts. One that is there already is the same.
-func (s *Store) insertOccurrences(ctx context.Context, puts []*put) error {
+// insertOccurrences inserts the occurrences of several jobs. One that is there already is the same.
+func (s *Store) insertOccurrences(ctx context.Context, ofJobs [][]job.Occurrence) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(4) // a job of very many instants would take too long one command after the other
 	insert := func(documents []any) {
@@ -144,9 +160,9 @@ func (s *Store) insertOccurrences(ctx context.Context, puts []*put) error {
 		})
 	}
 	var documents []any
-	for _, p := range puts {
-		for i := range p.Occurrences {
-			documents = append(documents, newOccurrenceDocument(&p.Occurrences[i]))
+	for _, occurrences := range ofJobs {
+		for i := range occurrences {
+			documents = append(documents, newOccurrenceDocument(&occurrences[i]))
 			if len(documents) == chunk {
 				insert(documents)
 				documents = nil
@@ -180,7 +196,7 @@ func (s *Store) create(ctx context.Context, puts []*put) (taken []*put) {
 	for _, e := range bulk.WriteErrors {
 		p := puts[e.Index]
 		if mongo.IsDuplicateKeyError(e.WriteError) {
-			p.present = "" // not known
+			p.present = present{} // not known
 			taken = append(taken, p)
 		} else {
 			p.Err = mapError(e.WriteError)
@@ -190,29 +206,29 @@ func (s *Store) create(ctx context.Context, puts []*put) (taken []*put) {
 }
 
 // flip makes one put's revision its job's, whether or not there is such a job, by a write that fails if the job has
-// changed since its revision was read. Each failure means that another Put or a Cancel has succeeded.
+// changed since it was read. Each failure means that another client's change of it has succeeded.
 func (s *Store) flip(ctx context.Context, p *put) error {
-	for ; ; p.present = "" {
-		if p.present == "" {
-			present, err := s.revisions(ctx, []string{p.id})
+	for ; ; p.present = (present{}) {
+		if p.present == (present{}) {
+			found, err := s.present(ctx, p.id)
 			if err != nil {
 				s.tidy(ctx, []*put{p})
 				return err
 			}
-			p.present = present[p.id]
+			p.present = found[p.id]
 		}
-		if !p.If.Holds(p.present) {
+		if !p.If.Holds(p.present.version) {
 			s.tidy(ctx, []*put{p})
 			return store.ErrPrecondition
 		}
-		if p.present == "" {
+		if p.present == (present{}) {
 			_, err := s.jobs.InsertOne(ctx, newJobDocument(&p.Job))
 			if mongo.IsDuplicateKeyError(err) {
 				continue
 			}
 			return mapError(err)
 		}
-		result, err := s.jobs.UpdateOne(ctx, bson.M{"_id": p.id, "revision": p.present}, replacement(&p.Job))
+		result, err := s.jobs.UpdateOne(ctx, bson.M{"_id": p.id, "version": p.present.version}, replacement(&p.Job, p.present.paused))
 		if err != nil {
 			return mapError(err)
 		}
@@ -222,27 +238,39 @@ func (s *Store) flip(ctx context.Context, p *put) error {
 	}
 }
 
-// replacement turns a job document into another job's of the same name.
-func replacement(j *job.Job) bson.M {
+// replacement turns a job document into another job's of the same name. One that is paused stays so, and is then not to
+// be expanded. A claim to expand what is replaced ends.
+func replacement(j *job.Job, paused bool) bson.M {
 	d := newJobDocument(j)
 	set := bson.M{
-		"revision": d.Revision, "updatedAt": d.UpdatedAt, "expiresAt": d.ExpiresAt, "callback": d.Callback, "schedule": d.Schedule,
+		"revision": d.Revision, "version": d.Version, "updatedAt": d.UpdatedAt, "expiresAt": d.ExpiresAt,
+		"callback": d.Callback, "schedule": d.Schedule,
 	}
-	if len(d.Options) == 0 {
-		return bson.M{"$set": set, "$unset": bson.M{"options": ""}}
+	unset := bson.M{"expandToken": ""}
+	assign(set, unset, "options", d.Options, len(d.Options) > 0)
+	assign(set, unset, "missed", d.Missed, d.Missed > 0)
+	assign(set, unset, "cursor", d.Cursor, !d.Cursor.IsZero())
+	assign(set, unset, "expandAt", d.ExpandAt, !d.ExpandAt.IsZero() && !paused)
+	return bson.M{"$set": set, "$unset": unset}
+}
+
+// assign makes an update set a field, or unset it.
+func assign(set, unset bson.M, field string, value any, given bool) {
+	if given {
+		set[field] = value
+	} else {
+		unset[field] = ""
 	}
-	set["options"] = d.Options
-	return bson.M{"$set": set}
 }
 
 // deleteReplaced counts what is held of the revision that a flip replaced, and deletes its occurrences.
 func (s *Store) deleteReplaced(ctx context.Context, p *put) error {
-	replaced := bson.M{"revision": p.present}
+	replaced := bson.M{"revision": p.present.revision}
 	held, err := s.occurrences.CountDocuments(ctx, both(replaced, held(p.Now)))
 	if err != nil {
 		return mapError(err)
 	}
-	p.Replaced, p.InFlight = p.present, int(held)
+	p.Replaced, p.InFlight, p.Paused = p.present.revision, int(held), p.present.paused
 	// The put is done. Should this fail, what is left are orphans.
 	_, _ = s.occurrences.DeleteMany(ctx, replaced)
 	return nil

@@ -204,7 +204,7 @@ func TestPutMeetsAnother(t *testing.T) {
 		{"create meets a put", false, "insert", false, store.Condition{}, false, other.Job.Revision},
 		{"create if absent meets a put", false, "insert", false, store.Condition{Absent: true}, true, ""},
 		{"replace meets a put", true, "update", false, store.Condition{}, false, other.Job.Revision},
-		{"replace of a revision meets a put", true, "update", false, store.Condition{Revisions: []job.Revision{first.Job.Revision}}, true, ""},
+		{"replace of a version meets a put", true, "update", false, store.Condition{Versions: []job.Revision{first.Job.Version}}, true, ""},
 		{"replace if present meets a put", true, "update", false, store.Condition{Present: true}, false, other.Job.Revision},
 		{"replace meets a cancel", true, "update", true, store.Condition{}, false, ""},
 		{"replace if present meets a cancel", true, "update", true, store.Condition{Present: true}, true, ""},
@@ -271,6 +271,20 @@ func TestWritesWaitForAMajority(t *testing.T) {
 	mustPut(t, relayed, newPut("k", epoch, 0))
 	for _, c := range mustClaim(t, relayed, epoch, 10) {
 		mustSettle(t, relayed, c, store.Ack)
+	}
+	recurring := newCrontab("k", epoch, "@every 1s")
+	mustPut(t, relayed, recurring)
+	mustAdvance(t, relayed, mustExpand(t, relayed, epoch.Add(time.Minute)))
+	if err := relayed.Amend(t.Context(), amendment(recurring.Job.Version)); err != nil {
+		t.Error(err)
+	}
+	pause(t, relayed, epoch)
+	resume(t, relayed, epoch)
+	if err := trigger(t, relayed); err != nil {
+		t.Error(err)
+	}
+	for _, c := range mustClaim(t, relayed, epoch.Add(time.Minute), 100) {
+		mustSettle(t, relayed, c, store.Miss)
 	}
 	if _, err := relayed.Cancel(t.Context(), []job.Name{name("k")}, epoch); err != nil {
 		t.Fatal(err)

@@ -28,6 +28,9 @@ func find[T any](ctx context.Context, c *mongo.Collection, filter bson.M, opts *
 // in matches any of the values, of which there must be one.
 func in[T any](values []T) bson.M { return bson.M{"$in": values} }
 
+// absent matches documents that do not have a field.
+func absent() bson.M { return bson.M{"$exists": false} }
+
 // held matches occurrences that a replica holds at now, and notHeld the others.
 func held(now time.Time) bson.M {
 	return bson.M{"token": bson.M{"$exists": true}, "dueAt": bson.M{"$gt": now}}

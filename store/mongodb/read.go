@@ -90,14 +90,21 @@ func (s *Store) statuses(ctx context.Context, documents []jobDocument) ([]store.
 	return statuses, nil
 }
 
-// live tells which of the jobs' revisions have a pending occurrence. The server reads one index entry of each.
+// live tells which of the jobs, by their revisions, still have something to fire: a schedule that is to be expanded, or
+// would be if it were not paused, or a pending occurrence. The server reads one index entry of each revision that it is
+// asked about.
 func (s *Store) live(ctx context.Context, documents []jobDocument) (map[string]bool, error) {
 	live := make(map[string]bool, len(documents))
-	for part := range slices.Chunk(documents, chunk) {
-		revisions := make([]string, len(part))
-		for i := range part {
-			revisions[i] = part[i].Revision
+	var undecided []string
+	for i := range documents {
+		d := &documents[i]
+		if !d.ExpandAt.IsZero() || !d.PausedAt.IsZero() && !d.Cursor.IsZero() {
+			live[d.Revision] = true
+		} else {
+			undecided = append(undecided, d.Revision)
 		}
+	}
+	for revisions := range slices.Chunk(undecided, chunk) {
 		cursor, err := s.occurrences.Aggregate(ctx, bson.A{
 			bson.M{"$match": bson.M{"revision": in(revisions)}},
 			bson.M{"$group": bson.M{"_id": "$revision"}},

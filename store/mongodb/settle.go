@@ -2,6 +2,7 @@ package mongodb
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -12,19 +13,25 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// Settle implements [store.Queue]: acks are one delete for each claim, the rest is written in bulk.
+// Settle implements [store.Queue]: what is delivered or missed is deleted, by one write for each claim; the rest is
+// written in bulk. Which of the missed ones are still held is read first, so that a settlement that comes twice counts
+// once; a crash before the last write loses that count.
 //
 // A job is kept for a settlement whether or not that still held its claim, since a bulk write does not tell. So a stale
 // settlement can keep a job a little longer, if the job still has that revision.
 func (s *Store) Settle(ctx context.Context, settlements []store.Settlement) error {
-	acked := make(map[string][]string)
+	missed, err := s.missed(ctx, settlements)
+	if err != nil {
+		return err
+	}
+	deleted := make(map[string][]string)
 	kept := make(map[job.Revision]mongo.WriteModel)
 	keptUntil := make(map[job.Revision]time.Time)
 	var writes []mongo.WriteModel
 	for i := range settlements {
 		t := &settlements[i]
-		if t.Outcome == store.Ack {
-			acked[t.Token] = append(acked[t.Token], t.ID.String())
+		if t.Outcome == store.Ack || t.Outcome == store.Miss {
+			deleted[t.Token] = append(deleted[t.Token], t.ID.String())
 			continue
 		}
 		writes = append(writes, mongo.NewUpdateOneModel().
@@ -36,17 +43,54 @@ func (s *Store) Settle(ctx context.Context, settlements []store.Settlement) erro
 				SetUpdate(bson.M{"$max": bson.M{"expiresAt": t.KeepUntil}})
 		}
 	}
-	for token, ids := range acked {
+	for token, ids := range deleted {
 		writes = append(writes, mongo.NewDeleteManyModel().SetFilter(bson.M{"_id": in(ids), "token": token}))
 	}
 	if err := bulkWrite(ctx, s.occurrences, writes); err != nil {
 		return err
 	}
-	keeps := make([]mongo.WriteModel, 0, len(kept))
+	ofJobs := make([]mongo.WriteModel, 0, len(kept)+len(missed))
 	for _, write := range kept {
-		keeps = append(keeps, write)
+		ofJobs = append(ofJobs, write)
 	}
-	return bulkWrite(ctx, s.jobs, keeps)
+	for of, n := range missed {
+		ofJobs = append(ofJobs, mongo.NewUpdateOneModel().
+			SetFilter(bson.M{"_id": of.id, "revision": of.revision}).SetUpdate(bson.M{"$inc": bson.M{"missed": n}}))
+	}
+	return bulkWrite(ctx, s.jobs, ofJobs)
+}
+
+// revisionOf is a revision of a job, which may have another one by now.
+type revisionOf struct {
+	id       string // of the job document
+	revision job.Revision
+}
+
+// missed counts what is settled as missed and still held by the claims that are settled, by its job's revision.
+func (s *Store) missed(ctx context.Context, settlements []store.Settlement) (map[revisionOf]int, error) {
+	type claim struct{ id, token string }
+	of := make(map[claim]revisionOf)
+	var ids []string
+	for i := range settlements {
+		if t := &settlements[i]; t.Outcome == store.Miss && t.Revision != "" {
+			ids = append(ids, t.ID.String())
+			of[claim{t.ID.String(), t.Token}] = revisionOf{jobID(t.Name), t.Revision}
+		}
+	}
+	counts := make(map[revisionOf]int)
+	for part := range slices.Chunk(ids, chunk) {
+		found, err := find[occurrenceDocument](ctx, s.occurrences, bson.M{"_id": in(part)},
+			options.Find().SetProjection(bson.M{"token": 1}))
+		if err != nil {
+			return nil, err
+		}
+		for i := range found {
+			if of, ok := of[claim{found[i].ID, found[i].Token}]; ok {
+				counts[of]++
+			}
+		}
+	}
+	return counts, nil
 }
 
 // settlementUpdate is what a settlement other than an ack does to its occurrence.
@@ -56,11 +100,8 @@ func settlementUpdate(t *store.Settlement) bson.M {
 			"lane": laneDead, "revision": "", "failedAt": t.At, "lastError": t.Error, "callback": newCallbackDocument(t.Target.Callback),
 		}
 		unset := bson.M{"dueAt": "", "scheduledAt": "", "token": ""}
-		if encoded := t.Target.Options.Encode(); len(encoded) > 0 {
-			set["options"] = encoded
-		} else {
-			unset["options"] = ""
-		}
+		encoded := t.Target.Options.Encode()
+		assign(set, unset, "options", encoded, len(encoded) > 0)
 		return bson.M{"$set": set, "$unset": unset}
 	}
 	set := bson.M{"dueAt": t.DueAt}

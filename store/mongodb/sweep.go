@@ -12,8 +12,10 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// Sweep implements [store.Queue]. A revision gets no occurrences after its job has it, and the index that tells whether
-// any is left has no field that a claim or a settlement changes, so a job that is found to have none stays without.
+// Sweep implements [store.Queue]. A revision gets no occurrences after its job has it, unless the job is to be expanded,
+// and a job whose schedule has ended is again only by a change of its version. The index that tells whether any
+// occurrence is left has no field that a claim or a settlement changes. So a job that is found to have finished stays so
+// while its version does.
 func (s *Store) Sweep(ctx context.Context, p store.SweepParams) (swept store.Swept, err error) {
 	if err := s.sweepJobs(ctx, p, &swept); err != nil {
 		return swept, err
@@ -28,7 +30,8 @@ func (s *Store) Sweep(ctx context.Context, p store.SweepParams) (swept store.Swe
 // sweepJobs deletes expired jobs that have finished, and looks at the others later.
 func (s *Store) sweepJobs(ctx context.Context, p store.SweepParams, swept *store.Swept) error {
 	expired, err := find[jobDocument](ctx, s.jobs, bson.M{"expiresAt": bson.M{"$lte": p.Now}},
-		options.Find().SetSort(keys("expiresAt")).SetLimit(int64(p.Limit)).SetProjection(bson.M{"revision": 1}))
+		options.Find().SetSort(keys("expiresAt")).SetLimit(int64(p.Limit)).
+			SetProjection(bson.M{"revision": 1, "version": 1, "pausedAt": 1, "cursor": 1, "expandAt": 1}))
 	if err != nil || len(expired) == 0 {
 		return err
 	}
@@ -39,7 +42,7 @@ func (s *Store) sweepJobs(ctx context.Context, p store.SweepParams, swept *store
 	}
 	writes := make([]mongo.WriteModel, len(expired))
 	for i, d := range expired {
-		same := bson.M{"_id": d.ID, "revision": d.Revision, "expiresAt": bson.M{"$lte": p.Now}}
+		same := bson.M{"_id": d.ID, "version": d.Version, "expiresAt": bson.M{"$lte": p.Now}}
 		if live[d.Revision] {
 			writes[i] = mongo.NewUpdateOneModel().SetFilter(same).SetUpdate(bson.M{"$set": bson.M{"expiresAt": p.Now.Add(p.Again)}})
 		} else {

@@ -39,16 +39,25 @@ func open(t *testing.T) (s *sqlite.Store, beside *sql.DB) {
 
 // put makes a submission of one job with n instants from the epoch on.
 func put(key string, n int) store.Put {
+	revision := job.NewRevision(epoch)
 	j := job.Job{
-		Name: job.Name{Tenant: job.DefaultTenant, Key: key}, Revision: job.NewRevision(epoch),
+		Name: job.Name{Tenant: job.DefaultTenant, Key: key}, Revision: revision, Version: revision,
 		Callback:  job.Callback{Type: "http", Data: []byte("1")},
 		CreatedAt: epoch, UpdatedAt: epoch, ExpiresAt: epoch,
 	}
 	for i := range n {
 		j.Schedule.Instants = append(j.Schedule.Instants, epoch.Add(time.Duration(i)*time.Second))
 	}
-	occurrences, _, _ := j.Occurrences(epoch, job.PastFire)
-	return store.Put{Job: j, Occurrences: occurrences, Now: epoch}
+	return begin(j)
+}
+
+// begin makes the submission of a job at the epoch.
+func begin(j job.Job) store.Put {
+	b, err := j.Begin(epoch, job.PastFire, job.Expansion{Horizon: time.Minute})
+	if err != nil {
+		panic(err)
+	}
+	return store.Put{Job: j, Occurrences: b.Occurrences, Now: epoch}
 }
 
 // More than fits one transaction is answered as if it did.
@@ -78,6 +87,32 @@ func TestLargePutsAndCancels(t *testing.T) {
 		if want := (store.CancelResult{Found: true, Cancelled: 3000}); r != want {
 			t.Errorf("cancel %d: %+v, want %+v", i, r, want)
 		}
+	}
+}
+
+// A pause that more was put back in than fits one transaction is resumed whole.
+func TestLargeResume(t *testing.T) {
+	s, _ := open(t)
+	const n = 12_000
+	p := put("k", n)
+	last := p.Job.Schedule.Instants[n-1]
+	for _, r := range s.Put(t.Context(), []store.Put{p}) {
+		if r.Err != nil {
+			t.Fatal(r.Err)
+		}
+	}
+	if err := s.Pause(t.Context(), p.Job.Name, job.NewRevision(last), last); err != nil {
+		t.Fatal(err)
+	}
+	params := store.ClaimParams{Now: last, Lease: time.Minute, Limit: 2 * n}
+	if claim, err := s.Claim(t.Context(), params); err != nil || len(claim.Occurrences) != 0 || !claim.More {
+		t.Fatalf("claimed %d of a paused job, more is %t: %v", len(claim.Occurrences), claim.More, err)
+	}
+	if err := s.Resume(t.Context(), p.Job.Name, job.NewRevision(last), last); err != nil {
+		t.Fatal(err)
+	}
+	if claim, err := s.Claim(t.Context(), params); err != nil || len(claim.Occurrences) != n {
+		t.Errorf("claimed %d after the pause: %v", len(claim.Occurrences), err)
 	}
 }
 
@@ -129,6 +164,44 @@ func TestUnreadable(t *testing.T) {
 	}
 }
 
+// A job that can't be read is not claimed for expansion, and does not keep others from being.
+func TestUnreadableSchedule(t *testing.T) {
+	s, beside := open(t)
+	var puts []store.Put
+	for _, key := range []string{"bad", "worse", "good"} {
+		j := put(key, 0).Job
+		j.Schedule.Crontab, _ = job.ParseCrontab("@every 1m")
+		puts = append(puts, begin(j))
+	}
+	for _, r := range s.Put(t.Context(), puts) {
+		if r.Err != nil {
+			t.Fatal(r.Err)
+		}
+	}
+	if _, err := beside.Exec(`UPDATE jobs SET schedule = '{"crontab":"@fortnightly"}' WHERE key = 'bad';
+		UPDATE jobs SET options = 'nonsense' WHERE key = 'worse'`); err != nil {
+		t.Fatal(err)
+	}
+	params := store.ClaimJobsParams{Now: epoch.Add(time.Hour), Lease: time.Minute, Limit: 1}
+	var keys, unreadable []string
+	for more := true; more; {
+		claimed, err := s.ClaimJobs(t.Context(), params)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, j := range claimed.Jobs {
+			keys = append(keys, j.Key)
+		}
+		for _, n := range claimed.Unreadable {
+			unreadable = append(unreadable, n.Key)
+		}
+		more = claimed.More
+	}
+	if !slices.Equal(keys, []string{"good"}) || !slices.Equal(unreadable, []string{"bad", "worse"}) {
+		t.Errorf("claimed %q, and could not read %q", keys, unreadable)
+	}
+}
+
 // What the claim loop asks is answered from an index, without a sort.
 func TestQueryPlans(t *testing.T) {
 	_, beside := open(t)
@@ -138,6 +211,10 @@ func TestQueryPlans(t *testing.T) {
 		{"UPDATE occurrences SET due_at = 9 WHERE lane = 0 AND (due_at, id) <= (1, x'00')", "occurrences_claim"},
 		{"SELECT count(*) FROM occurrences WHERE revision = 'r' AND revision <> ''", "occurrences_revision"},
 		{"SELECT DISTINCT key FROM occurrences WHERE revision = '' AND tenant = 't' AND key >= 'a' AND key < 'b' AND lane = 0 ORDER BY key LIMIT 5", "occurrences_own"},
+		{"SELECT id FROM occurrences WHERE revision = 'r' AND revision <> '' AND id > x'00' AND due_at > 5 ORDER BY id LIMIT 5", "occurrences_revision (revision=? AND id>?)"},
+		{"UPDATE occurrences SET due_at = 5 WHERE revision = 'r' AND revision <> '' AND id > x'00' AND id <= x'01'", "occurrences_revision (revision=? AND id>? AND id<?)"},
+		{"SELECT 1 FROM jobs WHERE expand_at <= 1 LIMIT 1", "jobs_expand"},
+		{"SELECT revision FROM jobs WHERE expand_at <= 1 ORDER BY expand_at LIMIT 5", "jobs_expand"},
 		{"SELECT key FROM jobs WHERE expires_at <= 1 ORDER BY expires_at LIMIT 5", "jobs_expiry"},
 	} {
 		rows, err := beside.Query("EXPLAIN QUERY PLAN " + c.query)

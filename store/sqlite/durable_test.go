@@ -1,8 +1,13 @@
 package sqlite
 
 import (
+	"context"
+	"database/sql"
+	"errors"
 	"path/filepath"
 	"testing"
+
+	"github.com/carillon-scheduler/carillon/store"
 )
 
 // A commit that was answered must be on disk. No test can take the power away, so this asks the connection that writes
@@ -25,5 +30,32 @@ func TestCommitsAreSynced(t *testing.T) {
 	}
 	if synchronous < 2 || journal != "wal" {
 		t.Errorf("synchronous is %d and the journal %s, want 2 and wal", synchronous, journal)
+	}
+}
+
+// Whatever a statement answers when the context has ended its transaction, it may go away by itself.
+func TestTransactionEndedMeanwhile(t *testing.T) {
+	s, err := Open(t.Context(), "sqlite:"+filepath.Join(t.TempDir(), "carillon.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	ctx, cancel := context.WithCancel(t.Context())
+	err = s.write(ctx, func(tx *sql.Tx) error {
+		del := tx.Stmt(s.stmt.jobDelete)
+		cancel()
+		for {
+			_, err := del.Exec("t", "k")
+			if err != nil && !errors.Is(err, sql.ErrTxDone) && !errors.Is(err, context.Canceled) {
+				return err // it was closed
+			}
+		}
+	})
+	if !errors.Is(err, store.ErrUnavailable) {
+		t.Errorf("the write answers %v", err)
 	}
 }

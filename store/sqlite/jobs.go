@@ -56,9 +56,7 @@ func (w *putter) put(p *store.Put) (result store.PutResult, rows int, err error)
 		rows += replaced
 	}
 	for i := range p.Occurrences {
-		o := &p.Occurrences[i]
-		if _, err := w.occurrenceInsert.Exec(o.ID[:], o.Name.Tenant, o.Name.Key, string(o.Revision), o.Position,
-			o.Timestamp.UnixMilli(), o.DueAt.UnixMilli()); err != nil {
+		if _, err := w.occurrenceInsert.Exec(occurrenceValues(&p.Occurrences[i])...); err != nil {
 			return result, rows, err
 		}
 	}
@@ -67,35 +65,45 @@ func (w *putter) put(p *store.Put) (result store.PutResult, rows int, err error)
 
 // insert creates the job unless there is one of its name.
 func (w *putter) insert(j *job.Job) (created bool, err error) {
-	n, err := affected(w.jobInsert.Exec(j.Tenant, j.Key, string(j.Revision), j.CreatedAt.UnixMilli(), j.UpdatedAt.UnixMilli(),
-		j.ExpiresAt.UnixMilli(), j.Callback.Type, j.Callback.Data, j.Options.Encode(), j.Schedule.Encode()))
+	n, err := affected(w.jobInsert.Exec(j.Tenant, j.Key, string(j.Revision), string(j.Version), j.CreatedAt.UnixMilli(),
+		j.UpdatedAt.UnixMilli(), j.ExpiresAt.UnixMilli(), millis(j.Cursor), millis(j.ExpandAt), j.Missed, j.Callback.Type,
+		j.Callback.Data, j.Options.Encode(), j.Schedule.Encode()))
 	return n > 0, err
 }
 
 // replace puts the job in the place of the present one, whose occurrences go with it. Those that are held go too: their
 // settlement will find nothing, so they are never retried.
 func (w *putter) replace(p *store.Put) (result store.PutResult, replaced int, err error) {
-	var present string
-	err = w.tx.Stmt(w.stmt.jobRevision).QueryRow(p.Job.Tenant, p.Job.Key).Scan(&present)
-	if err != nil && !errors.Is(err, sql.ErrNoRows) {
+	revision, version, err := w.stmt.present(w.tx, p.Job.Name)
+	if err != nil {
 		return result, 0, err
 	}
-	if present == "" || !p.If.Holds(job.Revision(present)) {
+	if revision == "" || !p.If.Holds(version) {
 		return result, 0, store.ErrPrecondition
 	}
-	result.Replaced = job.Revision(present)
-	if err := w.tx.Stmt(w.stmt.revisionCount).QueryRow(p.Now.UnixMilli(), present).Scan(&replaced, &result.InFlight); err != nil {
+	result.Replaced = revision
+	if err := w.tx.Stmt(w.stmt.revisionCount).QueryRow(p.Now.UnixMilli(), string(revision)).Scan(&replaced, &result.InFlight); err != nil {
 		return result, 0, err
 	}
 	if replaced > 0 {
-		if _, err := w.tx.Stmt(w.stmt.revisionDelete).Exec(present); err != nil {
+		if _, err := w.tx.Stmt(w.stmt.revisionDelete).Exec(string(revision)); err != nil {
 			return result, 0, err
 		}
 	}
 	j := &p.Job
-	_, err = w.tx.Stmt(w.stmt.jobReplace).Exec(string(j.Revision), j.UpdatedAt.UnixMilli(), j.ExpiresAt.UnixMilli(),
-		j.Callback.Type, j.Callback.Data, j.Options.Encode(), j.Schedule.Encode(), j.Tenant, j.Key)
+	err = w.tx.Stmt(w.stmt.jobReplace).QueryRow(string(j.Revision), string(j.Version), j.UpdatedAt.UnixMilli(),
+		j.ExpiresAt.UnixMilli(), millis(j.Cursor), millis(j.ExpandAt), j.Missed, j.Callback.Type, j.Callback.Data,
+		j.Options.Encode(), j.Schedule.Encode(), j.Tenant, j.Key).Scan(&result.Paused)
 	return result, replaced, err
+}
+
+// present reads the stamps of a job; they are empty if there is none.
+func (s *statements) present(tx *sql.Tx, name job.Name) (revision, version job.Revision, err error) {
+	err = tx.Stmt(s.jobStamps).QueryRow(name.Tenant, name.Key).Scan(&revision, &version)
+	if errors.Is(err, sql.ErrNoRows) {
+		return "", "", nil
+	}
+	return revision, version, err
 }
 
 // Cancel implements [store.Jobs]. Each job is cancelled within one transaction, and many jobs share one.
@@ -112,13 +120,12 @@ func (s *Store) Cancel(ctx context.Context, names []job.Name, now time.Time) ([]
 }
 
 func (s *Store) cancel(tx *sql.Tx, name job.Name, now time.Time) (store.CancelResult, error) {
-	var revision string
-	err := tx.Stmt(s.stmt.jobRevision).QueryRow(name.Tenant, name.Key).Scan(&revision)
-	if err != nil && !errors.Is(err, sql.ErrNoRows) {
+	revision, _, err := s.stmt.present(tx, name)
+	if err != nil {
 		return store.CancelResult{}, err
 	}
 	var total, held, ownTotal, ownHeld int
-	if err := tx.Stmt(s.stmt.revisionCount).QueryRow(now.UnixMilli(), revision).Scan(&total, &held); err != nil {
+	if err := tx.Stmt(s.stmt.revisionCount).QueryRow(now.UnixMilli(), string(revision)).Scan(&total, &held); err != nil {
 		return store.CancelResult{}, err
 	}
 	if err := tx.Stmt(s.stmt.ownCount).QueryRow(now.UnixMilli(), name.Tenant, name.Key).Scan(&ownTotal, &ownHeld); err != nil {
@@ -128,7 +135,7 @@ func (s *Store) cancel(tx *sql.Tx, name job.Name, now time.Time) (store.CancelRe
 		stmt *sql.Stmt
 		args []any
 	}{
-		{s.stmt.revisionDelete, []any{revision}},
+		{s.stmt.revisionDelete, []any{string(revision)}},
 		{s.stmt.ownDelete, []any{name.Tenant, name.Key}},
 		{s.stmt.jobDelete, []any{name.Tenant, name.Key}},
 	} {
@@ -253,62 +260,3 @@ func (s *Store) forEach(ctx context.Context, stmt *sql.Stmt, ids []job.ID, args 
 	})
 	return changed, err
 }
-
-// scanner is a row or the rows of a query.
-type scanner interface{ Scan(dest ...any) error }
-
-// collect reads all rows of a query.
-func collect[T any](rows *sql.Rows, err error, scan func(scanner) (T, error)) ([]T, error) {
-	if err != nil {
-		return nil, mapError(err)
-	}
-	defer func() { _ = rows.Close() }() // its error is that of rows.Err
-	var all []T
-	for rows.Next() {
-		item, err := scan(rows)
-		if err != nil {
-			return nil, mapError(err)
-		}
-		all = append(all, item)
-	}
-	return all, mapError(rows.Err())
-}
-
-// scanJob reads jobColumns and whatever more was selected.
-func scanJob(row scanner, more ...any) (store.JobStatus, error) {
-	var s store.JobStatus
-	var created, updated, expires int64
-	err := row.Scan(append([]any{&s.Tenant, &s.Key, &s.Revision, &created, &updated, &expires, &s.Callback.Type, &s.Live}, more...)...)
-	s.CreatedAt = time.UnixMilli(created).UTC()
-	s.UpdatedAt = time.UnixMilli(updated).UTC()
-	s.ExpiresAt = time.UnixMilli(expires).UTC()
-	return s, err
-}
-
-// scanOccurrence reads occurrenceColumns and whatever more was selected.
-func scanOccurrence(row scanner, more ...any) (job.Occurrence, error) {
-	var o job.Occurrence
-	var timestamp int64
-	var due, scheduled, failed sql.NullInt64
-	var token, lastError, callbackType sql.NullString
-	var callbackData, options []byte
-	err := row.Scan(append([]any{&o.ID, &o.Name.Tenant, &o.Name.Key, &o.Revision, &o.Position, &timestamp, &due, &scheduled,
-		&token, &o.Attempt, &lastError, &failed, &callbackType, &callbackData, &options}, more...)...)
-	if err != nil {
-		return o, err
-	}
-	o.Timestamp = time.UnixMilli(timestamp).UTC()
-	o.DueAt, o.ScheduledAt, o.FailedAt = fromMillis(due), fromMillis(scheduled), fromMillis(failed)
-	o.Token, o.LastError = token.String, lastError.String
-	if callbackType.Valid {
-		o.Own = &job.Target{Callback: job.Callback{Type: callbackType.String, Data: callbackData}}
-		o.Own.Options, err = job.DecodeOptions(options)
-	}
-	if err != nil {
-		err = &unreadable{err}
-	}
-	return o, err
-}
-
-// unreadable is that a row holds what can't be understood; the rest of it was read.
-type unreadable struct{ error }

@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"bytes"
 	"context"
 	"database/sql"
 	"errors"
@@ -14,13 +15,19 @@ import (
 )
 
 // Claim implements [store.Queue]. It reads the due occurrences with their jobs and stamps the very same rows; the write
-// lock, taken first, lets nobody in between.
+// lock, taken first, lets nobody in between. Those of paused jobs are put back before that; there are no others to put
+// back, since jobs and occurrences change together.
 func (s *Store) Claim(ctx context.Context, p store.ClaimParams) (store.Claim, error) {
 	var claim store.Claim
 	err := s.write(ctx, func(tx *sql.Tx) error {
+		var r claimReader
 		rows, err := tx.Stmt(s.stmt.claimRead).QueryContext(ctx, p.Now.Add(p.Early).UnixMilli(), p.Limit)
-		found, err := collect(rows, err, scanClaimed)
-		if err != nil || len(found) == 0 {
+		found, err := collect(rows, err, r.scan)
+		if err != nil {
+			return err
+		}
+		claim.More = len(found) == p.Limit || len(r.pausedAt) > 0
+		if found, err = s.putBackPaused(tx, p, found, r.pausedAt); err != nil || len(found) == 0 {
 			return err
 		}
 		last := found[len(found)-1]
@@ -38,19 +45,55 @@ func (s *Store) Claim(ctx context.Context, p store.ClaimParams) (store.Claim, er
 			c.Token, c.ScheduledAt, c.DueAt = token, p.Now, until
 			c.Attempt++
 		}
-		claim = store.Claim{Occurrences: found, More: len(found) == p.Limit}
+		claim.Occurrences = found
 		return nil
 	})
 	return claim, err
 }
 
-// scanClaimed reads a row of claimRead: an occurrence, and its job's target unless it has its own.
-func scanClaimed(row scanner) (store.Claimed, error) {
+// putBackPaused puts back what is of paused jobs, that is what has a time since when its job is paused, and answers the
+// rest. They were not stamped yet, so there is no attempt to undo.
+func (s *Store) putBackPaused(
+	tx *sql.Tx, p store.ClaimParams, found []store.Claimed, pausedAt map[job.ID]time.Time,
+) ([]store.Claimed, error) {
+	if len(pausedAt) == 0 {
+		return found, nil
+	}
+	putBack := tx.Stmt(s.stmt.putBack)
+	beyond := p.Now.Add(p.Early + time.Millisecond) // or this very claim would stamp them
+	rest := found[:0]
+	for _, c := range found {
+		since, paused := pausedAt[c.ID]
+		if !paused {
+			rest = append(rest, c)
+			continue
+		}
+		dueAt := max(store.PutBackPaused(since, p.Now, p.Lease).UnixMilli(), beyond.UnixMilli())
+		if _, err := putBack.Exec(dueAt, c.ID[:]); err != nil {
+			return nil, err
+		}
+	}
+	return rest, nil
+}
+
+// claimReader reads the rows of one claim.
+type claimReader struct {
+	// pausedAt is since when the jobs of those occurrences are paused whose jobs are.
+	pausedAt map[job.ID]time.Time
+	// encoded are the last options that were decoded. Most of a sequence's occurrences come one after the other.
+	encoded []byte
+	options job.Options
+	fault   error
+}
+
+// scan reads a row of claimRead: an occurrence, and its job's target unless it has its own.
+func (r *claimReader) scan(row scanner) (store.Claimed, error) {
 	var c store.Claimed
+	var pausedAt sql.NullInt64
 	var callbackType sql.NullString
 	var callbackData, options []byte
 	var err error
-	if c.Occurrence, err = scanOccurrence(row, &callbackType, &callbackData, &options); err != nil {
+	if c.Occurrence, err = scanOccurrence(row, &pausedAt, &callbackType, &callbackData, &options); err != nil {
 		fault, ok := errors.AsType[*unreadable](err)
 		if !ok {
 			return c, err
@@ -61,8 +104,19 @@ func scanClaimed(row scanner) (store.Claimed, error) {
 		c.Target = *c.Own
 		return c, nil
 	}
+	if pausedAt.Valid {
+		if r.pausedAt == nil {
+			r.pausedAt = make(map[job.ID]time.Time)
+		}
+		r.pausedAt[c.ID] = fromMillis(pausedAt)
+		return c, nil
+	}
+	if !bytes.Equal(options, r.encoded) {
+		r.encoded = options
+		r.options, r.fault = job.DecodeOptions(options)
+	}
 	c.Callback = job.Callback{Type: callbackType.String, Data: callbackData}
-	c.Options, c.Fault = job.DecodeOptions(options)
+	c.Options, c.Fault = r.options, r.fault
 	return c, nil
 }
 
@@ -91,7 +145,7 @@ func (s *Store) Settle(ctx context.Context, settlements []store.Settlement) erro
 				}
 				continue
 			}
-			if err := s.settleFailed(tx, t); err != nil {
+			if err := s.settleOther(tx, t); err != nil {
 				return err
 			}
 		}
@@ -99,10 +153,18 @@ func (s *Store) Settle(ctx context.Context, settlements []store.Settlement) erro
 	})
 }
 
-func (s *Store) settleFailed(tx *sql.Tx, t *store.Settlement) error {
+func (s *Store) settleOther(tx *sql.Tx, t *store.Settlement) error {
 	if t.Outcome == store.Bury {
 		_, err := tx.Stmt(s.stmt.bury).Exec(t.At.UnixMilli(), t.Error, t.Target.Callback.Type, t.Target.Callback.Data,
 			t.Target.Options.Encode(), t.ID[:], t.Token)
+		return err
+	}
+	if t.Outcome == store.Miss {
+		n, err := affected(tx.Stmt(s.stmt.ack).Exec(t.ID[:], t.Token))
+		if n == 0 || err != nil || t.Revision == "" {
+			return err
+		}
+		_, err = tx.Stmt(s.stmt.jobMiss).Exec(t.Name.Tenant, t.Name.Key, string(t.Revision))
 		return err
 	}
 	again := s.stmt.retry

@@ -1,14 +1,21 @@
 -- All times are Unix milliseconds.
 
--- Rows are appended, and only the small index on the key is written at random places.
+-- Rows are appended, and only the small indexes are written at random places. What may be large comes last: whatever lies
+-- behind it in a row costs a walk through its pages.
 CREATE TABLE jobs (
 	rowid         INTEGER PRIMARY KEY,
 	tenant        TEXT    NOT NULL,
 	key           TEXT    NOT NULL,
 	revision      TEXT    NOT NULL,
+	version       TEXT    NOT NULL,
 	created_at    INTEGER NOT NULL,
 	updated_at    INTEGER NOT NULL,
 	expires_at    INTEGER NOT NULL,
+	paused_at     INTEGER,          -- NULL: not paused
+	cursor        INTEGER,          -- NULL: does not recur
+	expand_at     INTEGER,          -- NULL: nothing to expand, or paused
+	expand_token  TEXT,             -- of the claim to expand it, until that ends
+	missed        INTEGER NOT NULL,
 	callback_type TEXT    NOT NULL,
 	callback_data BLOB    NOT NULL,
 	options       BLOB,
@@ -16,6 +23,8 @@ CREATE TABLE jobs (
 	UNIQUE (tenant, key)
 );
 CREATE INDEX jobs_expiry ON jobs (expires_at);
+-- The jobs that are to be expanded.
+CREATE INDEX jobs_expand ON jobs (expand_at) WHERE expand_at IS NOT NULL;
 
 -- Pending occurrences and dead letters, ordered by instant.
 CREATE TABLE occurrences (
@@ -30,6 +39,8 @@ CREATE TABLE occurrences (
 	scheduled_at  INTEGER,
 	token         TEXT,
 	attempt       INTEGER NOT NULL,
+	step          INTEGER,             -- NULL: of no sequence
+	subscriber    TEXT,
 	last_error    TEXT,
 	failed_at     INTEGER,
 	callback_type TEXT,                -- the callback of one that stands on its own

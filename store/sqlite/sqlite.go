@@ -24,7 +24,7 @@ import (
 
 const (
 	// format is the version of the schema below, kept as the file's user_version.
-	format = 1
+	format = 2
 	// applicationID marks the file as ours: "Crln", kept as its application_id.
 	applicationID = 0x43726c6e
 
@@ -122,6 +122,8 @@ func (s *Store) prepare(ctx context.Context) error {
 		case version == format:
 			_, err := tx.ExecContext(ctx, stamp) // the same again, to see that the file can be written
 			return err
+		case tables > 0:
+			return fmt.Errorf("its format is %d, which only a pre-release of carillon wrote and this one does not read; name a new file", version)
 		}
 		_, err := tx.ExecContext(ctx, schema+";"+stamp)
 		return err
@@ -186,8 +188,10 @@ func (s *Store) write(ctx context.Context, f func(tx *sql.Tx) error) error {
 		return mapError(err)
 	}
 	if err := f(tx); err != nil {
-		_ = tx.Rollback() // the cause is what matters
-		return mapError(err)
+		if errors.Is(tx.Rollback(), sql.ErrTxDone) { // the context has ended it; what failed for that may be anything
+			return fmt.Errorf("%w: %w", store.ErrUnavailable, err)
+		}
+		return mapError(err) // the cause is what matters, not what the rollback says
 	}
 	return mapError(tx.Commit())
 }
@@ -251,29 +255,4 @@ func resultCode(err error) int {
 		return e.Code() & 0xff
 	}
 	return 0
-}
-
-// fromMillis reads a time as it is stored: Unix milliseconds, NULL for none.
-func fromMillis(ms sql.NullInt64) time.Time {
-	if !ms.Valid {
-		return time.Time{}
-	}
-	return time.UnixMilli(ms.Int64).UTC()
-}
-
-// nullable stores an empty string as NULL, which takes no room.
-func nullable(s string) any {
-	if s == "" {
-		return nil
-	}
-	return s
-}
-
-// affected is how many rows a statement changed.
-func affected(r sql.Result, err error) (int, error) {
-	if err != nil {
-		return 0, err
-	}
-	n, err := r.RowsAffected()
-	return int(n), err
 }

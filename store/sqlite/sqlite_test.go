@@ -29,6 +29,7 @@ func TestOpenRefuses(t *testing.T) {
 		want    string
 	}{
 		{"a newer format", "PRAGMA user_version = 99", "newer version of carillon"},
+		{"a pre-release's format", "PRAGMA user_version = 1", "name a new file"},
 		{"another program's database", "PRAGMA application_id = 7", "another program"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

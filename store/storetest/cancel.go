@@ -38,7 +38,7 @@ func testCancel(f *fixture) {
 }
 
 func testCancelHeld(f *fixture) {
-	for _, outcome := range []store.Outcome{store.Ack, store.Retry, store.Bury, store.Release} {
+	for _, outcome := range []store.Outcome{store.Ack, store.Retry, store.Bury, store.Release, store.Miss} {
 		f.put(newPut(name("k"), epoch, 0, time.Hour))
 		held := f.claimOne(epoch)
 		expect(f, "result", f.cancel(name("k"))[0], store.CancelResult{Found: true, Cancelled: 1, InFlight: 1})

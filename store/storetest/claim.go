@@ -60,7 +60,7 @@ func testClaimStamps(f *fixture) {
 	expect(f, "token is set", c.Token != "", true)
 	expect(f, "callback type", c.Callback.Type, p.Job.Callback.Type)
 	expect(f, "callback data", string(c.Callback.Data), string(p.Job.Callback.Data))
-	expect(f, "options", c.Options, p.Job.Options)
+	expectOptions(f, "options", c.Options, p.Job.Options)
 	expect(f, "reclaimed", c.Reclaimed, false)
 
 	stored := f.pending(name("k"))[0]

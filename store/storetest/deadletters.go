@@ -44,7 +44,7 @@ func testBury(f *fixture) {
 	}
 	expect(f, "callback type", d.Own.Callback.Type, p.Job.Callback.Type)
 	expect(f, "callback data", string(d.Own.Callback.Data), string(p.Job.Callback.Data))
-	expect(f, "options", d.Own.Options, p.Job.Options)
+	expectOptions(f, "options", d.Own.Options, p.Job.Options)
 
 	expect(f, "live", f.job(name("k")).Live, false)
 	expect(f, "pending", len(f.pending(name("k"))), 0)
@@ -66,7 +66,7 @@ func testRedrive(f *fixture) {
 			f.cancel(name(became))
 		}
 		now := epoch.Add(2 * time.Hour)
-		n, err := f.store().Redrive(f.Context(), job.DefaultTenant, []job.ID{buried.ID, job.OccurrenceID(name("x"), "", epoch, 0)}, now)
+		n, err := f.store().Redrive(f.Context(), job.DefaultTenant, []job.ID{buried.ID, job.OccurrenceID(name("x"), "", epoch, 0, "")}, now)
 		f.must(err)
 		expect(f, "redriven", n, 1)
 		expect(f, "dead letters", len(f.deadLetters(store.DeadLetterFilter{})), 0)

@@ -67,12 +67,21 @@ func testEndedContext(f *fixture) {
 	ended, cancel := context.WithCancel(f.Context())
 	cancel()
 	held := f.claimOne(epoch)
+	before := f.job(name("k"))
+	advance, _ := f.claimedAdvance(name("recurring"))
+	recurring := f.job(name("recurring"))
 
 	result := s.Put(ended, []store.Put{newPut(name("new"), epoch, 0)})[0]
 	_, claimErr := s.Claim(ended, store.ClaimParams{Now: epoch.Add(lease), Lease: lease, Limit: 1})
 	_, cancelErr := s.Cancel(ended, []job.Name{name("k")}, epoch)
+	_, claimJobsErr := s.ClaimJobs(ended, store.ClaimJobsParams{Now: epoch.Add(time.Hour), Lease: lease, Limit: 1})
 	for what, err := range map[string]error{
 		"put": result.Err, "claim": claimErr, "cancel": cancelErr, "settle": s.Settle(ended, []store.Settlement{settlement(held, store.Ack)}),
+		"amend":   s.Amend(ended, amendment(before.Job, before.Version, epoch)),
+		"pause":   s.Pause(ended, name("k"), job.NewRevision(epoch), epoch),
+		"resume":  s.Resume(ended, name("k"), job.NewRevision(epoch), epoch),
+		"trigger": s.Trigger(ended, trigger(name("k"), epoch, 1)), "claim jobs": claimJobsErr,
+		"advance": s.Advance(ended, []store.Advance{advance}),
 	} {
 		expect(f, what+" is unavailable", errors.Is(err, store.ErrUnavailable), true)
 	}
@@ -81,6 +90,8 @@ func testEndedContext(f *fixture) {
 	pending := f.pending(name("k"))
 	expect(f, "pending", len(pending), 1)
 	expect(f, "token", pending[0].Token, held.Token)
+	expectSame(f, "the job", f.job(name("k")), before)
+	expectSame(f, "the one that recurs", f.job(name("recurring")), recurring)
 }
 
 func testNow(f *fixture) {

@@ -39,7 +39,11 @@ func testPutKeeps(f *fixture) {
 	expect(f, "revision", got.Revision, p.Job.Revision)
 	expect(f, "callback type", got.Callback.Type, p.Job.Callback.Type)
 	expect(f, "callback data", string(got.Callback.Data), string(p.Job.Callback.Data))
-	expect(f, "options", got.Options, p.Job.Options)
+	expectOptions(f, "options", got.Options, p.Job.Options)
+	expect(f, "version", got.Version, p.Job.Version)
+	expect(f, "not paused", got.PausedAt.IsZero(), true)
+	expect(f, "nothing to expand", got.Cursor.IsZero() && got.ExpandAt.IsZero(), true)
+	expect(f, "missed", got.Missed, 0)
 	expect(f, "created", got.CreatedAt, p.Job.CreatedAt)
 	expect(f, "updated", got.UpdatedAt, p.Job.UpdatedAt)
 	expect(f, "expires", got.ExpiresAt, p.Job.ExpiresAt)
@@ -114,7 +118,7 @@ func testPutTimes(f *fixture) {
 	}
 	p := newPut(name("k"), epoch)
 	p.Job.Schedule.Instants = instants
-	f.put(expand(p.Job, epoch))
+	f.put(begin(p.Job, epoch))
 	f.expectTimes("pending", timestamps(f.pending(name("k")), occurrenceTime), instants...)
 	f.expectTimes("due", timestamps(f.pending(name("k")), func(o job.Occurrence) time.Time { return o.DueAt }), instants...)
 	f.expectTimes("schedule", timestamps(f.job(name("k")).Schedule.Instants, func(t time.Time) time.Time { return t }), instants...)
@@ -136,6 +140,7 @@ func testPutReplaces(f *fixture) {
 
 	got := f.job(name("k"))
 	expect(f, "revision", got.Revision, second.Job.Revision)
+	expect(f, "version", got.Version, second.Job.Version)
 	expect(f, "callback type", got.Callback.Type, "rabbitmq")
 	expect(f, "created", got.CreatedAt, epoch)
 	expect(f, "updated", got.UpdatedAt, later)
@@ -184,10 +189,10 @@ func testPutConditions(f *fixture) {
 		{"absent, of one that exists", "there", store.Condition{Absent: true}, false},
 		{"absent, of none", "new1", store.Condition{Absent: true}, true},
 		{"present, of none", "new2", store.Condition{Present: true}, false},
-		{"revision, of none", "new3", store.Condition{Revisions: []job.Revision{first.Job.Revision}}, false},
-		{"another revision", "there", store.Condition{Revisions: []job.Revision{job.NewRevision(epoch)}}, false},
-		{"one of two revisions", "there", store.Condition{Revisions: []job.Revision{job.NewRevision(epoch), first.Job.Revision}}, true},
-		{"a revision that was replaced", "there", store.Condition{Revisions: []job.Revision{first.Job.Revision}}, false},
+		{"version, of none", "new3", store.Condition{Versions: []job.Revision{first.Job.Revision}}, false},
+		{"another version", "there", store.Condition{Versions: []job.Revision{job.NewRevision(epoch)}}, false},
+		{"one of two versions", "there", store.Condition{Versions: []job.Revision{job.NewRevision(epoch), first.Job.Revision}}, true},
+		{"a version that was replaced", "there", store.Condition{Versions: []job.Revision{first.Job.Revision}}, false},
 		{"present, of one that exists", "there", store.Condition{Present: true}, true},
 	} {
 		before, beforeErr := f.store().Job(f.Context(), name(c.key))

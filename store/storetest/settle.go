@@ -63,7 +63,7 @@ func testRelease(f *fixture) {
 }
 
 func testSettleTwice(f *fixture) {
-	for _, outcome := range []store.Outcome{store.Ack, store.Retry, store.Bury, store.Release} {
+	for _, outcome := range []store.Outcome{store.Ack, store.Retry, store.Bury, store.Release, store.Miss} {
 		n := name("k" + string(rune('0'+int(outcome))))
 		f.put(newPut(n, epoch, 0))
 		s := settlement(f.claimOne(epoch), outcome)
@@ -85,7 +85,7 @@ func testSettleTwice(f *fixture) {
 
 // testFencing: once an occurrence was claimed again, the first claim's settlements change nothing.
 func testFencing(f *fixture) {
-	for i, outcome := range []store.Outcome{store.Ack, store.Retry, store.Bury, store.Release} {
+	for i, outcome := range []store.Outcome{store.Ack, store.Retry, store.Bury, store.Release, store.Miss} {
 		n := name("k" + string(rune('0'+i)))
 		f.put(newPut(n, epoch, 0))
 		stale := f.claimOne(epoch)
@@ -121,7 +121,7 @@ func testSettleMixed(f *fixture) {
 		settlements = append(settlements, settlement(c, []store.Outcome{store.Ack, store.Retry, store.Bury, store.Release}[i%4]))
 	}
 	unknown := settlements[0]
-	unknown.ID = job.OccurrenceID(name("unknown"), "", epoch, 0)
+	unknown.ID = job.OccurrenceID(name("unknown"), "", epoch, 0, "")
 	f.settle(append(settlements, unknown)...)
 
 	attempts := map[int]int{}

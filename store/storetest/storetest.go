@@ -7,6 +7,7 @@ package storetest
 import (
 	"context"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -23,7 +24,10 @@ type Opener func() (store.Store, error)
 // Run runs the suite. NewStore makes room for an empty store, to be removed when t ends, and returns its Opener.
 func Run(t *testing.T, newStore func(t *testing.T) Opener) {
 	t.Helper()
-	for _, group := range [][]namedTest{putTests, cancelTests, claimTests, settleTests, deadLetterTests, listTests, sweepTests, faultTests} {
+	for _, group := range [][]namedTest{
+		putTests, cancelTests, claimTests, settleTests, deadLetterTests, listTests, sweepTests, faultTests,
+		amendTests, pauseTests, triggerTests, expanderTests, staleAdvanceTests, missTests, partTests,
+	} {
 		for _, test := range group {
 			t.Run(test.name, func(t *testing.T) {
 				test.run(&fixture{T: t, open: newStore(t)})
@@ -42,11 +46,15 @@ var epoch = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
 const lease = time.Minute
 
+// expansion is how far jobs that recur are expanded.
+var expansion = job.Expansion{Horizon: 20 * time.Second, CatchUpLimit: 1000}
+
 // fixture is one test on one fresh store.
 type fixture struct {
 	*testing.T
 	open Opener
 	main store.Store
+	two  store.Store
 }
 
 // handle opens one more handle.
@@ -73,6 +81,15 @@ func (f *fixture) store() store.Store {
 	return f.main
 }
 
+// second is another handle, for what two replicas do.
+func (f *fixture) second() store.Store {
+	f.Helper()
+	if f.two == nil {
+		f.two = f.handle()
+	}
+	return f.two
+}
+
 func (f *fixture) must(err error) {
 	f.Helper()
 	if err != nil {
@@ -84,9 +101,11 @@ func name(key string) job.Name { return job.Name{Tenant: job.DefaultTenant, Key:
 
 // newPut is a submission at now with instants that many after now.
 func newPut(n job.Name, now time.Time, after ...time.Duration) store.Put {
+	revision := job.NewRevision(now)
 	j := job.Job{
 		Name:      n,
-		Revision:  job.NewRevision(now),
+		Revision:  revision,
+		Version:   revision,
 		Callback:  job.Callback{Type: "http", Data: []byte(`{"url":"http://127.0.0.1/` + n.Key + `","payload":1}`)},
 		CreatedAt: now,
 		UpdatedAt: now,
@@ -95,19 +114,21 @@ func newPut(n job.Name, now time.Time, after ...time.Duration) store.Put {
 	for _, d := range after {
 		j.Schedule.Instants = append(j.Schedule.Instants, now.Add(d))
 	}
-	return expand(j, now)
+	return begin(j, now)
 }
 
-// expand makes the put of a job, with its occurrences and its expiry.
-func expand(j job.Job, now time.Time) store.Put {
-	occurrences, _, err := j.Occurrences(now, job.PastFire)
+// begin makes the put of a job, with its first occurrences. It expires with the last of them.
+func begin(j job.Job, now time.Time) store.Put {
+	b, err := j.Begin(now, job.PastFire, expansion)
 	if err != nil {
 		panic(err)
 	}
-	if last := j.Schedule.Last(); last.After(j.ExpiresAt) {
-		j.ExpiresAt = last
+	for _, o := range b.Occurrences {
+		if o.Timestamp.After(j.ExpiresAt) {
+			j.ExpiresAt = o.Timestamp
+		}
 	}
-	return store.Put{Job: j, Occurrences: occurrences, Now: now}
+	return store.Put{Job: j, Occurrences: b.Occurrences, Now: now}
 }
 
 // put puts one job and expects it to succeed.
@@ -154,9 +175,15 @@ func (f *fixture) pending(n job.Name) []job.Occurrence {
 // claim claims up to limit at now.
 func (f *fixture) claim(now time.Time, limit int) []store.Claimed {
 	f.Helper()
+	return f.tryClaim(now, limit).Occurrences
+}
+
+// tryClaim claims up to limit at now and tells whether there may be more.
+func (f *fixture) tryClaim(now time.Time, limit int) store.Claim {
+	f.Helper()
 	claim, err := f.store().Claim(f.Context(), store.ClaimParams{Now: now, Lease: lease, Limit: limit})
 	f.must(err)
-	return claim.Occurrences
+	return claim
 }
 
 // claimOne claims at now and expects exactly one occurrence.
@@ -167,6 +194,24 @@ func (f *fixture) claimOne(now time.Time) store.Claimed {
 		f.Fatalf("claimed %d occurrences at %s, want 1", len(got), job.FormatTime(now))
 	}
 	return got[0]
+}
+
+// drain claims and acks all that ever comes due from now on: what is put back, hours later, too.
+func (f *fixture) drain(now time.Time) (all []store.Claimed) {
+	f.Helper()
+	for i := range 4 {
+		now = now.Add(time.Duration(i) * 2 * time.Hour)
+		for more := true; more; {
+			claim := f.tryClaim(now, 50)
+			var settlements []store.Settlement
+			for _, c := range claim.Occurrences {
+				settlements = append(settlements, settlement(c, store.Ack))
+			}
+			f.settle(settlements...)
+			all, more = append(all, claim.Occurrences...), claim.More
+		}
+	}
+	return all
 }
 
 // settle settles and expects no error.
@@ -246,6 +291,22 @@ func expect[V comparable](f *fixture, what string, got, want V) {
 	f.Helper()
 	if got != want {
 		f.Errorf("%s is %v, want %v", what, got, want)
+	}
+}
+
+// expectSame compares two values of a type that is not comparable.
+func expectSame[V any](f *fixture, what string, got, want V) {
+	f.Helper()
+	if !reflect.DeepEqual(got, want) {
+		f.Errorf("%s:\n got %+v\nwant %+v", what, got, want)
+	}
+}
+
+// expectOptions compares options.
+func expectOptions(f *fixture, what string, got, want job.Options) {
+	f.Helper()
+	if !reflect.DeepEqual(got, want) {
+		f.Errorf("%s are %s, want %s", what, got.Encode(), want.Encode())
 	}
 }
 

@@ -59,7 +59,7 @@ func TestConsumer(t *testing.T) {
 		data := []byte(`{"queue":"` + queue + `","payload":` + payload + `}`)
 		for { // until the sender is connected and the consumer has declared its queue
 			err := sender.Send(ctx, callbacks.Delivery{
-				ID: job.DeliveryID(name, at, 0), Name: name, Timestamp: at, Attempt: 1, SentAt: at, Data: data,
+				ID: job.DeliveryID(name, at, 0, ""), Name: name, Timestamp: at, Attempt: 1, SentAt: at, Data: data,
 			})
 			if err == nil {
 				return

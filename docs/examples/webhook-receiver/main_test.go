@@ -31,7 +31,7 @@ func TestReceiver(t *testing.T) {
 		name := job.Name{Tenant: job.DefaultTenant, Key: key}
 		data := []byte(`{"url":"` + server.URL + `/reminders","payload":` + payload + `}`)
 		return sender.Send(t.Context(), callbacks.Delivery{
-			ID: job.DeliveryID(name, at, 0), Name: name, Timestamp: at, Attempt: 1, SentAt: at, Data: data,
+			ID: job.DeliveryID(name, at, 0, ""), Name: name, Timestamp: at, Attempt: 1, SentAt: at, Data: data,
 		})
 	}
 

@@ -1,0 +1,92 @@
+package dispatcher
+
+import (
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/callbacks"
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// Config configures a Dispatcher. Store and Callbacks must be set; [Defaults] has sane values for the rest.
+type Config struct {
+	Store     store.Queue
+	Callbacks *callbacks.Registry
+	Logger    *slog.Logger
+
+	// Tick is how often to ask the store for the next due time. It bounds how late an occurrence is noticed that another
+	// replica submitted; what this replica knows of fires at its instant.
+	Tick time.Duration
+	// Early is how far ahead of its instant an occurrence may fire. All replicas must agree on it.
+	Early time.Duration
+	// Lease is how long a claim is exclusive. All replicas should agree on it.
+	Lease time.Duration
+	// CallbackTimeout bounds one attempt, from the moment of the claim.
+	CallbackTimeout time.Duration
+	// Concurrency is how many callbacks may be under way at once.
+	Concurrency int
+	// ShutdownTimeout bounds how long Run waits for callbacks under way when it is told to stop.
+	ShutdownTimeout time.Duration
+	// CatchUpLimit is how many instants of a recurring job fire late at most, of those that fell due while nothing ran. All
+	// replicas should agree on it.
+	CatchUpLimit int
+	// Retain is how long a job stays readable after its last occurrence; DeadLetterRetain how long dead letters are kept,
+	// zero for ever.
+	Retain           time.Duration
+	DeadLetterRetain time.Duration
+}
+
+// Defaults are a Config's values unless the operator says otherwise.
+var Defaults = Config{
+	Tick:            time.Second,
+	Lease:           time.Minute,
+	CallbackTimeout: 30 * time.Second,
+	Concurrency:     256,
+	ShutdownTimeout: 25 * time.Second,
+	CatchUpLimit:    job.DefaultCatchUpLimit,
+	Retain:          24 * time.Hour,
+}
+
+// margin is how much of the lease is left when a callback has timed out. Clocks may differ by it: two replicas are each
+// allowed half, see [Dispatcher.clockAgrees].
+func (c *Config) margin() time.Duration { return c.Lease - c.CallbackTimeout - c.Early }
+
+// Expansion bounds how recurring jobs are expanded. It depends on the lease: the lead of an expansion leaves room for a
+// replica that has died in it, so that another one still is in time.
+func (c *Config) Expansion() job.Expansion {
+	return job.Expansion{Horizon: 2 * c.Lease, CatchUpLimit: c.CatchUpLimit}
+}
+
+// expandInterval is how often to look for jobs that are to be expanded: often enough for the lead, and rarely for the store.
+func (c *Config) expandInterval() time.Duration {
+	return max(c.Expansion().Horizon/24, 100*time.Millisecond)
+}
+
+// Validate checks all but Store and Callbacks. The error names the option at fault and what would be right.
+func (c *Config) Validate() error {
+	least := max(time.Second, c.Lease/10)
+	switch {
+	case c.Tick < time.Millisecond:
+		return fmt.Errorf("tick is %s; it must be at least 1ms", c.Tick)
+	case c.Early < 0:
+		return fmt.Errorf("early is %s; it must not be negative", c.Early)
+	case c.CallbackTimeout <= 0:
+		return fmt.Errorf("callback-timeout is %s; it must be more than 0", c.CallbackTimeout)
+	case c.margin() < least:
+		return fmt.Errorf("lease is %s; it must exceed callback-timeout (%s) and early (%s) together by at least %s, "+
+			"so that no claim ends while its callback is under way", c.Lease, c.CallbackTimeout, c.Early, least)
+	case c.Concurrency < 1:
+		return fmt.Errorf("concurrency is %d; it must be at least 1", c.Concurrency)
+	case c.ShutdownTimeout < 0:
+		return fmt.Errorf("shutdown-timeout is %s; it must not be negative", c.ShutdownTimeout)
+	case c.CatchUpLimit < 1:
+		return fmt.Errorf("catch-up-limit is %d; it must be at least 1", c.CatchUpLimit)
+	case c.Retain < 0:
+		return fmt.Errorf("retain is %s; it must not be negative", c.Retain)
+	case c.DeadLetterRetain < 0:
+		return fmt.Errorf("dead-letter-retain is %s; it must not be negative", c.DeadLetterRetain)
+	}
+	return nil
+}

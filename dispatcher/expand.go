@@ -1,0 +1,179 @@
+package dispatcher
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// jobsAtOnce is how many jobs are claimed for expansion at once.
+const jobsAtOnce = 100
+
+// expander is the state of the goroutine that expands recurring jobs: it keeps their next occurrences in the store. All
+// replicas do it side by side. A job that one has claimed and not advanced is claimed again when its lease ends, and the
+// lead is long enough for that.
+type expander struct {
+	*Dispatcher
+	claiming  faults
+	advancing faults
+	// From yieldFrom to yieldUntil, leases end of what this replica could not advance.
+	yieldFrom, yieldUntil time.Time
+}
+
+// run expands what is to be expanded, at once and whenever it is told to look, until ctx ends.
+func (e *expander) run(ctx context.Context) {
+	e.expanded.Store(time.Now().UnixNano())
+	for {
+		for ctx.Err() == nil && e.expandSome(ctx) {
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-e.expand:
+		}
+	}
+}
+
+// expandSome claims jobs and advances them. It tells whether there may be more to do at once.
+func (e *expander) expandSome(ctx context.Context) (more bool) {
+	if e.yields(time.Now()) || !e.clockAgrees(ctx) {
+		return false
+	}
+	start := time.Now()
+	// Not the loop's own context: a claim that is cut off may have claimed all the same.
+	call, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
+	defer cancel()
+	claimed, err := e.cfg.Store.ClaimJobs(call, store.ClaimJobsParams{
+		Now:   start.Truncate(time.Millisecond),
+		Lease: e.cfg.Lease,
+		Limit: jobsAtOnce,
+	})
+	if !e.claiming.note(e.log, "claim jobs to expand", err) {
+		return false
+	}
+	for _, name := range claimed.Unreadable {
+		e.log.Error("a recurring job can't be expanded: what the store has of it can't be read", "job", name.String())
+	}
+	if !e.advanceAll(ctx, claimed, start) {
+		e.leave(start)
+		return false
+	}
+	e.expanded.Store(time.Now().UnixNano())
+	return claimed.More
+}
+
+// leave notes that jobs which were claimed at a time are left to their leases. This replica looks at fixed intervals, so it
+// would be the first to see the leases end, again and again. But what hindered it may not hinder the others.
+func (e *expander) leave(claimedAt time.Time) {
+	end := claimedAt.Add(e.cfg.Lease)
+	if e.yieldUntil.Before(claimedAt) {
+		e.yieldFrom = end
+	}
+	e.yieldUntil = end.Add(e.cfg.expandInterval() * 3 / 2) // all others have looked by then
+}
+
+// yields tells whether to let the others look now.
+func (e *expander) yields(now time.Time) bool {
+	return !now.Before(e.yieldFrom) && now.Before(e.yieldUntil)
+}
+
+// advanceAll expands claimed jobs and writes that bit by bit, so that neither memory nor one call has to hold all of it. It
+// tells whether it came to the end. If not, the rest are claimed again when their leases end.
+func (e *expander) advanceAll(ctx context.Context, claimed store.ClaimedJobs, start time.Time) bool {
+	var advances []store.Advance
+	occurrences := 0
+	for i := range claimed.Jobs {
+		if a, err := e.next(&claimed.Jobs[i], claimed.Token, start); err != nil {
+			e.leave(start) // another replica may know the zone
+			e.log.Error("a recurring job can't be expanded here", "job", claimed.Jobs[i].String(), "error", err)
+		} else {
+			advances = append(advances, a)
+			occurrences += len(a.Occurrences)
+		}
+		if last := i == len(claimed.Jobs)-1; len(advances) == 0 || occurrences < largestBatch && !last {
+			continue
+		}
+		if err := e.advance(ctx, advances, start); !e.advancing.note(e.log, "advance recurring jobs", err) {
+			return false
+		}
+		if ctx.Err() != nil {
+			return false
+		}
+		advances, occurrences = nil, 0
+	}
+	return true
+}
+
+// next is the next part of a claimed job's schedule. The error is that this replica can't tell.
+func (e *expander) next(j *job.Job, token string, start time.Time) (store.Advance, error) {
+	now := start.Truncate(time.Millisecond)
+	x, err := j.Expand(now, e.cfg.Expansion())
+	if err != nil {
+		return store.Advance{}, err
+	}
+	a := store.Advance{
+		Name: j.Name, Revision: j.Revision, From: j.Cursor, Token: token,
+		Occurrences: x.Occurrences, Cursor: x.Cursor, ExpandAt: x.ExpandAt, Missed: x.Missed,
+	}
+	if x.ExpandAt.IsZero() { // the schedule has ended
+		a.ExpiresAt = now
+		if x.Cursor.After(now) {
+			a.ExpiresAt = x.Cursor
+		}
+		a.ExpiresAt = a.ExpiresAt.Add(e.cfg.Retain)
+	}
+	return a, nil
+}
+
+var errHalfLease = errors.New("half of the claims' lease has passed: the store or this machine is slow")
+
+// advance writes what was expanded, and wakes the claim loop for it. The error is that the store is unavailable, or that it
+// is too late. Then it is not tried again, but left to the lease: what the store has done of it may be delivered already.
+func (e *expander) advance(ctx context.Context, advances []store.Advance, start time.Time) error {
+	left := e.cfg.Lease/2 - elapsed(start, time.Now())
+	if left <= 0 {
+		return errHalfLease
+	}
+	call, cancel := context.WithTimeout(context.WithoutCancel(ctx), min(left, storeTimeout))
+	defer cancel()
+	err := e.cfg.Store.Advance(call, advances)
+	switch {
+	case err == nil:
+		e.wakeForExpanded(advances)
+		return nil
+	case errors.Is(err, store.ErrUnavailable) || ctx.Err() != nil:
+		return err
+	case len(advances) > 1: // one may spoil it for the others
+		for i := range advances {
+			if err := e.advance(ctx, advances[i:i+1], start); err != nil {
+				return err
+			}
+		}
+		return nil
+	default:
+		e.leave(start)
+		e.log.Error("a recurring job can't be advanced; it is tried again when its lease ends",
+			"job", advances[0].Name.String(), "error", err)
+		return nil
+	}
+}
+
+// wakeForExpanded makes the claim loop look again when the first of the new occurrences is due, and tells of those that
+// were missed.
+func (e *expander) wakeForExpanded(advances []store.Advance) {
+	var earliest time.Time
+	for i := range advances {
+		for j := range advances[i].Occurrences {
+			if at := advances[i].Occurrences[j].DueAt; earliest.IsZero() || at.Before(earliest) {
+				earliest = at
+			}
+		}
+		if n := advances[i].Missed; n > 0 {
+			e.log.Info("instants of a recurring job were missed", "job", advances[i].Name.String(), "missed", n)
+		}
+	}
+	e.Wake(earliest)
+}

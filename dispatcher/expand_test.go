@@ -1,0 +1,352 @@
+package dispatcher_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/callbacks"
+	"github.com/carillon-scheduler/carillon/dispatcher"
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// expectEvery checks that a job's ticks so far have each fired on time and once, but for those left out.
+func (b *bench) expectEvery(j job.Job, every time.Duration, without ...int) {
+	b.Helper()
+	want := make(map[int64]bool)
+	for at := j.Schedule.Anchor.Add(every); at.Before(time.Now()); at = at.Add(every) {
+		want[at.UnixMilli()] = true
+	}
+	for _, k := range without {
+		delete(want, j.Schedule.Anchor.Add(time.Duration(k)*every).UnixMilli())
+	}
+	for _, d := range b.receiver.of(j.Key) {
+		if d.Attempt > 1 {
+			continue
+		}
+		if tick := d.Timestamp.UnixMilli(); !want[tick] || !d.SentAt.Equal(d.Timestamp) {
+			b.Errorf("%s: the tick of %s was fired at %s, or again, or is none", j.Key, d.Timestamp.Sub(b.start), d.SentAt.Sub(b.start))
+		} else {
+			delete(want, tick)
+		}
+	}
+	if len(want) > 0 {
+		b.Errorf("%s: %d ticks have not fired", j.Key, len(want))
+	}
+}
+
+// Replicas side by side do what one would do, no more.
+func TestExpandsOnce(t *testing.T) {
+	expansions := make(map[int]int) // by replicas
+	for _, replicas := range []int{1, 3} {
+		bubble(t, func(b *bench) {
+			often, seldom := b.submit("often", crontab("@every 10s")), b.submit("seldom", crontab("@every 20m"))
+			for range replicas {
+				b.replica(calm)
+			}
+			time.Sleep(time.Hour)
+			b.expectEvery(often, 10*time.Second)
+			b.expectEvery(seldom, 20*time.Minute)
+			expansions[replicas] = b.queue.expanded()
+		})
+	}
+	// Each is good for half a minute at least. Which replica looks when makes little difference.
+	if one, three := expansions[1], expansions[3]; one > 2*60+3 || three > one+one/5 {
+		t.Errorf("one replica expanded %d times in an hour, three did %d times", one, three)
+	}
+}
+
+// Neither a callback that fails, now or for good, nor the loss of occurrences ends a chain or delays another tick.
+func TestChainHolds(t *testing.T) {
+	bubble(t, func(b *bench) {
+		b.receiver.answers(func(_ context.Context, d callbacks.Delivery) error {
+			switch d.Timestamp.Sub(b.start).Minutes() {
+			case 3:
+				return callbacks.Permanent(errors.New("no"))
+			case 5, 6:
+				return errors.New("try again")
+			}
+			return nil
+		})
+		b.replica(nil)
+		j := b.submit("k", func(j *job.Job) {
+			crontab("@every 1m")(j)
+			j.Options.Retry = job.Retry{Initial: job.Duration(2 * time.Minute)}
+		})
+		time.Sleep(20*time.Minute + time.Second)
+		claim, err := b.store.Claim(b.Context(), store.ClaimParams{Now: time.Now().Add(100 * time.Second), Lease: time.Second, Limit: 100})
+		if err != nil {
+			b.Fatal(err)
+		}
+		ticks := 0
+		for _, c := range claim.Occurrences {
+			if err := b.store.Settle(b.Context(), []store.Settlement{{ID: c.ID, Token: c.Token, Outcome: store.Ack}}); err != nil {
+				b.Fatal(err)
+			}
+			if c.Attempt == 1 {
+				ticks++
+			}
+		}
+		if ticks != 1 {
+			b.Fatalf("%d ticks were lost, want that of 21m only", ticks)
+		}
+		time.Sleep(20 * time.Minute)
+		b.expectEvery(j, time.Minute, 21)
+		if n := len(b.dead()); n != 1 {
+			b.Errorf("%d dead letters, want 1", n)
+		}
+	})
+}
+
+// What one replica claims for expansion and does not advance, for whatever reason, another advances in time.
+func TestExpansionIsTakenOver(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		flaw func(q *flakyQueue)
+	}{
+		{"the store did not answer", func(q *flakyQueue) {
+			q.advance = func(context.Context, []store.Advance) error { return fmt.Errorf("%w: reset", store.ErrUnavailable) }
+		}},
+		{"the store's answer was lost", func(q *flakyQueue) {
+			q.advance = func(ctx context.Context, advances []store.Advance) error {
+				if err := q.Queue.Advance(ctx, advances); err != nil {
+					return err
+				}
+				return fmt.Errorf("%w: reset", store.ErrUnavailable)
+			}
+		}},
+		{"it hung", func(q *flakyQueue) {
+			q.advance = func(ctx context.Context, _ []store.Advance) error {
+				<-ctx.Done()
+				return fmt.Errorf("%w: %w", store.ErrUnavailable, ctx.Err())
+			}
+		}},
+		{"the zone is unknown there", func(q *flakyQueue) { q.readJob = func(j *job.Job) { j.Schedule.Zone = "Mars/Olympus" } }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			bubble(t, func(b *bench) {
+				bad := &flakyQueue{Queue: b.store}
+				c.flaw(bad)
+				j := b.submit("k", crontab("@every 5s"))
+				b.replica(func(cfg *dispatcher.Config) { cfg.Store, cfg.Tick = bad, time.Minute })
+				time.Sleep(time.Minute) // it has claimed the job by now
+				b.replica(calm)
+				time.Sleep(15 * time.Minute) // either may be the first to claim it again
+				b.expectEvery(j, 5*time.Second)
+			})
+		})
+	}
+}
+
+// A job that can't be advanced, or not be expanded, does not keep the others from it.
+func TestSpoiltExpansion(t *testing.T) {
+	bubble(t, func(b *bench) {
+		spoilt := func(key string) bool { return strings.HasPrefix(key, "bad") }
+		b.queue.advance = func(_ context.Context, advances []store.Advance) error {
+			for _, a := range advances {
+				if spoilt(a.Name.Key) {
+					return errors.New("out of range")
+				}
+			}
+			return nil
+		}
+		b.queue.readJob = func(j *job.Job) {
+			if j.Key == "lost" {
+				j.Schedule.Zone = "Mars/Olympus"
+			}
+		}
+		var good []job.Job
+		for i := range 70 { // more than are claimed at once
+			b.submit(fmt.Sprint("bad", i), crontab("@every 1h"))
+			good = append(good, b.submit(fmt.Sprint("good", i), crontab("@every 1h")))
+		}
+		b.submit("lost", crontab("@every 1h"))
+		d, _ := b.replica(calm)
+		time.Sleep(3*time.Hour + time.Second)
+		for _, j := range good {
+			b.expectEvery(j, time.Hour)
+		}
+		if err := d.Ready(); err != nil {
+			b.Errorf("not ready: %v", err)
+		}
+	})
+}
+
+// While the store can be claimed from but not expanded in, a replica is ready as long as nothing may be late for it.
+func TestReadyWithoutExpansion(t *testing.T) {
+	bubble(t, func(b *bench) {
+		d, _ := b.replica(nil)
+		j := b.submit("k", crontab("@every 1s"))
+		time.Sleep(time.Minute)
+		b.queue.set(func(q *flakyQueue) { q.claimJobsErr = fmt.Errorf("%w: no index", store.ErrUnavailable) })
+		for _, c := range []struct {
+			after time.Duration
+			ready bool
+		}{{80 * time.Second, true}, {20 * time.Second, false}, {time.Hour, false}} {
+			time.Sleep(c.after)
+			synctest.Wait()
+			if err := d.Ready(); (err == nil) != c.ready || err != nil && !strings.Contains(err.Error(), "expanded") {
+				b.Errorf("%s into the fault, ready answers %v", time.Since(b.start)-time.Minute, err)
+			}
+		}
+		b.queue.set(func(q *flakyQueue) { q.claimJobsErr = nil })
+		time.Sleep(6 * time.Second)
+		if err := d.Ready(); err != nil {
+			b.Errorf("not ready after the fault: %v", err)
+		}
+		sent := b.receiver.of("k")
+		if last := sent[len(sent)-1]; !last.SentAt.Equal(last.Timestamp) || time.Since(last.SentAt) > time.Second {
+			b.Errorf("after the fault, the last was fired at %s for %s", last.SentAt, last.Timestamp)
+		}
+		if missed := b.status(j).Missed; missed == 0 || missed+len(sent) != int(time.Since(b.start)/time.Second)-1 {
+			b.Errorf("%d fired and %d missed in %s", len(sent), missed, time.Since(b.start))
+		}
+	})
+}
+
+// A replica whose clock is off expands nothing.
+func TestClockOffExpandsNothing(t *testing.T) {
+	bubble(t, func(b *bench) {
+		b.queue.skew = 16 * time.Second
+		b.submit("k", crontab("@every 1s"))
+		b.replica(nil)
+		time.Sleep(10 * time.Minute)
+		if n := b.queue.expanded(); n != 0 {
+			b.Errorf("%d expansions with a wrong clock", n)
+		}
+		b.queue.set(func(q *flakyQueue) { q.skew = 0 })
+		time.Sleep(20 * time.Second)
+		if b.queue.expanded() == 0 || b.receiver.count() == 0 {
+			b.Errorf("%d expansions and %d firings with the right clock", b.queue.expanded(), b.receiver.count())
+		}
+	})
+}
+
+// Occurrences are inserted within half of the lease, or not at all.
+func TestAdvancesWithinHalfTheLease(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		takes time.Duration // the claim
+		left  time.Duration // for the advance; zero for none
+	}{
+		{"fast", 0, 6 * time.Second}, {"slow", 4 * time.Second, 2 * time.Second}, {"too slow", 6 * time.Second, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			bubble(t, func(b *bench) {
+				left := []time.Duration{}
+				b.queue.readJob = func(*job.Job) { time.Sleep(c.takes) }
+				b.queue.advance = func(ctx context.Context, _ []store.Advance) error {
+					deadline, _ := ctx.Deadline()
+					left = append(left, time.Until(deadline))
+					return fmt.Errorf("%w: once is enough", store.ErrUnavailable)
+				}
+				b.submit("k", crontab("@every 1s"))
+				time.Sleep(time.Minute)
+				_, stop := b.replica(func(cfg *dispatcher.Config) { cfg.Lease, cfg.CallbackTimeout = 12*time.Second, 5*time.Second })
+				time.Sleep(10 * time.Second)
+				stop()
+				if c.left == 0 && len(left) > 0 || c.left > 0 && (len(left) != 1 || left[0] != c.left) {
+					b.Errorf("advances had %v, want %s", left, c.left)
+				}
+			})
+		})
+	}
+}
+
+// Told to stop, a replica ends the advance that is under way, and claims no more.
+func TestShutdownDuringExpansion(t *testing.T) {
+	bubble(t, func(b *bench) {
+		b.queue.advance = func(ctx context.Context, _ []store.Advance) error {
+			select {
+			case <-time.After(3 * time.Second):
+				return nil
+			case <-ctx.Done():
+				return fmt.Errorf("%w: %w", store.ErrUnavailable, ctx.Err())
+			}
+		}
+		j := b.submit("k", crontab("@every 1h"))
+		time.Sleep(90 * time.Minute)
+		_, stop := b.replica(nil)
+		time.Sleep(time.Second)
+		begin := time.Now()
+		stop()
+		if lasted := time.Since(begin); lasted != 2*time.Second {
+			b.Errorf("the shutdown lasted %s, want 2s", lasted)
+		}
+		if b.queue.expanded() != 1 || len(b.pending(j)) != 1 {
+			b.Errorf("%d jobs advanced, %d occurrences pending; want 1 and 1", b.queue.expanded(), len(b.pending(j)))
+		}
+	})
+}
+
+// However much there is to expand at once, it is written bit by bit.
+func TestExpandsBitByBit(t *testing.T) {
+	bubble(t, func(b *bench) {
+		largest := 0
+		b.queue.advance = func(_ context.Context, advances []store.Advance) error {
+			occurrences := 0
+			for _, a := range advances {
+				occurrences += len(a.Occurrences)
+			}
+			largest = max(largest, occurrences)
+			return nil
+		}
+		for i := range 30 {
+			b.submit(fmt.Sprint("k", i), func(j *job.Job) {
+				crontab("@every 1s")(j)
+				j.Schedule.StartAt = time.Now().Add(time.Hour)
+			})
+		}
+		time.Sleep(time.Hour)
+		b.replica(nil)
+		time.Sleep(500 * time.Millisecond)
+		if n := b.queue.expanded(); n != 30 {
+			b.Errorf("%d jobs were expanded, want 30", n)
+		}
+		if largest > 2500 {
+			b.Errorf("one call carried %d occurrences", largest)
+		}
+	})
+}
+
+// A job whose schedule has ended is kept for as long as others are, from its last instant on.
+func TestScheduleEnds(t *testing.T) {
+	bubble(t, func(b *bench) {
+		b.replica(func(cfg *dispatcher.Config) { cfg.Retain = time.Hour })
+		j := b.submit("k", func(j *job.Job) {
+			crontab("@every 10m")(j)
+			j.Schedule.EndAt = time.Now().Add(45 * time.Minute)
+		})
+		time.Sleep(44 * time.Minute)
+		b.expectSent("10m0s k #1", "20m0s k #1", "30m0s k #1", "40m0s k #1")
+		if status := b.status(j); status.Live || !status.ExpandAt.IsZero() || status.ExpiresAt.Sub(b.start).Round(time.Minute) != 100*time.Minute {
+			b.Errorf("after the last: live %t, to be expanded at %s, expires after %s", status.Live, status.ExpandAt, status.ExpiresAt.Sub(b.start))
+		}
+		time.Sleep(53 * time.Minute)
+		b.status(j)
+		time.Sleep(5 * time.Minute)
+		if _, err := b.store.Job(b.Context(), j.Name); !errors.Is(err, store.ErrNotFound) {
+			b.Errorf("after its retention, the job is still there: %v", err)
+		}
+	})
+}
+
+// The cursor of a recurring job that was submitted through another replica, or before an outage, is no news to a replica
+// that starts: it looks at once.
+func TestExpandsAtOnce(t *testing.T) {
+	bubble(t, func(b *bench) {
+		b.submit("k", crontab("@every 1h"))
+		time.Sleep(150 * time.Minute)
+		b.replica(nil)
+		time.Sleep(time.Millisecond)
+		synctest.Wait()
+		if got := b.receiver.of("k"); len(got) != 1 || got[0].Timestamp.Sub(b.start) != 2*time.Hour {
+			b.Errorf("at once there were fired: %+v", got)
+		}
+	})
+}

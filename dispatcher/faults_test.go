@@ -1,0 +1,211 @@
+package dispatcher_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/callbacks"
+	"github.com/carillon-scheduler/carillon/dispatcher"
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// A claim that is under way when the replica is told to stop is waited for, so that what it claimed is given back.
+func TestShutdownDuringClaim(t *testing.T) {
+	bubble(t, func(b *bench) {
+		j := b.submit("k", nil, 0)
+		_, stop := b.replica(func(c *dispatcher.Config) { c.Store = &slowQueue{Queue: b.queue, pause: 2 * time.Second} })
+		time.Sleep(time.Second)
+		stop()
+		if left := b.pending(j); len(left) > 0 && left[0].Token != "" {
+			b.Errorf("it is still claimed after the shutdown")
+		}
+	})
+}
+
+// A replica that was stopped between its claim and its callbacks fires nothing it may no longer hold.
+func TestStoppedReplicaFiresNothing(t *testing.T) {
+	bubble(t, func(b *bench) {
+		slow := &slowQueue{Queue: b.store, pause: time.Hour, stopped: true}
+		b.replica(func(c *dispatcher.Config) { c.Store = slow })
+		b.submit("k", nil, 0)
+		time.Sleep(30 * time.Minute) // the first replica holds the answer of its claim, and sleeps
+		if n := b.receiver.count(); n != 0 {
+			b.Fatalf("%d sent while the replica was stopped", n)
+		}
+		b.replica(nil)
+		time.Sleep(time.Minute)
+		b.expectSent("30m0s k #2")
+		time.Sleep(time.Hour)
+		b.expectSent("30m0s k #2")
+	})
+}
+
+// While the store is down, what was fired waits to be settled; then it is, before anyone delivers it again.
+func TestStoreOutage(t *testing.T) {
+	for offset := time.Duration(0); offset < time.Second; offset += 70 * time.Millisecond { // claims and outcomes may each come first
+		bubble(t, func(b *bench) {
+			b.receiver.answer = func(context.Context, callbacks.Delivery) error {
+				b.queue.set(func(q *flakyQueue) { q.down = true })
+				return nil
+			}
+			d, _ := b.replica(nil)
+			b.submit("k", nil, time.Second)
+			b.submit("later", nil, 10*time.Second)
+			time.Sleep(10*time.Minute + offset)
+			if err := d.Ready(); err == nil || !strings.Contains(err.Error(), "claim loop") {
+				b.Errorf("ready answers %v while the store is down", err)
+			}
+			b.receiver.lock.Lock()
+			b.receiver.answer = nil
+			b.receiver.lock.Unlock()
+			b.queue.set(func(q *flakyQueue) { q.down = false })
+			time.Sleep(time.Minute)
+			if n := b.receiver.count(); n != 2 {
+				b.Errorf("%d sent, want each once", n)
+			}
+			if err := d.Ready(); err != nil {
+				b.Errorf("not ready after the outage: %v", err)
+			}
+		})
+	}
+}
+
+// An outcome that can't ever be written does not keep the others, nor the claims, for good.
+func TestSpoiltOutcome(t *testing.T) {
+	for _, jobs := range []int{1, 3} {
+		t.Run(fmt.Sprint(jobs, " at once"), func(t *testing.T) {
+			bubble(t, func(b *bench) {
+				down := fmt.Errorf("%w: restarting", store.ErrUnavailable)
+				b.queue.settle = []error{down, errors.New("not authorized"), errors.New("not authorized")}
+				for i := range jobs {
+					b.submit(fmt.Sprint("k", i), nil, 0)
+				}
+				b.submit("later", nil, 20*time.Second)
+				d, _ := b.replica(nil)
+				time.Sleep(50 * time.Second) // the spoilt one's lease has not run out
+				if n := b.receiver.count(); n != jobs+1 {
+					b.Errorf("%d sent, want %d", n, jobs+1)
+				}
+				if err := d.Ready(); err != nil {
+					b.Errorf("not ready: %v", err)
+				}
+			})
+		})
+	}
+}
+
+// A store that can be read but not written is not ready, and gets no storm of claims.
+func TestClaimsFail(t *testing.T) {
+	bubble(t, func(b *bench) {
+		b.queue.claimErr = fmt.Errorf("%w: the disk is full", store.ErrUnavailable)
+		b.submit("k", nil, 0)
+		d, _ := b.replica(nil)
+		time.Sleep(5 * time.Minute)
+		before := b.queue.polls()
+		time.Sleep(100 * time.Second)
+		if polls := b.queue.polls() - before; polls > 330 {
+			b.Errorf("%d queries in 100 seconds of failing claims", polls)
+		}
+		if err := d.Ready(); err == nil || !strings.Contains(err.Error(), "no success") {
+			b.Errorf("ready answers %v while nothing can be claimed", err)
+		}
+		b.queue.set(func(q *flakyQueue) { q.claimErr = nil })
+		time.Sleep(2 * time.Second)
+		if err := d.Ready(); err != nil || b.receiver.count() != 1 {
+			b.Errorf("ready answers %v, %d sent, when claims work again", err, b.receiver.count())
+		}
+	})
+}
+
+// Claims that take all of the callback's time are given back, with a pause between them.
+func TestSlowClaims(t *testing.T) {
+	bubble(t, func(b *bench) {
+		slow := &slowQueue{Queue: b.queue, pause: 2 * time.Second}
+		b.submit("k", func(j *job.Job) { j.Options.Retry.MaxAttempts = 1 }, 0)
+		_, stop := b.replica(func(c *dispatcher.Config) { c.Store, c.CallbackTimeout = slow, time.Second })
+		time.Sleep(10 * time.Minute)
+		stop()
+		if n := b.receiver.count(); n != 0 {
+			b.Errorf("%d sent without time to do so", n)
+		}
+		if polls := b.queue.polls(); polls > 1500 { // a tick a second, and a claim and a settlement in five or more
+			b.Errorf("%d queries in ten minutes", polls)
+		}
+		b.replica(nil)
+		time.Sleep(time.Minute)
+		if n, dead := b.receiver.count(), len(b.dead()); n != 1 || dead != 0 {
+			b.Errorf("%d sent and %d dead letters in the end", n, dead)
+		}
+	})
+}
+
+func TestClockOff(t *testing.T) {
+	bubble(t, func(b *bench) {
+		b.queue.skew = 16 * time.Second // half the margin of 60 s - 30 s is 15 s
+		d, _ := b.replica(nil)
+		b.submit("k", nil, 0)
+		time.Sleep(time.Minute)
+		if err := d.Ready(); err == nil || !strings.Contains(err.Error(), "clock") || b.receiver.count() != 0 {
+			b.Errorf("ready answers %v with a wrong clock, %d sent", err, b.receiver.count())
+		}
+		b.queue.set(func(q *flakyQueue) { q.skew = -14 * time.Second })
+		time.Sleep(15 * time.Second)
+		if err := d.Ready(); err != nil || b.receiver.count() != 1 {
+			b.Errorf("ready answers %v with a clock that is right enough, %d sent", err, b.receiver.count())
+		}
+	})
+}
+
+func TestShutdown(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		takes   time.Duration
+		pending int // occurrences left, one of them was never due
+		lasted  time.Duration
+	}{
+		{"callbacks end in time", 5 * time.Second, 1, 4 * time.Second},
+		{"callbacks are cancelled", time.Hour, 2, 25 * time.Second},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			bubble(t, func(b *bench) {
+				b.receiver.answer = func(ctx context.Context, _ callbacks.Delivery) error {
+					select {
+					case <-time.After(c.takes):
+						return nil
+					case <-ctx.Done():
+						return ctx.Err()
+					}
+				}
+				j := b.submit("k", func(j *job.Job) { j.Options.Retry.MaxAttempts = 1 }, 0, 3*time.Second)
+				d, stop := b.replica(nil)
+				time.Sleep(time.Second)
+				begin := time.Now()
+				stop()
+				if lasted := time.Since(begin); lasted != c.lasted {
+					b.Errorf("the shutdown lasted %s, want %s", lasted, c.lasted)
+				}
+				left := b.pending(j)
+				if len(left) != c.pending {
+					b.Fatalf("%d occurrences are left, want %d", len(left), c.pending)
+				}
+				for _, o := range left {
+					if o.Token != "" || o.Attempt != 0 {
+						b.Errorf("%s is still claimed, or charged: attempt %d", o.Timestamp, o.Attempt)
+					}
+				}
+				if n := len(b.dead()); n != 0 {
+					b.Errorf("%d dead letters", n)
+				}
+				if err := d.Ready(); err == nil {
+					b.Error("ready after the shutdown")
+				}
+				b.expectSent("0s k #1")
+			})
+		})
+	}
+}

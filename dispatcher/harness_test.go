@@ -1,0 +1,400 @@
+package dispatcher_test
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/callbacks"
+	"github.com/carillon-scheduler/carillon/dispatcher"
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
+	"github.com/carillon-scheduler/carillon/store/sqlite"
+)
+
+// The tests run whole dispatchers on a real store, on the virtual clock of a synctest bubble.
+
+// bubble runs f on a virtual clock with an empty store.
+func bubble(t *testing.T, f func(b *bench)) {
+	t.Helper()
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		s, err := sqlite.Open(t.Context(), "sqlite:"+filepath.Join(dir, "carillon.db"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := &bench{T: t, store: s, queue: &flakyQueue{Queue: s}, receiver: &receiver{}, start: time.Now()}
+		f(b)
+		b.stopAll()
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// calm is a change of a replica's configuration that makes it ask less often for what it can't know of, so that hours pass
+// faster.
+func calm(c *dispatcher.Config) { c.Tick = time.Minute }
+
+type bench struct {
+	*testing.T
+	store    store.Store
+	queue    *flakyQueue
+	receiver *receiver
+	start    time.Time
+	stops    []func()
+}
+
+// replica starts a dispatcher; stop ends it as SIGTERM does.
+func (b *bench) replica(change func(*dispatcher.Config)) (d *dispatcher.Dispatcher, stop func()) {
+	b.Helper()
+	cfg := dispatcher.Defaults
+	cfg.Store, cfg.Callbacks = b.queue, callbacks.NewRegistry(b.receiver)
+	if change != nil {
+		change(&cfg)
+	}
+	d, err := dispatcher.New(cfg)
+	if err != nil {
+		b.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(b.Context())
+	done := make(chan error, 1)
+	go func() { done <- d.Run(ctx) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; err != nil {
+			b.Errorf("run: %v", err)
+		}
+	})
+	b.stops = append(b.stops, stop)
+	return d, stop
+}
+
+func (b *bench) stopAll() {
+	for _, stop := range b.stops {
+		stop()
+	}
+}
+
+// submit puts a job with instants that many after now, or with the schedule that change gives it.
+func (b *bench) submit(key string, change func(*job.Job), after ...time.Duration) job.Job {
+	b.Helper()
+	now := time.Now()
+	revision := job.NewRevision(now)
+	j := job.Job{
+		Name:     job.Name{Tenant: job.DefaultTenant, Key: key},
+		Revision: revision, Version: revision, CreatedAt: now, UpdatedAt: now, ExpiresAt: now.Add(24 * time.Hour),
+		Callback: job.Callback{Type: "test", Data: []byte(`"` + key + `"`)},
+	}
+	for _, d := range after {
+		j.Schedule.Instants = append(j.Schedule.Instants, now.Add(d).Truncate(time.Millisecond))
+	}
+	if change != nil {
+		change(&j)
+	}
+	if j.Schedule.Recurs() {
+		j.ExpiresAt = time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC)
+	}
+	begun, err := j.Begin(now, job.PastFire, dispatcher.Defaults.Expansion())
+	if err != nil {
+		b.Fatal(err)
+	}
+	result := b.store.Put(b.Context(), []store.Put{{Job: j, Occurrences: begun.Occurrences, Now: now}})[0]
+	if result.Err != nil {
+		b.Fatal(result.Err)
+	}
+	return j
+}
+
+// crontab is a change for submit.
+func crontab(expression string) func(*job.Job) {
+	return func(j *job.Job) {
+		var err error
+		if j.Schedule.Crontab, err = job.ParseCrontab(expression); err != nil {
+			panic(err)
+		}
+	}
+}
+
+// status reads a job.
+func (b *bench) status(j job.Job) store.JobStatus {
+	b.Helper()
+	status, err := b.store.Job(b.Context(), j.Name)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return status
+}
+
+// pause pauses jobs.
+func (b *bench) pause(jobs ...job.Job) {
+	b.Helper()
+	now := time.Now()
+	for _, j := range jobs {
+		if err := b.store.Pause(b.Context(), j.Name, job.NewRevision(now), now); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// resume resumes jobs, and tells a dispatcher as the API does.
+func (b *bench) resume(d *dispatcher.Dispatcher, jobs ...job.Job) {
+	b.Helper()
+	now := time.Now()
+	for _, j := range jobs {
+		if err := b.store.Resume(b.Context(), j.Name, job.NewRevision(now), now); err != nil {
+			b.Fatal(err)
+		}
+	}
+	d.Wake(now)
+	d.WakeExpander()
+}
+
+func (b *bench) pending(j job.Job) []job.Occurrence {
+	b.Helper()
+	page, _, err := b.store.Occurrences(b.Context(), store.OccurrenceFilter{Name: j.Name, Revision: j.Revision, Limit: 1000})
+	if err != nil {
+		b.Fatal(err)
+	}
+	return page
+}
+
+func (b *bench) dead() []job.Occurrence {
+	b.Helper()
+	page, err := b.store.DeadLetters(b.Context(), store.DeadLetterFilter{Tenant: job.DefaultTenant, Limit: 1000})
+	if err != nil {
+		b.Fatal(err)
+	}
+	return page
+}
+
+func (b *bench) expectSent(want ...string) {
+	b.Helper()
+	if got := b.receiver.log(b.start); got != strings.Join(want, "\n") {
+		b.Errorf("sent:\n%s\nwant:\n%s", got, strings.Join(want, "\n"))
+	}
+}
+
+// receiver is a sender that records what it is given and answers as told.
+type receiver struct {
+	lock   sync.Mutex
+	sent   []callbacks.Delivery
+	answer func(ctx context.Context, d callbacks.Delivery) error
+}
+
+func (*receiver) Type() string          { return "test" }
+func (*receiver) Validate([]byte) error { return nil }
+
+func (r *receiver) Send(ctx context.Context, d callbacks.Delivery) error {
+	r.lock.Lock()
+	d.SentAt = time.Now()
+	r.sent = append(r.sent, d)
+	answer := r.answer
+	r.lock.Unlock()
+	if answer == nil {
+		return nil
+	}
+	return answer(ctx, d)
+}
+
+// log lists what was sent: when since start, to whom, which attempt.
+func (r *receiver) log(start time.Time) string {
+	r.lock.Lock()
+	defer r.lock.Unlock()
+	var lines []string
+	for _, d := range r.sent {
+		lines = append(lines, fmt.Sprintf("%s %s #%d", d.SentAt.Sub(start), d.Name.Key, d.Attempt))
+	}
+	return strings.Join(lines, "\n")
+}
+
+// of lists what was sent of a job.
+func (r *receiver) of(key string) []callbacks.Delivery {
+	r.lock.Lock()
+	defer r.lock.Unlock()
+	var sent []callbacks.Delivery
+	for _, d := range r.sent {
+		if d.Name.Key == key {
+			sent = append(sent, d)
+		}
+	}
+	return sent
+}
+
+// answers sets how the receiver answers from now on.
+func (r *receiver) answers(answer func(ctx context.Context, d callbacks.Delivery) error) {
+	r.lock.Lock()
+	defer r.lock.Unlock()
+	r.answer = answer
+}
+
+func (r *receiver) count() int {
+	r.lock.Lock()
+	defer r.lock.Unlock()
+	return len(r.sent)
+}
+
+// flakyQueue is the store with faults to order.
+type flakyQueue struct {
+	store.Queue
+	lock     sync.Mutex
+	down     bool
+	skew     time.Duration
+	poll     int
+	claimErr error   // of every claim
+	settle   []error // of the next settlements
+	read     func(*store.Claimed)
+
+	claimJobsErr error                                                     // of every claim of jobs
+	readJob      func(*job.Job)                                            // of every job that is claimed for expansion
+	advance      func(ctx context.Context, advances []store.Advance) error // before every advance, which an error prevents
+	expansions   int                                                       // advances of jobs that were done
+}
+
+func (q *flakyQueue) set(f func(q *flakyQueue)) {
+	q.lock.Lock()
+	defer q.lock.Unlock()
+	f(q)
+}
+
+// expanded is how many jobs were advanced.
+func (q *flakyQueue) expanded() int {
+	q.lock.Lock()
+	defer q.lock.Unlock()
+	return q.expansions
+}
+
+func (q *flakyQueue) polls() int {
+	q.lock.Lock()
+	defer q.lock.Unlock()
+	return q.poll
+}
+
+func (q *flakyQueue) fault() error {
+	q.lock.Lock()
+	defer q.lock.Unlock()
+	q.poll++
+	if q.down {
+		return fmt.Errorf("%w: switched off", store.ErrUnavailable)
+	}
+	return nil
+}
+
+func (q *flakyQueue) Claim(ctx context.Context, p store.ClaimParams) (store.Claim, error) {
+	if err := q.fault(); err != nil {
+		return store.Claim{}, err
+	}
+	q.lock.Lock()
+	err, read := q.claimErr, q.read
+	q.lock.Unlock()
+	if err != nil {
+		return store.Claim{}, err
+	}
+	claim, err := q.Queue.Claim(ctx, p)
+	for i := range claim.Occurrences {
+		if read != nil {
+			read(&claim.Occurrences[i])
+		}
+	}
+	return claim, err
+}
+
+func (q *flakyQueue) ClaimJobs(ctx context.Context, p store.ClaimJobsParams) (store.ClaimedJobs, error) {
+	if err := q.fault(); err != nil {
+		return store.ClaimedJobs{}, err
+	}
+	q.lock.Lock()
+	err, read := q.claimJobsErr, q.readJob
+	q.lock.Unlock()
+	if err != nil {
+		return store.ClaimedJobs{}, err
+	}
+	claimed, err := q.Queue.ClaimJobs(ctx, p)
+	for i := range claimed.Jobs {
+		if read != nil {
+			read(&claimed.Jobs[i])
+		}
+	}
+	return claimed, err
+}
+
+func (q *flakyQueue) Advance(ctx context.Context, advances []store.Advance) error {
+	if err := q.fault(); err != nil {
+		return err
+	}
+	q.lock.Lock()
+	advance := q.advance
+	q.lock.Unlock()
+	if advance != nil {
+		if err := advance(ctx, advances); err != nil {
+			return err
+		}
+	}
+	err := q.Queue.Advance(ctx, advances)
+	if err == nil {
+		q.set(func(q *flakyQueue) { q.expansions += len(advances) })
+	}
+	return err
+}
+
+func (q *flakyQueue) NextDue(ctx context.Context) (time.Time, error) {
+	if err := q.fault(); err != nil {
+		return time.Time{}, err
+	}
+	return q.Queue.NextDue(ctx)
+}
+
+func (q *flakyQueue) Settle(ctx context.Context, s []store.Settlement) error {
+	if err := q.fault(); err != nil {
+		return err
+	}
+	q.lock.Lock()
+	var err error
+	if len(q.settle) > 0 {
+		err, q.settle = q.settle[0], q.settle[1:]
+	}
+	q.lock.Unlock()
+	if err != nil {
+		return err
+	}
+	return q.Queue.Settle(ctx, s)
+}
+
+func (q *flakyQueue) Now(ctx context.Context) (time.Time, error) {
+	if err := q.fault(); err != nil {
+		return time.Time{}, err
+	}
+	now, err := q.Queue.Now(ctx)
+	q.lock.Lock()
+	defer q.lock.Unlock()
+	return now.Add(q.skew), err
+}
+
+// slowQueue lets a claim's answer wait, however little time the claim has if the whole process is stopped.
+type slowQueue struct {
+	store.Queue
+	pause   time.Duration
+	stopped bool
+}
+
+func (q *slowQueue) Claim(ctx context.Context, p store.ClaimParams) (store.Claim, error) {
+	claim, err := q.Queue.Claim(ctx, p)
+	if len(claim.Occurrences) == 0 {
+		return claim, err
+	}
+	if q.stopped {
+		time.Sleep(q.pause)
+		return claim, err
+	}
+	select {
+	case <-time.After(q.pause):
+		return claim, err
+	case <-ctx.Done(): // the answer is lost
+		return store.Claim{}, fmt.Errorf("%w: %w", store.ErrUnavailable, ctx.Err())
+	}
+}

@@ -1,0 +1,120 @@
+package dispatcher_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/callbacks"
+	"github.com/carillon-scheduler/carillon/job"
+)
+
+// Each step's payload and part reach the sender, for each subscriber, and also after a redrive, which keeps of the job only
+// what it takes.
+func TestSequence(t *testing.T) {
+	bubble(t, func(b *bench) {
+		draft, err := job.Decode([]byte(`{"key":"s","steps":[
+			{"type":"job","metadata":{"mail":"welcome"}},
+			{"type":"wait_certain_period","delay_period":1,"delay_unit":"hour"},
+			{"type":"job"},
+			{"type":"job","metadata":null}
+		],"subscribers":["ann","bob"],"deadline":"10m","callback":{"type":"test","data":{"payload":1}}}`))
+		if err != nil {
+			b.Fatal(err)
+		}
+		sequence, err := draft.Job(job.DefaultTenant, job.Limits{Instants: 100, Payload: 1000})
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.receiver.answers(func(_ context.Context, d callbacks.Delivery) error {
+			if d.Part.Subscriber == "bob" && d.Part.Step != 2 {
+				return callbacks.Permanent(errors.New("no"))
+			}
+			return nil
+		})
+		d, _ := b.replica(nil)
+		b.submit("s", func(j *job.Job) {
+			j.Schedule, j.Options, j.Callback = sequence.Schedule, sequence.Options, sequence.Callback
+		})
+		time.Sleep(2 * time.Hour)
+		want := []string{`1h0m0s 2 ann ""`, `1h0m0s 2 bob ""`, `1h0m0s 3 ann "null"`, `1h0m0s 3 bob "null"`,
+			`1s 0 ann "{\"mail\":\"welcome\"}"`, `1s 0 bob "{\"mail\":\"welcome\"}"`}
+		ids := b.expectParts(want)
+
+		kept := map[int]string{}
+		var dead []job.ID
+		for _, o := range b.dead() {
+			options := o.Own.Options
+			kept[o.Part.Step] = fmt.Sprintf("%s %s %d", options.Deadline, o.Payload(options), len(options.Payloads))
+			dead = append(dead, o.ID)
+		}
+		if len(kept) != 2 || kept[0] != `0s {"mail":"welcome"} 1` || kept[3] != "0s null 1" {
+			b.Errorf("the dead letters keep %v", kept)
+		}
+		b.receiver.answers(nil)
+		if n, err := b.store.Redrive(b.Context(), job.DefaultTenant, dead, time.Now()); n != 2 || err != nil {
+			b.Fatalf("redrove %d: %v", n, err)
+		}
+		d.Wake(time.Now())
+		time.Sleep(time.Minute)
+		again := b.expectParts(append(want, `2h0m0s 3 bob "null"`, `2h0m0s 0 bob "{\"mail\":\"welcome\"}"`))
+		if len(ids) != 6 || len(again) != 6 {
+			b.Errorf("%d deliveries before the redrive, %d after it; want 6 each time", len(ids), len(again))
+		}
+	})
+}
+
+// expectParts compares what was sent, in any order, and answers the ids of the deliveries.
+func (b *bench) expectParts(want []string) map[job.ID]bool {
+	b.Helper()
+	ids := make(map[job.ID]bool)
+	var got []string
+	for _, d := range b.receiver.of("s") {
+		ids[d.ID] = true
+		got = append(got, fmt.Sprintf("%s %d %s %q", d.SentAt.Sub(b.start).Round(time.Second), d.Part.Step, d.Part.Subscriber, d.Payload))
+	}
+	slices.Sort(got)
+	want = slices.Sorted(slices.Values(want))
+	if !slices.Equal(got, want) {
+		b.Errorf("sent:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+	return ids
+}
+
+// What is recurring, a redrive must not know, nor that it has a deadline.
+func TestRedriveKeepsNoRecurrence(t *testing.T) {
+	bubble(t, func(b *bench) {
+		b.receiver.answers(func(_ context.Context, d callbacks.Delivery) error {
+			if d.Timestamp.Sub(b.start) == time.Hour {
+				return callbacks.Permanent(errors.New("no"))
+			}
+			return nil
+		})
+		d, _ := b.replica(nil)
+		b.submit("k", func(j *job.Job) {
+			crontab("@every 1h")(j)
+			j.Options.CatchUp, j.Options.Deadline = job.CatchUpNone, job.Duration(time.Minute)
+			j.Options.Retry.MaxAttempts = 7
+		})
+		time.Sleep(90 * time.Minute)
+		dead := b.dead()
+		if len(dead) != 1 {
+			b.Fatalf("%d dead letters", len(dead))
+		}
+		o := dead[0].Own.Options
+		if o.Recurrence != nil || o.CatchUp != "" || o.Deadline != 0 || o.Retry.MaxAttempts != 7 {
+			b.Errorf("the dead letter keeps %+v", o)
+		}
+		b.receiver.answers(nil)
+		if n, err := b.store.Redrive(b.Context(), job.DefaultTenant, []job.ID{dead[0].ID}, time.Now()); n != 1 || err != nil {
+			b.Fatalf("redrove %d: %v", n, err)
+		}
+		d.Wake(time.Now())
+		time.Sleep(time.Minute)
+		b.expectSent("1h0m0s k #1", "1h30m0s k #1")
+	})
+}

@@ -1,0 +1,115 @@
+package handlers
+
+import (
+	"context"
+	"math"
+	"math/rand/v2"
+	"net/http"
+	"time"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/carillon-scheduler/carillon/job"
+)
+
+// pauseJob stops a job from firing by its schedule.
+func (a *api) pauseJob(c *gin.Context) error { return a.control(c, a.Store.Pause) }
+
+// resumeJob undoes a pause.
+func (a *api) resumeJob(c *gin.Context) error {
+	return a.control(c, func(ctx context.Context, name job.Name, version job.Revision, now time.Time) error {
+		if err := a.Store.Resume(ctx, name, version, now); err != nil {
+			return err
+		}
+		a.Wake(now)
+		a.WakeExpander()
+		return nil
+	})
+}
+
+// controlled tells how a job is after it was paused or resumed.
+type controlled struct {
+	Key      string       `json:"key"`
+	Version  job.Revision `json:"version"`
+	State    string       `json:"state"`
+	PausedAt string       `json:"pausedAt,omitzero"`
+}
+
+// control changes one job, and answers how it is then.
+func (a *api) control(c *gin.Context, change func(context.Context, job.Name, job.Revision, time.Time) error) error {
+	name, err := a.commanded(c)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTime)
+	defer cancel()
+	now := a.now()
+	if _, err := a.readableJob(ctx, name, now); err != nil {
+		return err
+	}
+	if err := change(ctx, name, job.NewRevision(now), now); err != nil {
+		return err
+	}
+	status, err := a.Store.Job(ctx, name) // again: it may have been so already, and then keeps its version
+	if err != nil {
+		return err
+	}
+	setETag(c, status.Version)
+	return writeJSON(c, http.StatusOK, controlled{
+		Key:      name.Key,
+		Version:  status.Version,
+		State:    statusState(status),
+		PausedAt: instantText(status.PausedAt),
+	})
+}
+
+// commanded reads a request that has nothing to say but the job it is for.
+func (a *api) commanded(c *gin.Context) (job.Name, error) {
+	key, err := keyInPath(c)
+	if err != nil {
+		return job.Name{}, err
+	}
+	if _, err := readQuery(c.Request); err != nil {
+		return job.Name{}, err
+	}
+	if err := refuseConditions(c.Request); err != nil {
+		return job.Name{}, err
+	}
+	return job.Name{Tenant: a.tenant(c), Key: key}, a.refuseBody(c)
+}
+
+// triggered names the occurrence that was triggered.
+type triggered struct {
+	ID         string `json:"id"`
+	DeliveryID string `json:"deliveryId"`
+	Timestamp  string `json:"timestamp"`
+}
+
+// triggerJob fires one more occurrence of a job now. It stands on its own, so neither the schedule nor a pause has to do
+// with it.
+func (a *api) triggerJob(c *gin.Context) error {
+	name, err := a.commanded(c)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTime)
+	defer cancel()
+	now := a.now()
+	status, err := a.readableJob(ctx, name, now)
+	if err != nil {
+		return err
+	}
+	o := job.Occurrence{
+		Name:      name,
+		Position:  1 + rand.IntN(math.MaxInt32), // so that its ids are nobody else's, were it triggered twice at once
+		Timestamp: now,
+		DueAt:     now,
+		Own:       &job.Target{Callback: status.Callback, Options: job.Options{Retry: status.Options.Retry}},
+	}
+	o.ID = job.OccurrenceID(name, o.Revision, now, o.Position, "")
+	if err := a.Store.Trigger(ctx, o); err != nil {
+		return err
+	}
+	a.Wake(now)
+	return writeJSON(c, http.StatusAccepted, triggered{o.ID.String(), o.DeliveryID().String(), job.FormatTime(now)})
+}

@@ -1,0 +1,91 @@
+package handlers_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// TestRecurringScheduleSubmittedAgain: the same crontab keeps its grid and its instants, those due at this moment too,
+// whichever way it is submitted; another one does not.
+func TestRecurringScheduleSubmittedAgain(t *testing.T) {
+	every := recurring("a", "@every 10m", "timezone", "Europe/Paris")
+	changed := recurring("a", "@every 10m", "timezone", "Europe/Paris", "deadline", "5m")
+	post := func(headers ...string) func(*api, string) accepted {
+		return func(a *api, body string) accepted {
+			return decode[accepted](a.call("POST", "/v1/jobs", body, headers...).want(200))
+		}
+	}
+	ifMatch := func(a *api, body string) accepted {
+		return post(`If-Match: "`+string(a.status("a").Version)+`"`)(a, body)
+	}
+	batch := func(a *api, body string) accepted {
+		return decode[accepted](a.call("POST", "/v1/jobs/batch", body, "Content-Type: "+asLines).want(200))
+	}
+	for name, submit := range map[string]func(*api, string) accepted{
+		"post": post(), "if it exists": post("If-Match: *"), "if it is that version": ifMatch, "batch": batch,
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := newAPI(t)
+			first := decode[accepted](a.call("POST", "/v1/jobs", every).want(201))
+			a.advance(10*time.Minute + time.Second) // an instant is due, and was not claimed yet
+
+			if again := submit(a, every); again.Version != first.Version || again.Revision != first.Revision || again.InFlight != nil ||
+				again.NextInstant != at(10*time.Minute) || again.State != "scheduled" {
+				t.Errorf("the same again: %+v, at first %+v", again, first)
+			}
+			got := submit(a, changed)
+			status := a.status("a")
+			if got.Version == first.Version || got.Version != string(status.Version) || got.Revision != first.Revision || string(status.Revision) != first.Revision {
+				t.Errorf("with a deadline: %+v, at first %+v", got, first)
+			}
+			if status.Options.Deadline != job.Duration(5*time.Minute) || !status.Schedule.Anchor.Equal(start) || status.Options.Recurrence == nil {
+				t.Errorf("with a deadline: %+v", status.Job)
+			}
+			if claimed := a.claim(); len(claimed) != 1 || job.FormatTime(claimed[0].Timestamp) != at(10*time.Minute) {
+				t.Errorf("claimed %+v, want the instant that was due", claimed)
+			}
+
+			other := submit(a, recurring("a", "@every 10m", "timezone", "Asia/Tokyo"))
+			if other.Revision == first.Revision || other.InFlight == nil || *other.InFlight != 1 || !a.status("a").Schedule.Anchor.After(start) {
+				t.Errorf("another zone: %+v", other)
+			}
+		})
+	}
+}
+
+// TestRecurringScheduleThatHasEnded is not kept: it has nothing left to fire.
+func TestRecurringScheduleThatHasEnded(t *testing.T) {
+	a := newAPI(t)
+	body := recurring("a", "@every 1m", "endAt", at(time.Minute))
+	a.call("POST", "/v1/jobs", body).want(201)
+	a.advance(time.Minute)
+	for _, c := range a.claim() {
+		a.settle(c, store.Ack, "")
+	}
+	a.advance(time.Minute)
+	if p := a.call("POST", "/v1/jobs", body).want(422).problem(); len(p.Errors) != 1 || p.Errors[0].Pointer == nil || *p.Errors[0].Pointer != "/endAt" {
+		t.Errorf("%+v", p)
+	}
+}
+
+// TestRecurringScheduleMustNotExist: a condition that the job must be new is heeded, whatever its schedule.
+func TestRecurringScheduleMustNotExist(t *testing.T) {
+	a := newAPI(t)
+	a.call("POST", "/v1/jobs", recurring("a", "@hourly"), "If-None-Match: *").want(201)
+	a.call("POST", "/v1/jobs", recurring("a", "@hourly"), "If-None-Match: *").want(412)
+	a.call("POST", "/v1/jobs", recurring("a", "@hourly"), `If-Match: "01KBX2Q7ZJ7Q1H8Z5V0T9W3M4N"`).want(412)
+	a.call("POST", "/v1/jobs", recurring("b", "@hourly"), "If-Match: *").want(412)
+}
+
+// status reads a job that must exist from the store.
+func (a *api) status(key string) store.JobStatus {
+	a.Helper()
+	status, err := a.store.Store.Job(a.Context(), name(key))
+	if err != nil {
+		a.Fatal(err)
+	}
+	return status
+}

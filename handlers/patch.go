@@ -1,0 +1,139 @@
+package handlers
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/gin-gonic/gin"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// patchTypes are the media types that a patch may have. Both are taken for a JSON merge patch (RFC 7396).
+var patchTypes = []string{"application/merge-patch+json", "application/json"}
+
+// patchJob changes a job by a merge patch of what was submitted. It is for the version that was read, and starts over when
+// that is no longer the present one.
+func (a *api) patchJob(c *gin.Context) error {
+	key, err := keyInPath(c)
+	if err != nil {
+		return err
+	}
+	match, err := patchCondition(c.Request)
+	if err != nil {
+		return err
+	}
+	patch, err := a.readPatch(c)
+	if err != nil {
+		return err
+	}
+	name := job.Name{Tenant: a.tenant(c), Key: key}
+	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTime)
+	defer cancel()
+	for range maxRounds {
+		present, err := a.readableJob(ctx, name, a.now())
+		if err != nil {
+			return err
+		}
+		if !match.Holds(present.Version) {
+			return store.ErrPrecondition
+		}
+		view, err := a.patch(ctx, present, patch)
+		switch {
+		case err == nil:
+			setETag(c, view.Version)
+			return writeJSON(c, http.StatusOK, view)
+		case !errors.Is(err, store.ErrPrecondition) && !errors.Is(err, store.ErrNotFound):
+			return err
+		}
+	}
+	return fmt.Errorf("%w: job %s is changed too fast", store.ErrUnavailable, name)
+}
+
+// patchCondition reads the query, in which there is nothing to say, and If-Match.
+func patchCondition(r *http.Request) (store.Condition, error) {
+	if _, err := readQuery(r); err != nil {
+		return store.Condition{}, err
+	}
+	if err := refuseHeaders(r, "If-None-Match"); err != nil {
+		return store.Condition{}, err
+	}
+	if match := r.Header.Values("If-Match"); len(match) > 0 {
+		return matchCondition(match)
+	}
+	return store.Condition{}, nil
+}
+
+func (a *api) readPatch(c *gin.Context) ([]byte, error) {
+	if _, err := mediaType(c.Request, patchTypes...); err != nil {
+		c.Header("Accept-Patch", strings.Join(patchTypes, ", "))
+		return nil, err
+	}
+	patch, err := a.readBody(c)
+	if err == nil && jsontext.Value(patch).Kind() == jsontext.KindNull { // by the RFC it leaves no job, which DELETE is for
+		err = job.InvalidField("", "must be an object")
+	}
+	return patch, err
+}
+
+// patch changes the job if its version is still the present one, else it answers ErrPrecondition or ErrNotFound. A schedule
+// that stays the same is left alone with its occurrences.
+func (a *api) patch(ctx context.Context, present store.JobStatus, patch []byte) (accepted, error) {
+	draft, err := present.Patch(patch)
+	if err != nil {
+		return accepted{}, err
+	}
+	if draft.Key != present.Key {
+		return accepted{}, job.InvalidField("/key", fmt.Sprintf("must stay %q: a job can't change its key", present.Key))
+	}
+	s, err := a.check(present.Tenant, draft)
+	if err != nil {
+		return accepted{}, err
+	}
+	if s.job.Schedule.Same(&present.Schedule) {
+		o, err := a.amend(ctx, present, s.job)
+		return acceptedView(o), err
+	}
+	s.condition = store.Condition{Versions: []job.Revision{present.Version}}
+	o := a.submit(ctx, []submission{s})[0]
+	return acceptedView(o), o.err
+}
+
+// amend changes all but the schedule. If nothing else changes either, nothing is written.
+func (a *api) amend(ctx context.Context, present store.JobStatus, changed job.Job) (outcome, error) {
+	changed.Options.Recurrence = present.Options.Recurrence
+	// Before the change: after it, an error would hide that it was made.
+	first, pending, err := a.Store.Occurrences(ctx, store.OccurrenceFilter{Name: present.Name, Revision: present.Revision, Limit: 1})
+	if err != nil {
+		return outcome{}, err
+	}
+	o := outcome{job: present.Job, live: present.Live, occurrences: pending, paused: !present.PausedAt.IsZero(), kept: true}
+	if len(first) > 0 {
+		o.next = first[0].Timestamp
+	}
+	if same(&present.Job, &changed) {
+		return o, nil
+	}
+	now := a.now()
+	o.job.Version = job.NewRevision(now)
+	return o, a.Store.Amend(ctx, store.Amendment{
+		Name:     present.Name,
+		Of:       present.Version,
+		Version:  o.job.Version,
+		Callback: changed.Callback,
+		Options:  changed.Options,
+		Now:      now,
+	})
+}
+
+// same tells whether two jobs have the same callback and options.
+func same(a, b *job.Job) bool {
+	return a.Callback.Type == b.Callback.Type && bytes.Equal(a.Callback.Data, b.Callback.Data) &&
+		bytes.Equal(a.Options.Encode(), b.Options.Encode())
+}

@@ -1,0 +1,173 @@
+package handlers
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/gin-gonic/gin"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/carillon-scheduler/carillon/job"
+)
+
+// How many instants a preview lists.
+const (
+	defaultCount = 10
+	maxCount     = 1000
+)
+
+// previewJob lists the next instants of a job that is there.
+func (a *api) previewJob(c *gin.Context) error {
+	key, err := keyInPath(c)
+	if err != nil {
+		return err
+	}
+	count, err := countParameter(c.Request)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTime)
+	defer cancel()
+	now := a.now()
+	status, err := a.readableJob(ctx, job.Name{Tenant: a.tenant(c), Key: key}, now)
+	if err != nil {
+		return err
+	}
+	return writePreview(c, status.Schedule, now, count)
+}
+
+// previewDraft lists the instants that a job would have, were it submitted now. It is refused as it would be then, but may
+// be without a key and a callback.
+func (a *api) previewDraft(c *gin.Context) error {
+	count, err := countParameter(c.Request)
+	if err != nil {
+		return err
+	}
+	if err := refuseConditions(c.Request); err != nil {
+		return err
+	}
+	body, err := a.readJSON(c)
+	if err != nil {
+		return err
+	}
+	draft, err := job.Decode(body)
+	if err != nil {
+		return withoutCallback(draft, err)
+	}
+	j, err := a.checkPreview(a.tenant(c), draft)
+	if err != nil {
+		return err
+	}
+	now := a.now()
+	if _, err := j.Begin(now, draft.Past, a.Expansion); err != nil {
+		return err
+	}
+	return writePreview(c, j.Schedule, now, count)
+}
+
+func countParameter(r *http.Request) (int, error) {
+	query, err := readQuery(r, "count")
+	if err != nil {
+		return 0, err
+	}
+	return numberParameter(query, "count", defaultCount, maxCount)
+}
+
+// withoutCallback takes from a body's error that a callback is required.
+func withoutCallback(draft job.Draft, err error) error {
+	invalid, ok := errors.AsType[*job.Invalid](err)
+	if !ok || draft.Callback != nil {
+		return err
+	}
+	required := job.FieldError{Pointer: "/callback", Message: "is required"}
+	return &job.Invalid{Fields: slices.DeleteFunc(invalid.Fields, func(f job.FieldError) bool { return f == required })}
+}
+
+// checkPreview makes a draft a job, with a key and a callback that only fill their places if it has none.
+func (a *api) checkPreview(tenant string, draft job.Draft) (job.Job, error) {
+	if draft.Key == "" {
+		draft.Key = "preview"
+	}
+	if draft.Callback != nil {
+		s, err := a.check(tenant, draft)
+		return s.job, err
+	}
+	draft.Callback = &job.CallbackDraft{Type: "none", Data: jsontext.Value("null")}
+	return draft.Job(tenant, a.Limits)
+}
+
+// preview is what is to come of a schedule.
+type preview struct {
+	Timezone string     `json:"timezone"`
+	Items    []upcoming `json:"items"`
+	LeftOut  []leftOut  `json:"leftOut"`
+	Passed   int        `json:"passed,omitzero"`
+}
+
+// upcoming is an instant that is to come.
+type upcoming struct {
+	Timestamp   string `json:"timestamp"`
+	Local       string `json:"local"`
+	Step        *int   `json:"step,omitzero"`
+	Subscribers int    `json:"subscribers,omitzero"`
+	Effect      string `json:"effect,omitzero"`
+	Note        string `json:"note,omitzero"`
+}
+
+// leftOut is a wall time that there is not, and that nothing fires for.
+type leftOut struct {
+	Local string `json:"local"`
+	At    string `json:"at"`
+	Note  string `json:"note"`
+}
+
+// How previews write wall times: with the zone's offset, or, where the zone has no such time, without.
+const (
+	localLayout = "2006-01-02T15:04:05.000-07:00"
+	wallLayout  = "2006-01-02T15:04:05"
+)
+
+func writePreview(c *gin.Context, s job.Schedule, now time.Time, count int) error {
+	p, err := s.Preview(now, count)
+	if err != nil {
+		return err
+	}
+	view := preview{Timezone: p.Zone.String(), Items: make([]upcoming, len(p.Upcoming)), LeftOut: make([]leftOut, len(p.LeftOut)), Passed: p.Passed}
+	for i, u := range p.Upcoming {
+		item := upcoming{
+			Timestamp: job.FormatTime(u.At),
+			Local:     u.At.In(p.Zone).Format(localLayout),
+			Effect:    effectName(u.Effect.Kind),
+			Note:      u.Effect.String(),
+		}
+		if u.Step >= 0 {
+			item.Step = &u.Step
+		}
+		if s.Subscribers.Raw() != nil {
+			item.Subscribers = u.Count
+		}
+		view.Items[i] = item
+	}
+	for i, e := range p.LeftOut {
+		view.LeftOut[i] = leftOut{Local: e.Wall.Format(wallLayout), At: job.FormatTime(e.At), Note: e.String()}
+	}
+	return writeJSON(c, http.StatusOK, view)
+}
+
+func effectName(kind job.EffectKind) string {
+	switch kind {
+	case job.Moved:
+		return "moved"
+	case job.OnlyFirst:
+		return "onlyFirst"
+	case job.FirstOfTwo:
+		return "firstOfTwo"
+	case job.SecondOfTwo:
+		return "secondOfTwo"
+	default:
+		return ""
+	}
+}

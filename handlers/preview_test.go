@@ -1,0 +1,204 @@
+package handlers_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/handlers"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+type preview struct {
+	Timezone string
+	Items    []struct {
+		Timestamp, Local, Effect, Note string
+		Step                           *int
+		Subscribers                    int
+	}
+	LeftOut []struct{ Local, At, Note string }
+	Passed  int
+}
+
+// lines writes each instant with all that there is to it.
+func (p preview) lines() []string {
+	var lines []string
+	for _, i := range p.Items {
+		line := i.Timestamp + " " + i.Local
+		if i.Step != nil {
+			line += fmt.Sprintf(" step %d", *i.Step)
+		}
+		if i.Subscribers > 0 {
+			line += fmt.Sprintf(" for %d", i.Subscribers)
+		}
+		if i.Effect != "" {
+			line += " " + i.Effect + ": " + i.Note
+		}
+		lines = append(lines, line)
+	}
+	for _, l := range p.LeftOut {
+		lines = append(lines, "left out "+l.Local+" at "+l.At+": "+l.Note)
+	}
+	return lines
+}
+
+// TestPreview asks for the same of a job that is there and of one that is not.
+func TestPreview(t *testing.T) {
+	paris := func(crontab, startAt string) string {
+		return recurring("a", crontab, "timezone", "Europe/Paris", "startAt", startAt)
+	}
+	tests := map[string]struct {
+		body   string
+		count  int
+		want   []string
+		passed int
+	}{
+		"instants": {body("a", time.Hour, -time.Hour, 2*time.Hour), 10, []string{
+			"2030-01-01T13:00:00.000Z 2030-01-01T13:00:00.000+00:00",
+			"2030-01-01T14:00:00.000Z 2030-01-01T14:00:00.000+00:00",
+		}, 1},
+		"delay": {with(body("a"), "schedules", nil, "delay", "1d"), 10, []string{
+			"2030-01-02T12:00:00.000Z 2030-01-02T12:00:00.000+00:00",
+		}, 0},
+		"once": {recurring("a", "@at 1893506400"), 10, []string{"2030-01-01T14:00:00.000Z 2030-01-01T14:00:00.000+00:00"}, 0},
+		"every": {recurring("a", "@every 90s", "startAt", "2030-01-01T13:00:00.250+01:00"), 3, []string{
+			"2030-01-01T12:00:00.250Z 2030-01-01T12:00:00.250+00:00",
+			"2030-01-01T12:01:30.250Z 2030-01-01T12:01:30.250+00:00",
+			"2030-01-01T12:03:00.250Z 2030-01-01T12:03:00.250+00:00",
+		}, 0},
+		"to the end": {recurring("a", "@hourly", "endAt", "2030-01-01T14:00:00Z"), 10, []string{
+			"2030-01-01T13:00:00.000Z 2030-01-01T13:00:00.000+00:00",
+			"2030-01-01T14:00:00.000Z 2030-01-01T14:00:00.000+00:00",
+		}, 0},
+		"moved": {paris("30 2 * * *", "2030-03-30T00:00:00Z"), 2, []string{
+			"2030-03-30T01:30:00.000Z 2030-03-30T02:30:00.000+01:00",
+			"2030-03-31T01:00:00.000Z 2030-03-31T03:00:00.000+02:00 moved: 02:30 does not exist on 2030-03-31: fires right after the gap",
+		}, 0},
+		"only the first": {paris("30 2 * * *", "2030-10-27T00:00:00Z"), 2, []string{
+			"2030-10-27T00:30:00.000Z 2030-10-27T02:30:00.000+02:00 onlyFirst: 02:30 comes twice: fires the first time only",
+			"2030-10-28T01:30:00.000Z 2030-10-28T02:30:00.000+01:00",
+		}, 0},
+		"both": {paris("*/30 2 * * *", "2030-10-27T00:10:00Z"), 3, []string{
+			"2030-10-27T00:30:00.000Z 2030-10-27T02:30:00.000+02:00 firstOfTwo: 02:30 comes twice: the first",
+			"2030-10-27T01:00:00.000Z 2030-10-27T02:00:00.000+01:00 secondOfTwo: 02:00 comes twice: the second",
+			"2030-10-27T01:30:00.000Z 2030-10-27T02:30:00.000+01:00 secondOfTwo: 02:30 comes twice: the second",
+		}, 0},
+		"left out": {paris("*/40 2 * * *", "2030-03-30T01:30:00Z"), 2, []string{
+			"2030-03-30T01:40:00.000Z 2030-03-30T02:40:00.000+01:00",
+			"2030-04-01T00:00:00.000Z 2030-04-01T02:00:00.000+02:00",
+			"left out 2030-03-31T02:00:00 at 2030-03-31T01:00:00.000Z: 02:00 does not exist on 2030-03-31: left out",
+		}, 0},
+		"sequence": {
+			sequence("a", []any{fire(), wait(1, "hour"), fire(1), map[string]any{"type": "wait_weekday", "weekdays": []string{"Thu"}}, fire()},
+				"timezone", "America/New_York", "startAt", at(-30*time.Minute), "subscribers", []any{"x", 2, map[string]any{"id": 3}}), 10, []string{
+				"2030-01-01T12:30:00.000Z 2030-01-01T07:30:00.000-05:00 step 2 for 3",
+				"2030-01-03T12:30:00.000Z 2030-01-03T07:30:00.000-05:00 step 4 for 3",
+			}, 1},
+		"sequence that goes back": {
+			sequence("a", []any{wait(2, "hours"), fire(), map[string]any{"type": "wait_specific_date", "date": at(time.Hour)}, fire()}), 10, []string{
+				"2030-01-01T13:00:00.000Z 2030-01-01T13:00:00.000+00:00 step 3",
+				"2030-01-01T14:00:00.000Z 2030-01-01T14:00:00.000+00:00 step 1",
+			}, 0},
+		"fewer than there are": {body("a", -time.Hour, time.Hour, 2*time.Hour), 1, []string{
+			"2030-01-01T13:00:00.000Z 2030-01-01T13:00:00.000+00:00",
+		}, 1},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			a := newAPI(t)
+			query := fmt.Sprintf("?count=%d", test.count)
+			draft := decode[preview](a.call("POST", "/v1/preview"+query, with(test.body, "key", nil, "callback", nil)).want(200))
+			if puts := a.store.takePuts(); len(puts) > 0 {
+				t.Error("it was stored")
+			}
+			a.call("PUT", "/v1/jobs/a", test.body).want(201)
+			stored := decode[preview](a.call("GET", "/v1/jobs/a/preview"+query, "").want(200))
+			for of, got := range map[string]preview{"draft": draft, "job": stored} {
+				if !slices.Equal(got.lines(), test.want) || got.Passed != test.passed {
+					t.Errorf("%s: %d passed, then\n%s\nwant %d, then\n%s", of, got.Passed, strings.Join(got.lines(), "\n"),
+						test.passed, strings.Join(test.want, "\n"))
+				}
+			}
+		})
+	}
+}
+
+// TestPreviewOfAJobGoesOn looks at jobs that began a while ago.
+func TestPreviewOfAJobGoesOn(t *testing.T) {
+	for name, test := range map[string]struct {
+		body   string
+		want   string
+		passed int
+	}{
+		"delay":    {with(body("a"), "schedules", nil, "delay", "2h"), at(2 * time.Hour), 0},
+		"every":    {recurring("a", "@every 7m"), at(63 * time.Minute), 0}, // on the grid of its submission
+		"sequence": {sequence("a", []any{wait(59, "minute"), fire(), wait(1, "minute"), fire()}), at(time.Hour), 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := newAPI(t)
+			a.call("PUT", "/v1/jobs/a", test.body).want(201)
+			a.advance(time.Hour)
+			a.control("pause")
+			got := decode[preview](a.call("GET", "/v1/jobs/a/preview?count=1", "").want(200))
+			if len(got.Items) != 1 || got.Items[0].Timestamp != test.want || got.Passed != test.passed {
+				t.Errorf("%+v, want %s after %d", got, test.want, test.passed)
+			}
+		})
+	}
+}
+
+func TestPreviewCounts(t *testing.T) {
+	a := newAPI(t)
+	a.call("PUT", "/v1/jobs/a", recurring("a", "@every 1s")).want(201)
+	for query, want := range map[string]int{"": 10, "?count=1": 1, "?count=1000": 1000} {
+		if got := decode[preview](a.call("GET", "/v1/jobs/a/preview"+query, "").want(200)); len(got.Items) != want {
+			t.Errorf("%q: %d items, want %d", query, len(got.Items), want)
+		}
+		if got := decode[preview](a.call("POST", "/v1/preview"+query, `{"crontab":"@every 1s"}`).want(200)); len(got.Items) != want {
+			t.Errorf("%q: %d items, want %d", query, len(got.Items), want)
+		}
+	}
+}
+
+func TestPreviewOfNoJob(t *testing.T) {
+	a := newAPI(t, func(c *handlers.Config) { c.Retain = 0 })
+	a.call("GET", "/v1/jobs/a/preview", "").want(404)
+	a.call("PUT", "/v1/jobs/a", body("a", 0)).want(201)
+	a.settle(a.claim()[0], store.Ack, "")
+	a.call("GET", "/v1/jobs/a/preview", "").want(404)
+}
+
+// TestPreviewRefusesWhatASubmissionWould, but not that there is neither key nor callback.
+func TestPreviewRefusesWhatASubmissionWould(t *testing.T) {
+	a := newAPI(t)
+	for sent, named := range map[string][]string{
+		`{}`:                                  {"/schedules"},
+		`{"colour":1}`:                        {"/colour"},
+		`{"crontab":"0 0 30 2 *"}`:            {"/crontab"},
+		`{"crontab":5,"key":""}`:              {"/crontab"},
+		`{"key":"\u0000","crontab":"@daily"}`: {"/key"},
+		`{"crontab":"@daily","callback":{}}`:  {"/callback/type", "/callback/data"},
+		`{"crontab":"@daily","callback":5}`:   {"/callback"},
+		`{"crontab":"@daily","callback":{"type":"fax","data":1}}`:              {"/callback/type"},
+		`{"crontab":"@daily","callback":{"type":"http","data":{"refuse":1}}}`:  {"/callback/data/refuse"},
+		`{"crontab":"@daily","endAt":"2030-01-01T13:00:00Z"}`:                  {"/endAt"},
+		`{"schedules":["2029-01-01T00:00:00Z"],"past":"reject"}`:               {"/schedules"},
+		`{"steps":[{"type":"job"}],"subscribers":11}`:                          {"/subscribers"},
+		`{"steps":[{"type":"wait_weekday","weekdays":["noday"]}]}`:             {"/steps/0/weekdays/0", "/steps"},
+		`{"delay":"1h","retry":{"maxAttempts":0},"callback":null,"x":{"y":1}}`: {"/x", "/retry/maxAttempts"},
+	} {
+		if p := a.call("POST", "/v1/preview", sent).want(422).problem(); !slices.Equal(p.named(), named) {
+			t.Errorf("%s names %q, want %q", sent, p.named(), named)
+		}
+	}
+	a.call("POST", "/v1/preview", `{"crontab":"@daily","callback":{"type":"http","data":1},"key":"a"}`).want(200)
+	a.call("POST", "/v1/preview", "{").want(400)
+	a.call("POST", "/v1/preview", "").want(415)
+	a.call("POST", "/v1/preview", "{}", "If-Match: *").want(400)
+	a.call("POST", "/v1/preview", `{"key":"`+strings.Repeat("x", 4000)+`"}`).want(413)
+	if puts := a.store.takePuts(); len(puts) > 0 {
+		t.Errorf("%d were put", len(puts))
+	}
+}

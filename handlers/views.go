@@ -1,0 +1,165 @@
+package handlers
+
+import (
+	"time"
+
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// The states of a job.
+const (
+	stateScheduled = "scheduled" // it has something to fire
+	statePaused    = "paused"    // it has, but is paused
+	stateFinished  = "finished"  // it has not
+)
+
+func jobState(live, paused bool) string {
+	switch {
+	case !live:
+		return stateFinished
+	case paused:
+		return statePaused
+	default:
+		return stateScheduled
+	}
+}
+
+func statusState(s store.JobStatus) string { return jobState(s.Live, !s.PausedAt.IsZero()) }
+
+// definition is a job as it is answered: as it was submitted, and what has become of it. Its callback is added by
+// withCallback.
+type definition struct {
+	Key         string       `json:"key"`
+	Revision    job.Revision `json:"revision"`
+	Version     job.Revision `json:"version"`
+	State       string       `json:"state"`
+	PausedAt    string       `json:"pausedAt,omitzero"`
+	job.Draft                // what is not named here
+	Retry       job.Retry    `json:"retry"`
+	CreatedAt   string       `json:"createdAt"`
+	UpdatedAt   string       `json:"updatedAt"`
+	Missed      int          `json:"missed,omitzero"`
+	Pending     int          `json:"pending"`
+	Occurrences []occurrence `json:"occurrences"`
+	NextCursor  string       `json:"nextCursor,omitzero"`
+}
+
+func jobView(s store.JobStatus, pending int) definition {
+	view := definition{
+		Key:         s.Key,
+		Revision:    s.Revision,
+		Version:     s.Version,
+		State:       statusState(s),
+		PausedAt:    instantText(s.PausedAt),
+		Draft:       s.Draft(),
+		Retry:       s.Options.Retry.WithDefaults(),
+		CreatedAt:   job.FormatTime(s.CreatedAt),
+		UpdatedAt:   job.FormatTime(s.UpdatedAt),
+		Missed:      s.Missed,
+		Pending:     pending,
+		Occurrences: []occurrence{},
+	}
+	view.Callback = nil
+	return view
+}
+
+// part tells which part of a sequence an occurrence is; it is empty for one that is of none.
+type part struct {
+	Step       *int   `json:"step,omitzero"`
+	Subscriber string `json:"subscriber,omitzero"`
+}
+
+func partView(p *job.Part) part {
+	if p == nil {
+		return part{}
+	}
+	return part{&p.Step, p.Subscriber}
+}
+
+// occurrence is a pending occurrence as it is answered.
+type occurrence struct {
+	ID         string `json:"id"`
+	DeliveryID string `json:"deliveryId"`
+	Timestamp  string `json:"timestamp"`
+	part
+	State       string `json:"state"`
+	DueAt       string `json:"dueAt"`
+	ScheduledAt string `json:"scheduledAt,omitzero"`
+	Attempt     int    `json:"attempt"`
+	LastError   string `json:"lastError,omitzero"`
+}
+
+func occurrenceView(o job.Occurrence, now time.Time) occurrence {
+	state := "scheduled"
+	switch {
+	case o.Held(now):
+		state = "claimed"
+	case o.Attempt > 0:
+		state = "retrying"
+	}
+	return occurrence{
+		ID:          o.ID.String(),
+		DeliveryID:  o.DeliveryID().String(),
+		Timestamp:   job.FormatTime(o.Timestamp),
+		part:        partView(o.Part),
+		State:       state,
+		DueAt:       job.FormatTime(o.DueAt),
+		ScheduledAt: instantText(o.ScheduledAt),
+		Attempt:     o.Attempt,
+		LastError:   o.LastError,
+	}
+}
+
+// summary is a job as it is listed.
+type summary struct {
+	Key          string       `json:"key"`
+	Revision     job.Revision `json:"revision"`
+	Version      job.Revision `json:"version"`
+	State        string       `json:"state"`
+	CallbackType string       `json:"callbackType"`
+	CreatedAt    string       `json:"createdAt"`
+	UpdatedAt    string       `json:"updatedAt"`
+}
+
+func summaryView(s store.JobStatus) summary {
+	return summary{
+		Key:          s.Key,
+		Revision:     s.Revision,
+		Version:      s.Version,
+		State:        statusState(s),
+		CallbackType: s.Callback.Type,
+		CreatedAt:    job.FormatTime(s.CreatedAt),
+		UpdatedAt:    job.FormatTime(s.UpdatedAt),
+	}
+}
+
+// accepted tells a client what became of its submission.
+type accepted struct {
+	Key         string       `json:"key"`
+	Revision    job.Revision `json:"revision"`
+	Version     job.Revision `json:"version"`
+	State       string       `json:"state"`
+	Occurrences int          `json:"occurrences"`
+	Skipped     int          `json:"skipped"`
+	Missed      int          `json:"missed,omitzero"`
+	NextInstant string       `json:"nextInstant,omitzero"`
+	InFlight    *int         `json:"inFlight,omitzero"`
+}
+
+func acceptedView(o outcome) accepted {
+	v := accepted{
+		Key:         o.job.Key,
+		Revision:    o.job.Revision,
+		Version:     o.job.Version,
+		State:       jobState(o.live, o.paused),
+		Occurrences: o.occurrences,
+		Skipped:     o.skipped,
+		Missed:      o.job.Missed,
+		NextInstant: instantText(o.next),
+	}
+	if !o.created && !o.kept {
+		v.InFlight = &o.inFlight
+	}
+	return v
+}

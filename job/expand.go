@@ -1,0 +1,263 @@
+package job
+
+import (
+	"fmt"
+	"time"
+)
+
+// CatchUp says what a schedule that recurs does with the instants that fell due while nothing ran.
+type CatchUp string
+
+// The ways to catch up. The zero value stands for the default, the latest.
+const (
+	CatchUpLatest CatchUp = "latest" // only the latest of them fires
+	CatchUpAll    CatchUp = "all"    // all fire, up to a limit the newest ones
+	CatchUpNone   CatchUp = "none"   // none fires
+)
+
+// Expansion bounds how a schedule that recurs is expanded.
+type Expansion struct {
+	// Horizon is how far ahead its occurrences are kept in the store. The next one is, however far it is.
+	Horizon time.Duration
+	// CatchUpLimit is how many instants fire at most that [CatchUpAll] catches up on.
+	CatchUpLimit int
+}
+
+// DefaultCatchUpLimit is the CatchUpLimit unless the operator says otherwise.
+const DefaultCatchUpLimit = 1000
+
+// Lead is how long before the first instant beyond the horizon the next expansion is due. It leaves time for another
+// replica to take over an expansion that one has died in.
+func (e Expansion) Lead() time.Duration { return e.Horizon / 4 * 3 }
+
+// Beginning is what a submission makes of a schedule.
+type Beginning struct {
+	// Occurrences are the first ones, or all if the schedule does not recur, in the order of their instants but for steps
+	// that go back.
+	Occurrences []Occurrence
+	// Skipped is how many instants were left out because they are past.
+	Skipped int
+	// Missed is how many were past their deadline.
+	Missed int
+}
+
+// Begin starts the job's schedule at now: it sets what of the job depends on that, and answers its first occurrences.
+// Instants before now are treated as past says; with [PastReject], one is an [*Invalid]. So is a crontab without instants.
+func (j *Job) Begin(now time.Time, past Past, e Expansion) (Beginning, error) {
+	now = now.Truncate(time.Millisecond)
+	j.Schedule = j.Schedule.anchored(now)
+	j.Options.Recurrence = j.Schedule.recurrence()
+	if j.Schedule.Recurs() {
+		return j.beginRecurring(now, e)
+	}
+	planned, err := j.Schedule.plan()
+	if err != nil {
+		return Beginning{}, err
+	}
+	var b Beginning
+	var invalid Invalid
+	subscribers := j.Schedule.Subscribers.Len()
+	b.Occurrences = make([]Occurrence, 0, len(planned)*subscribers)
+	for _, p := range planned {
+		switch {
+		case !p.At.Before(now):
+		case past == PastSkip:
+			b.Skipped += subscribers
+			continue
+		case past == PastReject:
+			invalid.Add(j.Schedule.pointer(p), fmt.Sprintf(`%s is in the past; give later instants, or set past to "fire" or "skip"`, FormatTime(p.At)))
+			continue
+		case j.Options.Overdue(p.At, now):
+			b.Missed += subscribers
+			continue
+		}
+		b.Occurrences = j.append(b.Occurrences, p)
+	}
+	j.Missed = b.Missed
+	return b, invalid.Err()
+}
+
+// pointer names the field that an instant is of.
+func (s *Schedule) pointer(p Planned) string {
+	switch {
+	case p.Step >= 0:
+		return Pointer("steps", p.Step)
+	case s.Crontab != (Crontab{}):
+		return "/crontab"
+	default:
+		return "/schedules"
+	}
+}
+
+// append adds the occurrences of one instant.
+func (j *Job) append(to []Occurrence, p Planned) []Occurrence {
+	for i := range j.Schedule.Subscribers.Len() {
+		o := Occurrence{Name: j.Name, Revision: j.Revision, Position: p.Position, Timestamp: p.At, DueAt: p.At}
+		if p.Step >= 0 {
+			o.Part = &Part{Step: p.Step, Subscriber: j.Schedule.Subscribers.Name(i)}
+		}
+		o.ID = OccurrenceID(j.Name, j.Revision, p.At, p.Position, o.subscriber())
+		to = append(to, o)
+	}
+	return to
+}
+
+func (j *Job) beginRecurring(now time.Time, e Expansion) (Beginning, error) {
+	in, err := location(j.Schedule.Zone)
+	if err != nil {
+		return Beginning{}, InvalidField("/timezone", err.Error())
+	}
+	x := Expanded{Cursor: j.Schedule.beginsAfter(now)}
+	j.lookAhead(&x, now, e, in)
+	if len(x.Occurrences) == 0 {
+		if first, ok := j.Schedule.next(x.Cursor, in); ok {
+			return Beginning{}, InvalidField("/endAt", fmt.Sprintf("lies before the crontab's first instant, which is %s", FormatTime(first)))
+		}
+		return Beginning{}, InvalidField("/crontab", "never fires: all of its times are skipped when clocks change, or lie after the year 9999")
+	}
+	j.Cursor, j.ExpandAt = x.Cursor, x.ExpandAt
+	return Beginning{Occurrences: x.Occurrences}, nil
+}
+
+// beginsAfter is what the first instant of a crontab that is submitted at now comes after.
+func (s *Schedule) beginsAfter(now time.Time) time.Time {
+	if s.StartAt.Before(now) {
+		return now
+	}
+	return s.StartAt.Add(-time.Millisecond) // the start itself may be an instant
+}
+
+// next is the first instant of a crontab after a time, whatever its end.
+func (s *Schedule) next(after time.Time, in *time.Location) (time.Time, bool) {
+	return s.Crontab.Next(after, in, s.Anchor)
+}
+
+// Expanded is the next part of a schedule that recurs.
+type Expanded struct {
+	Occurrences []Occurrence
+	// Cursor and ExpandAt are the job's from then on; ExpandAt is zero if there are no more instants.
+	Cursor   time.Time
+	ExpandAt time.Time
+	// Missed is how many instants up to now are dropped, because nothing ran when they fell due. Of a crontab that is not
+	// "@every" it is no more than 100,000.
+	Missed int
+}
+
+// What one expansion does at most. What is left is for the next, which is due at once.
+const (
+	mostExpanded = 1000
+	mostCounted  = 100_000
+)
+
+// Expand continues a schedule that recurs from its job's cursor. Instants up to now are those that fell due while nothing
+// ran: which of them fire is for catch-up and deadline to say. The error is that the zone is no longer known here.
+func (j *Job) Expand(now time.Time, e Expansion) (Expanded, error) {
+	in, err := location(j.Schedule.Zone)
+	if err != nil {
+		return Expanded{}, err
+	}
+	x := Expanded{Cursor: j.Cursor}
+	j.catchUp(&x, now, e.CatchUpLimit, in)
+	j.lookAhead(&x, now, e, in)
+	return x, nil
+}
+
+// catchUp adds those of the instants up to now that fire late, and counts the others.
+func (j *Job) catchUp(x *Expanded, now time.Time, limit int, in *time.Location) {
+	s := &j.Schedule
+	upTo := now
+	if s.ended(upTo) {
+		upTo = s.EndAt
+	}
+	last, ok := s.Crontab.Last(x.Cursor, upTo, in, s.Anchor)
+	if !ok {
+		return
+	}
+	for _, at := range s.Crontab.Newest(x.Cursor, upTo, j.Options.keep(limit), in, s.Anchor) {
+		if !j.Options.Overdue(at, now) {
+			x.Occurrences = j.append(x.Occurrences, Planned{At: at, Step: -1})
+		}
+	}
+	passed := s.Crontab.count(x.Cursor, upTo, mostCounted, in, s.Anchor)
+	x.Missed = max(0, passed-len(x.Occurrences)) // more may be kept than are counted
+	x.Cursor = last
+}
+
+// lookAhead adds the next instant and those that the horizon reaches, and sets when to look again.
+func (j *Job) lookAhead(x *Expanded, now time.Time, e Expansion, in *time.Location) {
+	for ahead := 0; ; ahead++ {
+		at, ok := j.Schedule.next(x.Cursor, in)
+		if !ok || j.Schedule.ended(at) {
+			x.ExpandAt = time.Time{}
+			return
+		}
+		if ahead > 0 && at.After(now.Add(e.Horizon)) || ahead == mostExpanded {
+			// In time for that instant, and in any case when the last one that is there passes, so that one always is.
+			if x.ExpandAt = at.Add(-e.Lead()); x.Cursor.Before(x.ExpandAt) {
+				x.ExpandAt = x.Cursor
+			}
+			return
+		}
+		x.Occurrences = j.append(x.Occurrences, Planned{At: at, Step: -1})
+		x.Cursor = at
+	}
+}
+
+// ended tells whether a time lies after a crontab's end.
+func (s *Schedule) ended(at time.Time) bool { return !s.EndAt.IsZero() && at.After(s.EndAt) }
+
+// keep is how many instants are caught up on.
+func (o *Options) keep(limit int) int {
+	switch o.CatchUp {
+	case CatchUpAll:
+		return limit
+	case CatchUpNone:
+		return 0
+	default:
+		return 1
+	}
+}
+
+// Overdue tells whether an instant is past its deadline.
+func (o *Options) Overdue(at, now time.Time) bool {
+	return o.Deadline != 0 && now.Sub(at) > time.Duration(o.Deadline)
+}
+
+// Recurrence is what firing has to know of a schedule that recurs, to tell which instants are caught up on.
+type Recurrence struct {
+	Crontab  string `json:"crontab"`
+	Timezone string `json:"timezone,omitzero"`
+	Anchor   int64  `json:"anchor"`         // Unix milliseconds
+	EndAt    *int64 `json:"endAt,omitzero"` // Unix milliseconds; nil if there is no end
+}
+
+// recurrence is the schedule's; nil if it does not recur.
+func (s *Schedule) recurrence() *Recurrence {
+	if !s.Recurs() {
+		return nil
+	}
+	return &Recurrence{Crontab: s.Crontab.String(), Timezone: s.Zone, Anchor: s.Anchor.UnixMilli(), EndAt: toMillis(s.EndAt)}
+}
+
+// CatchUpFrom is the earliest of a recurrence's instants up to now that catch-up lets fire late; ok is false if it lets
+// none. An instant before it was missed.
+func (o *Options) CatchUpFrom(now time.Time, limit int) (from time.Time, ok bool, err error) {
+	r := o.Recurrence
+	crontab, err := ParseCrontab(r.Crontab)
+	if err != nil {
+		return time.Time{}, false, fmt.Errorf("crontab %q: %w", r.Crontab, err)
+	}
+	in, err := location(r.Timezone)
+	if err != nil {
+		return time.Time{}, false, err
+	}
+	if end := fromMillis(r.EndAt); !end.IsZero() && now.After(end) {
+		now = end
+	}
+	anchor := time.UnixMilli(r.Anchor)
+	newest := crontab.Newest(anchor.Add(-1), now, o.keep(limit), in, anchor)
+	if len(newest) == 0 {
+		return time.Time{}, false, nil
+	}
+	return newest[0], true, nil
+}

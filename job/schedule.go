@@ -1,0 +1,190 @@
+package job
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// Schedule is the when of a job. It is of one kind: instants, a delay, a crontab, or steps. Times are UTC and whole
+// milliseconds.
+type Schedule struct {
+	// Instants are ascending and distinct. Those of a delay are made when the job begins.
+	Instants []time.Time
+	// Delay is how long after the submission the one instant is; nil if it is of another kind.
+	Delay *Duration
+	// Crontab recurs in Zone, from StartAt on or, if that is zero or past, from the submission on, until EndAt, which may be
+	// an instant itself. One that is "@at" has its one instant in Instants too.
+	Crontab Crontab
+	EndAt   time.Time
+	// Steps are walked by a cursor that begins at StartAt or, if that is zero, at the submission.
+	Steps       []Step
+	Subscribers Subscribers
+	// Zone is an IANA name; empty for UTC.
+	Zone    string
+	StartAt time.Time
+	// Anchor is where a crontab or a sequence began: StartAt or the submission. It is set when the job begins.
+	Anchor time.Time
+}
+
+// Recurs tells whether the schedule has instants without end, or as good as, so that it is expanded bit by bit.
+func (s *Schedule) Recurs() bool { return s.Crontab != (Crontab{}) && s.Crontab.kind != kindAt }
+
+// Same tells whether two schedules were submitted with the same meaning, whenever that was.
+func (s *Schedule) Same(other *Schedule) bool {
+	return bytes.Equal(s.submitted().Encode(), other.submitted().Encode())
+}
+
+// submitted is the schedule without what was made of it when it began.
+func (s *Schedule) submitted() Schedule {
+	c := *s
+	c.Anchor = time.Time{}
+	if c.Delay != nil || c.Crontab != (Crontab{}) {
+		c.Instants = nil
+	}
+	return c
+}
+
+// location is the zone that wall times are meant in. Names are checked when a job is submitted, so the error is that this
+// machine's zones lack one that another machine's have.
+func location(name string) (*time.Location, error) {
+	if name == "" {
+		return time.UTC, nil
+	}
+	return LoadZone(name)
+}
+
+// Planned is an instant of a schedule.
+type Planned struct {
+	At time.Time
+	// Step is the index of the job step that it belongs to; -1 if the schedule has no steps.
+	Step int
+	// Position counts the earlier job steps at the same instant.
+	Position int
+
+	effect Effect // what the clocks did to a wait for a weekday that led there; none for a crontab
+}
+
+// plan lists all instants of a schedule that does not recur, in the order of its steps. A sequence's anchor must be set.
+func (s *Schedule) plan() ([]Planned, error) {
+	if len(s.Steps) > 0 {
+		return walk(s.Steps, s.Anchor, s.Zone)
+	}
+	planned := make([]Planned, len(s.Instants))
+	for i, at := range s.Instants {
+		planned[i] = Planned{At: at, Step: -1}
+	}
+	return planned, nil
+}
+
+// anchored is the schedule as it begins at now.
+func (s *Schedule) anchored(now time.Time) Schedule {
+	c := *s
+	if c.Delay != nil {
+		c.Instants = []time.Time{CeilMilli(now.Add(time.Duration(*c.Delay))).UTC()}
+	}
+	if c.Recurs() || len(c.Steps) > 0 {
+		if c.Anchor = c.StartAt; c.Anchor.IsZero() {
+			c.Anchor = now
+		}
+	}
+	return c
+}
+
+// HasPast tells whether any instant of the schedule, if it began at now, would lie before that, so that the treatment of
+// past instants matters.
+func (s Schedule) HasPast(now time.Time) bool {
+	now = now.Truncate(time.Millisecond)
+	if s.Recurs() || s.Delay != nil {
+		return false
+	}
+	began := s.anchored(now)
+	planned, err := began.plan()
+	return err == nil && slices.ContainsFunc(planned, func(p Planned) bool { return p.At.Before(now) })
+}
+
+// Weight is about how many occurrences the schedule makes at once.
+func (s *Schedule) Weight() int {
+	if len(s.Steps) > 0 {
+		return jobSteps(s.Steps) * s.Subscribers.Len()
+	}
+	if s.Recurs() {
+		return 100 // if it is a dense one, of which the horizon holds that many
+	}
+	return max(1, len(s.Instants))
+}
+
+// scheduleDocument is a schedule as stores keep it. Times are Unix milliseconds.
+type scheduleDocument struct {
+	Instants    []int64        `json:"instants,omitempty"`
+	Delay       *Duration      `json:"delay,omitzero"`
+	Crontab     string         `json:"crontab,omitzero"`
+	Steps       []Step         `json:"steps,omitempty"`
+	Subscribers jsontext.Value `json:"subscribers,omitempty"`
+	Zone        string         `json:"timezone,omitzero"`
+	StartAt     *int64         `json:"startAt,omitzero"`
+	EndAt       *int64         `json:"endAt,omitzero"`
+	Anchor      *int64         `json:"anchor,omitzero"`
+}
+
+// Encode returns the schedule as stores keep it: compact JSON.
+func (s Schedule) Encode() []byte {
+	doc := scheduleDocument{
+		Instants:    make([]int64, len(s.Instants)),
+		Delay:       s.Delay,
+		Crontab:     s.Crontab.String(),
+		Steps:       s.Steps,
+		Subscribers: s.Subscribers.raw,
+		Zone:        s.Zone,
+		StartAt:     toMillis(s.StartAt),
+		EndAt:       toMillis(s.EndAt),
+		Anchor:      toMillis(s.Anchor),
+	}
+	for i, at := range s.Instants {
+		doc.Instants[i] = at.UnixMilli()
+	}
+	return mustEncode(doc)
+}
+
+// DecodeSchedule reads what [Schedule.Encode] wrote.
+func DecodeSchedule(b []byte) (s Schedule, err error) {
+	var doc scheduleDocument
+	if err := json.Unmarshal(b, &doc); err != nil {
+		return Schedule{}, fmt.Errorf("decode schedule: %w", err)
+	}
+	if doc.Crontab != "" {
+		if s.Crontab, err = ParseCrontab(doc.Crontab); err != nil {
+			return Schedule{}, fmt.Errorf("decode schedule: crontab %w", err)
+		}
+	}
+	if s.Subscribers, err = parseSubscribers(doc.Subscribers); err != nil {
+		return Schedule{}, fmt.Errorf("decode schedule: subscribers: %w", err)
+	}
+	s.Delay, s.Steps, s.Zone = doc.Delay, doc.Steps, doc.Zone
+	s.StartAt, s.EndAt, s.Anchor = fromMillis(doc.StartAt), fromMillis(doc.EndAt), fromMillis(doc.Anchor)
+	s.Instants = make([]time.Time, len(doc.Instants))
+	for i, ms := range doc.Instants {
+		s.Instants[i] = time.UnixMilli(ms).UTC()
+	}
+	return s, nil
+}
+
+// toMillis writes a time as Unix milliseconds; nil for none. Zero is a time like any other: grids like to begin at it.
+func toMillis(t time.Time) *int64 {
+	if t.IsZero() {
+		return nil
+	}
+	ms := t.UnixMilli()
+	return &ms
+}
+
+func fromMillis(ms *int64) time.Time {
+	if ms == nil {
+		return time.Time{}
+	}
+	return time.UnixMilli(*ms).UTC()
+}

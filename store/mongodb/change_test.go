@@ -1,0 +1,400 @@
+//go:build services
+
+package mongodb_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+func pause(t *testing.T, s store.Store, now time.Time) {
+	t.Helper()
+	if err := s.Pause(t.Context(), name("k"), job.NewRevision(now), now); err != nil {
+		t.Error(err)
+	}
+}
+
+func resume(t *testing.T, s store.Store, now time.Time) {
+	t.Helper()
+	if err := s.Resume(t.Context(), name("k"), job.NewRevision(now), now); err != nil {
+		t.Error(err)
+	}
+}
+
+func amendment(of job.Revision) store.Amendment {
+	return store.Amendment{
+		Name: name("k"), Of: of, Version: job.NewRevision(epoch), Callback: job.Callback{Type: "http", Data: []byte(`{"payload":2}`)},
+		Options: job.Options{Deadline: job.Duration(time.Hour)}, Now: epoch,
+	}
+}
+
+// TestClaimMeetsAResume: what a claim has found paused, and puts back when the job is no longer so, is due all the same.
+func TestClaimMeetsAResume(t *testing.T) {
+	now := epoch.Add(time.Minute)
+	for _, c := range []struct {
+		name, command, collection string
+		n                         int
+		pausedAgain               bool
+		claimed, due              int
+	}{
+		{"before the jobs are read", "find", "jobs", 1, false, 3, 0},
+		{"before they are put back", "update", "occurrences", 2, false, 0, 3},
+		{"before they are put back, and a pause", "update", "occurrences", 2, true, 0, 0},
+		{"before the jobs are read again", "find", "jobs", 2, false, 0, 3},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			db := newDatabase(t)
+			s := db.open(t)
+			mustPut(t, s, newPut("k", epoch, 0, time.Second, time.Minute))
+			pause(t, s, epoch)
+			relayed, r := db.relayed(t)
+			happened := false
+			r.on(c.command, c.collection, c.n, func() verdict {
+				happened = true
+				resume(t, s, now)
+				if c.pausedAgain {
+					pause(t, s, now)
+				}
+				return pass
+			})
+			claim, err := relayed.Claim(t.Context(), store.ClaimParams{Now: now, Lease: lease, Limit: 10})
+			if err != nil || !happened {
+				t.Fatalf("claim: %v; resumed meanwhile: %v", err, happened)
+			}
+			if len(claim.Occurrences) != c.claimed || c.claimed == 0 && !claim.More {
+				t.Errorf("claimed %d, more %v, want %d", len(claim.Occurrences), claim.More, c.claimed)
+			}
+			expectDue(t, s, now, c.due)
+			if c.pausedAgain {
+				resume(t, s, now)
+				expectDue(t, s, now, 3)
+			}
+		})
+	}
+}
+
+// expectDue claims at now, and expects as many occurrences that seem never to have been claimed before.
+func expectDue(t *testing.T, s store.Store, now time.Time, want int) {
+	t.Helper()
+	due := mustClaim(t, s, now, 10)
+	if len(due) != want {
+		t.Errorf("%d are due, want %d", len(due), want)
+	}
+	for _, o := range due {
+		if o.Attempt != 1 || o.Reclaimed {
+			t.Errorf("%s has attempt %d, reclaimed %v", o.Timestamp, o.Attempt, o.Reclaimed)
+		}
+	}
+}
+
+// TestPausedIsClaimedEarly: what is put back before its instant is not found over and over until then, and fires in time
+// if its job is resumed before.
+func TestPausedIsClaimedEarly(t *testing.T) {
+	s := newDatabase(t).open(t)
+	mustPut(t, s, newPut("k", epoch, time.Second))
+	pause(t, s, epoch)
+	early := func(after time.Duration) store.Claim {
+		t.Helper()
+		claim, err := s.Claim(t.Context(), store.ClaimParams{Now: epoch.Add(after), Early: 500 * time.Millisecond, Lease: lease, Limit: 10})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return claim
+	}
+	if got := early(900 * time.Millisecond); len(got.Occurrences) != 0 || !got.More {
+		t.Errorf("paused: claimed %d, more %v", len(got.Occurrences), got.More)
+	}
+	if got := early(900 * time.Millisecond); len(got.Occurrences) != 0 || got.More {
+		t.Errorf("put back: claimed %d, more %v", len(got.Occurrences), got.More)
+	}
+	resume(t, s, epoch.Add(950*time.Millisecond))
+	if got := early(1001 * time.Millisecond); len(got.Occurrences) != 1 {
+		t.Errorf("resumed: claimed %d, want 1", len(got.Occurrences))
+	}
+}
+
+// TestPutMeetsAChange: a flip sees what another client has changed of the job since it was read.
+func TestPutMeetsAChange(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		paused bool // at first
+		change func(t *testing.T, s store.Store, first job.Job)
+		then   bool // paused
+	}{
+		{"an amendment", false, func(t *testing.T, s store.Store, first job.Job) {
+			if err := s.Amend(t.Context(), amendment(first.Version)); err != nil {
+				t.Error(err)
+			}
+		}, false},
+		{"a pause", false, func(t *testing.T, s store.Store, _ job.Job) { pause(t, s, epoch) }, true},
+		{"a resume", true, func(t *testing.T, s store.Store, _ job.Job) { resume(t, s, epoch) }, false},
+	} {
+		for _, conditional := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, conditional %v", c.name, conditional), func(t *testing.T) {
+				db := newDatabase(t)
+				s := db.open(t)
+				first := newCrontab("k", epoch, "@every 1s")
+				mustPut(t, s, first)
+				if c.paused {
+					pause(t, s, epoch)
+				}
+				read := status(t, s)
+				relayed, r := db.relayed(t)
+				var changed store.JobStatus
+				r.on("update", "jobs", 1, func() verdict {
+					c.change(t, s, read.Job)
+					changed = status(t, s)
+					return pass
+				})
+				p := newCrontab("k", epoch, "@every 2s")
+				if conditional {
+					p.If.Versions = []job.Revision{read.Version}
+				}
+				result := relayed.Put(t.Context(), []store.Put{p})[0]
+				got := status(t, s)
+				if conditional {
+					kept := got.Version == changed.Version && string(got.Callback.Data) == string(changed.Callback.Data)
+					if !errors.Is(result.Err, store.ErrPrecondition) || !kept {
+						t.Errorf("put answers %v; the change is kept: %v", result.Err, kept)
+					}
+					if n := db.count(t, bson.M{"revision": p.Job.Revision}); n != 0 {
+						t.Errorf("%d occurrences of what was not put are left", n)
+					}
+					return
+				}
+				if result.Err != nil || result.Replaced != first.Job.Revision || got.Version != p.Job.Version {
+					t.Errorf("put answers %v, replaced %q; version %s is left, want %s", result.Err, result.Replaced, got.Version, p.Job.Version)
+				}
+				if paused := !got.PausedAt.IsZero(); paused != c.then || got.ExpandAt.IsZero() != c.then {
+					t.Errorf("the job is paused %v and expanded at %s, want paused %v", paused, got.ExpandAt, c.then)
+				}
+				if n := db.count(t, bson.M{}); n != len(p.Occurrences) {
+					t.Errorf("%d occurrences, want %d", n, len(p.Occurrences))
+				}
+			})
+		}
+	}
+}
+
+func status(t *testing.T, s store.Store) store.JobStatus {
+	t.Helper()
+	status, err := s.Job(t.Context(), name("k"))
+	if err != nil {
+		t.Error(err)
+	}
+	return status
+}
+
+// TestPauseMeetsAnother: a pause or resume that meets another change of the job comes after it.
+func TestPauseMeetsAnother(t *testing.T) {
+	for _, pausing := range []bool{false, true} {
+		t.Run(fmt.Sprintf("pausing %v", pausing), func(t *testing.T) {
+			db := newDatabase(t)
+			s := db.open(t)
+			mustPut(t, s, newCrontab("k", epoch, "@every 1s"))
+			if !pausing {
+				pause(t, s, epoch)
+			}
+			relayed, r := db.relayed(t)
+			p := newCrontab("k", epoch, "@every 2s")
+			p.Job.Missed = 3
+			r.on("update", "jobs", 1, func() verdict {
+				mustPut(t, s, p)
+				return pass
+			})
+			if pausing {
+				pause(t, relayed, epoch)
+			} else {
+				resume(t, relayed, epoch)
+			}
+			got := status(t, s)
+			if got.Revision != p.Job.Revision || got.Version == p.Job.Version || got.Missed != 3 || got.PausedAt.IsZero() == pausing {
+				t.Errorf("revision %s, version %s, missed %d, paused at %s", got.Revision, got.Version, got.Missed, got.PausedAt)
+			}
+			if got.ExpandAt.IsZero() != pausing {
+				t.Errorf("it is expanded at %s", got.ExpandAt)
+			}
+		})
+	}
+}
+
+// TestAmendIsRepeated: an amendment whose answer was lost succeeds when it is made again, and one of the same version
+// that another has made first does not.
+func TestAmendIsRepeated(t *testing.T) {
+	db := newDatabase(t)
+	s := db.open(t)
+	p := newPut("k", epoch, 0)
+	mustPut(t, s, p)
+	relayed, r := db.relayed(t)
+	r.on("update", "jobs", 1, func() verdict { return cutAfter })
+	a := amendment(p.Job.Version)
+	if err := relayed.Amend(t.Context(), a); !errors.Is(err, store.ErrUnavailable) {
+		t.Errorf("amend answers %v", err)
+	}
+	if err := relayed.Amend(t.Context(), a); err != nil {
+		t.Errorf("once more, amend answers %v", err)
+	}
+	if err := relayed.Amend(t.Context(), amendment(p.Job.Version)); !errors.Is(err, store.ErrPrecondition) {
+		t.Errorf("another's answers %v", err)
+	}
+}
+
+func trigger(t *testing.T, s store.Store) error {
+	t.Helper()
+	n := name("k")
+	const position = 12345
+	return s.Trigger(t.Context(), job.Occurrence{
+		ID: job.OccurrenceID(n, "", epoch, position, ""), Name: n, Position: position, Timestamp: epoch, DueAt: epoch,
+		Own: &job.Target{Callback: job.Callback{Type: "http", Data: []byte(`{}`)}},
+	})
+}
+
+// TestTriggerMeetsACancel: a trigger of a job that is cancelled at the same time is cancelled with it, or is not found.
+func TestTriggerMeetsACancel(t *testing.T) {
+	cancel := func(t *testing.T, s store.Store) {
+		t.Helper()
+		if _, err := s.Cancel(t.Context(), []job.Name{name("k")}, epoch); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, c := range []struct {
+		name     string
+		inserted bool // before the cancel
+		claimed  bool // before the job is looked at again
+		want     error
+	}{
+		{"before the insertion", false, false, store.ErrNotFound},
+		{"before the insertion, and a claim", false, true, store.ErrNotFound},
+		{"after the insertion", true, false, nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			db := newDatabase(t)
+			s := db.open(t)
+			mustPut(t, s, newPut("k", epoch))
+			relayed, r := db.relayed(t)
+			var held []store.Claimed
+			reads := 0
+			r.set(func(seen command) verdict {
+				again := false
+				if seen.name == "find" && seen.collection == "jobs" {
+					reads++
+					again = reads == 2
+				}
+				if again && c.inserted || seen.name == "insert" && !c.inserted {
+					cancel(t, s)
+				}
+				if again && c.claimed {
+					held = mustClaim(t, s, epoch, 1)
+				}
+				return pass
+			})
+			if err := trigger(t, relayed); !errors.Is(err, c.want) {
+				t.Errorf("trigger answers %v, want %v", err, c.want)
+			}
+			r.set(nil)
+			for _, h := range held {
+				mustSettle(t, s, h, store.Retry)
+			}
+			if n := db.count(t, bson.M{}); n != 0 || c.claimed && len(held) != 1 {
+				t.Errorf("%d occurrences are left, %d were held", n, len(held))
+			}
+		})
+	}
+}
+
+// TestMissInBulk: many missed instants cost a few commands, and are counted once for their jobs.
+func TestMissInBulk(t *testing.T) {
+	const instants = 40
+	s, r := newDatabase(t).relayed(t)
+	after := make([]time.Duration, instants)
+	for i := range after {
+		after[i] = time.Duration(i) * time.Second
+	}
+	keys := []string{"a", "b", "replaced"}
+	for _, key := range keys {
+		mustPut(t, s, newPut(key, epoch, after...))
+	}
+	var settlements []store.Settlement
+	for _, c := range mustClaim(t, s, epoch.Add(time.Hour), len(keys)*instants) {
+		settlements = append(settlements, settlement(c, store.Miss))
+	}
+	if len(settlements) != len(keys)*instants {
+		t.Fatalf("claimed %d, want %d", len(settlements), len(keys)*instants)
+	}
+	mustPut(t, s, newPut("replaced", epoch))
+	commands := 0
+	r.set(func(command) verdict {
+		commands++
+		return pass
+	})
+	for range 2 {
+		if err := s.Settle(t.Context(), settlements); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.set(nil)
+	if commands > 10 {
+		t.Errorf("%d commands", commands)
+	}
+	for key, want := range map[string]int{"a": instants, "b": instants, "replaced": 0} {
+		got, err := s.Job(t.Context(), name(key))
+		if err != nil || got.Missed != want || got.Live {
+			t.Errorf("%s has missed %d, live %v, want %d, %v", key, got.Missed, got.Live, want, err)
+		}
+	}
+}
+
+// TestSweepMeetsAResume: a job that was resumed after a sweep has read it as finished is left, since it may be expanded.
+func TestSweepMeetsAResume(t *testing.T) {
+	db := newDatabase(t)
+	s := db.open(t)
+	oldCrontab(t, s)
+	a := mustExpand(t, s, epoch)
+	a.ExpandAt, a.ExpiresAt, a.Occurrences = time.Time{}, epoch, nil // it has ended
+	mustAdvance(t, s, a)
+	relayed, r := db.relayed(t)
+	happened := false
+	r.on("delete", "jobs", 1, func() verdict {
+		happened = true
+		pause(t, s, epoch)
+		resume(t, s, epoch)
+		return pass
+	})
+	swept, err := relayed.Sweep(t.Context(), store.SweepParams{Now: epoch, Again: time.Hour, Limit: 10})
+	if err != nil || swept.Jobs != 0 || !happened {
+		t.Errorf("swept %+v, %v; resumed meanwhile: %v", swept, err, happened)
+	}
+	if !status(t, s).Live {
+		t.Error("the job is not live")
+	}
+}
+
+// TestResumeIsInterrupted: a resume that broke off between the job and its occurrences is completed by the next.
+func TestResumeIsInterrupted(t *testing.T) {
+	now := epoch.Add(time.Minute)
+	db := newDatabase(t)
+	s := db.open(t)
+	mustPut(t, s, newPut("k", epoch, 0))
+	pause(t, s, epoch)
+	if n := len(mustClaim(t, s, epoch, 10)); n != 0 {
+		t.Fatalf("claimed %d of a paused job", n)
+	}
+	relayed, r := db.relayed(t)
+	r.on("update", "occurrences", 1, func() verdict { return cutBefore })
+	if err := relayed.Resume(t.Context(), name("k"), job.NewRevision(now), now); !errors.Is(err, store.ErrUnavailable) {
+		t.Errorf("resume answers %v", err)
+	}
+	version := status(t, s).Version
+	resume(t, s, now)
+	if got := status(t, s); got.Version != version || !got.PausedAt.IsZero() {
+		t.Errorf("version %s, paused at %s, want %s and not paused", got.Version, got.PausedAt, version)
+	}
+	expectDue(t, s, now, 1)
+}

@@ -1,0 +1,140 @@
+package mongodb
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// ClaimJobs implements [store.Queue] in three commands, as [Store.Claim] does: find what is due, stamp it if it is still
+// due, and read back what got this claim's stamp.
+func (s *Store) ClaimJobs(ctx context.Context, p store.ClaimJobsParams) (store.ClaimedJobs, error) {
+	due, err := find[jobDocument](ctx, s.jobs, bson.M{"expandAt": bson.M{"$lte": p.Now}},
+		options.Find().SetSort(keys("expandAt")).SetLimit(int64(p.Limit)).SetProjection(bson.M{"expandAt": 1}))
+	if err != nil || len(due) == 0 {
+		return store.ClaimedJobs{}, err
+	}
+	ids := make([]string, len(due))
+	for i := range due {
+		ids[i] = due[i].ID
+	}
+	token := job.NewToken()
+	won, err := s.stampJobs(ctx, p, ids, due[len(due)-1].ExpandAt, token)
+	if err != nil {
+		s.giveBackJobs(ctx, p.Now, ids, token)
+		return store.ClaimedJobs{}, err
+	}
+	claimed := store.ClaimedJobs{Token: token, More: len(due) == p.Limit || len(won) < len(due)}
+	wonByID := make(map[string]*jobDocument, len(won))
+	for i := range won {
+		wonByID[won[i].ID] = &won[i]
+	}
+	for _, id := range ids {
+		d := wonByID[id]
+		if d == nil {
+			continue // another replica was faster
+		}
+		if status, err := d.status(); err == nil {
+			claimed.Jobs = append(claimed.Jobs, status.Job)
+		} else {
+			claimed.Unreadable = append(claimed.Unreadable, job.Name{Tenant: d.Tenant, Key: d.Key})
+		}
+	}
+	return claimed, nil
+}
+
+// stampJobs claims those of the ids that are still due, and reads them back.
+func (s *Store) stampJobs(ctx context.Context, p store.ClaimJobsParams, ids []string, due time.Time, token string) ([]jobDocument, error) {
+	_, err := s.jobs.UpdateMany(ctx,
+		bson.M{"_id": in(ids), "expandAt": bson.M{"$lte": due}},
+		bson.M{"$set": bson.M{"expandToken": token, "expandAt": p.Now.Add(p.Lease)}},
+		options.UpdateMany().SetHint(indexByID))
+	if err != nil {
+		return nil, mapError(err)
+	}
+	return find[jobDocument](ctx, s.jobs, bson.M{"_id": in(ids), "expandToken": token},
+		options.Find().SetProjection(bson.M{"callback.data": 0}))
+}
+
+// giveBackJobs undoes a claim whose answer could not be completed.
+func (s *Store) giveBackJobs(ctx context.Context, now time.Time, ids []string, token string) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tidyWithin) // the claim's time may be over
+	defer cancel()
+	_, _ = s.jobs.UpdateMany(ctx, bson.M{"_id": in(ids), "expandToken": token},
+		bson.M{"$set": bson.M{"expandAt": now}, "$unset": bson.M{"expandToken": ""}})
+}
+
+// Advance implements [store.Queue]. The cursor is the commit of a job's occurrences: until it is moved, by a write guarded
+// by the claim, those that are inserted lie beyond it and do not fire.
+//
+// Whether the claims still stand is looked at first, though the last writes decide: what was advanced before may have been
+// delivered since, and inserting it again would deliver it again.
+func (s *Store) Advance(ctx context.Context, advances []store.Advance) error {
+	standing, err := s.standing(ctx, advances)
+	if err != nil {
+		return err
+	}
+	occurrences := make([][]job.Occurrence, len(standing))
+	writes := make([]mongo.WriteModel, len(standing))
+	for i, a := range standing {
+		occurrences[i] = a.Occurrences
+		writes[i] = mongo.NewUpdateOneModel().SetFilter(claimOf(a)).SetUpdate(advanced(a))
+	}
+	if err := s.insertOccurrences(ctx, occurrences); err != nil {
+		return err
+	}
+	return bulkWrite(ctx, s.jobs, writes)
+}
+
+// standing reads which of the advances are of claims that still stand.
+func (s *Store) standing(ctx context.Context, advances []store.Advance) (standing []*store.Advance, err error) {
+	for part := range slices.Chunk(advances, chunk) {
+		ids := make([]string, len(part))
+		for i := range part {
+			ids[i] = jobID(part[i].Name)
+		}
+		found, err := find[jobDocument](ctx, s.jobs, bson.M{"_id": in(ids), "expandToken": bson.M{"$exists": true}},
+			options.Find().SetProjection(bson.M{"revision": 1, "cursor": 1, "expandToken": 1}))
+		if err != nil {
+			return nil, err
+		}
+		byID := make(map[string]*jobDocument, len(found))
+		for i := range found {
+			byID[found[i].ID] = &found[i]
+		}
+		for i := range part {
+			a, d := &part[i], byID[ids[i]]
+			if d != nil && d.Revision == string(a.Revision) && d.ExpandToken == a.Token && d.Cursor.Equal(a.From) {
+				standing = append(standing, a)
+			}
+		}
+	}
+	return standing, nil
+}
+
+// claimOf matches the job of an advance while it is claimed for it.
+func claimOf(a *store.Advance) bson.M {
+	return bson.M{"_id": jobID(a.Name), "revision": a.Revision, "cursor": a.From, "expandToken": a.Token}
+}
+
+// advanced is what an advance does to its job.
+func advanced(a *store.Advance) bson.M {
+	set := bson.M{"cursor": a.Cursor}
+	unset := bson.M{"expandToken": ""}
+	assign(set, unset, "expandAt", a.ExpandAt, !a.ExpandAt.IsZero())
+	if !a.ExpiresAt.IsZero() {
+		set["expiresAt"] = a.ExpiresAt
+	}
+	update := bson.M{"$set": set, "$unset": unset}
+	if a.Missed > 0 {
+		update["$inc"] = bson.M{"missed": a.Missed}
+	}
+	return update
+}

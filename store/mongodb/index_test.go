@@ -1,0 +1,150 @@
+//go:build services
+
+package mongodb_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// TestQueriesUseIndexes shows each query that is made over and over to the server's planner, and where that is not to be
+// had, at least that the indexes are there.
+func TestQueriesUseIndexes(t *testing.T) {
+	db := newDatabase(t)
+	s := db.open(t)
+	for collection, want := range map[string][]string{
+		"jobs":        {"_id", "expandAt", "expiresAt"},
+		"occurrences": {"_id", "lane,dueAt,_id", "revision,tenant,key,_id"},
+	} {
+		cursor, err := db.Collection(collection).Indexes().List(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var indexes []struct{ Key bson.D }
+		if err := cursor.All(t.Context(), &indexes); err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, index := range indexes {
+			var fields []string
+			for _, field := range index.Key {
+				fields = append(fields, field.Key)
+			}
+			got = append(got, strings.Join(fields, ","))
+		}
+		slices.Sort(got)
+		if !slices.Equal(got, want) {
+			t.Errorf("indexes of %s are %q, want %q", collection, got, want)
+		}
+	}
+	if !plans(t, db) {
+		return
+	}
+	relayed, r := db.relayed(t)
+	mustPut(t, s, newPut("k", epoch, 0, time.Second, time.Hour))
+	r.set(func(c command) verdict {
+		if slices.Contains([]string{"find", "aggregate"}, c.name) && c.collection != "meta" {
+			expectIndexed(t, db, c)
+		}
+		return pass
+	})
+	// A resume's write, which the planner is shown as the query that it makes.
+	expectIndexed(t, db, command{name: "find", collection: "occurrences", body: raw(t, bson.D{
+		{Key: "find", Value: "occurrences"},
+		{Key: "filter", Value: bson.M{"revision": "r", "tenant": "t", "key": "k", "timestamp": bson.M{"$lte": epoch}, "dueAt": bson.M{"$gt": epoch}}},
+	})})
+	claimed := mustClaim(t, relayed, epoch, 10)
+	if _, err := relayed.NextDue(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if err := relayed.Settle(t.Context(), []store.Settlement{settlement(claimed[0], store.Bury)}); err != nil {
+		t.Error(err)
+	}
+	mustPut(t, relayed, newPut("k", epoch, time.Hour))
+	mustPut(t, relayed, newCrontab("recurring", epoch, "@every 1s"))
+	mustAdvance(t, relayed, mustExpand(t, relayed, epoch.Add(time.Minute)))
+	pause(t, relayed, epoch)
+	resume(t, relayed, epoch)
+	if err := trigger(t, relayed); err != nil {
+		t.Error(err)
+	}
+	for _, c := range mustClaim(t, relayed, epoch.Add(time.Minute), 10) {
+		mustSettle(t, relayed, c, store.Miss)
+	}
+	if _, err := relayed.Sweep(t.Context(), store.SweepParams{Now: epoch.Add(time.Hour), Again: 1, FailedBefore: epoch, Limit: 10}); err != nil {
+		t.Error(err)
+	}
+	if _, err := relayed.Cancel(t.Context(), []job.Name{name("k")}, epoch); err != nil {
+		t.Error(err)
+	}
+}
+
+func raw(t *testing.T, d bson.D) bson.Raw {
+	t.Helper()
+	b, err := bson.Marshal(d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// plans tells whether the server is a MongoDB, which explains its plans, and not one that only speaks its protocol.
+func plans(t *testing.T, db database) bool {
+	t.Helper()
+	info, err := db.RunCommand(t.Context(), bson.M{"buildInfo": 1}).Raw()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = info.LookupErr("ferretdb")
+	return err != nil
+}
+
+// expectIndexed asks the server how it would carry out a query.
+func expectIndexed(t *testing.T, db database, c command) {
+	elements, err := c.body.Elements()
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	var query bson.D
+	for _, e := range elements {
+		if slices.Contains([]string{"find", "filter", "sort", "projection", "limit", "hint", "aggregate", "pipeline", "cursor"}, e.Key()) {
+			query = append(query, bson.E{Key: e.Key(), Value: e.Value()})
+		}
+	}
+	plan, err := db.RunCommand(t.Context(), bson.D{{Key: "explain", Value: query}, {Key: "verbosity", Value: "queryPlanner"}}).Raw()
+	if err != nil {
+		t.Errorf("explain %v: %v", query, err)
+		return
+	}
+	if used := stages(plan); slices.Contains(used, "COLLSCAN") || slices.Contains(used, "SORT") {
+		t.Errorf("%s of %s scans or sorts:\n%s", c.name, c.collection, plan)
+	}
+}
+
+// stages lists the stages of the plan that the server has chosen, wherever its kind of deployment puts them.
+func stages(plan bson.Raw) (all []string) {
+	elements, err := plan.Elements()
+	if err != nil {
+		return nil
+	}
+	for _, e := range elements {
+		if inner, ok := e.Value().DocumentOK(); ok && e.Key() != "rejectedPlans" {
+			all = append(all, stages(inner)...)
+		}
+		if inner, ok := e.Value().ArrayOK(); ok && e.Key() != "rejectedPlans" {
+			all = append(all, stages(bson.Raw(inner))...)
+		}
+		if stage, ok := e.Value().StringValueOK(); ok && e.Key() == "stage" {
+			all = append(all, stage)
+		}
+	}
+	return all
+}

@@ -1,0 +1,93 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// Amend implements [store.Jobs].
+func (s *Store) Amend(ctx context.Context, a store.Amendment) error {
+	return s.write(ctx, func(tx *sql.Tx) error {
+		_, version, err := s.stmt.present(tx, a.Name)
+		switch {
+		case err != nil:
+			return err
+		case version == "":
+			return store.ErrNotFound
+		case version != a.Of:
+			return store.ErrPrecondition
+		}
+		_, err = tx.Stmt(s.stmt.jobAmend).Exec(string(a.Version), a.Now.UnixMilli(), a.Callback.Type, a.Callback.Data,
+			a.Options.Encode(), a.Name.Tenant, a.Name.Key)
+		return err
+	})
+}
+
+// Pause implements [store.Jobs]. It writes the job only, however many occurrences it has: claims put those back.
+func (s *Store) Pause(ctx context.Context, name job.Name, version job.Revision, now time.Time) error {
+	return s.write(ctx, func(tx *sql.Tx) error {
+		revision, _, err := s.stmt.present(tx, name)
+		if err != nil {
+			return err
+		}
+		if revision == "" {
+			return store.ErrNotFound
+		}
+		_, err = tx.Stmt(s.stmt.jobPause).Exec(now.UnixMilli(), string(version), name.Tenant, name.Key)
+		return err
+	})
+}
+
+// Resume implements [store.Jobs]. The job is one transaction; its occurrences may be several more, see largestTransaction.
+func (s *Store) Resume(ctx context.Context, name job.Name, version job.Revision, now time.Time) error {
+	var revision job.Revision
+	err := s.write(ctx, func(tx *sql.Tx) (err error) {
+		if revision, _, err = s.stmt.present(tx, name); err != nil {
+			return err
+		}
+		if revision == "" {
+			return store.ErrNotFound
+		}
+		_, err = tx.Stmt(s.stmt.jobResume).Exec(now.UnixMilli(), string(version), name.Tenant, name.Key)
+		return err
+	})
+	var last job.ID
+	for more := true; more && err == nil; {
+		err = s.write(ctx, func(tx *sql.Tx) (err error) {
+			last, more, err = s.bringForward(tx, revision, last, now)
+			return err
+		})
+	}
+	return err
+}
+
+// bringForward makes those unclaimed occurrences of a revision due at now whose instants have passed, in the order of their
+// ids, from after one of them on. It answers the last one, and whether there may be more.
+func (s *Store) bringForward(tx *sql.Tx, revision job.Revision, after job.ID, now time.Time) (last job.ID, more bool, err error) {
+	var n int
+	row := tx.Stmt(s.stmt.passedRead).QueryRow(now.UnixMilli(), string(revision), after[:], largestTransaction)
+	if err := row.Scan(&n, &last); n == 0 || err != nil {
+		return last, false, err
+	}
+	_, err = tx.Stmt(s.stmt.passedDue).Exec(now.UnixMilli(), string(revision), after[:], last[:])
+	return last, n == largestTransaction, err
+}
+
+// Trigger implements [store.Jobs].
+func (s *Store) Trigger(ctx context.Context, o job.Occurrence) error {
+	return s.write(ctx, func(tx *sql.Tx) error {
+		revision, _, err := s.stmt.present(tx, o.Name)
+		if err != nil {
+			return err
+		}
+		if revision == "" {
+			return store.ErrNotFound
+		}
+		_, err = tx.Stmt(s.stmt.ownInsert).Exec(append(occurrenceValues(&o), o.Own.Callback.Type, o.Own.Callback.Data, o.Own.Options.Encode())...)
+		return err
+	})
+}

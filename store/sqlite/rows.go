@@ -1,0 +1,119 @@
+package sqlite
+
+import (
+	"database/sql"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// scanner is a row or the rows of a query.
+type scanner interface{ Scan(dest ...any) error }
+
+// collect reads all rows of a query.
+func collect[T any](rows *sql.Rows, err error, scan func(scanner) (T, error)) ([]T, error) {
+	if err != nil {
+		return nil, mapError(err)
+	}
+	defer func() { _ = rows.Close() }() // its error is that of rows.Err
+	var all []T
+	for rows.Next() {
+		item, err := scan(rows)
+		if err != nil {
+			return nil, mapError(err)
+		}
+		all = append(all, item)
+	}
+	return all, mapError(rows.Err())
+}
+
+// scanJob reads jobColumns and whatever more was selected.
+func scanJob(row scanner, more ...any) (store.JobStatus, error) {
+	var s store.JobStatus
+	var created, updated, expires int64
+	var paused, cursor, expand sql.NullInt64
+	err := row.Scan(append([]any{&s.Tenant, &s.Key, &s.Revision, &s.Version, &created, &updated, &expires, &paused, &cursor, &expand,
+		&s.Missed, &s.Callback.Type, &s.Live}, more...)...)
+	s.CreatedAt = time.UnixMilli(created).UTC()
+	s.UpdatedAt = time.UnixMilli(updated).UTC()
+	s.ExpiresAt = time.UnixMilli(expires).UTC()
+	s.PausedAt, s.Cursor, s.ExpandAt = fromMillis(paused), fromMillis(cursor), fromMillis(expand)
+	return s, err
+}
+
+// occurrenceValues are what occurrenceInsert takes.
+func occurrenceValues(o *job.Occurrence) []any {
+	var step, subscriber any
+	if o.Part != nil {
+		step, subscriber = o.Part.Step, nullable(o.Part.Subscriber)
+	}
+	return []any{
+		o.ID[:], o.Name.Tenant, o.Name.Key, string(o.Revision), o.Position, o.Timestamp.UnixMilli(), o.DueAt.UnixMilli(),
+		step, subscriber,
+	}
+}
+
+// scanOccurrence reads occurrenceColumns and whatever more was selected.
+func scanOccurrence(row scanner, more ...any) (job.Occurrence, error) {
+	var o job.Occurrence
+	var timestamp int64
+	var due, scheduled, step, failed sql.NullInt64
+	var token, subscriber, lastError, callbackType sql.NullString
+	var callbackData, options []byte
+	err := row.Scan(append([]any{&o.ID, &o.Name.Tenant, &o.Name.Key, &o.Revision, &o.Position, &timestamp, &due, &scheduled,
+		&token, &o.Attempt, &step, &subscriber, &lastError, &failed, &callbackType, &callbackData, &options}, more...)...)
+	if err != nil {
+		return o, err
+	}
+	o.Timestamp = time.UnixMilli(timestamp).UTC()
+	o.DueAt, o.ScheduledAt, o.FailedAt = fromMillis(due), fromMillis(scheduled), fromMillis(failed)
+	o.Token, o.LastError = token.String, lastError.String
+	if step.Valid {
+		o.Part = &job.Part{Step: int(step.Int64), Subscriber: subscriber.String}
+	}
+	if callbackType.Valid {
+		o.Own = &job.Target{Callback: job.Callback{Type: callbackType.String, Data: callbackData}}
+		o.Own.Options, err = job.DecodeOptions(options)
+	}
+	if err != nil {
+		err = &unreadable{err}
+	}
+	return o, err
+}
+
+// unreadable is that a row holds what can't be understood; the rest of it was read.
+type unreadable struct{ error }
+
+// fromMillis reads a time as it is stored: Unix milliseconds, NULL for none.
+func fromMillis(ms sql.NullInt64) time.Time {
+	if !ms.Valid {
+		return time.Time{}
+	}
+	return time.UnixMilli(ms.Int64).UTC()
+}
+
+// millis stores a time the way that fromMillis reads it.
+func millis(t time.Time) any {
+	if t.IsZero() {
+		return nil
+	}
+	return t.UnixMilli()
+}
+
+// nullable stores an empty string as NULL, which takes no room.
+func nullable(s string) any {
+	if s == "" {
+		return nil
+	}
+	return s
+}
+
+// affected is how many rows a statement changed.
+func affected(r sql.Result, err error) (int, error) {
+	if err != nil {
+		return 0, err
+	}
+	n, err := r.RowsAffected()
+	return int(n), err
+}
