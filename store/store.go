@@ -383,10 +383,16 @@ func PutBack(revision job.Revision, now time.Time) (dueAt time.Time, drop bool) 
 // PutBackPaused answers when an occurrence whose job is paused is looked at again. The longer the pause has lasted, the
 // later that is, so that many of them cost little, and they are spread, so that they do not come in crowds. The occurrence
 // gets back what it was before the claim.
-func PutBackPaused(pausedAt, now time.Time, lease time.Duration) time.Time {
+//
+// One that was claimed early, before its instant, is looked at again right after that: a resume before its instant does
+// not bring it forward.
+func PutBackPaused(timestamp, pausedAt time.Time, p ClaimParams) time.Time {
+	if timestamp.After(p.Now) {
+		return timestamp.Add(p.Early + time.Millisecond) // so that the same claim does not find it again
+	}
 	const longest = 10 * time.Minute
-	after := max(lease, min(now.Sub(pausedAt), longest))
-	return now.Add(after + time.Duration(rand.Float64()*float64(after)/2)).Truncate(time.Millisecond)
+	after := max(p.Lease, p.Early+time.Millisecond, min(p.Now.Sub(pausedAt), longest))
+	return p.Now.Add(after + time.Duration(rand.Float64()*float64(after)/2)).Truncate(time.Millisecond)
 }
 
 // PutBackUnexpanded answers when an occurrence beyond its job's cursor is looked at again: the expansion that inserted it

@@ -94,32 +94,6 @@ func expectDue(t *testing.T, s store.Store, now time.Time, want int) {
 	}
 }
 
-// TestPausedIsClaimedEarly: what is put back before its instant is not found over and over until then, and fires in time
-// if its job is resumed before.
-func TestPausedIsClaimedEarly(t *testing.T) {
-	s := newDatabase(t).open(t)
-	mustPut(t, s, newPut("k", epoch, time.Second))
-	pause(t, s, epoch)
-	early := func(after time.Duration) store.Claim {
-		t.Helper()
-		claim, err := s.Claim(t.Context(), store.ClaimParams{Now: epoch.Add(after), Early: 500 * time.Millisecond, Lease: lease, Limit: 10})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return claim
-	}
-	if got := early(900 * time.Millisecond); len(got.Occurrences) != 0 || !got.More {
-		t.Errorf("paused: claimed %d, more %v", len(got.Occurrences), got.More)
-	}
-	if got := early(900 * time.Millisecond); len(got.Occurrences) != 0 || got.More {
-		t.Errorf("put back: claimed %d, more %v", len(got.Occurrences), got.More)
-	}
-	resume(t, s, epoch.Add(950*time.Millisecond))
-	if got := early(1001 * time.Millisecond); len(got.Occurrences) != 1 {
-		t.Errorf("resumed: claimed %d, want 1", len(got.Occurrences))
-	}
-}
-
 // TestPutMeetsAChange: a flip sees what another client has changed of the job since it was read.
 func TestPutMeetsAChange(t *testing.T) {
 	for _, c := range []struct {

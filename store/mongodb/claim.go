@@ -134,12 +134,7 @@ func join(p store.ClaimParams, due, won []occurrenceDocument, targets map[string
 		case !ok || t.revision != d.Revision:
 			r.dueAt, r.drop = store.PutBack(job.Revision(d.Revision), p.Now)
 		case !t.pausedAt.IsZero():
-			r.dueAt, r.paused = store.PutBackPaused(t.pausedAt, p.Now, p.Lease), true
-			if d.Timestamp.After(p.Now) {
-				// It was claimed early. A resume before its instant does not bring it forward, so it has to come again right
-				// after that.
-				r.dueAt = d.Timestamp.Add(p.Early + time.Millisecond)
-			}
+			r.dueAt, r.paused = store.PutBackPaused(d.Timestamp, t.pausedAt, p), true
 		case !t.cursor.IsZero() && d.Timestamp.After(t.cursor):
 			r.dueAt = store.PutBackUnexpanded(p.Now)
 		default:

@@ -60,7 +60,6 @@ func (s *Store) putBackPaused(
 		return found, nil
 	}
 	putBack := tx.Stmt(s.stmt.putBack)
-	beyond := p.Now.Add(p.Early + time.Millisecond) // or this very claim would stamp them
 	rest := found[:0]
 	for _, c := range found {
 		since, paused := pausedAt[c.ID]
@@ -68,8 +67,8 @@ func (s *Store) putBackPaused(
 			rest = append(rest, c)
 			continue
 		}
-		dueAt := max(store.PutBackPaused(since, p.Now, p.Lease).UnixMilli(), beyond.UnixMilli())
-		if _, err := putBack.Exec(dueAt, c.ID[:]); err != nil {
+		dueAt := store.PutBackPaused(c.Timestamp, since, p)
+		if _, err := putBack.Exec(dueAt.UnixMilli(), c.ID[:]); err != nil {
 			return nil, err
 		}
 	}

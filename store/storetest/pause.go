@@ -11,6 +11,7 @@ import (
 var pauseTests = []namedTest{
 	{"a paused job's occurrences are put back", testPause},
 	{"a paused backlog costs others nothing", testPauseBacklog},
+	{"a paused job's occurrences that are claimed early", testPauseEarly},
 	{"what stands on its own ignores a pause", testPauseOwn},
 	{"what is held is settled during a pause", testPauseHeld},
 	{"a stale claim is put back during a pause", testPauseStale},
@@ -295,4 +296,23 @@ func testResumeAgain(f *fixture) {
 		err := f.store().Resume(f.Context(), n, job.NewRevision(epoch), epoch)
 		expect(f, "an unknown job is not found", errors.Is(err, store.ErrNotFound), true)
 	}
+}
+
+// testPauseEarly: what is put back before its instant is not found over and over until then, and is on time if the job is
+// resumed by then.
+func testPauseEarly(f *fixture) {
+	f.put(newPut(name("k"), epoch, time.Second))
+	f.pause(name("k"), epoch)
+	const early = 500 * time.Millisecond
+	claim := func(after time.Duration) store.Claim {
+		claim, err := f.store().Claim(f.Context(), store.ClaimParams{Now: epoch.Add(after), Early: early, Lease: lease, Limit: 10})
+		f.must(err)
+		return claim
+	}
+	got := claim(900 * time.Millisecond)
+	expect(f, "claimed", len(got.Occurrences), 0)
+	expect(f, "more", got.More, true)
+	expect(f, "more, when it was put back", claim(900*time.Millisecond).More, false)
+	f.resume(name("k"), epoch.Add(950*time.Millisecond))
+	expect(f, "claimed once it is resumed", len(claim(1001*time.Millisecond).Occurrences), 1)
 }
