@@ -19,6 +19,8 @@ import (
 	"github.com/carillon-scheduler/carillon/handlers"
 	"github.com/carillon-scheduler/carillon/store"
 	"github.com/carillon-scheduler/carillon/store/mongodb"
+	"github.com/carillon-scheduler/carillon/store/postgres"
+	"github.com/carillon-scheduler/carillon/store/redis"
 	"github.com/carillon-scheduler/carillon/store/sqlite"
 )
 
@@ -106,8 +108,12 @@ func openStore(ctx context.Context, rawURL string) (store.Store, error) {
 		return opened(sqlite.Open(ctx, rawURL))
 	case "mongodb", "mongodb+srv":
 		return opened(mongodb.Open(ctx, rawURL))
+	case "postgres", "postgresql":
+		return opened(postgres.Open(ctx, rawURL))
+	case "redis", "rediss":
+		return opened(redis.Open(ctx, rawURL))
 	default:
-		return nil, usageError{fmt.Errorf("%q is no store; give sqlite:FILE or mongodb://HOST/DATABASE", redact(rawURL))}
+		return nil, usageError{fmt.Errorf("%q is no store; give sqlite:FILE, postgres://HOST/DATABASE, mongodb://HOST/DATABASE or redis://HOST", redact(rawURL))}
 	}
 }
 

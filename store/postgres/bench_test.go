@@ -1,0 +1,184 @@
+//go:build services
+
+package postgres_test
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// backlog is how many occurrences a benchmark delivers at each iteration.
+const backlog = 100_000
+
+const perClaim = 256
+
+// BenchmarkDeliver claims and acknowledges a backlog of one-instant jobs. Run it with -benchtime 1x.
+func BenchmarkDeliver(b *testing.B) {
+	for _, c := range []struct {
+		name, server string
+		workers      int
+		options      [2]string
+	}{
+		{"direct/1", serverURL, 1, [2]string{}},
+		{"direct/2", serverURL, 2, [2]string{}},
+		{"direct describing/1", serverURL, 1, [2]string{"default_query_exec_mode", "cache_describe"}},
+		{"pgbouncer/1", pgbouncerURL, 1, [2]string{}},
+		{"pgbouncer/2", pgbouncerURL, 2, [2]string{}},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			s := newSchema(b, c.server)
+			if c.options[0] != "" {
+				s.url = with(b, s.url, c.options[0], c.options[1])
+			}
+			opened := s.open()
+			for b.Loop() {
+				b.StopTimer()
+				s.fill()
+				b.StartTimer()
+				var left atomic.Int64
+				left.Store(backlog)
+				start := time.Now()
+				var group sync.WaitGroup
+				for range c.workers {
+					group.Go(func() {
+						for left.Load() > 0 {
+							claim, err := opened.Claim(b.Context(), store.ClaimParams{Now: epoch, Lease: lease, Limit: perClaim})
+							if err != nil {
+								b.Error(err)
+								return
+							}
+							if err := opened.Settle(b.Context(), acks(claim.Occurrences)); err != nil {
+								b.Error(err)
+								return
+							}
+							left.Add(-int64(len(claim.Occurrences)))
+						}
+					})
+				}
+				group.Wait()
+				b.ReportMetric(backlog/time.Since(start).Seconds(), "deliveries/s")
+			}
+		})
+	}
+}
+
+// BenchmarkBare is what the server could do at best: it deletes the same backlog from the same table as it claims it, which
+// would lose what a replica that dies has claimed; and beside it an update and a delete, as bare as can be.
+func BenchmarkBare(b *testing.B) {
+	for _, c := range []struct {
+		name       string
+		workers    int
+		statements []string
+	}{
+		{"delete/1", 1, []string{deleteSQL}},
+		{"delete/2", 2, []string{deleteSQL}},
+		{"update and delete/1", 1, []string{updateSQL, ackSQL}},
+		{"update and delete/2", 2, []string{updateSQL, ackSQL}},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			s := newSchema(b, serverURL)
+			s.open()
+			in := func(sql string) string { return fmt.Sprintf(sql, s.table("occurrences"), perClaim) }
+			for b.Loop() {
+				b.StopTimer()
+				s.fill()
+				b.StartTimer()
+				var left atomic.Int64
+				left.Store(backlog)
+				start := time.Now()
+				var group sync.WaitGroup
+				for range c.workers {
+					group.Go(func() {
+						for left.Load() > 0 {
+							rows, err := s.admin.Query(b.Context(), in(c.statements[0]), epoch.UnixMilli())
+							ids, err2 := pgx.CollectRows(rows, pgx.RowTo[[16]byte])
+							if err != nil || err2 != nil {
+								b.Error(err, err2)
+								return
+							}
+							if len(c.statements) > 1 {
+								texts := make([]string, len(ids))
+								for i, id := range ids {
+									texts[i] = fmt.Sprintf("%x", id)
+								}
+								if _, err := s.admin.Exec(b.Context(), in(c.statements[1]), texts); err != nil {
+									b.Error(err)
+									return
+								}
+							}
+							left.Add(-int64(len(ids)))
+						}
+					})
+				}
+				group.Wait()
+				b.ReportMetric(backlog/time.Since(start).Seconds(), "deliveries/s")
+			}
+		})
+	}
+}
+
+// fill makes a backlog of one-instant jobs that are all due.
+func (s schema) fill() {
+	s.Helper()
+	run(s.TB, s.admin, "TRUNCATE "+s.table("jobs")+", "+s.table("occurrences"))
+	run(s.TB, s.admin, fmt.Sprintf(`INSERT INTO %s (tenant, key, revision, version, created_at, updated_at, expires_at, missed,
+			callback_type, callback_data, schedule)
+		SELECT 'default', 'job-' || n, 'revision-of-26-bytes-' || n, 'r' || n, 0, 0, 1e15, 0, 'http', $${"url":"http://127.0.0.1/","payload":1}$$, '{}'
+		FROM generate_series(1, %d) n`, s.table("jobs"), backlog))
+	run(s.TB, s.admin, fmt.Sprintf(`INSERT INTO %s (id, tenant, key, revision, position, attempt, timestamp, due_at)
+		SELECT (lpad(to_hex(%d + n), 12, '0') || substr(md5(n::text), 1, 20))::uuid, 'default', 'job-' || n, 'revision-of-26-bytes-' || n, 0, 0,
+			%[2]d - n, %[2]d - n FROM generate_series(1, %d) n`, s.table("occurrences"), epoch.UnixMilli(), backlog))
+	run(s.TB, s.admin, "VACUUM ANALYZE "+s.table("occurrences"))
+	run(s.TB, s.admin, "CHECKPOINT")
+}
+
+const (
+	deleteSQL = `DELETE FROM %[1]s WHERE id = ANY (ARRAY(SELECT id FROM %[1]s WHERE due_at <= $1 ORDER BY due_at, id LIMIT %[2]d FOR UPDATE SKIP LOCKED)) RETURNING id`
+	updateSQL = `UPDATE %[1]s SET due_at = due_at + 60000, token = 't', scheduled_at = $1, attempt = attempt + 1
+		WHERE id = ANY (ARRAY(SELECT id FROM %[1]s WHERE due_at <= $1 ORDER BY due_at, id LIMIT %[2]d FOR UPDATE SKIP LOCKED)) RETURNING id`
+	ackSQL = `DELETE FROM %[1]s WHERE id = ANY ($1::text[]::uuid[]) AND token = 't' AND %[2]d > 0`
+)
+
+// BenchmarkPut submits one-instant jobs, 500 at a time, and one job of many instants.
+func BenchmarkPut(b *testing.B) {
+	for _, c := range []struct{ jobs, each int }{{500, 1}, {1, 30_000}, {1, 100_000}} {
+		for _, workers := range []int{1, 2} {
+			b.Run(fmt.Sprintf("%d jobs of %d/%d", c.jobs, c.each, workers), func(b *testing.B) {
+				s := newSchema(b, serverURL).open()
+				after := make([]time.Duration, c.each)
+				for i := range after {
+					after[i] = time.Duration(i) * time.Second
+				}
+				var n atomic.Int64
+				b.ResetTimer()
+				var group sync.WaitGroup
+				for range workers {
+					group.Go(func() {
+						for n.Load() < int64(b.N) {
+							round := n.Add(1)
+							var puts []store.Put
+							for i := range c.jobs {
+								puts = append(puts, newPut(fmt.Sprintf("k-%d-%d", round, i), after...))
+							}
+							for _, result := range s.Put(b.Context(), puts) {
+								if result.Err != nil {
+									b.Error(result.Err)
+									return
+								}
+							}
+						}
+					})
+				}
+				group.Wait()
+				b.ReportMetric(float64(b.N*c.jobs*c.each)/b.Elapsed().Seconds(), "instants/s")
+			})
+		}
+	}
+}

@@ -1,0 +1,71 @@
+package postgres
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// Cancel implements [store.Jobs]. All of it is one transaction. The jobs go first: then nothing more is inserted for them.
+// A claim that has just taken one of their occurrences is waited for, and then holds it.
+func (s *Store) Cancel(ctx context.Context, names []job.Name, now time.Time) ([]store.CancelResult, error) {
+	of := make(map[job.Name]int, len(names)) // of a name that is there twice, the first takes all
+	for i, n := range slices.Backward(names) {
+		of[n] = i
+	}
+	ordered := slices.SortedFunc(slices.Values(names), compareNames)
+	ordered = slices.DeleteFunc(slices.Compact(ordered), func(n job.Name) bool { return !storable(n.Tenant, n.Key) })
+	tenants, keys := nameColumns(ordered)
+	var results []store.CancelResult
+	err := s.converse(ctx, func(ctx context.Context, tx *conversation) error {
+		results = make([]store.CancelResult, len(names))
+		var revisions []string
+		err := tx.do(ctx, func(t *transaction) {
+			t.rows(`DELETE FROM carillon.jobs j USING unnest($1::text[], $2::text[]) AS n (tenant, key)
+				WHERE j.tenant = n.tenant AND j.key = n.key RETURNING j.tenant, j.key, j.revision`,
+				func(rows pgx.Rows) error {
+					var name job.Name
+					var revision string
+					err := rows.Scan(&name.Tenant, &name.Key, &revision)
+					results[of[name]].Found = true
+					revisions = append(revisions, revision)
+					return err
+				}, tenants, keys)
+		})
+		if err != nil {
+			return err
+		}
+		return tx.do(ctx, func(t *transaction) {
+			// In the order of their ids. What was buried meanwhile stays.
+			t.rows(`WITH found AS MATERIALIZED (
+					SELECT id FROM (
+						SELECT o.id FROM unnest($1::text[]) AS r (revision)
+						JOIN carillon.occurrences o ON o.revision = r.revision AND o.revision <> ''
+						UNION ALL
+						SELECT o.id FROM unnest($2::text[], $3::text[]) AS n (tenant, key)
+						JOIN carillon.occurrences o ON o.tenant = n.tenant AND o.key = n.key AND o.revision = '' AND o.due_at IS NOT NULL
+					) AS all_of_them ORDER BY id
+				), deleted AS (
+					DELETE FROM carillon.occurrences o USING found f WHERE o.id = f.id AND o.due_at IS NOT NULL
+					RETURNING o.tenant, o.key, o.token IS NOT NULL AND o.due_at > $4 AS held
+				)
+				SELECT tenant, key, count(*) FILTER (WHERE NOT held), count(*) FILTER (WHERE held) FROM deleted GROUP BY tenant, key`,
+				func(rows pgx.Rows) error {
+					var name job.Name
+					var cancelled, held int
+					err := rows.Scan(&name.Tenant, &name.Key, &cancelled, &held)
+					results[of[name]] = store.CancelResult{Found: true, Cancelled: cancelled, InFlight: held}
+					return err
+				}, revisions, tenants, keys, now.UnixMilli())
+		})
+	})
+	if err != nil {
+		return nil, err
+	}
+	return results, nil
+}

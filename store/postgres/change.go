@@ -1,0 +1,98 @@
+package postgres
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// Amend implements [store.Jobs].
+func (s *Store) Amend(ctx context.Context, a store.Amendment) error {
+	if !storable(a.Name.Tenant, a.Name.Key) {
+		return store.ErrNotFound
+	}
+	var amended, exists bool
+	err := s.transact(ctx, func(t *transaction) {
+		t.row(`WITH amended AS (
+				UPDATE carillon.jobs SET version = $4, updated_at = $5, callback_type = $6, callback_data = $7, options = $8
+				WHERE tenant = $1 AND key = $2 AND version = $3 RETURNING 1
+			)
+			SELECT EXISTS (SELECT FROM amended), EXISTS (SELECT FROM carillon.jobs WHERE tenant = $1 AND key = $2)`,
+			func(row pgx.Row) error { return row.Scan(&amended, &exists) },
+			a.Name.Tenant, a.Name.Key, string(a.Of), string(a.Version), a.Now.UnixMilli(), a.Callback.Type, data(a.Callback), a.Options.Encode())
+	})
+	switch {
+	case err != nil || amended:
+		return err
+	case exists:
+		return store.ErrPrecondition
+	default:
+		return store.ErrNotFound
+	}
+}
+
+// Pause implements [store.Jobs]. It writes the job only, however many occurrences it has: claims put those back. Without
+// expand_at the job is not found for expansion, and without the token an expansion under way comes to nothing.
+func (s *Store) Pause(ctx context.Context, name job.Name, version job.Revision, now time.Time) error {
+	if !storable(name.Tenant, name.Key) {
+		return store.ErrNotFound
+	}
+	var found int
+	err := s.transact(ctx, func(t *transaction) {
+		t.exec(`UPDATE carillon.jobs SET paused_at = $4, version = $3, updated_at = $4, expand_at = NULL, expand_token = NULL
+			WHERE tenant = $1 AND key = $2 AND paused_at IS NULL`, name.Tenant, name.Key, string(version), now.UnixMilli())
+		t.affected(&found, `SELECT FROM carillon.jobs WHERE tenant = $1 AND key = $2`, name.Tenant, name.Key)
+	})
+	return foundOr(found, err)
+}
+
+// Resume implements [store.Jobs]. A claim that is putting occurrences back has the job locked, so the first statement waits
+// for it, and the last sees them.
+func (s *Store) Resume(ctx context.Context, name job.Name, version job.Revision, now time.Time) error {
+	if !storable(name.Tenant, name.Key) {
+		return store.ErrNotFound
+	}
+	var found int
+	err := s.transact(ctx, func(t *transaction) {
+		t.exec(`UPDATE carillon.jobs SET paused_at = NULL, version = $3, updated_at = $4,
+				expand_at = CASE WHEN cursor_at IS NOT NULL THEN $4::bigint END
+			WHERE tenant = $1 AND key = $2 AND paused_at IS NOT NULL`, name.Tenant, name.Key, string(version), now.UnixMilli())
+		t.affected(&found, `SELECT FROM carillon.jobs WHERE tenant = $1 AND key = $2`, name.Tenant, name.Key)
+		t.exec(`UPDATE carillon.occurrences o SET due_at = $3 FROM carillon.jobs j
+			WHERE j.tenant = $1 AND j.key = $2 AND o.revision = j.revision AND o.revision <> '' AND o.token IS NULL
+				AND o.timestamp <= $3 AND o.due_at > $3`, name.Tenant, name.Key, now.UnixMilli())
+	})
+	return foundOr(found, err)
+}
+
+// foundOr is the error of a change of one job.
+func foundOr(found int, err error) error {
+	if err == nil && found == 0 {
+		return store.ErrNotFound
+	}
+	return err
+}
+
+// Trigger implements [store.Jobs]. It locks the job, so that a cancel comes before, and it is not found, or after, and sees
+// the occurrence.
+func (s *Store) Trigger(ctx context.Context, o job.Occurrence) error {
+	if !storable(o.Name.Tenant, o.Name.Key) {
+		return store.ErrNotFound
+	}
+	var found int
+	step, subscriber := partColumns(o.Part)
+	err := s.transact(ctx, func(t *transaction) {
+		t.affected(&found, `SELECT FROM carillon.jobs WHERE tenant = $1 AND key = $2 FOR KEY SHARE`, o.Name.Tenant, o.Name.Key)
+		t.exec(`INSERT INTO carillon.occurrences (id, tenant, key, revision, position, step, subscriber, timestamp, due_at, attempt,
+				callback_type, callback_data, options)
+			SELECT $3, tenant, key, '', $4, $5, $6, $7, $8, 0, $9, $10, $11 FROM carillon.jobs WHERE tenant = $1 AND key = $2
+			ON CONFLICT (id) DO NOTHING`,
+			o.Name.Tenant, o.Name.Key, uuid(o.ID), o.Position, step, subscriber, o.Timestamp.UnixMilli(), o.DueAt.UnixMilli(),
+			o.Own.Callback.Type, data(o.Own.Callback), o.Own.Options.Encode())
+	})
+	return foundOr(found, err)
+}

@@ -1,0 +1,77 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync/atomic"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// errPooler is that a connection turned out to go through a pooler. The next one is made to suit that.
+var errPooler = errors.New("there is a connection pooler between here and the server")
+
+// suited marks connections that were made to suit a pooler.
+const suited = "carillon: made to suit a pooler"
+
+// beforeConnect prepares for a pooler, if one was seen.
+//
+// Statements are best prepared, once per connection; but a pooler in transaction mode may run each transaction on another of
+// its own connections, where they are not prepared. What always works is to prepare anew each time, together with the
+// statement, and to remember only the types. A choice in the URL stands.
+//
+// Cancel requests are not sent: they make PgBouncer 1.18 end when they meet the answer. They would be sent for connections
+// that are given up while a statement is under way; the server's statement_timeout has to do.
+func (s *Store) beforeConnect(_ context.Context, config *pgx.ConnConfig) error {
+	if !s.pooled.Load() {
+		return nil
+	}
+	if !s.modeChosen {
+		config.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
+	}
+	var connected atomic.Bool
+	dial, validate := config.DialFunc, config.ValidateConnect
+	config.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
+		if connected.Load() {
+			return nil, errors.New("no cancel requests to a pooler")
+		}
+		return dial(ctx, network, address)
+	}
+	config.ValidateConnect = func(ctx context.Context, conn *pgconn.PgConn) error {
+		if validate != nil {
+			if err := validate(ctx, conn); err != nil {
+				return err
+			}
+		}
+		connected.Store(true)
+		conn.CustomData()[suited] = true
+		return nil
+	}
+	return nil
+}
+
+// afterConnect looks at a new connection. A pooler greets a client with a process id of its own making; the server tells the
+// true one.
+func (s *Store) afterConnect(ctx context.Context, conn *pgx.Conn) error {
+	var pid uint32
+	var version int
+	var encoding string
+	row := conn.QueryRow(ctx, `SELECT pg_backend_pid(), current_setting('server_version_num')::int, current_setting('server_encoding')`,
+		pgx.QueryExecModeSimpleProtocol)
+	if err := row.Scan(&pid, &version, &encoding); err != nil {
+		return err
+	}
+	switch {
+	case version < oldest:
+		return fmt.Errorf("the server is PostgreSQL %d, and it must be %d or later; upgrade it", version/10000, oldest/10000)
+	case encoding != "UTF8":
+		return fmt.Errorf("the database's encoding is %s, and it must be UTF8; make one by CREATE DATABASE … ENCODING 'UTF8' TEMPLATE template0", encoding)
+	case pid != conn.PgConn().PID() && conn.PgConn().CustomData()[suited] == nil:
+		s.pooled.Store(true)
+		return errPooler
+	}
+	return nil
+}

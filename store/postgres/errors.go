@@ -1,0 +1,116 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/puddle/v2"
+
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// The server's error codes (https://www.postgresql.org/docs/current/errcodes-appendix.html) that are told apart.
+const (
+	codeReadOnly          = "25006" // read_only_sql_transaction: a standby, or a primary that is about to be one
+	codeSerialization     = "40001"
+	codeDeadlock          = "40P01"
+	codeNoStatement       = "26000" // what was prepared is not there: a pooler has changed connections
+	codeSameStatement     = "42P05" // what was not prepared is there, for the same reason
+	codePermission        = "42501"
+	codeDuplicateTable    = "42P07"
+	codeNoDatabase        = "3D000"
+	codeWrongPassword     = "28P01"
+	codeNotAuthorized     = "28000"
+	codeLockNotAvailable  = "55P03"
+	codeQueryCanceled     = "57014"
+	codeIdleInTransaction = "25P03"
+)
+
+// transientClasses are the classes of faults that may go away by themselves: of connections (poolers answer with these
+// too), of resources such as disk space, of an operator such as a shutdown, and of the system around the server.
+var transientClasses = []string{"08", "53", "57", "58"}
+
+// transientCodes are those of other classes.
+var transientCodes = []string{
+	codeReadOnly, codeSerialization, codeDeadlock, codeNoStatement, codeSameStatement, codeLockNotAvailable, codeQueryCanceled, codeIdleInTransaction,
+}
+
+// mapError marks the faults that may go away by themselves.
+func mapError(err error) error {
+	if err == nil || errors.Is(err, store.ErrUnavailable) || !transient(err) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", store.ErrUnavailable, err)
+}
+
+func transient(err error) bool {
+	if code := sqlState(err); code != "" {
+		return slices.Contains(transientClasses, code[:2]) || slices.Contains(transientCodes, code)
+	}
+	for _, target := range []error{
+		context.Canceled, context.DeadlineExceeded, io.EOF, io.ErrUnexpectedEOF, net.ErrClosed,
+		pgconn.ErrConnClosed, pgconn.ErrReadOnlyConnection, puddle.ErrClosedPool, errPooler,
+	} {
+		if errors.Is(err, target) {
+			return true
+		}
+	}
+	if _, ok := errors.AsType[net.Error](err); ok {
+		return true
+	}
+	// What is left of connecting is about how that is done: TLS, or a protocol that isn't PostgreSQL's.
+	return pgconn.Timeout(err)
+}
+
+// conflicted tells whether the transaction could not be done beside others, but may be on its own.
+func conflicted(err error) bool {
+	code := sqlState(err)
+	return code == codeSerialization || code == codeDeadlock
+}
+
+// wrongServer tells whether the server takes no writes, or is about to end, so that another may be in its place.
+func wrongServer(err error) bool {
+	code := sqlState(err)
+	return code == codeReadOnly || strings.HasPrefix(code, "57P0")
+}
+
+// unprepared tells whether the server that the statement came to was not the one that it was prepared on.
+func unprepared(err error) bool {
+	code := sqlState(err)
+	return code == codeNoStatement || code == codeSameStatement
+}
+
+// sqlState is the server's error code; empty if the error is not the server's.
+func sqlState(err error) string {
+	if e, ok := errors.AsType[*pgconn.PgError](err); ok && len(e.Code) == 5 {
+		return e.Code
+	}
+	return ""
+}
+
+// explain says what an operator can do about an error of Open.
+func (t *target) explain(err error) error {
+	database, user, schema := t.config.ConnConfig.Database, t.config.ConnConfig.User, quote(t.schema)
+	switch code := sqlState(err); {
+	case code == codeWrongPassword || code == codeNotAuthorized:
+		return fmt.Errorf("the server refuses the user; check user and password of the store URL, and the server's pg_hba.conf: %w", err)
+	case code == codeNoDatabase:
+		return fmt.Errorf("there is no such database; name another, or run as an administrator: CREATE DATABASE %s OWNER %s: %w",
+			quote(database), quote(user), err)
+	case code == codePermission && errors.Is(err, errMigrate):
+		return fmt.Errorf("the user may not make its tables; run as an administrator: CREATE SCHEMA IF NOT EXISTS %s; "+
+			"GRANT USAGE, CREATE ON SCHEMA %s TO %s: %w", schema, schema, quote(user), err)
+	case code == codePermission || errors.Is(err, errPrivileges):
+		return fmt.Errorf("the user may not use the tables; run as their owner: GRANT USAGE ON SCHEMA %s TO %s; "+
+			"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA %s TO %s: %w", schema, quote(user), schema, quote(user), err)
+	case code == codeDuplicateTable:
+		return fmt.Errorf("the schema has tables of another program; name one of its own by the option schema of the store URL: %w", err)
+	}
+	return err
+}

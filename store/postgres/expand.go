@@ -1,0 +1,130 @@
+package postgres
+
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// ClaimJobs implements [store.Queue]. Jobs that somebody else has locked are passed over: they are being claimed,
+// advanced or changed.
+func (s *Store) ClaimJobs(ctx context.Context, p store.ClaimJobsParams) (store.ClaimedJobs, error) {
+	type claimed struct {
+		job.Job
+		expandAt int64
+	}
+	var found []claimed
+	var unreadable []job.Name
+	var n int
+	token, until := job.NewToken(), p.Now.Add(p.Lease)
+	err := s.transact(ctx, func(t *transaction) {
+		found, unreadable, n = nil, nil, 0
+		var r jobRow
+		t.rows(`WITH due AS MATERIALIZED (
+				SELECT tenant, key, expand_at FROM carillon.jobs WHERE expand_at <= $1 ORDER BY expand_at LIMIT $2
+				FOR NO KEY UPDATE SKIP LOCKED
+			)
+			UPDATE carillon.jobs j SET expand_at = $3, expand_token = $4 FROM due d WHERE j.tenant = d.tenant AND j.key = d.key
+			RETURNING `+jobColumnsSQL+`, d.expand_at, j.options, j.schedule`,
+			func(rows pgx.Rows) error {
+				var c claimed
+				var options, schedule []byte
+				status, err := r.scan(rows, &c.expandAt, &options, &schedule)
+				if err != nil {
+					return err
+				}
+				n++
+				c.Job = status.Job
+				var optionsErr, scheduleErr error
+				c.Options, optionsErr = job.DecodeOptions(options)
+				c.Schedule, scheduleErr = job.DecodeSchedule(schedule)
+				if optionsErr == nil && scheduleErr == nil {
+					found = append(found, c)
+				} else { // it stays claimed, lest it keeps the others from being claimed
+					unreadable = append(unreadable, c.Name)
+				}
+				return nil
+			}, p.Now.UnixMilli(), p.Limit, until.UnixMilli(), token)
+	})
+	if err != nil || n == 0 {
+		return store.ClaimedJobs{}, err
+	}
+	slices.SortStableFunc(found, func(a, b claimed) int { return cmp.Compare(a.expandAt, b.expandAt) })
+	jobs := store.ClaimedJobs{Unreadable: unreadable, Token: token, More: n == p.Limit}
+	for _, c := range found {
+		jobs.Jobs = append(jobs.Jobs, c.Job)
+	}
+	return jobs, nil
+}
+
+// Advance implements [store.Queue]. Many jobs share a transaction. A pause, a replacement and an advance unset the token,
+// and another claim has another one.
+func (s *Store) Advance(ctx context.Context, advances []store.Advance) error {
+	for len(advances) > 0 {
+		n, rows := 0, 0
+		names := make(map[job.Name]bool)
+		for n < len(advances) && !names[advances[n].Name] && (n == 0 || rows+len(advances[n].Occurrences) <= chunk) {
+			rows += len(advances[n].Occurrences)
+			names[advances[n].Name] = true
+			n++
+		}
+		if err := s.advance(ctx, advances[:n]); err != nil {
+			return err
+		}
+		advances = advances[n:]
+	}
+	return nil
+}
+
+func (s *Store) advance(ctx context.Context, advances []store.Advance) error {
+	ordered := slices.Clone(advances)
+	slices.SortStableFunc(ordered, func(a, b store.Advance) int { return compareNames(a.Name, b.Name) })
+	var tenants, keys, revisions, tokens []string
+	var from, cursors, missed []int64
+	var expandAt, expiresAt []*int64
+	occurrences := make(map[job.Revision][]job.Occurrence, len(advances))
+	for i := range ordered {
+		a := &ordered[i]
+		tenants, keys = append(tenants, a.Name.Tenant), append(keys, a.Name.Key)
+		revisions, tokens = append(revisions, string(a.Revision)), append(tokens, a.Token)
+		from, cursors, missed = append(from, a.From.UnixMilli()), append(cursors, a.Cursor.UnixMilli()), append(missed, int64(a.Missed))
+		expandAt, expiresAt = append(expandAt, millis(a.ExpandAt)), append(expiresAt, millis(a.ExpiresAt))
+		occurrences[a.Revision] = a.Occurrences
+	}
+	return s.converse(ctx, func(ctx context.Context, tx *conversation) error {
+		var advanced []job.Revision
+		err := tx.do(ctx, func(t *transaction) {
+			t.rows(`UPDATE carillon.jobs j SET cursor_at = n.cursor_at, expand_at = n.expand_at, expand_token = NULL,
+					missed = j.missed + n.missed, expires_at = coalesce(n.expires_at, j.expires_at)
+				FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[], $9::bigint[])
+					AS n (tenant, key, revision, token, cursor_from, cursor_at, expand_at, expires_at, missed)
+				WHERE j.tenant = n.tenant AND j.key = n.key AND j.revision = n.revision AND j.expand_token = n.token
+					AND j.cursor_at = n.cursor_from
+				RETURNING j.revision`,
+				func(rows pgx.Rows) error {
+					var revision job.Revision
+					err := rows.Scan(&revision)
+					advanced = append(advanced, revision)
+					return err
+				}, tenants, keys, revisions, tokens, from, cursors, expandAt, expiresAt, missed)
+		})
+		if err != nil {
+			return err
+		}
+		var batch occurrenceColumns
+		for _, revision := range advanced {
+			for i := range occurrences[revision] {
+				batch.add(&occurrences[revision][i])
+			}
+		}
+		if len(batch.id) == 0 {
+			return nil
+		}
+		return tx.do(ctx, batch.insert)
+	})
+}

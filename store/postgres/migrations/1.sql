@@ -1,0 +1,71 @@
+-- All times are Unix milliseconds. "C" orders text by its bytes.
+
+CREATE TABLE carillon.jobs (
+	created_at    bigint  NOT NULL,
+	updated_at    bigint  NOT NULL,
+	expires_at    bigint  NOT NULL,
+	paused_at     bigint,
+	cursor_at     bigint,
+	expand_at     bigint,
+	missed        bigint  NOT NULL,
+	tenant        text    COLLATE "C" NOT NULL,
+	key           text    COLLATE "C" NOT NULL,
+	revision      text    COLLATE "C" NOT NULL,
+	version       text    COLLATE "C" NOT NULL,
+	expand_token  text    COLLATE "C",
+	callback_type text    COLLATE "C" NOT NULL,
+	callback_data bytea   NOT NULL,
+	options       bytea,
+	schedule      bytea   NOT NULL, -- last, since a claim does not read it
+	PRIMARY KEY (tenant, key)
+) WITH (
+	-- Room for what changes in place: a pause, an amendment, a missed instant.
+	fillfactor = 90,
+	-- A recurring job is written twice at each expansion.
+	autovacuum_vacuum_scale_factor = 0.05
+);
+CREATE INDEX jobs_expiry ON carillon.jobs (expires_at);
+CREATE INDEX jobs_expansion ON carillon.jobs (expand_at) WHERE expand_at IS NOT NULL;
+
+-- Pending occurrences and dead letters. An occurrence is written three times: inserted, claimed, deleted. A claim moves
+-- due_at, which is indexed, so no update of this table is a heap-only one, and room left on the pages for those would be
+-- room wasted on all that wait.
+CREATE TABLE carillon.occurrences (
+	timestamp     bigint  NOT NULL,
+	due_at        bigint,           -- NULL for dead letters
+	scheduled_at  bigint,
+	failed_at     bigint,           -- of dead letters
+	position      integer NOT NULL,
+	attempt       integer NOT NULL,
+	step          integer,          -- of a sequence
+	id            uuid    NOT NULL, -- the ULID's bytes
+	tenant        text    COLLATE "C" NOT NULL,
+	key           text    COLLATE "C" NOT NULL,
+	revision      text    COLLATE "C" NOT NULL, -- empty: stands on its own
+	subscriber    text    COLLATE "C",
+	token         text    COLLATE "C",
+	last_error    text    COLLATE "C",
+	callback_type text    COLLATE "C", -- the callback of one that stands on its own
+	callback_data bytea,
+	options       bytea,
+	PRIMARY KEY (id)
+) WITH (
+	fillfactor = 100,
+	-- Each delivery leaves two dead rows, and the claim index is read from its dead end. So the table is vacuumed as often as
+	-- autovacuum comes by, as fast as it can.
+	autovacuum_vacuum_scale_factor = 0.01,
+	autovacuum_vacuum_threshold = 2000,
+	autovacuum_vacuum_cost_delay = 0,
+	-- It is full again in a moment, and giving its end back to the disk locks it.
+	vacuum_truncate = false
+);
+-- Claims, and the next due time.
+CREATE INDEX occurrences_claim ON carillon.occurrences (due_at, id) WHERE due_at IS NOT NULL;
+-- The occurrences of a job.
+CREATE INDEX occurrences_revision ON carillon.occurrences (revision, id) WHERE revision <> '';
+-- Those that stand on their own, by the job's key.
+CREATE INDEX occurrences_own ON carillon.occurrences (tenant, key, id) WHERE revision = '' AND due_at IS NOT NULL;
+-- Dead letters: all of a tenant, those of a job, the oldest.
+CREATE INDEX occurrences_dead ON carillon.occurrences (tenant, id) WHERE due_at IS NULL;
+CREATE INDEX occurrences_dead_key ON carillon.occurrences (tenant, key, id) WHERE due_at IS NULL;
+CREATE INDEX occurrences_dead_age ON carillon.occurrences (failed_at) WHERE failed_at IS NOT NULL;

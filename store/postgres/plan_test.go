@@ -1,0 +1,92 @@
+//go:build services
+
+package postgres_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/store"
+	"github.com/carillon-scheduler/carillon/store/postgres"
+)
+
+// TestPlans: what the loops ask for costs in proportion to what is due, however large the tables are, and whatever the
+// server thought of them when it saw the statements first. It is so too for statements that it sees anew each time, as it
+// does through a pooler.
+func TestPlans(t *testing.T) {
+	const many, asked = 100_000, 10
+	s := newSchema(t, serverURL)
+	s.url = with(t, with(t, s.url, "application_name", s.name), "pool_max_conns", "1")
+	var opened []*postgres.Store
+	for _, rawURL := range []string{s.url, with(t, s.url, "default_query_exec_mode", "cache_describe")} {
+		o, err := postgres.Open(context.Background(), rawURL)
+		if err != nil {
+			t.Fatal(err)
+		}
+		opened = append(opened, o)
+	}
+	ask := func(now time.Time, want int) {
+		t.Helper()
+		for i := range 2 * asked {
+			o := opened[i%2]
+			claim := mustClaim(t, o, now, 5)
+			if len(claim.Occurrences) != want {
+				t.Errorf("claimed %d, want %d", len(claim.Occurrences), want)
+			}
+			if err := o.Settle(t.Context(), acks(claim.Occurrences)); err != nil {
+				t.Error(err)
+			}
+			if _, err := o.NextDue(t.Context()); err != nil {
+				t.Error(err)
+			}
+			claimed, err := o.ClaimJobs(t.Context(), store.ClaimJobsParams{Now: now, Lease: lease, Limit: 5})
+			if err != nil || len(claimed.Jobs) != want {
+				t.Errorf("claimed %d jobs, want %d, %v", len(claimed.Jobs), want, err)
+			}
+		}
+	}
+	// The statements are prepared, and the tables looked at, while there is next to nothing in them.
+	first := newPut("first", time.Hour)
+	mustPut(t, opened[0], first)
+	run(t, s.admin, "VACUUM ANALYZE "+s.table("jobs"))
+	run(t, s.admin, "VACUUM ANALYZE "+s.table("occurrences"))
+	ask(epoch, 0)
+
+	run(t, s.admin, `INSERT INTO `+s.table("occurrences")+` (id, tenant, key, revision, position, attempt, timestamp, due_at)
+		SELECT gen_random_uuid(), 'default', 'k' || n, 'r' || n, 0, 0, n, n FROM generate_series(1, 100000) n`)
+	run(t, s.admin, `INSERT INTO `+s.table("jobs")+` (tenant, key, revision, version, created_at, updated_at, expires_at, missed,
+			callback_type, callback_data, schedule, cursor_at, expand_at)
+		SELECT 'default', 'k' || n, 'r' || n, 'r' || n, 0, 0, 1e15, 0, 'http', '{}', convert_to('`+
+		string(first.Job.Schedule.Encode())+`', 'UTF8'), 0, n FROM generate_series(1, 100000) n`)
+	ask(epoch, 5) // all of it is due
+
+	for _, o := range opened {
+		if err := o.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.awaitGone("application_name", s.name)
+	for table, index := range map[string]string{"occurrences": "occurrences_claim", "jobs": "jobs_expansion"} {
+		sequential := query[int](s, "SELECT seq_tup_read FROM pg_stat_user_tables WHERE schemaname = $1 AND relname = $2", s.name, table)
+		if sequential > many/100 { // looking at a table reads it
+			t.Errorf("%d rows of %s were read from end to end", sequential, table)
+		}
+		// A statement may pass over what those before have left behind.
+		entries := query[int](s, "SELECT idx_tup_read FROM pg_stat_user_indexes WHERE schemaname = $1 AND indexrelname = $2", s.name, index)
+		if entries == 0 || entries > many/20 {
+			t.Errorf("%d entries of %s were read, want some, and at most %d", entries, index, many/20)
+		}
+	}
+}
+
+// awaitGone waits until the connections with such a column in pg_stat_activity have ended. What a connection has counted is
+// added up at the latest then.
+func (s schema) awaitGone(column, value string) {
+	s.Helper()
+	for deadline := time.Now().Add(20 * time.Second); query[int](s, "SELECT count(*) FROM pg_stat_activity WHERE "+column+" = $1", value) > 0; {
+		if time.Now().After(deadline) {
+			s.Fatal("the store's connections do not end")
+		}
+	}
+}

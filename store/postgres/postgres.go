@@ -1,0 +1,133 @@
+// Package postgres keeps Carillon's documents in a PostgreSQL database, version 13 or later, in a schema of its own. Any
+// number of replicas share it, directly or through a connection pooler such as PgBouncer, in transaction mode too.
+//
+// Every change is a transaction, so a job and its occurrences always change together and no occurrence is ever without its
+// job. All transactions are READ COMMITTED: each statement sees what was committed before it began, and a row that it had to
+// wait for as it is now. What must not change meanwhile is locked:
+//
+//   - A claim locks the occurrences that it takes, and passes over those that somebody else has locked. A put or a cancel
+//     that is to delete one waits for it, and then sees who holds it; so does a claim see what was deleted.
+//   - Rows are locked in one order, so that nobody waits in a circle: jobs by name, then occurrences by id. Where that can't
+//     be, the server finds the circle, and the transaction is done again.
+//
+// A commit is on disk when it is answered: synchronous_commit is turned on where it is off. What else the server has it set
+// to stands, as fsync and the number of synchronous standbys do.
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+const (
+	// oldest is the oldest server that the statements here are written for, as its server_version_num.
+	oldest = 130000
+
+	// chunk is how many occurrences one statement writes at most.
+	chunk = 10_000
+
+	// limit is how long a call may take whose context sets no limit.
+	limit = time.Minute
+
+	// grace is how long a call whose context has ended waits for the server to say whether it was done.
+	grace = time.Second
+)
+
+// Store implements [store.Store].
+type Store struct {
+	pool   *pgxpool.Pool
+	schema string
+
+	// modeChosen is that the URL says how to send statements.
+	modeChosen bool
+	// pooled is set once a pooler was seen between here and the server.
+	pooled atomic.Bool
+}
+
+// Open connects to the database that a URL such as "postgres://user:password@host/database" names, and makes or migrates
+// its tables. They are in the schema "carillon" unless the URL's option "schema" names another, so that several
+// services can share a database. All other options are pgx's: those of libpq, default_query_exec_mode, and pool_max_conns
+// (10 unless the URL says otherwise) and the like.
+//
+// A server that can't be reached within connect_timeout (5 s unless the URL says otherwise), or takes no writes, is an error
+// that wraps [store.ErrUnavailable]. If the URL names several hosts, the one that takes writes is used. No error shows the
+// URL's password.
+func Open(ctx context.Context, rawURL string) (*Store, error) {
+	target, err := parseURL(rawURL)
+	if err != nil {
+		return nil, err
+	}
+	s := &Store{schema: target.schema, modeChosen: target.modeChosen}
+	target.config.BeforeConnect = s.beforeConnect
+	target.config.AfterConnect = s.afterConnect
+	if s.pool, err = pgxpool.NewWithConfig(context.WithoutCancel(ctx), target.config); err != nil {
+		return nil, fmt.Errorf("store URL %s: %s", target.parts, target.parts.hide(err.Error()))
+	}
+	if err := s.migrate(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("open PostgreSQL database %s: %w", target.parts, target.explain(err)), s.Close())
+	}
+	return s, nil
+}
+
+// Close ends all connections, once the calls under way have ended.
+func (s *Store) Close() error {
+	s.pool.Close()
+	return nil
+}
+
+// Now answers the time by the server's clock.
+func (s *Store) Now(ctx context.Context) (now time.Time, err error) {
+	err = s.transact(ctx, func(t *transaction) {
+		t.row(`SELECT (extract(epoch FROM clock_timestamp()) * 1e6)::bigint`, func(row pgx.Row) error {
+			var micros int64
+			err := row.Scan(&micros)
+			now = time.UnixMicro(micros).UTC()
+			return err
+		})
+	})
+	return now, err
+}
+
+// in is a statement for the store's own schema. Statements are written for the schema "carillon".
+func (s *Store) in(sql string) string {
+	if s.schema == defaultSchema {
+		return sql
+	}
+	return strings.ReplaceAll(sql, defaultSchema+".", quote(s.schema)+".")
+}
+
+// millis is a time as it is stored: Unix milliseconds, NULL for none.
+func millis(t time.Time) *int64 {
+	if t.IsZero() {
+		return nil
+	}
+	ms := t.UnixMilli()
+	return &ms
+}
+
+func fromMillis(ms *int64) time.Time {
+	if ms == nil {
+		return time.Time{}
+	}
+	return time.UnixMilli(*ms).UTC()
+}
+
+// nullable stores an empty text as NULL, which takes no room.
+func nullable(s string) *string {
+	if s == "" {
+		return nil
+	}
+	return &s
+}
+
+// text is what of an arbitrary string a column can hold: valid UTF-8 without U+0000.
+func text(s string) string {
+	return strings.ToValidUTF8(strings.ReplaceAll(s, "\x00", "\uFFFD"), "\uFFFD")
+}

@@ -1,0 +1,183 @@
+//go:build services
+
+package postgres_test
+
+import (
+	"context"
+	"crypto/rand"
+	"net/url"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
+	"github.com/carillon-scheduler/carillon/store/postgres"
+	"github.com/carillon-scheduler/carillon/store/storetest"
+)
+
+func TestStore(t *testing.T) {
+	storetest.Run(t, func(t *testing.T) storetest.Opener { return newSchema(t, serverURL).opener() })
+}
+
+func TestStoreThroughPgBouncer(t *testing.T) {
+	storetest.Run(t, func(t *testing.T) storetest.Opener { return newSchema(t, pgbouncerURL).opener() })
+}
+
+// Where the addresses of the servers are found.
+const (
+	serverURL    = "CARILLON_TEST_POSTGRES_URL"
+	pgbouncerURL = "CARILLON_TEST_PGBOUNCER_URL"
+)
+
+func environment(t testing.TB, name string) string {
+	t.Helper()
+	value := os.Getenv(name)
+	if value == "" {
+		t.Fatalf("%s must be set, as .ci/with-services does", name)
+	}
+	return value
+}
+
+// admin is a pool of a superuser's connections to the server.
+func admin(t testing.TB) *pgxpool.Pool {
+	t.Helper()
+	config, err := pgxpool.ParseConfig(environment(t, serverURL))
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.ShouldPing = func(context.Context, pgxpool.ShouldPingParams) bool { return true } // tests end connections
+	pool, err := pgxpool.NewWithConfig(context.Background(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	return pool
+}
+
+func run(t testing.TB, pool *pgxpool.Pool, sql string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	if _, err := pool.Exec(ctx, sql); err != nil {
+		t.Fatalf("%s: %v", sql, err)
+	}
+}
+
+// schema is a schema that is not there yet, to be removed when the test ends.
+type schema struct {
+	testing.TB
+	name  string
+	url   string // of a store in it
+	admin *pgxpool.Pool
+}
+
+func newSchema(t testing.TB, server string) schema {
+	t.Helper()
+	s := schema{TB: t, name: "test_" + strings.ToLower(rand.Text()), admin: admin(t)}
+	s.url = with(t, environment(t, server), "schema", s.name)
+	t.Cleanup(func() { run(t, s.admin, "DROP SCHEMA IF EXISTS "+s.name+" CASCADE") })
+	return s
+}
+
+// with is a store URL with one more option.
+func with(t testing.TB, rawURL, option, value string) string {
+	t.Helper()
+	u, err := url.Parse(rawURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	query := u.Query()
+	query.Set(option, value)
+	u.RawQuery = query.Encode()
+	return u.String()
+}
+
+func (s schema) opener() storetest.Opener {
+	return func() (store.Store, error) { return postgres.Open(context.Background(), s.url) }
+}
+
+// open opens a store to be closed when the test ends.
+func (s schema) open() *postgres.Store {
+	s.Helper()
+	opened, err := postgres.Open(s.Context(), s.url)
+	if err != nil {
+		s.Fatal(err)
+	}
+	s.Cleanup(func() {
+		if err := opened.Close(); err != nil {
+			s.Error(err)
+		}
+	})
+	return opened
+}
+
+// table is the name of a table of the store's, for SQL.
+func (s schema) table(name string) string { return pgx.Identifier{s.name, name}.Sanitize() }
+
+// query reads one value.
+func query[V any](s schema, sql string, args ...any) (value V) {
+	s.Helper()
+	if err := s.admin.QueryRow(context.Background(), sql, args...).Scan(&value); err != nil {
+		s.Fatalf("%s: %v", sql, err)
+	}
+	return value
+}
+
+// epoch is when the tests take place.
+var epoch = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+const lease = time.Minute
+
+func name(key string) job.Name { return job.Name{Tenant: job.DefaultTenant, Key: key} }
+
+// newPut is a submission at the epoch with instants that many after it.
+func newPut(key string, after ...time.Duration) store.Put {
+	j := job.Job{
+		Name: name(key), Revision: job.NewRevision(epoch),
+		Callback:  job.Callback{Type: "http", Data: []byte(`{"url":"http://127.0.0.1/","payload":1}`)},
+		CreatedAt: epoch, UpdatedAt: epoch, ExpiresAt: epoch.Add(24 * time.Hour),
+	}
+	j.Version = j.Revision
+	for _, d := range after {
+		j.Schedule.Instants = append(j.Schedule.Instants, epoch.Add(d))
+	}
+	begun, err := j.Begin(epoch, job.PastFire, job.Expansion{})
+	if err != nil {
+		panic(err)
+	}
+	return store.Put{Job: j, Occurrences: begun.Occurrences, Now: epoch}
+}
+
+func mustPut(t testing.TB, s store.Store, puts ...store.Put) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), store.PutWithin)
+	defer cancel()
+	for _, result := range s.Put(ctx, puts) {
+		if result.Err != nil {
+			t.Fatal(result.Err)
+		}
+	}
+}
+
+func mustClaim(t testing.TB, s store.Store, now time.Time, limit int) store.Claim {
+	t.Helper()
+	claim, err := s.Claim(t.Context(), store.ClaimParams{Now: now, Lease: lease, Limit: limit})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return claim
+}
+
+// acks ends claims as delivered.
+func acks(claimed []store.Claimed) []store.Settlement {
+	settlements := make([]store.Settlement, len(claimed))
+	for i, c := range claimed {
+		settlements[i] = store.Settlement{ID: c.ID, Token: c.Token, Outcome: store.Ack}
+	}
+	return settlements
+}

@@ -1,0 +1,341 @@
+package postgres
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// Put implements [store.Jobs]. Many jobs share a transaction.
+func (s *Store) Put(ctx context.Context, puts []store.Put) []store.PutResult {
+	p := putter{store: s, puts: puts, results: make([]store.PutResult, len(puts))}
+	for _, round := range rounds(puts) {
+		p.put(ctx, round)
+	}
+	return p.results
+}
+
+// rounds divides puts, by their indexes, into transactions: no name is twice in one, and none is larger than it need be.
+// Within one they are ordered by name, which is the order that rows are locked in.
+func rounds(puts []store.Put) [][]int {
+	var all [][]int
+	var rows int
+	names := make(map[job.Name]bool)
+	for i := range puts {
+		n := 1 + len(puts[i].Occurrences)
+		if len(all) == 0 || names[puts[i].Job.Name] || rows+n > 2*chunk {
+			all, rows = append(all, nil), 0
+			clear(names)
+		}
+		last := len(all) - 1
+		all[last] = append(all[last], i)
+		names[puts[i].Job.Name] = true
+		rows += n
+	}
+	for _, round := range all {
+		sortByName(round, puts)
+	}
+	return all
+}
+
+func sortByName(indexes []int, puts []store.Put) {
+	slices.SortFunc(indexes, func(a, b int) int { return compareNames(puts[a].Job.Name, puts[b].Job.Name) })
+}
+
+// compareNames orders names as the primary key of jobs does.
+func compareNames(a, b job.Name) int {
+	if c := strings.Compare(a.Tenant, b.Tenant); c != 0 {
+		return c
+	}
+	return strings.Compare(a.Key, b.Key)
+}
+
+// putter makes puts.
+type putter struct {
+	store   *Store
+	puts    []store.Put
+	results []store.PutResult
+}
+
+// put makes the puts of a round: in one transaction those of new jobs, which are most, and in another those of present
+// ones. Each locks rows in the order of names, which both together would not.
+func (p *putter) put(ctx context.Context, round []int) {
+	// More than once only if a job was cancelled after it was found in the way, or put after it was found gone.
+	for left := round; len(left) > 0; {
+		var create, replace, present []int
+		for _, i := range left {
+			if c := p.puts[i].If; c.Always() || c.Absent {
+				create = append(create, i)
+			} else {
+				replace = append(replace, i)
+			}
+		}
+		left = nil
+		if !p.transact(ctx, create, func(ctx context.Context, tx *conversation) (created []int, err error) {
+			created, present, err = p.create(ctx, tx, create)
+			return created, err
+		}) {
+			present = nil
+		}
+		for _, i := range present {
+			if p.puts[i].If.Absent {
+				p.results[i].Err = store.ErrPrecondition
+			} else {
+				replace = append(replace, i)
+			}
+		}
+		sortByName(replace, p.puts)
+		if !p.transact(ctx, replace, func(ctx context.Context, tx *conversation) (replaced []int, err error) {
+			replaced, left, err = p.replace(ctx, tx, replace)
+			return replaced, err
+		}) {
+			return
+		}
+	}
+}
+
+// transact runs f, which writes jobs and answers which it wrote, in a transaction, and inserts the occurrences of those. If
+// that fails, it is the result of all of the indexes.
+func (p *putter) transact(ctx context.Context, indexes []int, f func(ctx context.Context, tx *conversation) ([]int, error)) (ok bool) {
+	if len(indexes) == 0 {
+		return true
+	}
+	err := p.store.converse(ctx, func(ctx context.Context, tx *conversation) error {
+		for _, i := range indexes {
+			p.results[i] = store.PutResult{}
+		}
+		done, err := f(ctx, tx)
+		if err != nil {
+			return err
+		}
+		return p.insertOccurrences(ctx, tx, done)
+	})
+	if err == nil {
+		return true
+	}
+	for _, i := range indexes {
+		p.results[i] = store.PutResult{Err: err}
+	}
+	return false
+}
+
+// create inserts the jobs of which there is none of the name, and tells which are, and which are not because there is one.
+func (p *putter) create(ctx context.Context, tx *conversation, indexes []int) (created, present []int, err error) {
+	inserted := make(map[job.Revision]bool, len(indexes))
+	c := p.columns(indexes)
+	err = tx.do(ctx, func(t *transaction) {
+		t.rows(`INSERT INTO carillon.jobs (tenant, key, revision, version, callback_type, callback_data, options, schedule,
+				created_at, updated_at, expires_at, cursor_at, expand_at, missed)
+			SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::bytea[], $7::bytea[], $8::bytea[],
+				$9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[], $13::bigint[], $14::bigint[])
+			ON CONFLICT (tenant, key) DO NOTHING RETURNING revision`,
+			func(rows pgx.Rows) error {
+				var revision job.Revision
+				err := rows.Scan(&revision)
+				inserted[revision] = true
+				return err
+			},
+			c.tenant, c.key, c.revision, c.version, c.callbackType, c.callbackData, c.options, c.schedule,
+			c.createdAt, c.updatedAt, c.expiresAt, c.cursor, c.expandAt, c.missed)
+	})
+	for _, i := range indexes {
+		if inserted[p.puts[i].Job.Revision] {
+			created = append(created, i)
+		} else {
+			present = append(present, i)
+		}
+	}
+	return created, present, err
+}
+
+// replace puts jobs in the place of the present ones, whose occurrences go with them. Those that are held go too: their
+// settlement will find nothing, so they are never retried. Gone are those that could be created after all.
+func (p *putter) replace(ctx context.Context, tx *conversation, indexes []int) (replaced, gone []int, err error) {
+	present, err := p.lock(ctx, tx, indexes)
+	if err != nil {
+		return nil, nil, err
+	}
+	var revisions []string
+	var nows []int64
+	of := make(map[job.Revision]int, len(indexes))
+	for _, i := range indexes {
+		now, found := present[p.puts[i].Job.Name]
+		switch {
+		case !found && p.puts[i].If.Always():
+			gone = append(gone, i)
+		case !p.puts[i].If.Holds(now.version):
+			p.results[i].Err = store.ErrPrecondition
+		default:
+			replaced = append(replaced, i)
+			p.results[i].Replaced, p.results[i].Paused = now.revision, now.paused
+			of[now.revision] = i
+			revisions, nows = append(revisions, string(now.revision)), append(nows, p.puts[i].Now.UnixMilli())
+		}
+	}
+	if len(replaced) == 0 {
+		return nil, gone, nil
+	}
+	c := p.columns(replaced)
+	return replaced, gone, tx.do(ctx, func(t *transaction) {
+		// In the order of their ids. One that was buried meanwhile stays.
+		t.rows(`WITH found AS MATERIALIZED (
+				SELECT o.id, o.revision, r.now FROM unnest($1::text[], $2::bigint[]) AS r (revision, now)
+				JOIN carillon.occurrences o ON o.revision = r.revision AND o.revision <> '' ORDER BY o.id
+			), deleted AS (
+				DELETE FROM carillon.occurrences o USING found f WHERE o.id = f.id AND o.revision = f.revision
+				RETURNING o.revision, o.token IS NOT NULL AND o.due_at > f.now AS held
+			)
+			SELECT revision, count(*) FROM deleted WHERE held GROUP BY revision`,
+			func(rows pgx.Rows) error {
+				var revision job.Revision
+				var held int
+				err := rows.Scan(&revision, &held)
+				p.results[of[revision]].InFlight = held
+				return err
+			}, revisions, nows)
+		t.exec(`UPDATE carillon.jobs j SET revision = n.revision, version = n.version, callback_type = n.callback_type,
+				callback_data = n.callback_data, options = n.options, schedule = n.schedule, updated_at = n.updated_at,
+				expires_at = n.expires_at, cursor_at = n.cursor_at, missed = n.missed, expand_token = NULL,
+				expand_at = CASE WHEN j.paused_at IS NULL THEN n.expand_at END
+			FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::bytea[], $7::bytea[], $8::bytea[],
+				$9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[], $13::bigint[])
+				AS n (tenant, key, revision, version, callback_type, callback_data, options, schedule,
+					updated_at, expires_at, cursor_at, expand_at, missed)
+			WHERE j.tenant = n.tenant AND j.key = n.key`,
+			c.tenant, c.key, c.revision, c.version, c.callbackType, c.callbackData, c.options, c.schedule,
+			c.updatedAt, c.expiresAt, c.cursor, c.expandAt, c.missed)
+	})
+}
+
+// state is what of a present job a put must know.
+type state struct {
+	revision, version job.Revision
+	paused            bool
+}
+
+// lock locks the jobs of the puts, in the order of the indexes, and reads their states.
+func (p *putter) lock(ctx context.Context, tx *conversation, indexes []int) (map[job.Name]state, error) {
+	names := make([]job.Name, len(indexes))
+	for k, i := range indexes {
+		names[k] = p.puts[i].Job.Name
+	}
+	tenants, keys := nameColumns(names)
+	present := make(map[job.Name]state, len(indexes))
+	return present, tx.do(ctx, func(t *transaction) {
+		t.rows(`SELECT j.tenant, j.key, j.revision, j.version, j.paused_at IS NOT NULL
+			FROM unnest($1::text[], $2::text[]) AS n (tenant, key)
+			JOIN carillon.jobs j ON j.tenant = n.tenant AND j.key = n.key
+			ORDER BY j.tenant, j.key FOR NO KEY UPDATE OF j`,
+			func(rows pgx.Rows) error {
+				var name job.Name
+				var now state
+				err := rows.Scan(&name.Tenant, &name.Key, &now.revision, &now.version, &now.paused)
+				present[name] = now
+				return err
+			}, tenants, keys)
+	})
+}
+
+// insertOccurrences inserts the occurrences of the puts.
+func (p *putter) insertOccurrences(ctx context.Context, tx *conversation, indexes []int) error {
+	var batch occurrenceColumns
+	for _, i := range indexes {
+		for k := range p.puts[i].Occurrences {
+			batch.add(&p.puts[i].Occurrences[k])
+			if len(batch.id) == chunk {
+				if err := tx.do(ctx, batch.insert); err != nil {
+					return err
+				}
+				batch = occurrenceColumns{}
+			}
+		}
+	}
+	if len(batch.id) == 0 {
+		return nil
+	}
+	return tx.do(ctx, batch.insert)
+}
+
+// jobColumns are jobs by column.
+type jobColumns struct {
+	tenant, key, revision, version, callbackType []string
+	callbackData, options, schedule              [][]byte
+	createdAt, updatedAt, expiresAt, missed      []int64
+	cursor, expandAt                             []*int64
+}
+
+// columns are the jobs of the puts.
+func (p *putter) columns(indexes []int) (c jobColumns) {
+	for _, i := range indexes {
+		j := &p.puts[i].Job
+		c.tenant, c.key = append(c.tenant, j.Tenant), append(c.key, j.Key)
+		c.revision, c.version = append(c.revision, string(j.Revision)), append(c.version, string(j.Version))
+		c.callbackType, c.callbackData = append(c.callbackType, j.Callback.Type), append(c.callbackData, data(j.Callback))
+		c.options, c.schedule = append(c.options, j.Options.Encode()), append(c.schedule, j.Schedule.Encode())
+		c.createdAt, c.updatedAt = append(c.createdAt, j.CreatedAt.UnixMilli()), append(c.updatedAt, j.UpdatedAt.UnixMilli())
+		c.expiresAt, c.missed = append(c.expiresAt, j.ExpiresAt.UnixMilli()), append(c.missed, int64(j.Missed))
+		c.cursor, c.expandAt = append(c.cursor, millis(j.Cursor)), append(c.expandAt, millis(j.ExpandAt))
+	}
+	return c
+}
+
+// data is a callback's data, which is never NULL.
+func data(c job.Callback) []byte {
+	if c.Data == nil {
+		return []byte{}
+	}
+	return c.Data
+}
+
+// nameColumns are names by column.
+func nameColumns(names []job.Name) (tenants, keys []string) {
+	for _, n := range names {
+		tenants, keys = append(tenants, n.Tenant), append(keys, n.Key)
+	}
+	return tenants, keys
+}
+
+// occurrenceColumns are fresh occurrences of jobs by column.
+type occurrenceColumns struct {
+	id                    []pgtype.UUID
+	tenant, key, revision []string
+	position              []int32
+	step                  []*int32
+	timestamp, dueAt      []int64
+	subscriber            []*string
+}
+
+func (c *occurrenceColumns) add(o *job.Occurrence) {
+	c.id = append(c.id, uuid(o.ID))
+	c.tenant, c.key, c.revision = append(c.tenant, o.Name.Tenant), append(c.key, o.Name.Key), append(c.revision, string(o.Revision))
+	c.timestamp, c.dueAt = append(c.timestamp, o.Timestamp.UnixMilli()), append(c.dueAt, o.DueAt.UnixMilli())
+	step, subscriber := partColumns(o.Part)
+	c.position, c.step, c.subscriber = append(c.position, int32(o.Position)), append(c.step, step), append(c.subscriber, subscriber)
+}
+
+// insert adds the statement that inserts them. The same occurrence again is the same row.
+func (c *occurrenceColumns) insert(t *transaction) {
+	t.exec(`INSERT INTO carillon.occurrences (id, tenant, key, revision, position, step, subscriber, timestamp, due_at, attempt)
+		SELECT *, 0 FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::integer[], $6::integer[], $7::text[],
+			$8::bigint[], $9::bigint[])
+		ON CONFLICT (id) DO NOTHING`,
+		c.id, c.tenant, c.key, c.revision, c.position, c.step, c.subscriber, c.timestamp, c.dueAt)
+}
+
+// partColumns is an occurrence's part as it is stored.
+func partColumns(p *job.Part) (step *int32, subscriber *string) {
+	if p == nil {
+		return nil, nil
+	}
+	index := int32(p.Step)
+	return &index, nullable(p.Subscriber)
+}
+
+// uuid is an id as it is stored; both are 16 bytes, ordered as such.
+func uuid(id job.ID) pgtype.UUID { return pgtype.UUID{Bytes: id, Valid: true} }

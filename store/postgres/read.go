@@ -1,0 +1,174 @@
+package postgres
+
+import (
+	"context"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// Job implements [store.Jobs].
+func (s *Store) Job(ctx context.Context, name job.Name) (status store.JobStatus, err error) {
+	if !storable(name.Tenant, name.Key) {
+		return store.JobStatus{}, store.ErrNotFound
+	}
+	var found bool
+	var callbackData, options, schedule []byte
+	err = s.transact(ctx, func(t *transaction) {
+		found = false
+		var r jobRow
+		t.rows(`SELECT `+jobColumnsSQL+`, j.callback_data, j.options, j.schedule FROM carillon.jobs j WHERE tenant = $1 AND key = $2`,
+			func(rows pgx.Rows) (err error) {
+				found = true
+				status, err = r.scan(rows, &callbackData, &options, &schedule)
+				return err
+			}, name.Tenant, name.Key)
+	})
+	if err != nil {
+		return store.JobStatus{}, err
+	}
+	if !found {
+		return store.JobStatus{}, store.ErrNotFound
+	}
+	status.Callback.Data = callbackData
+	if status.Options, err = job.DecodeOptions(options); err != nil {
+		return store.JobStatus{}, err
+	}
+	status.Schedule, err = job.DecodeSchedule(schedule)
+	return status, err
+}
+
+// Jobs implements [store.Jobs].
+func (s *Store) Jobs(ctx context.Context, f store.JobFilter) (page []store.JobStatus, err error) {
+	if !storable(f.Tenant, f.Prefix) {
+		return nil, nil
+	}
+	err = s.transact(ctx, func(t *transaction) {
+		page = nil
+		var r jobRow
+		t.rows(`SELECT `+jobColumnsSQL+` FROM carillon.jobs j
+			WHERE tenant = $1 AND key >= $2 AND key < $3 AND key > $4 ORDER BY key LIMIT $5`,
+			func(rows pgx.Rows) error {
+				status, err := r.scan(rows)
+				page = append(page, status)
+				return err
+			}, f.Tenant, f.Prefix, afterPrefix(f.Prefix), text(f.After), f.Limit)
+	})
+	return page, err
+}
+
+// Strays implements [store.Jobs].
+func (s *Store) Strays(ctx context.Context, f store.JobFilter) (page []job.Name, err error) {
+	if !storable(f.Tenant, f.Prefix) {
+		return nil, nil
+	}
+	err = s.transact(ctx, func(t *transaction) {
+		page = nil
+		t.rows(`SELECT DISTINCT key FROM carillon.occurrences WHERE revision = '' AND due_at IS NOT NULL
+				AND tenant = $1 AND key >= $2 AND key < $3 AND key > $4 ORDER BY key LIMIT $5`,
+			func(rows pgx.Rows) error {
+				name := job.Name{Tenant: f.Tenant}
+				err := rows.Scan(&name.Key)
+				page = append(page, name)
+				return err
+			}, f.Tenant, f.Prefix, afterPrefix(f.Prefix), text(f.After), f.Limit)
+	})
+	return page, err
+}
+
+// storable tells whether columns can hold the texts. What they can't hold is not there.
+func storable(texts ...string) bool {
+	return !slices.ContainsFunc(texts, func(s string) bool { return !utf8.ValidString(s) || strings.Contains(s, "\x00") })
+}
+
+// afterPrefix is a bound above every key with the prefix: what follows it in the order of code points, which is that of
+// UTF-8's bytes. No key is as long as what is above all keys.
+func afterPrefix(prefix string) string {
+	runes := []rune(prefix)
+	for len(runes) > 0 {
+		last := &runes[len(runes)-1]
+		if *last++; *last == 0xD800 {
+			*last = 0xE000 // surrogates are no code points of text
+		}
+		if *last <= utf8.MaxRune {
+			return string(runes)
+		}
+		runes = runes[:len(runes)-1]
+	}
+	return strings.Repeat(string(utf8.MaxRune), 256)
+}
+
+// Occurrences implements [store.Jobs].
+func (s *Store) Occurrences(ctx context.Context, f store.OccurrenceFilter) (page []job.Occurrence, total int, err error) {
+	if !storable(f.Name.Tenant, f.Name.Key) {
+		return nil, 0, nil
+	}
+	err = s.transact(ctx, func(t *transaction) {
+		page = nil
+		var r occurrenceRow
+		t.rows(`SELECT * FROM (
+				(SELECT `+occurrenceColumnsSQL+` FROM carillon.occurrences o
+					WHERE o.revision = $1 AND o.revision <> '' AND o.id > $4 ORDER BY o.id LIMIT $5)
+				UNION ALL
+				(SELECT `+occurrenceColumnsSQL+` FROM carillon.occurrences o
+					WHERE o.revision = '' AND o.due_at IS NOT NULL AND o.tenant = $2 AND o.key = $3 AND o.id > $4 ORDER BY o.id LIMIT $5)
+			) AS of_both ORDER BY id LIMIT $5`,
+			func(rows pgx.Rows) error {
+				o, err := r.scan(rows)
+				page = append(page, o)
+				return err
+			}, string(f.Revision), f.Name.Tenant, f.Name.Key, uuid(f.After), f.Limit)
+		t.row(`SELECT
+			(SELECT count(*) FROM carillon.occurrences WHERE revision = $1 AND revision <> '') +
+			(SELECT count(*) FROM carillon.occurrences WHERE revision = '' AND due_at IS NOT NULL AND tenant = $2 AND key = $3)`,
+			func(row pgx.Row) error { return row.Scan(&total) }, string(f.Revision), f.Name.Tenant, f.Name.Key)
+	})
+	return page, total, err
+}
+
+// DeadLetters implements [store.Jobs].
+func (s *Store) DeadLetters(ctx context.Context, f store.DeadLetterFilter) (page []job.Occurrence, err error) {
+	if !storable(f.Tenant, f.Key, f.Prefix) {
+		return nil, nil
+	}
+	where, args := "o.due_at IS NULL AND o.tenant = $1 AND o.id > $2", []any{f.Tenant, uuid(f.After), f.Limit}
+	if f.Key != "" {
+		where, args = where+" AND o.key = $"+strconv.Itoa(len(args)+1), append(args, f.Key)
+	}
+	if f.ID != (job.ID{}) {
+		where, args = "o.id = $"+strconv.Itoa(len(args)+1)+" AND "+where, append(args, uuid(f.ID))
+	}
+	if f.Prefix != "" {
+		where, args = where+" AND starts_with(o.key, $"+strconv.Itoa(len(args)+1)+")", append(args, f.Prefix)
+	}
+	dataColumn := "o.callback_data"
+	if f.Brief {
+		dataColumn = "NULL::bytea"
+	}
+	err = s.transact(ctx, func(t *transaction) {
+		page = nil
+		var r occurrenceRow
+		var targets targetReader
+		t.rows(`SELECT `+occurrenceColumnsSQL+`, o.callback_type, `+dataColumn+`, o.options FROM carillon.occurrences o
+			WHERE `+where+` ORDER BY o.id LIMIT $3`,
+			func(rows pgx.Rows) error {
+				var callbackType *string
+				var callbackData, options []byte
+				o, err := r.scan(rows, &callbackType, &callbackData, &options)
+				if err != nil {
+					return err
+				}
+				own, err := targets.read(callbackType, callbackData, options)
+				o.Own = &own
+				page = append(page, o)
+				return err
+			}, args...)
+	})
+	return page, err
+}

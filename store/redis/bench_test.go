@@ -1,0 +1,103 @@
+//go:build services
+
+package redis_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// benchmarked are the ways to keep a store, on a server that syncs its log once in a second.
+var benchmarked = []struct{ name, options string }{{"1 shard", ""}, {"16 shards", "?shards=16"}}
+
+// BenchmarkPut puts jobs of one instant, 500 at a time. One operation is 500 jobs.
+func BenchmarkPut(b *testing.B) {
+	for _, c := range benchmarked {
+		b.Run(c.name, func(b *testing.B) {
+			s := open(b, newServer(b, "--appendonly", "yes").url+c.options)
+			for i := 0; b.Loop(); i += 500 {
+				var puts []store.Put
+				for k := range 500 {
+					puts = append(puts, put(fmt.Sprint(i+k), 1))
+				}
+				mustPut(b, s, puts...)
+			}
+			b.ReportMetric(float64(b.N)*500/b.Elapsed().Seconds(), "jobs/s")
+		})
+	}
+}
+
+const backlog = 100_000
+
+// BenchmarkDeliver claims and acknowledges a backlog of jobs of one instant, 256 at a time.
+func BenchmarkDeliver(b *testing.B) {
+	for _, c := range benchmarked {
+		b.Run(c.name, func(b *testing.B) {
+			for b.Loop() {
+				b.StopTimer()
+				s := open(b, newServer(b, "--appendonly", "yes").url+c.options)
+				for i := 0; i < backlog; i += 1000 {
+					var puts []store.Put
+					for k := range 1000 {
+						puts = append(puts, put(fmt.Sprint(i+k), 1))
+					}
+					mustPut(b, s, puts...)
+				}
+				b.StartTimer()
+				for left := backlog; left > 0; {
+					claimed := claim(b, s, epoch, 256)
+					if err := s.Settle(b.Context(), acks(claimed.Occurrences)); err != nil {
+						b.Fatal(err)
+					}
+					left -= len(claimed.Occurrences)
+				}
+			}
+			b.ReportMetric(backlog*float64(b.N)/b.Elapsed().Seconds(), "occurrences/s")
+		})
+	}
+}
+
+// BenchmarkBare is the least that a queue in Redis can do: a script claims 256 entries of a sorted set and reads a hash, another
+// deletes them.
+func BenchmarkBare(b *testing.B) {
+	claim := goredis.NewScript(`local ids = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', ARGV[1], 'LIMIT', 0, 256)
+		local moved = {}
+		for i, id in ipairs(ids) do moved[2 * i - 1], moved[2 * i] = ARGV[2], id end
+		if #ids > 0 then redis.call('ZADD', KEYS[1], unpack(moved)) end
+		return {ids, #ids > 0 and redis.call('HMGET', KEYS[2], unpack(ids)) or {}}`)
+	ack := goredis.NewScript(`redis.call('ZREM', KEYS[1], unpack(ARGV)) return redis.call('HDEL', KEYS[2], unpack(ARGV))`)
+	keys := []string{"{0}:pending", "{0}:occurrences"}
+	for b.Loop() {
+		b.StopTimer()
+		c := newServer(b, "--appendonly", "yes").direct
+		for i := 0; i < backlog; i += 1000 {
+			pipe := c.Pipeline()
+			for k := range 1000 {
+				id := put(fmt.Sprint(i+k), 1).Occurrences[0].ID.String()
+				pipe.ZAdd(b.Context(), keys[0], goredis.Z{Score: float64(epoch.UnixMilli()), Member: id})
+				pipe.HSet(b.Context(), keys[1], id, `http {"payload":1}`)
+			}
+			if _, err := pipe.Exec(b.Context()); err != nil {
+				b.Fatal(err)
+			}
+		}
+		b.StartTimer()
+		for left := backlog; left > 0; {
+			answer, err := claim.Run(b.Context(), c, keys, epoch.UnixMilli(), epoch.Add(time.Minute).UnixMilli()).Slice()
+			if err != nil {
+				b.Fatal(err)
+			}
+			ids, _ := answer[0].([]any)
+			if err := ack.Run(b.Context(), c, keys, ids...).Err(); err != nil {
+				b.Fatal(err)
+			}
+			left -= len(ids)
+		}
+	}
+	b.ReportMetric(backlog*float64(b.N)/b.Elapsed().Seconds(), "occurrences/s")
+}

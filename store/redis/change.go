@@ -1,0 +1,111 @@
+package redis
+
+import (
+	"context"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// Cancel implements [store.Jobs]. Jobs are cancelled independently of each other, each by one script unless it has very
+// many occurrences.
+func (s *Store) Cancel(ctx context.Context, names []job.Name, now time.Time) ([]store.CancelResult, error) {
+	results := make([]store.CancelResult, len(names))
+	going := make([]int, len(names))
+	for i := range names {
+		going[i] = i
+	}
+	for len(going) > 0 {
+		calls := make([]call, len(going))
+		for k, i := range going {
+			calls[k] = call{cancelScript, s.shardOf(names[i]), []any{jobField(names[i]), now.UnixMilli(), chunk}}
+		}
+		var again []int
+		for k, reply := range s.run(ctx, calls) {
+			answer, err := reply.list()
+			if err != nil {
+				return nil, err
+			}
+			i := going[k]
+			r := &results[i]
+			r.Found = r.Found || answer.number(0) > 0
+			r.Cancelled += answer.number(1)
+			r.InFlight += answer.number(2)
+			if answer.number(3) > 0 {
+				again = append(again, i)
+			}
+			if revision := answer.text(4); revision != "" {
+				cancelled, held, err := s.dropAll(ctx, calls[k].shard, job.Revision(revision), now)
+				if err != nil {
+					return nil, err
+				}
+				r.Cancelled += cancelled
+				r.InFlight += held
+			}
+		}
+		going = again
+	}
+	return results, nil
+}
+
+// Amend implements [store.Jobs].
+func (s *Store) Amend(ctx context.Context, a store.Amendment) error {
+	answer, err := s.run(ctx, []call{{amendScript, s.shardOf(a.Name), []any{
+		jobField(a.Name), string(a.Of), string(a.Version), a.Now.UnixMilli(), a.Callback.Type, encodeTarget(a.Callback, a.Options),
+	}}})[0].text()
+	switch {
+	case err != nil:
+		return err
+	case answer == "missing":
+		return store.ErrNotFound
+	case answer == "precondition":
+		return store.ErrPrecondition
+	}
+	return nil
+}
+
+// Pause implements [store.Jobs]. It writes the job only, however many occurrences it has: claims put those back.
+func (s *Store) Pause(ctx context.Context, name job.Name, version job.Revision, now time.Time) error {
+	return s.ifThere(ctx, call{pauseScript, s.shardOf(name), []any{jobField(name), string(version), now.UnixMilli()}})
+}
+
+// ifThere runs a script that answers whether there is the job.
+func (s *Store) ifThere(ctx context.Context, c call) error {
+	there, err := s.run(ctx, []call{c})[0].number()
+	if err == nil && there == 0 {
+		return store.ErrNotFound
+	}
+	return err
+}
+
+// Resume implements [store.Jobs]. Occurrences' ids sort by their instants, so those whose instants have passed are the first
+// of the job's.
+func (s *Store) Resume(ctx context.Context, name job.Name, version job.Revision, now time.Time) error {
+	var bound job.ID
+	if err := bound.SetTime(uint64(now.UnixMilli()) + 1); err != nil {
+		return err
+	}
+	var revision, last string
+	for {
+		answer, err := s.run(ctx, []call{{resumeScript, s.shardOf(name), []any{
+			jobField(name), string(version), now.UnixMilli(), bound.String(), chunk, revision, last,
+		}}})[0].list()
+		if err != nil {
+			return err
+		}
+		if answer.number(0) == 0 {
+			return store.ErrNotFound
+		}
+		if revision, last = answer.text(1), answer.text(2); last == "" {
+			return nil
+		}
+	}
+}
+
+// Trigger implements [store.Jobs].
+func (s *Store) Trigger(ctx context.Context, o job.Occurrence) error {
+	return s.ifThere(ctx, call{triggerScript, s.shardOf(o.Name), []any{
+		jobField(o.Name), o.ID.String(), encodeOccurrence(&o), o.DueAt.UnixMilli(), encodeTarget(o.Own.Callback, o.Own.Options),
+	}})
+}

@@ -1,0 +1,50 @@
+//go:build services
+
+package redis
+
+import (
+	"context"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// A server's clock that is known wrongly, since it was set or another server took its place, keeps nothing from being put.
+func TestClockSet(t *testing.T) {
+	url := os.Getenv("CARILLON_TEST_REDIS_CLUSTER_URL")
+	if url == "" {
+		t.Fatal("CARILLON_TEST_REDIS_CLUSTER_URL is not set; run the tests by .ci/with-services")
+	}
+	s, err := Open(t.Context(), url+"&prefix=test-"+job.NewToken())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx := context.Background()
+		for i := range s.shards {
+			for _, key := range s.shards[i].keys {
+				_ = s.client.Unlink(ctx, key.(string)).Err() //nolint:errcheck // it is one
+			}
+		}
+		_ = s.client.Unlink(ctx, s.prefix+":store").Err()
+		_ = s.Close()
+	})
+	for i, off := range []time.Duration{-time.Hour, time.Hour} {
+		now := time.Now().Truncate(time.Millisecond)
+		revision := job.NewRevision(now)
+		p := store.Put{Now: now, Job: job.Job{
+			Name: job.Name{Tenant: job.DefaultTenant, Key: "k"}, Revision: revision, Version: revision, ExpiresAt: now,
+		}}
+		known := &s.shards[s.shardOf(p.Job.Name)].ahead
+		known.Add(off.Milliseconds())
+		if r := s.Put(t.Context(), []store.Put{p})[0]; r.Err != nil || (r.Replaced != "") != (i > 0) {
+			t.Errorf("off by %s, put answers %+v", off, r)
+		}
+		if left := time.Duration(known.Load()) * time.Millisecond; left.Abs() > 10*time.Minute {
+			t.Errorf("off by %s, it is still taken to be off by %s", off, left)
+		}
+	}
+}

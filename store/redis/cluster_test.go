@@ -1,0 +1,159 @@
+//go:build services
+
+package redis_test
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// TestMovingSlot: while a cluster moves a shard's slot, the shard is unavailable, and nothing is done by half; then it goes on
+// at its new place.
+func TestMovingSlot(t *testing.T) {
+	server := clusterURL(t)
+	url := newStore(t, server, "shards=17") // no other test has the slot of the seventeenth
+	s := open(t, url)
+	prefix := url[strings.Index(url, "prefix=")+len("prefix="):]
+	prefix, _, _ = strings.Cut(prefix, "&")
+	cluster := clusterOf(t, server)
+	key := prefix + ":{16}:pending"
+
+	const n = 40
+	var puts []store.Put
+	for i := 0; len(puts) < n; i++ { // jobs that are in that shard
+		p := put(strconv.Itoa(i), 2)
+		mustPut(t, s, p)
+		if found, err := cluster.HExists(t.Context(), prefix+":{16}:jobs", job.DefaultTenant+"\x00"+p.Job.Key).Result(); err != nil {
+			t.Fatal(err)
+		} else if found {
+			puts = append(puts, p)
+			continue
+		}
+		if _, err := s.Cancel(t.Context(), []job.Name{p.Job.Name}, epoch); err != nil {
+			t.Fatal(err)
+		}
+	}
+	move := newMove(t, cluster, key)
+	move.begin()
+	refused := 0
+	for moved := 0; ; moved++ { // one key after the other
+		name := puts[moved%n].Job.Name
+		_, err := s.Cancel(t.Context(), []job.Name{name}, epoch)
+		if errors.Is(err, store.ErrUnavailable) {
+			refused++
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		if !move.key() {
+			break
+		}
+	}
+	move.end()
+	if refused == 0 {
+		t.Error("no key was moved while the shard was in use")
+	}
+	left := 0
+	for _, p := range puts {
+		_, total, err := s.Occurrences(t.Context(), store.OccurrenceFilter{Name: p.Job.Name, Revision: p.Job.Revision, Limit: 10})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = s.Job(t.Context(), p.Job.Name)
+		if there := err == nil; there != (total == 2) || total == 1 {
+			t.Errorf("%s has %d occurrences, and is there: %v", p.Job.Name, total, there)
+		} else if there {
+			left++
+		}
+	}
+	if c := claim(t, s, epoch.Add(time.Hour), 1000); len(c.Occurrences) != 2*left {
+		t.Errorf("claimed %d of %d jobs' occurrences", len(c.Occurrences), left)
+	}
+}
+
+func clusterOf(t *testing.T, url string) *goredis.ClusterClient {
+	t.Helper()
+	hosts, _, _ := strings.Cut(strings.TrimPrefix(url, "redis://"), "?")
+	cluster := goredis.NewClusterClient(&goredis.ClusterOptions{Addrs: strings.Split(hosts, ",")})
+	t.Cleanup(func() { _ = cluster.Close() })
+	return cluster
+}
+
+// move is a slot's way from one node of a cluster to another.
+type move struct {
+	t              *testing.T
+	slot           int64
+	from, to       *goredis.Client
+	fromID, toID   string
+	toHost, toPort string
+	nodes          []*goredis.Client
+}
+
+// newMove prepares to move the slot of a key to another node.
+func newMove(t *testing.T, cluster *goredis.ClusterClient, key string) *move {
+	t.Helper()
+	m := &move{t: t}
+	var err error
+	if m.slot, err = cluster.ClusterKeySlot(t.Context(), key).Result(); err != nil {
+		t.Fatal(err)
+	}
+	if m.from, err = cluster.MasterForKey(t.Context(), key); err != nil {
+		t.Fatal(err)
+	}
+	nodes := make(chan *goredis.Client, 10)
+	if err := cluster.ForEachMaster(t.Context(), func(_ context.Context, c *goredis.Client) error {
+		nodes <- c
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	close(nodes)
+	for node := range nodes {
+		m.nodes = append(m.nodes, node)
+		if node.Options().Addr != m.from.Options().Addr {
+			m.to = node
+		}
+	}
+	m.fromID, m.toID = m.must(m.from, "cluster", "myid").(string), m.must(m.to, "cluster", "myid").(string)
+	m.toHost, m.toPort, _ = strings.Cut(m.to.Options().Addr, ":")
+	return m
+}
+
+func (m *move) must(node *goredis.Client, args ...any) any {
+	m.t.Helper()
+	answer, err := node.Do(m.t.Context(), args...).Result()
+	if err != nil {
+		m.t.Fatalf("%v: %v", args, err)
+	}
+	return answer
+}
+
+func (m *move) begin() {
+	m.must(m.to, "cluster", "setslot", m.slot, "importing", m.fromID)
+	m.must(m.from, "cluster", "setslot", m.slot, "migrating", m.toID)
+}
+
+// key moves one key, if any is left.
+func (m *move) key() bool {
+	m.t.Helper()
+	keys, _ := m.must(m.from, "cluster", "getkeysinslot", m.slot, 1).([]any)
+	if len(keys) == 0 {
+		return false
+	}
+	m.must(m.from, "migrate", m.toHost, m.toPort, keys[0], 0, 5000)
+	return true
+}
+
+func (m *move) end() {
+	for _, node := range append([]*goredis.Client{m.to, m.from}, m.nodes...) {
+		m.must(node, "cluster", "setslot", m.slot, "node", m.toID)
+	}
+}

@@ -1,0 +1,107 @@
+package redis
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// ClaimJobs implements [store.Queue]. It asks all shards at once for one entry each before it claims anything.
+func (s *Store) ClaimJobs(ctx context.Context, p store.ClaimJobsParams) (store.ClaimedJobs, error) {
+	shares, more, err := s.share(ctx, keyExpansion, strconv.FormatInt(p.Now.UnixMilli(), 10), p.Limit)
+	if len(shares) == 0 {
+		return store.ClaimedJobs{}, err
+	}
+	claimed := store.ClaimedJobs{Token: job.NewToken(), More: more}
+	calls := make([]call, len(shares))
+	for i, share := range shares {
+		calls[i] = call{claimJobsScript, share.shard, []any{share.bound, share.n, p.Now.Add(p.Lease).UnixMilli(), claimed.Token}}
+	}
+	type expandable struct {
+		job.Job
+		due int
+	}
+	var all []expandable
+	found := 0
+	for i, r := range s.run(ctx, calls) {
+		answer, failure := r.list()
+		if failure != nil {
+			err = failure
+			continue
+		}
+		for k := range answer {
+			j, readable := readExpandable(answer.list(k))
+			if !readable { // it stays claimed, lest it keeps the others from being claimed
+				claimed.Unreadable = append(claimed.Unreadable, parseJobField(answer.list(k).text(0)))
+				continue
+			}
+			all = append(all, expandable{j, answer.list(k).number(1)})
+		}
+		found += len(answer)
+		claimed.More = claimed.More || shares[i].counted && len(answer) < shares[i].n
+	}
+	if found == 0 && err != nil {
+		return store.ClaimedJobs{}, err
+	}
+	slices.SortStableFunc(all, func(a, b expandable) int {
+		return cmp.Or(cmp.Compare(a.due, b.due), strings.Compare(a.Key, b.Key))
+	})
+	for i := range all {
+		claimed.Jobs = append(claimed.Jobs, all[i].Job)
+	}
+	claimed.More = claimed.More || found >= min(p.Limit, chunk)
+	return claimed, nil
+}
+
+func readExpandable(row list) (j job.Job, readable bool) {
+	status, err := decodeState(row.text(0), row.text(2), true)
+	if err != nil {
+		return j, false
+	}
+	j = status.Job
+	if j.Options, err = job.DecodeOptions([]byte(row.text(3))); err != nil {
+		return j, false
+	}
+	j.Schedule, err = job.DecodeSchedule([]byte(row.text(4)))
+	return j, err == nil
+}
+
+// Advance implements [store.Queue]. A job is advanced by one script, unless it gets more than chunk occurrences: then the
+// others are inserted before, beyond the cursor, each part only if the job is still as it was claimed.
+func (s *Store) Advance(ctx context.Context, advances []store.Advance) error {
+	var last []call
+	for i := range advances {
+		a := &advances[i]
+		shard, rest := s.shardOf(a.Name), a.Occurrences
+		for ; len(rest) > chunk; rest = rest[chunk:] {
+			args := append(advanceArgs(a), "", 0, 0, "", 0)
+			still, err := s.run(ctx, []call{{advanceScript, shard, appendOccurrences(args, rest[:chunk])}})[0].number()
+			if err != nil {
+				return err
+			}
+			if still == 0 {
+				break
+			}
+		}
+		if len(rest) > chunk {
+			continue // somebody else has the job
+		}
+		expiresAt := ""
+		if !a.ExpiresAt.IsZero() {
+			expiresAt = strconv.FormatInt(a.ExpiresAt.UnixMilli(), 10)
+		}
+		args := append(advanceArgs(a), "last", millis(a.Cursor), millis(a.ExpandAt), expiresAt, a.Missed)
+		last = append(last, call{advanceScript, shard, appendOccurrences(args, rest)})
+	}
+	return firstError(s.run(ctx, last))
+}
+
+// advanceArgs are the arguments of advance.lua that say which job it is for, as it was claimed.
+func advanceArgs(a *store.Advance) []any {
+	return []any{jobField(a.Name), string(a.Revision), millis(a.From), a.Token}
+}

@@ -1,0 +1,210 @@
+package redis
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// Job implements [store.Jobs].
+func (s *Store) Job(ctx context.Context, name job.Name) (store.JobStatus, error) {
+	field := jobField(name)
+	answer, err := s.run(ctx, []call{{jobScript, s.shardOf(name), []any{field}}})[0].list()
+	if err != nil {
+		return store.JobStatus{}, err
+	}
+	if len(answer) == 0 {
+		return store.JobStatus{}, store.ErrNotFound
+	}
+	status, err := decodeState(field, answer.text(0), answer.number(1) > 0)
+	if err != nil {
+		return status, err
+	}
+	target, err := decodeTarget(answer.text(2))
+	if err != nil {
+		return status, err
+	}
+	status.Callback, status.Options = target.Callback, target.Options
+	status.Schedule, err = job.DecodeSchedule([]byte(answer.text(3)))
+	return status, err
+}
+
+// Jobs implements [store.Jobs].
+func (s *Store) Jobs(ctx context.Context, f store.JobFilter) ([]store.JobStatus, error) {
+	return merge(ctx, s, f.Limit, pages[store.JobStatus]{
+		call: func(after string, limit int) (*script, []any) {
+			from, to := keyRange(f, cmp.Or(after, f.After))
+			return jobsScript, []any{from, to, limit}
+		},
+		read: func(answer list, limit int) (page []store.JobStatus, next string, err error) {
+			for i := range answer {
+				row := answer.list(i)
+				status, err := decodeState(row.text(0), row.text(1), row.number(2) > 0)
+				if err != nil {
+					return nil, "", err
+				}
+				page = append(page, status)
+			}
+			if len(page) == limit {
+				next = page[limit-1].Key
+			}
+			return page, next, nil
+		},
+		compare: func(a, b store.JobStatus) int { return strings.Compare(a.Key, b.Key) },
+	})
+}
+
+// Strays implements [store.Jobs].
+func (s *Store) Strays(ctx context.Context, f store.JobFilter) ([]job.Name, error) {
+	return merge(ctx, s, f.Limit, pages[job.Name]{
+		call: func(after string, limit int) (*script, []any) {
+			from, to := keyRange(f, cmp.Or(after, f.After))
+			return straysScript, []any{from, to, limit}
+		},
+		read: func(answer list, limit int) (page []job.Name, next string, err error) {
+			for i := range answer {
+				page = append(page, parseJobField(answer.text(i)))
+			}
+			if len(page) == limit {
+				next = page[limit-1].Key
+			}
+			return page, next, nil
+		},
+		compare: func(a, b job.Name) int { return strings.Compare(a.Key, b.Key) },
+	})
+}
+
+// Occurrences implements [store.Jobs]. Those of the revision and those that stand on their own are apart, so a page is read of
+// each and the two are merged.
+func (s *Store) Occurrences(ctx context.Context, f store.OccurrenceFilter) (page []job.Occurrence, total int, err error) {
+	answer, err := s.run(ctx, []call{{occurrencesScript, s.shardOf(f.Name), []any{
+		jobField(f.Name), string(f.Revision), f.After.String(), f.Limit,
+	}}})[0].list()
+	if err != nil {
+		return nil, 0, err
+	}
+	for i := 1; i < len(answer); i++ {
+		row := answer.list(i)
+		o, err := decodeOccurrence(row.text(0), row.text(1))
+		if err != nil {
+			return nil, 0, err
+		}
+		setAttempts(&o, row.text(2))
+		o.LastError, o.DueAt = row.text(3), row.score(4)
+		page = append(page, o)
+	}
+	slices.SortFunc(page, func(a, b job.Occurrence) int { return a.ID.Compare(b.ID) })
+	return page[:min(len(page), f.Limit)], answer.number(0), nil
+}
+
+// DeadLetters implements [store.Jobs].
+func (s *Store) DeadLetters(ctx context.Context, f store.DeadLetterFilter) ([]job.Occurrence, error) {
+	index, whose, only, brief := "tenant", f.Tenant, "", 0
+	if f.Key != "" {
+		index, whose = "job", jobField(job.Name{Tenant: f.Tenant, Key: f.Key})
+	}
+	if f.ID != (job.ID{}) {
+		only = f.ID.String()
+	}
+	if f.Brief {
+		brief = 1
+	}
+	prefix := jobField(job.Name{Tenant: f.Tenant, Key: f.Prefix})
+	return merge(ctx, s, f.Limit, pages[job.Occurrence]{
+		call: func(after string, limit int) (*script, []any) {
+			return deadLettersScript, []any{index, whose, cmp.Or(after, f.After.String()), limit, chunk, prefix, only, brief}
+		},
+		read: func(answer list, _ int) (page []job.Occurrence, next string, err error) {
+			for i := 1; i < len(answer); i++ {
+				o, err := readDeadLetter(answer.list(i))
+				if err != nil {
+					return nil, "", err
+				}
+				page = append(page, o)
+			}
+			return page, answer.text(0), nil
+		},
+		compare: func(a, b job.Occurrence) int { return a.ID.Compare(b.ID) },
+	})
+}
+
+func readDeadLetter(row list) (job.Occurrence, error) {
+	o, err := decodeOccurrence(row.text(0), row.text(1))
+	if err != nil {
+		return o, err
+	}
+	setAttempts(&o, row.text(2))
+	o.LastError, o.FailedAt = row.text(3), row.score(4)
+	own, err := decodeTarget(row.text(5))
+	o.Own = &own
+	return o, err
+}
+
+// pages says how a list is read from a shard, page by page.
+type pages[T any] struct {
+	// call asks for the page that begins after a place, which is empty at first.
+	call func(after string, limit int) (*script, []any)
+	// read reads the answer. Next is after where the next page begins; empty if there is none.
+	read    func(answer list, limit int) (page []T, next string, err error)
+	compare func(a, b T) int
+}
+
+// pageSize bounds what is read of one shard at once, since most of it may be left when the shards are merged.
+const pageSize = 200
+
+// merge reads the same list from all shards and merges them into one, up to a limit.
+func merge[T any](ctx context.Context, s *Store, limit int, p pages[T]) (merged []T, err error) {
+	type stream struct {
+		page  []T
+		after string
+		ended bool
+	}
+	streams := make([]stream, len(s.shards))
+	size := min(limit, pageSize)
+	for len(merged) < limit {
+		var calls []call
+		var asked []*stream
+		for i := range streams {
+			if st := &streams[i]; len(st.page) == 0 && !st.ended {
+				script, args := p.call(st.after, size)
+				calls, asked = append(calls, call{script, i, args}), append(asked, st)
+			}
+		}
+		for i, r := range s.run(ctx, calls) {
+			answer, err := r.list()
+			if err != nil {
+				return nil, err
+			}
+			st := asked[i]
+			if st.page, st.after, err = p.read(answer, size); err != nil {
+				return nil, err
+			}
+			st.ended = st.after == ""
+		}
+		// Take the least, until of some shard it is not known.
+		for len(merged) < limit {
+			var least *stream
+			unknown := false
+			for i := range streams {
+				switch st := &streams[i]; {
+				case len(st.page) == 0:
+					unknown = unknown || !st.ended
+				case least == nil || p.compare(st.page[0], least.page[0]) < 0:
+					least = st
+				}
+			}
+			if unknown {
+				break
+			}
+			if least == nil {
+				return merged, nil
+			}
+			merged, least.page = append(merged, least.page[0]), least.page[1:]
+		}
+	}
+	return merged, nil
+}

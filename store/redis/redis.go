@@ -1,0 +1,250 @@
+// Package redis keeps Carillon's documents in Redis 7 or later: one server, with or without replicas, or a Redis Cluster.
+// Any number of replicas of Carillon share it.
+//
+// Jobs are spread over shards by their names. All keys of a shard have the same hash tag, so that they live on one node of a
+// cluster, and every change is a Lua script on one shard, which Redis runs whole or not at all. So a job and its occurrences
+// change together, but for what would take a script too long while nobody else is served:
+//
+//   - A job with very many occurrences is put in parts: all but the last part are inserted first, under the new revision,
+//     and the script that inserts the last makes that revision the job's. Occurrences of a revision that is no job's are
+//     orphans; a claim sets them aside, and drops them after an hour. In the same way, a long expansion is inserted beyond
+//     its job's cursor before the cursor is moved, under the protection of the expansion's token.
+//   - What a replacement or a cancellation leaves behind is deleted in parts, the first of them in the script that replaces
+//     or cancels. No claim gets any of it after that script.
+//   - A resumption brings occurrences forward in parts, as long as the job stays as it was resumed.
+//
+// No script reads or writes more than a bounded number of documents. Nothing is sent a second time by itself: a script whose
+// answer was lost is for the caller to repeat.
+package redis
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+const (
+	// format is the version of the keys and records, kept in the store's own key.
+	format = 1
+
+	// oldest is the oldest version of Redis that will do: before it, an error inside a script came without its code.
+	oldest = 7
+
+	// chunk bounds the documents that one run of a script reads or writes of each kind.
+	chunk = 1000
+
+	// pipelined bounds the scripts that are sent at once.
+	pipelined = 128
+
+	// answerWithin is how long an answer is waited for when the time for the call is over.
+	answerWithin = 2 * time.Second
+
+	// tidyWithin bounds work that is done for tidiness after a call has failed.
+	tidyWithin = 2 * time.Second
+)
+
+// Store implements [store.Store].
+type Store struct {
+	client redis.UniversalClient
+	prefix string
+	shards []shard
+	// first is the shard that this replica prefers among those whose occurrences are due at the same time, so that
+	// replicas get in each other's way less.
+	first int
+}
+
+// shard is what is known of one shard.
+type shard struct {
+	// keys are those of its documents, in the order that records.lua gives.
+	keys []any
+	// ahead is by how many milliseconds its server's clock is ahead of this machine's, or a little less: the time that
+	// the last answer took is counted as if the clock had stood still. See [Store.flip].
+	ahead atomic.Int64
+}
+
+// Open connects to the server or cluster that a URL names, such as
+//
+//	redis://user:password@host:6379/0
+//	rediss://user:password@host:6379?prefix=staging
+//	redis://user:password@host1:6379,host2:6379,host3:6379?cluster=true&shards=32
+//
+// The scheme rediss stands for TLS. The options are:
+//
+//	cluster=true  it is a Redis Cluster; the hosts are some of its nodes
+//	shards=n      over how many shards to spread the jobs. It is fixed when the store is made, and 1 for a server and 16 for a
+//	              cluster unless it is given. Given later, it must be the same
+//	prefix=text   what all keys begin with, "carillon" unless it is given; several stores can share a server
+//	and those of the client library for connections and their time limits, such as dial_timeout, read_timeout and pool_size
+//	(https://pkg.go.dev/github.com/redis/go-redis/v9#ParseURL)
+//
+// A server that can't be reached is an error that wraps [store.ErrUnavailable]. No error shows the URL's password.
+func Open(ctx context.Context, rawURL string) (*Store, error) {
+	parts, client, err := parseURL(rawURL)
+	if err != nil {
+		return nil, err
+	}
+	quiet()
+	s := &Store{client: client, prefix: parts.prefix}
+	if err := s.prepare(ctx, parts); err != nil {
+		return nil, errors.Join(fmt.Errorf("open Redis store %s: %w", parts, explain(mapError(err))), s.Close())
+	}
+	return s, nil
+}
+
+// quiet turns off the client library's log, which all clients of a process have in common. What it has to say comes as errors
+// too, and the log would go to standard error in a form of its own.
+var quiet = sync.OnceFunc(func() { redis.SetLogger(silence{}) })
+
+type silence struct{}
+
+// Printf does nothing.
+func (silence) Printf(context.Context, string, ...any) {}
+
+// prepare refuses a server or a store that can't be used, marks a new store as ours, and learns what the servers' clocks
+// show. Doing it again, or in several replicas at once, changes nothing.
+func (s *Store) prepare(ctx context.Context, parts urlParts) error {
+	if err := s.eachServer(ctx, func(ctx context.Context, server *redis.Client) error {
+		info, err := server.Info(ctx, "server", "memory").Result()
+		if err != nil {
+			return err
+		}
+		return check(info, parts.cluster)
+	}); err != nil {
+		return err
+	}
+	shards, err := s.readMeta(ctx, parts)
+	if err != nil {
+		return err
+	}
+	s.shards = make([]shard, shards)
+	for i := range s.shards {
+		s.shards[i].keys = shardKeys(s.prefix, i)
+	}
+	s.first = rand.IntN(shards)
+	clocks := make([]call, shards)
+	for i := range clocks {
+		clocks[i] = call{script: clockScript, shard: i}
+	}
+	for i, r := range s.run(ctx, clocks) {
+		at, err := r.time()
+		if err != nil {
+			return err
+		}
+		s.noteClock(i, at.UnixMilli())
+	}
+	return nil
+}
+
+// check refuses a server that can't be used, by what it says of itself.
+func check(info string, cluster bool) error {
+	version := field(info, "redis_version")
+	major, _, _ := strings.Cut(version, ".")
+	if n, err := strconv.Atoi(major); err != nil || n < oldest {
+		return fmt.Errorf("its version is %s; it must be Redis %d or later", version, oldest)
+	}
+	switch mode := field(info, "redis_mode"); {
+	case mode == "cluster" && !cluster:
+		return errors.New("it is a node of a Redis Cluster: add the option cluster=true")
+	case mode != "cluster" && cluster:
+		return errors.New("it is not a Redis Cluster: leave out the option cluster")
+	}
+	if policy := field(info, "maxmemory_policy"); policy != "" && policy != "noeviction" {
+		return fmt.Errorf("its maxmemory-policy is %s, by which it would drop jobs when memory runs out; it must be noeviction", policy)
+	}
+	return nil
+}
+
+// readMeta reads how the store was made, and makes it if it is new.
+func (s *Store) readMeta(ctx context.Context, parts urlParts) (shards int, err error) {
+	shards = parts.shards
+	if shards == 0 {
+		shards = parts.defaultShards()
+	}
+	meta := redis.NewScript(metaScript)
+	values, err := meta.Eval(ctx, s.client, []string{s.prefix + ":store"}, format, shards).Slice()
+	if redis.HasErrorPrefix(err, "WRONGTYPE") {
+		return 0, fmt.Errorf("its key %s:store is another program's; choose another prefix", s.prefix)
+	}
+	if err != nil {
+		return 0, err
+	}
+	version, err := strconv.Atoi(list(values).text(0))
+	if err != nil {
+		return 0, fmt.Errorf("its key %s:store is another program's; choose another prefix", s.prefix)
+	}
+	if version > format {
+		return 0, fmt.Errorf("%w: its format is %d, this one reads up to %d; upgrade carillon", store.ErrFormat, version, format)
+	}
+	if shards = list(values).number(1); shards < 1 || shards > maxShards {
+		return 0, fmt.Errorf("its key %s:store is damaged: the number of shards is %v", s.prefix, values[1])
+	}
+	if parts.shards != 0 && parts.shards != shards {
+		return 0, fmt.Errorf("it was made with %d shards, not %d, and stays so; leave out the option shards, or move the jobs to a new store",
+			shards, parts.shards)
+	}
+	return shards, nil
+}
+
+// Warnings says in what the servers are set up otherwise than they should be, though the store works: one that writes
+// nothing to disk forgets all jobs when it restarts. What a server does not tell is not warned of.
+func (s *Store) Warnings(ctx context.Context) []string {
+	var mu sync.Mutex
+	var warnings []string
+	err := s.eachServer(ctx, func(ctx context.Context, server *redis.Client) error {
+		info, err := server.Info(ctx, "persistence").Result()
+		if err != nil {
+			return err
+		}
+		if field(info, "aof_enabled") != "0" {
+			return nil
+		}
+		snapshots, err := server.ConfigGet(ctx, "save").Result() // may not be allowed
+		if err == nil && snapshots["save"] == "" {
+			mu.Lock()
+			defer mu.Unlock()
+			warnings = append(warnings, fmt.Sprintf(
+				"Redis at %s keeps nothing on disk (neither appendonly nor save is set): a restart loses all jobs", server.Options().Addr))
+		}
+		return nil
+	})
+	if err != nil {
+		warnings = append(warnings, fmt.Sprintf("whether Redis keeps anything on disk can't be told: %v", err))
+	}
+	return warnings
+}
+
+// eachServer calls f for the server, or for each master of the cluster, at the same time.
+func (s *Store) eachServer(ctx context.Context, f func(ctx context.Context, server *redis.Client) error) error {
+	if cluster, ok := s.client.(*redis.ClusterClient); ok {
+		return cluster.ForEachMaster(ctx, f)
+	}
+	return f(ctx, s.client.(*redis.Client)) //nolint:errcheck // there is no third kind, see parseURL
+}
+
+// field reads a line of a server's information about itself; empty if there is none.
+func field(info, name string) string {
+	for line := range strings.Lines(info) {
+		if value, ok := strings.CutPrefix(line, name+":"); ok {
+			return strings.TrimSpace(value)
+		}
+	}
+	return ""
+}
+
+// Close ends all connections.
+func (s *Store) Close() error { return s.client.Close() }
+
+// Now implements [store.Queue]: it answers the time of the server that has the first shard.
+func (s *Store) Now(ctx context.Context) (time.Time, error) {
+	return s.run(ctx, []call{{script: clockScript}})[0].time()
+}

@@ -1,0 +1,17 @@
+#!lua
+-- Gives a job its next occurrences, if it is still as it was claimed to be expanded. Only the last call of an expansion
+-- moves the cursor; what the calls before it insert lies beyond the cursor, so that it does not fire.
+--
+-- ARGV: 1 name, 2 revision, 3 the cursor as it was claimed, 4 the claim's token, 5 "last" or nothing, 6 cursor, 7 expandAt,
+--   8 expiresAt or nothing, 9 how many were missed, 10... occurrences, see insert
+-- Returns whether it was
+local name = ARGV[1]
+local j = read_job(name)
+if not j or j.revision ~= ARGV[2] or j.cursor ~= ARGV[3] or j.token == '' or j.token ~= ARGV[4] then return 0 end
+insert(j.revision, 10)
+if ARGV[5] == 'last' then
+  j.cursor, j.expand, j.token, j.missed = ARGV[6], ARGV[7], '', tonumber(j.missed) + tonumber(ARGV[9])
+  if ARGV[8] ~= '' then j.expires = ARGV[8] end
+  write_job(name, j)
+end
+return 1

@@ -1,0 +1,13 @@
+#!lua
+-- Changes a job's callback and options.
+--
+-- ARGV: 1 name, 2 the version that it is for, 3 the version from then on, 4 now, 5 callback type, 6 target
+-- Returns "ok", "missing" or "precondition"
+local j = read_job(ARGV[1])
+if not j then return 'missing' end
+if j.version == ARGV[3] then return 'ok' end -- it has been done
+if j.version ~= ARGV[2] then return 'precondition' end
+j.version, j.updated, j.type = ARGV[3], ARGV[4], ARGV[5]
+write_job(ARGV[1], j)
+redis.call('HSET', targets, ARGV[1], ARGV[6])
+return 'ok'

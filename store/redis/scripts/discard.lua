@@ -1,0 +1,25 @@
+#!lua flags=allow-oom
+-- Deletes dead letters: those of some ids, or the first that failed before a time.
+--
+-- ARGV: 1 tenant, 2... ids, which may be those of anything; or: 1 nothing, 2 the bound of failedAt, 3 how many at most
+-- Returns how many were deleted
+local tenant, ids, deleted = ARGV[1], {}, 0
+if tenant == '' then
+  ids = redis.call('ZRANGEBYSCORE', dead, '-inf', ARGV[2], 'LIMIT', 0, ARGV[3])
+else
+  for i = 2, #ARGV do ids[i - 1] = ARGV[i] end
+end
+for _, id in ipairs(ids) do
+  if tenant == '' or redis.call('ZSCORE', deadByTenant, owned(tenant, id)) then
+    local _, _, name = read_record(redis.call('HGET', occurrences, id))
+    redis.call('ZREM', dead, id)
+    redis.call('ZREM', deadByJob, owned(name, id))
+    redis.call('ZREM', deadByTenant, owned(string.match(name, '^[^%z]*'), id))
+    redis.call('HDEL', occurrences, id)
+    redis.call('HDEL', targets, id)
+    redis.call('HDEL', attempts, id)
+    redis.call('HDEL', errors, id)
+    deleted = deleted + 1
+  end
+end
+return deleted

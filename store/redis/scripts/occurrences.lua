@@ -1,0 +1,20 @@
+#!lua flags=no-writes,allow-oom
+-- Lists pending occurrences in the order of their ids: those of a revision, then those of a name that stand on their own.
+--
+-- ARGV: 1 name, 2 revision or nothing, 3 the id after which they begin, 4 how many of each kind at most
+-- Returns 1 how many there are in all, 2... of each its id, record, attempts, error and dueAt
+local name, revision, after = ARGV[1], ARGV[2], ARGV[3]
+local result = {0}
+local function list(index, from, first, last)
+  result[1] = result[1] + redis.call('ZLEXCOUNT', index, first, last)
+  for _, entry in ipairs(redis.call('ZRANGEBYLEX', index, from, last, 'LIMIT', 0, ARGV[4])) do
+    local id = id_of(entry)
+    result[#result + 1] = {id, redis.call('HGET', occurrences, id), redis.call('HGET', attempts, id) or '',
+      redis.call('HGET', errors, id) or '', redis.call('ZSCORE', pending, id)}
+  end
+end
+if revision ~= '' then
+  list(members, '(' .. member(revision, after), first_member(revision), last_member(revision))
+end
+list(own, '(' .. owned(name, after), first_owned(name), last_owned(name))
+return result

@@ -1,0 +1,139 @@
+-- What every script begins with: the keys of one shard and how records are read and written.
+--
+-- KEYS are all keys of the shard, in the order below. A script touches no others, so that a cluster which is moving the
+-- shard's slot refuses it before it has begun, never half way.
+--
+-- A job's state is text: its revision, version, createdAt, updatedAt, expiresAt, pausedAt, cursor, expandAt, the token of
+-- the claim to expand it, missed, and callback type, with a space between. An occurrence's record is its revision,
+-- timestamp, position and step, with a space after each, then its job's name, a NUL and the subscriber. Its attempts are
+-- the number of them, scheduledAt and the token. Times are Unix milliseconds, 0 for none. A name is the tenant, a NUL and
+-- the key.
+local jobs, targets, schedules, names, expiry, expansion,
+  occurrences, attempts, errors, pending, members, own,
+  dead, deadByTenant, deadByJob = unpack(KEYS)
+
+local function read_job(name)
+  local text = redis.call('HGET', jobs, name)
+  if not text then return nil end
+  local j = {}
+  j.revision, j.version, j.created, j.updated, j.expires, j.paused, j.cursor, j.expand, j.token, j.missed, j.type =
+    string.match(text, '^(%S*) (%S*) (%S*) (%S*) (%S*) (%S*) (%S*) (%S*) (%S*) (%S*) (.*)$')
+  return j
+end
+
+-- The revision, pausedAt and cursor in a job's state.
+local function read_stamps(text)
+  return string.match(text, '^(%S*) %S* %S* %S* %S* (%S*) (%S*)')
+end
+
+local function write_job(name, j)
+  redis.call('HSET', jobs, name, table.concat({j.revision, j.version, j.created, j.updated, j.expires, j.paused,
+    j.cursor, j.expand, j.token, j.missed, j.type}, ' '))
+  redis.call('ZADD', expiry, j.expires, name)
+  if j.expand == '0' then
+    redis.call('ZREM', expansion, name)
+  else
+    redis.call('ZADD', expansion, j.expand, name)
+  end
+end
+
+local function delete_job(name)
+  redis.call('HDEL', jobs, name)
+  redis.call('HDEL', targets, name)
+  redis.call('HDEL', schedules, name)
+  redis.call('ZREM', names, name)
+  redis.call('ZREM', expiry, name)
+  redis.call('ZREM', expansion, name)
+end
+
+-- The revision, timestamp and job's name of an occurrence.
+local function read_record(record)
+  return string.match(record, '^(%S*) (%d+) %S* %S* ([^%z]*%z[^%z]*)')
+end
+
+-- The number of attempts, scheduledAt and token of an occurrence, of which nothing may be stored.
+local function read_attempts(text)
+  if not text then return 0, '0', '' end
+  local n, scheduled, token = string.match(text, '^(%d+) (%d+) (%S*)$')
+  return tonumber(n), scheduled, token
+end
+
+local function write_attempts(id, n, scheduled, token)
+  if n == 0 and token == '' then
+    redis.call('HDEL', attempts, id)
+  else
+    redis.call('HSET', attempts, id, n .. ' ' .. scheduled .. ' ' .. token)
+  end
+end
+
+-- The entry by which the occurrences of a revision are found, and bounds of them all.
+local function member(revision, id) return revision .. ':' .. id end
+local function first_member(revision) return '[' .. revision .. ':' end
+local function last_member(revision) return '(' .. revision .. ';' end
+
+-- The same of the pending occurrences of a name that stand on their own, and of its dead letters.
+local function owned(name, id) return name .. '\0' .. id end
+local function first_owned(name) return '[' .. name .. '\0' end
+local function last_owned(name) return '(' .. name .. '\1' end
+
+-- The id that such an entry ends with.
+local function id_of(entry) return string.sub(entry, -26) end
+
+-- Whether a job has anything left to fire.
+local function live(j)
+  return j.expand ~= '0' or (j.paused ~= '0' and j.cursor ~= '0') or
+    #redis.call('ZRANGEBYLEX', members, first_member(j.revision), last_member(j.revision), 'LIMIT', 0, 1) > 0
+end
+
+-- Inserts the occurrences of a revision that ARGV has from the index first on: of each, its id, record and dueAt. Those
+-- that are there already stay due when they are.
+local function insert(revision, first)
+  for from = first, #ARGV, 3000 do -- no call takes arguments without end
+    local records, due, entries = {}, {}, {}
+    for i = from, math.min(from + 2999, #ARGV), 3 do
+      local id, n = ARGV[i], #records
+      records[n + 1], records[n + 2] = id, ARGV[i + 1]
+      due[n + 1], due[n + 2] = ARGV[i + 2], id
+      entries[n + 1], entries[n + 2] = 0, member(revision, id)
+    end
+    redis.call('HSET', occurrences, unpack(records))
+    redis.call('ZADD', pending, 'NX', unpack(due))
+    redis.call('ZADD', members, unpack(entries))
+  end
+end
+
+-- Deletes what is pending under up to limit entries of an index, members or own. Returns how many of them were not held
+-- at now, how many were, and whether there may be more.
+local function drop(index, first, last, now, limit)
+  local entries = redis.call('ZRANGEBYLEX', index, first, last, 'LIMIT', 0, limit)
+  if #entries == 0 then return 0, 0, 0 end
+  local ids, held = {}, 0
+  for i, entry in ipairs(entries) do ids[i] = id_of(entry) end
+  local states = redis.call('HMGET', attempts, unpack(ids))
+  local due = redis.call('ZMSCORE', pending, unpack(ids))
+  for i = 1, #ids do
+    local _, _, token = read_attempts(states[i])
+    if token ~= '' and tonumber(due[i]) > tonumber(now) then held = held + 1 end
+  end
+  redis.call('ZREM', pending, unpack(ids))
+  redis.call('ZREM', index, unpack(entries))
+  redis.call('HDEL', occurrences, unpack(ids))
+  redis.call('HDEL', attempts, unpack(ids))
+  redis.call('HDEL', errors, unpack(ids))
+  if index == own then redis.call('HDEL', targets, unpack(ids)) end
+  return #ids - held, held, #entries == tonumber(limit) and 1 or 0
+end
+
+-- Deletes one pending occurrence.
+local function delete_pending(id, revision, name)
+  redis.call('ZREM', pending, id)
+  redis.call('HDEL', occurrences, id)
+  redis.call('HDEL', attempts, id)
+  redis.call('HDEL', errors, id)
+  if revision == '' then
+    redis.call('ZREM', own, owned(name, id))
+    redis.call('HDEL', targets, id)
+  else
+    redis.call('ZREM', members, member(revision, id))
+  end
+end

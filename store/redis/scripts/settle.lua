@@ -1,0 +1,52 @@
+#!lua flags=allow-oom
+-- Ends one claim otherwise than by a delivery.
+--
+-- ARGV: 1 id, 2 the claim's token, 3 "retry", "release", "bury" or "miss", 4 when it is due again or failed, 5 error or
+--   nothing, 6 before when its job must not expire, 7 the target to bury it with
+-- Returns whether the claim was still held
+local id, outcome, at, failure = ARGV[1], ARGV[3], ARGV[4], ARGV[5]
+local n, _, token = read_attempts(redis.call('HGET', attempts, id))
+if token == '' or token ~= ARGV[2] then return 0 end
+local record = redis.call('HGET', occurrences, id)
+local revision, _, name = read_record(record)
+
+if outcome == 'bury' then
+  redis.call('ZREM', pending, id)
+  if revision == '' then
+    redis.call('ZREM', own, owned(name, id))
+  else
+    redis.call('ZREM', members, member(revision, id))
+    redis.call('HSET', occurrences, id, (string.gsub(record, '^%S*', '', 1)))
+  end
+  redis.call('HSET', targets, id, ARGV[7])
+  redis.call('HSET', errors, id, failure)
+  write_attempts(id, n, '0', '')
+  redis.call('ZADD', dead, at, id)
+  redis.call('ZADD', deadByTenant, 0, owned(string.match(name, '^[^%z]*'), id))
+  redis.call('ZADD', deadByJob, 0, owned(name, id))
+  return 1
+end
+
+if outcome == 'miss' then
+  delete_pending(id, revision, name)
+else
+  redis.call('ZADD', pending, at, id)
+  write_attempts(id, outcome == 'release' and n - 1 or n, '0', '')
+  if failure ~= '' then
+    redis.call('HSET', errors, id, failure)
+  elseif outcome == 'retry' then
+    redis.call('HDEL', errors, id)
+  end
+end
+if revision == '' then return 1 end
+local j = read_job(name)
+if not j or j.revision ~= revision then return 1 end
+if outcome == 'miss' then
+  j.missed = tonumber(j.missed) + 1
+elseif tonumber(j.expires) < tonumber(ARGV[6]) then
+  j.expires = ARGV[6]
+else
+  return 1
+end
+write_job(name, j)
+return 1

@@ -1,0 +1,120 @@
+//go:build services
+
+package redis_test
+
+import (
+	"net"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	goredis "github.com/redis/go-redis/v9"
+)
+
+// server is a Redis server of one test, so that it may be set up wrongly, stopped and killed.
+type server struct {
+	t       testing.TB
+	args    []string
+	url     string
+	command *exec.Cmd
+	// direct is a connection beside the store's.
+	direct *goredis.Client
+}
+
+// newServer starts a server with some arguments more than are always given.
+func newServer(t testing.TB, args ...string) *server {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := listener.Addr().String()
+	if err := listener.Close(); err != nil {
+		t.Fatal(err)
+	}
+	_, port, _ := strings.Cut(address, ":")
+	s := &server{
+		t:      t,
+		args:   append([]string{"--bind", "127.0.0.1", "--port", port, "--dir", t.TempDir(), "--save", ""}, args...),
+		url:    "redis://" + address,
+		direct: goredis.NewClient(&goredis.Options{Addr: address}),
+	}
+	t.Cleanup(func() {
+		_ = s.direct.Close()
+		s.signal(syscall.SIGCONT)
+		s.end(syscall.SIGKILL)
+	})
+	s.start()
+	return s
+}
+
+// start starts the server and waits until it answers.
+func (s *server) start() {
+	s.t.Helper()
+	s.command = exec.Command("redis-server", s.args...)
+	if err := s.command.Start(); err != nil {
+		s.t.Fatal(err)
+	}
+	s.await("the server listens", func() bool {
+		c, err := net.Dial("tcp", s.direct.Options().Addr)
+		if err == nil {
+			_ = c.Close()
+		}
+		return err == nil
+	})
+	s.await("the server answers", func() bool {
+		err := s.direct.Ping(s.t.Context()).Err()
+		return err == nil || strings.HasPrefix(err.Error(), "NOAUTH")
+	})
+}
+
+func (s *server) signal(signal syscall.Signal) { _ = s.command.Process.Signal(signal) }
+
+// end ends the server, and waits until it has.
+func (s *server) end(signal syscall.Signal) {
+	s.signal(signal)
+	_ = s.command.Wait() // says how it ended
+}
+
+func (s *server) await(what string, check func() bool) {
+	s.t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); !check(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			s.t.Fatalf("in half a minute it did not come to pass that %s", what)
+		}
+	}
+}
+
+// scripts is how many scripts the server has run.
+func (s *server) scripts() int {
+	s.t.Helper()
+	info, err := s.direct.Info(s.t.Context(), "commandstats").Result()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	total := 0
+	for line := range strings.Lines(info) {
+		if rest, ok := strings.CutPrefix(line, "cmdstat_evalsha:calls="); ok {
+			calls, _, _ := strings.Cut(rest, ",")
+			n, err := strconv.Atoi(calls)
+			if err != nil {
+				s.t.Fatal(err)
+			}
+			total += n
+		}
+	}
+	return total
+}
+
+// must runs a command on the server.
+func (s *server) must(args ...any) any {
+	s.t.Helper()
+	answer, err := s.direct.Do(s.t.Context(), args...).Result()
+	if err != nil && err != goredis.Nil { //nolint:errorlint // it is never wrapped
+		s.t.Fatalf("%v: %v", args, err)
+	}
+	return answer
+}

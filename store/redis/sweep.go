@@ -1,0 +1,90 @@
+package redis
+
+import (
+	"context"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// Sweep implements [store.Queue].
+func (s *Store) Sweep(ctx context.Context, p store.SweepParams) (swept store.Swept, err error) {
+	shares, more, err := s.share(ctx, keyExpiry, strconv.FormatInt(p.Now.UnixMilli(), 10), p.Limit)
+	if err != nil {
+		return swept, err
+	}
+	calls := make([]call, len(shares))
+	for i, share := range shares {
+		calls[i] = call{sweepScript, share.shard, []any{share.bound, share.n, p.Now.Add(p.Again).UnixMilli()}}
+	}
+	looked := 0
+	for _, r := range s.run(ctx, calls) {
+		answer, err := r.list()
+		if err != nil {
+			return swept, err
+		}
+		swept.Jobs += answer.number(0)
+		looked += answer.number(1)
+	}
+	swept.More = more || looked >= min(p.Limit, chunk)
+	if p.FailedBefore.IsZero() {
+		return swept, nil
+	}
+	err = s.sweepDeadLetters(ctx, p, &swept)
+	return swept, err
+}
+
+func (s *Store) sweepDeadLetters(ctx context.Context, p store.SweepParams, swept *store.Swept) error {
+	last := strconv.FormatInt(p.FailedBefore.UnixMilli()-1, 10)
+	shares, more, err := s.share(ctx, keyDead, last, p.Limit)
+	if err != nil {
+		return err
+	}
+	calls := make([]call, len(shares))
+	for i, share := range shares {
+		calls[i] = call{discardScript, share.shard, []any{"", share.bound, share.n}}
+	}
+	n, err := s.sum(ctx, calls)
+	swept.DeadLetters = n
+	swept.More = swept.More || more || n >= min(p.Limit, chunk)
+	return err
+}
+
+// Redrive implements [store.Jobs]. An id does not tell the shard, so all are asked.
+func (s *Store) Redrive(ctx context.Context, tenant string, ids []job.ID, now time.Time) (int, error) {
+	return s.sum(ctx, s.everywhere(redriveScript, ids, tenant, now.UnixMilli()))
+}
+
+// DeleteDeadLetters implements [store.Jobs].
+func (s *Store) DeleteDeadLetters(ctx context.Context, tenant string, ids []job.ID) (int, error) {
+	return s.sum(ctx, s.everywhere(discardScript, ids, tenant))
+}
+
+// everywhere makes calls of a script on all shards, with some arguments and then ids.
+func (s *Store) everywhere(script *script, ids []job.ID, args ...any) (calls []call) {
+	for part := range slices.Chunk(ids, chunk) {
+		all := args[:len(args):len(args)]
+		for _, id := range part {
+			all = append(all, id.String())
+		}
+		for shard := range s.shards {
+			calls = append(calls, call{script, shard, all})
+		}
+	}
+	return calls
+}
+
+// sum runs scripts that answer how many documents they changed.
+func (s *Store) sum(ctx context.Context, calls []call) (total int, err error) {
+	for _, r := range s.run(ctx, calls) {
+		n, failure := r.number()
+		if failure != nil {
+			err = failure
+		}
+		total += n
+	}
+	return total, err
+}
