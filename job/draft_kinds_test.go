@@ -66,7 +66,6 @@ func TestSchedulesThatAreRefused(t *testing.T) {
 		{"no type", `"steps":[{"type":"job"},{"weekdays":["monday"]}]`, []string{"/steps/1/type: is required: one of wait_certain_period"}},
 		{"an unknown field", `"steps":[{"type":"job","payload":1}]`, []string{"/steps/0/payload: is not a known field; the fields here are type, delay_period, delay_unit, weekdays, date, metadata"}},
 		{"an unknown unit", wait(`1`, `"month"`), []string{`/steps/1/delay_unit: must be one of second, minute, hour, day, week, not "month"`}},
-		{"a unit in capitals", wait(`1`, `"Minute"`), []string{"/steps/1/delay_unit: must be one of"}},
 		{"a negative period", wait(`-0.001`, `"minute"`), []string{"/steps/1/delay_period: must not be negative"}},
 		{"a period in words", wait(`"1"`, `"minute"`), []string{"/steps/1/delay_period: must be a number"}},
 		{"too long a period", wait(`36600.1`, `"day"`), []string{"/steps/1/delay_period: must be at most 100 years"}},

@@ -115,7 +115,9 @@ func (j *Job) beginRecurring(now time.Time, e Expansion) (Beginning, error) {
 		}
 		return Beginning{}, InvalidField("/crontab", "never fires: all of its times are skipped when clocks change, or lie after the year 9999")
 	}
-	j.Cursor, j.ExpandAt = x.Cursor, x.ExpandAt
+	if j.ExpandAt = x.ExpandAt; !j.ExpandAt.IsZero() {
+		j.Cursor = x.Cursor
+	}
 	return Beginning{Occurrences: x.Occurrences}, nil
 }
 
@@ -183,15 +185,17 @@ func (j *Job) catchUp(x *Expanded, now time.Time, limit int, in *time.Location) 
 	x.Cursor = last
 }
 
-// lookAhead adds the next instant and those that the horizon reaches, and sets when to look again.
+// lookAhead adds the instants that the horizon reaches, and one if otherwise there is none ahead, and sets when to look
+// again.
 func (j *Job) lookAhead(x *Expanded, now time.Time, e Expansion, in *time.Location) {
-	for ahead := 0; ; ahead++ {
+	oneAhead := j.Cursor.After(now) // when it begins, it has no cursor
+	for added := 0; ; added++ {
 		at, ok := j.Schedule.next(x.Cursor, in)
 		if !ok || j.Schedule.ended(at) {
 			x.ExpandAt = time.Time{}
 			return
 		}
-		if ahead > 0 && at.After(now.Add(e.Horizon)) || ahead == mostExpanded {
+		if oneAhead && at.After(now.Add(e.Horizon)) || added == mostExpanded {
 			// In time for that instant, and in any case when the last one that is there passes, so that one always is.
 			if x.ExpandAt = at.Add(-e.Lead()); x.Cursor.Before(x.ExpandAt) {
 				x.ExpandAt = x.Cursor
@@ -200,6 +204,7 @@ func (j *Job) lookAhead(x *Expanded, now time.Time, e Expansion, in *time.Locati
 		}
 		x.Occurrences = j.append(x.Occurrences, Planned{At: at, Step: -1})
 		x.Cursor = at
+		oneAhead = true
 	}
 }
 

@@ -104,7 +104,7 @@ func TestExpansionsAreTheCrontab(t *testing.T) {
 		for range 25 {
 			last := got[len(got)-1]
 			next, more := r.next(last)
-			if !r.Cursor.Equal(last) || r.ExpandAt.IsZero() == more {
+			if more && !r.Cursor.Equal(last) || r.ExpandAt.IsZero() == more {
 				t.Fatalf("%s: the cursor is %v after %v, to be expanded at %v, and then comes %v, %v", r.text, r.Cursor, last, r.ExpandAt, next, more)
 			}
 			if n := len(added); n > 1000 || n > 1 && added[n-1].After(now.Add(e.Horizon)) || more && n < 1000 && !next.After(now.Add(e.Horizon)) {
@@ -169,7 +169,7 @@ func TestCatchUpOfRandomCrontabs(t *testing.T) {
 		}
 		r, now := randomRecurring(t, random, options)
 		e := job.Expansion{Horizon: 2 * time.Minute, CatchUpLimit: random.IntN(20)}
-		if _, err := r.Begin(now, job.PastReject, e); err != nil {
+		if _, err := r.Begin(now, job.PastReject, e); err != nil || r.ExpandAt.IsZero() {
 			continue
 		}
 		now = r.Cursor.Add(time.Duration(1+random.IntN(1<<(10+random.IntN(16)))) * time.Millisecond)

@@ -45,8 +45,8 @@ type Job struct {
 	// PausedAt is since when the job is paused; zero if it is not.
 	PausedAt time.Time
 
-	// Cursor is up to where a schedule that recurs has been expanded; zero for others. Instants up to there are in the
-	// store, or were; no later one may fire.
+	// Cursor is up to where a schedule that recurs has been expanded; zero for others, and for one that has ended. Instants
+	// up to there are in the store, or were; no later one may fire.
 	Cursor time.Time
 	// ExpandAt is when it is to be expanded next; zero if there is nothing to expand.
 	ExpandAt time.Time

@@ -39,10 +39,21 @@ func (s *Schedule) Same(other *Schedule) bool {
 	return bytes.Equal(s.submitted().Encode(), other.submitted().Encode())
 }
 
+// GoOn makes a schedule that takes another's place begin where that began, unless it says where itself. Then what they
+// have in common has the same instants.
+func (s *Schedule) GoOn(from *Schedule) {
+	if s.Recurs() == from.Recurs() && (len(s.Steps) > 0) == (len(from.Steps) > 0) {
+		s.Anchor = from.Anchor
+	}
+}
+
 // submitted is the schedule without what was made of it when it began.
 func (s *Schedule) submitted() Schedule {
 	c := *s
 	c.Anchor = time.Time{}
+	if c.Zone == "UTC" { // as if it were left out
+		c.Zone = ""
+	}
 	if c.Delay != nil || c.Crontab != (Crontab{}) {
 		c.Instants = nil
 	}
@@ -81,16 +92,18 @@ func (s *Schedule) plan() ([]Planned, error) {
 	return planned, nil
 }
 
-// anchored is the schedule as it begins at now.
+// anchored is the schedule as it begins at now. One that goes on from another, see [Schedule.GoOn], has its anchor already.
 func (s *Schedule) anchored(now time.Time) Schedule {
 	c := *s
 	if c.Delay != nil {
 		c.Instants = []time.Time{CeilMilli(now.Add(time.Duration(*c.Delay))).UTC()}
 	}
-	if c.Recurs() || len(c.Steps) > 0 {
-		if c.Anchor = c.StartAt; c.Anchor.IsZero() {
-			c.Anchor = now
-		}
+	switch {
+	case !c.Recurs() && len(c.Steps) == 0:
+	case !c.StartAt.IsZero():
+		c.Anchor = c.StartAt
+	case c.Anchor.IsZero():
+		c.Anchor = now
 	}
 	return c
 }

@@ -108,7 +108,7 @@ func (s *Step) checkPeriod(at string, invalid *Invalid) {
 // unit is the length of a unit, in the singular or the plural.
 func unit(name string) (time.Duration, bool) {
 	for _, u := range units {
-		if name == u.name || name == u.name+"s" {
+		if strings.EqualFold(name, u.name) || strings.EqualFold(name, u.name+"s") {
 			return u.length, true
 		}
 	}

@@ -61,9 +61,10 @@ type Jobs interface {
 	// Version is the job's from then on.
 	Pause(ctx context.Context, name job.Name, version job.Revision, now time.Time) error
 
-	// Resume undoes a Pause, or answers ErrNotFound: all unclaimed occurrences whose instants have passed become due at
-	// now, those too that a claim is putting back at this moment, and a schedule that recurs is to be expanded at now, unless
-	// it has ended. Doing it again completes one that broke off. A job that is not paused keeps its version.
+	// Resume undoes a Pause, or answers ErrNotFound: all of its unclaimed occurrences that are due later than they were meant
+	// for become due at their instants, or at now if those have passed; those too that a claim is putting back at this moment.
+	// A schedule that recurs is to be expanded at now, or when the lease of an expansion ends that the pause cut off, unless
+	// the schedule has ended. Doing it again completes one that broke off. A job that is not paused keeps its version.
 	Resume(ctx context.Context, name job.Name, version job.Revision, now time.Time) error
 
 	// Trigger inserts an occurrence that stands on its own. It answers ErrNotFound if there is no job of its name. If the
@@ -117,8 +118,11 @@ type Queue interface {
 	// off, each job is advanced whole or not at all: no occurrence beyond a job's cursor fires. Doing it again after it was
 	// done changes nothing.
 	//
+	// An advance without ExpandAt ends the job's schedule: the job has no cursor from then on.
+	//
 	// The context must end within half the lease of the jobs being claimed: an occurrence that is inserted later may have
-	// been delivered, and would be again.
+	// been delivered, and would be again. A store without transactions may count instants as missed, if an advance breaks off
+	// there, that it has inserted and that fire or are missed as such.
 	Advance(ctx context.Context, advances []Advance) error
 
 	// Settle ends claims. Each settlement names the claim's token: if the occurrence has since been claimed again,
@@ -151,12 +155,14 @@ const PutWithin = 30 * time.Second
 // Put is a job to be created or replaced.
 type Put struct {
 	// Job has a fresh revision, used in no earlier Put, and the same as its version. Its PausedAt is not looked at: a new job
-	// is not paused, and one that is replaced stays as it is.
+	// is not paused, and one that is replaced stays as it is, but for Anew.
 	Job job.Job
 	// Occurrences are all of that revision.
 	Occurrences []job.Occurrence
 	// If is the condition under which to put; the zero value always holds.
 	If Condition
+	// Anew tells that a job which is replaced is as good as gone: it leaves neither its pause nor its creation time.
+	Anew bool
 	// Now is the time of the submission.
 	Now time.Time
 }
