@@ -65,15 +65,16 @@ func (s *Store) Resume(ctx context.Context, name job.Name, version job.Revision,
 	return err
 }
 
-// bringForward makes those unclaimed occurrences of a revision due at now whose instants have passed, in the order of their
-// ids, from after one of them on. It answers the last one, and whether there may be more.
+// bringForward makes unclaimed occurrences of a revision that are due later than they were meant for due at their instants,
+// or at now if those have passed: in the order of their ids, from after one of them on. It answers the last one, and whether
+// there may be more.
 func (s *Store) bringForward(tx *sql.Tx, revision job.Revision, after job.ID, now time.Time) (last job.ID, more bool, err error) {
 	var n int
-	row := tx.Stmt(s.stmt.passedRead).QueryRow(now.UnixMilli(), string(revision), after[:], largestTransaction)
+	row := tx.Stmt(s.stmt.delayedRead).QueryRow(now.UnixMilli(), string(revision), after[:], largestTransaction)
 	if err := row.Scan(&n, &last); n == 0 || err != nil {
 		return last, false, err
 	}
-	_, err = tx.Stmt(s.stmt.passedDue).Exec(now.UnixMilli(), string(revision), after[:], last[:])
+	_, err = tx.Stmt(s.stmt.delayedDue).Exec(now.UnixMilli(), string(revision), after[:], last[:])
 	return last, n == largestTransaction, err
 }
 

@@ -73,7 +73,11 @@ func (s *Store) Advance(ctx context.Context, advances []store.Advance) error {
 // advance advances one job if it is still as it was claimed, and answers how many rows that took, at least one. A pause
 // unsets the token.
 func (s *Store) advance(tx *sql.Tx, a *store.Advance) (rows int, err error) {
-	n, err := affected(tx.Stmt(s.stmt.advance).Exec(a.Cursor.UnixMilli(), millis(a.ExpandAt), a.Missed, millis(a.ExpiresAt),
+	var cursor any // none when the schedule has ended
+	if !a.ExpandAt.IsZero() {
+		cursor = a.Cursor.UnixMilli()
+	}
+	n, err := affected(tx.Stmt(s.stmt.advance).Exec(cursor, millis(a.ExpandAt), a.Missed, millis(a.ExpiresAt),
 		a.Name.Tenant, a.Name.Key, string(a.Revision), millis(a.From), a.Token))
 	if n == 0 || err != nil {
 		return 1, err

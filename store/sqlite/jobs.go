@@ -91,9 +91,9 @@ func (w *putter) replace(p *store.Put) (result store.PutResult, replaced int, er
 		}
 	}
 	j := &p.Job
-	err = w.tx.Stmt(w.stmt.jobReplace).QueryRow(string(j.Revision), string(j.Version), j.UpdatedAt.UnixMilli(),
-		j.ExpiresAt.UnixMilli(), millis(j.Cursor), millis(j.ExpandAt), j.Missed, j.Callback.Type, j.Callback.Data,
-		j.Options.Encode(), j.Schedule.Encode(), j.Tenant, j.Key).Scan(&result.Paused)
+	err = w.tx.Stmt(w.stmt.jobReplace).QueryRow(p.Anew, j.Tenant, j.Key, string(j.Revision), string(j.Version),
+		j.CreatedAt.UnixMilli(), j.UpdatedAt.UnixMilli(), j.ExpiresAt.UnixMilli(), millis(j.Cursor), millis(j.ExpandAt), j.Missed,
+		j.Callback.Type, j.Callback.Data, j.Options.Encode(), j.Schedule.Encode()).Scan(&result.Paused)
 	return result, replaced, err
 }
 

@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/oklog/ulid/v2"
@@ -26,9 +27,15 @@ func (s *Store) Claim(ctx context.Context, p store.ClaimParams) (store.Claim, er
 		if err != nil {
 			return err
 		}
-		claim.More = len(found) == p.Limit || len(r.pausedAt) > 0
-		if found, err = s.putBackPaused(tx, p, found, r.pausedAt); err != nil || len(found) == 0 {
-			return err
+		claim.More = len(found) == p.Limit || len(r.paused) > 0
+		if len(r.paused) > 0 {
+			if err := s.putBackPaused(ctx, tx, p); err != nil {
+				return err
+			}
+			found = slices.DeleteFunc(found, func(c store.Claimed) bool { return r.paused[c.ID] })
+		}
+		if len(found) == 0 {
+			return nil
 		}
 		last := found[len(found)-1]
 		token, until := job.NewToken(), p.Now.Add(p.Lease)
@@ -51,34 +58,35 @@ func (s *Store) Claim(ctx context.Context, p store.ClaimParams) (store.Claim, er
 	return claim, err
 }
 
-// putBackPaused puts back what is of paused jobs, that is what has a time since when its job is paused, and answers the
-// rest. They were not stamped yet, so there is no attempt to undo.
-func (s *Store) putBackPaused(
-	tx *sql.Tx, p store.ClaimParams, found []store.Claimed, pausedAt map[job.ID]time.Time,
-) ([]store.Claimed, error) {
-	if len(pausedAt) == 0 {
-		return found, nil
+// mostPutBack bounds what one claim puts back, unless its limit is higher.
+const mostPutBack = 1000
+
+// putBackPaused puts back what is of paused jobs among the first that are due. That is more than what the claim could take,
+// so that many of them don't hold up one that can take few. They were not stamped yet, so there is no attempt to undo.
+func (s *Store) putBackPaused(ctx context.Context, tx *sql.Tx, p store.ClaimParams) error {
+	type paused struct {
+		id               job.ID
+		timestamp, since int64
+	}
+	rows, err := tx.Stmt(s.stmt.pausedRead).QueryContext(ctx, p.Now.Add(p.Early).UnixMilli(), max(p.Limit, mostPutBack))
+	found, err := collect(rows, err, func(r scanner) (o paused, err error) { return o, r.Scan(&o.id, &o.timestamp, &o.since) })
+	if err != nil {
+		return err
 	}
 	putBack := tx.Stmt(s.stmt.putBack)
-	rest := found[:0]
-	for _, c := range found {
-		since, paused := pausedAt[c.ID]
-		if !paused {
-			rest = append(rest, c)
-			continue
-		}
-		dueAt := store.PutBackPaused(c.Timestamp, since, p)
-		if _, err := putBack.Exec(dueAt.UnixMilli(), c.ID[:]); err != nil {
-			return nil, err
+	for _, o := range found {
+		dueAt := store.PutBackPaused(time.UnixMilli(o.timestamp), time.UnixMilli(o.since), p)
+		if _, err := putBack.Exec(dueAt.UnixMilli(), o.id[:]); err != nil {
+			return err
 		}
 	}
-	return rest, nil
+	return nil
 }
 
 // claimReader reads the rows of one claim.
 type claimReader struct {
-	// pausedAt is since when the jobs of those occurrences are paused whose jobs are.
-	pausedAt map[job.ID]time.Time
+	// paused are those occurrences whose jobs are paused.
+	paused map[job.ID]bool
 	// encoded are the last options that were decoded. Most of a sequence's occurrences come one after the other.
 	encoded []byte
 	options job.Options
@@ -88,11 +96,11 @@ type claimReader struct {
 // scan reads a row of claimRead: an occurrence, and its job's target unless it has its own.
 func (r *claimReader) scan(row scanner) (store.Claimed, error) {
 	var c store.Claimed
-	var pausedAt sql.NullInt64
+	var paused bool
 	var callbackType sql.NullString
 	var callbackData, options []byte
 	var err error
-	if c.Occurrence, err = scanOccurrence(row, &pausedAt, &callbackType, &callbackData, &options); err != nil {
+	if c.Occurrence, err = scanOccurrence(row, &paused, &callbackType, &callbackData, &options); err != nil {
 		fault, ok := errors.AsType[*unreadable](err)
 		if !ok {
 			return c, err
@@ -103,11 +111,11 @@ func (r *claimReader) scan(row scanner) (store.Claimed, error) {
 		c.Target = *c.Own
 		return c, nil
 	}
-	if pausedAt.Valid {
-		if r.pausedAt == nil {
-			r.pausedAt = make(map[job.ID]time.Time)
+	if paused {
+		if r.paused == nil {
+			r.paused = make(map[job.ID]bool)
 		}
-		r.pausedAt[c.ID] = fromMillis(pausedAt)
+		r.paused[c.ID] = true
 		return c, nil
 	}
 	if !bytes.Equal(options, r.encoded) {

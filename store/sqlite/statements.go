@@ -20,13 +20,13 @@ const (
 type statements struct {
 	jobInsert, jobReplace, jobStamps, jobDelete, jobKeep, jobSweep *sql.Stmt
 
-	jobAmend, jobPause, jobResume, jobMiss, passedRead, passedDue *sql.Stmt
+	jobAmend, jobPause, jobResume, jobMiss, delayedRead, delayedDue *sql.Stmt
 
 	expandRead, expandStamp, advance *sql.Stmt
 
 	revisionCount, revisionDelete, ownCount, ownDelete *sql.Stmt
 
-	occurrenceInsert, ownInsert, claimRead, claimStamp, putBack, ack, retry, bury, release *sql.Stmt
+	occurrenceInsert, ownInsert, claimRead, claimStamp, pausedRead, putBack, ack, retry, bury, release *sql.Stmt
 
 	redrive, deadDelete, deadSweep *sql.Stmt
 
@@ -47,10 +47,11 @@ func (s *statements) prepare(ctx context.Context, in *Store) error {
 		{writer, &s.jobInsert, `INSERT INTO jobs (tenant, key, revision, version, created_at, updated_at, expires_at, cursor,
 			expand_at, missed, callback_type, callback_data, options, schedule)
 			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (tenant, key) DO NOTHING`},
-		// One that is paused stays so.
-		{writer, &s.jobReplace, `UPDATE jobs SET revision = ?, version = ?, updated_at = ?, expires_at = ?, cursor = ?,
-			expand_at = iif(paused_at IS NULL, ?, NULL), expand_token = NULL, missed = ?, callback_type = ?, callback_data = ?,
-			options = ?, schedule = ? WHERE tenant = ? AND key = ? RETURNING paused_at IS NOT NULL`},
+		// One that is paused stays so, unless ?1: it is put anew.
+		{writer, &s.jobReplace, `UPDATE jobs SET revision = ?4, version = ?5, created_at = iif(?1, ?6, created_at), updated_at = ?7,
+			expires_at = ?8, paused_at = iif(?1, NULL, paused_at), cursor = ?9, expand_at = iif(?1 OR paused_at IS NULL, ?10, NULL),
+			expand_token = NULL, missed = ?11, callback_type = ?12, callback_data = ?13, options = ?14, schedule = ?15
+			WHERE tenant = ?2 AND key = ?3 RETURNING paused_at IS NOT NULL`},
 		{writer, &s.jobStamps, `SELECT revision, version FROM jobs WHERE tenant = ? AND key = ?`},
 		{writer, &s.jobDelete, `DELETE FROM jobs WHERE tenant = ? AND key = ?`},
 		{writer, &s.jobKeep, `UPDATE jobs SET expires_at = ?1 WHERE tenant = ?2 AND key = ?3 AND revision = ?4 AND expires_at < ?1`},
@@ -61,10 +62,10 @@ func (s *statements) prepare(ctx context.Context, in *Store) error {
 			WHERE tenant = ?3 AND key = ?4 AND paused_at IS NULL`},
 		{writer, &s.jobResume, `UPDATE jobs SET paused_at = NULL, version = ?2, updated_at = ?1, expand_at = iif(cursor IS NULL, NULL, ?1)
 			WHERE tenant = ?3 AND key = ?4 AND paused_at IS NOT NULL`},
-		{writer, &s.passedRead, `SELECT count(*), max(id) FROM (SELECT id FROM occurrences
-			WHERE revision = ?2 AND revision <> '' AND id > ?3 AND token IS NULL AND timestamp <= ?1 AND due_at > ?1 ORDER BY id LIMIT ?4)`},
-		{writer, &s.passedDue, `UPDATE occurrences SET due_at = ?1
-			WHERE revision = ?2 AND revision <> '' AND id > ?3 AND id <= ?4 AND token IS NULL AND timestamp <= ?1 AND due_at > ?1`},
+		{writer, &s.delayedRead, `SELECT count(*), max(id) FROM (SELECT id FROM occurrences
+			WHERE revision = ?2 AND revision <> '' AND id > ?3 AND token IS NULL AND due_at > max(timestamp, ?1) ORDER BY id LIMIT ?4)`},
+		{writer, &s.delayedDue, `UPDATE occurrences SET due_at = max(timestamp, ?1)
+			WHERE revision = ?2 AND revision <> '' AND id > ?3 AND id <= ?4 AND token IS NULL AND due_at > max(timestamp, ?1)`},
 		{writer, &s.jobMiss, `UPDATE jobs SET missed = missed + 1 WHERE tenant = ? AND key = ? AND revision = ?`},
 
 		{writer, &s.expandRead, `SELECT ` + jobColumns + `, j.rowid, j.options, j.schedule
@@ -87,12 +88,15 @@ func (s *statements) prepare(ctx context.Context, in *Store) error {
 			step, subscriber, callback_type, callback_data, options) VALUES (?, ?, ?, ?, ?, ?, 0, ?, 0, ?, ?, ?, ?, ?)
 			ON CONFLICT (id) DO NOTHING`},
 		// Of a paused job nothing is read that may be large: its occurrences are put back.
-		{writer, &s.claimRead, `SELECT ` + occurrenceColumns + `, j.paused_at, j.callback_type,
+		{writer, &s.claimRead, `SELECT ` + occurrenceColumns + `, j.paused_at IS NOT NULL, j.callback_type,
 			iif(j.paused_at IS NULL, j.callback_data, NULL), iif(j.paused_at IS NULL, j.options, NULL)
 			FROM occurrences o LEFT JOIN jobs j ON o.revision <> '' AND j.tenant = o.tenant AND j.key = o.key
 			WHERE o.lane = 0 AND o.due_at <= ? ORDER BY o.due_at, o.id LIMIT ?`},
 		{writer, &s.claimStamp, `UPDATE occurrences SET scheduled_at = ?, token = ?, due_at = ?, attempt = attempt + 1
 			WHERE lane = 0 AND (due_at, id) <= (?, ?)`},
+		{writer, &s.pausedRead, `SELECT o.id, o.timestamp, j.paused_at FROM
+			(SELECT id, tenant, key, revision, timestamp FROM occurrences WHERE lane = 0 AND due_at <= ? ORDER BY due_at, id LIMIT ?) o
+			JOIN jobs j ON o.revision <> '' AND j.tenant = o.tenant AND j.key = o.key AND j.paused_at IS NOT NULL`},
 		{writer, &s.putBack, `UPDATE occurrences SET due_at = ?, scheduled_at = NULL, token = NULL WHERE id = ?`},
 		{writer, &s.ack, `DELETE FROM occurrences WHERE id = ? AND token = ?`},
 		{writer, &s.retry, `UPDATE occurrences SET due_at = ?, last_error = ?, scheduled_at = NULL, token = NULL

@@ -12,6 +12,10 @@ var pauseTests = []namedTest{
 	{"a paused job's occurrences are put back", testPause},
 	{"a paused backlog costs others nothing", testPauseBacklog},
 	{"a paused job's occurrences that are claimed early", testPauseEarly},
+	{"a paused backlog holds up no claimer that can take one", testPauseBacklogOneByOne},
+	{"a paused job whose schedule ends", testPauseEnds},
+	{"a paused job put anew", testPauseAnew},
+	{"resume on a clock that is behind", testResumeBehind},
 	{"what stands on its own ignores a pause", testPauseOwn},
 	{"what is held is settled during a pause", testPauseHeld},
 	{"a stale claim is put back during a pause", testPauseStale},
@@ -315,4 +319,77 @@ func testPauseEarly(f *fixture) {
 	expect(f, "more, when it was put back", claim(900*time.Millisecond).More, false)
 	f.resume(name("k"), epoch.Add(950*time.Millisecond))
 	expect(f, "claimed once it is resumed", len(claim(1001*time.Millisecond).Occurrences), 1)
+}
+
+// testPauseBacklogOneByOne: a claimer with room for one gets past many at once.
+func testPauseBacklogOneByOne(f *fixture) {
+	var after []time.Duration
+	for i := range 200 {
+		after = append(after, time.Duration(i)*time.Millisecond)
+	}
+	f.put(newPut(name("paused"), epoch, after...))
+	f.put(newPut(name("other"), epoch, time.Second, 2*time.Second))
+	f.pause(name("paused"), epoch)
+	now := epoch.Add(2 * time.Second)
+	for claims, claimed := 0, 0; claimed < 2; claims++ {
+		claim := f.tryClaim(now, 1)
+		for _, c := range claim.Occurrences {
+			expect(f, "claimed of", c.Name, name("other"))
+			claimed++
+		}
+		if !claim.More && claimed < 2 || claims > 4 {
+			f.Fatalf("after %d claims, %d occurrences of the other job were claimed, want 2", claims, claimed)
+		}
+	}
+}
+
+// testPauseEnds: a job whose schedule has ended has nothing more to expand, so its pause does not keep it.
+func testPauseEnds(f *fixture) {
+	f.put(newRecurring(name("k"), epoch, "@every 1s"))
+	ends := epoch.Add(time.Hour)
+	j, token := f.claimJob(ends)
+	a := advanceOf(j, token, ends)
+	a.ExpandAt, a.ExpiresAt = time.Time{}, epoch.Add(2*time.Hour)
+	f.advance(a)
+	expect(f, "cursor", f.job(name("k")).Cursor.IsZero(), true)
+	for _, c := range f.claim(epoch.Add(24*time.Hour), 1000) {
+		f.settle(settlement(c, store.Ack))
+	}
+	now := epoch.Add(3 * time.Hour)
+	f.pause(name("k"), now)
+	expect(f, "live", f.job(name("k")).Live, false)
+	f.resume(name("k"), now)
+	expect(f, "to be expanded once it is resumed", len(f.claimJobs(now, 10).Jobs), 0)
+	f.pause(name("k"), now)
+	expect(f, "swept", f.sweep(store.SweepParams{Now: now}), store.Swept{Jobs: 1})
+}
+
+// testPauseAnew: a job that is as good as gone leaves nothing to the one that is put in its place.
+func testPauseAnew(f *fixture) {
+	f.put(newPut(name("k"), epoch))
+	f.pause(name("k"), epoch)
+	now := epoch.Add(time.Hour)
+	p := newRecurring(name("k"), now, "@every 1s")
+	p.Anew = true
+	result := f.put(p)
+	expect(f, "answered as paused", result.Paused, false)
+	expect(f, "replaced", result.Replaced != "", true)
+	got := f.job(name("k"))
+	expect(f, "paused", got.PausedAt.IsZero(), true)
+	expect(f, "created", got.CreatedAt, now)
+	expect(f, "to be expanded", got.ExpandAt, p.Job.ExpandAt)
+	expect(f, "claimed", len(f.claim(now.Add(time.Second), 10)), 1)
+}
+
+// testResumeBehind: a claim on a clock that is ahead, or at the very instant, has put an occurrence back whose instant is yet
+// to come for the one that resumes. It is on time all the same.
+func testResumeBehind(f *fixture) {
+	f.put(newPut(name("k"), epoch, time.Second, time.Hour))
+	f.pause(name("k"), epoch)
+	expect(f, "claimed", len(f.claim(epoch.Add(time.Second), 10)), 0)
+	f.resume(name("k"), epoch.Add(time.Second-time.Millisecond))
+	expect(f, "claimed before its instant", len(f.claim(epoch.Add(time.Second-time.Millisecond), 10)), 0)
+	expect(f, "next due", f.nextDue(), epoch.Add(time.Second))
+	f.expectTimes("claimed", timestamps(f.claim(epoch.Add(time.Second), 10), claimedTime), epoch.Add(time.Second))
+	expect(f, "due, of what was not put back", f.pending(name("k"))[1].DueAt, epoch.Add(time.Hour))
 }
