@@ -49,9 +49,12 @@ var Defaults = Config{
 	Retain:          24 * time.Hour,
 }
 
-// margin is how much of the lease is left when a callback has timed out. Clocks may differ by it: two replicas are each
-// allowed half, see [Dispatcher.clockAgrees].
+// margin is how much of the lease is left when a callback has timed out.
 func (c *Config) margin() time.Duration { return c.Lease - c.CallbackTimeout - c.Early }
+
+// permittedSkew is how far this machine's clock may be off the store's. Two replicas, each off by it, still keep the lease:
+// a callback ends before another can claim, and an expansion, which has half a lease, before another can expand.
+func (c *Config) permittedSkew() time.Duration { return min(c.margin(), c.Lease/2) / 2 }
 
 // Expansion bounds how recurring jobs are expanded. It depends on the lease: the lead of an expansion leaves room for a
 // replica that has died in it, so that another one still is in time.

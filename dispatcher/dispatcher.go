@@ -116,7 +116,7 @@ func (d *Dispatcher) Ready() error {
 	if d.stopping.Load() {
 		return errors.New("shutting down")
 	}
-	if err := d.clock.err(d.cfg.margin() / 2); err != nil {
+	if err := d.clock.err(d.cfg.permittedSkew()); err != nil {
 		return err
 	}
 	last := d.progress.Load()

@@ -205,8 +205,11 @@ func (d *Dispatcher) logOutcome(ctx context.Context, c *store.Claimed, s *store.
 	}
 	attrs := []slog.Attr{
 		slog.String("job", c.Name.String()), slog.String("timestamp", job.FormatTime(c.Timestamp)),
-		slog.String("delivery", c.DeliveryID().String()), slog.String("type", c.Callback.Type), slog.Int("attempt", c.Attempt),
+		slog.String("delivery", c.DeliveryID().String()), slog.String("type", c.Callback.Type),
 		slog.String("deviation", firedAt.Sub(c.Timestamp).Round(100*time.Microsecond).String()),
+	}
+	if s.Outcome != store.Miss { // which is none
+		attrs = append(attrs, slog.Int("attempt", c.Attempt))
 	}
 	if s.Error != "" {
 		attrs = append(attrs, slog.String("error", s.Error))

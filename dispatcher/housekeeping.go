@@ -63,7 +63,7 @@ func (d *Dispatcher) clockAgrees(ctx context.Context) bool {
 	if !d.clock.known(time.Now()) {
 		d.checkClock(ctx)
 	}
-	return d.clock.err(d.cfg.margin()/2) == nil
+	return d.clock.err(d.cfg.permittedSkew()) == nil
 }
 
 // checkClock compares this machine's clock with the store's. The time that the answer took is not held against it.
@@ -83,7 +83,7 @@ func (d *Dispatcher) checkClock(ctx context.Context) {
 	case theirs.After(after.Round(0)):
 		skew = after.Round(0).Sub(theirs)
 	}
-	permitted := d.cfg.margin() / 2
+	permitted := d.cfg.permittedSkew()
 	was := d.clock.err(permitted)
 	d.clock.checked.Store(&clockCheck{at: after, skew: skew})
 	if is := d.clock.err(permitted); is != nil {

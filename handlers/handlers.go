@@ -29,6 +29,9 @@ type Config struct {
 	WakeExpander func()
 	// Ready answers why this replica can't do its work, or nil. Clients are shown the error's text. Nil is always ready.
 	Ready func(context.Context) error
+	// Warnings answers what of this replica's surroundings is not as it should be, though it can do its work. Clients are shown
+	// the texts. Nil has none.
+	Warnings func(context.Context) []string
 	// Limits bound each job.
 	Limits job.Limits
 	// Expansion bounds what a submission expands of a schedule that recurs. It is that of whoever expands the rest.
@@ -97,6 +100,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Ready == nil {
 		c.Ready = func(context.Context) error { return nil }
+	}
+	if c.Warnings == nil {
+		c.Warnings = func(context.Context) []string { return nil }
 	}
 	if c.Now == nil {
 		c.Now = time.Now

@@ -1,10 +1,14 @@
 package handlers_test
 
 import (
+	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/carillon-scheduler/carillon/handlers"
 )
 
 func TestHealthAndReadiness(t *testing.T) {
@@ -22,6 +26,30 @@ func TestHealthAndReadiness(t *testing.T) {
 		t.Error("no Retry-After")
 	}
 	a.call("GET", "/healthz", "").want(200)
+}
+
+// TestWarnings: what should be otherwise is told while the replica does its work, and only then.
+func TestWarnings(t *testing.T) {
+	warnings := []string{"the server keeps nothing on disk", "its clock is coarse"}
+	a := newAPI(t, func(c *handlers.Config) { c.Warnings = func(context.Context) []string { return warnings } })
+	for _, want := range [][]string{warnings, nil} {
+		warnings = want
+		got := a.call("GET", "/readyz", "").want(200)
+		readiness := decode[struct {
+			Status   string
+			Warnings []string
+		}](got)
+		if readiness.Status != "ready" || !slices.Equal(readiness.Warnings, want) || want == nil && strings.Contains(string(got.body), "warnings") {
+			t.Errorf("answers %s, want the warnings %q", got.body, want)
+		}
+	}
+	warnings = []string{"the server keeps nothing on disk"}
+	a.mu.Lock()
+	a.ready = errors.New("the claim loop has not advanced for 30s")
+	a.mu.Unlock()
+	if got := a.call("GET", "/readyz", "").want(503); strings.Contains(string(got.body), warnings[0]) {
+		t.Errorf("what is not ready has the warnings too: %s", got.body)
+	}
 }
 
 func TestWhatIsNotThere(t *testing.T) {

@@ -327,11 +327,13 @@ type definition struct {
 		Factor       float64
 	}
 	Callback    struct{ Type string }
-	Occurrences []struct {
-		ID, DeliveryID, Timestamp, State, DueAt, ScheduledAt, LastError, Subscriber string
-		Attempt                                                                     int
-		Step                                                                        *int
-	}
+	Occurrences []occurrence
+}
+
+type occurrence struct {
+	ID, DeliveryID, Timestamp, State, DueAt, ScheduledAt, LastError, Subscriber string
+	Attempt                                                                     int
+	Step                                                                        *int
 }
 
 func pathOf(key string) string { return "/v1/jobs/" + url.PathEscape(key) }

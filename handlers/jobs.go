@@ -49,6 +49,9 @@ func (a *api) getJob(c *gin.Context) error {
 		return err
 	}
 	view := jobView(status, pending)
+	if after == (job.ID{}) {
+		view.NextInstant = instantText(nextOf(occurrences))
+	}
 	if len(occurrences) > limit {
 		occurrences = occurrences[:limit]
 		view.NextCursor = occurrences[limit-1].ID.String()

@@ -53,7 +53,7 @@ func (a *api) patchJob(c *gin.Context) error {
 			return err
 		}
 	}
-	return fmt.Errorf("%w: job %s is changed too fast", store.ErrUnavailable, name)
+	return tooFast(name)
 }
 
 // patchCondition reads the query, in which there is nothing to say, and If-Match.
@@ -100,6 +100,7 @@ func (a *api) patch(ctx context.Context, present store.JobStatus, patch []byte) 
 		o, err := a.amend(ctx, present, s.job)
 		return acceptedView(o), err
 	}
+	s.job.Schedule.GoOn(&present.Schedule)
 	s.condition = store.Condition{Versions: []job.Revision{present.Version}}
 	o := a.submit(ctx, []submission{s})[0]
 	return acceptedView(o), o.err
@@ -109,14 +110,12 @@ func (a *api) patch(ctx context.Context, present store.JobStatus, patch []byte) 
 func (a *api) amend(ctx context.Context, present store.JobStatus, changed job.Job) (outcome, error) {
 	changed.Options.Recurrence = present.Options.Recurrence
 	// Before the change: after it, an error would hide that it was made.
-	first, pending, err := a.Store.Occurrences(ctx, store.OccurrenceFilter{Name: present.Name, Revision: present.Revision, Limit: 1})
+	first, pending, err := a.Store.Occurrences(ctx, store.OccurrenceFilter{Name: present.Name, Revision: present.Revision, Limit: defaultLimit})
 	if err != nil {
 		return outcome{}, err
 	}
 	o := outcome{job: present.Job, live: present.Live, occurrences: pending, paused: !present.PausedAt.IsZero(), kept: true}
-	if len(first) > 0 {
-		o.next = first[0].Timestamp
-	}
+	o.next = nextOf(first)
 	if same(&present.Job, &changed) {
 		return o, nil
 	}

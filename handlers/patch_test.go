@@ -125,8 +125,8 @@ func TestPatchOfTheScheduleReplaces(t *testing.T) {
 		"crontab":            {kinds["crontab"], `{"crontab":"30 17 * * *"}`, 1, 0, "2030-01-01T16:30:00.000Z"}, // the zone stays
 		"zone":               {recurring("a", "0 0 * * *", "timezone", "Europe/Paris"), `{"timezone":null}`, 1, 0, "2030-01-02T00:00:00.000Z"},
 		"metadata": {sequence("a", []any{wait(1, "hour"), fire(1)}),
-			`{"steps":[` + encode(wait(2, "hour")) + `,{"type":"job","metadata":2}]}`, 1, 0, at(2*time.Hour + time.Minute)},
-		"subscribers":   {sequence("a", []any{wait(1, "hour"), fire()}, "subscribers", 2), `{"subscribers":3}`, 3, 0, at(time.Hour + time.Minute)},
+			`{"steps":[` + encode(wait(2, "hour")) + `,{"type":"job","metadata":2}]}`, 1, 0, at(2 * time.Hour)}, // from where it began
+		"subscribers":   {sequence("a", []any{wait(1, "hour"), fire()}, "subscribers", 2), `{"subscribers":3}`, 3, 0, at(time.Hour)},
 		"other kind":    {kinds["instants"], `{"schedules":null,"delay":"2m"}`, 1, 0, at(3 * time.Minute)},
 		"to a sequence": {recurring("a", "@hourly"), `{"crontab":null,"steps":[{"type":"job"}]}`, 1, 0, at(time.Minute)},
 	} {
@@ -148,6 +148,30 @@ func TestPatchOfTheScheduleReplaces(t *testing.T) {
 				t.Errorf("not woken for %s", test.next)
 			}
 		})
+	}
+}
+
+// TestPatchedSequenceSendsNothingTwice: what it keeps has the same instants and delivery ids, and what has passed is skipped.
+func TestPatchedSequenceSendsNothingTwice(t *testing.T) {
+	a := newAPI(t)
+	steps := func(second string) []any { return []any{fire("welcome"), wait(1, "day"), fire(second)} }
+	a.call("PUT", "/v1/jobs/a", sequence("a", steps("tipps"), "subscribers", []string{"ada"})).want(201)
+	before := a.definition("a").Occurrences
+	a.advance(time.Hour)
+	for _, c := range a.claim() {
+		a.settle(c, store.Ack, "")
+	}
+	got := decode[accepted](a.patch("a", `{"subscribers":["ada","grace"],"steps":`+encode(steps("tips"))+`}`).want(200))
+	if got.Occurrences != 2 || got.Skipped != 2 || got.NextInstant != at(24*time.Hour) {
+		t.Errorf("%+v", got)
+	}
+	after := a.definition("a").Occurrences
+	if len(after) != 2 || !slices.ContainsFunc(after, func(o occurrence) bool { return o.DeliveryID == before[1].DeliveryID && o.Subscriber == "ada" }) {
+		t.Errorf("%+v, before %+v", after, before)
+	}
+	// Where it begins is for the patch to say.
+	if got := decode[accepted](a.patch("a", `{"startAt":"`+at(2*time.Hour)+`"}`).want(200)); got.NextInstant != at(2*time.Hour) || got.Occurrences != 4 {
+		t.Errorf("with another start: %+v", got)
 	}
 }
 

@@ -36,7 +36,7 @@ func (a *api) previewJob(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	return writePreview(c, status.Schedule, now, count)
+	return writePreview(c, &status.Job, now, now, count)
 }
 
 // previewDraft lists the instants that a job would have, were it submitted now. It is refused as it would be then, but may
@@ -65,7 +65,11 @@ func (a *api) previewDraft(c *gin.Context) error {
 	if _, err := j.Begin(now, draft.Past, a.Expansion); err != nil {
 		return err
 	}
-	return writePreview(c, j.Schedule, now, count)
+	from := now
+	if draft.Past != job.PastSkip && !j.Schedule.Recurs() {
+		from = time.Unix(0, 0) // what has passed fires too
+	}
+	return writePreview(c, &j, from, now, count)
 }
 
 func countParameter(r *http.Request) (int, error) {
@@ -130,8 +134,9 @@ const (
 	wallLayout  = "2006-01-02T15:04:05"
 )
 
-func writePreview(c *gin.Context, s job.Schedule, now time.Time, count int) error {
-	p, err := s.Preview(now, count)
+// writePreview answers with the instants of a job that are not before a time.
+func writePreview(c *gin.Context, j *job.Job, from, now time.Time, count int) error {
+	p, err := j.Schedule.Preview(from, count)
 	if err != nil {
 		return err
 	}
@@ -146,8 +151,15 @@ func writePreview(c *gin.Context, s job.Schedule, now time.Time, count int) erro
 		if u.Step >= 0 {
 			item.Step = &u.Step
 		}
-		if s.Subscribers.Raw() != nil {
+		if j.Schedule.Subscribers.Raw() != nil {
 			item.Subscribers = u.Count
+		}
+		switch {
+		case !u.At.Before(now):
+		case j.Options.Overdue(u.At, now):
+			item.Effect, item.Note = "missed", "has passed, and so has its deadline: missed"
+		default:
+			item.Effect, item.Note = "past", "has passed: fires at once"
 		}
 		view.Items[i] = item
 	}

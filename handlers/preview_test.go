@@ -109,7 +109,11 @@ func TestPreview(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			a := newAPI(t)
 			query := fmt.Sprintf("?count=%d", test.count)
-			draft := decode[preview](a.call("POST", "/v1/preview"+query, with(test.body, "key", nil, "callback", nil)).want(200))
+			submitted := with(test.body, "key", nil, "callback", nil)
+			if test.passed > 0 { // else they would come first
+				submitted = with(submitted, "past", "skip")
+			}
+			draft := decode[preview](a.call("POST", "/v1/preview"+query, submitted).want(200))
 			if puts := a.store.takePuts(); len(puts) > 0 {
 				t.Error("it was stored")
 			}
@@ -122,6 +126,27 @@ func TestPreview(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestPreviewOfWhatHasPassed shows what a new job would fire at once.
+func TestPreviewOfWhatHasPassed(t *testing.T) {
+	a := newAPI(t)
+	for text, want := range map[string][]string{
+		with(body("a", -2*time.Hour, -time.Hour, time.Hour), "deadline", "90m"): {
+			"2030-01-01T10:00:00.000Z 2030-01-01T10:00:00.000+00:00 missed: has passed, and so has its deadline: missed",
+			"2030-01-01T11:00:00.000Z 2030-01-01T11:00:00.000+00:00 past: has passed: fires at once",
+			"2030-01-01T13:00:00.000Z 2030-01-01T13:00:00.000+00:00",
+		},
+		sequence("a", []any{fire()}, "startAt", at(-time.Hour), "subscribers", 2, "past", "fire"): {
+			"2030-01-01T11:00:00.000Z 2030-01-01T11:00:00.000+00:00 step 0 for 2 past: has passed: fires at once",
+		},
+		recurring("a", "@at 1893495600"): {"2030-01-01T11:00:00.000Z 2030-01-01T11:00:00.000+00:00 past: has passed: fires at once"},
+	} {
+		got := decode[preview](a.call("POST", "/v1/preview", text).want(200))
+		if !slices.Equal(got.lines(), want) || got.Passed != 0 {
+			t.Errorf("%s: %d passed, then\n%s\nwant\n%s", text, got.Passed, strings.Join(got.lines(), "\n"), strings.Join(want, "\n"))
+		}
 	}
 }
 

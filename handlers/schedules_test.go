@@ -35,7 +35,7 @@ func TestSchedulesThatAreRefused(t *testing.T) {
 		"none":                    {with(body("a"), "schedules", nil), []string{"/schedules"}, "unless delay, crontab or steps"},
 		"negative delay":          {with(body("a"), "schedules", nil, "delay", "-5m"), []string{"/delay"}, `must be a duration such as`},
 		"long delay":              {with(body("a"), "schedules", nil, "delay", "5201w"), []string{"/delay"}, "from 0s to 5200w"},
-		"unknown zone":            {recurring("a", "@daily", "timezone", "Europe/Atlantis"), []string{"/timezone"}, "must be an IANA name such as"},
+		"unknown zone":            {recurring("a", "@daily", "timezone", "Europe/Atlantis"), []string{"/timezone"}, "must be an IANA name, spelled as"},
 		"local zone":              {recurring("a", "@daily", "timezone", "Local"), []string{"/timezone"}, "IANA"},
 		"empty zone":              {recurring("a", "@daily", "timezone", ""), []string{"/timezone"}, "IANA"},
 		"zone of instants":        {with(body("a", time.Hour), "timezone", "UTC"), []string{"/timezone"}, "belongs to a crontab or steps"},

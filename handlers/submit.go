@@ -132,6 +132,8 @@ type attempt struct {
 	guesses bool
 	// gone tells that what it replaces has finished and lost its retention, so that for clients it does not exist.
 	gone bool
+	// refused is why it can't be put, should there be no job with its schedule to keep.
+	refused error
 	// placed holds what the last try would leave, if it succeeds.
 	placed outcome
 }
@@ -188,7 +190,7 @@ func (a *api) putAll(ctx context.Context, attempts []*attempt) {
 		}
 	}
 	for _, t := range attempts {
-		t.outcome.err = fmt.Errorf("%w: job %s is created and deleted too fast", store.ErrUnavailable, t.job.Name)
+		t.outcome.err = tooFast(t.job.Name)
 	}
 }
 
@@ -201,6 +203,11 @@ func (a *api) putOnce(ctx context.Context, attempts []*attempt) (again []*attemp
 	tried := make([]*attempt, 0, len(attempts))
 	for _, t := range attempts {
 		put, err := t.put(now, a.Retain, a.Expansion)
+		if err != nil && t.job.Schedule.Recurs() && t.guesses && t.condition.Absent {
+			t.refused = err // unless the same schedule is there, with its last instants
+			again = append(again, t)
+			continue
+		}
 		if err != nil {
 			t.outcome.err = err
 			continue
@@ -208,7 +215,7 @@ func (a *api) putOnce(ctx context.Context, attempts []*attempt) (again []*attemp
 		puts, tried = append(puts, put), append(tried, t)
 	}
 	if len(puts) == 0 {
-		return nil
+		return a.reconsider(ctx, again, now)
 	}
 	var wake time.Time
 	for i, result := range a.Store.Put(ctx, puts) {
@@ -262,7 +269,7 @@ func (t *attempt) put(now time.Time, retain time.Duration, e job.Expansion) (sto
 		j.ExpiresAt = never
 	}
 	t.placed.job = j
-	return store.Put{Job: j, Occurrences: begun.Occurrences, If: t.condition, Now: now}, nil
+	return store.Put{Job: j, Occurrences: begun.Occurrences, If: t.condition, Anew: t.gone, Now: now}, nil
 }
 
 // never is when a job expires whose schedule goes on; the expansion that ends it says otherwise.
@@ -303,7 +310,7 @@ func (a *api) reconsiderOne(ctx context.Context, t *attempt, now time.Time) erro
 	present, err := a.Store.Job(ctx, t.job.Name)
 	switch {
 	case errors.Is(err, store.ErrNotFound):
-		return nil // deleted meanwhile: the same again
+		return t.refused // or it was deleted meanwhile: the same again
 	case err != nil:
 		return err
 	case present.Gone(now):
@@ -324,14 +331,25 @@ func (a *api) keepMatching(ctx context.Context, t *attempt) error {
 	if t.guesses || t.condition.Always() || t.condition.Absent || !t.job.Schedule.Recurs() {
 		return nil
 	}
-	present, err := a.Store.Job(ctx, t.job.Name)
-	if err == nil && t.condition.Holds(present.Version) && keeps(present, t) {
-		return a.keep(ctx, t, present)
+	for range maxRounds {
+		present, err := a.Store.Job(ctx, t.job.Name)
+		switch {
+		case errors.Is(err, store.ErrNotFound):
+			return store.ErrPrecondition
+		case err != nil:
+			return err
+		case !t.condition.Holds(present.Version) || !keeps(present, t):
+			return nil // the put itself will tell
+		}
+		if err := a.keep(ctx, t, present); err != nil || t.outcome.kept {
+			return err
+		}
 	}
-	if errors.Is(err, store.ErrNotFound) {
-		return store.ErrPrecondition
-	}
-	return err // else the put itself will tell
+	return tooFast(t.job.Name)
+}
+
+func tooFast(name job.Name) error {
+	return fmt.Errorf("%w: job %s is changed too fast", store.ErrUnavailable, name)
 }
 
 // keeps tells whether a job has the very schedule that is submitted for it, and has not come to its end.
@@ -340,8 +358,7 @@ func keeps(present store.JobStatus, t *attempt) bool {
 }
 
 // keep changes all but the schedule of a job. Else a service that submits its jobs each time it starts would shift the grid
-// of "@every" each time, and would drop whatever instant is due just then. If the job has changed meanwhile, the attempt
-// goes on as it is.
+// of "@every" each time, and would drop whatever instant is due just then. If the job has changed meanwhile, nothing is kept.
 func (a *api) keep(ctx context.Context, t *attempt, present store.JobStatus) error {
 	o, err := a.amend(ctx, present, t.job)
 	if errors.Is(err, store.ErrPrecondition) || errors.Is(err, store.ErrNotFound) {

@@ -40,6 +40,7 @@ type definition struct {
 	CreatedAt   string       `json:"createdAt"`
 	UpdatedAt   string       `json:"updatedAt"`
 	Missed      int          `json:"missed,omitzero"`
+	NextInstant string       `json:"nextInstant,omitzero"`
 	Pending     int          `json:"pending"`
 	Occurrences []occurrence `json:"occurrences"`
 	NextCursor  string       `json:"nextCursor,omitzero"`
@@ -62,6 +63,17 @@ func jobView(s store.JobStatus, pending int) definition {
 	}
 	view.Callback = nil
 	return view
+}
+
+// nextOf is the earliest instant of a first page of occurrences; zero if there is none. What stands on its own is none of
+// the schedule's.
+func nextOf(first []job.Occurrence) time.Time {
+	for i := range first {
+		if first[i].Revision != "" {
+			return first[i].Timestamp
+		}
+	}
+	return time.Time{}
 }
 
 // part tells which part of a sequence an occurrence is; it is empty for one that is of none.

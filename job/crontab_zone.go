@@ -11,7 +11,7 @@ import (
 // LoadZone finds a time zone by its IANA name, such as Europe/Paris or UTC. Unlike [time.LoadLocation] it refuses the
 // empty name and everything that depends on the machine, such as Local, or that counts leap seconds.
 func LoadZone(name string) (*time.Location, error) {
-	bad := fmt.Errorf("%q is not a time zone; must be an IANA name such as Europe/Paris, America/New_York or UTC", name)
+	bad := fmt.Errorf("%q is not a time zone; must be an IANA name, spelled as in Europe/Paris, America/New_York or UTC", name)
 	area, _, _ := strings.Cut(name, "/")
 	switch area {
 	case "", "Local", "localtime", "posixrules", "posix", "right", "Factory":

@@ -113,7 +113,10 @@ func (j *Job) beginRecurring(now time.Time, e Expansion) (Beginning, error) {
 		if first, ok := j.Schedule.next(x.Cursor, in); ok {
 			return Beginning{}, InvalidField("/endAt", fmt.Sprintf("lies before the crontab's first instant, which is %s", FormatTime(first)))
 		}
-		return Beginning{}, InvalidField("/crontab", "never fires: all of its times are skipped when clocks change, or lie after the year 9999")
+		if _, ok := j.Schedule.next(now, in); ok {
+			return Beginning{}, InvalidField("/startAt", "lies after the crontab's last instant before the year 10000")
+		}
+		return Beginning{}, InvalidField("/crontab", "never fires: all of its times are skipped when clocks change")
 	}
 	if j.ExpandAt = x.ExpandAt; !j.ExpandAt.IsZero() {
 		j.Cursor = x.Cursor

@@ -41,7 +41,7 @@ func TestCrontabsBegin(t *testing.T) {
 			"/endAt: lies before the crontab's first instant, which is 2030-01-02T08:00:00.000Z"},
 		{"always in a gap", `"crontab":"*/40 2 25-31 3 */7","timezone":"Europe/Paris"`, "", "", "/crontab: never fires: all of its times are skipped when clocks change"},
 		{"always in a gap, with an end", `"crontab":"*/40 2 25-31 3 */7","timezone":"Europe/Paris","endAt":"2040-01-01T00:00:00Z"`, "", "", "/crontab: never fires"},
-		{"beyond the year 9999", `"crontab":"* * * * *","startAt":"9999-12-31T23:59:01Z"`, "", "", "/crontab: never fires"},
+		{"beyond the year 9999", `"crontab":"* * * * *","startAt":"9999-12-31T23:59:01Z"`, "", "", "/startAt: lies after the crontab's last instant"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			j := parsed(t, body(test.members))

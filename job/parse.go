@@ -272,6 +272,9 @@ func message(f validator.FieldError) string {
 		low, high, _ := strings.Cut(f.Param(), " ")
 		return fmt.Sprintf("must be a duration from %s to %s", low, high)
 	case "oneof":
+		if !strings.Contains(f.Param(), " ") {
+			return fmt.Sprintf("must be %q, or left out, not %q", f.Param(), fmt.Sprint(f.Value()))
+		}
 		return fmt.Sprintf("must be one of %s, not %q", strings.ReplaceAll(f.Param(), " ", ", "), fmt.Sprint(f.Value()))
 	case "http_url":
 		return "must be an absolute http:// or https:// URL"

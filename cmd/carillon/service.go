@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/url"
 	"strings"
 	"time"
 
@@ -48,11 +47,15 @@ func newService(ctx context.Context, o serviceOptions, log *slog.Logger) (*servi
 	if err != nil {
 		return nil, errors.Join(err, s.close())
 	}
-	jobs, err := openStore(ctx, o.Store)
+	jobs, err := awaitStore(ctx, o.Store, o.StoreWait.std(), log)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("--store: %w", err), s.close())
 	}
 	s.closers = append(s.closers, jobs)
+	warnings := warningsOf(jobs)
+	for _, w := range warnings(ctx) {
+		log.Warn("the store works, but is not set up as it should be", "warning", w)
+	}
 	cfg.Store, cfg.Callbacks = jobs, callbacks.NewRegistry(senders...)
 	if s.dispatcher, err = dispatcher.New(cfg); err != nil {
 		return nil, errors.Join(err, s.close())
@@ -64,6 +67,7 @@ func newService(ctx context.Context, o serviceOptions, log *slog.Logger) (*servi
 			Wake:         s.dispatcher.Wake,
 			WakeExpander: s.dispatcher.WakeExpander,
 			Ready:        func(ctx context.Context) error { return ready(ctx, s.dispatcher, jobs) },
+			Warnings:     warnings,
 			Limits:       o.limits(),
 			Expansion:    cfg.Expansion(),
 			MaxBody:      int64(o.MaxBody),
@@ -98,7 +102,36 @@ func (s *service) openSenders(o serviceOptions, log *slog.Logger) ([]callbacks.S
 	return senders, nil
 }
 
-// openStore opens the store that a URL's scheme names.
+// awaitStore opens a store, and tries again for as long as wait while it can't be reached. The last attempt may begin at the
+// end of that time.
+func awaitStore(ctx context.Context, rawURL string, wait time.Duration, log *slog.Logger) (store.Store, error) {
+	const pause, tell = time.Second, 5 * time.Second
+	end := time.Now().Add(wait)
+	var told time.Time
+	for {
+		s, err := openStore(ctx, rawURL)
+		left := time.Until(end)
+		switch {
+		case err == nil || !errors.Is(err, store.ErrUnavailable):
+			return s, err
+		case ctx.Err() != nil:
+			return nil, err
+		case wait == 0:
+			return nil, fmt.Errorf("%w\nIs it there, and can it be reached from here? --store-wait=1m would keep trying for a minute.", err)
+		case left <= 0:
+			return nil, fmt.Errorf("%w\nIs it there, and can it be reached from here? It was tried for --store-wait=%s.", err, wait)
+		case time.Since(told) >= tell:
+			log.Warn("the store can't be reached, and is tried again", "for", left.Round(time.Second), "error", err)
+			told = time.Now()
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(min(pause, left)):
+		}
+	}
+}
+
+// openStore opens the store that a URL's scheme names. All that trying again can't mend is a usageError.
 func openStore(ctx context.Context, rawURL string) (store.Store, error) {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
@@ -106,36 +139,62 @@ func openStore(ctx context.Context, rawURL string) (store.Store, error) {
 	switch scheme {
 	case "sqlite":
 		return opened(sqlite.Open(ctx, rawURL))
-	case "mongodb", "mongodb+srv":
-		return opened(mongodb.Open(ctx, rawURL))
 	case "postgres", "postgresql":
 		return opened(postgres.Open(ctx, rawURL))
+	case "mongodb", "mongodb+srv":
+		return opened(mongodb.Open(ctx, rawURL))
 	case "redis", "rediss":
 		return opened(redis.Open(ctx, rawURL))
-	default:
-		return nil, usageError{fmt.Errorf("%q is no store; give sqlite:FILE, postgres://HOST/DATABASE, mongodb://HOST/DATABASE or redis://HOST", redact(rawURL))}
+	default: // the rest of it may be a password
+		return nil, usageError{fmt.Errorf("%q is no kind of store; give sqlite:FILE, postgres://HOST/DATABASE, mongodb://HOST/DATABASE "+
+			"or redis://HOST", scheme)}
 	}
 }
 
-// opened tells a store that can't be reached from a URL that is wrong.
+// opened tells a store that can't be reached from one that can't be used as it is.
 func opened[S store.Store](s S, err error) (store.Store, error) {
 	switch {
 	case err == nil:
 		return s, nil
-	case errors.Is(err, store.ErrUnavailable) || errors.Is(err, store.ErrFormat):
+	case errors.Is(err, store.ErrUnavailable):
 		return nil, err
 	default:
 		return nil, usageError{err}
 	}
 }
 
-// redact takes the password out of a URL.
-func redact(rawURL string) string {
-	u, err := url.Parse(rawURL)
-	if err != nil {
-		return "(unreadable)"
+// warningsOf answers what tells in what a store is set up otherwise than it should be. Not all stores can.
+func warningsOf(s store.Store) func(context.Context) []string {
+	w, ok := s.(interface {
+		Warnings(ctx context.Context) []string
+	})
+	if !ok {
+		return func(context.Context) []string { return nil }
 	}
-	return u.Redacted()
+	return func(ctx context.Context) []string {
+		ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+		defer cancel()
+		return w.Warnings(ctx)
+	}
+}
+
+// redact leaves of a store's URL what may be shown: neither its password nor its options, some of which are secrets. Not
+// all of these URLs are such as net/url reads.
+func redact(rawURL string) string {
+	scheme, rest, ok := strings.Cut(rawURL, "://")
+	if !ok || scheme == "sqlite" {
+		return rawURL
+	}
+	user := ""
+	if at := strings.LastIndex(rest, "@"); at >= 0 {
+		name, password, _ := strings.Cut(rest[:at], ":")
+		if password != "" {
+			name += ":***"
+		}
+		user, rest = name+"@", rest[at+1:]
+	}
+	rest, _, _ = strings.Cut(rest, "?")
+	return scheme + "://" + user + rest
 }
 
 // ready answers why the replica can't do its work, or nil.

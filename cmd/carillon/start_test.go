@@ -1,0 +1,182 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"database/sql"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestUnreachable: a store that can't be reached is no mistake in the configuration, and is told of within seconds.
+func TestUnreachable(t *testing.T) {
+	closed, silent := listen(t), listen(t)
+	if err := closed.Close(); err != nil { // nobody listens there any more
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ name, url string }{
+		{"SQLite", "sqlite:" + filepath.Join(t.TempDir(), "none", "carillon.db")},
+		{"PostgreSQL", "postgres://user:hunter2@" + closed.Addr().String() + "/db"},
+		{"PostgreSQL does not answer", "postgres://user:hunter2@" + silent.Addr().String() + "/db"},
+		{"MongoDB", "mongodb://user:hunter2@" + closed.Addr().String() + "/db?serverSelectionTimeoutMS=300"},
+		{"MongoDB does not answer", "mongodb://user:hunter2@" + silent.Addr().String() + "/db"},
+		{"Redis", "redis://user:hunter2@" + closed.Addr().String()},
+		{"Redis does not answer", "redis://user:hunter2@" + silent.Addr().String()},
+		{"Redis Cluster", "redis://user:hunter2@" + closed.Addr().String() + "," + closed.Addr().String() + "?cluster=true"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel() // each waits for a time limit
+			startFails(t, []string{"--store=" + c.url}, exitFailure, "--store-wait")
+		})
+	}
+}
+
+func listen(t *testing.T) net.Listener {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = listener.Close() })
+	return listener
+}
+
+// startFails starts a service that must not start, and checks its exit code and what it says. Once the store is open, an
+// address that is wrong would end it.
+func startFails(t *testing.T, options []string, code int, want ...string) {
+	t.Helper()
+	var stdout, stderr bytes.Buffer
+	if got := run(append([]string{"serve", "--listen=nowhere:1:2"}, options...), &stdout, &stderr); got != code {
+		t.Errorf("exit code %d, want %d", got, code)
+	}
+	for _, w := range want {
+		if !strings.Contains(stderr.String(), w) {
+			t.Errorf("the message lacks %q: %s", w, &stderr)
+		}
+	}
+	if strings.Contains(stderr.String(), "hunter2") {
+		t.Errorf("the message has the password: %s", &stderr)
+	}
+}
+
+// TestUnusable: what waiting can't mend ends the service at once, however long it would wait.
+func TestUnusable(t *testing.T) {
+	for name, c := range map[string]struct{ pragma, want string }{
+		"of another program": {"application_id = 7", "another program"},
+		"newer":              {"user_version = 99", "upgrade carillon"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			url := "sqlite:" + filepath.Join(t.TempDir(), "carillon.db")
+			s, err := openStore(t.Context(), url)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := s.Close(); err != nil {
+				t.Fatal(err)
+			}
+			db, err := sql.Open("sqlite", strings.TrimPrefix(url, "sqlite:"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer db.Close()
+			if _, err := db.Exec("PRAGMA " + c.pragma); err != nil {
+				t.Fatal(err)
+			}
+			startFails(t, []string{"--store=" + url, "--store-wait=1h"}, exitUsage, "--store: ", c.want)
+		})
+	}
+}
+
+// TestStoreWait: the store is tried again until it is there.
+func TestStoreWait(t *testing.T) {
+	folder := filepath.Join(t.TempDir(), "later")
+	s := start(t, "sqlite:"+filepath.Join(folder, "carillon.db"), time.Hour)
+	s.logs("is tried again")
+	if err := os.Mkdir(folder, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	s.logs("msg=serving")
+	s.stop()
+}
+
+// TestStoreWaitStopped: a service that waits for its store ends in good order when it is told to.
+func TestStoreWaitStopped(t *testing.T) {
+	s := start(t, "sqlite:"+filepath.Join(t.TempDir(), "none", "carillon.db"), time.Hour)
+	s.logs("is tried again")
+	s.stop()
+}
+
+func TestStoreWaitEnds(t *testing.T) {
+	url := "sqlite:" + filepath.Join(t.TempDir(), "none", "carillon.db")
+	startFails(t, []string{"--store=" + url, "--store-wait=300ms"}, exitFailure, "is tried again", "--store-wait=300ms")
+}
+
+// started is a service under way.
+type started struct {
+	*testing.T
+	log    *bufio.Scanner
+	cancel context.CancelFunc
+	ended  chan error
+}
+
+func start(t *testing.T, url string, wait time.Duration) *started {
+	t.Helper()
+	options, err := defaultOptions()
+	if err != nil {
+		t.Fatal(err)
+	}
+	options.Store, options.StoreWait = url, duration(wait)
+	command := serveCommand{Listen: "127.0.0.1:0", serviceOptions: options}
+	ctx, cancel := context.WithCancel(t.Context())
+	reader, writer := io.Pipe()
+	s := &started{T: t, log: bufio.NewScanner(reader), cancel: cancel, ended: make(chan error, 1)}
+	go func() {
+		s.ended <- command.Run(ctx, output{writer, writer})
+		_ = writer.Close()
+	}()
+	return s
+}
+
+// logs waits until a line of the log has a text.
+func (s *started) logs(text string) {
+	s.Helper()
+	for s.log.Scan() {
+		if strings.Contains(s.log.Text(), text) {
+			return
+		}
+	}
+	s.Fatalf("it ended without %q in its log: %v", text, <-s.ended)
+}
+
+// stop tells it to stop, and checks that it does.
+func (s *started) stop() {
+	s.Helper()
+	s.cancel()
+	for s.log.Scan() { // nothing more is expected of it, but it must be read
+	}
+	if err := <-s.ended; err != nil {
+		s.Errorf("it ended with %v", err)
+	}
+}
+
+// TestRedact: what is logged of a store's URL has neither its password nor its options.
+func TestRedact(t *testing.T) {
+	for url, want := range map[string]string{
+		"sqlite:/var/lib/carillon@home.db":                       "sqlite:/var/lib/carillon@home.db",
+		"postgres://host/db":                                     "postgres://host/db",
+		"postgres://user:hunter2@host1:1,host2:2/db":             "postgres://user:***@host1:1,host2:2/db",
+		"postgres://user@host/db?password=hunter2&sslmode=allow": "postgres://user@host/db",
+		"mongodb+srv://user:hunter2@host":                        "mongodb+srv://user:***@host",
+		"redis://:hunter2@h1:6379,h2:6379?cluster=true":          "redis://:***@h1:6379,h2:6379",
+	} {
+		if got := redact(url); got != want {
+			t.Errorf("of %s is shown %s, want %s", url, got, want)
+		}
+	}
+}
