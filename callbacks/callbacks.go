@@ -33,6 +33,14 @@ type Sender interface {
 	Send(ctx context.Context, d Delivery) error
 }
 
+// Enveloper is a [Sender] that can deliver in other forms than the payload alone. Its Send places a [Message].
+type Enveloper interface {
+	Sender
+
+	// Envelopes are the forms that there are beside [job.EnvelopeNone].
+	Envelopes() []job.Envelope
+}
+
 // Delivery is one attempt at one occurrence.
 type Delivery struct {
 	// ID is the same for every attempt at the occurrence, so that receivers can drop duplicates.
@@ -50,6 +58,8 @@ type Delivery struct {
 	Payload []byte
 	// Part is the part of a sequence that is delivered, which receivers are told; nil if the job is no sequence.
 	Part *job.Part
+	// Envelope is the form to deliver in: none, or one that the sender says it can, see [Enveloper].
+	Envelope job.Envelope
 }
 
 // Registry holds the senders that a replica has, by type. It does not change once made.
@@ -87,17 +97,41 @@ func (r *Registry) Sender(callbackType string) (s Sender, ok bool) {
 
 // Validate checks a submitted callback by the sender that will send it. The error is a [*job.Invalid] with pointers from
 // the job's root.
-func (r *Registry) Validate(c job.Callback) error {
+func (r *Registry) Validate(t job.Target) error {
+	c := t.Callback
 	s, ok := r.senders[c.Type]
 	if !ok {
 		return job.InvalidField("/callback/type",
 			fmt.Sprintf("%q is not available here; the types are %s", c.Type, strings.Join(r.Types(), ", ")))
 	}
 	err := s.Validate(c.Data)
-	if invalid, ok := errors.AsType[*job.Invalid](err); ok {
-		return invalid.Under("/callback/data")
+	invalid, ok := errors.AsType[*job.Invalid](err)
+	if err != nil && !ok {
+		return err
 	}
-	return err
+	var all job.Invalid
+	if ok {
+		all = *invalid.Under("/callback/data")
+	}
+	checkEnvelope(s, t.Options.Envelope, &all)
+	return all.Err()
+}
+
+// checkEnvelope notes an envelope in which the sender can't deliver.
+func checkEnvelope(s Sender, envelope job.Envelope, invalid *job.Invalid) {
+	there := []job.Envelope{job.EnvelopeNone}
+	if e, ok := s.(Enveloper); ok {
+		there = append(there, e.Envelopes()...)
+	}
+	if slices.Contains(there, envelope) {
+		return
+	}
+	names := make([]string, len(there))
+	for i, e := range there {
+		names[i] = e.String()
+	}
+	invalid.Add("/callback/envelope", fmt.Sprintf("%q is not available for callbacks of type %q; what there is: %s",
+		envelope, s.Type(), strings.Join(names, ", ")))
 }
 
 // Failure is an attempt's error with advice on what to do next. Make one by [Permanent], [Unavailable] or [RetryAfter].

@@ -99,6 +99,7 @@ func (d *Dispatcher) send(ctx context.Context, sender callbacks.Sender, c *store
 		Data:      c.Callback.Data,
 		Payload:   c.Payload(c.Options),
 		Part:      c.Part,
+		Envelope:  c.Options.Envelope,
 	})
 	if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return fmt.Errorf("no answer within %s: %w", d.cfg.CallbackTimeout, err)

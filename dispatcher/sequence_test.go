@@ -36,13 +36,13 @@ func TestSequence(t *testing.T) {
 			}
 			return nil
 		})
-		d, _ := b.replica(nil)
 		b.submit("s", func(j *job.Job) {
 			j.Schedule, j.Options, j.Callback = sequence.Schedule, sequence.Options, sequence.Callback
 		})
+		d, _ := b.replica(nil) // which finds it when it begins
 		time.Sleep(2 * time.Hour)
 		want := []string{`1h0m0s 2 ann ""`, `1h0m0s 2 bob ""`, `1h0m0s 3 ann "null"`, `1h0m0s 3 bob "null"`,
-			`1s 0 ann "{\"mail\":\"welcome\"}"`, `1s 0 bob "{\"mail\":\"welcome\"}"`}
+			`0s 0 ann "{\"mail\":\"welcome\"}"`, `0s 0 bob "{\"mail\":\"welcome\"}"`}
 		ids := b.expectParts(want)
 
 		kept := map[int]string{}

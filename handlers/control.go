@@ -104,7 +104,10 @@ func (a *api) triggerJob(c *gin.Context) error {
 		Position:  1 + rand.IntN(math.MaxInt32), // so that its ids are nobody else's, were it triggered twice at once
 		Timestamp: now,
 		DueAt:     now,
-		Own:       &job.Target{Callback: status.Callback, Options: job.Options{Retry: status.Options.Retry}},
+		Own: &job.Target{
+			Callback: status.Callback,
+			Options:  job.Options{Envelope: status.Options.Envelope, Retry: status.Options.Retry},
+		},
 	}
 	o.ID = job.OccurrenceID(name, o.Revision, now, o.Position, "")
 	if err := a.Store.Trigger(ctx, o); err != nil {

@@ -94,7 +94,7 @@ func deadLetterItem(o job.Occurrence) []byte {
 	if o.Own == nil {
 		return item
 	}
-	return withCallback(item, o.Own.Callback)
+	return withCallback(item, *o.Own)
 }
 
 // deadLetterFilter reads which dead letters a query means: those of one key, of a prefix, or all.

@@ -59,7 +59,7 @@ func (a *api) getJob(c *gin.Context) error {
 	for _, o := range occurrences {
 		view.Occurrences = append(view.Occurrences, occurrenceView(o, now))
 	}
-	writeAs(c, http.StatusOK, "application/json", withCallback(mustEncode(view), status.Callback))
+	writeAs(c, http.StatusOK, "application/json", withCallback(mustEncode(view), status.Target()))
 	return nil
 }
 

@@ -47,11 +47,9 @@ func mustEncode(v any) []byte {
 	return b
 }
 
-// withCallback adds a callback to an encoded object. The encoder would strip the white space from the callback's data;
-// this shows the very bytes that are delivered.
-func withCallback(object []byte, c job.Callback) []byte {
-	whole := slices.Concat(object[:len(object)-1], []byte(`,"callback":{"type":`), mustEncode(c.Type), []byte(`,"data":`), c.Data)
-	return append(whole, "}}"...)
+// withCallback adds a callback to an encoded object, with the very bytes that are delivered.
+func withCallback(object []byte, t job.Target) []byte {
+	return slices.Concat(object[:len(object)-1], []byte(`,"callback":`), t.EncodeCallback(), []byte("}"))
 }
 
 // writePage answers with a page of encoded items.

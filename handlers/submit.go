@@ -99,7 +99,7 @@ func (a *api) check(tenant string, draft job.Draft) (submission, error) {
 	if err != nil {
 		return submission{}, err
 	}
-	if err := a.Callbacks.Validate(j.Callback); err != nil {
+	if err := a.Callbacks.Validate(j.Target()); err != nil {
 		return submission{}, err
 	}
 	return submission{job: j, past: draft.Past}, nil

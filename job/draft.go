@@ -30,8 +30,9 @@ type Draft struct {
 
 // CallbackDraft is a submitted callback. Data is checked by the sender of its type.
 type CallbackDraft struct {
-	Type string         `json:"type" validate:"required"`
-	Data jsontext.Value `json:"data" validate:"required"`
+	Type     string         `json:"type" validate:"required"`
+	Data     jsontext.Value `json:"data" validate:"required"`
+	Envelope Envelope       `json:"envelope,omitzero" validate:"omitempty,oneof=none cloudevents cloudevents-binary"`
 }
 
 // RetryDraft is a submitted retry policy; what it leaves out is taken from [DefaultRetry].
@@ -74,6 +75,9 @@ func (d Draft) Job(tenant string, limits Limits) (Job, error) {
 	}
 	if d.Callback != nil {
 		j.Callback = Callback{Type: d.Callback.Type, Data: d.Callback.Data}
+		if d.Callback.Envelope != "none" {
+			j.Options.Envelope = d.Callback.Envelope
+		}
 		if n := len(d.Callback.Data); n > limits.Payload {
 			invalid.Add("/callback/data", fmt.Sprintf("is %d bytes; at most %d are allowed (--max-payload)", n, limits.Payload))
 		}
@@ -246,7 +250,7 @@ func (j *Job) Draft() Draft {
 		EndAt:       given(instantText(s.EndAt)),
 		Deadline:    given(j.Options.Deadline),
 		CatchUp:     j.Options.CatchUp,
-		Callback:    &CallbackDraft{Type: j.Callback.Type, Data: j.Callback.Data},
+		Callback:    &CallbackDraft{Type: j.Callback.Type, Data: j.Callback.Data, Envelope: j.Options.Envelope},
 	}
 	switch {
 	case s.Steps != nil:

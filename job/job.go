@@ -4,6 +4,7 @@ package job
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -60,9 +61,29 @@ type Callback struct {
 	Data []byte
 }
 
+// Envelope is the form in which a payload is delivered.
+type Envelope string
+
+// The envelopes. The last two are CloudEvents 1.0, in their structured and their binary mode.
+const (
+	EnvelopeNone       Envelope = "" // submitted as "none" or not at all: the payload is the body
+	EnvelopeStructured Envelope = "cloudevents"
+	EnvelopeBinary     Envelope = "cloudevents-binary"
+)
+
+// String is the envelope as it is submitted.
+func (e Envelope) String() string {
+	if e == EnvelopeNone {
+		return "none"
+	}
+	return string(e)
+}
+
 // Options are the parts of a definition that matter when an occurrence fires.
 type Options struct {
-	Retry Retry `json:"retry,omitzero"`
+	// Envelope is the form in which the callback delivers payloads.
+	Envelope Envelope `json:"envelope,omitzero"`
+	Retry    Retry    `json:"retry,omitzero"`
 	// Deadline is how long after its instant an occurrence may still be attempted; zero for ever.
 	Deadline Duration `json:"deadline,omitzero"`
 	CatchUp  CatchUp  `json:"catchUp,omitzero"`
@@ -115,6 +136,9 @@ type Target struct {
 	Options  Options
 }
 
+// Target is what firing needs to know of the job.
+func (j *Job) Target() Target { return Target{Callback: j.Callback, Options: j.Options} }
+
 // Held tells whether a replica holds the occurrence at now: it was claimed and its lease has not run out.
 func (o Occurrence) Held(now time.Time) bool { return o.Token != "" && o.DueAt.After(now) }
 
@@ -141,7 +165,7 @@ func (o Occurrence) Payload(options Options) []byte {
 
 // Encode returns the options as stores keep them: compact JSON, or nothing if all are left at their defaults.
 func (o Options) Encode() []byte {
-	if o.Retry == (Retry{}) && o.Deadline == 0 && o.CatchUp == "" && o.Recurrence == nil && len(o.Payloads) == 0 {
+	if o.Envelope == EnvelopeNone && o.Retry == (Retry{}) && o.Deadline == 0 && o.CatchUp == "" && o.Recurrence == nil && len(o.Payloads) == 0 {
 		return nil
 	}
 	return mustEncode(o)
@@ -157,6 +181,15 @@ func DecodeOptions(b []byte) (Options, error) {
 		return Options{}, fmt.Errorf("decode options: %w", err)
 	}
 	return o, nil
+}
+
+// EncodeCallback writes the callback as it was submitted, its data byte for byte: an encoder would strip their white space.
+func (t *Target) EncodeCallback() []byte {
+	b := slices.Concat([]byte(`{"type":`), mustEncode(t.Callback.Type), []byte(`,"data":`), t.Callback.Data)
+	if e := t.Options.Envelope; e != EnvelopeNone {
+		b = slices.Concat(b, []byte(`,"envelope":`), mustEncode(e))
+	}
+	return append(b, '}')
 }
 
 // mustEncode marshals one of this package's own documents, none of which can fail to.

@@ -20,8 +20,8 @@ func (j *Job) Patch(patch []byte) (Draft, error) {
 	d := j.Draft()
 	d.Callback = nil
 	object := mustEncode(d)
-	// Spliced in, since the encoder would strip the white space from the callback's data.
-	object = slices.Concat(object[:len(object)-1], []byte(`,"callback":{"type":`), mustEncode(j.Callback.Type), []byte(`,"data":`), j.Callback.Data, []byte("}}"))
+	target := j.Target()
+	object = slices.Concat(object[:len(object)-1], []byte(`,"callback":`), target.EncodeCallback(), []byte("}"))
 	merged, err := merge(object, patch)
 	if err != nil {
 		return Draft{}, &Malformed{Reason: err.Error()}

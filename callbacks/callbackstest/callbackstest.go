@@ -21,6 +21,10 @@ type Harness struct {
 	// Await waits until the receiver has taken a delivery and answers its first arrival; it fails the test when ctx ends.
 	Await func(ctx context.Context, t *testing.T, id job.ID) Received
 
+	// Attributes answers what arrived with a delivery as attributes of a CloudEvent in binary mode, decoded, by their names;
+	// nil if the sender has no binary mode.
+	Attributes func(ctx context.Context, t *testing.T, id job.ID) map[string]string
+
 	// Good is callback data, by a name for the test, that Validate must accept and the receiver must get.
 	Good map[string][]byte
 	// Bad is callback data that Validate must refuse.
@@ -93,6 +97,9 @@ func Run(t *testing.T, open func(t *testing.T) Harness) {
 		{"no payload", testNoPayload},
 		{"part of a sequence", testPart},
 		{"envelope", testEnvelope},
+		{"structured events", testStructured},
+		{"binary events", testBinary},
+		{"no events", testNoEvents},
 		{"concurrent", testConcurrent},
 		{"validate", testValidate},
 		{"good data", testGood},

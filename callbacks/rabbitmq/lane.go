@@ -48,6 +48,7 @@ func newPublish(c callback, d callbacks.Delivery) (*publish, error) {
 			headers["carillon-subscriber"] = d.Part.Subscriber
 		}
 	}
+	m := d.Message(c.Payload)
 	p := &publish{
 		id:          d.ID,
 		destination: c.destination(),
@@ -58,14 +59,9 @@ func newPublish(c callback, d callbacks.Delivery) (*publish, error) {
 			Timestamp:    d.SentAt,
 			DeliveryMode: c.deliveryMode(),
 			Headers:      headers,
-			Body:         c.Payload,
+			ContentType:  m.ContentType,
+			Body:         m.Body,
 		},
-	}
-	if d.Payload != nil {
-		p.message.Body = d.Payload
-	}
-	if p.message.Body != nil {
-		p.message.ContentType = "application/json"
 	}
 	p.exchange, p.routingKey = c.target()
 	return p, nil

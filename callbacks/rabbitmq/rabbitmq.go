@@ -23,6 +23,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/carillon-scheduler/carillon/callbacks"
+	"github.com/carillon-scheduler/carillon/job"
 )
 
 // Options set up a [Sender]. Only URL is required.
@@ -114,6 +115,9 @@ func (s *Sender) Type() string { return "rabbitmq" }
 
 // Validate checks a message that a client wants published.
 func (s *Sender) Validate(data []byte) error { return validate(data) }
+
+// Envelopes is structured events alone: CloudEvents has no binding to AMQP 0-9-1, which would name the headers of the binary mode.
+func (s *Sender) Envelopes() []job.Envelope { return []job.Envelope{job.EnvelopeStructured} }
 
 // Send publishes the message and waits for the broker's confirm. Whatever is the connection's fault costs the job no
 // attempt: if the connection is lost before the confirm, the message may have arrived, and the delivery id lets the

@@ -3,6 +3,7 @@ package webhook_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -86,9 +87,14 @@ func open(t *testing.T) callbackstest.Harness {
 	good["nulls for defaults"] = []byte(`{"url":"` + r.URL + `","method":null,"headers":null,"payload":null}`)
 
 	return callbackstest.Harness{
-		Sender:   sender,
-		Data:     func(payload string) []byte { return dataOf(address("/"), payload) },
-		Await:    r.await,
+		Sender: sender,
+		Data:   func(payload string) []byte { return dataOf(address("/"), payload) },
+		Await:  r.await,
+		Attributes: func(_ context.Context, _ *testing.T, id job.ID) map[string]string {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			return r.attributes[id.String()]
+		},
 		Good:     good,
 		Bad:      bad(),
 		Failures: failures,
@@ -163,15 +169,19 @@ func bad() []callbackstest.Bad {
 type receiver struct {
 	*httptest.Server
 
-	mu      sync.Mutex
-	taken   map[string]callbackstest.Received // by delivery id, the first
-	entered map[string]bool                   // also what was not taken
-	changed chan struct{}                     // closed and replaced at each change
-	gate    chan struct{}                     // while not nil, nothing is taken until it is closed
+	mu         sync.Mutex
+	taken      map[string]callbackstest.Received // by delivery id, the first
+	attributes map[string]map[string]string      // of events in binary mode, by delivery id
+	entered    map[string]bool                   // also what was not taken
+	changed    chan struct{}                     // closed and replaced at each change
+	gate       chan struct{}                     // while not nil, nothing is taken until it is closed
 }
 
 func newReceiver(t *testing.T) *receiver {
-	r := &receiver{taken: map[string]callbackstest.Received{}, entered: map[string]bool{}, changed: make(chan struct{})}
+	r := &receiver{
+		taken: map[string]callbackstest.Received{}, attributes: map[string]map[string]string{},
+		entered: map[string]bool{}, changed: make(chan struct{}),
+	}
 	r.Server = httptest.NewServer(r)
 	t.Cleanup(r.Close)
 	return r
@@ -229,8 +239,24 @@ func (r *receiver) take(req *http.Request, id string, body []byte) {
 			SentAt: time.Unix(seconds, 0), Payload: string(body), ContentType: req.Header.Get("Content-Type"),
 			Step: told(req, "Carillon-Step"), Subscriber: told(req, "Carillon-Subscriber"),
 		}
+		r.attributes[id] = attributes(req.Header)
 	}
 	r.change()
+}
+
+// attributes are those of an event in binary mode: percent-decoded, and of the bytes that CloudEvents allows.
+func attributes(header http.Header) map[string]string {
+	all := map[string]string{}
+	for name, values := range header {
+		if attribute, ok := strings.CutPrefix(name, "Ce-"); ok {
+			value, err := url.PathUnescape(strings.Join(values, " and "))
+			if err != nil || strings.ContainsAny(values[0], `" `) {
+				value = fmt.Sprintf("%q is not encoded as it must be", values)
+			}
+			all[strings.ToLower(attribute)] = value
+		}
+	}
+	return all
 }
 
 // told is a header's value, decoded.

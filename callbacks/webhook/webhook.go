@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/carillon-scheduler/carillon/callbacks"
@@ -69,6 +70,11 @@ func (s *Sender) Type() string { return "http" }
 // Validate checks a request that a client wants made.
 func (s *Sender) Validate(data []byte) error { return validate(data) }
 
+// Envelopes are all there are.
+func (s *Sender) Envelopes() []job.Envelope {
+	return []job.Envelope{job.EnvelopeStructured, job.EnvelopeBinary}
+}
+
 // Send makes the request and judges the answer by its status. A redirect is an answer like any other; it is not followed,
 // because whom to call is for the job to say. Errors name the receiver by its host only: a path or a query may be a secret.
 func (s *Sender) Send(ctx context.Context, d callbacks.Delivery) error {
@@ -96,21 +102,24 @@ func (s *Sender) Send(ctx context.Context, d callbacks.Delivery) error {
 }
 
 func newRequest(ctx context.Context, c callback, d callbacks.Delivery) (*http.Request, error) {
-	payload := []byte(c.Payload)
-	if d.Payload != nil {
-		payload = d.Payload
-	}
-	req, err := http.NewRequestWithContext(ctx, c.Method, c.URL, bytes.NewReader(payload))
+	m := d.Message(c.Payload)
+	req, err := http.NewRequestWithContext(ctx, c.Method, c.URL, bytes.NewReader(m.Body))
 	if err != nil {
 		// Can't happen to data that was accepted. The error is left out for it would quote the URL.
 		return nil, errors.New("callback data: no request can be made of it")
 	}
-	header := make(http.Header, len(c.Headers)+10)
-	if payload != nil {
-		header["Content-Type"] = []string{"application/json"}
+	header := make(http.Header, len(c.Headers)+len(m.Attributes)+10)
+	if m.ContentType != "" {
+		header["Content-Type"] = []string{m.ContentType}
 	}
 	for name, value := range c.Headers {
 		header.Set(name, value)
+	}
+	if d.Envelope == job.EnvelopeStructured {
+		header["Content-Type"] = []string{m.ContentType}
+	}
+	for _, a := range m.Attributes {
+		header.Set("Ce-"+a.Name, strings.ReplaceAll(escape(a.Value), `"`, "%22")) // CloudEvents asks for that one too
 	}
 	if user := req.URL.User; user != nil {
 		password, _ := user.Password()

@@ -338,4 +338,3 @@ func (c *cluster) expectDeliveries(want int) {
 	}
 	c.noDeadLetters()
 }
-

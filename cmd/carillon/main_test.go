@@ -47,6 +47,10 @@ func TestUsageErrors(t *testing.T) {
 		{"wait", []string{"serve", "--store-wait=-1s"}, nil, "--store-wait"},
 		{"broker URL", []string{"serve", "--rabbitmq-url=http://host"}, nil, "--rabbitmq-url"},
 		{"broker's certificate without a broker", []string{"serve", "--rabbitmq-ca-file=ca.pem"}, nil, "--rabbitmq-url"},
+		{"Kafka broker", []string{"serve", "--kafka-brokers=kafka://host"}, nil, "--kafka-brokers"},
+		{"Kafka without a broker", []string{"serve", "--kafka-tls"}, nil, "--kafka-brokers"},
+		{"Kafka's password without a broker", []string{"serve"}, map[string]string{"CARILLON_KAFKA_PASSWORD": "x"}, "--kafka-brokers"},
+		{"Kafka's password without a mechanism", []string{"serve", "--kafka-brokers=host", "--kafka-password=x"}, nil, "mechanism"},
 		{"address", []string{"serve", "--listen=nowhere:1:2"}, nil, "--listen"},
 		{"by environment", []string{"serve"}, map[string]string{"CARILLON_TICK": "soon"}, "--tick"},
 		{"by file", []string{"serve"}, map[string]string{"CARILLON_STORE_FILE": secret}, "--store"},
@@ -101,7 +105,8 @@ func TestHelp(t *testing.T) {
 	var stdout, stderr bytes.Buffer
 	run([]string{"serve", "--help"}, &stdout, &stderr)
 	for _, option := range []string{
-		"listen", "store", "rabbitmq-url", "tick", "early", "lease", "callback-timeout", "concurrency", "shutdown-timeout", "retain",
+		"listen", "store", "rabbitmq-url", "kafka-brokers", "kafka-tls", "kafka-ca-file", "kafka-cert-file", "kafka-key-file",
+		"kafka-sasl-mechanism", "kafka-username", "kafka-password", "kafka-auto-create-topics", "tick", "early", "lease", "callback-timeout", "concurrency", "shutdown-timeout", "retain",
 		"dead-letter-retain", "catch-up-limit", "max-instants", "max-payload", "max-body", "log-level", "log-format", "store-wait",
 	} {
 		if !strings.Contains(stdout.String(), "--"+option) {

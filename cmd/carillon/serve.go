@@ -12,6 +12,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"github.com/carillon-scheduler/carillon/callbacks/kafka"
 	"github.com/carillon-scheduler/carillon/dispatcher"
 	"github.com/carillon-scheduler/carillon/job"
 )
@@ -32,6 +33,16 @@ type serviceOptions struct {
 	RabbitmqCAFile   string `name:"rabbitmq-ca-file" placeholder:"FILE" help:"PEM file of the authorities that the broker's certificate is verified with, for amqps. (the system's)"`
 	RabbitmqCertFile string `name:"rabbitmq-cert-file" placeholder:"FILE" help:"PEM file of the client certificate for amqps."`
 	RabbitmqKeyFile  string `name:"rabbitmq-key-file" placeholder:"FILE" help:"PEM file of the client certificate's key."`
+
+	KafkaBrokers          []string `placeholder:"HOST:PORT" help:"Brokers by which to find the Kafka cluster for callbacks of type kafka, with commas between them. Without any there are none."`
+	KafkaTLS              bool     `name:"kafka-tls" help:"Connect to Kafka by TLS."`
+	KafkaCAFile           string   `name:"kafka-ca-file" placeholder:"FILE" help:"PEM file of the authorities that the brokers' certificates are verified with. (the system's)"`
+	KafkaCertFile         string   `placeholder:"FILE" help:"PEM file of the client certificate for TLS."`
+	KafkaKeyFile          string   `placeholder:"FILE" help:"PEM file of the client certificate's key."`
+	KafkaSASLMechanism    string   `name:"kafka-sasl-mechanism" placeholder:"MECHANISM" help:"How to log in to Kafka: PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512. PLAIN shows the password to whoever can listen, unless there is TLS. (not at all)"`
+	KafkaUsername         string   `placeholder:"NAME" help:"User to log in as."`
+	KafkaPassword         string   `placeholder:"PASSWORD" help:"The user's password. Better set by CARILLON_KAFKA_PASSWORD or CARILLON_KAFKA_PASSWORD_FILE, since others can see a command line."`
+	KafkaAutoCreateTopics bool     `help:"Have the brokers create topics that don't exist, if they are set up to. Else a callback to such a topic fails."`
 
 	Tick            duration `default:"1s" placeholder:"DURATION" help:"How often to ask the store for the next due time. Bounds how late this replica notices what another one was told. (${default})"`
 	Early           duration `default:"0s" placeholder:"DURATION" help:"How much ahead of its instant an occurrence may fire, for those who prefer early to late. (${default})"`
@@ -114,7 +125,19 @@ func (o serviceOptions) check() error {
 	if o.RabbitmqURL == "" && o.RabbitmqCAFile+o.RabbitmqCertFile+o.RabbitmqKeyFile != "" {
 		return errors.New("--rabbitmq-ca-file, --rabbitmq-cert-file and --rabbitmq-key-file need --rabbitmq-url")
 	}
+	k := o.kafka(nil)
+	if len(k.Brokers) == 0 && (k.TLS || k.AutoCreateTopics || k.CAFile+k.CertFile+k.KeyFile+k.Mechanism+k.Username+k.Password != "") {
+		return errors.New("the options that begin with --kafka- need --kafka-brokers")
+	}
 	return nil
+}
+
+func (o serviceOptions) kafka(log *slog.Logger) kafka.Options {
+	return kafka.Options{
+		Brokers: o.KafkaBrokers, TLS: o.KafkaTLS, CAFile: o.KafkaCAFile, CertFile: o.KafkaCertFile, KeyFile: o.KafkaKeyFile,
+		Mechanism: o.KafkaSASLMechanism, Username: o.KafkaUsername, Password: o.KafkaPassword,
+		AutoCreateTopics: o.KafkaAutoCreateTopics, Logger: log,
+	}
 }
 
 // defaultOptions are the options when nothing is set, whatever the environment says.

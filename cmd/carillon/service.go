@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/carillon-scheduler/carillon/callbacks"
+	"github.com/carillon-scheduler/carillon/callbacks/kafka"
 	"github.com/carillon-scheduler/carillon/callbacks/rabbitmq"
 	"github.com/carillon-scheduler/carillon/callbacks/webhook"
 	"github.com/carillon-scheduler/carillon/dispatcher"
@@ -98,6 +99,14 @@ func (s *service) openSenders(o serviceOptions, log *slog.Logger) ([]callbacks.S
 		}
 		s.closers = append(s.closers, queues)
 		senders = append(senders, queues)
+	}
+	if len(o.KafkaBrokers) > 0 {
+		topics, err := kafka.New(o.kafka(log))
+		if err != nil {
+			return nil, usageError{fmt.Errorf("--kafka-brokers: %w", err)}
+		}
+		s.closers = append(s.closers, topics)
+		senders = append(senders, topics)
 	}
 	return senders, nil
 }

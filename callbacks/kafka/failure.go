@@ -1,0 +1,82 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+
+	"github.com/carillon-scheduler/carillon/callbacks"
+)
+
+// answer is what a broker answered about a topic or a record; answered is false for errors of other kinds.
+func answer(err error) (code *kerr.Error, answered bool) {
+	code, answered = errors.AsType[*kerr.Error](err)
+	switch code {
+	case kerr.SaslAuthenticationFailed, kerr.UnsupportedSaslMechanism, kerr.IllegalSaslState: // about the connection
+		return code, false
+	}
+	return code, answered
+}
+
+// leaderless tells whether a broker answered that it can't take the record, and none else it knows of can at the moment.
+func leaderless(code *kerr.Error) bool {
+	switch code {
+	case kerr.LeaderNotAvailable, kerr.NotLeaderForPartition, kerr.BrokerNotAvailable, kerr.ReplicaNotAvailable, kerr.NetworkException,
+		kerr.FencedLeaderEpoch, kerr.UnknownLeaderEpoch, kerr.ListenerNotFound, kerr.KafkaStorageError, kerr.ThrottlingQuotaExceeded,
+		kerr.CoordinatorLoadInProgress, kerr.CoordinatorNotAvailable, kerr.NotCoordinator:
+		return true
+	}
+	return false
+}
+
+// maybeAnothers tells whether a broker refused a batch for what may be only one record's fault.
+func maybeAnothers(err error) bool {
+	code, _ := answer(err)
+	switch code {
+	case kerr.MessageTooLarge, kerr.RecordListTooLarge, kerr.InvalidRecord, kerr.InvalidTimestamp, kerr.CorruptMessage:
+		return true
+	}
+	return false
+}
+
+// verdict is what the outcome of a record means to its attempt.
+func (s *Sender) verdict(ctx context.Context, x *session, c callback, err error) error {
+	code, answered := answer(err)
+	_, unsent := errors.AsType[errUnsent](err)
+	switch {
+	case err == nil:
+		return nil
+	case unsent:
+		return callbacks.Unavailable(fmt.Errorf("kafka: nothing was sent to topic %q: %w", c.Topic, err), soon())
+	case ended(err) && ctx.Err() != nil:
+		err = fmt.Errorf("kafka: no acknowledgement for topic %q: %w", c.Topic, ctx.Err())
+		if l := s.link.Load(); l.err != nil {
+			return callbacks.Unavailable(fmt.Errorf("%w; at %s: %w", err, s.address, l.err), soon())
+		}
+		s.doubt()
+		return err
+	case !answered:
+		s.doubt()
+		return callbacks.Unavailable(fmt.Errorf("kafka: no broker took the record for topic %q: %w", c.Topic, err), soon())
+	case leaderless(code):
+		return callbacks.Unavailable(fmt.Errorf("kafka: topic %q has no leader that takes the record: %w", c.Topic, err), soon())
+	}
+	err = fmt.Errorf("kafka: the record for topic %q was refused: %w", c.Topic, err)
+	switch code {
+	case kerr.MessageTooLarge, kerr.RecordListTooLarge:
+		return callbacks.Permanent(err)
+	case kerr.InvalidRecord, kerr.InvalidTimestamp, kerr.CorruptMessage, kerr.TopicAuthorizationFailed, kerr.PolicyViolation,
+		kerr.NotEnoughReplicas, kerr.NotEnoughReplicasAfterAppend, kerr.RequestTimedOut, kerr.UnsupportedForMessageFormat:
+	default:
+		// A topic that was deleted, or a producer id that was refused: the client would say so for ever.
+		s.retire(x, err)
+	}
+	return err
+}
+
+// ended tells whether some record's context ended: that of this one, or of another in the batch, which takes all with it.
+func ended(err error) bool {
+	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+}

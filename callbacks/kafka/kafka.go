@@ -1,0 +1,180 @@
+// Package kafka sends callbacks of type "kafka": each attempt produces one record, and succeeds when all in-sync replicas
+// have it.
+//
+// A franz-go client, the session, produces with an idempotent producer: what it sends again after a lost connection is not
+// written twice. Around it stand three things. Topics are looked up before they are first produced to, so that a client's
+// misspelled topic never reaches the producer. One goroutine at a time finds out whether any broker can be reached when
+// something went wrong, so that attempts fail at once during an outage. And a session that can't go on is replaced. What
+// reaches a consumer is told to users in docs/receivers.md.
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/carillon-scheduler/carillon/callbacks"
+	"github.com/carillon-scheduler/carillon/job"
+)
+
+// Options set up a [Sender]. Only Brokers is required.
+type Options struct {
+	// Brokers are the addresses, host:port, at which the cluster is found first; the port is 9092 if left out.
+	Brokers []string
+	// TLS turns on TLS, by which the brokers are verified.
+	TLS bool
+	// CAFile is a PEM file of the authorities that sign the brokers' certificates; empty trusts what the system trusts.
+	CAFile string
+	// CertFile and KeyFile are PEM files of the certificate to show to the brokers, and its key.
+	CertFile, KeyFile string
+	// Mechanism is that of SASL: PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512; empty does without SASL.
+	Mechanism string
+	// Username and Password are those of SASL.
+	Username, Password string
+	// AutoCreateTopics has the brokers create topics that don't exist, if they are set up to.
+	AutoCreateTopics bool
+	// Logger is told when the cluster can be reached and when not, and at debug level what the client does; nil discards.
+	Logger *slog.Logger
+}
+
+// Sender produces to one cluster. Its methods are safe for concurrent use.
+type Sender struct {
+	options    Options
+	clientOpts []kgo.Opt
+	address    string // for logs and errors
+
+	link     atomic.Pointer[link] // never nil
+	checking atomic.Bool
+	ctx      context.Context // ends when the sender is closed
+	stop     context.CancelFunc
+	work     sync.WaitGroup // the goroutines that end with ctx
+
+	mu       sync.Mutex
+	session  *session              // the one in use; nil once the sender is closed
+	sessions map[*session]struct{} // also those that were replaced and still have something under way
+}
+
+// New makes a sender and begins to look for the cluster. It does not wait for it: until a broker is there, Send answers
+// [callbacks.Unavailable]. What can never work, such as an unreadable file, is an error at once.
+func New(o Options) (*Sender, error) {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	s := &Sender{
+		options:  o,
+		address:  strings.Join(o.Brokers, ", "),
+		ctx:      ctx,
+		stop:     stop,
+		sessions: make(map[*session]struct{}),
+	}
+	var err error
+	if s.clientOpts, err = clientOptions(o); err != nil {
+		stop()
+		return nil, err
+	}
+	s.clientOpts = append(s.clientOpts, kgo.WithHooks(dials{s}))
+	if s.session, err = s.newSession(); err != nil {
+		stop()
+		return nil, fmt.Errorf("kafka: %w", err)
+	}
+	s.link.Store(&link{err: errors.New("not connected yet")})
+	s.doubt()
+	return s, nil
+}
+
+// Close ends all connections. Attempts that are still under way end with [callbacks.Unavailable], as do later ones.
+func (s *Sender) Close() error {
+	s.stop()
+	s.mu.Lock()
+	s.session = nil
+	all := s.sessions
+	s.sessions = nil
+	s.mu.Unlock()
+	for x := range all {
+		x.client.Close()
+	}
+	s.work.Wait()
+	s.link.Store(&link{err: errClosed, pause: lastPause})
+	return nil
+}
+
+// Type is "kafka".
+func (s *Sender) Type() string { return "kafka" }
+
+// Validate checks a record that a client wants produced.
+func (s *Sender) Validate(data []byte) error { return validate(data) }
+
+// Envelopes are all there are.
+func (s *Sender) Envelopes() []job.Envelope {
+	return []job.Envelope{job.EnvelopeStructured, job.EnvelopeBinary}
+}
+
+// Send produces the record and waits for its acknowledgement. What a broker answers about the topic or the record costs an
+// attempt, also that there is no such topic, since nobody may ever create it. Where no broker answers, or none leads the
+// partition, it costs none. When ctx ends, a record that was not sent yet is not sent any more.
+func (s *Sender) Send(ctx context.Context, d callbacks.Delivery) error {
+	c, err := parse(d.Data)
+	if err != nil {
+		return callbacks.Permanent(fmt.Errorf("callback data: %w", err))
+	}
+	if err := ctx.Err(); err != nil {
+		return callbacks.Unavailable(fmt.Errorf("kafka: nothing was sent: %w", err), soon())
+	}
+	if l := s.link.Load(); l.err != nil {
+		return callbacks.Unavailable(fmt.Errorf("kafka at %s: %w", s.address, l.err), l.wait(time.Now()))
+	}
+	x := s.enter()
+	if x == nil {
+		return callbacks.Unavailable(fmt.Errorf("kafka: %w", errClosed), lastPause)
+	}
+	defer s.leave(x)
+	t, err := s.find(ctx, x, c)
+	if err != nil {
+		return err
+	}
+	err = s.produce(ctx, x, t, newRecord(c, &d), 1)
+	if maybeAnothers(err) {
+		// The broker refuses batches, not records. Alone, it is seen whose fault it was.
+		err = s.produce(ctx, x, t, newRecord(c, &d), everyone)
+	}
+	return s.verdict(ctx, x, c, err)
+}
+
+// errUnsent is the error of a record that was not handed to the client.
+type errUnsent struct{ error }
+
+func (e errUnsent) Unwrap() error { return e.error }
+
+// produce produces one record, together with others if its share of the topic is not everyone's.
+func (s *Sender) produce(ctx context.Context, x *session, t *topic, r *kgo.Record, share int64) error {
+	if err := t.gate.Acquire(ctx, share); err != nil {
+		return errUnsent{err}
+	}
+	s.hold(x)
+	done := make(chan error, 1)
+	// The client gives the record up when ctx ends; it looks at the first record of each batch only, but all of them have
+	// about the same time.
+	x.client.Produce(ctx, r, func(_ *kgo.Record, err error) {
+		t.gate.Release(share)
+		s.leave(x)
+		done <- err
+	})
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// soon is a short pause for what is expected to pass at once, never the same.
+func soon() time.Duration { return 50*time.Millisecond + rand.N(200*time.Millisecond) }

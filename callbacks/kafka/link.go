@@ -1,0 +1,99 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"net"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// The pause between two tries to reach the cluster doubles from the first to the last.
+const (
+	firstPause = 100 * time.Millisecond
+	lastPause  = 10 * time.Second
+)
+
+// pingLimit bounds one try to reach any of the brokers.
+const pingLimit = 10 * time.Second
+
+var errClosed = errors.New("the sender is closed")
+
+// link is what is known of the way to the cluster.
+type link struct {
+	// err is why no broker can be reached; nil if one can. Else, when that is tried again, and how long the pause before is.
+	err     error
+	retryAt time.Time
+	pause   time.Duration
+}
+
+// wait is the time until about the next try is over, spread so that not all come back at once.
+func (l *link) wait(now time.Time) time.Duration {
+	if wait := l.retryAt.Sub(now); wait > 0 {
+		return wait + soon()
+	}
+	return l.pause/2 + soon() // that try is under way
+}
+
+// doubt finds out whether any broker can be reached, unless somebody does already. It does not wait for that.
+func (s *Sender) doubt() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.session != nil && s.checking.CompareAndSwap(false, true) {
+		s.work.Go(s.check)
+	}
+}
+
+// dials is told by the client of each connection that is tried.
+type dials struct{ sender *Sender }
+
+func (d dials) OnBrokerConnect(_ kgo.BrokerMetadata, _ time.Duration, _ net.Conn, err error) {
+	if err != nil {
+		d.sender.doubt()
+	}
+}
+
+// check tries to reach a broker until it can.
+func (s *Sender) check() {
+	defer s.checking.Store(false)
+	log := s.options.Logger.With("brokers", s.address)
+	pause, down := firstPause, false
+	for s.ctx.Err() == nil {
+		err := s.ping()
+		if s.ctx.Err() != nil {
+			return
+		}
+		if err == nil {
+			if s.link.Load().err != nil {
+				log.Info("connected to kafka")
+			}
+			s.link.Store(&link{})
+			return
+		}
+		if !down { // later tries fail for the same reason mostly; one line tells enough
+			down = true
+			log.Warn("no connection to kafka; its callbacks wait", "error", err)
+		}
+		jittered := pause/2 + rand.N(pause/2)
+		s.link.Store(&link{err: err, retryAt: time.Now().Add(jittered), pause: pause})
+		pause = min(2*pause, lastPause)
+		select {
+		case <-time.After(jittered):
+		case <-s.ctx.Done():
+		}
+	}
+}
+
+// ping asks one broker after the other until one answers.
+func (s *Sender) ping() error {
+	x := s.enter()
+	if x == nil {
+		return errClosed
+	}
+	defer s.leave(x)
+	ctx, cancel := context.WithTimeout(s.ctx, pingLimit)
+	defer cancel()
+	return x.client.Ping(ctx)
+}

@@ -1,0 +1,152 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+	"golang.org/x/sync/semaphore"
+
+	"github.com/carillon-scheduler/carillon/callbacks"
+)
+
+// topics remembers the topics of a session. Each is looked up before it is used: the client, once told to produce to a
+// topic that doesn't exist, asks for it all the time.
+type topics struct {
+	mu    sync.Mutex
+	known map[string]*topic
+}
+
+// How long a result holds. A missing topic is looked up again soon: it may be about to be created. One that was found holds
+// as long as the session.
+const (
+	missingFor  = time.Second
+	lookUpLimit = 10 * time.Second
+	createLimit = 5 * time.Second
+	mostKnown   = 10_000
+)
+
+// everyone is the whole of a topic's gate: who has it produces alone.
+const everyone = 1 << 30
+
+// topic is what is known of one topic; done is closed once err, partitions and at are set.
+type topic struct {
+	gate *semaphore.Weighted // taken by each record under way
+
+	done       chan struct{}
+	err        error
+	partitions int32
+	at         time.Time
+}
+
+// outdated tells whether the topic is to be looked up again, for a record that goes to a partition.
+func (t *topic) outdated(now time.Time, partition int32) bool {
+	select {
+	case <-t.done:
+		return (t.err != nil || partition >= t.partitions) && now.Sub(t.at) > missingFor
+	default:
+		return false
+	}
+}
+
+// find answers the topic that a record goes to, or the error of the attempt if it can't.
+func (s *Sender) find(ctx context.Context, x *session, c callback) (*topic, error) {
+	x.topics.mu.Lock()
+	t := x.topics.known[c.Topic]
+	if again := t != nil && t.outdated(time.Now(), c.partition()); t == nil || again {
+		gate := semaphore.NewWeighted(everyone)
+		if again {
+			gate = t.gate
+		}
+		t = &topic{gate: gate, done: make(chan struct{})}
+		x.topics.remember(c.Topic, t)
+		s.hold(x)
+		go s.lookUp(x, c.Topic, t, again)
+	}
+	x.topics.mu.Unlock()
+	select {
+	case <-t.done:
+	case <-ctx.Done():
+		return nil, callbacks.Unavailable(fmt.Errorf("kafka: nothing was sent: looking up topic %q: %w", c.Topic, ctx.Err()), soon())
+	}
+	switch {
+	case t.err != nil:
+		return nil, t.err
+	case c.partition() >= t.partitions:
+		return nil, fmt.Errorf("kafka: topic %q has no partition %d; it has %d", c.Topic, c.partition(), t.partitions)
+	}
+	return t, nil
+}
+
+// remember notes a topic. Clients choose the names, so those that aren't there are forgotten when there are too many.
+func (ts *topics) remember(name string, t *topic) {
+	if len(ts.known) >= mostKnown {
+		for other, known := range ts.known {
+			if known.outdated(time.Now(), byKey) {
+				delete(ts.known, other)
+			}
+		}
+	}
+	ts.known[name] = t
+}
+
+// lookUp asks a broker for a topic.
+func (s *Sender) lookUp(x *session, name string, t *topic, again bool) {
+	defer s.leave(x)
+	defer close(t.done)
+	ctx, cancel := context.WithTimeout(s.ctx, lookUpLimit)
+	defer cancel()
+	n, err := s.askFor(ctx, x, name)
+	t.partitions, t.at = n, time.Now()
+	switch code, answered := answer(err); {
+	case err == nil:
+		if again { // the client must learn of its new partitions too
+			x.client.ForceMetadataRefresh()
+		}
+	case !answered:
+		s.doubt()
+		t.err = callbacks.Unavailable(fmt.Errorf("kafka: nothing was sent: looking up topic %q: %w", name, err), soon())
+		t.at = time.Time{}
+	case code == kerr.UnknownTopicOrPartition:
+		t.err = fmt.Errorf("kafka: topic %q does not exist: %w", name, err)
+	case leaderless(code):
+		t.err = callbacks.Unavailable(fmt.Errorf("kafka: nothing was sent: topic %q: %w", name, err), soon())
+	default:
+		t.err = fmt.Errorf("kafka: topic %q can't be used: %w", name, err)
+	}
+}
+
+// askFor answers how many partitions a topic has. One that the brokers may create is asked for until it is there.
+func (s *Sender) askFor(ctx context.Context, x *session, name string) (int32, error) {
+	req := kmsg.NewPtrMetadataRequest()
+	req.AllowAutoTopicCreation = s.options.AutoCreateTopics
+	asked := kmsg.NewMetadataRequestTopic()
+	asked.Topic = &name
+	req.Topics = append(req.Topics, asked)
+	for begin := time.Now(); ; {
+		resp, err := req.RequestWith(ctx, x.client)
+		if err != nil {
+			return 0, err
+		}
+		if len(resp.Topics) != 1 {
+			return 0, fmt.Errorf("a broker answered for %d topics, not one", len(resp.Topics))
+		}
+		err = kerr.ErrorForCode(resp.Topics[0].ErrorCode)
+		if err == nil {
+			return int32(len(resp.Topics[0].Partitions)), nil
+		}
+		creating := s.options.AutoCreateTopics && (errors.Is(err, kerr.UnknownTopicOrPartition) || errors.Is(err, kerr.LeaderNotAvailable))
+		if !creating || time.Since(begin) > createLimit {
+			return 0, err
+		}
+		select {
+		case <-time.After(firstPause):
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		}
+	}
+}
