@@ -37,21 +37,27 @@ func (s *Store) Amend(ctx context.Context, a store.Amendment) error {
 
 // Pause implements [store.Jobs]. It writes the job only, however many occurrences it has: claims put those back. Without
 // expand_at the job is not found for expansion, and without the token an expansion under way comes to nothing.
+//
+// Whether there is the job is told by the statement that pauses it: between two, another one could take its place.
 func (s *Store) Pause(ctx context.Context, name job.Name, version job.Revision, now time.Time) error {
 	if !storable(name.Tenant, name.Key) {
 		return store.ErrNotFound
 	}
 	var found int
 	err := s.transact(ctx, func(t *transaction) {
-		t.exec(`UPDATE carillon.jobs SET paused_at = $4, version = $3, updated_at = $4, expand_at = NULL, expand_token = NULL
-			WHERE tenant = $1 AND key = $2 AND paused_at IS NULL`, name.Tenant, name.Key, string(version), now.UnixMilli())
-		t.affected(&found, `SELECT FROM carillon.jobs WHERE tenant = $1 AND key = $2`, name.Tenant, name.Key)
+		t.affected(&found, `WITH present AS MATERIALIZED (
+				SELECT tenant, key, paused_at FROM carillon.jobs WHERE tenant = $1 AND key = $2 FOR NO KEY UPDATE
+			), paused AS (
+				UPDATE carillon.jobs j SET paused_at = $4, version = $3, updated_at = $4, expand_at = NULL, expand_token = NULL
+				FROM present p WHERE j.tenant = p.tenant AND j.key = p.key AND p.paused_at IS NULL
+			)
+			SELECT FROM present`, name.Tenant, name.Key, string(version), now.UnixMilli())
 	})
 	return foundOr(found, err)
 }
 
 // Resume implements [store.Jobs]. A claim that is putting occurrences back has the job locked, so the first statement waits
-// for it, and the last sees them.
+// for it, and the last sees them. It looks at all of the job's, for the claim may have been early, or by a clock that is ahead.
 func (s *Store) Resume(ctx context.Context, name job.Name, version job.Revision, now time.Time) error {
 	if !storable(name.Tenant, name.Key) {
 		return store.ErrNotFound
@@ -62,9 +68,9 @@ func (s *Store) Resume(ctx context.Context, name job.Name, version job.Revision,
 				expand_at = CASE WHEN cursor_at IS NOT NULL THEN $4::bigint END
 			WHERE tenant = $1 AND key = $2 AND paused_at IS NOT NULL`, name.Tenant, name.Key, string(version), now.UnixMilli())
 		t.affected(&found, `SELECT FROM carillon.jobs WHERE tenant = $1 AND key = $2`, name.Tenant, name.Key)
-		t.exec(`UPDATE carillon.occurrences o SET due_at = $3 FROM carillon.jobs j
+		t.exec(`UPDATE carillon.occurrences o SET due_at = greatest(o.timestamp, $3) FROM carillon.jobs j
 			WHERE j.tenant = $1 AND j.key = $2 AND o.revision = j.revision AND o.revision <> '' AND o.token IS NULL
-				AND o.timestamp <= $3 AND o.due_at > $3`, name.Tenant, name.Key, now.UnixMilli())
+				AND o.due_at > greatest(o.timestamp, $3)`, name.Tenant, name.Key, now.UnixMilli())
 	})
 	return foundOr(found, err)
 }
@@ -78,7 +84,7 @@ func foundOr(found int, err error) error {
 }
 
 // Trigger implements [store.Jobs]. It locks the job, so that a cancel comes before, and it is not found, or after, and sees
-// the occurrence.
+// the occurrence. It is one statement for the same reason as a pause is.
 func (s *Store) Trigger(ctx context.Context, o job.Occurrence) error {
 	if !storable(o.Name.Tenant, o.Name.Key) {
 		return store.ErrNotFound
@@ -86,11 +92,15 @@ func (s *Store) Trigger(ctx context.Context, o job.Occurrence) error {
 	var found int
 	step, subscriber := partColumns(o.Part)
 	err := s.transact(ctx, func(t *transaction) {
-		t.affected(&found, `SELECT FROM carillon.jobs WHERE tenant = $1 AND key = $2 FOR KEY SHARE`, o.Name.Tenant, o.Name.Key)
-		t.exec(`INSERT INTO carillon.occurrences (id, tenant, key, revision, position, step, subscriber, timestamp, due_at, attempt,
-				callback_type, callback_data, options)
-			SELECT $3, tenant, key, '', $4, $5, $6, $7, $8, 0, $9, $10, $11 FROM carillon.jobs WHERE tenant = $1 AND key = $2
-			ON CONFLICT (id) DO NOTHING`,
+		t.affected(&found, `WITH present AS MATERIALIZED (
+				SELECT tenant, key FROM carillon.jobs WHERE tenant = $1 AND key = $2 FOR KEY SHARE
+			), inserted AS (
+				INSERT INTO carillon.occurrences (id, tenant, key, revision, position, step, subscriber, timestamp, due_at, attempt,
+					callback_type, callback_data, options)
+				SELECT $3::uuid, tenant, key, '', $4::integer, $5::integer, $6, $7::bigint, $8::bigint, 0, $9, $10::bytea, $11::bytea
+				FROM present ON CONFLICT (id) DO NOTHING
+			)
+			SELECT FROM present`,
 			o.Name.Tenant, o.Name.Key, uuid(o.ID), o.Position, step, subscriber, o.Timestamp.UnixMilli(), o.DueAt.UnixMilli(),
 			o.Own.Callback.Type, data(o.Own.Callback), o.Own.Options.Encode())
 	})

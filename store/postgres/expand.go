@@ -85,21 +85,23 @@ func (s *Store) advance(ctx context.Context, advances []store.Advance) error {
 	ordered := slices.Clone(advances)
 	slices.SortStableFunc(ordered, func(a, b store.Advance) int { return compareNames(a.Name, b.Name) })
 	var tenants, keys, revisions, tokens []string
-	var from, cursors, missed []int64
-	var expandAt, expiresAt []*int64
+	var from, missed []int64
+	var cursors, expandAt, expiresAt []*int64
 	occurrences := make(map[job.Revision][]job.Occurrence, len(advances))
 	for i := range ordered {
 		a := &ordered[i]
 		tenants, keys = append(tenants, a.Name.Tenant), append(keys, a.Name.Key)
 		revisions, tokens = append(revisions, string(a.Revision)), append(tokens, a.Token)
-		from, cursors, missed = append(from, a.From.UnixMilli()), append(cursors, a.Cursor.UnixMilli()), append(missed, int64(a.Missed))
-		expandAt, expiresAt = append(expandAt, millis(a.ExpandAt)), append(expiresAt, millis(a.ExpiresAt))
+		from, missed = append(from, a.From.UnixMilli()), append(missed, int64(a.Missed))
+		cursors, expandAt = append(cursors, millis(a.Cursor)), append(expandAt, millis(a.ExpandAt))
+		expiresAt = append(expiresAt, millis(a.ExpiresAt))
 		occurrences[a.Revision] = a.Occurrences
 	}
 	return s.converse(ctx, func(ctx context.Context, tx *conversation) error {
 		var advanced []job.Revision
 		err := tx.do(ctx, func(t *transaction) {
-			t.rows(`UPDATE carillon.jobs j SET cursor_at = n.cursor_at, expand_at = n.expand_at, expand_token = NULL,
+			t.rows(`UPDATE carillon.jobs j SET cursor_at = CASE WHEN n.expand_at IS NOT NULL THEN n.cursor_at END,
+					expand_at = n.expand_at, expand_token = NULL,
 					missed = j.missed + n.missed, expires_at = coalesce(n.expires_at, j.expires_at)
 				FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[], $9::bigint[])
 					AS n (tenant, key, revision, token, cursor_from, cursor_at, expand_at, expires_at, missed)

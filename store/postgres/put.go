@@ -173,7 +173,7 @@ func (p *putter) replace(ctx context.Context, tx *conversation, indexes []int) (
 			p.results[i].Err = store.ErrPrecondition
 		default:
 			replaced = append(replaced, i)
-			p.results[i].Replaced, p.results[i].Paused = now.revision, now.paused
+			p.results[i].Replaced, p.results[i].Paused = now.revision, now.paused && !p.puts[i].Anew
 			of[now.revision] = i
 			revisions, nows = append(revisions, string(now.revision)), append(nows, p.puts[i].Now.UnixMilli())
 		}
@@ -202,14 +202,16 @@ func (p *putter) replace(ctx context.Context, tx *conversation, indexes []int) (
 		t.exec(`UPDATE carillon.jobs j SET revision = n.revision, version = n.version, callback_type = n.callback_type,
 				callback_data = n.callback_data, options = n.options, schedule = n.schedule, updated_at = n.updated_at,
 				expires_at = n.expires_at, cursor_at = n.cursor_at, missed = n.missed, expand_token = NULL,
-				expand_at = CASE WHEN j.paused_at IS NULL THEN n.expand_at END
+				expand_at = CASE WHEN n.anew OR j.paused_at IS NULL THEN n.expand_at END,
+				paused_at = CASE WHEN NOT n.anew THEN j.paused_at END,
+				created_at = CASE WHEN n.anew THEN n.created_at ELSE j.created_at END
 			FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::bytea[], $7::bytea[], $8::bytea[],
-				$9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[], $13::bigint[])
+				$9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[], $13::bigint[], $14::bigint[], $15::boolean[])
 				AS n (tenant, key, revision, version, callback_type, callback_data, options, schedule,
-					updated_at, expires_at, cursor_at, expand_at, missed)
+					created_at, updated_at, expires_at, cursor_at, expand_at, missed, anew)
 			WHERE j.tenant = n.tenant AND j.key = n.key`,
 			c.tenant, c.key, c.revision, c.version, c.callbackType, c.callbackData, c.options, c.schedule,
-			c.updatedAt, c.expiresAt, c.cursor, c.expandAt, c.missed)
+			c.createdAt, c.updatedAt, c.expiresAt, c.cursor, c.expandAt, c.missed, c.anew)
 	})
 }
 
@@ -268,6 +270,7 @@ type jobColumns struct {
 	callbackData, options, schedule              [][]byte
 	createdAt, updatedAt, expiresAt, missed      []int64
 	cursor, expandAt                             []*int64
+	anew                                         []bool
 }
 
 // columns are the jobs of the puts.
@@ -281,6 +284,7 @@ func (p *putter) columns(indexes []int) (c jobColumns) {
 		c.createdAt, c.updatedAt = append(c.createdAt, j.CreatedAt.UnixMilli()), append(c.updatedAt, j.UpdatedAt.UnixMilli())
 		c.expiresAt, c.missed = append(c.expiresAt, j.ExpiresAt.UnixMilli()), append(c.missed, int64(j.Missed))
 		c.cursor, c.expandAt = append(c.cursor, millis(j.Cursor)), append(c.expandAt, millis(j.ExpandAt))
+		c.anew = append(c.anew, p.puts[i].Anew)
 	}
 	return c
 }

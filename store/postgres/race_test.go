@@ -192,6 +192,70 @@ func TestNobodyWaitsInACircle(t *testing.T) {
 	}
 }
 
+// TestSuccessor: a job is cancelled and put anew while another call waits for it. That call is then either for the new job
+// and succeeds, or does not find it and leaves it alone.
+func TestSuccessor(t *testing.T) {
+	for what, call := range map[string]func(s *postgres.Store) error{
+		"pause": func(s *postgres.Store) error { return s.Pause(t.Context(), name("k"), job.NewRevision(epoch), epoch) },
+		"trigger": func(s *postgres.Store) error {
+			own := job.Target{Callback: job.Callback{Type: "http", Data: []byte("{}")}}
+			return s.Trigger(t.Context(), job.Occurrence{ID: job.ID{1}, Name: name("k"), Timestamp: epoch, DueAt: epoch, Own: &own})
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			sc := newSchema(t, serverURL)
+			s := sc.open()
+			mustPut(t, s, newPut("k", time.Hour))
+			tx, err := sc.admin.Begin(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			jobs := sc.table("jobs")
+			for _, statement := range []string{
+				"CREATE TEMPORARY TABLE successor ON COMMIT DROP AS SELECT * FROM " + jobs,
+				"DELETE FROM " + jobs,
+				"INSERT INTO " + jobs + " SELECT * FROM successor",
+			} {
+				if _, err := tx.Exec(t.Context(), statement); err != nil {
+					t.Fatal(err)
+				}
+			}
+			var group sync.WaitGroup
+			var callErr error
+			group.Go(func() { callErr = call(s) })
+			sc.awaitWaiting()
+			if err := tx.Commit(t.Context()); err != nil {
+				t.Error(err)
+			}
+			group.Wait()
+			if callErr != nil && callErr != store.ErrNotFound { //nolint:errorlint // it is answered as it is
+				t.Fatal(callErr)
+			}
+			status, err := s.Job(t.Context(), name("k"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, total, err := s.Occurrences(t.Context(), store.OccurrenceFilter{Name: name("k"), Limit: 1})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if done := !status.PausedAt.IsZero() || total > 0; done != (callErr == nil) {
+				t.Errorf("it is done: %v, answered: %v", done, callErr)
+			}
+		})
+	}
+}
+
+// awaitWaiting waits until one of the store's statements waits for a lock.
+func (s schema) awaitWaiting() {
+	s.Helper()
+	for query[int](s, "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE $1", "%"+s.name+"%") == 0 {
+		if s.Context().Err() != nil {
+			s.Fatal("nobody waits")
+		}
+	}
+}
+
 // TestCircleIsBroken: if the server does end a transaction since it waits in a circle, it is done again.
 func TestCircleIsBroken(t *testing.T) {
 	sc := newSchema(t, serverURL)
@@ -210,11 +274,7 @@ func TestCircleIsBroken(t *testing.T) {
 	var results []store.CancelResult
 	var group sync.WaitGroup
 	group.Go(func() { results, err = s.Cancel(t.Context(), []job.Name{name("a"), name("b")}, epoch) })
-	for query[int](sc, "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE $1", "%"+sc.name+"%") == 0 {
-		if t.Context().Err() != nil {
-			t.Fatal("nobody waits")
-		}
-	}
+	sc.awaitWaiting()
 	_, lockErr := tx.Exec(t.Context(), lock, "a")
 	if lockErr == nil {
 		lockErr = tx.Commit(t.Context())

@@ -156,54 +156,12 @@ func TestBrokenExpansion(t *testing.T) {
 	const ticks = 2500
 	server := newServer(t)
 	s := open(t, server.url)
-	p := put("k", 0)
-	p.Job.Schedule.Instants = nil
-	crontab, err := job.ParseCrontab("@every 1s")
-	if err != nil {
-		t.Fatal(err)
-	}
-	p.Job.Schedule.Crontab = crontab
-	p.Job.Options.CatchUp = job.CatchUpAll
 	expansion := job.Expansion{Horizon: 10 * time.Second, CatchUpLimit: ticks}
-	beginning, err := p.Job.Begin(epoch, job.PastDefault, expansion)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p.Occurrences = beginning.Occurrences
+	p := recurring(t, "k", expansion)
 	mustPut(t, s, p)
 
 	now := p.Job.Cursor.Add(ticks * time.Second)
-	advance := func(now time.Time) store.Advance {
-		t.Helper()
-		claimed, err := s.ClaimJobs(t.Context(), store.ClaimJobsParams{Now: now, Lease: lease, Limit: 10})
-		if err != nil || len(claimed.Jobs) != 1 {
-			t.Fatalf("claimed %d jobs, %v", len(claimed.Jobs), err)
-		}
-		j := claimed.Jobs[0]
-		x, err := j.Expand(now, expansion)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return store.Advance{
-			Name: j.Name, Revision: j.Revision, From: j.Cursor, Token: claimed.Token, Occurrences: x.Occurrences,
-			Cursor: x.Cursor, ExpandAt: x.ExpandAt, Missed: x.Missed,
-		}
-	}
-	fired := map[time.Time]int{}
-	fire := func(now time.Time) {
-		t.Helper()
-		for more := true; more; {
-			c := claim(t, s, now, 1000)
-			for _, o := range c.Occurrences {
-				fired[o.Timestamp]++
-			}
-			if err := s.Settle(t.Context(), acks(c.Occurrences)); err != nil {
-				t.Fatal(err)
-			}
-			more = c.More
-		}
-	}
-	first := advance(now)
+	first := advanceOf(t, s, now, expansion)
 	if len(first.Occurrences) <= 2*1000 {
 		t.Fatalf("%d occurrences are one script's work", len(first.Occurrences))
 	}
@@ -217,17 +175,18 @@ func TestBrokenExpansion(t *testing.T) {
 		t.Errorf("the expansion took %d scripts", ran)
 	}
 	server.must("hset", jobs, field, state) // as if it had broken off
-	fire(now)
+	fired := map[time.Time]int{}
+	fire(t, s, now, fired)
 	if len(fired) != len(p.Occurrences) {
 		t.Errorf("%d occurrences fired before the cursor was moved, want %d", len(fired), len(p.Occurrences))
 	}
 	server.must("zadd", "carillon:{0}:expansion", now.Add(lease).UnixMilli(), field)
 	now = now.Add(lease)
-	second := advance(now)
+	second := advanceOf(t, s, now, expansion)
 	if err := s.Advance(t.Context(), []store.Advance{first, second}); err != nil { // the first comes back too late
 		t.Fatal(err)
 	}
-	fire(now.Add(time.Second))
+	fire(t, s, now.Add(time.Second), fired)
 	for at := p.Occurrences[0].Timestamp; !at.After(now); at = at.Add(time.Second) {
 		if fired[at] != 1 {
 			t.Errorf("%s fired %d times", job.FormatTime(at), fired[at])
@@ -236,5 +195,55 @@ func TestBrokenExpansion(t *testing.T) {
 	}
 	if len(fired) > 1 {
 		t.Errorf("%d more fired", len(fired))
+	}
+}
+
+// recurring makes a submission of a job that fires each second, and catches up on all that it has missed.
+func recurring(t *testing.T, key string, expansion job.Expansion) store.Put {
+	t.Helper()
+	p := put(key, 0)
+	var err error
+	if p.Job.Schedule.Crontab, err = job.ParseCrontab("@every 1s"); err != nil {
+		t.Fatal(err)
+	}
+	p.Job.Options.CatchUp = job.CatchUpAll
+	beginning, err := p.Job.Begin(epoch, job.PastDefault, expansion)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Occurrences = beginning.Occurrences
+	return p
+}
+
+// advanceOf claims the one job that is to be expanded at now, and makes its advance.
+func advanceOf(t *testing.T, s store.Store, now time.Time, expansion job.Expansion) store.Advance {
+	t.Helper()
+	claimed, err := s.ClaimJobs(t.Context(), store.ClaimJobsParams{Now: now, Lease: lease, Limit: 10})
+	if err != nil || len(claimed.Jobs) != 1 {
+		t.Fatalf("claimed %d jobs, %v", len(claimed.Jobs), err)
+	}
+	j := claimed.Jobs[0]
+	x, err := j.Expand(now, expansion)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return store.Advance{
+		Name: j.Name, Revision: j.Revision, From: j.Cursor, Token: claimed.Token, Occurrences: x.Occurrences,
+		Cursor: x.Cursor, ExpandAt: x.ExpandAt, Missed: x.Missed,
+	}
+}
+
+// fire claims and delivers all that is due at now, and counts how often each instant was.
+func fire(t *testing.T, s store.Store, now time.Time, fired map[time.Time]int) {
+	t.Helper()
+	for more := true; more; {
+		c := claim(t, s, now, 1000)
+		for _, o := range c.Occurrences {
+			fired[o.Timestamp]++
+		}
+		if err := s.Settle(t.Context(), acks(c.Occurrences)); err != nil {
+			t.Fatal(err)
+		}
+		more = c.More
 	}
 }

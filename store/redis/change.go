@@ -79,17 +79,13 @@ func (s *Store) ifThere(ctx context.Context, c call) error {
 	return err
 }
 
-// Resume implements [store.Jobs]. Occurrences' ids sort by their instants, so those whose instants have passed are the first
-// of the job's.
+// Resume implements [store.Jobs]. It looks at all of the job's occurrences, for a claim that was early, or by a clock that is
+// ahead, may have put one back whose instant is still ahead. They sort by their instants, so those that have passed come first.
 func (s *Store) Resume(ctx context.Context, name job.Name, version job.Revision, now time.Time) error {
-	var bound job.ID
-	if err := bound.SetTime(uint64(now.UnixMilli()) + 1); err != nil {
-		return err
-	}
 	var revision, last string
 	for {
 		answer, err := s.run(ctx, []call{{resumeScript, s.shardOf(name), []any{
-			jobField(name), string(version), now.UnixMilli(), bound.String(), chunk, revision, last,
+			jobField(name), string(version), now.UnixMilli(), chunk, revision, last,
 		}}})[0].list()
 		if err != nil {
 			return err

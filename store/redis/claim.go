@@ -18,14 +18,16 @@ import (
 //
 // If a shard's node fails, what the others gave is claimed all the same.
 func (s *Store) Claim(ctx context.Context, p store.ClaimParams) (store.Claim, error) {
-	shares, more, err := s.share(ctx, keyPending, strconv.FormatInt(p.Now.Add(p.Early).UnixMilli(), 10), p.Limit)
+	bound := strconv.FormatInt(p.Now.Add(p.Early).UnixMilli(), 10)
+	shares, more, err := s.share(ctx, keyPending, bound, p.Limit)
 	if len(shares) == 0 {
 		return store.Claim{}, err
 	}
 	token, until := job.NewToken(), p.Now.Add(p.Lease)
 	calls := make([]call, len(shares))
 	for i, share := range shares {
-		calls[i] = call{claimScript, share.shard, []any{share.bound, share.n, p.Now.UnixMilli(), until.UnixMilli(), token}}
+		args := []any{share.bound, share.n, p.Now.UnixMilli(), until.UnixMilli(), token, bound, chunk}
+		calls[i] = call{claimScript, share.shard, args}
 	}
 	claim := store.Claim{More: more}
 	found := 0
@@ -130,9 +132,9 @@ func (s *Store) putBack(ctx context.Context, p store.ClaimParams, shard int, asi
 			}
 		}
 		if drop {
-			args = append(args, id, "")
+			args = append(args, id, "", 0)
 		} else {
-			args = append(args, id, dueAt.UnixMilli())
+			args = append(args, id, dueAt.UnixMilli(), flag(why == "paused"))
 		}
 	}
 	_ = s.run(ctx, []call{{putBackScript, shard, args}})

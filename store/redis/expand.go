@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
@@ -95,7 +96,11 @@ func (s *Store) Advance(ctx context.Context, advances []store.Advance) error {
 		if !a.ExpiresAt.IsZero() {
 			expiresAt = strconv.FormatInt(a.ExpiresAt.UnixMilli(), 10)
 		}
-		args := append(advanceArgs(a), "last", millis(a.Cursor), millis(a.ExpandAt), expiresAt, a.Missed)
+		cursor := a.Cursor
+		if a.ExpandAt.IsZero() { // the schedule has ended
+			cursor = time.Time{}
+		}
+		args := append(advanceArgs(a), "last", millis(cursor), millis(a.ExpandAt), expiresAt, a.Missed)
 		last = append(last, call{advanceScript, shard, appendOccurrences(args, rest)})
 	}
 	return firstError(s.run(ctx, last))

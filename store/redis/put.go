@@ -131,11 +131,19 @@ func (s *Store) flip(ctx context.Context, puts []*put) {
 
 func putArgs(p *put, before int64) []any {
 	j := &p.Job
-	args := make([]any, 0, 15+3*len(p.rest))
+	args := make([]any, 0, 16+3*len(p.rest))
 	args = append(args, jobField(j.Name), before, p.Now.UnixMilli(), chunk, condition(p.If),
 		string(j.Revision), millis(j.CreatedAt), millis(j.UpdatedAt), millis(j.ExpiresAt), millis(j.Cursor), millis(j.ExpandAt), j.Missed,
-		j.Callback.Type, encodeTarget(j.Callback, j.Options), j.Schedule.Encode())
+		j.Callback.Type, encodeTarget(j.Callback, j.Options), j.Schedule.Encode(), flag(p.Anew))
 	return appendOccurrences(args, p.rest)
+}
+
+// flag writes what is so or not as the scripts take it.
+func flag(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
 }
 
 // condition writes a condition as put.lua takes it.

@@ -2,8 +2,8 @@
 -- Gives a job its next occurrences, if it is still as it was claimed to be expanded. Only the last call of an expansion
 -- moves the cursor; what the calls before it insert lies beyond the cursor, so that it does not fire.
 --
--- ARGV: 1 name, 2 revision, 3 the cursor as it was claimed, 4 the claim's token, 5 "last" or nothing, 6 cursor, 7 expandAt,
---   8 expiresAt or nothing, 9 how many were missed, 10... occurrences, see insert
+-- ARGV: 1 name, 2 revision, 3 the cursor as it was claimed, 4 the claim's token, 5 "last" or nothing, 6 cursor, 7 expandAt
+--   (both 0 if the schedule has ended), 8 expiresAt or nothing, 9 how many were missed, 10... occurrences, see insert
 -- Returns whether it was
 local name = ARGV[1]
 local j = read_job(name)

@@ -2,16 +2,27 @@
 -- Puts back what a claim has set aside, or drops orphans. What has changed since, by a resumption or another claim, is left
 -- as it is.
 --
--- ARGV: 1 until when they were set aside, 2... of each its id, and when it is due again, or nothing to drop it
-for i = 2, #ARGV, 2 do
+-- ARGV: 1 until when they were set aside, 2... of each its id, when it is due again, or nothing to drop it, and whether that
+--   is only if its job is still paused
+local stopped = {} -- whether jobs are paused, by name
+local function is_paused(name)
+  if stopped[name] == nil then
+    local j = read_job(name)
+    stopped[name] = j ~= nil and j.paused ~= '0'
+  end
+  return stopped[name]
+end
+
+for i = 2, #ARGV, 3 do
   local id, due = ARGV[i], ARGV[i + 1]
   local score = redis.call('ZSCORE', pending, id)
   local _, _, token = read_attempts(redis.call('HGET', attempts, id))
   if score and tonumber(score) == tonumber(ARGV[1]) and token == '' then
+    local revision, _, name = read_record(redis.call('HGET', occurrences, id) or '')
     if due ~= '' then
-      redis.call('ZADD', pending, due, id)
+      -- A resumption may have left it due at that very time.
+      if ARGV[i + 2] == '0' or is_paused(name) then redis.call('ZADD', pending, due, id) end
     else
-      local revision, _, name = read_record(redis.call('HGET', occurrences, id) or '')
       local j = revision and read_job(name)
       if not revision then
         redis.call('ZREM', pending, id)
