@@ -46,8 +46,8 @@ func (s *Store) read(ctx context.Context, name job.Name) (present, error) {
 	return p, nil
 }
 
-// Pause implements [store.Jobs]. An expansion that is under way ends with it: what it has inserted stays beyond the cursor
-// until the job is expanded again.
+// Pause implements [store.Jobs]. An expansion that is under way ends with it: what it has inserted, and may still insert,
+// stays beyond the cursor until the job is expanded again.
 func (s *Store) Pause(ctx context.Context, name job.Name, version job.Revision, now time.Time) error {
 	for {
 		result, err := s.jobs.UpdateOne(ctx, bson.M{"_id": jobID(name), "pausedAt": absent()}, bson.M{
@@ -57,7 +57,7 @@ func (s *Store) Pause(ctx context.Context, name job.Name, version job.Revision, 
 		if err != nil || result.MatchedCount > 0 {
 			return mapError(err)
 		}
-		if present, err := s.read(ctx, name); err != nil || present.paused {
+		if present, err := s.read(ctx, name); err != nil || present.paused() {
 			return err
 		}
 		// It was resumed, or put anew, since.
@@ -71,19 +71,21 @@ func (s *Store) Resume(ctx context.Context, name job.Name, version job.Revision,
 	if err != nil {
 		return err
 	}
-	return s.bringForward(ctx, bson.M{"revision": present.revision, "tenant": name.Tenant, "key": name.Key}, now)
+	return s.bringForward(ctx, name, present.revision, now)
 }
 
 // unpause makes sure that a job is not paused, and answers what it was when it was last read.
 func (s *Store) unpause(ctx context.Context, name job.Name, version job.Revision, now time.Time) (present, error) {
 	for {
 		found, err := s.read(ctx, name)
-		if err != nil || !found.paused {
+		if err != nil || !found.paused() {
 			return found, err
 		}
 		set := bson.M{"version": version, "updatedAt": now}
-		if found.recurs {
-			set["expandAt"] = now // an expansion finds out if the schedule has ended
+		if found.expands {
+			// Not while an expansion that the pause cut off may still insert: what another inserts, and is delivered, would
+			// be inserted again.
+			set["expandAt"] = latest(now, found.expandingUntil)
 		}
 		result, err := s.jobs.UpdateOne(ctx, bson.M{"_id": jobID(name), "version": found.version},
 			bson.M{"$set": set, "$unset": bson.M{"pausedAt": ""}})
@@ -94,22 +96,24 @@ func (s *Store) unpause(ctx context.Context, name job.Name, version job.Revision
 }
 
 // Trigger implements [store.Jobs]. The job is looked at again after the insertion: if it is gone, its cancellation may not
-// have seen the occurrence. One that is no longer there by then was cancelled with the job, or has been fired.
+// have seen the occurrence. So it is if there is another job of that name by then, which is told by its creation: the
+// trigger then came in between the two. An occurrence that is no longer there was cancelled with the job, or has been fired.
 func (s *Store) Trigger(ctx context.Context, o job.Occurrence) error {
-	if _, err := s.read(ctx, o.Name); err != nil {
+	before, err := s.read(ctx, o.Name)
+	if err != nil {
 		return err
 	}
 	if _, err := s.occurrences.InsertOne(ctx, newOccurrenceDocument(&o)); err != nil && !mongo.IsDuplicateKeyError(err) {
 		return mapError(err)
 	}
-	_, gone := s.read(ctx, o.Name)
-	if !errors.Is(gone, store.ErrNotFound) {
-		return gone
+	after, err := s.read(ctx, o.Name)
+	if err == nil && after.createdAt.Equal(before.createdAt) || err != nil && !errors.Is(err, store.ErrNotFound) {
+		return err
 	}
 	// Held or not, as a cancel does, so that it is never retried. Only a dead letter stays, even one that was redriven.
 	deleted, err := s.occurrences.DeleteOne(ctx, bson.M{"_id": o.ID.String(), "lane": lanePending, "redrives": absent()})
 	if err != nil || deleted.DeletedCount == 0 {
 		return mapError(err)
 	}
-	return gone
+	return store.ErrNotFound
 }

@@ -220,69 +220,6 @@ func TestAmendIsRepeated(t *testing.T) {
 	}
 }
 
-func trigger(t *testing.T, s store.Store) error {
-	t.Helper()
-	n := name("k")
-	const position = 12345
-	return s.Trigger(t.Context(), job.Occurrence{
-		ID: job.OccurrenceID(n, "", epoch, position, ""), Name: n, Position: position, Timestamp: epoch, DueAt: epoch,
-		Own: &job.Target{Callback: job.Callback{Type: "http", Data: []byte(`{}`)}},
-	})
-}
-
-// TestTriggerMeetsACancel: a trigger of a job that is cancelled at the same time is cancelled with it, or is not found.
-func TestTriggerMeetsACancel(t *testing.T) {
-	cancel := func(t *testing.T, s store.Store) {
-		t.Helper()
-		if _, err := s.Cancel(t.Context(), []job.Name{name("k")}, epoch); err != nil {
-			t.Error(err)
-		}
-	}
-	for _, c := range []struct {
-		name     string
-		inserted bool // before the cancel
-		claimed  bool // before the job is looked at again
-		want     error
-	}{
-		{"before the insertion", false, false, store.ErrNotFound},
-		{"before the insertion, and a claim", false, true, store.ErrNotFound},
-		{"after the insertion", true, false, nil},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			db := newDatabase(t)
-			s := db.open(t)
-			mustPut(t, s, newPut("k", epoch))
-			relayed, r := db.relayed(t)
-			var held []store.Claimed
-			reads := 0
-			r.set(func(seen command) verdict {
-				again := false
-				if seen.name == "find" && seen.collection == "jobs" {
-					reads++
-					again = reads == 2
-				}
-				if again && c.inserted || seen.name == "insert" && !c.inserted {
-					cancel(t, s)
-				}
-				if again && c.claimed {
-					held = mustClaim(t, s, epoch, 1)
-				}
-				return pass
-			})
-			if err := trigger(t, relayed); !errors.Is(err, c.want) {
-				t.Errorf("trigger answers %v, want %v", err, c.want)
-			}
-			r.set(nil)
-			for _, h := range held {
-				mustSettle(t, s, h, store.Retry)
-			}
-			if n := db.count(t, bson.M{}); n != 0 || c.claimed && len(held) != 1 {
-				t.Errorf("%d occurrences are left, %d were held", n, len(held))
-			}
-		})
-	}
-}
-
 // TestMissInBulk: many missed instants cost a few commands, and are counted once for their jobs.
 func TestMissInBulk(t *testing.T) {
 	const instants = 40
@@ -325,7 +262,7 @@ func TestMissInBulk(t *testing.T) {
 	}
 }
 
-// TestSweepMeetsAResume: a job that was resumed after a sweep has read it as finished is left, since it may be expanded.
+// TestSweepMeetsAResume: a job that a client has changed after a sweep has read it as finished is left for the next.
 func TestSweepMeetsAResume(t *testing.T) {
 	db := newDatabase(t)
 	s := db.open(t)
@@ -345,8 +282,12 @@ func TestSweepMeetsAResume(t *testing.T) {
 	if err != nil || swept.Jobs != 0 || !happened {
 		t.Errorf("swept %+v, %v; resumed meanwhile: %v", swept, err, happened)
 	}
-	if !status(t, s).Live {
-		t.Error("the job is not live")
+	if got := status(t, s); got.Live || !got.Cursor.IsZero() || !got.ExpandAt.IsZero() {
+		t.Errorf("a job whose schedule has ended is live %v, has cursor %s and is expanded at %s", got.Live, got.Cursor, got.ExpandAt)
+	}
+	again, err := s.Sweep(t.Context(), store.SweepParams{Now: epoch, Again: time.Hour, Limit: 10})
+	if err != nil || again.Jobs != 1 {
+		t.Errorf("then swept %+v, %v", again, err)
 	}
 }
 

@@ -3,7 +3,6 @@ package mongodb
 import (
 	"context"
 	"errors"
-	"slices"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -19,7 +18,7 @@ import (
 //
 // If a command after the stamping fails, the whole batch is given back. If that fails too, it waits for the lease's end.
 func (s *Store) Claim(ctx context.Context, p store.ClaimParams) (store.Claim, error) {
-	due, err := s.findDue(ctx, p)
+	due, err := s.findDue(ctx, p, p.Limit, "dueAt", "scheduledAt") // no more than the order and what tells a reclaim
 	if err != nil || len(due) == 0 {
 		return store.Claim{}, err
 	}
@@ -36,11 +35,11 @@ func (s *Store) Claim(ctx context.Context, p store.ClaimParams) (store.Claim, er
 	return claim, nil
 }
 
-// findDue finds what is due, the longest due first, reading no more than the order and what tells a reclaim.
-func (s *Store) findDue(ctx context.Context, p store.ClaimParams) ([]occurrenceDocument, error) {
+// findDue finds what is due, the longest due first, and reads these fields of it.
+func (s *Store) findDue(ctx context.Context, p store.ClaimParams, limit int, fields ...string) ([]occurrenceDocument, error) {
 	return find[occurrenceDocument](ctx, s.occurrences,
 		bson.M{"lane": lanePending, "dueAt": bson.M{"$lte": p.Now.Add(p.Early)}},
-		options.Find().SetSort(keys("dueAt", "_id")).SetLimit(int64(p.Limit)).SetProjection(bson.M{"dueAt": 1, "scheduledAt": 1}))
+		options.Find().SetSort(keys("dueAt", "_id")).SetLimit(int64(limit)).SetProjection(keys(fields...)))
 }
 
 // take claims what was found and joins it with the jobs.
@@ -88,14 +87,7 @@ type target struct {
 // targets reads the jobs of occurrences, by their ids. It comes after the stamping and uses no cache: a job that was
 // replaced or cancelled before its occurrence was claimed is seen to be.
 func (s *Store) targets(ctx context.Context, occurrences []occurrenceDocument) (map[string]target, error) {
-	var ids []string
-	for i := range occurrences {
-		if d := &occurrences[i]; d.Revision != "" {
-			ids = append(ids, jobID(job.Name{Tenant: d.Tenant, Key: d.Key}))
-		}
-	}
-	slices.Sort(ids)
-	ids = slices.Compact(ids)
+	ids := jobIDs(occurrences)
 	targets := make(map[string]target, len(ids))
 	if len(ids) == 0 {
 		return targets, nil
@@ -126,7 +118,7 @@ func join(p store.ClaimParams, due, won []occurrenceDocument, targets map[string
 		}
 		c := store.Claimed{Reclaimed: !due[i].ScheduledAt.IsZero()}
 		c.Occurrence, c.Fault = d.occurrence()
-		t, ok := targets[jobID(c.Name)]
+		t, ok := targets[d.jobID()]
 		r := returned{occurrenceDocument: d}
 		switch {
 		case c.Own != nil: // whatever became of its job

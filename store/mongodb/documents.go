@@ -1,6 +1,7 @@
 package mongodb
 
 import (
+	"slices"
 	"strings"
 	"time"
 
@@ -24,11 +25,13 @@ type jobDocument struct {
 	Options   []byte           `bson:"options,omitempty"`
 	Schedule  []byte           `bson:"schedule,omitempty"`
 	Missed    int              `bson:"missed,omitempty"`
-	// Of a schedule that recurs: ExpandAt is absent while the job is paused and when its schedule has ended, and ExpandToken
-	// is there only while the job is claimed to be expanded.
-	Cursor      time.Time `bson:"cursor,omitempty"`
-	ExpandAt    time.Time `bson:"expandAt,omitempty"`
-	ExpandToken string    `bson:"expandToken,omitempty"`
+	// Of a schedule that recurs and has not ended: ExpandAt is absent while the job is paused, and ExpandToken is there only
+	// while the job is claimed to be expanded. ExpandingUntil is the end of that claim's lease. A pause, which ends the
+	// claim, leaves it: whoever had the claim may still be inserting.
+	Cursor         time.Time `bson:"cursor,omitempty"`
+	ExpandAt       time.Time `bson:"expandAt,omitempty"`
+	ExpandToken    string    `bson:"expandToken,omitempty"`
+	ExpandingUntil time.Time `bson:"expandingUntil,omitempty"`
 }
 
 type callbackDocument struct {
@@ -80,6 +83,20 @@ func beyond(prefix string) string {
 		*last = 0xe000
 	}
 	return string(runes)
+}
+
+// jobID is the _id of the occurrence's job.
+func (d *occurrenceDocument) jobID() string { return jobID(job.Name{Tenant: d.Tenant, Key: d.Key}) }
+
+// jobIDs are the _ids of the jobs that occurrences belong to, each once.
+func jobIDs(occurrences []occurrenceDocument) (ids []string) {
+	for i := range occurrences {
+		if d := &occurrences[i]; d.Revision != "" {
+			ids = append(ids, d.jobID())
+		}
+	}
+	slices.Sort(ids)
+	return slices.Compact(ids)
 }
 
 // newJobDocument is a job as it is put, not paused.

@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/x/mongo/driver"
 
 	"github.com/carillon-scheduler/carillon/store"
 )
@@ -63,14 +64,43 @@ var (
 	permissionCodes     = []int{13}                // Unauthorized
 )
 
-const codeUnknownWriteConcern = 79
+const (
+	codeBadValue            = 2
+	codeUnknownWriteConcern = 79
+)
 
-// mapError marks the faults that may go away by themselves.
+// tooLargeCodes are those of what does not fit into one document.
+var tooLargeCodes = []int{
+	10334, // BSONObjectTooLarge
+	17419, // the document that results from an update
+	17420, // the one that results from an upsert
+}
+
+// errTooLarge is answered for what does not fit into one document. Nothing has been written of it then.
+var errTooLarge = errors.New("it is larger than the 16 MB that a MongoDB document can have")
+
+// mapError marks the faults that may go away by themselves, and what is too large.
 func mapError(err error) error {
-	if err == nil || errors.Is(err, store.ErrUnavailable) || !transient(err) {
+	switch {
+	case err == nil || errors.Is(err, store.ErrUnavailable) || errors.Is(err, errTooLarge):
+		return err
+	case tooLarge(err):
+		return fmt.Errorf("%w: %w", errTooLarge, err)
+	case transient(err):
+		return fmt.Errorf("%w: %w", store.ErrUnavailable, err)
+	default:
 		return err
 	}
-	return fmt.Errorf("%w: %w", store.ErrUnavailable, err)
+}
+
+// tooLarge tells whether a document or a command was refused for its size: by the driver, by the server as it read the
+// command, or when it came to insert or update the document.
+func tooLarge(err error) bool {
+	if errors.Is(err, driver.ErrDocumentTooLarge) {
+		return true
+	}
+	refused, ok := errors.AsType[mongo.ServerError](err)
+	return ok && (slices.ContainsFunc(tooLargeCodes, refused.HasErrorCode) || refused.HasErrorCodeWithMessage(codeBadValue, "too large"))
 }
 
 func transient(err error) bool {

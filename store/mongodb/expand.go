@@ -54,7 +54,7 @@ func (s *Store) ClaimJobs(ctx context.Context, p store.ClaimJobsParams) (store.C
 func (s *Store) stampJobs(ctx context.Context, p store.ClaimJobsParams, ids []string, due time.Time, token string) ([]jobDocument, error) {
 	_, err := s.jobs.UpdateMany(ctx,
 		bson.M{"_id": in(ids), "expandAt": bson.M{"$lte": due}},
-		bson.M{"$set": bson.M{"expandToken": token, "expandAt": p.Now.Add(p.Lease)}},
+		bson.M{"$set": bson.M{"expandToken": token, "expandAt": p.Now.Add(p.Lease), "expandingUntil": p.Now.Add(p.Lease)}},
 		options.UpdateMany().SetHint(indexByID))
 	if err != nil {
 		return nil, mapError(err)
@@ -68,7 +68,7 @@ func (s *Store) giveBackJobs(ctx context.Context, now time.Time, ids []string, t
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tidyWithin) // the claim's time may be over
 	defer cancel()
 	_, _ = s.jobs.UpdateMany(ctx, bson.M{"_id": in(ids), "expandToken": token},
-		bson.M{"$set": bson.M{"expandAt": now}, "$unset": bson.M{"expandToken": ""}})
+		bson.M{"$set": bson.M{"expandAt": now}, "$unset": bson.M{"expandToken": "", "expandingUntil": ""}})
 }
 
 // Advance implements [store.Queue]. The cursor is the commit of a job's occurrences: until it is moved, by a write guarded
@@ -124,15 +124,18 @@ func claimOf(a *store.Advance) bson.M {
 	return bson.M{"_id": jobID(a.Name), "revision": a.Revision, "cursor": a.From, "expandToken": a.Token}
 }
 
-// advanced is what an advance does to its job.
+// advanced is what an advance does to its job. One whose schedule has ended has no cursor.
 func advanced(a *store.Advance) bson.M {
-	set := bson.M{"cursor": a.Cursor}
-	unset := bson.M{"expandToken": ""}
+	set, unset := bson.M{}, bson.M{"expandToken": "", "expandingUntil": ""}
+	assign(set, unset, "cursor", a.Cursor, !a.ExpandAt.IsZero())
 	assign(set, unset, "expandAt", a.ExpandAt, !a.ExpandAt.IsZero())
 	if !a.ExpiresAt.IsZero() {
 		set["expiresAt"] = a.ExpiresAt
 	}
-	update := bson.M{"$set": set, "$unset": unset}
+	update := bson.M{"$unset": unset}
+	if len(set) > 0 {
+		update["$set"] = set
+	}
 	if a.Missed > 0 {
 		update["$inc"] = bson.M{"missed": a.Missed}
 	}

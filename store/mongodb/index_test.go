@@ -71,6 +71,7 @@ func TestQueriesUseIndexes(t *testing.T) {
 	mustPut(t, relayed, newCrontab("recurring", epoch, "@every 1s"))
 	mustAdvance(t, relayed, mustExpand(t, relayed, epoch.Add(time.Minute)))
 	pause(t, relayed, epoch)
+	mustClaim(t, relayed, epoch.Add(time.Hour), 10)
 	resume(t, relayed, epoch)
 	if err := trigger(t, relayed); err != nil {
 		t.Error(err)

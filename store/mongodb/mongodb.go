@@ -185,7 +185,7 @@ func (s *Store) Now(ctx context.Context) (time.Time, error) {
 	return hello.LocalTime, mapError(err)
 }
 
-// keys names the fields of an index or a sort, all ascending.
+// keys names the fields of an index or a sort, all ascending, or of a projection.
 func keys(fields ...string) bson.D {
 	d := make(bson.D, len(fields))
 	for i, f := range fields {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
@@ -37,13 +38,18 @@ type put struct {
 	*store.PutResult
 	id      string  // of the job document
 	present present // the job document, when it was last read
+	tried   bool    // its insertion among others was tried, and may have been made
 }
 
 // present is what has to be known of a job that is to be changed; the zero value if there is none.
 type present struct {
-	revision, version job.Revision
-	paused, recurs    bool
+	revision, version   job.Revision
+	createdAt, pausedAt time.Time
+	expands             bool      // it has a schedule that recurs and has not ended
+	expandingUntil      time.Time // the end of the lease of an expansion that may still be under way
 }
+
+func (p present) paused() bool { return !p.pausedAt.IsZero() }
 
 // rounds splits puts so that no round has a name twice and those of one name are in order.
 func rounds(puts []store.Put, results []store.PutResult) (all [][]*put) {
@@ -131,7 +137,9 @@ func (s *Store) readPresent(ctx context.Context, puts []*put) error {
 // present reads those of the jobs that exist, by their ids.
 func (s *Store) present(ctx context.Context, ids ...string) (map[string]present, error) {
 	found, err := find[jobDocument](ctx, s.jobs, bson.M{"_id": in(ids)},
-		options.Find().SetProjection(bson.M{"revision": 1, "version": 1, "pausedAt": 1, "cursor": 1}))
+		options.Find().SetProjection(bson.M{
+			"revision": 1, "version": 1, "createdAt": 1, "pausedAt": 1, "cursor": 1, "expandingUntil": 1,
+		}))
 	if err != nil {
 		return nil, err
 	}
@@ -140,7 +148,7 @@ func (s *Store) present(ctx context.Context, ids ...string) (map[string]present,
 		d := &found[i]
 		byID[d.ID] = present{
 			revision: job.Revision(d.Revision), version: job.Revision(d.Version),
-			paused: !d.PausedAt.IsZero(), recurs: !d.Cursor.IsZero(),
+			createdAt: d.CreatedAt, pausedAt: d.PausedAt, expands: !d.Cursor.IsZero(), expandingUntil: d.ExpandingUntil,
 		}
 	}
 	return byID, nil
@@ -175,8 +183,9 @@ func (s *Store) insertOccurrences(ctx context.Context, ofJobs [][]job.Occurrence
 	return group.Wait()
 }
 
-// create flips jobs that did not exist, all at once. It returns those that do exist after all: another Put was faster.
-func (s *Store) create(ctx context.Context, puts []*put) (taken []*put) {
+// create flips jobs that did not exist, all at once. It returns those that are to be flipped one by one: they do exist
+// after all, since another Put was faster, or one of them is too large, which stops the others too.
+func (s *Store) create(ctx context.Context, puts []*put) (left []*put) {
 	if len(puts) == 0 {
 		return nil
 	}
@@ -187,7 +196,13 @@ func (s *Store) create(ctx context.Context, puts []*put) (taken []*put) {
 	_, err := s.jobs.InsertMany(ctx, documents, options.InsertMany().SetOrdered(false))
 	bulk, ok := errors.AsType[mongo.BulkWriteException](err)
 	if !ok {
-		fail(puts, mapError(err))
+		if err = mapError(err); errors.Is(err, errTooLarge) {
+			for _, p := range puts {
+				p.tried = true
+			}
+			return puts
+		}
+		fail(puts, err)
 		return nil
 	}
 	if bulk.WriteConcernError != nil {
@@ -197,12 +212,12 @@ func (s *Store) create(ctx context.Context, puts []*put) (taken []*put) {
 		p := puts[e.Index]
 		if mongo.IsDuplicateKeyError(e.WriteError) {
 			p.present = present{} // not known
-			taken = append(taken, p)
+			left = append(left, p)
 		} else {
-			p.Err = mapError(e.WriteError)
+			p.Err = s.flipFailed(ctx, p, e.WriteError)
 		}
 	}
-	return taken
+	return left
 }
 
 // flip makes one put's revision its job's, whether or not there is such a job, by a write that fails if the job has
@@ -217,6 +232,9 @@ func (s *Store) flip(ctx context.Context, p *put) error {
 			}
 			p.present = found[p.id]
 		}
+		if p.tried && p.present.revision == p.Job.Revision {
+			return nil
+		}
 		if !p.If.Holds(p.present.version) {
 			s.tidy(ctx, []*put{p})
 			return store.ErrPrecondition
@@ -226,11 +244,11 @@ func (s *Store) flip(ctx context.Context, p *put) error {
 			if mongo.IsDuplicateKeyError(err) {
 				continue
 			}
-			return mapError(err)
+			return s.flipFailed(ctx, p, err)
 		}
-		result, err := s.jobs.UpdateOne(ctx, bson.M{"_id": p.id, "version": p.present.version}, replacement(&p.Job, p.present.paused))
+		result, err := s.jobs.UpdateOne(ctx, bson.M{"_id": p.id, "version": p.present.version}, replacement(p))
 		if err != nil {
-			return mapError(err)
+			return s.flipFailed(ctx, p, err)
 		}
 		if result.MatchedCount > 0 {
 			return s.deleteReplaced(ctx, p)
@@ -238,19 +256,34 @@ func (s *Store) flip(ctx context.Context, p *put) error {
 	}
 }
 
+// flipFailed maps the error of a flip, and tidies if it tells for certain that nothing was written.
+func (s *Store) flipFailed(ctx context.Context, p *put, err error) error {
+	if err = mapError(err); errors.Is(err, errTooLarge) {
+		s.tidy(ctx, []*put{p})
+	}
+	return err
+}
+
+// staysPaused tells whether the job is paused once it is put, as far as it was read.
+func (p *put) staysPaused() bool { return p.present.paused() && !p.Anew }
+
 // replacement turns a job document into another job's of the same name. One that is paused stays so, and is then not to
-// be expanded. A claim to expand what is replaced ends.
-func replacement(j *job.Job, paused bool) bson.M {
-	d := newJobDocument(j)
+// be expanded, unless it is put anew. An expansion of what is replaced ends.
+func replacement(p *put) bson.M {
+	d := newJobDocument(&p.Job)
 	set := bson.M{
 		"revision": d.Revision, "version": d.Version, "updatedAt": d.UpdatedAt, "expiresAt": d.ExpiresAt,
 		"callback": d.Callback, "schedule": d.Schedule,
 	}
-	unset := bson.M{"expandToken": ""}
+	unset := bson.M{"expandToken": "", "expandingUntil": ""}
+	if p.Anew {
+		set["createdAt"] = d.CreatedAt
+		unset["pausedAt"] = ""
+	}
 	assign(set, unset, "options", d.Options, len(d.Options) > 0)
 	assign(set, unset, "missed", d.Missed, d.Missed > 0)
 	assign(set, unset, "cursor", d.Cursor, !d.Cursor.IsZero())
-	assign(set, unset, "expandAt", d.ExpandAt, !d.ExpandAt.IsZero() && !paused)
+	assign(set, unset, "expandAt", d.ExpandAt, !d.ExpandAt.IsZero() && !p.staysPaused())
 	return bson.M{"$set": set, "$unset": unset}
 }
 
@@ -270,7 +303,7 @@ func (s *Store) deleteReplaced(ctx context.Context, p *put) error {
 	if err != nil {
 		return mapError(err)
 	}
-	p.Replaced, p.InFlight, p.Paused = p.present.revision, int(held), p.present.paused
+	p.Replaced, p.InFlight, p.Paused = p.present.revision, int(held), p.staysPaused()
 	// The put is done. Should this fail, what is left are orphans.
 	_, _ = s.occurrences.DeleteMany(ctx, replaced)
 	return nil

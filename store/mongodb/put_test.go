@@ -3,9 +3,11 @@
 package mongodb_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -247,6 +249,76 @@ func TestPutMeetsAnother(t *testing.T) {
 			}
 			if of, all := db.count(t, bson.M{"revision": want}), db.count(t, bson.M{}); of != n || all != n {
 				t.Errorf("%d occurrences of it and %d in all, want %d", of, all, n)
+			}
+		})
+	}
+}
+
+// TestPutTooLarge: a job that does not fit into a document is refused as such, by the driver or the server, and leaves
+// nothing behind. Those that are put with it are put.
+func TestPutTooLarge(t *testing.T) {
+	refused := bson.D{{Key: "ok", Value: 0}, {Key: "code", Value: 10334}, {Key: "errmsg", Value: "BSONObj size: 17000000 is invalid"}}
+	refusedDocument := bson.D{{Key: "ok", Value: 1}, {Key: "n", Value: 0}, {Key: "writeErrors", Value: bson.A{bson.D{
+		{Key: "index", Value: 0}, {Key: "code", Value: 2}, {Key: "errmsg", Value: "object to insert too large. size in bytes: 16777300"},
+	}}}}
+	const alone, among = 1, 3
+	for _, c := range []struct {
+		name     string
+		replace  bool
+		jobs     int
+		size     int    // of the large job's data
+		flip     string // that the server refuses, if any
+		response bson.D
+	}{
+		{"created, refused by the driver", false, alone, 48e6, "", nil},
+		{"created among others, refused by the driver", false, among, 48e6, "", nil},
+		{"replaced, refused by the driver", true, alone, 48e6, "", nil},
+		{"created, refused by the server", false, alone, 1e6, "insert", refused},
+		{"created among others, refused by the server", false, among, 1e6, "insert", refused},
+		{"created, refused as a document", false, alone, 1e6, "insert", refusedDocument},
+		{"replaced, refused by the server", true, alone, 1e6, "update", refused},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			db := newDatabase(t)
+			s := db.open(t)
+			puts := []store.Put{newPut("k", epoch, time.Hour)}
+			if c.jobs == among {
+				puts = []store.Put{newPut("a", epoch, time.Hour), puts[0], newPut("z", epoch, time.Hour)}
+			}
+			large := &puts[len(puts)/2]
+			before := newPut("k", epoch, 2*time.Hour)
+			if c.replace {
+				mustPut(t, s, before)
+			}
+			large.Job.Callback.Data = bytes.Repeat([]byte{'1'}, c.size)
+			relayed, r := db.relayed(t)
+			r.answer = c.response
+			r.set(func(seen command) verdict {
+				if seen.name == c.flip && seen.collection == "jobs" && seen.size > c.size {
+					return answerBefore
+				}
+				return pass
+			})
+			results := relayed.Put(t.Context(), puts)
+			r.set(nil)
+			for i, result := range results {
+				if &puts[i] != large {
+					if result.Err != nil {
+						t.Errorf("%s is not put: %v", puts[i].Job.Key, result.Err)
+					}
+				} else if result.Err == nil || !strings.Contains(result.Err.Error(), "16 MB") || errors.Is(result.Err, store.ErrUnavailable) {
+					t.Errorf("put answers %v", result.Err)
+				}
+			}
+			if n := db.count(t, bson.M{"revision": large.Job.Revision}); n != 0 {
+				t.Errorf("%d occurrences of what was not put are left", n)
+			}
+			got, err := s.Job(t.Context(), name("k"))
+			if c.replace && got.Revision != before.Job.Revision || !c.replace && !errors.Is(err, store.ErrNotFound) {
+				t.Errorf("the job is %q, %v", got.Revision, err)
+			}
+			if n := len(mustClaim(t, s, epoch.Add(24*time.Hour), 10)); n != c.jobs-1 && !c.replace || c.replace && n != 1 {
+				t.Errorf("%d fire", n)
 			}
 		})
 	}

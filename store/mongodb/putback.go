@@ -13,7 +13,16 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// returned is an occurrence that was claimed and is not to fire now.
+const (
+	// passed bounds what a claim that meets a pause looks through for more of what is paused. It is more than most claims
+	// take, so that a backlog is passed in few claims, and costs a claim no more than a few commands.
+	passed = chunk
+
+	// mostEarly bounds how long before an instant a claim may have met it: early, or on a clock that is ahead.
+	mostEarly = 10 * time.Minute
+)
+
+// returned is an occurrence that is not to fire now, and when it is due again.
 type returned struct {
 	*occurrenceDocument
 	dueAt  time.Time
@@ -21,7 +30,8 @@ type returned struct {
 	paused bool // its job is
 }
 
-// putBack gives back what is not to fire now. One for which that fails is claimed again at its lease's end.
+// putBack gives back what was claimed and is not to fire now. One for which that fails is claimed again at its lease's
+// end. If some job is paused, what else is due of paused jobs is put back as well.
 func (s *Store) putBack(ctx context.Context, p store.ClaimParams, back []returned) {
 	if len(back) == 0 {
 		return
@@ -32,50 +42,123 @@ func (s *Store) putBack(ctx context.Context, p store.ClaimParams, back []returne
 		if r.drop {
 			writes[i] = mongo.NewDeleteOneModel().SetFilter(still)
 		} else {
-			writes[i] = mongo.NewUpdateOneModel().SetFilter(still).SetUpdate(unclaim(r.dueAt))
+			writes[i] = updateOf(still, unclaim(r.dueAt))
 		}
 	}
-	_, _ = s.occurrences.BulkWrite(ctx, writes, options.BulkWrite().SetOrdered(false))
-	s.catchResumes(ctx, p.Now, back)
+	_ = bulkWrite(ctx, s.occurrences, writes)
+	paused := slices.DeleteFunc(back, func(r returned) bool { return !r.paused })
+	if len(paused) > 0 {
+		s.catchResumes(ctx, p.Now, append(paused, s.passPaused(ctx, p)...))
+	}
+}
+
+// passPaused puts back what is due of paused jobs among the first that are due, and answers it. It claims nothing: each
+// write is guarded by the occurrence still being as it was read, so what another replica has claimed since stays claimed.
+// What can't be read or written is for a later claim.
+func (s *Store) passPaused(ctx context.Context, p store.ClaimParams) (back []returned) {
+	due, err := s.findDue(ctx, p, passed, "tenant", "key", "revision", "timestamp", "dueAt", "token")
+	if err != nil {
+		return nil
+	}
+	jobs, err := s.presentOf(ctx, due)
+	if err != nil {
+		return nil
+	}
+	var writes []mongo.WriteModel
+	for i := range due {
+		d := &due[i]
+		of := jobs[d.jobID()]
+		if !of.paused() || d.Revision != string(of.revision) {
+			continue
+		}
+		same := bson.M{"_id": d.ID, "lane": lanePending, "dueAt": d.DueAt, "token": d.Token}
+		if d.Token == "" {
+			same["token"] = absent()
+		}
+		r := returned{occurrenceDocument: d, dueAt: store.PutBackPaused(d.Timestamp, of.pausedAt, p), paused: true}
+		writes = append(writes, updateOf(same, bson.M{
+			"$set": bson.M{"dueAt": r.dueAt}, "$unset": bson.M{"token": "", "scheduledAt": ""}, // of a stale claim
+		}))
+		back = append(back, r)
+	}
+	_ = bulkWrite(ctx, s.occurrences, writes)
+	return back
+}
+
+// presentOf reads the jobs that occurrences belong to, by their ids.
+func (s *Store) presentOf(ctx context.Context, occurrences []occurrenceDocument) (map[string]present, error) {
+	ids := jobIDs(occurrences)
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	return s.present(ctx, ids...)
 }
 
 // catchResumes looks again at the jobs whose occurrences have just been put back because of a pause. A resume in between
-// did not bring those forward, since they were claimed. One that comes later does.
+// did not bring those forward, since they were claimed, or due. One that comes later does. Only what is still due when it
+// was put back to is changed: anything else is another's doing.
 func (s *Store) catchResumes(ctx context.Context, now time.Time, back []returned) {
-	paused := make(map[string][]returned)
-	for _, r := range back {
-		if r.paused {
-			id := jobID(job.Name{Tenant: r.Tenant, Key: r.Key})
-			paused[id] = append(paused[id], r)
+	for part := range slices.Chunk(back, chunk) {
+		documents := make([]occurrenceDocument, len(part))
+		for i, r := range part {
+			documents[i] = *r.occurrenceDocument
 		}
-	}
-	ids := make([]string, 0, len(paused))
-	for id := range paused {
-		ids = append(ids, id)
-	}
-	var forward []string
-	for part := range slices.Chunk(ids, chunk) {
-		found, err := s.present(ctx, part...)
+		jobs, err := s.presentOf(ctx, documents)
 		if err != nil {
-			continue // they wait for as long as they were put back for
+			return // they wait for as long as they were put back for
 		}
-		for id, present := range found {
-			for _, r := range paused[id] {
-				if !present.paused && r.Revision == string(present.revision) {
-					forward = append(forward, r.ID)
-				}
+		var writes []mongo.WriteModel
+		for _, r := range part {
+			if of := jobs[r.jobID()]; !of.paused() && r.Revision == string(of.revision) {
+				writes = append(writes, updateOf(
+					bson.M{"_id": r.ID, "token": absent(), "dueAt": r.dueAt},
+					bson.M{"$set": bson.M{"dueAt": latest(r.Timestamp, now)}}))
 			}
 		}
-	}
-	if len(forward) > 0 {
-		_ = s.bringForward(ctx, bson.M{"_id": in(forward)}, now)
+		_ = bulkWrite(ctx, s.occurrences, writes)
 	}
 }
 
-// bringForward makes those occurrences due at now that are not claimed and whose instants have passed.
-func (s *Store) bringForward(ctx context.Context, of bson.M, now time.Time) error {
+// bringForward makes those occurrences of a job due at their instants, or at now if those have passed, that are not
+// claimed and due later.
+//
+// An instant that is still ahead may have been put back too: by a claim that was early, or whose clock is ahead. Not all
+// servers can compare two fields of a document in a filter, so those are read.
+func (s *Store) bringForward(ctx context.Context, name job.Name, revision job.Revision, now time.Time) error {
+	unclaimed := bson.M{"revision": revision, "tenant": name.Tenant, "key": name.Key, "token": absent()}
 	_, err := s.occurrences.UpdateMany(ctx,
-		both(of, bson.M{"token": absent(), "timestamp": bson.M{"$lte": now}, "dueAt": bson.M{"$gt": now}}),
+		both(unclaimed, bson.M{"timestamp": bson.M{"$lte": now}, "dueAt": bson.M{"$gt": now}}),
 		bson.M{"$set": bson.M{"dueAt": now}})
-	return mapError(err)
+	if err != nil {
+		return mapError(err)
+	}
+	ahead, err := s.occurrences.Find(ctx,
+		both(unclaimed, bson.M{"timestamp": bson.M{"$gt": now, "$lte": now.Add(mostEarly)}}),
+		options.Find().SetProjection(keys("timestamp", "dueAt")))
+	if err != nil {
+		return mapError(err)
+	}
+	defer func() { _ = ahead.Close(ctx) }()
+	var writes []mongo.WriteModel
+	for ahead.Next(ctx) { // one by one, since very many may fall into that time, of which few are due later
+		var d occurrenceDocument
+		if err := ahead.Decode(&d); err != nil {
+			return err
+		}
+		if d.DueAt.After(d.Timestamp) {
+			writes = append(writes, updateOf(
+				bson.M{"_id": d.ID, "token": absent(), "dueAt": bson.M{"$gt": d.Timestamp}},
+				bson.M{"$set": bson.M{"dueAt": d.Timestamp}}))
+		}
+	}
+	if err := ahead.Err(); err != nil {
+		return mapError(err)
+	}
+	return bulkWrite(ctx, s.occurrences, writes)
+}
+
+// updateOf is the update of one document, by its id, among very many. It is made as an update of all that match: FerretDB,
+// which the tests run on, holds one of its 100 connections for each update of one until the whole command has ended.
+func updateOf(filter, update bson.M) mongo.WriteModel {
+	return mongo.NewUpdateManyModel().SetFilter(filter).SetUpdate(update)
 }

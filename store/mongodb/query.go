@@ -3,6 +3,7 @@ package mongodb
 import (
 	"context"
 	"maps"
+	"slices"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -44,6 +45,9 @@ func both(a, b bson.M) bson.M {
 	maps.Copy(joined, b)
 	return joined
 }
+
+// latest is the latest of some times.
+func latest(times ...time.Time) time.Time { return slices.MaxFunc(times, time.Time.Compare) }
 
 func texts(ids []job.ID) []string {
 	all := make([]string, len(ids))

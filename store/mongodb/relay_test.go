@@ -16,10 +16,11 @@ import (
 	"github.com/carillon-scheduler/carillon/store/mongodb"
 )
 
-// command is a command that a store sends: its name, the collection, and its document.
+// command is a command that a store sends: its name, the collection, its document, and the bytes of the whole message.
 type command struct {
 	name, collection string
 	body             bson.Raw
+	size             int
 }
 
 // verdict is what becomes of a command.
@@ -189,6 +190,7 @@ func readMessage(from io.Reader) ([]byte, error) {
 // document, and one of kind 1, which begins with its length, a list of documents.
 func commandOf(message []byte) (c command, ok bool) {
 	const opMsg = 2013
+	c.size = len(message)
 	if binary.LittleEndian.Uint32(message[12:]) != opMsg {
 		return c, false
 	}

@@ -12,8 +12,8 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// Sweep implements [store.Queue]. A revision gets no occurrences after its job has it, unless the job is to be expanded,
-// and a job whose schedule has ended is again only by a change of its version. The index that tells whether any
+// Sweep implements [store.Queue]. A revision gets no occurrences after its job has it, unless the job is to be expanded or
+// will be once it is resumed. The index that tells whether any
 // occurrence is left has no field that a claim or a settlement changes. So a job that is found to have finished stays so
 // while its version does.
 func (s *Store) Sweep(ctx context.Context, p store.SweepParams) (swept store.Swept, err error) {

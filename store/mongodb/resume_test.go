@@ -1,0 +1,230 @@
+//go:build services
+
+package mongodb_test
+
+import (
+	"maps"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// TestEarlyClaimMeetsAResume: what an early claim puts back, when the job is no longer paused, is due at its instant.
+func TestEarlyClaimMeetsAResume(t *testing.T) {
+	const early = 500 * time.Millisecond
+	at := epoch.Add(time.Minute)
+	for _, c := range []struct {
+		name, command, collection string
+		n                         int
+	}{
+		{"before it is put back", "update", "occurrences", 2},
+		{"after it is put back", "find", "occurrences", 3},
+		{"before the job is read again", "find", "jobs", 2},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			db := newDatabase(t)
+			s := db.open(t)
+			mustPut(t, s, newPut("k", epoch, time.Minute))
+			pause(t, s, epoch)
+			relayed, r := db.relayed(t)
+			happened := false
+			r.on(c.command, c.collection, c.n, func() verdict {
+				happened = true
+				resume(t, s, at.Add(-50*time.Millisecond))
+				return pass
+			})
+			claim, err := relayed.Claim(t.Context(), store.ClaimParams{
+				Now: at.Add(-100 * time.Millisecond), Early: early, Lease: lease, Limit: 10,
+			})
+			if err != nil || len(claim.Occurrences) != 0 || !happened {
+				t.Fatalf("claimed %d, %v; resumed meanwhile: %v", len(claim.Occurrences), err, happened)
+			}
+			if due, err := s.NextDue(t.Context()); err != nil || !due.Equal(at) {
+				t.Errorf("due %s after the instant, %v", due.Sub(at), err)
+			}
+			expectDue(t, s, at, 1)
+		})
+	}
+}
+
+// TestPassMeetsAnother: a claim of one that passes a paused backlog takes nothing from anyone who comes before it puts
+// the backlog back.
+func TestPassMeetsAnother(t *testing.T) {
+	now := epoch.Add(time.Minute)
+	for _, c := range []struct {
+		name    string
+		do      func(t *testing.T, s store.Store) []store.Claimed // answers what is still held
+		due     int                                               // afterwards
+		pending int
+	}{
+		{"nobody", func(*testing.T, store.Store) []store.Claimed { return nil }, 0, 3},
+		{"a resume", func(t *testing.T, s store.Store) []store.Claimed {
+			resume(t, s, now)
+			return nil
+		}, 3, 3},
+		{"a resume and a claim", func(t *testing.T, s store.Store) []store.Claimed {
+			resume(t, s, now)
+			return mustClaim(t, s, now, 10)
+		}, 0, 3},
+		{"a resume, a claim and a retry", func(t *testing.T, s store.Store) []store.Claimed {
+			resume(t, s, now)
+			for _, held := range mustClaim(t, s, now, 10) {
+				retried := settlement(held, store.Retry)
+				retried.DueAt = now.Add(time.Hour)
+				if err := s.Settle(t.Context(), []store.Settlement{retried}); err != nil {
+					t.Error(err)
+				}
+			}
+			return nil
+		}, 0, 3},
+		{"a resume and an ack", func(t *testing.T, s store.Store) []store.Claimed {
+			resume(t, s, now)
+			for _, held := range mustClaim(t, s, now, 10) {
+				mustSettle(t, s, held, store.Ack)
+			}
+			return nil
+		}, 0, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			db := newDatabase(t)
+			s := db.open(t)
+			mustPut(t, s, newPut("k", epoch, 0, time.Second, time.Minute))
+			pause(t, s, epoch)
+			relayed, r := db.relayed(t)
+			var held []store.Claimed
+			happened := false
+			r.on("update", "occurrences", 3, func() verdict { // after the one that is claimed is stamped and put back
+				happened = true
+				held = c.do(t, s)
+				return pass
+			})
+			claim, err := relayed.Claim(t.Context(), store.ClaimParams{Now: now, Lease: lease, Limit: 1})
+			r.set(nil)
+			if err != nil || len(claim.Occurrences) != 0 || !claim.More || !happened {
+				t.Fatalf("claimed %d, more %v, %v; passed: %v", len(claim.Occurrences), claim.More, err, happened)
+			}
+			for _, h := range held {
+				if n := db.count(t, bson.M{"_id": h.ID.String(), "token": h.Token, "attempt": 1, "dueAt": h.DueAt}); n != 1 {
+					t.Errorf("%s is no longer theirs", h.Timestamp)
+				}
+			}
+			expectDue(t, s, now, c.due)
+			if n := db.count(t, bson.M{}); n != c.pending {
+				t.Errorf("%d are left, want %d", n, c.pending)
+			}
+		})
+	}
+}
+
+// TestPassKeepsAttempts: what a claim of one puts back of a paused backlog is as it was: not claimed, and with the attempts
+// of those claims that went stale.
+func TestPassKeepsAttempts(t *testing.T) {
+	db := newDatabase(t)
+	s := db.open(t)
+	mustPut(t, s, newPut("k", epoch, 0, time.Second, 2*time.Second, 3*time.Second))
+	stale := mustClaim(t, s, epoch.Add(time.Second), 10)
+	pause(t, s, epoch.Add(time.Second))
+	now := epoch.Add(lease + time.Second)
+	if got := mustClaim(t, s, now, 1); len(got) != 0 {
+		t.Fatalf("claimed %d of a paused job", len(got))
+	}
+	for attempt, want := range []int{2, 2} {
+		back := bson.M{"attempt": attempt, "token": bson.M{"$exists": false}, "scheduledAt": bson.M{"$exists": false}, "dueAt": bson.M{"$gt": now}}
+		if n := db.count(t, back); n != want {
+			t.Errorf("%d are put back with attempt %d, want %d", n, attempt, want)
+		}
+	}
+	for _, held := range stale {
+		mustSettle(t, s, held, store.Ack)
+	}
+	if n := db.count(t, bson.M{}); n != 4 {
+		t.Errorf("%d are left after stale acks, want 4", n)
+	}
+}
+
+// TestExpansionOutlivesAPause: while an expansion that a pause and a resume have cut off may still insert, nobody else
+// expands. Else what is delivered of the one is inserted again by the other.
+func TestExpansionOutlivesAPause(t *testing.T) {
+	now := epoch.Add(2 * time.Second)
+	for _, c := range []struct {
+		name string
+		do   func(t *testing.T, s store.Store)
+	}{
+		{"once", func(t *testing.T, s store.Store) {
+			pause(t, s, now)
+			resume(t, s, now)
+		}},
+		{"twice", func(t *testing.T, s store.Store) {
+			for range 2 {
+				pause(t, s, now)
+				resume(t, s, now)
+			}
+		}},
+		{"and an amendment", func(t *testing.T, s store.Store) {
+			pause(t, s, now)
+			if err := s.Amend(t.Context(), amendment(status(t, s).Version)); err != nil {
+				t.Error(err)
+			}
+			resume(t, s, now)
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			db := newDatabase(t)
+			s := db.open(t)
+			oldCrontab(t, s)
+			relayed, r := db.relayed(t)
+			cutOff := mustExpand(t, relayed, epoch)
+			fired := make(map[time.Time]int)
+			happened := false
+			r.on("insert", "occurrences", 1, func() verdict {
+				happened = true
+				c.do(t, s)
+				if len(mustClaimJobs(t, s, epoch.Add(lease-1)).Jobs) > 0 {
+					t.Error("another expands before the lease has ended")
+				}
+				fire(t, s, now, fired)
+				return pass
+			})
+			mustAdvance(t, relayed, cutOff)
+			if !happened {
+				t.Fatal("nothing happened meanwhile: the test shows nothing")
+			}
+			second := mustExpand(t, s, epoch.Add(lease))
+			mustAdvance(t, s, second)
+			fire(t, s, epoch.Add(time.Hour), fired)
+			if want := ticks(cutOff.Occurrences, second.Occurrences); !maps.Equal(fired, want) {
+				t.Errorf("fired %v, want once each of %v", fired, want)
+			}
+
+			// Once it has advanced, or is put anew, it is resumed as ever.
+			now := epoch.Add(2 * lease)
+			third := mustExpand(t, s, now)
+			mustAdvance(t, s, third)
+			pause(t, s, now)
+			resume(t, s, now)
+			mustExpand(t, s, now)
+			pause(t, s, now)
+			mustPut(t, s, newCrontab("k", now, "@every 1s"))
+			resume(t, s, now)
+			mustExpand(t, s, now)
+		})
+	}
+}
+
+// TestClaimJobsGivesBackItsLease: a claim of jobs that failed keeps nobody from expanding after a pause.
+func TestClaimJobsGivesBackItsLease(t *testing.T) {
+	db := newDatabase(t)
+	s := db.open(t)
+	oldCrontab(t, s)
+	relayed, r := db.relayed(t)
+	r.on("find", "jobs", 2, func() verdict { return cutBefore })
+	if _, err := relayed.ClaimJobs(t.Context(), store.ClaimJobsParams{Now: epoch, Lease: lease, Limit: 10}); err == nil {
+		t.Fatal("the claim succeeded: the test shows nothing")
+	}
+	pause(t, s, epoch)
+	resume(t, s, epoch)
+	mustExpand(t, s, epoch)
+}
