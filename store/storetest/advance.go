@@ -26,6 +26,7 @@ var staleAdvanceTests = []namedTest{
 func (f *fixture) claimedAdvance(n job.Name) (a store.Advance, now time.Time) {
 	f.Helper()
 	p := newRecurring(n, epoch, "@every 10s")
+	p.Job.Options.CatchUp = job.CatchUpAll // so that each tick is to fire, however late it is expanded
 	f.put(p)
 	now = p.Job.ExpandAt
 	j, token := f.claimJob(now)
@@ -45,7 +46,7 @@ func testAdvanceStale(f *fixture) {
 		{"paused and resumed", func(n job.Name, _ *store.Advance, now time.Time) {
 			f.pause(n, now)
 			f.resume(n, now)
-			f.claimJob(now)
+			f.claimJob(now.Add(lease)) // a store may wait for the lease's end
 		}},
 		{"resumed, and not yet claimed", func(n job.Name, _ *store.Advance, now time.Time) {
 			f.pause(n, now)
@@ -159,16 +160,18 @@ func testAdvanceBroken(f *fixture) {
 		if err != nil && !errors.Is(err, store.ErrUnavailable) {
 			f.Errorf("broken off after %s: %v", d, err)
 		}
+		fired := f.drain(epoch.Add(time.Hour))
+		// Read after that: what the server had been told may be done a moment after the store has given up.
 		cursor := f.job(n).Cursor
 		if cursor != to && (err == nil || cursor != from) {
 			f.Errorf("broken off after %s with %v: the cursor is %s", d, err, cursor.Sub(epoch))
 		}
-		fired := f.drain(epoch.Add(time.Hour))
-		expectFired(f, "after it was broken off", n, fired, ticks(epoch, 10*time.Second, cursor))
 		if cursor != to {
-			_, token := f.claimJob(now.Add(lease))
-			a.Token = token
-			f.advance(a)
+			expectFired(f, "after it was broken off", n, fired, ticks(epoch, 10*time.Second, cursor))
+			if again := f.claimJobs(now.Add(lease), 10); len(again.Jobs) > 0 {
+				a.Token = again.Token
+				f.advance(a)
+			}
 			expect(f, "cursor when done again", f.job(n).Cursor, to)
 		}
 		fired = append(fired, f.drain(epoch.Add(24*time.Hour))...)
@@ -310,6 +313,7 @@ func testAdvancePause(f *fixture) {
 		}
 		expect(f, "claimed while paused", len(f.claimJobs(now.Add(24*time.Hour), 10).Jobs), 0)
 		f.resume(name("k"), now)
+		now = now.Add(lease) // a store may wait for the end of the lease of what the pause cut off
 		j, token := f.claimJob(now)
 		f.advance(advanceOf(j, token, now))
 		expectFired(f, "in all", name("k"), f.drain(epoch), ticks(epoch, 10*time.Second, f.job(name("k")).Cursor))
