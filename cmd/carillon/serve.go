@@ -157,7 +157,7 @@ func (c *serveCommand) Run(ctx context.Context, out output) error {
 	s, err := newService(ctx, c.serviceOptions, log)
 	if err != nil && ctx.Err() != nil {
 		log.Info("stopped while starting", "error", err)
-		return nil
+		return nil //nolint:nilerr // it was told to stop, and has
 	}
 	if err != nil {
 		return err

@@ -126,9 +126,9 @@ func awaitStore(ctx context.Context, rawURL string, wait time.Duration, log *slo
 		case ctx.Err() != nil:
 			return nil, err
 		case wait == 0:
-			return nil, fmt.Errorf("%w\nIs it there, and can it be reached from here? --store-wait=1m would keep trying for a minute.", err)
+			return nil, fmt.Errorf("%w (is it there, and can it be reached from here? --store-wait=1m would keep trying for a minute)", err)
 		case left <= 0:
-			return nil, fmt.Errorf("%w\nIs it there, and can it be reached from here? It was tried for --store-wait=%s.", err, wait)
+			return nil, fmt.Errorf("%w (is it there, and can it be reached from here? it was tried for --store-wait=%s)", err, wait)
 		case time.Since(told) >= tell:
 			log.Warn("the store can't be reached, and is tried again", "for", left.Round(time.Second), "error", err)
 			told = time.Now()
