@@ -31,7 +31,7 @@ test-unit: ## Run the tests that need nothing but Go
 
 .PHONY: lint
 lint: $(GOLANGCI_LINT) ## Check style, mistakes and the direction of imports
-	$(GOLANGCI_LINT) run --build-tags services
+	$(GOLANGCI_LINT) run --allow-parallel-runners --build-tags services
 	cd store/mongodb/testserver && go vet ./...
 	go mod tidy -diff
 

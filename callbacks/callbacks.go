@@ -102,7 +102,7 @@ func (r *Registry) Validate(t job.Target) error {
 	s, ok := r.senders[c.Type]
 	if !ok {
 		return job.InvalidField("/callback/type",
-			fmt.Sprintf("%q is not available here; the types are %s", c.Type, strings.Join(r.Types(), ", ")))
+			fmt.Sprintf("%q is not available here; the types are %s, and others if Carillon is started with --rabbitmq-url or --kafka-brokers", c.Type, strings.Join(r.Types(), ", ")))
 	}
 	err := s.Validate(c.Data)
 	invalid, ok := errors.AsType[*job.Invalid](err)

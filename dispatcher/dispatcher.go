@@ -18,6 +18,7 @@ import (
 
 	"github.com/go-co-op/gocron/v2"
 
+	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
 )
 
@@ -42,6 +43,7 @@ type Dispatcher struct {
 	wakeLock sync.Mutex
 	wakeAt   time.Time
 
+	replica   string // its own id
 	clock     clock
 	outages   map[string]*outage // by callback type, fixed once made; the one of "" is for all that have no sender
 	progress  atomic.Int64       // Unix nanoseconds of the claim loop's last success
@@ -66,6 +68,7 @@ func New(cfg Config) (*Dispatcher, error) {
 		outages[t] = &outage{}
 	}
 	return &Dispatcher{
+		replica: job.NewToken(),
 		outages: outages,
 
 		cfg:    cfg,
@@ -181,6 +184,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	l.collectFreed()
 	lost += d.cfg.Concurrency - l.free // senders that did not return
 	<-expanded
+	d.lastBeat(context.WithoutCancel(ctx))
 	if lost > 0 {
 		return fmt.Errorf("%d outcomes could not be written; those occurrences are claimed again when their leases end", lost)
 	}
@@ -201,6 +205,7 @@ func (d *Dispatcher) startJobs(ctx context.Context) (stop func(), err error) {
 		{gocron.DurationJob(d.cfg.Tick), d.tick},
 		{gocron.DurationJob(d.cfg.expandInterval()), d.WakeExpander},
 		{gocron.DurationJob(clockInterval), func() { d.checkClock(housekeeping) }},
+		{gocron.DurationJob(beatInterval), func() { d.beat(housekeeping) }},
 		// Replicas that started together should not all sweep together.
 		{gocron.DurationRandomJob(sweepInterval/2, sweepInterval*3/2), func() { d.sweep(housekeeping) }},
 	} {
@@ -241,6 +246,7 @@ type claimLoop struct {
 func (l *claimLoop) run(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
+	l.beat(ctx)
 	l.checkClock(ctx)
 	l.peek(ctx)
 	for ctx.Err() == nil {

@@ -66,8 +66,8 @@ func TestIdlePollsOncePerTick(t *testing.T) {
 		time.Sleep(time.Minute)
 		before := b.queue.polls()
 		time.Sleep(100 * time.Second)
-		if polls := b.queue.polls() - before; polls < 110 || polls > 132 {
-			b.Errorf("%d queries in 100 idle seconds, want one per tick, one per clock check and one per look for expansions", polls)
+		if polls := b.queue.polls() - before; polls < 120 || polls > 142 {
+			b.Errorf("%d queries in 100 idle seconds, want one per tick, one per clock check, one per beat and one per look for expansions", polls)
 		}
 	})
 }

@@ -247,6 +247,7 @@ type flakyQueue struct {
 	skew     time.Duration
 	poll     int
 	claimErr error   // of every claim
+	beatErr  error   // of every beat
 	settle   []error // of the next settlements
 	read     func(*store.Claimed)
 

@@ -11,11 +11,15 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// How often replicas look at the store's clock, and on average sweep.
+// How often replicas look at the store's clock, say that they are there, and on average sweep.
 const (
 	clockInterval = 10 * time.Second
+	beatInterval  = 10 * time.Second
 	sweepInterval = 20 * time.Second
 )
+
+// beatFor is for how long a replica says that it may be claiming. One that dies is counted for as long.
+const beatFor = 30 * time.Second
 
 // clock is how far this machine's clock is from the store's.
 type clock struct {
@@ -114,6 +118,25 @@ func (d *Dispatcher) sweep(ctx context.Context) {
 			d.log.Debug("swept", "jobs", swept.Jobs, "deadLetters", swept.DeadLetters)
 		}
 		more = swept.More
+	}
+}
+
+// beat says that this replica may be claiming, so that nobody moves the store's documents meanwhile. It is for people who
+// look before they do that: nothing else depends on it, so its failure stops nothing.
+func (d *Dispatcher) beat(ctx context.Context) {
+	d.noteBeat(ctx, storeTimeout, time.Now().Add(beatFor).Truncate(time.Millisecond))
+}
+
+// lastBeat says that this replica has stopped.
+func (d *Dispatcher) lastBeat(ctx context.Context) {
+	d.noteBeat(ctx, beatInterval/5, time.Time{}) // a store that is down must not hold up the end for long
+}
+
+func (d *Dispatcher) noteBeat(ctx context.Context, within time.Duration, until time.Time) {
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	if err := d.cfg.Store.Beat(ctx, d.replica, until); err != nil {
+		d.log.Debug("a beat failed", "error", err)
 	}
 }
 

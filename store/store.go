@@ -20,6 +20,8 @@ var (
 	ErrNotFound = errors.New("not found")
 	// ErrPrecondition is answered by Put and Amend when their condition does not hold; nothing has changed then.
 	ErrPrecondition = errors.New("precondition failed")
+	// ErrConflict is answered by Import for a job that is there and is another.
+	ErrConflict = errors.New("there is another job of the same name")
 	// ErrUnavailable wraps every fault that may go away by itself: the server is down, slow, failing over or full.
 	ErrUnavailable = errors.New("the store is unavailable")
 	// ErrFormat is answered by Open for data that a newer version of Carillon has written.
@@ -32,6 +34,7 @@ var (
 type Store interface {
 	Jobs
 	Queue
+	Transfer
 	Close() error
 }
 
@@ -135,6 +138,38 @@ type Queue interface {
 	// Now answers the time by the store's clock, or this machine's if the store has none. It asks the server anew each
 	// time, so it also tells whether the store can be reached.
 	Now(ctx context.Context) (time.Time, error)
+
+	// Beat notes that a replica, named by an id of its own, may be claiming until a time; zero notes that it has stopped.
+	Beat(ctx context.Context, replica string, until time.Time) error
+}
+
+// Transfer is the side of a store by which its documents are moved: what one store exports, any other imports.
+type Transfer interface {
+	// Replicas counts those that may be claiming at now, and forgets those that have not been for an hour.
+	Replicas(ctx context.Context, now time.Time) (int, error)
+
+	// Export reads records, about Limit of them, and answers them with the place behind the last; an empty place is the
+	// beginning, and an empty answer the end. A job comes before its occurrences. Records that nobody changes meanwhile are
+	// exported exactly once, those which are inserted or deleted at most once, and orphans not at all. They are whole: jobs
+	// with all of their fields, occurrences and dead letters (FailedAt is set) with their claims and their own callbacks.
+	Export(ctx context.Context, after Place, limit int) (records []Record, next Place, err error)
+
+	// Import inserts records as they are, and answers how many there were not before. An occurrence that is there already,
+	// by its id, stays as it is; so does a job with the same revision and version. A job of the same name that has others is
+	// [ErrConflict], with its name in the error's text; what came before it may have been imported. The job of an occurrence
+	// was imported before it, by the same call or an earlier one.
+	//
+	// Nobody may claim from the store until all is imported: what was delivered and is imported again would be again.
+	Import(ctx context.Context, records []Record) (inserted int, err error)
+}
+
+// Place is where an export goes on. It means something to the same store only, and has no control characters.
+type Place string
+
+// Record is one document: a job, or an occurrence. The other one is nil.
+type Record struct {
+	Job        *job.Job
+	Occurrence *job.Occurrence
 }
 
 // Amendment is a change of a job that leaves its schedule alone.

@@ -18,6 +18,8 @@ import (
 type commands struct {
 	Serve   serveCommand     `cmd:"" help:"Run the service: the HTTP API, and the dispatcher that fires what is due."`
 	Demo    demoCommand      `cmd:"" help:"See it work: run the whole service for some seconds on a temporary file, and print what it delivers to a local webhook."`
+	Export  exportCommand    `cmd:"" help:"Write all that a store holds to a file, to move it to another store. Stop the replicas first."`
+	Import  importCommand    `cmd:"" help:"Read into a store what an export holds. Doing it again changes nothing, so one that broke off is completed by that."`
 	Next    nextCommand      `cmd:"" help:"Show when a crontab fires next, in UTC and in a time zone. Needs no service."`
 	Version kong.VersionFlag `env:"-" help:"Print the version and exit."`
 }

@@ -52,6 +52,13 @@ func TestUsageErrors(t *testing.T) {
 		{"Kafka's password without a broker", []string{"serve"}, map[string]string{"CARILLON_KAFKA_PASSWORD": "x"}, "--kafka-brokers"},
 		{"Kafka's password without a mechanism", []string{"serve", "--kafka-brokers=host", "--kafka-password=x"}, nil, "mechanism"},
 		{"address", []string{"serve", "--listen=nowhere:1:2"}, nil, "--listen"},
+		{"export without a store", []string{"export"}, nil, "--store"},
+		{"export of no store", []string{"export", "--store=oracle://host"}, nil, "--store"},
+		{"export into no folder", []string{"export", "--store=sqlite:x.db", "--output=none/export"}, nil, "--output"},
+		{"export to go on with nothing", []string{"export", "--store=sqlite:x.db", "--resume"}, nil, "--resume"},
+		{"import without a store", []string{"import"}, nil, "--store"},
+		{"import of no file", []string{"import", "--store=sqlite:x.db", "--input=none"}, nil, "--input"},
+		{"import by file", []string{"import"}, map[string]string{"CARILLON_STORE_FILE": secret}, "--store"},
 		{"by environment", []string{"serve"}, map[string]string{"CARILLON_TICK": "soon"}, "--tick"},
 		{"by file", []string{"serve"}, map[string]string{"CARILLON_STORE_FILE": secret}, "--store"},
 		{"by a file that is not there", []string{"serve"}, map[string]string{"CARILLON_STORE_FILE": "/nonexistent"}, "CARILLON_STORE_FILE"},
@@ -93,7 +100,7 @@ func TestPortTaken(t *testing.T) {
 }
 
 func TestHelp(t *testing.T) {
-	for _, args := range [][]string{{"--help"}, {"serve", "--help"}, {"demo", "--help"}, {"--version"}} {
+	for _, args := range [][]string{{"--help"}, {"serve", "--help"}, {"demo", "--help"}, {"export", "--help"}, {"import", "--help"}, {"--version"}} {
 		var stdout, stderr bytes.Buffer
 		if code := run(args, &stdout, &stderr); code != 0 {
 			t.Errorf("%q: exit code %d: %s", args, code, &stderr)

@@ -82,6 +82,9 @@ func TestQueriesUseIndexes(t *testing.T) {
 	if _, err := relayed.Sweep(t.Context(), store.SweepParams{Now: epoch.Add(time.Hour), Again: 1, FailedBefore: epoch, Limit: 10}); err != nil {
 		t.Error(err)
 	}
+	if records := exported(t, relayed, 1); len(records) == 0 {
+		t.Error("nothing is exported: the test shows nothing")
+	}
 	if _, err := relayed.Cancel(t.Context(), []job.Name{name("k")}, epoch); err != nil {
 		t.Error(err)
 	}

@@ -56,6 +56,7 @@ type Store struct {
 	client      *mongo.Client
 	jobs        *mongo.Collection
 	occurrences *mongo.Collection
+	replicas    *mongo.Collection
 	meta        *mongo.Collection
 }
 
@@ -78,6 +79,7 @@ func Open(ctx context.Context, rawURL string) (*Store, error) {
 		client:      client,
 		jobs:        db.Collection("jobs"),
 		occurrences: db.Collection("occurrences"),
+		replicas:    db.Collection("replicas"),
 		meta:        db.Collection("meta"),
 	}
 	if err := s.prepare(ctx); err != nil {

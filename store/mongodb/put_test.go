@@ -361,6 +361,9 @@ func TestWritesWaitForAMajority(t *testing.T) {
 	if _, err := relayed.Cancel(t.Context(), []job.Name{name("k")}, epoch); err != nil {
 		t.Fatal(err)
 	}
+	if _, err := relayed.Import(t.Context(), []store.Record{{Job: &recurring.Job}, {Occurrence: &recurring.Occurrences[0]}}); err != nil {
+		t.Error(err)
+	}
 	r.set(nil)
 	for _, write := range []string{"insert", "update", "delete"} {
 		if writes[write] == 0 {

@@ -269,24 +269,28 @@ type jobColumns struct {
 	tenant, key, revision, version, callbackType []string
 	callbackData, options, schedule              [][]byte
 	createdAt, updatedAt, expiresAt, missed      []int64
-	cursor, expandAt                             []*int64
+	pausedAt, cursor, expandAt                   []*int64
 	anew                                         []bool
 }
 
 // columns are the jobs of the puts.
 func (p *putter) columns(indexes []int) (c jobColumns) {
 	for _, i := range indexes {
-		j := &p.puts[i].Job
-		c.tenant, c.key = append(c.tenant, j.Tenant), append(c.key, j.Key)
-		c.revision, c.version = append(c.revision, string(j.Revision)), append(c.version, string(j.Version))
-		c.callbackType, c.callbackData = append(c.callbackType, j.Callback.Type), append(c.callbackData, data(j.Callback))
-		c.options, c.schedule = append(c.options, j.Options.Encode()), append(c.schedule, j.Schedule.Encode())
-		c.createdAt, c.updatedAt = append(c.createdAt, j.CreatedAt.UnixMilli()), append(c.updatedAt, j.UpdatedAt.UnixMilli())
-		c.expiresAt, c.missed = append(c.expiresAt, j.ExpiresAt.UnixMilli()), append(c.missed, int64(j.Missed))
-		c.cursor, c.expandAt = append(c.cursor, millis(j.Cursor)), append(c.expandAt, millis(j.ExpandAt))
+		c.add(&p.puts[i].Job)
 		c.anew = append(c.anew, p.puts[i].Anew)
 	}
 	return c
+}
+
+func (c *jobColumns) add(j *job.Job) {
+	c.tenant, c.key = append(c.tenant, j.Tenant), append(c.key, j.Key)
+	c.revision, c.version = append(c.revision, string(j.Revision)), append(c.version, string(j.Version))
+	c.callbackType, c.callbackData = append(c.callbackType, j.Callback.Type), append(c.callbackData, data(j.Callback))
+	c.options, c.schedule = append(c.options, j.Options.Encode()), append(c.schedule, j.Schedule.Encode())
+	c.createdAt, c.updatedAt = append(c.createdAt, j.CreatedAt.UnixMilli()), append(c.updatedAt, j.UpdatedAt.UnixMilli())
+	c.expiresAt, c.missed = append(c.expiresAt, j.ExpiresAt.UnixMilli()), append(c.missed, int64(j.Missed))
+	c.pausedAt = append(c.pausedAt, millis(j.PausedAt))
+	c.cursor, c.expandAt = append(c.cursor, millis(j.Cursor)), append(c.expandAt, millis(j.ExpandAt))
 }
 
 // data is a callback's data, which is never NULL.

@@ -65,9 +65,7 @@ func (w *putter) put(p *store.Put) (result store.PutResult, rows int, err error)
 
 // insert creates the job unless there is one of its name.
 func (w *putter) insert(j *job.Job) (created bool, err error) {
-	n, err := affected(w.jobInsert.Exec(j.Tenant, j.Key, string(j.Revision), string(j.Version), j.CreatedAt.UnixMilli(),
-		j.UpdatedAt.UnixMilli(), j.ExpiresAt.UnixMilli(), millis(j.Cursor), millis(j.ExpandAt), j.Missed, j.Callback.Type,
-		j.Callback.Data, j.Options.Encode(), j.Schedule.Encode()))
+	n, err := affected(w.jobInsert.Exec(jobValues(j, time.Time{})...))
 	return n > 0, err
 }
 

@@ -13,17 +13,27 @@ type scanner interface{ Scan(dest ...any) error }
 
 // collect reads all rows of a query.
 func collect[T any](rows *sql.Rows, err error, scan func(scanner) (T, error)) ([]T, error) {
+	return collectUpTo(rows, err, func(r scanner) (item T, last bool, err error) {
+		item, err = scan(r)
+		return item, false, err
+	})
+}
+
+// collectUpTo reads the rows of a query up to the one that scan says is the last to read.
+func collectUpTo[T any](rows *sql.Rows, err error, scan func(scanner) (item T, last bool, err error)) ([]T, error) {
 	if err != nil {
 		return nil, mapError(err)
 	}
 	defer func() { _ = rows.Close() }() // its error is that of rows.Err
 	var all []T
 	for rows.Next() {
-		item, err := scan(rows)
+		item, last, err := scan(rows)
 		if err != nil {
 			return nil, mapError(err)
 		}
-		all = append(all, item)
+		if all = append(all, item); last {
+			break
+		}
 	}
 	return all, mapError(rows.Err())
 }
@@ -40,6 +50,15 @@ func scanJob(row scanner, more ...any) (store.JobStatus, error) {
 	s.ExpiresAt = time.UnixMilli(expires).UTC()
 	s.PausedAt, s.Cursor, s.ExpandAt = fromMillis(paused), fromMillis(cursor), fromMillis(expand)
 	return s, err
+}
+
+// jobValues are what jobInsert takes.
+func jobValues(j *job.Job, pausedAt time.Time) []any {
+	return []any{
+		j.Tenant, j.Key, string(j.Revision), string(j.Version), j.CreatedAt.UnixMilli(), j.UpdatedAt.UnixMilli(),
+		j.ExpiresAt.UnixMilli(), millis(pausedAt), millis(j.Cursor), millis(j.ExpandAt), j.Missed, j.Callback.Type, j.Callback.Data,
+		j.Options.Encode(), j.Schedule.Encode(),
+	}
 }
 
 // occurrenceValues are what occurrenceInsert takes.

@@ -53,3 +53,9 @@ CREATE INDEX occurrences_claim ON occurrences (lane, due_at);
 CREATE INDEX occurrences_revision ON occurrences (revision) WHERE revision <> '';
 -- Those that stand on their own, and dead letters, by the job's key.
 CREATE INDEX occurrences_own ON occurrences (tenant, key, lane) WHERE revision = '';
+
+-- The replicas that may be claiming.
+CREATE TABLE replicas (
+	id    TEXT    PRIMARY KEY,
+	until INTEGER NOT NULL
+) WITHOUT ROWID;

@@ -35,6 +35,10 @@ type statements struct {
 
 	// Read for the loops.
 	nextDue, expandDue *sql.Stmt
+
+	replicaBeat, replicaGone, replicasForget, replicasCount *sql.Stmt
+
+	jobExport, occurrenceExport, occurrenceImport *sql.Stmt
 }
 
 func (s *statements) prepare(ctx context.Context, in *Store) error {
@@ -44,9 +48,9 @@ func (s *statements) prepare(ctx context.Context, in *Store) error {
 		stmt **sql.Stmt
 		sql  string
 	}{
-		{writer, &s.jobInsert, `INSERT INTO jobs (tenant, key, revision, version, created_at, updated_at, expires_at, cursor,
-			expand_at, missed, callback_type, callback_data, options, schedule)
-			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (tenant, key) DO NOTHING`},
+		{writer, &s.jobInsert, `INSERT INTO jobs (tenant, key, revision, version, created_at, updated_at, expires_at, paused_at,
+			cursor, expand_at, missed, callback_type, callback_data, options, schedule)
+			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (tenant, key) DO NOTHING`},
 		// One that is paused stays so, unless ?1: it is put anew.
 		{writer, &s.jobReplace, `UPDATE jobs SET revision = ?4, version = ?5, created_at = iif(?1, ?6, created_at), updated_at = ?7,
 			expires_at = ?8, paused_at = iif(?1, NULL, paused_at), cursor = ?9, expand_at = iif(?1 OR paused_at IS NULL, ?10, NULL),
@@ -134,6 +138,21 @@ func (s *statements) prepare(ctx context.Context, in *Store) error {
 		// A dead letter's instant is not after its failure, so the ids before the bound hold all that failed before it.
 		{reader, &s.deadOld, `SELECT id FROM occurrences WHERE lane = -1 AND due_at IS NULL AND id < ? AND failed_at < ?
 			ORDER BY id LIMIT ?`},
+
+		{writer, &s.replicaBeat, `INSERT INTO replicas (id, until) VALUES (?, ?) ON CONFLICT (id) DO UPDATE SET until = excluded.until`},
+		{writer, &s.replicaGone, `DELETE FROM replicas WHERE id = ?`},
+		{writer, &s.replicasForget, `DELETE FROM replicas WHERE until <= ?`},
+		{writer, &s.replicasCount, `SELECT count(*) FROM replicas WHERE until > ?`},
+		{reader, &s.jobExport, `SELECT ` + jobColumns + `, j.callback_data, j.options, j.schedule
+			FROM jobs j WHERE (tenant, key) > (?, ?) ORDER BY tenant, key LIMIT ?`},
+		{reader, &s.occurrenceExport, `SELECT ` + occurrenceColumns + ` FROM occurrences o WHERE id > ? ORDER BY id LIMIT ?`},
+		// One whose job is gone, or is another, or has not come to it yet, would be claimed all the same.
+		{writer, &s.occurrenceImport, `INSERT INTO occurrences (id, tenant, key, revision, position, timestamp, lane, due_at,
+			scheduled_at, token, attempt, step, subscriber, last_error, failed_at, callback_type, callback_data, options)
+			SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18
+			WHERE ?4 = '' OR EXISTS (SELECT 1 FROM jobs WHERE tenant = ?2 AND key = ?3 AND revision = ?4
+				AND (cursor IS NULL OR cursor >= ?6))
+			ON CONFLICT (id) DO NOTHING`},
 	} {
 		var err error
 		if *p.stmt, err = p.db.PrepareContext(ctx, p.sql); err != nil {

@@ -26,11 +26,11 @@ func Run(t *testing.T, newStore func(t *testing.T) Opener) {
 	t.Helper()
 	for _, group := range [][]namedTest{
 		putTests, cancelTests, claimTests, settleTests, deadLetterTests, listTests, sweepTests, faultTests,
-		amendTests, pauseTests, triggerTests, expanderTests, staleAdvanceTests, missTests, partTests,
+		amendTests, pauseTests, triggerTests, expanderTests, staleAdvanceTests, missTests, partTests, transferTests, movingTests,
 	} {
 		for _, test := range group {
 			t.Run(test.name, func(t *testing.T) {
-				test.run(&fixture{T: t, open: newStore(t)})
+				test.run(&fixture{T: t, open: newStore(t), newStore: newStore})
 			})
 		}
 	}
@@ -55,6 +55,14 @@ type fixture struct {
 	open Opener
 	main store.Store
 	two  store.Store
+
+	newStore func(t *testing.T) Opener
+}
+
+// another is the same test on another fresh store.
+func (f *fixture) another() *fixture {
+	f.Helper()
+	return &fixture{T: f.T, open: f.newStore(f.T), newStore: f.newStore}
 }
 
 // handle opens one more handle.

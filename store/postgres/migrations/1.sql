@@ -69,3 +69,9 @@ CREATE INDEX occurrences_own ON carillon.occurrences (tenant, key, id) WHERE rev
 CREATE INDEX occurrences_dead ON carillon.occurrences (tenant, id) WHERE due_at IS NULL;
 CREATE INDEX occurrences_dead_key ON carillon.occurrences (tenant, key, id) WHERE due_at IS NULL;
 CREATE INDEX occurrences_dead_age ON carillon.occurrences (failed_at) WHERE failed_at IS NOT NULL;
+
+-- The replicas that may be claiming.
+CREATE TABLE carillon.replicas (
+	id          text   COLLATE "C" PRIMARY KEY,
+	beats_until bigint NOT NULL
+);

@@ -137,3 +137,22 @@ local function delete_pending(id, revision, name)
     redis.call('ZREM', members, member(revision, id))
   end
 end
+
+-- Adds a dead letter to all that it is found by.
+local function add_dead(id, name, failed)
+  redis.call('ZADD', dead, failed, id)
+  redis.call('ZADD', deadByTenant, 0, owned(string.match(name, '^[^%z]*'), id))
+  redis.call('ZADD', deadByJob, 0, owned(name, id))
+end
+
+-- Returns a function that tells of an occurrence, by its record, whether its job has its revision and has come to it. What
+-- stands on its own needs no job. It reads each job once.
+local function matcher()
+  local states = {}
+  return function(revision, at, name)
+    if not revision or revision == '' then return revision == '' end
+    if states[name] == nil then states[name] = redis.call('HGET', jobs, name) or '' end
+    local present, _, cursor = read_stamps(states[name])
+    return present == revision and (cursor == '0' or tonumber(at) <= tonumber(cursor))
+  end
+end

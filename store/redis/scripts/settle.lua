@@ -21,9 +21,7 @@ if outcome == 'bury' then
   redis.call('HSET', targets, id, ARGV[7])
   redis.call('HSET', errors, id, failure)
   write_attempts(id, n, '0', '')
-  redis.call('ZADD', dead, at, id)
-  redis.call('ZADD', deadByTenant, 0, owned(string.match(name, '^[^%z]*'), id))
-  redis.call('ZADD', deadByJob, 0, owned(name, id))
+  add_dead(id, name, at)
   return 1
 end
 

@@ -1,0 +1,231 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/store"
+	"github.com/carillon-scheduler/carillon/store/transfer"
+)
+
+// exportCommand writes all that a store holds to a file. Only the store comes from the environment: it is the service's.
+type exportCommand struct {
+	Store         string `required:"" placeholder:"URL" help:"The store to export from, as for serve."`
+	Output        string `default:"-" env:"-" placeholder:"FILE" help:"The file to write, which must not be there yet; - for standard output. It has the jobs' callbacks, with whatever secrets they have. (${default})"`
+	Resume        bool   `env:"-" help:"Go on with an export to this file that broke off, if no replica has run since."`
+	WhileClaiming bool   `env:"-" help:"Export though replicas are running. What they deliver meanwhile, or afterwards, may be in the file all the same, and what is changed meanwhile may be missing: such an export is no way to move."`
+}
+
+// Run exports, and tells on standard error how far it has got.
+func (c *exportCommand) Run(ctx context.Context, out output) (err error) {
+	if c.Resume && c.Output == "-" {
+		return usageError{errors.New("--resume needs --output: standard output can't be gone on with")}
+	}
+	m, err := openMove(ctx, c.Store, c.WhileClaiming, out.stderr, "exported")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, m.store.Close()) }()
+	options := transfer.ExportOptions{Now: time.Now().Truncate(time.Millisecond), Source: source(c.Store)}
+	options.Each = func(ctx context.Context, so transfer.Counts) error { return m.note(ctx, so) }
+	file, err := c.open(&options)
+	if err != nil {
+		return err
+	}
+	if from := options.From; from != nil && from.Whole {
+		fmt.Fprintf(out.stderr, "%s is complete: it has %s\n", c.Output, from.Counts)
+		return file.Close()
+	}
+	to := out.stdout
+	if file != nil {
+		to = file
+	}
+	counts, err := transfer.Export(ctx, m.store, to, options)
+	if err == nil {
+		if err = m.idle(ctx); err != nil {
+			err = fmt.Errorf("this export is not to be used, since it may lack what changed meanwhile: %w", err)
+		}
+	} else if err = m.explain(ctx, err); file != nil {
+		err = fmt.Errorf("%w\nTo go on with it, give the same command with --resume", err)
+	}
+	if file != nil {
+		if err == nil {
+			err = file.Sync() // the store that it is from may be deleted next
+		}
+		err = errors.Join(err, file.Close())
+	}
+	if err != nil {
+		return err
+	}
+	m.sum(counts.String())
+	if counts.Total() == 0 {
+		fmt.Fprintln(out.stderr, "The store holds nothing. Is --store right?")
+	}
+	return nil
+}
+
+// open opens the file to write, and says in the options where to go on; nil for standard output.
+func (c *exportCommand) open(o *transfer.ExportOptions) (*os.File, error) {
+	if c.Output == "-" {
+		return nil, nil
+	}
+	if !c.Resume {
+		file, err := os.OpenFile(c.Output, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+		if errors.Is(err, os.ErrExist) {
+			err = fmt.Errorf("%s is there already; name another file, or go on with it by --resume", c.Output)
+		}
+		if err != nil {
+			return nil, usageError{fmt.Errorf("--output: %w", err)}
+		}
+		return file, nil
+	}
+	file, err := os.OpenFile(c.Output, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, usageError{fmt.Errorf("--output: %w", err)}
+	}
+	if o.From, err = resume(file, o.Source); err != nil {
+		return nil, errors.Join(usageError{fmt.Errorf("--resume: %s: %w", c.Output, err)}, file.Close())
+	}
+	return file, nil
+}
+
+// resume finds where an export broke off, and cuts the file there.
+func resume(file *os.File, source string) (*transfer.Found, error) {
+	found, err := transfer.Find(file)
+	if err != nil {
+		return nil, err
+	}
+	var size int64
+	if found != nil {
+		if size = found.Size; found.Source != source {
+			return nil, fmt.Errorf("it is an export of %s, not of %s", found.Source, source)
+		}
+	}
+	if err := file.Truncate(size); err != nil {
+		return nil, err
+	}
+	_, err = file.Seek(size, io.SeekStart)
+	return found, err
+}
+
+// importCommand reads into a store what an export holds.
+type importCommand struct {
+	Store         string `required:"" placeholder:"URL" help:"The store to import into, as for serve."`
+	Input         string `default:"-" env:"-" placeholder:"FILE" help:"The export to read; - for standard input. (${default})"`
+	WhileClaiming bool   `env:"-" help:"Import though replicas are running. They may deliver what was imported before the import ends; doing it again then delivers it again."`
+}
+
+// Run imports, and tells on standard error how far it has got.
+func (c *importCommand) Run(ctx context.Context, out output) (err error) {
+	from := os.Stdin
+	if c.Input != "-" {
+		if from, err = os.Open(c.Input); err != nil {
+			return usageError{fmt.Errorf("--input: %w", err)}
+		}
+		defer func() { _ = from.Close() }()
+	}
+	m, err := openMove(ctx, c.Store, c.WhileClaiming, out.stderr, "imported")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, m.store.Close()) }()
+	imported, err := transfer.Import(ctx, m.store, from, transfer.ImportOptions{
+		Each: func(ctx context.Context, so transfer.Imported) error { return m.note(ctx, so.Counts) },
+	})
+	switch {
+	case errors.Is(err, store.ErrConflict):
+		return fmt.Errorf("%w. Cancel it in this store, or import into another one", err)
+	case errors.Is(err, transfer.ErrIncomplete):
+		return fmt.Errorf("%w. Finish it by \"carillon export --resume\", and import it again before any replica runs", err)
+	case ctx.Err() != nil || errors.Is(err, store.ErrUnavailable):
+		return fmt.Errorf("%w\nWhat was imported stays. To go on, give the same command again, before any replica runs", m.explain(ctx, err))
+	case err != nil:
+		return err
+	}
+	if err := m.idle(ctx); err != nil {
+		return fmt.Errorf("all was imported, but not all of it before replicas ran: %w", err)
+	}
+	m.sum(imported.String())
+	if there := imported.Total() - imported.Inserted; there > 0 {
+		fmt.Fprintf(out.stderr, "%d of these records were in the store already, or belong to no job of the export.\n", there)
+	}
+	return nil
+}
+
+// move is an export or an import under way.
+type move struct {
+	store         store.Store
+	whileClaiming bool
+	stderr        io.Writer
+	done          string // what is done to records
+	began, noted  time.Time
+}
+
+// openMove opens a store, and refuses it while replicas may be claiming from it.
+func openMove(ctx context.Context, url string, whileClaiming bool, stderr io.Writer, done string) (*move, error) {
+	s, err := openStore(ctx, url)
+	if err != nil {
+		return nil, fmt.Errorf("--store: %w", err)
+	}
+	m := &move{store: s, whileClaiming: whileClaiming, stderr: stderr, done: done, began: time.Now(), noted: time.Now()}
+	if err := m.idle(ctx); err != nil {
+		return nil, errors.Join(m.explain(ctx, err), s.Close())
+	}
+	return m, nil
+}
+
+// idle answers an error if replicas may be claiming, unless that is permitted.
+func (m *move) idle(ctx context.Context) error {
+	if m.whileClaiming {
+		return nil
+	}
+	now, err := m.store.Now(ctx)
+	if err != nil {
+		return err
+	}
+	n, err := m.store.Replicas(ctx, now)
+	if err != nil || n == 0 {
+		return err
+	}
+	return fmt.Errorf("replicas that may be claiming from this store: %d. Stop them first; one that was killed is counted for half a minute. "+
+		"--while-claiming goes on in spite of them, see --help", n)
+}
+
+// note tells how far the move has got, every second, and ends it if replicas have been started.
+func (m *move) note(ctx context.Context, so fmt.Stringer) error {
+	now := time.Now()
+	if now.Sub(m.noted) < time.Second {
+		return nil
+	}
+	m.noted = now
+	fmt.Fprintf(m.stderr, "%s so far: %s\n", m.done, so)
+	return m.idle(ctx)
+}
+
+// sum tells what was done in all.
+func (m *move) sum(all string) {
+	fmt.Fprintf(m.stderr, "%s in %s: %s\n", m.done, time.Since(m.began).Round(time.Millisecond), all)
+}
+
+// explain tells that a move was interrupted, rather than what failed for that.
+func (m *move) explain(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return errors.New("interrupted")
+	}
+	return err
+}
+
+// source is a store's address without user, password and options, so that it can be written down.
+func source(rawURL string) string {
+	scheme, rest, ok := strings.Cut(rawURL, "://")
+	if !ok {
+		return rawURL // it names a file
+	}
+	rest, _, _ = strings.Cut(rest, "?")
+	return scheme + "://" + rest[strings.LastIndex(rest, "@")+1:]
+}

@@ -1,0 +1,321 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
+	"github.com/carillon-scheduler/carillon/store/sqlite"
+)
+
+// filled makes an SQLite store of n jobs with an instant each, and answers its URL.
+func filled(t *testing.T, n int) string {
+	t.Helper()
+	url := "sqlite:" + filepath.Join(t.TempDir(), "from.db")
+	onStore(t, url, func(s store.Store) {
+		now := time.Now().Truncate(time.Millisecond)
+		puts := make([]store.Put, n)
+		for i := range puts {
+			revision := job.NewRevision(now)
+			j := job.Job{
+				Name: job.Name{Tenant: job.DefaultTenant, Key: fmt.Sprintf("k%05d", i)}, Revision: revision, Version: revision,
+				CreatedAt: now, UpdatedAt: now, ExpiresAt: now.Add(time.Hour),
+				Callback: job.Callback{Type: "http", Data: []byte(`{"url":"http://127.0.0.1/"}`)},
+				Schedule: job.Schedule{Instants: []time.Time{now.Add(time.Hour)}},
+			}
+			begun, err := j.Begin(now, job.PastFire, job.Expansion{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			puts[i] = store.Put{Job: j, Occurrences: begun.Occurrences, Now: now}
+		}
+		for _, r := range s.Put(t.Context(), puts) {
+			if r.Err != nil {
+				t.Fatal(r.Err)
+			}
+		}
+	})
+	return url
+}
+
+func onStore(t *testing.T, url string, f func(s store.Store)) {
+	t.Helper()
+	s, err := sqlite.Open(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f(s)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// carillon runs a command and expects an exit code.
+func carillon(t *testing.T, want int, args ...string) (stdout, stderr string) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	if code := run(args, &out, &errs); code != want {
+		t.Fatalf("%q: exit code %d, want %d: %s", args, code, want, &errs)
+	}
+	return out.String(), errs.String()
+}
+
+func expectContains(t *testing.T, what, got string, want ...string) {
+	t.Helper()
+	for _, w := range want {
+		if !strings.Contains(got, w) {
+			t.Errorf("%s has no %q:\n%s", what, w, got)
+		}
+	}
+}
+
+func TestMove(t *testing.T) {
+	from := filled(t, 3)
+	dir := t.TempDir()
+	file, to := filepath.Join(dir, "export"), "sqlite:"+filepath.Join(dir, "to.db")
+	_, stderr := carillon(t, 0, "export", "--store="+from, "--output="+file)
+	expectContains(t, "the export", stderr, "exported in ", ": 3 jobs, 3 occurrences and 0 dead letters")
+	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the file has mode %v, %v; others must not read what may have secrets", info.Mode(), err)
+	}
+	_, stderr = carillon(t, 0, "import", "--store="+to, "--input="+file)
+	expectContains(t, "the import", stderr, "imported in ", ": 3 jobs, 3 occurrences and 0 dead letters")
+	if strings.Contains(stderr, "already") {
+		t.Errorf("a first import finds records: %s", stderr)
+	}
+	_, stderr = carillon(t, 0, "import", "--store="+to, "--input="+file)
+	expectContains(t, "the second import", stderr, "6 of these records were in the store already")
+
+	// The environment names the store, and standard output is a file as any other.
+	t.Setenv("CARILLON_STORE", to)
+	stdout, _ := carillon(t, 0, "export")
+	expectContains(t, "the export of what was imported", stdout, `"key":"k00000"`, `"key":"k00002"`, `{"end":{"jobs":3,"occurrences":3,"deadLetters":0}}`)
+	if strings.Contains(stdout, "so far") {
+		t.Errorf("progress is on standard output:\n%s", stdout)
+	}
+}
+
+func TestMoveNothing(t *testing.T) {
+	_, stderr := carillon(t, 0, "export", "--store=sqlite:"+filepath.Join(t.TempDir(), "typo.db"))
+	expectContains(t, "the export", stderr, "0 jobs", "Is --store right?")
+}
+
+// While replicas may be claiming, neither an export nor an import begins, unless it is told to.
+func TestMoveWhileClaiming(t *testing.T) {
+	from := filled(t, 1)
+	file := filepath.Join(t.TempDir(), "export")
+	carillon(t, 0, "export", "--store="+from, "--output="+file)
+	to := "sqlite:" + filepath.Join(t.TempDir(), "to.db")
+	for url, until := range map[string]time.Time{from: time.Now().Add(time.Hour), to: time.Now().Add(time.Hour)} {
+		onStore(t, url, func(s store.Store) {
+			for _, replica := range []string{"a", "b"} {
+				if err := s.Beat(t.Context(), replica, until); err != nil {
+					t.Fatal(err)
+				}
+			}
+		})
+	}
+	again := filepath.Join(t.TempDir(), "again")
+	for _, args := range [][]string{{"export", "--store=" + from, "--output=" + again}, {"import", "--store=" + to, "--input=" + file}} {
+		_, stderr := carillon(t, exitFailure, args...)
+		expectContains(t, args[0], stderr, "replicas that may be claiming from this store: 2. Stop them first", "--while-claiming")
+		if _, err := os.Stat(again); err == nil {
+			t.Error("an export that is refused makes a file")
+		}
+	}
+	stdout, _ := carillon(t, 0, "export", "--store="+to, "--while-claiming")
+	expectContains(t, "the store that nothing was imported into", stdout, `{"end":{"jobs":0,`)
+	carillon(t, 0, "export", "--store="+from, "--output="+again, "--while-claiming")
+	_, stderr := carillon(t, 0, "import", "--store="+to, "--input="+again, "--while-claiming")
+	expectContains(t, "the import", stderr, "1 jobs, 1 occurrences")
+}
+
+// Replicas that are started in the middle end an export, and an import, with an error.
+func TestMoveInterferes(t *testing.T) {
+	const jobs = 1100
+	from := filled(t, jobs)
+	beat := func(s store.Store) {
+		t.Helper()
+		if err := s.Beat(t.Context(), "a", time.Now().Add(time.Hour)); err != nil {
+			t.Error(err)
+		}
+	}
+	file := filepath.Join(t.TempDir(), "export")
+	carillon(t, 0, "export", "--store="+from, "--output="+file)
+	onStore(t, from, func(s store.Store) {
+		var stderr bytes.Buffer
+		code := run([]string{"export", "--store=" + from}, writerFunc(func(b []byte) (int, error) {
+			beat(s)
+			return len(b), nil
+		}), &stderr)
+		if code != exitFailure {
+			t.Errorf("the export's exit code is %d", code)
+		}
+		expectContains(t, "the export", stderr.String(), "not to be used", "Stop them first")
+	})
+
+	content, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pipe, to := filepath.Join(t.TempDir(), "pipe"), "sqlite:"+filepath.Join(t.TempDir(), "to.db")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	onStore(t, to, func(s store.Store) {
+		var group sync.WaitGroup
+		group.Go(func() {
+			writer, err := os.OpenFile(pipe, os.O_WRONLY, 0)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer writer.Close()
+			half := bytes.Index(content, []byte(`{"occurrence"`)) // and so more than the first batch
+			if _, err := writer.Write(content[:half]); err != nil {
+				t.Error(err)
+			}
+			for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) { // until it has begun to import
+				if _, err := s.Job(t.Context(), job.Name{Tenant: job.DefaultTenant, Key: "k00000"}); err == nil {
+					break
+				} else if time.Now().After(end) {
+					t.Errorf("nothing is imported: %v", err)
+					break
+				}
+			}
+			beat(s)
+			if _, err := writer.Write(content[half:]); err != nil {
+				t.Error(err)
+			}
+		})
+		_, stderr := carillon(t, exitFailure, "import", "--store="+to, "--input="+pipe)
+		expectContains(t, "the import", stderr, "replicas", "Stop them first")
+		group.Wait()
+	})
+}
+
+// writerFunc is a function that is written to.
+type writerFunc func(b []byte) (int, error)
+
+func (f writerFunc) Write(b []byte) (int, error) { return f(b) }
+
+// Nothing is written over an export that is there; one that broke off is gone on with.
+func TestResumeExport(t *testing.T) {
+	const jobs = 1100
+	from := filled(t, jobs)
+	whole := filepath.Join(t.TempDir(), "whole")
+	_, stderr := carillon(t, 0, "export", "--store="+from, "--output="+whole, "--resume") // of which there is nothing yet
+	expectContains(t, "the export", stderr, fmt.Sprintf("%d jobs, %d occurrences", jobs, jobs))
+	content, err := os.ReadFile(whole)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, stderr = carillon(t, exitUsage, "export", "--store="+from, "--output="+whole)
+	expectContains(t, "an export over another", stderr, "is there already", "--resume")
+	_, stderr = carillon(t, 0, "export", "--store="+from, "--output="+whole, "--resume")
+	expectContains(t, "an export of which nothing is left", stderr, "is complete: it has 1100 jobs")
+
+	lines := func(b []byte) string { // all but the header, which has the time
+		_, rest, _ := strings.Cut(string(b), "\n")
+		return rest
+	}
+	broken := filepath.Join(t.TempDir(), "broken")
+	for _, keep := range []int{0, 10, len(content) / 7, len(content) / 2, len(content) - 1} {
+		if err := os.WriteFile(broken, content[:keep], 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if keep > 100 {
+			_, stderr := carillon(t, exitFailure, "import", "--store=sqlite:"+filepath.Join(t.TempDir(), "x.db"), "--input="+broken)
+			expectContains(t, "an import of what broke off", stderr, "incomplete", "--resume")
+		}
+		_, stderr := carillon(t, 0, "export", "--store="+from, "--output="+broken, "--resume")
+		expectContains(t, "the export that is gone on with", stderr, fmt.Sprintf("%d jobs, %d occurrences", jobs, jobs))
+		got, err := os.ReadFile(broken)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if lines(got) != lines(content) {
+			t.Errorf("an export of which %d bytes were there is not what it is at once", keep)
+		}
+	}
+	_, stderr = carillon(t, 0, "import", "--store=sqlite:"+filepath.Join(t.TempDir(), "y.db"), "--input="+broken)
+	expectContains(t, "the import", stderr, fmt.Sprintf("%d jobs, %d occurrences", jobs, jobs))
+
+	// What stands behind the last place is cut off, even if little is left to write.
+	second := bytes.LastIndex(content, []byte(`{"place"`))
+	if err := os.WriteFile(broken, content[:second], 0o600); err != nil {
+		t.Fatal(err)
+	}
+	onStore(t, from, func(s store.Store) {
+		var names []job.Name
+		for i := range jobs {
+			names = append(names, job.Name{Tenant: job.DefaultTenant, Key: fmt.Sprintf("k%05d", i)})
+		}
+		if _, err := s.Cancel(t.Context(), names, time.Now()); err != nil {
+			t.Fatal(err)
+		}
+	})
+	carillon(t, 0, "export", "--store="+from, "--output="+broken, "--resume")
+	_, stderr = carillon(t, 0, "import", "--store=sqlite:"+filepath.Join(t.TempDir(), "z.db"), "--input="+broken)
+	expectContains(t, "the import of what was cut off", stderr, "1100 jobs, 1000 occurrences")
+
+	if err := os.WriteFile(broken, content[:len(content)/2], 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, stderr = carillon(t, exitUsage, "export", "--store="+filled(t, 1), "--output="+broken, "--resume")
+	expectContains(t, "an export of another store", stderr, "it is an export of "+from)
+	if err := os.WriteFile(broken, []byte("my diary\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, stderr = carillon(t, exitUsage, "export", "--store="+from, "--output="+broken, "--resume")
+	expectContains(t, "an export into another file", stderr, "it is no export")
+	if left, err := os.ReadFile(broken); string(left) != "my diary\n" {
+		t.Errorf("that file has become %q, %v", left, err)
+	}
+}
+
+func TestImportErrors(t *testing.T) {
+	from := filled(t, 1)
+	dir := t.TempDir()
+	file := filepath.Join(dir, "export")
+	carillon(t, 0, "export", "--store="+from, "--output="+file)
+	_, stderr := carillon(t, exitFailure, "import", "--store="+filled(t, 1), "--input="+file)
+	expectContains(t, "an import of another job of the same name", stderr, "k00000", "Cancel it")
+
+	content, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct{ content, want string }{
+		"a newer format":  {`{"export":{"format":7}}` + "\n", "newer version of carillon"},
+		"another file":    {"my diary\n", "it is no export"},
+		"a line too much": {string(content) + "more\n", "line 7: something follows the end"},
+	} {
+		if err := os.WriteFile(file, []byte(c.content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, stderr := carillon(t, exitFailure, "import", "--store=sqlite:"+filepath.Join(dir, "to.db"), "--input="+file)
+		expectContains(t, name, stderr, c.want)
+	}
+}
+
+// What is written down of a store's address has no secrets.
+func TestSource(t *testing.T) {
+	for url, want := range map[string]string{
+		"sqlite:carillon.db": "sqlite:carillon.db",
+		"mongodb://user:p%40ss@h1:27017,h2:27017/db?authMechanismProperties=X:y": "mongodb://h1:27017,h2:27017/db",
+		"mongodb+srv://h/db": "mongodb+srv://h/db",
+	} {
+		if got := source(url); got != want {
+			t.Errorf("of %s, %q is written down, want %q", url, got, want)
+		}
+	}
+}

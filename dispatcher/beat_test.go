@@ -1,0 +1,123 @@
+package dispatcher_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/callbacks"
+	"github.com/carillon-scheduler/carillon/dispatcher"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// expectReplicas expects the store to know of so many replicas now.
+func (b *bench) expectReplicas(what string, want int) {
+	b.Helper()
+	got, err := b.store.Replicas(b.Context(), time.Now())
+	if err != nil {
+		b.Fatal(err)
+	}
+	if got != want {
+		b.Errorf("%s: %d replicas are known, want %d", what, got, want)
+	}
+}
+
+// Each replica is known for as long as it runs, and no longer.
+func TestBeats(t *testing.T) {
+	bubble(t, func(b *bench) {
+		b.expectReplicas("before any runs", 0)
+		_, stopFirst := b.replica(calm)
+		_, stopSecond := b.replica(calm)
+		synctest.Wait()
+		b.expectReplicas("at once", 2)
+		for range 12 {
+			time.Sleep(7 * time.Second)
+			b.expectReplicas("while they run", 2)
+		}
+		stopFirst()
+		b.expectReplicas("when one was stopped", 1)
+		stopSecond()
+		b.expectReplicas("when both were", 0)
+	})
+}
+
+// A replica is known before it has claimed anything, and until it has settled what it claimed.
+func TestBeatsAroundClaims(t *testing.T) {
+	bubble(t, func(b *bench) {
+		b.submit("k", nil, 0)
+		b.receiver.answers(func(context.Context, callbacks.Delivery) error {
+			b.expectReplicas("when it fires", 1)
+			time.Sleep(20 * time.Second)
+			return nil
+		})
+		b.queue.set(func(q *flakyQueue) { q.read = func(*store.Claimed) { b.expectReplicas("when it claims", 1) } })
+		_, stop := b.replica(nil)
+		time.Sleep(time.Second)
+		stopped := make(chan struct{})
+		go func() {
+			defer close(stopped)
+			stop()
+		}()
+		time.Sleep(10 * time.Second)
+		b.expectReplicas("while it stops", 1)
+		<-stopped
+		b.expectReplicas("when it has", 0)
+	})
+}
+
+// A store that can't be told of a replica stops nothing. One that has not been told for long counts it no more.
+func TestBeatFails(t *testing.T) {
+	bubble(t, func(b *bench) {
+		b.queue.set(func(q *flakyQueue) { q.beatErr = fmt.Errorf("%w: not now", store.ErrUnavailable) })
+		d, _ := b.replica(nil)
+		b.submit("k", nil, 15*time.Second)
+		time.Sleep(20 * time.Second)
+		if err := d.Ready(); err != nil || b.receiver.count() != 1 {
+			b.Errorf("%d were sent, ready: %v", b.receiver.count(), err)
+		}
+		b.expectReplicas("while beats fail", 0)
+		b.queue.set(func(q *flakyQueue) { q.beatErr = nil })
+		time.Sleep(15 * time.Second)
+		b.expectReplicas("when they don't", 1)
+
+		b.queue.set(func(q *flakyQueue) { q.beatErr = fmt.Errorf("%w: not now", store.ErrUnavailable) })
+		time.Sleep(45 * time.Second)
+		b.expectReplicas("when they have failed for long", 0)
+	})
+}
+
+// A beat that hangs does not hold up a replica that is told to stop.
+func TestBeatHangsAtTheEnd(t *testing.T) {
+	bubble(t, func(b *bench) {
+		_, stop := b.replica(func(c *dispatcher.Config) { c.Store = hangingBeats{c.Store} })
+		time.Sleep(time.Minute)
+		before := time.Now()
+		stop()
+		if took := time.Since(before); took > 15*time.Second {
+			b.Errorf("it took %s to stop", took)
+		}
+	})
+}
+
+// hangingBeats answers no beat before its time is over.
+type hangingBeats struct{ store.Queue }
+
+func (hangingBeats) Beat(ctx context.Context, _ string, _ time.Time) error {
+	<-ctx.Done()
+	return fmt.Errorf("%w: %w", store.ErrUnavailable, ctx.Err())
+}
+
+func (q *flakyQueue) Beat(ctx context.Context, replica string, until time.Time) error {
+	if err := q.fault(); err != nil {
+		return err
+	}
+	q.lock.Lock()
+	err := q.beatErr
+	q.lock.Unlock()
+	if err != nil {
+		return err
+	}
+	return q.Queue.Beat(ctx, replica, until)
+}

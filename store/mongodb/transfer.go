@@ -1,0 +1,233 @@
+package mongodb
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// Beat implements [store.Queue].
+func (s *Store) Beat(ctx context.Context, replica string, until time.Time) (err error) {
+	own := bson.M{"_id": replica}
+	if until.IsZero() {
+		_, err = s.replicas.DeleteOne(ctx, own)
+	} else {
+		_, err = s.replicas.UpdateOne(ctx, own, bson.M{"$set": bson.M{"until": until}}, options.UpdateOne().SetUpsert(true))
+	}
+	return mapError(err)
+}
+
+// Replicas implements [store.Transfer].
+func (s *Store) Replicas(ctx context.Context, now time.Time) (int, error) {
+	if _, err := s.replicas.DeleteMany(ctx, bson.M{"until": bson.M{"$lte": now.Add(-time.Hour)}}); err != nil {
+		return 0, mapError(err)
+	}
+	n, err := s.replicas.CountDocuments(ctx, bson.M{"until": bson.M{"$gt": now}})
+	return int(n), mapError(err)
+}
+
+// A place is behind a job, by its name, or behind an occurrence, by its id. The occurrences come after all jobs.
+const (
+	placeJob        = "job:"        // and the tenant and the key, escaped, with a slash between them
+	placeOccurrence = "occurrence:" // and the id
+)
+
+// largestPage bounds, in bytes of what may be large, how much is exported at once.
+const largestPage = 8 << 20
+
+// Export implements [store.Transfer]. Both collections are read in the order of their ids, which nothing changes.
+func (s *Store) Export(ctx context.Context, after store.Place, limit int) (records []store.Record, next store.Place, err error) {
+	if id, ok := strings.CutPrefix(string(after), placeOccurrence); ok {
+		return s.exportOccurrences(ctx, id, limit)
+	}
+	id, err := parseJobPlace(after)
+	if err != nil {
+		return nil, "", err
+	}
+	documents, err := readPage(ctx, s.jobs, id, limit, func(d *jobDocument) int {
+		return len(d.Callback.Data) + len(d.Options) + len(d.Schedule)
+	})
+	if err != nil {
+		return nil, "", err
+	}
+	if len(documents) == 0 {
+		return s.exportOccurrences(ctx, "", limit)
+	}
+	for i := range documents {
+		status, err := documents[i].status()
+		if err != nil {
+			return nil, "", fmt.Errorf("job %s: %w", status.Name, err)
+		}
+		records = append(records, store.Record{Job: &status.Job})
+	}
+	last := &documents[len(documents)-1]
+	return records, store.Place(placeJob + url.PathEscape(last.Tenant) + "/" + url.PathEscape(last.Key)), nil
+}
+
+// parseJobPlace reads the id of the job document that a place is behind.
+func parseJobPlace(p store.Place) (id string, err error) {
+	if p == "" {
+		return "", nil // which sorts before all ids
+	}
+	name, ok := strings.CutPrefix(string(p), placeJob)
+	escapedTenant, escapedKey, cut := strings.Cut(name, "/")
+	tenant, tenantErr := url.PathUnescape(escapedTenant)
+	key, keyErr := url.PathUnescape(escapedKey)
+	if !ok || !cut || tenantErr != nil || keyErr != nil {
+		return "", fmt.Errorf("%q is no place in an export of this store", p)
+	}
+	return jobID(job.Name{Tenant: tenant, Key: key}), nil
+}
+
+// exportOccurrences exports those behind an id, given as text; empty for all. It leaves out what fires by no job: orphans,
+// and what lies beyond its job's cursor, which the job's next expansion makes again.
+func (s *Store) exportOccurrences(ctx context.Context, after string, limit int) (records []store.Record, next store.Place, err error) {
+	if after != "" {
+		if _, err := job.ParseID(after); err != nil {
+			return nil, "", err
+		}
+	}
+	for len(records) == 0 {
+		documents, err := readPage(ctx, s.occurrences, after, limit, func(d *occurrenceDocument) int {
+			if d.Callback == nil {
+				return 0
+			}
+			return len(d.Callback.Data)
+		})
+		if err != nil {
+			return nil, "", err
+		}
+		if len(documents) == 0 {
+			break
+		}
+		after = documents[len(documents)-1].ID
+		if records, err = s.matching(ctx, documents); err != nil {
+			return nil, "", err
+		}
+	}
+	return records, store.Place(placeOccurrence + after), nil
+}
+
+// matching are those of the occurrences that their jobs have, and those that stand on their own.
+func (s *Store) matching(ctx context.Context, documents []occurrenceDocument) (records []store.Record, err error) {
+	jobs := make(map[string]jobDocument)
+	for ids := range slices.Chunk(jobIDs(documents), chunk) {
+		found, err := find[jobDocument](ctx, s.jobs, bson.M{"_id": in(ids)},
+			options.Find().SetProjection(bson.M{"revision": 1, "cursor": 1}))
+		if err != nil {
+			return nil, err
+		}
+		for _, d := range found {
+			jobs[d.ID] = d
+		}
+	}
+	for i := range documents {
+		d := &documents[i]
+		o, err := d.occurrence()
+		if err != nil {
+			return nil, fmt.Errorf("occurrence %s of job %s: %w", d.ID, o.Name, err)
+		}
+		j := jobs[jobID(o.Name)]
+		if d.Revision == "" || d.Revision == j.Revision && (j.Cursor.IsZero() || !d.Timestamp.After(j.Cursor)) {
+			records = append(records, store.Record{Occurrence: &o})
+		}
+	}
+	return records, nil
+}
+
+// readPage reads documents in the order of their ids, from after one of them on, up to a limit or until they are large.
+func readPage[T any](ctx context.Context, c *mongo.Collection, after string, limit int, size func(*T) int) (all []T, err error) {
+	cursor, err := c.Find(ctx, bson.M{"_id": bson.M{"$gt": after}}, options.Find().SetSort(keys("_id")).SetLimit(int64(limit)))
+	if err != nil {
+		return nil, mapError(err)
+	}
+	defer func() { _ = cursor.Close(ctx) }() // what was read is right, whatever it says
+	for total := 0; total <= largestPage && cursor.Next(ctx); total += size(&all[len(all)-1]) {
+		var d T
+		if err := cursor.Decode(&d); err != nil {
+			return nil, mapError(err)
+		}
+		all = append(all, d)
+	}
+	return all, mapError(cursor.Err())
+}
+
+// Import implements [store.Transfer]. The jobs come first, so that no occurrence is an orphan. How often a dead letter was
+// redriven is not kept: that only tells it from itself while a cancel is under way.
+func (s *Store) Import(ctx context.Context, records []store.Record) (inserted int, err error) {
+	var jobs, occurrences []any
+	var asJobs []*job.Job
+	for _, r := range records {
+		if r.Job != nil {
+			jobs, asJobs = append(jobs, importedJob(r.Job)), append(asJobs, r.Job)
+		} else {
+			occurrences = append(occurrences, importedOccurrence(r.Occurrence))
+		}
+	}
+	inserted, there, err := insertNew(ctx, s.jobs, jobs)
+	if err != nil {
+		return inserted, err
+	}
+	for _, i := range there {
+		if err := s.same(ctx, asJobs[i]); err != nil {
+			return inserted, err
+		}
+	}
+	n, _, err := insertNew(ctx, s.occurrences, occurrences)
+	return inserted + n, err
+}
+
+// same answers [store.ErrConflict] unless the job that is there is the same.
+func (s *Store) same(ctx context.Context, j *job.Job) error {
+	there, err := s.read(ctx, j.Name)
+	if err != nil && !errors.Is(err, store.ErrNotFound) {
+		return err
+	}
+	if there.revision != j.Revision || there.version != j.Version {
+		return fmt.Errorf("%w: %s", store.ErrConflict, j.Name)
+	}
+	return nil
+}
+
+// insertNew inserts those of the documents that are not there, and answers how many that were and which ones were there.
+func insertNew(ctx context.Context, c *mongo.Collection, documents []any) (inserted int, there []int, err error) {
+	if len(documents) == 0 {
+		return 0, nil, nil
+	}
+	_, err = c.InsertMany(ctx, documents, options.InsertMany().SetOrdered(false))
+	if err != nil && !onlyDuplicates(err) {
+		return 0, nil, mapError(err)
+	}
+	if bulk, ok := errors.AsType[mongo.BulkWriteException](err); ok {
+		for _, e := range bulk.WriteErrors {
+			there = append(there, e.Index)
+		}
+	}
+	return len(documents) - len(there), there, nil
+}
+
+func importedJob(j *job.Job) jobDocument {
+	d := newJobDocument(j)
+	d.PausedAt = j.PausedAt
+	return d
+}
+
+func importedOccurrence(o *job.Occurrence) occurrenceDocument {
+	d := newOccurrenceDocument(o)
+	d.ScheduledAt, d.Token, d.Attempt, d.LastError, d.FailedAt = o.ScheduledAt, o.Token, o.Attempt, o.LastError, o.FailedAt
+	if !o.FailedAt.IsZero() {
+		d.Lane = laneDead
+	}
+	return d
+}

@@ -1,0 +1,164 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// Import implements [store.Transfer]. The jobs come first, and then the occurrences, in transactions of bounded size that
+// each lock rows in the order of names or ids.
+//
+// What does not belong to its job is left out, because that changed during the export, or is changed here at this moment: a
+// claim would take it.
+func (s *Store) Import(ctx context.Context, records []store.Record) (inserted int, err error) {
+	var jobs []*job.Job
+	var occurrences []*job.Occurrence
+	for _, r := range records {
+		if r.Job != nil {
+			jobs = append(jobs, r.Job)
+		} else {
+			occurrences = append(occurrences, r.Occurrence)
+		}
+	}
+	for len(jobs) > 0 {
+		part := upTo(jobs, func(j *job.Job) int { return len(j.Callback.Data) })
+		jobs = jobs[len(part):]
+		n, err := s.importJobs(ctx, part)
+		if err != nil {
+			return inserted, err
+		}
+		inserted += n
+	}
+	for len(occurrences) > 0 {
+		part := upTo(occurrences, func(o *job.Occurrence) int {
+			if o.Own == nil {
+				return 0
+			}
+			return len(o.Own.Callback.Data)
+		})
+		occurrences = occurrences[len(part):]
+		n, err := s.importOccurrences(ctx, part)
+		if err != nil {
+			return inserted, err
+		}
+		inserted += n
+	}
+	return inserted, nil
+}
+
+// upTo is how much one transaction takes from the front of what is left, by their number and their size.
+func upTo[T any](left []T, size func(T) int) []T {
+	n, total := 0, 0
+	for n < min(len(left), chunk) && total < largestPage {
+		total += size(left[n])
+		n++
+	}
+	return left[:n]
+}
+
+// importJobs inserts jobs, or none of them if there is another one of any of their names.
+func (s *Store) importJobs(ctx context.Context, jobs []*job.Job) (inserted int, err error) {
+	jobs = slices.SortedStableFunc(slices.Values(jobs), func(a, b *job.Job) int { return compareNames(a.Name, b.Name) })
+	var c jobColumns
+	for _, j := range jobs {
+		c.add(j)
+	}
+	err = s.converse(ctx, func(ctx context.Context, tx *conversation) error {
+		var others []job.Name
+		err := tx.do(ctx, func(t *transaction) {
+			t.affected(&inserted, `INSERT INTO carillon.jobs (tenant, key, revision, version, callback_type, callback_data, options,
+					schedule, created_at, updated_at, expires_at, cursor_at, expand_at, missed, paused_at)
+				SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::bytea[], $7::bytea[], $8::bytea[],
+					$9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[], $13::bigint[], $14::bigint[], $15::bigint[])
+				ON CONFLICT (tenant, key) DO NOTHING`,
+				c.tenant, c.key, c.revision, c.version, c.callbackType, c.callbackData, c.options, c.schedule,
+				c.createdAt, c.updatedAt, c.expiresAt, c.cursor, c.expandAt, c.missed, c.pausedAt)
+			t.rows(`SELECT n.tenant, n.key FROM unnest($1::text[], $2::text[], $3::text[], $4::text[]) AS n (tenant, key, revision, version)
+				WHERE NOT EXISTS (SELECT FROM carillon.jobs j
+					WHERE j.tenant = n.tenant AND j.key = n.key AND j.revision = n.revision AND j.version = n.version)
+				LIMIT 1`,
+				func(rows pgx.Rows) error {
+					var name job.Name
+					err := rows.Scan(&name.Tenant, &name.Key)
+					others = append(others, name)
+					return err
+				}, c.tenant, c.key, c.revision, c.version)
+		})
+		if err == nil && len(others) > 0 {
+			err = fmt.Errorf("%w: %s", store.ErrConflict, others[0])
+		}
+		return err
+	})
+	return inserted, err
+}
+
+// importOccurrences inserts those that belong to their jobs, which stay as they are until that is done.
+func (s *Store) importOccurrences(ctx context.Context, occurrences []*job.Occurrence) (inserted int, err error) {
+	occurrences = slices.SortedFunc(slices.Values(occurrences), func(a, b *job.Occurrence) int { return a.ID.Compare(b.ID) })
+	var c importColumns
+	seen := make(map[job.Name]bool)
+	var names []job.Name
+	for _, o := range occurrences {
+		c.add(o)
+		if o.Revision != "" && !seen[o.Name] {
+			seen[o.Name] = true
+			names = append(names, o.Name)
+		}
+	}
+	slices.SortFunc(names, compareNames)
+	tenants, keys := nameColumns(names)
+	err = s.transact(ctx, func(t *transaction) {
+		t.exec(`SELECT FROM unnest($1::text[], $2::text[]) AS n (tenant, key)
+			JOIN carillon.jobs j ON j.tenant = n.tenant AND j.key = n.key ORDER BY j.tenant, j.key FOR SHARE OF j`, tenants, keys)
+		t.affected(&inserted, `INSERT INTO carillon.occurrences (id, tenant, key, revision, position, step, subscriber, timestamp, due_at,
+				scheduled_at, token, attempt, last_error, failed_at, callback_type, callback_data, options)
+			SELECT * FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::integer[], $6::integer[], $7::text[], $8::bigint[],
+				$9::bigint[], $10::bigint[], $11::text[], $12::integer[], $13::text[], $14::bigint[], $15::text[], $16::bytea[], $17::bytea[])
+				AS n (id, tenant, key, revision, position, step, subscriber, timestamp, due_at, scheduled_at, token, attempt, last_error,
+					failed_at, callback_type, callback_data, options)
+			WHERE n.revision = '' OR EXISTS (SELECT FROM carillon.jobs j WHERE j.tenant = n.tenant AND j.key = n.key
+				AND j.revision = n.revision AND (j.cursor_at IS NULL OR j.cursor_at >= n.timestamp))
+			ON CONFLICT (id) DO NOTHING`,
+			c.id, c.tenant, c.key, c.revision, c.position, c.step, c.subscriber, c.timestamp, c.dueAt,
+			c.scheduledAt, c.token, c.attempt, c.lastError, c.failedAt, c.callbackType, c.callbackData, c.options)
+	})
+	return inserted, err
+}
+
+// importColumns are occurrences of any kind, whole, by column.
+type importColumns struct {
+	id                           []pgtype.UUID
+	tenant, key, revision        []string
+	position, attempt            []int32
+	step                         []*int32
+	timestamp                    []int64
+	dueAt, scheduledAt, failedAt []*int64
+	subscriber, token, lastError []*string
+	callbackType                 []*string
+	callbackData, options        [][]byte
+}
+
+func (c *importColumns) add(o *job.Occurrence) {
+	step, subscriber := partColumns(o.Part)
+	c.id = append(c.id, uuid(o.ID))
+	c.tenant, c.key, c.revision = append(c.tenant, o.Name.Tenant), append(c.key, o.Name.Key), append(c.revision, string(o.Revision))
+	c.position, c.attempt = append(c.position, int32(o.Position)), append(c.attempt, int32(o.Attempt))
+	c.step, c.subscriber = append(c.step, step), append(c.subscriber, subscriber)
+	c.timestamp, c.dueAt = append(c.timestamp, o.Timestamp.UnixMilli()), append(c.dueAt, millis(o.DueAt))
+	c.scheduledAt, c.failedAt = append(c.scheduledAt, millis(o.ScheduledAt)), append(c.failedAt, millis(o.FailedAt))
+	c.token, c.lastError = append(c.token, nullable(o.Token)), append(c.lastError, nullable(text(o.LastError)))
+	var callbackType *string
+	var callbackData, options []byte
+	if o.Own != nil {
+		callbackType, callbackData, options = &o.Own.Callback.Type, data(o.Own.Callback), o.Own.Options.Encode()
+	}
+	c.callbackType = append(c.callbackType, callbackType)
+	c.callbackData, c.options = append(c.callbackData, callbackData), append(c.options, options)
+}

@@ -1,0 +1,158 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// Beat implements [store.Queue].
+func (s *Store) Beat(ctx context.Context, replica string, until time.Time) error {
+	return s.transact(ctx, func(t *transaction) {
+		if until.IsZero() {
+			t.exec(`DELETE FROM carillon.replicas WHERE id = $1`, text(replica))
+			return
+		}
+		t.exec(`INSERT INTO carillon.replicas (id, beats_until) VALUES ($1, $2)
+			ON CONFLICT (id) DO UPDATE SET beats_until = excluded.beats_until`, text(replica), until.UnixMilli())
+	})
+}
+
+// Replicas implements [store.Transfer].
+func (s *Store) Replicas(ctx context.Context, now time.Time) (n int, err error) {
+	err = s.transact(ctx, func(t *transaction) {
+		t.exec(`DELETE FROM carillon.replicas WHERE beats_until <= $1`, now.Add(-time.Hour).UnixMilli())
+		t.row(`SELECT count(*) FROM carillon.replicas WHERE beats_until > $1`,
+			func(row pgx.Row) error { return row.Scan(&n) }, now.UnixMilli())
+	})
+	return n, err
+}
+
+// A place is behind a job, by its name, or behind an occurrence, by its id. The occurrences come after all jobs.
+const (
+	placeJob        = "job:"        // and the tenant and the key, escaped, with a slash between them
+	placeOccurrence = "occurrence:" // and the id
+)
+
+// largestPage bounds, in bytes of what may be large, how much is exported at once, and imported in one transaction. Whatever
+// reaches it is the last of its page.
+const largestPage = 8 << 20
+
+// The rows of a page up to the first by which it is large enough. How long a value is the server knows without reading it.
+const (
+	exportJobsSQL = `SELECT ` + jobColumnsSQL + `, j.callback_data, j.options, j.schedule FROM (
+			SELECT *, sum(length(callback_data) + coalesce(length(options), 0) + length(schedule))
+				OVER (ORDER BY tenant, key ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS size
+			FROM (SELECT * FROM carillon.jobs WHERE (tenant, key) > ($1, $2) ORDER BY tenant, key LIMIT $3) page
+		) j WHERE coalesce(j.size, 0) < $4 ORDER BY j.tenant, j.key`
+
+	exportOccurrencesSQL = `SELECT ` + occurrenceColumnsSQL + `, o.callback_type, o.callback_data, o.options FROM (
+			SELECT *, sum(coalesce(length(callback_data), 0) + coalesce(length(options), 0))
+				OVER (ORDER BY id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS size
+			FROM (SELECT * FROM carillon.occurrences WHERE id > $1 ORDER BY id LIMIT $2) page
+		) o WHERE coalesce(o.size, 0) < $3 ORDER BY o.id`
+)
+
+// Export implements [store.Transfer]. Jobs are read in the order of their names and occurrences in that of their ids, which
+// nothing changes: a dead letter has the id that the occurrence had.
+func (s *Store) Export(ctx context.Context, after store.Place, limit int) (records []store.Record, next store.Place, err error) {
+	if id, ok := strings.CutPrefix(string(after), placeOccurrence); ok {
+		return s.exportOccurrences(ctx, id, limit)
+	}
+	name, err := parseJobPlace(after)
+	if err != nil {
+		return nil, "", err
+	}
+	err = s.transact(ctx, func(t *transaction) {
+		records = nil
+		var r jobRow
+		t.rows(exportJobsSQL, func(rows pgx.Rows) error {
+			var callbackData, options, schedule []byte
+			status, err := r.scan(rows, &callbackData, &options, &schedule)
+			if err != nil {
+				return err
+			}
+			j := status.Job
+			j.Callback.Data = callbackData
+			if j.Options, err = job.DecodeOptions(options); err == nil {
+				j.Schedule, err = job.DecodeSchedule(schedule)
+			}
+			if err != nil {
+				return fmt.Errorf("job %s: %w", j.Name, err)
+			}
+			records = append(records, store.Record{Job: &j})
+			return nil
+		}, name.Tenant, name.Key, limit, largestPage)
+	})
+	if err != nil {
+		return nil, "", err
+	}
+	if len(records) == 0 {
+		return s.exportOccurrences(ctx, "", limit)
+	}
+	last := records[len(records)-1].Job.Name
+	return records, store.Place(placeJob + url.PathEscape(last.Tenant) + "/" + url.PathEscape(last.Key)), nil
+}
+
+// parseJobPlace reads the name of the job that a place is behind; of the beginning, one that sorts before all names.
+func parseJobPlace(p store.Place) (name job.Name, err error) {
+	if p == "" {
+		return name, nil
+	}
+	escaped, ok := strings.CutPrefix(string(p), placeJob)
+	tenant, key, cut := strings.Cut(escaped, "/")
+	var tenantErr, keyErr error
+	name.Tenant, tenantErr = url.PathUnescape(tenant)
+	name.Key, keyErr = url.PathUnescape(key)
+	if !ok || !cut || tenantErr != nil || keyErr != nil || !storable(name.Tenant, name.Key) {
+		return job.Name{}, fmt.Errorf("%q is no place in an export of this store", p)
+	}
+	return name, nil
+}
+
+// exportOccurrences exports those behind an id, given as text; empty for all. None is an orphan, or beyond its job's cursor:
+// a job and its occurrences change in one transaction.
+func (s *Store) exportOccurrences(ctx context.Context, after string, limit int) (records []store.Record, next store.Place, err error) {
+	var id job.ID
+	if after != "" {
+		if id, err = job.ParseID(after); err != nil {
+			return nil, "", err
+		}
+	}
+	err = s.transact(ctx, func(t *transaction) {
+		records = nil
+		var r occurrenceRow
+		var targets targetReader
+		t.rows(exportOccurrencesSQL, func(rows pgx.Rows) error {
+			var callbackType *string
+			var callbackData, options []byte
+			o, err := r.scan(rows, &callbackType, &callbackData, &options)
+			if err != nil {
+				return err
+			}
+			if callbackType != nil {
+				own, err := targets.read(callbackType, callbackData, options)
+				if err != nil {
+					return fmt.Errorf("occurrence %s of job %s: %w", o.ID, o.Name, err)
+				}
+				o.Own = &own
+			}
+			records = append(records, store.Record{Occurrence: &o})
+			return nil
+		}, uuid(id), limit, largestPage)
+	})
+	if err != nil {
+		return nil, "", err
+	}
+	if len(records) > 0 {
+		id = records[len(records)-1].Occurrence.ID
+	}
+	return records, store.Place(placeOccurrence + id.String()), nil
+}

@@ -1,0 +1,147 @@
+//go:build services
+
+package postgres_test
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// exported is all that a store exports.
+func exported(t *testing.T, s store.Store, limit int) (all []store.Record) {
+	t.Helper()
+	for after := store.Place(""); ; {
+		records, next, err := s.Export(t.Context(), after, limit)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(records) == 0 {
+			return all
+		}
+		all, after = append(all, records...), next
+	}
+}
+
+// TestExportLimitsItsPages: what is large comes little at a time, jobs as well as dead letters.
+func TestExportLimitsItsPages(t *testing.T) {
+	const jobs = 3
+	s := newSchema(t, serverURL).open()
+	for i := range jobs {
+		p := newPut(fmt.Sprint("k", i), 0)
+		p.Job.Callback.Data = bytes.Repeat([]byte("1"), 9<<19)
+		mustPut(t, s, p)
+	}
+	claimed := mustClaim(t, s, epoch, jobs).Occurrences
+	buries := acks(claimed)
+	for i := range buries {
+		buries[i].Outcome, buries[i].At, buries[i].Target = store.Bury, epoch, claimed[i].Target
+	}
+	if err := s.Settle(t.Context(), buries); err != nil {
+		t.Fatal(err)
+	}
+	var sizes []int
+	for after := store.Place(""); ; {
+		records, next, err := s.Export(t.Context(), after, 1000)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(records) == 0 {
+			break
+		}
+		sizes, after = append(sizes, len(records)), next
+	}
+	if fmt.Sprint(sizes) != "[2 1 2 1]" {
+		t.Errorf("the pages have %v records", sizes)
+	}
+}
+
+// TestLargeImport: more than fits one transaction is imported as if it did, and counted.
+func TestLargeImport(t *testing.T) {
+	after := make([]time.Duration, 9000)
+	for i := range after {
+		after[i] = time.Duration(i) * time.Second
+	}
+	puts := []store.Put{newPut("a", after...), newPut("b", after...)}
+	puts[0].Job.Callback.Data = bytes.Repeat([]byte("1"), 9<<20)
+	from := newSchema(t, serverURL).open()
+	mustPut(t, from, puts...)
+	records := exported(t, from, 5000)
+	to := newSchema(t, serverURL).open()
+	for _, want := range []int{18_002, 0} {
+		if n, err := to.Import(t.Context(), records); n != want || err != nil {
+			t.Errorf("imported %d, %v; want %d", n, err, want)
+		}
+	}
+}
+
+// TestImportMeetsPuts: whatever is put during an import, nothing fires by a revision that is no job's.
+func TestImportMeetsPuts(t *testing.T) {
+	const jobs = 30
+	from, sc := newSchema(t, serverURL).open(), newSchema(t, serverURL)
+	to, other := sc.open(), sc.open()
+	var puts, replacements []store.Put
+	for i := range jobs {
+		puts = append(puts, newPut(fmt.Sprintf("k%02d", i), 0, time.Second))
+		replacements = append(replacements, newPut(fmt.Sprintf("k%02d", jobs-i-1), time.Hour))
+	}
+	mustPut(t, from, puts...)
+	records := exported(t, from, 1000)
+	var definitions, occurrences []store.Record
+	for _, r := range records {
+		if r.Job != nil {
+			definitions = append(definitions, r)
+		} else {
+			occurrences = append(occurrences, r)
+		}
+	}
+	if n, err := to.Import(t.Context(), definitions); n != jobs || err != nil {
+		t.Fatalf("imported %d, %v", n, err)
+	}
+	var group sync.WaitGroup
+	group.Go(func() {
+		for _, p := range replacements {
+			if r := other.Put(t.Context(), []store.Put{p})[0]; r.Err != nil {
+				t.Error(r.Err)
+			}
+		}
+	})
+	for i := 0; i < len(occurrences); i += 4 {
+		if _, err := to.Import(t.Context(), occurrences[i:i+4]); err != nil {
+			t.Error(err)
+		}
+	}
+	group.Wait()
+	for _, c := range mustClaim(t, to, epoch.Add(24*time.Hour), 1000).Occurrences {
+		if status, err := to.Job(t.Context(), c.Name); err != nil || status.Revision != c.Revision {
+			t.Errorf("an occurrence of %s fires that is of no job, %v", c.Name, err)
+		}
+	}
+}
+
+// TestTransferRefuses: a place that is none is refused, and so is what can't be read, by its name.
+func TestTransferRefuses(t *testing.T) {
+	sc := newSchema(t, serverURL)
+	s := sc.open()
+	for _, place := range []store.Place{"nowhere", "job:", "job:a", "job:%/b", "job:a/%00", "job:a/%ff", "occurrence:1"} {
+		if _, _, err := s.Export(t.Context(), place, 10); err == nil {
+			t.Errorf("%q is accepted", place)
+		}
+	}
+	mustPut(t, s, newPut("bad", 0))
+	odd := exported(t, s, 10)
+	odd[1].Occurrence.ID, odd[1].Occurrence.LastError = job.ID{1}, "a\x00b\xffc"
+	if n, err := s.Import(t.Context(), odd); n != 1 || err != nil {
+		t.Errorf("imported %d with an odd error, %v", n, err)
+	}
+	run(t, sc.admin, "UPDATE "+sc.table("jobs")+" SET schedule = 'nonsense'")
+	if _, _, err := s.Export(t.Context(), "", 10); err == nil || !strings.Contains(err.Error(), "bad") {
+		t.Errorf("a job that can't be read is exported, or not named: %v", err)
+	}
+}

@@ -1,0 +1,21 @@
+#!lua flags=no-writes,allow-oom
+-- Reads the pending occurrences of jobs, by revision, but for orphans and those beyond their job's cursor.
+--
+-- ARGV: 1 the entry after which they begin, or nothing, 2 how many to look at
+-- Returns 1 the last entry looked at, or nothing if there are no more, 2... of each its id, record, attempts, error and dueAt
+local entries = redis.call('ZRANGEBYLEX', members, ARGV[1] == '' and '-' or '(' .. ARGV[1], '+', 'LIMIT', 0, ARGV[2])
+if #entries == 0 then return {''} end
+local ids = {}
+for i, entry in ipairs(entries) do ids[i] = id_of(entry) end
+local records = redis.call('HMGET', occurrences, unpack(ids))
+local states = redis.call('HMGET', attempts, unpack(ids))
+local failures = redis.call('HMGET', errors, unpack(ids))
+local due = redis.call('ZMSCORE', pending, unpack(ids))
+local result = {#entries == tonumber(ARGV[2]) and entries[#entries] or ''}
+local fires = matcher()
+for i, id in ipairs(ids) do
+  if due[i] and fires(read_record(records[i] or '')) then
+    result[#result + 1] = {id, records[i], states[i] or '', failures[i] or '', due[i]}
+  end
+end
+return result

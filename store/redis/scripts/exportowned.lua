@@ -1,0 +1,39 @@
+#!lua flags=no-writes,allow-oom
+-- Reads what stands on its own, pending or a dead letter, by the job's name, up to the first by which it is large enough. Both
+-- come in one order, since each may become the other: its entry is the same in both indexes.
+--
+-- ARGV: 1 the entry after which to begin, or nothing, 2 how many at most, 3 how many bytes are enough
+-- Returns 1 the last entry, or nothing if there are no more, 2... of each its id, record, attempts, error, dueAt, failedAt
+--   (one of which is nothing) and target
+
+-- Whether a text comes before another in an index. Lua compares texts as the server's locale has it, indexes by their bytes.
+local function before(a, b)
+  for i = 1, #a do
+    local x, y = string.byte(a, i), string.byte(b, i)
+    if x ~= y then return y ~= nil and x < y end
+  end
+  return #a < #b
+end
+
+local from, limit = ARGV[1] == '' and '-' or '(' .. ARGV[1], tonumber(ARGV[2])
+local alive = redis.call('ZRANGEBYLEX', own, from, '+', 'LIMIT', 0, limit)
+local buried = redis.call('ZRANGEBYLEX', deadByJob, from, '+', 'LIMIT', 0, limit)
+local result, size, nextAlive, nextBuried = {''}, 0, 1, 1
+for i = 1, #alive + #buried do
+  local entry, other = alive[nextAlive], buried[nextBuried]
+  if not entry or other and before(other, entry) then
+    entry, nextBuried = other, nextBuried + 1
+  else
+    nextAlive = nextAlive + 1
+  end
+  local id = id_of(entry)
+  local target = redis.call('HGET', targets, id) or ''
+  result[i + 1] = {id, redis.call('HGET', occurrences, id) or '', redis.call('HGET', attempts, id) or '',
+    redis.call('HGET', errors, id) or '', redis.call('ZSCORE', pending, id) or '', redis.call('ZSCORE', dead, id) or '', target}
+  size = size + #target
+  if i == limit or size >= tonumber(ARGV[3]) then
+    result[1] = entry
+    break
+  end
+end
+return result

@@ -1,0 +1,29 @@
+#!lua
+-- Inserts occurrences as they are, but for those that are there, and those of a job that is another or has not come to them.
+--
+-- ARGV: of each its id, record, attempts, error, dueAt, failedAt (one of which is nothing), and target if it stands on its own;
+--   without attempts, error or target nothing
+-- Returns how many were inserted
+local inserted = 0
+local fires = matcher()
+for i = 1, #ARGV, 7 do
+  local id, record, due, failed = ARGV[i], ARGV[i + 1], ARGV[i + 4], ARGV[i + 5]
+  local revision, at, name = read_record(record)
+  if fires(revision, at, name) and redis.call('HSETNX', occurrences, id, record) == 1 then
+    inserted = inserted + 1
+    if ARGV[i + 2] ~= '' then redis.call('HSET', attempts, id, ARGV[i + 2]) end
+    if ARGV[i + 3] ~= '' then redis.call('HSET', errors, id, ARGV[i + 3]) end
+    if revision == '' then redis.call('HSET', targets, id, ARGV[i + 6]) end
+    if failed ~= '' then
+      add_dead(id, name, failed)
+    else
+      redis.call('ZADD', pending, due, id)
+      if revision == '' then
+        redis.call('ZADD', own, 0, owned(name, id))
+      else
+        redis.call('ZADD', members, 0, member(revision, id))
+      end
+    end
+  end
+end
+return inserted

@@ -1,0 +1,165 @@
+package redis
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// replicasKey has the replicas, by when they may be claiming until. It is of no shard.
+func (s *Store) replicasKey() string { return s.prefix + ":replicas" }
+
+// Beat implements [store.Queue].
+func (s *Store) Beat(ctx context.Context, replica string, until time.Time) error {
+	at := ""
+	if !until.IsZero() {
+		at = strconv.FormatInt(until.UnixMilli(), 10)
+	}
+	return mapError(redis.NewScript(beatScript).Run(ctx, s.client, []string{s.replicasKey()}, replica, at).Err())
+}
+
+// Replicas implements [store.Transfer].
+func (s *Store) Replicas(ctx context.Context, now time.Time) (int, error) {
+	old := strconv.FormatInt(now.Add(-time.Hour).UnixMilli(), 10)
+	if err := s.client.ZRemRangeByScore(ctx, s.replicasKey(), "-inf", old).Err(); err != nil {
+		return 0, mapError(err)
+	}
+	n, err := s.client.ZCount(ctx, s.replicasKey(), "("+strconv.FormatInt(now.UnixMilli(), 10), "+inf").Result()
+	return int(n), mapError(err)
+}
+
+// place is where an export has got to: shard by shard, and in each one part after the other. After is the last entry of the
+// part's index that was looked at; empty for its beginning.
+type place struct {
+	shard int
+	part  int
+	after string
+}
+
+// The parts of an export of one shard. Each is in the order of an index whose entries nothing changes. What is buried
+// meanwhile may come twice, of its revision and as a dead letter, but never not at all.
+const (
+	partJobs    = iota // by name
+	partMembers        // the occurrences of jobs, by revision and id
+	partOwned          // what stands on its own, and dead letters, by name and id
+	parts
+)
+
+func (p place) String() string {
+	return fmt.Sprintf("%d:%d:%s", p.shard, p.part, url.PathEscape(p.after))
+}
+
+func (s *Store) parsePlace(text store.Place) (p place, err error) {
+	if text == "" {
+		return p, nil
+	}
+	shard, rest, _ := strings.Cut(string(text), ":")
+	part, after, cut := strings.Cut(rest, ":")
+	var shardErr, partErr, afterErr error
+	p.shard, shardErr = strconv.Atoi(shard)
+	p.part, partErr = strconv.Atoi(part)
+	p.after, afterErr = url.PathUnescape(after)
+	if !cut || shardErr != nil || partErr != nil || afterErr != nil ||
+		p.shard < 0 || p.shard > len(s.shards) || p.part < 0 || p.part >= parts {
+		return place{}, fmt.Errorf("%q is no place in an export of this store", text)
+	}
+	return p, nil
+}
+
+// largestPage bounds, in bytes of what may be large, how much one script exports or imports. Whatever reaches it is the last.
+const largestPage = 2 << 20
+
+// Export implements [store.Transfer]. A page is what one script answers, but for those that find nothing.
+func (s *Store) Export(ctx context.Context, after store.Place, limit int) (records []store.Record, next store.Place, err error) {
+	p, err := s.parsePlace(after)
+	if err != nil {
+		return nil, "", err
+	}
+	for len(records) == 0 && p.shard < len(s.shards) {
+		if records, p.after, err = s.exportPage(ctx, p, min(limit, chunk)); err != nil {
+			return nil, "", err
+		}
+		if p.after == "" { // the part has ended
+			if p.part++; p.part == parts {
+				p.shard, p.part = p.shard+1, 0
+			}
+		}
+	}
+	return records, store.Place(p.String()), nil
+}
+
+// exportPage exports what one script answers. Last is the last entry that was looked at; empty if there are no more.
+func (s *Store) exportPage(ctx context.Context, p place, limit int) (records []store.Record, last string, err error) {
+	if p.part == partJobs {
+		return s.exportJobs(ctx, p, limit)
+	}
+	c := call{exportMembersScript, p.shard, []any{p.after, limit}}
+	if p.part == partOwned {
+		c = call{exportOwnedScript, p.shard, []any{p.after, limit, largestPage}}
+	}
+	answer, err := s.run(ctx, []call{c})[0].list()
+	if err != nil {
+		return nil, "", err
+	}
+	for i := 1; i < len(answer); i++ {
+		o, err := readExported(answer.list(i))
+		if err != nil {
+			return nil, "", fmt.Errorf("occurrence %s of job %s: %w", o.ID, o.Name, err)
+		}
+		records = append(records, store.Record{Occurrence: &o})
+	}
+	return records, answer.text(0), nil
+}
+
+func (s *Store) exportJobs(ctx context.Context, p place, limit int) (records []store.Record, last string, err error) {
+	answer, err := s.run(ctx, []call{{exportJobsScript, p.shard, []any{p.after, limit, largestPage}}})[0].list()
+	if err != nil {
+		return nil, "", err
+	}
+	for i := range answer {
+		row := answer.list(i)
+		status, err := decodeState(row.text(0), row.text(1), false)
+		if err != nil {
+			return nil, "", err
+		}
+		j := status.Job
+		target, err := decodeTarget(row.text(2))
+		if err == nil {
+			j.Callback, j.Options = target.Callback, target.Options
+			j.Schedule, err = job.DecodeSchedule([]byte(row.text(3)))
+		}
+		if err != nil {
+			return nil, "", fmt.Errorf("job %s: %w", j.Name, err)
+		}
+		records, last = append(records, store.Record{Job: &j}), row.text(0)
+	}
+	return records, last, nil
+}
+
+// readExported reads an occurrence as exportmembers.lua or exportowned.lua answers it.
+func readExported(row list) (o job.Occurrence, err error) {
+	if o, err = decodeOccurrence(row.text(0), row.text(1)); err != nil {
+		return o, err
+	}
+	setAttempts(&o, row.text(2))
+	o.LastError = row.text(3)
+	if row.text(4) != "" {
+		o.DueAt = row.score(4)
+	} else {
+		o.FailedAt = row.score(5)
+	}
+	if o.Revision == "" {
+		var own job.Target
+		own, err = decodeTarget(row.text(6))
+		o.Own = &own
+	}
+	return o, err
+}

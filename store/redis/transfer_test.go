@@ -1,0 +1,259 @@
+//go:build services
+
+package redis_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// exported is all that a store exports, in pages.
+func exported(t *testing.T, s store.Store, limit int, between func()) (all []store.Record) {
+	t.Helper()
+	for after := store.Place(""); ; between() {
+		records, next, err := s.Export(t.Context(), after, limit)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(records) == 0 {
+			return all
+		}
+		all, after = append(all, records...), next
+	}
+}
+
+func nothing() {}
+
+// TestTransferBounded: a job with very many occurrences is exported and imported by many scripts, none of which is long, and
+// its cancellation leaves no trace of it in any index.
+func TestTransferBounded(t *testing.T) {
+	const n, most = 5000, 1000
+	servers := []*server{newServer(t), newServer(t)}
+	from, to := open(t, servers[0].url), open(t, servers[1].url)
+	p := put("k", n)
+	mustPut(t, from, p)
+	held := claim(t, from, epoch.Add(time.Hour), 300)
+	buries := acks(held.Occurrences)
+	for i := range buries {
+		buries[i].Outcome, buries[i].At, buries[i].Target, buries[i].Error = store.Bury, epoch, held.Occurrences[i].Target, "it failed"
+	}
+	if err := from.Settle(t.Context(), buries[:200]); err != nil { // the others stay claimed
+		t.Fatal(err)
+	}
+	if redriven, err := from.Redrive(t.Context(), job.DefaultTenant, []job.ID{buries[0].ID, buries[1].ID}, epoch); err != nil || redriven != 2 {
+		t.Fatalf("redriven %d, %v", redriven, err)
+	}
+
+	before := servers[0].scripts()
+	records := exported(t, from, 10*n, nothing)
+	if ran := servers[0].scripts() - before; len(records) != n+1 || ran < n/most {
+		t.Errorf("%d records were exported by %d scripts", len(records), ran)
+	}
+	before = servers[1].scripts()
+	if inserted, err := to.Import(t.Context(), records); err != nil || inserted != len(records) {
+		t.Errorf("imported %d of %d, %v", inserted, len(records), err)
+	}
+	if ran := servers[1].scripts() - before; ran < n/most {
+		t.Errorf("the import took %d scripts", ran)
+	}
+	for _, key := range servers[0].must("keys", "carillon:{0}:*").([]any) {
+		for _, ask := range []string{"hlen", "zcard"} {
+			has, err := servers[0].direct.Do(t.Context(), ask, key).Result()
+			if err != nil {
+				continue // it is of the other kind
+			}
+			if got := servers[1].must(ask, key); got != has {
+				t.Errorf("%s has %v entries, want %v", key, got, has)
+			}
+		}
+	}
+	results, err := to.Cancel(t.Context(), []job.Name{p.Job.Name}, epoch.Add(time.Hour))
+	if want := (store.CancelResult{Found: true, Cancelled: n - 298, InFlight: 100}); err != nil || results[0] != want {
+		t.Errorf("cancel answers %+v, %v; want %+v", results, err, want)
+	}
+	var dead []job.ID
+	for _, b := range buries[2:200] {
+		dead = append(dead, b.ID)
+	}
+	if deleted, err := to.DeleteDeadLetters(t.Context(), job.DefaultTenant, dead); err != nil || deleted != len(dead) {
+		t.Errorf("deleted %d dead letters, %v", deleted, err)
+	}
+	nothingLeft(t, servers[1])
+}
+
+// TestExportLimitsItsPages: what is large comes little at a time.
+func TestExportLimitsItsPages(t *testing.T) {
+	const jobs = 4
+	s := open(t, newServer(t).url)
+	for i := range jobs {
+		p := put(fmt.Sprint("k", i), 1)
+		p.Job.Callback.Data = bytes.Repeat([]byte("1"), 3<<19)
+		mustPut(t, s, p)
+	}
+	c := claim(t, s, epoch, jobs)
+	buries := acks(c.Occurrences)
+	for i := range buries {
+		buries[i].Outcome, buries[i].At, buries[i].Target = store.Bury, epoch, c.Occurrences[i].Target
+	}
+	if err := s.Settle(t.Context(), buries); err != nil {
+		t.Fatal(err)
+	}
+	got, pages := 0, 0
+	for after := store.Place(""); ; pages++ {
+		records, next, err := s.Export(t.Context(), after, 1000)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(records) == 0 {
+			break
+		}
+		if len(records) > 2 {
+			t.Errorf("%d are on one page", len(records))
+		}
+		got, after = got+len(records), next
+	}
+	if got != 2*jobs || pages != jobs {
+		t.Errorf("%d of %d are on %d pages", got, 2*jobs, pages)
+	}
+}
+
+// TestExportLeavesOut: what a crash has left behind is in no export, even if whole pages have nothing else.
+func TestExportLeavesOut(t *testing.T) {
+	const n = 7
+	server := newServer(t)
+	s := open(t, server.url)
+	mustPut(t, s, put("a", n), put("b", n), put("c", 1))
+	for _, key := range []string{"a", "b"} {
+		field := job.DefaultTenant + "\x00" + key
+		if key == "a" {
+			server.must("hdel", "carillon:{0}:jobs", field) // as it is before the flip
+			server.must("zrem", "carillon:{0}:names", field)
+			continue
+		}
+		state, _ := server.must("hget", "carillon:{0}:jobs", field).(string)
+		fields := strings.Split(state, " ")
+		fields[6] = fmt.Sprint(epoch.UnixMilli()) // the cursor, as it is before an expansion
+		server.must("hset", "carillon:{0}:jobs", field, strings.Join(fields, " "))
+	}
+	for _, limit := range []int{1, 3, 1000} {
+		got := map[string]int{}
+		for _, r := range exported(t, s, limit, nothing) {
+			if r.Occurrence != nil {
+				got[r.Occurrence.Name.Key]++
+			}
+		}
+		if got["a"] != 0 || got["b"] != 1 || got["c"] != 1 {
+			t.Errorf("in pages of %d, the exported occurrences are %v", limit, got)
+		}
+	}
+}
+
+// TestExportWhatIsBuriedAndRedriven: what becomes a dead letter during an export, or stops being one, is in it.
+func TestExportWhatIsBuriedAndRedriven(t *testing.T) {
+	const n = 9
+	s := open(t, newServer(t).url)
+	var puts []store.Put
+	for i := range n {
+		puts = append(puts, put(fmt.Sprint("k", i), 1))
+	}
+	mustPut(t, s, puts...)
+	c := claim(t, s, epoch, n)
+	buries := acks(c.Occurrences)
+	var ids []job.ID
+	for i := range buries {
+		buries[i].Outcome, buries[i].At, buries[i].Target = store.Bury, epoch, c.Occurrences[i].Target
+		ids = append(ids, buries[i].ID)
+	}
+	page := 0
+	missing := map[job.ID]bool{}
+	for _, id := range ids {
+		missing[id] = true
+	}
+	records := exported(t, s, 2, func() {
+		if page++; page%2 == 1 {
+			if err := s.Settle(t.Context(), buries); err != nil {
+				t.Fatal(err)
+			}
+			return
+		}
+		if _, err := s.Redrive(t.Context(), job.DefaultTenant, ids, epoch); err != nil {
+			t.Fatal(err)
+		}
+		again := claim(t, s, epoch.Add(time.Duration(page)*time.Hour), n)
+		if len(again.Occurrences) != n {
+			t.Fatalf("claimed %d", len(again.Occurrences))
+		}
+		buries = acks(again.Occurrences)
+		for i := range buries {
+			buries[i].Outcome, buries[i].At, buries[i].Target = store.Bury, epoch, again.Occurrences[i].Target
+		}
+	})
+	for _, r := range records {
+		if r.Occurrence != nil {
+			delete(missing, r.Occurrence.ID)
+		}
+	}
+	if len(missing) > 0 || page < 8 {
+		t.Errorf("%d of %d are not exported in %d pages", len(missing), n, page)
+	}
+}
+
+// TestTransferRefuses: a place that is none is refused, and so is what can't be read, by its name, or would not be read again.
+func TestTransferRefuses(t *testing.T) {
+	server := newServer(t)
+	s := open(t, server.url)
+	for _, place := range []store.Place{"nowhere", "0", "0:0", "2:0:", "-1:0:", "0:3:", "0:-1:", "x:0:", "0:x:", "0:0:%"} {
+		if _, _, err := s.Export(t.Context(), place, 10); err == nil {
+			t.Errorf("%q is accepted", place)
+		}
+	}
+	for what, spoil := range map[string]func(r []store.Record){
+		"revision":      func(r []store.Record) { r[0].Job.Revision = "a b" },
+		"version":       func(r []store.Record) { r[0].Job.Version = "a\tb" },
+		"token":         func(r []store.Record) { r[1].Occurrence.Token = "a b" },
+		"callback type": func(r []store.Record) { r[0].Job.Callback.Type = "a\x00b" },
+	} {
+		p := put("odd", 1)
+		records := []store.Record{{Job: &p.Job}, {Occurrence: &p.Occurrences[0]}}
+		spoil(records)
+		if _, err := s.Import(t.Context(), records); err == nil || !strings.Contains(err.Error(), what) {
+			t.Errorf("an odd %s: %v", what, err)
+		}
+	}
+	if got := exported(t, s, 10, nothing); len(got) != 0 {
+		t.Errorf("%d records were imported", len(got))
+	}
+	mustPut(t, s, put("bad", 1))
+	server.must("hset", "carillon:{0}:schedules", job.DefaultTenant+"\x00bad", "nonsense")
+	if _, _, err := s.Export(t.Context(), "", 10); err == nil || !strings.Contains(err.Error(), "bad") {
+		t.Errorf("a job that can't be read is exported, or not named: %v", err)
+	}
+}
+
+// TestTransferFull: a server whose memory is used up is exported from, and its replicas beat; nothing is imported into it.
+func TestTransferFull(t *testing.T) {
+	server := newServer(t)
+	s := open(t, server.url)
+	mustPut(t, s, put("k", 3))
+	server.must("config", "set", "maxmemory", "1")
+	if err := s.Beat(t.Context(), "a", epoch.Add(time.Minute)); err != nil {
+		t.Errorf("beat answers %v", err)
+	}
+	if n, err := s.Replicas(t.Context(), epoch); err != nil || n != 1 {
+		t.Errorf("there are %d replicas, %v", n, err)
+	}
+	records := exported(t, s, 10, nothing)
+	if len(records) != 4 {
+		t.Errorf("exported %d", len(records))
+	}
+	if _, err := s.Import(t.Context(), records); !errors.Is(err, store.ErrUnavailable) {
+		t.Errorf("import answers %v", err)
+	}
+}

@@ -1,0 +1,199 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// Beat implements [store.Queue].
+func (s *Store) Beat(ctx context.Context, replica string, until time.Time) error {
+	return s.write(ctx, func(tx *sql.Tx) (err error) {
+		if until.IsZero() {
+			_, err = tx.Stmt(s.stmt.replicaGone).Exec(replica)
+		} else {
+			_, err = tx.Stmt(s.stmt.replicaBeat).Exec(replica, until.UnixMilli())
+		}
+		return err
+	})
+}
+
+// Replicas implements [store.Transfer].
+func (s *Store) Replicas(ctx context.Context, now time.Time) (n int, err error) {
+	err = s.write(ctx, func(tx *sql.Tx) error {
+		if _, err := tx.Stmt(s.stmt.replicasForget).Exec(now.Add(-time.Hour).UnixMilli()); err != nil {
+			return err
+		}
+		return tx.Stmt(s.stmt.replicasCount).QueryRow(now.UnixMilli()).Scan(&n)
+	})
+	return n, err
+}
+
+// A place is behind a job, by its name, or behind an occurrence, by its id. The occurrences come after all jobs.
+const (
+	placeJob        = "job:"        // and the tenant and the key, escaped, with a slash between them
+	placeOccurrence = "occurrence:" // and the id
+)
+
+// largestPage bounds, in bytes of what may be large, how much is exported at once.
+const largestPage = 8 << 20
+
+// Export implements [store.Transfer]. Jobs are read in the order of their names, not of their rows: one that is cancelled
+// and put anew meanwhile has another row, but the same name.
+func (s *Store) Export(ctx context.Context, after store.Place, limit int) (records []store.Record, next store.Place, err error) {
+	if id, ok := strings.CutPrefix(string(after), placeOccurrence); ok {
+		return s.exportOccurrences(ctx, id, limit)
+	}
+	tenant, key, err := parseJobPlace(after)
+	if err != nil {
+		return nil, "", err
+	}
+	rows, err := s.stmt.jobExport.QueryContext(ctx, tenant, key, limit)
+	size := 0
+	jobs, err := collectUpTo(rows, err, func(r scanner) (j job.Job, large bool, err error) {
+		var callbackData, options, schedule []byte
+		status, err := scanJob(r, &callbackData, &options, &schedule)
+		if err != nil {
+			return j, false, err
+		}
+		size += len(callbackData) + len(options) + len(schedule)
+		j = status.Job
+		j.Callback.Data = callbackData
+		if j.Options, err = job.DecodeOptions(options); err == nil {
+			j.Schedule, err = job.DecodeSchedule(schedule)
+		}
+		if err != nil {
+			err = fmt.Errorf("job %s: %w", j.Name, err)
+		}
+		return j, size > largestPage, err
+	})
+	if err != nil {
+		return nil, "", err
+	}
+	if len(jobs) == 0 {
+		return s.exportOccurrences(ctx, "", limit)
+	}
+	for i := range jobs {
+		records = append(records, store.Record{Job: &jobs[i]})
+	}
+	last := jobs[len(jobs)-1].Name
+	return records, store.Place(placeJob + url.PathEscape(last.Tenant) + "/" + url.PathEscape(last.Key)), nil
+}
+
+func parseJobPlace(p store.Place) (tenant, key string, err error) {
+	if p == "" {
+		return "", "", nil // which sorts before all names
+	}
+	name, ok := strings.CutPrefix(string(p), placeJob)
+	escapedTenant, escapedKey, cut := strings.Cut(name, "/")
+	tenant, tenantErr := url.PathUnescape(escapedTenant)
+	key, keyErr := url.PathUnescape(escapedKey)
+	if !ok || !cut || tenantErr != nil || keyErr != nil {
+		return "", "", fmt.Errorf("%q is no place in an export of this store", p)
+	}
+	return tenant, key, nil
+}
+
+// exportOccurrences exports those behind an id, given as text; empty for all. None is an orphan, or beyond its job's cursor:
+// a job and its occurrences change in one transaction.
+func (s *Store) exportOccurrences(ctx context.Context, after string, limit int) (records []store.Record, next store.Place, err error) {
+	var id job.ID
+	if after != "" {
+		if id, err = job.ParseID(after); err != nil {
+			return nil, "", err
+		}
+	}
+	rows, err := s.stmt.occurrenceExport.QueryContext(ctx, id[:], limit)
+	size := 0
+	occurrences, err := collectUpTo(rows, err, func(r scanner) (o job.Occurrence, large bool, err error) {
+		if o, err = scanOccurrence(r); err != nil {
+			return o, false, fmt.Errorf("occurrence %s of job %s: %w", o.ID, o.Name, err)
+		}
+		if o.Own != nil {
+			size += len(o.Own.Callback.Data)
+		}
+		return o, size > largestPage, nil
+	})
+	if err != nil {
+		return nil, "", err
+	}
+	for i := range occurrences {
+		records, id = append(records, store.Record{Occurrence: &occurrences[i]}), occurrences[i].ID
+	}
+	return records, store.Place(placeOccurrence + id.String()), nil
+}
+
+// Import implements [store.Transfer]. What does not belong to its job, because that changed during the export, is left out.
+func (s *Store) Import(ctx context.Context, records []store.Record) (inserted int, err error) {
+	for len(records) > 0 {
+		part := records[:min(len(records), largestTransaction)]
+		records = records[len(part):]
+		n := 0
+		err := s.write(ctx, func(tx *sql.Tx) error {
+			w := importer{tx: tx, stmt: &s.stmt, job: tx.Stmt(s.stmt.jobInsert), occurrence: tx.Stmt(s.stmt.occurrenceImport)}
+			for _, r := range part {
+				added, err := w.insert(r)
+				if err != nil {
+					return err
+				}
+				n += added
+			}
+			return nil
+		})
+		if err != nil {
+			return inserted, err
+		}
+		inserted += n
+	}
+	return inserted, nil
+}
+
+// importer inserts records within one transaction, whose context the statements have.
+type importer struct {
+	tx              *sql.Tx
+	stmt            *statements
+	job, occurrence *sql.Stmt
+}
+
+// insert answers 1 for a record that was not there, and 0 for one that was.
+func (w *importer) insert(r store.Record) (int, error) {
+	if o := r.Occurrence; o != nil {
+		return affected(w.occurrence.Exec(importedOccurrence(o)...))
+	}
+	j := r.Job
+	n, err := affected(w.job.Exec(jobValues(j, j.PausedAt)...))
+	if n > 0 || err != nil {
+		return n, err
+	}
+	revision, version, err := w.stmt.present(w.tx, j.Name)
+	if err == nil && (revision != j.Revision || version != j.Version) {
+		err = fmt.Errorf("%w: %s", store.ErrConflict, j.Name)
+	}
+	return 0, err
+}
+
+// importedOccurrence are what occurrenceImport takes.
+func importedOccurrence(o *job.Occurrence) []any {
+	lane := lanePending
+	if !o.FailedAt.IsZero() {
+		lane = laneDead
+	}
+	var step, subscriber, callbackType, callbackData, options any
+	if o.Part != nil {
+		step, subscriber = o.Part.Step, nullable(o.Part.Subscriber)
+	}
+	if o.Own != nil {
+		callbackType, callbackData, options = o.Own.Callback.Type, o.Own.Callback.Data, o.Own.Options.Encode()
+	}
+	return []any{
+		o.ID[:], o.Name.Tenant, o.Name.Key, string(o.Revision), o.Position, o.Timestamp.UnixMilli(), lane, millis(o.DueAt),
+		millis(o.ScheduledAt), nullable(o.Token), o.Attempt, step, subscriber, nullable(o.LastError), millis(o.FailedAt),
+		callbackType, callbackData, options,
+	}
+}

@@ -1,0 +1,340 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+var transferTests = []namedTest{
+	{"replicas are counted", testReplicas},
+	{"an export is whole", testExport},
+	{"an export of an empty store", testExportEmpty},
+	{"an export leaves out what fires by no job", testExportBroken},
+	{"an export while others insert and delete", testExportMeanwhile},
+	{"an import is the same store", testImport},
+	{"an import again changes nothing", testImportAgain},
+	{"an import leaves what has changed since", testImportChanged},
+	{"an import of another job is refused", testImportConflict},
+	{"a transfer with an ended context", testTransferEnded},
+}
+
+func (f *fixture) replicas(now time.Time) int {
+	f.Helper()
+	n, err := f.store().Replicas(f.Context(), now)
+	f.must(err)
+	return n
+}
+
+func testReplicas(f *fixture) {
+	expect(f, "replicas of a fresh store", f.replicas(epoch), 0)
+	beat := func(s store.Store, replica string, until time.Time) {
+		f.Helper()
+		f.must(s.Beat(f.Context(), replica, until))
+	}
+	until := epoch.Add(30 * time.Second)
+	beat(f.store(), "a", until)
+	beat(f.second(), "b", until)
+	beat(f.second(), "b", until.Add(10*time.Second))
+	expect(f, "replicas", f.replicas(epoch), 2)
+	expect(f, "replicas just before one's time is over", f.replicas(until.Add(-time.Millisecond)), 2)
+	expect(f, "replicas when it is", f.replicas(until), 1)
+	expect(f, "replicas when both are", f.replicas(until.Add(10*time.Second)), 0)
+
+	beat(f.second(), "b", time.Time{})
+	beat(f.second(), "b", time.Time{})
+	beat(f.second(), "none", time.Time{})
+	expect(f, "replicas when one has stopped", f.replicas(epoch), 1)
+	beat(f.second(), "b", until)
+	expect(f, "replicas when it has started again", f.replicas(epoch), 2)
+
+	expect(f, "replicas just before they are forgotten", f.replicas(until.Add(time.Hour-time.Millisecond)), 0)
+	expect(f, "replicas that are not forgotten", f.replicas(epoch), 2)
+	beat(f.store(), "c", until.Add(time.Minute))
+	expect(f, "replicas when two are forgotten", f.replicas(until.Add(time.Hour)), 0)
+	expect(f, "replicas that are left", f.replicas(epoch), 1)
+	expect(f, "records of replicas", len(f.export(10)), 0)
+}
+
+func testExport(f *fixture) {
+	f.fill()
+	want := f.look()
+	for _, limit := range []int{1, 3, 1000} {
+		records := f.export(limit)
+		there := map[job.Name]bool{}
+		for _, r := range records {
+			if r.Job != nil {
+				there[r.Job.Name] = true
+			} else if r.Occurrence.Revision != "" && !there[r.Occurrence.Name] {
+				f.Errorf("an occurrence of %s comes before its job", r.Occurrence.Name)
+			}
+		}
+		jobs, occurrences := sorted(records)
+		var wantJobs []job.Job
+		for _, status := range want.jobs {
+			wantJobs = append(wantJobs, status.Job)
+		}
+		expectEach(f, "job", jobs, wantJobs)
+
+		var pending, dead []job.Occurrence
+		for _, o := range occurrences {
+			expect(f, "an occurrence has a callback if it has no revision", o.Own != nil, o.Revision == "")
+			if !o.FailedAt.IsZero() {
+				dead = append(dead, o)
+				continue
+			}
+			if o.Own != nil && o.Timestamp != epoch {
+				expectSame(f, "what was triggered", *o.Own, *trigger(o.Name, epoch, 1).Own)
+			}
+			o.Own = nil
+			pending = append(pending, o)
+		}
+		expectEach(f, "pending", pending, want.pending)
+		expectEach(f, "dead letter", dead, want.dead)
+	}
+}
+
+func testExportEmpty(f *fixture) {
+	expect(f, "records", len(f.export(10)), 0)
+	f.put(newPut(name("k"), epoch, 0))
+	f.cancel(name("k"))
+	expect(f, "records after a cancel", len(f.export(10)), 0)
+	expect(f, "imported of none", f.importAll(nil, 1), 0)
+	n, err := f.store().Import(f.Context(), nil)
+	f.must(err)
+	expect(f, "imported of no records", n, 0)
+}
+
+// testExportBroken: whatever calls that break off leave behind, each exported occurrence is of a job that was exported before
+// with its revision, and not beyond that job's cursor.
+func testExportBroken(f *fixture) {
+	s := f.handle()
+	for i := range 8 {
+		within := 100 * time.Microsecond << i
+		n := name(fmt.Sprint("put", i))
+		f.put(newPut(n, epoch, time.Minute, time.Hour))
+		a, now := f.claimedAdvance(name(fmt.Sprint("tick", i)))
+		ctx, cancel := context.WithTimeout(f.Context(), within)
+		result := s.Put(ctx, []store.Put{newPut(n, epoch, time.Second, time.Minute, 3*time.Minute)})[0]
+		cancel()
+		if result.Err != nil && !errors.Is(result.Err, store.ErrUnavailable) {
+			f.Errorf("put that breaks off: %v", result.Err)
+		}
+		j := f.job(a.Name).Job
+		long, err := j.Expand(now, job.Expansion{Horizon: time.Hour / 4})
+		f.must(err)
+		a.Occurrences, a.Cursor, a.ExpandAt = long.Occurrences, long.Cursor, long.ExpandAt
+		ctx, cancel = context.WithTimeout(f.Context(), within)
+		if err := s.Advance(ctx, []store.Advance{a}); err != nil && !errors.Is(err, store.ErrUnavailable) {
+			f.Errorf("advance that breaks off: %v", err)
+		}
+		cancel()
+	}
+	f.expectMatching(f.export(7))
+}
+
+// expectMatching expects each occurrence to come after its job, which has its revision and has come to it.
+func (f *fixture) expectMatching(records []store.Record) {
+	f.Helper()
+	jobs := map[job.Name]*job.Job{}
+	for _, r := range records {
+		if r.Job != nil {
+			jobs[r.Job.Name] = r.Job
+			continue
+		}
+		o := r.Occurrence
+		if o.Revision == "" {
+			continue
+		}
+		if j := jobs[o.Name]; j == nil || j.Revision != o.Revision {
+			f.Errorf("an orphan of %s is exported", o.Name)
+		} else if !j.Cursor.IsZero() && o.Timestamp.After(j.Cursor) {
+			f.Errorf("an occurrence of %s is exported that lies %s beyond its cursor", o.Name, o.Timestamp.Sub(j.Cursor))
+		}
+	}
+}
+
+// testExportMeanwhile: what nobody changes during an export is in it once, and nothing twice. What is imported of it fires
+// by the job that it belongs to, or not at all.
+func testExportMeanwhile(f *fixture) {
+	const jobs = 12
+	untouched := map[job.Name]bool{}
+	for i := range jobs {
+		n := name(fmt.Sprintf("k%02d", i))
+		untouched[n] = i%3 == 0
+		f.put(newPut(n, epoch, time.Minute, time.Hour))
+	}
+	f.put(newRecurring(name("tick"), epoch, "@every 10s"))
+	var records []store.Record
+	page := 0
+	f.exportPages(4, func(part []store.Record) {
+		records = append(records, part...)
+		// Others come, go and are replaced: before the place, behind it and all over.
+		f.put(newPut(name(fmt.Sprintf("a%02d", page)), epoch, time.Minute))
+		f.put(newPut(name(fmt.Sprintf("z%02d", page%4)), epoch, time.Minute))
+		i := page % (jobs / 3) * 3
+		f.cancel(name(fmt.Sprintf("k%02d", i+1)))
+		f.put(newPut(name(fmt.Sprintf("k%02d", (i+7)%jobs)), epoch, time.Minute)) // perhaps one that was cancelled
+		f.put(newPut(name(fmt.Sprintf("k%02d", i+2)), epoch, time.Second, 2*time.Minute))
+		if at := f.job(name("tick")).ExpandAt; page == 5 {
+			j, token := f.claimJob(at)
+			f.advance(advanceOf(j, token, at))
+		}
+		page++
+	})
+	if page < 8 {
+		f.Fatalf("the export has %d pages: the test shows nothing", page)
+	}
+	named, ids := map[job.Name]int{}, map[job.ID]int{}
+	occurrences := map[job.Name]int{}
+	for _, r := range records {
+		if r.Job != nil {
+			named[r.Job.Name]++
+			continue
+		}
+		ids[r.Occurrence.ID]++
+		occurrences[r.Occurrence.Name]++
+		if n := r.Occurrence.Name; untouched[n] && named[n] == 0 {
+			f.Errorf("an occurrence of %s comes before its job", n)
+		}
+	}
+	for n, times := range named {
+		expect(f, "times that "+n.Key+" is exported", times, 1)
+	}
+	for id, times := range ids {
+		expect(f, "times that "+id.String()+" is exported", times, 1)
+	}
+	for n, is := range untouched {
+		if is {
+			expect(f, "times that "+n.Key+" is exported", named[n], 1)
+			expect(f, "exported occurrences of "+n.Key, occurrences[n], 2)
+		}
+	}
+
+	g := f.another()
+	g.importAll(records, 10)
+	fired := map[job.Name]int{}
+	ticked := map[job.ID]int{}
+	for _, c := range g.drain(epoch) {
+		fired[c.Name]++
+		expect(f, "the revision that "+c.Name.Key+" fires by", c.Revision, g.job(c.Name).Revision)
+		expect(f, "the callback that it fires with", string(c.Callback.Data), string(g.job(c.Name).Callback.Data))
+		ticked[c.ID]++
+	}
+	now := epoch.Add(48 * time.Hour)
+	j, token := g.claimJob(now)
+	g.advance(advanceOf(j, token, now))
+	for _, c := range g.drain(now) {
+		expect(f, "times that a tick has fired before it is expanded", ticked[c.ID], 0)
+	}
+	for n, is := range untouched {
+		if is {
+			expect(f, "times that "+n.Key+" fires", fired[n], 2)
+		}
+	}
+}
+
+func testImport(f *fixture) {
+	f.fill()
+	records := f.export(3)
+	g := f.another()
+	expect(f, "inserted", g.importAll(records, 10), len(records))
+	expectLook(f, "the other store", g.look(), f.look())
+	expectLook(f, "the store itself", f.look(), g.look())
+	jobs, occurrences := sorted(records)
+	gotJobs, gotOccurrences := sorted(g.export(5))
+	expectEach(f, "job", gotJobs, jobs)
+	expectEach(f, "occurrence", gotOccurrences, occurrences)
+}
+
+func testImportAgain(f *fixture) {
+	f.fill()
+	records := f.export(50)
+	g := f.another()
+	half := len(records) / 2
+	expect(f, "inserted of one half", g.importAll(records[:half], 7), half)
+	expect(f, "inserted of all", g.importAll(records, 7), len(records)-half)
+	before := g.look()
+	expect(f, "inserted again", g.importAll(records, 20), 0)
+	expect(f, "inserted again at once", g.importAll(records, len(records)), 0)
+	expectLook(f, "after an import again", g.look(), before)
+	expect(f, "inserted into the same store", f.importAll(records, 20), 0)
+}
+
+func testImportChanged(f *fixture) {
+	f.fill()
+	records := f.export(50)
+	g := f.another()
+	g.importAll(records, 20)
+	now := epoch.Add(time.Minute)
+	for _, c := range g.claim(now, 100) {
+		if c.Name.Key == "due" || c.Name.Key == "redriven" {
+			g.settle(settlement(c, store.Retry))
+		}
+	}
+	claimed := g.claimJobs(now, 100)
+	for _, j := range claimed.Jobs {
+		g.advance(advanceOf(j, claimed.Token, now))
+	}
+	before := g.look()
+	expect(f, "inserted", g.importAll(records, 20), 0)
+	expectLook(f, "after an import again", g.look(), before)
+}
+
+func testImportConflict(f *fixture) {
+	n := name(`k/"é`)
+	p := newPut(n, epoch, time.Hour)
+	f.put(p)
+	records := f.export(10)
+	for _, c := range []struct {
+		name  string
+		other func(g *fixture)
+	}{
+		{"another revision", func(g *fixture) { g.put(newPut(n, epoch, time.Minute)) }},
+		{"another version", func(g *fixture) {
+			g.put(p)
+			g.pause(n, epoch)
+		}},
+	} {
+		g := f.another()
+		c.other(g)
+		g.put(newPut(name("beside"), epoch, time.Minute))
+		before := g.look()
+		inserted, err := g.store().Import(f.Context(), records)
+		expect(f, c.name+" is a conflict", errors.Is(err, store.ErrConflict), true)
+		expect(f, c.name+": inserted", inserted, 0)
+		if err != nil && !strings.Contains(err.Error(), n.Key) {
+			f.Errorf("%s: the error does not name the job: %v", c.name, err)
+		}
+		expectEach(f, c.name+": job", g.look().jobs, before.jobs)
+		fired := g.drain(epoch)
+		expect(f, c.name+": an instant of the other job fires", slices.ContainsFunc(fired, func(c store.Claimed) bool {
+			return c.Name == n && c.Revision != g.job(n).Revision
+		}), false)
+	}
+}
+
+func testTransferEnded(f *fixture) {
+	f.put(newPut(name("k"), epoch, 0))
+	records := f.export(10)
+	g := f.another()
+	ended, cancel := context.WithCancel(f.Context())
+	cancel()
+	s := g.store()
+	_, importErr := s.Import(ended, records)
+	_, _, exportErr := s.Export(ended, "", 10)
+	_, replicasErr := s.Replicas(ended, epoch)
+	for what, err := range map[string]error{
+		"import": importErr, "export": exportErr, "replicas": replicasErr, "beat": s.Beat(ended, "a", epoch.Add(time.Minute)),
+	} {
+		expect(f, what+" is unavailable", errors.Is(err, store.ErrUnavailable), true)
+	}
+	expect(f, "replicas", g.replicas(epoch), 0)
+	expect(f, "records", len(g.export(10)), 0)
+}

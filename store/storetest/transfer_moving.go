@@ -1,0 +1,173 @@
+package storetest
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+var movingTests = []namedTest{
+	{"what was moved goes on as it would have", testMovedGoesOn},
+	{"what was moved ticks on", testMovedTicks},
+	{"what was moved can be changed", testMovedChanges},
+	{"what does not match its job fires nowhere", testMovedOrphan},
+}
+
+// moved imports all that the store has into another.
+func (f *fixture) moved() *fixture {
+	f.Helper()
+	g := f.another()
+	g.importAll(f.export(20), 20)
+	return g
+}
+
+// testMovedGoesOn: the store and the one that it was moved to do the same at the same times.
+func testMovedGoesOn(f *fixture) {
+	f.fill()
+	g := f.moved()
+	compare := func(after time.Duration) {
+		f.Helper()
+		now := epoch.Add(after)
+		what := "after " + after.String()
+		wantJobs, gotJobs := f.expandAll(now), g.expandAll(now)
+		expectEach(f, what+": expanded", gotJobs, wantJobs)
+		want, got := f.fireAll(now), g.fireAll(now)
+		expectEach(f, what+": claimed", got, want)
+	}
+	// Before and after the leases end that are held, and at later instants and retries.
+	for _, after := range []time.Duration{0, 10 * time.Second, 59 * time.Second, time.Minute, 2 * time.Minute, 10 * time.Minute, time.Hour, 2 * time.Hour} {
+		compare(after)
+	}
+	for _, key := range []string{"retried", "acked", "paused"} {
+		for _, s := range []*fixture{f, g} {
+			s.must(s.store().Resume(s.Context(), name(key), job.Revision("resumed-"+key), epoch.Add(3*time.Hour)))
+		}
+	}
+	compare(3 * time.Hour)
+	got, want := g.look(), f.look()
+	expectEach(f, "job in the end", got.jobs, want.jobs)
+	expectEach(f, "dead letter in the end", got.dead, want.dead)
+	expect(f, "pending in the end", len(got.pending), len(want.pending))
+}
+
+// expandAll expands all that is to be, and answers it in the order of the jobs' names.
+func (f *fixture) expandAll(now time.Time) (all []job.Job) {
+	f.Helper()
+	for more := true; more; {
+		claimed := f.claimJobs(now, 5)
+		for _, j := range claimed.Jobs {
+			f.advance(advanceOf(j, claimed.Token, now))
+		}
+		all, more = append(all, claimed.Jobs...), claimed.More
+	}
+	slices.SortFunc(all, func(a, b job.Job) int { return cmp.Or(cmp.Compare(a.Tenant, b.Tenant), cmp.Compare(a.Key, b.Key)) })
+	return all
+}
+
+// fireAll claims and acks all that is due, and answers it in the order of the ids, without the claims' tokens.
+func (f *fixture) fireAll(now time.Time) (all []store.Claimed) {
+	f.Helper()
+	for more := true; more; {
+		claim := f.tryClaim(now, 20)
+		var acks []store.Settlement
+		for i := range claim.Occurrences {
+			c := &claim.Occurrences[i]
+			acks = append(acks, settlement(*c, store.Ack))
+			c.Token = ""
+		}
+		f.settle(acks...)
+		all, more = append(all, claim.Occurrences...), claim.More
+	}
+	slices.SortFunc(all, func(a, b store.Claimed) int { return a.ID.Compare(b.ID) })
+	return all
+}
+
+// testMovedTicks: over several moves, a job that recurs fires each tick once, wherever it was at the time.
+func testMovedTicks(f *fixture) {
+	keys := []string{"a", "b"}
+	for i, key := range keys {
+		f.put(newRecurring(name(key), epoch.Add(time.Duration(i)*3*time.Second), "@every 10s"))
+	}
+	var fired []store.Claimed
+	now := epoch
+	for range 3 {
+		for range 9 { // as long as an expansion reaches, and longer
+			now = now.Add(7 * time.Second)
+			f.expandAll(now)
+			fired = append(fired, f.fireAll(now)...)
+		}
+		f = f.moved()
+	}
+	fired = append(fired, f.drain(now.Add(time.Hour))...)
+	for i, key := range keys {
+		cursor := f.job(name(key)).Cursor
+		expect(f, "expanded to the end", cursor.After(now), true)
+		expectFired(f, "over all moves", name(key), fired, ticks(epoch.Add(time.Duration(i)*3*time.Second), 10*time.Second, cursor))
+		expect(f, "missed", f.job(name(key)).Missed, 0)
+	}
+}
+
+// testMovedChanges: clients go on with what was moved as if it had been put here.
+func testMovedChanges(f *fixture) {
+	f.fill()
+	g := f.moved()
+	list, due := g.job(name("list")), g.job(name("due"))
+
+	expect(f, "cancelled", g.cancel(name("list"))[0], f.cancel(name("list"))[0]) // with what was triggered of it, and what is held
+	g.must(g.store().Amend(f.Context(), amendment(due.Job, due.Version, epoch)))
+	replacement := newPut(name("🔔"), epoch, time.Minute)
+	replacement.If = store.Condition{Versions: []job.Revision{g.job(name("🔔")).Version}}
+	expect(f, "in flight of what was replaced", g.put(replacement).InFlight, f.put(replacement).InFlight)
+	dead := g.deadLetters(store.DeadLetterFilter{Key: "buried"})
+	expect(f, "dead letters", len(dead), 1)
+	expect(f, "redriven", g.redrive(dead[0].ID), 1)
+	n, err := g.store().DeleteDeadLetters(f.Context(), job.DefaultTenant, []job.ID{g.deadLetters(store.DeadLetterFilter{Key: "named"})[0].ID})
+	g.must(err)
+	expect(f, "deleted dead letters", n, 1)
+
+	expect(f, "swept before it expires", g.sweep(store.SweepParams{Now: epoch.Add(-time.Second)}), store.Swept{})
+	g.sweep(store.SweepParams{Now: epoch.Add(24 * time.Hour)})
+	for _, status := range g.look().jobs {
+		if status.Key == "finished" {
+			f.Error("a finished job that was moved is not swept when it expires")
+		}
+	}
+	for _, c := range g.drain(epoch) {
+		if c.Name == name("list") || c.Revision == list.Revision {
+			f.Errorf("%s of a cancelled job fires", c.ID)
+		}
+	}
+}
+
+// testMovedOrphan: an export that was made while its jobs changed may have occurrences that do not belong to its jobs as they
+// are in it. They fire by none.
+func testMovedOrphan(f *fixture) {
+	old, replaced := newPut(name("k"), epoch, 0), newPut(name("k"), epoch, time.Second)
+	gone := newPut(name("gone"), epoch, 0)
+	recurring := newRecurring(name("tick"), epoch, "@every 10s")
+	records := []store.Record{{Job: &replaced.Job}, {Job: &recurring.Job}}
+	for _, p := range []store.Put{old, replaced, gone, recurring} {
+		for i := range p.Occurrences {
+			records = append(records, store.Record{Occurrence: &p.Occurrences[i]})
+		}
+	}
+	long, err := recurring.Job.Expand(epoch, job.Expansion{Horizon: time.Minute})
+	f.must(err)
+	for i := range long.Occurrences {
+		records = append(records, store.Record{Occurrence: &long.Occurrences[i]})
+	}
+	f.importAll(records, 3)
+	fired := f.drain(epoch)
+	expectFired(f, "of the job that was replaced", name("k"), fired, []time.Time{epoch.Add(time.Second)})
+	expectFired(f, "of no job", name("gone"), fired, nil)
+	expectFired(f, "up to the cursor", name("tick"), fired, ticks(epoch, 10*time.Second, recurring.Job.Cursor))
+
+	now := recurring.Job.ExpandAt
+	j, token := f.claimJob(now)
+	f.advance(advanceOf(j, token, now))
+	fired = append(fired, f.drain(epoch.Add(24*time.Hour))...)
+	expectFired(f, "in all", name("tick"), fired, ticks(epoch, 10*time.Second, f.job(name("tick")).Cursor))
+}

@@ -1,0 +1,109 @@
+package transfer
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// Found is how far an export got that broke off.
+type Found struct {
+	// Counts are the records up to there.
+	Counts
+	// Size is how many bytes of the export to keep. What follows is not complete, and will be written again.
+	Size int64
+	// Source is where it is from, as given to [Export].
+	Source string
+	// Whole tells that it did not break off.
+	Whole bool
+
+	after store.Place
+}
+
+// Find finds the last place in an export from which it can be continued; nil if there is nothing to continue.
+func Find(r io.Reader) (*Found, error) {
+	in := newLines(r)
+	var found *Found
+	var size int64
+	for {
+		b, err := in.next()
+		if errors.Is(err, io.EOF) || err == nil && !bytes.HasSuffix(b, []byte("\n")) {
+			return found, nil
+		}
+		if err != nil {
+			return nil, in.fault(err)
+		}
+		size += int64(len(b))
+		if found == nil {
+			first, err := decodeHeader(b)
+			if err != nil {
+				return nil, in.fault(err)
+			}
+			found = &Found{Source: first.Source, Size: size}
+			continue
+		}
+		if !bytes.HasPrefix(b, []byte(`{"place":`)) && !bytes.HasPrefix(b, []byte(`{"end":`)) {
+			continue
+		}
+		l, err := decode(b)
+		if err != nil {
+			return nil, in.fault(err)
+		}
+		found.Size = size
+		if l.End != nil {
+			found.Counts, found.Whole = *l.End, true
+		} else {
+			found.Counts, found.after = l.Place.Counts, l.Place.After
+		}
+	}
+}
+
+// lines reads lines and counts them.
+type lines struct {
+	scanner *bufio.Scanner
+	ended   int // lines that were read and have an end
+	read    int // lines that were read
+}
+
+func newLines(r io.Reader) *lines {
+	s := bufio.NewScanner(r)
+	s.Buffer(make([]byte, 0, 1<<16), longestLine)
+	s.Split(splitLine)
+	return &lines{scanner: s}
+}
+
+// splitLine splits after each line's end, so that a line without one can be told.
+func splitLine(data []byte, atEOF bool) (advance int, token []byte, err error) {
+	if i := bytes.IndexByte(data, '\n'); i >= 0 {
+		return i + 1, data[:i+1], nil
+	}
+	if atEOF && len(data) > 0 {
+		return len(data), data, nil
+	}
+	return 0, nil, nil
+}
+
+// next reads a line, with its end if it has one. It is valid until the next. The error is io.EOF after the last.
+func (l *lines) next() ([]byte, error) {
+	if !l.scanner.Scan() {
+		if err := l.scanner.Err(); err != nil {
+			l.read++
+			return nil, err
+		}
+		return nil, io.EOF
+	}
+	l.read++
+	b := l.scanner.Bytes()
+	if bytes.HasSuffix(b, []byte("\n")) {
+		l.ended++
+		return b, nil
+	}
+	return b, l.scanner.Err() // which is why it has no end, if it is set
+}
+
+// fault tells in which line an error is.
+func (l *lines) fault(err error) error { return fmt.Errorf("line %d: %w", l.read, err) }

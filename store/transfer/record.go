@@ -1,0 +1,224 @@
+package transfer
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/carillon-scheduler/carillon/job"
+)
+
+// jobLine is a job. Its options and schedule are as stores keep them.
+type jobLine struct {
+	Tenant    string         `json:"tenant"`
+	Key       string         `json:"key"`
+	Revision  job.Revision   `json:"revision"`
+	Version   job.Revision   `json:"version"`
+	Callback  callbackLine   `json:"callback"`
+	Options   jsontext.Value `json:"options,omitzero"`
+	Schedule  jsontext.Value `json:"schedule"`
+	CreatedAt moment         `json:"createdAt"`
+	UpdatedAt moment         `json:"updatedAt"`
+	ExpiresAt moment         `json:"expiresAt"`
+	PausedAt  moment         `json:"pausedAt,omitzero"`
+	Cursor    moment         `json:"cursor,omitzero"`
+	ExpandAt  moment         `json:"expandAt,omitzero"`
+	Missed    int            `json:"missed,omitzero"`
+}
+
+func newJobLine(j *job.Job) *jobLine {
+	return &jobLine{
+		Tenant:    j.Tenant,
+		Key:       j.Key,
+		Revision:  j.Revision,
+		Version:   j.Version,
+		Callback:  newCallbackLine(j.Callback),
+		Options:   j.Options.Encode(),
+		Schedule:  j.Schedule.Encode(),
+		CreatedAt: moment(j.CreatedAt),
+		UpdatedAt: moment(j.UpdatedAt),
+		ExpiresAt: moment(j.ExpiresAt),
+		PausedAt:  moment(j.PausedAt),
+		Cursor:    moment(j.Cursor),
+		ExpandAt:  moment(j.ExpandAt),
+		Missed:    j.Missed,
+	}
+}
+
+// job reads a job, or says what can't be.
+func (l *jobLine) job() (*job.Job, error) {
+	switch {
+	case l.Revision == "" || l.Version == "":
+		return nil, errors.New("revision and version are required")
+	case l.CreatedAt.IsZero() || l.UpdatedAt.IsZero() || l.ExpiresAt.IsZero():
+		return nil, errors.New("createdAt, updatedAt and expiresAt are required")
+	case l.Schedule == nil:
+		return nil, errors.New("schedule is required")
+	case l.Missed < 0:
+		return nil, errors.New("missed must not be negative")
+	}
+	j := &job.Job{
+		Name:      job.Name{Tenant: l.Tenant, Key: l.Key},
+		Revision:  l.Revision,
+		Version:   l.Version,
+		CreatedAt: time.Time(l.CreatedAt),
+		UpdatedAt: time.Time(l.UpdatedAt),
+		ExpiresAt: time.Time(l.ExpiresAt),
+		PausedAt:  time.Time(l.PausedAt),
+		Cursor:    time.Time(l.Cursor),
+		ExpandAt:  time.Time(l.ExpandAt),
+		Missed:    l.Missed,
+	}
+	target, targetErr := l.Callback.target(l.Options)
+	if err := errors.Join(checkName(j.Name), object("schedule", l.Schedule), targetErr); err != nil {
+		return nil, err
+	}
+	j.Callback, j.Options = target.Callback, target.Options
+	var err error
+	j.Schedule, err = job.DecodeSchedule(l.Schedule)
+	return j, err
+}
+
+// occurrenceLine is a pending occurrence or, if it has failedAt, a dead letter. One that stands on its own has a callback;
+// the others have a revision.
+type occurrenceLine struct {
+	ID          string         `json:"id"`
+	Tenant      string         `json:"tenant"`
+	Key         string         `json:"key"`
+	Revision    job.Revision   `json:"revision,omitzero"`
+	Position    int            `json:"position,omitzero"`
+	Step        *int           `json:"step,omitzero"`
+	Subscriber  string         `json:"subscriber,omitzero"`
+	Timestamp   moment         `json:"timestamp"`
+	DueAt       moment         `json:"dueAt,omitzero"`
+	ScheduledAt moment         `json:"scheduledAt,omitzero"`
+	Token       string         `json:"token,omitzero"`
+	Attempt     int            `json:"attempt,omitzero"`
+	LastError   string         `json:"lastError,omitzero"`
+	FailedAt    moment         `json:"failedAt,omitzero"`
+	Callback    *callbackLine  `json:"callback,omitzero"`
+	Options     jsontext.Value `json:"options,omitzero"`
+}
+
+func newOccurrenceLine(o *job.Occurrence) *occurrenceLine {
+	l := &occurrenceLine{
+		ID:          o.ID.String(),
+		Tenant:      o.Name.Tenant,
+		Key:         o.Name.Key,
+		Revision:    o.Revision,
+		Position:    o.Position,
+		Timestamp:   moment(o.Timestamp),
+		DueAt:       moment(o.DueAt),
+		ScheduledAt: moment(o.ScheduledAt),
+		Token:       o.Token,
+		Attempt:     o.Attempt,
+		LastError:   strings.ToValidUTF8(o.LastError, "\ufffd"), // it is for people
+		FailedAt:    moment(o.FailedAt),
+	}
+	if o.Part != nil {
+		l.Step, l.Subscriber = &o.Part.Step, o.Part.Subscriber
+	}
+	if o.Own != nil {
+		callback := newCallbackLine(o.Own.Callback)
+		l.Callback, l.Options = &callback, o.Own.Options.Encode()
+	}
+	return l
+}
+
+// occurrence reads an occurrence, or says what can't be.
+func (l *occurrenceLine) occurrence() (*job.Occurrence, error) {
+	switch {
+	case l.Timestamp.IsZero():
+		return nil, errors.New("timestamp is required")
+	case l.DueAt.IsZero() == l.FailedAt.IsZero():
+		return nil, errors.New("either dueAt or, of a dead letter, failedAt is required")
+	case (l.Callback == nil) == (l.Revision == ""):
+		return nil, errors.New("either revision or callback is required")
+	case l.Callback == nil && (l.Options != nil || !l.FailedAt.IsZero()):
+		return nil, errors.New("callback is required with failedAt and options")
+	case l.Step == nil && l.Subscriber != "":
+		return nil, errors.New("step is required with subscriber")
+	case l.Position < 0 || l.Attempt < 0 || l.Step != nil && *l.Step < 0:
+		return nil, errors.New("position, attempt and step must not be negative")
+	}
+	o := &job.Occurrence{
+		Name:        job.Name{Tenant: l.Tenant, Key: l.Key},
+		Revision:    l.Revision,
+		Position:    l.Position,
+		Timestamp:   time.Time(l.Timestamp),
+		DueAt:       time.Time(l.DueAt),
+		ScheduledAt: time.Time(l.ScheduledAt),
+		Token:       l.Token,
+		Attempt:     l.Attempt,
+		LastError:   l.LastError,
+		FailedAt:    time.Time(l.FailedAt),
+	}
+	if l.Step != nil {
+		o.Part = &job.Part{Step: *l.Step, Subscriber: l.Subscriber}
+	}
+	var idErr, ownErr error
+	o.ID, idErr = job.ParseID(l.ID)
+	if l.Callback != nil {
+		o.Own, ownErr = l.Callback.target(l.Options)
+	}
+	return o, errors.Join(checkName(o.Name), checkText("subscriber", l.Subscriber), idErr, ownErr)
+}
+
+// callbackLine is a callback. Its data are a text, in which their very bytes survive; as JSON they would be written anew.
+// Only what is no text is base64.
+type callbackLine struct {
+	Type   string  `json:"type"`
+	Data   *string `json:"data,omitzero"`
+	Base64 []byte  `json:"base64,omitzero"`
+}
+
+func newCallbackLine(c job.Callback) callbackLine {
+	l := callbackLine{Type: c.Type}
+	if utf8.Valid(c.Data) {
+		text := string(c.Data)
+		l.Data = &text
+	} else {
+		l.Base64 = c.Data
+	}
+	return l
+}
+
+// target reads what an occurrence fires with, or says what can't be.
+func (l *callbackLine) target(options jsontext.Value) (*job.Target, error) {
+	switch {
+	case l.Type == "":
+		return nil, errors.New("callback/type is required")
+	case (l.Data == nil) == (l.Base64 == nil):
+		return nil, errors.New("either callback/data or callback/base64 is required")
+	}
+	if err := object("options", options); err != nil {
+		return nil, err
+	}
+	t := &job.Target{Callback: job.Callback{Type: l.Type, Data: l.Base64}}
+	if l.Data != nil {
+		t.Callback.Data = []byte(*l.Data)
+	}
+	var err error
+	t.Options, err = job.DecodeOptions(options)
+	return t, err
+}
+
+func checkName(n job.Name) error {
+	if n.Tenant == "" || n.Key == "" {
+		return errors.New("tenant and key are required")
+	}
+	return errors.Join(checkText("tenant", n.Tenant), checkText("key", n.Key))
+}
+
+// checkText refuses control characters, which stores put between the parts of their own keys.
+func checkText(field, s string) error {
+	if strings.IndexFunc(s, unicode.IsControl) >= 0 {
+		return fmt.Errorf("%s must have no control characters", field)
+	}
+	return nil
+}

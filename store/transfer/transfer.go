@@ -1,0 +1,264 @@
+// Package transfer moves what one store holds to another, whatever kinds they are, by way of a file. An export is a line of
+// JSON for each job, pending occurrence and dead letter. Its first line has the format; after each page comes a line with
+// the place from which an export that broke off is continued; and the last line has the counts, so that an export that
+// is not whole is known.
+package transfer
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// format is the version of the lines. One that is read is written anew in no other.
+const format = 1
+
+const (
+	// batch is how many records are read from a store, or written to it, at once, and largestBatch how many bytes of lines
+	// are written at once, so that memory does not grow with either.
+	batch        = 1000
+	largestBatch = 8 << 20
+	// longestLine bounds a line, in bytes. A job of 100,000 subscribers has a few million.
+	longestLine = 256 << 20
+)
+
+var (
+	// ErrFormat is answered for an export that a newer version of Carillon has written.
+	ErrFormat = errors.New("the export was written by a newer version of carillon")
+	// ErrIncomplete is answered for an export that broke off, or lacks some of its lines.
+	ErrIncomplete = errors.New("the export is incomplete")
+)
+
+// Counts are how many records of each kind were written or read.
+type Counts struct {
+	Jobs        int `json:"jobs"`
+	Occurrences int `json:"occurrences"`
+	DeadLetters int `json:"deadLetters"`
+}
+
+func (c *Counts) add(r store.Record) {
+	switch {
+	case r.Job != nil:
+		c.Jobs++
+	case r.Occurrence.FailedAt.IsZero():
+		c.Occurrences++
+	default:
+		c.DeadLetters++
+	}
+}
+
+// Total is how many records there are of all kinds.
+func (c Counts) Total() int { return c.Jobs + c.Occurrences + c.DeadLetters }
+
+func (c Counts) String() string {
+	return fmt.Sprintf("%d jobs, %d occurrences and %d dead letters", c.Jobs, c.Occurrences, c.DeadLetters)
+}
+
+// ExportOptions say how to export.
+type ExportOptions struct {
+	// Now is the time of the export, and Source the store's address without secrets. Both are noted in the first line.
+	Now    time.Time
+	Source string
+	// From is where an earlier export broke off, see [Find], behind which w then writes; nil begins a new one.
+	From *Found
+	// Each, if it is set, is called after each page, when that has been written, with all counts so far. Its error ends the
+	// export.
+	Each func(ctx context.Context, so Counts) error
+}
+
+// Export writes all that a store holds, and answers how much that was, with what was exported earlier. If it fails, what was
+// written can be continued: by From, or by a new export.
+//
+// It is the image of one moment only if nobody claims from the store, or changes jobs, meanwhile.
+func Export(ctx context.Context, from store.Transfer, w io.Writer, o ExportOptions) (Counts, error) {
+	out := writer{w: bufio.NewWriterSize(w, 1<<16)}
+	var at placeLine
+	if o.From != nil {
+		at = placeLine{After: o.From.after, Counts: o.From.Counts}
+	} else {
+		out.write(line{Export: &header{Format: format, At: moment(o.Now), Source: o.Source}})
+	}
+	for {
+		records, next, err := from.Export(ctx, at.After, batch)
+		if err != nil {
+			return at.Counts, err
+		}
+		if len(records) == 0 {
+			break
+		}
+		for _, r := range records {
+			out.write(newLine(r))
+			at.add(r)
+		}
+		at.After = next
+		out.write(line{Place: &at})
+		if err := out.flush(); err != nil {
+			return at.Counts, err
+		}
+		if o.Each != nil {
+			if err := o.Each(ctx, at.Counts); err != nil {
+				return at.Counts, err
+			}
+		}
+	}
+	out.write(line{End: &at.Counts})
+	return at.Counts, out.flush()
+}
+
+// writer writes lines. It keeps the first error.
+type writer struct {
+	w   *bufio.Writer
+	err error
+}
+
+func (w *writer) write(l line) {
+	if w.err != nil {
+		return
+	}
+	b, err := encode(l)
+	if err == nil {
+		_, err = w.w.Write(b)
+	}
+	w.err = err
+}
+
+func (w *writer) flush() error {
+	if w.err == nil {
+		w.err = w.w.Flush()
+	}
+	return w.err
+}
+
+// ImportOptions say how to import.
+type ImportOptions struct {
+	// Each, if it is set, is called after each batch, when that has been written, with all that was imported so far. Its error
+	// ends the import.
+	Each func(ctx context.Context, so Imported) error
+}
+
+// Imported is what was imported.
+type Imported struct {
+	// Counts are the records that were read.
+	Counts
+	// Inserted is how many of them were not in the store before.
+	Inserted int
+}
+
+// Import reads an export and inserts what it holds into a store, and answers how much of it has been. If it fails, it is
+// continued by doing it again, with the same export, before anybody claims from the store. The error names the line that
+// can't be read; it is [ErrIncomplete] if the export broke off, and all that there is of it was imported then.
+func Import(ctx context.Context, to store.Transfer, r io.Reader, o ImportOptions) (Imported, error) {
+	m := importer{to: to, each: o.Each, lines: newLines(r)}
+	first, err := m.lines.next()
+	if errors.Is(err, io.EOF) {
+		return m.done, fmt.Errorf("%w: it is empty", ErrIncomplete)
+	}
+	if err == nil {
+		_, err = decodeHeader(first)
+	}
+	if err != nil {
+		return m.done, m.lines.fault(err)
+	}
+	for {
+		end, err := m.line(ctx)
+		if end || err != nil {
+			return m.done, err
+		}
+	}
+}
+
+// importer is an import under way.
+type importer struct {
+	to    store.Transfer
+	each  func(ctx context.Context, so Imported) error
+	lines *lines
+
+	read    Counts
+	pending []store.Record
+	size    int // of the pending records' lines
+	done    Imported
+}
+
+// line imports the next line, and tells whether it was the last.
+func (m *importer) line(ctx context.Context) (end bool, err error) {
+	b, err := m.lines.next()
+	if errors.Is(err, io.EOF) || err == nil && !bytes.HasSuffix(b, []byte("\n")) {
+		if err := m.flush(ctx); err != nil {
+			return false, err
+		}
+		return false, fmt.Errorf("%w: it breaks off after line %d; what came before was imported", ErrIncomplete, m.lines.ended)
+	}
+	if err != nil {
+		return false, m.lines.fault(err)
+	}
+	l, err := decode(b)
+	if err != nil {
+		return false, m.lines.fault(err)
+	}
+	switch {
+	case l.Job != nil || l.Occurrence != nil:
+		r, err := l.record()
+		if err != nil {
+			return false, m.lines.fault(err)
+		}
+		m.read.add(r)
+		m.pending, m.size = append(m.pending, r), m.size+len(b)
+		if len(m.pending) < batch && m.size < largestBatch {
+			return false, nil
+		}
+		return false, m.flush(ctx)
+	case l.Place != nil:
+		return false, m.check(l.Place.Counts)
+	case l.End != nil:
+		return true, m.end(ctx, *l.End)
+	default:
+		return false, m.lines.fault(errors.New("another export begins"))
+	}
+}
+
+// check compares what was read with what should have been.
+func (m *importer) check(want Counts) error {
+	if m.read != want {
+		return m.lines.fault(fmt.Errorf("%w: there should be %s before it, and there are %s", ErrIncomplete, want, m.read))
+	}
+	return nil
+}
+
+// end imports what is left, and checks that nothing is missing and nothing follows.
+func (m *importer) end(ctx context.Context, want Counts) error {
+	if err := m.check(want); err != nil {
+		return err
+	}
+	if err := m.flush(ctx); err != nil {
+		return err
+	}
+	if _, err := m.lines.next(); !errors.Is(err, io.EOF) {
+		return m.lines.fault(errors.New("something follows the end"))
+	}
+	return nil
+}
+
+// flush inserts the pending records.
+func (m *importer) flush(ctx context.Context) error {
+	if len(m.pending) == 0 {
+		return nil
+	}
+	n, err := m.to.Import(ctx, m.pending)
+	m.done.Inserted += n
+	if err != nil {
+		return err
+	}
+	m.done.Counts = m.read
+	clear(m.pending) // so that they are not held until the next batch is as large
+	m.pending, m.size = m.pending[:0], 0
+	if m.each != nil {
+		return m.each(ctx, m.done)
+	}
+	return nil
+}

@@ -1,0 +1,421 @@
+package transfer_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"reflect"
+	"runtime"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
+	"github.com/carillon-scheduler/carillon/store/transfer"
+)
+
+var epoch = time.Date(2026, 3, 1, 12, 0, 0, 250_000_000, time.UTC)
+
+// memory is a store of records.
+type memory struct {
+	records []store.Record
+	page    int   // how many records it exports at once
+	fail    int   // the call that fails, from 1
+	failure error // with which
+	calls   int
+	sizes   []int // of what was imported at once
+	check   func()
+}
+
+func (m *memory) call() error {
+	m.calls++
+	if m.check != nil {
+		m.check()
+	}
+	if m.calls == m.fail {
+		return m.failure
+	}
+	return nil
+}
+
+func (*memory) Replicas(context.Context, time.Time) (int, error) { return 0, nil }
+
+func (m *memory) Export(_ context.Context, after store.Place, _ int) ([]store.Record, store.Place, error) {
+	if err := m.call(); err != nil {
+		return nil, "", err
+	}
+	from := 0
+	if after != "" {
+		from, _ = strconv.Atoi(strings.TrimPrefix(string(after), `behind "`))
+	}
+	to := min(from+m.page, len(m.records))
+	return m.records[from:to], store.Place(`behind "` + strconv.Itoa(to)), nil
+}
+
+func (m *memory) Import(_ context.Context, records []store.Record) (inserted int, err error) {
+	if err := m.call(); err != nil {
+		return 0, err
+	}
+	there := map[string]bool{}
+	for _, r := range m.records {
+		there[nameOf(r)] = true
+	}
+	m.sizes = append(m.sizes, len(records))
+	for _, r := range records {
+		if !there[nameOf(r)] {
+			m.records = append(m.records, r)
+			inserted++
+		}
+	}
+	return inserted, nil
+}
+
+func nameOf(r store.Record) string {
+	if r.Job != nil {
+		return r.Job.String()
+	}
+	return r.Occurrence.ID.String()
+}
+
+// some is a store of n jobs, each with an occurrence, and a dead letter.
+func some(n int) *memory {
+	m := &memory{page: 3}
+	for i := range n {
+		m.records = append(m.records, store.Record{Job: &job.Job{
+			Name: job.Name{Tenant: "t", Key: fmt.Sprint("k", i)}, Revision: "r", Version: "v", CreatedAt: epoch, UpdatedAt: epoch, ExpiresAt: epoch,
+			Callback: job.Callback{Type: "http", Data: []byte("{ }")}, Schedule: job.Schedule{Instants: []time.Time{epoch}},
+		}})
+	}
+	for i := range n {
+		n := job.Name{Tenant: "t", Key: fmt.Sprint("k", i)}
+		m.records = append(m.records, store.Record{Occurrence: &job.Occurrence{
+			ID: job.OccurrenceID(n, "r", epoch, 0, ""), Name: n, Revision: "r", Timestamp: epoch, DueAt: epoch,
+		}})
+	}
+	m.records = append(m.records, store.Record{Occurrence: &job.Occurrence{
+		ID: job.OccurrenceID(job.Name{}, "", epoch, 7, ""), Name: job.Name{Tenant: "t", Key: "dead"}, Timestamp: epoch, FailedAt: epoch,
+		Own: &job.Target{Callback: job.Callback{Type: "http", Data: []byte("1")}},
+	}})
+	return m
+}
+
+func export(t *testing.T, from store.Transfer, o transfer.ExportOptions) string {
+	t.Helper()
+	var b bytes.Buffer
+	if _, err := transfer.Export(t.Context(), from, &b, o); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+func expectRecords(t *testing.T, what string, got, want []store.Record) {
+	t.Helper()
+	if len(got) != len(want) {
+		t.Errorf("%s: there are %d records, want %d", what, len(got), len(want))
+		return
+	}
+	for i := range got {
+		if !reflect.DeepEqual(got[i], want[i]) {
+			t.Errorf("%s: record %d is\n%#v %#v\nwant\n%#v %#v", what, i, got[i].Job, got[i].Occurrence, want[i].Job, want[i].Occurrence)
+		}
+	}
+}
+
+func TestLines(t *testing.T) {
+	m := some(1)
+	m.records[0].Job.PausedAt = epoch
+	m.records[0].Job.Options.Deadline = job.Duration(time.Hour)
+	m.records[1].Occurrence.Part = &job.Part{Step: 0, Subscriber: "é"}
+	want := `{"export":{"format":1,"at":"2026-03-01T12:00:00.250Z","source":"sqlite:carillon.db"}}
+{"job":{"tenant":"t","key":"k0","revision":"r","version":"v","callback":{"type":"http","data":"{ }"},"options":{"deadline":"1h0m0s"},"schedule":{"instants":[1772366400250]},"createdAt":"2026-03-01T12:00:00.250Z","updatedAt":"2026-03-01T12:00:00.250Z","expiresAt":"2026-03-01T12:00:00.250Z","pausedAt":"2026-03-01T12:00:00.250Z"}}
+{"occurrence":{"id":"` + m.records[1].Occurrence.ID.String() + `","tenant":"t","key":"k0","revision":"r","step":0,"subscriber":"é","timestamp":"2026-03-01T12:00:00.250Z","dueAt":"2026-03-01T12:00:00.250Z"}}
+{"occurrence":{"id":"` + m.records[2].Occurrence.ID.String() + `","tenant":"t","key":"dead","timestamp":"2026-03-01T12:00:00.250Z","failedAt":"2026-03-01T12:00:00.250Z","callback":{"type":"http","data":"1"}}}
+{"place":{"after":"behind \"3","jobs":1,"occurrences":1,"deadLetters":1}}
+{"end":{"jobs":1,"occurrences":1,"deadLetters":1}}
+`
+	if got := export(t, m, transfer.ExportOptions{Now: epoch, Source: "sqlite:carillon.db"}); got != want {
+		t.Errorf("the export is\n%s\nwant\n%s", got, want)
+	}
+}
+
+func TestExportAndImport(t *testing.T) {
+	for _, n := range []int{0, 1, 7, 1500} {
+		from, to := some(n), &memory{}
+		var exported transfer.Counts
+		var b bytes.Buffer
+		counts, err := transfer.Export(t.Context(), from, &b, transfer.ExportOptions{Now: epoch, Each: func(_ context.Context, so transfer.Counts) error {
+			if so.Total() <= exported.Total() {
+				t.Errorf("progress goes from %v to %v", exported, so)
+			}
+			exported = so
+			return nil
+		}})
+		want := transfer.Counts{Jobs: n, Occurrences: n, DeadLetters: 1}
+		if err != nil || counts != want || exported != want {
+			t.Errorf("exported %v, at last %v, %v; want %v", counts, exported, err, want)
+		}
+		for _, inserted := range []int{want.Total(), 0} {
+			var last transfer.Imported
+			imported, err := transfer.Import(t.Context(), to, bytes.NewReader(b.Bytes()), transfer.ImportOptions{
+				Each: func(_ context.Context, so transfer.Imported) error { last = so; return nil },
+			})
+			if err != nil || imported.Counts != want || imported.Inserted != inserted || last != imported {
+				t.Errorf("imported %+v, at last %+v, %v; want %+v, %d inserted", imported, last, err, want, inserted)
+			}
+			expectRecords(t, "imported", to.records, from.records)
+		}
+		for _, size := range to.sizes {
+			if size > 1000 {
+				t.Errorf("%d records are imported at once", size)
+			}
+		}
+	}
+}
+
+// An export that breaks off anywhere, within a line too, is continued where it got to, and is then the same as one that did not.
+func TestContinue(t *testing.T) {
+	m := some(4)
+	options := transfer.ExportOptions{Now: epoch, Source: "here"}
+	whole := export(t, m, options)
+	for cut := range len(whole) {
+		found, err := transfer.Find(strings.NewReader(whole[:cut]))
+		if err != nil {
+			t.Fatalf("cut at %d: %v", cut, err)
+		}
+		kept := ""
+		if found != nil {
+			if found.Whole || found.Source != "here" {
+				t.Fatalf("cut at %d: found %+v", cut, found)
+			}
+			kept = whole[:found.Size]
+			last := 0 // where the last complete line ends that is a place or the header
+			for end := 0; ; {
+				next, _, complete := strings.Cut(whole[end:cut], "\n")
+				if !complete {
+					break
+				}
+				if end += len(next) + 1; strings.HasPrefix(next, `{"place"`) || last == 0 {
+					last = end
+				}
+			}
+			if len(kept) != last {
+				t.Fatalf("cut at %d: it is continued at %d, not at %d", cut, len(kept), last)
+			}
+		} else if strings.Contains(whole[:cut], "\n") {
+			t.Fatalf("cut at %d: nothing to continue is found", cut)
+		}
+		next := options
+		next.From = found
+		if got := kept + export(t, m, next); got != whole {
+			t.Fatalf("cut at %d, it is continued to\n%s\nwant\n%s", cut, got, whole)
+		}
+	}
+	found, err := transfer.Find(strings.NewReader(whole))
+	if err != nil || !found.Whole || found.Size != int64(len(whole)) || found.Counts != (transfer.Counts{Jobs: 4, Occurrences: 4, DeadLetters: 1}) {
+		t.Errorf("of a whole export, %+v is found, %v", found, err)
+	}
+	// The file may have been continued before.
+	half, err := transfer.Find(strings.NewReader(whole[:len(whole)/2]))
+	if err != nil || half.Jobs == 0 {
+		t.Errorf("of half an export, %+v is found, %v", half, err)
+	}
+}
+
+// What there is of an export that broke off is imported, and it is said to be incomplete.
+func TestImportIncomplete(t *testing.T) {
+	from := some(4)
+	whole := export(t, from, transfer.ExportOptions{Now: epoch})
+	header := strings.Index(whole, "\n") + 1
+	for cut := header; cut < len(whole); cut++ {
+		to := &memory{}
+		imported, err := transfer.Import(t.Context(), to, strings.NewReader(whole[:cut]), transfer.ImportOptions{})
+		if !errors.Is(err, transfer.ErrIncomplete) {
+			t.Fatalf("cut at %d: %v", cut, err)
+		}
+		want := from.records[:strings.Count(whole[:cut], "\n{\"job\"")+strings.Count(whole[:cut], "\n{\"occurrence\"")]
+		if !strings.HasSuffix(whole[:cut], "\n") && len(want) > 0 {
+			if last := whole[strings.LastIndex(whole[:cut], "\n")+1 : cut]; strings.HasPrefix(last, `{"job"`) || strings.HasPrefix(last, `{"occurrence"`) {
+				want = want[:len(want)-1] // which the cut has torn
+			}
+		}
+		if imported.Total() != len(want) || imported.Inserted != len(want) {
+			t.Errorf("cut at %d: imported %+v, want %d", cut, imported, len(want))
+		}
+		expectRecords(t, fmt.Sprint("cut at ", cut), to.records, want)
+	}
+	if _, err := transfer.Import(t.Context(), &memory{}, strings.NewReader(""), transfer.ImportOptions{}); !errors.Is(err, transfer.ErrIncomplete) {
+		t.Errorf("an empty export: %v", err)
+	}
+	// Lines are missing in the middle, though the end is there.
+	for _, cut := range []string{"\n{\"job\"", "\n{\"occurrence\""} {
+		at := strings.Index(whole, cut) + 1
+		lacking := whole[:at] + whole[at+strings.Index(whole[at:], "\n")+1:]
+		if _, err := transfer.Import(t.Context(), &memory{}, strings.NewReader(lacking), transfer.ImportOptions{}); !errors.Is(err, transfer.ErrIncomplete) {
+			t.Errorf("without one line: %v", err)
+		}
+	}
+}
+
+func TestImportRefuses(t *testing.T) {
+	whole := export(t, some(1), transfer.ExportOptions{Now: epoch})
+	lines := strings.SplitAfter(whole, "\n")
+	header, jobLine, occurrence, dead := lines[0], lines[1], lines[2], lines[3]
+	replace := func(s, old, by string) string {
+		if !strings.Contains(s, old) {
+			t.Fatalf("%s has no %s", s, old)
+		}
+		return strings.Replace(s, old, by, 1)
+	}
+	for _, c := range []struct{ name, export, want string }{
+		{"a newer format", `{"export":{"format":2,"more":true}}` + "\n", transfer.ErrFormat.Error()},
+		{"a format that never was", `{"export":{"format":0}}` + "\n", "line 1: there is no format 0"},
+		{"another file", "hello\n", "line 1: it is no export"},
+		{"an export without its head", jobLine, "line 1: it is no export"},
+		{"no JSON", header + jobLine + "nonsense\n", "line 3: "},
+		{"an empty line", header + "\n", "line 2: "},
+		{"nothing", header + "{}\n", "line 2: it must have exactly one"},
+		{"two things", header + replace(jobLine, `{"job":`, `{"end":{"jobs":0,"occurrences":0,"deadLetters":0},"job":`), "line 2: it must have exactly one"},
+		{"two exports", header + header, "line 2: another export begins"},
+		{"something behind the end", whole + jobLine, "something follows the end"},
+		{"an unknown field", header + replace(jobLine, `"version"`, `"colour":1,"version"`), "line 2: "},
+		{"a repeated field", header + replace(jobLine, `"version"`, `"key":"x","version"`), "line 2: "},
+		{"no key", header + replace(jobLine, `"key":"k0",`, ``), "line 2: tenant and key are required"},
+		{"a control character", header + replace(jobLine, `"k0"`, `"k\u0000"`), "line 2: key must have no control characters"},
+		{"no version", header + replace(jobLine, `"version":"v",`, ``), "line 2: revision and version are required"},
+		{"no time", header + replace(jobLine, `"expiresAt"`, `"pausedAt"`), "line 2: createdAt, updatedAt and expiresAt are required"},
+		{"no such time", header + replace(jobLine, `2026-03-01T12`, `2026-03-01T25`), "line 2: "},
+		{"no schedule", header + replace(jobLine, `"schedule":{"instants":[1772366400250]},`, ``), "line 2: schedule is required"},
+		{"a schedule that is none", header + replace(jobLine, `{"instants":[1772366400250]}`, `null`), "line 2: schedule must be an object"},
+		{"a crontab that is none", header + replace(jobLine, `{"instants":[1772366400250]}`, `{"crontab":"never"}`), "line 2: decode schedule"},
+		{"options that are none", header + replace(jobLine, `"schedule"`, `"options":[],"schedule"`), "line 2: options must be an object"},
+		{"no callback", header + replace(jobLine, `"callback":{"type":"http","data":"{ }"},`, ``), "line 2: callback/type is required"},
+		{"no data", header + replace(jobLine, `,"data":"{ }"`, ``), "line 2: either callback/data or callback/base64"},
+		{"negative", header + replace(jobLine, `"schedule"`, `"missed":-1,"schedule"`), "line 2: missed must not be negative"},
+		{"no id", header + replace(occurrence, `"id":"`, `"id":"x`), "line 2: id "},
+		{"no timestamp", header + replace(occurrence, `"timestamp"`, `"scheduledAt"`), "line 2: timestamp is required"},
+		{"never due", header + replace(occurrence, `"dueAt"`, `"scheduledAt"`), "line 2: either dueAt or"},
+		{"dead and alive", header + replace(dead, `"failedAt"`, `"dueAt":"2026-03-01T12:00:00Z","failedAt"`), "line 2: either dueAt or"},
+		{"a dead letter of a job", header + replace(occurrence, `"dueAt"`, `"failedAt"`), "line 2: callback is required"},
+		{"of a job and on its own", header + replace(dead, `"timestamp"`, `"revision":"r","timestamp"`), "line 2: either revision or callback"},
+		{"of nothing", header + replace(occurrence, `"revision":"r",`, ``), "line 2: either revision or callback"},
+		{"a subscriber of no step", header + replace(occurrence, `"timestamp"`, `"subscriber":"a","timestamp"`), "line 2: step is required"},
+		{"a negative attempt", header + replace(occurrence, `"timestamp"`, `"attempt":-1,"timestamp"`), "line 2: position, attempt and step"},
+	} {
+		to := &memory{}
+		_, err := transfer.Import(t.Context(), to, strings.NewReader(c.export), transfer.ImportOptions{})
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: the error is %v, want %q", c.name, err, c.want)
+		}
+		if c.name == "a newer format" != errors.Is(err, transfer.ErrFormat) {
+			t.Errorf("%s: the error is %v", c.name, err)
+		}
+	}
+	for _, c := range []struct{ name, export, want string }{
+		{"a newer format", `{"export":{"format":2,"more":true}}` + "\n", transfer.ErrFormat.Error()},
+		{"another file", "hello\n", "line 1: it is no export"},
+		{"a place that is none", header + `{"place":7}` + "\n", "line 2: "},
+	} {
+		if found, err := transfer.Find(strings.NewReader(c.export)); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: found %+v, %v; want %q", c.name, found, err, c.want)
+		}
+	}
+}
+
+// The errors of a store, of a file, and of the caller's own functions end a transfer, and are its error.
+func TestFailures(t *testing.T) {
+	broken := errors.New("it is broken")
+	for fail := 1; fail <= 3; fail++ {
+		from := some(4)
+		from.fail, from.failure = fail, broken
+		var b bytes.Buffer
+		if _, err := transfer.Export(t.Context(), from, &b, transfer.ExportOptions{Now: epoch}); !errors.Is(err, broken) {
+			t.Errorf("export from a store that fails: %v", err)
+		}
+	}
+	whole := export(t, some(1500), transfer.ExportOptions{Now: epoch})
+	for fail := 1; fail <= 4; fail++ {
+		to := &memory{fail: fail, failure: broken}
+		imported, err := transfer.Import(t.Context(), to, strings.NewReader(whole), transfer.ImportOptions{})
+		if !errors.Is(err, broken) || imported.Total() != (fail-1)*1000 || imported.Inserted != len(to.records) {
+			t.Errorf("import into a store that fails at call %d: %+v, %v", fail, imported, err)
+		}
+	}
+	if _, err := transfer.Export(t.Context(), some(4), brokenFile{broken}, transfer.ExportOptions{Now: epoch}); !errors.Is(err, broken) {
+		t.Errorf("export to a file that fails: %v", err)
+	}
+	if _, err := transfer.Import(t.Context(), &memory{}, io.MultiReader(strings.NewReader(whole[:1000]), brokenFile{broken}), transfer.ImportOptions{}); !errors.Is(err, broken) {
+		t.Errorf("import of a file that fails: %v", err)
+	}
+	if _, err := transfer.Export(t.Context(), some(4), io.Discard, transfer.ExportOptions{
+		Now: epoch, Each: func(context.Context, transfer.Counts) error { return broken },
+	}); !errors.Is(err, broken) {
+		t.Errorf("export that is told to end: %v", err)
+	}
+	if _, err := transfer.Import(t.Context(), &memory{}, strings.NewReader(whole), transfer.ImportOptions{
+		Each: func(context.Context, transfer.Imported) error { return broken },
+	}); !errors.Is(err, broken) {
+		t.Errorf("import that is told to end: %v", err)
+	}
+}
+
+type brokenFile struct{ error }
+
+func (f brokenFile) Write([]byte) (int, error) { return 0, f.error }
+func (f brokenFile) Read([]byte) (int, error)  { return 0, f.error }
+
+// A transfer takes as much memory as a batch does, however much it moves.
+func TestMemory(t *testing.T) {
+	const jobs, size, most = 1000, 100 << 10, 50 << 20
+	from := &endless{jobs: jobs, data: bytes.Repeat([]byte("x"), size)}
+	r, w := io.Pipe()
+	go func() {
+		_, err := transfer.Export(t.Context(), from, w, transfer.ExportOptions{Now: epoch})
+		w.CloseWithError(err)
+	}()
+	batches := 0
+	imported, err := transfer.Import(t.Context(), forgetful{}, r, transfer.ImportOptions{Each: func(context.Context, transfer.Imported) error {
+		batches++
+		runtime.GC()
+		var m runtime.MemStats
+		if runtime.ReadMemStats(&m); m.HeapAlloc > most {
+			t.Errorf("%d MiB are in use after %d of %d MiB", m.HeapAlloc>>20, batches*8, jobs*size>>20)
+		}
+		return nil
+	}})
+	if err != nil || imported.Jobs != jobs || batches < 10 {
+		t.Errorf("imported %+v in %d batches, %v", imported, batches, err)
+	}
+}
+
+// endless exports jobs that it does not keep.
+type endless struct {
+	memory
+	jobs int
+	data []byte
+}
+
+func (e *endless) Export(_ context.Context, after store.Place, _ int) (records []store.Record, _ store.Place, _ error) {
+	from, _ := strconv.Atoi(string(after))
+	for i := from; i < min(from+50, e.jobs); i++ {
+		records = append(records, store.Record{Job: &job.Job{
+			Name: job.Name{Tenant: "t", Key: fmt.Sprint("k", i)}, Revision: "r", Version: "v", CreatedAt: epoch, UpdatedAt: epoch, ExpiresAt: epoch,
+			Callback: job.Callback{Type: "http", Data: bytes.Clone(e.data)},
+		}})
+	}
+	return records, store.Place(fmt.Sprint(from + len(records))), nil
+}
+
+// forgetful imports records and does not keep them.
+type forgetful struct{}
+
+func (forgetful) Import(_ context.Context, records []store.Record) (int, error) {
+	return len(records), nil
+}
+func (forgetful) Export(context.Context, store.Place, int) ([]store.Record, store.Place, error) {
+	return nil, "", nil
+}
+func (forgetful) Replicas(context.Context, time.Time) (int, error) { return 0, nil }
