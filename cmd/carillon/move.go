@@ -47,13 +47,9 @@ func (c *exportCommand) Run(ctx context.Context, out output) (err error) {
 	}
 	counts, err := transfer.Export(ctx, m.store, to, options)
 	if err == nil {
-		if err = m.idle(ctx); err != nil {
-			err = fmt.Errorf("this export is not to be used, since it may lack what changed meanwhile: %w", err)
-		}
-	} else if err = m.explain(ctx, err); file != nil {
-		err = fmt.Errorf("%w\nTo go on with it, give the same command with --resume", err)
+		err = m.idle(ctx)
 	}
-	if file != nil {
+	if err = m.explainExport(ctx, err, file != nil); file != nil {
 		if err == nil {
 			err = file.Sync() // the store that it is from may be deleted next
 		}
@@ -137,7 +133,13 @@ func (c *importCommand) Run(ctx context.Context, out output) (err error) {
 	imported, err := transfer.Import(ctx, m.store, from, transfer.ImportOptions{
 		Each: func(ctx context.Context, so transfer.Imported) error { return m.note(ctx, so.Counts) },
 	})
+	if err == nil {
+		err = m.idle(ctx)
+	}
+	_, claiming := errors.AsType[claimingError](err)
 	switch {
+	case claiming:
+		return fmt.Errorf("replicas were started before the import had ended; doing it again may deliver again what they have: %w", err)
 	case errors.Is(err, store.ErrConflict):
 		return fmt.Errorf("%w. Cancel it in this store, or import into another one", err)
 	case errors.Is(err, transfer.ErrIncomplete):
@@ -146,9 +148,6 @@ func (c *importCommand) Run(ctx context.Context, out output) (err error) {
 		return fmt.Errorf("%w\nWhat was imported stays. To go on, give the same command again, before any replica runs", m.explain(ctx, err))
 	case err != nil:
 		return err
-	}
-	if err := m.idle(ctx); err != nil {
-		return fmt.Errorf("all was imported, but not all of it before replicas ran: %w", err)
 	}
 	m.sum(imported.String())
 	if there := imported.Total() - imported.Inserted; there > 0 {
@@ -179,7 +178,7 @@ func openMove(ctx context.Context, url string, whileClaiming bool, stderr io.Wri
 	return m, nil
 }
 
-// idle answers an error if replicas may be claiming, unless that is permitted.
+// idle answers a claimingError if replicas may be claiming, unless that is permitted.
 func (m *move) idle(ctx context.Context) error {
 	if m.whileClaiming {
 		return nil
@@ -192,8 +191,15 @@ func (m *move) idle(ctx context.Context) error {
 	if err != nil || n == 0 {
 		return err
 	}
-	return fmt.Errorf("replicas that may be claiming from this store: %d. Stop them first; one that was killed is counted for half a minute. "+
-		"--while-claiming goes on in spite of them, see --help", n)
+	return claimingError(n)
+}
+
+// claimingError is that so many replicas may be claiming.
+type claimingError int
+
+func (n claimingError) Error() string {
+	return fmt.Sprintf("replicas that may be claiming from this store: %d. Stop them first; one that was killed is counted for half a minute. "+
+		"--while-claiming goes on in spite of them, see --help", int(n))
 }
 
 // note tells how far the move has got, every second, and ends it if replicas have been started.
@@ -214,10 +220,21 @@ func (m *move) sum(all string) {
 
 // explain tells that a move was interrupted, rather than what failed for that.
 func (m *move) explain(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
+	if err != nil && ctx.Err() != nil {
 		return errors.New("interrupted")
 	}
 	return err
+}
+
+// explainExport tells what to do about an export that has failed, if it has.
+func (m *move) explainExport(ctx context.Context, err error, file bool) error {
+	if _, claiming := errors.AsType[claimingError](err); claiming {
+		return fmt.Errorf("this export is not to be used, since it may lack what has changed meanwhile: %w", err)
+	}
+	if err != nil && file {
+		return fmt.Errorf("%w\nTo go on with it, give the same command with --resume", m.explain(ctx, err))
+	}
+	return m.explain(ctx, err)
 }
 
 // source is a store's address without user, password and options, so that it can be written down.

@@ -192,9 +192,7 @@ func TestMoveInterferes(t *testing.T) {
 				}
 			}
 			beat(s)
-			if _, err := writer.Write(content[half:]); err != nil {
-				t.Error(err)
-			}
+			_, _ = writer.Write(content[half:]) // which fails if the import has ended by then
 		})
 		_, stderr := carillon(t, exitFailure, "import", "--store="+to, "--input="+pipe)
 		expectContains(t, "the import", stderr, "replicas", "Stop them first")
@@ -228,7 +226,7 @@ func TestResumeExport(t *testing.T) {
 		return rest
 	}
 	broken := filepath.Join(t.TempDir(), "broken")
-	for _, keep := range []int{0, 10, len(content) / 7, len(content) / 2, len(content) - 1} {
+	for _, keep := range []int{0, 10, len(content) / 2, len(content) - 1} {
 		if err := os.WriteFile(broken, content[:keep], 0o600); err != nil {
 			t.Fatal(err)
 		}
