@@ -194,7 +194,7 @@ func (t *Target) EncodeCallback() []byte {
 
 // mustEncode marshals one of this package's own documents, none of which can fail to.
 func mustEncode(v any) []byte {
-	b, err := json.Marshal(v)
+	b, err := json.Marshal(v, json.Deterministic(true)) // maps too, so that what is the same reads the same
 	if err != nil {
 		panic(err)
 	}
