@@ -209,3 +209,20 @@ func TestShutdown(t *testing.T) {
 		})
 	}
 }
+
+// Half a lease is what an expansion has, so clocks may never differ by more than that, however short callbacks are.
+func TestClockWithinTheLease(t *testing.T) {
+	bubble(t, func(b *bench) {
+		b.queue.skew = 16 * time.Second // of a lease of 60 s, a quarter is 15 s; half of what callbacks leave is 27.5 s
+		d, _ := b.replica(func(c *dispatcher.Config) { c.CallbackTimeout = 5 * time.Second })
+		time.Sleep(time.Minute)
+		if err := d.Ready(); err == nil || !strings.Contains(err.Error(), "clock") {
+			b.Errorf("ready answers %v with a wrong clock", err)
+		}
+		b.queue.set(func(q *flakyQueue) { q.skew = 14 * time.Second })
+		time.Sleep(time.Minute)
+		if err := d.Ready(); err != nil {
+			b.Errorf("ready answers %v with a clock that is right enough", err)
+		}
+	})
+}

@@ -89,3 +89,28 @@ func (a *api) status(key string) store.JobStatus {
 	}
 	return status
 }
+
+// TestKeptScheduleThatLosesARace: another client's change between the look and the write costs neither grid nor instants.
+func TestKeptScheduleThatLosesARace(t *testing.T) {
+	for name, headers := range map[string][]string{"if it exists": {"If-Match: *"}, "without a condition": nil} {
+		t.Run(name, func(t *testing.T) {
+			a := newAPI(t)
+			first := decode[accepted](a.call("POST", "/v1/jobs", recurring("a", "@every 10m")).want(201))
+			a.advance(time.Minute)
+			raced := false
+			a.store.onAmend = func() {
+				if !raced {
+					raced = true
+					a.control("pause")
+				}
+			}
+			got := decode[accepted](a.call("POST", "/v1/jobs", recurring("a", "@every 10m", "deadline", "5m"), headers...).want(200))
+			if !raced || got.Revision != first.Revision || got.InFlight != nil || got.State != "paused" {
+				t.Errorf("raced: %t; %+v, at first %+v", raced, got, first)
+			}
+			if status := a.status("a"); !status.Schedule.Anchor.Equal(start) || status.Options.Deadline != job.Duration(5*time.Minute) {
+				t.Errorf("%+v", status.Job)
+			}
+		})
+	}
+}
