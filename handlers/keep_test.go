@@ -19,7 +19,7 @@ func TestRecurringScheduleSubmittedAgain(t *testing.T) {
 		}
 	}
 	ifMatch := func(a *api, body string) accepted {
-		return post(`If-Match: "`+string(a.status("a").Version)+`"`)(a, body)
+		return post(`If-Match: "`+string(a.status().Version)+`"`)(a, body)
 	}
 	batch := func(a *api, body string) accepted {
 		return decode[accepted](a.call("POST", "/v1/jobs/batch", body, "Content-Type: "+asLines).want(200))
@@ -37,7 +37,7 @@ func TestRecurringScheduleSubmittedAgain(t *testing.T) {
 				t.Errorf("the same again: %+v, at first %+v", again, first)
 			}
 			got := submit(a, changed)
-			status := a.status("a")
+			status := a.status()
 			if got.Version == first.Version || got.Version != string(status.Version) || got.Revision != first.Revision || string(status.Revision) != first.Revision {
 				t.Errorf("with a deadline: %+v, at first %+v", got, first)
 			}
@@ -49,7 +49,7 @@ func TestRecurringScheduleSubmittedAgain(t *testing.T) {
 			}
 
 			other := submit(a, recurring("a", "@every 10m", "timezone", "Asia/Tokyo"))
-			if other.Revision == first.Revision || other.InFlight == nil || *other.InFlight != 1 || !a.status("a").Schedule.Anchor.After(start) {
+			if other.Revision == first.Revision || other.InFlight == nil || *other.InFlight != 1 || !a.status().Schedule.Anchor.After(start) {
 				t.Errorf("another zone: %+v", other)
 			}
 		})
@@ -80,10 +80,10 @@ func TestRecurringScheduleMustNotExist(t *testing.T) {
 	a.call("POST", "/v1/jobs", recurring("b", "@hourly"), "If-Match: *").want(412)
 }
 
-// status reads a job that must exist from the store.
-func (a *api) status(key string) store.JobStatus {
+// status reads the job "a", which must exist, from the store.
+func (a *api) status() store.JobStatus {
 	a.Helper()
-	status, err := a.store.Store.Job(a.Context(), name(key))
+	status, err := a.store.Store.Job(a.Context(), name("a"))
 	if err != nil {
 		a.Fatal(err)
 	}
@@ -108,7 +108,7 @@ func TestKeptScheduleThatLosesARace(t *testing.T) {
 			if !raced || got.Revision != first.Revision || got.InFlight != nil || got.State != "paused" {
 				t.Errorf("raced: %t; %+v, at first %+v", raced, got, first)
 			}
-			if status := a.status("a"); !status.Schedule.Anchor.Equal(start) || status.Options.Deadline != job.Duration(5*time.Minute) {
+			if status := a.status(); !status.Schedule.Anchor.Equal(start) || status.Options.Deadline != job.Duration(5*time.Minute) {
 				t.Errorf("%+v", status.Job)
 			}
 		})
