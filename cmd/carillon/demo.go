@@ -105,7 +105,7 @@ func startDemoService(ctx context.Context, storeURL string, out output) (stop fu
 		return nil, "", err
 	}
 	options.Store = storeURL
-	s, err := newService(ctx, options, logOptions{LogLevel: 4}.logger(out.stderr)) // warnings
+	s, err := newService(ctx, options, logOptions{LogLevel: 4}.logger(out.stderr), probes{}) // warnings
 	if err != nil {
 		return nil, "", err
 	}

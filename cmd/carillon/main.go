@@ -20,7 +20,9 @@ type commands struct {
 	Demo    demoCommand      `cmd:"" help:"See it work: run the whole service for some seconds on a temporary file, and print what it delivers to a local webhook."`
 	Export  exportCommand    `cmd:"" help:"Write all that a store holds to a file, to move it to another store. Stop the replicas first."`
 	Import  importCommand    `cmd:"" help:"Read into a store what an export holds. Doing it again changes nothing, so one that broke off is completed by that."`
+	Bench   benchCommands    `cmd:"" help:"Measure how fast and how punctual Carillon is on this machine and store, beside what they could do at best."`
 	Next    nextCommand      `cmd:"" help:"Show when a crontab fires next, in UTC and in a time zone. Needs no service."`
+	Part    benchPart        `cmd:"" name:"bench-part" hidden:"" help:"Be a process of a bench."`
 	Version kong.VersionFlag `env:"-" help:"Print the version and exit."`
 }
 

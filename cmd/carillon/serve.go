@@ -154,7 +154,7 @@ func defaultOptions() (serviceOptions, error) {
 // Run serves until ctx ends.
 func (c *serveCommand) Run(ctx context.Context, out output) error {
 	log := c.logger(out.stderr)
-	s, err := newService(ctx, c.serviceOptions, log)
+	s, err := newService(ctx, c.serviceOptions, log, probes{})
 	if err != nil && ctx.Err() != nil {
 		log.Info("stopped while starting", "error", err)
 		return nil //nolint:nilerr // it was told to stop, and has

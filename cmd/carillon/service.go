@@ -33,8 +33,14 @@ type service struct {
 	closers    []io.Closer // in the order of opening
 }
 
+// probes are put between a service and what it uses. Nil ones are not.
+type probes struct {
+	store   func(store.Store) store.Store
+	senders func([]callbacks.Sender) []callbacks.Sender
+}
+
 // newService opens the store and the senders, and wires them to the dispatcher and the API.
-func newService(ctx context.Context, o serviceOptions, log *slog.Logger) (*service, error) {
+func newService(ctx context.Context, o serviceOptions, log *slog.Logger, p probes) (*service, error) {
 	s := &service{log: log, shutdown: o.ShutdownTimeout.std()}
 	// What only needs the options comes first, so that a mistake there shows before anything is opened.
 	cfg := o.dispatcherConfig(log)
@@ -56,6 +62,12 @@ func newService(ctx context.Context, o serviceOptions, log *slog.Logger) (*servi
 	warnings := warningsOf(jobs)
 	for _, w := range warnings(ctx) {
 		log.Warn("the store works, but is not set up as it should be", "warning", w)
+	}
+	if p.store != nil {
+		jobs = p.store(jobs)
+	}
+	if p.senders != nil {
+		senders = p.senders(senders)
 	}
 	cfg.Store, cfg.Callbacks = jobs, callbacks.NewRegistry(senders...)
 	if s.dispatcher, err = dispatcher.New(cfg); err != nil {
@@ -222,6 +234,16 @@ func ready(ctx context.Context, d *dispatcher.Dispatcher, s store.Store) error {
 // run serves on the listener and fires until ctx ends, then stops in good order: requests and callbacks under way are
 // given the shutdown timeout.
 func (s *service) run(ctx context.Context, listener net.Listener) error {
+	return s.together(ctx, listener, s.dispatcher.Run)
+}
+
+// serve does as run, but fires nothing.
+func (s *service) serve(ctx context.Context, listener net.Listener) error {
+	return s.together(ctx, listener, func(ctx context.Context) error { <-ctx.Done(); return nil })
+}
+
+// together serves on the listener while dispatch runs. When ctx or one of them ends, so does the other.
+func (s *service) together(ctx context.Context, listener net.Listener, dispatch func(context.Context) error) error {
 	failed, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
 	s.server.BaseContext = func(net.Listener) context.Context { return context.WithoutCancel(ctx) }
@@ -236,7 +258,7 @@ func (s *service) run(ctx context.Context, listener net.Listener) error {
 	}()
 	dispatched := make(chan error, 1)
 	go func() {
-		err := s.dispatcher.Run(failed)
+		err := dispatch(failed)
 		fail(err)
 		dispatched <- err
 	}()

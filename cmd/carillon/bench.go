@@ -1,0 +1,131 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+
+	"github.com/carillon-scheduler/carillon/cmd/carillon/bench"
+)
+
+// benchCommands are the modes of the bench.
+type benchCommands struct {
+	Drain benchDrain `cmd:"" help:"How many due occurrences are fired in a second, from the claim to the settlement on disk."`
+}
+
+// benchOptions are those of every mode.
+type benchOptions struct {
+	Store        string   `env:"-" placeholder:"URL" help:"Store to measure on, which must be empty. What the bench makes there it deletes. (an SQLite file of its own)"`
+	Callback     string   `env:"-" default:"discard" enum:"discard,http,rabbitmq,kafka" placeholder:"TYPE" help:"How to fire: discard does nothing, http calls a receiver in a process of its own, rabbitmq and kafka publish to a queue or topic of their own. (${default})"`
+	RabbitmqURL  string   `env:"-" name:"rabbitmq-url" placeholder:"URL" help:"Broker for --callback=rabbitmq."`
+	KafkaBrokers []string `env:"-" placeholder:"HOST:PORT" help:"Brokers for --callback=kafka."`
+	Concurrency  int      `env:"-" default:"1024" placeholder:"N" help:"How many callbacks a replica may have under way at once. (${default})"`
+	Payload      int      `env:"-" default:"200" placeholder:"BYTES" help:"How much each occurrence delivers. (${default})"`
+	Rounds       int      `env:"-" default:"3" placeholder:"N" help:"How often each thing is measured; the table shows medians. (${default})"`
+	Profile      string   `env:"-" placeholder:"PREFIX" help:"Write profiles of the replicas' CPU time to files whose names begin with this, for go tool pprof."`
+	Force        bool     `env:"-" help:"Measure on a store that is not empty, or that replicas claim from."`
+	JSON         bool     `env:"-" name:"json" help:"Print the report as JSON."`
+}
+
+// run measures one mode and prints the report, of what was measured before an error too.
+func (o benchOptions) run(ctx context.Context, out output, name string, mode bench.Mode) error {
+	switch {
+	case o.Concurrency < 1 || o.Rounds < 1:
+		return usageError{errors.New("--concurrency and --rounds must be at least 1")}
+	case o.Payload < 40:
+		return usageError{fmt.Errorf("--payload is %d; it must be at least 40", o.Payload)}
+	case o.Callback == "rabbitmq" && o.RabbitmqURL == "":
+		return usageError{errors.New("--callback=rabbitmq needs --rabbitmq-url")}
+	case o.Callback == "kafka" && len(o.KafkaBrokers) == 0:
+		return usageError{errors.New("--callback=kafka needs --kafka-brokers")}
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	report, err := bench.Run(ctx, bench.Setup{
+		Store: o.Store, Callback: o.Callback, RabbitmqURL: o.RabbitmqURL, KafkaBrokers: o.KafkaBrokers,
+		Concurrency: o.Concurrency, Payload: o.Payload, Rounds: o.Rounds, Force: o.Force, Profile: o.Profile,
+		Open: openStore, Part: []string{self, "bench-part"}, Progress: out.stderr,
+	}, name, mode)
+	if errors.Is(err, bench.ErrNotEmpty) {
+		return usageError{err}
+	}
+	if len(report.Figures) > 0 {
+		write := report.WriteTable
+		if o.JSON {
+			write = report.WriteJSON
+		}
+		err = errors.Join(err, write(out.stdout))
+	}
+	return err
+}
+
+// benchDrain measures draining.
+type benchDrain struct {
+	benchOptions
+	Count    int `env:"-" default:"300000" placeholder:"N" help:"How many occurrences to fire in each round. (${default})"`
+	Replicas int `env:"-" default:"1" placeholder:"N" help:"How many replicas fire. (${default})"`
+}
+
+// Run measures.
+func (c *benchDrain) Run(ctx context.Context, out output) error {
+	if c.Count < 1 || c.Replicas < 1 {
+		return usageError{errors.New("--count and --replicas must be at least 1")}
+	}
+	return c.run(ctx, out, "drain", bench.Drain{Count: c.Count, Replicas: c.Replicas}.Run)
+}
+
+// benchPart is a process that a bench has started.
+type benchPart struct {
+	Role string `arg:""`
+}
+
+// Run plays the role until standard input ends.
+func (c *benchPart) Run(ctx context.Context, out output) error {
+	return bench.RunPart(ctx, c.Role, os.Stdin, out.stdout, func(ctx context.Context, o bench.ReplicaOptions) (bench.Replica, error) {
+		return startBenchReplica(ctx, o, out)
+	})
+}
+
+// benchReplica is a service in a process of its own.
+type benchReplica struct {
+	url  string
+	stop context.CancelFunc
+	done chan error
+}
+
+// startBenchReplica starts a service with the options' defaults, but for those that are given.
+func startBenchReplica(ctx context.Context, o bench.ReplicaOptions, out output) (*benchReplica, error) {
+	options, err := defaultOptions()
+	if err != nil {
+		return nil, err
+	}
+	options.Store, options.Concurrency = o.Store, o.Concurrency
+	options.RabbitmqURL, options.KafkaBrokers = o.RabbitmqURL, o.KafkaBrokers
+	s, err := newService(ctx, options, logOptions{LogLevel: 4}.logger(out.stderr), probes{store: o.WrapStore, senders: o.WrapSenders})
+	if err != nil {
+		return nil, err
+	}
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, errors.Join(err, s.close())
+	}
+	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	r := &benchReplica{url: "http://" + listener.Addr().String(), stop: cancel, done: make(chan error, 1)}
+	run := s.run
+	if o.Idle {
+		run = s.serve
+	}
+	go func() { r.done <- run(running, listener) }()
+	return r, nil
+}
+
+func (r *benchReplica) URL() string { return r.url }
+
+func (r *benchReplica) Stop() error {
+	r.stop()
+	return <-r.done
+}

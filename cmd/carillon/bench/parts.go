@@ -1,0 +1,103 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+)
+
+// work is that of a round: jobs that are due already.
+func (b *Bench) work(round, count int) *Work {
+	return &Work{
+		Prefix: keyPrefix + strconv.FormatInt(b.started.UnixMilli(), 36) + "-" + strconv.Itoa(round) + "-",
+		Count:  count, Callback: b.Callback, Payload: b.Payload,
+		Start: time.Now().Add(-time.Second).Truncate(time.Millisecond),
+	}
+}
+
+// startReplica starts a replica as set up, and answers the URL of its API.
+func (b *Bench) startReplica(ctx context.Context, o ReplicaOptions) (p *part, url string, err error) {
+	o.Store, o.Concurrency, o.RabbitmqURL, o.KafkaBrokers = b.Store, b.Concurrency, b.RabbitmqURL, b.KafkaBrokers
+	if b.Profile != "" && !o.Idle {
+		b.fired++
+		o.Profile = fmt.Sprintf("%s.%d", b.Profile, b.fired)
+	}
+	p, err = b.startPart(ctx, replicaRole, o, &url)
+	return p, url, err
+}
+
+// fill submits the work through the API of a replica that fires nothing.
+func (b *Bench) fill(ctx context.Context, w *Work) error {
+	idle, url, err := b.startReplica(ctx, ReplicaOptions{Idle: true})
+	if err != nil {
+		return err
+	}
+	submitter, err := b.startPart(ctx, clientRole, nil, nil)
+	if err != nil {
+		return err
+	}
+	const portion = 20_000
+	for from := 0; from < w.Count; from += portion {
+		part := *w
+		part.From, part.Count = w.From+from, min(portion, w.Count-from)
+		var done Submitted
+		if err := submitter.call(ctx, "submit", Submission{URL: url, Work: part, Batch: 1000, Connections: 4}, &done); err != nil {
+			return err
+		}
+		b.progress("submitted %d of %d", from+done.Accepted, w.Count)
+	}
+	if err := submitter.stop(); err != nil {
+		return err
+	}
+	return idle.stop()
+}
+
+// awaitAcked waits until the replicas have delivered a number of occurrences together, and answers what each has done. It
+// fails if they make no progress for a minute.
+func (b *Bench) awaitAcked(ctx context.Context, replicas []*part, count int) ([]Stats, error) {
+	last, since, told := -1, time.Now(), time.Now()
+	for {
+		all := make([]Stats, len(replicas))
+		sum, failed := 0, 0
+		for i, r := range replicas {
+			if err := r.call(ctx, "stats", nil, &all[i]); err != nil {
+				return nil, err
+			}
+			sum += all[i].Acked
+			failed += all[i].Failed
+		}
+		now := time.Now()
+		switch {
+		case sum >= count:
+			return all, nil
+		case sum > last:
+			last, since = sum, now
+		case now.Sub(since) > time.Minute:
+			return nil, fmt.Errorf("%d of %d occurrences were delivered, %d attempts failed, and there was no progress for a minute", sum, count, failed)
+		}
+		if now.Sub(told) > 2*time.Second {
+			b.progress("delivered %d of %d", sum, count)
+			told = now
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+// target is where callbacks go: for http a receiver that is started for it, for the others a queue or topic.
+func (b *Bench) target(ctx context.Context, track bool) (string, error) {
+	switch b.Callback {
+	case DiscardType:
+		return "", nil
+	case "http":
+		var url string
+		_, err := b.startPart(ctx, receiverRole, ReceiverOptions{Track: track}, &url)
+		return url, err
+	default:
+		return "", fmt.Errorf("--callback=%s can't be measured here", b.Callback)
+	}
+}

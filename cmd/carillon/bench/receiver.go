@@ -1,0 +1,93 @@
+package bench
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+)
+
+const receiverRole = "receiver"
+
+// receiver is the part that takes webhooks.
+type receiver struct {
+	server *http.Server
+
+	lock       sync.Mutex
+	deviations []int64
+	ids        map[string]int // how often each delivery came
+	tracked    bool
+}
+
+// ReceiverOptions say what a receiver notes.
+type ReceiverOptions struct {
+	// Track has it note each delivery by its id and how late it came; else it only answers.
+	Track bool `json:"track"`
+}
+
+// Received is what a receiver got.
+type Received struct {
+	Deliveries int     `json:"deliveries"` // distinct ones
+	Duplicates int     `json:"duplicates"`
+	Deviations []int64 `json:"deviations"` // microseconds from the instant to the arrival
+}
+
+func (r *receiver) do(ctx context.Context, do string, with json.RawMessage) (any, error) {
+	switch do {
+	case "begin":
+		var o ReceiverOptions
+		if err := json.Unmarshal(with, &o); err != nil {
+			return nil, err
+		}
+		r.tracked, r.ids = o.Track, map[string]int{}
+		listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, err
+		}
+		r.server = &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(r.receive)}
+		go func() { _ = r.server.Serve(listener) }() // ends when it is closed
+		return "http://" + listener.Addr().String() + "/", nil
+	case "received":
+		r.lock.Lock()
+		defer r.lock.Unlock()
+		got := Received{Deliveries: len(r.ids), Deviations: r.deviations}
+		for _, n := range r.ids {
+			got.Duplicates += n - 1
+		}
+		return got, nil
+	case "reset":
+		r.lock.Lock()
+		defer r.lock.Unlock()
+		r.ids, r.deviations = map[string]int{}, nil
+		return nil, nil
+	default:
+		return nil, fmt.Errorf("can't %q", do)
+	}
+}
+
+func (r *receiver) receive(w http.ResponseWriter, q *http.Request) {
+	now := time.Now()
+	_, _ = io.Copy(io.Discard, q.Body)
+	w.WriteHeader(http.StatusNoContent)
+	if !r.tracked {
+		return
+	}
+	instant, err := time.Parse(time.RFC3339, q.Header.Get("Carillon-Timestamp"))
+	r.lock.Lock()
+	defer r.lock.Unlock()
+	r.ids[q.Header.Get("webhook-id")]++
+	if err == nil {
+		r.deviations = append(r.deviations, floorMicros(now.Sub(instant)))
+	}
+}
+
+func (r *receiver) close() error {
+	if r.server == nil {
+		return nil
+	}
+	return r.server.Close()
+}

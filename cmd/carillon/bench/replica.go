@@ -1,0 +1,304 @@
+package bench
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"runtime/pprof"
+	"sync"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/callbacks"
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// Start starts a replica in this process.
+type Start func(ctx context.Context, o ReplicaOptions) (Replica, error)
+
+// ReplicaOptions say how.
+type ReplicaOptions struct {
+	Store        string   `json:"store"`
+	RabbitmqURL  string   `json:"rabbitmqUrl"`
+	KafkaBrokers []string `json:"kafkaBrokers"`
+	Concurrency  int      `json:"concurrency"`
+	// Idle has it take submissions and fire nothing.
+	Idle bool `json:"idle"`
+	// Profile names the file for a profile of its CPU time, if there is to be one.
+	Profile string `json:"profile"`
+	// Sparse has it remember no single deviation or duration.
+	Sparse bool `json:"sparse"`
+
+	// Store and senders are used through these.
+	WrapStore   func(store.Store) store.Store               `json:"-"`
+	WrapSenders func([]callbacks.Sender) []callbacks.Sender `json:"-"`
+}
+
+// Replica is one that has been started.
+type Replica interface {
+	// URL is the address of its API.
+	URL() string
+	// Stop ends it in good order.
+	Stop() error
+}
+
+// Stats are what a replica has done since it began, or since its counts were reset.
+type Stats struct {
+	Fired  int `json:"fired"` // attempts, of which Failed did not succeed
+	Failed int `json:"failed"`
+	Acked  int `json:"acked"` // settled as delivered
+	// Begun is when it first claimed, Ended when it last settled; Unix nanoseconds.
+	Begun int64 `json:"begun"`
+	Ended int64 `json:"ended"`
+	// Calls are those to the store.
+	Calls int `json:"calls"`
+	// CPU is the time of all cores that the process has used in all, Memory and Peak its bytes.
+	CPU    time.Duration `json:"cpu"`
+	Memory int64         `json:"memory"`
+	Peak   int64         `json:"peak"`
+}
+
+// Samples are single observations, in microseconds.
+type Samples struct {
+	Deviations []int64 `json:"deviations"` // of first attempts, from the instant to the moment of sending
+	Claims     []int64 `json:"claims"`     // durations of claims that found something
+	Claimed    []int64 `json:"claimed"`    // how many each of these found
+	Peeks      []int64 `json:"peeks"`      // durations of asking for the next due time
+	Settles    []int64 `json:"settles"`
+}
+
+const replicaRole = "replica"
+
+// replica is the part that runs one.
+type replica struct {
+	start   Start
+	running Replica
+	probe   *probe
+	profile *os.File
+}
+
+func (r *replica) do(ctx context.Context, do string, with json.RawMessage) (any, error) {
+	switch do {
+	case "begin":
+		var o ReplicaOptions
+		if err := json.Unmarshal(with, &o); err != nil {
+			return nil, err
+		}
+		r.probe = &probe{sparse: o.Sparse}
+		o.WrapStore = func(s store.Store) store.Store { return &probedStore{s, r.probe} }
+		o.WrapSenders = func(senders []callbacks.Sender) []callbacks.Sender {
+			probed := []callbacks.Sender{&probedSender{discard{}, r.probe}}
+			for _, s := range senders {
+				probed = append(probed, &probedSender{s, r.probe})
+			}
+			return probed
+		}
+		if err := r.startProfile(o.Profile); err != nil {
+			return nil, err
+		}
+		var err error
+		if r.running, err = r.start(ctx, o); err != nil {
+			return nil, err
+		}
+		return r.running.URL(), nil
+	case "stats":
+		return r.probe.read(), nil
+	case "samples":
+		return r.probe.samplesSoFar(), nil
+	case "reset":
+		r.probe.reset()
+		return nil, nil
+	default:
+		return nil, fmt.Errorf("can't %q", do)
+	}
+}
+
+func (r *replica) startProfile(path string) (err error) {
+	if path == "" {
+		return nil
+	}
+	if r.profile, err = os.Create(path); err != nil {
+		return err
+	}
+	return pprof.StartCPUProfile(r.profile)
+}
+
+func (r *replica) close() error {
+	var err error
+	if r.running != nil {
+		err = r.running.Stop()
+	}
+	if r.profile != nil {
+		pprof.StopCPUProfile()
+		err = errors.Join(err, r.profile.Close())
+	}
+	return err
+}
+
+// probe counts and times what a replica does.
+type probe struct {
+	sparse  bool
+	lock    sync.Mutex
+	stats   Stats
+	samples Samples
+}
+
+func (p *probe) read() Stats {
+	p.lock.Lock()
+	defer p.lock.Unlock()
+	s := p.stats
+	s.CPU, s.Memory, s.Peak = usage()
+	return s
+}
+
+func (p *probe) samplesSoFar() Samples {
+	p.lock.Lock()
+	defer p.lock.Unlock()
+	return p.samples // appending to it later leaves this part alone
+}
+
+func (p *probe) reset() {
+	p.lock.Lock()
+	defer p.lock.Unlock()
+	p.stats, p.samples = Stats{}, Samples{}
+}
+
+// called notes a call to the store.
+func (p *probe) called(note func(s *Stats, samples *Samples)) {
+	p.lock.Lock()
+	defer p.lock.Unlock()
+	p.stats.Calls++
+	if note != nil {
+		note(&p.stats, &p.samples)
+	}
+}
+
+// probedStore is a store that a replica uses, of which the calls that its loops make are noted.
+type probedStore struct {
+	store.Store
+	probe *probe
+}
+
+func (s *probedStore) Claim(ctx context.Context, params store.ClaimParams) (store.Claim, error) {
+	start := time.Now()
+	claim, err := s.Store.Claim(ctx, params)
+	took := time.Since(start)
+	s.probe.called(func(stats *Stats, samples *Samples) {
+		if n := len(claim.Occurrences); n > 0 {
+			if stats.Begun == 0 {
+				stats.Begun = start.UnixNano()
+			}
+			if !s.probe.sparse {
+				samples.Claims = append(samples.Claims, took.Microseconds())
+				samples.Claimed = append(samples.Claimed, int64(n))
+			}
+		}
+	})
+	return claim, err
+}
+
+func (s *probedStore) NextDue(ctx context.Context) (time.Time, error) {
+	start := time.Now()
+	next, err := s.Store.NextDue(ctx)
+	took := time.Since(start)
+	s.probe.called(func(_ *Stats, samples *Samples) {
+		if !s.probe.sparse {
+			samples.Peeks = append(samples.Peeks, took.Microseconds())
+		}
+	})
+	return next, err
+}
+
+func (s *probedStore) Settle(ctx context.Context, settlements []store.Settlement) error {
+	start := time.Now()
+	err := s.Store.Settle(ctx, settlements)
+	end := time.Now()
+	s.probe.called(func(stats *Stats, samples *Samples) {
+		if err != nil {
+			return
+		}
+		stats.Ended = end.UnixNano()
+		for i := range settlements {
+			if settlements[i].Outcome == store.Ack {
+				stats.Acked++
+			}
+		}
+		if !s.probe.sparse {
+			samples.Settles = append(samples.Settles, end.Sub(start).Microseconds())
+		}
+	})
+	return err
+}
+
+func (s *probedStore) ClaimJobs(ctx context.Context, params store.ClaimJobsParams) (store.ClaimedJobs, error) {
+	s.probe.called(nil)
+	return s.Store.ClaimJobs(ctx, params)
+}
+
+func (s *probedStore) Advance(ctx context.Context, advances []store.Advance) error {
+	s.probe.called(nil)
+	return s.Store.Advance(ctx, advances)
+}
+
+func (s *probedStore) Sweep(ctx context.Context, params store.SweepParams) (store.Swept, error) {
+	s.probe.called(nil)
+	return s.Store.Sweep(ctx, params)
+}
+
+func (s *probedStore) Now(ctx context.Context) (time.Time, error) {
+	s.probe.called(nil)
+	return s.Store.Now(ctx)
+}
+
+func (s *probedStore) Beat(ctx context.Context, replica string, until time.Time) error {
+	s.probe.called(nil)
+	return s.Store.Beat(ctx, replica, until)
+}
+
+// probedSender is a sender of which the attempts are noted.
+type probedSender struct {
+	callbacks.Sender
+	probe *probe
+}
+
+func (s *probedSender) Send(ctx context.Context, d callbacks.Delivery) error {
+	deviation := time.Since(d.Timestamp)
+	err := s.Sender.Send(ctx, d)
+	p := s.probe
+	p.lock.Lock()
+	defer p.lock.Unlock()
+	p.stats.Fired++
+	if err != nil {
+		p.stats.Failed++
+	}
+	if d.Attempt == 1 && !p.sparse {
+		p.samples.Deviations = append(p.samples.Deviations, floorMicros(deviation))
+	}
+	return err
+}
+
+// floorMicros rounds down, so that a nanosecond early counts as early.
+func floorMicros(d time.Duration) int64 {
+	us := d.Microseconds()
+	if d < 0 && d%time.Microsecond != 0 {
+		us--
+	}
+	return us
+}
+
+// Envelopes implements [callbacks.Enveloper].
+func (s *probedSender) Envelopes() []job.Envelope {
+	if e, ok := s.Sender.(callbacks.Enveloper); ok {
+		return e.Envelopes()
+	}
+	return nil
+}
+
+// discard is a sender that does nothing.
+type discard struct{}
+
+func (discard) Type() string                                   { return DiscardType }
+func (discard) Validate([]byte) error                          { return nil }
+func (discard) Send(context.Context, callbacks.Delivery) error { return nil }

@@ -1,0 +1,83 @@
+package bench
+
+import (
+	"fmt"
+	"hash/fnv"
+	"strconv"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/job"
+)
+
+// Work describes jobs to submit, so that any process can make the i-th of them.
+type Work struct {
+	// Prefix begins their keys.
+	Prefix string `json:"prefix"`
+	// From is the number of the first, Count how many there are.
+	From  int `json:"from"`
+	Count int `json:"count"`
+	// Callback is their type and Target where it goes: a URL, a queue or a topic.
+	Callback string `json:"callback"`
+	Target   string `json:"target"`
+	// Payload is how many bytes each delivers.
+	Payload int `json:"payload"`
+	// Start is the instant of the first, and Every lies between one and the next.
+	Start time.Time     `json:"start"`
+	Every time.Duration `json:"every"`
+	// Crontab is the jobs' crontab, if they have one; they begin at the instants they would have fired at.
+	Crontab string `json:"crontab"`
+}
+
+// instant is that of the i-th job.
+func (w *Work) instant(i int) time.Time { return w.Start.Add(time.Duration(i) * w.Every) }
+
+// key is that of the i-th job: in no order, as keys in life are in none that a store could profit from.
+func (w *Work) key(i int) string {
+	h := fnv.New64a()
+	_, _ = h.Write(strconv.AppendInt(nil, int64(i), 10))
+	return fmt.Sprintf("%s%016x-%d", w.Prefix, h.Sum64(), i)
+}
+
+// appendJob appends the body of the i-th job.
+func (w *Work) appendJob(b []byte, i int) []byte {
+	b = append(b, `{"key":"`...)
+	b = append(b, w.key(i)...)
+	at := job.FormatTime(job.CeilMilli(w.instant(i)))
+	if w.Crontab != "" {
+		b = append(b, `","crontab":"`...)
+		b = append(b, w.Crontab...)
+		b = append(b, `","startAt":"`...)
+		b = append(b, at...)
+		b = append(b, `"`...)
+	} else {
+		b = append(b, `","past":"fire","schedules":["`...)
+		b = append(b, at...)
+		b = append(b, `"]`...)
+	}
+	b = append(b, `,"callback":{"type":"`...)
+	b = append(b, w.Callback...)
+	b = append(b, `","data":{`...)
+	if field := targetField[w.Callback]; field != "" {
+		b = append(b, `"`+field+`":"`...)
+		b = append(b, w.Target...)
+		b = append(b, `",`...)
+	}
+	b = append(b, `"payload":`...)
+	b = w.appendPayload(b, i)
+	return append(b, `}}}`...)
+}
+
+// targetField is the field of a callback's data that says where it goes.
+var targetField = map[string]string{"http": "url", "rabbitmq": "queue", "kafka": "topic"}
+
+// appendPayload appends the payload of the i-th job, of as many bytes as are asked for.
+func (w *Work) appendPayload(b []byte, i int) []byte {
+	begin := len(b)
+	b = append(b, `{"n":`...)
+	b = strconv.AppendInt(b, int64(i), 10)
+	b = append(b, `,"text":"`...)
+	for n := 0; len(b)-begin < w.Payload-2; n++ {
+		b = append(b, "abcdefghijklmnopqrstuvwxyz "[n%27])
+	}
+	return append(b, `"}`...)
+}
