@@ -18,7 +18,7 @@ type Drain struct {
 
 // Run is a [Mode].
 func (d Drain) Run(ctx context.Context, b *Bench) error {
-	raw, err := b.openRawCallback(ctx)
+	raw, err := b.openLimit(ctx)
 	if err != nil {
 		return err
 	}
@@ -26,11 +26,12 @@ func (d Drain) Run(ctx context.Context, b *Bench) error {
 	var rates, limits, shares []float64
 	for round := range b.Rounds {
 		w := b.work(round, d.Count)
+		w.Target = raw.Target()
 		limit, err := raw.Run(ctx, w)
 		if err != nil {
 			return fmt.Errorf("the bare client: %w", err)
 		}
-		b.progress("round %d: bare %s %.0f/s", round+1, raw.Name(), limit)
+		b.progress("round %d: the bare client %.0f/s", round+1, limit)
 		rate, share, err := d.round(ctx, b, w)
 		if err != nil {
 			return err
@@ -49,10 +50,6 @@ func (d Drain) Run(ctx context.Context, b *Bench) error {
 // round submits the jobs to a replica that fires nothing, has others fire them all, and answers how many they fired in a
 // second, and the smallest share of one, where 1 is an equal one.
 func (d Drain) round(ctx context.Context, b *Bench, w *Work) (rate, share float64, err error) {
-	w.Target, err = b.target(ctx, false)
-	if err != nil {
-		return 0, 0, err
-	}
 	if err := b.fill(ctx, w); err != nil {
 		return 0, 0, err
 	}

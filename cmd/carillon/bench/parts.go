@@ -87,17 +87,3 @@ func (b *Bench) awaitAcked(ctx context.Context, replicas []*part, count int) ([]
 		}
 	}
 }
-
-// target is where callbacks go: for http a receiver that is started for it, for the others a queue or topic.
-func (b *Bench) target(ctx context.Context, track bool) (string, error) {
-	switch b.Callback {
-	case DiscardType:
-		return "", nil
-	case "http":
-		var url string
-		_, err := b.startPart(ctx, receiverRole, ReceiverOptions{Track: track}, &url)
-		return url, err
-	default:
-		return "", fmt.Errorf("--callback=%s can't be measured here", b.Callback)
-	}
-}

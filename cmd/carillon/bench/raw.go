@@ -25,6 +25,12 @@ func (b *Bench) openRaw(ctx context.Context) (rawStore, error) {
 	switch kind := storeKind(b.Store); kind {
 	case "sqlite":
 		return openRawSQLite(ctx)
+	case "postgres":
+		return openRawPostgres(ctx, b.Store)
+	case "redis":
+		return openRawRedis(ctx, b.Store)
+	case "mongodb":
+		return openRawMongoDB(ctx, b.Store)
 	default:
 		return nil, fmt.Errorf("there is no bare client for %s", kind)
 	}

@@ -1,50 +1,276 @@
 package bench
 
 import (
+	"bytes"
 	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"sync"
+	"sync/atomic"
 	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
 )
 
 // limit is what bounds a drain with one callback type.
 type limit interface {
 	// Run answers how many in a second the bare client does of the work.
 	Run(ctx context.Context, w *Work) (perSecond float64, err error)
-	// Name is what it is, in few words, and About what it does exactly.
-	Name() string
+	// Target is where the callbacks of the work go.
+	Target() string
+	// About says what the bare client does.
 	About() string
 	// Goal is what is to be reached of it.
 	Goal() *goal
 	Close(ctx context.Context) error
 }
 
-// openRawCallback opens what bounds a drain: the store if callbacks cost nothing.
-func (b *Bench) openRawCallback(ctx context.Context) (limit, error) {
-	raw, err := b.openRaw(ctx)
-	if err != nil {
-		return nil, err
+// openLimit opens what bounds a drain: the bare client of the callback, or of the store if callbacks cost nothing.
+func (b *Bench) openLimit(ctx context.Context) (limit, error) {
+	switch b.Callback {
+	case "http":
+		var url string
+		if _, err := b.startPart(ctx, receiverRole, ReceiverOptions{}, &url); err != nil {
+			return nil, err
+		}
+		return &httpLimit{url, min(b.Concurrency, 256)}, nil
+	case "rabbitmq":
+		return openRabbitmqLimit(b.RabbitmqURL)
+	case "kafka":
+		return openKafkaLimit(ctx, b.KafkaBrokers)
+	default:
+		raw, err := b.openRaw(ctx)
+		return &storeLimit{raw, storeKind(b.Store)}, err
 	}
-	return &storeLimit{rawStore: raw, workers: 1}, nil
 }
 
 // storeLimit is a store's bare claiming and deleting.
 type storeLimit struct {
 	rawStore
-	workers int
+	kind string
 }
 
+// Run drains one half of the work with one worker and the other with two, unless the store has a single writer, and answers
+// the better.
 func (l *storeLimit) Run(ctx context.Context, w *Work) (float64, error) {
-	if err := l.Fill(ctx, w); err != nil {
-		return 0, err
+	best := 0.0
+	workers := []int{1, 2}
+	if l.kind == "sqlite" {
+		workers = workers[:1]
 	}
-	start := time.Now()
-	n, err := l.Drain(ctx, l.workers)
-	return float64(n) / time.Since(start).Seconds(), err
+	for i, n := range workers {
+		part := *w
+		part.Count = w.Count / len(workers)
+		part.From = w.From + i*part.Count
+		if err := l.Fill(ctx, &part); err != nil {
+			return 0, err
+		}
+		start := time.Now()
+		done, err := l.Drain(ctx, n)
+		if err != nil {
+			return 0, err
+		}
+		best = max(best, float64(done)/time.Since(start).Seconds())
+	}
+	return best, nil
 }
 
-func (l *storeLimit) Name() string { return "claim and delete" }
+func (l *storeLimit) Target() string { return "" }
 
 func (l *storeLimit) About() string {
-	return "the store's own client claims 1,000 rows by one write that reads their payloads, and deletes them by another, on rows with a unique key in no order and an index of due times"
+	return "the store's own client claims 1,000 rows by one write that reads their payloads, and deletes them by another, with one " +
+		"worker or two, whichever is faster; the rows have a unique key in no order and an index of due times"
 }
 
 func (l *storeLimit) Goal() *goal { return ratioOf(0.5) }
+
+// httpLimit is a bare HTTP client.
+type httpLimit struct {
+	url         string
+	connections int
+}
+
+func (l *httpLimit) Run(ctx context.Context, w *Work) (float64, error) {
+	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: l.connections, DisableCompression: true}}
+	defer client.CloseIdleConnections()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var next atomic.Int64
+	start := time.Now()
+	var all sync.WaitGroup
+	for range l.connections {
+		all.Go(func() {
+			for i := int(next.Add(1)) - 1; i < w.Count && ctx.Err() == nil; i = int(next.Add(1)) - 1 {
+				if err := post(ctx, client, l.url, w.appendPayload(nil, i)); err != nil {
+					cancel(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	return float64(w.Count) / time.Since(start).Seconds(), context.Cause(ctx)
+}
+
+func post(ctx context.Context, client *http.Client, url string, body []byte) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = response.Body.Close() }()
+	if response.StatusCode >= 300 {
+		return errors.New(response.Status)
+	}
+	_, err = io.Copy(io.Discard, response.Body)
+	return err
+}
+
+func (l *httpLimit) Target() string { return l.url }
+
+func (l *httpLimit) About() string {
+	return fmt.Sprintf("net/http posts the same payloads to the same receiver, on %d connections", l.connections)
+}
+
+func (l *httpLimit) Goal() *goal { return ratioOf(0.5) }
+
+func (l *httpLimit) Close(context.Context) error { return nil }
+
+// benchQueue is the queue, or topic, that callbacks are published to.
+const benchQueue = "carillon-bench"
+
+// rabbitmqLimit is a bare publisher.
+type rabbitmqLimit struct {
+	conn *amqp.Connection
+	ch   *amqp.Channel // to make and empty the queue
+}
+
+func openRabbitmqLimit(url string) (*rabbitmqLimit, error) {
+	conn, err := amqp.Dial(url)
+	if err != nil {
+		return nil, fmt.Errorf("--rabbitmq-url: %w", err)
+	}
+	ch, err := conn.Channel()
+	if err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	if _, err = ch.QueueDeclare(benchQueue, true, false, false, false, nil); err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	return &rabbitmqLimit{conn, ch}, nil
+}
+
+func (l *rabbitmqLimit) Run(_ context.Context, w *Work) (float64, error) {
+	if _, err := l.ch.QueuePurge(benchQueue, false); err != nil { // what the last round has left
+		return 0, err
+	}
+	ch, err := l.conn.Channel()
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = ch.Close() }()
+	if err := ch.Confirm(false); err != nil {
+		return 0, err
+	}
+	start := time.Now()
+	window := make(chan *amqp.DeferredConfirmation, 1000)
+	refused := make(chan bool, 1)
+	go func() {
+		any := false
+		for c := range window {
+			any = !c.Wait() || any
+		}
+		refused <- any
+	}()
+	for i := 0; i < w.Count && err == nil; i++ {
+		var c *amqp.DeferredConfirmation
+		c, err = ch.PublishWithDeferredConfirm("", benchQueue, true, false, amqp.Publishing{
+			DeliveryMode: amqp.Persistent, ContentType: "application/json", Body: w.appendPayload(nil, i)})
+		if err == nil {
+			window <- c
+		}
+	}
+	close(window)
+	if <-refused {
+		err = errors.Join(err, errors.New("the broker has refused a message"))
+	}
+	took := time.Since(start)
+	_, purged := l.ch.QueuePurge(benchQueue, false)
+	return float64(w.Count) / took.Seconds(), errors.Join(err, purged)
+}
+
+func (l *rabbitmqLimit) Target() string { return benchQueue }
+
+func (l *rabbitmqLimit) About() string {
+	return "amqp091-go publishes the same payloads to the same queue, persistent, with 1,000 confirms outstanding on one channel"
+}
+
+func (l *rabbitmqLimit) Goal() *goal { return ratioOf(0.7) }
+
+func (l *rabbitmqLimit) Close(context.Context) error {
+	_, err := l.ch.QueueDelete(benchQueue, false, false, false)
+	return errors.Join(err, l.conn.Close())
+}
+
+// kafkaLimit is a bare producer.
+type kafkaLimit struct {
+	client *kgo.Client
+	admin  *kadm.Client
+}
+
+func openKafkaLimit(ctx context.Context, brokers []string) (*kafkaLimit, error) {
+	client, err := kgo.NewClient(kgo.SeedBrokers(brokers...), kgo.DefaultProduceTopic(benchQueue), kgo.MaxBufferedRecords(1000))
+	if err != nil {
+		return nil, fmt.Errorf("--kafka-brokers: %w", err)
+	}
+	l := &kafkaLimit{client, kadm.NewClient(client)}
+	made, err := l.admin.CreateTopics(ctx, 4, 1, nil, benchQueue)
+	if err == nil {
+		err = made[benchQueue].Err
+	}
+	if err != nil {
+		client.Close()
+		return nil, fmt.Errorf("make the topic %s: %w", benchQueue, err)
+	}
+	return l, nil
+}
+
+func (l *kafkaLimit) Run(ctx context.Context, w *Work) (float64, error) {
+	var failed atomic.Pointer[error]
+	start := time.Now()
+	for i := range w.Count {
+		l.client.Produce(ctx, &kgo.Record{Key: []byte(w.key(i)), Value: w.appendPayload(nil, i)}, func(_ *kgo.Record, err error) {
+			if err != nil {
+				failed.Store(&err)
+			}
+		})
+	}
+	if err := l.client.Flush(ctx); err != nil {
+		return 0, err
+	}
+	took := time.Since(start)
+	if err := failed.Load(); err != nil {
+		return 0, *err
+	}
+	return float64(w.Count) / took.Seconds(), nil
+}
+
+func (l *kafkaLimit) Target() string { return benchQueue }
+
+func (l *kafkaLimit) About() string {
+	return "franz-go produces the same payloads to the same topic, idempotent and with all acks, at most 1,000 outstanding"
+}
+
+func (l *kafkaLimit) Goal() *goal { return nil }
+
+func (l *kafkaLimit) Close(ctx context.Context) error {
+	_, err := l.admin.DeleteTopics(ctx, benchQueue)
+	l.client.Close()
+	return err
+}

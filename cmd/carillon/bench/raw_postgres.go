@@ -1,0 +1,98 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// rawPostgres is PostgreSQL's bare client, on a table of its own beside the store's.
+type rawPostgres struct {
+	pool *pgxpool.Pool
+}
+
+// The store's own table is set up like this too.
+const rawPostgresTable = `DROP TABLE IF EXISTS carillon_bench_raw;
+	CREATE TABLE carillon_bench_raw (id bigserial PRIMARY KEY, key text NOT NULL UNIQUE, due_at bigint NOT NULL, token text,
+		payload bytea NOT NULL) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
+	CREATE INDEX ON carillon_bench_raw (due_at)`
+
+func openRawPostgres(ctx context.Context, rawURL string) (*rawPostgres, error) {
+	cfg, err := pgxpool.ParseConfig(rawURL)
+	if err != nil {
+		return nil, err
+	}
+	pool, err := pgxpool.NewWithConfig(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	_, err = pool.Exec(ctx, rawPostgresTable, pgx.QueryExecModeSimpleProtocol)
+	return &rawPostgres{pool}, err
+}
+
+func (r *rawPostgres) Fill(ctx context.Context, w *Work) error {
+	for from := w.From; from < w.From+w.Count; from += rawBatch {
+		n := min(rawBatch, w.From+w.Count-from)
+		keys, dues, payloads := make([]string, n), make([]int64, n), make([][]byte, n)
+		for i := range n {
+			keys[i], dues[i], payloads[i] = w.key(from+i), w.instant(from+i).UnixMilli(), w.appendPayload(nil, from+i)
+		}
+		if _, err := r.pool.Exec(ctx, `INSERT INTO carillon_bench_raw (key, due_at, payload)
+			SELECT * FROM unnest($1::text[], $2::bigint[], $3::bytea[])
+			ON CONFLICT (key) DO UPDATE SET due_at = excluded.due_at, payload = excluded.payload`, keys, dues, payloads); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *rawPostgres) Drain(ctx context.Context, workers int) (int, error) {
+	var all sync.WaitGroup
+	var sum atomic.Int64
+	errs := make([]error, workers)
+	for i := range workers {
+		all.Go(func() {
+			errs[i] = r.drain(ctx, fmt.Sprintf("w%d-", i), &sum)
+		})
+	}
+	all.Wait()
+	return int(sum.Load()), errors.Join(errs...)
+}
+
+func (r *rawPostgres) drain(ctx context.Context, name string, sum *atomic.Int64) error {
+	for n := 0; ; n++ {
+		now := time.Now()
+		token := fmt.Sprint(name, n)
+		rows, err := r.pool.Query(ctx, `UPDATE carillon_bench_raw SET token = $1, due_at = $2 WHERE id IN
+			(SELECT id FROM carillon_bench_raw WHERE due_at <= $3 ORDER BY due_at LIMIT $4 FOR UPDATE SKIP LOCKED)
+			RETURNING id, payload`, token, now.Add(time.Minute).UnixMilli(), now.UnixMilli(), rawBatch)
+		if err != nil {
+			return err
+		}
+		var id int64
+		var payload []byte
+		var ids []int64
+		if _, err := pgx.ForEachRow(rows, []any{&id, &payload}, func() error { ids = append(ids, id); return nil }); err != nil {
+			return err
+		}
+		if len(ids) == 0 {
+			return nil
+		}
+		if _, err := r.pool.Exec(ctx, `DELETE FROM carillon_bench_raw WHERE id = ANY($1) AND token = $2`, ids, token); err != nil {
+			return err
+		}
+		sum.Add(int64(len(ids)))
+	}
+}
+
+func (r *rawPostgres) Close(ctx context.Context) error {
+	defer r.pool.Close()
+	_, err := r.pool.Exec(ctx, `DROP TABLE IF EXISTS carillon_bench_raw`)
+	return err
+}
