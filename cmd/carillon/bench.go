@@ -6,13 +6,20 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 
 	"github.com/carillon-scheduler/carillon/cmd/carillon/bench"
 )
 
 // benchCommands are the modes of the bench.
 type benchCommands struct {
-	Drain benchDrain `cmd:"" help:"How many due occurrences are fired in a second, from the claim to the settlement on disk."`
+	Drain   benchDrain   `cmd:"" help:"How many due occurrences are fired in a second, from the claim to the settlement on disk."`
+	Steady  benchSteady  `cmd:"" help:"How late occurrences fire that come at a steady rate."`
+	Burst   benchBurst   `cmd:"" help:"How long it takes to fire many occurrences that fall due within one second."`
+	Mixed   benchMixed   `cmd:"" help:"Submitting and firing at the same time, at the same rate."`
+	Submit  benchSubmit  `cmd:"" help:"How many jobs the HTTP API takes in a second, in batches and one by one."`
+	Pending benchPending `cmd:"" help:"What a claim costs, and how much memory it takes, while ever more occurrences wait."`
+	Idle    benchIdle    `cmd:"" help:"What a replica costs while nothing is due."`
 }
 
 // benchOptions are those of every mode.
@@ -76,6 +83,114 @@ func (c *benchDrain) Run(ctx context.Context, out output) error {
 		return usageError{errors.New("--count and --replicas must be at least 1")}
 	}
 	return c.run(ctx, out, "drain", bench.Drain{Count: c.Count, Replicas: c.Replicas}.Run)
+}
+
+// benchSteady measures punctuality.
+type benchSteady struct {
+	benchOptions
+	Rate     float64  `env:"-" default:"2000" placeholder:"N" help:"How many fall due in a second. (${default})"`
+	Duration duration `env:"-" default:"60s" placeholder:"DURATION" help:"For how long. (${default})"`
+}
+
+// Run measures.
+func (c *benchSteady) Run(ctx context.Context, out output) error {
+	if err := checkRate(c.Rate, c.Duration); err != nil {
+		return err
+	}
+	return c.run(ctx, out, "steady", bench.Steady{Rate: c.Rate, Duration: c.Duration.std()}.Run)
+}
+
+// benchBurst measures a crowd.
+type benchBurst struct {
+	benchOptions
+	Count int `env:"-" default:"50000" placeholder:"N" help:"How many fall due within the second. (${default})"`
+}
+
+// Run measures.
+func (c *benchBurst) Run(ctx context.Context, out output) error {
+	if c.Count < 1 {
+		return usageError{errors.New("--count must be at least 1")}
+	}
+	return c.run(ctx, out, "burst", bench.Burst{Count: c.Count}.Run)
+}
+
+// benchMixed measures submitting and firing.
+type benchMixed struct {
+	benchOptions
+	Rate        float64  `env:"-" default:"2800" placeholder:"N" help:"How many are submitted, and fire, in a second; 2800 is 10 million in an hour. (${default})"`
+	Duration    duration `env:"-" default:"60s" placeholder:"DURATION" help:"For how long. (${default})"`
+	Connections int      `env:"-" default:"64" placeholder:"N" help:"How many submissions are under way at once. (${default})"`
+}
+
+// Run measures.
+func (c *benchMixed) Run(ctx context.Context, out output) error {
+	if err := checkRate(c.Rate, c.Duration); err != nil {
+		return err
+	}
+	if c.Connections < 1 {
+		return usageError{errors.New("--connections must be at least 1")}
+	}
+	return c.run(ctx, out, "mixed", bench.Mixed{Rate: c.Rate, Duration: c.Duration.std(), Connections: c.Connections}.Run)
+}
+
+// benchSubmit measures submitting.
+type benchSubmit struct {
+	benchOptions
+	Count       int `env:"-" default:"100000" placeholder:"N" help:"How many jobs are submitted in batches in each round, and a fourth of that one by one. (${default})"`
+	Connections int `env:"-" default:"256" placeholder:"N" help:"How many requests are under way at once when jobs are submitted one by one. (${default})"`
+}
+
+// Run measures.
+func (c *benchSubmit) Run(ctx context.Context, out output) error {
+	if c.Count < 4 || c.Connections < 1 {
+		return usageError{errors.New("--count must be at least 4, and --connections at least 1")}
+	}
+	return c.run(ctx, out, "submit", bench.Submit{Count: c.Count, Connections: c.Connections}.Run)
+}
+
+// benchPending measures what waiting occurrences cost.
+type benchPending struct {
+	benchOptions
+	Sizes    []int    `env:"-" default:"10000,100000,1000000" placeholder:"N" help:"How many occurrences wait, each number larger than the one before. (${default})"`
+	Instants int      `env:"-" default:"1" placeholder:"N" help:"How many of them each job has. (${default})"`
+	Crontab  string   `env:"-" placeholder:"CRONTAB" help:"Have as many jobs with this crontab wait instead, such as '@every 30d'."`
+	Rate     float64  `env:"-" default:"500" placeholder:"N" help:"How many occurrences fire in a second beside those. (${default})"`
+	Duration duration `env:"-" default:"10s" placeholder:"DURATION" help:"For how long. (${default})"`
+}
+
+// Run measures.
+func (c *benchPending) Run(ctx context.Context, out output) error {
+	if err := checkRate(c.Rate, c.Duration); err != nil {
+		return err
+	}
+	if c.Instants < 1 || len(c.Sizes) == 0 || !slices.IsSorted(c.Sizes) || c.Sizes[0] < c.Instants {
+		return usageError{errors.New("--instants must be at least 1, and --sizes not smaller, each larger than the one before")}
+	}
+	return c.run(ctx, out, "pending", bench.Pending{
+		Sizes: c.Sizes, Instants: c.Instants, Crontab: c.Crontab, Rate: c.Rate, Duration: c.Duration.std()}.Run)
+}
+
+// benchIdle measures doing nothing.
+type benchIdle struct {
+	benchOptions
+	Pending  int      `env:"-" default:"10000" placeholder:"N" help:"How many occurrences wait meanwhile. (${default})"`
+	Duration duration `env:"-" default:"20s" placeholder:"DURATION" help:"How long each round takes. (${default})"`
+}
+
+// Run measures.
+func (c *benchIdle) Run(ctx context.Context, out output) error {
+	if c.Pending < 1 || c.Duration.std() <= 0 {
+		return usageError{errors.New("--pending must be at least 1, and --duration more than 0")}
+	}
+	return c.run(ctx, out, "idle", bench.Idle{Pending: c.Pending, Duration: c.Duration.std()}.Run)
+}
+
+// checkRate checks a rate and its duration.
+func checkRate(rate float64, d duration) error {
+	if rate <= 0 || d.std() <= 0 || rate*d.std().Seconds() < 1 {
+		return usageError{errors.New("--rate and --duration must be more than 0, and together at least one occurrence")}
+	}
+	return nil
 }
 
 // benchPart is a process that a bench has started.

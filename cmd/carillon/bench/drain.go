@@ -47,6 +47,16 @@ func (d Drain) Run(ctx context.Context, b *Bench) error {
 	return nil
 }
 
+// drainOnce drains without a bare client beside it.
+func (d Drain) drainOnce(ctx context.Context, b *Bench, round int) (rate, share float64, err error) {
+	w, where, err := b.timedWork(ctx, round, timed{count: d.Count})
+	if err != nil {
+		return 0, 0, err
+	}
+	rate, share, err = d.round(ctx, b, w)
+	return rate, share, errors.Join(err, where.close(ctx))
+}
+
 // round submits the jobs to a replica that fires nothing, has others fire them all, and answers how many they fired in a
 // second, and the smallest share of one, where 1 is an equal one.
 func (d Drain) round(ctx context.Context, b *Bench, w *Work) (rate, share float64, err error) {

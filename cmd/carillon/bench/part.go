@@ -139,6 +139,8 @@ func RunPart(ctx context.Context, role string, in io.Reader, out io.Writer, star
 		r = &replica{start: start}
 	case receiverRole:
 		r = &receiver{}
+	case gatherRole:
+		r = &gatherer{}
 	case clientRole:
 		r = &client{}
 	default:

@@ -43,7 +43,7 @@ func (b *Bench) openLimit(ctx context.Context) (limit, error) {
 	case "kafka":
 		return openKafkaLimit(ctx, b.KafkaBrokers)
 	default:
-		raw, err := b.openRaw(ctx)
+		raw, err := openRaw(ctx, b.Store)
 		return &storeLimit{raw, storeKind(b.Store)}, err
 	}
 }
@@ -66,7 +66,7 @@ func (l *storeLimit) Run(ctx context.Context, w *Work) (float64, error) {
 		part := *w
 		part.Count = w.Count / len(workers)
 		part.From = w.From + i*part.Count
-		if err := l.Fill(ctx, &part); err != nil {
+		if err := upsertAll(ctx, l.rawStore, &part); err != nil {
 			return 0, err
 		}
 		start := time.Now()

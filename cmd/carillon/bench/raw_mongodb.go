@@ -45,18 +45,14 @@ func openRawMongoDB(ctx context.Context, rawURL string) (*rawMongoDB, error) {
 	return r, nil
 }
 
-func (r *rawMongoDB) Fill(ctx context.Context, w *Work) error {
-	for from := w.From; from < w.From+w.Count; from += rawBatch {
-		var rows []any
-		for i := from; i < min(from+rawBatch, w.From+w.Count); i++ {
-			rows = append(rows, bson.D{{Key: "_id", Value: bson.NewObjectID()}, {Key: "key", Value: w.key(i)},
-				{Key: "dueAt", Value: w.instant(i)}, {Key: "payload", Value: w.appendPayload(nil, i)}})
-		}
-		if _, err := r.rows.InsertMany(ctx, rows, options.InsertMany().SetOrdered(false)); err != nil {
-			return err
-		}
+func (r *rawMongoDB) Upsert(ctx context.Context, rows []rawRow) error {
+	documents := make([]any, len(rows))
+	for i, row := range rows {
+		documents[i] = bson.D{{Key: "_id", Value: bson.NewObjectID()}, {Key: "key", Value: row.key},
+			{Key: "dueAt", Value: time.UnixMilli(row.dueAt)}, {Key: "payload", Value: row.payload}}
 	}
-	return nil
+	_, err := r.rows.InsertMany(ctx, documents, options.InsertMany().SetOrdered(false)) // no key comes twice
+	return err
 }
 
 func (r *rawMongoDB) Drain(ctx context.Context, workers int) (int, error) {

@@ -36,20 +36,15 @@ func openRawPostgres(ctx context.Context, rawURL string) (*rawPostgres, error) {
 	return &rawPostgres{pool}, err
 }
 
-func (r *rawPostgres) Fill(ctx context.Context, w *Work) error {
-	for from := w.From; from < w.From+w.Count; from += rawBatch {
-		n := min(rawBatch, w.From+w.Count-from)
-		keys, dues, payloads := make([]string, n), make([]int64, n), make([][]byte, n)
-		for i := range n {
-			keys[i], dues[i], payloads[i] = w.key(from+i), w.instant(from+i).UnixMilli(), w.appendPayload(nil, from+i)
-		}
-		if _, err := r.pool.Exec(ctx, `INSERT INTO carillon_bench_raw (key, due_at, payload)
-			SELECT * FROM unnest($1::text[], $2::bigint[], $3::bytea[])
-			ON CONFLICT (key) DO UPDATE SET due_at = excluded.due_at, payload = excluded.payload`, keys, dues, payloads); err != nil {
-			return err
-		}
+func (r *rawPostgres) Upsert(ctx context.Context, rows []rawRow) error {
+	keys, dues, payloads := make([]string, len(rows)), make([]int64, len(rows)), make([][]byte, len(rows))
+	for i := range rows {
+		keys[i], dues[i], payloads[i] = rows[i].key, rows[i].dueAt, rows[i].payload
 	}
-	return nil
+	_, err := r.pool.Exec(ctx, `INSERT INTO carillon_bench_raw (key, due_at, payload)
+		SELECT * FROM unnest($1::text[], $2::bigint[], $3::bytea[])
+		ON CONFLICT (key) DO UPDATE SET due_at = excluded.due_at, payload = excluded.payload`, keys, dues, payloads)
+	return err
 }
 
 func (r *rawPostgres) Drain(ctx context.Context, workers int) (int, error) {

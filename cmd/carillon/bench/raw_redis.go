@@ -71,21 +71,16 @@ func stripOptions(rawURL string) string {
 	return plain
 }
 
-func (r *rawRedis) Fill(ctx context.Context, w *Work) error {
-	for from := w.From; from < w.From+w.Count; from += rawBatch {
-		pipe := r.client.Pipeline()
-		due := make([]redis.Z, 0, rawBatch)
-		for i := from; i < min(from+rawBatch, w.From+w.Count); i++ {
-			key, at := w.key(i), w.instant(i).UnixMilli()
-			pipe.HSet(ctx, rawRedisRow+key, "due", at, "payload", w.appendPayload(nil, i))
-			due = append(due, redis.Z{Score: float64(at), Member: key})
-		}
-		pipe.ZAdd(ctx, rawRedisDue, due...)
-		if _, err := pipe.Exec(ctx); err != nil {
-			return err
-		}
+func (r *rawRedis) Upsert(ctx context.Context, rows []rawRow) error {
+	pipe := r.client.Pipeline()
+	due := make([]redis.Z, len(rows))
+	for i, row := range rows {
+		pipe.HSet(ctx, rawRedisRow+row.key, "due", row.dueAt, "payload", row.payload)
+		due[i] = redis.Z{Score: float64(row.dueAt), Member: row.key}
 	}
-	return nil
+	pipe.ZAdd(ctx, rawRedisDue, due...)
+	_, err := pipe.Exec(ctx)
+	return err
 }
 
 func (r *rawRedis) Drain(ctx context.Context, workers int) (int, error) {

@@ -14,8 +14,9 @@ import (
 
 // rawSQLite is SQLite's bare client, on a file of its own, with the pragmas that the store has.
 type rawSQLite struct {
-	dir string
-	db  *sql.DB
+	dir    string
+	db     *sql.DB
+	upsert *sql.Stmt
 }
 
 func openRawSQLite(ctx context.Context) (*rawSQLite, error) {
@@ -31,28 +32,26 @@ func openRawSQLite(ctx context.Context) (*rawSQLite, error) {
 	db.SetMaxOpenConns(1)
 	_, err = db.ExecContext(ctx, `CREATE TABLE rows (id INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, due_at INTEGER NOT NULL,
 		token TEXT, payload BLOB NOT NULL); CREATE INDEX rows_due ON rows (due_at)`)
-	return &rawSQLite{dir, db}, err
+	if err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
+	upsert, err := db.PrepareContext(ctx, `INSERT INTO rows (key, due_at, payload) VALUES (?, ?, ?)
+		ON CONFLICT (key) DO UPDATE SET due_at = excluded.due_at, payload = excluded.payload`)
+	return &rawSQLite{dir, db, upsert}, err
 }
 
-func (r *rawSQLite) Fill(ctx context.Context, w *Work) error {
-	for from := w.From; from < w.From+w.Count; from += rawBatch {
-		tx, err := r.db.BeginTx(ctx, nil)
-		if err != nil {
-			return err
-		}
-		insert, err := tx.PrepareContext(ctx, `INSERT INTO rows (key, due_at, payload) VALUES (?, ?, ?)
-			ON CONFLICT (key) DO UPDATE SET due_at = excluded.due_at, payload = excluded.payload`)
-		for i := from; i < min(from+rawBatch, w.From+w.Count) && err == nil; i++ {
-			_, err = insert.ExecContext(ctx, w.key(i), w.instant(i).UnixMilli(), w.appendPayload(nil, i))
-		}
-		if err != nil {
+func (r *rawSQLite) Upsert(ctx context.Context, rows []rawRow) error {
+	tx, err := r.db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	upsert := tx.StmtContext(ctx, r.upsert)
+	for _, row := range rows {
+		if _, err := upsert.ExecContext(ctx, row.key, row.dueAt, row.payload); err != nil {
 			return errors.Join(err, tx.Rollback())
 		}
-		if err := tx.Commit(); err != nil {
-			return err
-		}
 	}
-	return nil
+	return tx.Commit()
 }
 
 func (r *rawSQLite) Drain(ctx context.Context, _ int) (n int, err error) { // there is one writer, whatever is asked

@@ -67,6 +67,7 @@ type Samples struct {
 	Claimed    []int64 `json:"claimed"`    // how many each of these found
 	Peeks      []int64 `json:"peeks"`      // durations of asking for the next due time
 	Settles    []int64 `json:"settles"`
+	Last       int64   `json:"last"` // when the last attempt began, in Unix nanoseconds
 }
 
 const replicaRole = "replica"
@@ -264,7 +265,8 @@ type probedSender struct {
 }
 
 func (s *probedSender) Send(ctx context.Context, d callbacks.Delivery) error {
-	deviation := time.Since(d.Timestamp)
+	at := time.Now()
+	deviation := at.Sub(d.Timestamp)
 	err := s.Sender.Send(ctx, d)
 	p := s.probe
 	p.lock.Lock()
@@ -273,6 +275,7 @@ func (s *probedSender) Send(ctx context.Context, d callbacks.Delivery) error {
 	if err != nil {
 		p.stats.Failed++
 	}
+	p.samples.Last = max(p.samples.Last, at.UnixNano())
 	if d.Attempt == 1 && !p.sparse {
 		p.samples.Deviations = append(p.samples.Deviations, floorMicros(deviation))
 	}

@@ -22,6 +22,21 @@ type Report struct {
 	Machine  Machine   `json:"machine"`
 	Figures  []Figure  `json:"figures"`
 	Notes    []string  `json:"notes,omitempty"`
+	// Histogram is that of the last round, where single observations are spread.
+	Histogram *Histogram `json:"histogram,omitempty"`
+}
+
+// Histogram is how many observations there were below each bound, and not below the one before.
+type Histogram struct {
+	Name    string   `json:"name"`
+	Buckets []Bucket `json:"buckets"`
+	Beyond  int      `json:"beyond"`
+}
+
+// Bucket is one bar of a histogram.
+type Bucket struct {
+	Below float64 `json:"below"` // milliseconds
+	Count int     `json:"count"`
 }
 
 // Machine is what it was measured on.
@@ -62,7 +77,10 @@ type goal struct {
 }
 
 func ratioOf(least float64) *goal { return &goal{of: "ratio", least: least, most: math.Inf(1)} }
-func atMost(most float64) *goal   { return &goal{least: math.Inf(-1), most: most} }
+func ratioAtMost(most float64) *goal {
+	return &goal{of: "ratio", least: math.Inf(-1), most: most}
+}
+func atMost(most float64) *goal { return &goal{least: math.Inf(-1), most: most} }
 
 // figure adds one to the report. Raw may be nil; it has as many rounds as there are otherwise.
 func (b *Bench) figure(name, unit string, rounds, raw []float64, g *goal) {
@@ -132,10 +150,38 @@ func (r *Report) WriteTable(w io.Writer) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
+	if r.Histogram != nil {
+		r.Histogram.write(w)
+	}
 	for _, n := range r.Notes {
 		fmt.Fprintf(w, "\n%s\n", n)
 	}
 	return nil
+}
+
+// write draws the bars, but for empty ones at the ends.
+func (h *Histogram) write(w io.Writer) {
+	most, sum := h.Beyond, h.Beyond
+	for _, b := range h.Buckets {
+		most, sum = max(most, b.Count), sum+b.Count
+	}
+	if sum == 0 {
+		return
+	}
+	bar := func(label string, n int) {
+		if n > 0 {
+			fmt.Fprintf(w, "  %-12s %8d  %5.1f %%  %s\n", label, n, 100*float64(n)/float64(sum), strings.Repeat("#", max(1, 50*n/most)))
+		}
+	}
+	fmt.Fprintf(w, "\n%s, last round:\n", h.Name)
+	for i, b := range h.Buckets {
+		label := fmt.Sprintf("< %g ms", b.Below)
+		if i == 0 {
+			label = "early"
+		}
+		bar(label, b.Count)
+	}
+	bar("more", h.Beyond)
 }
 
 // number shows three or more digits of a figure.

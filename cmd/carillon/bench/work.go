@@ -24,11 +24,13 @@ type Work struct {
 	// Start is the instant of the first, and Every lies between one and the next.
 	Start time.Time     `json:"start"`
 	Every time.Duration `json:"every"`
+	// Instants is how many each job has, one after the other; zero is one.
+	Instants int `json:"instants"`
 	// Crontab is the jobs' crontab, if they have one; they begin at the instants they would have fired at.
 	Crontab string `json:"crontab"`
 }
 
-// instant is that of the i-th job.
+// instant is that of the i-th occurrence.
 func (w *Work) instant(i int) time.Time { return w.Start.Add(time.Duration(i) * w.Every) }
 
 // key is that of the i-th job: in no order, as keys in life are in none that a store could profit from.
@@ -42,17 +44,24 @@ func (w *Work) key(i int) string {
 func (w *Work) appendJob(b []byte, i int) []byte {
 	b = append(b, `{"key":"`...)
 	b = append(b, w.key(i)...)
-	at := job.FormatTime(job.CeilMilli(w.instant(i)))
 	if w.Crontab != "" {
 		b = append(b, `","crontab":"`...)
 		b = append(b, w.Crontab...)
 		b = append(b, `","startAt":"`...)
-		b = append(b, at...)
+		b = append(b, job.FormatTime(job.CeilMilli(w.instant(i)))...)
 		b = append(b, `"`...)
 	} else {
-		b = append(b, `","past":"fire","schedules":["`...)
-		b = append(b, at...)
-		b = append(b, `"]`...)
+		b = append(b, `","past":"fire","schedules":[`...)
+		n := max(w.Instants, 1)
+		for k := range n {
+			if k > 0 {
+				b = append(b, ',')
+			}
+			b = append(b, '"')
+			b = append(b, job.FormatTime(job.CeilMilli(w.instant(i*n+k)))...)
+			b = append(b, '"')
+		}
+		b = append(b, ']')
 	}
 	b = append(b, `,"callback":{"type":"`...)
 	b = append(b, w.Callback...)

@@ -1,0 +1,156 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// Idle measures what a replica costs while nothing is due.
+type Idle struct {
+	// Pending is how many occurrences wait meanwhile, far from due.
+	Pending  int
+	Duration time.Duration
+}
+
+// Run is a [Mode].
+func (s Idle) Run(ctx context.Context, b *Bench) error {
+	w := b.work(0, s.Pending)
+	w.Callback = DiscardType
+	w.Start, w.Every = time.Now().Add(farAhead), time.Millisecond
+	if err := b.fill(ctx, w); err != nil {
+		return err
+	}
+	replica, _, err := b.startReplica(ctx, ReplicaOptions{Sparse: true})
+	if err != nil {
+		return err
+	}
+	b.progress("waiting until it has settled down")
+	if err := sleep(ctx, 3*time.Second); err != nil {
+		return err
+	}
+	var cpu, calls, memory []float64
+	for range b.Rounds {
+		var before, after Stats
+		start := time.Now()
+		if err := replica.call(ctx, "stats", nil, &before); err != nil {
+			return err
+		}
+		b.progress("watching it do nothing for %s", s.Duration)
+		if err := sleep(ctx, s.Duration); err != nil {
+			return err
+		}
+		if err := replica.call(ctx, "stats", nil, &after); err != nil {
+			return err
+		}
+		took := time.Since(start).Seconds()
+		cpu = append(cpu, 100*(after.CPU-before.CPU).Seconds()/took)
+		calls = append(calls, float64(after.Calls-before.Calls)/took)
+		memory = append(memory, float64(after.Memory)/(1<<20))
+	}
+	b.figure("processor", "% of a core", cpu, nil, atMost(1))
+	b.figure("queries of the store", "1/s", calls, nil, atMost(2))
+	b.figure("memory", "MiB", memory, nil, nil)
+	return replica.stop()
+}
+
+// Pending measures what a claim costs, and how much memory a replica has, while ever more occurrences wait.
+type Pending struct {
+	// Sizes are how many wait, each more than the one before.
+	Sizes []int
+	// Instants is how many each job has.
+	Instants int
+	// Crontab is that of the jobs that wait; empty for jobs with instants.
+	Crontab string
+	// Rate and Duration are of what is fired beside them.
+	Rate     float64
+	Duration time.Duration
+}
+
+// Run is a [Mode].
+func (s Pending) Run(ctx context.Context, b *Bench) error {
+	waiting := b.work(0, 0)
+	waiting.Prefix += "waiting-"
+	waiting.Callback, waiting.Crontab, waiting.Instants = DiscardType, s.Crontab, s.Instants
+	waiting.Start, waiting.Every = time.Now().Add(farAhead), time.Millisecond
+	perJob := max(s.Instants, 1)
+	if s.Crontab != "" {
+		perJob = 1
+	}
+	var first map[string][]float64
+	for _, size := range s.Sizes {
+		waiting.From += waiting.Count
+		waiting.Count = size/perJob - waiting.From
+		if err := b.fill(ctx, waiting); err != nil {
+			return err
+		}
+		measured := map[string][]float64{}
+		for round := range b.Rounds {
+			if err := s.round(ctx, b, round, size, measured); err != nil {
+				return err
+			}
+		}
+		if first == nil {
+			first = measured
+		}
+		name := fmt.Sprintf("with %d waiting: ", size)
+		for _, f := range []struct {
+			name, unit string
+			goal       *goal
+		}{{"claim p50", "ms", nil}, {"claim p99", "ms", ratioAtMost(1.5)}, {"next due p99", "ms", nil}, {"deviation p99", "ms", nil}, {"memory", "MiB", ratioAtMost(1.2)}} {
+			b.figure(name+f.name, f.unit, measured[f.name], first[f.name], f.goal)
+		}
+	}
+	b.note("raw: the same with %d waiting. A claim is one of the firings at %g/s beside those that wait, for %s.", s.Sizes[0], s.Rate, s.Duration)
+	return nil
+}
+
+// round fires a little beside what waits.
+func (s Pending) round(ctx context.Context, b *Bench, round, size int, measured map[string][]float64) error {
+	w := b.work(round, int(s.Rate*s.Duration.Seconds()))
+	w.Prefix += fmt.Sprintf("beside-%d-", size)
+	w.Callback = DiscardType
+	w.Every = time.Duration(float64(time.Second) / s.Rate)
+	w.Start = time.Now().Add(5*time.Second + time.Duration(w.Count)*400*time.Microsecond).Truncate(time.Second)
+	if err := b.fill(ctx, w); err != nil {
+		return err
+	}
+	replica, _, err := b.startReplica(ctx, ReplicaOptions{})
+	if err != nil {
+		return err
+	}
+	if err := sleep(ctx, time.Until(w.instant(w.Count))); err != nil {
+		return err
+	}
+	all, err := b.awaitAcked(ctx, []*part{replica}, w.Count)
+	if err != nil {
+		return err
+	}
+	var samples Samples
+	if err := replica.call(ctx, "samples", nil, &samples); err != nil {
+		return err
+	}
+	at := func(values []int64, share float64) float64 {
+		return float64(quantile(slices.Sorted(slices.Values(values)), share)) / 1000
+	}
+	for name, value := range map[string]float64{
+		"claim p50": at(samples.Claims, 0.5), "claim p99": at(samples.Claims, 0.99), "next due p99": at(samples.Peeks, 0.99),
+		"deviation p99": at(samples.Deviations, 0.99), "memory": float64(all[0].Peak) / (1 << 20),
+	} {
+		measured[name] = append(measured[name], value)
+	}
+	b.progress("%d waiting, round %d: claim p99 %.2f ms", size, round+1, at(samples.Claims, 0.99))
+	return errors.Join(replica.stop())
+}
+
+// sleep waits, unless ctx ends first.
+func sleep(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
+	}
+}
