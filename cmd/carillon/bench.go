@@ -20,6 +20,7 @@ type benchCommands struct {
 	Submit  benchSubmit  `cmd:"" help:"How many jobs the HTTP API takes in a second, in batches and one by one."`
 	Pending benchPending `cmd:"" help:"What a claim costs, and how much memory it takes, while ever more occurrences wait."`
 	Idle    benchIdle    `cmd:"" help:"What a replica costs while nothing is due."`
+	Feed    benchFeed    `cmd:"" help:"Submit a mixture of lists, crontabs and sequences all the time, for dashboards to show something."`
 }
 
 // benchOptions are those of every mode.
@@ -183,6 +184,23 @@ func (c *benchIdle) Run(ctx context.Context, out output) error {
 		return usageError{errors.New("--pending must be at least 1, and --duration more than 0")}
 	}
 	return c.run(ctx, out, "idle", bench.Idle{Pending: c.Pending, Duration: c.Duration.std()}.Run)
+}
+
+// benchFeed submits a mixture of jobs.
+type benchFeed struct {
+	benchOptions
+	URL      string   `env:"-" name:"url" placeholder:"URL" help:"API of the service to feed, such as http://127.0.0.1:8080. (a replica of its own)"`
+	Rate     float64  `env:"-" default:"20" placeholder:"N" help:"How many jobs are submitted in a second; each fires a few times within minutes. (${default})"`
+	Duration duration `env:"-" default:"1h" placeholder:"DURATION" help:"For how long; an interruption ends it in good order. (${default})"`
+}
+
+// Run feeds.
+func (c *benchFeed) Run(ctx context.Context, out output) error {
+	if err := checkRate(c.Rate, c.Duration); err != nil {
+		return err
+	}
+	c.Callback, c.Rounds = "http", 1
+	return c.run(ctx, out, "feed", bench.Feed{URL: c.URL, Rate: c.Rate, Duration: c.Duration.std()}.Run)
 }
 
 // checkRate checks a rate and its duration.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"sync"
@@ -20,13 +21,15 @@ type receiver struct {
 	lock       sync.Mutex
 	deviations []int64
 	ids        map[string]int // how often each delivery came
-	tracked    bool
+	options    ReceiverOptions
 }
 
 // ReceiverOptions say what a receiver notes.
 type ReceiverOptions struct {
 	// Track has it note each delivery by its id and how late it came; else it only answers.
 	Track bool `json:"track"`
+	// Refuse is the share of requests that it answers with an error.
+	Refuse float64 `json:"refuse"`
 }
 
 // Received is what a receiver got.
@@ -39,11 +42,10 @@ type Received struct {
 func (r *receiver) do(ctx context.Context, do string, with json.RawMessage) (any, error) {
 	switch do {
 	case "begin":
-		var o ReceiverOptions
-		if err := json.Unmarshal(with, &o); err != nil {
+		if err := json.Unmarshal(with, &r.options); err != nil {
 			return nil, err
 		}
-		r.tracked, r.ids = o.Track, map[string]int{}
+		r.ids = map[string]int{}
 		listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 		if err != nil {
 			return nil, err
@@ -72,8 +74,12 @@ func (r *receiver) do(ctx context.Context, do string, with json.RawMessage) (any
 func (r *receiver) receive(w http.ResponseWriter, q *http.Request) {
 	now := time.Now()
 	_, _ = io.Copy(io.Discard, q.Body)
+	if r.options.Refuse > 0 && rand.Float64() < r.options.Refuse {
+		w.WriteHeader(http.StatusInternalServerError)
+		return
+	}
 	w.WriteHeader(http.StatusNoContent)
-	if !r.tracked {
+	if !r.options.Track {
 		return
 	}
 	instant, err := time.Parse(time.RFC3339, q.Header.Get("Carillon-Timestamp"))
