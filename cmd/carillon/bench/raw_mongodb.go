@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,7 +31,7 @@ func openRawMongoDB(ctx context.Context, rawURL string) (*rawMongoDB, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &rawMongoDB{client, client.Database(parsed.Database).Collection("carillon_bench_raw")}
+	r := &rawMongoDB{client, client.Database(cmp.Or(parsed.Database, "carillon")).Collection("bench_raw")}
 	if err := r.rows.Drop(ctx); err != nil {
 		return nil, errors.Join(err, r.Close(ctx))
 	}

@@ -51,24 +51,24 @@ end
 return n`)
 
 func openRawRedis(_ context.Context, rawURL string) (*rawRedis, error) {
-	if strings.Contains(rawURL, "cluster=true") {
-		o, err := redis.ParseClusterURL(stripOptions(rawURL))
-		if err != nil {
-			return nil, err
-		}
-		return &rawRedis{redis.NewClusterClient(o)}, nil
+	plain, query, _ := strings.Cut(rawURL, "?") // the options are for the store
+	first, others, several := strings.Cut(plain, ",")
+	o, err := redis.ParseURL(first + "/0")
+	if !several {
+		o, err = redis.ParseURL(plain)
 	}
-	o, err := redis.ParseURL(stripOptions(rawURL))
 	if err != nil {
 		return nil, err
 	}
-	return &rawRedis{redis.NewClient(o)}, nil
-}
-
-// stripOptions takes off the options of a store's URL, which are for the store.
-func stripOptions(rawURL string) string {
-	plain, _, _ := strings.Cut(rawURL, "?")
-	return plain
+	if !strings.Contains(query, "cluster=true") {
+		return &rawRedis{redis.NewClient(o)}, nil
+	}
+	hosts := []string{o.Addr}
+	if several {
+		hosts = append(hosts, strings.Split(strings.TrimSuffix(others, "/"), ",")...)
+	}
+	return &rawRedis{redis.NewClusterClient(&redis.ClusterOptions{
+		Addrs: hosts, Username: o.Username, Password: o.Password, TLSConfig: o.TLSConfig})}, nil
 }
 
 func (r *rawRedis) Upsert(ctx context.Context, rows []rawRow) error {

@@ -1,0 +1,143 @@
+//go:build services
+
+package main_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/cmd/carillon/bench"
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// runBench runs a bench with two short rounds, and answers its report.
+func runBench(t *testing.T, args ...string) bench.Report {
+	t.Helper()
+	path, err := binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(path, append(append([]string{"bench"}, args...), "--rounds=2", "--json")...)
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("%v\n%s", err, &stderr)
+	}
+	if stderr.Len() == 0 {
+		t.Error("it told no progress")
+	}
+	var r bench.Report
+	if err := json.Unmarshal(stdout.Bytes(), &r); err != nil {
+		t.Fatalf("%v\n%s", err, &stdout)
+	}
+	return r
+}
+
+// figure is one of a report, which every mode must have.
+func figure(t *testing.T, r bench.Report, name string) bench.Figure {
+	t.Helper()
+	i := slices.IndexFunc(r.Figures, func(f bench.Figure) bool { return f.Name == name })
+	if i < 0 {
+		t.Fatalf("there is no figure %q: %+v", name, r.Figures)
+	}
+	return r.Figures[i]
+}
+
+// TestBench runs each mode small: what it counts must be right, and ratios be there, whatever they are.
+func TestBench(t *testing.T) {
+	punctual := []string{"early", "lost", "doubled"}
+	for _, c := range []struct {
+		args   []string
+		ratios []string // figures that have one
+		zeros  []string // figures that must be 0
+	}{
+		{[]string{"drain", "--count=2000"}, []string{"drained"}, nil},
+		{[]string{"drain", "--count=2000", "--replicas=2"}, []string{"drained"}, nil},
+		{[]string{"drain", "--count=2000", "--callback=http"}, []string{"drained"}, nil},
+		{[]string{"drain", "--count=2000", "--callback=rabbitmq", "--rabbitmq-url=" + needed(t, "CARILLON_TEST_RABBITMQ_URL")}, []string{"drained"}, nil},
+		{[]string{"steady", "--rate=200", "--duration=1s", "--callback=http"}, []string{"deviation p50", "deviation p99"}, punctual},
+		{[]string{"burst", "--count=1000"}, []string{"last fired after"}, punctual},
+		{[]string{"mixed", "--rate=200", "--duration=1s"}, []string{"submitted"}, punctual},
+		{[]string{"submit", "--count=2000"}, []string{"batches", "one by one, 256 connections", "one by one, 1 connection"}, nil},
+		{[]string{"pending", "--sizes=100,1000", "--duration=1s"}, []string{"with 100 waiting: claim p99", "with 1000 waiting: claim p99", "with 1000 waiting: memory"}, nil},
+		{[]string{"pending", "--sizes=100,200", "--crontab=@every 30d", "--duration=1s"}, []string{"with 200 waiting: claim p99"}, nil},
+		{[]string{"idle", "--pending=10", "--duration=1s"}, nil, nil},
+		{[]string{"feed", "--duration=3s"}, nil, nil},
+	} {
+		t.Run(strings.Join(c.args[:1], " "), func(t *testing.T) {
+			t.Parallel()
+			r := runBench(t, c.args...)
+			if r.Mode != c.args[0] || r.Store != "sqlite" || r.Machine.Cores < 1 || len(r.Figures) == 0 {
+				t.Errorf("the report is about %+v", r)
+			}
+			for _, name := range c.ratios {
+				if f := figure(t, r, name); f.Ratio <= 0 || len(f.Rounds) != 2 || len(f.Raw) != 2 {
+					t.Errorf("%+v has no ratio of two rounds", f)
+				}
+			}
+			for _, name := range c.zeros {
+				if f := figure(t, r, name); f.Median != 0 || len(f.Rounds) != 2 {
+					t.Errorf("%s: %v", name, f.Rounds)
+				}
+			}
+		})
+	}
+}
+
+// TestBenchStores drains on each store, and checks that it leaves nothing there.
+func TestBenchStores(t *testing.T) {
+	onEachStoreAndWay(t, func(t *testing.T, c *cluster) {
+		for _, args := range [][]string{{"drain", "--count=500"}, {"submit", "--count=200", "--connections=8"}} {
+			r := runBench(t, append(args, "--store="+c.url)...)
+			for _, f := range r.Figures {
+				if f.Median <= 0 {
+					t.Errorf("%s: %v", f.Name, f.Rounds)
+				}
+			}
+		}
+		jobs, err := c.store.Jobs(t.Context(), store.JobFilter{Tenant: job.DefaultTenant, Limit: 1})
+		if err != nil || len(jobs) > 0 {
+			t.Errorf("it left %v (%v)", jobs, err)
+		}
+		next, err := c.store.NextDue(t.Context())
+		if err != nil || !next.IsZero() {
+			t.Errorf("it left an occurrence due at %v (%v)", next, err)
+		}
+	})
+}
+
+// TestBenchRefuses tries it on a store that is in use.
+func TestBenchRefuses(t *testing.T) {
+	c := stores[0].cluster(t)
+	c.start(1)
+	path, err := binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.Command(path, "bench", "drain", "--count=10", "--rounds=1", "--store="+c.url).CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "--force") {
+		t.Errorf("on a store from which a replica claims: %v\n%s", err, out)
+	}
+	c.replicas[0].kill()
+	c.start(1)
+	c.put(c.replicas[1], "mine", 1, time.Hour, c.webhook(), http.StatusCreated)
+	c.replicas[1].kill()
+	out, err = exec.Command(path, "bench", "drain", "--count=10", "--rounds=1", "--store="+c.url).CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "--force") {
+		t.Errorf("on a store that holds a job: %v\n%s", err, out)
+	}
+	r := runBench(t, "drain", "--count=10", "--force", "--store="+c.url)
+	if figure(t, r, "drained").Median <= 0 {
+		t.Error("forced, it measured nothing")
+	}
+	if _, err := c.store.Job(t.Context(), job.Name{Tenant: job.DefaultTenant, Key: "mine"}); err != nil {
+		t.Errorf("it deleted a job that was not its own: %v", err)
+	}
+}
