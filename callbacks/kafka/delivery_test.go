@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/carillon-scheduler/carillon/callbacks"
@@ -252,6 +253,27 @@ func TestProducerIsRefused(t *testing.T) {
 				if ctx.Err() != nil {
 					t.Fatal("it never works again")
 				}
+			}
+		})
+	}
+}
+
+// Brokers that have forgotten the producer, or fenced it, cost neither an attempt nor a record.
+func TestProducerIsForgotten(t *testing.T) {
+	for _, code := range []*kerr.Error{kerr.OutOfOrderSequenceNumber, kerr.UnknownProducerID, kerr.InvalidProducerEpoch} {
+		t.Run(code.Message, func(t *testing.T) {
+			ctx, c := limited(t), newCluster(t)
+			sender := c.sender()
+			if err := deliver(ctx, sender, delivery(data(`"partition":0`))); err != nil {
+				t.Fatal(err)
+			}
+			c.kafka.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: inbox, Err: code, Count: 1})
+			for range 3 {
+				d := delivery(data(`"partition":0`))
+				if err := sender.Send(ctx, d); err != nil {
+					t.Fatal(err)
+				}
+				c.record(ctx, t, d.ID)
 			}
 		})
 	}

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/carillon-scheduler/carillon/callbacks"
 )
@@ -41,8 +43,11 @@ func maybeAnothers(err error) bool {
 	return false
 }
 
-// verdict is what the outcome of a record means to its attempt.
-func (s *Sender) verdict(ctx context.Context, x *session, c callback, err error) error {
+// aftermath is how long after a connection's failure the client may give up records for it: its longest pause, and some.
+const aftermath = 3 * time.Second
+
+// verdict is what the outcome of a record means to its attempt, which began to produce at the given time.
+func (s *Sender) verdict(ctx context.Context, x *session, c callback, begun time.Time, err error) error {
 	code, answered := answer(err)
 	_, unsent := errors.AsType[errUnsent](err)
 	switch {
@@ -57,6 +62,10 @@ func (s *Sender) verdict(ctx context.Context, x *session, c callback, err error)
 		}
 		s.doubt()
 		return err
+	case errors.Is(err, kgo.ErrRecordRetries) && s.broke.Load() < begun.Add(-aftermath).UnixNano():
+		// The client does not tell why it tried again. Connections held, so it was an answer, such as that the record was
+		// written but not to enough replicas: were that free, it would be written again for ever.
+		return fmt.Errorf("kafka: topic %q: its leader answers, but does not acknowledge the record, as when replicas are missing or slow: %w", c.Topic, err)
 	case !answered:
 		s.doubt()
 		return callbacks.Unavailable(fmt.Errorf("kafka: no broker took the record for topic %q: %w", c.Topic, err), soon())

@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -57,6 +58,7 @@ type Sender struct {
 	stop     context.CancelFunc
 	work     sync.WaitGroup // the goroutines that end with ctx
 
+	broke    atomic.Int64 // when a connection failed last, in Unix nanoseconds
 	mu       sync.Mutex
 	session  *session              // the one in use; nil once the sender is closed
 	sessions map[*session]struct{} // also those that were replaced and still have something under way
@@ -67,6 +69,10 @@ type Sender struct {
 func New(o Options) (*Sender, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	o.Brokers = slices.Clone(o.Brokers)
+	for i, address := range o.Brokers { // a list that people write may have spaces after its commas
+		o.Brokers[i] = strings.TrimSpace(address)
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	s := &Sender{
@@ -81,7 +87,7 @@ func New(o Options) (*Sender, error) {
 		stop()
 		return nil, err
 	}
-	s.clientOpts = append(s.clientOpts, kgo.WithHooks(dials{s}))
+	s.clientOpts = append(s.clientOpts, kgo.WithHooks(hooks{s}))
 	if s.session, err = s.newSession(); err != nil {
 		stop()
 		return nil, fmt.Errorf("kafka: %w", err)
@@ -141,12 +147,13 @@ func (s *Sender) Send(ctx context.Context, d callbacks.Delivery) error {
 	if err != nil {
 		return err
 	}
+	begun := time.Now()
 	err = s.produce(ctx, x, t, newRecord(c, &d), 1)
 	if maybeAnothers(err) {
 		// The broker refuses batches, not records. Alone, it is seen whose fault it was.
 		err = s.produce(ctx, x, t, newRecord(c, &d), everyone)
 	}
-	return s.verdict(ctx, x, c, err)
+	return s.verdict(ctx, x, c, begun, err)
 }
 
 // errUnsent is the error of a record that was not handed to the client.
@@ -159,11 +166,14 @@ func (s *Sender) produce(ctx context.Context, x *session, t *topic, r *kgo.Recor
 	if err := t.gate.Acquire(ctx, share); err != nil {
 		return errUnsent{err}
 	}
+	if err := t.enter(ctx); err != nil {
+		t.gate.Release(share)
+		return errUnsent{err}
+	}
 	s.hold(x)
 	done := make(chan error, 1)
-	// The client gives the record up when ctx ends; it looks at the first record of each batch only, but all of them have
-	// about the same time.
-	x.client.Produce(ctx, r, func(_ *kgo.Record, err error) {
+	x.client.Produce(ctx, r, func(_ *kgo.Record, err error) { // gives it up when ctx ends, or soon after
+		t.leave()
 		t.gate.Release(share)
 		s.leave(x)
 		done <- err

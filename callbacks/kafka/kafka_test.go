@@ -20,6 +20,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
@@ -184,6 +185,42 @@ func TestSASL(t *testing.T) {
 			o.Mechanism, o.Username, o.Password = test.mechanism, test.username, test.password
 			tryUntil(ctx, t, newSender(t, o), test.says)
 		})
+	}
+}
+
+// A wrong password is told in the broker's words, to the job and once to the log, and costs no attempt.
+func TestWrongPassword(t *testing.T) {
+	ctx, c := limited(t), newCluster(t)
+	c.kafka.ControlKey(kmsg.SASLAuthenticate.Int16(), func(r kmsg.Request) (kmsg.Response, error, bool) { //nolint:revive // kfake's order
+		c.kafka.KeepControl()
+		resp := r.ResponseKind().(*kmsg.SASLAuthenticateResponse)
+		text := "Invalid credentials"
+		resp.ErrorCode, resp.ErrorMessage = kerr.SaslAuthenticationFailed.Code, &text
+		return resp, nil, true
+	})
+	var log bytes.Buffer
+	o := c.options()
+	o.Logger = slog.New(slog.NewTextHandler(&log, nil))
+	sender, err := kafka.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tryUntil(ctx, t, sender, "Invalid credentials")
+	if err := sender.Close(); err != nil {
+		t.Error(err)
+	}
+	if n := strings.Count(log.String(), "Invalid credentials"); n != 1 {
+		t.Errorf("the log tells it %d times: %s", n, log.String())
+	}
+}
+
+// Spaces in a list of brokers do no harm.
+func TestSpacesAroundBrokers(t *testing.T) {
+	ctx, c := limited(t), newCluster(t)
+	o := c.options()
+	o.Brokers = []string{" " + o.Brokers[0] + " "}
+	if err := deliver(ctx, newSender(t, o), delivery(data(``))); err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -46,12 +46,25 @@ func (s *Sender) doubt() {
 	}
 }
 
-// dials is told by the client of each connection that is tried.
-type dials struct{ sender *Sender }
+// hooks are told by the client what becomes of its connections.
+type hooks struct{ sender *Sender }
 
-func (d dials) OnBrokerConnect(_ kgo.BrokerMetadata, _ time.Duration, _ net.Conn, err error) {
+func (h hooks) OnBrokerConnect(_ kgo.BrokerMetadata, _ time.Duration, _ net.Conn, err error) {
 	if err != nil {
-		d.sender.doubt()
+		h.sender.broke.Store(time.Now().UnixNano())
+		h.sender.doubt()
+	}
+}
+
+func (h hooks) OnBrokerWrite(_ kgo.BrokerMetadata, _ int16, _ int, _, _ time.Duration, err error) {
+	if err != nil {
+		h.sender.broke.Store(time.Now().UnixNano())
+	}
+}
+
+func (h hooks) OnBrokerRead(_ kgo.BrokerMetadata, _ int16, _ int, _, _ time.Duration, err error) {
+	if err != nil {
+		h.sender.broke.Store(time.Now().UnixNano())
 	}
 }
 

@@ -39,6 +39,11 @@ func TestSuite(t *testing.T) {
 					Begin: fault(kmsg.Produce, inbox, kerr.TopicAuthorizationFailed),
 				},
 				{Name: "too few replicas", Want: plain, Says: []string{inbox, "REPLICAS"}, Begin: fault(kmsg.Produce, inbox, kerr.NotEnoughReplicas)},
+				{
+					Name: "too few replicas after it was written", Want: plain, Says: []string{inbox, "replicas"},
+					Begin: fault(kmsg.Produce, inbox, kerr.NotEnoughReplicasAfterAppend),
+				},
+				{Name: "slow replicas", Want: plain, Says: []string{inbox, "replicas"}, Begin: fault(kmsg.Produce, inbox, kerr.RequestTimedOut)},
 				{Name: "a record that is refused", Want: plain, Says: []string{inbox, "INVALID_RECORD"}, Begin: fault(kmsg.Produce, inbox, kerr.InvalidRecord)},
 				{Name: "no leader", Want: unavailable, Says: []string{inbox, "leader"}, Begin: fault(kmsg.Produce, inbox, kerr.LeaderNotAvailable)},
 				{

@@ -30,12 +30,9 @@ const (
 	mostKnown   = 10_000
 )
 
-// everyone is the whole of a topic's gate: who has it produces alone.
-const everyone = 1 << 30
-
 // topic is what is known of one topic; done is closed once err, partitions and at are set.
 type topic struct {
-	gate *semaphore.Weighted // taken by each record under way
+	*lane // the same one however often the topic is looked up
 
 	done       chan struct{}
 	err        error
@@ -58,11 +55,11 @@ func (s *Sender) find(ctx context.Context, x *session, c callback) (*topic, erro
 	x.topics.mu.Lock()
 	t := x.topics.known[c.Topic]
 	if again := t != nil && t.outdated(time.Now(), c.partition()); t == nil || again {
-		gate := semaphore.NewWeighted(everyone)
+		l := &lane{gate: semaphore.NewWeighted(everyone)}
 		if again {
-			gate = t.gate
+			l = t.lane
 		}
-		t = &topic{gate: gate, done: make(chan struct{})}
+		t = &topic{lane: l, done: make(chan struct{})}
 		x.topics.remember(c.Topic, t)
 		s.hold(x)
 		go s.lookUp(x, c.Topic, t, again)

@@ -1,0 +1,120 @@
+package kafka_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/carillon-scheduler/carillon/callbacks"
+)
+
+// A record is not put behind others whose attempts end later: the client would keep it as long as them, and send it when
+// its own attempt is over. It costs no attempt, and it is taken when they are done.
+func TestLessTimeThanOthers(t *testing.T) {
+	ctx, c := limited(t), newCluster(t)
+	sender := c.sender()
+	if err := deliver(ctx, sender, delivery(data(``))); err != nil {
+		t.Fatal(err)
+	}
+	first, resume := c.hang(kmsg.Produce)
+	defer resume()
+	results := make(chan error, 1)
+	go func() { results <- sender.Send(ctx, delivery(data(`"partition":0`))) }()
+	select {
+	case <-first:
+	case <-ctx.Done():
+		t.Fatal("nothing came")
+	}
+	late := delivery(data(`"partition":0`))
+	short, cancel := context.WithTimeout(ctx, patience/2)
+	defer cancel()
+	err := sender.Send(short, late)
+	failure, ok := errors.AsType[*callbacks.Failure](err)
+	if !ok || !failure.Unavailable || failure.After <= 0 || !strings.Contains(err.Error(), "nothing was sent") {
+		t.Fatalf("Send = %v", err)
+	}
+	if short.Err() != nil {
+		t.Error("it was answered when its time was over")
+	}
+	resume()
+	if err := <-results; err != nil {
+		t.Fatal(err)
+	}
+	if c.has(late.ID) {
+		t.Error("it came without having been sent")
+	}
+	again, cancel := context.WithTimeout(ctx, patience/2)
+	defer cancel()
+	if err := deliver(again, sender, late); err != nil {
+		t.Fatal(err)
+	}
+	c.record(ctx, t, late.ID)
+}
+
+// Attempts within a moment of each other, as the dispatcher makes them, go together in whatever order they come.
+func TestAboutTheSameTime(t *testing.T) {
+	ctx, c := limited(t), newCluster(t)
+	sender := c.sender()
+	if err := deliver(ctx, sender, delivery(data(``))); err != nil {
+		t.Fatal(err)
+	}
+	first, resume := c.hang(kmsg.Produce)
+	defer resume()
+	end := time.Now().Add(patience / 2)
+	results := make(chan error, 2)
+	send := func(deadline time.Time) {
+		attempt, cancel := context.WithDeadline(ctx, deadline)
+		defer cancel()
+		results <- sender.Send(attempt, delivery(data(`"partition":0`)))
+	}
+	go send(end)
+	select {
+	case <-first:
+	case <-ctx.Done():
+		t.Fatal("nothing came")
+	}
+	go send(end.Add(-100 * time.Millisecond))
+	resume()
+	for range 2 {
+		if err := <-results; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// Closing ends attempts that wait for an answer, at no cost.
+func TestCloseWhileSending(t *testing.T) {
+	ctx, c := limited(t), newCluster(t)
+	sender := c.sender()
+	if err := deliver(ctx, sender, delivery(data(``))); err != nil {
+		t.Fatal(err)
+	}
+	first, resume := c.hang(kmsg.Produce)
+	defer resume()
+	const attempts = 20
+	results := make(chan error, attempts)
+	for range attempts {
+		go func() { results <- sender.Send(ctx, delivery(data(`"partition":0`))) }()
+	}
+	select {
+	case <-first:
+	case <-ctx.Done():
+		t.Fatal("nothing came")
+	}
+	if err := sender.Close(); err != nil {
+		t.Error(err)
+	}
+	for range attempts {
+		err := <-results
+		if failure, ok := errors.AsType[*callbacks.Failure](err); !ok || !failure.Unavailable {
+			t.Errorf("Send = %v", err)
+		}
+	}
+	if ctx.Err() != nil {
+		t.Error("they waited for their contexts")
+	}
+}
