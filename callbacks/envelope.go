@@ -17,7 +17,8 @@ type Message struct {
 	// Body is nil if there is none.
 	Body []byte
 	// Attributes are those of an event in binary mode, without datacontenttype, which is the ContentType there. The sender
-	// makes each a header, named as the protocol's binding to CloudEvents says. They win over the job's own headers.
+	// makes each a header, named as the protocol's binding to CloudEvents says. They win over the job's own headers, of
+	// which none may be a datacontenttype.
 	Attributes []Attribute
 }
 
@@ -25,8 +26,8 @@ type Message struct {
 type Attribute struct {
 	Name  string
 	Value string
-	// number tells that JSON has it as a number.
-	number bool
+	// Integer tells that the value is a whole number, for protocols and formats that tell numbers from texts.
+	Integer bool
 }
 
 const (
@@ -64,7 +65,7 @@ func (d *Delivery) attributes() []Attribute {
 		Attribute{Name: "time", Value: job.FormatTime(d.Timestamp)},
 	)
 	if d.Part != nil {
-		all = append(all, Attribute{Name: "carillonstep", Value: strconv.Itoa(d.Part.Step), number: true})
+		all = append(all, Attribute{Name: "carillonstep", Value: strconv.Itoa(d.Part.Step), Integer: true})
 		if d.Part.Subscriber != "" {
 			all = append(all, Attribute{Name: "carillonsubscriber", Value: d.Part.Subscriber})
 		}
@@ -78,7 +79,7 @@ func (d *Delivery) structured(payload []byte) []byte {
 	for i, a := range d.attributes() {
 		b = append(b, "{,"[min(i, 1)], '"')
 		b = append(append(b, a.Name...), `":`...)
-		if a.number {
+		if a.Integer {
 			b = append(b, a.Value...)
 			continue
 		}

@@ -117,6 +117,7 @@ func newRecord(c callback, d *callbacks.Delivery) *kgo.Record {
 		switch {
 		case isType && d.Envelope == job.EnvelopeStructured: // it would be taken for something else
 		case slices.ContainsFunc(r.Headers[:ours], func(h kgo.RecordHeader) bool { return h.Key == name }):
+		case d.Envelope == job.EnvelopeBinary && name == "ce_datacontenttype": // the content type is it
 		case isType:
 			m.ContentType = c.Headers[name]
 		default:

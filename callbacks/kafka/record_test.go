@@ -35,7 +35,7 @@ func TestRecord(t *testing.T) {
 			headers: map[string]string{"content-type": "application/json", "carillon-step": "4", "carillon-subscriber": "Zoë 1%"},
 		},
 		{
-			name: "headers beside an event's", data: data(`"headers":{"ce_type":"mine","ce_subject":"mine","content-type":"text/plain"}`),
+			name: "headers beside an event's", data: data(`"headers":{"ce_type":"mine","ce_subject":"mine","ce_datacontenttype":"mine","content-type":"text/plain"}`),
 			envelope: job.EnvelopeBinary, value: "1",
 			headers: map[string]string{
 				"content-type": "text/plain", "ce_subject": "mine", "ce_specversion": "1.0", "ce_id": "", "ce_source": "",

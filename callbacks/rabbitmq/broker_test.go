@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -188,6 +189,16 @@ func (b *broker) await(ctx context.Context, t *testing.T, id job.ID) callbackste
 		got.Subscriber = fmt.Sprint(subscriber)
 	}
 	return got
+}
+
+func (b *broker) attributes(ctx context.Context, t *testing.T, id job.ID) map[string]string {
+	all := map[string]string{}
+	for name, value := range b.message(ctx, t, id).Headers {
+		if attribute, ok := strings.CutPrefix(name, "cloudEvents_"); ok {
+			all[attribute] = fmt.Sprint(value)
+		}
+	}
+	return all
 }
 
 // block makes the broker take no messages, and returns when the sender has heard so.

@@ -3,6 +3,7 @@ package rabbitmq
 import (
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -30,8 +31,13 @@ type publish struct {
 	returned string // why the broker could not route it; guarded by the window
 }
 
+// eventPrefix begins the headers that are attributes of an event in binary mode. CloudEvents binds itself to AMQP 1.0, whose
+// application properties RabbitMQ makes of these headers, and has "cloudEvents:" beside it, but prefers this one.
+const eventPrefix = "cloudEvents_"
+
 func newPublish(c callback, d callbacks.Delivery) (*publish, error) {
-	headers := make(amqp.Table, len(c.Headers)+5)
+	m := d.Message(c.Payload)
+	headers := make(amqp.Table, len(c.Headers)+len(m.Attributes)+5)
 	for name, v := range c.Headers {
 		value, err := headerValue(v)
 		if err != nil {
@@ -48,7 +54,15 @@ func newPublish(c callback, d callbacks.Delivery) (*publish, error) {
 			headers["carillon-subscriber"] = d.Part.Subscriber
 		}
 	}
-	m := d.Message(c.Payload)
+	if d.Envelope == job.EnvelopeBinary {
+		delete(headers, eventPrefix+"datacontenttype") // the content type is it
+	}
+	for _, a := range m.Attributes {
+		headers[eventPrefix+a.Name] = a.Value
+		if n, err := strconv.ParseInt(a.Value, 10, 64); a.Integer && err == nil {
+			headers[eventPrefix+a.Name] = n
+		}
+	}
 	p := &publish{
 		id:          d.ID,
 		destination: c.destination(),

@@ -116,8 +116,10 @@ func (s *Sender) Type() string { return "rabbitmq" }
 // Validate checks a message that a client wants published.
 func (s *Sender) Validate(data []byte) error { return validate(data) }
 
-// Envelopes is structured events alone: CloudEvents has no binding to AMQP 0-9-1, which would name the headers of the binary mode.
-func (s *Sender) Envelopes() []job.Envelope { return []job.Envelope{job.EnvelopeStructured} }
+// Envelopes are all there are.
+func (s *Sender) Envelopes() []job.Envelope {
+	return []job.Envelope{job.EnvelopeStructured, job.EnvelopeBinary}
+}
 
 // Send publishes the message and waits for the broker's confirm. Whatever is the connection's fault costs the job no
 // attempt: if the connection is lost before the confirm, the message may have arrived, and the delivery id lets the

@@ -24,8 +24,11 @@ func TestSuite(t *testing.T) {
 			Sender: sender,
 			Data:   func(payload string) []byte { return []byte(`{"queue": "` + b.name + `", "payload": ` + payload + ` }`) },
 			Await:  b.await,
-			Good:   good(b.name, b.name),
-			Bad:    bad(),
+
+			Attributes: b.attributes,
+
+			Good: good(b.name, b.name),
+			Bad:  bad(),
 			Failures: []callbackstest.Failure{
 				{Name: "no such queue", Data: to(`"queue":"carillon-nowhere"`), Want: plain, Says: []string{"carillon-nowhere", "NO_ROUTE"}},
 				{Name: "no such exchange", Data: to(`"exchange":"carillon-nowhere","routingKey":"k"`), Want: plain, Says: []string{"carillon-nowhere"}},

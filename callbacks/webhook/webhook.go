@@ -118,6 +118,9 @@ func newRequest(ctx context.Context, c callback, d callbacks.Delivery) (*http.Re
 	if d.Envelope == job.EnvelopeStructured {
 		header["Content-Type"] = []string{m.ContentType}
 	}
+	if d.Envelope == job.EnvelopeBinary {
+		header.Del("Ce-Datacontenttype") // CloudEvents forbids it: the Content-Type is it
+	}
 	for _, a := range m.Attributes {
 		header.Set("Ce-"+a.Name, strings.ReplaceAll(escape(a.Value), `"`, "%22")) // CloudEvents asks for that one too
 	}

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -27,6 +28,28 @@ func delivery(data []byte) callbacks.Delivery {
 	name := job.Name{Tenant: job.DefaultTenant, Key: "grüße 100%"}
 	return callbacks.Delivery{
 		ID: job.DeliveryID(name, instant, 0, ""), Name: name, Timestamp: instant, Attempt: 3, SentAt: instant.Add(time.Hour), Data: data,
+	}
+}
+
+// Headers of the job beside an event's attributes: they add some, and neither replace any nor say the content type twice.
+func TestEventHeaders(t *testing.T) {
+	headers := make(chan http.Header, 1)
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) { headers <- req.Header }))
+	defer server.Close()
+	d := delivery(data("url", server.URL, "payload", 1, "headers", map[string]string{
+		"ce-type": "mine", "ce-subject": "mine", "CE-DataContentType": "mine", "content-type": "text/plain",
+	}))
+	d.Envelope = job.EnvelopeBinary
+	if err := newSender(t, webhook.Options{}).Send(t.Context(), d); err != nil {
+		t.Fatal(err)
+	}
+	have := <-headers
+	for name, want := range map[string][]string{
+		"Ce-Type": {"carillon.occurrence"}, "Ce-Subject": {"mine"}, "Ce-Datacontenttype": nil, "Content-Type": {"text/plain"},
+	} {
+		if !slices.Equal(have[name], want) {
+			t.Errorf("%s is %q, want %q", name, have[name], want)
+		}
 	}
 }
 
