@@ -126,7 +126,8 @@ func (s *Sender) Envelopes() []job.Envelope {
 
 // Send produces the record and waits for its acknowledgement. What a broker answers about the topic or the record costs an
 // attempt, also that there is no such topic, since nobody may ever create it. Where no broker answers, or none leads the
-// partition, it costs none. When ctx ends, a record that was not sent yet is not sent any more.
+// partition, it costs none. When ctx ends, a record that was not sent yet is not sent any more; for that, one whose deadline
+// comes well before that of others for its topic under way is not taken until they are done, at no cost.
 func (s *Sender) Send(ctx context.Context, d callbacks.Delivery) error {
 	c, err := parse(d.Data)
 	if err != nil {

@@ -167,7 +167,7 @@ func TestCreateTopics(t *testing.T) {
 func TestSASL(t *testing.T) {
 	ctx := limited(t)
 	c := newCluster(t, kfake.Superuser("SCRAM-SHA-256", "s256", password), kfake.Superuser("SCRAM-SHA-512", "s512", password))
-	const refused = "EOF" // the fake hangs up without a word
+	const refused = "another login" // the fake hangs up without a word
 	for _, test := range []struct {
 		mechanism, username, password string
 		says                          string // empty if it works

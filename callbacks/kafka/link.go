@@ -3,6 +3,8 @@ package kafka
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"math/rand/v2"
 	"net"
 	"time"
@@ -108,5 +110,9 @@ func (s *Sender) ping() error {
 	defer s.leave(x)
 	ctx, cancel := context.WithTimeout(s.ctx, pingLimit)
 	defer cancel()
-	return x.client.Ping(ctx)
+	err := x.client.Ping(ctx)
+	if errors.Is(err, io.EOF) {
+		err = fmt.Errorf("%w: the broker hung up, as one that wants TLS or another login may do without a word", err)
+	}
+	return err
 }
