@@ -208,11 +208,11 @@ func (c *cluster) cut(key kmsg.Key) (first <-chan struct{}, mend func()) {
 	return c.intercept(key, func() (kmsg.Response, error, bool) { return nil, errors.New("cut"), true })
 }
 
-// hang has the brokers keep requests of a kind waiting. The channel tells of the first.
-func (c *cluster) hang(key kmsg.Key) (first <-chan struct{}, resume func()) {
+// hang has the brokers keep records waiting. The channel tells of the first.
+func (c *cluster) hang() (first <-chan struct{}, resume func()) {
 	gate := make(chan struct{})
 	k := c.kafka
-	first, mend := c.intercept(key, func() (kmsg.Response, error, bool) {
+	first, mend := c.intercept(kmsg.Produce, func() (kmsg.Response, error, bool) {
 		k.SleepControl(func() { <-gate })
 		return nil, nil, false
 	})

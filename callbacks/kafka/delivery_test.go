@@ -111,7 +111,7 @@ func TestTooLargeHarmsNobodyElse(t *testing.T) {
 		return nil, nil, false
 	})
 	for together.Load() == 0 { // until such a batch came about
-		first, resume := c.hang(kmsg.Produce)
+		first, resume := c.hang()
 		var all sync.WaitGroup
 		send := func(size int, check func(err error)) {
 			d := delivery(`{"topic":"` + inbox + `","partition":0,"payload":"` + strings.Repeat("x", size) + `"}`)

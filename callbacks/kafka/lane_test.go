@@ -7,8 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kmsg"
-
 	"github.com/carillon-scheduler/carillon/callbacks"
 )
 
@@ -20,7 +18,7 @@ func TestLessTimeThanOthers(t *testing.T) {
 	if err := deliver(ctx, sender, delivery(data(``))); err != nil {
 		t.Fatal(err)
 	}
-	first, resume := c.hang(kmsg.Produce)
+	first, resume := c.hang()
 	defer resume()
 	results := make(chan error, 1)
 	go func() { results <- sender.Send(ctx, delivery(data(`"partition":0`))) }()
@@ -62,7 +60,7 @@ func TestAboutTheSameTime(t *testing.T) {
 	if err := deliver(ctx, sender, delivery(data(``))); err != nil {
 		t.Fatal(err)
 	}
-	first, resume := c.hang(kmsg.Produce)
+	first, resume := c.hang()
 	defer resume()
 	end := time.Now().Add(patience / 2)
 	results := make(chan error, 2)
@@ -93,7 +91,7 @@ func TestCloseWhileSending(t *testing.T) {
 	if err := deliver(ctx, sender, delivery(data(``))); err != nil {
 		t.Fatal(err)
 	}
-	first, resume := c.hang(kmsg.Produce)
+	first, resume := c.hang()
 	defer resume()
 	const attempts = 20
 	results := make(chan error, attempts)

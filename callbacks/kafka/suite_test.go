@@ -64,7 +64,7 @@ func TestSuite(t *testing.T) {
 				}},
 			},
 			Hang: func(t *testing.T) callbackstest.Hang {
-				first, resume := c.hang(kmsg.Produce)
+				first, resume := c.hang()
 				return callbackstest.Hang{Resume: resume, Held: func(job.ID) {
 					select { // of the records for a partition only the first comes so far, the others wait for its acknowledgement
 					case <-first:
