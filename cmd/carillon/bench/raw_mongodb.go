@@ -100,7 +100,7 @@ func (r *rawMongoDB) ids(ctx context.Context, filter bson.D, o *options.FindOpti
 	if err != nil {
 		return nil, err
 	}
-	var ids bson.A
+	ids := bson.A{}
 	var row struct {
 		ID      bson.ObjectID `bson:"_id"`
 		Payload []byte        `bson:"payload"`

@@ -43,6 +43,7 @@ func openRawPostgres(ctx context.Context, rawURL string) (*rawPostgres, error) {
 		schema = "carillon"
 	}
 	delete(cfg.ConnConfig.RuntimeParams, "schema")
+	cfg.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe // a pooler bears it, and it costs no more round trips
 	pool, err := pgxpool.NewWithConfig(ctx, cfg)
 	if err != nil {
 		return nil, err
