@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -11,8 +12,14 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
+// errRaced is that a transaction met another one halfway, and is to be done again.
+var errRaced = errors.New("other calls for the same jobs come in between again and again")
+
 // Cancel implements [store.Jobs]. All of it is one transaction. The jobs go first: then nothing more is inserted for them.
 // A claim that has just taken one of their occurrences is waited for, and then holds it.
+//
+// Of a name without a job nothing is locked. If one is put and triggered before its occurrences are deleted, that job would
+// stay and lose what was triggered; so it is done again then, and cancels both.
 func (s *Store) Cancel(ctx context.Context, names []job.Name, now time.Time) ([]store.CancelResult, error) {
 	of := make(map[job.Name]int, len(names)) // of a name that is there twice, the first takes all
 	for i, n := range slices.Backward(names) {
@@ -62,6 +69,15 @@ func (s *Store) Cancel(ctx context.Context, names []job.Name, now time.Time) ([]
 					results[of[name]] = store.CancelResult{Found: true, Cancelled: cancelled, InFlight: held}
 					return err
 				}, revisions, tenants, keys, now.UnixMilli())
+			t.row(`SELECT EXISTS (SELECT FROM unnest($1::text[], $2::text[]) AS n (tenant, key)
+					JOIN carillon.jobs j ON j.tenant = n.tenant AND j.key = n.key)`,
+				func(row pgx.Row) error {
+					var raced bool
+					if err := row.Scan(&raced); err != nil || !raced {
+						return err
+					}
+					return errRaced
+				}, tenants, keys)
 		})
 	})
 	if err != nil {

@@ -55,7 +55,7 @@ func transient(err error) bool {
 	}
 	for _, target := range []error{
 		context.Canceled, context.DeadlineExceeded, io.EOF, io.ErrUnexpectedEOF, net.ErrClosed,
-		pgconn.ErrConnClosed, pgconn.ErrReadOnlyConnection, puddle.ErrClosedPool, errPooler,
+		pgconn.ErrConnClosed, pgconn.ErrReadOnlyConnection, puddle.ErrClosedPool, errPooler, errRaced,
 	} {
 		if errors.Is(err, target) {
 			return true
@@ -71,7 +71,7 @@ func transient(err error) bool {
 // conflicted tells whether the transaction could not be done beside others, but may be on its own.
 func conflicted(err error) bool {
 	code := sqlState(err)
-	return code == codeSerialization || code == codeDeadlock
+	return errors.Is(err, errRaced) || code == codeSerialization || code == codeDeadlock
 }
 
 // wrongServer tells whether the server takes no writes, or is about to end, so that another may be in its place.

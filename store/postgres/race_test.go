@@ -192,6 +192,50 @@ func TestNobodyWaitsInACircle(t *testing.T) {
 	}
 }
 
+// TestCancelMeetsNewJob: a job is put and triggered while its name is being cancelled, after it was found that there is none.
+// The cancel then comes before both, or takes both.
+func TestCancelMeetsNewJob(t *testing.T) {
+	sc := newSchema(t, serverURL)
+	s := sc.open()
+	mustPut(t, s, newPut("a", time.Hour))
+	tx, err := sc.admin.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec(t.Context(), "SELECT FROM "+sc.table("jobs")+" FOR UPDATE"); err != nil {
+		t.Fatal(err)
+	}
+	var results []store.CancelResult
+	var cancelErr error
+	var group sync.WaitGroup
+	group.Go(func() { results, cancelErr = s.Cancel(t.Context(), []job.Name{name("a"), name("b")}, epoch) })
+	sc.awaitWaiting() // for a; b was not there when it began
+	mustPut(t, s, newPut("b", time.Hour))
+	own := job.Target{Callback: job.Callback{Type: "http", Data: []byte("{}")}}
+	if err := s.Trigger(t.Context(), job.Occurrence{ID: job.ID{1}, Name: name("b"), Timestamp: epoch, DueAt: epoch, Own: &own}); err != nil {
+		t.Fatal(err)
+	}
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Error(err)
+	}
+	group.Wait()
+	if cancelErr != nil || !results[0].Found || results[0].Cancelled != 1 {
+		t.Fatalf("cancel answers %+v, %v", results, cancelErr)
+	}
+	status, err := s.Job(t.Context(), name("b"))
+	if err != nil && err != store.ErrNotFound { //nolint:errorlint // it is answered as it is
+		t.Fatal(err)
+	}
+	_, left, listErr := s.Occurrences(t.Context(), store.OccurrenceFilter{Name: name("b"), Revision: status.Revision, Limit: 1})
+	if listErr != nil {
+		t.Fatal(listErr)
+	}
+	before, after := store.CancelResult{}, store.CancelResult{Found: true, Cancelled: 2}
+	if !(results[1] == before && err == nil && left == 2) && !(results[1] == after && err != nil && left == 0) {
+		t.Errorf("cancel answers %+v; the job: %v, and %d occurrences are left", results[1], err, left)
+	}
+}
+
 // TestSuccessor: a job is cancelled and put anew while another call waits for it. That call is then either for the new job
 // and succeeds, or does not find it and leaves it alone.
 func TestSuccessor(t *testing.T) {
