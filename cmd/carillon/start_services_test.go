@@ -72,6 +72,7 @@ func TestServerUnusable(t *testing.T) {
 		name, url, want string
 	}{
 		{"PostgreSQL refuses the password", as(t, postgres, "carillon", "hunter2"), "check user and password"},
+		{"PgBouncer refuses the password", as(t, server("CARILLON_TEST_PGBOUNCER_URL"), "carillon", "hunter2"), "check user and password"},
 		{"PostgreSQL has no such database", strings.Replace(postgres, "/carillon?", "/"+id+"?", 1), "CREATE DATABASE"},
 		{"PostgreSQL does not permit it", as(t, postgres, id, "hunter2") + "&schema=" + id + "_new", "GRANT USAGE, CREATE"},
 		{"PostgreSQL is too old", rewriting(t, postgres, version, "120099"), "13 or later"},

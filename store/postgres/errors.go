@@ -30,6 +30,7 @@ const (
 	codeLockNotAvailable  = "55P03"
 	codeQueryCanceled     = "57014"
 	codeIdleInTransaction = "25P03"
+	codeProtocol          = "08P01" // protocol_violation, and whatever PgBouncer has to say, see poolerCode
 )
 
 // transientClasses are the classes of faults that may go away by themselves: of connections (poolers answer with these
@@ -88,10 +89,29 @@ func unprepared(err error) bool {
 
 // sqlState is the server's error code; empty if the error is not the server's.
 func sqlState(err error) string {
-	if e, ok := errors.AsType[*pgconn.PgError](err); ok && len(e.Code) == 5 {
+	e, ok := errors.AsType[*pgconn.PgError](err)
+	switch {
+	case !ok || len(e.Code) != 5:
+		return ""
+	case e.Code == codeProtocol:
+		return poolerCode(e.Message)
+	default:
 		return e.Code
 	}
-	return ""
+}
+
+// poolerCode is the code that the server would give an error of PgBouncer's. That has one code for all of them, also for
+// those of the server that it passes on, and only its words tell who may not connect from what may go away by itself.
+func poolerCode(message string) string {
+	switch {
+	case strings.HasSuffix(message, "authentication failed"), strings.HasPrefix(message, "password authentication failed"),
+		strings.HasPrefix(message, "no such user"):
+		return codeWrongPassword
+	case strings.HasPrefix(message, "no such database"), strings.HasPrefix(message, "database ") && strings.HasSuffix(message, "does not exist"):
+		return codeNoDatabase
+	default:
+		return codeProtocol
+	}
 }
 
 // explain says what an operator can do about an error of Open.
@@ -99,7 +119,7 @@ func (t *target) explain(err error) error {
 	database, user, schema := t.config.ConnConfig.Database, t.config.ConnConfig.User, quote(t.schema)
 	switch code := sqlState(err); {
 	case code == codeWrongPassword || code == codeNotAuthorized:
-		return fmt.Errorf("the server refuses the user; check user and password of the store URL, and the server's pg_hba.conf: %w", err)
+		return fmt.Errorf("the server refuses the user; check user and password of the store URL, and the server's pg_hba.conf, or its pooler's users: %w", err)
 	case code == codeNoDatabase:
 		return fmt.Errorf("there is no such database; name another, or run as an administrator: CREATE DATABASE %s OWNER %s: %w",
 			quote(database), quote(user), err)

@@ -159,6 +159,10 @@ func TestOpenRefused(t *testing.T) {
 	openFails(t, strings.Replace(asUser, "pw-of-it", "not-that", 1), "refuses the user", "check user and password")
 	openFails(t, strings.Replace(asUser, "/carillon?", "/none_of_that_name?", 1), "no such database", "CREATE DATABASE")
 	openFails(t, strings.Replace(asUser, s.name+"_user", "nobody_of_that_name", 1), "refuses the user")
+	pooled := environment(t, pgbouncerURL)
+	openFails(t, strings.Replace(pooled, ":carillon@", ":wrong@", 1), "refuses the user", "check user and password")
+	openFails(t, strings.Replace(pooled, "/carillon?", "/none_of_that_name?", 1), "no such database", "CREATE DATABASE")
+	openFails(t, strings.Replace(pooled, "/carillon:carillon@", "/nobody_of_that_name:not-that@", 1), "refuses the user")
 }
 
 // TestOpenEncoding: a database that can't hold every key is refused.
