@@ -6,13 +6,18 @@ import (
 	"fmt"
 	"net"
 	"sync/atomic"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 // errPooler is that a connection turned out to go through a pooler. The next one is made to suit that.
 var errPooler = errors.New("there is a connection pooler between here and the server")
+
+// pingWithin is how long a connection that was idle may take to answer.
+const pingWithin = time.Second
 
 // suited marks connections that were made to suit a pooler.
 const suited = "carillon: made to suit a pooler"
@@ -74,4 +79,21 @@ func (s *Store) afterConnect(ctx context.Context, conn *pgx.Conn) error {
 		return errPooler
 	}
 	return nil
+}
+
+// shouldPing looks at a connection that was idle for a while, before it is used. If it is lost the others are likely to be,
+// too, and are given up with it: where the server's machine has vanished each would take its time to tell.
+func (s *Store) shouldPing(ctx context.Context, p pgxpool.ShouldPingParams) bool {
+	if p.IdleDuration <= time.Second {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, pingWithin)
+	defer cancel()
+	if err := p.Conn.Ping(ctx); err == nil {
+		return false
+	}
+	if p.Conn.IsClosed() && !errors.Is(ctx.Err(), context.Canceled) {
+		s.pool.Reset()
+	}
+	return true // which fails, and so makes the pool drop it
 }

@@ -96,6 +96,54 @@ func TestConnectionsLost(t *testing.T) {
 	}
 }
 
+// TestServerVanishes: the server's machine is gone, and another has its address. Connections to the former say nothing, which
+// costs a call its time at the most once, not once for each of them; those that were idle cost none.
+func TestServerVanishes(t *testing.T) {
+	const conns = 6
+	for _, c := range []struct {
+		name  string
+		idle  time.Duration
+		first time.Duration // what the first call has, which may fail
+	}{
+		{"busy", 0, time.Second},
+		{"idle", 1500 * time.Millisecond, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			sc := newSchema(t, serverURL)
+			r := newRelay(t, sc.url)
+			sc.url = with(t, with(t, r.url, "application_name", sc.name), "pool_min_conns", fmt.Sprint(conns))
+			s := sc.open()
+			for query[int](sc, "SELECT count(*) FROM pg_stat_activity WHERE application_name = $1", sc.name) < conns {
+				if t.Context().Err() != nil {
+					t.Fatal("there are not as many connections as there should be")
+				}
+			}
+			time.Sleep(c.idle)
+			if c.first > 0 {
+				var group sync.WaitGroup
+				for range 4 * conns { // so that none is idle for long
+					group.Go(func() { mustClaim(t, s, epoch, 1) })
+				}
+				group.Wait()
+			}
+			r.silence()
+			defer r.redirect(t, environment(t, serverURL)) // ends them, or closing the store would wait for their server
+			if c.first > 0 {
+				ctx, cancel := context.WithTimeout(t.Context(), c.first)
+				if _, err := s.NextDue(ctx); !errors.Is(err, store.ErrUnavailable) {
+					t.Errorf("a server that is gone answers %v", err)
+				}
+				cancel()
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second) // less than each would take
+			defer cancel()
+			if _, err := s.NextDue(ctx); err != nil {
+				t.Errorf("the new server is not reached: %v", err)
+			}
+		})
+	}
+}
+
 // TestPoolerComesLater: an operator may put a pooler in the server's place, and take it away again.
 func TestPoolerComesLater(t *testing.T) {
 	sc := newSchema(t, serverURL)

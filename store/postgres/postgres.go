@@ -67,6 +67,7 @@ func Open(ctx context.Context, rawURL string) (*Store, error) {
 	s := &Store{schema: target.schema, modeChosen: target.modeChosen}
 	target.config.BeforeConnect = s.beforeConnect
 	target.config.AfterConnect = s.afterConnect
+	target.config.ShouldPing = s.shouldPing
 	if s.pool, err = pgxpool.NewWithConfig(context.WithoutCancel(ctx), target.config); err != nil {
 		return nil, fmt.Errorf("store URL %s: %s", target.parts, target.parts.hide(err.Error()))
 	}

@@ -5,6 +5,7 @@ package postgres_test
 import (
 	"bytes"
 	"io"
+	"maps"
 	"net"
 	"net/url"
 	"sync"
@@ -17,7 +18,8 @@ type relay struct {
 
 	mu       sync.Mutex
 	target   string
-	open     map[net.Conn]bool
+	open     map[net.Conn]bool // those to the server
+	silent   map[net.Conn]bool // those of them that pass nothing on any more
 	from, to []byte
 }
 
@@ -32,7 +34,7 @@ func newRelay(t testing.TB, rawURL string) *relay {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &relay{target: u.Host, open: map[net.Conn]bool{}}
+	r := &relay{target: u.Host, open: map[net.Conn]bool{}, silent: map[net.Conn]bool{}}
 	u.Host = listener.Addr().String()
 	r.url = u.String()
 	var group sync.WaitGroup
@@ -65,6 +67,13 @@ func (r *relay) redirect(t testing.TB, rawURL string) {
 	}
 }
 
+// silence keeps all connections open and passes nothing on, as if the server's machine had vanished; new ones are served.
+func (r *relay) silence() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	maps.Copy(r.silent, r.open)
+}
+
 // rewrite replaces a text in what the server says by one of the same length.
 func (r *relay) rewrite(from, to string) {
 	r.mu.Lock()
@@ -85,21 +94,29 @@ func (r *relay) serve(client net.Conn) {
 	defer server.Close()
 	go func() {
 		defer server.Close()
-		_, _ = io.Copy(server, client)
+		r.pass(server, client, server)
 	}()
+	r.pass(client, server, server)
+}
+
+// pass passes on what one side says, until either ends.
+func (r *relay) pass(to io.Writer, from io.Reader, server net.Conn) {
 	buffer := make([]byte, 64<<10)
 	for {
-		n, err := server.Read(buffer)
+		n, err := from.Read(buffer)
 		if err != nil {
 			return
 		}
 		r.mu.Lock()
-		said := buffer[:n]
-		if len(r.from) > 0 {
+		said, silent := buffer[:n], r.silent[server]
+		if len(r.from) > 0 && from == io.Reader(server) {
 			said = bytes.ReplaceAll(said, r.from, r.to)
 		}
 		r.mu.Unlock()
-		if _, err := client.Write(said); err != nil {
+		if silent {
+			continue
+		}
+		if _, err := to.Write(said); err != nil {
 			return
 		}
 	}
