@@ -18,20 +18,23 @@ import (
 // An occurrence that has been deleted since the statement began is not locked, nor is one that is no longer due. One that
 // is locked is of the revision that its job had when the statement began, since both change in one transaction; and its job
 // can't be replaced or cancelled before this transaction ends, since that deletes the occurrence.
+//
+// Of a job that has several of them in a row only the first has its target, which may be large.
 const claimSQL = `WITH due AS MATERIALIZED (
 		SELECT ` + occurrenceColumnsSQL + `, o.callback_type, o.callback_data, o.options
 		FROM carillon.occurrences o WHERE o.due_at <= $1 ORDER BY o.due_at, o.id LIMIT $2 FOR UPDATE SKIP LOCKED
 	), joined AS MATERIALIZED (
 		SELECT d.*, j.callback_type AS job_callback_type, j.callback_data AS job_callback_data, j.options AS job_options,
 			d.revision <> '' AND j.paused_at IS NOT NULL AS paused
-		FROM due d LEFT JOIN carillon.jobs j ON d.revision <> '' AND j.tenant = d.tenant AND j.key = d.key AND j.revision = d.revision
+		FROM (SELECT *, lag(revision) OVER () IS NOT DISTINCT FROM revision AS follows FROM due) d LEFT JOIN carillon.jobs j ON d.revision <> '' AND j.tenant = d.tenant AND j.key = d.key AND j.revision = d.revision
 	), stamped AS (
 		UPDATE carillon.occurrences o SET token = $3, scheduled_at = $4, due_at = $5, attempt = o.attempt + 1
 		FROM joined d WHERE o.id = d.id AND NOT d.paused
 		RETURNING d.id, d.tenant, d.key, d.revision, d.position, d.step, d.subscriber, d.timestamp, d.due_at, d.scheduled_at,
-			d.token, d.attempt, d.last_error, d.failed_at, coalesce(d.callback_type, d.job_callback_type) AS callback_type,
-			CASE WHEN d.callback_type IS NULL THEN d.job_callback_data ELSE d.callback_data END AS callback_data,
-			CASE WHEN d.callback_type IS NULL THEN d.job_options ELSE d.options END AS options, false AS paused
+			d.token, d.attempt, d.last_error, d.failed_at,
+			CASE WHEN d.revision = '' THEN d.callback_type WHEN NOT d.follows THEN d.job_callback_type END AS callback_type,
+			CASE WHEN d.revision = '' THEN d.callback_data WHEN NOT d.follows THEN d.job_callback_data END AS callback_data,
+			CASE WHEN d.revision = '' THEN d.options WHEN NOT d.follows THEN d.job_options END AS options, false AS paused
 	)
 	SELECT * FROM stamped
 	UNION ALL
@@ -39,15 +42,20 @@ const claimSQL = `WITH due AS MATERIALIZED (
 
 // Claim implements [store.Queue]. There are no orphans, and nothing is beyond its job's cursor.
 func (s *Store) Claim(ctx context.Context, p store.ClaimParams) (store.Claim, error) {
+	type target struct {
+		job.Target
+		fault error
+	}
 	type claimed struct {
 		store.Claimed
 		dueAt time.Time
 	}
 	var found []claimed
+	var targetsOf map[job.Revision]target
 	var paused bool
 	token, until := job.NewToken(), p.Now.Add(p.Lease)
 	err := s.transact(ctx, func(t *transaction) {
-		found, paused = nil, false
+		found, targetsOf, paused = nil, make(map[job.Revision]target), false
 		var r occurrenceRow
 		var targets targetReader
 		t.rows(claimSQL, func(rows pgx.Rows) error {
@@ -63,10 +71,14 @@ func (s *Store) Claim(ctx context.Context, p store.ClaimParams) (store.Claim, er
 				paused = true
 				return nil
 			}
-			c.Target, c.Fault = targets.read(callbackType, callbackData, options)
-			if c.Revision == "" {
-				own := c.Target
-				c.Own = &own
+			if callbackType != nil {
+				c.Target, c.Fault = targets.read(callbackType, callbackData, options)
+				if c.Revision == "" {
+					own := c.Target
+					c.Own = &own
+				} else {
+					targetsOf[c.Revision] = target{c.Target, c.Fault}
+				}
 			}
 			c.dueAt, c.Reclaimed = c.DueAt, !c.ScheduledAt.IsZero()
 			c.Token, c.ScheduledAt, c.DueAt = token, p.Now, until
@@ -86,6 +98,9 @@ func (s *Store) Claim(ctx context.Context, p store.ClaimParams) (store.Claim, er
 	})
 	claim := store.Claim{More: paused || len(found) == p.Limit}
 	for i := range found {
+		if of, ok := targetsOf[found[i].Revision]; ok {
+			found[i].Target, found[i].Fault = of.Target, of.fault
+		}
 		claim.Occurrences = append(claim.Occurrences, found[i].Claimed)
 	}
 	if paused {

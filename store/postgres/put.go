@@ -25,18 +25,19 @@ func (s *Store) Put(ctx context.Context, puts []store.Put) []store.PutResult {
 // Within one they are ordered by name, which is the order that rows are locked in.
 func rounds(puts []store.Put) [][]int {
 	var all [][]int
-	var rows int
+	var rows, size int
 	names := make(map[job.Name]bool)
 	for i := range puts {
 		n := 1 + len(puts[i].Occurrences)
-		if len(all) == 0 || names[puts[i].Job.Name] || rows+n > 2*chunk {
-			all, rows = append(all, nil), 0
+		if len(all) == 0 || names[puts[i].Job.Name] || rows+n > 2*chunk || size >= largestPage {
+			all, rows, size = append(all, nil), 0, 0
 			clear(names)
 		}
 		last := len(all) - 1
 		all[last] = append(all[last], i)
 		names[puts[i].Job.Name] = true
 		rows += n
+		size += len(puts[i].Job.Callback.Data)
 	}
 	for _, round := range all {
 		sortByName(round, puts)

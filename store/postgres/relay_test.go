@@ -21,6 +21,7 @@ type relay struct {
 	open     map[net.Conn]bool // those to the server
 	silent   map[net.Conn]bool // those of them that pass nothing on any more
 	from, to []byte
+	said     int // bytes that the server has said
 }
 
 // newRelay makes a relay to the server of a URL, whose own URL leads to the same store.
@@ -109,8 +110,11 @@ func (r *relay) pass(to io.Writer, from io.Reader, server net.Conn) {
 		}
 		r.mu.Lock()
 		said, silent := buffer[:n], r.silent[server]
-		if len(r.from) > 0 && from == io.Reader(server) {
-			said = bytes.ReplaceAll(said, r.from, r.to)
+		if from == io.Reader(server) {
+			r.said += n
+			if len(r.from) > 0 {
+				said = bytes.ReplaceAll(said, r.from, r.to)
+			}
 		}
 		r.mu.Unlock()
 		if silent {

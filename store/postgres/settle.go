@@ -10,11 +10,26 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// Settle implements [store.Queue]: all settlements are one transaction, with one statement for each way of ending.
+// Settle implements [store.Queue]: all settlements are one transaction, unless there is much to bury, since the server takes
+// no more than 1 GB at once.
 func (s *Store) Settle(ctx context.Context, settlements []store.Settlement) error {
-	if len(settlements) == 0 {
-		return nil
+	for len(settlements) > 0 {
+		part := upTo(settlements, func(t store.Settlement) int {
+			if t.Outcome != store.Bury {
+				return 0
+			}
+			return len(t.Target.Callback.Data)
+		})
+		if err := s.settle(ctx, part); err != nil {
+			return err
+		}
+		settlements = settlements[len(part):]
 	}
+	return nil
+}
+
+// settle has one statement for each way of ending.
+func (s *Store) settle(ctx context.Context, settlements []store.Settlement) error {
 	ordered := slices.Clone(settlements)
 	slices.SortStableFunc(ordered, func(a, b store.Settlement) int { return a.ID.Compare(b.ID) })
 	var acks, misses, buries, again settlementColumns

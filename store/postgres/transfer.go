@@ -41,7 +41,7 @@ const (
 	placeOccurrence = "occurrence:" // and the id
 )
 
-// largestPage bounds, in bytes of what may be large, how much is exported at once, and imported in one transaction. Whatever
+// largestPage bounds, in bytes of what may be large, how much is exported at once, and written in one transaction. Whatever
 // reaches it is the last of its page.
 const largestPage = 8 << 20
 
