@@ -30,6 +30,7 @@ const (
 	codeLockNotAvailable  = "55P03"
 	codeQueryCanceled     = "57014"
 	codeIdleInTransaction = "25P03"
+	codeTransactionTime   = "25P04" // transaction_timeout, which a server of version 17 may set for all
 	codeProtocol          = "08P01" // protocol_violation, and whatever PgBouncer has to say, see poolerCode
 )
 
@@ -40,6 +41,7 @@ var transientClasses = []string{"08", "53", "57", "58"}
 // transientCodes are those of other classes.
 var transientCodes = []string{
 	codeReadOnly, codeSerialization, codeDeadlock, codeNoStatement, codeSameStatement, codeLockNotAvailable, codeQueryCanceled, codeIdleInTransaction,
+	codeTransactionTime,
 }
 
 // mapError marks the faults that may go away by themselves.

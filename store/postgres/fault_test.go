@@ -210,6 +210,32 @@ func TestPutGivesUp(t *testing.T) {
 	}
 }
 
+// TestTransactionTimeout: a time limit that the server sets by itself, as later versions can, is a fault that may go away.
+func TestTransactionTimeout(t *testing.T) {
+	sc := newSchema(t, serverURL)
+	r := newRelay(t, sc.url)
+	sc.url = r.url
+	s := sc.open()
+	mustPut(t, s, newPut("k", time.Hour))
+	tx, err := sc.admin.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec(t.Context(), "SELECT FROM "+sc.table("jobs")+" FOR UPDATE"); err != nil {
+		t.Fatal(err)
+	}
+	r.rewrite("C57014", "C25P04") // the code of the other time limit, which every version has
+	ctx, cancel := soonOver(t.Context())
+	defer cancel()
+	err = s.Put(ctx, []store.Put{newPut("k", 0)})[0].Err
+	if !errors.Is(err, store.ErrUnavailable) || !strings.Contains(err.Error(), "25P04") {
+		t.Errorf("put answers %v", err)
+	}
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func soonOver(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, 300*time.Millisecond)
 }
