@@ -149,8 +149,8 @@ func (s *Store) retried(ctx context.Context, f func(ctx context.Context, conn *p
 }
 
 // connected runs f on a connection of the pool. After a fault of the connection or of its server all of the pool's are
-// replaced: the others are likely to have the same. A server that says nothing when the time is up, though it has the same
-// time limit, may have vanished with its machine; one that a caller did not wait for may be well.
+// replaced: the others are likely to have the same. That nothing was said in time may be
+// this call's own fault; if it is the server's, [Store.shouldPing] finds out.
 func (s *Store) connected(ctx context.Context, f func(ctx context.Context, conn *pgx.Conn) error) error {
 	conn, err := s.pool.Acquire(ctx)
 	for errors.Is(err, errPooler) {
@@ -164,7 +164,7 @@ func (s *Store) connected(ctx context.Context, f func(ctx context.Context, conn 
 	if unprepared(err) {
 		s.pooled.Store(true) // a pooler that was not recognized as one
 	}
-	if err != nil && !errors.Is(ctx.Err(), context.Canceled) && (conn.Conn().IsClosed() || wrongServer(err) || unprepared(err)) {
+	if err != nil && ctx.Err() == nil && (conn.Conn().IsClosed() || wrongServer(err) || unprepared(err)) {
 		s.pool.Reset()
 	}
 	return err
