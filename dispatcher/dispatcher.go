@@ -322,8 +322,9 @@ func (l *claimLoop) claim(ctx context.Context) {
 	l.peek(ctx)
 }
 
-// mayClaim tells whether claiming is safe. This machine's clock must be right. And when the store is back after an outage, outcomes are written first: their leases may have run out
-// meanwhile, and a claim would deliver again what has been delivered.
+// mayClaim tells whether claiming is safe. This machine's clock must be right. And when the store is back after an outage,
+// outcomes are written first: their leases may have run out meanwhile, and a claim would deliver again what has been
+// delivered.
 func (l *claimLoop) mayClaim(ctx context.Context) bool {
 	if l.clockAgrees(ctx) && l.unsettled.Load() == 0 {
 		return true

@@ -59,7 +59,8 @@ func (d *Dispatcher) gather(first store.Settlement) []store.Settlement {
 // settlements were given up because ctx ended.
 func (d *Dispatcher) settleBatch(ctx context.Context, batch []store.Settlement) (lost int) {
 	for failures := 0; ; failures++ {
-		call, cancel := context.WithTimeout(ctx, storeTimeout)
+		// Longer each time: outcomes may be large, and none may stay unwritten for ever.
+		call, cancel := context.WithTimeout(ctx, storeTimeout*time.Duration(min(1+failures, 12)))
 		err := d.cfg.Store.Settle(call, batch)
 		cancel()
 		switch {
