@@ -14,6 +14,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
+	"github.com/carillon-scheduler/carillon/store/redis"
 )
 
 // TestMovingSlot: while a cluster moves a shard's slot, the shard is unavailable, and nothing is done by half; then it goes on
@@ -155,5 +156,44 @@ func (m *move) key() bool {
 func (m *move) end() {
 	for _, node := range append([]*goredis.Client{m.to, m.from}, m.nodes...) {
 		m.must(node, "cluster", "setslot", m.slot, "node", m.toID)
+	}
+}
+
+// newCluster starts a cluster of one node, which has all slots and serves those that it has.
+func newCluster(t testing.TB) *server {
+	t.Helper()
+	s := newServer(t, "--cluster-enabled", "yes", "--cluster-require-full-coverage", "no")
+	s.must("cluster", "addslotsrange", 0, 16383)
+	s.await("the cluster stands", func() bool {
+		info, _ := s.must("cluster", "info").(string)
+		return strings.Contains(info, "cluster_state:ok")
+	})
+	s.url += "?cluster=true"
+	return s
+}
+
+// TestUnservedSlot: while a shard's slot has no node, what the others have is claimed, however unevenly they have it. A replica
+// can't start.
+func TestUnservedSlot(t *testing.T) {
+	const n, shards = 3000, 16
+	server := newCluster(t)
+	s := open(t, server.url)
+	p := put("k", n)
+	mustPut(t, s, p)
+	for i := range shards {
+		if shard := "carillon:{" + strconv.Itoa(i) + "}:"; server.must("exists", shard+"jobs") == int64(0) {
+			server.must("cluster", "delslots", server.must("cluster", "keyslot", shard+"jobs"))
+			break
+		}
+	}
+	if c := claim(t, s, epoch.Add(time.Hour), 256); len(c.Occurrences) != 256 || !c.More {
+		t.Errorf("claimed %d, more: %v", len(c.Occurrences), c.More)
+	}
+	another, err := redis.Open(t.Context(), server.url)
+	if err == nil {
+		_ = another.Close()
+	}
+	if !errors.Is(err, store.ErrUnavailable) || !strings.Contains(err.Error(), "no node for some of its slots") {
+		t.Errorf("open answers %v", err)
 	}
 }

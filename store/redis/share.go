@@ -35,9 +35,7 @@ func (s *Store) share(ctx context.Context, key int, bound string, limit int) (sh
 	chosen, more := s.choose(due, count, limit)
 	if more && len(chosen) < most/2 && count < most {
 		count = most
-		if due, err = s.heads(ctx, key, &redis.ZRangeBy{Min: "-inf", Max: bound, Count: int64(count)}); err != nil {
-			return nil, false, err
-		}
+		due, err = s.heads(ctx, key, &redis.ZRangeBy{Min: "-inf", Max: bound, Count: int64(count)})
 		chosen, more = s.choose(due, count, limit)
 	}
 	byShard := make(map[int]*share)
