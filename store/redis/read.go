@@ -108,6 +108,9 @@ func (s *Store) DeadLetters(ctx context.Context, f store.DeadLetterFilter) ([]jo
 		index, whose = "job", jobField(job.Name{Tenant: f.Tenant, Key: f.Key})
 	}
 	if f.ID != (job.ID{}) {
+		if f.ID.Compare(f.After) <= 0 { // it is told here, since Lua compares texts as the server's locale has it
+			return nil, nil
+		}
 		only = f.ID.String()
 	}
 	if f.Brief {

@@ -120,6 +120,8 @@ func testDeadLetterFilters(f *fixture) {
 		{"key", store.DeadLetterFilter{Key: "a%b"}, []int{1}},
 		{"prefix", store.DeadLetterFilter{Prefix: "a%"}, []int{1, 2, 4}},
 		{"id", store.DeadLetterFilter{ID: ids[3]}, []int{3}},
+		{"id, after another", store.DeadLetterFilter{ID: ids[3], After: ids[2]}, []int{3}},
+		{"id, after itself", store.DeadLetterFilter{ID: ids[3], After: ids[3]}, nil},
 		{"limit", store.DeadLetterFilter{Limit: 2}, []int{0, 1}},
 		{"after", store.DeadLetterFilter{After: ids[1], Limit: 2}, []int{2, 3}},
 		{"after, with prefix", store.DeadLetterFilter{Prefix: "a", After: ids[1]}, []int{2, 4}},

@@ -1,7 +1,7 @@
 #!lua flags=no-writes,allow-oom
 -- Lists dead letters in the order of their ids.
 --
--- ARGV: 1 "tenant" or "job" and 2 whose dead letters, 3 the id after which they begin, 4 how many at most, 5 how many to
+-- ARGV: 1 "tenant" or "job" and 2 whose dead letters, 3 the id after which they begin, unless 7 is given, 4 how many at most, 5 how many to
 --   look at, 6 what the name must begin with, 7 the only id, or nothing, 8 whether to leave out the callbacks' data
 -- Returns 1 the last id looked at, or nothing if there are no more, 2... of each its id, record, attempts, error, failedAt
 --   and target
@@ -10,7 +10,7 @@ local whose, limit, scan, prefix = ARGV[2], tonumber(ARGV[4]), tonumber(ARGV[5])
 local entries
 if ARGV[7] == '' then
   entries = redis.call('ZRANGEBYLEX', index, '(' .. owned(whose, ARGV[3]), last_owned(whose), 'LIMIT', 0, scan)
-elseif ARGV[7] > ARGV[3] and redis.call('ZSCORE', index, owned(whose, ARGV[7])) then
+elseif redis.call('ZSCORE', index, owned(whose, ARGV[7])) then
   entries = {owned(whose, ARGV[7])}
 else
   entries = {}
