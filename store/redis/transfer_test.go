@@ -237,6 +237,28 @@ func TestTransferRefuses(t *testing.T) {
 	}
 }
 
+// TestImportClaimedWithoutAttempt: an edited file may have a claim that is not counted. Its release spoils nothing.
+func TestImportClaimedWithoutAttempt(t *testing.T) {
+	s := open(t, newServer(t).url)
+	p := put("k", 2)
+	records := []store.Record{{Job: &p.Job}, {Occurrence: &p.Occurrences[0]}, {Occurrence: &p.Occurrences[1]}}
+	held := &p.Occurrences[0]
+	held.Token, held.DueAt = job.NewToken(), epoch.Add(lease)
+	if n, err := s.Import(t.Context(), records); err != nil || n != len(records) {
+		t.Fatalf("imported %d, %v", n, err)
+	}
+	released := store.Settlement{
+		ID: held.ID, Token: held.Token, Outcome: store.Release, DueAt: epoch, Name: held.Name, Revision: held.Revision,
+	}
+	if err := s.Settle(t.Context(), []store.Settlement{released}); err != nil {
+		t.Fatal(err)
+	}
+	c := claim(t, s, epoch.Add(time.Second), 10)
+	if len(c.Occurrences) != 2 || c.Occurrences[0].Attempt != 1 || c.Occurrences[1].Attempt != 1 {
+		t.Errorf("claimed %+v", c.Occurrences)
+	}
+}
+
 // TestTransferFull: a server whose memory is used up is exported from, and its replicas beat; nothing is imported into it.
 func TestTransferFull(t *testing.T) {
 	server := newServer(t)

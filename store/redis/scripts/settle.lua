@@ -29,7 +29,7 @@ if outcome == 'miss' then
   delete_pending(id, revision, name)
 else
   redis.call('ZADD', pending, at, id)
-  write_attempts(id, outcome == 'release' and n - 1 or n, '0', '')
+  write_attempts(id, outcome == 'release' and math.max(n - 1, 0) or n, '0', '')
   if failure ~= '' then
     redis.call('HSET', errors, id, failure)
   elseif outcome == 'retry' then
