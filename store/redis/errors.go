@@ -71,8 +71,8 @@ func transient(err error) bool {
 	return strings.Contains(err.Error(), "cluster has no nodes") || strings.Contains(err.Error(), "cannot load cluster slots")
 }
 
-// explain says what an operator can do about an error of Open.
-func explain(err error) error {
+// explain says what an operator can do about an error of Open, which spoke TLS or did not.
+func explain(err error, tls bool) error {
 	switch code := code(err); {
 	case slices.Contains(authenticationCodes, code):
 		return fmt.Errorf("the server refuses the user; check user and password of the store URL: %w", err)
@@ -80,6 +80,16 @@ func explain(err error) error {
 		return fmt.Errorf("the user may not do all that is needed; see docs/stores.md for the ACL rule: %w", err)
 	case strings.Contains(err.Error(), "DB index is out of range"), strings.Contains(err.Error(), "SELECT is not allowed in cluster mode"):
 		return fmt.Errorf("there is no such database; check the number in the path of the store URL: %w", err)
+	case strings.Contains(err.Error(), "cluster support disabled"):
+		return fmt.Errorf("it is not a Redis Cluster: leave out the option cluster: %w", err)
+	case code == "CLUSTERDOWN":
+		return fmt.Errorf("the cluster has no node for some of its slots, or too few nodes; ask one of them by CLUSTER INFO: %w", err)
+	case strings.Contains(err.Error(), "redis: can't parse"):
+		return fmt.Errorf("what answers does not speak the Redis protocol; with TLS, the store URL begins with rediss://: %w", err)
+	case !tls && errors.Is(err, io.EOF):
+		return fmt.Errorf("it ended the connection; with TLS, the store URL begins with rediss://: %w", err)
+	case tls && errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("it did not answer in time; without TLS, the store URL begins with redis://: %w", err)
 	}
 	return err
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
+	"github.com/carillon-scheduler/carillon/store/redis"
 )
 
 // TestKilled: a server that is killed while jobs are put and delivered has all that it acknowledged when it is back, and
@@ -168,6 +169,12 @@ func TestReplica(t *testing.T) {
 	}
 	if _, err := s.Claim(t.Context(), store.ClaimParams{Now: epoch, Lease: lease, Limit: 1}); !errors.Is(err, store.ErrUnavailable) {
 		t.Errorf("claim answers %v", err)
+	}
+	if another, err := redis.Open(t.Context(), server.url); !errors.Is(err, store.ErrUnavailable) {
+		if err == nil {
+			_ = another.Close()
+		}
+		t.Errorf("open answers %v", err)
 	}
 	server.must("replicaof", "no", "one")
 	mustPut(t, s, put("more", 1))

@@ -94,11 +94,28 @@ func Open(ctx context.Context, rawURL string) (*Store, error) {
 		return nil, err
 	}
 	quiet()
+	ctx, cancel := context.WithTimeout(ctx, openWithin(client)) // a cluster's nodes are asked one after the other
+	defer cancel()
 	s := &Store{client: client, prefix: parts.prefix}
 	if err := s.prepare(ctx, parts); err != nil {
-		return nil, errors.Join(fmt.Errorf("open Redis store %s: %w", parts, explain(mapError(err))), s.Close())
+		return nil, errors.Join(fmt.Errorf("open Redis store %s: %w", parts, explain(mapError(err), parts.scheme == "rediss")), s.Close())
 	}
 	return s, nil
+}
+
+// openWithin is how long a server may take in all until a store is open: as long as for one connection and one answer.
+func openWithin(client redis.UniversalClient) time.Duration {
+	var dial, read time.Duration
+	switch c := client.(type) {
+	case *redis.ClusterClient:
+		dial, read = c.Options().DialTimeout, c.Options().ReadTimeout
+	case *redis.Client:
+		dial, read = c.Options().DialTimeout, c.Options().ReadTimeout
+	}
+	if dial <= 0 || read <= 0 { // they are unlimited
+		return 2 * patience
+	}
+	return dial + read
 }
 
 // quiet turns off the client library's log, which all clients of a process have in common. What it has to say comes as errors
@@ -114,7 +131,7 @@ func (silence) Printf(context.Context, string, ...any) {}
 // show. Doing it again, or in several replicas at once, changes nothing.
 func (s *Store) prepare(ctx context.Context, parts urlParts) error {
 	if err := s.eachServer(ctx, func(ctx context.Context, server *redis.Client) error {
-		info, err := server.Info(ctx, "server", "memory").Result()
+		info, err := server.Info(ctx).Result() // without sections, since servers that are too old know but one at a time
 		if err != nil {
 			return err
 		}
@@ -153,13 +170,18 @@ func check(info string, cluster bool) error {
 		return fmt.Errorf("its version is %s; it must be Redis %d or later", version, oldest)
 	}
 	switch mode := field(info, "redis_mode"); {
+	case mode == "sentinel":
+		return errors.New("it is a Sentinel: name the server that is the master, by an address that follows it")
 	case mode == "cluster" && !cluster:
 		return errors.New("it is a node of a Redis Cluster: add the option cluster=true")
 	case mode != "cluster" && cluster:
 		return errors.New("it is not a Redis Cluster: leave out the option cluster")
 	}
-	if policy := field(info, "maxmemory_policy"); policy != "" && policy != "noeviction" {
+	if policy := evicts(info); policy != "" {
 		return fmt.Errorf("its maxmemory-policy is %s, by which it would drop jobs when memory runs out; it must be noeviction", policy)
+	}
+	if field(info, "role") == "slave" { // it may become the master
+		return fmt.Errorf("%w: it is a replica, which takes no writes: name the master, by an address that follows it", store.ErrUnavailable)
 	}
 	return nil
 }
@@ -196,31 +218,44 @@ func (s *Store) readMeta(ctx context.Context, parts urlParts) (shards int, err e
 }
 
 // Warnings says in what the servers are set up otherwise than they should be, though the store works: one that writes
-// nothing to disk forgets all jobs when it restarts. What a server does not tell is not warned of.
+// nothing to disk forgets all jobs when it restarts, and one that evicts drops them when it is full. What a server does not tell is not warned of.
 func (s *Store) Warnings(ctx context.Context) []string {
 	var mu sync.Mutex
 	var warnings []string
 	err := s.eachServer(ctx, func(ctx context.Context, server *redis.Client) error {
-		info, err := server.Info(ctx, "persistence").Result()
+		info, err := server.Info(ctx).Result()
 		if err != nil {
 			return err
+		}
+		warn := func(what string) {
+			mu.Lock()
+			defer mu.Unlock()
+			warnings = append(warnings, fmt.Sprintf("Redis at %s %s", server.Options().Addr, what))
+		}
+		if policy := evicts(info); policy != "" { // it was set since Open, or by a failover
+			warn(fmt.Sprintf("has the maxmemory-policy %s: it drops jobs when memory runs out; it must be noeviction", policy))
 		}
 		if field(info, "aof_enabled") != "0" {
 			return nil
 		}
 		snapshots, err := server.ConfigGet(ctx, "save").Result() // may not be allowed
 		if err == nil && snapshots["save"] == "" {
-			mu.Lock()
-			defer mu.Unlock()
-			warnings = append(warnings, fmt.Sprintf(
-				"Redis at %s keeps nothing on disk (neither appendonly nor save is set): a restart loses all jobs", server.Options().Addr))
+			warn("keeps nothing on disk (neither appendonly nor save is set): a restart loses all jobs")
 		}
 		return nil
 	})
 	if err != nil {
-		warnings = append(warnings, fmt.Sprintf("whether Redis keeps anything on disk can't be told: %v", err))
+		warnings = append(warnings, fmt.Sprintf("whether Redis keeps all jobs can't be told: %v", err))
 	}
 	return warnings
+}
+
+// evicts is the policy by which a server drops keys when memory runs out; empty if it drops none, or does not tell.
+func evicts(info string) string {
+	if policy := field(info, "maxmemory_policy"); policy != "noeviction" {
+		return policy
+	}
+	return ""
 }
 
 // eachServer calls f for the server, or for each master of the cluster, at the same time.

@@ -30,7 +30,7 @@ func TestOpenRefuses(t *testing.T) {
 		{name: "a damaged key", prepare: []any{"hset", "carillon:store", "format", 1, "shards", "x"}, want: "is damaged"},
 		{name: "an eviction policy", args: []string{"--maxmemory-policy", "allkeys-lru"}, want: "maxmemory-policy is allkeys-lru"},
 		{name: "an eviction policy for what expires", args: []string{"--maxmemory-policy", "volatile-ttl"}, want: "maxmemory-policy is volatile-ttl"},
-		{name: "no cluster", url: with("cluster=true"), want: "cluster"},
+		{name: "no cluster", url: with("cluster=true"), want: "it is not a Redis Cluster: leave out the option cluster"},
 		{name: "a node of a cluster", url: func(string) string { return cluster }, want: "add the option cluster=true"},
 		{name: "no password", args: []string{"--requirepass", "right"}, want: "check user and password"},
 		{name: "a wrong password", args: []string{"--requirepass", "right"}, url: user("default:wrong"), want: "check user and password"},
@@ -101,6 +101,16 @@ func TestPermissions(t *testing.T) {
 	}
 	if w := s.Warnings(t.Context()); len(w) != 0 {
 		t.Errorf("it warns of what it may not ask: %q", w)
+	}
+}
+
+// TestWarnsOfEviction: a policy that is set while the store is open is not refused any more, but told of.
+func TestWarnsOfEviction(t *testing.T) {
+	server := newServer(t, "--appendonly", "yes")
+	s := open(t, server.url)
+	server.must("config", "set", "maxmemory-policy", "allkeys-lru")
+	if w := s.Warnings(t.Context()); len(w) != 1 || !strings.Contains(w[0], "maxmemory-policy allkeys-lru") {
+		t.Errorf("warns %q", w)
 	}
 }
 

@@ -33,7 +33,7 @@ func TestTLS(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, port, _ := strings.Cut(address, ":")
-	newServer(t, "--tls-port", port, "--tls-cert-file", certificate, "--tls-key-file", key, "--tls-ca-cert-file", certificate,
+	plain := newServer(t, "--tls-port", port, "--tls-cert-file", certificate, "--tls-key-file", key, "--tls-ca-cert-file", certificate,
 		"--tls-auth-clients", "no")
 	s := open(t, "rediss://"+address+"?skip_verify=true")
 	mustPut(t, s, put("k", 1))
@@ -47,6 +47,20 @@ func TestTLS(t *testing.T) {
 	}
 	if err == nil || errors.Is(err, store.ErrUnavailable) || !strings.Contains(err.Error(), "certificate") {
 		t.Errorf("an unknown certificate is answered with %v", err)
+	}
+	s, err = redis.Open(t.Context(), "redis://"+address)
+	if err == nil {
+		_ = s.Close()
+	}
+	if !errors.Is(err, store.ErrUnavailable) || !strings.Contains(err.Error(), "rediss://") {
+		t.Errorf("without TLS, open answers %v", err)
+	}
+	s, err = redis.Open(t.Context(), strings.Replace(plain.url, "redis://", "rediss://", 1)+"?dial_timeout=300ms&read_timeout=300ms")
+	if err == nil {
+		_ = s.Close()
+	}
+	if !errors.Is(err, store.ErrUnavailable) || !strings.Contains(err.Error(), "begins with redis://") {
+		t.Errorf("with TLS where there is none, open answers %v", err)
 	}
 }
 
