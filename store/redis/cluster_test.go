@@ -7,6 +7,7 @@ import (
 	"errors"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -159,24 +160,71 @@ func (m *move) end() {
 	}
 }
 
-// newCluster starts a cluster of one node, which has all slots and serves those that it has.
-func newCluster(t testing.TB) *server {
+// newCluster starts a cluster of some nodes, which serves the slots that it has nodes for. The first one's URL is the
+// cluster's.
+func newCluster(t testing.TB, n int) (nodes []*server) {
 	t.Helper()
-	s := newServer(t, "--cluster-enabled", "yes", "--cluster-require-full-coverage", "no")
-	s.must("cluster", "addslotsrange", 0, 16383)
-	s.await("the cluster stands", func() bool {
-		info, _ := s.must("cluster", "info").(string)
-		return strings.Contains(info, "cluster_state:ok")
+	const slots = 16384
+	for i := range n {
+		nodes = append(nodes, newServer(t, "--cluster-enabled", "yes", "--cluster-require-full-coverage", "no"))
+		nodes[i].must("cluster", "addslotsrange", i*slots/n, (i+1)*slots/n-1)
+		host, port, _ := strings.Cut(strings.TrimPrefix(nodes[i].url, "redis://"), ":")
+		nodes[0].must("cluster", "meet", host, port)
+	}
+	for _, node := range nodes {
+		node.await("the cluster stands", func() bool {
+			info, _ := node.must("cluster", "info").(string)
+			return strings.Contains(info, "cluster_state:ok") && strings.Contains(info, "cluster_slots_assigned:"+strconv.Itoa(slots))
+		})
+	}
+	nodes[0].url += "?cluster=true"
+	return nodes
+}
+
+// TestHungNode: while a node of a cluster does not answer at all, what the others have is claimed.
+func TestHungNode(t *testing.T) {
+	const shards = 16
+	nodes := newCluster(t, 3)
+	s := open(t, nodes[0].url)
+	for i := range 300 {
+		mustPut(t, s, put(strconv.Itoa(i), 1))
+	}
+	want := 0
+	for i := range shards {
+		key := "carillon:{" + strconv.Itoa(i) + "}:pending"
+		for _, node := range nodes[:2] {
+			if n, err := node.direct.ZCard(t.Context(), key).Result(); err == nil { // else it is another's
+				want += int(n)
+			}
+		}
+	}
+	nodes[2].signal(syscall.SIGSTOP)
+	got := 0
+	for got < want {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		c, err := s.Claim(ctx, store.ClaimParams{Now: epoch.Add(time.Hour), Lease: lease, Limit: 20})
+		cancel()
+		if len(c.Occurrences) == 0 {
+			t.Fatalf("%d of %d are claimed, then none: %v", got, want, err)
+		}
+		got += len(c.Occurrences)
+	}
+	if got != want || want == 0 {
+		t.Errorf("claimed %d of %d", got, want)
+	}
+	nodes[2].signal(syscall.SIGCONT)
+	nodes[2].await("what it has is claimed too", func() bool {
+		c, _ := s.Claim(t.Context(), store.ClaimParams{Now: epoch.Add(time.Hour), Lease: lease, Limit: 20})
+		got += len(c.Occurrences)
+		return got == 300
 	})
-	s.url += "?cluster=true"
-	return s
 }
 
 // TestUnservedSlot: while a shard's slot has no node, what the others have is claimed, however unevenly they have it. A replica
 // can't start.
 func TestUnservedSlot(t *testing.T) {
 	const n, shards = 3000, 16
-	server := newCluster(t)
+	server := newCluster(t, 1)[0]
 	s := open(t, server.url)
 	p := put("k", n)
 	mustPut(t, s, p)

@@ -49,6 +49,11 @@ const (
 	// answerWithin is how long an answer is waited for when the time for the call is over.
 	answerWithin = 2 * time.Second
 
+	// headsWithin is how long shards may take to tell what is due, if there are several; one that does not is not asked again
+	// for as long as awayFor. Else a node that hangs would keep what the others have from being claimed.
+	headsWithin = time.Second
+	awayFor     = 3 * time.Second
+
 	// tidyWithin bounds work that is done for tidiness after a call has failed.
 	tidyWithin = 2 * time.Second
 )
@@ -70,6 +75,8 @@ type shard struct {
 	// ahead is by how many milliseconds its server's clock is ahead of this machine's, or a little less: the time that
 	// the last answer took is counted as if the clock had stood still. See [Store.flip].
 	ahead atomic.Int64
+	// away is the Unix time in milliseconds until which it is not asked what is due. See [Store.heads].
+	away atomic.Int64
 }
 
 // Open connects to the server or cluster that a URL names, such as

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -131,9 +132,44 @@ func (s *Store) send(ctx context.Context, calls []call, replies []reply, whole b
 		ctx, cancel = context.WithDeadline(ctx, ends.Add(answerWithin))
 		defer cancel()
 	}
-	commands := make([]once, len(calls))
+	s.eachNode(ctx, len(calls), func(i int) int { return calls[i].shard }, func(part []int) {
+		s.sendTogether(ctx, calls, replies, part, whole)
+	})
+}
+
+// eachNode divides n things that concern a shard each by the nodes that are thought to have those, and calls f for each part,
+// at the same time. A pipeline to several nodes answers nothing before the last of them has answered, and nothing at all if
+// that one hangs.
+func (s *Store) eachNode(ctx context.Context, n int, shard func(i int) int, f func(part []int)) {
+	cluster, _ := s.client.(*redis.ClusterClient)
+	parts := make(map[string][]int)
+	for i := range n {
+		node := ""
+		if cluster != nil {
+			// What is not known is for the client to find out again.
+			if master, err := cluster.MasterForKey(ctx, s.shards[shard(i)].keys[0].(string)); err == nil { //nolint:errcheck // they all are
+				node = master.Options().Addr
+			}
+		}
+		parts[node] = append(parts[node], i)
+	}
+	var group sync.WaitGroup
+	for _, part := range parts {
+		if len(parts) == 1 {
+			f(part)
+			return
+		}
+		group.Go(func() { f(part) })
+	}
+	group.Wait()
+}
+
+// sendTogether sends some of the calls by one pipeline.
+func (s *Store) sendTogether(ctx context.Context, calls []call, replies []reply, part []int, whole bool) {
+	commands := make([]once, len(part))
 	pipe := s.client.Pipeline()
-	for i, c := range calls {
+	for k, i := range part {
+		c := calls[i]
 		keys := s.shards[c.shard].keys
 		args := make([]any, 0, 3+len(keys)+len(c.args))
 		if whole {
@@ -142,12 +178,12 @@ func (s *Store) send(ctx context.Context, calls []call, replies []reply, whole b
 			args = append(args, "evalsha", c.script.hash, len(keys))
 		}
 		args = append(append(args, keys...), c.args...)
-		commands[i] = once{redis.NewCmd(ctx, args...)}
-		_ = pipe.Process(ctx, commands[i]) // it only queues
+		commands[k] = once{redis.NewCmd(ctx, args...)}
+		_ = pipe.Process(ctx, commands[k]) // it only queues
 	}
 	_, _ = pipe.Exec(ctx) // each command has its own error
-	for i, command := range commands {
-		replies[i].value, replies[i].err = command.Result()
+	for k, i := range part {
+		replies[i].value, replies[i].err = commands[k].Result()
 	}
 }
 

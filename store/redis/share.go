@@ -3,10 +3,16 @@ package redis
 import (
 	"cmp"
 	"context"
+	"errors"
+	"fmt"
+	"net"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/carillon-scheduler/carillon/store"
 )
 
 // share is what one shard is to give of what is due in all of them.
@@ -85,19 +91,37 @@ func (s *Store) choose(due [][]float64, count, limit int) (chosen []entry, more 
 	return all, cut
 }
 
-// heads reads the scores of the first entries of a sorted set of each shard, all at once. A shard that fails has none.
+// heads reads the scores of the first entries of a sorted set of each shard, all at once. A shard that fails has none, and
+// one that did not answer in time is passed over for a while, but for the case that all of them did not.
 func (s *Store) heads(ctx context.Context, key int, by *redis.ZRangeBy) (scores [][]float64, err error) {
-	pipe := s.client.Pipeline()
-	commands := make([]*redis.ZSliceCmd, len(s.shards))
-	for i := range s.shards {
-		commands[i] = pipe.ZRangeByScoreWithScores(ctx, s.shards[i].keys[key].(string), by) //nolint:errcheck // they all are
+	asking := ctx
+	if len(s.shards) > 1 {
+		var cancel context.CancelFunc
+		asking, cancel = context.WithTimeout(ctx, headsWithin)
+		defer cancel()
 	}
-	_, _ = pipe.Exec(ctx) // each command has its own error
+	commands := make([]*redis.ZSliceCmd, len(s.shards))
+	present := s.present()
+	s.eachNode(asking, len(present), func(k int) int { return present[k] }, func(part []int) {
+		pipe := s.client.Pipeline()
+		for _, k := range part {
+			i := present[k]
+			commands[i] = pipe.ZRangeByScoreWithScores(asking, s.shards[i].keys[key].(string), by) //nolint:errcheck // they all are
+		}
+		_, _ = pipe.Exec(asking) // each command has its own error
+	})
 	scores = make([][]float64, len(commands))
 	for i, command := range commands {
+		if command == nil {
+			err = fmt.Errorf("%w: a node of the cluster did not answer a moment ago", store.ErrUnavailable)
+			continue
+		}
 		found, failure := command.Result()
 		if failure != nil {
 			err = mapError(failure)
+			if late, ok := errors.AsType[net.Error](failure); ok && late.Timeout() && ctx.Err() == nil {
+				s.shards[i].away.Store(time.Now().Add(awayFor).UnixMilli())
+			}
 			continue
 		}
 		for _, z := range found {
@@ -105,4 +129,20 @@ func (s *Store) heads(ctx context.Context, key int, by *redis.ZRangeBy) (scores 
 		}
 	}
 	return scores, err
+}
+
+// present are the shards that are to be asked: those that are not away, or all if they all are.
+func (s *Store) present() []int {
+	now := time.Now().UnixMilli()
+	var all, present []int
+	for i := range s.shards {
+		all = append(all, i)
+		if s.shards[i].away.Load() <= now {
+			present = append(present, i)
+		}
+	}
+	if len(present) == 0 {
+		return all
+	}
+	return present
 }
