@@ -151,13 +151,15 @@ type Transfer interface {
 	// Export reads records, about Limit of them, and answers them with the place behind the last; an empty place is the
 	// beginning, and an empty answer the end. A job comes before its occurrences. Records that nobody changes meanwhile are
 	// exported exactly once, those which are inserted or deleted at most once, and orphans and what lies beyond its job's cursor
-	// not at all. They are whole: jobs
-	// with all of their fields, occurrences and dead letters (FailedAt is set) with their claims and their own callbacks.
+	// not at all. An occurrence that is buried meanwhile is exported as it was before or as a dead letter, or as both, in this
+	// order. Records are whole: jobs with all of their fields, occurrences and dead letters (FailedAt is set) with their claims
+	// and their own callbacks.
 	Export(ctx context.Context, after Place, limit int) (records []Record, next Place, err error)
 
 	// Import inserts records as they are, and answers how many there were not before. An occurrence that is there already,
-	// by its id, stays as it is; so does a job with the same revision and version. A job of the same name that has others is
-	// [ErrConflict], with its name in the error's text; what came before it may have been imported. The job of an occurrence
+	// by its id, stays as it is, pending or a dead letter; so does a job with the same revision and version. A job of the same
+	// name that has others is [ErrConflict], with its name in the error's text, and stays as it is too; any of the other records
+	// may have been imported. The job of an occurrence
 	// was imported before it, by the same call or an earlier one; one that does not match its job, or lies beyond its cursor,
 	// fires nowhere.
 	//

@@ -21,6 +21,7 @@ var transferTests = []namedTest{
 	{"an import is the same store", testImport},
 	{"an import again changes nothing", testImportAgain},
 	{"an import leaves what has changed since", testImportChanged},
+	{"an import of what was buried during the export", testImportBuried},
 	{"an import of another job is refused", testImportConflict},
 	{"a transfer with an ended context", testTransferEnded},
 }
@@ -285,6 +286,32 @@ func testImportChanged(f *fixture) {
 	before := g.look()
 	expect(f, "inserted", g.importAll(records, 20), 0)
 	expectLook(f, "after an import again", g.look(), before)
+}
+
+// testImportBuried: an export may have an occurrence both as it was before it was buried and as a dead letter. It is imported
+// once, as the first of them.
+func testImportBuried(f *fixture) {
+	f.put(newPut(name("k"), epoch, 0, time.Second))
+	before := f.export(10)
+	for _, c := range f.claim(epoch, 10) {
+		f.settle(settlement(c, store.Bury))
+	}
+	records := slices.Clone(before)
+	for _, r := range f.export(10) {
+		if o := r.Occurrence; o != nil && !o.FailedAt.IsZero() {
+			records = append(records, r)
+		}
+	}
+	expect(f, "records", len(records), 4)
+	_, pending := sorted(before)
+	for _, limit := range []int{len(records), 1} {
+		g := f.another()
+		expect(f, "inserted", g.importAll(records, limit), 3)
+		expectEach(f, "pending", g.pending(name("k")), pending)
+		expect(f, "dead letters", len(g.deadLetters(store.DeadLetterFilter{})), 0)
+		expectFired(f, "in all", name("k"), g.drain(epoch), []time.Time{epoch, epoch.Add(time.Second)})
+		expect(f, "jobs", len(g.look().jobs), 1)
+	}
 }
 
 func testImportConflict(f *fixture) {
