@@ -166,10 +166,11 @@ func newCluster(t testing.TB, n int) (nodes []*server) {
 	t.Helper()
 	const slots = 16384
 	for i := range n {
-		nodes = append(nodes, newServer(t, "--cluster-enabled", "yes", "--cluster-require-full-coverage", "no"))
+		_, bus, _ := strings.Cut(freeAddress(t), ":") // else it is by 10,000 more than the port, which may be too many
+		nodes = append(nodes, newServer(t, "--cluster-enabled", "yes", "--cluster-require-full-coverage", "no", "--cluster-port", bus))
 		nodes[i].must("cluster", "addslotsrange", i*slots/n, (i+1)*slots/n-1)
 		host, port, _ := strings.Cut(strings.TrimPrefix(nodes[i].url, "redis://"), ":")
-		nodes[0].must("cluster", "meet", host, port)
+		nodes[0].must("cluster", "meet", host, port, bus)
 	}
 	for _, node := range nodes {
 		node.await("the cluster stands", func() bool {

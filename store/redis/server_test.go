@@ -27,14 +27,7 @@ type server struct {
 // newServer starts a server with some arguments more than are always given.
 func newServer(t testing.TB, args ...string) *server {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := listener.Addr().String()
-	if err := listener.Close(); err != nil {
-		t.Fatal(err)
-	}
+	address := freeAddress(t)
 	_, port, _ := strings.Cut(address, ":")
 	s := &server{
 		t:      t,
@@ -49,6 +42,19 @@ func newServer(t testing.TB, args ...string) *server {
 	})
 	s.start()
 	return s
+}
+
+// freeAddress is one that nobody listens on.
+func freeAddress(t testing.TB) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := listener.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return listener.Addr().String()
 }
 
 // start starts the server and waits until it answers.

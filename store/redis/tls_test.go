@@ -24,14 +24,7 @@ import (
 // TestTLS: rediss:// speaks TLS, and trusts nobody unknown.
 func TestTLS(t *testing.T) {
 	certificate, key := selfSigned(t)
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := listener.Addr().String()
-	if err := listener.Close(); err != nil {
-		t.Fatal(err)
-	}
+	address := freeAddress(t)
 	_, port, _ := strings.Cut(address, ":")
 	plain := newServer(t, "--tls-port", port, "--tls-cert-file", certificate, "--tls-key-file", key, "--tls-ca-cert-file", certificate,
 		"--tls-auth-clients", "no")
@@ -41,7 +34,7 @@ func TestTLS(t *testing.T) {
 		t.Errorf("claimed %d", len(c.Occurrences))
 	}
 
-	s, err = redis.Open(t.Context(), "rediss://"+address)
+	s, err := redis.Open(t.Context(), "rediss://"+address)
 	if err == nil {
 		_ = s.Close()
 	}
