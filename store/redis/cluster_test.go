@@ -213,6 +213,13 @@ func TestHungNode(t *testing.T) {
 	if got != want || want == 0 {
 		t.Errorf("claimed %d of %d", got, want)
 	}
+	nodes[2].await("it is passed over", func() bool {
+		_, err := s.NextDue(t.Context())
+		if !errors.Is(err, store.ErrUnavailable) {
+			t.Fatalf("the next due time is answered with %v", err)
+		}
+		return strings.Contains(err.Error(), "did not answer a moment ago")
+	})
 	nodes[2].signal(syscall.SIGCONT)
 	nodes[2].await("what it has is claimed too", func() bool {
 		c, _ := s.Claim(t.Context(), store.ClaimParams{Now: epoch.Add(time.Hour), Lease: lease, Limit: 20})
