@@ -115,13 +115,13 @@ func (s *faultyStore) Jobs(ctx context.Context, f store.JobFilter) ([]store.JobS
 func (s *faultyStore) Amend(ctx context.Context, amendment store.Amendment) error {
 	s.mu.Lock()
 	s.amends++
-	onAmend, fault := s.onAmend, s.fault
+	onAmend := s.onAmend
 	s.mu.Unlock()
 	if onAmend != nil {
 		onAmend()
 	}
-	if fault != nil {
-		return fault
+	if err := s.failing(); err != nil {
+		return err
 	}
 	return s.Store.Amend(ctx, amendment)
 }

@@ -82,6 +82,9 @@ func problemOf(err error) (p problem, hidden bool) {
 		return newProblem(http.StatusNotFound, "there is no job with this key"), false
 	case errors.Is(err, store.ErrPrecondition):
 		return newProblem(http.StatusPreconditionFailed, "the job is not as If-Match or If-None-Match says; nothing has changed"), false
+	case errors.Is(err, store.ErrTooLarge):
+		return newProblem(http.StatusRequestEntityTooLarge, "the job is larger than the store can keep; nothing has changed. "+
+			"Make it several jobs, with fewer instants, steps or subscribers each, or have its callback refer to large data instead of holding them"), false
 	case errors.Is(err, store.ErrUnavailable), errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		return newProblem(http.StatusServiceUnavailable,
 			"the store can't be reached or can't take this now; what was asked for may be done or not, so ask again"), true

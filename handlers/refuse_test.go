@@ -222,6 +222,31 @@ func TestStoreFaults(t *testing.T) {
 	}
 }
 
+// What the store has no room for is the client's to make smaller, whichever way it comes.
+func TestTooLargeForTheStore(t *testing.T) {
+	a := newAPI(t)
+	a.call("PUT", "/v1/jobs/a", body("a", time.Hour)).want(201)
+	fault := fmt.Errorf("insert at 10.0.0.1: %w", store.ErrTooLarge)
+	a.store.setFault(fault)
+	for kind, batch := range map[string]string{asArray: "[" + body("a", 2*time.Hour) + "]", asLines: body("a", 2*time.Hour)} {
+		got := a.call("POST", "/v1/jobs/batch", batch, "Content-Type: "+kind).want(200)
+		if results := a.results(kind, got.body); len(results) != 1 || results[0].Status != 413 || !strings.Contains(results[0].Detail, "fewer instants") {
+			t.Errorf("as %s: %s", kind, got.body)
+		}
+	}
+	a.call("POST", "/v1/jobs", body("a", 2*time.Hour)).want(413)
+	a.call("PUT", "/v1/jobs/a", body("a", 2*time.Hour)).want(413)
+	a.store.setFault(nil)
+	a.store.onAmend = func() { a.store.setFault(fault) } // a patch reads the job first
+	got := a.call("PATCH", "/v1/jobs/a", `{"callback":{"data":2}}`).want(413)
+	if p := got.problem(); !strings.Contains(p.Detail, "larger than the store can keep") || strings.Contains(p.Detail, "10.0.0.1") {
+		t.Errorf("detail %q", p.Detail)
+	}
+	if a.log.String() != "" {
+		t.Errorf("what is the client's to mend is logged: %s", a.log)
+	}
+}
+
 func TestPanicIsAnswered(t *testing.T) {
 	a := newAPI(t)
 	dangerous := with(body("a", time.Hour), "callback", map[string]any{"type": "http", "data": map[string]any{"panic": 1}})

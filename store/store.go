@@ -22,6 +22,9 @@ var (
 	ErrPrecondition = errors.New("precondition failed")
 	// ErrConflict is answered by Import for a job that is there and is another.
 	ErrConflict = errors.New("there is another job of the same name")
+	// ErrTooLarge is answered by Put, Amend and Import for a job that exceeds what the store can keep of one job; nothing has
+	// changed of it then, and it never will fit.
+	ErrTooLarge = errors.New("it is larger than the store can keep")
 	// ErrUnavailable wraps every fault that may go away by itself: the server is down, slow, failing over or full.
 	ErrUnavailable = errors.New("the store is unavailable")
 	// ErrFormat is answered by Open for data that a newer version of Carillon has written.
@@ -42,7 +45,8 @@ type Store interface {
 type Jobs interface {
 	// Put creates or replaces jobs, each atomically, and answers for each in order. Names may repeat: they are then put
 	// one after the other. When Put returns without error for a job, it and its occurrences are as durable as the store
-	// promises, and only they fire, besides what was held. Of racing Puts of one name exactly one is left, whole.
+	// promises, and only they fire, besides what was held. Of racing Puts of one name exactly one is left, whole. A job that
+	// the store has no room for is answered [ErrTooLarge], and those that are put with it are put all the same.
 	//
 	// The context must end within [PutWithin] of the revisions being taken; a Put that can't finish by then fails with
 	// ErrUnavailable and must never take effect later.
@@ -54,7 +58,8 @@ type Jobs interface {
 
 	// Amend changes a job's callback and options and leaves its schedule alone, in one write of one document, whatever it
 	// has of occurrences: they fire with the new callback from then on. It answers ErrPrecondition if the job's version is
-	// not the one that the amendment is for, and ErrNotFound if there is no job.
+	// not the one that the amendment is for, ErrNotFound if there is no job, and ErrTooLarge if the store has no room for what
+	// the job would be.
 	Amend(ctx context.Context, a Amendment) error
 
 	// Pause stops a job from firing by its schedule, or answers ErrNotFound. Its occurrences stay; those that fall due are
@@ -158,8 +163,8 @@ type Transfer interface {
 
 	// Import inserts records as they are, and answers how many there were not before. An occurrence that is there already,
 	// by its id, stays as it is, pending or a dead letter; so does a job with the same revision and version. A job of the same
-	// name that has others is [ErrConflict], with its name in the error's text, and stays as it is too; any of the other records
-	// may have been imported. The job of an occurrence
+	// name that has others is [ErrConflict], and stays as it is too; one that is too large is [ErrTooLarge]; both with its name
+	// in the error's text, and any of the other records may have been imported. The job of an occurrence
 	// was imported before it, by the same call or an earlier one; one that does not match its job, or lies beyond its cursor,
 	// fires nowhere.
 	//

@@ -3,6 +3,7 @@
 package mongodb_test
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"testing"
@@ -196,6 +197,21 @@ func TestPauseMeetsAnother(t *testing.T) {
 				t.Errorf("it is expanded at %s", got.ExpandAt)
 			}
 		})
+	}
+}
+
+// TestAmendTooLarge: an amendment after which the job would not fit into a document changes nothing.
+func TestAmendTooLarge(t *testing.T) {
+	s := newDatabase(t).open(t)
+	p := newPut("k", epoch, time.Hour)
+	mustPut(t, s, p)
+	a := amendment(p.Job.Version)
+	a.Callback.Data = bytes.Repeat([]byte{'1'}, 48e6)
+	if err := s.Amend(t.Context(), a); !errors.Is(err, store.ErrTooLarge) || errors.Is(err, store.ErrUnavailable) {
+		t.Errorf("the amendment answers %v", err)
+	}
+	if got, err := s.Job(t.Context(), name("k")); err != nil || got.Version != p.Job.Version {
+		t.Errorf("the job's version is %s, %v", got.Version, err)
 	}
 }
 

@@ -76,16 +76,13 @@ var tooLargeCodes = []int{
 	17420, // the one that results from an upsert
 }
 
-// errTooLarge is answered for what does not fit into one document. Nothing has been written of it then.
-var errTooLarge = errors.New("it is larger than the 16 MB that a MongoDB document can have")
-
 // mapError marks the faults that may go away by themselves, and what is too large.
 func mapError(err error) error {
 	switch {
-	case err == nil || errors.Is(err, store.ErrUnavailable) || errors.Is(err, errTooLarge):
+	case err == nil || errors.Is(err, store.ErrUnavailable) || errors.Is(err, store.ErrTooLarge):
 		return err
 	case tooLarge(err):
-		return fmt.Errorf("%w: %w", errTooLarge, err)
+		return fmt.Errorf("%w: a MongoDB document can have 16 MB: %w", store.ErrTooLarge, err)
 	case transient(err):
 		return fmt.Errorf("%w: %w", store.ErrUnavailable, err)
 	default:

@@ -196,7 +196,7 @@ func (s *Store) create(ctx context.Context, puts []*put) (left []*put) {
 	_, err := s.jobs.InsertMany(ctx, documents, options.InsertMany().SetOrdered(false))
 	bulk, ok := errors.AsType[mongo.BulkWriteException](err)
 	if !ok {
-		if err = mapError(err); errors.Is(err, errTooLarge) {
+		if err = mapError(err); errors.Is(err, store.ErrTooLarge) {
 			for _, p := range puts {
 				p.tried = true
 			}
@@ -258,7 +258,7 @@ func (s *Store) flip(ctx context.Context, p *put) error {
 
 // flipFailed maps the error of a flip, and tidies if it tells for certain that nothing was written.
 func (s *Store) flipFailed(ctx context.Context, p *put, err error) error {
-	if err = mapError(err); errors.Is(err, errTooLarge) {
+	if err = mapError(err); errors.Is(err, store.ErrTooLarge) {
 		s.tidy(ctx, []*put{p})
 	}
 	return err

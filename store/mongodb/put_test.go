@@ -306,7 +306,7 @@ func TestPutTooLarge(t *testing.T) {
 					if result.Err != nil {
 						t.Errorf("%s is not put: %v", puts[i].Job.Key, result.Err)
 					}
-				} else if result.Err == nil || !strings.Contains(result.Err.Error(), "16 MB") || errors.Is(result.Err, store.ErrUnavailable) {
+				} else if !errors.Is(result.Err, store.ErrTooLarge) || !strings.Contains(result.Err.Error(), "16 MB") || errors.Is(result.Err, store.ErrUnavailable) {
 					t.Errorf("put answers %v", result.Err)
 				}
 			}

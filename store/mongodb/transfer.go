@@ -176,6 +176,9 @@ func (s *Store) Import(ctx context.Context, records []store.Record) (inserted in
 		}
 	}
 	inserted, there, err := insertNew(ctx, s.jobs, jobs)
+	if errors.Is(err, store.ErrTooLarge) { // which does not say what is
+		return inserted, fmt.Errorf("job %s: %w", asJobs[largest(jobs)].Name, err)
+	}
 	if err != nil {
 		return inserted, err
 	}
@@ -198,6 +201,17 @@ func (s *Store) same(ctx context.Context, j *job.Job) error {
 		return fmt.Errorf("%w: %s", store.ErrConflict, j.Name)
 	}
 	return nil
+}
+
+// largest is the index of the largest document.
+func largest(documents []any) (index int) {
+	most := 0
+	for i, d := range documents {
+		if b, err := bson.Marshal(d); err == nil && len(b) > most {
+			index, most = i, len(b)
+		}
+	}
+	return index
 }
 
 // insertNew inserts those of the documents that are not there, and answers how many that were and which ones were there.

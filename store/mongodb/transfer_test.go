@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -103,6 +104,34 @@ func TestImportIsInterrupted(t *testing.T) {
 			}
 			if got := exported(t, s, 10); len(got) != len(records) {
 				t.Errorf("%d of %d records were imported", len(got), len(records))
+			}
+		})
+	}
+}
+
+// TestImportTooLarge: an import names the job that no document can hold, so that it can be found.
+func TestImportTooLarge(t *testing.T) {
+	for name, size := range map[string]int{"refused by the driver": 48e6, "refused by the server": 1e6} {
+		t.Run(name, func(t *testing.T) {
+			relayed, r := newDatabase(t).relayed(t)
+			r.answer = bson.D{{Key: "ok", Value: 0}, {Key: "code", Value: 10334}, {Key: "errmsg", Value: "BSONObj size: 17000000 is invalid"}}
+			r.set(func(c command) verdict {
+				if c.name == "insert" && c.collection == "jobs" && c.size > 1e6 {
+					return answerBefore
+				}
+				return pass
+			})
+			var records []store.Record
+			for _, key := range []string{"a", "large", "z"} {
+				p := newPut(key, epoch, time.Hour)
+				if key == "large" {
+					p.Job.Callback.Data = bytes.Repeat([]byte("1"), size)
+				}
+				records = append(records, store.Record{Job: &p.Job})
+			}
+			_, err := relayed.Import(t.Context(), records)
+			if !errors.Is(err, store.ErrTooLarge) || !strings.Contains(err.Error(), "large: ") || errors.Is(err, store.ErrUnavailable) {
+				t.Errorf("the import answers %v", err)
 			}
 		})
 	}
