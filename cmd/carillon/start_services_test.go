@@ -10,7 +10,9 @@ import (
 	"net/url"
 	"os"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	goredis "github.com/redis/go-redis/v9"
@@ -21,14 +23,7 @@ import (
 // TestServerUnusable: a server that refuses us, or is none that will do, ends the service at once, however long it would
 // wait, with a message that says what to do.
 func TestServerUnusable(t *testing.T) {
-	server := func(name string) string {
-		value := os.Getenv(name)
-		if value == "" {
-			t.Fatalf("%s is not set: run these tests by `make test`", name)
-		}
-		return value
-	}
-	postgres, mongodb, redis := server("CARILLON_TEST_POSTGRES_URL"), server("CARILLON_TEST_MONGODB_URI"), server("CARILLON_TEST_REDIS_URL")
+	postgres, mongodb, redis := server(t, "CARILLON_TEST_POSTGRES_URL"), server(t, "CARILLON_TEST_MONGODB_URI"), server(t, "CARILLON_TEST_REDIS_URL")
 	id := "start_" + strings.ToLower(job.NewToken())
 	database, err := pgx.Connect(t.Context(), postgres)
 	if err != nil {
@@ -78,7 +73,7 @@ func TestServerUnusable(t *testing.T) {
 		{"PostgreSQL is too old", rewriting(t, postgres, version, "120099"), "13 or later"},
 		{"PostgreSQL has a newer format", postgres + "&schema=" + id, "upgrade carillon"},
 		{"MongoDB refuses the password", as(t, mongodb, "user", "hunter2"), "check user, password"},
-		{"MongoDB is too old", rewriting(t, mongodb, "maxWireVersion\x00\x15", "maxWireVersion\x00\x06"), "requires at least"},
+		{"MongoDB is too old", rewriting(t, mongodb, "maxWireVersion\x00\x15", "maxWireVersion\x00\x06"), "requires at least 9 (MongoDB 4.4)"},
 		{"Redis refuses the password", as(t, redis, id, "wrong"), "check user and password"},
 		{"Redis does not permit it", as(t, redis, id, "hunter2"), "docs/stores.md"},
 		{"Redis is too old", rewriting(t, redis, "redis_version:7", "redis_version:6"), "Redis 7 or later"},
@@ -89,6 +84,34 @@ func TestServerUnusable(t *testing.T) {
 			startFails(t, []string{"--store=" + c.url, "--store-wait=1h"}, exitUsage, "--store: ", c.want)
 		})
 	}
+}
+
+// server is the address of a server for tests.
+func server(t *testing.T, variable string) string {
+	t.Helper()
+	value := os.Getenv(variable)
+	if value == "" {
+		t.Fatalf("%s is not set: run these tests by `make test`", variable)
+	}
+	return value
+}
+
+// TestStoreWait: the store is tried again until it is there.
+func TestStoreWait(t *testing.T) {
+	var there atomic.Bool
+	url := relayed(t, server(t, "CARILLON_TEST_REDIS_URL"), func(client net.Conn, target string) {
+		if there.Load() {
+			relay(client, target, nil, nil)
+		} else {
+			_ = client.Close()
+		}
+	})
+	id := "start_" + strings.ToLower(job.NewToken())
+	s := start(t, url+"?prefix="+id, time.Hour)
+	s.logs("is tried again")
+	there.Store(true)
+	s.logs("msg=serving")
+	s.stop()
 }
 
 // as is a store's URL with another user.
@@ -105,6 +128,12 @@ func as(t *testing.T, rawURL, user, password string) string {
 // rewriting is a store's URL by way of a relay that replaces a text in what the server says by one of the same length.
 func rewriting(t *testing.T, rawURL, from, to string) string {
 	t.Helper()
+	return relayed(t, rawURL, func(client net.Conn, target string) { relay(client, target, []byte(from), []byte(to)) })
+}
+
+// relayed is a store's URL by way of a server that does with each client, to be connected with the target, as it is told.
+func relayed(t *testing.T, rawURL string, do func(client net.Conn, target string)) string {
+	t.Helper()
 	u, err := url.Parse(rawURL)
 	if err != nil {
 		t.Fatal(err)
@@ -117,12 +146,13 @@ func rewriting(t *testing.T, rawURL, from, to string) string {
 			if err != nil {
 				return
 			}
-			go relay(client, target, []byte(from), []byte(to))
+			go do(client, target)
 		}
 	}()
 	return u.String()
 }
 
+// relay passes on what both sides say. If there is a text to replace, it replaces that in what the server says.
 func relay(client net.Conn, target string, from, to []byte) {
 	defer client.Close()
 	server, err := net.Dial("tcp", target)
@@ -140,7 +170,11 @@ func relay(client net.Conn, target string, from, to []byte) {
 		if err != nil {
 			return
 		}
-		if _, err := client.Write(bytes.ReplaceAll(buffer[:n], from, to)); err != nil {
+		said := buffer[:n]
+		if len(from) > 0 {
+			said = bytes.ReplaceAll(said, from, to)
+		}
+		if _, err := client.Write(said); err != nil {
 			return
 		}
 	}

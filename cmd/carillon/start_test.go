@@ -21,7 +21,6 @@ func TestUnreachable(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range []struct{ name, url string }{
-		{"SQLite", "sqlite:" + filepath.Join(t.TempDir(), "none", "carillon.db")},
 		{"PostgreSQL", "postgres://user:hunter2@" + closed.Addr().String() + "/db"},
 		{"PostgreSQL does not answer", "postgres://user:hunter2@" + silent.Addr().String() + "/db"},
 		{"MongoDB", "mongodb://user:hunter2@" + closed.Addr().String() + "/db?serverSelectionTimeoutMS=300"},
@@ -93,28 +92,41 @@ func TestUnusable(t *testing.T) {
 	}
 }
 
-// TestStoreWait: the store is tried again until it is there.
-func TestStoreWait(t *testing.T) {
-	folder := filepath.Join(t.TempDir(), "later")
-	s := start(t, "sqlite:"+filepath.Join(folder, "carillon.db"), time.Hour)
-	s.logs("is tried again")
-	if err := os.Mkdir(folder, 0o700); err != nil {
+// TestUnusableFile: a file that can't be used where it is is a mistake in the configuration, too.
+func TestUnusableFile(t *testing.T) {
+	folder := t.TempDir()
+	diary := filepath.Join(folder, "diary")
+	if err := os.WriteFile(diary, []byte(strings.Repeat("dear diary\n", 100)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s.logs("msg=serving")
-	s.stop()
+	for path, want := range map[string]string{
+		filepath.Join(folder, "none", "carillon.db"): "there is no folder",
+		diary:  "no SQLite database",
+		folder: "is no file",
+	} {
+		startFails(t, []string{"--store=sqlite:" + path, "--store-wait=1h"}, exitUsage, "--store: ", want)
+	}
+}
+
+// unreachable is a store at which nobody answers.
+func unreachable(t *testing.T) (url string) {
+	t.Helper()
+	listener := listen(t)
+	if err := listener.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return "redis://" + listener.Addr().String()
 }
 
 // TestStoreWaitStopped: a service that waits for its store ends in good order when it is told to.
 func TestStoreWaitStopped(t *testing.T) {
-	s := start(t, "sqlite:"+filepath.Join(t.TempDir(), "none", "carillon.db"), time.Hour)
+	s := start(t, unreachable(t), time.Hour)
 	s.logs("is tried again")
 	s.stop()
 }
 
 func TestStoreWaitEnds(t *testing.T) {
-	url := "sqlite:" + filepath.Join(t.TempDir(), "none", "carillon.db")
-	startFails(t, []string{"--store=" + url, "--store-wait=300ms"}, exitFailure, "is tried again", "--store-wait=300ms")
+	startFails(t, []string{"--store=" + unreachable(t), "--store-wait=300ms"}, exitFailure, "is tried again", "--store-wait=300ms")
 }
 
 // started is a service under way.

@@ -46,7 +46,8 @@ type Store struct {
 	stmt   statements
 }
 
-// Open opens or creates the file that a URL such as "sqlite:carillon.db" or "sqlite:/var/lib/carillon/jobs.db" names.
+// Open opens or creates the file that a URL such as "sqlite:carillon.db" or "sqlite:/var/lib/carillon/jobs.db" names. A file
+// that this user can't use there, whenever it is tried, is an error that says why and does not wrap [store.ErrUnavailable].
 func Open(ctx context.Context, rawURL string) (*Store, error) {
 	path, err := filePath(rawURL)
 	if err != nil {
@@ -63,7 +64,7 @@ func Open(ctx context.Context, rawURL string) (*Store, error) {
 		return nil, errors.Join(err, s.Close())
 	}
 	if err := s.prepare(ctx); err != nil {
-		return nil, errors.Join(fmt.Errorf("open SQLite file %s: %w", path, err), s.Close())
+		return nil, errors.Join(fmt.Errorf("open SQLite file %s: %w", path, explain(path, err)), s.Close())
 	}
 	return s, nil
 }
@@ -104,7 +105,7 @@ func open(path, txlock string, connections int) (*sql.DB, error) {
 // prepare makes the schema if the file is new, refuses what it can't use, and prepares the statements.
 func (s *Store) prepare(ctx context.Context) error {
 	if err := s.switchToWAL(ctx); err != nil {
-		return explain(err)
+		return err
 	}
 	stamp := fmt.Sprintf("PRAGMA user_version=%d; PRAGMA application_id=%d", format, applicationID)
 	err := s.write(ctx, func(tx *sql.Tx) error {
@@ -129,20 +130,9 @@ func (s *Store) prepare(ctx context.Context) error {
 		return err
 	})
 	if err != nil {
-		return explain(err)
+		return err
 	}
 	return s.stmt.prepare(ctx, s)
-}
-
-// explain says what an error at the start is about, where SQLite does not.
-func explain(err error) error {
-	switch resultCode(err) {
-	case sqlite3.SQLITE_READONLY:
-		return fmt.Errorf("the file or its folder may not be written: %w", err)
-	case sqlite3.SQLITE_CANTOPEN:
-		return fmt.Errorf("there is no such folder, or it may not be used: %w", err)
-	}
-	return err
 }
 
 // switchToWAL opens the first connection, which changes the journal mode of a new file. SQLite does not wait for other

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -83,7 +84,36 @@ func TestOpenURL(t *testing.T) {
 			}
 		}
 	}
-	if _, err := sqlite.Open(t.Context(), "sqlite:"+dir+"/none/c.db"); !errors.Is(err, store.ErrUnavailable) {
-		t.Errorf("a missing folder answers %v", err)
+}
+
+// What is wrong with the file's place is told, and is not said to go away by itself.
+func TestOpenExplains(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(dir+"/diary", []byte(strings.Repeat("dear diary\n", 100)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ path, want string }{
+		{dir + "/none/c.db", "there is no folder " + dir + "/none"},
+		{dir + "/diary", "it is no SQLite database"},
+		{dir + "/diary/c.db", dir + "/diary is no folder"},
+		{dir + "/diary/none/c.db", dir + "/diary/none is no folder"},
+		{dir, "it is no file"},
+	} {
+		expectUnusable(t, c.path, c.want)
+	}
+	if content, err := os.ReadDir(dir); err != nil || len(content) != 1 {
+		t.Errorf("%v is left, %v", content, err)
+	}
+}
+
+// expectUnusable opens a file that can't be.
+func expectUnusable(t *testing.T, path, want string) {
+	t.Helper()
+	s, err := sqlite.Open(t.Context(), "sqlite:"+path)
+	if err == nil {
+		_ = s.Close()
+	}
+	if err == nil || !strings.Contains(err.Error(), want) || errors.Is(err, store.ErrUnavailable) {
+		t.Errorf("open %s answers %v, want %q", path, err, want)
 	}
 }

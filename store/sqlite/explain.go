@@ -1,0 +1,67 @@
+package sqlite
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"modernc.org/sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
+)
+
+// explain says what an operator can do about an error of Open, where SQLite does not. What is wrong with the file's place or
+// its permissions is then no longer [store.ErrUnavailable], which it is later on: it does not go away by itself.
+func explain(path string, err error) error {
+	cause, ok := errors.AsType[*sqlite.Error](err)
+	if !ok {
+		return err
+	}
+	switch resultCode(cause) {
+	case sqlite3.SQLITE_NOTADB:
+		return fmt.Errorf("it is no SQLite database; name another file: %w", cause)
+	case sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_IOERR:
+		if why := unusable(path); why != "" {
+			return fmt.Errorf("%s: %w", why, cause)
+		}
+	}
+	return err
+}
+
+// unusable answers why a file can't be used as a database by this user, or "" if it can be, as far as that can be seen. It
+// is for a file that SQLite has failed to open: to open and close it beside SQLite would take this process's locks from it.
+func unusable(path string) (why string) {
+	folder := filepath.Dir(path)
+	switch info, err := os.Stat(folder); {
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Sprintf("there is no folder %s; make it, or name another file", folder)
+	case errors.Is(err, syscall.ENOTDIR) || err == nil && !info.IsDir():
+		return folder + " is no folder; name another file"
+	}
+	switch info, err := os.Stat(path); {
+	case denied(err):
+		return fmt.Sprintf("this user may not enter the folder %s; permit it, or name another file", folder)
+	case err == nil && !info.Mode().IsRegular():
+		return "it is no file, but a folder or the like; name a file in a folder"
+	}
+	for _, name := range []string{path, path + "-wal", path + "-shm"} { // the last two are left by a process that was killed
+		file, err := os.OpenFile(name, os.O_RDWR, 0)
+		if err == nil {
+			_ = file.Close()
+		} else if denied(err) {
+			return fmt.Sprintf("this user may not read and write %s; make it the owner of the file", name)
+		}
+	}
+	file, err := os.CreateTemp(folder, ".carillon-*")
+	if err == nil {
+		_ = errors.Join(file.Close(), os.Remove(file.Name()))
+	} else if denied(err) {
+		return fmt.Sprintf("this user may not make files in the folder %s, where SQLite has others beside this one; permit it, or name another file", folder)
+	}
+	return ""
+}
+
+// denied tells whether it takes other permissions, or another file system, to do what has failed.
+func denied(err error) bool { return errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS) }

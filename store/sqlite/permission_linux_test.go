@@ -1,0 +1,77 @@
+package sqlite_test
+
+import (
+	"os"
+	"path/filepath"
+	"runtime"
+	"syscall"
+	"testing"
+
+	"github.com/carillon-scheduler/carillon/store/sqlite"
+)
+
+// Missing permissions are told, and are not said to go away by themselves.
+func TestOpenWithoutPermission(t *testing.T) {
+	dir := t.TempDir()
+	made := func(name string) string {
+		t.Helper()
+		path := filepath.Join(dir, name, "carillon.db")
+		if err := os.Mkdir(filepath.Dir(path), 0o777); err != nil {
+			t.Fatal(err)
+		}
+		s, err := sqlite.Open(t.Context(), "sqlite:"+path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	chmod := func(path string, mode os.FileMode) {
+		t.Helper()
+		if err := os.Chmod(path, mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	file, folder, closed, left := made("file"), made("folder"), made("closed"), made("left")
+	for _, path := range []string{file, folder, closed, left} {
+		chmod(path, 0o666)
+		chmod(filepath.Dir(path), 0o777)
+	}
+	chmod(filepath.Dir(dir), 0o755) // which was made for its owner alone
+	chmod(file, 0o444)
+	chmod(filepath.Dir(folder), 0o555)
+	chmod(filepath.Dir(closed), 0o600)
+	t.Cleanup(func() { // so that they can be removed
+		chmod(filepath.Dir(folder), 0o777)
+		chmod(filepath.Dir(closed), 0o777)
+	})
+	if err := os.WriteFile(left+"-wal", nil, 0); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		notAsRoot(t)
+		expectUnusable(t, file, "may not read and write "+file)
+		expectUnusable(t, folder, "may not make files in the folder "+filepath.Dir(folder))
+		expectUnusable(t, filepath.Join(filepath.Dir(folder), "new.db"), "may not make files in the folder")
+		expectUnusable(t, closed, "may not enter the folder "+filepath.Dir(closed))
+		expectUnusable(t, left, "may not read and write "+left+"-wal")
+	}()
+	<-done
+}
+
+// notAsRoot takes from this goroutine, for the rest of its life, root's way around all permissions. Its thread ends with it.
+func notAsRoot(t *testing.T) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		return
+	}
+	const nobody = 65534
+	runtime.LockOSThread()
+	if _, _, errno := syscall.RawSyscall(syscall.SYS_SETFSUID, nobody, 0, 0); errno != 0 {
+		t.Error(errno)
+	}
+}
