@@ -10,6 +10,8 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/x/mongo/driver"
+	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/description"
+	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/topology"
 
 	"github.com/carillon-scheduler/carillon/store"
 )
@@ -158,7 +160,12 @@ func onlyDuplicates(err error) bool {
 }
 
 // explain says what an operator can do about an error of Open.
-func explain(err error) error {
+func explain(err error, parts urlParts) error {
+	if none, ok := errors.AsType[topology.ServerSelectionError](err); ok && none.Desc.Kind == description.TopologyKindReplicaSetNoPrimary &&
+		len(none.Desc.Servers) == 0 {
+		// Those that don't answer would still be among them, so it does not go away by itself.
+		return fmt.Errorf("none of the hosts is a member of the replica set that the store URL names; check the option replicaSet: %s", none)
+	}
 	serverError, ok := errors.AsType[mongo.ServerError](err)
 	if !ok {
 		return err
@@ -167,6 +174,8 @@ func explain(err error) error {
 		switch {
 		case slices.Contains(authenticationCodes, code):
 			return fmt.Errorf("the server refuses the user; check user, password, authSource and authMechanism of the store URL: %w", err)
+		case slices.Contains(permissionCodes, code) && parts.user == "":
+			return fmt.Errorf("the server asks for a user; name one in the store URL, as in mongodb://user:password@host/database: %w", err)
 		case slices.Contains(permissionCodes, code):
 			return fmt.Errorf("the user may not use this database; it needs the role readWrite: %w", err)
 		}

@@ -83,7 +83,7 @@ func Open(ctx context.Context, rawURL string) (*Store, error) {
 		meta:        db.Collection("meta"),
 	}
 	if err := s.prepare(ctx); err != nil {
-		return nil, errors.Join(fmt.Errorf("open MongoDB database %s: %w", parts, explain(err)), s.Close())
+		return nil, errors.Join(fmt.Errorf("open MongoDB database %s: %w", parts, explain(err, parts)), s.Close())
 	}
 	return s, nil
 }

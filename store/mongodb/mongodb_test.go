@@ -136,19 +136,46 @@ func TestErrors(t *testing.T) {
 			t.Errorf("code %d answers %v", c.code, err)
 		}
 	}
+}
+
+// TestOpenExplains: an operator is told what to do about a server that refuses.
+func TestOpenExplains(t *testing.T) {
+	db := newDatabase(t)
 	for _, c := range []struct {
-		code int
-		want string
-	}{{18, "refuses the user"}, {13, "role readWrite"}} {
-		r.answer = bson.D{{Key: "ok", Value: 0}, {Key: "code", Value: c.code}, {Key: "errmsg", Value: "some words"}}
-		r.on("find", "meta", 1, func() verdict { return answerBefore })
-		s, err := mongodb.Open(t.Context(), r.url)
-		if err == nil {
-			_ = s.Close()
-		}
-		if err == nil || !strings.Contains(err.Error(), c.want) || errors.Is(err, store.ErrUnavailable) {
-			t.Errorf("open with code %d answers %v", c.code, err)
-		}
+		name, user, options string
+		code                int // that the server answers the first query with
+		want                string
+	}{
+		{"who it is", "user:SECRET@", "&authMechanism=PLAIN", 18, "the server refuses the user; check user, password"},
+		{"what it may do", "user:SECRET@", "&authMechanism=PLAIN", 13, "role readWrite"},
+		{"nobody", "", "", 13, "mongodb://user:password@host"},
+		{"no member", "", "&replicaSet=another", 0, "check the option replicaSet"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := db.relay(t)
+			r.set(func(seen command) verdict {
+				switch {
+				case seen.name == "saslStart":
+					r.answer = bson.D{
+						{Key: "ok", Value: 1}, {Key: "conversationId", Value: 1}, {Key: "done", Value: true}, {Key: "payload", Value: []byte{}},
+					}
+				case seen.name == "find" && c.code != 0:
+					r.answer = bson.D{{Key: "ok", Value: 0}, {Key: "code", Value: c.code}, {Key: "errmsg", Value: "some words"}}
+				default:
+					return pass
+				}
+				return answerBefore
+			})
+			host := strings.TrimPrefix(r.url[strings.LastIndex(r.url, "@")+1:], "mongodb://") // and what follows
+			url := "mongodb://" + c.user + strings.Replace(host, "directConnection=true&", "", 1) + c.options + "&serverSelectionTimeoutMS=1000"
+			s, err := mongodb.Open(t.Context(), url)
+			if err == nil {
+				_ = s.Close()
+			}
+			if err == nil || !strings.Contains(err.Error(), c.want) || errors.Is(err, store.ErrUnavailable) || strings.Contains(err.Error(), "SECRET") {
+				t.Errorf("open answers %v, want %q", err, c.want)
+			}
+		})
 	}
 }
 
