@@ -142,6 +142,8 @@ func (c *importCommand) Run(ctx context.Context, out output) (err error) {
 		return fmt.Errorf("replicas were started before the import had ended; doing it again may deliver again what they have: %w", err)
 	case errors.Is(err, store.ErrConflict):
 		return fmt.Errorf("%w. Cancel it in this store, or import into another one", err)
+	case errors.Is(err, store.ErrTooLarge):
+		return fmt.Errorf("%w. Cancel it in the store that the export is of, and export again; or import into another kind of store", err)
 	case errors.Is(err, transfer.ErrIncomplete):
 		return fmt.Errorf("%w. Finish it by \"carillon export --resume\", and import it again before any replica runs", err)
 	case ctx.Err() != nil || errors.Is(err, store.ErrUnavailable):
