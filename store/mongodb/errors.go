@@ -164,7 +164,7 @@ func explain(err error, parts urlParts) error {
 	if none, ok := errors.AsType[topology.ServerSelectionError](err); ok && none.Desc.Kind == description.TopologyKindReplicaSetNoPrimary &&
 		len(none.Desc.Servers) == 0 {
 		// Those that don't answer would still be among them, so it does not go away by itself.
-		return fmt.Errorf("none of the hosts is a member of the replica set that the store URL names; check the option replicaSet: %s", none)
+		return fmt.Errorf("none of the hosts is a member of the replica set that the store URL names; check the option replicaSet: %w", none)
 	}
 	serverError, ok := errors.AsType[mongo.ServerError](err)
 	if !ok {
