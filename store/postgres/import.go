@@ -115,8 +115,8 @@ func (s *Store) importOccurrences(ctx context.Context, occurrences []*job.Occurr
 	slices.SortFunc(names, compareNames)
 	tenants, keys := nameColumns(names)
 	err = s.transact(ctx, func(t *transaction) {
-		t.exec(`SELECT FROM unnest($1::text[], $2::text[]) AS n (tenant, key)
-			JOIN carillon.jobs j ON j.tenant = n.tenant AND j.key = n.key ORDER BY j.tenant, j.key FOR SHARE OF j`, tenants, keys)
+		t.exec(`SELECT FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS n (tenant, key, place)
+			JOIN carillon.jobs j ON j.tenant = n.tenant AND j.key = n.key ORDER BY n.place FOR SHARE OF j`, tenants, keys)
 		t.affected(&inserted, `INSERT INTO carillon.occurrences (id, tenant, key, revision, position, step, subscriber, timestamp, due_at,
 				scheduled_at, token, attempt, last_error, failed_at, callback_type, callback_data, options)
 			SELECT * FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::integer[], $6::integer[], $7::text[], $8::bigint[],

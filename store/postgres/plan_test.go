@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
 	"github.com/carillon-scheduler/carillon/store/postgres"
 )
@@ -76,6 +77,61 @@ func TestPlans(t *testing.T) {
 		entries := query[int](s, "SELECT idx_tup_read FROM pg_stat_user_indexes WHERE schemaname = $1 AND indexrelname = $2", s.name, index)
 		if entries == 0 || entries > many/20 {
 			t.Errorf("%d entries of %s were read, want some, and at most %d", entries, index, many/20)
+		}
+	}
+}
+
+// TestPlansByName: what is done with jobs and occurrences that are named costs in proportion to them, however large the
+// tables are.
+func TestPlansByName(t *testing.T) {
+	const many = 50_000
+	s := newSchema(t, serverURL)
+	s.url = with(t, with(t, s.url, "application_name", s.name), "pool_max_conns", "1")
+	o, err := postgres.Open(context.Background(), s.url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := newPut("first", time.Hour)
+	mustPut(t, o, first)
+	run(t, s.admin, `INSERT INTO `+s.table("occurrences")+` (id, tenant, key, revision, position, attempt, timestamp, due_at)
+		SELECT gen_random_uuid(), 'default', 'k' || n, 'r' || n, 0, 0, n, 1e15 FROM generate_series(1, 50000) n`)
+	run(t, s.admin, `INSERT INTO `+s.table("jobs")+` (tenant, key, revision, version, created_at, updated_at, expires_at, missed,
+			callback_type, callback_data, schedule)
+		SELECT 'default', 'k' || n, 'r' || n, 'r' || n, 0, 0, 1e15, 0, 'http', '{}', convert_to('`+
+		string(first.Job.Schedule.Encode())+`', 'UTF8') FROM generate_series(1, 50000) n`)
+	run(t, s.admin, "VACUUM ANALYZE "+s.table("jobs"))
+	run(t, s.admin, "VACUUM ANALYZE "+s.table("occurrences"))
+
+	now := epoch
+	mustPut(t, o, newPut("k7", 0, time.Hour)) // in the place of another one
+	claimed := mustClaim(t, o, now, 5)
+	if len(claimed.Occurrences) != 1 {
+		t.Fatalf("claimed %d, want 1", len(claimed.Occurrences))
+	}
+	c := claimed.Occurrences[0]
+	if err := o.Settle(t.Context(), []store.Settlement{{
+		ID: c.ID, Token: c.Token, Outcome: store.Retry, DueAt: now.Add(time.Hour), Error: "it failed",
+		Name: c.Name, Revision: c.Revision, KeepUntil: now.Add(100 * time.Hour),
+	}}); err != nil {
+		t.Error(err)
+	}
+	moved := newPut("moved", time.Hour)
+	records := []store.Record{{Job: &moved.Job}, {Occurrence: &moved.Occurrences[0]}}
+	if n, err := o.Import(t.Context(), records); n != len(records) || err != nil {
+		t.Errorf("imported %d, %v", n, err)
+	}
+	results, err := o.Cancel(t.Context(), []job.Name{first.Job.Name, c.Name}, now)
+	if err != nil || results[0].Cancelled != 1 || results[1].Cancelled != 2 {
+		t.Errorf("cancelled %+v, %v", results, err)
+	}
+	if err := o.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s.awaitGone("application_name", s.name)
+	for _, table := range []string{"jobs", "occurrences"} {
+		read := query[int](s, "SELECT sum(idx_tup_read)::bigint FROM pg_stat_user_indexes WHERE schemaname = $1 AND relname = $2", s.name, table)
+		if read == 0 || read > many/100 {
+			t.Errorf("%d entries of the indexes of %s were read, want some, and at most %d", read, table, many/100)
 		}
 	}
 }

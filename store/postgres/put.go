@@ -187,7 +187,8 @@ func (p *putter) replace(ctx context.Context, tx *conversation, indexes []int) (
 		// In the order of their ids. One that was buried meanwhile stays.
 		t.rows(`WITH found AS MATERIALIZED (
 				SELECT o.id, o.revision, r.now FROM unnest($1::text[], $2::bigint[]) AS r (revision, now)
-				JOIN carillon.occurrences o ON o.revision = r.revision AND o.revision <> '' ORDER BY o.id
+				CROSS JOIN LATERAL (SELECT o.id, o.revision FROM carillon.occurrences o
+					WHERE o.revision = r.revision AND o.revision <> '' OFFSET 0) AS o ORDER BY o.id
 			), deleted AS (
 				DELETE FROM carillon.occurrences o USING found f WHERE o.id = f.id AND o.revision = f.revision
 				RETURNING o.revision, o.token IS NOT NULL AND o.due_at > f.now AS held
@@ -232,9 +233,9 @@ func (p *putter) lock(ctx context.Context, tx *conversation, indexes []int) (map
 	present := make(map[job.Name]state, len(indexes))
 	return present, tx.do(ctx, func(t *transaction) {
 		t.rows(`SELECT j.tenant, j.key, j.revision, j.version, j.paused_at IS NOT NULL
-			FROM unnest($1::text[], $2::text[]) AS n (tenant, key)
+			FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS n (tenant, key, place)
 			JOIN carillon.jobs j ON j.tenant = n.tenant AND j.key = n.key
-			ORDER BY j.tenant, j.key FOR NO KEY UPDATE OF j`,
+			ORDER BY n.place FOR NO KEY UPDATE OF j`,
 			func(rows pgx.Rows) error {
 				var name job.Name
 				var now state

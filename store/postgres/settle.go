@@ -52,8 +52,8 @@ func (s *Store) settle(ctx context.Context, settlements []store.Settlement) erro
 			for i := range ordered {
 				all.id, all.token = append(all.id, uuid(ordered[i].ID)), append(all.token, ordered[i].Token)
 			}
-			t.exec(`SELECT FROM unnest($1::uuid[], $2::text[]) AS s (id, token)
-				JOIN carillon.occurrences o ON o.id = s.id AND o.token = s.token ORDER BY o.id FOR UPDATE OF o`, all.id, all.token)
+			t.exec(`SELECT FROM unnest($1::uuid[], $2::text[]) WITH ORDINALITY AS s (id, token, place)
+				JOIN carillon.occurrences o ON o.id = s.id AND o.token = s.token ORDER BY s.place FOR UPDATE OF o`, all.id, all.token)
 		}
 		if len(acks.id) > 0 {
 			t.exec(`DELETE FROM carillon.occurrences o USING unnest($1::uuid[], $2::text[]) AS s (id, token)
@@ -125,9 +125,9 @@ func lockJobs(t *transaction, misses, again settlementColumns) {
 	if len(tenants) == 0 {
 		return
 	}
-	t.exec(`SELECT FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[]) AS n (tenant, key, revision, keep_until)
+	t.exec(`SELECT FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[]) WITH ORDINALITY AS n (tenant, key, revision, keep_until, place)
 		JOIN carillon.jobs j ON j.tenant = n.tenant AND j.key = n.key AND j.revision = n.revision AND j.expires_at < n.keep_until
-		ORDER BY j.tenant, j.key FOR NO KEY UPDATE OF j`, tenants, keys, revisions, keepUntil)
+		ORDER BY n.place FOR NO KEY UPDATE OF j`, tenants, keys, revisions, keepUntil)
 }
 
 // maxMillis is later than any time.

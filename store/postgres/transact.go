@@ -16,6 +16,10 @@ import (
 // Statements here look rows up by an index, in its order, and nothing else is ever good: a plan that was made while a table
 // was small would read it from end to end once it is large. So the planner is left nothing else to choose from, and need
 // choose only once.
+//
+// Without sorting, whatever is joined with a list must not be ordered by its own columns: the planner would rather walk the
+// whole of their index, and look at the list for each row, than sort. It is ordered by its place in a list that is sorted,
+// or found by a subquery that is OFFSET 0, which the planner can't turn round.
 const prepareSQL = `SELECT
 	set_config('statement_timeout', $1, true),
 	set_config('idle_in_transaction_session_timeout', $1, true), -- who has vanished must keep no locks, nor commit late
