@@ -5,6 +5,7 @@ package rabbitmq_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -33,6 +34,7 @@ func BenchmarkSend(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer func() { _, _ = ch.QueueDelete(queue, false, false, false) }()
+	body := []byte(`{"a":"` + strings.Repeat("x", 192) + `"}`)
 	purge := func() { _, _ = ch.QueuePurge(queue, false) }
 
 	b.Run("raw", func(b *testing.B) {
@@ -57,7 +59,7 @@ func BenchmarkSend(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
 			c, err := raw.PublishWithDeferredConfirm("", queue, true, false, amqp.Publishing{
-				DeliveryMode: amqp.Persistent, ContentType: "application/json", MessageId: "01J00000000000000000000000", Body: []byte(`{"a":1}`),
+				DeliveryMode: amqp.Persistent, ContentType: "application/json", Body: body,
 			})
 			if err != nil {
 				b.Fatal(err)
@@ -69,7 +71,7 @@ func BenchmarkSend(b *testing.B) {
 		b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "msg/s")
 	})
 	for _, channels := range []int{1, 2, 4} {
-		for _, senders := range []int{1000} { // as many as the raw window
+		for _, senders := range []int{256, 1000} {
 			b.Run(fmt.Sprintf("channels=%d/senders=%d", channels, senders), func(b *testing.B) {
 				defer purge()
 				sender, err := rabbitmq.New(rabbitmq.Options{URL: url, Channels: channels})
@@ -79,7 +81,7 @@ func BenchmarkSend(b *testing.B) {
 				defer sender.Close()
 				at := time.Now()
 				name := job.Name{Tenant: job.DefaultTenant, Key: "bench"}
-				data := []byte(`{"queue":"` + queue + `","payload":{"a":1}}`)
+				data := []byte(`{"queue":"` + queue + `","payload":` + string(body) + `}`)
 				attempt := func(i int) callbacks.Delivery {
 					return callbacks.Delivery{ID: job.DeliveryID(name, at, i, ""), Name: name, Timestamp: at, Attempt: 1, SentAt: at, Data: data}
 				}

@@ -34,6 +34,13 @@ func parse(data []byte) (callback, error) {
 	return c, err
 }
 
+// reread reads callback data that was validated, and so without looking for what validation refuses. It is done for each message.
+func reread(data []byte) (callback, error) {
+	var c callback
+	err := json.Unmarshal(data, &c, json.RejectUnknownMembers(true), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+	return c, err
+}
+
 // Bounds of the protocol: names are "short strings" of one length byte, and all properties of a message must fit into
 // one frame, which RabbitMQ bounds at 128 KiB; a larger one would cost the whole connection.
 const (
@@ -124,14 +131,6 @@ func headerValue(v jsontext.Value) (any, error) {
 	default:
 		return nil, errors.New("must be a string, a number or a boolean")
 	}
-}
-
-// destination says where a message goes, for errors.
-func (c callback) destination() string {
-	if c.Queue != "" {
-		return fmt.Sprintf("queue %q", c.Queue)
-	}
-	return fmt.Sprintf("exchange %q with routing key %q", c.Exchange, c.RoutingKey)
 }
 
 // target is where to publish: the default exchange delivers to the queue that the routing key names.

@@ -1,11 +1,13 @@
 package rabbitmq
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
@@ -16,19 +18,13 @@ import (
 
 // publish is one attempt on its way.
 type publish struct {
-	id          job.ID
-	exchange    string
-	routingKey  string
-	destination string // for errors
-	message     amqp.Publishing
+	id         job.ID
+	exchange   string
+	routingKey string
+	message    amqp.Publishing
 
-	// sent is closed when the lane has done its part. Either refused is set then, and nothing was sent, or the others are.
-	sent    chan struct{}
-	refused error
-	confirm *amqp.DeferredConfirmation
-	window  *window
-
-	returned string // why the broker could not route it; guarded by the window
+	confirm  *amqp.DeferredConfirmation // set once it was published
+	returned string                     // why the broker could not route it; guarded by the window
 }
 
 // eventPrefix begins the headers that are attributes of an event in binary mode. CloudEvents binds itself to AMQP 1.0, whose
@@ -64,9 +60,7 @@ func newPublish(c callback, d callbacks.Delivery) (*publish, error) {
 		}
 	}
 	p := &publish{
-		id:          d.ID,
-		destination: c.destination(),
-		sent:        make(chan struct{}),
+		id: d.ID,
 		message: amqp.Publishing{
 			AppId:        "carillon",
 			MessageId:    d.ID.String(),
@@ -81,54 +75,73 @@ func newPublish(c callback, d callbacks.Delivery) (*publish, error) {
 	return p, nil
 }
 
-// lane is the goroutine that publishes on one AMQP channel. The channel is replaced when the broker closes it, which is
-// how the broker answers a publish that it can't accept.
-//
-// Publishing in the sending goroutine would spare a hand-over, but a write to a broker that has stopped reading can't be
-// interrupted.
+// destination says where a message goes, for errors.
+func (p *publish) destination() string {
+	if p.exchange == "" {
+		return fmt.Sprintf("queue %q", p.routingKey)
+	}
+	return fmt.Sprintf("exchange %q with routing key %q", p.exchange, p.routingKey)
+}
+
+// frameBytes is about how much a message takes on the wire beside its body and the job's own headers.
+const frameBytes = 512
+
+// size is about how many bytes the message takes on the wire, or less by what its headers have.
+func (p *publish) size() int { return frameBytes + len(p.message.Body) }
+
+// lane is one AMQP channel after the other: the broker closes a channel to answer a publish that it can't accept. A
+// goroutine opens them; the senders' own publish on them.
 type lane struct {
 	session *session
 	size    int // of its windows
-	work    chan *publish
+	current atomic.Pointer[window]
 }
 
-// run publishes until the connection is gone.
+func newLane(s *session, size int) *lane {
+	l := &lane{session: s, size: size}
+	l.current.Store(newWindow(size))
+	return l
+}
+
+// run keeps a channel open until the connection is gone.
 func (l *lane) run() {
 	for {
-		w, closed, err := l.open()
+		w := l.current.Load()
+		closed, err := w.open(l.session.conn)
 		if err != nil {
 			l.session.broken <- fmt.Errorf("no channel could be opened: %w", err)
 			return
 		}
-		w.publishAll(l, closed)
+		reason := <-closed
+		l.current.Store(newWindow(l.size)) // before anybody is told to look for another
+		w.close(l, reason)
 		if l.session.conn.IsClosed() {
 			return
 		}
 	}
 }
 
-// open opens a channel whose publishes are confirmed. Closed says why the broker closed it.
-func (l *lane) open() (w *window, closed <-chan *amqp.Error, err error) {
-	ch, err := l.session.conn.Channel()
-	if err != nil {
-		return nil, nil, err
+// enter takes a place in the window of the lane's channel.
+func (l *lane) enter(ctx context.Context) (*window, error) {
+	for {
+		w := l.current.Load()
+		select {
+		case w.slots <- struct{}{}:
+			return w, nil
+		case <-w.closed: // there is another
+		case <-l.session.gone:
+			return nil, l.session.lost()
+		case <-ctx.Done():
+			return nil, slow(ctx)
+		}
 	}
-	w = &window{
-		ch:      ch,
-		closed:  make(chan struct{}),
-		slots:   make(chan struct{}, l.size),
-		waiting: make(map[job.ID]*publish, l.size),
-	}
-	closed = ch.NotifyClose(make(chan *amqp.Error, 1))
-	// Each message in the window is returned at most once, so the connection's reader never waits for us.
-	w.returns = ch.NotifyReturn(make(chan amqp.Return, l.size))
-	return w, closed, ch.Confirm(false)
 }
 
 // window is the unconfirmed messages of one AMQP channel.
 type window struct {
-	ch    *amqp.Channel
-	slots chan struct{} // full when there are as many messages as may be
+	opened chan struct{} // closed when the channel is open; it is set then
+	ch     *amqp.Channel
+	slots  chan struct{} // full when there are as many messages as may be
 
 	mu      sync.Mutex
 	waiting map[job.ID]*publish // keyed by what a return names; at most one attempt of a delivery
@@ -141,30 +154,32 @@ type window struct {
 	blamed bool
 }
 
-// publishAll publishes what comes in while the channel lasts.
-func (w *window) publishAll(l *lane, closed <-chan *amqp.Error) {
-	for {
-		select {
-		case w.slots <- struct{}{}:
-		case e := <-closed:
-			w.close(l, e)
-			return
-		}
-		select {
-		case p := <-l.work:
-			if p.refused = w.publish(p, l); p.refused != nil {
-				<-w.slots
-			}
-			close(p.sent)
-		case e := <-closed:
-			w.close(l, e)
-			return
-		}
+func newWindow(size int) *window {
+	return &window{
+		opened:  make(chan struct{}),
+		slots:   make(chan struct{}, size),
+		waiting: make(map[job.ID]*publish),
+		closed:  make(chan struct{}),
 	}
 }
 
+// open opens a channel whose publishes are confirmed. Closed says why the broker closed it.
+func (w *window) open(conn *amqp.Connection) (closed <-chan *amqp.Error, err error) {
+	if w.ch, err = conn.Channel(); err != nil {
+		return nil, err
+	}
+	closed = w.ch.NotifyClose(make(chan *amqp.Error, 1))
+	// Each message in the window is returned at most once, so the connection's reader never waits for us.
+	w.returns = w.ch.NotifyReturn(make(chan amqp.Return, cap(w.slots)))
+	if err = w.ch.Confirm(false); err != nil {
+		return nil, err
+	}
+	close(w.opened)
+	return closed, nil
+}
+
 // publish sends one message, or answers why it did not.
-func (w *window) publish(p *publish, l *lane) error {
+func (w *window) publish(p *publish, s *session) error {
 	w.mu.Lock()
 	_, twice := w.waiting[p.id]
 	if !twice {
@@ -172,11 +187,10 @@ func (w *window) publish(p *publish, l *lane) error {
 	}
 	w.mu.Unlock()
 	if twice {
-		err := fmt.Errorf("rabbitmq: nothing was sent: an earlier attempt for %s still waits for its confirm", p.destination)
+		err := fmt.Errorf("rabbitmq: nothing was sent: an earlier attempt for %s still waits for its confirm", p.destination())
 		return callbacks.Unavailable(err, time.Second+soon())
 	}
 	var err error
-	p.window = w
 	// Mandatory: a message that no queue takes comes back, where it would otherwise be confirmed and lost.
 	p.confirm, err = w.ch.PublishWithDeferredConfirm(p.exchange, p.routingKey, true, false, p.message)
 	if err != nil {
@@ -184,7 +198,7 @@ func (w *window) publish(p *publish, l *lane) error {
 		delete(w.waiting, p.id)
 		w.mu.Unlock()
 		if !w.ch.IsClosed() { // half a message may have been written
-			_ = l.session.socket.Close()
+			s.wire.cut()
 		}
 		return callbacks.Unavailable(fmt.Errorf("rabbitmq: nothing was sent: %w", err), soon())
 	}
@@ -207,9 +221,9 @@ func (w *window) settle(p *publish) error {
 	case lost:
 		return w.verdict(p)
 	case !acked:
-		return fmt.Errorf("rabbitmq: the broker refused the message for %s", p.destination)
+		return fmt.Errorf("rabbitmq: the broker refused the message for %s", p.destination())
 	case p.returned != "":
-		return fmt.Errorf("rabbitmq: no queue took the message for %s: %s", p.destination, p.returned)
+		return fmt.Errorf("rabbitmq: no queue took the message for %s: %s", p.destination(), p.returned)
 	default:
 		return nil
 	}
@@ -260,13 +274,13 @@ func (w *window) verdict(p *publish) error {
 	case w.blamed:
 		return callbacks.Unavailable(fmt.Errorf("rabbitmq: the channel was closed for another message: %w", e), soon())
 	default: // the fault is somebody's; were it nobody's, it might go on for ever
-		return fmt.Errorf("rabbitmq: the broker gave up on a message, maybe that for %s: %w", p.destination, e)
+		return fmt.Errorf("rabbitmq: the broker gave up on a message, maybe that for %s: %w", p.destination(), e)
 	}
 }
 
 // refusal is the error of a message for which the broker closed the channel.
 func refusal(e *amqp.Error, p *publish) error {
-	err := fmt.Errorf("rabbitmq: the broker refused the message for %s: %w", p.destination, e)
+	err := fmt.Errorf("rabbitmq: the broker refused the message for %s: %w", p.destination(), e)
 	if e.Code == amqp.PreconditionFailed { // too large
 		return callbacks.Permanent(err)
 	}

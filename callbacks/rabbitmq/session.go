@@ -62,7 +62,7 @@ func (s *Sender) run(ctx context.Context) {
 // session is one connection to the broker.
 type session struct {
 	conn      *amqp.Connection
-	socket    net.Conn
+	wire      *wire
 	lanes     []*lane
 	exchanges exchanges
 	blocked   atomic.Pointer[string] // why the broker takes no messages; nil while it does
@@ -75,35 +75,36 @@ type session struct {
 func (s *Sender) connect(ctx context.Context) (*session, error) {
 	properties := amqp.NewConnectionProperties()
 	properties.SetClientConnectionName("carillon")
-	var socket net.Conn
+	var w *wire
 	conn, err := amqp.DialConfig(s.options.URL, amqp.Config{
 		Heartbeat:       s.options.Heartbeat,
 		TLSClientConfig: s.tls,
 		Properties:      properties,
-		Dial: func(network, address string) (_ net.Conn, err error) {
-			socket, err = (&net.Dialer{Timeout: s.dialLimit}).DialContext(ctx, network, address)
+		Dial: func(network, address string) (net.Conn, error) {
+			socket, err := (&net.Dialer{Timeout: s.dialLimit}).DialContext(ctx, network, address)
 			if err != nil {
 				return nil, err
 			}
+			w = newWire(socket)
 			// For the handshakes; the library lifts it then.
-			return socket, socket.SetDeadline(time.Now().Add(s.dialLimit))
+			return w, socket.SetDeadline(time.Now().Add(s.dialLimit))
 		},
 	})
 	if err != nil {
-		if socket != nil {
-			_ = socket.Close()
+		if w != nil {
+			w.cut()
 		}
 		return nil, err
 	}
 	session := &session{
 		conn:   conn,
-		socket: socket,
+		wire:   w,
 		broken: make(chan error, s.options.Channels),
 		gone:   make(chan struct{}),
 	}
 	session.exchanges = exchanges{session: session, known: map[string]*check{}}
 	for range s.options.Channels {
-		session.lanes = append(session.lanes, &lane{session: session, size: s.options.Window, work: make(chan *publish)})
+		session.lanes = append(session.lanes, newLane(session, s.options.Window))
 	}
 	return session, nil
 }
@@ -118,8 +119,7 @@ func (s *session) serve(ctx context.Context, log *slog.Logger) error {
 	}
 	err := s.watch(ctx, log, closed, blocked)
 	close(s.gone)
-	// The library waits for writers before it closes the socket, and they may wait for a broker that reads no more.
-	_ = s.socket.Close()
+	s.wire.cut() // what is still to be written may wait for a broker that reads no more
 	lanes.Wait()
 	return err
 }
@@ -163,44 +163,61 @@ func (s *session) send(ctx context.Context, p *publish) error {
 	if err := s.exchanges.check(ctx, p); err != nil {
 		return err
 	}
-	l := s.lanes[int(p.id[len(p.id)-1])%len(s.lanes)]
-	select {
-	case l.work <- p:
-	case <-s.gone:
-		return s.lost()
-	case <-ctx.Done():
-		return callbacks.Unavailable(fmt.Errorf("rabbitmq: nothing was sent: the broker is slow: %w", ctx.Err()), time.Second+soon())
+	w, err := s.lanes[int(p.id[len(p.id)-1])%len(s.lanes)].enter(ctx)
+	if err != nil {
+		return err
 	}
-	select {
-	case <-p.sent:
-		if p.refused != nil {
-			return p.refused
-		}
-	case <-ctx.Done():
-		return s.unconfirmed(ctx, p)
+	if err := s.publish(ctx, w, p); err != nil {
+		<-w.slots
+		return err
 	}
 	select {
 	case <-p.confirm.Done():
-		return p.window.settle(p)
+		return w.settle(p)
 	case <-ctx.Done():
-		return s.unconfirmed(ctx, p)
+		return s.unconfirmed(ctx, w, p)
 	}
 }
 
-// unconfirmed is the end of an attempt that nobody waits for any more. Its message may yet be confirmed, or not.
-func (s *session) unconfirmed(ctx context.Context, p *publish) error {
-	go func() {
-		<-p.sent
-		if p.refused == nil {
-			<-p.confirm.Done()
-			_ = p.window.settle(p)
+// publish publishes a message in its place in a window, as soon as the channel is open and the socket has room.
+func (s *session) publish(ctx context.Context, w *window, p *publish) error {
+	select {
+	case <-w.opened:
+	case <-s.gone:
+		return s.lost()
+	case <-ctx.Done():
+		return slow(ctx)
+	}
+	size := p.size()
+	for full := s.wire.reserve(size); full != nil; full = s.wire.reserve(size) {
+		select {
+		case <-full:
+		case <-s.gone:
+			return s.lost()
+		case <-ctx.Done():
+			return slow(ctx)
 		}
+	}
+	defer s.wire.release(size)
+	return w.publish(p, s)
+}
+
+// unconfirmed is the end of an attempt that nobody waits for any more. Its message may yet be confirmed, or not.
+func (s *session) unconfirmed(ctx context.Context, w *window, p *publish) error {
+	go func() {
+		<-p.confirm.Done()
+		_ = w.settle(p)
 	}()
-	err := fmt.Errorf("rabbitmq: no confirm for %s: %w", p.destination, ctx.Err())
+	err := fmt.Errorf("rabbitmq: no confirm for %s: %w", p.destination(), ctx.Err())
 	if reason := s.blocked.Load(); reason != nil {
 		return callbacks.Unavailable(fmt.Errorf("%w; the broker takes no messages: %s", err, *reason), time.Second+soon())
 	}
 	return err
+}
+
+// slow is the error of an attempt that ended before it could be published.
+func slow(ctx context.Context) error {
+	return callbacks.Unavailable(fmt.Errorf("rabbitmq: nothing was sent: the broker is slow: %w", ctx.Err()), time.Second+soon())
 }
 
 // lost is the error of an attempt whose connection went away.

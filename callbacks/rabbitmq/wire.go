@@ -1,0 +1,158 @@
+package rabbitmq
+
+import (
+	"net"
+	"runtime"
+	"sync"
+	"time"
+)
+
+// wire is the connection's socket as the AMQP library sees it: what is written is gathered, and goes out while more is
+// being gathered. The library writes each message at once, which costs a system call per message here and a wake-up per
+// message in the broker; gathered, dozens go at once when there are many, and one goes at once when it is alone.
+//
+// Write never waits, since the library holds its locks meanwhile, on which nobody can give up waiting. In its place those
+// who have a message to publish wait for room first, see [wire.reserve].
+type wire struct {
+	net.Conn
+
+	mu       sync.Mutex
+	gathered []byte
+	reserved int           // bytes of messages which are about to be written
+	room     chan struct{} // closed when there may be room again; nil while nobody waits for that
+	closing  bool
+	err      error // why no more can be written
+
+	more chan struct{} // tells run that there is something to do
+}
+
+const (
+	// wireRoom is how many bytes may be gathered. It is some more than the kernel's buffers hold, so that the socket is never idle.
+	wireRoom = 512 << 10
+	// closeLimit bounds how long the last words may take.
+	closeLimit = time.Second
+)
+
+// newWire makes a wire and starts it. It ends when it is closed or cut, or a write fails.
+func newWire(socket net.Conn) *wire {
+	w := &wire{Conn: socket, more: make(chan struct{}, 1)}
+	go w.run()
+	return w
+}
+
+// Write takes all of b. Its error is that of an earlier write.
+func (w *wire) Write(b []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.err != nil {
+		return 0, w.err
+	}
+	if w.closing {
+		return 0, net.ErrClosed
+	}
+	w.gathered = append(w.gathered, b...)
+	w.wake()
+	return len(b), nil
+}
+
+// Close closes the socket once it has taken what was written, or after [closeLimit]. It does not wait for that.
+func (w *wire) Close() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.closing = true
+	w.wake()
+	return w.Conn.SetWriteDeadline(time.Now().Add(closeLimit))
+}
+
+// SetWriteDeadline does nothing, since Write never waits. TLS sets one that is over before it closes the socket, which would keep
+// its last words from going out.
+func (w *wire) SetWriteDeadline(time.Time) error { return nil }
+
+// cut closes the socket at once.
+func (w *wire) cut() {
+	w.fail(net.ErrClosed)
+	_ = w.Conn.Close()
+}
+
+// reserve takes room for a message of n bytes. If there is none, it answers a channel that is closed when it is worth another try.
+// One message always has room if nothing else is there, however large it is.
+func (w *wire) reserve(n int) (full <-chan struct{}) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if there := w.reserved + len(w.gathered); w.err == nil && there > 0 && there+n > wireRoom {
+		if w.room == nil {
+			w.room = make(chan struct{})
+		}
+		return w.room
+	}
+	w.reserved += n
+	return nil
+}
+
+// release gives back what was reserved for a message that has been written, and so counts as gathered, or never will be.
+func (w *wire) release(n int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.reserved -= n
+	if len(w.gathered) == 0 { // else run makes room when it takes that
+		w.makeRoom()
+	}
+}
+
+// makeRoom tells those who wait for room to try again; with the lock held.
+func (w *wire) makeRoom() {
+	if w.room != nil {
+		close(w.room)
+		w.room = nil
+	}
+}
+
+// wake tells run that there is something to do.
+func (w *wire) wake() {
+	select {
+	case w.more <- struct{}{}:
+	default: // it has been told
+	}
+}
+
+func (w *wire) fail(err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.err == nil {
+		w.err = err
+	}
+	w.makeRoom()
+	w.wake()
+}
+
+// run writes what has been gathered. There are two buffers: one is written while the other is filled.
+func (w *wire) run() {
+	defer func() { _ = w.Conn.Close() }() // so that the library's reader notices
+	var buffer []byte
+	for range w.more {
+		// Whoever has been woken by the last confirms writes first, and it all goes at once.
+		runtime.Gosched()
+		var last bool
+		if buffer, last = w.take(buffer); len(buffer) > 0 {
+			if _, err := w.Conn.Write(buffer); err != nil {
+				w.fail(err)
+				return
+			}
+		}
+		if last {
+			return
+		}
+		if buffer = buffer[:0]; cap(buffer) > 2*wireRoom { // a large message's
+			buffer = nil
+		}
+	}
+}
+
+// take answers what has been gathered, for an empty buffer to gather in, and whether no more will come.
+func (w *wire) take(empty []byte) (gathered []byte, last bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	gathered, w.gathered = w.gathered, empty
+	w.makeRoom()
+	return gathered, w.closing || w.err != nil
+}
