@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -268,10 +269,15 @@ func TestBrokerThatReadsNoMore(t *testing.T) {
 	defer cancel()
 	r.up.Lock()
 	var all sync.WaitGroup
+	var unsent atomic.Int64
 	for range 50 { // more than the buffers on the way hold
 		all.Go(func() {
-			if err := sender.Send(attempt, delivery(large)); err == nil {
+			err := sender.Send(attempt, delivery(large))
+			if err == nil {
 				t.Error("success was told of a message that nobody has read")
+			}
+			if failure, ok := errors.AsType[*callbacks.Failure](err); ok && failure.Unavailable && strings.Contains(err.Error(), "nothing was sent") {
+				unsent.Add(1)
 			}
 		})
 	}
@@ -286,7 +292,40 @@ func TestBrokerThatReadsNoMore(t *testing.T) {
 	case <-ctx.Done():
 		t.Error("an attempt or Close hangs")
 	}
+	if n := unsent.Load(); n < 25 {
+		t.Errorf("%d of 50 attempts know that nothing was sent; the others' messages were taken without room for them", n)
+	}
 	r.up.Unlock()
+}
+
+// Messages of many sizes which are sent at the same time arrive whole, each at its own place.
+func TestMessagesOfAllSizes(t *testing.T) {
+	ctx, b := limited(t), newBroker(t)
+	config, ca := authority(t)
+	for name, o := range map[string]rabbitmq.Options{"plain": {Channels: 3}, "TLS": {Channels: 3, URL: newRelay(t, config).URL, CAFile: ca}} {
+		t.Run(name, func(t *testing.T) {
+			sender := newSender(t, o)
+			var all sync.WaitGroup
+			var sent [150]callbacks.Delivery
+			var payloads [len(sent)]string
+			for i := range sent {
+				size := []int{0, 10, 1000, 5000, 130_000, 600_000}[i%6] // around the sizes of frames and of buffers
+				payloads[i] = strconv.Quote(strings.Repeat(string(rune('a'+i%26)), size))
+				sent[i] = delivery(`{"queue":"` + b.name + `","payload":` + payloads[i] + `}`)
+				all.Go(func() {
+					if err := deliver(ctx, sender, sent[i]); err != nil {
+						t.Errorf("%d bytes: %v", size, err)
+					}
+				})
+			}
+			all.Wait()
+			for i, d := range sent {
+				if got := b.message(ctx, t, d.ID); string(got.Body) != payloads[i] {
+					t.Errorf("a payload of %d bytes arrived as %d others", len(payloads[i]), len(got.Body))
+				}
+			}
+		})
+	}
 }
 
 func TestTLS(t *testing.T) {
