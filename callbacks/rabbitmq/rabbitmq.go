@@ -1,9 +1,9 @@
 // Package rabbitmq sends callbacks of type "rabbitmq": each attempt publishes one message, and succeeds when the broker
 // confirms that a queue has it.
 //
-// One goroutine owns the connection: it connects, and connects again when it is lost. Each connection has a few lanes, a
-// goroutine and an AMQP channel each, so that many messages are on their way at once. What reaches a consumer is told to
-// users in docs/receivers.md.
+// One goroutine owns the connection: it connects, and connects again when it is lost. Each connection has a few lanes, an AMQP
+// channel each, on which the senders' own goroutines publish. What they write at about the same time leaves together
+// (wire.go). What reaches a consumer is told to users in docs/receivers.md.
 package rabbitmq
 
 import (
