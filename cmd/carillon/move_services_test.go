@@ -24,7 +24,7 @@ func TestImportTooLarge(t *testing.T) {
 	if err := os.WriteFile(file, bytes.Replace(content, []byte("http://127.0.0.1/"), large, 1), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	to := strings.TrimSuffix(server(t, "CARILLON_TEST_MONGODB_URI"), "/") + "/move_" + strings.ToLower(job.NewToken())
+	to := strings.TrimSuffix(needed(t, "CARILLON_TEST_MONGODB_URI"), "/") + "/move_" + strings.ToLower(job.NewToken())
 	_, stderr := carillon(t, exitFailure, "import", "--store="+to, "--input="+file)
 	expectContains(t, "the import", stderr, "k00000", "larger than the store can keep", "another kind of store")
 }

@@ -23,7 +23,7 @@ import (
 // TestServerUnusable: a server that refuses us, or is none that will do, ends the service at once, however long it would
 // wait, with a message that says what to do.
 func TestServerUnusable(t *testing.T) {
-	postgres, mongodb, redis := server(t, "CARILLON_TEST_POSTGRES_URL"), server(t, "CARILLON_TEST_MONGODB_URI"), server(t, "CARILLON_TEST_REDIS_URL")
+	postgres, mongodb, redis := needed(t, "CARILLON_TEST_POSTGRES_URL"), needed(t, "CARILLON_TEST_MONGODB_URI"), needed(t, "CARILLON_TEST_REDIS_URL")
 	id := "start_" + strings.ToLower(job.NewToken())
 	database, err := pgx.Connect(t.Context(), postgres)
 	if err != nil {
@@ -67,7 +67,7 @@ func TestServerUnusable(t *testing.T) {
 		name, url, want string
 	}{
 		{"PostgreSQL refuses the password", as(t, postgres, "carillon", "hunter2"), "check user and password"},
-		{"PgBouncer refuses the password", as(t, server("CARILLON_TEST_PGBOUNCER_URL"), "carillon", "hunter2"), "check user and password"},
+		{"PgBouncer refuses the password", as(t, needed(t, "CARILLON_TEST_PGBOUNCER_URL"), "carillon", "hunter2"), "check user and password"},
 		{"PostgreSQL has no such database", strings.Replace(postgres, "/carillon?", "/"+id+"?", 1), "CREATE DATABASE"},
 		{"PostgreSQL does not permit it", as(t, postgres, id, "hunter2") + "&schema=" + id + "_new", "GRANT USAGE, CREATE"},
 		{"PostgreSQL is too old", rewriting(t, postgres, version, "120099"), "13 or later"},
@@ -86,20 +86,20 @@ func TestServerUnusable(t *testing.T) {
 	}
 }
 
-// server is the address of a server for tests.
-func server(t *testing.T, variable string) string {
+// needed is an environment variable that the services' script sets.
+func needed(t *testing.T, name string) string {
 	t.Helper()
-	value := os.Getenv(variable)
-	if value == "" {
-		t.Fatalf("%s is not set: run these tests by `make test`", variable)
+	v := os.Getenv(name)
+	if v == "" {
+		t.Fatalf("%s is not set: run these tests by `make test`", name)
 	}
-	return value
+	return v
 }
 
 // TestStoreWait: the store is tried again until it is there.
 func TestStoreWait(t *testing.T) {
 	var there atomic.Bool
-	url := relayed(t, server(t, "CARILLON_TEST_REDIS_URL"), func(client net.Conn, target string) {
+	url := relayed(t, needed(t, "CARILLON_TEST_REDIS_URL"), func(client net.Conn, target string) {
 		if there.Load() {
 			relay(client, target, nil, nil)
 		} else {
