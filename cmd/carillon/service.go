@@ -18,6 +18,7 @@ import (
 	"github.com/carillon-scheduler/carillon/dispatcher"
 	"github.com/carillon-scheduler/carillon/handlers"
 	"github.com/carillon-scheduler/carillon/store"
+	"github.com/carillon-scheduler/carillon/store/group"
 	"github.com/carillon-scheduler/carillon/store/mongodb"
 	"github.com/carillon-scheduler/carillon/store/postgres"
 	"github.com/carillon-scheduler/carillon/store/redis"
@@ -75,7 +76,7 @@ func newService(ctx context.Context, o serviceOptions, log *slog.Logger, p probe
 	}
 	s.server = &http.Server{
 		Handler: handlers.New(handlers.Config{
-			Store:        jobs,
+			Store:        group.New(jobs, writers(o.Store)),
 			Callbacks:    cfg.Callbacks,
 			Wake:         s.dispatcher.Wake,
 			WakeExpander: s.dispatcher.WakeExpander,
@@ -170,6 +171,15 @@ func openStore(ctx context.Context, rawURL string) (store.Store, error) {
 		return nil, usageError{fmt.Errorf("%q is no kind of store; give sqlite:FILE, postgres://HOST/DATABASE, mongodb://HOST/DATABASE "+
 			"or redis://HOST", scheme)}
 	}
+}
+
+// writers is how many calls at once store what is submitted one by one. An SQLite file has one writer at a time. On servers a
+// second fills the time in which the first waits for an answer; more make the batches smaller, and gain nothing.
+func writers(rawURL string) int {
+	if strings.HasPrefix(rawURL, "sqlite:") {
+		return 1
+	}
+	return 2
 }
 
 // opened tells a store that can't be reached from one that can't be used as it is.

@@ -1,0 +1,251 @@
+// Package group makes puts that come one by one, from many clients at once, cost about as much as those that come together:
+// what arrives while the store is busy with others is put by one call. There is no timer; who is alone does not wait.
+package group
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+const (
+	// largest is the weight of the largest put that goes with others. They would wait for a larger one, and it gains nothing.
+	largest = 64 << 10
+	// largestBatch bounds the weight of what is put together, and so the memory and the time that it takes.
+	largestBatch = 1 << 20
+	// apart is how far the deadlines of what is put together may lie apart: the first of them ends the whole call.
+	apart = 5 * time.Second
+)
+
+// New makes Put gather. As many as writers of its calls to the store are under way at a time, not counting those for what
+// goes alone: several jobs at once, which are together already, and what is large. All else is passed on.
+func New(jobs store.Jobs, writers int) store.Jobs {
+	return &gatherer{inner: jobs, writers: writers}
+}
+
+// inner is the store, under a name that is none of its methods'.
+type inner interface{ store.Jobs }
+
+// gatherer has no goroutine of its own. Of the callers, one writes for all that wait, and then leaves the next batch to one
+// of those that have come meanwhile; so none puts for others more than once.
+type gatherer struct {
+	inner
+	writers int
+
+	mu      sync.Mutex
+	writing int     // calls under way, or left to a caller that is about to make one
+	waiting []*call // in the order of their coming; empty while fewer than writers are writing
+}
+
+// call is a put of one job that had to wait.
+type call struct {
+	ctx    context.Context
+	ends   time.Time
+	put    *store.Put
+	weight int
+	turn   chan turn // gets one, once the call is no longer among those that wait
+	batch  *batch    // it is part of; nil until then
+	result store.PutResult
+}
+
+// turn tells a caller that has waited what to do.
+type turn int
+
+const (
+	answer turn = iota // return the result
+	lead               // put the next batch, beginning with its own
+	single             // put its own alone
+)
+
+// Put implements [store.Jobs]. A put whose context ends while it waits is never made. One that is being made with others goes
+// on when its context is cancelled, until the first of their deadlines, or until all of them are cancelled.
+func (g *gatherer) Put(ctx context.Context, puts []store.Put) []store.PutResult {
+	if len(puts) != 1 {
+		return g.inner.Put(ctx, puts)
+	}
+	weight := weightOf(&puts[0])
+	if weight > largest {
+		return g.inner.Put(ctx, puts)
+	}
+	g.mu.Lock()
+	if g.writing < g.writers {
+		g.writing++
+		g.mu.Unlock()
+		defer g.pass()
+		return g.inner.Put(ctx, puts)
+	}
+	c := &call{ctx: ctx, ends: endOf(ctx), put: &puts[0], weight: weight, turn: make(chan turn, 1)}
+	g.waiting = append(g.waiting, c)
+	g.mu.Unlock()
+
+	t := g.await(c)
+	if t == lead {
+		t = g.lead(c)
+	}
+	if t == single {
+		return g.inner.Put(ctx, puts)
+	}
+	return []store.PutResult{c.result}
+}
+
+// weightOf is about how many bytes a put takes in memory.
+func weightOf(p *store.Put) int {
+	const instant = 300
+	return len(p.Job.Callback.Data) + instant*max(len(p.Occurrences), p.Job.Schedule.Weight())
+}
+
+// endOf is when a put must have been made.
+func endOf(ctx context.Context) time.Time {
+	if end, ok := ctx.Deadline(); ok {
+		return end
+	}
+	return time.Now().Add(store.PutWithin) // as for all whose callers set no limit
+}
+
+// await waits for a call's turn, or for the end of its context, which takes it from among those that wait.
+func (g *gatherer) await(c *call) turn {
+	select {
+	case t := <-c.turn:
+		return t
+	case <-c.ctx.Done():
+	}
+	g.mu.Lock()
+	if i := slices.Index(g.waiting, c); i >= 0 {
+		g.waiting = slices.Delete(g.waiting, i, i+1)
+		g.mu.Unlock()
+		c.result.Err = c.late()
+		return answer
+	}
+	b := c.batch
+	g.mu.Unlock()
+	if b != nil {
+		b.abandon()
+	}
+	return <-c.turn
+}
+
+// late is the error of a put that will never be made.
+func (c *call) late() error {
+	cause := c.ctx.Err()
+	if cause == nil {
+		cause = context.DeadlineExceeded
+	}
+	return fmt.Errorf("%w: the put waited for others until its time was over: %w", store.ErrUnavailable, cause)
+}
+
+// over tells whether the time of a call is over, which is its result then.
+func (c *call) over() bool {
+	if c.ctx.Err() == nil && time.Now().Before(c.ends) {
+		return false
+	}
+	c.result.Err = c.late()
+	return true
+}
+
+// pass leaves the next batch to a caller that waits, if there is one.
+func (g *gatherer) pass() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if len(g.waiting) == 0 {
+		g.writing--
+		return
+	}
+	next := g.waiting[0]
+	g.waiting = slices.Delete(g.waiting, 0, 1)
+	next.turn <- lead
+}
+
+// lead puts a call together with those that wait, and answers what its caller is to do then.
+func (g *gatherer) lead(first *call) turn {
+	if first.over() {
+		g.pass()
+		return answer
+	}
+	b := g.take(first)
+	turns := make([]turn, len(b.calls))
+	defer func() { // after a panic too
+		g.pass() // first, so that the store is not idle while the others are answered
+		for i, c := range b.calls[1:] {
+			c.turn <- turns[i+1]
+		}
+	}()
+	g.write(b, turns)
+	return turns[0]
+}
+
+// take takes from those that wait what is put together with the first.
+func (g *gatherer) take(first *call) *batch {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	b, weight, n := &batch{calls: []*call{first}, ends: first.ends}, first.weight, 0
+	for _, c := range g.waiting {
+		if c.over() {
+			c.turn <- answer
+			n++
+			continue
+		}
+		if weight += c.weight; weight > largestBatch || c.ends.Sub(first.ends).Abs() > apart {
+			break
+		}
+		if c.batch = b; c.ends.Before(b.ends) {
+			b.ends = c.ends
+		}
+		b.calls = append(b.calls, c)
+		n++
+	}
+	g.waiting = slices.Delete(g.waiting, 0, n)
+	b.ctx, b.cancel = context.WithDeadline(context.WithoutCancel(first.ctx), b.ends)
+	b.wanted.Store(int64(len(b.calls)))
+	return b
+}
+
+// batch is what is put together.
+type batch struct {
+	calls  []*call
+	ctx    context.Context
+	cancel context.CancelFunc
+	ends   time.Time    // the first of the calls'
+	wanted atomic.Int64 // how many of the calls' contexts have not ended
+}
+
+// abandon notes that the context of one of the calls has ended. It is called once for each.
+func (b *batch) abandon() {
+	if b.wanted.Add(-1) == 0 {
+		b.cancel()
+	}
+}
+
+// errBroken is what remains of those whose put has ended in another's panic.
+var errBroken = errors.New("the put broke off")
+
+// write puts a batch, and notes the results, and what the callers are to do.
+func (g *gatherer) write(b *batch, turns []turn) {
+	defer b.cancel()
+	defer context.AfterFunc(b.calls[0].ctx, b.abandon)()
+	puts := make([]store.Put, len(b.calls))
+	for i, c := range b.calls {
+		puts[i], c.result.Err = *c.put, errBroken
+	}
+	failed := 0
+	for i, r := range g.inner.Put(b.ctx, puts) {
+		if b.calls[i].result = r; permanent(r.Err) {
+			turns[i] = single
+			failed++
+		}
+	}
+	if failed == 1 { // by itself, so the store has told it from the others
+		clear(turns)
+	}
+}
+
+// permanent tells whether a put has failed by a fault of its own, or of one that it was put with. Nothing has changed then, so
+// it may be put again under the same revision.
+func permanent(err error) bool {
+	return err != nil && !errors.Is(err, store.ErrUnavailable) && !errors.Is(err, store.ErrPrecondition)
+}
