@@ -284,15 +284,19 @@ func (a *api) reconsider(ctx context.Context, attempts []*attempt, now time.Time
 // their outcome, or an outcome already.
 func (a *api) forEach(attempts []*attempt, do func(*attempt) error) (goOn []*attempt) {
 	const atOnce = 8 // reads are short; more would only crowd out other requests
-	var group errgroup.Group
-	group.SetLimit(atOnce)
-	for _, t := range attempts {
-		group.Go(func() error {
-			t.outcome.err = do(t)
-			return nil
-		})
+	if len(attempts) > 1 {
+		var group errgroup.Group
+		group.SetLimit(atOnce)
+		for _, t := range attempts {
+			group.Go(func() error {
+				t.outcome.err = do(t)
+				return nil
+			})
+		}
+		_ = group.Wait()
+	} else if len(attempts) == 1 { // as in most requests, where there mostly is nothing to do
+		attempts[0].outcome.err = do(attempts[0])
 	}
-	_ = group.Wait()
 	for _, t := range attempts {
 		if t.outcome.err == nil && !t.outcome.kept {
 			goOn = append(goOn, t)
