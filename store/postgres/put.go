@@ -115,7 +115,7 @@ func (p *putter) transact(ctx context.Context, indexes []int, f func(ctx context
 		if err != nil {
 			return err
 		}
-		return p.insertOccurrences(ctx, tx, done)
+		return p.end(ctx, tx, done)
 	})
 	if err == nil {
 		return true
@@ -246,8 +246,8 @@ func (p *putter) lock(ctx context.Context, tx *conversation, indexes []int) (map
 	})
 }
 
-// insertOccurrences inserts the occurrences of the puts.
-func (p *putter) insertOccurrences(ctx context.Context, tx *conversation, indexes []int) error {
+// end inserts the occurrences of the puts, and commits.
+func (p *putter) end(ctx context.Context, tx *conversation, indexes []int) error {
 	var batch occurrenceColumns
 	for _, i := range indexes {
 		for k := range p.puts[i].Occurrences {
@@ -261,9 +261,9 @@ func (p *putter) insertOccurrences(ctx context.Context, tx *conversation, indexe
 		}
 	}
 	if len(batch.id) == 0 {
-		return nil
+		return nil // then the commit stands alone
 	}
-	return tx.do(ctx, batch.insert)
+	return tx.end(ctx, batch.insert)
 }
 
 // jobColumns are jobs by column.

@@ -92,14 +92,8 @@ func (s *Store) transact(ctx context.Context, fill func(t *transaction)) error {
 func (s *Store) converse(ctx context.Context, f func(ctx context.Context, tx *conversation) error) error {
 	return s.retried(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 		tx := &conversation{store: s, conn: conn}
-		if err := tx.do(ctx, func(t *transaction) {
-			t.exec(beginSQL)
-			t.exec(prepareSQL, remaining(ctx))
-		}); err != nil {
-			return err
-		}
 		err := f(ctx, tx)
-		if err == nil {
+		if err == nil && tx.begun && !tx.ended {
 			_, err = conn.Exec(ctx, `COMMIT`)
 		}
 		if err != nil {
@@ -119,17 +113,33 @@ func rollback(ctx context.Context, conn *pgx.Conn) {
 	_, _ = conn.Exec(ctx, `ROLLBACK`)
 }
 
-// conversation is a transaction under way.
+// conversation is a transaction under way. It begins with its first statements, without a round trip of its own.
 type conversation struct {
 	store *Store
 	conn  *pgx.Conn
+	begun bool
+	ended bool
 }
 
 // do does the statements that fill adds.
 func (c *conversation) do(ctx context.Context, fill func(t *transaction)) error {
 	t := &transaction{store: c.store}
+	if !c.begun {
+		c.begun = true
+		t.exec(beginSQL)
+		t.exec(prepareSQL, remaining(ctx))
+	}
 	fill(t)
 	return c.conn.SendBatch(ctx, &t.batch).Close()
+}
+
+// end does the last statements, and commits. Nothing may be done after it.
+func (c *conversation) end(ctx context.Context, fill func(t *transaction)) error {
+	c.ended = true
+	return c.do(ctx, func(t *transaction) {
+		fill(t)
+		t.exec(`COMMIT`)
+	})
 }
 
 // retried runs f on a connection, again if the server asks for it.
