@@ -114,17 +114,20 @@ func (a *api) amend(ctx context.Context, present store.JobStatus, changed job.Jo
 	if err != nil {
 		return outcome{}, err
 	}
-	o := outcome{job: present.Job, live: present.Live, occurrences: pending, paused: !present.PausedAt.IsZero(), kept: true}
+	o := outcome{
+		key: present.Key, revision: present.Revision, version: present.Version, missed: present.Missed,
+		live: present.Live, occurrences: pending, paused: !present.PausedAt.IsZero(), kept: true,
+	}
 	o.next = nextOf(first)
 	if same(&present.Job, &changed) {
 		return o, nil
 	}
 	now := a.now()
-	o.job.Version = job.NewRevision(now)
+	o.version = job.NewRevision(now)
 	return o, a.Store.Amend(ctx, store.Amendment{
 		Name:     present.Name,
 		Of:       present.Version,
-		Version:  o.job.Version,
+		Version:  o.version,
 		Callback: changed.Callback,
 		Options:  changed.Options,
 		Now:      now,

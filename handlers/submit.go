@@ -59,9 +59,9 @@ func (a *api) put(c *gin.Context, key string) error {
 		return o.err
 	}
 	if o.created {
-		c.Header("Location", jobPath(o.job.Key))
+		c.Header("Location", jobPath(o.key))
 	}
-	setETag(c, o.job.Version)
+	setETag(c, o.version)
 	return writeJSON(c, o.status(), acceptedView(o))
 }
 
@@ -74,7 +74,10 @@ type submission struct {
 
 // outcome answers a submission. What it says of the job holds only if err is nil.
 type outcome struct {
-	job         job.Job
+	key         string
+	revision    job.Revision
+	version     job.Revision
+	missed      int
 	created     bool
 	live        bool
 	occurrences int
@@ -110,8 +113,8 @@ func (a *api) submit(ctx context.Context, submissions []submission) []outcome {
 	outcomes := make([]outcome, len(submissions))
 	now := a.now()
 	attempts := make([]*attempt, len(submissions))
-	for i, s := range submissions {
-		attempts[i] = newAttempt(s, &outcomes[i], now)
+	for i := range submissions {
+		attempts[i] = newAttempt(&submissions[i], &outcomes[i], now)
 	}
 	for len(attempts) > 0 {
 		n := orderly(attempts)
@@ -127,9 +130,11 @@ func (a *api) submit(ctx context.Context, submissions []submission) []outcome {
 // store's own step decides. So it guesses: first that there is no job, and to fire; then, if there is, to skip. The same
 // for a schedule that recurs: if there is a job with that very schedule, it is left alone, see [api.keep].
 type attempt struct {
-	submission
-	outcome *outcome
-	guesses bool
+	job       *job.Job // as it was submitted
+	past      job.Past
+	condition store.Condition
+	outcome   *outcome
+	guesses   bool
 	// gone tells that what it replaces has finished and lost its retention, so that for clients it does not exist.
 	gone bool
 	// refused is why it can't be put, should there be no job with its schedule to keep.
@@ -138,8 +143,8 @@ type attempt struct {
 	placed outcome
 }
 
-func newAttempt(s submission, o *outcome, now time.Time) *attempt {
-	t := &attempt{submission: s, outcome: o}
+func newAttempt(s *submission, o *outcome, now time.Time) *attempt {
+	t := &attempt{job: &s.job, past: s.past, condition: s.condition, outcome: o}
 	switch {
 	case !s.job.Schedule.Recurs() && (s.past != job.PastDefault || !s.job.Schedule.HasPast(now)):
 	case s.condition.Always():
@@ -246,7 +251,7 @@ func (a *api) putOnce(ctx context.Context, attempts []*attempt) (again []*attemp
 
 // put is the attempt's next try, under a fresh revision.
 func (t *attempt) put(now time.Time, retain time.Duration, e job.Expansion) (store.Put, error) {
-	j := t.job // each try begins it anew
+	j := *t.job // each try begins it anew
 	j.Revision = job.NewRevision(now)
 	j.Version = j.Revision
 	j.CreatedAt, j.UpdatedAt = now, now // the store keeps the creation of a job that exists
@@ -254,7 +259,10 @@ func (t *attempt) put(now time.Time, retain time.Duration, e job.Expansion) (sto
 	if err != nil {
 		return store.Put{}, err
 	}
-	t.placed = outcome{live: len(begun.Occurrences) > 0, occurrences: len(begun.Occurrences), skipped: begun.Skipped}
+	t.placed = outcome{
+		key: j.Key, revision: j.Revision, version: j.Version, missed: j.Missed,
+		live: len(begun.Occurrences) > 0, occurrences: len(begun.Occurrences), skipped: begun.Skipped,
+	}
 	last := now
 	for i := range begun.Occurrences { // those of steps that go back don't ascend
 		at := begun.Occurrences[i].Timestamp
@@ -268,7 +276,6 @@ func (t *attempt) put(now time.Time, retain time.Duration, e job.Expansion) (sto
 	if j.ExpiresAt = last.Add(retain); !j.ExpandAt.IsZero() {
 		j.ExpiresAt = never
 	}
-	t.placed.job = j
 	return store.Put{Job: j, Occurrences: begun.Occurrences, If: t.condition, Anew: t.gone, Now: now}, nil
 }
 
@@ -364,7 +371,7 @@ func keeps(present store.JobStatus, t *attempt) bool {
 // keep changes all but the schedule of a job. Else a service that submits its jobs each time it starts would shift the grid
 // of "@every" each time, and would drop whatever instant is due just then. If the job has changed meanwhile, nothing is kept.
 func (a *api) keep(ctx context.Context, t *attempt, present store.JobStatus) error {
-	o, err := a.amend(ctx, present, t.job)
+	o, err := a.amend(ctx, present, *t.job)
 	if errors.Is(err, store.ErrPrecondition) || errors.Is(err, store.ErrNotFound) {
 		return nil
 	}

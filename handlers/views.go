@@ -161,17 +161,18 @@ type accepted struct {
 
 func acceptedView(o outcome) accepted {
 	v := accepted{
-		Key:         o.job.Key,
-		Revision:    o.job.Revision,
-		Version:     o.job.Version,
+		Key:         o.key,
+		Revision:    o.revision,
+		Version:     o.version,
 		State:       jobState(o.live, o.paused),
 		Occurrences: o.occurrences,
 		Skipped:     o.skipped,
-		Missed:      o.job.Missed,
+		Missed:      o.missed,
 		NextInstant: instantText(o.next),
 	}
 	if !o.created && !o.kept {
-		v.InFlight = &o.inFlight
+		inFlight := o.inFlight // of its own, lest all of the outcome goes to the heap with it
+		v.InFlight = &inFlight
 	}
 	return v
 }
