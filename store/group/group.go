@@ -97,7 +97,11 @@ func (g *gatherer) Put(ctx context.Context, puts []store.Put) []store.PutResult 
 // weightOf is about how many bytes a put takes in memory.
 func weightOf(p *store.Put) int {
 	const instant = 300
-	return len(p.Job.Callback.Data) + instant*max(len(p.Occurrences), p.Job.Schedule.Weight())
+	weight := len(p.Job.Callback.Data) + instant*max(len(p.Occurrences), p.Job.Schedule.Weight())
+	for _, payload := range p.Job.Options.Payloads {
+		weight += len(payload)
+	}
+	return weight
 }
 
 // endOf is when a put must have been made.

@@ -21,11 +21,11 @@ type harness struct {
 	*testing.T
 	jobs  store.Jobs
 	store store.Jobs // what calls are passed on to; nil makes their results up
+	onEnd func()     // is called by who made a call, as it ends, if it is set
 
 	lock    sync.Mutex  // of what follows, while callers go on
 	calls   []*underWay // that have not finished
-	all     []*underWay
-	answers []string // of the callers, in the order in which they were started
+	answers []string    // of the callers, in the order in which they were started
 }
 
 // underWay is a call to the store.
@@ -67,9 +67,12 @@ var errPanic = errors.New("panic")
 func (h *harness) put(ctx context.Context, puts []store.Put) []store.PutResult {
 	u := &underWay{ctx, puts, make(chan []error)}
 	h.lock.Lock()
-	h.calls, h.all = append(h.calls, u), append(h.all, u)
+	h.calls = append(h.calls, u)
 	h.lock.Unlock()
 	errs := <-u.end
+	if h.onEnd != nil {
+		h.onEnd()
+	}
 	if h.store != nil {
 		return h.store.Put(ctx, puts)
 	}
