@@ -1,8 +1,8 @@
 // Package dispatcher makes occurrences happen: it wakes at the instant, claims what is due, fires the callbacks and
 // settles the claims. Replicas that share a store need nothing else in common; each runs one Dispatcher.
 //
-// A Dispatcher is four parts, each a goroutine that owns its state: the claim loop (this file), one goroutine per
-// firing (fire.go), the settler, which writes outcomes in batches (settle.go), and the expander, which keeps the next
+// A Dispatcher is four parts, each a goroutine that owns its state: the claim loop (this file), one goroutine for each
+// callback under way (fire.go), the settler, which writes outcomes in batches (settle.go), and the expander, which keeps the next
 // occurrences of recurring jobs in the store (expand.go). What is claimed is fired at once, so nothing claimed waits in
 // memory, and a slot is free again only once its outcome is written.
 package dispatcher
@@ -33,6 +33,7 @@ type Dispatcher struct {
 	cfg Config
 	log *slog.Logger
 
+	work  chan firing           // to goroutines that have nothing to do
 	fired chan store.Settlement // from firings to the settler
 	freed chan int              // slots, from the settler to the claim loop
 	ticks chan struct{}
@@ -73,6 +74,7 @@ func New(cfg Config) (*Dispatcher, error) {
 
 		cfg:    cfg,
 		log:    cfg.Logger,
+		work:   make(chan firing),
 		fired:  make(chan store.Settlement, cfg.Concurrency),
 		freed:  make(chan int, cfg.Concurrency), // so that the settler never waits for the claim loop
 		ticks:  make(chan struct{}, 1),
@@ -179,6 +181,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	if !l.waitIdle(storeTimeout) {
 		cancelSettling()
 	}
+	close(d.work)
 	close(allFired)
 	lost := <-settled
 	l.collectFreed()
@@ -311,10 +314,7 @@ func (l *claimLoop) claim(ctx context.Context) {
 	}
 	l.progress.Store(time.Now().UnixNano())
 	l.free -= len(claim.Occurrences)
-	b := &batch{start: start}
-	for i := range claim.Occurrences {
-		go l.fire(l.firing, claim.Occurrences[i], b)
-	}
+	l.start(l.firing, start, claim.Occurrences)
 	if claim.More {
 		l.next = start
 		return

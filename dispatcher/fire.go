@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"runtime/debug"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -18,15 +19,64 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
+// batch is what the firings of one claim share.
+type batch struct {
+	// start is the moment of the claim. The callbacks' time runs from there, so that it ends before the lease does.
+	start time.Time
+	// ctx ends with the callbacks' time, when they are cut off, or when the last of the batch has been fired.
+	ctx    context.Context
+	cancel context.CancelFunc
+	left   atomic.Int64 // to be fired
+
+	lock     sync.Mutex
+	catchUps map[job.Revision]func() catchUp
+}
+
+// start has all occurrences of a claim fired at once, each by a goroutine that has nothing else to do, or a new one. They
+// stay, since their stacks have grown: at most as many as there were at once.
+func (d *Dispatcher) start(ctx context.Context, at time.Time, claimed []store.Claimed) {
+	if len(claimed) == 0 {
+		return
+	}
+	b := &batch{start: at}
+	b.left.Store(int64(len(claimed)))
+	b.ctx, b.cancel = context.WithDeadline(ctx, at.Add(d.cfg.CallbackTimeout))
+	for i := range claimed {
+		f := firing{&claimed[i], b}
+		select {
+		case d.work <- f:
+		default:
+			go d.worker(f)
+		}
+	}
+}
+
+// firing is an occurrence to be fired.
+type firing struct {
+	claimed *store.Claimed
+	batch   *batch
+}
+
+// worker fires one occurrence after the other, until there are no more to come.
+func (d *Dispatcher) worker(f firing) {
+	for more := true; more; f, more = <-d.work {
+		d.fire(f.claimed, f.batch)
+		if f.batch.left.Add(-1) == 0 {
+			f.batch.cancel()
+		}
+		f = firing{} // keeps nothing alive while it waits
+	}
+}
+
 // fire makes one attempt at a claimed occurrence, unless it is too late for one, and hands its outcome to the settler.
-func (d *Dispatcher) fire(ctx context.Context, c store.Claimed, b *batch) {
+func (d *Dispatcher) fire(c *store.Claimed, b *batch) {
 	now := time.Now()
-	err := d.attempt(ctx, &c, b, now)
-	s := outcome(&c, err, time.Now(), rand.Float64())
+	err := d.attempt(c, b, now)
+	s := outcome(c, err, time.Now(), rand.Float64())
 	if s.Outcome == store.Retry || s.Outcome == store.Release {
 		s.KeepUntil = s.DueAt.Add(d.cfg.Retain)
 	}
-	d.logOutcome(ctx, &c, &s, now)
+	d.logOutcome(b.ctx, c, &s, now)
 	d.fired <- s
 }
 
@@ -49,7 +99,7 @@ const (
 	tooLatePause = 5 * time.Second
 )
 
-func (d *Dispatcher) attempt(ctx context.Context, c *store.Claimed, b *batch, now time.Time) error {
+func (d *Dispatcher) attempt(c *store.Claimed, b *batch, now time.Time) error {
 	if c.Fault != nil {
 		return callbacks.Permanent(fmt.Errorf("the store's data can't be read: %w", c.Fault))
 	}
@@ -68,22 +118,20 @@ func (d *Dispatcher) attempt(ctx context.Context, c *store.Claimed, b *batch, no
 	if elapsed(b.start, now) >= d.cfg.CallbackTimeout {
 		return &unfired{errTooLate, tooLatePause}
 	}
-	err := d.send(ctx, sender, c, b.start, now)
+	err := d.send(b.ctx, sender, c, now)
 	failure, classified := errors.AsType[*callbacks.Failure](err)
 	if classified && failure.Unavailable {
 		return &unfired{err, d.outages[c.Callback.Type].begun(now, failure.After)}
 	}
 	d.outages[c.Callback.Type].ended()
-	if err != nil && !classified && ctx.Err() != nil {
+	if err != nil && !classified && errors.Is(b.ctx.Err(), context.Canceled) {
 		return &unfired{errCutOff, 0}
 	}
 	return err
 }
 
 // send calls the sender within what is left of the callback's time. A panic is an error like any other.
-func (d *Dispatcher) send(ctx context.Context, sender callbacks.Sender, c *store.Claimed, start, now time.Time) (err error) {
-	ctx, cancel := context.WithDeadline(ctx, start.Add(d.cfg.CallbackTimeout))
-	defer cancel()
+func (d *Dispatcher) send(ctx context.Context, sender callbacks.Sender, c *store.Claimed, now time.Time) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			d.log.Error("a sender panicked", "type", c.Callback.Type, "panic", r, "stack", string(debug.Stack()))

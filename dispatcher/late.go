@@ -9,15 +9,6 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// batch is what the firings of one claim share.
-type batch struct {
-	// start is the moment of the claim. The callbacks' time runs from there, so that it ends before the lease does.
-	start time.Time
-
-	lock     sync.Mutex
-	catchUps map[job.Revision]func() catchUp
-}
-
 // catchUp is what [job.Options.CatchUpFrom] answers.
 type catchUp struct {
 	from time.Time
