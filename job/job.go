@@ -3,6 +3,7 @@
 package job
 
 import (
+	"bytes"
 	"fmt"
 	"slices"
 	"time"
@@ -91,6 +92,9 @@ type Options struct {
 	Recurrence *Recurrence `json:"recurrence,omitzero"`
 	// Payloads are what steps of a sequence deliver instead of the callback's payload, by the index of the step.
 	Payloads map[int]jsontext.Value `json:"payloads,omitempty"`
+	// Trace is that of the request which made the definition what it is. It is no part of what was asked for: definitions
+	// that differ only in it are the same, see [Options.Same].
+	Trace Trace `json:"trace,omitzero"`
 }
 
 // Occurrence is one firing of a job at one instant.
@@ -163,9 +167,16 @@ func (o Occurrence) Payload(options Options) []byte {
 	return options.Payloads[o.Part.Step]
 }
 
+// Same tells whether two options ask for the same, whichever requests they came with.
+func (o Options) Same(other Options) bool {
+	o.Trace, other.Trace = "", ""
+	return bytes.Equal(o.Encode(), other.Encode())
+}
+
 // Encode returns the options as stores keep them: compact JSON, or nothing if all are left at their defaults.
 func (o Options) Encode() []byte {
-	if o.Envelope == EnvelopeNone && o.Retry == (Retry{}) && o.Deadline == 0 && o.CatchUp == "" && o.Recurrence == nil && len(o.Payloads) == 0 {
+	if o.Envelope == EnvelopeNone && o.Retry == (Retry{}) && o.Deadline == 0 && o.CatchUp == "" && o.Recurrence == nil && len(o.Payloads) == 0 &&
+		o.Trace == "" {
 		return nil
 	}
 	return mustEncode(o)

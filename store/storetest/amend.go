@@ -26,6 +26,7 @@ func amendment(j job.Job, of job.Revision, now time.Time) store.Amendment {
 		Now:      now,
 	}
 	a.Options.Deadline = job.Duration(48 * time.Hour)
+	a.Options.Trace = traced
 	return a
 }
 

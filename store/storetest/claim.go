@@ -47,6 +47,7 @@ func testClaimOrder(f *fixture) {
 func testClaimStamps(f *fixture) {
 	p := newPut(name("k"), epoch, 0)
 	p.Job.Options.Retry.MaxAttempts = 3
+	p.Job.Options.Trace = traced
 	f.put(p)
 	now := epoch.Add(5 * time.Second)
 	c := f.claimOne(now)

@@ -23,6 +23,7 @@ var deadLetterTests = []namedTest{
 func testBury(f *fixture) {
 	p := newPut(name("k"), epoch, 0)
 	p.Job.Options.Retry.MaxAttempts = 4
+	p.Job.Options.Trace = traced
 	f.put(p)
 	c := f.claimOne(epoch)
 	f.settle(settlement(c, store.Bury))

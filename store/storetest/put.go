@@ -30,6 +30,7 @@ var putTests = []namedTest{
 func testPutKeeps(f *fixture) {
 	p := newPut(name("k"), epoch, time.Minute, 2*time.Minute)
 	p.Job.Options.Retry = job.Retry{MaxAttempts: 7, Initial: job.Duration(time.Second), Factor: 1.5, Max: job.Duration(time.Hour)}
+	p.Job.Options.Trace = traced
 	p.Job.ExpiresAt = epoch.Add(24 * time.Hour)
 	result := f.put(p)
 	expect(f, "replaced", result.Replaced, "")

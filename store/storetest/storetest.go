@@ -310,6 +310,9 @@ func expectSame[V any](f *fixture, what string, got, want V) {
 	}
 }
 
+// traced is a trace context, which stores keep with the options.
+const traced job.Trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01,a=1,b@c=x y"
+
 // expectOptions compares options.
 func expectOptions(f *fixture, what string, got, want job.Options) {
 	f.Helper()

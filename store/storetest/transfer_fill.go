@@ -22,6 +22,7 @@ func (f *fixture) fill() {
 	for _, key := range []string{"list", `a/b %2F?#"\<é>&`, "🔔", "job:default/x", "acked", "retried", "released", "buried", "redriven", "cancelled"} {
 		p := newPut(name(key), epoch, 0, 10*time.Minute, time.Hour)
 		p.Job.Options.Retry.MaxAttempts = 7
+		p.Job.Options.Trace = traced
 		p.Job.Callback.Data = []byte("{ \"key\" : \"\\u2028<é>\u2028\",\n\"n\": [1e2, 12345678901234567890, 1.0] }")
 		f.put(p)
 	}

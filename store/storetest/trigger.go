@@ -24,7 +24,7 @@ func trigger(n job.Name, now time.Time, position int) job.Occurrence {
 		ID: job.OccurrenceID(n, "", now, position, ""), Name: n, Position: position, Timestamp: now, DueAt: now,
 		Own: &job.Target{
 			Callback: job.Callback{Type: "http", Data: []byte(`{ "payload":"triggered" }`)},
-			Options:  job.Options{Retry: job.Retry{MaxAttempts: 4}},
+			Options:  job.Options{Retry: job.Retry{MaxAttempts: 4}, Trace: traced},
 		},
 	}
 }

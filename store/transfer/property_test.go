@@ -141,6 +141,9 @@ func (g *random) options() (o job.Options) {
 	if g.maybe() {
 		o.Payloads = map[int]jsontext.Value{g.IntN(5): jsontext.Value(`{"n":[1,"<é>",1e2]}`), 7: jsontext.Value(`null`)}
 	}
+	if g.maybe() {
+		o.Trace = job.Trace(g.text())
+	}
 	return o
 }
 
