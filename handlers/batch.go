@@ -63,9 +63,9 @@ func (a *api) postBatch(c *gin.Context) error {
 // the body any more.
 func (a *api) runBatch(c *gin.Context, items itemReader, results *resultWriter, body *batchBody) bool {
 	ctx, cancel := context.WithCancel(c.Request.Context())
-	tenant, read, chunks := a.tenant(c), make(chan item), make(chan []item)
+	common, read, chunks := itemCommon{a.tenant(c), traceOf(c.Request)}, make(chan item), make(chan []item)
 	var running sync.WaitGroup
-	running.Go(func() { a.readItems(ctx, tenant, items, read) })
+	running.Go(func() { a.readItems(ctx, common, items, read) })
 	running.Go(func() { gather(ctx, read, chunks) })
 	defer func() {
 		cancel()
@@ -118,8 +118,14 @@ type item struct {
 	err    error
 }
 
+// itemCommon is what all items of a batch have in common.
+type itemCommon struct {
+	tenant string
+	trace  job.Trace
+}
+
 // readItems reads and checks items until the end, or until ctx ends.
-func (a *api) readItems(ctx context.Context, tenant string, items itemReader, out chan<- item) {
+func (a *api) readItems(ctx context.Context, common itemCommon, items itemReader, out chan<- item) {
 	defer close(out)
 	for index := 0; ; index++ {
 		raw, err := items.next()
@@ -129,7 +135,7 @@ func (a *api) readItems(ctx context.Context, tenant string, items itemReader, ou
 		it := item{index: index, weight: len(raw), err: err}
 		_, tooLarge := errors.AsType[*http.MaxBytesError](err)
 		if err == nil {
-			a.checkItem(tenant, raw, &it)
+			a.checkItem(common, raw, &it)
 		}
 		select {
 		case out <- it:
@@ -143,7 +149,7 @@ func (a *api) readItems(ctx context.Context, tenant string, items itemReader, ou
 }
 
 // checkItem decodes and checks one item.
-func (a *api) checkItem(tenant string, raw []byte, it *item) {
+func (a *api) checkItem(common itemCommon, raw []byte, it *item) {
 	defer func() { // this runs in a goroutine of its own, where a panic would end the process
 		if fault := recover(); fault != nil {
 			it.err = fmt.Errorf("panic: %v\n%s", fault, debug.Stack())
@@ -157,7 +163,8 @@ func (a *api) checkItem(tenant string, raw []byte, it *item) {
 		it.err = err
 		return
 	}
-	it.submission, it.err = a.check(tenant, draft)
+	it.submission, it.err = a.check(common.tenant, draft)
+	it.job.Options.Trace = common.trace
 	it.weight += instantWeight * it.job.Schedule.Weight()
 }
 

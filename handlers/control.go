@@ -106,7 +106,7 @@ func (a *api) triggerJob(c *gin.Context) error {
 		DueAt:     now,
 		Own: &job.Target{
 			Callback: status.Callback,
-			Options:  job.Options{Envelope: status.Options.Envelope, Retry: status.Options.Retry},
+			Options:  job.Options{Envelope: status.Options.Envelope, Retry: status.Options.Retry, Trace: traceOf(c.Request)},
 		},
 	}
 	o.ID = job.OccurrenceID(name, o.Revision, now, o.Position, "")

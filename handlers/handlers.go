@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/gin-gonic/gin"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/carillon-scheduler/carillon/callbacks"
 	"github.com/carillon-scheduler/carillon/job"
@@ -44,6 +45,8 @@ type Config struct {
 	Now func() time.Time
 	// Logger is told what goes wrong on the server's side; nil is slog.Default().
 	Logger *slog.Logger
+	// Traces makes a span of each request to /v1, a child of its caller's; nil makes none.
+	Traces trace.TracerProvider
 }
 
 // New makes the handler of the whole API. It must see paths as clients sent them: a http.ServeMux in front of it would
@@ -62,6 +65,9 @@ func newEngine(config Config) *gin.Engine {
 	e.RedirectTrailingSlash = false
 	e.RedirectFixedPath = false
 	e.HandleMethodNotAllowed = true
+	if a.Traces != nil {
+		e.Use(traced(a.Traces)) // around the next, so that it sees what is answered to a panic
+	}
 	e.Use(a.recoverPanic)
 	e.NoRoute(a.answer(noRoute))
 	e.NoMethod(a.answer(noMethod))

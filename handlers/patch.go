@@ -44,7 +44,7 @@ func (a *api) patchJob(c *gin.Context) error {
 		if !match.Holds(present.Version) {
 			return store.ErrPrecondition
 		}
-		view, err := a.patch(ctx, present, patch)
+		view, err := a.patch(ctx, present, patch, traceOf(c.Request))
 		switch {
 		case err == nil:
 			setETag(c, view.Version)
@@ -84,7 +84,7 @@ func (a *api) readPatch(c *gin.Context) ([]byte, error) {
 
 // patch changes the job if its version is still the present one, else it answers ErrPrecondition or ErrNotFound. A schedule
 // that stays the same is left alone with its occurrences.
-func (a *api) patch(ctx context.Context, present store.JobStatus, patch []byte) (accepted, error) {
+func (a *api) patch(ctx context.Context, present store.JobStatus, patch []byte, trace job.Trace) (accepted, error) {
 	draft, err := present.Patch(patch)
 	if err != nil {
 		return accepted{}, err
@@ -96,6 +96,7 @@ func (a *api) patch(ctx context.Context, present store.JobStatus, patch []byte) 
 	if err != nil {
 		return accepted{}, err
 	}
+	s.job.Options.Trace = trace
 	if s.job.Schedule.Same(&present.Schedule) {
 		o, err := a.amend(ctx, present, s.job)
 		return acceptedView(o), err
@@ -136,6 +137,5 @@ func (a *api) amend(ctx context.Context, present store.JobStatus, changed job.Jo
 
 // same tells whether two jobs have the same callback and options.
 func same(a, b *job.Job) bool {
-	return a.Callback.Type == b.Callback.Type && bytes.Equal(a.Callback.Data, b.Callback.Data) &&
-		bytes.Equal(a.Options.Encode(), b.Options.Encode())
+	return a.Callback.Type == b.Callback.Type && bytes.Equal(a.Callback.Data, b.Callback.Data) && a.Options.Same(b.Options)
 }

@@ -54,6 +54,7 @@ func (a *api) put(c *gin.Context, key string) error {
 		return err
 	}
 	s.condition = condition
+	s.job.Options.Trace = traceOf(c.Request)
 	o := a.submit(c.Request.Context(), []submission{s})[0]
 	if o.err != nil {
 		return o.err

@@ -1,0 +1,57 @@
+package handlers
+
+import (
+	"net/http"
+	"strings"
+
+	"github.com/gin-gonic/gin"
+	"go.opentelemetry.io/otel/codes"
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/carillon-scheduler/carillon/job"
+)
+
+// traced makes a span of each request to the API proper. What asks for health comes every few seconds and is left out, and
+// so is what there is not, since anyone can ask for that under any name.
+func traced(provider trace.TracerProvider) gin.HandlerFunc {
+	tracer := provider.Tracer("github.com/carillon-scheduler/carillon/handlers")
+	return func(c *gin.Context) {
+		route := c.FullPath()
+		if !strings.HasPrefix(route, "/v1/") {
+			return
+		}
+		r := c.Request
+		scheme := "http"
+		if r.TLS != nil {
+			scheme = "https"
+		}
+		ctx := r.Context()
+		if caller := job.RequestSpan(r.Header); caller.IsValid() && !trace.SpanContextFromContext(ctx).IsValid() {
+			ctx = trace.ContextWithRemoteSpanContext(ctx, caller) // unless who embeds this API has made a span already
+		}
+		ctx, span := tracer.Start(ctx, r.Method+" "+route, trace.WithSpanKind(trace.SpanKindServer), trace.WithAttributes(
+			semconv.HTTPRequestMethodKey.String(r.Method),
+			semconv.HTTPRoute(route),
+			semconv.URLPath(r.URL.EscapedPath()),
+			semconv.URLScheme(scheme),
+		))
+		defer span.End() // also when the connection is broken by a panic
+		c.Request = r.WithContext(ctx)
+		c.Next()
+		status := c.Writer.Status()
+		span.SetAttributes(semconv.HTTPResponseStatusCode(status))
+		if status >= http.StatusInternalServerError { // of the others the client is to blame
+			span.SetStatus(codes.Error, http.StatusText(status))
+		}
+	}
+}
+
+// traceOf is the trace context that is kept with what a request submits: the request's own span if that is exported, else
+// that of its caller, also if this replica makes no spans. Another replica, that does, may be the one that fires.
+func traceOf(r *http.Request) job.Trace {
+	if own := trace.SpanContextFromContext(r.Context()); own.IsSampled() {
+		return job.TraceOf(own)
+	}
+	return job.TraceOf(job.RequestSpan(r.Header))
+}
