@@ -60,6 +60,9 @@ type Delivery struct {
 	Part *job.Part
 	// Envelope is the form to deliver in: none, or one that the sender says it can, see [Enveloper].
 	Envelope job.Envelope
+	// Trace is the trace context to pass on to the receiver; empty if there is none. The headers that a job names itself win:
+	// see [TraceHeaders].
+	Trace job.Trace
 }
 
 // Registry holds the senders that a replica has, by type. It does not change once made.

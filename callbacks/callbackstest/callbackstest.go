@@ -16,7 +16,8 @@ import (
 // Harness is a sender with a receiver for it.
 type Harness struct {
 	Sender callbacks.Sender
-	// Data makes valid callback data, an object whose member payload is carried, byte for byte, to the receiver.
+	// Data makes valid callback data, an object whose member payload is carried, byte for byte, to the receiver. It has no
+	// member headers, but may have one, an object of strings.
 	Data func(payload string) []byte
 	// Await waits until the receiver has taken a delivery and answers its first arrival; it fails the test when ctx ends.
 	Await func(ctx context.Context, t *testing.T, id job.ID) Received
@@ -50,6 +51,9 @@ type Received struct {
 	// Step, in decimal, and Subscriber are the part of a sequence; [NotTold] if the receiver was not told.
 	Step       string
 	Subscriber string
+	// TraceParent and TraceState are empty if there were none.
+	TraceParent string
+	TraceState  string
 }
 
 // NotTold stands for a part of a sequence of which the receiver was told nothing, not even that it is empty.
@@ -97,6 +101,7 @@ func Run(t *testing.T, open func(t *testing.T) Harness) {
 		{"no payload", testNoPayload},
 		{"part of a sequence", testPart},
 		{"envelope", testEnvelope},
+		{"trace", testTrace},
 		{"structured events", testStructured},
 		{"binary events", testBinary},
 		{"no events", testNoEvents},

@@ -169,6 +169,14 @@ func (c *cluster) await(ctx context.Context, t *testing.T, id job.ID) callbackst
 	if subscriber, told := all["carillon-subscriber"]; told {
 		got.Subscriber = subscriber
 	}
+	for name, value := range all {
+		switch strings.ToLower(name) {
+		case "traceparent":
+			got.TraceParent += value
+		case "tracestate":
+			got.TraceState += value
+		}
+	}
 	return got
 }
 

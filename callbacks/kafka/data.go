@@ -108,6 +108,9 @@ func newRecord(c callback, d *callbacks.Delivery) *kgo.Record {
 			add("carillon-subscriber", d.Part.Subscriber)
 		}
 	}
+	for _, h := range callbacks.TraceHeaders(d, c.Headers) {
+		add(h.Name, h.Value)
+	}
 	for _, a := range m.Attributes {
 		add("ce_"+a.Name, a.Value)
 	}

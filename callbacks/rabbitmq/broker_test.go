@@ -188,6 +188,14 @@ func (b *broker) await(ctx context.Context, t *testing.T, id job.ID) callbackste
 	if subscriber, told := d.Headers["carillon-subscriber"]; told {
 		got.Subscriber = fmt.Sprint(subscriber)
 	}
+	for name, value := range d.Headers {
+		switch strings.ToLower(name) {
+		case "traceparent":
+			got.TraceParent += fmt.Sprint(value)
+		case "tracestate":
+			got.TraceState += fmt.Sprint(value)
+		}
+	}
 	return got
 }
 

@@ -41,6 +41,9 @@ func newPublish(c callback, d callbacks.Delivery) (*publish, error) {
 		}
 		headers[name] = value
 	}
+	for _, h := range callbacks.TraceHeaders(&d, c.Headers) {
+		headers[h.Name] = h.Value
+	}
 	headers["carillon-key"] = d.Name.Key
 	headers["carillon-timestamp"] = job.FormatTime(d.Timestamp)
 	headers["carillon-attempt"] = int64(d.Attempt)

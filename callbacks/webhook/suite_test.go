@@ -238,6 +238,7 @@ func (r *receiver) take(req *http.Request, id string, body []byte) {
 			ID: id, Key: key, Timestamp: req.Header.Get("Carillon-Timestamp"), Attempt: attempt,
 			SentAt: time.Unix(seconds, 0), Payload: string(body), ContentType: req.Header.Get("Content-Type"),
 			Step: told(req, "Carillon-Step"), Subscriber: told(req, "Carillon-Subscriber"),
+			TraceParent: strings.Join(req.Header.Values("traceparent"), " and "), TraceState: strings.Join(req.Header.Values("tracestate"), " and "),
 		}
 		r.attributes[id] = attributes(req.Header)
 	}

@@ -121,6 +121,9 @@ func newRequest(ctx context.Context, c callback, d callbacks.Delivery) (*http.Re
 	if d.Envelope == job.EnvelopeBinary {
 		header.Del("Ce-Datacontenttype") // CloudEvents forbids it: the Content-Type is it
 	}
+	for _, h := range callbacks.TraceHeaders(&d, c.Headers) {
+		header.Set(h.Name, h.Value)
+	}
 	for _, a := range m.Attributes {
 		header.Set("Ce-"+a.Name, strings.ReplaceAll(escape(a.Value), `"`, "%22")) // CloudEvents asks for that one too
 	}

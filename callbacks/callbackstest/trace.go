@@ -1,0 +1,51 @@
+package callbackstest
+
+import (
+	"testing"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/carillon-scheduler/carillon/job"
+)
+
+// Receivers are told the delivery's trace, unless its job has one of its own; [testEnvelope] has what is told without one.
+func testTrace(t *testing.T, s suite) {
+	const ours, theirs = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", "00-11111111111111111111111111111111-2222222222222222-00"
+	for _, c := range []struct {
+		name          string
+		trace         job.Trace
+		headers       map[string]string // the job's own
+		envelope      job.Envelope
+		parent, state string
+	}{
+		{name: "parent", trace: ours, parent: ours},
+		{name: "state", trace: ours + ",a=1,b@c=x y", parent: ours, state: "a=1,b@c=x y"},
+		{name: "beside other headers", trace: ours + ",a=1", headers: map[string]string{"x-trace": "1"}, parent: ours, state: "a=1"},
+		{name: "with an event", trace: ours + ",a=1", envelope: job.EnvelopeStructured, parent: ours, state: "a=1"},
+		{name: "the job's parent", trace: ours + ",a=1", headers: map[string]string{"traceparent": theirs}, parent: theirs},
+		{name: "the job's, in another case", trace: ours + ",a=1", headers: map[string]string{"TraceParent": theirs}, parent: theirs},
+		{name: "the job's state", trace: ours, headers: map[string]string{"Tracestate": "b=2"}, state: "b=2"},
+		{name: "the job's, and none", headers: map[string]string{"traceparent": theirs, "tracestate": "b=2"}, parent: theirs, state: "b=2"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			ctx := limited(t)
+			d := s.delivery(`{}`)
+			d.Trace, d.Envelope = c.trace, c.envelope
+			if c.headers != nil {
+				headers, err := json.Marshal(c.headers)
+				if err != nil {
+					t.Fatal(err)
+				}
+				d.Data = []byte(s.edited(t, func(members map[string]jsontext.Value) { members["headers"] = headers }))
+			}
+			if err := s.Sender.Validate(d.Data); err != nil {
+				t.Fatalf("the data is not accepted: %v", err)
+			}
+			s.deliver(ctx, t, d)
+			if got := s.Await(ctx, t, d.ID); got.TraceParent != c.parent || got.TraceState != c.state {
+				t.Errorf("the receiver got the parent %q and the state %q, and not %q and %q", got.TraceParent, got.TraceState, c.parent, c.state)
+			}
+		})
+	}
+}

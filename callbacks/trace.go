@@ -1,0 +1,32 @@
+package callbacks
+
+import "strings"
+
+// Header is a header that goes with a delivery.
+type Header struct {
+	Name  string
+	Value string
+}
+
+// TraceHeaders are the headers by which a delivery's receiver goes on with its trace, as W3C names them, in lower case. Own are
+// the headers that the job's callback data has: if they name one of these, the job has a trace of its own, and there are none.
+func TraceHeaders[V any](d *Delivery, own map[string]V) []Header {
+	if d.Trace == "" {
+		return nil
+	}
+	for name := range own {
+		if strings.EqualFold(name, traceParent) || strings.EqualFold(name, traceState) {
+			return nil
+		}
+	}
+	headers := []Header{{traceParent, d.Trace.Parent()}}
+	if state := d.Trace.State(); state != "" {
+		headers = append(headers, Header{traceState, state})
+	}
+	return headers
+}
+
+const (
+	traceParent = "traceparent"
+	traceState  = "tracestate"
+)

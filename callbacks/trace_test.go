@@ -1,0 +1,20 @@
+package callbacks_test
+
+import (
+	"testing"
+
+	"github.com/carillon-scheduler/carillon/callbacks"
+)
+
+// Whoever does not trace does not pay for it. What the headers are, is told by the suite of senders.
+func TestNoTraceCostsNothing(t *testing.T) {
+	own := map[string]string{"x-a": "1", "x-b": "2"}
+	d := &callbacks.Delivery{}
+	if n := testing.AllocsPerRun(100, func() {
+		for range callbacks.TraceHeaders(d, own) {
+			t.Error("there is a header")
+		}
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
