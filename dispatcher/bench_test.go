@@ -2,9 +2,10 @@ package dispatcher_test
 
 import (
 	"context"
-	"sync/atomic"
 	"testing"
 	"time"
+
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 
 	"github.com/carillon-scheduler/carillon/callbacks"
 	"github.com/carillon-scheduler/carillon/dispatcher"
@@ -12,81 +13,77 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// endless is a store that always has something due, which costs nothing to claim and settle. It has no other methods.
-type endless struct {
-	store.Queue
-	target  job.Target
-	left    atomic.Int64
-	settled atomic.Int64
-	done    chan struct{}
-	want    int64
+// BenchmarkFire measures what one firing costs beside its store and its receiver, neither of which does anything.
+func BenchmarkFire(b *testing.B) {
+	provider := sdktrace.NewTracerProvider() // exports nothing
+	for name, change := range map[string]func(*dispatcher.Config){
+		"untraced": func(*dispatcher.Config) {},
+		"traced":   func(c *dispatcher.Config) { c.Traces = provider },
+	} {
+		b.Run(name, func(b *testing.B) {
+			q := &endless{left: b.N, done: make(chan struct{})}
+			cfg := dispatcher.Defaults
+			cfg.Store, cfg.Callbacks, cfg.Tick = q, callbacks.NewRegistry(taker{}), time.Hour
+			change(&cfg)
+			d, err := dispatcher.New(cfg)
+			if err != nil {
+				b.Fatal(err)
+			}
+			ctx, stop := context.WithCancel(b.Context())
+			ended := make(chan error, 1)
+			b.ReportAllocs()
+			b.ResetTimer()
+			go func() { ended <- d.Run(ctx) }()
+			<-q.done
+			b.StopTimer()
+			stop()
+			if err := <-ended; err != nil {
+				b.Error(err)
+			}
+		})
+	}
 }
 
+// endless is a queue in which something is due until so many were settled.
+type endless struct {
+	store.Queue
+	claimed, left int // the one is the claim loop's, the other the settler's
+	done          chan struct{}
+}
+
+func (q *endless) NextDue(context.Context) (time.Time, error) { return time.Unix(1, 0), nil }
+
 func (q *endless) Claim(_ context.Context, p store.ClaimParams) (store.Claim, error) {
-	n := min(int64(p.Limit), q.left.Load())
-	q.left.Add(-n)
-	claim := store.Claim{More: q.left.Load() > 0, Occurrences: make([]store.Claimed, n)}
-	token := job.NewToken()
+	claim := store.Claim{Occurrences: make([]store.Claimed, p.Limit), More: true}
 	for i := range claim.Occurrences {
 		c := &claim.Occurrences[i]
-		c.Timestamp, c.DueAt, c.ScheduledAt = p.Now, p.Now.Add(p.Lease), p.Now
-		c.Name = job.Name{Tenant: job.DefaultTenant, Key: "bench"}
-		c.Attempt, c.Token, c.Target = 1, token, q.target
+		c.Name, c.Timestamp, c.Attempt, c.Position = job.Name{Tenant: job.DefaultTenant, Key: "k"}, p.Now, 1, q.claimed
+		c.Callback.Type, c.Options.Trace = "take", submission
+		q.claimed++
 	}
 	return claim, nil
 }
 
-func (q *endless) Settle(_ context.Context, settlements []store.Settlement) error {
-	if q.settled.Add(int64(len(settlements))) == q.want {
+func (q *endless) Settle(_ context.Context, s []store.Settlement) error {
+	before := q.left
+	if q.left -= len(s); before > 0 && q.left <= 0 {
 		close(q.done)
 	}
 	return nil
 }
 
-func (q *endless) NextDue(context.Context) (time.Time, error) {
-	if q.left.Load() > 0 {
-		return time.Now(), nil
-	}
-	return time.Time{}, nil
-}
-
-func (q *endless) ClaimJobs(context.Context, store.ClaimJobsParams) (store.ClaimedJobs, error) {
+func (*endless) ClaimJobs(context.Context, store.ClaimJobsParams) (store.ClaimedJobs, error) {
 	return store.ClaimedJobs{}, nil
 }
-
-func (q *endless) Now(context.Context) (time.Time, error)        { return time.Now(), nil }
-func (q *endless) Beat(context.Context, string, time.Time) error { return nil }
-func (q *endless) Sweep(context.Context, store.SweepParams) (store.Swept, error) {
+func (*endless) Sweep(context.Context, store.SweepParams) (store.Swept, error) {
 	return store.Swept{}, nil
 }
+func (*endless) Now(context.Context) (time.Time, error)        { return time.Now(), nil }
+func (*endless) Beat(context.Context, string, time.Time) error { return nil }
 
-type nothing struct{}
+// taker is a sender that takes all.
+type taker struct{}
 
-func (nothing) Type() string                                   { return "nothing" }
-func (nothing) Validate([]byte) error                          { return nil }
-func (nothing) Send(context.Context, callbacks.Delivery) error { return nil }
-
-// BenchmarkFire measures what the dispatcher itself costs for each occurrence, with a store and callbacks that cost nothing.
-func BenchmarkFire(b *testing.B) {
-	q := &endless{done: make(chan struct{}), want: int64(b.N)}
-	q.target.Callback = job.Callback{Type: "nothing", Data: []byte(`{}`)}
-	q.left.Store(int64(b.N))
-	cfg := dispatcher.Defaults
-	cfg.Store, cfg.Callbacks, cfg.Concurrency = q, callbacks.NewRegistry(nothing{}), 1024
-	d, err := dispatcher.New(cfg)
-	if err != nil {
-		b.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(b.Context())
-	defer cancel()
-	b.ReportAllocs()
-	b.ResetTimer()
-	ended := make(chan error, 1)
-	go func() { ended <- d.Run(ctx) }()
-	<-q.done
-	b.StopTimer()
-	cancel()
-	if err := <-ended; err != nil {
-		b.Fatal(err)
-	}
-}
+func (taker) Type() string                                   { return "take" }
+func (taker) Validate([]byte) error                          { return nil }
+func (taker) Send(context.Context, callbacks.Delivery) error { return nil }

@@ -5,6 +5,8 @@ import (
 	"log/slog"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/carillon-scheduler/carillon/callbacks"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
@@ -15,6 +17,8 @@ type Config struct {
 	Store     store.Queue
 	Callbacks *callbacks.Registry
 	Logger    *slog.Logger
+	// Traces makes a span of each attempt, in a trace of its own; nil makes none.
+	Traces trace.TracerProvider
 
 	// Tick is how often to ask the store for the next due time. It bounds how late an occurrence is noticed that another
 	// replica submitted; what this replica knows of fires at its instant.

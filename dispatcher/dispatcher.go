@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/go-co-op/gocron/v2"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
@@ -30,8 +31,9 @@ const (
 
 // Dispatcher claims and fires. Its methods are safe for concurrent use; Run is called once.
 type Dispatcher struct {
-	cfg Config
-	log *slog.Logger
+	cfg    Config
+	log    *slog.Logger
+	tracer trace.Tracer // nil if there are no traces
 
 	work  chan firing           // to goroutines that have nothing to do
 	fired chan store.Settlement // from firings to the settler
@@ -74,6 +76,7 @@ func New(cfg Config) (*Dispatcher, error) {
 
 		cfg:    cfg,
 		log:    cfg.Logger,
+		tracer: tracerOf(cfg.Traces),
 		work:   make(chan firing),
 		fired:  make(chan store.Settlement, cfg.Concurrency),
 		freed:  make(chan int, cfg.Concurrency), // so that the settler never waits for the claim loop

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/carillon-scheduler/carillon/callbacks"
 	"github.com/carillon-scheduler/carillon/job"
@@ -71,11 +72,13 @@ func (d *Dispatcher) worker(f firing) {
 // fire makes one attempt at a claimed occurrence, unless it is too late for one, and hands its outcome to the settler.
 func (d *Dispatcher) fire(c *store.Claimed, b *batch) {
 	now := time.Now()
-	err := d.attempt(c, b, now)
+	var span trace.Span
+	err := d.attempt(c, b, now, &span)
 	s := outcome(c, err, time.Now(), rand.Float64())
 	if s.Outcome == store.Retry || s.Outcome == store.Release {
 		s.KeepUntil = s.DueAt.Add(d.cfg.Retain)
 	}
+	endSpan(span, &s)
 	d.logOutcome(b.ctx, c, &s, now)
 	d.fired <- s
 }
@@ -99,7 +102,8 @@ const (
 	tooLatePause = 5 * time.Second
 )
 
-func (d *Dispatcher) attempt(c *store.Claimed, b *batch, now time.Time) error {
+// attempt makes the attempt, unless there is a reason not to. It sets the attempt's span, if there are traces.
+func (d *Dispatcher) attempt(c *store.Claimed, b *batch, now time.Time, span *trace.Span) error {
 	if c.Fault != nil {
 		return callbacks.Permanent(fmt.Errorf("the store's data can't be read: %w", c.Fault))
 	}
@@ -118,7 +122,11 @@ func (d *Dispatcher) attempt(c *store.Claimed, b *batch, now time.Time) error {
 	if elapsed(b.start, now) >= d.cfg.CallbackTimeout {
 		return &unfired{errTooLate, tooLatePause}
 	}
-	err := d.send(b.ctx, sender, c, now)
+	sending := b.ctx
+	if d.tracer != nil {
+		sending, *span = d.startSpan(b.ctx, c, now)
+	}
+	err := d.send(sending, sender, c, now)
 	failure, classified := errors.AsType[*callbacks.Failure](err)
 	if classified && failure.Unavailable {
 		return &unfired{err, d.outages[c.Callback.Type].begun(now, failure.After)}
@@ -138,7 +146,7 @@ func (d *Dispatcher) send(ctx context.Context, sender callbacks.Sender, c *store
 			err = fmt.Errorf("the sender panicked: %v", r)
 		}
 	}()
-	err = sender.Send(ctx, callbacks.Delivery{
+	delivery := callbacks.Delivery{
 		ID:        c.DeliveryID(),
 		Name:      c.Name,
 		Timestamp: c.Timestamp,
@@ -148,7 +156,11 @@ func (d *Dispatcher) send(ctx context.Context, sender callbacks.Sender, c *store
 		Payload:   c.Payload(c.Options),
 		Part:      c.Part,
 		Envelope:  c.Options.Envelope,
-	})
+	}
+	if d.tracer != nil {
+		delivery.Trace = job.TraceOf(trace.SpanContextFromContext(ctx))
+	}
+	err = sender.Send(ctx, delivery)
 	if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return fmt.Errorf("no answer within %s: %w", d.cfg.CallbackTimeout, err)
 	}

@@ -1,0 +1,73 @@
+package dispatcher
+
+import (
+	"context"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// tracerOf is the provider's tracer; nil if there is no provider, and then attempts have no spans.
+func tracerOf(provider trace.TracerProvider) trace.Tracer {
+	if provider == nil {
+		return nil
+	}
+	return provider.Tracer("github.com/carillon-scheduler/carillon/dispatcher")
+}
+
+// startSpan begins the span of an attempt that is about to be sent. It begins a trace of its own, with a link to the request
+// that the job came with: that may be years ago, and a crontab's trace would never end.
+func (d *Dispatcher) startSpan(ctx context.Context, c *store.Claimed, now time.Time) (context.Context, trace.Span) {
+	kind := trace.SpanKindProducer
+	if c.Callback.Type == "http" {
+		kind = trace.SpanKindClient // its receiver answers when it has done the work, a broker when it has the message
+	}
+	options := []trace.SpanStartOption{
+		trace.WithNewRoot(), trace.WithSpanKind(kind), trace.WithTimestamp(now),
+		trace.WithAttributes(
+			attribute.String("carillon.job.tenant", c.Name.Tenant),
+			attribute.String("carillon.job.key", c.Name.Key),
+			attribute.String("carillon.callback.type", c.Callback.Type),
+			attribute.String("carillon.delivery.id", c.DeliveryID().String()),
+			attribute.String("carillon.timestamp", job.FormatTime(c.Timestamp)),
+			attribute.Float64("carillon.deviation", now.Sub(c.Timestamp).Seconds()),
+			attribute.Int("carillon.attempt", c.Attempt),
+		),
+	}
+	if submission := c.Options.Trace.SpanContext(); submission.IsValid() {
+		options = append(options, trace.WithLinks(trace.Link{SpanContext: submission}))
+	}
+	return d.tracer.Start(ctx, "fire "+c.Callback.Type, options...)
+}
+
+// endSpan ends an attempt's span with its outcome. Span is nil if no attempt was made, or there are no traces.
+func endSpan(span trace.Span, s *store.Settlement) {
+	if span == nil {
+		return
+	}
+	span.SetAttributes(attribute.String("carillon.outcome", outcomeName(s.Outcome)))
+	if s.Error != "" {
+		span.SetStatus(codes.Error, s.Error)
+	}
+	span.End()
+}
+
+func outcomeName(o store.Outcome) string {
+	switch o {
+	case store.Ack:
+		return "ack"
+	case store.Retry:
+		return "retry"
+	case store.Bury:
+		return "bury"
+	case store.Release:
+		return "release"
+	default:
+		return "miss"
+	}
+}

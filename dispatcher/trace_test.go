@@ -1,0 +1,197 @@
+package dispatcher_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/carillon-scheduler/carillon/callbacks"
+	"github.com/carillon-scheduler/carillon/dispatcher"
+	"github.com/carillon-scheduler/carillon/job"
+)
+
+const submission job.Trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01,a=1"
+
+// submitted is a change for submit: by a request with a trace.
+func submitted(j *job.Job) { j.Options.Trace = submission }
+
+// traced is a change of a replica's configuration, and the spans that it makes then.
+func traced(sampler sdktrace.Sampler) (func(*dispatcher.Config), *tracetest.SpanRecorder) {
+	spans := tracetest.NewSpanRecorder()
+	provider := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans), sdktrace.WithSampler(sampler))
+	return func(c *dispatcher.Config) { c.Traces = provider }, spans
+}
+
+// TestAttemptsHaveSpans: each is the root of a trace of its own, linked to the submission, and what the receiver is sent
+// goes on with it.
+func TestAttemptsHaveSpans(t *testing.T) {
+	type attempt struct {
+		number    int64
+		deviation float64 // at least
+		outcome   string
+		failure   string
+	}
+	for _, c := range []struct {
+		name    string
+		answers []error // later ones are the last
+		change  func(*job.Job)
+		want    []attempt
+	}{
+		{"delivered", []error{nil}, submitted, []attempt{{1, 0, "ack", ""}}},
+		{"no submission that had a trace", []error{nil}, func(*job.Job) {}, []attempt{{1, 0, "ack", ""}}},
+		{"a submission's trace that can't be read", []error{nil}, func(j *job.Job) { j.Options.Trace = "nonsense" }, []attempt{{1, 0, "ack", ""}}},
+		{
+			"retried", []error{callbacks.RetryAfter(errors.New("busy"), 40*time.Second), nil}, submitted,
+			[]attempt{{1, 0, "retry", "busy"}, {2, 40, "ack", ""}},
+		},
+		{"buried", []error{callbacks.Permanent(errors.New("gone"))}, submitted, []attempt{{1, 0, "bury", "gone"}}},
+		{
+			"released", []error{callbacks.Unavailable(errors.New("no connection"), time.Second), nil}, submitted,
+			[]attempt{{1, 0, "release", "no connection"}, {1, 1, "ack", ""}},
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			bubble(t, func(b *bench) {
+				var within []trace.SpanContext // what the sender can go on with by itself
+				answers := c.answers
+				b.receiver.answers(func(ctx context.Context, _ callbacks.Delivery) error {
+					within = append(within, trace.SpanContextFromContext(ctx))
+					err := answers[0]
+					if len(answers) > 1 {
+						answers = answers[1:]
+					}
+					return err
+				})
+				on, spans := traced(sdktrace.AlwaysSample())
+				j := b.submit("k", c.change, 0)
+				b.replica(on)
+				time.Sleep(10 * time.Minute)
+				ended, sent := spans.Ended(), b.receiver.of("k")
+				if len(ended) != len(c.want) || len(sent) != len(c.want) {
+					t.Fatalf("%d spans of %d attempts, want %d", len(ended), len(sent), len(c.want))
+				}
+				traces := map[trace.TraceID]bool{submission.SpanContext().TraceID(): true}
+				for i, span := range ended {
+					want, got := c.want[i], attribute.NewSet(span.Attributes()...)
+					expectAttribute(t, got, "carillon.job.tenant", "default")
+					expectAttribute(t, got, "carillon.job.key", "k")
+					expectAttribute(t, got, "carillon.callback.type", "test")
+					expectAttribute(t, got, "carillon.delivery.id", sent[i].ID.String())
+					expectAttribute(t, got, "carillon.timestamp", job.FormatTime(j.Schedule.Instants[0]))
+					expectAttribute(t, got, "carillon.attempt", want.number)
+					expectAttribute(t, got, "carillon.outcome", want.outcome)
+					expectAttribute(t, got, "carillon.deviation", span.StartTime().Sub(j.Schedule.Instants[0]).Seconds())
+					if deviation := span.StartTime().Sub(j.Schedule.Instants[0]).Seconds(); deviation < want.deviation || !span.StartTime().Equal(sent[i].SentAt) {
+						t.Errorf("attempt %d began %v s after its instant, and was sent at %s", i, deviation, sent[i].SentAt)
+					}
+					if got.Len() != 8 || span.Name() != "fire test" || span.SpanKind() != trace.SpanKindProducer || span.Parent().IsValid() {
+						t.Errorf("the span is %s of kind %s, a child of %v, with %v", span.Name(), span.SpanKind(), span.Parent(), got.ToSlice())
+					}
+					if status := span.Status(); (status.Code == codes.Error) != (want.failure != "") || status.Description != want.failure {
+						t.Errorf("the span of attempt %d has the status %+v", i, status)
+					}
+					if id := span.SpanContext().TraceID(); traces[id] {
+						t.Error("an attempt has the trace of another, or of the submission")
+					} else {
+						traces[id] = true
+					}
+					if sent[i].Trace != job.TraceOf(span.SpanContext()) || !within[i].Equal(span.SpanContext()) {
+						t.Errorf("the receiver got the trace %q, and the sender %v; the span is %v", sent[i].Trace, within[i], span.SpanContext())
+					}
+					links := span.Links()
+					if from := j.Options.Trace.SpanContext(); !from.IsValid() && len(links) > 0 ||
+						from.IsValid() && (len(links) != 1 || !links[0].SpanContext.Equal(from)) {
+						t.Errorf("the links are %+v", links)
+					}
+				}
+			})
+		})
+	}
+}
+
+func expectAttribute(t *testing.T, got attribute.Set, name attribute.Key, want any) {
+	t.Helper()
+	if v, _ := got.Value(name); v.AsInterface() != want {
+		t.Errorf("the attribute %s is %v, want %v", name, v.AsInterface(), want)
+	}
+}
+
+// What is not sent has no span.
+func TestNoAttemptNoSpan(t *testing.T) {
+	bubble(t, func(b *bench) {
+		on, spans := traced(sdktrace.AlwaysSample())
+		b.submit("late", func(j *job.Job) { submitted(j); j.Options.Deadline = job.Duration(time.Second) }, -time.Minute)
+		b.submit("nobody's", func(j *job.Job) { submitted(j); j.Callback.Type = "unknown" }, 0)
+		b.submit("k", nil, 0)
+		b.replica(on)
+		time.Sleep(time.Minute)
+		if n := len(spans.Started()); n != 1 || b.receiver.count() != 1 {
+			t.Errorf("%d spans of %d attempts, want 1", n, b.receiver.count())
+		}
+	})
+}
+
+// TestWithoutTraces: nothing is passed on, neither the submission's trace nor one that whoever runs the dispatcher has.
+func TestWithoutTraces(t *testing.T) {
+	bubble(t, func(b *bench) {
+		b.receiver.answers(func(ctx context.Context, _ callbacks.Delivery) error {
+			if trace.SpanContextFromContext(ctx).IsValid() {
+				t.Error("the sender is given a span")
+			}
+			return nil
+		})
+		b.submit("k", submitted, 0)
+		b.replica(nil)
+		time.Sleep(time.Minute)
+		if sent := b.receiver.of("k"); len(sent) != 1 || sent[0].Trace != "" {
+			t.Errorf("sent %+v", sent)
+		}
+	})
+}
+
+// TestAttemptsThatAreNotSampled pass on that they are not, so that receivers don't begin a trace of which the rest is missing.
+func TestAttemptsThatAreNotSampled(t *testing.T) {
+	bubble(t, func(b *bench) {
+		off, spans := traced(sdktrace.NeverSample())
+		b.submit("k", submitted, 0)
+		b.replica(off)
+		time.Sleep(time.Minute)
+		sent := b.receiver.of("k")
+		if len(sent) != 1 || len(spans.Ended()) > 0 {
+			t.Fatalf("%d sent, %d spans", len(sent), len(spans.Ended()))
+		}
+		if span := sent[0].Trace.SpanContext(); !span.IsValid() || span.IsSampled() || span.TraceID() == submission.SpanContext().TraceID() {
+			t.Errorf("the receiver got the trace %q", sent[0].Trace)
+		}
+	})
+}
+
+// A dead letter that is redriven is linked to the submission that it was buried with.
+func TestRedrivenKeepsItsTrace(t *testing.T) {
+	bubble(t, func(b *bench) {
+		b.receiver.answers(func(context.Context, callbacks.Delivery) error { return callbacks.Permanent(errors.New("gone")) })
+		on, spans := traced(sdktrace.AlwaysSample())
+		b.submit("k", submitted, 0)
+		b.replica(on)
+		time.Sleep(time.Minute)
+		dead := b.dead()
+		if len(dead) != 1 {
+			t.Fatalf("%d dead letters", len(dead))
+		}
+		if _, err := b.store.Redrive(b.Context(), job.DefaultTenant, []job.ID{dead[0].ID}, time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		ended := spans.Ended()
+		if len(ended) != 2 || len(ended[1].Links()) != 1 || !ended[1].Links()[0].SpanContext.Equal(submission.SpanContext()) {
+			t.Errorf("%d spans have ended: %+v", len(ended), ended)
+		}
+	})
+}
