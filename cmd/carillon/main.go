@@ -121,6 +121,14 @@ func trimNewline(s string) string {
 	return s
 }
 
+// moduleVersion is that of the module alone.
+func moduleVersion() string {
+	if info, ok := debug.ReadBuildInfo(); ok {
+		return info.Main.Version
+	}
+	return "unknown"
+}
+
 // version is that of the module, or of the commit that was built.
 func version() string {
 	info, ok := debug.ReadBuildInfo()

@@ -51,6 +51,10 @@ func newService(ctx context.Context, o serviceOptions, log *slog.Logger, p probe
 	if err := o.check(); err != nil {
 		return nil, usageError{err}
 	}
+	traces := newTracing(ctx, min(s.shutdown, tracesPatience), log)
+	if traces != nil {
+		s.closers = append(s.closers, traces) // first, and so closed last: by then all spans have ended
+	}
 	senders, err := s.openSenders(o, log)
 	if err != nil {
 		return nil, errors.Join(err, s.close())
@@ -70,7 +74,7 @@ func newService(ctx context.Context, o serviceOptions, log *slog.Logger, p probe
 	if p.senders != nil {
 		senders = p.senders(senders)
 	}
-	cfg.Store, cfg.Callbacks = jobs, callbacks.NewRegistry(senders...)
+	cfg.Store, cfg.Callbacks, cfg.Traces = jobs, callbacks.NewRegistry(senders...), traces.spans()
 	if s.dispatcher, err = dispatcher.New(cfg); err != nil {
 		return nil, errors.Join(err, s.close())
 	}
@@ -87,6 +91,7 @@ func newService(ctx context.Context, o serviceOptions, log *slog.Logger, p probe
 			MaxBody:      int64(o.MaxBody),
 			Retain:       o.Retain.std(),
 			Logger:       log,
+			Traces:       traces.spans(),
 		}),
 		ReadHeaderTimeout: 10 * time.Second,
 		// A batch has as much for each of its parts, and what takes longer to answer has as much for its answer.
