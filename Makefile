@@ -29,6 +29,14 @@ test: ## Run every test; installs and starts the servers it needs by itself, on 
 test-unit: ## Run the tests that need nothing but Go
 	go test ./...
 
+.PHONY: bench
+bench: ## Measure speed and punctuality on all stores, in short; prints tables
+	@.ci/with-services .ci/bench short
+
+.PHONY: bench-full
+bench-full: ## Measure all of it at full size, as for docs/benchmarks.md; takes hours
+	@.ci/with-services .ci/bench full
+
 .PHONY: lint
 lint: $(GOLANGCI_LINT) ## Check style, mistakes and the direction of imports
 	$(GOLANGCI_LINT) run --allow-parallel-runners --build-tags services
