@@ -146,13 +146,17 @@ type Queue interface {
 
 	// Beat notes that a replica, named by an id of its own, may be claiming until a time; zero notes that it has stopped.
 	Beat(ctx context.Context, replica string, until time.Time) error
+
+	// Replicas counts those that may be claiming at now, and forgets those that have not been for an hour.
+	Replicas(ctx context.Context, now time.Time) (int, error)
+
+	// Backlog counts what the store has to fire at now. It may read as much as there is of it, though nothing but indexes:
+	// whoever asks again and again takes care not to ask too often. It changes nothing and holds up nobody.
+	Backlog(ctx context.Context, now time.Time) (Backlog, error)
 }
 
 // Transfer is the side of a store by which its documents are moved: what one store exports, any other imports.
 type Transfer interface {
-	// Replicas counts those that may be claiming at now, and forgets those that have not been for an hour.
-	Replicas(ctx context.Context, now time.Time) (int, error)
-
 	// Export reads records, about Limit of them, and answers them with the place behind the last; an empty place is the
 	// beginning, and an empty answer the end. A job comes before its occurrences. Records that nobody changes meanwhile are
 	// exported exactly once, those which are inserted or deleted at most once, and orphans and what lies beyond its job's cursor
@@ -398,6 +402,21 @@ type Settlement struct {
 	Name      job.Name
 	Revision  job.Revision
 	KeepUntil time.Time
+}
+
+// Backlog is how much a store has to fire. Due and OldestDue are exact as of some moment during the call, though not of the
+// same one. Pending and DeadLetters may be estimates, by a few per cent off, where there are so many that to count them would
+// be long; up to 100,000 they are exact too. What is left behind by a change that broke off counts until it is removed.
+type Backlog struct {
+	// Pending is how many occurrences are to fire, now or later, or are held.
+	Pending int
+	// Due is how many of them are due at now, and so not held. Those of paused jobs are among them until a claim puts them
+	// back.
+	Due int
+	// OldestDue is the earliest time since when one has been due; zero if none is.
+	OldestDue time.Time
+	// DeadLetters is how many dead letters there are, of all tenants.
+	DeadLetters int
 }
 
 // SweepParams say what to sweep.

@@ -64,6 +64,9 @@ func TestQueriesUseIndexes(t *testing.T) {
 	if _, err := relayed.NextDue(t.Context()); err != nil {
 		t.Error(err)
 	}
+	if _, err := relayed.Backlog(t.Context(), epoch.Add(time.Hour)); err != nil {
+		t.Error(err)
+	}
 	if err := relayed.Settle(t.Context(), []store.Settlement{settlement(claimed[0], store.Bury)}); err != nil {
 		t.Error(err)
 	}

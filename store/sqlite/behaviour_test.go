@@ -214,6 +214,9 @@ func TestQueryPlans(t *testing.T) {
 		{"SELECT id FROM occurrences WHERE revision = 'r' AND revision <> '' AND id > x'00' AND due_at > 5 ORDER BY id LIMIT 5", "occurrences_revision (revision=? AND id>?)"},
 		{"UPDATE occurrences SET due_at = 5 WHERE revision = 'r' AND revision <> '' AND id > x'00' AND id <= x'01'", "occurrences_revision (revision=? AND id>? AND id<?)"},
 		{"SELECT 1 FROM jobs WHERE expand_at <= 1 LIMIT 1", "jobs_expand"},
+		{"SELECT count(*) FROM occurrences WHERE lane = 0", "COVERING INDEX occurrences_claim"},
+		{"SELECT count(*) FROM occurrences WHERE lane = 0 AND due_at <= 1", "COVERING INDEX occurrences_claim"},
+		{"SELECT min(due_at) FROM occurrences WHERE lane = 0 AND due_at <= 1", "COVERING INDEX occurrences_claim"},
 		{"SELECT revision FROM jobs WHERE expand_at <= 1 ORDER BY expand_at LIMIT 5", "jobs_expand"},
 		{"SELECT key FROM jobs WHERE expires_at <= 1 ORDER BY expires_at LIMIT 5", "jobs_expiry"},
 	} {

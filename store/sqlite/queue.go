@@ -140,6 +140,20 @@ func (s *Store) NextDue(ctx context.Context) (time.Time, error) {
 	return time.UnixMilli(due).UTC(), nil
 }
 
+// Backlog implements [store.Queue]. It is exact, and reads the claim index beside the writer: of ten million occurrences,
+// that takes a second or two.
+func (s *Store) Backlog(ctx context.Context, now time.Time) (store.Backlog, error) {
+	var b store.Backlog
+	var oldest sql.NullInt64
+	if err := s.stmt.backlog.QueryRowContext(ctx, now.UnixMilli()).Scan(&b.Pending, &b.Due, &oldest, &b.DeadLetters); err != nil {
+		return store.Backlog{}, mapError(err)
+	}
+	if oldest.Valid {
+		b.OldestDue = time.UnixMilli(oldest.Int64).UTC()
+	}
+	return b, nil
+}
+
 // Settle implements [store.Queue]: all settlements are one transaction.
 func (s *Store) Settle(ctx context.Context, settlements []store.Settlement) error {
 	return s.write(ctx, func(tx *sql.Tx) error {

@@ -31,7 +31,7 @@ type statements struct {
 	redrive, deadDelete, deadSweep *sql.Stmt
 
 	// Read beside the writer.
-	jobRead, jobList, strays, occurrenceList, occurrenceCount, expired, deadOld *sql.Stmt
+	jobRead, jobList, strays, occurrenceList, occurrenceCount, expired, deadOld, backlog *sql.Stmt
 
 	// Read for the loops.
 	nextDue, expandDue *sql.Stmt
@@ -132,6 +132,12 @@ func (s *statements) prepare(ctx context.Context, in *Store) error {
 		{reader, &s.occurrenceCount, `SELECT
 			(SELECT count(*) FROM occurrences WHERE revision = ?1 AND revision <> '') +
 			(SELECT count(*) FROM occurrences WHERE revision = '' AND tenant = ?2 AND key = ?3 AND lane = 0)`},
+		// All of it from the claim index, and of one moment.
+		{reader, &s.backlog, `SELECT
+			(SELECT count(*) FROM occurrences WHERE lane = 0),
+			(SELECT count(*) FROM occurrences WHERE lane = 0 AND due_at <= ?1),
+			(SELECT min(due_at) FROM occurrences WHERE lane = 0 AND due_at <= ?1),
+			(SELECT count(*) FROM occurrences WHERE lane = -1)`},
 		{in.peeker, &s.nextDue, `SELECT due_at FROM occurrences WHERE lane = 0 ORDER BY due_at LIMIT 1`},
 		{in.peeker, &s.expandDue, `SELECT EXISTS (SELECT 1 FROM jobs WHERE expand_at <= ?)`},
 		{reader, &s.expired, `SELECT ` + jobColumns + ` FROM jobs j WHERE expires_at <= ? ORDER BY expires_at LIMIT ?`},

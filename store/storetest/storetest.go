@@ -26,7 +26,7 @@ func Run(t *testing.T, newStore func(t *testing.T) Opener) {
 	t.Helper()
 	for _, group := range [][]namedTest{
 		putTests, cancelTests, claimTests, settleTests, deadLetterTests, listTests, sweepTests, faultTests,
-		amendTests, pauseTests, triggerTests, expanderTests, staleAdvanceTests, missTests, partTests, transferTests, movingTests,
+		amendTests, pauseTests, triggerTests, expanderTests, staleAdvanceTests, missTests, partTests, transferTests, movingTests, backlogTests,
 	} {
 		for _, test := range group {
 			t.Run(test.name, func(t *testing.T) {

@@ -42,8 +42,6 @@ func (m *memory) call() error {
 	return nil
 }
 
-func (*memory) Replicas(context.Context, time.Time) (int, error) { return 0, nil }
-
 func (m *memory) Export(_ context.Context, after store.Place, _ int) ([]store.Record, store.Place, error) {
 	if err := m.call(); err != nil {
 		return nil, "", err
@@ -418,4 +416,3 @@ func (forgetful) Import(_ context.Context, records []store.Record) (int, error) 
 func (forgetful) Export(context.Context, store.Place, int) ([]store.Record, store.Place, error) {
 	return nil, "", nil
 }
-func (forgetful) Replicas(context.Context, time.Time) (int, error) { return 0, nil }

@@ -1,0 +1,54 @@
+package mongodb
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// countable is up to how many documents are counted one by one. Of more, the server has a number of its own, which a crash of
+// it, and on a sharded cluster a migration, can leave a little off.
+const countable = 100_000
+
+// Backlog implements [store.Queue]. All but that number is counted in the claim index.
+func (s *Store) Backlog(ctx context.Context, now time.Time) (b store.Backlog, err error) {
+	due := bson.M{"lane": lanePending, "dueAt": bson.M{"$lte": now}}
+	var first occurrenceDocument
+	err = s.occurrences.FindOne(ctx, due,
+		options.FindOne().SetSort(keys("dueAt")).SetProjection(bson.M{"_id": 0, "dueAt": 1})).Decode(&first)
+	if err != nil && !errors.Is(err, mongo.ErrNoDocuments) {
+		return store.Backlog{}, mapError(err)
+	}
+	b.OldestDue = first.DueAt
+	if b.Due, err = s.count(ctx, due, 0); err != nil {
+		return store.Backlog{}, err
+	}
+	if b.DeadLetters, err = s.count(ctx, bson.M{"lane": laneDead}, 0); err != nil {
+		return store.Backlog{}, err
+	}
+	if b.Pending, err = s.count(ctx, bson.M{"lane": lanePending}, countable+1); err != nil || b.Pending <= countable {
+		return b, err
+	}
+	all, err := s.occurrences.EstimatedDocumentCount(ctx)
+	if err != nil {
+		return store.Backlog{}, mapError(err)
+	}
+	b.Pending = max(b.Pending, b.Due, int(all)-b.DeadLetters)
+	return b, nil
+}
+
+// count counts the occurrences that match, up to limit, if it is not zero. No field is asked for that the claim index lacks.
+func (s *Store) count(ctx context.Context, filter bson.M, limit int64) (int, error) {
+	opts := options.Count()
+	if limit > 0 {
+		opts.SetLimit(limit)
+	}
+	n, err := s.occurrences.CountDocuments(ctx, filter, opts)
+	return int(n), mapError(err)
+}

@@ -1,0 +1,58 @@
+package postgres
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// countable is up to how many occurrences, and dead letters, are counted one by one.
+const countable = 100_000
+
+// backlogSQL counts what is due, and up to one more than $2 of what is pending and of the dead letters, all in the indexes for
+// just these. The estimates are for where that does not do: the rows that the server believes the table to have, which it
+// keeps up by what each transaction inserts and deletes, but forgets in a crash; and the entries that it found in either index
+// when it last vacuumed or analyzed the table.
+const backlogSQL = `SELECT
+	(SELECT count(*) FROM carillon.occurrences WHERE due_at <= $1),
+	(SELECT due_at FROM carillon.occurrences WHERE due_at <= $1 ORDER BY due_at LIMIT 1),
+	(SELECT count(*) FROM (SELECT FROM carillon.occurrences WHERE due_at IS NOT NULL ORDER BY due_at LIMIT $2 + 1) first),
+	(SELECT count(*) FROM (SELECT FROM carillon.occurrences WHERE due_at IS NULL ORDER BY tenant LIMIT $2 + 1) first),
+	pg_stat_get_live_tuples('carillon.occurrences'::regclass),
+	(SELECT reltuples::bigint FROM pg_class WHERE oid = 'carillon.occurrences_claim'::regclass),
+	(SELECT reltuples::bigint FROM pg_class WHERE oid = 'carillon.occurrences_dead'::regclass)`
+
+// Backlog implements [store.Queue].
+func (s *Store) Backlog(ctx context.Context, now time.Time) (b store.Backlog, err error) {
+	var live, pendingEntries, deadEntries int
+	err = s.transact(ctx, func(t *transaction) {
+		t.row(backlogSQL, func(row pgx.Row) error {
+			var oldest *int64
+			b = store.Backlog{}
+			if err := row.Scan(&b.Due, &oldest, &b.Pending, &b.DeadLetters, &live, &pendingEntries, &deadEntries); err != nil {
+				return err
+			}
+			if oldest != nil {
+				b.OldestDue = time.UnixMilli(*oldest).UTC()
+			}
+			return nil
+		}, now.UnixMilli(), countable)
+	})
+	if err != nil {
+		return store.Backlog{}, err
+	}
+	if b.DeadLetters > countable {
+		b.DeadLetters = max(b.DeadLetters, deadEntries)
+	}
+	if b.Pending > countable {
+		estimate := live - b.DeadLetters
+		if live == 0 {
+			estimate = pendingEntries
+		}
+		b.Pending = max(b.Pending, b.Due, estimate)
+	}
+	return b, nil
+}

@@ -1,0 +1,78 @@
+//go:build services
+
+package postgres_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/store/postgres"
+)
+
+// TestBacklogOfMany: of a large table, what is pending is estimated, what is due is exact, and all of it is read from indexes
+// alone, and no more than is counted.
+func TestBacklogOfMany(t *testing.T) {
+	const many, due, dead, counted = 250_000, 1000, 500, 100_001
+	s := newSchema(t, serverURL)
+	s.url = with(t, with(t, s.url, "application_name", s.name), "pool_max_conns", "1")
+	o, err := postgres.Open(context.Background(), s.url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	insert := func(dueAt string, from, to int) string {
+		return fmt.Sprintf(`INSERT INTO %s (id, tenant, key, revision, position, attempt, timestamp, due_at)
+			SELECT gen_random_uuid(), 'default', 'k' || n, 'r' || n, 0, 0, n, %s FROM generate_series(%d, %d) n`,
+			s.table("occurrences"), dueAt, from, to)
+	}
+	// On one connection, so that what it has inserted is counted before it is looked at.
+	conn, err := s.admin.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, sql := range []string{
+		insert("n", 1, many), insert("NULL", many+1, many+dead),
+		"SELECT pg_stat_force_next_flush()", "VACUUM ANALYZE " + s.table("occurrences"),
+	} {
+		if _, err := conn.Exec(t.Context(), sql); err != nil {
+			t.Fatalf("%s: %v", sql, err)
+		}
+	}
+	conn.Release()
+	const asked = 3
+	for range asked {
+		b, err := o.Backlog(t.Context(), time.UnixMilli(due))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if b.Due != due || b.OldestDue.UnixMilli() != 1 || b.DeadLetters != dead {
+			t.Errorf("the backlog is %+v, want %d due since 1 ms and %d dead letters", b, due, dead)
+		}
+		if b.Pending < many*97/100 || b.Pending > many*103/100 {
+			t.Errorf("%d are estimated to be pending, want about %d", b.Pending, many)
+		}
+	}
+	// However wrong the estimate is, no fewer are pending than are due, nor than were counted.
+	run(t, s.admin, "SELECT pg_stat_reset_single_table_counters('"+s.table("occurrences")+"'::regclass)")
+	if b, err := o.Backlog(t.Context(), time.UnixMilli(many-1)); err != nil || b.Pending < many-1 || b.Due != many-1 {
+		t.Errorf("without statistics the backlog is %+v, %v", b, err)
+	}
+	if err := o.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s.awaitGone("application_name", s.name)
+	read := func(column string) int {
+		return query[int](s, "SELECT "+column+" FROM pg_stat_user_tables WHERE schemaname = $1 AND relname = 'occurrences'", s.name)
+	}
+	if n := read("seq_tup_read"); n > many/100 {
+		t.Errorf("%d rows were read from end to end", n)
+	}
+	if n := read("idx_tup_fetch"); n > many/100 {
+		t.Errorf("%d rows were read beside their entries in an index", n)
+	}
+	entries := query[int](s, "SELECT idx_tup_read FROM pg_stat_user_indexes WHERE schemaname = $1 AND indexrelname = 'occurrences_claim'", s.name)
+	if most := (asked+1)*counted + asked*(due+1) + many; entries < many || entries > most {
+		t.Errorf("%d entries of the claim index were read, want at most %d", entries, most)
+	}
+}
