@@ -1,0 +1,106 @@
+// Package metered measures a store from outside: how long each of its methods takes, and how often it fails.
+package metered
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// New makes a store that does what the inner one does, and registers what it measures. A registerer takes one of them: it
+// panics if it has one already, as registering two metrics of one name is a mistake in the program.
+func New(inner store.Store, registerer prometheus.Registerer) store.Store {
+	m := &metered{inner: inner}
+	duration := prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name:    "carillon_store_duration_seconds",
+		Help:    "How long calls to the store took, by what was asked of it.",
+		Buckets: []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30},
+	}, []string{"op"})
+	failed := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "carillon_store_errors_total",
+		Help: "Calls to the store that it failed to carry out, by what was asked of it.",
+	}, []string{"op"})
+	for _, o := range []struct {
+		of   *operation
+		name string
+	}{
+		{&m.put, "put"},
+		{&m.cancel, "cancel"},
+		{&m.amend, "amend"},
+		{&m.pause, "pause"},
+		{&m.resume, "resume"},
+		{&m.trigger, "trigger"},
+		{&m.job, "job"},
+		{&m.jobs, "jobs"},
+		{&m.occurrences, "occurrences"},
+		{&m.strays, "strays"},
+		{&m.deadLetters, "dead_letters"},
+		{&m.redrive, "redrive"},
+		{&m.deleteDeadLetters, "delete_dead_letters"},
+		{&m.claim, "claim"},
+		{&m.nextDue, "next_due"},
+		{&m.claimJobs, "claim_jobs"},
+		{&m.advance, "advance"},
+		{&m.settle, "settle"},
+		{&m.sweep, "sweep"},
+		{&m.now, "now"},
+		{&m.beat, "beat"},
+		{&m.replicas, "replicas"},
+		{&m.backlog, "backlog"},
+		{&m.exports, "export"},
+		{&m.imports, "import"},
+	} {
+		*o.of = operation{duration.WithLabelValues(o.name), failed.WithLabelValues(o.name)}
+	}
+	registerer.MustRegister(duration, failed)
+	return m
+}
+
+// metered is a store and what is measured of it.
+type metered struct {
+	inner store.Store
+
+	put, cancel, amend, pause, resume, trigger, job, jobs                                   operation
+	occurrences, strays, deadLetters, redrive, deleteDeadLetters, claim, nextDue, claimJobs operation
+	advance, settle, sweep, now, beat, replicas, backlog, exports                           operation
+	imports                                                                                 operation
+}
+
+// operation is what is measured of one method.
+type operation struct {
+	duration prometheus.Observer
+	failed   prometheus.Counter
+}
+
+// done notes that a call which began at start has ended.
+func (o *operation) done(ctx context.Context, start time.Time, err error) {
+	o.duration.Observe(time.Since(start).Seconds())
+	if isFault(ctx, err) {
+		o.failed.Inc()
+	}
+}
+
+// isFault tells whether an error is the store's: not an answer such as that there is no job, and not that the caller has
+// given up waiting, by which a client that hangs up would look like a store that fails.
+func isFault(ctx context.Context, err error) bool {
+	return err != nil && !errors.Is(ctx.Err(), context.Canceled) &&
+		!errors.Is(err, store.ErrNotFound) && !errors.Is(err, store.ErrPrecondition) && !errors.Is(err, store.ErrConflict)
+}
+
+// Warnings passes on what the inner store warns of. Not all stores do.
+func (s *metered) Warnings(ctx context.Context) []string {
+	w, ok := s.inner.(interface {
+		Warnings(ctx context.Context) []string
+	})
+	if !ok {
+		return nil
+	}
+	return w.Warnings(ctx)
+}
+
+// Close implements [store.Store].
+func (s *metered) Close() error { return s.inner.Close() }

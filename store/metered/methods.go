@@ -1,0 +1,218 @@
+package metered
+
+import (
+	"context"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// The methods of [store.Store], each timed.
+
+// Put implements [store.Jobs]. It has failed if any of its results has.
+func (s *metered) Put(ctx context.Context, puts []store.Put) []store.PutResult {
+	start := time.Now()
+	results := s.inner.Put(ctx, puts)
+	var err error
+	for i := range results {
+		if isFault(ctx, results[i].Err) {
+			err = results[i].Err
+			break
+		}
+	}
+	s.put.done(ctx, start, err)
+	return results
+}
+
+// Cancel implements [store.Jobs].
+func (s *metered) Cancel(ctx context.Context, names []job.Name, now time.Time) ([]store.CancelResult, error) {
+	start := time.Now()
+	answer, err := s.inner.Cancel(ctx, names, now)
+	s.cancel.done(ctx, start, err)
+	return answer, err
+}
+
+// Amend implements [store.Jobs].
+func (s *metered) Amend(ctx context.Context, a store.Amendment) error {
+	start := time.Now()
+	err := s.inner.Amend(ctx, a)
+	s.amend.done(ctx, start, err)
+	return err
+}
+
+// Pause implements [store.Jobs].
+func (s *metered) Pause(ctx context.Context, name job.Name, version job.Revision, now time.Time) error {
+	start := time.Now()
+	err := s.inner.Pause(ctx, name, version, now)
+	s.pause.done(ctx, start, err)
+	return err
+}
+
+// Resume implements [store.Jobs].
+func (s *metered) Resume(ctx context.Context, name job.Name, version job.Revision, now time.Time) error {
+	start := time.Now()
+	err := s.inner.Resume(ctx, name, version, now)
+	s.resume.done(ctx, start, err)
+	return err
+}
+
+// Trigger implements [store.Jobs].
+func (s *metered) Trigger(ctx context.Context, o job.Occurrence) error {
+	start := time.Now()
+	err := s.inner.Trigger(ctx, o)
+	s.trigger.done(ctx, start, err)
+	return err
+}
+
+// Job implements [store.Jobs].
+func (s *metered) Job(ctx context.Context, name job.Name) (store.JobStatus, error) {
+	start := time.Now()
+	answer, err := s.inner.Job(ctx, name)
+	s.job.done(ctx, start, err)
+	return answer, err
+}
+
+// Jobs implements [store.Jobs].
+func (s *metered) Jobs(ctx context.Context, filter store.JobFilter) ([]store.JobStatus, error) {
+	start := time.Now()
+	answer, err := s.inner.Jobs(ctx, filter)
+	s.jobs.done(ctx, start, err)
+	return answer, err
+}
+
+// Occurrences implements [store.Jobs].
+func (s *metered) Occurrences(ctx context.Context, filter store.OccurrenceFilter) (page []job.Occurrence, total int, err error) {
+	start := time.Now()
+	page, total, err = s.inner.Occurrences(ctx, filter)
+	s.occurrences.done(ctx, start, err)
+	return page, total, err
+}
+
+// Strays implements [store.Jobs].
+func (s *metered) Strays(ctx context.Context, filter store.JobFilter) ([]job.Name, error) {
+	start := time.Now()
+	answer, err := s.inner.Strays(ctx, filter)
+	s.strays.done(ctx, start, err)
+	return answer, err
+}
+
+// DeadLetters implements [store.Jobs].
+func (s *metered) DeadLetters(ctx context.Context, filter store.DeadLetterFilter) ([]job.Occurrence, error) {
+	start := time.Now()
+	answer, err := s.inner.DeadLetters(ctx, filter)
+	s.deadLetters.done(ctx, start, err)
+	return answer, err
+}
+
+// Redrive implements [store.Jobs].
+func (s *metered) Redrive(ctx context.Context, tenant string, ids []job.ID, now time.Time) (int, error) {
+	start := time.Now()
+	answer, err := s.inner.Redrive(ctx, tenant, ids, now)
+	s.redrive.done(ctx, start, err)
+	return answer, err
+}
+
+// DeleteDeadLetters implements [store.Jobs].
+func (s *metered) DeleteDeadLetters(ctx context.Context, tenant string, ids []job.ID) (int, error) {
+	start := time.Now()
+	answer, err := s.inner.DeleteDeadLetters(ctx, tenant, ids)
+	s.deleteDeadLetters.done(ctx, start, err)
+	return answer, err
+}
+
+// Claim implements [store.Queue].
+func (s *metered) Claim(ctx context.Context, params store.ClaimParams) (store.Claim, error) {
+	start := time.Now()
+	answer, err := s.inner.Claim(ctx, params)
+	s.claim.done(ctx, start, err)
+	return answer, err
+}
+
+// NextDue implements [store.Queue].
+func (s *metered) NextDue(ctx context.Context) (time.Time, error) {
+	start := time.Now()
+	answer, err := s.inner.NextDue(ctx)
+	s.nextDue.done(ctx, start, err)
+	return answer, err
+}
+
+// ClaimJobs implements [store.Queue].
+func (s *metered) ClaimJobs(ctx context.Context, params store.ClaimJobsParams) (store.ClaimedJobs, error) {
+	start := time.Now()
+	answer, err := s.inner.ClaimJobs(ctx, params)
+	s.claimJobs.done(ctx, start, err)
+	return answer, err
+}
+
+// Advance implements [store.Queue].
+func (s *metered) Advance(ctx context.Context, advances []store.Advance) error {
+	start := time.Now()
+	err := s.inner.Advance(ctx, advances)
+	s.advance.done(ctx, start, err)
+	return err
+}
+
+// Settle implements [store.Queue].
+func (s *metered) Settle(ctx context.Context, settlements []store.Settlement) error {
+	start := time.Now()
+	err := s.inner.Settle(ctx, settlements)
+	s.settle.done(ctx, start, err)
+	return err
+}
+
+// Sweep implements [store.Queue].
+func (s *metered) Sweep(ctx context.Context, params store.SweepParams) (store.Swept, error) {
+	start := time.Now()
+	answer, err := s.inner.Sweep(ctx, params)
+	s.sweep.done(ctx, start, err)
+	return answer, err
+}
+
+// Now implements [store.Queue].
+func (s *metered) Now(ctx context.Context) (time.Time, error) {
+	start := time.Now()
+	answer, err := s.inner.Now(ctx)
+	s.now.done(ctx, start, err)
+	return answer, err
+}
+
+// Beat implements [store.Queue].
+func (s *metered) Beat(ctx context.Context, replica string, until time.Time) error {
+	start := time.Now()
+	err := s.inner.Beat(ctx, replica, until)
+	s.beat.done(ctx, start, err)
+	return err
+}
+
+// Replicas implements [store.Queue].
+func (s *metered) Replicas(ctx context.Context, now time.Time) (int, error) {
+	start := time.Now()
+	answer, err := s.inner.Replicas(ctx, now)
+	s.replicas.done(ctx, start, err)
+	return answer, err
+}
+
+// Backlog implements [store.Queue].
+func (s *metered) Backlog(ctx context.Context, now time.Time) (store.Backlog, error) {
+	start := time.Now()
+	answer, err := s.inner.Backlog(ctx, now)
+	s.backlog.done(ctx, start, err)
+	return answer, err
+}
+
+// Export implements [store.Transfer].
+func (s *metered) Export(ctx context.Context, after store.Place, limit int) (records []store.Record, next store.Place, err error) {
+	start := time.Now()
+	records, next, err = s.inner.Export(ctx, after, limit)
+	s.exports.done(ctx, start, err)
+	return records, next, err
+}
+
+// Import implements [store.Transfer].
+func (s *metered) Import(ctx context.Context, records []store.Record) (int, error) {
+	start := time.Now()
+	answer, err := s.inner.Import(ctx, records)
+	s.imports.done(ctx, start, err)
+	return answer, err
+}
