@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/gin-gonic/gin"
+	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/carillon-scheduler/carillon/callbacks"
@@ -47,6 +48,10 @@ type Config struct {
 	Logger *slog.Logger
 	// Traces makes a span of each request to /v1, a child of its caller's; nil makes none.
 	Traces trace.TracerProvider
+	// Metrics answers GET /metrics; nil answers that there is nothing.
+	Metrics http.Handler
+	// Registerer is told of the API's own metrics. Nil has none.
+	Registerer prometheus.Registerer
 }
 
 // New makes the handler of the whole API. It must see paths as clients sent them: a http.ServeMux in front of it would
@@ -57,7 +62,7 @@ func New(config Config) http.Handler {
 
 // newEngine makes the router.
 func newEngine(config Config) *gin.Engine {
-	a := &api{Config: config.withDefaults()}
+	a := &api{Config: config.withDefaults(), metrics: newMetrics(config.Registerer)}
 	gin.SetMode(gin.ReleaseMode) // else gin prints each route to standard output
 	e := gin.New()
 	e.UseEscapedPath = true // so that an escaped slash is part of a key
@@ -65,6 +70,7 @@ func newEngine(config Config) *gin.Engine {
 	e.RedirectTrailingSlash = false
 	e.RedirectFixedPath = false
 	e.HandleMethodNotAllowed = true
+	e.Use(a.measure)
 	if a.Traces != nil {
 		e.Use(traced(a.Traces)) // around the next, so that it sees what is answered to a panic
 	}
@@ -75,6 +81,7 @@ func newEngine(config Config) *gin.Engine {
 	e.GET("/healthz", a.answer(a.health))
 	e.GET("/readyz", a.answer(a.ready))
 	e.GET("/openapi.yaml", a.answer(a.specification))
+	e.GET("/metrics", a.answer(a.showMetrics))
 
 	e.GET("/v1/jobs", a.answer(a.listJobs))
 	e.POST("/v1/jobs", a.answer(a.postJob))
@@ -122,6 +129,7 @@ func (c Config) withDefaults() Config {
 // api has the handlers as its methods.
 type api struct {
 	Config
+	metrics *metrics
 }
 
 // answer makes a gin handler of one that answers its errors as a problem.

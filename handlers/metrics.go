@@ -1,0 +1,80 @@
+package handlers
+
+import (
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/gin-gonic/gin"
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// metrics are what the API shows of itself. A nil metrics keeps nothing.
+type metrics struct {
+	duration *prometheus.HistogramVec
+	inFlight prometheus.Gauge
+}
+
+// newMetrics makes the metrics of the API and registers them; nil if there is no registerer. It panics if the registerer has
+// them already.
+func newMetrics(registerer prometheus.Registerer) *metrics {
+	if registerer == nil {
+		return nil
+	}
+	m := &metrics{
+		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "carillon_http_request_duration_seconds",
+			Help:    "How long requests took, from their header to the end of the answer, by method, route and status.",
+			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300},
+		}, []string{"method", "route", "status"}),
+		inFlight: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "carillon_http_requests_in_flight",
+			Help: "Requests under way.",
+		}),
+	}
+	registerer.MustRegister(m.duration, m.inFlight)
+	return m
+}
+
+// measure measures a request, however it ends. It comes before all else that handles one.
+func (a *api) measure(c *gin.Context) {
+	m := a.metrics
+	if m == nil {
+		return
+	}
+	start := time.Now() // not the API's clock: what it takes is measured, not when it is
+	m.inFlight.Inc()
+	defer func() {
+		m.inFlight.Dec()
+		route := c.FullPath()
+		if route == "" {
+			route = "none"
+		}
+		m.duration.WithLabelValues(methodLabel(c.Request.Method), route, strconv.Itoa(c.Writer.Status())).
+			Observe(time.Since(start).Seconds())
+	}()
+	c.Next()
+}
+
+// methods are those that some path has, and OPTIONS.
+var methods = []string{
+	http.MethodGet, http.MethodPut, http.MethodPost, http.MethodDelete, http.MethodPatch, http.MethodOptions,
+}
+
+// methodLabel is the label of a method. Clients can make up any, and each label that there ever was is kept.
+func methodLabel(method string) string {
+	if slices.Contains(methods, method) {
+		return method
+	}
+	return "other"
+}
+
+// showMetrics answers with the metrics of this replica.
+func (a *api) showMetrics(c *gin.Context) error {
+	if a.Metrics == nil {
+		return noRoute(c)
+	}
+	a.Metrics.ServeHTTP(c.Writer, c.Request)
+	return nil
+}
