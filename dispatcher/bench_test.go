@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 
 	"github.com/carillon-scheduler/carillon/callbacks"
@@ -19,6 +20,7 @@ func BenchmarkFire(b *testing.B) {
 	for name, change := range map[string]func(*dispatcher.Config){
 		"untraced": func(*dispatcher.Config) {},
 		"traced":   func(c *dispatcher.Config) { c.Traces = provider },
+		"measured": func(c *dispatcher.Config) { c.Registerer = prometheus.NewRegistry() },
 	} {
 		b.Run(name, func(b *testing.B) {
 			q := &endless{left: b.N, done: make(chan struct{})}
@@ -78,8 +80,12 @@ func (*endless) ClaimJobs(context.Context, store.ClaimJobsParams) (store.Claimed
 func (*endless) Sweep(context.Context, store.SweepParams) (store.Swept, error) {
 	return store.Swept{}, nil
 }
-func (*endless) Now(context.Context) (time.Time, error)        { return time.Now(), nil }
-func (*endless) Beat(context.Context, string, time.Time) error { return nil }
+func (*endless) Backlog(context.Context, time.Time) (store.Backlog, error) {
+	return store.Backlog{}, nil
+}
+func (*endless) Replicas(context.Context, time.Time) (int, error) { return 0, nil }
+func (*endless) Now(context.Context) (time.Time, error)           { return time.Now(), nil }
+func (*endless) Beat(context.Context, string, time.Time) error    { return nil }
 
 // taker is a sender that takes all.
 type taker struct{}

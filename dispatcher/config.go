@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/carillon-scheduler/carillon/callbacks"
@@ -17,6 +18,8 @@ type Config struct {
 	Store     store.Queue
 	Callbacks *callbacks.Registry
 	Logger    *slog.Logger
+	// Registerer is told of the metrics. Nil has none, and then the store is not asked for its backlog.
+	Registerer prometheus.Registerer
 	// Traces makes a span of each attempt, in a trace of its own; nil makes none.
 	Traces trace.TracerProvider
 

@@ -31,9 +31,10 @@ const (
 
 // Dispatcher claims and fires. Its methods are safe for concurrent use; Run is called once.
 type Dispatcher struct {
-	cfg    Config
-	log    *slog.Logger
-	tracer trace.Tracer // nil if there are no traces
+	cfg     Config
+	log     *slog.Logger
+	tracer  trace.Tracer // nil if there are no traces
+	metrics *metrics     // nil if nobody wants them
 
 	work  chan firing           // to goroutines that have nothing to do
 	fired chan store.Settlement // from firings to the settler
@@ -70,7 +71,7 @@ func New(cfg Config) (*Dispatcher, error) {
 	for _, t := range cfg.Callbacks.Types() {
 		outages[t] = &outage{}
 	}
-	return &Dispatcher{
+	d := &Dispatcher{
 		replica: job.NewToken(),
 		outages: outages,
 
@@ -83,7 +84,12 @@ func New(cfg Config) (*Dispatcher, error) {
 		ticks:  make(chan struct{}, 1),
 		expand: make(chan struct{}, 1),
 		wake:   make(chan struct{}, 1),
-	}, nil
+	}
+	var err error
+	if d.metrics, err = newMetrics(d, cfg.Registerer); err != nil {
+		return nil, fmt.Errorf("register the metrics: %w", err)
+	}
+	return d, nil
 }
 
 // Wake tells that an occurrence becomes due at t, so that this replica need not wait for its next tick to notice.
@@ -212,6 +218,8 @@ func (d *Dispatcher) startJobs(ctx context.Context) (stop func(), err error) {
 		{gocron.DurationJob(d.cfg.expandInterval()), d.WakeExpander},
 		{gocron.DurationJob(clockInterval), func() { d.checkClock(housekeeping) }},
 		{gocron.DurationJob(beatInterval), func() { d.beat(housekeeping) }},
+		{gocron.OneTimeJob(gocron.OneTimeJobStartImmediately()), func() { d.readBacklog(housekeeping) }},
+		{gocron.DurationJob(backlogInterval), func() { d.readBacklog(housekeeping) }},
 		// Replicas that started together should not all sweep together.
 		{gocron.DurationRandomJob(sweepInterval/2, sweepInterval*3/2), func() { d.sweep(housekeeping) }},
 	} {
@@ -317,6 +325,7 @@ func (l *claimLoop) claim(ctx context.Context) {
 	}
 	l.progress.Store(time.Now().UnixNano())
 	l.free -= len(claim.Occurrences)
+	l.metrics.claimed(claim.Occurrences)
 	l.start(l.firing, start, claim.Occurrences)
 	if claim.More {
 		l.next = start

@@ -172,6 +172,7 @@ func (e *expander) wakeForExpanded(advances []store.Advance) {
 			}
 		}
 		if n := advances[i].Missed; n > 0 {
+			e.metrics.miss(n)
 			e.log.Info("instants of a recurring job were missed", "job", advances[i].Name.String(), "missed", n)
 		}
 	}

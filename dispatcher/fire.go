@@ -79,6 +79,7 @@ func (d *Dispatcher) fire(c *store.Claimed, b *batch) {
 		s.KeepUntil = s.DueAt.Add(d.cfg.Retain)
 	}
 	endSpan(span, &s)
+	d.metrics.settled(c, s.Outcome, now)
 	d.logOutcome(b.ctx, c, &s, now)
 	d.fired <- s
 }
@@ -145,6 +146,7 @@ func (d *Dispatcher) send(ctx context.Context, sender callbacks.Sender, c *store
 			d.log.Error("a sender panicked", "type", c.Callback.Type, "panic", r, "stack", string(debug.Stack()))
 			err = fmt.Errorf("the sender panicked: %v", r)
 		}
+		d.metrics.sent(c.Callback.Type, now)
 	}()
 	delivery := callbacks.Delivery{
 		ID:        c.DeliveryID(),

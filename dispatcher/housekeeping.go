@@ -24,12 +24,17 @@ const beatFor = 30 * time.Second
 // clock is how far this machine's clock is from the store's.
 type clock struct {
 	checked atomic.Pointer[clockCheck] // nil until the store has told its time
+	off     atomic.Bool                // whether it was further off than notableSkew
 }
 
 type clockCheck struct {
 	at   time.Time // with the monotonic clock
 	skew time.Duration
 }
+
+// notableSkew is how far this machine's clock may be off before that is told of. It is safe to claim, but what fires here
+// fires that much too late, or too early.
+const notableSkew = 100 * time.Millisecond
 
 // largestStep is how much this machine's clock may be set or slewed between two looks at the store's.
 const largestStep = 50 * time.Millisecond
@@ -94,6 +99,20 @@ func (d *Dispatcher) checkClock(ctx context.Context) {
 		d.log.Error("claiming is stopped", "reason", is)
 	} else if was != nil {
 		d.log.Debug("the clock agrees with the store's", "skew", skew)
+	}
+	d.tellSkew(skew)
+}
+
+// tellSkew tells when this machine's clock begins to be notably off, and when that has ended.
+func (d *Dispatcher) tellSkew(skew time.Duration) {
+	is := skew.Abs() > notableSkew
+	if was := d.clock.off.Swap(is); is == was {
+		return
+	}
+	if is {
+		d.log.Warn("this machine's clock is off the store's: set it, or what fires here is as much early or late", "skew", skew)
+	} else {
+		d.log.Info("this machine's clock is no longer off the store's", "skew", skew)
 	}
 }
 

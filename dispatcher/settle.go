@@ -36,6 +36,7 @@ func (d *Dispatcher) settle(ctx context.Context, first store.Settlement) (lost i
 		d.Wake(time.Now()) // claiming has waited for this
 	}
 	d.wakeForRetries(batch)
+	d.metrics.freed(len(batch))
 	d.freed <- len(batch)
 	return lost
 }

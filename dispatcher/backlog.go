@@ -1,0 +1,132 @@
+package dispatcher
+
+import (
+	"context"
+	"math"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+const (
+	// backlogInterval is how often to ask the store for its backlog, at the most.
+	backlogInterval = 15 * time.Second
+	// backlogShare bounds how much of the time the store is busy with it: one part in so many.
+	backlogShare = 100
+	// backlogTimeout bounds one look. Counting a large backlog may take longer than anything else that a store is asked for.
+	backlogTimeout = 3 * storeTimeout
+	// backlogMisses is how many refreshes may fail before what was last read is no longer shown.
+	backlogMisses = 3
+)
+
+// backlog is what is known of the store's backlog. It is read at intervals, never when it is asked for, so that it costs the
+// same however many ask, and whoever asks is answered though the store is not.
+type backlog struct {
+	shown atomic.Pointer[reading] // nil until the first
+
+	reading  sync.Mutex // held while the store is asked; guards what follows
+	next     time.Time  // not to ask before
+	last     time.Time  // the last success, or the first attempt
+	failures int        // in a row
+}
+
+// reading is what was read at a time.
+type reading struct {
+	store.Backlog
+	oldest   time.Duration // how long the longest due had been due
+	replicas int
+	until    time.Time // from then on it is not shown
+}
+
+// collectors are the gauges of what was read.
+func (b *backlog) collectors() (all []prometheus.Collector) {
+	for _, g := range []struct {
+		name, help string
+		value      func(r *reading) float64
+	}{
+		{
+			"carillon_due_backlog", "Occurrences in the store that are due and unclaimed.",
+			func(r *reading) float64 { return float64(r.Due) },
+		},
+		{
+			"carillon_oldest_due_age_seconds", "How long the longest due occurrence in the store has been due; 0 if none is.",
+			func(r *reading) float64 { return r.oldest.Seconds() },
+		},
+		{
+			"carillon_pending", "Occurrences in the store that are to fire, now or later, or are held.",
+			func(r *reading) float64 { return float64(r.Pending) },
+		},
+		{
+			"carillon_dead_letters", "Dead letters in the store.",
+			func(r *reading) float64 { return float64(r.DeadLetters) },
+		},
+		{
+			"carillon_replicas", "Replicas that say that they run on this store.",
+			func(r *reading) float64 { return float64(r.replicas) },
+		},
+	} {
+		all = append(all, newGauge(g.name, g.help+" NaN if the store has not told for long.", func() float64 {
+			r := b.shown.Load()
+			if r == nil || !time.Now().Before(r.until) {
+				return math.NaN() // an old number would pass for a new one
+			}
+			return g.value(r)
+		}))
+	}
+	return all
+}
+
+// readBacklog asks the store for its backlog, unless nobody wants to know or it was asked lately.
+func (d *Dispatcher) readBacklog(ctx context.Context) {
+	if d.metrics == nil || !d.metrics.backlog.reading.TryLock() {
+		return
+	}
+	b := &d.metrics.backlog
+	defer b.reading.Unlock()
+	start := time.Now()
+	if start.Before(b.next) {
+		return
+	}
+	r, err := d.askBacklog(ctx, start)
+	end := time.Now()
+	pause := backlogShare * end.Sub(start)
+	if err == nil {
+		b.failures, b.last = 0, end
+		b.next = end.Add(pause)
+		periods := max(1, (pause+backlogInterval-1)/backlogInterval) // until it is asked again
+		r.until = end.Add(backlogMisses*periods*backlogInterval + storeTimeout)
+		b.shown.Store(&r)
+		return
+	}
+	if ctx.Err() != nil {
+		return
+	}
+	if b.last.IsZero() {
+		b.last = start
+	}
+	// A store that is away is not to be away for longer here than it is; one that can't count so many in time is not to be
+	// busy with nothing else.
+	b.next = end.Add(min(pause, end.Sub(b.last)))
+	if b.failures++; b.failures == backlogMisses {
+		d.log.Warn("the store does not tell its backlog, so the metrics don't show it", "failures", b.failures, "error", err)
+	}
+}
+
+// askBacklog asks the store.
+func (d *Dispatcher) askBacklog(ctx context.Context, now time.Time) (r reading, err error) {
+	ctx, cancel := context.WithTimeout(ctx, backlogTimeout)
+	defer cancel()
+	now = now.Truncate(time.Millisecond)
+	if r.Backlog, err = d.cfg.Store.Backlog(ctx, now); err != nil {
+		return r, err
+	}
+	if !r.OldestDue.IsZero() {
+		r.oldest = now.Sub(r.OldestDue)
+	}
+	r.replicas, err = d.cfg.Store.Replicas(ctx, now)
+	return r, err
+}

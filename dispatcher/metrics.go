@@ -1,0 +1,178 @@
+package dispatcher
+
+import (
+	"errors"
+	"math"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// metrics are what a Dispatcher shows of itself. Those which are written for each occurrence are looked up by the callback's
+// type alone, and writing them allocates nothing. A nil metrics takes everything and keeps nothing.
+type metrics struct {
+	types   map[string]*typeMetrics // by callback type, fixed once made; that of "" is for all that have no sender
+	missed  prometheus.Counter
+	claims  prometheus.Counter
+	reclaim prometheus.Counter
+	batches prometheus.Observer
+
+	inFlight atomic.Int64 // callbacks under way; a slot is one from its claim to its outcome being written
+	backlog  backlog
+}
+
+// typeMetrics are those of one type of callback.
+type typeMetrics struct {
+	deviation prometheus.Observer
+	duration  prometheus.Observer
+	outcomes  [len(outcomeLabels)]prometheus.Counter // by store.Outcome
+}
+
+// outcomeLabels are the outcomes of a delivery. A miss is none: nothing was to be delivered any more.
+var outcomeLabels = [...]string{
+	store.Ack: "delivered", store.Retry: "retried", store.Bury: "buried", store.Release: "released",
+}
+
+// otherType is the label of callbacks that this replica has no sender for, whatever their type is: anybody can submit any.
+const otherType = "other"
+
+// newMetrics makes the metrics of a Dispatcher and registers them; nil if there is no registerer.
+func newMetrics(d *Dispatcher, registerer prometheus.Registerer) (*metrics, error) {
+	if registerer == nil {
+		return nil, nil //nolint:nilnil // a nil metrics is one that keeps nothing
+	}
+	deviation := prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name: "carillon_deviation_seconds",
+		Help: "How long after its instant an occurrence was fired, first attempts only.",
+		Buckets: []float64{.0005, .001, .002, .003, .005, .0075, .01, .015, .02, .03, .05, .075, .1, .25, .5,
+			1, 2.5, 5, 10, 30, 60, 300, 900, 3600},
+	}, []string{"type"})
+	duration := prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name:    "carillon_delivery_duration_seconds",
+		Help:    "How long sending a callback took, until it was answered, confirmed or given up.",
+		Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60},
+	}, []string{"type"})
+	deliveries := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "carillon_deliveries_total",
+		Help: "Claims of occurrences that have ended, by how: delivered, retried, buried or released.",
+	}, []string{"type", "outcome"})
+	missed := newCounter("carillon_missed_total",
+		"Occurrences that were dropped by their deadline or by their job's rule for catching up.")
+	claims := newCounter("carillon_claims_total", "Occurrences that were claimed.")
+	reclaims := newCounter("carillon_reclaims_total", "Occurrences that were claimed of which an earlier claim was never settled.")
+	batches := prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name:    "carillon_claim_batch_size",
+		Help:    "How many occurrences a claim got, of claims that got any.",
+		Buckets: []float64{1, 2, 5, 10, 20, 50, 100, 200, 500, 1000},
+	})
+	m := &metrics{types: make(map[string]*typeMetrics), missed: missed, claims: claims, reclaim: reclaims, batches: batches}
+	for _, t := range append(d.cfg.Callbacks.Types(), "") {
+		label := t
+		if t == "" {
+			label = otherType
+		}
+		of := &typeMetrics{deviation: deviation.WithLabelValues(label), duration: duration.WithLabelValues(label)}
+		for outcome, name := range outcomeLabels {
+			of.outcomes[outcome] = deliveries.WithLabelValues(label, name)
+		}
+		m.types[t] = of
+	}
+	var errs []error
+	for _, c := range append([]prometheus.Collector{
+		deviation, duration, deliveries, missed, claims, reclaims, batches,
+		newGauge("carillon_in_flight", "Callbacks under way on this replica, until their outcome is written.",
+			func() float64 { return float64(m.inFlight.Load()) }),
+		newGauge("carillon_concurrency", "How many callbacks may be under way on this replica at once.",
+			func() float64 { return float64(d.cfg.Concurrency) }),
+		newGauge("carillon_clock_skew_seconds", "This machine's clock minus the store's; NaN until the store has told its time.",
+			d.clock.seconds),
+	}, m.backlog.collectors()...) {
+		errs = append(errs, registerer.Register(c))
+	}
+	return m, errors.Join(errs...)
+}
+
+func newCounter(name, help string) prometheus.Counter {
+	return prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
+}
+
+// newGauge makes a gauge that is read when it is asked for.
+func newGauge(name, help string, read func() float64) prometheus.Collector {
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, read)
+}
+
+// claimed notes what a claim got.
+func (m *metrics) claimed(occurrences []store.Claimed) {
+	if m == nil || len(occurrences) == 0 {
+		return
+	}
+	reclaims := 0
+	for i := range occurrences {
+		if occurrences[i].Reclaimed {
+			reclaims++
+		}
+	}
+	m.claims.Add(float64(len(occurrences)))
+	m.reclaim.Add(float64(reclaims))
+	m.batches.Observe(float64(len(occurrences)))
+	m.inFlight.Add(int64(len(occurrences)))
+}
+
+// freed notes that so many outcomes are written, or given up.
+func (m *metrics) freed(n int) {
+	if m != nil {
+		m.inFlight.Add(-int64(n))
+	}
+}
+
+// sent notes that a callback was sent at a time, and that sending it has just ended.
+func (m *metrics) sent(callbackType string, at time.Time) {
+	if m != nil {
+		m.of(callbackType).duration.Observe(time.Since(at).Seconds())
+	}
+}
+
+// settled notes how a claim that was fired at a time ended.
+func (m *metrics) settled(c *store.Claimed, outcome store.Outcome, firedAt time.Time) {
+	if m == nil {
+		return
+	}
+	if outcome == store.Miss {
+		m.missed.Inc()
+		return
+	}
+	of := m.of(c.Callback.Type)
+	of.outcomes[outcome].Inc()
+	// A retry has its own delay. What is released is fired another time. What stands on its own was triggered or redriven by
+	// somebody: its timestamp says nothing of when it should have fired. What can't be read was not fired.
+	if c.Attempt == 1 && outcome != store.Release && c.Revision != "" && c.Fault == nil {
+		// An occurrence that may be fired early is not late if it is. Its sum would else shrink, which a sum must not.
+		of.deviation.Observe(max(0, firedAt.Sub(c.Timestamp).Seconds()))
+	}
+}
+
+// miss notes occurrences that were dropped before there was anything to claim.
+func (m *metrics) miss(n int) {
+	if m != nil {
+		m.missed.Add(float64(n))
+	}
+}
+
+func (m *metrics) of(callbackType string) *typeMetrics {
+	if of, ok := m.types[callbackType]; ok {
+		return of
+	}
+	return m.types[""]
+}
+
+// seconds is the last skew that was seen.
+func (c *clock) seconds() float64 {
+	last := c.checked.Load()
+	if last == nil {
+		return math.NaN()
+	}
+	return last.skew.Seconds()
+}
