@@ -141,6 +141,8 @@ func TestDeliveriesAreCounted(t *testing.T) {
 			switch d.Name.Key {
 			case "hopeless":
 				return callbacks.Permanent(errors.New("no such thing"))
+			case "fails":
+				return &callbacks.Failure{Err: errors.New("not now"), After: time.Hour}
 			case "panics":
 				panic("on purpose")
 			}
@@ -148,7 +150,8 @@ func TestDeliveriesAreCounted(t *testing.T) {
 		})
 		b.submit("fine", nil, time.Second, 1100*time.Millisecond)
 		b.submit("hopeless", nil, time.Second)
-		b.submit("panics", nil, time.Second)
+		b.submit("fails", nil, time.Second)
+		b.submit("panics", func(j *job.Job) { j.Options.Retry.MaxAttempts = 1 }, time.Second)
 		b.submit("foreign", func(j *job.Job) { j.Callback.Type = "carrier-pigeon" }, time.Second)
 		b.submit("overdue", func(j *job.Job) { j.Options.Deadline = job.Duration(time.Millisecond) }, time.Second)
 		b.queue.set(func(q *flakyQueue) {
@@ -166,16 +169,16 @@ func TestDeliveriesAreCounted(t *testing.T) {
 		}
 		time.Sleep(1500 * time.Millisecond)
 		m.expect("in the end", "2", "carillon_deliveries_total", "delivered", "test")
-		m.expect("in the end", "1", "carillon_deliveries_total", "buried", "test")
+		m.expect("in the end", "2", "carillon_deliveries_total", "buried", "test")
 		m.expect("in the end", "1", "carillon_deliveries_total", "retried", "test")
 		m.expect("in the end", "1", "carillon_deliveries_total", "released", "other")
 		m.expect("in the end", "none", "carillon_deliveries_total", "released", "carrier-pigeon")
 		m.expect("in the end", "1", "carillon_missed_total")
-		m.expect("in the end", "4 of 1", "carillon_delivery_duration_seconds", "test")
+		m.expect("in the end", "5 of 1.25", "carillon_delivery_duration_seconds", "test")
 		m.expect("what was not sent", "0 of 0", "carillon_delivery_duration_seconds", "other")
-		m.expect("in the end", "6", "carillon_claims_total")
+		m.expect("in the end", "7", "carillon_claims_total")
 		m.expect("in the end", "0", "carillon_reclaims_total")
-		m.expect("in the end", "2 of 6", "carillon_claim_batch_size")
+		m.expect("in the end", "2 of 7", "carillon_claim_batch_size")
 	})
 }
 

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"runtime"
 	"runtime/debug"
 	"syscall"
 
@@ -131,15 +132,23 @@ func moduleVersion() string {
 
 // version is that of the module, or of the commit that was built.
 func version() string {
+	v, revision, goVersion := build()
+	if revision != "" {
+		revision = " (" + revision + ")"
+	}
+	return fmt.Sprintf("carillon %s%s, %s", v, revision, goVersion)
+}
+
+// build tells the module's version, the commit that was built (empty if that is not known), and the version of Go.
+func build() (version, revision, goVersion string) {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
-		return "unknown"
+		return "unknown", "", runtime.Version()
 	}
-	v, revision := info.Main.Version, ""
 	for _, s := range info.Settings {
 		if s.Key == "vcs.revision" {
-			revision = " (" + s.Value + ")"
+			revision = s.Value
 		}
 	}
-	return fmt.Sprintf("carillon %s%s, %s", v, revision, info.GoVersion)
+	return info.Main.Version, revision, info.GoVersion
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/carillon-scheduler/carillon/handlers"
 	"github.com/carillon-scheduler/carillon/store"
 	"github.com/carillon-scheduler/carillon/store/group"
+	"github.com/carillon-scheduler/carillon/store/metered"
 	"github.com/carillon-scheduler/carillon/store/mongodb"
 	"github.com/carillon-scheduler/carillon/store/postgres"
 	"github.com/carillon-scheduler/carillon/store/redis"
@@ -74,10 +75,14 @@ func newService(ctx context.Context, o serviceOptions, log *slog.Logger, p probe
 	if p.senders != nil {
 		senders = p.senders(senders)
 	}
-	cfg.Store, cfg.Callbacks, cfg.Traces = jobs, callbacks.NewRegistry(senders...), traces.spans()
+	registry := newRegistry()
+	jobs = metered.New(jobs, registry)
+	cfg.Store, cfg.Callbacks = jobs, callbacks.NewRegistry(senders...)
+	cfg.Registerer, cfg.Traces = registry, traces.spans()
 	if s.dispatcher, err = dispatcher.New(cfg); err != nil {
 		return nil, errors.Join(err, s.close())
 	}
+	showReady(registry, s.dispatcher)
 	s.server = &http.Server{
 		Handler: handlers.New(handlers.Config{
 			Store:        group.New(jobs, writers(o.Store)),
@@ -92,6 +97,8 @@ func newService(ctx context.Context, o serviceOptions, log *slog.Logger, p probe
 			Retain:       o.Retain.std(),
 			Logger:       log,
 			Traces:       traces.spans(),
+			Metrics:      metricsHandler(registry, log),
+			Registerer:   registry,
 		}),
 		ReadHeaderTimeout: 10 * time.Second,
 		// A batch has as much for each of its parts, and what takes longer to answer has as much for its answer.
