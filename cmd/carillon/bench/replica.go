@@ -258,6 +258,16 @@ func (s *probedStore) Beat(ctx context.Context, replica string, until time.Time)
 	return s.Store.Beat(ctx, replica, until)
 }
 
+func (s *probedStore) Backlog(ctx context.Context, now time.Time) (store.Backlog, error) {
+	s.probe.called(nil)
+	return s.Store.Backlog(ctx, now)
+}
+
+func (s *probedStore) Replicas(ctx context.Context, now time.Time) (int, error) {
+	s.probe.called(nil)
+	return s.Store.Replicas(ctx, now)
+}
+
 // probedSender is a sender of which the attempts are noted.
 type probedSender struct {
 	callbacks.Sender
