@@ -139,7 +139,7 @@ func TestCallbackTimeout(t *testing.T) {
 		}
 		j := b.submit("k", func(j *job.Job) { j.Options.Retry.Initial = job.Duration(time.Hour) }, 0)
 		b.replica(func(c *dispatcher.Config) { c.CallbackTimeout = 7 * time.Second })
-		time.Sleep(7 * time.Second)
+		time.Sleep(7*time.Second + 10*time.Millisecond) // outcomes are written together
 		synctest.Wait()
 		if o := b.pending(j)[0]; o.Token != "" || !strings.Contains(o.LastError, "no answer within 7s") {
 			b.Errorf("after the timeout: token %q, last error %q", o.Token, o.LastError)

@@ -8,29 +8,55 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// settleLoop writes outcomes until allFired is closed: whatever has gathered while the last batch was written makes the
-// next one. It is the only way back of a slot, so what is not yet written can't grow. It answers how many outcomes could
-// not be written before ctx ended. Senders that have not returned by the end are given up; fired has room for them.
+// gatherTime is how long an outcome may wait for others to be written with it, unless slots become scarce: a write costs about
+// as much for one outcome as for many.
+const gatherTime = 5 * time.Millisecond
+
+// settleLoop writes outcomes until allFired is closed: whatever has gathered while the last batch was written, and for a
+// moment after that, makes the next one. It is the only way back of a slot, so what is not yet written can't grow. It answers
+// how many outcomes could not be written before ctx ended. Senders that have not returned by the end are given up; fired has
+// room for them.
 func (d *Dispatcher) settleLoop(ctx context.Context, allFired <-chan struct{}) (lost int) {
 	for {
-		select {
-		case first := <-d.fired:
-			lost += d.settle(ctx, first)
-			continue
-		default:
+		batch := d.gather(allFired)
+		if len(batch) == 0 {
+			return lost
+		}
+		lost += d.settle(ctx, batch)
+	}
+}
+
+// gather waits for an outcome, and for those that come with it: until gatherTime is over, or an eighth of all slots wait for
+// theirs to be written, since then there may soon be none to claim with. While stopping it waits for no more. It answers none if allFired is closed and none waits.
+func (d *Dispatcher) gather(allFired <-chan struct{}) (batch []store.Settlement) {
+	var over <-chan time.Time
+	for ended := false; ; {
+		for len(d.fired) > 0 { // nobody else takes them
+			batch = append(batch, <-d.fired)
+			if len(batch) == largestBatch {
+				return batch
+			}
+		}
+		ended = ended || len(batch) > 0 && d.stopping.Load()
+		if ended || len(batch) >= max(1, d.cfg.Concurrency/8) {
+			return batch
+		}
+		if over == nil && len(batch) > 0 {
+			over = time.After(gatherTime)
 		}
 		select {
-		case first := <-d.fired:
-			lost += d.settle(ctx, first)
-		case <-allFired: // and nothing is waiting
-			return lost
+		case s := <-d.fired:
+			batch = append(batch, s)
+		case <-over:
+			ended = true
+		case <-allFired:
+			ended = true
 		}
 	}
 }
 
-// settle writes an outcome with all others that are waiting, and frees their slots.
-func (d *Dispatcher) settle(ctx context.Context, first store.Settlement) (lost int) {
-	batch := d.gather(first)
+// settle writes outcomes, and frees their slots.
+func (d *Dispatcher) settle(ctx context.Context, batch []store.Settlement) (lost int) {
 	lost = d.settleBatch(ctx, batch)
 	if d.unsettled.Swap(0) != 0 {
 		d.Wake(time.Now()) // claiming has waited for this
@@ -39,20 +65,6 @@ func (d *Dispatcher) settle(ctx context.Context, first store.Settlement) (lost i
 	d.metrics.freed(len(batch))
 	d.freed <- len(batch)
 	return lost
-}
-
-// gather takes the outcomes that are waiting.
-func (d *Dispatcher) gather(first store.Settlement) []store.Settlement {
-	batch := append(make([]store.Settlement, 0, 1+len(d.fired)), first)
-	for len(batch) < largestBatch {
-		select {
-		case s := <-d.fired:
-			batch = append(batch, s)
-		default:
-			return batch
-		}
-	}
-	return batch
 }
 
 // settleBatch writes a batch, and tries again while the store is unavailable, even past the leases' ends: a settlement

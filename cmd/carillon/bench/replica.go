@@ -54,7 +54,7 @@ type Stats struct {
 	Ended int64 `json:"ended"`
 	// Calls are those to the store.
 	Calls int `json:"calls"`
-	// CPU is the time of all cores that the process has used in all, Memory and Peak its bytes.
+	// CPU is the time of all cores that the process has used since it began, Memory and Peak its bytes.
 	CPU    time.Duration `json:"cpu"`
 	Memory int64         `json:"memory"`
 	Peak   int64         `json:"peak"`
@@ -103,6 +103,7 @@ func (r *replica) do(ctx context.Context, do string, with json.RawMessage) (any,
 		if r.running, err = r.start(ctx, o); err != nil {
 			return nil, err
 		}
+		r.probe.begun, _, _ = usage()
 		return r.running.URL(), nil
 	case "stats":
 		return r.probe.read(), nil
@@ -141,6 +142,7 @@ func (r *replica) close() error {
 // probe counts and times what a replica does.
 type probe struct {
 	sparse  bool
+	begun   time.Duration // CPU time that the start took
 	lock    sync.Mutex
 	stats   Stats
 	samples Samples
@@ -151,6 +153,7 @@ func (p *probe) read() Stats {
 	defer p.lock.Unlock()
 	s := p.stats
 	s.CPU, s.Memory, s.Peak = usage()
+	s.CPU -= p.begun
 	return s
 }
 

@@ -36,8 +36,8 @@ type timed struct {
 
 // lateness gathers how late occurrences were, by rounds.
 type lateness struct {
-	fired, arrived, raw         []spread
-	early, lost, doubled, spans []float64
+	fired, arrived, raw                []spread
+	early, lost, doubled, spans, costs []float64
 }
 
 // spread is what of a round's deviations is shown: milliseconds.
@@ -119,6 +119,11 @@ func (l *lateness) collect(ctx context.Context, b *Bench, w *Work, replica, rece
 		}
 	}
 	last = samples.Last
+	var stats Stats
+	if err := replica.call(ctx, "stats", nil, &stats); err != nil {
+		return err
+	}
+	l.costs = append(l.costs, float64(stats.CPU.Microseconds())/float64(w.Count))
 	l.fired = append(l.fired, spreadOf(samples.Deviations))
 	l.early = append(l.early, float64(early))
 	l.spans = append(l.spans, time.Unix(0, last).Sub(w.Start).Seconds())
@@ -174,6 +179,7 @@ func (l *lateness) report(b *Bench, goals *bounds) {
 	if l.arrived != nil {
 		add("arrival", l.arrived, nil, nil)
 	}
+	b.figure("processor time", "µs each", l.costs, nil, nil)
 	b.figure("early", "", l.early, nil, atMost(0))
 	b.figure("lost", "", l.lost, nil, atMost(0))
 	b.figure("doubled", "", l.doubled, nil, atMost(0))
