@@ -37,10 +37,24 @@ bench: ## Measure speed and punctuality on all stores, in short; prints tables
 bench-full: ## Measure all of it at full size, as for docs/benchmarks.md; takes hours
 	@.ci/with-services .ci/bench full
 
+# Sizes for `make bench-peers`, such that it takes some ten minutes. Those to publish are in docs/benchmarks.md.
+COUNT ?= 10000
+RATE ?= 500
+DURATION ?= 5s
+ROUNDS ?= 1
+PEERS_FLAGS ?=
+
+.PHONY: bench-peers
+bench-peers: build ## Compare with River, asynq and plain loops on the same servers; COUNT, RATE, DURATION, ROUNDS
+	cd cmd/carillon/bench/peers && go build -o $(CURDIR)/bin/peers .
+	.ci/with-services bash -c 'exec bin/peers --postgres "$$CARILLON_TEST_POSTGRES_URL" --redis "$$CARILLON_TEST_REDIS_URL" \
+		--carillon bin/carillon --count $(COUNT) --rate $(RATE) --duration $(DURATION) --rounds $(ROUNDS) $(PEERS_FLAGS)'
+
 .PHONY: lint
 lint: $(GOLANGCI_LINT) ## Check style, mistakes and the direction of imports
 	$(GOLANGCI_LINT) run --allow-parallel-runners --build-tags services
 	cd store/mongodb/testserver && go vet ./...
+	cd cmd/carillon/bench/peers && go vet -tags services ./...
 	go mod tidy -diff
 
 $(GOLANGCI_LINT):
