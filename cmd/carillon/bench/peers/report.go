@@ -105,9 +105,10 @@ func writeTables(w io.Writer, reports []Report) error {
 			}
 			if !begun {
 				begun = true
-				fmt.Fprintf(w, "\n%s, %d rounds\n\n", mode, len(r.Figures[0].Rounds))
-				row(t, "subject", "store", "settings", heads(columns)...)
-				row(t, "---", "---", "---", slices.Repeat([]string{"---"}, len(columns)+1)...)
+				fmt.Fprintf(w, "\n%s, rounds: %d\n\n", mode, len(r.Figures[0].Rounds))
+				titles := heads(columns, len(r.Figures[0].Rounds))
+				row(t, "subject", "store", "settings", titles...)
+				row(t, "---", "---", "---", slices.Repeat([]string{"---"}, len(titles))...)
 			}
 			row(t, r.Subject, r.Store, r.Settings, r.cells(columns)...)
 		}
@@ -118,6 +119,11 @@ func writeTables(w io.Writer, reports []Report) error {
 	fmt.Fprintln(w)
 	told := map[string]bool{}
 	for _, r := range reports {
+		if r.Subject != "carillon" { // its notes are of its own table
+			for _, n := range r.Notes {
+				fmt.Fprintf(w, "%s: %s\n", r.Subject, n)
+			}
+		}
 		line := fmt.Sprintf("%s, %s: %s on %s. %s", r.Subject, r.Settings, r.Version, r.Server, r.How)
 		if !told[line] {
 			told[line] = true
@@ -131,15 +137,18 @@ func row(w io.Writer, subject, store, settings string, cells ...string) {
 	fmt.Fprintf(w, "| %s\t| %s\t| %s\t| %s\t|\n", subject, store, settings, strings.Join(cells, "\t| "))
 }
 
-func heads(columns []column) []string {
+func heads(columns []column, rounds int) []string {
 	var heads []string
 	for _, c := range columns {
 		heads = append(heads, c.head)
 	}
-	return append(heads, columns[0].head+", least to most")
+	if rounds > 1 {
+		heads = append(heads, columns[0].head+", least to most")
+	}
+	return heads
 }
 
-// cells are the medians of the columns, and how the first one's rounds are spread.
+// cells are the medians of the columns, and how the first one's rounds are spread if there are several.
 func (r *Report) cells(columns []column) []string {
 	cells, spread := []string{}, ""
 	for _, c := range columns {
@@ -150,11 +159,14 @@ func (r *Report) cells(columns []column) []string {
 		}
 		f := r.Figures[i]
 		cells = append(cells, number(f.Median))
-		if c == columns[0] {
+		if c == columns[0] && len(f.Rounds) > 1 {
 			spread = number(slices.Min(f.Rounds)) + " to " + number(slices.Max(f.Rounds))
 		}
 	}
-	return append(cells, spread)
+	if spread != "" {
+		cells = append(cells, spread)
+	}
+	return cells
 }
 
 // number shows three or more digits of a figure.
