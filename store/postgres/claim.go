@@ -13,32 +13,28 @@ import (
 )
 
 // claimSQL locks the longest due occurrences that nobody else has locked, and stamps them, but for those of paused jobs. It
-// answers the former as they were, with their targets, and the latter with nothing but that they are paused.
+// answers them as they were, but for their attempt, with their targets, and how many were locked in all.
 //
 // An occurrence that has been deleted since the statement began is not locked, nor is one that is no longer due. One that
 // is locked is of the revision that its job had when the statement began, since both change in one transaction; and its job
 // can't be replaced or cancelled before this transaction ends, since that deletes the occurrence.
 //
-// Of a job that has several of them in a row only the first has its target, which may be large.
+// Of a job that has several of them in a row only the first has its target, which may be large. What is stamped is answered at
+// once rather than gathered: as part of a larger query it would be copied twice more.
 const claimSQL = `WITH due AS MATERIALIZED (
-		SELECT ` + occurrenceColumnsSQL + `, o.callback_type, o.callback_data, o.options
-		FROM carillon.occurrences o WHERE o.due_at <= $1 ORDER BY o.due_at, o.id LIMIT $2 FOR UPDATE SKIP LOCKED
-	), joined AS MATERIALIZED (
-		SELECT d.*, j.callback_type AS job_callback_type, j.callback_data AS job_callback_data, j.options AS job_options,
-			d.revision <> '' AND j.paused_at IS NOT NULL AS paused
-		FROM (SELECT *, lag(revision) OVER () IS NOT DISTINCT FROM revision AS follows FROM due) d LEFT JOIN carillon.jobs j ON d.revision <> '' AND j.tenant = d.tenant AND j.key = d.key AND j.revision = d.revision
-	), stamped AS (
-		UPDATE carillon.occurrences o SET token = $3, scheduled_at = $4, due_at = $5, attempt = o.attempt + 1
-		FROM joined d WHERE o.id = d.id AND NOT d.paused
-		RETURNING d.id, d.tenant, d.key, d.revision, d.position, d.step, d.subscriber, d.timestamp, d.due_at, d.scheduled_at,
-			d.token, d.attempt, d.last_error, d.failed_at,
-			CASE WHEN d.revision = '' THEN d.callback_type WHEN NOT d.follows THEN d.job_callback_type END AS callback_type,
-			CASE WHEN d.revision = '' THEN d.callback_data WHEN NOT d.follows THEN d.job_callback_data END AS callback_data,
-			CASE WHEN d.revision = '' THEN d.options WHEN NOT d.follows THEN d.job_options END AS options, false AS paused
+		SELECT o.id, o.tenant, o.key, o.revision, o.due_at, o.scheduled_at
+		FROM carillon.occurrences o WHERE o.due_at <= $1 ORDER BY o.due_at, o.timestamp LIMIT $2 FOR UPDATE SKIP LOCKED
 	)
-	SELECT * FROM stamped
-	UNION ALL
-	SELECT d.id, '', '', '', 0, NULL, NULL, 0, NULL, NULL, NULL, 0, NULL, NULL, NULL, NULL, NULL, true FROM joined d WHERE d.paused`
+	UPDATE carillon.occurrences o SET token = $3, scheduled_at = $4, due_at = $5, attempt = o.attempt + 1
+	FROM (SELECT *, lag(revision) OVER () IS NOT DISTINCT FROM revision AS follows FROM due) d
+		LEFT JOIN carillon.jobs j ON d.revision <> '' AND j.tenant = d.tenant AND j.key = d.key AND j.revision = d.revision
+	WHERE o.id = d.id AND j.paused_at IS NULL
+	RETURNING o.id, o.tenant, o.key, o.revision, o.position, o.step, o.subscriber, o.timestamp, d.due_at, d.scheduled_at,
+		NULL, o.attempt, o.last_error, o.failed_at,
+		CASE WHEN d.revision = '' THEN o.callback_type WHEN NOT d.follows THEN j.callback_type END,
+		CASE WHEN d.revision = '' THEN o.callback_data WHEN NOT d.follows THEN j.callback_data END,
+		CASE WHEN d.revision = '' THEN o.options WHEN NOT d.follows THEN j.options END,
+		(SELECT count(*) FROM due)`
 
 // Claim implements [store.Queue]. There are no orphans, and nothing is beyond its job's cursor.
 func (s *Store) Claim(ctx context.Context, p store.ClaimParams) (store.Claim, error) {
@@ -52,24 +48,19 @@ func (s *Store) Claim(ctx context.Context, p store.ClaimParams) (store.Claim, er
 	}
 	var found []claimed
 	var targetsOf map[job.Revision]target
-	var paused bool
+	var locked int
 	token, until := job.NewToken(), p.Now.Add(p.Lease)
 	err := s.transact(ctx, func(t *transaction) {
-		found, targetsOf, paused = nil, make(map[job.Revision]target), false
+		found, targetsOf, locked = nil, make(map[job.Revision]target), 0
 		var r occurrenceRow
 		var targets targetReader
 		t.rows(claimSQL, func(rows pgx.Rows) error {
 			var c claimed
 			var callbackType *string
 			var callbackData, options []byte
-			var isPaused bool
 			var err error
-			if c.Occurrence, err = r.scan(rows, &callbackType, &callbackData, &options, &isPaused); err != nil {
+			if c.Occurrence, err = r.scan(rows, &callbackType, &callbackData, &options, &locked); err != nil {
 				return err
-			}
-			if isPaused {
-				paused = true
-				return nil
 			}
 			if callbackType != nil {
 				c.Target, c.Fault = targets.read(callbackType, callbackData, options)
@@ -82,7 +73,6 @@ func (s *Store) Claim(ctx context.Context, p store.ClaimParams) (store.Claim, er
 			}
 			c.dueAt, c.Reclaimed = c.DueAt, !c.ScheduledAt.IsZero()
 			c.Token, c.ScheduledAt, c.DueAt = token, p.Now, until
-			c.Attempt++
 			found = append(found, c)
 			return nil
 		}, p.Now.Add(p.Early).UnixMilli(), p.Limit, token, p.Now.UnixMilli(), until.UnixMilli())
@@ -96,14 +86,19 @@ func (s *Store) Claim(ctx context.Context, p store.ClaimParams) (store.Claim, er
 		}
 		return a.ID.Compare(b.ID)
 	})
-	claim := store.Claim{More: paused || len(found) == p.Limit}
+	claim := store.Claim{More: locked > len(found) || len(found) == p.Limit}
 	for i := range found {
 		if of, ok := targetsOf[found[i].Revision]; ok {
 			found[i].Target, found[i].Fault = of.Target, of.fault
 		}
 		claim.Occurrences = append(claim.Occurrences, found[i].Claimed)
 	}
-	if paused {
+	if len(found) == 0 { // and so nothing has told whether some were locked
+		if claim.More, err = s.pausedDue(ctx, p); err != nil {
+			return store.Claim{}, err
+		}
+	}
+	if locked > len(found) || len(found) == 0 && claim.More {
 		// What was claimed is claimed; if putting back fails, the next claim does it.
 		if err := s.putBackPaused(ctx, p); err != nil && len(found) == 0 {
 			return store.Claim{}, err
@@ -116,6 +111,23 @@ func (s *Store) Claim(ctx context.Context, p store.ClaimParams) (store.Claim, er
 // that a paused backlog is soon out of the way of others.
 const mostPutBack = 5000
 
+// pausedDueSQL finds due occurrences of paused jobs among the first.
+const pausedDueSQL = `WITH first AS MATERIALIZED (
+		SELECT id, tenant, key, revision FROM carillon.occurrences WHERE due_at <= $1 ORDER BY due_at, timestamp LIMIT $2
+	)
+	SELECT o.id, o.timestamp, j.paused_at FROM first f
+	JOIN carillon.jobs j ON j.tenant = f.tenant AND j.key = f.key AND j.revision = f.revision AND j.paused_at IS NOT NULL
+	JOIN carillon.occurrences o ON o.id = f.id AND o.due_at <= $1`
+
+// pausedDue tells whether any occurrence of a paused job is due.
+func (s *Store) pausedDue(ctx context.Context, p store.ClaimParams) (found bool, err error) {
+	err = s.transact(ctx, func(t *transaction) {
+		t.row(`SELECT EXISTS (`+pausedDueSQL+`)`, func(row pgx.Row) error { return row.Scan(&found) },
+			p.Now.Add(p.Early).UnixMilli(), mostPutBack)
+	})
+	return found, err
+}
+
 // putBackPaused makes due occurrences of paused jobs due later. Their jobs stay locked until that is done, so that a job is
 // resumed before, and its occurrences are not put back, or after, and they are brought forward. It waits for nobody: what
 // is locked is resumed or claimed at this moment, and the next claim will see.
@@ -124,13 +136,7 @@ func (s *Store) putBackPaused(ctx context.Context, p store.ClaimParams) error {
 		var ids []pgtype.UUID
 		var dues []int64
 		err := tx.do(ctx, func(t *transaction) {
-			t.rows(`WITH first AS MATERIALIZED (
-					SELECT id, tenant, key, revision FROM carillon.occurrences WHERE due_at <= $1 ORDER BY due_at, id LIMIT $2
-				)
-				SELECT o.id, o.timestamp, j.paused_at FROM first f
-				JOIN carillon.jobs j ON j.tenant = f.tenant AND j.key = f.key AND j.revision = f.revision AND j.paused_at IS NOT NULL
-				JOIN carillon.occurrences o ON o.id = f.id AND o.due_at <= $1
-				FOR SHARE OF j SKIP LOCKED FOR UPDATE OF o SKIP LOCKED`,
+			t.rows(pausedDueSQL+` FOR SHARE OF j SKIP LOCKED FOR UPDATE OF o SKIP LOCKED`,
 				func(rows pgx.Rows) error {
 					var id pgtype.UUID
 					var timestamp, pausedAt int64
