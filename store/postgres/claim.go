@@ -38,24 +38,15 @@ const claimSQL = `WITH due AS MATERIALIZED (
 
 // Claim implements [store.Queue]. There are no orphans, and nothing is beyond its job's cursor.
 func (s *Store) Claim(ctx context.Context, p store.ClaimParams) (store.Claim, error) {
-	type target struct {
-		job.Target
-		fault error
-	}
-	type claimed struct {
-		store.Claimed
-		dueAt time.Time
-	}
-	var found []claimed
-	var targetsOf map[job.Revision]target
+	var found []store.Claimed
 	var locked int
 	token, until := job.NewToken(), p.Now.Add(p.Lease)
 	err := s.transact(ctx, func(t *transaction) {
-		found, targetsOf, locked = nil, make(map[job.Revision]target), 0
+		found, locked = nil, 0
 		var r occurrenceRow
 		var targets targetReader
 		t.rows(claimSQL, func(rows pgx.Rows) error {
-			var c claimed
+			var c store.Claimed
 			var callbackType *string
 			var callbackData, options []byte
 			var err error
@@ -67,12 +58,12 @@ func (s *Store) Claim(ctx context.Context, p store.ClaimParams) (store.Claim, er
 				if c.Revision == "" {
 					own := c.Target
 					c.Own = &own
-				} else {
-					targetsOf[c.Revision] = target{c.Target, c.Fault}
 				}
 			}
-			c.dueAt, c.Reclaimed = c.DueAt, !c.ScheduledAt.IsZero()
-			c.Token, c.ScheduledAt, c.DueAt = token, p.Now, until
+			c.Reclaimed = !c.ScheduledAt.IsZero()
+			if found == nil {
+				found = make([]store.Claimed, 0, locked)
+			}
 			found = append(found, c)
 			return nil
 		}, p.Now.Add(p.Early).UnixMilli(), p.Limit, token, p.Now.UnixMilli(), until.UnixMilli())
@@ -80,19 +71,17 @@ func (s *Store) Claim(ctx context.Context, p store.ClaimParams) (store.Claim, er
 	if err != nil {
 		return store.Claim{}, err
 	}
-	slices.SortFunc(found, func(a, b claimed) int {
-		if c := a.dueAt.Compare(b.dueAt); c != 0 {
-			return c
-		}
-		return a.ID.Compare(b.ID)
-	})
-	claim := store.Claim{More: locked > len(found) || len(found) == p.Limit}
-	for i := range found {
-		if of, ok := targetsOf[found[i].Revision]; ok {
-			found[i].Target, found[i].Fault = of.Target, of.fault
-		}
-		claim.Occurrences = append(claim.Occurrences, found[i].Claimed)
+	// They come in this order as long as the planner joins them in the order that they were locked in.
+	longestDue := func(a, b store.Claimed) int { return a.DueAt.Compare(b.DueAt) }
+	if !slices.IsSortedFunc(found, longestDue) {
+		slices.SortStableFunc(found, longestDue)
 	}
+	share(found)
+	for i := range found {
+		c := &found[i]
+		c.Token, c.ScheduledAt, c.DueAt = token, p.Now, until
+	}
+	claim := store.Claim{Occurrences: found, More: locked > len(found) || len(found) == p.Limit}
 	if len(found) == 0 { // and so nothing has told whether some were locked
 		if claim.More, err = s.pausedDue(ctx, p); err != nil {
 			return store.Claim{}, err
@@ -110,6 +99,23 @@ func (s *Store) Claim(ctx context.Context, p store.ClaimParams) (store.Claim, er
 // mostPutBack is among how many due occurrences those of paused jobs are looked for. It is more than most claims find, so
 // that a paused backlog is soon out of the way of others.
 const mostPutBack = 5000
+
+// share gives those that came without a target the one that came with another of their job, mostly the one before.
+func share(found []store.Claimed) {
+	for i := range found {
+		c := &found[i]
+		if c.Revision == "" || c.Callback.Type != "" {
+			continue
+		}
+		with := i - 1
+		if with < 0 || found[with].Revision != c.Revision || found[with].Callback.Type == "" {
+			with = slices.IndexFunc(found, func(o store.Claimed) bool { return o.Revision == c.Revision && o.Callback.Type != "" })
+		}
+		if with >= 0 {
+			c.Target, c.Fault = found[with].Target, found[with].Fault
+		}
+	}
+}
 
 // pausedDueSQL finds due occurrences of paused jobs among the first.
 const pausedDueSQL = `WITH first AS MATERIALIZED (

@@ -30,11 +30,14 @@ func (s *Store) Settle(ctx context.Context, settlements []store.Settlement) erro
 
 // settle has one statement for each way of ending.
 func (s *Store) settle(ctx context.Context, settlements []store.Settlement) error {
-	ordered := slices.Clone(settlements)
-	slices.SortStableFunc(ordered, func(a, b store.Settlement) int { return a.ID.Compare(b.ID) })
+	ordered := make([]*store.Settlement, len(settlements)) // they are large
+	for i := range settlements {
+		ordered[i] = &settlements[i]
+	}
+	slices.SortStableFunc(ordered, func(a, b *store.Settlement) int { return a.ID.Compare(b.ID) })
 	var acks, misses, buries, again settlementColumns
-	for i := range ordered {
-		switch t := &ordered[i]; t.Outcome {
+	for _, t := range ordered {
+		switch t.Outcome {
 		case store.Ack:
 			acks.add(t)
 		case store.Miss:
@@ -49,8 +52,8 @@ func (s *Store) settle(ctx context.Context, settlements []store.Settlement) erro
 		if len(acks.id) < len(ordered) {
 			lockJobs(t, misses, again)
 			all := settlementColumns{}
-			for i := range ordered {
-				all.id, all.token = append(all.id, uuid(ordered[i].ID)), append(all.token, ordered[i].Token)
+			for _, s := range ordered {
+				all.id, all.token = append(all.id, uuid(s.ID)), append(all.token, s.Token)
 			}
 			t.exec(`SELECT FROM unnest($1::uuid[], $2::text[]) WITH ORDINALITY AS s (id, token, place)
 				JOIN carillon.occurrences o ON o.id = s.id AND o.token = s.token ORDER BY s.place FOR UPDATE OF o`, all.id, all.token)
