@@ -2,7 +2,9 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -36,12 +38,64 @@ const claimSQL = `WITH due AS MATERIALIZED (
 		CASE WHEN d.revision = '' THEN o.options WHEN NOT d.follows THEN j.options END,
 		(SELECT count(*) FROM due)`
 
+// splitFrom is the smallest limit of which a claim makes two.
+const splitFrom = 200
+
 // Claim implements [store.Queue]. There are no orphans, and nothing is beyond its job's cursor.
+//
+// While there is more due than claims have room for, a claim is made as two at the same time, each of one half: the server has
+// one core for each connection, and one half is written to its disk while the other is looked up. What the two lock they
+// pass over, as those of two replicas do.
 func (s *Store) Claim(ctx context.Context, p store.ClaimParams) (store.Claim, error) {
-	var found []store.Claimed
-	var locked int
-	token, until := job.NewToken(), p.Now.Add(p.Lease)
-	err := s.transact(ctx, func(t *transaction) {
+	limits := []int{p.Limit}
+	if s.behind.Load() && p.Limit >= splitFrom {
+		limits = []int{p.Limit - p.Limit/2, p.Limit / 2}
+	}
+	token := job.NewToken()
+	parts, errs := make([][]store.Claimed, len(limits)), make([]error, len(limits))
+	locked := make([]int, len(limits))
+	var group sync.WaitGroup
+	for i, limit := range limits[1:] {
+		group.Go(func() { parts[i+1], locked[i+1], errs[i+1] = s.claim(ctx, p, limit, token) })
+	}
+	parts[0], locked[0], errs[0] = s.claim(ctx, p, limits[0], token)
+	group.Wait()
+	found, paused := slices.Concat(parts...), false
+	if len(found) == 0 { // what one part has claimed is claimed, whatever the other says
+		if err := errors.Join(errs...); err != nil {
+			return store.Claim{}, err
+		}
+		var err error
+		if paused, err = s.pausedDue(ctx, p); err != nil { // nothing has told whether some were locked
+			return store.Claim{}, err
+		}
+	}
+	for i := range parts {
+		paused = paused || locked[i] > len(parts[i])
+	}
+	s.behind.Store(len(found) == p.Limit)
+	// Parts come in this order as long as the planner joins in the order that was locked in.
+	longestDue := func(a, b store.Claimed) int { return a.DueAt.Compare(b.DueAt) }
+	if !slices.IsSortedFunc(found, longestDue) {
+		slices.SortStableFunc(found, longestDue)
+	}
+	for i := range found {
+		c := &found[i]
+		c.Token, c.ScheduledAt, c.DueAt = token, p.Now, p.Now.Add(p.Lease)
+	}
+	if paused {
+		// If putting back fails, the next claim does it.
+		if err := s.putBackPaused(ctx, p); err != nil && len(found) == 0 {
+			return store.Claim{}, err
+		}
+	}
+	return store.Claim{Occurrences: found, More: paused || len(found) == p.Limit}, nil
+}
+
+// claim claims up to limit occurrences. They are answered as they were, but for their attempt; locked is how many were found,
+// with those of paused jobs, unless all were of such.
+func (s *Store) claim(ctx context.Context, p store.ClaimParams, limit int, token string) (found []store.Claimed, locked int, err error) {
+	err = s.transact(ctx, func(t *transaction) {
 		found, locked = nil, 0
 		var r occurrenceRow
 		var targets targetReader
@@ -66,39 +120,14 @@ func (s *Store) Claim(ctx context.Context, p store.ClaimParams) (store.Claim, er
 			}
 			found = append(found, c)
 			return nil
-		}, p.Now.Add(p.Early).UnixMilli(), p.Limit, token, p.Now.UnixMilli(), until.UnixMilli())
+		}, p.Now.Add(p.Early).UnixMilli(), limit, token, p.Now.UnixMilli(), p.Now.Add(p.Lease).UnixMilli())
 	})
 	if err != nil {
-		return store.Claim{}, err
-	}
-	// They come in this order as long as the planner joins them in the order that they were locked in.
-	longestDue := func(a, b store.Claimed) int { return a.DueAt.Compare(b.DueAt) }
-	if !slices.IsSortedFunc(found, longestDue) {
-		slices.SortStableFunc(found, longestDue)
+		return nil, 0, err
 	}
 	share(found)
-	for i := range found {
-		c := &found[i]
-		c.Token, c.ScheduledAt, c.DueAt = token, p.Now, until
-	}
-	claim := store.Claim{Occurrences: found, More: locked > len(found) || len(found) == p.Limit}
-	if len(found) == 0 { // and so nothing has told whether some were locked
-		if claim.More, err = s.pausedDue(ctx, p); err != nil {
-			return store.Claim{}, err
-		}
-	}
-	if locked > len(found) || len(found) == 0 && claim.More {
-		// What was claimed is claimed; if putting back fails, the next claim does it.
-		if err := s.putBackPaused(ctx, p); err != nil && len(found) == 0 {
-			return store.Claim{}, err
-		}
-	}
-	return claim, nil
+	return found, locked, nil
 }
-
-// mostPutBack is among how many due occurrences those of paused jobs are looked for. It is more than most claims find, so
-// that a paused backlog is soon out of the way of others.
-const mostPutBack = 5000
 
 // share gives those that came without a target the one that came with another of their job, mostly the one before.
 func share(found []store.Claimed) {
@@ -124,6 +153,10 @@ const pausedDueSQL = `WITH first AS MATERIALIZED (
 	SELECT o.id, o.timestamp, j.paused_at FROM first f
 	JOIN carillon.jobs j ON j.tenant = f.tenant AND j.key = f.key AND j.revision = f.revision AND j.paused_at IS NOT NULL
 	JOIN carillon.occurrences o ON o.id = f.id AND o.due_at <= $1`
+
+// mostPutBack is among how many due occurrences those of paused jobs are looked for. It is more than most claims find, so
+// that a paused backlog is soon out of the way of others.
+const mostPutBack = 5000
 
 // pausedDue tells whether any occurrence of a paused job is due.
 func (s *Store) pausedDue(ctx context.Context, p store.ClaimParams) (found bool, err error) {

@@ -49,6 +49,8 @@ type Store struct {
 	modeChosen bool
 	// pooled is set once a pooler was seen between here and the server.
 	pooled atomic.Bool
+	// behind is that the last claim found as many as it had room for.
+	behind atomic.Bool
 }
 
 // Open connects to the database that a URL such as "postgres://user:password@host/database" names, and makes or migrates

@@ -1,0 +1,97 @@
+//go:build services
+
+package postgres_test
+
+import (
+	"bytes"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// TestClaimBacklog: claims of a backlog, of which large ones are made as two, take each occurrence once, the longest due
+// first, each with its own job's callback, never more than their limit, and end with the last; whether the store has several
+// connections for them or a single one, and whether another replica claims too.
+func TestClaimBacklog(t *testing.T) {
+	const each, limit = 700, 301
+	for _, c := range []struct {
+		name, server string
+		replicas     int
+		connections  string
+	}{
+		{"alone", serverURL, 1, "10"},
+		{"on one connection", serverURL, 1, "1"},
+		{"with another", serverURL, 2, "10"},
+		{"through PgBouncer", pgbouncerURL, 2, "10"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			sc := newSchema(t, c.server)
+			sc.url = with(t, sc.url, "pool_max_conns", c.connections)
+			var after []time.Duration
+			for i := range each {
+				after = append(after, time.Duration(2*i)*time.Millisecond)
+			}
+			puts := []store.Put{newPut("many", after...), newPut("paused", after[:10]...)}
+			for i := range each {
+				puts = append(puts, newPut(fmt.Sprintf("k%03d", i), time.Duration(2*i+1)*time.Millisecond))
+			}
+			for i := range puts {
+				puts[i].Job.Callback.Data = fmt.Appendf(nil, `{"of":%q}`, puts[i].Job.Key)
+			}
+			stores := make([]store.Store, c.replicas)
+			for i := range stores {
+				stores[i] = sc.open()
+			}
+			mustPut(t, stores[0], puts...)
+			if err := stores[0].Pause(t.Context(), name("paused"), job.NewRevision(epoch), epoch); err != nil {
+				t.Fatal(err)
+			}
+
+			var lock sync.Mutex
+			tokens := make(map[job.ID]string)
+			var all sync.WaitGroup
+			for _, s := range stores {
+				all.Go(func() {
+					for more := true; more; {
+						claim, err := s.Claim(t.Context(), store.ClaimParams{Now: epoch.Add(time.Hour), Lease: lease, Limit: limit})
+						if err != nil {
+							t.Error(err)
+							return
+						}
+						more = claim.More
+						if len(claim.Occurrences) > limit {
+							t.Errorf("claimed %d, want at most %d", len(claim.Occurrences), limit)
+						}
+						for i, o := range claim.Occurrences {
+							if want := fmt.Appendf(nil, `{"of":%q}`, o.Name.Key); !bytes.Equal(o.Callback.Data, want) {
+								t.Errorf("an occurrence of %s has the callback %s", o.Name.Key, o.Callback.Data)
+							}
+							if i > 0 && o.Timestamp.Before(claim.Occurrences[i-1].Timestamp) {
+								t.Errorf("that of %s comes after that of %s", o.Timestamp, claim.Occurrences[i-1].Timestamp)
+							}
+							lock.Lock()
+							if _, twice := tokens[o.ID]; twice || o.Name.Key == "paused" {
+								t.Errorf("%s of %s is claimed, twice: %t", o.ID, o.Name.Key, twice)
+							}
+							tokens[o.ID] = o.Token
+							lock.Unlock()
+						}
+						if err := s.Settle(t.Context(), acks(claim.Occurrences)); err != nil {
+							t.Error(err)
+						}
+					}
+				})
+			}
+			all.Wait()
+			// What one had locked another passed over; all else is claimed and settled by now.
+			rest := mustClaim(t, stores[0], epoch.Add(time.Hour), 2*each).Occurrences
+			if len(tokens)+len(rest) != 2*each || c.replicas == 1 && len(rest) > 0 {
+				t.Errorf("claimed %d, and later %d, want %d in all", len(tokens), len(rest), 2*each)
+			}
+		})
+	}
+}
