@@ -23,7 +23,7 @@ func (d Drain) Run(ctx context.Context, b *Bench) error {
 		return err
 	}
 	defer func() { _ = raw.Close(context.WithoutCancel(ctx)) }()
-	var rates, limits, shares, costs []float64
+	var rates, limits, shares, claims, costs []float64
 	for round := range b.Rounds {
 		w := b.work(round, d.Count)
 		w.Target = raw.Target()
@@ -32,15 +32,17 @@ func (d Drain) Run(ctx context.Context, b *Bench) error {
 			return fmt.Errorf("the bare client: %w", err)
 		}
 		b.progress("round %d: the bare client %.0f/s", round+1, limit)
-		rate, share, cost, err := d.round(ctx, b, w)
+		done, err := d.round(ctx, b, w)
 		if err != nil {
 			return err
 		}
-		b.progress("round %d: carillon %.0f/s", round+1, rate)
-		rates, limits, shares, costs = append(rates, rate), append(limits, limit), append(shares, share), append(costs, cost)
+		b.progress("round %d: carillon %.0f/s", round+1, done.rate)
+		rates, limits = append(rates, done.rate), append(limits, limit)
+		shares, claims, costs = append(shares, done.share), append(claims, done.claim), append(costs, done.cost)
 	}
 	b.figure("drained", "1/s", rates, limits, raw.Goal())
 	b.figure("processor time", "µs each", costs, nil, nil)
+	b.figure("found by a claim, on average", "", claims, nil, nil)
 	if d.Replicas > 1 {
 		b.figure("smallest share of a replica", "", shares, nil, nil)
 	}
@@ -49,37 +51,41 @@ func (d Drain) Run(ctx context.Context, b *Bench) error {
 }
 
 // drainOnce drains without a bare client beside it.
-func (d Drain) drainOnce(ctx context.Context, b *Bench, round int) (rate, share float64, err error) {
+func (d Drain) drainOnce(ctx context.Context, b *Bench, round int) (drained, error) {
 	w, where, err := b.timedWork(ctx, round, timed{count: d.Count})
 	if err != nil {
-		return 0, 0, err
+		return drained{}, err
 	}
-	rate, share, _, err = d.round(ctx, b, w)
-	return rate, share, errors.Join(err, where.close(ctx))
+	done, err := d.round(ctx, b, w)
+	return done, errors.Join(err, where.close(ctx))
 }
 
-// round submits the jobs to a replica that fires nothing, has others fire them all, and answers how many they fired in a
-// second, the smallest share of one, where 1 is an equal one, and the microseconds of processor time for each occurrence.
-func (d Drain) round(ctx context.Context, b *Bench, w *Work) (rate, share, cost float64, err error) {
+// drained is how a backlog was drained: how many a second, the smallest share of a replica, where 1 is an equal one, how many a
+// claim found that found any, and the microseconds of processor time for each occurrence.
+type drained struct{ rate, share, claim, cost float64 }
+
+// round submits the jobs to a replica that fires nothing, and has others fire them all.
+func (d Drain) round(ctx context.Context, b *Bench, w *Work) (drained, error) {
 	if err := b.fill(ctx, w); err != nil {
-		return 0, 0, 0, err
+		return drained{}, err
 	}
 	var replicas []*part
 	for range d.Replicas {
 		r, _, err := b.startReplica(ctx, ReplicaOptions{Sparse: true})
 		if err != nil {
-			return 0, 0, 0, err
+			return drained{}, err
 		}
 		replicas = append(replicas, r)
 	}
 	all, err := b.awaitAcked(ctx, replicas, w.Count)
 	if err != nil {
-		return 0, 0, 0, err
+		return drained{}, err
 	}
 	var begun, ended int64
-	least := w.Count
+	least, claims := w.Count, 0
+	var cpu time.Duration
 	for _, s := range all {
-		cost += float64(s.CPU.Microseconds()) / float64(w.Count)
+		claims, cpu = claims+s.Claims, cpu+s.CPU
 		if s.Acked == 0 {
 			least = 0
 			continue
@@ -93,6 +99,10 @@ func (d Drain) round(ctx context.Context, b *Bench, w *Work) (rate, share, cost 
 	for _, r := range replicas {
 		err = errors.Join(err, r.stop())
 	}
-	return float64(w.Count) / time.Duration(ended-begun).Seconds(), float64(least*d.Replicas) / float64(w.Count), cost,
-		errors.Join(err, b.clean(ctx))
+	return drained{
+		rate:  float64(w.Count) / time.Duration(ended-begun).Seconds(),
+		share: float64(least*d.Replicas) / float64(w.Count),
+		claim: float64(w.Count) / float64(max(claims, 1)),
+		cost:  float64(cpu.Microseconds()) / float64(w.Count),
+	}, errors.Join(err, b.clean(ctx))
 }

@@ -52,6 +52,8 @@ type Stats struct {
 	// Begun is when it first claimed, Ended when it last settled; Unix nanoseconds.
 	Begun int64 `json:"begun"`
 	Ended int64 `json:"ended"`
+	// Claims are those that found something.
+	Claims int `json:"claims"`
 	// Calls are those to the store.
 	Calls int `json:"calls"`
 	// CPU is the time of all cores that the process has used since it began, Memory and Peak its bytes.
@@ -191,6 +193,7 @@ func (s *probedStore) Claim(ctx context.Context, params store.ClaimParams) (stor
 	took := time.Since(start)
 	s.probe.called(func(stats *Stats, samples *Samples) {
 		if n := len(claim.Occurrences); n > 0 {
+			stats.Claims++
 			if stats.Begun == 0 {
 				stats.Begun = start.UnixNano()
 			}

@@ -271,12 +271,12 @@ func (s Burst) Run(ctx context.Context, b *Bench) error {
 	var l lateness
 	var rates []float64
 	for round := range b.Rounds {
-		rate, _, err := Drain{Count: s.Count, Replicas: 1}.drainOnce(ctx, b, 1000+round)
+		due, err := Drain{Count: s.Count, Replicas: 1}.drainOnce(ctx, b, 1000+round)
 		if err != nil {
 			return err
 		}
-		b.progress("round %d: as many that are due already: %.0f/s", round+1, rate)
-		rates = append(rates, rate)
+		b.progress("round %d: as many that are due already: %.0f/s", round+1, due.rate)
+		rates = append(rates, due.rate)
 		if err := l.round(ctx, b, round, timed{every: time.Second / time.Duration(s.Count), count: s.Count}); err != nil {
 			return err
 		}
