@@ -3,6 +3,7 @@ package redis
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 	"strconv"
 	"time"
@@ -26,7 +27,7 @@ func (s *Store) Claim(ctx context.Context, p store.ClaimParams) (store.Claim, er
 	token, until := job.NewToken(), p.Now.Add(p.Lease)
 	calls := make([]call, len(shares))
 	for i, share := range shares {
-		args := []any{share.bound, share.n, p.Now.UnixMilli(), until.UnixMilli(), token, bound, chunk}
+		args := []any{share.bound, share.n, p.Now.UnixMilli(), until.UnixMilli(), token, bound, chunk, flag(len(shares) > 1)}
 		calls[i] = call{claimScript, share.shard, args}
 	}
 	claim := store.Claim{More: more}
@@ -38,12 +39,15 @@ func (s *Store) Claim(ctx context.Context, p store.ClaimParams) (store.Claim, er
 			err = failure
 			continue
 		}
-		taken, aside := answer.list(0), answer.list(1)
-		targets := readTargets(answer.list(2))
+		taken, aside := readTaken(answer), answer.list(4)
 		for k := range taken {
-			c, due := readClaimed(taken.list(k), targets)
-			c.Token, c.ScheduledAt, c.DueAt = token, p.Now, until
-			claim.Occurrences, dues = append(claim.Occurrences, c), append(dues, due)
+			taken[k].Token, taken[k].ScheduledAt, taken[k].DueAt = token, p.Now, until
+		}
+		claim.Occurrences = append(claim.Occurrences, taken...)
+		if len(shares) > 1 {
+			for k := range taken {
+				dues = append(dues, answer.list(2).number(k))
+			}
 		}
 		s.putBack(ctx, p, shares[i].shard, aside)
 		found += len(taken) + len(aside)
@@ -61,39 +65,67 @@ func (s *Store) Claim(ctx context.Context, p store.ClaimParams) (store.Claim, er
 	return claim, nil
 }
 
+// readTaken reads what claim.lua answers of the claimed.
+func readTaken(answer list) []store.Claimed {
+	ids, records, before := answer.list(0), answer.list(1), answer.list(3)
+	targets := readTargets(ids, records, answer.list(5))
+	taken := make([]store.Claimed, len(ids))
+	for i := range taken {
+		c := &taken[i]
+		c.Occurrence, c.Fault = decodeOccurrence(ids.text(i), records.text(i))
+		c.Attempt = 1
+		t := targets[i]
+		if c.Target = t.Target; c.Fault == nil {
+			c.Fault = t.fault
+		}
+		if c.Revision == "" {
+			c.Own = &t.Target
+		}
+	}
+	for i := range before {
+		of := before.list(i)
+		if place := of.number(0) - 1; place >= 0 && place < len(taken) {
+			c := &taken[place]
+			c.Attempt, c.Reclaimed, c.LastError = of.number(1), of.number(2) > 0, of.text(3)
+		}
+	}
+	return taken
+}
+
 // target is what occurrences fire with, or why that can't be read.
 type target struct {
 	job.Target
 	fault error
 }
 
-// readTargets reads the targets that a claim comes with, each once, however many occurrences have it.
-func readTargets(l list) map[string]target {
-	targets := make(map[string]target, len(l)/2)
-	for i := 0; i < len(l); i += 2 {
-		var t target
-		t.Target, t.fault = decodeTarget(l.text(i + 1))
-		targets[l.text(i)] = t
+// readTargets answers each claimed occurrence's target. Those that it is given come in the order in which they are first
+// needed, and are read once, however many occurrences have one.
+func readTargets(ids, records, answer list) []*target {
+	all := make([]target, len(answer))
+	for i := range all {
+		all[i].Target, all[i].fault = decodeTarget(answer.text(i))
+	}
+	targets := make([]*target, len(ids))
+	known := make(map[string]*target)
+	next := 0
+	for i := range targets {
+		if len(all) == len(ids) { // each has its own
+			targets[i] = &all[i]
+			continue
+		}
+		owner, name := ids.text(i), recordOwner(records.text(i))
+		if name != "" {
+			owner = name
+		}
+		if known[owner] == nil && next < len(all) {
+			known[owner] = &all[next]
+			next++
+		}
+		if targets[i] = known[owner]; targets[i] == nil {
+			targets[i] = &target{fault: fmt.Errorf("the callback of the occurrence %s is missing", ids.text(i))}
+		}
 	}
 	return targets
-}
-
-// readClaimed reads one claimed occurrence, and when it was due.
-func readClaimed(l list, targets map[string]target) (c store.Claimed, due int) {
-	c.Occurrence, c.Fault = decodeOccurrence(l.text(0), l.text(1))
-	c.LastError, c.Attempt, c.Reclaimed = l.text(2), l.number(4), l.number(5) > 0
-	name := jobField(c.Name)
-	if c.Revision == "" {
-		name = l.text(0)
-	}
-	t := targets[name]
-	if c.Target = t.Target; c.Fault == nil {
-		c.Fault = t.fault
-	}
-	if c.Revision == "" {
-		c.Own = &t.Target
-	}
-	return c, l.number(3)
 }
 
 // inOrder sorts what several shards gave by when it was due.

@@ -85,23 +85,31 @@ func encodeTarget(c job.Callback, o job.Options) string {
 }
 
 func decodeTarget(text string) (t job.Target, err error) {
-	parts := strings.SplitN(text, separator, 3)
-	if len(parts) != 3 {
+	kind, rest, hasKind := strings.Cut(text, separator)
+	options, data, hasOptions := strings.Cut(rest, separator)
+	if !hasKind || !hasOptions {
 		return t, fmt.Errorf("the stored callback %.40q can't be understood", text)
 	}
-	t.Callback = job.Callback{Type: parts[0], Data: []byte(parts[2])}
-	t.Options, err = job.DecodeOptions([]byte(parts[1]))
+	t.Callback = job.Callback{Type: kind, Data: []byte(data)}
+	if options == "" {
+		return t, nil // they are all left at their defaults
+	}
+	t.Options, err = job.DecodeOptions([]byte(options))
 	return t, err
 }
 
 // encodeOccurrence writes what of an occurrence never changes, as records.lua says.
 func encodeOccurrence(o *job.Occurrence) string {
-	step, subscriber := "-", ""
-	if o.Part != nil {
-		step, subscriber = strconv.Itoa(o.Part.Step), o.Part.Subscriber
+	b := make([]byte, 0, 128)
+	b = append(append(b, o.Revision...), ' ')
+	b = append(append(append(append(b, o.Name.Tenant...), separator...), o.Name.Key...), separator...)
+	b = append(strconv.AppendInt(b, o.Timestamp.UnixMilli(), 10), ' ')
+	b = append(strconv.AppendInt(b, int64(o.Position), 10), ' ')
+	if o.Part == nil {
+		return string(append(b, "- "...))
 	}
-	return string(o.Revision) + " " + strconv.FormatInt(o.Timestamp.UnixMilli(), 10) + " " + strconv.Itoa(o.Position) + " " + step +
-		" " + jobField(o.Name) + separator + subscriber
+	b = append(strconv.AppendInt(b, int64(o.Part.Step), 10), ' ')
+	return string(append(b, o.Part.Subscriber...))
 }
 
 // decodeOccurrence reads an occurrence's id and record. What of it could be read is answered with the error too.
@@ -109,26 +117,39 @@ func decodeOccurrence(id, record string) (o job.Occurrence, err error) {
 	if o.ID, err = job.ParseID(id); err != nil {
 		return o, err
 	}
-	fields := strings.SplitN(record, " ", 5)
-	if len(fields) != 5 {
+	revision, rest, hasRevision := strings.Cut(record, " ")
+	tenant, rest, hasTenant := strings.Cut(rest, separator)
+	key, rest, hasKey := strings.Cut(rest, separator)
+	instant, rest, hasInstant := strings.Cut(rest, " ")
+	position, rest, hasPosition := strings.Cut(rest, " ")
+	step, subscriber, hasStep := strings.Cut(rest, " ")
+	at, err := strconv.ParseInt(instant, 10, 64)
+	place, placeErr := strconv.Atoi(position)
+	if err != nil || placeErr != nil || !(hasRevision && hasTenant && hasKey && hasInstant && hasPosition && hasStep) {
 		return o, fmt.Errorf("the stored occurrence %s can't be understood: %.80q", id, record)
 	}
-	names := strings.SplitN(fields[4], separator, 3)
-	at, err := strconv.ParseInt(fields[1], 10, 64)
-	position, positionErr := strconv.Atoi(fields[2])
-	if len(names) != 3 || err != nil || positionErr != nil {
-		return o, fmt.Errorf("the stored occurrence %s can't be understood: %.80q", id, record)
-	}
-	o.Name = job.Name{Tenant: names[0], Key: names[1]}
-	o.Revision, o.Timestamp, o.Position = job.Revision(fields[0]), time.UnixMilli(at).UTC(), position
-	if fields[3] != "-" {
-		step, err := strconv.Atoi(fields[3])
+	o.Name = job.Name{Tenant: tenant, Key: key}
+	o.Revision, o.Timestamp, o.Position = job.Revision(revision), time.UnixMilli(at).UTC(), place
+	if step != "-" {
+		n, err := strconv.Atoi(step)
 		if err != nil {
 			return o, fmt.Errorf("the stored occurrence %s can't be understood: %.80q", id, record)
 		}
-		o.Part = &job.Part{Step: step, Subscriber: names[2]}
+		o.Part = &job.Part{Step: n, Subscriber: subscriber}
 	}
 	return o, nil
+}
+
+// recordOwner is the name of the job that the occurrence of a record is of, as the scripts know it; empty if it stands on its
+// own, or the record is damaged.
+func recordOwner(record string) string {
+	revision, rest, _ := strings.Cut(record, " ")
+	tenant, key, _ := strings.Cut(rest, separator)
+	end := strings.Index(key, separator)
+	if revision == "" || end < 0 {
+		return ""
+	}
+	return rest[:len(tenant)+len(separator)+end]
 }
 
 // setAttempts reads how often an occurrence was claimed, and by whom.
@@ -152,9 +173,9 @@ func decodeState(name, state string, live bool) (s store.JobStatus, err error) {
 		l[i] = field
 	}
 	s.Name = parseJobField(name)
-	s.Revision, s.Version = job.Revision(fields[0]), job.Revision(fields[1])
-	s.CreatedAt, s.UpdatedAt, s.ExpiresAt = l.millis(2), l.millis(3), l.millis(4)
-	s.PausedAt, s.Cursor, s.ExpandAt = l.millis(5), l.millis(6), l.millis(7)
+	s.Revision, s.PausedAt, s.Cursor = job.Revision(fields[0]), l.millis(1), l.millis(2)
+	s.Version, s.CreatedAt, s.UpdatedAt = job.Revision(fields[3]), l.millis(4), l.millis(5)
+	s.ExpiresAt, s.ExpandAt = l.millis(6), l.millis(7)
 	s.Missed, s.Callback.Type, s.Live = l.number(9), fields[10], live
 	return s, nil
 }

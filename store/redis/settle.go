@@ -2,7 +2,6 @@ package redis
 
 import (
 	"context"
-	"slices"
 
 	"github.com/carillon-scheduler/carillon/store"
 )
@@ -10,23 +9,49 @@ import (
 // Settle implements [store.Queue]: deliveries are deleted by one script for each shard, and every other settlement is a
 // script of its own.
 func (s *Store) Settle(ctx context.Context, settlements []store.Settlement) error {
-	acks := make([][]any, len(s.shards))
+	acks := make([]ackArgs, len(s.shards))
 	var calls []call
 	for i := range settlements {
 		t := &settlements[i]
 		shard := s.shardOf(t.Name)
-		if t.Outcome == store.Ack {
-			acks[shard] = append(acks[shard], t.ID.String(), t.Token)
+		if t.Outcome != store.Ack {
+			calls = append(calls, call{settleScript, shard, settlementArgs(t)})
 			continue
 		}
-		calls = append(calls, call{settleScript, shard, settlementArgs(t)})
+		if acks[shard].n == chunk {
+			calls = append(calls, call{ackScript, shard, acks[shard].args})
+			acks[shard] = ackArgs{}
+		}
+		acks[shard].add(t, len(settlements))
 	}
-	for shard, args := range acks {
-		for part := range slices.Chunk(args, 2*chunk) {
-			calls = append(calls, call{ackScript, shard, part})
+	for shard := range acks {
+		if acks[shard].n > 0 {
+			calls = append(calls, call{ackScript, shard, acks[shard].args})
 		}
 	}
 	return firstError(s.run(ctx, calls))
+}
+
+// ackArgs gathers what ack.lua takes.
+type ackArgs struct {
+	args  []any
+	n     int    // deliveries
+	token string // of the last ones
+	count int    // place of their number
+}
+
+// add adds a delivery. Those of one claim that come one after the other share its token. Room is how many may come.
+func (a *ackArgs) add(t *store.Settlement, room int) {
+	if a.args == nil {
+		a.args = make([]any, 0, min(room, chunk)+2)
+	}
+	if a.n == 0 || a.token != t.Token {
+		a.args = append(a.args, t.Token, 0)
+		a.token, a.count = t.Token, len(a.args)-1
+	}
+	a.args = append(a.args, string(t.Revision)+":"+t.ID.String())
+	a.n++
+	a.args[a.count] = len(a.args) - 1 - a.count
 }
 
 // settlementArgs are what settle.lua takes.

@@ -1,32 +1,34 @@
 #!lua flags=allow-oom
 -- Deletes occurrences that were delivered.
 --
--- ARGV: of each its id and the claim's token
+-- ARGV: of each claim its token, how many occurrences of it follow, and of each its revision, a colon and its id, as the
+--   members have it
 -- Returns how many were deleted
-local ids, claims = {}, {}
-for i = 1, #ARGV, 2 do
-  ids[#ids + 1], claims[#claims + 1] = ARGV[i], ARGV[i + 1]
-end
-local states = redis.call('HMGET', attempts, unpack(ids))
-local records = redis.call('HMGET', occurrences, unpack(ids))
 local gone, entries = {}, {}
-for i, id in ipairs(ids) do
-  local _, _, token = read_attempts(states[i])
-  if token ~= '' and token == claims[i] then
-    local revision, _, name = read_record(records[i])
-    if revision == '' then
-      delete_pending(id, revision, name)
-    else
-      gone[#gone + 1] = id
-      entries[#entries + 1] = member(revision, id)
+local from = 1
+while from < #ARGV do
+  local token, last = ' ' .. ARGV[from], from + 1 + ARGV[from + 1]
+  local ids = {}
+  for i = from + 2, last do ids[#ids + 1] = id_of(ARGV[i]) end
+  for i, state in ipairs(redis.call('HMGET', attempts, unpack(ids))) do
+    if state and token ~= ' ' and string.sub(state, -#token) == token then
+      local id, entry = ids[i], ARGV[from + 1 + i]
+      if #entry == 27 then -- it has no revision
+        local _, name = read_owner(redis.call('HGET', occurrences, id))
+        delete_pending(id, '', name)
+      else
+        gone[#gone + 1] = id
+        entries[#entries + 1] = entry
+      end
     end
   end
+  from = last + 1
 end
 if #gone > 0 then
   redis.call('ZREM', pending, unpack(gone))
   redis.call('ZREM', members, unpack(entries))
   redis.call('HDEL', occurrences, unpack(gone))
   redis.call('HDEL', attempts, unpack(gone))
-  redis.call('HDEL', errors, unpack(gone))
+  if redis.call('EXISTS', errors) == 1 then redis.call('HDEL', errors, unpack(gone)) end
 end
 return #gone

@@ -3,23 +3,35 @@
 -- claimed by nobody. Putting them back properly is the caller's. If there is one to set aside, so are all others among the
 -- first that are due, so that not even a claim of one at a time is long about a paused backlog.
 --
+-- What it answers of the claimed is lists of what Redis gave it, one beside the other. To make a table of each costs more
+-- than all else that it does.
+--
 -- ARGV: 1 up to when those to claim are due, 2 how many of them at most, 3 now, 4 the lease's end, 5 token,
---   6 up to when those to set aside are due, 7 among how many to look for them, with those to claim
--- Returns 1 the claimed: of each its id, record, error, when it was due, which attempt it is, and whether a claim of it was
---   never settled; 2 those set aside: of each its id, record, why ("orphan", "paused" or "unexpanded") and since when its job
---   is paused; 3 the targets of the claimed: a job's name or an occurrence's id, then its target
+--   6 up to when those to set aside are due, 7 among how many to look for them, with those to claim, 8 whether to tell when
+--   the claimed were due
+-- Returns 1 the ids of the claimed, 2 their records, 3 when they were due, if asked for, 4 of each that was claimed before or
+--   has an error: its place among the claimed, which attempt it is, whether a claim of it was never settled, and its error;
+--   5 those set aside: of each its id, record, why ("orphan", "paused" or "unexpanded") and since when its job is paused;
+--   6 the targets of the claimed, in the order in which they come to be needed: a job's once, however many it has, and the
+--   own one of what stands on its own
 local now, ends, token = ARGV[3], ARGV[4], ARGV[5]
-local claimed, aside, moved, stamps, fired, seen = {}, {}, {}, {}, {}, {}
-local jobStates = {} -- of the occurrences' jobs, by name
+local claimed, claimedRecords, before, aside = {}, {}, {}, {}
+local moved, stamps, fired, seen = {}, {}, {}, {}
+local fresh = '1 ' .. now .. ' ' .. token
 
 -- Why an occurrence is not to fire now, if so, and since when its job is paused, if that is why.
-local function obstacle(revision, at, name)
+local function obstacle(revision, record, state)
   if not revision then return 'orphan' end -- nothing is known of it
   if revision == '' then return nil end
-  local present, since, cursor = read_stamps(jobStates[name] or '')
+  if not state then return 'orphan' end
+  if string.sub(state, 1, #revision + 5) == revision .. ' 0 0 ' then return nil end -- neither paused nor recurring
+  local present, since, cursor = read_stamps(state)
   if present ~= revision then return 'orphan' end
   if since ~= '0' then return 'paused', since end
-  if cursor ~= '0' and tonumber(at) > tonumber(cursor) then return 'unexpanded' end
+  if cursor == '0' then return nil end
+  local _, at = read_record(record)
+  if not at then return 'orphan' end
+  if tonumber(at) > tonumber(cursor) then return 'unexpanded' end
 end
 
 local function move(id)
@@ -30,42 +42,39 @@ end
 -- Looks at count due occurrences but for the first few, and sets aside what is not to fire now. It claims the others, or
 -- leaves them. Returns how many there were.
 local function look(bound, first, count, claims)
-  local due = redis.call('ZRANGEBYSCORE', pending, '-inf', bound, 'WITHSCORES', 'LIMIT', first, count)
-  if #due == 0 then return 0 end
-  local ids = {}
-  for i = 1, #due, 2 do ids[#ids + 1] = due[i] end
+  local ids = redis.call('ZRANGEBYSCORE', pending, '-inf', bound, 'LIMIT', first, count)
+  if #ids == 0 then return 0 end
   local records = redis.call('HMGET', occurrences, unpack(ids))
   local states = redis.call('HMGET', attempts, unpack(ids))
-  local failures = claims and redis.call('HMGET', errors, unpack(ids))
-
-  local revisions, instants, jobNames, wanted = {}, {}, {}, {}
+  local failures = claims and redis.call('EXISTS', errors) == 1 and redis.call('HMGET', errors, unpack(ids)) or {}
+  local revisions, jobNames = {}, {}
   for i, record in ipairs(records) do
-    local revision, at, name = read_record(record or '')
-    revisions[i], instants[i], jobNames[i] = revision or false, at, name
-    if revision and revision ~= '' and jobStates[name] == nil then
-      jobStates[name] = false
-      wanted[#wanted + 1] = name
-    end
+    local revision, name = read_owner(record or '')
+    revisions[i], jobNames[i] = revision or false, name or ''
   end
-  if #wanted > 0 then
-    local found = redis.call('HMGET', jobs, unpack(wanted))
-    for i, name in ipairs(wanted) do jobStates[name] = found[i] end
-  end
+  local jobStates = redis.call('HMGET', jobs, unpack(jobNames))
 
   for i, id in ipairs(ids) do
-    local revision, name = revisions[i], jobNames[i]
-    local n, scheduled, before = read_attempts(states[i])
-    local why, since = obstacle(revision, instants[i], name)
+    local revision, record, state = revisions[i], records[i], states[i]
+    local why, since = obstacle(revision, record, jobStates[i])
     if why then
-      if before ~= '' then write_attempts(id, n, '0', '') end
-      aside[#aside + 1] = {id, records[i] or '', why, since or '0'}
+      local n, _, held = read_attempts(state)
+      if held ~= '' then write_attempts(id, n, '0', '') end
+      aside[#aside + 1] = {id, record or '', why, since or '0'}
       move(id)
     elseif claims then
+      local place = #claimed + 1
+      claimed[place], claimedRecords[place] = id, record
       stamps[#stamps + 1] = id
-      stamps[#stamps + 1] = (n + 1) .. ' ' .. now .. ' ' .. token
-      claimed[#claimed + 1] = {id, records[i], failures[i] or '', due[2 * i], n + 1, scheduled ~= '0' and 1 or 0}
+      if state or failures[i] then
+        local n, scheduled = read_attempts(state)
+        stamps[#stamps + 1] = (n + 1) .. ' ' .. now .. ' ' .. token
+        before[#before + 1] = {place, n + 1, scheduled ~= '0' and 1 or 0, failures[i] or ''}
+      else
+        stamps[#stamps + 1] = fresh
+      end
       move(id)
-      local target = revision == '' and id or name
+      local target = revision == '' and id or jobNames[i]
       if not seen[target] then
         seen[target] = true
         fired[#fired + 1] = target
@@ -78,12 +87,9 @@ end
 local found = look(ARGV[1], 0, ARGV[2], true)
 local more = tonumber(ARGV[7]) - found
 if #aside > 0 and more > 0 then look(ARGV[6], found, more, false) end
-if #moved == 0 then return {{}, {}, {}} end
+if #moved == 0 then return {{}, {}, {}, {}, {}, {}} end
+local due = ARGV[8] == '1' and #claimed > 0 and redis.call('ZMSCORE', pending, unpack(claimed)) or {}
 redis.call('ZADD', pending, unpack(moved))
-if #claimed == 0 then return {{}, aside, {}} end
+if #claimed == 0 then return {{}, {}, {}, {}, aside, {}} end
 redis.call('HSET', attempts, unpack(stamps))
-local result = {}
-for i, target in ipairs(redis.call('HMGET', targets, unpack(fired))) do
-  result[2 * i - 1], result[2 * i] = fired[i], target or ''
-end
-return {claimed, aside, result}
+return {claimed, claimedRecords, due, before, aside, redis.call('HMGET', targets, unpack(fired))}

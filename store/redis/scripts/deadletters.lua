@@ -20,7 +20,7 @@ for _, entry in ipairs(entries) do
   if #result > limit then break end
   local id = id_of(entry)
   local record = redis.call('HGET', occurrences, id)
-  local _, _, name = read_record(record)
+  local _, name = read_owner(record)
   if string.sub(name, 1, #prefix) == prefix then
     local target = redis.call('HGET', targets, id)
     if ARGV[8] == '1' then target = string.match(target, '^[^%z]*%z[^%z]*%z') end

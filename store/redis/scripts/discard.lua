@@ -11,7 +11,7 @@ else
 end
 for _, id in ipairs(ids) do
   if tenant == '' or redis.call('ZSCORE', deadByTenant, owned(tenant, id)) then
-    local _, _, name = read_record(redis.call('HGET', occurrences, id))
+    local _, name = read_owner(redis.call('HGET', occurrences, id))
     redis.call('ZREM', dead, id)
     redis.call('ZREM', deadByJob, owned(name, id))
     redis.call('ZREM', deadByTenant, owned(string.match(name, '^[^%z]*'), id))

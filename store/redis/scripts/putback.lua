@@ -18,7 +18,7 @@ for i = 2, #ARGV, 3 do
   local score = redis.call('ZSCORE', pending, id)
   local _, _, token = read_attempts(redis.call('HGET', attempts, id))
   if score and tonumber(score) == tonumber(ARGV[1]) and token == '' then
-    local revision, _, name = read_record(redis.call('HGET', occurrences, id) or '')
+    local revision, name = read_owner(redis.call('HGET', occurrences, id) or '')
     if due ~= '' then
       -- A resumption may have left it due at that very time.
       if ARGV[i + 2] == '0' or is_paused(name) then redis.call('ZADD', pending, due, id) end

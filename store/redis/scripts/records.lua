@@ -3,11 +3,11 @@
 -- KEYS are all keys of the shard, in the order below. A script touches no others, so that a cluster which is moving the
 -- shard's slot refuses it before it has begun, never half way.
 --
--- A job's state is text: its revision, version, createdAt, updatedAt, expiresAt, pausedAt, cursor, expandAt, the token of
--- the claim to expand it, missed, and callback type, with a space between. An occurrence's record is its revision,
--- timestamp, position and step, with a space after each, then its job's name, a NUL and the subscriber. Its attempts are
--- the number of them, scheduledAt and the token. Times are Unix milliseconds, 0 for none. A name is the tenant, a NUL and
--- the key.
+-- A job's state is text: its revision, pausedAt, cursor, version, createdAt, updatedAt, expiresAt, expandAt, the token of
+-- the claim to expand it, missed, and callback type, with a space between. An occurrence's record is its revision, a space,
+-- its job's name, a NUL, and its timestamp, position, step and subscriber, with a space between. Its attempts are the
+-- number of them, scheduledAt and the token. Times are Unix milliseconds, 0 for none. A name is the tenant, a NUL and the
+-- key. What a claim looks at comes first, where it is found without a pattern, since patterns are slow.
 local jobs, targets, schedules, names, expiry, expansion,
   occurrences, attempts, errors, pending, members, own,
   dead, deadByTenant, deadByJob = unpack(KEYS)
@@ -16,19 +16,19 @@ local function read_job(name)
   local text = redis.call('HGET', jobs, name)
   if not text then return nil end
   local j = {}
-  j.revision, j.version, j.created, j.updated, j.expires, j.paused, j.cursor, j.expand, j.token, j.missed, j.type =
+  j.revision, j.paused, j.cursor, j.version, j.created, j.updated, j.expires, j.expand, j.token, j.missed, j.type =
     string.match(text, '^(%S*) (%S*) (%S*) (%S*) (%S*) (%S*) (%S*) (%S*) (%S*) (%S*) (.*)$')
   return j
 end
 
 -- The revision, pausedAt and cursor in a job's state.
 local function read_stamps(text)
-  return string.match(text, '^(%S*) %S* %S* %S* %S* (%S*) (%S*)')
+  return string.match(text, '^(%S*) (%S*) (%S*)')
 end
 
 local function write_job(name, j)
-  redis.call('HSET', jobs, name, table.concat({j.revision, j.version, j.created, j.updated, j.expires, j.paused,
-    j.cursor, j.expand, j.token, j.missed, j.type}, ' '))
+  redis.call('HSET', jobs, name, table.concat({j.revision, j.paused, j.cursor, j.version, j.created, j.updated,
+    j.expires, j.expand, j.token, j.missed, j.type}, ' '))
   redis.call('ZADD', expiry, j.expires, name)
   if j.expand == '0' then
     redis.call('ZREM', expansion, name)
@@ -46,9 +46,21 @@ local function delete_job(name)
   redis.call('ZREM', expansion, name)
 end
 
+-- The revision and job's name of an occurrence, and where in its record the rest begins; nothing if that is damaged.
+local function read_owner(record)
+  local space = string.find(record, ' ', 1, true)
+  local tenant = space and string.find(record, '\0', space, true)
+  local key = tenant and string.find(record, '\0', tenant + 1, true)
+  if not key then return nil end
+  return string.sub(record, 1, space - 1), string.sub(record, space + 1, key - 1), key + 1
+end
+
 -- The revision, timestamp and job's name of an occurrence.
 local function read_record(record)
-  return string.match(record, '^(%S*) (%d+) %S* %S* ([^%z]*%z[^%z]*)')
+  local revision, name, rest = read_owner(record)
+  local at = rest and string.match(record, '^%d+', rest)
+  if not at then return nil end
+  return revision, at, name
 end
 
 -- The number of attempts, scheduledAt and token of an occurrence, of which nothing may be stored.

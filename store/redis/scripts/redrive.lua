@@ -7,7 +7,7 @@ local redriven = 0
 for i = 3, #ARGV do
   local id = ARGV[i]
   if redis.call('ZREM', deadByTenant, owned(ARGV[1], id)) == 1 then
-    local _, _, name = read_record(redis.call('HGET', occurrences, id))
+    local _, name = read_owner(redis.call('HGET', occurrences, id))
     redis.call('ZREM', dead, id)
     redis.call('ZREM', deadByJob, owned(name, id))
     redis.call('HDEL', attempts, id)

@@ -8,7 +8,7 @@ local id, outcome, at, failure = ARGV[1], ARGV[3], ARGV[4], ARGV[5]
 local n, _, token = read_attempts(redis.call('HGET', attempts, id))
 if token == '' or token ~= ARGV[2] then return 0 end
 local record = redis.call('HGET', occurrences, id)
-local revision, _, name = read_record(record)
+local revision, name = read_owner(record)
 
 if outcome == 'bury' then
   redis.call('ZREM', pending, id)
