@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -13,8 +14,8 @@ import (
 
 // Put implements [store.Jobs]. Jobs are put independently of each other, but for those of one name.
 //
-// A job with up to chunk occurrences is put by one script. Of one with more, the others are inserted before, and are orphans
-// until that script has run. Should it not run, they stay orphans.
+// A job with up to chunk occurrences is put by one script, which may put others too. Of one with more, the others are inserted
+// before, and are orphans until that script has run. Should it not run, they stay orphans.
 func (s *Store) Put(ctx context.Context, puts []store.Put) []store.PutResult {
 	ctx, cancel := context.WithTimeout(ctx, store.PutWithin) // for callers that set no limit
 	defer cancel()
@@ -29,10 +30,11 @@ func (s *Store) Put(ctx context.Context, puts []store.Put) []store.PutResult {
 type put struct {
 	*store.Put
 	*store.PutResult
-	shard int
-	rest  []job.Occurrence // those that the flip inserts
-	late  bool             // the server's clock refused the flip
-	more  bool             // more of what was replaced is to be deleted
+	shard    int
+	schedule []byte           // as it is stored
+	rest     []job.Occurrence // those that the flip inserts
+	late     bool             // the server's clock refused the flip
+	more     bool             // more of what was replaced is to be deleted
 }
 
 // rounds splits puts so that no round has a name twice and those of one name are in order.
@@ -53,7 +55,7 @@ func rounds(puts []store.Put, results []store.PutResult) (all [][]*put) {
 func (s *Store) putRound(ctx context.Context, round []*put) {
 	var going []*put
 	for _, p := range round {
-		p.shard = s.shardOf(p.Job.Name)
+		p.shard, p.schedule = s.shardOf(p.Job.Name), p.Job.Schedule.Encode()
 		if p.Err = s.insertBefore(ctx, p); p.Err != nil {
 			s.tidy(ctx, p) // no flip was tried, so nothing will ever want them
 			continue
@@ -109,7 +111,7 @@ func appendOccurrences(args []any, occurrences []job.Occurrence) []any {
 	return args
 }
 
-// flip makes the revisions of puts their jobs'.
+// flip makes the revisions of puts their jobs', several by one script.
 //
 // A command that was sent may be carried out long after the caller has given up, so the script refuses what is late, by the
 // server's clock, which is compared with this machine's whenever it answers. The difference that is noted is a little less
@@ -117,25 +119,55 @@ func appendOccurrences(args []any, occurrences []job.Occurrence) []any {
 // answer took long, is mended by the refusal.
 func (s *Store) flip(ctx context.Context, puts []*put) {
 	deadline, _ := ctx.Deadline() // Put has set one
-	for start := 0; start < len(puts); start += pipelined {
-		part := puts[start:min(start+pipelined, len(puts))]
-		calls := make([]call, len(part))
-		for i, p := range part {
-			calls[i] = call{putScript, p.shard, putArgs(p, deadline.UnixMilli()+s.shards[p.shard].ahead.Load())}
+	for groups := range slices.Chunk(s.groups(puts), pipelined) {
+		calls := make([]call, len(groups))
+		for i, g := range groups {
+			calls[i] = call{putScript, g[0].shard, putArgs(g, deadline.UnixMilli()+s.shards[g[0].shard].ahead.Load())}
 		}
 		for i, r := range s.run(ctx, calls) {
-			s.readFlip(part[i], r)
+			s.readFlip(groups[i], r)
 		}
 	}
 }
 
-func putArgs(p *put, before int64) []any {
-	j := &p.Job
-	args := make([]any, 0, 16+3*len(p.rest))
-	args = append(args, jobField(j.Name), before, p.Now.UnixMilli(), chunk, condition(p.If),
-		string(j.Revision), millis(j.CreatedAt), millis(j.UpdatedAt), millis(j.ExpiresAt), millis(j.Cursor), millis(j.ExpandAt), j.Missed,
-		j.Callback.Type, encodeTarget(j.Callback, j.Options), j.Schedule.Encode(), flag(p.Anew))
-	return appendOccurrences(args, p.rest)
+// putTogether bounds the jobs that one script puts, lest it keeps others waiting for long.
+const putTogether = 100
+
+// groups divides puts by what one script may put: jobs of one shard, with a bounded number of occurrences and of bytes. A job
+// that has as many as that alone is in no company.
+func (s *Store) groups(puts []*put) (groups [][]*put) {
+	type open struct{ group, occurrences, size int }
+	shards := make([]open, len(s.shards))
+	for i := range shards {
+		shards[i].group = -1
+	}
+	for _, p := range puts {
+		o, n, size := &shards[p.shard], len(p.rest), len(p.Job.Callback.Data)+len(p.schedule)
+		if o.group < 0 || len(groups[o.group]) == putTogether || o.occurrences+n > chunk || o.size+size > largestPage {
+			groups = append(groups, nil)
+			*o = open{group: len(groups) - 1}
+		}
+		groups[o.group] = append(groups[o.group], p)
+		o.occurrences, o.size = o.occurrences+n, o.size+size
+	}
+	return groups
+}
+
+// putArgs are what put.lua takes, of puts of one shard.
+func putArgs(puts []*put, before int64) []any {
+	n := 2
+	for _, p := range puts {
+		n += 15 + 3*len(p.rest)
+	}
+	args := append(make([]any, 0, n), before, chunk)
+	for _, p := range puts {
+		j := &p.Job
+		args = append(args, jobField(j.Name), condition(p.If),
+			string(j.Revision), millis(j.CreatedAt), millis(j.UpdatedAt), millis(j.ExpiresAt), millis(j.Cursor), millis(j.ExpandAt), j.Missed,
+			j.Callback.Type, encodeTarget(j.Callback, j.Options), p.schedule, flag(p.Anew), p.Now.UnixMilli(), len(p.rest))
+		args = appendOccurrences(args, p.rest)
+	}
+	return args
 }
 
 // flag writes what is so or not as the scripts take it.
@@ -166,20 +198,30 @@ func condition(c store.Condition) string {
 }
 
 // readFlip reads the answer of put.lua.
-func (s *Store) readFlip(p *put, r reply) {
+func (s *Store) readFlip(puts []*put, r reply) {
 	answer, err := r.list()
-	if p.Err, p.late = err, false; err != nil {
+	late := err == nil && answer.text(0) == "late"
+	for _, p := range puts {
+		p.Err, p.late = err, late
+	}
+	if err != nil {
 		return
 	}
-	s.noteClock(p.shard, int64(answer.number(1)))
-	switch answer.text(0) {
-	case "late":
-		p.late = true
-	case "precondition":
-		p.Err = store.ErrPrecondition
-	default:
-		p.Replaced, p.InFlight, p.more = job.Revision(answer.text(2)), answer.number(3), answer.number(4) > 0
-		p.Paused = answer.number(5) > 0
+	s.noteClock(puts[0].shard, int64(answer.number(1)))
+	others := answer.list(2)
+	for i := range others {
+		of := others.list(i)
+		place := of.number(0) - 1
+		if place < 0 || place >= len(puts) {
+			continue
+		}
+		p := puts[place]
+		if of.text(1) == "precondition" {
+			p.Err = store.ErrPrecondition
+			continue
+		}
+		p.Replaced, p.InFlight, p.more = job.Revision(of.text(2)), of.number(3), of.number(4) > 0
+		p.Paused = of.number(5) > 0
 	}
 }
 

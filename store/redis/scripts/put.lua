@@ -1,38 +1,85 @@
 #!lua
--- Creates or replaces a job, with the last of its occurrences, if the condition holds, and begins to delete those of the
--- revision that it replaces.
+-- Creates or replaces jobs, each with the last of its occurrences, if its condition holds, and begins to delete those of the
+-- revisions that they replace. What it writes of all jobs it gathers, to write it by one call for each key: calls cost more
+-- than what they do.
 --
--- ARGV: 1 name, 2 the latest time to do it by this server's clock, 3 now, 4 how many occurrences to delete at most,
---   5 the condition: "absent", "present", "versions" and the versions, or nothing,
---   6 revision, 7 createdAt, 8 updatedAt, 9 expiresAt, 10 cursor, 11 expandAt, 12 missed, 13 callback type,
---   14 target, 15 schedule, 16 whether the present job leaves neither its pause nor its creation time,
---   17... occurrences, see insert
--- Returns 1 "ok", "late" or "precondition", 2 the time by this server's clock, 3 the revision that was replaced,
---   4 how many of the deleted were held, 5 whether there may be more to delete, 6 since when the job is paused
-local name, revision = ARGV[1], ARGV[6]
+-- ARGV: 1 the latest time to do it by this server's clock, 2 how many occurrences to delete at most in all;
+--   then of each job, no two of which have the same name: 1 name, 2 the condition: "absent", "present", "versions" and the
+--   versions, or nothing, 3 revision, 4 createdAt, 5 updatedAt, 6 expiresAt, 7 cursor, 8 expandAt, 9 missed, 10 callback type,
+--   11 target, 12 schedule, 13 whether the present job leaves neither its pause nor its creation time, 14 now,
+--   15 how many occurrences follow, 16... those, see add
+-- Returns 1 "ok" or "late", 2 the time by this server's clock, 3 of each job that was not just created: its place among the
+--   jobs, "ok" or "precondition", the revision that was replaced, how many of the deleted were held, whether there may be
+--   more to delete, since when the job is paused
+local budget = tonumber(ARGV[2])
 local t = redis.call('TIME')
 local clock = t[1] * 1000 + math.floor(t[2] / 1000)
-if clock > tonumber(ARGV[2]) then return {'late', clock} end
+if clock > tonumber(ARGV[1]) then return {'late', clock, {}} end
 
-local present = read_job(name)
-local kind, versions = string.match(ARGV[5], '^(%a*)(.*)$')
-if kind == 'absent' and present or kind == 'present' and not present or
-  kind == 'versions' and not (present and string.find(versions .. ' ', ' ' .. present.version .. ' ', 1, true)) then
-  return {'precondition', clock}
+local starts, jobNames = {}, {}
+local from = 3
+while from <= #ARGV do
+  starts[#starts + 1], jobNames[#jobNames + 1] = from, ARGV[from]
+  from = from + 15 + 3 * ARGV[from + 14]
 end
 
-local j = {revision = revision, version = revision, created = ARGV[7], updated = ARGV[8], expires = ARGV[9], paused = '0',
-  cursor = ARGV[10], expand = ARGV[11], token = '', missed = ARGV[12], type = ARGV[13]}
-if present then
-  if ARGV[16] == '0' then j.created, j.paused = present.created, present.paused end
-  if j.paused ~= '0' then j.expand = '0' end
-else
-  redis.call('ZADD', names, 0, name)
+local function holds(condition, present)
+  local kind, versions = string.match(condition, '^(%a*)(.*)$')
+  if kind == 'absent' then return not present end
+  if kind == 'present' then return present end
+  return kind ~= 'versions' or present and string.find(versions .. ' ', ' ' .. present.version .. ' ', 1, true)
 end
-write_job(name, j)
-redis.call('HSET', targets, name, ARGV[14])
-redis.call('HSET', schedules, name, ARGV[15])
-insert(revision, 17)
-if not present or present.revision == revision then return {'ok', clock, '', 0, 0, j.paused} end
-local _, held, more = drop(members, first_member(present.revision), last_member(present.revision), ARGV[3], ARGV[4])
-return {'ok', clock, present.revision, held, more, j.paused}
+
+local answers, replaced = {}, {}
+local created, states, expiries, expansions, jobTargets, jobSchedules = {}, {}, {}, {}, {}, {}
+local added = no_occurrences()
+local function pair(list, a, b) list[#list + 1], list[#list + 2] = a, b end
+
+for place, text in ipairs(redis.call('HMGET', jobs, unpack(jobNames))) do
+  local at, name = starts[place], jobNames[place]
+  local present, revision = text and read_state(text), ARGV[at + 2]
+  if ARGV[at + 1] ~= '' and not holds(ARGV[at + 1], present) then
+    answers[#answers + 1] = {place, 'precondition'}
+  else
+    local j = {revision = revision, version = revision, created = ARGV[at + 3], updated = ARGV[at + 4], expires = ARGV[at + 5],
+      paused = '0', cursor = ARGV[at + 6], expand = ARGV[at + 7], token = '', missed = ARGV[at + 8], type = ARGV[at + 9]}
+    if present then
+      if ARGV[at + 12] == '0' then j.created, j.paused = present.created, present.paused end
+      if j.paused ~= '0' then j.expand = '0' end
+      if j.expand == '0' and present.expand ~= '0' then redis.call('ZREM', expansion, name) end
+      local answer = {place, 'ok', '', 0, 0, j.paused}
+      answers[#answers + 1] = answer
+      if present.revision ~= revision then
+        answer[3] = present.revision
+        replaced[#replaced + 1] = answer
+      end
+    else
+      pair(created, 0, name)
+    end
+    pair(states, name, write_state(j))
+    pair(expiries, j.expires, name)
+    if j.expand ~= '0' then pair(expansions, j.expand, name) end
+    pair(jobTargets, name, ARGV[at + 10])
+    pair(jobSchedules, name, ARGV[at + 11])
+    add(added, revision, at + 15, at + 14 + 3 * ARGV[at + 14])
+  end
+end
+
+write(created, 'ZADD', names)
+write(states, 'HSET', jobs)
+write(expiries, 'ZADD', expiry)
+write(expansions, 'ZADD', expansion)
+write(jobTargets, 'HSET', targets)
+write(jobSchedules, 'HSET', schedules)
+insert_all(added)
+
+for _, answer in ipairs(replaced) do
+  if budget > 0 then
+    local left
+    left, answer[4], answer[5] = drop(members, first_member(answer[3]), last_member(answer[3]), ARGV[starts[answer[1]] + 13], budget)
+    budget = budget - left - answer[4]
+  else
+    answer[5] = 1 -- as far as this script can tell
+  end
+end
+return {'ok', clock, answers}

@@ -12,13 +12,16 @@ local jobs, targets, schedules, names, expiry, expansion,
   occurrences, attempts, errors, pending, members, own,
   dead, deadByTenant, deadByJob = unpack(KEYS)
 
-local function read_job(name)
-  local text = redis.call('HGET', jobs, name)
-  if not text then return nil end
+local function read_state(text)
   local j = {}
   j.revision, j.paused, j.cursor, j.version, j.created, j.updated, j.expires, j.expand, j.token, j.missed, j.type =
     string.match(text, '^(%S*) (%S*) (%S*) (%S*) (%S*) (%S*) (%S*) (%S*) (%S*) (%S*) (.*)$')
   return j
+end
+
+local function read_job(name)
+  local text = redis.call('HGET', jobs, name)
+  return text and read_state(text) or nil
 end
 
 -- The revision, pausedAt and cursor in a job's state.
@@ -26,9 +29,13 @@ local function read_stamps(text)
   return string.match(text, '^(%S*) (%S*) (%S*)')
 end
 
+local function write_state(j)
+  return table.concat({j.revision, j.paused, j.cursor, j.version, j.created, j.updated, j.expires, j.expand, j.token, j.missed,
+    j.type}, ' ')
+end
+
 local function write_job(name, j)
-  redis.call('HSET', jobs, name, table.concat({j.revision, j.paused, j.cursor, j.version, j.created, j.updated,
-    j.expires, j.expand, j.token, j.missed, j.type}, ' '))
+  redis.call('HSET', jobs, name, write_state(j))
   redis.call('ZADD', expiry, j.expires, name)
   if j.expand == '0' then
     redis.call('ZREM', expansion, name)
@@ -97,21 +104,44 @@ local function live(j)
     #redis.call('ZRANGEBYLEX', members, first_member(j.revision), last_member(j.revision), 'LIMIT', 0, 1) > 0
 end
 
--- Inserts the occurrences of a revision that ARGV has from the index first on: of each, its id, record and dueAt. Those
--- that are there already stay due when they are.
-local function insert(revision, first)
-  for from = first, #ARGV, 3000 do -- no call takes arguments without end
-    local records, due, entries = {}, {}, {}
-    for i = from, math.min(from + 2999, #ARGV), 3 do
-      local id, n = ARGV[i], #records
-      records[n + 1], records[n + 2] = id, ARGV[i + 1]
-      due[n + 1], due[n + 2] = ARGV[i + 2], id
-      entries[n + 1], entries[n + 2] = 0, member(revision, id)
+-- Calls a command that takes pairs, with those of a list, if there are any. No call takes arguments without end.
+local function write(pairs, command, key, option)
+  for from = 1, #pairs, 2000 do
+    local to = math.min(from + 1999, #pairs)
+    if option then
+      redis.call(command, key, option, unpack(pairs, from, to))
+    else
+      redis.call(command, key, unpack(pairs, from, to))
     end
-    redis.call('HSET', occurrences, unpack(records))
-    redis.call('ZADD', pending, 'NX', unpack(due))
-    redis.call('ZADD', members, unpack(entries))
   end
+end
+
+-- Lists of the occurrences to insert, see add and insert_all.
+local function no_occurrences() return {records = {}, due = {}, entries = {}} end
+
+-- Adds the occurrences of a revision that ARGV has at some indexes: of each, its id, record and dueAt.
+local function add(to, revision, first, last)
+  local records, due, entries = to.records, to.due, to.entries
+  for i = first, last, 3 do
+    local id, n = ARGV[i], #records
+    records[n + 1], records[n + 2] = id, ARGV[i + 1]
+    due[n + 1], due[n + 2] = ARGV[i + 2], id
+    entries[n + 1], entries[n + 2] = 0, member(revision, id)
+  end
+end
+
+-- Inserts what was added. Those that are there already stay due when they are.
+local function insert_all(added)
+  write(added.records, 'HSET', occurrences)
+  write(added.due, 'ZADD', pending, 'NX')
+  write(added.entries, 'ZADD', members)
+end
+
+-- Inserts the occurrences of a revision that ARGV has from the index first on, see add.
+local function insert(revision, first)
+  local added = no_occurrences()
+  add(added, revision, first, #ARGV)
+  insert_all(added)
 end
 
 -- Deletes what is pending under up to limit entries of an index, members or own. Returns how many of them were not held
