@@ -3,15 +3,15 @@
 -- revisions that they replace. What it writes of all jobs it gathers, to write it by one call for each key: calls cost more
 -- than what they do.
 --
--- ARGV: 1 the latest time to do it by this server's clock, 2 how many occurrences to delete at most in all;
---   then of each job, no two of which have the same name: 1 name, 2 the condition: "absent", "present", "versions" and the
---   versions, or nothing, 3 revision, 4 createdAt, 5 updatedAt, 6 expiresAt, 7 cursor, 8 expandAt, 9 missed, 10 callback type,
---   11 target, 12 schedule, 13 whether the present job leaves neither its pause nor its creation time, 14 now,
---   15 how many occurrences follow, 16... those, see add
+-- ARGV: 1 the latest time to do it by this server's clock, 2 how many occurrences to delete in all, but for a few of each job,
+--   lest one that has many makes all others take another script; then of each job, no two of which have the same name:
+--   1 name, 2 the condition: "absent", "present", "versions" and the versions, or nothing, 3 revision, 4 createdAt,
+--   5 updatedAt, 6 expiresAt, 7 cursor, 8 expandAt, 9 missed, 10 callback type, 11 target, 12 schedule, 13 whether the present
+--   job leaves neither its pause nor its creation time, 14 now, 15 how many occurrences follow, 16... those, see add
 -- Returns 1 "ok" or "late", 2 the time by this server's clock, 3 of each job that was not just created: its place among the
 --   jobs, "ok" or "precondition", the revision that was replaced, how many of the deleted were held, whether there may be
 --   more to delete, since when the job is paused
-local budget = tonumber(ARGV[2])
+local budget, few = tonumber(ARGV[2]), 10
 local t = redis.call('TIME')
 local clock = t[1] * 1000 + math.floor(t[2] / 1000)
 if clock > tonumber(ARGV[1]) then return {'late', clock, {}} end
@@ -74,12 +74,9 @@ write(jobSchedules, 'HSET', schedules)
 insert_all(added)
 
 for _, answer in ipairs(replaced) do
-  if budget > 0 then
-    local left
-    left, answer[4], answer[5] = drop(members, first_member(answer[3]), last_member(answer[3]), ARGV[starts[answer[1]] + 13], budget)
-    budget = budget - left - answer[4]
-  else
-    answer[5] = 1 -- as far as this script can tell
-  end
+  local left
+  left, answer[4], answer[5] = drop(members, first_member(answer[3]), last_member(answer[3]), ARGV[starts[answer[1]] + 13],
+    math.max(budget, few))
+  budget = budget - left - answer[4]
 end
 return {'ok', clock, answers}
