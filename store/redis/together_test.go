@@ -131,10 +131,19 @@ func TestAckTogether(t *testing.T) {
 	if err := s.Settle(t.Context(), settlements); err != nil {
 		t.Fatal(err)
 	}
-	kept[first.Occurrences[n-1].ID] = true
+	// One that was given back is nobody's.
+	back := acks(first.Occurrences[n-1:])
+	back[0].Outcome, back[0].DueAt, kept[back[0].ID] = store.Retry, now, true
+	if err := s.Settle(t.Context(), back); err != nil {
+		t.Fatal(err)
+	}
+	back[0].Outcome, back[0].Token = store.Ack, ""
+	if err := s.Settle(t.Context(), back); err != nil {
+		t.Fatal(err)
+	}
 	again := claim(t, s, now.Add(lease), 3*n)
 	for _, c := range again.Occurrences {
-		if !kept[c.ID] || c.Attempt != 2 || !c.Reclaimed {
+		if !kept[c.ID] || c.Attempt != 2 || c.Reclaimed == (c.ID == back[0].ID) {
 			t.Errorf("%s of %s is there, attempt %d", c.ID, c.Name, c.Attempt)
 		}
 		delete(kept, c.ID)
