@@ -125,7 +125,8 @@ func decodeOccurrence(id, record string) (o job.Occurrence, err error) {
 	step, subscriber, hasStep := strings.Cut(rest, " ")
 	at, err := strconv.ParseInt(instant, 10, 64)
 	place, placeErr := strconv.Atoi(position)
-	if err != nil || placeErr != nil || !(hasRevision && hasTenant && hasKey && hasInstant && hasPosition && hasStep) {
+	whole := hasRevision && hasTenant && hasKey && hasInstant && hasPosition && hasStep
+	if err != nil || placeErr != nil || !whole {
 		return o, fmt.Errorf("the stored occurrence %s can't be understood: %.80q", id, record)
 	}
 	o.Name = job.Name{Tenant: tenant, Key: key}
