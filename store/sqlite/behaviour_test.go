@@ -209,10 +209,13 @@ func TestQueryPlans(t *testing.T) {
 		{"SELECT due_at FROM occurrences WHERE lane = 0 ORDER BY due_at LIMIT 1", "occurrences_claim"},
 		{"SELECT id, attempt FROM occurrences WHERE lane = 0 AND due_at <= 1 ORDER BY due_at, id LIMIT 5", "occurrences_claim"},
 		{"UPDATE occurrences SET due_at = 9 WHERE lane = 0 AND (due_at, id) <= (1, x'00')", "occurrences_claim"},
-		{"SELECT count(*) FROM occurrences WHERE revision = 'r' AND revision <> ''", "occurrences_revision"},
-		{"SELECT DISTINCT key FROM occurrences WHERE revision = '' AND tenant = 't' AND key >= 'a' AND key < 'b' AND lane = 0 ORDER BY key LIMIT 5", "occurrences_own"},
-		{"SELECT id FROM occurrences WHERE revision = 'r' AND revision <> '' AND id > x'00' AND due_at > 5 ORDER BY id LIMIT 5", "occurrences_revision (revision=? AND id>?)"},
-		{"UPDATE occurrences SET due_at = 5 WHERE revision = 'r' AND revision <> '' AND id > x'00' AND id <= x'01'", "occurrences_revision (revision=? AND id>? AND id<?)"},
+		{"SELECT count(*) FROM occurrences WHERE job = 1 AND id IN (SELECT id FROM occurrences WHERE job = 1 AND listed = 1 UNION ALL SELECT sole FROM jobs WHERE rowid = 1)", "occurrences_job"},
+		{"DELETE FROM occurrences WHERE job = 1 AND id IN (SELECT id FROM occurrences WHERE job = 1 AND listed = 1 UNION ALL SELECT sole FROM jobs WHERE rowid = 1)", "occurrences_job"},
+		{"SELECT j.key FROM jobs j WHERE expires_at <= 1 AND (EXISTS (SELECT 1 FROM occurrences o WHERE o.job = j.rowid AND o.listed = 1) OR EXISTS (SELECT 1 FROM occurrences o WHERE o.id = j.sole AND o.job = j.rowid))", "occurrences_job"},
+		{"SELECT DISTINCT key FROM occurrences WHERE job IS NULL AND tenant = 't' AND key >= 'a' AND key < 'b' AND lane = 0 ORDER BY key LIMIT 5", "occurrences_own"},
+		{"SELECT id FROM occurrences WHERE job = 1 AND listed = 1 AND id > x'00' AND due_at > 5 ORDER BY id LIMIT 5", "occurrences_job (job=? AND id>?)"},
+		{"SELECT id FROM occurrences WHERE job = 1 AND listed = 1 AND id > x'00' AND id <= x'01'", "occurrences_job (job=? AND id>? AND id<?)"},
+		{"SELECT o.id, j.key FROM occurrences o LEFT JOIN jobs j ON j.rowid = o.job WHERE o.lane = 0 AND o.due_at <= 1 ORDER BY o.due_at, o.id LIMIT 5", "occurrences_claim"},
 		{"SELECT 1 FROM jobs WHERE expand_at <= 1 LIMIT 1", "jobs_expand"},
 		{"SELECT count(*) FROM occurrences WHERE lane = 0", "COVERING INDEX occurrences_claim"},
 		{"SELECT count(*) FROM occurrences WHERE lane = 0 AND due_at <= 1", "COVERING INDEX occurrences_claim"},
@@ -236,7 +239,7 @@ func TestQueryPlans(t *testing.T) {
 		if err := errors.Join(rows.Err(), rows.Close()); err != nil {
 			t.Fatal(err)
 		}
-		if !contains(plan, "SEARCH occurrences USING", "SEARCH jobs USING") || !contains(plan, c.index) || contains(plan, "SCAN", "TEMP B-TREE") {
+		if !contains(plan, "SEARCH occurrences USING", "SEARCH o USING", "SEARCH j USING", "SEARCH jobs USING") || !contains(plan, c.index) || contains(plan, "SCAN", "TEMP B-TREE") {
 			t.Errorf("%s\nis planned as %s", c.query, plan)
 		}
 	}

@@ -12,7 +12,7 @@ import (
 // Amend implements [store.Jobs].
 func (s *Store) Amend(ctx context.Context, a store.Amendment) error {
 	return s.write(ctx, func(tx *sql.Tx) error {
-		_, version, err := s.stmt.present(tx, a.Name)
+		_, _, version, err := s.stmt.present(tx, a.Name)
 		switch {
 		case err != nil:
 			return err
@@ -30,7 +30,7 @@ func (s *Store) Amend(ctx context.Context, a store.Amendment) error {
 // Pause implements [store.Jobs]. It writes the job only, however many occurrences it has: claims put those back.
 func (s *Store) Pause(ctx context.Context, name job.Name, version job.Revision, now time.Time) error {
 	return s.write(ctx, func(tx *sql.Tx) error {
-		revision, _, err := s.stmt.present(tx, name)
+		_, revision, _, err := s.stmt.present(tx, name)
 		if err != nil {
 			return err
 		}
@@ -46,7 +46,7 @@ func (s *Store) Pause(ctx context.Context, name job.Name, version job.Revision, 
 func (s *Store) Resume(ctx context.Context, name job.Name, version job.Revision, now time.Time) error {
 	var revision job.Revision
 	err := s.write(ctx, func(tx *sql.Tx) (err error) {
-		if revision, _, err = s.stmt.present(tx, name); err != nil {
+		if _, revision, _, err = s.stmt.present(tx, name); err != nil {
 			return err
 		}
 		if revision == "" {
@@ -58,37 +58,41 @@ func (s *Store) Resume(ctx context.Context, name job.Name, version job.Revision,
 	var last job.ID
 	for more := true; more && err == nil; {
 		err = s.write(ctx, func(tx *sql.Tx) (err error) {
-			last, more, err = s.bringForward(tx, revision, last, now)
+			last, more, err = s.bringForward(tx, name, revision, last, now)
 			return err
 		})
 	}
 	return err
 }
 
-// bringForward makes unclaimed occurrences of a revision that are due later than they were meant for due at their instants,
+// bringForward makes unclaimed occurrences of a job, while it has the revision, that are due later than they were meant for due at their instants,
 // or at now if those have passed: in the order of their ids, from after one of them on. It answers the last one, and whether
 // there may be more.
-func (s *Store) bringForward(tx *sql.Tx, revision job.Revision, after job.ID, now time.Time) (last job.ID, more bool, err error) {
-	var n int
-	row := tx.Stmt(s.stmt.delayedRead).QueryRow(now.UnixMilli(), string(revision), after[:], largestTransaction)
-	if err := row.Scan(&n, &last); n == 0 || err != nil {
+func (s *Store) bringForward(tx *sql.Tx, name job.Name, revision job.Revision, after job.ID, now time.Time) (last job.ID, more bool, err error) {
+	row, present, _, err := s.stmt.present(tx, name)
+	if present != revision || err != nil {
 		return last, false, err
 	}
-	_, err = tx.Stmt(s.stmt.delayedDue).Exec(now.UnixMilli(), string(revision), after[:], last[:])
+	var n int
+	found := tx.Stmt(s.stmt.delayedRead).QueryRow(now.UnixMilli(), row, after[:], largestTransaction)
+	if err := found.Scan(&n, &last); n == 0 || err != nil {
+		return last, false, err
+	}
+	_, err = tx.Stmt(s.stmt.delayedDue).Exec(now.UnixMilli(), row, after[:], last[:])
 	return last, n == largestTransaction, err
 }
 
 // Trigger implements [store.Jobs].
 func (s *Store) Trigger(ctx context.Context, o job.Occurrence) error {
 	return s.write(ctx, func(tx *sql.Tx) error {
-		revision, _, err := s.stmt.present(tx, o.Name)
+		_, revision, _, err := s.stmt.present(tx, o.Name)
 		if err != nil {
 			return err
 		}
 		if revision == "" {
 			return store.ErrNotFound
 		}
-		_, err = tx.Stmt(s.stmt.ownInsert).Exec(append(occurrenceValues(&o), o.Own.Callback.Type, o.Own.Callback.Data, o.Own.Options.Encode())...)
+		_, err = tx.Stmt(s.stmt.ownInsert).Exec(append(ownValues(&o), o.Own.Callback.Type, o.Own.Callback.Data, o.Own.Options.Encode())...)
 		return err
 	})
 }

@@ -3,6 +3,7 @@ package sqlite
 import (
 	"context"
 	"database/sql"
+	"errors"
 
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
@@ -77,14 +78,18 @@ func (s *Store) advance(tx *sql.Tx, a *store.Advance) (rows int, err error) {
 	if !a.ExpandAt.IsZero() {
 		cursor = a.Cursor.UnixMilli()
 	}
-	n, err := affected(tx.Stmt(s.stmt.advance).Exec(cursor, millis(a.ExpandAt), a.Missed, millis(a.ExpiresAt),
-		a.Name.Tenant, a.Name.Key, string(a.Revision), millis(a.From), a.Token))
-	if n == 0 || err != nil {
+	var row int64
+	err = tx.Stmt(s.stmt.advance).QueryRow(cursor, millis(a.ExpandAt), a.Missed, millis(a.ExpiresAt),
+		a.Name.Tenant, a.Name.Key, string(a.Revision), millis(a.From), a.Token).Scan(&row)
+	if errors.Is(err, sql.ErrNoRows) {
+		return 1, nil
+	}
+	if err != nil {
 		return 1, err
 	}
 	insert := tx.Stmt(s.stmt.occurrenceInsert)
 	for i := range a.Occurrences {
-		if _, err := insert.Exec(occurrenceValues(&a.Occurrences[i])...); err != nil {
+		if _, err := insert.Exec(occurrenceValues(&a.Occurrences[i], row, true)...); err != nil {
 			return 1, err
 		}
 	}

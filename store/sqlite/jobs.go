@@ -42,66 +42,82 @@ type putter struct {
 // put puts one job and answers how many rows that took, at least one.
 func (w *putter) put(p *store.Put) (result store.PutResult, rows int, err error) {
 	rows = 1 + len(p.Occurrences)
+	only := sole(p)
+	var row int64
 	created := false
 	if p.If.Always() || p.If.Absent { // most jobs are new: one statement tells, and does it
-		if created, err = w.insert(&p.Job); err != nil {
+		if row, created, err = w.insert(&p.Job, only); err != nil {
 			return result, rows, err
 		}
 	}
 	if !created {
 		var replaced int
-		if result, replaced, err = w.replace(p); err != nil {
+		if result, row, replaced, err = w.replace(p, only); err != nil {
 			return result, rows, err
 		}
 		rows += replaced
 	}
 	for i := range p.Occurrences {
-		if _, err := w.occurrenceInsert.Exec(occurrenceValues(&p.Occurrences[i])...); err != nil {
+		if _, err := w.occurrenceInsert.Exec(occurrenceValues(&p.Occurrences[i], row, only == nil)...); err != nil {
 			return result, rows, err
 		}
 	}
 	return result, rows, nil
 }
 
-// insert creates the job unless there is one of its name.
-func (w *putter) insert(j *job.Job) (created bool, err error) {
-	n, err := affected(w.jobInsert.Exec(jobValues(j, time.Time{})...))
-	return n > 0, err
+// insert creates the job unless there is one of its name, and answers its row.
+func (w *putter) insert(j *job.Job, only any) (row int64, created bool, err error) {
+	result, err := w.jobInsert.Exec(jobValues(j, time.Time{}, only)...)
+	n, err := affected(result, err)
+	if n == 0 || err != nil {
+		return 0, false, err
+	}
+	row, err = result.LastInsertId()
+	return row, true, err
+}
+
+// sole is the id of a job's only occurrence, as it is stored.
+func sole(p *store.Put) any {
+	if len(p.Occurrences) != 1 || !p.Job.ExpandAt.IsZero() {
+		return nil
+	}
+	return p.Occurrences[0].ID[:]
 }
 
 // replace puts the job in the place of the present one, whose occurrences go with it. Those that are held go too: their
 // settlement will find nothing, so they are never retried.
-func (w *putter) replace(p *store.Put) (result store.PutResult, replaced int, err error) {
-	revision, version, err := w.stmt.present(w.tx, p.Job.Name)
+func (w *putter) replace(p *store.Put, only any) (result store.PutResult, row int64, replaced int, err error) {
+	row, revision, version, err := w.stmt.present(w.tx, p.Job.Name)
 	if err != nil {
-		return result, 0, err
+		return result, 0, 0, err
 	}
 	if revision == "" || !p.If.Holds(version) {
-		return result, 0, store.ErrPrecondition
+		return result, 0, 0, store.ErrPrecondition
 	}
 	result.Replaced = revision
-	if err := w.tx.Stmt(w.stmt.revisionCount).QueryRow(p.Now.UnixMilli(), string(revision)).Scan(&replaced, &result.InFlight); err != nil {
-		return result, 0, err
+	if err := w.tx.Stmt(w.stmt.jobCount).QueryRow(row, p.Now.UnixMilli()).Scan(&replaced, &result.InFlight); err != nil {
+		return result, 0, 0, err
 	}
 	if replaced > 0 {
-		if _, err := w.tx.Stmt(w.stmt.revisionDelete).Exec(string(revision)); err != nil {
-			return result, 0, err
+		if _, err := w.tx.Stmt(w.stmt.jobEmpty).Exec(row); err != nil {
+			return result, 0, 0, err
 		}
 	}
 	j := &p.Job
 	err = w.tx.Stmt(w.stmt.jobReplace).QueryRow(p.Anew, j.Tenant, j.Key, string(j.Revision), string(j.Version),
 		j.CreatedAt.UnixMilli(), j.UpdatedAt.UnixMilli(), j.ExpiresAt.UnixMilli(), millis(j.Cursor), millis(j.ExpandAt), j.Missed,
-		j.Callback.Type, j.Callback.Data, j.Options.Encode(), j.Schedule.Encode()).Scan(&result.Paused)
-	return result, replaced, err
+		j.Callback.Type, j.Callback.Data, j.Options.Encode(), only, j.Schedule.Encode()).Scan(&result.Paused)
+	return result, row, replaced, err
 }
 
-// present reads the stamps of a job; they are empty if there is none.
-func (s *statements) present(tx *sql.Tx, name job.Name) (revision, version job.Revision, err error) {
-	err = tx.Stmt(s.jobStamps).QueryRow(name.Tenant, name.Key).Scan(&revision, &version)
+// present reads the row and the stamps of a job; they are empty if there is none. The row is the job's within the transaction
+// only: when the job is deleted, another one may get it.
+func (s *statements) present(tx *sql.Tx, name job.Name) (row int64, revision, version job.Revision, err error) {
+	err = tx.Stmt(s.jobStamps).QueryRow(name.Tenant, name.Key).Scan(&row, &revision, &version)
 	if errors.Is(err, sql.ErrNoRows) {
-		return "", "", nil
+		return 0, "", "", nil
 	}
-	return revision, version, err
+	return row, revision, version, err
 }
 
 // Cancel implements [store.Jobs]. Each job is cancelled within one transaction, and many jobs share one.
@@ -118,12 +134,12 @@ func (s *Store) Cancel(ctx context.Context, names []job.Name, now time.Time) ([]
 }
 
 func (s *Store) cancel(tx *sql.Tx, name job.Name, now time.Time) (store.CancelResult, error) {
-	revision, _, err := s.stmt.present(tx, name)
+	row, revision, _, err := s.stmt.present(tx, name) // there is no row 0
 	if err != nil {
 		return store.CancelResult{}, err
 	}
 	var total, held, ownTotal, ownHeld int
-	if err := tx.Stmt(s.stmt.revisionCount).QueryRow(now.UnixMilli(), string(revision)).Scan(&total, &held); err != nil {
+	if err := tx.Stmt(s.stmt.jobCount).QueryRow(row, now.UnixMilli()).Scan(&total, &held); err != nil {
 		return store.CancelResult{}, err
 	}
 	if err := tx.Stmt(s.stmt.ownCount).QueryRow(now.UnixMilli(), name.Tenant, name.Key).Scan(&ownTotal, &ownHeld); err != nil {
@@ -133,7 +149,7 @@ func (s *Store) cancel(tx *sql.Tx, name job.Name, now time.Time) (store.CancelRe
 		stmt *sql.Stmt
 		args []any
 	}{
-		{s.stmt.revisionDelete, []any{string(revision)}},
+		{s.stmt.jobEmpty, []any{row}},
 		{s.stmt.ownDelete, []any{name.Tenant, name.Key}},
 		{s.stmt.jobDelete, []any{name.Tenant, name.Key}},
 	} {
@@ -200,17 +216,17 @@ func afterPrefix(prefix string) string { return prefix + "\xff" }
 // Occurrences implements [store.Jobs].
 func (s *Store) Occurrences(ctx context.Context, f store.OccurrenceFilter) (page []job.Occurrence, total int, err error) {
 	revision, tenant, key := string(f.Revision), f.Name.Tenant, f.Name.Key
-	rows, err := s.stmt.occurrenceList.QueryContext(ctx, f.After[:], revision, tenant, key, f.Limit)
+	rows, err := s.stmt.occurrenceList.QueryContext(ctx, f.After[:], tenant, key, revision, f.Limit)
 	if page, err = collect(rows, err, func(r scanner) (job.Occurrence, error) { return scanOccurrence(r) }); err != nil {
 		return nil, 0, err
 	}
-	err = s.stmt.occurrenceCount.QueryRowContext(ctx, revision, tenant, key).Scan(&total)
+	err = s.stmt.occurrenceCount.QueryRowContext(ctx, tenant, key, revision).Scan(&total)
 	return page, total, mapError(err)
 }
 
 // DeadLetters implements [store.Jobs].
 func (s *Store) DeadLetters(ctx context.Context, f store.DeadLetterFilter) ([]job.Occurrence, error) {
-	where := []string{"lane = ?", "due_at IS NULL", "revision = ''", "tenant = ?", "id > ?"}
+	where := []string{"lane = ?", "due_at IS NULL", "job IS NULL", "tenant = ?", "id > ?"}
 	args := []any{laneDead, f.Tenant, f.After[:]}
 	if f.Key != "" {
 		where, args = append(where, "key = ?"), append(args, f.Key)
@@ -226,8 +242,8 @@ func (s *Store) DeadLetters(ctx context.Context, f store.DeadLetterFilter) ([]jo
 		columns = strings.Replace(columns, "o.callback_data", "NULL", 1)
 	}
 	// The ids first: to find and sort them, an index is enough.
-	query := "SELECT " + columns + " FROM occurrences o WHERE id IN (SELECT id FROM occurrences WHERE " +
-		strings.Join(where, " AND ") + " ORDER BY id LIMIT ?) ORDER BY id"
+	query := "SELECT " + columns + " FROM " + occurrenceTables + " WHERE o.id IN (SELECT id FROM occurrences WHERE " +
+		strings.Join(where, " AND ") + " ORDER BY id LIMIT ?) ORDER BY o.id"
 	rows, err := s.reader.QueryContext(ctx, query, append(args, f.Limit)...)
 	return collect(rows, err, func(r scanner) (job.Occurrence, error) { return scanOccurrence(r) })
 }

@@ -96,21 +96,19 @@ type claimReader struct {
 // scan reads a row of claimRead: an occurrence, and its job's target unless it has its own.
 func (r *claimReader) scan(row scanner) (store.Claimed, error) {
 	var c store.Claimed
+	var timestamp, due int64
+	var scheduled, step sql.NullInt64
+	var subscriber, lastError, revision, callbackType sql.NullString
 	var paused bool
-	var callbackType sql.NullString
-	var callbackData, options []byte
-	var err error
-	if c.Occurrence, err = scanOccurrence(row, &paused, &callbackType, &callbackData, &options); err != nil {
-		fault, ok := errors.AsType[*unreadable](err)
-		if !ok {
-			return c, err
-		}
-		c.Fault = fault
+	var options []byte
+	err := row.Scan(&c.ID, &c.Position, &timestamp, &due, &scheduled, &c.Attempt, &step, &subscriber, &lastError,
+		&c.Name.Tenant, &c.Name.Key, &revision, &paused, &callbackType, &c.Callback.Data, &options)
+	if err != nil {
+		return c, err
 	}
-	if c.Own != nil {
-		c.Target = *c.Own
-		return c, nil
-	}
+	c.Timestamp, c.DueAt, c.ScheduledAt = time.UnixMilli(timestamp).UTC(), time.UnixMilli(due).UTC(), fromMillis(scheduled)
+	c.Part = partOf(step, subscriber)
+	c.Revision, c.LastError = job.Revision(revision.String), lastError.String
 	if paused {
 		if r.paused == nil {
 			r.paused = make(map[job.ID]bool)
@@ -118,12 +116,16 @@ func (r *claimReader) scan(row scanner) (store.Claimed, error) {
 		r.paused[c.ID] = true
 		return c, nil
 	}
+	c.Callback.Type = callbackType.String
 	if !bytes.Equal(options, r.encoded) {
 		r.encoded = options
 		r.options, r.fault = job.DecodeOptions(options)
 	}
-	c.Callback = job.Callback{Type: callbackType.String, Data: callbackData}
 	c.Options, c.Fault = r.options, r.fault
+	if !revision.Valid {
+		own := c.Target
+		c.Own = &own
+	}
 	return c, nil
 }
 

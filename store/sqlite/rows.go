@@ -53,24 +53,34 @@ func scanJob(row scanner, more ...any) (store.JobStatus, error) {
 }
 
 // jobValues are what jobInsert takes.
-func jobValues(j *job.Job, pausedAt time.Time) []any {
+func jobValues(j *job.Job, pausedAt time.Time, sole any) []any {
 	return []any{
 		j.Tenant, j.Key, string(j.Revision), string(j.Version), j.CreatedAt.UnixMilli(), j.UpdatedAt.UnixMilli(),
 		j.ExpiresAt.UnixMilli(), millis(pausedAt), millis(j.Cursor), millis(j.ExpandAt), j.Missed, j.Callback.Type, j.Callback.Data,
-		j.Options.Encode(), j.Schedule.Encode(),
+		j.Options.Encode(), sole, j.Schedule.Encode(),
 	}
 }
 
-// occurrenceValues are what occurrenceInsert takes.
-func occurrenceValues(o *job.Occurrence) []any {
-	var step, subscriber any
-	if o.Part != nil {
-		step, subscriber = o.Part.Step, nullable(o.Part.Subscriber)
-	}
+// occurrenceValues are what occurrenceInsert takes, for one of the job that has a row. Listed is false if the job's row names
+// it as its sole one.
+func occurrenceValues(o *job.Occurrence, row int64, listed bool) []any {
+	step, subscriber := partValues(o)
+	return []any{row, listed, o.ID[:], o.Position, o.Timestamp.UnixMilli(), o.DueAt.UnixMilli(), step, subscriber}
+}
+
+// ownValues are what ownInsert takes, but for the callback.
+func ownValues(o *job.Occurrence) []any {
+	step, subscriber := partValues(o)
 	return []any{
-		o.ID[:], o.Name.Tenant, o.Name.Key, string(o.Revision), o.Position, o.Timestamp.UnixMilli(), o.DueAt.UnixMilli(),
-		step, subscriber,
+		o.Name.Tenant, o.Name.Key, o.ID[:], o.Position, o.Timestamp.UnixMilli(), o.DueAt.UnixMilli(), step, subscriber,
 	}
+}
+
+func partValues(o *job.Occurrence) (step, subscriber any) {
+	if o.Part == nil {
+		return nil, nil
+	}
+	return o.Part.Step, nullable(o.Part.Subscriber)
 }
 
 // scanOccurrence reads occurrenceColumns and whatever more was selected.
@@ -88,21 +98,20 @@ func scanOccurrence(row scanner, more ...any) (job.Occurrence, error) {
 	o.Timestamp = time.UnixMilli(timestamp).UTC()
 	o.DueAt, o.ScheduledAt, o.FailedAt = fromMillis(due), fromMillis(scheduled), fromMillis(failed)
 	o.Token, o.LastError = token.String, lastError.String
-	if step.Valid {
-		o.Part = &job.Part{Step: int(step.Int64), Subscriber: subscriber.String}
-	}
+	o.Part = partOf(step, subscriber)
 	if callbackType.Valid {
 		o.Own = &job.Target{Callback: job.Callback{Type: callbackType.String, Data: callbackData}}
 		o.Own.Options, err = job.DecodeOptions(options)
 	}
-	if err != nil {
-		err = &unreadable{err}
-	}
 	return o, err
 }
 
-// unreadable is that a row holds what can't be understood; the rest of it was read.
-type unreadable struct{ error }
+func partOf(step sql.NullInt64, subscriber sql.NullString) *job.Part {
+	if !step.Valid {
+		return nil
+	}
+	return &job.Part{Step: int(step.Int64), Subscriber: subscriber.String}
+}
 
 // fromMillis reads a time as it is stored: Unix milliseconds, NULL for none.
 func fromMillis(ms sql.NullInt64) time.Time {

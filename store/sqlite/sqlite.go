@@ -24,7 +24,7 @@ import (
 
 const (
 	// format is the version of the schema below, kept as the file's user_version.
-	format = 2
+	format = 3
 	// applicationID marks the file as ours: "Crln", kept as its application_id.
 	applicationID = 0x43726c6e
 

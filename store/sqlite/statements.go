@@ -9,12 +9,23 @@ import (
 
 // Columns in the order that scanOccurrence and scanJob read them.
 const (
-	occurrenceColumns = `o.id, o.tenant, o.key, o.revision, o.position, o.timestamp, o.due_at, o.scheduled_at, o.token,
-		o.attempt, o.step, o.subscriber, o.last_error, o.failed_at, o.callback_type, o.callback_data, o.options`
-	jobColumns = `j.tenant, j.key, j.revision, j.version, j.created_at, j.updated_at, j.expires_at, j.paused_at, j.cursor,
+	occurrenceColumns = `o.id, coalesce(j.tenant, o.tenant), coalesce(j.key, o.key), coalesce(j.revision, ''), o.position,
+		o.timestamp, o.due_at, o.scheduled_at, o.token, o.attempt, o.step, o.subscriber, o.last_error, o.failed_at,
+		o.callback_type, o.callback_data, o.options`
+	claimColumns = `o.id, o.position, o.timestamp, o.due_at, o.scheduled_at, o.attempt, o.step, o.subscriber, o.last_error,
+		coalesce(j.tenant, o.tenant), coalesce(j.key, o.key), j.revision, j.paused_at IS NOT NULL,
+		coalesce(o.callback_type, j.callback_type), iif(j.paused_at IS NULL, coalesce(o.callback_data, j.callback_data), NULL),
+		iif(j.paused_at IS NULL, coalesce(o.options, j.options), NULL)`
+	occurrenceTables = `occurrences o LEFT JOIN jobs j ON j.rowid = o.job`
+	jobColumns       = `j.tenant, j.key, j.revision, j.version, j.created_at, j.updated_at, j.expires_at, j.paused_at, j.cursor,
 		j.expand_at, j.missed, j.callback_type, j.expand_at IS NOT NULL OR j.paused_at IS NOT NULL AND j.cursor IS NOT NULL
-		OR EXISTS (SELECT 1 FROM occurrences o WHERE o.revision = j.revision AND o.revision <> '')`
+		OR EXISTS (SELECT 1 FROM occurrences o WHERE o.job = j.rowid AND o.listed = 1)
+		OR EXISTS (SELECT 1 FROM occurrences o WHERE o.id = j.sole AND o.job = j.rowid)`
 )
+
+// ofJob selects the pending occurrences of the job that has the row ?1.
+const ofJob = `job = ?1 AND id IN (SELECT id FROM occurrences WHERE job = ?1 AND listed = 1
+	UNION ALL SELECT sole FROM jobs WHERE rowid = ?1)`
 
 // statements are prepared once: parsing SQL costs more than running most of these.
 type statements struct {
@@ -24,7 +35,7 @@ type statements struct {
 
 	expandRead, expandStamp, advance *sql.Stmt
 
-	revisionCount, revisionDelete, ownCount, ownDelete *sql.Stmt
+	jobCount, jobEmpty, ownCount, ownDelete *sql.Stmt
 
 	occurrenceInsert, ownInsert, claimRead, claimStamp, pausedRead, putBack, ack, retry, bury, release *sql.Stmt
 
@@ -49,14 +60,14 @@ func (s *statements) prepare(ctx context.Context, in *Store) error {
 		sql  string
 	}{
 		{writer, &s.jobInsert, `INSERT INTO jobs (tenant, key, revision, version, created_at, updated_at, expires_at, paused_at,
-			cursor, expand_at, missed, callback_type, callback_data, options, schedule)
-			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (tenant, key) DO NOTHING`},
+			cursor, expand_at, missed, callback_type, callback_data, options, sole, schedule)
+			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (tenant, key) DO NOTHING`},
 		// One that is paused stays so, unless ?1: it is put anew.
 		{writer, &s.jobReplace, `UPDATE jobs SET revision = ?4, version = ?5, created_at = iif(?1, ?6, created_at), updated_at = ?7,
 			expires_at = ?8, paused_at = iif(?1, NULL, paused_at), cursor = ?9, expand_at = iif(?1 OR paused_at IS NULL, ?10, NULL),
-			expand_token = NULL, missed = ?11, callback_type = ?12, callback_data = ?13, options = ?14, schedule = ?15
-			WHERE tenant = ?2 AND key = ?3 RETURNING paused_at IS NOT NULL`},
-		{writer, &s.jobStamps, `SELECT revision, version FROM jobs WHERE tenant = ? AND key = ?`},
+			expand_token = NULL, missed = ?11, callback_type = ?12, callback_data = ?13, options = ?14, sole = ?15,
+			schedule = ?16 WHERE tenant = ?2 AND key = ?3 RETURNING paused_at IS NOT NULL`},
+		{writer, &s.jobStamps, `SELECT rowid, revision, version FROM jobs WHERE tenant = ? AND key = ?`},
 		{writer, &s.jobDelete, `DELETE FROM jobs WHERE tenant = ? AND key = ?`},
 		{writer, &s.jobKeep, `UPDATE jobs SET expires_at = ?1 WHERE tenant = ?2 AND key = ?3 AND revision = ?4 AND expires_at < ?1`},
 		{writer, &s.jobAmend, `UPDATE jobs SET version = ?, updated_at = ?, callback_type = ?, callback_data = ?, options = ?
@@ -66,49 +77,53 @@ func (s *statements) prepare(ctx context.Context, in *Store) error {
 			WHERE tenant = ?3 AND key = ?4 AND paused_at IS NULL`},
 		{writer, &s.jobResume, `UPDATE jobs SET paused_at = NULL, version = ?2, updated_at = ?1, expand_at = iif(cursor IS NULL, NULL, ?1)
 			WHERE tenant = ?3 AND key = ?4 AND paused_at IS NOT NULL`},
-		{writer, &s.delayedRead, `SELECT count(*), max(id) FROM (SELECT id FROM occurrences
-			WHERE revision = ?2 AND revision <> '' AND id > ?3 AND token IS NULL AND due_at > max(timestamp, ?1) ORDER BY id LIMIT ?4)`},
+		{writer, &s.delayedRead, `SELECT count(*), max(id) FROM (
+			SELECT id FROM (SELECT id FROM occurrences WHERE job = ?2 AND listed = 1 AND id > ?3
+				AND token IS NULL AND due_at > max(timestamp, ?1) ORDER BY id LIMIT ?4)
+			UNION ALL SELECT id FROM occurrences WHERE id = (SELECT sole FROM jobs WHERE rowid = ?2) AND job = ?2 AND id > ?3
+				AND token IS NULL AND due_at > max(timestamp, ?1))`},
 		{writer, &s.delayedDue, `UPDATE occurrences SET due_at = max(timestamp, ?1)
-			WHERE revision = ?2 AND revision <> '' AND id > ?3 AND id <= ?4 AND token IS NULL AND due_at > max(timestamp, ?1)`},
+			WHERE id IN (SELECT id FROM occurrences WHERE job = ?2 AND listed = 1 AND id > ?3 AND id <= ?4
+				UNION ALL SELECT sole FROM jobs WHERE rowid = ?2)
+			AND job = ?2 AND id > ?3 AND id <= ?4 AND token IS NULL AND due_at > max(timestamp, ?1)`},
 		{writer, &s.jobMiss, `UPDATE jobs SET missed = missed + 1 WHERE tenant = ? AND key = ? AND revision = ?`},
 
 		{writer, &s.expandRead, `SELECT ` + jobColumns + `, j.rowid, j.options, j.schedule
 			FROM jobs j WHERE j.expand_at <= ? ORDER BY j.expand_at LIMIT ?`},
 		{writer, &s.expandStamp, `UPDATE jobs SET expand_at = ?, expand_token = ? WHERE rowid = ?`},
 		{writer, &s.advance, `UPDATE jobs SET cursor = ?, expand_at = ?, expand_token = NULL, missed = missed + ?,
-			expires_at = coalesce(?, expires_at) WHERE tenant = ? AND key = ? AND revision = ? AND cursor IS ? AND expand_token = ?`},
+			expires_at = coalesce(?, expires_at) WHERE tenant = ? AND key = ? AND revision = ? AND cursor IS ? AND expand_token = ?
+			RETURNING rowid`},
 
-		{writer, &s.revisionCount, `SELECT count(*), coalesce(sum(token IS NOT NULL AND due_at > ?), 0)
-			FROM occurrences WHERE revision = ? AND revision <> ''`},
-		{writer, &s.revisionDelete, `DELETE FROM occurrences WHERE revision = ? AND revision <> ''`},
+		{writer, &s.jobCount, `SELECT count(*), coalesce(sum(token IS NOT NULL AND due_at > ?2), 0) FROM occurrences WHERE ` + ofJob},
+		{writer, &s.jobEmpty, `DELETE FROM occurrences WHERE ` + ofJob},
 		{writer, &s.ownCount, `SELECT count(*), coalesce(sum(token IS NOT NULL AND due_at > ?), 0)
-			FROM occurrences WHERE revision = '' AND tenant = ? AND key = ? AND lane = 0`},
-		{writer, &s.ownDelete, `DELETE FROM occurrences WHERE revision = '' AND tenant = ? AND key = ? AND lane = 0`},
+			FROM occurrences WHERE job IS NULL AND tenant = ? AND key = ? AND lane = 0`},
+		{writer, &s.ownDelete, `DELETE FROM occurrences WHERE job IS NULL AND tenant = ? AND key = ? AND lane = 0`},
 
 		// The same occurrence again is the same row.
-		{writer, &s.occurrenceInsert, `INSERT INTO occurrences (id, tenant, key, revision, position, timestamp, lane, due_at, attempt,
-			step, subscriber) VALUES (?, ?, ?, ?, ?, ?, 0, ?, 0, ?, ?) ON CONFLICT (id) DO NOTHING`},
-		{writer, &s.ownInsert, `INSERT INTO occurrences (id, tenant, key, revision, position, timestamp, lane, due_at, attempt,
-			step, subscriber, callback_type, callback_data, options) VALUES (?, ?, ?, ?, ?, ?, 0, ?, 0, ?, ?, ?, ?, ?)
+		{writer, &s.occurrenceInsert, `INSERT INTO occurrences (job, listed, id, position, timestamp, lane, due_at, attempt,
+			step, subscriber) VALUES (?, ?, ?, ?, ?, 0, ?, 0, ?, ?) ON CONFLICT (id) DO NOTHING`},
+		{writer, &s.ownInsert, `INSERT INTO occurrences (tenant, key, listed, id, position, timestamp, lane, due_at, attempt,
+			step, subscriber, callback_type, callback_data, options) VALUES (?, ?, 0, ?, ?, ?, 0, ?, 0, ?, ?, ?, ?, ?)
 			ON CONFLICT (id) DO NOTHING`},
 		// Of a paused job nothing is read that may be large: its occurrences are put back.
-		{writer, &s.claimRead, `SELECT ` + occurrenceColumns + `, j.paused_at IS NOT NULL, j.callback_type,
-			iif(j.paused_at IS NULL, j.callback_data, NULL), iif(j.paused_at IS NULL, j.options, NULL)
-			FROM occurrences o LEFT JOIN jobs j ON o.revision <> '' AND j.tenant = o.tenant AND j.key = o.key
+		{writer, &s.claimRead, `SELECT ` + claimColumns + ` FROM ` + occurrenceTables + `
 			WHERE o.lane = 0 AND o.due_at <= ? ORDER BY o.due_at, o.id LIMIT ?`},
 		{writer, &s.claimStamp, `UPDATE occurrences SET scheduled_at = ?, token = ?, due_at = ?, attempt = attempt + 1
 			WHERE lane = 0 AND (due_at, id) <= (?, ?)`},
 		{writer, &s.pausedRead, `SELECT o.id, o.timestamp, j.paused_at FROM
-			(SELECT id, tenant, key, revision, timestamp FROM occurrences WHERE lane = 0 AND due_at <= ? ORDER BY due_at, id LIMIT ?) o
-			JOIN jobs j ON o.revision <> '' AND j.tenant = o.tenant AND j.key = o.key AND j.paused_at IS NOT NULL`},
+			(SELECT id, job, timestamp FROM occurrences WHERE lane = 0 AND due_at <= ? ORDER BY due_at, id LIMIT ?) o
+			JOIN jobs j ON j.rowid = o.job AND j.paused_at IS NOT NULL`},
 		{writer, &s.putBack, `UPDATE occurrences SET due_at = ?, scheduled_at = NULL, token = NULL WHERE id = ?`},
 		{writer, &s.ack, `DELETE FROM occurrences WHERE id = ? AND token = ?`},
 		{writer, &s.retry, `UPDATE occurrences SET due_at = ?, last_error = ?, scheduled_at = NULL, token = NULL
 			WHERE id = ? AND token = ?`},
 		{writer, &s.release, `UPDATE occurrences SET due_at = ?, last_error = coalesce(?, last_error), scheduled_at = NULL,
 			token = NULL, attempt = attempt - 1 WHERE id = ? AND token = ?`},
-		{writer, &s.bury, `UPDATE occurrences SET lane = -1, revision = '', due_at = NULL, scheduled_at = NULL, token = NULL,
-			failed_at = ?, last_error = ?, callback_type = ?, callback_data = ?, options = ? WHERE id = ? AND token = ?`},
+		{writer, &s.bury, `UPDATE occurrences SET lane = -1, due_at = NULL, scheduled_at = NULL, token = NULL, job = NULL, listed = 0,
+			tenant = coalesce(tenant, (SELECT tenant FROM jobs WHERE rowid = job)),
+			key = coalesce(key, (SELECT key FROM jobs WHERE rowid = job)), failed_at = ?, last_error = ?, callback_type = ?, callback_data = ?, options = ? WHERE id = ? AND token = ?`},
 
 		{writer, &s.redrive, `UPDATE occurrences SET lane = 0, due_at = ?, attempt = 0, failed_at = NULL, last_error = NULL
 			WHERE id = ? AND tenant = ? AND lane = -1`},
@@ -116,22 +131,28 @@ func (s *statements) prepare(ctx context.Context, in *Store) error {
 		{writer, &s.deadSweep, `DELETE FROM occurrences WHERE id = ? AND lane = -1`},
 		{writer, &s.jobSweep, `DELETE FROM jobs WHERE tenant = ?1 AND key = ?2 AND revision = ?3 AND expires_at <= ?4
 			AND expand_at IS NULL AND (paused_at IS NULL OR cursor IS NULL)
-			AND NOT EXISTS (SELECT 1 FROM occurrences WHERE revision = ?3 AND revision <> '')`},
+			AND NOT EXISTS (SELECT 1 FROM occurrences o WHERE o.job = jobs.rowid AND o.listed = 1)
+			AND NOT EXISTS (SELECT 1 FROM occurrences o WHERE o.id = jobs.sole AND o.job = jobs.rowid)`},
 
 		{reader, &s.jobRead, `SELECT ` + jobColumns + `, j.callback_data, j.options, j.schedule
 			FROM jobs j WHERE tenant = ? AND key = ?`},
 		{reader, &s.jobList, `SELECT ` + jobColumns + ` FROM jobs j
 			WHERE tenant = ? AND key >= ? AND key < ? ORDER BY key LIMIT ?`},
 		{reader, &s.strays, `SELECT DISTINCT key FROM occurrences
-			WHERE revision = '' AND tenant = ? AND key >= ? AND key < ? AND lane = 0 ORDER BY key LIMIT ?`},
-		{reader, &s.occurrenceList, `SELECT ` + strings.Replace(occurrenceColumns, "o.callback_type, o.callback_data, o.options", "NULL, NULL, NULL", 1) + ` FROM occurrences o WHERE id > ?1 AND id IN (
-				SELECT id FROM occurrences WHERE revision = ?2 AND revision <> ''
-				UNION ALL
-				SELECT id FROM occurrences WHERE revision = '' AND tenant = ?3 AND key = ?4 AND lane = 0)
-			ORDER BY id LIMIT ?5`},
+			WHERE job IS NULL AND tenant = ? AND key >= ? AND key < ? AND lane = 0 ORDER BY key LIMIT ?`},
+		{reader, &s.occurrenceList, `SELECT ` + strings.Replace(occurrenceColumns, "o.callback_type, o.callback_data, o.options", "NULL, NULL, NULL", 1) + ` FROM ` + occurrenceTables + `
+			WHERE o.lane = 0 AND o.id > ?1 AND o.id IN (
+				SELECT id FROM occurrences WHERE listed = 1
+					AND job = (SELECT rowid FROM jobs WHERE tenant = ?2 AND key = ?3 AND revision = ?4)
+				UNION ALL SELECT sole FROM jobs WHERE tenant = ?2 AND key = ?3 AND revision = ?4
+				UNION ALL SELECT id FROM occurrences WHERE job IS NULL AND tenant = ?2 AND key = ?3 AND lane = 0)
+			ORDER BY o.id LIMIT ?5`},
 		{reader, &s.occurrenceCount, `SELECT
-			(SELECT count(*) FROM occurrences WHERE revision = ?1 AND revision <> '') +
-			(SELECT count(*) FROM occurrences WHERE revision = '' AND tenant = ?2 AND key = ?3 AND lane = 0)`},
+			(SELECT count(*) FROM occurrences WHERE listed = 1
+				AND job = (SELECT rowid FROM jobs WHERE tenant = ?1 AND key = ?2 AND revision = ?3)) +
+			(SELECT count(*) FROM jobs j JOIN occurrences o ON o.id = j.sole AND o.job = j.rowid AND o.listed = 0
+				WHERE j.tenant = ?1 AND j.key = ?2 AND j.revision = ?3) +
+			(SELECT count(*) FROM occurrences WHERE job IS NULL AND tenant = ?1 AND key = ?2 AND lane = 0)`},
 		// All of it from the claim index, and of one moment.
 		{reader, &s.backlog, `SELECT
 			(SELECT count(*) FROM occurrences WHERE lane = 0),
@@ -151,13 +172,14 @@ func (s *statements) prepare(ctx context.Context, in *Store) error {
 		{writer, &s.replicasCount, `SELECT count(*) FROM replicas WHERE until > ?`},
 		{reader, &s.jobExport, `SELECT ` + jobColumns + `, j.callback_data, j.options, j.schedule
 			FROM jobs j WHERE (tenant, key) > (?, ?) ORDER BY tenant, key LIMIT ?`},
-		{reader, &s.occurrenceExport, `SELECT ` + occurrenceColumns + ` FROM occurrences o WHERE id > ? ORDER BY id LIMIT ?`},
+		{reader, &s.occurrenceExport, `SELECT ` + occurrenceColumns + ` FROM ` + occurrenceTables + ` WHERE o.id > ? ORDER BY o.id LIMIT ?`},
 		// One whose job is gone, or is another, or has not come to it yet, would be claimed all the same.
-		{writer, &s.occurrenceImport, `INSERT INTO occurrences (id, tenant, key, revision, position, timestamp, lane, due_at,
+		{writer, &s.occurrenceImport, `INSERT INTO occurrences (id, job, listed, tenant, key, position, timestamp, lane, due_at,
 			scheduled_at, token, attempt, step, subscriber, last_error, failed_at, callback_type, callback_data, options)
-			SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18
-			WHERE ?4 = '' OR EXISTS (SELECT 1 FROM jobs WHERE tenant = ?2 AND key = ?3 AND revision = ?4
-				AND (cursor IS NULL OR cursor >= ?6))
+			SELECT ?1, j.rowid, ?4 <> '', iif(?4 = '', ?2, NULL), iif(?4 = '', ?3, NULL),
+				?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18
+			FROM (SELECT 1) LEFT JOIN jobs j ON j.tenant = ?2 AND j.key = ?3 AND j.revision = ?4 AND (j.cursor IS NULL OR j.cursor >= ?6)
+			WHERE ?4 = '' OR j.rowid IS NOT NULL
 			ON CONFLICT (id) DO NOTHING`},
 	} {
 		var err error

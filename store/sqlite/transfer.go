@@ -167,11 +167,11 @@ func (w *importer) insert(r store.Record) (int, error) {
 		return affected(w.occurrence.Exec(importedOccurrence(o)...))
 	}
 	j := r.Job
-	n, err := affected(w.job.Exec(jobValues(j, j.PausedAt)...))
+	n, err := affected(w.job.Exec(jobValues(j, j.PausedAt, nil)...))
 	if n > 0 || err != nil {
 		return n, err
 	}
-	revision, version, err := w.stmt.present(w.tx, j.Name)
+	_, revision, version, err := w.stmt.present(w.tx, j.Name)
 	if err == nil && (revision != j.Revision || version != j.Version) {
 		err = fmt.Errorf("%w: %s", store.ErrConflict, j.Name)
 	}
