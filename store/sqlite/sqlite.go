@@ -93,6 +93,7 @@ func open(path, txlock string, connections int) (*sql.DB, error) {
 			// are, go to the file once per checkpoint.
 			"wal_autocheckpoint(8000)",
 			"journal_size_limit(67108864)",
+			"wal_autocheckpoint(4000)", // pages: a checkpoint writes each page once, however often it was changed since the last one
 			"temp_store(memory)",
 		},
 	}
