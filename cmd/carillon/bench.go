@@ -32,7 +32,7 @@ type benchOptions struct {
 	Concurrency  int      `env:"-" default:"1024" placeholder:"N" help:"How many callbacks a replica may have under way at once. (${default})"`
 	Payload      int      `env:"-" default:"200" placeholder:"BYTES" help:"How much each occurrence delivers. (${default})"`
 	Rounds       int      `env:"-" default:"3" placeholder:"N" help:"How often each thing is measured; the table shows medians. (${default})"`
-	Profile      string   `env:"-" placeholder:"PREFIX" help:"Write profiles of the replicas' CPU time to files whose names begin with this, for go tool pprof."`
+	Profile      string   `env:"-" placeholder:"PREFIX" help:"Write profiles of the replicas' CPU time to files whose names begin with this, for go tool pprof: PREFIX.1 and so on, and PREFIX.api.1 of replicas that only take submissions."`
 	Force        bool     `env:"-" help:"Measure on a store that is not empty, or that replicas claim from."`
 	JSON         bool     `env:"-" name:"json" help:"Print the report as JSON."`
 }

@@ -35,7 +35,8 @@ type Setup struct {
 	Payload int
 	// Rounds is how often each measurement is made; at least 1.
 	Rounds int
-	// Profile begins the names of the files for profiles of the replicas' CPU time; empty for none.
+	// Profile begins the names of the files for profiles of the replicas' CPU time, those that only take submissions with "api" in
+	// their names; empty for none.
 	Profile string
 	// Force measures on a store that holds jobs already.
 	Force bool
@@ -92,6 +93,7 @@ type Bench struct {
 	store   store.Store // to look into and to clean up; nothing is measured by it
 	parts   []*part
 	fired   int // replicas started, to fire
+	filled  int // replicas started, to take submissions only
 	report  Report
 	started time.Time
 }

@@ -19,9 +19,13 @@ func (b *Bench) work(round, count int) *Work {
 // startReplica starts a replica as set up, and answers the URL of its API.
 func (b *Bench) startReplica(ctx context.Context, o ReplicaOptions) (p *part, url string, err error) {
 	o.Store, o.Concurrency, o.RabbitmqURL, o.KafkaBrokers = b.Store, b.Concurrency, b.RabbitmqURL, b.KafkaBrokers
-	if b.Profile != "" && !o.Idle {
-		b.fired++
-		o.Profile = fmt.Sprintf("%s.%d", b.Profile, b.fired)
+	if b.Profile != "" {
+		what, n := "", &b.fired
+		if o.Idle { // it takes submissions
+			what, n = "api.", &b.filled
+		}
+		*n++
+		o.Profile = fmt.Sprintf("%s.%s%d", b.Profile, what, *n)
 	}
 	p, err = b.startPart(ctx, replicaRole, o, &url)
 	return p, url, err
