@@ -65,15 +65,20 @@ func scanExpandable(row scanner) (expandable, error) {
 
 // Advance implements [store.Queue]. Each job is advanced within one transaction, and many jobs share one.
 func (s *Store) Advance(ctx context.Context, advances []store.Advance) error {
+	var in *sql.Tx
+	var occurrences inserter
 	_, err := s.writeEach(ctx, len(advances), func(tx *sql.Tx, i int) (rows int, err error) {
-		return s.advance(tx, &advances[i])
-	})
+		if in != tx {
+			in, occurrences = tx, newInserter(tx, &s.stmt)
+		}
+		return s.advance(tx, &advances[i], &occurrences)
+	}, func() error { return occurrences.flush() })
 	return err
 }
 
 // advance advances one job if it is still as it was claimed, and answers how many rows that took, at least one. A pause
 // unsets the token.
-func (s *Store) advance(tx *sql.Tx, a *store.Advance) (rows int, err error) {
+func (s *Store) advance(tx *sql.Tx, a *store.Advance, occurrences *inserter) (rows int, err error) {
 	var cursor any // none when the schedule has ended
 	if !a.ExpandAt.IsZero() {
 		cursor = a.Cursor.UnixMilli()
@@ -87,9 +92,8 @@ func (s *Store) advance(tx *sql.Tx, a *store.Advance) (rows int, err error) {
 	if err != nil {
 		return 1, err
 	}
-	insert := tx.Stmt(s.stmt.occurrenceInsert)
 	for i := range a.Occurrences {
-		if _, err := insert.Exec(occurrenceValues(&a.Occurrences[i], row, true)...); err != nil {
+		if err := occurrences.add(&a.Occurrences[i], row, true); err != nil {
 			return 1, err
 		}
 	}

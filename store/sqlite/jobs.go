@@ -17,7 +17,7 @@ func (s *Store) Put(ctx context.Context, puts []store.Put) []store.PutResult {
 	var w putter
 	done, err := s.writeEach(ctx, len(puts), func(tx *sql.Tx, i int) (rows int, err error) {
 		if w.tx != tx {
-			w = putter{tx: tx, stmt: &s.stmt, jobInsert: tx.Stmt(s.stmt.jobInsert), occurrenceInsert: tx.Stmt(s.stmt.occurrenceInsert)}
+			w = putter{tx: tx, stmt: &s.stmt, jobInsert: tx.Stmt(s.stmt.jobInsert), occurrences: newInserter(tx, &s.stmt)}
 		}
 		results[i], rows, err = w.put(&puts[i])
 		if errors.Is(err, store.ErrPrecondition) {
@@ -25,7 +25,7 @@ func (s *Store) Put(ctx context.Context, puts []store.Put) []store.PutResult {
 			return rows, nil
 		}
 		return rows, err
-	})
+	}, func() error { return w.occurrences.flush() })
 	for i := done; i < len(results); i++ {
 		results[i] = store.PutResult{Err: err}
 	}
@@ -34,9 +34,10 @@ func (s *Store) Put(ctx context.Context, puts []store.Put) []store.PutResult {
 
 // putter writes puts within one transaction. The context is the transaction's, so the statements go without one.
 type putter struct {
-	tx                          *sql.Tx
-	stmt                        *statements
-	jobInsert, occurrenceInsert *sql.Stmt
+	tx          *sql.Tx
+	stmt        *statements
+	jobInsert   *sql.Stmt
+	occurrences inserter
 }
 
 // put puts one job and answers how many rows that took, at least one.
@@ -58,7 +59,7 @@ func (w *putter) put(p *store.Put) (result store.PutResult, rows int, err error)
 		rows += replaced
 	}
 	for i := range p.Occurrences {
-		if _, err := w.occurrenceInsert.Exec(occurrenceValues(&p.Occurrences[i], row, only == nil)...); err != nil {
+		if err := w.occurrences.add(&p.Occurrences[i], row, only == nil); err != nil {
 			return result, rows, err
 		}
 	}
@@ -87,6 +88,9 @@ func sole(p *store.Put) any {
 // replace puts the job in the place of the present one, whose occurrences go with it. Those that are held go too: their
 // settlement will find nothing, so they are never retried.
 func (w *putter) replace(p *store.Put, only any) (result store.PutResult, row int64, replaced int, err error) {
+	if err := w.occurrences.flush(); err != nil { // they may be those to be replaced
+		return result, 0, 0, err
+	}
 	row, revision, version, err := w.stmt.present(w.tx, p.Job.Name)
 	if err != nil {
 		return result, 0, 0, err
@@ -126,7 +130,7 @@ func (s *Store) Cancel(ctx context.Context, names []job.Name, now time.Time) ([]
 	_, err := s.writeEach(ctx, len(names), func(tx *sql.Tx, i int) (rows int, err error) {
 		results[i], err = s.cancel(tx, names[i], now)
 		return 1 + results[i].Cancelled + results[i].InFlight, err
-	})
+	}, nil)
 	if err != nil {
 		return nil, err
 	}

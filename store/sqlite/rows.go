@@ -61,13 +61,6 @@ func jobValues(j *job.Job, pausedAt time.Time, sole any) []any {
 	}
 }
 
-// occurrenceValues are what occurrenceInsert takes, for one of the job that has a row. Listed is false if the job's row names
-// it as its sole one.
-func occurrenceValues(o *job.Occurrence, row int64, listed bool) []any {
-	step, subscriber := partValues(o)
-	return []any{row, listed, o.ID[:], o.Position, o.Timestamp.UnixMilli(), o.DueAt.UnixMilli(), step, subscriber}
-}
-
 // ownValues are what ownInsert takes, but for the callback.
 func ownValues(o *job.Occurrence) []any {
 	step, subscriber := partValues(o)

@@ -205,8 +205,8 @@ func (s *Store) begin(ctx context.Context) (*sql.Tx, error) {
 const largestTransaction = 10_000
 
 // writeEach runs f for each of n items, in as few transactions as largestTransaction allows. F answers how many rows it
-// wrote. The error is that of the transaction which failed; done is how many items were committed before it.
-func (s *Store) writeEach(ctx context.Context, n int, f func(tx *sql.Tx, i int) (rows int, err error)) (done int, err error) {
+// wrote; end, unless it is nil, ends a transaction's work. The error is that of the transaction which failed; done is how many items were committed before it.
+func (s *Store) writeEach(ctx context.Context, n int, f func(tx *sql.Tx, i int) (rows int, err error), end func() error) (done int, err error) {
 	for done < n {
 		next := done
 		err := s.write(ctx, func(tx *sql.Tx) error {
@@ -217,7 +217,10 @@ func (s *Store) writeEach(ctx context.Context, n int, f func(tx *sql.Tx, i int) 
 				}
 				rows += wrote
 			}
-			return nil
+			if end == nil {
+				return nil
+			}
+			return end()
 		})
 		if err != nil {
 			return done, err

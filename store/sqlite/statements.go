@@ -37,7 +37,7 @@ type statements struct {
 
 	jobCount, jobEmpty, ownCount, ownDelete *sql.Stmt
 
-	occurrenceInsert, ownInsert, claimRead, claimStamp, pausedRead, putBack, ack, retry, bury, release *sql.Stmt
+	occurrenceInsert, occurrencesInsert, ownInsert, claimRead, claimStamp, pausedRead, putBack, ack, retry, bury, release *sql.Stmt
 
 	redrive, deadDelete, deadSweep *sql.Stmt
 
@@ -102,8 +102,8 @@ func (s *statements) prepare(ctx context.Context, in *Store) error {
 		{writer, &s.ownDelete, `DELETE FROM occurrences WHERE job IS NULL AND tenant = ? AND key = ? AND lane = 0`},
 
 		// The same occurrence again is the same row.
-		{writer, &s.occurrenceInsert, `INSERT INTO occurrences (job, listed, id, position, timestamp, lane, due_at, attempt,
-			step, subscriber) VALUES (?, ?, ?, ?, ?, 0, ?, 0, ?, ?) ON CONFLICT (id) DO NOTHING`},
+		{writer, &s.occurrenceInsert, insertOccurrences(1)},
+		{writer, &s.occurrencesInsert, insertOccurrences(atOnce)},
 		{writer, &s.ownInsert, `INSERT INTO occurrences (tenant, key, listed, id, position, timestamp, lane, due_at, attempt,
 			step, subscriber, callback_type, callback_data, options) VALUES (?, ?, 0, ?, ?, ?, 0, ?, 0, ?, ?, ?, ?, ?)
 			ON CONFLICT (id) DO NOTHING`},
@@ -188,4 +188,13 @@ func (s *statements) prepare(ctx context.Context, in *Store) error {
 		}
 	}
 	return nil
+}
+
+// occurrenceParameters is how many parameters insertOccurrences has for each occurrence.
+const occurrenceParameters = 8
+
+// insertOccurrences inserts n occurrences of jobs.
+func insertOccurrences(n int) string {
+	return "INSERT INTO occurrences (job, listed, id, position, timestamp, lane, due_at, attempt, step, subscriber) VALUES " +
+		strings.Repeat("(?, ?, ?, ?, ?, 0, ?, 0, ?, ?), ", n-1) + "(?, ?, ?, ?, ?, 0, ?, 0, ?, ?) ON CONFLICT (id) DO NOTHING"
 }
