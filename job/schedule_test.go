@@ -118,6 +118,18 @@ func TestSchedulesOfAllKindsAreReadBack(t *testing.T) {
 	}
 }
 
+// What stores hold of lists of instants reads as it always has.
+func TestStoredInstants(t *testing.T) {
+	s := job.Schedule{Instants: []time.Time{time.UnixMilli(-1), time.UnixMilli(0), time.UnixMilli(1_896_177_600_001)}}
+	if got, want := string(s.Encode()), `{"instants":[-1,0,1896177600001]}`; got != want {
+		t.Errorf("stored as %s, want %s", got, want)
+	}
+	s.Zone = "Europe/Paris"
+	if got, want := string(s.Encode()), `{"instants":[-1,0,1896177600001],"timezone":"Europe/Paris"}`; got != want {
+		t.Errorf("stored as %s, want %s", got, want)
+	}
+}
+
 // sameOptions compares options, payloads as JSON.
 func sameOptions(a, b job.Options) bool {
 	var pa, pb = map[int]any{}, map[int]any{}
