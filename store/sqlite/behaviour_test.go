@@ -90,6 +90,38 @@ func TestLargePutsAndCancels(t *testing.T) {
 	}
 }
 
+// Of a name that one call puts several times, only the last one's occurrences are left, whatever waits to be inserted.
+func TestSameNameInOneCall(t *testing.T) {
+	for _, instants := range [][]int{{1, 1}, {2, 1}, {1, 2}, {17, 20, 1}, {1, 33, 16, 2}} {
+		s, _ := open(t)
+		puts := []store.Put{put("before", 3)}
+		for _, n := range instants {
+			puts = append(puts, put("k", n))
+		}
+		puts = append(puts, put("behind", 3))
+		for i, r := range s.Put(t.Context(), puts) {
+			if want := i > 1 && i <= len(instants); r.Err != nil || (r.Replaced != "") != want {
+				t.Fatalf("put %d of %v: %+v", i, instants, r)
+			}
+		}
+		last := puts[len(instants)].Job
+		found, total, err := s.Occurrences(t.Context(), store.OccurrenceFilter{Name: last.Name, Revision: last.Revision, Limit: 100})
+		if want := instants[len(instants)-1]; err != nil || len(found) != want || total != want {
+			t.Errorf("%v: there are %d in a list and %d in all, want %d: %v", instants, len(found), total, want, err)
+		}
+		late := epoch.Add(time.Hour)
+		claim, err := s.Claim(t.Context(), store.ClaimParams{Now: late, Lease: time.Minute, Limit: 100})
+		if want := 6 + instants[len(instants)-1]; err != nil || len(claim.Occurrences) != want {
+			t.Errorf("%v: claimed %d, want %d: %v", instants, len(claim.Occurrences), want, err)
+		}
+		for _, c := range claim.Occurrences {
+			if c.Name.Key == "k" && c.Revision != last.Revision {
+				t.Errorf("%v: revision %s fires, want %s", instants, c.Revision, last.Revision)
+			}
+		}
+	}
+}
+
 // A pause that more was put back in than fits one transaction is resumed whole.
 func TestLargeResume(t *testing.T) {
 	s, _ := open(t)
