@@ -3,6 +3,7 @@ package dispatcher
 import (
 	"context"
 	"errors"
+	"runtime"
 	"time"
 
 	"github.com/carillon-scheduler/carillon/store"
@@ -30,12 +31,17 @@ func (d *Dispatcher) settleLoop(ctx context.Context, allFired <-chan struct{}) (
 // theirs to be written, since then there may soon be none to claim with. While stopping it waits for no more. It answers none if allFired is closed and none waits.
 func (d *Dispatcher) gather(allFired <-chan struct{}) (batch []store.Settlement) {
 	var over <-chan time.Time
-	for ended := false; ; {
+	for ended, yielded := false, false; ; {
 		for len(d.fired) > 0 { // nobody else takes them
 			batch = append(batch, <-d.fired)
 			if len(batch) == largestBatch {
 				return batch
 			}
+		}
+		if !yielded && len(batch) > 0 {
+			yielded = true
+			runtime.Gosched() // firings that are about to end come along
+			continue
 		}
 		ended = ended || len(batch) > 0 && d.stopping.Load()
 		if ended || len(batch) >= max(1, d.cfg.Concurrency/8) {
