@@ -159,21 +159,60 @@ func (s *Store) Backlog(ctx context.Context, now time.Time) (store.Backlog, erro
 // Settle implements [store.Queue]: all settlements are one transaction.
 func (s *Store) Settle(ctx context.Context, settlements []store.Settlement) error {
 	return s.write(ctx, func(tx *sql.Tx) error {
-		ack := tx.Stmt(s.stmt.ack)
+		acks := acker{one: tx.Stmt(s.stmt.ack), many: tx.Stmt(s.stmt.acks)}
 		for i := range settlements {
 			t := &settlements[i]
+			var err error
 			if t.Outcome == store.Ack { // nearly all of them
-				if _, err := ack.Exec(t.ID[:], t.Token); err != nil {
-					return err
-				}
-				continue
+				err = acks.add(t)
+			} else if err = acks.flush(); err == nil {
+				err = s.settleOther(tx, t)
 			}
-			if err := s.settleOther(tx, t); err != nil {
+			if err != nil {
 				return err
 			}
 		}
-		return nil
+		return acks.flush()
 	})
+}
+
+// acker deletes what was delivered within one transaction: of one claim, as most are that come one after the other, several
+// by one statement.
+type acker struct {
+	one, many *sql.Stmt
+	token     string
+	waiting   []any // the token, and the ids that are yet to be deleted
+}
+
+// add deletes what a settlement acknowledges, now or at the next flush.
+func (a *acker) add(t *store.Settlement) error {
+	if t.Token != a.token {
+		if err := a.flush(); err != nil {
+			return err
+		}
+		a.token = t.Token
+	}
+	if len(a.waiting) == 0 {
+		a.waiting = append(a.waiting, t.Token)
+	}
+	a.waiting = append(a.waiting, t.ID[:])
+	if len(a.waiting) <= atOnce {
+		return nil
+	}
+	_, err := a.many.Exec(a.waiting...)
+	a.waiting = a.waiting[:0]
+	return err
+}
+
+// flush deletes what is yet to be deleted.
+func (a *acker) flush() error {
+	for i := 1; i < len(a.waiting); i++ {
+		if _, err := a.one.Exec(a.token, a.waiting[i]); err != nil {
+			return err
+		}
+	}
+	a.waiting = a.waiting[:0]
+	return nil
 }
 
 func (s *Store) settleOther(tx *sql.Tx, t *store.Settlement) error {
@@ -183,7 +222,7 @@ func (s *Store) settleOther(tx *sql.Tx, t *store.Settlement) error {
 		return err
 	}
 	if t.Outcome == store.Miss {
-		n, err := affected(tx.Stmt(s.stmt.ack).Exec(t.ID[:], t.Token))
+		n, err := affected(tx.Stmt(s.stmt.ack).Exec(t.Token, t.ID[:]))
 		if n == 0 || err != nil || t.Revision == "" {
 			return err
 		}

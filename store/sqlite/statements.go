@@ -37,7 +37,7 @@ type statements struct {
 
 	jobCount, jobEmpty, ownCount, ownDelete *sql.Stmt
 
-	occurrenceInsert, occurrencesInsert, ownInsert, claimRead, claimStamp, pausedRead, putBack, ack, retry, bury, release *sql.Stmt
+	occurrenceInsert, occurrencesInsert, ownInsert, claimRead, claimStamp, pausedRead, putBack, ack, acks, retry, bury, release *sql.Stmt
 
 	redrive, deadDelete, deadSweep *sql.Stmt
 
@@ -116,7 +116,8 @@ func (s *statements) prepare(ctx context.Context, in *Store) error {
 			(SELECT id, job, timestamp FROM occurrences WHERE lane = 0 AND due_at <= ? ORDER BY due_at, id LIMIT ?) o
 			JOIN jobs j ON j.rowid = o.job AND j.paused_at IS NOT NULL`},
 		{writer, &s.putBack, `UPDATE occurrences SET due_at = ?, scheduled_at = NULL, token = NULL WHERE id = ?`},
-		{writer, &s.ack, `DELETE FROM occurrences WHERE id = ? AND token = ?`},
+		{writer, &s.ack, `DELETE FROM occurrences WHERE token = ? AND id = ?`},
+		{writer, &s.acks, `DELETE FROM occurrences WHERE token = ? AND id IN (?` + strings.Repeat(", ?", atOnce-1) + `)`},
 		{writer, &s.retry, `UPDATE occurrences SET due_at = ?, last_error = ?, scheduled_at = NULL, token = NULL
 			WHERE id = ? AND token = ?`},
 		{writer, &s.release, `UPDATE occurrences SET due_at = ?, last_error = coalesce(?, last_error), scheduled_at = NULL,
