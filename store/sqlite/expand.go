@@ -72,7 +72,7 @@ func (s *Store) Advance(ctx context.Context, advances []store.Advance) error {
 			in, occurrences = tx, newInserter(tx, &s.stmt)
 		}
 		return s.advance(tx, &advances[i], &occurrences)
-	}, func() error { return occurrences.flush() })
+	}, occurrences.flush)
 	return err
 }
 

@@ -25,7 +25,7 @@ func (s *Store) Put(ctx context.Context, puts []store.Put) []store.PutResult {
 			return rows, nil
 		}
 		return rows, err
-	}, func() error { return w.occurrences.flush() })
+	}, w.occurrences.flush)
 	for i := done; i < len(results); i++ {
 		results[i] = store.PutResult{Err: err}
 	}
