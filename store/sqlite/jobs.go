@@ -77,7 +77,7 @@ func (w *putter) insert(j *job.Job, only any) (row int64, created bool, err erro
 	return row, true, err
 }
 
-// sole is the id of a job's only occurrence, as it is stored.
+// sole is the id of a job's only occurrence, as it is stored; of a job that will get more, all are listed.
 func sole(p *store.Put) any {
 	if len(p.Occurrences) != 1 || !p.Job.ExpandAt.IsZero() {
 		return nil

@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
 )
 
@@ -77,5 +79,41 @@ func TestExportRefuses(t *testing.T) {
 	}
 	if _, _, err := s.Export(t.Context(), "", 10); err == nil || !strings.Contains(err.Error(), "bad") {
 		t.Errorf("a job that can't be read is exported, or not named: %v", err)
+	}
+}
+
+// The one occurrence of a job that is there again after its delivery is still one.
+func TestImportOfWhatWasDelivered(t *testing.T) {
+	s, _ := open(t)
+	p := put("k", 1)
+	if r := s.Put(t.Context(), []store.Put{p})[0]; r.Err != nil {
+		t.Fatal(r.Err)
+	}
+	records, next, err := s.Export(t.Context(), "", 10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	more, _, err := s.Export(t.Context(), next, 10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	claim, err := s.Claim(t.Context(), store.ClaimParams{Now: epoch, Lease: time.Minute, Limit: 10})
+	if err != nil || len(claim.Occurrences) != 1 {
+		t.Fatalf("claimed %d: %v", len(claim.Occurrences), err)
+	}
+	c := claim.Occurrences[0]
+	if err := s.Settle(t.Context(), []store.Settlement{{ID: c.ID, Token: c.Token}}); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := s.Import(t.Context(), append(records, more...)); n != 1 || err != nil {
+		t.Fatalf("imported %d: %v", n, err)
+	}
+	page, total, err := s.Occurrences(t.Context(), store.OccurrenceFilter{Name: p.Job.Name, Revision: p.Job.Revision, Limit: 10})
+	if len(page) != 1 || total != 1 || err != nil {
+		t.Errorf("there are %d in a list and %d in all: %v", len(page), total, err)
+	}
+	cancelled, err := s.Cancel(t.Context(), []job.Name{p.Job.Name}, epoch)
+	if want := (store.CancelResult{Found: true, Cancelled: 1}); err != nil || cancelled[0] != want {
+		t.Errorf("cancelled: %+v, %v; want %+v", cancelled, err, want)
 	}
 }
