@@ -28,7 +28,8 @@ func (d *Dispatcher) settleLoop(ctx context.Context, allFired <-chan struct{}) (
 }
 
 // gather waits for an outcome, and for those that come with it: until gatherTime is over, or an eighth of all slots wait for
-// theirs to be written, since then there may soon be none to claim with. While stopping it waits for no more. It answers none if allFired is closed and none waits.
+// theirs to be written, since then there may soon be none to claim with. While stopping it waits for no more. It answers none
+// if allFired is closed and none waits.
 func (d *Dispatcher) gather(allFired <-chan struct{}) (batch []store.Settlement) {
 	var over <-chan time.Time
 	for ended, yielded := false, false; ; {
