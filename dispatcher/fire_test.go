@@ -27,12 +27,12 @@ func TestRetriesThenBuries(t *testing.T) {
 		}
 		bounds := []time.Duration{10 * time.Second, 30 * time.Second, time.Minute}
 		for i, bound := range bounds {
-			pause := b.receiver.sent[i+1].SentAt.Sub(b.receiver.sent[i].SentAt)
+			pause := b.receiver.all()[i+1].SentAt.Sub(b.receiver.all()[i].SentAt)
 			if pause < 0 || pause > bound+time.Millisecond {
 				b.Errorf("pause %d is %s, want at most %s", i+1, pause, bound)
 			}
-			if b.receiver.sent[i+1].ID != b.receiver.sent[0].ID || b.receiver.sent[i+1].Attempt != i+2 {
-				b.Errorf("attempt %d came as delivery %s, attempt %d", i+2, b.receiver.sent[i+1].ID, b.receiver.sent[i+1].Attempt)
+			if b.receiver.all()[i+1].ID != b.receiver.all()[0].ID || b.receiver.all()[i+1].Attempt != i+2 {
+				b.Errorf("attempt %d came as delivery %s, attempt %d", i+2, b.receiver.all()[i+1].ID, b.receiver.all()[i+1].Attempt)
 			}
 		}
 		dead := b.dead()
@@ -77,7 +77,7 @@ func TestAnswers(t *testing.T) {
 					}
 					return
 				}
-				got := b.receiver.sent[1]
+				got := b.receiver.all()[1]
 				if pause := got.SentAt.Sub(b.start); pause < c.second || pause > c.latest+time.Millisecond {
 					b.Errorf("the second attempt came after %s, want %s to %s", pause, c.second, c.latest)
 				}
@@ -102,7 +102,7 @@ func TestOutageBuriesNothing(t *testing.T) {
 		b.replica(func(c *dispatcher.Config) { c.Tick, c.Lease = time.Minute, 10*time.Minute }) // a day of seconds would be many queries
 		b.submit("k", func(j *job.Job) { j.Options.Retry.MaxAttempts = 1 }, 0)
 		time.Sleep(26 * time.Hour)
-		sent := b.receiver.sent
+		sent := b.receiver.all()
 		if last := sent[len(sent)-1]; last.Attempt != 1 || last.SentAt.Sub(back) > 15*time.Minute {
 			b.Errorf("delivered as attempt %d, %s after the connection was back", last.Attempt, last.SentAt.Sub(back))
 		}
@@ -205,7 +205,7 @@ func TestOutageEnds(t *testing.T) {
 		b.submit("l", nil, 2*time.Hour)
 		b.replica(nil)
 		time.Sleep(3 * time.Hour)
-		sent := b.receiver.sent
+		sent := b.receiver.all()
 		first, last := sent[len(sent)-2], sent[len(sent)-1]
 		if pause := last.SentAt.Sub(first.SentAt); last.Name.Key != "l" || pause < time.Second || pause > 1500*time.Millisecond {
 			b.Errorf("the second outage began with a pause of %s, want 1s to 1.5s", pause)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -211,6 +212,13 @@ func (r *receiver) log(start time.Time) string {
 		lines = append(lines, fmt.Sprintf("%s %s #%d", d.SentAt.Sub(start), d.Name.Key, d.Attempt))
 	}
 	return strings.Join(lines, "\n")
+}
+
+// all lists what was sent.
+func (r *receiver) all() []callbacks.Delivery {
+	r.lock.Lock()
+	defer r.lock.Unlock()
+	return slices.Clone(r.sent)
 }
 
 // of lists what was sent of a job.

@@ -7,11 +7,13 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
@@ -135,6 +137,22 @@ func (r *replica) signal(t *testing.T, s os.Signal) {
 	}
 }
 
+// stopped tells whether all threads of the process are.
+func (r *replica) stopped() bool {
+	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", r.cmd.Process.Pid))
+	for _, path := range threads {
+		stat, err := os.ReadFile(path)
+		if err != nil {
+			return false // it has ended meanwhile
+		}
+		_, state, _ := strings.Cut(string(stat), ") ")
+		if !strings.HasPrefix(state, "T") {
+			return false
+		}
+	}
+	return len(threads) > 0
+}
+
 func (r *replica) kill() {
 	_ = r.cmd.Process.Kill() // it may have ended already
 	<-r.exited
@@ -229,6 +247,7 @@ func (c *cluster) stall(r *replica) {
 	c.Helper()
 	c.until("a replica could be stopped", func() bool {
 		r.signal(c.T, syscall.SIGSTOP)
+		c.until("it is stopped", r.stopped) // on a busy machine it may run on for a while
 		ctx, cancel := context.WithTimeout(c.Context(), time.Second)
 		defer cancel()
 		_, err := c.store.Cancel(ctx, []job.Name{{Tenant: job.DefaultTenant, Key: "none"}}, time.Now())
