@@ -65,7 +65,6 @@ func (d *Dispatcher) worker(f firing) {
 		if f.batch.left.Add(-1) == 0 {
 			f.batch.cancel()
 		}
-		f = firing{} // keeps nothing alive while it waits
 	}
 }
 

@@ -136,7 +136,7 @@ func TestDeviation(t *testing.T) {
 // Each claim is counted by how it ended, and by the type of its callback if there is a sender for it.
 func TestDeliveriesAreCounted(t *testing.T) {
 	bubble(t, func(b *bench) {
-		b.receiver.answers(func(ctx context.Context, d callbacks.Delivery) error {
+		b.receiver.answers(func(_ context.Context, d callbacks.Delivery) error {
 			time.Sleep(250 * time.Millisecond)
 			switch d.Name.Key {
 			case "hopeless":

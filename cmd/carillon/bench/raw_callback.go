@@ -182,11 +182,11 @@ func (l *rabbitmqLimit) Run(_ context.Context, w *Work) (float64, error) {
 	window := make(chan *amqp.DeferredConfirmation, 1000)
 	refused := make(chan bool, 1)
 	go func() {
-		any := false
+		one := false
 		for c := range window {
-			any = !c.Wait() || any
+			one = !c.Wait() || one
 		}
-		refused <- any
+		refused <- one
 	}()
 	for i := 0; i < w.Count && err == nil; i++ {
 		var c *amqp.DeferredConfirmation

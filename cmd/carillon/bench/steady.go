@@ -112,13 +112,11 @@ func (l *lateness) collect(ctx context.Context, b *Bench, w *Work, replica, rece
 		return err
 	}
 	early := 0
-	last := int64(0)
 	for _, d := range samples.Deviations {
 		if d < 0 {
 			early++
 		}
 	}
-	last = samples.Last
 	var stats Stats
 	if err := replica.call(ctx, "stats", nil, &stats); err != nil {
 		return err
@@ -126,7 +124,7 @@ func (l *lateness) collect(ctx context.Context, b *Bench, w *Work, replica, rece
 	l.costs = append(l.costs, float64(stats.CPU.Microseconds())/float64(w.Count))
 	l.fired = append(l.fired, spreadOf(samples.Deviations))
 	l.early = append(l.early, float64(early))
-	l.spans = append(l.spans, time.Unix(0, last).Sub(w.Start).Seconds())
+	l.spans = append(l.spans, time.Unix(0, samples.Last).Sub(w.Start).Seconds())
 	b.histogram(samples.Deviations)
 	distinct, doubled := len(samples.Deviations), 0
 	if receiver != nil {
