@@ -34,7 +34,7 @@ func (s *Store) Cancel(ctx context.Context, names []job.Name, now time.Time) ([]
 		var revisions []string
 		err := tx.do(ctx, func(t *transaction) {
 			t.rows(`DELETE FROM carillon.jobs j USING unnest($1::text[], $2::text[]) AS n (tenant, key)
-				WHERE j.tenant = n.tenant AND j.key = n.key RETURNING j.tenant, j.key, j.revision`,
+				WHERE j.tenant = ANY (ARRAY[n.tenant]) AND j.key = n.key RETURNING j.tenant, j.key, j.revision`,
 				func(rows pgx.Rows) error {
 					var name job.Name
 					var revision string
@@ -52,13 +52,13 @@ func (s *Store) Cancel(ctx context.Context, names []job.Name, now time.Time) ([]
 			t.rows(`WITH found AS MATERIALIZED (
 					SELECT id FROM (
 						SELECT o.id FROM unnest($1::text[]) AS r (revision)
-						JOIN carillon.occurrences o ON o.revision = r.revision AND o.revision <> ''
+						JOIN carillon.occurrences o ON o.revision = ANY (ARRAY[r.revision]) AND o.revision <> ''
 						UNION ALL
 						SELECT o.id FROM unnest($2::text[], $3::text[]) AS n (tenant, key)
-						JOIN carillon.occurrences o ON o.tenant = n.tenant AND o.key = n.key AND o.revision = '' AND o.due_at IS NOT NULL
+						JOIN carillon.occurrences o ON o.tenant = ANY (ARRAY[n.tenant]) AND o.key = n.key AND o.revision = '' AND o.due_at IS NOT NULL
 					) AS all_of_them ORDER BY id
 				), deleted AS (
-					DELETE FROM carillon.occurrences o USING found f WHERE o.id = f.id AND o.due_at IS NOT NULL
+					DELETE FROM carillon.occurrences o USING found f WHERE o.id = ANY (ARRAY[f.id]) AND o.due_at IS NOT NULL
 					RETURNING o.tenant, o.key, o.token IS NOT NULL AND o.due_at > $4 AS held
 				)
 				SELECT tenant, key, count(*) FILTER (WHERE NOT held), count(*) FILTER (WHERE held) FROM deleted GROUP BY tenant, key`,
@@ -70,7 +70,7 @@ func (s *Store) Cancel(ctx context.Context, names []job.Name, now time.Time) ([]
 					return err
 				}, revisions, tenants, keys, now.UnixMilli())
 			t.row(`SELECT EXISTS (SELECT FROM unnest($1::text[], $2::text[]) AS n (tenant, key)
-					JOIN carillon.jobs j ON j.tenant = n.tenant AND j.key = n.key)`,
+					JOIN carillon.jobs j ON j.tenant = ANY (ARRAY[n.tenant]) AND j.key = n.key)`,
 				func(row pgx.Row) error {
 					var raced bool
 					if err := row.Scan(&raced); err != nil || !raced {

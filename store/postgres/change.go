@@ -49,7 +49,7 @@ func (s *Store) Pause(ctx context.Context, name job.Name, version job.Revision, 
 				SELECT tenant, key, paused_at FROM carillon.jobs WHERE tenant = $1 AND key = $2 FOR NO KEY UPDATE
 			), paused AS (
 				UPDATE carillon.jobs j SET paused_at = $4, version = $3, updated_at = $4, expand_at = NULL, expand_token = NULL
-				FROM present p WHERE j.tenant = p.tenant AND j.key = p.key AND p.paused_at IS NULL
+				FROM present p WHERE j.tenant = ANY (ARRAY[p.tenant]) AND j.key = p.key AND p.paused_at IS NULL
 			)
 			SELECT FROM present`, name.Tenant, name.Key, string(version), now.UnixMilli())
 	})

@@ -29,8 +29,8 @@ const claimSQL = `WITH due AS MATERIALIZED (
 	)
 	UPDATE carillon.occurrences o SET token = $3, scheduled_at = $4, due_at = $5, attempt = o.attempt + 1
 	FROM (SELECT *, lag(revision) OVER () IS NOT DISTINCT FROM revision AS follows FROM due) d
-		LEFT JOIN carillon.jobs j ON d.revision <> '' AND j.tenant = d.tenant AND j.key = d.key AND j.revision = d.revision
-	WHERE o.id = d.id AND j.paused_at IS NULL
+		LEFT JOIN carillon.jobs j ON d.revision <> '' AND j.tenant = ANY (ARRAY[d.tenant]) AND j.key = d.key AND j.revision = d.revision
+	WHERE o.id = ANY (ARRAY[d.id]) AND j.paused_at IS NULL
 	RETURNING o.id, o.tenant, o.key, o.revision, o.position, o.step, o.subscriber, o.timestamp, d.due_at, d.scheduled_at,
 		NULL, o.attempt, o.last_error, o.failed_at,
 		CASE WHEN d.revision = '' THEN o.callback_type WHEN NOT d.follows THEN j.callback_type END,
@@ -151,8 +151,8 @@ const pausedDueSQL = `WITH first AS MATERIALIZED (
 		SELECT id, tenant, key, revision FROM carillon.occurrences WHERE due_at <= $1 ORDER BY due_at, timestamp LIMIT $2
 	)
 	SELECT o.id, o.timestamp, j.paused_at FROM first f
-	JOIN carillon.jobs j ON j.tenant = f.tenant AND j.key = f.key AND j.revision = f.revision AND j.paused_at IS NOT NULL
-	JOIN carillon.occurrences o ON o.id = f.id AND o.due_at <= $1`
+	JOIN carillon.jobs j ON j.tenant = ANY (ARRAY[f.tenant]) AND j.key = f.key AND j.revision = f.revision AND j.paused_at IS NOT NULL
+	JOIN carillon.occurrences o ON o.id = ANY (ARRAY[f.id]) AND o.due_at <= $1`
 
 // mostPutBack is among how many due occurrences those of paused jobs are looked for. It is more than most claims find, so
 // that a paused backlog is soon out of the way of others.
@@ -190,7 +190,7 @@ func (s *Store) putBackPaused(ctx context.Context, p store.ClaimParams) error {
 		}
 		return tx.do(ctx, func(t *transaction) {
 			t.exec(`UPDATE carillon.occurrences o SET due_at = n.due_at, scheduled_at = NULL, token = NULL
-				FROM unnest($1::uuid[], $2::bigint[]) AS n (id, due_at) WHERE o.id = n.id`, ids, dues)
+				FROM unnest($1::uuid[], $2::bigint[]) AS n (id, due_at) WHERE o.id = ANY (ARRAY[n.id])`, ids, dues)
 		})
 	})
 }

@@ -14,7 +14,7 @@ import (
 func (s *Store) Redrive(ctx context.Context, tenant string, ids []job.ID, now time.Time) (redriven int, err error) {
 	err = s.transact(ctx, func(t *transaction) {
 		t.affected(&redriven, `UPDATE carillon.occurrences o SET due_at = $3, attempt = 0, failed_at = NULL, last_error = NULL
-			FROM unnest($2::uuid[]) AS n (id) WHERE o.id = n.id AND o.tenant = $1 AND o.due_at IS NULL`,
+			FROM unnest($2::uuid[]) AS n (id) WHERE o.id = ANY (ARRAY[n.id]) AND o.tenant = $1 AND o.due_at IS NULL`,
 			tenant, idColumn(ids), now.UnixMilli())
 	})
 	return redriven, err
@@ -24,7 +24,7 @@ func (s *Store) Redrive(ctx context.Context, tenant string, ids []job.ID, now ti
 func (s *Store) DeleteDeadLetters(ctx context.Context, tenant string, ids []job.ID) (deleted int, err error) {
 	err = s.transact(ctx, func(t *transaction) {
 		t.affected(&deleted, `DELETE FROM carillon.occurrences o USING unnest($2::uuid[]) AS n (id)
-			WHERE o.id = n.id AND o.tenant = $1 AND o.due_at IS NULL`, tenant, idColumn(ids))
+			WHERE o.id = ANY (ARRAY[n.id]) AND o.tenant = $1 AND o.due_at IS NULL`, tenant, idColumn(ids))
 	})
 	return deleted, err
 }

@@ -29,7 +29,8 @@ func (s *Store) ClaimJobs(ctx context.Context, p store.ClaimJobsParams) (store.C
 				SELECT tenant, key, expand_at FROM carillon.jobs WHERE expand_at <= $1 ORDER BY expand_at LIMIT $2
 				FOR NO KEY UPDATE SKIP LOCKED
 			)
-			UPDATE carillon.jobs j SET expand_at = $3, expand_token = $4 FROM due d WHERE j.tenant = d.tenant AND j.key = d.key
+			UPDATE carillon.jobs j SET expand_at = $3, expand_token = $4 FROM due d
+			WHERE j.tenant = ANY (ARRAY[d.tenant]) AND j.key = d.key
 			RETURNING `+jobColumnsSQL+`, d.expand_at, j.options, j.schedule`,
 			func(rows pgx.Rows) error {
 				var c claimed
@@ -105,7 +106,7 @@ func (s *Store) advance(ctx context.Context, advances []store.Advance) error {
 					missed = j.missed + n.missed, expires_at = coalesce(n.expires_at, j.expires_at)
 				FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[], $9::bigint[])
 					AS n (tenant, key, revision, token, cursor_from, cursor_at, expand_at, expires_at, missed)
-				WHERE j.tenant = n.tenant AND j.key = n.key AND j.revision = n.revision AND j.expand_token = n.token
+				WHERE j.tenant = ANY (ARRAY[n.tenant]) AND j.key = n.key AND j.revision = n.revision AND j.expand_token = n.token
 					AND j.cursor_at = n.cursor_from
 				RETURNING j.revision`,
 				func(rows pgx.Rows) error {

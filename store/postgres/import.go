@@ -82,7 +82,7 @@ func (s *Store) importJobs(ctx context.Context, jobs []*job.Job) (inserted int, 
 				c.createdAt, c.updatedAt, c.expiresAt, c.cursor, c.expandAt, c.missed, c.pausedAt)
 			t.rows(`SELECT n.tenant, n.key FROM unnest($1::text[], $2::text[], $3::text[], $4::text[]) AS n (tenant, key, revision, version)
 				WHERE NOT EXISTS (SELECT FROM carillon.jobs j
-					WHERE j.tenant = n.tenant AND j.key = n.key AND j.revision = n.revision AND j.version = n.version)
+					WHERE j.tenant = ANY (ARRAY[n.tenant]) AND j.key = n.key AND j.revision = n.revision AND j.version = n.version)
 				LIMIT 1`,
 				func(rows pgx.Rows) error {
 					var name job.Name
@@ -116,14 +116,14 @@ func (s *Store) importOccurrences(ctx context.Context, occurrences []*job.Occurr
 	tenants, keys := nameColumns(names)
 	err = s.transact(ctx, func(t *transaction) {
 		t.exec(`SELECT FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS n (tenant, key, place)
-			JOIN carillon.jobs j ON j.tenant = n.tenant AND j.key = n.key ORDER BY n.place FOR SHARE OF j`, tenants, keys)
+			JOIN carillon.jobs j ON j.tenant = ANY (ARRAY[n.tenant]) AND j.key = n.key ORDER BY n.place FOR SHARE OF j`, tenants, keys)
 		t.affected(&inserted, `INSERT INTO carillon.occurrences (id, tenant, key, revision, position, step, subscriber, timestamp, due_at,
 				scheduled_at, token, attempt, last_error, failed_at, callback_type, callback_data, options)
 			SELECT * FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::integer[], $6::integer[], $7::text[], $8::bigint[],
 				$9::bigint[], $10::bigint[], $11::text[], $12::integer[], $13::text[], $14::bigint[], $15::text[], $16::bytea[], $17::bytea[])
 				AS n (id, tenant, key, revision, position, step, subscriber, timestamp, due_at, scheduled_at, token, attempt, last_error,
 					failed_at, callback_type, callback_data, options)
-			WHERE n.revision = '' OR EXISTS (SELECT FROM carillon.jobs j WHERE j.tenant = n.tenant AND j.key = n.key
+			WHERE n.revision = '' OR EXISTS (SELECT FROM carillon.jobs j WHERE j.tenant = ANY (ARRAY[n.tenant]) AND j.key = n.key
 				AND j.revision = n.revision AND (j.cursor_at IS NULL OR j.cursor_at >= n.timestamp))
 			ON CONFLICT (id) DO NOTHING`,
 			c.id, c.tenant, c.key, c.revision, c.position, c.step, c.subscriber, c.timestamp, c.dueAt,

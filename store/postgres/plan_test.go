@@ -73,6 +73,10 @@ func TestPlans(t *testing.T) {
 		if sequential > many/100 { // looking at a table reads it
 			t.Errorf("%d rows of %s were read from end to end", sequential, table)
 		}
+		most := query[int](s, "SELECT max(idx_tup_read) FROM pg_stat_user_indexes WHERE schemaname = $1 AND relname = $2", s.name, table)
+		if most > many/20 {
+			t.Errorf("%d entries of an index of %s were read, want at most %d", most, table, many/20)
+		}
 		// A statement may pass over what those before have left behind.
 		entries := query[int](s, "SELECT idx_tup_read FROM pg_stat_user_indexes WHERE schemaname = $1 AND indexrelname = $2", s.name, index)
 		if entries == 0 || entries > many/20 {

@@ -188,9 +188,9 @@ func (p *putter) replace(ctx context.Context, tx *conversation, indexes []int) (
 		t.rows(`WITH found AS MATERIALIZED (
 				SELECT o.id, o.revision, r.now FROM unnest($1::text[], $2::bigint[]) AS r (revision, now)
 				CROSS JOIN LATERAL (SELECT o.id, o.revision FROM carillon.occurrences o
-					WHERE o.revision = r.revision AND o.revision <> '' OFFSET 0) AS o ORDER BY o.id
+					WHERE o.revision = ANY (ARRAY[r.revision]) AND o.revision <> '' OFFSET 0) AS o ORDER BY o.id
 			), deleted AS (
-				DELETE FROM carillon.occurrences o USING found f WHERE o.id = f.id AND o.revision = f.revision
+				DELETE FROM carillon.occurrences o USING found f WHERE o.id = ANY (ARRAY[f.id]) AND o.revision = f.revision
 				RETURNING o.revision, o.token IS NOT NULL AND o.due_at > f.now AS held
 			)
 			SELECT revision, count(*) FROM deleted WHERE held GROUP BY revision`,
@@ -211,7 +211,7 @@ func (p *putter) replace(ctx context.Context, tx *conversation, indexes []int) (
 				$9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[], $13::bigint[], $14::bigint[], $15::boolean[])
 				AS n (tenant, key, revision, version, callback_type, callback_data, options, schedule,
 					created_at, updated_at, expires_at, cursor_at, expand_at, missed, anew)
-			WHERE j.tenant = n.tenant AND j.key = n.key`,
+			WHERE j.tenant = ANY (ARRAY[n.tenant]) AND j.key = n.key`,
 			c.tenant, c.key, c.revision, c.version, c.callbackType, c.callbackData, c.options, c.schedule,
 			c.createdAt, c.updatedAt, c.expiresAt, c.cursor, c.expandAt, c.missed, c.anew)
 	})
@@ -234,7 +234,7 @@ func (p *putter) lock(ctx context.Context, tx *conversation, indexes []int) (map
 	return present, tx.do(ctx, func(t *transaction) {
 		t.rows(`SELECT j.tenant, j.key, j.revision, j.version, j.paused_at IS NOT NULL
 			FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS n (tenant, key, place)
-			JOIN carillon.jobs j ON j.tenant = n.tenant AND j.key = n.key
+			JOIN carillon.jobs j ON j.tenant = ANY (ARRAY[n.tenant]) AND j.key = n.key
 			ORDER BY n.place FOR NO KEY UPDATE OF j`,
 			func(rows pgx.Rows) error {
 				var name job.Name

@@ -56,21 +56,21 @@ func (s *Store) settle(ctx context.Context, settlements []store.Settlement) erro
 				all.id, all.token = append(all.id, uuid(s.ID)), append(all.token, s.Token)
 			}
 			t.exec(`SELECT FROM unnest($1::uuid[], $2::text[]) WITH ORDINALITY AS s (id, token, place)
-				JOIN carillon.occurrences o ON o.id = s.id AND o.token = s.token ORDER BY s.place FOR UPDATE OF o`, all.id, all.token)
+				JOIN carillon.occurrences o ON o.id = ANY (ARRAY[s.id]) AND o.token = s.token ORDER BY s.place FOR UPDATE OF o`, all.id, all.token)
 		}
 		if len(acks.id) > 0 {
 			t.exec(`DELETE FROM carillon.occurrences o USING unnest($1::uuid[], $2::text[]) AS s (id, token)
-				WHERE o.id = s.id AND o.token = s.token`, acks.id, acks.token)
+				WHERE o.id = ANY (ARRAY[s.id]) AND o.token = s.token`, acks.id, acks.token)
 		}
 		if len(misses.id) > 0 {
 			t.exec(`WITH missed AS (
 					DELETE FROM carillon.occurrences o USING unnest($1::uuid[], $2::text[]) AS s (id, token)
-					WHERE o.id = s.id AND o.token = s.token
+					WHERE o.id = ANY (ARRAY[s.id]) AND o.token = s.token
 					RETURNING o.tenant, o.key, o.revision
 				)
 				UPDATE carillon.jobs j SET missed = j.missed + m.n
 				FROM (SELECT tenant, key, revision, count(*) AS n FROM missed WHERE revision <> '' GROUP BY tenant, key, revision) m
-				WHERE j.tenant = m.tenant AND j.key = m.key AND j.revision = m.revision`, misses.id, misses.token)
+				WHERE j.tenant = ANY (ARRAY[m.tenant]) AND j.key = m.key AND j.revision = m.revision`, misses.id, misses.token)
 		}
 		if len(again.id) > 0 {
 			t.exec(`WITH again AS (
@@ -78,13 +78,13 @@ func (s *Store) settle(ctx context.Context, settlements []store.Settlement) erro
 						attempt = o.attempt - CASE WHEN s.undo THEN 1 ELSE 0 END, scheduled_at = NULL, token = NULL
 					FROM unnest($1::uuid[], $2::text[], $3::bigint[], $4::text[], $5::boolean[], $6::bigint[])
 						AS s (id, token, due_at, error, undo, keep_until)
-					WHERE o.id = s.id AND o.token = s.token
+					WHERE o.id = ANY (ARRAY[s.id]) AND o.token = s.token
 					RETURNING o.tenant, o.key, o.revision, s.keep_until
 				)
 				UPDATE carillon.jobs j SET expires_at = a.keep_until
 				FROM (SELECT tenant, key, revision, max(keep_until) AS keep_until FROM again WHERE revision <> ''
 					GROUP BY tenant, key, revision) a
-				WHERE j.tenant = a.tenant AND j.key = a.key AND j.revision = a.revision AND j.expires_at < a.keep_until`,
+				WHERE j.tenant = ANY (ARRAY[a.tenant]) AND j.key = a.key AND j.revision = a.revision AND j.expires_at < a.keep_until`,
 				again.id, again.token, again.dueAt, again.lastError, again.undo, again.keepUntil)
 		}
 		if len(buries.id) > 0 {
@@ -93,7 +93,7 @@ func (s *Store) settle(ctx context.Context, settlements []store.Settlement) erro
 					options = s.options
 				FROM unnest($1::uuid[], $2::text[], $3::bigint[], $4::text[], $5::text[], $6::bytea[], $7::bytea[])
 					AS s (id, token, failed_at, error, callback_type, callback_data, options)
-				WHERE o.id = s.id AND o.token = s.token`,
+				WHERE o.id = ANY (ARRAY[s.id]) AND o.token = s.token`,
 				buries.id, buries.token, buries.failedAt, buries.lastError, buries.callbackType, buries.callbackData, buries.options)
 		}
 	})
@@ -129,7 +129,7 @@ func lockJobs(t *transaction, misses, again settlementColumns) {
 		return
 	}
 	t.exec(`SELECT FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[]) WITH ORDINALITY AS n (tenant, key, revision, keep_until, place)
-		JOIN carillon.jobs j ON j.tenant = n.tenant AND j.key = n.key AND j.revision = n.revision AND j.expires_at < n.keep_until
+		JOIN carillon.jobs j ON j.tenant = ANY (ARRAY[n.tenant]) AND j.key = n.key AND j.revision = n.revision AND j.expires_at < n.keep_until
 		ORDER BY n.place FOR NO KEY UPDATE OF j`, tenants, keys, revisions, keepUntil)
 }
 

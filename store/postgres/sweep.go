@@ -20,7 +20,7 @@ func (s *Store) Sweep(ctx context.Context, p store.SweepParams) (swept store.Swe
 			t.affected(&swept.DeadLetters, `WITH old AS MATERIALIZED (
 					SELECT id FROM carillon.occurrences WHERE failed_at < $1 ORDER BY failed_at LIMIT $2 FOR UPDATE SKIP LOCKED
 				)
-				DELETE FROM carillon.occurrences o USING old WHERE o.id = old.id`,
+				DELETE FROM carillon.occurrences o USING old WHERE o.id = ANY (ARRAY[old.id])`,
 				p.FailedBefore.UnixMilli(), p.Limit)
 		})
 		swept.More = swept.More || swept.DeadLetters == p.Limit
@@ -49,8 +49,8 @@ func sweepJobs(ctx context.Context, tx *conversation, p store.SweepParams, swept
 	tenants, keys := nameColumns(names)
 	return tx.do(ctx, func(t *transaction) {
 		t.affected(&swept.Jobs, `DELETE FROM carillon.jobs j USING unnest($1::text[], $2::text[]) AS n (tenant, key)
-			WHERE j.tenant = n.tenant AND j.key = n.key AND NOT `+liveSQL, tenants, keys)
+			WHERE j.tenant = ANY (ARRAY[n.tenant]) AND j.key = n.key AND NOT `+liveSQL, tenants, keys)
 		t.exec(`UPDATE carillon.jobs j SET expires_at = $3 FROM unnest($1::text[], $2::text[]) AS n (tenant, key)
-			WHERE j.tenant = n.tenant AND j.key = n.key`, tenants, keys, p.Now.Add(p.Again).UnixMilli())
+			WHERE j.tenant = ANY (ARRAY[n.tenant]) AND j.key = n.key`, tenants, keys, p.Now.Add(p.Again).UnixMilli())
 	})
 }

@@ -20,6 +20,10 @@ import (
 // Without sorting, whatever is joined with a list must not be ordered by its own columns: the planner would rather walk the
 // whole of their index, and look at the list for each row, than sort. It is ordered by its place in a list that is sorted,
 // or found by a subquery that is OFFSET 0, which the planner can't turn round.
+//
+// What a list names is looked up by = ANY (ARRAY[...]) of one element in an index's first column rather than by =, for the same
+// reason: of a table that was empty when the server last looked the planner expects one row, and would rather walk the whole of an
+// index and look at the list for each. That it can do by equality alone, since it takes such an index for one to merge by.
 const prepareSQL = `SELECT
 	set_config('statement_timeout', $1, true),
 	set_config('idle_in_transaction_session_timeout', $1, true), -- who has vanished must keep no locks, nor commit late
