@@ -43,7 +43,7 @@ func (d *Dispatcher) start(ctx context.Context, at time.Time, claimed []store.Cl
 	b.left.Store(int64(len(claimed)))
 	b.ctx, b.cancel = context.WithDeadline(ctx, at.Add(d.cfg.CallbackTimeout))
 	for i := range claimed {
-		f := firing{&claimed[i], b}
+		f := firing{claimed[i], b} // a copy: one callback that takes long is not to keep all of its claim in memory
 		select {
 		case d.work <- f:
 		default:
@@ -54,23 +54,21 @@ func (d *Dispatcher) start(ctx context.Context, at time.Time, claimed []store.Cl
 
 // firing is an occurrence to be fired.
 type firing struct {
-	claimed *store.Claimed
+	claimed store.Claimed
 	batch   *batch
 }
 
 // worker fires one occurrence after the other, until there are no more to come.
 func (d *Dispatcher) worker(f firing) {
-	for more := true; more; f, more = <-d.work {
-		d.fire(f.claimed, f.batch)
-		if f.batch.left.Add(-1) == 0 {
-			f.batch.cancel()
-		}
+	d.fire(f)
+	for f := range d.work {
+		d.fire(f)
 	}
 }
 
 // fire makes one attempt at a claimed occurrence, unless it is too late for one, and hands its outcome to the settler.
-func (d *Dispatcher) fire(c *store.Claimed, b *batch) {
-	now := time.Now()
+func (d *Dispatcher) fire(f firing) {
+	c, b, now := &f.claimed, f.batch, time.Now()
 	var span trace.Span
 	err := d.attempt(c, b, now, &span)
 	s := outcome(c, err, time.Now(), rand.Float64())
@@ -80,6 +78,9 @@ func (d *Dispatcher) fire(c *store.Claimed, b *batch) {
 	endSpan(span, &s)
 	d.metrics.settled(c, s.Outcome, now)
 	d.logOutcome(b.ctx, c, &s, now)
+	if b.left.Add(-1) == 0 {
+		b.cancel()
+	}
 	d.fired <- s
 }
 
