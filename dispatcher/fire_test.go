@@ -131,6 +131,34 @@ func TestPanicIsContained(t *testing.T) {
 	})
 }
 
+// What is claimed together shares a deadline and nothing else: one callback that ends, or fails, cuts off no other.
+func TestOneEndsNoOther(t *testing.T) {
+	bubble(t, func(b *bench) {
+		b.receiver.answer = func(ctx context.Context, d callbacks.Delivery) error {
+			switch d.Name.Key {
+			case "quick":
+				return nil
+			case "failing":
+				return errors.New("no")
+			}
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-time.After(5 * time.Second):
+				return nil
+			}
+		}
+		for _, key := range []string{"quick", "failing", "slow"} {
+			b.submit(key, func(j *job.Job) { j.Options.Retry.Initial = job.Duration(time.Hour) }, time.Second)
+		}
+		b.replica(nil)
+		time.Sleep(time.Minute)
+		if got := b.receiver.of("slow"); len(got) != 1 {
+			t.Errorf("the slow callback was sent %d times, want once", len(got))
+		}
+	})
+}
+
 func TestCallbackTimeout(t *testing.T) {
 	bubble(t, func(b *bench) {
 		b.receiver.answer = func(ctx context.Context, _ callbacks.Delivery) error {
