@@ -213,6 +213,7 @@ func TestCallbackTimeRunsFromTheClaim(t *testing.T) {
 			c.Store, c.CallbackTimeout = &slowQueue{Queue: b.queue, pause: 3 * time.Second}, 7*time.Second
 		})
 		time.Sleep(time.Minute)
+		synctest.Wait() // by which what the callback has written can be read
 		b.expectSent("3s k #1")
 		if cut != 7*time.Second {
 			b.Errorf("the callback was cut off after %s, want 7s", cut)
