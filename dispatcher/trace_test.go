@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -73,6 +74,7 @@ func TestAttemptsHaveSpans(t *testing.T) {
 				j := b.submit("k", c.change, 0)
 				b.replica(on)
 				time.Sleep(10 * time.Minute)
+				synctest.Wait() // by which what the callbacks have written can be read
 				ended, sent := spans.Ended(), b.receiver.of("k")
 				if len(ended) != len(c.want) || len(sent) != len(c.want) {
 					t.Fatalf("%d spans of %d attempts, want %d", len(ended), len(sent), len(c.want))
