@@ -4,6 +4,7 @@ package handlers
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"slices"
@@ -83,24 +84,25 @@ func newEngine(config Config) *gin.Engine {
 	e.GET("/openapi.yaml", a.answer(a.specification))
 	e.GET("/metrics", a.answer(a.showMetrics))
 
-	e.GET("/v1/jobs", a.answer(a.listJobs))
-	e.POST("/v1/jobs", a.answer(a.postJob))
-	e.DELETE("/v1/jobs", a.answer(a.cancelJobs))
-	e.POST("/v1/jobs/batch", a.answer(a.postBatch))
-	e.GET("/v1/jobs/:key", a.answer(a.getJob))
-	e.PUT("/v1/jobs/:key", a.answer(a.putJob))
-	e.PATCH("/v1/jobs/:key", a.answer(a.patchJob))
-	e.DELETE("/v1/jobs/:key", a.answer(a.cancelJob))
-	e.GET("/v1/jobs/:key/preview", a.answer(a.previewJob))
-	e.POST("/v1/jobs/:key/pause", a.answer(a.pauseJob))
-	e.POST("/v1/jobs/:key/resume", a.answer(a.resumeJob))
-	e.POST("/v1/jobs/:key/trigger", a.answer(a.triggerJob))
-	e.POST("/v1/preview", a.answer(a.previewDraft))
+	v1 := e.Group("/v1", a.refuseTenant)
+	v1.GET("/jobs", a.answer(a.listJobs))
+	v1.POST("/jobs", a.answer(a.postJob))
+	v1.DELETE("/jobs", a.answer(a.cancelJobs))
+	v1.POST("/jobs/batch", a.answer(a.postBatch))
+	v1.GET("/jobs/:key", a.answer(a.getJob))
+	v1.PUT("/jobs/:key", a.answer(a.putJob))
+	v1.PATCH("/jobs/:key", a.answer(a.patchJob))
+	v1.DELETE("/jobs/:key", a.answer(a.cancelJob))
+	v1.GET("/jobs/:key/preview", a.answer(a.previewJob))
+	v1.POST("/jobs/:key/pause", a.answer(a.pauseJob))
+	v1.POST("/jobs/:key/resume", a.answer(a.resumeJob))
+	v1.POST("/jobs/:key/trigger", a.answer(a.triggerJob))
+	v1.POST("/preview", a.answer(a.previewDraft))
 
-	e.GET("/v1/dead-letters", a.answer(a.listDeadLetters))
-	e.POST("/v1/dead-letters/redrive", a.answer(a.redriveMany))
-	e.POST("/v1/dead-letters/:id/redrive", a.answer(a.redriveOne))
-	e.DELETE("/v1/dead-letters/:id", a.answer(a.deleteDeadLetter))
+	v1.GET("/dead-letters", a.answer(a.listDeadLetters))
+	v1.POST("/dead-letters/redrive", a.answer(a.redriveMany))
+	v1.POST("/dead-letters/:id/redrive", a.answer(a.redriveOne))
+	v1.DELETE("/dead-letters/:id", a.answer(a.deleteDeadLetter))
 	return e
 }
 
@@ -144,8 +146,29 @@ func (a *api) answer(handle func(*gin.Context) error) gin.HandlerFunc {
 // now is the present time, as whole milliseconds.
 func (a *api) now() time.Time { return a.Now().UTC().Truncate(time.Millisecond) }
 
+// tenantHeader names the tenant that a request acts for; without it that is [job.DefaultTenant].
+const tenantHeader = "Carillon-Tenant"
+
 // tenant is the one that a request acts for.
-func (a *api) tenant(*gin.Context) string { return job.DefaultTenant }
+func (a *api) tenant(c *gin.Context) string {
+	if named := c.Request.Header[tenantHeader]; len(named) > 0 {
+		return named[0]
+	}
+	return job.DefaultTenant
+}
+
+// refuseTenant refuses a request that does not name one tenant properly.
+func (a *api) refuseTenant(c *gin.Context) {
+	named := c.Request.Header[tenantHeader]
+	if len(named) == 0 || len(named) == 1 && job.ValidTenant(named[0]) {
+		return
+	}
+	a.writeProblem(c, &parameterError{tenantHeader, tenantRule})
+	c.Abort()
+}
+
+var tenantRule = fmt.Sprintf("must name one tenant, by 1 to %d letters (a to z, A to Z), digits, dots, underscores and hyphens; "+
+	"without the header it is %q", job.MaxTenantBytes, job.DefaultTenant)
 
 // storeTime bounds the calls to the store that one request makes, or that each slice of a long one makes.
 const storeTime = store.PutWithin

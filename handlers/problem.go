@@ -26,7 +26,7 @@ type problem struct {
 }
 
 // fieldError says what is wrong with one field of the body, named by a JSON Pointer, or with one parameter of the path or
-// the query, named by its name.
+// the query or a header, named by its name.
 type fieldError struct {
 	Pointer   *string `json:"pointer,omitzero"`
 	Parameter string  `json:"parameter,omitzero"`
@@ -41,7 +41,7 @@ type statusError struct {
 
 func (e *statusError) Error() string { return e.detail }
 
-// parameterError is a parameter of the path or the query that can't be accepted.
+// parameterError is a parameter of the path or the query, or a header, that can't be accepted.
 type parameterError struct {
 	name    string
 	message string

@@ -174,6 +174,17 @@ func TestValidKey(t *testing.T) {
 	}
 }
 
+func TestValidTenant(t *testing.T) {
+	for name, want := range map[string]bool{
+		"default": true, "a": true, "A-z_0.9": true, ".": true, strings.Repeat("x", 64): true,
+		"": false, strings.Repeat("x", 65): false, "a b": false, "a/b": false, "é": false, "a\n": false, "a:b": false, "a%41": false, "{a}": false,
+	} {
+		if got := job.ValidTenant(name); got != want {
+			t.Errorf("%q: %t", name, got)
+		}
+	}
+}
+
 // One answer names every field at fault.
 func TestDecodeNamesAllFields(t *testing.T) {
 	for _, c := range []struct{ name, body, want string }{

@@ -15,6 +15,23 @@ import (
 // DefaultTenant owns every job whose submission names no tenant.
 const DefaultTenant = "default"
 
+// MaxTenantBytes bounds a tenant's name.
+const MaxTenantBytes = 64
+
+// ValidTenant tells whether a tenant can have that name: 1 to [MaxTenantBytes] of ASCII letters, digits, ".", "_" and "-", so
+// that it stands in a header, in a path and in a metric's label as it is.
+func ValidTenant(name string) bool {
+	inName := func(c byte) bool {
+		return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '.' || c == '_' || c == '-'
+	}
+	for i := range len(name) {
+		if !inName(name[i]) {
+			return false
+		}
+	}
+	return 0 < len(name) && len(name) <= MaxTenantBytes
+}
+
 // Name identifies a job: keys are unique within a tenant.
 type Name struct {
 	Tenant string

@@ -41,6 +41,7 @@ type Harness struct {
 // Received is what arrived at the receiver.
 type Received struct {
 	ID        string
+	Tenant    string // [NotTold] if the receiver was not told
 	Key       string
 	Timestamp string // as job.FormatTime writes it
 	Attempt   int
@@ -56,7 +57,7 @@ type Received struct {
 	TraceState  string
 }
 
-// NotTold stands for a part of a sequence of which the receiver was told nothing, not even that it is empty.
+// NotTold stands for a tenant or a part of a sequence of which the receiver was told nothing, not even that it is empty.
 const NotTold = "(not told)"
 
 // Bad is callback data that Validate must refuse, with exactly the fields it must name, in order.
@@ -100,6 +101,7 @@ func Run(t *testing.T, open func(t *testing.T) Harness) {
 		{"payload of a step", testStepPayload},
 		{"no payload", testNoPayload},
 		{"part of a sequence", testPart},
+		{"tenant", testTenant},
 		{"envelope", testEnvelope},
 		{"trace", testTrace},
 		{"structured events", testStructured},

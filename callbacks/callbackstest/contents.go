@@ -110,6 +110,22 @@ func testPart(t *testing.T, s suite) {
 	}
 }
 
+func testTenant(t *testing.T, s suite) {
+	for tenant, want := range map[string]string{
+		job.DefaultTenant: NotTold, "Acme_Corp-2.eu": "Acme_Corp-2.eu", "Default": "Default", strings.Repeat("x", job.MaxTenantBytes): strings.Repeat("x", job.MaxTenantBytes),
+	} {
+		t.Run(tenant, func(t *testing.T) {
+			ctx := limited(t)
+			d := s.delivery(`{}`)
+			d.Name.Tenant = tenant
+			s.deliver(ctx, t, d)
+			if got := s.Await(ctx, t, d.ID); got.Tenant != want || got.Key != d.Name.Key {
+				t.Errorf("the receiver was told tenant %q and key %q, and not %q and %q", got.Tenant, got.Key, want, d.Name.Key)
+			}
+		})
+	}
+}
+
 func testEnvelope(t *testing.T, s suite) {
 	keys := []string{
 		"plain", "a+b/c", "%", "%41", "100%25", ".", "..", " ", " both ends ", "two  spaces", "emoji \U0001f514", "\"quotes'",
@@ -133,6 +149,7 @@ func testEnvelope(t *testing.T, s suite) {
 				Payload:   `{}`,
 
 				ContentType: "application/json",
+				Tenant:      NotTold,
 				Step:        NotTold,
 				Subscriber:  NotTold,
 			}

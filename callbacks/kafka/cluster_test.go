@@ -160,9 +160,12 @@ func (c *cluster) await(ctx context.Context, t *testing.T, id job.ID) callbackst
 	got := callbackstest.Received{
 		ID: header(r, "carillon-id"), Key: header(r, "carillon-key"), Timestamp: header(r, "carillon-timestamp"), Attempt: attempt,
 		SentAt: r.Timestamp.Truncate(time.Second), Payload: string(r.Value), ContentType: header(r, "content-type"),
-		Step: callbackstest.NotTold, Subscriber: callbackstest.NotTold,
+		Tenant: callbackstest.NotTold, Step: callbackstest.NotTold, Subscriber: callbackstest.NotTold,
 	}
 	all := headers(r)
+	if tenant, told := all["carillon-tenant"]; told {
+		got.Tenant = tenant
+	}
 	if step, told := all["carillon-step"]; told {
 		got.Step = step
 	}

@@ -100,6 +100,9 @@ func newRecord(c callback, d *callbacks.Delivery) *kgo.Record {
 	}
 	add("carillon-id", d.ID.String())
 	add("carillon-key", d.Name.Key)
+	if d.Name.Tenant != job.DefaultTenant {
+		add("carillon-tenant", d.Name.Tenant)
+	}
 	add("carillon-timestamp", job.FormatTime(d.Timestamp))
 	add("carillon-attempt", strconv.Itoa(d.Attempt))
 	if d.Part != nil {

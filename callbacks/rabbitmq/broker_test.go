@@ -180,7 +180,10 @@ func (b *broker) await(ctx context.Context, t *testing.T, id job.ID) callbackste
 	attempt, _ := d.Headers["carillon-attempt"].(int64)
 	got := callbackstest.Received{
 		ID: d.MessageId, Key: key, Timestamp: timestamp, Attempt: int(attempt), SentAt: d.Timestamp, Payload: string(d.Body),
-		ContentType: d.ContentType, Step: callbackstest.NotTold, Subscriber: callbackstest.NotTold,
+		ContentType: d.ContentType, Tenant: callbackstest.NotTold, Step: callbackstest.NotTold, Subscriber: callbackstest.NotTold,
+	}
+	if tenant, told := d.Headers["carillon-tenant"]; told {
+		got.Tenant = fmt.Sprint(tenant)
 	}
 	if step, told := d.Headers["carillon-step"]; told {
 		got.Step = fmt.Sprintf("%d", step)

@@ -45,6 +45,9 @@ func newPublish(c callback, d callbacks.Delivery) (*publish, error) {
 		headers[h.Name] = h.Value
 	}
 	headers["carillon-key"] = d.Name.Key
+	if d.Name.Tenant != job.DefaultTenant {
+		headers["carillon-tenant"] = d.Name.Tenant
+	}
 	headers["carillon-timestamp"] = job.FormatTime(d.Timestamp)
 	headers["carillon-attempt"] = int64(d.Attempt)
 	if d.Part != nil {

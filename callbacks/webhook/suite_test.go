@@ -235,7 +235,7 @@ func (r *receiver) take(req *http.Request, id string, body []byte) {
 	defer r.mu.Unlock()
 	if _, again := r.taken[id]; !again {
 		r.taken[id] = callbackstest.Received{
-			ID: id, Key: key, Timestamp: req.Header.Get("Carillon-Timestamp"), Attempt: attempt,
+			ID: id, Tenant: told(req, "Carillon-Tenant"), Key: key, Timestamp: req.Header.Get("Carillon-Timestamp"), Attempt: attempt,
 			SentAt: time.Unix(seconds, 0), Payload: string(body), ContentType: req.Header.Get("Content-Type"),
 			Step: told(req, "Carillon-Step"), Subscriber: told(req, "Carillon-Subscriber"),
 			TraceParent: strings.Join(req.Header.Values("traceparent"), " and "), TraceState: strings.Join(req.Header.Values("tracestate"), " and "),

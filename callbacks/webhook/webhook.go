@@ -136,6 +136,9 @@ func newRequest(ctx context.Context, c callback, d callbacks.Delivery) (*http.Re
 	header["Webhook-Id"] = []string{d.ID.String()}
 	header["Webhook-Timestamp"] = []string{strconv.FormatInt(d.SentAt.Unix(), 10)}
 	header["Carillon-Key"] = []string{escape(d.Name.Key)}
+	if d.Name.Tenant != job.DefaultTenant {
+		header["Carillon-Tenant"] = []string{d.Name.Tenant}
+	}
 	header["Carillon-Timestamp"] = []string{job.FormatTime(d.Timestamp)}
 	header["Carillon-Attempt"] = []string{strconv.Itoa(d.Attempt)}
 	if d.Part != nil {
