@@ -3,36 +3,64 @@ package bench
 import (
 	"context"
 	"fmt"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/carillon-scheduler/carillon/job"
 )
 
-// rawStore is the least that a store's own client must do to fire rows, as fast as simple code can: what bounds a
-// scheduler on that store. The rows have an id, a unique key in no order, a due time with an index, and the payload.
+// rawStore is the least that a store's own client must do to take in jobs of one instant and to be done with their occurrences,
+// as fast as simple code can: what bounds a scheduler on that store. It keeps the rows that the store has of such jobs, with
+// the same indexes, and has nothing else of Carillon.
 type rawStore interface {
-	// Upsert inserts rows by one write, which is on disk when it returns, as far as the store promises that. One with a key
-	// that is there replaces it.
+	// Upsert writes jobs and their occurrences, which are on disk when it returns, as far as the store promises that. A job
+	// of the same key and instant is replaced.
 	Upsert(ctx context.Context, rows []rawRow) error
-	// Drain claims and deletes all rows that are due: a batch is claimed by one write that gives it a token and a later due
-	// time and reads its payloads, and deleted by another one. Workers do so at the same time. It answers how many there were.
-	Drain(ctx context.Context, workers int) (int, error)
+	// Take claims up to rawBatch due occurrences by one write, which stamps them as the store does, and deletes them by another,
+	// by their ids and the token. It answers how many there were; none means that no more are due. Several may run at once. What
+	// would be fired is not read: it could as well be kept where it takes no reading.
+	Take(ctx context.Context, c rawClaim) (int, error)
 	// Close removes what was made.
 	Close(ctx context.Context) error
 }
 
-// rawRow is what a bare client keeps of a job.
+// rawRow is what a bare client keeps of a job and its only occurrence, besides what all of them have in common. Times are Unix
+// milliseconds.
 type rawRow struct {
-	key     string
-	dueAt   int64 // Unix milliseconds
-	payload []byte
+	key, revision    string
+	id               job.ID
+	at, now, expires int64
+	data             []byte // of the callback
+	schedule         []byte
+}
+
+func newRawRow(key string, at time.Time, data []byte) rawRow {
+	now := time.Now()
+	r := rawRow{key: key, revision: string(job.NewRevision(now)), at: at.UnixMilli(), now: now.UnixMilli(), data: data}
+	r.id = job.DeliveryID(job.Name{Tenant: job.DefaultTenant, Key: key}, at, 0, "") // the same for the same instant
+	r.expires = max(r.now, r.at) + (24 * time.Hour).Milliseconds()
+	r.schedule = append(strconv.AppendInt([]byte(`{"instants":[`), r.at, 10), "]}"...)
+	return r
+}
+
+// rawClaim is what the occurrences of a claim are stamped with: those that are due now get it until the lease's end. Times are
+// Unix milliseconds.
+type rawClaim struct {
+	token      string
+	now, until int64
 }
 
 // rawBatch is how many rows a bare client claims, deletes or inserts at once.
 const rawBatch = 1000
 
-// openRaw opens the bare client of a store.
+// openRaw opens the bare client of a store, which has been opened before.
 func openRaw(ctx context.Context, rawURL string) (rawStore, error) {
 	switch kind := storeKind(rawURL); kind {
 	case "sqlite":
-		return openRawSQLite(ctx)
+		return openRawSQLite(ctx, rawURL)
 	case "postgres":
 		return openRawPostgres(ctx, rawURL)
 	case "redis":
@@ -44,17 +72,46 @@ func openRaw(ctx context.Context, rawURL string) (rawStore, error) {
 	}
 }
 
-// upsertAll inserts the rows of the work, a batch after the other.
-func upsertAll(ctx context.Context, r rawStore, w *Work) error {
-	rows := make([]rawRow, 0, rawBatch)
-	for from := w.From; from < w.From+w.Count; from += rawBatch {
-		rows = rows[:0]
-		for i := from; i < min(from+rawBatch, w.From+w.Count); i++ {
-			rows = append(rows, rawRow{w.key(i), w.instant(i).UnixMilli(), w.appendPayload(nil, i)})
-		}
-		if err := r.Upsert(ctx, rows); err != nil {
-			return err
-		}
+// upsertBy writes the jobs of the work with a number of workers, each a batch after the other.
+func upsertBy(ctx context.Context, r rawStore, w *Work, workers int) error {
+	var all errgroup.Group
+	for i := range workers {
+		from := w.From + i*w.Count/workers
+		end := w.From + (i+1)*w.Count/workers
+		all.Go(func() error {
+			rows := make([]rawRow, 0, rawBatch)
+			for from < end {
+				to := min(from+rawBatch, end)
+				rows = rows[:0]
+				for ; from < to; from++ {
+					rows = append(rows, newRawRow(w.key(from), job.CeilMilli(w.instant(from)), w.appendData(nil, from)))
+				}
+				if err := r.Upsert(ctx, rows); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
 	}
-	return nil
+	return all.Wait()
+}
+
+// drainBy takes all occurrences that are due with a number of workers, and answers how many there were.
+func drainBy(ctx context.Context, r rawStore, workers int) (int, error) {
+	var sum atomic.Int64
+	var all errgroup.Group
+	for range workers {
+		all.Go(func() error {
+			for {
+				now := time.Now()
+				n, err := r.Take(ctx, rawClaim{job.NewToken(), now.UnixMilli(), now.Add(time.Minute).UnixMilli()})
+				if n == 0 || err != nil {
+					return err
+				}
+				sum.Add(int64(n))
+			}
+		})
+	}
+	err := all.Wait()
+	return int(sum.Load()), err
 }

@@ -4,9 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -14,12 +11,14 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/connstring"
+
+	"github.com/carillon-scheduler/carillon/job"
 )
 
-// rawMongoDB is MongoDB's bare client, on a collection of its own beside the store's.
+// rawMongoDB is MongoDB's bare client, on collections of its own beside the store's, with the same indexes.
 type rawMongoDB struct {
-	client *mongo.Client
-	rows   *mongo.Collection
+	client            *mongo.Client
+	jobs, occurrences *mongo.Collection
 }
 
 func openRawMongoDB(ctx context.Context, rawURL string) (*rawMongoDB, error) {
@@ -31,89 +30,126 @@ func openRawMongoDB(ctx context.Context, rawURL string) (*rawMongoDB, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &rawMongoDB{client, client.Database(cmp.Or(parsed.Database, "carillon")).Collection("bench_raw")}
-	if err := r.rows.Drop(ctx); err != nil {
-		return nil, errors.Join(err, r.Close(ctx))
+	db := client.Database(cmp.Or(parsed.Database, "carillon"))
+	r := &rawMongoDB{client, db.Collection("bench_raw_jobs"), db.Collection("bench_raw_occurrences")}
+	err = r.drop(ctx)
+	if err == nil {
+		err = errors.Join(copyIndexes(ctx, db.Collection("jobs"), r.jobs), copyIndexes(ctx, db.Collection("occurrences"), r.occurrences))
 	}
-	for _, index := range []mongo.IndexModel{
-		{Keys: bson.D{{Key: "key", Value: 1}}, Options: options.Index().SetUnique(true)},
-		{Keys: bson.D{{Key: "dueAt", Value: 1}}},
-	} {
-		if _, err := r.rows.Indexes().CreateOne(ctx, index); err != nil {
-			return nil, errors.Join(err, r.Close(ctx))
-		}
+	if err != nil {
+		return nil, errors.Join(err, r.Close(ctx))
 	}
 	return r, nil
 }
 
-func (r *rawMongoDB) Upsert(ctx context.Context, rows []rawRow) error {
-	documents := make([]any, len(rows))
-	for i, row := range rows {
-		documents[i] = bson.D{{Key: "_id", Value: bson.NewObjectID()}, {Key: "key", Value: row.key},
-			{Key: "dueAt", Value: time.UnixMilli(row.dueAt)}, {Key: "payload", Value: row.payload}}
+// copyIndexes gives a new collection the indexes of another one.
+func copyIndexes(ctx context.Context, from, to *mongo.Collection) error {
+	indexes, err := from.Indexes().ListSpecifications(ctx)
+	if err != nil {
+		return err
 	}
-	_, err := r.rows.InsertMany(ctx, documents, options.InsertMany().SetOrdered(false)) // no key comes twice
+	for _, index := range indexes {
+		o := options.Index().SetName(index.Name)
+		if index.Unique != nil {
+			o.SetUnique(*index.Unique)
+		}
+		if index.Sparse != nil {
+			o.SetSparse(*index.Sparse)
+		}
+		if index.Name == "_id_" { // it has that already
+			continue
+		}
+		if _, err := to.Indexes().CreateOne(ctx, mongo.IndexModel{Keys: index.KeysDocument, Options: o}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *rawMongoDB) Upsert(ctx context.Context, rows []rawRow) error {
+	jobs, occurrences := make([]mongo.WriteModel, len(rows)), make([]mongo.WriteModel, len(rows))
+	for i := range rows {
+		row := &rows[i]
+		now, at := time.UnixMilli(row.now), time.UnixMilli(row.at)
+		occurrences[i] = upsertOf(row.id.String(), bson.D{{Key: "tenant", Value: job.DefaultTenant}, {Key: "key", Value: row.key},
+			{Key: "revision", Value: row.revision}, {Key: "timestamp", Value: at}, {Key: "lane", Value: 0}, {Key: "dueAt", Value: at},
+			{Key: "attempt", Value: 0}})
+		jobs[i] = upsertOf(job.DefaultTenant+"\x00"+row.key, bson.D{{Key: "tenant", Value: job.DefaultTenant}, {Key: "key", Value: row.key},
+			{Key: "revision", Value: row.revision}, {Key: "version", Value: row.revision}, {Key: "createdAt", Value: now},
+			{Key: "updatedAt", Value: now}, {Key: "expiresAt", Value: time.UnixMilli(row.expires)},
+			{Key: "callback", Value: bson.D{{Key: "type", Value: DiscardType}, {Key: "data", Value: row.data}}},
+			{Key: "schedule", Value: row.schedule}})
+	}
+	unordered := options.BulkWrite().SetOrdered(false)
+	if _, err := r.occurrences.BulkWrite(ctx, occurrences, unordered); err != nil {
+		return err
+	}
+	_, err := r.jobs.BulkWrite(ctx, jobs, unordered)
 	return err
 }
 
-func (r *rawMongoDB) Drain(ctx context.Context, workers int) (int, error) {
-	var all sync.WaitGroup
-	var sum atomic.Int64
-	errs := make([]error, workers)
-	for i := range workers {
-		all.Go(func() { errs[i] = r.drain(ctx, fmt.Sprintf("w%d-", i), &sum) })
-	}
-	all.Wait()
-	return int(sum.Load()), errors.Join(errs...)
+func upsertOf(id string, document bson.D) mongo.WriteModel {
+	return mongo.NewReplaceOneModel().SetFilter(bson.D{{Key: "_id", Value: id}}).SetReplacement(document).SetUpsert(true)
 }
 
-func (r *rawMongoDB) drain(ctx context.Context, name string, sum *atomic.Int64) error {
-	for n := 0; ; n++ {
-		now := time.Now()
-		token := fmt.Sprint(name, n)
-		due := bson.D{{Key: "dueAt", Value: bson.D{{Key: "$lte", Value: now}}}}
-		ids, err := r.ids(ctx, due, options.Find().SetSort(bson.D{{Key: "dueAt", Value: 1}}).SetLimit(rawBatch).
-			SetProjection(bson.D{{Key: "_id", Value: 1}}))
-		if err != nil || len(ids) == 0 {
-			return err
-		}
-		these := bson.E{Key: "_id", Value: bson.D{{Key: "$in", Value: ids}}}
-		if _, err := r.rows.UpdateMany(ctx, append(bson.D{these}, due...), bson.D{{Key: "$set", Value: bson.D{
-			{Key: "token", Value: token}, {Key: "dueAt", Value: now.Add(time.Minute)}}}}); err != nil {
-			return err
-		}
-		taken, err := r.ids(ctx, bson.D{these, {Key: "token", Value: token}}, options.Find())
-		if err != nil {
-			return err
-		}
-		result, err := r.rows.DeleteMany(ctx, bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: taken}}}, {Key: "token", Value: token}})
-		if err != nil {
-			return err
-		}
-		sum.Add(result.DeletedCount)
+func (r *rawMongoDB) Take(ctx context.Context, c rawClaim) (int, error) {
+	now := time.UnixMilli(c.now)
+	due := bson.D{{Key: "lane", Value: 0}, {Key: "dueAt", Value: bson.D{{Key: "$lte", Value: now}}}}
+	stamp := bson.D{
+		{Key: "$set", Value: bson.D{{Key: "token", Value: c.token}, {Key: "scheduledAt", Value: now}, {Key: "dueAt", Value: time.UnixMilli(c.until)}}},
+		{Key: "$inc", Value: bson.D{{Key: "attempt", Value: 1}}},
 	}
+	var found bson.A
+	for stamped := int64(0); stamped == 0; { // once, unless others have claimed all that was found
+		var err error
+		found, err = r.ids(ctx, due, options.Find().SetSort(bson.D{{Key: "dueAt", Value: 1}, {Key: "_id", Value: 1}}).SetLimit(rawBatch))
+		if err != nil || len(found) == 0 {
+			return 0, err
+		}
+		result, err := r.occurrences.UpdateMany(ctx, append(oneOf(found), due...), stamp, options.UpdateMany().SetHint("_id_"))
+		if err != nil {
+			return 0, err
+		}
+		stamped = result.ModifiedCount
+	}
+	token := bson.E{Key: "token", Value: c.token}
+	taken, err := r.ids(ctx, append(oneOf(found), token), options.Find())
+	if err != nil {
+		return 0, err
+	}
+	deleted, err := r.occurrences.DeleteMany(ctx, append(oneOf(taken), token))
+	if err != nil {
+		return 0, err
+	}
+	return int(deleted.DeletedCount), nil
 }
 
-// ids reads rows whole and answers their ids.
+// oneOf selects the documents of some ids.
+func oneOf(ids bson.A) bson.D {
+	return bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: ids}}}}
+}
+
+// ids answers the ids of the occurrences that a filter selects.
 func (r *rawMongoDB) ids(ctx context.Context, filter bson.D, o *options.FindOptionsBuilder) (bson.A, error) {
-	cursor, err := r.rows.Find(ctx, filter, o)
+	cursor, err := r.occurrences.Find(ctx, filter, o.SetProjection(bson.D{{Key: "_id", Value: 1}}))
 	if err != nil {
 		return nil, err
 	}
-	ids := bson.A{}
-	var row struct {
-		ID      bson.ObjectID `bson:"_id"`
-		Payload []byte        `bson:"payload"`
+	var found []struct {
+		ID string `bson:"_id"`
 	}
-	for cursor.Next(ctx) {
-		if err := cursor.Decode(&row); err != nil {
-			return nil, errors.Join(err, cursor.Close(ctx))
-		}
-		ids = append(ids, row.ID)
+	err = cursor.All(ctx, &found)
+	ids := make(bson.A, len(found))
+	for i := range found {
+		ids[i] = found[i].ID
 	}
-	return ids, errors.Join(cursor.Err(), cursor.Close(ctx))
+	return ids, err
+}
+
+func (r *rawMongoDB) drop(ctx context.Context) error {
+	return errors.Join(r.jobs.Drop(ctx), r.occurrences.Drop(ctx))
 }
 
 func (r *rawMongoDB) Close(ctx context.Context) error {
-	return errors.Join(r.rows.Drop(ctx), r.client.Disconnect(ctx))
+	return errors.Join(r.drop(ctx), r.client.Disconnect(ctx))
 }

@@ -3,36 +3,42 @@ package bench
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
-	"sync"
-	"sync/atomic"
-	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// rawPostgres is PostgreSQL's bare client, on a table of its own beside the store's.
+// rawPostgres is PostgreSQL's bare client, on tables of its own beside the store's, which are made like those.
 type rawPostgres struct {
 	pool *pgxpool.Pool
-	sql  struct{ upsert, claim, remove, drop string }
+	in   *strings.Replacer // of the tables' names in a statement
 }
 
-// These have $table for the table's name. The store's own table is set up like this too.
+// $jobs and $occurrences are the tables' names.
 const (
-	rawPostgresTable = `DROP TABLE IF EXISTS $table;
-		CREATE TABLE $table (id bigserial PRIMARY KEY, key text NOT NULL UNIQUE, due_at bigint NOT NULL, token text,
-		payload bytea NOT NULL) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
-		CREATE INDEX ON $table (due_at)`
-	rawPostgresUpsert = `INSERT INTO $table (key, due_at, payload) SELECT * FROM unnest($1::text[], $2::bigint[], $3::bytea[])
-		ON CONFLICT (key) DO UPDATE SET due_at = excluded.due_at, payload = excluded.payload`
-	rawPostgresClaim = `UPDATE $table SET token = $1, due_at = $2 WHERE id IN
-		(SELECT id FROM $table WHERE due_at <= $3 ORDER BY due_at LIMIT $4 FOR UPDATE SKIP LOCKED) RETURNING id, payload`
-	rawPostgresDelete = `DELETE FROM $table WHERE id = ANY($1) AND token = $2`
+	// Both are written by one statement, and so by one transaction in one round trip.
+	rawPostgresUpsert = `WITH put AS (
+			INSERT INTO $jobs (tenant, key, revision, version, callback_type, callback_data, schedule, created_at, updated_at, expires_at, missed)
+			SELECT 'default', n.key, n.revision, n.revision, 'discard', n.data, n.schedule, n.now, n.now, n.expires, 0
+			FROM unnest($1::text[], $2::text[], $5::bytea[], $6::bytea[], $7::bigint[], $8::bigint[])
+				AS n (key, revision, data, schedule, now, expires)
+			ON CONFLICT (tenant, key) DO UPDATE SET revision = excluded.revision, version = excluded.version, callback_data = excluded.callback_data,
+				schedule = excluded.schedule, updated_at = excluded.updated_at, expires_at = excluded.expires_at
+		)
+		INSERT INTO $occurrences (id, tenant, key, revision, timestamp, due_at, position, attempt)
+		SELECT n.id, 'default', n.key, n.revision, n.at, n.at, 0, 0
+		FROM unnest($1::text[], $2::text[], $3::uuid[], $4::bigint[]) AS n (key, revision, id, at)
+		ON CONFLICT (id) DO UPDATE SET revision = excluded.revision, due_at = excluded.due_at, scheduled_at = NULL, token = NULL, attempt = 0`
+	// What was locked is found where it lies, which takes no index.
+	rawPostgresClaim = `UPDATE $occurrences SET token = $1, scheduled_at = $2, due_at = $3, attempt = attempt + 1 WHERE ctid = ANY (ARRAY(
+		SELECT ctid FROM $occurrences WHERE due_at <= $2 ORDER BY due_at, timestamp LIMIT $4 FOR UPDATE SKIP LOCKED)) RETURNING id`
+	rawPostgresDelete = `DELETE FROM $occurrences WHERE id = ANY ($1) AND token = $2`
+	rawPostgresDrop   = `DROP TABLE IF EXISTS $jobs, $occurrences`
 )
 
-// openRawPostgres makes the table in the store's schema.
+// openRawPostgres makes the tables in the store's schema.
 func openRawPostgres(ctx context.Context, rawURL string) (*rawPostgres, error) {
 	cfg, err := pgxpool.ParseConfig(rawURL)
 	if err != nil {
@@ -48,66 +54,61 @@ func openRawPostgres(ctx context.Context, rawURL string) (*rawPostgres, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &rawPostgres{pool: pool}
-	in := func(sql string) string {
-		return strings.ReplaceAll(sql, "$table", pgx.Identifier{schema, "bench_raw"}.Sanitize())
+	name := func(table string) string { return pgx.Identifier{schema, table}.Sanitize() }
+	r := &rawPostgres{pool, strings.NewReplacer("$jobs", name("bench_raw_jobs"), "$occurrences", name("bench_raw_occurrences"))}
+	_, err = pool.Exec(ctx, r.in.Replace(rawPostgresDrop))
+	for _, table := range []string{"jobs", "occurrences"} {
+		if err == nil {
+			err = r.copyTable(ctx, name(table), name("bench_raw_"+table))
+		}
 	}
-	r.sql.upsert, r.sql.claim, r.sql.remove, r.sql.drop = in(rawPostgresUpsert), in(rawPostgresClaim), in(rawPostgresDelete), in(`DROP TABLE IF EXISTS $table`)
-	if _, err := pool.Exec(ctx, in(rawPostgresTable), pgx.QueryExecModeSimpleProtocol); err != nil {
-		pool.Close()
-		return nil, err
+	if err != nil {
+		return nil, errors.Join(err, r.Close(ctx))
 	}
 	return r, nil
 }
 
-func (r *rawPostgres) Upsert(ctx context.Context, rows []rawRow) error {
-	keys, dues, payloads := make([]string, len(rows)), make([]int64, len(rows)), make([][]byte, len(rows))
-	for i := range rows {
-		keys[i], dues[i], payloads[i] = rows[i].key, rows[i].dueAt, rows[i].payload
+// copyTable makes an empty table with the columns, indexes and storage options of another one.
+func (r *rawPostgres) copyTable(ctx context.Context, from, to string) error {
+	var with string
+	if err := r.pool.QueryRow(ctx, `SELECT coalesce(' WITH (' || array_to_string(reloptions, ', ') || ')', '') FROM pg_class
+		WHERE oid = $1::text::regclass`, from).Scan(&with); err != nil {
+		return err
 	}
-	_, err := r.pool.Exec(ctx, r.sql.upsert, keys, dues, payloads)
+	_, err := r.pool.Exec(ctx, "CREATE TABLE "+to+" (LIKE "+from+" INCLUDING ALL)"+with)
 	return err
 }
 
-func (r *rawPostgres) Drain(ctx context.Context, workers int) (int, error) {
-	var all sync.WaitGroup
-	var sum atomic.Int64
-	errs := make([]error, workers)
-	for i := range workers {
-		all.Go(func() {
-			errs[i] = r.drain(ctx, fmt.Sprintf("w%d-", i), &sum)
-		})
+func (r *rawPostgres) Upsert(ctx context.Context, rows []rawRow) error {
+	n := len(rows)
+	keys, revisions, ids := make([]string, n), make([]string, n), make([]pgtype.UUID, n)
+	data, schedules := make([][]byte, n), make([][]byte, n)
+	at, now, expires := make([]int64, n), make([]int64, n), make([]int64, n)
+	for i := range rows {
+		row := &rows[i]
+		keys[i], revisions[i], ids[i] = row.key, row.revision, pgtype.UUID{Bytes: row.id, Valid: true}
+		data[i], schedules[i] = row.data, row.schedule
+		at[i], now[i], expires[i] = row.at, row.now, row.expires
 	}
-	all.Wait()
-	return int(sum.Load()), errors.Join(errs...)
+	_, err := r.pool.Exec(ctx, r.in.Replace(rawPostgresUpsert), keys, revisions, ids, at, data, schedules, now, expires)
+	return err
 }
 
-func (r *rawPostgres) drain(ctx context.Context, name string, sum *atomic.Int64) error {
-	for n := 0; ; n++ {
-		now := time.Now()
-		token := fmt.Sprint(name, n)
-		rows, err := r.pool.Query(ctx, r.sql.claim, token, now.Add(time.Minute).UnixMilli(), now.UnixMilli(), rawBatch)
-		if err != nil {
-			return err
-		}
-		var id int64
-		var payload []byte
-		var ids []int64
-		if _, err := pgx.ForEachRow(rows, []any{&id, &payload}, func() error { ids = append(ids, id); return nil }); err != nil {
-			return err
-		}
-		if len(ids) == 0 {
-			return nil
-		}
-		if _, err := r.pool.Exec(ctx, r.sql.remove, ids, token); err != nil {
-			return err
-		}
-		sum.Add(int64(len(ids)))
+func (r *rawPostgres) Take(ctx context.Context, c rawClaim) (int, error) {
+	rows, err := r.pool.Query(ctx, r.in.Replace(rawPostgresClaim), c.token, c.now, c.until, rawBatch)
+	if err != nil {
+		return 0, err
 	}
+	ids, err := pgx.CollectRows(rows, pgx.RowTo[pgtype.UUID])
+	if err != nil || len(ids) == 0 {
+		return 0, err
+	}
+	deleted, err := r.pool.Exec(ctx, r.in.Replace(rawPostgresDelete), ids, c.token)
+	return int(deleted.RowsAffected()), err
 }
 
 func (r *rawPostgres) Close(ctx context.Context) error {
 	defer r.pool.Close()
-	_, err := r.pool.Exec(ctx, r.sql.drop)
+	_, err := r.pool.Exec(ctx, r.in.Replace(rawPostgresDrop))
 	return err
 }

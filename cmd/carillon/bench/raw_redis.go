@@ -5,50 +5,69 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
-	"sync/atomic"
-	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/carillon-scheduler/carillon/job"
 )
 
-// rawRedis is Redis' bare client: a hash for each row, and a sorted set of their due times. All of it is in one slot.
+// rawRedis is Redis' bare client, with keys of its own like those of one of the store's shards: hashes of what is known of jobs
+// and occurrences, and sorted sets by which they are found.
 type rawRedis struct {
 	client redis.UniversalClient
 }
 
-// The names are those of one slot of a Redis Cluster.
+// The keys, all in one slot of a Redis Cluster.
 const (
-	rawRedisDue = "{carillon-bench-raw}:due"
-	rawRedisRow = "{carillon-bench-raw}:row:"
+	rawRedisJobs        = "{carillon-bench-raw}:jobs" // a job's state, by its name
+	rawRedisTargets     = "{carillon-bench-raw}:targets"
+	rawRedisSchedules   = "{carillon-bench-raw}:schedules"
+	rawRedisNames       = "{carillon-bench-raw}:names"
+	rawRedisExpiry      = "{carillon-bench-raw}:expiry"
+	rawRedisOccurrences = "{carillon-bench-raw}:occurrences" // an occurrence's record, by its id
+	rawRedisAttempts    = "{carillon-bench-raw}:attempts"    // the number, time and token of its claims
+	rawRedisPending     = "{carillon-bench-raw}:pending"     // by due time
+	rawRedisMembers     = "{carillon-bench-raw}:members"     // by revision and id
 )
 
-// rawRedisClaim takes due rows: it pushes each one's due time and notes the token.
-// KEYS[1]: the due times. ARGV: now, the new due time, how many at most, the token, what the rows' keys begin with.
-// Result: id and payload of each, one after the other.
-var rawRedisClaim = redis.NewScript(`
-local found = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', ARGV[1], 'LIMIT', 0, ARGV[3])
-local taken = {}
-for i, id in ipairs(found) do
-	redis.call('ZADD', KEYS[1], ARGV[2], id)
-	redis.call('HSET', ARGV[5] .. id, 'token', ARGV[4])
-	taken[2 * i - 1] = id
-	taken[2 * i] = redis.call('HGET', ARGV[5] .. id, 'payload')
-end
-return taken`)
+// rawRedisTaken are the keys that the scripts take.
+var rawRedisTaken = []string{rawRedisPending, rawRedisOccurrences, rawRedisAttempts, rawRedisMembers}
 
-// rawRedisDelete deletes the rows that still have the token.
-// KEYS[1]: the due times. ARGV: the token, what the rows' keys begin with, the ids. Result: how many there were.
+// rawRedisClaim takes due occurrences: it pushes each one's due time and notes the claim.
+// ARGV: now, the new due time, how many at most, what is noted of the claim. Result: their entries among the members.
+var rawRedisClaim = redis.NewScript(`
+local ids = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', ARGV[1], 'LIMIT', 0, ARGV[3])
+if #ids == 0 then return ids end
+local due, attempts, entries = {}, {}, {}
+local records = redis.call('HMGET', KEYS[2], unpack(ids))
+for i, id in ipairs(ids) do
+	due[2 * i - 1], due[2 * i] = ARGV[2], id
+	attempts[2 * i - 1], attempts[2 * i] = id, ARGV[4]
+	entries[i] = string.sub(records[i], 1, 26) .. ':' .. id
+end
+redis.call('ZADD', KEYS[1], unpack(due))
+redis.call('HSET', KEYS[3], unpack(attempts))
+return entries`)
+
+// rawRedisDelete deletes the occurrences that still have the token.
+// ARGV: what was noted of the claim, the occurrences' entries among the members. Result: how many there were.
 var rawRedisDelete = redis.NewScript(`
-local n = 0
-for i = 3, #ARGV do
-	if redis.call('HGET', ARGV[2] .. ARGV[i], 'token') == ARGV[1] then
-		redis.call('DEL', ARGV[2] .. ARGV[i])
-		redis.call('ZREM', KEYS[1], ARGV[i])
-		n = n + 1
+local ids = {}
+for i = 2, #ARGV do ids[i - 1] = string.sub(ARGV[i], -26) end
+local gone, entries = {}, {}
+for i, noted in ipairs(redis.call('HMGET', KEYS[3], unpack(ids))) do
+	if noted == ARGV[1] then
+		gone[#gone + 1] = ids[i]
+		entries[#entries + 1] = ARGV[i + 1]
 	end
 end
-return n`)
+if #gone > 0 then
+	redis.call('ZREM', KEYS[1], unpack(gone))
+	redis.call('HDEL', KEYS[2], unpack(gone))
+	redis.call('HDEL', KEYS[3], unpack(gone))
+	redis.call('ZREM', KEYS[4], unpack(entries))
+end
+return #gone`)
 
 func openRawRedis(_ context.Context, rawURL string) (*rawRedis, error) {
 	plain, query, _ := strings.Cut(rawURL, "?") // the options are for the store
@@ -71,65 +90,45 @@ func openRawRedis(_ context.Context, rawURL string) (*rawRedis, error) {
 		Addrs: hosts, Username: o.Username, Password: o.Password, TLSConfig: o.TLSConfig})}, nil
 }
 
+// Upsert has one command for each key, all of which are sent together.
 func (r *rawRedis) Upsert(ctx context.Context, rows []rawRow) error {
-	pipe := r.client.Pipeline()
-	due := make([]redis.Z, len(rows))
-	for i, row := range rows {
-		pipe.HSet(ctx, rawRedisRow+row.key, "due", row.dueAt, "payload", row.payload)
-		due[i] = redis.Z{Score: float64(row.dueAt), Member: row.key}
+	var states, targets, schedules, records []string
+	var names, expiry, pending, members []redis.Z
+	for i := range rows {
+		row := &rows[i]
+		name, id := job.DefaultTenant+"\x00"+row.key, row.id.String()
+		states = append(states, name, fmt.Sprintf("%s 0 0 %s %d %d %d 0  0 discard", row.revision, row.revision, row.now, row.now, row.expires))
+		targets = append(targets, name, "discard\x00\x00"+string(row.data))
+		schedules = append(schedules, name, string(row.schedule))
+		records = append(records, id, fmt.Sprintf("%s %s\x00%d 0 - ", row.revision, name, row.at))
+		names = append(names, redis.Z{Member: name})
+		expiry = append(expiry, redis.Z{Score: float64(row.expires), Member: name})
+		pending = append(pending, redis.Z{Score: float64(row.at), Member: id})
+		members = append(members, redis.Z{Member: row.revision + ":" + id})
 	}
-	pipe.ZAdd(ctx, rawRedisDue, due...)
+	pipe := r.client.Pipeline()
+	pipe.HSet(ctx, rawRedisJobs, states)
+	pipe.HSet(ctx, rawRedisTargets, targets)
+	pipe.HSet(ctx, rawRedisSchedules, schedules)
+	pipe.HSet(ctx, rawRedisOccurrences, records)
+	pipe.ZAdd(ctx, rawRedisNames, names...)
+	pipe.ZAdd(ctx, rawRedisExpiry, expiry...)
+	pipe.ZAdd(ctx, rawRedisPending, pending...)
+	pipe.ZAdd(ctx, rawRedisMembers, members...)
 	_, err := pipe.Exec(ctx)
 	return err
 }
 
-func (r *rawRedis) Drain(ctx context.Context, workers int) (int, error) {
-	var all sync.WaitGroup
-	var sum atomic.Int64
-	errs := make([]error, workers)
-	for i := range workers {
-		all.Go(func() { errs[i] = r.drain(ctx, fmt.Sprintf("w%d-", i), &sum) })
+func (r *rawRedis) Take(ctx context.Context, c rawClaim) (int, error) {
+	noted := fmt.Sprintf("1 %d %s", c.now, c.token)
+	entries, err := rawRedisClaim.Run(ctx, r.client, rawRedisTaken, c.now, c.until, rawBatch, noted).Slice()
+	if err != nil || len(entries) == 0 {
+		return 0, err
 	}
-	all.Wait()
-	return int(sum.Load()), errors.Join(errs...)
+	return rawRedisDelete.Run(ctx, r.client, rawRedisTaken, append([]any{noted}, entries...)...).Int()
 }
 
-func (r *rawRedis) drain(ctx context.Context, name string, sum *atomic.Int64) error {
-	for n := 0; ; n++ {
-		now := time.Now()
-		token := fmt.Sprint(name, n)
-		taken, err := rawRedisClaim.Run(ctx, r.client, []string{rawRedisDue},
-			now.UnixMilli(), now.Add(time.Minute).UnixMilli(), rawBatch, token, rawRedisRow).StringSlice()
-		if err != nil || len(taken) == 0 {
-			return err
-		}
-		args := make([]any, 0, 2+len(taken)/2)
-		args = append(args, token, rawRedisRow)
-		for i := 0; i < len(taken); i += 2 {
-			args = append(args, taken[i])
-		}
-		if err := rawRedisDelete.Run(ctx, r.client, []string{rawRedisDue}, args...).Err(); err != nil {
-			return err
-		}
-		sum.Add(int64(len(taken) / 2))
-	}
-}
-
-// Close deletes what a drain that broke off has left.
 func (r *rawRedis) Close(ctx context.Context) error {
-	defer func() { _ = r.client.Close() }()
-	for {
-		left, err := r.client.ZRange(ctx, rawRedisDue, 0, rawBatch-1).Result()
-		if err != nil || len(left) == 0 {
-			return err
-		}
-		pipe := r.client.Pipeline()
-		for _, key := range left {
-			pipe.Del(ctx, rawRedisRow+key)
-			pipe.ZRem(ctx, rawRedisDue, key)
-		}
-		if _, err := pipe.Exec(ctx); err != nil {
-			return err
-		}
-	}
+	err := r.client.Unlink(ctx, append(rawRedisTaken, rawRedisJobs, rawRedisTargets, rawRedisSchedules, rawRedisNames, rawRedisExpiry)...).Err()
+	return errors.Join(err, r.client.Close())
 }

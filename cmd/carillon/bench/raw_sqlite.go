@@ -4,40 +4,87 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"net/url"
 	"os"
 	"path/filepath"
-	"strconv"
-	"time"
+	"slices"
+	"strings"
 
 	_ "modernc.org/sqlite" // the same driver as the store's
+
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store/sqlite"
 )
 
-// rawSQLite is SQLite's bare client, on a file of its own, with the pragmas that the store has.
+// rawSQLite is SQLite's bare client, on a file of its own beside the store's, which the store's code has made, with the same pragmas.
 type rawSQLite struct {
-	dir    string
-	db     *sql.DB
-	upsert *sql.Stmt
+	dir string
+	db  *sql.DB
+
+	putJobs, putOccurrences [rawSQLiteAtOnce]*sql.Stmt // the first for one, the last for as many as come at once
+	find, stamp, remove     *sql.Stmt
 }
 
-func openRawSQLite(ctx context.Context) (*rawSQLite, error) {
-	dir, err := os.MkdirTemp("", "carillon-bench-raw-")
+// rawSQLiteAtOnce is how many rows one statement writes. More are hardly faster.
+const rawSQLiteAtOnce = 25
+
+// rawSQLitePutJobs and rawSQLitePutOccurrences write as many rows as they are told.
+func rawSQLitePutJobs(n int) string {
+	return `INSERT INTO jobs (key, revision, version, created_at, updated_at, expires_at, callback_data, sole, schedule, tenant, missed, callback_type)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 'default', 0, 'discard')` + strings.Repeat(`, (?, ?, ?, ?, ?, ?, ?, ?, ?, 'default', 0, 'discard')`, n-1) + `
+		ON CONFLICT (tenant, key) DO UPDATE SET revision = excluded.revision, version = excluded.version, updated_at = excluded.updated_at,
+			expires_at = excluded.expires_at, callback_data = excluded.callback_data, sole = excluded.sole, schedule = excluded.schedule`
+}
+
+func rawSQLitePutOccurrences(n int) string {
+	const row = `(?, (SELECT rowid FROM jobs WHERE tenant = 'default' AND key = ?), ?, ?, 0, 0, 0, 0)`
+	return `INSERT INTO occurrences (id, job, timestamp, due_at, listed, position, lane, attempt) VALUES ` + row + strings.Repeat(", "+row, n-1) + `
+		ON CONFLICT (id) DO UPDATE SET due_at = excluded.due_at, scheduled_at = NULL, token = NULL, attempt = 0`
+}
+
+const (
+	rawSQLiteFind  = `SELECT id, due_at FROM occurrences WHERE lane = 0 AND due_at <= ? ORDER BY due_at, id LIMIT ?`
+	rawSQLiteStamp = `UPDATE occurrences SET token = ?, scheduled_at = ?, due_at = ?, attempt = attempt + 1 WHERE lane = 0 AND (due_at, id) <= (?, ?)`
+)
+
+// rawSQLiteDelete takes the token and rawBatch ids, some of which may be NULL.
+var rawSQLiteDelete = `DELETE FROM occurrences WHERE token = ? AND id IN (?` + strings.Repeat(", ?", rawBatch-1) + ")"
+
+func openRawSQLite(ctx context.Context, rawURL string) (*rawSQLite, error) {
+	beside := strings.TrimPrefix(strings.TrimPrefix(rawURL, "sqlite:"), "//")
+	dir, err := os.MkdirTemp(filepath.Dir(beside), "carillon-bench-raw-") // on the same disk
 	if err != nil {
 		return nil, err
 	}
-	db, err := sql.Open("sqlite", "file:"+filepath.Join(dir, "raw.db")+"?_txlock=immediate&_pragma=journal_mode(wal)"+
-		"&_pragma=synchronous(full)&_pragma=cache_size(-65536)&_pragma=journal_size_limit(67108864)")
-	if err != nil {
-		return nil, err
+	path := filepath.Join(dir, "raw.db")
+	made, err := sqlite.Open(ctx, "sqlite:"+path)
+	if err == nil {
+		err = made.Close()
 	}
-	db.SetMaxOpenConns(1)
-	_, err = db.ExecContext(ctx, `CREATE TABLE rows (id INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, due_at INTEGER NOT NULL,
-		token TEXT, payload BLOB NOT NULL); CREATE INDEX rows_due ON rows (due_at)`)
 	if err != nil {
-		return nil, errors.Join(err, db.Close())
+		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
-	upsert, err := db.PrepareContext(ctx, `INSERT INTO rows (key, due_at, payload) VALUES (?, ?, ?)
-		ON CONFLICT (key) DO UPDATE SET due_at = excluded.due_at, payload = excluded.payload`)
-	return &rawSQLite{dir, db, upsert}, err
+	r := &rawSQLite{dir: dir}
+	r.db, err = sql.Open("sqlite", "file:"+(&url.URL{Path: path}).EscapedPath()+"?_txlock=immediate&_pragma=journal_mode(wal)&_pragma=synchronous(full)"+
+		"&_pragma=cache_size(-65536)&_pragma=journal_size_limit(67108864)&_pragma=wal_autocheckpoint(4000)&_pragma=temp_store(memory)")
+	if err != nil {
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	r.db.SetMaxOpenConns(1)
+	prepare := func(query string) (stmt *sql.Stmt) {
+		if err == nil {
+			stmt, err = r.db.PrepareContext(ctx, query)
+		}
+		return stmt
+	}
+	r.find, r.stamp, r.remove = prepare(rawSQLiteFind), prepare(rawSQLiteStamp), prepare(rawSQLiteDelete)
+	for i := range rawSQLiteAtOnce {
+		r.putJobs[i], r.putOccurrences[i] = prepare(rawSQLitePutJobs(i+1)), prepare(rawSQLitePutOccurrences(i+1))
+	}
+	if err != nil {
+		return nil, errors.Join(err, r.Close(ctx))
+	}
+	return r, nil
 }
 
 func (r *rawSQLite) Upsert(ctx context.Context, rows []rawRow) error {
@@ -45,61 +92,59 @@ func (r *rawSQLite) Upsert(ctx context.Context, rows []rawRow) error {
 	if err != nil {
 		return err
 	}
-	upsert := tx.StmtContext(ctx, r.upsert)
-	for _, row := range rows {
-		if _, err := upsert.ExecContext(ctx, row.key, row.dueAt, row.payload); err != nil {
-			return errors.Join(err, tx.Rollback())
+	defer func() { _ = tx.Rollback() }() // which is nothing after the commit
+	for part := range slices.Chunk(rows, rawSQLiteAtOnce) {
+		var jobs, occurrences []any
+		for i := range part {
+			row := &part[i]
+			jobs = append(jobs, row.key, row.revision, row.revision, row.now, row.now, row.expires, row.data, row.id[:], row.schedule)
+			occurrences = append(occurrences, row.id[:], row.key, row.at, row.at)
+		}
+		if _, err := tx.Stmt(r.putJobs[len(part)-1]).Exec(jobs...); err != nil {
+			return err
+		}
+		if _, err := tx.Stmt(r.putOccurrences[len(part)-1]).Exec(occurrences...); err != nil {
+			return err
 		}
 	}
 	return tx.Commit()
 }
 
-func (r *rawSQLite) Drain(ctx context.Context, _ int) (n int, err error) { // there is one writer, whatever is asked
-	claim, err := r.db.PrepareContext(ctx, `UPDATE rows SET token = ?, due_at = ? WHERE id IN
-		(SELECT id FROM rows WHERE due_at <= ? ORDER BY due_at LIMIT ?) RETURNING id, payload`)
+func (r *rawSQLite) Take(ctx context.Context, c rawClaim) (int, error) {
+	tx, err := r.db.BeginTx(ctx, nil)
 	if err != nil {
 		return 0, err
 	}
-	defer func() { _ = claim.Close() }()
-	remove, err := r.db.PrepareContext(ctx, `DELETE FROM rows WHERE id = ? AND token = ?`)
+	defer func() { _ = tx.Rollback() }() // which is nothing after the commit
+	rows, err := tx.Stmt(r.find).Query(c.now, rawBatch)
 	if err != nil {
 		return 0, err
 	}
-	defer func() { _ = remove.Close() }()
-	for {
-		now := time.Now()
-		token := strconv.FormatInt(now.UnixNano(), 36)
-		rows, err := claim.QueryContext(ctx, token, now.Add(time.Minute).UnixMilli(), now.UnixMilli(), rawBatch)
-		if err != nil {
-			return n, err
+	args := append(make([]any, 0, 1+rawBatch), c.token)
+	var id job.ID
+	var due int64
+	for rows.Next() {
+		if err := rows.Scan(&id, &due); err != nil {
+			return 0, errors.Join(err, rows.Close())
 		}
-		var ids []int64
-		var payload []byte
-		for rows.Next() {
-			var id int64
-			if err := rows.Scan(&id, &payload); err != nil {
-				return n, errors.Join(err, rows.Close())
-			}
-			ids = append(ids, id)
-		}
-		if err := errors.Join(rows.Err(), rows.Close()); err != nil || len(ids) == 0 {
-			return n, err
-		}
-		tx, err := r.db.BeginTx(ctx, nil)
-		if err != nil {
-			return n, err
-		}
-		bound := tx.StmtContext(ctx, remove)
-		for _, id := range ids {
-			if _, err := bound.ExecContext(ctx, id, token); err != nil {
-				return n, errors.Join(err, tx.Rollback())
-			}
-		}
-		if err := tx.Commit(); err != nil {
-			return n, err
-		}
-		n += len(ids)
+		args = append(args, slices.Clone(id[:]))
 	}
+	if err := errors.Join(rows.Err(), rows.Close()); err != nil || len(args) == 1 {
+		return 0, err
+	}
+	// What was found comes first in this order, and nobody else can write meanwhile.
+	if _, err := tx.Stmt(r.stamp).Exec(c.token, c.now, c.until, due, id[:]); err != nil {
+		return 0, err
+	}
+	if err := tx.Commit(); err != nil {
+		return 0, err
+	}
+	deleted, err := r.remove.ExecContext(ctx, args[:1+rawBatch]...)
+	if err != nil {
+		return 0, err
+	}
+	n, err := deleted.RowsAffected()
+	return int(n), err
 }
 
 func (r *rawSQLite) Close(context.Context) error {

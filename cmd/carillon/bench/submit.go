@@ -95,8 +95,8 @@ func (s Submit) Run(ctx context.Context, b *Bench) error {
 	b.figure("  its latency p50", "ms", p50, nil, nil)
 	b.figure("  its latency p99", "ms", p99, nil, nil)
 	b.figure("one by one, 1 connection", "jobs/s", lone, rawLone, nil)
-	b.note("raw of batches: the store's own client upserts the same keys and payloads, 1,000 by one write, with one worker or two, whichever is faster.")
-	b.note("raw of one by one: a gin endpoint that gathers bodies and writes those that have come by one write, and does nothing else.")
+	b.note("raw of batches: the store's own client upserts the rows that the store has of the same jobs, 1,000 at once, with one worker or two, whichever is faster.")
+	b.note("raw of one by one: a gin endpoint that gathers bodies and writes those that have come at once, as the same rows, and does nothing else.")
 	return nil
 }
 
@@ -120,22 +120,6 @@ func (s Submit) bareBatches(ctx context.Context, b *Bench, w *Work) (float64, er
 		best = max(best, float64(half.Count)/time.Since(start).Seconds())
 	}
 	return best, raw.Close(ctx)
-}
-
-// upsertBy inserts the rows of the work with a number of workers.
-func upsertBy(ctx context.Context, r rawStore, w *Work, workers int) error {
-	done := make(chan error, workers)
-	for i := range workers {
-		part := *w
-		part.Count = w.Count / workers
-		part.From = w.From + i*part.Count
-		go func() { done <- upsertAll(ctx, r, &part) }()
-	}
-	var errs []error
-	for range workers {
-		errs = append(errs, <-done)
-	}
-	return errors.Join(errs...)
 }
 
 // startGather starts the bare endpoint.
@@ -202,7 +186,7 @@ func (g *gatherer) post(c *gin.Context) {
 func (g *gatherer) write(ctx context.Context) {
 	defer close(g.ended)
 	var number atomic.Uint64
-	now := time.Now().UnixMilli()
+	now := time.Now()
 	for first := range g.posted {
 		batch := []gathered{first}
 		for len(batch) < rawBatch && len(g.posted) > 0 {
@@ -211,7 +195,7 @@ func (g *gatherer) write(ctx context.Context) {
 		rows := make([]rawRow, len(batch))
 		for i := range batch {
 			// Multiplying by an odd number puts the keys in no order, and makes none twice.
-			rows[i] = rawRow{strconv.FormatUint(number.Add(1)*0x9E3779B97F4A7C15, 16), now, batch[i].body}
+			rows[i] = newRawRow(strconv.FormatUint(number.Add(1)*0x9E3779B97F4A7C15, 16), now, batch[i].body)
 		}
 		err := g.raw.Upsert(ctx, rows)
 		for _, p := range batch {

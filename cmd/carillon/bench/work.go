@@ -65,7 +65,14 @@ func (w *Work) appendJob(b []byte, i int) []byte {
 	}
 	b = append(b, `,"callback":{"type":"`...)
 	b = append(b, w.Callback...)
-	b = append(b, `","data":{`...)
+	b = append(b, `","data":`...)
+	b = w.appendData(b, i)
+	return append(b, `}}`...)
+}
+
+// appendData appends the data of the i-th job's callback.
+func (w *Work) appendData(b []byte, i int) []byte {
+	b = append(b, '{')
 	if field := targetField[w.Callback]; field != "" {
 		b = append(b, `"`+field+`":"`...)
 		b = append(b, w.Target...)
@@ -73,7 +80,7 @@ func (w *Work) appendJob(b []byte, i int) []byte {
 	}
 	b = append(b, `"payload":`...)
 	b = w.appendPayload(b, i)
-	return append(b, `}}}`...)
+	return append(b, '}')
 }
 
 // targetField is the field of a callback's data that says where it goes.
