@@ -29,7 +29,6 @@ type claimLoop struct {
 func (l *claimLoop) run(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	l.beat(ctx)
 	l.checkClock(ctx)
 	l.peek(ctx)
 	for ctx.Err() == nil {
