@@ -2,6 +2,7 @@ package handlers
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -30,8 +31,8 @@ const (
 const maxFailedChunks = 3
 
 // postBatch puts a stream of jobs and streams a result for each, in order, while more are still being read. It holds a few
-// chunks in memory, however long the stream is. One goroutine reads and checks items, one gathers them into chunks, and
-// this one stores the chunks and writes the results.
+// chunks in memory, however long the stream is. One goroutine reads items, checks them and gathers them into chunks, while
+// this one stores the chunk before and writes the results.
 func (a *api) postBatch(c *gin.Context) error {
 	if _, err := readQuery(c.Request); err != nil {
 		return err
@@ -63,10 +64,9 @@ func (a *api) postBatch(c *gin.Context) error {
 // the body any more.
 func (a *api) runBatch(c *gin.Context, items itemReader, results *resultWriter, body *batchBody) bool {
 	ctx, cancel := context.WithCancel(c.Request.Context())
-	common, read, chunks := itemCommon{a.tenant(c), traceOf(c.Request)}, make(chan item), make(chan []item)
+	common, chunks := itemCommon{a.tenant(c), traceOf(c.Request)}, make(chan chunk, 1)
 	var running sync.WaitGroup
-	running.Go(func() { a.readItems(ctx, common, items, read) })
-	running.Go(func() { gather(ctx, read, chunks) })
+	running.Go(func() { a.readItems(ctx, common, items, chunks) })
 	defer func() {
 		cancel()
 		body.stop()
@@ -83,14 +83,14 @@ func (a *api) runBatch(c *gin.Context, items itemReader, results *resultWriter, 
 			if !ok {
 				return results.end() == nil
 			}
-			answers, down := a.putChunk(ctx, c.Request, chunk)
-			if failed++; !down {
+			if failed++; !a.putChunk(ctx, c.Request, chunk.items, results) {
 				failed = 0
 			}
 			if failed == maxFailedChunks {
-				answers = append(answers, givenUp(chunk[len(chunk)-1].index+1))
+				last := chunk.items[len(chunk.items)-1]
+				results.add(givenUp(last.index + 1))
 			}
-			if err := results.write(answers); err != nil {
+			if err := results.send(); err != nil {
 				return false // the client takes no more
 			}
 			if failed == maxFailedChunks {
@@ -111,7 +111,7 @@ func givenUp(index int) result {
 
 // item is one item of a batch: a submission, or the error that it has instead.
 type item struct {
-	submission
+	*submission
 	index  int
 	key    string // empty if it could not be read
 	weight int
@@ -124,9 +124,17 @@ type itemCommon struct {
 	trace  job.Trace
 }
 
-// readItems reads and checks items until the end, or until ctx ends.
-func (a *api) readItems(ctx context.Context, common itemCommon, items itemReader, out chan<- item) {
-	defer close(out)
+// chunk is what is stored together.
+type chunk struct {
+	items  []item
+	weight int
+}
+
+func (c *chunk) full() bool { return len(c.items) >= chunkItems || c.weight >= chunkWeight }
+
+// readItems reads and checks items until the end, or until ctx ends, and gathers them into chunks.
+func (a *api) readItems(ctx context.Context, common itemCommon, items itemReader, chunks chan chunk) {
+	defer close(chunks)
 	for index := 0; ; index++ {
 		raw, err := items.next()
 		if errors.Is(err, io.EOF) {
@@ -137,14 +145,30 @@ func (a *api) readItems(ctx context.Context, common itemCommon, items itemReader
 		if err == nil {
 			a.checkItem(common, raw, &it)
 		}
-		select {
-		case out <- it:
-		case <-ctx.Done():
+		if !gather(ctx, chunks, it) || err != nil && !tooLarge {
 			return
 		}
-		if err != nil && !tooLarge {
-			return
-		}
+	}
+}
+
+// gather adds an item to the chunk that waits in the channel, which has room for one. While no one takes that it grows, up
+// to its bounds; then gather blocks, until ctx ends, which it answers with false. Nobody else may send to the channel.
+func gather(ctx context.Context, chunks chan chunk, it item) bool {
+	var last chunk
+	select {
+	case last = <-chunks:
+	default: // taken
+	}
+	if last.full() {
+		chunks <- last // the room is still there
+		last = chunk{}
+	}
+	last.items, last.weight = append(last.items, it), last.weight+it.weight
+	select {
+	case chunks <- last:
+		return true
+	case <-ctx.Done():
+		return false
 	}
 }
 
@@ -163,64 +187,37 @@ func (a *api) checkItem(common itemCommon, raw []byte, it *item) {
 		it.err = err
 		return
 	}
-	it.submission, it.err = a.check(common.tenant, draft)
+	if it.submission, it.err = a.check(common.tenant, draft); it.err != nil {
+		return
+	}
 	it.job.Options.Trace = common.trace
 	it.weight += instantWeight * it.job.Schedule.Weight()
 }
 
-// gather makes chunks of items. While no one takes a chunk it grows, up to its bounds; then it stops taking items.
-func gather(ctx context.Context, items <-chan item, chunks chan<- []item) {
-	defer close(chunks)
-	var chunk []item
-	weight := 0
-	for items != nil || len(chunk) > 0 {
-		in, out := items, chunks
-		if len(chunk) == 0 {
-			out = nil
-		}
-		if len(chunk) >= chunkItems || weight >= chunkWeight {
-			in = nil
-		}
-		select {
-		case it, ok := <-in:
-			if !ok {
-				items = nil
-				continue
-			}
-			chunk, weight = append(chunk, it), weight+it.weight
-		case out <- chunk:
-			chunk, weight = nil, 0
-		case <-ctx.Done():
-			return
-		}
-	}
-}
-
-// putChunk stores the submissions of a chunk and answers for all of its items. Down tells that the store answered none.
-func (a *api) putChunk(ctx context.Context, r *http.Request, chunk []item) (answers []result, down bool) {
-	var submissions []submission
-	for _, it := range chunk {
-		if it.err == nil {
-			submissions = append(submissions, it.submission)
+// putChunk stores the submissions of a chunk and adds a result for each of its items. Down tells that the store answered none.
+func (a *api) putChunk(ctx context.Context, r *http.Request, chunk []item, results *resultWriter) (down bool) {
+	submissions := make([]*submission, 0, len(chunk))
+	for i := range chunk {
+		if chunk[i].err == nil {
+			submissions = append(submissions, chunk[i].submission)
 		}
 	}
 	outcomes := a.submit(ctx, submissions)
 	down = len(outcomes) > 0
-	answers = make([]result, 0, len(chunk)+1)
 	for _, it := range chunk {
 		if it.err == nil {
-			o := outcomes[0]
+			o := &outcomes[0]
 			outcomes = outcomes[1:]
 			down = down && errors.Is(o.err, store.ErrUnavailable)
 			if o.err == nil {
-				answers = append(answers, success(it.index, o))
+				results.add(success(it.index, o))
 				continue
 			}
 			it.err = o.err
 		}
-		answers = append(answers, failure(it.index, it.key, a.report(r, it.err)))
+		results.add(failure(it.index, it.key, a.report(r, it.err)))
 	}
-	return answers, down
+	return down
 }
 
 // result answers one item: with what was accepted, or with a problem.
@@ -241,7 +238,7 @@ type result struct {
 	Errors      []fieldError `json:"errors,omitempty"`
 }
 
-func success(index int, o outcome) result {
+func success(index int, o *outcome) result {
 	v := acceptedView(o)
 	return result{
 		Index:       index,
@@ -250,8 +247,8 @@ func success(index int, o outcome) result {
 		Revision:    v.Revision,
 		Version:     v.Version,
 		State:       v.State,
-		Occurrences: &v.Occurrences,
-		Skipped:     &v.Skipped,
+		Occurrences: &o.occurrences,
+		Skipped:     &o.skipped,
 		Missed:      v.Missed,
 		NextInstant: v.NextInstant,
 		InFlight:    v.InFlight,
@@ -268,39 +265,38 @@ type resultWriter struct {
 	control *http.ResponseController
 	lines   bool
 	started bool
+	waiting bytes.Buffer // what is yet to be sent
+	current result       // of its own, lest each result goes to the heap when it is encoded
 }
 
-// write sends results to the client at once.
-func (w *resultWriter) write(results []result) error {
-	var out []byte
-	for _, r := range results {
-		switch {
-		case w.lines:
-		case !w.started:
-			out = append(out, '[')
-		default:
-			out = append(out, ",\n"...)
-		}
-		w.start()
-		out = append(out, mustEncode(r)...)
-		if w.lines {
-			out = append(out, '\n')
-		}
+// add encodes a result. It goes to the client when all that was added is sent.
+func (w *resultWriter) add(r result) {
+	switch {
+	case w.lines:
+	case !w.started:
+		w.waiting.WriteByte('[')
+	default:
+		w.waiting.WriteString(",\n")
 	}
-	return w.send(out)
+	w.start()
+	w.current = r
+	mustEncodeTo(&w.waiting, &w.current)
+	if w.lines {
+		w.waiting.WriteByte('\n')
+	}
 }
 
 // end sends what closes the results.
 func (w *resultWriter) end() error {
-	out := "]\n"
 	switch {
 	case w.lines:
-		out = ""
 	case !w.started:
-		out = "[]\n"
+		w.waiting.WriteString("[]\n")
+	default:
+		w.waiting.WriteString("]\n")
 	}
 	w.start()
-	return w.send([]byte(out))
+	return w.send()
 }
 
 // start sends the header, once. The client learns of single items' failures from their results only.
@@ -319,9 +315,10 @@ func (w *resultWriter) start() {
 	w.c.Writer.WriteHeaderNow()
 }
 
-func (w *resultWriter) send(out []byte) error {
+// send sends what was added to the client at once.
+func (w *resultWriter) send() error {
 	_ = w.control.SetWriteDeadline(time.Now().Add(patience)) // by the machine's clock, as deadlines are
-	if _, err := w.c.Writer.Write(out); err != nil {
+	if _, err := w.waiting.WriteTo(w.c.Writer); err != nil {
 		return err
 	}
 	return w.control.Flush()

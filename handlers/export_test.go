@@ -17,17 +17,11 @@ func Routes(config Config) []string {
 // Gathered offers items of a weight while no chunk is taken, waits until nothing moves any more, and answers how many
 // items were taken.
 func Gathered(ctx context.Context, weight int, wait func()) int {
-	items := make(chan item)
-	go gather(ctx, items, make(chan []item))
+	chunks := make(chan chunk, 1)
 	var taken atomic.Int64
 	go func() {
-		for {
-			select {
-			case items <- item{weight: weight}:
-				taken.Add(1)
-			case <-ctx.Done():
-				return
-			}
+		for gather(ctx, chunks, item{weight: weight}) {
+			taken.Add(1)
 		}
 	}()
 	wait()

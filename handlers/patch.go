@@ -99,12 +99,12 @@ func (a *api) patch(ctx context.Context, present store.JobStatus, patch []byte, 
 	s.job.Options.Trace = trace
 	if s.job.Schedule.Same(&present.Schedule) {
 		o, err := a.amend(ctx, present, s.job)
-		return acceptedView(o), err
+		return acceptedView(&o), err
 	}
 	s.job.Schedule.GoOn(&present.Schedule)
 	s.condition = store.Condition{Versions: []job.Revision{present.Version}}
-	o := a.submit(ctx, []submission{s})[0]
-	return acceptedView(o), o.err
+	o := a.submit(ctx, []*submission{s})[0]
+	return acceptedView(&o), o.err
 }
 
 // amend changes all but the schedule. If nothing else changes either, nothing is written.

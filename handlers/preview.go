@@ -97,7 +97,10 @@ func (a *api) checkPreview(tenant string, draft job.Draft) (job.Job, error) {
 	}
 	if draft.Callback != nil {
 		s, err := a.check(tenant, draft)
-		return s.job, err
+		if err != nil {
+			return job.Job{}, err
+		}
+		return s.job, nil
 	}
 	draft.Callback = &job.CallbackDraft{Type: "none", Data: jsontext.Value("null")}
 	return draft.Job(tenant, a.Limits)

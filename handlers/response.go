@@ -1,6 +1,7 @@
 package handlers
 
 import (
+	"bytes"
 	"net/http"
 	"net/url"
 	"slices"
@@ -45,6 +46,13 @@ func mustEncode(v any) []byte {
 		panic(err)
 	}
 	return b
+}
+
+// mustEncodeTo appends what mustEncode makes to a buffer.
+func mustEncodeTo(b *bytes.Buffer, v any) {
+	if err := json.MarshalWrite(b, v); err != nil {
+		panic(err)
+	}
 }
 
 // withCallback adds a callback to an encoded object, with the very bytes that are delivered.

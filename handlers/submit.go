@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/gin-gonic/gin"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
@@ -55,7 +57,7 @@ func (a *api) put(c *gin.Context, key string) error {
 	}
 	s.condition = condition
 	s.job.Options.Trace = traceOf(c.Request)
-	o := a.submit(c.Request.Context(), []submission{s})[0]
+	o := a.submit(c.Request.Context(), []*submission{s})[0]
 	if o.err != nil {
 		return o.err
 	}
@@ -63,7 +65,7 @@ func (a *api) put(c *gin.Context, key string) error {
 		c.Header("Location", jobPath(o.key))
 	}
 	setETag(c, o.version)
-	return writeJSON(c, o.status(), acceptedView(o))
+	return writeJSON(c, o.status(), acceptedView(&o))
 }
 
 // submission is a checked job on its way into the store, which has not begun.
@@ -90,7 +92,7 @@ type outcome struct {
 	err         error
 }
 
-func (o outcome) status() int {
+func (o *outcome) status() int {
 	if o.created {
 		return http.StatusCreated
 	}
@@ -98,24 +100,24 @@ func (o outcome) status() int {
 }
 
 // check makes a draft a submission. The error is a [*job.Invalid].
-func (a *api) check(tenant string, draft job.Draft) (submission, error) {
+func (a *api) check(tenant string, draft job.Draft) (*submission, error) {
 	j, err := draft.Job(tenant, a.Limits)
 	if err != nil {
-		return submission{}, err
+		return nil, err
 	}
 	if err := a.Callbacks.Validate(j.Target()); err != nil {
-		return submission{}, err
+		return nil, err
 	}
-	return submission{job: j, past: draft.Past}, nil
+	return &submission{job: j, past: draft.Past}, nil
 }
 
 // submit stores submissions and answers for each in order. Names may repeat: the later one wins.
-func (a *api) submit(ctx context.Context, submissions []submission) []outcome {
+func (a *api) submit(ctx context.Context, submissions []*submission) []outcome {
 	outcomes := make([]outcome, len(submissions))
 	now := a.now()
 	attempts := make([]*attempt, len(submissions))
-	for i := range submissions {
-		attempts[i] = newAttempt(&submissions[i], &outcomes[i], now)
+	for i, s := range submissions {
+		attempts[i] = newAttempt(s, &outcomes[i], now)
 	}
 	for len(attempts) > 0 {
 		n := orderly(attempts)
@@ -289,28 +291,24 @@ func (a *api) reconsider(ctx context.Context, attempts []*attempt, now time.Time
 }
 
 // forEach does something for each attempt, several at once, and answers those that go on: without an error, which is then
-// their outcome, or an outcome already.
+// their outcome, or an outcome already. It changes attempts.
 func (a *api) forEach(attempts []*attempt, do func(*attempt) error) (goOn []*attempt) {
-	const atOnce = 8 // reads are short; more would only crowd out other requests
-	if len(attempts) > 1 {
-		var group errgroup.Group
-		group.SetLimit(atOnce)
-		for _, t := range attempts {
-			group.Go(func() error {
-				t.outcome.err = do(t)
-				return nil
+	if len(attempts) == 1 { // as in most requests, where there mostly is nothing to do
+		attempts[0].outcome.err = do(attempts[0])
+	} else {
+		const atOnce = 8 // reads are short; more would only crowd out other requests
+		var next atomic.Int64
+		var workers sync.WaitGroup
+		for range min(atOnce, len(attempts)) {
+			workers.Go(func() {
+				for i := int(next.Add(1)); i <= len(attempts); i = int(next.Add(1)) {
+					attempts[i-1].outcome.err = do(attempts[i-1])
+				}
 			})
 		}
-		_ = group.Wait()
-	} else if len(attempts) == 1 { // as in most requests, where there mostly is nothing to do
-		attempts[0].outcome.err = do(attempts[0])
+		workers.Wait()
 	}
-	for _, t := range attempts {
-		if t.outcome.err == nil && !t.outcome.kept {
-			goOn = append(goOn, t)
-		}
-	}
-	return goOn
+	return slices.DeleteFunc(attempts, func(t *attempt) bool { return t.outcome.err != nil || t.outcome.kept })
 }
 
 // reconsiderOne decides what the attempt tries next; the error is that it tries no more.

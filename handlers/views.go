@@ -159,7 +159,7 @@ type accepted struct {
 	InFlight    *int         `json:"inFlight,omitzero"`
 }
 
-func acceptedView(o outcome) accepted {
+func acceptedView(o *outcome) accepted {
 	v := accepted{
 		Key:         o.key,
 		Revision:    o.revision,
