@@ -11,36 +11,36 @@ import (
 
 // Draft is a job as a client submits it, decoded but not yet checked. [Draft.Job] checks it and makes the job.
 type Draft struct {
-	Key         string         `json:"key,omitzero" validate:"required,key"`
-	Type        string         `json:"type,omitzero" validate:"omitempty,oneof=sequence"`
-	Schedules   []string       `json:"schedules,omitzero" validate:"omitempty,dive,instant"`
-	Delay       *Duration      `json:"delay,omitzero" validate:"omitempty,between=0s 5200w"`
+	Key         string         `json:"key,omitzero"`
+	Type        string         `json:"type,omitzero"`
+	Schedules   []string       `json:"schedules,omitzero"`
+	Delay       *Duration      `json:"delay,omitzero"`
 	Crontab     *string        `json:"crontab,omitzero"`
 	Steps       []Step         `json:"steps,omitzero"`
 	Subscribers jsontext.Value `json:"subscribers,omitzero"`
 	Timezone    *string        `json:"timezone,omitzero"`
-	StartAt     *string        `json:"startAt,omitzero" validate:"omitempty,instant"`
-	EndAt       *string        `json:"endAt,omitzero" validate:"omitempty,instant"`
-	Past        Past           `json:"past,omitzero" validate:"omitempty,oneof=fire skip reject"`
-	Deadline    *Duration      `json:"deadline,omitzero" validate:"omitempty,between=1ms 5200w"`
-	CatchUp     CatchUp        `json:"catchUp,omitzero" validate:"omitempty,oneof=latest all none"`
-	Callback    *CallbackDraft `json:"callback,omitzero" validate:"required"`
+	StartAt     *string        `json:"startAt,omitzero"`
+	EndAt       *string        `json:"endAt,omitzero"`
+	Past        Past           `json:"past,omitzero"`
+	Deadline    *Duration      `json:"deadline,omitzero"`
+	CatchUp     CatchUp        `json:"catchUp,omitzero"`
+	Callback    *CallbackDraft `json:"callback,omitzero"`
 	Retry       *RetryDraft    `json:"retry,omitzero"`
 }
 
 // CallbackDraft is a submitted callback. Data is checked by the sender of its type.
 type CallbackDraft struct {
-	Type     string         `json:"type" validate:"required"`
-	Data     jsontext.Value `json:"data" validate:"required"`
-	Envelope Envelope       `json:"envelope,omitzero" validate:"omitempty,oneof=none cloudevents cloudevents-binary"`
+	Type     string         `json:"type"`
+	Data     jsontext.Value `json:"data"`
+	Envelope Envelope       `json:"envelope,omitzero"`
 }
 
 // RetryDraft is a submitted retry policy; what it leaves out is taken from [DefaultRetry].
 type RetryDraft struct {
-	MaxAttempts *int      `json:"maxAttempts,omitzero" validate:"omitempty,min=1,max=1000"`
-	Initial     *Duration `json:"initial,omitzero" validate:"omitempty,between=1ms 30d"`
-	Factor      *float64  `json:"factor,omitzero" validate:"omitempty,min=1,max=100"`
-	Max         *Duration `json:"max,omitzero" validate:"omitempty,between=1ms 30d"`
+	MaxAttempts *int      `json:"maxAttempts,omitzero"`
+	Initial     *Duration `json:"initial,omitzero"`
+	Factor      *float64  `json:"factor,omitzero"`
+	Max         *Duration `json:"max,omitzero"`
 }
 
 // Limits bound what one job may ask for. A client that exceeds one is told the option that sets it.
@@ -61,13 +61,7 @@ func (d Draft) Job(tenant string, limits Limits) (Job, error) {
 	if d.Subscribers.Kind() == jsontext.KindNull {
 		d.Subscribers = nil
 	}
-	if err := check(d); err != nil {
-		other, ok := errors.AsType[*Invalid](err)
-		if !ok {
-			return Job{}, err
-		}
-		invalid = *other
-	}
+	d.checkFields(&invalid)
 	j := Job{
 		Name:     Name{Tenant: tenant, Key: d.Key},
 		Schedule: d.schedule(limits, &invalid),

@@ -181,27 +181,12 @@ func jsonName(field reflect.StructField) string {
 	return name
 }
 
-// rules holds the validator with our own rules; it is safe for concurrent use.
+// rules holds the validator; it is safe for concurrent use.
 var rules = newRules()
 
 func newRules() *validator.Validate {
 	v := validator.New(validator.WithRequiredStructEnabled())
 	v.RegisterTagNameFunc(jsonName)
-	register := func(tag string, rule validator.Func) {
-		if err := v.RegisterValidation(tag, rule); err != nil {
-			panic(err)
-		}
-	}
-	register("key", func(f validator.FieldLevel) bool { return ValidKey(f.Field().String()) })
-	register("instant", func(f validator.FieldLevel) bool {
-		_, err := ParseInstant(f.Field().String())
-		return err == nil
-	})
-	register("between", func(f validator.FieldLevel) bool {
-		low, high := durationBounds(f.Param())
-		d := Duration(f.Field().Int())
-		return low <= d && d <= high
-	})
 	return v
 }
 
@@ -213,18 +198,11 @@ func ValidKey(s string) bool {
 	return s != "" && len(s) <= MaxKeyBytes && utf8.ValidString(s) && strings.IndexFunc(s, unicode.IsControl) < 0
 }
 
-func durationBounds(param string) (low, high Duration) {
-	first, second, _ := strings.Cut(param, " ")
-	low, errLow := ParseDuration(first)
-	high, errHigh := ParseDuration(second)
-	if err := errors.Join(errLow, errHigh); err != nil {
-		panic(err) // a mistake in a struct tag
-	}
-	return low, high
-}
-
-// check applies the validate tags of a struct.
+// check finds what is wrong with the fields of a document: by its own check if it has one, else by its validate tags.
 func check(v any) error {
+	if d, ok := v.(interface{ check() error }); ok {
+		return d.check()
+	}
 	err := rules.Struct(v)
 	if err == nil {
 		return nil
@@ -262,15 +240,7 @@ func pointerOf(namespace string) string {
 func message(f validator.FieldError) string {
 	switch f.Tag() {
 	case "required":
-		return "is required"
-	case "key":
-		return fmt.Sprintf("must be 1 to %d bytes of UTF-8 without control characters", MaxKeyBytes)
-	case "instant":
-		_, err := ParseInstant(f.Value().(string))
-		return fmt.Sprintf("%q %v", f.Value(), err)
-	case "between":
-		low, high, _ := strings.Cut(f.Param(), " ")
-		return fmt.Sprintf("must be a duration from %s to %s", low, high)
+		return required
 	case "oneof":
 		if !strings.Contains(f.Param(), " ") {
 			return fmt.Sprintf("must be %q, or left out, not %q", f.Param(), fmt.Sprint(f.Value()))
