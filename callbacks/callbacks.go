@@ -122,6 +122,9 @@ func (r *Registry) Validate(t job.Target) error {
 
 // checkEnvelope notes an envelope in which the sender can't deliver.
 func checkEnvelope(s Sender, envelope job.Envelope, invalid *job.Invalid) {
+	if envelope == job.EnvelopeNone {
+		return
+	}
 	there := []job.Envelope{job.EnvelopeNone}
 	if e, ok := s.(Enveloper); ok {
 		there = append(there, e.Envelopes()...)
