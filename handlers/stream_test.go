@@ -306,3 +306,21 @@ func TestLaterOfTheSameKeyWins(t *testing.T) {
 		}
 	}
 }
+
+// TestManyOfAChunkAreTriedAgain has more items at once that were taken for new than are looked at at once.
+func TestManyOfAChunkAreTriedAgain(t *testing.T) {
+	var items []string
+	for i := range 20 {
+		items = append(items, body(fmt.Sprint(i), -time.Hour, time.Hour))
+	}
+	_, results := chunk(t, func(a *api) {
+		for i, item := range items {
+			a.call("PUT", pathOf(fmt.Sprint(i)), item).want(201)
+		}
+	}, items...)
+	for _, r := range results {
+		if r.Status != 200 || r.Occurrences != 1 {
+			t.Errorf("%+v, want what has passed to be skipped", r)
+		}
+	}
+}
