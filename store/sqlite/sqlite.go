@@ -89,11 +89,10 @@ func open(path, txlock string, connections int) (*sql.DB, error) {
 			"journal_mode(wal)",
 			"synchronous(full)", // a commit that was answered is on disk
 			"cache_size(-65536)",
-			// In pages, so 32 MB, half of the limit below. Pages that are written again and again, as those of indexes by key and id
-			// are, go to the file once per checkpoint.
-			"wal_autocheckpoint(8000)",
+			// In pages, so 16 MB, a fourth of the limit below. A checkpoint writes each page once, however often it was changed since the
+			// last one.
+			"wal_autocheckpoint(4000)",
 			"journal_size_limit(67108864)",
-			"wal_autocheckpoint(4000)", // pages: a checkpoint writes each page once, however often it was changed since the last one
 			"temp_store(memory)",
 		},
 	}
