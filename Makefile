@@ -34,7 +34,7 @@ bench: ## Measure speed and punctuality on all stores, in short; prints tables
 	@.ci/with-services .ci/bench short
 
 .PHONY: bench-full
-bench-full: ## Measure all of it at full size, as for docs/benchmarks.md; takes hours
+bench-full: ## Measure all of it at full size, as for docs/benchmarks.md; takes more than an hour
 	@.ci/with-services .ci/bench full
 
 # Sizes for `make bench-peers`, such that it takes some ten minutes. Those to publish are in docs/benchmarks.md.
