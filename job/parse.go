@@ -25,6 +25,13 @@ func Parse[T any](data []byte) (T, error) {
 	return v, check(v)
 }
 
+// Reread reads a document that [Parse] has accepted before, and so without looking for what that refuses, which takes about as
+// long as the reading itself. Its error may quote the document.
+func Reread[T any](data []byte) (v T, err error) {
+	err = json.Unmarshal(data, &v, jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+	return v, err
+}
+
 // Reading a document again for each field at fault has its price, so a large one, or one with many faults, is told only of
 // the first.
 const (

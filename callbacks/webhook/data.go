@@ -18,26 +18,17 @@ import (
 // callback is the callback data of a job.
 type callback struct {
 	URL     string            `json:"url" validate:"required"`
-	Method  string            `json:"method"`
+	Method  string            `json:"method"` // empty is POST
 	Headers map[string]string `json:"headers"`
 	Payload jsontext.Value    `json:"payload"` // nil if there is none
 }
 
-// parse reads callback data. Its values are not checked, beyond being there.
-func parse(data []byte) (callback, error) {
-	c, err := job.Parse[callback](data)
-	if malformed, ok := errors.AsType[*job.Malformed](err); ok {
-		return c, job.InvalidField("", malformed.Reason)
-	}
-	if c.Method == "" {
-		c.Method = http.MethodPost
-	}
-	return c, err
-}
-
 // validate checks callback data. Whatever it lets pass, newRequest and the transport take.
 func validate(data []byte) error {
-	c, err := parse(data)
+	c, err := job.Parse[callback](data)
+	if malformed, ok := errors.AsType[*job.Malformed](err); ok {
+		return job.InvalidField("", malformed.Reason)
+	}
 	if err != nil {
 		return err
 	}
@@ -47,7 +38,7 @@ func validate(data []byte) error {
 		invalid.Add("/url", problem)
 	}
 	switch c.Method {
-	case http.MethodPost, http.MethodPut, http.MethodPatch:
+	case "", http.MethodPost, http.MethodPut, http.MethodPatch:
 	default: // GET and DELETE have no body that receivers must look at, so the payload would be lost
 		invalid.Add("/method", fmt.Sprintf("must be POST, PUT or PATCH, not %q", c.Method))
 	}

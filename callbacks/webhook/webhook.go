@@ -4,6 +4,7 @@ package webhook
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -78,13 +79,10 @@ func (s *Sender) Envelopes() []job.Envelope {
 // Send makes the request and judges the answer by its status. A redirect is an answer like any other; it is not followed,
 // because whom to call is for the job to say. Errors name the receiver by its host only: a path or a query may be a secret.
 func (s *Sender) Send(ctx context.Context, d callbacks.Delivery) error {
-	c, err := parse(d.Data)
+	req, err := newRequest(ctx, &d)
 	if err != nil {
-		return callbacks.Permanent(fmt.Errorf("callback data: %w", err))
-	}
-	req, err := newRequest(ctx, c, d)
-	if err != nil {
-		return callbacks.Permanent(err)
+		// Can't happen to data that was accepted. The error is left out for it would quote the URL.
+		return callbacks.Permanent(errors.New("callback data: no request can be made of it"))
 	}
 	// The transport and not a client: that would follow redirects, and put the URL into its errors.
 	resp, err := s.transport.RoundTrip(req)
@@ -101,59 +99,76 @@ func (s *Sender) Send(ctx context.Context, d callbacks.Delivery) error {
 	return failure(req, resp)
 }
 
-func newRequest(ctx context.Context, c callback, d callbacks.Delivery) (*http.Request, error) {
-	m := d.Message(c.Payload)
-	req, err := http.NewRequestWithContext(ctx, c.Method, c.URL, bytes.NewReader(m.Body))
+func newRequest(ctx context.Context, d *callbacks.Delivery) (*http.Request, error) {
+	c, err := job.Reread[callback](d.Data)
 	if err != nil {
-		// Can't happen to data that was accepted. The error is left out for it would quote the URL.
-		return nil, errors.New("callback data: no request can be made of it")
+		return nil, err
 	}
-	header := make(http.Header, len(c.Headers)+len(m.Attributes)+10)
+	m := d.Message(c.Payload)
+	req, err := http.NewRequestWithContext(ctx, cmp.Or(c.Method, http.MethodPost), c.URL, bytes.NewReader(m.Body))
+	if err != nil {
+		return nil, err
+	}
+	// Most requests have these eight headers and no other.
+	h := header{make(http.Header, 8+len(c.Headers)+len(m.Attributes)), make([]string, 0, 8)}
 	if m.ContentType != "" {
-		header["Content-Type"] = []string{m.ContentType}
+		h.set("Content-Type", m.ContentType)
 	}
 	for name, value := range c.Headers {
-		header.Set(name, value)
+		h.set(http.CanonicalHeaderKey(name), value)
 	}
 	if d.Envelope == job.EnvelopeStructured {
-		header["Content-Type"] = []string{m.ContentType}
+		h.set("Content-Type", m.ContentType)
 	}
 	if d.Envelope == job.EnvelopeBinary {
-		header.Del("Ce-Datacontenttype") // CloudEvents forbids it: the Content-Type is it
+		delete(h.fields, "Ce-Datacontenttype") // CloudEvents forbids it: the Content-Type is it
 	}
-	for _, h := range callbacks.TraceHeaders(&d, c.Headers) {
-		header.Set(h.Name, h.Value)
+	for _, trace := range callbacks.TraceHeaders(d, c.Headers) {
+		h.set(http.CanonicalHeaderKey(trace.Name), trace.Value)
 	}
 	for _, a := range m.Attributes {
-		header.Set("Ce-"+a.Name, strings.ReplaceAll(escape(a.Value), `"`, "%22")) // CloudEvents asks for that one too
+		// CloudEvents asks for that one too
+		h.set(http.CanonicalHeaderKey("Ce-"+a.Name), strings.ReplaceAll(escape(a.Value), `"`, "%22"))
 	}
-	if user := req.URL.User; user != nil {
-		password, _ := user.Password()
-		req.Header = header
-		req.SetBasicAuth(user.Username(), password)
-	}
-	header["User-Agent"] = []string{"carillon"}
-	header["Webhook-Id"] = []string{d.ID.String()}
-	header["Webhook-Timestamp"] = []string{strconv.FormatInt(d.SentAt.Unix(), 10)}
-	header["Carillon-Key"] = []string{escape(d.Name.Key)}
+	h.set("User-Agent", "carillon")
+	h.set("Webhook-Id", d.ID.String())
+	h.set("Webhook-Timestamp", strconv.FormatInt(d.SentAt.Unix(), 10))
+	h.set("Carillon-Key", escape(d.Name.Key))
 	if d.Name.Tenant != job.DefaultTenant {
-		header["Carillon-Tenant"] = []string{d.Name.Tenant}
+		h.set("Carillon-Tenant", d.Name.Tenant)
 	}
-	header["Carillon-Timestamp"] = []string{job.FormatTime(d.Timestamp)}
-	header["Carillon-Attempt"] = []string{strconv.Itoa(d.Attempt)}
+	h.set("Carillon-Timestamp", job.FormatTime(d.Timestamp))
+	h.set("Carillon-Attempt", strconv.Itoa(d.Attempt))
 	if d.Part != nil {
-		header["Carillon-Step"] = []string{strconv.Itoa(d.Part.Step)}
+		h.set("Carillon-Step", strconv.Itoa(d.Part.Step))
 		if d.Part.Subscriber != "" {
-			header["Carillon-Subscriber"] = []string{escape(d.Part.Subscriber)}
+			h.set("Carillon-Subscriber", escape(d.Part.Subscriber))
 		}
 	}
 	// The receiver may close an idle connection just when it is used again. With this key the transport sends the request
 	// once more on another connection, which the delivery id makes harmless. An empty list isn't sent.
-	if _, own := header["Idempotency-Key"]; !own {
-		header["Idempotency-Key"] = []string{}
+	if _, own := h.fields["Idempotency-Key"]; !own {
+		h.fields["Idempotency-Key"] = []string{}
 	}
-	req.Header = header
+	req.Header = h.fields
+	if user := req.URL.User; user != nil {
+		password, _ := user.Password()
+		req.SetBasicAuth(user.Username(), password)
+	}
 	return req, nil
+}
+
+// header is a header with room for its values, so that they need not be allocated one by one.
+type header struct {
+	fields http.Header
+	values []string
+}
+
+// set sets the value of a field, of which the name is in canonical form.
+func (h *header) set(name, value string) {
+	h.values = append(h.values, value)
+	n := len(h.values)
+	h.fields[name] = h.values[n-1 : n : n]
 }
 
 // escape percent-encodes what can't stand in a header: all but visible ASCII, and the percent sign itself.
