@@ -12,6 +12,7 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -176,6 +177,40 @@ func TestConnectionsAreReused(t *testing.T) {
 	}
 }
 
+// As many attempts at once as there may well be, again and again, take one connection each, and keep it.
+func TestConnectionsOfManyAreReused(t *testing.T) {
+	const attempts, rounds = 200, 3
+	var came, dialled atomic.Int32
+	together := make(chan struct{}, attempts)
+	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		if came.Add(1)%attempts == 0 { // all of a round are under way
+			for range attempts {
+				together <- struct{}{}
+			}
+		}
+		<-together
+	}))
+	defer server.Close()
+	sender := newSender(t, webhook.Options{Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
+		dialled.Add(1)
+		return new(net.Dialer).DialContext(ctx, network, address)
+	}})
+	for range rounds {
+		var all sync.WaitGroup
+		for range attempts {
+			all.Go(func() {
+				if err := sender.Send(t.Context(), delivery(data("url", server.URL))); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+	}
+	if n := dialled.Load(); n != attempts {
+		t.Errorf("%d rounds of %d attempts at once took %d connections", rounds, attempts, n)
+	}
+}
+
 // A receiver may close a kept connection just when it is used again, which must not cost an attempt.
 func TestStaleConnection(t *testing.T) {
 	var requests atomic.Int32
@@ -282,39 +317,4 @@ func newSender(t *testing.T, o webhook.Options) *webhook.Sender {
 	sender := webhook.New(o)
 	t.Cleanup(func() { _ = sender.Close() })
 	return sender
-}
-
-func BenchmarkSend(b *testing.B) {
-	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) { _, _ = io.Copy(io.Discard, req.Body) }))
-	defer server.Close()
-	d := delivery(dataOf(server.URL, `{"subscriber":"01J0000000000000000000000","text":"your turn"}`))
-
-	b.Run("carillon", func(b *testing.B) {
-		sender := webhook.New(webhook.Options{})
-		b.ReportAllocs()
-		b.SetParallelism(32)
-		b.RunParallel(func(pb *testing.PB) {
-			for pb.Next() {
-				if err := sender.Send(context.Background(), d); err != nil {
-					b.Error(err)
-				}
-			}
-		})
-	})
-	b.Run("bare client", func(b *testing.B) {
-		client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 1024}}
-		b.ReportAllocs()
-		b.SetParallelism(32)
-		b.RunParallel(func(pb *testing.PB) {
-			for pb.Next() {
-				resp, err := client.Post(server.URL, "application/json", strings.NewReader(`{"subscriber":"01J0000000000000000000000","text":"your turn"}`))
-				if err != nil {
-					b.Error(err)
-					continue
-				}
-				_, _ = io.Copy(io.Discard, resp.Body)
-				_ = resp.Body.Close()
-			}
-		})
-	})
 }
