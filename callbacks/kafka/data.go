@@ -25,21 +25,15 @@ type callback struct {
 	Payload   jsontext.Value    `json:"payload"` // nil if there is none
 }
 
-// parse reads callback data. Its values are not checked, beyond being there.
-func parse(data []byte) (callback, error) {
-	c, err := job.Parse[callback](data)
-	if malformed, ok := errors.AsType[*job.Malformed](err); ok {
-		return c, job.InvalidField("", malformed.Reason)
-	}
-	return c, err
-}
-
 // maxTopicBytes is Kafka's own bound.
 const maxTopicBytes = 249
 
 // validate checks callback data.
 func validate(data []byte) error {
-	c, err := parse(data)
+	c, err := job.Parse[callback](data)
+	if malformed, ok := errors.AsType[*job.Malformed](err); ok {
+		return job.InvalidField("", malformed.Reason)
+	}
 	if err != nil {
 		return err
 	}

@@ -129,7 +129,7 @@ func (s *Sender) Envelopes() []job.Envelope {
 // partition, it costs none. When ctx ends, a record that was not sent yet is not sent any more; for that, one whose deadline
 // comes well before that of others for its topic under way is not taken until they are done, at no cost.
 func (s *Sender) Send(ctx context.Context, d callbacks.Delivery) error {
-	c, err := parse(d.Data)
+	c, err := job.Reread[callback](d.Data)
 	if err != nil {
 		return callbacks.Permanent(fmt.Errorf("callback data: %w", err))
 	}

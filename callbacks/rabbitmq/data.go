@@ -25,22 +25,6 @@ type callback struct {
 	Payload    jsontext.Value            `json:"payload"` // nil if there is none
 }
 
-// parse reads callback data. Its values are not checked, beyond being there.
-func parse(data []byte) (callback, error) {
-	c, err := job.Parse[callback](data)
-	if malformed, ok := errors.AsType[*job.Malformed](err); ok {
-		return c, job.InvalidField("", malformed.Reason)
-	}
-	return c, err
-}
-
-// reread reads callback data that was validated, and so without looking for what validation refuses. It is done for each message.
-func reread(data []byte) (callback, error) {
-	var c callback
-	err := json.Unmarshal(data, &c, json.RejectUnknownMembers(true), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
-	return c, err
-}
-
 // Bounds of the protocol: names are "short strings" of one length byte, and all properties of a message must fit into
 // one frame, which RabbitMQ bounds at 128 KiB; a larger one would cost the whole connection.
 const (
@@ -50,7 +34,10 @@ const (
 
 // validate checks callback data. Whatever it lets pass can be published without harm to others.
 func validate(data []byte) error {
-	c, err := parse(data)
+	c, err := job.Parse[callback](data)
+	if malformed, ok := errors.AsType[*job.Malformed](err); ok {
+		return job.InvalidField("", malformed.Reason)
+	}
 	if err != nil {
 		return err
 	}

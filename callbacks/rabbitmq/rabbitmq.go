@@ -125,7 +125,7 @@ func (s *Sender) Envelopes() []job.Envelope {
 // attempt: if the connection is lost before the confirm, the message may have arrived, and the delivery id lets the
 // consumer drop the duplicate. A queue or exchange that doesn't exist costs one, since nobody may ever create it.
 func (s *Sender) Send(ctx context.Context, d callbacks.Delivery) error {
-	c, err := reread(d.Data)
+	c, err := job.Reread[callback](d.Data)
 	if err != nil {
 		return callbacks.Permanent(fmt.Errorf("callback data: %w", err))
 	}
