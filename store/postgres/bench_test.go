@@ -98,17 +98,13 @@ func BenchmarkBare(b *testing.B) {
 					group.Go(func() {
 						for left.Load() > 0 {
 							rows, err := s.admin.Query(b.Context(), in(c.statements[0]), epoch.UnixMilli())
-							ids, err2 := pgx.CollectRows(rows, pgx.RowTo[[16]byte])
+							ids, err2 := pgx.CollectRows(rows, pgx.RowTo[string])
 							if err != nil || err2 != nil {
 								b.Error(err, err2)
 								return
 							}
 							if len(c.statements) > 1 {
-								texts := make([]string, len(ids))
-								for i, id := range ids {
-									texts[i] = fmt.Sprintf("%x", id)
-								}
-								if _, err := s.admin.Exec(b.Context(), in(c.statements[1]), texts); err != nil {
+								if _, err := s.admin.Exec(b.Context(), in(c.statements[1]), ids); err != nil {
 									b.Error(err)
 									return
 								}
@@ -130,20 +126,20 @@ func (s schema) fill() {
 	run(s.TB, s.admin, "TRUNCATE "+s.table("jobs")+", "+s.table("occurrences"))
 	run(s.TB, s.admin, fmt.Sprintf(`INSERT INTO %s (tenant, key, revision, version, created_at, updated_at, expires_at, missed,
 			callback_type, callback_data, schedule)
-		SELECT 'default', 'job-' || n, 'revision-of-26-bytes-' || n, 'r' || n, 0, 0, 1e15, 0, 'http', $${"url":"http://127.0.0.1/","payload":1}$$, '{}'
+		SELECT 'default', 'job-' || n, lpad(to_hex(n), 32, '0')::uuid, 'revision-of-26-bytes-' || n, 0, 0, 1e15, 0, 'http', $${"url":"http://127.0.0.1/","payload":1}$$, '{}'
 		FROM generate_series(1, %d) n`, s.table("jobs"), backlog))
-	run(s.TB, s.admin, fmt.Sprintf(`INSERT INTO %s (id, tenant, key, revision, position, attempt, timestamp, due_at)
-		SELECT (lpad(to_hex(%d + n), 12, '0') || substr(md5(n::text), 1, 20))::uuid, 'default', 'job-' || n, 'revision-of-26-bytes-' || n, 0, 0,
+	run(s.TB, s.admin, fmt.Sprintf(`INSERT INTO %s (revision, id, position, attempt, timestamp, due_at)
+		SELECT lpad(to_hex(n), 32, '0')::uuid, (lpad(to_hex(%d + n), 12, '0') || substr(md5(n::text), 1, 20))::uuid, 0, 0,
 			%[2]d - n, %[2]d - n FROM generate_series(1, %d) n`, s.table("occurrences"), epoch.UnixMilli(), backlog))
 	run(s.TB, s.admin, "VACUUM ANALYZE "+s.table("occurrences"))
 	run(s.TB, s.admin, "CHECKPOINT")
 }
 
 const (
-	deleteSQL = `DELETE FROM %[1]s WHERE id = ANY (ARRAY(SELECT id FROM %[1]s WHERE due_at <= $1 ORDER BY due_at, id LIMIT %[2]d FOR UPDATE SKIP LOCKED)) RETURNING id`
+	deleteSQL = `DELETE FROM %[1]s WHERE ctid = ANY (ARRAY(SELECT ctid FROM %[1]s WHERE due_at <= $1 ORDER BY due_at LIMIT %[2]d FOR UPDATE SKIP LOCKED)) RETURNING ctid::text`
 	updateSQL = `UPDATE %[1]s SET due_at = due_at + 60000, token = 't', scheduled_at = $1, attempt = attempt + 1
-		WHERE id = ANY (ARRAY(SELECT id FROM %[1]s WHERE due_at <= $1 ORDER BY due_at, id LIMIT %[2]d FOR UPDATE SKIP LOCKED)) RETURNING id`
-	ackSQL = `DELETE FROM %[1]s WHERE id = ANY ($1::text[]::uuid[]) AND token = 't' AND %[2]d > 0`
+		WHERE ctid = ANY (ARRAY(SELECT ctid FROM %[1]s WHERE due_at <= $1 ORDER BY due_at LIMIT %[2]d FOR UPDATE SKIP LOCKED)) RETURNING ctid::text`
+	ackSQL = `DELETE FROM %[1]s WHERE ctid = ANY ($1::text[]::tid[]) AND token = 't' AND %[2]d > 0`
 )
 
 // BenchmarkPut submits one-instant jobs, 500 at a time, and one job of many instants.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
@@ -31,16 +32,17 @@ func (s *Store) Cancel(ctx context.Context, names []job.Name, now time.Time) ([]
 	var results []store.CancelResult
 	err := s.converse(ctx, func(ctx context.Context, tx *conversation) error {
 		results = make([]store.CancelResult, len(names))
-		var revisions []string
+		var revisions []pgtype.UUID
+		revisionOf := make(map[pgtype.UUID]int, len(ordered))
 		err := tx.do(ctx, func(t *transaction) {
 			t.rows(`DELETE FROM carillon.jobs j USING unnest($1::text[], $2::text[]) AS n (tenant, key)
 				WHERE j.tenant = ANY (ARRAY[n.tenant]) AND j.key = n.key RETURNING j.tenant, j.key, j.revision`,
 				func(rows pgx.Rows) error {
 					var name job.Name
-					var revision string
+					var revision pgtype.UUID
 					err := rows.Scan(&name.Tenant, &name.Key, &revision)
 					results[of[name]].Found = true
-					revisions = append(revisions, revision)
+					revisions, revisionOf[revision] = append(revisions, revision), of[name]
 					return err
 				}, tenants, keys)
 		})
@@ -50,23 +52,32 @@ func (s *Store) Cancel(ctx context.Context, names []job.Name, now time.Time) ([]
 		return tx.do(ctx, func(t *transaction) {
 			// In the order of their ids. What was buried meanwhile stays.
 			t.rows(`WITH found AS MATERIALIZED (
-					SELECT id FROM (
-						SELECT o.id FROM unnest($1::text[]) AS r (revision)
-						JOIN carillon.occurrences o ON o.revision = ANY (ARRAY[r.revision]) AND o.revision <> ''
+					SELECT revision, id FROM (
+						SELECT o.revision, o.id FROM unnest($1::uuid[]) AS r (revision)
+						JOIN carillon.occurrences o ON o.revision = ANY (ARRAY[r.revision])
 						UNION ALL
-						SELECT o.id FROM unnest($2::text[], $3::text[]) AS n (tenant, key)
-						JOIN carillon.occurrences o ON o.tenant = ANY (ARRAY[n.tenant]) AND o.key = n.key AND o.revision = '' AND o.due_at IS NOT NULL
+						SELECT o.revision, o.id FROM unnest($2::text[], $3::text[]) AS n (tenant, key)
+						JOIN carillon.occurrences o ON o.tenant = ANY (ARRAY[n.tenant]) AND o.key = n.key AND o.tenant IS NOT NULL AND o.due_at IS NOT NULL
 					) AS all_of_them ORDER BY id
 				), deleted AS (
-					DELETE FROM carillon.occurrences o USING found f WHERE o.id = ANY (ARRAY[f.id]) AND o.due_at IS NOT NULL
-					RETURNING o.tenant, o.key, o.token IS NOT NULL AND o.due_at > $4 AS held
+					DELETE FROM carillon.occurrences o USING found f
+					WHERE o.revision = ANY (ARRAY[f.revision]) AND o.id = f.id AND o.due_at IS NOT NULL
+					RETURNING o.revision, o.tenant, o.key, o.token IS NOT NULL AND o.due_at > $4 AS held
 				)
-				SELECT tenant, key, count(*) FILTER (WHERE NOT held), count(*) FILTER (WHERE held) FROM deleted GROUP BY tenant, key`,
+				SELECT revision, tenant, key, count(*) FILTER (WHERE NOT held), count(*) FILTER (WHERE held) FROM deleted
+				GROUP BY revision, tenant, key`,
 				func(rows pgx.Rows) error {
-					var name job.Name
+					var revision pgtype.UUID
+					var tenant, key *string
 					var cancelled, held int
-					err := rows.Scan(&name.Tenant, &name.Key, &cancelled, &held)
-					results[of[name]] = store.CancelResult{Found: true, Cancelled: cancelled, InFlight: held}
+					err := rows.Scan(&revision, &tenant, &key, &cancelled, &held)
+					i, ofJob := revisionOf[revision]
+					if !ofJob {
+						i = of[job.Name{Tenant: orEmpty(tenant), Key: orEmpty(key)}]
+					}
+					results[i].Found = true
+					results[i].Cancelled += cancelled
+					results[i].InFlight += held
 					return err
 				}, revisions, tenants, keys, now.UnixMilli())
 			t.row(`SELECT EXISTS (SELECT FROM unnest($1::text[], $2::text[]) AS n (tenant, key)

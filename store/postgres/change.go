@@ -69,7 +69,7 @@ func (s *Store) Resume(ctx context.Context, name job.Name, version job.Revision,
 			WHERE tenant = $1 AND key = $2 AND paused_at IS NOT NULL`, name.Tenant, name.Key, string(version), now.UnixMilli())
 		t.affected(&found, `SELECT FROM carillon.jobs WHERE tenant = $1 AND key = $2`, name.Tenant, name.Key)
 		t.exec(`UPDATE carillon.occurrences o SET due_at = greatest(o.timestamp, $3) FROM carillon.jobs j
-			WHERE j.tenant = $1 AND j.key = $2 AND o.revision = j.revision AND o.revision <> '' AND o.token IS NULL
+			WHERE j.tenant = $1 AND j.key = $2 AND o.revision = ANY (ARRAY[j.revision]) AND o.token IS NULL
 				AND o.due_at > greatest(o.timestamp, $3)`, name.Tenant, name.Key, now.UnixMilli())
 	})
 	return foundOr(found, err)
@@ -95,13 +95,13 @@ func (s *Store) Trigger(ctx context.Context, o job.Occurrence) error {
 		t.affected(&found, `WITH present AS MATERIALIZED (
 				SELECT tenant, key FROM carillon.jobs WHERE tenant = $1 AND key = $2 FOR KEY SHARE
 			), inserted AS (
-				INSERT INTO carillon.occurrences (id, tenant, key, revision, position, step, subscriber, timestamp, due_at, attempt,
+				INSERT INTO carillon.occurrences (tenant, key, revision, id, position, step, subscriber, timestamp, due_at, attempt,
 					callback_type, callback_data, options)
-				SELECT $3::uuid, tenant, key, '', $4::integer, $5::integer, $6, $7::bigint, $8::bigint, 0, $9, $10::bytea, $11::bytea
-				FROM present ON CONFLICT (id) DO NOTHING
+				SELECT tenant, key, $3::uuid, $4::uuid, $5::integer, $6::integer, $7, $8::bigint, $9::bigint, 0, $10, $11::bytea, $12::bytea
+				FROM present ON CONFLICT (revision, id) DO NOTHING
 			)
 			SELECT FROM present`,
-			o.Name.Tenant, o.Name.Key, uuid(o.ID), o.Position, step, subscriber, o.Timestamp.UnixMilli(), o.DueAt.UnixMilli(),
+			o.Name.Tenant, o.Name.Key, own, uuid(o.ID), o.Position, step, subscriber, o.Timestamp.UnixMilli(), o.DueAt.UnixMilli(),
 			o.Own.Callback.Type, data(o.Own.Callback), o.Own.Options.Encode())
 	})
 	return foundOr(found, err)

@@ -24,18 +24,18 @@ import (
 // Of a job that has several of them in a row only the first has its target, which may be large. What is stamped is answered at
 // once rather than gathered: as part of a larger query it would be copied twice more.
 const claimSQL = `WITH due AS MATERIALIZED (
-		SELECT o.id, o.tenant, o.key, o.revision, o.due_at, o.scheduled_at
+		SELECT o.revision, o.id, o.due_at, o.scheduled_at
 		FROM carillon.occurrences o WHERE o.due_at <= $1 ORDER BY o.due_at, o.timestamp LIMIT $2 FOR UPDATE SKIP LOCKED
 	)
 	UPDATE carillon.occurrences o SET token = $3, scheduled_at = $4, due_at = $5, attempt = o.attempt + 1
 	FROM (SELECT *, lag(revision) OVER () IS NOT DISTINCT FROM revision AS follows FROM due) d
-		LEFT JOIN carillon.jobs j ON d.revision <> '' AND j.tenant = ANY (ARRAY[d.tenant]) AND j.key = d.key AND j.revision = d.revision
-	WHERE o.id = ANY (ARRAY[d.id]) AND j.paused_at IS NULL
-	RETURNING o.id, o.tenant, o.key, o.revision, o.position, o.step, o.subscriber, o.timestamp, d.due_at, d.scheduled_at,
-		NULL, o.attempt, o.last_error, o.failed_at,
-		CASE WHEN d.revision = '' THEN o.callback_type WHEN NOT d.follows THEN j.callback_type END,
-		CASE WHEN d.revision = '' THEN o.callback_data WHEN NOT d.follows THEN j.callback_data END,
-		CASE WHEN d.revision = '' THEN o.options WHEN NOT d.follows THEN j.options END,
+		LEFT JOIN carillon.jobs j ON j.revision = ANY (ARRAY[d.revision])
+	WHERE o.revision = ANY (ARRAY[d.revision]) AND o.id = d.id AND j.paused_at IS NULL
+	RETURNING coalesce(j.tenant, o.tenant), coalesce(j.key, o.key), o.revision, o.id, o.position, o.step, o.subscriber, o.timestamp,
+		d.due_at, d.scheduled_at, NULL, o.attempt, o.last_error, o.failed_at,
+		CASE WHEN j.revision IS NULL THEN o.callback_type WHEN NOT d.follows THEN j.callback_type END,
+		CASE WHEN j.revision IS NULL THEN o.callback_data WHEN NOT d.follows THEN j.callback_data END,
+		CASE WHEN j.revision IS NULL THEN o.options WHEN NOT d.follows THEN j.options END,
 		(SELECT count(*) FROM due)`
 
 // splitFrom is the smallest limit of which a claim makes two.
@@ -148,11 +148,11 @@ func share(found []store.Claimed) {
 
 // pausedDueSQL finds due occurrences of paused jobs among the first.
 const pausedDueSQL = `WITH first AS MATERIALIZED (
-		SELECT id, tenant, key, revision FROM carillon.occurrences WHERE due_at <= $1 ORDER BY due_at, timestamp LIMIT $2
+		SELECT revision, id FROM carillon.occurrences WHERE due_at <= $1 ORDER BY due_at, timestamp LIMIT $2
 	)
-	SELECT o.id, o.timestamp, j.paused_at FROM first f
-	JOIN carillon.jobs j ON j.tenant = ANY (ARRAY[f.tenant]) AND j.key = f.key AND j.revision = f.revision AND j.paused_at IS NOT NULL
-	JOIN carillon.occurrences o ON o.id = ANY (ARRAY[f.id]) AND o.due_at <= $1`
+	SELECT o.revision, o.id, o.timestamp, j.paused_at FROM first f
+	JOIN carillon.jobs j ON j.revision = ANY (ARRAY[f.revision]) AND j.paused_at IS NOT NULL
+	JOIN carillon.occurrences o ON o.revision = ANY (ARRAY[f.revision]) AND o.id = f.id AND o.due_at <= $1`
 
 // mostPutBack is among how many due occurrences those of paused jobs are looked for. It is more than most claims find, so
 // that a paused backlog is soon out of the way of others.
@@ -172,15 +172,15 @@ func (s *Store) pausedDue(ctx context.Context, p store.ClaimParams) (found bool,
 // is locked is resumed or claimed at this moment, and the next claim will see.
 func (s *Store) putBackPaused(ctx context.Context, p store.ClaimParams) error {
 	return s.converse(ctx, func(ctx context.Context, tx *conversation) error {
-		var ids []pgtype.UUID
+		var revisions, ids []pgtype.UUID
 		var dues []int64
 		err := tx.do(ctx, func(t *transaction) {
 			t.rows(pausedDueSQL+` FOR SHARE OF j SKIP LOCKED FOR UPDATE OF o SKIP LOCKED`,
 				func(rows pgx.Rows) error {
-					var id pgtype.UUID
+					var revision, id pgtype.UUID
 					var timestamp, pausedAt int64
-					err := rows.Scan(&id, &timestamp, &pausedAt)
-					ids = append(ids, id)
+					err := rows.Scan(&revision, &id, &timestamp, &pausedAt)
+					revisions, ids = append(revisions, revision), append(ids, id)
 					dues = append(dues, store.PutBackPaused(time.UnixMilli(timestamp), time.UnixMilli(pausedAt), p).UnixMilli())
 					return err
 				}, p.Now.Add(p.Early).UnixMilli(), mostPutBack)
@@ -190,7 +190,8 @@ func (s *Store) putBackPaused(ctx context.Context, p store.ClaimParams) error {
 		}
 		return tx.do(ctx, func(t *transaction) {
 			t.exec(`UPDATE carillon.occurrences o SET due_at = n.due_at, scheduled_at = NULL, token = NULL
-				FROM unnest($1::uuid[], $2::bigint[]) AS n (id, due_at) WHERE o.id = ANY (ARRAY[n.id])`, ids, dues)
+				FROM unnest($1::uuid[], $2::uuid[], $3::bigint[]) AS n (revision, id, due_at)
+				WHERE o.revision = ANY (ARRAY[n.revision]) AND o.id = n.id`, revisions, ids, dues)
 		})
 	})
 }

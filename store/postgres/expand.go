@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
@@ -85,36 +86,35 @@ func (s *Store) Advance(ctx context.Context, advances []store.Advance) error {
 func (s *Store) advance(ctx context.Context, advances []store.Advance) error {
 	ordered := slices.Clone(advances)
 	slices.SortStableFunc(ordered, func(a, b store.Advance) int { return compareNames(a.Name, b.Name) })
-	var tenants, keys, revisions, tokens []string
+	var revisions []pgtype.UUID
+	var tokens []string
 	var from, missed []int64
 	var cursors, expandAt, expiresAt []*int64
-	occurrences := make(map[job.Revision][]job.Occurrence, len(advances))
+	occurrences := make(map[pgtype.UUID][]job.Occurrence, len(advances))
 	for i := range ordered {
 		a := &ordered[i]
-		tenants, keys = append(tenants, a.Name.Tenant), append(keys, a.Name.Key)
-		revisions, tokens = append(revisions, string(a.Revision)), append(tokens, a.Token)
+		revisions, tokens = append(revisions, revisionOf(a.Revision)), append(tokens, a.Token)
 		from, missed = append(from, a.From.UnixMilli()), append(missed, int64(a.Missed))
 		cursors, expandAt = append(cursors, millis(a.Cursor)), append(expandAt, millis(a.ExpandAt))
 		expiresAt = append(expiresAt, millis(a.ExpiresAt))
-		occurrences[a.Revision] = a.Occurrences
+		occurrences[revisionOf(a.Revision)] = a.Occurrences
 	}
 	return s.converse(ctx, func(ctx context.Context, tx *conversation) error {
-		var advanced []job.Revision
+		var advanced []pgtype.UUID
 		err := tx.do(ctx, func(t *transaction) {
 			t.rows(`UPDATE carillon.jobs j SET cursor_at = CASE WHEN n.expand_at IS NOT NULL THEN n.cursor_at END,
 					expand_at = n.expand_at, expand_token = NULL,
 					missed = j.missed + n.missed, expires_at = coalesce(n.expires_at, j.expires_at)
-				FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[], $9::bigint[])
-					AS n (tenant, key, revision, token, cursor_from, cursor_at, expand_at, expires_at, missed)
-				WHERE j.tenant = ANY (ARRAY[n.tenant]) AND j.key = n.key AND j.revision = n.revision AND j.expand_token = n.token
-					AND j.cursor_at = n.cursor_from
+				FROM unnest($1::uuid[], $2::text[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[])
+					AS n (revision, token, cursor_from, cursor_at, expand_at, expires_at, missed)
+				WHERE j.revision = ANY (ARRAY[n.revision]) AND j.expand_token = n.token AND j.cursor_at = n.cursor_from
 				RETURNING j.revision`,
 				func(rows pgx.Rows) error {
-					var revision job.Revision
+					var revision pgtype.UUID
 					err := rows.Scan(&revision)
 					advanced = append(advanced, revision)
 					return err
-				}, tenants, keys, revisions, tokens, from, cursors, expandAt, expiresAt, missed)
+				}, revisions, tokens, from, cursors, expandAt, expiresAt, missed)
 		})
 		if err != nil {
 			return err

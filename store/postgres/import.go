@@ -75,12 +75,12 @@ func (s *Store) importJobs(ctx context.Context, jobs []*job.Job) (inserted int, 
 		err := tx.do(ctx, func(t *transaction) {
 			t.affected(&inserted, `INSERT INTO carillon.jobs (tenant, key, revision, version, callback_type, callback_data, options,
 					schedule, created_at, updated_at, expires_at, cursor_at, expand_at, missed, paused_at)
-				SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::bytea[], $7::bytea[], $8::bytea[],
+				SELECT * FROM unnest($1::text[], $2::text[], $3::uuid[], $4::text[], $5::text[], $6::bytea[], $7::bytea[], $8::bytea[],
 					$9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[], $13::bigint[], $14::bigint[], $15::bigint[])
 				ON CONFLICT (tenant, key) DO NOTHING`,
 				c.tenant, c.key, c.revision, c.version, c.callbackType, c.callbackData, c.options, c.schedule,
 				c.createdAt, c.updatedAt, c.expiresAt, c.cursor, c.expandAt, c.missed, c.pausedAt)
-			t.rows(`SELECT n.tenant, n.key FROM unnest($1::text[], $2::text[], $3::text[], $4::text[]) AS n (tenant, key, revision, version)
+			t.rows(`SELECT n.tenant, n.key FROM unnest($1::text[], $2::text[], $3::uuid[], $4::text[]) AS n (tenant, key, revision, version)
 				WHERE NOT EXISTS (SELECT FROM carillon.jobs j
 					WHERE j.tenant = ANY (ARRAY[n.tenant]) AND j.key = n.key AND j.revision = n.revision AND j.version = n.version)
 				LIMIT 1`,
@@ -99,15 +99,17 @@ func (s *Store) importJobs(ctx context.Context, jobs []*job.Job) (inserted int, 
 	return inserted, err
 }
 
-// importOccurrences inserts those that belong to their jobs, which stay as they are until that is done.
+// importOccurrences inserts those that belong to their jobs, which stay as they are until that is done. One that is there in
+// another form, buried or not yet, is found by its id, on its own or in its job's revision.
 func (s *Store) importOccurrences(ctx context.Context, occurrences []*job.Occurrence) (inserted int, err error) {
-	occurrences = slices.SortedFunc(slices.Values(occurrences), func(a, b *job.Occurrence) int { return a.ID.Compare(b.ID) })
+	occurrences = slices.SortedStableFunc(slices.Values(occurrences), func(a, b *job.Occurrence) int { return a.ID.Compare(b.ID) })
+	occurrences = slices.CompactFunc(occurrences, func(a, b *job.Occurrence) bool { return a.ID == b.ID })
 	var c importColumns
 	seen := make(map[job.Name]bool)
 	var names []job.Name
 	for _, o := range occurrences {
 		c.add(o)
-		if o.Revision != "" && !seen[o.Name] {
+		if !seen[o.Name] {
 			seen[o.Name] = true
 			names = append(names, o.Name)
 		}
@@ -116,26 +118,30 @@ func (s *Store) importOccurrences(ctx context.Context, occurrences []*job.Occurr
 	tenants, keys := nameColumns(names)
 	err = s.transact(ctx, func(t *transaction) {
 		t.exec(`SELECT FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS n (tenant, key, place)
-			JOIN carillon.jobs j ON j.tenant = ANY (ARRAY[n.tenant]) AND j.key = n.key ORDER BY n.place FOR SHARE OF j`, tenants, keys)
+			JOIN carillon.jobs j ON j.tenant = ANY (ARRAY[n.tenant]) AND j.key = n.key ORDER BY n.place FOR NO KEY UPDATE OF j`, tenants, keys)
 		t.affected(&inserted, `INSERT INTO carillon.occurrences (id, tenant, key, revision, position, step, subscriber, timestamp, due_at,
 				scheduled_at, token, attempt, last_error, failed_at, callback_type, callback_data, options)
-			SELECT * FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::integer[], $6::integer[], $7::text[], $8::bigint[],
+			SELECT * FROM unnest($1::uuid[], $2::text[], $3::text[], $4::uuid[], $5::integer[], $6::integer[], $7::text[], $8::bigint[],
 				$9::bigint[], $10::bigint[], $11::text[], $12::integer[], $13::text[], $14::bigint[], $15::text[], $16::bytea[], $17::bytea[])
 				AS n (id, tenant, key, revision, position, step, subscriber, timestamp, due_at, scheduled_at, token, attempt, last_error,
 					failed_at, callback_type, callback_data, options)
-			WHERE n.revision = '' OR EXISTS (SELECT FROM carillon.jobs j WHERE j.tenant = ANY (ARRAY[n.tenant]) AND j.key = n.key
-				AND j.revision = n.revision AND (j.cursor_at IS NULL OR j.cursor_at >= n.timestamp))
-			ON CONFLICT (id) DO NOTHING`,
+			WHERE CASE WHEN n.revision = $18 THEN NOT EXISTS (SELECT FROM carillon.jobs j
+					JOIN carillon.occurrences o ON o.revision = ANY (ARRAY[j.revision]) AND o.id = n.id
+					WHERE j.tenant = n.tenant AND j.key = n.key)
+				ELSE EXISTS (SELECT FROM carillon.jobs j
+					WHERE j.revision = n.revision AND (j.cursor_at IS NULL OR j.cursor_at >= n.timestamp))
+				AND NOT EXISTS (SELECT FROM carillon.occurrences o WHERE o.revision = $18 AND o.id = n.id) END
+			ON CONFLICT (revision, id) DO NOTHING`,
 			c.id, c.tenant, c.key, c.revision, c.position, c.step, c.subscriber, c.timestamp, c.dueAt,
-			c.scheduledAt, c.token, c.attempt, c.lastError, c.failedAt, c.callbackType, c.callbackData, c.options)
+			c.scheduledAt, c.token, c.attempt, c.lastError, c.failedAt, c.callbackType, c.callbackData, c.options, own)
 	})
 	return inserted, err
 }
 
 // importColumns are occurrences of any kind, whole, by column.
 type importColumns struct {
-	id                           []pgtype.UUID
-	tenant, key, revision        []string
+	id, revision                 []pgtype.UUID
+	tenant, key                  []*string
 	position, attempt            []int32
 	step                         []*int32
 	timestamp                    []int64
@@ -148,7 +154,11 @@ type importColumns struct {
 func (c *importColumns) add(o *job.Occurrence) {
 	step, subscriber := partColumns(o.Part)
 	c.id = append(c.id, uuid(o.ID))
-	c.tenant, c.key, c.revision = append(c.tenant, o.Name.Tenant), append(c.key, o.Name.Key), append(c.revision, string(o.Revision))
+	var tenant, key *string
+	if o.Revision == "" {
+		tenant, key = &o.Name.Tenant, &o.Name.Key
+	}
+	c.revision, c.tenant, c.key = append(c.revision, keptUnder(o.Revision)), append(c.tenant, tenant), append(c.key, key)
 	c.position, c.attempt = append(c.position, int32(o.Position)), append(c.attempt, int32(o.Attempt))
 	c.step, c.subscriber = append(c.step, step), append(c.subscriber, subscriber)
 	c.timestamp, c.dueAt = append(c.timestamp, o.Timestamp.UnixMilli()), append(c.dueAt, millis(o.DueAt))

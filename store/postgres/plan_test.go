@@ -54,11 +54,11 @@ func TestPlans(t *testing.T) {
 	run(t, s.admin, "VACUUM ANALYZE "+s.table("occurrences"))
 	ask(epoch, 0)
 
-	run(t, s.admin, `INSERT INTO `+s.table("occurrences")+` (id, tenant, key, revision, position, attempt, timestamp, due_at)
-		SELECT gen_random_uuid(), 'default', 'k' || n, 'r' || n, 0, 0, n, n FROM generate_series(1, 100000) n`)
+	run(t, s.admin, `INSERT INTO `+s.table("occurrences")+` (revision, id, position, attempt, timestamp, due_at)
+		SELECT lpad(to_hex(n), 32, '0')::uuid, gen_random_uuid(), 0, 0, n, n FROM generate_series(1, 100000) n`)
 	run(t, s.admin, `INSERT INTO `+s.table("jobs")+` (tenant, key, revision, version, created_at, updated_at, expires_at, missed,
 			callback_type, callback_data, schedule, cursor_at, expand_at)
-		SELECT 'default', 'k' || n, 'r' || n, 'r' || n, 0, 0, 1e15, 0, 'http', '{}', convert_to('`+
+		SELECT 'default', 'k' || n, lpad(to_hex(n), 32, '0')::uuid, 'r' || n, 0, 0, 1e15, 0, 'http', '{}', convert_to('`+
 		string(first.Job.Schedule.Encode())+`', 'UTF8'), 0, n FROM generate_series(1, 100000) n`)
 	ask(epoch, 5) // all of it is due
 
@@ -97,11 +97,11 @@ func TestPlansByName(t *testing.T) {
 	}
 	first := newPut("first", time.Hour)
 	mustPut(t, o, first)
-	run(t, s.admin, `INSERT INTO `+s.table("occurrences")+` (id, tenant, key, revision, position, attempt, timestamp, due_at)
-		SELECT gen_random_uuid(), 'default', 'k' || n, 'r' || n, 0, 0, n, 1e15 FROM generate_series(1, 50000) n`)
+	run(t, s.admin, `INSERT INTO `+s.table("occurrences")+` (revision, id, position, attempt, timestamp, due_at)
+		SELECT lpad(to_hex(n), 32, '0')::uuid, gen_random_uuid(), 0, 0, n, 1e15 FROM generate_series(1, 50000) n`)
 	run(t, s.admin, `INSERT INTO `+s.table("jobs")+` (tenant, key, revision, version, created_at, updated_at, expires_at, missed,
 			callback_type, callback_data, schedule)
-		SELECT 'default', 'k' || n, 'r' || n, 'r' || n, 0, 0, 1e15, 0, 'http', '{}', convert_to('`+
+		SELECT 'default', 'k' || n, lpad(to_hex(n), 32, '0')::uuid, 'r' || n, 0, 0, 1e15, 0, 'http', '{}', convert_to('`+
 		string(first.Job.Schedule.Encode())+`', 'UTF8') FROM generate_series(1, 50000) n`)
 	run(t, s.admin, "VACUUM ANALYZE "+s.table("jobs"))
 	run(t, s.admin, "VACUUM ANALYZE "+s.table("occurrences"))

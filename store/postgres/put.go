@@ -78,9 +78,9 @@ func (p *putter) put(ctx context.Context, round []int) {
 			}
 		}
 		left = nil
-		if !p.transact(ctx, create, func(ctx context.Context, tx *conversation) (created []int, err error) {
-			created, present, err = p.create(ctx, tx, create)
-			return created, err
+		if !p.transact(ctx, create, func(ctx context.Context, tx *conversation) (left []int, err error) {
+			left, present, err = p.create(ctx, tx, create)
+			return left, err
 		}) {
 			present = nil
 		}
@@ -101,7 +101,7 @@ func (p *putter) put(ctx context.Context, round []int) {
 	}
 }
 
-// transact runs f, which writes jobs and answers which it wrote, in a transaction, and inserts the occurrences of those. If
+// transact runs f, which writes jobs and answers of which the occurrences are left, in a transaction, and inserts those. If
 // that fails, it is the result of all of the indexes.
 func (p *putter) transact(ctx context.Context, indexes []int, f func(ctx context.Context, tx *conversation) ([]int, error)) (ok bool) {
 	if len(indexes) == 0 {
@@ -126,33 +126,61 @@ func (p *putter) transact(ctx context.Context, indexes []int, f func(ctx context
 	return false
 }
 
-// create inserts the jobs of which there is none of the name, and tells which are, and which are not because there is one.
-func (p *putter) create(ctx context.Context, tx *conversation, indexes []int) (created, present []int, err error) {
-	inserted := make(map[job.Revision]bool, len(indexes))
+// create inserts the jobs of which there is none of the name, with their occurrences if one statement may write those, which is
+// mostly so: then it commits, and the whole has been one round trip. It tells of which jobs the occurrences are left to be
+// inserted, and which were not inserted because there is one of the name.
+//
+// Whether an occurrence's job was inserted is looked up in a table of those made for it, in place of a join.
+func (p *putter) create(ctx context.Context, tx *conversation, indexes []int) (left, present []int, err error) {
+	inserted := make(map[pgtype.UUID]bool, len(indexes))
 	c := p.columns(indexes)
-	err = tx.do(ctx, func(t *transaction) {
-		t.rows(`INSERT INTO carillon.jobs (tenant, key, revision, version, callback_type, callback_data, options, schedule,
-				created_at, updated_at, expires_at, cursor_at, expand_at, missed)
-			SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::bytea[], $7::bytea[], $8::bytea[],
-				$9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[], $13::bigint[], $14::bigint[])
-			ON CONFLICT (tenant, key) DO NOTHING RETURNING revision`,
+	var o occurrenceColumns
+	n := 0
+	for _, i := range indexes {
+		n += len(p.puts[i].Occurrences)
+	}
+	do := tx.do
+	if n <= chunk {
+		do = tx.end
+		for _, i := range indexes {
+			for k := range p.puts[i].Occurrences {
+				o.add(&p.puts[i].Occurrences[k])
+			}
+		}
+	}
+	err = do(ctx, func(t *transaction) {
+		t.rows(`WITH created AS (
+				INSERT INTO carillon.jobs (tenant, key, revision, version, callback_type, callback_data, options, schedule,
+					created_at, updated_at, expires_at, cursor_at, expand_at, missed)
+				SELECT * FROM unnest($1::text[], $2::text[], $3::uuid[], $4::text[], $5::text[], $6::bytea[], $7::bytea[], $8::bytea[],
+					$9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[], $13::bigint[], $14::bigint[])
+				ON CONFLICT (tenant, key) DO NOTHING RETURNING revision
+			), inserted AS (
+				INSERT INTO carillon.occurrences (revision, id, position, step, subscriber, timestamp, due_at, attempt)
+				SELECT *, 0 FROM unnest($15::uuid[], $16::uuid[], $17::integer[], $18::integer[], $19::text[], $20::bigint[], $21::bigint[])
+					AS o (revision, id, position, step, subscriber, timestamp, due_at)
+				WHERE (o.revision IN (SELECT revision FROM created)) IS TRUE
+			)
+			SELECT revision FROM created`,
 			func(rows pgx.Rows) error {
-				var revision job.Revision
+				var revision pgtype.UUID
 				err := rows.Scan(&revision)
 				inserted[revision] = true
 				return err
 			},
 			c.tenant, c.key, c.revision, c.version, c.callbackType, c.callbackData, c.options, c.schedule,
-			c.createdAt, c.updatedAt, c.expiresAt, c.cursor, c.expandAt, c.missed)
+			c.createdAt, c.updatedAt, c.expiresAt, c.cursor, c.expandAt, c.missed,
+			o.revision, o.id, o.position, o.step, o.subscriber, o.timestamp, o.dueAt)
 	})
 	for _, i := range indexes {
-		if inserted[p.puts[i].Job.Revision] {
-			created = append(created, i)
-		} else {
+		switch {
+		case !inserted[revisionOf(p.puts[i].Job.Revision)]:
 			present = append(present, i)
+		case n > chunk:
+			left = append(left, i)
 		}
 	}
-	return created, present, err
+	return left, present, err
 }
 
 // replace puts jobs in the place of the present ones, whose occurrences go with them. Those that are held go too: their
@@ -162,9 +190,9 @@ func (p *putter) replace(ctx context.Context, tx *conversation, indexes []int) (
 	if err != nil {
 		return nil, nil, err
 	}
-	var revisions []string
+	var revisions []pgtype.UUID
 	var nows []int64
-	of := make(map[job.Revision]int, len(indexes))
+	of := make(map[pgtype.UUID]int, len(indexes))
 	for _, i := range indexes {
 		now, found := present[p.puts[i].Job.Name]
 		switch {
@@ -174,9 +202,9 @@ func (p *putter) replace(ctx context.Context, tx *conversation, indexes []int) (
 			p.results[i].Err = store.ErrPrecondition
 		default:
 			replaced = append(replaced, i)
-			p.results[i].Replaced, p.results[i].Paused = now.revision, now.paused && !p.puts[i].Anew
+			p.results[i].Replaced, p.results[i].Paused = revisionFrom(now.revision), now.paused && !p.puts[i].Anew
 			of[now.revision] = i
-			revisions, nows = append(revisions, string(now.revision)), append(nows, p.puts[i].Now.UnixMilli())
+			revisions, nows = append(revisions, now.revision), append(nows, p.puts[i].Now.UnixMilli())
 		}
 	}
 	if len(replaced) == 0 {
@@ -186,16 +214,16 @@ func (p *putter) replace(ctx context.Context, tx *conversation, indexes []int) (
 	return replaced, gone, tx.do(ctx, func(t *transaction) {
 		// In the order of their ids. One that was buried meanwhile stays.
 		t.rows(`WITH found AS MATERIALIZED (
-				SELECT o.id, o.revision, r.now FROM unnest($1::text[], $2::bigint[]) AS r (revision, now)
+				SELECT o.id, o.revision, r.now FROM unnest($1::uuid[], $2::bigint[]) AS r (revision, now)
 				CROSS JOIN LATERAL (SELECT o.id, o.revision FROM carillon.occurrences o
-					WHERE o.revision = ANY (ARRAY[r.revision]) AND o.revision <> '' OFFSET 0) AS o ORDER BY o.id
+					WHERE o.revision = ANY (ARRAY[r.revision]) OFFSET 0) AS o ORDER BY o.id
 			), deleted AS (
-				DELETE FROM carillon.occurrences o USING found f WHERE o.id = ANY (ARRAY[f.id]) AND o.revision = f.revision
+				DELETE FROM carillon.occurrences o USING found f WHERE o.revision = ANY (ARRAY[f.revision]) AND o.id = f.id
 				RETURNING o.revision, o.token IS NOT NULL AND o.due_at > f.now AS held
 			)
 			SELECT revision, count(*) FROM deleted WHERE held GROUP BY revision`,
 			func(rows pgx.Rows) error {
-				var revision job.Revision
+				var revision pgtype.UUID
 				var held int
 				err := rows.Scan(&revision, &held)
 				p.results[of[revision]].InFlight = held
@@ -207,7 +235,7 @@ func (p *putter) replace(ctx context.Context, tx *conversation, indexes []int) (
 				expand_at = CASE WHEN n.anew OR j.paused_at IS NULL THEN n.expand_at END,
 				paused_at = CASE WHEN NOT n.anew THEN j.paused_at END,
 				created_at = CASE WHEN n.anew THEN n.created_at ELSE j.created_at END
-			FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::bytea[], $7::bytea[], $8::bytea[],
+			FROM unnest($1::text[], $2::text[], $3::uuid[], $4::text[], $5::text[], $6::bytea[], $7::bytea[], $8::bytea[],
 				$9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[], $13::bigint[], $14::bigint[], $15::boolean[])
 				AS n (tenant, key, revision, version, callback_type, callback_data, options, schedule,
 					created_at, updated_at, expires_at, cursor_at, expand_at, missed, anew)
@@ -219,8 +247,9 @@ func (p *putter) replace(ctx context.Context, tx *conversation, indexes []int) (
 
 // state is what of a present job a put must know.
 type state struct {
-	revision, version job.Revision
-	paused            bool
+	revision pgtype.UUID
+	version  job.Revision
+	paused   bool
 }
 
 // lock locks the jobs of the puts, in the order of the indexes, and reads their states.
@@ -268,11 +297,12 @@ func (p *putter) end(ctx context.Context, tx *conversation, indexes []int) error
 
 // jobColumns are jobs by column.
 type jobColumns struct {
-	tenant, key, revision, version, callbackType []string
-	callbackData, options, schedule              [][]byte
-	createdAt, updatedAt, expiresAt, missed      []int64
-	pausedAt, cursor, expandAt                   []*int64
-	anew                                         []bool
+	tenant, key, version, callbackType      []string
+	revision                                []pgtype.UUID
+	callbackData, options, schedule         [][]byte
+	createdAt, updatedAt, expiresAt, missed []int64
+	pausedAt, cursor, expandAt              []*int64
+	anew                                    []bool
 }
 
 // columns are the jobs of the puts.
@@ -286,7 +316,7 @@ func (p *putter) columns(indexes []int) (c jobColumns) {
 
 func (c *jobColumns) add(j *job.Job) {
 	c.tenant, c.key = append(c.tenant, j.Tenant), append(c.key, j.Key)
-	c.revision, c.version = append(c.revision, string(j.Revision)), append(c.version, string(j.Version))
+	c.revision, c.version = append(c.revision, revisionOf(j.Revision)), append(c.version, string(j.Version))
 	c.callbackType, c.callbackData = append(c.callbackType, j.Callback.Type), append(c.callbackData, data(j.Callback))
 	c.options, c.schedule = append(c.options, j.Options.Encode()), append(c.schedule, j.Schedule.Encode())
 	c.createdAt, c.updatedAt = append(c.createdAt, j.CreatedAt.UnixMilli()), append(c.updatedAt, j.UpdatedAt.UnixMilli())
@@ -313,29 +343,26 @@ func nameColumns(names []job.Name) (tenants, keys []string) {
 
 // occurrenceColumns are fresh occurrences of jobs by column.
 type occurrenceColumns struct {
-	id                    []pgtype.UUID
-	tenant, key, revision []string
-	position              []int32
-	step                  []*int32
-	timestamp, dueAt      []int64
-	subscriber            []*string
+	revision, id     []pgtype.UUID
+	position         []int32
+	step             []*int32
+	timestamp, dueAt []int64
+	subscriber       []*string
 }
 
 func (c *occurrenceColumns) add(o *job.Occurrence) {
-	c.id = append(c.id, uuid(o.ID))
-	c.tenant, c.key, c.revision = append(c.tenant, o.Name.Tenant), append(c.key, o.Name.Key), append(c.revision, string(o.Revision))
+	c.revision, c.id = append(c.revision, revisionOf(o.Revision)), append(c.id, uuid(o.ID))
 	c.timestamp, c.dueAt = append(c.timestamp, o.Timestamp.UnixMilli()), append(c.dueAt, o.DueAt.UnixMilli())
 	step, subscriber := partColumns(o.Part)
 	c.position, c.step, c.subscriber = append(c.position, int32(o.Position)), append(c.step, step), append(c.subscriber, subscriber)
 }
 
-// insert adds the statement that inserts them. The same occurrence again is the same row.
+// insert adds the statement that inserts them. None of them can be there: their revision is fresh, or the job's cursor, which moves
+// in the same transaction, was before them.
 func (c *occurrenceColumns) insert(t *transaction) {
-	t.exec(`INSERT INTO carillon.occurrences (id, tenant, key, revision, position, step, subscriber, timestamp, due_at, attempt)
-		SELECT *, 0 FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::integer[], $6::integer[], $7::text[],
-			$8::bigint[], $9::bigint[])
-		ON CONFLICT (id) DO NOTHING`,
-		c.id, c.tenant, c.key, c.revision, c.position, c.step, c.subscriber, c.timestamp, c.dueAt)
+	t.exec(`INSERT INTO carillon.occurrences (revision, id, position, step, subscriber, timestamp, due_at, attempt)
+		SELECT *, 0 FROM unnest($1::uuid[], $2::uuid[], $3::integer[], $4::integer[], $5::text[], $6::bigint[], $7::bigint[])`,
+		c.revision, c.id, c.position, c.step, c.subscriber, c.timestamp, c.dueAt)
 }
 
 // partColumns is an occurrence's part as it is stored.

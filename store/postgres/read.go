@@ -70,7 +70,7 @@ func (s *Store) Strays(ctx context.Context, f store.JobFilter) (page []job.Name,
 	}
 	err = s.transact(ctx, func(t *transaction) {
 		page = nil
-		t.rows(`SELECT DISTINCT key FROM carillon.occurrences WHERE revision = '' AND due_at IS NOT NULL
+		t.rows(`SELECT DISTINCT key FROM carillon.occurrences WHERE due_at IS NOT NULL
 				AND tenant = $1 AND key >= $2 AND key < $3 AND key > $4 ORDER BY key LIMIT $5`,
 			func(rows pgx.Rows) error {
 				name := job.Name{Tenant: f.Tenant}
@@ -113,21 +113,21 @@ func (s *Store) Occurrences(ctx context.Context, f store.OccurrenceFilter) (page
 		page = nil
 		var r occurrenceRow
 		t.rows(`SELECT * FROM (
-				(SELECT `+occurrenceColumnsSQL+` FROM carillon.occurrences o
-					WHERE o.revision = $1 AND o.revision <> '' AND o.id > $4 ORDER BY o.id LIMIT $5)
+				(SELECT $2::text, $3::text, `+occurrenceColumnsSQL+` FROM carillon.occurrences o
+					WHERE o.revision = $1 AND o.id > $4 ORDER BY o.id LIMIT $5)
 				UNION ALL
-				(SELECT `+occurrenceColumnsSQL+` FROM carillon.occurrences o
-					WHERE o.revision = '' AND o.due_at IS NOT NULL AND o.tenant = $2 AND o.key = $3 AND o.id > $4 ORDER BY o.id LIMIT $5)
+				(SELECT o.tenant, o.key, `+occurrenceColumnsSQL+` FROM carillon.occurrences o
+					WHERE o.due_at IS NOT NULL AND o.tenant = $2 AND o.key = $3 AND o.id > $4 ORDER BY o.id LIMIT $5)
 			) AS of_both ORDER BY id LIMIT $5`,
 			func(rows pgx.Rows) error {
 				o, err := r.scan(rows)
 				page = append(page, o)
 				return err
-			}, string(f.Revision), f.Name.Tenant, f.Name.Key, uuid(f.After), f.Limit)
+			}, revisionOf(f.Revision), f.Name.Tenant, f.Name.Key, uuid(f.After), f.Limit)
 		t.row(`SELECT
-			(SELECT count(*) FROM carillon.occurrences WHERE revision = $1 AND revision <> '') +
-			(SELECT count(*) FROM carillon.occurrences WHERE revision = '' AND due_at IS NOT NULL AND tenant = $2 AND key = $3)`,
-			func(row pgx.Row) error { return row.Scan(&total) }, string(f.Revision), f.Name.Tenant, f.Name.Key)
+			(SELECT count(*) FROM carillon.occurrences WHERE revision = $1) +
+			(SELECT count(*) FROM carillon.occurrences WHERE due_at IS NOT NULL AND tenant = $2 AND key = $3)`,
+			func(row pgx.Row) error { return row.Scan(&total) }, revisionOf(f.Revision), f.Name.Tenant, f.Name.Key)
 	})
 	return page, total, err
 }
@@ -155,7 +155,7 @@ func (s *Store) DeadLetters(ctx context.Context, f store.DeadLetterFilter) (page
 		page = nil
 		var r occurrenceRow
 		var targets targetReader
-		t.rows(`SELECT `+occurrenceColumnsSQL+`, o.callback_type, `+dataColumn+`, o.options FROM carillon.occurrences o
+		t.rows(`SELECT o.tenant, o.key, `+occurrenceColumnsSQL+`, o.callback_type, `+dataColumn+`, o.options FROM carillon.occurrences o
 			WHERE `+where+` ORDER BY o.id LIMIT $3`,
 			func(rows pgx.Rows) error {
 				var callbackType *string

@@ -5,33 +5,36 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// Columns in the order that jobRow and occurrenceRow read them.
+// Columns in the order that jobRow and occurrenceRow read them. Those of an occurrence come behind its job's name, which it has
+// itself only if it stands on its own.
 const (
 	jobColumnsSQL = `j.tenant, j.key, j.revision, j.version, j.created_at, j.updated_at, j.expires_at, j.paused_at, j.cursor_at,
 		j.expand_at, j.missed, j.callback_type, ` + liveSQL
 
-	occurrenceColumnsSQL = `o.id, o.tenant, o.key, o.revision, o.position, o.step, o.subscriber, o.timestamp, o.due_at,
-		o.scheduled_at, o.token, o.attempt, o.last_error, o.failed_at`
+	occurrenceColumnsSQL = `o.revision, o.id, o.position, o.step, o.subscriber, o.timestamp, o.due_at, o.scheduled_at, o.token,
+		o.attempt, o.last_error, o.failed_at`
 
 	liveSQL = `(j.expand_at IS NOT NULL OR j.paused_at IS NOT NULL AND j.cursor_at IS NOT NULL
-		OR EXISTS (SELECT 1 FROM carillon.occurrences o WHERE o.revision = j.revision AND o.revision <> ''))`
+		OR EXISTS (SELECT 1 FROM carillon.occurrences o WHERE o.revision = j.revision))`
 )
 
 // jobRow is where a row of jobColumnsSQL is read into.
 type jobRow struct {
 	status                    store.JobStatus
+	revision                  pgtype.UUID
 	created, updated, expires int64
 	paused, cursor, expand    *int64
 }
 
 func (r *jobRow) fields() []any {
 	s := &r.status
-	return []any{&s.Tenant, &s.Key, &s.Revision, &s.Version, &r.created, &r.updated, &r.expires, &r.paused, &r.cursor,
+	return []any{&s.Tenant, &s.Key, &r.revision, &s.Version, &r.created, &r.updated, &r.expires, &r.paused, &r.cursor,
 		&r.expand, &s.Missed, &s.Callback.Type, &s.Live}
 }
 
@@ -40,16 +43,18 @@ func (r *jobRow) scan(row pgx.Row, more ...any) (store.JobStatus, error) {
 	*r = jobRow{}
 	err := row.Scan(append(r.fields(), more...)...)
 	s := &r.status
+	s.Revision = revisionFrom(r.revision)
 	s.CreatedAt, s.UpdatedAt = time.UnixMilli(r.created).UTC(), time.UnixMilli(r.updated).UTC()
 	s.ExpiresAt = time.UnixMilli(r.expires).UTC()
 	s.PausedAt, s.Cursor, s.ExpandAt = fromMillis(r.paused), fromMillis(r.cursor), fromMillis(r.expand)
 	return r.status, err
 }
 
-// occurrenceRow is where a row of occurrenceColumnsSQL is read into.
+// occurrenceRow is where a row of a name and occurrenceColumnsSQL is read into.
 type occurrenceRow struct {
+	tenant, key                  string
+	revision                     pgtype.UUID
 	id                           [16]byte
-	tenant, key, revision        string
 	position, attempt            int32
 	step                         *int32
 	subscriber, token, lastError *string
@@ -57,15 +62,15 @@ type occurrenceRow struct {
 	due, scheduled, failed       *int64
 }
 
-// scan reads occurrenceColumnsSQL and whatever more was selected.
+// scan reads a name, occurrenceColumnsSQL and whatever more was selected.
 func (r *occurrenceRow) scan(row pgx.Row, more ...any) (job.Occurrence, error) {
 	*r = occurrenceRow{}
-	err := row.Scan(append([]any{&r.id, &r.tenant, &r.key, &r.revision, &r.position, &r.step, &r.subscriber, &r.timestamp,
+	err := row.Scan(append([]any{&r.tenant, &r.key, &r.revision, &r.id, &r.position, &r.step, &r.subscriber, &r.timestamp,
 		&r.due, &r.scheduled, &r.token, &r.attempt, &r.lastError, &r.failed}, more...)...)
 	o := job.Occurrence{
 		ID:          r.id,
 		Name:        job.Name{Tenant: r.tenant, Key: r.key},
-		Revision:    job.Revision(r.revision),
+		Revision:    revisionFrom(r.revision),
 		Position:    int(r.position),
 		Timestamp:   time.UnixMilli(r.timestamp).UTC(),
 		DueAt:       fromMillis(r.due),
@@ -79,6 +84,31 @@ func (r *occurrenceRow) scan(row pgx.Row, more ...any) (job.Occurrence, error) {
 		o.Part = &job.Part{Step: int(*r.step), Subscriber: orEmpty(r.subscriber)}
 	}
 	return o, err
+}
+
+// own is the revision that what stands on its own is kept under. No job has it: its time is the last of all.
+var own = pgtype.UUID{Bytes: [16]byte(bytes.Repeat([]byte{0xFF}, 16)), Valid: true}
+
+// revisionOf is a job's revision as it is stored; NULL, which none equals, if it is empty or none of ours.
+func revisionOf(r job.Revision) pgtype.UUID {
+	id, err := job.ParseID(string(r))
+	return pgtype.UUID{Bytes: id, Valid: err == nil}
+}
+
+// keptUnder is the revision that an occurrence is kept under, which is empty if it stands on its own.
+func keptUnder(r job.Revision) pgtype.UUID {
+	if r == "" {
+		return own
+	}
+	return revisionOf(r)
+}
+
+// revisionFrom is an occurrence's or a job's revision, from what is stored.
+func revisionFrom(u pgtype.UUID) job.Revision {
+	if u == own {
+		return ""
+	}
+	return job.Revision(job.ID(u.Bytes).String())
 }
 
 func orEmpty(s *string) string {

@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"slices"
@@ -28,6 +29,9 @@ func (s *Store) Settle(ctx context.Context, settlements []store.Settlement) erro
 	return nil
 }
 
+// heldSQL are the occurrences that settlements s are of, as long as their claims hold.
+const heldSQL = `o.revision = ANY (ARRAY[s.revision]) AND o.id = s.id AND o.token = s.token`
+
 // settle has one statement for each way of ending.
 func (s *Store) settle(ctx context.Context, settlements []store.Settlement) error {
 	ordered := make([]*store.Settlement, len(settlements)) // they are large
@@ -53,48 +57,44 @@ func (s *Store) settle(ctx context.Context, settlements []store.Settlement) erro
 			lockJobs(t, misses, again)
 			all := settlementColumns{}
 			for _, s := range ordered {
-				all.id, all.token = append(all.id, uuid(s.ID)), append(all.token, s.Token)
+				all.name(s)
 			}
-			t.exec(`SELECT FROM unnest($1::uuid[], $2::text[]) WITH ORDINALITY AS s (id, token, place)
-				JOIN carillon.occurrences o ON o.id = ANY (ARRAY[s.id]) AND o.token = s.token ORDER BY s.place FOR UPDATE OF o`, all.id, all.token)
+			t.exec(`SELECT FROM unnest($1::uuid[], $2::uuid[], $3::text[]) WITH ORDINALITY AS s (revision, id, token, place)
+				JOIN carillon.occurrences o ON `+heldSQL+` ORDER BY s.place FOR UPDATE OF o`, all.revision, all.id, all.token)
 		}
 		if len(acks.id) > 0 {
-			t.exec(`DELETE FROM carillon.occurrences o USING unnest($1::uuid[], $2::text[]) AS s (id, token)
-				WHERE o.id = ANY (ARRAY[s.id]) AND o.token = s.token`, acks.id, acks.token)
+			t.exec(`DELETE FROM carillon.occurrences o USING unnest($1::uuid[], $2::uuid[], $3::text[]) AS s (revision, id, token)
+				WHERE `+heldSQL, acks.revision, acks.id, acks.token)
 		}
 		if len(misses.id) > 0 {
 			t.exec(`WITH missed AS (
-					DELETE FROM carillon.occurrences o USING unnest($1::uuid[], $2::text[]) AS s (id, token)
-					WHERE o.id = ANY (ARRAY[s.id]) AND o.token = s.token
-					RETURNING o.tenant, o.key, o.revision
+					DELETE FROM carillon.occurrences o USING unnest($1::uuid[], $2::uuid[], $3::text[]) AS s (revision, id, token)
+					WHERE `+heldSQL+` RETURNING o.revision
 				)
-				UPDATE carillon.jobs j SET missed = j.missed + m.n
-				FROM (SELECT tenant, key, revision, count(*) AS n FROM missed WHERE revision <> '' GROUP BY tenant, key, revision) m
-				WHERE j.tenant = ANY (ARRAY[m.tenant]) AND j.key = m.key AND j.revision = m.revision`, misses.id, misses.token)
+				UPDATE carillon.jobs j SET missed = j.missed + m.n FROM (SELECT revision, count(*) AS n FROM missed GROUP BY revision) m
+				WHERE j.revision = ANY (ARRAY[m.revision])`, misses.revision, misses.id, misses.token)
 		}
 		if len(again.id) > 0 {
 			t.exec(`WITH again AS (
 					UPDATE carillon.occurrences o SET due_at = s.due_at, last_error = coalesce(s.error, CASE WHEN s.undo THEN o.last_error END),
 						attempt = o.attempt - CASE WHEN s.undo THEN 1 ELSE 0 END, scheduled_at = NULL, token = NULL
-					FROM unnest($1::uuid[], $2::text[], $3::bigint[], $4::text[], $5::boolean[], $6::bigint[])
-						AS s (id, token, due_at, error, undo, keep_until)
-					WHERE o.id = ANY (ARRAY[s.id]) AND o.token = s.token
-					RETURNING o.tenant, o.key, o.revision, s.keep_until
+					FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::bigint[], $5::text[], $6::boolean[], $7::bigint[])
+						AS s (revision, id, token, due_at, error, undo, keep_until)
+					WHERE `+heldSQL+` RETURNING o.revision, s.keep_until
 				)
 				UPDATE carillon.jobs j SET expires_at = a.keep_until
-				FROM (SELECT tenant, key, revision, max(keep_until) AS keep_until FROM again WHERE revision <> ''
-					GROUP BY tenant, key, revision) a
-				WHERE j.tenant = ANY (ARRAY[a.tenant]) AND j.key = a.key AND j.revision = a.revision AND j.expires_at < a.keep_until`,
-				again.id, again.token, again.dueAt, again.lastError, again.undo, again.keepUntil)
+				FROM (SELECT revision, max(keep_until) AS keep_until FROM again GROUP BY revision) a
+				WHERE j.revision = ANY (ARRAY[a.revision]) AND j.expires_at < a.keep_until`,
+				again.revision, again.id, again.token, again.dueAt, again.lastError, again.undo, again.keepUntil)
 		}
 		if len(buries.id) > 0 {
-			t.exec(`UPDATE carillon.occurrences o SET revision = '', due_at = NULL, scheduled_at = NULL, token = NULL,
-					failed_at = s.failed_at, last_error = s.error, callback_type = s.callback_type, callback_data = s.callback_data,
+			t.exec(`UPDATE carillon.occurrences o SET revision = $11, tenant = s.tenant, key = s.key, due_at = NULL, scheduled_at = NULL,
+					token = NULL, failed_at = s.failed_at, last_error = s.error, callback_type = s.callback_type, callback_data = s.callback_data,
 					options = s.options
-				FROM unnest($1::uuid[], $2::text[], $3::bigint[], $4::text[], $5::text[], $6::bytea[], $7::bytea[])
-					AS s (id, token, failed_at, error, callback_type, callback_data, options)
-				WHERE o.id = ANY (ARRAY[s.id]) AND o.token = s.token`,
-				buries.id, buries.token, buries.failedAt, buries.lastError, buries.callbackType, buries.callbackData, buries.options)
+				FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::text[], $6::bigint[], $7::text[], $8::text[], $9::bytea[], $10::bytea[])
+					AS s (revision, id, token, tenant, key, failed_at, error, callback_type, callback_data, options)
+				WHERE `+heldSQL, buries.revision, buries.id, buries.token, buries.tenant, buries.key, buries.failedAt, buries.lastError,
+				buries.callbackType, buries.callbackData, buries.options, own)
 		}
 	})
 }
@@ -103,8 +103,9 @@ func (s *Store) settle(ctx context.Context, settlements []store.Settlement) erro
 // those that would expire too soon.
 func lockJobs(t *transaction, misses, again settlementColumns) {
 	type name struct {
-		tenant, key, revision string
-		keepUntil             int64
+		tenant, key string
+		revision    pgtype.UUID
+		keepUntil   int64
 	}
 	var all []name
 	for i := range misses.id {
@@ -114,23 +115,21 @@ func lockJobs(t *transaction, misses, again settlementColumns) {
 		all = append(all, name{again.tenant[i], again.key[i], again.revision[i], again.keepUntil[i]})
 	}
 	slices.SortFunc(all, func(a, b name) int {
-		return cmp.Or(cmp.Compare(a.tenant, b.tenant), cmp.Compare(a.key, b.key), cmp.Compare(a.revision, b.revision), cmp.Compare(b.keepUntil, a.keepUntil))
+		return cmp.Or(cmp.Compare(a.tenant, b.tenant), cmp.Compare(a.key, b.key), bytes.Compare(a.revision.Bytes[:], b.revision.Bytes[:]), cmp.Compare(b.keepUntil, a.keepUntil))
 	})
-	var tenants, keys, revisions []string
+	var revisions []pgtype.UUID
 	var keepUntil []int64
 	for i, n := range all {
-		if n.revision == "" || i > 0 && n.tenant == all[i-1].tenant && n.key == all[i-1].key && n.revision == all[i-1].revision {
-			continue
+		if n.revision != own && (i == 0 || n.revision != all[i-1].revision) {
+			revisions, keepUntil = append(revisions, n.revision), append(keepUntil, n.keepUntil)
 		}
-		tenants, keys, revisions = append(tenants, n.tenant), append(keys, n.key), append(revisions, n.revision)
-		keepUntil = append(keepUntil, n.keepUntil)
 	}
-	if len(tenants) == 0 {
+	if len(revisions) == 0 {
 		return
 	}
-	t.exec(`SELECT FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[]) WITH ORDINALITY AS n (tenant, key, revision, keep_until, place)
-		JOIN carillon.jobs j ON j.tenant = ANY (ARRAY[n.tenant]) AND j.key = n.key AND j.revision = n.revision AND j.expires_at < n.keep_until
-		ORDER BY n.place FOR NO KEY UPDATE OF j`, tenants, keys, revisions, keepUntil)
+	t.exec(`SELECT FROM unnest($1::uuid[], $2::bigint[]) WITH ORDINALITY AS n (revision, keep_until, place)
+		JOIN carillon.jobs j ON j.revision = ANY (ARRAY[n.revision]) AND j.expires_at < n.keep_until
+		ORDER BY n.place FOR NO KEY UPDATE OF j`, revisions, keepUntil)
 }
 
 // maxMillis is later than any time.
@@ -138,21 +137,21 @@ const maxMillis = 1 << 62
 
 // settlementColumns are settlements by column.
 type settlementColumns struct {
-	id                           []pgtype.UUID
-	token, tenant, key, revision []string
-	dueAt, keepUntil, failedAt   []int64
-	lastError                    []*string
-	undo                         []bool
-	callbackType                 []string
-	callbackData, options        [][]byte
+	revision, id               []pgtype.UUID
+	token, tenant, key         []string
+	dueAt, keepUntil, failedAt []int64
+	lastError                  []*string
+	undo                       []bool
+	callbackType               []string
+	callbackData, options      [][]byte
 }
 
 func (c *settlementColumns) add(t *store.Settlement) {
-	c.id, c.token = append(c.id, uuid(t.ID)), append(c.token, t.Token)
+	c.name(t)
 	if t.Outcome == store.Ack { // nearly all of them
 		return
 	}
-	c.tenant, c.key, c.revision = append(c.tenant, t.Name.Tenant), append(c.key, t.Name.Key), append(c.revision, string(t.Revision))
+	c.tenant, c.key = append(c.tenant, t.Name.Tenant), append(c.key, t.Name.Key)
 	c.lastError = append(c.lastError, nullable(text(t.Error)))
 	if t.Outcome == store.Bury {
 		c.failedAt = append(c.failedAt, t.At.UnixMilli())
@@ -162,4 +161,9 @@ func (c *settlementColumns) add(t *store.Settlement) {
 	}
 	c.dueAt, c.keepUntil = append(c.dueAt, t.DueAt.UnixMilli()), append(c.keepUntil, t.KeepUntil.UnixMilli())
 	c.undo = append(c.undo, t.Outcome == store.Release)
+}
+
+// name adds what tells which claim a settlement ends.
+func (c *settlementColumns) name(t *store.Settlement) {
+	c.revision, c.id, c.token = append(c.revision, keptUnder(t.Revision)), append(c.id, uuid(t.ID)), append(c.token, t.Token)
 }

@@ -18,9 +18,9 @@ func (s *Store) Sweep(ctx context.Context, p store.SweepParams) (swept store.Swe
 		}
 		err := tx.do(ctx, func(t *transaction) {
 			t.affected(&swept.DeadLetters, `WITH old AS MATERIALIZED (
-					SELECT id FROM carillon.occurrences WHERE failed_at < $1 ORDER BY failed_at LIMIT $2 FOR UPDATE SKIP LOCKED
+					SELECT revision, id FROM carillon.occurrences WHERE failed_at < $1 ORDER BY failed_at LIMIT $2 FOR UPDATE SKIP LOCKED
 				)
-				DELETE FROM carillon.occurrences o USING old WHERE o.id = ANY (ARRAY[old.id])`,
+				DELETE FROM carillon.occurrences o USING old WHERE o.revision = ANY (ARRAY[old.revision]) AND o.id = old.id`,
 				p.FailedBefore.UnixMilli(), p.Limit)
 		})
 		swept.More = swept.More || swept.DeadLetters == p.Limit

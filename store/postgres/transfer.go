@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
@@ -35,10 +36,10 @@ func (s *Store) Replicas(ctx context.Context, now time.Time) (n int, err error) 
 	return n, err
 }
 
-// A place is behind a job, by its name, or behind an occurrence, by its id. The occurrences come after all jobs.
+// A place is behind a job, by its name, or behind an occurrence, by its revision and id. The occurrences come after all jobs.
 const (
 	placeJob        = "job:"        // and the tenant and the key, escaped, with a slash between them
-	placeOccurrence = "occurrence:" // and the id
+	placeOccurrence = "occurrence:" // and the revision, if it is not empty, and the id, with a slash between them
 )
 
 // largestPage bounds, in bytes of what may be large, how much is exported at once, and written in one transaction. Whatever
@@ -53,18 +54,24 @@ const (
 			FROM (SELECT * FROM carillon.jobs WHERE (tenant, key) > ($1, $2) ORDER BY tenant, key LIMIT $3) page
 		) j WHERE coalesce(j.size, 0) < $4 ORDER BY j.tenant, j.key`
 
-	exportOccurrencesSQL = `SELECT ` + occurrenceColumnsSQL + `, o.callback_type, o.callback_data, o.options FROM (
+	exportOccurrencesSQL = `SELECT coalesce(o.tenant, j.tenant), coalesce(o.key, j.key), ` + occurrenceColumnsSQL + `, o.callback_type, o.callback_data, o.options FROM (
 			SELECT *, sum(coalesce(length(callback_data), 0) + coalesce(length(options), 0))
-				OVER (ORDER BY id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS size
-			FROM (SELECT * FROM carillon.occurrences WHERE id > $1 ORDER BY id LIMIT $2) page
-		) o WHERE coalesce(o.size, 0) < $3 ORDER BY o.id`
+				OVER (ORDER BY revision, id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS size
+			FROM (SELECT * FROM carillon.occurrences WHERE (revision, id) > ($1, $2) ORDER BY revision, id LIMIT $3) page
+		) o LEFT JOIN carillon.jobs j ON j.revision = ANY (ARRAY[o.revision])
+		WHERE coalesce(o.size, 0) < $4 ORDER BY o.revision, o.id`
 )
 
-// Export implements [store.Transfer]. Jobs are read in the order of their names and occurrences in that of their ids, which
-// nothing changes: a dead letter has the id that the occurrence had.
+// Export implements [store.Transfer]. Jobs are read in the order of their names and occurrences in that of their revisions and
+// ids, which nothing changes but a burial, and that moves an occurrence to behind all that are of revisions.
 func (s *Store) Export(ctx context.Context, after store.Place, limit int) (records []store.Record, next store.Place, err error) {
-	if id, ok := strings.CutPrefix(string(after), placeOccurrence); ok {
-		return s.exportOccurrences(ctx, id, limit)
+	if behind, ok := strings.CutPrefix(string(after), placeOccurrence); ok {
+		revision, id, _ := strings.Cut(behind, "/")
+		last, err := job.ParseID(id)
+		if under := keptUnder(job.Revision(revision)); err == nil && under.Valid {
+			return s.exportOccurrences(ctx, under, last, limit)
+		}
+		return nil, "", fmt.Errorf("%q is no place in an export of this store", after)
 	}
 	name, err := parseJobPlace(after)
 	if err != nil {
@@ -95,7 +102,7 @@ func (s *Store) Export(ctx context.Context, after store.Place, limit int) (recor
 		return nil, "", err
 	}
 	if len(records) == 0 {
-		return s.exportOccurrences(ctx, "", limit)
+		return s.exportOccurrences(ctx, uuid(job.ID{}), job.ID{}, limit)
 	}
 	last := records[len(records)-1].Job.Name
 	return records, store.Place(placeJob + url.PathEscape(last.Tenant) + "/" + url.PathEscape(last.Key)), nil
@@ -117,15 +124,11 @@ func parseJobPlace(p store.Place) (name job.Name, err error) {
 	return name, nil
 }
 
-// exportOccurrences exports those behind an id, given as text; empty for all. None is an orphan, or beyond its job's cursor:
-// a job and its occurrences change in one transaction.
-func (s *Store) exportOccurrences(ctx context.Context, after string, limit int) (records []store.Record, next store.Place, err error) {
-	var id job.ID
-	if after != "" {
-		if id, err = job.ParseID(after); err != nil {
-			return nil, "", err
-		}
-	}
+// exportOccurrences exports those behind a revision and an id. None is an orphan, or beyond its job's cursor: a job and its
+// occurrences change in one transaction.
+func (s *Store) exportOccurrences(
+	ctx context.Context, revision pgtype.UUID, id job.ID, limit int,
+) (records []store.Record, next store.Place, err error) {
 	err = s.transact(ctx, func(t *transaction) {
 		records = nil
 		var r occurrenceRow
@@ -146,13 +149,14 @@ func (s *Store) exportOccurrences(ctx context.Context, after string, limit int) 
 			}
 			records = append(records, store.Record{Occurrence: &o})
 			return nil
-		}, uuid(id), limit, largestPage)
+		}, revision, uuid(id), limit, largestPage)
 	})
 	if err != nil {
 		return nil, "", err
 	}
 	if len(records) > 0 {
-		id = records[len(records)-1].Occurrence.ID
+		last := records[len(records)-1].Occurrence
+		next = store.Place(placeOccurrence + string(last.Revision) + "/" + last.ID.String())
 	}
-	return records, store.Place(placeOccurrence + id.String()), nil
+	return records, next, nil
 }

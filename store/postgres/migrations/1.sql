@@ -1,4 +1,4 @@
--- All times are Unix milliseconds. "C" orders text by its bytes.
+-- All times are Unix milliseconds. Ids and revisions are ULIDs, as their bytes. "C" orders text by its bytes.
 
 CREATE TABLE carillon.jobs (
 	created_at    bigint  NOT NULL,
@@ -10,7 +10,7 @@ CREATE TABLE carillon.jobs (
 	missed        bigint  NOT NULL,
 	tenant        text    COLLATE "C" NOT NULL,
 	key           text    COLLATE "C" NOT NULL,
-	revision      text    COLLATE "C" NOT NULL,
+	revision      uuid    NOT NULL,
 	version       text    COLLATE "C" NOT NULL,
 	expand_token  text    COLLATE "C",
 	callback_type text    COLLATE "C" NOT NULL,
@@ -24,12 +24,18 @@ CREATE TABLE carillon.jobs (
 	-- A recurring job is written twice at each expansion.
 	autovacuum_vacuum_scale_factor = 0.05
 );
+-- A claim finds the jobs of what it takes.
+CREATE UNIQUE INDEX jobs_revision ON carillon.jobs (revision);
 CREATE INDEX jobs_expiry ON carillon.jobs (expires_at);
 CREATE INDEX jobs_expansion ON carillon.jobs (expand_at) WHERE expand_at IS NOT NULL;
 
 -- Pending occurrences and dead letters. An occurrence is written three times: inserted, claimed, deleted. A claim moves
 -- due_at, which is indexed, so no update of this table is a heap-only one, and room left on the pages for those would be
 -- room wasted on all that wait.
+--
+-- One that belongs to a job has that one's revision, which is shorter than its name and found faster. It needs no more: a job
+-- and its occurrences change in one transaction. What stands on its own, as dead letters do, has the last of all revisions, so
+-- that it comes last in an export: an occurrence that is buried during that must not be passed over.
 CREATE TABLE carillon.occurrences (
 	timestamp     bigint  NOT NULL,
 	due_at        bigint,           -- NULL for dead letters
@@ -38,17 +44,17 @@ CREATE TABLE carillon.occurrences (
 	position      integer NOT NULL,
 	attempt       integer NOT NULL,
 	step          integer,          -- of a sequence
-	id            uuid    NOT NULL, -- the ULID's bytes
-	tenant        text    COLLATE "C" NOT NULL,
-	key           text    COLLATE "C" NOT NULL,
-	revision      text    COLLATE "C" NOT NULL, -- empty: stands on its own
+	revision      uuid    NOT NULL, -- ffffffff-ffff-ffff-ffff-ffffffffffff: stands on its own
+	id            uuid    NOT NULL, -- unique among all: one that is buried has left its revision
+	tenant        text    COLLATE "C", -- the name and the callback of one that stands on its own
+	key           text    COLLATE "C",
 	subscriber    text    COLLATE "C",
 	token         text    COLLATE "C",
 	last_error    text    COLLATE "C",
-	callback_type text    COLLATE "C", -- the callback of one that stands on its own
+	callback_type text    COLLATE "C",
 	callback_data bytea,
 	options       bytea,
-	PRIMARY KEY (id)
+	PRIMARY KEY (revision, id)
 ) WITH (
 	fillfactor = 100,
 	-- Each delivery leaves two dead rows, and the claim index is read from its dead end. So the table is vacuumed as often as
@@ -62,10 +68,8 @@ CREATE TABLE carillon.occurrences (
 -- Claims, and the next due time. Those of one instant are claimed as they lie in the table, which costs less than to go by
 -- their ids, and those that one claim has made due at its lease's end share entries.
 CREATE INDEX occurrences_claim ON carillon.occurrences (due_at, timestamp) WHERE due_at IS NOT NULL;
--- The occurrences of a job.
-CREATE INDEX occurrences_revision ON carillon.occurrences (revision, id) WHERE revision <> '';
 -- Those that stand on their own, by the job's key.
-CREATE INDEX occurrences_own ON carillon.occurrences (tenant, key, id) WHERE revision = '' AND due_at IS NOT NULL;
+CREATE INDEX occurrences_own ON carillon.occurrences (tenant, key, id) WHERE tenant IS NOT NULL AND due_at IS NOT NULL;
 -- Dead letters: all of a tenant, those of a job, the oldest.
 CREATE INDEX occurrences_dead ON carillon.occurrences (tenant, id) WHERE due_at IS NULL;
 CREATE INDEX occurrences_dead_key ON carillon.occurrences (tenant, key, id) WHERE due_at IS NULL;
