@@ -21,16 +21,19 @@ import (
 // is locked is of the revision that its job had when the statement began, since both change in one transaction; and its job
 // can't be replaced or cancelled before this transaction ends, since that deletes the occurrence.
 //
+// What is locked is stamped by where it lies, which saves looking it up again, and can't change while it is locked. One that was
+// written after the statement began, and is due still, is locked as it is now, but not seen there: it is left to the next claim.
+//
 // Of a job that has several of them in a row only the first has its target, which may be large. What is stamped is answered at
 // once rather than gathered: as part of a larger query it would be copied twice more.
 const claimSQL = `WITH due AS MATERIALIZED (
-		SELECT o.revision, o.id, o.due_at, o.scheduled_at
+		SELECT o.ctid, o.revision, o.due_at, o.scheduled_at
 		FROM carillon.occurrences o WHERE o.due_at <= $1 ORDER BY o.due_at, o.timestamp LIMIT $2 FOR UPDATE SKIP LOCKED
 	)
 	UPDATE carillon.occurrences o SET token = $3, scheduled_at = $4, due_at = $5, attempt = o.attempt + 1
 	FROM (SELECT *, lag(revision) OVER () IS NOT DISTINCT FROM revision AS follows FROM due) d
 		LEFT JOIN carillon.jobs j ON j.revision = ANY (ARRAY[d.revision])
-	WHERE o.revision = ANY (ARRAY[d.revision]) AND o.id = d.id AND j.paused_at IS NULL
+	WHERE o.ctid = d.ctid AND j.paused_at IS NULL
 	RETURNING coalesce(j.tenant, o.tenant), coalesce(j.key, o.key), o.revision, o.id, o.position, o.step, o.subscriber, o.timestamp,
 		d.due_at, d.scheduled_at, NULL, o.attempt, o.last_error, o.failed_at,
 		CASE WHEN j.revision IS NULL THEN o.callback_type WHEN NOT d.follows THEN j.callback_type END,
@@ -60,18 +63,18 @@ func (s *Store) Claim(ctx context.Context, p store.ClaimParams) (store.Claim, er
 	}
 	parts[0], locked[0], errs[0] = s.claim(ctx, p, limits[0], token)
 	group.Wait()
-	found, paused := slices.Concat(parts...), false
+	found, left := slices.Concat(parts...), false
 	if len(found) == 0 { // what one part has claimed is claimed, whatever the other says
 		if err := errors.Join(errs...); err != nil {
 			return store.Claim{}, err
 		}
 		var err error
-		if paused, err = s.pausedDue(ctx, p); err != nil { // nothing has told whether some were locked
+		if left, err = s.anyDue(ctx, p); err != nil { // nothing has told whether some were locked
 			return store.Claim{}, err
 		}
 	}
 	for i := range parts {
-		paused = paused || locked[i] > len(parts[i])
+		left = left || locked[i] > len(parts[i])
 	}
 	s.behind.Store(len(found) == p.Limit)
 	// Parts come in this order as long as the planner joins in the order that was locked in.
@@ -83,17 +86,17 @@ func (s *Store) Claim(ctx context.Context, p store.ClaimParams) (store.Claim, er
 		c := &found[i]
 		c.Token, c.ScheduledAt, c.DueAt = token, p.Now, p.Now.Add(p.Lease)
 	}
-	if paused {
+	if left { // of paused jobs, most likely
 		// If putting back fails, the next claim does it.
 		if err := s.putBackPaused(ctx, p); err != nil && len(found) == 0 {
 			return store.Claim{}, err
 		}
 	}
-	return store.Claim{Occurrences: found, More: paused || len(found) == p.Limit}, nil
+	return store.Claim{Occurrences: found, More: left || len(found) == p.Limit}, nil
 }
 
 // claim claims up to limit occurrences. They are answered as they were, but for their attempt; locked is how many were found,
-// with those of paused jobs, unless all were of such.
+// with those that were left, unless all were.
 func (s *Store) claim(ctx context.Context, p store.ClaimParams, limit int, token string) (found []store.Claimed, locked int, err error) {
 	err = s.transact(ctx, func(t *transaction) {
 		found, locked = nil, 0
@@ -158,11 +161,11 @@ const pausedDueSQL = `WITH first AS MATERIALIZED (
 // that a paused backlog is soon out of the way of others.
 const mostPutBack = 5000
 
-// pausedDue tells whether any occurrence of a paused job is due.
-func (s *Store) pausedDue(ctx context.Context, p store.ClaimParams) (found bool, err error) {
+// anyDue tells whether any occurrence is due that nobody has locked.
+func (s *Store) anyDue(ctx context.Context, p store.ClaimParams) (found bool, err error) {
 	err = s.transact(ctx, func(t *transaction) {
-		t.row(`SELECT EXISTS (`+pausedDueSQL+`)`, func(row pgx.Row) error { return row.Scan(&found) },
-			p.Now.Add(p.Early).UnixMilli(), mostPutBack)
+		t.row(`WITH due AS (SELECT FROM carillon.occurrences WHERE due_at <= $1 ORDER BY due_at LIMIT 1 FOR UPDATE SKIP LOCKED)
+			SELECT EXISTS (SELECT FROM due)`, func(row pgx.Row) error { return row.Scan(&found) }, p.Now.Add(p.Early).UnixMilli())
 	})
 	return found, err
 }

@@ -160,6 +160,7 @@ func (p *putter) create(ctx context.Context, tx *conversation, indexes []int) (l
 				SELECT *, 0 FROM unnest($15::uuid[], $16::uuid[], $17::integer[], $18::integer[], $19::text[], $20::bigint[], $21::bigint[])
 					AS o (revision, id, position, step, subscriber, timestamp, due_at)
 				WHERE (o.revision IN (SELECT revision FROM created)) IS TRUE
+				ON CONFLICT (revision, id) DO NOTHING
 			)
 			SELECT revision FROM created`,
 			func(rows pgx.Rows) error {
@@ -357,11 +358,11 @@ func (c *occurrenceColumns) add(o *job.Occurrence) {
 	c.position, c.step, c.subscriber = append(c.position, int32(o.Position)), append(c.step, step), append(c.subscriber, subscriber)
 }
 
-// insert adds the statement that inserts them. None of them can be there: their revision is fresh, or the job's cursor, which moves
-// in the same transaction, was before them.
+// insert adds the statement that inserts them. The same occurrence again is the same row.
 func (c *occurrenceColumns) insert(t *transaction) {
 	t.exec(`INSERT INTO carillon.occurrences (revision, id, position, step, subscriber, timestamp, due_at, attempt)
-		SELECT *, 0 FROM unnest($1::uuid[], $2::uuid[], $3::integer[], $4::integer[], $5::text[], $6::bigint[], $7::bigint[])`,
+		SELECT *, 0 FROM unnest($1::uuid[], $2::uuid[], $3::integer[], $4::integer[], $5::text[], $6::bigint[], $7::bigint[])
+		ON CONFLICT (revision, id) DO NOTHING`,
 		c.revision, c.id, c.position, c.step, c.subscriber, c.timestamp, c.dueAt)
 }
 

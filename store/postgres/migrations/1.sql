@@ -25,7 +25,7 @@ CREATE TABLE carillon.jobs (
 	autovacuum_vacuum_scale_factor = 0.05
 );
 -- A claim finds the jobs of what it takes.
-CREATE UNIQUE INDEX jobs_revision ON carillon.jobs (revision);
+CREATE INDEX jobs_revision ON carillon.jobs (revision);
 CREATE INDEX jobs_expiry ON carillon.jobs (expires_at);
 CREATE INDEX jobs_expansion ON carillon.jobs (expand_at) WHERE expand_at IS NOT NULL;
 
