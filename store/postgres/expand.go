@@ -121,8 +121,8 @@ func (s *Store) advance(ctx context.Context, advances []store.Advance) error {
 		}
 		var batch occurrenceColumns
 		for _, revision := range advanced {
-			for i := range occurrences[revision] {
-				batch.add(&occurrences[revision][i])
+			for o := range once(occurrences[revision]) {
+				batch.add(o)
 			}
 		}
 		if len(batch.id) == 0 {

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"iter"
 	"slices"
 	"strings"
 
@@ -143,8 +144,8 @@ func (p *putter) create(ctx context.Context, tx *conversation, indexes []int) (l
 	if n <= chunk {
 		do = tx.end
 		for _, i := range indexes {
-			for k := range p.puts[i].Occurrences {
-				o.add(&p.puts[i].Occurrences[k])
+			for occurrence := range once(p.puts[i].Occurrences) {
+				o.add(occurrence)
 			}
 		}
 	}
@@ -160,7 +161,6 @@ func (p *putter) create(ctx context.Context, tx *conversation, indexes []int) (l
 				SELECT *, 0 FROM unnest($15::uuid[], $16::uuid[], $17::integer[], $18::integer[], $19::text[], $20::bigint[], $21::bigint[])
 					AS o (revision, id, position, step, subscriber, timestamp, due_at)
 				WHERE (o.revision IN (SELECT revision FROM created)) IS TRUE
-				ON CONFLICT (revision, id) DO NOTHING
 			)
 			SELECT revision FROM created`,
 			func(rows pgx.Rows) error {
@@ -280,8 +280,8 @@ func (p *putter) lock(ctx context.Context, tx *conversation, indexes []int) (map
 func (p *putter) end(ctx context.Context, tx *conversation, indexes []int) error {
 	var batch occurrenceColumns
 	for _, i := range indexes {
-		for k := range p.puts[i].Occurrences {
-			batch.add(&p.puts[i].Occurrences[k])
+		for o := range once(p.puts[i].Occurrences) {
+			batch.add(o)
 			if len(batch.id) == chunk {
 				if err := tx.do(ctx, batch.insert); err != nil {
 					return err
@@ -351,6 +351,25 @@ type occurrenceColumns struct {
 	subscriber       []*string
 }
 
+// once is each of a job's occurrences, though it be there twice.
+func once(occurrences []job.Occurrence) iter.Seq[*job.Occurrence] {
+	return func(yield func(*job.Occurrence) bool) {
+		seen := make(map[job.ID]bool)
+		for i := range occurrences {
+			o := &occurrences[i]
+			if len(occurrences) > 1 { // most jobs have one
+				if seen[o.ID] {
+					continue
+				}
+				seen[o.ID] = true
+			}
+			if !yield(o) {
+				return
+			}
+		}
+	}
+}
+
 func (c *occurrenceColumns) add(o *job.Occurrence) {
 	c.revision, c.id = append(c.revision, revisionOf(o.Revision)), append(c.id, uuid(o.ID))
 	c.timestamp, c.dueAt = append(c.timestamp, o.Timestamp.UnixMilli()), append(c.dueAt, o.DueAt.UnixMilli())
@@ -358,11 +377,11 @@ func (c *occurrenceColumns) add(o *job.Occurrence) {
 	c.position, c.step, c.subscriber = append(c.position, int32(o.Position)), append(c.step, step), append(c.subscriber, subscriber)
 }
 
-// insert adds the statement that inserts them. The same occurrence again is the same row.
+// insert adds the statement that inserts them. None is there already, which would cost a look at each: their revision is fresh, or its
+// cursor, which moves in the same transaction, was before them.
 func (c *occurrenceColumns) insert(t *transaction) {
 	t.exec(`INSERT INTO carillon.occurrences (revision, id, position, step, subscriber, timestamp, due_at, attempt)
-		SELECT *, 0 FROM unnest($1::uuid[], $2::uuid[], $3::integer[], $4::integer[], $5::text[], $6::bigint[], $7::bigint[])
-		ON CONFLICT (revision, id) DO NOTHING`,
+		SELECT *, 0 FROM unnest($1::uuid[], $2::uuid[], $3::integer[], $4::integer[], $5::text[], $6::bigint[], $7::bigint[])`,
 		c.revision, c.id, c.position, c.step, c.subscriber, c.timestamp, c.dueAt)
 }
 
