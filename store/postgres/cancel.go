@@ -50,7 +50,7 @@ func (s *Store) Cancel(ctx context.Context, names []job.Name, now time.Time) ([]
 			return err
 		}
 		return tx.do(ctx, func(t *transaction) {
-			// In the order of their ids. What was buried meanwhile stays.
+			// In the order that rows are locked in. What was buried meanwhile stays.
 			t.rows(`WITH found AS MATERIALIZED (
 					SELECT revision, id FROM (
 						SELECT o.revision, o.id FROM unnest($1::uuid[]) AS r (revision)
@@ -58,7 +58,7 @@ func (s *Store) Cancel(ctx context.Context, names []job.Name, now time.Time) ([]
 						UNION ALL
 						SELECT o.revision, o.id FROM unnest($2::text[], $3::text[]) AS n (tenant, key)
 						JOIN carillon.occurrences o ON o.tenant = ANY (ARRAY[n.tenant]) AND o.key = n.key AND o.tenant IS NOT NULL AND o.due_at IS NOT NULL
-					) AS all_of_them ORDER BY id
+					) AS all_of_them ORDER BY revision, id
 				), deleted AS (
 					DELETE FROM carillon.occurrences o USING found f
 					WHERE o.revision = ANY (ARRAY[f.revision]) AND o.id = f.id AND o.due_at IS NOT NULL

@@ -13,7 +13,7 @@ import (
 )
 
 // Import implements [store.Transfer]. The jobs come first, and then the occurrences, in transactions of bounded size that
-// each lock rows in the order of names or ids.
+// each lock rows in its order.
 //
 // What does not belong to its job is left out, because that changed during the export, or is changed here at this moment: a
 // claim would take it.
@@ -102,19 +102,21 @@ func (s *Store) importJobs(ctx context.Context, jobs []*job.Job) (inserted int, 
 // importOccurrences inserts those that belong to their jobs, which stay as they are until that is done. One that is there in
 // another form, buried or not yet, is found by its id, on its own or in its job's revision.
 func (s *Store) importOccurrences(ctx context.Context, occurrences []*job.Occurrence) (inserted int, err error) {
-	occurrences = slices.SortedStableFunc(slices.Values(occurrences), func(a, b *job.Occurrence) int { return a.ID.Compare(b.ID) })
-	occurrences = slices.CompactFunc(occurrences, func(a, b *job.Occurrence) bool { return a.ID == b.ID })
+	occurrences = slices.SortedStableFunc(slices.Values(occurrences), func(a, b *job.Occurrence) int {
+		return compareKept(a.Revision, b.Revision, a.ID, b.ID)
+	})
 	var c importColumns
-	seen := make(map[job.Name]bool)
+	ids := make(map[job.ID]bool)
 	var names []job.Name
 	for _, o := range occurrences {
-		c.add(o)
-		if !seen[o.Name] {
-			seen[o.Name] = true
+		if !ids[o.ID] { // of one that is there as it was before it was buried, and as a dead letter, the first comes first
+			ids[o.ID] = true
+			c.add(o)
 			names = append(names, o.Name)
 		}
 	}
 	slices.SortFunc(names, compareNames)
+	names = slices.Compact(names)
 	tenants, keys := nameColumns(names)
 	err = s.transact(ctx, func(t *transaction) {
 		t.exec(`SELECT FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS n (tenant, key, place)

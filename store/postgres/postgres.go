@@ -7,7 +7,7 @@
 //
 //   - A claim locks the occurrences that it takes, and passes over those that somebody else has locked. A put or a cancel
 //     that is to delete one waits for it, and then sees who holds it; so does a claim see what was deleted.
-//   - Rows are locked in one order, so that nobody waits in a circle: jobs by name, then occurrences by id. Where that can't
+//   - Rows are locked in one order, so that nobody waits in a circle: jobs by name, then occurrences by revision and id. Where that can't
 //     be, the server finds the circle, and the transaction is done again.
 //
 // A commit is on disk when it is answered: synchronous_commit is turned on where it is off. What else the server has it set

@@ -213,11 +213,11 @@ func (p *putter) replace(ctx context.Context, tx *conversation, indexes []int) (
 	}
 	c := p.columns(replaced)
 	return replaced, gone, tx.do(ctx, func(t *transaction) {
-		// In the order of their ids. One that was buried meanwhile stays.
+		// In the order that rows are locked in. One that was buried meanwhile stays.
 		t.rows(`WITH found AS MATERIALIZED (
 				SELECT o.id, o.revision, r.now FROM unnest($1::uuid[], $2::bigint[]) AS r (revision, now)
 				CROSS JOIN LATERAL (SELECT o.id, o.revision FROM carillon.occurrences o
-					WHERE o.revision = ANY (ARRAY[r.revision]) OFFSET 0) AS o ORDER BY o.id
+					WHERE o.revision = ANY (ARRAY[r.revision]) OFFSET 0) AS o ORDER BY o.revision, o.id
 			), deleted AS (
 				DELETE FROM carillon.occurrences o USING found f WHERE o.revision = ANY (ARRAY[f.revision]) AND o.id = f.id
 				RETURNING o.revision, o.token IS NOT NULL AND o.due_at > f.now AS held

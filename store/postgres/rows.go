@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"bytes"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -101,6 +102,20 @@ func keptUnder(r job.Revision) pgtype.UUID {
 		return own
 	}
 	return revisionOf(r)
+}
+
+// compareKept orders occurrences as their primary key does, which is the order that rows are locked in.
+func compareKept(aRevision, bRevision job.Revision, aID, bID job.ID) int {
+	switch {
+	case aRevision == bRevision:
+		return aID.Compare(bID)
+	case aRevision == "":
+		return 1
+	case bRevision == "":
+		return -1
+	default:
+		return strings.Compare(string(aRevision), string(bRevision))
+	}
 }
 
 // revisionFrom is an occurrence's or a job's revision, from what is stored.

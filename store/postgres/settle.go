@@ -38,7 +38,7 @@ func (s *Store) settle(ctx context.Context, settlements []store.Settlement) erro
 	for i := range settlements {
 		ordered[i] = &settlements[i]
 	}
-	slices.SortStableFunc(ordered, func(a, b *store.Settlement) int { return a.ID.Compare(b.ID) })
+	slices.SortStableFunc(ordered, func(a, b *store.Settlement) int { return compareKept(a.Revision, b.Revision, a.ID, b.ID) })
 	var acks, misses, buries, again settlementColumns
 	for _, t := range ordered {
 		switch t.Outcome {
