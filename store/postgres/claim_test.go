@@ -95,3 +95,52 @@ func TestClaimBacklog(t *testing.T) {
 		})
 	}
 }
+
+// TestClaimMeetsWrites: an occurrence that is written while a claim is looking for it, and is due still, comes with that claim, or
+// with the next, which follows at once.
+func TestClaimMeetsWrites(t *testing.T) {
+	sc := newSchema(t, serverURL)
+	s := sc.open()
+	first, second := newPut("first", 0), newPut("second", time.Millisecond)
+	mustPut(t, s, first, second)
+	// The claim waits at the first, before it has come to the second.
+	run(t, sc.admin, fmt.Sprintf(`CREATE FUNCTION %[1]s.wait() RETURNS trigger LANGUAGE plpgsql AS
+		'BEGIN PERFORM pg_advisory_xact_lock_shared(hashtext(''%[1]s'')); RETURN NEW; END'`, sc.name))
+	run(t, sc.admin, fmt.Sprintf(`CREATE TRIGGER wait BEFORE UPDATE ON %s FOR EACH ROW WHEN (NEW.token IS NOT NULL)
+		EXECUTE FUNCTION %s.wait()`, sc.table("occurrences"), sc.name))
+	tx, err := sc.admin.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec(t.Context(), "SELECT pg_advisory_xact_lock(hashtext($1))", sc.name); err != nil {
+		t.Fatal(err)
+	}
+	var claims []store.Claim
+	var claimErr error
+	var group sync.WaitGroup
+	group.Go(func() {
+		for more := true; more && claimErr == nil && len(claims) < 5; {
+			var claim store.Claim
+			claim, claimErr = s.Claim(t.Context(), store.ClaimParams{Now: epoch.Add(time.Second), Lease: lease, Limit: 10})
+			claims, more = append(claims, claim), claim.More
+		}
+	})
+	sc.awaitWaiting()
+	if _, err := tx.Exec(t.Context(), "UPDATE "+sc.table("occurrences")+" SET last_error = 'written' WHERE id = $1",
+		[16]byte(second.Occurrences[0].ID)); err != nil {
+		t.Error(err)
+	}
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Error(err)
+	}
+	group.Wait()
+	var got []string
+	for _, claim := range claims {
+		for _, o := range claim.Occurrences {
+			got = append(got, o.Name.Key+o.LastError)
+		}
+	}
+	if claimErr != nil || fmt.Sprint(got) != "[first secondwritten]" {
+		t.Errorf("%d claims got %v, %v", len(claims), got, claimErr)
+	}
+}
