@@ -125,11 +125,55 @@ func TestImportMeetsPuts(t *testing.T) {
 	}
 }
 
+// TestImportKnowsBothForms: an occurrence that was buried meanwhile is one and the same, pending or a dead letter: what is there
+// already stays as it is, and of both in one import the first form comes.
+func TestImportKnowsBothForms(t *testing.T) {
+	from := newSchema(t, serverURL).open()
+	mustPut(t, from, newPut("k", 0))
+	before := exported(t, from, 10)
+	c := mustClaim(t, from, epoch, 1).Occurrences[0]
+	if err := from.Settle(t.Context(), []store.Settlement{{
+		ID: c.ID, Token: c.Token, Outcome: store.Bury, At: epoch, Error: "it failed", Target: c.Target, Name: c.Name, Revision: c.Revision,
+	}}); err != nil {
+		t.Fatal(err)
+	}
+	after := exported(t, from, 10)
+	for what, c := range map[string]struct {
+		imports       [][]store.Record
+		pending, dead int
+	}{
+		"first pending":       {[][]store.Record{before, after}, 1, 0},
+		"first a dead letter": {[][]store.Record{after, before}, 0, 1},
+		"both at once":        {[][]store.Record{{before[0], before[1], after[1]}}, 1, 0},
+	} {
+		t.Run(what, func(t *testing.T) {
+			to := newSchema(t, serverURL).open()
+			sum := 0
+			for _, records := range c.imports {
+				n, err := to.Import(t.Context(), records)
+				if err != nil {
+					t.Fatal(err)
+				}
+				sum += n
+			}
+			_, pending, err := to.Occurrences(t.Context(), store.OccurrenceFilter{Name: name("k"), Revision: before[0].Job.Revision, Limit: 10})
+			if err != nil {
+				t.Fatal(err)
+			}
+			dead, err := to.DeadLetters(t.Context(), store.DeadLetterFilter{Tenant: job.DefaultTenant, Limit: 10})
+			if err != nil || sum != 2 || pending != c.pending || len(dead) != c.dead {
+				t.Errorf("of a job and an occurrence %d were imported; %d are pending and %d buried, want %d and %d; %v",
+					sum, pending, len(dead), c.pending, c.dead, err)
+			}
+		})
+	}
+}
+
 // TestTransferRefuses: a place that is none is refused, and so is what can't be read, by its name.
 func TestTransferRefuses(t *testing.T) {
 	sc := newSchema(t, serverURL)
 	s := sc.open()
-	for _, place := range []store.Place{"nowhere", "job:", "job:a", "job:%/b", "job:a/%00", "job:a/%ff", "occurrence:1"} {
+	for _, place := range []store.Place{"nowhere", "job:", "job:a", "job:%/b", "job:a/%00", "job:a/%ff", "occurrence:1", "occurrence:1/" + store.Place(job.ID{}.String())} {
 		if _, _, err := s.Export(t.Context(), place, 10); err == nil {
 			t.Errorf("%q is accepted", place)
 		}
