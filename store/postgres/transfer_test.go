@@ -169,6 +169,41 @@ func TestImportKnowsBothForms(t *testing.T) {
 	}
 }
 
+// TestExportMeetsBurials: an occurrence that is buried before its page is exported comes later, as a dead letter.
+func TestExportMeetsBurials(t *testing.T) {
+	s := newSchema(t, serverURL).open()
+	mustPut(t, s, newPut("a", 0), newPut("b", 0))
+	_, place, err := s.Export(t.Context(), "", 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, place, err := s.Export(t.Context(), place, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range mustClaim(t, s, epoch, 2).Occurrences {
+		if err := s.Settle(t.Context(), []store.Settlement{{
+			ID: c.ID, Token: c.Token, Outcome: store.Bury, At: epoch, Target: c.Target, Name: c.Name, Revision: c.Revision,
+		}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := map[job.Name]bool{first[0].Occurrence.Name: true}
+	for {
+		var records []store.Record
+		if records, place, err = s.Export(t.Context(), place, 1); err != nil {
+			t.Fatal(err)
+		}
+		if len(records) == 0 {
+			break
+		}
+		got[records[0].Occurrence.Name] = true
+	}
+	if len(got) != 2 {
+		t.Errorf("exported are those of %v alone", got)
+	}
+}
+
 // TestTransferRefuses: a place that is none is refused, and so is what can't be read, by its name.
 func TestTransferRefuses(t *testing.T) {
 	sc := newSchema(t, serverURL)
