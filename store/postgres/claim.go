@@ -128,12 +128,46 @@ func (s *Store) claim(ctx context.Context, p store.ClaimParams, limit int, token
 	if err != nil {
 		return nil, 0, err
 	}
-	share(found)
-	return found, locked, nil
+	if share(found) {
+		return found, locked, nil
+	}
+	found, err = s.readTargets(ctx, found)
+	return found, locked, err
 }
 
-// share gives those that came without a target the one that came with another of their job, mostly the one before.
-func share(found []store.Claimed) {
+// readTargets reads the targets that are still missing. Where there is no such job any more, the occurrence went with it.
+func (s *Store) readTargets(ctx context.Context, found []store.Claimed) ([]store.Claimed, error) {
+	var revisions []pgtype.UUID
+	for i := range found {
+		if found[i].Callback.Type == "" {
+			revisions = append(revisions, revisionOf(found[i].Revision))
+		}
+	}
+	err := s.transact(ctx, func(t *transaction) {
+		var targets targetReader
+		t.rows(`SELECT j.revision, j.callback_type, j.callback_data, j.options FROM (SELECT DISTINCT unnest($1::uuid[]) AS revision OFFSET 0) r
+			JOIN carillon.jobs j ON j.revision = ANY (ARRAY[r.revision])`,
+			func(rows pgx.Rows) error {
+				var revision pgtype.UUID
+				var callbackType *string
+				var callbackData, options []byte
+				err := rows.Scan(&revision, &callbackType, &callbackData, &options)
+				target, fault := targets.read(callbackType, callbackData, options)
+				for i := range found {
+					if c := &found[i]; c.Revision == revisionFrom(revision) {
+						c.Target, c.Fault = target, fault
+					}
+				}
+				return err
+			}, revisions)
+	})
+	return slices.DeleteFunc(found, func(c store.Claimed) bool { return c.Callback.Type == "" }), err
+}
+
+// share gives those that came without a target the one that came with another of their job, mostly the one before. It tells
+// whether all have one: the first of a job may have been left.
+func share(found []store.Claimed) (all bool) {
+	all = true
 	for i := range found {
 		c := &found[i]
 		if c.Revision == "" || c.Callback.Type != "" {
@@ -145,8 +179,11 @@ func share(found []store.Claimed) {
 		}
 		if with >= 0 {
 			c.Target, c.Fault = found[with].Target, found[with].Fault
+		} else {
+			all = false
 		}
 	}
+	return all
 }
 
 // pausedDueSQL finds due occurrences of paused jobs among the first.

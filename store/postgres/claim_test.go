@@ -101,7 +101,8 @@ func TestClaimBacklog(t *testing.T) {
 func TestClaimMeetsWrites(t *testing.T) {
 	sc := newSchema(t, serverURL)
 	s := sc.open()
-	first, second := newPut("first", 0), newPut("second", time.Millisecond)
+	first, second := newPut("first", 0), newPut("second", time.Millisecond, 2*time.Millisecond)
+	second.Job.Callback.Data = []byte(`2`)
 	mustPut(t, s, first, second)
 	// The claim waits at the first, before it has come to the second.
 	run(t, sc.admin, fmt.Sprintf(`CREATE FUNCTION %[1]s.wait() RETURNS trigger LANGUAGE plpgsql AS
@@ -138,9 +139,12 @@ func TestClaimMeetsWrites(t *testing.T) {
 	for _, claim := range claims {
 		for _, o := range claim.Occurrences {
 			got = append(got, o.Name.Key+o.LastError)
+			if second := o.Name.Key == "second"; second != (string(o.Callback.Data) == `2`) || o.Callback.Type != "http" {
+				t.Errorf("one of %s has the callback %s %s", o.Name, o.Callback.Type, o.Callback.Data)
+			}
 		}
 	}
-	if claimErr != nil || fmt.Sprint(got) != "[first secondwritten]" {
+	if claimErr != nil || fmt.Sprint(got) != "[first second secondwritten]" {
 		t.Errorf("%d claims got %v, %v", len(claims), got, claimErr)
 	}
 }
