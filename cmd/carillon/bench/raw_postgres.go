@@ -8,6 +8,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/carillon-scheduler/carillon/job"
 )
 
 // rawPostgres is PostgreSQL's bare client, on tables of its own beside the store's, which are made like those.
@@ -21,21 +23,21 @@ const (
 	// Both are written by one statement, and so by one transaction in one round trip.
 	rawPostgresUpsert = `WITH put AS (
 			INSERT INTO $jobs (tenant, key, revision, version, callback_type, callback_data, schedule, created_at, updated_at, expires_at, missed)
-			SELECT 'default', n.key, n.revision, n.revision, 'discard', n.data, n.schedule, n.now, n.now, n.expires, 0
-			FROM unnest($1::text[], $2::text[], $5::bytea[], $6::bytea[], $7::bigint[], $8::bigint[])
-				AS n (key, revision, data, schedule, now, expires)
+			SELECT 'default', n.key, n.revision, n.version, 'discard', n.data, n.schedule, n.now, n.now, n.expires, 0
+			FROM unnest($1::text[], $2::uuid[], $3::text[], $6::bytea[], $7::bytea[], $8::bigint[], $9::bigint[])
+				AS n (key, revision, version, data, schedule, now, expires)
 			ON CONFLICT (tenant, key) DO UPDATE SET revision = excluded.revision, version = excluded.version, callback_data = excluded.callback_data,
 				schedule = excluded.schedule, updated_at = excluded.updated_at, expires_at = excluded.expires_at
 		)
-		INSERT INTO $occurrences (id, tenant, key, revision, timestamp, due_at, position, attempt)
-		SELECT n.id, 'default', n.key, n.revision, n.at, n.at, 0, 0
-		FROM unnest($1::text[], $2::text[], $3::uuid[], $4::bigint[]) AS n (key, revision, id, at)
-		ON CONFLICT (id) DO UPDATE SET revision = excluded.revision, due_at = excluded.due_at, scheduled_at = NULL, token = NULL, attempt = 0`
+		INSERT INTO $occurrences (revision, id, timestamp, due_at, position, attempt)
+		SELECT n.revision, n.id, n.at, n.at, 0, 0 FROM unnest($2::uuid[], $4::uuid[], $5::bigint[]) AS n (revision, id, at)
+		ON CONFLICT (revision, id) DO UPDATE SET due_at = excluded.due_at, scheduled_at = NULL, token = NULL, attempt = 0`
 	// What was locked is found where it lies, which takes no index.
 	rawPostgresClaim = `UPDATE $occurrences SET token = $1, scheduled_at = $2, due_at = $3, attempt = attempt + 1 WHERE ctid = ANY (ARRAY(
-		SELECT ctid FROM $occurrences WHERE due_at <= $2 ORDER BY due_at, timestamp LIMIT $4 FOR UPDATE SKIP LOCKED)) RETURNING id`
-	rawPostgresDelete = `DELETE FROM $occurrences WHERE id = ANY ($1) AND token = $2`
-	rawPostgresDrop   = `DROP TABLE IF EXISTS $jobs, $occurrences`
+		SELECT ctid FROM $occurrences WHERE due_at <= $2 ORDER BY due_at, timestamp LIMIT $4 FOR UPDATE SKIP LOCKED)) RETURNING revision, id`
+	rawPostgresDelete = `DELETE FROM $occurrences o USING unnest($1::uuid[], $2::uuid[]) AS c (revision, id)
+		WHERE o.revision = c.revision AND o.id = c.id AND o.token = $3`
+	rawPostgresDrop = `DROP TABLE IF EXISTS $jobs, $occurrences`
 )
 
 // openRawPostgres makes the tables in the store's schema.
@@ -81,16 +83,22 @@ func (r *rawPostgres) copyTable(ctx context.Context, from, to string) error {
 
 func (r *rawPostgres) Upsert(ctx context.Context, rows []rawRow) error {
 	n := len(rows)
-	keys, revisions, ids := make([]string, n), make([]string, n), make([]pgtype.UUID, n)
+	keys, versions := make([]string, n), make([]string, n)
+	revisions, ids := make([]pgtype.UUID, n), make([]pgtype.UUID, n)
 	data, schedules := make([][]byte, n), make([][]byte, n)
 	at, now, expires := make([]int64, n), make([]int64, n), make([]int64, n)
 	for i := range rows {
 		row := &rows[i]
-		keys[i], revisions[i], ids[i] = row.key, row.revision, pgtype.UUID{Bytes: row.id, Valid: true}
+		revision, err := job.ParseID(row.revision)
+		if err != nil {
+			return err
+		}
+		keys[i], versions[i] = row.key, row.revision
+		revisions[i], ids[i] = pgtype.UUID{Bytes: revision, Valid: true}, pgtype.UUID{Bytes: row.id, Valid: true}
 		data[i], schedules[i] = row.data, row.schedule
 		at[i], now[i], expires[i] = row.at, row.now, row.expires
 	}
-	_, err := r.pool.Exec(ctx, r.in.Replace(rawPostgresUpsert), keys, revisions, ids, at, data, schedules, now, expires)
+	_, err := r.pool.Exec(ctx, r.in.Replace(rawPostgresUpsert), keys, revisions, versions, ids, at, data, schedules, now, expires)
 	return err
 }
 
@@ -99,11 +107,16 @@ func (r *rawPostgres) Take(ctx context.Context, c rawClaim) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	ids, err := pgx.CollectRows(rows, pgx.RowTo[pgtype.UUID])
+	var revision, id pgtype.UUID
+	var revisions, ids []pgtype.UUID
+	_, err = pgx.ForEachRow(rows, []any{&revision, &id}, func() error {
+		revisions, ids = append(revisions, revision), append(ids, id)
+		return nil
+	})
 	if err != nil || len(ids) == 0 {
 		return 0, err
 	}
-	deleted, err := r.pool.Exec(ctx, r.in.Replace(rawPostgresDelete), ids, c.token)
+	deleted, err := r.pool.Exec(ctx, r.in.Replace(rawPostgresDelete), revisions, ids, c.token)
 	return int(deleted.RowsAffected()), err
 }
 
