@@ -106,7 +106,7 @@ func TestTenantMustBeNamedProperly(t *testing.T) {
 func TestTenantMustBeNamedOnce(t *testing.T) {
 	a := newAPI(t)
 	for _, named := range [][]string{{"a", "b"}, {"a", "a"}, {""}} {
-		request, err := http.NewRequestWithContext(t.Context(), "GET", a.url+"/v1/jobs", http.NoBody)
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, a.url+"/v1/jobs", http.NoBody)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -116,7 +116,7 @@ func TestTenantMustBeNamedOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 		_ = response.Body.Close()
-		if response.StatusCode != 422 {
+		if response.StatusCode != http.StatusUnprocessableEntity {
 			t.Errorf("%q: %d", named, response.StatusCode)
 		}
 	}
