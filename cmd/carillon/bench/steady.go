@@ -58,9 +58,10 @@ func (l *lateness) round(ctx context.Context, b *Bench, round int, t timed) erro
 	if err != nil {
 		return err
 	}
-	// Submitting takes a while, and all must be there before the first is due.
+	// Submitting takes a while, and all must be there before the first is due. But not for long: what has not been touched for a
+	// while the machine may have to read from its disk, which is another thing to measure.
 	for attempt := 1; ; attempt++ {
-		ahead := time.Duration(attempt*attempt) * (5*time.Second + time.Duration(t.count)*400*time.Microsecond)
+		ahead := time.Duration(attempt*attempt) * (4*time.Second + time.Duration(t.count)*80*time.Microsecond)
 		w.Start = time.Now().Add(ahead).Truncate(time.Second)
 		if err := b.fill(ctx, w); err != nil {
 			return err
