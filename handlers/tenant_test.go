@@ -50,11 +50,19 @@ func TestTenantsAreApart(t *testing.T) {
 	if got := decode[definition](a.call("GET", "/v1/jobs/k", "", ofOther).want(200)).State; got != "scheduled" {
 		t.Errorf("a pause of another tenant's job left it %s", got)
 	}
-	a.call("PATCH", "/v1/jobs/k/1", `{"delay":"1h","schedules":null}`, "Content-Type: application/merge-patch+json").want(404)
-	a.call("POST", "/v1/jobs/k%2F1/trigger", "", ofOther).want(404)
+	const merge = "Content-Type: application/merge-patch+json"
+	for _, request := range []struct{ method, path, body, content string }{
+		{"PATCH", "", `{"deadline":"1h"}`, merge}, {"GET", "/preview", "", "Accept: */*"}, {"POST", "/trigger", "", "Accept: */*"},
+		{"POST", "/resume", "", "Accept: */*"}, {"GET", "", "", "Accept: */*"}, {"DELETE", "", "", "Accept: */*"},
+	} {
+		a.call(request.method, "/v1/jobs/k%2F2"+request.path, request.body, ofOther, request.content).want(404)
+		if got := a.call(request.method, "/v1/jobs/k%2F2"+request.path, request.body, ofAcme, request.content); got.status >= 300 {
+			t.Errorf("%s %s of its own tenant: %d %s", request.method, request.path, got.status, got.body)
+		}
+	}
 	a.call("DELETE", "/v1/jobs/k", "", ofOther).want(200)
 	a.call("DELETE", "/v1/jobs?prefix=k", "", "Carillon-Tenant: default").want(200)
-	if got := keys(ofAcme); len(got) != 3 {
+	if got := keys(ofAcme); len(got) != 2 {
 		t.Errorf("after others have cancelled theirs, it has %q", got)
 	}
 }
