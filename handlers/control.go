@@ -101,12 +101,13 @@ func (a *api) triggerJob(c *gin.Context) error {
 	}
 	o := job.Occurrence{
 		Name:      name,
+		Priority:  status.Options.Priority,
 		Position:  1 + rand.IntN(math.MaxInt32), // so that its ids are nobody else's, were it triggered twice at once
 		Timestamp: now,
 		DueAt:     now,
 		Own: &job.Target{
 			Callback: status.Callback,
-			Options:  job.Options{Envelope: status.Options.Envelope, Retry: status.Options.Retry, Trace: traceOf(c.Request)},
+			Options:  job.Options{Priority: status.Options.Priority, Envelope: status.Options.Envelope, Retry: status.Options.Retry, Trace: traceOf(c.Request)},
 		},
 	}
 	o.ID = job.OccurrenceID(name, o.Revision, now, o.Position, "")

@@ -24,6 +24,7 @@ type Draft struct {
 	Past        Past           `json:"past,omitzero"`
 	Deadline    *Duration      `json:"deadline,omitzero"`
 	CatchUp     CatchUp        `json:"catchUp,omitzero"`
+	Priority    Priority       `json:"priority,omitzero"`
 	Callback    *CallbackDraft `json:"callback,omitzero"`
 	Retry       *RetryDraft    `json:"retry,omitzero"`
 }
@@ -65,7 +66,7 @@ func (d Draft) Job(tenant string, limits Limits) (Job, error) {
 	j := Job{
 		Name:     Name{Tenant: tenant, Key: d.Key},
 		Schedule: d.schedule(limits, &invalid),
-		Options:  Options{Retry: d.Retry.retry(), Deadline: value(d.Deadline), CatchUp: d.CatchUp, Payloads: d.payloads(limits, &invalid)},
+		Options:  Options{Retry: d.Retry.retry(), Priority: d.Priority, Deadline: value(d.Deadline), CatchUp: d.CatchUp, Payloads: d.payloads(limits, &invalid)},
 	}
 	if d.Callback != nil {
 		j.Callback = Callback{Type: d.Callback.Type, Data: d.Callback.Data}
@@ -242,6 +243,7 @@ func (j *Job) Draft() Draft {
 		Timezone:    given(s.Zone),
 		StartAt:     given(instantText(s.StartAt)),
 		EndAt:       given(instantText(s.EndAt)),
+		Priority:    j.Options.Priority,
 		Deadline:    given(j.Options.Deadline),
 		CatchUp:     j.Options.CatchUp,
 		Callback:    &CallbackDraft{Type: j.Callback.Type, Data: j.Callback.Data, Envelope: j.Options.Envelope},

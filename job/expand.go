@@ -92,7 +92,7 @@ func (s *Schedule) pointer(p Planned) string {
 // append adds the occurrences of one instant.
 func (j *Job) append(to []Occurrence, p Planned) []Occurrence {
 	for i := range j.Schedule.Subscribers.Len() {
-		o := Occurrence{Name: j.Name, Revision: j.Revision, Position: p.Position, Timestamp: p.At, DueAt: p.At}
+		o := Occurrence{Name: j.Name, Priority: j.Options.Priority, Revision: j.Revision, Position: p.Position, Timestamp: p.At, DueAt: p.At}
 		if p.Step >= 0 {
 			o.Part = &Part{Step: p.Step, Subscriber: j.Schedule.Subscribers.Name(i)}
 		}

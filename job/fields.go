@@ -42,6 +42,7 @@ func (d *Draft) checkFields(invalid *Invalid) {
 	checkOneOf("/past", d.Past, invalid, PastFire, PastSkip, PastReject)
 	checkBetween("/deadline", d.Deadline, Duration(time.Millisecond), 5200*week, "1ms to 5200w", invalid)
 	checkOneOf("/catchUp", d.CatchUp, invalid, CatchUpLatest, CatchUpAll, CatchUpNone)
+	checkOneOf("/priority", d.Priority, invalid, PriorityHigh, PriorityNormal, PriorityLow)
 	d.Callback.checkFields(invalid)
 	d.Retry.checkFields(invalid)
 }

@@ -102,6 +102,8 @@ type Options struct {
 	// Envelope is the form in which the callback delivers payloads.
 	Envelope Envelope `json:"envelope,omitzero"`
 	Retry    Retry    `json:"retry,omitzero"`
+	// Priority decides which lane the occurrences wait in.
+	Priority Priority `json:"priority,omitzero"`
 	// Deadline is how long after its instant an occurrence may still be attempted; zero for ever.
 	Deadline Duration `json:"deadline,omitzero"`
 	CatchUp  CatchUp  `json:"catchUp,omitzero"`
@@ -118,6 +120,9 @@ type Options struct {
 type Occurrence struct {
 	ID   ID
 	Name Name
+	// Priority is that of the definition when the occurrence was made; it never changes. With the tenant it names the
+	// occurrence's lane.
+	Priority Priority
 	// Revision is that of the definition it belongs to. An occurrence with an empty revision stands on its own: it
 	// carries its callback and options itself, and fires whatever became of its job.
 	Revision Revision

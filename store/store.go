@@ -107,14 +107,15 @@ type Jobs interface {
 
 // Queue is the side of a store that the dispatcher uses.
 type Queue interface {
-	// Claim takes up to Limit due occurrences, the longest due first, each for one lease. While its lease lasts, no other
-	// claim gets it. Each comes with its job's callback and options as they are now, never from a cache. An occurrence
+	// Claim takes due occurrences, each for one lease: of each quota's lane up to its limit, the longest due first. While its
+	// lease lasts, no other claim gets it. Each comes with its job's callback and options as they are now, never from a cache. An occurrence
 	// whose job is gone or has another revision is not claimed but put back, see [PutBack]; so is one whose job is paused,
 	// see [PutBackPaused], and one beyond its job's cursor, see [PutBackUnexpanded].
 	Claim(ctx context.Context, params ClaimParams) (Claim, error)
 
-	// NextDue answers the earliest time at which an occurrence becomes due; zero if there is none. It is one cheap query.
-	NextDue(ctx context.Context) (time.Time, error)
+	// Lanes answers the lanes that have pending occurrences, each with the earliest time at which one becomes due, in no
+	// particular order. It is one query that costs about as much as there are lanes, however many occurrences there are.
+	Lanes(ctx context.Context) ([]LaneDue, error)
 
 	// ClaimJobs takes up to Limit jobs that are to be expanded, the longest due first, each for one lease. While it lasts, no
 	// other ClaimJobs gets them; if they are not advanced by then, another does. Paused jobs are not among them. It is one
@@ -306,16 +307,59 @@ type ClaimParams struct {
 	Early time.Duration
 	// Lease is how long the claims are exclusive, from Now.
 	Lease time.Duration
+	// Quotas are what to claim of which lanes, at least one. Those of one lane do not overlap.
+	Quotas []Quota
+}
+
+// Quota is how much to claim of a lane.
+type Quota struct {
+	Lane job.Lane
+	// After and Until narrow what is due to dueAt > After and dueAt ≤ Until; zero does not.
+	After, Until time.Time
 	// Limit is how many occurrences to claim at most; at least 1.
 	Limit int
 }
 
+// LaneDue is when a lane's next occurrence becomes due.
+type LaneDue struct {
+	Lane  job.Lane
+	DueAt time.Time
+}
+
 // Claim is what was claimed.
 type Claim struct {
+	// Occurrences are in the order of the quotas, and of one quota the longest due first.
 	Occurrences []Claimed
-	// More tells that more may be due: as many as the limit were found, or some that were found could not be had because
+	// Quotas tell what is left, one for each that was asked for.
+	Quotas []QuotaLeft
+}
+
+// QuotaLeft is what a claim has left of what a quota is about.
+type QuotaLeft struct {
+	// Found is how many it has claimed.
+	Found int
+	// More tells that more of it may be due: as many as the limit were found, or some that were found could not be had because
 	// another replica was faster or they were put back.
 	More bool
+	// Next is when the next of the lane becomes due that was not due yet; zero if there is none.
+	Next time.Time
+}
+
+// More tells whether more may be due of any quota.
+func (c Claim) More() bool {
+	return slices.ContainsFunc(c.Quotas, func(q QuotaLeft) bool { return q.More })
+}
+
+// Due is the time up to which what is due may be claimed.
+func (p ClaimParams) Due() time.Time { return p.Now.Add(p.Early) }
+
+// Range are the bounds of what a quota may claim: later than the first, up to the second.
+func (p ClaimParams) Range(q Quota) (after, until time.Time) {
+	until = p.Due()
+	if !q.Until.IsZero() && q.Until.Before(until) {
+		until = q.Until
+	}
+	return q.After, until
 }
 
 // Claimed is an occurrence that the caller holds until DueAt, its lease's end. Token and Attempt are those of this claim.

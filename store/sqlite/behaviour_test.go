@@ -110,7 +110,7 @@ func TestSameNameInOneCall(t *testing.T) {
 			t.Errorf("%v: there are %d in a list and %d in all, want %d: %v", instants, len(found), total, want, err)
 		}
 		late := epoch.Add(time.Hour)
-		claim, err := s.Claim(t.Context(), store.ClaimParams{Now: late, Lease: time.Minute, Limit: 100})
+		claim, err := s.Claim(t.Context(), store.ClaimParams{Now: late, Lease: time.Minute, Quotas: []store.Quota{{Lane: job.DefaultLane, Limit: 100}}})
 		if want := 6 + instants[len(instants)-1]; err != nil || len(claim.Occurrences) != want {
 			t.Errorf("%v: claimed %d, want %d: %v", instants, len(claim.Occurrences), want, err)
 		}
@@ -136,9 +136,9 @@ func TestLargeResume(t *testing.T) {
 	if err := s.Pause(t.Context(), p.Job.Name, job.NewRevision(last), last); err != nil {
 		t.Fatal(err)
 	}
-	params := store.ClaimParams{Now: last, Lease: time.Minute, Limit: 2 * n}
-	if claim, err := s.Claim(t.Context(), params); err != nil || len(claim.Occurrences) != 0 || !claim.More {
-		t.Fatalf("claimed %d of a paused job, more is %t: %v", len(claim.Occurrences), claim.More, err)
+	params := store.ClaimParams{Now: last, Lease: time.Minute, Quotas: []store.Quota{{Lane: job.DefaultLane, Limit: 2 * n}}}
+	if claim, err := s.Claim(t.Context(), params); err != nil || len(claim.Occurrences) != 0 || !claim.More() {
+		t.Fatalf("claimed %d of a paused job, more is %t: %v", len(claim.Occurrences), claim.More(), err)
 	}
 	if err := s.Resume(t.Context(), p.Job.Name, job.NewRevision(last), last); err != nil {
 		t.Fatal(err)
@@ -160,7 +160,7 @@ func TestLocked(t *testing.T) {
 	if r := s.Put(ctx, []store.Put{put("k", 1)})[0]; !errors.Is(r.Err, store.ErrUnavailable) {
 		t.Errorf("put answers %v", r.Err)
 	}
-	if _, err := s.NextDue(t.Context()); err != nil {
+	if _, err := s.Lanes(t.Context()); err != nil {
 		t.Errorf("reading is not locked, but answers %v", err)
 	}
 	if err := lock.Rollback(); err != nil {
@@ -185,7 +185,7 @@ func TestUnreadable(t *testing.T) {
 	if _, err := beside.Exec("UPDATE jobs SET options = 'nonsense' WHERE key = 'bad'"); err != nil {
 		t.Fatal(err)
 	}
-	claim, err := s.Claim(t.Context(), store.ClaimParams{Now: epoch, Lease: time.Minute, Limit: 10})
+	claim, err := s.Claim(t.Context(), store.ClaimParams{Now: epoch, Lease: time.Minute, Quotas: []store.Quota{{Lane: job.DefaultLane, Limit: 10}}})
 	if err != nil || len(claim.Occurrences) != 2 {
 		t.Fatalf("claimed %d: %v", len(claim.Occurrences), err)
 	}
@@ -238,20 +238,21 @@ func TestUnreadableSchedule(t *testing.T) {
 func TestQueryPlans(t *testing.T) {
 	_, beside := open(t)
 	for _, c := range []struct{ query, index string }{
-		{"SELECT due_at FROM occurrences WHERE lane = 0 ORDER BY due_at LIMIT 1", "occurrences_claim"},
-		{"SELECT id, attempt FROM occurrences WHERE lane = 0 AND due_at <= 1 ORDER BY due_at, id LIMIT 5", "occurrences_claim"},
-		{"UPDATE occurrences SET due_at = 9 WHERE lane = 0 AND (due_at, id) <= (1, x'00')", "occurrences_claim"},
+		{"SELECT min(due_at) FROM occurrences WHERE lane = 'a'", "COVERING INDEX occurrences_claim (lane=?)"},
+		{"SELECT min(lane) FROM occurrences WHERE lane > 'a'", "COVERING INDEX occurrences_claim (lane>?)"},
+		{"SELECT id, attempt FROM occurrences WHERE lane = 'a' AND due_at > 0 AND due_at <= 1 ORDER BY due_at, id LIMIT 5", "occurrences_claim (lane=? AND due_at>? AND due_at<?)"},
+		{"UPDATE occurrences SET due_at = 9 WHERE lane = 'a' AND due_at > 0 AND (due_at, id) <= (1, x'00')", "occurrences_claim (lane=? AND due_at>? AND (due_at,id)<(?,?))"},
 		{"SELECT count(*) FROM occurrences WHERE job = 1 AND id IN (SELECT id FROM occurrences WHERE job = 1 AND listed = 1 UNION ALL SELECT sole FROM jobs WHERE rowid = 1)", "occurrences_job"},
 		{"DELETE FROM occurrences WHERE job = 1 AND id IN (SELECT id FROM occurrences WHERE job = 1 AND listed = 1 UNION ALL SELECT sole FROM jobs WHERE rowid = 1)", "occurrences_job"},
 		{"SELECT j.key FROM jobs j WHERE expires_at <= 1 AND (EXISTS (SELECT 1 FROM occurrences o WHERE o.job = j.rowid AND o.listed = 1) OR EXISTS (SELECT 1 FROM occurrences o WHERE o.id = j.sole AND o.job = j.rowid))", "occurrences_job"},
-		{"SELECT DISTINCT key FROM occurrences WHERE job IS NULL AND tenant = 't' AND key >= 'a' AND key < 'b' AND lane = 0 ORDER BY key LIMIT 5", "occurrences_own"},
+		{"SELECT DISTINCT key FROM occurrences WHERE job IS NULL AND tenant = 't' AND key >= 'a' AND key < 'b' AND lane > '' ORDER BY key LIMIT 5", "occurrences_own"},
 		{"SELECT id FROM occurrences WHERE job = 1 AND listed = 1 AND id > x'00' AND due_at > 5 ORDER BY id LIMIT 5", "occurrences_job (job=? AND id>?)"},
 		{"SELECT id FROM occurrences WHERE job = 1 AND listed = 1 AND id > x'00' AND id <= x'01'", "occurrences_job (job=? AND id>? AND id<?)"},
-		{"SELECT o.id, j.key FROM occurrences o LEFT JOIN jobs j ON j.rowid = o.job WHERE o.lane = 0 AND o.due_at <= 1 ORDER BY o.due_at, o.id LIMIT 5", "occurrences_claim"},
+		{"SELECT o.id, j.key FROM occurrences o LEFT JOIN jobs j ON j.rowid = o.job WHERE o.lane = 'a' AND o.due_at > 0 AND o.due_at <= 1 ORDER BY o.due_at, o.id LIMIT 5", "occurrences_claim"},
 		{"SELECT 1 FROM jobs WHERE expand_at <= 1 LIMIT 1", "jobs_expand"},
-		{"SELECT count(*) FROM occurrences WHERE lane = 0", "COVERING INDEX occurrences_claim"},
-		{"SELECT count(*) FROM occurrences WHERE lane = 0 AND due_at <= 1", "COVERING INDEX occurrences_claim"},
-		{"SELECT min(due_at) FROM occurrences WHERE lane = 0 AND due_at <= 1", "COVERING INDEX occurrences_claim"},
+		{"SELECT count(*) FROM occurrences WHERE lane > ''", "COVERING INDEX occurrences_claim"},
+		{"SELECT count(*) FROM occurrences WHERE lane = 'a' AND due_at <= 1", "COVERING INDEX occurrences_claim"},
+		{"SELECT min(due_at) FROM occurrences WHERE lane = 'a' AND due_at <= 1", "COVERING INDEX occurrences_claim"},
 		{"SELECT revision FROM jobs WHERE expand_at <= 1 ORDER BY expand_at LIMIT 5", "jobs_expand"},
 		{"SELECT key FROM jobs WHERE expires_at <= 1 ORDER BY expires_at LIMIT 5", "jobs_expiry"},
 	} {

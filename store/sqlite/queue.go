@@ -4,8 +4,8 @@ import (
 	"bytes"
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -15,47 +15,89 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// Claim implements [store.Queue]. It reads the due occurrences with their jobs and stamps the very same rows; the write
+// Claim implements [store.Queue]. It reads the due occurrences of each quota with their jobs and stamps the very same rows; the write
 // lock, taken first, lets nobody in between. Those of paused jobs are put back before that; there are no others to put
 // back, since jobs and occurrences change together.
 func (s *Store) Claim(ctx context.Context, p store.ClaimParams) (store.Claim, error) {
 	var claim store.Claim
 	err := s.write(ctx, func(tx *sql.Tx) error {
-		var r claimReader
-		rows, err := tx.Stmt(s.stmt.claimRead).QueryContext(ctx, p.Now.Add(p.Early).UnixMilli(), p.Limit)
-		found, err := collect(rows, err, r.scan)
-		if err != nil {
-			return err
-		}
-		claim.More = len(found) == p.Limit || len(r.paused) > 0
-		if len(r.paused) > 0 {
-			if err := s.putBackPaused(ctx, tx, p); err != nil {
+		c := claimer{Store: s, tx: tx, params: p, token: job.NewToken()}
+		claim = store.Claim{Quotas: make([]store.QuotaLeft, len(p.Quotas))}
+		for i, q := range p.Quotas {
+			found, err := c.claim(ctx, q, &claim.Quotas[i])
+			if err != nil {
 				return err
 			}
-			found = slices.DeleteFunc(found, func(c store.Claimed) bool { return r.paused[c.ID] })
+			claim.Occurrences = append(claim.Occurrences, found...)
 		}
-		if len(found) == 0 {
-			return nil
-		}
-		last := found[len(found)-1]
-		token, until := job.NewToken(), p.Now.Add(p.Lease)
-		n, err := affected(tx.Stmt(s.stmt.claimStamp).Exec(p.Now.UnixMilli(), token, until.UnixMilli(), last.DueAt.UnixMilli(), last.ID[:]))
-		if err != nil {
-			return err
-		}
-		if n != len(found) {
-			return fmt.Errorf("claim stamped %d occurrences instead of %d", n, len(found))
-		}
-		for i := range found {
-			c := &found[i]
-			c.Reclaimed = !c.ScheduledAt.IsZero()
-			c.Token, c.ScheduledAt, c.DueAt = token, p.Now, until
-			c.Attempt++
-		}
-		claim.Occurrences = found
 		return nil
 	})
 	return claim, err
+}
+
+// claimer claims within one transaction.
+type claimer struct {
+	*Store
+	tx     *sql.Tx
+	params store.ClaimParams
+	token  string
+	reader claimReader
+}
+
+// claim claims by one quota, and tells what is left of it.
+func (c *claimer) claim(ctx context.Context, q store.Quota, left *store.QuotaLeft) ([]store.Claimed, error) {
+	lane := q.Lane.String()
+	after, until := c.params.Range(q)
+	c.reader.paused = nil
+	rows, err := c.tx.Stmt(c.stmt.claimRead).QueryContext(ctx, lane, bound(after), until.UnixMilli(), q.Limit)
+	found, err := collect(rows, err, c.reader.scan)
+	if err != nil {
+		return nil, err
+	}
+	left.More = len(found) == q.Limit || len(c.reader.paused) > 0
+	if len(c.reader.paused) > 0 {
+		if err := c.putBackPaused(ctx, q); err != nil {
+			return nil, err
+		}
+		found = slices.DeleteFunc(found, func(o store.Claimed) bool { return c.reader.paused[o.ID] })
+	}
+	if left.Found = len(found); left.Found > 0 {
+		if err := c.stamp(q, found); err != nil {
+			return nil, err
+		}
+	}
+	var next sql.NullInt64
+	err = c.tx.Stmt(c.stmt.laneNext).QueryRowContext(ctx, lane, c.params.Due().UnixMilli()).Scan(&next)
+	left.Next = fromMillis(next)
+	return found, err
+}
+
+// stamp claims what was found, which nobody has touched since.
+func (c *claimer) stamp(q store.Quota, found []store.Claimed) error {
+	last, until := found[len(found)-1], c.params.Now.Add(c.params.Lease)
+	n, err := affected(c.tx.Stmt(c.stmt.claimStamp).Exec(c.params.Now.UnixMilli(), c.token, until.UnixMilli(),
+		q.Lane.String(), bound(q.After), last.DueAt.UnixMilli(), last.ID[:]))
+	if err != nil {
+		return err
+	}
+	if n != len(found) {
+		return fmt.Errorf("claim stamped %d occurrences instead of %d", n, len(found))
+	}
+	for i := range found {
+		o := &found[i]
+		o.Reclaimed = !o.ScheduledAt.IsZero()
+		o.Token, o.ScheduledAt, o.DueAt = c.token, c.params.Now, until
+		o.Attempt++
+	}
+	return nil
+}
+
+// bound is a time that others are to be later than, as they are stored; all are later than none.
+func bound(after time.Time) int64 {
+	if after.IsZero() {
+		return math.MinInt64
+	}
+	return after.UnixMilli()
 }
 
 // mostPutBack bounds what one claim puts back, unless its limit is higher.
@@ -63,19 +105,20 @@ const mostPutBack = 1000
 
 // putBackPaused puts back what is of paused jobs among the first that are due. That is more than what the claim could take,
 // so that many of them don't hold up one that can take few. They were not stamped yet, so there is no attempt to undo.
-func (s *Store) putBackPaused(ctx context.Context, tx *sql.Tx, p store.ClaimParams) error {
+func (c *claimer) putBackPaused(ctx context.Context, q store.Quota) error {
 	type paused struct {
 		id               job.ID
 		timestamp, since int64
 	}
-	rows, err := tx.Stmt(s.stmt.pausedRead).QueryContext(ctx, p.Now.Add(p.Early).UnixMilli(), max(p.Limit, mostPutBack))
+	after, until := c.params.Range(q)
+	rows, err := c.tx.Stmt(c.stmt.pausedRead).QueryContext(ctx, q.Lane.String(), bound(after), until.UnixMilli(), max(q.Limit, mostPutBack))
 	found, err := collect(rows, err, func(r scanner) (o paused, err error) { return o, r.Scan(&o.id, &o.timestamp, &o.since) })
 	if err != nil {
 		return err
 	}
-	putBack := tx.Stmt(s.stmt.putBack)
+	putBack := c.tx.Stmt(c.stmt.putBack)
 	for _, o := range found {
-		dueAt := store.PutBackPaused(time.UnixMilli(o.timestamp), time.UnixMilli(o.since), p)
+		dueAt := store.PutBackPaused(time.UnixMilli(o.timestamp), time.UnixMilli(o.since), c.params)
 		if _, err := putBack.Exec(dueAt.UnixMilli(), o.id[:]); err != nil {
 			return err
 		}
@@ -98,16 +141,16 @@ func (r *claimReader) scan(row scanner) (store.Claimed, error) {
 	var c store.Claimed
 	var timestamp, due int64
 	var scheduled, step sql.NullInt64
-	var subscriber, lastError, revision, callbackType sql.NullString
+	var priority, subscriber, lastError, revision, callbackType sql.NullString
 	var paused bool
 	var options []byte
-	err := row.Scan(&c.ID, &c.Position, &timestamp, &due, &scheduled, &c.Attempt, &step, &subscriber, &lastError,
+	err := row.Scan(&c.ID, &priority, &c.Position, &timestamp, &due, &scheduled, &c.Attempt, &step, &subscriber, &lastError,
 		&c.Name.Tenant, &c.Name.Key, &revision, &paused, &callbackType, &c.Callback.Data, &options)
 	if err != nil {
 		return c, err
 	}
 	c.Timestamp, c.DueAt, c.ScheduledAt = time.UnixMilli(timestamp).UTC(), time.UnixMilli(due).UTC(), fromMillis(scheduled)
-	c.Part = partOf(step, subscriber)
+	c.Part, c.Priority = partOf(step, subscriber), job.PriorityOf(priority.String)
 	c.Revision, c.LastError = job.Revision(revision.String), lastError.String
 	if paused {
 		if r.paused == nil {
@@ -129,17 +172,19 @@ func (r *claimReader) scan(row scanner) (store.Claimed, error) {
 	return c, nil
 }
 
-// NextDue implements [store.Queue].
-func (s *Store) NextDue(ctx context.Context) (time.Time, error) {
-	var due int64
-	err := s.stmt.nextDue.QueryRowContext(ctx).Scan(&due)
-	if errors.Is(err, sql.ErrNoRows) {
-		return time.Time{}, nil
-	}
-	if err != nil {
-		return time.Time{}, mapError(err)
-	}
-	return time.UnixMilli(due).UTC(), nil
+// Lanes implements [store.Queue].
+func (s *Store) Lanes(ctx context.Context) ([]store.LaneDue, error) {
+	rows, err := s.stmt.lanes.QueryContext(ctx)
+	return collect(rows, err, func(r scanner) (l store.LaneDue, err error) {
+		var lane string
+		var due int64
+		if err := r.Scan(&lane, &due); err != nil {
+			return l, err
+		}
+		l.DueAt = time.UnixMilli(due).UTC()
+		l.Lane, err = job.ParseLane(lane)
+		return l, err
+	})
 }
 
 // Backlog implements [store.Queue]. It is exact, and reads the claim index beside the writer: of ten million occurrences,

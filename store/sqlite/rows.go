@@ -64,9 +64,15 @@ func jobValues(j *job.Job, pausedAt time.Time, sole any) []any {
 // ownValues are what ownInsert takes, but for the callback.
 func ownValues(o *job.Occurrence) []any {
 	step, subscriber := partValues(o)
+	priority, lane := laneValues(o)
 	return []any{
-		o.Name.Tenant, o.Name.Key, o.ID[:], o.Position, o.Timestamp.UnixMilli(), o.DueAt.UnixMilli(), step, subscriber,
+		o.Name.Tenant, o.Name.Key, o.ID[:], priority, lane, o.Position, o.Timestamp.UnixMilli(), o.DueAt.UnixMilli(), step, subscriber,
 	}
+}
+
+// laneValues are an occurrence's priority and the lane that it waits in, as they are stored.
+func laneValues(o *job.Occurrence) (priority any, lane string) {
+	return nullable(o.Priority.Code()), o.Lane().String()
 }
 
 func partValues(o *job.Occurrence) (step, subscriber any) {
@@ -81,13 +87,14 @@ func scanOccurrence(row scanner, more ...any) (job.Occurrence, error) {
 	var o job.Occurrence
 	var timestamp int64
 	var due, scheduled, step, failed sql.NullInt64
-	var token, subscriber, lastError, callbackType sql.NullString
+	var priority, token, subscriber, lastError, callbackType sql.NullString
 	var callbackData, options []byte
-	err := row.Scan(append([]any{&o.ID, &o.Name.Tenant, &o.Name.Key, &o.Revision, &o.Position, &timestamp, &due, &scheduled,
+	err := row.Scan(append([]any{&o.ID, &o.Name.Tenant, &o.Name.Key, &priority, &o.Revision, &o.Position, &timestamp, &due, &scheduled,
 		&token, &o.Attempt, &step, &subscriber, &lastError, &failed, &callbackType, &callbackData, &options}, more...)...)
 	if err != nil {
 		return o, err
 	}
+	o.Priority = job.PriorityOf(priority.String)
 	o.Timestamp = time.UnixMilli(timestamp).UTC()
 	o.DueAt, o.ScheduledAt, o.FailedAt = fromMillis(due), fromMillis(scheduled), fromMillis(failed)
 	o.Token, o.LastError = token.String, lastError.String

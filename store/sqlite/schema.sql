@@ -38,7 +38,8 @@ CREATE TABLE occurrences (
 	key           TEXT,
 	position      INTEGER NOT NULL,
 	timestamp     INTEGER NOT NULL,
-	lane          INTEGER NOT NULL,    -- 0: pending, -1: dead letters
+	priority      TEXT,                -- NULL: its tenant's
+	lane          TEXT    NOT NULL,    -- of its tenant and priority; '' for dead letters
 	due_at        INTEGER,             -- NULL for dead letters
 	scheduled_at  INTEGER,
 	token         TEXT,
@@ -51,7 +52,7 @@ CREATE TABLE occurrences (
 	callback_data BLOB,
 	options       BLOB
 ) WITHOUT ROWID;
--- Claims, the next due time, and (by the id, which every index ends in) the list of dead letters.
+-- Claims, the lanes, and (by the id, which every index ends in) the list of dead letters.
 CREATE INDEX occurrences_claim ON occurrences (lane, due_at);
 -- The occurrences of a job. Most jobs have one, which is found without, so that nothing need be written here.
 CREATE INDEX occurrences_job ON occurrences (job) WHERE listed = 1;

@@ -24,14 +24,12 @@ import (
 
 const (
 	// format is the version of the schema below, kept as the file's user_version.
-	format = 3
+	format = 4
 	// applicationID marks the file as ours: "Crln", kept as its application_id.
 	applicationID = 0x43726c6e
 
-	// The lanes an occurrence can be in. Pending ones will be spread over several; dead letters have their own, so one
-	// index serves both.
-	lanePending = 0
-	laneDead    = -1
+	// laneDead is the lane of dead letters, so that one index serves them and what is pending.
+	laneDead = ""
 )
 
 //go:embed schema.sql

@@ -9,10 +9,10 @@ import (
 
 // Columns in the order that scanOccurrence and scanJob read them.
 const (
-	occurrenceColumns = `o.id, coalesce(j.tenant, o.tenant), coalesce(j.key, o.key), coalesce(j.revision, ''), o.position,
+	occurrenceColumns = `o.id, coalesce(j.tenant, o.tenant), coalesce(j.key, o.key), o.priority, coalesce(j.revision, ''), o.position,
 		o.timestamp, o.due_at, o.scheduled_at, o.token, o.attempt, o.step, o.subscriber, o.last_error, o.failed_at,
 		o.callback_type, o.callback_data, o.options`
-	claimColumns = `o.id, o.position, o.timestamp, o.due_at, o.scheduled_at, o.attempt, o.step, o.subscriber, o.last_error,
+	claimColumns = `o.id, o.priority, o.position, o.timestamp, o.due_at, o.scheduled_at, o.attempt, o.step, o.subscriber, o.last_error,
 		coalesce(j.tenant, o.tenant), coalesce(j.key, o.key), j.revision, j.paused_at IS NOT NULL,
 		coalesce(o.callback_type, j.callback_type), iif(j.paused_at IS NULL, coalesce(o.callback_data, j.callback_data), NULL),
 		iif(j.paused_at IS NULL, coalesce(o.options, j.options), NULL)`
@@ -22,6 +22,11 @@ const (
 		OR EXISTS (SELECT 1 FROM occurrences o WHERE o.job = j.rowid AND o.listed = 1)
 		OR EXISTS (SELECT 1 FROM occurrences o WHERE o.id = j.sole AND o.job = j.rowid)`
 )
+
+// withLanes has the lanes of what is pending, and a NULL: from each to the next, past all that waits in it.
+const withLanes = `WITH RECURSIVE lanes (lane) AS (
+	SELECT (SELECT min(lane) FROM occurrences WHERE lane > '')
+	UNION ALL SELECT (SELECT min(lane) FROM occurrences WHERE lane > lanes.lane) FROM lanes WHERE lane IS NOT NULL)`
 
 // ofJob selects the pending occurrences of the job that has the row ?1.
 const ofJob = `job = ?1 AND id IN (SELECT id FROM occurrences WHERE job = ?1 AND listed = 1
@@ -37,7 +42,7 @@ type statements struct {
 
 	jobCount, jobEmpty, ownCount, ownDelete *sql.Stmt
 
-	occurrenceInsert, occurrencesInsert, ownInsert, claimRead, claimStamp, pausedRead, putBack, ack, acks, retry, bury, release *sql.Stmt
+	occurrenceInsert, occurrencesInsert, ownInsert, claimRead, laneNext, claimStamp, pausedRead, putBack, ack, acks, retry, bury, release *sql.Stmt
 
 	redrive, deadDelete, deadSweep *sql.Stmt
 
@@ -45,7 +50,7 @@ type statements struct {
 	jobRead, jobList, strays, occurrenceList, occurrenceCount, expired, deadOld, backlog *sql.Stmt
 
 	// Read for the loops.
-	nextDue, expandDue *sql.Stmt
+	lanes, expandDue *sql.Stmt
 
 	replicaBeat, replicaGone, replicasForget, replicasCount *sql.Stmt
 
@@ -98,22 +103,23 @@ func (s *statements) prepare(ctx context.Context, in *Store) error {
 		{writer, &s.jobCount, `SELECT count(*), coalesce(sum(token IS NOT NULL AND due_at > ?2), 0) FROM occurrences WHERE ` + ofJob},
 		{writer, &s.jobEmpty, `DELETE FROM occurrences WHERE ` + ofJob},
 		{writer, &s.ownCount, `SELECT count(*), coalesce(sum(token IS NOT NULL AND due_at > ?), 0)
-			FROM occurrences WHERE job IS NULL AND tenant = ? AND key = ? AND lane = 0`},
-		{writer, &s.ownDelete, `DELETE FROM occurrences WHERE job IS NULL AND tenant = ? AND key = ? AND lane = 0`},
+			FROM occurrences WHERE job IS NULL AND tenant = ? AND key = ? AND lane > ''`},
+		{writer, &s.ownDelete, `DELETE FROM occurrences WHERE job IS NULL AND tenant = ? AND key = ? AND lane > ''`},
 
 		// The same occurrence again is the same row.
 		{writer, &s.occurrenceInsert, insertOccurrences(1)},
 		{writer, &s.occurrencesInsert, insertOccurrences(atOnce)},
-		{writer, &s.ownInsert, `INSERT INTO occurrences (tenant, key, listed, id, position, timestamp, lane, due_at, attempt,
-			step, subscriber, callback_type, callback_data, options) VALUES (?, ?, 0, ?, ?, ?, 0, ?, 0, ?, ?, ?, ?, ?)
+		{writer, &s.ownInsert, `INSERT INTO occurrences (tenant, key, listed, id, priority, lane, position, timestamp, due_at, attempt,
+			step, subscriber, callback_type, callback_data, options) VALUES (?, ?, 0, ?, ?, ?, ?, ?, ?, 0, ?, ?, ?, ?, ?)
 			ON CONFLICT (id) DO NOTHING`},
 		// Of a paused job nothing is read that may be large: its occurrences are put back.
 		{writer, &s.claimRead, `SELECT ` + claimColumns + ` FROM ` + occurrenceTables + `
-			WHERE o.lane = 0 AND o.due_at <= ? ORDER BY o.due_at, o.id LIMIT ?`},
+			WHERE o.lane = ? AND o.due_at > ? AND o.due_at <= ? ORDER BY o.due_at, o.id LIMIT ?`},
+		{writer, &s.laneNext, `SELECT min(due_at) FROM occurrences WHERE lane = ? AND due_at > ?`},
 		{writer, &s.claimStamp, `UPDATE occurrences SET scheduled_at = ?, token = ?, due_at = ?, attempt = attempt + 1
-			WHERE lane = 0 AND (due_at, id) <= (?, ?)`},
+			WHERE lane = ? AND due_at > ? AND (due_at, id) <= (?, ?)`},
 		{writer, &s.pausedRead, `SELECT o.id, o.timestamp, j.paused_at FROM
-			(SELECT id, job, timestamp FROM occurrences WHERE lane = 0 AND due_at <= ? ORDER BY due_at, id LIMIT ?) o
+			(SELECT id, job, timestamp FROM occurrences WHERE lane = ? AND due_at > ? AND due_at <= ? ORDER BY due_at, id LIMIT ?) o
 			JOIN jobs j ON j.rowid = o.job AND j.paused_at IS NOT NULL`},
 		{writer, &s.putBack, `UPDATE occurrences SET due_at = ?, scheduled_at = NULL, token = NULL WHERE id = ?`},
 		{writer, &s.ack, `DELETE FROM occurrences WHERE token = ? AND id = ?`},
@@ -122,14 +128,14 @@ func (s *statements) prepare(ctx context.Context, in *Store) error {
 			WHERE id = ? AND token = ?`},
 		{writer, &s.release, `UPDATE occurrences SET due_at = ?, last_error = coalesce(?, last_error), scheduled_at = NULL,
 			token = NULL, attempt = attempt - 1 WHERE id = ? AND token = ?`},
-		{writer, &s.bury, `UPDATE occurrences SET lane = -1, due_at = NULL, scheduled_at = NULL, token = NULL, job = NULL, listed = 0,
+		{writer, &s.bury, `UPDATE occurrences SET lane = '', due_at = NULL, scheduled_at = NULL, token = NULL, job = NULL, listed = 0,
 			tenant = coalesce(tenant, (SELECT tenant FROM jobs WHERE rowid = job)),
 			key = coalesce(key, (SELECT key FROM jobs WHERE rowid = job)), failed_at = ?, last_error = ?, callback_type = ?, callback_data = ?, options = ? WHERE id = ? AND token = ?`},
 
-		{writer, &s.redrive, `UPDATE occurrences SET lane = 0, due_at = ?, attempt = 0, failed_at = NULL, last_error = NULL
-			WHERE id = ? AND tenant = ? AND lane = -1`},
-		{writer, &s.deadDelete, `DELETE FROM occurrences WHERE id = ? AND tenant = ? AND lane = -1`},
-		{writer, &s.deadSweep, `DELETE FROM occurrences WHERE id = ? AND lane = -1`},
+		{writer, &s.redrive, `UPDATE occurrences SET lane = tenant || coalesce('!' || priority, ''), due_at = ?, attempt = 0, failed_at = NULL, last_error = NULL
+			WHERE id = ? AND tenant = ? AND lane = ''`},
+		{writer, &s.deadDelete, `DELETE FROM occurrences WHERE id = ? AND tenant = ? AND lane = ''`},
+		{writer, &s.deadSweep, `DELETE FROM occurrences WHERE id = ? AND lane = ''`},
 		{writer, &s.jobSweep, `DELETE FROM jobs WHERE tenant = ?1 AND key = ?2 AND revision = ?3 AND expires_at <= ?4
 			AND expand_at IS NULL AND (paused_at IS NULL OR cursor IS NULL)
 			AND NOT EXISTS (SELECT 1 FROM occurrences o WHERE o.job = jobs.rowid AND o.listed = 1)
@@ -140,31 +146,32 @@ func (s *statements) prepare(ctx context.Context, in *Store) error {
 		{reader, &s.jobList, `SELECT ` + jobColumns + ` FROM jobs j
 			WHERE tenant = ? AND key >= ? AND key < ? ORDER BY key LIMIT ?`},
 		{reader, &s.strays, `SELECT DISTINCT key FROM occurrences
-			WHERE job IS NULL AND tenant = ? AND key >= ? AND key < ? AND lane = 0 ORDER BY key LIMIT ?`},
+			WHERE job IS NULL AND tenant = ? AND key >= ? AND key < ? AND lane > '' ORDER BY key LIMIT ?`},
 		{reader, &s.occurrenceList, `SELECT ` + strings.Replace(occurrenceColumns, "o.callback_type, o.callback_data, o.options", "NULL, NULL, NULL", 1) + ` FROM ` + occurrenceTables + `
-			WHERE o.lane = 0 AND o.id > ?1 AND o.id IN (
+			WHERE o.lane > '' AND o.id > ?1 AND o.id IN (
 				SELECT id FROM occurrences WHERE listed = 1
 					AND job = (SELECT rowid FROM jobs WHERE tenant = ?2 AND key = ?3 AND revision = ?4)
 				UNION ALL SELECT sole FROM jobs WHERE tenant = ?2 AND key = ?3 AND revision = ?4
-				UNION ALL SELECT id FROM occurrences WHERE job IS NULL AND tenant = ?2 AND key = ?3 AND lane = 0)
+				UNION ALL SELECT id FROM occurrences WHERE job IS NULL AND tenant = ?2 AND key = ?3 AND lane > '')
 			ORDER BY o.id LIMIT ?5`},
 		{reader, &s.occurrenceCount, `SELECT
 			(SELECT count(*) FROM occurrences WHERE listed = 1
 				AND job = (SELECT rowid FROM jobs WHERE tenant = ?1 AND key = ?2 AND revision = ?3)) +
 			(SELECT count(*) FROM jobs j JOIN occurrences o ON o.id = j.sole AND o.job = j.rowid AND o.listed = 0
 				WHERE j.tenant = ?1 AND j.key = ?2 AND j.revision = ?3) +
-			(SELECT count(*) FROM occurrences WHERE job IS NULL AND tenant = ?1 AND key = ?2 AND lane = 0)`},
+			(SELECT count(*) FROM occurrences WHERE job IS NULL AND tenant = ?1 AND key = ?2 AND lane > '')`},
 		// All of it from the claim index, and of one moment.
-		{reader, &s.backlog, `SELECT
-			(SELECT count(*) FROM occurrences WHERE lane = 0),
-			(SELECT count(*) FROM occurrences WHERE lane = 0 AND due_at <= ?1),
-			(SELECT min(due_at) FROM occurrences WHERE lane = 0 AND due_at <= ?1),
-			(SELECT count(*) FROM occurrences WHERE lane = -1)`},
-		{in.peeker, &s.nextDue, `SELECT due_at FROM occurrences WHERE lane = 0 ORDER BY due_at LIMIT 1`},
+		{reader, &s.backlog, withLanes + ` SELECT
+			(SELECT count(*) FROM occurrences WHERE lane > ''),
+			(SELECT coalesce(sum((SELECT count(*) FROM occurrences o WHERE o.lane = l.lane AND o.due_at <= ?1)), 0) FROM lanes l),
+			(SELECT min((SELECT min(due_at) FROM occurrences o WHERE o.lane = l.lane AND o.due_at <= ?1)) FROM lanes l),
+			(SELECT count(*) FROM occurrences WHERE lane = '')`},
+		{in.peeker, &s.lanes, withLanes + ` SELECT lane, (SELECT min(due_at) FROM occurrences o WHERE o.lane = l.lane)
+			FROM lanes l WHERE lane IS NOT NULL`},
 		{in.peeker, &s.expandDue, `SELECT EXISTS (SELECT 1 FROM jobs WHERE expand_at <= ?)`},
 		{reader, &s.expired, `SELECT ` + jobColumns + ` FROM jobs j WHERE expires_at <= ? ORDER BY expires_at LIMIT ?`},
 		// A dead letter's instant is not after its failure, so the ids before the bound hold all that failed before it.
-		{reader, &s.deadOld, `SELECT id FROM occurrences WHERE lane = -1 AND due_at IS NULL AND id < ? AND failed_at < ?
+		{reader, &s.deadOld, `SELECT id FROM occurrences WHERE lane = '' AND due_at IS NULL AND id < ? AND failed_at < ?
 			ORDER BY id LIMIT ?`},
 
 		{writer, &s.replicaBeat, `INSERT INTO replicas (id, until) VALUES (?, ?) ON CONFLICT (id) DO UPDATE SET until = excluded.until`},
@@ -175,10 +182,10 @@ func (s *statements) prepare(ctx context.Context, in *Store) error {
 			FROM jobs j WHERE (tenant, key) > (?, ?) ORDER BY tenant, key LIMIT ?`},
 		{reader, &s.occurrenceExport, `SELECT ` + occurrenceColumns + ` FROM ` + occurrenceTables + ` WHERE o.id > ? ORDER BY o.id LIMIT ?`},
 		// One whose job is gone, or is another, or has not come to it yet, would be claimed all the same.
-		{writer, &s.occurrenceImport, `INSERT INTO occurrences (id, job, listed, tenant, key, position, timestamp, lane, due_at,
+		{writer, &s.occurrenceImport, `INSERT INTO occurrences (id, job, listed, tenant, key, position, timestamp, priority, lane, due_at,
 			scheduled_at, token, attempt, step, subscriber, last_error, failed_at, callback_type, callback_data, options)
 			SELECT ?1, j.rowid, ?4 <> '', iif(?4 = '', ?2, NULL), iif(?4 = '', ?3, NULL),
-				?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18
+				?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19
 			FROM (SELECT 1) LEFT JOIN jobs j ON j.tenant = ?2 AND j.key = ?3 AND j.revision = ?4 AND (j.cursor IS NULL OR j.cursor >= ?6)
 			WHERE ?4 = '' OR j.rowid IS NOT NULL
 			ON CONFLICT (id) DO NOTHING`},
@@ -192,10 +199,10 @@ func (s *statements) prepare(ctx context.Context, in *Store) error {
 }
 
 // occurrenceParameters is how many parameters insertOccurrences has for each occurrence.
-const occurrenceParameters = 8
+const occurrenceParameters = 10
 
 // insertOccurrences inserts n occurrences of jobs.
 func insertOccurrences(n int) string {
-	return "INSERT INTO occurrences (job, listed, id, position, timestamp, lane, due_at, attempt, step, subscriber) VALUES " +
-		strings.Repeat("(?, ?, ?, ?, ?, 0, ?, 0, ?, ?), ", n-1) + "(?, ?, ?, ?, ?, 0, ?, 0, ?, ?) ON CONFLICT (id) DO NOTHING"
+	return "INSERT INTO occurrences (job, listed, id, priority, lane, position, timestamp, due_at, attempt, step, subscriber) VALUES " +
+		strings.Repeat("(?, ?, ?, ?, ?, ?, ?, ?, 0, ?, ?), ", n-1) + "(?, ?, ?, ?, ?, ?, ?, ?, 0, ?, ?) ON CONFLICT (id) DO NOTHING"
 }

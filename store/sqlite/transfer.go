@@ -180,7 +180,7 @@ func (w *importer) insert(r store.Record) (int, error) {
 
 // importedOccurrence are what occurrenceImport takes.
 func importedOccurrence(o *job.Occurrence) []any {
-	lane := lanePending
+	priority, lane := laneValues(o)
 	if !o.FailedAt.IsZero() {
 		lane = laneDead
 	}
@@ -192,7 +192,7 @@ func importedOccurrence(o *job.Occurrence) []any {
 		callbackType, callbackData, options = o.Own.Callback.Type, o.Own.Callback.Data, o.Own.Options.Encode()
 	}
 	return []any{
-		o.ID[:], o.Name.Tenant, o.Name.Key, string(o.Revision), o.Position, o.Timestamp.UnixMilli(), lane, millis(o.DueAt),
+		o.ID[:], o.Name.Tenant, o.Name.Key, string(o.Revision), o.Position, o.Timestamp.UnixMilli(), priority, lane, millis(o.DueAt),
 		millis(o.ScheduledAt), nullable(o.Token), o.Attempt, step, subscriber, nullable(o.LastError), millis(o.FailedAt),
 		callbackType, callbackData, options,
 	}

@@ -97,7 +97,7 @@ func TestImportOfWhatWasDelivered(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	claim, err := s.Claim(t.Context(), store.ClaimParams{Now: epoch, Lease: time.Minute, Limit: 10})
+	claim, err := s.Claim(t.Context(), store.ClaimParams{Now: epoch, Lease: time.Minute, Quotas: []store.Quota{{Lane: job.DefaultLane, Limit: 10}}})
 	if err != nil || len(claim.Occurrences) != 1 {
 		t.Fatalf("claimed %d: %v", len(claim.Occurrences), err)
 	}

@@ -209,7 +209,7 @@ func testExpandRace(f *fixture) {
 	var stale []store.Advance
 	fire := func(s store.Store, now time.Time) {
 		for more := true; more; {
-			claim, err := s.Claim(f.Context(), store.ClaimParams{Now: now, Lease: lease, Limit: 10})
+			claim, err := s.Claim(f.Context(), claimParams(now, 10))
 			if err != nil {
 				f.Errorf("claim: %v", err)
 				return
@@ -222,7 +222,7 @@ func testExpandRace(f *fixture) {
 				f.Errorf("settle: %v", err)
 			}
 			mu.Lock()
-			fired, more = append(fired, claim.Occurrences...), claim.More
+			fired, more = append(fired, claim.Occurrences...), claim.More()
 			mu.Unlock()
 		}
 	}

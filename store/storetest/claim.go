@@ -31,10 +31,10 @@ func testClaimOrder(f *fixture) {
 		limit, n int
 		more     bool
 	}{{3, 3, true}, {3, 1, false}, {3, 0, false}} {
-		claim, err := f.store().Claim(f.Context(), store.ClaimParams{Now: now, Lease: lease, Limit: want.limit})
+		claim, err := f.store().Claim(f.Context(), claimParams(now, want.limit))
 		f.must(err)
 		expect(f, "claimed", len(claim.Occurrences), want.n)
-		expect(f, "more", claim.More, want.more)
+		expect(f, "more", claim.More(), want.more)
 		for _, c := range claim.Occurrences {
 			order = append(order, c.Timestamp.Sub(epoch))
 		}
@@ -91,7 +91,7 @@ func testClaimLease(f *fixture) {
 
 func testClaimEarly(f *fixture) {
 	f.put(newPut(name("k"), epoch, 5*time.Second, 6*time.Second))
-	claim, err := f.store().Claim(f.Context(), store.ClaimParams{Now: epoch, Early: 5 * time.Second, Lease: lease, Limit: 10})
+	claim, err := f.store().Claim(f.Context(), earlyParams(epoch, 5*time.Second, 10))
 	f.must(err)
 	f.expectTimes("claimed early", timestamps(claim.Occurrences, claimedTime), epoch.Add(5*time.Second))
 	expect(f, "the lease runs from now", claim.Occurrences[0].DueAt, epoch.Add(lease))
@@ -124,13 +124,13 @@ func testClaimRace(f *fixture) {
 	for i := range claimers {
 		group.Go(func() {
 			for {
-				claim, err := handles[i%2].Claim(f.Context(), store.ClaimParams{Now: now, Lease: lease, Limit: 7})
+				claim, err := handles[i%2].Claim(f.Context(), claimParams(now, 7))
 				if err != nil {
 					f.Errorf("claim: %v", err)
 					return
 				}
 				claimed[i] = append(claimed[i], claim.Occurrences...)
-				if !claim.More {
+				if !claim.More() {
 					return
 				}
 			}

@@ -51,7 +51,7 @@ func testReopen(f *fixture) {
 	first, err := f.open()
 	f.must(err)
 	f.putOn(first, newPut(name("k"), epoch, 0, time.Hour))
-	claim, err := first.Claim(f.Context(), store.ClaimParams{Now: epoch, Lease: lease, Limit: 1})
+	claim, err := first.Claim(f.Context(), claimParams(epoch, 1))
 	f.must(err)
 	f.must(first.Close())
 
@@ -72,7 +72,7 @@ func testEndedContext(f *fixture) {
 	recurring := f.job(name("recurring"))
 
 	result := s.Put(ended, []store.Put{newPut(name("new"), epoch, 0)})[0]
-	_, claimErr := s.Claim(ended, store.ClaimParams{Now: epoch.Add(lease), Lease: lease, Limit: 1})
+	_, claimErr := s.Claim(ended, claimParams(epoch.Add(lease), 1))
 	_, cancelErr := s.Cancel(ended, []job.Name{name("k")}, epoch)
 	_, claimJobsErr := s.ClaimJobs(ended, store.ClaimJobsParams{Now: epoch.Add(time.Hour), Lease: lease, Limit: 1})
 	for what, err := range map[string]error{

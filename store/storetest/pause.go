@@ -65,9 +65,9 @@ func testPause(f *fixture) {
 	claim := f.tryClaim(now, 10)
 	expect(f, "claimed", len(claim.Occurrences), 1)
 	expect(f, "claimed of", claim.Occurrences[0].Name, name("other"))
-	expect(f, "more", claim.More, true)
+	expect(f, "more", claim.More(), true)
 	expect(f, "claimed at the same time", len(f.tryClaim(now, 10).Occurrences), 0)
-	expect(f, "more at the same time", f.tryClaim(now, 10).More, false)
+	expect(f, "more at the same time", f.tryClaim(now, 10).More(), false)
 
 	// They are as they were, but due one lease later or more.
 	for i, o := range f.pending(name("k")) {
@@ -112,7 +112,7 @@ func testPauseBacklog(f *fixture) {
 			expect(f, "claimed of", c.Name, name("other"))
 			claimed++
 		}
-		more = claim.More
+		more = claim.More()
 	}
 	expect(f, "claimed", claimed, 1)
 	if most := backlog/limit + 2; claims > most {
@@ -309,14 +309,14 @@ func testPauseEarly(f *fixture) {
 	f.pause(name("k"), epoch)
 	const early = 500 * time.Millisecond
 	claim := func(after time.Duration) store.Claim {
-		claim, err := f.store().Claim(f.Context(), store.ClaimParams{Now: epoch.Add(after), Early: early, Lease: lease, Limit: 10})
+		claim, err := f.store().Claim(f.Context(), earlyParams(epoch.Add(after), early, 10))
 		f.must(err)
 		return claim
 	}
 	got := claim(900 * time.Millisecond)
 	expect(f, "claimed", len(got.Occurrences), 0)
-	expect(f, "more", got.More, true)
-	expect(f, "more, when it was put back", claim(900*time.Millisecond).More, false)
+	expect(f, "more", got.More(), true)
+	expect(f, "more, when it was put back", claim(900*time.Millisecond).More(), false)
 	f.resume(name("k"), epoch.Add(950*time.Millisecond))
 	expect(f, "claimed once it is resumed", len(claim(1001*time.Millisecond).Occurrences), 1)
 }
@@ -337,7 +337,7 @@ func testPauseBacklogOneByOne(f *fixture) {
 			expect(f, "claimed of", c.Name, name("other"))
 			claimed++
 		}
-		if !claim.More && claimed < 2 || claims > 4 {
+		if !claim.More() && claimed < 2 || claims > 4 {
 			f.Fatalf("after %d claims, %d occurrences of the other job were claimed, want 2", claims, claimed)
 		}
 	}

@@ -23,7 +23,7 @@ func testPauseRace(f *fixture) {
 	}
 	now := epoch.Add(time.Minute)
 	claim := func(s store.Store) store.Claim {
-		claim, err := s.Claim(f.Context(), store.ClaimParams{Now: now, Lease: lease, Limit: 7})
+		claim, err := s.Claim(f.Context(), claimParams(now, 7))
 		if err != nil {
 			f.Errorf("claim: %v", err)
 		}
@@ -65,7 +65,7 @@ func testPauseRace(f *fixture) {
 	group.Wait()
 	for more := true; more; {
 		rest := claim(handles[0])
-		claimed[0], more = append(claimed[0], rest.Occurrences...), rest.More
+		claimed[0], more = append(claimed[0], rest.Occurrences...), rest.More()
 	}
 	seen := map[job.ID]int{}
 	for _, own := range claimed {
@@ -85,11 +85,11 @@ func testResumeRace(f *fixture) {
 	handles := []store.Store{f.handle(), f.handle()}
 	claim := func(s store.Store) (all []store.Claimed) {
 		for more := true; more; {
-			claim, err := s.Claim(f.Context(), store.ClaimParams{Now: epoch, Lease: lease, Limit: 10})
+			claim, err := s.Claim(f.Context(), claimParams(epoch, 10))
 			if err != nil {
 				f.Errorf("claim: %v", err)
 			}
-			all, more = append(all, claim.Occurrences...), claim.More
+			all, more = append(all, claim.Occurrences...), claim.More()
 		}
 		return all
 	}

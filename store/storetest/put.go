@@ -325,7 +325,9 @@ func testPutClaimRace(f *fixture) {
 	group.Go(func() {
 		// What is put back is due again soon after its revision's age; an orphan never is within this hour.
 		for now, last := epoch.Add(time.Second), false; ; now = now.Add(20 * time.Millisecond) {
-			claim, err := claiming.Claim(f.Context(), store.ClaimParams{Now: now, Lease: time.Hour, Limit: 10})
+			params := claimParams(now, 10)
+			params.Lease = time.Hour
+			claim, err := claiming.Claim(f.Context(), params)
 			if err != nil {
 				f.Errorf("claim: %v", err)
 				return

@@ -25,7 +25,7 @@ type Opener func() (store.Store, error)
 func Run(t *testing.T, newStore func(t *testing.T) Opener) {
 	t.Helper()
 	for _, group := range [][]namedTest{
-		putTests, cancelTests, claimTests, settleTests, deadLetterTests, listTests, sweepTests, faultTests,
+		putTests, cancelTests, claimTests, laneTests, settleTests, deadLetterTests, listTests, sweepTests, faultTests,
 		amendTests, pauseTests, triggerTests, expanderTests, staleAdvanceTests, missTests, partTests, transferTests, movingTests, backlogTests,
 	} {
 		for _, test := range group {
@@ -180,18 +180,38 @@ func (f *fixture) pending(n job.Name) []job.Occurrence {
 	return page
 }
 
-// claim claims up to limit at now.
+// claim claims up to limit of each lane at now.
 func (f *fixture) claim(now time.Time, limit int) []store.Claimed {
 	f.Helper()
 	return f.tryClaim(now, limit).Occurrences
 }
 
-// tryClaim claims up to limit at now and tells whether there may be more.
+// tryClaim claims up to limit of each lane at now and tells whether there may be more.
 func (f *fixture) tryClaim(now time.Time, limit int) store.Claim {
 	f.Helper()
-	claim, err := f.store().Claim(f.Context(), store.ClaimParams{Now: now, Lease: lease, Limit: limit})
+	params := claimParams(now, limit)
+	lanes, err := f.store().Lanes(f.Context())
+	f.must(err)
+	for _, l := range lanes {
+		if l.Lane != job.DefaultLane {
+			params.Quotas = append(params.Quotas, store.Quota{Lane: l.Lane, Limit: limit})
+		}
+	}
+	claim, err := f.store().Claim(f.Context(), params)
 	f.must(err)
 	return claim
+}
+
+// claimParams are to claim up to limit of the default lane at now.
+func claimParams(now time.Time, limit int) store.ClaimParams {
+	return store.ClaimParams{Now: now, Lease: lease, Quotas: []store.Quota{{Lane: job.DefaultLane, Limit: limit}}}
+}
+
+// earlyParams are claimParams with an early window.
+func earlyParams(now time.Time, early time.Duration, limit int) store.ClaimParams {
+	p := claimParams(now, limit)
+	p.Early = early
+	return p
 }
 
 // claimOne claims at now and expects exactly one occurrence.
@@ -216,7 +236,7 @@ func (f *fixture) drain(now time.Time) (all []store.Claimed) {
 				settlements = append(settlements, settlement(c, store.Ack))
 			}
 			f.settle(settlements...)
-			all, more = append(all, claim.Occurrences...), claim.More
+			all, more = append(all, claim.Occurrences...), claim.More()
 		}
 	}
 	return all
@@ -268,8 +288,14 @@ func (f *fixture) deadLetters(filter store.DeadLetterFilter) []job.Occurrence {
 
 func (f *fixture) nextDue() time.Time {
 	f.Helper()
-	due, err := f.store().NextDue(f.Context())
+	lanes, err := f.store().Lanes(f.Context())
 	f.must(err)
+	var due time.Time
+	for _, l := range lanes {
+		if due.IsZero() || l.DueAt.Before(due) {
+			due = l.DueAt
+		}
+	}
 	return due
 }
 

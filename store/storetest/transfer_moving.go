@@ -79,7 +79,7 @@ func (f *fixture) fireAll(now time.Time) (all []store.Claimed) {
 			c.Token = ""
 		}
 		f.settle(acks...)
-		all, more = append(all, claim.Occurrences...), claim.More
+		all, more = append(all, claim.Occurrences...), claim.More()
 	}
 	slices.SortFunc(all, func(a, b store.Claimed) int { return a.ID.Compare(b.ID) })
 	return all

@@ -91,6 +91,7 @@ type occurrenceLine struct {
 	Tenant      string         `json:"tenant"`
 	Key         string         `json:"key"`
 	Revision    job.Revision   `json:"revision,omitzero"`
+	Priority    job.Priority   `json:"priority,omitzero"`
 	Position    int            `json:"position,omitzero"`
 	Step        *int           `json:"step,omitzero"`
 	Subscriber  string         `json:"subscriber,omitzero"`
@@ -111,6 +112,7 @@ func newOccurrenceLine(o *job.Occurrence) *occurrenceLine {
 		Tenant:      o.Name.Tenant,
 		Key:         o.Name.Key,
 		Revision:    o.Revision,
+		Priority:    o.Priority,
 		Position:    o.Position,
 		Timestamp:   moment(o.Timestamp),
 		DueAt:       moment(o.DueAt),
@@ -143,12 +145,15 @@ func (l *occurrenceLine) occurrence() (*job.Occurrence, error) {
 		return nil, errors.New("callback is required with failedAt and options")
 	case l.Step == nil && l.Subscriber != "":
 		return nil, errors.New("step is required with subscriber")
+	case !l.Priority.Valid():
+		return nil, errors.New("priority must be high, normal or low")
 	case l.Position < 0 || l.Attempt < 0 || l.Step != nil && *l.Step < 0:
 		return nil, errors.New("position, attempt and step must not be negative")
 	}
 	o := &job.Occurrence{
 		Name:        job.Name{Tenant: l.Tenant, Key: l.Key},
 		Revision:    l.Revision,
+		Priority:    l.Priority,
 		Position:    l.Position,
 		Timestamp:   time.Time(l.Timestamp),
 		DueAt:       time.Time(l.DueAt),

@@ -1,0 +1,79 @@
+package job
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Priority is how a job's occurrences stand to others when more is due than can be fired.
+type Priority string
+
+// The priorities. A job that names none has that of its tenant.
+const (
+	PriorityDefault Priority = ""
+	PriorityHigh    Priority = "high"
+	PriorityNormal  Priority = "normal"
+	PriorityLow     Priority = "low"
+)
+
+// Valid tells whether it is one of them.
+func (p Priority) Valid() bool {
+	switch p {
+	case PriorityDefault, PriorityHigh, PriorityNormal, PriorityLow:
+		return true
+	}
+	return false
+}
+
+// Code is the priority as stores keep it: its first letter, or nothing.
+func (p Priority) Code() string { return string(p[:min(1, len(p))]) }
+
+// PriorityOf reads what Code has written; what is no code is the default.
+func PriorityOf(code string) Priority {
+	switch code {
+	case "h":
+		return PriorityHigh
+	case "n":
+		return PriorityNormal
+	case "l":
+		return PriorityLow
+	}
+	return PriorityDefault
+}
+
+// Lane is what occurrences wait in to be claimed: each lane has an order of its own, so that none stands behind another
+// lane's backlog. Those of one tenant and one priority share a lane.
+type Lane struct {
+	Tenant   string
+	Priority Priority
+}
+
+// DefaultLane is that of jobs which name neither a tenant nor a priority.
+var DefaultLane = Lane{Tenant: DefaultTenant}
+
+// laneMark divides a lane's tenant from its priority; no tenant has it.
+const laneMark = "!"
+
+// String is the lane as it is stored: the tenant, short as it is, unless there is a priority. It is never empty.
+func (l Lane) String() string {
+	if l.Priority == PriorityDefault {
+		return l.Tenant
+	}
+	return l.Tenant + laneMark + l.Priority.Code()
+}
+
+// ParseLane reads what String has written.
+func ParseLane(text string) (Lane, error) {
+	tenant, code, _ := strings.Cut(text, laneMark)
+	l := Lane{Tenant: tenant, Priority: PriorityOf(code)}
+	if tenant == "" || l.String() != text {
+		return Lane{}, fmt.Errorf("%q is no lane", text)
+	}
+	return l, nil
+}
+
+// CompareLanes orders lanes by the bytes of their texts.
+func CompareLanes(a, b Lane) int { return strings.Compare(a.String(), b.String()) }
+
+// Lane is where the occurrence waits.
+func (o *Occurrence) Lane() Lane { return Lane{o.Name.Tenant, o.Priority} }
