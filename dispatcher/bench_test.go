@@ -53,10 +53,18 @@ type endless struct {
 	done          chan struct{}
 }
 
-func (q *endless) NextDue(context.Context) (time.Time, error) { return time.Unix(1, 0), nil }
+func (q *endless) Lanes(context.Context) ([]store.LaneDue, error) {
+	return []store.LaneDue{{Lane: job.DefaultLane, DueAt: time.Now()}}, nil
+}
 
 func (q *endless) Claim(_ context.Context, p store.ClaimParams) (store.Claim, error) {
-	claim := store.Claim{Occurrences: make([]store.Claimed, p.Limit), More: true}
+	n := 0
+	claim := store.Claim{Quotas: make([]store.QuotaLeft, len(p.Quotas))}
+	for i, q := range p.Quotas {
+		n += q.Limit
+		claim.Quotas[i] = store.QuotaLeft{Found: q.Limit, More: true}
+	}
+	claim.Occurrences = make([]store.Claimed, n)
 	for i := range claim.Occurrences {
 		c := &claim.Occurrences[i]
 		c.Name, c.Timestamp, c.Attempt, c.Position = job.Name{Tenant: job.DefaultTenant, Key: "k"}, p.Now, 1, q.claimed

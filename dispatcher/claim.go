@@ -3,6 +3,7 @@ package dispatcher
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/carillon-scheduler/carillon/store"
@@ -18,11 +19,14 @@ type claimLoop struct {
 	*Dispatcher
 	firing context.Context // of the callbacks
 	free   int             // slots
-	next   time.Time       // when the next claim may find something; zero if not known
-	rested time.Time       // no claim before this
-	ticked time.Time       // when the last tick was taken
-	faults faults          // of claiming
-	blind  faults          // of asking for the next due time
+	shares *shares
+	rested time.Time // no claim before this
+	held   time.Time // no claim before this, unless something is said to be due
+	look   time.Time // when to ask for the lanes again, unless a tick comes first; zero to wait for one
+	quiet  time.Time // no tick asks before this
+	ticked time.Time // when the last tick was taken
+	faults faults    // of claiming
+	blind  faults    // of asking for the lanes
 }
 
 // run claims what is due until ctx ends.
@@ -32,27 +36,27 @@ func (l *claimLoop) run(ctx context.Context) {
 	l.checkClock(ctx)
 	l.peek(ctx)
 	for ctx.Err() == nil {
-		if l.free > 0 && !l.next.IsZero() {
-			wait := max(time.Until(l.next.Add(-l.cfg.Early)), time.Until(l.rested))
-			if wait <= 0 {
-				l.claim(ctx)
-				continue
-			}
-			timer.Reset(wait)
-		} else {
+		at, act := l.plan()
+		switch wait := time.Until(at); {
+		case act == nil:
 			timer.Stop()
+		case wait <= 0:
+			act(ctx)
+			l.collectFreed()
+			continue
+		default:
+			timer.Reset(wait)
 		}
 		select {
 		case <-ctx.Done():
 		case <-timer.C:
-		case n := <-l.freed:
-			l.free += n
+		case f := <-l.freed:
+			l.collect(f)
 		case <-l.wake:
-			if at := l.takeWake(); !at.IsZero() && (l.next.IsZero() || at.Before(l.next)) {
-				l.next = at
-			}
+			l.takeWakes()
 		case <-l.ticks:
-			if now := time.Now(); now.Sub(l.ticked) > l.cfg.Tick/2 { // the scheduler may tick twice at once
+			// The scheduler may tick twice at once.
+			if now := time.Now(); now.Sub(l.ticked) > l.cfg.Tick/2 && !now.Before(l.quiet) {
 				l.ticked = now
 				l.peek(ctx)
 			}
@@ -61,12 +65,44 @@ func (l *claimLoop) run(ctx context.Context) {
 	}
 }
 
+// plan answers what to do next by itself, and when; nothing until something happens.
+func (l *claimLoop) plan() (at time.Time, act func(context.Context)) {
+	if !l.look.IsZero() {
+		at, act = l.look, l.peek
+	}
+	if next := l.shares.next(); l.free > 0 && !next.IsZero() {
+		next = latestOf(next.Add(-l.cfg.Early), l.rested, l.held)
+		if act == nil || next.Before(at) {
+			at, act = next, l.claim
+		}
+	}
+	return at, act
+}
+
+func latestOf(times ...time.Time) time.Time { return slices.MaxFunc(times, time.Time.Compare) }
+
+// takeWakes notes what others have said to become due.
+func (l *claimLoop) takeWakes() {
+	for lane, at := range l.takeWakeAts() {
+		l.shares.due(lane, at)
+		l.held = time.Time{}
+	}
+}
+
+// collect takes slots that have become free.
+func (l *claimLoop) collect(f freed) {
+	for _, of := range f {
+		l.free += of.n
+		l.shares.settled(of.tenant, of.n)
+	}
+}
+
 // collectFreed takes all slots that have become free, so that the next claim is as large as can be.
 func (l *claimLoop) collectFreed() {
 	for {
 		select {
-		case n := <-l.freed:
-			l.free += n
+		case f := <-l.freed:
+			l.collect(f)
 		default:
 			return
 		}
@@ -79,29 +115,29 @@ func (l *claimLoop) claim(ctx context.Context) {
 		return
 	}
 	start := time.Now()
+	params := store.ClaimParams{Now: start.Truncate(time.Millisecond), Early: l.cfg.Early, Lease: l.cfg.Lease}
+	a := l.shares.allot(params.Due(), min(l.free, largestBatch))
+	if params.Quotas = a.quotas; len(a.quotas) == 0 {
+		return
+	}
 	// Not the loop's own context: a claim that is cut off may have claimed all the same.
 	call, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
 	defer cancel()
-	claim, err := l.cfg.Store.Claim(call, store.ClaimParams{
-		Now:   start.Truncate(time.Millisecond),
-		Early: l.cfg.Early,
-		Lease: l.cfg.Lease,
-		Limit: min(l.free, largestBatch),
-	})
-	if !l.answered(&l.faults, "claim", err) {
+	claim, err := l.cfg.Store.Claim(call, params)
+	if !l.faults.note(l.log, "claim", err) {
+		a.failed()
+		l.held = l.faults.pause()
 		return
 	}
 	end := time.Now()
 	l.progress.Store(end.UnixNano())
+	l.shares.claimed(a, claim, params.Due())
 	l.free -= len(claim.Occurrences)
 	l.metrics.claimed(claim.Occurrences)
 	l.start(l.firing, start, claim.Occurrences)
-	if claim.More {
-		l.next = start
-		return
+	if !claim.More() {
+		l.rested = end.Add(min(end.Sub(start), longestPause))
 	}
-	l.rested = end.Add(min(end.Sub(start), longestPause))
-	l.peek(ctx)
 }
 
 // mayClaim tells whether claiming is safe. This machine's clock must be right. And when the store is back after an outage,
@@ -111,32 +147,35 @@ func (l *claimLoop) mayClaim(ctx context.Context) bool {
 	if l.clockAgrees(ctx) && l.unsettled.Load() == 0 {
 		return true
 	}
-	l.next = time.Now().Add(l.cfg.Tick)
+	l.held = time.Now().Add(l.cfg.Tick)
 	return false
 }
 
-// peek asks the store when the next occurrence is due. Its success is the loop's only if claims have not failed: a store
-// that can be read but not written is of no use.
+// busiest bounds how much of the time the store is busy telling lanes: one part in so many. It matters where there are
+// thousands.
+const busiest = 50
+
+// peek asks the store for the lanes. Its success is the loop's only if claims have not failed: a store that can be read but not
+// written is of no use.
 func (l *claimLoop) peek(ctx context.Context) {
 	call, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	next, err := l.cfg.Store.NextDue(call)
-	if ctx.Err() != nil || !l.answered(&l.blind, "tell the next due time", err) {
+	start := time.Now()
+	lanes, err := l.cfg.Store.Lanes(call)
+	if ctx.Err() != nil {
 		return
 	}
+	l.look = time.Time{}
+	if !l.blind.note(l.log, "tell the lanes", err) {
+		l.look = l.blind.pause()
+		return
+	}
+	end := time.Now()
+	l.quiet = end.Add(busiest * end.Sub(start))
+	l.shares.refresh(lanes)
 	if l.faults == 0 {
-		l.next = next
-		l.progress.Store(time.Now().UnixNano())
+		l.progress.Store(end.UnixNano())
 	}
-}
-
-// answered notes whether the store did what it was asked. If it did not, the next claim is a little later each time.
-func (l *claimLoop) answered(f *faults, what string, err error) bool {
-	if f.note(l.log, what, err) {
-		return true
-	}
-	l.next = time.Now().Add(min(time.Duration(*f)*50*time.Millisecond, time.Second))
-	return false
 }
 
 // faults counts failures in a row.
@@ -159,14 +198,19 @@ func (f *faults) note(log *slog.Logger, what string, err error) bool {
 	return false
 }
 
+// pause is until when to let the store alone: a little longer after each failure.
+func (f *faults) pause() time.Time {
+	return time.Now().Add(min(time.Duration(*f)*50*time.Millisecond, time.Second))
+}
+
 // waitIdle waits until all slots are free, at most for the given time, and tells whether they are.
 func (l *claimLoop) waitIdle(limit time.Duration) bool {
 	timeout := time.NewTimer(limit)
 	defer timeout.Stop()
 	for l.free < l.cfg.Concurrency {
 		select {
-		case n := <-l.freed:
-			l.free += n
+		case f := <-l.freed:
+			l.collect(f)
 		case <-timeout.C:
 			return false
 		}

@@ -39,6 +39,8 @@ type Config struct {
 	// CatchUpLimit is how many instants of a recurring job fire late at most, of those that fell due while nothing ran. All
 	// replicas should agree on it.
 	CatchUpLimit int
+	// Policy is how slots are shared out while more is due than there are.
+	Policy Policy
 	// Retain is how long a job stays readable after its last occurrence; DeadLetterRetain how long dead letters are kept,
 	// zero for ever.
 	Retain           time.Duration
@@ -53,7 +55,21 @@ var Defaults = Config{
 	Concurrency:     256,
 	ShutdownTimeout: 25 * time.Second,
 	CatchUpLimit:    job.DefaultCatchUpLimit,
+	Policy:          Policy{High: 70, Normal: 25, Low: 5, OverdueAfter: 10 * time.Second, OverdueShare: 0.5},
 	Retain:          24 * time.Hour,
+}
+
+// valid checks what shares are decided by.
+func (p *Policy) valid() error {
+	switch {
+	case !(p.High > 0 && p.Normal > 0 && p.Low > 0):
+		return fmt.Errorf("priority-shares are %v, %v and %v; each must be more than 0", p.High, p.Normal, p.Low)
+	case p.OverdueAfter <= 0:
+		return fmt.Errorf("overdue-after is %s; it must be more than 0", p.OverdueAfter)
+	case !(p.OverdueShare > 0 && p.OverdueShare < 1):
+		return fmt.Errorf("overdue-share is %v; it must be more than 0 and less than 1", p.OverdueShare)
+	}
+	return nil
 }
 
 // margin is how much of the lease is left when a callback has timed out.
@@ -98,5 +114,5 @@ func (c *Config) Validate() error {
 	case c.DeadLetterRetain < 0:
 		return fmt.Errorf("dead-letter-retain is %s; it must not be negative", c.DeadLetterRetain)
 	}
-	return nil
+	return c.Policy.valid()
 }

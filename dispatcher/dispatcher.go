@@ -38,14 +38,14 @@ type Dispatcher struct {
 
 	work  chan firing           // to goroutines that have nothing to do
 	fired chan store.Settlement // from firings to the settler
-	freed chan int              // slots, from the settler to the claim loop
+	freed chan freed            // slots, from the settler to the claim loop
 	ticks chan struct{}
 
 	expand chan struct{} // tells the expander to look for jobs
 
-	wake     chan struct{} // tells the claim loop that wakeAt is set
+	wake     chan struct{} // tells the claim loop that wakeAts is not empty
 	wakeLock sync.Mutex
-	wakeAt   time.Time
+	wakeAts  map[job.Lane]time.Time
 
 	replica   string // its own id
 	clock     clock
@@ -80,7 +80,7 @@ func New(cfg Config) (*Dispatcher, error) {
 		tracer: tracerOf(cfg.Traces),
 		work:   make(chan firing),
 		fired:  make(chan store.Settlement, cfg.Concurrency),
-		freed:  make(chan int, cfg.Concurrency), // so that the settler never waits for the claim loop
+		freed:  make(chan freed, cfg.Concurrency), // so that the settler never waits for the claim loop
 		ticks:  make(chan struct{}, 1),
 		expand: make(chan struct{}, 1),
 		wake:   make(chan struct{}, 1),
@@ -92,29 +92,35 @@ func New(cfg Config) (*Dispatcher, error) {
 	return d, nil
 }
 
-// Wake tells that an occurrence becomes due at t, so that this replica need not wait for its next tick to notice.
-func (d *Dispatcher) Wake(t time.Time) {
+// Wake tells that an occurrence of a lane becomes due at t, so that this replica need not wait for its next tick to notice.
+func (d *Dispatcher) Wake(lane job.Lane, t time.Time) {
 	if t.IsZero() {
 		return
 	}
 	d.wakeLock.Lock()
-	if d.wakeAt.IsZero() || t.Before(d.wakeAt) {
-		d.wakeAt = t
+	if at, known := d.wakeAts[lane]; !known || t.Before(at) {
+		if d.wakeAts == nil {
+			d.wakeAts = make(map[job.Lane]time.Time)
+		}
+		d.wakeAts[lane] = t
 	}
 	d.wakeLock.Unlock()
 	select {
 	case d.wake <- struct{}{}:
-	default: // it will see the new wakeAt
+	default: // it will see this too
 	}
 }
 
-func (d *Dispatcher) takeWake() time.Time {
+func (d *Dispatcher) takeWakeAts() map[job.Lane]time.Time {
 	d.wakeLock.Lock()
 	defer d.wakeLock.Unlock()
-	t := d.wakeAt
-	d.wakeAt = time.Time{}
-	return t
+	taken := d.wakeAts
+	d.wakeAts = nil
+	return taken
 }
+
+// tenantPolicy is how a tenant is treated.
+func (d *Dispatcher) tenantPolicy(string) TenantPolicy { return TenantPolicy{} }
 
 // WakeExpander tells that a recurring job is to be expanded now, so that it need not wait for the expander's next look.
 func (d *Dispatcher) WakeExpander() {
@@ -176,7 +182,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 		e.run(ctx)
 	}()
 
-	l := claimLoop{Dispatcher: d, firing: firing, free: d.cfg.Concurrency}
+	l := claimLoop{Dispatcher: d, firing: firing, free: d.cfg.Concurrency, shares: newShares(d.cfg.Policy, d.tenantPolicy)}
 	l.run(ctx)
 	d.stopping.Store(true)
 	stopJobs()

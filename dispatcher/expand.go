@@ -161,20 +161,17 @@ func (e *expander) advance(ctx context.Context, advances []store.Advance, start 
 	}
 }
 
-// wakeForExpanded makes the claim loop look again when the first of the new occurrences is due, and tells of those that
+// wakeForExpanded tells the claim loop when the new occurrences are due, and tells of those that
 // were missed.
 func (e *expander) wakeForExpanded(advances []store.Advance) {
-	var earliest time.Time
 	for i := range advances {
 		for j := range advances[i].Occurrences {
-			if at := advances[i].Occurrences[j].DueAt; earliest.IsZero() || at.Before(earliest) {
-				earliest = at
-			}
+			o := &advances[i].Occurrences[j]
+			e.Wake(o.Lane(), o.DueAt)
 		}
 		if n := advances[i].Missed; n > 0 {
 			e.metrics.miss(n)
 			e.log.Info("instants of a recurring job were missed", "job", advances[i].Name.String(), "missed", n)
 		}
 	}
-	e.Wake(earliest)
 }

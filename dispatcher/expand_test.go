@@ -79,7 +79,7 @@ func TestChainHolds(t *testing.T) {
 			j.Options.Retry = job.Retry{Initial: job.Duration(2 * time.Minute)}
 		})
 		time.Sleep(20*time.Minute + time.Second)
-		claim, err := b.store.Claim(b.Context(), store.ClaimParams{Now: time.Now().Add(100 * time.Second), Lease: time.Second, Limit: 100})
+		claim, err := b.store.Claim(b.Context(), store.ClaimParams{Now: time.Now().Add(100 * time.Second), Lease: time.Second, Quotas: []store.Quota{{Lane: job.DefaultLane, Limit: 100}}})
 		if err != nil {
 			b.Fatal(err)
 		}

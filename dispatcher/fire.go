@@ -192,7 +192,7 @@ func (o *outage) ended() {
 
 // outcome decides how a claim ends. Random is uniform in [0, 1).
 func outcome(c *store.Claimed, err error, now time.Time, random float64) store.Settlement {
-	s := store.Settlement{ID: c.ID, Token: c.Token, Name: c.Name, Revision: c.Revision, Outcome: store.Ack}
+	s := store.Settlement{ID: c.ID, Token: c.Token, Name: c.Name, Priority: c.Priority, Revision: c.Revision, Outcome: store.Ack}
 	if err == nil {
 		return s
 	}

@@ -288,7 +288,7 @@ func TestAbandons(t *testing.T) {
 	bubble(t, func(b *bench) {
 		j := b.submit("k", func(j *job.Job) { j.Options.Retry.MaxAttempts = 2 }, 0)
 		for range 5 { // five replicas died with it
-			claim, err := b.store.Claim(b.Context(), store.ClaimParams{Now: time.Now(), Lease: time.Second, Limit: 1})
+			claim, err := b.store.Claim(b.Context(), store.ClaimParams{Now: time.Now(), Lease: time.Second, Quotas: []store.Quota{{Lane: job.DefaultLane, Limit: 1}}})
 			if err != nil || len(claim.Occurrences) != 1 {
 				b.Fatalf("claimed %d: %v", len(claim.Occurrences), err)
 			}

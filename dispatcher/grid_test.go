@@ -43,11 +43,11 @@ func (q *stalledQueue) Claim(ctx context.Context, p store.ClaimParams) (store.Cl
 	return q.flakyQueue.Claim(ctx, p)
 }
 
-func (q *stalledQueue) NextDue(ctx context.Context) (time.Time, error) {
+func (q *stalledQueue) Lanes(ctx context.Context) ([]store.LaneDue, error) {
 	if err := q.stall(ctx); err != nil {
-		return time.Time{}, err
+		return nil, err
 	}
-	return q.flakyQueue.NextDue(ctx)
+	return q.flakyQueue.Lanes(ctx)
 }
 
 func (q *stalledQueue) Settle(ctx context.Context, s []store.Settlement) error {

@@ -152,7 +152,7 @@ func (b *bench) resume(d *dispatcher.Dispatcher, jobs ...job.Job) {
 			b.Fatal(err)
 		}
 	}
-	d.Wake(now)
+	d.Wake(job.DefaultLane, now)
 	d.WakeExpander()
 }
 
@@ -351,11 +351,11 @@ func (q *flakyQueue) Advance(ctx context.Context, advances []store.Advance) erro
 	return err
 }
 
-func (q *flakyQueue) NextDue(ctx context.Context) (time.Time, error) {
+func (q *flakyQueue) Lanes(ctx context.Context) ([]store.LaneDue, error) {
 	if err := q.fault(); err != nil {
-		return time.Time{}, err
+		return nil, err
 	}
-	return q.Queue.NextDue(ctx)
+	return q.Queue.Lanes(ctx)
 }
 
 func (q *flakyQueue) Settle(ctx context.Context, s []store.Settlement) error {

@@ -168,7 +168,7 @@ func TestShortPause(t *testing.T) {
 		if err := b.store.Trigger(b.Context(), own); err != nil {
 			b.Fatal(err)
 		}
-		d.Wake(now)
+		d.Wake(job.DefaultLane, now)
 		time.Sleep(30 * time.Second)
 		b.resume(d, j)
 		time.Sleep(10 * time.Second)
@@ -314,7 +314,7 @@ func TestRetriesEndAtTheDeadline(t *testing.T) {
 				if n, err := b.store.Redrive(b.Context(), job.DefaultTenant, []job.ID{dead[0].ID}, time.Now()); n != 1 || err != nil {
 					b.Fatalf("redrove %d: %v", n, err)
 				}
-				d.Wake(time.Now())
+				d.Wake(job.DefaultLane, time.Now())
 				time.Sleep(5 * time.Minute)
 				b.expectSent(append(c.sent, "5m0s k #1", "5m20s k #2")...)
 			})

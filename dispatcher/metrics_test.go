@@ -112,7 +112,7 @@ func TestDeviation(t *testing.T) {
 			return &callbacks.Failure{Err: errors.New("no broker"), Unavailable: true, After: 2 * time.Second}
 		})
 		j := b.submit("delayed", nil, 0)
-		d.Wake(time.Now())
+		d.Wake(job.DefaultLane, time.Now())
 		time.Sleep(time.Second)
 		m.expect("one that can't be sent", "3 of 0.5", name, "test")
 		m.expect("one that can't be sent", "1", "carillon_deliveries_total", "released", "test")
@@ -210,7 +210,7 @@ func TestReclaimsAreCounted(t *testing.T) {
 	bubble(t, func(b *bench) {
 		b.submit("k", nil, 0, time.Second)
 		b.submit("l", nil, 2*time.Minute)
-		lost, err := b.store.Claim(b.Context(), store.ClaimParams{Now: time.Now(), Lease: time.Minute, Limit: 1})
+		lost, err := b.store.Claim(b.Context(), store.ClaimParams{Now: time.Now(), Lease: time.Minute, Quotas: []store.Quota{{Lane: job.DefaultLane, Limit: 1}}})
 		if err != nil || len(lost.Occurrences) != 1 {
 			b.Fatalf("claimed %d, %v", len(lost.Occurrences), err)
 		}
@@ -320,7 +320,7 @@ func TestIdleBudget(t *testing.T) {
 				}
 			}
 		}
-		if total > 2*60*minutes || asked["next_due"] == 0 || asked["backlog"] == 0 {
+		if total > 2*60*minutes || asked["lanes"] == 0 || asked["backlog"] == 0 {
 			b.Errorf("in %d minutes, it asked the store %d times: %v", minutes, total, asked)
 		}
 	})

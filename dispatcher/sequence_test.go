@@ -59,7 +59,7 @@ func TestSequence(t *testing.T) {
 		if n, err := b.store.Redrive(b.Context(), job.DefaultTenant, dead, time.Now()); n != 2 || err != nil {
 			b.Fatalf("redrove %d: %v", n, err)
 		}
-		d.Wake(time.Now())
+		d.Wake(job.DefaultLane, time.Now())
 		time.Sleep(time.Minute)
 		again := b.expectParts(append(want, `2h0m0s 3 bob "null"`, `2h0m0s 0 bob "{\"mail\":\"welcome\"}"`))
 		if len(ids) != 6 || len(again) != 6 {
@@ -113,7 +113,7 @@ func TestRedriveKeepsNoRecurrence(t *testing.T) {
 		if n, err := b.store.Redrive(b.Context(), job.DefaultTenant, []job.ID{dead[0].ID}, time.Now()); n != 1 || err != nil {
 			b.Fatalf("redrove %d: %v", n, err)
 		}
-		d.Wake(time.Now())
+		d.Wake(job.DefaultLane, time.Now())
 		time.Sleep(time.Minute)
 		b.expectSent("1h0m0s k #1", "1h30m0s k #1")
 	})

@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"time"
 
+	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
 )
 
@@ -65,13 +66,39 @@ func (d *Dispatcher) gather(allFired <-chan struct{}) (batch []store.Settlement)
 // settle writes outcomes, and frees their slots.
 func (d *Dispatcher) settle(ctx context.Context, batch []store.Settlement) (lost int) {
 	lost = d.settleBatch(ctx, batch)
-	if d.unsettled.Swap(0) != 0 {
-		d.Wake(time.Now()) // claiming has waited for this
+	now := time.Now()
+	resumed := d.unsettled.Swap(0) != 0
+	var slots freed
+	for i := range batch {
+		s := &batch[i]
+		slots.add(s.Name.Tenant)
+		if resumed { // claiming has waited for this
+			d.Wake(job.Lane{Tenant: s.Name.Tenant, Priority: s.Priority}, now)
+		}
+		d.Wake(job.Lane{Tenant: s.Name.Tenant, Priority: s.Priority}, s.DueAt) // of a retry; others have none
 	}
-	d.wakeForRetries(batch)
 	d.metrics.freed(len(batch))
-	d.freed <- len(batch)
+	d.freed <- slots
 	return lost
+}
+
+// freed are slots that have become free, by the tenants that had them.
+type freed []struct {
+	tenant string
+	n      int
+}
+
+func (f *freed) add(tenant string) {
+	for i := range *f {
+		if of := &(*f)[i]; of.tenant == tenant {
+			of.n++
+			return
+		}
+	}
+	*f = append(*f, struct {
+		tenant string
+		n      int
+	}{tenant, 1})
 }
 
 // settleBatch writes a batch, and tries again while the store is unavailable, even past the leases' ends: a settlement
@@ -105,15 +132,4 @@ func (d *Dispatcher) settleBatch(ctx context.Context, batch []store.Settlement) 
 		case <-time.After(min(time.Duration(failures+1)*50*time.Millisecond, time.Second)):
 		}
 	}
-}
-
-// wakeForRetries makes the claim loop look again when the first of a batch is due again.
-func (d *Dispatcher) wakeForRetries(batch []store.Settlement) {
-	var earliest time.Time
-	for i := range batch {
-		if at := batch[i].DueAt; !at.IsZero() && (earliest.IsZero() || at.Before(earliest)) {
-			earliest = at
-		}
-	}
-	d.Wake(earliest)
 }

@@ -21,7 +21,7 @@ func (a *api) resumeJob(c *gin.Context) error {
 		if err := a.Store.Resume(ctx, name, version, now); err != nil {
 			return err
 		}
-		a.Wake(now)
+		a.wakeTenant(name.Tenant, now)
 		a.WakeExpander()
 		return nil
 	})
@@ -114,6 +114,6 @@ func (a *api) triggerJob(c *gin.Context) error {
 	if err := a.Store.Trigger(ctx, o); err != nil {
 		return err
 	}
-	a.Wake(now)
+	a.Wake(o.Lane(), now)
 	return writeJSON(c, http.StatusAccepted, triggered{o.ID.String(), o.DeliveryID().String(), job.FormatTime(now)})
 }

@@ -134,7 +134,7 @@ func (a *api) redriveOne(c *gin.Context) error {
 	if n == 0 {
 		return errNoDeadLetter
 	}
-	a.Wake(now)
+	a.wakeTenant(a.tenant(c), now)
 	return writeJSON(c, http.StatusOK, redriven{n})
 }
 
@@ -180,7 +180,7 @@ func (a *api) redriveSlice(ctx context.Context, filter store.DeadLetterFilter) (
 	}
 	now := a.now()
 	if n, err = a.Store.Redrive(ctx, filter.Tenant, ids, now); n > 0 {
-		a.Wake(now)
+		a.wakeTenant(filter.Tenant, now)
 	}
 	return ids, n, err
 }

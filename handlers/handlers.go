@@ -24,9 +24,9 @@ import (
 type Config struct {
 	Store     store.Jobs
 	Callbacks *callbacks.Registry
-	// Wake is told the earliest instant of each submission once it is stored, so that it fires on time. It must not block.
-	// Nil does nothing.
-	Wake func(time.Time)
+	// Wake is told the earliest instant of each submission once it is stored, and its lane, so that it fires on time. It must not
+	// block. Nil does nothing.
+	Wake func(job.Lane, time.Time)
 	// WakeExpander is told when a job that recurs may have to be expanded sooner than was known. It must not block. Nil does
 	// nothing.
 	WakeExpander func()
@@ -108,7 +108,7 @@ func newEngine(config Config) *gin.Engine {
 
 func (c Config) withDefaults() Config {
 	if c.Wake == nil {
-		c.Wake = func(time.Time) {}
+		c.Wake = func(job.Lane, time.Time) {}
 	}
 	if c.WakeExpander == nil {
 		c.WakeExpander = func() {}
@@ -169,6 +169,13 @@ func (a *api) refuseTenant(c *gin.Context) {
 
 var tenantRule = fmt.Sprintf("must name one tenant, by 1 to %d letters (a to z, A to Z), digits, dots, underscores and hyphens; "+
 	"without the header it is %q", job.MaxTenantBytes, job.DefaultTenant)
+
+// wakeTenant tells that something of a tenant is due, in whichever lane.
+func (a *api) wakeTenant(tenant string, now time.Time) {
+	for _, p := range []job.Priority{job.PriorityDefault, job.PriorityHigh, job.PriorityNormal, job.PriorityLow} {
+		a.Wake(job.Lane{Tenant: tenant, Priority: p}, now)
+	}
+}
 
 // storeTime bounds the calls to the store that one request makes, or that each slice of a long one makes.
 const storeTime = store.PutWithin

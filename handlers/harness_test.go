@@ -63,7 +63,7 @@ func newAPI(t testing.TB, configure ...func(*handlers.Config)) *api {
 	config := handlers.Config{
 		Store:     a.store,
 		Callbacks: callbacks.NewRegistry(sender("http"), sender("rabbitmq")),
-		Wake: func(at time.Time) {
+		Wake: func(_ job.Lane, at time.Time) {
 			a.mu.Lock()
 			defer a.mu.Unlock()
 			a.wakes = append(a.wakes, at)
@@ -343,7 +343,17 @@ func name(key string) job.Name { return job.Name{Tenant: job.DefaultTenant, Key:
 // claim takes everything that is due.
 func (a *api) claim() []store.Claimed {
 	a.Helper()
-	c, err := a.store.Claim(a.Context(), store.ClaimParams{Now: a.clock(), Lease: time.Minute, Limit: 100})
+	lanes, err := a.store.Lanes(a.Context())
+	if err != nil {
+		a.Fatal(err)
+	}
+	params := store.ClaimParams{Now: a.clock(), Lease: time.Minute, Quotas: []store.Quota{{Lane: job.DefaultLane, Limit: 100}}}
+	for _, l := range lanes {
+		if l.Lane != job.DefaultLane {
+			params.Quotas = append(params.Quotas, store.Quota{Lane: l.Lane, Limit: 100})
+		}
+	}
+	c, err := a.store.Claim(a.Context(), params)
 	if err != nil {
 		a.Fatal(err)
 	}

@@ -225,14 +225,12 @@ func (a *api) putOnce(ctx context.Context, attempts []*attempt) (again []*attemp
 	if len(puts) == 0 {
 		return a.reconsider(ctx, again, now)
 	}
-	var wake time.Time
+	var wakes wakes
 	for i, result := range a.Store.Put(ctx, puts) {
 		t := tried[i]
 		// What is said to have failed because the store was unavailable may have been done all the same.
-		if next := t.placed.next; result.Err == nil || errors.Is(result.Err, store.ErrUnavailable) {
-			if !next.IsZero() && (wake.IsZero() || next.Before(wake)) {
-				wake = next
-			}
+		if result.Err == nil || errors.Is(result.Err, store.ErrUnavailable) {
+			wakes.add(job.Lane{Tenant: t.job.Tenant, Priority: t.job.Options.Priority}, t.placed.next)
 		}
 		switch {
 		case result.Err == nil:
@@ -246,10 +244,28 @@ func (a *api) putOnce(ctx context.Context, attempts []*attempt) (again []*attemp
 			t.outcome.err = result.Err
 		}
 	}
-	if !wake.IsZero() {
-		a.Wake(wake)
+	for _, w := range wakes {
+		a.Wake(w.Lane, w.DueAt)
 	}
 	return a.reconsider(ctx, again, now)
+}
+
+// wakes are when the first of what was stored is due, in each lane.
+type wakes []store.LaneDue
+
+func (w *wakes) add(lane job.Lane, at time.Time) {
+	if at.IsZero() {
+		return
+	}
+	for i := range *w {
+		if known := &(*w)[i]; known.Lane == lane {
+			if at.Before(known.DueAt) {
+				known.DueAt = at
+			}
+			return
+		}
+	}
+	*w = append(*w, store.LaneDue{Lane: lane, DueAt: at})
 }
 
 // put is the attempt's next try, under a fresh revision.

@@ -442,8 +442,9 @@ type Settlement struct {
 	Target job.Target
 	// At is when it was buried.
 	At time.Time
-	// Name and Revision are the occurrence's. If it is made due again, its job does not expire before KeepUntil.
+	// Name, Priority and Revision are the occurrence's. If it is made due again, its job does not expire before KeepUntil.
 	Name      job.Name
+	Priority  job.Priority
 	Revision  job.Revision
 	KeepUntil time.Time
 }

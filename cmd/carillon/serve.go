@@ -103,6 +103,7 @@ func (o serviceOptions) dispatcherConfig(log *slog.Logger) dispatcher.Config {
 		Concurrency:      o.Concurrency,
 		ShutdownTimeout:  o.ShutdownTimeout.std(),
 		CatchUpLimit:     o.CatchUpLimit,
+		Policy:           dispatcher.Defaults.Policy,
 		Retain:           o.Retain.std(),
 		DeadLetterRetain: o.DeadLetterRetain.std(),
 	}

@@ -42,7 +42,7 @@ func New(inner store.Store, registerer prometheus.Registerer) store.Store {
 		{&m.redrive, "redrive"},
 		{&m.deleteDeadLetters, "delete_dead_letters"},
 		{&m.claim, "claim"},
-		{&m.nextDue, "next_due"},
+		{&m.lanes, "lanes"},
 		{&m.claimJobs, "claim_jobs"},
 		{&m.advance, "advance"},
 		{&m.settle, "settle"},
@@ -64,10 +64,10 @@ func New(inner store.Store, registerer prometheus.Registerer) store.Store {
 type metered struct {
 	inner store.Store
 
-	put, cancel, amend, pause, resume, trigger, job, jobs                                   operation
-	occurrences, strays, deadLetters, redrive, deleteDeadLetters, claim, nextDue, claimJobs operation
-	advance, settle, sweep, now, beat, replicas, backlog, exports                           operation
-	imports                                                                                 operation
+	put, cancel, amend, pause, resume, trigger, job, jobs                                 operation
+	occurrences, strays, deadLetters, redrive, deleteDeadLetters, claim, lanes, claimJobs operation
+	advance, settle, sweep, now, beat, replicas, backlog, exports                         operation
+	imports                                                                               operation
 }
 
 // operation is what is measured of one method.

@@ -129,11 +129,11 @@ func (s *metered) Claim(ctx context.Context, params store.ClaimParams) (store.Cl
 	return answer, err
 }
 
-// NextDue implements [store.Queue].
-func (s *metered) NextDue(ctx context.Context) (time.Time, error) {
+// Lanes implements [store.Queue].
+func (s *metered) Lanes(ctx context.Context) ([]store.LaneDue, error) {
 	start := time.Now()
-	answer, err := s.inner.NextDue(ctx)
-	s.nextDue.done(ctx, start, err)
+	answer, err := s.inner.Lanes(ctx)
+	s.lanes.done(ctx, start, err)
 	return answer, err
 }
 

@@ -253,7 +253,7 @@ func settlement(c store.Claimed, outcome store.Outcome) store.Settlement {
 	at := epoch.Add(time.Hour)
 	return store.Settlement{
 		ID: c.ID, Token: c.Token, Outcome: outcome, DueAt: at, At: at, Error: "it failed", Target: c.Target,
-		Name: c.Name, Revision: c.Revision, KeepUntil: at,
+		Name: c.Name, Priority: c.Priority, Revision: c.Revision, KeepUntil: at,
 	}
 }
 

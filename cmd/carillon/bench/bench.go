@@ -110,7 +110,7 @@ func (b *Bench) checkEmpty(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	next, err := b.store.NextDue(ctx)
+	lanes, err := b.store.Lanes(ctx)
 	if err != nil {
 		return err
 	}
@@ -118,7 +118,7 @@ func (b *Bench) checkEmpty(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if len(jobs) > 0 || !next.IsZero() || len(dead) > 0 {
+	if len(jobs) > 0 || len(lanes) > 0 || len(dead) > 0 {
 		return fmt.Errorf("%w: name one that is, or say --force if what it holds may be delayed by what is measured", ErrNotEmpty)
 	}
 	replicas, err := b.store.Replicas(ctx, time.Now())

@@ -206,16 +206,16 @@ func (s *probedStore) Claim(ctx context.Context, params store.ClaimParams) (stor
 	return claim, err
 }
 
-func (s *probedStore) NextDue(ctx context.Context) (time.Time, error) {
+func (s *probedStore) Lanes(ctx context.Context) ([]store.LaneDue, error) {
 	start := time.Now()
-	next, err := s.Store.NextDue(ctx)
+	lanes, err := s.Store.Lanes(ctx)
 	took := time.Since(start)
 	s.probe.called(func(_ *Stats, samples *Samples) {
 		if !s.probe.sparse {
 			samples.Peeks = append(samples.Peeks, took.Microseconds())
 		}
 	})
-	return next, err
+	return lanes, err
 }
 
 func (s *probedStore) Settle(ctx context.Context, settlements []store.Settlement) error {
