@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/carillon-scheduler/carillon/dispatcher/shares"
 	"github.com/carillon-scheduler/carillon/store"
 )
 
@@ -19,7 +20,7 @@ type claimLoop struct {
 	*Dispatcher
 	firing context.Context // of the callbacks
 	free   int             // slots
-	shares *shares
+	shares *shares.Shares
 	rested time.Time // no claim before this
 	held   time.Time // no claim before this, unless something is said to be due
 	look   time.Time // when to ask for the lanes again, unless a tick comes first; zero to wait for one
@@ -70,7 +71,7 @@ func (l *claimLoop) plan() (at time.Time, act func(context.Context)) {
 	if !l.look.IsZero() {
 		at, act = l.look, l.peek
 	}
-	if next := l.shares.next(); l.free > 0 && !next.IsZero() {
+	if next := l.shares.Next(); l.free > 0 && !next.IsZero() {
 		next = latestOf(next.Add(-l.cfg.Early), l.rested, l.held)
 		if act == nil || next.Before(at) {
 			at, act = next, l.claim
@@ -84,7 +85,7 @@ func latestOf(times ...time.Time) time.Time { return slices.MaxFunc(times, time.
 // takeWakes notes what others have said to become due.
 func (l *claimLoop) takeWakes() {
 	for lane, at := range l.takeWakeAts() {
-		l.shares.due(lane, at)
+		l.shares.Due(lane, at)
 		l.held = time.Time{}
 	}
 }
@@ -93,7 +94,7 @@ func (l *claimLoop) takeWakes() {
 func (l *claimLoop) collect(f freed) {
 	for _, of := range f {
 		l.free += of.n
-		l.shares.settled(of.tenant, of.n)
+		l.shares.Settled(of.tenant, of.n)
 	}
 }
 
@@ -116,8 +117,8 @@ func (l *claimLoop) claim(ctx context.Context) {
 	}
 	start := time.Now()
 	params := store.ClaimParams{Now: start.Truncate(time.Millisecond), Early: l.cfg.Early, Lease: l.cfg.Lease}
-	a := l.shares.allot(params.Due(), min(l.free, largestBatch))
-	if params.Quotas = a.quotas; len(a.quotas) == 0 {
+	a := l.shares.Allot(params.Due(), min(l.free, largestBatch))
+	if params.Quotas = a.Quotas; len(a.Quotas) == 0 {
 		return
 	}
 	// Not the loop's own context: a claim that is cut off may have claimed all the same.
@@ -125,13 +126,13 @@ func (l *claimLoop) claim(ctx context.Context) {
 	defer cancel()
 	claim, err := l.cfg.Store.Claim(call, params)
 	if !l.faults.note(l.log, "claim", err) {
-		a.failed()
+		a.Failed()
 		l.held = l.faults.pause()
 		return
 	}
 	end := time.Now()
 	l.progress.Store(end.UnixNano())
-	l.shares.claimed(a, claim, params.Due())
+	l.shares.Claimed(a, claim, params.Due())
 	l.free -= len(claim.Occurrences)
 	l.metrics.claimed(claim.Occurrences)
 	l.start(l.firing, start, claim.Occurrences)
@@ -172,7 +173,7 @@ func (l *claimLoop) peek(ctx context.Context) {
 	}
 	end := time.Now()
 	l.quiet = end.Add(busiest * end.Sub(start))
-	l.shares.refresh(lanes)
+	l.shares.Refresh(lanes)
 	if l.faults == 0 {
 		l.progress.Store(end.UnixNano())
 	}

@@ -9,6 +9,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/carillon-scheduler/carillon/callbacks"
+	"github.com/carillon-scheduler/carillon/dispatcher/shares"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
 )
@@ -40,7 +41,7 @@ type Config struct {
 	// replicas should agree on it.
 	CatchUpLimit int
 	// Policy is how slots are shared out while more is due than there are.
-	Policy Policy
+	Policy shares.Policy
 	// Retain is how long a job stays readable after its last occurrence; DeadLetterRetain how long dead letters are kept,
 	// zero for ever.
 	Retain           time.Duration
@@ -55,21 +56,8 @@ var Defaults = Config{
 	Concurrency:     256,
 	ShutdownTimeout: 25 * time.Second,
 	CatchUpLimit:    job.DefaultCatchUpLimit,
-	Policy:          Policy{High: 70, Normal: 25, Low: 5, OverdueAfter: 10 * time.Second, OverdueShare: 0.5},
+	Policy:          shares.Policy{High: 70, Normal: 25, Low: 5, OverdueAfter: 10 * time.Second, OverdueShare: 0.5},
 	Retain:          24 * time.Hour,
-}
-
-// valid checks what shares are decided by.
-func (p *Policy) valid() error {
-	switch {
-	case !(p.High > 0 && p.Normal > 0 && p.Low > 0):
-		return fmt.Errorf("priority-shares are %v, %v and %v; each must be more than 0", p.High, p.Normal, p.Low)
-	case p.OverdueAfter <= 0:
-		return fmt.Errorf("overdue-after is %s; it must be more than 0", p.OverdueAfter)
-	case !(p.OverdueShare > 0 && p.OverdueShare < 1):
-		return fmt.Errorf("overdue-share is %v; it must be more than 0 and less than 1", p.OverdueShare)
-	}
-	return nil
 }
 
 // margin is how much of the lease is left when a callback has timed out.
@@ -114,5 +102,5 @@ func (c *Config) Validate() error {
 	case c.DeadLetterRetain < 0:
 		return fmt.Errorf("dead-letter-retain is %s; it must not be negative", c.DeadLetterRetain)
 	}
-	return c.Policy.valid()
+	return c.Policy.Validate()
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/go-co-op/gocron/v2"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/carillon-scheduler/carillon/dispatcher/shares"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
 )
@@ -120,7 +121,7 @@ func (d *Dispatcher) takeWakeAts() map[job.Lane]time.Time {
 }
 
 // tenantPolicy is how a tenant is treated.
-func (d *Dispatcher) tenantPolicy(string) TenantPolicy { return TenantPolicy{} }
+func (d *Dispatcher) tenantPolicy(string) shares.Tenant { return shares.Tenant{} }
 
 // WakeExpander tells that a recurring job is to be expanded now, so that it need not wait for the expander's next look.
 func (d *Dispatcher) WakeExpander() {
@@ -182,7 +183,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 		e.run(ctx)
 	}()
 
-	l := claimLoop{Dispatcher: d, firing: firing, free: d.cfg.Concurrency, shares: newShares(d.cfg.Policy, d.tenantPolicy)}
+	l := claimLoop{Dispatcher: d, firing: firing, free: d.cfg.Concurrency, shares: shares.New(d.cfg.Policy, d.tenantPolicy)}
 	l.run(ctx)
 	d.stopping.Store(true)
 	stopJobs()

@@ -46,7 +46,7 @@ type api struct {
 
 	mu    sync.Mutex
 	now   time.Time
-	wakes []time.Time
+	wakes []store.LaneDue
 	ready error
 	// expanding counts how often the expander was woken.
 	expanding int
@@ -63,10 +63,10 @@ func newAPI(t testing.TB, configure ...func(*handlers.Config)) *api {
 	config := handlers.Config{
 		Store:     a.store,
 		Callbacks: callbacks.NewRegistry(sender("http"), sender("rabbitmq")),
-		Wake: func(_ job.Lane, at time.Time) {
+		Wake: func(lane job.Lane, at time.Time) {
 			a.mu.Lock()
 			defer a.mu.Unlock()
-			a.wakes = append(a.wakes, at)
+			a.wakes = append(a.wakes, store.LaneDue{Lane: lane, DueAt: at})
 		},
 		WakeExpander: func() {
 			a.mu.Lock()
@@ -106,11 +106,18 @@ func (a *api) advance(d time.Duration) {
 	a.now = a.now.Add(d)
 }
 
-// takeWakes answers the wakes since it was last called.
-func (a *api) takeWakes() []time.Time {
+// takeWakes answers the wakes of the default lane since it was last called.
+func (a *api) takeWakes() []time.Time { return a.takeWakesOf(job.DefaultLane) }
+
+// takeWakesOf answers the wakes of a lane since it was last called.
+func (a *api) takeWakesOf(lane job.Lane) (wakes []time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	wakes := a.wakes
+	for _, w := range a.wakes {
+		if w.Lane == lane {
+			wakes = append(wakes, w.DueAt)
+		}
+	}
 	a.wakes = nil
 	return wakes
 }

@@ -1,7 +1,17 @@
-package dispatcher
+// Package shares decides how much a replica claims of which lanes.
+//
+// While there are slots for all that is due, each lane gets what it has. While there are not, the priorities share them by
+// their weights, the tenants of one priority by theirs, whatever the backlogs, and a lane that has fallen behind shares its own
+// between what is overdue and what is due now.
+//
+// It is start-time fair queueing (Goyal, Vin, Cheng 1996) on each level: whoever has had the least for its weight is served
+// next, and one that had nothing to do comes back as if it had had as much as the others, without a claim to what it left to
+// them. The package does no I/O and reads no clock.
+package shares
 
 import (
 	"cmp"
+	"fmt"
 	"math"
 	"slices"
 	"time"
@@ -10,16 +20,10 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// shares decides how much is claimed of which lanes. While there are slots for all that is due, each lane gets what it has.
-// While there are not, the priorities share them by their weights, the tenants of one priority by theirs, whatever the
-// backlogs, and a lane that has fallen behind shares its own between what is overdue and what is due now.
-//
-// It is start-time fair queueing (Goyal, Vin, Cheng 1996) on each level: whoever has had the least for its weight is served
-// next, and one that had nothing to do comes back as if it had had as much as the others, without a claim to what it left to
-// them. It does no I/O and reads no clock. One goroutine uses it.
-type shares struct {
+// Shares are those of one replica. One goroutine uses them.
+type Shares struct {
 	policy   Policy
-	tenant   func(name string) TenantPolicy
+	tenant   func(name string) Tenant
 	lanes    map[job.Lane]*lane
 	inFlight map[string]int // by tenant: claimed, and not settled yet
 	tree     tree
@@ -36,8 +40,32 @@ type Policy struct {
 	OverdueShare float64
 }
 
-// TenantPolicy is how a tenant's lanes are treated. The zero value is that of a tenant without settings.
-type TenantPolicy struct {
+// Validate checks the policy. The error names the option at fault and what would be right.
+func (p *Policy) Validate() error {
+	switch {
+	case !(p.High > 0 && p.Normal > 0 && p.Low > 0):
+		return fmt.Errorf("priority-shares are %v, %v and %v; each must be more than 0", p.High, p.Normal, p.Low)
+	case p.OverdueAfter <= 0:
+		return fmt.Errorf("overdue-after is %s; it must be more than 0", p.OverdueAfter)
+	case !(p.OverdueShare > 0 && p.OverdueShare < 1):
+		return fmt.Errorf("overdue-share is %v; it must be more than 0 and less than 1", p.OverdueShare)
+	}
+	return nil
+}
+
+func (p *Policy) weight(of job.Priority) float64 {
+	switch of {
+	case job.PriorityHigh:
+		return p.High
+	case job.PriorityLow:
+		return p.Low
+	default:
+		return p.Normal
+	}
+}
+
+// Tenant is how a tenant's lanes are treated. The zero value is that of a tenant without settings.
+type Tenant struct {
 	Weight      float64      // zero is 1
 	Priority    job.Priority // of jobs that have none of their own; the default is normal
 	MaxInFlight int          // of this replica; zero is no limit
@@ -55,12 +83,13 @@ type lane struct {
 	fresh time.Time
 }
 
-func newShares(p Policy, tenant func(name string) TenantPolicy) *shares {
-	return &shares{policy: p, tenant: tenant, lanes: make(map[job.Lane]*lane), inFlight: make(map[string]int), tree: newTree()}
+// New makes them. Tenant answers how a tenant is treated now; it is called often.
+func New(p Policy, tenant func(name string) Tenant) *Shares {
+	return &Shares{policy: p, tenant: tenant, lanes: make(map[job.Lane]*lane), inFlight: make(map[string]int), tree: newTree()}
 }
 
-// due notes that something of a lane becomes due at a time. Zero is no time.
-func (s *shares) due(at job.Lane, when time.Time) {
+// Due notes that something of a lane becomes due at a time. Zero is no time.
+func (s *Shares) Due(at job.Lane, when time.Time) {
 	if when.IsZero() {
 		return
 	}
@@ -77,8 +106,8 @@ func (s *shares) due(at job.Lane, when time.Time) {
 	}
 }
 
-// refresh notes what the store has told of all its lanes.
-func (s *shares) refresh(told []store.LaneDue) {
+// Refresh notes what the store has told of all its lanes.
+func (s *Shares) Refresh(told []store.LaneDue) {
 	s.lanes = make(map[job.Lane]*lane, len(told))
 	for _, t := range told {
 		s.lanes[t.Lane] = &lane{Lane: t.Lane, next: t.DueAt, oldest: t.DueAt, fresh: t.DueAt}
@@ -86,8 +115,8 @@ func (s *shares) refresh(told []store.LaneDue) {
 	s.tree.forget(len(s.lanes))
 }
 
-// next is when there may be something to claim; zero if that is not known.
-func (s *shares) next() (at time.Time) {
+// Next is when there may be something to claim; zero if that is not known.
+func (s *Shares) Next() (at time.Time) {
 	for _, l := range s.lanes {
 		if !l.next.IsZero() && (at.IsZero() || l.next.Before(at)) && s.room(l.Tenant) > 0 {
 			at = l.next
@@ -97,7 +126,7 @@ func (s *shares) next() (at time.Time) {
 }
 
 // room is how many more slots a tenant may take.
-func (s *shares) room(name string) int {
+func (s *Shares) room(name string) int {
 	switch t := s.tenant(name); {
 	case t.Paused:
 		return 0
@@ -108,15 +137,15 @@ func (s *shares) room(name string) int {
 	}
 }
 
-// allotment is what to claim.
-type allotment struct {
-	quotas []store.Quota
+// Allotment is what to claim.
+type Allotment struct {
+	Quotas []store.Quota
 	leaves []*node // one for each quota
 }
 
-// allot shares slots out among the lanes that have something due at a time: no more than the slots in all, and none if nothing
+// Allot shares slots out among the lanes that have something due at a time: no more than the slots in all, and none if nothing
 // is due.
-func (s *shares) allot(due time.Time, slots int) (a allotment) {
+func (s *Shares) Allot(due time.Time, slots int) (a Allotment) {
 	leaves, room := s.grow(due)
 	quantum := slots // of one leaf, all at once
 	if len(leaves) > 1 {
@@ -138,7 +167,7 @@ func (s *shares) allot(due time.Time, slots int) (a allotment) {
 	}
 	for _, leaf := range leaves {
 		if leaf.quota.Limit > 0 {
-			a.quotas, a.leaves = append(a.quotas, leaf.quota), append(a.leaves, leaf)
+			a.Quotas, a.leaves = append(a.Quotas, leaf.quota), append(a.leaves, leaf)
 		}
 	}
 	return a
@@ -146,7 +175,7 @@ func (s *shares) allot(due time.Time, slots int) (a allotment) {
 
 // grow makes the tree of the lanes that have something due and whose tenants have room. The lane that has waited longest comes
 // first, which decides between those that have had as much as each other.
-func (s *shares) grow(due time.Time) (leaves []*node, room map[string]int) {
+func (s *Shares) grow(due time.Time) (leaves []*node, room map[string]int) {
 	var waiting []*lane
 	room = make(map[string]int)
 	for _, l := range s.lanes {
@@ -173,10 +202,9 @@ func (s *shares) grow(due time.Time) (leaves []*node, room map[string]int) {
 }
 
 // plant makes the leaves of a lane: one for all of it or, if it is behind, one for what is overdue and one for the rest.
-func (s *shares) plant(l *lane, due time.Time, t TenantPolicy) []*node {
+func (s *Shares) plant(l *lane, due time.Time, t Tenant) []*node {
 	priority := cmp.Or(l.Priority, t.Priority, job.PriorityNormal)
-	weight := map[job.Priority]float64{job.PriorityHigh: s.policy.High, job.PriorityNormal: s.policy.Normal, job.PriorityLow: s.policy.Low}
-	at := s.tree.child(&s.tree.root, string(priority), weight[priority])
+	at := s.tree.child(&s.tree.root, string(priority), s.policy.weight(priority))
 	at = s.tree.child(at, l.Tenant, cmp.Or(t.Weight, 1))
 	at = s.tree.child(at, l.Priority.Code(), 1)
 	overdue := due.Add(-s.policy.OverdueAfter)
@@ -186,7 +214,7 @@ func (s *shares) plant(l *lane, due time.Time, t TenantPolicy) []*node {
 	}
 	past := s.tree.child(at, "overdue", s.policy.OverdueShare)
 	past.quota = store.Quota{Lane: l.Lane, Until: overdue}
-	if l.fresh.After(due) {
+	if l.fresh.IsZero() || l.fresh.After(due) {
 		return []*node{past}
 	}
 	now := s.tree.child(at, "fresh", 1-s.policy.OverdueShare)
@@ -194,20 +222,20 @@ func (s *shares) plant(l *lane, due time.Time, t TenantPolicy) []*node {
 	return []*node{past, now}
 }
 
-// failed notes that nothing was claimed by an allotment.
-func (a allotment) failed() {
+// Failed notes that nothing was claimed by an allotment.
+func (a Allotment) Failed() {
 	for i, leaf := range a.leaves {
-		leaf.unserve(a.quotas[i].Limit)
+		leaf.serve(-a.Quotas[i].Limit)
 	}
 }
 
-// claimed notes what a claim by an allotment has found, and left. Due is up to when it has claimed what was due.
-func (s *shares) claimed(a allotment, claim store.Claim, due time.Time) {
+// Claimed notes what a claim by an allotment has found, and left. Due is up to when it has claimed what was due.
+func (s *Shares) Claimed(a Allotment, claim store.Claim, due time.Time) {
 	found := claim.Occurrences
-	for i, q := range a.quotas {
+	for i, q := range a.Quotas {
 		left := claim.Quotas[i]
 		s.inFlight[q.Lane.Tenant] += left.Found
-		a.leaves[i].unserve(q.Limit - left.Found)
+		a.leaves[i].serve(left.Found - q.Limit)
 		l := s.lanes[q.Lane]
 		mine := found[:left.Found]
 		found = found[left.Found:]
@@ -242,8 +270,8 @@ func latest(found []store.Claimed, otherwise time.Time) time.Time {
 	return found[len(found)-1].Timestamp
 }
 
-// settled notes that claims of a tenant have ended.
-func (s *shares) settled(tenant string, n int) {
+// Settled notes that claims of a tenant have ended.
+func (s *Shares) Settled(tenant string, n int) {
 	if s.inFlight[tenant] -= n; s.inFlight[tenant] <= 0 {
 		delete(s.inFlight, tenant)
 	}

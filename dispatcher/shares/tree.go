@@ -1,4 +1,4 @@
-package dispatcher
+package shares
 
 import (
 	"math"
@@ -27,7 +27,7 @@ type node struct {
 	children []*node // the active ones
 	weight   float64
 	served   float64 // how much it has had, divided by its weight
-	clock    float64 // what the child that was served last had had before
+	clock    float64 // the least that an active child has had
 	round    int     // when it was active last
 
 	quota store.Quota // of a leaf
@@ -87,18 +87,14 @@ func (n *node) least() *node {
 	return n
 }
 
-// serve notes that a leaf has slots.
+// serve notes that a leaf has so many more slots; less than none takes back what it could not use.
 func (n *node) serve(slots int) {
 	for ; n.parent != nil; n = n.parent {
-		n.parent.clock = n.served
 		n.served += float64(slots) / n.weight
-	}
-}
-
-// unserve notes that a leaf has had fewer slots than it was served with.
-func (n *node) unserve(slots int) {
-	for ; n.parent != nil; n = n.parent {
-		n.served -= float64(slots) / n.weight
+		n.parent.clock = n.served
+		for _, c := range n.parent.children {
+			n.parent.clock = min(n.parent.clock, c.served)
+		}
 	}
 }
 
