@@ -2,11 +2,9 @@ package mongodb
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
-	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/carillon-scheduler/carillon/store"
@@ -18,21 +16,22 @@ const countable = 100_000
 
 // Backlog implements [store.Queue]. All but that number is counted in the claim index.
 func (s *Store) Backlog(ctx context.Context, now time.Time) (b store.Backlog, err error) {
-	due := bson.M{"lane": lanePending, "dueAt": bson.M{"$lte": now}}
-	var first occurrenceDocument
-	err = s.occurrences.FindOne(ctx, due,
-		options.FindOne().SetSort(keys("dueAt")).SetProjection(bson.M{"_id": 0, "dueAt": 1})).Decode(&first)
-	if err != nil && !errors.Is(err, mongo.ErrNoDocuments) {
-		return store.Backlog{}, mapError(err)
+	lanes, err := s.Lanes(ctx)
+	if err != nil {
+		return store.Backlog{}, err
 	}
-	b.OldestDue = first.DueAt
-	if b.Due, err = s.count(ctx, due, 0); err != nil {
+	for _, l := range lanes {
+		if !l.DueAt.After(now) {
+			b.OldestDue = earliest(b.OldestDue, l.DueAt)
+		}
+	}
+	if b.Due, err = s.count(ctx, bson.M{"lane": anyLane(), "dueAt": bson.M{"$lte": now}}, 0); err != nil {
 		return store.Backlog{}, err
 	}
 	if b.DeadLetters, err = s.count(ctx, bson.M{"lane": laneDead}, 0); err != nil {
 		return store.Backlog{}, err
 	}
-	if b.Pending, err = s.count(ctx, bson.M{"lane": lanePending}, countable+1); err != nil || b.Pending <= countable {
+	if b.Pending, err = s.count(ctx, bson.M{"lane": anyLane()}, countable+1); err != nil || b.Pending <= countable {
 		return b, err
 	}
 	all, err := s.occurrences.EstimatedDocumentCount(ctx)

@@ -124,7 +124,7 @@ func (s *Store) cancelOwn(ctx context.Context, idsByRedrives map[int][]string, n
 	for redrives, ids := range idsByRedrives {
 		r.Found = true
 		for part := range slices.Chunk(ids, chunk) {
-			read := bson.M{"_id": in(part), "lane": lanePending, "redrives": redrives}
+			read := bson.M{"_id": in(part), "lane": anyLane(), "redrives": redrives}
 			if redrives == 0 {
 				read["redrives"] = nil // which matches that there is none
 			}
@@ -147,5 +147,5 @@ func (s *Store) cancelOwn(ctx context.Context, idsByRedrives map[int][]string, n
 
 // ownOf matches the pending occurrences of a name that stand on their own.
 func ownOf(name job.Name) bson.M {
-	return bson.M{"revision": "", "tenant": name.Tenant, "key": name.Key, "lane": lanePending}
+	return bson.M{"revision": "", "tenant": name.Tenant, "key": name.Key, "lane": anyLane()}
 }

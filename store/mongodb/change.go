@@ -111,7 +111,7 @@ func (s *Store) Trigger(ctx context.Context, o job.Occurrence) error {
 		return err
 	}
 	// Held or not, as a cancel does, so that it is never retried. Only a dead letter stays, even one that was redriven.
-	deleted, err := s.occurrences.DeleteOne(ctx, bson.M{"_id": o.ID.String(), "lane": lanePending, "redrives": absent()})
+	deleted, err := s.occurrences.DeleteOne(ctx, bson.M{"_id": o.ID.String(), "lane": anyLane(), "redrives": absent()})
 	if err != nil || deleted.DeletedCount == 0 {
 		return mapError(err)
 	}

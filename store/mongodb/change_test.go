@@ -65,12 +65,12 @@ func TestClaimMeetsAResume(t *testing.T) {
 				}
 				return pass
 			})
-			claim, err := relayed.Claim(t.Context(), store.ClaimParams{Now: now, Lease: lease, Limit: 10})
+			claim, err := relayed.Claim(t.Context(), claimParams(now, 10))
 			if err != nil || !happened {
 				t.Fatalf("claim: %v; resumed meanwhile: %v", err, happened)
 			}
-			if len(claim.Occurrences) != c.claimed || c.claimed == 0 && !claim.More {
-				t.Errorf("claimed %d, more %v, want %d", len(claim.Occurrences), claim.More, c.claimed)
+			if len(claim.Occurrences) != c.claimed || c.claimed == 0 && !claim.More() {
+				t.Errorf("claimed %d, more %v, want %d", len(claim.Occurrences), claim.More(), c.claimed)
 			}
 			expectDue(t, s, now, c.due)
 			if c.pausedAgain {

@@ -8,26 +8,35 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// Claim implements [store.Queue] in four commands: find what is due, stamp it if it is still due, read back what got this
-// claim's stamp, and read the jobs. Others put back what is not to fire now, if there is any.
+// Claim implements [store.Queue] in four steps: find what is due of each lane, stamp it if it is still due, read back what
+// got this claim's stamp, and read the jobs. The first is two commands for each quota, which are under way together; the
+// others are one for all. More put back what is not to fire now, if there is any.
 //
 // If a command after the stamping fails, the whole batch is given back. If that fails too, it waits for the lease's end.
 func (s *Store) Claim(ctx context.Context, p store.ClaimParams) (store.Claim, error) {
-	due, err := s.findDue(ctx, p, p.Limit, "dueAt", "scheduledAt") // no more than the order and what tells a reclaim
-	if err != nil || len(due) == 0 {
+	finds, err := s.look(ctx, p)
+	if err != nil {
 		return store.Claim{}, err
 	}
-	ids := make([]string, len(due))
-	for i := range due {
-		ids[i] = due[i].ID
+	var ids []string
+	var last time.Time
+	for _, f := range finds {
+		for i := range f.due {
+			ids, last = append(ids, f.due[i].ID), latest(last, f.due[i].DueAt)
+		}
+	}
+	if len(ids) == 0 {
+		claim, _ := join(p, finds, nil, nil)
+		return claim, nil
 	}
 	token := job.NewToken()
-	claim, err := s.take(ctx, p, due, ids, token)
+	claim, err := s.take(ctx, p, finds, ids, last, token)
 	if err != nil {
 		s.giveBack(ctx, p, ids, token)
 		return store.Claim{}, err
@@ -35,16 +44,52 @@ func (s *Store) Claim(ctx context.Context, p store.ClaimParams) (store.Claim, er
 	return claim, nil
 }
 
-// findDue finds what is due, the longest due first, and reads these fields of it.
-func (s *Store) findDue(ctx context.Context, p store.ClaimParams, limit int, fields ...string) ([]occurrenceDocument, error) {
+// finding is what a quota has found.
+type finding struct {
+	due  []occurrenceDocument // the longest due first; no more of them than the order and what tells a reclaim
+	next time.Time            // when the first of the lane becomes due that is not due yet; zero if there is none
+}
+
+// look finds what is due by each quota.
+func (s *Store) look(ctx context.Context, p store.ClaimParams) ([]finding, error) {
+	finds := make([]finding, len(p.Quotas))
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(parallel)
+	for i, q := range p.Quotas {
+		group.Go(func() (err error) {
+			finds[i].due, err = s.findDue(ctx, p, q, q.Limit, "dueAt", "scheduledAt")
+			return err
+		})
+		group.Go(func() error {
+			next, err := s.first(ctx, bson.M{"lane": q.Lane.String(), "dueAt": bson.M{"$gt": p.Due()}})
+			finds[i].next = next.DueAt
+			return err
+		})
+	}
+	return finds, group.Wait()
+}
+
+// findDue finds what is due by a quota but for its limit, the longest due first, and reads these fields of it.
+func (s *Store) findDue(ctx context.Context, p store.ClaimParams, q store.Quota, limit int, fields ...string) ([]occurrenceDocument, error) {
+	after, until := p.Range(q)
 	return find[occurrenceDocument](ctx, s.occurrences,
-		bson.M{"lane": lanePending, "dueAt": bson.M{"$lte": p.Now.Add(p.Early)}},
+		bson.M{"lane": q.Lane.String(), "dueAt": bson.M{"$gt": after, "$lte": until}},
 		options.Find().SetSort(keys("dueAt", "_id")).SetLimit(int64(limit)).SetProjection(keys(fields...)))
 }
 
+// first reads the first entry of the claim index that matches; the zero value if there is none.
+func (s *Store) first(ctx context.Context, filter bson.M) (d occurrenceDocument, err error) {
+	err = s.occurrences.FindOne(ctx, filter, options.FindOne().SetSort(keys("lane", "dueAt")).
+		SetProjection(bson.M{"_id": 0, "lane": 1, "dueAt": 1})).Decode(&d)
+	if errors.Is(err, mongo.ErrNoDocuments) {
+		return d, nil
+	}
+	return d, mapError(err)
+}
+
 // take claims what was found and joins it with the jobs.
-func (s *Store) take(ctx context.Context, p store.ClaimParams, due []occurrenceDocument, ids []string, token string) (store.Claim, error) {
-	won, err := s.stamp(ctx, p, ids, due[len(due)-1].DueAt, token)
+func (s *Store) take(ctx context.Context, p store.ClaimParams, finds []finding, ids []string, last time.Time, token string) (store.Claim, error) {
+	won, err := s.stamp(ctx, p, ids, last, token)
 	if err != nil {
 		return store.Claim{}, err
 	}
@@ -52,16 +97,16 @@ func (s *Store) take(ctx context.Context, p store.ClaimParams, due []occurrenceD
 	if err != nil {
 		return store.Claim{}, err
 	}
-	claimed, back := join(p, due, won, targets)
+	claim, back := join(p, finds, won, targets)
 	s.putBack(ctx, p, back)
-	return store.Claim{Occurrences: claimed, More: len(due) == p.Limit || len(claimed) < len(due)}, nil
+	return claim, nil
 }
 
 // stamp claims those of the ids that are still due, and reads them back. An occurrence that was claimed since they were
-// found is due only at its lease's end, so it does not match.
-func (s *Store) stamp(ctx context.Context, p store.ClaimParams, ids []string, due time.Time, token string) ([]occurrenceDocument, error) {
+// found is due only at its lease's end, after the last of what was found, so it does not match.
+func (s *Store) stamp(ctx context.Context, p store.ClaimParams, ids []string, last time.Time, token string) ([]occurrenceDocument, error) {
 	result, err := s.occurrences.UpdateMany(ctx,
-		bson.M{"_id": in(ids), "lane": lanePending, "dueAt": bson.M{"$lte": due}},
+		bson.M{"_id": in(ids), "lane": anyLane(), "dueAt": bson.M{"$lte": last}},
 		bson.M{"$set": bson.M{"token": token, "scheduledAt": p.Now, "dueAt": p.Now.Add(p.Lease)}, "$inc": bson.M{"attempt": 1}},
 		options.UpdateMany().SetHint(indexByID)) // the claim index would do, but may be read far beyond these ids
 	if err != nil {
@@ -105,40 +150,56 @@ func (s *Store) targets(ctx context.Context, occurrences []occurrenceDocument) (
 	return targets, nil
 }
 
-// join matches what was won with its jobs, in the order of what was due, and tells what is to be put back.
-func join(p store.ClaimParams, due, won []occurrenceDocument, targets map[string]target) (claimed []store.Claimed, back []returned) {
+// join matches what was won with its jobs, in the order of what was found, and tells what is to be put back.
+func join(p store.ClaimParams, finds []finding, won []occurrenceDocument, targets map[string]target) (claim store.Claim, back []returned) {
 	wonByID := make(map[string]*occurrenceDocument, len(won))
 	for i := range won {
 		wonByID[won[i].ID] = &won[i]
 	}
-	for i := range due {
-		d := wonByID[due[i].ID]
-		if d == nil {
-			continue // another replica was faster
+	claim.Quotas = make([]store.QuotaLeft, len(finds))
+	for quota, f := range finds {
+		left := &claim.Quotas[quota]
+		left.Next = f.next
+		for i := range f.due {
+			d := wonByID[f.due[i].ID]
+			if d == nil {
+				continue // another replica was faster
+			}
+			c, r := joined(p, d, targets)
+			if r.drop || !r.dueAt.IsZero() {
+				r.quota = quota
+				back = append(back, r)
+				left.Next = earliest(left.Next, r.dueAt)
+				continue
+			}
+			c.Reclaimed = !f.due[i].ScheduledAt.IsZero()
+			claim.Occurrences = append(claim.Occurrences, c)
+			left.Found++
+			left.Next = earliest(left.Next, c.DueAt)
 		}
-		c := store.Claimed{Reclaimed: !due[i].ScheduledAt.IsZero()}
-		c.Occurrence, c.Fault = d.occurrence()
-		t, ok := targets[d.jobID()]
-		r := returned{occurrenceDocument: d}
-		switch {
-		case c.Own != nil: // whatever became of its job
-			c.Target = *c.Own
-		case !ok || t.revision != d.Revision:
-			r.dueAt, r.drop = store.PutBack(job.Revision(d.Revision), p.Now)
-		case !t.pausedAt.IsZero():
-			r.dueAt, r.paused = store.PutBackPaused(d.Timestamp, t.pausedAt, p), true
-		case !t.cursor.IsZero() && d.Timestamp.After(t.cursor):
-			r.dueAt = store.PutBackUnexpanded(p.Now)
-		default:
-			c.Target, c.Fault = t.Target, t.fault
-		}
-		if r.drop || !r.dueAt.IsZero() {
-			back = append(back, r)
-		} else {
-			claimed = append(claimed, c)
-		}
+		left.More = len(f.due) == p.Quotas[quota].Limit || left.Found < len(f.due)
 	}
-	return claimed, back
+	return claim, back
+}
+
+// joined is what was won with what it fires with, or if it is not to fire now, what becomes of it instead.
+func joined(p store.ClaimParams, d *occurrenceDocument, targets map[string]target) (c store.Claimed, r returned) {
+	c.Occurrence, c.Fault = d.occurrence()
+	r.occurrenceDocument = d
+	t, ok := targets[d.jobID()]
+	switch {
+	case c.Own != nil: // whatever became of its job
+		c.Target = *c.Own
+	case !ok || t.revision != d.Revision:
+		r.dueAt, r.drop = store.PutBack(job.Revision(d.Revision), p.Now)
+	case !t.pausedAt.IsZero():
+		r.dueAt, r.paused = store.PutBackPaused(d.Timestamp, t.pausedAt, p), true
+	case !t.cursor.IsZero() && d.Timestamp.After(t.cursor):
+		r.dueAt = store.PutBackUnexpanded(p.Now)
+	default:
+		c.Target, c.Fault = t.Target, t.fault
+	}
+	return c, r
 }
 
 // giveBack undoes a claim whose answer could not be completed. The earlier due times are not known for all of them, so
@@ -146,7 +207,7 @@ func join(p store.ClaimParams, due, won []occurrenceDocument, targets map[string
 func (s *Store) giveBack(ctx context.Context, p store.ClaimParams, ids []string, token string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tidyWithin) // the claim's time may be over
 	defer cancel()
-	_, _ = s.occurrences.UpdateMany(ctx, bson.M{"_id": in(ids), "token": token}, unclaim(p.Now.Add(p.Early)))
+	_, _ = s.occurrences.UpdateMany(ctx, bson.M{"_id": in(ids), "token": token}, unclaim(p.Due()))
 }
 
 // unclaim gives an occurrence back as if it had not been claimed, due at a time.
@@ -158,13 +219,22 @@ func unclaim(dueAt time.Time) bson.M {
 	}
 }
 
-// NextDue implements [store.Queue]: it reads one entry of the claim index.
-func (s *Store) NextDue(ctx context.Context) (time.Time, error) {
-	var first occurrenceDocument
-	err := s.occurrences.FindOne(ctx, bson.M{"lane": lanePending},
-		options.FindOne().SetSort(keys("dueAt")).SetProjection(bson.M{"_id": 0, "dueAt": 1})).Decode(&first)
-	if errors.Is(err, mongo.ErrNoDocuments) {
-		return time.Time{}, nil
+// Lanes implements [store.Queue]. It goes through the claim index from each lane's first entry to the next lane's, so it takes
+// one command more than there are lanes. An aggregation could answer it with one, but where the collection is sharded it
+// would read all entries.
+func (s *Store) Lanes(ctx context.Context) (lanes []store.LaneDue, err error) {
+	for last := laneDead; ; {
+		next, err := s.first(ctx, bson.M{"lane": bson.M{"$gt": last}})
+		if err != nil {
+			return nil, err
+		}
+		if last = next.Lane; last == laneDead {
+			return lanes, nil
+		}
+		lane, err := job.ParseLane(last)
+		if err != nil {
+			return nil, err
+		}
+		lanes = append(lanes, store.LaneDue{Lane: lane, DueAt: next.DueAt})
 	}
-	return first.DueAt, mapError(err)
 }

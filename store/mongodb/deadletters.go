@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
@@ -42,18 +43,31 @@ func (s *Store) DeadLetters(ctx context.Context, f store.DeadLetterFilter) ([]jo
 	return s.page(ctx, filter, f.Limit, nil)
 }
 
-// Redrive implements [store.Jobs].
+// Redrive implements [store.Jobs]. The priorities are read first, which never change, since those of one lane are written at
+// once.
 func (s *Store) Redrive(ctx context.Context, tenant string, ids []job.ID, now time.Time) (redriven int, err error) {
 	for part := range slices.Chunk(texts(ids), chunk) {
-		result, err := s.occurrences.UpdateMany(ctx, both(deadLetters(), bson.M{"_id": in(part), "tenant": tenant}), bson.M{
-			"$set":   bson.M{"lane": lanePending, "dueAt": now, "attempt": 0},
-			"$unset": bson.M{"failedAt": "", "lastError": ""},
-			"$inc":   bson.M{"redrives": 1},
-		})
+		found, err := find[occurrenceDocument](ctx, s.occurrences, both(deadLetters(), bson.M{"_id": in(part), "tenant": tenant}),
+			options.Find().SetProjection(bson.M{"priority": 1}))
 		if err != nil {
-			return redriven, mapError(err)
+			return redriven, err
 		}
-		redriven += int(result.MatchedCount)
+		idsByLane := make(map[job.Lane][]string)
+		for i := range found {
+			l := job.Lane{Tenant: tenant, Priority: job.PriorityOf(found[i].Priority)}
+			idsByLane[l] = append(idsByLane[l], found[i].ID)
+		}
+		for l, ids := range idsByLane {
+			result, err := s.occurrences.UpdateMany(ctx, both(deadLetters(), bson.M{"_id": in(ids)}), bson.M{
+				"$set":   bson.M{"lane": l.String(), "dueAt": now, "attempt": 0},
+				"$unset": bson.M{"failedAt": "", "lastError": ""},
+				"$inc":   bson.M{"redrives": 1},
+			})
+			if err != nil {
+				return redriven, mapError(err)
+			}
+			redriven += int(result.MatchedCount)
+		}
 	}
 	return redriven, nil
 }

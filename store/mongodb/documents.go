@@ -49,8 +49,9 @@ type occurrenceDocument struct {
 	Step        *int      `bson:"step,omitempty"` // absent if it is of no sequence
 	Subscriber  string    `bson:"subscriber,omitempty"`
 	Timestamp   time.Time `bson:"timestamp"`
-	Lane        int       `bson:"lane"`
-	DueAt       time.Time `bson:"dueAt,omitempty"` // absent from dead letters
+	Priority    string    `bson:"priority,omitempty"` // its code; of a dead letter too, which goes back to its lane
+	Lane        string    `bson:"lane"`               // of its tenant and priority; empty: dead letters
+	DueAt       time.Time `bson:"dueAt,omitempty"`    // absent from dead letters
 	ScheduledAt time.Time `bson:"scheduledAt,omitempty"`
 	Token       string    `bson:"token,omitempty"`
 	Attempt     int       `bson:"attempt"`
@@ -131,7 +132,8 @@ func newOccurrenceDocument(o *job.Occurrence) occurrenceDocument {
 		Revision:  string(o.Revision),
 		Position:  o.Position,
 		Timestamp: o.Timestamp,
-		Lane:      lanePending,
+		Priority:  o.Priority.Code(),
+		Lane:      o.Lane().String(),
 		DueAt:     o.DueAt,
 	}
 	if o.Part != nil {
@@ -170,6 +172,7 @@ func newTarget(c callbackDocument, options []byte) (t job.Target, err error) {
 func (d *occurrenceDocument) occurrence() (o job.Occurrence, err error) {
 	o = job.Occurrence{
 		Name:        job.Name{Tenant: d.Tenant, Key: d.Key},
+		Priority:    job.PriorityOf(d.Priority),
 		Revision:    job.Revision(d.Revision),
 		Position:    d.Position,
 		Timestamp:   d.Timestamp,

@@ -55,7 +55,7 @@ func mustAdvance(t *testing.T, s store.Store, a store.Advance) {
 func fire(t *testing.T, s store.Store, now time.Time, fired map[time.Time]int) (n int) {
 	t.Helper()
 	for {
-		claim, err := s.Claim(t.Context(), store.ClaimParams{Now: now, Lease: lease, Limit: 100})
+		claim, err := s.Claim(t.Context(), claimParams(now, 100))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -64,7 +64,7 @@ func fire(t *testing.T, s store.Store, now time.Time, fired map[time.Time]int) (
 			mustSettle(t, s, c, store.Ack)
 		}
 		n += len(claim.Occurrences)
-		if !claim.More {
+		if !claim.More() {
 			return n
 		}
 	}

@@ -61,7 +61,7 @@ func TestQueriesUseIndexes(t *testing.T) {
 		{Key: "filter", Value: bson.M{"revision": "r", "tenant": "t", "key": "k", "timestamp": bson.M{"$lte": epoch}, "dueAt": bson.M{"$gt": epoch}}},
 	})})
 	claimed := mustClaim(t, relayed, epoch, 10)
-	if _, err := relayed.NextDue(t.Context()); err != nil {
+	if _, err := relayed.Lanes(t.Context()); err != nil {
 		t.Error(err)
 	}
 	if _, err := relayed.Backlog(t.Context(), epoch.Add(time.Hour)); err != nil {

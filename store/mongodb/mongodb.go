@@ -34,13 +34,11 @@ import (
 
 const (
 	// format is the version of the documents and indexes, kept in the document formatID of the collection meta.
-	format   = 2
+	format   = 3
 	formatID = "format"
 
-	// The lanes an occurrence can be in. Pending ones will be spread over several; dead letters have their own, so one
-	// index serves both.
-	lanePending = 0
-	laneDead    = -1
+	// laneDead is the lane of dead letters, so that one index serves them and what is pending.
+	laneDead = ""
 
 	// parallel bounds the commands that one call has under way at once, and chunk the documents or ids that one command
 	// names.
@@ -114,7 +112,7 @@ func (s *Store) prepare(ctx context.Context) error {
 		{s.jobs, keys("expiresAt"), false},
 		// What is to be expanded. Most jobs may be none of it for ever, and cost nothing here.
 		{s.jobs, keys("expandAt"), true},
-		// Claims, the next due time, and the list of dead letters, which have no dueAt.
+		// Claims, the lanes, and the list of dead letters, which have no dueAt.
 		{s.occurrences, keys("lane", "dueAt", "_id"), false},
 		// The occurrences of a job, and by the empty revision those that stand on their own and dead letters by key. None
 		// of these fields changes when an occurrence is claimed or settled otherwise than by burying it, so a scan by them

@@ -95,7 +95,7 @@ func TestOpenRefuses(t *testing.T) {
 		want             string
 	}{
 		{"a newer format", "meta", bson.M{"_id": "format", "version": 99}, store.ErrFormat.Error()},
-		{"an older format", "meta", bson.M{"_id": "format", "version": 1}, "name a new database"},
+		{"an older format", "meta", bson.M{"_id": "format", "version": 2}, "name a new database"},
 		{"another program's jobs", "jobs", bson.M{"_id": 1}, "another program"},
 		{"another program's occurrences", "occurrences", bson.M{"_id": 1}, "another program"},
 	} {
@@ -111,7 +111,7 @@ func TestOpenRefuses(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), c.want) || errors.Is(err, store.ErrUnavailable) {
 				t.Errorf("open answers %v, want %q", err, c.want)
 			}
-			if n, err := db.Collection("meta").CountDocuments(t.Context(), bson.M{"version": 2}); n != 0 || err != nil {
+			if n, err := db.Collection("meta").CountDocuments(t.Context(), bson.M{"version": 3}); n != 0 || err != nil {
 				t.Errorf("%d format documents were written, %v", n, err)
 			}
 		})
@@ -131,7 +131,7 @@ func TestErrors(t *testing.T) {
 	} {
 		r.answer = bson.D{{Key: "ok", Value: 0}, {Key: "code", Value: c.code}, {Key: "errmsg", Value: "some words"}}
 		r.on("find", "occurrences", 1, func() verdict { return answerBefore })
-		_, err := relayed.NextDue(t.Context())
+		_, err := relayed.Lanes(t.Context())
 		if err == nil || errors.Is(err, store.ErrUnavailable) != c.transient {
 			t.Errorf("code %d answers %v", c.code, err)
 		}
@@ -192,7 +192,7 @@ func TestOrphans(t *testing.T) {
 			left := newPut("k", epoch, 0).Occurrences[0]
 			if _, err := db.Collection("occurrences").InsertOne(t.Context(), bson.M{
 				"_id": left.ID.String(), "tenant": left.Name.Tenant, "key": left.Name.Key, "revision": left.Revision,
-				"timestamp": left.Timestamp, "lane": 0, "dueAt": left.DueAt, "attempt": 0,
+				"timestamp": left.Timestamp, "lane": job.DefaultLane.String(), "dueAt": left.DueAt, "attempt": 0,
 			}); err != nil {
 				t.Fatal(err)
 			}
@@ -206,12 +206,15 @@ func TestOrphans(t *testing.T) {
 				{time.Hour, 1, 2 * time.Hour},
 				{2 * time.Hour, 0, 0},
 			} {
-				claim, err := s.Claim(t.Context(), store.ClaimParams{Now: epoch.Add(c.age), Lease: lease, Limit: 10})
+				claim, err := s.Claim(t.Context(), claimParams(epoch.Add(c.age), 10))
 				if err != nil {
 					t.Fatal(err)
 				}
-				if len(claim.Occurrences) != 0 || !claim.More {
-					t.Errorf("at age %s: claimed %d, more %v", c.age, len(claim.Occurrences), claim.More)
+				if len(claim.Occurrences) != 0 || !claim.More() {
+					t.Errorf("at age %s: claimed %d, more %v", c.age, len(claim.Occurrences), claim.More())
+				}
+				if next := claim.Quotas[0].Next; c.left > 0 && !next.Equal(epoch.Add(c.dueAt)) {
+					t.Errorf("at age %s: next is due at %s, want %s", c.age, next.Sub(epoch), c.dueAt)
 				}
 				if n := db.count(t, bson.M{"revision": left.Revision}); n != c.left {
 					t.Errorf("at age %s: %d are left, want %d", c.age, n, c.left)
@@ -281,9 +284,14 @@ func mustPut(t *testing.T, s store.Store, p store.Put) store.PutResult {
 	return result
 }
 
+// claimParams are to claim up to limit of the default lane at now.
+func claimParams(now time.Time, limit int) store.ClaimParams {
+	return store.ClaimParams{Now: now, Lease: lease, Quotas: []store.Quota{{Lane: job.DefaultLane, Limit: limit}}}
+}
+
 func mustClaim(t *testing.T, s store.Store, now time.Time, limit int) []store.Claimed {
 	t.Helper()
-	claim, err := s.Claim(t.Context(), store.ClaimParams{Now: now, Lease: lease, Limit: limit})
+	claim, err := s.Claim(t.Context(), claimParams(now, limit))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -175,7 +175,7 @@ func TestPutManyInstants(t *testing.T) {
 	there := p.Occurrences[1234]
 	if _, err := db.Collection("occurrences").InsertOne(t.Context(), bson.M{
 		"_id": there.ID.String(), "tenant": there.Name.Tenant, "key": there.Name.Key, "revision": there.Revision,
-		"timestamp": there.Timestamp, "lane": 0, "dueAt": there.DueAt, "attempt": 0,
+		"timestamp": there.Timestamp, "lane": job.DefaultLane.String(), "dueAt": there.DueAt, "attempt": 0,
 	}); err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
@@ -25,13 +26,14 @@ const (
 // returned is an occurrence that is not to fire now, and when it is due again.
 type returned struct {
 	*occurrenceDocument
+	quota  int // that it was found by
 	dueAt  time.Time
 	drop   bool // rather than make it due again
 	paused bool // its job is
 }
 
 // putBack gives back what was claimed and is not to fire now. One for which that fails is claimed again at its lease's
-// end. If some job is paused, what else is due of paused jobs is put back as well.
+// end. If some job is paused, what else is due of paused jobs by the same quota is put back as well.
 func (s *Store) putBack(ctx context.Context, p store.ClaimParams, back []returned) {
 	if len(back) == 0 {
 		return
@@ -47,16 +49,32 @@ func (s *Store) putBack(ctx context.Context, p store.ClaimParams, back []returne
 	}
 	_ = bulkWrite(ctx, s.occurrences, writes)
 	paused := slices.DeleteFunc(back, func(r returned) bool { return !r.paused })
-	if len(paused) > 0 {
-		s.catchResumes(ctx, p.Now, append(paused, s.passPaused(ctx, p)...))
+	if len(paused) == 0 {
+		return
 	}
+	more := make([][]returned, len(p.Quotas))
+	met := make([]bool, len(p.Quotas))
+	var group errgroup.Group
+	group.SetLimit(parallel)
+	for _, r := range paused {
+		if met[r.quota] {
+			continue
+		}
+		met[r.quota] = true
+		group.Go(func() error {
+			more[r.quota] = s.passPaused(ctx, p, r.quota)
+			return nil
+		})
+	}
+	_ = group.Wait()
+	s.catchResumes(ctx, p.Now, slices.Concat(paused, slices.Concat(more...)))
 }
 
-// passPaused puts back what is due of paused jobs among the first that are due, and answers it. It claims nothing: each
-// write is guarded by the occurrence still being as it was read, so what another replica has claimed since stays claimed.
-// What can't be read or written is for a later claim.
-func (s *Store) passPaused(ctx context.Context, p store.ClaimParams) (back []returned) {
-	due, err := s.findDue(ctx, p, passed, "tenant", "key", "revision", "timestamp", "dueAt", "token")
+// passPaused puts back what is due of paused jobs among the first that are due by a quota, and answers it. It claims nothing:
+// each write is guarded by the occurrence still being as it was read, so what another replica has claimed since stays
+// claimed. What can't be read or written is for a later claim.
+func (s *Store) passPaused(ctx context.Context, p store.ClaimParams, quota int) (back []returned) {
+	due, err := s.findDue(ctx, p, p.Quotas[quota], passed, "tenant", "key", "revision", "timestamp", "dueAt", "token")
 	if err != nil {
 		return nil
 	}
@@ -71,11 +89,11 @@ func (s *Store) passPaused(ctx context.Context, p store.ClaimParams) (back []ret
 		if !of.paused() || d.Revision != string(of.revision) {
 			continue
 		}
-		same := bson.M{"_id": d.ID, "lane": lanePending, "dueAt": d.DueAt, "token": d.Token}
+		same := bson.M{"_id": d.ID, "lane": p.Quotas[quota].Lane.String(), "dueAt": d.DueAt, "token": d.Token}
 		if d.Token == "" {
 			same["token"] = absent()
 		}
-		r := returned{occurrenceDocument: d, dueAt: store.PutBackPaused(d.Timestamp, of.pausedAt, p), paused: true}
+		r := returned{occurrenceDocument: d, quota: quota, dueAt: store.PutBackPaused(d.Timestamp, of.pausedAt, p), paused: true}
 		writes = append(writes, updateOf(same, bson.M{
 			"$set": bson.M{"dueAt": r.dueAt}, "$unset": bson.M{"token": "", "scheduledAt": ""}, // of a stale claim
 		}))

@@ -39,6 +39,9 @@ func held(now time.Time) bson.M {
 
 func notHeld(now time.Time) bson.M { return bson.M{"$nor": bson.A{held(now)}} }
 
+// anyLane matches the lane of whatever is pending.
+func anyLane() bson.M { return bson.M{"$gt": laneDead} }
+
 // both joins two filters that have no field in common.
 func both(a, b bson.M) bson.M {
 	joined := maps.Clone(a)
@@ -48,6 +51,16 @@ func both(a, b bson.M) bson.M {
 
 // latest is the latest of some times.
 func latest(times ...time.Time) time.Time { return slices.MaxFunc(times, time.Time.Compare) }
+
+// earliest is the earliest of some times that are not zero; zero if there is none.
+func earliest(times ...time.Time) (first time.Time) {
+	for _, t := range times {
+		if first.IsZero() || !t.IsZero() && t.Before(first) {
+			first = t
+		}
+	}
+	return first
+}
 
 func texts(ids []job.ID) []string {
 	all := make([]string, len(ids))

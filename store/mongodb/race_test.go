@@ -5,6 +5,7 @@ package mongodb_test
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -22,7 +23,7 @@ func TestClaimIsInterrupted(t *testing.T) {
 		lost                      verdict
 	}{
 		{"while it stamps", "update", "occurrences", 1, cutAfter},
-		{"while it reads back", "find", "occurrences", 2, cutBefore},
+		{"while it reads back", "find", "occurrences", 3, cutBefore},
 		{"while it reads the jobs", "find", "jobs", 1, cutBefore},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -32,7 +33,7 @@ func TestClaimIsInterrupted(t *testing.T) {
 			now := epoch.Add(time.Second)
 			relayed, r := db.relayed(t)
 			r.on(c.command, c.collection, c.n, func() verdict { return c.lost })
-			claim, err := relayed.Claim(t.Context(), store.ClaimParams{Now: now, Lease: lease, Limit: 10})
+			claim, err := relayed.Claim(t.Context(), claimParams(now, 10))
 			if !errors.Is(err, store.ErrUnavailable) || len(claim.Occurrences) != 0 {
 				t.Fatalf("claimed %d, %v", len(claim.Occurrences), err)
 			}
@@ -49,11 +50,16 @@ func TestClaimIsInterrupted(t *testing.T) {
 	}
 }
 
-// TestClaimMeetsAnother: what another claims between a claim's finding and its stamping is the other's.
+// TestClaimMeetsAnother: what another claims between a claim's finding and its stamping is the other's, and more may be due
+// of its lane, but not of others.
 func TestClaimMeetsAnother(t *testing.T) {
 	db := newDatabase(t)
 	s := db.open(t)
 	mustPut(t, s, newPut("k", epoch, 0, time.Second, 2*time.Second))
+	high := newPut("high", epoch)
+	high.Job.Options.Priority = job.PriorityHigh
+	high.Job.Schedule.Instants = []time.Time{epoch}
+	mustPut(t, s, begin(high.Job, epoch))
 	now := epoch.Add(time.Minute)
 	relayed, r := db.relayed(t)
 	var theirs []store.Claimed
@@ -61,9 +67,12 @@ func TestClaimMeetsAnother(t *testing.T) {
 		theirs = mustClaim(t, s, now, 2)
 		return pass
 	})
-	claim, err := relayed.Claim(t.Context(), store.ClaimParams{Now: now, Lease: lease, Limit: 10})
-	if err != nil || len(claim.Occurrences) != 1 || !claim.More {
-		t.Fatalf("claimed %d, more %v, %v", len(claim.Occurrences), claim.More, err)
+	params := claimParams(now, 10)
+	params.Quotas = append(params.Quotas, store.Quota{Lane: job.Lane{Tenant: job.DefaultTenant, Priority: job.PriorityHigh}, Limit: 10})
+	claim, err := relayed.Claim(t.Context(), params)
+	left := []store.QuotaLeft{{Found: 1, More: true, Next: now.Add(lease)}, {Found: 1, Next: now.Add(lease)}}
+	if err != nil || len(claim.Occurrences) != 2 || !slices.Equal(claim.Quotas, left) {
+		t.Fatalf("claimed %d, left %v, %v", len(claim.Occurrences), claim.Quotas, err)
 	}
 	if got := claim.Occurrences[0]; got.Timestamp != epoch.Add(2*time.Second) || got.Attempt != 1 {
 		t.Errorf("claimed %s, attempt %d", got.Timestamp, got.Attempt)

@@ -57,7 +57,7 @@ func (s *Store) Strays(ctx context.Context, f store.JobFilter) (names []job.Name
 			key["$gt"] = after
 		}
 		found, err := find[occurrenceDocument](ctx, s.occurrences,
-			bson.M{"revision": "", "tenant": f.Tenant, "key": key, "lane": lanePending},
+			bson.M{"revision": "", "tenant": f.Tenant, "key": key, "lane": anyLane()},
 			options.Find().SetProjection(bson.M{"key": 1}).SetSort(keys("key")).SetLimit(int64(f.Limit)))
 		if err != nil {
 			return nil, err

@@ -49,7 +49,7 @@ func TestExportLeavesOut(t *testing.T) {
 		for _, o := range occurrences {
 			left = append(left, bson.M{
 				"_id": o.ID.String(), "tenant": o.Name.Tenant, "key": o.Name.Key, "revision": o.Revision,
-				"timestamp": o.Timestamp, "lane": 0, "dueAt": o.DueAt, "attempt": 0,
+				"timestamp": o.Timestamp, "lane": job.DefaultLane.String(), "dueAt": o.DueAt, "attempt": 0,
 			})
 		}
 	}
