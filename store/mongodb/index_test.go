@@ -85,6 +85,7 @@ func TestQueriesUseIndexes(t *testing.T) {
 	if _, err := relayed.Sweep(t.Context(), store.SweepParams{Now: epoch.Add(time.Hour), Again: 1, FailedBefore: epoch, Limit: 10}); err != nil {
 		t.Error(err)
 	}
+	mustRedrive(t, relayed, claimed[0].ID)
 	if records := exported(t, relayed, 1); len(records) == 0 {
 		t.Error("nothing is exported: the test shows nothing")
 	}

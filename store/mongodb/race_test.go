@@ -84,6 +84,52 @@ func TestClaimMeetsAnother(t *testing.T) {
 	}
 }
 
+// TestClaimOfManyLanes: however many lanes a claim is of, it is stamped by one write, and the jobs are read at once.
+func TestClaimOfManyLanes(t *testing.T) {
+	const lanes = 50
+	db := newDatabase(t)
+	s := db.open(t)
+	var puts []store.Put
+	for i := range lanes {
+		p := newPut("k", epoch, 0, time.Duration(i)*time.Second, time.Hour)
+		p.Job.Tenant = fmt.Sprint("tenant", i)
+		puts = append(puts, begin(p.Job, epoch))
+	}
+	for _, result := range s.Put(t.Context(), puts) {
+		if result.Err != nil {
+			t.Fatal(result.Err)
+		}
+	}
+	told, err := s.Lanes(t.Context())
+	if err != nil || len(told) != lanes {
+		t.Fatalf("there are %d lanes, %v", len(told), err)
+	}
+	params := store.ClaimParams{Now: epoch.Add(time.Minute), Lease: lease}
+	for _, l := range told {
+		params.Quotas = append(params.Quotas, store.Quota{Lane: l.Lane, Limit: 1})
+	}
+	relayed, r := db.relayed(t)
+	commands := make(map[string]int)
+	r.set(func(c command) verdict {
+		commands[c.name+" "+c.collection]++
+		return pass
+	})
+	claim, err := relayed.Claim(t.Context(), params)
+	r.set(nil)
+	if err != nil || len(claim.Occurrences) != lanes || len(claim.Quotas) != lanes {
+		t.Fatalf("claimed %d, told of %d quotas, %v", len(claim.Occurrences), len(claim.Quotas), err)
+	}
+	for i, left := range claim.Quotas {
+		want := store.QuotaLeft{Found: 1, More: true, Next: params.Now.Add(lease)}
+		if c := claim.Occurrences[i]; c.Lane() != params.Quotas[i].Lane || c.Timestamp != epoch || left != want {
+			t.Errorf("of lane %s: claimed that of lane %s at %s, left %v", params.Quotas[i].Lane, c.Lane(), c.Timestamp, left)
+		}
+	}
+	if commands["update occurrences"] != 1 || commands["find jobs"] != 1 {
+		t.Errorf("it took %v", commands)
+	}
+}
+
 // TestCancelMeetsASettlement: what was held at a cancel is never retried, whenever its settlement comes; but a dead
 // letter is not lost, even one that is redriven before the cancel has ended.
 func TestCancelMeetsASettlement(t *testing.T) {
