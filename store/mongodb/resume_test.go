@@ -9,6 +9,7 @@ import (
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
+	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
 )
 
@@ -116,6 +117,36 @@ func TestPassMeetsAnother(t *testing.T) {
 				t.Errorf("%d are left, want %d", n, c.pending)
 			}
 		})
+	}
+}
+
+// TestPassOfLanes: a claim passes the paused backlog of each lane, and none of a lane that it isn't of.
+func TestPassOfLanes(t *testing.T) {
+	now := epoch.Add(time.Minute)
+	db := newDatabase(t)
+	s := db.open(t)
+	params := store.ClaimParams{Now: now, Lease: lease}
+	for _, tenant := range []string{"free", "one", "two", "other"} {
+		p := newPut("k", epoch, 0, time.Second, 2*time.Second, 3*time.Second)
+		p.Job.Tenant = tenant
+		mustPut(t, s, begin(p.Job, epoch))
+		if tenant != "free" {
+			if err := s.Pause(t.Context(), p.Job.Name, job.NewRevision(epoch), epoch); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if tenant != "other" {
+			params.Quotas = append(params.Quotas, store.Quota{Lane: job.Lane{Tenant: tenant}, Limit: 1})
+		}
+	}
+	claim, err := s.Claim(t.Context(), params)
+	if err != nil || len(claim.Occurrences) != 1 || claim.Occurrences[0].Name.Tenant != "free" {
+		t.Fatalf("claimed %d, %v", len(claim.Occurrences), err)
+	}
+	for tenant, want := range map[string]int{"free": 3, "one": 0, "two": 0, "other": 4} {
+		if n := db.count(t, bson.M{"tenant": tenant, "dueAt": bson.M{"$lte": now}}); n != want {
+			t.Errorf("%d of %s are still due, want %d", n, tenant, want)
+		}
 	}
 }
 
