@@ -27,7 +27,7 @@ func TestBounded(t *testing.T) {
 	first, second := put("k", n), put("k", n)
 	count("a put", func() { mustPut(t, s, first) })
 	held := claim(t, s, epoch.Add(time.Hour), 1300)
-	if len(held.Occurrences) != most || !held.More {
+	if len(held.Occurrences) != most || !held.More() {
 		t.Errorf("claimed %d at once", len(held.Occurrences))
 	}
 	count("a replacement", func() {
@@ -62,7 +62,7 @@ func TestBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
-	if due := server.must("zcount", "carillon:{0}:pending", "-inf", now.UnixMilli()); due != int64(n) {
+	if due := server.must("zcount", "carillon:{0}:pending:default", "-inf", now.UnixMilli()); due != int64(n) {
 		t.Errorf("%v are due after the resumption", due)
 	}
 	count("a cancellation", func() {
@@ -126,10 +126,10 @@ func TestOrphans(t *testing.T) {
 
 	now := epoch.Add(time.Minute)
 	c := claim(t, s, now, 2*n)
-	if len(c.Occurrences) != 0 || !c.More {
-		t.Errorf("claimed %d orphans, more: %v", len(c.Occurrences), c.More)
+	if len(c.Occurrences) != 0 || !c.More() {
+		t.Errorf("claimed %d orphans, more: %v", len(c.Occurrences), c.More())
 	}
-	due, err := s.NextDue(t.Context())
+	due, err := nextDue(t, s)
 	if want, _ := store.PutBack(p.Job.Revision, now); err != nil || !due.Equal(want) {
 		t.Errorf("they are due at %s, want %s, %v", due, want, err)
 	}
@@ -143,7 +143,7 @@ func TestOrphans(t *testing.T) {
 	if c = claim(t, s, epoch.Add(2*time.Hour), 2*n); len(c.Occurrences) != 0 {
 		t.Errorf("claimed %d orphans", len(c.Occurrences))
 	}
-	for _, key := range []string{"occurrences", "pending", "members", "attempts"} {
+	for _, key := range []string{"occurrences", "pending:default", "lanes", "members", "attempts"} {
 		if exists := server.must("exists", "carillon:{0}:"+key); exists != int64(0) {
 			t.Errorf("old orphans are left in %s", key)
 		}
@@ -244,6 +244,6 @@ func fire(t *testing.T, s store.Store, now time.Time, fired map[time.Time]int) {
 		if err := s.Settle(t.Context(), acks(c.Occurrences)); err != nil {
 			t.Fatal(err)
 		}
-		more = c.More
+		more = c.More()
 	}
 }

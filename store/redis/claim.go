@@ -14,55 +14,136 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// Claim implements [store.Queue]: one script on each shard that has what is due. If there are several shards, they are first
-// asked what that is, so that the longest due comes first.
+// Claim implements [store.Queue]: one script on each shard that has what is due, for all quotas, or more if they add up to
+// more than a script may claim. If there are several shards, they are first asked what is due, so that the longest due
+// comes first.
 //
-// If a shard's node fails, what the others gave is claimed all the same.
+// If a shard's node fails, what the others gave is claimed all the same, and more may be due of every quota.
 func (s *Store) Claim(ctx context.Context, p store.ClaimParams) (store.Claim, error) {
-	bound := strconv.FormatInt(p.Now.Add(p.Early).UnixMilli(), 10)
-	shares, more, err := s.share(ctx, keyPending, bound, p.Limit)
-	if len(shares) == 0 {
-		return store.Claim{}, err
+	wants := make([]want, len(p.Quotas))
+	for i, q := range p.Quotas {
+		after, until := p.Range(q)
+		wants[i] = want{
+			set: set{keyPending, q.Lane.String()}, after: "-inf", bound: strconv.FormatInt(until.UnixMilli(), 10), limit: q.Limit,
+			next: "(" + strconv.FormatInt(p.Due().UnixMilli(), 10),
+		}
+		if !after.IsZero() {
+			wants[i].after = "(" + strconv.FormatInt(after.UnixMilli(), 10)
+		}
 	}
-	token, until := job.NewToken(), p.Now.Add(p.Lease)
-	calls := make([]call, len(shares))
-	for i, share := range shares {
-		args := []any{share.bound, share.n, p.Now.UnixMilli(), until.UnixMilli(), token, bound, chunk, flag(len(shares) > 1)}
-		calls[i] = call{claimScript, share.shard, args}
+	divided, err := s.share(ctx, wants)
+	c := claiming{params: p, token: job.NewToken(), wants: wants, divided: divided}
+	c.claim.Quotas = make([]store.QuotaLeft, len(wants))
+	for i, d := range divided {
+		c.claim.Quotas[i] = store.QuotaLeft{More: d.more, Next: d.next}
 	}
-	claim := store.Claim{More: more}
-	found := 0
-	var dues []int
+	runs := c.runs()
+	calls := make([]call, len(runs))
+	for i, r := range runs {
+		calls[i] = call{claimScript, r.shard, r.args}
+	}
 	for i, r := range s.run(ctx, calls) {
 		answer, failure := r.list()
 		if failure != nil {
 			err = failure
 			continue
 		}
-		taken, aside := readTaken(answer), answer.list(4)
-		for k := range taken {
-			taken[k].Token, taken[k].ScheduledAt, taken[k].DueAt = token, p.Now, until
-		}
-		claim.Occurrences = append(claim.Occurrences, taken...)
-		if len(shares) > 1 {
-			for k := range taken {
-				dues = append(dues, answer.list(2).number(k))
+		c.read(runs[i], answer)
+		s.putBack(ctx, p, runs[i].shard, answer.list(4))
+	}
+	for i := range c.claim.Quotas {
+		left := &c.claim.Quotas[i]
+		left.More = left.More || err != nil || left.Found >= min(p.Quotas[i].Limit, chunk)
+	}
+	if len(c.claim.Occurrences) == 0 {
+		return c.claim, err
+	}
+	if len(runs) > 1 {
+		c.sort()
+	}
+	return c.claim, nil
+}
+
+// claiming is one claim under way.
+type claiming struct {
+	params  store.ClaimParams
+	token   string
+	wants   []want
+	divided []division
+	claim   store.Claim
+	// places are where the claimed belong.
+	places []claimedPlace
+}
+
+// claimedPlace is of which quota something was claimed, and when it was due if that was asked for.
+type claimedPlace struct{ quota, due int }
+
+// claimRun is one run of claim.lua, for the shares that a shard is to give of some quotas.
+type claimRun struct {
+	shard  int
+	quotas []int
+	shares []share
+	n      int // how many are to be claimed in all
+	args   []any
+}
+
+// runs are the runs that claim what was divided, in the order of the quotas. None is for more than a script may claim.
+func (c *claiming) runs() (runs []*claimRun) {
+	merged := slices.ContainsFunc(c.divided, func(d division) bool { return len(d.shares) > 1 })
+	open := make(map[int]*claimRun)
+	for i, d := range c.divided {
+		w := c.wants[i]
+		for _, sh := range d.shares {
+			r := open[sh.shard]
+			if r == nil || r.n+sh.n > chunk {
+				ends := c.params.Now.Add(c.params.Lease)
+				r = &claimRun{shard: sh.shard, args: []any{c.params.Now.UnixMilli(), ends.UnixMilli(), c.token, w.next, chunk, flag(merged)}}
+				open[sh.shard], runs = r, append(runs, r)
 			}
-		}
-		s.putBack(ctx, p, shares[i].shard, aside)
-		found += len(taken) + len(aside)
-		if len(aside) > 0 || shares[i].counted && len(taken) < shares[i].n {
-			claim.More = true
+			r.quotas, r.shares, r.n = append(r.quotas, i), append(r.shares, sh), r.n+sh.n
+			r.args = append(r.args, w.lane, w.after, sh.bound, sh.n, w.bound)
 		}
 	}
-	claim.More = claim.More || found >= min(p.Limit, chunk)
-	if len(claim.Occurrences) == 0 {
-		return store.Claim{More: claim.More}, err
+	return runs
+}
+
+// read reads the answer of claim.lua.
+func (c *claiming) read(r *claimRun, answer list) {
+	taken, dues, lefts := readTaken(answer), answer.list(2), answer.list(6)
+	for k := range taken {
+		taken[k].Token, taken[k].ScheduledAt, taken[k].DueAt = c.token, c.params.Now, c.params.Now.Add(c.params.Lease)
 	}
-	if len(shares) > 1 {
-		claim.Occurrences = inOrder(claim.Occurrences, dues)
+	c.claim.Occurrences = append(c.claim.Occurrences, taken...)
+	first := 0
+	for k, quota := range r.quotas {
+		of, left := lefts.list(k), &c.claim.Quotas[quota]
+		claimed, aside := of.number(0), of.number(1)
+		left.Found += claimed
+		left.More = left.More || aside > 0 || r.shares[k].counted && claimed < r.shares[k].n
+		if of.text(2) != "" {
+			left.Next = earliest(left.Next, of.score(2))
+		}
+		for i := range claimed {
+			c.places = append(c.places, claimedPlace{quota, dues.number(first + i)})
+		}
+		first += claimed
 	}
-	return claim, nil
+}
+
+// sort brings what several runs gave in the order of the quotas, and of one quota in that of when it was due.
+func (c *claiming) sort() {
+	order := make([]int, len(c.places))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int {
+		return cmp.Or(cmp.Compare(c.places[a].quota, c.places[b].quota), cmp.Compare(c.places[a].due, c.places[b].due))
+	})
+	sorted := make([]store.Claimed, len(order))
+	for i, from := range order {
+		sorted[i] = c.claim.Occurrences[from]
+	}
+	c.claim.Occurrences = sorted
 }
 
 // readTaken reads what claim.lua answers of the claimed.
@@ -128,20 +209,6 @@ func readTargets(ids, records, answer list) []*target {
 	return targets
 }
 
-// inOrder sorts what several shards gave by when it was due.
-func inOrder(claimed []store.Claimed, dues []int) []store.Claimed {
-	order := make([]int, len(claimed))
-	for i := range order {
-		order[i] = i
-	}
-	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(dues[a], dues[b]) })
-	sorted := make([]store.Claimed, len(claimed))
-	for i, from := range order {
-		sorted[i] = claimed[from]
-	}
-	return sorted
-}
-
 // putBack puts back what a claim has set aside, or drops it. What it fails for is due again when the claim would end.
 func (s *Store) putBack(ctx context.Context, p store.ClaimParams, shard int, aside list) {
 	if len(aside) == 0 {
@@ -149,7 +216,7 @@ func (s *Store) putBack(ctx context.Context, p store.ClaimParams, shard int, asi
 	}
 	args := []any{p.Now.Add(p.Lease).UnixMilli()}
 	for i := range aside {
-		id, why := aside.list(i).text(0), aside.list(i).text(2)
+		id, why, lane := aside.list(i).text(0), aside.list(i).text(2), aside.list(i).text(4)
 		o, err := decodeOccurrence(id, aside.list(i).text(1))
 		var dueAt time.Time
 		var drop bool
@@ -164,27 +231,37 @@ func (s *Store) putBack(ctx context.Context, p store.ClaimParams, shard int, asi
 			}
 		}
 		if drop {
-			args = append(args, id, "", 0)
+			args = append(args, lane, id, "", 0)
 		} else {
-			args = append(args, id, dueAt.UnixMilli(), flag(why == "paused"))
+			args = append(args, lane, id, dueAt.UnixMilli(), flag(why == "paused"))
 		}
 	}
 	_ = s.run(ctx, []call{{putBackScript, shard, args}})
 }
 
-// NextDue implements [store.Queue]: it asks all shards at once for one entry each.
-func (s *Store) NextDue(ctx context.Context) (time.Time, error) {
-	heads, err := s.heads(ctx, keyPending, &redis.ZRangeBy{Min: "-inf", Max: "+inf", Count: 1})
+// Lanes implements [store.Queue]: it asks all shards at once for their lanes.
+func (s *Store) Lanes(ctx context.Context) ([]store.LaneDue, error) {
+	commands, err := askAll(ctx, s, func(ctx context.Context, pipe redis.Pipeliner, of *shard) []*redis.Cmd {
+		return []*redis.Cmd{pipe.Eval(ctx, lanesScript, []string{set{key: keyLanes}.of(of), set{key: keyPending}.of(of)})}
+	})
 	if err != nil {
-		return time.Time{}, err
+		return nil, err
 	}
-	var next time.Time
-	for _, head := range heads {
-		if len(head) > 0 {
-			if at := time.UnixMilli(int64(head[0])).UTC(); next.IsZero() || at.Before(next) {
-				next = at
-			}
+	due := make(map[string]time.Time)
+	for _, of := range commands {
+		answer := asList(of[0].Val())
+		for i := 0; i+1 < len(answer); i += 2 {
+			lane := answer.text(i)
+			due[lane] = earliest(due[lane], answer.score(i+1))
 		}
 	}
-	return next, nil
+	lanes := make([]store.LaneDue, 0, len(due))
+	for text, at := range due {
+		lane, err := job.ParseLane(text)
+		if err != nil {
+			return nil, err
+		}
+		lanes = append(lanes, store.LaneDue{Lane: lane, DueAt: at})
+	}
+	return lanes, nil
 }

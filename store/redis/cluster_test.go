@@ -27,14 +27,14 @@ func TestMovingSlot(t *testing.T) {
 	prefix := url[strings.Index(url, "prefix=")+len("prefix="):]
 	prefix, _, _ = strings.Cut(prefix, "&")
 	cluster := clusterOf(t, server)
-	key := prefix + ":{16}:pending"
+	shard := prefix + ":{16}:"
 
 	const n = 40
 	var puts []store.Put
 	for i := 0; len(puts) < n; i++ { // jobs that are in that shard
 		p := put(strconv.Itoa(i), 2)
 		mustPut(t, s, p)
-		if found, err := cluster.HExists(t.Context(), prefix+":{16}:jobs", job.DefaultTenant+"\x00"+p.Job.Key).Result(); err != nil {
+		if found, err := cluster.HExists(t.Context(), shard+"jobs", job.DefaultTenant+"\x00"+p.Job.Key).Result(); err != nil {
 			t.Fatal(err)
 		} else if found {
 			puts = append(puts, p)
@@ -44,8 +44,20 @@ func TestMovingSlot(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	move := newMove(t, cluster, key)
+	// No script is refused for want of a key that just happens to be empty.
+	for _, name := range []string{"attempts", "errors"} {
+		if err := cluster.HSet(t.Context(), shard+name, "x", "").Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"expansion", "own", "dead", "dead-by-tenant", "dead-by-job"} {
+		if err := cluster.ZAdd(t.Context(), shard+name, goredis.Z{Member: "x"}).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	move := newMove(t, cluster, shard+"jobs")
 	move.begin()
+	move.this(shard + "pending:" + job.DefaultTenant)
 	refused := 0
 	for moved := 0; ; moved++ { // one key after the other
 		name := puts[moved%n].Job.Name
@@ -150,8 +162,16 @@ func (m *move) key() bool {
 	if len(keys) == 0 {
 		return false
 	}
-	m.must(m.from, "migrate", m.toHost, m.toPort, keys[0], 0, 5000)
+	m.this(keys[0])
 	return true
+}
+
+// this moves one key that is there.
+func (m *move) this(key any) {
+	m.t.Helper()
+	if answer := m.must(m.from, "migrate", m.toHost, m.toPort, key, 0, 5000); answer != "OK" {
+		m.t.Fatalf("%s is not moved: %v", key, answer)
+	}
 }
 
 func (m *move) end() {
@@ -192,7 +212,7 @@ func TestHungNode(t *testing.T) {
 	}
 	want := 0
 	for i := range shards {
-		key := "carillon:{" + strconv.Itoa(i) + "}:pending"
+		key := "carillon:{" + strconv.Itoa(i) + "}:pending:default"
 		for _, node := range nodes[:2] {
 			if n, err := node.direct.ZCard(t.Context(), key).Result(); err == nil { // else it is another's
 				want += int(n)
@@ -203,7 +223,7 @@ func TestHungNode(t *testing.T) {
 	got := 0
 	for got < want {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-		c, err := s.Claim(ctx, store.ClaimParams{Now: epoch.Add(time.Hour), Lease: lease, Limit: 20})
+		c, err := s.Claim(ctx, claimParams(epoch.Add(time.Hour), 20))
 		cancel()
 		if len(c.Occurrences) == 0 {
 			t.Fatalf("%d of %d are claimed, then none: %v", got, want, err)
@@ -214,7 +234,7 @@ func TestHungNode(t *testing.T) {
 		t.Errorf("claimed %d of %d", got, want)
 	}
 	nodes[2].await("it is passed over", func() bool {
-		_, err := s.NextDue(t.Context())
+		_, err := s.Lanes(t.Context())
 		if !errors.Is(err, store.ErrUnavailable) {
 			t.Fatalf("the next due time is answered with %v", err)
 		}
@@ -222,7 +242,7 @@ func TestHungNode(t *testing.T) {
 	})
 	nodes[2].signal(syscall.SIGCONT)
 	nodes[2].await("what it has is claimed too", func() bool {
-		c, _ := s.Claim(t.Context(), store.ClaimParams{Now: epoch.Add(time.Hour), Lease: lease, Limit: 20})
+		c, _ := s.Claim(t.Context(), claimParams(epoch.Add(time.Hour), 20))
 		got += len(c.Occurrences)
 		return got == 300
 	})
@@ -242,8 +262,8 @@ func TestUnservedSlot(t *testing.T) {
 			break
 		}
 	}
-	if c := claim(t, s, epoch.Add(time.Hour), 256); len(c.Occurrences) != 256 || !c.More {
-		t.Errorf("claimed %d, more: %v", len(c.Occurrences), c.More)
+	if c := claim(t, s, epoch.Add(time.Hour), 256); len(c.Occurrences) != 256 || !c.More() {
+		t.Errorf("claimed %d, more: %v", len(c.Occurrences), c.More())
 	}
 	another, err := redis.Open(t.Context(), server.url)
 	if err == nil {

@@ -14,11 +14,12 @@ import (
 
 // ClaimJobs implements [store.Queue]. It asks all shards at once for one entry each before it claims anything.
 func (s *Store) ClaimJobs(ctx context.Context, p store.ClaimJobsParams) (store.ClaimedJobs, error) {
-	shares, more, err := s.share(ctx, keyExpansion, strconv.FormatInt(p.Now.UnixMilli(), 10), p.Limit)
+	divided, err := s.share(ctx, []want{{set: set{key: keyExpansion}, after: "-inf", bound: strconv.FormatInt(p.Now.UnixMilli(), 10), limit: p.Limit}})
+	shares := divided[0].shares
 	if len(shares) == 0 {
 		return store.ClaimedJobs{}, err
 	}
-	claimed := store.ClaimedJobs{Token: job.NewToken(), More: more}
+	claimed := store.ClaimedJobs{Token: job.NewToken(), More: divided[0].more}
 	calls := make([]call, len(shares))
 	for i, share := range shares {
 		calls[i] = call{claimJobsScript, share.shard, []any{share.bound, share.n, p.Now.Add(p.Lease).UnixMilli(), claimed.Token}}

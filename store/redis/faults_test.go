@@ -54,7 +54,7 @@ func TestKilled(t *testing.T) {
 	}
 	group.Go(func() {
 		for {
-			c, err := s.Claim(t.Context(), store.ClaimParams{Now: epoch, Lease: lease, Limit: 4})
+			c, err := s.Claim(t.Context(), claimParams(epoch, 4))
 			if err == nil {
 				keys := make([]string, len(c.Occurrences))
 				for i := range c.Occurrences {
@@ -167,7 +167,7 @@ func TestReplica(t *testing.T) {
 	if r := s.Put(t.Context(), []store.Put{put("more", 1)})[0]; !errors.Is(r.Err, store.ErrUnavailable) {
 		t.Errorf("put answers %v", r.Err)
 	}
-	if _, err := s.Claim(t.Context(), store.ClaimParams{Now: epoch, Lease: lease, Limit: 1}); !errors.Is(err, store.ErrUnavailable) {
+	if _, err := s.Claim(t.Context(), claimParams(epoch, 1)); !errors.Is(err, store.ErrUnavailable) {
 		t.Errorf("claim answers %v", err)
 	}
 	if another, err := redis.Open(t.Context(), server.url); !errors.Is(err, store.ErrUnavailable) {

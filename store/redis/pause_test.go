@@ -40,14 +40,14 @@ func TestPausedBacklogByOne(t *testing.T) {
 	pause(t, s, paused.Job.Name, epoch)
 	now := epoch.Add(time.Hour)
 	due := func() int64 {
-		left, _ := server.must("zcount", "carillon:{0}:pending", "-inf", now.UnixMilli()).(int64)
+		left, _ := server.must("zcount", "carillon:{0}:pending:default", "-inf", now.UnixMilli()).(int64)
 		return left
 	}
 	for i := range n/most + 1 {
 		before := due()
 		c := claim(t, s, now, 1)
-		if gone := before - due(); gone > most || i < n/most && gone != most || !c.More {
-			t.Errorf("claim %d has put back %d, more: %v", i, gone, c.More)
+		if gone := before - due(); gone > most || i < n/most && gone != most || !c.More() {
+			t.Errorf("claim %d has put back %d, more: %v", i, gone, c.More())
 		}
 		if len(c.Occurrences) != 0 {
 			t.Errorf("claim %d has claimed %s", i, c.Occurrences[0].Name)
@@ -69,11 +69,11 @@ func TestResumeOfWhatIsAhead(t *testing.T) {
 	pause(t, s, p.Job.Name, early)
 	for more := true; more; { // by a clock that is ahead
 		c := claim(t, s, epoch.Add(time.Minute), 10)
-		if more = c.More; len(c.Occurrences) > 0 {
+		if more = c.More(); len(c.Occurrences) > 0 {
 			t.Fatalf("claimed %d", len(c.Occurrences))
 		}
 	}
-	if due := server.must("zcount", "carillon:{0}:pending", "-inf", epoch.Add(time.Minute).UnixMilli()); due != int64(0) {
+	if due := server.must("zcount", "carillon:{0}:pending:default", "-inf", epoch.Add(time.Minute).UnixMilli()); due != int64(0) {
 		t.Fatalf("%v are still due", due)
 	}
 	resume(t, s, p.Job.Name, early)
@@ -104,7 +104,7 @@ func TestResumeBeforePutBack(t *testing.T) {
 		t.Fatal("it was claimed while its job was paused")
 	}
 	if c := claim(t, s, ends, 1); len(c.Occurrences) != 1 {
-		due, err := s.NextDue(t.Context())
+		due, err := nextDue(t, s)
 		t.Errorf("after the resumption it is due at %s, want %s, %v", job.FormatTime(due), job.FormatTime(ends), err)
 	}
 }

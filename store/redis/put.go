@@ -106,7 +106,7 @@ func (s *Store) insertBefore(ctx context.Context, p *put) error {
 func appendOccurrences(args []any, occurrences []job.Occurrence) []any {
 	for i := range occurrences {
 		o := &occurrences[i]
-		args = append(args, o.ID.String(), encodeOccurrence(o), o.DueAt.UnixMilli())
+		args = append(args, o.ID.String(), encodeOccurrence(o), o.Lane().String(), o.DueAt.UnixMilli())
 	}
 	return args
 }
@@ -157,7 +157,7 @@ func (s *Store) groups(puts []*put) (groups [][]*put) {
 func putArgs(puts []*put, before int64) []any {
 	n := 2
 	for _, p := range puts {
-		n += 15 + 3*len(p.rest)
+		n += 15 + 4*len(p.rest)
 	}
 	args := append(make([]any, 0, n), before, chunk)
 	for _, p := range puts {

@@ -11,13 +11,13 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// shardKeys are the keys of a shard, in the order that records.lua gives. The number in braces decides in which slot of a
+// shardKeys are the keys of a shard, in the order that records.lua gives, but for those of its lanes, see [shard.lane]. The number in braces decides in which slot of a
 // cluster they are (https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/#hash-tags).
 func shardKeys(prefix string, i int) []any {
 	var keys []any
 	for _, name := range []string{
 		"jobs", "targets", "schedules", "names", "expiry", "expansion",
-		"occurrences", "attempts", "errors", keyPending: "pending", "members", "own",
+		"occurrences", "attempts", "errors", keyPending: "pending:", keyLanes: "lanes", "members", "own",
 		keyDead: "dead", "dead-by-tenant", "dead-by-job",
 	} {
 		keys = append(keys, fmt.Sprintf("%s:{%d}:%s", prefix, i, name))
@@ -29,8 +29,9 @@ func shardKeys(prefix string, i int) []any {
 const (
 	keyExpiry    = 4
 	keyExpansion = 5
-	keyPending   = 9
-	keyDead      = 12
+	keyPending   = 9 // with the lane after it
+	keyLanes     = 10
+	keyDead      = 13
 )
 
 // shardOf is the shard of a job's documents.
@@ -103,6 +104,7 @@ func encodeOccurrence(o *job.Occurrence) string {
 	b := make([]byte, 0, 128)
 	b = append(append(b, o.Revision...), ' ')
 	b = append(append(append(append(b, o.Name.Tenant...), separator...), o.Name.Key...), separator...)
+	b = append(b, o.Priority.Code()...)
 	b = append(strconv.AppendInt(b, o.Timestamp.UnixMilli(), 10), ' ')
 	b = append(strconv.AppendInt(b, int64(o.Position), 10), ' ')
 	if o.Part == nil {
@@ -111,6 +113,9 @@ func encodeOccurrence(o *job.Occurrence) string {
 	b = append(strconv.AppendInt(b, int64(o.Part.Step), 10), ' ')
 	return string(append(b, o.Part.Subscriber...))
 }
+
+// priorities are the codes of all of them.
+const priorities = "hnl"
 
 // decodeOccurrence reads an occurrence's id and record. What of it could be read is answered with the error too.
 func decodeOccurrence(id, record string) (o job.Occurrence, err error) {
@@ -121,9 +126,11 @@ func decodeOccurrence(id, record string) (o job.Occurrence, err error) {
 	tenant, rest, hasTenant := strings.Cut(rest, separator)
 	key, rest, hasKey := strings.Cut(rest, separator)
 	instant, rest, hasInstant := strings.Cut(rest, " ")
+	digits := strings.TrimLeft(instant, priorities)
+	o.Priority = job.PriorityOf(instant[:len(instant)-len(digits)])
 	position, rest, hasPosition := strings.Cut(rest, " ")
 	step, subscriber, hasStep := strings.Cut(rest, " ")
-	at, err := strconv.ParseInt(instant, 10, 64)
+	at, err := strconv.ParseInt(digits, 10, 64)
 	place, placeErr := strconv.Atoi(position)
 	whole := hasRevision && hasTenant && hasKey && hasInstant && hasPosition && hasStep
 	if err != nil || placeErr != nil || !whole {

@@ -35,7 +35,7 @@ import (
 
 const (
 	// format is the version of the keys and records, kept in the store's own key.
-	format = 1
+	format = 2
 
 	// oldest is the oldest version of Redis that will do: before it, an error inside a script came without its code.
 	oldest = 7
@@ -213,6 +213,9 @@ func (s *Store) readMeta(ctx context.Context, parts urlParts) (shards int, err e
 	}
 	if version > format {
 		return 0, fmt.Errorf("%w: its format is %d, this one reads up to %d; upgrade carillon", store.ErrFormat, version, format)
+	}
+	if version < format {
+		return 0, fmt.Errorf("its format is %d, which only a pre-release of carillon wrote and this one does not read; choose another prefix", version)
 	}
 	if shards = list(values).number(1); shards < 1 || shards > maxShards {
 		return 0, fmt.Errorf("its key %s:store is damaged: the number of shards is %v", s.prefix, values[1])

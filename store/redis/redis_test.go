@@ -5,6 +5,7 @@ package redis_test
 import (
 	"context"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -136,11 +137,26 @@ func mustPut(t testing.TB, s store.Store, puts ...store.Put) []store.PutResult {
 
 func claim(t testing.TB, s store.Store, now time.Time, limit int) store.Claim {
 	t.Helper()
-	c, err := s.Claim(t.Context(), store.ClaimParams{Now: now, Lease: lease, Limit: limit})
+	c, err := s.Claim(t.Context(), claimParams(now, limit))
 	if err != nil {
 		t.Fatal(err)
 	}
 	return c
+}
+
+// claimParams are to claim from the lane of most tests.
+func claimParams(now time.Time, limit int) store.ClaimParams {
+	return store.ClaimParams{Now: now, Lease: lease, Quotas: []store.Quota{{Lane: job.DefaultLane, Limit: limit}}}
+}
+
+// nextDue is when the first of all lanes is due.
+func nextDue(t testing.TB, s store.Store) (time.Time, error) {
+	t.Helper()
+	lanes, err := s.Lanes(t.Context())
+	if err != nil || len(lanes) == 0 {
+		return time.Time{}, err
+	}
+	return slices.MinFunc(lanes, func(a, b store.LaneDue) int { return a.DueAt.Compare(b.DueAt) }).DueAt, nil
 }
 
 func acks(claimed []store.Claimed) (all []store.Settlement) {

@@ -22,12 +22,13 @@ func TestOpenRefuses(t *testing.T) {
 		want    string
 		newer   bool
 	}{
-		{name: "another number of shards", prepare: []any{"hset", "carillon:store", "format", 1, "shards", 4},
+		{name: "another number of shards", prepare: []any{"hset", "carillon:store", "format", 2, "shards", 4},
 			url: with("shards=5"), want: "made with 4 shards, not 5"},
 		{name: "a newer format", prepare: []any{"hset", "carillon:store", "format", 99, "shards", 1}, want: "its format is 99", newer: true},
+		{name: "an older format", prepare: []any{"hset", "carillon:store", "format", 1, "shards", 1}, want: "only a pre-release of carillon wrote"},
 		{name: "another program's key", prepare: []any{"set", "carillon:store", "x"}, want: "another program's; choose another prefix"},
 		{name: "another program's hash", prepare: []any{"hset", "carillon:store", "x", "y"}, want: "another program's; choose another prefix"},
-		{name: "a damaged key", prepare: []any{"hset", "carillon:store", "format", 1, "shards", "x"}, want: "is damaged"},
+		{name: "a damaged key", prepare: []any{"hset", "carillon:store", "format", 2, "shards", "x"}, want: "is damaged"},
 		{name: "an eviction policy", args: []string{"--maxmemory-policy", "allkeys-lru"}, want: "maxmemory-policy is allkeys-lru"},
 		{name: "an eviction policy for what expires", args: []string{"--maxmemory-policy", "volatile-ttl"}, want: "maxmemory-policy is volatile-ttl"},
 		{name: "no cluster", url: with("cluster=true"), want: "it is not a Redis Cluster: leave out the option cluster"},

@@ -42,6 +42,7 @@ var (
 	ackScript               = newScript("ack")
 	advanceScript           = newScript("advance")
 	amendScript             = newScript("amend")
+	backlogScript           = newScript("backlog")
 	cancelScript            = newScript("cancel")
 	claimScript             = newScript("claim")
 	claimJobsScript         = newScript("claimjobs")
@@ -68,8 +69,9 @@ var (
 	sweepScript             = newScript("sweep")
 	triggerScript           = newScript("trigger")
 
-	metaScript = source("meta") // it is run once, and on no shard
-	beatScript = source("beat") // on no shard either
+	metaScript  = source("meta")  // it is run once, and on no shard
+	beatScript  = source("beat")  // on no shard either
+	lanesScript = source("lanes") // it is asked for like what is due, see heads
 )
 
 // call is one run of a script on one shard.

@@ -15,6 +15,34 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
+// want is what is wanted of one sorted set of each shard, by its scores: the first of those that are due, later than after and
+// up to bound, both as Redis takes them.
+type want struct {
+	set
+	after, bound string
+	limit        int
+	// next is the bound of what is not due yet; empty if it does not matter.
+	next string
+}
+
+// set names a sorted set of each shard: one of its keys, or that of a lane.
+type set struct {
+	key  int
+	lane string
+}
+
+// of is the key of the set in a shard.
+func (n set) of(s *shard) string { return s.keys[n.key].(string) + n.lane } //nolint:errcheck // they all are
+
+// division is how what is wanted is divided among the shards.
+type division struct {
+	shares []share
+	// more tells that more are due than are shared.
+	more bool
+	// next is when the first becomes due that is not due yet, if that was asked for and there is more than one shard.
+	next time.Time
+}
+
 // share is what one shard is to give of what is due in all of them.
 type share struct {
 	shard int
@@ -25,25 +53,55 @@ type share struct {
 	counted bool
 }
 
-// share asks all shards at once what is due in one of their sorted sets, up to a bound, and divides the limit among them so
-// that the longest due come first. More tells that more are due. What is due at the same time is taken from the shard that
-// this replica prefers, and the ones after it.
+// share asks all shards at once what is due of all that is wanted, and divides each limit among them so that the longest due
+// come first. What is due at the same time is taken from the shard that this replica prefers, and the ones after it.
 //
 // If some shards fail, it answers the shares of the others, with the error.
-func (s *Store) share(ctx context.Context, key int, bound string, limit int) (shares []share, more bool, err error) {
+func (s *Store) share(ctx context.Context, wants []want) (divided []division, err error) {
+	divided = make([]division, len(wants))
 	if len(s.shards) == 1 { // nothing to divide
-		return []share{{n: min(limit, chunk), bound: bound}}, false, nil
+		for i, w := range wants {
+			divided[i].shares = []share{{n: min(w.limit, chunk), bound: w.bound}}
+		}
+		return divided, nil
 	}
-	// A shard is rarely to give much more than the others. If one is, it is asked for all.
-	most := min(limit, chunk)
-	count := min(most, max(16, 2*limit/len(s.shards)))
-	due, err := s.heads(ctx, key, &redis.ZRangeBy{Min: "-inf", Max: bound, Count: int64(count)})
-	chosen, more := s.choose(due, count, limit)
-	if more && len(chosen) < most/2 && count < most {
-		count = most
-		due, err = s.heads(ctx, key, &redis.ZRangeBy{Min: "-inf", Max: bound, Count: int64(count)})
-		chosen, more = s.choose(due, count, limit)
+	counts, going := make([]int, len(wants)), make([]int, len(wants))
+	for i, w := range wants {
+		// A shard is rarely to give much more than the others. If one is, it is asked for all.
+		counts[i], going[i] = min(w.limit, chunk, max(16, 2*w.limit/len(s.shards))), i
 	}
+	for len(going) > 0 {
+		var asks []ask
+		for _, i := range going {
+			w := wants[i]
+			asks = append(asks, ask{w.set, redis.ZRangeBy{Min: w.after, Max: w.bound, Count: int64(counts[i])}})
+			if w.next != "" {
+				asks = append(asks, ask{w.set, redis.ZRangeBy{Min: w.next, Max: "+inf", Count: 1}})
+			}
+		}
+		var found [][][]redis.Z
+		found, err = s.heads(ctx, asks)
+		var again []int
+		for _, i := range going {
+			w, most := wants[i], min(wants[i].limit, chunk)
+			chosen, more := s.choose(found[0], counts[i], w.limit)
+			divided[i] = division{shares: sharesOf(chosen), more: more}
+			found = found[1:]
+			if w.next != "" {
+				divided[i].next, found = firstOf(found[0]), found[1:]
+			}
+			if more && len(chosen) < most/2 && counts[i] < most {
+				counts[i] = most
+				again = append(again, i)
+			}
+		}
+		going = again
+	}
+	return divided, err
+}
+
+// sharesOf gathers by their shards what was chosen.
+func sharesOf(chosen []entry) (shares []share) {
 	byShard := make(map[int]*share)
 	for _, e := range chosen {
 		of := byShard[e.shard]
@@ -57,7 +115,28 @@ func (s *Store) share(ctx context.Context, key int, bound string, limit int) (sh
 	for _, of := range byShard {
 		shares = append(shares, *of)
 	}
-	return shares, more, err
+	return shares
+}
+
+// firstOf is the earliest time that any shard has answered; zero if none has.
+func firstOf(found [][]redis.Z) (first time.Time) {
+	for _, of := range found {
+		if len(of) > 0 {
+			first = earliest(first, scoreTime(of[0].Score))
+		}
+	}
+	return first
+}
+
+// scoreTime reads a time that is a score.
+func scoreTime(score float64) time.Time { return time.UnixMilli(int64(score)).UTC() }
+
+// earliest is the earlier of two times; the zero time is none.
+func earliest(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
 }
 
 // entry is one that is due.
@@ -68,15 +147,15 @@ type entry struct {
 
 // choose picks the first of what all shards have answered, up to the limit. A shard that answered as many as it was asked
 // for may have more, of which nothing is known: so what is due after the last of those is left.
-func (s *Store) choose(due [][]float64, count, limit int) (chosen []entry, more bool) {
+func (s *Store) choose(due [][]redis.Z, count, limit int) (chosen []entry, more bool) {
 	var all []entry
 	known, cut := 0.0, false
-	for i, scores := range due {
-		for _, score := range scores {
-			all = append(all, entry{score, i})
+	for i, entries := range due {
+		for _, e := range entries {
+			all = append(all, entry{e.Score, i})
 		}
-		if len(scores) == count && (!cut || scores[count-1] < known) {
-			known, cut = scores[count-1], true
+		if len(entries) == count && (!cut || entries[count-1].Score < known) {
+			known, cut = entries[count-1].Score, true
 		}
 	}
 	n := len(s.shards)
@@ -91,44 +170,66 @@ func (s *Store) choose(due [][]float64, count, limit int) (chosen []entry, more 
 	return all, cut
 }
 
-// heads reads the scores of the first entries of a sorted set of each shard, all at once. A shard that fails has none, and
-// one that did not answer in time is passed over for a while, but for the case that all of them did not.
-func (s *Store) heads(ctx context.Context, key int, by *redis.ZRangeBy) (scores [][]float64, err error) {
+// ask is about a range of a sorted set of each shard.
+type ask struct {
+	set
+	by redis.ZRangeBy
+}
+
+// heads reads ranges of sorted sets of each shard, all at once: of each, what each shard has.
+func (s *Store) heads(ctx context.Context, asks []ask) (found [][][]redis.Z, err error) {
+	commands, err := askAll(ctx, s, func(ctx context.Context, pipe redis.Pipeliner, of *shard) (all []*redis.ZSliceCmd) {
+		for i := range asks {
+			all = append(all, pipe.ZRangeByScoreWithScores(ctx, asks[i].of(of), &asks[i].by))
+		}
+		return all
+	})
+	found = make([][][]redis.Z, len(asks))
+	for i := range found {
+		found[i] = make([][]redis.Z, len(s.shards))
+		for k, of := range commands {
+			if len(of) > 0 {
+				found[i][k] = of[i].Val()
+			}
+		}
+	}
+	return found, err
+}
+
+// askAll sends commands that change nothing to all shards at once, and answers those of each. A shard that fails has answered
+// nothing, and one that did not answer in time is passed over for a while, but for the case that all of them did not.
+func askAll[C redis.Cmder](ctx context.Context, s *Store, queue func(context.Context, redis.Pipeliner, *shard) []C) (commands [][]C, err error) {
 	asking := ctx
 	if len(s.shards) > 1 {
 		var cancel context.CancelFunc
 		asking, cancel = context.WithTimeout(ctx, headsWithin)
 		defer cancel()
 	}
-	commands := make([]*redis.ZSliceCmd, len(s.shards))
+	commands = make([][]C, len(s.shards))
 	present := s.present()
 	s.eachNode(asking, len(present), func(k int) int { return present[k] }, func(part []int) {
 		pipe := s.client.Pipeline()
 		for _, k := range part {
-			i := present[k]
-			commands[i] = pipe.ZRangeByScoreWithScores(asking, s.shards[i].keys[key].(string), by) //nolint:errcheck // they all are
+			commands[present[k]] = queue(asking, pipe, &s.shards[present[k]])
 		}
 		_, _ = pipe.Exec(asking) // each command has its own error
 	})
-	scores = make([][]float64, len(commands))
-	for i, command := range commands {
-		if command == nil {
+	for i, of := range commands {
+		if len(of) == 0 {
 			err = fmt.Errorf("%w: a node of the cluster did not answer a moment ago", store.ErrUnavailable)
-			continue
 		}
-		found, failure := command.Result()
-		if failure != nil {
+		for _, command := range of {
+			failure := command.Err()
+			if failure == nil {
+				continue
+			}
 			err = mapError(failure)
 			if late, ok := errors.AsType[net.Error](failure); ok && late.Timeout() && ctx.Err() == nil {
 				s.shards[i].away.Store(time.Now().Add(awayFor).UnixMilli())
 			}
-			continue
-		}
-		for _, z := range found {
-			scores[i] = append(scores[i], z.Score)
 		}
 	}
-	return scores, err
+	return commands, err
 }
 
 // present are the shards that are to be asked: those that are not away, or all if they all are.

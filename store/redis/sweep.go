@@ -12,10 +12,11 @@ import (
 
 // Sweep implements [store.Queue].
 func (s *Store) Sweep(ctx context.Context, p store.SweepParams) (swept store.Swept, err error) {
-	shares, more, err := s.share(ctx, keyExpiry, strconv.FormatInt(p.Now.UnixMilli(), 10), p.Limit)
+	divided, err := s.share(ctx, []want{{set: set{key: keyExpiry}, after: "-inf", bound: strconv.FormatInt(p.Now.UnixMilli(), 10), limit: p.Limit}})
 	if err != nil {
 		return swept, err
 	}
+	shares := divided[0].shares
 	calls := make([]call, len(shares))
 	for i, share := range shares {
 		calls[i] = call{sweepScript, share.shard, []any{share.bound, share.n, p.Now.Add(p.Again).UnixMilli()}}
@@ -29,7 +30,7 @@ func (s *Store) Sweep(ctx context.Context, p store.SweepParams) (swept store.Swe
 		swept.Jobs += answer.number(0)
 		looked += answer.number(1)
 	}
-	swept.More = more || looked >= min(p.Limit, chunk)
+	swept.More = divided[0].more || looked >= min(p.Limit, chunk)
 	if p.FailedBefore.IsZero() {
 		return swept, nil
 	}
@@ -39,17 +40,18 @@ func (s *Store) Sweep(ctx context.Context, p store.SweepParams) (swept store.Swe
 
 func (s *Store) sweepDeadLetters(ctx context.Context, p store.SweepParams, swept *store.Swept) error {
 	last := strconv.FormatInt(p.FailedBefore.UnixMilli()-1, 10)
-	shares, more, err := s.share(ctx, keyDead, last, p.Limit)
+	divided, err := s.share(ctx, []want{{set: set{key: keyDead}, after: "-inf", bound: last, limit: p.Limit}})
 	if err != nil {
 		return err
 	}
+	shares := divided[0].shares
 	calls := make([]call, len(shares))
 	for i, share := range shares {
 		calls[i] = call{discardScript, share.shard, []any{"", share.bound, share.n}}
 	}
 	n, err := s.sum(ctx, calls)
 	swept.DeadLetters = n
-	swept.More = swept.More || more || n >= min(p.Limit, chunk)
+	swept.More = swept.More || divided[0].more || n >= min(p.Limit, chunk)
 	return err
 }
 

@@ -154,7 +154,7 @@ func TestAckTogether(t *testing.T) {
 	if err := s.Settle(t.Context(), acks(again.Occurrences)); err != nil {
 		t.Fatal(err)
 	}
-	for _, key := range []string{"occurrences", "pending", "members", "attempts", "own"} {
+	for _, key := range []string{"occurrences", "pending:default", "lanes", "members", "attempts", "own"} {
 		if server.must("exists", "carillon:{0}:"+key) != int64(0) {
 			t.Errorf("something is left in %s", key)
 		}

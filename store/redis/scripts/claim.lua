@@ -1,22 +1,23 @@
 #!lua flags=allow-oom
--- Claims due occurrences, the longest due first. Those that are not to fire now are set aside: due when the claim ends, but
--- claimed by nobody. Putting them back properly is the caller's. If there is one to set aside, so are all others among the
--- first that are due, so that not even a claim of one at a time is long about a paused backlog.
+-- Claims due occurrences by quotas, of each the longest due first. Those that are not to fire now are set aside: due when the
+-- claim ends, but claimed by nobody. Putting them back properly is the caller's. If there is one to set aside, so are all
+-- others of the quota among the first that are due, so that not even a claim of one at a time is long about a paused backlog.
 --
 -- What it answers of the claimed is lists of what Redis gave it, one beside the other. To make a table of each costs more
 -- than all else that it does.
 --
--- ARGV: 1 up to when those to claim are due, 2 how many of them at most, 3 now, 4 the lease's end, 5 token,
---   6 up to when those to set aside are due, 7 among how many to look for them, with those to claim, 8 whether to tell when
---   the claimed were due
+-- ARGV: 1 now, 2 the lease's end, 3 token, 4 after when is not due yet, as a bound, 5 among how many to look for those to
+--   set aside, with those to claim, 6 whether to tell when the claimed were due; then of each quota: 1 lane, 2 the bound after
+--   which and 3 up to when those to claim are due, 4 how many of them at most, 5 up to when those to set aside are due
 -- Returns 1 the ids of the claimed, 2 their records, 3 when they were due, if asked for, 4 of each that was claimed before or
 --   has an error: its place among the claimed, which attempt it is, whether a claim of it was never settled, and its error;
---   5 those set aside: of each its id, record, why ("orphan", "paused" or "unexpanded") and since when its job is paused;
---   6 the targets of the claimed, in the order in which they come to be needed: a job's once, however many it has, and the
---   own one of what stands on its own
-local now, ends, token = ARGV[3], ARGV[4], ARGV[5]
+--   5 those set aside: of each its id, record, why ("orphan", "paused" or "unexpanded"), since when its job is paused, and its
+--   lane; 6 the targets of the claimed, in the order in which they come to be needed: a job's once, however many it has, and
+--   the own one of what stands on its own; 7 of each quota: how many are claimed, how many are set aside, and when the next of
+--   the lane becomes due that is not due yet, or nothing
+local now, ends, token, spare = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[5])
 local claimed, claimedRecords, before, aside = {}, {}, {}, {}
-local moved, stamps, fired, seen = {}, {}, {}, {}
+local moved, stamps, fired, seen, dues, left = {}, {}, {}, {}, {}, {}
 local fresh = '1 ' .. now .. ' ' .. token
 
 -- Why an occurrence is not to fire now, if so, and since when its job is paused, if that is why.
@@ -34,15 +35,15 @@ local function obstacle(revision, record, state)
   if tonumber(at) > tonumber(cursor) then return 'unexpanded' end
 end
 
-local function move(id)
+local function delay(id)
   moved[#moved + 1] = ends
   moved[#moved + 1] = id
 end
 
--- Looks at count due occurrences but for the first few, and sets aside what is not to fire now. It claims the others, or
--- leaves them. Returns how many there were.
-local function look(bound, first, count, claims)
-  local ids = redis.call('ZRANGEBYSCORE', pending, '-inf', bound, 'LIMIT', first, count)
+-- Looks at count due occurrences of a lane but for the first few, and sets aside what is not to fire now. It claims the others,
+-- or leaves them. Returns how many there were.
+local function look(lane, after, bound, first, count, claims)
+  local ids = redis.call('ZRANGEBYSCORE', pending .. lane, after, bound, 'LIMIT', first, count)
   if #ids == 0 then return 0 end
   local records = redis.call('HMGET', occurrences, unpack(ids))
   local states = redis.call('HMGET', attempts, unpack(ids))
@@ -60,8 +61,8 @@ local function look(bound, first, count, claims)
     if why then
       local n, _, held = read_attempts(state)
       if held ~= '' then write_attempts(id, n, '0', '') end
-      aside[#aside + 1] = {id, record or '', why, since or '0'}
-      move(id)
+      aside[#aside + 1] = {id, record or '', why, since or '0', lane}
+      delay(id)
     elseif claims then
       local place = #claimed + 1
       claimed[place], claimedRecords[place] = id, record
@@ -73,7 +74,7 @@ local function look(bound, first, count, claims)
       else
         stamps[#stamps + 1] = fresh
       end
-      move(id)
+      delay(id)
       local target = revision == '' and id or jobNames[i]
       if not seen[target] then
         seen[target] = true
@@ -84,12 +85,24 @@ local function look(bound, first, count, claims)
   return #ids
 end
 
-local found = look(ARGV[1], 0, ARGV[2], true)
-local more = tonumber(ARGV[7]) - found
-if #aside > 0 and more > 0 then look(ARGV[6], found, more, false) end
-if #moved == 0 then return {{}, {}, {}, {}, {}, {}} end
-local due = ARGV[8] == '1' and #claimed > 0 and redis.call('ZMSCORE', pending, unpack(claimed)) or {}
-redis.call('ZADD', pending, unpack(moved))
-if #claimed == 0 then return {{}, {}, {}, {}, aside, {}} end
+-- Claims by the quota that ARGV has from an index on.
+local function claim(at)
+  local lane, after, claimedBefore, asideBefore = ARGV[at], ARGV[at + 1], #claimed, #aside
+  moved = {}
+  local found = look(lane, after, ARGV[at + 2], 0, ARGV[at + 3], true)
+  spare = spare - found
+  if #aside > asideBefore and spare > 0 then spare = spare - look(lane, after, ARGV[at + 4], found, spare, false) end
+  if #moved > 0 then
+    if ARGV[6] == '1' and #claimed > claimedBefore then
+      for _, due in ipairs(redis.call('ZMSCORE', pending .. lane, unpack(claimed, claimedBefore + 1))) do dues[#dues + 1] = due end
+    end
+    redis.call('ZADD', pending .. lane, unpack(moved))
+  end
+  local nextDue = redis.call('ZRANGEBYSCORE', pending .. lane, ARGV[4], '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
+  left[#left + 1] = {#claimed - claimedBefore, #aside - asideBefore, nextDue[2] or ''}
+end
+
+for at = 7, #ARGV, 5 do claim(at) end
+if #claimed == 0 then return {{}, {}, {}, {}, aside, {}, left} end
 redis.call('HSET', attempts, unpack(stamps))
-return {claimed, claimedRecords, due, before, aside, redis.call('HMGET', targets, unpack(fired))}
+return {claimed, claimedRecords, dues, before, aside, redis.call('HMGET', targets, unpack(fired)), left}

@@ -14,7 +14,7 @@ for _, id in ipairs(ids) do
     local _, name = read_owner(redis.call('HGET', occurrences, id))
     redis.call('ZREM', dead, id)
     redis.call('ZREM', deadByJob, owned(name, id))
-    redis.call('ZREM', deadByTenant, owned(string.match(name, '^[^%z]*'), id))
+    redis.call('ZREM', deadByTenant, owned(tenant_of(name), id))
     redis.call('HDEL', occurrences, id)
     redis.call('HDEL', targets, id)
     redis.call('HDEL', attempts, id)

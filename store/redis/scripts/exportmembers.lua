@@ -10,12 +10,12 @@ for i, entry in ipairs(entries) do ids[i] = id_of(entry) end
 local records = redis.call('HMGET', occurrences, unpack(ids))
 local states = redis.call('HMGET', attempts, unpack(ids))
 local failures = redis.call('HMGET', errors, unpack(ids))
-local due = redis.call('ZMSCORE', pending, unpack(ids))
+local due = read_due(by_lane(ids, records))
 local result = {#entries == tonumber(ARGV[2]) and entries[#entries] or ''}
 local fires = matcher()
 for i, id in ipairs(ids) do
-  if due[i] and fires(read_record(records[i] or '')) then
-    result[#result + 1] = {id, records[i], states[i] or '', failures[i] or '', due[i]}
+  if due[id] and fires(read_record(records[i] or '')) then
+    result[#result + 1] = {id, records[i], states[i] or '', failures[i] or '', due[id]}
   end
 end
 return result

@@ -27,9 +27,10 @@ for i = 1, #alive + #buried do
     nextAlive = nextAlive + 1
   end
   local id = id_of(entry)
-  local target = redis.call('HGET', targets, id) or ''
-  result[i + 1] = {id, redis.call('HGET', occurrences, id) or '', redis.call('HGET', attempts, id) or '',
-    redis.call('HGET', errors, id) or '', redis.call('ZSCORE', pending, id) or '', redis.call('ZSCORE', dead, id) or '', target}
+  local record, target = redis.call('HGET', occurrences, id) or '', redis.call('HGET', targets, id) or ''
+  local due, failed = redis.call('ZSCORE', pending .. lane_of(record), id), redis.call('ZSCORE', dead, id)
+  result[i + 1] = {id, record, redis.call('HGET', attempts, id) or '', redis.call('HGET', errors, id) or '', due or '', failed or '',
+    target}
   size = size + #target
   if i == limit or size >= tonumber(ARGV[3]) then
     result[1] = entry

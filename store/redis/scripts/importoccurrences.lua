@@ -4,7 +4,7 @@
 -- ARGV: of each its id, record, attempts, error, dueAt, failedAt (one of which is nothing), and target if it stands on its own;
 --   without attempts, error or target nothing
 -- Returns how many were inserted
-local inserted = 0
+local inserted, entered = 0, {}
 local fires = matcher()
 for i = 1, #ARGV, 7 do
   local id, record, due, failed = ARGV[i], ARGV[i + 1], ARGV[i + 4], ARGV[i + 5]
@@ -17,7 +17,7 @@ for i = 1, #ARGV, 7 do
     if failed ~= '' then
       add_dead(id, name, failed)
     else
-      redis.call('ZADD', pending, due, id)
+      add_due(entered, lane_of(record), due, id)
       if revision == '' then
         redis.call('ZADD', own, 0, owned(name, id))
       else
@@ -26,4 +26,5 @@ for i = 1, #ARGV, 7 do
     end
   end
 end
+enter(entered)
 return inserted

@@ -9,8 +9,9 @@ local function list(index, from, first, last)
   result[1] = result[1] + redis.call('ZLEXCOUNT', index, first, last)
   for _, entry in ipairs(redis.call('ZRANGEBYLEX', index, from, last, 'LIMIT', 0, ARGV[4])) do
     local id = id_of(entry)
-    result[#result + 1] = {id, redis.call('HGET', occurrences, id), redis.call('HGET', attempts, id) or '',
-      redis.call('HGET', errors, id) or '', redis.call('ZSCORE', pending, id)}
+    local record = redis.call('HGET', occurrences, id)
+    result[#result + 1] = {id, record, redis.call('HGET', attempts, id) or '', redis.call('HGET', errors, id) or '',
+      redis.call('ZSCORE', pending .. lane_of(record), id)}
   end
 end
 if revision ~= '' then

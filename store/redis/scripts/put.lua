@@ -20,7 +20,7 @@ local starts, jobNames = {}, {}
 local from = 3
 while from <= #ARGV do
   starts[#starts + 1], jobNames[#jobNames + 1] = from, ARGV[from]
-  from = from + 15 + 3 * ARGV[from + 14]
+  from = from + 15 + 4 * ARGV[from + 14]
 end
 
 local function holds(condition, present)
@@ -61,7 +61,7 @@ for place, text in ipairs(redis.call('HMGET', jobs, unpack(jobNames))) do
     if j.expand ~= '0' then pair(expansions, j.expand, name) end
     pair(jobTargets, name, ARGV[at + 10])
     pair(jobSchedules, name, ARGV[at + 11])
-    add(added, revision, at + 15, at + 14 + 3 * ARGV[at + 14])
+    add(added, revision, at + 15, at + 14 + 4 * ARGV[at + 14])
   end
 end
 

@@ -2,8 +2,8 @@
 -- Puts back what a claim has set aside, or drops orphans. What has changed since, by a resumption or another claim, is left
 -- as it is.
 --
--- ARGV: 1 until when they were set aside, 2... of each its id, when it is due again, or nothing to drop it, and whether that
---   is only if its job is still paused
+-- ARGV: 1 until when they were set aside, 2... of each its lane, its id, when it is due again, or nothing to drop it, and
+--   whether that is only if its job is still paused
 local stopped = {} -- whether jobs are paused, by name
 local function is_paused(name)
   if stopped[name] == nil then
@@ -13,23 +13,25 @@ local function is_paused(name)
   return stopped[name]
 end
 
-for i = 2, #ARGV, 3 do
-  local id, due = ARGV[i], ARGV[i + 1]
-  local score = redis.call('ZSCORE', pending, id)
+local again = {}
+for i = 2, #ARGV, 4 do
+  local lane, id, due = ARGV[i], ARGV[i + 1], ARGV[i + 2]
+  local score = redis.call('ZSCORE', pending .. lane, id)
   local _, _, token = read_attempts(redis.call('HGET', attempts, id))
   if score and tonumber(score) == tonumber(ARGV[1]) and token == '' then
     local revision, name = read_owner(redis.call('HGET', occurrences, id) or '')
     if due ~= '' then
       -- A resumption may have left it due at that very time.
-      if ARGV[i + 2] == '0' or is_paused(name) then redis.call('ZADD', pending, due, id) end
+      if ARGV[i + 3] == '0' or is_paused(name) then add_due(again, lane, due, id) end
     else
       local j = revision and read_job(name)
       if not revision then
-        redis.call('ZREM', pending, id)
+        remove(lane, {id})
       elseif not j or j.revision ~= revision then
-        delete_pending(id, revision, name)
+        delete_pending(lane, id, revision, name)
       end
     end
   end
 end
+move(again)
 return 1

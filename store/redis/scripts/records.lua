@@ -1,15 +1,20 @@
 -- What every script begins with: the keys of one shard and how records are read and written.
 --
--- KEYS are all keys of the shard, in the order below. A script touches no others, so that a cluster which is moving the
--- shard's slot refuses it before it has begun, never half way.
+-- KEYS are the keys of the shard, in the order below. A script touches no others but the lanes' sorted sets, of pending
+-- occurrences by when they are due: their keys are that of `pending` with the lane after it, which is the tenant, and an
+-- exclamation mark and the priority's code if there is a priority. The key `pending` itself never exists. So a cluster
+-- that is moving the shard's slot lacks a key of every script, and refuses it before it has begun, never half way.
+--
+-- `lanes` is the set of the lanes that are not empty.
 --
 -- A job's state is text: its revision, pausedAt, cursor, version, createdAt, updatedAt, expiresAt, expandAt, the token of
 -- the claim to expand it, missed, and callback type, with a space between. An occurrence's record is its revision, a space,
--- its job's name, a NUL, and its timestamp, position, step and subscriber, with a space between. Its attempts are the
--- number of them, scheduledAt and the token. Times are Unix milliseconds, 0 for none. A name is the tenant, a NUL and the
--- key. What a claim looks at comes first, where it is found without a pattern, since patterns are slow.
+-- its job's name, a NUL, its priority's code, which is a letter or nothing, and its timestamp, position, step and subscriber,
+-- with a space between. Its attempts are the number of them, scheduledAt and the token. Times are Unix milliseconds, 0 for
+-- none. A name is the tenant, a NUL and the key. What a claim looks at comes first, where it is found without a pattern, since
+-- patterns are slow.
 local jobs, targets, schedules, names, expiry, expansion,
-  occurrences, attempts, errors, pending, members, own,
+  occurrences, attempts, errors, pending, lanes, members, own,
   dead, deadByTenant, deadByJob = unpack(KEYS)
 
 local function read_state(text)
@@ -65,9 +70,40 @@ end
 -- The revision, timestamp and job's name of an occurrence.
 local function read_record(record)
   local revision, name, rest = read_owner(record)
-  local at = rest and string.match(record, '^%d+', rest)
+  local at = rest and string.match(record, '^%a?(%d+)', rest)
   if not at then return nil end
   return revision, at, name
+end
+
+-- The tenant in a name.
+local function tenant_of(name) return string.match(name, '^[^%z]*') end
+
+-- The lane of an occurrence; nothing if its record is damaged.
+local function lane_of(record)
+  local _, name, rest = read_owner(record or '')
+  if not rest then return '' end
+  local code = string.match(record, '^%a', rest)
+  return code and tenant_of(name) .. '!' .. code or tenant_of(name)
+end
+
+-- Divides ids by the lanes that their records tell.
+local function by_lane(ids, records)
+  local divided = {}
+  for i, id in ipairs(ids) do
+    local lane = lane_of(records[i])
+    local some = divided[lane] or {}
+    divided[lane], some[#some + 1] = some, id
+  end
+  return divided
+end
+
+-- When pending occurrences are due, by their ids. They are given by lanes.
+local function read_due(divided)
+  local due = {}
+  for lane, some in pairs(divided) do
+    for i, at in ipairs(redis.call('ZMSCORE', pending .. lane, unpack(some))) do due[some[i]] = at end
+  end
+  return due
 end
 
 -- The number of attempts, scheduledAt and token of an occurrence, of which nothing may be stored.
@@ -116,16 +152,46 @@ local function write(pairs, command, key, option)
   end
 end
 
+-- Adds to lists by lanes that an occurrence is due at a time, see enter and move.
+local function add_due(to, lane, at, id)
+  local due = to[lane]
+  if not due then
+    due = {}
+    to[lane] = due
+  end
+  due[#due + 1], due[#due + 2] = at, id
+end
+
+-- Makes occurrences pending, due as lists say. Those that are there already stay due when they are.
+local function enter(lists)
+  for lane, due in pairs(lists) do
+    write(due, 'ZADD', pending .. lane, 'NX')
+    redis.call('SADD', lanes, lane)
+  end
+end
+
+-- Makes pending occurrences due as lists say.
+local function move(lists)
+  for lane, due in pairs(lists) do write(due, 'ZADD', pending .. lane) end
+end
+
+-- Removes occurrences from a lane. Returns how many were there.
+local function remove(lane, ids)
+  local removed = redis.call('ZREM', pending .. lane, unpack(ids))
+  if redis.call('EXISTS', pending .. lane) == 0 then redis.call('SREM', lanes, lane) end
+  return removed
+end
+
 -- Lists of the occurrences to insert, see add and insert_all.
 local function no_occurrences() return {records = {}, due = {}, entries = {}} end
 
--- Adds the occurrences of a revision that ARGV has at some indexes: of each, its id, record and dueAt.
+-- Adds the occurrences of a revision that ARGV has at some indexes: of each, its id, record, lane and dueAt.
 local function add(to, revision, first, last)
   local records, due, entries = to.records, to.due, to.entries
-  for i = first, last, 3 do
+  for i = first, last, 4 do
     local id, n = ARGV[i], #records
     records[n + 1], records[n + 2] = id, ARGV[i + 1]
-    due[n + 1], due[n + 2] = ARGV[i + 2], id
+    add_due(due, ARGV[i + 2], ARGV[i + 3], id)
     entries[n + 1], entries[n + 2] = 0, member(revision, id)
   end
 end
@@ -133,14 +199,20 @@ end
 -- Inserts what was added. Those that are there already stay due when they are.
 local function insert_all(added)
   write(added.records, 'HSET', occurrences)
-  write(added.due, 'ZADD', pending, 'NX')
+  enter(added.due)
   write(added.entries, 'ZADD', members)
 end
 
--- Inserts the occurrences of a revision that ARGV has from the index first on, see add.
+-- Inserts the occurrences of a revision that ARGV has from the index first on, see add, but for those that are there: an
+-- expansion that is done again may have another priority, and one occurrence must not be in two lanes.
 local function insert(revision, first)
-  local added = no_occurrences()
-  add(added, revision, first, #ARGV)
+  local ids, added = {}, no_occurrences()
+  for i = first, #ARGV, 4 do ids[#ids + 1] = ARGV[i] end
+  if #ids == 0 then return end
+  for k, there in ipairs(redis.call('HMGET', occurrences, unpack(ids))) do
+    local i = first + 4 * (k - 1)
+    if not there then add(added, revision, i, i + 3) end
+  end
   insert_all(added)
 end
 
@@ -152,12 +224,13 @@ local function drop(index, first, last, now, limit)
   local ids, held = {}, 0
   for i, entry in ipairs(entries) do ids[i] = id_of(entry) end
   local states = redis.call('HMGET', attempts, unpack(ids))
-  local due = redis.call('ZMSCORE', pending, unpack(ids))
-  for i = 1, #ids do
+  local divided = by_lane(ids, redis.call('HMGET', occurrences, unpack(ids)))
+  local due = read_due(divided)
+  for i, id in ipairs(ids) do
     local _, _, token = read_attempts(states[i])
-    if token ~= '' and tonumber(due[i]) > tonumber(now) then held = held + 1 end
+    if token ~= '' and tonumber(due[id] or 0) > tonumber(now) then held = held + 1 end
   end
-  redis.call('ZREM', pending, unpack(ids))
+  for lane, some in pairs(divided) do remove(lane, some) end
   redis.call('ZREM', index, unpack(entries))
   redis.call('HDEL', occurrences, unpack(ids))
   redis.call('HDEL', attempts, unpack(ids))
@@ -167,8 +240,8 @@ local function drop(index, first, last, now, limit)
 end
 
 -- Deletes one pending occurrence.
-local function delete_pending(id, revision, name)
-  redis.call('ZREM', pending, id)
+local function delete_pending(lane, id, revision, name)
+  remove(lane, {id})
   redis.call('HDEL', occurrences, id)
   redis.call('HDEL', attempts, id)
   redis.call('HDEL', errors, id)
@@ -183,7 +256,7 @@ end
 -- Adds a dead letter to all that it is found by.
 local function add_dead(id, name, failed)
   redis.call('ZADD', dead, failed, id)
-  redis.call('ZADD', deadByTenant, 0, owned(string.match(name, '^[^%z]*'), id))
+  redis.call('ZADD', deadByTenant, 0, owned(tenant_of(name), id))
   redis.call('ZADD', deadByJob, 0, owned(name, id))
 end
 

@@ -3,18 +3,20 @@
 --
 -- ARGV: 1 tenant, 2 now, 3... ids, which may be those of anything
 -- Returns how many were dead letters of the tenant
-local redriven = 0
+local redriven, due = 0, {}
 for i = 3, #ARGV do
   local id = ARGV[i]
   if redis.call('ZREM', deadByTenant, owned(ARGV[1], id)) == 1 then
-    local _, name = read_owner(redis.call('HGET', occurrences, id))
+    local record = redis.call('HGET', occurrences, id)
+    local _, name = read_owner(record)
     redis.call('ZREM', dead, id)
     redis.call('ZREM', deadByJob, owned(name, id))
     redis.call('HDEL', attempts, id)
     redis.call('HDEL', errors, id)
-    redis.call('ZADD', pending, ARGV[2], id)
+    add_due(due, lane_of(record), ARGV[2], id)
     redis.call('ZADD', own, 0, owned(name, id))
     redriven = redriven + 1
   end
 end
+enter(due)
 return redriven

@@ -21,18 +21,15 @@ local entries = redis.call('ZRANGEBYLEX', members, from, last_member(j.revision)
 if #entries == 0 then return {1, j.revision, ''} end
 local ids = {}
 for i, entry in ipairs(entries) do ids[i] = id_of(entry) end
-local due = redis.call('ZMSCORE', pending, unpack(ids))
 local states = redis.call('HMGET', attempts, unpack(ids))
 local records = redis.call('HMGET', occurrences, unpack(ids))
+local due = read_due(by_lane(ids, records))
 local forward = {}
 for i, id in ipairs(ids) do
   local _, _, token = read_attempts(states[i])
   local _, at = read_record(records[i])
   if tonumber(at) < tonumber(now) then at = now end
-  if token == '' and tonumber(due[i]) > tonumber(at) then
-    forward[#forward + 1] = at
-    forward[#forward + 1] = id
-  end
+  if token == '' and tonumber(due[id]) > tonumber(at) then add_due(forward, lane_of(records[i]), at, id) end
 end
-if #forward > 0 then redis.call('ZADD', pending, unpack(forward)) end
+move(forward)
 return {1, j.revision, #ids == tonumber(ARGV[4]) and ids[#ids] or ''}

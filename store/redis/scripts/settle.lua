@@ -8,10 +8,12 @@ local id, outcome, at, failure = ARGV[1], ARGV[3], ARGV[4], ARGV[5]
 local n, _, token = read_attempts(redis.call('HGET', attempts, id))
 if token == '' or token ~= ARGV[2] then return 0 end
 local record = redis.call('HGET', occurrences, id)
-local revision, name = read_owner(record)
+local revision, name = read_owner(record or '')
+if not revision then return 0 end -- the next claim finds that it is damaged
+local lane = lane_of(record)
 
 if outcome == 'bury' then
-  redis.call('ZREM', pending, id)
+  remove(lane, {id})
   if revision == '' then
     redis.call('ZREM', own, owned(name, id))
   else
@@ -26,9 +28,9 @@ if outcome == 'bury' then
 end
 
 if outcome == 'miss' then
-  delete_pending(id, revision, name)
+  delete_pending(lane, id, revision, name)
 else
-  redis.call('ZADD', pending, at, id)
+  redis.call('ZADD', pending .. lane, at, id)
   write_attempts(id, outcome == 'release' and math.max(n - 1, 0) or n, '0', '')
   if failure ~= '' then
     redis.call('HSET', errors, id, failure)

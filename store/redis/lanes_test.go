@@ -1,0 +1,185 @@
+//go:build services
+
+package redis_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+var acmeHigh = job.Lane{Tenant: "acme", Priority: job.PriorityHigh}
+
+// putIn makes a submission to a lane, see put.
+func putIn(t *testing.T, lane job.Lane, key string, n int) store.Put {
+	t.Helper()
+	p := put(key, n)
+	p.Job.Name.Tenant, p.Job.Options.Priority = lane.Tenant, lane.Priority
+	beginning, err := p.Job.Begin(epoch, job.PastFire, job.Expansion{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Occurrences = beginning.Occurrences
+	return p
+}
+
+// TestManyQuotas: a claim of many lanes is one script, unless it is of more than one may claim.
+func TestManyQuotas(t *testing.T) {
+	for _, c := range []struct{ lanes, each, scripts int }{{50, 5, 1}, {3, 700, 3}} {
+		t.Run(fmt.Sprintf("%d of each of %d", c.each, c.lanes), func(t *testing.T) {
+			server := newServer(t)
+			s := open(t, server.url)
+			params := store.ClaimParams{Now: epoch.Add(time.Hour), Lease: lease}
+			var puts []store.Put
+			for i := range c.lanes {
+				lane := job.Lane{Tenant: fmt.Sprintf("tenant%d", i), Priority: job.PriorityLow}
+				puts = append(puts, putIn(t, lane, "k", c.each+1))
+				params.Quotas = append(params.Quotas, store.Quota{Lane: lane, Limit: c.each})
+			}
+			mustPut(t, s, puts...)
+			claim(t, s, epoch.Add(-time.Hour), 1) // so that the server knows the script
+			before := server.scripts()
+			got, err := s.Claim(t.Context(), params)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if ran := server.scripts() - before; ran != c.scripts {
+				t.Errorf("it took %d scripts, want %d", ran, c.scripts)
+			}
+			if len(got.Occurrences) != c.lanes*c.each {
+				t.Fatalf("claimed %d, want %d", len(got.Occurrences), c.lanes*c.each)
+			}
+			for i, o := range got.Occurrences {
+				if want := params.Quotas[i/c.each].Lane; o.Lane() != want {
+					t.Fatalf("%d. is of lane %s, want %s", i+1, o.Lane(), want)
+				}
+			}
+		})
+	}
+}
+
+// TestLanesGo: whatever takes the last occurrence from a lane leaves nothing of the lane.
+func TestLanesGo(t *testing.T) {
+	name := job.Name{Tenant: acmeHigh.Tenant, Key: "k"}
+	one := func(t *testing.T, s store.Store) store.Claimed {
+		t.Helper()
+		c, err := s.Claim(t.Context(), store.ClaimParams{Now: epoch, Lease: lease, Quotas: []store.Quota{{Lane: acmeHigh, Limit: 2}}})
+		if err != nil || len(c.Occurrences) != 1 {
+			t.Fatalf("claimed %d: %v", len(c.Occurrences), err)
+		}
+		return c.Occurrences[0]
+	}
+	settle := func(t *testing.T, s store.Store, outcome store.Outcome) {
+		t.Helper()
+		settlement := acks([]store.Claimed{one(t, s)})[0]
+		settlement.Outcome, settlement.At, settlement.DueAt = outcome, epoch, epoch.Add(time.Minute)
+		if err := s.Settle(t.Context(), []store.Settlement{settlement}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range []struct {
+		what string
+		left int // lanes
+		do   func(t *testing.T, s store.Store, server *server)
+	}{
+		{"nothing", 1, func(*testing.T, store.Store, *server) {}},
+		{"a retry", 1, func(t *testing.T, s store.Store, _ *server) { settle(t, s, store.Retry) }},
+		{"a delivery", 0, func(t *testing.T, s store.Store, _ *server) { settle(t, s, store.Ack) }},
+		{"a burial", 0, func(t *testing.T, s store.Store, _ *server) { settle(t, s, store.Bury) }},
+		{"a miss", 0, func(t *testing.T, s store.Store, _ *server) { settle(t, s, store.Miss) }},
+		{"a redrive and its delivery", 0, func(t *testing.T, s store.Store, _ *server) {
+			settle(t, s, store.Bury)
+			dead, err := s.DeadLetters(t.Context(), store.DeadLetterFilter{Tenant: name.Tenant, Limit: 2})
+			if err != nil || len(dead) != 1 {
+				t.Fatalf("%d dead letters: %v", len(dead), err)
+			}
+			if n, err := s.Redrive(t.Context(), name.Tenant, []job.ID{dead[0].ID}, epoch); n != 1 || err != nil {
+				t.Fatalf("redriven %d: %v", n, err)
+			}
+			settle(t, s, store.Ack)
+		}},
+		{"a replacement by another priority", 1, func(t *testing.T, s store.Store, _ *server) {
+			mustPut(t, s, putIn(t, job.Lane{Tenant: name.Tenant}, "k", 1))
+		}},
+		{"a replacement by nothing", 0, func(t *testing.T, s store.Store, _ *server) { mustPut(t, s, putIn(t, acmeHigh, "k", 0)) }},
+		{"a cancellation", 0, func(t *testing.T, s store.Store, _ *server) {
+			if _, err := s.Cancel(t.Context(), []job.Name{name}, epoch); err != nil {
+				t.Fatal(err)
+			}
+		}},
+		{"the end of an orphan", 0, func(t *testing.T, s store.Store, server *server) {
+			server.must("hdel", "carillon:{0}:jobs", name.Tenant+"\x00"+name.Key)
+			c, err := s.Claim(t.Context(), store.ClaimParams{Now: epoch.Add(2 * time.Hour), Lease: lease, Quotas: []store.Quota{{Lane: acmeHigh, Limit: 2}}})
+			if err != nil || len(c.Occurrences) != 0 {
+				t.Fatalf("claimed %d: %v", len(c.Occurrences), err)
+			}
+		}},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			server := newServer(t)
+			s := open(t, server.url)
+			mustPut(t, s, putIn(t, acmeHigh, "k", 1))
+			c.do(t, s, server)
+			lanes, err := s.Lanes(t.Context())
+			if err != nil || len(lanes) != c.left {
+				t.Errorf("the lanes are %v, %v", lanes, err)
+			}
+			keys, err := server.direct.Keys(t.Context(), "carillon:{0}:pending:*").Result()
+			if err != nil || len(keys) != c.left {
+				t.Errorf("their keys are %v, %v", keys, err)
+			}
+			if n := server.must("scard", "carillon:{0}:lanes"); n != int64(c.left) {
+				t.Errorf("the index has %v", n)
+			}
+			if server.must("exists", "carillon:{0}:pending:") != int64(0) {
+				t.Error("there is the key that must not be")
+			}
+		})
+	}
+}
+
+// TestPriorityOfBrokenExpansion: what an expansion inserted that broke off is in one lane only when the expansion is done
+// again with another priority.
+func TestPriorityOfBrokenExpansion(t *testing.T) {
+	server := newServer(t)
+	s := open(t, server.url)
+	expansion := job.Expansion{Horizon: 10 * time.Second}
+	p := recurring(t, "k", expansion)
+	mustPut(t, s, p)
+	now := p.Job.Cursor.Add(5 * time.Second)
+	first := advanceOf(t, s, now, expansion)
+	const jobs, field = "carillon:{0}:jobs", job.DefaultTenant + "\x00k"
+	state := server.must("hget", jobs, field)
+	if err := s.Advance(t.Context(), []store.Advance{first}); err != nil {
+		t.Fatal(err)
+	}
+	server.must("hset", jobs, field, state) // as if it had broken off
+	for i := range first.Occurrences {
+		first.Occurrences[i].Priority = job.PriorityLow
+	}
+	if err := s.Advance(t.Context(), []store.Advance{first}); err != nil {
+		t.Fatal(err)
+	}
+	fired := map[job.ID]int{}
+	for _, priority := range []job.Priority{job.PriorityDefault, job.PriorityLow} {
+		lane := job.Lane{Tenant: job.DefaultTenant, Priority: priority}
+		c, err := s.Claim(t.Context(), store.ClaimParams{Now: now.Add(time.Hour), Lease: lease, Quotas: []store.Quota{{Lane: lane, Limit: 1000}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, o := range c.Occurrences {
+			fired[o.ID]++
+		}
+	}
+	if want := len(p.Occurrences) + len(first.Occurrences); len(fired) != want || len(first.Occurrences) == 0 {
+		t.Errorf("%d fired, want %d", len(fired), want)
+	}
+	for id, n := range fired {
+		if n != 1 {
+			t.Errorf("%s fired %d times", id, n)
+		}
+	}
+}
