@@ -13,11 +13,11 @@ import (
 
 var acmeHigh = job.Lane{Tenant: "acme", Priority: job.PriorityHigh}
 
-// putIn makes a submission to a lane, see put.
-func putIn(t *testing.T, lane job.Lane, key string, n int) store.Put {
+// putIn makes a submission of one job to a lane, see put.
+func putIn(t *testing.T, lane job.Lane, n int) store.Put {
 	t.Helper()
-	p := put(key, n)
-	p.Job.Name.Tenant, p.Job.Options.Priority = lane.Tenant, lane.Priority
+	p := put("k", n)
+	p.Job.Tenant, p.Job.Options.Priority = lane.Tenant, lane.Priority
 	beginning, err := p.Job.Begin(epoch, job.PastFire, job.Expansion{})
 	if err != nil {
 		t.Fatal(err)
@@ -36,7 +36,7 @@ func TestManyQuotas(t *testing.T) {
 			var puts []store.Put
 			for i := range c.lanes {
 				lane := job.Lane{Tenant: fmt.Sprintf("tenant%d", i), Priority: job.PriorityLow}
-				puts = append(puts, putIn(t, lane, "k", c.each+1))
+				puts = append(puts, putIn(t, lane, c.each+1))
 				params.Quotas = append(params.Quotas, store.Quota{Lane: lane, Limit: c.each})
 			}
 			mustPut(t, s, puts...)
@@ -102,9 +102,9 @@ func TestLanesGo(t *testing.T) {
 			settle(t, s, store.Ack)
 		}},
 		{"a replacement by another priority", 1, func(t *testing.T, s store.Store, _ *server) {
-			mustPut(t, s, putIn(t, job.Lane{Tenant: name.Tenant}, "k", 1))
+			mustPut(t, s, putIn(t, job.Lane{Tenant: name.Tenant}, 1))
 		}},
-		{"a replacement by nothing", 0, func(t *testing.T, s store.Store, _ *server) { mustPut(t, s, putIn(t, acmeHigh, "k", 0)) }},
+		{"a replacement by nothing", 0, func(t *testing.T, s store.Store, _ *server) { mustPut(t, s, putIn(t, acmeHigh, 0)) }},
 		{"a cancellation", 0, func(t *testing.T, s store.Store, _ *server) {
 			if _, err := s.Cancel(t.Context(), []job.Name{name}, epoch); err != nil {
 				t.Fatal(err)
@@ -121,7 +121,7 @@ func TestLanesGo(t *testing.T) {
 		t.Run(c.what, func(t *testing.T) {
 			server := newServer(t)
 			s := open(t, server.url)
-			mustPut(t, s, putIn(t, acmeHigh, "k", 1))
+			mustPut(t, s, putIn(t, acmeHigh, 1))
 			c.do(t, s, server)
 			lanes, err := s.Lanes(t.Context())
 			if err != nil || len(lanes) != c.left {
