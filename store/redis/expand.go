@@ -14,7 +14,8 @@ import (
 
 // ClaimJobs implements [store.Queue]. It asks all shards at once for one entry each before it claims anything.
 func (s *Store) ClaimJobs(ctx context.Context, p store.ClaimJobsParams) (store.ClaimedJobs, error) {
-	divided, err := s.share(ctx, []want{{set: set{key: keyExpansion}, after: "-inf", bound: strconv.FormatInt(p.Now.UnixMilli(), 10), limit: p.Limit}})
+	due := strconv.FormatInt(p.Now.UnixMilli(), 10)
+	divided, err := s.share(ctx, []want{{set: set{key: keyExpansion}, after: "-inf", bound: due, limit: p.Limit}})
 	shares := divided[0].shares
 	if len(shares) == 0 {
 		return store.ClaimedJobs{}, err

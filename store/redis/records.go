@@ -11,8 +11,9 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// shardKeys are the keys of a shard, in the order that records.lua gives, but for those of its lanes, see [shard.lane]. The number in braces decides in which slot of a
-// cluster they are (https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/#hash-tags).
+// shardKeys are the keys of a shard, in the order that records.lua gives, but for those of its lanes, see [set]. The number in
+// braces decides in which slot of a cluster they are
+// (https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/#hash-tags).
 func shardKeys(prefix string, i int) []any {
 	var keys []any
 	for _, name := range []string{

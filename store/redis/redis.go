@@ -215,7 +215,8 @@ func (s *Store) readMeta(ctx context.Context, parts urlParts) (shards int, err e
 		return 0, fmt.Errorf("%w: its format is %d, this one reads up to %d; upgrade carillon", store.ErrFormat, version, format)
 	}
 	if version < format {
-		return 0, fmt.Errorf("its format is %d, which only a pre-release of carillon wrote and this one does not read; choose another prefix", version)
+		return 0, fmt.Errorf("its format is %d, which only a pre-release of carillon wrote and this one does not read; choose another prefix",
+			version)
 	}
 	if shards = list(values).number(1); shards < 1 || shards > maxShards {
 		return 0, fmt.Errorf("its key %s:store is damaged: the number of shards is %v", s.prefix, values[1])

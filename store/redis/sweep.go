@@ -12,7 +12,8 @@ import (
 
 // Sweep implements [store.Queue].
 func (s *Store) Sweep(ctx context.Context, p store.SweepParams) (swept store.Swept, err error) {
-	divided, err := s.share(ctx, []want{{set: set{key: keyExpiry}, after: "-inf", bound: strconv.FormatInt(p.Now.UnixMilli(), 10), limit: p.Limit}})
+	now := strconv.FormatInt(p.Now.UnixMilli(), 10)
+	divided, err := s.share(ctx, []want{{set: set{key: keyExpiry}, after: "-inf", bound: now, limit: p.Limit}})
 	if err != nil {
 		return swept, err
 	}
