@@ -16,10 +16,10 @@ const countable = 100_000
 // just these. The estimates are for where that does not do: the rows that the server believes the table to have, which it
 // keeps up by what each transaction inserts and deletes, but forgets in a crash; and the entries that it found in either index
 // when it last vacuumed or analyzed the table.
-const backlogSQL = `SELECT
-	(SELECT count(*) FROM carillon.occurrences WHERE due_at <= $1),
-	(SELECT due_at FROM carillon.occurrences WHERE due_at <= $1 ORDER BY due_at LIMIT 1),
-	(SELECT count(*) FROM (SELECT FROM carillon.occurrences WHERE due_at IS NOT NULL ORDER BY due_at LIMIT $2 + 1) first),
+const backlogSQL = lanesSQL + ` SELECT
+	(SELECT coalesce(sum((SELECT count(*) FROM carillon.occurrences o WHERE o.lane = l.lane AND o.due_at <= $1)), 0)::bigint FROM lanes l),
+	(SELECT min((SELECT o.due_at FROM carillon.occurrences o WHERE o.lane = l.lane AND o.due_at <= $1 ORDER BY o.due_at LIMIT 1)) FROM lanes l),
+	(SELECT count(*) FROM (SELECT FROM carillon.occurrences WHERE due_at IS NOT NULL ORDER BY lane LIMIT $2 + 1) first),
 	(SELECT count(*) FROM (SELECT FROM carillon.occurrences WHERE due_at IS NULL ORDER BY tenant LIMIT $2 + 1) first),
 	pg_stat_get_live_tuples('carillon.occurrences'::regclass),
 	(SELECT reltuples::bigint FROM pg_class WHERE oid = 'carillon.occurrences_claim'::regclass),

@@ -11,6 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
 )
 
@@ -49,7 +50,7 @@ func BenchmarkDeliver(b *testing.B) {
 				for range c.workers {
 					group.Go(func() {
 						for left.Load() > 0 {
-							claim, err := opened.Claim(b.Context(), store.ClaimParams{Now: epoch, Lease: lease, Limit: perClaim})
+							claim, err := opened.Claim(b.Context(), store.ClaimParams{Now: epoch, Lease: lease, Quotas: []store.Quota{{Lane: job.DefaultLane, Limit: perClaim}}})
 							if err != nil {
 								b.Error(err)
 								return

@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"errors"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -27,21 +28,31 @@ import (
 // Of a job that has several of them in a row only the first has its target, which may be large. What is stamped is answered at
 // once rather than gathered: as part of a larger query it would be copied twice more.
 const claimSQL = `WITH due AS MATERIALIZED (
-		SELECT o.ctid, o.revision, o.due_at, o.scheduled_at
-		FROM carillon.occurrences o WHERE o.due_at <= $1 ORDER BY o.due_at, o.timestamp LIMIT $2 FOR UPDATE SKIP LOCKED
+		SELECT q.place, o.* FROM ` + quotasSQL + ` CROSS JOIN LATERAL (
+			SELECT o.ctid, o.revision, o.due_at, o.scheduled_at FROM carillon.occurrences o
+			WHERE o.lane = q.lane AND o.due_at > q.after AND o.due_at <= q.until
+			ORDER BY o.due_at, o.timestamp LIMIT q.most FOR UPDATE SKIP LOCKED) o
 	)
-	UPDATE carillon.occurrences o SET token = $3, scheduled_at = $4, due_at = $5, attempt = o.attempt + 1
+	UPDATE carillon.occurrences o SET token = $5, scheduled_at = $6, due_at = $7, attempt = o.attempt + 1
 	FROM (SELECT *, lag(revision) OVER () IS NOT DISTINCT FROM revision AS follows FROM due) d
 		LEFT JOIN carillon.jobs j ON j.revision = ANY (ARRAY[d.revision])
 	WHERE o.ctid = d.ctid AND j.paused_at IS NULL
-	RETURNING coalesce(j.tenant, o.tenant), coalesce(j.key, o.key), o.revision, o.id, o.position, o.step, o.subscriber, o.timestamp,
+	RETURNING coalesce(j.tenant, o.tenant), coalesce(j.key, o.key), o.lane, o.revision, o.id, o.position, o.step, o.subscriber, o.timestamp,
 		d.due_at, d.scheduled_at, NULL, o.attempt, o.last_error, o.failed_at,
 		CASE WHEN j.revision IS NULL THEN o.callback_type WHEN NOT d.follows THEN j.callback_type END,
 		CASE WHEN j.revision IS NULL THEN o.callback_data WHEN NOT d.follows THEN j.callback_data END,
 		CASE WHEN j.revision IS NULL THEN o.options WHEN NOT d.follows THEN j.options END,
-		(SELECT count(*) FROM due)`
+		d.place, (SELECT count(*) FROM due)`
 
-// splitFrom is the smallest limit of which a claim makes two.
+// quotasSQL are quotas q, in their order.
+const quotasSQL = `unnest($1::text[], $2::bigint[], $3::bigint[], $4::bigint[]) WITH ORDINALITY AS q (lane, after, until, most, place)`
+
+// nextSQL answers for each quota when the next of its lane becomes due that is not due yet, with what this claim has made due at
+// its lease's end.
+const nextSQL = `SELECT (SELECT o.due_at FROM carillon.occurrences o WHERE o.lane = q.lane AND o.due_at > $2
+	ORDER BY o.due_at LIMIT 1) FROM unnest($1::text[]) WITH ORDINALITY AS q (lane, place) ORDER BY q.place`
+
+// splitFrom is the smallest number of occurrences for which a claim is made as two.
 const splitFrom = 200
 
 // Claim implements [store.Queue]. There are no orphans, and nothing is beyond its job's cursor.
@@ -50,64 +61,139 @@ const splitFrom = 200
 // one core for each connection, and one half is written to its disk while the other is looked up. What the two lock they
 // pass over, as those of two replicas do.
 func (s *Store) Claim(ctx context.Context, p store.ClaimParams) (store.Claim, error) {
-	limits := []int{p.Limit}
-	if s.behind.Load() && p.Limit >= splitFrom {
-		limits = []int{p.Limit - p.Limit/2, p.Limit / 2}
+	parts := []*part{newPart(p, p.Quotas, 0)}
+	if s.behind.Load() {
+		parts = halves(p)
 	}
 	token := job.NewToken()
-	parts, errs := make([][]store.Claimed, len(limits)), make([]error, len(limits))
-	locked := make([]int, len(limits))
+	errs := make([]error, len(parts))
 	var group sync.WaitGroup
-	for i, limit := range limits[1:] {
-		group.Go(func() { parts[i+1], locked[i+1], errs[i+1] = s.claim(ctx, p, limit, token) })
+	for i, part := range parts[1:] {
+		group.Go(func() { errs[i+1] = s.claim(ctx, p, part, token) })
 	}
-	parts[0], locked[0], errs[0] = s.claim(ctx, p, limits[0], token)
+	errs[0] = s.claim(ctx, p, parts[0], token)
 	group.Wait()
-	found, left := slices.Concat(parts...), false
-	if len(found) == 0 { // what one part has claimed is claimed, whatever the other says
+
+	claim := store.Claim{Quotas: make([]store.QuotaLeft, len(p.Quotas))}
+	found, unseen := make([][]store.Claimed, len(p.Quotas)), 0
+	for i, part := range parts {
+		if errs[i] == nil {
+			part.answer(found, claim.Quotas)
+			unseen += part.locked - len(part.found)
+		}
+	}
+	claim.Occurrences = slices.Concat(found...)
+	if len(claim.Occurrences) == 0 { // what one part has claimed is claimed, whatever the other says
 		if err := errors.Join(errs...); err != nil {
 			return store.Claim{}, err
 		}
-		var err error
-		if left, err = s.anyDue(ctx, p); err != nil { // nothing has told whether some were locked
+		any, err := s.anyDue(ctx, p) // nothing has told whether some were locked
+		if err != nil {
 			return store.Claim{}, err
 		}
+		if any {
+			unseen++
+		}
 	}
-	for i := range parts {
-		left = left || locked[i] > len(parts[i])
+	full := len(claim.Occurrences) > 0
+	for i, q := range p.Quotas {
+		left := &claim.Quotas[i]
+		left.Found = len(found[i])
+		left.More = left.Found == q.Limit
+		full = full && left.More
+		// Parts come in this order as long as the planner joins in the order that was locked in.
+		if longestDue := func(a, b store.Claimed) int { return a.DueAt.Compare(b.DueAt) }; !slices.IsSortedFunc(found[i], longestDue) {
+			slices.SortStableFunc(found[i], longestDue)
+		}
 	}
-	s.behind.Store(len(found) == p.Limit)
-	// Parts come in this order as long as the planner joins in the order that was locked in.
-	longestDue := func(a, b store.Claimed) int { return a.DueAt.Compare(b.DueAt) }
-	if !slices.IsSortedFunc(found, longestDue) {
-		slices.SortStableFunc(found, longestDue)
-	}
-	for i := range found {
-		c := &found[i]
+	claim.Occurrences = slices.Concat(found...)
+	s.behind.Store(full)
+	for i := range claim.Occurrences {
+		c := &claim.Occurrences[i]
 		c.Token, c.ScheduledAt, c.DueAt = token, p.Now, p.Now.Add(p.Lease)
 	}
-	if left { // of paused jobs, most likely
+	if unseen > 0 { // of paused jobs, most likely
 		// If putting back fails, the next claim does it.
-		if err := s.putBackPaused(ctx, p); err != nil && len(found) == 0 {
+		if err := s.putBackEach(ctx, p, claim.Quotas, unseen); err != nil && len(claim.Occurrences) == 0 {
 			return store.Claim{}, err
 		}
 	}
-	return store.Claim{Occurrences: found, More: left || len(found) == p.Limit}, nil
+	return claim, nil
 }
 
-// claim claims up to limit occurrences. They are answered as they were, but for their attempt; locked is how many were found,
-// with those that were left, unless all were.
-func (s *Store) claim(ctx context.Context, p store.ClaimParams, limit int, token string) (found []store.Claimed, locked int, err error) {
-	err = s.transact(ctx, func(t *transaction) {
-		found, locked = nil, 0
+// part is one of the transactions that a claim is made as.
+type part struct {
+	first              int // of the claim's quotas; the others follow
+	lanes              []string
+	after, until, most []int64
+	found              []store.Claimed // as they were, but for their attempt
+	of                 []int           // which of the part's quotas each was found by
+	locked             int             // how many there were, with those that were not claimed, unless all were
+	next               []time.Time     // by quota
+	params             store.ClaimParams
+}
+
+func newPart(p store.ClaimParams, quotas []store.Quota, first int) *part {
+	t := &part{first: first, params: p}
+	for _, q := range quotas {
+		after, until := p.Range(q)
+		bound := int64(math.MinInt64)
+		if !after.IsZero() {
+			bound = after.UnixMilli()
+		}
+		t.lanes, t.after, t.until = append(t.lanes, q.Lane.String()), append(t.after, bound), append(t.until, until.UnixMilli())
+		t.most = append(t.most, int64(q.Limit))
+	}
+	return t
+}
+
+// halves are the two parts of a claim that is large enough: each of one half of its only quota, or of its quotas.
+func halves(p store.ClaimParams) []*part {
+	all := 0
+	for _, q := range p.Quotas {
+		all += q.Limit
+	}
+	switch {
+	case all < splitFrom:
+		return []*part{newPart(p, p.Quotas, 0)}
+	case len(p.Quotas) == 1:
+		one, two := p.Quotas[0], p.Quotas[0]
+		two.Limit = one.Limit / 2
+		one.Limit -= two.Limit
+		return []*part{newPart(p, []store.Quota{one}, 0), newPart(p, []store.Quota{two}, 0)}
+	default:
+		middle := len(p.Quotas) / 2
+		return []*part{newPart(p, p.Quotas[:middle], 0), newPart(p, p.Quotas[middle:], middle)}
+	}
+}
+
+// answer adds what was found, and when the next is due, to those of the claim's quotas.
+func (t *part) answer(found [][]store.Claimed, quotas []store.QuotaLeft) {
+	for i, c := range t.found {
+		of := t.first + t.of[i]
+		found[of] = append(found[of], c)
+	}
+	for i, next := range t.next {
+		// Of two parts of one quota, the one that ended first may not have seen what the other made due at its lease's end.
+		if left := &quotas[t.first+i]; left.Next.IsZero() || !next.IsZero() && next.Before(left.Next) {
+			left.Next = next
+		}
+	}
+}
+
+// claim makes one part of a claim.
+func (s *Store) claim(ctx context.Context, p store.ClaimParams, t *part, token string) error {
+	err := s.transact(ctx, func(tx *transaction) {
+		t.found, t.of, t.locked, t.next = nil, nil, 0, nil
 		var r occurrenceRow
 		var targets targetReader
-		t.rows(claimSQL, func(rows pgx.Rows) error {
+		tx.rows(claimSQL, func(rows pgx.Rows) error {
 			var c store.Claimed
 			var callbackType *string
 			var callbackData, options []byte
+			var place int
 			var err error
-			if c.Occurrence, err = r.scan(rows, &callbackType, &callbackData, &options, &locked); err != nil {
+			if c.Occurrence, err = r.scan(rows, &callbackType, &callbackData, &options, &place, &t.locked); err != nil {
 				return err
 			}
 			if callbackType != nil {
@@ -118,34 +204,41 @@ func (s *Store) claim(ctx context.Context, p store.ClaimParams, limit int, token
 				}
 			}
 			c.Reclaimed = !c.ScheduledAt.IsZero()
-			if found == nil {
-				found = make([]store.Claimed, 0, locked)
+			if t.found == nil {
+				t.found, t.of = make([]store.Claimed, 0, t.locked), make([]int, 0, t.locked)
 			}
-			found = append(found, c)
+			t.found, t.of = append(t.found, c), append(t.of, place-1)
 			return nil
-		}, p.Now.Add(p.Early).UnixMilli(), limit, token, p.Now.UnixMilli(), p.Now.Add(p.Lease).UnixMilli())
+		}, t.lanes, t.after, t.until, t.most, token, p.Now.UnixMilli(), p.Now.Add(p.Lease).UnixMilli())
+		tx.rows(nextSQL, func(rows pgx.Rows) error {
+			var next *int64
+			err := rows.Scan(&next)
+			t.next = append(t.next, fromMillis(next))
+			return err
+		}, t.lanes, p.Due().UnixMilli())
 	})
 	if err != nil {
-		return nil, 0, err
+		t.found, t.of, t.locked, t.next = nil, nil, 0, nil
+		return err
 	}
-	if share(found) {
-		return found, locked, nil
+	if share(t.found) {
+		return nil
 	}
-	found, err = s.readTargets(ctx, found)
-	return found, locked, err
+	return s.readTargets(ctx, t)
 }
 
 // readTargets reads the targets that are still missing. Where there is no such job any more, the occurrence went with it.
-func (s *Store) readTargets(ctx context.Context, found []store.Claimed) ([]store.Claimed, error) {
+func (s *Store) readTargets(ctx context.Context, t *part) error {
 	var revisions []pgtype.UUID
+	found := t.found
 	for i := range found {
 		if found[i].Callback.Type == "" {
 			revisions = append(revisions, revisionOf(found[i].Revision))
 		}
 	}
-	err := s.transact(ctx, func(t *transaction) {
+	err := s.transact(ctx, func(tx *transaction) {
 		var targets targetReader
-		t.rows(`SELECT j.revision, j.callback_type, j.callback_data, j.options FROM (SELECT DISTINCT unnest($1::uuid[]) AS revision OFFSET 0) r
+		tx.rows(`SELECT j.revision, j.callback_type, j.callback_data, j.options FROM (SELECT DISTINCT unnest($1::uuid[]) AS revision OFFSET 0) r
 			JOIN carillon.jobs j ON j.revision = ANY (ARRAY[r.revision])`,
 			func(rows pgx.Rows) error {
 				var revision pgtype.UUID
@@ -161,7 +254,15 @@ func (s *Store) readTargets(ctx context.Context, found []store.Claimed) ([]store
 				return err
 			}, revisions)
 	})
-	return slices.DeleteFunc(found, func(c store.Claimed) bool { return c.Callback.Type == "" }), err
+	t.found = nil
+	of := t.of
+	t.of = nil
+	for i, c := range found {
+		if c.Callback.Type != "" {
+			t.found, t.of = append(t.found, c), append(t.of, of[i])
+		}
+	}
+	return err
 }
 
 // share gives those that came without a target the one that came with another of their job, mostly the one before. It tells
@@ -186,32 +287,52 @@ func share(found []store.Claimed) (all bool) {
 	return all
 }
 
-// pausedDueSQL finds due occurrences of paused jobs among the first.
+// pausedDueSQL finds due occurrences of paused jobs among the first of a quota.
 const pausedDueSQL = `WITH first AS MATERIALIZED (
-		SELECT revision, id FROM carillon.occurrences WHERE due_at <= $1 ORDER BY due_at, timestamp LIMIT $2
+		SELECT revision, id FROM carillon.occurrences WHERE lane = $1 AND due_at > $2 AND due_at <= $3 ORDER BY due_at, timestamp LIMIT $4
 	)
 	SELECT o.revision, o.id, o.timestamp, j.paused_at FROM first f
 	JOIN carillon.jobs j ON j.revision = ANY (ARRAY[f.revision]) AND j.paused_at IS NOT NULL
-	JOIN carillon.occurrences o ON o.revision = ANY (ARRAY[f.revision]) AND o.id = f.id AND o.due_at <= $1`
+	JOIN carillon.occurrences o ON o.revision = ANY (ARRAY[f.revision]) AND o.id = f.id AND o.due_at <= $3`
 
 // mostPutBack is among how many due occurrences those of paused jobs are looked for. It is more than most claims find, so
 // that a paused backlog is soon out of the way of others.
 const mostPutBack = 5000
 
-// anyDue tells whether any occurrence is due that nobody has locked.
+// anyDue tells whether any occurrence is due by the quotas that nobody has locked.
 func (s *Store) anyDue(ctx context.Context, p store.ClaimParams) (found bool, err error) {
+	all := newPart(p, p.Quotas, 0)
 	err = s.transact(ctx, func(t *transaction) {
-		t.row(`WITH due AS (SELECT FROM carillon.occurrences WHERE due_at <= $1 ORDER BY due_at LIMIT 1 FOR UPDATE SKIP LOCKED)
-			SELECT EXISTS (SELECT FROM due)`, func(row pgx.Row) error { return row.Scan(&found) }, p.Now.Add(p.Early).UnixMilli())
+		t.row(`WITH due AS (SELECT FROM `+quotasSQL+` CROSS JOIN LATERAL (SELECT FROM carillon.occurrences o
+				WHERE o.lane = q.lane AND o.due_at > q.after AND o.due_at <= q.until ORDER BY o.due_at LIMIT least(q.most, 1)
+				FOR UPDATE SKIP LOCKED) o)
+			SELECT EXISTS (SELECT FROM due)`, func(row pgx.Row) error { return row.Scan(&found) }, all.lanes, all.after, all.until, all.most)
 	})
 	return found, err
+}
+
+// putBackEach puts back what is of paused jobs by each quota, and says so. Unseen is how many were locked and not claimed; if
+// they are not all of such, any quota may have left some.
+func (s *Store) putBackEach(ctx context.Context, p store.ClaimParams, left []store.QuotaLeft, unseen int) error {
+	all := newPart(p, p.Quotas, 0)
+	var errs []error
+	for i := range p.Quotas {
+		n, err := s.putBackPaused(ctx, p, all.lanes[i], all.after[i], all.until[i])
+		left[i].More = left[i].More || n > 0
+		unseen -= n
+		errs = append(errs, err)
+	}
+	for i := range left {
+		left[i].More = left[i].More || unseen > 0
+	}
+	return errors.Join(errs...)
 }
 
 // putBackPaused makes due occurrences of paused jobs due later. Their jobs stay locked until that is done, so that a job is
 // resumed before, and its occurrences are not put back, or after, and they are brought forward. It waits for nobody: what
 // is locked is resumed or claimed at this moment, and the next claim will see.
-func (s *Store) putBackPaused(ctx context.Context, p store.ClaimParams) error {
-	return s.converse(ctx, func(ctx context.Context, tx *conversation) error {
+func (s *Store) putBackPaused(ctx context.Context, p store.ClaimParams, lane string, after, until int64) (n int, err error) {
+	err = s.converse(ctx, func(ctx context.Context, tx *conversation) error {
 		var revisions, ids []pgtype.UUID
 		var dues []int64
 		err := tx.do(ctx, func(t *transaction) {
@@ -223,9 +344,9 @@ func (s *Store) putBackPaused(ctx context.Context, p store.ClaimParams) error {
 					revisions, ids = append(revisions, revision), append(ids, id)
 					dues = append(dues, store.PutBackPaused(time.UnixMilli(timestamp), time.UnixMilli(pausedAt), p).UnixMilli())
 					return err
-				}, p.Now.Add(p.Early).UnixMilli(), mostPutBack)
+				}, lane, after, until, mostPutBack)
 		})
-		if err != nil || len(ids) == 0 {
+		if n = len(ids); err != nil || n == 0 {
 			return err
 		}
 		return tx.do(ctx, func(t *transaction) {
@@ -234,19 +355,33 @@ func (s *Store) putBackPaused(ctx context.Context, p store.ClaimParams) error {
 				WHERE o.revision = ANY (ARRAY[n.revision]) AND o.id = n.id`, revisions, ids, dues)
 		})
 	})
+	return n, err
 }
 
-// NextDue implements [store.Queue].
-func (s *Store) NextDue(ctx context.Context) (due time.Time, err error) {
+// lanesSQL has the lanes of what is pending, and a NULL: from each to the next, past all that waits in it.
+const lanesSQL = `WITH RECURSIVE lanes (lane) AS (
+		(SELECT lane FROM carillon.occurrences WHERE due_at IS NOT NULL ORDER BY lane LIMIT 1)
+		UNION ALL
+		SELECT (SELECT o.lane FROM carillon.occurrences o WHERE o.due_at IS NOT NULL AND o.lane > l.lane ORDER BY o.lane LIMIT 1)
+		FROM lanes l WHERE l.lane IS NOT NULL
+	)`
+
+// Lanes implements [store.Queue].
+func (s *Store) Lanes(ctx context.Context) (lanes []store.LaneDue, err error) {
 	err = s.transact(ctx, func(t *transaction) {
-		due = time.Time{}
-		t.rows(`SELECT due_at FROM carillon.occurrences WHERE due_at IS NOT NULL ORDER BY due_at LIMIT 1`,
+		lanes = nil
+		t.rows(lanesSQL+` SELECT l.lane, (SELECT o.due_at FROM carillon.occurrences o WHERE o.lane = l.lane AND o.due_at IS NOT NULL
+				ORDER BY o.due_at LIMIT 1) FROM lanes l WHERE l.lane IS NOT NULL`,
 			func(rows pgx.Rows) error {
-				var ms int64
-				err := rows.Scan(&ms)
-				due = time.UnixMilli(ms).UTC()
+				var text string
+				var ms *int64
+				if err := rows.Scan(&text, &ms); err != nil {
+					return err
+				}
+				lane, err := job.ParseLane(text)
+				lanes = append(lanes, store.LaneDue{Lane: lane, DueAt: fromMillis(ms)})
 				return err
 			})
 	})
-	return due, err
+	return lanes, err
 }

@@ -57,12 +57,12 @@ func TestClaimBacklog(t *testing.T) {
 			for _, s := range stores {
 				all.Go(func() {
 					for more := true; more; {
-						claim, err := s.Claim(t.Context(), store.ClaimParams{Now: epoch.Add(time.Hour), Lease: lease, Limit: limit})
+						claim, err := s.Claim(t.Context(), store.ClaimParams{Now: epoch.Add(time.Hour), Lease: lease, Quotas: []store.Quota{{Lane: job.DefaultLane, Limit: limit}}})
 						if err != nil {
 							t.Error(err)
 							return
 						}
-						more = claim.More
+						more = claim.More()
 						if len(claim.Occurrences) > limit {
 							t.Errorf("claimed %d, want at most %d", len(claim.Occurrences), limit)
 						}
@@ -122,8 +122,8 @@ func TestClaimMeetsWrites(t *testing.T) {
 	group.Go(func() {
 		for more := true; more && claimErr == nil && len(claims) < 5; {
 			var claim store.Claim
-			claim, claimErr = s.Claim(t.Context(), store.ClaimParams{Now: epoch.Add(time.Second), Lease: lease, Limit: 10})
-			claims, more = append(claims, claim), claim.More
+			claim, claimErr = s.Claim(t.Context(), store.ClaimParams{Now: epoch.Add(time.Second), Lease: lease, Quotas: []store.Quota{{Lane: job.DefaultLane, Limit: 10}}})
+			claims, more = append(claims, claim), claim.More()
 		}
 	})
 	sc.awaitWaiting()

@@ -106,7 +106,7 @@ func TestCrashUnderLoad(t *testing.T) {
 		})
 		group.Go(func() {
 			loop(func(ctx context.Context, _ int) error {
-				claim, err := s.Claim(ctx, store.ClaimParams{Now: epoch, Lease: lease, Limit: batch})
+				claim, err := s.Claim(ctx, store.ClaimParams{Now: epoch, Lease: lease, Quotas: []store.Quota{{Lane: job.DefaultLane, Limit: batch}}})
 				if err != nil {
 					return err
 				}
@@ -161,7 +161,7 @@ func TestCrashUnderLoad(t *testing.T) {
 			t.Fatal(err)
 		}
 		settled()
-		if !claim.More {
+		if !claim.More() {
 			break
 		}
 	}

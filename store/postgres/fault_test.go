@@ -130,14 +130,14 @@ func TestServerVanishes(t *testing.T) {
 			defer r.redirect(t, environment(t, serverURL)) // ends them, or closing the store would wait for their server
 			if c.first > 0 {
 				ctx, cancel := context.WithTimeout(t.Context(), c.first)
-				if _, err := s.NextDue(ctx); !errors.Is(err, store.ErrUnavailable) {
+				if _, err := s.Lanes(ctx); !errors.Is(err, store.ErrUnavailable) {
 					t.Errorf("a server that is gone answers %v", err)
 				}
 				cancel()
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second) // less than each would take
 			defer cancel()
-			if _, err := s.NextDue(ctx); err != nil {
+			if _, err := s.Lanes(ctx); err != nil {
 				t.Errorf("the new server is not reached: %v", err)
 			}
 		})
@@ -257,7 +257,7 @@ func calls(s store.Store, held []store.Claimed) []call {
 	return []call{
 		{"put", func(ctx context.Context) error { return s.Put(ctx, []store.Put{newPut("new", time.Hour)})[0].Err }},
 		{"now", func(ctx context.Context) error { _, err := s.Now(ctx); return err }},
-		{"next due", func(ctx context.Context) error { _, err := s.NextDue(ctx); return err }},
+		{"next due", func(ctx context.Context) error { _, err := s.Lanes(ctx); return err }},
 		{"job", func(ctx context.Context) error { _, err := s.Job(ctx, n); return err }},
 		{"jobs", func(ctx context.Context) error {
 			_, err := s.Jobs(ctx, store.JobFilter{Tenant: n.Tenant, Limit: 1})
@@ -270,7 +270,7 @@ func calls(s store.Store, held []store.Claimed) []call {
 		{"pause", func(ctx context.Context) error { return s.Pause(ctx, n, job.NewRevision(epoch), epoch) }},
 		{"resume", func(ctx context.Context) error { return s.Resume(ctx, n, job.NewRevision(epoch), epoch) }},
 		{"claim", func(ctx context.Context) error {
-			_, err := s.Claim(ctx, store.ClaimParams{Now: epoch, Lease: lease, Limit: 1})
+			_, err := s.Claim(ctx, store.ClaimParams{Now: epoch, Lease: lease, Quotas: []store.Quota{{Lane: job.DefaultLane, Limit: 1}}})
 			return err
 		}},
 		{"claim jobs", func(ctx context.Context) error {

@@ -121,11 +121,14 @@ func (s *Store) importOccurrences(ctx context.Context, occurrences []*job.Occurr
 	err = s.transact(ctx, func(t *transaction) {
 		t.exec(`SELECT FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS n (tenant, key, place)
 			JOIN carillon.jobs j ON j.tenant = ANY (ARRAY[n.tenant]) AND j.key = n.key ORDER BY n.place FOR NO KEY UPDATE OF j`, tenants, keys)
-		t.affected(&inserted, `INSERT INTO carillon.occurrences (id, tenant, key, revision, position, step, subscriber, timestamp, due_at,
+		t.affected(&inserted, `INSERT INTO carillon.occurrences (id, lane, tenant, key, revision, position, step, subscriber, timestamp, due_at,
 				scheduled_at, token, attempt, last_error, failed_at, callback_type, callback_data, options)
-			SELECT * FROM unnest($1::uuid[], $2::text[], $3::text[], $4::uuid[], $5::integer[], $6::integer[], $7::text[], $8::bigint[],
+			SELECT n.id, n.lane, n.tenant, n.key, n.revision, n.position,
+				n.step, n.subscriber, n.timestamp, n.due_at, n.scheduled_at, n.token, n.attempt, n.last_error, n.failed_at, n.callback_type,
+				n.callback_data, n.options
+			FROM unnest($1::uuid[], $19::text[], $2::text[], $3::text[], $4::uuid[], $5::integer[], $6::integer[], $7::text[], $8::bigint[],
 				$9::bigint[], $10::bigint[], $11::text[], $12::integer[], $13::text[], $14::bigint[], $15::text[], $16::bytea[], $17::bytea[])
-				AS n (id, tenant, key, revision, position, step, subscriber, timestamp, due_at, scheduled_at, token, attempt, last_error,
+				AS n (id, lane, tenant, key, revision, position, step, subscriber, timestamp, due_at, scheduled_at, token, attempt, last_error,
 					failed_at, callback_type, callback_data, options)
 			WHERE CASE WHEN n.revision = $18 THEN NOT EXISTS (SELECT FROM carillon.jobs j
 					JOIN carillon.occurrences o ON o.revision = ANY (ARRAY[j.revision]) AND o.id = n.id
@@ -135,7 +138,7 @@ func (s *Store) importOccurrences(ctx context.Context, occurrences []*job.Occurr
 				AND NOT EXISTS (SELECT FROM carillon.occurrences o WHERE o.revision = $18 AND o.id = n.id) END
 			ON CONFLICT (revision, id) DO NOTHING`,
 			c.id, c.tenant, c.key, c.revision, c.position, c.step, c.subscriber, c.timestamp, c.dueAt,
-			c.scheduledAt, c.token, c.attempt, c.lastError, c.failedAt, c.callbackType, c.callbackData, c.options, own)
+			c.scheduledAt, c.token, c.attempt, c.lastError, c.failedAt, c.callbackType, c.callbackData, c.options, own, c.lane)
 	})
 	return inserted, err
 }
@@ -144,6 +147,7 @@ func (s *Store) importOccurrences(ctx context.Context, occurrences []*job.Occurr
 type importColumns struct {
 	id, revision                 []pgtype.UUID
 	tenant, key                  []*string
+	lane                         []string
 	position, attempt            []int32
 	step                         []*int32
 	timestamp                    []int64
@@ -155,7 +159,7 @@ type importColumns struct {
 
 func (c *importColumns) add(o *job.Occurrence) {
 	step, subscriber := partColumns(o.Part)
-	c.id = append(c.id, uuid(o.ID))
+	c.id, c.lane = append(c.id, uuid(o.ID)), append(c.lane, o.Lane().String())
 	var tenant, key *string
 	if o.Revision == "" {
 		tenant, key = &o.Name.Tenant, &o.Name.Key

@@ -38,7 +38,7 @@ func TestPlans(t *testing.T) {
 			if err := o.Settle(t.Context(), acks(claim.Occurrences)); err != nil {
 				t.Error(err)
 			}
-			if _, err := o.NextDue(t.Context()); err != nil {
+			if _, err := o.Lanes(t.Context()); err != nil {
 				t.Error(err)
 			}
 			claimed, err := o.ClaimJobs(t.Context(), store.ClaimJobsParams{Now: now, Lease: lease, Limit: 5})
@@ -54,8 +54,8 @@ func TestPlans(t *testing.T) {
 	run(t, s.admin, "VACUUM ANALYZE "+s.table("occurrences"))
 	ask(epoch, 0)
 
-	run(t, s.admin, `INSERT INTO `+s.table("occurrences")+` (revision, id, position, attempt, timestamp, due_at)
-		SELECT lpad(to_hex(n), 32, '0')::uuid, gen_random_uuid(), 0, 0, n, n FROM generate_series(1, 100000) n`)
+	run(t, s.admin, `INSERT INTO `+s.table("occurrences")+` (lane, revision, id, position, attempt, timestamp, due_at)
+		SELECT 'default', lpad(to_hex(n), 32, '0')::uuid, gen_random_uuid(), 0, 0, n, n FROM generate_series(1, 100000) n`)
 	run(t, s.admin, `INSERT INTO `+s.table("jobs")+` (tenant, key, revision, version, created_at, updated_at, expires_at, missed,
 			callback_type, callback_data, schedule, cursor_at, expand_at)
 		SELECT 'default', 'k' || n, lpad(to_hex(n), 32, '0')::uuid, 'r' || n, 0, 0, 1e15, 0, 'http', '{}', convert_to('`+
@@ -97,8 +97,8 @@ func TestPlansByName(t *testing.T) {
 	}
 	first := newPut("first", time.Hour)
 	mustPut(t, o, first)
-	run(t, s.admin, `INSERT INTO `+s.table("occurrences")+` (revision, id, position, attempt, timestamp, due_at)
-		SELECT lpad(to_hex(n), 32, '0')::uuid, gen_random_uuid(), 0, 0, n, 1e15 FROM generate_series(1, 50000) n`)
+	run(t, s.admin, `INSERT INTO `+s.table("occurrences")+` (lane, revision, id, position, attempt, timestamp, due_at)
+		SELECT 'default', lpad(to_hex(n), 32, '0')::uuid, gen_random_uuid(), 0, 0, n, 1e15 FROM generate_series(1, 50000) n`)
 	run(t, s.admin, `INSERT INTO `+s.table("jobs")+` (tenant, key, revision, version, created_at, updated_at, expires_at, missed,
 			callback_type, callback_data, schedule)
 		SELECT 'default', 'k' || n, lpad(to_hex(n), 32, '0')::uuid, 'r' || n, 0, 0, 1e15, 0, 'http', '{}', convert_to('`+

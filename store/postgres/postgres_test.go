@@ -166,7 +166,7 @@ func mustPut(t testing.TB, s store.Store, puts ...store.Put) {
 
 func mustClaim(t testing.TB, s store.Store, now time.Time, limit int) store.Claim {
 	t.Helper()
-	claim, err := s.Claim(t.Context(), store.ClaimParams{Now: now, Lease: lease, Limit: limit})
+	claim, err := s.Claim(t.Context(), store.ClaimParams{Now: now, Lease: lease, Quotas: []store.Quota{{Lane: job.DefaultLane, Limit: limit}}})
 	if err != nil {
 		t.Fatal(err)
 	}

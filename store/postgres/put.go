@@ -157,9 +157,9 @@ func (p *putter) create(ctx context.Context, tx *conversation, indexes []int) (l
 					$9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[], $13::bigint[], $14::bigint[])
 				ON CONFLICT (tenant, key) DO NOTHING RETURNING revision
 			), inserted AS (
-				INSERT INTO carillon.occurrences (revision, id, position, step, subscriber, timestamp, due_at, attempt)
-				SELECT *, 0 FROM unnest($15::uuid[], $16::uuid[], $17::integer[], $18::integer[], $19::text[], $20::bigint[], $21::bigint[])
-					AS o (revision, id, position, step, subscriber, timestamp, due_at)
+				INSERT INTO carillon.occurrences (revision, id, lane, position, step, subscriber, timestamp, due_at, attempt)
+				SELECT *, 0 FROM unnest($15::uuid[], $16::uuid[], $22::text[], $17::integer[], $18::integer[], $19::text[], $20::bigint[], $21::bigint[])
+					AS o (revision, id, lane, position, step, subscriber, timestamp, due_at)
 				WHERE (o.revision IN (SELECT revision FROM created)) IS TRUE
 			)
 			SELECT revision FROM created`,
@@ -171,7 +171,7 @@ func (p *putter) create(ctx context.Context, tx *conversation, indexes []int) (l
 			},
 			c.tenant, c.key, c.revision, c.version, c.callbackType, c.callbackData, c.options, c.schedule,
 			c.createdAt, c.updatedAt, c.expiresAt, c.cursor, c.expandAt, c.missed,
-			o.revision, o.id, o.position, o.step, o.subscriber, o.timestamp, o.dueAt)
+			o.revision, o.id, o.position, o.step, o.subscriber, o.timestamp, o.dueAt, o.lane)
 	})
 	for _, i := range indexes {
 		switch {
@@ -349,6 +349,7 @@ type occurrenceColumns struct {
 	step             []*int32
 	timestamp, dueAt []int64
 	subscriber       []*string
+	lane             []string
 }
 
 // once is each of a job's occurrences, though it be there twice.
@@ -373,6 +374,7 @@ func once(occurrences []job.Occurrence) iter.Seq[*job.Occurrence] {
 func (c *occurrenceColumns) add(o *job.Occurrence) {
 	c.revision, c.id = append(c.revision, revisionOf(o.Revision)), append(c.id, uuid(o.ID))
 	c.timestamp, c.dueAt = append(c.timestamp, o.Timestamp.UnixMilli()), append(c.dueAt, o.DueAt.UnixMilli())
+	c.lane = append(c.lane, o.Lane().String())
 	step, subscriber := partColumns(o.Part)
 	c.position, c.step, c.subscriber = append(c.position, int32(o.Position)), append(c.step, step), append(c.subscriber, subscriber)
 }
@@ -380,9 +382,9 @@ func (c *occurrenceColumns) add(o *job.Occurrence) {
 // insert adds the statement that inserts them. None is there already, which would cost a look at each: their revision is fresh, or its
 // cursor, which moves in the same transaction, was before them.
 func (c *occurrenceColumns) insert(t *transaction) {
-	t.exec(`INSERT INTO carillon.occurrences (revision, id, position, step, subscriber, timestamp, due_at, attempt)
-		SELECT *, 0 FROM unnest($1::uuid[], $2::uuid[], $3::integer[], $4::integer[], $5::text[], $6::bigint[], $7::bigint[])`,
-		c.revision, c.id, c.position, c.step, c.subscriber, c.timestamp, c.dueAt)
+	t.exec(`INSERT INTO carillon.occurrences (revision, id, lane, position, step, subscriber, timestamp, due_at, attempt)
+		SELECT *, 0 FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::integer[], $5::integer[], $6::text[], $7::bigint[], $8::bigint[])`,
+		c.revision, c.id, c.lane, c.position, c.step, c.subscriber, c.timestamp, c.dueAt)
 }
 
 // partColumns is an occurrence's part as it is stored.

@@ -40,7 +40,7 @@ func TestCancelMeetsClaims(t *testing.T) {
 				claimed[i] = map[job.Revision]int{}
 				group.Go(func() {
 					for more := true; more; {
-						claim, err := other.Claim(t.Context(), store.ClaimParams{Now: now, Lease: lease, Limit: 3})
+						claim, err := other.Claim(t.Context(), store.ClaimParams{Now: now, Lease: lease, Quotas: []store.Quota{{Lane: job.DefaultLane, Limit: 3}}})
 						if err != nil {
 							t.Errorf("claim: %v", err)
 							return
@@ -48,7 +48,7 @@ func TestCancelMeetsClaims(t *testing.T) {
 						for _, c := range claim.Occurrences {
 							claimed[i][c.Revision]++
 						}
-						more = claim.More
+						more = claim.More()
 					}
 				})
 			}
@@ -146,7 +146,7 @@ func TestNobodyWaitsInACircle(t *testing.T) {
 		return err
 	})
 	repeat("claim and settle", func(s *postgres.Store) error {
-		claim, err := s.Claim(t.Context(), store.ClaimParams{Now: now, Lease: lease, Limit: jobs * each})
+		claim, err := s.Claim(t.Context(), store.ClaimParams{Now: now, Lease: lease, Quotas: []store.Quota{{Lane: job.DefaultLane, Limit: jobs * each}}})
 		if err != nil {
 			return err
 		}
@@ -178,7 +178,7 @@ func TestNobodyWaitsInACircle(t *testing.T) {
 	})
 	group.Wait()
 	// Each occurrence that is left has its job, or a claim would tell that more is due.
-	if claim := mustClaim(t, handles[0], now.Add(24*time.Hour), 1000); claim.More {
+	if claim := mustClaim(t, handles[0], now.Add(24*time.Hour), 1000); claim.More() {
 		t.Error("something is left that can't be claimed")
 	}
 	for _, s := range handles {

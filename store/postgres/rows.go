@@ -18,7 +18,7 @@ const (
 	jobColumnsSQL = `j.tenant, j.key, j.revision, j.version, j.created_at, j.updated_at, j.expires_at, j.paused_at, j.cursor_at,
 		j.expand_at, j.missed, j.callback_type, ` + liveSQL
 
-	occurrenceColumnsSQL = `o.revision, o.id, o.position, o.step, o.subscriber, o.timestamp, o.due_at, o.scheduled_at, o.token,
+	occurrenceColumnsSQL = `o.lane, o.revision, o.id, o.position, o.step, o.subscriber, o.timestamp, o.due_at, o.scheduled_at, o.token,
 		o.attempt, o.last_error, o.failed_at`
 
 	liveSQL = `(j.expand_at IS NOT NULL OR j.paused_at IS NOT NULL AND j.cursor_at IS NOT NULL
@@ -53,7 +53,7 @@ func (r *jobRow) scan(row pgx.Row, more ...any) (store.JobStatus, error) {
 
 // occurrenceRow is where a row of a name and occurrenceColumnsSQL is read into.
 type occurrenceRow struct {
-	tenant, key                  string
+	tenant, key, lane            string
 	revision                     pgtype.UUID
 	id                           [16]byte
 	position, attempt            int32
@@ -66,11 +66,12 @@ type occurrenceRow struct {
 // scan reads a name, occurrenceColumnsSQL and whatever more was selected.
 func (r *occurrenceRow) scan(row pgx.Row, more ...any) (job.Occurrence, error) {
 	*r = occurrenceRow{}
-	err := row.Scan(append([]any{&r.tenant, &r.key, &r.revision, &r.id, &r.position, &r.step, &r.subscriber, &r.timestamp,
+	err := row.Scan(append([]any{&r.tenant, &r.key, &r.lane, &r.revision, &r.id, &r.position, &r.step, &r.subscriber, &r.timestamp,
 		&r.due, &r.scheduled, &r.token, &r.attempt, &r.lastError, &r.failed}, more...)...)
 	o := job.Occurrence{
 		ID:          r.id,
 		Name:        job.Name{Tenant: r.tenant, Key: r.key},
+		Priority:    priorityIn(r.lane),
 		Revision:    revisionFrom(r.revision),
 		Position:    int(r.position),
 		Timestamp:   time.UnixMilli(r.timestamp).UTC(),
@@ -124,6 +125,15 @@ func revisionFrom(u pgtype.UUID) job.Revision {
 		return ""
 	}
 	return job.Revision(job.ID(u.Bytes).String())
+}
+
+// priorityIn is the priority of an occurrence in a lane.
+func priorityIn(lane string) job.Priority {
+	l, err := job.ParseLane(lane)
+	if err != nil {
+		return job.PriorityDefault // can't be: the lane was written by this store
+	}
+	return l.Priority
 }
 
 func orEmpty(s *string) string {

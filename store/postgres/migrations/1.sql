@@ -46,6 +46,7 @@ CREATE TABLE carillon.occurrences (
 	step          integer,          -- of a sequence
 	revision      uuid    NOT NULL, -- ffffffff-ffff-ffff-ffff-ffffffffffff: stands on its own
 	id            uuid    NOT NULL, -- unique among all: one that is buried has left its revision
+	lane          text    COLLATE "C" NOT NULL, -- of its tenant and priority, whether it is pending or not
 	tenant        text    COLLATE "C", -- the name and the callback of one that stands on its own
 	key           text    COLLATE "C",
 	subscriber    text    COLLATE "C",
@@ -65,9 +66,9 @@ CREATE TABLE carillon.occurrences (
 	-- It is full again in a moment, and giving its end back to the disk locks it.
 	vacuum_truncate = false
 );
--- Claims, and the next due time. Those of one instant are claimed as they lie in the table, which costs less than to go by
+-- Claims, and the lanes. Those of one instant and lane are claimed as they lie in the table, which costs less than to go by
 -- their ids, and those that one claim has made due at its lease's end share entries.
-CREATE INDEX occurrences_claim ON carillon.occurrences (due_at, timestamp) WHERE due_at IS NOT NULL;
+CREATE INDEX occurrences_claim ON carillon.occurrences (lane, due_at, timestamp) WHERE due_at IS NOT NULL;
 -- Those that stand on their own, by the job's key.
 CREATE INDEX occurrences_own ON carillon.occurrences (tenant, key, id) WHERE tenant IS NOT NULL AND due_at IS NOT NULL;
 -- Dead letters: all of a tenant, those of a job, the oldest.
