@@ -22,6 +22,10 @@ type Sender interface {
 	// into the data. Data that it accepted once, Send must understand for ever.
 	Validate(data []byte) error
 
+	// Destination names what callback data are sent to, in a few words that hold no secret: what is slow, down or has a limit is
+	// so for all data with the same destination, such as a host, a queue or a topic. Data were accepted.
+	Destination(data []byte) string
+
 	// Send makes one attempt and returns nil only when the receiver has taken responsibility for the delivery. It returns
 	// soon after ctx ends. It neither retries nor waits for a receiver to come back: the dispatcher does that, for all
 	// replicas. Its error is one of

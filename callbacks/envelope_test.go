@@ -15,6 +15,8 @@ type plain string
 
 func (s plain) Type() string { return string(s) }
 
+func (plain) Destination([]byte) string { return "somewhere" }
+
 func (plain) Validate(data []byte) error {
 	if string(data) == `"bad"` {
 		return job.InvalidField("/x", "is bad")

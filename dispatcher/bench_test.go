@@ -100,4 +100,5 @@ type taker struct{}
 
 func (taker) Type() string                                   { return "take" }
 func (taker) Validate([]byte) error                          { return nil }
+func (taker) Destination([]byte) string                      { return "nobody" }
 func (taker) Send(context.Context, callbacks.Delivery) error { return nil }

@@ -167,13 +167,15 @@ func (l *claimLoop) peek(ctx context.Context) {
 		return
 	}
 	l.look = time.Time{}
+	end := time.Now()
+	l.quiet = end.Add(busiest * end.Sub(start))
+	if err == nil || len(lanes) > 0 { // of a store in several parts, those that could be reached
+		l.shares.Refresh(lanes)
+	}
 	if !l.blind.note(l.log, "tell the lanes", err) {
 		l.look = l.blind.pause()
 		return
 	}
-	end := time.Now()
-	l.quiet = end.Add(busiest * end.Sub(start))
-	l.shares.Refresh(lanes)
 	if l.faults == 0 {
 		l.progress.Store(end.UnixNano())
 	}

@@ -1,6 +1,7 @@
 package dispatcher
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/carillon-scheduler/carillon/callbacks"
+	"github.com/carillon-scheduler/carillon/dispatcher/destinations"
 	"github.com/carillon-scheduler/carillon/dispatcher/shares"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
@@ -42,6 +44,8 @@ type Config struct {
 	CatchUpLimit int
 	// Policy is how slots are shared out while more is due than there are.
 	Policy shares.Policy
+	// Destinations is how many callbacks may go to one destination, and what becomes of one that fails.
+	Destinations destinations.Policy
 	// Retain is how long a job stays readable after its last occurrence; DeadLetterRetain how long dead letters are kept,
 	// zero for ever.
 	Retain           time.Duration
@@ -57,7 +61,10 @@ var Defaults = Config{
 	ShutdownTimeout: 25 * time.Second,
 	CatchUpLimit:    job.DefaultCatchUpLimit,
 	Policy:          shares.Policy{High: 70, Normal: 25, Low: 5, OverdueAfter: 10 * time.Second, OverdueShare: 0.5},
-	Retain:          24 * time.Hour,
+	Destinations: destinations.Policy{
+		InFlight: 128, Patience: 100 * time.Millisecond, Failures: 20, Probe: 5 * time.Second, LongestProbe: time.Minute,
+	},
+	Retain: 24 * time.Hour,
 }
 
 // margin is how much of the lease is left when a callback has timed out.
@@ -102,5 +109,5 @@ func (c *Config) Validate() error {
 	case c.DeadLetterRetain < 0:
 		return fmt.Errorf("dead-letter-retain is %s; it must not be negative", c.DeadLetterRetain)
 	}
-	return c.Policy.Validate()
+	return errors.Join(c.Policy.Validate(), c.Destinations.Validate())
 }

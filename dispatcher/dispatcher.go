@@ -19,6 +19,7 @@ import (
 	"github.com/go-co-op/gocron/v2"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/carillon-scheduler/carillon/dispatcher/destinations"
 	"github.com/carillon-scheduler/carillon/dispatcher/shares"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
@@ -48,6 +49,8 @@ type Dispatcher struct {
 	wakeLock sync.Mutex
 	wakeAts  map[job.Lane]time.Time
 
+	destinations *destinations.Set
+
 	replica   string // its own id
 	clock     clock
 	outages   map[string]*outage // by callback type, fixed once made; the one of "" is for all that have no sender
@@ -74,7 +77,9 @@ func New(cfg Config) (*Dispatcher, error) {
 	}
 	d := &Dispatcher{
 		replica: job.NewToken(),
-		outages: outages,
+
+		destinations: destinations.New(cfg.Destinations),
+		outages:      outages,
 
 		cfg:    cfg,
 		log:    cfg.Logger,

@@ -16,6 +16,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/carillon-scheduler/carillon/callbacks"
+	"github.com/carillon-scheduler/carillon/dispatcher/destinations"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
 )
@@ -123,11 +124,21 @@ func (d *Dispatcher) attempt(c *store.Claimed, b *batch, now time.Time, span *tr
 	if elapsed(b.start, now) >= d.cfg.CallbackTimeout {
 		return &unfired{errTooLate, tooLatePause}
 	}
+	pass, err := d.destinations.Enter(b.ctx, c.Callback.Type+" "+sender.Destination(c.Callback.Data),
+		destinations.Limits{InFlight: c.Options.Destination.MaxInFlight, Rate: c.Options.Destination.RatePerSecond})
+	if after, busy := destinations.IsBusy(err); busy {
+		return &unfired{err, after}
+	}
+	if err != nil { // it was cut off while it waited
+		return &unfired{errTooLate, tooLatePause}
+	}
+	now = time.Now() // it may have waited for its turn
 	sending := b.ctx
 	if d.tracer != nil {
 		sending, *span = d.startSpan(b.ctx, c, now)
 	}
-	err := d.send(sending, sender, c, now)
+	err = d.send(sending, sender, c, now)
+	pass.Done(destinationFailed(err))
 	failure, classified := errors.AsType[*callbacks.Failure](err)
 	if classified && failure.Unavailable {
 		return &unfired{err, d.outages[c.Callback.Type].begun(now, failure.After)}
@@ -137,6 +148,13 @@ func (d *Dispatcher) attempt(c *store.Claimed, b *batch, now time.Time, span *tr
 		return &unfired{errCutOff, 0}
 	}
 	return err
+}
+
+// destinationFailed tells whether an attempt has shown that its destination is in trouble. What it refuses for good it has
+// understood, and that there is no connection to a broker at all is known of the whole type.
+func destinationFailed(err error) bool {
+	failure, classified := errors.AsType[*callbacks.Failure](err)
+	return err != nil && !(classified && (failure.Permanent || failure.Unavailable))
 }
 
 // send calls the sender within what is left of the callback's time. A panic is an error like any other.

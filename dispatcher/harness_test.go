@@ -186,10 +186,20 @@ type receiver struct {
 	lock   sync.Mutex
 	sent   []callbacks.Delivery
 	answer func(ctx context.Context, d callbacks.Delivery) error
+	to     func(data []byte) string // its destinations; nil is one for all
 }
 
 func (*receiver) Type() string          { return "test" }
 func (*receiver) Validate([]byte) error { return nil }
+
+func (r *receiver) Destination(data []byte) string {
+	r.lock.Lock()
+	defer r.lock.Unlock()
+	if r.to == nil {
+		return "receiver"
+	}
+	return r.to(data)
+}
 
 func (r *receiver) Send(ctx context.Context, d callbacks.Delivery) error {
 	r.lock.Lock()

@@ -18,6 +18,8 @@ type sender string
 
 func (s sender) Type() string { return string(s) }
 
+func (sender) Destination([]byte) string { return "somewhere" }
+
 func (s sender) Validate(data []byte) error {
 	if bytes.Contains(data, []byte(`"refuse"`)) {
 		return job.InvalidField("/refuse", "is refused")
@@ -33,6 +35,8 @@ type watchedSender struct {
 	sender
 	checked func()
 }
+
+func (watchedSender) Destination([]byte) string { return "somewhere" }
 
 func (s watchedSender) Validate(data []byte) error {
 	if string(data) == `"last"` {

@@ -97,7 +97,7 @@ func (a *api) patch(ctx context.Context, present store.JobStatus, patch []byte, 
 		return accepted{}, err
 	}
 	s.job.Options.Trace = trace
-	if s.job.Schedule.Same(&present.Schedule) {
+	if s.job.Schedule.Same(&present.Schedule) && s.job.Options.Priority == present.Options.Priority {
 		o, err := a.amend(ctx, present, s.job)
 		return acceptedView(&o), err
 	}

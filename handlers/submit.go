@@ -378,9 +378,10 @@ func tooFast(name job.Name) error {
 	return fmt.Errorf("%w: job %s is changed too fast", store.ErrUnavailable, name)
 }
 
-// keeps tells whether a job has the very schedule that is submitted for it, and has not come to its end.
+// keeps tells whether a job has the very schedule and priority that are submitted for it, and has not come to its end.
 func keeps(present store.JobStatus, t *attempt) bool {
-	return present.Live && t.job.Schedule.Recurs() && t.job.Schedule.Same(&present.Schedule)
+	return present.Live && t.job.Schedule.Recurs() && t.job.Schedule.Same(&present.Schedule) &&
+		t.job.Options.Priority == present.Options.Priority // else its ticks wait in another lane
 }
 
 // keep changes all but the schedule of a job. Else a service that submits its jobs each time it starts would shift the grid

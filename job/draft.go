@@ -11,22 +11,23 @@ import (
 
 // Draft is a job as a client submits it, decoded but not yet checked. [Draft.Job] checks it and makes the job.
 type Draft struct {
-	Key         string         `json:"key,omitzero"`
-	Type        string         `json:"type,omitzero"`
-	Schedules   []string       `json:"schedules,omitzero"`
-	Delay       *Duration      `json:"delay,omitzero"`
-	Crontab     *string        `json:"crontab,omitzero"`
-	Steps       []Step         `json:"steps,omitzero"`
-	Subscribers jsontext.Value `json:"subscribers,omitzero"`
-	Timezone    *string        `json:"timezone,omitzero"`
-	StartAt     *string        `json:"startAt,omitzero"`
-	EndAt       *string        `json:"endAt,omitzero"`
-	Past        Past           `json:"past,omitzero"`
-	Deadline    *Duration      `json:"deadline,omitzero"`
-	CatchUp     CatchUp        `json:"catchUp,omitzero"`
-	Priority    Priority       `json:"priority,omitzero"`
-	Callback    *CallbackDraft `json:"callback,omitzero"`
-	Retry       *RetryDraft    `json:"retry,omitzero"`
+	Key         string            `json:"key,omitzero"`
+	Type        string            `json:"type,omitzero"`
+	Schedules   []string          `json:"schedules,omitzero"`
+	Delay       *Duration         `json:"delay,omitzero"`
+	Crontab     *string           `json:"crontab,omitzero"`
+	Steps       []Step            `json:"steps,omitzero"`
+	Subscribers jsontext.Value    `json:"subscribers,omitzero"`
+	Timezone    *string           `json:"timezone,omitzero"`
+	StartAt     *string           `json:"startAt,omitzero"`
+	EndAt       *string           `json:"endAt,omitzero"`
+	Past        Past              `json:"past,omitzero"`
+	Deadline    *Duration         `json:"deadline,omitzero"`
+	CatchUp     CatchUp           `json:"catchUp,omitzero"`
+	Priority    Priority          `json:"priority,omitzero"`
+	Destination *DestinationDraft `json:"destination,omitzero"`
+	Callback    *CallbackDraft    `json:"callback,omitzero"`
+	Retry       *RetryDraft       `json:"retry,omitzero"`
 }
 
 // CallbackDraft is a submitted callback. Data is checked by the sender of its type.
@@ -34,6 +35,27 @@ type CallbackDraft struct {
 	Type     string         `json:"type"`
 	Data     jsontext.Value `json:"data"`
 	Envelope Envelope       `json:"envelope,omitzero"`
+}
+
+// DestinationDraft are submitted limits of a destination.
+type DestinationDraft struct {
+	MaxInFlight   *int     `json:"maxInFlight,omitzero"`
+	RatePerSecond *float64 `json:"ratePerSecond,omitzero"`
+}
+
+func (d *DestinationDraft) limits() (l DestinationLimits) {
+	if d == nil {
+		return l
+	}
+	return DestinationLimits{value(d.MaxInFlight), value(d.RatePerSecond)}
+}
+
+// draft is what was submitted of it.
+func (l DestinationLimits) draft() *DestinationDraft {
+	if l == (DestinationLimits{}) {
+		return nil
+	}
+	return &DestinationDraft{given(l.MaxInFlight), given(l.RatePerSecond)}
 }
 
 // RetryDraft is a submitted retry policy; what it leaves out is taken from [DefaultRetry].
@@ -66,7 +88,7 @@ func (d Draft) Job(tenant string, limits Limits) (Job, error) {
 	j := Job{
 		Name:     Name{Tenant: tenant, Key: d.Key},
 		Schedule: d.schedule(limits, &invalid),
-		Options:  Options{Retry: d.Retry.retry(), Priority: d.Priority, Deadline: value(d.Deadline), CatchUp: d.CatchUp, Payloads: d.payloads(limits, &invalid)},
+		Options:  Options{Retry: d.Retry.retry(), Priority: d.Priority, Destination: d.Destination.limits(), Deadline: value(d.Deadline), CatchUp: d.CatchUp, Payloads: d.payloads(limits, &invalid)},
 	}
 	if d.Callback != nil {
 		j.Callback = Callback{Type: d.Callback.Type, Data: d.Callback.Data}
@@ -244,6 +266,7 @@ func (j *Job) Draft() Draft {
 		StartAt:     given(instantText(s.StartAt)),
 		EndAt:       given(instantText(s.EndAt)),
 		Priority:    j.Options.Priority,
+		Destination: j.Options.Destination.draft(),
 		Deadline:    given(j.Options.Deadline),
 		CatchUp:     j.Options.CatchUp,
 		Callback:    &CallbackDraft{Type: j.Callback.Type, Data: j.Callback.Data, Envelope: j.Options.Envelope},

@@ -43,8 +43,17 @@ func (d *Draft) checkFields(invalid *Invalid) {
 	checkBetween("/deadline", d.Deadline, Duration(time.Millisecond), 5200*week, "1ms to 5200w", invalid)
 	checkOneOf("/catchUp", d.CatchUp, invalid, CatchUpLatest, CatchUpAll, CatchUpNone)
 	checkOneOf("/priority", d.Priority, invalid, PriorityHigh, PriorityNormal, PriorityLow)
+	d.Destination.checkFields(invalid)
 	d.Callback.checkFields(invalid)
 	d.Retry.checkFields(invalid)
+}
+
+func (d *DestinationDraft) checkFields(invalid *Invalid) {
+	if d == nil {
+		return
+	}
+	checkNumber("/destination/maxInFlight", d.MaxInFlight, 1, 10_000, invalid)
+	checkNumber("/destination/ratePerSecond", d.RatePerSecond, 0.001, 100_000, invalid)
 }
 
 func (d *CallbackDraft) checkFields(invalid *Invalid) {

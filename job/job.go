@@ -104,6 +104,8 @@ type Options struct {
 	Retry    Retry    `json:"retry,omitzero"`
 	// Priority decides which lane the occurrences wait in.
 	Priority Priority `json:"priority,omitzero"`
+	// Destination bounds what the callback's destination gets, whatever other jobs send there.
+	Destination DestinationLimits `json:"destination,omitzero"`
 	// Deadline is how long after its instant an occurrence may still be attempted; zero for ever.
 	Deadline Duration `json:"deadline,omitzero"`
 	CatchUp  CatchUp  `json:"catchUp,omitzero"`
@@ -114,6 +116,14 @@ type Options struct {
 	// Trace is that of the request which made the definition what it is. It is no part of what was asked for: definitions
 	// that differ only in it are the same, see [Options.Same].
 	Trace Trace `json:"trace,omitzero"`
+}
+
+// DestinationLimits bound what a callback's destination gets from one replica. Zero does not.
+type DestinationLimits struct {
+	// MaxInFlight is how many callbacks to it may be under way when one of this job begins, that one included.
+	MaxInFlight int `json:"maxInFlight,omitzero"`
+	// RatePerSecond is how many of this job and others with the same rate may begin in a second.
+	RatePerSecond float64 `json:"ratePerSecond,omitzero"`
 }
 
 // Occurrence is one firing of a job at one instant.
@@ -197,8 +207,8 @@ func (o Options) Same(other Options) bool {
 
 // Encode returns the options as stores keep them: compact JSON, or nothing if all are left at their defaults.
 func (o Options) Encode() []byte {
-	if o.Envelope == EnvelopeNone && o.Retry == (Retry{}) && o.Deadline == 0 && o.CatchUp == "" && o.Recurrence == nil && len(o.Payloads) == 0 &&
-		o.Trace == "" {
+	if o.Envelope == EnvelopeNone && o.Retry == (Retry{}) && o.Priority == PriorityDefault && o.Destination == (DestinationLimits{}) &&
+		o.Deadline == 0 && o.CatchUp == "" && o.Recurrence == nil && len(o.Payloads) == 0 && o.Trace == "" {
 		return nil
 	}
 	return mustEncode(o)

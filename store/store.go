@@ -114,7 +114,8 @@ type Queue interface {
 	Claim(ctx context.Context, params ClaimParams) (Claim, error)
 
 	// Lanes answers the lanes that have pending occurrences, each with the earliest time at which one becomes due, in no
-	// particular order. It is one query that costs about as much as there are lanes, however many occurrences there are.
+	// particular order. It costs about as much as there are lanes, however many occurrences there are. Of a store that is in several
+	// parts, of which some can't be reached, it answers the others' lanes, and the error.
 	Lanes(ctx context.Context) ([]LaneDue, error)
 
 	// ClaimJobs takes up to Limit jobs that are to be expanded, the longest due first, each for one lease. While it lasts, no
@@ -303,7 +304,8 @@ type DeadLetterFilter struct {
 // ClaimParams say what to claim.
 type ClaimParams struct {
 	Now time.Time
-	// Early widens what is due to dueAt ≤ Now + Early. It is zero unless the operator prefers early to late.
+	// Early widens what is due to dueAt ≤ Now + Early, and is shorter than Lease. It is zero unless the operator prefers early to
+	// late.
 	Early time.Duration
 	// Lease is how long the claims are exclusive, from Now.
 	Lease time.Duration
@@ -341,7 +343,8 @@ type QuotaLeft struct {
 	// More tells that more of it may be due: as many as the limit were found, or some that were found could not be had because
 	// another replica was faster or they were put back.
 	More bool
-	// Next is when the next of the lane becomes due that was not due yet; zero if there is none.
+	// Next is when the next of the lane becomes due that was not due yet, with what this claim has taken at its lease's end; zero if
+	// there is none. It means nothing while More is true.
 	Next time.Time
 }
 

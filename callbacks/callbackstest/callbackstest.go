@@ -110,6 +110,7 @@ func Run(t *testing.T, open func(t *testing.T) Harness) {
 		{"concurrent", testConcurrent},
 		{"validate", testValidate},
 		{"good data", testGood},
+		{"destination", testDestination},
 		{"failures", testFailures},
 		{"success means taken", testTaken},
 		{"context", testContext},

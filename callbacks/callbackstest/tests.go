@@ -135,6 +135,25 @@ func testGood(t *testing.T, s suite) {
 	}
 }
 
+// testDestination: data that go to one place name one destination, whatever else they are, and no secret with it.
+func testDestination(t *testing.T, s suite) {
+	first, second := s.Sender.Destination(s.Data(`{"a":1}`)), s.Sender.Destination(s.Data(`[2]`))
+	if first == "" || first != second {
+		t.Errorf("two payloads to one receiver have the destinations %q and %q", first, second)
+	}
+	for name, data := range s.Good {
+		to := s.Sender.Destination(data)
+		if to == "" || len(to) > 300 {
+			t.Errorf("%s: the destination is %q", name, to)
+		}
+		for _, secret := range s.Secrets {
+			if strings.Contains(to, secret) {
+				t.Errorf("%s: a secret stands in the destination %q", name, to)
+			}
+		}
+	}
+}
+
 func testFailures(t *testing.T, s suite) {
 	s.deliver(limited(t), t, s.delivery(`{}`)) // so that a connection is there to be lost
 	for _, f := range s.Failures {

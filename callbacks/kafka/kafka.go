@@ -119,6 +119,17 @@ func (s *Sender) Type() string { return "kafka" }
 // Validate checks a record that a client wants produced.
 func (s *Sender) Validate(data []byte) error { return validate(data) }
 
+// Destination is the topic.
+func (s *Sender) Destination(data []byte) string {
+	c, err := job.Reread[struct {
+		Topic string `json:"topic"`
+	}](data)
+	if err != nil {
+		return "" // can't happen to data that was accepted
+	}
+	return "topic " + c.Topic
+}
+
 // Envelopes are all there are.
 func (s *Sender) Envelopes() []job.Envelope {
 	return []job.Envelope{job.EnvelopeStructured, job.EnvelopeBinary}

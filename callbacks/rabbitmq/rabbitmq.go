@@ -116,6 +116,22 @@ func (s *Sender) Type() string { return "rabbitmq" }
 // Validate checks a message that a client wants published.
 func (s *Sender) Validate(data []byte) error { return validate(data) }
 
+// Destination is the queue, or the exchange.
+func (s *Sender) Destination(data []byte) string {
+	c, err := job.Reread[struct {
+		Queue    string `json:"queue"`
+		Exchange string `json:"exchange"`
+	}](data)
+	switch {
+	case err != nil: // can't happen to data that was accepted
+		return ""
+	case c.Exchange != "":
+		return "exchange " + c.Exchange
+	default:
+		return "queue " + c.Queue
+	}
+}
+
 // Envelopes are all there are.
 func (s *Sender) Envelopes() []job.Envelope {
 	return []job.Envelope{job.EnvelopeStructured, job.EnvelopeBinary}

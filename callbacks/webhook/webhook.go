@@ -71,6 +71,23 @@ func (s *Sender) Type() string { return "http" }
 // Validate checks a request that a client wants made.
 func (s *Sender) Validate(data []byte) error { return validate(data) }
 
+// Destination is the URL's scheme and host, with its port.
+func (s *Sender) Destination(data []byte) string {
+	c, err := job.Reread[struct {
+		URL string `json:"url"`
+	}](data)
+	if err != nil {
+		return "" // can't happen to data that was accepted
+	}
+	scheme, rest, _ := strings.Cut(c.URL, "://")
+	host := rest
+	if end := strings.IndexAny(rest, "/?"); end >= 0 {
+		host = rest[:end]
+	}
+	host = host[strings.LastIndexByte(host, '@')+1:] // who is calling is none of its names
+	return strings.ToLower(scheme + "://" + host)
+}
+
 // Envelopes are all there are.
 func (s *Sender) Envelopes() []job.Envelope {
 	return []job.Envelope{job.EnvelopeStructured, job.EnvelopeBinary}

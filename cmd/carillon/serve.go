@@ -104,6 +104,7 @@ func (o serviceOptions) dispatcherConfig(log *slog.Logger) dispatcher.Config {
 		ShutdownTimeout:  o.ShutdownTimeout.std(),
 		CatchUpLimit:     o.CatchUpLimit,
 		Policy:           dispatcher.Defaults.Policy,
+		Destinations:     dispatcher.Defaults.Destinations,
 		Retain:           o.Retain.std(),
 		DeadLetterRetain: o.DeadLetterRetain.std(),
 	}

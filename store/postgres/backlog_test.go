@@ -22,8 +22,8 @@ func TestBacklogOfMany(t *testing.T) {
 		t.Fatal(err)
 	}
 	insert := func(dueAt string, from, to int) string {
-		return fmt.Sprintf(`INSERT INTO %s (revision, id, tenant, key, position, attempt, timestamp, due_at)
-			SELECT lpad(to_hex(n), 32, '0')::uuid, gen_random_uuid(), 'default', 'k' || n, 0, 0, n, %s FROM generate_series(%d, %d) n`,
+		return fmt.Sprintf(`INSERT INTO %s (lane, revision, id, tenant, key, position, attempt, timestamp, due_at)
+			SELECT 'default', lpad(to_hex(n), 32, '0')::uuid, gen_random_uuid(), 'default', 'k' || n, 0, 0, n, %s FROM generate_series(%d, %d) n`,
 			s.table("occurrences"), dueAt, from, to)
 	}
 	// On one connection, so that what it has inserted is counted before it is looked at.

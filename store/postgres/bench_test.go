@@ -129,8 +129,8 @@ func (s schema) fill() {
 			callback_type, callback_data, schedule)
 		SELECT 'default', 'job-' || n, lpad(to_hex(n), 32, '0')::uuid, 'revision-of-26-bytes-' || n, 0, 0, 1e15, 0, 'http', $${"url":"http://127.0.0.1/","payload":1}$$, '{}'
 		FROM generate_series(1, %d) n`, s.table("jobs"), backlog))
-	run(s.TB, s.admin, fmt.Sprintf(`INSERT INTO %s (revision, id, position, attempt, timestamp, due_at)
-		SELECT lpad(to_hex(n), 32, '0')::uuid, (lpad(to_hex(%d + n), 12, '0') || substr(md5(n::text), 1, 20))::uuid, 0, 0,
+	run(s.TB, s.admin, fmt.Sprintf(`INSERT INTO %s (lane, revision, id, position, attempt, timestamp, due_at)
+		SELECT 'default', lpad(to_hex(n), 32, '0')::uuid, (lpad(to_hex(%d + n), 12, '0') || substr(md5(n::text), 1, 20))::uuid, 0, 0,
 			%[2]d - n, %[2]d - n FROM generate_series(1, %d) n`, s.table("occurrences"), epoch.UnixMilli(), backlog))
 	run(s.TB, s.admin, "VACUUM ANALYZE "+s.table("occurrences"))
 	run(s.TB, s.admin, "CHECKPOINT")

@@ -72,7 +72,7 @@ func (r *rawMongoDB) Upsert(ctx context.Context, rows []rawRow) error {
 		row := &rows[i]
 		now, at := time.UnixMilli(row.now), time.UnixMilli(row.at)
 		occurrences[i] = upsertOf(row.id.String(), bson.D{{Key: "tenant", Value: job.DefaultTenant}, {Key: "key", Value: row.key},
-			{Key: "revision", Value: row.revision}, {Key: "timestamp", Value: at}, {Key: "lane", Value: 0}, {Key: "dueAt", Value: at},
+			{Key: "revision", Value: row.revision}, {Key: "timestamp", Value: at}, {Key: "lane", Value: job.DefaultTenant}, {Key: "dueAt", Value: at},
 			{Key: "attempt", Value: 0}})
 		jobs[i] = upsertOf(job.DefaultTenant+"\x00"+row.key, bson.D{{Key: "tenant", Value: job.DefaultTenant}, {Key: "key", Value: row.key},
 			{Key: "revision", Value: row.revision}, {Key: "version", Value: row.revision}, {Key: "createdAt", Value: now},
@@ -94,7 +94,7 @@ func upsertOf(id string, document bson.D) mongo.WriteModel {
 
 func (r *rawMongoDB) Take(ctx context.Context, c rawClaim) (int, error) {
 	now := time.UnixMilli(c.now)
-	due := bson.D{{Key: "lane", Value: 0}, {Key: "dueAt", Value: bson.D{{Key: "$lte", Value: now}}}}
+	due := bson.D{{Key: "lane", Value: job.DefaultTenant}, {Key: "dueAt", Value: bson.D{{Key: "$lte", Value: now}}}}
 	stamp := bson.D{
 		{Key: "$set", Value: bson.D{{Key: "token", Value: c.token}, {Key: "scheduledAt", Value: now}, {Key: "dueAt", Value: time.UnixMilli(c.until)}}},
 		{Key: "$inc", Value: bson.D{{Key: "attempt", Value: 1}}},

@@ -29,12 +29,12 @@ const (
 			ON CONFLICT (tenant, key) DO UPDATE SET revision = excluded.revision, version = excluded.version, callback_data = excluded.callback_data,
 				schedule = excluded.schedule, updated_at = excluded.updated_at, expires_at = excluded.expires_at
 		)
-		INSERT INTO $occurrences (revision, id, timestamp, due_at, position, attempt)
-		SELECT n.revision, n.id, n.at, n.at, 0, 0 FROM unnest($2::uuid[], $4::uuid[], $5::bigint[]) AS n (revision, id, at)
+		INSERT INTO $occurrences (lane, revision, id, timestamp, due_at, position, attempt)
+		SELECT 'default', n.revision, n.id, n.at, n.at, 0, 0 FROM unnest($2::uuid[], $4::uuid[], $5::bigint[]) AS n (revision, id, at)
 		ON CONFLICT (revision, id) DO UPDATE SET due_at = excluded.due_at, scheduled_at = NULL, token = NULL, attempt = 0`
 	// What was locked is found where it lies, which takes no index.
 	rawPostgresClaim = `UPDATE $occurrences SET token = $1, scheduled_at = $2, due_at = $3, attempt = attempt + 1 WHERE ctid = ANY (ARRAY(
-		SELECT ctid FROM $occurrences WHERE due_at <= $2 ORDER BY due_at, timestamp LIMIT $4 FOR UPDATE SKIP LOCKED)) RETURNING revision, id`
+		SELECT ctid FROM $occurrences WHERE lane = 'default' AND due_at <= $2 ORDER BY due_at, timestamp LIMIT $4 FOR UPDATE SKIP LOCKED)) RETURNING revision, id`
 	rawPostgresDelete = `DELETE FROM $occurrences o USING unnest($1::uuid[], $2::uuid[]) AS c (revision, id)
 		WHERE o.revision = c.revision AND o.id = c.id AND o.token = $3`
 	rawPostgresDrop = `DROP TABLE IF EXISTS $jobs, $occurrences`

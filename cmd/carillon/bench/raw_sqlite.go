@@ -37,14 +37,14 @@ func rawSQLitePutJobs(n int) string {
 }
 
 func rawSQLitePutOccurrences(n int) string {
-	const row = `(?, (SELECT rowid FROM jobs WHERE tenant = 'default' AND key = ?), ?, ?, 0, 0, 0, 0)`
+	const row = `(?, (SELECT rowid FROM jobs WHERE tenant = 'default' AND key = ?), ?, ?, 0, 0, 'default', 0)`
 	return `INSERT INTO occurrences (id, job, timestamp, due_at, listed, position, lane, attempt) VALUES ` + row + strings.Repeat(", "+row, n-1) + `
 		ON CONFLICT (id) DO UPDATE SET due_at = excluded.due_at, scheduled_at = NULL, token = NULL, attempt = 0`
 }
 
 const (
-	rawSQLiteFind  = `SELECT id, due_at FROM occurrences WHERE lane = 0 AND due_at <= ? ORDER BY due_at, id LIMIT ?`
-	rawSQLiteStamp = `UPDATE occurrences SET token = ?, scheduled_at = ?, due_at = ?, attempt = attempt + 1 WHERE lane = 0 AND (due_at, id) <= (?, ?)`
+	rawSQLiteFind  = `SELECT id, due_at FROM occurrences WHERE lane = 'default' AND due_at <= ? ORDER BY due_at, id LIMIT ?`
+	rawSQLiteStamp = `UPDATE occurrences SET token = ?, scheduled_at = ?, due_at = ?, attempt = attempt + 1 WHERE lane = 'default' AND (due_at, id) <= (?, ?)`
 )
 
 // rawSQLiteDelete takes the token and rawBatch ids, some of which may be NULL.

@@ -320,4 +320,5 @@ type discard struct{}
 
 func (discard) Type() string                                   { return DiscardType }
 func (discard) Validate([]byte) error                          { return nil }
+func (discard) Destination([]byte) string                      { return "nowhere" }
 func (discard) Send(context.Context, callbacks.Delivery) error { return nil }

@@ -41,6 +41,9 @@ func (*greeter) Validate(data []byte) error {
 	return err
 }
 
+// Destination names what is slow or down for all callbacks that go there.
+func (*greeter) Destination([]byte) string { return "terminal" }
+
 func (g *greeter) Send(ctx context.Context, d callbacks.Delivery) error {
 	data, err := job.Parse[greeting](d.Data)
 	if err != nil {

@@ -1,0 +1,265 @@
+package destinations_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/dispatcher/destinations"
+)
+
+var policy = destinations.Policy{
+	InFlight: 4, Patience: 100 * time.Millisecond, Failures: 3, Probe: 5 * time.Second, LongestProbe: 30 * time.Second,
+}
+
+// field is a set on a virtual clock.
+type field struct {
+	*testing.T
+	*destinations.Set
+}
+
+func on(t *testing.T, f func(f field)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) { f(field{t, destinations.New(policy)}) })
+}
+
+// enter is let in at once.
+func (f field) enter(name string) *destinations.Pass {
+	f.Helper()
+	before := time.Now()
+	pass, err := f.Enter(f.Context(), name, destinations.Limits{})
+	if err != nil || !time.Now().Equal(before) {
+		f.Fatalf("after %s: %v", time.Since(before), err)
+	}
+	return pass
+}
+
+// refused is given back at once, and says when to come again.
+func (f field) refused(name string, limits destinations.Limits, says string) time.Duration {
+	f.Helper()
+	before := time.Now()
+	_, err := f.Enter(f.Context(), name, limits)
+	after, busy := destinations.IsBusy(err)
+	if !busy || !strings.Contains(err.Error(), says) || !time.Now().Equal(before) {
+		f.Fatalf("after %s: %v, want it refused for %q", time.Since(before), err, says)
+	}
+	return after
+}
+
+// take lets n callbacks through, one after the other, each of which takes so long.
+func (f field) take(name string, n int, takes time.Duration) {
+	f.Helper()
+	for range n {
+		pass := f.enter(name)
+		time.Sleep(takes)
+		pass.Done(false)
+	}
+}
+
+// fail lets n callbacks through that fail.
+func (f field) fail(name string, n int) {
+	f.Helper()
+	for range n {
+		f.enter(name).Done(true)
+	}
+}
+
+// What is slow is given back, and holds up nothing else.
+func TestSlow(t *testing.T) {
+	on(t, func(f field) {
+		f.take("slow", 50, 20*time.Second)
+		var passes []*destinations.Pass
+		for range policy.InFlight {
+			passes = append(passes, f.enter("slow"))
+		}
+		first := f.refused("slow", destinations.Limits{}, "slow has 4 callbacks under way")
+		if first < policy.Probe {
+			t.Errorf("it is tried again after %s", first)
+		}
+		for range 20 {
+			f.refused("slow", destinations.Limits{}, "under way")
+		}
+		if last := f.refused("slow", destinations.Limits{}, "under way"); last <= first || last > policy.LongestProbe {
+			t.Errorf("with many that wait it is tried again after %s, with one after %s", last, first)
+		}
+		f.enter("another").Done(false)
+		passes[0].Done(false)
+		f.enter("slow").Done(false)
+	})
+}
+
+// What is quick is waited for, in turn, and never has more than its limit.
+func TestQuick(t *testing.T) {
+	on(t, func(f field) {
+		f.take("quick", 50, time.Millisecond)
+		var lock sync.Mutex
+		var order []int
+		busy, most := 0, 0
+		var group sync.WaitGroup
+		for i := range 100 {
+			group.Go(func() {
+				pass, err := f.Enter(f.Context(), "quick", destinations.Limits{})
+				if err != nil {
+					t.Errorf("%d: %v", i, err)
+					return
+				}
+				lock.Lock()
+				order = append(order, i)
+				busy++
+				most = max(most, busy)
+				lock.Unlock()
+				time.Sleep(time.Millisecond)
+				lock.Lock()
+				busy--
+				lock.Unlock()
+				pass.Done(false)
+			})
+			synctest.Wait()
+		}
+		group.Wait()
+		turns := func(a, b int) int { return a/policy.InFlight - b/policy.InFlight } // those of one turn are let in at once
+		if most != policy.InFlight || !slices.IsSortedFunc(order, turns) || len(order) != 100 {
+			t.Errorf("%d at once, in the order %v", most, order)
+		}
+	})
+}
+
+// A job's own limit holds for it, and delays no other.
+func TestLimitsOfJobs(t *testing.T) {
+	on(t, func(f field) {
+		f.take("d", 50, time.Second)
+		one := f.enter("d")
+		f.refused("d", destinations.Limits{InFlight: 1}, "d has 1 callbacks under way")
+		two := f.enter("d")
+		one.Done(false)
+		two.Done(false)
+		pass, err := f.Enter(f.Context(), "d", destinations.Limits{InFlight: 100})
+		if err != nil {
+			t.Fatal(err)
+		}
+		pass.Done(false)
+	})
+}
+
+// Who waits is let in by the context, or given back when it has been too long.
+func TestWaitingEnds(t *testing.T) {
+	on(t, func(f field) {
+		f.take("d", 50, time.Millisecond)
+		for range policy.InFlight {
+			f.enter("d") // and they take much longer than was to be expected
+		}
+		start := time.Now()
+		_, err := f.Enter(f.Context(), "d", destinations.Limits{})
+		if _, busy := destinations.IsBusy(err); !busy || time.Since(start) != policy.Patience {
+			t.Errorf("after %s: %v", time.Since(start), err)
+		}
+		ctx, cancel := context.WithTimeout(f.Context(), 10*time.Millisecond)
+		defer cancel()
+		start = time.Now()
+		if _, err := f.Enter(ctx, "d", destinations.Limits{}); !errors.Is(err, context.DeadlineExceeded) || time.Since(start) != 10*time.Millisecond {
+			t.Errorf("after %s: %v", time.Since(start), err)
+		}
+		if states := f.States(); len(states) != 1 || states[0].InFlight != policy.InFlight || states[0].Parked != 1 {
+			t.Errorf("%+v", states)
+		}
+	})
+}
+
+func TestRate(t *testing.T) {
+	on(t, func(f field) {
+		limits := destinations.Limits{Rate: 50}
+		begun := 0
+		start := time.Now()
+		for time.Since(start) < 10*time.Second {
+			pass, err := f.Enter(f.Context(), "d", limits)
+			if err == nil {
+				begun++
+				pass.Done(false)
+			}
+			time.Sleep(time.Millisecond)
+		}
+		if begun < 500 || begun > 506 {
+			t.Errorf("%d have begun in ten seconds, at 50 a second", begun)
+		}
+		for range 50 / 10 { // whatever there is left of a tenth of a second
+			_, _ = f.Enter(f.Context(), "d", limits)
+		}
+		if after := f.refused("d", limits, "d is at its rate of 50/s"); after < policy.Probe {
+			t.Errorf("it is tried again after %s", after)
+		}
+		f.enter("another").Done(false)
+		f.enter("d").Done(false) // of a job without a rate
+	})
+}
+
+// The circuit opens after failures in a row, lets one through at a time, ever more rarely, and closes with the first success.
+func TestCircuit(t *testing.T) {
+	on(t, func(f field) {
+		f.fail("d", policy.Failures-1)
+		f.enter("d").Done(false)
+		f.fail("d", policy.Failures)
+		if states := f.States(); states[0].Open.IsZero() || states[0].Failures != policy.Failures {
+			t.Fatalf("%+v", states)
+		}
+		start := time.Now()
+		var probes []string
+		for len(probes) < 5 {
+			pass, err := f.Enter(f.Context(), "d", destinations.Limits{})
+			if err == nil {
+				probes = append(probes, fmt.Sprint(time.Since(start)))
+				f.refused("d", destinations.Limits{}, "d has failed")
+				pass.Done(true)
+			} else if after, busy := destinations.IsBusy(err); !busy || after < policy.Probe {
+				t.Fatalf("%v, after %s", err, after)
+			}
+			time.Sleep(time.Second)
+		}
+		if want := []string{"5s", "15s", "35s", "1m5s", "1m35s"}; !slices.Equal(probes, want) {
+			t.Errorf("probes after %v, want %v", probes, want)
+		}
+		time.Sleep(policy.LongestProbe)
+		probe := f.enter("d")
+		f.refused("d", destinations.Limits{}, "d has failed")
+		probe.Done(false)
+		for range policy.InFlight {
+			defer f.enter("d").Done(false)
+		}
+	})
+}
+
+// Those that were under way when the circuit opened neither open it again nor put off the next probe.
+func TestLateFailures(t *testing.T) {
+	on(t, func(f field) {
+		under := f.enter("d")
+		f.fail("d", policy.Failures)
+		time.Sleep(policy.Probe - time.Second)
+		under.Done(true)
+		time.Sleep(time.Second)
+		f.enter("d").Done(false)
+		f.enter("d").Done(false)
+	})
+}
+
+func TestForget(t *testing.T) {
+	on(t, func(f field) {
+		f.enter("idle").Done(false)
+		f.enter("busy")
+		f.fail("open", policy.Failures)
+		time.Sleep(time.Minute)
+		f.enter("late").Done(false)
+		f.Forget(time.Now().Add(-30 * time.Second))
+		var names []string
+		for _, s := range f.States() {
+			names = append(names, s.Name)
+		}
+		if want := []string{"busy", "late", "open"}; !slices.Equal(names, want) {
+			t.Errorf("known are %v, want %v", names, want)
+		}
+	})
+}
