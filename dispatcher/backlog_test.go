@@ -34,7 +34,7 @@ func (m measured) expectUnknown(what string) {
 
 // backlogQueue is the store, whose backlog is slow to tell or can't be told.
 type backlogQueue struct {
-	store.Queue
+	dispatcher.Store
 	asked atomic.Int64
 	takes atomic.Int64 // nanoseconds
 	down  atomic.Bool
@@ -50,13 +50,13 @@ func (q *backlogQueue) Backlog(ctx context.Context, now time.Time) (store.Backlo
 	if q.down.Load() {
 		return store.Backlog{}, fmt.Errorf("%w: switched off", store.ErrUnavailable)
 	}
-	return q.Queue.Backlog(ctx, now)
+	return q.Store.Backlog(ctx, now)
 }
 
 // measureBacklog starts a replica with metrics on a store whose backlog is slow to tell.
 func (b *bench) measureBacklog(takes time.Duration) (m measured, q *backlogQueue, log *lockedLog) {
 	b.Helper()
-	q, log = &backlogQueue{Queue: b.queue}, &lockedLog{}
+	q, log = &backlogQueue{Store: b.queue}, &lockedLog{}
 	q.takes.Store(int64(takes))
 	m, _, _ = b.measure(func(c *dispatcher.Config) {
 		c.Store, c.Logger = q, slog.New(slog.NewTextHandler(log, nil))
@@ -155,7 +155,7 @@ func TestSlowBacklog(t *testing.T) {
 // Without anybody to show it to, the store is not asked.
 func TestNobodyAsksForTheBacklog(t *testing.T) {
 	bubble(t, func(b *bench) {
-		q := &backlogQueue{Queue: b.queue}
+		q := &backlogQueue{Store: b.queue}
 		b.replica(func(c *dispatcher.Config) { c.Store = q })
 		time.Sleep(time.Minute)
 		if n := q.asked.Load(); n != 0 {
@@ -167,7 +167,7 @@ func TestNobodyAsksForTheBacklog(t *testing.T) {
 // A count under way does not hold up the end.
 func TestBacklogAtTheEnd(t *testing.T) {
 	bubble(t, func(b *bench) {
-		q := &backlogQueue{Queue: b.queue}
+		q := &backlogQueue{Store: b.queue}
 		q.takes.Store(int64(time.Hour))
 		_, _, stop := b.measure(func(c *dispatcher.Config) { c.Store = q })
 		time.Sleep(time.Second)

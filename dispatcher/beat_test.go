@@ -102,7 +102,7 @@ func TestBeatHangsAtTheEnd(t *testing.T) {
 }
 
 // hangingBeats answers no beat before its time is over.
-type hangingBeats struct{ store.Queue }
+type hangingBeats struct{ dispatcher.Store }
 
 func (hangingBeats) Beat(ctx context.Context, _ string, _ time.Time) error {
 	<-ctx.Done()
@@ -119,5 +119,5 @@ func (q *flakyQueue) Beat(ctx context.Context, replica string, until time.Time) 
 	if err != nil {
 		return err
 	}
-	return q.Queue.Beat(ctx, replica, until)
+	return q.Store.Beat(ctx, replica, until)
 }

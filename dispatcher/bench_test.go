@@ -48,7 +48,7 @@ func BenchmarkFire(b *testing.B) {
 
 // endless is a queue in which something is due until so many were settled.
 type endless struct {
-	store.Queue
+	dispatcher.Store
 	claimed, left int // the one is the claim loop's, the other the settler's
 	done          chan struct{}
 }

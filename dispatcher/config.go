@@ -16,9 +16,16 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
+// Store is what a Dispatcher needs of one.
+type Store interface {
+	store.Queue
+	store.Stock
+	store.Tenants
+}
+
 // Config configures a Dispatcher. Store and Callbacks must be set; [Defaults] has sane values for the rest.
 type Config struct {
-	Store     store.Queue
+	Store     Store
 	Callbacks *callbacks.Registry
 	Logger    *slog.Logger
 	// Registerer is told of the metrics. Nil has none, and then the store is not asked for its backlog.

@@ -114,7 +114,7 @@ func TestExpansionIsTakenOver(t *testing.T) {
 		}},
 		{"the store's answer was lost", func(q *flakyQueue) {
 			q.advance = func(ctx context.Context, advances []store.Advance) error {
-				if err := q.Queue.Advance(ctx, advances); err != nil {
+				if err := q.Store.Advance(ctx, advances); err != nil {
 					return err
 				}
 				return fmt.Errorf("%w: reset", store.ErrUnavailable)
@@ -130,7 +130,7 @@ func TestExpansionIsTakenOver(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			bubble(t, func(b *bench) {
-				bad := &flakyQueue{Queue: b.store}
+				bad := &flakyQueue{Store: b.store}
 				c.flaw(bad)
 				j := b.submit("k", crontab("@every 5s"))
 				b.replica(func(cfg *dispatcher.Config) { cfg.Store, cfg.Tick = bad, time.Minute })

@@ -18,7 +18,7 @@ import (
 func TestShutdownDuringClaim(t *testing.T) {
 	bubble(t, func(b *bench) {
 		j := b.submit("k", nil, 0)
-		_, stop := b.replica(func(c *dispatcher.Config) { c.Store = &slowQueue{Queue: b.queue, pause: 2 * time.Second} })
+		_, stop := b.replica(func(c *dispatcher.Config) { c.Store = &slowQueue{Store: b.queue, pause: 2 * time.Second} })
 		time.Sleep(time.Second)
 		stop()
 		if left := b.pending(j); len(left) > 0 && left[0].Token != "" {
@@ -30,7 +30,7 @@ func TestShutdownDuringClaim(t *testing.T) {
 // A replica that was stopped between its claim and its callbacks fires nothing it may no longer hold.
 func TestStoppedReplicaFiresNothing(t *testing.T) {
 	bubble(t, func(b *bench) {
-		slow := &slowQueue{Queue: b.store, pause: time.Hour, stopped: true}
+		slow := &slowQueue{Store: b.store, pause: time.Hour, stopped: true}
 		b.replica(func(c *dispatcher.Config) { c.Store = slow })
 		b.submit("k", nil, 0)
 		time.Sleep(30 * time.Minute) // the first replica holds the answer of its claim, and sleeps
@@ -125,7 +125,7 @@ func TestClaimsFail(t *testing.T) {
 // Claims that take all of the callback's time are given back, with a pause between them.
 func TestSlowClaims(t *testing.T) {
 	bubble(t, func(b *bench) {
-		slow := &slowQueue{Queue: b.queue, pause: 2 * time.Second}
+		slow := &slowQueue{Store: b.queue, pause: 2 * time.Second}
 		b.submit("k", func(j *job.Job) { j.Options.Retry.MaxAttempts = 1 }, 0)
 		_, stop := b.replica(func(c *dispatcher.Config) { c.Store, c.CallbackTimeout = slow, time.Second })
 		time.Sleep(10 * time.Minute)

@@ -210,7 +210,7 @@ func TestCallbackTimeRunsFromTheClaim(t *testing.T) {
 		}
 		b.submit("k", nil, 0)
 		b.replica(func(c *dispatcher.Config) {
-			c.Store, c.CallbackTimeout = &slowQueue{Queue: b.queue, pause: 3 * time.Second}, 7*time.Second
+			c.Store, c.CallbackTimeout = &slowQueue{Store: b.queue, pause: 3 * time.Second}, 7*time.Second
 		})
 		time.Sleep(time.Minute)
 		synctest.Wait() // by which what the callback has written can be read

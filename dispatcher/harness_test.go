@@ -29,7 +29,7 @@ func bubble(t *testing.T, f func(b *bench)) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		b := &bench{T: t, store: s, queue: &flakyQueue{Queue: s}, receiver: &receiver{}, start: time.Now()}
+		b := &bench{T: t, store: s, queue: &flakyQueue{Store: s}, receiver: &receiver{}, start: time.Now()}
 		f(b)
 		b.stopAll()
 		if err := s.Close(); err != nil {
@@ -259,7 +259,7 @@ func (r *receiver) count() int {
 
 // flakyQueue is the store with faults to order.
 type flakyQueue struct {
-	store.Queue
+	dispatcher.Store
 	lock     sync.Mutex
 	down     bool
 	skew     time.Duration
@@ -314,7 +314,7 @@ func (q *flakyQueue) Claim(ctx context.Context, p store.ClaimParams) (store.Clai
 	if err != nil {
 		return store.Claim{}, err
 	}
-	claim, err := q.Queue.Claim(ctx, p)
+	claim, err := q.Store.Claim(ctx, p)
 	for i := range claim.Occurrences {
 		if read != nil {
 			read(&claim.Occurrences[i])
@@ -333,7 +333,7 @@ func (q *flakyQueue) ClaimJobs(ctx context.Context, p store.ClaimJobsParams) (st
 	if err != nil {
 		return store.ClaimedJobs{}, err
 	}
-	claimed, err := q.Queue.ClaimJobs(ctx, p)
+	claimed, err := q.Store.ClaimJobs(ctx, p)
 	for i := range claimed.Jobs {
 		if read != nil {
 			read(&claimed.Jobs[i])
@@ -354,7 +354,7 @@ func (q *flakyQueue) Advance(ctx context.Context, advances []store.Advance) erro
 			return err
 		}
 	}
-	err := q.Queue.Advance(ctx, advances)
+	err := q.Store.Advance(ctx, advances)
 	if err == nil {
 		q.set(func(q *flakyQueue) { q.expansions += len(advances) })
 	}
@@ -365,7 +365,7 @@ func (q *flakyQueue) Lanes(ctx context.Context) ([]store.LaneDue, error) {
 	if err := q.fault(); err != nil {
 		return nil, err
 	}
-	return q.Queue.Lanes(ctx)
+	return q.Store.Lanes(ctx)
 }
 
 func (q *flakyQueue) Settle(ctx context.Context, s []store.Settlement) error {
@@ -381,14 +381,14 @@ func (q *flakyQueue) Settle(ctx context.Context, s []store.Settlement) error {
 	if err != nil {
 		return err
 	}
-	return q.Queue.Settle(ctx, s)
+	return q.Store.Settle(ctx, s)
 }
 
 func (q *flakyQueue) Now(ctx context.Context) (time.Time, error) {
 	if err := q.fault(); err != nil {
 		return time.Time{}, err
 	}
-	now, err := q.Queue.Now(ctx)
+	now, err := q.Store.Now(ctx)
 	q.lock.Lock()
 	defer q.lock.Unlock()
 	return now.Add(q.skew), err
@@ -396,13 +396,13 @@ func (q *flakyQueue) Now(ctx context.Context) (time.Time, error) {
 
 // slowQueue lets a claim's answer wait, however little time the claim has if the whole process is stopped.
 type slowQueue struct {
-	store.Queue
+	dispatcher.Store
 	pause   time.Duration
 	stopped bool
 }
 
 func (q *slowQueue) Claim(ctx context.Context, p store.ClaimParams) (store.Claim, error) {
-	claim, err := q.Queue.Claim(ctx, p)
+	claim, err := q.Store.Claim(ctx, p)
 	if len(claim.Occurrences) == 0 {
 		return claim, err
 	}

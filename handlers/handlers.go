@@ -23,6 +23,8 @@ import (
 // Config is what the API works with and the bounds it keeps. All of its funcs are called concurrently.
 type Config struct {
 	Store     store.Jobs
+	Stock     store.Stock
+	Tenants   store.Tenants
 	Callbacks *callbacks.Registry
 	// Wake is told the earliest instant of each submission once it is stored, and its lane, so that it fires on time. It must not
 	// block. Nil does nothing.

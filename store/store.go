@@ -37,6 +37,8 @@ var (
 type Store interface {
 	Jobs
 	Queue
+	Stock
+	Tenants
 	Transfer
 	Close() error
 }
@@ -113,11 +115,6 @@ type Queue interface {
 	// see [PutBackPaused], and one beyond its job's cursor, see [PutBackUnexpanded].
 	Claim(ctx context.Context, params ClaimParams) (Claim, error)
 
-	// Lanes answers the lanes that have pending occurrences, each with the earliest time at which one becomes due, in no
-	// particular order. It costs about as much as there are lanes, however many occurrences there are. Of a store that is in several
-	// parts, of which some can't be reached, it answers the others' lanes, and the error.
-	Lanes(ctx context.Context) ([]LaneDue, error)
-
 	// ClaimJobs takes up to Limit jobs that are to be expanded, the longest due first, each for one lease. While it lasts, no
 	// other ClaimJobs gets them; if they are not advanced by then, another does. Paused jobs are not among them. It is one
 	// cheap query if there are none, however many jobs there are.
@@ -151,10 +148,6 @@ type Queue interface {
 
 	// Replicas counts those that may be claiming at now, and forgets those that have not been for an hour.
 	Replicas(ctx context.Context, now time.Time) (int, error)
-
-	// Backlog counts what the store has to fire at now. It may read as much as there is of it, though nothing but indexes:
-	// whoever asks again and again takes care not to ask too often. It changes nothing and holds up nobody.
-	Backlog(ctx context.Context, now time.Time) (Backlog, error)
 }
 
 // Transfer is the side of a store by which its documents are moved: what one store exports, any other imports.
@@ -320,12 +313,6 @@ type Quota struct {
 	After, Until time.Time
 	// Limit is how many occurrences to claim at most; at least 1.
 	Limit int
-}
-
-// LaneDue is when a lane's next occurrence becomes due.
-type LaneDue struct {
-	Lane  job.Lane
-	DueAt time.Time
 }
 
 // Claim is what was claimed.

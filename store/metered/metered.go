@@ -51,6 +51,11 @@ func New(inner store.Store, registerer prometheus.Registerer) store.Store {
 		{&m.beat, "beat"},
 		{&m.replicas, "replicas"},
 		{&m.backlog, "backlog"},
+		{&m.countLanes, "count_lanes"},
+		{&m.meetTenants, "meet_tenants"},
+		{&m.setTenant, "set_tenant"},
+		{&m.tenant, "tenant"},
+		{&m.tenants, "tenants"},
 		{&m.exports, "export"},
 		{&m.imports, "import"},
 	} {
@@ -67,7 +72,7 @@ type metered struct {
 	put, cancel, amend, pause, resume, trigger, job, jobs                                 operation
 	occurrences, strays, deadLetters, redrive, deleteDeadLetters, claim, lanes, claimJobs operation
 	advance, settle, sweep, now, beat, replicas, backlog, exports                         operation
-	imports                                                                               operation
+	imports, countLanes, meetTenants, setTenant, tenant, tenants                          operation
 }
 
 // operation is what is measured of one method.

@@ -129,7 +129,7 @@ func (s *metered) Claim(ctx context.Context, params store.ClaimParams) (store.Cl
 	return answer, err
 }
 
-// Lanes implements [store.Queue].
+// Lanes implements [store.Stock].
 func (s *metered) Lanes(ctx context.Context) ([]store.LaneDue, error) {
 	start := time.Now()
 	answer, err := s.inner.Lanes(ctx)
@@ -193,11 +193,51 @@ func (s *metered) Replicas(ctx context.Context, now time.Time) (int, error) {
 	return answer, err
 }
 
-// Backlog implements [store.Queue].
+// Backlog implements [store.Stock].
 func (s *metered) Backlog(ctx context.Context, now time.Time) (store.Backlog, error) {
 	start := time.Now()
 	answer, err := s.inner.Backlog(ctx, now)
 	s.backlog.done(ctx, start, err)
+	return answer, err
+}
+
+// CountLanes implements [store.Stock].
+func (s *metered) CountLanes(ctx context.Context, now time.Time, lanes []job.Lane, limit int) ([]store.LaneCount, error) {
+	start := time.Now()
+	answer, err := s.inner.CountLanes(ctx, now, lanes, limit)
+	s.countLanes.done(ctx, start, err)
+	return answer, err
+}
+
+// MeetTenants implements [store.Tenants].
+func (s *metered) MeetTenants(ctx context.Context, tenants []job.Tenant) (int, error) {
+	start := time.Now()
+	inserted, err := s.inner.MeetTenants(ctx, tenants)
+	s.meetTenants.done(ctx, start, err)
+	return inserted, err
+}
+
+// SetTenant implements [store.Tenants].
+func (s *metered) SetTenant(ctx context.Context, tenant job.Tenant) error {
+	start := time.Now()
+	err := s.inner.SetTenant(ctx, tenant)
+	s.setTenant.done(ctx, start, err)
+	return err
+}
+
+// Tenant implements [store.Tenants].
+func (s *metered) Tenant(ctx context.Context, name string) (job.Tenant, error) {
+	start := time.Now()
+	answer, err := s.inner.Tenant(ctx, name)
+	s.tenant.done(ctx, start, err)
+	return answer, err
+}
+
+// Tenants implements [store.Tenants].
+func (s *metered) Tenants(ctx context.Context, filter store.TenantFilter) ([]job.Tenant, error) {
+	start := time.Now()
+	answer, err := s.inner.Tenants(ctx, filter)
+	s.tenants.done(ctx, start, err)
 	return answer, err
 }
 

@@ -172,35 +172,6 @@ func (r *claimReader) scan(row scanner) (store.Claimed, error) {
 	return c, nil
 }
 
-// Lanes implements [store.Queue].
-func (s *Store) Lanes(ctx context.Context) ([]store.LaneDue, error) {
-	rows, err := s.stmt.lanes.QueryContext(ctx)
-	return collect(rows, err, func(r scanner) (l store.LaneDue, err error) {
-		var lane string
-		var due int64
-		if err := r.Scan(&lane, &due); err != nil {
-			return l, err
-		}
-		l.DueAt = time.UnixMilli(due).UTC()
-		l.Lane, err = job.ParseLane(lane)
-		return l, err
-	})
-}
-
-// Backlog implements [store.Queue]. It is exact, and reads the claim index beside the writer: of ten million occurrences,
-// that takes a second or two.
-func (s *Store) Backlog(ctx context.Context, now time.Time) (store.Backlog, error) {
-	var b store.Backlog
-	var oldest sql.NullInt64
-	if err := s.stmt.backlog.QueryRowContext(ctx, now.UnixMilli()).Scan(&b.Pending, &b.Due, &oldest, &b.DeadLetters); err != nil {
-		return store.Backlog{}, mapError(err)
-	}
-	if oldest.Valid {
-		b.OldestDue = time.UnixMilli(oldest.Int64).UTC()
-	}
-	return b, nil
-}
-
 // Settle implements [store.Queue]: all settlements are one transaction.
 func (s *Store) Settle(ctx context.Context, settlements []store.Settlement) error {
 	return s.write(ctx, func(tx *sql.Tx) error {

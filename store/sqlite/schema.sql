@@ -64,3 +64,10 @@ CREATE TABLE replicas (
 	id    TEXT    PRIMARY KEY,
 	until INTEGER NOT NULL
 ) WITHOUT ROWID;
+
+-- What is known of tenants.
+CREATE TABLE tenants (
+	name       TEXT    PRIMARY KEY,
+	first_seen INTEGER NOT NULL,
+	settings   BLOB              -- NULL: the defaults
+) WITHOUT ROWID;

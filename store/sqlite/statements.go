@@ -50,7 +50,11 @@ type statements struct {
 	jobRead, jobList, strays, occurrenceList, occurrenceCount, expired, deadOld, backlog *sql.Stmt
 
 	// Read for the loops.
-	lanes, expandDue *sql.Stmt
+	lanes, expandDue, tenantRead, tenantList *sql.Stmt
+
+	laneCount *sql.Stmt
+
+	tenantMeet, tenantSet *sql.Stmt
 
 	replicaBeat, replicaGone, replicasForget, replicasCount *sql.Stmt
 
@@ -168,6 +172,13 @@ func (s *statements) prepare(ctx context.Context, in *Store) error {
 			(SELECT count(*) FROM occurrences WHERE lane = '')`},
 		{in.peeker, &s.lanes, withLanes + ` SELECT lane, (SELECT min(due_at) FROM occurrences o WHERE o.lane = l.lane)
 			FROM lanes l WHERE lane IS NOT NULL`},
+		{reader, &s.laneCount, `SELECT count(*), coalesce(sum(due_at <= ?1), 0)
+			FROM (SELECT due_at FROM occurrences WHERE lane = ?2 ORDER BY due_at LIMIT ?3)`},
+		{writer, &s.tenantMeet, `INSERT INTO tenants (name, first_seen, settings) VALUES (?, ?, ?) ON CONFLICT (name) DO NOTHING`},
+		{writer, &s.tenantSet, `INSERT INTO tenants (name, first_seen, settings) VALUES (?, ?, ?)
+			ON CONFLICT (name) DO UPDATE SET settings = excluded.settings`},
+		{in.peeker, &s.tenantRead, `SELECT name, first_seen, settings FROM tenants WHERE name = ?`},
+		{in.peeker, &s.tenantList, `SELECT name, first_seen, settings FROM tenants WHERE name > ? ORDER BY name LIMIT ?`},
 		{in.peeker, &s.expandDue, `SELECT EXISTS (SELECT 1 FROM jobs WHERE expand_at <= ?)`},
 		{reader, &s.expired, `SELECT ` + jobColumns + ` FROM jobs j WHERE expires_at <= ? ORDER BY expires_at LIMIT ?`},
 		// A dead letter's instant is not after its failure, so the ids before the bound hold all that failed before it.
