@@ -141,11 +141,14 @@ func (l *claimLoop) claim(ctx context.Context) {
 	}
 }
 
-// mayClaim tells whether claiming is safe. This machine's clock must be right. And when the store is back after an outage,
-// outcomes are written first: their leases may have run out meanwhile, and a claim would deliver again what has been
-// delivered.
+// mayClaim tells whether claiming is safe. This machine's clock must be right. The tenants must be known, since one may be
+// paused. And when the store is back after an outage, outcomes are written first: their leases may have run out meanwhile, and a
+// claim would deliver again what has been delivered.
 func (l *claimLoop) mayClaim(ctx context.Context) bool {
-	if l.clockAgrees(ctx) && l.unsettled.Load() == 0 {
+	if l.tenants.known.Load() == nil {
+		l.readTenants(ctx)
+	}
+	if l.clockAgrees(ctx) && l.unsettled.Load() == 0 && l.tenants.known.Load() != nil {
 		return true
 	}
 	l.held = time.Now().Add(l.cfg.Tick)
@@ -171,6 +174,7 @@ func (l *claimLoop) peek(ctx context.Context) {
 	l.quiet = end.Add(busiest * end.Sub(start))
 	if err == nil || len(lanes) > 0 { // of a store in several parts, those that could be reached
 		l.shares.Refresh(lanes)
+		l.tenants.lanes.Store(&lanes)
 	}
 	if !l.blind.note(l.log, "tell the lanes", err) {
 		l.look = l.blind.pause()

@@ -51,8 +51,13 @@ type Config struct {
 	CatchUpLimit int
 	// Policy is how slots are shared out while more is due than there are.
 	Policy shares.Policy
-	// Destinations is how many callbacks may go to one destination, and what becomes of one that fails.
+	// Destinations is how many callbacks may go to one destination, and what becomes of one that fails. Its InFlight is three
+	// quarters of Concurrency if it is zero, and its SlowInFlight one half.
 	Destinations destinations.Policy
+	// Auto gives tenants a priority that have none.
+	Auto AutoPriority
+	// TenantLabels is how many tenants have metrics of their own; the others share one label.
+	TenantLabels int
 	// Retain is how long a job stays readable after its last occurrence; DeadLetterRetain how long dead letters are kept,
 	// zero for ever.
 	Retain           time.Duration
@@ -69,9 +74,11 @@ var Defaults = Config{
 	CatchUpLimit:    job.DefaultCatchUpLimit,
 	Policy:          shares.Policy{High: 70, Normal: 25, Low: 5, OverdueAfter: 10 * time.Second, OverdueShare: 0.5},
 	Destinations: destinations.Policy{
-		InFlight: 128, Patience: 100 * time.Millisecond, Failures: 20, Probe: 5 * time.Second, LongestProbe: time.Minute,
+		SlowAfter: 250 * time.Millisecond, Patience: 100 * time.Millisecond,
+		Failures: 20, Probe: 5 * time.Second, LongestProbe: time.Minute,
 	},
-	Retain: 24 * time.Hour,
+	TenantLabels: 100,
+	Retain:       24 * time.Hour,
 }
 
 // margin is how much of the lease is left when a callback has timed out.
@@ -109,6 +116,8 @@ func (c *Config) Validate() error {
 		return fmt.Errorf("concurrency is %d; it must be at least 1", c.Concurrency)
 	case c.ShutdownTimeout < 0:
 		return fmt.Errorf("shutdown-timeout is %s; it must not be negative", c.ShutdownTimeout)
+	case c.TenantLabels < 0:
+		return fmt.Errorf("tenant-labels is %d; it must not be negative", c.TenantLabels)
 	case c.CatchUpLimit < 1:
 		return fmt.Errorf("catch-up-limit is %d; it must be at least 1", c.CatchUpLimit)
 	case c.Retain < 0:
@@ -116,5 +125,18 @@ func (c *Config) Validate() error {
 	case c.DeadLetterRetain < 0:
 		return fmt.Errorf("dead-letter-retain is %s; it must not be negative", c.DeadLetterRetain)
 	}
-	return errors.Join(c.Policy.Validate(), c.Destinations.Validate())
+	of := c.destinations()
+	return errors.Join(c.Policy.Validate(), of.Validate(), c.Auto.validate())
+}
+
+// destinations is the policy with what depends on the slots.
+func (c *Config) destinations() destinations.Policy {
+	p := c.Destinations
+	if p.InFlight == 0 {
+		p.InFlight = max(1, c.Concurrency*3/4)
+	}
+	if p.SlowInFlight == 0 {
+		p.SlowInFlight = max(1, c.Concurrency/2)
+	}
+	return p
 }

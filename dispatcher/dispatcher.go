@@ -50,6 +50,8 @@ type Dispatcher struct {
 	wakeAts  map[job.Lane]time.Time
 
 	destinations *destinations.Set
+	tenants      tenants
+	finished     throughput
 
 	replica   string // its own id
 	clock     clock
@@ -78,7 +80,7 @@ func New(cfg Config) (*Dispatcher, error) {
 	d := &Dispatcher{
 		replica: job.NewToken(),
 
-		destinations: destinations.New(cfg.Destinations),
+		destinations: destinations.New(cfg.destinations()),
 		outages:      outages,
 
 		cfg:    cfg,
@@ -125,9 +127,6 @@ func (d *Dispatcher) takeWakeAts() map[job.Lane]time.Time {
 	return taken
 }
 
-// tenantPolicy is how a tenant is treated.
-func (d *Dispatcher) tenantPolicy(string) shares.Tenant { return shares.Tenant{} }
-
 // WakeExpander tells that a recurring job is to be expanded now, so that it need not wait for the expander's next look.
 func (d *Dispatcher) WakeExpander() {
 	select {
@@ -135,6 +134,15 @@ func (d *Dispatcher) WakeExpander() {
 	default: // it is about to look anyway
 	}
 }
+
+// forgetAfter is for how long a destination is remembered that nothing is sent to.
+const forgetAfter = 10 * time.Minute
+
+// Destinations are those that this replica has lately sent to, by name.
+func (d *Dispatcher) Destinations() []destinations.State { return d.destinations.States() }
+
+// Rate is how many occurrences a second this replica has finished with lately: delivered, buried or dropped.
+func (d *Dispatcher) Rate() float64 { return d.finished.rate(time.Now()) }
 
 // Ready returns nil if the store answers the claim loop and the clock is right, else the reason why not. That
 // recurring jobs could not be expanded is a reason as soon as their next occurrences may be late for it.
@@ -188,7 +196,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 		e.run(ctx)
 	}()
 
-	l := claimLoop{Dispatcher: d, firing: firing, free: d.cfg.Concurrency, shares: shares.New(d.cfg.Policy, d.tenantPolicy)}
+	l := claimLoop{Dispatcher: d, firing: firing, free: d.cfg.Concurrency, shares: shares.New(d.cfg.Policy, d.treat)}
 	l.run(ctx)
 	d.stopping.Store(true)
 	stopJobs()
@@ -231,6 +239,8 @@ func (d *Dispatcher) startJobs(ctx context.Context) (stop func(), err error) {
 		{gocron.DurationJob(d.cfg.expandInterval()), d.WakeExpander},
 		{gocron.DurationJob(clockInterval), func() { d.checkClock(housekeeping) }},
 		{gocron.DurationJob(beatInterval), func() { d.beat(housekeeping) }},
+		{gocron.DurationJob(tenantsInterval), func() { d.readTenants(housekeeping) }},
+		{gocron.DurationJob(time.Minute), func() { d.destinations.Forget(time.Now().Add(-forgetAfter)) }},
 		{gocron.OneTimeJob(gocron.OneTimeJobStartImmediately()), func() { d.readBacklog(housekeeping) }},
 		{gocron.DurationJob(backlogInterval), func() { d.readBacklog(housekeeping) }},
 		// Replicas that started together should not all sweep together.

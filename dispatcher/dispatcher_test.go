@@ -86,7 +86,10 @@ func TestClaimsNoMoreThanSlots(t *testing.T) {
 			b.receiver.lock.Unlock()
 			return nil
 		}
-		b.replica(func(c *dispatcher.Config) { c.Concurrency = 5 })
+		b.replica(func(c *dispatcher.Config) {
+			c.Concurrency = 5
+			alone(c)
+		})
 		var after []time.Duration
 		for i := range 23 {
 			after = append(after, time.Duration(i)*time.Millisecond)

@@ -85,10 +85,12 @@ func (d *Dispatcher) fire(f firing) {
 	d.fired <- s
 }
 
-// unfired is why a claim is given back without an attempt, and after which pause it may be claimed again.
+// unfired is why a claim is given back without an attempt, and after which pause it may be claimed again. The pause is made up to
+// half as long again, lest a whole backlog comes back at once, unless it is exact.
 type unfired struct {
 	error
 	after time.Duration
+	exact bool
 }
 
 var (
@@ -115,22 +117,23 @@ func (d *Dispatcher) attempt(c *store.Claimed, b *batch, now time.Time, span *tr
 	sender, ok := d.cfg.Callbacks.Sender(c.Callback.Type)
 	if !ok {
 		err := fmt.Errorf("this replica has no sender for callbacks of type %q", c.Callback.Type)
-		return &unfired{err, d.outages[""].begun(now, tooLatePause)}
+		return &unfired{error: err, after: d.outages[""].begun(now, tooLatePause)}
 	}
 	if c.Attempt > c.Options.Retry.WithDefaults().MaxAttempts+abandonAfter {
 		return callbacks.Permanent(errAbandoned)
 	}
 	// A process that was stopped for a while must not fire what another may hold by now.
 	if elapsed(b.start, now) >= d.cfg.CallbackTimeout {
-		return &unfired{errTooLate, tooLatePause}
+		return &unfired{error: errTooLate, after: tooLatePause}
 	}
 	pass, err := d.destinations.Enter(b.ctx, c.Callback.Type+" "+sender.Destination(c.Callback.Data),
 		destinations.Limits{InFlight: c.Options.Destination.MaxInFlight, Rate: c.Options.Destination.RatePerSecond})
 	if after, busy := destinations.IsBusy(err); busy {
-		return &unfired{err, after}
+		d.metrics.park()
+		return &unfired{err, after, true}
 	}
 	if err != nil { // it was cut off while it waited
-		return &unfired{errTooLate, tooLatePause}
+		return &unfired{error: errTooLate, after: tooLatePause}
 	}
 	now = time.Now() // it may have waited for its turn
 	sending := b.ctx
@@ -141,11 +144,11 @@ func (d *Dispatcher) attempt(c *store.Claimed, b *batch, now time.Time, span *tr
 	pass.Done(destinationFailed(err))
 	failure, classified := errors.AsType[*callbacks.Failure](err)
 	if classified && failure.Unavailable {
-		return &unfired{err, d.outages[c.Callback.Type].begun(now, failure.After)}
+		return &unfired{error: err, after: d.outages[c.Callback.Type].begun(now, failure.After)}
 	}
 	d.outages[c.Callback.Type].ended()
 	if err != nil && !classified && errors.Is(b.ctx.Err(), context.Canceled) {
-		return &unfired{errCutOff, 0}
+		return &unfired{error: errCutOff}
 	}
 	return err
 }
@@ -216,9 +219,12 @@ func outcome(c *store.Claimed, err error, now time.Time, random float64) store.S
 	}
 	s.Error = describe(err)
 	if u, ok := errors.AsType[*unfired](err); ok {
-		// Spread over half as long again, lest a whole backlog comes back at once.
 		s.Outcome = store.Release
-		s.DueAt = job.CeilMilli(now.Add(u.after + time.Duration(random*float64(u.after)/2)))
+		after := u.after
+		if !u.exact {
+			after += time.Duration(random * float64(after) / 2)
+		}
+		s.DueAt = job.CeilMilli(now.Add(after))
 		return s
 	}
 	if _, ok := errors.AsType[missed](err); ok {

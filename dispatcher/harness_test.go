@@ -42,6 +42,11 @@ func bubble(t *testing.T, f func(b *bench)) {
 // faster.
 func calm(c *dispatcher.Config) { c.Tick = time.Minute }
 
+// alone is a change of a replica's configuration that lets one destination have all slots, however slow it is.
+func alone(c *dispatcher.Config) {
+	c.Destinations.InFlight, c.Destinations.SlowInFlight = c.Concurrency, c.Concurrency
+}
+
 type bench struct {
 	*testing.T
 	store    store.Store
@@ -260,14 +265,15 @@ func (r *receiver) count() int {
 // flakyQueue is the store with faults to order.
 type flakyQueue struct {
 	dispatcher.Store
-	lock     sync.Mutex
-	down     bool
-	skew     time.Duration
-	poll     int
-	claimErr error   // of every claim
-	beatErr  error   // of every beat
-	settle   []error // of the next settlements
-	read     func(*store.Claimed)
+	lock       sync.Mutex
+	down       bool
+	skew       time.Duration
+	poll       int
+	claimErr   error   // of every claim
+	beatErr    error   // of every beat
+	tenantsErr error   // of every list of the tenants
+	settle     []error // of the next settlements
+	read       func(*store.Claimed)
 
 	claimJobsErr error                                                     // of every claim of jobs
 	readJob      func(*job.Job)                                            // of every job that is claimed for expansion
@@ -366,6 +372,19 @@ func (q *flakyQueue) Lanes(ctx context.Context) ([]store.LaneDue, error) {
 		return nil, err
 	}
 	return q.Store.Lanes(ctx)
+}
+
+func (q *flakyQueue) Tenants(ctx context.Context, filter store.TenantFilter) ([]job.Tenant, error) {
+	q.lock.Lock()
+	down, err := q.down, q.tenantsErr
+	q.lock.Unlock()
+	if down {
+		return nil, fmt.Errorf("%w: switched off", store.ErrUnavailable)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return q.Store.Tenants(ctx, filter)
 }
 
 func (q *flakyQueue) Settle(ctx context.Context, s []store.Settlement) error {

@@ -15,7 +15,9 @@ import (
 // type alone, and writing them allocates nothing. A nil metrics takes everything and keeps nothing.
 type metrics struct {
 	types   map[string]*typeMetrics // by callback type, fixed once made; that of "" is for all that have no sender
+	tenants *tenantMetrics
 	missed  prometheus.Counter
+	parked  prometheus.Counter
 	claims  prometheus.Counter
 	reclaim prometheus.Counter
 	batches prometheus.Observer
@@ -68,7 +70,11 @@ func newMetrics(d *Dispatcher, registerer prometheus.Registerer) (*metrics, erro
 		Help:    "How many occurrences a claim got, of claims that got any.",
 		Buckets: []float64{1, 2, 5, 10, 20, 50, 100, 200, 500, 1000},
 	})
-	m := &metrics{types: make(map[string]*typeMetrics), missed: missed, claims: claims, reclaim: reclaims, batches: batches}
+	parked := newCounter("carillon_parked_total", "Occurrences that were given back unsent, because their destination was down, slow or at its limit.")
+	m := &metrics{
+		types: make(map[string]*typeMetrics), tenants: newTenantMetrics(d.cfg.TenantLabels),
+		missed: missed, parked: parked, claims: claims, reclaim: reclaims, batches: batches,
+	}
 	for _, t := range append(d.cfg.Callbacks.Types(), "") {
 		label := t
 		if t == "" {
@@ -82,7 +88,9 @@ func newMetrics(d *Dispatcher, registerer prometheus.Registerer) (*metrics, erro
 	}
 	var errs []error
 	for _, c := range append([]prometheus.Collector{
-		deviation, duration, deliveries, missed, claims, reclaims, batches,
+		deviation, duration, deliveries, missed, parked, claims, reclaims, batches, m.tenants.deviation, m.tenants.deliveries,
+		newGauge("carillon_destinations_open", "Destinations that this replica tries with single callbacks only, since they have failed again and again.",
+			func() float64 { return float64(d.destinations.Open()) }),
 		newGauge("carillon_in_flight", "Callbacks under way on this replica, until their outcome is written.",
 			func() float64 { return float64(m.inFlight.Load()) }),
 		newGauge("carillon_concurrency", "How many callbacks may be under way on this replica at once.",
@@ -146,11 +154,21 @@ func (m *metrics) settled(c *store.Claimed, outcome store.Outcome, firedAt time.
 	}
 	of := m.of(c.Callback.Type)
 	of.outcomes[outcome].Inc()
+	deviation := -1.
 	// A retry has its own delay. What is released is fired another time. What stands on its own was triggered or redriven by
 	// somebody: its timestamp says nothing of when it should have fired. What can't be read was not fired.
 	if c.Attempt == 1 && outcome != store.Release && c.Revision != "" && c.Fault == nil {
 		// An occurrence that may be fired early is not late if it is. Its sum would else shrink, which a sum must not.
-		of.deviation.Observe(max(0, firedAt.Sub(c.Timestamp).Seconds()))
+		deviation = max(0, firedAt.Sub(c.Timestamp).Seconds())
+		of.deviation.Observe(deviation)
+	}
+	m.tenants.settled(c.Name.Tenant, outcome, deviation)
+}
+
+// park notes that an occurrence is given back because its destination is busy.
+func (m *metrics) park() {
+	if m != nil {
+		m.parked.Inc()
 	}
 }
 

@@ -230,7 +230,10 @@ func TestInFlight(t *testing.T) {
 			return nil
 		})
 		b.submit("k", nil, time.Second, 1001*time.Millisecond, 2*time.Second, 3*time.Second)
-		m, _, _ := b.measure(func(c *dispatcher.Config) { c.Concurrency = 3 })
+		m, _, _ := b.measure(func(c *dispatcher.Config) {
+			c.Concurrency = 3
+			alone(c)
+		})
 		synctest.Wait()
 		m.expect("at first", "0", "carillon_in_flight")
 		m.expect("the option", "3", "carillon_concurrency")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"runtime"
+	"sync"
 	"time"
 
 	"github.com/carillon-scheduler/carillon/job"
@@ -69,8 +70,12 @@ func (d *Dispatcher) settle(ctx context.Context, batch []store.Settlement) (lost
 	now := time.Now()
 	resumed := d.unsettled.Swap(0) != 0
 	var slots freed
+	finished := 0
 	for i := range batch {
 		s := &batch[i]
+		if s.Outcome != store.Retry && s.Outcome != store.Release {
+			finished++
+		}
 		slots.add(s.Name.Tenant)
 		if resumed { // claiming has waited for this
 			d.Wake(job.Lane{Tenant: s.Name.Tenant, Priority: s.Priority}, now)
@@ -78,8 +83,45 @@ func (d *Dispatcher) settle(ctx context.Context, batch []store.Settlement) (lost
 		d.Wake(job.Lane{Tenant: s.Name.Tenant, Priority: s.Priority}, s.DueAt) // of a retry; others have none
 	}
 	d.metrics.freed(len(batch))
+	d.finished.add(max(0, finished-lost), now)
 	d.freed <- slots
 	return lost
+}
+
+// throughput counts what is finished in each of the last seconds.
+type throughput struct {
+	lock    sync.Mutex
+	seconds [16]struct {
+		unix int64
+		n    int
+	}
+}
+
+func (t *throughput) add(n int, now time.Time) {
+	t.lock.Lock()
+	defer t.lock.Unlock()
+	s := &t.seconds[now.Unix()%int64(len(t.seconds))]
+	if s.unix != now.Unix() {
+		s.unix, s.n = now.Unix(), 0
+	}
+	s.n += n
+}
+
+// rate is how many a second there were in the last ten seconds, from the first of them that had any.
+func (t *throughput) rate(now time.Time) float64 {
+	t.lock.Lock()
+	defer t.lock.Unlock()
+	const last = 10
+	first, n := now.Unix(), 0
+	for _, s := range t.seconds {
+		if age := now.Unix() - s.unix; s.n > 0 && 0 < age && age <= last { // not the second that has only begun
+			first, n = min(first, s.unix), n+s.n
+		}
+	}
+	if n == 0 {
+		return 0
+	}
+	return float64(n) / float64(now.Unix()-first)
 }
 
 // freed are slots that have become free, by the tenants that had them.

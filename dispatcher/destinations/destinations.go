@@ -1,15 +1,19 @@
 // Package destinations keeps callbacks from crowding what they are sent to, and what is slow or down from holding slots that
 // others could use: each destination, such as a host or a queue, has a limit of callbacks under way, a rate if there is to be
-// one, and a circuit that opens when it fails again and again.
+// one, and a circuit that opens when it fails again and again. What can't be sent now is given back, to come again when it is
+// likely to be its turn.
 //
 // All of it is of one replica: with three, a destination sees up to three times its limits.
 package destinations
 
 import (
+	"container/list"
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -18,14 +22,19 @@ import (
 
 // Policy is what destinations are treated by.
 type Policy struct {
-	// InFlight is how many callbacks of one destination may be under way at once; at least 1.
+	// InFlight is how many callbacks of one destination may be under way at once; at least 1. It is also how many may be of all
+	// those together that are slow, or have not answered yet.
 	InFlight int
+	// SlowInFlight is how many may be of one that is slow, or has not answered yet; at least 1.
+	SlowInFlight int
+	// SlowAfter is how long callbacks take, on average, to a destination that is slow.
+	SlowAfter time.Duration
 	// Patience is how long a callback that has been claimed may wait for its turn. If it is likely to be longer, it is given back.
 	Patience time.Duration
 	// Failures is how many in a row open the circuit; at least 1.
 	Failures int
 	// Probe is how long an open circuit waits before it lets one callback through, at first; each that fails doubles it, up to
-	// LongestProbe. What is given back is not claimed again before the next probe.
+	// LongestProbe. What is given back by a destination that is slow or down is not claimed again before Probe is over.
 	Probe, LongestProbe time.Duration
 }
 
@@ -34,8 +43,10 @@ func (p *Policy) Validate() error {
 	switch {
 	case p.InFlight < 1:
 		return fmt.Errorf("destination-max-in-flight is %d; it must be at least 1", p.InFlight)
-	case p.Patience < 0:
-		return fmt.Errorf("destination-patience is %s; it must not be negative", p.Patience)
+	case p.SlowInFlight < 1:
+		return fmt.Errorf("slow-destination-max-in-flight is %d; it must be at least 1", p.SlowInFlight)
+	case p.SlowAfter <= 0 || p.Patience <= 0:
+		return fmt.Errorf("the times after which a destination is slow, %s, and not waited for, %s, must be more than 0", p.SlowAfter, p.Patience)
 	case p.Failures < 1:
 		return fmt.Errorf("circuit-failures is %d; it must be at least 1", p.Failures)
 	case p.Probe < time.Millisecond || p.LongestProbe < p.Probe:
@@ -53,7 +64,7 @@ type Limits struct {
 // Busy is why a callback can't be sent now.
 type Busy struct {
 	Reason string
-	// After is when to try again.
+	// After is when to try again. Who gives back many has spread them already.
 	After time.Duration
 }
 
@@ -64,14 +75,20 @@ type Set struct {
 	policy Policy
 	lock   sync.Mutex
 	all    map[string]*destination
+	slow   int // how many callbacks are under way that began while their destinations were slow
 }
+
+// New makes a set.
+func New(p Policy) *Set { return &Set{policy: p, all: make(map[string]*destination)} }
 
 // destination is what is known of one. The set's lock guards it.
 type destination struct {
 	name     string
-	inFlight int
+	policy   *Policy
+	underWay list.List     // of *Pass, in the order in which they began
 	waiting  []*waiter     // in the order in which they came
-	took     time.Duration // about how long a callback takes
+	took     time.Duration // about how long a callback takes; zero until one has ended
+	ended    time.Time     // when the last callback did
 	used     time.Time
 
 	failures int       // in a row
@@ -80,89 +97,142 @@ type destination struct {
 	probeAt  time.Time // when the next probe may be
 	probing  bool
 
-	pace   *rate.Limiter // nil until a rate is asked for
-	parked parked
+	pace *rate.Limiter // nil until a rate is asked for
+	turn time.Time     // of the last that was given back
+	back recent        // how many were given back
 }
-
-// waiter is a callback that waits for its turn.
-type waiter struct {
-	limit int
-	turn  chan struct{} // closed when it has come
-}
-
-// New makes a set.
-func New(p Policy) *Set { return &Set{policy: p, all: make(map[string]*destination)} }
 
 // Pass is the permission to send a callback. Done must be called once it was sent.
 type Pass struct {
 	set   *Set
 	to    *destination
+	place *list.Element
 	begun time.Time
+	slow  bool
 	probe bool
+}
+
+// waiter is a callback that waits for its turn.
+type waiter struct {
+	own  int        // the limit that it asks for; zero for none
+	turn chan *Pass // of one
 }
 
 // Enter waits until a callback may be sent, but not for long: the error is a [*Busy] if it is not to be sent now, or that of the
 // context.
 func (s *Set) Enter(ctx context.Context, name string, l Limits) (*Pass, error) {
-	now := time.Now()
-	s.lock.Lock()
-	d, known := s.all[name]
-	if !known {
-		d = &destination{name: name}
-		s.all[name] = d
+	pass, w, err := s.enter(name, l)
+	if w == nil {
+		return pass, err
 	}
-	d.used = now
-	probe, busy := d.ask(s.policy, now)
-	if busy == nil && !probe {
-		busy = d.reserve(s.policy, l.Rate, now)
-	}
-	if busy != nil {
-		s.lock.Unlock()
-		return nil, busy
-	}
-	limit := s.policy.InFlight
-	if l.InFlight > 0 {
-		limit = min(limit, l.InFlight)
-	}
-	if d.inFlight < limit && len(d.waiting) == 0 || probe {
-		d.inFlight++
-		s.lock.Unlock()
-		return &Pass{s, d, now, probe}, nil
-	}
-	if wait := d.took * time.Duration(len(d.waiting)+1) / time.Duration(limit); wait > s.policy.Patience {
-		busy := d.full(s.policy, limit, now)
-		s.lock.Unlock()
-		return nil, busy
-	}
-	w := &waiter{limit, make(chan struct{})}
-	d.waiting = append(d.waiting, w)
-	s.lock.Unlock()
-	return s.await(ctx, d, w)
-}
-
-// await waits for a turn.
-func (s *Set) await(ctx context.Context, d *destination, w *waiter) (*Pass, error) {
 	patience := time.NewTimer(s.policy.Patience)
 	defer patience.Stop()
 	select {
-	case <-w.turn:
-		return &Pass{set: s, to: d, begun: time.Now()}, nil
+	case pass := <-w.turn:
+		return pass, nil
 	case <-patience.C:
 	case <-ctx.Done():
 	}
 	s.lock.Lock()
 	defer s.lock.Unlock()
+	d := s.all[name] // it is kept while somebody waits
 	select {
-	case <-w.turn: // it has come just now
-		return &Pass{set: s, to: d, begun: time.Now()}, nil
+	case pass := <-w.turn: // it has come just now
+		return pass, nil
 	default:
 	}
 	d.waiting = slices.DeleteFunc(d.waiting, func(other *waiter) bool { return other == w })
-	d.admit() // who came behind it may have a higher limit
+	now := time.Now()
+	d.admit(s, now) // who came behind it may have a higher limit
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	return nil, d.full(s.policy, w.limit, time.Now())
+	return nil, d.full(d.limit(l.InFlight, now), now)
+}
+
+// enter lets a callback in, lets it wait, or gives it back.
+func (s *Set) enter(name string, l Limits) (*Pass, *waiter, error) {
+	now := time.Now()
+	s.lock.Lock()
+	defer s.lock.Unlock()
+	d, known := s.all[name]
+	if !known {
+		d = &destination{name: name, policy: &s.policy}
+		s.all[name] = d
+	}
+	d.used = now
+	if !d.opened.IsZero() {
+		if d.probing || now.Before(d.probeAt) {
+			return nil, nil, d.down(now)
+		}
+		d.probing = true
+		pass := d.begin(s, now)
+		pass.probe = true
+		return pass, nil, nil
+	}
+	limit := d.limit(l.InFlight, now)
+	if s.slow >= s.policy.InFlight && d.slow(now) {
+		return nil, nil, d.full(limit, now)
+	}
+	wait := d.each(limit, now) * time.Duration(len(d.waiting)+1)
+	mayBegin := d.underWay.Len() < limit // who waits may not, or would have begun
+	if !mayBegin && wait > s.policy.Patience {
+		return nil, nil, d.full(limit, now)
+	}
+	if err := d.reserve(l.Rate, now); err != nil {
+		return nil, nil, err
+	}
+	if mayBegin {
+		return d.begin(s, now), nil, nil
+	}
+	w := &waiter{l.InFlight, make(chan *Pass, 1)}
+	d.waiting = append(d.waiting, w)
+	return nil, w, nil
+}
+
+// begin lets one callback begin.
+func (d *destination) begin(s *Set, now time.Time) *Pass {
+	p := &Pass{set: s, to: d, begun: now, slow: d.slow(now)}
+	p.place = d.underWay.PushBack(p)
+	if p.slow {
+		s.slow++
+	}
+	return p
+}
+
+// limit is how many may be under way, as things stand, if one asks for a limit of its own.
+func (d *destination) limit(own int, now time.Time) int {
+	limit := d.policy.InFlight
+	if d.slow(now) {
+		limit = min(limit, d.policy.SlowInFlight)
+	}
+	if own > 0 {
+		limit = min(limit, own)
+	}
+	return limit
+}
+
+// slow tells whether callbacks take long. One that has not answered yet is not known to be fast.
+func (d *destination) slow(now time.Time) bool {
+	return d.took == 0 || d.takes(now) > d.policy.SlowAfter
+}
+
+// takes is about how long a callback takes: no less than it is since one ended, or the oldest of those under way began.
+func (d *destination) takes(now time.Time) time.Duration {
+	oldest := d.underWay.Front()
+	if oldest == nil {
+		return d.took
+	}
+	since := oldest.Value.(*Pass).begun
+	if d.ended.After(since) {
+		since = d.ended
+	}
+	return max(d.took, now.Sub(since))
+}
+
+// each is about how long it takes until one more can begin, while as many as may be are under way.
+func (d *destination) each(limit int, now time.Time) time.Duration {
+	return d.takes(now) / time.Duration(limit)
 }
 
 // Done tells how the callback went: that the destination failed, or that it did what it can.
@@ -171,63 +241,69 @@ func (p *Pass) Done(failed bool) {
 	p.set.lock.Lock()
 	defer p.set.lock.Unlock()
 	d := p.to
-	d.inFlight--
-	d.used = now
+	d.underWay.Remove(p.place)
+	if p.slow {
+		p.set.slow--
+	}
+	d.used, d.ended = now, now
+	took := max(1, now.Sub(p.begun))
+	if d.took == 0 {
+		d.took = took
+	}
 	const weight = 8 // of what was known before
-	d.took += (now.Sub(p.begun) - d.took) / weight
+	d.took += (took - d.took) / weight
 	if p.probe {
 		d.probing = false
 	}
 	if failed {
-		d.failed(p.set.policy, p.probe, now)
+		d.failed(p.probe, now)
 	} else {
 		d.failures, d.opened, d.probe = 0, time.Time{}, 0
 	}
-	d.admit()
+	d.admit(p.set, now)
 }
 
-// admit gives their turns to those that wait, as far as their limits allow.
-func (d *destination) admit() {
-	for len(d.waiting) > 0 && d.inFlight < d.waiting[0].limit {
-		d.inFlight++
-		close(d.waiting[0].turn)
+// admit gives their turns to those that wait, as far as their limits allow. Most have none of their own.
+func (d *destination) admit(s *Set, now time.Time) {
+	for len(d.waiting) > 0 && d.underWay.Len() < d.limit(d.waiting[0].own, now) {
+		d.waiting[0].turn <- d.begin(s, now)
 		d.waiting = d.waiting[1:]
 	}
+	if len(d.waiting) == 0 || d.waiting[0].own == 0 {
+		return
+	}
+	d.waiting = slices.DeleteFunc(d.waiting, func(w *waiter) bool { // who comes behind one with a limit of its own
+		if d.underWay.Len() >= d.limit(w.own, now) {
+			return false
+		}
+		w.turn <- d.begin(s, now)
+		return true
+	})
 }
 
 // failed notes a failure, of a probe or of another callback.
-func (d *destination) failed(p Policy, probe bool, now time.Time) {
+func (d *destination) failed(probe bool, now time.Time) {
 	d.failures++
 	switch {
 	case !d.opened.IsZero() && probe:
-		d.probe = min(2*d.probe, p.LongestProbe)
-	case d.opened.IsZero() && d.failures >= p.Failures:
-		d.opened, d.probe = now, p.Probe
+		d.probe = min(2*d.probe, d.policy.LongestProbe)
+	case d.opened.IsZero() && d.failures >= d.policy.Failures:
+		d.opened, d.probe = now, d.policy.Probe
 	default: // one that was under way when the circuit opened, or a few failures
 		return
 	}
 	d.probeAt = now.Add(d.probe)
 }
 
-// ask asks the circuit: whether a callback may be sent, and whether it is a probe.
-func (d *destination) ask(p Policy, now time.Time) (probe bool, busy error) {
-	switch {
-	case d.opened.IsZero():
-		return false, nil
-	case !d.probing && !now.Before(d.probeAt):
-		d.probing = true
-		return true, nil
-	default:
-		after := max(d.probeAt.Sub(now), d.probe)
-		return false, &Busy{
-			fmt.Sprintf("%s has failed %d times in a row; it is tried again every %s", d.name, d.failures, d.probe),
-			d.parked.until(p, after, now),
-		}
-	}
+// down gives back one while the circuit is open: spread over the time from the next probe to the one after.
+func (d *destination) down(now time.Time) error {
+	d.back.add(now)
+	after := max(d.probeAt.Sub(now), 0) + rand.N(d.probe)
+	return &Busy{fmt.Sprintf("%s has failed %d times in a row; it is tried again every %s", d.name, d.failures, d.probe), max(after, d.probe)}
 }
 
 // reserve asks for a place in the destination's pace.
-func (d *destination) reserve(p Policy, perSecond float64, now time.Time) error {
+func (d *destination) reserve(perSecond float64, now time.Time) error {
 	if perSecond <= 0 {
 		return nil
 	}
@@ -235,45 +311,66 @@ func (d *destination) reserve(p Policy, perSecond float64, now time.Time) error 
 		d.pace = rate.NewLimiter(rate.Limit(perSecond), max(1, int(perSecond/10))) // a tenth of a second at once
 	} else if d.pace.Limit() != rate.Limit(perSecond) {
 		d.pace.SetLimitAt(now, rate.Limit(perSecond))
+		d.pace.SetBurstAt(now, max(1, int(perSecond/10)))
 	}
 	if d.pace.AllowN(now, 1) {
 		return nil
 	}
-	wait := time.Duration(float64(d.parked.count(now)+1) / perSecond * float64(time.Second))
-	return &Busy{fmt.Sprintf("%s is at its rate of %v/s", d.name, perSecond), d.parked.until(p, wait, now)}
+	after := d.later(time.Duration(float64(time.Second)/perSecond), d.policy.Patience, now)
+	return &Busy{fmt.Sprintf("%s is at its rate of %v/s", d.name, perSecond), after}
 }
 
-// full is the answer to one that would have to wait too long.
-func (d *destination) full(p Policy, limit int, now time.Time) error {
-	wait := d.took * time.Duration(d.parked.count(now)+len(d.waiting)+1) / time.Duration(limit)
-	return &Busy{fmt.Sprintf("%s has %d callbacks under way, which is its limit", d.name, limit), d.parked.until(p, wait, now)}
-}
-
-// parked counts what was given back lately, about as much as waits in the store.
-type parked struct {
-	since          time.Time
-	before, lately int // in the interval before, and in this one
-}
-
-// window is for how long what was given back counts.
-const window = 10 * time.Second
-
-func (k *parked) count(now time.Time) int {
-	switch age := now.Sub(k.since); {
-	case age > 2*window:
-		k.since, k.before, k.lately = now, 0, 0
-	case age > window:
-		k.since, k.before, k.lately = k.since.Add(window), k.lately, 0
+// full gives back one that would have to wait too long.
+func (d *destination) full(limit int, now time.Time) error {
+	least := d.policy.Patience
+	if d.took > d.policy.SlowAfter {
+		least = d.policy.Probe
 	}
-	return max(k.before, k.lately)
+	reason := fmt.Sprintf("%s has %d callbacks under way, and may have %d", d.name, d.underWay.Len(), limit)
+	if d.underWay.Len() < limit {
+		reason = fmt.Sprintf("%s is slow, like others, which have %d callbacks under way together", d.name, d.policy.InFlight)
+	}
+	return &Busy{reason, d.later(d.each(limit, now), least, now)}
 }
 
-// until counts one that is given back, and answers when to try it again: not before it can be its turn, nor before the next
-// probe would be. Who gives back many spreads them.
-func (k *parked) until(p Policy, wait time.Duration, now time.Time) time.Duration {
-	k.count(now)
-	k.lately++
-	return min(max(wait, p.Probe), max(p.LongestProbe, p.Probe))
+// later is when one that is given back is to come again: when those that were given back before it have had their turns, at one
+// after each interval, so that the destination is busy all the time and nothing is claimed in vain. Of a backlog so long that
+// nobody knows, some are claimed in vain, but not often.
+func (d *destination) later(each, least time.Duration, now time.Time) time.Duration {
+	d.back.add(now)
+	at := now.Add(least)
+	if d.turn.After(at) {
+		at = d.turn
+	}
+	at = at.Add(each)
+	if longest := max(least, d.policy.LongestProbe); at.Sub(now) > longest {
+		return longest/2 + rand.N(longest/2)
+	}
+	d.turn = at
+	return at.Sub(now)
+}
+
+// recent counts what has happened lately.
+type recent struct {
+	since       time.Time
+	before, now int // in the interval before, and in this one
+}
+
+func (r *recent) add(now time.Time) {
+	r.count(now)
+	r.now++
+}
+
+// count is how often it has happened in some ten seconds.
+func (r *recent) count(now time.Time) int {
+	const interval = 10 * time.Second
+	switch age := now.Sub(r.since); {
+	case age > 2*interval:
+		r.since, r.before, r.now = now, 0, 0
+	case age > interval:
+		r.since, r.before, r.now = r.since.Add(interval), r.now, 0
+	}
+	return max(r.before, r.now)
 }
 
 // Forget drops what has not been used for long. A circuit that is open is kept.
@@ -281,7 +378,7 @@ func (s *Set) Forget(before time.Time) {
 	s.lock.Lock()
 	defer s.lock.Unlock()
 	for name, d := range s.all {
-		if d.inFlight == 0 && len(d.waiting) == 0 && d.opened.IsZero() && d.used.Before(before) {
+		if d.underWay.Len() == 0 && len(d.waiting) == 0 && d.opened.IsZero() && d.used.Before(before) {
 			delete(s.all, name)
 		}
 	}
@@ -289,14 +386,15 @@ func (s *Set) Forget(before time.Time) {
 
 // State is what is known of a destination.
 type State struct {
-	Name     string
-	InFlight int
-	// Parked is about how many were given back and wait.
+	Name string
+	// InFlight is how many callbacks are under way, and Waiting how many wait for their turn for a moment.
+	InFlight, Waiting int
+	// Parked is how many were given back in the last ten seconds or so.
 	Parked int
 	// Failures is how many in a row have failed; Open is since when the circuit is open, zero while it is closed.
 	Failures int
 	Open     time.Time
-	// Took is about how long a callback takes.
+	// Took is about how long a callback takes; zero until one has ended.
 	Took time.Duration
 }
 
@@ -306,15 +404,22 @@ func (s *Set) States() (all []State) {
 	s.lock.Lock()
 	defer s.lock.Unlock()
 	for _, d := range s.all {
-		all = append(all, State{d.name, d.inFlight, d.parked.count(now), d.failures, d.opened, d.took})
+		all = append(all, State{d.name, d.underWay.Len(), len(d.waiting), d.back.count(now), d.failures, d.opened, d.took})
 	}
-	slices.SortFunc(all, func(a, b State) int {
-		if a.Name < b.Name {
-			return -1
-		}
-		return 1
-	})
+	slices.SortFunc(all, func(a, b State) int { return strings.Compare(a.Name, b.Name) })
 	return all
+}
+
+// Open counts the destinations whose circuits are open.
+func (s *Set) Open() (n int) {
+	s.lock.Lock()
+	defer s.lock.Unlock()
+	for _, d := range s.all {
+		if !d.opened.IsZero() {
+			n++
+		}
+	}
+	return n
 }
 
 // IsBusy tells whether an error is a [*Busy], and when to try again.

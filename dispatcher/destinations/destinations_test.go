@@ -15,7 +15,8 @@ import (
 )
 
 var policy = destinations.Policy{
-	InFlight: 4, Patience: 100 * time.Millisecond, Failures: 3, Probe: 5 * time.Second, LongestProbe: 30 * time.Second,
+	InFlight: 8, SlowInFlight: 4, SlowAfter: 250 * time.Millisecond, Patience: 100 * time.Millisecond,
+	Failures: 3, Probe: 5 * time.Second, LongestProbe: 30 * time.Second,
 }
 
 // field is a set on a virtual clock.
@@ -70,28 +71,150 @@ func (f field) fail(name string, n int) {
 	}
 }
 
-// What is slow is given back, and holds up nothing else.
+// What is slow has fewer callbacks under way. What is more is given back, and holds up nothing else.
 func TestSlow(t *testing.T) {
 	on(t, func(f field) {
 		f.take("slow", 50, 20*time.Second)
 		var passes []*destinations.Pass
-		for range policy.InFlight {
+		for range policy.SlowInFlight {
 			passes = append(passes, f.enter("slow"))
 		}
-		first := f.refused("slow", destinations.Limits{}, "slow has 4 callbacks under way")
-		if first < policy.Probe {
-			t.Errorf("it is tried again after %s", first)
+		var turns []time.Duration
+		for range 4 {
+			turns = append(turns, f.refused("slow", destinations.Limits{}, "slow has 4 callbacks under way"))
+		}
+		if want := []time.Duration{10 * time.Second, 15 * time.Second, 20 * time.Second, 25 * time.Second}; !slices.Equal(turns, want) {
+			t.Errorf("they are tried again after %s, want %s: one turn for each that ends", turns, want)
 		}
 		for range 20 {
-			f.refused("slow", destinations.Limits{}, "under way")
-		}
-		if last := f.refused("slow", destinations.Limits{}, "under way"); last <= first || last > policy.LongestProbe {
-			t.Errorf("with many that wait it is tried again after %s, with one after %s", last, first)
+			if after := f.refused("slow", destinations.Limits{}, "under way"); after < policy.Probe || after > policy.LongestProbe {
+				t.Errorf("with many that wait it is tried again after %s", after)
+			}
 		}
 		f.enter("another").Done(false)
 		passes[0].Done(false)
 		f.enter("slow").Done(false)
 	})
+}
+
+// All that are slow have no more under way together than one that is fast, which is not held up.
+func TestManySlow(t *testing.T) {
+	on(t, func(f field) {
+		f.take("fast", 50, time.Millisecond)
+		var passes []*destinations.Pass
+		for _, name := range []string{"a", "b", "c"} {
+			f.take(name, 50, time.Second)
+		}
+		for range policy.SlowInFlight {
+			passes = append(passes, f.enter("a"), f.enter("b"))
+		}
+		if after := f.refused("c", destinations.Limits{}, "c is slow, like others, which have 8 callbacks"); after < policy.Probe {
+			t.Errorf("it is tried again after %s", after)
+		}
+		for range policy.InFlight {
+			defer f.enter("fast").Done(false)
+		}
+		passes[0].Done(false)
+		f.enter("c").Done(false)
+	})
+}
+
+// What has not answered yet is not known to be fast; as soon as it is, it has more callbacks under way.
+func TestUnknown(t *testing.T) {
+	on(t, func(f field) {
+		var passes []*destinations.Pass
+		for range policy.SlowInFlight {
+			passes = append(passes, f.enter("new"))
+		}
+		waits := make(chan *destinations.Pass, policy.InFlight)
+		for range policy.InFlight - policy.SlowInFlight + 1 {
+			go func() {
+				pass, err := f.Enter(f.Context(), "new", destinations.Limits{})
+				if err != nil {
+					t.Error(err)
+				}
+				waits <- pass
+			}()
+		}
+		synctest.Wait()
+		if len(waits) != 0 {
+			t.Fatalf("%d more have begun before anything was answered", len(waits))
+		}
+		time.Sleep(10 * time.Millisecond)
+		passes[0].Done(false)
+		synctest.Wait()
+		if len(waits) != policy.InFlight-policy.SlowInFlight+1 {
+			t.Errorf("%d have begun once one was answered", len(waits))
+		}
+		if states := f.States(); states[0].InFlight != policy.InFlight || states[0].Took != 10*time.Millisecond {
+			t.Errorf("%+v", states)
+		}
+	})
+}
+
+// What answers nothing any more is slow, however fast it was.
+func TestHangs(t *testing.T) {
+	on(t, func(f field) {
+		f.take("d", 50, time.Millisecond)
+		for range policy.SlowInFlight {
+			f.enter("d")
+		}
+		time.Sleep(policy.SlowAfter)
+		f.enter("d").Done(false) // so it has answered
+		time.Sleep(policy.SlowAfter)
+		f.enter("d")
+		time.Sleep(time.Second)
+		f.refused("d", destinations.Limits{}, "d has 5 callbacks under way, and may have 4")
+	})
+}
+
+// Those that were given back come again when it is their turn: the destination is busy all the time, and hardly any comes in
+// vain.
+func TestTurns(t *testing.T) {
+	for name, c := range map[string]struct {
+		limits destinations.Limits
+		takes  time.Duration
+		n      int
+		most   time.Duration
+	}{
+		"one at a time":  {destinations.Limits{InFlight: 1}, 10 * time.Millisecond, 500, 5200 * time.Millisecond},
+		"some at a time": {destinations.Limits{InFlight: 5}, 50 * time.Millisecond, 500, 5200 * time.Millisecond},
+		"a rate":         {destinations.Limits{Rate: 100}, time.Millisecond, 500, 5200 * time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			on(t, func(f field) {
+				f.take("d", 50, c.takes)
+				time.Sleep(time.Second)
+				start, tries := time.Now(), 0
+				var lock sync.Mutex
+				var group sync.WaitGroup
+				for range c.n {
+					group.Go(func() {
+						for {
+							pass, err := f.Enter(f.Context(), "d", c.limits)
+							lock.Lock()
+							tries++
+							lock.Unlock()
+							if after, busy := destinations.IsBusy(err); busy {
+								time.Sleep(after)
+								continue
+							}
+							time.Sleep(c.takes)
+							pass.Done(false)
+							return
+						}
+					})
+				}
+				group.Wait()
+				if took := time.Since(start); took > c.most {
+					t.Errorf("it took %s, want at most %s", took, c.most)
+				}
+				if tries > 3*c.n {
+					t.Errorf("%d of them were tried %d times", c.n, tries)
+				}
+			})
+		})
+	}
 }
 
 // What is quick is waited for, in turn, and never has more than its limit.
@@ -135,7 +258,9 @@ func TestLimitsOfJobs(t *testing.T) {
 	on(t, func(f field) {
 		f.take("d", 50, time.Second)
 		one := f.enter("d")
-		f.refused("d", destinations.Limits{InFlight: 1}, "d has 1 callbacks under way")
+		if after := f.refused("d", destinations.Limits{InFlight: 1}, "d has 1 callbacks under way"); after < policy.Probe {
+			t.Errorf("one of a slow destination is tried again after %s", after)
+		}
 		two := f.enter("d")
 		one.Done(false)
 		two.Done(false)
@@ -190,7 +315,7 @@ func TestRate(t *testing.T) {
 		for range 50 / 10 { // whatever there is left of a tenth of a second
 			_, _ = f.Enter(f.Context(), "d", limits)
 		}
-		if after := f.refused("d", limits, "d is at its rate of 50/s"); after < policy.Probe {
+		if after := f.refused("d", limits, "d is at its rate of 50/s"); after < policy.Patience {
 			t.Errorf("it is tried again after %s", after)
 		}
 		f.enter("another").Done(false)

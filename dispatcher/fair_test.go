@@ -1,0 +1,276 @@
+package dispatcher_test
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/callbacks"
+	"github.com/carillon-scheduler/carillon/dispatcher"
+	"github.com/carillon-scheduler/carillon/job"
+)
+
+// of is a change for submit: the job is a tenant's, and has a priority.
+func of(tenant string, priority job.Priority) func(*job.Job) {
+	return func(j *job.Job) { j.Tenant, j.Options.Priority = tenant, priority }
+}
+
+// tenant gives a tenant settings.
+func (b *bench) tenant(name string, seen time.Time, settings job.TenantSettings) {
+	b.Helper()
+	if err := b.store.SetTenant(b.Context(), job.Tenant{Name: name, FirstSeen: seen.UTC(), Settings: settings}); err != nil {
+		b.Fatal(err)
+	}
+}
+
+// crowd submits jobs with instants that are all due already.
+func (b *bench) crowd(n int, change func(*job.Job)) {
+	b.Helper()
+	b.submit("crowd", change, crowdOf(n)...)
+}
+
+// tenants counts what was sent of each tenant.
+func (r *receiver) tenants() map[string]int {
+	n := map[string]int{}
+	for _, d := range r.all() {
+		n[d.Name.Tenant]++
+	}
+	return n
+}
+
+// takes is an answer that takes so long.
+func takes(d time.Duration) func(context.Context, callbacks.Delivery) error {
+	return func(context.Context, callbacks.Delivery) error {
+		time.Sleep(d)
+		return nil
+	}
+}
+
+// few is a change of a replica's configuration that leaves it few slots.
+func few(c *dispatcher.Config) {
+	c.Concurrency = 8
+	alone(c)
+}
+
+// Whoever comes to a backlog is served beside it.
+func TestBacklogOfAnother(t *testing.T) {
+	bubble(t, func(b *bench) {
+		b.receiver.answers(takes(10 * time.Millisecond))
+		b.crowd(4000, of("large", ""))
+		d, _ := b.replica(few)
+		time.Sleep(time.Second)
+		b.submit("k", of("small", ""), 0)
+		d.Wake(job.Lane{Tenant: "small"}, time.Now())
+		time.Sleep(50 * time.Millisecond)
+		if sent := b.receiver.tenants(); sent["small"] != 1 || sent["large"] > 1000 {
+			t.Errorf("sent of each tenant: %v", sent)
+		}
+	})
+}
+
+// Tenants share what there is by their weights.
+func TestWeights(t *testing.T) {
+	bubble(t, func(b *bench) {
+		b.receiver.answers(takes(10 * time.Millisecond))
+		b.tenant("three", b.start, job.TenantSettings{Weight: 3})
+		for _, name := range []string{"one", "three"} {
+			b.crowd(2000, of(name, ""))
+		}
+		b.replica(few)
+		time.Sleep(2 * time.Second)
+		if sent := b.receiver.tenants(); sent["three"] < 1000 || sent["three"] < sent["one"]*28/10 || sent["three"] > sent["one"]*32/10 {
+			t.Errorf("sent of each tenant: %v", sent)
+		}
+	})
+}
+
+// A tenant that is paused waits, from its settings on and from a replica's start on; and goes on when it is not any more.
+func TestPausedTenant(t *testing.T) {
+	bubble(t, func(b *bench) {
+		b.tenant("paused", b.start, job.TenantSettings{Paused: true})
+		b.submit("paused", of("paused", job.PriorityHigh), 0, time.Minute)
+		b.submit("other", of("other", ""), 0, time.Minute, 2*time.Minute)
+		b.replica(nil)
+		time.Sleep(90 * time.Second)
+		b.expectSent("0s other #1", "1m0s other #1")
+		b.tenant("paused", b.start, job.TenantSettings{})
+		b.tenant("other", b.start, job.TenantSettings{Paused: true})
+		time.Sleep(10 * time.Second)
+		if n := len(b.receiver.of("paused")); n != 2 {
+			t.Errorf("%d are sent of the tenant that is not paused any more, want 2", n)
+		}
+		time.Sleep(time.Hour)
+		if n := len(b.receiver.of("other")); n != 2 {
+			t.Errorf("%d are sent of the tenant that is paused now, want 2", n)
+		}
+	})
+}
+
+// Nothing is claimed before it is known who is paused; what was known holds while the store does not tell.
+func TestPausedTenantUnknown(t *testing.T) {
+	bubble(t, func(b *bench) {
+		b.tenant("paused", b.start, job.TenantSettings{Paused: true})
+		b.submit("paused", of("paused", ""), 0, time.Minute)
+		b.submit("other", of("other", ""), 0)
+		b.queue.set(func(q *flakyQueue) { q.tenantsErr = errors.New("not now") })
+		b.replica(nil)
+		time.Sleep(30 * time.Second)
+		b.expectSent()
+		b.queue.set(func(q *flakyQueue) { q.tenantsErr = nil })
+		time.Sleep(10 * time.Second)
+		if n := len(b.receiver.of("other")); n != 1 {
+			t.Errorf("%d are sent once the store tells the tenants, want 1", n)
+		}
+		b.queue.set(func(q *flakyQueue) { q.tenantsErr = errors.New("not now") })
+		time.Sleep(10 * time.Minute)
+		if n := len(b.receiver.of("paused")); n != 0 {
+			t.Errorf("%d are sent of a tenant that is paused", n)
+		}
+	})
+}
+
+// A tenant has no more callbacks under way than its limit, and leaves the rest to others.
+func TestTenantMaxInFlight(t *testing.T) {
+	bubble(t, func(b *bench) {
+		b.receiver.answers(takes(time.Second))
+		b.tenant("limited", b.start, job.TenantSettings{MaxInFlight: 2})
+		b.crowd(100, of("limited", ""))
+		b.crowd(100, of("other", ""))
+		b.replica(few)
+		time.Sleep(9500 * time.Millisecond)
+		if sent := b.receiver.tenants(); sent["limited"] != 20 || sent["other"] != 60 {
+			t.Errorf("in ten seconds were sent %v", sent)
+		}
+	})
+}
+
+// The classes that tenants have by themselves: the new first, then those that have little to fire.
+func TestAutoPriority(t *testing.T) {
+	bubble(t, func(b *bench) {
+		b.receiver.answers(takes(10 * time.Millisecond))
+		old := b.start.Add(-30 * 24 * time.Hour)
+		b.tenant("new", b.start.Add(-time.Hour), job.TenantSettings{})
+		b.tenant("small", old, job.TenantSettings{})
+		b.tenant("large", old, job.TenantSettings{})
+		b.tenant("set", old, job.TenantSettings{Priority: job.PriorityHigh})
+		for name, n := range map[string]int{"new": 2000, "small": 900, "large": 5000, "set": 3000} {
+			b.crowd(n, of(name, ""))
+		}
+		b.crowd(2000, of("told", job.PriorityLow)) // by its jobs
+		d, _ := b.replica(func(c *dispatcher.Config) {
+			few(c)
+			c.Auto = dispatcher.AutoPriority{New: 7 * 24 * time.Hour, Small: 1000}
+		})
+		time.Sleep(time.Second)
+		for name, want := range map[string]job.Priority{
+			"new": "high", "small": "normal", "large": "low", "set": "high", "one that nobody has seen": "high",
+		} {
+			if got := d.Priority(name); got != want {
+				t.Errorf("%s is %s, want %s", name, got, want)
+			}
+		}
+		before := b.receiver.tenants()
+		time.Sleep(time.Second)
+		after := b.receiver.tenants()
+		sent := map[string]int{}
+		for name, n := range after {
+			sent[name] = n - before[name]
+		}
+		// 70 of 100 to the two that are high, 25 to the small one, 5 to the others.
+		total := sent["new"] + sent["set"] + sent["small"] + sent["large"] + sent["told"]
+		if high := sent["new"] + sent["set"]; high < total*65/100 || high > total*75/100 || sent["small"] < total*22/100 || sent["large"] == 0 || sent["told"] == 0 {
+			t.Errorf("in a second were sent %v", sent)
+		}
+		if rate := d.Rate(); rate < float64(total)*.9 || rate > float64(total)*1.1 {
+			t.Errorf("the rate is %v, and %d were sent in the last second", rate, total)
+		}
+	})
+}
+
+// Without automatic priorities all are normal.
+func TestNoAutoPriority(t *testing.T) {
+	bubble(t, func(b *bench) {
+		b.tenant("low", b.start, job.TenantSettings{Priority: job.PriorityLow})
+		b.crowd(5000, of("large", ""))
+		d, _ := b.replica(nil)
+		time.Sleep(10 * time.Second)
+		for name, want := range map[string]job.Priority{"low": "low", "large": "normal", "nobody": "normal"} {
+			if got := d.Priority(name); got != want {
+				t.Errorf("%s is %s, want %s", name, got, want)
+			}
+		}
+	})
+}
+
+// A destination that is slow, or down, delays no other, and what is for it is not claimed again and again.
+func TestDestinationsApart(t *testing.T) {
+	for name, answer := range map[string]func(context.Context) error{
+		"slow": func(context.Context) error { time.Sleep(20 * time.Second); return nil },
+		"down": func(context.Context) error { return errors.New("connection refused") },
+		"hangs": func(ctx context.Context) error {
+			<-ctx.Done()
+			return ctx.Err()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(b *bench) {
+				b.receiver.to = func(data []byte) string { return string(data[:4]) }
+				b.receiver.answers(func(ctx context.Context, d callbacks.Delivery) error {
+					if d.Name.Key == "well" {
+						return nil
+					}
+					return answer(ctx)
+				})
+				b.submit("sick", func(j *job.Job) { j.Options.Retry.MaxAttempts = 100 }, crowdOf(3000)...)
+				var after []time.Duration
+				for i := range 300 {
+					after = append(after, time.Duration(i)*100*time.Millisecond)
+				}
+				b.submit("well", nil, after...)
+				m, _, _ := b.measure(func(c *dispatcher.Config) { c.Concurrency = 32 })
+				time.Sleep(40 * time.Second)
+				late := 0
+				for _, d := range b.receiver.of("well") {
+					if d.SentAt.Sub(d.Timestamp) > 200*time.Millisecond && d.Timestamp.Sub(b.start) > time.Second {
+						late++
+					}
+				}
+				if n := len(b.receiver.of("well")); n != 300 || late > 3 {
+					t.Errorf("%d of 300 are sent to the other destination, %d of them late", n, late)
+				}
+				// At most once in each probe interval.
+				if parked, err := strconv.Atoi(m.text("carillon_parked_total")); err != nil || parked == 0 || parked > 3000*40/5 {
+					t.Errorf("%d were given back, %v", parked, err)
+				}
+			})
+		})
+	}
+}
+
+// crowdOf are instants that are due already.
+func crowdOf(n int) []time.Duration {
+	instants := make([]time.Duration, n)
+	for i := range instants {
+		instants[i] = time.Duration(i-n) * time.Millisecond
+	}
+	return instants
+}
+
+// A job's own limits of its destination hold.
+func TestDestinationOfAJob(t *testing.T) {
+	bubble(t, func(b *bench) {
+		b.receiver.answers(takes(10 * time.Millisecond))
+		b.submit("paced", func(j *job.Job) { j.Options.Destination.RatePerSecond = 20 }, crowdOf(200)...)
+		b.replica(nil)
+		time.Sleep(5 * time.Second)
+		if n := b.receiver.count(); n < 85 || n > 105 {
+			t.Errorf("%d are sent in five seconds, at 20 a second", n)
+		}
+		time.Sleep(10 * time.Second)
+		if n := b.receiver.count(); n != 200 {
+			t.Errorf("%d are sent in the end, want 200", n)
+		}
+	})
+}
