@@ -33,6 +33,18 @@ func TestUsageErrors(t *testing.T) {
 		{"early eats the lease", []string{"serve", "--early=1d"}, nil, "early"},
 		{"concurrency", []string{"serve", "--concurrency=0"}, nil, "concurrency"},
 		{"catch-up limit", []string{"serve", "--catch-up-limit=0"}, nil, "--catch-up-limit"},
+		{"shares of priorities that are none", []string{"serve", "--priority-shares=70/30"}, nil, "--priority-shares"},
+		{"shares of priorities that are no numbers", []string{"serve", "--priority-shares=a/b/c"}, nil, "--priority-shares"},
+		{"a priority without a share", []string{"serve", "--priority-shares=70/30/0"}, nil, "priority-shares"},
+		{"a share of everything", []string{"serve", "--overdue-share=1"}, nil, "overdue-share"},
+		{"a share of nothing that is a number", []string{"serve", "--overdue-share=NaN"}, nil, "overdue-share"},
+		{"overdue at once", []string{"serve", "--overdue-after=0s"}, nil, "overdue-after"},
+		{"destination's limit", []string{"serve", "--destination-max-in-flight=-1"}, nil, "destination-max-in-flight"},
+		{"slow destination's limit", []string{"serve", "--slow-destination-max-in-flight=-1"}, nil, "slow-destination-max-in-flight"},
+		{"failures that open a circuit", []string{"serve", "--circuit-failures=0"}, nil, "circuit-failures"},
+		{"probes that never come", []string{"serve", "--circuit-probe=2m"}, nil, "circuit-longest-probe"},
+		{"little to fire", []string{"serve", "--auto-priority", "--auto-priority-small=0"}, nil, "auto-priority-small"},
+		{"tenants with metrics", []string{"serve", "--tenant-labels=-1"}, nil, "tenant-labels"},
 		{"limit", []string{"serve", "--max-payload=-1"}, nil, "--max-payload"},
 		{"log level", []string{"serve", "--log-level=loud"}, nil, "--log-level"},
 		{"log format", []string{"serve", "--log-format=xml"}, nil, "--log-format"},
@@ -115,6 +127,8 @@ func TestHelp(t *testing.T) {
 		"listen", "store", "rabbitmq-url", "kafka-brokers", "kafka-tls", "kafka-ca-file", "kafka-cert-file", "kafka-key-file",
 		"kafka-sasl-mechanism", "kafka-username", "kafka-password", "kafka-auto-create-topics", "tick", "early", "lease", "callback-timeout", "concurrency", "shutdown-timeout", "retain",
 		"dead-letter-retain", "catch-up-limit", "max-instants", "max-payload", "max-body", "log-level", "log-format", "store-wait",
+		"priority-shares", "overdue-after", "overdue-share", "auto-priority", "auto-priority-new", "auto-priority-small",
+		"destination-max-in-flight", "slow-destination-max-in-flight", "circuit-failures", "circuit-probe", "circuit-longest-probe", "tenant-labels",
 	} {
 		if !strings.Contains(stdout.String(), "--"+option) {
 			t.Errorf("the help does not tell of --%s", option)

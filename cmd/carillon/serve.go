@@ -54,6 +54,8 @@ type serviceOptions struct {
 	Retain           duration `default:"24h" placeholder:"DURATION" help:"How long a finished job stays readable, from its last instant or retry; 0 for not at all. (${default})"`
 	DeadLetterRetain duration `default:"0s" placeholder:"DURATION" help:"How long dead letters are kept; 0 for ever. (${default})"`
 
+	fairOptions
+
 	CatchUpLimit int `default:"1000" placeholder:"N" help:"How many of a crontab's ticks fire late at most, of those that fell due while nothing ran, if its job asks for all. (${default})"`
 
 	MaxInstants int `default:"100000" placeholder:"N" help:"How many instants one job may have; a sequence has one for each job step and subscriber. (${default})"`
@@ -94,7 +96,7 @@ func (o logOptions) logger(w io.Writer) *slog.Logger {
 }
 
 func (o serviceOptions) dispatcherConfig(log *slog.Logger) dispatcher.Config {
-	return dispatcher.Config{
+	c := dispatcher.Config{
 		Logger:           log,
 		Tick:             o.Tick.std(),
 		Early:            o.Early.std(),
@@ -103,11 +105,11 @@ func (o serviceOptions) dispatcherConfig(log *slog.Logger) dispatcher.Config {
 		Concurrency:      o.Concurrency,
 		ShutdownTimeout:  o.ShutdownTimeout.std(),
 		CatchUpLimit:     o.CatchUpLimit,
-		Policy:           dispatcher.Defaults.Policy,
-		Destinations:     dispatcher.Defaults.Destinations,
 		Retain:           o.Retain.std(),
 		DeadLetterRetain: o.DeadLetterRetain.std(),
 	}
+	o.fairOptions.configure(&c)
+	return c
 }
 
 func (o serviceOptions) limits() job.Limits {

@@ -11,21 +11,25 @@ package shares
 
 import (
 	"cmp"
+	"container/heap"
 	"fmt"
 	"math"
-	"slices"
 	"time"
 
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// Shares are those of one replica. One goroutine uses them.
+// Shares are those of one replica. One goroutine uses them. What they cost hardly depends on how many lanes there are, whether
+// anything is due there or not.
 type Shares struct {
 	policy   Policy
 	tenant   func(name string) Tenant
 	lanes    map[job.Lane]*lane
-	inFlight map[string]int // by tenant: claimed, and not settled yet
+	asleep   asleep             // the lanes of which nothing is known to be due
+	awake    int                // how many others share what there is
+	blocked  map[string][]*lane // by tenant: those that would be one or the other, if the tenant had room
+	inFlight map[string]int     // by tenant: claimed, and not settled yet
 	tree     tree
 }
 
@@ -43,8 +47,8 @@ type Policy struct {
 // Validate checks the policy. The error names the option at fault and what would be right.
 func (p *Policy) Validate() error {
 	switch {
-	case !(p.High > 0 && p.Normal > 0 && p.Low > 0):
-		return fmt.Errorf("priority-shares are %v, %v and %v; each must be more than 0", p.High, p.Normal, p.Low)
+	case !(p.High > 0 && p.Normal > 0 && p.Low > 0) || math.IsInf(p.High+p.Normal+p.Low, 1):
+		return fmt.Errorf("priority-shares are %v, %v and %v; each must be a number above 0", p.High, p.Normal, p.Low)
 	case p.OverdueAfter <= 0:
 		return fmt.Errorf("overdue-after is %s; it must be more than 0", p.OverdueAfter)
 	case !(p.OverdueShare > 0 && p.OverdueShare < 1):
@@ -81,11 +85,18 @@ type lane struct {
 	oldest time.Time
 	// fresh is as next, of what is not overdue, while the lane is behind.
 	fresh time.Time
+
+	place   int     // among those asleep; -1 if it is not one of them
+	leaves  []*node // while it is awake
+	blocked bool    // neither the one nor the other, since its tenant has no room
 }
 
 // New makes them. Tenant answers how a tenant is treated now; it is called often.
 func New(p Policy, tenant func(name string) Tenant) *Shares {
-	return &Shares{policy: p, tenant: tenant, lanes: make(map[job.Lane]*lane), inFlight: make(map[string]int), tree: newTree()}
+	return &Shares{
+		policy: p, tenant: tenant, tree: newTree(),
+		lanes: make(map[job.Lane]*lane), blocked: make(map[string][]*lane), inFlight: make(map[string]int),
+	}
 }
 
 // Due notes that something of a lane becomes due at a time. Zero is no time.
@@ -95,34 +106,90 @@ func (s *Shares) Due(at job.Lane, when time.Time) {
 	}
 	l, known := s.lanes[at]
 	if !known {
-		l = &lane{Lane: at}
+		l = &lane{Lane: at, place: -1}
 		s.lanes[at] = l
-	}
-	if l.next.IsZero() || when.Before(l.next) {
-		l.next, l.oldest = when, when
 	}
 	if l.fresh.IsZero() || when.Before(l.fresh) {
 		l.fresh = when
+		if len(l.leaves) == 1 && l.leaves[0].part == overdue { // it has two now, or soon
+			s.rest(l)
+			s.sleep(l)
+		}
+	}
+	switch {
+	case l.next.IsZero():
+		l.next, l.oldest = when, when
+		s.sleep(l)
+	case when.Before(l.next):
+		l.next, l.oldest = when, when
+		s.asleep.moved(l)
 	}
 }
 
-// Refresh notes what the store has told of all its lanes.
+// Refresh notes what the store has told of all its lanes. How tenants are treated is heeded from then on, of those too that are
+// being served.
 func (s *Shares) Refresh(told []store.LaneDue) {
-	s.lanes = make(map[job.Lane]*lane, len(told))
-	for _, t := range told {
-		s.lanes[t.Lane] = &lane{Lane: t.Lane, next: t.DueAt, oldest: t.DueAt, fresh: t.DueAt}
+	for _, l := range s.lanes {
+		s.rest(l)
 	}
-	s.tree.forget(len(s.lanes))
+	known := s.lanes
+	s.lanes, s.asleep, s.blocked = make(map[job.Lane]*lane, len(told)), s.asleep[:0], make(map[string][]*lane)
+	s.tree.forget(len(told))
+	for _, t := range told {
+		l := known[t.Lane]
+		if l == nil {
+			l = &lane{Lane: t.Lane, place: -1}
+		}
+		l.next, l.oldest, l.fresh, l.place, l.blocked = t.DueAt, t.DueAt, t.DueAt, len(s.asleep), false
+		s.lanes[t.Lane], s.asleep = l, append(s.asleep, l)
+	}
+	heap.Init(&s.asleep)
+}
+
+// sleep puts a lane, which is not awake, to sleep until something becomes due.
+func (s *Shares) sleep(l *lane) {
+	if !l.blocked && l.place < 0 && !l.next.IsZero() {
+		heap.Push(&s.asleep, l)
+	}
+}
+
+// rest ends a lane's share.
+func (s *Shares) rest(l *lane) {
+	if len(l.leaves) == 0 {
+		return
+	}
+	for _, leaf := range l.leaves {
+		leaf.leave()
+	}
+	s.awake -= len(l.leaves)
+	l.leaves = l.leaves[:0]
+}
+
+// block keeps a lane for when its tenant has room.
+func (s *Shares) block(l *lane) {
+	s.rest(l)
+	s.asleep.remove(l)
+	l.blocked = true
+	s.blocked[l.Tenant] = append(s.blocked[l.Tenant], l)
 }
 
 // Next is when there may be something to claim; zero if that is not known.
-func (s *Shares) Next() (at time.Time) {
-	for _, l := range s.lanes {
-		if !l.next.IsZero() && (at.IsZero() || l.next.Before(at)) && s.room(l.Tenant) > 0 {
-			at = l.next
+func (s *Shares) Next() time.Time {
+	for s.awake > 0 {
+		l := s.tree.root.least().lane
+		if s.room(l.Tenant) > 0 {
+			return l.next
 		}
+		s.block(l)
 	}
-	return at
+	for len(s.asleep) > 0 {
+		l := s.asleep[0]
+		if s.room(l.Tenant) > 0 {
+			return l.next
+		}
+		s.block(l)
+	}
+	return time.Time{}
 }
 
 // room is how many more slots a tenant may take.
@@ -146,80 +213,76 @@ type Allotment struct {
 // Allot shares slots out among the lanes that have something due at a time: no more than the slots in all, and none if nothing
 // is due.
 func (s *Shares) Allot(due time.Time, slots int) (a Allotment) {
-	leaves, room := s.grow(due)
-	quantum := slots // of one leaf, all at once
-	if len(leaves) > 1 {
-		const quanta = 64 // bounds how finely slots are shared out by one claim; the next ones make up for it
-		quantum = max(1, slots/quanta)
+	for len(s.asleep) > 0 && !s.asleep[0].next.After(due) {
+		s.plant(s.asleep[0], due)
 	}
-	for slots > 0 && s.tree.root.active() {
+	const quanta = 64 // bounds how finely slots are shared out by one claim; the next ones make up for it
+	quantum := max(1, slots/quanta)
+	granted := make(map[string]int) // to tenants that have limits
+	for slots > 0 && s.awake > 0 {
 		leaf := s.tree.root.least()
-		of := leaf.quota.Lane.Tenant
-		n := min(quantum, slots, room[of])
-		if n == 0 {
-			leaf.close()
+		l := leaf.lane
+		if leaf.part == whole && s.behind(l, due) { // it has become so while it waited
+			s.plant(l, due)
 			continue
 		}
-		leaf.serve(n)
-		leaf.quota.Limit += n
-		slots -= n
-		room[of] -= n
-	}
-	for _, leaf := range leaves {
-		if leaf.quota.Limit > 0 {
-			a.Quotas, a.leaves = append(a.Quotas, leaf.quota), append(a.leaves, leaf)
+		n := min(quantum, slots)
+		if s.awake == 1 {
+			n = slots
 		}
+		if room := s.room(l.Tenant); room < math.MaxInt {
+			if n = min(n, room-granted[l.Tenant]); n <= 0 {
+				s.block(l)
+				continue
+			}
+			granted[l.Tenant] += n
+		}
+		if leaf.quota < 0 {
+			leaf.quota = len(a.Quotas)
+			a.Quotas, a.leaves = append(a.Quotas, leaf.about(due.Add(-s.policy.OverdueAfter))), append(a.leaves, leaf)
+		}
+		leaf.serve(n)
+		a.Quotas[leaf.quota].Limit += n
+		slots -= n
+	}
+	for _, leaf := range a.leaves {
+		leaf.quota = -1
 	}
 	return a
 }
 
-// grow makes the tree of the lanes that have something due and whose tenants have room. The lane that has waited longest comes
-// first, which decides between those that have had as much as each other.
-func (s *Shares) grow(due time.Time) (leaves []*node, room map[string]int) {
-	var waiting []*lane
-	room = make(map[string]int)
-	for _, l := range s.lanes {
-		if l.next.IsZero() || l.next.After(due) {
-			continue
-		}
-		n, asked := room[l.Tenant]
-		if !asked {
-			n = s.room(l.Tenant)
-			room[l.Tenant] = n
-		}
-		if n > 0 {
-			waiting = append(waiting, l)
-		}
-	}
-	slices.SortFunc(waiting, func(a, b *lane) int {
-		return cmp.Or(a.next.Compare(b.next), job.CompareLanes(a.Lane, b.Lane))
-	})
-	s.tree.begin()
-	for _, l := range waiting {
-		leaves = append(leaves, s.plant(l, due, s.tenant(l.Tenant))...)
-	}
-	return leaves, room
+// behind tells whether something of a lane is overdue.
+func (s *Shares) behind(l *lane, due time.Time) bool {
+	return l.oldest.Before(due.Add(-s.policy.OverdueAfter))
 }
 
-// plant makes the leaves of a lane: one for all of it or, if it is behind, one for what is overdue and one for the rest.
-func (s *Shares) plant(l *lane, due time.Time, t Tenant) []*node {
+// plant gives a lane that has something due its share: one for all of it or, if it is behind, one for what is overdue and one for
+// the rest.
+func (s *Shares) plant(l *lane, due time.Time) {
+	s.asleep.remove(l)
+	s.rest(l)
+	t := s.tenant(l.Tenant)
 	priority := cmp.Or(l.Priority, t.Priority, job.PriorityNormal)
 	at := s.tree.child(&s.tree.root, string(priority), s.policy.weight(priority))
 	at = s.tree.child(at, l.Tenant, cmp.Or(t.Weight, 1))
 	at = s.tree.child(at, l.Priority.Code(), 1)
-	overdue := due.Add(-s.policy.OverdueAfter)
-	if !l.oldest.Before(overdue) {
-		at.quota = store.Quota{Lane: l.Lane}
-		return []*node{at}
+	if s.behind(l, due) {
+		past := s.tree.child(at, "overdue", s.policy.OverdueShare)
+		past.part = overdue
+		l.leaves = append(l.leaves, past)
+		if !l.fresh.IsZero() && !l.fresh.After(due) {
+			now := s.tree.child(at, "fresh", 1-s.policy.OverdueShare)
+			now.part = fresh
+			l.leaves = append(l.leaves, now)
+		}
+	} else {
+		l.leaves = append(l.leaves, at)
 	}
-	past := s.tree.child(at, "overdue", s.policy.OverdueShare)
-	past.quota = store.Quota{Lane: l.Lane, Until: overdue}
-	if l.fresh.IsZero() || l.fresh.After(due) {
-		return []*node{past}
+	for _, leaf := range l.leaves {
+		leaf.lane = l
+		leaf.join(l.next)
 	}
-	now := s.tree.child(at, "fresh", 1-s.policy.OverdueShare)
-	now.quota = store.Quota{Lane: l.Lane, After: overdue}
-	return []*node{past, now}
+	s.awake += len(l.leaves)
 }
 
 // Failed notes that nothing was claimed by an allotment.
@@ -236,28 +299,41 @@ func (s *Shares) Claimed(a Allotment, claim store.Claim, due time.Time) {
 		left := claim.Quotas[i]
 		s.inFlight[q.Lane.Tenant] += left.Found
 		a.leaves[i].serve(left.Found - q.Limit)
-		l := s.lanes[q.Lane]
-		mine := found[:left.Found]
+		a.leaves[i].lane.claimed(q, left, found[:left.Found], due)
 		found = found[left.Found:]
-		next := left.Next
-		if left.More {
-			next = due
+	}
+	for _, leaf := range a.leaves {
+		l := leaf.lane
+		if len(l.leaves) == 0 { // it is blocked, or was the other leaf's too
+			continue
 		}
-		switch {
-		case !q.Until.IsZero() && left.More: // still behind, by about as much as the last that was found
-			l.next, l.oldest = due, latest(mine, l.oldest)
-		case !q.Until.IsZero(): // no more behind, and fresh tells when to go on
-			l.next, l.oldest = l.fresh, q.Until.Add(time.Millisecond)
-		case !q.After.IsZero():
-			l.fresh = next
-			if l.oldest.After(q.After) { // what was overdue has been claimed
-				l.next = next
-			}
-		default:
-			l.next, l.fresh, l.oldest = next, next, next
-			if left.More {
-				l.oldest = latest(mine, due)
-			}
+		s.rest(l)
+		if s.sleep(l); l.place >= 0 && !l.next.After(due) {
+			s.plant(l, due)
+		}
+	}
+}
+
+// claimed notes what a claim by a quota has found, and left.
+func (l *lane) claimed(q store.Quota, left store.QuotaLeft, found []store.Claimed, due time.Time) {
+	next := left.Next
+	if left.More {
+		next = due
+	}
+	switch {
+	case !q.Until.IsZero() && left.More: // still behind, by about as much as the last that was found
+		l.next, l.oldest = due, latest(found, l.oldest)
+	case !q.Until.IsZero(): // no more behind, and fresh tells when to go on
+		l.next, l.oldest = l.fresh, q.Until.Add(time.Millisecond)
+	case !q.After.IsZero():
+		l.fresh = next
+		if l.oldest.After(q.After) { // what was overdue has been claimed
+			l.next = next
+		}
+	default:
+		l.next, l.fresh, l.oldest = next, next, next
+		if left.More {
+			l.oldest = latest(found, due)
 		}
 	}
 }
@@ -274,5 +350,50 @@ func latest(found []store.Claimed, otherwise time.Time) time.Time {
 func (s *Shares) Settled(tenant string, n int) {
 	if s.inFlight[tenant] -= n; s.inFlight[tenant] <= 0 {
 		delete(s.inFlight, tenant)
+	}
+	if lanes := s.blocked[tenant]; len(lanes) > 0 && s.room(tenant) > 0 {
+		delete(s.blocked, tenant)
+		for _, l := range lanes {
+			l.blocked = false
+			s.sleep(l)
+		}
+	}
+}
+
+// asleep is a heap of lanes, with that on top of which something becomes due first.
+type asleep []*lane
+
+func (a asleep) Len() int           { return len(a) }
+func (a asleep) Less(i, j int) bool { return a[i].next.Before(a[j].next) }
+func (a asleep) Swap(i, j int) {
+	a[i], a[j] = a[j], a[i]
+	a[i].place, a[j].place = i, j
+}
+
+// Push implements [heap.Interface].
+func (a *asleep) Push(x any) {
+	l := x.(*lane)
+	l.place = len(*a)
+	*a = append(*a, l)
+}
+
+// Pop implements [heap.Interface].
+func (a *asleep) Pop() any {
+	last := len(*a) - 1
+	l := (*a)[last]
+	(*a)[last], *a = nil, (*a)[:last]
+	l.place = -1
+	return l
+}
+
+func (a *asleep) remove(l *lane) {
+	if l.place >= 0 {
+		heap.Remove(a, l.place)
+	}
+}
+
+func (a *asleep) moved(l *lane) {
+	if l.place >= 0 {
+		heap.Fix(a, l.place)
 	}
 }

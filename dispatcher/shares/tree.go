@@ -1,8 +1,8 @@
 package shares
 
 import (
-	"math"
-	"slices"
+	"container/heap"
+	"time"
 
 	"github.com/carillon-scheduler/carillon/store"
 )
@@ -12,7 +12,6 @@ import (
 type tree struct {
 	root  node
 	nodes map[place]*node
-	round int
 }
 
 // place names a node below another.
@@ -21,86 +20,125 @@ type place struct {
 	name   string
 }
 
-// node is one that shares what its parent has by its weight. It is active in a round if it has anything to claim.
+// node is one that shares what its parent has by its weight, while it is active: while there is anything to claim for it.
 type node struct {
-	parent   *node
-	children []*node // the active ones
-	weight   float64
-	served   float64 // how much it has had, divided by its weight
-	clock    float64 // the least that an active child has had
-	round    int     // when it was active last
+	parent *node
+	active crowd // its children that are
+	index  int   // among its parent's; -1 while it is not active
+	weight float64
+	served float64   // how much it has had, divided by its weight
+	clock  float64   // the least that an active child has had
+	since  time.Time // when it became active
 
-	quota store.Quota // of a leaf
+	lane  *lane // of a leaf
+	part  part
+	quota int // its number in the allotment under way; -1 if it has none
 }
+
+// part is what of its lane a leaf is for.
+type part int
+
+const (
+	whole part = iota
+	overdue
+	fresh
+)
 
 func newTree() tree { return tree{nodes: make(map[place]*node)} }
 
-// begin begins a round, in which nothing is active yet.
-func (t *tree) begin() {
-	t.round++
-	t.root.children = t.root.children[:0]
-}
-
-// child is an active node below another. One that was not active in the last round has had no less than the others.
+// child is a node below another.
 func (t *tree) child(parent *node, name string, weight float64) *node {
 	n, known := t.nodes[place{parent, name}]
 	if !known {
-		n = &node{parent: parent, round: -1}
+		n = &node{parent: parent, index: -1, quota: -1}
 		t.nodes[place{parent, name}] = n
 	}
 	n.weight = weight
-	if n.round == t.round {
-		return n
-	}
-	if n.round != t.round-1 {
-		n.served = max(n.served, parent.clock)
-	}
-	n.round = t.round
-	n.children = n.children[:0]
-	n.quota = store.Quota{}
-	parent.children = append(parent.children, n)
 	return n
 }
 
-// forget forgets what was had if there are many more nodes than lanes: all begin anew.
+// forget forgets what was had if there are many more nodes than lanes: all begin anew. None is active.
 func (t *tree) forget(lanes int) {
 	const each = 8 // a lane has five nodes at most, some of which it shares
 	if len(t.nodes) > each*(lanes+each) {
-		clear(t.nodes)
-		t.root = node{}
+		*t = newTree()
 	}
 }
 
-func (n *node) active() bool { return len(n.children) > 0 }
-
 // least is the leaf below an active node that is to be served next.
 func (n *node) least() *node {
-	for n.active() {
-		next, least := n.children[0], math.Inf(1)
-		for _, c := range n.children {
-			if c.served < least {
-				next, least = c, c.served
-			}
-		}
-		n = next
+	for len(n.active) > 0 {
+		n = n.active[0]
 	}
 	return n
+}
+
+// join makes a node active. One that was not has had no less than the others.
+func (n *node) join(since time.Time) {
+	for ; n.parent != nil && n.index < 0; n = n.parent {
+		n.served, n.since = max(n.served, n.parent.clock), since
+		heap.Push(&n.parent.active, n)
+	}
+}
+
+// leave makes a node inactive, and whatever has no other.
+func (n *node) leave() {
+	for ; n.parent != nil && n.index >= 0 && len(n.active) == 0; n = n.parent {
+		heap.Remove(&n.parent.active, n.index)
+	}
 }
 
 // serve notes that a leaf has so many more slots; less than none takes back what it could not use.
 func (n *node) serve(slots int) {
 	for ; n.parent != nil; n = n.parent {
 		n.served += float64(slots) / n.weight
-		n.parent.clock = n.served
-		for _, c := range n.parent.children {
-			n.parent.clock = min(n.parent.clock, c.served)
+		if n.index >= 0 {
+			heap.Fix(&n.parent.active, n.index)
+			n.parent.clock = n.parent.active[0].served
 		}
 	}
 }
 
-// close makes a leaf inactive, and whatever has no other.
-func (n *node) close() {
-	for ; n.parent != nil && !n.active(); n = n.parent {
-		n.parent.children = slices.DeleteFunc(n.parent.children, func(c *node) bool { return c == n })
+// about is what a leaf claims, given when what is overdue was due.
+func (n *node) about(before time.Time) store.Quota {
+	switch n.part {
+	case overdue:
+		return store.Quota{Lane: n.lane.Lane, Until: before}
+	case fresh:
+		return store.Quota{Lane: n.lane.Lane, After: before}
+	default:
+		return store.Quota{Lane: n.lane.Lane}
 	}
+}
+
+// crowd is a heap of active nodes, with that on top which is to be served next: who has had least, and of those who has waited
+// longest.
+type crowd []*node
+
+func (c crowd) Len() int { return len(c) }
+func (c crowd) Less(i, j int) bool {
+	if c[i].served != c[j].served {
+		return c[i].served < c[j].served
+	}
+	return c[i].since.Before(c[j].since)
+}
+func (c crowd) Swap(i, j int) {
+	c[i], c[j] = c[j], c[i]
+	c[i].index, c[j].index = i, j
+}
+
+// Push implements [heap.Interface].
+func (c *crowd) Push(x any) {
+	n := x.(*node)
+	n.index = len(*c)
+	*c = append(*c, n)
+}
+
+// Pop implements [heap.Interface].
+func (c *crowd) Pop() any {
+	last := len(*c) - 1
+	n := (*c)[last]
+	(*c)[last], *c = nil, (*c)[:last]
+	n.index = -1
+	return n
 }
