@@ -218,23 +218,3 @@ func unclaim(dueAt time.Time) bson.M {
 		"$inc":   bson.M{"attempt": -1},
 	}
 }
-
-// Lanes implements [store.Queue]. It goes through the claim index from each lane's first entry to the next lane's, so it takes
-// one command more than there are lanes. An aggregation could answer it with one, but where the collection is sharded it
-// would read all entries.
-func (s *Store) Lanes(ctx context.Context) (lanes []store.LaneDue, err error) {
-	for last := laneDead; ; {
-		next, err := s.first(ctx, bson.M{"lane": bson.M{"$gt": last}})
-		if err != nil {
-			return nil, err
-		}
-		if last = next.Lane; last == laneDead {
-			return lanes, nil
-		}
-		lane, err := job.ParseLane(last)
-		if err != nil {
-			return nil, err
-		}
-		lanes = append(lanes, store.LaneDue{Lane: lane, DueAt: next.DueAt})
-	}
-}

@@ -67,6 +67,15 @@ func TestQueriesUseIndexes(t *testing.T) {
 	if _, err := relayed.Backlog(t.Context(), epoch.Add(time.Hour)); err != nil {
 		t.Error(err)
 	}
+	if _, err := relayed.CountLanes(t.Context(), epoch, []job.Lane{job.DefaultLane}, 10); err != nil {
+		t.Error(err)
+	}
+	if err := relayed.SetTenant(t.Context(), job.Tenant{Name: "acme", FirstSeen: epoch}); err != nil {
+		t.Error(err)
+	}
+	if _, err := relayed.Tenants(t.Context(), store.TenantFilter{After: "a", Limit: 10}); err != nil {
+		t.Error(err)
+	}
 	if err := relayed.Settle(t.Context(), []store.Settlement{settlement(claimed[0], store.Bury)}); err != nil {
 		t.Error(err)
 	}
@@ -101,6 +110,54 @@ func raw(t *testing.T, d bson.D) bson.Raw {
 		t.Fatal(err)
 	}
 	return b
+}
+
+// TestCountLanesReadsNoMore: lanes are counted by what the claim index begins with, and no more entries of a lane are asked for
+// than the limit, by two commands at most.
+func TestCountLanesReadsNoMore(t *testing.T) {
+	db := newDatabase(t)
+	relayed, r := db.relayed(t)
+	mustPut(t, relayed, newPut("k", epoch, 0, time.Second, 2*time.Second, time.Hour, 2*time.Hour, 3*time.Hour))
+	const pending = 6
+	for limit := 1; limit <= pending+1; limit++ {
+		for _, now := range []time.Duration{-time.Millisecond, 0, time.Second, 2 * time.Hour, 3 * time.Hour} {
+			commands, read := 0, 0
+			r.set(func(c command) verdict {
+				if c.collection != "occurrences" {
+					return pass
+				}
+				commands++
+				read += reads(t, db, c)
+				return pass
+			})
+			if _, err := relayed.CountLanes(t.Context(), epoch.Add(now), []job.Lane{job.DefaultLane}, limit); err != nil {
+				t.Fatal(err)
+			}
+			if commands < 1 || commands > 2 || read != min(limit, pending) {
+				t.Errorf("up to %d at %s: %d commands read %d entries", limit, now, commands, read)
+			}
+		}
+	}
+}
+
+// reads is how many entries of the claim index the server reads for a count.
+func reads(t *testing.T, db database, c command) int {
+	var body struct {
+		Pipeline []struct {
+			Match bson.M `bson:"$match"`
+			Limit int    `bson:"$limit"`
+		} `bson:"pipeline"`
+	}
+	if err := bson.Unmarshal(c.body, &body); err != nil || c.name != "aggregate" || len(body.Pipeline) < 2 || body.Pipeline[1].Limit < 1 {
+		t.Errorf("no count with a limit: %s, %v", c.body, err)
+		return 0
+	}
+	match := body.Pipeline[0].Match
+	_, ofLane := match["lane"].(string)
+	if _, inOrder := match["dueAt"]; !ofLane || len(match) > 1 && !inOrder || len(match) > 2 {
+		t.Errorf("the claim index does not begin with %v", match)
+	}
+	return min(db.count(t, match), body.Pipeline[1].Limit)
 }
 
 // plans tells whether the server is a MongoDB, which explains its plans, and not one that only speaks its protocol.

@@ -54,6 +54,7 @@ type Store struct {
 	client      *mongo.Client
 	jobs        *mongo.Collection
 	occurrences *mongo.Collection
+	tenants     *mongo.Collection
 	replicas    *mongo.Collection
 	meta        *mongo.Collection
 }
@@ -77,6 +78,7 @@ func Open(ctx context.Context, rawURL string) (*Store, error) {
 		client:      client,
 		jobs:        db.Collection("jobs"),
 		occurrences: db.Collection("occurrences"),
+		tenants:     db.Collection("tenants"),
 		replicas:    db.Collection("replicas"),
 		meta:        db.Collection("meta"),
 	}
@@ -132,7 +134,7 @@ func (s *Store) prepare(ctx context.Context) error {
 
 // claimDatabase marks a new database as ours and answers the format that it then has.
 func (s *Store) claimDatabase(ctx context.Context) (version int, err error) {
-	for _, collection := range []*mongo.Collection{s.jobs, s.occurrences} {
+	for _, collection := range []*mongo.Collection{s.jobs, s.occurrences, s.tenants} {
 		err := collection.FindOne(ctx, bson.M{}, options.FindOne().SetProjection(bson.M{"_id": 1})).Err()
 		if errors.Is(err, mongo.ErrNoDocuments) {
 			continue

@@ -98,6 +98,7 @@ func TestOpenRefuses(t *testing.T) {
 		{"an older format", "meta", bson.M{"_id": "format", "version": 2}, "name a new database"},
 		{"another program's jobs", "jobs", bson.M{"_id": 1}, "another program"},
 		{"another program's occurrences", "occurrences", bson.M{"_id": 1}, "another program"},
+		{"another program's tenants", "tenants", bson.M{"_id": 1}, "another program"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			db := newDatabase(t)

@@ -1,0 +1,80 @@
+package mongodb
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// tenantDocument is a document of the collection tenants.
+type tenantDocument struct {
+	Name      string    `bson:"_id"`
+	FirstSeen time.Time `bson:"firstSeen"`
+	Settings  []byte    `bson:"settings"` // null: the defaults
+}
+
+// MeetTenants implements [store.Tenants]. Of a name that repeats, the server inserts the first and refuses the others.
+func (s *Store) MeetTenants(ctx context.Context, tenants []job.Tenant) (inserted int, err error) {
+	documents := make([]any, len(tenants))
+	for i, t := range tenants {
+		documents[i] = tenantDocument{Name: t.Name, FirstSeen: t.FirstSeen, Settings: t.Settings.Encode()}
+	}
+	inserted, _, err = insertNew(ctx, s.tenants, documents)
+	return inserted, err
+}
+
+// SetTenant implements [store.Tenants]. One that is there is never deleted, so the update finds it. An upsert would do with
+// one command, but of two that race to insert, one may be refused.
+func (s *Store) SetTenant(ctx context.Context, t job.Tenant) error {
+	inserted, err := s.MeetTenants(ctx, []job.Tenant{t})
+	if err != nil || inserted > 0 {
+		return err
+	}
+	_, err = s.tenants.UpdateOne(ctx, bson.M{"_id": t.Name}, bson.M{"$set": bson.M{"settings": t.Settings.Encode()}})
+	return mapError(err)
+}
+
+// Tenant implements [store.Tenants].
+func (s *Store) Tenant(ctx context.Context, name string) (job.Tenant, error) {
+	var d tenantDocument
+	err := s.tenants.FindOne(ctx, bson.M{"_id": name}).Decode(&d)
+	if errors.Is(err, mongo.ErrNoDocuments) {
+		return job.Tenant{}, store.ErrNotFound
+	}
+	if err != nil {
+		return job.Tenant{}, mapError(err)
+	}
+	return d.tenant()
+}
+
+// Tenants implements [store.Tenants].
+func (s *Store) Tenants(ctx context.Context, filter store.TenantFilter) ([]job.Tenant, error) {
+	found, err := find[tenantDocument](ctx, s.tenants, bson.M{"_id": bson.M{"$gt": filter.After}},
+		options.Find().SetSort(keys("_id")).SetLimit(int64(filter.Limit)))
+	if err != nil {
+		return nil, err
+	}
+	page := make([]job.Tenant, len(found))
+	for i := range found {
+		if page[i], err = found[i].tenant(); err != nil {
+			return nil, err
+		}
+	}
+	return page, nil
+}
+
+func (d *tenantDocument) tenant() (job.Tenant, error) {
+	settings, err := job.DecodeTenantSettings(d.Settings)
+	if err != nil {
+		return job.Tenant{}, fmt.Errorf("tenant %s: %w", d.Name, err)
+	}
+	return job.Tenant{Name: d.Name, FirstSeen: d.FirstSeen, Settings: settings}, nil
+}
