@@ -161,7 +161,9 @@ func nextDue(t testing.TB, s store.Store) (time.Time, error) {
 
 func acks(claimed []store.Claimed) (all []store.Settlement) {
 	for _, c := range claimed {
-		all = append(all, store.Settlement{ID: c.ID, Token: c.Token, Outcome: store.Ack, Name: c.Name, Revision: c.Revision})
+		all = append(all, store.Settlement{
+			ID: c.ID, Token: c.Token, Outcome: store.Ack, Name: c.Name, Priority: c.Priority, Revision: c.Revision,
+		})
 	}
 	return all
 }

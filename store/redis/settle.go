@@ -3,6 +3,7 @@ package redis
 import (
 	"context"
 
+	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
 )
 
@@ -34,21 +35,21 @@ func (s *Store) Settle(ctx context.Context, settlements []store.Settlement) erro
 
 // ackArgs gathers what ack.lua takes.
 type ackArgs struct {
-	args   []any
-	n      int    // deliveries
-	token  string // of the last ones
-	tenant string // of the last ones
-	count  int    // place of their number
+	args  []any
+	n     int      // deliveries
+	token string   // of the last ones
+	lane  job.Lane // of the last ones
+	count int      // place of their number
 }
 
-// add adds a delivery. Those of one claim and tenant that come one after the other share its token. Room is how many may come.
+// add adds a delivery. Those of one claim and lane that come one after the other share its token. Room is how many may come.
 func (a *ackArgs) add(t *store.Settlement, room int) {
 	if a.args == nil {
 		a.args = make([]any, 0, min(room, chunk)+3)
 	}
-	if a.n == 0 || a.token != t.Token || a.tenant != t.Name.Tenant {
-		a.args = append(a.args, t.Token, t.Name.Tenant, 0)
-		a.token, a.tenant, a.count = t.Token, t.Name.Tenant, len(a.args)-1
+	if lane := (job.Lane{Tenant: t.Name.Tenant, Priority: t.Priority}); a.n == 0 || a.token != t.Token || a.lane != lane {
+		a.args = append(a.args, t.Token, lane.String(), 0)
+		a.token, a.lane, a.count = t.Token, lane, len(a.args)-1
 	}
 	a.args = append(a.args, string(t.Revision)+":"+t.ID.String())
 	a.n++

@@ -238,6 +238,7 @@ func testPriorityKept(f *fixture) {
 			expectSame(f, "lanes after a redrive", f.lanes(), map[string]time.Duration{l.String(): 2 * time.Hour})
 		}
 		f.settle(settlement(one("of a redrive", epoch.Add(2*time.Hour)), store.Ack))
+		expectSame(f, "lanes after a delivery", f.lanes(), map[string]time.Duration{})
 
 		o := trigger(n, epoch.Add(3*time.Hour), 7)
 		o.Priority = l.Priority

@@ -1,22 +1,21 @@
 #!lua flags=allow-oom
 -- Deletes occurrences that were delivered.
 --
--- ARGV: of each claim and tenant the claim's token, the tenant, how many occurrences follow, and of each its revision, a
+-- ARGV: of each claim and lane the claim's token, the lane, how many occurrences follow, and of each its revision, a
 --   colon and its id, as the members have it
 -- Returns how many were deleted
 local gone, entries = {}, {}
 local from = 1
 while from < #ARGV do
-  local token, tenant, last = ' ' .. ARGV[from], ARGV[from + 1], from + 2 + ARGV[from + 2]
+  local token, lane, last = ' ' .. ARGV[from], ARGV[from + 1], from + 2 + ARGV[from + 2]
   local ids, some = {}, {}
   for i = from + 3, last do ids[#ids + 1] = id_of(ARGV[i]) end
   for i, state in ipairs(redis.call('HMGET', attempts, unpack(ids))) do
     if state and token ~= ' ' and string.sub(state, -#token) == token then
       local id, entry = ids[i], ARGV[from + 2 + i]
       if #entry == 27 then -- it has no revision
-        local record = redis.call('HGET', occurrences, id)
-        local _, name = read_owner(record)
-        delete_pending(lane_of(record), id, '', name)
+        local _, name = read_owner(redis.call('HGET', occurrences, id))
+        delete_pending(lane, id, '', name)
       else
         some[#some + 1] = id
         gone[#gone + 1] = id
@@ -24,10 +23,7 @@ while from < #ARGV do
       end
     end
   end
-  -- Most have no priority, so that their lane is the tenant. Records are read only for others.
-  if #some > 0 and remove(tenant, some) < #some then
-    for lane, ids in pairs(by_lane(some, redis.call('HMGET', occurrences, unpack(some)))) do remove(lane, ids) end
-  end
+  if #some > 0 then remove(lane, some) end
   from = last + 1
 end
 if #gone > 0 then
