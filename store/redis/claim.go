@@ -8,8 +8,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
 )
@@ -237,32 +235,4 @@ func (s *Store) putBack(ctx context.Context, p store.ClaimParams, shard int, asi
 		}
 	}
 	_ = s.run(ctx, []call{{putBackScript, shard, args}})
-}
-
-// Lanes implements [store.Queue]: it asks all shards at once for their lanes. If some fail, it answers the lanes of the others,
-// with the error.
-func (s *Store) Lanes(ctx context.Context) ([]store.LaneDue, error) {
-	commands, err := askAll(ctx, s, func(ctx context.Context, pipe redis.Pipeliner, of *shard) []*redis.Cmd {
-		return []*redis.Cmd{pipe.Eval(ctx, lanesScript, []string{set{key: keyLanes}.of(of), set{key: keyPending}.of(of)})}
-	})
-	due := make(map[string]time.Time)
-	for _, of := range commands {
-		for _, command := range of { // at most one
-			answer := asList(command.Val())
-			for i := 0; i < len(answer); i += 2 {
-				lane := answer.text(i)
-				due[lane] = earliest(due[lane], answer.score(i+1))
-			}
-		}
-	}
-	lanes := make([]store.LaneDue, 0, len(due))
-	for text, at := range due {
-		lane, damaged := job.ParseLane(text)
-		if damaged != nil {
-			err = damaged
-			continue
-		}
-		lanes = append(lanes, store.LaneDue{Lane: lane, DueAt: at})
-	}
-	return lanes, err
 }

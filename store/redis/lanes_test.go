@@ -4,6 +4,7 @@ package redis_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -14,9 +15,9 @@ import (
 var acmeHigh = job.Lane{Tenant: "acme", Priority: job.PriorityHigh}
 
 // putIn makes a submission of one job to a lane, see put.
-func putIn(t *testing.T, lane job.Lane, n int) store.Put {
+func putIn(t *testing.T, lane job.Lane, key string, n int) store.Put {
 	t.Helper()
-	p := put("k", n)
+	p := put(key, n)
 	p.Job.Tenant, p.Job.Options.Priority = lane.Tenant, lane.Priority
 	beginning, err := p.Job.Begin(epoch, job.PastFire, job.Expansion{})
 	if err != nil {
@@ -36,7 +37,7 @@ func TestManyQuotas(t *testing.T) {
 			var puts []store.Put
 			for i := range c.lanes {
 				lane := job.Lane{Tenant: fmt.Sprintf("tenant%d", i), Priority: job.PriorityLow}
-				puts = append(puts, putIn(t, lane, c.each+1))
+				puts = append(puts, putIn(t, lane, "k", c.each+1))
 				params.Quotas = append(params.Quotas, store.Quota{Lane: lane, Limit: c.each})
 			}
 			mustPut(t, s, puts...)
@@ -102,9 +103,9 @@ func TestLanesGo(t *testing.T) {
 			settle(t, s, store.Ack)
 		}},
 		{"a replacement by another priority", 1, func(t *testing.T, s store.Store, _ *server) {
-			mustPut(t, s, putIn(t, job.Lane{Tenant: name.Tenant}, 1))
+			mustPut(t, s, putIn(t, job.Lane{Tenant: name.Tenant}, "k", 1))
 		}},
-		{"a replacement by nothing", 0, func(t *testing.T, s store.Store, _ *server) { mustPut(t, s, putIn(t, acmeHigh, 0)) }},
+		{"a replacement by nothing", 0, func(t *testing.T, s store.Store, _ *server) { mustPut(t, s, putIn(t, acmeHigh, "k", 0)) }},
 		{"a cancellation", 0, func(t *testing.T, s store.Store, _ *server) {
 			if _, err := s.Cancel(t.Context(), []job.Name{name}, epoch); err != nil {
 				t.Fatal(err)
@@ -121,7 +122,7 @@ func TestLanesGo(t *testing.T) {
 		t.Run(c.what, func(t *testing.T) {
 			server := newServer(t)
 			s := open(t, server.url)
-			mustPut(t, s, putIn(t, acmeHigh, 1))
+			mustPut(t, s, putIn(t, acmeHigh, "k", 1))
 			c.do(t, s, server)
 			lanes, err := s.Lanes(t.Context())
 			if err != nil || len(lanes) != c.left {
@@ -180,6 +181,39 @@ func TestPriorityOfBrokenExpansion(t *testing.T) {
 	for id, n := range fired {
 		if n != 1 {
 			t.Errorf("%s fired %d times", id, n)
+		}
+	}
+}
+
+// TestCountLanesByIndex: lanes are counted by few scripts, which read nothing of what the lanes have.
+func TestCountLanesByIndex(t *testing.T) {
+	const shards, lanes, most = 3, 2200, 1000
+	server := newServer(t)
+	s := open(t, fmt.Sprintf("%s?shards=%d", server.url, shards))
+	asked, want := make([]job.Lane, lanes), make([]store.LaneCount, lanes)
+	for i := range asked {
+		asked[i] = job.Lane{Tenant: fmt.Sprintf("tenant%d", i), Priority: job.PriorityLow}
+	}
+	for k, i := range []int{0, most - 1, most, lanes - 1} { // at the ends of what one script counts
+		for key := range k + 2 { // in any of the shards
+			mustPut(t, s, putIn(t, asked[i], fmt.Sprint(key), 3))
+		}
+		want[i] = store.LaneCount{Pending: min(3*(k+2), 10), Due: 2 * (k + 2)}
+	}
+	count := func() {
+		t.Helper()
+		if got, err := s.CountLanes(t.Context(), epoch.Add(time.Millisecond), asked, 10); err != nil || !slices.Equal(got, want) {
+			t.Errorf("counted otherwise than they are, %v", err)
+		}
+	}
+	count() // so that the server knows the script
+	server.must("config", "resetstat")
+	count()
+	for name, n := range server.commands() {
+		switch {
+		case name == "evalsha" && n == shards*(lanes/most+1), name == "zcard" && n == shards*lanes, name == "zcount" && n <= 4*shards:
+		default:
+			t.Errorf("%s was called %d times", name, n)
 		}
 	}
 }

@@ -47,6 +47,7 @@ var (
 	claimScript             = newScript("claim")
 	claimJobsScript         = newScript("claimjobs")
 	clockScript             = newScript("clock")
+	countLanesScript        = newScript("countlanes")
 	deadLettersScript       = newScript("deadletters")
 	discardScript           = newScript("discard")
 	dropScript              = newScript("drop")

@@ -97,22 +97,28 @@ func (s *server) await(what string, check func() bool) {
 // scripts is how many scripts the server has run.
 func (s *server) scripts() int {
 	s.t.Helper()
+	return s.commands()["evalsha"]
+}
+
+// commands is how often the server has run which commands, also within scripts, but for those by which a test asks.
+func (s *server) commands() map[string]int {
+	s.t.Helper()
 	info, err := s.direct.Info(s.t.Context(), "commandstats").Result()
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	total := 0
+	all := make(map[string]int)
 	for line := range strings.Lines(info) {
-		if rest, ok := strings.CutPrefix(line, "cmdstat_evalsha:calls="); ok {
-			calls, _, _ := strings.Cut(rest, ",")
-			n, err := strconv.Atoi(calls)
-			if err != nil {
-				s.t.Fatal(err)
-			}
-			total += n
+		name, rest, is := strings.Cut(strings.TrimPrefix(line, "cmdstat_"), ":calls=")
+		if !is || name == "info" || name == "config|resetstat" {
+			continue
+		}
+		calls, _, _ := strings.Cut(rest, ",")
+		if all[name], err = strconv.Atoi(calls); err != nil {
+			s.t.Fatal(err)
 		}
 	}
-	return total
+	return all
 }
 
 // must runs a command on the server.
