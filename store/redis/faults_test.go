@@ -183,7 +183,7 @@ func TestReplica(t *testing.T) {
 	}
 }
 
-// TestFull: a server whose memory is used up takes no more jobs, but what it has is claimed and delivered.
+// TestFull: a server whose memory is used up takes no more jobs, but what it has is claimed and delivered, or paused.
 func TestFull(t *testing.T) {
 	server := newServer(t)
 	s := open(t, server.url)
@@ -209,6 +209,13 @@ func TestFull(t *testing.T) {
 	results, err := s.Cancel(t.Context(), []job.Name{c.Occurrences[1].Name}, epoch)
 	if err != nil || !results[0].Found {
 		t.Errorf("cancel answers %v, %v", results, err)
+	}
+	paused := job.Tenant{Name: job.DefaultTenant, FirstSeen: epoch, Settings: job.TenantSettings{Paused: true}}
+	if err := s.SetTenant(t.Context(), paused); err != nil {
+		t.Errorf("a tenant is paused: %v", err)
+	}
+	if _, err := s.MeetTenants(t.Context(), []job.Tenant{{Name: "other", FirstSeen: epoch}}); !errors.Is(err, store.ErrUnavailable) {
+		t.Errorf("a tenant is met: %v", err)
 	}
 	server.must("config", "set", "maxmemory", "0")
 	mustPut(t, s, put("more", 1))

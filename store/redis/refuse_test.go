@@ -100,6 +100,12 @@ func TestPermissions(t *testing.T) {
 	if err := s.Settle(t.Context(), acks(c.Occurrences)); err != nil || len(c.Occurrences) != 1 {
 		t.Errorf("settled %d, %v", len(c.Occurrences), err)
 	}
+	if err := s.SetTenant(t.Context(), job.Tenant{Name: job.DefaultTenant, FirstSeen: epoch}); err != nil {
+		t.Error(err)
+	}
+	if tenants, err := s.Tenants(t.Context(), store.TenantFilter{Limit: 10}); err != nil || len(tenants) != 1 {
+		t.Errorf("%d tenants, %v", len(tenants), err)
+	}
 	if w := s.Warnings(t.Context()); len(w) != 0 {
 		t.Errorf("it warns of what it may not ask: %q", w)
 	}

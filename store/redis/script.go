@@ -73,6 +73,9 @@ var (
 	metaScript  = source("meta")  // it is run once, and on no shard
 	beatScript  = source("beat")  // on no shard either
 	lanesScript = source("lanes") // it is asked for like what is due, see heads
+
+	meetTenantsScript = source("meettenants") // neither are these
+	setTenantScript   = source("settenant")
 )
 
 // call is one run of a script on one shard.
