@@ -59,9 +59,10 @@ func (s *Store) CountLanes(ctx context.Context, now time.Time, lanes []job.Lane,
 			return nil, err
 		}
 		part := counts[i/len(s.shards)*chunk:]
-		for k := range len(answer) / 2 {
-			part[k].Pending += answer.number(2 * k)
-			part[k].Due += answer.number(2*k + 1)
+		for k := 0; k < len(answer); k += 3 {
+			c := &part[answer.number(k)-1]
+			c.Pending += answer.number(k + 1)
+			c.Due += answer.number(k + 2)
 		}
 	}
 	for i := range counts {

@@ -2,12 +2,13 @@
 -- Counts what lanes have. It reads none of it: a sorted set tells how many entries it has, also up to a score.
 --
 -- ARGV: 1 now, 2... lanes
--- Returns of each lane how many occurrences are pending, and how many of them are due
+-- Returns of each lane that is not empty its place among the lanes, how many occurrences are pending, and how many of them
+--   are due
 local counts = {}
-for i = 2, #ARGV do
-  local lane = pending .. ARGV[i]
-  local all = redis.call('ZCARD', lane)
-  counts[#counts + 1] = all
-  counts[#counts + 1] = all > 0 and redis.call('ZCOUNT', lane, '-inf', ARGV[1]) or 0
+for place, there in ipairs(redis.call('SMISMEMBER', lanes, unpack(ARGV, 2))) do
+  if there == 1 then
+    local set, n = pending .. ARGV[place + 1], #counts
+    counts[n + 1], counts[n + 2], counts[n + 3] = place, redis.call('ZCARD', set), redis.call('ZCOUNT', set, '-inf', ARGV[1])
+  end
 end
 return counts
