@@ -124,7 +124,8 @@ func testListTenants(f *fixture) {
 	})
 	for _, limit := range []int{1, 3, len(all), 1000} {
 		var got []job.Tenant
-		for after := ""; ; {
+		after := ""
+		for range len(all) + 1 {
 			page := list(store.TenantFilter{After: after, Limit: limit})
 			got = append(got, page...)
 			if len(page) < limit {
