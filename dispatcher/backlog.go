@@ -127,6 +127,22 @@ func (d *Dispatcher) askBacklog(ctx context.Context, now time.Time) (r reading, 
 	if !r.OldestDue.IsZero() {
 		r.oldest = now.Sub(r.OldestDue)
 	}
+	if d.anyPaused() {
+		if r.oldest, err = d.oldestUnpaused(ctx, now); err != nil {
+			return r, err
+		}
+	}
 	r.replicas, err = d.cfg.Store.Replicas(ctx, now)
 	return r, err
+}
+
+// oldestUnpaused is how long the longest due of a tenant that is not paused has been due.
+func (d *Dispatcher) oldestUnpaused(ctx context.Context, now time.Time) (oldest time.Duration, err error) {
+	lanes, err := d.cfg.Store.Lanes(ctx)
+	for _, l := range lanes {
+		if !d.treat(l.Lane.Tenant).Paused {
+			oldest = max(oldest, now.Sub(l.DueAt))
+		}
+	}
+	return oldest, err
 }

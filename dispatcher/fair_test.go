@@ -109,6 +109,41 @@ func TestPausedTenant(t *testing.T) {
 	})
 }
 
+// What waits since its tenant is paused is not late, but due.
+func TestPausedTenantIsNotLate(t *testing.T) {
+	bubble(t, func(b *bench) {
+		b.tenant("paused", b.start, job.TenantSettings{Paused: true})
+		b.submit("paused", of("paused", ""), time.Second)
+		m, _, _ := b.measure(nil)
+		time.Sleep(10 * time.Minute)
+		m.expect("paused", "1", "carillon_due_backlog")
+		m.expect("paused", "0", "carillon_oldest_due_age_seconds")
+	})
+}
+
+// The tenants beyond those that have metrics of their own share one label.
+func TestTenantMetrics(t *testing.T) {
+	bubble(t, func(b *bench) {
+		for _, name := range []string{"a", "b", "c", "d"} {
+			b.submit(name, of(name, ""), time.Second)
+		}
+		m, _, _ := b.measure(func(c *dispatcher.Config) { c.TenantLabels = 2 })
+		time.Sleep(10 * time.Second)
+		b.submit("more", of("e", ""), time.Second)
+		time.Sleep(10 * time.Second)
+		own := 0
+		for _, name := range []string{"a", "b", "c", "d", "e"} {
+			if m.text("carillon_tenant_deliveries_total", "delivered", name) == "1" {
+				own++
+			}
+		}
+		if own != 2 {
+			t.Errorf("%d tenants have metrics of their own, want 2", own)
+		}
+		m.expect("the others", "3", "carillon_tenant_deliveries_total", "delivered", "(other)")
+	})
+}
+
 // Nothing is claimed before it is known who is paused; what was known holds while the store does not tell.
 func TestPausedTenantUnknown(t *testing.T) {
 	bubble(t, func(b *bench) {

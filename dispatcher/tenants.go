@@ -59,6 +59,18 @@ func (d *Dispatcher) treat(name string) (t shares.Tenant) {
 	return t
 }
 
+// anyPaused tells whether any tenant is.
+func (d *Dispatcher) anyPaused() bool {
+	if known := d.tenants.known.Load(); known != nil {
+		for _, t := range *known {
+			if t.Paused {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // Priority is that of a tenant's jobs which have none of their own.
 func (d *Dispatcher) Priority(tenant string) job.Priority {
 	if p := d.treat(tenant).Priority; p != job.PriorityDefault {
