@@ -357,31 +357,3 @@ func (s *Store) putBackPaused(ctx context.Context, p store.ClaimParams, lane str
 	})
 	return n, err
 }
-
-// lanesSQL has the lanes of what is pending, and a NULL: from each to the next, past all that waits in it.
-const lanesSQL = `WITH RECURSIVE lanes (lane) AS (
-		(SELECT lane FROM carillon.occurrences WHERE due_at IS NOT NULL ORDER BY lane LIMIT 1)
-		UNION ALL
-		SELECT (SELECT o.lane FROM carillon.occurrences o WHERE o.due_at IS NOT NULL AND o.lane > l.lane ORDER BY o.lane LIMIT 1)
-		FROM lanes l WHERE l.lane IS NOT NULL
-	)`
-
-// Lanes implements [store.Queue].
-func (s *Store) Lanes(ctx context.Context) (lanes []store.LaneDue, err error) {
-	err = s.transact(ctx, func(t *transaction) {
-		lanes = nil
-		t.rows(lanesSQL+` SELECT l.lane, (SELECT o.due_at FROM carillon.occurrences o WHERE o.lane = l.lane AND o.due_at IS NOT NULL
-				ORDER BY o.due_at LIMIT 1) FROM lanes l WHERE l.lane IS NOT NULL`,
-			func(rows pgx.Rows) error {
-				var text string
-				var ms *int64
-				if err := rows.Scan(&text, &ms); err != nil {
-					return err
-				}
-				lane, err := job.ParseLane(text)
-				lanes = append(lanes, store.LaneDue{Lane: lane, DueAt: fromMillis(ms)})
-				return err
-			})
-	})
-	return lanes, err
-}

@@ -119,7 +119,7 @@ func (s *Store) checkPrivileges(ctx context.Context) error {
 	var granted bool
 	err := s.transact(ctx, func(t *transaction) {
 		t.row(`SELECT bool_and(has_table_privilege(name::regclass, privilege))
-			FROM unnest(ARRAY['carillon.jobs', 'carillon.occurrences', 'carillon.replicas']) name,
+			FROM unnest(ARRAY['carillon.jobs', 'carillon.occurrences', 'carillon.tenants', 'carillon.replicas']) name,
 				unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) privilege`,
 			func(row pgx.Row) error { return row.Scan(&granted) })
 	})

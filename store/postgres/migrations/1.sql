@@ -76,6 +76,13 @@ CREATE INDEX occurrences_dead ON carillon.occurrences (tenant, id) WHERE due_at 
 CREATE INDEX occurrences_dead_key ON carillon.occurrences (tenant, key, id) WHERE due_at IS NULL;
 CREATE INDEX occurrences_dead_age ON carillon.occurrences (failed_at) WHERE failed_at IS NOT NULL;
 
+-- What is known of tenants, whether or not they have jobs.
+CREATE TABLE carillon.tenants (
+	name       text   COLLATE "C" PRIMARY KEY,
+	first_seen bigint NOT NULL,
+	settings   bytea  -- NULL if all have their defaults
+);
+
 -- The replicas that may be claiming.
 CREATE TABLE carillon.replicas (
 	id          text   COLLATE "C" PRIMARY KEY,

@@ -6,8 +6,59 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
 )
+
+// lanesSQL has the lanes of what is pending, and a NULL: from each to the next, past all that waits in it.
+const lanesSQL = `WITH RECURSIVE lanes (lane) AS (
+		(SELECT lane FROM carillon.occurrences WHERE due_at IS NOT NULL ORDER BY lane LIMIT 1)
+		UNION ALL
+		SELECT (SELECT o.lane FROM carillon.occurrences o WHERE o.due_at IS NOT NULL AND o.lane > l.lane ORDER BY o.lane LIMIT 1)
+		FROM lanes l WHERE l.lane IS NOT NULL
+	)`
+
+// Lanes implements [store.Stock].
+func (s *Store) Lanes(ctx context.Context) (lanes []store.LaneDue, err error) {
+	err = s.transact(ctx, func(t *transaction) {
+		lanes = nil
+		t.rows(lanesSQL+` SELECT l.lane, (SELECT o.due_at FROM carillon.occurrences o WHERE o.lane = l.lane AND o.due_at IS NOT NULL
+				ORDER BY o.due_at LIMIT 1) FROM lanes l WHERE l.lane IS NOT NULL`,
+			func(rows pgx.Rows) error {
+				var text string
+				var ms *int64
+				if err := rows.Scan(&text, &ms); err != nil {
+					return err
+				}
+				lane, err := job.ParseLane(text)
+				lanes = append(lanes, store.LaneDue{Lane: lane, DueAt: fromMillis(ms)})
+				return err
+			})
+	})
+	return lanes, err
+}
+
+// CountLanes implements [store.Stock]. What is due comes first in a lane, so what is read of it tells both.
+func (s *Store) CountLanes(ctx context.Context, now time.Time, lanes []job.Lane, limit int) (counts []store.LaneCount, err error) {
+	names := make([]string, len(lanes))
+	for i, l := range lanes {
+		names[i] = l.String()
+	}
+	err = s.transact(ctx, func(t *transaction) {
+		counts = make([]store.LaneCount, 0, len(lanes))
+		t.rows(`SELECT n.pending, n.due FROM unnest($1::text[]) WITH ORDINALITY AS q (lane, place)
+			CROSS JOIN LATERAL (SELECT count(*) AS pending, count(*) FILTER (WHERE first.due_at <= $2) AS due FROM (
+				SELECT o.due_at FROM carillon.occurrences o WHERE o.lane = q.lane AND o.due_at IS NOT NULL ORDER BY o.due_at LIMIT $3) first) n
+			ORDER BY q.place`,
+			func(rows pgx.Rows) error {
+				var c store.LaneCount
+				err := rows.Scan(&c.Pending, &c.Due)
+				counts = append(counts, c)
+				return err
+			}, names, now.UnixMilli(), limit)
+	})
+	return counts, err
+}
 
 // countable is up to how many occurrences, and dead letters, are counted one by one.
 const countable = 100_000
@@ -25,7 +76,7 @@ const backlogSQL = lanesSQL + ` SELECT
 	(SELECT reltuples::bigint FROM pg_class WHERE oid = 'carillon.occurrences_claim'::regclass),
 	(SELECT reltuples::bigint FROM pg_class WHERE oid = 'carillon.occurrences_dead'::regclass)`
 
-// Backlog implements [store.Queue].
+// Backlog implements [store.Stock].
 func (s *Store) Backlog(ctx context.Context, now time.Time) (b store.Backlog, err error) {
 	var live, pendingEntries, deadEntries int
 	err = s.transact(ctx, func(t *transaction) {
