@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"errors"
+	"maps"
 	"math"
 	"slices"
 	"sync"
@@ -27,12 +28,7 @@ import (
 //
 // Of a job that has several of them in a row only the first has its target, which may be large. What is stamped is answered at
 // once rather than gathered: as part of a larger query it would be copied twice more.
-const claimSQL = `WITH due AS MATERIALIZED (
-		SELECT q.place, o.* FROM ` + quotasSQL + ` CROSS JOIN LATERAL (
-			SELECT o.ctid, o.revision, o.due_at, o.scheduled_at FROM carillon.occurrences o
-			WHERE o.lane = q.lane AND o.due_at > q.after AND o.due_at <= q.until
-			ORDER BY o.due_at, o.timestamp LIMIT q.most FOR UPDATE SKIP LOCKED) o
-	)
+const claimSQL = `WITH due AS MATERIALIZED (SELECT q.place, o.ctid, o.revision, o.due_at, o.scheduled_at FROM ` + dueSQL + ` FOR UPDATE SKIP LOCKED) o)
 	UPDATE carillon.occurrences o SET token = $5, scheduled_at = $6, due_at = $7, attempt = o.attempt + 1
 	FROM (SELECT *, lag(revision) OVER () IS NOT DISTINCT FROM revision AS follows FROM due) d
 		LEFT JOIN carillon.jobs j ON j.revision = ANY (ARRAY[d.revision])
@@ -44,8 +40,11 @@ const claimSQL = `WITH due AS MATERIALIZED (
 		CASE WHEN j.revision IS NULL THEN o.options WHEN NOT d.follows THEN j.options END,
 		d.place, (SELECT count(*) FROM due)`
 
-// quotasSQL are quotas q, in their order.
-const quotasSQL = `unnest($1::text[], $2::bigint[], $3::bigint[], $4::bigint[]) WITH ORDINALITY AS q (lane, after, until, most, place)`
+// dueSQL are quotas q in their order, each joined with the longest due occurrences o of its lane, up to its limit. What to lock of
+// these, and a parenthesis, must follow.
+const dueSQL = `unnest($1::text[], $2::bigint[], $3::bigint[], $4::bigint[]) WITH ORDINALITY AS q (lane, after, until, most, place)
+	CROSS JOIN LATERAL (SELECT o.ctid, o.revision, o.id, o.due_at, o.scheduled_at FROM carillon.occurrences o
+		WHERE o.lane = q.lane AND o.due_at > q.after AND o.due_at <= q.until ORDER BY o.due_at, o.timestamp LIMIT q.most`
 
 // nextSQL answers for each quota when the next of its lane becomes due that is not due yet, with what this claim has made due at
 // its lease's end.
@@ -61,130 +60,122 @@ const splitFrom = 200
 // one core for each connection, and one half is written to its disk while the other is looked up. What the two lock they
 // pass over, as those of two replicas do.
 func (s *Store) Claim(ctx context.Context, p store.ClaimParams) (store.Claim, error) {
-	parts := []*part{newPart(p, p.Quotas, 0)}
+	parts := []*part{newPart(p.Quotas, 0)}
 	if s.behind.Load() {
-		parts = halves(p)
+		parts = halves(p.Quotas)
 	}
 	token := job.NewToken()
 	errs := make([]error, len(parts))
 	var group sync.WaitGroup
-	for i, part := range parts[1:] {
-		group.Go(func() { errs[i+1] = s.claim(ctx, p, part, token) })
+	for i, t := range parts[1:] {
+		group.Go(func() { errs[i+1] = s.claim(ctx, p, t, token) })
 	}
 	errs[0] = s.claim(ctx, p, parts[0], token)
 	group.Wait()
 
 	claim := store.Claim{Quotas: make([]store.QuotaLeft, len(p.Quotas))}
-	found, unseen := make([][]store.Claimed, len(p.Quotas)), 0
-	for i, part := range parts {
-		if errs[i] == nil {
-			part.answer(found, claim.Quotas)
-			unseen += part.locked - len(part.found)
+	full := true
+	for i, q := range p.Quotas {
+		left := &claim.Quotas[i]
+		before := len(claim.Occurrences)
+		for n, t := range parts {
+			if k := i - t.first; k >= 0 && k < len(t.quotas) {
+				claim.Occurrences = append(claim.Occurrences, t.found[k]...)
+				left.More = left.More || t.more[k] || errs[n] != nil
+				// Of two parts of one quota, the one that ended first may not have seen what the other made due at its lease's end.
+				if next := t.next[k]; left.Next.IsZero() || !next.IsZero() && next.Before(left.Next) {
+					left.Next = next
+				}
+			}
+		}
+		found := claim.Occurrences[before:]
+		left.Found = len(found)
+		full = full && left.Found == q.Limit
+		left.More = left.More || left.Found == q.Limit
+		// Parts come in this order as long as the planner joins in the order that was locked in.
+		if longestDue := func(a, b store.Claimed) int { return a.DueAt.Compare(b.DueAt) }; !slices.IsSortedFunc(found, longestDue) {
+			slices.SortStableFunc(found, longestDue)
 		}
 	}
-	claim.Occurrences = slices.Concat(found...)
 	if len(claim.Occurrences) == 0 { // what one part has claimed is claimed, whatever the other says
 		if err := errors.Join(errs...); err != nil {
 			return store.Claim{}, err
 		}
-		any, err := s.anyDue(ctx, p) // nothing has told whether some were locked
-		if err != nil {
-			return store.Claim{}, err
-		}
-		if any {
-			unseen++
-		}
 	}
-	full := len(claim.Occurrences) > 0
-	for i, q := range p.Quotas {
-		left := &claim.Quotas[i]
-		left.Found = len(found[i])
-		left.More = left.Found == q.Limit
-		full = full && left.More
-		// Parts come in this order as long as the planner joins in the order that was locked in.
-		if longestDue := func(a, b store.Claimed) int { return a.DueAt.Compare(b.DueAt) }; !slices.IsSortedFunc(found[i], longestDue) {
-			slices.SortStableFunc(found[i], longestDue)
-		}
-	}
-	claim.Occurrences = slices.Concat(found...)
 	s.behind.Store(full)
 	for i := range claim.Occurrences {
 		c := &claim.Occurrences[i]
 		c.Token, c.ScheduledAt, c.DueAt = token, p.Now, p.Now.Add(p.Lease)
 	}
-	if unseen > 0 { // of paused jobs, most likely
-		// If putting back fails, the next claim does it.
-		if err := s.putBackEach(ctx, p, claim.Quotas, unseen); err != nil && len(claim.Occurrences) == 0 {
-			return store.Claim{}, err
-		}
-	}
 	return claim, nil
 }
 
-// part is one of the transactions that a claim is made as.
+// part is one of the transactions that a claim is made as, and what it answers for each of its quotas.
 type part struct {
-	first              int // of the claim's quotas; the others follow
-	lanes              []string
-	after, until, most []int64
-	found              []store.Claimed // as they were, but for their attempt
-	of                 []int           // which of the part's quotas each was found by
-	locked             int             // how many there were, with those that were not claimed, unless all were
-	next               []time.Time     // by quota
-	params             store.ClaimParams
+	first  int // of the claim's quotas; the others follow
+	quotas []store.Quota
+	found  [][]store.Claimed // as they were, but for their attempt
+	next   []time.Time
+	more   []bool // that something due was passed over
 }
 
-func newPart(p store.ClaimParams, quotas []store.Quota, first int) *part {
-	t := &part{first: first, params: p}
-	for _, q := range quotas {
-		after, until := p.Range(q)
-		bound := int64(math.MinInt64)
-		if !after.IsZero() {
-			bound = after.UnixMilli()
-		}
-		t.lanes, t.after, t.until = append(t.lanes, q.Lane.String()), append(t.after, bound), append(t.until, until.UnixMilli())
-		t.most = append(t.most, int64(q.Limit))
-	}
+func newPart(quotas []store.Quota, first int) *part {
+	t := &part{first: first, quotas: quotas, more: make([]bool, len(quotas))}
+	t.clear()
 	return t
 }
 
-// halves are the two parts of a claim that is large enough: each of one half of its only quota, or of its quotas.
-func halves(p store.ClaimParams) []*part {
-	all := 0
-	for _, q := range p.Quotas {
-		all += q.Limit
-	}
-	switch {
-	case all < splitFrom:
-		return []*part{newPart(p, p.Quotas, 0)}
-	case len(p.Quotas) == 1:
-		one, two := p.Quotas[0], p.Quotas[0]
-		two.Limit = one.Limit / 2
-		one.Limit -= two.Limit
-		return []*part{newPart(p, []store.Quota{one}, 0), newPart(p, []store.Quota{two}, 0)}
-	default:
-		middle := len(p.Quotas) / 2
-		return []*part{newPart(p, p.Quotas[:middle], 0), newPart(p, p.Quotas[middle:], middle)}
-	}
+// clear forgets what was found.
+func (t *part) clear() {
+	t.found, t.next = make([][]store.Claimed, len(t.quotas)), make([]time.Time, len(t.quotas))
 }
 
-// answer adds what was found, and when the next is due, to those of the claim's quotas.
-func (t *part) answer(found [][]store.Claimed, quotas []store.QuotaLeft) {
-	for i, c := range t.found {
-		of := t.first + t.of[i]
-		found[of] = append(found[of], c)
+// halves are the two parts of a claim that is large enough. A quota in the middle is divided.
+func halves(quotas []store.Quota) []*part {
+	room := 0
+	for _, q := range quotas {
+		room += q.Limit
 	}
-	for i, next := range t.next {
-		// Of two parts of one quota, the one that ended first may not have seen what the other made due at its lease's end.
-		if left := &quotas[t.first+i]; left.Next.IsZero() || !next.IsZero() && next.Before(left.Next) {
-			left.Next = next
-		}
+	if room < splitFrom {
+		return []*part{newPart(quotas, 0)}
 	}
+	room /= 2
+	middle := 0
+	for ; quotas[middle].Limit <= room; middle++ {
+		room -= quotas[middle].Limit
+	}
+	one, two := slices.Clone(quotas[:middle+1]), slices.Clone(quotas[middle:])
+	one[middle].Limit = room
+	two[0].Limit -= room
+	return []*part{newPart(one, 0), newPart(two, middle)}
 }
 
-// claim makes one part of a claim.
+// quotaColumns are quotas by column.
+type quotaColumns struct {
+	lane               []string
+	after, until, most []int64
+}
+
+func (c *quotaColumns) add(p store.ClaimParams, q store.Quota, most int) {
+	after, until := p.Range(q)
+	bound := int64(math.MinInt64)
+	if !after.IsZero() {
+		bound = after.UnixMilli()
+	}
+	c.lane, c.most = append(c.lane, q.Lane.String()), append(c.most, int64(most))
+	c.after, c.until = append(c.after, bound), append(c.until, until.UnixMilli())
+}
+
+// claim makes one part of a claim. What it has found is claimed, even if it answers an error.
 func (s *Store) claim(ctx context.Context, p store.ClaimParams, t *part, token string) error {
+	var c quotaColumns
+	for _, q := range t.quotas {
+		c.add(p, q, q.Limit)
+	}
+	found, locked := 0, 0
 	err := s.transact(ctx, func(tx *transaction) {
-		t.found, t.of, t.locked, t.next = nil, nil, 0, nil
+		t.clear()
+		found, locked = 0, 0
 		var r occurrenceRow
 		var targets targetReader
 		tx.rows(claimSQL, func(rows pgx.Rows) error {
@@ -193,7 +184,7 @@ func (s *Store) claim(ctx context.Context, p store.ClaimParams, t *part, token s
 			var callbackData, options []byte
 			var place int
 			var err error
-			if c.Occurrence, err = r.scan(rows, &callbackType, &callbackData, &options, &place, &t.locked); err != nil {
+			if c.Occurrence, err = r.scan(rows, &callbackType, &callbackData, &options, &place, &locked); err != nil {
 				return err
 			}
 			if callbackType != nil {
@@ -204,41 +195,67 @@ func (s *Store) claim(ctx context.Context, p store.ClaimParams, t *part, token s
 				}
 			}
 			c.Reclaimed = !c.ScheduledAt.IsZero()
-			if t.found == nil {
-				t.found, t.of = make([]store.Claimed, 0, t.locked), make([]int, 0, t.locked)
+			of := &t.found[place-1]
+			if *of == nil {
+				*of = make([]store.Claimed, 0, min(t.quotas[place-1].Limit, locked-found))
 			}
-			t.found, t.of = append(t.found, c), append(t.of, place-1)
+			*of = append(*of, c)
+			found++
 			return nil
-		}, t.lanes, t.after, t.until, t.most, token, p.Now.UnixMilli(), p.Now.Add(p.Lease).UnixMilli())
+		}, c.lane, c.after, c.until, c.most, token, p.Now.UnixMilli(), p.Now.Add(p.Lease).UnixMilli())
+		place := 0
 		tx.rows(nextSQL, func(rows pgx.Rows) error {
 			var next *int64
 			err := rows.Scan(&next)
-			t.next = append(t.next, fromMillis(next))
+			t.next[place] = fromMillis(next)
+			place++
 			return err
-		}, t.lanes, p.Due().UnixMilli())
+		}, c.lane, p.Due().UnixMilli())
 	})
 	if err != nil {
-		t.found, t.of, t.locked, t.next = nil, nil, 0, nil
+		t.clear()
 		return err
 	}
-	if share(t.found) {
-		return nil
+	if !share(t.found) {
+		err = s.readTargets(ctx, t.found)
 	}
-	return s.readTargets(ctx, t)
+	if found > 0 && found == locked {
+		return err
+	}
+	return errors.Join(err, s.passedOver(ctx, p, t))
+}
+
+// share gives those that came without a target that of the one before, which is of the same job. It tells whether all have one:
+// the one before may have been left.
+func share(found [][]store.Claimed) (all bool) {
+	all = true
+	var before *store.Claimed
+	for _, of := range found {
+		for i := range of {
+			c := &of[i]
+			if c.Callback.Type == "" && before != nil && before.Revision == c.Revision {
+				c.Target, c.Fault = before.Target, before.Fault
+			}
+			all = all && c.Callback.Type != ""
+			before = c
+		}
+	}
+	return all
 }
 
 // readTargets reads the targets that are still missing. Where there is no such job any more, the occurrence went with it.
-func (s *Store) readTargets(ctx context.Context, t *part) error {
-	var revisions []pgtype.UUID
-	found := t.found
-	for i := range found {
-		if found[i].Callback.Type == "" {
-			revisions = append(revisions, revisionOf(found[i].Revision))
+func (s *Store) readTargets(ctx context.Context, found [][]store.Claimed) error {
+	missing := make(map[pgtype.UUID][]*store.Claimed)
+	for _, of := range found {
+		for i := range of {
+			if c := &of[i]; c.Callback.Type == "" {
+				missing[revisionOf(c.Revision)] = append(missing[revisionOf(c.Revision)], c)
+			}
 		}
 	}
 	err := s.transact(ctx, func(tx *transaction) {
 		var targets targetReader
-		tx.rows(`SELECT j.revision, j.callback_type, j.callback_data, j.options FROM (SELECT DISTINCT unnest($1::uuid[]) AS revision OFFSET 0) r
+		tx.rows(`SELECT j.revision, j.callback_type, j.callback_data, j.options FROM unnest($1::uuid[]) AS r (revision)
 			JOIN carillon.jobs j ON j.revision = ANY (ARRAY[r.revision])`,
 			func(rows pgx.Rows) error {
 				var revision pgtype.UUID
@@ -246,97 +263,65 @@ func (s *Store) readTargets(ctx context.Context, t *part) error {
 				var callbackData, options []byte
 				err := rows.Scan(&revision, &callbackType, &callbackData, &options)
 				target, fault := targets.read(callbackType, callbackData, options)
-				for i := range found {
-					if c := &found[i]; c.Revision == revisionFrom(revision) {
-						c.Target, c.Fault = target, fault
-					}
+				for _, c := range missing[revision] {
+					c.Target, c.Fault = target, fault
 				}
 				return err
-			}, revisions)
+			}, slices.Collect(maps.Keys(missing)))
 	})
-	t.found = nil
-	of := t.of
-	t.of = nil
-	for i, c := range found {
-		if c.Callback.Type != "" {
-			t.found, t.of = append(t.found, c), append(t.of, of[i])
-		}
+	for i := range found {
+		found[i] = slices.DeleteFunc(found[i], func(c store.Claimed) bool { return c.Callback.Type == "" })
 	}
 	return err
 }
-
-// share gives those that came without a target the one that came with another of their job, mostly the one before. It tells
-// whether all have one: the first of a job may have been left.
-func share(found []store.Claimed) (all bool) {
-	all = true
-	for i := range found {
-		c := &found[i]
-		if c.Revision == "" || c.Callback.Type != "" {
-			continue
-		}
-		with := i - 1
-		if with < 0 || found[with].Revision != c.Revision || found[with].Callback.Type == "" {
-			with = slices.IndexFunc(found, func(o store.Claimed) bool { return o.Revision == c.Revision && o.Callback.Type != "" })
-		}
-		if with >= 0 {
-			c.Target, c.Fault = found[with].Target, found[with].Fault
-		} else {
-			all = false
-		}
-	}
-	return all
-}
-
-// pausedDueSQL finds due occurrences of paused jobs among the first of a quota.
-const pausedDueSQL = `WITH first AS MATERIALIZED (
-		SELECT revision, id FROM carillon.occurrences WHERE lane = $1 AND due_at > $2 AND due_at <= $3 ORDER BY due_at, timestamp LIMIT $4
-	)
-	SELECT o.revision, o.id, o.timestamp, j.paused_at FROM first f
-	JOIN carillon.jobs j ON j.revision = ANY (ARRAY[f.revision]) AND j.paused_at IS NOT NULL
-	JOIN carillon.occurrences o ON o.revision = ANY (ARRAY[f.revision]) AND o.id = f.id AND o.due_at <= $3`
 
 // mostPutBack is among how many due occurrences those of paused jobs are looked for. It is more than most claims find, so
 // that a paused backlog is soon out of the way of others.
 const mostPutBack = 5000
 
-// anyDue tells whether any occurrence is due by the quotas that nobody has locked.
-func (s *Store) anyDue(ctx context.Context, p store.ClaimParams) (found bool, err error) {
-	all := newPart(p, p.Quotas, 0)
-	err = s.transact(ctx, func(t *transaction) {
-		t.row(`WITH due AS (SELECT FROM `+quotasSQL+` CROSS JOIN LATERAL (SELECT FROM carillon.occurrences o
-				WHERE o.lane = q.lane AND o.due_at > q.after AND o.due_at <= q.until ORDER BY o.due_at LIMIT least(q.most, 1)
-				FOR UPDATE SKIP LOCKED) o)
-			SELECT EXISTS (SELECT FROM due)`, func(row pgx.Row) error { return row.Scan(&found) }, all.lanes, all.after, all.until, all.most)
+// passedOver tells of which quotas something is left that is due, that nobody has locked, and that there was room for. It is of
+// paused jobs, most likely, and what is of these is put back. If that fails, the next claim does it.
+func (s *Store) passedOver(ctx context.Context, p store.ClaimParams, t *part) error {
+	var open, left quotaColumns
+	var opened, due []int
+	for i, q := range t.quotas {
+		if len(t.found[i]) < q.Limit {
+			open.add(p, q, 1)
+			opened = append(opened, i)
+		}
+	}
+	err := s.transact(ctx, func(tx *transaction) {
+		due = nil
+		tx.rows(`SELECT q.place FROM `+dueSQL+` FOR UPDATE SKIP LOCKED) o`, func(rows pgx.Rows) error {
+			var place int
+			err := rows.Scan(&place)
+			due = append(due, opened[place-1])
+			return err
+		}, open.lane, open.after, open.until, open.most)
 	})
-	return found, err
-}
-
-// putBackEach puts back what is of paused jobs by each quota, and says so. Unseen is how many were locked and not claimed; if
-// they are not all of such, any quota may have left some.
-func (s *Store) putBackEach(ctx context.Context, p store.ClaimParams, left []store.QuotaLeft, unseen int) error {
-	all := newPart(p, p.Quotas, 0)
-	var errs []error
-	for i := range p.Quotas {
-		n, err := s.putBackPaused(ctx, p, all.lanes[i], all.after[i], all.until[i])
-		left[i].More = left[i].More || n > 0
-		unseen -= n
-		errs = append(errs, err)
+	if err != nil || len(due) == 0 {
+		return err
 	}
-	for i := range left {
-		left[i].More = left[i].More || unseen > 0
+	for _, i := range due {
+		t.more[i] = true
+		left.add(p, t.quotas[i], max(t.quotas[i].Limit, mostPutBack/len(due)))
 	}
-	return errors.Join(errs...)
+	return s.putBackPaused(ctx, p, left)
 }
 
 // putBackPaused makes due occurrences of paused jobs due later. Their jobs stay locked until that is done, so that a job is
 // resumed before, and its occurrences are not put back, or after, and they are brought forward. It waits for nobody: what
 // is locked is resumed or claimed at this moment, and the next claim will see.
-func (s *Store) putBackPaused(ctx context.Context, p store.ClaimParams, lane string, after, until int64) (n int, err error) {
-	err = s.converse(ctx, func(ctx context.Context, tx *conversation) error {
+func (s *Store) putBackPaused(ctx context.Context, p store.ClaimParams, c quotaColumns) error {
+	return s.converse(ctx, func(ctx context.Context, tx *conversation) error {
 		var revisions, ids []pgtype.UUID
 		var dues []int64
 		err := tx.do(ctx, func(t *transaction) {
-			t.rows(pausedDueSQL+` FOR SHARE OF j SKIP LOCKED FOR UPDATE OF o SKIP LOCKED`,
+			t.rows(`WITH first AS MATERIALIZED (SELECT o.revision, o.id, q.until FROM `+dueSQL+`) o)
+				SELECT o.revision, o.id, o.timestamp, j.paused_at FROM first f
+				JOIN carillon.jobs j ON j.revision = ANY (ARRAY[f.revision]) AND j.paused_at IS NOT NULL
+				JOIN carillon.occurrences o ON o.revision = ANY (ARRAY[f.revision]) AND o.id = f.id AND o.due_at <= f.until
+				FOR SHARE OF j SKIP LOCKED FOR UPDATE OF o SKIP LOCKED`,
 				func(rows pgx.Rows) error {
 					var revision, id pgtype.UUID
 					var timestamp, pausedAt int64
@@ -344,9 +329,9 @@ func (s *Store) putBackPaused(ctx context.Context, p store.ClaimParams, lane str
 					revisions, ids = append(revisions, revision), append(ids, id)
 					dues = append(dues, store.PutBackPaused(time.UnixMilli(timestamp), time.UnixMilli(pausedAt), p).UnixMilli())
 					return err
-				}, lane, after, until, mostPutBack)
+				}, c.lane, c.after, c.until, c.most)
 		})
-		if n = len(ids); err != nil || n == 0 {
+		if err != nil || len(ids) == 0 {
 			return err
 		}
 		return tx.do(ctx, func(t *transaction) {
@@ -355,5 +340,4 @@ func (s *Store) putBackPaused(ctx context.Context, p store.ClaimParams, lane str
 				WHERE o.revision = ANY (ARRAY[n.revision]) AND o.id = n.id`, revisions, ids, dues)
 		})
 	})
-	return n, err
 }
