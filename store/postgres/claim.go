@@ -56,7 +56,7 @@ const splitFrom = 200
 
 // Claim implements [store.Queue]. There are no orphans, and nothing is beyond its job's cursor.
 //
-// While there is more due than claims have room for, a claim is made as two at the same time, each of one half: the server has
+// While claims find most of what they have room for, a claim is made as two at the same time, each of one half: the server has
 // one core for each connection, and one half is written to its disk while the other is looked up. What the two lock they
 // pass over, as those of two replicas do.
 func (s *Store) Claim(ctx context.Context, p store.ClaimParams) (store.Claim, error) {
@@ -74,7 +74,7 @@ func (s *Store) Claim(ctx context.Context, p store.ClaimParams) (store.Claim, er
 	group.Wait()
 
 	claim := store.Claim{Quotas: make([]store.QuotaLeft, len(p.Quotas))}
-	full := true
+	room := 0
 	for i, q := range p.Quotas {
 		left := &claim.Quotas[i]
 		before := len(claim.Occurrences)
@@ -90,7 +90,7 @@ func (s *Store) Claim(ctx context.Context, p store.ClaimParams) (store.Claim, er
 		}
 		found := claim.Occurrences[before:]
 		left.Found = len(found)
-		full = full && left.Found == q.Limit
+		room += q.Limit
 		left.More = left.More || left.Found == q.Limit
 		// Parts come in this order as long as the planner joins in the order that was locked in.
 		if longestDue := func(a, b store.Claimed) int { return a.DueAt.Compare(b.DueAt) }; !slices.IsSortedFunc(found, longestDue) {
@@ -102,7 +102,7 @@ func (s *Store) Claim(ctx context.Context, p store.ClaimParams) (store.Claim, er
 			return store.Claim{}, err
 		}
 	}
-	s.behind.Store(full)
+	s.behind.Store(len(claim.Occurrences) > room/2)
 	for i := range claim.Occurrences {
 		c := &claim.Occurrences[i]
 		c.Token, c.ScheduledAt, c.DueAt = token, p.Now, p.Now.Add(p.Lease)

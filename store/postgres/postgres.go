@@ -49,7 +49,7 @@ type Store struct {
 	modeChosen bool
 	// pooled is set once a pooler was seen between here and the server.
 	pooled atomic.Bool
-	// behind is that the last claim found as many as it had room for.
+	// behind is that the last claim found more than half of what it had room for.
 	behind atomic.Bool
 }
 

@@ -1,0 +1,249 @@
+//go:build services
+
+package postgres_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
+	"github.com/carillon-scheduler/carillon/store/postgres"
+)
+
+// tenantPut is a submission to a tenant's lane.
+func tenantPut(tenant, key string, after ...time.Duration) store.Put {
+	p := newPut(key, after...)
+	p.Job.Tenant = tenant
+	for i := range p.Occurrences {
+		p.Occurrences[i].Name.Tenant = tenant
+	}
+	return p
+}
+
+// quotas are one for each tenant.
+func quotas(limit int, tenants ...string) (all []store.Quota) {
+	for _, t := range tenants {
+		all = append(all, store.Quota{Lane: job.Lane{Tenant: t}, Limit: limit})
+	}
+	return all
+}
+
+func claimOf(t *testing.T, s store.Store, now time.Time, quotas []store.Quota) store.Claim {
+	t.Helper()
+	claim, err := s.Claim(t.Context(), store.ClaimParams{Now: now, Lease: lease, Quotas: quotas})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return claim
+}
+
+// TestClaimManyLanes: claims of a large lane and many small ones, made as two or not, by two replicas, take of each lane up to its
+// quota, the longest due first, and each occurrence once.
+func TestClaimManyLanes(t *testing.T) {
+	const large, lanes = 4000, 64
+	for _, server := range []string{serverURL, pgbouncerURL} {
+		sc := newSchema(t, server)
+		stores := []store.Store{sc.open(), sc.open()}
+		tenants := []string{"large"}
+		after := make([]time.Duration, large)
+		for i := range after {
+			after[i] = time.Duration(i) * time.Millisecond
+		}
+		puts := []store.Put{tenantPut("large", "k", after...)}
+		for i := 1; i < lanes; i++ {
+			tenants = append(tenants, fmt.Sprintf("small%02d", i))
+			puts = append(puts, tenantPut(tenants[i], "k", after[:i%3]...))
+		}
+		pending := 0
+		for _, p := range puts {
+			pending += len(p.Occurrences)
+		}
+		mustPut(t, stores[0], puts...)
+		asked := quotas(5, tenants...)
+		asked[0].Limit = 601
+		reversed := slices.Clone(asked) // so that the large one is in either half
+		slices.Reverse(reversed)
+		var lock sync.Mutex
+		seen := make(map[job.ID]bool)
+		var group sync.WaitGroup
+		for i, s := range stores {
+			asked := [][]store.Quota{asked, reversed}[i]
+			group.Go(func() {
+				for more := true; more; {
+					claim, err := s.Claim(t.Context(), store.ClaimParams{Now: epoch.Add(time.Hour), Lease: lease, Quotas: asked})
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					more = claim.More()
+					rest := claim.Occurrences
+					lock.Lock()
+					for k, q := range claim.Quotas {
+						if q.Found > asked[k].Limit {
+							t.Errorf("found %d of lane %s, want at most %d", q.Found, asked[k].Lane, asked[k].Limit)
+						}
+						for n, o := range rest[:q.Found] {
+							if o.Lane() != asked[k].Lane || seen[o.ID] || n > 0 && o.Timestamp.Before(rest[n-1].Timestamp) {
+								t.Errorf("%s of lane %s comes for lane %s, again: %t", o.Timestamp, o.Lane(), asked[k].Lane, seen[o.ID])
+							}
+							seen[o.ID] = true
+						}
+						rest = rest[q.Found:]
+					}
+					lock.Unlock()
+				}
+			})
+		}
+		group.Wait()
+		// What one had locked another passed over.
+		for _, o := range claimOf(t, stores[0], epoch.Add(time.Hour), quotas(2*large, tenants...)).Occurrences {
+			seen[o.ID] = true
+		}
+		if len(seen) != pending {
+			t.Errorf("claimed %d, want %d", len(seen), pending)
+		}
+	}
+}
+
+// TestClaimPausedHalf: of a claim that is made as two, one half may find nothing but what is of paused jobs. The lane is told to
+// have more, and is claimed further.
+func TestClaimPausedHalf(t *testing.T) {
+	s := newSchema(t, serverURL).open()
+	after := make([]time.Duration, 400)
+	for i := range after {
+		after[i] = time.Duration(i) * time.Millisecond
+	}
+	mustPut(t, s, tenantPut("busy", "k", after...), tenantPut("idle", "paused", after[:100]...), tenantPut("idle", "k", time.Second))
+	if err := s.Pause(t.Context(), job.Name{Tenant: "idle", Key: "paused"}, job.NewRevision(epoch), epoch); err != nil {
+		t.Fatal(err)
+	}
+	now := epoch.Add(time.Hour)
+	if claim := claimOf(t, s, now, quotas(200, "busy")); !claim.Quotas[0].More { // so that the next is made as two
+		t.Fatalf("the first claim is answered %+v", claim.Quotas)
+	}
+	claim := claimOf(t, s, now, quotas(100, "busy", "idle"))
+	if claim.Quotas[0].Found != 100 || claim.Quotas[1].Found != 0 || !claim.Quotas[1].More {
+		t.Errorf("the claim with paused jobs is answered %+v", claim.Quotas)
+	}
+	claim = claimOf(t, s, now, quotas(100, "busy", "idle"))
+	if left := claim.Quotas[1]; left.Found != 1 || left.More {
+		t.Errorf("the claim past paused jobs is answered %+v", claim.Quotas)
+	}
+}
+
+// TestPlansOfLanes: what is asked of many lanes costs in proportion to what is claimed or counted of them, however much one of
+// them has, and nothing but the index is read to count; also for statements that the server sees anew each time.
+func TestPlansOfLanes(t *testing.T) {
+	const many, lanes, asked, limit = 100_000, 64, 10, 5
+	s := newSchema(t, serverURL)
+	s.url = with(t, with(t, s.url, "application_name", s.name), "pool_max_conns", "1")
+	var tenants []string
+	for i := range lanes {
+		tenants = append(tenants, fmt.Sprintf("t%d", i))
+	}
+	for _, mode := range []string{"cache_statement", "cache_describe"} {
+		o, err := postgres.Open(context.Background(), with(t, s.url, "default_query_exec_mode", mode))
+		if err != nil {
+			t.Fatal(err)
+		}
+		run(t, s.admin, "TRUNCATE "+s.table("occurrences"))
+		run(t, s.admin, "ANALYZE "+s.table("occurrences"))
+		claimOf(t, o, epoch, quotas(limit, tenants...)) // statements are prepared while there is nothing
+		if _, err := o.CountLanes(t.Context(), epoch, lanesOf(tenants), limit); err != nil {
+			t.Fatal(err)
+		}
+		// The first lane has nearly all, the second none, and each other one.
+		run(t, s.admin, fmt.Sprintf(`INSERT INTO %s (lane, revision, id, position, attempt, timestamp, due_at)
+			SELECT 't' || CASE WHEN n < %d THEN n + 1 ELSE 0 END, lpad(to_hex(n), 32, '0')::uuid, gen_random_uuid(), 0, 0, n, n
+			FROM generate_series(1, %d) n`, s.table("occurrences"), lanes-1, many))
+		run(t, s.admin, fmt.Sprintf(`INSERT INTO %s (tenant, key, revision, version, created_at, updated_at, expires_at, missed,
+				callback_type, callback_data, schedule)
+			SELECT 't0', 'k' || n, lpad(to_hex(n), 32, '0')::uuid, 'r' || n, 0, 0, 1e15, 0, 'http', '{}', '{}'
+			FROM generate_series(1, %d) n ON CONFLICT DO NOTHING`, s.table("jobs"), many))
+		run(t, s.admin, "VACUUM "+s.table("occurrences"))
+		before := s.reads()
+		for range asked {
+			counts, err := o.CountLanes(t.Context(), epoch, lanesOf(tenants), limit)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i, c := range counts {
+				want := store.LaneCount{Pending: 1, Due: 1}
+				switch i {
+				case 0:
+					want = store.LaneCount{Pending: limit, Due: limit}
+				case 1:
+					want = store.LaneCount{}
+				}
+				if c != want {
+					t.Errorf("%s: %s has %+v, want %+v", mode, tenants[i], c, want)
+				}
+			}
+		}
+		// What was counted is added up once its connection has ended.
+		if err := o.Close(); err != nil {
+			t.Fatal(err)
+		}
+		s.awaitGone("application_name", s.name)
+		counted := s.reads()
+		if entries, most := counted.entries-before.entries, asked*(limit+lanes-2); entries != most {
+			t.Errorf("%s: %d entries were read to count, want %d", mode, entries, most)
+		}
+		if counted.rows != before.rows {
+			t.Errorf("%s: %d rows were read to count, want none", mode, counted.rows-before.rows)
+		}
+
+		if o, err = postgres.Open(context.Background(), with(t, s.url, "default_query_exec_mode", mode)); err != nil {
+			t.Fatal(err)
+		}
+		for i := range asked {
+			claim := claimOf(t, o, epoch, quotas(limit, tenants...))
+			want := limit
+			if i == 0 {
+				want += lanes - 2
+			}
+			if len(claim.Occurrences) != want {
+				t.Errorf("%s: claimed %d, want %d", mode, len(claim.Occurrences), want)
+			}
+		}
+		if err := o.Close(); err != nil {
+			t.Fatal(err)
+		}
+		s.awaitGone("application_name", s.name)
+		// A claim may pass over what those before have left behind.
+		claimed := s.reads()
+		if entries := claimed.entries - counted.entries; entries == 0 || entries > many/20 {
+			t.Errorf("%s: %d entries were read to claim, want some, and at most %d", mode, entries, many/20)
+		}
+		if rows := claimed.rows - counted.rows; rows > many/20 {
+			t.Errorf("%s: %d rows were read to claim, want at most %d", mode, rows, many/20)
+		}
+	}
+}
+
+func lanesOf(tenants []string) (all []job.Lane) {
+	for _, t := range tenants {
+		all = append(all, job.Lane{Tenant: t})
+	}
+	return all
+}
+
+// reads is how much has been read of the occurrences.
+type reads struct {
+	entries int // of the claim index
+	rows    int // of the table
+}
+
+// reads answers what connections that have ended have read.
+func (s schema) reads() reads {
+	s.Helper()
+	return reads{
+		query[int](s, "SELECT idx_tup_read FROM pg_stat_user_indexes WHERE schemaname = $1 AND indexrelname = 'occurrences_claim'", s.name),
+		query[int](s, "SELECT seq_tup_read + idx_tup_fetch FROM pg_stat_user_tables WHERE schemaname = $1 AND relname = 'occurrences'", s.name),
+	}
+}
