@@ -25,13 +25,16 @@ func BenchmarkDeliver(b *testing.B) {
 	for _, c := range []struct {
 		name, server string
 		workers      int
+		lanes        int
 		options      [2]string
 	}{
-		{"direct/1", serverURL, 1, [2]string{}},
-		{"direct/2", serverURL, 2, [2]string{}},
-		{"direct describing/1", serverURL, 1, [2]string{"default_query_exec_mode", "cache_describe"}},
-		{"pgbouncer/1", pgbouncerURL, 1, [2]string{}},
-		{"pgbouncer/2", pgbouncerURL, 2, [2]string{}},
+		{"direct/1", serverURL, 1, 1, [2]string{}},
+		{"direct/2", serverURL, 2, 1, [2]string{}},
+		{"direct 64 lanes/1", serverURL, 1, 64, [2]string{}},
+		{"direct 64 lanes/2", serverURL, 2, 64, [2]string{}},
+		{"direct describing/1", serverURL, 1, 1, [2]string{"default_query_exec_mode", "cache_describe"}},
+		{"pgbouncer/1", pgbouncerURL, 1, 1, [2]string{}},
+		{"pgbouncer/2", pgbouncerURL, 2, 1, [2]string{}},
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			s := newSchema(b, c.server)
@@ -39,9 +42,13 @@ func BenchmarkDeliver(b *testing.B) {
 				s.url = with(b, s.url, c.options[0], c.options[1])
 			}
 			opened := s.open()
+			var quotas []store.Quota
+			for i := range c.lanes {
+				quotas = append(quotas, store.Quota{Lane: job.Lane{Tenant: fmt.Sprintf("t%d", i)}, Limit: perClaim / c.lanes})
+			}
 			for b.Loop() {
 				b.StopTimer()
-				s.fill()
+				s.fill(c.lanes)
 				b.StartTimer()
 				var left atomic.Int64
 				left.Store(backlog)
@@ -50,7 +57,7 @@ func BenchmarkDeliver(b *testing.B) {
 				for range c.workers {
 					group.Go(func() {
 						for left.Load() > 0 {
-							claim, err := opened.Claim(b.Context(), store.ClaimParams{Now: epoch, Lease: lease, Quotas: []store.Quota{{Lane: job.DefaultLane, Limit: perClaim}}})
+							claim, err := opened.Claim(b.Context(), store.ClaimParams{Now: epoch, Lease: lease, Quotas: quotas})
 							if err != nil {
 								b.Error(err)
 								return
@@ -89,7 +96,7 @@ func BenchmarkBare(b *testing.B) {
 			in := func(sql string) string { return fmt.Sprintf(sql, s.table("occurrences"), perClaim) }
 			for b.Loop() {
 				b.StopTimer()
-				s.fill()
+				s.fill(1)
 				b.StartTimer()
 				var left atomic.Int64
 				left.Store(backlog)
@@ -121,25 +128,25 @@ func BenchmarkBare(b *testing.B) {
 	}
 }
 
-// fill makes a backlog of one-instant jobs that are all due.
-func (s schema) fill() {
+// fill makes a backlog of one-instant jobs that are all due, in so many lanes.
+func (s schema) fill(lanes int) {
 	s.Helper()
 	run(s.TB, s.admin, "TRUNCATE "+s.table("jobs")+", "+s.table("occurrences"))
 	run(s.TB, s.admin, fmt.Sprintf(`INSERT INTO %s (tenant, key, revision, version, created_at, updated_at, expires_at, missed,
 			callback_type, callback_data, schedule)
-		SELECT 'default', 'job-' || n, lpad(to_hex(n), 32, '0')::uuid, 'revision-of-26-bytes-' || n, 0, 0, 1e15, 0, 'http', $${"url":"http://127.0.0.1/","payload":1}$$, '{}'
-		FROM generate_series(1, %d) n`, s.table("jobs"), backlog))
-	run(s.TB, s.admin, fmt.Sprintf(`INSERT INTO %s (lane, revision, id, position, attempt, timestamp, due_at)
-		SELECT 'default', lpad(to_hex(n), 32, '0')::uuid, (lpad(to_hex(%d + n), 12, '0') || substr(md5(n::text), 1, 20))::uuid, 0, 0,
-			%[2]d - n, %[2]d - n FROM generate_series(1, %d) n`, s.table("occurrences"), epoch.UnixMilli(), backlog))
+		SELECT 't' || n %% %d, 'job-' || n, lpad(to_hex(n), 32, '0')::uuid, 'revision-of-26-bytes-' || n, 0, 0, 1e15, 0, 'http', $${"url":"http://127.0.0.1/","payload":1}$$, '{}'
+		FROM generate_series(1, %d) n`, s.table("jobs"), lanes, backlog))
+	run(s.TB, s.admin, fmt.Sprintf(`INSERT INTO %[1]s (lane, revision, id, position, attempt, timestamp, due_at)
+		SELECT 't' || n %% %[3]d, lpad(to_hex(n), 32, '0')::uuid, (lpad(to_hex(%[2]d + n), 12, '0') || substr(md5(n::text), 1, 20))::uuid, 0, 0,
+			%[2]d - n, %[2]d - n FROM generate_series(1, %[4]d) n`, s.table("occurrences"), epoch.UnixMilli(), lanes, backlog))
 	run(s.TB, s.admin, "VACUUM ANALYZE "+s.table("occurrences"))
 	run(s.TB, s.admin, "CHECKPOINT")
 }
 
 const (
-	deleteSQL = `DELETE FROM %[1]s WHERE ctid = ANY (ARRAY(SELECT ctid FROM %[1]s WHERE due_at <= $1 ORDER BY due_at LIMIT %[2]d FOR UPDATE SKIP LOCKED)) RETURNING ctid::text`
+	deleteSQL = `DELETE FROM %[1]s WHERE ctid = ANY (ARRAY(SELECT ctid FROM %[1]s WHERE lane = 't0' AND due_at <= $1 ORDER BY due_at LIMIT %[2]d FOR UPDATE SKIP LOCKED)) RETURNING ctid::text`
 	updateSQL = `UPDATE %[1]s SET due_at = due_at + 60000, token = 't', scheduled_at = $1, attempt = attempt + 1
-		WHERE ctid = ANY (ARRAY(SELECT ctid FROM %[1]s WHERE due_at <= $1 ORDER BY due_at LIMIT %[2]d FOR UPDATE SKIP LOCKED)) RETURNING ctid::text`
+		WHERE ctid = ANY (ARRAY(SELECT ctid FROM %[1]s WHERE lane = 't0' AND due_at <= $1 ORDER BY due_at LIMIT %[2]d FOR UPDATE SKIP LOCKED)) RETURNING ctid::text`
 	ackSQL = `DELETE FROM %[1]s WHERE ctid = ANY ($1::text[]::tid[]) AND token = 't' AND %[2]d > 0`
 )
 
