@@ -136,6 +136,35 @@ func TestClaimPausedHalf(t *testing.T) {
 	}
 }
 
+// TestClaimFailedHalf: of a claim that is made as two, of which one fails, the other is answered, and the lanes of the one that
+// failed are told to have more.
+func TestClaimFailedHalf(t *testing.T) {
+	sc := newSchema(t, serverURL)
+	s := sc.open()
+	after := make([]time.Duration, 300)
+	for i := range after {
+		after[i] = time.Duration(i) * time.Millisecond
+	}
+	mustPut(t, s, tenantPut("good", "k", after...), tenantPut("bad", "k", after...))
+	now, both := epoch.Add(time.Hour), quotas(100, "good", "bad")
+	claimOf(t, s, now, both) // finds so much that the next is made as two
+	run(t, sc.admin, fmt.Sprintf(`CREATE FUNCTION %s.fail() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE EXCEPTION ''as the test says''; END'`, sc.name))
+	run(t, sc.admin, fmt.Sprintf(`CREATE TRIGGER fail BEFORE UPDATE ON %s FOR EACH ROW WHEN (NEW.lane = 'bad') EXECUTE FUNCTION %s.fail()`,
+		sc.table("occurrences"), sc.name))
+	claim := claimOf(t, s, now, both)
+	if claim.Quotas[0].Found != 100 || claim.Quotas[1].Found != 0 || !claim.Quotas[1].More {
+		t.Errorf("the claim of which one half fails is answered %+v", claim.Quotas)
+	}
+	if _, err := s.Claim(t.Context(), store.ClaimParams{Now: now, Lease: lease, Quotas: quotas(100, "bad")}); err == nil {
+		t.Error("the claim that fails whole is not answered an error")
+	}
+	run(t, sc.admin, "DROP TRIGGER fail ON "+sc.table("occurrences"))
+	claim = claimOf(t, s, now, both)
+	if claim.Quotas[0].Found != 100 || claim.Quotas[1].Found != 100 {
+		t.Errorf("the claim after one that failed is answered %+v", claim.Quotas)
+	}
+}
+
 // TestPlansOfLanes: what is asked of many lanes costs in proportion to what is claimed or counted of them, however much one of
 // them has, and nothing but the index is read to count; also for statements that the server sees anew each time.
 func TestPlansOfLanes(t *testing.T) {
