@@ -165,6 +165,21 @@ func TestClaimFailedHalf(t *testing.T) {
 	}
 }
 
+// TestClaimNextOfHalves: of a claim that is made as two, either half may find the only one that is due. When the next becomes due
+// is when its lease ends, whichever half ends first.
+func TestClaimNextOfHalves(t *testing.T) {
+	s := newSchema(t, serverURL).open()
+	for i := range 20 {
+		tenant := fmt.Sprintf("t%d", i)
+		mustPut(t, s, tenantPut("other", tenant, 0), tenantPut(tenant, "k", 0, time.Hour))
+		claimOf(t, s, epoch, quotas(1, "other")) // has no room for more, so the next is made as two
+		claim := claimOf(t, s, epoch, quotas(300, tenant))
+		if want := (store.QuotaLeft{Found: 1, Next: epoch.Add(lease)}); claim.Quotas[0] != want {
+			t.Errorf("claim %d is answered %+v, want %+v", i, claim.Quotas[0], want)
+		}
+	}
+}
+
 // TestPlansOfLanes: what is asked of many lanes costs in proportion to what is claimed or counted of them, however much one of
 // them has, and nothing but the index is read to count; also for statements that the server sees anew each time.
 func TestPlansOfLanes(t *testing.T) {
@@ -194,7 +209,7 @@ func TestPlansOfLanes(t *testing.T) {
 				callback_type, callback_data, schedule)
 			SELECT 't0', 'k' || n, lpad(to_hex(n), 32, '0')::uuid, 'r' || n, 0, 0, 1e15, 0, 'http', '{}', '{}'
 			FROM generate_series(1, %d) n ON CONFLICT DO NOTHING`, s.table("jobs"), many))
-		run(t, s.admin, "VACUUM "+s.table("occurrences"))
+		s.vacuum()
 		before := s.reads()
 		for range asked {
 			counts, err := o.CountLanes(t.Context(), epoch, lanesOf(tenants), limit)
@@ -260,6 +275,20 @@ func lanesOf(tenants []string) (all []job.Lane) {
 		all = append(all, job.Lane{Tenant: t})
 	}
 	return all
+}
+
+// vacuum makes all occurrences known to be visible to everybody. A transaction under way, of another test, may be in the way.
+func (s schema) vacuum() {
+	s.Helper()
+	for deadline := time.Now().Add(20 * time.Second); ; {
+		run(s.TB, s.admin, "VACUUM "+s.table("occurrences"))
+		if query[bool](s, "SELECT relallvisible >= relpages FROM pg_class WHERE oid = $1::text::regclass", s.table("occurrences")) {
+			return
+		}
+		if time.Now().After(deadline) {
+			s.Fatal("the table does not become all visible")
+		}
+	}
 }
 
 // reads is how much has been read of the occurrences.
