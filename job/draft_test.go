@@ -16,7 +16,8 @@ var limits = job.Limits{Instants: 3, Payload: 20}
 func TestDraftMakesAJob(t *testing.T) {
 	d, err := job.Decode([]byte(`{
 		"key": "a+b/c", "schedules": ["2030-01-01T13:00:00+01:00", "2029-01-01T00:00:00.0001Z", "2030-01-01T12:00:00Z"],
-		"past": "skip", "callback": {"type": "http", "data": { "n" : 1.0 } }, "retry": {"initial": "1d", "factor": 1.5}}`))
+		"past": "skip", "callback": {"type": "http", "data": { "n" : 1.0 } }, "retry": {"initial": "1d", "factor": 1.5},
+		"priority": "low", "destination": {"maxInFlight": 3, "ratePerSecond": 0.5}}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,6 +31,9 @@ func TestDraftMakesAJob(t *testing.T) {
 	}
 	if string(j.Callback.Data) != `{ "n" : 1.0 }` || j.Callback.Type != "http" {
 		t.Errorf("callback %s %s", j.Callback.Type, j.Callback.Data)
+	}
+	if want := (job.DestinationLimits{MaxInFlight: 3, RatePerSecond: 0.5}); j.Options.Destination != want || j.Options.Priority != job.PriorityLow {
+		t.Errorf("%+v", j.Options)
 	}
 	if want := (job.Retry{Initial: job.Duration(24 * time.Hour), Factor: 1.5}); j.Options.Retry != want || j.Revision != "" {
 		t.Errorf("%+v", j)
@@ -94,7 +98,15 @@ func TestDraftsThatAreRefused(t *testing.T) {
 		"attempts in part": {object(`"a"`, at, `1`, `,"retry":{"maxAttempts":1.5}`), []string{"/retry/maxAttempts"}, "whole number"},
 		"initial":          {object(`"a"`, at, `1`, `,"retry":{"initial":"1us"}`), []string{"/retry/initial"}, "from 1ms to 30d"},
 		"not a duration":   {object(`"a"`, at, `1`, `,"retry":{"max":"soon"}`), []string{"/retry/max"}, `not "soon"`},
-		"max below":        {object(`"a"`, at, `1`, `,"retry":{"max":"500ms"}`), []string{"/retry/max"}, "which is 1s"},
+		"priority":         {object(`"a"`, at, `1`, `,"priority":"urgent"`), []string{"/priority"}, `must be one of high, normal, low, not "urgent"`},
+		"destination": {object(`"a"`, at, `1`, `,"destination":{"maxInFlight":0,"ratePerSecond":0}`),
+			[]string{"/destination/maxInFlight", "/destination/ratePerSecond"}, "must be at least 0.001"},
+		"destination above": {object(`"a"`, at, `1`, `,"destination":{"maxInFlight":10001,"ratePerSecond":100000.5}`),
+			[]string{"/destination/maxInFlight", "/destination/ratePerSecond"}, "must be at most 10000"},
+		"destination of other types": {object(`"a"`, at, `1`, `,"destination":{"maxInFlight":1.5,"ratePerSecond":"1","rate":1}`),
+			[]string{"/destination/maxInFlight", "/destination/ratePerSecond", "/destination/rate"}, "the fields here are maxInFlight, ratePerSecond"},
+		"no destination": {object(`"a"`, at, `1`, `,"destination":"here"`), []string{"/destination"}, "must be an object"},
+		"max below":      {object(`"a"`, at, `1`, `,"retry":{"max":"500ms"}`), []string{"/retry/max"}, "which is 1s"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

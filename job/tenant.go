@@ -1,6 +1,7 @@
 package job
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -26,6 +27,51 @@ type TenantSettings struct {
 	// Paused stops all of its jobs from firing. What falls due waits.
 	Paused bool `json:"paused,omitzero"`
 }
+
+// The bounds of what settings may be set to. Below the least weight, a tenant would be served so rarely that it would take ages
+// to come back to its share after its weight was raised.
+const (
+	minWeight, maxWeight = 0.001, 1000
+	maxTenantInFlight    = 1_000_000
+)
+
+// TenantDraft are settings as a client submits them, and as it is shown them. What is left out has its default.
+type TenantDraft struct {
+	Weight      *float64 `json:"weight,omitzero"`
+	Priority    Priority `json:"priority,omitzero"`
+	MaxInFlight *int     `json:"maxInFlight,omitzero"`
+	Paused      bool     `json:"paused"`
+}
+
+// check is told of a null, too, which leaves no draft.
+func (d *TenantDraft) check() error {
+	if d == nil {
+		return InvalidField("", "must be an object")
+	}
+	var invalid Invalid
+	checkNumber("/weight", d.Weight, minWeight, maxWeight, &invalid)
+	checkOneOf("/priority", d.Priority, &invalid, PriorityHigh, PriorityNormal, PriorityLow)
+	checkNumber("/maxInFlight", d.MaxInFlight, 1, maxTenantInFlight, &invalid)
+	return invalid.Err()
+}
+
+// ParseTenantSettings reads what a client submits as the settings of a tenant. The error is a [*Malformed] or an [*Invalid].
+func ParseTenantSettings(body []byte) (TenantSettings, error) {
+	d, err := Parse[*TenantDraft](body)
+	if err != nil {
+		return TenantSettings{}, err
+	}
+	return TenantSettings{Weight: value(d.Weight), Priority: d.Priority, MaxInFlight: value(d.MaxInFlight), Paused: d.Paused}, nil
+}
+
+// Draft is the settings as they could be submitted again, with the weight that they stand for.
+func (s TenantSettings) Draft() TenantDraft {
+	weight := s.EffectiveWeight()
+	return TenantDraft{Weight: &weight, Priority: s.Priority, MaxInFlight: given(s.MaxInFlight), Paused: s.Paused}
+}
+
+// EffectiveWeight is the weight, with its default filled in.
+func (s TenantSettings) EffectiveWeight() float64 { return cmp.Or(s.Weight, 1) }
 
 // Encode returns the settings as stores keep them: compact JSON, or nothing if all are left at their defaults.
 func (s TenantSettings) Encode() []byte {
