@@ -45,6 +45,7 @@ func BenchmarkSubmit(b *testing.B) {
 			}
 			api := handlers.New(handlers.Config{
 				Store:     storesNothing{},
+				Tenants:   storesNothing{},
 				Callbacks: callbacks.NewRegistry(sender("discard"), webhook.New(webhook.Options{})),
 				Limits:    job.Limits{Instants: 1000, Payload: 1 << 20},
 				MaxBody:   1 << 20,
@@ -70,11 +71,13 @@ func BenchmarkSubmit(b *testing.B) {
 }
 
 // storesNothing is a store that takes everything.
-type storesNothing struct{ apiSide }
+type storesNothing struct{ store.Store }
 
 func (storesNothing) Put(_ context.Context, puts []store.Put) []store.PutResult {
 	return make([]store.PutResult, len(puts))
 }
+
+func (storesNothing) MeetTenants(context.Context, []job.Tenant) (int, error) { return 0, nil }
 
 // processorTime is what this process has used.
 func processorTime(b *testing.B) time.Duration {

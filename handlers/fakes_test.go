@@ -58,6 +58,9 @@ type faultyStore struct {
 	onAmend func()
 	// amends counts them.
 	amends int
+	// tenantFault fails all that is about tenants, while it is set.
+	tenantFault error
+	met         []string
 }
 
 func (s *faultyStore) setFault(err error) {

@@ -22,6 +22,7 @@ import (
 
 // Config is what the API works with and the bounds it keeps. All of its funcs are called concurrently.
 type Config struct {
+	// Store, Stock and Tenants are sides of the same store.
 	Store     store.Jobs
 	Stock     store.Stock
 	Tenants   store.Tenants
@@ -37,6 +38,14 @@ type Config struct {
 	// Warnings answers what of this replica's surroundings is not as it should be, though it can do its work. Clients are shown
 	// the texts. Nil has none.
 	Warnings func(context.Context) []string
+	// PriorityOf answers which priority the jobs of a tenant have that have none of their own. Nil goes by the tenants' settings.
+	PriorityOf func(tenant string) job.Priority
+	// Destinations answers what this replica knows of the destinations of callbacks. Nil knows of none.
+	Destinations func() []DestinationState
+	// Rate answers how many occurrences per second this replica has settled lately; 0 if that is not known. Nil never knows.
+	Rate func() float64
+	// Replicas counts those that may be claiming at a time, as [store.Queue] does. Nil is always one.
+	Replicas func(ctx context.Context, now time.Time) (int, error)
 	// Limits bound each job.
 	Limits job.Limits
 	// Expansion bounds what a submission expands of a schedule that recurs. It is that of whoever expands the rest.
@@ -65,7 +74,7 @@ func New(config Config) http.Handler {
 
 // newEngine makes the router.
 func newEngine(config Config) *gin.Engine {
-	a := &api{Config: config.withDefaults(), metrics: newMetrics(config.Registerer)}
+	a := &api{Config: config.withDefaults(), metrics: newMetrics(config.Registerer), recent: recent{turn: make(chan struct{}, 1)}}
 	gin.SetMode(gin.ReleaseMode) // else gin prints each route to standard output
 	e := gin.New()
 	e.UseEscapedPath = true // so that an escaped slash is part of a key
@@ -105,6 +114,14 @@ func newEngine(config Config) *gin.Engine {
 	v1.POST("/dead-letters/redrive", a.answer(a.redriveMany))
 	v1.POST("/dead-letters/:id/redrive", a.answer(a.redriveOne))
 	v1.DELETE("/dead-letters/:id", a.answer(a.deleteDeadLetter))
+
+	// These are about all tenants, whoever asks.
+	all := e.Group("/v1", a.refuseAnyTenant)
+	all.GET("/tenants", a.answer(a.listTenants))
+	all.GET("/tenants/:tenant", a.answer(a.getTenant))
+	all.PUT("/tenants/:tenant", a.answer(a.putTenant))
+	all.DELETE("/tenants/:tenant", a.answer(a.resetTenant))
+	all.GET("/backlog", a.answer(a.getBacklog))
 	return e
 }
 
@@ -121,6 +138,15 @@ func (c Config) withDefaults() Config {
 	if c.Warnings == nil {
 		c.Warnings = func(context.Context) []string { return nil }
 	}
+	if c.Destinations == nil {
+		c.Destinations = func() []DestinationState { return nil }
+	}
+	if c.Rate == nil {
+		c.Rate = func() float64 { return 0 }
+	}
+	if c.Replicas == nil {
+		c.Replicas = func(context.Context, time.Time) (int, error) { return 1, nil }
+	}
 	if c.Now == nil {
 		c.Now = time.Now
 	}
@@ -134,6 +160,8 @@ func (c Config) withDefaults() Config {
 type api struct {
 	Config
 	metrics *metrics
+	meeting meeting
+	recent  recent
 }
 
 // answer makes a gin handler of one that answers its errors as a problem.
@@ -169,8 +197,10 @@ func (a *api) refuseTenant(c *gin.Context) {
 	c.Abort()
 }
 
-var tenantRule = fmt.Sprintf("must name one tenant, by 1 to %d letters (a to z, A to Z), digits, dots, underscores and hyphens; "+
-	"without the header it is %q", job.MaxTenantBytes, job.DefaultTenant)
+var (
+	tenantNames = fmt.Sprintf("1 to %d letters (a to z, A to Z), digits, dots, underscores and hyphens", job.MaxTenantBytes)
+	tenantRule  = fmt.Sprintf("must name one tenant, by %s; without the header it is %q", tenantNames, job.DefaultTenant)
+)
 
 // wakeTenant tells that something of a tenant is due, in whichever lane.
 func (a *api) wakeTenant(tenant string, now time.Time) {

@@ -62,6 +62,8 @@ func newAPI(t testing.TB, configure ...func(*handlers.Config)) *api {
 	a := &api{TB: t, store: &faultyStore{Store: s}, now: start, spec: specification(t), log: &lockedBuffer{}}
 	config := handlers.Config{
 		Store:     a.store,
+		Stock:     a.store,
+		Tenants:   a.store,
 		Callbacks: callbacks.NewRegistry(sender("http"), sender("rabbitmq")),
 		Wake: func(lane job.Lane, at time.Time) {
 			a.mu.Lock()

@@ -67,7 +67,7 @@ func problemOf(err error) (p problem, hidden bool) {
 		return newProblem(http.StatusBadRequest, e.Reason), false
 	}
 	if e, ok := errors.AsType[*job.Invalid](err); ok {
-		p := newProblem(http.StatusUnprocessableEntity, "the job can't be accepted; see errors")
+		p := newProblem(http.StatusUnprocessableEntity, "what was sent can't be accepted; see errors")
 		for _, f := range e.Fields {
 			p.Errors = append(p.Errors, fieldError{Pointer: &f.Pointer, Message: f.Message})
 		}

@@ -115,6 +115,12 @@ func (a *api) check(tenant string, draft job.Draft) (*submission, error) {
 func (a *api) submit(ctx context.Context, submissions []*submission) []outcome {
 	outcomes := make([]outcome, len(submissions))
 	now := a.now()
+	if err := a.meet(ctx, submissions, now); err != nil {
+		for i := range outcomes {
+			outcomes[i].err = err
+		}
+		return outcomes
+	}
 	attempts := make([]*attempt, len(submissions))
 	for i, s := range submissions {
 		attempts[i] = newAttempt(s, &outcomes[i], now)

@@ -86,11 +86,14 @@ func newService(ctx context.Context, o serviceOptions, log *slog.Logger, p probe
 	s.server = &http.Server{
 		Handler: handlers.New(handlers.Config{
 			Store:        group.New(jobs, writers(o.Store)),
+			Stock:        jobs,
+			Tenants:      jobs,
 			Callbacks:    cfg.Callbacks,
 			Wake:         s.dispatcher.Wake,
 			WakeExpander: s.dispatcher.WakeExpander,
 			Ready:        func(ctx context.Context) error { return ready(ctx, s.dispatcher, jobs) },
 			Warnings:     warnings,
+			Replicas:     jobs.Replicas,
 			Limits:       o.limits(),
 			Expansion:    cfg.Expansion(),
 			MaxBody:      int64(o.MaxBody),

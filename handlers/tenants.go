@@ -1,0 +1,208 @@
+package handlers
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/url"
+	"sync"
+	"time"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// tenantView is a tenant as it is answered.
+type tenantView struct {
+	Name      string          `json:"name"`
+	FirstSeen string          `json:"firstSeen"`
+	Settings  job.TenantDraft `json:"settings"`
+}
+
+func viewTenant(t job.Tenant) tenantView {
+	return tenantView{t.Name, job.FormatTime(t.FirstSeen), t.Settings.Draft()}
+}
+
+// listTenants answers with a page of tenants, by name.
+func (a *api) listTenants(c *gin.Context) error {
+	query, err := readQuery(c.Request, "limit", "cursor")
+	if err != nil {
+		return err
+	}
+	limit, err := limitParameter(query)
+	if err != nil {
+		return err
+	}
+	filter := store.TenantFilter{Limit: limit + 1}
+	if filter.After, err = keyCursorParameter(query); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTime)
+	defer cancel()
+	tenants, err := a.Tenants.Tenants(ctx, filter)
+	if err != nil {
+		return err
+	}
+	nextCursor := ""
+	if len(tenants) > limit {
+		tenants = tenants[:limit]
+		nextCursor = keyCursor(tenants[limit-1].Name)
+	}
+	items := make([][]byte, len(tenants))
+	for i, t := range tenants {
+		items[i] = mustEncode(viewTenant(t))
+	}
+	return writePage(c, items, nextCursor)
+}
+
+// getTenant answers with one tenant.
+func (a *api) getTenant(c *gin.Context) error {
+	name, err := tenantInPath(c)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTime)
+	defer cancel()
+	t, err := a.knownTenant(ctx, name)
+	if err != nil {
+		return err
+	}
+	return writeJSON(c, http.StatusOK, viewTenant(t))
+}
+
+// putTenant gives a tenant settings in place of all that it had, whether or not it is known.
+func (a *api) putTenant(c *gin.Context) error {
+	name, err := tenantInPath(c)
+	if err != nil {
+		return err
+	}
+	if err := refuseConditions(c.Request); err != nil {
+		return err
+	}
+	body, err := a.readJSON(c)
+	if err != nil {
+		return err
+	}
+	settings, err := job.ParseTenantSettings(body)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTime)
+	defer cancel()
+	t := job.Tenant{Name: name, FirstSeen: a.now(), Settings: settings}
+	inserted, err := a.Tenants.MeetTenants(ctx, []job.Tenant{t}) // of those who race to create it, one does
+	if err != nil {
+		return err
+	}
+	if inserted > 0 {
+		return writeJSON(c, http.StatusCreated, viewTenant(t))
+	}
+	return a.setTenant(ctx, c, name, settings)
+}
+
+// resetTenant gives a tenant the default settings back.
+func (a *api) resetTenant(c *gin.Context) error {
+	name, err := tenantInPath(c)
+	if err != nil {
+		return err
+	}
+	if err := refuseConditions(c.Request); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTime)
+	defer cancel()
+	return a.setTenant(ctx, c, name, job.TenantSettings{})
+}
+
+// setTenant gives a tenant that is known other settings, and answers with it.
+func (a *api) setTenant(ctx context.Context, c *gin.Context, name string, settings job.TenantSettings) error {
+	t, err := a.knownTenant(ctx, name) // before the change: after it, an error would hide that it was made
+	if err != nil {
+		return err
+	}
+	t.Settings = settings
+	if err := a.Tenants.SetTenant(ctx, t); err != nil {
+		return err
+	}
+	return writeJSON(c, http.StatusOK, viewTenant(t))
+}
+
+var errNoTenant = &statusError{http.StatusNotFound, "this tenant is not known: nobody has submitted a job of it, or made settings for it"}
+
+func (a *api) knownTenant(ctx context.Context, name string) (job.Tenant, error) {
+	t, err := a.Tenants.Tenant(ctx, name)
+	if errors.Is(err, store.ErrNotFound) {
+		return t, errNoTenant
+	}
+	return t, err
+}
+
+// tenantInPath is the tenant that a path names. There is nothing to say in the query.
+func tenantInPath(c *gin.Context) (string, error) {
+	name, err := url.PathUnescape(c.Param("tenant"))
+	if err != nil || !job.ValidTenant(name) {
+		return "", &parameterError{"tenant", "must be a tenant's name: " + tenantNames}
+	}
+	_, err = readQuery(c.Request)
+	return name, err
+}
+
+// refuseAnyTenant refuses a request that names a tenant where all of them are what it is about: a proxy that names one for
+// whoever asks keeps its clients from the others by that.
+func (a *api) refuseAnyTenant(c *gin.Context) {
+	if err := refuseHeaders(c.Request, tenantHeader); err != nil {
+		a.writeProblem(c, err)
+		c.Abort()
+	}
+}
+
+// meeting remembers which tenants the store knows. Its methods are safe for concurrent use.
+type meeting struct {
+	mu  sync.Mutex
+	met map[string]bool
+}
+
+// mostMet bounds what is remembered. To meet a tenant again does no harm.
+const mostMet = 100_000
+
+// strangers are the tenants of submissions that are not known to be met. They may repeat.
+func (m *meeting) strangers(submissions []*submission, now time.Time) (all []job.Tenant) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var last string
+	for _, s := range submissions { // which are of one tenant, mostly
+		if name := s.job.Tenant; name != last && !m.met[name] {
+			all = append(all, job.Tenant{Name: name, FirstSeen: now})
+			last = name
+		}
+	}
+	return all
+}
+
+func (m *meeting) remember(tenants []job.Tenant) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.met == nil || len(m.met)+len(tenants) > mostMet {
+		m.met = make(map[string]bool)
+	}
+	for _, t := range tenants {
+		m.met[t.Name] = true
+	}
+}
+
+// meet makes sure that the store knows the tenants of submissions, before it has anything of theirs.
+func (a *api) meet(ctx context.Context, submissions []*submission, now time.Time) error {
+	tenants := a.meeting.strangers(submissions, now)
+	if len(tenants) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, storeTime)
+	defer cancel()
+	_, err := a.Tenants.MeetTenants(ctx, tenants)
+	if err == nil {
+		a.meeting.remember(tenants)
+	}
+	return err
+}

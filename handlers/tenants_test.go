@@ -1,0 +1,309 @@
+package handlers_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/handlers"
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// tenant is one as it is answered.
+type tenant struct {
+	Name, FirstSeen string
+	Settings        struct {
+		Weight      float64
+		Priority    string
+		MaxInFlight int
+		Paused      bool
+	}
+}
+
+func (a *api) tenant(name string) tenant {
+	a.Helper()
+	return decode[tenant](a.call("GET", "/v1/tenants/"+name, "").want(200))
+}
+
+func TestTenantSettings(t *testing.T) {
+	a := newAPI(t)
+	a.call("GET", "/v1/tenants/acme", "").want(404)
+	a.call("DELETE", "/v1/tenants/acme", "").want(404)
+	a.call("GET", "/v1/tenants/acme", "").want(404) // still
+
+	const all = `{"weight":2.5,"priority":"high","maxInFlight":7,"paused":true}`
+	for _, c := range []struct {
+		method, body string
+		status       int
+		want         string // of the settings
+	}{
+		{"PUT", all, 201, all},
+		{"PUT", `{"priority":"low"}`, 200, `{"weight":1,"priority":"low","paused":false}`}, // whole: the rest is default again
+		{"PUT", all, 200, all},
+		{"DELETE", "", 200, `{"weight":1,"paused":false}`},
+		{"DELETE", "", 200, `{"weight":1,"paused":false}`},
+		{"PUT", `{"weight":1000}`, 200, `{"weight":1000,"paused":false}`},
+		{"PUT", `{}`, 200, `{"weight":1,"paused":false}`},
+	} {
+		want := fmt.Sprintf(`{"name":"acme","firstSeen":%q,"settings":%s}`, at(0), c.want)
+		if got := a.call(c.method, "/v1/tenants/acme", c.body).want(c.status); string(got.body) != want {
+			t.Errorf("%s %s is answered\n%s\nwant\n%s", c.method, c.body, got.body, want)
+		}
+		if got := a.call("GET", "/v1/tenants/acme", "").want(200); string(got.body) != want {
+			t.Errorf("after %s %s it is\n%s\nwant\n%s", c.method, c.body, got.body, want)
+		}
+		a.advance(time.Second)
+	}
+	a.call("GET", "/v1/tenants/other", "").want(404)
+}
+
+func TestTenantSettingsThatAreRefused(t *testing.T) {
+	a := newAPI(t)
+	for name, c := range map[string]struct {
+		body    string
+		headers []string
+		status  int
+		named   []string
+	}{
+		"no JSON":       {`{"weight":NaN}`, nil, 400, nil},
+		"empty":         {" ", nil, 400, nil},
+		"null":          {`null`, nil, 422, []string{""}},
+		"unknown field": {`{"share":1}`, nil, 422, []string{"/share"}},
+		"all wrong":     {`{"weight":0,"priority":"urgent","maxInFlight":0,"paused":1}`, nil, 422, []string{"/paused", "/weight", "/priority", "/maxInFlight"}},
+		"too large":     {`{"weight":1,"` + strings.Repeat("x", 4000) + `":1}`, nil, 413, nil},
+		"another type":  {`weight=1`, []string{"Content-Type: application/x-www-form-urlencoded"}, 415, nil},
+		"conditional":   {`{}`, []string{"If-None-Match: *"}, 400, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := a.call("PUT", "/v1/tenants/acme", c.body, c.headers...).want(c.status)
+			if named := got.problem().named(); !slices.Equal(named, c.named) {
+				t.Errorf("it names %q, want %q: %s", named, c.named, got.body)
+			}
+		})
+	}
+	a.call("PUT", "/v1/tenants/acme?weight=2", `{}`).want(422)
+	a.call("DELETE", "/v1/tenants/acme", "", "If-Match: *").want(400)
+	a.call("GET", "/v1/tenants/acme", "").want(404)
+}
+
+func TestTenantInPath(t *testing.T) {
+	a := newAPI(t)
+	for _, name := range []string{"a%20b", "%C3%BC", "a%2Fb", "a!h", "a%00", strings.Repeat("x", 65)} {
+		for method, body := range map[string]string{"GET": "", "PUT": "{}", "DELETE": ""} {
+			got := a.call(method, "/v1/tenants/"+name, body).want(422).problem()
+			if named := got.named(); !slices.Equal(named, []string{"?tenant"}) || !strings.Contains(got.Errors[0].Message, "1 to 64") {
+				t.Errorf("%s %s: %+v", method, name, got)
+			}
+		}
+	}
+	a.call("PUT", "/v1/tenants/%61cme", "{}").want(201)
+	a.call("PUT", "/v1/tenants/%2E", "{}").want(201)
+	if got := a.tenant("acme").Name + a.tenant("%2e").Name; got != "acme." {
+		t.Errorf("they are %q", got)
+	}
+}
+
+// These paths are about all tenants: whoever is one of them has no say there.
+func TestTenantsHaveNoSayOverTenants(t *testing.T) {
+	a := newAPI(t)
+	for _, named := range []string{ofAcme, "Carillon-Tenant: default", "Carillon-Tenant: a b"} {
+		for _, request := range [][3]string{
+			{"GET", "/v1/tenants"}, {"GET", "/v1/tenants/acme"}, {"PUT", "/v1/tenants/acme", "{}"}, {"DELETE", "/v1/tenants/acme"}, {"GET", "/v1/backlog"},
+		} {
+			got := a.call(request[0], request[1], request[2], named).want(400)
+			if p := got.problem(); !strings.Contains(p.Detail, "Carillon-Tenant is not honoured here") {
+				t.Errorf("%s %s: %s", request[0], request[1], got.body)
+			}
+		}
+	}
+	a.call("GET", "/v1/tenants/acme", "").want(404)
+}
+
+func TestTenantPages(t *testing.T) {
+	a := newAPI(t)
+	if got := a.call("GET", "/v1/tenants", "").want(200); string(got.body) != `{"items":[]}` {
+		t.Errorf("of none: %s", got.body)
+	}
+	names := []string{"-", "A", "a", "a.b", "b"}
+	for _, name := range []string{"b", "a.b", "A", "-", "a"} {
+		a.call("PUT", "/v1/tenants/"+name, `{"maxInFlight":3}`).want(201)
+	}
+	type page struct {
+		Items      []tenant
+		NextCursor string
+	}
+	for limit := 1; limit <= 6; limit++ {
+		var got []string
+		for cursor, more := "", true; more; {
+			p := decode[page](a.call("GET", fmt.Sprintf("/v1/tenants?limit=%d%s", limit, cursor), "").want(200))
+			for _, i := range p.Items {
+				if got = append(got, i.Name); i.Settings.MaxInFlight != 3 || i.FirstSeen != at(0) {
+					t.Errorf("it is listed as %+v", i)
+				}
+			}
+			if more = p.NextCursor != ""; more && len(p.Items) != limit {
+				t.Errorf("a page of %d has %d", limit, len(p.Items))
+			}
+			cursor = "&cursor=" + p.NextCursor
+		}
+		if !slices.Equal(got, names) {
+			t.Errorf("in pages of %d they are %q, want %q", limit, got, names)
+		}
+	}
+	for query, named := range map[string]string{"limit=0": "?limit", "limit=1001": "?limit", "cursor=*": "?cursor", "prefix=a": "?prefix"} {
+		if got := a.call("GET", "/v1/tenants?"+query, "").want(422).problem().named(); !slices.Equal(got, []string{named}) {
+			t.Errorf("%s: it names %q", query, got)
+		}
+	}
+}
+
+// Whoever submits a job is known from then on, with the settings that it had.
+func TestSubmissionsMeetTheirTenant(t *testing.T) {
+	a := newAPI(t)
+	a.call("PUT", "/v1/tenants/Other_2.eu", `{"weight":9}`).want(201)
+	a.advance(time.Minute)
+	lines := body("a", time.Hour) + "\n" + body("b", time.Hour)
+	for range 2 {
+		a.call("PUT", "/v1/jobs/k", body("k", time.Hour))
+		a.call("POST", "/v1/jobs", body("k", time.Hour), ofAcme)
+		a.call("POST", "/v1/jobs/batch", lines, "Carillon-Tenant: lots", "Content-Type: application/x-ndjson").want(200)
+		a.call("PUT", "/v1/jobs/k", body("k", time.Hour), ofOther)
+		a.call("PATCH", "/v1/jobs/k", `{"delay":"1h","schedules":null}`, ofOther, "Content-Type: application/merge-patch+json").want(200)
+		a.advance(time.Minute)
+	}
+	for _, name := range []string{"default", "acme", "lots"} {
+		if got := a.tenant(name); got.FirstSeen != at(time.Minute) || got.Settings.Weight != 1 {
+			t.Errorf("it is %+v", got)
+		}
+	}
+	if got := a.tenant("Other_2.eu"); got.FirstSeen != at(0) || got.Settings.Weight != 9 {
+		t.Errorf("it is %+v", got)
+	}
+	if got := a.store.takeMet(); !slices.Equal(got, []string{"Other_2.eu", "default", "acme", "lots", "Other_2.eu"}) {
+		t.Errorf("the store was told of %q: each once by a submission", got)
+	}
+
+	// Looking, and what is refused, makes nobody known.
+	a.call("GET", "/v1/jobs", "", "Carillon-Tenant: new").want(200)
+	a.call("POST", "/v1/jobs", `{}`, "Carillon-Tenant: new").want(422)
+	a.call("POST", "/v1/preview", body("k", time.Hour), "Carillon-Tenant: new").want(200)
+	a.call("GET", "/v1/tenants/new", "").want(404)
+}
+
+// A tenant that can't be met has no job stored, and the next submission tries again.
+func TestTenantThatCannotBeMet(t *testing.T) {
+	a := newAPI(t)
+	a.store.setTenantFault(store.ErrUnavailable)
+	a.call("PUT", "/v1/jobs/k", body("k", time.Hour)).want(503)
+	got := a.call("POST", "/v1/jobs/batch", body("a", time.Hour)+"\n{}\n"+body("b", time.Hour), "Content-Type: application/x-ndjson").want(200)
+	var statuses []int
+	for _, r := range a.results(asLines, got.body) {
+		statuses = append(statuses, r.Status)
+	}
+	if !slices.Equal(statuses, []int{503, 422, 503}) {
+		t.Errorf("the items have %v", statuses)
+	}
+	for _, request := range [][3]string{{"GET", "/v1/tenants"}, {"GET", "/v1/tenants/a"}, {"PUT", "/v1/tenants/a", "{}"}, {"DELETE", "/v1/tenants/a"}} {
+		a.call(request[0], request[1], request[2]).want(503)
+	}
+	a.call("GET", "/v1/jobs/k", "").want(404)
+	if puts := a.store.takePuts(); len(puts) > 0 {
+		t.Errorf("there were puts all the same: %+v", puts)
+	}
+	a.store.setTenantFault(nil)
+	a.call("GET", "/v1/tenants/default", "").want(404)
+	a.call("PUT", "/v1/jobs/k", body("k", time.Hour)).want(201)
+	a.tenant("default")
+}
+
+// Of those who race to create a tenant one does, and the settings of one are left.
+func TestTenantIsCreatedOnce(t *testing.T) {
+	a := newAPI(t)
+	var group sync.WaitGroup
+	var mu sync.Mutex
+	created := 0
+	for i := range 8 {
+		group.Go(func() {
+			got := a.call("PUT", "/v1/tenants/acme", fmt.Sprintf(`{"weight":%d,"maxInFlight":%d}`, i+1, i+1))
+			mu.Lock()
+			defer mu.Unlock()
+			if got.status == 201 {
+				created++
+			} else if got.status != 200 {
+				t.Errorf("status %d", got.status)
+			}
+		})
+	}
+	group.Wait()
+	if got := a.tenant("acme").Settings; created != 1 || got.Weight != float64(got.MaxInFlight) {
+		t.Errorf("it was created %d times, and has %+v", created, got)
+	}
+}
+
+// What is remembered of tenants is bounded, however many there are.
+func TestTenantsRememberedAreBounded(t *testing.T) {
+	if most := handlers.MostRemembered(250_000); most < 50_000 || most > 100_000 {
+		t.Errorf("at the most, %d of them are remembered", most)
+	}
+}
+
+// The tenants' side of faultyStore.
+
+func (s *faultyStore) setTenantFault(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.tenantFault = err
+}
+
+func (s *faultyStore) failingTenants() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.tenantFault
+}
+
+// takeMet answers who was met since it was last called.
+func (s *faultyStore) takeMet() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	met := s.met
+	s.met = nil
+	return met
+}
+
+func (s *faultyStore) MeetTenants(ctx context.Context, tenants []job.Tenant) (int, error) {
+	if err := s.failingTenants(); err != nil {
+		return 0, err
+	}
+	s.mu.Lock()
+	for _, t := range tenants {
+		s.met = append(s.met, t.Name)
+	}
+	s.mu.Unlock()
+	return s.Store.MeetTenants(ctx, tenants)
+}
+
+func (s *faultyStore) SetTenant(ctx context.Context, t job.Tenant) error {
+	if err := s.failingTenants(); err != nil {
+		return err
+	}
+	return s.Store.SetTenant(ctx, t)
+}
+
+func (s *faultyStore) Tenant(ctx context.Context, name string) (job.Tenant, error) {
+	if err := s.failingTenants(); err != nil {
+		return job.Tenant{}, err
+	}
+	return s.Store.Tenant(ctx, name)
+}
+
+func (s *faultyStore) Tenants(ctx context.Context, f store.TenantFilter) ([]job.Tenant, error) {
+	if err := s.failingTenants(); err != nil {
+		return nil, err
+	}
+	return s.Store.Tenants(ctx, f)
+}
