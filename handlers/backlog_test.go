@@ -1,0 +1,336 @@
+package handlers_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/callbacks"
+	"github.com/carillon-scheduler/carillon/handlers"
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// backlog is one as it is answered.
+type backlog struct {
+	At, OldestDue                       string
+	Pending, Due, DeadLetters, Replicas int
+	RatePerSecond                       float64
+	DrainSeconds                        int
+	Priorities                          []share
+	Tenants                             []share
+	Destinations                        []struct{ Name string }
+}
+
+type share struct {
+	Name, Priority, OldestDue string
+	Weight                    float64
+	Paused, AtLeast           bool
+	Due, Pending              int
+}
+
+func (a *api) backlog(query string) backlog {
+	a.Helper()
+	return decode[backlog](a.call("GET", "/v1/backlog"+query, "").want(200))
+}
+
+// names are those of the tenants.
+func (b backlog) names() (names []string) {
+	for _, s := range b.Tenants {
+		names = append(names, s.Name)
+	}
+	return names
+}
+
+func TestBacklogOfNothing(t *testing.T) {
+	got := newAPI(t).call("GET", "/v1/backlog", "").want(200)
+	want := fmt.Sprintf(`{"at":%q,"pending":0,"due":0,"deadLetters":0,"replicas":1,"priorities":[`+
+		`{"priority":"high","due":0,"pending":0},{"priority":"normal","due":0,"pending":0},{"priority":"low","due":0,"pending":0}],`+
+		`"tenants":[],"destinations":[]}`, at(0))
+	if string(got.body) != want {
+		t.Errorf("it is\n%s\nwant\n%s", got.body, want)
+	}
+}
+
+func TestBacklog(t *testing.T) {
+	var a *api
+	a = newAPI(t, func(c *handlers.Config) {
+		c.Rate = func() float64 { return 0.5 }
+		c.Replicas = func(_ context.Context, now time.Time) (int, error) {
+			if !now.Equal(a.clock()) {
+				t.Errorf("replicas are counted at %s", now)
+			}
+			return 3, nil
+		}
+		c.Destinations = func() []handlers.DestinationState {
+			return []handlers.DestinationState{
+				{Name: "https://b.example", InFlight: 2},
+				{Name: "https://c.example", InFlight: 1, Parked: 4, Failures: 20, OpenSince: start.Add(-time.Minute), Duration: 1500 * time.Millisecond},
+				{Name: "https://a.example", InFlight: 2},
+			}
+		}
+	})
+	a.call("PUT", "/v1/jobs/dead", body("dead", 0)).want(201)
+	a.settle(a.claim()[0], store.Bury, "410 Gone")
+	a.call("PUT", "/v1/tenants/acme", `{"weight":2.5,"priority":"low"}`).want(201)
+	a.call("PUT", "/v1/tenants/paused", `{"paused":true}`).want(201)
+	for _, submitted := range []struct{ tenant, body string }{
+		{"acme", with(body("due", time.Minute, 2*time.Minute, time.Hour), "past", "fire")}, // low, as its tenant is
+		{"acme", with(body("high", 3*time.Minute), "priority", "high")},
+		{"paused", body("due", time.Second)},
+		{"default", body("later", time.Hour, 2*time.Hour)},
+		{"default", with(body("low"), "priority", "low", "schedules", []string{at(time.Hour)})},
+	} {
+		a.call("POST", "/v1/jobs", submitted.body, "Carillon-Tenant: "+submitted.tenant).want(201)
+	}
+	a.advance(10 * time.Minute)
+	got := a.call("GET", "/v1/backlog", "").want(200)
+	want := fmt.Sprintf(`{"at":%q,"pending":8,"due":4,"oldestDue":%q,"deadLetters":1,"replicas":3,"ratePerSecond":1.5,"drainSeconds":3,"priorities":[`+
+		`{"priority":"high","due":1,"pending":1},{"priority":"normal","due":1,"pending":3},{"priority":"low","due":2,"pending":4}],"tenants":[`+
+		`{"name":"acme","priority":"low","weight":2.5,"paused":false,"oldestDue":%q,"due":3,"pending":4},`+
+		`{"name":"paused","priority":"normal","weight":1,"paused":true,"oldestDue":%q,"due":1,"pending":1},`+
+		`{"name":"default","priority":"normal","weight":1,"paused":false,"due":0,"pending":3}],"destinations":[`+
+		`{"name":"https://c.example","inFlight":1,"parked":4,"failures":20,"openSince":%q,"duration":"1.5s"},`+
+		`{"name":"https://a.example","inFlight":2,"parked":0,"failures":0},{"name":"https://b.example","inFlight":2,"parked":0,"failures":0}]}`,
+		at(10*time.Minute), at(time.Second), at(time.Minute), at(time.Second), at(-time.Minute))
+	if string(got.body) != want {
+		t.Errorf("it is\n%s\nwant\n%s", got.body, want)
+	}
+
+	if got := a.backlog("?limit=1"); !slices.Equal(got.names(), []string{"acme"}) || len(got.Destinations) != 1 || got.Due != 4 {
+		t.Errorf("of one tenant and destination it is %+v", got)
+	}
+	if got := a.backlog("?limit=1000"); len(got.Tenants) != 3 || len(got.Destinations) != 3 {
+		t.Errorf("after a shorter one it is %+v", got)
+	}
+	for _, query := range []string{"limit=0", "limit=1001", "limit=x", "limit=1&limit=2", "tenant=acme"} {
+		a.call("GET", "/v1/backlog?"+query, "").want(422)
+	}
+}
+
+// What is due is held by whoever has claimed it.
+func TestBacklogOfWhatIsHeld(t *testing.T) {
+	a := newAPI(t)
+	a.call("PUT", "/v1/jobs/k", body("k", 0)).want(201)
+	a.claim()
+	got := a.backlog("")
+	if got.Due != 0 || got.Pending != 1 || got.OldestDue != "" || len(got.Tenants) != 1 || got.Tenants[0].OldestDue != "" || got.Tenants[0].Due != 0 {
+		t.Errorf("it is %+v", got)
+	}
+}
+
+// How replicas treat a tenant's jobs that name no priority is theirs to say, if they do.
+func TestBacklogByAutomaticPriority(t *testing.T) {
+	a := newAPI(t, func(c *handlers.Config) {
+		c.PriorityOf = func(tenant string) job.Priority {
+			if tenant == "acme" {
+				return job.PriorityLow
+			}
+			return job.PriorityDefault
+		}
+	})
+	a.call("PUT", "/v1/jobs/k", body("k", time.Hour), ofAcme).want(201)
+	a.call("PUT", "/v1/jobs/high", with(body("high", time.Hour), "priority", "high"), ofAcme).want(201)
+	a.call("PUT", "/v1/jobs/k", body("k", time.Hour), ofOther).want(201)
+	got := a.backlog("")
+	for i, want := range []int{1, 1, 1} {
+		if got.Priorities[i].Pending != want {
+			t.Errorf("by priority it is %+v", got.Priorities)
+		}
+	}
+	if len(got.Tenants) != 2 || got.Tenants[0].Name != "acme" || got.Tenants[0].Priority != "low" || got.Tenants[1].Priority != "normal" {
+		t.Errorf("the tenants are %+v", got.Tenants)
+	}
+}
+
+// Neither a rate of nothing nor nothing that is due has an end to foretell; what ends soon takes a second.
+func TestBacklogDrains(t *testing.T) {
+	for _, c := range []struct {
+		rate     float64
+		replicas int
+		due      int
+		wantRate float64
+		want     int
+	}{{0, 2, 5, 0, 0}, {10, 2, 0, 20, 0}, {10, 2, 1, 20, 1}, {10, 2, 20, 20, 1}, {10, 2, 21, 20, 2}, {10, 0, 21, 10, 3}} {
+		a := newAPI(t, func(config *handlers.Config) {
+			config.Rate = func() float64 { return c.rate }
+			config.Replicas = func(context.Context, time.Time) (int, error) { return c.replicas, nil }
+			config.Stock = &stock{total: store.Backlog{Due: c.due, Pending: c.due}}
+		})
+		if got := a.backlog(""); got.RatePerSecond != c.wantRate || got.DrainSeconds != c.want {
+			t.Errorf("%+v: it drains at %v/s, in %d s", c, got.RatePerSecond, got.DrainSeconds)
+		}
+	}
+}
+
+// However many lanes there are, and however much they have, counting them is bounded; of each that is counted, at least a
+// thousand are.
+func TestBacklogIsBounded(t *testing.T) {
+	for _, c := range []struct {
+		lanes, each int
+		exact       int // how many of the lanes are to be counted to their end, at least
+	}{
+		{1, 10, 1}, {1, 200_000 - 1, 1}, {1, 5_000_000, 0}, {100, 1999, 100}, {100, 1_000_000, 0}, {300, 100, 300}, {10_000, 5, 10_000},
+		{10_000, 1_000_000, 0}, {150_000, 1, 10_000},
+	} {
+		s := &stock{each: c.each}
+		for i := range c.lanes {
+			s.lanes = append(s.lanes, store.LaneDue{Lane: job.Lane{Tenant: fmt.Sprint("t", i)}, DueAt: start.Add(-time.Duration(i) * time.Millisecond)})
+		}
+		a := newAPI(t, func(config *handlers.Config) { config.Stock = s })
+		got := a.backlog("?limit=1000")
+		if s.read > 220_000 || s.counted > 22_000 || s.least < 1000 {
+			t.Errorf("%+v: %d entries of %d lanes are read, up to %d of one", c, s.read, s.counted, s.least)
+		}
+		normal := got.Priorities[1]
+		sum, whole := c.lanes*c.each, c.exact == c.lanes
+		if normal.AtLeast == whole || normal.Due > sum || whole && normal.Due != sum || normal.Due < c.lanes || normal.Due < c.exact*c.each {
+			t.Errorf("%+v: there are %+v", c, normal)
+		}
+		if first := got.Tenants[0]; len(got.Tenants) != min(c.lanes, 1000) || whole && first.AtLeast || c.exact == 0 && !first.AtLeast {
+			t.Errorf("%+v: %d tenants, the first is %+v", c, len(got.Tenants), first)
+		}
+		if last := fmt.Sprint("t", c.lanes-1); c.exact == 0 && !slices.Contains(got.names(), last) {
+			t.Errorf("%+v: %s, which has been due the longest, is not told", c, last)
+		}
+	}
+}
+
+// However many ask, what there is is counted once in two seconds, or in ten times as long as that takes.
+func TestBacklogIsCountedSeldom(t *testing.T) {
+	for _, c := range []struct{ takes, lasts time.Duration }{{0, 2 * time.Second}, {100 * time.Millisecond, 2 * time.Second}, {3 * time.Second, 30 * time.Second}} {
+		synctest.Test(t, func(t *testing.T) {
+			s := &stock{takes: c.takes}
+			ask := asker(t, s)
+			for round := 1; round <= 3; round++ {
+				var group sync.WaitGroup
+				for range 10 {
+					group.Go(func() {
+						if status := ask(t.Context()); status != 200 {
+							t.Errorf("status %d", status)
+						}
+					})
+				}
+				group.Wait()
+				time.Sleep(c.lasts - time.Millisecond)
+				if ask(t.Context()); s.times != round {
+					t.Errorf("when it takes %s, it was counted %d times in %d rounds", c.takes, s.times, round)
+				}
+				time.Sleep(time.Millisecond)
+			}
+		})
+	}
+}
+
+// A client that does not wait for the end leaves its count to the others.
+func TestBacklogIsCountedThoughTheClientGoes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &stock{takes: 3 * time.Second}
+		ask := asker(t, s)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		go ask(ctx)
+		synctest.Wait()
+		if status := ask(t.Context()); status != 200 || s.times != 1 {
+			t.Errorf("status %d, counted %d times", status, s.times)
+		}
+	})
+}
+
+// What can't be counted is not told, and counted anew when somebody asks again.
+func TestBacklogThatCannotBeCounted(t *testing.T) {
+	s := &stock{lanes: []store.LaneDue{{Lane: job.DefaultLane, DueAt: start}}, each: 1}
+	var replicas error
+	a := newAPI(t, func(c *handlers.Config) {
+		c.Stock = s
+		c.Replicas = func(context.Context, time.Time) (int, error) { return 1, replicas }
+	})
+	for call := 1; call <= 3; call++ {
+		s.failAt = call
+		a.call("GET", "/v1/backlog", "").want(503)
+	}
+	s.failAt = 0
+	a.store.setTenantFault(store.ErrUnavailable)
+	a.call("GET", "/v1/backlog", "").want(503)
+	a.store.setTenantFault(nil)
+	replicas = store.ErrUnavailable
+	a.call("GET", "/v1/backlog", "").want(503)
+	replicas = nil
+	a.call("GET", "/v1/backlog", "").want(200)
+	s.failAt = 1
+	a.call("GET", "/v1/backlog", "").want(200) // it is remembered
+	a.advance(2 * time.Second)
+	a.call("GET", "/v1/backlog", "").want(503) // but not for long
+}
+
+// asker makes what asks an API on the bubble's clock for the backlog, and answers the status.
+func asker(t *testing.T, s *stock) func(context.Context) int {
+	api := handlers.New(handlers.Config{Stock: s, Tenants: noTenants{}, Callbacks: callbacks.NewRegistry(), MaxBody: 1})
+	return func(ctx context.Context) int {
+		t.Helper()
+		answer := httptest.NewRecorder()
+		api.ServeHTTP(answer, httptest.NewRequestWithContext(ctx, http.MethodGet, "/v1/backlog", http.NoBody))
+		return answer.Code
+	}
+}
+
+// tenantSide is embedded under a name other than that of one of its methods.
+type tenantSide = interface{ store.Tenants }
+
+type noTenants struct{ tenantSide }
+
+func (noTenants) Tenants(context.Context, store.TenantFilter) ([]job.Tenant, error) { return nil, nil }
+
+// stock has lanes in which as much is due of each, and counts what is read of them.
+type stock struct {
+	total  store.Backlog
+	lanes  []store.LaneDue
+	each   int
+	takes  time.Duration // what each Backlog does
+	failAt int           // the call of each request that fails, from 1
+
+	calls, times         int // since the last Backlog, and of it
+	read, counted, least int // entries, lanes, and the lowest limit of one
+}
+
+func (s *stock) call() error {
+	if s.calls++; s.calls == s.failAt {
+		return errors.Join(store.ErrUnavailable, errors.New("as asked"))
+	}
+	return nil
+}
+
+func (s *stock) Backlog(ctx context.Context, _ time.Time) (store.Backlog, error) {
+	s.calls, s.times = 0, s.times+1
+	if s.takes > 0 {
+		select {
+		case <-time.After(s.takes):
+		case <-ctx.Done():
+			return store.Backlog{}, ctx.Err()
+		}
+	}
+	return s.total, s.call()
+}
+
+func (s *stock) Lanes(context.Context) ([]store.LaneDue, error) { return s.lanes, s.call() }
+
+func (s *stock) CountLanes(_ context.Context, _ time.Time, lanes []job.Lane, limit int) ([]store.LaneCount, error) {
+	counts := make([]store.LaneCount, len(lanes))
+	for i := range counts {
+		n := min(s.each, limit)
+		counts[i] = store.LaneCount{Pending: n, Due: n}
+		s.read += n
+	}
+	s.counted += len(lanes)
+	if s.least == 0 || limit < s.least {
+		s.least = limit
+	}
+	return counts, s.call()
+}
