@@ -16,12 +16,16 @@ import (
 	"github.com/carillon-scheduler/carillon/store/sqlite"
 )
 
-// filled makes an SQLite store of n jobs with an instant each, and answers its URL.
+// filled makes an SQLite store of a tenant with settings and of n jobs with an instant each, and answers its URL.
 func filled(t *testing.T, n int) string {
 	t.Helper()
 	url := "sqlite:" + filepath.Join(t.TempDir(), "from.db")
 	onStore(t, url, func(s store.Store) {
 		now := time.Now().Truncate(time.Millisecond)
+		tenant := job.Tenant{Name: job.DefaultTenant, FirstSeen: now, Settings: job.TenantSettings{Weight: 2}}
+		if _, err := s.MeetTenants(t.Context(), []job.Tenant{tenant}); err != nil {
+			t.Fatal(err)
+		}
 		puts := make([]store.Put, n)
 		for i := range puts {
 			revision := job.NewRevision(now)
@@ -82,22 +86,23 @@ func TestMove(t *testing.T) {
 	dir := t.TempDir()
 	file, to := filepath.Join(dir, "export"), "sqlite:"+filepath.Join(dir, "to.db")
 	_, stderr := carillon(t, 0, "export", "--store="+from, "--output="+file)
-	expectContains(t, "the export", stderr, "exported in ", ": 3 jobs, 3 occurrences and 0 dead letters")
+	expectContains(t, "the export", stderr, "exported in ", ": 1 tenants, 3 jobs, 3 occurrences and 0 dead letters")
 	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("the file has mode %v, %v; others must not read what may have secrets", info.Mode(), err)
 	}
 	_, stderr = carillon(t, 0, "import", "--store="+to, "--input="+file)
-	expectContains(t, "the import", stderr, "imported in ", ": 3 jobs, 3 occurrences and 0 dead letters")
+	expectContains(t, "the import", stderr, "imported in ", ": 1 tenants, 3 jobs, 3 occurrences and 0 dead letters")
 	if strings.Contains(stderr, "already") {
 		t.Errorf("a first import finds records: %s", stderr)
 	}
 	_, stderr = carillon(t, 0, "import", "--store="+to, "--input="+file)
-	expectContains(t, "the second import", stderr, "6 of these records were in the store already")
+	expectContains(t, "the second import", stderr, "7 of these records were in the store already")
 
 	// The environment names the store, and standard output is a file as any other.
 	t.Setenv("CARILLON_STORE", to)
 	stdout, _ := carillon(t, 0, "export")
-	expectContains(t, "the export of what was imported", stdout, `"key":"k00000"`, `"key":"k00002"`, `{"end":{"jobs":3,"occurrences":3,"deadLetters":0}}`)
+	expectContains(t, "the export of what was imported", stdout, `"key":"k00000"`, `"key":"k00002"`, `"settings":{"weight":2}`,
+		`{"end":{"tenants":1,"jobs":3,"occurrences":3,"deadLetters":0}}`)
 	if strings.Contains(stdout, "so far") {
 		t.Errorf("progress is on standard output:\n%s", stdout)
 	}
@@ -132,7 +137,7 @@ func TestMoveWhileClaiming(t *testing.T) {
 		}
 	}
 	stdout, _ := carillon(t, 0, "export", "--store="+to, "--while-claiming")
-	expectContains(t, "the store that nothing was imported into", stdout, `{"end":{"jobs":0,`)
+	expectContains(t, "the store that nothing was imported into", stdout, `{"end":{"tenants":0,"jobs":0,`)
 	carillon(t, 0, "export", "--store="+from, "--output="+again, "--while-claiming")
 	_, stderr := carillon(t, 0, "import", "--store="+to, "--input="+again, "--while-claiming")
 	expectContains(t, "the import", stderr, "1 jobs, 1 occurrences")
@@ -219,7 +224,7 @@ func TestResumeExport(t *testing.T) {
 	_, stderr = carillon(t, exitUsage, "export", "--store="+from, "--output="+whole)
 	expectContains(t, "an export over another", stderr, "is there already", "--resume")
 	_, stderr = carillon(t, 0, "export", "--store="+from, "--output="+whole, "--resume")
-	expectContains(t, "an export of which nothing is left", stderr, "is complete: it has 1100 jobs")
+	expectContains(t, "an export of which nothing is left", stderr, "is complete: it has 1 tenants, 1100 jobs")
 
 	lines := func(b []byte) string { // all but the header, which has the time
 		_, rest, _ := strings.Cut(string(b), "\n")
@@ -295,7 +300,7 @@ func TestImportErrors(t *testing.T) {
 	for name, c := range map[string]struct{ content, want string }{
 		"a newer format":  {`{"export":{"format":7}}` + "\n", "newer version of carillon"},
 		"another file":    {"my diary\n", "it is no export"},
-		"a line too much": {string(content) + "more\n", "line 7: something follows the end"},
+		"a line too much": {string(content) + "more\n", "line 8: something follows the end"},
 	} {
 		if err := os.WriteFile(file, []byte(c.content), 0o600); err != nil {
 			t.Fatal(err)

@@ -15,6 +15,7 @@ import (
 // line is one line of an export. Exactly one of its fields is set.
 type line struct {
 	Export     *header         `json:"export,omitzero"`
+	Tenant     *tenantLine     `json:"tenant,omitzero"`
 	Job        *jobLine        `json:"job,omitzero"`
 	Occurrence *occurrenceLine `json:"occurrence,omitzero"`
 	Place      *placeLine      `json:"place,omitzero"`
@@ -50,13 +51,13 @@ func decode(b []byte) (line, error) {
 		return line{}, err
 	}
 	set := 0
-	for _, is := range []bool{l.Export != nil, l.Job != nil, l.Occurrence != nil, l.Place != nil, l.End != nil} {
+	for _, is := range []bool{l.Export != nil, l.Tenant != nil, l.Job != nil, l.Occurrence != nil, l.Place != nil, l.End != nil} {
 		if is {
 			set++
 		}
 	}
 	if set != 1 {
-		return line{}, errors.New("it must have exactly one of export, job, occurrence, place and end")
+		return line{}, errors.New("it must have exactly one of export, tenant, job, occurrence, place and end")
 	}
 	return l, nil
 }

@@ -24,13 +24,14 @@ func TestAnyRecords(t *testing.T) {
 		for i := range g.IntN(40) {
 			from.records = append(from.records, g.record(i))
 		}
+		from.tenants = g.tenants()
 		to := &memory{}
 		whole := export(t, from, transfer.ExportOptions{Now: g.time(), Source: g.text()})
 		imported, err := transfer.Import(t.Context(), to, strings.NewReader(whole), transfer.ImportOptions{})
-		if err != nil || imported.Total() != len(from.records) {
-			t.Fatalf("seed %d: imported %+v of %d, %v", seed, imported, len(from.records), err)
+		if err != nil || imported.Total() != len(from.records)+len(from.tenants) {
+			t.Fatalf("seed %d: imported %+v of %d and %d, %v", seed, imported, len(from.records), len(from.tenants), err)
 		}
-		expectRecords(t, fmt.Sprint("seed ", seed), to.records, from.records)
+		expectSame(t, fmt.Sprint("seed ", seed), to, from)
 		if t.Failed() {
 			return
 		}
@@ -65,17 +66,17 @@ func TestBrokenText(t *testing.T) {
 
 // What can be imported can be exported again, and imported as the same.
 func FuzzImport(f *testing.F) {
-	whole := func(records ...store.Record) []byte {
+	whole := func(tenants []job.Tenant, records ...store.Record) []byte {
 		var b bytes.Buffer
-		if _, err := transfer.Export(f.Context(), &memory{records: records, page: 10}, &b, transfer.ExportOptions{Now: epoch}); err != nil {
+		if _, err := transfer.Export(f.Context(), &memory{tenants: tenants, records: records, page: 10}, &b, transfer.ExportOptions{Now: epoch}); err != nil {
 			f.Fatal(err)
 		}
 		return b.Bytes()
 	}
-	f.Add(whole(some(2).records...))
+	f.Add(whole(some(2).tenants, some(2).records...))
 	for seed := range uint64(20) {
 		g := &random{rand.New(rand.NewPCG(seed, 1))}
-		f.Add(whole(g.record(0), g.record(1)))
+		f.Add(whole(g.tenants(), g.record(0), g.record(1)))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		_, _ = transfer.Find(bytes.NewReader(b)) // it does not panic
@@ -88,7 +89,7 @@ func FuzzImport(f *testing.F) {
 		if _, err := transfer.Import(t.Context(), second, strings.NewReader(again), transfer.ImportOptions{}); err != nil {
 			t.Fatalf("%v\n%s", err, again)
 		}
-		expectRecords(t, "imported again", second.records, first.records)
+		expectSame(t, "imported again", second, first)
 	})
 }
 
@@ -176,6 +177,19 @@ func (g *random) schedule() job.Schedule {
 		panic(err)
 	}
 	return j.Schedule
+}
+
+// tenants are some, by name.
+func (g *random) tenants() (all []job.Tenant) {
+	priorities := []job.Priority{job.PriorityDefault, job.PriorityHigh, job.PriorityNormal, job.PriorityLow}
+	for i := range g.IntN(4) {
+		t := job.Tenant{Name: fmt.Sprint(i, "_A.-"), FirstSeen: g.time()}
+		if g.maybe() {
+			t.Settings = job.TenantSettings{Weight: g.Float64() * 1000, Priority: priorities[g.IntN(4)], MaxInFlight: g.IntN(9), Paused: g.maybe()}
+		}
+		all = append(all, t)
+	}
+	return all
 }
 
 func (g *random) record(i int) store.Record {

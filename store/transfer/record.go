@@ -13,6 +13,32 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
+// tenantLine is a tenant. Its settings are as stores keep them.
+type tenantLine struct {
+	Name      string             `json:"name"`
+	FirstSeen moment             `json:"firstSeen"`
+	Settings  job.TenantSettings `json:"settings,omitzero"`
+}
+
+func newTenantLine(t job.Tenant) *tenantLine {
+	return &tenantLine{Name: t.Name, FirstSeen: moment(t.FirstSeen), Settings: t.Settings}
+}
+
+// tenant reads a tenant, or says what can't be.
+func (l *tenantLine) tenant() (job.Tenant, error) {
+	switch s := l.Settings; {
+	case !job.ValidTenant(l.Name):
+		return job.Tenant{}, fmt.Errorf("no tenant can have the name %q", l.Name)
+	case l.FirstSeen.IsZero():
+		return job.Tenant{}, errors.New("firstSeen is required")
+	case s.Weight < 0 || s.MaxInFlight < 0:
+		return job.Tenant{}, errors.New("weight and maxInFlight must not be negative")
+	case !s.Priority.Valid():
+		return job.Tenant{}, errors.New("priority must be high, normal or low")
+	}
+	return job.Tenant{Name: l.Name, FirstSeen: time.Time(l.FirstSeen), Settings: l.Settings}, nil
+}
+
 // jobLine is a job. Its options and schedule are as stores keep them.
 type jobLine struct {
 	Tenant    string         `json:"tenant"`

@@ -1,7 +1,7 @@
 // Package transfer moves what one store holds to another, whatever kinds they are, by way of a file. An export is a line of
-// JSON for each job, pending occurrence and dead letter. Its first line has the format; after each page comes a line with
-// the place from which an export that broke off is continued; and the last line has the counts, so that an export that
-// is not whole is known.
+// JSON for each tenant, job, pending occurrence and dead letter. Its first line has the format; the tenants come next; after
+// each page of the others comes a line with the place from which an export that broke off is continued; and the last line has the
+// counts, so that an export that is not whole is known.
 package transfer
 
 import (
@@ -13,11 +13,12 @@ import (
 	"io"
 	"time"
 
+	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// format is the version of the lines. One that is read is written anew in no other.
-const format = 1
+// format is the version of the lines. One that is read is written anew in no other. Those of format 1 have no tenants.
+const format = 2
 
 const (
 	// batch is how many records are read from a store, or written to it, at once, and largestBatch how many bytes of lines
@@ -35,8 +36,15 @@ var (
 	ErrIncomplete = errors.New("the export is incomplete")
 )
 
+// Store is the side of one that is exported, and imported into.
+type Store interface {
+	store.Transfer
+	store.Tenants
+}
+
 // Counts are how many records of each kind were written or read.
 type Counts struct {
+	Tenants     int `json:"tenants"`
 	Jobs        int `json:"jobs"`
 	Occurrences int `json:"occurrences"`
 	DeadLetters int `json:"deadLetters"`
@@ -54,10 +62,10 @@ func (c *Counts) add(r store.Record) {
 }
 
 // Total is how many records there are of all kinds.
-func (c Counts) Total() int { return c.Jobs + c.Occurrences + c.DeadLetters }
+func (c Counts) Total() int { return c.Tenants + c.Jobs + c.Occurrences + c.DeadLetters }
 
 func (c Counts) String() string {
-	return fmt.Sprintf("%d jobs, %d occurrences and %d dead letters", c.Jobs, c.Occurrences, c.DeadLetters)
+	return fmt.Sprintf("%d tenants, %d jobs, %d occurrences and %d dead letters", c.Tenants, c.Jobs, c.Occurrences, c.DeadLetters)
 }
 
 // ExportOptions say how to export.
@@ -76,13 +84,18 @@ type ExportOptions struct {
 // written can be continued: by From, or by a new export.
 //
 // It is the image of one moment only if nobody claims from the store, or changes jobs, meanwhile.
-func Export(ctx context.Context, from store.Transfer, w io.Writer, o ExportOptions) (Counts, error) {
+func Export(ctx context.Context, from Store, w io.Writer, o ExportOptions) (Counts, error) {
 	out := writer{w: bufio.NewWriterSize(w, 1<<16)}
 	var at placeLine
 	if o.From != nil {
 		at = placeLine{After: o.From.after, Counts: o.From.Counts}
 	} else {
 		out.write(line{Export: &header{Format: format, At: moment(o.Now), Source: o.Source}})
+	}
+	if at.Tenants == 0 { // else they stand before the place where it goes on
+		if err := exportTenants(ctx, from, &out, &at.Counts); err != nil {
+			return at.Counts, err
+		}
 	}
 	for {
 		records, next, err := from.Export(ctx, at.After, batch)
@@ -109,6 +122,21 @@ func Export(ctx context.Context, from store.Transfer, w io.Writer, o ExportOptio
 	}
 	out.write(line{End: &at.Counts})
 	return at.Counts, out.flush()
+}
+
+// exportTenants writes the lines of all tenants.
+func exportTenants(ctx context.Context, from store.Tenants, out *writer, so *Counts) error {
+	for filter := (store.TenantFilter{Limit: batch}); ; {
+		tenants, err := from.Tenants(ctx, filter)
+		if err != nil || len(tenants) == 0 {
+			return err
+		}
+		for _, t := range tenants {
+			out.write(line{Tenant: newTenantLine(t)})
+		}
+		so.Tenants += len(tenants)
+		filter.After = tenants[len(tenants)-1].Name
+	}
 }
 
 // writer writes lines. It keeps the first error.
@@ -150,10 +178,10 @@ type Imported struct {
 	Inserted int
 }
 
-// Import reads an export and inserts what it holds into a store, and answers how much of it has been. If it fails, it is
-// continued by doing it again, with the same export, before anybody claims from the store. The error names the line that
+// Import reads an export and inserts what it holds into a store, and answers how much of it has been. A tenant that the store
+// knows keeps its settings. If it fails, it is continued by doing it again, with the same export, before anybody claims from the store. The error names the line that
 // can't be read; it is [ErrIncomplete] if the export broke off, and all that there is of it was imported then.
-func Import(ctx context.Context, to store.Transfer, r io.Reader, o ImportOptions) (Imported, error) {
+func Import(ctx context.Context, to Store, r io.Reader, o ImportOptions) (Imported, error) {
 	m := importer{to: to, each: o.Each, lines: newLines(r)}
 	first, err := m.lines.next()
 	if errors.Is(err, io.EOF) {
@@ -175,13 +203,14 @@ func Import(ctx context.Context, to store.Transfer, r io.Reader, o ImportOptions
 
 // importer is an import under way.
 type importer struct {
-	to    store.Transfer
+	to    Store
 	each  func(ctx context.Context, so Imported) error
 	lines *lines
 
 	read    Counts
+	tenants []job.Tenant // pending, as are the records
 	pending []store.Record
-	size    int // of the pending records' lines
+	size    int // of the lines of what is pending
 	done    Imported
 }
 
@@ -202,17 +231,22 @@ func (m *importer) line(ctx context.Context) (end bool, err error) {
 		return false, m.lines.fault(err)
 	}
 	switch {
+	case l.Tenant != nil:
+		t, err := l.Tenant.tenant()
+		if err != nil {
+			return false, m.lines.fault(err)
+		}
+		m.read.Tenants++
+		m.tenants = append(m.tenants, t)
+		return false, m.flushIfLarge(ctx, len(b))
 	case l.Job != nil || l.Occurrence != nil:
 		r, err := l.record()
 		if err != nil {
 			return false, m.lines.fault(err)
 		}
 		m.read.add(r)
-		m.pending, m.size = append(m.pending, r), m.size+len(b)
-		if len(m.pending) < batch && m.size < largestBatch {
-			return false, nil
-		}
-		return false, m.flush(ctx)
+		m.pending = append(m.pending, r)
+		return false, m.flushIfLarge(ctx, len(b))
 	case l.Place != nil:
 		return false, m.check(l.Place.Counts)
 	case l.End != nil:
@@ -244,19 +278,36 @@ func (m *importer) end(ctx context.Context, want Counts) error {
 	return nil
 }
 
-// flush inserts the pending records.
-func (m *importer) flush(ctx context.Context) error {
-	if len(m.pending) == 0 {
+// flushIfLarge counts one more line of a size, and inserts what is pending if it is as much as is inserted at once.
+func (m *importer) flushIfLarge(ctx context.Context, size int) error {
+	if m.size += size; len(m.tenants)+len(m.pending) < batch && m.size < largestBatch {
 		return nil
 	}
-	n, err := m.to.Import(ctx, m.pending)
-	m.done.Inserted += n
-	if err != nil {
-		return err
+	return m.flush(ctx)
+}
+
+// flush inserts what is pending.
+func (m *importer) flush(ctx context.Context) error {
+	if len(m.tenants) > 0 {
+		n, err := m.to.MeetTenants(ctx, m.tenants)
+		m.done.Inserted += n
+		if err != nil {
+			return err
+		}
+	}
+	if len(m.pending) > 0 {
+		n, err := m.to.Import(ctx, m.pending)
+		m.done.Inserted += n
+		if err != nil {
+			return err
+		}
+	}
+	if m.done.Counts == m.read {
+		return nil
 	}
 	m.done.Counts = m.read
 	clear(m.pending) // so that they are not held until the next batch is as large
-	m.pending, m.size = m.pending[:0], 0
+	m.tenants, m.pending, m.size = m.tenants[:0], m.pending[:0], 0
 	if m.each != nil {
 		return m.each(ctx, m.done)
 	}

@@ -8,6 +8,7 @@ import (
 	"io"
 	"reflect"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -20,12 +21,17 @@ import (
 
 var epoch = time.Date(2026, 3, 1, 12, 0, 0, 250_000_000, time.UTC)
 
-// memory is a store of records.
+// tenantSide is embedded under a name other than that of one of its methods.
+type tenantSide = interface{ store.Tenants }
+
+// memory is a store of records, and of tenants.
 type memory struct {
+	tenantSide
 	records []store.Record
-	page    int   // how many records it exports at once
-	fail    int   // the call that fails, from 1
-	failure error // with which
+	tenants []job.Tenant // by name
+	page    int          // how many records it exports at once
+	fail    int          // the call that fails, from 1
+	failure error        // with which
 	calls   int
 	sizes   []int // of what was imported at once
 	check   func()
@@ -72,6 +78,30 @@ func (m *memory) Import(_ context.Context, records []store.Record) (inserted int
 	return inserted, nil
 }
 
+func (m *memory) Tenants(_ context.Context, filter store.TenantFilter) ([]job.Tenant, error) {
+	from, there := slices.BinarySearchFunc(m.tenants, filter.After, byName)
+	if there {
+		from++
+	}
+	return m.tenants[from:min(from+filter.Limit, len(m.tenants))], m.call()
+}
+
+func (m *memory) MeetTenants(_ context.Context, tenants []job.Tenant) (inserted int, err error) {
+	if err := m.call(); err != nil {
+		return 0, err
+	}
+	m.sizes = append(m.sizes, len(tenants))
+	for _, t := range tenants {
+		if i, there := slices.BinarySearchFunc(m.tenants, t.Name, byName); !there {
+			m.tenants = slices.Insert(m.tenants, i, t)
+			inserted++
+		}
+	}
+	return inserted, nil
+}
+
+func byName(t job.Tenant, name string) int { return strings.Compare(t.Name, name) }
+
 func nameOf(r store.Record) string {
 	if r.Job != nil {
 		return r.Job.String()
@@ -79,9 +109,12 @@ func nameOf(r store.Record) string {
 	return r.Occurrence.ID.String()
 }
 
-// some is a store of n jobs, each with an occurrence, and a dead letter.
+// some is a store of n tenants, of n jobs, each with an occurrence, and of a dead letter.
 func some(n int) *memory {
 	m := &memory{page: 3}
+	for i := range n {
+		m.tenants = append(m.tenants, job.Tenant{Name: fmt.Sprintf("t%05d", i), FirstSeen: epoch, Settings: job.TenantSettings{MaxInFlight: i}})
+	}
 	for i := range n {
 		m.records = append(m.records, store.Record{Job: &job.Job{
 			Name: job.Name{Tenant: "t", Key: fmt.Sprint("k", i)}, Revision: "r", Version: "v", CreatedAt: epoch, UpdatedAt: epoch, ExpiresAt: epoch,
@@ -101,13 +134,21 @@ func some(n int) *memory {
 	return m
 }
 
-func export(t *testing.T, from store.Transfer, o transfer.ExportOptions) string {
+func export(t *testing.T, from transfer.Store, o transfer.ExportOptions) string {
 	t.Helper()
 	var b bytes.Buffer
 	if _, err := transfer.Export(t.Context(), from, &b, o); err != nil {
 		t.Fatal(err)
 	}
 	return b.String()
+}
+
+func expectSame(t *testing.T, what string, got, want *memory) {
+	t.Helper()
+	expectRecords(t, what, got.records, want.records)
+	if !slices.Equal(got.tenants, want.tenants) {
+		t.Errorf("%s: the tenants are\n%+v\nwant\n%+v", what, got.tenants, want.tenants)
+	}
 }
 
 func expectRecords(t *testing.T, what string, got, want []store.Record) {
@@ -128,12 +169,15 @@ func TestLines(t *testing.T) {
 	m.records[0].Job.PausedAt = epoch
 	m.records[0].Job.Options.Deadline = job.Duration(time.Hour)
 	m.records[1].Occurrence.Part = &job.Part{Step: 0, Subscriber: "é"}
-	want := `{"export":{"format":1,"at":"2026-03-01T12:00:00.250Z","source":"sqlite:carillon.db"}}
+	m.tenants = append(m.tenants, job.Tenant{Name: "u", FirstSeen: epoch, Settings: job.TenantSettings{Weight: 2.5, Priority: job.PriorityHigh, MaxInFlight: 7, Paused: true}})
+	want := `{"export":{"format":2,"at":"2026-03-01T12:00:00.250Z","source":"sqlite:carillon.db"}}
+{"tenant":{"name":"t00000","firstSeen":"2026-03-01T12:00:00.250Z"}}
+{"tenant":{"name":"u","firstSeen":"2026-03-01T12:00:00.250Z","settings":{"weight":2.5,"priority":"high","maxInFlight":7,"paused":true}}}
 {"job":{"tenant":"t","key":"k0","revision":"r","version":"v","callback":{"type":"http","data":"{ }"},"options":{"deadline":"1h0m0s"},"schedule":{"instants":[1772366400250]},"createdAt":"2026-03-01T12:00:00.250Z","updatedAt":"2026-03-01T12:00:00.250Z","expiresAt":"2026-03-01T12:00:00.250Z","pausedAt":"2026-03-01T12:00:00.250Z"}}
 {"occurrence":{"id":"` + m.records[1].Occurrence.ID.String() + `","tenant":"t","key":"k0","revision":"r","step":0,"subscriber":"é","timestamp":"2026-03-01T12:00:00.250Z","dueAt":"2026-03-01T12:00:00.250Z"}}
 {"occurrence":{"id":"` + m.records[2].Occurrence.ID.String() + `","tenant":"t","key":"dead","timestamp":"2026-03-01T12:00:00.250Z","failedAt":"2026-03-01T12:00:00.250Z","callback":{"type":"http","data":"1"}}}
-{"place":{"after":"behind \"3","jobs":1,"occurrences":1,"deadLetters":1}}
-{"end":{"jobs":1,"occurrences":1,"deadLetters":1}}
+{"place":{"after":"behind \"3","tenants":2,"jobs":1,"occurrences":1,"deadLetters":1}}
+{"end":{"tenants":2,"jobs":1,"occurrences":1,"deadLetters":1}}
 `
 	if got := export(t, m, transfer.ExportOptions{Now: epoch, Source: "sqlite:carillon.db"}); got != want {
 		t.Errorf("the export is\n%s\nwant\n%s", got, want)
@@ -152,7 +196,7 @@ func TestExportAndImport(t *testing.T) {
 			exported = so
 			return nil
 		}})
-		want := transfer.Counts{Jobs: n, Occurrences: n, DeadLetters: 1}
+		want := transfer.Counts{Tenants: n, Jobs: n, Occurrences: n, DeadLetters: 1}
 		if err != nil || counts != want || exported != want {
 			t.Errorf("exported %v, at last %v, %v; want %v", counts, exported, err, want)
 		}
@@ -164,7 +208,7 @@ func TestExportAndImport(t *testing.T) {
 			if err != nil || imported.Counts != want || imported.Inserted != inserted || last != imported {
 				t.Errorf("imported %+v, at last %+v, %v; want %+v, %d inserted", imported, last, err, want, inserted)
 			}
-			expectRecords(t, "imported", to.records, from.records)
+			expectSame(t, "imported", to, from)
 		}
 		for _, size := range to.sizes {
 			if size > 1000 {
@@ -213,7 +257,7 @@ func TestContinue(t *testing.T) {
 		}
 	}
 	found, err := transfer.Find(strings.NewReader(whole))
-	if err != nil || !found.Whole || found.Size != int64(len(whole)) || found.Counts != (transfer.Counts{Jobs: 4, Occurrences: 4, DeadLetters: 1}) {
+	if err != nil || !found.Whole || found.Size != int64(len(whole)) || found.Counts != (transfer.Counts{Tenants: 4, Jobs: 4, Occurrences: 4, DeadLetters: 1}) {
 		t.Errorf("of a whole export, %+v is found, %v", found, err)
 	}
 	// The file may have been continued before.
@@ -221,6 +265,43 @@ func TestContinue(t *testing.T) {
 	if err != nil || half.Jobs == 0 {
 		t.Errorf("of half an export, %+v is found, %v", half, err)
 	}
+}
+
+// An export that has no tenants yet, as those of format 1 have not, is read, and gets them when it is continued.
+func TestFormatWithoutTenants(t *testing.T) {
+	m := some(4)
+	tenants := m.tenants
+	m.tenants = nil
+	old := strings.ReplaceAll(export(t, m, transfer.ExportOptions{Now: epoch}), `"tenants":0,`, ``)
+	old = strings.Replace(old, `"format":2`, `"format":1`, 1)
+	to := &memory{}
+	if imported, err := transfer.Import(t.Context(), to, strings.NewReader(old), transfer.ImportOptions{}); err != nil || imported.Total() != len(m.records) {
+		t.Errorf("imported %+v, %v", imported, err)
+	}
+	expectSame(t, "imported", to, m)
+
+	m.tenants = tenants
+	found, err := transfer.Find(strings.NewReader(old[:len(old)/2]))
+	if err != nil || found.Jobs == 0 {
+		t.Fatalf("found %+v, %v", found, err)
+	}
+	whole, to := old[:found.Size]+export(t, m, transfer.ExportOptions{Now: epoch, From: found}), &memory{}
+	if _, err := transfer.Import(t.Context(), to, strings.NewReader(whole), transfer.ImportOptions{}); err != nil {
+		t.Error(err)
+	}
+	expectSame(t, "continued", to, m)
+}
+
+// A tenant that the store knows keeps its settings.
+func TestImportLeavesTenants(t *testing.T) {
+	known := job.Tenant{Name: "t00001", FirstSeen: epoch.Add(time.Hour), Settings: job.TenantSettings{Weight: 9}}
+	from, to := some(3), &memory{tenants: []job.Tenant{known}}
+	imported, err := transfer.Import(t.Context(), to, strings.NewReader(export(t, from, transfer.ExportOptions{Now: epoch})), transfer.ImportOptions{})
+	if err != nil || imported.Inserted != imported.Total()-1 {
+		t.Errorf("imported %+v, %v", imported, err)
+	}
+	from.tenants[1] = known
+	expectSame(t, "imported", to, from)
 }
 
 // What there is of an export that broke off is imported, and it is said to be incomplete.
@@ -234,22 +315,19 @@ func TestImportIncomplete(t *testing.T) {
 		if !errors.Is(err, transfer.ErrIncomplete) {
 			t.Fatalf("cut at %d: %v", cut, err)
 		}
-		want := from.records[:strings.Count(whole[:cut], "\n{\"job\"")+strings.Count(whole[:cut], "\n{\"occurrence\"")]
-		if !strings.HasSuffix(whole[:cut], "\n") && len(want) > 0 {
-			if last := whole[strings.LastIndex(whole[:cut], "\n")+1 : cut]; strings.HasPrefix(last, `{"job"`) || strings.HasPrefix(last, `{"occurrence"`) {
-				want = want[:len(want)-1] // which the cut has torn
-			}
+		complete := whole[:strings.LastIndex(whole[:cut], "\n")+1]
+		want := from.records[:strings.Count(complete, "\n{\"job\"")+strings.Count(complete, "\n{\"occurrence\"")]
+		tenants := from.tenants[:strings.Count(complete, "\n{\"tenant\"")]
+		expectSame(t, fmt.Sprint("cut at ", cut), to, &memory{records: want, tenants: tenants})
+		if n := len(want) + len(tenants); imported.Total() != n || imported.Inserted != n {
+			t.Errorf("cut at %d: imported %+v, want %d", cut, imported, n)
 		}
-		if imported.Total() != len(want) || imported.Inserted != len(want) {
-			t.Errorf("cut at %d: imported %+v, want %d", cut, imported, len(want))
-		}
-		expectRecords(t, fmt.Sprint("cut at ", cut), to.records, want)
 	}
 	if _, err := transfer.Import(t.Context(), &memory{}, strings.NewReader(""), transfer.ImportOptions{}); !errors.Is(err, transfer.ErrIncomplete) {
 		t.Errorf("an empty export: %v", err)
 	}
 	// Lines are missing in the middle, though the end is there.
-	for _, cut := range []string{"\n{\"job\"", "\n{\"occurrence\""} {
+	for _, cut := range []string{"\n{\"tenant\"", "\n{\"job\"", "\n{\"occurrence\""} {
 		at := strings.Index(whole, cut) + 1
 		lacking := whole[:at] + whole[at+strings.Index(whole[at:], "\n")+1:]
 		if _, err := transfer.Import(t.Context(), &memory{}, strings.NewReader(lacking), transfer.ImportOptions{}); !errors.Is(err, transfer.ErrIncomplete) {
@@ -261,7 +339,7 @@ func TestImportIncomplete(t *testing.T) {
 func TestImportRefuses(t *testing.T) {
 	whole := export(t, some(1), transfer.ExportOptions{Now: epoch})
 	lines := strings.SplitAfter(whole, "\n")
-	header, jobLine, occurrence, dead := lines[0], lines[1], lines[2], lines[3]
+	header, tenant, jobLine, occurrence, dead := lines[0], lines[1], lines[2], lines[3], lines[4]
 	replace := func(s, old, by string) string {
 		if !strings.Contains(s, old) {
 			t.Fatalf("%s has no %s", s, old)
@@ -269,7 +347,7 @@ func TestImportRefuses(t *testing.T) {
 		return strings.Replace(s, old, by, 1)
 	}
 	for _, c := range []struct{ name, export, want string }{
-		{"a newer format", `{"export":{"format":2,"more":true}}` + "\n", transfer.ErrFormat.Error()},
+		{"a newer format", `{"export":{"format":3,"more":true}}` + "\n", transfer.ErrFormat.Error()},
 		{"a format that never was", `{"export":{"format":0}}` + "\n", "line 1: there is no format 0"},
 		{"another file", "hello\n", "line 1: it is no export"},
 		{"an export without its head", jobLine, "line 1: it is no export"},
@@ -277,6 +355,12 @@ func TestImportRefuses(t *testing.T) {
 		{"an empty line", header + "\n", "line 2: "},
 		{"nothing", header + "{}\n", "line 2: it must have exactly one"},
 		{"two things", header + replace(jobLine, `{"job":`, `{"end":{"jobs":0,"occurrences":0,"deadLetters":0},"job":`), "line 2: it must have exactly one"},
+		{"a name that no tenant has", header + replace(tenant, "t00000", "t!h"), `line 2: no tenant can have the name "t!h"`},
+		{"a tenant that nobody has seen", header + replace(tenant, `,"firstSeen":"2026-03-01T12:00:00.250Z"`, ``), "line 2: firstSeen is required"},
+		{"a tenant with other settings", header + replace(tenant, `"firstSeen"`, `"settings":{"share":1},"firstSeen"`), "line 2: "},
+		{"a negative weight", header + replace(tenant, `"firstSeen"`, `"settings":{"weight":-1},"firstSeen"`), "line 2: weight and maxInFlight"},
+		{"a priority that is none", header + replace(tenant, `"firstSeen"`, `"settings":{"priority":"x"},"firstSeen"`), "line 2: priority must be"},
+		{"a tenant that is a name", header + `{"tenant":"t"}` + "\n", "line 2: "},
 		{"two exports", header + header, "line 2: another export begins"},
 		{"something behind the end", whole + jobLine, "something follows the end"},
 		{"an unknown field", header + replace(jobLine, `"version"`, `"colour":1,"version"`), "line 2: "},
@@ -313,7 +397,7 @@ func TestImportRefuses(t *testing.T) {
 		}
 	}
 	for _, c := range []struct{ name, export, want string }{
-		{"a newer format", `{"export":{"format":2,"more":true}}` + "\n", transfer.ErrFormat.Error()},
+		{"a newer format", `{"export":{"format":3,"more":true}}` + "\n", transfer.ErrFormat.Error()},
 		{"another file", "hello\n", "line 1: it is no export"},
 		{"a place that is none", header + `{"place":7}` + "\n", "line 2: "},
 	} {
@@ -334,12 +418,22 @@ func TestFailures(t *testing.T) {
 			t.Errorf("export from a store that fails: %v", err)
 		}
 	}
-	whole := export(t, some(1500), transfer.ExportOptions{Now: epoch})
+	m := some(1500)
+	m.tenants = nil
+	whole := export(t, m, transfer.ExportOptions{Now: epoch})
 	for fail := 1; fail <= 4; fail++ {
 		to := &memory{fail: fail, failure: broken}
 		imported, err := transfer.Import(t.Context(), to, strings.NewReader(whole), transfer.ImportOptions{})
 		if !errors.Is(err, broken) || imported.Total() != (fail-1)*1000 || imported.Inserted != len(to.records) {
 			t.Errorf("import into a store that fails at call %d: %+v, %v", fail, imported, err)
+		}
+	}
+	whole = export(t, some(1500), transfer.ExportOptions{Now: epoch})
+	for fail, want := range map[int]transfer.Counts{1: {}, 2: {Tenants: 1000}, 3: {Tenants: 1000}, 4: {Tenants: 1500, Jobs: 500}} {
+		to := &memory{fail: fail, failure: broken}
+		imported, err := transfer.Import(t.Context(), to, strings.NewReader(whole), transfer.ImportOptions{})
+		if !errors.Is(err, broken) || imported.Counts != want || imported.Inserted != len(to.records)+len(to.tenants) {
+			t.Errorf("import of tenants into a store that fails at call %d: %+v, %v", fail, imported, err)
 		}
 	}
 	if _, err := transfer.Export(t.Context(), some(4), brokenFile{broken}, transfer.ExportOptions{Now: epoch}); !errors.Is(err, broken) {
@@ -408,7 +502,7 @@ func (e *endless) Export(_ context.Context, after store.Place, _ int) (records [
 }
 
 // forgetful imports records and does not keep them.
-type forgetful struct{}
+type forgetful struct{ tenantSide }
 
 func (forgetful) Import(_ context.Context, records []store.Record) (int, error) {
 	return len(records), nil
