@@ -219,3 +219,37 @@ func TestLargeSequence(t *testing.T) {
 		t.Errorf("%+v", p)
 	}
 }
+
+// What comes first, and what a receiver can take, is shown as it was submitted, and is changed by patches.
+func TestPriorityAndDestination(t *testing.T) {
+	a := newAPI(t)
+	type shown struct {
+		Priority    string
+		Destination *struct {
+			MaxInFlight   int
+			RatePerSecond float64
+		}
+	}
+	get := func() shown { t.Helper(); return decode[shown](a.call("GET", "/v1/jobs/k", "").want(200)) }
+	submitted := with(body("k", time.Hour), "priority", "low", "destination", map[string]any{"maxInFlight": 20, "ratePerSecond": 0.5})
+	a.call("POST", "/v1/preview", submitted).want(200)
+	a.call("PUT", "/v1/jobs/k", submitted).want(201)
+	if got := get(); got.Priority != "low" || got.Destination == nil || got.Destination.MaxInFlight != 20 || got.Destination.RatePerSecond != 0.5 {
+		t.Errorf("it is shown as %+v", got)
+	}
+	a.patch("k", `{"priority":"high","destination":{"maxInFlight":null}}`).want(200)
+	if got := get(); got.Priority != "high" || got.Destination == nil || got.Destination.MaxInFlight != 0 || got.Destination.RatePerSecond != 0.5 {
+		t.Errorf("after a patch it is shown as %+v", got)
+	}
+	a.patch("k", `{"priority":null,"destination":null}`).want(200)
+	if got := get(); got.Priority != "" || got.Destination != nil {
+		t.Errorf("without them it is shown as %+v", got)
+	}
+	bad := with(body("k", time.Hour), "priority", "urgent", "destination", map[string]any{"maxInFlight": 0, "ratePerSecond": 1e6, "burst": 1})
+	for _, got := range []answer{a.call("PUT", "/v1/jobs/k", bad), a.patch("k", bad)} {
+		want := []string{"/destination/burst", "/priority", "/destination/maxInFlight", "/destination/ratePerSecond"}
+		if named := got.want(422).problem().named(); !slices.Equal(named, want) {
+			t.Errorf("they are refused with %q, want %q: %s", named, want, got.body)
+		}
+	}
+}

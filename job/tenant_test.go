@@ -17,7 +17,7 @@ func TestTenantSettings(t *testing.T) {
 		`{"weight":null,"priority":null,"maxInFlight":null,"paused":null}`: {},
 		`{"weight":0.001}`: {Weight: 0.001},
 		`{"weight":1e3,"priority":"high","maxInFlight":1000000,"paused":true}`: {Weight: 1000, Priority: job.PriorityHigh, MaxInFlight: 1_000_000, Paused: true},
-		` {"weight":1,"priority":"low","maxInFlight":1,"paused":false} `:       {Weight: 1, Priority: job.PriorityLow, MaxInFlight: 1},
+		`{"weight":1,"priority":"low","maxInFlight":1,"paused":false}`:         {Weight: 1, Priority: job.PriorityLow, MaxInFlight: 1},
 	} {
 		got, err := job.ParseTenantSettings([]byte(body))
 		if err != nil || got != want {
