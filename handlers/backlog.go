@@ -17,7 +17,7 @@ import (
 // DestinationState is how one of the destinations of callbacks is doing, as one replica sees it.
 type DestinationState struct {
 	Name string
-	// InFlight is how many callbacks to it are under way, and Parked how many were given back and wait for it.
+	// InFlight is how many callbacks to it are under way, and Parked how many the replica has given back that wait in the store.
 	InFlight, Parked int
 	// Failures are those in a row, since the last success.
 	Failures int

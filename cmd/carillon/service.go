@@ -89,6 +89,9 @@ func newService(ctx context.Context, o serviceOptions, log *slog.Logger, p probe
 			Stock:        jobs,
 			Tenants:      jobs,
 			Callbacks:    cfg.Callbacks,
+			PriorityOf:   s.dispatcher.Priority,
+			Destinations: func() []handlers.DestinationState { return destinationStates(s.dispatcher) },
+			Rate:         s.dispatcher.Rate,
 			Wake:         s.dispatcher.Wake,
 			WakeExpander: s.dispatcher.WakeExpander,
 			Ready:        func(ctx context.Context) error { return ready(ctx, s.dispatcher, jobs) },
@@ -241,6 +244,16 @@ func redact(rawURL string) string {
 	}
 	rest, _, _ = strings.Cut(rest, "?")
 	return scheme + "://" + user + rest
+}
+
+// destinationStates are what the API tells of a replica's destinations.
+func destinationStates(d *dispatcher.Dispatcher) (all []handlers.DestinationState) {
+	for _, s := range d.Destinations() {
+		all = append(all, handlers.DestinationState{
+			Name: s.Name, InFlight: s.InFlight, Parked: s.Parked, Failures: s.Failures, OpenSince: s.Open, Duration: s.Took,
+		})
+	}
+	return all
 }
 
 // ready answers why the replica can't do its work, or nil.

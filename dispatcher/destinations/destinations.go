@@ -97,9 +97,9 @@ type destination struct {
 	probeAt  time.Time // when the next probe may be
 	probing  bool
 
-	pace *rate.Limiter // nil until a rate is asked for
-	turn time.Time     // of the last that was given back
-	back recent        // how many were given back
+	pace   *rate.Limiter // nil until a rate is asked for
+	turn   time.Time     // of the last that was given back
+	parked parked        // those that were given back
 }
 
 // Pass is the permission to send a callback. Done must be called once it was sent.
@@ -157,7 +157,7 @@ func (s *Set) enter(name string, l Limits) (*Pass, *waiter, error) {
 	defer s.lock.Unlock()
 	d, known := s.all[name]
 	if !known {
-		d = &destination{name: name, policy: &s.policy}
+		d = &destination{name: name, policy: &s.policy, parked: make(parked)}
 		s.all[name] = d
 	}
 	d.used = now
@@ -297,9 +297,15 @@ func (d *destination) failed(probe bool, now time.Time) {
 
 // down gives back one while the circuit is open: spread over the time from the next probe to the one after.
 func (d *destination) down(now time.Time) error {
-	d.back.add(now)
-	after := max(d.probeAt.Sub(now), 0) + rand.N(d.probe)
-	return &Busy{fmt.Sprintf("%s has failed %d times in a row; it is tried again every %s", d.name, d.failures, d.probe), max(after, d.probe)}
+	after := max(d.probe, d.probeAt.Sub(now)+rand.N(d.probe))
+	return d.busy(fmt.Sprintf("%s has failed %d times in a row; it is tried again every %s", d.name, d.failures, d.probe), now, after)
+}
+
+// busy gives back one for a time.
+func (d *destination) busy(reason string, now time.Time, after time.Duration) error {
+	d.parked.count(now) // forgets those that have come
+	d.parked.add(now.Add(after))
+	return &Busy{reason, after}
 }
 
 // reserve asks for a place in the destination's pace.
@@ -317,7 +323,7 @@ func (d *destination) reserve(perSecond float64, now time.Time) error {
 		return nil
 	}
 	after := d.later(time.Duration(float64(time.Second)/perSecond), d.policy.Patience, now)
-	return &Busy{fmt.Sprintf("%s is at its rate of %v/s", d.name, perSecond), after}
+	return d.busy(fmt.Sprintf("%s is at its rate of %v/s", d.name, perSecond), now, after)
 }
 
 // full gives back one that would have to wait too long.
@@ -330,14 +336,13 @@ func (d *destination) full(limit int, now time.Time) error {
 	if d.underWay.Len() < limit {
 		reason = fmt.Sprintf("%s is slow, like others, which have %d callbacks under way together", d.name, d.policy.InFlight)
 	}
-	return &Busy{reason, d.later(d.each(limit, now), least, now)}
+	return d.busy(reason, now, d.later(d.each(limit, now), least, now))
 }
 
 // later is when one that is given back is to come again: when those that were given back before it have had their turns, at one
 // after each interval, so that the destination is busy all the time and nothing is claimed in vain. Of a backlog so long that
 // nobody knows, some are claimed in vain, but not often.
 func (d *destination) later(each, least time.Duration, now time.Time) time.Duration {
-	d.back.add(now)
 	at := now.Add(least)
 	if d.turn.After(at) {
 		at = d.turn
@@ -350,27 +355,21 @@ func (d *destination) later(each, least time.Duration, now time.Time) time.Durat
 	return at.Sub(now)
 }
 
-// recent counts what has happened lately.
-type recent struct {
-	since       time.Time
-	before, now int // in the interval before, and in this one
-}
+// parked counts those that were given back and have not come again, by the second in which they are to.
+type parked map[int64]int
 
-func (r *recent) add(now time.Time) {
-	r.count(now)
-	r.now++
-}
+func (k parked) add(until time.Time) { k[until.Unix()]++ }
 
-// count is how often it has happened in some ten seconds.
-func (r *recent) count(now time.Time) int {
-	const interval = 10 * time.Second
-	switch age := now.Sub(r.since); {
-	case age > 2*interval:
-		r.since, r.before, r.now = now, 0, 0
-	case age > interval:
-		r.since, r.before, r.now = r.since.Add(interval), r.now, 0
+// count is how many there are. What has come again is among them no more, or once again.
+func (k parked) count(now time.Time) (n int) {
+	for second, of := range k {
+		if second < now.Unix() {
+			delete(k, second)
+		} else {
+			n += of
+		}
 	}
-	return max(r.before, r.now)
+	return n
 }
 
 // Forget drops what has not been used for long. A circuit that is open is kept.
@@ -389,7 +388,7 @@ type State struct {
 	Name string
 	// InFlight is how many callbacks are under way, and Waiting how many wait for their turn for a moment.
 	InFlight, Waiting int
-	// Parked is how many were given back in the last ten seconds or so.
+	// Parked is how many of those that it gave back wait in the store for their turns.
 	Parked int
 	// Failures is how many in a row have failed; Open is since when the circuit is open, zero while it is closed.
 	Failures int
@@ -404,7 +403,7 @@ func (s *Set) States() (all []State) {
 	s.lock.Lock()
 	defer s.lock.Unlock()
 	for _, d := range s.all {
-		all = append(all, State{d.name, d.underWay.Len(), len(d.waiting), d.back.count(now), d.failures, d.opened, d.took})
+		all = append(all, State{d.name, d.underWay.Len(), len(d.waiting), d.parked.count(now), d.failures, d.opened, d.took})
 	}
 	slices.SortFunc(all, func(a, b State) int { return strings.Compare(a.Name, b.Name) })
 	return all

@@ -91,6 +91,13 @@ func TestSlow(t *testing.T) {
 				t.Errorf("with many that wait it is tried again after %s", after)
 			}
 		}
+		if states := f.States(); len(states) != 1 || states[0].Parked != 24 || states[0].InFlight != policy.SlowInFlight {
+			t.Errorf("%+v", states)
+		}
+		time.Sleep(policy.LongestProbe + time.Second)
+		if states := f.States(); states[0].Parked != 0 {
+			t.Errorf("%d are parked that may come again", states[0].Parked)
+		}
 		f.enter("another").Done(false)
 		passes[0].Done(false)
 		f.enter("slow").Done(false)
