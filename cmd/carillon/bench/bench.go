@@ -60,7 +60,7 @@ type Mode func(ctx context.Context, b *Bench) error
 
 // Run measures one mode and cleans up what that has made. The report holds what was measured before an error, too.
 func Run(ctx context.Context, setup Setup, name string, mode Mode) (report Report, err error) {
-	b := &Bench{Setup: setup, started: time.Now()}
+	b := &Bench{Setup: setup, started: time.Now(), tenants: map[string]bool{job.DefaultTenant: true}}
 	b.report = newReport(name, setup)
 	if b.Store == "" {
 		dir, err := os.MkdirTemp("", "carillon-bench-")
@@ -92,8 +92,9 @@ type Bench struct {
 	Setup
 	store   store.Store // to look into and to clean up; nothing is measured by it
 	parts   []*part
-	fired   int // replicas started, to fire
-	filled  int // replicas started, to take submissions only
+	tenants map[string]bool // that the bench has submitted for
+	fired   int             // replicas started, to fire
+	filled  int             // replicas started, to take submissions only
 	report  Report
 	started time.Time
 }
@@ -133,25 +134,33 @@ func (b *Bench) checkEmpty(ctx context.Context) error {
 
 // clean deletes all jobs that the bench has submitted, and their dead letters.
 func (b *Bench) clean(ctx context.Context) error {
+	for tenant := range b.tenants {
+		if err := errors.Join(b.cleanJobs(ctx, tenant), b.cleanDeadLetters(ctx, tenant)); err != nil {
+			return fmt.Errorf("clean up: %w", err)
+		}
+	}
+	return nil
+}
+
+func (b *Bench) cleanJobs(ctx context.Context, tenant string) error {
 	for {
-		found, err := b.store.Jobs(ctx, store.JobFilter{Tenant: job.DefaultTenant, Prefix: keyPrefix, Limit: 1000})
+		found, err := b.store.Jobs(ctx, store.JobFilter{Tenant: tenant, Prefix: keyPrefix, Limit: 1000})
 		if err != nil || len(found) == 0 {
-			return errors.Join(err, b.cleanDeadLetters(ctx))
+			return err
 		}
 		names := make([]job.Name, len(found))
 		for i := range found {
 			names[i] = found[i].Name
 		}
 		if _, err := b.store.Cancel(ctx, names, time.Now()); err != nil {
-			return fmt.Errorf("clean up: %w", err)
+			return err
 		}
 	}
 }
 
-func (b *Bench) cleanDeadLetters(ctx context.Context) error {
+func (b *Bench) cleanDeadLetters(ctx context.Context, tenant string) error {
 	for {
-		found, err := b.store.DeadLetters(ctx, store.DeadLetterFilter{
-			Tenant: job.DefaultTenant, Prefix: keyPrefix, Limit: 1000, Brief: true})
+		found, err := b.store.DeadLetters(ctx, store.DeadLetterFilter{Tenant: tenant, Prefix: keyPrefix, Limit: 1000, Brief: true})
 		if err != nil || len(found) == 0 {
 			return err
 		}
@@ -159,7 +168,7 @@ func (b *Bench) cleanDeadLetters(ctx context.Context) error {
 		for i := range found {
 			ids[i] = found[i].ID
 		}
-		if _, err := b.store.DeleteDeadLetters(ctx, job.DefaultTenant, ids); err != nil {
+		if _, err := b.store.DeleteDeadLetters(ctx, tenant, ids); err != nil {
 			return err
 		}
 	}

@@ -130,6 +130,9 @@ func (c *client) post(ctx context.Context, s *Submission, body []byte, jobs int)
 		return err
 	}
 	request.Header.Set("Content-Type", kind)
+	if s.Work.Tenant != "" {
+		request.Header.Set("Carillon-Tenant", s.Work.Tenant)
+	}
 	response, err := c.http.Do(request)
 	if err != nil {
 		return err

@@ -1,10 +1,13 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strconv"
 	"time"
+
+	"github.com/carillon-scheduler/carillon/job"
 )
 
 // work is that of a round: jobs that are due already.
@@ -31,8 +34,8 @@ func (b *Bench) startReplica(ctx context.Context, o ReplicaOptions) (p *part, ur
 	return p, url, err
 }
 
-// fill submits the work through the API of a replica that fires nothing.
-func (b *Bench) fill(ctx context.Context, w *Work) error {
+// fill submits works through the API of a replica that fires nothing.
+func (b *Bench) fill(ctx context.Context, works ...*Work) error {
 	idle, url, err := b.startReplica(ctx, ReplicaOptions{Idle: true})
 	if err != nil {
 		return err
@@ -41,20 +44,35 @@ func (b *Bench) fill(ctx context.Context, w *Work) error {
 	if err != nil {
 		return err
 	}
+	all, done := 0, 0
+	for _, w := range works {
+		all += w.Count
+	}
+	var told time.Time
 	const portion = 20_000
-	for from := 0; from < w.Count; from += portion {
-		part := *w
-		part.From, part.Count = w.From+from, min(portion, w.Count-from)
-		var done Submitted
-		if err := submitter.call(ctx, "submit", Submission{URL: url, Work: part, Batch: 1000, Connections: 4}, &done); err != nil {
-			return err
+	for _, w := range works {
+		for from := 0; from < w.Count; from += portion {
+			part := *w
+			part.From, part.Count = w.From+from, min(portion, w.Count-from)
+			if err := b.submit(ctx, submitter, url, &part); err != nil {
+				return err
+			}
+			if done += part.Count; done == all || time.Since(told) > time.Second {
+				b.progress("submitted %d of %d", done, all)
+				told = time.Now()
+			}
 		}
-		b.progress("submitted %d of %d", from+done.Accepted, w.Count)
 	}
 	if err := submitter.stop(); err != nil {
 		return err
 	}
 	return idle.stop()
+}
+
+// submit has a submitter submit work in batches, to the API at a URL.
+func (b *Bench) submit(ctx context.Context, submitter *part, url string, w *Work) error {
+	b.tenants[cmp.Or(w.Tenant, job.DefaultTenant)] = true
+	return submitter.call(ctx, "submit", Submission{URL: url, Work: *w, Batch: 1000, Connections: 4}, nil)
 }
 
 // awaitAcked waits until the replicas have delivered a number of occurrences together, and answers what each has done. It

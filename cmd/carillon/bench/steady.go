@@ -58,24 +58,8 @@ func (l *lateness) round(ctx context.Context, b *Bench, round int, t timed) erro
 	if err != nil {
 		return err
 	}
-	// Submitting takes a while, and all must be there before the first is due. But not for long: what has not been touched for a
-	// while the machine may have to read from its disk, which is another thing to measure.
-	for attempt := 1; ; attempt++ {
-		ahead := time.Duration(attempt*attempt) * (4*time.Second + time.Duration(t.count)*80*time.Microsecond)
-		w.Start = time.Now().Add(ahead).Truncate(time.Second)
-		if err := b.fill(ctx, w); err != nil {
-			return err
-		}
-		if time.Until(w.Start) > 2*time.Second {
-			break
-		}
-		if attempt == 4 {
-			return errors.New("submitting takes too long to have it all in the store in time")
-		}
-		b.progress("submitting took longer than thought; once more, with later instants")
-		if err := b.clean(ctx); err != nil {
-			return err
-		}
+	if err := b.fillAhead(ctx, w); err != nil {
+		return err
 	}
 	if err := l.fire(ctx, b, w, where.receiver); err != nil {
 		return err
@@ -86,6 +70,33 @@ func (l *lateness) round(ctx context.Context, b *Bench, round int, t timed) erro
 	}
 	l.raw = append(l.raw, spreadOf(raw))
 	return errors.Join(b.clean(ctx), where.close(ctx))
+}
+
+// fillAhead submits timed work, and others with it, and sets when it begins: all must be there before the first is due. But not for
+// long, for what has not been touched for a while the machine may have to read from its disk, which is another thing to measure.
+func (b *Bench) fillAhead(ctx context.Context, w *Work, others ...*Work) error {
+	all := append([]*Work{w}, others...)
+	count := 0
+	for _, w := range all {
+		count += w.Count
+	}
+	for attempt := 1; ; attempt++ {
+		ahead := time.Duration(attempt*attempt) * (4*time.Second + time.Duration(count)*80*time.Microsecond)
+		w.Start = time.Now().Add(ahead).Truncate(time.Second)
+		if err := b.fill(ctx, all...); err != nil {
+			return err
+		}
+		if time.Until(w.Start) > 2*time.Second {
+			return nil
+		}
+		if attempt == 4 {
+			return errors.New("submitting takes too long to have it all in the store in time")
+		}
+		b.progress("submitting took longer than thought; once more, with later instants")
+		if err := b.clean(ctx); err != nil {
+			return err
+		}
+	}
 }
 
 // fire has a replica fire the work, and notes how late.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/carillon-scheduler/carillon/job"
@@ -13,6 +14,9 @@ import (
 type Work struct {
 	// Prefix begins their keys.
 	Prefix string `json:"prefix"`
+	// Tenant owns them; empty for the default one. Priority is theirs, if they have one.
+	Tenant   string       `json:"tenant"`
+	Priority job.Priority `json:"priority"`
 	// From is the number of the first, Count how many there are.
 	From  int `json:"from"`
 	Count int `json:"count"`
@@ -40,6 +44,12 @@ func (w *Work) key(i int) string {
 	return fmt.Sprintf("%s%016x-%d", w.Prefix, h.Sum64(), i)
 }
 
+// prefixOf is the prefix of the work that a key is of.
+func prefixOf(key string) string {
+	const hash = 16 // digits, before the number
+	return key[:max(0, strings.LastIndexByte(key, '-')-hash)]
+}
+
 // appendJob appends the body of the i-th job.
 func (w *Work) appendJob(b []byte, i int) []byte {
 	b = append(b, `{"key":"`...)
@@ -62,6 +72,11 @@ func (w *Work) appendJob(b []byte, i int) []byte {
 			b = append(b, '"')
 		}
 		b = append(b, ']')
+	}
+	if w.Priority != job.PriorityDefault {
+		b = append(b, `,"priority":"`...)
+		b = append(b, w.Priority...)
+		b = append(b, '"')
 	}
 	b = append(b, `,"callback":{"type":"`...)
 	b = append(b, w.Callback...)
