@@ -13,14 +13,15 @@ import (
 
 // benchCommands are the modes of the bench.
 type benchCommands struct {
-	Drain   benchDrain   `cmd:"" help:"How many due occurrences are fired in a second, from the claim to the settlement on disk."`
-	Steady  benchSteady  `cmd:"" help:"How late occurrences fire that come at a steady rate."`
-	Burst   benchBurst   `cmd:"" help:"How long it takes to fire many occurrences that fall due within one second."`
-	Mixed   benchMixed   `cmd:"" help:"Submitting and firing at the same time, at the same rate."`
-	Submit  benchSubmit  `cmd:"" help:"How many jobs the HTTP API takes in a second, in batches and one by one."`
-	Pending benchPending `cmd:"" help:"What a claim costs, and how much memory it takes, while ever more occurrences wait."`
-	Idle    benchIdle    `cmd:"" help:"What a replica costs while nothing is due."`
-	Feed    benchFeed    `cmd:"" help:"Submit a mixture of lists, crontabs and sequences all the time, for dashboards to show something."`
+	Drain    benchDrain    `cmd:"" help:"How many due occurrences are fired in a second, from the claim to the settlement on disk."`
+	Steady   benchSteady   `cmd:"" help:"How late occurrences fire that come at a steady rate."`
+	Burst    benchBurst    `cmd:"" help:"How long it takes to fire many occurrences that fall due within one second."`
+	Mixed    benchMixed    `cmd:"" help:"Submitting and firing at the same time, at the same rate."`
+	Fairness benchFairness `cmd:"" help:"What tenants, priorities and destinations get that compete for a replica's slots."`
+	Submit   benchSubmit   `cmd:"" help:"How many jobs the HTTP API takes in a second, in batches and one by one."`
+	Pending  benchPending  `cmd:"" help:"What a claim costs, and how much memory it takes, while ever more occurrences wait."`
+	Idle     benchIdle     `cmd:"" help:"What a replica costs while nothing is due."`
+	Feed     benchFeed     `cmd:"" help:"Submit a mixture of lists, crontabs and sequences all the time, for dashboards to show something."`
 }
 
 // benchOptions are those of every mode.
@@ -132,6 +133,28 @@ func (c *benchMixed) Run(ctx context.Context, out output) error {
 		return usageError{errors.New("--connections must be at least 1")}
 	}
 	return c.run(ctx, out, "mixed", bench.Mixed{Rate: c.Rate, Duration: c.Duration.std(), Connections: c.Connections}.Run)
+}
+
+// benchFairness measures what those get who compete.
+type benchFairness struct {
+	benchOptions
+	Only     []string `env:"-" enum:"backlog,shares,priorities,destinations" default:"backlog,shares,priorities,destinations" placeholder:"PART" help:"What to measure: backlog (a tenant beside the backlog of another), shares (many tenants with backlogs), priorities, or destinations (one beside others that are slow or down, by http whatever --callback says). (all of it)"`
+	Count    int      `env:"-" default:"200000" placeholder:"N" help:"How large the one tenant's backlog is: the other gets a two-hundredth at once, the largest of many a half and the smallest a two-thousandth, each priority a fourth, a slow destination and one that is down a fortieth. (${default})"`
+	Tenants  int      `env:"-" default:"100" placeholder:"N" help:"How many tenants compete in shares. (${default})"`
+	Rate     float64  `env:"-" default:"500" placeholder:"N" help:"How many go to the healthy destination in a second. (${default})"`
+	Duration duration `env:"-" default:"30s" placeholder:"DURATION" help:"For how long. (${default})"`
+}
+
+// Run measures.
+func (c *benchFairness) Run(ctx context.Context, out output) error {
+	if err := checkRate(c.Rate, c.Duration); err != nil {
+		return err
+	}
+	if c.Count < 1000 || c.Tenants < 2 {
+		return usageError{errors.New("--count must be at least 1000, and --tenants at least 2")}
+	}
+	return c.run(ctx, out, "fairness", bench.Fairness{
+		Only: c.Only, Count: c.Count, Tenants: c.Tenants, Rate: c.Rate, Duration: c.Duration.std()}.Run)
 }
 
 // benchSubmit measures submitting.

@@ -5,6 +5,7 @@ package main_test
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"os/exec"
 	"slices"
@@ -65,6 +66,9 @@ func TestBench(t *testing.T) {
 		{[]string{"steady", "--rate=200", "--duration=1s", "--callback=http"}, []string{"deviation p50", "deviation p99"}, punctual},
 		{[]string{"burst", "--count=1000"}, []string{"last fired after"}, punctual},
 		{[]string{"mixed", "--rate=200", "--duration=1s"}, []string{"submitted"}, punctual},
+		{[]string{"fairness", "--count=20000", "--only=backlog"}, []string{"backlog: A drained while B comes"}, nil},
+		{[]string{"fairness", "--count=2000", "--only=priorities"}, []string{"priorities: share of high", "priorities: share of normal", "priorities: share of low"}, nil},
+		{[]string{"fairness", "--count=2000", "--only=destinations", "--rate=200", "--duration=1s"}, []string{"destinations: to the healthy one", "destinations: its deviation p99"}, nil},
 		{[]string{"submit", "--count=2000"}, []string{"batches", "one by one, 256 connections", "one by one, 1 connection"}, nil},
 		{[]string{"pending", "--sizes=100,1000", "--duration=1s"}, []string{"with 100 waiting: claim p99", "with 1000 waiting: claim p99", "with 1000 waiting: memory"}, nil},
 		{[]string{"pending", "--sizes=100,200", "--crontab=@every 30d", "--duration=1s"}, []string{"with 200 waiting: claim p99"}, nil},
@@ -88,6 +92,29 @@ func TestBench(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestBenchShares has tenants compete, which is done once, and checks what it leaves in a store that was given, of no tenant anything.
+func TestBenchShares(t *testing.T) {
+	t.Parallel()
+	c := stores[0].cluster(t)
+	r := runBench(t, "fairness", "--only=shares", "--count=2000", "--tenants=5", "--store="+c.url)
+	if f := figure(t, r, "shares: least Jain's index of a window"); f.Median < 0 || f.Median > 1 || len(f.Rounds) != 1 {
+		t.Errorf("Jain's index is %v", f.Rounds)
+	}
+	figure(t, r, "shares: largest deviation of a tenant's share")
+	if f := figure(t, r, "shares: drained"); f.Median <= 0 {
+		t.Errorf("it drained %v/s", f.Rounds)
+	}
+	if lanes, err := c.store.Lanes(t.Context()); err != nil || len(lanes) > 0 {
+		t.Errorf("it left occurrences in %v (%v)", lanes, err)
+	}
+	for i := range 5 {
+		tenant := fmt.Sprintf("bench-%d", i)
+		if jobs, err := c.store.Jobs(t.Context(), store.JobFilter{Tenant: tenant, Limit: 1}); err != nil || len(jobs) > 0 {
+			t.Errorf("it left %v of %s (%v)", jobs, tenant, err)
+		}
 	}
 }
 

@@ -30,6 +30,8 @@ type ReceiverOptions struct {
 	Track bool `json:"track"`
 	// Refuse is the share of requests that it answers with an error.
 	Refuse float64 `json:"refuse"`
+	// Delay is how long each of its answers takes.
+	Delay time.Duration `json:"delay"`
 }
 
 // Received is what a receiver got.
@@ -77,6 +79,9 @@ func (r *receiver) receive(w http.ResponseWriter, q *http.Request) {
 	if r.options.Refuse > 0 && rand.Float64() < r.options.Refuse {
 		w.WriteHeader(http.StatusInternalServerError)
 		return
+	}
+	if r.options.Delay > 0 && sleep(q.Context(), r.options.Delay) != nil {
+		return // nobody waits for the answer any more
 	}
 	w.WriteHeader(http.StatusNoContent)
 	if !r.options.Track {

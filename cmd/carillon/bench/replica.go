@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"runtime/pprof"
 	"sync"
@@ -30,6 +31,8 @@ type ReplicaOptions struct {
 	Profile string `json:"profile"`
 	// Sparse has it remember no single deviation or duration.
 	Sparse bool `json:"sparse"`
+	// Firings has it remember when each occurrence was fired, by the prefix of its key.
+	Firings bool `json:"firings"`
 
 	// Store and senders are used through these.
 	WrapStore   func(store.Store) store.Store               `json:"-"`
@@ -72,6 +75,12 @@ type Samples struct {
 	Last       int64   `json:"last"` // when the last attempt began, in Unix nanoseconds
 }
 
+// Firings are first attempts at the occurrences of one work, in microseconds.
+type Firings struct {
+	At         []int64 `json:"at"` // Unix time
+	Deviations []int64 `json:"deviations"`
+}
+
 const replicaRole = "replica"
 
 // replica is the part that runs one.
@@ -90,6 +99,9 @@ func (r *replica) do(ctx context.Context, do string, with json.RawMessage) (any,
 			return nil, err
 		}
 		r.probe = &probe{sparse: o.Sparse}
+		if o.Firings {
+			r.probe.firings = make(map[string]Firings)
+		}
 		o.WrapStore = func(s store.Store) store.Store { return &probedStore{s, r.probe} }
 		o.WrapSenders = func(senders []callbacks.Sender) []callbacks.Sender {
 			probed := []callbacks.Sender{&probedSender{discard{}, r.probe}}
@@ -111,6 +123,8 @@ func (r *replica) do(ctx context.Context, do string, with json.RawMessage) (any,
 		return r.probe.read(), nil
 	case "samples":
 		return r.probe.samplesSoFar(), nil
+	case "firings":
+		return r.probe.firingsSoFar(), nil
 	case "reset":
 		r.probe.reset()
 		return nil, nil
@@ -148,6 +162,7 @@ type probe struct {
 	lock    sync.Mutex
 	stats   Stats
 	samples Samples
+	firings map[string]Firings // by the works' prefixes; nil if they are not to be remembered
 }
 
 func (p *probe) read() Stats {
@@ -163,6 +178,12 @@ func (p *probe) samplesSoFar() Samples {
 	p.lock.Lock()
 	defer p.lock.Unlock()
 	return p.samples // appending to it later leaves this part alone
+}
+
+func (p *probe) firingsSoFar() map[string]Firings {
+	p.lock.Lock()
+	defer p.lock.Unlock()
+	return maps.Clone(p.firings) // as with samples
 }
 
 func (p *probe) reset() {
@@ -294,6 +315,11 @@ func (s *probedSender) Send(ctx context.Context, d callbacks.Delivery) error {
 	p.samples.Last = max(p.samples.Last, at.UnixNano())
 	if d.Attempt == 1 && !p.sparse {
 		p.samples.Deviations = append(p.samples.Deviations, floorMicros(deviation))
+	}
+	if d.Attempt == 1 && p.firings != nil {
+		work := prefixOf(d.Name.Key)
+		f := p.firings[work]
+		p.firings[work] = Firings{append(f.At, at.UnixMicro()), append(f.Deviations, floorMicros(deviation))}
 	}
 	return err
 }

@@ -77,10 +77,14 @@ type goal struct {
 }
 
 func ratioOf(least float64) *goal { return &goal{of: "ratio", least: least, most: math.Inf(1)} }
+func ratioWithin(least, most float64) *goal {
+	return &goal{of: "ratio", least: least, most: most}
+}
 func ratioAtMost(most float64) *goal {
 	return &goal{of: "ratio", least: math.Inf(-1), most: most}
 }
-func atMost(most float64) *goal { return &goal{least: math.Inf(-1), most: most} }
+func atLeast(least float64) *goal { return &goal{least: least, most: math.Inf(1)} }
+func atMost(most float64) *goal   { return &goal{least: math.Inf(-1), most: most} }
 
 // figure adds one to the report. Raw may be nil; it has as many rounds as there are otherwise.
 func (b *Bench) figure(name, unit string, rounds, raw []float64, g *goal) {
