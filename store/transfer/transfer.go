@@ -179,8 +179,9 @@ type Imported struct {
 }
 
 // Import reads an export and inserts what it holds into a store, and answers how much of it has been. A tenant that the store
-// knows keeps its settings. If it fails, it is continued by doing it again, with the same export, before anybody claims from the store. The error names the line that
-// can't be read; it is [ErrIncomplete] if the export broke off, and all that there is of it was imported then.
+// knows keeps its settings. If it fails, it is continued by doing it again, with the same export, before anybody claims from the
+// store. The error names the line that can't be read; it is [ErrIncomplete] if the export broke off, and all that there is of it
+// was imported then.
 func Import(ctx context.Context, to Store, r io.Reader, o ImportOptions) (Imported, error) {
 	m := importer{to: to, each: o.Each, lines: newLines(r)}
 	first, err := m.lines.next()
