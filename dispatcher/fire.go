@@ -122,10 +122,6 @@ func (d *Dispatcher) attempt(c *store.Claimed, b *batch, now time.Time, span *tr
 	if c.Attempt > c.Options.Retry.WithDefaults().MaxAttempts+abandonAfter {
 		return callbacks.Permanent(errAbandoned)
 	}
-	// A process that was stopped for a while must not fire what another may hold by now.
-	if elapsed(b.start, now) >= d.cfg.CallbackTimeout {
-		return &unfired{error: errTooLate, after: tooLatePause}
-	}
 	pass, err := d.destinations.Enter(b.ctx, c.Callback.Type+" "+sender.Destination(c.Callback.Data),
 		destinations.Limits{InFlight: c.Options.Destination.MaxInFlight, Rate: c.Options.Destination.RatePerSecond})
 	if after, busy := destinations.IsBusy(err); busy {
@@ -136,6 +132,11 @@ func (d *Dispatcher) attempt(c *store.Claimed, b *batch, now time.Time, span *tr
 		return &unfired{error: errTooLate, after: tooLatePause}
 	}
 	now = time.Now() // it may have waited for its turn
+	// A process that was stopped for a while must not fire what another may hold by now.
+	if elapsed(b.start, now) >= d.cfg.CallbackTimeout {
+		pass.Cancel()
+		return &unfired{error: errTooLate, after: tooLatePause}
+	}
 	sending := b.ctx
 	if d.tracer != nil {
 		sending, *span = d.startSpan(b.ctx, c, now)

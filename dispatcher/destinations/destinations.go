@@ -102,7 +102,7 @@ type destination struct {
 	parked parked        // those that were given back
 }
 
-// Pass is the permission to send a callback. Done must be called once it was sent.
+// Pass is the permission to send a callback. Done must be called once it was sent, or Cancel if it was not.
 type Pass struct {
 	set   *Set
 	to    *destination
@@ -241,24 +241,38 @@ func (p *Pass) Done(failed bool) {
 	p.set.lock.Lock()
 	defer p.set.lock.Unlock()
 	d := p.to
-	d.underWay.Remove(p.place)
-	if p.slow {
-		p.set.slow--
-	}
-	d.used, d.ended = now, now
+	d.ended = now
 	took := max(1, now.Sub(p.begun))
 	if d.took == 0 {
 		d.took = took
 	}
 	const weight = 8 // of what was known before
 	d.took += (took - d.took) / weight
-	if p.probe {
-		d.probing = false
-	}
 	if failed {
 		d.failed(p.probe, now)
 	} else {
 		d.failures, d.opened, d.probe = 0, time.Time{}, 0
+	}
+	p.leave(now)
+}
+
+// Cancel gives the permission back: nothing was sent, so nothing is known by it.
+func (p *Pass) Cancel() {
+	p.set.lock.Lock()
+	defer p.set.lock.Unlock()
+	p.leave(time.Now())
+}
+
+// leave makes room for another.
+func (p *Pass) leave(now time.Time) {
+	d := p.to
+	d.underWay.Remove(p.place)
+	d.used = now
+	if p.slow {
+		p.set.slow--
+	}
+	if p.probe {
+		d.probing = false
 	}
 	d.admit(p.set, now)
 }

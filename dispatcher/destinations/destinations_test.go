@@ -365,6 +365,27 @@ func TestCircuit(t *testing.T) {
 	})
 }
 
+// What was not sent after all says nothing of its destination, and makes room for another.
+func TestCancel(t *testing.T) {
+	on(t, func(f field) {
+		for range 2 * policy.InFlight {
+			f.enter("d").Cancel()
+		}
+		if states := f.States(); states[0].InFlight != 0 || states[0].Took != 0 {
+			t.Errorf("%+v", states)
+		}
+		f.fail("d", policy.Failures)
+		time.Sleep(policy.Probe)
+		f.enter("d").Cancel()
+		if states := f.States(); states[0].Open.IsZero() {
+			t.Error("a probe that was not sent closes the circuit")
+		}
+		probe := f.enter("d")
+		f.refused("d", destinations.Limits{}, "d has failed")
+		probe.Done(false)
+	})
+}
+
 // Those that were under way when the circuit opened neither open it again nor put off the next probe.
 func TestLateFailures(t *testing.T) {
 	on(t, func(f field) {
