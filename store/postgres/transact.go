@@ -39,7 +39,7 @@ const prepareSQL = `SELECT
 const beginSQL = `BEGIN ISOLATION LEVEL READ COMMITTED`
 
 // attempts is how often a transaction is done in all if the server says that it could not be done beside others.
-const attempts = 5
+const attempts = 10
 
 // transaction gathers the statements of a transaction that is sent to the server all at once, so that it takes one round
 // trip. What reads their results may run again, if the transaction is done again.
