@@ -43,7 +43,7 @@ func (l *claimLoop) run(ctx context.Context) {
 			timer.Stop()
 		case wait <= 0:
 			act(ctx)
-			l.collectFreed()
+			l.catchUp(ctx)
 			continue
 		default:
 			timer.Reset(wait)
@@ -56,13 +56,29 @@ func (l *claimLoop) run(ctx context.Context) {
 		case <-l.wake:
 			l.takeWakes()
 		case <-l.ticks:
-			// The scheduler may tick twice at once.
-			if now := time.Now(); now.Sub(l.ticked) > l.cfg.Tick/2 && !now.Before(l.quiet) {
-				l.ticked = now
-				l.peek(ctx)
-			}
+			l.takeTick(ctx)
 		}
-		l.collectFreed()
+		l.catchUp(ctx)
+	}
+}
+
+// catchUp takes what has happened while the loop was busy, as it is all the time while there is a backlog and a slot is free: so the
+// next claim is as large as can be, and knows of all that has become due.
+func (l *claimLoop) catchUp(ctx context.Context) {
+	l.collectFreed()
+	l.takeWakes()
+	select {
+	case <-l.ticks:
+		l.takeTick(ctx)
+	default:
+	}
+}
+
+// takeTick asks for the lanes again, unless that was done just now: the scheduler may tick twice at once.
+func (l *claimLoop) takeTick(ctx context.Context) {
+	if now := time.Now(); now.Sub(l.ticked) > l.cfg.Tick/2 && !now.Before(l.quiet) {
+		l.ticked = now
+		l.peek(ctx)
 	}
 }
 
@@ -98,7 +114,7 @@ func (l *claimLoop) collect(f freed) {
 	}
 }
 
-// collectFreed takes all slots that have become free, so that the next claim is as large as can be.
+// collectFreed takes all slots that have become free.
 func (l *claimLoop) collectFreed() {
 	for {
 		select {

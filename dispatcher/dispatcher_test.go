@@ -3,6 +3,7 @@ package dispatcher_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -38,6 +39,55 @@ func TestTickNotices(t *testing.T) {
 		time.Sleep(time.Minute)
 		b.expectSent("1s k #1", "1.234s k #1", "2.6s l #1")
 	})
+}
+
+// A backlog keeps the loop busy while slots are free. What another tenant gets meanwhile does not wait for its end: it is heard of by
+// the next claim if this replica is told, else at the next tick.
+func TestHearsWhileBusy(t *testing.T) {
+	for name, c := range map[string]struct {
+		told bool
+		most time.Duration
+	}{
+		"a wake": {true, 250 * time.Millisecond},
+		"a tick": {false, 1250 * time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(b *bench) {
+				backlog := make([]time.Duration, 100) // of ten seconds
+				for i := range backlog {
+					backlog[i] = -time.Minute - time.Duration(i)*time.Millisecond
+				}
+				b.submit("backlog", nil, backlog...)
+				d, _ := b.replica(func(cfg *dispatcher.Config) {
+					cfg.Store = &slowQueue{Store: oneByOne{b.queue}, pause: 100 * time.Millisecond}
+				})
+				time.Sleep(3050 * time.Millisecond)
+				other := b.submit("other", func(j *job.Job) { j.Tenant = "other" }, 0)
+				if c.told {
+					d.Wake(job.Lane{Tenant: "other"}, time.Now())
+				}
+				time.Sleep(time.Minute)
+				sent := b.receiver.of("other")
+				if len(sent) != 1 || sent[0].SentAt.Sub(other.Schedule.Instants[0]) > c.most {
+					b.Errorf("sent %v, not within %s of %v", sent, c.most, other.Schedule.Instants)
+				}
+				if n := len(b.receiver.of("backlog")); n != len(backlog) {
+					b.Errorf("%d of the backlog were sent", n)
+				}
+			})
+		})
+	}
+}
+
+// oneByOne claims one occurrence of a lane at a time, however many are asked for.
+type oneByOne struct{ dispatcher.Store }
+
+func (q oneByOne) Claim(ctx context.Context, p store.ClaimParams) (store.Claim, error) {
+	p.Quotas = slices.Clone(p.Quotas)
+	for i := range p.Quotas {
+		p.Quotas[i].Limit = 1
+	}
+	return q.Store.Claim(ctx, p)
 }
 
 func TestEarlyWindow(t *testing.T) {
