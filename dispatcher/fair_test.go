@@ -41,12 +41,10 @@ func (r *receiver) tenants() map[string]int {
 	return n
 }
 
-// takes is an answer that takes so long.
-func takes(d time.Duration) func(context.Context, callbacks.Delivery) error {
-	return func(context.Context, callbacks.Delivery) error {
-		time.Sleep(d)
-		return nil
-	}
+// quickly answers soon, though not at once.
+func quickly(context.Context, callbacks.Delivery) error {
+	time.Sleep(10 * time.Millisecond)
+	return nil
 }
 
 // few is a change of a replica's configuration that leaves it few slots.
@@ -58,7 +56,7 @@ func few(c *dispatcher.Config) {
 // Whoever comes to a backlog is served beside it.
 func TestBacklogOfAnother(t *testing.T) {
 	bubble(t, func(b *bench) {
-		b.receiver.answers(takes(10 * time.Millisecond))
+		b.receiver.answers(quickly)
 		b.crowd(4000, of("large", ""))
 		d, _ := b.replica(few)
 		time.Sleep(time.Second)
@@ -74,7 +72,7 @@ func TestBacklogOfAnother(t *testing.T) {
 // Tenants share what there is by their weights.
 func TestWeights(t *testing.T) {
 	bubble(t, func(b *bench) {
-		b.receiver.answers(takes(10 * time.Millisecond))
+		b.receiver.answers(quickly)
 		b.tenant("three", b.start, job.TenantSettings{Weight: 3})
 		for _, name := range []string{"one", "three"} {
 			b.crowd(2000, of(name, ""))
@@ -193,7 +191,7 @@ func TestTenantMaxInFlight(t *testing.T) {
 // The classes that tenants have by themselves: the new first, then those that have little to fire.
 func TestAutoPriority(t *testing.T) {
 	bubble(t, func(b *bench) {
-		b.receiver.answers(takes(10 * time.Millisecond))
+		b.receiver.answers(quickly)
 		old := b.start.Add(-30 * 24 * time.Hour)
 		b.tenant("new", b.start.Add(-time.Hour), job.TenantSettings{})
 		b.tenant("small", old, job.TenantSettings{})
@@ -305,7 +303,7 @@ func crowdOf(n int) []time.Duration {
 // A job's own limits of its destination hold.
 func TestDestinationOfAJob(t *testing.T) {
 	bubble(t, func(b *bench) {
-		b.receiver.answers(takes(10 * time.Millisecond))
+		b.receiver.answers(quickly)
 		b.submit("paced", func(j *job.Job) { j.Options.Destination.RatePerSecond = 20 }, crowdOf(200)...)
 		b.replica(nil)
 		time.Sleep(5 * time.Second)

@@ -158,7 +158,7 @@ func (d *Dispatcher) attempt(c *store.Claimed, b *batch, now time.Time, span *tr
 // understood, and that there is no connection to a broker at all is known of the whole type.
 func destinationFailed(err error) bool {
 	failure, classified := errors.AsType[*callbacks.Failure](err)
-	return err != nil && !(classified && (failure.Permanent || failure.Unavailable))
+	return err != nil && (!classified || !failure.Permanent && !failure.Unavailable)
 }
 
 // send calls the sender within what is left of the callback's time. A panic is an error like any other.

@@ -108,7 +108,7 @@ func (o serviceOptions) dispatcherConfig(log *slog.Logger) dispatcher.Config {
 		Retain:           o.Retain.std(),
 		DeadLetterRetain: o.DeadLetterRetain.std(),
 	}
-	o.fairOptions.configure(&c)
+	o.configure(&c)
 	return c
 }
 

@@ -53,10 +53,10 @@ func (f field) refused(name string, limits destinations.Limits, says string) tim
 	return after
 }
 
-// take lets n callbacks through, one after the other, each of which takes so long.
-func (f field) take(name string, n int, takes time.Duration) {
+// take lets many callbacks through, one after the other, each of which takes so long.
+func (f field) take(name string, takes time.Duration) {
 	f.Helper()
-	for range n {
+	for range 50 {
 		pass := f.enter(name)
 		time.Sleep(takes)
 		pass.Done(false)
@@ -74,7 +74,7 @@ func (f field) fail(name string, n int) {
 // What is slow has fewer callbacks under way. What is more is given back, and holds up nothing else.
 func TestSlow(t *testing.T) {
 	on(t, func(f field) {
-		f.take("slow", 50, 20*time.Second)
+		f.take("slow", 20*time.Second)
 		var passes []*destinations.Pass
 		for range policy.SlowInFlight {
 			passes = append(passes, f.enter("slow"))
@@ -107,10 +107,10 @@ func TestSlow(t *testing.T) {
 // All that are slow have no more under way together than one that is fast, which is not held up.
 func TestManySlow(t *testing.T) {
 	on(t, func(f field) {
-		f.take("fast", 50, time.Millisecond)
+		f.take("fast", time.Millisecond)
 		var passes []*destinations.Pass
 		for _, name := range []string{"a", "b", "c"} {
-			f.take(name, 50, time.Second)
+			f.take(name, time.Second)
 		}
 		for range policy.SlowInFlight {
 			passes = append(passes, f.enter("a"), f.enter("b"))
@@ -162,7 +162,7 @@ func TestUnknown(t *testing.T) {
 // What answers nothing any more is slow, however fast it was.
 func TestHangs(t *testing.T) {
 	on(t, func(f field) {
-		f.take("d", 50, time.Millisecond)
+		f.take("d", time.Millisecond)
 		for range policy.SlowInFlight {
 			f.enter("d")
 		}
@@ -190,7 +190,7 @@ func TestTurns(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			on(t, func(f field) {
-				f.take("d", 50, c.takes)
+				f.take("d", c.takes)
 				time.Sleep(time.Second)
 				start, tries := time.Now(), 0
 				var lock sync.Mutex
@@ -227,7 +227,7 @@ func TestTurns(t *testing.T) {
 // What is quick is waited for, in turn, and never has more than its limit.
 func TestQuick(t *testing.T) {
 	on(t, func(f field) {
-		f.take("quick", 50, time.Millisecond)
+		f.take("quick", time.Millisecond)
 		var lock sync.Mutex
 		var order []int
 		busy, most := 0, 0
@@ -263,7 +263,7 @@ func TestQuick(t *testing.T) {
 // A job's own limit holds for it, and delays no other.
 func TestLimitsOfJobs(t *testing.T) {
 	on(t, func(f field) {
-		f.take("d", 50, time.Second)
+		f.take("d", time.Second)
 		one := f.enter("d")
 		if after := f.refused("d", destinations.Limits{InFlight: 1}, "d has 1 callbacks under way"); after < policy.Probe {
 			t.Errorf("one of a slow destination is tried again after %s", after)
@@ -282,7 +282,7 @@ func TestLimitsOfJobs(t *testing.T) {
 // Who waits is let in by the context, or given back when it has been too long.
 func TestWaitingEnds(t *testing.T) {
 	on(t, func(f field) {
-		f.take("d", 50, time.Millisecond)
+		f.take("d", time.Millisecond)
 		for range policy.InFlight {
 			f.enter("d") // and they take much longer than was to be expected
 		}

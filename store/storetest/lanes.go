@@ -180,7 +180,7 @@ func testQuotaPaused(f *fixture) {
 	now := epoch.Add(3 * time.Minute)
 	both := []store.Quota{{Lane: acmeLow, Limit: 2}, {Lane: acme, Limit: 2}}
 	var got []string
-	for claims := 0; claims < 5; claims++ {
+	for range 5 {
 		claim := f.claimOf(now, both...)
 		got = append(got, claimedKeys(claim)...)
 		expect(f, "more of the lane that has no paused job", claim.Quotas[0].More, false)
