@@ -265,25 +265,25 @@ func TestDestinationsApart(t *testing.T) {
 					}
 					return answer(ctx)
 				})
-				b.submit("sick", func(j *job.Job) { j.Options.Retry.MaxAttempts = 100 }, crowdOf(1000)...)
+				b.submit("sick", func(j *job.Job) { j.Options.Retry.MaxAttempts = 100 }, crowdOf(300)...)
 				var after []time.Duration
-				for i := range 150 {
+				for i := range 80 {
 					after = append(after, time.Duration(i)*100*time.Millisecond)
 				}
 				b.submit("well", nil, after...)
 				m, _, _ := b.measure(func(c *dispatcher.Config) { c.Concurrency = 32 })
-				time.Sleep(20 * time.Second)
+				time.Sleep(12 * time.Second)
 				late := 0
 				for _, d := range b.receiver.of("well") {
 					if d.SentAt.Sub(d.Timestamp) > 200*time.Millisecond && d.Timestamp.Sub(b.start) > time.Second {
 						late++
 					}
 				}
-				if n := len(b.receiver.of("well")); n != 150 || late > 2 {
-					t.Errorf("%d of 150 are sent to the other destination, %d of them late", n, late)
+				if n := len(b.receiver.of("well")); n != 80 || late > 2 {
+					t.Errorf("%d of 80 are sent to the other destination, %d of them late", n, late)
 				}
 				// At most once in each probe interval.
-				if parked, err := strconv.Atoi(m.text("carillon_parked_total")); err != nil || parked == 0 || parked > 1000*20/5 {
+				if parked, err := strconv.Atoi(m.text("carillon_parked_total")); err != nil || parked == 0 || parked > 300*12/5 {
 					t.Errorf("%d were given back, %v", parked, err)
 				}
 			})
