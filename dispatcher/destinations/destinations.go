@@ -34,7 +34,7 @@ type Policy struct {
 	// Failures is how many in a row open the circuit; at least 1.
 	Failures int
 	// Probe is how long an open circuit waits before it lets one callback through, at first; each that fails doubles it, up to
-	// LongestProbe. What is given back by a destination that is slow or down is not claimed again before Probe is over.
+	// LongestProbe. What is given back meanwhile is not claimed again before Probe is over.
 	Probe, LongestProbe time.Duration
 }
 
@@ -342,15 +342,24 @@ func (d *destination) reserve(perSecond float64, now time.Time) error {
 
 // full gives back one that would have to wait too long.
 func (d *destination) full(limit int, now time.Time) error {
-	least := d.policy.Patience
-	if d.took > d.policy.SlowAfter {
-		least = d.policy.Probe
-	}
 	reason := fmt.Sprintf("%s has %d callbacks under way, and may have %d", d.name, d.underWay.Len(), limit)
 	if d.underWay.Len() < limit {
 		reason = fmt.Sprintf("%s is slow, like others, which have %d callbacks under way together", d.name, d.policy.InFlight)
 	}
-	return d.busy(reason, now, d.later(d.each(limit, now), least, now))
+	return d.busy(reason, now, d.later(d.each(limit, now), max(d.policy.Patience, d.next(now)), now))
+}
+
+// next is how long it is until one of those under way is likely to end. When that is overdue, it is as long again as it has been.
+func (d *destination) next(now time.Time) time.Duration {
+	oldest := d.underWay.Front()
+	if oldest == nil {
+		return 0
+	}
+	age := now.Sub(oldest.Value.(*Pass).begun)
+	if age < d.took {
+		return d.took - age
+	}
+	return min(age-d.took, now.Sub(d.ended), d.policy.Probe)
 }
 
 // later is when one that is given back is to come again: when those that were given back before it have had their turns, at one

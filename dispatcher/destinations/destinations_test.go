@@ -74,7 +74,7 @@ func (f field) fail(name string, n int) {
 // What is slow has fewer callbacks under way. What is more is given back, and holds up nothing else.
 func TestSlow(t *testing.T) {
 	on(t, func(f field) {
-		f.take("slow", 20*time.Second)
+		f.take("slow", 10*time.Second)
 		var passes []*destinations.Pass
 		for range policy.SlowInFlight {
 			passes = append(passes, f.enter("slow"))
@@ -83,11 +83,14 @@ func TestSlow(t *testing.T) {
 		for range 4 {
 			turns = append(turns, f.refused("slow", destinations.Limits{}, "slow has 4 callbacks under way"))
 		}
-		if want := []time.Duration{10 * time.Second, 15 * time.Second, 20 * time.Second, 25 * time.Second}; !slices.Equal(turns, want) {
-			t.Errorf("they are tried again after %s, want %s: one turn for each that ends", turns, want)
+		if want := []time.Duration{12500 * time.Millisecond, 15 * time.Second, 17500 * time.Millisecond, 20 * time.Second}; !slices.Equal(turns, want) {
+			t.Errorf("they are tried again after %s, want %s: a turn for each that ends", turns, want)
 		}
-		for range 20 {
-			if after := f.refused("slow", destinations.Limits{}, "under way"); after < policy.Probe || after > policy.LongestProbe {
+		for range 4 {
+			f.refused("slow", destinations.Limits{}, "under way")
+		}
+		for range 16 {
+			if after := f.refused("slow", destinations.Limits{}, "under way"); after < policy.LongestProbe/2 || after > policy.LongestProbe {
 				t.Errorf("with many that wait it is tried again after %s", after)
 			}
 		}
@@ -115,9 +118,7 @@ func TestManySlow(t *testing.T) {
 		for range policy.SlowInFlight {
 			passes = append(passes, f.enter("a"), f.enter("b"))
 		}
-		if after := f.refused("c", destinations.Limits{}, "c is slow, like others, which have 8 callbacks"); after < policy.Probe {
-			t.Errorf("it is tried again after %s", after)
-		}
+		f.refused("c", destinations.Limits{}, "c is slow, like others, which have 8 callbacks")
 		for range policy.InFlight {
 			defer f.enter("fast").Done(false)
 		}
@@ -186,6 +187,7 @@ func TestTurns(t *testing.T) {
 	}{
 		"one at a time":  {destinations.Limits{InFlight: 1}, 10 * time.Millisecond, 500, 5200 * time.Millisecond},
 		"some at a time": {destinations.Limits{InFlight: 5}, 50 * time.Millisecond, 500, 5200 * time.Millisecond},
+		"slow":           {destinations.Limits{}, 300 * time.Millisecond, 60, 5200 * time.Millisecond},
 		"a rate":         {destinations.Limits{Rate: 100}, time.Millisecond, 500, 5200 * time.Millisecond},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -265,8 +267,8 @@ func TestLimitsOfJobs(t *testing.T) {
 	on(t, func(f field) {
 		f.take("d", time.Second)
 		one := f.enter("d")
-		if after := f.refused("d", destinations.Limits{InFlight: 1}, "d has 1 callbacks under way"); after < policy.Probe {
-			t.Errorf("one of a slow destination is tried again after %s", after)
+		if after := f.refused("d", destinations.Limits{InFlight: 1}, "d has 1 callbacks under way"); after != 2*time.Second {
+			t.Errorf("the one after the next is tried again after %s, when each takes a second", after)
 		}
 		two := f.enter("d")
 		one.Done(false)
