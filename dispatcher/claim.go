@@ -142,7 +142,7 @@ func (l *claimLoop) claim(ctx context.Context) {
 	defer cancel()
 	claim, err := l.cfg.Store.Claim(call, params)
 	if !l.faults.note(l.log, "claim", err) {
-		a.Failed()
+		l.shares.Failed(a)
 		l.held = l.faults.pause()
 		return
 	}
@@ -172,8 +172,11 @@ func (l *claimLoop) mayClaim(ctx context.Context) bool {
 }
 
 // busiest bounds how much of the time the store is busy telling lanes: one part in so many. It matters where there are
-// thousands.
-const busiest = 50
+// thousands. But no look is put off for more than a few ticks, lest one slow answer leaves this replica blind.
+const (
+	busiest  = 50
+	mostLate = 5
+)
 
 // peek asks the store for the lanes. Its success is the loop's only if claims have not failed: a store that can be read but not
 // written is of no use.
@@ -187,7 +190,7 @@ func (l *claimLoop) peek(ctx context.Context) {
 	}
 	l.look = time.Time{}
 	end := time.Now()
-	l.quiet = end.Add(busiest * end.Sub(start))
+	l.quiet = end.Add(min(busiest*end.Sub(start), mostLate*l.cfg.Tick))
 	if err == nil || len(lanes) > 0 { // of a store in several parts, those that could be reached
 		l.shares.Refresh(lanes)
 		l.tenants.lanes.Store(&lanes)

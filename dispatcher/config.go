@@ -138,5 +138,6 @@ func (c *Config) destinations() destinations.Policy {
 	if p.SlowInFlight == 0 {
 		p.SlowInFlight = max(1, c.Concurrency/2)
 	}
+	p.FirstInFlight = max(0, c.Concurrency-p.InFlight) / 2
 	return p
 }

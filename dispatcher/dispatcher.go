@@ -240,7 +240,7 @@ func (d *Dispatcher) startJobs(ctx context.Context) (stop func(), err error) {
 		{gocron.DurationJob(clockInterval), func() { d.checkClock(housekeeping) }},
 		{gocron.DurationJob(beatInterval), func() { d.beat(housekeeping) }},
 		{gocron.DurationJob(tenantsInterval), func() { d.readTenants(housekeeping) }},
-		{gocron.DurationJob(time.Minute), func() { d.destinations.Forget(time.Now().Add(-forgetAfter)) }},
+		{gocron.DurationJob(time.Minute), func() { d.destinations.Forget(time.Now().Add(-max(forgetAfter, 2*d.cfg.Destinations.LongestProbe))) }},
 		{gocron.OneTimeJob(gocron.OneTimeJobStartImmediately()), func() { d.readBacklog(housekeeping) }},
 		{gocron.DurationJob(backlogInterval), func() { d.readBacklog(housekeeping) }},
 		// Replicas that started together should not all sweep together.

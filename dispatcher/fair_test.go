@@ -231,6 +231,19 @@ func TestAutoPriority(t *testing.T) {
 	})
 }
 
+// Settings hold whether or not the store can tell how much tenants have.
+func TestAutoPriorityUnknown(t *testing.T) {
+	bubble(t, func(b *bench) {
+		b.tenant("paused", b.start.Add(-30*24*time.Hour), job.TenantSettings{Paused: true})
+		b.submit("paused", of("paused", ""), 0)
+		b.submit("other", of("other", ""), 0)
+		b.queue.set(func(q *flakyQueue) { q.countErr = errors.New("not now") })
+		b.replica(func(c *dispatcher.Config) { c.Auto = dispatcher.AutoPriority{New: time.Hour, Small: 10} })
+		time.Sleep(10 * time.Second)
+		b.expectSent("0s other #1")
+	})
+}
+
 // Without automatic priorities all are normal.
 func TestNoAutoPriority(t *testing.T) {
 	bubble(t, func(b *bench) {

@@ -272,6 +272,7 @@ type flakyQueue struct {
 	claimErr   error   // of every claim
 	beatErr    error   // of every beat
 	tenantsErr error   // of every list of the tenants
+	countErr   error   // of every count of lanes
 	settle     []error // of the next settlements
 	read       func(*store.Claimed)
 
@@ -385,6 +386,16 @@ func (q *flakyQueue) Tenants(ctx context.Context, filter store.TenantFilter) ([]
 		return nil, err
 	}
 	return q.Store.Tenants(ctx, filter)
+}
+
+func (q *flakyQueue) CountLanes(ctx context.Context, now time.Time, lanes []job.Lane, limit int) ([]store.LaneCount, error) {
+	q.lock.Lock()
+	err := q.countErr
+	q.lock.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	return q.Store.CountLanes(ctx, now, lanes, limit)
 }
 
 func (q *flakyQueue) Settle(ctx context.Context, s []store.Settlement) error {

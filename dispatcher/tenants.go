@@ -42,9 +42,10 @@ type tenants struct {
 	known atomic.Pointer[map[string]shares.Tenant] // nil until the store has told
 	lanes atomic.Pointer[[]store.LaneDue]          // as the claim loop was last told
 
-	reading sync.Mutex // guards what follows
-	next    time.Time  // not before this
-	faults  faults
+	reading   sync.Mutex // guards what follows
+	next      time.Time  // not before this
+	faults    faults
+	uncounted faults
 }
 
 // treat is how a tenant is treated. One that the store has not told yet has come since, and so is new.
@@ -91,11 +92,11 @@ func (d *Dispatcher) readTenants(ctx context.Context) {
 	defer cancel()
 	known, err := d.askTenants(ctx, start)
 	end := time.Now()
-	const share = 20 // of the time that the store may be busy with it: one part in so many
-	d.tenants.next = end.Add(min(share*end.Sub(start), time.Minute))
 	if errors.Is(ctx.Err(), context.Canceled) || !d.tenants.faults.note(d.log, "tell the tenants", err) {
 		return
 	}
+	const share = 20 // of the time that the store may be busy with it: one part in so many
+	d.tenants.next = end.Add(min(share*end.Sub(start), time.Minute))
 	d.tenants.known.Store(&known)
 }
 
@@ -121,11 +122,13 @@ func (d *Dispatcher) askTenants(ctx context.Context, now time.Time) (map[string]
 	if !d.cfg.Auto.on() {
 		return known, nil
 	}
-	return known, d.classify(ctx, now, known, isNew)
+	d.classify(ctx, now, known, isNew)
+	return known, nil
 }
 
-// classify gives those tenants a priority that have none of their own.
-func (d *Dispatcher) classify(ctx context.Context, now time.Time, known map[string]shares.Tenant, isNew map[string]bool) error {
+// classify gives those tenants a priority that have none of their own. If the store does not tell how much they have, it is the one
+// that they had.
+func (d *Dispatcher) classify(ctx context.Context, now time.Time, known map[string]shares.Tenant, isNew map[string]bool) {
 	var lanes []job.Lane
 	if told := d.tenants.lanes.Load(); told != nil {
 		for _, l := range *told {
@@ -133,18 +136,18 @@ func (d *Dispatcher) classify(ctx context.Context, now time.Time, known map[stri
 		}
 	}
 	counts, err := d.cfg.Store.CountLanes(ctx, now.Truncate(time.Millisecond), lanes, d.cfg.Auto.Small+1)
-	if err != nil {
-		return err
-	}
+	counted := d.tenants.uncounted.note(d.log, "count what tenants have", err)
 	pending := make(map[string]int)
-	for i, l := range lanes {
-		pending[l.Tenant] += counts[i].Pending
+	for i, n := range counts {
+		pending[lanes[i].Tenant] += n.Pending
 	}
 	for name, t := range known {
 		switch {
 		case t.Priority != job.PriorityDefault:
 		case isNew[name]:
 			t.Priority = job.PriorityHigh
+		case !counted:
+			t.Priority = d.Priority(name)
 		case pending[name] <= d.cfg.Auto.Small:
 			t.Priority = job.PriorityNormal
 		default:
@@ -152,5 +155,4 @@ func (d *Dispatcher) classify(ctx context.Context, now time.Time, known map[stri
 		}
 		known[name] = t
 	}
-	return nil
 }

@@ -291,7 +291,7 @@ func (a *api) allSettings(ctx context.Context) (map[string]job.TenantSettings, e
 func destinationBacklogs(states []DestinationState) []destinationBacklog {
 	all := make([]destinationBacklog, len(states))
 	for i, s := range states {
-		all[i] = destinationBacklog{s.Name, s.InFlight, s.Parked, s.Failures, instantText(s.OpenSince), job.Duration(s.Duration)}
+		all[i] = destinationBacklog{s.Name, s.InFlight, s.Parked, s.Failures, instantText(s.OpenSince), job.Duration(s.Duration.Round(time.Millisecond))}
 	}
 	slices.SortFunc(all, func(a, b destinationBacklog) int {
 		return cmp.Or(cmp.Compare(b.Parked, a.Parked), cmp.Compare(b.InFlight, a.InFlight), cmp.Compare(b.Failures, a.Failures),

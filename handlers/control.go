@@ -107,7 +107,10 @@ func (a *api) triggerJob(c *gin.Context) error {
 		DueAt:     now,
 		Own: &job.Target{
 			Callback: status.Callback,
-			Options:  job.Options{Priority: status.Options.Priority, Envelope: status.Options.Envelope, Retry: status.Options.Retry, Trace: traceOf(c.Request)},
+			Options: job.Options{
+				Priority: status.Options.Priority, Destination: status.Options.Destination,
+				Envelope: status.Options.Envelope, Retry: status.Options.Retry, Trace: traceOf(c.Request),
+			},
 		},
 	}
 	o.ID = job.OccurrenceID(name, o.Revision, now, o.Position, "")

@@ -85,7 +85,9 @@ func (s *Sender) Destination(data []byte) string {
 		host = rest[:end]
 	}
 	host = host[strings.LastIndexByte(host, '@')+1:] // who is calling is none of its names
-	return strings.ToLower(scheme + "://" + host)
+	scheme = strings.ToLower(scheme)
+	host = strings.TrimSuffix(host, map[string]string{"http": ":80", "https": ":443"}[scheme])
+	return scheme + "://" + strings.ToLower(host)
 }
 
 // Envelopes are all there are.

@@ -27,6 +27,8 @@ type Policy struct {
 	InFlight int
 	// SlowInFlight is how many may be of one that is slow, or has not answered yet; at least 1.
 	SlowInFlight int
+	// FirstInFlight is how many more may be of slow ones together that have nothing else under way.
+	FirstInFlight int
 	// SlowAfter is how long callbacks take, on average, to a destination that is slow.
 	SlowAfter time.Duration
 	// Patience is how long a callback that has been claimed may wait for its turn. If it is likely to be longer, it is given back.
@@ -97,9 +99,11 @@ type destination struct {
 	probeAt  time.Time // when the next probe may be
 	probing  bool
 
-	pace   *rate.Limiter // nil until a rate is asked for
-	turn   time.Time     // of the last that was given back
-	parked parked        // those that were given back
+	pace     *rate.Limiter // nil until a rate is asked for
+	turn     time.Time     // of the last that was given back
+	interval time.Duration // between two turns, as it was last
+	begun    time.Time     // when the last callback was let in
+	parked   parked        // those that were given back
 }
 
 // Pass is the permission to send a callback. Done must be called once it was sent, or Cancel if it was not.
@@ -171,8 +175,12 @@ func (s *Set) enter(name string, l Limits) (*Pass, *waiter, error) {
 		return pass, nil, nil
 	}
 	limit := d.limit(l.InFlight, now)
-	if s.slow >= s.policy.InFlight && d.slow(now) {
-		return nil, nil, d.full(limit, now)
+	slowest := s.policy.InFlight
+	if d.underWay.Len() == 0 {
+		slowest += s.policy.FirstInFlight
+	}
+	if s.slow >= slowest && d.slow(now) {
+		return nil, nil, d.crowded(limit, now)
 	}
 	wait := d.each(limit, now) * time.Duration(len(d.waiting)+1)
 	mayBegin := d.underWay.Len() < limit // who waits may not, or would have begun
@@ -192,6 +200,10 @@ func (s *Set) enter(name string, l Limits) (*Pass, *waiter, error) {
 
 // begin lets one callback begin.
 func (d *destination) begin(s *Set, now time.Time) *Pass {
+	if d.underWay.Len() == 0 && now.Sub(d.begun) > 2*d.interval+d.policy.Patience {
+		d.turn = time.Time{} // those who had turns do not come: they may have been cancelled
+	}
+	d.begun = now
 	p := &Pass{set: s, to: d, begun: now, slow: d.slow(now)}
 	p.place = d.underWay.PushBack(p)
 	if p.slow {
@@ -333,9 +345,11 @@ func (d *destination) reserve(perSecond float64, now time.Time) error {
 		d.pace.SetLimitAt(now, rate.Limit(perSecond))
 		d.pace.SetBurstAt(now, max(1, int(perSecond/10)))
 	}
-	if d.pace.AllowN(now, 1) {
+	r := d.pace.ReserveN(now, 1)
+	if r.DelayFrom(now) <= d.policy.Patience { // whoever comes a little before its turn has it: its place is taken all the same
 		return nil
 	}
+	r.CancelAt(now)
 	after := d.later(time.Duration(float64(time.Second)/perSecond), d.policy.Patience, now)
 	return d.busy(fmt.Sprintf("%s is at its rate of %v/s", d.name, perSecond), now, after)
 }
@@ -343,10 +357,13 @@ func (d *destination) reserve(perSecond float64, now time.Time) error {
 // full gives back one that would have to wait too long.
 func (d *destination) full(limit int, now time.Time) error {
 	reason := fmt.Sprintf("%s has %d callbacks under way, and may have %d", d.name, d.underWay.Len(), limit)
-	if d.underWay.Len() < limit {
-		reason = fmt.Sprintf("%s is slow, like others, which have %d callbacks under way together", d.name, d.policy.InFlight)
-	}
 	return d.busy(reason, now, d.later(d.each(limit, now), max(d.policy.Patience, d.next(now)), now))
+}
+
+// crowded gives back one because of others that are slow.
+func (d *destination) crowded(limit int, now time.Time) error {
+	reason := fmt.Sprintf("%s is slow, like others, which have %d callbacks under way together", d.name, d.policy.InFlight)
+	return d.busy(reason, now, d.later(d.each(limit, now), d.policy.Probe, now))
 }
 
 // next is how long it is until one of those under way is likely to end. When that is overdue, it is as long again as it has been.
@@ -370,6 +387,7 @@ func (d *destination) later(each, least time.Duration, now time.Time) time.Durat
 	if d.turn.After(at) {
 		at = d.turn
 	}
+	d.interval = each
 	at = at.Add(each)
 	if longest := max(least, d.policy.LongestProbe); at.Sub(now) > longest {
 		return longest/2 + rand.N(longest/2)
@@ -395,12 +413,12 @@ func (k parked) count(now time.Time) (n int) {
 	return n
 }
 
-// Forget drops what has not been used for long. A circuit that is open is kept.
+// Forget drops what has not been used for long; that is, of one whose circuit is open, for longer than until its next probe.
 func (s *Set) Forget(before time.Time) {
 	s.lock.Lock()
 	defer s.lock.Unlock()
 	for name, d := range s.all {
-		if d.underWay.Len() == 0 && len(d.waiting) == 0 && d.opened.IsZero() && d.used.Before(before) {
+		if d.underWay.Len() == 0 && len(d.waiting) == 0 && d.used.Before(before) {
 			delete(s.all, name)
 		}
 	}

@@ -286,21 +286,20 @@ func (s *Shares) plant(l *lane, due time.Time) {
 }
 
 // Failed notes that nothing was claimed by an allotment.
-func (a Allotment) Failed() {
+func (s *Shares) Failed(a Allotment) {
 	for i, leaf := range a.leaves {
 		leaf.serve(-a.Quotas[i].Limit)
 	}
+	s.unblock(a)
 }
 
 // Claimed notes what a claim by an allotment has found, and left. Due is up to when it has claimed what was due.
 func (s *Shares) Claimed(a Allotment, claim store.Claim, due time.Time) {
-	found := claim.Occurrences
 	for i, q := range a.Quotas {
 		left := claim.Quotas[i]
 		s.inFlight[q.Lane.Tenant] += left.Found
 		a.leaves[i].serve(left.Found - q.Limit)
-		a.leaves[i].lane.claimed(q, left, found[:left.Found], due)
-		found = found[left.Found:]
+		a.leaves[i].lane.claimed(q, left, due)
 	}
 	for _, leaf := range a.leaves {
 		l := leaf.lane
@@ -312,38 +311,35 @@ func (s *Shares) Claimed(a Allotment, claim store.Claim, due time.Time) {
 			s.plant(l, due)
 		}
 	}
+	s.unblock(a)
+}
+
+// unblock looks again at tenants that were at their limits, had they got all that an allotment gave them.
+func (s *Shares) unblock(a Allotment) {
+	for _, q := range a.Quotas {
+		s.Settled(q.Lane.Tenant, 0)
+	}
 }
 
 // claimed notes what a claim by a quota has found, and left.
-func (l *lane) claimed(q store.Quota, left store.QuotaLeft, found []store.Claimed, due time.Time) {
+func (l *lane) claimed(q store.Quota, left store.QuotaLeft, due time.Time) {
 	next := left.Next
 	if left.More {
 		next = due
 	}
 	switch {
-	case !q.Until.IsZero() && left.More: // still behind, by about as much as the last that was found
-		l.next, l.oldest = due, latest(found, l.oldest)
+	case !q.Until.IsZero() && left.More: // still behind
+		l.next = due
 	case !q.Until.IsZero(): // no more behind, and fresh tells when to go on
-		l.next, l.oldest = l.fresh, q.Until.Add(time.Millisecond)
+		l.next, l.oldest = l.fresh, due
 	case !q.After.IsZero():
 		l.fresh = next
 		if l.oldest.After(q.After) { // what was overdue has been claimed
 			l.next = next
 		}
-	default:
+	default: // if it is behind, the store will tell
 		l.next, l.fresh, l.oldest = next, next, next
-		if left.More {
-			l.oldest = latest(found, due)
-		}
 	}
-}
-
-// latest is the instant of the last of what was found: what is left is mostly no older.
-func latest(found []store.Claimed, otherwise time.Time) time.Time {
-	if len(found) == 0 {
-		return otherwise
-	}
-	return found[len(found)-1].Timestamp
 }
 
 // Settled notes that claims of a tenant have ended.

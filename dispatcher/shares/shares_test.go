@@ -303,6 +303,48 @@ func TestOverdue(t *testing.T) {
 	t.Errorf("%d are overdue in the end", w.overdue(l))
 }
 
+// Once what was overdue has been claimed, the rest gets all, though it has been due for a while too.
+func TestNoMoreOverdue(t *testing.T) {
+	for _, slots := range slots {
+		w := newWorld(t)
+		l := tenant("a")
+		w.add(l, 20, start.Add(-time.Hour))
+		w.add(l, 4000, start.Add(-policy.OverdueAfter/2))
+		w.Refresh([]store.LaneDue{{Lane: l, DueAt: start.Add(-time.Hour)}})
+		claims := 0
+		for left := 4020; left > 0; claims++ {
+			w.now = w.now.Add(5 * time.Millisecond)
+			left -= w.claim(slots)
+			if claims > 4020/slots+20 {
+				t.Fatalf("with %d slots %d are left after %d claims", slots, left, claims)
+			}
+		}
+	}
+}
+
+// What a claim did not find of what it might leaves room, for which nobody has to settle anything.
+func TestRoomThatIsLeft(t *testing.T) {
+	for name, end := range map[string]func(w *world, a shares.Allotment){
+		"nothing is found": func(w *world, a shares.Allotment) {
+			w.Claimed(a, store.Claim{Quotas: []store.QuotaLeft{{}}}, w.now)
+		},
+		"the claim fails": func(w *world, a shares.Allotment) { w.Failed(a) },
+	} {
+		w := newWorld(t)
+		w.tenants["a"] = shares.Tenant{MaxInFlight: 2}
+		w.add(tenant("a"), 1, start)
+		a := w.Allot(w.now, 10)
+		if len(a.Quotas) != 1 || a.Quotas[0].Limit != 2 {
+			t.Fatalf("%s: quotas %v", name, a.Quotas)
+		}
+		end(w, a)
+		w.Due(tenant("a"), start)
+		if w.Next().IsZero() {
+			t.Errorf("%s: what is due then is not noticed", name)
+		}
+	}
+}
+
 // overdue is how much of a lane has been due for longer than the policy says.
 func (w *world) overdue(l job.Lane) (n int) {
 	for _, at := range w.waiting[l] {
@@ -371,7 +413,7 @@ func TestFailedClaims(t *testing.T) {
 	w.add(tenant("a"), 5000, start)
 	w.add(tenant("b"), 5000, start)
 	for range 100 {
-		w.Allot(start, 1).Failed() // of whoever is next
+		w.Failed(w.Allot(start, 1)) // of whoever is next
 	}
 	w.fire(1000, 10)
 	w.expectShare("after failures", tenant("a"), 0.5)
