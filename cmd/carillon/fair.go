@@ -21,7 +21,7 @@ type fairOptions struct {
 	AutoPrioritySmall int      `default:"1000" placeholder:"N" help:"How many pending occurrences are little, with --auto-priority. (${default})"`
 
 	DestinationMaxInFlight     int      `placeholder:"N" help:"How many callbacks may be under way at once to one webhook host, queue or topic, and to all slow ones together, from each replica. (three quarters of --concurrency)"`
-	SlowDestinationMaxInFlight int      `placeholder:"N" help:"How many, to one whose callbacks take longer than 250 ms on average. (half of --concurrency)"`
+	SlowDestinationMaxInFlight int      `placeholder:"N" help:"How many, to one whose callbacks take longer than 250 ms on average, or that has not answered yet. (half of --concurrency)"`
 	CircuitFailures            int      `default:"20" placeholder:"N" help:"How many failures in a row open a destination's circuit: it is then tried by one callback at a time. (${default})"`
 	CircuitProbe               duration `default:"5s" placeholder:"DURATION" help:"How long an open circuit waits between two of them, at first; each failure doubles it. (${default})"`
 	CircuitLongestProbe        duration `default:"1m" placeholder:"DURATION" help:"The longest that it waits. (${default})"`
