@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -39,6 +40,30 @@ func TestTickNotices(t *testing.T) {
 		time.Sleep(time.Minute)
 		b.expectSent("1s k #1", "1.234s k #1", "2.6s l #1")
 	})
+}
+
+// One slow answer of the store does not leave a replica blind for long.
+func TestTickNoticesAfterASlowLook(t *testing.T) {
+	bubble(t, func(b *bench) {
+		b.replica(func(c *dispatcher.Config) { c.Store = &slowLook{Store: b.queue} })
+		time.Sleep(6 * time.Second)
+		b.submit("k", nil, time.Second)
+		time.Sleep(10 * time.Second)
+		if sent := b.receiver.all(); len(sent) != 1 || sent[0].SentAt.Sub(sent[0].Timestamp) > 5*time.Second {
+			b.Errorf("sent %v", sent)
+		}
+	})
+}
+
+// slowLook takes long to tell its lanes for the first time.
+type slowLook struct {
+	dispatcher.Store
+	once sync.Once
+}
+
+func (q *slowLook) Lanes(ctx context.Context) ([]store.LaneDue, error) {
+	q.once.Do(func() { time.Sleep(5 * time.Second) })
+	return q.Store.Lanes(ctx)
 }
 
 // A backlog keeps the loop busy while slots are free. What another tenant gets meanwhile does not wait for its end: it is heard of by

@@ -145,7 +145,8 @@ func TestTrigger(t *testing.T) {
 		for _, paused := range []bool{false, true} {
 			t.Run(name+map[bool]string{true: ", paused"}[paused], func(t *testing.T) {
 				a := newAPI(t)
-				a.call("PUT", "/v1/jobs/a", with(submitted, "retry", map[string]any{"maxAttempts": 3})).want(201)
+				a.call("PUT", "/v1/jobs/a", with(submitted, "retry", map[string]any{"maxAttempts": 3},
+					"destination", map[string]any{"maxInFlight": 2, "ratePerSecond": 0.5})).want(201)
 				if paused {
 					a.control("pause")
 				}
@@ -170,7 +171,8 @@ func TestTrigger(t *testing.T) {
 				for _, c := range a.claim() {
 					ids = append(ids, c.ID.String())
 					if string(c.Callback.Data) != "1" || c.Options.Retry.MaxAttempts != 3 || c.Options.Deadline != 0 ||
-						c.Options.Recurrence != nil || c.Payload(c.Options) != nil {
+						c.Options.Recurrence != nil || c.Payload(c.Options) != nil ||
+						c.Options.Destination != (job.DestinationLimits{MaxInFlight: 2, RatePerSecond: 0.5}) {
 						t.Errorf("claimed %+v", c)
 					}
 				}
