@@ -253,3 +253,21 @@ func TestPriorityAndDestination(t *testing.T) {
 		}
 	}
 }
+
+// A schedule begins when it is submitted. If the store takes its time, nothing that fell due meanwhile is left out.
+func TestBeginsWhenSubmitted(t *testing.T) {
+	for name, change := range map[string][]any{
+		"crontab":  {"schedules", nil, "crontab", "@every 1m", "startAt", at(time.Second)},
+		"instants": {"schedules", []string{at(time.Second), at(time.Minute + time.Second)}, "past", "skip"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := newAPI(t)
+			slow := func() { a.advance(2 * time.Second) }
+			a.store.onMeet, a.store.onPut = slow, func([]store.Put) { slow() }
+			got := decode[accepted](a.call("PUT", "/v1/jobs/a", with(body("a"), change...)).want(201))
+			if got.NextInstant != at(time.Second) || got.Occurrences != 2 || got.Skipped != 0 {
+				t.Errorf("the answer is %+v", got)
+			}
+		})
+	}
+}

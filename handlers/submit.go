@@ -139,7 +139,8 @@ func (a *api) submit(ctx context.Context, submissions []*submission) []outcome {
 // store's own step decides. So it guesses: first that there is no job, and to fire; then, if there is, to skip. The same
 // for a schedule that recurs: if there is a job with that very schedule, it is left alone, see [api.keep].
 type attempt struct {
-	job       *job.Job // as it was submitted
+	job       *job.Job  // as it was submitted
+	at        time.Time // when it was: its schedule begins then, however long it takes to store it
 	past      job.Past
 	condition store.Condition
 	outcome   *outcome
@@ -153,7 +154,7 @@ type attempt struct {
 }
 
 func newAttempt(s *submission, o *outcome, now time.Time) *attempt {
-	t := &attempt{job: &s.job, past: s.past, condition: s.condition, outcome: o}
+	t := &attempt{job: &s.job, at: now, past: s.past, condition: s.condition, outcome: o}
 	switch {
 	case !s.job.Schedule.Recurs() && (s.past != job.PastDefault || !s.job.Schedule.HasPast(now)):
 	case s.condition.Always():
@@ -280,7 +281,7 @@ func (t *attempt) put(now time.Time, retain time.Duration, e job.Expansion) (sto
 	j.Revision = job.NewRevision(now)
 	j.Version = j.Revision
 	j.CreatedAt, j.UpdatedAt = now, now // the store keeps the creation of a job that exists
-	begun, err := j.Begin(now, t.past, e)
+	begun, err := j.Begin(t.at, t.past, e)
 	if err != nil {
 		return store.Put{}, err
 	}

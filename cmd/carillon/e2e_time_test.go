@@ -29,7 +29,7 @@ func (c *cluster) everySecond(start time.Time, n int) map[string]any {
 }
 
 // soon is an instant that is not past when a job is submitted with it.
-func soon() time.Time { return time.Now().Add(time.Second).Truncate(time.Millisecond) }
+func soon() time.Time { return time.Now().Add(3 * time.Second).Truncate(time.Millisecond) }
 
 // ticks waits until a job has finished, and checks that each of its n ticks was delivered, on the grid, none early, and none
 // twice but with the same delivery id.
