@@ -183,8 +183,9 @@ func (s *Set) enter(name string, l Limits) (*Pass, *waiter, error) {
 		return nil, nil, d.crowded(limit, now)
 	}
 	wait := d.each(limit, now) * time.Duration(len(d.waiting)+1)
-	mayBegin := d.underWay.Len() < limit // who waits may not, or would have begun
-	if !mayBegin && wait > s.policy.Patience {
+	mayBegin := d.underWay.Len() < limit                                         // who waits may not, or would have begun
+	crowd := d.slow(now) && d.underWay.Len()+len(d.waiting) >= s.policy.InFlight // who waits has a slot all the while
+	if !mayBegin && (crowd || wait > s.policy.Patience) {
 		return nil, nil, d.full(limit, now)
 	}
 	if err := d.reserve(l.Rate, now); err != nil {
