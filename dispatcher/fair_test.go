@@ -3,6 +3,7 @@ package dispatcher_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strconv"
 	"sync/atomic"
 	"testing"
@@ -65,6 +66,30 @@ func TestBacklogOfAnother(t *testing.T) {
 		time.Sleep(50 * time.Millisecond)
 		if sent := b.receiver.tenants(); sent["small"] != 1 || sent["large"] > 1000 {
 			t.Errorf("sent of each tenant: %v", sent)
+		}
+	})
+}
+
+// So is who comes to where another's backlog is parked, and by priority.
+func TestBacklogAtADestination(t *testing.T) {
+	bubble(t, func(b *bench) {
+		b.receiver.answers(func(context.Context, callbacks.Delivery) error { time.Sleep(500 * time.Millisecond); return nil })
+		b.crowd(1000, of("large", "")) // four at a time, half a second each: two minutes
+		d, _ := b.replica(func(c *dispatcher.Config) { c.Concurrency = 8 })
+		time.Sleep(10 * time.Second)
+		for i := range 40 {
+			b.submit(fmt.Sprint("small", i), of("small", ""), 0)
+			b.submit(fmt.Sprint("urgent", i), of("large", job.PriorityHigh), 0)
+		}
+		d.Wake(job.Lane{Tenant: "small"}, time.Now())
+		d.Wake(job.Lane{Tenant: "large", Priority: job.PriorityHigh}, time.Now())
+		time.Sleep(15 * time.Second)
+		urgent := 0
+		for i := range 40 {
+			urgent += len(b.receiver.of(fmt.Sprint("urgent", i)))
+		}
+		if sent := b.receiver.tenants(); sent["small"] < 8 || urgent < 35 || sent["small"] >= urgent {
+			t.Errorf("of 40 each, %d of another tenant are sent, and %d that are urgent: %v", sent["small"], urgent, sent)
 		}
 	})
 }
@@ -295,8 +320,8 @@ func TestDestinationsApart(t *testing.T) {
 				if n := len(b.receiver.of("well")); n != 80 || late > 2 {
 					t.Errorf("%d of 80 are sent to the other destination, %d of them late", n, late)
 				}
-				// At most once in each probe interval.
-				if parked, err := strconv.Atoi(m.text("carillon_parked_total")); err != nil || parked == 0 || parked > 300*12/5 {
+				// Once, and at most once in each probe interval.
+				if parked, err := strconv.Atoi(m.text("carillon_parked_total")); err != nil || parked == 0 || parked > 300*(5+12)/5 {
 					t.Errorf("%d were given back, %v", parked, err)
 				}
 			})

@@ -1,6 +1,7 @@
 package dispatcher
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -122,8 +123,9 @@ func (d *Dispatcher) attempt(c *store.Claimed, b *batch, now time.Time, span *tr
 	if c.Attempt > c.Options.Retry.WithDefaults().MaxAttempts+abandonAfter {
 		return callbacks.Permanent(errAbandoned)
 	}
-	pass, err := d.destinations.Enter(b.ctx, c.Callback.Type+" "+sender.Destination(c.Callback.Data),
-		destinations.Limits{InFlight: c.Options.Destination.MaxInFlight, Rate: c.Options.Destination.RatePerSecond})
+	pass, err := d.destinations.Enter(b.ctx, c.Callback.Type+" "+sender.Destination(c.Callback.Data), destinations.Limits{
+		InFlight: c.Options.Destination.MaxInFlight, Rate: c.Options.Destination.RatePerSecond, Of: d.whose(c),
+	})
 	if after, busy := destinations.IsBusy(err); busy {
 		d.metrics.park()
 		return &unfired{err, after, true}
@@ -152,6 +154,13 @@ func (d *Dispatcher) attempt(c *store.Claimed, b *batch, now time.Time, span *tr
 		return &unfired{error: errCutOff}
 	}
 	return err
+}
+
+// whose tells which turns a callback has at a destination.
+func (d *Dispatcher) whose(c *store.Claimed) destinations.Whose {
+	tenant := d.treat(c.Name.Tenant)
+	priority := cmp.Or(c.Priority, tenant.Priority, job.PriorityNormal)
+	return destinations.Whose{Tenant: c.Name.Tenant, Priority: priority, Share: d.cfg.Policy.Weight(priority), Weight: tenant.Weight}
 }
 
 // destinationFailed tells whether an attempt has shown that its destination is in trouble. What it refuses for good it has

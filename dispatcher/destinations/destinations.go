@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"golang.org/x/time/rate"
+
+	"github.com/carillon-scheduler/carillon/job"
 )
 
 // Policy is what destinations are treated by.
@@ -57,10 +59,11 @@ func (p *Policy) Validate() error {
 	return nil
 }
 
-// Limits are what one callback asks for beside the policy. Zero asks for nothing.
+// Limits are what one callback asks for beside the policy, and whose it is. Zero asks for nothing.
 type Limits struct {
 	InFlight int     // at most so many of its destination are under way
 	Rate     float64 // at most so many begin in a second
+	Of       Whose
 }
 
 // Busy is why a callback can't be sent now.
@@ -99,11 +102,10 @@ type destination struct {
 	probeAt  time.Time // when the next probe may be
 	probing  bool
 
-	pace     *rate.Limiter // nil until a rate is asked for
-	turn     time.Time     // of the last that was given back
-	interval time.Duration // between two turns, as it was last
-	begun    time.Time     // when the last callback was let in
-	parked   parked        // those that were given back
+	pace   *rate.Limiter // nil until a rate is asked for
+	begun  time.Time     // when the last callback was let in
+	turns  turns         // of those that were given back
+	parked parked        // how many they are
 }
 
 // Pass is the permission to send a callback. Done must be called once it was sent, or Cancel if it was not.
@@ -151,7 +153,7 @@ func (s *Set) Enter(ctx context.Context, name string, l Limits) (*Pass, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	return nil, d.full(d.limit(l.InFlight, now), now)
+	return nil, d.full(l, now)
 }
 
 // enter lets a callback in, lets it wait, or gives it back.
@@ -161,7 +163,10 @@ func (s *Set) enter(name string, l Limits) (*Pass, *waiter, error) {
 	defer s.lock.Unlock()
 	d, known := s.all[name]
 	if !known {
-		d = &destination{name: name, policy: &s.policy, parked: make(parked)}
+		d = &destination{
+			name: name, policy: &s.policy, parked: make(parked),
+			turns: turns{lines: make(map[lineOf]*line), priorities: make(map[job.Priority]*lines)},
+		}
 		s.all[name] = d
 	}
 	d.used = now
@@ -180,15 +185,19 @@ func (s *Set) enter(name string, l Limits) (*Pass, *waiter, error) {
 		slowest += s.policy.FirstInFlight
 	}
 	if s.slow >= slowest && d.slow(now) {
-		return nil, nil, d.crowded(limit, now)
+		return nil, nil, d.crowded(l, now)
 	}
 	wait := d.each(limit, now) * time.Duration(len(d.waiting)+1)
 	mayBegin := d.underWay.Len() < limit                                         // who waits may not, or would have begun
 	crowd := d.slow(now) && d.underWay.Len()+len(d.waiting) >= s.policy.InFlight // who waits has a slot all the while
 	if !mayBegin && (crowd || wait > s.policy.Patience) {
-		return nil, nil, d.full(limit, now)
+		return nil, nil, d.full(l, now)
 	}
-	if err := d.reserve(l.Rate, now); err != nil {
+	if !d.turns.mayBegin(l.Of, now) {
+		reason := fmt.Sprintf("%s has turns for others, which have had less", d.name)
+		return nil, nil, d.back(reason, l.Of, d.each(limit, now), s.policy.Patience, now)
+	}
+	if err := d.reserve(l, now); err != nil {
 		return nil, nil, err
 	}
 	if mayBegin {
@@ -201,8 +210,8 @@ func (s *Set) enter(name string, l Limits) (*Pass, *waiter, error) {
 
 // begin lets one callback begin.
 func (d *destination) begin(s *Set, now time.Time) *Pass {
-	if d.underWay.Len() == 0 && now.Sub(d.begun) > 2*d.interval+d.policy.Patience {
-		d.turn = time.Time{} // those who had turns do not come: they may have been cancelled
+	if d.underWay.Len() == 0 && now.Sub(d.begun) > 2*d.turns.each+d.policy.Patience {
+		d.turns.forget() // those who had turns do not come: they may have been cancelled
 	}
 	d.begun = now
 	p := &Pass{set: s, to: d, begun: now, slow: d.slow(now)}
@@ -336,82 +345,61 @@ func (d *destination) busy(reason string, now time.Time, after time.Duration) er
 }
 
 // reserve asks for a place in the destination's pace.
-func (d *destination) reserve(perSecond float64, now time.Time) error {
-	if perSecond <= 0 {
+func (d *destination) reserve(l Limits, now time.Time) error {
+	if l.Rate <= 0 {
 		return nil
 	}
 	if d.pace == nil {
-		d.pace = rate.NewLimiter(rate.Limit(perSecond), max(1, int(perSecond/10))) // a tenth of a second at once
-	} else if d.pace.Limit() != rate.Limit(perSecond) {
-		d.pace.SetLimitAt(now, rate.Limit(perSecond))
-		d.pace.SetBurstAt(now, max(1, int(perSecond/10)))
+		d.pace = rate.NewLimiter(rate.Limit(l.Rate), max(1, int(l.Rate/10))) // a tenth of a second at once
+	} else if d.pace.Limit() != rate.Limit(l.Rate) {
+		d.pace.SetLimitAt(now, rate.Limit(l.Rate))
+		d.pace.SetBurstAt(now, max(1, int(l.Rate/10)))
 	}
 	r := d.pace.ReserveN(now, 1)
 	if r.DelayFrom(now) <= d.policy.Patience { // whoever comes a little before its turn has it: its place is taken all the same
 		return nil
 	}
 	r.CancelAt(now)
-	after := d.later(time.Duration(float64(time.Second)/perSecond), d.policy.Patience, now)
-	return d.busy(fmt.Sprintf("%s is at its rate of %v/s", d.name, perSecond), now, after)
+	each := time.Duration(float64(time.Second) / l.Rate)
+	return d.back(fmt.Sprintf("%s is at its rate of %v/s", d.name, l.Rate), l.Of, each, d.policy.Patience, now)
 }
 
 // full gives back one that would have to wait too long.
-func (d *destination) full(limit int, now time.Time) error {
+func (d *destination) full(l Limits, now time.Time) error {
+	limit := d.limit(l.InFlight, now)
 	reason := fmt.Sprintf("%s has %d callbacks under way, and may have %d", d.name, d.underWay.Len(), limit)
-	return d.busy(reason, now, d.later(d.each(limit, now), max(d.policy.Patience, d.next(now)), now))
+	return d.back(reason, l.Of, d.each(limit, now), max(d.policy.Patience, d.next(now)), now)
 }
 
 // crowded gives back one because of others that are slow.
-func (d *destination) crowded(limit int, now time.Time) error {
+func (d *destination) crowded(l Limits, now time.Time) error {
 	reason := fmt.Sprintf("%s is slow, like others, which have %d callbacks under way together", d.name, d.policy.InFlight)
-	return d.busy(reason, now, d.later(d.each(limit, now), d.policy.Probe, now))
+	return d.back(reason, l.Of, d.each(d.limit(l.InFlight, now), now), d.policy.Probe, now)
 }
 
-// next is how long it is until one of those under way is likely to end. When that is overdue, it is as long again as it has been.
+// back gives back one until its turn, at one turn after each interval, but for a time at least.
+func (d *destination) back(reason string, of Whose, each, least time.Duration, now time.Time) error {
+	return d.busy(reason, now, d.turns.next(of, each, least, d.policy.LongestProbe, now))
+}
+
+// next is how long it is until one of those under way is likely to end. When that is overdue, it is as long again as it has been; if
+// none has ever ended, three times as long, since none may ever.
 func (d *destination) next(now time.Time) time.Duration {
 	oldest := d.underWay.Front()
 	if oldest == nil {
 		return 0
 	}
 	age := now.Sub(oldest.Value.(*Pass).begun)
-	if age < d.took {
+	switch {
+	case age < d.took:
 		return d.took - age
+	case d.took > 0:
+		return min(age-d.took, now.Sub(d.ended), d.policy.Probe)
+	case age < d.policy.SlowAfter:
+		return d.policy.SlowAfter - age
+	default:
+		return min(3*age, d.policy.Probe)
 	}
-	return min(age-d.took, now.Sub(d.ended), d.policy.Probe)
-}
-
-// later is when one that is given back is to come again: when those that were given back before it have had their turns, at one
-// after each interval, so that the destination is busy all the time and nothing is claimed in vain. Of a backlog so long that
-// nobody knows, some are claimed in vain, but not often.
-func (d *destination) later(each, least time.Duration, now time.Time) time.Duration {
-	at := now.Add(least)
-	if d.turn.After(at) {
-		at = d.turn
-	}
-	d.interval = each
-	at = at.Add(each)
-	if longest := max(least, d.policy.LongestProbe); at.Sub(now) > longest {
-		return longest/2 + rand.N(longest/2)
-	}
-	d.turn = at
-	return at.Sub(now)
-}
-
-// parked counts those that were given back and have not come again, by the second in which they are to.
-type parked map[int64]int
-
-func (k parked) add(until time.Time) { k[until.Unix()]++ }
-
-// count is how many there are. What has come again is among them no more, or once again.
-func (k parked) count(now time.Time) (n int) {
-	for second, of := range k {
-		if second < now.Unix() {
-			delete(k, second)
-		} else {
-			n += of
-		}
-	}
-	return n
 }
 
 // Forget drops what has not been used for long; that is, of one whose circuit is open, for longer than until its next probe.

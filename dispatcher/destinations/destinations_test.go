@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/carillon-scheduler/carillon/dispatcher/destinations"
+	"github.com/carillon-scheduler/carillon/job"
 )
 
 var policy = destinations.Policy{
@@ -157,7 +158,7 @@ func TestUnknown(t *testing.T) {
 		if len(waits) != 0 {
 			t.Fatalf("%d more have begun before anything was answered", len(waits))
 		}
-		if after := f.refused("new", destinations.Limits{}, "new has 4 callbacks under way"); after > 2*policy.Patience {
+		if after := f.refused("new", destinations.Limits{}, "new has 4 callbacks under way"); after > policy.SlowAfter+policy.Patience {
 			t.Errorf("it is tried again after %s", after)
 		}
 		time.Sleep(10 * time.Millisecond)
@@ -234,6 +235,76 @@ func TestTurns(t *testing.T) {
 				}
 				if tries > 3*c.n {
 					t.Errorf("%d of them were tried %d times", c.n, tries)
+				}
+			})
+		})
+	}
+}
+
+// Turns are shared as claims are: between priorities and tenants, however much of one waits already.
+func TestTurnsAreShared(t *testing.T) {
+	const takes, perSecond, n = 20 * time.Millisecond, 100, 100
+	inFlight, paced := destinations.Limits{InFlight: 2}, destinations.Limits{Rate: perSecond}
+	whose := func(tenant string, priority job.Priority, share, weight float64) destinations.Whose {
+		return destinations.Whose{Tenant: tenant, Priority: priority, Share: share, Weight: weight}
+	}
+	for name, c := range map[string]struct {
+		limits destinations.Limits
+		crowd  destinations.Whose   // has many that wait
+		others []destinations.Whose // come later with n each
+		part   float64              // of all turns, that each of these has
+	}{
+		"tenants":    {inFlight, whose("a", "", 0, 0), []destinations.Whose{whose("b", "", 0, 0)}, 1. / 2},
+		"a rate":     {paced, whose("a", "", 0, 0), []destinations.Whose{whose("b", "", 0, 0)}, 1. / 2},
+		"heavy":      {inFlight, whose("a", "", 25, 0.5), []destinations.Whose{whose("b", "", 25, 4.5)}, 0.9},
+		"light":      {inFlight, whose("a", "", 25, 4), []destinations.Whose{whose("b", "", 25, 1)}, 0.2},
+		"three":      {inFlight, whose("a", "", 25, 1), []destinations.Whose{whose("b", "", 25, 1), whose("c", "", 25, 1)}, 1. / 3},
+		"priorities": {inFlight, whose("a", "high", 90, 1), []destinations.Whose{whose("a", "low", 10, 1)}, 0.1},
+		"tenants of a priority": {inFlight, whose("a", "low", 10, 50),
+			[]destinations.Whose{whose("b", "high", 90, 1), whose("c", "high", 90, 1)}, 0.45},
+	} {
+		t.Run(name, func(t *testing.T) {
+			on(t, func(f field) {
+				f.take("d", takes)
+				ctx, cancel := context.WithCancel(f.Context())
+				var group sync.WaitGroup
+				submit := func(of destinations.Whose, n int) *sync.WaitGroup {
+					limits := c.limits
+					limits.Of = of
+					var sent sync.WaitGroup
+					sent.Add(n)
+					for range n {
+						group.Go(func() {
+							defer sent.Done()
+							for ctx.Err() == nil {
+								pass, err := f.Enter(ctx, "d", limits)
+								if after, busy := destinations.IsBusy(err); busy {
+									time.Sleep(after + rand.N(10*time.Millisecond) - 5*time.Millisecond) // no clock is exact
+								} else if err == nil {
+									time.Sleep(takes)
+									pass.Done(false)
+									return
+								}
+							}
+						})
+					}
+					return &sent
+				}
+				submit(c.crowd, 20*perSecond)
+				time.Sleep(2 * time.Second)
+				start := time.Now()
+				var sent []*sync.WaitGroup
+				for _, of := range c.others {
+					sent = append(sent, submit(of, n))
+				}
+				for _, s := range sent {
+					s.Wait()
+				}
+				took := time.Since(start).Seconds()
+				cancel()
+				group.Wait()
+				if fair := n / (perSecond * c.part); took < 0.9*fair || took > 1.25*fair {
+					t.Errorf("what came later was sent within %.2f s, want %.2f", took, fair)
 				}
 			})
 		})

@@ -57,7 +57,8 @@ func (p *Policy) Validate() error {
 	return nil
 }
 
-func (p *Policy) weight(of job.Priority) float64 {
+// Weight is that of a priority; the default is normal.
+func (p *Policy) Weight(of job.Priority) float64 {
 	switch of {
 	case job.PriorityHigh:
 		return p.High
@@ -263,7 +264,7 @@ func (s *Shares) plant(l *lane, due time.Time) {
 	s.rest(l)
 	t := s.tenant(l.Tenant)
 	priority := cmp.Or(l.Priority, t.Priority, job.PriorityNormal)
-	at := s.tree.child(&s.tree.root, string(priority), s.policy.weight(priority))
+	at := s.tree.child(&s.tree.root, string(priority), s.policy.Weight(priority))
 	at = s.tree.child(at, l.Tenant, cmp.Or(t.Weight, 1))
 	at = s.tree.child(at, l.Priority.Code(), 1)
 	if s.behind(l, due) {

@@ -1,0 +1,166 @@
+package destinations
+
+import (
+	"math/rand/v2"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/job"
+)
+
+// Whose tells whose a callback is. What a destination gives back comes again in turn, and turns are shared between priorities, and
+// between the tenants of one priority, by their weights: however much of one is parked, another's has its turn soon.
+type Whose struct {
+	Tenant   string
+	Priority job.Priority
+	// Share is the weight of the priority, and Weight that of the tenant beside others of the same priority. Zero is 1.
+	Share, Weight float64
+}
+
+// turns are when those that a destination has given back come again.
+type turns struct {
+	lines      map[lineOf]*line
+	priorities map[job.Priority]*lines
+	swept      time.Time
+	each       time.Duration // between two turns, as it was last
+}
+
+// lineOf names those whose turns come one after the other.
+type lineOf struct {
+	tenant   string
+	priority job.Priority
+}
+
+// line has turns ahead.
+type line struct {
+	last   time.Time // of its turns
+	free   time.Time // from when on it has had no more than its part
+	weight float64
+}
+
+// lines are those of one priority.
+type lines struct {
+	share  float64
+	weight float64 // of all of them
+}
+
+// sweepInterval is how often lines without turns ahead are dropped, so that the others have more.
+const sweepInterval = 50 * time.Millisecond
+
+// next is when one that is given back is to come again: when those of its line that were given back before it have had their turns,
+// and others' theirs, at one after each interval, so that the destination is busy all the time and nothing is claimed in vain. It
+// comes no sooner than after the least time. Of a backlog so long that its turn would come after the longest time, some are claimed
+// in vain, but not often.
+func (t *turns) next(of Whose, each, least, longest time.Duration, now time.Time) time.Duration {
+	t.each = each
+	if now.Sub(t.swept) >= sweepInterval {
+		t.sweep(now)
+	}
+	l, part := t.line(of)
+	at := now.Add(least)
+	if l.last.After(at) {
+		at = l.last
+	}
+	at = at.Add(time.Duration(float64(each) / part))
+	if longest = max(least, longest); at.Sub(now) > longest {
+		return longest/2 + rand.N(longest/2)
+	}
+	l.last = at
+	return at.Sub(now)
+}
+
+// mayBegin tells whether one that comes is to be let in, while others have turns too: not if its line has had its part already. For
+// a line keeps the turns that it had when it was alone, so more come than can be let in, and those would be first that are many.
+func (t *turns) mayBegin(of Whose, now time.Time) bool {
+	if len(t.lines) == 0 {
+		return true
+	}
+	if now.Sub(t.swept) >= sweepInterval {
+		t.sweep(now)
+	}
+	l, part := t.line(of)
+	if part == 1 {
+		return true
+	}
+	each := time.Duration(float64(t.each) / part)
+	if l.free.After(now.Add(each)) {
+		return false
+	}
+	if l.free.Before(now) {
+		l.free = now
+	}
+	l.free = l.free.Add(each)
+	return true
+}
+
+// line answers the line of one, and which part of all turns it has.
+func (t *turns) line(of Whose) (*line, float64) {
+	name := lineOf{of.Tenant, of.Priority}
+	l, known := t.lines[name]
+	if !known {
+		l = &line{}
+		t.lines[name] = l
+	}
+	p, known := t.priorities[of.Priority]
+	if !known {
+		p = &lines{}
+		t.priorities[of.Priority] = p
+	}
+	p.share = orOne(of.Share)
+	p.weight += orOne(of.Weight) - l.weight
+	l.weight = orOne(of.Weight)
+	var all float64
+	for _, other := range t.priorities {
+		all += other.share
+	}
+	return l, p.share / all * l.weight / p.weight
+}
+
+func orOne(weight float64) float64 {
+	if weight <= 0 {
+		return 1
+	}
+	return weight
+}
+
+// sweep drops the lines that have no turns ahead.
+func (t *turns) sweep(now time.Time) {
+	t.swept = now
+	for _, p := range t.priorities {
+		p.weight = 0
+	}
+	for name, l := range t.lines {
+		if l.last.After(now) {
+			t.priorities[name.priority].weight += l.weight
+		} else {
+			delete(t.lines, name)
+		}
+	}
+	for priority, p := range t.priorities {
+		if p.weight == 0 {
+			delete(t.priorities, priority)
+		}
+	}
+}
+
+// forget drops all turns.
+func (t *turns) forget() {
+	clear(t.lines)
+	clear(t.priorities)
+}
+
+// parked counts those that were given back and have not come again, by the second in which they are to.
+type parked map[int64]int
+
+func (k parked) add(until time.Time) { k[until.Unix()]++ }
+
+// count is how many there are. What has come again is among them no more, or once again.
+func (k parked) count(now time.Time) (n int) {
+	for second, of := range k {
+		if second < now.Unix() {
+			delete(k, second)
+		} else {
+			n += of
+		}
+	}
+	return n
+}
