@@ -115,12 +115,6 @@ func (a *api) check(tenant string, draft job.Draft) (*submission, error) {
 func (a *api) submit(ctx context.Context, submissions []*submission) []outcome {
 	outcomes := make([]outcome, len(submissions))
 	now := a.now()
-	if err := a.meet(ctx, submissions, now); err != nil {
-		for i := range outcomes {
-			outcomes[i].err = err
-		}
-		return outcomes
-	}
 	attempts := make([]*attempt, len(submissions))
 	for i, s := range submissions {
 		attempts[i] = newAttempt(s, &outcomes[i], now)
@@ -233,7 +227,7 @@ func (a *api) putOnce(ctx context.Context, attempts []*attempt) (again []*attemp
 		return a.reconsider(ctx, again, now)
 	}
 	var wakes wakes
-	for i, result := range a.Store.Put(ctx, puts) {
+	for i, result := range a.meetAndPut(ctx, puts) {
 		t := tried[i]
 		// What is said to have failed because the store was unavailable may have been done all the same.
 		if result.Err == nil || errors.Is(result.Err, store.ErrUnavailable) {
@@ -359,11 +353,14 @@ func (a *api) reconsiderOne(ctx context.Context, t *attempt, now time.Time) erro
 	return nil
 }
 
-// keepMatching keeps the schedule of an attempt that is for a job which must exist, if it is the very same.
+// keepMatching looks at the job of an attempt for which it must exist: it keeps the schedule, if that is the very same, and
+// refuses what is for no job before that makes its tenant known.
 func (a *api) keepMatching(ctx context.Context, t *attempt) error {
-	if t.guesses || t.condition.Always() || t.condition.Absent || !t.job.Schedule.Recurs() {
+	if t.guesses || t.condition.Always() || t.condition.Absent || !t.job.Schedule.Recurs() && a.meeting.has(t.job.Tenant) {
 		return nil
 	}
+	ctx, cancel := context.WithTimeout(ctx, storeTime)
+	defer cancel()
 	for range maxRounds {
 		present, err := a.Store.Job(ctx, t.job.Name)
 		switch {

@@ -5,8 +5,8 @@ import (
 	"errors"
 	"net/http"
 	"net/url"
+	"slices"
 	"sync"
-	"time"
 
 	"github.com/gin-gonic/gin"
 
@@ -167,14 +167,21 @@ type meeting struct {
 // mostMet bounds what is remembered. To meet a tenant again does no harm.
 const mostMet = 100_000
 
-// strangers are the tenants of submissions that are not known to be met. They may repeat.
-func (m *meeting) strangers(submissions []*submission, now time.Time) (all []job.Tenant) {
+// has tells whether a tenant is known to be met.
+func (m *meeting) has(tenant string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.met[tenant]
+}
+
+// strangers are the tenants of puts that are not known to be met. They may repeat.
+func (m *meeting) strangers(puts []store.Put) (all []job.Tenant) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var last string
-	for _, s := range submissions { // which are of one tenant, mostly
-		if name := s.job.Tenant; name != last && !m.met[name] {
-			all = append(all, job.Tenant{Name: name, FirstSeen: now})
+	for i := range puts { // which are of one tenant, mostly
+		if name := puts[i].Job.Tenant; name != last && !m.met[name] {
+			all = append(all, job.Tenant{Name: name, FirstSeen: puts[i].Now})
 			last = name
 		}
 	}
@@ -192,17 +199,14 @@ func (m *meeting) remember(tenants []job.Tenant) {
 	}
 }
 
-// meet makes sure that the store knows the tenants of submissions, before it has anything of theirs.
-func (a *api) meet(ctx context.Context, submissions []*submission, now time.Time) error {
-	tenants := a.meeting.strangers(submissions, now)
-	if len(tenants) == 0 {
-		return nil
+// meetAndPut puts jobs once the store knows their tenants: not after that, since a replica that died in between would leave
+// a tenant that has jobs and is not known.
+func (a *api) meetAndPut(ctx context.Context, puts []store.Put) []store.PutResult {
+	if strangers := a.meeting.strangers(puts); len(strangers) > 0 {
+		if _, err := a.Tenants.MeetTenants(ctx, strangers); err != nil {
+			return slices.Repeat([]store.PutResult{{Err: err}}, len(puts))
+		}
+		a.meeting.remember(strangers)
 	}
-	ctx, cancel := context.WithTimeout(ctx, storeTime)
-	defer cancel()
-	_, err := a.Tenants.MeetTenants(ctx, tenants)
-	if err == nil {
-		a.meeting.remember(tenants)
-	}
-	return err
+	return a.Store.Put(ctx, puts)
 }

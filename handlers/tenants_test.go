@@ -187,12 +187,58 @@ func TestSubmissionsMeetTheirTenant(t *testing.T) {
 	if got := a.store.takeMet(); !slices.Equal(got, []string{"Other_2.eu", "default", "acme", "lots", "Other_2.eu"}) {
 		t.Errorf("the store was told of %q: each once by a submission", got)
 	}
+}
 
-	// Looking, and what is refused, makes nobody known.
-	a.call("GET", "/v1/jobs", "", "Carillon-Tenant: new").want(200)
-	a.call("POST", "/v1/jobs", `{}`, "Carillon-Tenant: new").want(422)
-	a.call("POST", "/v1/preview", body("k", time.Hour), "Carillon-Tenant: new").want(200)
-	a.call("GET", "/v1/tenants/new", "").want(404)
+// Looking, and what is refused, makes nobody known; what is accepted then does.
+func TestWhatIsRefusedMeetsNobody(t *testing.T) {
+	const ofNew = "Carillon-Tenant: new"
+	past, later := body("k", -time.Hour), body("k", time.Hour)
+	crontab := recurring("k", "@every 1h")
+	reject := with(past, "past", "reject")
+	for name, c := range map[string]struct {
+		method, path, body, header string
+		status                     int
+	}{
+		"a list":                       {"GET", "/v1/jobs", "", "", 200},
+		"a preview":                    {"POST", "/v1/preview", later, "", 200},
+		"bad input":                    {"POST", "/v1/jobs", `{}`, "", 422},
+		"rejected past":                {"PUT", "/v1/jobs/k", reject, "", 422},
+		"rejected past in a batch":     {"POST", "/v1/jobs/batch", "[" + reject + "]", "", 200},
+		"rejected past, conditionally": {"PUT", "/v1/jobs/k", reject, "If-None-Match: *", 422},
+		"an end that has passed":       {"PUT", "/v1/jobs/k", with(crontab, "endAt", at(-time.Hour)), "", 422},
+		"no job to replace":            {"PUT", "/v1/jobs/k", later, "If-Match: *", 412},
+		"no such version":              {"POST", "/v1/jobs", later, `If-Match: "01KBX2Q7ZJ7Q1H8Z5V0T9W3M4N"`, 412},
+		"no job to replace, with past": {"PUT", "/v1/jobs/k", past, "If-Match: *", 412},
+		"no crontab to replace":        {"PUT", "/v1/jobs/k", crontab, "If-Match: *", 412},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := newAPI(t)
+			got := a.call(c.method, c.path, c.body, ofNew, c.header).want(c.status)
+			if strings.HasSuffix(c.path, "batch") && !strings.Contains(string(got.body), `"status":422`) {
+				t.Errorf("the item has %s", got.body)
+			}
+			a.call("GET", "/v1/tenants/new", "").want(404)
+			if met := a.store.takeMet(); len(met) > 0 {
+				t.Errorf("the store was told of %q", met)
+			}
+			a.advance(time.Minute)
+			a.call("PUT", "/v1/jobs/k", later, ofNew, "If-None-Match: *").want(201)
+			if got := a.tenant("new").FirstSeen; got != at(time.Minute) {
+				t.Errorf("it was first seen at %s", got)
+			}
+		})
+	}
+}
+
+// A replica that has not met a tenant yet goes by the job, as any other.
+func TestConditionsOfTenantThatAnotherReplicaHasMet(t *testing.T) {
+	a := newAPI(t)
+	b := newAPI(t, func(c *handlers.Config) { c.Store, c.Stock, c.Tenants = a.store, a.store, a.store })
+	tag := a.call("PUT", "/v1/jobs/k", body("k", time.Hour), ofAcme).want(201).header.Get("ETag")
+	b.call("PUT", "/v1/jobs/k", body("k", 2*time.Hour), ofAcme, `If-Match: "01KBX2Q7ZJ7Q1H8Z5V0T9W3M4N"`).want(412)
+	b.call("PUT", "/v1/jobs/other", body("other", time.Hour), ofAcme, "If-Match: *").want(412)
+	b.call("PUT", "/v1/jobs/k", body("k", 2*time.Hour), ofAcme, "If-None-Match: *").want(412)
+	b.call("PUT", "/v1/jobs/k", body("k", 2*time.Hour), ofAcme, "If-Match: "+tag).want(200)
 }
 
 // A tenant that can't be met has no job stored, and the next submission tries again.
