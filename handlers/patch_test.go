@@ -236,6 +236,7 @@ func TestPatchesThatAreRefused(t *testing.T) {
 		`{"schedules":["tomorrow"]}`:            {422, []string{"/schedules/0"}},
 		`{"retry":{"maxAttempts":0}}`:           {422, []string{"/retry/maxAttempts"}},
 		`{"deadline":"x"}`:                      {422, []string{"/deadline"}},
+		`{"priority":"","past":""}`:             {422, []string{"/past", "/priority"}},
 		`{"past":"reject","schedules":["` + at(-time.Hour) + `"]}`:                          {422, []string{"/schedules"}},
 		`{"callback":{"data":"` + strings.Repeat("x", 2000) + `"}}`:                         {422, []string{"/callback/data"}},
 		`{"schedules":null,"crontab":"0 0 30 2 *","timezone":"Europe/Atlantis"}`:            {422, []string{"/timezone", "/crontab"}},

@@ -61,12 +61,12 @@ func (a *api) previewDraft(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	now := a.now()
-	if _, err := j.Begin(now, draft.Past, a.Expansion); err != nil {
+	now, past := a.now(), draft.PastOrDefault()
+	if _, err := j.Begin(now, past, a.Expansion); err != nil {
 		return err
 	}
 	from := now
-	if draft.Past != job.PastSkip && !j.Schedule.Recurs() {
+	if past != job.PastSkip && !j.Schedule.Recurs() {
 		from = time.Unix(0, 0) // what has passed fires too
 	}
 	return writePreview(c, &j, from, now, count)

@@ -108,7 +108,7 @@ func (a *api) check(tenant string, draft job.Draft) (*submission, error) {
 	if err := a.Callbacks.Validate(j.Target()); err != nil {
 		return nil, err
 	}
-	return &submission{job: j, past: draft.Past}, nil
+	return &submission{job: j, past: draft.PastOrDefault()}, nil
 }
 
 // submit stores submissions and answers for each in order. Names may repeat: the later one wins.

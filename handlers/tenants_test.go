@@ -75,6 +75,7 @@ func TestTenantSettingsThatAreRefused(t *testing.T) {
 		"null":          {`null`, nil, 422, []string{""}},
 		"unknown field": {`{"share":1}`, nil, 422, []string{"/share"}},
 		"all wrong":     {`{"weight":0,"priority":"urgent","maxInFlight":0,"paused":1}`, nil, 422, []string{"/paused", "/weight", "/priority", "/maxInFlight"}},
+		"an empty text": {`{"priority":""}`, nil, 422, []string{"/priority"}},
 		"too large":     {`{"weight":1,"` + strings.Repeat("x", 4000) + `":1}`, nil, 413, nil},
 		"another type":  {`weight=1`, []string{"Content-Type: application/x-www-form-urlencoded"}, 415, nil},
 		"conditional":   {`{}`, []string{"If-None-Match: *"}, 400, nil},

@@ -42,7 +42,7 @@ func FuzzDecode(f *testing.F) {
 			checkAccepted(t, string(text), j)
 			submitted = j.Schedule
 			j.Revision = job.NewRevision(start)
-			b, err = j.Begin(start, d.Past, expansion)
+			b, err = j.Begin(start, d.PastOrDefault(), expansion)
 		}
 		if err != nil {
 			invalid, ok := errors.AsType[*job.Invalid](err)

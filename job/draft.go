@@ -12,7 +12,7 @@ import (
 // Draft is a job as a client submits it, decoded but not yet checked. [Draft.Job] checks it and makes the job.
 type Draft struct {
 	Key         string            `json:"key,omitzero"`
-	Type        string            `json:"type,omitzero"`
+	Type        *string           `json:"type,omitzero"`
 	Schedules   []string          `json:"schedules,omitzero"`
 	Delay       *Duration         `json:"delay,omitzero"`
 	Crontab     *string           `json:"crontab,omitzero"`
@@ -21,10 +21,10 @@ type Draft struct {
 	Timezone    *string           `json:"timezone,omitzero"`
 	StartAt     *string           `json:"startAt,omitzero"`
 	EndAt       *string           `json:"endAt,omitzero"`
-	Past        Past              `json:"past,omitzero"`
+	Past        *Past             `json:"past,omitzero"`
 	Deadline    *Duration         `json:"deadline,omitzero"`
-	CatchUp     CatchUp           `json:"catchUp,omitzero"`
-	Priority    Priority          `json:"priority,omitzero"`
+	CatchUp     *CatchUp          `json:"catchUp,omitzero"`
+	Priority    *Priority         `json:"priority,omitzero"`
 	Destination *DestinationDraft `json:"destination,omitzero"`
 	Callback    *CallbackDraft    `json:"callback,omitzero"`
 	Retry       *RetryDraft       `json:"retry,omitzero"`
@@ -34,7 +34,7 @@ type Draft struct {
 type CallbackDraft struct {
 	Type     string         `json:"type"`
 	Data     jsontext.Value `json:"data"`
-	Envelope Envelope       `json:"envelope,omitzero"`
+	Envelope *Envelope      `json:"envelope,omitzero"`
 }
 
 // DestinationDraft are submitted limits of a destination.
@@ -88,12 +88,12 @@ func (d Draft) Job(tenant string, limits Limits) (Job, error) {
 	j := Job{
 		Name:     Name{Tenant: tenant, Key: d.Key},
 		Schedule: d.schedule(limits, &invalid),
-		Options:  Options{Retry: d.Retry.retry(), Priority: d.Priority, Destination: d.Destination.limits(), Deadline: value(d.Deadline), CatchUp: d.CatchUp, Payloads: d.payloads(limits, &invalid)},
+		Options:  Options{Retry: d.Retry.retry(), Priority: value(d.Priority), Destination: d.Destination.limits(), Deadline: value(d.Deadline), CatchUp: value(d.CatchUp), Payloads: d.payloads(limits, &invalid)},
 	}
 	if d.Callback != nil {
 		j.Callback = Callback{Type: d.Callback.Type, Data: d.Callback.Data}
-		if d.Callback.Envelope != "none" {
-			j.Options.Envelope = d.Callback.Envelope
+		if e := value(d.Callback.Envelope); e != "none" {
+			j.Options.Envelope = e
 		}
 		if n := len(d.Callback.Data); n > limits.Payload {
 			invalid.Add("/callback/data", fmt.Sprintf("is %d bytes; at most %d are allowed (--max-payload)", n, limits.Payload))
@@ -107,6 +107,9 @@ func (d Draft) Job(tenant string, limits Limits) (Job, error) {
 	}
 	return j, nil
 }
+
+// PastOrDefault is what is to become of instants that have passed; [PastDefault] if the draft leaves that open.
+func (d *Draft) PastOrDefault() Past { return value(d.Past) }
 
 // schedule reads the fields that say when, and notes what is wrong with them.
 func (d *Draft) schedule(limits Limits, invalid *Invalid) Schedule {
@@ -147,7 +150,7 @@ func (d *Draft) checkKind(invalid *Invalid) {
 		}
 	}
 	switch {
-	case len(kinds) == 0 && d.Type == "sequence":
+	case len(kinds) == 0 && value(d.Type) == "sequence":
 		invalid.Add("/steps", "is required, as type is sequence")
 		return
 	case len(kinds) == 0:
@@ -164,12 +167,12 @@ func (d *Draft) checkKind(invalid *Invalid) {
 		of    []string
 		why   string
 	}{
-		{"type", d.Type != "", []string{"steps"}, "steps"},
+		{"type", d.Type != nil, []string{"steps"}, "steps"},
 		{"subscribers", d.Subscribers != nil, []string{"steps"}, "steps"},
 		{"timezone", d.Timezone != nil, []string{"crontab", "steps"}, "a crontab or steps; instants have an offset of their own"},
 		{"startAt", d.StartAt != nil, []string{"crontab", "steps"}, "a crontab or steps"},
 		{"endAt", d.EndAt != nil, []string{"crontab"}, "a crontab"},
-		{"catchUp", d.CatchUp != "", []string{"crontab"}, "a crontab; deadline says until when others may fire late"},
+		{"catchUp", d.CatchUp != nil, []string{"crontab"}, "a crontab; deadline says until when others may fire late"},
 	} {
 		if f.given && !slices.Contains(f.of, kind) {
 			invalid.Add("/"+f.name, "belongs to "+f.why)
@@ -188,7 +191,7 @@ func (d *Draft) crontab(s *Schedule, invalid *Invalid) {
 		return
 	}
 	if s.Recurs() {
-		if d.Past != PastDefault {
+		if d.Past != nil {
 			invalid.Add("/past", "does not apply to a crontab, none of whose instants is past when it is submitted; leave it out")
 		}
 		return
@@ -199,7 +202,7 @@ func (d *Draft) crontab(s *Schedule, invalid *Invalid) {
 		invalid.Add("/startAt", "lies after the crontab's one instant, so it never fires")
 	case !s.EndAt.IsZero() && at.After(s.EndAt):
 		invalid.Add("/endAt", "lies before the crontab's one instant, so it never fires")
-	case d.CatchUp != "":
+	case d.CatchUp != nil:
 		invalid.Add("/catchUp", "belongs to a crontab that recurs; deadline says until when others may fire late")
 	}
 	s.Instants = []time.Time{at}
@@ -265,11 +268,11 @@ func (j *Job) Draft() Draft {
 		Timezone:    given(s.Zone),
 		StartAt:     given(instantText(s.StartAt)),
 		EndAt:       given(instantText(s.EndAt)),
-		Priority:    j.Options.Priority,
+		Priority:    given(j.Options.Priority),
 		Destination: j.Options.Destination.draft(),
 		Deadline:    given(j.Options.Deadline),
-		CatchUp:     j.Options.CatchUp,
-		Callback:    &CallbackDraft{Type: j.Callback.Type, Data: j.Callback.Data, Envelope: j.Options.Envelope},
+		CatchUp:     given(j.Options.CatchUp),
+		Callback:    &CallbackDraft{Type: j.Callback.Type, Data: j.Callback.Data, Envelope: given(j.Options.Envelope)},
 	}
 	switch {
 	case s.Steps != nil:

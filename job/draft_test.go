@@ -26,7 +26,7 @@ func TestDraftMakesAJob(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []time.Time{time.Date(2029, 1, 1, 0, 0, 0, 1_000_000, time.UTC), start}
-	if j.Name != (job.Name{Tenant: "acme", Key: "a+b/c"}) || !slices.Equal(j.Schedule.Instants, want) || d.Past != job.PastSkip {
+	if j.Name != (job.Name{Tenant: "acme", Key: "a+b/c"}) || !slices.Equal(j.Schedule.Instants, want) || d.PastOrDefault() != job.PastSkip {
 		t.Errorf("%+v", j)
 	}
 	if string(j.Callback.Data) != `{ "n" : 1.0 }` || j.Callback.Type != "http" {
@@ -90,15 +90,23 @@ func TestDraftsThatAreRefused(t *testing.T) {
 		"factor below": {object(`"a"`, at, `1`, `,"retry":{"factor":0.5}`), []string{"/retry/factor"}, "must be at least 1"},
 		"factor above": {object(`"a"`, at, `1`, `,"retry":{"factor":100.5}`), []string{"/retry/factor"}, "must be at most 100"},
 		"type":         {object(`"a"`, at, `1`, `,"type":"sequel"`), []string{"/type", "/type"}, `must be "sequence", or left out, not "sequel"`},
+		"empty texts": {object(`"a"`, at, `1`, `,"past":"","priority":""`), []string{"/past", "/priority"},
+			`/past: must be one of fire, skip, reject, or left out, not ""; /priority: must be one of high, normal, low, or left out, not ""`},
+		"an empty type": {`{"key":"a","steps":[{"type":"job"}],"type":"","callback":{"type":"http","data":1}}`, []string{"/type"},
+			`/type: must be "sequence", or left out, not ""`},
+		"an empty catch-up": {`{"key":"a","crontab":"@daily","catchUp":"","callback":{"type":"http","data":1}}`, []string{"/catchUp"},
+			`/catchUp: must be one of latest, all, none, or left out, not ""`},
+		"an empty envelope": {`{"key":"a","delay":"1s","callback":{"type":"http","data":1,"envelope":""}}`, []string{"/callback/envelope"},
+			`/callback/envelope: must be one of none, cloudevents, cloudevents-binary, or left out, not ""`},
 		"start and end": {`{"key":"a","crontab":"@daily","startAt":"","endAt":"soon","callback":{"type":"http","data":1}}`,
 			[]string{"/startAt", "/endAt"}, `/startAt: "" must be an RFC 3339 instant`},
 		"in order": {`{"retry":{"max":"31d"},"callback":{"envelope":"box"},"catchUp":"x","past":"x","schedules":["x"],"key":""}`,
 			[]string{"/key", "/schedules/0", "/past", "/catchUp", "/callback/type", "/callback/data", "/callback/envelope", "/retry/max", "/catchUp"},
-			`/callback/envelope: must be one of none, cloudevents, cloudevents-binary, not "box"`},
+			`/callback/envelope: must be one of none, cloudevents, cloudevents-binary, or left out, not "box"`},
 		"attempts in part": {object(`"a"`, at, `1`, `,"retry":{"maxAttempts":1.5}`), []string{"/retry/maxAttempts"}, "whole number"},
 		"initial":          {object(`"a"`, at, `1`, `,"retry":{"initial":"1us"}`), []string{"/retry/initial"}, "from 1ms to 30d"},
 		"not a duration":   {object(`"a"`, at, `1`, `,"retry":{"max":"soon"}`), []string{"/retry/max"}, `not "soon"`},
-		"priority":         {object(`"a"`, at, `1`, `,"priority":"urgent"`), []string{"/priority"}, `must be one of high, normal, low, not "urgent"`},
+		"priority":         {object(`"a"`, at, `1`, `,"priority":"urgent"`), []string{"/priority"}, `must be one of high, normal, low, or left out, not "urgent"`},
 		"destination": {object(`"a"`, at, `1`, `,"destination":{"maxInFlight":0,"ratePerSecond":0}`),
 			[]string{"/destination/maxInFlight", "/destination/ratePerSecond"}, "must be at least 0.001"},
 		"destination above": {object(`"a"`, at, `1`, `,"destination":{"maxInFlight":10001,"ratePerSecond":100000.5}`),

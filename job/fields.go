@@ -28,8 +28,8 @@ func (d *Draft) checkFields(invalid *Invalid) {
 	case !ValidKey(d.Key):
 		invalid.Add("/key", fmt.Sprintf("must be 1 to %d bytes of UTF-8 without control characters", MaxKeyBytes))
 	}
-	if d.Type != "" && d.Type != "sequence" {
-		invalid.Add("/type", fmt.Sprintf(`must be "sequence", or left out, not %q`, d.Type))
+	if d.Type != nil && *d.Type != "sequence" {
+		invalid.Add("/type", fmt.Sprintf(`must be "sequence", or left out, not %q`, *d.Type))
 	}
 	for i, s := range d.Schedules {
 		if _, err := ParseInstant(s); err != nil {
@@ -91,15 +91,15 @@ func checkInstant(pointer string, s *string, invalid *Invalid) {
 	}
 }
 
-func checkOneOf[T ~string](pointer string, s T, invalid *Invalid, allowed ...T) {
-	if s == "" || slices.Contains(allowed, s) {
+func checkOneOf[T ~string](pointer string, s *T, invalid *Invalid, allowed ...T) {
+	if s == nil || slices.Contains(allowed, *s) {
 		return
 	}
 	names := make([]string, len(allowed))
 	for i, a := range allowed {
 		names[i] = string(a)
 	}
-	invalid.Add(pointer, fmt.Sprintf("must be one of %s, not %q", strings.Join(names, ", "), string(s)))
+	invalid.Add(pointer, fmt.Sprintf("must be one of %s, or left out, not %q", strings.Join(names, ", "), string(*s)))
 }
 
 // checkBetween is told the bounds as text too, in the units that people would choose.

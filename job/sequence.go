@@ -15,11 +15,11 @@ type Step struct {
 	Type string `json:"type"`
 	// Of StepPeriod: how far the cursor moves on.
 	DelayPeriod *float64 `json:"delay_period,omitzero"`
-	DelayUnit   string   `json:"delay_unit,omitzero"`
+	DelayUnit   *string  `json:"delay_unit,omitzero"`
 	// Of StepWeekday: the days on which it may stay; else it moves on to the nearest of them, at the same time of day.
 	Weekdays []string `json:"weekdays,omitzero"`
 	// Of StepDate: where the cursor moves, which may be back.
-	Date string `json:"date,omitzero"`
+	Date *string `json:"date,omitzero"`
 	// Of StepJob: what is delivered instead of the callback's payload, if anything is.
 	Metadata jsontext.Value `json:"metadata,omitzero"`
 }
@@ -44,8 +44,8 @@ const longestPeriod = 100 * 366 * 24 * time.Hour
 // check notes what is wrong with a step, under its pointer.
 func (s *Step) check(at string, invalid *Invalid) {
 	given := map[string]bool{
-		"delay_period": s.DelayPeriod != nil, "delay_unit": s.DelayUnit != "", "weekdays": s.Weekdays != nil,
-		"date": s.Date != "", "metadata": s.Metadata != nil,
+		"delay_period": s.DelayPeriod != nil, "delay_unit": s.DelayUnit != nil, "weekdays": s.Weekdays != nil,
+		"date": s.Date != nil, "metadata": s.Metadata != nil,
 	}
 	var fields []string
 	switch s.Type {
@@ -64,11 +64,10 @@ func (s *Step) check(at string, invalid *Invalid) {
 		}
 	case StepDate:
 		fields = []string{"date"}
-		if _, err := ParseInstant(s.Date); s.Date == "" {
-			invalid.Add(at+"/date", "is required")
-		} else if err != nil {
-			invalid.Add(at+"/date", fmt.Sprintf("%q %v", s.Date, err))
+		if s.Date == nil {
+			invalid.Add(at+"/date", required)
 		}
+		checkInstant(at+"/date", s.Date, invalid)
 	case StepJob:
 		fields = []string{"metadata"}
 	case "":
@@ -88,12 +87,12 @@ func (s *Step) check(at string, invalid *Invalid) {
 const stepTypes = StepPeriod + ", " + StepWeekday + ", " + StepDate + ", " + StepJob
 
 func (s *Step) checkPeriod(at string, invalid *Invalid) {
-	unit, known := unit(s.DelayUnit)
+	unit, known := unit(value(s.DelayUnit))
 	switch {
-	case s.DelayUnit == "":
+	case s.DelayUnit == nil:
 		invalid.Add(at+"/delay_unit", "is required: one of second, minute, hour, day, week")
 	case !known:
-		invalid.Add(at+"/delay_unit", fmt.Sprintf("must be one of second, minute, hour, day, week, not %q", s.DelayUnit))
+		invalid.Add(at+"/delay_unit", fmt.Sprintf("must be one of second, minute, hour, day, week, not %q", *s.DelayUnit))
 	}
 	switch p := s.DelayPeriod; {
 	case p == nil:
@@ -152,7 +151,7 @@ func walk(steps []Step, cursor time.Time, zoneName string) ([]Planned, error) {
 			cursor, effect = onWeekday(cursor, effect, s.Weekdays, in)
 		case StepDate:
 			effect = Effect{}
-			if cursor, err = ParseInstant(s.Date); err != nil {
+			if cursor, err = ParseInstant(*s.Date); err != nil {
 				return nil, InvalidField(Pointer("steps", i, "date"), err.Error())
 			}
 		case StepJob:
@@ -170,7 +169,7 @@ func walk(steps []Step, cursor time.Time, zoneName string) ([]Planned, error) {
 // period is how far a step of type [StepPeriod] moves the cursor: whole periods exactly, a fraction rounded up to the
 // millisecond.
 func (s *Step) period() time.Duration {
-	length, _ := unit(s.DelayUnit)
+	length, _ := unit(*s.DelayUnit)
 	ms := *s.DelayPeriod * float64(length/time.Millisecond)
 	// One step down, as the product of a fraction such as 1.07, which is not quite that, may lie just above a whole number.
 	return time.Duration(math.Ceil(math.Nextafter(ms, 0))) * time.Millisecond

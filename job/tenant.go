@@ -37,10 +37,10 @@ const (
 
 // TenantDraft are settings as a client submits them, and as it is shown them. What is left out has its default.
 type TenantDraft struct {
-	Weight      *float64 `json:"weight,omitzero"`
-	Priority    Priority `json:"priority,omitzero"`
-	MaxInFlight *int     `json:"maxInFlight,omitzero"`
-	Paused      bool     `json:"paused"`
+	Weight      *float64  `json:"weight,omitzero"`
+	Priority    *Priority `json:"priority,omitzero"`
+	MaxInFlight *int      `json:"maxInFlight,omitzero"`
+	Paused      bool      `json:"paused"`
 }
 
 // check is told of a null, too, which leaves no draft.
@@ -61,13 +61,13 @@ func ParseTenantSettings(body []byte) (TenantSettings, error) {
 	if err != nil {
 		return TenantSettings{}, err
 	}
-	return TenantSettings{Weight: value(d.Weight), Priority: d.Priority, MaxInFlight: value(d.MaxInFlight), Paused: d.Paused}, nil
+	return TenantSettings{Weight: value(d.Weight), Priority: value(d.Priority), MaxInFlight: value(d.MaxInFlight), Paused: d.Paused}, nil
 }
 
 // Draft is the settings as they could be submitted again, with the weight that they stand for.
 func (s TenantSettings) Draft() TenantDraft {
 	weight := s.EffectiveWeight()
-	return TenantDraft{Weight: &weight, Priority: s.Priority, MaxInFlight: given(s.MaxInFlight), Paused: s.Paused}
+	return TenantDraft{Weight: &weight, Priority: given(s.Priority), MaxInFlight: given(s.MaxInFlight), Paused: s.Paused}
 }
 
 // EffectiveWeight is the weight, with its default filled in.
