@@ -1,6 +1,7 @@
 package handlers
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -16,13 +17,16 @@ import (
 
 // tenantView is a tenant as it is answered.
 type tenantView struct {
-	Name      string          `json:"name"`
-	FirstSeen string          `json:"firstSeen"`
-	Settings  job.TenantDraft `json:"settings"`
+	Name              string          `json:"name"`
+	FirstSeen         string          `json:"firstSeen"`
+	EffectivePriority job.Priority    `json:"effectivePriority"`
+	Settings          job.TenantDraft `json:"settings"`
 }
 
-func viewTenant(t job.Tenant) tenantView {
-	return tenantView{t.Name, job.FormatTime(t.FirstSeen), t.Settings.Draft()}
+// viewTenant shows the priority that the settings name even while this replica does not go by them yet: it soon will.
+func (a *api) viewTenant(t job.Tenant) tenantView {
+	s := t.Settings
+	return tenantView{t.Name, job.FormatTime(t.FirstSeen), cmp.Or(s.Priority, a.priorityOf(t.Name, s)), s.Draft()}
 }
 
 // listTenants answers with a page of tenants, by name.
@@ -52,7 +56,7 @@ func (a *api) listTenants(c *gin.Context) error {
 	}
 	items := make([][]byte, len(tenants))
 	for i, t := range tenants {
-		items[i] = mustEncode(viewTenant(t))
+		items[i] = mustEncode(a.viewTenant(t))
 	}
 	return writePage(c, items, nextCursor)
 }
@@ -69,7 +73,7 @@ func (a *api) getTenant(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	return writeJSON(c, http.StatusOK, viewTenant(t))
+	return writeJSON(c, http.StatusOK, a.viewTenant(t))
 }
 
 // putTenant gives a tenant settings in place of all that it had, whether or not it is known.
@@ -97,7 +101,7 @@ func (a *api) putTenant(c *gin.Context) error {
 		return err
 	}
 	if inserted > 0 {
-		return writeJSON(c, http.StatusCreated, viewTenant(t))
+		return writeJSON(c, http.StatusCreated, a.viewTenant(t))
 	}
 	return a.setTenant(ctx, c, name, settings)
 }
@@ -126,7 +130,7 @@ func (a *api) setTenant(ctx context.Context, c *gin.Context, name string, settin
 	if err := a.Tenants.SetTenant(ctx, t); err != nil {
 		return err
 	}
-	return writeJSON(c, http.StatusOK, viewTenant(t))
+	return writeJSON(c, http.StatusOK, a.viewTenant(t))
 }
 
 var errNoTenant = &statusError{http.StatusNotFound, "this tenant is not known: nobody has submitted a job of it, or made settings for it"}

@@ -16,8 +16,8 @@ import (
 
 // tenant is one as it is answered.
 type tenant struct {
-	Name, FirstSeen string
-	Settings        struct {
+	Name, FirstSeen, EffectivePriority string
+	Settings                           struct {
 		Weight      float64
 		Priority    string
 		MaxInFlight int
@@ -41,16 +41,17 @@ func TestTenantSettings(t *testing.T) {
 		method, body string
 		status       int
 		want         string // of the settings
+		priority     string // that is in effect
 	}{
-		{"PUT", all, 201, all},
-		{"PUT", `{"priority":"low"}`, 200, `{"weight":1,"priority":"low","paused":false}`}, // whole: the rest is default again
-		{"PUT", all, 200, all},
-		{"DELETE", "", 200, `{"weight":1,"paused":false}`},
-		{"DELETE", "", 200, `{"weight":1,"paused":false}`},
-		{"PUT", `{"weight":1000}`, 200, `{"weight":1000,"paused":false}`},
-		{"PUT", `{}`, 200, `{"weight":1,"paused":false}`},
+		{"PUT", all, 201, all, "high"},
+		{"PUT", `{"priority":"low"}`, 200, `{"weight":1,"priority":"low","paused":false}`, "low"}, // whole: the rest is default again
+		{"PUT", all, 200, all, "high"},
+		{"DELETE", "", 200, `{"weight":1,"paused":false}`, "normal"},
+		{"DELETE", "", 200, `{"weight":1,"paused":false}`, "normal"},
+		{"PUT", `{"weight":1000}`, 200, `{"weight":1000,"paused":false}`, "normal"},
+		{"PUT", `{}`, 200, `{"weight":1,"paused":false}`, "normal"},
 	} {
-		want := fmt.Sprintf(`{"name":"acme","firstSeen":%q,"settings":%s}`, at(0), c.want)
+		want := fmt.Sprintf(`{"name":"acme","firstSeen":%q,"effectivePriority":%q,"settings":%s}`, at(0), c.priority, c.want)
 		if got := a.call(c.method, "/v1/tenants/acme", c.body).want(c.status); string(got.body) != want {
 			t.Errorf("%s %s is answered\n%s\nwant\n%s", c.method, c.body, got.body, want)
 		}
@@ -60,6 +61,33 @@ func TestTenantSettings(t *testing.T) {
 		a.advance(time.Second)
 	}
 	a.call("GET", "/v1/tenants/other", "").want(404)
+}
+
+// A priority that replicas give by themselves is shown wherever the tenant is, unless its settings name one.
+func TestTenantShowsAutomaticPriority(t *testing.T) {
+	automatic := map[string]job.Priority{"new": job.PriorityHigh, "large": job.PriorityLow, "set": job.PriorityHigh}
+	a := newAPI(t, func(c *handlers.Config) { c.PriorityOf = func(tenant string) job.Priority { return automatic[tenant] } })
+	settings := map[string]string{"new": `{"weight":2}`, "large": `{}`, "set": `{"priority":"normal"}`, "unknown": `{}`}
+	want := map[string]string{"new": "high", "large": "low", "set": "normal", "unknown": "normal"}
+	for name, body := range settings {
+		for _, status := range []int{201, 200} {
+			if got := decode[tenant](a.call("PUT", "/v1/tenants/"+name, body).want(status)); got.EffectivePriority != want[name] {
+				t.Errorf("it is put as %+v", got)
+			}
+		}
+		if got := a.tenant(name); got.EffectivePriority != want[name] {
+			t.Errorf("it is read as %+v", got)
+		}
+	}
+	listed := decode[struct{ Items []tenant }](a.call("GET", "/v1/tenants", "").want(200)).Items
+	for _, got := range listed {
+		if got.EffectivePriority != want[got.Name] {
+			t.Errorf("it is listed as %+v", got)
+		}
+	}
+	if got := decode[tenant](a.call("DELETE", "/v1/tenants/set", "").want(200)); len(listed) != len(want) || got.EffectivePriority != "high" {
+		t.Errorf("%d are listed; without settings it is %+v", len(listed), got)
+	}
 }
 
 func TestTenantSettingsThatAreRefused(t *testing.T) {
