@@ -58,6 +58,8 @@ type faultyStore struct {
 	onAmend func()
 	// amends counts them.
 	amends int
+	// reads counts how often a job was read.
+	reads int
 	// tenantFault fails all that is about tenants, while it is set.
 	tenantFault error
 	met         []string
@@ -107,6 +109,9 @@ func (s *faultyStore) Cancel(ctx context.Context, n []job.Name, now time.Time) (
 }
 
 func (s *faultyStore) Job(ctx context.Context, n job.Name) (store.JobStatus, error) {
+	s.mu.Lock()
+	s.reads++
+	s.mu.Unlock()
 	if err := s.failing(); err != nil {
 		return store.JobStatus{}, err
 	}
@@ -140,6 +145,15 @@ func (s *faultyStore) takeAmends() int {
 	defer s.mu.Unlock()
 	n := s.amends
 	s.amends = 0
+	return n
+}
+
+// takeReads answers how often a job was read since it was last called.
+func (s *faultyStore) takeReads() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := s.reads
+	s.reads = 0
 	return n
 }
 

@@ -267,7 +267,14 @@ func TestConditionsOfTenantThatAnotherReplicaHasMet(t *testing.T) {
 	b.call("PUT", "/v1/jobs/k", body("k", 2*time.Hour), ofAcme, `If-Match: "01KBX2Q7ZJ7Q1H8Z5V0T9W3M4N"`).want(412)
 	b.call("PUT", "/v1/jobs/other", body("other", time.Hour), ofAcme, "If-Match: *").want(412)
 	b.call("PUT", "/v1/jobs/k", body("k", 2*time.Hour), ofAcme, "If-None-Match: *").want(412)
-	b.call("PUT", "/v1/jobs/k", body("k", 2*time.Hour), ofAcme, "If-Match: "+tag).want(200)
+	tag = b.call("PUT", "/v1/jobs/k", body("k", 2*time.Hour), ofAcme, "If-Match: "+tag).want(200).header.Get("ETag")
+
+	a.store.takeReads()
+	a.call("PUT", "/v1/jobs/k", body("k", 3*time.Hour), ofAcme, "If-Match: "+tag).want(200)
+	b.call("PUT", "/v1/jobs/k", body("k", 4*time.Hour), ofAcme, "If-Match: "+tag).want(412)
+	if n := a.store.takeReads(); n > 0 {
+		t.Errorf("for a tenant that is met, the put alone tells; there were %d reads", n)
+	}
 }
 
 // A tenant that can't be met has no job stored, and the next submission tries again.
