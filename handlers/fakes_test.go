@@ -63,7 +63,6 @@ type faultyStore struct {
 	// tenantFault fails all that is about tenants, while it is set.
 	tenantFault error
 	met         []string
-	onMeet      func() // is called before tenants are met, if set
 }
 
 func (s *faultyStore) setFault(err error) {

@@ -365,11 +365,7 @@ func (s *faultyStore) MeetTenants(ctx context.Context, tenants []job.Tenant) (in
 	for _, t := range tenants {
 		s.met = append(s.met, t.Name)
 	}
-	onMeet := s.onMeet
 	s.mu.Unlock()
-	if onMeet != nil {
-		onMeet()
-	}
 	return s.Store.MeetTenants(ctx, tenants)
 }
 
