@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/carillon-scheduler/carillon/dispatcher/shares"
+	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
 )
 
@@ -21,13 +22,23 @@ type claimLoop struct {
 	firing context.Context // of the callbacks
 	free   int             // slots
 	shares *shares.Shares
-	rested time.Time // no claim before this
-	held   time.Time // no claim before this, unless something is said to be due
-	look   time.Time // when to ask for the lanes again, unless a tick comes first; zero to wait for one
-	quiet  time.Time // no tick asks before this
-	ticked time.Time // when the last tick was taken
-	faults faults    // of claiming
-	blind  faults    // of asking for the lanes
+	rested time.Time              // no claim before this
+	held   time.Time              // no claim before this, unless something is said to be due
+	look   time.Time              // when to ask for the lanes again, unless a tick comes first; zero to wait for one
+	quiet  time.Time              // no tick asks before this
+	ticked time.Time              // when the last tick was taken
+	asking bool                   // for the lanes
+	told   chan told              // of one
+	since  map[job.Lane]time.Time // when what is known since the lanes were asked for becomes due
+	faults faults                 // of claiming
+	blind  faults                 // of asking for the lanes
+}
+
+// told is what the store has told of the lanes.
+type told struct {
+	lanes      []store.LaneDue
+	err        error
+	start, end time.Time
 }
 
 // run claims what is due until ctx ends.
@@ -35,7 +46,12 @@ func (l *claimLoop) run(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	l.checkClock(ctx)
-	l.peek(ctx)
+	l.ask(ctx)
+	defer func() {
+		if l.asking {
+			<-l.told // it ends with ctx, and nothing is to use the store after this loop
+		}
+	}()
 	for ctx.Err() == nil {
 		at, act := l.plan()
 		switch wait := time.Until(at); {
@@ -53,6 +69,8 @@ func (l *claimLoop) run(ctx context.Context) {
 		case <-timer.C:
 		case f := <-l.freed:
 			l.collect(f)
+		case t := <-l.told:
+			l.hear(ctx, t)
 		case <-l.wake:
 			l.takeWakes()
 		case <-l.ticks:
@@ -68,6 +86,11 @@ func (l *claimLoop) catchUp(ctx context.Context) {
 	l.collectFreed()
 	l.takeWakes()
 	select {
+	case t := <-l.told:
+		l.hear(ctx, t)
+	default:
+	}
+	select {
 	case <-l.ticks:
 		l.takeTick(ctx)
 	default:
@@ -78,14 +101,14 @@ func (l *claimLoop) catchUp(ctx context.Context) {
 func (l *claimLoop) takeTick(ctx context.Context) {
 	if now := time.Now(); now.Sub(l.ticked) > l.cfg.Tick/2 && !now.Before(l.quiet) {
 		l.ticked = now
-		l.peek(ctx)
+		l.ask(ctx)
 	}
 }
 
 // plan answers what to do next by itself, and when; nothing until something happens.
 func (l *claimLoop) plan() (at time.Time, act func(context.Context)) {
 	if !l.look.IsZero() {
-		at, act = l.look, l.peek
+		at, act = l.look, l.ask
 	}
 	if next := l.shares.Next(); l.free > 0 && !next.IsZero() {
 		next = latestOf(next.Add(-l.cfg.Early), l.rested, l.held)
@@ -102,6 +125,7 @@ func latestOf(times ...time.Time) time.Time { return slices.MaxFunc(times, time.
 func (l *claimLoop) takeWakes() {
 	for lane, at := range l.takeWakeAts() {
 		l.shares.Due(lane, at)
+		l.learned(lane, at)
 		l.held = time.Time{}
 	}
 }
@@ -149,10 +173,13 @@ func (l *claimLoop) claim(ctx context.Context) {
 	end := time.Now()
 	l.progress.Store(end.UnixNano())
 	l.shares.Claimed(a, claim, params.Due())
+	for i, left := range claim.Quotas {
+		l.learned(a.Quotas[i].Lane, left.Next)
+	}
 	l.free -= len(claim.Occurrences)
 	l.metrics.claimed(claim.Occurrences)
 	l.start(l.firing, start, claim.Occurrences)
-	if !claim.More() {
+	if next := l.shares.Next(); !claim.More() && (next.IsZero() || next.After(params.Due())) {
 		l.rested = end.Add(min(end.Sub(start), longestPause))
 	}
 }
@@ -171,36 +198,64 @@ func (l *claimLoop) mayClaim(ctx context.Context) bool {
 	return false
 }
 
-// busiest bounds how much of the time the store is busy telling lanes: one part in so many. It matters where there are
-// thousands. But no look is put off for more than a few ticks, lest one slow answer leaves this replica blind.
+// How rarely the store is asked for the lanes if that takes long, as it may where there are thousands: it is busy with it for one part
+// of the time in so many, unless that would be to wait for more than a few ticks, lest one slow answer leaves this replica blind. Then
+// it is left alone for as long as it took.
 const (
 	busiest  = 50
-	mostLate = 5
+	mostLate = 2 // ticks
 )
 
-// peek asks the store for the lanes. Its success is the loop's only if claims have not failed: a store that can be read but not
-// written is of no use.
-func (l *claimLoop) peek(ctx context.Context) {
-	call, cancel := context.WithTimeout(ctx, storeTimeout)
-	defer cancel()
-	start := time.Now()
-	lanes, err := l.cfg.Store.Lanes(call)
+// ask asks the store for the lanes, unless that is under way. Claims go on meanwhile.
+func (l *claimLoop) ask(ctx context.Context) {
+	l.look = time.Time{}
+	if l.asking {
+		return
+	}
+	l.asking = true
+	clear(l.since)
+	go func() {
+		call, cancel := context.WithTimeout(ctx, storeTimeout)
+		defer cancel()
+		t := told{start: time.Now()}
+		t.lanes, t.err = l.cfg.Store.Lanes(call)
+		t.end = time.Now()
+		l.told <- t
+	}()
+}
+
+// learned notes when something of a lane becomes due that the store, if it is being asked, may not tell.
+func (l *claimLoop) learned(lane job.Lane, at time.Time) {
+	if !l.asking || at.IsZero() {
+		return
+	}
+	if known, ok := l.since[lane]; !ok || at.Before(known) {
+		l.since[lane] = at
+	}
+}
+
+// hear takes what the store has told of the lanes. Its success is the loop's only if claims have not failed: a store that can be
+// read but not written is of no use.
+func (l *claimLoop) hear(ctx context.Context, t told) {
+	l.asking = false
 	if ctx.Err() != nil {
 		return
 	}
-	l.look = time.Time{}
-	end := time.Now()
-	l.quiet = end.Add(min(busiest*end.Sub(start), mostLate*l.cfg.Tick))
-	if err == nil || len(lanes) > 0 { // of a store in several parts, those that could be reached
-		l.shares.Refresh(lanes)
-		l.tenants.lanes.Store(&lanes)
+	took := t.end.Sub(t.start)
+	l.quiet = t.end.Add(min(busiest*took, max(mostLate*l.cfg.Tick, took)))
+	if t.err == nil || len(t.lanes) > 0 { // of a store in several parts, those that could be reached
+		l.shares.Refresh(t.lanes)
+		l.tenants.lanes.Store(&t.lanes)
+		for lane, at := range l.since {
+			l.shares.Due(lane, at)
+		}
 	}
-	if !l.blind.note(l.log, "tell the lanes", err) {
-		l.look = l.blind.pause()
+	if !l.blind.note(l.log, "tell the lanes", t.err) {
+		l.look = latestOf(l.blind.pause(), t.end.Add(took))
 		return
 	}
 	if l.faults == 0 {
-		l.progress.Store(end.UnixNano())
+		l.progress.Store(latestOf(t.end, l.quiet).UnixNano()) // if nothing is due, there is no more to come before
 	}
 }
 

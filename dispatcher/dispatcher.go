@@ -196,7 +196,10 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 		e.run(ctx)
 	}()
 
-	l := claimLoop{Dispatcher: d, firing: firing, free: d.cfg.Concurrency, shares: shares.New(d.cfg.Policy, d.treat)}
+	l := claimLoop{
+		Dispatcher: d, firing: firing, free: d.cfg.Concurrency, shares: shares.New(d.cfg.Policy, d.treat),
+		told: make(chan told, 1), since: make(map[job.Lane]time.Time),
+	}
 	l.run(ctx)
 	d.stopping.Store(true)
 	stopJobs()

@@ -3,6 +3,7 @@ package dispatcher_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -64,6 +65,52 @@ type slowLook struct {
 func (q *slowLook) Lanes(ctx context.Context) ([]store.LaneDue, error) {
 	q.once.Do(func() { time.Sleep(5 * time.Second) })
 	return q.Store.Lanes(ctx)
+}
+
+// While the store tells its lanes, what is known to be due fires on time.
+func TestFiresWhileLooking(t *testing.T) {
+	bubble(t, func(b *bench) {
+		d, _ := b.replica(func(c *dispatcher.Config) { c.Store = alwaysSlow{b.queue} })
+		for i := range 100 {
+			at := time.Duration(i) * 300 * time.Millisecond
+			b.submit(fmt.Sprint("k", i), nil, at)
+			d.Wake(job.DefaultLane, b.start.Add(at))
+		}
+		time.Sleep(40 * time.Second)
+		late := 0
+		for _, s := range b.receiver.all() {
+			if s.SentAt.Sub(s.Timestamp) > time.Millisecond {
+				late++
+			}
+		}
+		if n := b.receiver.count(); n != 100 || late > 0 {
+			t.Errorf("%d are sent of 100, %d of them late", n, late)
+		}
+	})
+}
+
+// alwaysSlow takes long to tell its lanes.
+type alwaysSlow struct{ dispatcher.Store }
+
+func (q alwaysSlow) Lanes(ctx context.Context) ([]store.LaneDue, error) {
+	lanes, err := q.Store.Lanes(ctx) // as of the time when it was asked
+	time.Sleep(3 * time.Second)
+	return lanes, err
+}
+
+// One claim is for so many lanes at most. The next, for others, follows at once.
+func TestManyLanes(t *testing.T) {
+	bubble(t, func(b *bench) {
+		const tenants, eachClaim = 1280, 4 * time.Millisecond
+		for i := range tenants {
+			b.submit("k", of(fmt.Sprint("t", i), ""), -time.Second)
+		}
+		b.replica(func(c *dispatcher.Config) { c.Store = &slowQueue{Store: b.queue, pause: eachClaim} })
+		time.Sleep(tenants/64*eachClaim + 10*time.Millisecond)
+		if n := b.receiver.count(); n != tenants {
+			t.Errorf("%d are sent of %d", n, tenants)
+		}
+	})
 }
 
 // A backlog keeps the loop busy while slots are free. What another tenant gets meanwhile does not wait for its end: it is heard of by

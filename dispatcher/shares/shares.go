@@ -122,7 +122,10 @@ func (s *Shares) Due(at job.Lane, when time.Time) {
 		l.next, l.oldest = when, when
 		s.sleep(l)
 	case when.Before(l.next):
-		l.next, l.oldest = when, when
+		if !l.oldest.Before(l.next) || when.Before(l.oldest) { // else it is behind, and stays so
+			l.oldest = when
+		}
+		l.next = when
 		s.asleep.moved(l)
 	}
 }

@@ -303,6 +303,28 @@ func TestOverdue(t *testing.T) {
 	t.Errorf("%d are overdue in the end", w.overdue(l))
 }
 
+// A lane that is behind stays so when it hears of what became due a moment ago, before its last claim.
+func TestOverdueHearsOfNow(t *testing.T) {
+	for _, slots := range []int{8, 30} {
+		w := newWorld(t)
+		l := tenant("a")
+		w.add(l, 3000, start.Add(-time.Hour))
+		w.Refresh([]store.LaneDue{{Lane: l, DueAt: start.Add(-time.Hour)}})
+		for step := range 100 {
+			w.now = start.Add(time.Duration(step) * 10 * time.Millisecond)
+			w.add(l, 3, w.now.Add(-time.Duration(step%7)*time.Millisecond*5))
+			overdue := w.overdue(l)
+			w.fire(slots, slots)
+			if overdue > 0 && w.overdue(l) > overdue-slots/2 {
+				t.Fatalf("%d slots, step %d: %d are overdue, before %d", slots, step, w.overdue(l), overdue)
+			}
+			if fresh := len(w.waiting[l]) - w.overdue(l); fresh > 0 {
+				t.Fatalf("%d slots, step %d: %d that are due now wait", slots, step, fresh)
+			}
+		}
+	}
+}
+
 // Once what was overdue has been claimed, the rest gets all, though it has been due for a while too.
 func TestNoMoreOverdue(t *testing.T) {
 	for _, slots := range slots {
