@@ -29,7 +29,7 @@ type claimLoop struct {
 	ticked time.Time              // when the last tick was taken
 	asking bool                   // for the lanes
 	told   chan told              // of one
-	since  map[job.Lane]time.Time // when what is known since the lanes were asked for becomes due
+	since  map[job.Lane]time.Time // what was said to become due since the lanes were asked for
 	faults faults                 // of claiming
 	blind  faults                 // of asking for the lanes
 }
@@ -125,7 +125,9 @@ func latestOf(times ...time.Time) time.Time { return slices.MaxFunc(times, time.
 func (l *claimLoop) takeWakes() {
 	for lane, at := range l.takeWakeAts() {
 		l.shares.Due(lane, at)
-		l.learned(lane, at)
+		if known, ok := l.since[lane]; l.asking && (!ok || at.Before(known)) {
+			l.since[lane] = at
+		}
 		l.held = time.Time{}
 	}
 }
@@ -173,9 +175,6 @@ func (l *claimLoop) claim(ctx context.Context) {
 	end := time.Now()
 	l.progress.Store(end.UnixNano())
 	l.shares.Claimed(a, claim, params.Due())
-	for i, left := range claim.Quotas {
-		l.learned(a.Quotas[i].Lane, left.Next)
-	}
 	l.free -= len(claim.Occurrences)
 	l.metrics.claimed(claim.Occurrences)
 	l.start(l.firing, start, claim.Occurrences)
@@ -222,16 +221,6 @@ func (l *claimLoop) ask(ctx context.Context) {
 		t.end = time.Now()
 		l.told <- t
 	}()
-}
-
-// learned notes when something of a lane becomes due that the store, if it is being asked, may not tell.
-func (l *claimLoop) learned(lane job.Lane, at time.Time) {
-	if !l.asking || at.IsZero() {
-		return
-	}
-	if known, ok := l.since[lane]; !ok || at.Before(known) {
-		l.since[lane] = at
-	}
 }
 
 // hear takes what the store has told of the lanes. Its success is the loop's only if claims have not failed: a store that can be

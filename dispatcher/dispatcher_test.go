@@ -72,19 +72,21 @@ func TestFiresWhileLooking(t *testing.T) {
 	bubble(t, func(b *bench) {
 		d, _ := b.replica(func(c *dispatcher.Config) { c.Store = alwaysSlow{b.queue} })
 		for i := range 100 {
-			at := time.Duration(i) * 300 * time.Millisecond
-			b.submit(fmt.Sprint("k", i), nil, at)
-			d.Wake(job.DefaultLane, b.start.Add(at))
+			tenant := fmt.Sprint("t", i)
+			b.submit("told", of(tenant, ""), 100*time.Millisecond)
+			b.submit("seen", of(tenant, ""), 250*time.Millisecond) // by the claim for the other
+			d.Wake(job.Lane{Tenant: tenant}, time.Now().Add(100*time.Millisecond))
+			time.Sleep(130 * time.Millisecond)
 		}
-		time.Sleep(40 * time.Second)
+		time.Sleep(time.Second)
 		late := 0
 		for _, s := range b.receiver.all() {
 			if s.SentAt.Sub(s.Timestamp) > time.Millisecond {
 				late++
 			}
 		}
-		if n := b.receiver.count(); n != 100 || late > 0 {
-			t.Errorf("%d are sent of 100, %d of them late", n, late)
+		if n := b.receiver.count(); n != 200 || late > 0 {
+			t.Errorf("%d are sent of 200, %d of them late", n, late)
 		}
 	})
 }
