@@ -124,7 +124,7 @@ func (d *Dispatcher) attempt(c *store.Claimed, b *batch, now time.Time, span *tr
 		return callbacks.Permanent(errAbandoned)
 	}
 	pass, err := d.destinations.Enter(b.ctx, c.Callback.Type+" "+sender.Destination(c.Callback.Data), destinations.Limits{
-		InFlight: c.Options.Destination.MaxInFlight, Rate: c.Options.Destination.RatePerSecond, Of: d.whose(c),
+		InFlight: c.Options.Destination.MaxInFlight, Rate: c.Options.Destination.RatePerSecond, Of: d.whose(c), Again: c.LastError != "",
 	})
 	if after, busy := destinations.IsBusy(err); busy {
 		d.metrics.park()

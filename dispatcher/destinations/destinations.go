@@ -59,11 +59,12 @@ func (p *Policy) Validate() error {
 	return nil
 }
 
-// Limits are what one callback asks for beside the policy, and whose it is. Zero asks for nothing.
+// Limits are what one callback asks for beside the policy, and what tells its turn. Zero asks for nothing.
 type Limits struct {
 	InFlight int     // at most so many of its destination are under way
 	Rate     float64 // at most so many begin in a second
 	Of       Whose
+	Again    bool // it has been given back before
 }
 
 // Busy is why a callback can't be sent now.
@@ -80,11 +81,13 @@ type Set struct {
 	policy Policy
 	lock   sync.Mutex
 	all    map[string]*destination
-	slow   int // how many callbacks are under way that began while their destinations were slow
+	busy   map[*destination]struct{} // those with callbacks under way
 }
 
 // New makes a set.
-func New(p Policy) *Set { return &Set{policy: p, all: make(map[string]*destination)} }
+func New(p Policy) *Set {
+	return &Set{policy: p, all: make(map[string]*destination), busy: make(map[*destination]struct{})}
+}
 
 // destination is what is known of one. The set's lock guards it.
 type destination struct {
@@ -114,7 +117,6 @@ type Pass struct {
 	to    *destination
 	place *list.Element
 	begun time.Time
-	slow  bool
 	probe bool
 }
 
@@ -150,10 +152,14 @@ func (s *Set) Enter(ctx context.Context, name string, l Limits) (*Pass, error) {
 	d.waiting = slices.DeleteFunc(d.waiting, func(other *waiter) bool { return other == w })
 	now := time.Now()
 	d.admit(s, now) // who came behind it may have a higher limit
-	if err := ctx.Err(); err != nil {
+	switch err := ctx.Err(); {
+	case err != nil:
 		return nil, err
+	case !d.opened.IsZero():
+		return nil, d.down(now)
+	default:
+		return nil, d.full(l, now)
 	}
-	return nil, d.full(l, now)
 }
 
 // enter lets a callback in, lets it wait, or gives it back.
@@ -184,7 +190,7 @@ func (s *Set) enter(name string, l Limits) (*Pass, *waiter, error) {
 	if d.underWay.Len() == 0 {
 		slowest += s.policy.FirstInFlight
 	}
-	if s.slow >= slowest && d.slow(now) {
+	if d.slow(now) && s.slow(now) >= slowest {
 		return nil, nil, d.crowded(l, now)
 	}
 	wait := d.each(limit, now) * time.Duration(len(d.waiting)+1)
@@ -195,7 +201,7 @@ func (s *Set) enter(name string, l Limits) (*Pass, *waiter, error) {
 	}
 	if !d.turns.mayBegin(l.Of, now) {
 		reason := fmt.Sprintf("%s has turns for others, which have had less", d.name)
-		return nil, nil, d.back(reason, l.Of, d.each(limit, now), s.policy.Patience, now)
+		return nil, nil, d.back(reason, pause{of: l.Of, each: d.each(limit, now), least: s.policy.Patience}, now)
 	}
 	if err := d.reserve(l, now); err != nil {
 		return nil, nil, err
@@ -214,12 +220,20 @@ func (d *destination) begin(s *Set, now time.Time) *Pass {
 		d.turns.forget() // those who had turns do not come: they may have been cancelled
 	}
 	d.begun = now
-	p := &Pass{set: s, to: d, begun: now, slow: d.slow(now)}
+	p := &Pass{set: s, to: d, begun: now}
 	p.place = d.underWay.PushBack(p)
-	if p.slow {
-		s.slow++
-	}
+	s.busy[d] = struct{}{}
 	return p
+}
+
+// slow is how many callbacks are under way to destinations that are slow.
+func (s *Set) slow(now time.Time) (n int) {
+	for d := range s.busy {
+		if d.slow(now) {
+			n += d.underWay.Len()
+		}
+	}
+	return n
 }
 
 // limit is how many may be under way, as things stand, if one asks for a limit of its own.
@@ -290,8 +304,8 @@ func (p *Pass) leave(now time.Time) {
 	d := p.to
 	d.underWay.Remove(p.place)
 	d.used = now
-	if p.slow {
-		p.set.slow--
+	if d.underWay.Len() == 0 {
+		delete(p.set.busy, d)
 	}
 	if p.probe {
 		d.probing = false
@@ -301,6 +315,9 @@ func (p *Pass) leave(now time.Time) {
 
 // admit gives their turns to those that wait, as far as their limits allow. Most have none of their own.
 func (d *destination) admit(s *Set, now time.Time) {
+	if !d.opened.IsZero() { // they find out
+		return
+	}
 	for len(d.waiting) > 0 && d.underWay.Len() < d.limit(d.waiting[0].own, now) {
 		d.waiting[0].turn <- d.begin(s, now)
 		d.waiting = d.waiting[1:]
@@ -350,10 +367,9 @@ func (d *destination) reserve(l Limits, now time.Time) error {
 		return nil
 	}
 	if d.pace == nil {
-		d.pace = rate.NewLimiter(rate.Limit(l.Rate), max(1, int(l.Rate/10))) // a tenth of a second at once
+		d.pace = rate.NewLimiter(rate.Limit(l.Rate), 1)
 	} else if d.pace.Limit() != rate.Limit(l.Rate) {
 		d.pace.SetLimitAt(now, rate.Limit(l.Rate))
-		d.pace.SetBurstAt(now, max(1, int(l.Rate/10)))
 	}
 	r := d.pace.ReserveN(now, 1)
 	if r.DelayFrom(now) <= d.policy.Patience { // whoever comes a little before its turn has it: its place is taken all the same
@@ -361,25 +377,28 @@ func (d *destination) reserve(l Limits, now time.Time) error {
 	}
 	r.CancelAt(now)
 	each := time.Duration(float64(time.Second) / l.Rate)
-	return d.back(fmt.Sprintf("%s is at its rate of %v/s", d.name, l.Rate), l.Of, each, d.policy.Patience, now)
+	p := pause{of: l.Of, again: l.Again, each: each, least: d.policy.Patience, ahead: each}
+	return d.back(fmt.Sprintf("%s is at its rate of %v/s", d.name, l.Rate), p, now)
 }
 
 // full gives back one that would have to wait too long.
 func (d *destination) full(l Limits, now time.Time) error {
 	limit := d.limit(l.InFlight, now)
 	reason := fmt.Sprintf("%s has %d callbacks under way, and may have %d", d.name, d.underWay.Len(), limit)
-	return d.back(reason, l.Of, d.each(limit, now), max(d.policy.Patience, d.next(now)), now)
+	p := pause{of: l.Of, again: l.Again, each: d.each(limit, now), least: max(d.policy.Patience, d.next(now)), ahead: d.takes(now)}
+	return d.back(reason, p, now)
 }
 
 // crowded gives back one because of others that are slow.
 func (d *destination) crowded(l Limits, now time.Time) error {
 	reason := fmt.Sprintf("%s is slow, like others, which have %d callbacks under way together", d.name, d.policy.InFlight)
-	return d.back(reason, l.Of, d.each(d.limit(l.InFlight, now), now), d.policy.Probe, now)
+	return d.back(reason, pause{of: l.Of, each: d.each(d.limit(l.InFlight, now), now), least: d.policy.Probe}, now)
 }
 
-// back gives back one until its turn, at one turn after each interval, but for a time at least.
-func (d *destination) back(reason string, of Whose, each, least time.Duration, now time.Time) error {
-	return d.busy(reason, now, d.turns.next(of, each, least, d.policy.LongestProbe, now))
+// back gives back one until its turn.
+func (d *destination) back(reason string, p pause, now time.Time) error {
+	p.longest, p.parked = d.policy.LongestProbe, d.parked.count(now)
+	return d.busy(reason, now, d.turns.next(p, now))
 }
 
 // next is how long it is until one of those under way is likely to end. When that is overdue, it is as long again as it has been; if

@@ -22,6 +22,7 @@ type turns struct {
 	priorities map[job.Priority]*lines
 	swept      time.Time
 	each       time.Duration // between two turns, as it was last
+	again      time.Time     // the last turn of one that came again
 }
 
 // lineOf names those whose turns come one after the other.
@@ -46,26 +47,53 @@ type lines struct {
 // sweepInterval is how often lines without turns ahead are dropped, so that the others have more.
 const sweepInterval = 50 * time.Millisecond
 
+// pause is what decides when one that is given back comes again.
+type pause struct {
+	of    Whose
+	again bool          // it comes again already
+	each  time.Duration // between two turns
+	least time.Duration // until the first of them
+	ahead time.Duration // how long before their turns those that come again are placed
+	// longest is the longest that is waited, but for what must wait for more parked ones than have had their turns by then.
+	longest time.Duration
+	parked  int
+}
+
+// muchLonger is how many times the longest pause the longest backlog is waited for.
+const muchLonger = 10
+
 // next is when one that is given back is to come again: when those of its line that were given back before it have had their turns,
-// and others' theirs, at one after each interval, so that the destination is busy all the time and nothing is claimed in vain. It
-// comes no sooner than after the least time. Of a backlog so long that its turn would come after the longest time, some are claimed
-// in vain, but not often.
-func (t *turns) next(of Whose, each, least, longest time.Duration, now time.Time) time.Duration {
-	t.each = each
+// and others' theirs, at one after each interval, so that the destination is busy all the time and nothing is claimed in vain. One
+// that has come in vain, because another was before it, does not wait for all of them once more, unless there are many of its kind.
+// Of a backlog so long that its turn would come after the longest pause, nobody knows the order: they come about as fast as they are
+// sent.
+func (t *turns) next(p pause, now time.Time) time.Duration {
+	t.each = p.each
 	if now.Sub(t.swept) >= sweepInterval {
 		t.sweep(now)
 	}
-	l, part := t.line(of)
-	at := now.Add(least)
-	if l.last.After(at) {
-		at = l.last
+	first := now.Add(p.least)
+	if p.again {
+		if at := latest(first, t.again.Add(p.each)); at.Sub(first) < p.ahead {
+			t.again = at
+			return at.Sub(now)
+		}
 	}
-	at = at.Add(time.Duration(float64(each) / part))
-	if longest = max(least, longest); at.Sub(now) > longest {
-		return longest/2 + rand.N(longest/2)
+	l, part := t.line(p.of)
+	at := latest(first, l.last.Add(time.Duration(float64(p.each)/part)))
+	if at.Sub(now) > max(p.least, p.longest) {
+		long := max(p.least, p.longest, min(time.Duration(p.parked)*p.each, muchLonger*p.longest))
+		return long/2 + rand.N(long/2)
 	}
 	l.last = at
 	return at.Sub(now)
+}
+
+func latest(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
 }
 
 // mayBegin tells whether one that comes is to be let in, while others have turns too: not if its line has had its part already. For
@@ -144,6 +172,7 @@ func (t *turns) sweep(now time.Time) {
 
 // forget drops all turns.
 func (t *turns) forget() {
+	t.again = time.Time{}
 	clear(t.lines)
 	clear(t.priorities)
 }
