@@ -102,6 +102,15 @@ func (r *Registry) Sender(callbackType string) (s Sender, ok bool) {
 	return s, ok
 }
 
+// Destination names where a callback is sent: its type, and what its sender says of the data. It is the type alone if there is no
+// such sender. The data were accepted.
+func (r *Registry) Destination(c job.Callback) string {
+	if s, ok := r.senders[c.Type]; ok {
+		return c.Type + " " + s.Destination(c.Data)
+	}
+	return c.Type
+}
+
 // Validate checks a submitted callback by the sender that will send it. The error is a [*job.Invalid] with pointers from
 // the job's root.
 func (r *Registry) Validate(t job.Target) error {

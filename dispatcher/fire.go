@@ -123,7 +123,7 @@ func (d *Dispatcher) attempt(c *store.Claimed, b *batch, now time.Time, span *tr
 	if c.Attempt > c.Options.Retry.WithDefaults().MaxAttempts+abandonAfter {
 		return callbacks.Permanent(errAbandoned)
 	}
-	pass, err := d.destinations.Enter(b.ctx, c.Callback.Type+" "+sender.Destination(c.Callback.Data), destinations.Limits{
+	pass, err := d.destinations.Enter(b.ctx, d.cfg.Callbacks.Destination(c.Callback), destinations.Limits{
 		InFlight: c.Options.Destination.MaxInFlight, Rate: c.Options.Destination.RatePerSecond, Of: d.whose(c), Again: c.LastError != "",
 	})
 	if after, busy := destinations.IsBusy(err); busy {
