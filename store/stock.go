@@ -18,6 +18,12 @@ type Stock interface {
 	// no more than the limit, which is at least 1.
 	CountLanes(ctx context.Context, now time.Time, lanes []job.Lane, limit int) ([]LaneCount, error)
 
+	// Sample reads the first pending occurrences of a lane that become due at from or later, up to a limit, which is at least 1, in
+	// the order of their due times; fewer only if there are no more. They are among those that CountLanes counts: also what is held,
+	// due when its lease ends, and what paused jobs have. It reads by the same index as a claim does, and nothing of an occurrence but
+	// where it goes; callbacks may be large, so the limit should be small.
+	Sample(ctx context.Context, lane job.Lane, from time.Time, limit int) ([]Sampled, error)
+
 	// Backlog counts what the store has to fire at now. It may read as much as there is of it, though nothing but indexes:
 	// whoever asks again and again takes care not to ask too often.
 	Backlog(ctx context.Context, now time.Time) (Backlog, error)
@@ -35,6 +41,14 @@ type LaneCount struct {
 	Pending int
 	// Due is how many of them are due, and so not held; the limit, if there are more.
 	Due int
+}
+
+// Sampled is when a pending occurrence becomes due, and what it calls.
+type Sampled struct {
+	DueAt time.Time
+	// Callback is what a claim of it would answer now; zero if that can't be told, as of what a change that broke off has left
+	// behind. Several may share the bytes of its data.
+	Callback job.Callback
 }
 
 // Backlog is how much a store has to fire. Due and OldestDue are exact as of some moment during the call, though not of the

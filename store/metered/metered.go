@@ -52,6 +52,7 @@ func New(inner store.Store, registerer prometheus.Registerer) store.Store {
 		{&m.replicas, "replicas"},
 		{&m.backlog, "backlog"},
 		{&m.countLanes, "count_lanes"},
+		{&m.sample, "sample"},
 		{&m.meetTenants, "meet_tenants"},
 		{&m.setTenant, "set_tenant"},
 		{&m.tenant, "tenant"},
@@ -72,7 +73,7 @@ type metered struct {
 	put, cancel, amend, pause, resume, trigger, job, jobs                                 operation
 	occurrences, strays, deadLetters, redrive, deleteDeadLetters, claim, lanes, claimJobs operation
 	advance, settle, sweep, now, beat, replicas, backlog, exports                         operation
-	imports, countLanes, meetTenants, setTenant, tenant, tenants                          operation
+	imports, countLanes, sample, meetTenants, setTenant, tenant, tenants                  operation
 }
 
 // operation is what is measured of one method.

@@ -209,6 +209,14 @@ func (s *metered) CountLanes(ctx context.Context, now time.Time, lanes []job.Lan
 	return answer, err
 }
 
+// Sample implements [store.Stock].
+func (s *metered) Sample(ctx context.Context, lane job.Lane, from time.Time, limit int) ([]store.Sampled, error) {
+	start := time.Now()
+	answer, err := s.inner.Sample(ctx, lane, from, limit)
+	s.sample.done(ctx, start, err)
+	return answer, err
+}
+
 // MeetTenants implements [store.Tenants].
 func (s *metered) MeetTenants(ctx context.Context, tenants []job.Tenant) (int, error) {
 	start := time.Now()

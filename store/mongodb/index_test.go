@@ -70,6 +70,9 @@ func TestQueriesUseIndexes(t *testing.T) {
 	if _, err := relayed.CountLanes(t.Context(), epoch, []job.Lane{job.DefaultLane}, 10); err != nil {
 		t.Error(err)
 	}
+	if found, err := relayed.Sample(t.Context(), job.DefaultLane, epoch, 10); err != nil || len(found) == 0 {
+		t.Errorf("sampled %d, %v: the test shows nothing", len(found), err)
+	}
 	if err := relayed.SetTenant(t.Context(), job.Tenant{Name: "acme", FirstSeen: epoch}); err != nil {
 		t.Error(err)
 	}

@@ -57,6 +57,38 @@ func (s *Store) CountLanes(ctx context.Context, now time.Time, lanes []job.Lane,
 	return counts, nil
 }
 
+// Sample implements [store.Stock] by two commands: one finds the occurrences, the other reads their jobs.
+func (s *Store) Sample(ctx context.Context, lane job.Lane, from time.Time, limit int) ([]store.Sampled, error) {
+	found, err := find[occurrenceDocument](ctx, s.occurrences, bson.M{"lane": lane.String(), "dueAt": bson.M{"$gte": from}},
+		options.Find().SetSort(keys("dueAt", "_id")).SetLimit(int64(limit)).
+			SetProjection(bson.M{"_id": 0, "dueAt": 1, "tenant": 1, "key": 1, "revision": 1, "callback": 1}))
+	if err != nil {
+		return nil, err
+	}
+	jobs := map[string]jobDocument{}
+	if ids := jobIDs(found); len(ids) > 0 {
+		all, err := find[jobDocument](ctx, s.jobs, bson.M{"_id": in(ids)},
+			options.Find().SetProjection(bson.M{"revision": 1, "callback": 1}))
+		if err != nil {
+			return nil, err
+		}
+		for i := range all {
+			jobs[all[i].ID] = all[i]
+		}
+	}
+	sampled := make([]store.Sampled, len(found))
+	for i := range found {
+		d := &found[i]
+		sampled[i].DueAt = d.DueAt
+		if d.Callback != nil {
+			sampled[i].Callback = job.Callback{Type: d.Callback.Type, Data: d.Callback.Data}
+		} else if j := jobs[d.jobID()]; j.Revision == d.Revision {
+			sampled[i].Callback = job.Callback{Type: j.Callback.Type, Data: j.Callback.Data}
+		}
+	}
+	return sampled, nil
+}
+
 // countable is up to how many documents are counted one by one. Of more, the server has a number of its own, which a crash of
 // it, and on a sharded cluster a migration, can leave a little off.
 const countable = 100_000

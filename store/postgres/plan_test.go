@@ -41,6 +41,10 @@ func TestPlans(t *testing.T) {
 			if _, err := o.Lanes(t.Context()); err != nil {
 				t.Error(err)
 			}
+			found, err := o.Sample(t.Context(), job.DefaultLane, time.UnixMilli(many/2), 5)
+			if err != nil || want > 0 && len(found) != 5 {
+				t.Errorf("sampled %d, %v", len(found), err)
+			}
 			claimed, err := o.ClaimJobs(t.Context(), store.ClaimJobsParams{Now: now, Lease: lease, Limit: 5})
 			if err != nil || len(claimed.Jobs) != want {
 				t.Errorf("claimed %d jobs, want %d, %v", len(claimed.Jobs), want, err)

@@ -60,6 +60,39 @@ func (s *Store) CountLanes(ctx context.Context, now time.Time, lanes []job.Lane,
 	return counts, err
 }
 
+// sampleSQL has the callback of several in a row that are of one job only for the first of them: it may be large.
+const sampleSQL = `SELECT o.due_at, j.revision IS NOT NULL AND o.follows,
+		CASE WHEN j.revision IS NULL THEN o.callback_type WHEN NOT o.follows THEN j.callback_type END,
+		CASE WHEN j.revision IS NULL THEN o.callback_data WHEN NOT o.follows THEN j.callback_data END
+	FROM (SELECT *, row_number() OVER w AS place, lag(first.revision) OVER w IS NOT DISTINCT FROM first.revision AS follows FROM (
+			SELECT o.due_at, o.timestamp, o.revision, o.id, o.callback_type, o.callback_data FROM carillon.occurrences o
+			WHERE o.lane = $1 AND o.due_at >= $2 ORDER BY o.due_at, o.timestamp LIMIT $3) first
+		WINDOW w AS (ORDER BY first.due_at, first.timestamp, first.revision, first.id)) o
+	LEFT JOIN carillon.jobs j ON j.revision = ANY (ARRAY[o.revision]) ORDER BY o.place`
+
+// Sample implements [store.Stock].
+func (s *Store) Sample(ctx context.Context, lane job.Lane, from time.Time, limit int) (found []store.Sampled, err error) {
+	err = s.transact(ctx, func(t *transaction) {
+		found = nil
+		t.rows(sampleSQL, func(rows pgx.Rows) error {
+			var due int64
+			var follows bool
+			var callbackType *string
+			var o store.Sampled
+			if err := rows.Scan(&due, &follows, &callbackType, &o.Callback.Data); err != nil {
+				return err
+			}
+			o.DueAt, o.Callback.Type = time.UnixMilli(due).UTC(), orEmpty(callbackType)
+			if follows {
+				o.Callback = found[len(found)-1].Callback
+			}
+			found = append(found, o)
+			return nil
+		}, lane.String(), from.UnixMilli(), limit)
+	})
+	return found, err
+}
+
 // countable is up to how many occurrences, and dead letters, are counted one by one.
 const countable = 100_000
 

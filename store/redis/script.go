@@ -65,6 +65,7 @@ var (
 	putScript               = newScript("put")
 	redriveScript           = newScript("redrive")
 	resumeScript            = newScript("resume")
+	sampleScript            = newScript("sample")
 	settleScript            = newScript("settle")
 	straysScript            = newScript("strays")
 	sweepScript             = newScript("sweep")

@@ -3,6 +3,7 @@ package redis
 import (
 	"context"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -69,6 +70,43 @@ func (s *Store) CountLanes(ctx context.Context, now time.Time, lanes []job.Lane,
 		counts[i] = store.LaneCount{Pending: min(counts[i].Pending, limit), Due: min(counts[i].Due, limit)}
 	}
 	return counts, nil
+}
+
+// Sample implements [store.Stock]. If there are several shards, they are first asked what becomes due when, so that none reads
+// more than its part of the first.
+func (s *Store) Sample(ctx context.Context, lane job.Lane, from time.Time, limit int) ([]store.Sampled, error) {
+	begin := strconv.FormatInt(from.UnixMilli(), 10)
+	shares := []share{{n: limit}}
+	if len(s.shards) > 1 {
+		asked := ask{set{keyPending, lane.String()}, redis.ZRangeBy{Min: begin, Max: "+inf", Count: int64(limit)}}
+		found, err := s.heads(ctx, []ask{asked})
+		if err != nil { // see Backlog
+			return nil, err
+		}
+		chosen, _ := s.choose(found[0], limit, limit)
+		shares = sharesOf(chosen)
+	}
+	calls := make([]call, len(shares))
+	for i, sh := range shares {
+		calls[i] = call{sampleScript, sh.shard, []any{lane.String(), begin, sh.n}}
+	}
+	var all []store.Sampled
+	for _, r := range s.run(ctx, calls) {
+		answer, err := r.list()
+		if err != nil {
+			return nil, err
+		}
+		dues, places, texts := answer.list(0), answer.list(1), answer.list(2)
+		targets := make([]job.Target, 1+len(texts)) // the first is none
+		for i := range texts {
+			targets[1+i], _ = decodeTarget(texts.text(i)) // the options don't matter, and what can't be read at all is zero
+		}
+		for i := range dues {
+			all = append(all, store.Sampled{DueAt: dues.score(i), Callback: targets[places.number(i)].Callback})
+		}
+	}
+	slices.SortStableFunc(all, func(a, b store.Sampled) int { return a.DueAt.Compare(b.DueAt) })
+	return all, nil
 }
 
 // Backlog implements [store.Stock]. It asks all shards at once; what that costs grows with the lanes and not with the

@@ -52,7 +52,7 @@ type statements struct {
 	// Read for the loops.
 	lanes, expandDue, tenantRead, tenantList *sql.Stmt
 
-	laneCount *sql.Stmt
+	laneCount, laneSample *sql.Stmt
 
 	tenantMeet, tenantSet *sql.Stmt
 
@@ -174,6 +174,8 @@ func (s *statements) prepare(ctx context.Context, in *Store) error {
 			FROM lanes l WHERE lane IS NOT NULL`},
 		{reader, &s.laneCount, `SELECT count(*), coalesce(sum(due_at <= ?1), 0)
 			FROM (SELECT due_at FROM occurrences WHERE lane = ?2 ORDER BY due_at LIMIT ?3)`},
+		{reader, &s.laneSample, `SELECT o.due_at, coalesce(o.callback_type, j.callback_type), coalesce(o.callback_data, j.callback_data)
+			FROM ` + occurrenceTables + ` WHERE o.lane = ? AND o.due_at >= ? ORDER BY o.due_at, o.id LIMIT ?`},
 		{writer, &s.tenantMeet, `INSERT INTO tenants (name, first_seen, settings) VALUES (?, ?, ?) ON CONFLICT (name) DO NOTHING`},
 		{writer, &s.tenantSet, `INSERT INTO tenants (name, first_seen, settings) VALUES (?, ?, ?)
 			ON CONFLICT (name) DO UPDATE SET settings = excluded.settings`},

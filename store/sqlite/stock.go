@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"bytes"
 	"context"
 	"database/sql"
 	"time"
@@ -48,4 +49,20 @@ func (s *Store) CountLanes(ctx context.Context, now time.Time, lanes []job.Lane,
 		}
 	}
 	return counts, nil
+}
+
+// Sample implements [store.Stock].
+func (s *Store) Sample(ctx context.Context, lane job.Lane, from time.Time, limit int) ([]store.Sampled, error) {
+	rows, err := s.stmt.laneSample.QueryContext(ctx, lane.String(), from.UnixMilli(), limit)
+	var last []byte
+	return collect(rows, err, func(r scanner) (o store.Sampled, err error) {
+		var due int64
+		err = r.Scan(&due, &o.Callback.Type, &o.Callback.Data)
+		o.DueAt = time.UnixMilli(due).UTC()
+		if bytes.Equal(o.Callback.Data, last) { // neighbours often are of one job; it is kept once
+			o.Callback.Data = last
+		}
+		last = o.Callback.Data
+		return o, err
+	})
 }

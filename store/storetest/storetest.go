@@ -26,7 +26,7 @@ func Run(t *testing.T, newStore func(t *testing.T) Opener) {
 	t.Helper()
 	for _, group := range [][]namedTest{
 		putTests, cancelTests, claimTests, laneTests, settleTests, deadLetterTests, listTests, sweepTests, faultTests,
-		amendTests, pauseTests, triggerTests, expanderTests, staleAdvanceTests, missTests, partTests, transferTests, movingTests, backlogTests, tenantTests,
+		amendTests, pauseTests, triggerTests, expanderTests, staleAdvanceTests, missTests, partTests, transferTests, movingTests, backlogTests, tenantTests, sampleTests,
 	} {
 		for _, test := range group {
 			t.Run(test.name, func(t *testing.T) {
