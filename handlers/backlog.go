@@ -14,19 +14,6 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// DestinationState is how one of the destinations of callbacks is doing, as one replica sees it.
-type DestinationState struct {
-	Name string
-	// InFlight is how many callbacks to it are under way, and Parked how many the replica has given back that wait in the store.
-	InFlight, Parked int
-	// Failures are those in a row, since the last success.
-	Failures int
-	// OpenSince is since when nothing is sent to it, but for probes, because it fails; zero if it is not so.
-	OpenSince time.Time
-	// Duration is about how long a callback takes; zero if that is not known.
-	Duration time.Duration
-}
-
 // How many of the tenants and destinations are told.
 const (
 	defaultBacklog = 20
@@ -75,10 +62,10 @@ type share struct {
 	AtLeast bool `json:"atLeast,omitzero"`
 }
 
-func (s *share) add(l *laneBacklog) {
-	s.Due += l.Due
-	s.Pending += l.Pending
-	s.AtLeast = s.AtLeast || l.AtLeast
+func (s *share) add(more share) {
+	s.Due += more.Due
+	s.Pending += more.Pending
+	s.AtLeast = s.AtLeast || more.AtLeast
 }
 
 type priorityBacklog struct {
@@ -93,15 +80,6 @@ type tenantBacklog struct {
 	Paused    bool         `json:"paused"`
 	OldestDue string       `json:"oldestDue,omitzero"`
 	share
-}
-
-type destinationBacklog struct {
-	Name      string       `json:"name"`
-	InFlight  int          `json:"inFlight"`
-	Parked    int          `json:"parked"`
-	Failures  int          `json:"failures"`
-	OpenSince string       `json:"openSince,omitzero"`
-	Duration  job.Duration `json:"duration,omitzero"`
 }
 
 // recent is what was last counted.
@@ -161,6 +139,10 @@ func (a *api) readBacklog(ctx context.Context, now time.Time) (backlogView, erro
 	if err != nil {
 		return backlogView{}, err
 	}
+	destinations, err := a.destinationBacklogs(ctx, now, lanes)
+	if err != nil {
+		return backlogView{}, err
+	}
 	view := backlogView{
 		At:           job.FormatTime(now),
 		Pending:      total.Pending,
@@ -168,14 +150,30 @@ func (a *api) readBacklog(ctx context.Context, now time.Time) (backlogView, erro
 		OldestDue:    instantText(total.OldestDue),
 		DeadLetters:  total.DeadLetters,
 		Replicas:     max(replicas, 1), // this one, though it may not have told the store yet
-		Destinations: destinationBacklogs(a.Destinations()),
+		Destinations: destinations,
 	}
 	if rate := a.Rate() * float64(view.Replicas); rate > 0 {
 		view.RatePerSecond = rate
-		view.DrainSeconds = int(math.Ceil(float64(total.Due) / rate))
+		view.DrainSeconds = int(math.Ceil(float64(toFire(total.Due, lanes, settings)) / rate))
 	}
 	view.Priorities, view.Tenants = a.shareOut(lanes, settings)
 	return view, nil
+}
+
+// toFire is how much of what is due, of which there is so much in all, will be fired: not what tenants have that are paused.
+func toFire(due int, lanes []laneBacklog, settings map[string]job.TenantSettings) int {
+	var paused, others share
+	for i := range lanes {
+		of := &others
+		if settings[lanes[i].Tenant].Paused {
+			of = &paused
+		}
+		of.add(lanes[i].share)
+	}
+	if others.AtLeast { // not all of it was counted
+		return max(others.Due, due-paused.Due)
+	}
+	return others.Due
 }
 
 // shareOut tells how much of what the lanes have is whose: by priority, and by tenant, those with the most first.
@@ -196,9 +194,9 @@ func (a *api) shareOut(lanes []laneBacklog, settings map[string]job.TenantSettin
 		if t.OldestDue == "" && l.Due > 0 { // of the tenant's lanes, the first has waited the longest
 			t.OldestDue = instantText(l.oldest)
 		}
-		t.add(l)
+		t.add(l.share)
 		of := cmp.Or(l.Priority, t.Priority)
-		priorities[slices.IndexFunc(priorities, func(p priorityBacklog) bool { return p.Priority == of })].add(l)
+		priorities[slices.IndexFunc(priorities, func(p priorityBacklog) bool { return p.Priority == of })].add(l.share)
 	}
 	all := make([]tenantBacklog, 0, len(tenants))
 	for _, t := range tenants {
@@ -285,17 +283,4 @@ func (a *api) allSettings(ctx context.Context) (map[string]job.TenantSettings, e
 		}
 		filter.After = tenants[len(tenants)-1].Name
 	}
-}
-
-// destinationBacklogs are those of destinations, the busiest first.
-func destinationBacklogs(states []DestinationState) []destinationBacklog {
-	all := make([]destinationBacklog, len(states))
-	for i, s := range states {
-		all[i] = destinationBacklog{s.Name, s.InFlight, s.Parked, s.Failures, instantText(s.OpenSince), job.Duration(s.Duration.Round(time.Millisecond))}
-	}
-	slices.SortFunc(all, func(a, b destinationBacklog) int {
-		return cmp.Or(cmp.Compare(b.Parked, a.Parked), cmp.Compare(b.InFlight, a.InFlight), cmp.Compare(b.Failures, a.Failures),
-			cmp.Compare(a.Name, b.Name))
-	})
-	return all
 }

@@ -26,7 +26,14 @@ type backlog struct {
 	DrainSeconds                        int
 	Priorities                          []share
 	Tenants                             []share
-	Destinations                        []struct{ Name string }
+	Destinations                        []destination
+}
+
+type destination struct {
+	Name               string
+	Due, Pending       int
+	AtLeast, Estimated bool
+	InFlight, Parked   int
 }
 
 type share struct {
@@ -92,13 +99,15 @@ func TestBacklog(t *testing.T) {
 	}
 	a.advance(10 * time.Minute)
 	got := a.call("GET", "/v1/backlog", "").want(200)
-	want := fmt.Sprintf(`{"at":%q,"pending":8,"due":4,"oldestDue":%q,"deadLetters":1,"replicas":3,"ratePerSecond":1.5,"drainSeconds":3,"priorities":[`+
+	want := fmt.Sprintf(`{"at":%q,"pending":8,"due":4,"oldestDue":%q,"deadLetters":1,"replicas":3,"ratePerSecond":1.5,"drainSeconds":2,"priorities":[`+
 		`{"priority":"high","due":1,"pending":1},{"priority":"normal","due":1,"pending":3},{"priority":"low","due":2,"pending":4}],"tenants":[`+
 		`{"name":"acme","priority":"low","weight":2.5,"paused":false,"oldestDue":%q,"due":3,"pending":4},`+
 		`{"name":"paused","priority":"normal","weight":1,"paused":true,"oldestDue":%q,"due":1,"pending":1},`+
 		`{"name":"default","priority":"normal","weight":1,"paused":false,"due":0,"pending":3}],"destinations":[`+
-		`{"name":"https://c.example","inFlight":1,"parked":4,"failures":20,"openSince":%q,"duration":"1.5s"},`+
-		`{"name":"https://a.example","inFlight":2,"parked":0,"failures":0},{"name":"https://b.example","inFlight":2,"parked":0,"failures":0}]}`,
+		`{"name":"http somewhere","due":4,"pending":8,"inFlight":0,"parked":0,"failures":0},`+
+		`{"name":"https://c.example","due":0,"pending":0,"inFlight":1,"parked":4,"failures":20,"openSince":%q,"duration":"1.5s"},`+
+		`{"name":"https://a.example","due":0,"pending":0,"inFlight":2,"parked":0,"failures":0},`+
+		`{"name":"https://b.example","due":0,"pending":0,"inFlight":2,"parked":0,"failures":0}]}`,
 		at(10*time.Minute), at(time.Second), at(time.Minute), at(time.Second), at(-time.Minute))
 	if string(got.body) != want {
 		t.Errorf("it is\n%s\nwant\n%s", got.body, want)
@@ -107,7 +116,7 @@ func TestBacklog(t *testing.T) {
 	if got := a.backlog("?limit=1"); !slices.Equal(got.names(), []string{"acme"}) || len(got.Destinations) != 1 || got.Due != 4 {
 		t.Errorf("of one tenant and destination it is %+v", got)
 	}
-	if got := a.backlog("?limit=1000"); len(got.Tenants) != 3 || len(got.Destinations) != 3 {
+	if got := a.backlog("?limit=1000"); len(got.Tenants) != 3 || len(got.Destinations) != 4 {
 		t.Errorf("after a shorter one it is %+v", got)
 	}
 	for _, query := range []string{"limit=0", "limit=1001", "limit=x", "limit=1&limit=2", "tenant=acme"} {
@@ -162,7 +171,7 @@ func TestBacklogDrains(t *testing.T) {
 		a := newAPI(t, func(config *handlers.Config) {
 			config.Rate = func() float64 { return c.rate }
 			config.Replicas = func(context.Context, time.Time) (int, error) { return c.replicas, nil }
-			config.Stock = &stock{total: store.Backlog{Due: c.due, Pending: c.due}}
+			config.Stock = &stock{total: store.Backlog{Due: c.due, Pending: c.due}, lanes: lanesDue(min(c.due, 1)), each: c.due}
 		})
 		if got := a.backlog(""); got.RatePerSecond != c.wantRate || got.DrainSeconds != c.want {
 			t.Errorf("%+v: it drains at %v/s, in %d s", c, got.RatePerSecond, got.DrainSeconds)
@@ -180,12 +189,12 @@ func TestBacklogIsBounded(t *testing.T) {
 		{1, 10, 1}, {1, 200_000 - 1, 1}, {1, 5_000_000, 0}, {100, 1999, 100}, {100, 1_000_000, 0}, {300, 100, 300}, {10_000, 5, 10_000},
 		{10_000, 1_000_000, 0}, {150_000, 1, 10_000},
 	} {
-		s := &stock{each: c.each}
-		for i := range c.lanes {
-			s.lanes = append(s.lanes, store.LaneDue{Lane: job.Lane{Tenant: fmt.Sprint("t", i)}, DueAt: start.Add(-time.Duration(i) * time.Millisecond)})
-		}
+		s := &stock{each: c.each, lanes: lanesDue(c.lanes)}
 		a := newAPI(t, func(config *handlers.Config) { config.Stock = s })
 		got := a.backlog("?limit=1000")
+		if s.sampled > 1000 || s.samples > 160 || s.largest > 100 {
+			t.Errorf("%+v: %d occurrences are sampled, %d times, up to %d at a time", c, s.sampled, s.samples, s.largest)
+		}
 		if s.read > 220_000 || s.counted > 22_000 || s.least < 1000 {
 			t.Errorf("%+v: %d entries of %d lanes are read, up to %d of one", c, s.read, s.counted, s.least)
 		}
@@ -252,7 +261,7 @@ func TestBacklogThatCannotBeCounted(t *testing.T) {
 		c.Stock = s
 		c.Replicas = func(context.Context, time.Time) (int, error) { return 1, replicas }
 	})
-	for call := 1; call <= 3; call++ {
+	for call := 1; call <= 4; call++ {
 		s.failAt = call
 		a.call("GET", "/v1/backlog", "").want(503)
 	}
@@ -268,6 +277,14 @@ func TestBacklogThatCannotBeCounted(t *testing.T) {
 	a.call("GET", "/v1/backlog", "").want(200) // it is remembered
 	a.advance(2 * time.Second)
 	a.call("GET", "/v1/backlog", "").want(503) // but not for long
+}
+
+// lanesDue are lanes of tenants of their own, each due a little longer than the one before.
+func lanesDue(n int) (lanes []store.LaneDue) {
+	for i := range n {
+		lanes = append(lanes, store.LaneDue{Lane: job.Lane{Tenant: fmt.Sprint("t", i)}, DueAt: start.Add(-time.Duration(i) * time.Millisecond)})
+	}
+	return lanes
 }
 
 // asker makes what asks an API on the bubble's clock for the backlog, and answers the status.
@@ -296,8 +313,21 @@ type stock struct {
 	takes  time.Duration // what each Backlog does
 	failAt int           // the call of each request that fails, from 1
 
-	calls, times         int // since the last Backlog, and of it
-	read, counted, least int // entries, lanes, and the lowest limit of one
+	calls, times              int // since the last Backlog, and of it
+	read, counted, least      int // entries, lanes, and the lowest limit of one
+	samples, sampled, largest int // times, occurrences, and the most at a time
+}
+
+// Sample answers as much as is asked for, a millisecond between them, of each lane that has as much.
+func (s *stock) Sample(_ context.Context, _ job.Lane, from time.Time, limit int) (found []store.Sampled, err error) {
+	if from.IsZero() {
+		from = start.Add(-time.Duration(s.each) * time.Millisecond)
+	}
+	for ; len(found) < limit && from.Before(start); from = from.Add(time.Millisecond) {
+		found = append(found, store.Sampled{DueAt: from, Callback: job.Callback{Type: "http", Data: []byte(`{}`)}})
+	}
+	s.samples, s.sampled, s.largest = s.samples+1, s.sampled+len(found), max(s.largest, limit)
+	return found, s.call()
 }
 
 func (s *stock) call() error {

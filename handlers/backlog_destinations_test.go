@@ -1,0 +1,232 @@
+package handlers_test
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/callbacks"
+	"github.com/carillon-scheduler/carillon/handlers"
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// placer is a sender whose data are the destination.
+type placer struct{ sender }
+
+func (placer) Destination(data []byte) string { return string(data) }
+
+// As long as there is little, it is told exactly, also what goes to where this replica has sent nothing.
+func TestBacklogByDestination(t *testing.T) {
+	var a *api
+	a = newAPI(t, func(c *handlers.Config) {
+		c.Callbacks = callbacks.NewRegistry(placer{"http"}, placer{"rabbitmq"})
+		c.Destinations = func() []handlers.DestinationState {
+			return []handlers.DestinationState{{Name: `http "b"`, InFlight: 1}, {Name: `http "idle"`, Parked: 1}}
+		}
+	})
+	for _, submitted := range []struct{ tenant, key, kind, to string }{
+		{"acme", "1", "http", "a"}, {"acme", "2", "http", "b"}, {"acme", "3", "rabbitmq", "a"}, {"other", "4", "http", "b"},
+	} {
+		callback := map[string]any{"type": submitted.kind, "data": submitted.to}
+		text := with(body(submitted.key, 0, time.Second, time.Hour), "callback", callback)
+		a.call("POST", "/v1/jobs", text, "Carillon-Tenant: "+submitted.tenant).want(201)
+	}
+	a.advance(time.Second)
+	expectDestinations(t, a.backlog(""), []destination{
+		{Name: `http "b"`, Due: 4, Pending: 6, InFlight: 1}, {Name: `http "a"`, Due: 2, Pending: 3},
+		{Name: `rabbitmq "a"`, Due: 2, Pending: 3}, {Name: `http "idle"`, Parked: 1},
+	})
+	if got := a.backlog("?limit=2").Destinations; len(got) != 2 || got[0].Name != `http "b"` {
+		t.Errorf("of two destinations they are %+v", got)
+	}
+}
+
+func expectDestinations(t *testing.T, got backlog, want []destination) {
+	t.Helper()
+	if !slices.Equal(got.Destinations, want) {
+		t.Errorf("the destinations are\n%+v\nwant\n%+v", got.Destinations, want)
+	}
+}
+
+// Of much, it is told which part of it goes where, by a sample; and that adds up to all of it.
+func TestBacklogByDestinationOfMuch(t *testing.T) {
+	const day = 24 * time.Hour
+	ab := func(i int) string { return []string{"a", "b", "a", "a"}[i%4] }
+	always := func(name string) func(int) string { return func(int) string { return name } }
+	tenants := func(n int, add func(h *heap, lane job.Lane, i int)) func(*heap) {
+		return func(h *heap) {
+			for i := range n {
+				add(h, job.Lane{Tenant: fmt.Sprint("t", i)}, i)
+			}
+		}
+	}
+	for name, c := range map[string]struct {
+		fill  func(*heap)
+		exact bool
+		// off is by how much of all a figure may differ.
+		off float64
+	}{
+		"as much as the sample": {func(h *heap) { h.add(acmeLane, -time.Hour, 2*time.Second, 1000, ab) }, true, 0},
+		"one more than that":    {func(h *heap) { h.add(acmeLane, -time.Hour, 4*time.Second, 1001, ab) }, false, 0.01},
+		"a sample of two lanes": {tenants(2, func(h *heap, l job.Lane, i int) { h.add(l, -time.Hour, time.Second, 10+980*i, ab) }), true, 0},
+		"much":                  {func(h *heap) { h.add(acmeLane, -time.Hour, 10*time.Millisecond, 100_000, ab) }, false, 0.01},
+		"more than is counted":  {func(h *heap) { h.add(acmeLane, -time.Hour, time.Millisecond, 300_000, ab) }, false, 0.01},
+		"what is due goes elsewhere than what is later": {func(h *heap) {
+			h.add(acmeLane, -time.Hour, time.Second, 3000, always("a"))
+			h.add(acmeLane, time.Second, time.Second, 6000, always("b"))
+		}, false, 0},
+		"what is due first goes elsewhere, and one is much older": {func(h *heap) {
+			h.add(acmeLane, -day, 0, 1, always("c"))
+			h.add(acmeLane, -time.Hour, time.Millisecond, 50_000, always("a"))
+			h.add(acmeLane, -time.Minute, time.Millisecond, 50_000, always("b"))
+		}, false, 0.4},
+		"what is later goes elsewhere and elsewhere": {func(h *heap) {
+			h.add(acmeLane, time.Second, time.Second, 10_000, func(i int) string { return []string{"a", "b"}[min(1, i/3000)] })
+		}, false, 0.4},
+		"at one moment": {func(h *heap) { h.add(acmeLane, -time.Hour, 0, 5000, ab) }, false, 0},
+		"small lanes beside a large one": {tenants(50, func(h *heap, l job.Lane, i int) {
+			if i == 7 {
+				h.add(l, -time.Hour, time.Millisecond, 3000, always("large"))
+			} else {
+				h.add(l, -time.Hour, time.Second, 5, always(fmt.Sprint("small", i)))
+			}
+		}), false, 0},
+		"more lanes than are sampled": {tenants(500, func(h *heap, l job.Lane, i int) { h.add(l, -time.Hour, time.Second, 8, ab) }), false, 0.01},
+		"many lanes, and little due":  {tenants(50, func(h *heap, l job.Lane, i int) { h.add(l, -2*time.Second, time.Second, 400, ab) }), false, 0.05},
+		"no sender for it":            {func(h *heap) { h.add(acmeLane, -time.Hour, time.Second, 9, always("kafka")) }, true, 0},
+		"its job is gone":             {func(h *heap) { h.add(acmeLane, -time.Hour, time.Second, 9, always("")) }, true, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := &heap{lanes: map[job.Lane][]store.Sampled{}, until: map[job.Lane]time.Time{}, t: t}
+			c.fill(h)
+			a := newAPI(t, func(config *handlers.Config) {
+				config.Stock, config.Callbacks = h, callbacks.NewRegistry(placer{"http"})
+			})
+			got := a.backlog("?limit=1000")
+			if h.sampled > 1000 || h.samples > 150 {
+				t.Errorf("%d are sampled, by %d calls", h.sampled, h.samples)
+			}
+			var sum, all share
+			for _, s := range got.Tenants {
+				all.Due, all.Pending, all.AtLeast = all.Due+s.Due, all.Pending+s.Pending, all.AtLeast || s.AtLeast
+			}
+			want := h.byDestination()
+			for _, d := range got.Destinations {
+				sum.Due, sum.Pending, sum.AtLeast = sum.Due+d.Due, sum.Pending+d.Pending, sum.AtLeast || d.AtLeast
+				if d.Estimated == c.exact {
+					t.Errorf("it is %+v", d)
+				}
+				of, scale := want[d.Name], 1.0
+				if all.AtLeast { // of what is there, only so much was counted
+					scale = float64(all.Due) / float64(h.size())
+				}
+				far := func(got, want int) bool {
+					return math.Abs(float64(got)-scale*float64(want)) > c.off*float64(all.Pending)
+				}
+				if far(d.Due, of.Due) || far(d.Pending, of.Pending) {
+					t.Errorf("it is %+v, want about %+v", d, of)
+				}
+			}
+			if len(want) > 0 && sum != all || len(got.Destinations) != len(want) {
+				t.Errorf("the destinations have %+v, want %+v; they are %+v, want %+v", sum, all, got.Destinations, want)
+			}
+		})
+	}
+}
+
+var acmeLane = job.Lane{Tenant: "acme"}
+
+// heap is a stock that has what it is given.
+type heap struct {
+	lanes map[job.Lane][]store.Sampled
+	t     *testing.T
+	until map[job.Lane]time.Time // what becomes due before was sampled or passed over
+
+	samples, sampled int
+}
+
+// add adds n occurrences to the end of a lane, the first due so long after the start and the next one so much later each; to tells what
+// each one's callback is.
+func (h *heap) add(lane job.Lane, after, apart time.Duration, n int, to func(int) string) {
+	for i := range n {
+		c := job.Callback{Type: "http", Data: []byte(to(i))}
+		switch to(i) {
+		case "kafka":
+			c.Type = "kafka"
+		case "":
+			c = job.Callback{}
+		}
+		h.lanes[lane] = append(h.lanes[lane], store.Sampled{DueAt: start.Add(after + time.Duration(i)*apart), Callback: c})
+	}
+}
+
+func (h *heap) size() (n int) {
+	for _, all := range h.lanes {
+		n += len(all)
+	}
+	return n
+}
+
+// byDestination is what there really is.
+func (h *heap) byDestination() map[string]share {
+	want := map[string]share{}
+	for _, all := range h.lanes {
+		for _, o := range all {
+			name := "http " + string(o.Callback.Data)
+			switch o.Callback.Type {
+			case "kafka":
+				name = "kafka"
+			case "":
+				continue
+			}
+			has := want[name]
+			has.Pending++
+			if !o.DueAt.After(start) {
+				has.Due++
+			}
+			want[name] = has
+		}
+	}
+	return want
+}
+
+func (h *heap) Backlog(context.Context, time.Time) (store.Backlog, error) {
+	return store.Backlog{}, nil
+}
+
+func (h *heap) Lanes(context.Context) (dues []store.LaneDue, err error) {
+	for lane, all := range h.lanes {
+		dues = append(dues, store.LaneDue{Lane: lane, DueAt: all[0].DueAt})
+	}
+	return dues, nil
+}
+
+func (h *heap) CountLanes(_ context.Context, now time.Time, lanes []job.Lane, limit int) (counts []store.LaneCount, err error) {
+	for _, lane := range lanes {
+		all := h.lanes[lane]
+		c := store.LaneCount{Pending: min(limit, len(all))}
+		for c.Due < c.Pending && !all[c.Due].DueAt.After(now) {
+			c.Due++
+		}
+		counts = append(counts, c)
+	}
+	return counts, nil
+}
+
+func (h *heap) Sample(_ context.Context, lane job.Lane, from time.Time, limit int) ([]store.Sampled, error) {
+	all := h.lanes[lane]
+	first, _ := slices.BinarySearchFunc(all, from, func(o store.Sampled, at time.Time) int { return o.DueAt.Compare(at) })
+	found := all[first:min(first+limit, len(all))]
+	if limit < 1 || limit > 100 || from.Before(h.until[lane]) {
+		h.t.Errorf("%d of %s are sampled from %s, and before up to %s", limit, lane, from, h.until[lane])
+	}
+	if len(found) > 0 {
+		h.until[lane] = found[len(found)-1].DueAt.Add(time.Millisecond)
+	}
+	h.samples, h.sampled = h.samples+1, h.sampled+len(found)
+	return found, nil
+}
