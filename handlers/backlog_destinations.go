@@ -62,11 +62,12 @@ func (a *api) destinationBacklogs(ctx context.Context, now time.Time, lanes []la
 	return all, nil
 }
 
-// How many occurrences are sampled, and of how many lanes, in all; and how many are read at a time, as their callbacks may be
-// large.
+// How many occurrences are sampled, and of how many lanes, in all; how often a lane is looked at of which not all is read; and how
+// many are read at a time, as their callbacks may be large.
 const (
 	mostSampled      = 1000
 	mostLanesSampled = 50
+	looks            = 5
 	mostRead         = 100
 	leastRead        = 10
 )
@@ -94,18 +95,24 @@ func (a *api) shareByDestination(ctx context.Context, now time.Time, lanes []lan
 	left := mostSampled
 	for i := range lanes {
 		l := &lanes[i]
-		s, err := a.sampleLane(ctx, now, l, (left/(len(lanes)-i)+left*l.Pending/size)/2)
+		samples, seen, err := a.sampleLane(ctx, now, l, (left/(len(lanes)-i)+left*l.Pending/size)/2)
 		if err != nil {
 			return nil, false, err
 		}
-		seen := s.due.sum() + s.later.sum()
 		left, size = left-seen, size-l.Pending
 		exact = exact && !l.AtLeast && seen >= l.Pending
 		if seen == 0 { // it is gone
 			others.add(l.share)
 			continue
 		}
-		s.spread(l.share, shares)
+		for k, s := range samples {
+			until := l.Pending
+			if k+1 < len(samples) {
+				until = samples[k+1].before
+			}
+			due := min(max(l.Due, s.before), until) - s.before
+			s.spread(share{due, until - s.before, l.AtLeast}, shares)
+		}
 	}
 	// The lanes of which nothing was seen are taken to be as the others are together.
 	shares.sample().spread(others, shares)
@@ -113,23 +120,38 @@ func (a *api) shareByDestination(ctx context.Context, now time.Time, lanes []lan
 	return shares, exact, nil
 }
 
-// sampleLane looks at up to n of what a lane has. If that is not all, it looks here and there: at what is due, from the time that
-// the first has been due to now, and then at what is due later, each time twice as far ahead.
-func (a *api) sampleLane(ctx context.Context, now time.Time, l *laneBacklog, n int) (sample, error) {
-	s := sample{tally{}, tally{}}
+// sampleLane looks at up to n of what a lane has, and tells how many it has seen. If that is not all, it looks here and there: at what
+// is due, from the time that the first has been due to now, and then at what is due later, each time twice as far ahead. Each look
+// stands for what there is up to the next one, which is counted: what is due comes in bursts, and a look at each would make them alike.
+func (a *api) sampleLane(ctx context.Context, now time.Time, l *laneBacklog, n int) (samples []sample, seen int, err error) {
 	all := !l.AtLeast && l.Pending <= n
-	read := min(mostRead, max(leastRead, n/5))
-	if all {
-		read = mostRead
+	read := mostRead
+	if !all {
+		read = min(mostRead, max(leastRead, n/looks))
+		n = min(n, looks*read)
 	}
 	nDue := n * l.Due / l.Pending // as much of the sample as of the lane
 	var from time.Time
-	for seen := 0; seen < n; {
+	for seen < n {
 		limit := min(read, n-seen)
 		found, err := a.Stock.Sample(ctx, l.Lane, from, limit)
 		if err != nil {
-			return s, err
+			return nil, 0, err
 		}
+		if len(found) == 0 {
+			break
+		}
+		switch {
+		case seen == 0:
+			samples = append(samples, sample{due: tally{}, later: tally{}})
+		case !all:
+			counts, err := a.Stock.CountLanes(ctx, from.Add(-time.Millisecond), []job.Lane{l.Lane}, l.Pending)
+			if err != nil {
+				return nil, 0, err
+			}
+			samples = append(samples, sample{tally{}, tally{}, max(counts[0].Due, samples[len(samples)-1].before)})
+		}
+		s := samples[len(samples)-1]
 		for _, o := range found {
 			of := s.later
 			if !o.DueAt.After(now) {
@@ -157,11 +179,15 @@ func (a *api) sampleLane(ctx context.Context, now time.Time, l *laneBacklog, n i
 			from = now.Add(time.Millisecond)
 		}
 	}
-	return s, nil
+	return samples, seen, nil
 }
 
-// sample is how many of what was looked at go to which destination, of what is due and of what is due later.
-type sample struct{ due, later tally }
+// sample is how many of what was looked at go to which destination, of what is due and of what is due later. Before is how many of
+// the lane come before what it stands for.
+type sample struct {
+	due, later tally
+	before     int
+}
 
 // spread adds to shares what there is, divided in the proportions of the sample. If there is nothing in it of the one kind, those of
 // the other do for both.
@@ -213,7 +239,7 @@ func (d destinationShares) of(name string) *share {
 
 // sample takes the shares themselves for one.
 func (d destinationShares) sample() sample {
-	s := sample{tally{}, tally{}}
+	s := sample{due: tally{}, later: tally{}}
 	for name, has := range d {
 		s.due[name], s.later[name] = has.Due, has.Pending-has.Due
 	}
