@@ -101,7 +101,7 @@ func TestBacklogByDestinationOfMuch(t *testing.T) {
 		"its job is gone":             {func(h *heap) { h.add(acmeLane, -time.Hour, time.Second, 9, always("")) }, true, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			h := &heap{lanes: map[job.Lane][]store.Sampled{}, until: map[job.Lane]time.Time{}, t: t}
+			h := newHeap(t)
 			c.fill(h)
 			a := newAPI(t, func(config *handlers.Config) {
 				config.Stock, config.Callbacks = h, callbacks.NewRegistry(placer{"http"})
@@ -138,6 +138,38 @@ func TestBacklogByDestinationOfMuch(t *testing.T) {
 	}
 }
 
+// What is claimed, or given back, between counting and looking adds up all the same.
+func TestBacklogByDestinationMeanwhile(t *testing.T) {
+	for _, moves := range []time.Duration{time.Hour, -2 * time.Hour} {
+		h := newHeap(t)
+		h.add(acmeLane, -3*time.Second, time.Second, 4, func(i int) string { return []string{"a", "b"}[i%2] })
+		h.add(acmeLane, time.Hour, 0, 2, func(int) string { return "a" })
+		h.moves = moves
+		a := newAPI(t, func(c *handlers.Config) { c.Stock, c.Callbacks = h, callbacks.NewRegistry(placer{"http"}) })
+		var due, pending int
+		for _, d := range a.backlog("").Destinations {
+			due, pending = due+d.Due, pending+d.Pending
+		}
+		if due != 4 || pending != 6 {
+			t.Errorf("when they become due %s later, %d are due and %d pending", moves, due, pending)
+		}
+	}
+}
+
+// What paused tenants have takes no time, however much it is.
+func TestBacklogOfPausedDrainsNever(t *testing.T) {
+	h := newHeap(t)
+	h.add(acmeLane, -time.Hour, time.Millisecond, 150_000, func(int) string { return "a" })
+	h.add(job.DefaultLane, -time.Hour, time.Second, 30, func(int) string { return "a" })
+	a := newAPI(t, func(c *handlers.Config) {
+		c.Stock, c.Callbacks, c.Rate = h, callbacks.NewRegistry(placer{"http"}), func() float64 { return 10 }
+	})
+	a.call("PUT", "/v1/tenants/acme", `{"paused":true}`).want(201)
+	if got := a.backlog(""); got.DrainSeconds != 3 || !got.Tenants[0].AtLeast {
+		t.Errorf("it drains in %d s, and the tenants are %+v", got.DrainSeconds, got.Tenants)
+	}
+}
+
 var acmeLane = job.Lane{Tenant: "acme"}
 
 // heap is a stock that has what it is given.
@@ -145,8 +177,13 @@ type heap struct {
 	lanes map[job.Lane][]store.Sampled
 	t     *testing.T
 	until map[job.Lane]time.Time // what becomes due before was sampled or passed over
+	moves time.Duration          // what is sampled has become due so much later than it was counted
 
 	samples, sampled int
+}
+
+func newHeap(t *testing.T) *heap {
+	return &heap{lanes: map[job.Lane][]store.Sampled{}, until: map[job.Lane]time.Time{}, t: t}
 }
 
 // add adds n occurrences to the end of a lane, the first due so long after the start and the next one so much later each; to tells what
@@ -194,8 +231,11 @@ func (h *heap) byDestination() map[string]share {
 	return want
 }
 
-func (h *heap) Backlog(context.Context, time.Time) (store.Backlog, error) {
-	return store.Backlog{}, nil
+func (h *heap) Backlog(context.Context, time.Time) (b store.Backlog, err error) {
+	for _, has := range h.byDestination() {
+		b.Due, b.Pending = b.Due+has.Due, b.Pending+has.Pending
+	}
+	return b, nil
 }
 
 func (h *heap) Lanes(context.Context) (dues []store.LaneDue, err error) {
@@ -220,12 +260,15 @@ func (h *heap) CountLanes(_ context.Context, now time.Time, lanes []job.Lane, li
 func (h *heap) Sample(_ context.Context, lane job.Lane, from time.Time, limit int) ([]store.Sampled, error) {
 	all := h.lanes[lane]
 	first, _ := slices.BinarySearchFunc(all, from, func(o store.Sampled, at time.Time) int { return o.DueAt.Compare(at) })
-	found := all[first:min(first+limit, len(all))]
+	found := slices.Clone(all[first:min(first+limit, len(all))])
 	if limit < 1 || limit > 100 || from.Before(h.until[lane]) {
 		h.t.Errorf("%d of %s are sampled from %s, and before up to %s", limit, lane, from, h.until[lane])
 	}
 	if len(found) > 0 {
 		h.until[lane] = found[len(found)-1].DueAt.Add(time.Millisecond)
+	}
+	for i := range found {
+		found[i].DueAt = found[i].DueAt.Add(h.moves)
 	}
 	h.samples, h.sampled = h.samples+1, h.sampled+len(found)
 	return found, nil

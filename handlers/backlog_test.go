@@ -167,7 +167,7 @@ func TestBacklogDrains(t *testing.T) {
 		due      int
 		wantRate float64
 		want     int
-	}{{0, 2, 5, 0, 0}, {10, 2, 0, 20, 0}, {10, 2, 1, 20, 1}, {10, 2, 20, 20, 1}, {10, 2, 21, 20, 2}, {10, 0, 21, 10, 3}} {
+	}{{0, 2, 5, 0, 0}, {10, 2, 0, 20, 0}, {10, 2, 1, 20, 1}, {10, 2, 20, 20, 1}, {10, 2, 21, 20, 2}, {10, 0, 21, 10, 3}, {10, 2, 300_000, 20, 15_000}} {
 		a := newAPI(t, func(config *handlers.Config) {
 			config.Rate = func() float64 { return c.rate }
 			config.Replicas = func(context.Context, time.Time) (int, error) { return c.replicas, nil }
