@@ -21,8 +21,7 @@ func (placer) Destination(data []byte) string { return string(data) }
 
 // As long as there is little, it is told exactly, also what goes to where this replica has sent nothing.
 func TestBacklogByDestination(t *testing.T) {
-	var a *api
-	a = newAPI(t, func(c *handlers.Config) {
+	a := newAPI(t, func(c *handlers.Config) {
 		c.Callbacks = callbacks.NewRegistry(placer{"http"}, placer{"rabbitmq"})
 		c.Destinations = func() []handlers.DestinationState {
 			return []handlers.DestinationState{{Name: `http "b"`, InFlight: 1}, {Name: `http "idle"`, Parked: 1}}
@@ -95,8 +94,8 @@ func TestBacklogByDestinationOfMuch(t *testing.T) {
 				h.add(l, -time.Hour, time.Second, 5, always(fmt.Sprint("small", i)))
 			}
 		}), false, 0},
-		"more lanes than are sampled": {tenants(500, func(h *heap, l job.Lane, i int) { h.add(l, -time.Hour, time.Second, 8, ab) }), false, 0.01},
-		"many lanes, and little due":  {tenants(50, func(h *heap, l job.Lane, i int) { h.add(l, -2*time.Second, time.Second, 400, ab) }), false, 0.05},
+		"more lanes than are sampled": {tenants(500, func(h *heap, l job.Lane, _ int) { h.add(l, -time.Hour, time.Second, 8, ab) }), false, 0.01},
+		"many lanes, and little due":  {tenants(50, func(h *heap, l job.Lane, _ int) { h.add(l, -2*time.Second, time.Second, 400, ab) }), false, 0.05},
 		"no sender for it":            {func(h *heap) { h.add(acmeLane, -time.Hour, time.Second, 9, always("kafka")) }, true, 0},
 		"its job is gone":             {func(h *heap) { h.add(acmeLane, -time.Hour, time.Second, 9, always("")) }, true, 0},
 	} {

@@ -197,6 +197,10 @@ func TestOrphans(t *testing.T) {
 			}); err != nil {
 				t.Fatal(err)
 			}
+			found, err := s.Sample(t.Context(), job.DefaultLane, epoch, 1)
+			if err != nil || len(found) != 1 || !found[0].DueAt.Equal(epoch) || found[0].Callback.Type != "" || found[0].Callback.Data != nil {
+				t.Errorf("sampled %+v, %v", found, err)
+			}
 			for _, c := range []struct {
 				age   time.Duration
 				left  int

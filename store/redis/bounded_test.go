@@ -4,6 +4,8 @@ package redis_test
 
 import (
 	"errors"
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -122,7 +124,18 @@ func TestOrphans(t *testing.T) {
 	mustPut(t, s, p)
 	const jobs, field = "carillon:{0}:jobs", job.DefaultTenant + "\x00k"
 	state := server.must("hget", jobs, field)
+	sampled := func(what, callback string) {
+		t.Helper()
+		found, err := s.Sample(t.Context(), job.DefaultLane, epoch, 2*n)
+		if err != nil || len(found) != n || found[0].Callback.Type != callback || found[n-1].Callback.Type != callback {
+			t.Errorf("sampled of a job that is %s: %+v, %v", what, found, err)
+		}
+	}
+	sampled("there", p.Job.Callback.Type)
+	server.must("hset", jobs, field, "another"+strings.TrimPrefix(fmt.Sprint(state), string(p.Job.Revision)))
+	sampled("another", "")
 	server.must("hdel", jobs, field) // as it is before the flip
+	sampled("gone", "")
 
 	now := epoch.Add(time.Minute)
 	c := claim(t, s, now, 2*n)
