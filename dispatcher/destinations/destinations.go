@@ -9,11 +9,8 @@ package destinations
 import (
 	"container/list"
 	"context"
-	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -21,60 +18,6 @@ import (
 
 	"github.com/carillon-scheduler/carillon/job"
 )
-
-// Policy is what destinations are treated by.
-type Policy struct {
-	// InFlight is how many callbacks of one destination may be under way at once; at least 1. It is also how many may be of all
-	// those together that are slow, or have not answered yet.
-	InFlight int
-	// SlowInFlight is how many may be of one that is slow, or has not answered yet; at least 1.
-	SlowInFlight int
-	// FirstInFlight is how many more may be of slow ones together that have nothing else under way.
-	FirstInFlight int
-	// SlowAfter is how long callbacks take, on average, to a destination that is slow.
-	SlowAfter time.Duration
-	// Patience is how long a callback that has been claimed may wait for its turn. If it is likely to be longer, it is given back.
-	Patience time.Duration
-	// Failures is how many in a row open the circuit; at least 1.
-	Failures int
-	// Probe is how long an open circuit waits before it lets one callback through, at first; each that fails doubles it, up to
-	// LongestProbe. What is given back meanwhile is not claimed again before Probe is over.
-	Probe, LongestProbe time.Duration
-}
-
-// Validate checks the policy. The error names the option at fault and what would be right.
-func (p *Policy) Validate() error {
-	switch {
-	case p.InFlight < 1:
-		return fmt.Errorf("destination-max-in-flight is %d; it must be at least 1", p.InFlight)
-	case p.SlowInFlight < 1:
-		return fmt.Errorf("slow-destination-max-in-flight is %d; it must be at least 1", p.SlowInFlight)
-	case p.SlowAfter <= 0 || p.Patience <= 0:
-		return fmt.Errorf("the times after which a destination is slow, %s, and not waited for, %s, must be more than 0", p.SlowAfter, p.Patience)
-	case p.Failures < 1:
-		return fmt.Errorf("circuit-failures is %d; it must be at least 1", p.Failures)
-	case p.Probe < time.Millisecond || p.LongestProbe < p.Probe:
-		return fmt.Errorf("circuit-probe is %s and circuit-longest-probe %s; the one must be at least 1ms, and the other no shorter", p.Probe, p.LongestProbe)
-	}
-	return nil
-}
-
-// Limits are what one callback asks for beside the policy, and what tells its turn. Zero asks for nothing.
-type Limits struct {
-	InFlight int     // at most so many of its destination are under way
-	Rate     float64 // at most so many begin in a second
-	Of       Whose
-	Again    bool // it has been given back before
-}
-
-// Busy is why a callback can't be sent now.
-type Busy struct {
-	Reason string
-	// After is when to try again. Who gives back many has spread them already.
-	After time.Duration
-}
-
-func (b *Busy) Error() string { return b.Reason }
 
 // Set is all destinations of a replica. Its methods are safe for concurrent use.
 type Set struct {
@@ -346,135 +289,4 @@ func (d *destination) failed(probe bool, now time.Time) {
 		return
 	}
 	d.probeAt = now.Add(d.probe)
-}
-
-// down gives back one while the circuit is open: spread over the time from the next probe to the one after.
-func (d *destination) down(now time.Time) error {
-	after := max(d.probe, d.probeAt.Sub(now)+rand.N(d.probe))
-	return d.busy(fmt.Sprintf("%s has failed %d times in a row; it is tried again every %s", d.name, d.failures, d.probe), now, after)
-}
-
-// busy gives back one for a time.
-func (d *destination) busy(reason string, now time.Time, after time.Duration) error {
-	d.parked.count(now) // forgets those that have come
-	d.parked.add(now.Add(after))
-	return &Busy{reason, after}
-}
-
-// reserve asks for a place in the destination's pace.
-func (d *destination) reserve(l Limits, now time.Time) error {
-	if l.Rate <= 0 {
-		return nil
-	}
-	if d.pace == nil {
-		d.pace = rate.NewLimiter(rate.Limit(l.Rate), 1)
-	} else if d.pace.Limit() != rate.Limit(l.Rate) {
-		d.pace.SetLimitAt(now, rate.Limit(l.Rate))
-	}
-	r := d.pace.ReserveN(now, 1)
-	if r.DelayFrom(now) <= d.policy.Patience { // whoever comes a little before its turn has it: its place is taken all the same
-		return nil
-	}
-	r.CancelAt(now)
-	each := time.Duration(float64(time.Second) / l.Rate)
-	p := pause{of: l.Of, again: l.Again, each: each, least: d.policy.Patience, ahead: each}
-	return d.back(fmt.Sprintf("%s is at its rate of %v/s", d.name, l.Rate), p, now)
-}
-
-// full gives back one that would have to wait too long.
-func (d *destination) full(l Limits, now time.Time) error {
-	limit := d.limit(l.InFlight, now)
-	reason := fmt.Sprintf("%s has %d callbacks under way, and may have %d", d.name, d.underWay.Len(), limit)
-	p := pause{of: l.Of, again: l.Again, each: d.each(limit, now), least: max(d.policy.Patience, d.next(now)), ahead: d.takes(now)}
-	return d.back(reason, p, now)
-}
-
-// crowded gives back one because of others that are slow.
-func (d *destination) crowded(l Limits, now time.Time) error {
-	reason := fmt.Sprintf("%s is slow, like others, which have %d callbacks under way together", d.name, d.policy.InFlight)
-	return d.back(reason, pause{of: l.Of, each: d.each(d.limit(l.InFlight, now), now), least: d.policy.Probe}, now)
-}
-
-// back gives back one until its turn.
-func (d *destination) back(reason string, p pause, now time.Time) error {
-	p.longest, p.parked = d.policy.LongestProbe, d.parked.count(now)
-	return d.busy(reason, now, d.turns.next(p, now))
-}
-
-// next is how long it is until one of those under way is likely to end. When that is overdue, it is as long again as it has been; if
-// none has ever ended, three times as long, since none may ever.
-func (d *destination) next(now time.Time) time.Duration {
-	oldest := d.underWay.Front()
-	if oldest == nil {
-		return 0
-	}
-	age := now.Sub(oldest.Value.(*Pass).begun)
-	switch {
-	case age < d.took:
-		return d.took - age
-	case d.took > 0:
-		return min(age-d.took, now.Sub(d.ended), d.policy.Probe)
-	case age < d.policy.SlowAfter:
-		return d.policy.SlowAfter - age
-	default:
-		return min(3*age, d.policy.Probe)
-	}
-}
-
-// Forget drops what has not been used for long; that is, of one whose circuit is open, for longer than until its next probe.
-func (s *Set) Forget(before time.Time) {
-	s.lock.Lock()
-	defer s.lock.Unlock()
-	for name, d := range s.all {
-		if d.underWay.Len() == 0 && len(d.waiting) == 0 && d.used.Before(before) {
-			delete(s.all, name)
-		}
-	}
-}
-
-// State is what is known of a destination.
-type State struct {
-	Name string
-	// InFlight is how many callbacks are under way, and Waiting how many wait for their turn for a moment.
-	InFlight, Waiting int
-	// Parked is how many of those that it gave back wait in the store for their turns.
-	Parked int
-	// Failures is how many in a row have failed; Open is since when the circuit is open, zero while it is closed.
-	Failures int
-	Open     time.Time
-	// Took is about how long a callback takes; zero until one has ended.
-	Took time.Duration
-}
-
-// States are all destinations that are in use, by name.
-func (s *Set) States() (all []State) {
-	now := time.Now()
-	s.lock.Lock()
-	defer s.lock.Unlock()
-	for _, d := range s.all {
-		all = append(all, State{d.name, d.underWay.Len(), len(d.waiting), d.parked.count(now), d.failures, d.opened, d.took})
-	}
-	slices.SortFunc(all, func(a, b State) int { return strings.Compare(a.Name, b.Name) })
-	return all
-}
-
-// Open counts the destinations whose circuits are open.
-func (s *Set) Open() (n int) {
-	s.lock.Lock()
-	defer s.lock.Unlock()
-	for _, d := range s.all {
-		if !d.opened.IsZero() {
-			n++
-		}
-	}
-	return n
-}
-
-// IsBusy tells whether an error is a [*Busy], and when to try again.
-func IsBusy(err error) (after time.Duration, ok bool) {
-	busy, ok := errors.AsType[*Busy](err)
-	if !ok {
-		return 0, false
-	}
-	return busy.After, true
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -13,7 +12,6 @@ import (
 	"time"
 
 	"github.com/carillon-scheduler/carillon/dispatcher/destinations"
-	"github.com/carillon-scheduler/carillon/job"
 )
 
 var policy = destinations.Policy{
@@ -191,128 +189,6 @@ func TestHangs(t *testing.T) {
 	})
 }
 
-// Those that were given back come again when it is their turn: the destination is busy all the time, and hardly any comes in
-// vain.
-func TestTurns(t *testing.T) {
-	for name, c := range map[string]struct {
-		limits destinations.Limits
-		takes  time.Duration
-		n      int
-		most   time.Duration
-	}{
-		"one at a time":  {destinations.Limits{InFlight: 1}, 10 * time.Millisecond, 500, 5200 * time.Millisecond},
-		"some at a time": {destinations.Limits{InFlight: 5}, 50 * time.Millisecond, 500, 5200 * time.Millisecond},
-		"slow":           {destinations.Limits{}, 300 * time.Millisecond, 60, 5200 * time.Millisecond},
-		"a low rate":     {destinations.Limits{Rate: 10}, time.Millisecond, 50, 5200 * time.Millisecond},
-		"a rate":         {destinations.Limits{Rate: 100}, time.Millisecond, 500, 5200 * time.Millisecond},
-	} {
-		t.Run(name, func(t *testing.T) {
-			on(t, func(f field) {
-				f.take("d", c.takes)
-				time.Sleep(time.Second)
-				start, tries := time.Now(), 0
-				var lock sync.Mutex
-				var group sync.WaitGroup
-				for range c.n {
-					group.Go(func() {
-						for {
-							pass, err := f.Enter(f.Context(), "d", c.limits)
-							lock.Lock()
-							tries++
-							lock.Unlock()
-							if after, busy := destinations.IsBusy(err); busy {
-								time.Sleep(after + rand.N(10*time.Millisecond) - 5*time.Millisecond) // no clock is exact
-								continue
-							}
-							time.Sleep(c.takes)
-							pass.Done(false)
-							return
-						}
-					})
-				}
-				group.Wait()
-				if took := time.Since(start); took > c.most {
-					t.Errorf("it took %s, want at most %s", took, c.most)
-				}
-				if tries > 3*c.n {
-					t.Errorf("%d of them were tried %d times", c.n, tries)
-				}
-			})
-		})
-	}
-}
-
-// Whoever is given back is not overtaken for ever by those that come just when there is room: while a destination can do what comes,
-// nobody waits for long.
-func TestWaitingAtRandom(t *testing.T) {
-	on(t, func(f field) {
-		const takes, load, n = time.Second, 0.8, 1500
-		f.take("d", takes)
-		random := rand.New(rand.NewPCG(1, 2))
-		var lock sync.Mutex
-		var sum, most time.Duration
-		var group sync.WaitGroup
-		for range n {
-			time.Sleep(time.Duration(random.ExpFloat64() * float64(takes) / load))
-			group.Go(func() {
-				came := time.Now()
-				for again := false; ; again = true {
-					pass, err := f.Enter(f.Context(), "d", destinations.Limits{InFlight: 1, Again: again})
-					if after, busy := destinations.IsBusy(err); busy {
-						time.Sleep(after + time.Millisecond)
-						continue
-					}
-					lock.Lock()
-					sum, most = sum+time.Since(came), max(most, time.Since(came))
-					lock.Unlock()
-					time.Sleep(takes)
-					pass.Done(false)
-					return
-				}
-			})
-		}
-		group.Wait()
-		// In the order of their coming it would be two seconds, by Pollaczek and Khinchine.
-		if mean := sum / n; mean > 10*time.Second || most > 3*time.Minute {
-			t.Errorf("they wait %s on average and at most %s", mean, most)
-		}
-	})
-}
-
-// However many wait, each comes in vain only a few times.
-func TestLongBacklog(t *testing.T) {
-	on(t, func(f field) {
-		const takes, n = time.Second, 2000
-		f.take("d", takes)
-		var lock sync.Mutex
-		tries, most := 0, 0
-		start := time.Now()
-		var group sync.WaitGroup
-		for range n {
-			group.Go(func() {
-				mine := 1
-				for ; ; mine++ {
-					pass, err := f.Enter(f.Context(), "d", destinations.Limits{InFlight: 1, Again: mine > 1})
-					if after, busy := destinations.IsBusy(err); busy {
-						time.Sleep(after + rand.N(10*time.Millisecond))
-						continue
-					}
-					time.Sleep(takes)
-					pass.Done(false)
-					break
-				}
-				lock.Lock()
-				defer lock.Unlock()
-				tries, most = tries+mine, max(most, mine)
-			})
-		}
-		group.Wait()
-		if took := time.Since(start); tries > 12*n || most > 60 || took > n*takes*5/4 {
-			t.Errorf("%d were tried %d times, one %d times, and it took %s", n, tries, most, took)
-		}
-	})
-}
-
 // What hangs is slow with all that is under way to it, however fast it was when that began.
 func TestManyHang(t *testing.T) {
 	on(t, func(f field) {
@@ -358,76 +234,6 @@ func TestWaitingWhenItOpens(t *testing.T) {
 	})
 }
 
-// Turns are shared as claims are: between priorities and tenants, however much of one waits already.
-func TestTurnsAreShared(t *testing.T) {
-	const takes, perSecond, n = 20 * time.Millisecond, 100, 100
-	inFlight, paced := destinations.Limits{InFlight: 2}, destinations.Limits{Rate: perSecond}
-	whose := func(tenant string, priority job.Priority, share, weight float64) destinations.Whose {
-		return destinations.Whose{Tenant: tenant, Priority: priority, Share: share, Weight: weight}
-	}
-	for name, c := range map[string]struct {
-		limits destinations.Limits
-		crowd  destinations.Whose   // has many that wait
-		others []destinations.Whose // come later with n each
-		part   float64              // of all turns, that each of these has
-	}{
-		"tenants":    {inFlight, whose("a", "", 0, 0), []destinations.Whose{whose("b", "", 0, 0)}, 1. / 2},
-		"a rate":     {paced, whose("a", "", 0, 0), []destinations.Whose{whose("b", "", 0, 0)}, 1. / 2},
-		"heavy":      {inFlight, whose("a", "", 25, 0.5), []destinations.Whose{whose("b", "", 25, 4.5)}, 0.9},
-		"light":      {inFlight, whose("a", "", 25, 4), []destinations.Whose{whose("b", "", 25, 1)}, 0.2},
-		"three":      {inFlight, whose("a", "", 25, 1), []destinations.Whose{whose("b", "", 25, 1), whose("c", "", 25, 1)}, 1. / 3},
-		"priorities": {inFlight, whose("a", "high", 90, 1), []destinations.Whose{whose("a", "low", 10, 1)}, 0.1},
-		"tenants of a priority": {inFlight, whose("a", "low", 10, 50),
-			[]destinations.Whose{whose("b", "high", 90, 1), whose("c", "high", 90, 1)}, 0.45},
-	} {
-		t.Run(name, func(t *testing.T) {
-			on(t, func(f field) {
-				f.take("d", takes)
-				ctx, cancel := context.WithCancel(f.Context())
-				var group sync.WaitGroup
-				submit := func(of destinations.Whose, n int) *sync.WaitGroup {
-					limits := c.limits
-					limits.Of = of
-					var sent sync.WaitGroup
-					sent.Add(n)
-					for range n {
-						group.Go(func() {
-							defer sent.Done()
-							for ctx.Err() == nil {
-								pass, err := f.Enter(ctx, "d", limits)
-								if after, busy := destinations.IsBusy(err); busy {
-									time.Sleep(after + rand.N(10*time.Millisecond) - 5*time.Millisecond) // no clock is exact
-								} else if err == nil {
-									time.Sleep(takes)
-									pass.Done(false)
-									return
-								}
-							}
-						})
-					}
-					return &sent
-				}
-				submit(c.crowd, 20*perSecond)
-				time.Sleep(2 * time.Second)
-				start := time.Now()
-				var sent []*sync.WaitGroup
-				for _, of := range c.others {
-					sent = append(sent, submit(of, n))
-				}
-				for _, s := range sent {
-					s.Wait()
-				}
-				took := time.Since(start).Seconds()
-				cancel()
-				group.Wait()
-				if fair := n / (perSecond * c.part); took < 0.9*fair || took > 1.25*fair {
-					t.Errorf("what came later was sent within %.2f s, want %.2f", took, fair)
-				}
-			})
-		})
-	}
-}
-
 // What is quick is waited for, in turn, and never has more than its limit.
 func TestQuick(t *testing.T) {
 	on(t, func(f field) {
@@ -460,31 +266,6 @@ func TestQuick(t *testing.T) {
 		turns := func(a, b int) int { return a/policy.InFlight - b/policy.InFlight } // those of one turn are let in at once
 		if most != policy.InFlight || !slices.IsSortedFunc(order, turns) || len(order) != 100 {
 			t.Errorf("%d at once, in the order %v", most, order)
-		}
-	})
-}
-
-// Turns of those that do not come delay nobody.
-func TestTurnsThatAreNotTaken(t *testing.T) {
-	on(t, func(f field) {
-		f.take("d", time.Second)
-		passes := []*destinations.Pass{}
-		for range policy.SlowInFlight {
-			passes = append(passes, f.enter("d"))
-		}
-		for range 50 {
-			f.refused("d", destinations.Limits{}, "under way")
-		}
-		time.Sleep(time.Second)
-		for _, pass := range passes {
-			pass.Done(false)
-		}
-		time.Sleep(3 * time.Second)
-		for range policy.SlowInFlight {
-			f.enter("d")
-		}
-		if after := f.refused("d", destinations.Limits{}, "under way"); after > 2*time.Second {
-			t.Errorf("it is tried again after %s, when each takes a second", after)
 		}
 	})
 }

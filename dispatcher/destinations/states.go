@@ -1,0 +1,56 @@
+package destinations
+
+import (
+	"slices"
+	"strings"
+	"time"
+)
+
+// Forget drops what has not been used for long; that is, of one whose circuit is open, for longer than until its next probe.
+func (s *Set) Forget(before time.Time) {
+	s.lock.Lock()
+	defer s.lock.Unlock()
+	for name, d := range s.all {
+		if d.underWay.Len() == 0 && len(d.waiting) == 0 && d.used.Before(before) {
+			delete(s.all, name)
+		}
+	}
+}
+
+// State is what is known of a destination.
+type State struct {
+	Name string
+	// InFlight is how many callbacks are under way, and Waiting how many wait for their turn for a moment.
+	InFlight, Waiting int
+	// Parked is how many of those that it gave back wait in the store for their turns.
+	Parked int
+	// Failures is how many in a row have failed; Open is since when the circuit is open, zero while it is closed.
+	Failures int
+	Open     time.Time
+	// Took is about how long a callback takes; zero until one has ended.
+	Took time.Duration
+}
+
+// States are all destinations that are in use, by name.
+func (s *Set) States() (all []State) {
+	now := time.Now()
+	s.lock.Lock()
+	defer s.lock.Unlock()
+	for _, d := range s.all {
+		all = append(all, State{d.name, d.underWay.Len(), len(d.waiting), d.parked.count(now), d.failures, d.opened, d.took})
+	}
+	slices.SortFunc(all, func(a, b State) int { return strings.Compare(a.Name, b.Name) })
+	return all
+}
+
+// Open counts the destinations whose circuits are open.
+func (s *Set) Open() (n int) {
+	s.lock.Lock()
+	defer s.lock.Unlock()
+	for _, d := range s.all {
+		if !d.opened.IsZero() {
+			n++
+		}
+	}
+	return n
+}
