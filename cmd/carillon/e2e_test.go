@@ -63,7 +63,7 @@ func TestMain(m *testing.M) {
 
 func TestReplicasDeliverOnce(t *testing.T) {
 	onEachStoreAndWay(t, func(_ *testing.T, c *cluster) {
-		c.start(3)
+		c.start(3, longLease...)
 		for i := range 3 {
 			c.put(c.replicas[i], fmt.Sprint("job-", i), 100, 4*time.Second, c.webhook(), http.StatusCreated)
 		}
@@ -137,7 +137,7 @@ func TestStall(t *testing.T) {
 // A replica that is told to stop ends the callbacks under way, claims no more, and exits with 0.
 func TestTerminate(t *testing.T) {
 	onEachStore(t, func(t *testing.T, c *cluster) {
-		c.start(2)
+		c.start(2, longLease...)
 		c.receiver.delay = time.Second
 		c.put(c.replicas[0], "k", 60, 4*time.Second, c.webhook(), http.StatusCreated)
 		c.until("deliveries come", func() bool { n, _ := c.receiver.counts(); return n > 10 })

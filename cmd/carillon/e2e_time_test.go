@@ -16,6 +16,9 @@ import (
 // shortLease makes a dead replica's claims be taken over soon.
 var shortLease = []string{"--lease=3s", "--callback-timeout=2s"}
 
+// longLease makes nothing be delivered twice, though the machine stalls for some seconds.
+var longLease = []string{"--lease=60s", "--callback-timeout=40s"}
+
 // everySecond is a job that ticks n times from start on. It catches up on all ticks, since a test on a busy machine may stall
 // for longer than so short a lease.
 func (c *cluster) everySecond(start time.Time, n int) map[string]any {
@@ -29,7 +32,7 @@ func (c *cluster) everySecond(start time.Time, n int) map[string]any {
 }
 
 // soon is an instant that is not past when a job is submitted with it.
-func soon() time.Time { return time.Now().Add(3 * time.Second).Truncate(time.Millisecond) }
+func soon() time.Time { return time.Now().Add(5 * time.Second).Truncate(time.Millisecond) }
 
 // ticks waits until a job has finished, and checks that each of its n ticks was delivered, on the grid, none early, and none
 // twice but with the same delivery id.
@@ -143,7 +146,7 @@ func TestSequence(t *testing.T) {
 		if t.Name() == "TestSequence/mongodb" {
 			n = 100 // the server of these tests reads all occurrences for every one that it claims
 		}
-		c.start(2, "--concurrency=64")
+		c.start(2, append(longLease, "--concurrency=64")...)
 		subscribers := make([]string, n)
 		for i := range subscribers {
 			subscribers[i] = fmt.Sprintf("user %d", i)
