@@ -55,9 +55,14 @@ func (d *destination) reserve(l Limits, now time.Time) error {
 		return nil
 	}
 	r.CancelAt(now)
-	each := time.Duration(float64(time.Second) / l.Rate)
+	each := interval(l.Rate)
 	p := pause{of: l.Of, again: l.Again, each: each, least: d.policy.Patience, ahead: each}
 	return d.back(fmt.Sprintf("%s is at its rate of %v/s", d.name, l.Rate), p, now)
+}
+
+// interval is the time between two at a rate.
+func interval(perSecond float64) time.Duration {
+	return time.Duration(float64(time.Second) / perSecond)
 }
 
 // full gives back one that would have to wait too long.

@@ -142,13 +142,18 @@ func (s *Set) enter(name string, l Limits) (*Pass, *waiter, error) {
 	if !mayBegin && (crowd || wait > s.policy.Patience) {
 		return nil, nil, d.full(l, now)
 	}
-	if !d.turns.mayBegin(l.Of, now) {
+	each := d.each(limit, now)
+	if l.Rate > 0 {
+		each = max(each, interval(l.Rate))
+	}
+	if !d.turns.mayBegin(l.Of, each, now) {
 		reason := fmt.Sprintf("%s has turns for others, which have had less", d.name)
-		return nil, nil, d.back(reason, pause{of: l.Of, each: d.each(limit, now), least: s.policy.Patience}, now)
+		return nil, nil, d.back(reason, pause{of: l.Of, each: each, least: s.policy.Patience}, now)
 	}
 	if err := d.reserve(l, now); err != nil {
 		return nil, nil, err
 	}
+	d.turns.charge(l.Of, each, now)
 	if mayBegin {
 		return d.begin(s, now), nil, nil
 	}

@@ -33,9 +33,10 @@ type lineOf struct {
 
 // line has turns ahead.
 type line struct {
+	weight float64
 	last   time.Time // of its turns
 	free   time.Time // from when on it has had no more than its part
-	weight float64
+	until  time.Time // nobody of it has come if this has passed: they may have been cancelled
 }
 
 // lines are those of one priority.
@@ -46,6 +47,9 @@ type lines struct {
 
 // sweepInterval is how often lines without turns ahead are dropped, so that the others have more.
 const sweepInterval = 50 * time.Millisecond
+
+// grace is how late those may come that have turns.
+const grace = time.Second
 
 // pause is what decides when one that is given back comes again.
 type pause struct {
@@ -80,7 +84,12 @@ func (t *turns) next(p pause, now time.Time) time.Duration {
 		}
 	}
 	l, part := t.line(p.of)
-	at := latest(first, l.last.Add(time.Duration(float64(p.each)/part)))
+	step := time.Duration(float64(p.each) / part)
+	l.until = latest(l.until, now.Add(p.least+2*step+grace))
+	at := latest(first, l.last.Add(step))
+	if others := step - p.each; others > 0 && at.Equal(first) {
+		at = at.Add(rand.N(others)) // lest all lines that begin now have their turns at the same times
+	}
 	if at.Sub(now) > max(p.least, p.longest) {
 		long := max(p.least, p.longest, min(time.Duration(p.parked)*p.each, muchLonger*p.longest))
 		return long/2 + rand.N(long/2)
@@ -96,9 +105,10 @@ func latest(a, b time.Time) time.Time {
 	return b
 }
 
-// mayBegin tells whether one that comes is to be let in, while others have turns too: not if its line has had its part already. For
-// a line keeps the turns that it had when it was alone, so more come than can be let in, and those would be first that are many.
-func (t *turns) mayBegin(of Whose, now time.Time) bool {
+// mayBegin tells whether one that comes, of those that may begin one after each interval, is to be let in while others have turns
+// too: not if its line has had its part already. For a line keeps the turns that it had when it was alone, so more come than can be let
+// in, and those would be first that are many.
+func (t *turns) mayBegin(of Whose, each time.Duration, now time.Time) bool {
 	if len(t.lines) == 0 {
 		return true
 	}
@@ -109,15 +119,22 @@ func (t *turns) mayBegin(of Whose, now time.Time) bool {
 	if part == 1 {
 		return true
 	}
-	each := time.Duration(float64(t.each) / part)
-	if l.free.After(now.Add(each)) {
-		return false
+	step := time.Duration(float64(each) / part)
+	l.until = latest(l.until, now.Add(2*step+grace))
+	if most := now.Add(2 * step); l.free.After(most) { // its part was less when it had that
+		l.free = most
 	}
-	if l.free.Before(now) {
-		l.free = now
+	return !l.free.After(now.Add(step))
+}
+
+// charge notes that one has been let in.
+func (t *turns) charge(of Whose, each time.Duration, now time.Time) {
+	if len(t.lines) == 0 {
+		return
 	}
-	l.free = l.free.Add(each)
-	return true
+	if l, part := t.line(of); part < 1 {
+		l.free = latest(l.free, now).Add(time.Duration(float64(each) / part))
+	}
 }
 
 // line answers the line of one, and which part of all turns it has.
@@ -157,7 +174,7 @@ func (t *turns) sweep(now time.Time) {
 		p.weight = 0
 	}
 	for name, l := range t.lines {
-		if l.last.After(now) {
+		if l.last.After(now) && l.until.After(now) {
 			t.priorities[name.priority].weight += l.weight
 		} else {
 			delete(t.lines, name)

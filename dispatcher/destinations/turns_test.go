@@ -2,6 +2,7 @@ package destinations_test
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"sync"
 	"testing"
@@ -225,5 +226,164 @@ func TestTurnsThatAreNotTaken(t *testing.T) {
 		if after := f.refused("d", destinations.Limits{}, "under way"); after > 2*time.Second {
 			t.Errorf("it is tried again after %s, when each takes a second", after)
 		}
+	})
+}
+
+// crowd is callbacks of one that come to a destination, each of which comes again when it is told to.
+type crowd struct {
+	field
+	limits destinations.Limits
+	takes  time.Duration
+
+	group sync.WaitGroup
+	lock  sync.Mutex
+	sent  []time.Time
+	tries int
+}
+
+func (f field) crowd(tenant string, takes time.Duration, limits destinations.Limits) *crowd {
+	limits.Of.Tenant = tenant
+	return &crowd{field: f, limits: limits, takes: takes}
+}
+
+// submit has n come, one after each interval, until ctx ends.
+func (c *crowd) submit(ctx context.Context, n int, interval time.Duration) {
+	c.group.Go(func() {
+		for range n {
+			c.group.Go(func() { c.one(ctx) })
+			time.Sleep(interval)
+		}
+	})
+}
+
+func (c *crowd) one(ctx context.Context) {
+	limits := c.limits
+	for ; ctx.Err() == nil; limits.Again = true {
+		c.note(func() { c.tries++ })
+		pass, err := c.Enter(ctx, "d", limits)
+		if after, busy := destinations.IsBusy(err); busy {
+			select {
+			case <-time.After(after + rand.N(5*time.Millisecond)): // no clock is exact
+			case <-ctx.Done():
+			}
+		} else if err == nil {
+			c.note(func() { c.sent = append(c.sent, time.Now()) })
+			time.Sleep(c.takes)
+			pass.Done(false)
+			return
+		}
+	}
+}
+
+func (c *crowd) note(what func()) {
+	c.lock.Lock()
+	defer c.lock.Unlock()
+	what()
+}
+
+// since counts those that were sent since a time.
+func (c *crowd) since(from time.Time) (n int) {
+	c.lock.Lock()
+	defer c.lock.Unlock()
+	for _, at := range c.sent {
+		if !at.Before(from) {
+			n++
+		}
+	}
+	return n
+}
+
+// What another's jobs ask for by themselves is not asked of all.
+func TestLimitsOfOthers(t *testing.T) {
+	for name, limits := range map[string]destinations.Limits{"a low rate": {Rate: 0.1}, "a rate": {Rate: 1}, "one at a time": {InFlight: 1}} {
+		t.Run(name, func(t *testing.T) {
+			on(t, func(f field) {
+				const takes = 20 * time.Millisecond
+				f.take("d", takes)
+				ctx, cancel := context.WithCancel(f.Context())
+				limited, other := f.crowd("limited", takes, limits), f.crowd("other", takes, destinations.Limits{})
+				limited.submit(ctx, 700, 30*time.Millisecond)
+				time.Sleep(time.Second)
+				other.submit(ctx, 2000, 10*time.Millisecond)
+				time.Sleep(10 * time.Second)
+				if n := other.since(time.Now().Add(-8 * time.Second)); n < 790 {
+					t.Errorf("%d of 800 of the other are sent", n)
+				}
+				cancel()
+				limited.group.Wait()
+				other.group.Wait()
+			})
+		})
+	}
+}
+
+// All of a rate is used, whoever shares it.
+func TestRateIsShared(t *testing.T) {
+	for _, tenants := range []int{1, 2, 4} {
+		on(t, func(f field) {
+			const n, perSecond = 200, 10
+			f.take("d", time.Millisecond)
+			start, tries := time.Now(), 0
+			var all []*crowd
+			for i := range tenants {
+				c := f.crowd(fmt.Sprint(i), time.Millisecond, destinations.Limits{Rate: perSecond})
+				c.submit(f.Context(), n/tenants, 0)
+				all = append(all, c)
+			}
+			for _, c := range all {
+				c.group.Wait()
+				tries += c.tries
+			}
+			if took := time.Since(start); took > n/perSecond*time.Second*23/20 || tries > 5*n {
+				t.Errorf("%d of %d tenants took %s at %d a second, and %d tries", n, tenants, took, perSecond, tries)
+			}
+		})
+	}
+}
+
+// Many tenants with little each do not come all at once, again and again.
+func TestTurnsOfManyTenants(t *testing.T) {
+	for _, each := range []int{1, 4} {
+		on(t, func(f field) {
+			const tenants, takes = 300, 200 * time.Millisecond
+			f.take("d", takes)
+			start, tries := time.Now(), 0
+			var all []*crowd
+			for i := range tenants {
+				c := f.crowd(fmt.Sprint(i), takes, destinations.Limits{})
+				c.submit(f.Context(), each, 0)
+				all = append(all, c)
+			}
+			for _, c := range all {
+				c.group.Wait()
+				tries += c.tries
+			}
+			want := time.Duration(each*tenants/policy.InFlight) * takes
+			if took := time.Since(start); took > want*3/2 || tries > 6*each*tenants {
+				t.Errorf("%d each took %s, want %s, and %d tries", each, took, want, tries)
+			}
+		})
+	}
+}
+
+// A line from which nobody comes any more leaves its part to others.
+func TestLineThatIsCancelled(t *testing.T) {
+	on(t, func(f field) {
+		const takes = 100 * time.Millisecond
+		f.take("d", takes)
+		ctx, cancel := context.WithCancel(f.Context())
+		paused, other := f.crowd("paused", takes, destinations.Limits{}), f.crowd("other", takes, destinations.Limits{})
+		paused.submit(ctx, 5000, 0)
+		time.Sleep(time.Second)
+		cancel()
+		paused.group.Wait()
+		ctx, cancel = context.WithCancel(f.Context())
+		other.submit(ctx, 5000, 14*time.Millisecond)
+		time.Sleep(10 * time.Second)
+		if n, most := other.since(time.Now().Add(-6*time.Second)), int(6*time.Second/(14*time.Millisecond)); n < most*9/10 {
+			t.Errorf("%d of %d are sent", n, most)
+		}
+		cancel()
+		other.group.Wait()
 	})
 }
