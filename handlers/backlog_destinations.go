@@ -63,7 +63,7 @@ func (a *api) destinationBacklogs(ctx context.Context, now time.Time, lanes []la
 }
 
 // How many occurrences are sampled, and of how many lanes, in all; how often a lane is looked at of which not all is read; and how
-// many are read at a time, as their callbacks may be large.
+// many are read at a time then, as their callbacks may be large.
 const (
 	mostSampled      = 1000
 	mostLanesSampled = 50
@@ -125,8 +125,10 @@ func (a *api) shareByDestination(ctx context.Context, now time.Time, lanes []lan
 // stands for what there is up to the next one, which is counted: what is due comes in bursts, and a look at each would make them alike.
 func (a *api) sampleLane(ctx context.Context, now time.Time, l *laneBacklog, n int) (samples []sample, seen int, err error) {
 	all := !l.AtLeast && l.Pending <= n
-	read := mostRead
-	if !all {
+	read := l.Pending
+	if all {
+		n = l.Pending
+	} else {
 		read = min(mostRead, max(leastRead, n/looks))
 		n = min(n, looks*read)
 	}
@@ -140,6 +142,13 @@ func (a *api) sampleLane(ctx context.Context, now time.Time, l *laneBacklog, n i
 		}
 		if len(found) == 0 {
 			break
+		}
+		if rest := n - seen; rest > limit && len(found) == limit && found[limit-1].DueAt.Equal(found[0].DueAt) {
+			// They are all due at once, so the next look would pass over all others that are.
+			limit = rest
+			if found, err = a.Stock.Sample(ctx, l.Lane, from, limit); err != nil {
+				return nil, 0, err
+			}
 		}
 		switch {
 		case seen == 0:

@@ -86,6 +86,14 @@ func TestBacklogByDestinationOfMuch(t *testing.T) {
 		"what is later goes elsewhere and elsewhere": {func(h *heap) {
 			h.add(acmeLane, time.Second, time.Second, 10_000, func(i int) string { return []string{"a", "b"}[min(1, i/3000)] })
 		}, false, 0.01},
+		"one after the other at one moment": {func(h *heap) {
+			h.add(acmeLane, -time.Hour, 0, 100, always("a"))
+			h.add(acmeLane, -time.Hour, 0, 350, always("b"))
+		}, true, 0},
+		"many of them": {func(h *heap) {
+			h.add(acmeLane, -time.Hour, 0, 200, always("a"))
+			h.add(acmeLane, -time.Hour, 0, 4800, always("b"))
+		}, false, 0.4},
 		"at one moment": {func(h *heap) { h.add(acmeLane, -time.Hour, 0, 5000, ab) }, false, 0},
 		"small lanes beside a large one": {tenants(50, func(h *heap, l job.Lane, i int) {
 			if i == 7 {
@@ -260,10 +268,10 @@ func (h *heap) Sample(_ context.Context, lane job.Lane, from time.Time, limit in
 	all := h.lanes[lane]
 	first, _ := slices.BinarySearchFunc(all, from, func(o store.Sampled, at time.Time) int { return o.DueAt.Compare(at) })
 	found := slices.Clone(all[first:min(first+limit, len(all))])
-	if limit < 1 || limit > 100 || from.Before(h.until[lane]) {
+	if limit < 1 || limit > 1000 || from.Before(h.until[lane]) {
 		h.t.Errorf("%d of %s are sampled from %s, and before up to %s", limit, lane, from, h.until[lane])
 	}
-	if len(found) > 0 {
+	if h.until[lane] = from; len(found) > 0 && found[len(found)-1].DueAt.After(found[0].DueAt) {
 		h.until[lane] = found[len(found)-1].DueAt.Add(time.Millisecond)
 	}
 	for i := range found {
