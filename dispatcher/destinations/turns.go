@@ -116,11 +116,11 @@ func (t *turns) mayBegin(of Whose, each time.Duration, now time.Time) bool {
 		t.sweep(now)
 	}
 	l, part := t.line(of)
+	step := time.Duration(float64(each) / part)
+	l.until = latest(l.until, now.Add(2*step+grace))
 	if part == 1 {
 		return true
 	}
-	step := time.Duration(float64(each) / part)
-	l.until = latest(l.until, now.Add(2*step+grace))
 	if most := now.Add(2 * step); l.free.After(most) { // its part was less when it had that
 		l.free = most
 	}

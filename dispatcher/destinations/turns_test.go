@@ -366,6 +366,23 @@ func TestTurnsOfManyTenants(t *testing.T) {
 	}
 }
 
+// A line whose turns are taken one by one stays: whoever comes later has the end of it.
+func TestLineThatIsServed(t *testing.T) {
+	on(t, func(f field) {
+		const takes = time.Second
+		f.take("d", takes)
+		one := destinations.Limits{InFlight: 1}
+		line := f.crowd("a", takes, one)
+		line.submit(f.Context(), 25, 0)
+		time.Sleep(10*time.Second + takes/2)
+		one.Of.Tenant = "a"
+		if after := f.refused("d", one, "under way"); after < 10*time.Second {
+			t.Errorf("one that comes behind some fifteen comes again after %s", after)
+		}
+		line.group.Wait()
+	})
+}
+
 // A line from which nobody comes any more leaves its part to others.
 func TestLineThatIsCancelled(t *testing.T) {
 	on(t, func(f field) {
