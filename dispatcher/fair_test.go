@@ -94,6 +94,23 @@ func TestBacklogAtADestination(t *testing.T) {
 	})
 }
 
+// Turns where backlogs are parked go by weights.
+func TestWeightsAtADestination(t *testing.T) {
+	bubble(t, func(b *bench) {
+		b.receiver.answers(func(context.Context, callbacks.Delivery) error { time.Sleep(500 * time.Millisecond); return nil })
+		b.tenant("heavy", b.start, job.TenantSettings{Weight: 4})
+		b.tenant("light", b.start, job.TenantSettings{Weight: 1})
+		b.submit("more", of("heavy", ""), crowdOf(600)...)
+		b.submit("less", of("light", ""), crowdOf(600)...)
+		b.replica(func(c *dispatcher.Config) { c.Concurrency = 8 })
+		time.Sleep(40 * time.Second)
+		more, less := float64(len(b.receiver.of("more"))), float64(len(b.receiver.of("less")))
+		if more+less < 200 || more < 2.5*less || more > 6.4*less {
+			t.Errorf("%v and %v are sent, want 4 to 1", more, less)
+		}
+	})
+}
+
 // Tenants share what there is by their weights.
 func TestWeights(t *testing.T) {
 	bubble(t, func(b *bench) {
