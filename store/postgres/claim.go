@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"maps"
-	"math"
 	"slices"
 	"sync"
 	"time"
@@ -15,41 +14,6 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
 )
-
-// claimSQL locks the longest due occurrences that nobody else has locked, and stamps them, but for those of paused jobs. It
-// answers them as they were, but for their attempt, with their targets, and how many were locked in all.
-//
-// An occurrence that has been deleted since the statement began is not locked, nor is one that is no longer due. One that
-// is locked is of the revision that its job had when the statement began, since both change in one transaction; and its job
-// can't be replaced or cancelled before this transaction ends, since that deletes the occurrence.
-//
-// What is locked is stamped by where it lies, which saves looking it up again, and can't change while it is locked. One that was
-// written after the statement began, and is due still, is locked as it is now, but not seen there: it is left to the next claim.
-//
-// Of a job that has several of them in a row only the first has its target, which may be large. What is stamped is answered at
-// once rather than gathered: as part of a larger query it would be copied twice more.
-const claimSQL = `WITH due AS MATERIALIZED (SELECT q.place, o.ctid, o.revision, o.due_at, o.scheduled_at FROM ` + dueSQL + ` FOR UPDATE SKIP LOCKED) o)
-	UPDATE carillon.occurrences o SET token = $5, scheduled_at = $6, due_at = $7, attempt = o.attempt + 1
-	FROM (SELECT *, lag(revision) OVER () IS NOT DISTINCT FROM revision AS follows FROM due) d
-		LEFT JOIN carillon.jobs j ON j.revision = ANY (ARRAY[d.revision])
-	WHERE o.ctid = d.ctid AND j.paused_at IS NULL
-	RETURNING coalesce(j.tenant, o.tenant), coalesce(j.key, o.key), o.lane, o.revision, o.id, o.position, o.step, o.subscriber, o.timestamp,
-		d.due_at, d.scheduled_at, NULL, o.attempt, o.last_error, o.failed_at,
-		CASE WHEN j.revision IS NULL THEN o.callback_type WHEN NOT d.follows THEN j.callback_type END,
-		CASE WHEN j.revision IS NULL THEN o.callback_data WHEN NOT d.follows THEN j.callback_data END,
-		CASE WHEN j.revision IS NULL THEN o.options WHEN NOT d.follows THEN j.options END,
-		d.place, (SELECT count(*) FROM due)`
-
-// dueSQL are quotas q in their order, each joined with the longest due occurrences o of its lane, up to its limit. What to lock of
-// these, and a parenthesis, must follow.
-const dueSQL = `unnest($1::text[], $2::bigint[], $3::bigint[], $4::bigint[]) WITH ORDINALITY AS q (lane, after, until, most, place)
-	CROSS JOIN LATERAL (SELECT o.ctid, o.revision, o.id, o.due_at, o.scheduled_at FROM carillon.occurrences o
-		WHERE o.lane = q.lane AND o.due_at > q.after AND o.due_at <= q.until ORDER BY o.due_at, o.timestamp LIMIT q.most`
-
-// nextSQL answers for each quota when the next of its lane becomes due that is not due yet, with what this claim has made due at
-// its lease's end.
-const nextSQL = `SELECT (SELECT o.due_at FROM carillon.occurrences o WHERE o.lane = q.lane AND o.due_at > $2
-	ORDER BY o.due_at LIMIT 1) FROM unnest($1::text[]) WITH ORDINALITY AS q (lane, place) ORDER BY q.place`
 
 // splitFrom is the smallest number of occurrences for which a claim is made as two.
 const splitFrom = 200
@@ -150,35 +114,21 @@ func halves(quotas []store.Quota) []*part {
 	return []*part{newPart(one, 0), newPart(two, middle)}
 }
 
-// quotaColumns are quotas by column.
-type quotaColumns struct {
-	lane               []string
-	after, until, most []int64
-}
-
-func (c *quotaColumns) add(p store.ClaimParams, q store.Quota, most int) {
-	after, until := p.Range(q)
-	bound := int64(math.MinInt64)
-	if !after.IsZero() {
-		bound = after.UnixMilli()
-	}
-	c.lane, c.most = append(c.lane, q.Lane.String()), append(c.most, int64(most))
-	c.after, c.until = append(c.after, bound), append(c.until, until.UnixMilli())
-}
-
 // claim makes one part of a claim. What it has found is claimed, even if it answers an error.
 func (s *Store) claim(ctx context.Context, p store.ClaimParams, t *part, token string) error {
 	var c quotaColumns
 	for _, q := range t.quotas {
 		c.add(p, q, q.Limit)
 	}
+	sql, args := c.statements(token, p.Now.UnixMilli(), p.Now.Add(p.Lease).UnixMilli())
+	_, nextArgs := c.statements(p.Due().UnixMilli())
 	found, locked := 0, 0
 	err := s.transact(ctx, func(tx *transaction) {
 		t.clear()
 		found, locked = 0, 0
 		var r occurrenceRow
 		var targets targetReader
-		tx.rows(claimSQL, func(rows pgx.Rows) error {
+		tx.rows(sql.claim, func(rows pgx.Rows) error {
 			var c store.Claimed
 			var callbackType *string
 			var callbackData, options []byte
@@ -202,15 +152,15 @@ func (s *Store) claim(ctx context.Context, p store.ClaimParams, t *part, token s
 			*of = append(*of, c)
 			found++
 			return nil
-		}, c.lane, c.after, c.until, c.most, token, p.Now.UnixMilli(), p.Now.Add(p.Lease).UnixMilli())
+		}, args...)
 		place := 0
-		tx.rows(nextSQL, func(rows pgx.Rows) error {
+		tx.rows(sql.next, func(rows pgx.Rows) error {
 			var next *int64
 			err := rows.Scan(&next)
 			t.next[place] = fromMillis(next)
 			place++
 			return err
-		}, c.lane, p.Due().UnixMilli())
+		}, nextArgs...)
 	})
 	if err != nil {
 		t.clear()
@@ -290,14 +240,15 @@ func (s *Store) passedOver(ctx context.Context, p store.ClaimParams, t *part) er
 			opened = append(opened, i)
 		}
 	}
+	sql, args := open.statements()
 	err := s.transact(ctx, func(tx *transaction) {
 		due = nil
-		tx.rows(`SELECT q.place FROM `+dueSQL+` FOR UPDATE SKIP LOCKED) o`, func(rows pgx.Rows) error {
+		tx.rows(sql.due, func(rows pgx.Rows) error {
 			var place int
 			err := rows.Scan(&place)
 			due = append(due, opened[place-1])
 			return err
-		}, open.lane, open.after, open.until, open.most)
+		}, args...)
 	})
 	if err != nil || len(due) == 0 {
 		return err
@@ -313,15 +264,12 @@ func (s *Store) passedOver(ctx context.Context, p store.ClaimParams, t *part) er
 // resumed before, and its occurrences are not put back, or after, and they are brought forward. It waits for nobody: what
 // is locked is resumed or claimed at this moment, and the next claim will see.
 func (s *Store) putBackPaused(ctx context.Context, p store.ClaimParams, c quotaColumns) error {
+	sql, args := c.statements()
 	return s.converse(ctx, func(ctx context.Context, tx *conversation) error {
 		var revisions, ids []pgtype.UUID
 		var dues []int64
 		err := tx.do(ctx, func(t *transaction) {
-			t.rows(`WITH first AS MATERIALIZED (SELECT o.revision, o.id, q.until FROM `+dueSQL+`) o)
-				SELECT o.revision, o.id, o.timestamp, j.paused_at FROM first f
-				JOIN carillon.jobs j ON j.revision = ANY (ARRAY[f.revision]) AND j.paused_at IS NOT NULL
-				JOIN carillon.occurrences o ON o.revision = ANY (ARRAY[f.revision]) AND o.id = f.id AND o.due_at <= f.until
-				FOR SHARE OF j SKIP LOCKED FOR UPDATE OF o SKIP LOCKED`,
+			t.rows(sql.paused,
 				func(rows pgx.Rows) error {
 					var revision, id pgtype.UUID
 					var timestamp, pausedAt int64
@@ -329,7 +277,7 @@ func (s *Store) putBackPaused(ctx context.Context, p store.ClaimParams, c quotaC
 					revisions, ids = append(revisions, revision), append(ids, id)
 					dues = append(dues, store.PutBackPaused(time.UnixMilli(timestamp), time.UnixMilli(pausedAt), p).UnixMilli())
 					return err
-				}, c.lane, c.after, c.until, c.most)
+				}, args...)
 		})
 		if err != nil || len(ids) == 0 {
 			return err

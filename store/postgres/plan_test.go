@@ -31,9 +31,10 @@ func TestPlans(t *testing.T) {
 		t.Helper()
 		for i := range 2 * asked {
 			o := opened[i%2]
-			claim := mustClaim(t, o, now, 5)
-			if len(claim.Occurrences) != want {
-				t.Errorf("claimed %d, want %d", len(claim.Occurrences), want)
+			quotas := []store.Quota{{Lane: job.DefaultLane, Limit: 5}, {Lane: job.Lane{Tenant: "other"}, Limit: 5}}
+			claim, err := o.Claim(t.Context(), store.ClaimParams{Now: now, Lease: lease, Quotas: quotas[:1+i/2%2]})
+			if err != nil || len(claim.Occurrences) != want {
+				t.Errorf("claimed %d, want %d, %v", len(claim.Occurrences), want, err)
 			}
 			if err := o.Settle(t.Context(), acks(claim.Occurrences)); err != nil {
 				t.Error(err)

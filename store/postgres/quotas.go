@@ -1,0 +1,88 @@
+package postgres
+
+import (
+	"math"
+
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// quotas are how statements name the quotas of a claim, by place, and are given them.
+//
+// Nothing is prepared on the server, for the sake of poolers, so it plans each claim anew. That takes it less time for one quota that
+// is no list. Without a backlog, most claims are for one.
+type quotas struct{ claim, next, due, paused string }
+
+var (
+	oneQuota   = quotasOf(`(VALUES ($1::text, $2::bigint, $3::bigint, $4::bigint, 1::bigint)) AS q (lane, after, until, most, place)`)
+	manyQuotas = quotasOf(`unnest($1::text[], $2::bigint[], $3::bigint[], $4::bigint[])
+		WITH ORDINALITY AS q (lane, after, until, most, place)`)
+)
+
+func quotasOf(q string) quotas {
+	// The quotas in their order, each joined with the longest due occurrences o of its lane, up to its limit. What to lock of these,
+	// and a parenthesis, must follow.
+	due := q + ` CROSS JOIN LATERAL (SELECT o.ctid, o.revision, o.id, o.due_at, o.scheduled_at FROM carillon.occurrences o
+		WHERE o.lane = q.lane AND o.due_at > q.after AND o.due_at <= q.until ORDER BY o.due_at, o.timestamp LIMIT q.most`
+	return quotas{
+		// Locks the longest due occurrences that nobody else has locked, and stamps them, but for those of paused jobs. It answers them
+		// as they were, but for their attempt, with their targets, and how many were locked in all.
+		//
+		// An occurrence that has been deleted since the statement began is not locked, nor is one that is no longer due. One that
+		// is locked is of the revision that its job had when the statement began, since both change in one transaction; and its job
+		// can't be replaced or cancelled before this transaction ends, since that deletes the occurrence.
+		//
+		// What is locked is stamped by where it lies, which saves looking it up again, and can't change while it is locked. One that
+		// was written after the statement began, and is due still, is locked as it is now, but not seen there: it is left to the next
+		// claim.
+		//
+		// Of a job that has several of them in a row only the first has its target, which may be large. What is stamped is answered
+		// at once rather than gathered: as part of a larger query it would be copied twice more.
+		claim: `WITH due AS MATERIALIZED (SELECT q.place, o.ctid, o.revision, o.due_at, o.scheduled_at FROM ` + due + ` FOR UPDATE SKIP LOCKED) o)
+			UPDATE carillon.occurrences o SET token = $5, scheduled_at = $6, due_at = $7, attempt = o.attempt + 1
+			FROM (SELECT *, lag(revision) OVER () IS NOT DISTINCT FROM revision AS follows FROM due) d
+				LEFT JOIN carillon.jobs j ON j.revision = ANY (ARRAY[d.revision])
+			WHERE o.ctid = d.ctid AND j.paused_at IS NULL
+			RETURNING coalesce(j.tenant, o.tenant), coalesce(j.key, o.key), o.lane, o.revision, o.id, o.position, o.step, o.subscriber,
+				o.timestamp, d.due_at, d.scheduled_at, NULL, o.attempt, o.last_error, o.failed_at,
+				CASE WHEN j.revision IS NULL THEN o.callback_type WHEN NOT d.follows THEN j.callback_type END,
+				CASE WHEN j.revision IS NULL THEN o.callback_data WHEN NOT d.follows THEN j.callback_data END,
+				CASE WHEN j.revision IS NULL THEN o.options WHEN NOT d.follows THEN j.options END,
+				d.place, (SELECT count(*) FROM due)`,
+		// Answers for each quota when the next of its lane becomes due that is not due yet, with what this claim has made due at its
+		// lease's end.
+		next: `SELECT (SELECT o.due_at FROM carillon.occurrences o WHERE o.lane = q.lane AND o.due_at > $5 ORDER BY o.due_at LIMIT 1)
+			FROM ` + q + ` ORDER BY q.place`,
+		// Answers the places of those quotas of which something is due that nobody has locked.
+		due: `SELECT q.place FROM ` + due + ` FOR UPDATE SKIP LOCKED) o`,
+		// Locks what is due of paused jobs, and these.
+		paused: `WITH first AS MATERIALIZED (SELECT o.revision, o.id, q.until FROM ` + due + `) o)
+			SELECT o.revision, o.id, o.timestamp, j.paused_at FROM first f
+			JOIN carillon.jobs j ON j.revision = ANY (ARRAY[f.revision]) AND j.paused_at IS NOT NULL
+			JOIN carillon.occurrences o ON o.revision = ANY (ARRAY[f.revision]) AND o.id = f.id AND o.due_at <= f.until
+			FOR SHARE OF j SKIP LOCKED FOR UPDATE OF o SKIP LOCKED`,
+	}
+}
+
+// quotaColumns are quotas by column.
+type quotaColumns struct {
+	lane               []string
+	after, until, most []int64
+}
+
+func (c *quotaColumns) add(p store.ClaimParams, q store.Quota, most int) {
+	after, until := p.Range(q)
+	bound := int64(math.MinInt64)
+	if !after.IsZero() {
+		bound = after.UnixMilli()
+	}
+	c.lane, c.most = append(c.lane, q.Lane.String()), append(c.most, int64(most))
+	c.after, c.until = append(c.after, bound), append(c.until, until.UnixMilli())
+}
+
+// statements are those for so many quotas, and what they are given, with what else they need.
+func (c *quotaColumns) statements(more ...any) (sql *quotas, args []any) {
+	if len(c.lane) == 1 {
+		return &oneQuota, append([]any{c.lane[0], c.after[0], c.until[0], c.most[0]}, more...)
+	}
+	return &manyQuotas, append([]any{c.lane, c.after, c.until, c.most}, more...)
+}
