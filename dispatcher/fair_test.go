@@ -94,21 +94,31 @@ func TestBacklogAtADestination(t *testing.T) {
 	})
 }
 
-// Turns where backlogs are parked go by weights.
+// Turns where backlogs are parked go by weights and by priorities.
 func TestWeightsAtADestination(t *testing.T) {
-	bubble(t, func(b *bench) {
-		b.receiver.answers(func(context.Context, callbacks.Delivery) error { time.Sleep(500 * time.Millisecond); return nil })
-		b.tenant("heavy", b.start, job.TenantSettings{Weight: 4})
-		b.tenant("light", b.start, job.TenantSettings{Weight: 1})
-		b.submit("more", of("heavy", ""), crowdOf(600)...)
-		b.submit("less", of("light", ""), crowdOf(600)...)
-		b.replica(func(c *dispatcher.Config) { c.Concurrency = 8 })
-		time.Sleep(40 * time.Second)
-		more, less := float64(len(b.receiver.of("more"))), float64(len(b.receiver.of("less")))
-		if more+less < 200 || more < 2.5*less || more > 6.4*less {
-			t.Errorf("%v and %v are sent, want 4 to 1", more, less)
-		}
-	})
+	for name, c := range map[string]struct {
+		more, less  func(*job.Job)
+		least, most float64 // how many times as many are sent of the one
+	}{
+		"tenants":    {of("heavy", ""), of("light", ""), 2.5, 6.4},
+		"priorities": {of("heavy", job.PriorityHigh), of("heavy", job.PriorityLow), 5, 25},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(b *bench) {
+				b.receiver.answers(func(context.Context, callbacks.Delivery) error { time.Sleep(500 * time.Millisecond); return nil })
+				b.tenant("heavy", b.start, job.TenantSettings{Weight: 4})
+				b.tenant("light", b.start, job.TenantSettings{Weight: 1})
+				b.submit("more", c.more, crowdOf(600)...)
+				b.submit("less", c.less, crowdOf(600)...)
+				b.replica(func(c *dispatcher.Config) { c.Concurrency = 8 })
+				time.Sleep(40 * time.Second) // four at a time, half a second each
+				more, less := float64(len(b.receiver.of("more"))), float64(len(b.receiver.of("less")))
+				if more+less < 280 || more < c.least*less || more > c.most*less {
+					t.Errorf("%v and %v are sent", more, less)
+				}
+			})
+		})
+	}
 }
 
 // Tenants share what there is by their weights.

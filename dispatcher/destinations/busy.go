@@ -50,13 +50,14 @@ func (d *destination) reserve(l Limits, now time.Time) error {
 	} else if d.pace.Limit() != rate.Limit(l.Rate) {
 		d.pace.SetLimitAt(now, rate.Limit(l.Rate))
 	}
-	r := d.pace.ReserveN(now, 1)
-	if r.DelayFrom(now) <= d.policy.Patience { // whoever comes a little before its turn has it: its place is taken all the same
+	each, r := interval(l.Rate), d.pace.ReserveN(now, 1)
+	delay := r.DelayFrom(now)
+	// Whoever comes a little before its turn has it: its place is taken all the same.
+	if room := 1 + int((d.policy.Patience-delay)/each); delay <= d.policy.Patience && d.turns.kept(l.Of, pace, now.Add(each)) < room {
 		return nil
 	}
 	r.CancelAt(now)
-	each := interval(l.Rate)
-	p := pause{of: l.Of, again: l.Again, each: each, least: d.policy.Patience, ahead: each}
+	p := pause{of: l.Of, again: l.Again, lacks: pace, each: each, least: max(d.policy.Patience, delay), ahead: each}
 	return d.back(fmt.Sprintf("%s is at its rate of %v/s", d.name, l.Rate), p, now)
 }
 
@@ -69,7 +70,13 @@ func interval(perSecond float64) time.Duration {
 func (d *destination) full(l Limits, now time.Time) error {
 	limit := d.limit(l.InFlight, now)
 	reason := fmt.Sprintf("%s has %d callbacks under way, and may have %d", d.name, d.underWay.Len(), limit)
-	p := pause{of: l.Of, again: l.Again, each: d.each(limit, now), least: max(d.policy.Patience, d.next(now)), ahead: d.takes(now)}
+	p := pause{of: l.Of, again: l.Again, lacks: slot, each: d.each(limit, now), least: max(d.policy.Patience, d.next(now)), ahead: d.takes(now)}
+	if d.underWay.Len() < limit {
+		reason = fmt.Sprintf("%s keeps room for others, which have had less", d.name)
+	}
+	if d.underWay.Len() < d.limit(0, now) {
+		p.lacks = slotOfOwn
+	}
 	return d.back(reason, p, now)
 }
 
@@ -81,7 +88,7 @@ func (d *destination) crowded(l Limits, now time.Time) error {
 
 // back gives back one until its turn.
 func (d *destination) back(reason string, p pause, now time.Time) error {
-	p.longest, p.parked = d.policy.LongestProbe, d.parked.count(now)
+	p.longest = d.policy.LongestProbe
 	return d.busy(reason, now, d.turns.next(p, now))
 }
 

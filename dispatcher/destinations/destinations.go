@@ -9,14 +9,11 @@ package destinations
 import (
 	"container/list"
 	"context"
-	"fmt"
 	"slices"
 	"sync"
 	"time"
 
 	"golang.org/x/time/rate"
-
-	"github.com/carillon-scheduler/carillon/job"
 )
 
 // Set is all destinations of a replica. Its methods are safe for concurrent use.
@@ -112,10 +109,7 @@ func (s *Set) enter(name string, l Limits) (*Pass, *waiter, error) {
 	defer s.lock.Unlock()
 	d, known := s.all[name]
 	if !known {
-		d = &destination{
-			name: name, policy: &s.policy, parked: make(parked),
-			turns: turns{lines: make(map[lineOf]*line), priorities: make(map[job.Priority]*lines)},
-		}
+		d = &destination{name: name, policy: &s.policy, parked: make(parked), turns: newTurns()}
 		s.all[name] = d
 	}
 	d.used = now
@@ -136,19 +130,25 @@ func (s *Set) enter(name string, l Limits) (*Pass, *waiter, error) {
 	if d.slow(now) && s.slow(now) >= slowest {
 		return nil, nil, d.crowded(l, now)
 	}
-	wait := d.each(limit, now) * time.Duration(len(d.waiting)+1)
-	mayBegin := d.underWay.Len() < limit                                         // who waits may not, or would have begun
-	crowd := d.slow(now) && d.underWay.Len()+len(d.waiting) >= s.policy.InFlight // who waits has a slot all the while
-	if !mayBegin && (crowd || wait > s.policy.Patience) {
-		return nil, nil, d.full(l, now)
+	each := max(1, d.each(limit, now))
+	room := limit - d.underWay.Len() // who waits may not begin, or would have
+	mayBegin := room > 0
+	if !mayBegin {
+		room = int(s.policy.Patience/each) - len(d.waiting)
+		if d.slow(now) && d.underWay.Len()+len(d.waiting) >= s.policy.InFlight { // who waits has a slot all the while
+			room = 0
+		}
 	}
-	each := d.each(limit, now)
 	if l.Rate > 0 {
 		each = max(each, interval(l.Rate))
 	}
-	if !d.turns.mayBegin(l.Of, each, now) {
-		reason := fmt.Sprintf("%s has turns for others, which have had less", d.name)
-		return nil, nil, d.back(reason, pause{of: l.Of, each: each, least: s.policy.Patience}, now)
+	d.turns.come(l.Of, l.Again, each, now)
+	kinds := slot
+	if l.InFlight > 0 {
+		kinds |= slotOfOwn
+	}
+	if room <= d.turns.kept(l.Of, kinds, now.Add(d.next(now))) {
+		return nil, nil, d.full(l, now)
 	}
 	if err := d.reserve(l, now); err != nil {
 		return nil, nil, err

@@ -20,9 +20,13 @@ type Whose struct {
 type turns struct {
 	lines      map[lineOf]*line
 	priorities map[job.Priority]*lines
+	owed       map[*line]struct{} // those of which some have come at their turns in vain, and not yet again
 	swept      time.Time
 	each       time.Duration // between two turns, as it was last
-	again      time.Time     // the last turn of one that came again
+}
+
+func newTurns() turns {
+	return turns{lines: make(map[lineOf]*line), priorities: make(map[job.Priority]*lines), owed: make(map[*line]struct{})}
 }
 
 // lineOf names those whose turns come one after the other.
@@ -37,7 +41,21 @@ type line struct {
 	last   time.Time // of its turns
 	free   time.Time // from when on it has had no more than its part
 	until  time.Time // nobody of it has come if this has passed: they may have been cancelled
+	// expected are the times at which those come again that came in vain, and lacked is what they did not find.
+	expected []time.Time
+	lacked   room
+
+	unordered parked // those whose turns would be too far ahead
 }
+
+// room is what callbacks need at a destination.
+type room uint8
+
+const (
+	slot      room = 1 << iota
+	slotOfOwn      // of as many as a callback asks for by itself
+	pace
+)
 
 // lines are those of one priority.
 type lines struct {
@@ -51,24 +69,31 @@ const sweepInterval = 50 * time.Millisecond
 // grace is how late those may come that have turns.
 const grace = time.Second
 
+// leastKept is for how long room is kept at least for one that does not come: claims take their time.
+const leastKept = 50 * time.Millisecond
+
 // pause is what decides when one that is given back comes again.
 type pause struct {
 	of    Whose
-	again bool          // it comes again already
+	again bool // it comes again already
+	lacks room
 	each  time.Duration // between two turns
 	least time.Duration // until the first of them
 	ahead time.Duration // how long before their turns those that come again are placed
-	// longest is the longest that is waited, but for what must wait for more parked ones than have had their turns by then.
+	// longest is the longest that is waited, unless more wait than will have had their turns by then.
 	longest time.Duration
-	parked  int
 }
 
 // muchLonger is how many times the longest pause the longest backlog is waited for.
 const muchLonger = 10
 
 // next is when one that is given back is to come again: when those of its line that were given back before it have had their turns,
-// and others' theirs, at one after each interval, so that the destination is busy all the time and nothing is claimed in vain. One
-// that has come in vain, because another was before it, does not wait for all of them once more, unless there are many of its kind.
+// and others' theirs, at one after each interval, so that the destination is busy all the time and nothing is claimed in vain.
+//
+// One that has come in vain, because another was before it, does not wait for all of them once more, unless there are many of its
+// kind. It comes when there is likely to be room, which is kept for it from those that have had more. Otherwise those would have all
+// of it that are many, since one of them is always there first.
+//
 // Of a backlog so long that its turn would come after the longest pause, nobody knows the order: they come about as fast as they are
 // sent.
 func (t *turns) next(p pause, now time.Time) time.Duration {
@@ -76,26 +101,50 @@ func (t *turns) next(p pause, now time.Time) time.Duration {
 	if now.Sub(t.swept) >= sweepInterval {
 		t.sweep(now)
 	}
-	first := now.Add(p.least)
-	if p.again {
-		if at := latest(first, t.again.Add(p.each)); at.Sub(first) < p.ahead {
-			t.again = at
-			return at.Sub(now)
-		}
-	}
 	l, part := t.line(p.of)
 	step := time.Duration(float64(p.each) / part)
 	l.until = latest(l.until, now.Add(p.least+2*step+grace))
+	first := now.Add(p.least)
 	at := latest(first, l.last.Add(step))
-	if others := step - p.each; others > 0 && at.Equal(first) {
-		at = at.Add(rand.N(others)) // lest all lines that begin now have their turns at the same times
+	if p.again || at.Equal(first) { // it is its turn
+		turn, waiting := first.Add(p.each*time.Duration(t.owedBefore(l))), len(l.expected)
+		if waiting > 0 {
+			turn = latest(turn, l.expected[waiting-1].Add(step))
+		}
+		if waiting == 0 || turn.Sub(first) < p.ahead {
+			l.expected, l.lacked, l.last = append(l.expected, turn), p.lacks, latest(l.last, turn)
+			t.owed[l] = struct{}{}
+			return turn.Sub(now)
+		}
 	}
 	if at.Sub(now) > max(p.least, p.longest) {
-		long := max(p.least, p.longest, min(time.Duration(p.parked)*p.each, muchLonger*p.longest))
-		return long/2 + rand.N(long/2)
+		most := max(p.least, p.longest, min(time.Duration(l.unordered.count(now))*step, muchLonger*p.longest))
+		after := most/2 + rand.N(most/2)
+		l.unordered.add(now.Add(after))
+		return after
 	}
 	l.last = at
 	return at.Sub(now)
+}
+
+// owedBefore counts the lines that are owed room before another.
+func (t *turns) owedBefore(l *line) (n int) {
+	for other := range t.owed {
+		if other != l && !other.free.After(l.free) {
+			n++
+		}
+	}
+	return n
+}
+
+// miss forgets those that were expected, and are so late that they will not come.
+func (t *turns) miss(l *line, each time.Duration, now time.Time) {
+	for len(l.expected) > 0 && now.Sub(l.expected[0]) > max(leastKept, min(each, grace)) {
+		l.expected = l.expected[1:]
+	}
+	if len(l.expected) == 0 {
+		delete(t.owed, l)
+	}
 }
 
 func latest(a, b time.Time) time.Time {
@@ -105,26 +154,43 @@ func latest(a, b time.Time) time.Time {
 	return b
 }
 
-// mayBegin tells whether one that comes, of those that may begin one after each interval, is to be let in while others have turns
-// too: not if its line has had its part already. For a line keeps the turns that it had when it was alone, so more come than can be let
-// in, and those would be first that are many.
-func (t *turns) mayBegin(of Whose, each time.Duration, now time.Time) bool {
+// come notes that one has come, again or for the first time.
+func (t *turns) come(of Whose, again bool, each time.Duration, now time.Time) {
 	if len(t.lines) == 0 {
-		return true
+		return
 	}
 	if now.Sub(t.swept) >= sweepInterval {
 		t.sweep(now)
 	}
 	l, part := t.line(of)
-	step := time.Duration(float64(each) / part)
-	l.until = latest(l.until, now.Add(2*step+grace))
-	if part == 1 {
-		return true
+	l.until = latest(l.until, now.Add(2*time.Duration(float64(each)/part)+grace))
+	if again && len(l.expected) > 0 && !l.expected[0].After(now) {
+		l.expected = l.expected[1:]
 	}
-	if most := now.Add(2 * step); l.free.After(most) { // its part was less when it had that
-		l.free = most
+	for l := range t.owed {
+		t.miss(l, each, now)
 	}
-	return !l.free.After(now.Add(step))
+}
+
+// kept is how much room of some kinds is kept from one that comes, for others that have had less: for the next of each line, and for
+// all that are expected until there is likely to be more room.
+func (t *turns) kept(of Whose, kinds room, more time.Time) (n int) {
+	l, known := t.lines[lineOf{of.Tenant, of.Priority}]
+	if !known {
+		return 0
+	}
+	for other := range t.owed {
+		if other == l || other.lacked&kinds == 0 || !other.free.Before(l.free) {
+			continue
+		}
+		n++
+		for _, at := range other.expected[1:] {
+			if !at.After(more) {
+				n++
+			}
+		}
+	}
+	return n
 }
 
 // charge notes that one has been let in.
@@ -132,8 +198,13 @@ func (t *turns) charge(of Whose, each time.Duration, now time.Time) {
 	if len(t.lines) == 0 {
 		return
 	}
-	if l, part := t.line(of); part < 1 {
-		l.free = latest(l.free, now).Add(time.Duration(float64(each) / part))
+	l, part := t.line(of)
+	if part < 1 {
+		step := time.Duration(float64(each) / part)
+		l.free = latest(l.free, now).Add(step)
+		if most := now.Add(2 * step); l.free.After(most) { // others left it more, or its part was less when it had that
+			l.free = most
+		}
 	}
 }
 
@@ -142,7 +213,7 @@ func (t *turns) line(of Whose) (*line, float64) {
 	name := lineOf{of.Tenant, of.Priority}
 	l, known := t.lines[name]
 	if !known {
-		l = &line{}
+		l = &line{unordered: make(parked)}
 		t.lines[name] = l
 	}
 	p, known := t.priorities[of.Priority]
@@ -174,7 +245,7 @@ func (t *turns) sweep(now time.Time) {
 		p.weight = 0
 	}
 	for name, l := range t.lines {
-		if l.last.After(now) && l.until.After(now) {
+		if l.last.After(now) && l.until.After(now) || len(l.expected) > 0 {
 			t.priorities[name.priority].weight += l.weight
 		} else {
 			delete(t.lines, name)
@@ -189,7 +260,7 @@ func (t *turns) sweep(now time.Time) {
 
 // forget drops all turns.
 func (t *turns) forget() {
-	t.again = time.Time{}
+	clear(t.owed)
 	clear(t.lines)
 	clear(t.priorities)
 }

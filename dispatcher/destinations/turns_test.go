@@ -12,6 +12,81 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
+// crowd is callbacks of one that come to a destination, each of which comes again when it is told to.
+type crowd struct {
+	field
+	limits destinations.Limits
+	takes  time.Duration
+
+	replicas []*destinations.Set  // that one comes to at random; nil for the field's
+	random   func() time.Duration // instead of takes
+
+	group sync.WaitGroup
+	lock  sync.Mutex
+	sent  []time.Time
+	tries int
+}
+
+func (f field) crowd(tenant string, takes time.Duration, limits destinations.Limits) *crowd {
+	limits.Of.Tenant = tenant
+	return &crowd{field: f, limits: limits, takes: takes}
+}
+
+// submit has n come, one after each interval, until ctx ends.
+func (c *crowd) submit(ctx context.Context, n int, interval time.Duration) {
+	c.group.Go(func() {
+		for range n {
+			c.group.Go(func() { c.one(ctx) })
+			time.Sleep(interval)
+		}
+	})
+}
+
+func (c *crowd) one(ctx context.Context) {
+	limits := c.limits
+	for ; ctx.Err() == nil; limits.Again = true {
+		c.note(func() { c.tries++ })
+		at := c.Set
+		if len(c.replicas) > 0 {
+			at = c.replicas[rand.IntN(len(c.replicas))]
+		}
+		pass, err := at.Enter(ctx, "d", limits)
+		if after, busy := destinations.IsBusy(err); busy {
+			select {
+			case <-time.After(after + rand.N(5*time.Millisecond)): // no clock is exact
+			case <-ctx.Done():
+			}
+		} else if err == nil {
+			c.note(func() { c.sent = append(c.sent, time.Now()) })
+			if c.random != nil {
+				time.Sleep(c.random())
+			} else {
+				time.Sleep(c.takes)
+			}
+			pass.Done(false)
+			return
+		}
+	}
+}
+
+func (c *crowd) note(what func()) {
+	c.lock.Lock()
+	defer c.lock.Unlock()
+	what()
+}
+
+// since counts those that were sent since a time.
+func (c *crowd) since(from time.Time) (n int) {
+	c.lock.Lock()
+	defer c.lock.Unlock()
+	for _, at := range c.sent {
+		if !at.Before(from) {
+			n++
+		}
+	}
+	return n
+}
+
 // Those that were given back come again when it is their turn: the destination is busy all the time, and hardly any comes in
 // vain.
 func TestTurns(t *testing.T) {
@@ -31,32 +106,15 @@ func TestTurns(t *testing.T) {
 			on(t, func(f field) {
 				f.take("d", c.takes)
 				time.Sleep(time.Second)
-				start, tries := time.Now(), 0
-				var lock sync.Mutex
-				var group sync.WaitGroup
-				for range c.n {
-					group.Go(func() {
-						for {
-							pass, err := f.Enter(f.Context(), "d", c.limits)
-							lock.Lock()
-							tries++
-							lock.Unlock()
-							if after, busy := destinations.IsBusy(err); busy {
-								time.Sleep(after + rand.N(10*time.Millisecond) - 5*time.Millisecond) // no clock is exact
-								continue
-							}
-							time.Sleep(c.takes)
-							pass.Done(false)
-							return
-						}
-					})
-				}
-				group.Wait()
+				start := time.Now()
+				all := f.crowd("", c.takes, c.limits)
+				all.submit(f.Context(), c.n, 0)
+				all.group.Wait()
 				if took := time.Since(start); took > c.most {
 					t.Errorf("it took %s, want at most %s", took, c.most)
 				}
-				if tries > 3*c.n {
-					t.Errorf("%d of them were tried %d times", c.n, tries)
+				if all.tries > 3*c.n {
+					t.Errorf("%d of them were tried %d times", c.n, all.tries)
 				}
 			})
 		})
@@ -136,7 +194,7 @@ func TestLongBacklog(t *testing.T) {
 
 // Turns are shared as claims are: between priorities and tenants, however much of one waits already.
 func TestTurnsAreShared(t *testing.T) {
-	const takes, perSecond, n = 20 * time.Millisecond, 100, 100
+	const takes, perSecond, n = 20 * time.Millisecond, 100, 150
 	inFlight, paced := destinations.Limits{InFlight: 2}, destinations.Limits{Rate: perSecond}
 	whose := func(tenant string, priority job.Priority, share, weight float64) destinations.Whose {
 		return destinations.Whose{Tenant: tenant, Priority: priority, Share: share, Weight: weight}
@@ -160,44 +218,66 @@ func TestTurnsAreShared(t *testing.T) {
 			on(t, func(f field) {
 				f.take("d", takes)
 				ctx, cancel := context.WithCancel(f.Context())
-				var group sync.WaitGroup
-				submit := func(of destinations.Whose, n int) *sync.WaitGroup {
+				var all []*crowd
+				submit := func(of destinations.Whose, n int) {
 					limits := c.limits
 					limits.Of = of
-					var sent sync.WaitGroup
-					sent.Add(n)
-					for range n {
-						group.Go(func() {
-							defer sent.Done()
-							for ctx.Err() == nil {
-								pass, err := f.Enter(ctx, "d", limits)
-								if after, busy := destinations.IsBusy(err); busy {
-									time.Sleep(after + rand.N(10*time.Millisecond) - 5*time.Millisecond) // no clock is exact
-								} else if err == nil {
-									time.Sleep(takes)
-									pass.Done(false)
-									return
-								}
-							}
-						})
-					}
-					return &sent
+					one := f.crowd(of.Tenant, takes, limits)
+					one.submit(ctx, n, 0)
+					all = append(all, one)
 				}
 				submit(c.crowd, 20*perSecond)
 				time.Sleep(2 * time.Second)
 				start := time.Now()
-				var sent []*sync.WaitGroup
 				for _, of := range c.others {
-					sent = append(sent, submit(of, n))
+					submit(of, n)
 				}
-				for _, s := range sent {
-					s.Wait()
+				for _, other := range all[1:] {
+					other.group.Wait()
 				}
 				took := time.Since(start).Seconds()
 				cancel()
-				group.Wait()
+				all[0].group.Wait()
 				if fair := n / (perSecond * c.part); took < 0.9*fair || took > 1.25*fair {
 					t.Errorf("what came later was sent within %.2f s, want %.2f", took, fair)
+				}
+			})
+		})
+	}
+}
+
+// Room that is kept for those that another replica claims is not lost, nor for those that take longer or shorter than usual.
+func TestTurnsBesideOtherReplicas(t *testing.T) {
+	for name, takes := range map[string]func() time.Duration{
+		"all alike": func() time.Duration { return 100 * time.Millisecond },
+		"random":    func() time.Duration { return time.Duration(rand.ExpFloat64() * float64(100*time.Millisecond)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			on(t, func(f field) {
+				const seconds, rate = 8, 10 * 8 // one replica's in a second, with eight under way
+				replicas := []*destinations.Set{f.Set, destinations.New(policy), destinations.New(policy)}
+				for _, replica := range replicas {
+					field{t, replica}.take("d", 100*time.Millisecond)
+				}
+				ctx, cancel := context.WithCancel(f.Context())
+				crowds := map[string]*crowd{}
+				for tenant, weight := range map[string]float64{"light": 1, "heavy": 4} {
+					c := f.crowd(tenant, 0, destinations.Limits{Of: destinations.Whose{Weight: weight}})
+					c.replicas, c.random = replicas, takes
+					c.submit(ctx, 10*rate*len(replicas), 0)
+					crowds[tenant] = c
+				}
+				time.Sleep(2 * time.Second)
+				start := time.Now()
+				time.Sleep(seconds * time.Second)
+				all := float64(seconds * rate * len(replicas))
+				heavy, light := float64(crowds["heavy"].since(start)), float64(crowds["light"].since(start))
+				if heavy+light < 0.9*all || heavy < 3*light || heavy > 5*light {
+					t.Errorf("%v and %v of %v are sent, want all of them, and 4 to 1", heavy, light, all)
+				}
+				cancel()
+				for _, c := range crowds {
+					c.group.Wait()
 				}
 			})
 		})
@@ -227,70 +307,6 @@ func TestTurnsThatAreNotTaken(t *testing.T) {
 			t.Errorf("it is tried again after %s, when each takes a second", after)
 		}
 	})
-}
-
-// crowd is callbacks of one that come to a destination, each of which comes again when it is told to.
-type crowd struct {
-	field
-	limits destinations.Limits
-	takes  time.Duration
-
-	group sync.WaitGroup
-	lock  sync.Mutex
-	sent  []time.Time
-	tries int
-}
-
-func (f field) crowd(tenant string, takes time.Duration, limits destinations.Limits) *crowd {
-	limits.Of.Tenant = tenant
-	return &crowd{field: f, limits: limits, takes: takes}
-}
-
-// submit has n come, one after each interval, until ctx ends.
-func (c *crowd) submit(ctx context.Context, n int, interval time.Duration) {
-	c.group.Go(func() {
-		for range n {
-			c.group.Go(func() { c.one(ctx) })
-			time.Sleep(interval)
-		}
-	})
-}
-
-func (c *crowd) one(ctx context.Context) {
-	limits := c.limits
-	for ; ctx.Err() == nil; limits.Again = true {
-		c.note(func() { c.tries++ })
-		pass, err := c.Enter(ctx, "d", limits)
-		if after, busy := destinations.IsBusy(err); busy {
-			select {
-			case <-time.After(after + rand.N(5*time.Millisecond)): // no clock is exact
-			case <-ctx.Done():
-			}
-		} else if err == nil {
-			c.note(func() { c.sent = append(c.sent, time.Now()) })
-			time.Sleep(c.takes)
-			pass.Done(false)
-			return
-		}
-	}
-}
-
-func (c *crowd) note(what func()) {
-	c.lock.Lock()
-	defer c.lock.Unlock()
-	what()
-}
-
-// since counts those that were sent since a time.
-func (c *crowd) since(from time.Time) (n int) {
-	c.lock.Lock()
-	defer c.lock.Unlock()
-	for _, at := range c.sent {
-		if !at.Before(from) {
-			n++
-		}
-	}
-	return n
 }
 
 // What another's jobs ask for by themselves is not asked of all.
