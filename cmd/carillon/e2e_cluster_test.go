@@ -55,7 +55,11 @@ type replica struct {
 	err    error // of its exit
 }
 
-// start starts n replicas with a short lease.
+// A dead replica's claims are taken over while a test waits, and yet no callback that goes well is cut off, and delivered twice,
+// because the machine stalls for some seconds.
+const lease, callbackTimeout = 20 * time.Second, 15 * time.Second
+
+// start starts n replicas.
 func (c *cluster) start(n int, args ...string) {
 	c.Helper()
 	for range n {
@@ -71,7 +75,7 @@ func (c *cluster) startOne(args ...string) *replica {
 	}
 	cmd := exec.Command(path, append([]string{
 		"serve", "--listen=127.0.0.1:0", "--store=" + c.url, "--log-format=json", "--tick=250ms",
-		"--lease=6s", "--callback-timeout=4s", "--concurrency=16",
+		"--lease=" + lease.String(), "--callback-timeout=" + callbackTimeout.String(), "--concurrency=16",
 	}, args...)...)
 	stderr, err := cmd.StderrPipe()
 	if err != nil {

@@ -89,7 +89,7 @@ func TestKill(t *testing.T) {
 		held := c.held("k")
 		time.Sleep(2 * time.Second) // longer than a callback takes, shorter than the lease
 		still := c.held("k")
-		if time.Since(stalled) < 4*time.Second { // else its leases may have ended, and nothing can be told
+		if time.Since(stalled) < callbackTimeout { // else its leases may have ended, and nothing can be told
 			maps.DeleteFunc(held, func(id string, _ bool) bool { return !still[id] })
 		}
 		victim.signal(t, syscall.SIGKILL)
