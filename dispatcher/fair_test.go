@@ -108,8 +108,8 @@ func TestWeightsAtADestination(t *testing.T) {
 				b.receiver.answers(func(context.Context, callbacks.Delivery) error { time.Sleep(500 * time.Millisecond); return nil })
 				b.tenant("heavy", b.start, job.TenantSettings{Weight: 4})
 				b.tenant("light", b.start, job.TenantSettings{Weight: 1})
-				b.submit("more", c.more, crowdOf(600)...)
-				b.submit("less", c.less, crowdOf(600)...)
+				b.submit("more", c.more, crowdOf(300)...)
+				b.submit("less", c.less, crowdOf(300)...)
 				b.replica(func(c *dispatcher.Config) { c.Concurrency = 8 })
 				time.Sleep(25 * time.Second) // four at a time, half a second each
 				more, less := float64(len(b.receiver.of("more"))), float64(len(b.receiver.of("less")))

@@ -21,6 +21,7 @@ type turns struct {
 	lines      map[lineOf]*line
 	priorities map[job.Priority]*lines
 	owed       map[*line]struct{} // those of which some have come at their turns in vain, and not yet again
+	missed     int                // in a row, of those that were expected
 	swept      time.Time
 	each       time.Duration // between two turns, as it was last
 }
@@ -69,14 +70,20 @@ const sweepInterval = 50 * time.Millisecond
 // grace is how late those may come that have turns.
 const grace = time.Second
 
-// leastKept is for how long room is kept at least for one that does not come: claims take their time.
-const leastKept = 50 * time.Millisecond
+// Room is kept for at most so many lines, and at least for so long for one that does not come, as claims take their time. When so many in
+// a row have not come, most likely all have been cancelled, or other replicas claim them: then none is kept any more for those that
+// are expected.
+const (
+	mostOwed   = 500
+	leastKept  = 50 * time.Millisecond
+	mostMissed = 3
+)
 
 // pause is what decides when one that is given back comes again.
 type pause struct {
 	of    Whose
-	again bool // it comes again already
-	lacks room
+	again bool          // it comes again already
+	lacks room          // that it can be let in to; zero if that is not all that it waits for
 	each  time.Duration // between two turns
 	least time.Duration // until the first of them
 	ahead time.Duration // how long before their turns those that come again are placed
@@ -106,12 +113,12 @@ func (t *turns) next(p pause, now time.Time) time.Duration {
 	l.until = latest(l.until, now.Add(p.least+2*step+grace))
 	first := now.Add(p.least)
 	at := latest(first, l.last.Add(step))
-	if p.again || at.Equal(first) { // it is its turn
+	if ofTurn := p.again || at.Equal(first); ofTurn && p.lacks != 0 && (len(l.expected) > 0 || len(t.owed) < mostOwed) {
 		turn, waiting := first.Add(p.each*time.Duration(t.owedBefore(l))), len(l.expected)
 		if waiting > 0 {
 			turn = latest(turn, l.expected[waiting-1].Add(step))
 		}
-		if waiting == 0 || turn.Sub(first) < p.ahead {
+		if turn.Sub(now) <= max(p.least, p.longest) && (waiting == 0 || turn.Sub(first) < p.ahead) {
 			l.expected, l.lacked, l.last = append(l.expected, turn), p.lacks, latest(l.last, turn)
 			t.owed[l] = struct{}{}
 			return turn.Sub(now)
@@ -138,13 +145,28 @@ func (t *turns) owedBefore(l *line) (n int) {
 }
 
 // miss forgets those that were expected, and are so late that they will not come.
-func (t *turns) miss(l *line, each time.Duration, now time.Time) {
-	for len(l.expected) > 0 && now.Sub(l.expected[0]) > max(leastKept, min(each, grace)) {
-		l.expected = l.expected[1:]
+func (t *turns) miss(now time.Time) {
+	for l := range t.owed {
+		for len(l.expected) > 0 && now.Sub(l.expected[0]) > max(leastKept, min(t.each, grace)) {
+			l.expected = l.expected[1:]
+			t.missed++
+		}
+		if len(l.expected) == 0 {
+			delete(t.owed, l)
+		}
 	}
-	if len(l.expected) == 0 {
-		delete(t.owed, l)
+	if t.missed >= mostMissed {
+		t.expectNone()
 	}
+}
+
+// expectNone forgets who was expected.
+func (t *turns) expectNone() {
+	for l := range t.owed {
+		l.expected = nil
+	}
+	clear(t.owed)
+	t.missed = 0
 }
 
 func latest(a, b time.Time) time.Time {
@@ -165,10 +187,9 @@ func (t *turns) come(of Whose, again bool, each time.Duration, now time.Time) {
 	l, part := t.line(of)
 	l.until = latest(l.until, now.Add(2*time.Duration(float64(each)/part)+grace))
 	if again && len(l.expected) > 0 && !l.expected[0].After(now) {
-		l.expected = l.expected[1:]
-	}
-	for l := range t.owed {
-		t.miss(l, each, now)
+		if l.expected, t.missed = l.expected[1:], 0; len(l.expected) == 0 {
+			delete(t.owed, l)
+		}
 	}
 }
 
@@ -238,14 +259,16 @@ func orOne(weight float64) float64 {
 	return weight
 }
 
-// sweep drops the lines that have no turns ahead.
+// sweep drops the lines that have no turns ahead, and have had no more than their parts.
 func (t *turns) sweep(now time.Time) {
 	t.swept = now
+	t.miss(now)
 	for _, p := range t.priorities {
 		p.weight = 0
 	}
 	for name, l := range t.lines {
-		if l.last.After(now) && l.until.After(now) || len(l.expected) > 0 {
+		ahead := l.last.After(now) || l.unordered.count(now) > 0
+		if ahead && l.until.After(now) || len(l.expected) > 0 || l.free.After(now) {
 			t.priorities[name.priority].weight += l.weight
 		} else {
 			delete(t.lines, name)
@@ -260,7 +283,7 @@ func (t *turns) sweep(now time.Time) {
 
 // forget drops all turns.
 func (t *turns) forget() {
-	clear(t.owed)
+	t.expectNone()
 	clear(t.lines)
 	clear(t.priorities)
 }

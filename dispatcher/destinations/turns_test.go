@@ -205,12 +205,13 @@ func TestTurnsAreShared(t *testing.T) {
 		others []destinations.Whose // come later with n each
 		part   float64              // of all turns, that each of these has
 	}{
-		"tenants":    {inFlight, whose("a", "", 0, 0), []destinations.Whose{whose("b", "", 0, 0)}, 1. / 2},
-		"a rate":     {paced, whose("a", "", 0, 0), []destinations.Whose{whose("b", "", 0, 0)}, 1. / 2},
-		"heavy":      {inFlight, whose("a", "", 25, 0.5), []destinations.Whose{whose("b", "", 25, 4.5)}, 0.9},
-		"light":      {inFlight, whose("a", "", 25, 4), []destinations.Whose{whose("b", "", 25, 1)}, 0.2},
-		"three":      {inFlight, whose("a", "", 25, 1), []destinations.Whose{whose("b", "", 25, 1), whose("c", "", 25, 1)}, 1. / 3},
-		"priorities": {inFlight, whose("a", "high", 90, 1), []destinations.Whose{whose("a", "low", 10, 1)}, 0.1},
+		"tenants":          {inFlight, whose("a", "", 0, 0), []destinations.Whose{whose("b", "", 0, 0)}, 1. / 2},
+		"a rate":           {paced, whose("a", "", 0, 0), []destinations.Whose{whose("b", "", 0, 0)}, 1. / 2},
+		"heavy":            {inFlight, whose("a", "", 25, 0.5), []destinations.Whose{whose("b", "", 25, 4.5)}, 0.9},
+		"heavy, at a rate": {paced, whose("a", "", 25, 0.5), []destinations.Whose{whose("b", "", 25, 4.5)}, 0.9},
+		"light":            {inFlight, whose("a", "", 25, 4), []destinations.Whose{whose("b", "", 25, 1)}, 0.2},
+		"three":            {inFlight, whose("a", "", 25, 1), []destinations.Whose{whose("b", "", 25, 1), whose("c", "", 25, 1)}, 1. / 3},
+		"priorities":       {inFlight, whose("a", "high", 90, 1), []destinations.Whose{whose("a", "low", 10, 1)}, 0.1},
 		"tenants of a priority": {inFlight, whose("a", "low", 10, 50),
 			[]destinations.Whose{whose("b", "high", 90, 1), whose("c", "high", 90, 1)}, 0.45},
 	} {
@@ -272,7 +273,7 @@ func TestTurnsBesideOtherReplicas(t *testing.T) {
 				time.Sleep(seconds * time.Second)
 				all := float64(seconds * rate * len(replicas))
 				heavy, light := float64(crowds["heavy"].since(start)), float64(crowds["light"].since(start))
-				if heavy+light < 0.9*all || heavy < 3*light || heavy > 5*light {
+				if heavy+light < 0.9*all || heavy < 2.5*light || heavy > 6.5*light {
 					t.Errorf("%v and %v of %v are sent, want all of them, and 4 to 1", heavy, light, all)
 				}
 				cancel()
@@ -380,6 +381,86 @@ func TestTurnsOfManyTenants(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Room that is kept for many that never come, as they have been cancelled, is soon had by those that do.
+func TestExpectedThatDoNotCome(t *testing.T) {
+	for name, c := range map[string]struct {
+		limits  destinations.Limits
+		takes   time.Duration
+		tenants int
+		perStep time.Duration // between two that can be sent
+	}{
+		"slow":          {destinations.Limits{}, 2 * time.Second, 200, 2 * time.Second / 4},
+		"fast":          {destinations.Limits{}, 80 * time.Millisecond, 2000, 10 * time.Millisecond},
+		"one at a time": {destinations.Limits{InFlight: 1}, time.Second, 50, time.Second},
+		"a low rate":    {destinations.Limits{Rate: 1}, time.Millisecond, 50, time.Second},
+		"a rate":        {destinations.Limits{Rate: 10}, time.Millisecond, 500, 100 * time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			on(t, func(f field) {
+				f.take("d", c.takes)
+				ctx, cancel := context.WithCancel(f.Context())
+				const could = 100
+				left := f.crowd("left", c.takes, c.limits)
+				left.submit(ctx, 2*could, 0)
+				time.Sleep(5 * c.perStep)
+				for i := range c.tenants {
+					gone := c.limits
+					gone.Of.Tenant = fmt.Sprint(i)
+					short, end := context.WithTimeout(f.Context(), time.Nanosecond)
+					if pass, err := f.Enter(short, "d", gone); err == nil {
+						pass.Cancel()
+					}
+					end()
+				}
+				start := time.Now()
+				time.Sleep(could * c.perStep)
+				if n := left.since(start); n < could*6/10 {
+					t.Errorf("%d of %d are sent", n, could)
+				}
+				cancel()
+				left.group.Wait()
+			})
+		})
+	}
+}
+
+// However many tenants wait, nobody is put off for longer than is documented.
+func TestLongestPause(t *testing.T) {
+	on(t, func(f field) {
+		f.take("d", 10*time.Second)
+		for range policy.SlowInFlight {
+			f.enter("d")
+		}
+		for i := range 2000 {
+			limits := destinations.Limits{Of: destinations.Whose{Tenant: fmt.Sprint(i)}, Again: i%2 == 1}
+			if after := f.refused("d", limits, "under way"); after > 10*policy.LongestProbe {
+				t.Fatalf("one of the tenant %d is put off for %s", i, after)
+			}
+		}
+	})
+}
+
+// Those that are put off because of other slow destinations are not put off for longer because there are many of them.
+func TestManyThatAreCrowdedOut(t *testing.T) {
+	on(t, func(f field) {
+		for _, name := range []string{"a", "b", "d"} {
+			f.take(name, time.Second)
+		}
+		for range policy.SlowInFlight {
+			f.enter("a")
+			f.enter("b")
+		}
+		f.enter("d")
+		for i := range 500 {
+			limits := destinations.Limits{Of: destinations.Whose{Tenant: fmt.Sprint(i)}}
+			if after := f.refused("d", limits, "slow, like others"); after > 3*policy.Probe {
+				t.Fatalf("one of the tenant %d is put off for %s", i, after)
+			}
+			time.Sleep(time.Second)
+		}
+	})
 }
 
 // A line whose turns are taken one by one stays: whoever comes later has the end of it.
