@@ -358,6 +358,30 @@ func TestRateIsShared(t *testing.T) {
 	}
 }
 
+// A rate that leaves no room for waiting is shared by weights too.
+func TestLowRateIsShared(t *testing.T) {
+	on(t, func(f field) {
+		const seconds, perSecond = 50, 4
+		f.take("d", time.Millisecond)
+		ctx, cancel := context.WithCancel(f.Context())
+		crowds := map[string]*crowd{}
+		for tenant, weight := range map[string]float64{"light": 1, "heavy": 4} {
+			c := f.crowd(tenant, time.Millisecond, destinations.Limits{Rate: perSecond, Of: destinations.Whose{Weight: weight}})
+			c.submit(ctx, seconds*perSecond, 0)
+			crowds[tenant] = c
+		}
+		start := time.Now()
+		time.Sleep(seconds * time.Second)
+		if heavy, light := crowds["heavy"].since(start), crowds["light"].since(start); heavy+light < seconds*perSecond*9/10 || heavy < 3*light || heavy > 6*light {
+			t.Errorf("%d and %d of %d are sent, want all of them, and 4 to 1", heavy, light, seconds*perSecond)
+		}
+		cancel()
+		for _, c := range crowds {
+			c.group.Wait()
+		}
+	})
+}
+
 // Many tenants with little each do not come all at once, again and again.
 func TestTurnsOfManyTenants(t *testing.T) {
 	for _, each := range []int{1, 4} {
