@@ -18,6 +18,7 @@ import (
 )
 
 func TestFiresAtTheInstant(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(b *bench) {
 		d, _ := b.replica(nil)
 		synctest.Wait()
@@ -294,6 +295,7 @@ func TestSweeps(t *testing.T) {
 
 // Dead letters that are to be kept for longer than there has been time are kept for ever, and jobs are swept all the same.
 func TestLongRetention(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(b *bench) {
 		b.replica(func(c *dispatcher.Config) { c.Retain, c.DeadLetterRetain = time.Hour, 200*365*24*time.Hour })
 		j := b.submit("k", func(j *job.Job) { j.ExpiresAt = time.Now().Add(time.Hour) }, 0)

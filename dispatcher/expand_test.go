@@ -42,6 +42,7 @@ func (b *bench) expectEvery(j job.Job, every time.Duration, without ...int) {
 
 // Replicas side by side do what one would do, no more.
 func TestExpandsOnce(t *testing.T) {
+	t.Parallel()
 	expansions := make(map[int]int) // by replicas
 	for _, replicas := range []int{1, 3} {
 		bubble(t, func(b *bench) {

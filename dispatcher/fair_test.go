@@ -72,6 +72,7 @@ func TestBacklogOfAnother(t *testing.T) {
 
 // So is who comes to where another's backlog is parked, and by priority.
 func TestBacklogAtADestination(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(b *bench) {
 		b.receiver.answers(func(context.Context, callbacks.Delivery) error { time.Sleep(500 * time.Millisecond); return nil })
 		b.crowd(1000, of("large", "")) // four at a time, half a second each: two minutes
@@ -96,6 +97,7 @@ func TestBacklogAtADestination(t *testing.T) {
 
 // Turns where backlogs are parked go by weights and by priorities.
 func TestWeightsAtADestination(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		more, less  func(*job.Job)
 		least, most float64 // how many times as many are sent of the one

@@ -91,6 +91,7 @@ func TestAnswers(t *testing.T) {
 
 // An outage of the sender's own connection spends no attempts and buries nothing, however long it lasts.
 func TestOutageBuriesNothing(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(b *bench) {
 		back := time.Now().Add(25 * time.Hour)
 		b.receiver.answer = func(context.Context, callbacks.Delivery) error {
@@ -223,6 +224,7 @@ func TestCallbackTimeRunsFromTheClaim(t *testing.T) {
 
 // After an outage has ended, the next one begins with short pauses again.
 func TestOutageEnds(t *testing.T) {
+	t.Parallel()
 	bubble(t, func(b *bench) {
 		b.receiver.answer = func(context.Context, callbacks.Delivery) error {
 			if at := time.Since(b.start); at < time.Hour || at == 2*time.Hour {

@@ -30,6 +30,7 @@ func minutes(from, to, step int) (list []time.Duration) {
 }
 
 func TestCatchUp(t *testing.T) {
+	t.Parallel()
 	const runsTo = 75
 	all := func(j *job.Job) { j.Options.CatchUp = job.CatchUpAll }
 	none := func(j *job.Job) { j.Options.CatchUp = job.CatchUpNone }
