@@ -220,6 +220,25 @@ func TestExpectedThatDoNotCome(t *testing.T) {
 	}
 }
 
+// What is kept for those that have limits of their own is not kept from those that have none.
+func TestNothingIsKeptForLimitsOfOthers(t *testing.T) {
+	on(t, func(f field) {
+		const takes = 200 * time.Millisecond // too long to wait for, and not slow
+		f.take("d", takes)
+		limited := destinations.Limits{InFlight: 1, Of: destinations.Whose{Tenant: "limited"}}
+		if _, err := f.Enter(f.Context(), "d", limited); err != nil {
+			t.Fatal(err)
+		}
+		limited.Again = true
+		f.refused("d", limited, "under way")
+		for i := range policy.InFlight - 1 {
+			if _, err := f.Enter(f.Context(), "d", destinations.Limits{Of: destinations.Whose{Tenant: "other"}}); err != nil {
+				t.Errorf("with %d under way: %v", i+1, err)
+			}
+		}
+	})
+}
+
 // However many tenants wait, nobody is put off for longer than is documented.
 func TestLongestPause(t *testing.T) {
 	on(t, func(f field) {
