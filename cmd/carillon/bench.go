@@ -139,8 +139,9 @@ func (c *benchMixed) Run(ctx context.Context, out output) error {
 type benchFairness struct {
 	benchOptions
 	Only     []string `env:"-" enum:"backlog,shares,priorities,destinations" default:"backlog,shares,priorities,destinations" placeholder:"PART" help:"What to measure: backlog (a tenant beside the backlog of another), shares (many tenants with backlogs), priorities, or destinations (one beside others that are slow or down, by http whatever --callback says). (all of it)"`
-	Count    int      `env:"-" default:"200000" placeholder:"N" help:"How large the one tenant's backlog is: the other gets a two-hundredth at once, the largest of many a half and the smallest a two-thousandth, each priority a fourth, a slow destination and one that is down a fortieth. (${default})"`
+	Count    int      `env:"-" default:"200000" placeholder:"N" help:"How large the one tenant's backlog is: the other gets a two-hundredth at once, the largest of many a half, each priority a fourth, a slow destination and one that is down a fortieth. (${default})"`
 	Tenants  int      `env:"-" default:"100" placeholder:"N" help:"How many tenants compete in shares. (${default})"`
+	Spread   float64  `env:"-" default:"1000" placeholder:"N" help:"How many times as large as the smallest backlog in shares the largest is. (${default})"`
 	Rate     float64  `env:"-" default:"500" placeholder:"N" help:"How many go to the healthy destination in a second. (${default})"`
 	Duration duration `env:"-" default:"30s" placeholder:"DURATION" help:"For how long. (${default})"`
 }
@@ -150,11 +151,11 @@ func (c *benchFairness) Run(ctx context.Context, out output) error {
 	if err := checkRate(c.Rate, c.Duration); err != nil {
 		return err
 	}
-	if c.Count < 1000 || c.Tenants < 2 {
-		return usageError{errors.New("--count must be at least 1000, and --tenants at least 2")}
+	if c.Count < 1000 || c.Tenants < 2 || !(c.Spread >= 1) {
+		return usageError{errors.New("--count must be at least 1000, --tenants at least 2, and --spread at least 1")}
 	}
 	return c.run(ctx, out, "fairness", bench.Fairness{
-		Only: c.Only, Count: c.Count, Tenants: c.Tenants, Rate: c.Rate, Duration: c.Duration.std()}.Run)
+		Only: c.Only, Count: c.Count, Tenants: c.Tenants, Spread: c.Spread, Rate: c.Rate, Duration: c.Duration.std()}.Run)
 }
 
 // benchSubmit measures submitting.

@@ -99,7 +99,7 @@ func TestBench(t *testing.T) {
 func TestBenchShares(t *testing.T) {
 	t.Parallel()
 	c := stores[0].cluster(t)
-	r := runBench(t, "fairness", "--only=shares", "--count=2000", "--tenants=5", "--store="+c.url)
+	r := runBench(t, "fairness", "--only=shares", "--count=2000", "--tenants=5", "--spread=4", "--store="+c.url)
 	if f := figure(t, r, "shares: least Jain's index of a window"); f.Median < 0 || f.Median > 1 || len(f.Rounds) != 1 {
 		t.Errorf("Jain's index is %v", f.Rounds)
 	}

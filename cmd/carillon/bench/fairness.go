@@ -21,6 +21,8 @@ type Fairness struct {
 	Count int
 	// Tenants is how many compete.
 	Tenants int
+	// Spread is how many times the largest backlog of theirs is the smallest; at least 1.
+	Spread float64
 	// Rate and Duration are of what goes to the destination that answers at once.
 	Rate     float64
 	Duration time.Duration
@@ -108,7 +110,7 @@ func (f *Firings) within(from, to int64) float64 {
 	return float64(j - i)
 }
 
-// shares drains the backlogs of many tenants, of which the largest is a thousand times the smallest. It is done once: the worst of
+// shares drains the backlogs of many tenants, of which the largest is many times the smallest. It is done once: the worst of
 // all windows counts, not the median.
 func (f Fairness) shares(ctx context.Context, b *Bench) error {
 	w, where, err := b.timedWork(ctx, 0, timed{})
@@ -116,7 +118,7 @@ func (f Fairness) shares(ctx context.Context, b *Bench) error {
 		return err
 	}
 	largest := float64(f.Count) / 2
-	smallest := max(1, largest/1000)
+	smallest := max(1, largest/f.Spread)
 	works := make([]*Work, f.Tenants)
 	for i := range works {
 		count := smallest * math.Pow(largest/smallest, float64(i)/float64(f.Tenants-1))
