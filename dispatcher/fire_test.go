@@ -166,7 +166,7 @@ func TestCallbackTimeout(t *testing.T) {
 			<-ctx.Done()
 			return ctx.Err()
 		}
-		j := b.submit("k", func(j *job.Job) { j.Options.Retry.Initial = job.Duration(time.Hour) }, 0)
+		j := b.submit("k", func(j *job.Job) { j.Options.Retry.Initial = job.Duration(24 * time.Hour) }, 0)
 		b.replica(func(c *dispatcher.Config) { c.CallbackTimeout = 7 * time.Second })
 		time.Sleep(7*time.Second + 10*time.Millisecond) // outcomes are written together
 		synctest.Wait()
