@@ -104,6 +104,9 @@ func TestBenchShares(t *testing.T) {
 		t.Errorf("Jain's index is %v", f.Rounds)
 	}
 	figure(t, r, "shares: largest deviation of a tenant's share")
+	if notes := strings.Join(r.Notes, "\n"); !strings.Contains(notes, "backlogs of 250 to 1000") {
+		t.Errorf("the largest backlog is not 1000, half of the count, or the smallest not a fourth of it: %s", notes)
+	}
 	if f := figure(t, r, "shares: drained"); f.Median <= 0 {
 		t.Errorf("it drained %v/s", f.Rounds)
 	}
