@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -37,6 +38,10 @@ const (
 		SELECT ctid FROM $occurrences WHERE lane = 'default' AND due_at <= $2 ORDER BY due_at, timestamp LIMIT $4 FOR UPDATE SKIP LOCKED)) RETURNING revision, id`
 	rawPostgresDelete = `DELETE FROM $occurrences o USING unnest($1::uuid[], $2::uuid[]) AS c (revision, id)
 		WHERE o.revision = c.revision AND o.id = c.id AND o.token = $3`
+	// A transaction that begins with it looks rows up by an index and in its order, as the store's do. Of a table that the server
+	// has not yet looked at, it would rather sort all that is due for each claim.
+	rawPostgresPlan = `SELECT set_config(name, 'off', true)
+		FROM unnest('{enable_seqscan,enable_bitmapscan,enable_sort,enable_hashjoin,enable_mergejoin}'::text[]) AS s (name)`
 	rawPostgresDrop = `DROP TABLE IF EXISTS $jobs, $occurrences`
 )
 
@@ -103,21 +108,28 @@ func (r *rawPostgres) Upsert(ctx context.Context, rows []rawRow) error {
 }
 
 func (r *rawPostgres) Take(ctx context.Context, c rawClaim) (int, error) {
-	rows, err := r.pool.Query(ctx, r.in.Replace(rawPostgresClaim), c.token, c.now, c.until, rawBatch)
-	if err != nil {
-		return 0, err
-	}
 	var revision, id pgtype.UUID
 	var revisions, ids []pgtype.UUID
-	_, err = pgx.ForEachRow(rows, []any{&revision, &id}, func() error {
-		revisions, ids = append(revisions, revision), append(ids, id)
-		return nil
+	var claim, deletion pgx.Batch
+	claim.Queue(rawPostgresPlan)
+	claim.Queue(r.in.Replace(rawPostgresClaim), c.token, c.now, c.until, rawBatch).Query(func(rows pgx.Rows) error {
+		_, err := pgx.ForEachRow(rows, []any{&revision, &id}, func() error {
+			revisions, ids = append(revisions, revision), append(ids, id)
+			return nil
+		})
+		return err
 	})
-	if err != nil || len(ids) == 0 {
+	if err := r.pool.SendBatch(ctx, &claim).Close(); err != nil || len(ids) == 0 {
 		return 0, err
 	}
-	deleted, err := r.pool.Exec(ctx, r.in.Replace(rawPostgresDelete), revisions, ids, c.token)
-	return int(deleted.RowsAffected()), err
+	deleted := 0
+	deletion.Queue(rawPostgresPlan)
+	deletion.Queue(r.in.Replace(rawPostgresDelete), revisions, ids, c.token).Exec(func(tag pgconn.CommandTag) error {
+		deleted = int(tag.RowsAffected())
+		return nil
+	})
+	err := r.pool.SendBatch(ctx, &deletion).Close()
+	return deleted, err
 }
 
 func (r *rawPostgres) Close(ctx context.Context) error {
