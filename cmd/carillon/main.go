@@ -39,6 +39,7 @@ const (
 )
 
 func main() {
+	collectRarely()
 	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
 }
 
