@@ -150,6 +150,9 @@ func (f crontabField) weekdays(element string) (uint64, error) {
 
 // library reads an element, or part of one, with the library's parser for the field.
 func (f crontabField) library(element string) (set uint64, ok bool) {
+	if strings.Contains(element, "=") { // TZ= would be a time zone to it, and it panics if no field follows
+		return 0, false
+	}
 	schedule, err := cron.NewParser(f.option).Parse(element)
 	if err != nil {
 		return 0, false

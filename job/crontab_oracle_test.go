@@ -275,7 +275,7 @@ func TestSparseCrontabs(t *testing.T) {
 func FuzzParseCrontab(f *testing.F) {
 	for _, seed := range []string{
 		"* * * * *", "*/5 0-23/2 1,15 JAN-DEC mon-sun", "0 */10 * * * *", "0 0 29 2 */7", "0 0 30 2 *", "@hourly", "@every 1d12h", "@at 1798120800",
-		"TZ=UTC * * * * *", "0 0 ? * 5#2", "0 0 L * 7", "22-4 * * * *", "*/0 * * * *", "59 59 23 31 12 7",
+		"TZ=UTC * * * * *", "* TZ=UTC * * *", "* * * * CRON_TZ=UTC", "0 0 ? * 5#2", "0 0 L * 7", "22-4 * * * *", "*/0 * * * *", "59 59 23 31 12 7",
 	} {
 		f.Add(seed, int64(1798120800))
 	}
