@@ -14,9 +14,9 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// Claim implements [store.Queue] in four steps: find what is due of each lane, stamp it if it is still due, read back what
-// got this claim's stamp, and read the jobs. The first is two commands for each quota, which are under way together; the
-// others are one for all. More put back what is not to fire now, if there is any.
+// Claim implements [store.Queue] in three steps: find what is due of each lane, stamp it if it is still due, and read both what
+// got this claim's stamp and the jobs. The first is two commands for each quota, the last is two for all, which are under way
+// together. More put back what is not to fire now, if there is any.
 //
 // If a command after the stamping fails, the whole batch is given back. If that fails too, it waits for the lease's end.
 func (s *Store) Claim(ctx context.Context, p store.ClaimParams) (store.Claim, error) {
@@ -24,29 +24,28 @@ func (s *Store) Claim(ctx context.Context, p store.ClaimParams) (store.Claim, er
 	if err != nil {
 		return store.Claim{}, err
 	}
-	var ids []string
-	var last time.Time
+	var due []occurrenceDocument
 	for _, f := range finds {
-		for i := range f.due {
-			ids, last = append(ids, f.due[i].ID), latest(last, f.due[i].DueAt)
-		}
+		due = append(due, f.due...)
 	}
-	if len(ids) == 0 {
+	if len(due) == 0 {
 		claim, _ := join(p, finds, nil, nil)
 		return claim, nil
 	}
 	token := job.NewToken()
-	claim, err := s.take(ctx, p, finds, ids, last, token)
+	won, targets, err := s.take(ctx, p, due, token)
 	if err != nil {
-		s.giveBack(ctx, p, ids, token)
+		s.giveBack(ctx, p, occurrenceIDs(due), token)
 		return store.Claim{}, err
 	}
+	claim, back := join(p, finds, won, targets)
+	s.putBack(ctx, p, back)
 	return claim, nil
 }
 
 // finding is what a quota has found.
 type finding struct {
-	due  []occurrenceDocument // the longest due first; no more of them than the order and what tells a reclaim
+	due  []occurrenceDocument // the longest due first; no more of them than the order, whose they are and what tells a reclaim
 	next time.Time            // when the first of the lane becomes due that is not due yet; zero if there is none
 }
 
@@ -57,7 +56,7 @@ func (s *Store) look(ctx context.Context, p store.ClaimParams) ([]finding, error
 	group.SetLimit(parallel)
 	for i, q := range p.Quotas {
 		group.Go(func() (err error) {
-			finds[i].due, err = s.findDue(ctx, p, q, q.Limit, "dueAt", "scheduledAt")
+			finds[i].due, err = s.findDue(ctx, p, q, q.Limit, "tenant", "key", "revision", "dueAt", "scheduledAt")
 			return err
 		})
 		group.Go(func() error {
@@ -87,35 +86,44 @@ func (s *Store) first(ctx context.Context, filter bson.M) (d occurrenceDocument,
 	return d, mapError(err)
 }
 
-// take claims what was found and joins it with the jobs.
-func (s *Store) take(ctx context.Context, p store.ClaimParams, finds []finding, ids []string, last time.Time, token string) (store.Claim, error) {
-	won, err := s.stamp(ctx, p, ids, last, token)
-	if err != nil {
-		return store.Claim{}, err
+// take stamps what was found due and reads what it got, with its jobs. It reads the jobs of all that was found: not to wait for
+// which of it was got spares a claim a fourth of its time. An occurrence that has a job when it is found may only lose it
+// until then, by standing on its own.
+func (s *Store) take(ctx context.Context, p store.ClaimParams, due []occurrenceDocument, token string) (
+	won []occurrenceDocument, targets map[string]target, err error) {
+	ids := occurrenceIDs(due)
+	stamped, err := s.stamp(ctx, p, ids, due, token)
+	if !stamped || err != nil {
+		return nil, nil, err
 	}
-	targets, err := s.targets(ctx, won)
-	if err != nil {
-		return store.Claim{}, err
-	}
-	claim, back := join(p, finds, won, targets)
-	s.putBack(ctx, p, back)
-	return claim, nil
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() (err error) {
+		won, err = find[occurrenceDocument](ctx, s.occurrences, bson.M{"_id": in(ids), "token": token}, options.Find())
+		return err
+	})
+	group.Go(func() (err error) {
+		targets, err = s.targets(ctx, due)
+		return err
+	})
+	err = group.Wait()
+	return won, targets, err
 }
 
-// stamp claims those of the ids that are still due, and reads them back. An occurrence that was claimed since they were
-// found is due only at its lease's end, after the last of what was found, so it does not match.
-func (s *Store) stamp(ctx context.Context, p store.ClaimParams, ids []string, last time.Time, token string) ([]occurrenceDocument, error) {
+// stamp claims those of the ids that are still due, and answers whether there were any. An occurrence that was claimed since
+// they were found is due only at its lease's end, after the last of what was found, so it does not match.
+func (s *Store) stamp(ctx context.Context, p store.ClaimParams, ids []string, due []occurrenceDocument, token string) (bool, error) {
+	var last time.Time
+	for i := range due {
+		last = latest(last, due[i].DueAt)
+	}
 	result, err := s.occurrences.UpdateMany(ctx,
 		bson.M{"_id": in(ids), "lane": anyLane(), "dueAt": bson.M{"$lte": last}},
 		bson.M{"$set": bson.M{"token": token, "scheduledAt": p.Now, "dueAt": p.Now.Add(p.Lease)}, "$inc": bson.M{"attempt": 1}},
 		options.UpdateMany().SetHint(indexByID)) // the claim index would do, but may be read far beyond these ids
 	if err != nil {
-		return nil, mapError(err)
+		return false, mapError(err)
 	}
-	if result.MatchedCount == 0 {
-		return nil, nil
-	}
-	return find[occurrenceDocument](ctx, s.occurrences, bson.M{"_id": in(ids), "token": token}, options.Find())
+	return result.MatchedCount > 0, nil
 }
 
 // indexByID is the name of the index that every collection has.

@@ -89,6 +89,15 @@ func beyond(prefix string) string {
 // jobID is the _id of the occurrence's job.
 func (d *occurrenceDocument) jobID() string { return jobID(job.Name{Tenant: d.Tenant, Key: d.Key}) }
 
+// occurrenceIDs are the _ids of occurrences.
+func occurrenceIDs(occurrences []occurrenceDocument) []string {
+	ids := make([]string, len(occurrences))
+	for i := range occurrences {
+		ids[i] = occurrences[i].ID
+	}
+	return ids
+}
+
 // jobIDs are the _ids of the jobs that occurrences belong to, each once.
 func jobIDs(occurrences []occurrenceDocument) (ids []string) {
 	for i := range occurrences {

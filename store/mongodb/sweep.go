@@ -71,11 +71,7 @@ func (s *Store) sweepDeadLetters(ctx context.Context, p store.SweepParams, swept
 		return err
 	}
 	swept.More = swept.More || len(found) == p.Limit
-	ids := make([]string, len(found))
-	for i := range found {
-		ids[i] = found[i].ID
-	}
-	old["_id"] = in(ids)
+	old["_id"] = in(occurrenceIDs(found))
 	result, err := s.occurrences.DeleteMany(ctx, old)
 	if err != nil {
 		return mapError(err)
