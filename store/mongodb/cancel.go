@@ -2,7 +2,6 @@ package mongodb
 
 import (
 	"context"
-	"maps"
 	"slices"
 	"time"
 
@@ -14,49 +13,101 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// Cancel implements [store.Jobs]. Jobs are cancelled independently of each other.
+// cancelledTogether is how many jobs are cancelled step by step together. If a step fails, that many may be cancelled in part: what
+// they leave are orphans.
+const cancelledTogether = 64
+
+// Cancel implements [store.Jobs]. Jobs are cancelled independently of each other, but what some of them have left is looked up
+// by one command.
 //
 // The job document goes first, by a write guarded by its revision: from then on a claim of that revision's occurrences
 // finds no job. What is not held is then deleted, and at last what was, so that its settlement finds nothing to retry.
 func (s *Store) Cancel(ctx context.Context, names []job.Name, now time.Time) ([]store.CancelResult, error) {
-	ids := make([]string, len(names))
+	results := make([]store.CancelResult, len(names))
+	seen := make(map[job.Name]bool, len(names))
+	var all []*cancellation
 	for i, name := range names {
-		ids[i] = jobID(name)
+		if !seen[name] { // else the first of them leaves nothing
+			seen[name] = true
+			all = append(all, &cancellation{Name: name, CancelResult: &results[i]})
+		}
 	}
-	byID := make(map[string]present, len(names))
-	for part := range slices.Chunk(ids, chunk) {
-		found, err := s.present(ctx, part...)
-		if err != nil {
+	for part := range slices.Chunk(all, cancelledTogether) {
+		if err := s.cancel(ctx, part, now); err != nil {
 			return nil, err
 		}
-		maps.Copy(byID, found)
-	}
-	results := make([]store.CancelResult, len(names))
-	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(parallel)
-	seen := make(map[string]bool, len(names))
-	for i, name := range names {
-		if seen[ids[i]] {
-			continue // cancelled a moment ago: there is nothing left
-		}
-		seen[ids[i]] = true
-		group.Go(func() (err error) {
-			results[i], err = s.cancel(ctx, name, byID[ids[i]].revision, now)
-			return err
-		})
-	}
-	if err := group.Wait(); err != nil {
-		return nil, err
 	}
 	return results, nil
 }
 
-// cancel cancels one job, whose revision has been read; empty if there was no such job.
-func (s *Store) cancel(ctx context.Context, name job.Name, present job.Revision, now time.Time) (r store.CancelResult, err error) {
-	for present != "" {
-		deleted, err := s.jobs.DeleteOne(ctx, bson.M{"_id": jobID(name), "revision": present})
+// cancellation is one job that is being cancelled.
+type cancellation struct {
+	job.Name
+	*store.CancelResult
+	revision job.Revision // that was deleted; empty if there was none
+}
+
+// cancel cancels some jobs.
+func (s *Store) cancel(ctx context.Context, jobs []*cancellation, now time.Time) error {
+	ids := make([]string, len(jobs))
+	for i, c := range jobs {
+		ids[i] = jobID(c.Name)
+	}
+	found, err := s.present(ctx, ids...)
+	if err != nil {
+		return err
+	}
+	err = each(ctx, jobs, func(ctx context.Context, c *cancellation) (err error) {
+		c.revision, err = s.deleteJob(ctx, c.Name, found[jobID(c.Name)].revision)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	// Read before anything is deleted: what is held now, and is buried and redriven meanwhile, stands on its own then, and
+	// is not to be cancelled as such.
+	own, err := s.ownPending(ctx, jobs)
+	if err != nil {
+		return err
+	}
+	var revisions []string
+	for _, c := range jobs {
+		if c.revision != "" {
+			revisions = append(revisions, string(c.revision))
+		}
+	}
+	pending, err := s.pending(ctx, revisions)
+	if err != nil {
+		return err
+	}
+	return each(ctx, jobs, func(ctx context.Context, c *cancellation) error {
+		c.Found = c.revision != ""
+		if pending[string(c.revision)] {
+			if err := s.cancelRevision(ctx, c.revision, now, c.CancelResult); err != nil {
+				return err
+			}
+		}
+		return s.cancelOwn(ctx, own[jobID(c.Name)], now, c.CancelResult)
+	})
+}
+
+// each does something for each job, for some at a time.
+func each(ctx context.Context, jobs []*cancellation, do func(context.Context, *cancellation) error) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(parallel)
+	for _, c := range jobs {
+		group.Go(func() error { return do(ctx, c) })
+	}
+	return group.Wait()
+}
+
+// deleteJob deletes a job document, whose revision has been read, and answers the revision that it then had; empty if there was no
+// such job.
+func (s *Store) deleteJob(ctx context.Context, name job.Name, revision job.Revision) (job.Revision, error) {
+	for revision != "" {
+		deleted, err := s.jobs.DeleteOne(ctx, bson.M{"_id": jobID(name), "revision": revision})
 		if err != nil {
-			return r, mapError(err)
+			return "", mapError(err)
 		}
 		if deleted.DeletedCount > 0 {
 			break
@@ -64,24 +115,11 @@ func (s *Store) cancel(ctx context.Context, name job.Name, present job.Revision,
 		// It was replaced or cancelled since.
 		found, err := s.present(ctx, jobID(name))
 		if err != nil {
-			return r, err
+			return "", err
 		}
-		present = found[jobID(name)].revision
+		revision = found[jobID(name)].revision
 	}
-	// Read before anything is deleted: what is held now, and is buried and redriven meanwhile, stands on its own then, and
-	// is not to be cancelled as such.
-	own, err := s.ownPending(ctx, name)
-	if err != nil {
-		return r, err
-	}
-	if present != "" {
-		r.Found = true
-		if err := s.cancelRevision(ctx, present, now, &r); err != nil {
-			return r, err
-		}
-	}
-	err = s.cancelOwn(ctx, own, now, &r)
-	return r, err
+	return revision, nil
 }
 
 // cancelRevision deletes the occurrences of a revision that is no job's any more.
@@ -103,17 +141,29 @@ func (s *Store) cancelRevision(ctx context.Context, revision job.Revision, now t
 	return mapError(err)
 }
 
-// ownPending reads the name's pending occurrences that stand on their own: their ids, by how often they were redriven.
-func (s *Store) ownPending(ctx context.Context, name job.Name) (map[int][]string, error) {
-	found, err := find[occurrenceDocument](ctx, s.occurrences, ownOf(name), options.Find().SetProjection(bson.M{"redrives": 1}))
-	if err != nil {
-		return nil, err
+// ownPending reads the jobs' pending occurrences that stand on their own: of each job, by its id, their ids by how often they were
+// redriven.
+func (s *Store) ownPending(ctx context.Context, jobs []*cancellation) (map[string]map[int][]string, error) {
+	keysOf := make(map[string][]string)
+	for _, c := range jobs {
+		keysOf[c.Tenant] = append(keysOf[c.Tenant], c.Key)
 	}
-	idsByRedrives := make(map[int][]string)
-	for i := range found {
-		idsByRedrives[found[i].Redrives] = append(idsByRedrives[found[i].Redrives], found[i].ID)
+	own := make(map[string]map[int][]string)
+	for tenant, keys := range keysOf {
+		found, err := find[occurrenceDocument](ctx, s.occurrences, ownOf(tenant, in(keys)),
+			options.Find().SetProjection(bson.M{"tenant": 1, "key": 1, "redrives": 1}).SetHint(indexByRevision()))
+		if err != nil {
+			return nil, err
+		}
+		for i := range found {
+			d := &found[i]
+			if own[d.jobID()] == nil {
+				own[d.jobID()] = make(map[int][]string)
+			}
+			own[d.jobID()][d.Redrives] = append(own[d.jobID()][d.Redrives], d.ID)
+		}
 	}
-	return idsByRedrives, nil
+	return own, nil
 }
 
 // cancelOwn deletes occurrences that stand on their own. They have no revision to tell them from a dead letter that is
@@ -145,7 +195,7 @@ func (s *Store) cancelOwn(ctx context.Context, idsByRedrives map[int][]string, n
 	return nil
 }
 
-// ownOf matches the pending occurrences of a name that stand on their own.
-func ownOf(name job.Name) bson.M {
-	return bson.M{"revision": "", "tenant": name.Tenant, "key": name.Key, "lane": anyLane()}
+// ownOf matches the pending occurrences of a tenant's key, or of some, that stand on their own.
+func ownOf(tenant string, key any) bson.M {
+	return bson.M{"revision": "", "tenant": tenant, "key": key, "lane": anyLane()}
 }

@@ -119,7 +119,7 @@ func (s *Store) prepare(ctx context.Context) error {
 		// The occurrences of a job, and by the empty revision those that stand on their own and dead letters by key. None
 		// of these fields changes when an occurrence is claimed or settled otherwise than by burying it, so a scan by them
 		// misses none.
-		{s.occurrences, keys("revision", "tenant", "key", "_id"), false},
+		{s.occurrences, indexByRevision(), false},
 	} {
 		model := mongo.IndexModel{Keys: index.keys}
 		if index.sparse {
@@ -131,6 +131,9 @@ func (s *Store) prepare(ctx context.Context) error {
 	}
 	return nil
 }
+
+// indexByRevision are the fields of the index by which a job's occurrences are found.
+func indexByRevision() bson.D { return keys("revision", "tenant", "key", "_id") }
 
 // claimDatabase marks a new database as ours and answers the format that it then has.
 func (s *Store) claimDatabase(ctx context.Context) (version int, err error) {

@@ -216,6 +216,63 @@ func TestCancelMeetsAPut(t *testing.T) {
 	}
 }
 
+// TestCancelOfMany: whether jobs have anything left is told of many by one command, and only what has takes more. One that is put
+// again before it is cancelled is cancelled as it is then; one that another cancels is not found.
+func TestCancelOfMany(t *testing.T) {
+	const jobs, left = 40, 10
+	db := newDatabase(t)
+	s := db.open(t)
+	names := []job.Name{name("none")}
+	for i := range jobs {
+		instant := time.Duration(0)
+		if i < left {
+			instant = time.Hour
+		}
+		mustPut(t, s, newPut(fmt.Sprint("k", i), epoch, instant))
+		names = append(names, name(fmt.Sprint("k", i)))
+	}
+	for _, o := range mustClaim(t, s, epoch, jobs) {
+		mustSettle(t, s, o, store.Ack)
+	}
+	relayed, r := db.relayed(t)
+	commands := make(map[string]int)
+	r.set(func(c command) verdict {
+		commands[c.name+" "+c.collection]++
+		if c.name == "delete" && commands["delete jobs"] == 1 {
+			mustPut(t, s, newPut("k0", epoch, 2*time.Hour, 3*time.Hour))
+			if _, err := s.Cancel(t.Context(), []job.Name{name("k1")}, epoch); err != nil {
+				t.Error(err)
+			}
+		}
+		return pass
+	})
+	results, err := relayed.Cancel(t.Context(), append(names, names...), epoch)
+	r.set(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, got := range results {
+		want := store.CancelResult{Found: i > 0 && i <= jobs && i != 2}
+		switch {
+		case i == 1:
+			want.Cancelled = 2
+		case i > 2 && i <= left:
+			want.Cancelled = 1
+		}
+		if got != want {
+			t.Errorf("result %d is %+v, want %+v", i, got, want)
+		}
+	}
+	// k0 is deleted a second time; a pending job's occurrences are counted.
+	if commands["delete jobs"] != jobs+1 || commands["find jobs"] != 3 || commands["find occurrences"] != 1 ||
+		commands["aggregate occurrences"] != 1+left-1 || commands["delete occurrences"] != left-1 {
+		t.Errorf("it took %v", commands)
+	}
+	if got := mustClaim(t, s, epoch.Add(24*time.Hour), jobs); len(got) != 0 {
+		t.Errorf("claimed %d, want 0", len(got))
+	}
+}
+
 // TestSweepMeetsAPut: a job that is put again after a sweep has read it as expired is as it was put.
 func TestSweepMeetsAPut(t *testing.T) {
 	for _, c := range []struct {

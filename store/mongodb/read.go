@@ -3,6 +3,7 @@ package mongodb
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -91,8 +92,7 @@ func (s *Store) statuses(ctx context.Context, documents []jobDocument) ([]store.
 }
 
 // live tells which of the jobs, by their revisions, still have something to fire: a schedule that is to be expanded, or
-// would be if it were not paused, or a pending occurrence. The server reads one index entry of each revision that it is
-// asked about.
+// would be if it were not paused, or a pending occurrence.
 func (s *Store) live(ctx context.Context, documents []jobDocument) (map[string]bool, error) {
 	live := make(map[string]bool, len(documents))
 	var undecided []string
@@ -104,9 +104,17 @@ func (s *Store) live(ctx context.Context, documents []jobDocument) (map[string]b
 			undecided = append(undecided, d.Revision)
 		}
 	}
-	for revisions := range slices.Chunk(undecided, chunk) {
+	pending, err := s.pending(ctx, undecided)
+	maps.Copy(live, pending)
+	return live, err
+}
+
+// pending tells which revisions have pending occurrences. The server reads one index entry of each.
+func (s *Store) pending(ctx context.Context, revisions []string) (map[string]bool, error) {
+	pending := make(map[string]bool)
+	for part := range slices.Chunk(revisions, chunk) {
 		cursor, err := s.occurrences.Aggregate(ctx, bson.A{
-			bson.M{"$match": bson.M{"revision": in(revisions)}},
+			bson.M{"$match": bson.M{"revision": in(part)}},
 			bson.M{"$group": bson.M{"_id": "$revision"}},
 		})
 		if err != nil {
@@ -119,16 +127,16 @@ func (s *Store) live(ctx context.Context, documents []jobDocument) (map[string]b
 			return nil, mapError(err)
 		}
 		for _, f := range found {
-			live[f.Revision] = true
+			pending[f.Revision] = true
 		}
 	}
-	return live, nil
+	return pending, nil
 }
 
 // Occurrences implements [store.Jobs]. Those of the revision and those that stand on their own are apart in the index,
 // so a page is taken of each and the two are merged.
 func (s *Store) Occurrences(ctx context.Context, f store.OccurrenceFilter) (page []job.Occurrence, total int, err error) {
-	sets := []bson.M{ownOf(f.Name)}
+	sets := []bson.M{ownOf(f.Name.Tenant, f.Name.Key)}
 	if f.Revision != "" {
 		sets = append(sets, bson.M{"revision": f.Revision, "tenant": f.Name.Tenant, "key": f.Name.Key})
 	}
