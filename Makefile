@@ -7,7 +7,7 @@ GOLANGCI_LINT := bin/golangci-lint-$(GOLANGCI_LINT_VERSION)
 
 .PHONY: help
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: demo
 demo: ## See it work: run everything for some seconds on a temporary file; needs nothing but Go
@@ -34,8 +34,17 @@ bench: ## Measure speed and punctuality on all stores, in short; prints tables
 	@.ci/with-services .ci/bench short
 
 .PHONY: bench-full
-bench-full: ## Measure all of it at full size, as for docs/benchmarks.md; takes more than an hour
+bench-full: ## Measure all of it at full size, as for docs/benchmarks.md; takes two and a half hours
 	@.ci/with-services .ci/bench full
+
+.PHONY: test-mongodb
+# TestOpenExplains signs in, which this server does not ask for.
+test-mongodb: ## Test the MongoDB store with a real server, MongoDB 3.6.8, which it downloads; linux/amd64
+	.ci/with-mongodb go test -tags services -timeout 15m -skip TestOpenExplains ./store/mongodb
+
+.PHONY: bench-mongodb
+bench-mongodb: ## Measure all of it on that server; takes half an hour
+	@.ci/with-mongodb .ci/with-services .ci/bench mongodb
 
 # Sizes for `make bench-peers`, such that it takes some ten minutes. Those to publish are in docs/benchmarks.md.
 COUNT ?= 10000
