@@ -39,8 +39,9 @@ bench-full: ## Measure all of it at full size, as for docs/benchmarks.md; takes 
 
 .PHONY: test-mongodb
 # TestOpenExplains signs in, which this server does not ask for.
-test-mongodb: ## Test the MongoDB store with a real server, MongoDB 3.6.8, which it downloads; linux/amd64
+test-mongodb: ## Test the MongoDB store, and replicas on it, with a real server: 3.6.8, which it downloads; linux/amd64
 	.ci/with-mongodb go test -tags services -timeout 15m -skip TestOpenExplains ./store/mongodb
+	.ci/with-mongodb .ci/with-services go test -tags services -timeout 15m -run '/^mongodb$$' ./cmd/carillon
 
 .PHONY: bench-mongodb
 bench-mongodb: ## Measure all of it on that server; takes half an hour
