@@ -44,7 +44,7 @@ test-mongodb: ## Test the MongoDB store, and replicas on it, with a real server:
 	.ci/with-mongodb .ci/with-services go test -tags services -timeout 15m -run '/^mongodb$$' ./cmd/carillon
 
 .PHONY: bench-mongodb
-bench-mongodb: ## Measure all of it on that server; takes half an hour
+bench-mongodb: ## Measure all of it on that server; takes three quarters of an hour
 	@.ci/with-mongodb .ci/with-services .ci/bench mongodb
 
 # Sizes for `make bench-peers`, such that it takes some ten minutes. Those to publish are in docs/benchmarks.md.
