@@ -84,6 +84,32 @@ func TestClaimMeetsAnother(t *testing.T) {
 	}
 }
 
+// TestClaimMeetsAChange: a pause or an amendment that comes between a claim's finding and its stamping holds for what it claims.
+func TestClaimMeetsAChange(t *testing.T) {
+	db := newDatabase(t)
+	s := db.open(t)
+	paused, amended := newPut("paused", epoch, 0), newPut("amended", epoch, 0)
+	mustPut(t, s, paused)
+	mustPut(t, s, amended)
+	change := amendment(amended.Job.Version)
+	change.Name = name("amended")
+	relayed, r := db.relayed(t)
+	r.on("update", "occurrences", 1, func() verdict {
+		if err := errors.Join(s.Pause(t.Context(), name("paused"), job.NewRevision(epoch), epoch), s.Amend(t.Context(), change)); err != nil {
+			t.Error(err)
+		}
+		return pass
+	})
+	claim, err := relayed.Claim(t.Context(), claimParams(epoch, 10))
+	if err != nil || len(claim.Occurrences) != 1 {
+		t.Fatalf("claimed %d, want 1 (%v)", len(claim.Occurrences), err)
+	}
+	got := claim.Occurrences[0]
+	if got.Name != name("amended") || string(got.Target.Callback.Data) != string(change.Callback.Data) {
+		t.Errorf("claimed %s with %s", got.Name, got.Target.Callback.Data)
+	}
+}
+
 // TestClaimOfManyLanes: however many lanes a claim is of, it is stamped by one write, and the jobs are read at once.
 func TestClaimOfManyLanes(t *testing.T) {
 	const lanes = 50
