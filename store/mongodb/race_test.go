@@ -105,8 +105,8 @@ func TestClaimMeetsAChange(t *testing.T) {
 		t.Fatalf("claimed %d, want 1 (%v)", len(claim.Occurrences), err)
 	}
 	got := claim.Occurrences[0]
-	if got.Name != name("amended") || string(got.Target.Callback.Data) != string(change.Callback.Data) {
-		t.Errorf("claimed %s with %s", got.Name, got.Target.Callback.Data)
+	if got.Name != name("amended") || string(got.Callback.Data) != string(change.Callback.Data) {
+		t.Errorf("claimed %s with %s", got.Name, got.Callback.Data)
 	}
 }
 
