@@ -100,11 +100,11 @@ func (s *faultyStore) takePuts() [][]store.Put {
 	return puts
 }
 
-func (s *faultyStore) Cancel(ctx context.Context, n []job.Name, now time.Time) ([]store.CancelResult, error) {
+func (s *faultyStore) Cancel(ctx context.Context, n []job.Name, asked store.Asked) ([]store.CancelResult, error) {
 	if err := s.failing(); err != nil {
 		return nil, err
 	}
-	return s.Store.Cancel(ctx, n, now)
+	return s.Store.Cancel(ctx, n, asked)
 }
 
 func (s *faultyStore) Job(ctx context.Context, n job.Name) (store.JobStatus, error) {

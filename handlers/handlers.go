@@ -210,7 +210,7 @@ func (a *api) wakeTenant(tenant string, now time.Time) {
 }
 
 // storeTime bounds the calls to the store that one request makes, or that each slice of a long one makes.
-const storeTime = store.PutWithin
+const storeTime = store.Within
 
 // headAsGet answers HEAD as it would GET; the server leaves the body out.
 type headAsGet struct {

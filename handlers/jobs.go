@@ -152,7 +152,7 @@ func (a *api) cancelJob(c *gin.Context) error {
 		return err
 	}
 	gone := err == nil && status.Gone(now) // then it was as good as not there
-	results, err := a.Store.Cancel(ctx, []job.Name{name}, now)
+	results, err := a.Store.Cancel(ctx, []job.Name{name}, store.Asked{Now: now})
 	if err != nil {
 		return err
 	}
@@ -224,7 +224,7 @@ func (a *api) cancelSlice(ctx context.Context, filter store.JobFilter) (names []
 	for _, j := range jobs {
 		names = append(names, j.Name)
 	}
-	results, err := a.Store.Cancel(ctx, names, a.now())
+	results, err := a.Store.Cancel(ctx, names, store.Asked{Now: a.now()})
 	for i, result := range results {
 		// One that is not found was cancelled by someone else; one that is gone was so for clients already.
 		if result.Found && (result.Cancelled+result.InFlight > 0 || !jobs[i].Gone(a.now())) {
@@ -243,7 +243,7 @@ func (a *api) cancelStrays(ctx context.Context, filter store.JobFilter) (names [
 	if names, err = a.Store.Strays(ctx, filter); err != nil {
 		return nil, sum, err
 	}
-	results, err := a.Store.Cancel(ctx, names, a.now())
+	results, err := a.Store.Cancel(ctx, names, store.Asked{Now: a.now()})
 	for _, result := range results {
 		sum.Cancelled += result.Cancelled
 		sum.InFlight += result.InFlight

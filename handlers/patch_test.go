@@ -385,7 +385,7 @@ func TestPatchThatLosesARace(t *testing.T) {
 }
 
 func deleteDirectly(a *api) {
-	if _, err := a.store.Store.Cancel(a.Context(), []job.Name{name("a")}, a.clock()); err != nil {
+	if _, err := a.store.Store.Cancel(a.Context(), []job.Name{name("a")}, store.Asked{Now: a.clock()}); err != nil {
 		a.Error(err)
 	}
 }

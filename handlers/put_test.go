@@ -258,7 +258,7 @@ func TestPastIsDecidedByTheStore(t *testing.T) {
 					case "create":
 						createDirectly(t, a, "a")
 					case "delete":
-						if _, err := a.store.Cancel(t.Context(), []job.Name{{Tenant: job.DefaultTenant, Key: "a"}}, a.clock()); err != nil {
+						if _, err := a.store.Cancel(t.Context(), []job.Name{{Tenant: job.DefaultTenant, Key: "a"}}, store.Asked{Now: a.clock()}); err != nil {
 							t.Error(err)
 						}
 					}

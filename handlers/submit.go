@@ -205,7 +205,7 @@ func (a *api) putAll(ctx context.Context, attempts []*attempt) {
 
 // putOnce tries each attempt once and answers those to be tried again.
 func (a *api) putOnce(ctx context.Context, attempts []*attempt) (again []*attempt) {
-	ctx, cancel := context.WithTimeout(ctx, store.PutWithin) // before the revisions are taken: Put relies on it
+	ctx, cancel := context.WithTimeout(ctx, store.Within) // before the revisions are taken: Put relies on it
 	defer cancel()
 	now := a.now()
 	puts := make([]store.Put, 0, len(attempts))

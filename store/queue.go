@@ -174,7 +174,7 @@ type Swept struct {
 
 // PutBack says what becomes of an orphan: a claimed occurrence whose job is gone or has another revision. Its Put may
 // not have finished yet, so it is put back, due again at the time answered; only a revision so old that its Put must
-// have ended (see [PutWithin], with ample room for clocks that differ) shows that nothing will ever want it.
+// have ended (see [Within], with ample room for clocks that differ) shows that nothing will ever want it.
 func PutBack(revision job.Revision, now time.Time) (dueAt time.Time, drop bool) {
 	age := revision.Age(now)
 	if age > time.Hour {

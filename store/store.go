@@ -8,6 +8,7 @@ package store
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -26,6 +27,11 @@ var (
 	ErrTooLarge = errors.New("it is larger than the store can keep")
 	// ErrUnavailable wraps every fault that may go away by itself: the server is down, slow, failing over or full.
 	ErrUnavailable = errors.New("the store is unavailable")
+	// ErrNotDone is an [ErrUnavailable] of a mutation that has changed nothing and never will: it was not sent, or the server
+	// itself refused it. Of any other ErrUnavailable of a mutation the outcome is unknown until the mutation's time is over.
+	ErrNotDone = fmt.Errorf("%w: nothing was changed", ErrUnavailable)
+	// ErrSuperseded is answered for a mutation of a job whose version is in the mutation's [Span]; nothing has changed.
+	ErrSuperseded = errors.New("a newer version of the job was accepted after this request was submitted")
 	// ErrFormat is answered by Open for data that a newer version of Carillon has written.
 	ErrFormat = errors.New("the store was written by a newer version of carillon")
 )
@@ -33,6 +39,11 @@ var (
 // Store is a whole store. All methods are safe for concurrent use, by any number of processes. Every method may answer
 // an error that wraps [ErrUnavailable]; what it was to do is then either done whole for each document or not at all, and
 // doing it again is safe.
+//
+// A mutation takes effect before its context's deadline, or never: the store judges that by its own clock, in the same atomic
+// step as the effect, so that a command that was held up on its way changes nothing when it arrives. A context without a
+// deadline gets one of [Within]. An error is answered as soon as it is known: unless it is [ErrNotDone], whoever made the
+// mutation waits for its deadline before telling a client that it failed.
 type Store interface {
 	Jobs
 	Queue
@@ -49,13 +60,14 @@ type Jobs interface {
 	// promises, and only they fire, besides what was held. Of racing Puts of one name exactly one is left, whole. A job that
 	// the store has no room for is answered [ErrTooLarge], and those that are put with it are put all the same.
 	//
-	// The context must end within [PutWithin] of the revisions being taken; a Put that can't finish by then fails with
+	// The context must end within [Within] of the revisions being taken; a Put that can't finish by then fails with
 	// ErrUnavailable and must never take effect later.
 	Put(ctx context.Context, puts []Put) []PutResult
 
 	// Cancel deletes jobs with all of their unclaimed occurrences, and answers for each in order. What a replica holds at
-	// that moment is counted and never retried. Dead letters stay.
-	Cancel(ctx context.Context, names []job.Name, now time.Time) ([]CancelResult, error)
+	// that moment is counted and never retried. Dead letters stay. A job whose version is newer than the request stays too,
+	// with all that it has.
+	Cancel(ctx context.Context, names []job.Name, asked Asked) ([]CancelResult, error)
 
 	// Amend changes a job's callback and options and leaves its schedule alone, in one write of one document, whatever it
 	// has of occurrences: they fire with the new callback from then on. It answers ErrPrecondition if the job's version is
@@ -191,8 +203,29 @@ type Amendment struct {
 	Now      time.Time
 }
 
-// PutWithin is how long after its revision was taken a Put may still take effect. [PutBack] relies on it.
-const PutWithin = 30 * time.Second
+// Within is how long after it was submitted a mutation may still take effect: a Put after its revision was taken. [PutBack]
+// relies on it.
+const Within = 30 * time.Second
+
+// Span are the versions that were taken after a request was submitted, and before its time is over. A job that has one of them was
+// changed by somebody who came later, whose change the request must not undo. The zero value has none.
+//
+// Versions sort by the time they were taken at. Both ends are told by the store's clock as far as it is known, in favour
+// of the request; the upper end is there lest a clock that was set back has every request refused.
+type Span struct {
+	After, Until job.Revision
+}
+
+// Has tells whether a job's version is in the span.
+func (s Span) Has(version job.Revision) bool { return version > s.After && version <= s.Until }
+
+// Asked is when a client asked for something.
+type Asked struct {
+	// Now is the time of the request.
+	Now time.Time
+	// Newer are the versions that came after it.
+	Newer Span
+}
 
 // Put is a job to be created or replaced.
 type Put struct {
@@ -203,10 +236,37 @@ type Put struct {
 	Occurrences []job.Occurrence
 	// If is the condition under which to put; the zero value always holds.
 	If Condition
+	// Newer are the versions that came after the submission: a job that has one of them is left as it is, and the Put
+	// answers [ErrSuperseded].
+	Newer Span
+	// From, if it is not zero, is what the Put replaces, and nothing else: if there is no job, or one with another version or
+	// cursor, the Put answers [ErrPrecondition]. If is to be zero then.
+	From Replaced
+	// Carried are occurrences of the job that is replaced which the new one has too. Each that is still pending when the job
+	// is replaced becomes the new one's in that same step, so that it fires once, whatever happens to it at that moment: it
+	// keeps its id, due time, attempts and, if it is held, its claim, so that the outcome counts, and a retry is of the new
+	// job. One that is pending no more has been settled, and is not inserted again.
+	Carried []Carried
 	// Anew tells that a job which is replaced is as good as gone: it leaves neither its pause nor its creation time.
 	Anew bool
 	// Now is the time of the submission.
 	Now time.Time
+}
+
+// Replaced is the job that a Put is to replace, as it was read.
+type Replaced struct {
+	Version job.Revision
+	// Cursor is that of a schedule that recurs; zero for others.
+	Cursor time.Time
+}
+
+// Carried is a pending occurrence of a job that is replaced, and what it is to be of the new one.
+type Carried struct {
+	// ID is the occurrence's, which it keeps.
+	ID job.ID
+	// As has the new job's revision, priority, position and part; of one that is held, the priority stays what it was. The
+	// rest of it is not looked at.
+	As job.Occurrence
 }
 
 // Condition is what must be so of the job before it is put. At most one field is set.
@@ -237,8 +297,11 @@ func (c Condition) Holds(present job.Revision) bool {
 type PutResult struct {
 	// Replaced is the revision that was replaced; empty if the job was created.
 	Replaced job.Revision
-	// InFlight is how many occurrences of the replaced revision a replica held. They are never retried.
+	// InFlight is how many occurrences of the replaced revision a replica held. They are never retried, but for those that
+	// were carried over, which are among them.
 	InFlight int
+	// Carried is how many of the Put's Carried became the new job's.
+	Carried int
 	// Paused tells that the job is paused, as one that was replaced may be.
 	Paused bool
 	Err    error
@@ -252,6 +315,8 @@ type CancelResult struct {
 	Cancelled int
 	// InFlight is how many a replica held. They may be delivered; they are never retried.
 	InFlight int
+	// Superseded tells that the job was left alone since its version came after the request. Nothing else is set then.
+	Superseded bool
 }
 
 // JobStatus is a job and whether it still has anything to fire.

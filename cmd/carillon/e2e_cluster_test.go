@@ -254,7 +254,7 @@ func (c *cluster) stall(r *replica) {
 		c.until("it is stopped", r.stopped) // on a busy machine it may run on for a while
 		ctx, cancel := context.WithTimeout(c.Context(), time.Second)
 		defer cancel()
-		_, err := c.store.Cancel(ctx, []job.Name{{Tenant: job.DefaultTenant, Key: "none"}}, time.Now())
+		_, err := c.store.Cancel(ctx, []job.Name{{Tenant: job.DefaultTenant, Key: "none"}}, store.Asked{Now: time.Now()})
 		if err != nil {
 			r.signal(c.T, syscall.SIGCONT)
 		}

@@ -262,7 +262,7 @@ func TestResumeExport(t *testing.T) {
 		for i := range jobs {
 			names = append(names, job.Name{Tenant: job.DefaultTenant, Key: fmt.Sprintf("k%05d", i)})
 		}
-		if _, err := s.Cancel(t.Context(), names, time.Now()); err != nil {
+		if _, err := s.Cancel(t.Context(), names, store.Asked{Now: time.Now()}); err != nil {
 			t.Fatal(err)
 		}
 	})

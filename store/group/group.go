@@ -109,7 +109,7 @@ func endOf(ctx context.Context) time.Time {
 	if end, ok := ctx.Deadline(); ok {
 		return end
 	}
-	return time.Now().Add(store.PutWithin) // as for all whose callers set no limit
+	return time.Now().Add(store.Within) // as for all whose callers set no limit
 }
 
 // await waits for a call's turn, or for the end of its context, which takes it from among those that wait.

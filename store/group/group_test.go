@@ -135,7 +135,7 @@ func TestEndsWhileItWaits(t *testing.T) {
 		time.Sleep(time.Second)
 		synctest.Wait()
 		h.expectAnswers("a: -", "b: the store is unavailable", "c: the store is unavailable", "d: -", "e: -")
-		time.Sleep(store.PutWithin)
+		time.Sleep(store.Within)
 		h.start("f")
 		h.finish()
 		h.expectUnderWay("f")

@@ -26,9 +26,9 @@ func (s *metered) Put(ctx context.Context, puts []store.Put) []store.PutResult {
 }
 
 // Cancel implements [store.Jobs].
-func (s *metered) Cancel(ctx context.Context, names []job.Name, now time.Time) ([]store.CancelResult, error) {
+func (s *metered) Cancel(ctx context.Context, names []job.Name, asked store.Asked) ([]store.CancelResult, error) {
 	start := time.Now()
-	answer, err := s.inner.Cancel(ctx, names, now)
+	answer, err := s.inner.Cancel(ctx, names, asked)
 	s.cancel.done(ctx, start, err)
 	return answer, err
 }

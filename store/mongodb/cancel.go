@@ -22,7 +22,8 @@ const cancelledTogether = 64
 //
 // The job document goes first, by a write guarded by its revision: from then on a claim of that revision's occurrences
 // finds no job. What is not held is then deleted, and at last what was, so that its settlement finds nothing to retry.
-func (s *Store) Cancel(ctx context.Context, names []job.Name, now time.Time) ([]store.CancelResult, error) {
+func (s *Store) Cancel(ctx context.Context, names []job.Name, asked store.Asked) ([]store.CancelResult, error) {
+	now := asked.Now
 	results := make([]store.CancelResult, len(names))
 	seen := make(map[job.Name]bool, len(names))
 	var all []*cancellation

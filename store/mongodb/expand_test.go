@@ -173,7 +173,7 @@ func TestAdvanceMeetsAnother(t *testing.T) {
 		gone    bool // the revision is
 	}{
 		{"a cancel", func(t *testing.T, s store.Store) {
-			if _, err := s.Cancel(t.Context(), []job.Name{name("k")}, now); err != nil {
+			if _, err := s.Cancel(t.Context(), []job.Name{name("k")}, store.Asked{Now: now}); err != nil {
 				t.Error(err)
 			}
 		}, false, true},

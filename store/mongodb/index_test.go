@@ -101,7 +101,7 @@ func TestQueriesUseIndexes(t *testing.T) {
 	if records := exported(t, relayed, 1); len(records) == 0 {
 		t.Error("nothing is exported: the test shows nothing")
 	}
-	if _, err := relayed.Cancel(t.Context(), []job.Name{name("k")}, epoch); err != nil {
+	if _, err := relayed.Cancel(t.Context(), []job.Name{name("k")}, store.Asked{Now: epoch}); err != nil {
 		t.Error(err)
 	}
 }

@@ -23,7 +23,7 @@ import (
 // the server too. A flip that failed without an answer may have happened all the same. Its occurrences are therefore left:
 // they are the job's, or orphans.
 func (s *Store) Put(ctx context.Context, puts []store.Put) []store.PutResult {
-	ctx, cancel := context.WithTimeout(ctx, store.PutWithin) // for callers that set no limit
+	ctx, cancel := context.WithTimeout(ctx, store.Within) // for callers that set no limit
 	defer cancel()
 	results := make([]store.PutResult, len(puts))
 	for _, round := range rounds(puts, results) {

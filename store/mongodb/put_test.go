@@ -98,7 +98,7 @@ func TestPutIsNotAcknowledged(t *testing.T) {
 func TestPutLimitsItsFlip(t *testing.T) {
 	relayed, r := newDatabase(t).relayed(t)
 	for _, within := range []time.Duration{10 * time.Second, 0} {
-		ctx, most := t.Context(), store.PutWithin
+		ctx, most := t.Context(), store.Within
 		if within > 0 {
 			var cancel context.CancelFunc
 			ctx, cancel = context.WithTimeout(ctx, within)
@@ -220,7 +220,7 @@ func TestPutMeetsAnother(t *testing.T) {
 			relayed, r := db.relayed(t)
 			r.on(c.flip, "jobs", 1, func() verdict {
 				if c.cancelled {
-					if _, err := s.Cancel(t.Context(), []job.Name{name("k")}, epoch); err != nil {
+					if _, err := s.Cancel(t.Context(), []job.Name{name("k")}, store.Asked{Now: epoch}); err != nil {
 						t.Error(err)
 					}
 				} else if result := s.Put(t.Context(), []store.Put{other})[0]; result.Err != nil {
@@ -358,7 +358,7 @@ func TestWritesWaitForAMajority(t *testing.T) {
 	for _, c := range mustClaim(t, relayed, epoch.Add(time.Minute), 100) {
 		mustSettle(t, relayed, c, store.Miss)
 	}
-	if _, err := relayed.Cancel(t.Context(), []job.Name{name("k")}, epoch); err != nil {
+	if _, err := relayed.Cancel(t.Context(), []job.Name{name("k")}, store.Asked{Now: epoch}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := relayed.Import(t.Context(), []store.Record{{Job: &recurring.Job}, {Occurrence: &recurring.Occurrences[0]}}); err != nil {

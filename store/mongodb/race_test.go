@@ -193,7 +193,7 @@ func TestCancelMeetsASettlement(t *testing.T) {
 						}
 						return pass
 					})
-					results, err := relayed.Cancel(t.Context(), []job.Name{name("k")}, epoch)
+					results, err := relayed.Cancel(t.Context(), []job.Name{name("k")}, store.Asked{Now: epoch})
 					if err != nil || !happened {
 						t.Fatalf("cancel: %v; settled meanwhile: %v", err, happened)
 					}
@@ -223,7 +223,7 @@ func TestCancelMeetsAPut(t *testing.T) {
 		mustPut(t, s, newPut("k", epoch, 2*time.Hour, 3*time.Hour))
 		return pass
 	})
-	results, err := relayed.Cancel(t.Context(), []job.Name{name("k")}, epoch)
+	results, err := relayed.Cancel(t.Context(), []job.Name{name("k")}, store.Asked{Now: epoch})
 	if err != nil || results[0] != (store.CancelResult{Found: true, Cancelled: 2}) {
 		t.Errorf("the put first: %+v, %v", results, err)
 	}
@@ -233,7 +233,7 @@ func TestCancelMeetsAPut(t *testing.T) {
 		mustPut(t, s, newPut("k", epoch, 2*time.Hour, 3*time.Hour))
 		return pass
 	})
-	results, err = relayed.Cancel(t.Context(), []job.Name{name("k")}, epoch)
+	results, err = relayed.Cancel(t.Context(), []job.Name{name("k")}, store.Asked{Now: epoch})
 	if err != nil || results[0] != (store.CancelResult{Found: true, Cancelled: 1}) {
 		t.Errorf("the cancel first: %+v, %v", results, err)
 	}
@@ -266,13 +266,13 @@ func TestCancelOfMany(t *testing.T) {
 		commands[c.name+" "+c.collection]++
 		if c.name == "delete" && commands["delete jobs"] == 1 {
 			mustPut(t, s, newPut("k0", epoch, 2*time.Hour, 3*time.Hour))
-			if _, err := s.Cancel(t.Context(), []job.Name{name("k1")}, epoch); err != nil {
+			if _, err := s.Cancel(t.Context(), []job.Name{name("k1")}, store.Asked{Now: epoch}); err != nil {
 				t.Error(err)
 			}
 		}
 		return pass
 	})
-	results, err := relayed.Cancel(t.Context(), append(names, names...), epoch)
+	results, err := relayed.Cancel(t.Context(), append(names, names...), store.Asked{Now: epoch})
 	r.set(nil)
 	if err != nil {
 		t.Fatal(err)

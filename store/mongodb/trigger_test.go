@@ -27,7 +27,7 @@ func trigger(t *testing.T, s store.Store) error {
 func TestTriggerMeetsACancel(t *testing.T) {
 	cancel := func(t *testing.T, s store.Store) {
 		t.Helper()
-		if _, err := s.Cancel(t.Context(), []job.Name{name("k")}, epoch); err != nil {
+		if _, err := s.Cancel(t.Context(), []job.Name{name("k")}, store.Asked{Now: epoch}); err != nil {
 			t.Error(err)
 		}
 	}
@@ -104,7 +104,7 @@ func TestTriggerMeetsANewJob(t *testing.T) {
 			r.on(c.command, collection, c.n, func() verdict {
 				happened = true
 				if c.cancelled {
-					if _, err := s.Cancel(t.Context(), []job.Name{name("k")}, epoch); err != nil {
+					if _, err := s.Cancel(t.Context(), []job.Name{name("k")}, store.Asked{Now: epoch}); err != nil {
 						t.Error(err)
 					}
 				}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
@@ -21,7 +20,8 @@ var errRaced = errors.New("other calls for the same jobs come in between again a
 //
 // Of a name without a job nothing is locked. If one is put and triggered before its occurrences are deleted, that job would
 // stay and lose what was triggered; so it is done again then, and cancels both.
-func (s *Store) Cancel(ctx context.Context, names []job.Name, now time.Time) ([]store.CancelResult, error) {
+func (s *Store) Cancel(ctx context.Context, names []job.Name, asked store.Asked) ([]store.CancelResult, error) {
+	now := asked.Now
 	of := make(map[job.Name]int, len(names)) // of a name that is there twice, the first takes all
 	for i, n := range slices.Backward(names) {
 		of[n] = i

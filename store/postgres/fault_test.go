@@ -282,7 +282,10 @@ func calls(s store.Store, held []store.Claimed) []call {
 			_, err := s.Sweep(ctx, store.SweepParams{Now: epoch, Again: time.Hour, Limit: 1})
 			return err
 		}},
-		{"cancel", func(ctx context.Context) error { _, err := s.Cancel(ctx, []job.Name{n}, epoch); return err }},
+		{"cancel", func(ctx context.Context) error {
+			_, err := s.Cancel(ctx, []job.Name{n}, store.Asked{Now: epoch})
+			return err
+		}},
 	}
 }
 

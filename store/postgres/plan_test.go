@@ -129,7 +129,7 @@ func TestPlansByName(t *testing.T) {
 	if n, err := o.Import(t.Context(), records); n != len(records) || err != nil {
 		t.Errorf("imported %d, %v", n, err)
 	}
-	results, err := o.Cancel(t.Context(), []job.Name{first.Job.Name, c.Name}, now)
+	results, err := o.Cancel(t.Context(), []job.Name{first.Job.Name, c.Name}, store.Asked{Now: now})
 	if err != nil || results[0].Cancelled != 1 || results[1].Cancelled != 2 {
 		t.Errorf("cancelled %+v, %v", results, err)
 	}

@@ -155,7 +155,7 @@ func newPut(key string, after ...time.Duration) store.Put {
 
 func mustPut(t testing.TB, s store.Store, puts ...store.Put) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), store.PutWithin)
+	ctx, cancel := context.WithTimeout(t.Context(), store.Within)
 	defer cancel()
 	for _, result := range s.Put(ctx, puts) {
 		if result.Err != nil {

@@ -65,7 +65,7 @@ func TestCancelMeetsClaims(t *testing.T) {
 					held[revision], gone[revision] = result.InFlight, each-result.InFlight
 					continue
 				}
-				results, err := s.Cancel(t.Context(), []job.Name{puts[i].Job.Name}, now)
+				results, err := s.Cancel(t.Context(), []job.Name{puts[i].Job.Name}, store.Asked{Now: now})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -142,7 +142,7 @@ func TestNobodyWaitsInACircle(t *testing.T) {
 		for _, i := range rand.Perm(jobs) {
 			shuffled = append(shuffled, names[i])
 		}
-		_, err := s.Cancel(t.Context(), shuffled[:jobs/2], now)
+		_, err := s.Cancel(t.Context(), shuffled[:jobs/2], store.Asked{Now: now})
 		return err
 	})
 	repeat("claim and settle", func(s *postgres.Store) error {
@@ -208,7 +208,9 @@ func TestCancelMeetsNewJob(t *testing.T) {
 	var results []store.CancelResult
 	var cancelErr error
 	var group sync.WaitGroup
-	group.Go(func() { results, cancelErr = s.Cancel(t.Context(), []job.Name{name("a"), name("b")}, epoch) })
+	group.Go(func() {
+		results, cancelErr = s.Cancel(t.Context(), []job.Name{name("a"), name("b")}, store.Asked{Now: epoch})
+	})
 	sc.awaitWaiting() // for a; b was not there when it began
 	mustPut(t, s, newPut("b", time.Hour))
 	own := job.Target{Callback: job.Callback{Type: "http", Data: []byte("{}")}}
@@ -319,7 +321,9 @@ func TestCircleIsBroken(t *testing.T) {
 	}
 	var results []store.CancelResult
 	var group sync.WaitGroup
-	group.Go(func() { results, err = s.Cancel(t.Context(), []job.Name{name("a"), name("b")}, epoch) })
+	group.Go(func() {
+		results, err = s.Cancel(t.Context(), []job.Name{name("a"), name("b")}, store.Asked{Now: epoch})
+	})
 	sc.awaitWaiting()
 	_, lockErr := tx.Exec(t.Context(), lock, "a")
 	if lockErr == nil {
@@ -353,7 +357,7 @@ func TestOddTexts(t *testing.T) {
 		if err := s.Pause(t.Context(), name(odd), job.NewRevision(epoch), epoch); err != store.ErrNotFound { //nolint:errorlint // as above
 			t.Errorf("pause %q: %v", odd, err)
 		}
-		if results, err := s.Cancel(t.Context(), []job.Name{name(odd)}, epoch); err != nil || results[0].Found {
+		if results, err := s.Cancel(t.Context(), []job.Name{name(odd)}, store.Asked{Now: epoch}); err != nil || results[0].Found {
 			t.Errorf("cancel %q: %+v, %v", odd, results, err)
 		}
 		if page, err := s.Jobs(t.Context(), store.JobFilter{Tenant: job.DefaultTenant, Prefix: odd, Limit: 10}); err != nil || len(page) != 0 {

@@ -68,7 +68,7 @@ func TestBounded(t *testing.T) {
 		t.Errorf("%v are due after the resumption", due)
 	}
 	count("a cancellation", func() {
-		results, err := s.Cancel(t.Context(), []job.Name{name}, epoch)
+		results, err := s.Cancel(t.Context(), []job.Name{name}, store.Asked{Now: epoch})
 		if want := (store.CancelResult{Found: true, Cancelled: n}); err != nil || results[0] != want {
 			t.Errorf("cancel answers %+v, %v", results, err)
 		}
@@ -107,7 +107,7 @@ func TestCancelOwn(t *testing.T) {
 	if redriven, err := s.Redrive(t.Context(), job.DefaultTenant, ids, epoch); err != nil || redriven != n {
 		t.Fatalf("redriven %d, %v", redriven, err)
 	}
-	results, err := s.Cancel(t.Context(), []job.Name{p.Job.Name}, epoch)
+	results, err := s.Cancel(t.Context(), []job.Name{p.Job.Name}, store.Asked{Now: epoch})
 	if want := (store.CancelResult{Found: true, Cancelled: n}); err != nil || results[0] != want {
 		t.Errorf("cancel answers %+v, %v", results, err)
 	}

@@ -10,7 +10,8 @@ import (
 
 // Cancel implements [store.Jobs]. Jobs are cancelled independently of each other, each by one script unless it has very
 // many occurrences.
-func (s *Store) Cancel(ctx context.Context, names []job.Name, now time.Time) ([]store.CancelResult, error) {
+func (s *Store) Cancel(ctx context.Context, names []job.Name, asked store.Asked) ([]store.CancelResult, error) {
+	now := asked.Now
 	results := make([]store.CancelResult, len(names))
 	going := make([]int, len(names))
 	for i := range names {

@@ -40,7 +40,7 @@ func TestMovingSlot(t *testing.T) {
 			puts = append(puts, p)
 			continue
 		}
-		if _, err := s.Cancel(t.Context(), []job.Name{p.Job.Name}, epoch); err != nil {
+		if _, err := s.Cancel(t.Context(), []job.Name{p.Job.Name}, store.Asked{Now: epoch}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -61,7 +61,7 @@ func TestMovingSlot(t *testing.T) {
 	refused := 0
 	for moved := 0; ; moved++ { // one key after the other
 		name := puts[moved%n].Job.Name
-		_, err := s.Cancel(t.Context(), []job.Name{name}, epoch)
+		_, err := s.Cancel(t.Context(), []job.Name{name}, store.Asked{Now: epoch})
 		if errors.Is(err, store.ErrUnavailable) {
 			refused++
 		} else if err != nil {

@@ -206,7 +206,7 @@ func TestFull(t *testing.T) {
 	if err := s.Settle(t.Context(), settlements); err != nil {
 		t.Error(err)
 	}
-	results, err := s.Cancel(t.Context(), []job.Name{c.Occurrences[1].Name}, epoch)
+	results, err := s.Cancel(t.Context(), []job.Name{c.Occurrences[1].Name}, store.Asked{Now: epoch})
 	if err != nil || !results[0].Found {
 		t.Errorf("cancel answers %v, %v", results, err)
 	}

@@ -107,7 +107,7 @@ func TestLanesGo(t *testing.T) {
 		}},
 		{"a replacement by nothing", 0, func(t *testing.T, s store.Store, _ *server) { mustPut(t, s, putIn(t, acmeHigh, "k", 0)) }},
 		{"a cancellation", 0, func(t *testing.T, s store.Store, _ *server) {
-			if _, err := s.Cancel(t.Context(), []job.Name{name}, epoch); err != nil {
+			if _, err := s.Cancel(t.Context(), []job.Name{name}, store.Asked{Now: epoch}); err != nil {
 				t.Fatal(err)
 			}
 		}},

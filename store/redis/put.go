@@ -17,7 +17,7 @@ import (
 // A job with up to chunk occurrences is put by one script, which may put others too. Of one with more, the others are inserted
 // before, and are orphans until that script has run. Should it not run, they stay orphans.
 func (s *Store) Put(ctx context.Context, puts []store.Put) []store.PutResult {
-	ctx, cancel := context.WithTimeout(ctx, store.PutWithin) // for callers that set no limit
+	ctx, cancel := context.WithTimeout(ctx, store.Within) // for callers that set no limit
 	defer cancel()
 	results := make([]store.PutResult, len(puts))
 	for _, round := range rounds(puts, results) {

@@ -74,7 +74,7 @@ func TestTransferBounded(t *testing.T) {
 			}
 		}
 	}
-	results, err := to.Cancel(t.Context(), []job.Name{p.Job.Name}, epoch.Add(time.Hour))
+	results, err := to.Cancel(t.Context(), []job.Name{p.Job.Name}, store.Asked{Now: epoch.Add(time.Hour)})
 	if want := (store.CancelResult{Found: true, Cancelled: n - 298, InFlight: 100}); err != nil || results[0] != want {
 		t.Errorf("cancel answers %+v, %v; want %+v", results, err, want)
 	}

@@ -79,7 +79,7 @@ func TestLargePutsAndCancels(t *testing.T) {
 			puts[i] = put(fmt.Sprint("k", i), 3000)
 		}
 	}
-	results, err := s.Cancel(t.Context(), names, epoch)
+	results, err := s.Cancel(t.Context(), names, store.Asked{Now: epoch})
 	if err != nil {
 		t.Fatal(err)
 	}

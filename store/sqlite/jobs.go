@@ -125,7 +125,8 @@ func (s *statements) present(tx *sql.Tx, name job.Name) (row int64, revision, ve
 }
 
 // Cancel implements [store.Jobs]. Each job is cancelled within one transaction, and many jobs share one.
-func (s *Store) Cancel(ctx context.Context, names []job.Name, now time.Time) ([]store.CancelResult, error) {
+func (s *Store) Cancel(ctx context.Context, names []job.Name, asked store.Asked) ([]store.CancelResult, error) {
+	now := asked.Now
 	results := make([]store.CancelResult, len(names))
 	_, err := s.writeEach(ctx, len(names), func(tx *sql.Tx, i int) (rows int, err error) {
 		results[i], err = s.cancel(tx, names[i], now)

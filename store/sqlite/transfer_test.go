@@ -112,7 +112,7 @@ func TestImportOfWhatWasDelivered(t *testing.T) {
 	if len(page) != 1 || total != 1 || err != nil {
 		t.Errorf("there are %d in a list and %d in all: %v", len(page), total, err)
 	}
-	cancelled, err := s.Cancel(t.Context(), []job.Name{p.Job.Name}, epoch)
+	cancelled, err := s.Cancel(t.Context(), []job.Name{p.Job.Name}, store.Asked{Now: epoch})
 	if want := (store.CancelResult{Found: true, Cancelled: 1}); err != nil || cancelled[0] != want {
 		t.Errorf("cancelled: %+v, %v; want %+v", cancelled, err, want)
 	}

@@ -292,7 +292,7 @@ func testAdvanceCancel(f *fixture) {
 	for range advanceRaces {
 		a, _ := f.claimedAdvance(name("k"))
 		f.race(a, func(s store.Store) error {
-			results, err := s.Cancel(f.Context(), []job.Name{name("k")}, epoch)
+			results, err := s.Cancel(f.Context(), []job.Name{name("k")}, store.Asked{Now: epoch})
 			if err == nil {
 				expect(f, "found", results[0].Found, true)
 			}

@@ -18,7 +18,7 @@ var cancelTests = []namedTest{
 
 func (f *fixture) cancel(names ...job.Name) []store.CancelResult {
 	f.Helper()
-	results, err := f.store().Cancel(f.Context(), names, epoch)
+	results, err := f.store().Cancel(f.Context(), names, store.Asked{Now: epoch})
 	f.must(err)
 	if len(results) != len(names) {
 		f.Fatalf("cancel answered %d results for %d", len(results), len(names))

@@ -73,7 +73,7 @@ func testEndedContext(f *fixture) {
 
 	result := s.Put(ended, []store.Put{newPut(name("new"), epoch, 0)})[0]
 	_, claimErr := s.Claim(ended, claimParams(epoch.Add(lease), 1))
-	_, cancelErr := s.Cancel(ended, []job.Name{name("k")}, epoch)
+	_, cancelErr := s.Cancel(ended, []job.Name{name("k")}, store.Asked{Now: epoch})
 	_, claimJobsErr := s.ClaimJobs(ended, store.ClaimJobsParams{Now: epoch.Add(time.Hour), Lease: lease, Limit: 1})
 	for what, err := range map[string]error{
 		"put": result.Err, "claim": claimErr, "cancel": cancelErr, "settle": s.Settle(ended, []store.Settlement{settlement(held, store.Ack)}),

@@ -258,7 +258,7 @@ func testPutTenants(f *fixture) {
 	for _, n := range []job.Name{here, there, same} {
 		f.put(newPut(n, epoch, time.Hour))
 	}
-	cancelled, err := f.store().Cancel(f.Context(), []job.Name{here}, epoch)
+	cancelled, err := f.store().Cancel(f.Context(), []job.Name{here}, store.Asked{Now: epoch})
 	f.must(err)
 	expect(f, "cancelled", cancelled[0].Cancelled, 1)
 	for _, n := range []job.Name{there, same} {
@@ -280,7 +280,7 @@ func testPutRace(f *fixture) {
 		base := time.Duration(i+1) * time.Hour
 		puts[i] = newPut(name("k"), epoch, base, base+time.Minute, base+2*time.Minute)
 		group.Go(func() {
-			ctx, cancel := context.WithTimeout(f.Context(), store.PutWithin)
+			ctx, cancel := context.WithTimeout(f.Context(), store.Within)
 			defer cancel()
 			results[i] = handles[i%2].Put(ctx, []store.Put{puts[i]})[0]
 		})

@@ -147,7 +147,7 @@ func (f *fixture) put(p store.Put) store.PutResult {
 
 func (f *fixture) putOn(s store.Store, p store.Put) store.PutResult {
 	f.Helper()
-	ctx, cancel := context.WithTimeout(f.Context(), store.PutWithin)
+	ctx, cancel := context.WithTimeout(f.Context(), store.Within)
 	defer cancel()
 	results := s.Put(ctx, []store.Put{p})
 	if len(results) != 1 {

@@ -134,7 +134,9 @@ func testTriggerRace(f *fixture) {
 		var results []store.CancelResult
 		var group sync.WaitGroup
 		group.Go(func() { triggerErr = handles[0].Trigger(f.Context(), trigger(name("k"), epoch, 1)) })
-		group.Go(func() { results, cancelErr = handles[1].Cancel(f.Context(), []job.Name{name("k")}, epoch) })
+		group.Go(func() {
+			results, cancelErr = handles[1].Cancel(f.Context(), []job.Name{name("k")}, store.Asked{Now: epoch})
+		})
 		group.Wait()
 		f.must(cancelErr)
 		if triggerErr == nil {

@@ -152,7 +152,7 @@ func (b *Bench) cleanJobs(ctx context.Context, tenant string) error {
 		for i := range found {
 			names[i] = found[i].Name
 		}
-		if _, err := b.store.Cancel(ctx, names, time.Now()); err != nil {
+		if _, err := b.store.Cancel(ctx, names, store.Asked{Now: time.Now()}); err != nil {
 			return err
 		}
 	}
