@@ -196,9 +196,10 @@ func (a *api) checkItem(common itemCommon, raw []byte, it *item) {
 
 // putChunk stores the submissions of a chunk and adds a result for each of its items. Down tells that the store answered none.
 func (a *api) putChunk(ctx context.Context, r *http.Request, chunk []item, results *resultWriter) (down bool) {
-	submissions := make([]*submission, 0, len(chunk))
+	submissions, newer := make([]*submission, 0, len(chunk)), a.newer(r)
 	for i := range chunk {
 		if chunk[i].err == nil {
+			chunk[i].newer = newer
 			submissions = append(submissions, chunk[i].submission)
 		}
 	}
@@ -230,6 +231,7 @@ type result struct {
 	State       string       `json:"state,omitzero"`
 	Occurrences *int         `json:"occurrences,omitzero"`
 	Skipped     *int         `json:"skipped,omitzero"`
+	Settled     int          `json:"settled,omitzero"`
 	Missed      int          `json:"missed,omitzero"`
 	NextInstant string       `json:"nextInstant,omitzero"`
 	InFlight    *int         `json:"inFlight,omitzero"`
@@ -249,6 +251,7 @@ func success(index int, o *outcome) result {
 		State:       v.State,
 		Occurrences: &o.occurrences,
 		Skipped:     &o.skipped,
+		Settled:     v.Settled,
 		Missed:      v.Missed,
 		NextInstant: v.NextInstant,
 		InFlight:    v.InFlight,

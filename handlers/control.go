@@ -47,7 +47,7 @@ func (a *api) control(c *gin.Context, change func(context.Context, job.Name, job
 	if _, err := a.readableJob(ctx, name, now); err != nil {
 		return err
 	}
-	if err := change(ctx, name, job.NewRevision(now), now); err != nil {
+	if err := change(ctx, name, a.stamp(), now); err != nil {
 		return err
 	}
 	status, err := a.Store.Job(ctx, name) // again: it may have been so already, and then keeps its version

@@ -18,6 +18,7 @@ import (
 	"github.com/carillon-scheduler/carillon/callbacks"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
+	"github.com/carillon-scheduler/carillon/store/clock"
 )
 
 // Config is what the API works with and the bounds it keeps. All of its funcs are called concurrently.
@@ -52,6 +53,10 @@ type Config struct {
 	Expansion job.Expansion
 	// MaxBody bounds the bytes of a request's body, and of each item of a batch; more than zero.
 	MaxBody int64
+	// Early is how much ahead of its instant an occurrence may be claimed.
+	Early time.Duration
+	// Clock is what is known of the store's clock; nil is nothing. Versions are stamped and compared by it.
+	Clock *clock.Clock
 	// Retain is how long a finished job stays readable.
 	Retain time.Duration
 	// Now is the clock; nil is time.Now.
@@ -147,6 +152,9 @@ func (c Config) withDefaults() Config {
 	if c.Replicas == nil {
 		c.Replicas = func(context.Context, time.Time) (int, error) { return 1, nil }
 	}
+	if c.Clock == nil {
+		c.Clock = &clock.Clock{}
+	}
 	if c.Now == nil {
 		c.Now = time.Now
 	}
@@ -207,6 +215,20 @@ func (a *api) wakeTenant(tenant string, now time.Time) {
 	for _, p := range []job.Priority{job.PriorityDefault, job.PriorityHigh, job.PriorityNormal, job.PriorityLow} {
 		a.Wake(job.Lane{Tenant: tenant, Priority: p}, now)
 	}
+}
+
+// stamp takes a version, by the store's clock if that is known: never a later one than it shows.
+func (a *api) stamp() job.Revision {
+	if theirs, known := a.Clock.Earliest(time.Now()); known {
+		return job.NewRevision(theirs)
+	}
+	return job.NewRevision(a.now())
+}
+
+// newer are the versions that were taken after a request had arrived, and before its time is over.
+func (a *api) newer(r *http.Request) store.Span {
+	now := time.Now()
+	return a.Clock.Newer(now.Add(-age(r.Context())), now.Add(store.Within))
 }
 
 // storeTime bounds the calls to the store that one request makes, or that each slice of a long one makes.

@@ -146,17 +146,20 @@ func (a *api) cancelJob(c *gin.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTime)
 	defer cancel()
-	name, now := job.Name{Tenant: a.tenant(c), Key: key}, a.now()
+	name, now, newer := job.Name{Tenant: a.tenant(c), Key: key}, a.now(), a.newer(c.Request)
 	status, err := a.Store.Job(ctx, name)
 	if err != nil && !errors.Is(err, store.ErrNotFound) {
 		return err
 	}
 	gone := err == nil && status.Gone(now) // then it was as good as not there
-	results, err := a.Store.Cancel(ctx, []job.Name{name}, store.Asked{Now: now})
+	results, err := a.Store.Cancel(ctx, []job.Name{name}, store.Asked{Now: now, Newer: newer})
 	if err != nil {
 		return err
 	}
 	result := results[0]
+	if result.Superseded {
+		return store.ErrSuperseded
+	}
 	if !result.Found || gone && result.Cancelled+result.InFlight == 0 {
 		return store.ErrNotFound
 	}

@@ -33,7 +33,7 @@ func (a *api) patchJob(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	name := job.Name{Tenant: a.tenant(c), Key: key}
+	name, newer := job.Name{Tenant: a.tenant(c), Key: key}, a.newer(c.Request)
 	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTime)
 	defer cancel()
 	for range maxRounds {
@@ -41,10 +41,13 @@ func (a *api) patchJob(c *gin.Context) error {
 		if err != nil {
 			return err
 		}
+		if newer.Has(present.Version) {
+			return store.ErrSuperseded
+		}
 		if !match.Holds(present.Version) {
 			return store.ErrPrecondition
 		}
-		view, err := a.patch(ctx, present, patch, traceOf(c.Request))
+		view, err := a.patch(ctx, present, patch, newer, traceOf(c.Request))
 		switch {
 		case err == nil:
 			setETag(c, view.Version)
@@ -84,7 +87,7 @@ func (a *api) readPatch(c *gin.Context) ([]byte, error) {
 
 // patch changes the job if its version is still the present one, else it answers ErrPrecondition or ErrNotFound. A schedule
 // that stays the same is left alone with its occurrences.
-func (a *api) patch(ctx context.Context, present store.JobStatus, patch []byte, trace job.Trace) (accepted, error) {
+func (a *api) patch(ctx context.Context, present store.JobStatus, patch []byte, newer store.Span, trace job.Trace) (accepted, error) {
 	draft, err := present.Patch(patch)
 	if err != nil {
 		return accepted{}, err
@@ -102,7 +105,7 @@ func (a *api) patch(ctx context.Context, present store.JobStatus, patch []byte, 
 		return acceptedView(&o), err
 	}
 	s.job.Schedule.GoOn(&present.Schedule)
-	s.condition = store.Condition{Versions: []job.Revision{present.Version}}
+	s.condition, s.newer = store.Condition{Versions: []job.Revision{present.Version}}, newer
 	o := a.submit(ctx, []*submission{s})[0]
 	return acceptedView(&o), o.err
 }
@@ -124,7 +127,7 @@ func (a *api) amend(ctx context.Context, present store.JobStatus, changed job.Jo
 		return o, nil
 	}
 	now := a.now()
-	o.version = job.NewRevision(now)
+	o.version = a.stamp()
 	return o, a.Store.Amend(ctx, store.Amendment{
 		Name:     present.Name,
 		Of:       present.Version,

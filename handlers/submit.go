@@ -1,6 +1,7 @@
 package handlers
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -55,7 +56,7 @@ func (a *api) put(c *gin.Context, key string) error {
 	if err != nil {
 		return err
 	}
-	s.condition = condition
+	s.condition, s.newer = condition, a.newer(c.Request)
 	s.job.Options.Trace = traceOf(c.Request)
 	o := a.submit(c.Request.Context(), []*submission{s})[0]
 	if o.err != nil {
@@ -73,6 +74,8 @@ type submission struct {
 	job       job.Job
 	past      job.Past
 	condition store.Condition
+	// newer are the versions that came after it.
+	newer store.Span
 }
 
 // outcome answers a submission. What it says of the job holds only if err is nil.
@@ -85,6 +88,7 @@ type outcome struct {
 	live        bool
 	occurrences int
 	skipped     int
+	settled     int
 	next        time.Time // the earliest instant of the occurrences; zero if there are none
 	inFlight    int
 	paused      bool
@@ -113,88 +117,101 @@ func (a *api) check(tenant string, draft job.Draft) (*submission, error) {
 
 // submit stores submissions and answers for each in order. Names may repeat: the later one wins.
 func (a *api) submit(ctx context.Context, submissions []*submission) []outcome {
+	ctx, cancel := context.WithTimeout(ctx, store.Within) // before the revisions are taken: Put relies on it
+	defer cancel()
 	outcomes := make([]outcome, len(submissions))
 	now := a.now()
 	attempts := make([]*attempt, len(submissions))
 	for i, s := range submissions {
-		attempts[i] = newAttempt(s, &outcomes[i], now)
+		attempts[i] = a.newAttempt(s, &outcomes[i], now)
 	}
 	for len(attempts) > 0 {
 		n := orderly(attempts)
-		a.putAll(ctx, attempts[:n])
+		a.finish(ctx, attempts[:n])
 		attempts = attempts[n:]
 	}
 	return outcomes
 }
 
-// attempt is a submission under way: what to try next, and where its outcome goes.
+// attempt is a submission under way, a state machine. Its step is what to do next:
 //
-// When the client leaves open what becomes of past instants, that depends on whether the job exists, which only the
-// store's own step decides. So it guesses: first that there is no job, and to fire; then, if there is, to skip. The same
-// for a schedule that recurs: if there is a job with that very schedule, it is left alone, see [api.keep].
+//	blind ---put---> stored
+//	create --put---> stored           there is such a job: look
+//	look ----------> create           there is none
+//	                 revive           it has finished and lost its retention
+//	                 stored           it recurs by the very schedule that is submitted: its instants stay
+//	                 replace          else
+//	revive --put---> stored           the job has changed: look
+//	replace -put---> stored           the job has changed: look
+//
+// What an instant that has passed, or passes meanwhile, becomes depends on what there is when the put takes effect. So each put
+// but a blind one takes effect only if that is what it was made for.
 type attempt struct {
-	job       *job.Job  // as it was submitted
-	at        time.Time // when it was: its schedule begins then, however long it takes to store it
-	past      job.Past
-	condition store.Condition
-	outcome   *outcome
-	guesses   bool
-	// gone tells that what it replaces has finished and lost its retention, so that for clients it does not exist.
-	gone bool
-	// refused is why it can't be put, should there be no job with its schedule to keep.
+	*submission
+	at      time.Time // when it was submitted: its schedule begins then, however long it takes to store it
+	step    step
+	outcome *outcome
+	// present is the job as it was last looked at, and pending what may be claimed of it before it is replaced.
+	present store.JobStatus
+	pending []job.Occurrence
+	// refused is why it can't be created, should there be no job with its schedule to keep.
 	refused error
-	// placed holds what the last try would leave, if it succeeds.
+	// placed is what the last put leaves, if it takes effect and carries over all that was pending.
 	placed outcome
 }
 
-func newAttempt(s *submission, o *outcome, now time.Time) *attempt {
-	t := &attempt{job: &s.job, at: now, past: s.past, condition: s.condition, outcome: o}
+// step is what an attempt does next.
+type step int
+
+const (
+	blind   step = iota // put it on its own condition: no instant of it can be claimed before it is stored
+	create              // put it on the condition that there is no job of its name
+	look                // read the job
+	revive              // put it in the place of one that does not exist for clients any more
+	replace             // put it in the place of the job that was read
+)
+
+func (a *api) newAttempt(s *submission, o *outcome, now time.Time) *attempt {
+	t := &attempt{submission: s, at: now, outcome: o}
+	reaches := s.job.Schedule.Reaches(a.soon(now), now)
 	switch {
-	case !s.job.Schedule.Recurs() && (s.past != job.PastDefault || !s.job.Schedule.HasPast(now)):
-	case s.condition.Always():
-		t.guesses = true
-		t.guessAbsent()
-	case s.condition.Absent:
-		t.past = job.PastFire
+	case s.condition.Absent, s.condition.Always() && reaches:
+		t.step = create
+	case !s.condition.Always() && (reaches || !a.meeting.has(s.job.Tenant)): // what is for no job must not make a tenant known
+		t.step = look
 	default:
-		t.past = job.PastSkip
+		t.step = blind
 	}
 	return t
 }
 
-func (t *attempt) guessAbsent() { t.tryNext(store.Condition{Absent: true}, job.PastFire, false) }
+// soon is up to which instants may be claimed, by whichever replica's clock, before a put that begins now has taken effect.
+func (a *api) soon(now time.Time) time.Time { return now.Add(2*store.Within + a.Early) }
 
-func (t *attempt) tryNext(condition store.Condition, past job.Past, gone bool) {
-	t.condition, t.gone = condition, gone
-	if t.guesses {
-		t.past = past
-	}
-}
-
-// orderly is how many attempts may be put together: one whose guess may be wrong is put again after the others, so none
+// orderly is how many attempts may be made together: one that may have to look is put again after the others, so none
 // of the others may have its name.
 func orderly(attempts []*attempt) int {
-	guessing := map[job.Name]bool{}
+	looking := map[job.Name]bool{}
 	for i, t := range attempts {
-		if guessing[t.job.Name] {
+		if looking[t.job.Name] {
 			return i
 		}
-		if t.guesses {
-			guessing[t.job.Name] = true
+		if t.step != blind {
+			looking[t.job.Name] = true
 		}
 	}
 	return len(attempts)
 }
 
-// maxRounds is how often a submission is tried. Each further round takes another client that creates or deletes the job
-// between two of our steps.
+// maxRounds is how often a submission is tried. Each further round takes another client that changes the job between two of
+// our steps.
 const maxRounds = 8
 
-// putAll tries until each attempt has its outcome.
-func (a *api) putAll(ctx context.Context, attempts []*attempt) {
-	attempts = a.forEach(attempts, func(t *attempt) error { return a.keepMatching(ctx, t) })
+// finish goes on until each attempt has its outcome.
+func (a *api) finish(ctx context.Context, attempts []*attempt) {
 	for range maxRounds {
-		if attempts = a.putOnce(ctx, attempts); len(attempts) == 0 {
+		attempts = a.forEach(attempts, func(t *attempt) error { return a.look(ctx, t) })
+		if attempts = a.putAll(ctx, attempts); len(attempts) == 0 {
 			return
 		}
 	}
@@ -203,28 +220,31 @@ func (a *api) putAll(ctx context.Context, attempts []*attempt) {
 	}
 }
 
-// putOnce tries each attempt once and answers those to be tried again.
-func (a *api) putOnce(ctx context.Context, attempts []*attempt) (again []*attempt) {
-	ctx, cancel := context.WithTimeout(ctx, store.Within) // before the revisions are taken: Put relies on it
+// putAll puts each attempt that is to be, and answers those that go on.
+func (a *api) putAll(ctx context.Context, attempts []*attempt) (goOn []*attempt) {
+	ctx, cancel := a.inTime(ctx, attempts)
 	defer cancel()
 	now := a.now()
 	puts := make([]store.Put, 0, len(attempts))
 	tried := make([]*attempt, 0, len(attempts))
 	for _, t := range attempts {
-		put, err := t.put(now, a.Retain, a.Expansion)
-		if err != nil && t.job.Schedule.Recurs() && t.guesses && t.condition.Absent {
-			t.refused = err // unless the same schedule is there, with its last instants
-			again = append(again, t)
+		if t.step == look { // the job changed while it was looked at
+			goOn = append(goOn, t)
 			continue
 		}
-		if err != nil {
+		put, err := a.prepare(t, now)
+		switch {
+		case err == nil:
+			puts, tried = append(puts, put), append(tried, t)
+		case t.step == create && t.job.Schedule.Recurs() && t.condition.Always():
+			t.refused, t.step = err, look // unless the same schedule is there, with its last instants
+			goOn = append(goOn, t)
+		default:
 			t.outcome.err = err
-			continue
 		}
-		puts, tried = append(puts, put), append(tried, t)
 	}
 	if len(puts) == 0 {
-		return a.reconsider(ctx, again, now)
+		return goOn
 	}
 	var wakes wakes
 	for i, result := range a.meetAndPut(ctx, puts) {
@@ -235,12 +255,10 @@ func (a *api) putOnce(ctx context.Context, attempts []*attempt) (again []*attemp
 		}
 		switch {
 		case result.Err == nil:
-			*t.outcome = t.placed
-			t.outcome.created = result.Replaced == "" || t.gone
-			t.outcome.inFlight = result.InFlight
-			t.outcome.paused = result.Paused
-		case errors.Is(result.Err, store.ErrPrecondition) && (t.guesses || t.condition.Absent || t.gone):
-			again = append(again, t)
+			a.accept(ctx, t, &puts[i], result)
+		case errors.Is(result.Err, store.ErrPrecondition) && t.step != blind:
+			t.step = look
+			goOn = append(goOn, t)
 		default:
 			t.outcome.err = result.Err
 		}
@@ -248,7 +266,38 @@ func (a *api) putOnce(ctx context.Context, attempts []*attempt) (again []*attemp
 	for _, w := range wakes {
 		a.Wake(w.Lane, w.DueAt)
 	}
-	return a.reconsider(ctx, again, now)
+	return goOn
+}
+
+// inTime bounds puts by when the first instant could fire of which they do not know: that of a schedule that recurs, which takes
+// another's place, beyond what its beginning looks ahead.
+func (a *api) inTime(ctx context.Context, attempts []*attempt) (context.Context, context.CancelFunc) {
+	for _, t := range attempts {
+		if t.step == replace && t.job.Schedule.Recurs() && a.Expansion.Lead() < store.Within {
+			return context.WithTimeout(ctx, a.Expansion.Lead()-a.now().Sub(t.at))
+		}
+	}
+	return context.WithCancel(ctx)
+}
+
+// accept makes what a put has left the attempt's outcome.
+func (a *api) accept(ctx context.Context, t *attempt, put *store.Put, result store.PutResult) {
+	o := t.outcome
+	*o = t.placed
+	o.created = result.Replaced == "" || t.step == revive
+	o.inFlight, o.paused = result.InFlight, result.Paused
+	lost := len(put.Carried) - result.Carried // settled since the job was read
+	if lost == 0 {
+		return
+	}
+	o.settled += lost
+	o.occurrences -= lost
+	o.live = o.occurrences > 0 || !put.Job.ExpandAt.IsZero()
+	// It is stored, so that its next instant can't be told is no failure.
+	first, _, err := a.Store.Occurrences(ctx, store.OccurrenceFilter{Name: put.Job.Name, Revision: put.Job.Revision, Limit: defaultLimit})
+	if o.next = nextOf(first); err != nil {
+		o.next = time.Time{}
+	}
 }
 
 // wakes are when the first of what was stored is due, in each lane.
@@ -269,43 +318,63 @@ func (w *wakes) add(lane job.Lane, at time.Time) {
 	*w = append(*w, store.LaneDue{Lane: lane, DueAt: at})
 }
 
-// put is the attempt's next try, under a fresh revision.
-func (t *attempt) put(now time.Time, retain time.Duration, e job.Expansion) (store.Put, error) {
-	j := *t.job // each try begins it anew
-	j.Revision = job.NewRevision(now)
+// prepare makes the put of an attempt's step, under a fresh revision.
+func (a *api) prepare(t *attempt, now time.Time) (store.Put, error) {
+	j := t.job // each try begins it anew
+	j.Revision = a.stamp()
 	j.Version = j.Revision
 	j.CreatedAt, j.UpdatedAt = now, now // the store keeps the creation of a job that exists
-	begun, err := j.Begin(t.at, t.past, e)
+	put := store.Put{Newer: t.newer, Now: now}
+	begun, err := a.begin(t, &j, &put)
 	if err != nil {
 		return store.Put{}, err
 	}
+	put.Job, put.Occurrences, put.Carried = j, begun.Occurrences, begun.Carried
+	n := len(begun.Occurrences) + len(begun.Carried)
 	t.placed = outcome{
-		key: j.Key, revision: j.Revision, version: j.Version, missed: j.Missed,
-		live: len(begun.Occurrences) > 0, occurrences: len(begun.Occurrences), skipped: begun.Skipped,
+		key: j.Key, revision: j.Revision, version: j.Version, missed: j.Missed, occurrences: n,
+		live: n > 0 || !j.ExpandAt.IsZero(), skipped: begun.Skipped, settled: begun.Settled,
 	}
 	last := now
-	for i := range begun.Occurrences { // those of steps that go back don't ascend
-		at := begun.Occurrences[i].Timestamp
-		if i == 0 || at.Before(t.placed.next) {
+	see := func(at time.Time) { // those of steps that go back don't ascend
+		if t.placed.next.IsZero() || at.Before(t.placed.next) {
 			t.placed.next = at
 		}
 		if at.After(last) {
 			last = at
 		}
 	}
-	if j.ExpiresAt = last.Add(retain); !j.ExpandAt.IsZero() {
-		j.ExpiresAt = never
+	for i := range begun.Occurrences {
+		see(begun.Occurrences[i].Timestamp)
 	}
-	return store.Put{Job: j, Occurrences: begun.Occurrences, If: t.condition, Anew: t.gone, Now: now}, nil
+	for i := range begun.Carried {
+		see(begun.Carried[i].As.Timestamp)
+	}
+	if put.Job.ExpiresAt = last.Add(a.Retain); !j.ExpandAt.IsZero() {
+		put.Job.ExpiresAt = never
+	}
+	return put, nil
+}
+
+// begin begins the job of an attempt's step, and sets what its put is on condition of.
+func (a *api) begin(t *attempt, j *job.Job, put *store.Put) (job.Beginning, error) {
+	switch t.step {
+	case blind:
+		put.If = t.condition
+	case create:
+		put.If = store.Condition{Absent: true}
+	case revive:
+		put.If, put.Anew = store.Condition{Versions: []job.Revision{t.present.Version}}, true
+	case replace:
+		put.From = store.Replaced{Version: t.present.Version, Cursor: t.present.Cursor}
+		of := job.Predecessor{Job: &t.present.Job, Pending: t.pending, Until: a.soon(t.at)}
+		return j.BeginInstead(of, t.at, cmp.Or(t.past, job.PastSkip), a.Expansion)
+	}
+	return j.Begin(t.at, cmp.Or(t.past, job.PastFire), a.Expansion)
 }
 
 // never is when a job expires whose schedule goes on; the expansion that ends it says otherwise.
 var never = time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC)
-
-// reconsider looks at the jobs of attempts whose condition did not hold, and answers those that have another try.
-func (a *api) reconsider(ctx context.Context, attempts []*attempt, now time.Time) (again []*attempt) {
-	return a.forEach(attempts, func(t *attempt) error { return a.reconsiderOne(ctx, t, now) })
-}
 
 // forEach does something for each attempt, several at once, and answers those that go on: without an error, which is then
 // their outcome, or an outcome already. It changes attempts.
@@ -328,58 +397,59 @@ func (a *api) forEach(attempts []*attempt, do func(*attempt) error) (goOn []*att
 	return slices.DeleteFunc(attempts, func(t *attempt) bool { return t.outcome.err != nil || t.outcome.kept })
 }
 
-// reconsiderOne decides what the attempt tries next; the error is that it tries no more.
-func (a *api) reconsiderOne(ctx context.Context, t *attempt, now time.Time) error {
-	if !t.condition.Absent { // there was a job, and now there is none or another
-		t.tryNext(store.Condition{Absent: true}, job.PastFire, false)
+// look reads the job, if that is the attempt's step, and decides what comes next; the error is that the attempt has ended.
+func (a *api) look(ctx context.Context, t *attempt) error {
+	if t.step != look {
 		return nil
 	}
 	present, err := a.Store.Job(ctx, t.job.Name)
+	absent := errors.Is(err, store.ErrNotFound)
 	switch {
-	case errors.Is(err, store.ErrNotFound):
-		return t.refused // or it was deleted meanwhile: the same again
-	case err != nil:
+	case err != nil && !absent:
 		return err
-	case present.Gone(now):
-		t.tryNext(store.Condition{Versions: []job.Revision{present.Version}}, job.PastFire, true)
-		return nil
-	case !t.guesses:
+	case absent && !t.condition.Holds(""):
 		return store.ErrPrecondition
+	case absent:
+		t.step = create
+		return t.refused
+	case t.newer.Has(present.Version):
+		return store.ErrSuperseded
 	}
-	if keeps(present, t) {
+	t.present, t.pending = present, nil
+	switch {
+	case present.Gone(a.now()) && (t.condition.Always() || t.condition.Absent):
+		t.step = revive
+		return nil
+	case !t.condition.Holds(present.Version):
+		return store.ErrPrecondition
+	case keeps(present, t):
 		return a.keep(ctx, t, present)
 	}
-	t.tryNext(store.Condition{Present: true}, job.PastSkip, false)
-	return nil
+	t.step = replace
+	if t.job.Schedule.Reaches(a.soon(t.at), t.at) {
+		t.pending, err = a.pendingUntil(ctx, &present.Job, a.soon(t.at))
+	}
+	return err
 }
 
-// keepMatching looks at the job of an attempt for which it must exist: it keeps the schedule, if that is the very same, and
-// refuses what is for no job before that makes its tenant known.
-func (a *api) keepMatching(ctx context.Context, t *attempt) error {
-	if t.guesses || t.condition.Always() || t.condition.Absent || !t.job.Schedule.Recurs() && a.meeting.has(t.job.Tenant) {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, storeTime)
-	defer cancel()
-	for range maxRounds {
-		present, err := a.Store.Job(ctx, t.job.Name)
-		switch {
-		case errors.Is(err, store.ErrNotFound):
-			return store.ErrPrecondition
-		case err != nil:
-			return err
-		case !t.condition.Holds(present.Version) || !keeps(present, t):
-			return nil // the put itself will tell
+// pendingUntil reads what a job has of pending occurrences up to an instant.
+func (a *api) pendingUntil(ctx context.Context, j *job.Job, until time.Time) (all []job.Occurrence, err error) {
+	filter := store.OccurrenceFilter{Name: j.Name, Revision: j.Revision, Limit: maxLimit}
+	for {
+		page, _, err := a.Store.Occurrences(ctx, filter)
+		if err != nil {
+			return nil, err
 		}
-		if err := a.keep(ctx, t, present); err != nil || t.outcome.kept {
-			return err
+		all = append(all, page...)
+		if len(page) < filter.Limit || page[len(page)-1].Timestamp.After(until) {
+			return all, nil
 		}
+		filter.After = page[len(page)-1].ID
 	}
-	return tooFast(t.job.Name)
 }
 
 func tooFast(name job.Name) error {
-	return fmt.Errorf("%w: job %s is changed too fast", store.ErrUnavailable, name)
+	return fmt.Errorf("%w: job %s is changed too fast", store.ErrNotDone, name)
 }
 
 // keeps tells whether a job has the very schedule and priority that are submitted for it, and has not come to its end.
@@ -389,9 +459,9 @@ func keeps(present store.JobStatus, t *attempt) bool {
 }
 
 // keep changes all but the schedule of a job. Else a service that submits its jobs each time it starts would shift the grid
-// of "@every" each time, and would drop whatever instant is due just then. If the job has changed meanwhile, nothing is kept.
+// of "@every" each time. If the job has changed meanwhile, nothing is kept, and the attempt looks again.
 func (a *api) keep(ctx context.Context, t *attempt, present store.JobStatus) error {
-	o, err := a.amend(ctx, present, *t.job)
+	o, err := a.amend(ctx, present, t.job)
 	if errors.Is(err, store.ErrPrecondition) || errors.Is(err, store.ErrNotFound) {
 		return nil
 	}

@@ -154,6 +154,7 @@ type accepted struct {
 	State       string       `json:"state"`
 	Occurrences int          `json:"occurrences"`
 	Skipped     int          `json:"skipped"`
+	Settled     int          `json:"settled,omitzero"`
 	Missed      int          `json:"missed,omitzero"`
 	NextInstant string       `json:"nextInstant,omitzero"`
 	InFlight    *int         `json:"inFlight,omitzero"`
@@ -167,6 +168,7 @@ func acceptedView(o *outcome) accepted {
 		State:       jobState(o.live, o.paused),
 		Occurrences: o.occurrences,
 		Skipped:     o.skipped,
+		Settled:     o.settled,
 		Missed:      o.missed,
 		NextInstant: instantText(o.next),
 	}

@@ -35,7 +35,11 @@ type Beginning struct {
 	// Occurrences are the first ones, or all if the schedule does not recur, in the order of their instants but for steps
 	// that go back.
 	Occurrences []Occurrence
-	// Skipped is how many instants were left out because they are past.
+	// Carried are those which a predecessor has too, and which are pending; Occurrences does not have them.
+	Carried []Carried
+	// Settled is how many a predecessor has delivered, given up or dropped, and which do not fire again.
+	Settled int
+	// Skipped is how many more were left out because they are past.
 	Skipped int
 	// Missed is how many were past their deadline.
 	Missed int
@@ -44,37 +48,74 @@ type Beginning struct {
 // Begin starts the job's schedule at now: it sets what of the job depends on that, and answers its first occurrences.
 // Instants before now are treated as past says; with [PastReject], one is an [*Invalid]. So is a crontab without instants.
 func (j *Job) Begin(now time.Time, past Past, e Expansion) (Beginning, error) {
+	return j.begin(nil, now, past, e)
+}
+
+func (j *Job) begin(s *shared, now time.Time, past Past, e Expansion) (Beginning, error) {
 	now = now.Truncate(time.Millisecond)
 	j.Schedule = j.Schedule.anchored(now)
 	j.Options.Recurrence = j.Schedule.recurrence()
+	var b Beginning
 	if j.Schedule.Recurs() {
-		return j.beginRecurring(now, e)
+		first, err := j.beginRecurring(now, e)
+		b.keep(first, func(o *Occurrence) bool { return b.fires(s, o, false) })
+		return b, err
 	}
 	planned, err := j.Schedule.plan()
 	if err != nil {
 		return Beginning{}, err
 	}
-	var b Beginning
 	var invalid Invalid
-	subscribers := j.Schedule.Subscribers.Len()
-	b.Occurrences = make([]Occurrence, 0, len(planned)*subscribers)
+	b.Occurrences = make([]Occurrence, 0, len(planned)*j.Schedule.Subscribers.Len())
 	for _, p := range planned {
-		switch {
-		case !p.At.Before(now):
-		case past == PastSkip:
-			b.Skipped += subscribers
-			continue
-		case past == PastReject:
+		late := p.At.Before(now)
+		if late && past == PastReject {
 			invalid.Add(j.Schedule.pointer(p), fmt.Sprintf(`%s is in the past; give later instants, or set past to "fire" or "skip"`, FormatTime(p.At)))
 			continue
-		case j.Options.Overdue(p.At, now):
-			b.Missed += subscribers
-			continue
 		}
-		b.Occurrences = j.append(b.Occurrences, p)
+		b.keep(j.append(b.Occurrences[len(b.Occurrences):], p), func(o *Occurrence) bool {
+			switch {
+			case !b.fires(s, o, late && past == PastFire):
+				return false
+			case late && past == PastSkip:
+				b.Skipped++
+				return false
+			case late && j.Options.Overdue(o.Timestamp, now):
+				b.Missed++
+				return false
+			default:
+				return true
+			}
+		})
 	}
 	j.Missed = b.Missed
 	return b, invalid.Err()
+}
+
+// keep adds those of some occurrences that are to be inserted. They may lie in the same memory, behind those that are there.
+func (b *Beginning) keep(some []Occurrence, inserted func(*Occurrence) bool) {
+	for i := range some {
+		if inserted(&some[i]) {
+			b.Occurrences = append(b.Occurrences, some[i])
+		}
+	}
+}
+
+// fires tells whether an occurrence is still to be inserted, after what became of it under a predecessor. Again is that one which
+// was settled fires once more.
+func (b *Beginning) fires(s *shared, o *Occurrence, again bool) bool {
+	switch fate, id := s.fate(o); fate {
+	case pending:
+		b.Carried = append(b.Carried, Carried{id, *o})
+		return false
+	case settled:
+		if !again {
+			b.Settled++
+		}
+		return again
+	default:
+		return true
+	}
 }
 
 // pointer names the field that an instant is of.
@@ -102,26 +143,27 @@ func (j *Job) append(to []Occurrence, p Planned) []Occurrence {
 	return to
 }
 
-func (j *Job) beginRecurring(now time.Time, e Expansion) (Beginning, error) {
+// beginRecurring answers the first occurrences of a schedule that recurs.
+func (j *Job) beginRecurring(now time.Time, e Expansion) ([]Occurrence, error) {
 	in, err := location(j.Schedule.Zone)
 	if err != nil {
-		return Beginning{}, InvalidField("/timezone", err.Error())
+		return nil, InvalidField("/timezone", err.Error())
 	}
 	x := Expanded{Cursor: j.Schedule.beginsAfter(now)}
 	j.lookAhead(&x, now, e, in)
 	if len(x.Occurrences) == 0 {
 		if first, ok := j.Schedule.next(x.Cursor, in); ok {
-			return Beginning{}, InvalidField("/endAt", fmt.Sprintf("lies before the crontab's first instant, which is %s", FormatTime(first)))
+			return nil, InvalidField("/endAt", fmt.Sprintf("lies before the crontab's first instant, which is %s", FormatTime(first)))
 		}
 		if _, ok := j.Schedule.next(now, in); ok {
-			return Beginning{}, InvalidField("/startAt", "lies after the crontab's last instant before the year 10000")
+			return nil, InvalidField("/startAt", "lies after the crontab's last instant before the year 10000")
 		}
-		return Beginning{}, InvalidField("/crontab", "never fires: all of its times are skipped when clocks change")
+		return nil, InvalidField("/crontab", "never fires: all of its times are skipped when clocks change")
 	}
 	if j.ExpandAt = x.ExpandAt; !j.ExpandAt.IsZero() {
 		j.Cursor = x.Cursor
 	}
-	return Beginning{Occurrences: x.Occurrences}, nil
+	return x.Occurrences, nil
 }
 
 // beginsAfter is what the first instant of a crontab that is submitted at now comes after.

@@ -55,12 +55,23 @@ func hashID(at time.Time, tenant, key, revision string, position int, subscriber
 }
 
 // Revision is the unique stamp of a job's schedule, or of a whole job, see [Job.Version]: a ULID of the time it was taken and
-// 80 random bits. Revisions are compared for equality only; their order means nothing.
+// 80 random bits. What tells occurrences of different schedules apart is equality only. Their order tells which version was taken
+// later, as far as the clocks agree that they were taken by.
 type Revision string
 
 // NewRevision takes a fresh revision.
 func NewRevision(now time.Time) Revision {
 	return Revision(ulid.MustNew(uint64(now.UnixMilli()), rand.Reader).String())
+}
+
+// LastRevision is the last of all revisions that can be taken at a time.
+func LastRevision(at time.Time) Revision {
+	id := ulid.ULID{}
+	_ = id.SetTime(uint64(max(0, at.UnixMilli()))) // fails only past the year 10889
+	for i := 6; i < len(id); i++ {
+		id[i] = 0xff
+	}
+	return Revision(id.String())
 }
 
 // Age is how long before now the revision was taken; negative if that clock was ahead, zero if it is none of ours.

@@ -56,7 +56,7 @@ func TestOccurrences(t *testing.T) {
 	}
 }
 
-func TestHasPast(t *testing.T) {
+func TestReachesThePast(t *testing.T) {
 	now := start.Add(900 * time.Microsecond)
 	for name, test := range map[string]struct {
 		instants []time.Time
@@ -65,7 +65,7 @@ func TestHasPast(t *testing.T) {
 		"none": {nil, false}, "this millisecond": {[]time.Time{start}, false}, "to come": {[]time.Time{start.Add(time.Hour)}, false},
 		"past": {[]time.Time{start.Add(-time.Millisecond), start.Add(time.Hour)}, true},
 	} {
-		if got := (job.Schedule{Instants: test.instants}).HasPast(now); got != test.want {
+		if got := (job.Schedule{Instants: test.instants}).Reaches(start.Add(-time.Millisecond), now); got != test.want {
 			t.Errorf("%s: %t", name, got)
 		}
 	}

@@ -109,16 +109,15 @@ func (s *Schedule) anchored(now time.Time) Schedule {
 	return c
 }
 
-// HasPast tells whether any instant of the schedule, if it began at now, would lie before that, so that the treatment of
-// past instants matters.
-func (s Schedule) HasPast(now time.Time) bool {
-	now = now.Truncate(time.Millisecond)
-	if s.Recurs() || s.Delay != nil {
-		return false
+// Reaches tells whether any instant of the schedule, if it began at now, would lie at or before a time. One that recurs is
+// taken to.
+func (s Schedule) Reaches(until, now time.Time) bool {
+	if s.Recurs() {
+		return true
 	}
-	began := s.anchored(now)
+	began := s.anchored(now.Truncate(time.Millisecond))
 	planned, err := began.plan()
-	return err == nil && slices.ContainsFunc(planned, func(p Planned) bool { return p.At.Before(now) })
+	return err == nil && slices.ContainsFunc(planned, func(p Planned) bool { return !p.At.After(until) })
 }
 
 // Weight is about how many occurrences the schedule makes at once.

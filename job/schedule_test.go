@@ -232,12 +232,12 @@ func TestSame(t *testing.T) {
 	}
 }
 
-func TestHasPastOfAllKinds(t *testing.T) {
+func TestReachesThePastOfAllKinds(t *testing.T) {
 	for members, want := range map[string]bool{
 		`"schedules":["2030-01-01T12:00:00Z"]`:     false,
 		`"schedules":["2030-01-01T11:59:59.999Z"]`: true,
 		`"delay":"0s"`: false,
-		`"crontab":"@hourly","startAt":"2020-01-01T00:00:00Z"`:                                                           false,
+		`"crontab":"@hourly","startAt":"2020-01-01T00:00:00Z"`:                                                           true, // it is taken to
 		`"crontab":"@at 1893499199"`:                                                                                     true,
 		`"crontab":"@at 1893499200"`:                                                                                     false,
 		`"steps":[{"type":"job"}]`:                                                                                       false,
@@ -253,7 +253,7 @@ func TestHasPastOfAllKinds(t *testing.T) {
 		`"steps":[{"type":"job"}` + strings.Repeat(century, 70) + `,{"type":"job"}],"startAt":"2020-01-01T00:00:00Z"`:    true,
 	} {
 		j := parsed(t, body(members))
-		if got := j.Schedule.HasPast(start.Add(900 * time.Microsecond)); got != want {
+		if got := j.Schedule.Reaches(start.Add(-time.Millisecond), start.Add(900*time.Microsecond)); got != want {
 			t.Errorf("%s: %t", members, got)
 		}
 	}

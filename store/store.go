@@ -260,14 +260,9 @@ type Replaced struct {
 	Cursor time.Time
 }
 
-// Carried is a pending occurrence of a job that is replaced, and what it is to be of the new one.
-type Carried struct {
-	// ID is the occurrence's, which it keeps.
-	ID job.ID
-	// As has the new job's revision, priority, position and part; of one that is held, the priority stays what it was. The
-	// rest of it is not looked at.
-	As job.Occurrence
-}
+// Carried is a pending occurrence of a job that is replaced, and what it is to be of the new one: As has the new job's
+// revision, position, part and, unless it is held, priority. The rest of As is not looked at.
+type Carried = job.Carried
 
 // Condition is what must be so of the job before it is put. At most one field is set.
 type Condition struct {

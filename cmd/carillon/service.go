@@ -18,6 +18,8 @@ import (
 	"github.com/carillon-scheduler/carillon/dispatcher"
 	"github.com/carillon-scheduler/carillon/handlers"
 	"github.com/carillon-scheduler/carillon/store"
+	"github.com/carillon-scheduler/carillon/store/bounded"
+	"github.com/carillon-scheduler/carillon/store/clock"
 	"github.com/carillon-scheduler/carillon/store/group"
 	"github.com/carillon-scheduler/carillon/store/metered"
 	"github.com/carillon-scheduler/carillon/store/mongodb"
@@ -76,7 +78,9 @@ func newService(ctx context.Context, o serviceOptions, log *slog.Logger, p probe
 		senders = p.senders(senders)
 	}
 	registry := newRegistry()
-	jobs = metered.New(jobs, registry)
+	theirs := &clock.Clock{}
+	jobs = theirs.Watch(metered.New(jobs, registry))
+	_, _ = jobs.Now(ctx) // so that the clock is known before the first request; the dispatcher asks again and again
 	cfg.Store, cfg.Callbacks = jobs, callbacks.NewRegistry(senders...)
 	cfg.Registerer, cfg.Traces = registry, traces.spans()
 	if s.dispatcher, err = dispatcher.New(cfg); err != nil {
@@ -85,9 +89,9 @@ func newService(ctx context.Context, o serviceOptions, log *slog.Logger, p probe
 	showReady(registry, s.dispatcher)
 	s.server = &http.Server{
 		Handler: handlers.New(handlers.Config{
-			Store:        group.New(jobs, writers(o.Store)),
+			Store:        bounded.Jobs(group.New(jobs, writers(o.Store))),
 			Stock:        jobs,
-			Tenants:      jobs,
+			Tenants:      bounded.Tenants(jobs),
 			Callbacks:    cfg.Callbacks,
 			PriorityOf:   s.dispatcher.Priority,
 			Destinations: func() []handlers.DestinationState { return destinationStates(s.dispatcher) },
@@ -101,11 +105,14 @@ func newService(ctx context.Context, o serviceOptions, log *slog.Logger, p probe
 			Expansion:    cfg.Expansion(),
 			MaxBody:      int64(o.MaxBody),
 			Retain:       o.Retain.std(),
+			Early:        cfg.Early,
+			Clock:        theirs,
 			Logger:       log,
 			Traces:       traces.spans(),
 			Metrics:      metricsHandler(registry, log),
 			Registerer:   registry,
 		}),
+		ConnContext:       handlers.KeepConn,
 		ReadHeaderTimeout: 10 * time.Second,
 		// A batch has as much for each of its parts, and what takes longer to answer has as much for its answer.
 		ReadTimeout:  time.Minute,

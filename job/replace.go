@@ -1,0 +1,115 @@
+package job
+
+import "time"
+
+// Predecessor is the job whose place another takes, and what of it may be claimed before that has happened.
+type Predecessor struct {
+	Job *Job
+	// Pending are its occurrences that are neither delivered nor given up, those up to Until at least.
+	Pending []Occurrence
+	// Until is the latest instant that may be claimed before the replacement takes effect. What both jobs have later than
+	// that is surely pending: it is deleted with the predecessor, and inserted anew.
+	Until time.Time
+}
+
+// Carried is a pending occurrence of a predecessor which its successor has too.
+type Carried struct {
+	// ID is the occurrence's, which it keeps.
+	ID ID
+	// As is what it is to be of the successor: its revision, priority, position and part count.
+	As Occurrence
+}
+
+// BeginInstead is [Job.Begin] for a job that takes another's place. An instant that both have fires once: what of it is
+// pending is carried over, and what is settled is not fired again, unless past is [PastFire] and it has passed at now.
+// The error may also be that this machine lacks the predecessor's zone.
+func (j *Job) BeginInstead(of Predecessor, now time.Time, past Past, e Expansion) (Beginning, error) {
+	s, err := of.shared()
+	if err != nil {
+		return Beginning{}, err
+	}
+	return j.begin(s, now, past, e)
+}
+
+// fate is what has become of an occurrence under a job's predecessor.
+type fate int
+
+const (
+	unknown fate = iota // the predecessor has not had it
+	pending
+	settled
+)
+
+// shared tells what became of occurrences under a predecessor. Nil is that of a job without one.
+type shared struct {
+	until   time.Time
+	pending map[ID]ID // their own ids, by delivery id
+	had     func(*Occurrence) bool
+}
+
+func (p *Predecessor) shared() (*shared, error) {
+	s := &shared{until: p.Until, pending: make(map[ID]ID, len(p.Pending))}
+	for i := range p.Pending {
+		if o := &p.Pending[i]; o.Revision != "" { // else it stands on its own
+			s.pending[o.DeliveryID()] = o.ID
+		}
+	}
+	var err error
+	s.had, err = p.Job.had(p.Until)
+	return s, err
+}
+
+// fate answers what became of an occurrence, and the id under which it is pending.
+func (s *shared) fate(o *Occurrence) (fate, ID) {
+	if s == nil || o.Timestamp.After(s.until) {
+		return unknown, ID{}
+	}
+	if id, ok := s.pending[o.DeliveryID()]; ok {
+		return pending, id
+	}
+	if s.had(o) {
+		return settled, ID{}
+	}
+	return unknown, ID{}
+}
+
+// had answers what tells whether the job has put an occurrence of that instant, position and subscriber into the store, or
+// has dropped it, for instants up to a time.
+func (j *Job) had(until time.Time) (func(*Occurrence) bool, error) {
+	if j.Schedule.Recurs() {
+		in, err := location(j.Schedule.Zone)
+		return func(o *Occurrence) bool { return o.Part == nil && o.Position == 0 && j.ticked(o.Timestamp, in) }, err
+	}
+	planned, err := j.Schedule.plan()
+	if err != nil {
+		return nil, err
+	}
+	all := make(map[ID]bool)
+	for _, p := range planned {
+		if p.At.After(until) {
+			continue
+		}
+		for i := range j.Schedule.Subscribers.Len() {
+			all[DeliveryID(j.Name, p.At, p.Position, j.subscriberOf(p, i))] = true
+		}
+	}
+	return func(o *Occurrence) bool { return all[o.DeliveryID()] }, nil
+}
+
+// subscriberOf names the subscriber whom an instant's i-th occurrence is for.
+func (j *Job) subscriberOf(p Planned, i int) string {
+	if p.Step < 0 {
+		return ""
+	}
+	return j.Schedule.Subscribers.Name(i)
+}
+
+// ticked tells whether a recurring job has expanded an instant: whether it is one of its own, up to the cursor.
+func (j *Job) ticked(at time.Time, in *time.Location) bool {
+	s := &j.Schedule
+	if !j.Cursor.IsZero() && at.After(j.Cursor) || s.ended(at) || at.Before(s.Anchor) {
+		return false
+	}
+	next, ok := s.next(at.Add(-time.Millisecond), in)
+	return ok && next.Equal(at)
+}

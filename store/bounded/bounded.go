@@ -1,0 +1,124 @@
+// Package bounded answers a mutation that failed only when it can't take effect any more. A client that is told of a failure
+// may then go on: nothing that it does next is undone by what it did before.
+package bounded
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// Jobs is the inner one with every mutation bounded: it has a deadline, and a failure that leaves its outcome unknown is
+// answered when that is over, or when the context is cancelled, since nobody waits for the answer then.
+func Jobs(inner store.Jobs) store.Jobs { return &jobs{inner} }
+
+// inner is the store, under a name that is none of its methods'.
+type inner interface{ store.Jobs }
+
+type jobs struct{ inner }
+
+// Tenants is the inner one with every mutation bounded, as by [Jobs].
+func Tenants(inner store.Tenants) store.Tenants { return &tenants{inner} }
+
+type innerTenants interface{ store.Tenants }
+
+type tenants struct{ innerTenants }
+
+// certain does a mutation, and waits until its outcome can change no more.
+func certain(ctx context.Context, mutate func(context.Context) error) error {
+	ctx, cancel := within(ctx)
+	defer cancel()
+	err := mutate(ctx)
+	wait(ctx, err)
+	return err
+}
+
+// within gives a mutation the deadline that it must have.
+func within(ctx context.Context) (context.Context, context.CancelFunc) {
+	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) <= store.Within {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(ctx, store.Within)
+}
+
+// wait returns when a mutation that ended with an error can't take effect any more.
+func wait(ctx context.Context, err error) {
+	if errors.Is(err, store.ErrUnavailable) && !errors.Is(err, store.ErrNotDone) {
+		<-ctx.Done()
+	}
+}
+
+// Put implements [store.Jobs].
+func (j *jobs) Put(ctx context.Context, puts []store.Put) []store.PutResult {
+	ctx, cancel := within(ctx)
+	defer cancel()
+	results := j.inner.Put(ctx, puts)
+	for i := range results {
+		wait(ctx, results[i].Err)
+	}
+	return results
+}
+
+// Cancel implements [store.Jobs].
+func (j *jobs) Cancel(ctx context.Context, names []job.Name, asked store.Asked) (results []store.CancelResult, err error) {
+	err = certain(ctx, func(ctx context.Context) (err error) {
+		results, err = j.inner.Cancel(ctx, names, asked)
+		return err
+	})
+	return results, err
+}
+
+// Amend implements [store.Jobs].
+func (j *jobs) Amend(ctx context.Context, a store.Amendment) error {
+	return certain(ctx, func(ctx context.Context) error { return j.inner.Amend(ctx, a) })
+}
+
+// Pause implements [store.Jobs].
+func (j *jobs) Pause(ctx context.Context, name job.Name, version job.Revision, now time.Time) error {
+	return certain(ctx, func(ctx context.Context) error { return j.inner.Pause(ctx, name, version, now) })
+}
+
+// Resume implements [store.Jobs].
+func (j *jobs) Resume(ctx context.Context, name job.Name, version job.Revision, now time.Time) error {
+	return certain(ctx, func(ctx context.Context) error { return j.inner.Resume(ctx, name, version, now) })
+}
+
+// Trigger implements [store.Jobs].
+func (j *jobs) Trigger(ctx context.Context, o job.Occurrence) error {
+	return certain(ctx, func(ctx context.Context) error { return j.inner.Trigger(ctx, o) })
+}
+
+// Redrive implements [store.Jobs].
+func (j *jobs) Redrive(ctx context.Context, tenant string, ids []job.ID, now time.Time) (n int, err error) {
+	err = certain(ctx, func(ctx context.Context) (err error) {
+		n, err = j.inner.Redrive(ctx, tenant, ids, now)
+		return err
+	})
+	return n, err
+}
+
+// DeleteDeadLetters implements [store.Jobs].
+func (j *jobs) DeleteDeadLetters(ctx context.Context, tenant string, ids []job.ID) (n int, err error) {
+	err = certain(ctx, func(ctx context.Context) (err error) {
+		n, err = j.inner.DeleteDeadLetters(ctx, tenant, ids)
+		return err
+	})
+	return n, err
+}
+
+// MeetTenants implements [store.Tenants].
+func (t *tenants) MeetTenants(ctx context.Context, all []job.Tenant) (inserted int, err error) {
+	err = certain(ctx, func(ctx context.Context) (err error) {
+		inserted, err = t.innerTenants.MeetTenants(ctx, all)
+		return err
+	})
+	return inserted, err
+}
+
+// SetTenant implements [store.Tenants].
+func (t *tenants) SetTenant(ctx context.Context, tenant job.Tenant) error {
+	return certain(ctx, func(ctx context.Context) error { return t.innerTenants.SetTenant(ctx, tenant) })
+}

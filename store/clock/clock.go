@@ -1,0 +1,93 @@
+// Package clock relates this process' monotonic clock to the clock of a store. Replicas whose wall clocks differ stamp and
+// compare versions by the store's clock, as far as each knows it.
+package clock
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// drift bounds how much two clocks drift apart, as a part of the time since they were compared. Crystals are within 100 parts
+// in a million, and clocks that are slewed within 500 (adjtime(3)).
+const drift = 0.0005
+
+// resolution is that of the time that a store tells.
+const resolution = time.Millisecond
+
+// Clock is what is known of a store's clock. Its zero value knows nothing. It is safe for concurrent use.
+//
+// Times that are passed in must have a monotonic reading, as those of time.Now do: steps of this machine's wall clock then
+// mean nothing.
+type Clock struct {
+	lock  sync.Mutex
+	known bool
+	// The store's clock showed least or later at received, and most or earlier at sent.
+	least, most    time.Time
+	sent, received time.Time
+}
+
+// Note takes an answer: the store told its time between sent and received.
+func (c *Clock) Note(sent, theirs, received time.Time) {
+	c.lock.Lock()
+	defer c.lock.Unlock()
+	next := Clock{known: true, least: theirs, most: theirs.Add(resolution), sent: sent, received: received}
+	// A quick answer of a moment ago tells more than a slow one of now, unless the two contradict each other.
+	if c.known && next.width(received) > c.width(received) && !next.earliest(received).After(c.latest(received)) &&
+		!c.earliest(received).After(next.latest(received)) {
+		return
+	}
+	c.known, c.least, c.most, c.sent, c.received = true, next.least, next.most, next.sent, next.received
+}
+
+func (c *Clock) width(t time.Time) time.Duration { return c.latest(t).Sub(c.earliest(t)) }
+
+func (c *Clock) earliest(t time.Time) time.Time {
+	d := t.Sub(c.received)
+	return c.least.Add(d - time.Duration(drift*float64(d.Abs())))
+}
+
+func (c *Clock) latest(t time.Time) time.Time {
+	d := t.Sub(c.sent)
+	return c.most.Add(d + time.Duration(drift*float64(d.Abs())))
+}
+
+// Earliest is the earliest time that the store's clock may show at t; ok is false if nothing is known of it.
+func (c *Clock) Earliest(t time.Time) (theirs time.Time, ok bool) {
+	c.lock.Lock()
+	defer c.lock.Unlock()
+	return c.earliest(t), c.known
+}
+
+// Newer are the versions that were taken after a request was submitted, and before its time is over. It has none that was taken
+// before the submission, so a client that sends one request after another's answer is never refused, and none if nothing is known
+// of the store's clock.
+func (c *Clock) Newer(submitted, over time.Time) store.Span {
+	c.lock.Lock()
+	defer c.lock.Unlock()
+	if !c.known {
+		return store.Span{}
+	}
+	return store.Span{After: job.LastRevision(c.latest(submitted)), Until: job.LastRevision(c.latest(over))}
+}
+
+// Watch makes a store that notes the time which the inner one tells.
+func (c *Clock) Watch(inner store.Store) store.Store { return &watched{inner, c} }
+
+type watched struct {
+	store.Store
+	clock *Clock
+}
+
+// Now implements [store.Queue].
+func (w *watched) Now(ctx context.Context) (time.Time, error) {
+	sent := time.Now()
+	theirs, err := w.Store.Now(ctx)
+	if err == nil {
+		w.clock.Note(sent, theirs, time.Now())
+	}
+	return theirs, err
+}
