@@ -110,7 +110,7 @@ func TestBenchShares(t *testing.T) {
 	if f := figure(t, r, "shares: drained"); f.Median <= 0 {
 		t.Errorf("it drained %v/s", f.Rounds)
 	}
-	if lanes, err := c.store.Lanes(t.Context()); err != nil || len(lanes) > 0 {
+	if lanes, err := c.store.Lanes(t.Context(), store.LaneDue{}, 1000); err != nil || len(lanes) > 0 {
 		t.Errorf("it left occurrences in %v (%v)", lanes, err)
 	}
 	for i := range 5 {
@@ -136,7 +136,7 @@ func TestBenchStores(t *testing.T) {
 		if err != nil || len(jobs) > 0 {
 			t.Errorf("it left %v (%v)", jobs, err)
 		}
-		lanes, err := c.store.Lanes(t.Context())
+		lanes, err := c.store.Lanes(t.Context(), store.LaneDue{}, 1000)
 		if err != nil || len(lanes) > 0 {
 			t.Errorf("it left occurrences in %v (%v)", lanes, err)
 		}

@@ -40,6 +40,7 @@ func source(name string) string {
 // The scripts. Each one's file says what it does, takes and answers.
 var (
 	ackScript               = newScript("ack")
+	adoptScript             = newScript("adopt")
 	advanceScript           = newScript("advance")
 	amendScript             = newScript("amend")
 	backlogScript           = newScript("backlog")
@@ -71,9 +72,10 @@ var (
 	sweepScript             = newScript("sweep")
 	triggerScript           = newScript("trigger")
 
-	metaScript  = source("meta")  // it is run once, and on no shard
-	beatScript  = source("beat")  // on no shard either
-	lanesScript = source("lanes") // it is asked for like what is due, see heads
+	metaScript     = source("meta")     // it is run once, and on no shard
+	beatScript     = source("beat")     // on no shard either
+	dueLanesScript = source("duelanes") // it is asked for like what is due, see heads
+	upgradeScript  = source("upgrade")
 
 	meetTenantsScript = source("meettenants") // neither are these
 	setTenantScript   = source("settenant")
