@@ -73,6 +73,7 @@ func TestBench(t *testing.T) {
 		{[]string{"pending", "--sizes=100,1000", "--duration=1s"}, []string{"with 100 waiting: claim p99", "with 1000 waiting: claim p99", "with 1000 waiting: memory"}, nil},
 		{[]string{"pending", "--sizes=100,200", "--crontab=@every 30d", "--duration=1s"}, []string{"with 200 waiting: claim p99"}, nil},
 		{[]string{"idle", "--pending=10", "--duration=1s"}, nil, nil},
+		{[]string{"tenants", "--count=50", "--few=10", "--rate=20", "--duration=1s"}, []string{"50 tenants: deviation p99"}, nil},
 		{[]string{"feed", "--duration=3s"}, nil, nil},
 	} {
 		t.Run(strings.Join(c.args[:1], " "), func(t *testing.T) {
