@@ -320,7 +320,7 @@ func (p problem) named() []string {
 
 type accepted struct {
 	Key, Revision, Version, State, NextInstant string
-	Occurrences, Skipped, Missed               int
+	Occurrences, Skipped, Settled, Missed      int
 	InFlight                                   *int
 }
 

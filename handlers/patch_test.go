@@ -162,7 +162,7 @@ func TestPatchedSequenceSendsNothingTwice(t *testing.T) {
 		a.settle(c, store.Ack, "")
 	}
 	got := decode[accepted](a.patch("a", `{"subscribers":["ada","grace"],"steps":`+encode(steps("tips"))+`}`).want(200))
-	if got.Occurrences != 2 || got.Skipped != 2 || got.NextInstant != at(24*time.Hour) {
+	if got.Occurrences != 2 || got.Settled != 1 || got.Skipped != 1 || got.NextInstant != at(24*time.Hour) {
 		t.Errorf("%+v", got)
 	}
 	after := a.definition("a").Occurrences
