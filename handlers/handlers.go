@@ -116,6 +116,7 @@ func newEngine(config Config) *gin.Engine {
 	v1.POST("/preview", a.answer(a.previewDraft))
 
 	v1.GET("/dead-letters", a.answer(a.listDeadLetters))
+	v1.DELETE("/dead-letters", a.answer(a.deleteDeadLetters))
 	v1.POST("/dead-letters/redrive", a.answer(a.redriveMany))
 	v1.POST("/dead-letters/:id/redrive", a.answer(a.redriveOne))
 	v1.DELETE("/dead-letters/:id", a.answer(a.deleteDeadLetter))
