@@ -89,7 +89,7 @@ type Hang struct {
 }
 
 // patience bounds what must end by itself. Nothing is timed by it; it turns a hanging test into a failing one.
-const patience = time.Minute
+const patience = 10 * time.Minute
 
 // Run runs the suite. Each call of open makes a harness for one test, which it ends by t.Cleanup.
 func Run(t *testing.T, open func(t *testing.T) Harness) {
