@@ -38,12 +38,12 @@ func TestClockSet(t *testing.T) {
 		p := store.Put{Now: now, Job: job.Job{
 			Name: job.Name{Tenant: job.DefaultTenant, Key: "k"}, Revision: revision, Version: revision, ExpiresAt: now,
 		}}
-		known := &s.shards[s.shardOf(p.Job.Name)].ahead
-		known.Add(off.Milliseconds())
+		known := &s.shard(s.shardOf(p.Job.Name)).clock
+		known.note(known.at(time.Now()) + off.Milliseconds())
 		if r := s.Put(t.Context(), []store.Put{p})[0]; r.Err != nil || (r.Replaced != "") != (i > 0) {
 			t.Errorf("off by %s, put answers %+v", off, r)
 		}
-		if left := time.Duration(known.Load()) * time.Millisecond; left.Abs() > 10*time.Minute {
+		if left := time.UnixMilli(known.at(now)).Sub(now); left.Abs() > 10*time.Minute {
 			t.Errorf("off by %s, it is still taken to be off by %s", off, left)
 		}
 	}

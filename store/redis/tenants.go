@@ -21,23 +21,20 @@ func (s *Store) tenantsKey() string { return s.prefix + ":tenants" }
 
 // MeetTenants implements [store.Tenants].
 func (s *Store) MeetTenants(ctx context.Context, tenants []job.Tenant) (inserted int, err error) {
+	var calls []call
 	for part := range slices.Chunk(tenants, chunk) {
 		var args []any
 		for _, t := range part {
 			args = append(args, tenantArgs(t)...)
 		}
-		n, err := redis.NewScript(meetTenantsScript).Run(ctx, s.client, []string{s.tenantsKey()}, args...).Int()
-		if err != nil {
-			return inserted, mapError(err)
-		}
-		inserted += n
+		calls = append(calls, call{meetTenantsScript, noShard, args})
 	}
-	return inserted, nil
+	return s.sum(ctx, calls)
 }
 
 // SetTenant implements [store.Tenants].
 func (s *Store) SetTenant(ctx context.Context, t job.Tenant) error {
-	return mapError(redis.NewScript(setTenantScript).Run(ctx, s.client, []string{s.tenantsKey()}, tenantArgs(t)...).Err())
+	return s.run(ctx, []call{{setTenantScript, noShard, tenantArgs(t)}})[0].err
 }
 
 // tenantArgs are a tenant as the scripts take it.
