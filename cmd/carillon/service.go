@@ -191,6 +191,14 @@ func openStore(ctx context.Context, rawURL string) (store.Store, error) {
 	}
 }
 
+// openExisting does as openStore, but makes no new file.
+func openExisting(ctx context.Context, rawURL string) (store.Store, error) {
+	if strings.HasPrefix(rawURL, "sqlite:") {
+		return opened(sqlite.OpenExisting(ctx, rawURL))
+	}
+	return openStore(ctx, rawURL)
+}
+
 // writers is how many calls at once store what is submitted one by one. An SQLite file has one writer at a time. On servers a
 // second fills the time in which the first waits for an answer; more make the batches smaller, and gain nothing.
 func writers(rawURL string) int {
