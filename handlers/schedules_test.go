@@ -34,7 +34,7 @@ func TestSchedulesThatAreRefused(t *testing.T) {
 			[]string{"/delay", "/crontab", "/steps"}, "beside schedules"},
 		"none":                    {with(body("a"), "schedules", nil), []string{"/schedules"}, "unless delay, crontab or steps"},
 		"negative delay":          {with(body("a"), "schedules", nil, "delay", "-5m"), []string{"/delay"}, `must not be negative`},
-		"long delay":              {with(body("a"), "schedules", nil, "delay", "5201w"), []string{"/delay"}, "from 0s to 5200w"},
+		"long delay":              {with(body("a"), "schedules", nil, "delay", "5201w"), []string{"/delay"}, "must be at most 5200w"},
 		"unknown zone":            {recurring("a", "@daily", "timezone", "Europe/Atlantis"), []string{"/timezone"}, "must be an IANA name, spelled as"},
 		"local zone":              {recurring("a", "@daily", "timezone", "Local"), []string{"/timezone"}, "IANA"},
 		"empty zone":              {recurring("a", "@daily", "timezone", ""), []string{"/timezone"}, "IANA"},

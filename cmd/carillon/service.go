@@ -101,6 +101,7 @@ func newService(ctx context.Context, o serviceOptions, log *slog.Logger, p probe
 			Expansion:    cfg.Expansion(),
 			MaxBody:      int64(o.MaxBody),
 			Retain:       o.Retain.std(),
+			Version:      moduleVersion(),
 			Logger:       log,
 			Traces:       traces.spans(),
 			Metrics:      metricsHandler(registry, log),
