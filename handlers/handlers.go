@@ -61,6 +61,8 @@ type Config struct {
 	Retain time.Duration
 	// Now is the clock; nil is time.Now.
 	Now func() time.Time
+	// Version is what this program is, for clients to see; empty if that is not known.
+	Version string
 	// Logger is told what goes wrong on the server's side; nil is slog.Default().
 	Logger *slog.Logger
 	// Traces makes a span of each request to /v1, a child of its caller's; nil makes none.
@@ -95,6 +97,7 @@ func newEngine(config Config) *gin.Engine {
 	e.NoRoute(a.answer(noRoute))
 	e.NoMethod(a.answer(noMethod))
 
+	e.GET("/", a.answer(a.showIndex))
 	e.GET("/healthz", a.answer(a.health))
 	e.GET("/readyz", a.answer(a.ready))
 	e.GET("/openapi.yaml", a.answer(a.specification))
@@ -247,11 +250,6 @@ func (h headAsGet) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		r = &get
 	}
 	h.next.ServeHTTP(w, r)
-}
-
-// noRoute answers a path that there is not.
-func noRoute(*gin.Context) error {
-	return &statusError{http.StatusNotFound, "there is nothing at this path; see /openapi.yaml for what there is"}
 }
 
 // noMethod answers a method that a path does not have. The router has set Allow.
