@@ -20,6 +20,9 @@ const (
 	longestPause = 5 * time.Millisecond
 )
 
+// longestSleep is how long the claim loop sleeps at most before it looks at the wall clock again, which may be set meanwhile.
+const longestSleep = time.Second
+
 // claimLoop is the state of the goroutine that claims.
 type claimLoop struct {
 	*Dispatcher
@@ -27,7 +30,7 @@ type claimLoop struct {
 	free   int             // slots
 	shares *shares.Shares
 	rested time.Time              // no claim before this
-	held   time.Time              // no claim before this, unless something is said to be due
+	held   time.Time              // nor before this, whatever is said to be due: something has failed
 	look   time.Time              // when to ask for the lanes again, unless a tick comes first; zero to wait for one
 	quiet  time.Time              // no tick asks before this
 	ticked time.Time              // when the last tick was taken
@@ -57,8 +60,8 @@ func (l *claimLoop) run(ctx context.Context) {
 		}
 	}()
 	for ctx.Err() == nil {
-		at, act := l.plan()
-		switch wait := time.Until(at); {
+		wait, act := l.plan()
+		switch {
 		case act == nil:
 			timer.Stop()
 		case wait <= 0:
@@ -66,7 +69,7 @@ func (l *claimLoop) run(ctx context.Context) {
 			l.catchUp(ctx)
 			continue
 		default:
-			timer.Reset(wait)
+			timer.Reset(min(wait, longestSleep))
 		}
 		select {
 		case <-ctx.Done():
@@ -103,24 +106,27 @@ func (l *claimLoop) catchUp(ctx context.Context) {
 
 // takeTick asks for the lanes again, unless that was done just now: the scheduler may tick twice at once.
 func (l *claimLoop) takeTick(ctx context.Context) {
-	if now := time.Now(); now.Sub(l.ticked) > l.cfg.Tick/2 && !now.Before(l.quiet) {
+	if now := l.now(); now.Sub(l.ticked) > l.cfg.Tick/2 && !now.Before(l.quiet) {
 		l.ticked = now
 		l.ask(ctx)
 	}
 }
 
-// plan answers what to do next by itself, and when; nothing until something happens.
-func (l *claimLoop) plan() (at time.Time, act func(context.Context)) {
+// plan answers what to do next by itself, and in how long; nothing until something happens. Pauses go by the monotonic clock, and what
+// is due by the other, so only what is left of them can be compared. When the store is back after an outage, outcomes are written
+// first: their leases may have run out meanwhile, and a claim would deliver again what has been delivered. The settler wakes the loop then.
+func (l *claimLoop) plan() (wait time.Duration, act func(context.Context)) {
+	now := l.now()
 	if !l.look.IsZero() {
-		at, act = l.look, l.ask
+		wait, act = l.look.Sub(now), l.ask
 	}
-	if next := l.shares.Next(); l.free > 0 && !next.IsZero() {
-		next = latestOf(next.Add(-l.cfg.Early), l.rested, l.held)
-		if act == nil || next.Before(at) {
-			at, act = next, l.claim
+	if next := l.shares.Next(); l.free > 0 && !next.IsZero() && l.unsettled.Load() == nil {
+		due := max(next.Add(-l.cfg.Early).Sub(now), l.rested.Sub(now), l.held.Sub(now))
+		if act == nil || due < wait {
+			wait, act = due, l.claim
 		}
 	}
-	return at, act
+	return wait, act
 }
 
 func latestOf(times ...time.Time) time.Time { return slices.MaxFunc(times, time.Time.Compare) }
@@ -132,7 +138,6 @@ func (l *claimLoop) takeWakes() {
 		if known, ok := l.since[lane]; l.asking && (!ok || at.Before(known)) {
 			l.since[lane] = at
 		}
-		l.held = time.Time{}
 	}
 }
 
@@ -158,10 +163,10 @@ func (l *claimLoop) collectFreed() {
 
 // claim takes as much as there are free slots for and fires it.
 func (l *claimLoop) claim(ctx context.Context) {
-	if !l.mayClaim(ctx) {
+	start, may := l.mayClaim(ctx)
+	if !may {
 		return
 	}
-	start := time.Now()
 	params := store.ClaimParams{Now: start.Truncate(time.Millisecond), Early: l.cfg.Early, Lease: l.cfg.Lease}
 	a := l.shares.Allot(params.Due(), min(l.free, largestBatch))
 	if params.Quotas = a.Quotas; len(a.Quotas) == 0 {
@@ -173,11 +178,11 @@ func (l *claimLoop) claim(ctx context.Context) {
 	claim, err := l.cfg.Store.Claim(call, params)
 	if !l.faults.note(l.log, "claim", err) {
 		l.shares.Failed(a)
-		l.held = l.faults.pause()
+		l.held = l.now().Add(l.faults.pause())
 		return
 	}
-	end := time.Now()
-	l.progress.Store(end.UnixNano())
+	end := l.now()
+	l.progress.Store(&end)
 	l.shares.Claimed(a, claim, params.Due())
 	l.free -= len(claim.Occurrences)
 	l.metrics.claimed(claim.Occurrences)
@@ -187,18 +192,18 @@ func (l *claimLoop) claim(ctx context.Context) {
 	}
 }
 
-// mayClaim tells whether claiming is safe. This machine's clock must be right. The tenants must be known, since one may be
-// paused. And when the store is back after an outage, outcomes are written first: their leases may have run out meanwhile, and a
-// claim would deliver again what has been delivered.
-func (l *claimLoop) mayClaim(ctx context.Context) bool {
+// mayClaim tells whether claiming is safe, and as of when. This machine's clock must be right, and the tenants must be known, since
+// one may be paused.
+func (l *claimLoop) mayClaim(ctx context.Context) (now time.Time, may bool) {
 	if l.tenants.known.Load() == nil {
 		l.readTenants(ctx)
 	}
-	if l.clockAgrees(ctx) && l.unsettled.Load() == 0 && l.tenants.known.Load() != nil {
-		return true
+	now, agrees := l.clockAgrees(ctx)
+	if agrees && l.tenants.known.Load() != nil {
+		return now, true
 	}
-	l.held = time.Now().Add(l.cfg.Tick)
-	return false
+	l.held = l.now().Add(min(l.cfg.Tick, longestSleep))
+	return now, false
 }
 
 // How rarely the store is asked for the lanes if that takes long, as it may where there are thousands: it is busy with it for one part
@@ -220,9 +225,9 @@ func (l *claimLoop) ask(ctx context.Context) {
 	go func() {
 		call, cancel := context.WithTimeout(ctx, storeTimeout)
 		defer cancel()
-		t := told{start: time.Now()}
+		t := told{start: l.now()}
 		t.lanes, t.err = l.cfg.Store.Lanes(call)
-		t.end = time.Now()
+		t.end = l.now()
 		l.told <- t
 	}()
 }
@@ -244,11 +249,12 @@ func (l *claimLoop) hear(ctx context.Context, t told) {
 		}
 	}
 	if !l.blind.note(l.log, "tell the lanes", t.err) {
-		l.look = latestOf(l.blind.pause(), t.end.Add(took))
+		l.look = l.now().Add(max(l.blind.pause(), took))
 		return
 	}
 	if l.faults == 0 {
-		l.progress.Store(latestOf(t.end, l.quiet).UnixNano()) // if nothing is due, there is no more to come before
+		at := latestOf(t.end, l.quiet) // if nothing is due, there is no more to come before
+		l.progress.Store(&at)
 	}
 }
 
@@ -272,9 +278,9 @@ func (f *faults) note(log *slog.Logger, what string, err error) bool {
 	return false
 }
 
-// pause is until when to let the store alone: a little longer after each failure.
-func (f *faults) pause() time.Time {
-	return time.Now().Add(min(time.Duration(*f)*50*time.Millisecond, time.Second))
+// pause is how long to let the store alone: a little longer after each failure.
+func (f *faults) pause() time.Duration {
+	return min(time.Duration(*f)*50*time.Millisecond, time.Second)
 }
 
 // waitIdle waits until all slots are free, at most for the given time, and tells whether they are.

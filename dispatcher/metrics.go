@@ -97,7 +97,7 @@ func newMetrics(d *Dispatcher, registerer prometheus.Registerer) (*metrics, erro
 			func() float64 { return float64(d.cfg.Concurrency) }),
 		newGauge("carillon_clock_skew_seconds", "This machine's clock minus the store's; NaN until the store has told its time.",
 			d.clock.seconds),
-	}, m.backlog.collectors()...) {
+	}, m.backlog.collectors(d.now)...) {
 		errs = append(errs, registerer.Register(c))
 	}
 	return m, errors.Join(errs...)
@@ -136,10 +136,10 @@ func (m *metrics) freed(n int) {
 	}
 }
 
-// sent notes that a callback was sent at a time, and that sending it has just ended.
-func (m *metrics) sent(callbackType string, at time.Time) {
+// sent notes that sending a callback has ended, and how long it took.
+func (m *metrics) sent(callbackType string, took time.Duration) {
 	if m != nil {
-		m.of(callbackType).duration.Observe(time.Since(at).Seconds())
+		m.of(callbackType).duration.Observe(took.Seconds())
 	}
 }
 

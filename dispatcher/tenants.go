@@ -84,14 +84,14 @@ func (d *Dispatcher) Priority(tenant string) job.Priority {
 func (d *Dispatcher) readTenants(ctx context.Context) {
 	d.tenants.reading.Lock()
 	defer d.tenants.reading.Unlock()
-	start := time.Now()
+	start := d.now()
 	if start.Before(d.tenants.next) {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	known, err := d.askTenants(ctx, start)
-	end := time.Now()
+	end := d.now()
 	if errors.Is(ctx.Err(), context.Canceled) || !d.tenants.faults.note(d.log, "tell the tenants", err) {
 		return
 	}

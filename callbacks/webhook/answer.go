@@ -35,10 +35,16 @@ func failure(req *http.Request, resp *http.Response) error {
 	if permanent(resp.StatusCode) {
 		return callbacks.Permanent(err)
 	}
-	if after := retryAfter(resp.Header, time.Now()); after > 0 {
-		return callbacks.RetryAfter(err, after)
+	return &callbacks.Failure{Err: err, After: retryAfter(resp.Header, time.Now()), Blame: blame(resp.StatusCode)}
+}
+
+// blame is what a status speaks of: that the receiver is in trouble, or has too much to do, may be so for one path only, and any other
+// refusal is of this request.
+func blame(status int) callbacks.Blame {
+	if status >= 500 || status == http.StatusTooManyRequests {
+		return callbacks.BlamePart
 	}
-	return err
+	return callbacks.BlameDelivery
 }
 
 func isRedirect(status int) bool { return 300 <= status && status <= 399 }

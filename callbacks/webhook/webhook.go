@@ -73,21 +73,34 @@ func (s *Sender) Validate(data []byte) error { return validate(data) }
 
 // Destination is the URL's scheme and host, with its port.
 func (s *Sender) Destination(data []byte) string {
-	c, err := job.Reread[struct {
-		URL string `json:"url"`
-	}](data)
-	if err != nil {
-		return "" // can't happen to data that was accepted
-	}
-	scheme, rest, _ := strings.Cut(c.URL, "://")
-	host := rest
-	if end := strings.IndexAny(rest, "/?"); end >= 0 {
-		host = rest[:end]
-	}
+	scheme, host, _ := split(data)
 	host = host[strings.LastIndexByte(host, '@')+1:] // who is calling is none of its names
 	scheme = strings.ToLower(scheme)
 	host = strings.TrimSuffix(host, map[string]string{"http": ":80", "https": ":443"}[scheme])
 	return scheme + "://" + strings.ToLower(host)
+}
+
+// Part is the URL's path. Its query is left out: the same is called whatever that says.
+func (s *Sender) Part(data []byte) string {
+	_, _, path := split(data)
+	path, _, _ = strings.Cut(path, "?")
+	return path
+}
+
+// split takes the URL of callback data apart: who is calling is with the host, and the query with the path.
+func split(data []byte) (scheme, host, path string) {
+	c, err := job.Reread[struct {
+		URL string `json:"url"`
+	}](data)
+	if err != nil {
+		return "", "", "" // can't happen to data that was accepted
+	}
+	scheme, rest, _ := strings.Cut(c.URL, "://")
+	end := strings.IndexAny(rest, "/?")
+	if end < 0 {
+		end = len(rest)
+	}
+	return scheme, rest[:end], rest[end:]
 }
 
 // Envelopes are all there are.
