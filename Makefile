@@ -74,6 +74,10 @@ lint: $(GOLANGCI_LINT) ## Check style, mistakes and the direction of imports
 	cd cmd/carillon/bench/peers && go vet -tags services ./...
 	go mod tidy -diff
 
+.PHONY: lint-spec
+lint-spec: build ## Hold the API's specification against linters and generators of clients; installs Node.js if it is missing
+	.ci/spec bin/carillon
+
 $(GOLANGCI_LINT):
 	GOBIN=$(CURDIR)/bin go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_LINT_VERSION)
 	mv bin/golangci-lint $@

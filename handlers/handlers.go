@@ -17,6 +17,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/callbacks"
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/openapi"
 	"github.com/carillon-scheduler/carillon/store"
 	"github.com/carillon-scheduler/carillon/store/clock"
 )
@@ -76,7 +77,7 @@ type Config struct {
 // New makes the handler of the whole API. It must see paths as clients sent them: a http.ServeMux in front of it would
 // turn away keys that have a dot segment in them.
 func New(config Config) http.Handler {
-	return headAsGet{newEngine(config)}
+	return compressed(headAsGet{newEngine(config)})
 }
 
 // newEngine makes the router.
@@ -100,7 +101,8 @@ func newEngine(config Config) *gin.Engine {
 	e.GET("/", a.answer(a.showIndex))
 	e.GET("/healthz", a.answer(a.health))
 	e.GET("/readyz", a.answer(a.ready))
-	e.GET("/openapi.yaml", a.answer(a.specification))
+	e.GET("/openapi.yaml", a.answer(specificationAs("application/yaml", func() []byte { return openapi.YAML })))
+	e.GET("/openapi.json", a.answer(specificationAs("application/json", openapi.JSON)))
 	e.GET("/metrics", a.answer(a.showMetrics))
 
 	v1 := e.Group("/v1", a.refuseTenant)
