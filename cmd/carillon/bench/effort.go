@@ -14,7 +14,7 @@ type Effort struct {
 	Occurrences int
 }
 
-// pace is how many occurrences in a second are stored, fired and deleted, with what is measured beside them, on two cores.
+// pace is how many occurrences in a second are stored, fired and deleted, with what is measured beside, on two cores.
 const pace = 5000
 
 // Time is about how long it takes.
@@ -25,7 +25,8 @@ func (e Effort) Time() time.Duration {
 func (e Effort) String() string {
 	said := fmt.Sprintf("this takes about %s", roughly(e.Time()))
 	if e.Occurrences > 0 {
-		said += fmt.Sprintf(", if the store manages to store, fire and delete %d occurrences in a second, of %d in all", pace, e.Occurrences)
+		said += fmt.Sprintf(", if the store manages to store, fire and delete %d occurrences in a second, of %d in all",
+			pace, e.Occurrences)
 	}
 	return said
 }
@@ -78,7 +79,8 @@ func (f Fairness) Effort(rounds int) (e Effort) {
 	return e
 }
 
-// Effort is that of so many rounds. As many jobs are stored three times, by Carillon and bare, and a fourth of them twice, one by one.
+// Effort is that of so many rounds. All jobs are stored in batches twice, bare and by Carillon, and a fourth of them so one
+// by one.
 func (s Submit) Effort(rounds int) Effort { return Effort{Occurrences: 2 * rounds * s.Count} }
 
 // Effort is that of so many rounds with each number that waits.
