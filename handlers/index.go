@@ -21,12 +21,13 @@ type index struct {
 // showIndex answers what this is and where its parts are.
 func (a *api) showIndex(c *gin.Context) error {
 	return writeJSON(c, http.StatusOK, index{
-		Service: "carillon", Version: a.Version, Jobs: "/v1/jobs", Specification: "/openapi.yaml", Readiness: "/readyz", Metrics: "/metrics",
+		Service: "carillon", Version: a.Version,
+		Jobs: "/v1/jobs", Specification: "/openapi.yaml", Readiness: "/readyz", Metrics: "/metrics",
 		Documentation: "https://github.com/carillon-scheduler/carillon",
 	})
 }
 
-// noRoute answers a path that there is not. One of more parts than there could be after /v1/jobs has slashes in its key, probably.
+// noRoute answers a path that there is not. One with more parts after /v1/jobs than there are has slashes in its key.
 func noRoute(c *gin.Context) error {
 	const jobs = "/v1/jobs/"
 	detail := "there is nothing at this path; / tells what there is"

@@ -59,7 +59,7 @@ func readInstant(s string) (t time.Time, ok bool) {
 	return t, err == nil && strict(s)
 }
 
-// misread says what is wrong with a text that is no instant: which number there is not, if it would be one with another.
+// misread says what is wrong with a text that is no instant: which number there is not, if it were one with another.
 func misread(s string) error {
 	with := func(number string, at int) (time.Time, bool) {
 		if len(s) < at+len(number) {

@@ -9,13 +9,14 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// ofOthers are variables that begin like ours and are not meant for the program: those of its tests, and those which Kubernetes sets
-// for each service that is called carillon, or carillon-something.
-var ofOthers = regexp.MustCompile(`^CARILLON_TEST_|^CARILLON_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)=` +
+// ofOthers are variables that begin like ours and are not meant for the program: those of its tests, and those which
+// Kubernetes sets for each service that is called carillon, or carillon-something.
+var ofOthers = regexp.MustCompile(`^CARILLON_TEST_` +
+	`|^CARILLON_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)=` +
 	`|^CARILLON_(\w+_)?PORT=\w+://`)
 
-// unknownVariables warns of variables in an environment that begin like those of the program's options and are none of them. It
-// tells their names only: a value may be a secret. That they are there is no error, since others may have set them.
+// unknownVariables warns of variables in an environment that begin like those of the program's options and are none of
+// them. It tells their names only: a value may be a secret. That they are there is no error: others may have set them.
 func unknownVariables(program *kong.Node, environment []string) (warnings []string) {
 	var known []string
 	_ = kong.Visit(program, func(node kong.Visitable, next kong.Next) error { // nothing fails
@@ -41,8 +42,8 @@ func unknownVariables(program *kong.Node, environment []string) (warnings []stri
 	return warnings
 }
 
-// nearest is the name of which at most two letters differ; else the longest that the other goes on from, as CARILLON_STORE_URL does
-// from CARILLON_STORE; empty if there is none.
+// nearest is the name of which at most two letters differ; else the longest that the other goes on from, as
+// CARILLON_STORE_URL does from CARILLON_STORE; empty if there is none.
 func nearest(name string, names []string) (best string) {
 	least := 3
 	for _, n := range names {

@@ -47,8 +47,11 @@ func TestUnknownVariables(t *testing.T) {
 			// An address that no machine has ends it when all else is well.
 			run([]string{"serve", "--listen=203.0.113.1:1"}, &stdout, &stderr)
 			told := strings.Count(stderr.String(), name+" is the variable of no option")
-			if c.want == "" && told > 0 || c.want != "" && (told != 1 || !strings.Contains(strings.ReplaceAll(stderr.String(), `\"`, `"`), c.want)) {
-				t.Errorf("of it is told, %d times, want %q:\n%s", told, c.want, &stderr)
+			switch log := strings.ReplaceAll(stderr.String(), `\"`, `"`); {
+			case c.want == "" && told > 0:
+				t.Errorf("it is told of:\n%s", log)
+			case c.want != "" && (told != 1 || !strings.Contains(log, c.want)):
+				t.Errorf("it is told of %d times, want once, and %q:\n%s", told, c.want, log)
 			}
 			if !strings.Contains(stderr.String(), "--listen") {
 				t.Errorf("it does not start:\n%s", &stderr)

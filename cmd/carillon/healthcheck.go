@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// healthcheckCommand asks a service on this machine how it is. The address comes from the environment, like the service's.
+// healthcheckCommand asks a service on this machine how it is. The address comes from the environment, like its own.
 type healthcheckCommand struct {
 	Listen address `default:"127.0.0.1:8080" placeholder:"HOST:PORT" help:"Where the service listens, as for serve. (${default})"`
 }
@@ -25,7 +25,8 @@ func (c *healthcheckCommand) Run(ctx context.Context, out output) error {
 	if err != nil {
 		return usageError{fmt.Errorf("--listen: %w", err)}
 	}
-	answer, err := (&http.Client{Transport: &http.Transport{}}).Do(request) // by no proxy: it is this machine that is asked
+	client := http.Client{Transport: &http.Transport{}} // which goes by no proxy: it is this machine that is asked
+	answer, err := client.Do(request)
 	if err != nil {
 		return err
 	}

@@ -29,7 +29,8 @@ func TestHealthcheck(t *testing.T) {
 				t.Errorf("exit code %d: %s%s", code, &stdout, &stderr)
 			}
 			s.stop()
-			if code := run([]string{"healthcheck"}, &stdout, &stderr); code != exitFailure || !strings.Contains(stderr.String(), port) {
+			code := run([]string{"healthcheck"}, &stdout, &stderr)
+			if code != exitFailure || !strings.Contains(stderr.String(), port) {
 				t.Errorf("when it has ended: exit code %d: %s", code, &stderr)
 			}
 		})

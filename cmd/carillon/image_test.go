@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// The image's commands are the program's: what it runs by default, what Docker asks it by, and options behind the image's name.
+// The image's commands are the program's: what it runs by default, what Docker asks it by, and options behind its name.
 func TestImageCommands(t *testing.T) {
 	file, err := os.ReadFile("../../docker/Dockerfile")
 	if err != nil {

@@ -83,10 +83,17 @@ func run(args []string, stdout, stderr io.Writer) (code int) {
 }
 
 // asMeant puts in arguments what goes without saying: that options alone are those of serve, so that they can stand behind the
-// name of an image; and that what looks like a negative number is the value of the option before it.
+// name of an image; that help and version are asked for as by many programs; and that what looks like a negative number is the value
+// of the option before it.
 func asMeant(args []string) []string {
 	var meant []string
-	if len(args) > 0 && strings.HasPrefix(args[0], "-") && !slices.Contains([]string{"-h", "--help", "--version"}, args[0]) {
+	switch {
+	case len(args) == 0:
+	case args[0] == "help":
+		return append(slices.Clone(args[1:]), "--help")
+	case args[0] == "version":
+		return append([]string{"--version"}, args[1:]...)
+	case strings.HasPrefix(args[0], "-") && !slices.Contains([]string{"-h", "--help", "--version"}, args[0]):
 		meant = append(meant, "serve")
 	}
 	for _, arg := range args {

@@ -128,13 +128,14 @@ func TestPortTaken(t *testing.T) {
 	if code := run([]string{"serve", "--listen=" + listener.Addr().String()}, &stdout, &stderr); code != exitFailure {
 		t.Errorf("exit code %d, want %d", code, exitFailure)
 	}
-	if !strings.Contains(stderr.String(), "--listen") {
-		t.Errorf("the message does not name --listen: %s", &stderr)
+	if !strings.Contains(stderr.String(), "another port is had by --listen=HOST:PORT") {
+		t.Errorf("the message does not say what to do: %s", &stderr)
 	}
 }
 
 func TestHelp(t *testing.T) {
-	for _, args := range [][]string{{"--help"}, {"serve", "--help"}, {"demo", "--help"}, {"export", "--help"}, {"import", "--help"}, {"healthcheck", "--help"}, {"--store=x", "--help"}, {"--version"}} {
+	for _, args := range [][]string{{"--help"}, {"serve", "--help"}, {"demo", "--help"}, {"export", "--help"}, {"import", "--help"}, {"healthcheck", "--help"}, {"--store=x", "--help"}, {"--version"},
+		{"help"}, {"help", "serve"}, {"help", "bench", "drain"}, {"version"}} {
 		var stdout, stderr bytes.Buffer
 		if code := run(args, &stdout, &stderr); code != 0 {
 			t.Errorf("%q: exit code %d: %s", args, code, &stderr)

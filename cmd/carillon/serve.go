@@ -205,10 +205,10 @@ func (c *serveCommand) Run(ctx context.Context, out output) error {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", string(c.Listen))
 	if err != nil {
 		_ = s.close()
-		if err = fmt.Errorf("--listen: %w", err); errors.Is(err, syscall.EADDRINUSE) {
-			return err // it may be free in a moment
+		if errors.Is(err, syscall.EADDRINUSE) { // it may be free in a moment
+			return fmt.Errorf("--listen: %w (by another program, or by a replica that still runs; another port is had by --listen=HOST:PORT)", err)
 		}
-		return usageError{err}
+		return usageError{fmt.Errorf("--listen: %w", err)}
 	}
 	log.Info("serving", "address", listener.Addr().String(), "store", redact(c.Store), "version", version())
 	return s.run(ctx, listener)
