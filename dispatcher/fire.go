@@ -127,8 +127,9 @@ func (d *Dispatcher) attempt(c *store.Claimed, b *batch, now time.Time, span *tr
 	if c.Attempt > c.Options.Retry.WithDefaults().MaxAttempts+abandonAfter {
 		return nil, callbacks.Permanent(errAbandoned)
 	}
-	pass, err := d.destinations.Enter(b.ctx, d.cfg.Callbacks.Destination(c.Callback), destinations.Limits{
-		Part:     d.cfg.Callbacks.Part(c.Callback),
+	to, part := d.cfg.Callbacks.Place(c.Callback)
+	pass, err := d.destinations.Enter(b.ctx, to, destinations.Limits{
+		Part:     part,
 		InFlight: c.Options.Destination.MaxInFlight, Rate: c.Options.Destination.RatePerSecond, Of: d.whose(c), Again: c.LastError != "",
 	})
 	if after, busy := destinations.IsBusy(err); busy {
