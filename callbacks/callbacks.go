@@ -37,12 +37,13 @@ type Sender interface {
 	Send(ctx context.Context, d Delivery) error
 }
 
-// Parted is a [Sender] whose destinations have parts that may each be in trouble by themselves, such as the paths of a host.
+// Parted is a [Sender] whose destinations have parts that may each be in trouble by themselves, such as the paths of a
+// host.
 type Parted interface {
 	Sender
 
-	// Place is the Destination of callback data, and the part of it that they are sent to, in a few words. These may hold a secret, so
-	// they are shown to nobody. Data were accepted.
+	// Place is the Destination of callback data, and the part of it that they are sent to, in a few words. These may
+	// hold a secret, so they are shown to nobody. Data were accepted.
 	Place(data []byte) (destination, part string)
 }
 

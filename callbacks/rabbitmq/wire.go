@@ -36,8 +36,8 @@ type message struct {
 	written bool
 }
 
-// errLate is why the connection is cut when a message has not been written while there was time: by then the process may have been
-// stopped, or the broker have read nothing, for so long that the delivery is another's.
+// errLate is why the connection is cut when a message has not been written while there was time: by then the process
+// may have been stopped, or the broker have read nothing, for so long that the delivery is another's.
 var errLate = errors.New("a message could not be written in time: this machine or the broker is slow, or was stopped")
 
 const (
@@ -88,8 +88,8 @@ func (w *wire) cut() {
 	_ = w.Conn.Close()
 }
 
-// reserve takes room for a message. If there is none, it answers a channel that is closed when it is worth another try. One message
-// always has room if nothing else is there, however large it is.
+// reserve takes room for a message. If there is none, it answers a channel that is closed when it is worth another try.
+// One message always has room if nothing else is there, however large it is.
 func (w *wire) reserve(m *message) (full <-chan struct{}) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -169,8 +169,8 @@ func (w *wire) run() {
 	}
 }
 
-// take answers what has been gathered, for an empty buffer to gather in; when the first of the attempts ends whose messages may be in
-// there, zero if none does; and whether no more will come.
+// take answers what has been gathered, for an empty buffer to gather in; when the first of the attempts ends whose
+// messages may be in there, zero if none does; and whether no more will come.
 func (w *wire) take(empty []byte) (gathered []byte, ends time.Time, last bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

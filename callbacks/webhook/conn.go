@@ -13,15 +13,18 @@ import (
 // errLate is the error of what was not written because the time for it was over.
 var errLate = errors.New("its time was over before it could be written: this machine is slow, or was stopped")
 
-// conn is a connection to which nothing is written when the time of the request is over: by then the process may have been stopped for
-// so long that the delivery is another's. The context alone does not see to that, as it ends when its timer runs, which may be later.
+// conn is a connection to which nothing is written when the time of the request is over: by then the process may have
+// been stopped for so long that the delivery is another's. The context alone does not see to that, as it ends when its
+// timer runs, which may be later.
 type conn struct {
 	net.Conn
 	ends atomic.Pointer[time.Time] // with both clocks; nil for no end
 }
 
+type dialer = func(ctx context.Context, network, address string) (net.Conn, error)
+
 // dialTimed makes such connections.
-func dialTimed(dial func(ctx context.Context, network, address string) (net.Conn, error)) func(context.Context, string, string) (net.Conn, error) {
+func dialTimed(dial dialer) dialer {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		c, err := dial(ctx, network, address)
 		if err != nil {
@@ -31,8 +34,9 @@ func dialTimed(dial func(ctx context.Context, network, address string) (net.Conn
 	}
 }
 
-// timed has the connection on which a request is made end with the request's time. Over HTTP/2 several requests share one, which ends
-// with the last of them: each of the others is looked at before it is written, though not in the same moment.
+// timed has the connection on which a request is made end with the request's time. Over HTTP/2 several requests share
+// one, which ends with the last of them: each of the others is looked at before it is written, though not in the same
+// moment.
 func timed(ctx context.Context) context.Context {
 	ends, ok := ctx.Deadline()
 	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) {

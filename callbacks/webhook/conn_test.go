@@ -45,7 +45,8 @@ type late struct{ context.Context }
 
 func (late) Deadline() (time.Time, bool) { return time.Now().Add(-time.Millisecond), true }
 
-// Nothing is written for a request whose time is over when it comes to that, on a new connection or on one that is used again.
+// Nothing is written for a request whose time is over when it comes to that, on a new connection or on one that is used
+// again.
 func TestNothingIsWrittenLate(t *testing.T) {
 	for name, open := range kinds {
 		t.Run(name, func(t *testing.T) {
@@ -99,7 +100,8 @@ func (c lingering) SetLinger(seconds int) error {
 	return nil
 }
 
-// What the kernel still has of a request when its time is over is not sent later. A connection that did its work ends in order.
+// What the kernel still has of a request when its time is over is not sent later. A connection that did its work ends
+// in order.
 func TestUnsentIsDropped(t *testing.T) {
 	hang := make(chan struct{})
 	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) {

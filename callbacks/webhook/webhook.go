@@ -77,7 +77,8 @@ func (s *Sender) Destination(data []byte) string {
 	return destination
 }
 
-// Place is the URL's scheme and host, with its port, and its path. The query is left out: the same is called whatever that says.
+// Place is the URL's scheme and host, with its port, and its path. The query is left out: the same is called whatever
+// that says.
 func (s *Sender) Place(data []byte) (destination, path string) {
 	c, err := job.Reread[struct {
 		URL string `json:"url"`

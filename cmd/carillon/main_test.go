@@ -5,6 +5,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"strings"
 	"testing"
@@ -151,7 +152,7 @@ func TestDefaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := o.dispatcherConfig(nil)
-	if got != dispatcher.Defaults {
+	if !reflect.DeepEqual(got, dispatcher.Defaults) {
 		t.Errorf("the options' defaults are %+v, the dispatcher's %+v", got, dispatcher.Defaults)
 	}
 	if o.Retain.std() != 24*time.Hour || o.MaxInstants != 100_000 || o.CatchUpLimit != 1000 {
