@@ -37,13 +37,14 @@ type Sender interface {
 	Send(ctx context.Context, d Delivery) error
 }
 
-// Parted is a [Sender] whose destinations have parts that may each be in trouble by themselves, such as the paths of a host.
+// Parted is a [Sender] whose destinations have parts that may each be in trouble by themselves, such as the paths of a
+// host.
 type Parted interface {
 	Sender
 
-	// Part names the part of their destination that callback data are sent to, in a few words. They may hold a secret, so they
-	// are shown to nobody. Data were accepted.
-	Part(data []byte) string
+	// Place is the Destination of callback data, and the part of it that they are sent to, in a few words. These may
+	// hold a secret, so they are shown to nobody. Data were accepted.
+	Place(data []byte) (destination, part string)
 }
 
 // Enveloper is a [Sender] that can deliver in other forms than the payload alone. Its Send places a [Message].
@@ -114,18 +115,21 @@ func (r *Registry) Sender(callbackType string) (s Sender, ok bool) {
 // Destination names where a callback is sent: its type, and what its sender says of the data. It is the type alone if there is no
 // such sender. The data were accepted.
 func (r *Registry) Destination(c job.Callback) string {
-	if s, ok := r.senders[c.Type]; ok {
-		return c.Type + " " + s.Destination(c.Data)
-	}
-	return c.Type
+	destination, _ := r.Place(c)
+	return destination
 }
 
-// Part names the part of its destination that a callback is sent to, which is not to be shown; empty if there are no parts.
-func (r *Registry) Part(c job.Callback) string {
-	if s, ok := r.senders[c.Type].(Parted); ok {
-		return s.Part(c.Data)
+// Place is the Destination of a callback, and the part of it, which is not to be shown; empty if there are no parts.
+func (r *Registry) Place(c job.Callback) (destination, part string) {
+	switch s := r.senders[c.Type].(type) {
+	case nil:
+		return c.Type, ""
+	case Parted:
+		destination, part = s.Place(c.Data)
+	default:
+		destination = s.Destination(c.Data)
 	}
-	return ""
+	return c.Type + " " + destination, part
 }
 
 // Validate checks a submitted callback by the sender that will send it. The error is a [*job.Invalid] with pointers from

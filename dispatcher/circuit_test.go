@@ -63,8 +63,8 @@ func TestNeighboursOfRefusals(t *testing.T) {
 	}
 }
 
-// What is well again after a long time is found to be at the next probe, though all that wait for it have an hour's pause of their own.
-// And these probes use up no attempts: in hours none is given up.
+// What is well again after a long time is found to be at the next probe, though all that wait for it have an hour's
+// pause of their own. And these probes use up no attempts: in hours none is given up.
 func TestWellAgainIsNoticed(t *testing.T) {
 	bubble(t, func(b *bench) {
 		const lasts = 8 * time.Hour

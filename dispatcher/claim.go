@@ -20,7 +20,8 @@ const (
 	longestPause = 5 * time.Millisecond
 )
 
-// longestSleep is how long the claim loop sleeps at most before it looks at the wall clock again, which may be set meanwhile.
+// longestSleep is how long the claim loop sleeps at most before it looks at the wall clock again, which may be set
+// meanwhile.
 const longestSleep = time.Second
 
 // claimLoop is the state of the goroutine that claims.
@@ -112,9 +113,10 @@ func (l *claimLoop) takeTick(ctx context.Context) {
 	}
 }
 
-// plan answers what to do next by itself, and in how long; nothing until something happens. Pauses go by the monotonic clock, and what
-// is due by the other, so only what is left of them can be compared. When the store is back after an outage, outcomes are written
-// first: their leases may have run out meanwhile, and a claim would deliver again what has been delivered. The settler wakes the loop then.
+// plan answers what to do next by itself, and in how long; nothing until something happens. Pauses go by the monotonic
+// clock, and what is due by the other, so only what is left of them can be compared. When the store is back after an
+// outage, outcomes are written first: their leases may have run out meanwhile, and a claim would deliver again what has
+// been delivered. The settler wakes the loop then.
 func (l *claimLoop) plan() (wait time.Duration, act func(context.Context)) {
 	now := l.now()
 	if !l.look.IsZero() {
@@ -192,8 +194,8 @@ func (l *claimLoop) claim(ctx context.Context) {
 	}
 }
 
-// mayClaim tells whether claiming is safe, and as of when. This machine's clock must be right, and the tenants must be known, since
-// one may be paused.
+// mayClaim tells whether claiming is safe, and as of when. This machine's clock must be right, and the tenants must be
+// known, since one may be paused.
 func (l *claimLoop) mayClaim(ctx context.Context) (now time.Time, may bool) {
 	if l.tenants.known.Load() == nil {
 		l.readTenants(ctx)

@@ -56,8 +56,8 @@ type Dispatcher struct {
 	replica string // its own id
 	clock   clock
 	outages map[string]*outage // by callback type, fixed once made; the one of "" is for all that have no sender
-	// Times with the monotonic clock: of the claim loop's last success; since when outcomes wait for the store to answer, nil if none
-	// do; and of the expander's last success, or of its beginning.
+	// Times with the monotonic clock: of the claim loop's last success; since when outcomes wait for the store to
+	// answer, nil if none do; and of the expander's last success, or of its beginning.
 	progress, unsettled, expanded atomic.Pointer[time.Time]
 	stopping                      atomic.Bool
 }

@@ -251,8 +251,9 @@ func TestSubmissionsWhileClaimsFail(t *testing.T) {
 	})
 }
 
-// What becomes due at a fraction of a millisecond, as is told when outcomes are written again after an outage, makes the loop wait
-// for the next whole one, by which the store goes. It would else never end here, where no time passes while it is busy.
+// What becomes due at a fraction of a millisecond, as is told when outcomes are written again after an outage, makes
+// the loop wait for the next whole one, by which the store goes. It would else never end here, where no time passes
+// while it is busy.
 func TestDueWithinAMillisecond(t *testing.T) {
 	bubble(t, func(b *bench) {
 		b.queue.settle = []error{fmt.Errorf("%w: restarting", store.ErrUnavailable)}

@@ -35,8 +35,8 @@ type batch struct {
 	catchUps map[job.Revision]func() catchUp
 }
 
-// time tells the time by the clock of the claim, which agreed with the store's: were the wall clock set since, a retry would come as
-// much too early or too late. Now is with the monotonic clock.
+// time tells the time by the clock of the claim, which agreed with the store's: were the wall clock set since, a retry
+// would come as much too early or too late. Now is with the monotonic clock.
 func (b *batch) time(now time.Time) time.Time { return b.start.Add(now.Sub(b.start)) }
 
 // start has all occurrences of a claim fired at once, each by a goroutine that has nothing else to do, or a new one. They
@@ -111,7 +111,8 @@ const (
 	tooLatePause = 5 * time.Second
 )
 
-// attempt makes the attempt, unless there is a reason not to: then there is no pass. It sets the attempt's span, if there are traces.
+// attempt makes the attempt, unless there is a reason not to: then there is no pass. It sets the attempt's span, if
+// there are traces.
 func (d *Dispatcher) attempt(c *store.Claimed, b *batch, now time.Time, span *trace.Span) (*destinations.Pass, error) {
 	if c.Fault != nil {
 		return nil, callbacks.Permanent(fmt.Errorf("the store's data can't be read: %w", c.Fault))
@@ -127,8 +128,9 @@ func (d *Dispatcher) attempt(c *store.Claimed, b *batch, now time.Time, span *tr
 	if c.Attempt > c.Options.Retry.WithDefaults().MaxAttempts+abandonAfter {
 		return nil, callbacks.Permanent(errAbandoned)
 	}
-	pass, err := d.destinations.Enter(b.ctx, d.cfg.Callbacks.Destination(c.Callback), destinations.Limits{
-		Part:     d.cfg.Callbacks.Part(c.Callback),
+	to, part := d.cfg.Callbacks.Place(c.Callback)
+	pass, err := d.destinations.Enter(b.ctx, to, destinations.Limits{
+		Part:     part,
 		InFlight: c.Options.Destination.MaxInFlight, Rate: c.Options.Destination.RatePerSecond, Of: d.whose(c), Again: c.LastError != "",
 	})
 	if after, busy := destinations.IsBusy(err); busy {
@@ -168,8 +170,8 @@ func (d *Dispatcher) whose(c *store.Claimed) destinations.Whose {
 	return destinations.Whose{Tenant: c.Name.Tenant, Priority: priority, Share: d.cfg.Policy.Weight(priority), Weight: tenant.Weight}
 }
 
-// verdict is what an attempt has shown of its destination. What that refuses for good it has understood, and that there is no
-// connection to a broker at all is known of the whole type.
+// verdict is what an attempt has shown of its destination. What that refuses for good it has understood, and that there
+// is no connection to a broker at all is known of the whole type.
 func verdict(err error) destinations.Verdict {
 	failure, classified := errors.AsType[*callbacks.Failure](err)
 	switch {

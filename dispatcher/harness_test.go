@@ -200,21 +200,20 @@ func (*receiver) Type() string          { return "test" }
 func (*receiver) Validate([]byte) error { return nil }
 
 func (r *receiver) Destination(data []byte) string {
-	r.lock.Lock()
-	defer r.lock.Unlock()
-	if r.to == nil {
-		return "receiver"
-	}
-	return r.to(data)
+	destination, _ := r.Place(data)
+	return destination
 }
 
-func (r *receiver) Part(data []byte) string {
+func (r *receiver) Place(data []byte) (destination, part string) {
 	r.lock.Lock()
 	defer r.lock.Unlock()
-	if r.part == nil {
-		return ""
+	if r.part != nil {
+		part = r.part(data)
 	}
-	return r.part(data)
+	if r.to == nil {
+		return "receiver", part
+	}
+	return r.to(data), part
 }
 
 func (r *receiver) Send(ctx context.Context, d callbacks.Delivery) error {

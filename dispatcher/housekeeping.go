@@ -68,8 +68,8 @@ func (c *clock) err(permitted time.Duration) error {
 	return nil
 }
 
-// clockAgrees tells the time, and whether this machine's clock is known to agree with the store's: not before the store has told its
-// time, nor when the clock was set since.
+// clockAgrees tells the time, and whether this machine's clock is known to agree with the store's: not before the store
+// has told its time, nor when the clock was set since.
 func (d *Dispatcher) clockAgrees(ctx context.Context) (now time.Time, agrees bool) {
 	if now = d.now(); !d.clock.known(now) {
 		d.checkClock(ctx)
@@ -162,8 +162,8 @@ func (d *Dispatcher) noteBeat(ctx context.Context, within time.Duration, until t
 	}
 }
 
-// steady is a clock for gocron, which goes by wall times: these go by the monotonic clock from when the clock was made, so nothing that
-// is done at intervals is put off, or done again, when the machine's clock is set.
+// steady is a clock for gocron, which goes by wall times: these go by the monotonic clock from when the clock was made,
+// so nothing that is done at intervals is put off, or done again, when the machine's clock is set.
 type steady struct {
 	clockwork.Clock // whose timers go by the monotonic clock
 	now             func() time.Time

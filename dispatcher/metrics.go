@@ -89,7 +89,7 @@ func newMetrics(d *Dispatcher, registerer prometheus.Registerer) (*metrics, erro
 	var errs []error
 	for _, c := range append([]prometheus.Collector{
 		deviation, duration, deliveries, missed, parked, claims, reclaims, batches, m.tenants.deviation, m.tenants.deliveries,
-		newGauge("carillon_destinations_open", "Destinations that this replica tries with single callbacks only, since they have failed again and again.",
+		newGauge("carillon_destinations_open", "Destinations that this replica tries, or paths of them, with single callbacks only, since they have failed again and again.",
 			func() float64 { return float64(d.destinations.Open()) }),
 		newGauge("carillon_in_flight", "Callbacks under way on this replica, until their outcome is written.",
 			func() float64 { return float64(m.inFlight.Load()) }),

@@ -12,9 +12,9 @@ import (
 	"github.com/carillon-scheduler/carillon/dispatcher"
 )
 
-// wall is a machine's clocks in a bubble: the wall clock can be set, and the monotonic one goes on as it did. A bubble's own times have
-// no monotonic clock, and nothing but the runtime makes times that have both and differ, so they are put together here as the runtime
-// does it. That they are as they should be is checked by [TestWall].
+// wall is a machine's clocks in a bubble: the wall clock can be set, and the monotonic one goes on as it did. A
+// bubble's own times have no monotonic clock, and nothing but the runtime makes times that have both and differ, so
+// they are put together here as the runtime does it. That they are as they should be is checked by [TestWall].
 type wall struct{ ahead atomic.Int64 }
 
 func (w *wall) set(ahead time.Duration) { w.ahead.Store(int64(ahead)) }
@@ -72,7 +72,8 @@ type machineStore struct {
 
 func (s machineStore) Now(context.Context) (time.Time, error) { return s.wall.Now().Round(0), nil }
 
-// A wall clock that is set wrong and right again, while a replica runs, makes nothing early, and late nothing but what was due meanwhile.
+// A wall clock that is set wrong and right again, while a replica runs, makes nothing early, and late nothing but what
+// was due meanwhile.
 func TestWallClockIsWrongForAWhile(t *testing.T) {
 	for _, wrong := range []time.Duration{time.Hour, -time.Hour, 20 * time.Second, -20 * time.Second} {
 		for _, tick := range []time.Duration{time.Second, 20 * time.Second} {
@@ -121,8 +122,8 @@ func TestWallClockIsWrongForAWhile(t *testing.T) {
 	}
 }
 
-// When a wall clock is set, for good, what has become due by it fires at once, and what is due later at its time by it. What is done at
-// intervals goes on.
+// When a wall clock is set, for good, what has become due by it fires at once, and what is due later at its time by it.
+// What is done at intervals goes on.
 func TestWallClockIsSet(t *testing.T) {
 	for _, c := range []struct {
 		name  string

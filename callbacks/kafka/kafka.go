@@ -58,7 +58,7 @@ type Sender struct {
 	stop     context.CancelFunc
 	work     sync.WaitGroup // the goroutines that end with ctx
 
-	broke    atomic.Int64 // when a connection failed last, in Unix nanoseconds
+	broke    atomic.Pointer[time.Time] // when a connection failed last, with the monotonic clock; nil if none has
 	mu       sync.Mutex
 	session  *session              // the one in use; nil once the sender is closed
 	sessions map[*session]struct{} // also those that were replaced and still have something under way

@@ -38,8 +38,8 @@ func failure(req *http.Request, resp *http.Response) error {
 	return &callbacks.Failure{Err: err, After: retryAfter(resp.Header, time.Now()), Blame: blame(resp.StatusCode)}
 }
 
-// blame is what a status speaks of: that the receiver is in trouble, or has too much to do, may be so for one path only, and any other
-// refusal is of this request.
+// blame is what a status speaks of: that the receiver is in trouble, or has too much to do, may be so for one path
+// only, and any other refusal is of this request.
 func blame(status int) callbacks.Blame {
 	if status >= 500 || status == http.StatusTooManyRequests {
 		return callbacks.BlamePart

@@ -46,7 +46,7 @@ func New(o Options) *Sender {
 	}
 	return &Sender{transport: &http.Transport{
 		Proxy:               http.ProxyFromEnvironment,
-		DialContext:         o.Dial,
+		DialContext:         dialTimed(o.Dial),
 		TLSClientConfig:     o.TLS,
 		TLSHandshakeTimeout: 10 * time.Second,
 		ForceAttemptHTTP2:   true,
@@ -73,34 +73,29 @@ func (s *Sender) Validate(data []byte) error { return validate(data) }
 
 // Destination is the URL's scheme and host, with its port.
 func (s *Sender) Destination(data []byte) string {
-	scheme, host, _ := split(data)
-	host = host[strings.LastIndexByte(host, '@')+1:] // who is calling is none of its names
-	scheme = strings.ToLower(scheme)
-	host = strings.TrimSuffix(host, map[string]string{"http": ":80", "https": ":443"}[scheme])
-	return scheme + "://" + strings.ToLower(host)
+	destination, _ := s.Place(data)
+	return destination
 }
 
-// Part is the URL's path. Its query is left out: the same is called whatever that says.
-func (s *Sender) Part(data []byte) string {
-	_, _, path := split(data)
-	path, _, _ = strings.Cut(path, "?")
-	return path
-}
-
-// split takes the URL of callback data apart: who is calling is with the host, and the query with the path.
-func split(data []byte) (scheme, host, path string) {
+// Place is the URL's scheme and host, with its port, and its path. The query is left out: the same is called whatever
+// that says.
+func (s *Sender) Place(data []byte) (destination, path string) {
 	c, err := job.Reread[struct {
 		URL string `json:"url"`
 	}](data)
 	if err != nil {
-		return "", "", "" // can't happen to data that was accepted
+		return "", "" // can't happen to data that was accepted
 	}
 	scheme, rest, _ := strings.Cut(c.URL, "://")
-	end := strings.IndexAny(rest, "/?")
-	if end < 0 {
-		end = len(rest)
+	host := rest
+	if end := strings.IndexAny(rest, "/?"); end >= 0 {
+		host = rest[:end]
+		path, _, _ = strings.Cut(rest[end:], "?")
 	}
-	return scheme, rest[:end], rest[end:]
+	host = host[strings.LastIndexByte(host, '@')+1:] // who is calling is none of its names
+	scheme = strings.ToLower(scheme)
+	host = strings.TrimSuffix(host, map[string]string{"http": ":80", "https": ":443"}[scheme])
+	return scheme + "://" + strings.ToLower(host), cmp.Or(path, "/")
 }
 
 // Envelopes are all there are.
@@ -108,10 +103,13 @@ func (s *Sender) Envelopes() []job.Envelope {
 	return []job.Envelope{job.EnvelopeStructured, job.EnvelopeBinary}
 }
 
+// latePause is how long what could not be written in time waits, lest a slow machine is made slower.
+const latePause = 5 * time.Second
+
 // Send makes the request and judges the answer by its status. A redirect is an answer like any other; it is not followed,
 // because whom to call is for the job to say. Errors name the receiver by its host only: a path or a query may be a secret.
 func (s *Sender) Send(ctx context.Context, d callbacks.Delivery) error {
-	req, err := newRequest(ctx, &d)
+	req, err := newRequest(timed(ctx), &d)
 	if err != nil {
 		// Can't happen to data that was accepted. The error is left out for it would quote the URL.
 		return callbacks.Permanent(errors.New("callback data: no request can be made of it"))
@@ -119,7 +117,11 @@ func (s *Sender) Send(ctx context.Context, d callbacks.Delivery) error {
 	// The transport and not a client: that would follow redirects, and put the URL into its errors.
 	resp, err := s.transport.RoundTrip(req)
 	if err != nil {
-		return fmt.Errorf("%s %s: %w", req.Method, req.URL.Host, err)
+		err = fmt.Errorf("%s %s: %w", req.Method, req.URL.Host, err)
+		if errors.Is(err, errLate) { // so the receiver has not got all of it
+			return callbacks.Unavailable(err, latePause)
+		}
+		return err
 	}
 	defer func() {
 		drain(resp.Body)

@@ -18,8 +18,8 @@ const (
 	Failed
 )
 
-// circuit is closed until its destination, or a part of that, has failed again and again. Then it is open, and only single callbacks
-// go there, to probe it. The zero value is closed.
+// circuit is closed until its destination, or a part of that, has failed again and again. Then it is open, and only
+// single callbacks go there, to probe it. The zero value is closed.
 type circuit struct {
 	failures int       // in a row
 	opened   time.Time // zero while it is closed
@@ -30,8 +30,8 @@ type circuit struct {
 	used     time.Time // of a part: when it failed last, or was called while it was open
 }
 
-// scout is the callback that makes the next probe. It comes for that sooner than its own retry policy would have it, and that costs it
-// no attempt before its own time.
+// scout is the callback that makes the next probe. It comes for that sooner than its own retry policy would have it,
+// and that costs it no attempt before its own time.
 type scout struct {
 	id  job.ID
 	own time.Time
@@ -39,7 +39,8 @@ type scout struct {
 
 func (c *circuit) open() bool { return !c.opened.IsZero() }
 
-// lets tells whether it lets a callback through: any while it is closed, else one at its time, as far as clocks are exact.
+// lets tells whether it lets a callback through: any while it is closed, else one at its time, as far as clocks are
+// exact.
 func (c *circuit) lets(now time.Time) bool {
 	return !c.open() || !c.probing && !now.Before(c.probeAt.Add(-c.probe/100))
 }
@@ -66,9 +67,9 @@ func (c *circuit) fail(probe bool, p *Policy, now time.Time) (leads bool) {
 	return true
 }
 
-// done notes what a callback has shown. What comes back closes the circuits that were open since nothing did. An answer that something
-// is wrong is about the part that was called; of those in a row that are of one part, no more than half as many as open a circuit
-// are taken for the whole destination's.
+// done notes what a callback has shown. What comes back closes the circuits that were open since nothing did. An answer
+// that something is wrong is about the part that was called; of those in a row that are of one part, no more than half
+// as many as open a circuit are taken for the whole destination's.
 func (d *destination) done(p *Pass, v Verdict, now time.Time) {
 	part := d.parts[p.part]
 	switch v {
@@ -102,10 +103,10 @@ func (d *destination) done(p *Pass, v Verdict, now time.Time) {
 	}
 }
 
-// Again tells in how long a callback that has failed is to come again, which its own retry policy would have after own. It is the time
-// of the next probe if the callback has opened a circuit, or probed one in vain: so what is well again is found to be, however long
-// those that wait for it still have to wait. Free tells that its own time has not come yet, and so this was no attempt of its own. To
-// be called after Done.
+// Again tells in how long a callback that has failed is to come again, which its own retry policy would have after own.
+// It is the time of the next probe if the callback has opened a circuit, or probed one in vain: so what is well again
+// is found to be, however long those that wait for it still have to wait. Free tells that its own time has not come
+// yet, and so this was no attempt of its own. To be called after Done.
 func (p *Pass) Again(id job.ID, own time.Duration) (after time.Duration, free bool) {
 	p.set.lock.Lock()
 	defer p.set.lock.Unlock()

@@ -1,7 +1,7 @@
-// Package destinations keeps callbacks from crowding what they are sent to, and what is slow or down from holding slots that
-// others could use: each destination, such as a host or a queue, has a limit of callbacks under way, a rate if there is to be
-// one, and a circuit that opens when it fails again and again, as has each part of it, such as a path. What can't be sent now is given back, to come again when it is
-// likely to be its turn.
+// Package destinations keeps callbacks from crowding what they are sent to, and what is slow or down from holding slots
+// that others could use: each destination, such as a host or a queue, has a limit of callbacks under way, a rate if
+// there is to be one, and a circuit that opens when it fails again and again, as has each part of it, such as a path.
+// What can't be sent now is given back, to come again when it is likely to be its turn.
 //
 // All of it is of one replica: with three, a destination sees up to three times its limits.
 package destinations
@@ -112,7 +112,10 @@ func (s *Set) enter(name string, l Limits) (*Pass, *waiter, error) {
 	defer s.lock.Unlock()
 	d, known := s.all[name]
 	if !known {
-		d = &destination{name: name, policy: &s.policy, parked: make(parked), turns: newTurns(), parts: make(map[string]*circuit), answers: make(map[string]int)}
+		d = &destination{
+			name: name, policy: &s.policy, parts: make(map[string]*circuit), answers: make(map[string]int),
+			parked: make(parked), turns: newTurns(),
+		}
 		s.all[name] = d
 	}
 	d.used = now

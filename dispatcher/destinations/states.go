@@ -27,8 +27,8 @@ type State struct {
 	InFlight, Waiting int
 	// Parked is how many of those that it gave back wait in the store for their turns.
 	Parked int
-	// Failures is how many in a row have failed, as far as they are about the whole of it; Open is since when its circuit is open, zero
-	// while that is closed.
+	// Failures is how many in a row have failed, as far as they are about the whole of it; Open is since when its
+	// circuit is open, zero while that is closed.
 	Failures int
 	Open     time.Time
 	// Took is about how long a callback takes; zero until one has ended.
