@@ -81,8 +81,8 @@ func (d *Dispatcher) fire(f firing) {
 	if s.Outcome == store.Retry || s.Outcome == store.Release {
 		s.KeepUntil = s.DueAt.Add(d.cfg.Retain)
 	}
-	endSpan(span, &s)
-	d.metrics.settled(c, s.Outcome, now)
+	endSpan(span, &s, err)
+	d.metrics.settled(c, s.Outcome, now, spanContext(span))
 	d.logOutcome(b.ctx, c, &s, now)
 	if b.left.Add(-1) == 0 {
 		b.cancel()
@@ -191,7 +191,7 @@ func (d *Dispatcher) send(ctx context.Context, sender callbacks.Sender, c *store
 			d.log.Error("a sender panicked", "type", c.Callback.Type, "panic", r, "stack", string(debug.Stack()))
 			err = fmt.Errorf("the sender panicked: %v", r)
 		}
-		d.metrics.sent(c.Callback.Type, d.now().Sub(now))
+		d.metrics.sent(c.Callback.Type, d.now().Sub(now), trace.SpanContextFromContext(ctx))
 	}()
 	delivery := callbacks.Delivery{
 		ID:        c.DeliveryID(),

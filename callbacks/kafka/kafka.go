@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 
 	"github.com/carillon-scheduler/carillon/callbacks"
 	"github.com/carillon-scheduler/carillon/job"
@@ -144,6 +145,7 @@ func (s *Sender) Send(ctx context.Context, d callbacks.Delivery) error {
 	if err != nil {
 		return callbacks.Permanent(fmt.Errorf("callback data: %w", err))
 	}
+	callbacks.DescribeMessage(ctx, semconv.MessagingSystemKafka, c.Topic, "send")
 	if err := ctx.Err(); err != nil {
 		return callbacks.Unavailable(fmt.Errorf("kafka: nothing was sent: %w", err), soon())
 	}

@@ -1,7 +1,6 @@
 package webhook
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -31,7 +30,7 @@ func failure(req *http.Request, resp *http.Response) error {
 	if text := excerpt(body, secrets(req)); text != "" {
 		b.WriteString(": " + text)
 	}
-	err := errors.New(b.String())
+	err := &refusal{b.String(), resp.StatusCode}
 	if permanent(resp.StatusCode) {
 		return callbacks.Permanent(err)
 	}
@@ -46,6 +45,17 @@ func blame(status int) callbacks.Blame {
 	}
 	return callbacks.BlameDelivery
 }
+
+// refusal is the error of an answer that is not a success.
+type refusal struct {
+	text   string
+	status int
+}
+
+func (r *refusal) Error() string { return r.text }
+
+// ErrorType is what traces name it by: its status, as OpenTelemetry's conventions say.
+func (r *refusal) ErrorType() string { return strconv.Itoa(r.status) }
 
 func isRedirect(status int) bool { return 300 <= status && status <= 399 }
 

@@ -18,6 +18,7 @@ import (
 	"syscall"
 
 	"github.com/alecthomas/kong"
+	"golang.org/x/net/http/httpguts"
 )
 
 // commands is the command line.
@@ -163,6 +164,14 @@ var release string
 func moduleVersion() string {
 	v, _, _ := build()
 	return v
+}
+
+// userAgent names the program to receivers, with its version unless a header can't carry that, such as "(devel)".
+func userAgent(version string) string {
+	if !httpguts.ValidHeaderFieldName(version) { // which is of the same characters as a product's version
+		return "carillon"
+	}
+	return "carillon/" + version
 }
 
 // version is that of the module, or of the commit that was built.

@@ -126,7 +126,7 @@ func newService(ctx context.Context, o serviceOptions, log *slog.Logger, p probe
 
 // openSenders makes the senders of all callback types that are configured.
 func (s *service) openSenders(o serviceOptions, log *slog.Logger) ([]callbacks.Sender, error) {
-	hooks := webhook.New(webhook.Options{IdleConns: max(o.Concurrency, 64)})
+	hooks := webhook.New(webhook.Options{IdleConns: max(o.Concurrency, 64), UserAgent: userAgent(moduleVersion())})
 	s.closers = append(s.closers, hooks)
 	senders := []callbacks.Sender{hooks}
 	if o.RabbitmqURL != "" {
