@@ -47,4 +47,16 @@ func TestClockSet(t *testing.T) {
 			t.Errorf("off by %s, it is still taken to be off by %s", off, left)
 		}
 	}
+	// What was read long ago is read anew before it is relied on, since the clock may have been set meanwhile.
+	known := &s.shard(0).clock
+	known.last.Store(&reading{known.at(time.Now()) + time.Hour.Milliseconds(), time.Now().Add(-2 * trusted)})
+	ctx, cancel := context.WithTimeout(t.Context(), store.Within)
+	defer cancel()
+	change := []call{{script: pauseScript, shard: 0}}
+	if going := s.ready(ctx, change, make([]reply, 1), []int{0}); len(going) != 1 {
+		t.Fatal("its time could not be read")
+	}
+	if off := time.UnixMilli(known.at(time.Now())).Sub(time.Now()); off.Abs() > 10*time.Minute {
+		t.Errorf("it is taken to be off by %s", off)
+	}
 }

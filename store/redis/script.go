@@ -1,6 +1,7 @@
 package redis
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha1"
 	"embed"
@@ -144,9 +145,9 @@ func (s *Store) runTogether(ctx context.Context, calls []call, replies []reply) 
 	}
 	whole := false
 	for attempt := 0; len(going) > 0 && attempt < tries; attempt++ {
-		if err := ctx.Err(); err != nil {
+		if over(ctx) {
 			for _, i := range going {
-				replies[i].err = undone(mapError(err))
+				replies[i].err = undone(mapError(cmp.Or(ctx.Err(), context.DeadlineExceeded)))
 			}
 			return
 		}
@@ -163,6 +164,12 @@ func (s *Store) runTogether(ctx context.Context, calls []call, replies []reply) 
 		}
 		going = again
 	}
+}
+
+// over tells whether a context has ended, though nobody may have been told yet: this process may have been stopped.
+func over(ctx context.Context) bool {
+	ends, limited := ctx.Deadline()
+	return ctx.Err() != nil || limited && !time.Now().Before(ends)
 }
 
 // ready are those among some calls that can be sent: a bounded one's server must have told its time.
