@@ -253,6 +253,19 @@ type Put struct {
 	Now time.Time
 }
 
+// Judge answers why the put may not take the place of the present job, told by its version and cursor: [ErrSuperseded],
+// [ErrPrecondition], or nil if it may. The version is empty if there is no such job.
+func (p *Put) Judge(version job.Revision, cursor time.Time) error {
+	switch {
+	case p.Newer.Has(version):
+		return ErrSuperseded
+	case p.From != Replaced{} && (version != p.From.Version || !cursor.Equal(p.From.Cursor)), !p.If.Holds(version):
+		return ErrPrecondition
+	default:
+		return nil
+	}
+}
+
 // Replaced is the job that a Put is to replace, as it was read.
 type Replaced struct {
 	Version job.Revision

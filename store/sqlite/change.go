@@ -12,13 +12,13 @@ import (
 // Amend implements [store.Jobs].
 func (s *Store) Amend(ctx context.Context, a store.Amendment) error {
 	return s.write(ctx, func(tx *sql.Tx) error {
-		_, _, version, err := s.stmt.present(tx, a.Name)
+		now, err := s.stmt.present(tx, a.Name)
 		switch {
 		case err != nil:
 			return err
-		case version == "":
+		case !now.exists():
 			return store.ErrNotFound
-		case version != a.Of:
+		case now.version != a.Of:
 			return store.ErrPrecondition
 		}
 		_, err = tx.Stmt(s.stmt.jobAmend).Exec(string(a.Version), a.Now.UnixMilli(), a.Callback.Type, a.Callback.Data,
@@ -30,11 +30,11 @@ func (s *Store) Amend(ctx context.Context, a store.Amendment) error {
 // Pause implements [store.Jobs]. It writes the job only, however many occurrences it has: claims put those back.
 func (s *Store) Pause(ctx context.Context, name job.Name, version job.Revision, now time.Time) error {
 	return s.write(ctx, func(tx *sql.Tx) error {
-		_, revision, _, err := s.stmt.present(tx, name)
+		present, err := s.stmt.present(tx, name)
 		if err != nil {
 			return err
 		}
-		if revision == "" {
+		if !present.exists() {
 			return store.ErrNotFound
 		}
 		_, err = tx.Stmt(s.stmt.jobPause).Exec(now.UnixMilli(), string(version), name.Tenant, name.Key)
@@ -44,12 +44,14 @@ func (s *Store) Pause(ctx context.Context, name job.Name, version job.Revision, 
 
 // Resume implements [store.Jobs]. The job is one transaction; its occurrences may be several more, see largestTransaction.
 func (s *Store) Resume(ctx context.Context, name job.Name, version job.Revision, now time.Time) error {
-	var revision job.Revision
+	ctx, cancel := within(ctx)
+	defer cancel()
+	var resumed stamps
 	err := s.write(ctx, func(tx *sql.Tx) (err error) {
-		if _, revision, _, err = s.stmt.present(tx, name); err != nil {
+		if resumed, err = s.stmt.present(tx, name); err != nil {
 			return err
 		}
-		if revision == "" {
+		if !resumed.exists() {
 			return store.ErrNotFound
 		}
 		_, err = tx.Stmt(s.stmt.jobResume).Exec(now.UnixMilli(), string(version), name.Tenant, name.Key)
@@ -57,8 +59,8 @@ func (s *Store) Resume(ctx context.Context, name job.Name, version job.Revision,
 	})
 	var last job.ID
 	for more := true; more && err == nil; {
-		err = s.write(ctx, func(tx *sql.Tx) (err error) {
-			last, more, err = s.bringForward(tx, name, revision, last, now)
+		err = s.writeMore(ctx, func(tx *sql.Tx) (err error) {
+			last, more, err = s.bringForward(tx, name, resumed.revision, last, now)
 			return err
 		})
 	}
@@ -69,27 +71,27 @@ func (s *Store) Resume(ctx context.Context, name job.Name, version job.Revision,
 // or at now if those have passed: in the order of their ids, from after one of them on. It answers the last one, and whether
 // there may be more.
 func (s *Store) bringForward(tx *sql.Tx, name job.Name, revision job.Revision, after job.ID, now time.Time) (last job.ID, more bool, err error) {
-	row, present, _, err := s.stmt.present(tx, name)
-	if present != revision || err != nil {
+	present, err := s.stmt.present(tx, name)
+	if present.revision != revision || err != nil {
 		return last, false, err
 	}
 	var n int
-	found := tx.Stmt(s.stmt.delayedRead).QueryRow(now.UnixMilli(), row, after[:], largestTransaction)
+	found := tx.Stmt(s.stmt.delayedRead).QueryRow(now.UnixMilli(), present.row, after[:], largestTransaction)
 	if err := found.Scan(&n, &last); n == 0 || err != nil {
 		return last, false, err
 	}
-	_, err = tx.Stmt(s.stmt.delayedDue).Exec(now.UnixMilli(), row, after[:], last[:])
+	_, err = tx.Stmt(s.stmt.delayedDue).Exec(now.UnixMilli(), present.row, after[:], last[:])
 	return last, n == largestTransaction, err
 }
 
 // Trigger implements [store.Jobs].
 func (s *Store) Trigger(ctx context.Context, o job.Occurrence) error {
 	return s.write(ctx, func(tx *sql.Tx) error {
-		_, revision, _, err := s.stmt.present(tx, o.Name)
+		present, err := s.stmt.present(tx, o.Name)
 		if err != nil {
 			return err
 		}
-		if revision == "" {
+		if !present.exists() {
 			return store.ErrNotFound
 		}
 		_, err = tx.Stmt(s.stmt.ownInsert).Exec(append(ownValues(&o), o.Own.Callback.Type, o.Own.Callback.Data, o.Own.Options.Encode())...)

@@ -13,7 +13,7 @@ import (
 func (s *Store) ClaimJobs(ctx context.Context, p store.ClaimJobsParams) (store.ClaimedJobs, error) {
 	var due bool
 	if err := s.stmt.expandDue.QueryRowContext(ctx, p.Now.UnixMilli()).Scan(&due); err != nil || !due {
-		return store.ClaimedJobs{}, mapError(err)
+		return store.ClaimedJobs{}, mapError(ctx, err)
 	}
 	var claimed store.ClaimedJobs
 	err := s.write(ctx, func(tx *sql.Tx) error {

@@ -20,7 +20,7 @@ func (s *Store) Put(ctx context.Context, puts []store.Put) []store.PutResult {
 			w = putter{tx: tx, stmt: &s.stmt, jobInsert: tx.Stmt(s.stmt.jobInsert), occurrences: newInserter(tx, &s.stmt)}
 		}
 		results[i], rows, err = w.put(&puts[i])
-		if errors.Is(err, store.ErrPrecondition) {
+		if errors.Is(err, store.ErrPrecondition) || errors.Is(err, store.ErrSuperseded) {
 			results[i].Err = err
 			return rows, nil
 		}
@@ -42,11 +42,11 @@ type putter struct {
 
 // put puts one job and answers how many rows that took, at least one.
 func (w *putter) put(p *store.Put) (result store.PutResult, rows int, err error) {
-	rows = 1 + len(p.Occurrences)
+	rows = 1 + len(p.Occurrences) + len(p.Carried)
 	only := sole(p)
 	var row int64
 	created := false
-	if p.If.Always() || p.If.Absent { // most jobs are new: one statement tells, and does it
+	if p.From == (store.Replaced{}) && (p.If.Always() || p.If.Absent) { // most jobs are new: one statement tells, and does it
 		if row, created, err = w.insert(&p.Job, only); err != nil {
 			return result, rows, err
 		}
@@ -77,33 +77,38 @@ func (w *putter) insert(j *job.Job, only any) (row int64, created bool, err erro
 	return row, true, err
 }
 
-// sole is the id of a job's only occurrence, as it is stored; of a job that will get more, all are listed.
+// sole is the id of a job's only occurrence, as it is stored; of a job that will get more, or may have got some of the one
+// that it replaces, all are listed.
 func sole(p *store.Put) any {
-	if len(p.Occurrences) != 1 || !p.Job.ExpandAt.IsZero() {
+	if len(p.Occurrences) != 1 || len(p.Carried) > 0 || !p.Job.ExpandAt.IsZero() {
 		return nil
 	}
 	return p.Occurrences[0].ID[:]
 }
 
-// replace puts the job in the place of the present one, whose occurrences go with it. Those that are held go too: their
-// settlement will find nothing, so they are never retried.
+// replace puts the job in the place of the present one, whose occurrences go with it, but for those that are carried over.
+// Those that are held go too: their settlement will find nothing, so they are never retried.
 func (w *putter) replace(p *store.Put, only any) (result store.PutResult, row int64, replaced int, err error) {
 	if err := w.occurrences.flush(); err != nil { // they may be those to be replaced
 		return result, 0, 0, err
 	}
-	row, revision, version, err := w.stmt.present(w.tx, p.Job.Name)
+	now, err := w.stmt.present(w.tx, p.Job.Name)
 	if err != nil {
 		return result, 0, 0, err
 	}
-	if revision == "" || !p.If.Holds(version) {
+	if err := p.Judge(now.version, now.cursor); err != nil {
+		return result, 0, 0, err
+	}
+	if !now.exists() {
 		return result, 0, 0, store.ErrPrecondition
 	}
-	result.Replaced = revision
+	row = now.row
+	result.Replaced = now.revision
 	if err := w.tx.Stmt(w.stmt.jobCount).QueryRow(row, p.Now.UnixMilli()).Scan(&replaced, &result.InFlight); err != nil {
 		return result, 0, 0, err
 	}
 	if replaced > 0 {
-		if _, err := w.tx.Stmt(w.stmt.jobEmpty).Exec(row); err != nil {
+		if result.Carried, err = w.carry(p, row); err != nil {
 			return result, 0, 0, err
 		}
 	}
@@ -114,22 +119,53 @@ func (w *putter) replace(p *store.Put, only any) (result store.PutResult, row in
 	return result, row, replaced, err
 }
 
-// present reads the row and the stamps of a job; they are empty if there is none. The row is the job's within the transaction
-// only: when the job is deleted, another one may get it.
-func (s *statements) present(tx *sql.Tx, name job.Name) (row int64, revision, version job.Revision, err error) {
-	err = tx.Stmt(s.jobStamps).QueryRow(name.Tenant, name.Key).Scan(&row, &revision, &version)
-	if errors.Is(err, sql.ErrNoRows) {
-		return 0, "", "", nil
+// carry deletes the occurrences of the job that has a row, but for those that the put carries over: these become the new job's,
+// which has the same row.
+func (w *putter) carry(p *store.Put, row int64) (carried int, err error) {
+	carry := w.tx.Stmt(w.stmt.carry)
+	for i := range p.Carried {
+		c := &p.Carried[i]
+		step, subscriber := partValues(&c.As)
+		priority, lane := laneValues(&c.As)
+		n, err := affected(carry.Exec(row, c.ID[:], c.As.Position, step, subscriber, priority, lane, p.Now.UnixMilli()))
+		if err != nil {
+			return 0, err
+		}
+		carried += n
 	}
-	return row, revision, version, err
+	if _, err := w.tx.Stmt(w.stmt.jobEmpty).Exec(row); err != nil || carried == 0 {
+		return 0, err
+	}
+	_, err = w.tx.Stmt(w.stmt.carried).Exec(row)
+	return carried, err
+}
+
+// stamps are what tells a job from what it was before. The row is the job's within the transaction only: when the job is
+// deleted, another one may get it. There is no row 0.
+type stamps struct {
+	row               int64
+	revision, version job.Revision
+	cursor            time.Time
+}
+
+func (s *stamps) exists() bool { return s.row != 0 }
+
+// present reads the stamps of a job; all are zero if there is none.
+func (s *statements) present(tx *sql.Tx, name job.Name) (now stamps, err error) {
+	var cursor sql.NullInt64
+	err = tx.Stmt(s.jobStamps).QueryRow(name.Tenant, name.Key).Scan(&now.row, &now.revision, &now.version, &cursor)
+	if errors.Is(err, sql.ErrNoRows) {
+		return stamps{}, nil
+	}
+	now.cursor = fromMillis(cursor)
+	return now, err
 }
 
 // Cancel implements [store.Jobs]. Each job is cancelled within one transaction, and many jobs share one.
 func (s *Store) Cancel(ctx context.Context, names []job.Name, asked store.Asked) ([]store.CancelResult, error) {
-	now := asked.Now
 	results := make([]store.CancelResult, len(names))
 	_, err := s.writeEach(ctx, len(names), func(tx *sql.Tx, i int) (rows int, err error) {
-		results[i], err = s.cancel(tx, names[i], now)
+		results[i], err = s.cancel(tx, names[i], asked)
 		return 1 + results[i].Cancelled + results[i].InFlight, err
 	}, nil)
 	if err != nil {
@@ -138,16 +174,20 @@ func (s *Store) Cancel(ctx context.Context, names []job.Name, asked store.Asked)
 	return results, nil
 }
 
-func (s *Store) cancel(tx *sql.Tx, name job.Name, now time.Time) (store.CancelResult, error) {
-	row, revision, _, err := s.stmt.present(tx, name) // there is no row 0
+func (s *Store) cancel(tx *sql.Tx, name job.Name, asked store.Asked) (store.CancelResult, error) {
+	present, err := s.stmt.present(tx, name)
 	if err != nil {
 		return store.CancelResult{}, err
 	}
+	if asked.Newer.Has(present.version) {
+		return store.CancelResult{Superseded: true}, nil
+	}
+	row, now := present.row, asked.Now.UnixMilli()
 	var total, held, ownTotal, ownHeld int
-	if err := tx.Stmt(s.stmt.jobCount).QueryRow(row, now.UnixMilli()).Scan(&total, &held); err != nil {
+	if err := tx.Stmt(s.stmt.jobCount).QueryRow(row, now).Scan(&total, &held); err != nil {
 		return store.CancelResult{}, err
 	}
-	if err := tx.Stmt(s.stmt.ownCount).QueryRow(now.UnixMilli(), name.Tenant, name.Key).Scan(&ownTotal, &ownHeld); err != nil {
+	if err := tx.Stmt(s.stmt.ownCount).QueryRow(now, name.Tenant, name.Key).Scan(&ownTotal, &ownHeld); err != nil {
 		return store.CancelResult{}, err
 	}
 	for _, deletion := range []struct {
@@ -164,7 +204,7 @@ func (s *Store) cancel(tx *sql.Tx, name job.Name, now time.Time) (store.CancelRe
 	}
 	inFlight := held + ownHeld
 	return store.CancelResult{
-		Found:     revision != "" || ownTotal > 0,
+		Found:     present.exists() || ownTotal > 0,
 		Cancelled: total + ownTotal - inFlight,
 		InFlight:  inFlight,
 	}, nil
@@ -178,7 +218,7 @@ func (s *Store) Job(ctx context.Context, name job.Name) (store.JobStatus, error)
 		return store.JobStatus{}, store.ErrNotFound
 	}
 	if err != nil {
-		return store.JobStatus{}, mapError(err)
+		return store.JobStatus{}, mapError(ctx, err)
 	}
 	status.Callback.Data = callbackData
 	if status.Options, err = job.DecodeOptions(options); err != nil {
@@ -192,14 +232,14 @@ func (s *Store) Job(ctx context.Context, name job.Name) (store.JobStatus, error)
 func (s *Store) Jobs(ctx context.Context, f store.JobFilter) ([]store.JobStatus, error) {
 	from, to := keyRange(f)
 	rows, err := s.stmt.jobList.QueryContext(ctx, f.Tenant, from, to, f.Limit)
-	return collect(rows, err, func(r scanner) (store.JobStatus, error) { return scanJob(r) })
+	return read(ctx, rows, err, func(r scanner) (store.JobStatus, error) { return scanJob(r) })
 }
 
 // Strays implements [store.Jobs].
 func (s *Store) Strays(ctx context.Context, f store.JobFilter) ([]job.Name, error) {
 	from, to := keyRange(f)
 	rows, err := s.stmt.strays.QueryContext(ctx, f.Tenant, from, to, f.Limit)
-	return collect(rows, err, func(r scanner) (job.Name, error) {
+	return read(ctx, rows, err, func(r scanner) (job.Name, error) {
 		name := job.Name{Tenant: f.Tenant}
 		return name, r.Scan(&name.Key)
 	})
@@ -222,11 +262,11 @@ func afterPrefix(prefix string) string { return prefix + "\xff" }
 func (s *Store) Occurrences(ctx context.Context, f store.OccurrenceFilter) (page []job.Occurrence, total int, err error) {
 	revision, tenant, key := string(f.Revision), f.Name.Tenant, f.Name.Key
 	rows, err := s.stmt.occurrenceList.QueryContext(ctx, f.After[:], tenant, key, revision, f.Limit)
-	if page, err = collect(rows, err, func(r scanner) (job.Occurrence, error) { return scanOccurrence(r) }); err != nil {
+	if page, err = read(ctx, rows, err, func(r scanner) (job.Occurrence, error) { return scanOccurrence(r) }); err != nil {
 		return nil, 0, err
 	}
 	err = s.stmt.occurrenceCount.QueryRowContext(ctx, tenant, key, revision).Scan(&total)
-	return page, total, mapError(err)
+	return page, total, mapError(ctx, err)
 }
 
 // DeadLetters implements [store.Jobs].
@@ -250,7 +290,7 @@ func (s *Store) DeadLetters(ctx context.Context, f store.DeadLetterFilter) ([]jo
 	query := "SELECT " + columns + " FROM " + occurrenceTables + " WHERE o.id IN (SELECT id FROM occurrences WHERE " +
 		strings.Join(where, " AND ") + " ORDER BY id LIMIT ?) ORDER BY o.id"
 	rows, err := s.reader.QueryContext(ctx, query, append(args, f.Limit)...)
-	return collect(rows, err, func(r scanner) (job.Occurrence, error) { return scanOccurrence(r) })
+	return read(ctx, rows, err, func(r scanner) (job.Occurrence, error) { return scanOccurrence(r) })
 }
 
 // Redrive implements [store.Jobs].

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -238,29 +239,37 @@ func (s *Store) settleOther(tx *sql.Tx, t *store.Settlement) error {
 		return err
 	}
 	if t.Outcome == store.Miss {
-		n, err := affected(tx.Stmt(s.stmt.ack).Exec(t.Token, t.ID[:]))
-		if n == 0 || err != nil || t.Revision == "" {
+		row, err := jobOf(tx.Stmt(s.stmt.miss).QueryRow(t.Token, t.ID[:]))
+		if !row.Valid || err != nil {
 			return err
 		}
-		_, err = tx.Stmt(s.stmt.jobMiss).Exec(t.Name.Tenant, t.Name.Key, string(t.Revision))
+		_, err = tx.Stmt(s.stmt.jobMiss).Exec(row.Int64)
 		return err
 	}
 	again := s.stmt.retry
 	if t.Outcome == store.Release {
 		again = s.stmt.release
 	}
-	n, err := affected(tx.Stmt(again).Exec(t.DueAt.UnixMilli(), nullable(t.Error), t.ID[:], t.Token))
-	if n == 0 || err != nil || t.Revision == "" {
+	row, err := jobOf(tx.Stmt(again).QueryRow(t.DueAt.UnixMilli(), nullable(t.Error), t.ID[:], t.Token))
+	if !row.Valid || err != nil {
 		return err
 	}
-	_, err = tx.Stmt(s.stmt.jobKeep).Exec(t.KeepUntil.UnixMilli(), t.Name.Tenant, t.Name.Key, string(t.Revision))
+	_, err = tx.Stmt(s.stmt.jobKeep).Exec(t.KeepUntil.UnixMilli(), row.Int64)
 	return err
+}
+
+// jobOf is the row of the job of an occurrence that was settled; NULL if it stands on its own, or nothing was settled.
+func jobOf(settled *sql.Row) (row sql.NullInt64, err error) {
+	if err = settled.Scan(&row); errors.Is(err, sql.ErrNoRows) {
+		err = nil
+	}
+	return row, err
 }
 
 // Sweep implements [store.Queue]. It takes the write lock only if there is something to sweep.
 func (s *Store) Sweep(ctx context.Context, p store.SweepParams) (store.Swept, error) {
 	rows, err := s.stmt.expired.QueryContext(ctx, p.Now.UnixMilli(), p.Limit)
-	expired, err := collect(rows, err, func(r scanner) (store.JobStatus, error) { return scanJob(r) })
+	expired, err := read(ctx, rows, err, func(r scanner) (store.JobStatus, error) { return scanJob(r) })
 	if err != nil {
 		return store.Swept{}, err
 	}
@@ -295,7 +304,11 @@ func (s *Store) sweepJob(tx *sql.Tx, j store.JobStatus, p store.SweepParams, swe
 	if n > 0 || err != nil || !j.Live {
 		return err
 	}
-	_, err = tx.Stmt(s.stmt.jobKeep).Exec(p.Now.Add(p.Again).UnixMilli(), j.Tenant, j.Key, string(j.Revision))
+	now, err := s.stmt.present(tx, j.Name)
+	if now.revision != j.Revision || err != nil {
+		return err
+	}
+	_, err = tx.Stmt(s.stmt.jobKeep).Exec(p.Now.Add(p.Again).UnixMilli(), now.row)
 	return err
 }
 
@@ -308,5 +321,5 @@ func (s *Store) oldDeadLetters(ctx context.Context, p store.SweepParams) ([]job.
 		return nil, err
 	}
 	rows, err := s.stmt.deadOld.QueryContext(ctx, bound[:], p.FailedBefore.UnixMilli(), p.Limit)
-	return collect(rows, err, func(r scanner) (id job.ID, err error) { return id, r.Scan(&id) })
+	return read(ctx, rows, err, func(r scanner) (id job.ID, err error) { return id, r.Scan(&id) })
 }

@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"context"
 	"database/sql"
 	"time"
 
@@ -10,6 +11,12 @@ import (
 
 // scanner is a row or the rows of a query.
 type scanner interface{ Scan(dest ...any) error }
+
+// read reads all rows of a query beside the writer.
+func read[T any](ctx context.Context, rows *sql.Rows, err error, scan func(scanner) (T, error)) ([]T, error) {
+	all, err := collect(rows, err, scan)
+	return all, mapError(ctx, err)
+}
 
 // collect reads all rows of a query.
 func collect[T any](rows *sql.Rows, err error, scan func(scanner) (T, error)) ([]T, error) {
@@ -22,20 +29,20 @@ func collect[T any](rows *sql.Rows, err error, scan func(scanner) (T, error)) ([
 // collectUpTo reads the rows of a query up to the one that scan says is the last to read.
 func collectUpTo[T any](rows *sql.Rows, err error, scan func(scanner) (item T, last bool, err error)) ([]T, error) {
 	if err != nil {
-		return nil, mapError(err)
+		return nil, err
 	}
 	defer func() { _ = rows.Close() }() // its error is that of rows.Err
 	var all []T
 	for rows.Next() {
 		item, last, err := scan(rows)
 		if err != nil {
-			return nil, mapError(err)
+			return nil, err
 		}
 		if all = append(all, item); last {
 			break
 		}
 	}
-	return all, mapError(rows.Err())
+	return all, rows.Err()
 }
 
 // scanJob reads jobColumns and whatever more was selected.

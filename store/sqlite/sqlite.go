@@ -149,11 +149,11 @@ func (s *Store) switchToWAL(ctx context.Context) error {
 	for attempt := 1; ; attempt++ {
 		err := s.writer.PingContext(ctx)
 		if err == nil || attempt == 100 || resultCode(err) != sqlite3.SQLITE_BUSY {
-			return mapError(err)
+			return mapError(ctx, err)
 		}
 		select {
 		case <-ctx.Done():
-			return mapError(ctx.Err())
+			return mapError(ctx, ctx.Err())
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
@@ -174,31 +174,69 @@ func (s *Store) Close() error {
 func (s *Store) Now(ctx context.Context) (time.Time, error) {
 	var one int
 	if err := s.peeker.QueryRowContext(ctx, "SELECT 1 FROM sqlite_schema LIMIT 1").Scan(&one); err != nil {
-		return time.Time{}, mapError(err)
+		return time.Time{}, mapError(ctx, err)
 	}
 	return time.Now(), nil
 }
 
-// write runs f in a transaction that has the write lock from its beginning, and commits it if f returns nil.
+// write runs f in a transaction that has the write lock from its beginning, and commits it if f returns nil and ctx's time is
+// not over. An error that marks the store as unavailable is an [store.ErrNotDone], unless the commit itself has failed.
 func (s *Store) write(ctx context.Context, f func(tx *sql.Tx) error) error {
+	return s.writeOr(ctx, store.ErrNotDone, f)
+}
+
+// writeMore is write for a call that may have changed something already.
+func (s *Store) writeMore(ctx context.Context, f func(tx *sql.Tx) error) error {
+	return s.writeOr(ctx, store.ErrUnavailable, f)
+}
+
+// writeOr marks by an error of its caller's what was undone.
+//
+// The time is looked at last, since this process may have been stopped for long, at any place, and the timers of a process that
+// goes on may come late. If it is stopped between that look and the end of the commit, the commit is late too. But it
+// has the write lock meanwhile: nobody else has written anything, so there is nothing that it could undo.
+func (s *Store) writeOr(ctx context.Context, undone error, f func(tx *sql.Tx) error) error {
+	ctx, cancel := within(ctx)
+	defer cancel()
 	tx, err := s.begin(ctx)
 	if err != nil {
-		return mapError(err)
+		return mark(ctx, undone, err)
 	}
-	if err := f(tx); err != nil {
-		if errors.Is(tx.Rollback(), sql.ErrTxDone) { // the context has ended it; what failed for that may be anything
-			return fmt.Errorf("%w: %w", store.ErrUnavailable, err)
-		}
-		return mapError(err) // the cause is what matters, not what the rollback says
+	if err = f(tx); err == nil {
+		err = over(ctx)
 	}
-	return mapError(tx.Commit())
+	if err != nil {
+		_ = tx.Rollback() // the cause is what matters, not what the rollback says
+		return mark(ctx, undone, err)
+	}
+	err = tx.Commit()
+	if resultCode(err) == 0 { // it was not begun
+		return mark(ctx, undone, err)
+	}
+	return mapError(ctx, err)
+}
+
+// within is ctx, with the time limit of a mutation unless it has one.
+func within(ctx context.Context) (context.Context, context.CancelFunc) {
+	if _, ok := ctx.Deadline(); ok {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(ctx, store.Within)
+}
+
+// over tells why ctx has ended; nil if it has not. Its deadline counts even if its timer has not come yet.
+func over(ctx context.Context) error {
+	if deadline, ok := ctx.Deadline(); ok && !time.Now().Before(deadline) {
+		return context.DeadlineExceeded
+	}
+	return ctx.Err()
 }
 
 // begin waits for the write lock, which another process may have, until ctx ends.
 func (s *Store) begin(ctx context.Context) (*sql.Tx, error) {
 	for {
 		tx, err := s.writer.BeginTx(ctx, nil)
-		if resultCode(err) != sqlite3.SQLITE_BUSY || ctx.Err() != nil {
+		if resultCode(err) != sqlite3.SQLITE_BUSY || over(ctx) != nil {
 			return tx, err
 		}
 	}
@@ -209,11 +247,15 @@ func (s *Store) begin(ctx context.Context) (*sql.Tx, error) {
 const largestTransaction = 10_000
 
 // writeEach runs f for each of n items, in as few transactions as largestTransaction allows. F answers how many rows it
-// wrote; end, unless it is nil, ends a transaction's work. The error is that of the transaction which failed; done is how many items were committed before it.
+// wrote; end, unless it is nil, ends a transaction's work. The error is that of the transaction which failed; done is how many
+// items were committed before it.
 func (s *Store) writeEach(ctx context.Context, n int, f func(tx *sql.Tx, i int) (rows int, err error), end func() error) (done int, err error) {
-	for done < n {
+	ctx, cancel := within(ctx)
+	defer cancel()
+	write := s.write
+	for ; done < n; write = s.writeMore {
 		next := done
-		err := s.write(ctx, func(tx *sql.Tx) error {
+		err := write(ctx, func(tx *sql.Tx) error {
 			for rows := 0; next < n && rows < largestTransaction; next++ {
 				wrote, err := f(tx, next)
 				if err != nil {
@@ -234,18 +276,24 @@ func (s *Store) writeEach(ctx context.Context, n int, f func(tx *sql.Tx, i int) 
 	return done, nil
 }
 
-// mapError marks the faults that may go away by themselves.
-func mapError(err error) error {
-	if err == nil || errors.Is(err, store.ErrUnavailable) {
-		return err
+// mapError marks the faults that may go away by themselves as [store.ErrUnavailable].
+func mapError(ctx context.Context, err error) error { return mark(ctx, store.ErrUnavailable, err) }
+
+// mark marks the faults that may go away by themselves by an error.
+//
+// Whatever fails once ctx has ended has failed for that. [database/sql] closes rows, statements and transactions at that
+// moment, and says no more than that to whoever is using them.
+func mark(ctx context.Context, by, err error) error {
+	if err == nil {
+		return nil
 	}
-	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, sql.ErrTxDone) {
-		return fmt.Errorf("%w: %w", store.ErrUnavailable, err)
+	if ended := over(ctx); ended != nil {
+		return fmt.Errorf("%w: %w", by, ended)
 	}
 	switch resultCode(err) {
 	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR,
 		sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_INTERRUPT, sqlite3.SQLITE_NOMEM:
-		return fmt.Errorf("%w: %w", store.ErrUnavailable, err)
+		return fmt.Errorf("%w: %w", by, err)
 	}
 	return err
 }

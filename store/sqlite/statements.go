@@ -40,9 +40,9 @@ type statements struct {
 
 	expandRead, expandStamp, advance *sql.Stmt
 
-	jobCount, jobEmpty, ownCount, ownDelete *sql.Stmt
+	jobCount, jobEmpty, carry, carried, ownCount, ownDelete *sql.Stmt
 
-	occurrenceInsert, occurrencesInsert, ownInsert, claimRead, laneNext, claimStamp, pausedRead, putBack, ack, acks, retry, bury, release *sql.Stmt
+	occurrenceInsert, occurrencesInsert, ownInsert, claimRead, laneNext, claimStamp, pausedRead, putBack, ack, acks, miss, retry, bury, release *sql.Stmt
 
 	redrive, deadDelete, deadSweep *sql.Stmt
 
@@ -76,9 +76,9 @@ func (s *statements) prepare(ctx context.Context, in *Store) error {
 			expires_at = ?8, paused_at = iif(?1, NULL, paused_at), cursor = ?9, expand_at = iif(?1 OR paused_at IS NULL, ?10, NULL),
 			expand_token = NULL, missed = ?11, callback_type = ?12, callback_data = ?13, options = ?14, sole = ?15,
 			schedule = ?16 WHERE tenant = ?2 AND key = ?3 RETURNING paused_at IS NOT NULL`},
-		{writer, &s.jobStamps, `SELECT rowid, revision, version FROM jobs WHERE tenant = ? AND key = ?`},
+		{writer, &s.jobStamps, `SELECT rowid, revision, version, cursor FROM jobs WHERE tenant = ? AND key = ?`},
 		{writer, &s.jobDelete, `DELETE FROM jobs WHERE tenant = ? AND key = ?`},
-		{writer, &s.jobKeep, `UPDATE jobs SET expires_at = ?1 WHERE tenant = ?2 AND key = ?3 AND revision = ?4 AND expires_at < ?1`},
+		{writer, &s.jobKeep, `UPDATE jobs SET expires_at = ?1 WHERE rowid = ?2 AND expires_at < ?1`},
 		{writer, &s.jobAmend, `UPDATE jobs SET version = ?, updated_at = ?, callback_type = ?, callback_data = ?, options = ?
 			WHERE tenant = ? AND key = ?`},
 		// Without expand_at it is not found for expansion, and without the token an expansion under way comes to nothing.
@@ -95,7 +95,7 @@ func (s *statements) prepare(ctx context.Context, in *Store) error {
 			WHERE id IN (SELECT id FROM occurrences WHERE job = ?2 AND listed = 1 AND id > ?3 AND id <= ?4
 				UNION ALL SELECT sole FROM jobs WHERE rowid = ?2)
 			AND job = ?2 AND id > ?3 AND id <= ?4 AND token IS NULL AND due_at > max(timestamp, ?1)`},
-		{writer, &s.jobMiss, `UPDATE jobs SET missed = missed + 1 WHERE tenant = ? AND key = ? AND revision = ?`},
+		{writer, &s.jobMiss, `UPDATE jobs SET missed = missed + 1 WHERE rowid = ?`},
 
 		{writer, &s.expandRead, `SELECT ` + jobColumns + `, j.rowid, j.options, j.schedule
 			FROM jobs j WHERE j.expand_at <= ? ORDER BY j.expand_at LIMIT ?`},
@@ -106,6 +106,11 @@ func (s *statements) prepare(ctx context.Context, in *Store) error {
 
 		{writer, &s.jobCount, `SELECT count(*), coalesce(sum(token IS NOT NULL AND due_at > ?2), 0) FROM occurrences WHERE ` + ofJob},
 		{writer, &s.jobEmpty, `DELETE FROM occurrences WHERE ` + ofJob},
+		// Those that are carried over have the row number's negative while the others are deleted.
+		{writer, &s.carry, `UPDATE occurrences SET job = -?1, listed = 1, position = ?3, step = ?4, subscriber = ?5,
+			priority = iif(token IS NOT NULL AND due_at > ?8, priority, ?6), lane = iif(token IS NOT NULL AND due_at > ?8, lane, ?7)
+			WHERE id = ?2 AND job = ?1`},
+		{writer, &s.carried, `UPDATE occurrences SET job = ?1 WHERE job = -?1 AND listed = 1`},
 		{writer, &s.ownCount, `SELECT count(*), coalesce(sum(token IS NOT NULL AND due_at > ?), 0)
 			FROM occurrences WHERE job IS NULL AND tenant = ? AND key = ? AND lane > ''`},
 		{writer, &s.ownDelete, `DELETE FROM occurrences WHERE job IS NULL AND tenant = ? AND key = ? AND lane > ''`},
@@ -128,10 +133,12 @@ func (s *statements) prepare(ctx context.Context, in *Store) error {
 		{writer, &s.putBack, `UPDATE occurrences SET due_at = ?, scheduled_at = NULL, token = NULL WHERE id = ?`},
 		{writer, &s.ack, `DELETE FROM occurrences WHERE token = ? AND id = ?`},
 		{writer, &s.acks, `DELETE FROM occurrences WHERE token = ? AND id IN (?` + strings.Repeat(", ?", atOnce-1) + `)`},
+		// Each answers the job that it is of by now, which need not be of the revision that it was claimed with.
+		{writer, &s.miss, `DELETE FROM occurrences WHERE token = ? AND id = ? RETURNING job`},
 		{writer, &s.retry, `UPDATE occurrences SET due_at = ?, last_error = ?, scheduled_at = NULL, token = NULL
-			WHERE id = ? AND token = ?`},
+			WHERE id = ? AND token = ? RETURNING job`},
 		{writer, &s.release, `UPDATE occurrences SET due_at = ?, last_error = coalesce(?, last_error), scheduled_at = NULL,
-			token = NULL, attempt = attempt - 1 WHERE id = ? AND token = ?`},
+			token = NULL, attempt = attempt - 1 WHERE id = ? AND token = ? RETURNING job`},
 		{writer, &s.bury, `UPDATE occurrences SET lane = '', due_at = NULL, scheduled_at = NULL, token = NULL, job = NULL, listed = 0,
 			tenant = coalesce(tenant, (SELECT tenant FROM jobs WHERE rowid = job)),
 			key = coalesce(key, (SELECT key FROM jobs WHERE rowid = job)), failed_at = ?, last_error = ?, callback_type = ?, callback_data = ?, options = ? WHERE id = ? AND token = ?`},

@@ -13,7 +13,7 @@ import (
 // Lanes implements [store.Stock].
 func (s *Store) Lanes(ctx context.Context) ([]store.LaneDue, error) {
 	rows, err := s.stmt.lanes.QueryContext(ctx)
-	return collect(rows, err, func(r scanner) (l store.LaneDue, err error) {
+	return read(ctx, rows, err, func(r scanner) (l store.LaneDue, err error) {
 		var lane string
 		var due int64
 		if err := r.Scan(&lane, &due); err != nil {
@@ -31,7 +31,7 @@ func (s *Store) Backlog(ctx context.Context, now time.Time) (store.Backlog, erro
 	var b store.Backlog
 	var oldest sql.NullInt64
 	if err := s.stmt.backlog.QueryRowContext(ctx, now.UnixMilli()).Scan(&b.Pending, &b.Due, &oldest, &b.DeadLetters); err != nil {
-		return store.Backlog{}, mapError(err)
+		return store.Backlog{}, mapError(ctx, err)
 	}
 	if oldest.Valid {
 		b.OldestDue = time.UnixMilli(oldest.Int64).UTC()
@@ -45,7 +45,7 @@ func (s *Store) CountLanes(ctx context.Context, now time.Time, lanes []job.Lane,
 	for i, l := range lanes {
 		row := s.stmt.laneCount.QueryRowContext(ctx, now.UnixMilli(), l.String(), limit)
 		if err := row.Scan(&counts[i].Pending, &counts[i].Due); err != nil {
-			return nil, mapError(err)
+			return nil, mapError(ctx, err)
 		}
 	}
 	return counts, nil
@@ -55,7 +55,7 @@ func (s *Store) CountLanes(ctx context.Context, now time.Time, lanes []job.Lane,
 func (s *Store) Sample(ctx context.Context, lane job.Lane, from time.Time, limit int) ([]store.Sampled, error) {
 	rows, err := s.stmt.laneSample.QueryContext(ctx, lane.String(), from.UnixMilli(), limit)
 	var last []byte
-	return collect(rows, err, func(r scanner) (o store.Sampled, err error) {
+	return read(ctx, rows, err, func(r scanner) (o store.Sampled, err error) {
 		var due int64
 		err = r.Scan(&due, &o.Callback.Type, &o.Callback.Data)
 		o.DueAt = time.UnixMilli(due).UTC()

@@ -41,13 +41,13 @@ func (s *Store) Tenant(ctx context.Context, name string) (job.Tenant, error) {
 	if errors.Is(err, sql.ErrNoRows) {
 		return t, store.ErrNotFound
 	}
-	return t, mapError(err)
+	return t, mapError(ctx, err)
 }
 
 // Tenants implements [store.Tenants].
 func (s *Store) Tenants(ctx context.Context, filter store.TenantFilter) ([]job.Tenant, error) {
 	rows, err := s.stmt.tenantList.QueryContext(ctx, filter.After, filter.Limit)
-	return collect(rows, err, scanTenant)
+	return read(ctx, rows, err, scanTenant)
 }
 
 func scanTenant(r scanner) (t job.Tenant, err error) {

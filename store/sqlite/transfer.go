@@ -74,7 +74,7 @@ func (s *Store) Export(ctx context.Context, after store.Place, limit int) (recor
 		return j, size > largestPage, err
 	})
 	if err != nil {
-		return nil, "", err
+		return nil, "", mapError(ctx, err)
 	}
 	if len(jobs) == 0 {
 		return s.exportOccurrences(ctx, "", limit)
@@ -121,7 +121,7 @@ func (s *Store) exportOccurrences(ctx context.Context, after string, limit int) 
 		return o, size > largestPage, nil
 	})
 	if err != nil {
-		return nil, "", err
+		return nil, "", mapError(ctx, err)
 	}
 	for i := range occurrences {
 		records, id = append(records, store.Record{Occurrence: &occurrences[i]}), occurrences[i].ID
@@ -135,7 +135,7 @@ func (s *Store) Import(ctx context.Context, records []store.Record) (inserted in
 		part := records[:min(len(records), largestTransaction)]
 		records = records[len(part):]
 		n := 0
-		err := s.write(ctx, func(tx *sql.Tx) error {
+		err := s.writeMore(ctx, func(tx *sql.Tx) error {
 			w := importer{tx: tx, stmt: &s.stmt, job: tx.Stmt(s.stmt.jobInsert), occurrence: tx.Stmt(s.stmt.occurrenceImport)}
 			for _, r := range part {
 				added, err := w.insert(r)
@@ -171,8 +171,8 @@ func (w *importer) insert(r store.Record) (int, error) {
 	if n > 0 || err != nil {
 		return n, err
 	}
-	_, revision, version, err := w.stmt.present(w.tx, j.Name)
-	if err == nil && (revision != j.Revision || version != j.Version) {
+	now, err := w.stmt.present(w.tx, j.Name)
+	if err == nil && (now.revision != j.Revision || now.version != j.Version) {
 		err = fmt.Errorf("%w: %s", store.ErrConflict, j.Name)
 	}
 	return 0, err

@@ -25,8 +25,9 @@ type Opener func() (store.Store, error)
 func Run(t *testing.T, newStore func(t *testing.T) Opener) {
 	t.Helper()
 	for _, group := range [][]namedTest{
-		putTests, cancelTests, claimTests, laneTests, settleTests, deadLetterTests, listTests, sweepTests, faultTests,
-		amendTests, pauseTests, triggerTests, expanderTests, staleAdvanceTests, missTests, partTests, transferTests, movingTests, backlogTests, tenantTests, sampleTests,
+		putTests, newerTests, carryTests, cancelTests, claimTests, laneTests, settleTests, deadLetterTests, listTests, sweepTests, faultTests,
+		amendTests, pauseTests, triggerTests, expanderTests, staleAdvanceTests, missTests, partTests, transferTests, movingTests,
+		backlogTests, tenantTests, sampleTests,
 	} {
 		for _, test := range group {
 			t.Run(test.name, func(t *testing.T) {
