@@ -96,17 +96,19 @@ func (s *Store) take(ctx context.Context, p store.ClaimParams, due []occurrenceD
 	if !stamped || err != nil {
 		return nil, nil, err
 	}
-	group, ctx := errgroup.WithContext(ctx)
+	group, reading := errgroup.WithContext(ctx)
 	group.Go(func() (err error) {
-		won, err = find[occurrenceDocument](ctx, s.occurrences, bson.M{"_id": in(ids), "token": token}, options.Find())
+		won, err = find[occurrenceDocument](reading, s.occurrences, bson.M{"_id": in(ids), "token": token}, options.Find())
 		return err
 	})
 	group.Go(func() (err error) {
-		targets, err = s.targets(ctx, due)
+		targets, err = s.targets(reading, due)
 		return err
 	})
-	err = group.Wait()
-	return won, targets, err
+	if err = group.Wait(); err != nil {
+		return nil, nil, err
+	}
+	return won, targets, s.again(ctx, won, targets, token)
 }
 
 // stamp claims those of the ids that are still due, and answers whether there were any. An occurrence that was claimed since
@@ -192,14 +194,16 @@ func join(p store.ClaimParams, finds []finding, won []occurrenceDocument, target
 
 // joined is what was won with what it fires with, or if it is not to fire now, what becomes of it instead.
 func joined(p store.ClaimParams, d *occurrenceDocument, targets map[string]target) (c store.Claimed, r returned) {
+	t, ok := targets[d.jobID()]
+	d.inherit(t.revision)
 	c.Occurrence, c.Fault = d.occurrence()
 	r.occurrenceDocument = d
-	t, ok := targets[d.jobID()]
 	switch {
 	case c.Own != nil: // whatever became of its job
 		c.Target = *c.Own
 	case !ok || t.revision != d.Revision:
 		r.dueAt, r.drop = store.PutBack(job.Revision(d.Revision), p.Now)
+		r.orphan, r.jobRevision = true, t.revision
 	case !t.pausedAt.IsZero():
 		r.dueAt, r.paused = store.PutBackPaused(d.Timestamp, t.pausedAt, p), true
 	case !t.cursor.IsZero() && d.Timestamp.After(t.cursor):

@@ -1,7 +1,9 @@
 package mongodb
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
@@ -74,23 +76,36 @@ func (s *Store) giveBackJobs(ctx context.Context, now time.Time, ids []string, t
 // Advance implements [store.Queue]. The cursor is the commit of a job's occurrences: until it is moved, by a write guarded
 // by the claim, those that are inserted lie beyond it and do not fire.
 //
-// Whether the claims still stand is looked at first, though the last writes decide: what was advanced before may have been
-// delivered since, and inserting it again would deliver it again.
+// An insertion that comes late may be of what has been delivered since, and would have it delivered again. So occurrences are
+// staged first, and made the job's by a write that is bounded. Whether the claims still stand is looked at before, though
+// the last writes decide, for the same reason.
 func (s *Store) Advance(ctx context.Context, advances []store.Advance) error {
+	ctx, cancel := within(ctx)
+	defer cancel()
 	standing, err := s.standing(ctx, advances)
-	if err != nil {
-		return err
+	if err != nil || len(standing) == 0 {
+		return notDone(err)
 	}
 	occurrences := make([][]job.Occurrence, len(standing))
-	writes := make([]mongo.WriteModel, len(standing))
+	n := 0
 	for i, a := range standing {
 		occurrences[i] = a.Occurrences
-		writes[i] = mongo.NewUpdateOneModel().SetFilter(claimOf(a)).SetUpdate(advanced(a))
+		n += len(a.Occurrences)
 	}
-	if err := s.insertOccurrences(ctx, occurrences); err != nil {
+	if err := s.insertOccurrences(ctx, occurrences, s.staged); err != nil {
 		return err
 	}
-	return bulkWrite(ctx, s.jobs, writes)
+	if there, err := s.unveil(ctx, occurrences); err != nil || there < n {
+		return cmp.Or(err, fmt.Errorf("%w: what was inserted was swept meanwhile", store.ErrUnavailable))
+	}
+	return s.inTime(ctx, func(ctx context.Context, inTime bson.M) (bool, error) {
+		writes := make([]mongo.WriteModel, len(standing))
+		for i, a := range standing {
+			writes[i] = mongo.NewUpdateOneModel().SetFilter(both(claimOf(a), inTime)).SetUpdate(advanced(a))
+		}
+		result, err := s.jobs.BulkWrite(ctx, writes, options.BulkWrite().SetOrdered(false))
+		return err == nil && int(result.MatchedCount) == len(writes), err
+	})
 }
 
 // standing reads which of the advances are of claims that still stand.

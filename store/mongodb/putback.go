@@ -30,6 +30,9 @@ type returned struct {
 	dueAt  time.Time
 	drop   bool // rather than make it due again
 	paused bool // its job is
+
+	orphan      bool
+	jobRevision string // that its job has instead; empty if there is no job
 }
 
 // putBack gives back what was claimed and is not to fire now. One for which that fails is claimed again at its lease's
@@ -41,6 +44,9 @@ func (s *Store) putBack(ctx context.Context, p store.ClaimParams, back []returne
 	writes := make([]mongo.WriteModel, len(back))
 	for i, r := range back {
 		still := bson.M{"_id": r.ID, "token": r.Token}
+		if r.orphan {
+			still = r.stillOrphan()
+		}
 		if r.drop {
 			writes[i] = mongo.NewDeleteOneModel().SetFilter(still)
 		} else {
@@ -48,6 +54,7 @@ func (s *Store) putBack(ctx context.Context, p store.ClaimParams, back []returne
 		}
 	}
 	_ = bulkWrite(ctx, s.occurrences, writes)
+	s.returnHeirs(ctx, p, back)
 	paused := slices.DeleteFunc(back, func(r returned) bool { return !r.paused })
 	if len(paused) == 0 {
 		return
@@ -144,11 +151,13 @@ func (s *Store) catchResumes(ctx context.Context, now time.Time, back []returned
 // servers can compare two fields of a document in a filter, so those are read.
 func (s *Store) bringForward(ctx context.Context, name job.Name, revision job.Revision, now time.Time) error {
 	unclaimed := bson.M{"revision": revision, "tenant": name.Tenant, "key": name.Key, "token": absent()}
-	_, err := s.occurrences.UpdateMany(ctx,
-		both(unclaimed, bson.M{"timestamp": bson.M{"$lte": now}, "dueAt": bson.M{"$gt": now}}),
-		bson.M{"$set": bson.M{"dueAt": now}})
+	passed := both(unclaimed, bson.M{"timestamp": bson.M{"$lte": now}, "dueAt": bson.M{"$gt": now}})
+	err := s.inTime(ctx, func(ctx context.Context, inTime bson.M) (bool, error) {
+		result, err := s.occurrences.UpdateMany(ctx, both(passed, inTime), bson.M{"$set": bson.M{"dueAt": now}})
+		return err == nil && result.MatchedCount > 0, err
+	})
 	if err != nil {
-		return mapError(err)
+		return err
 	}
 	ahead, err := s.occurrences.Find(ctx,
 		both(unclaimed, bson.M{"timestamp": bson.M{"$gt": now, "$lte": now.Add(mostEarly)}}),
@@ -157,22 +166,29 @@ func (s *Store) bringForward(ctx context.Context, name job.Name, revision job.Re
 		return mapError(err)
 	}
 	defer func() { _ = ahead.Close(ctx) }()
-	var writes []mongo.WriteModel
+	var later []occurrenceDocument
 	for ahead.Next(ctx) { // one by one, since very many may fall into that time, of which few are due later
 		var d occurrenceDocument
 		if err := ahead.Decode(&d); err != nil {
 			return err
 		}
 		if d.DueAt.After(d.Timestamp) {
-			writes = append(writes, updateOf(
-				bson.M{"_id": d.ID, "token": absent(), "dueAt": bson.M{"$gt": d.Timestamp}},
-				bson.M{"$set": bson.M{"dueAt": d.Timestamp}}))
+			later = append(later, d)
 		}
 	}
-	if err := ahead.Err(); err != nil {
+	if err := ahead.Err(); err != nil || len(later) == 0 {
 		return mapError(err)
 	}
-	return bulkWrite(ctx, s.occurrences, writes)
+	return s.inTime(ctx, func(ctx context.Context, inTime bson.M) (bool, error) {
+		writes := make([]mongo.WriteModel, len(later))
+		for i, d := range later {
+			writes[i] = updateOf(
+				both(bson.M{"_id": d.ID, "token": absent(), "dueAt": bson.M{"$gt": d.Timestamp}}, inTime),
+				bson.M{"$set": bson.M{"dueAt": d.Timestamp}})
+		}
+		result, err := s.occurrences.BulkWrite(ctx, writes, options.BulkWrite().SetOrdered(false))
+		return err == nil && int(result.MatchedCount) == len(writes), err
+	})
 }
 
 // updateOf is the update of one document, by its id, among very many. It is made as an update of all that match: FerretDB,
