@@ -1,7 +1,6 @@
 package mongodb
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -95,8 +94,19 @@ func (s *Store) Advance(ctx context.Context, advances []store.Advance) error {
 	if err := s.insertOccurrences(ctx, occurrences, s.staged); err != nil {
 		return err
 	}
-	if there, err := s.unveil(ctx, occurrences); err != nil || there < n {
-		return cmp.Or(err, fmt.Errorf("%w: what was inserted was swept meanwhile", store.ErrUnavailable))
+	there, err := s.unveil(ctx, occurrences)
+	if err != nil {
+		return err
+	}
+	if there < n { // some of it was replaced or cancelled meanwhile, or swept
+		left, err := s.standing(ctx, advances)
+		if err != nil {
+			return err
+		}
+		if len(left) == len(standing) {
+			return fmt.Errorf("%w: what was staged is gone", store.ErrUnavailable)
+		}
+		return s.Advance(ctx, advances)
 	}
 	return s.inTime(ctx, func(ctx context.Context, inTime bson.M) (bool, error) {
 		writes := make([]mongo.WriteModel, len(standing))
