@@ -290,6 +290,9 @@ func mark(ctx context.Context, by, err error) error {
 	if ended := over(ctx); ended != nil {
 		return fmt.Errorf("%w: %w", by, ended)
 	}
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, sql.ErrTxDone) {
+		return fmt.Errorf("%w: %w", by, err) // of a context that ends sooner than ctx by a moment
+	}
 	switch resultCode(err) {
 	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR,
 		sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_INTERRUPT, sqlite3.SQLITE_NOMEM:
