@@ -23,9 +23,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/event"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 
@@ -57,6 +59,7 @@ type Store struct {
 	tenants     *mongo.Collection
 	replicas    *mongo.Collection
 	meta        *mongo.Collection
+	topology    atomic.Pointer[event.TopologyDescription] // as the driver has seen it last
 }
 
 // Open connects to the server that a URL such as "mongodb://user:password@host/database?replicaSet=rs0" names and makes
@@ -69,21 +72,21 @@ func Open(ctx context.Context, rawURL string) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	client, err := mongo.Connect(opts)
-	if err != nil {
+	s := &Store{}
+	opts.SetServerMonitor(&event.ServerMonitor{
+		TopologyDescriptionChanged: func(e *event.TopologyDescriptionChangedEvent) { s.topology.Store(&e.NewDescription) },
+	})
+	if s.client, err = mongo.Connect(opts); err != nil {
 		return nil, fmt.Errorf("store URL %s: %s", parts, parts.hide(err.Error()))
 	}
-	db := client.Database(parts.database)
-	s := &Store{
-		client:      client,
-		jobs:        db.Collection("jobs"),
-		occurrences: db.Collection("occurrences"),
-		tenants:     db.Collection("tenants"),
-		replicas:    db.Collection("replicas"),
-		meta:        db.Collection("meta"),
-	}
+	db := s.client.Database(parts.database)
+	s.jobs = db.Collection("jobs")
+	s.occurrences = db.Collection("occurrences")
+	s.tenants = db.Collection("tenants")
+	s.replicas = db.Collection("replicas")
+	s.meta = db.Collection("meta")
 	if err := s.prepare(ctx); err != nil {
-		return nil, errors.Join(fmt.Errorf("open MongoDB database %s: %w", parts, explain(err, parts)), s.Close())
+		return nil, errors.Join(fmt.Errorf("open MongoDB database %s: %w", parts, s.explain(err, parts)), s.Close())
 	}
 	return s, nil
 }
