@@ -16,7 +16,8 @@
 //   - Claims and settlements are guarded by what they rely on: a claim by the occurrence still being due, a settlement by
 //     the claim's token.
 //
-// All reads go to the primary. Writes are acknowledged by a majority unless the URL says otherwise.
+// All reads go to the primary, and see what it has. Writes are acknowledged by a majority unless the URL says otherwise. Nothing is
+// dropped for what a read of less than a majority has told.
 package mongodb
 
 import (
@@ -30,6 +31,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/event"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
 
 	"github.com/carillon-scheduler/carillon/store"
 )
@@ -59,7 +61,10 @@ type Store struct {
 	tenants     *mongo.Collection
 	replicas    *mongo.Collection
 	meta        *mongo.Collection
+	committed   *mongo.Collection                         // the jobs, as a majority has them
 	topology    atomic.Pointer[event.TopologyDescription] // as the driver has seen it last
+	expected    expected
+	lost        lost
 }
 
 // Open connects to the server that a URL such as "mongodb://user:password@host/database?replicaSet=rs0" names and makes
@@ -72,7 +77,7 @@ func Open(ctx context.Context, rawURL string) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{}
+	s := &Store{lost: newLost()}
 	opts.SetServerMonitor(&event.ServerMonitor{
 		TopologyDescriptionChanged: func(e *event.TopologyDescriptionChangedEvent) { s.topology.Store(&e.NewDescription) },
 	})
@@ -81,6 +86,7 @@ func Open(ctx context.Context, rawURL string) (*Store, error) {
 	}
 	db := s.client.Database(parts.database)
 	s.jobs = db.Collection("jobs")
+	s.committed = s.jobs.Clone(options.Collection().SetReadConcern(readconcern.Majority()))
 	s.occurrences = db.Collection("occurrences")
 	s.tenants = db.Collection("tenants")
 	s.replicas = db.Collection("replicas")
@@ -173,8 +179,10 @@ func (s *Store) readFormat(ctx context.Context) (int, error) {
 	return doc.Version, mapError(err)
 }
 
-// Close ends all connections. Commands under way get a few seconds to end.
+// Close ends all connections. Commands under way get a few seconds to end. Claims that are still to be given back wait for their
+// leases' ends.
 func (s *Store) Close() error {
+	s.lost.close()
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	err := s.client.Disconnect(ctx)
