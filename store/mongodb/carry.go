@@ -227,52 +227,34 @@ func jobOf(id string, revision job.Revision) bson.M {
 	return bson.M{"_id": id, "$or": bson.A{bson.M{"revision": revision}, bson.M{"carriedFrom": revision}}}
 }
 
-// again reads those occurrences again that seem to be orphans, and then their jobs: between the reading of an occurrence
-// and that of its job, the job may have been replaced and the occurrence carried over.
-func (s *Store) again(ctx context.Context, won []occurrenceDocument, targets map[string]target, token string) error {
+// again reads those of a claim's occurrences again that seem to be orphans, and then their jobs: between the reading of an
+// occurrence and that of its job, the job may have been replaced and the occurrence carried over.
+func (s *Store) again(ctx context.Context, a *attempt) error {
 	at := make(map[string]int)
-	for i := range won {
-		if d := &won[i]; d.isOrphan(targets) {
-			at[d.ID] = i
+	var ids []string
+	for i := range a.won {
+		if d := &a.won[i]; d.Revision != "" && !d.isOf(a.targets[d.jobID()].revision) {
+			at[d.ID], ids = i, append(ids, d.ID)
 		}
 	}
-	if len(at) == 0 {
+	if len(ids) == 0 {
 		return nil
 	}
-	ids := make([]string, 0, len(at))
-	for id := range at {
-		ids = append(ids, id)
-	}
-	found, err := find[occurrenceDocument](ctx, s.occurrences, bson.M{"_id": in(ids), "token": token}, options.Find())
+	found, err := find[occurrenceDocument](ctx, s.occurrences, bson.M{"_id": in(ids), "token": a.token}, options.Find())
 	if err != nil {
 		return err
 	}
 	for _, d := range found {
-		won[at[d.ID]] = d
+		a.won[at[d.ID]] = d
+		delete(a.targets, d.jobID())
 	}
-	fresh, err := s.targets(ctx, found)
-	if err != nil {
-		return err
-	}
-	for i := range found {
-		id := found[i].jobID()
-		if t, ok := fresh[id]; ok {
-			targets[id] = t
-		} else {
-			delete(targets, id)
-		}
-	}
-	return nil
+	return s.readTargets(ctx, a, found)
 }
 
-// isOrphan tells whether an occurrence's job is gone or has another revision.
-func (d *occurrenceDocument) isOrphan(targets map[string]target) bool {
-	if d.Revision == "" {
-		return false
-	}
-	t, ok := targets[d.jobID()]
-	_, heir := d.Heirs[t.revision]
-	return !ok || t.revision != d.Revision && !heir
+// isOf tells whether an occurrence is one of a revision, or an heir that is once its job has that revision.
+func (d *occurrenceDocument) isOf(revision string) bool {
+	_, heir := d.Heirs[revision]
+	return d.Revision == revision || heir
 }
 
 // stillOrphan matches an orphan that a claim holds, unless it has been carried over since it was read: to the revision

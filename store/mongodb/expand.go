@@ -29,7 +29,7 @@ func (s *Store) ClaimJobs(ctx context.Context, p store.ClaimJobsParams) (store.C
 	token := job.NewToken()
 	won, err := s.stampJobs(ctx, p, ids, due[len(due)-1].ExpandAt, token)
 	if err != nil {
-		s.giveBackJobs(ctx, p.Now, ids, token)
+		s.giveBackJobs(p, ids, token)
 		return store.ClaimedJobs{}, err
 	}
 	claimed := store.ClaimedJobs{Token: token, More: len(due) == p.Limit || len(won) < len(due)}
@@ -65,11 +65,12 @@ func (s *Store) stampJobs(ctx context.Context, p store.ClaimJobsParams, ids []st
 }
 
 // giveBackJobs undoes a claim whose answer could not be completed.
-func (s *Store) giveBackJobs(ctx context.Context, now time.Time, ids []string, token string) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tidyWithin) // the claim's time may be over
-	defer cancel()
-	_, _ = s.jobs.UpdateMany(ctx, bson.M{"_id": in(ids), "expandToken": token},
-		bson.M{"$set": bson.M{"expandAt": now}, "$unset": bson.M{"expandToken": "", "expandingUntil": ""}})
+func (s *Store) giveBackJobs(p store.ClaimJobsParams, ids []string, token string) {
+	s.lost.giveBack(p.Lease, func(ctx context.Context) error {
+		_, err := s.jobs.UpdateMany(ctx, bson.M{"_id": in(ids), "expandToken": token},
+			bson.M{"$set": bson.M{"expandAt": p.Now}, "$unset": bson.M{"expandToken": "", "expandingUntil": ""}})
+		return err
+	})
 }
 
 // Advance implements [store.Queue]. The cursor is the commit of a job's occurrences: until it is moved, by a write guarded

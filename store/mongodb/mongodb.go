@@ -16,18 +16,22 @@
 //   - Claims and settlements are guarded by what they rely on: a claim by the occurrence still being due, a settlement by
 //     the claim's token.
 //
-// All reads go to the primary. Writes are acknowledged by a majority unless the URL says otherwise.
+// All reads go to the primary, and see what it has. Writes are acknowledged by a majority unless the URL says otherwise. Nothing is
+// dropped for what a read of less than a majority has told.
 package mongodb
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/event"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
 
 	"github.com/carillon-scheduler/carillon/store"
 )
@@ -62,6 +66,10 @@ type Store struct {
 	replicas    *mongo.Collection
 	meta        *mongo.Collection
 	clock       clock
+	committed   *mongo.Collection                         // the jobs, as a majority has them
+	topology    atomic.Pointer[event.TopologyDescription] // as the driver has seen it last
+	expected    expected
+	lost        lost
 }
 
 // Open connects to the server that a URL such as "mongodb://user:password@host/database?replicaSet=rs0" names and makes
@@ -74,21 +82,22 @@ func Open(ctx context.Context, rawURL string) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	client, err := mongo.Connect(opts)
-	if err != nil {
+	s := &Store{lost: newLost()}
+	opts.SetServerMonitor(&event.ServerMonitor{
+		TopologyDescriptionChanged: func(e *event.TopologyDescriptionChangedEvent) { s.topology.Store(&e.NewDescription) },
+	})
+	if s.client, err = mongo.Connect(opts); err != nil {
 		return nil, fmt.Errorf("store URL %s: %s", parts, parts.hide(err.Error()))
 	}
-	db := client.Database(parts.database)
-	s := &Store{
-		client:      client,
-		jobs:        db.Collection("jobs"),
-		occurrences: db.Collection("occurrences"),
-		tenants:     db.Collection("tenants"),
-		replicas:    db.Collection("replicas"),
-		meta:        db.Collection("meta"),
-	}
+	db := s.client.Database(parts.database)
+	s.jobs = db.Collection("jobs")
+	s.committed = s.jobs.Clone(options.Collection().SetReadConcern(readconcern.Majority()))
+	s.occurrences = db.Collection("occurrences")
+	s.tenants = db.Collection("tenants")
+	s.replicas = db.Collection("replicas")
+	s.meta = db.Collection("meta")
 	if err := s.prepare(ctx); err != nil {
-		return nil, errors.Join(fmt.Errorf("open MongoDB database %s: %w", parts, explain(err, parts)), s.Close())
+		return nil, errors.Join(fmt.Errorf("open MongoDB database %s: %w", parts, s.explain(err, parts)), s.Close())
 	}
 	return s, nil
 }
@@ -211,8 +220,10 @@ func (s *Store) readFormat(ctx context.Context) (int, error) {
 	return doc.Version, mapError(err)
 }
 
-// Close ends all connections. Commands under way get a few seconds to end.
+// Close ends all connections. Commands under way get a few seconds to end. Claims that are still to be given back wait for their
+// leases' ends.
 func (s *Store) Close() error {
+	s.lost.close()
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	err := s.client.Disconnect(ctx)

@@ -38,6 +38,7 @@ type returned struct {
 // putBack gives back what was claimed and is not to fire now. One for which that fails is claimed again at its lease's
 // end. If some job is paused, what else is due of paused jobs by the same quota is put back as well.
 func (s *Store) putBack(ctx context.Context, p store.ClaimParams, back []returned) {
+	back = s.confirmed(ctx, back)
 	if len(back) == 0 {
 		return
 	}
@@ -75,6 +76,34 @@ func (s *Store) putBack(ctx context.Context, p store.ClaimParams, back []returne
 	}
 	_ = group.Wait()
 	s.catchResumes(ctx, p.Now, slices.Concat(paused, slices.Concat(more...)))
+}
+
+// confirmed is what is to be put back, without what is not to be dropped after all: a majority has a job of that revision, or can't
+// be asked. That waits for its lease's end. The server that told of the jobs before may have been deposed without knowing.
+func (s *Store) confirmed(ctx context.Context, back []returned) []returned {
+	var drops []occurrenceDocument
+	for _, r := range back {
+		if r.drop {
+			drops = append(drops, *r.occurrenceDocument)
+		}
+	}
+	if len(drops) == 0 {
+		return back
+	}
+	jobs, err := find[jobDocument](ctx, s.committed, bson.M{"_id": in(jobIDs(drops))},
+		options.Find().SetProjection(bson.M{"revision": 1}))
+	revisions := make(map[string]string, len(jobs))
+	for i := range jobs {
+		revisions[jobs[i].ID] = jobs[i].Revision
+	}
+	for i := range back {
+		if r := &back[i]; r.drop {
+			r.jobRevision = revisions[r.jobID()]
+		}
+	}
+	return slices.DeleteFunc(back, func(r returned) bool {
+		return r.drop && (err != nil || r.isOf(r.jobRevision))
+	})
 }
 
 // passPaused puts back what is due of paused jobs among the first that are due by a quota, and answers it. It claims nothing:
