@@ -10,16 +10,23 @@ help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: demo
-demo: ## See it work: run everything for some seconds on a temporary file; needs nothing but Go
-	@go run ./cmd/carillon demo
+demo: build ## See it work: run everything for some seconds on a temporary file; needs nothing but Go
+	@bin/carillon demo
 
 .PHONY: run
-run: ## Run the service on 127.0.0.1:8080 with an SQLite file in this folder
-	go run ./cmd/carillon serve
+run: build ## Run the service on 127.0.0.1:8080 with an SQLite file in this folder
+	@bin/carillon serve
 
 .PHONY: build
 build: ## Build the program into bin/carillon
-	CGO_ENABLED=0 go build -trimpath -o bin/carillon ./cmd/carillon
+	@.ci/build bin/carillon
+
+# What the image and its program say they are.
+VERSION ?= $(shell git describe --tags --always --dirty)
+
+.PHONY: image
+image: ## Build the container image carillon:VERSION, with the version from git
+	docker build -f docker/Dockerfile --build-arg VERSION="$(VERSION)" -t "carillon:$(VERSION)" -t carillon:latest .
 
 .PHONY: test
 test: ## Run every test; installs and starts the servers it needs by itself, on loopback
@@ -66,6 +73,10 @@ lint: $(GOLANGCI_LINT) ## Check style, mistakes and the direction of imports
 	cd store/mongodb/testserver && go vet ./...
 	cd cmd/carillon/bench/peers && go vet -tags services ./...
 	go mod tidy -diff
+
+.PHONY: lint-spec
+lint-spec: build ## Hold the API's specification against linters and generators of clients; installs Node.js if it is missing
+	.ci/spec bin/carillon
 
 $(GOLANGCI_LINT):
 	GOBIN=$(CURDIR)/bin go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_LINT_VERSION)

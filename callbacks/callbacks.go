@@ -37,6 +37,16 @@ type Sender interface {
 	Send(ctx context.Context, d Delivery) error
 }
 
+// Parted is a [Sender] whose destinations have parts that may each be in trouble by themselves, such as the paths of a
+// host.
+type Parted interface {
+	Sender
+
+	// Place is the Destination of callback data, and the part of it that they are sent to, in a few words. These may
+	// hold a secret, so they are shown to nobody. Data were accepted.
+	Place(data []byte) (destination, part string)
+}
+
 // Enveloper is a [Sender] that can deliver in other forms than the payload alone. Its Send places a [Message].
 type Enveloper interface {
 	Sender
@@ -105,10 +115,21 @@ func (r *Registry) Sender(callbackType string) (s Sender, ok bool) {
 // Destination names where a callback is sent: its type, and what its sender says of the data. It is the type alone if there is no
 // such sender. The data were accepted.
 func (r *Registry) Destination(c job.Callback) string {
-	if s, ok := r.senders[c.Type]; ok {
-		return c.Type + " " + s.Destination(c.Data)
+	destination, _ := r.Place(c)
+	return destination
+}
+
+// Place is the Destination of a callback, and the part of it, which is not to be shown; empty if there are no parts.
+func (r *Registry) Place(c job.Callback) (destination, part string) {
+	switch s := r.senders[c.Type].(type) {
+	case nil:
+		return c.Type, ""
+	case Parted:
+		destination, part = s.Place(c.Data)
+	default:
+		destination = s.Destination(c.Data)
 	}
-	return c.Type
+	return c.Type + " " + destination, part
 }
 
 // Validate checks a submitted callback by the sender that will send it. The error is a [*job.Invalid] with pointers from
@@ -153,6 +174,18 @@ func checkEnvelope(s Sender, envelope job.Envelope, invalid *job.Invalid) {
 		envelope, s.Type(), strings.Join(names, ", ")))
 }
 
+// Blame is what a failed attempt speaks of: what else is not to be sent to for a while if that goes on.
+type Blame uint8
+
+const (
+	// BlameDestination is all of the destination: nothing came back, as when it refused the connection or took too long.
+	BlameDestination Blame = iota
+	// BlamePart is the part of the destination that was called: it answered that something is wrong, see [Parted].
+	BlamePart
+	// BlameDelivery is this delivery alone: the destination is well, and refused it.
+	BlameDelivery
+)
+
 // Failure is an attempt's error with advice on what to do next. Make one by [Permanent], [Unavailable] or [RetryAfter].
 type Failure struct {
 	Err error
@@ -162,6 +195,8 @@ type Failure struct {
 	Unavailable bool
 	// After is the least pause before the next attempt; zero leaves it to the retry policy.
 	After time.Duration
+	// Blame is what the error speaks of; what is permanent speaks of the delivery, and what is unavailable of the sender.
+	Blame Blame
 }
 
 func (f *Failure) Error() string { return f.Err.Error() }

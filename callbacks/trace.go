@@ -1,6 +1,13 @@
 package callbacks
 
-import "strings"
+import (
+	"context"
+	"strings"
+
+	"go.opentelemetry.io/otel/attribute"
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
+	"go.opentelemetry.io/otel/trace"
+)
 
 // Header is a header that goes with a delivery.
 type Header struct {
@@ -24,6 +31,16 @@ func TraceHeaders[V any](d *Delivery, own map[string]V) []Header {
 		headers = append(headers, Header{traceState, state})
 	}
 	return headers
+}
+
+// DescribeMessage notes on the attempt's span, which ctx has if the replica traces, what OpenTelemetry's conventions say of a message
+// that is sent: by which system, to which destination there, and what that system calls sending.
+func DescribeMessage(ctx context.Context, system attribute.KeyValue, destination, operation string, more ...attribute.KeyValue) {
+	if span := trace.SpanFromContext(ctx); span.IsRecording() {
+		span.SetAttributes(system, semconv.MessagingDestinationName(destination), semconv.MessagingOperationTypeSend,
+			semconv.MessagingOperationName(operation))
+		span.SetAttributes(more...)
+	}
 }
 
 const (

@@ -43,7 +43,7 @@ type reading struct {
 }
 
 // collectors are the gauges of what was read.
-func (b *backlog) collectors() (all []prometheus.Collector) {
+func (b *backlog) collectors(now func() time.Time) (all []prometheus.Collector) {
 	for _, g := range []struct {
 		name, help string
 		value      func(r *reading) float64
@@ -71,7 +71,7 @@ func (b *backlog) collectors() (all []prometheus.Collector) {
 	} {
 		all = append(all, newGauge(g.name, g.help+" NaN if the store has not told for long.", func() float64 {
 			r := b.shown.Load()
-			if r == nil || !time.Now().Before(r.until) {
+			if r == nil || !now().Before(r.until) {
 				return math.NaN() // an old number would pass for a new one
 			}
 			return g.value(r)
@@ -87,12 +87,12 @@ func (d *Dispatcher) readBacklog(ctx context.Context) {
 	}
 	b := &d.metrics.backlog
 	defer b.reading.Unlock()
-	start := time.Now()
+	start := d.now()
 	if start.Before(b.next) {
 		return
 	}
 	r, err := d.askBacklog(ctx, start)
-	end := time.Now()
+	end := d.now()
 	pause := backlogShare * end.Sub(start)
 	if err == nil {
 		b.failures, b.last = 0, end

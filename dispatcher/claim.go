@@ -20,6 +20,10 @@ const (
 	longestPause = 5 * time.Millisecond
 )
 
+// longestSleep is how long the claim loop sleeps at most before it looks at the wall clock again, which may be set
+// meanwhile.
+const longestSleep = time.Second
+
 // claimLoop is the state of the goroutine that claims.
 type claimLoop struct {
 	*Dispatcher
@@ -27,8 +31,9 @@ type claimLoop struct {
 	free   int             // slots
 	shares *shares.Shares
 	rested time.Time              // no claim before this
-	held   time.Time              // no claim before this, unless something is said to be due
+	held   time.Time              // nor before this, whatever is said to be due: something has failed
 	look   time.Time              // when to look again at what becomes due, unless a tick comes first; zero to wait for one
+	reach  time.Time              // up to when the last look has told what becomes due; zero if it has failed, or another is under way
 	quiet  time.Time              // no tick has it look before this
 	ticked time.Time              // when the last tick was taken
 	looks  looks                  // the look's own, while one is under way
@@ -51,8 +56,8 @@ func (l *claimLoop) run(ctx context.Context) {
 		}
 	}()
 	for ctx.Err() == nil {
-		at, act := l.plan()
-		switch wait := time.Until(at); {
+		wait, act := l.plan()
+		switch {
 		case act == nil:
 			timer.Stop()
 		case wait <= 0:
@@ -60,7 +65,7 @@ func (l *claimLoop) run(ctx context.Context) {
 			l.catchUp(ctx)
 			continue
 		default:
-			timer.Reset(wait)
+			timer.Reset(min(wait, longestSleep))
 		}
 		select {
 		case <-ctx.Done():
@@ -97,24 +102,31 @@ func (l *claimLoop) catchUp(ctx context.Context) {
 
 // takeTick looks again at what becomes due, unless that was done just now: the scheduler may tick twice at once.
 func (l *claimLoop) takeTick(ctx context.Context) {
-	if now := time.Now(); now.Sub(l.ticked) > l.cfg.Tick/2 && !now.Before(l.quiet) {
+	if now := l.now(); now.Sub(l.ticked) > l.cfg.Tick/2 && !now.Before(l.quiet) {
 		l.ticked = now
 		l.ask(ctx)
 	}
 }
 
-// plan answers what to do next by itself, and when; nothing until something happens.
-func (l *claimLoop) plan() (at time.Time, act func(context.Context)) {
-	if !l.look.IsZero() {
-		at, act = l.look, l.ask
+// plan answers what to do next by itself, and in how long; nothing until something happens. Pauses go by the monotonic
+// clock, and what is due by the other, so only what is left of them can be compared. When the store is back after an
+// outage, outcomes are written first: their leases may have run out meanwhile, and a claim would deliver again what has
+// been delivered. The settler wakes the loop then.
+func (l *claimLoop) plan() (wait time.Duration, act func(context.Context)) {
+	now := l.now()
+	switch {
+	case !l.look.IsZero():
+		wait, act = l.look.Sub(now), l.ask
+	case !l.reach.IsZero(): // no tick has come before, or the clock was set
+		wait, act = l.reach.Sub(now), l.ask
 	}
-	if next := l.shares.Next(); l.free > 0 && !next.IsZero() {
-		next = latestOf(next.Add(-l.cfg.Early), l.rested, l.held)
-		if act == nil || next.Before(at) {
-			at, act = next, l.claim
+	if next := l.shares.Next(); l.free > 0 && !next.IsZero() && l.unsettled.Load() == nil {
+		due := max(next.Add(-l.cfg.Early).Sub(now), l.rested.Sub(now), l.held.Sub(now))
+		if act == nil || due < wait {
+			wait, act = due, l.claim
 		}
 	}
-	return at, act
+	return wait, act
 }
 
 func latestOf(times ...time.Time) time.Time { return slices.MaxFunc(times, time.Time.Compare) }
@@ -126,7 +138,6 @@ func (l *claimLoop) takeWakes() {
 		if known, ok := l.since[lane]; l.asking && (!ok || at.Before(known)) {
 			l.since[lane] = at
 		}
-		l.held = time.Time{}
 	}
 }
 
@@ -152,10 +163,10 @@ func (l *claimLoop) collectFreed() {
 
 // claim takes as much as there are free slots for and fires it.
 func (l *claimLoop) claim(ctx context.Context) {
-	if !l.mayClaim(ctx) {
+	start, may := l.mayClaim(ctx)
+	if !may {
 		return
 	}
-	start := time.Now()
 	params := store.ClaimParams{Now: start.Truncate(time.Millisecond), Early: l.cfg.Early, Lease: l.cfg.Lease}
 	a := l.shares.Allot(params.Due(), min(l.free, largestBatch))
 	if params.Quotas = a.Quotas; len(a.Quotas) == 0 {
@@ -167,11 +178,11 @@ func (l *claimLoop) claim(ctx context.Context) {
 	claim, err := l.cfg.Store.Claim(call, params)
 	if !l.faults.note(l.log, "claim", err) {
 		l.shares.Failed(a)
-		l.held = l.faults.pause()
+		l.held = l.now().Add(l.faults.pause())
 		return
 	}
-	end := time.Now()
-	l.progress.Store(end.UnixNano())
+	end := l.now()
+	l.progress.Store(&end)
 	l.shares.Claimed(a, claim, params.Due())
 	l.free -= len(claim.Occurrences)
 	l.metrics.claimed(claim.Occurrences)
@@ -181,23 +192,23 @@ func (l *claimLoop) claim(ctx context.Context) {
 	}
 }
 
-// mayClaim tells whether claiming is safe. This machine's clock must be right. The tenants must be known, since one may be
-// paused. And when the store is back after an outage, outcomes are written first: their leases may have run out meanwhile, and a
-// claim would deliver again what has been delivered.
-func (l *claimLoop) mayClaim(ctx context.Context) bool {
+// mayClaim tells whether claiming is safe, and as of when. This machine's clock must be right, and the tenants must be
+// known, since one may be paused.
+func (l *claimLoop) mayClaim(ctx context.Context) (now time.Time, may bool) {
 	if l.tenants.known.Load() == nil {
 		l.readTenants(ctx)
 	}
-	if l.clockAgrees(ctx) && l.unsettled.Load() == 0 && l.tenants.known.Load() != nil {
-		return true
+	now, agrees := l.clockAgrees(ctx)
+	if agrees && l.tenants.known.Load() != nil {
+		return now, true
 	}
-	l.held = time.Now().Add(l.cfg.Tick)
-	return false
+	l.held = l.now().Add(min(l.cfg.Tick, longestSleep))
+	return now, false
 }
 
 // ask looks at what becomes due, unless that is under way. Claims go on meanwhile.
 func (l *claimLoop) ask(ctx context.Context) {
-	l.look = time.Time{}
+	l.look, l.reach = time.Time{}, time.Time{}
 	if l.asking {
 		return
 	}
@@ -231,20 +242,23 @@ func (l *claimLoop) hear(ctx context.Context, t told) {
 	}
 	if !t.ended {
 		if l.faults == 0 {
-			l.progress.Store(t.end.UnixNano())
+			l.progress.Store(&t.end)
 		}
 		return
 	}
-	l.quiet = t.end.Add(restAfter(t.end.Sub(t.start), l.cfg.Tick))
+	took := t.end.Sub(t.start)
+	l.quiet = t.end.Add(restAfter(took, l.cfg.Tick))
 	if l.cfg.Auto.on() {
 		l.tenants.matter(l.shares.Tenants())
 	}
 	if !l.blind.note(l.log, "tell what becomes due", t.err) {
-		l.look = latestOf(l.blind.pause(), t.end.Add(t.end.Sub(t.start)))
+		l.look = l.now().Add(max(l.blind.pause(), took))
 		return
 	}
+	l.reach = t.reach
 	if l.faults == 0 {
-		l.progress.Store(latestOf(t.end, l.quiet).UnixNano()) // if nothing is due, there is no more to come before
+		at := latestOf(t.end, l.quiet) // if nothing is due, there is no more to come before
+		l.progress.Store(&at)
 	}
 }
 
@@ -268,9 +282,9 @@ func (f *faults) note(log *slog.Logger, what string, err error) bool {
 	return false
 }
 
-// pause is until when to let the store alone: a little longer after each failure.
-func (f *faults) pause() time.Time {
-	return time.Now().Add(min(time.Duration(*f)*50*time.Millisecond, time.Second))
+// pause is how long to let the store alone: a little longer after each failure.
+func (f *faults) pause() time.Duration {
+	return min(time.Duration(*f)*50*time.Millisecond, time.Second)
 }
 
 // waitIdle waits until all slots are free, at most for the given time, and tells whether they are.

@@ -28,6 +28,9 @@ type Config struct {
 	Store     Store
 	Callbacks *callbacks.Registry
 	Logger    *slog.Logger
+	// Now reads both clocks of the machine, as [time.Now] does, which it is if nil: the wall clock by which things are
+	// due, and the monotonic one by which pauses, timeouts and ages are measured. Safe for concurrent use.
+	Now func() time.Time
 	// Registerer is told of the metrics. Nil has none, and then the store is not asked for its backlog.
 	Registerer prometheus.Registerer
 	// Traces makes a span of each attempt, in a trace of its own; nil makes none.

@@ -53,13 +53,13 @@ type Dispatcher struct {
 	tenants      tenants
 	finished     throughput
 
-	replica   string // its own id
-	clock     clock
-	outages   map[string]*outage // by callback type, fixed once made; the one of "" is for all that have no sender
-	progress  atomic.Int64       // Unix nanoseconds of the claim loop's last success
-	unsettled atomic.Int64       // Unix nanoseconds since when outcomes wait for the store to answer; zero if none do
-	expanded  atomic.Int64       // Unix nanoseconds of the expander's last success, or of its beginning
-	stopping  atomic.Bool
+	replica string // its own id
+	clock   clock
+	outages map[string]*outage // by callback type, fixed once made; the one of "" is for all that have no sender
+	// Times with the monotonic clock: of the claim loop's last success; since when outcomes wait for the store to
+	// answer, nil if none do; and of the expander's last success, or of its beginning.
+	progress, unsettled, expanded atomic.Pointer[time.Time]
+	stopping                      atomic.Bool
 }
 
 // New makes a Dispatcher. The error names the option at fault.
@@ -73,6 +73,9 @@ func New(cfg Config) (*Dispatcher, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
 	outages := map[string]*outage{"": {}}
 	for _, t := range cfg.Callbacks.Types() {
 		outages[t] = &outage{}
@@ -80,7 +83,8 @@ func New(cfg Config) (*Dispatcher, error) {
 	d := &Dispatcher{
 		replica: job.NewToken(),
 
-		destinations: destinations.New(cfg.destinations()),
+		destinations: destinations.New(cfg.destinations(), cfg.Now),
+		finished:     throughput{begun: cfg.Now()},
 		outages:      outages,
 
 		cfg:    cfg,
@@ -100,11 +104,15 @@ func New(cfg Config) (*Dispatcher, error) {
 	return d, nil
 }
 
+// now reads both clocks. Nothing else reads a clock here, so that a test can set the wall clock.
+func (d *Dispatcher) now() time.Time { return d.cfg.Now() }
+
 // Wake tells that an occurrence of a lane becomes due at t, so that this replica need not wait for its next tick to notice.
 func (d *Dispatcher) Wake(lane job.Lane, t time.Time) {
 	if t.IsZero() {
 		return
 	}
+	t = job.CeilMilli(t).Round(0) // claims are by whole milliseconds, and by the wall clock
 	d.wakeLock.Lock()
 	if at, known := d.wakeAts[lane]; !known || t.Before(at) {
 		if d.wakeAts == nil {
@@ -142,7 +150,7 @@ const forgetAfter = 10 * time.Minute
 func (d *Dispatcher) Destinations() []destinations.State { return d.destinations.States() }
 
 // Rate is how many occurrences a second this replica has finished with lately: delivered, buried or dropped.
-func (d *Dispatcher) Rate() float64 { return d.finished.rate(time.Now()) }
+func (d *Dispatcher) Rate() float64 { return d.finished.rate(d.now()) }
 
 // Ready returns nil if the store answers the claim loop and the clock is right, else the reason why not. That
 // recurring jobs could not be expanded is a reason as soon as their next occurrences may be late for it.
@@ -153,21 +161,21 @@ func (d *Dispatcher) Ready() error {
 	if err := d.clock.err(d.cfg.permittedSkew()); err != nil {
 		return err
 	}
-	last := d.progress.Load()
-	if last == 0 {
+	now, last := d.now(), d.progress.Load()
+	if last == nil {
 		return errors.New("the claim loop has not reached the store yet")
 	}
 	patience := max(storeTimeout, 3*d.cfg.Tick)
-	if age := time.Since(time.Unix(0, last)); age > patience {
+	if age := now.Sub(*last); age > patience {
 		return fmt.Errorf("the claim loop has had no success for %s", age.Round(time.Second))
 	}
-	if since := d.unsettled.Load(); since != 0 {
-		if age := time.Since(time.Unix(0, since)); age > patience {
+	if since := d.unsettled.Load(); since != nil {
+		if age := now.Sub(*since); age > patience {
 			return fmt.Errorf("outcomes could not be written for %s", age.Round(time.Second))
 		}
 	}
-	if since := d.expanded.Load(); since != 0 {
-		if age := time.Since(time.Unix(0, since)); age > max(storeTimeout, d.cfg.Expansion().Lead()) {
+	if since := d.expanded.Load(); since != nil {
+		if age := now.Sub(*since); age > max(storeTimeout, d.cfg.Expansion().Lead()) {
 			return fmt.Errorf("recurring jobs could not be expanded for %s", age.Round(time.Second))
 		}
 	}
@@ -198,7 +206,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 
 	l := claimLoop{
 		Dispatcher: d, firing: firing, free: d.cfg.Concurrency, shares: shares.New(d.cfg.Policy, d.treat),
-		looks: looks{store: d.cfg.Store, tick: d.cfg.Tick, early: d.cfg.Early, meet: d.classifyTold},
+		looks: looks{store: d.cfg.Store, tick: d.cfg.Tick, early: d.cfg.Early, now: d.now, meet: d.classifyTold},
 		told:  make(chan told, 1), since: make(map[job.Lane]time.Time),
 	}
 	l.run(ctx)
@@ -230,7 +238,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 
 // startJobs starts what happens at intervals; stop ends it.
 func (d *Dispatcher) startJobs(ctx context.Context) (stop func(), err error) {
-	cron, err := gocron.NewScheduler(gocron.WithLogger(gocronLogger{d.log}))
+	cron, err := gocron.NewScheduler(gocron.WithLogger(gocronLogger{d.log}), gocron.WithClock(steadyClock(d.cfg.Now)))
 	if err != nil {
 		return nil, fmt.Errorf("start ticking: %w", err)
 	}
@@ -244,7 +252,7 @@ func (d *Dispatcher) startJobs(ctx context.Context) (stop func(), err error) {
 		{gocron.DurationJob(clockInterval), func() { d.checkClock(housekeeping) }},
 		{gocron.DurationJob(beatInterval), func() { d.beat(housekeeping) }},
 		{gocron.DurationJob(tenantsInterval), func() { d.readTenants(housekeeping) }},
-		{gocron.DurationJob(time.Minute), func() { d.destinations.Forget(time.Now().Add(-max(forgetAfter, 2*d.cfg.Destinations.LongestProbe))) }},
+		{gocron.DurationJob(time.Minute), func() { d.destinations.Forget(d.now().Add(-max(forgetAfter, 2*d.cfg.Destinations.LongestProbe))) }},
 		{gocron.OneTimeJob(gocron.OneTimeJobStartImmediately()), func() { d.readBacklog(housekeeping) }},
 		{gocron.DurationJob(backlogInterval), func() { d.readBacklog(housekeeping) }},
 		// Replicas that started together should not all sweep together.

@@ -25,7 +25,7 @@ type expander struct {
 
 // run expands what is to be expanded, at once and whenever it is told to look, until ctx ends.
 func (e *expander) run(ctx context.Context) {
-	e.expanded.Store(time.Now().UnixNano())
+	e.advanced()
 	for {
 		for ctx.Err() == nil && e.expandSome(ctx) {
 		}
@@ -39,10 +39,13 @@ func (e *expander) run(ctx context.Context) {
 
 // expandSome claims jobs and advances them. It tells whether there may be more to do at once.
 func (e *expander) expandSome(ctx context.Context) (more bool) {
-	if e.yields(time.Now()) || !e.clockAgrees(ctx) {
+	if e.yields(e.now()) {
 		return false
 	}
-	start := time.Now()
+	start, agrees := e.clockAgrees(ctx)
+	if !agrees {
+		return false
+	}
 	// Not the loop's own context: a claim that is cut off may have claimed all the same.
 	call, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
 	defer cancel()
@@ -61,8 +64,14 @@ func (e *expander) expandSome(ctx context.Context) (more bool) {
 		e.leave(start)
 		return false
 	}
-	e.expanded.Store(time.Now().UnixNano())
+	e.advanced()
 	return claimed.More
+}
+
+// advanced notes a success.
+func (e *expander) advanced() {
+	now := e.now()
+	e.expanded.Store(&now)
 }
 
 // leave notes that jobs which were claimed at a time are left to their leases. This replica looks at fixed intervals, so it
@@ -133,7 +142,7 @@ var errHalfLease = errors.New("half of the claims' lease has passed: the store o
 // advance writes what was expanded, and wakes the claim loop for it. The error is that the store is unavailable, or that it
 // is too late. Then it is not tried again, but left to the lease: what the store has done of it may be delivered already.
 func (e *expander) advance(ctx context.Context, advances []store.Advance, start time.Time) error {
-	left := e.cfg.Lease/2 - elapsed(start, time.Now())
+	left := e.cfg.Lease/2 - elapsed(start, e.now())
 	if left <= 0 {
 		return errHalfLease
 	}

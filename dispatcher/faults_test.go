@@ -226,3 +226,44 @@ func TestClockWithinTheLease(t *testing.T) {
 		}
 	})
 }
+
+// While the store can't be written, submissions to this replica make it claim no more often.
+func TestSubmissionsWhileClaimsFail(t *testing.T) {
+	bubble(t, func(b *bench) {
+		b.queue.claimErr = fmt.Errorf("%w: the disk is full", store.ErrUnavailable)
+		claims := func() (n int) { b.queue.set(func(q *flakyQueue) { n = q.claims }); return n }
+		b.submit("k", nil, 0)
+		d, _ := b.replica(nil)
+		time.Sleep(time.Minute)
+		before := claims()
+		for range 10 * 100 {
+			time.Sleep(10 * time.Millisecond)
+			d.Wake(job.DefaultLane, time.Now())
+		}
+		if n := claims() - before; n > 11 {
+			b.Errorf("%d claims have failed in ten seconds with 100 submissions each, want one a second", n)
+		}
+		b.queue.set(func(q *flakyQueue) { q.claimErr = nil })
+		time.Sleep(time.Second + time.Millisecond)
+		if n := b.receiver.count(); n != 1 {
+			b.Errorf("%d were sent a second after claims work again", n)
+		}
+	})
+}
+
+// What becomes due at a fraction of a millisecond, as is told when outcomes are written again after an outage, makes
+// the loop wait for the next whole one, by which the store goes. It would else never end here, where no time passes
+// while it is busy.
+func TestDueWithinAMillisecond(t *testing.T) {
+	bubble(t, func(b *bench) {
+		b.queue.settle = []error{fmt.Errorf("%w: restarting", store.ErrUnavailable)}
+		b.submit("k", nil, 0)
+		b.submit("later", nil, time.Second)
+		time.Sleep(300 * time.Microsecond)
+		d, _ := b.replica(nil)
+		time.Sleep(100 * time.Millisecond)
+		d.Wake(job.DefaultLane, time.Now().Add(10*time.Millisecond+700*time.Nanosecond))
+		time.Sleep(time.Second)
+		b.expectSent("300µs k #1", "1s later #1")
+	})
+}

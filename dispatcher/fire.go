@@ -35,6 +35,10 @@ type batch struct {
 	catchUps map[job.Revision]func() catchUp
 }
 
+// time tells the time by the clock of the claim, which agreed with the store's: were the wall clock set since, a retry
+// would come as much too early or too late. Now is with the monotonic clock.
+func (b *batch) time(now time.Time) time.Time { return b.start.Add(now.Sub(b.start)) }
+
 // start has all occurrences of a claim fired at once, each by a goroutine that has nothing else to do, or a new one. They
 // stay, since their stacks have grown: at most as many as there were at once.
 func (d *Dispatcher) start(ctx context.Context, at time.Time, claimed []store.Claimed) {
@@ -43,7 +47,7 @@ func (d *Dispatcher) start(ctx context.Context, at time.Time, claimed []store.Cl
 	}
 	b := &batch{start: at}
 	b.left.Store(int64(len(claimed)))
-	b.ctx, b.cancel = context.WithDeadline(ctx, at.Add(d.cfg.CallbackTimeout))
+	b.ctx, b.cancel = context.WithTimeout(ctx, d.cfg.CallbackTimeout-d.now().Sub(at))
 	for i := range claimed {
 		f := firing{claimed[i], b} // a copy: one callback that takes long is not to keep all of its claim in memory
 		select {
@@ -70,15 +74,15 @@ func (d *Dispatcher) worker(f firing) {
 
 // fire makes one attempt at a claimed occurrence, unless it is too late for one, and hands its outcome to the settler.
 func (d *Dispatcher) fire(f firing) {
-	c, b, now := &f.claimed, f.batch, time.Now()
+	c, b, now := &f.claimed, f.batch, d.now()
 	var span trace.Span
-	err := d.attempt(c, b, now, &span)
-	s := outcome(c, err, time.Now(), rand.Float64())
+	pass, err := d.attempt(c, b, now, &span)
+	s := d.outcome(c, b, pass, err)
 	if s.Outcome == store.Retry || s.Outcome == store.Release {
 		s.KeepUntil = s.DueAt.Add(d.cfg.Retain)
 	}
-	endSpan(span, &s)
-	d.metrics.settled(c, s.Outcome, now)
+	endSpan(span, &s, err)
+	d.metrics.settled(c, s.Outcome, now, spanContext(span))
 	d.logOutcome(b.ctx, c, &s, now)
 	if b.left.Add(-1) == 0 {
 		b.cancel()
@@ -107,53 +111,56 @@ const (
 	tooLatePause = 5 * time.Second
 )
 
-// attempt makes the attempt, unless there is a reason not to. It sets the attempt's span, if there are traces.
-func (d *Dispatcher) attempt(c *store.Claimed, b *batch, now time.Time, span *trace.Span) error {
+// attempt makes the attempt, unless there is a reason not to: then there is no pass. It sets the attempt's span, if
+// there are traces.
+func (d *Dispatcher) attempt(c *store.Claimed, b *batch, now time.Time, span *trace.Span) (*destinations.Pass, error) {
 	if c.Fault != nil {
-		return callbacks.Permanent(fmt.Errorf("the store's data can't be read: %w", c.Fault))
+		return nil, callbacks.Permanent(fmt.Errorf("the store's data can't be read: %w", c.Fault))
 	}
 	if err := d.late(c, b); err != nil {
-		return err
+		return nil, err
 	}
 	sender, ok := d.cfg.Callbacks.Sender(c.Callback.Type)
 	if !ok {
 		err := fmt.Errorf("this replica has no sender for callbacks of type %q", c.Callback.Type)
-		return &unfired{error: err, after: d.outages[""].begun(now, tooLatePause)}
+		return nil, &unfired{error: err, after: d.outages[""].begun(now, tooLatePause)}
 	}
 	if c.Attempt > c.Options.Retry.WithDefaults().MaxAttempts+abandonAfter {
-		return callbacks.Permanent(errAbandoned)
+		return nil, callbacks.Permanent(errAbandoned)
 	}
-	pass, err := d.destinations.Enter(b.ctx, d.cfg.Callbacks.Destination(c.Callback), destinations.Limits{
+	to, part := d.cfg.Callbacks.Place(c.Callback)
+	pass, err := d.destinations.Enter(b.ctx, to, destinations.Limits{
+		Part:     part,
 		InFlight: c.Options.Destination.MaxInFlight, Rate: c.Options.Destination.RatePerSecond, Of: d.whose(c), Again: c.LastError != "",
 	})
 	if after, busy := destinations.IsBusy(err); busy {
 		d.metrics.park()
-		return &unfired{err, after, true}
+		return nil, &unfired{err, after, true}
 	}
 	if err != nil { // it was cut off while it waited
-		return &unfired{error: errTooLate, after: tooLatePause}
+		return nil, &unfired{error: errTooLate, after: tooLatePause}
 	}
-	now = time.Now() // it may have waited for its turn
+	now = d.now() // it may have waited for its turn
 	// A process that was stopped for a while must not fire what another may hold by now.
 	if elapsed(b.start, now) >= d.cfg.CallbackTimeout {
 		pass.Cancel()
-		return &unfired{error: errTooLate, after: tooLatePause}
+		return nil, &unfired{error: errTooLate, after: tooLatePause}
 	}
 	sending := b.ctx
 	if d.tracer != nil {
 		sending, *span = d.startSpan(b.ctx, c, now)
 	}
 	err = d.send(sending, sender, c, now)
-	pass.Done(destinationFailed(err))
+	pass.Done(verdict(err))
 	failure, classified := errors.AsType[*callbacks.Failure](err)
 	if classified && failure.Unavailable {
-		return &unfired{error: err, after: d.outages[c.Callback.Type].begun(now, failure.After)}
+		return nil, &unfired{error: err, after: d.outages[c.Callback.Type].begun(now, failure.After)}
 	}
 	d.outages[c.Callback.Type].ended()
 	if err != nil && !classified && errors.Is(b.ctx.Err(), context.Canceled) {
-		return &unfired{error: errCutOff}
+		return nil, &unfired{error: errCutOff}
 	}
-	return err
+	return pass, err
 }
 
 // whose tells which turns a callback has at a destination.
@@ -163,11 +170,18 @@ func (d *Dispatcher) whose(c *store.Claimed) destinations.Whose {
 	return destinations.Whose{Tenant: c.Name.Tenant, Priority: priority, Share: d.cfg.Policy.Weight(priority), Weight: tenant.Weight}
 }
 
-// destinationFailed tells whether an attempt has shown that its destination is in trouble. What it refuses for good it has
-// understood, and that there is no connection to a broker at all is known of the whole type.
-func destinationFailed(err error) bool {
+// verdict is what an attempt has shown of its destination. What that refuses for good it has understood, and that there
+// is no connection to a broker at all is known of the whole type.
+func verdict(err error) destinations.Verdict {
 	failure, classified := errors.AsType[*callbacks.Failure](err)
-	return err != nil && (!classified || !failure.Permanent && !failure.Unavailable)
+	switch {
+	case err == nil, classified && (failure.Permanent || failure.Unavailable || failure.Blame == callbacks.BlameDelivery):
+		return destinations.Well
+	case classified && failure.Blame == callbacks.BlamePart:
+		return destinations.PartFailed
+	default:
+		return destinations.Failed
+	}
 }
 
 // send calls the sender within what is left of the callback's time. A panic is an error like any other.
@@ -177,7 +191,7 @@ func (d *Dispatcher) send(ctx context.Context, sender callbacks.Sender, c *store
 			d.log.Error("a sender panicked", "type", c.Callback.Type, "panic", r, "stack", string(debug.Stack()))
 			err = fmt.Errorf("the sender panicked: %v", r)
 		}
-		d.metrics.sent(c.Callback.Type, now)
+		d.metrics.sent(c.Callback.Type, d.now().Sub(now), trace.SpanContextFromContext(ctx))
 	}()
 	delivery := callbacks.Delivery{
 		ID:        c.DeliveryID(),
@@ -203,38 +217,42 @@ func (d *Dispatcher) send(ctx context.Context, sender callbacks.Sender, c *store
 // outage is how long a type's callbacks have been impossible to send. The longer it lasts, the longer the pauses, so that
 // a large backlog which can't be sent does not take all claims from what can.
 type outage struct {
-	since atomic.Int64 // Unix nanoseconds; zero while there is none
+	since atomic.Pointer[time.Time] // with the monotonic clock; nil while there is none
 }
 
 // begun notes that a callback could not be sent, and answers the pause: the one asked for, or a tenth of the outage so
 // far, up to a minute.
 func (o *outage) begun(now time.Time, asked time.Duration) time.Duration {
-	o.since.CompareAndSwap(0, now.UnixNano())
-	lasted := now.Sub(time.Unix(0, o.since.Load()))
+	o.since.CompareAndSwap(nil, &now)
+	var lasted time.Duration
+	if since := o.since.Load(); since != nil { // else it has ended just now
+		lasted = now.Sub(*since)
+	}
 	return max(asked, min(lasted/10, time.Minute))
 }
 
 // ended notes that a callback could be sent.
 func (o *outage) ended() {
-	if o.since.Load() != 0 { // reading is cheaper than writing, for all the cores that do it at once
-		o.since.Store(0)
+	if o.since.Load() != nil { // reading is cheaper than writing, for all the cores that do it at once
+		o.since.Store(nil)
 	}
 }
 
-// outcome decides how a claim ends. Random is uniform in [0, 1).
-func outcome(c *store.Claimed, err error, now time.Time, random float64) store.Settlement {
+// outcome decides how a claim ends. Pass is that of the attempt; nil if none was made.
+func (d *Dispatcher) outcome(c *store.Claimed, b *batch, pass *destinations.Pass, err error) store.Settlement {
 	s := store.Settlement{ID: c.ID, Token: c.Token, Name: c.Name, Priority: c.Priority, Revision: c.Revision, Outcome: store.Ack}
 	if err == nil {
 		return s
 	}
 	s.Error = describe(err)
+	random := rand.Float64()
 	if u, ok := errors.AsType[*unfired](err); ok {
 		s.Outcome = store.Release
 		after := u.after
 		if !u.exact {
 			after += time.Duration(random * float64(after) / 2)
 		}
-		s.DueAt = job.CeilMilli(now.Add(after))
+		s.DueAt = job.CeilMilli(b.time(d.now()).Add(after))
 		return s
 	}
 	if _, ok := errors.AsType[missed](err); ok {
@@ -245,17 +263,26 @@ func outcome(c *store.Claimed, err error, now time.Time, random float64) store.S
 	if !ok {
 		failure = &callbacks.Failure{Err: err}
 	}
+	own := max(failure.After, c.Options.Retry.Delay(c.Attempt, random))
+	after, free := own, false
+	if pass != nil && !failure.Permanent && failure.After == 0 { // whoever asks for a pause is not probed before it is over
+		after, free = pass.Again(c.ID, own)
+	}
+	now := b.time(d.now()) // after the pass has told when, lest it comes before its time
+	if s.DueAt = job.CeilMilli(now.Add(after)); free {
+		s.Outcome = store.Release
+		return s
+	}
 	bury := failure.Permanent || c.Attempt >= c.Options.Retry.WithDefaults().MaxAttempts
-	next := job.CeilMilli(now.Add(max(failure.After, c.Options.Retry.Delay(c.Attempt, random))))
-	if !bury && overdue(c, next) {
+	if !bury && overdue(c, job.CeilMilli(now.Add(own))) {
 		bury = true
 		s.Error += "; the next attempt would come after the deadline"
 	}
 	if bury {
-		s.Outcome, s.Target, s.At = store.Bury, redrivable(c), now
+		s.Outcome, s.DueAt, s.Target, s.At = store.Bury, time.Time{}, redrivable(c), now
 		return s
 	}
-	s.Outcome, s.DueAt = store.Retry, next
+	s.Outcome = store.Retry
 	return s
 }
 
@@ -288,7 +315,7 @@ func (d *Dispatcher) logOutcome(ctx context.Context, c *store.Claimed, s *store.
 	case store.Retry:
 		level, text = slog.LevelInfo, "attempt failed; it will be retried"
 	case store.Release:
-		text = "not sent; it will be tried again"
+		text = "given back; it will be tried again"
 		if s.Error == errTooLate.Error() {
 			level = slog.LevelWarn
 		}

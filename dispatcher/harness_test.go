@@ -29,7 +29,7 @@ func bubble(t *testing.T, f func(b *bench)) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		b := &bench{T: t, store: s, queue: &flakyQueue{Store: s}, receiver: &receiver{}, start: time.Now()}
+		b := &bench{T: t, store: s, queue: &flakyQueue{Store: s}, receiver: &receiver{}, start: time.Now(), now: time.Now}
 		f(b)
 		b.stopAll()
 		if err := s.Close(); err != nil {
@@ -53,6 +53,7 @@ type bench struct {
 	queue    *flakyQueue
 	receiver *receiver
 	start    time.Time
+	now      func() time.Time // of who submits
 	stops    []func()
 }
 
@@ -90,7 +91,7 @@ func (b *bench) stopAll() {
 // submit puts a job with instants that many after now, or with the schedule that change gives it.
 func (b *bench) submit(key string, change func(*job.Job), after ...time.Duration) job.Job {
 	b.Helper()
-	now := time.Now()
+	now := b.now().Round(0)
 	revision := job.NewRevision(now)
 	j := job.Job{
 		Name:     job.Name{Tenant: job.DefaultTenant, Key: key},
@@ -192,18 +193,27 @@ type receiver struct {
 	sent   []callbacks.Delivery
 	answer func(ctx context.Context, d callbacks.Delivery) error
 	to     func(data []byte) string // its destinations; nil is one for all
+	part   func(data []byte) string // of those; nil is one for all
 }
 
 func (*receiver) Type() string          { return "test" }
 func (*receiver) Validate([]byte) error { return nil }
 
 func (r *receiver) Destination(data []byte) string {
+	destination, _ := r.Place(data)
+	return destination
+}
+
+func (r *receiver) Place(data []byte) (destination, part string) {
 	r.lock.Lock()
 	defer r.lock.Unlock()
-	if r.to == nil {
-		return "receiver"
+	if r.part != nil {
+		part = r.part(data)
 	}
-	return r.to(data)
+	if r.to == nil {
+		return "receiver", part
+	}
+	return r.to(data), part
 }
 
 func (r *receiver) Send(ctx context.Context, d callbacks.Delivery) error {
@@ -269,6 +279,7 @@ type flakyQueue struct {
 	down       bool
 	skew       time.Duration
 	poll       int
+	claims     int
 	claimErr   error   // of every claim
 	beatErr    error   // of every beat
 	tenantsErr error   // of every list of the tenants
@@ -317,6 +328,7 @@ func (q *flakyQueue) Claim(ctx context.Context, p store.ClaimParams) (store.Clai
 	}
 	q.lock.Lock()
 	err, read := q.claimErr, q.read
+	q.claims++
 	q.lock.Unlock()
 	if err != nil {
 		return store.Claim{}, err

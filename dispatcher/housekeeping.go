@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/jonboulle/clockwork"
+
 	"github.com/carillon-scheduler/carillon/store"
 )
 
@@ -66,25 +68,26 @@ func (c *clock) err(permitted time.Duration) error {
 	return nil
 }
 
-// clockAgrees tells whether this machine's clock is known to agree with the store's. Until the store has told its time, it is
-// not.
-func (d *Dispatcher) clockAgrees(ctx context.Context) bool {
-	if !d.clock.known(time.Now()) {
+// clockAgrees tells the time, and whether this machine's clock is known to agree with the store's: not before the store
+// has told its time, nor when the clock was set since.
+func (d *Dispatcher) clockAgrees(ctx context.Context) (now time.Time, agrees bool) {
+	if now = d.now(); !d.clock.known(now) {
 		d.checkClock(ctx)
+		now = d.now()
 	}
-	return d.clock.err(d.cfg.permittedSkew()) == nil
+	return now, d.clock.known(now) && d.clock.err(d.cfg.permittedSkew()) == nil
 }
 
 // checkClock compares this machine's clock with the store's. The time that the answer took is not held against it.
 func (d *Dispatcher) checkClock(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	before := time.Now()
+	before := d.now()
 	theirs, err := d.cfg.Store.Now(ctx)
 	if err != nil {
 		return // the claim loop tells of a store that can't be reached
 	}
-	after := time.Now()
+	after := d.now()
 	var skew time.Duration
 	switch {
 	case theirs.Before(before.Round(0)):
@@ -119,7 +122,7 @@ func (d *Dispatcher) tellSkew(skew time.Duration) {
 // sweep removes finished jobs and old dead letters whose retention has passed.
 func (d *Dispatcher) sweep(ctx context.Context) {
 	for more := true; more && ctx.Err() == nil; {
-		now := time.Now().Truncate(time.Millisecond)
+		now := d.now().Truncate(time.Millisecond)
 		params := store.SweepParams{Now: now, Again: max(d.cfg.Retain, sweepInterval), Limit: largestBatch}
 		if before := now.Add(-d.cfg.DeadLetterRetain); d.cfg.DeadLetterRetain > 0 && before.UnixMilli() > 0 {
 			params.FailedBefore = before
@@ -143,7 +146,7 @@ func (d *Dispatcher) sweep(ctx context.Context) {
 // beat says that this replica may be claiming, so that nobody moves the store's documents meanwhile. It is for people who
 // look before they do that: nothing else depends on it, so its failure stops nothing.
 func (d *Dispatcher) beat(ctx context.Context) {
-	d.noteBeat(ctx, storeTimeout, time.Now().Add(beatFor).Truncate(time.Millisecond))
+	d.noteBeat(ctx, storeTimeout, d.now().Add(beatFor).Truncate(time.Millisecond))
 }
 
 // lastBeat says that this replica has stopped.
@@ -158,6 +161,22 @@ func (d *Dispatcher) noteBeat(ctx context.Context, within time.Duration, until t
 		d.log.Debug("a beat failed", "error", err)
 	}
 }
+
+// steady is a clock for gocron, which goes by wall times: these go by the monotonic clock from when the clock was made,
+// so nothing that is done at intervals is put off, or done again, when the machine's clock is set.
+type steady struct {
+	clockwork.Clock // whose timers go by the monotonic clock
+	now             func() time.Time
+	begun           time.Time
+}
+
+func steadyClock(now func() time.Time) clockwork.Clock {
+	return steady{clockwork.NewRealClock(), now, now()}
+}
+
+func (s steady) Now() time.Time                  { return s.begun.Add(s.now().Sub(s.begun)) }
+func (s steady) Since(t time.Time) time.Duration { return s.Now().Sub(t) }
+func (s steady) Until(t time.Time) time.Duration { return t.Sub(s.Now()) }
 
 // gocronLogger passes on what gocron has to say.
 type gocronLogger struct{ log *slog.Logger }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/carillon-scheduler/carillon/store"
 )
@@ -89,7 +90,7 @@ func newMetrics(d *Dispatcher, registerer prometheus.Registerer) (*metrics, erro
 	var errs []error
 	for _, c := range append([]prometheus.Collector{
 		deviation, duration, deliveries, missed, parked, claims, reclaims, batches, m.tenants.deviation, m.tenants.deliveries,
-		newGauge("carillon_destinations_open", "Destinations that this replica tries with single callbacks only, since they have failed again and again.",
+		newGauge("carillon_destinations_open", "Destinations that this replica tries, or paths of them, with single callbacks only, since they have failed again and again.",
 			func() float64 { return float64(d.destinations.Open()) }),
 		newGauge("carillon_in_flight", "Callbacks under way on this replica, until their outcome is written.",
 			func() float64 { return float64(m.inFlight.Load()) }),
@@ -97,7 +98,7 @@ func newMetrics(d *Dispatcher, registerer prometheus.Registerer) (*metrics, erro
 			func() float64 { return float64(d.cfg.Concurrency) }),
 		newGauge("carillon_clock_skew_seconds", "This machine's clock minus the store's; NaN until the store has told its time.",
 			d.clock.seconds),
-	}, m.backlog.collectors()...) {
+	}, m.backlog.collectors(d.now)...) {
 		errs = append(errs, registerer.Register(c))
 	}
 	return m, errors.Join(errs...)
@@ -136,15 +137,26 @@ func (m *metrics) freed(n int) {
 	}
 }
 
-// sent notes that a callback was sent at a time, and that sending it has just ended.
-func (m *metrics) sent(callbackType string, at time.Time) {
+// sent notes that sending a callback has ended, and how long it took. Span is the attempt's, if there are traces.
+func (m *metrics) sent(callbackType string, took time.Duration, span trace.SpanContext) {
 	if m != nil {
-		m.of(callbackType).duration.Observe(time.Since(at).Seconds())
+		observe(m.of(callbackType).duration, took.Seconds(), span)
 	}
 }
 
-// settled notes how a claim that was fired at a time ended.
-func (m *metrics) settled(c *store.Claimed, outcome store.Outcome, firedAt time.Time) {
+// observe notes a value, with the trace that shows where it comes from as an exemplar, if that is exported.
+func observe(histogram prometheus.Observer, value float64, span trace.SpanContext) {
+	if !span.IsSampled() {
+		histogram.Observe(value)
+		return
+	}
+	histogram.(prometheus.ExemplarObserver).ObserveWithExemplar(value, prometheus.Labels{
+		"trace_id": span.TraceID().String(), "span_id": span.SpanID().String(),
+	})
+}
+
+// settled notes how a claim that was fired at a time ended. Span is the attempt's, if there was one and there are traces.
+func (m *metrics) settled(c *store.Claimed, outcome store.Outcome, firedAt time.Time, span trace.SpanContext) {
 	if m == nil {
 		return
 	}
@@ -160,7 +172,7 @@ func (m *metrics) settled(c *store.Claimed, outcome store.Outcome, firedAt time.
 	if c.Attempt == 1 && outcome != store.Release && c.Revision != "" && c.Fault == nil {
 		// An occurrence that may be fired early is not late if it is. Its sum would else shrink, which a sum must not.
 		deviation = max(0, firedAt.Sub(c.Timestamp).Seconds())
-		of.deviation.Observe(deviation)
+		observe(of.deviation, deviation, span)
 	}
 	m.tenants.settled(c.Name.Tenant, outcome, deviation)
 }

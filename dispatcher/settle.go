@@ -67,8 +67,8 @@ func (d *Dispatcher) gather(allFired <-chan struct{}) (batch []store.Settlement)
 // settle writes outcomes, and frees their slots.
 func (d *Dispatcher) settle(ctx context.Context, batch []store.Settlement) (lost int) {
 	lost = d.settleBatch(ctx, batch)
-	now := time.Now()
-	resumed := d.unsettled.Swap(0) != 0
+	now := d.now()
+	resumed := d.unsettled.Swap(nil) != nil
 	var slots freed
 	finished := 0
 	for i := range batch {
@@ -90,38 +90,40 @@ func (d *Dispatcher) settle(ctx context.Context, batch []store.Settlement) (lost
 
 // throughput counts what is finished in each of the last seconds.
 type throughput struct {
+	begun   time.Time // with the monotonic clock, from which seconds are counted
 	lock    sync.Mutex
-	seconds [16]struct {
-		unix int64
-		n    int
-	}
+	seconds [16]struct{ second, n int }
 }
 
 func (t *throughput) add(n int, now time.Time) {
 	t.lock.Lock()
 	defer t.lock.Unlock()
-	s := &t.seconds[now.Unix()%int64(len(t.seconds))]
-	if s.unix != now.Unix() {
-		s.unix, s.n = now.Unix(), 0
+	second := t.second(now)
+	s := &t.seconds[second%len(t.seconds)]
+	if s.second != second {
+		s.second, s.n = second, 0
 	}
 	s.n += n
 }
+
+func (t *throughput) second(now time.Time) int { return int(now.Sub(t.begun) / time.Second) }
 
 // rate is how many a second there were in the last ten seconds, from the first of them that had any.
 func (t *throughput) rate(now time.Time) float64 {
 	t.lock.Lock()
 	defer t.lock.Unlock()
 	const last = 10
-	first, n := now.Unix(), 0
+	second, n := t.second(now), 0
+	first := second
 	for _, s := range t.seconds {
-		if age := now.Unix() - s.unix; s.n > 0 && 0 < age && age <= last { // not the second that has only begun
-			first, n = min(first, s.unix), n+s.n
+		if age := second - s.second; s.n > 0 && 0 < age && age <= last { // not the second that has only begun
+			first, n = min(first, s.second), n+s.n
 		}
 	}
 	if n == 0 {
 		return 0
 	}
-	return float64(n) / float64(now.Unix()-first)
+	return float64(n) / float64(second-first)
 }
 
 // freed are slots that have become free, by the tenants that had them.
@@ -165,7 +167,8 @@ func (d *Dispatcher) settleBatch(ctx context.Context, batch []store.Settlement) 
 				"occurrence", batch[0].ID.String(), "error", err)
 			return 0
 		case failures == 0:
-			d.unsettled.CompareAndSwap(0, time.Now().UnixNano())
+			now := d.now()
+			d.unsettled.CompareAndSwap(nil, &now)
 			d.log.Error("outcomes can't be written yet", "outcomes", len(batch), "error", err)
 		}
 		select {

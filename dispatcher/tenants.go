@@ -117,7 +117,7 @@ func (d *Dispatcher) Priorities(ctx context.Context, tenants []job.Tenant) []job
 		}
 		unknown, places[t.Name], seen[t.Name] = append(unknown, t.Name), i, seenTenant{first: t.FirstSeen}
 	}
-	classed, _ := d.classify(ctx, time.Now(), unknown, seen) // of the others it is not known
+	classed, _ := d.classify(ctx, d.now(), unknown, seen) // of the others it is not known
 	for name, class := range classed {
 		all[places[name]] = class
 	}
@@ -128,7 +128,7 @@ func (d *Dispatcher) Priorities(ctx context.Context, tenants []job.Tenant) []job
 func (d *Dispatcher) readTenants(ctx context.Context) {
 	d.tenants.reading.Lock()
 	defer d.tenants.reading.Unlock()
-	start := time.Now()
+	start := d.now()
 	if start.Before(d.tenants.next) {
 		return
 	}
@@ -140,7 +140,7 @@ func (d *Dispatcher) readTenants(ctx context.Context) {
 	if d.cfg.Auto.on() {
 		d.classifyMattering(ctx, start)
 	}
-	end := time.Now()
+	end := d.now()
 	const share = 20 // of the time that the store may be busy with it: one part in so many
 	d.tenants.next = end.Add(min(share*end.Sub(start), time.Minute))
 }
@@ -212,7 +212,7 @@ func (d *Dispatcher) classifyTold(ctx context.Context, lanes []store.LaneDue) {
 	if before := d.tenants.classes.Load(); before != nil {
 		maps.Copy(classes, *before)
 	}
-	d.classifyNamed(ctx, time.Now(), names, classes)
+	d.classifyNamed(ctx, d.now(), names, classes)
 }
 
 // class is the one that a tenant has been given.

@@ -2,12 +2,15 @@ package dispatcher
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/carillon-scheduler/carillon/callbacks"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
 )
@@ -45,16 +48,43 @@ func (d *Dispatcher) startSpan(ctx context.Context, c *store.Claimed, now time.T
 	return d.tracer.Start(ctx, "fire "+c.Callback.Type, options...)
 }
 
-// endSpan ends an attempt's span with its outcome. Span is nil if no attempt was made, or there are no traces.
-func endSpan(span trace.Span, s *store.Settlement) {
+// endSpan ends an attempt's span with its outcome, and the error that was the reason. Span is nil if no attempt was made, or there
+// are no traces.
+func endSpan(span trace.Span, s *store.Settlement, err error) {
 	if span == nil {
 		return
 	}
 	span.SetAttributes(attribute.String("carillon.outcome", outcomeName(s.Outcome)))
-	if s.Error != "" {
+	if err != nil {
+		span.SetAttributes(errorType(err))
 		span.SetStatus(codes.Error, s.Error)
 	}
 	span.End()
+}
+
+// spanContext is what names a span; nothing if there is none.
+func spanContext(span trace.Span) trace.SpanContext {
+	if span == nil {
+		return trace.SpanContext{}
+	}
+	return span.SpanContext()
+}
+
+// errorType names the kind of an error, in one of a few words: by its ErrorType method, if it has one, or by its Go type.
+func errorType(err error) attribute.KeyValue {
+	if u, ok := errors.AsType[*unfired](err); ok {
+		err = u.error
+	}
+	if failure, ok := errors.AsType[*callbacks.Failure](err); ok {
+		err = failure.Err
+	}
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		return semconv.ErrorTypeKey.String("timeout")
+	case errors.Is(err, context.Canceled):
+		return semconv.ErrorTypeKey.String("canceled")
+	}
+	return semconv.ErrorType(err)
 }
 
 func outcomeName(o store.Outcome) string {

@@ -3,6 +3,9 @@ package dispatcher_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"net"
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -93,7 +96,12 @@ func TestAttemptsHaveSpans(t *testing.T) {
 					if deviation := span.StartTime().Sub(j.Schedule.Instants[0]).Seconds(); deviation < want.deviation || !span.StartTime().Equal(sent[i].SentAt) {
 						t.Errorf("attempt %d began %v s after its instant, and was sent at %s", i, deviation, sent[i].SentAt)
 					}
-					if got.Len() != 8 || span.Name() != "fire test" || span.SpanKind() != trace.SpanKindProducer || span.Parent().IsValid() {
+					attributes := 8
+					if want.failure != "" {
+						attributes++
+						expectAttribute(t, got, "error.type", "*errors.errorString")
+					}
+					if got.Len() != attributes || span.Name() != "fire test" || span.SpanKind() != trace.SpanKindProducer || span.Parent().IsValid() {
 						t.Errorf("the span is %s of kind %s, a child of %v, with %v", span.Name(), span.SpanKind(), span.Parent(), got.ToSlice())
 					}
 					if status := span.Status(); (status.Code == codes.Error) != (want.failure != "") || status.Description != want.failure {
@@ -124,6 +132,43 @@ func expectAttribute(t *testing.T, got attribute.Set, name attribute.Key, want a
 		t.Errorf("the attribute %s is %v, want %v", name, v.AsInterface(), want)
 	}
 }
+
+// TestErrorTypes: a span says of what kind its error is, in words of which there are few.
+func TestErrorTypes(t *testing.T) {
+	for name, c := range map[string]struct {
+		err  error
+		want string
+	}{
+		"a sender's own":       {callbacks.RetryAfter(fmt.Errorf("later: %w", statusError(503)), time.Minute), "503"},
+		"a permanent one":      {callbacks.Permanent(statusError(410)), "410"},
+		"a timeout":            {fmt.Errorf("no answer: %w", context.DeadlineExceeded), "timeout"},
+		"the network's":        {fmt.Errorf("POST h: %w", &net.OpError{Op: "dial", Err: errors.New("refused")}), "*net.OpError"},
+		"none but its text":    {errors.New("no"), "*errors.errorString"},
+		"the sender's outage":  {callbacks.Unavailable(&net.DNSError{Err: "none"}, time.Minute), "*net.DNSError"},
+		"an end of the sender": {callbacks.Unavailable(context.Canceled, time.Minute), "canceled"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(b *bench) {
+				b.receiver.answers(func(context.Context, callbacks.Delivery) error { return c.err })
+				on, spans := traced(sdktrace.AlwaysSample())
+				b.submit("k", func(j *job.Job) { j.Options.Retry.MaxAttempts = 1 }, 0)
+				b.replica(on)
+				time.Sleep(time.Second)
+				synctest.Wait()
+				if len(spans.Ended()) == 0 {
+					t.Fatal("there is no span")
+				}
+				expectAttribute(t, attribute.NewSet(spans.Ended()[0].Attributes()...), "error.type", c.want)
+			})
+		})
+	}
+}
+
+// statusError is an error that has a type of its own for traces.
+type statusError int
+
+func (e statusError) Error() string     { return "refused" }
+func (e statusError) ErrorType() string { return strconv.Itoa(int(e)) }
 
 // What is not sent has no span.
 func TestNoAttemptNoSpan(t *testing.T) {

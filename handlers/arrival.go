@@ -22,5 +22,8 @@ func age(ctx context.Context) time.Duration {
 	if !ok {
 		return 0
 	}
-	return sinceReceived(conn)
+	return max(0, sinceReceived(conn)-resolution)
 }
+
+// resolution is how far off the kernel's answer may be: it counts ticks, of up to 10 ms each.
+const resolution = 20 * time.Millisecond

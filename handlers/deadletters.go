@@ -2,6 +2,7 @@ package handlers
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"net/url"
 
@@ -138,37 +139,72 @@ func (a *api) redriveOne(c *gin.Context) error {
 	return writeJSON(c, http.StatusOK, redriven{n})
 }
 
-// redriveMany makes the dead letters of a key or a prefix due again, a slice at a time.
+// redriveMany makes the dead letters of a key, of a prefix or of the tenant due again, a slice at a time.
 func (a *api) redriveMany(c *gin.Context) error {
-	query, err := readQuery(c.Request, "key", "prefix")
+	n, err := a.manyDeadLetters(c, "redrive", func(ctx context.Context, tenant string, ids []job.ID) (int, error) {
+		now := a.now()
+		n, err := a.Store.Redrive(ctx, tenant, ids, now)
+		if n > 0 {
+			a.wakeTenant(tenant, now)
+		}
+		return n, err
+	})
 	if err != nil {
 		return err
 	}
-	if !query.Has("key") && !query.Has("prefix") {
-		return &parameterError{"key", "is required, or else prefix: it says which dead letters to redrive"}
+	return writeJSON(c, http.StatusOK, redriven{n})
+}
+
+// deleted answers how many dead letters were deleted.
+type deleted struct {
+	Deleted int `json:"deleted"`
+}
+
+// deleteDeadLetters deletes the dead letters of a key, of a prefix or of the tenant, a slice at a time.
+func (a *api) deleteDeadLetters(c *gin.Context) error {
+	n, err := a.manyDeadLetters(c, "delete", a.Store.DeleteDeadLetters)
+	if err != nil {
+		return err
+	}
+	return writeJSON(c, http.StatusOK, deleted{n})
+}
+
+// manyDeadLetters does something with the dead letters that a request means, a slice at a time, and counts them. Verb names it.
+func (a *api) manyDeadLetters(c *gin.Context, verb string, do func(ctx context.Context, tenant string, ids []job.ID) (int, error)) (sum int, err error) {
+	query, err := readQuery(c.Request, "key", "prefix", "all")
+	if err != nil {
+		return 0, err
 	}
 	filter, err := a.deadLetterFilter(c, query)
 	if err != nil {
-		return err
+		return 0, err
+	}
+	some := query.Has("key") || query.Has("prefix")
+	switch {
+	case some && query.Has("all"):
+		return 0, &parameterError{"all", "can't be combined with key or prefix; give one of them"}
+	case query.Has("all") && query.Get("all") != "true":
+		return 0, &parameterError{"all", "must be true, or be left out"}
+	case !some && !query.Has("all"):
+		return 0, &parameterError{"key", fmt.Sprintf("is required, or else prefix or all=true: it says which dead letters to %s", verb)}
 	}
 	filter.Limit, filter.Brief = sliceSize, true
-	var answer redriven
-	for more := true; more; {
-		ids, n, err := a.redriveSlice(c.Request.Context(), filter)
+	for {
+		ids, n, err := a.deadLetterSlice(c.Request.Context(), filter, do)
 		if err != nil {
-			return err
+			return 0, err
 		}
-		answer.Redriven += n
-		// One that fails again while we go on has the same id, so the next page starts behind: that ends.
-		if more = len(ids) == sliceSize; more {
-			filter.After = ids[len(ids)-1]
+		sum += n
+		if len(ids) < sliceSize {
+			return sum, nil
 		}
+		filter.After = ids[len(ids)-1] // one that is redriven, and fails again while we go on, has the same id
 	}
-	return writeJSON(c, http.StatusOK, answer)
 }
 
-// redriveSlice redrives one page of dead letters.
-func (a *api) redriveSlice(ctx context.Context, filter store.DeadLetterFilter) (ids []job.ID, n int, err error) {
+// deadLetterSlice does something with one page of dead letters.
+func (a *api) deadLetterSlice(ctx context.Context, filter store.DeadLetterFilter, do func(context.Context, string, []job.ID) (int, error),
+) (ids []job.ID, n int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTime)
 	defer cancel()
 	letters, err := a.Store.DeadLetters(ctx, filter)
@@ -178,10 +214,7 @@ func (a *api) redriveSlice(ctx context.Context, filter store.DeadLetterFilter) (
 	for _, o := range letters {
 		ids = append(ids, o.ID)
 	}
-	now := a.now()
-	if n, err = a.Store.Redrive(ctx, filter.Tenant, ids, now); n > 0 {
-		a.wakeTenant(filter.Tenant, now)
-	}
+	n, err = do(ctx, filter.Tenant, ids)
 	return ids, n, err
 }
 

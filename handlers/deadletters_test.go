@@ -155,6 +155,45 @@ func TestDeleteDeadLetter(t *testing.T) {
 	}
 }
 
+func TestManyDeadLettersOfTheTenant(t *testing.T) {
+	for name, test := range map[string]struct{ method, path, answer string }{
+		"redrive": {"POST", "/v1/dead-letters/redrive", "redriven"}, "delete": {"DELETE", "/v1/dead-letters", "deleted"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := newAPI(t)
+			var keys []string
+			for i := range 700 { // more than a slice
+				keys = append(keys, fmt.Sprintf("p/%04d", i))
+			}
+			bury(a, append(keys, "q", "r")...)
+			a.call("PUT", "/v1/jobs/k", body("k", -time.Second), ofAcme).want(201)
+			for _, c := range a.claim() {
+				a.settle(c, store.Bury, "410 Gone")
+			}
+			for _, bad := range []string{"", "?all=false", "?all", "?all=true&key=q", "?all=true&prefix=p", "?key=q&prefix=p"} {
+				if got := a.call(test.method, test.path+bad, "").want(422).problem(); len(got.Errors) != 1 {
+					t.Errorf("%q: %+v", bad, got)
+				}
+			}
+			for _, step := range []struct {
+				query string
+				n     int
+			}{{"?key=q", 1}, {"?prefix=p%2F", 700}, {"?all=true", 1}, {"?all=true", 0}} {
+				want := fmt.Sprintf(`{"%s":%d}`, test.answer, step.n)
+				if got := string(a.call(test.method, test.path+step.query, "").want(200).body); got != want {
+					t.Errorf("%s: %s, want %s", step.query, got, want)
+				}
+			}
+			if got := decode[letters](a.call("GET", "/v1/dead-letters", "", ofAcme).want(200)); len(got.Items) != 1 {
+				t.Errorf("another tenant has %d left, want 1", len(got.Items))
+			}
+			if due := len(a.claim()); (due > 0) != (name == "redrive") {
+				t.Errorf("%d are due", due)
+			}
+		})
+	}
+}
+
 func TestPendingOccurrenceIsNoDeadLetter(t *testing.T) {
 	a := newAPI(t)
 	a.call("PUT", "/v1/jobs/a", body("a", time.Hour)).want(201)

@@ -18,7 +18,7 @@ type events struct{ sender }
 func (events) Envelopes() []job.Envelope { return []job.Envelope{job.EnvelopeStructured} }
 
 func withEvents(c *handlers.Config) {
-	c.Callbacks = callbacks.NewRegistry(sender("http"), events{"events"})
+	c.Callbacks = callbacks.NewRegistry(sender("http"), events{"kafka"})
 }
 
 func enveloped(key, callbackType, envelope string, offset time.Duration) string {
@@ -47,7 +47,7 @@ func TestEnvelope(t *testing.T) {
 		}
 		return all
 	}
-	a.call("PUT", "/v1/jobs/a", enveloped("a", "events", "cloudevents", 0)).want(201)
+	a.call("PUT", "/v1/jobs/a", enveloped("a", "kafka", "cloudevents", 0)).want(201)
 	shows("the job", a.call("GET", "/v1/jobs/a", "").want(200))
 	a.settle(claimed(1)[0], store.Bury, "failed")
 	shows("the dead letter", a.call("GET", "/v1/dead-letters", "").want(200))
@@ -64,7 +64,7 @@ func TestEnvelope(t *testing.T) {
 func TestEnvelopesThatAreRefused(t *testing.T) {
 	for name, submitted := range map[string]string{
 		"the type has none":    enveloped("a", "http", "cloudevents", time.Hour),
-		"the type has another": enveloped("a", "events", "cloudevents-binary", time.Hour),
+		"the type has another": enveloped("a", "kafka", "cloudevents-binary", time.Hour),
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := newAPI(t, withEvents)

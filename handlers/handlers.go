@@ -17,6 +17,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/callbacks"
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/openapi"
 	"github.com/carillon-scheduler/carillon/store"
 	"github.com/carillon-scheduler/carillon/store/clock"
 )
@@ -62,6 +63,8 @@ type Config struct {
 	Retain time.Duration
 	// Now is the clock; nil is time.Now.
 	Now func() time.Time
+	// Version is what this program is, for clients to see; empty if that is not known.
+	Version string
 	// Logger is told what goes wrong on the server's side; nil is slog.Default().
 	Logger *slog.Logger
 	// Traces makes a span of each request to /v1, a child of its caller's; nil makes none.
@@ -75,7 +78,7 @@ type Config struct {
 // New makes the handler of the whole API. It must see paths as clients sent them: a http.ServeMux in front of it would
 // turn away keys that have a dot segment in them.
 func New(config Config) http.Handler {
-	return headAsGet{newEngine(config)}
+	return compressed(headAsGet{newEngine(config)})
 }
 
 // newEngine makes the router.
@@ -96,9 +99,11 @@ func newEngine(config Config) *gin.Engine {
 	e.NoRoute(a.answer(noRoute))
 	e.NoMethod(a.answer(noMethod))
 
+	e.GET("/", a.answer(a.showIndex))
 	e.GET("/healthz", a.answer(a.health))
 	e.GET("/readyz", a.answer(a.ready))
-	e.GET("/openapi.yaml", a.answer(a.specification))
+	e.GET("/openapi.yaml", a.answer(specificationAs("application/yaml", func() []byte { return openapi.YAML })))
+	e.GET("/openapi.json", a.answer(specificationAs("application/json", openapi.JSON)))
 	e.GET("/metrics", a.answer(a.showMetrics))
 
 	v1 := e.Group("/v1", a.refuseTenant)
@@ -117,6 +122,7 @@ func newEngine(config Config) *gin.Engine {
 	v1.POST("/preview", a.answer(a.previewDraft))
 
 	v1.GET("/dead-letters", a.answer(a.listDeadLetters))
+	v1.DELETE("/dead-letters", a.answer(a.deleteDeadLetters))
 	v1.POST("/dead-letters/redrive", a.answer(a.redriveMany))
 	v1.POST("/dead-letters/:id/redrive", a.answer(a.redriveOne))
 	v1.DELETE("/dead-letters/:id", a.answer(a.deleteDeadLetter))
@@ -247,11 +253,6 @@ func (h headAsGet) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		r = &get
 	}
 	h.next.ServeHTTP(w, r)
-}
-
-// noRoute answers a path that there is not.
-func noRoute(*gin.Context) error {
-	return &statusError{http.StatusNotFound, "there is nothing at this path; see /openapi.yaml for what there is"}
 }
 
 // noMethod answers a method that a path does not have. The router has set Allow.

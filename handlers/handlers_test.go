@@ -54,7 +54,7 @@ func TestWarnings(t *testing.T) {
 
 func TestWhatIsNotThere(t *testing.T) {
 	a := newAPI(t)
-	for _, path := range []string{"/", "/v1", "/v1/jobs/", "/v1/jobs/a/b", "//v1/jobs", "/V1/jobs", "/v1/dead-letters/x/y"} {
+	for _, path := range []string{"/v1", "/v1/jobs/", "/v1/jobs/a/b", "//v1/jobs", "/V1/jobs", "/v1/dead-letters/x/y"} {
 		a.call("GET", path, "").want(404)
 	}
 	for request, allow := range map[string]string{
@@ -85,6 +85,38 @@ func TestWhatIsNotThere(t *testing.T) {
 			t.Errorf("%s: Accept-Patch is %q, want %q", path, got, want)
 		}
 	}
+}
+
+// TestIndex: who knows only where the service is finds the rest.
+func TestIndex(t *testing.T) {
+	a := newAPI(t, func(c *handlers.Config) { c.Version = "v1.2.3" })
+	got := decode[map[string]string](a.call("GET", "/", "").want(200))
+	if got["service"] != "carillon" || got["version"] != "v1.2.3" || !strings.HasPrefix(got["documentation"], "https://") {
+		t.Errorf("it says %v", got)
+	}
+	for _, name := range []string{"jobs", "specification", "readiness"} {
+		a.call("GET", got[name], "").want(200)
+	}
+}
+
+// TestSlashInKey: a path that is none because its key has a slash is answered with the one that is meant.
+func TestSlashInKey(t *testing.T) {
+	a := newAPI(t)
+	for request, want := range map[string]string{
+		"PUT /v1/jobs/reminders/42":        "write them as %2F: /v1/jobs/reminders%2F42",
+		"GET /v1/jobs/a%20b/c/d":           "write them as %2F: /v1/jobs/a%20b%2Fc%2Fd",
+		"POST /v1/jobs/a/b/pause":          "write them as %2F: /v1/jobs/a%2Fb/pause",
+		"GET /v1/jobs/a/b/preview?count=1": "write them as %2F: /v1/jobs/a%2Fb/preview",
+		"DELETE /v1/jobs/a/":               "write them as %2F: /v1/jobs/a%2F",
+		"GET /v1/jobs/":                    "nothing at this path; / tells what there is",
+		"GET /v1/dead-letters/a/b":         "nothing at this path; / tells what there is",
+	} {
+		method, path, _ := strings.Cut(request, " ")
+		if detail := a.call(method, path, "").want(404).problem().Detail; !strings.HasSuffix(detail, want) {
+			t.Errorf("%s: %s, want %s", request, detail, want)
+		}
+	}
+	a.call("PUT", "/v1/jobs/reminders%2F42", body("reminders/42", time.Hour)).want(201)
 }
 
 func TestHeadIsGetWithoutBody(t *testing.T) {

@@ -60,6 +60,7 @@ func newAPI(t testing.TB, configure ...func(*handlers.Config)) *api {
 	}
 	t.Cleanup(func() { _ = s.Close() })
 	a := &api{TB: t, store: &faultyStore{Store: s}, now: start, spec: specification(t), log: &lockedBuffer{}}
+	a.allowAnyData()
 	config := handlers.Config{
 		Store:     a.store,
 		Stock:     a.store,
@@ -94,6 +95,15 @@ func newAPI(t testing.TB, configure ...func(*handlers.Config)) *api {
 	t.Cleanup(server.Close)
 	a.url = server.URL
 	return a
+}
+
+// allowAnyData takes out of the specification what callbacks have as their data: the senders of most tests take anything.
+func (a *api) allowAnyData() {
+	for name, schema := range a.spec.Components.Schemas {
+		if strings.Contains(name, "CallbackData") {
+			*schema.Value = openapi3.Schema{}
+		}
+	}
 }
 
 func (a *api) clock() time.Time {
@@ -200,7 +210,7 @@ func (a *api) conforms(request *http.Request, body string, got answer) {
 		Options: &openapi3filter.Options{IncludeResponseStatus: true, RejectWhenRequestBodyNotSpecified: true},
 	}
 	if path == "/v1/jobs/batch" { // a batch that is broken in part is accepted in part
-		input.Options.ExcludeRequestBody = body == "" || bytes.Contains(got.body, []byte(`"status":400`))
+		input.Options.ExcludeRequestBody = body == "" || bytes.Contains(got.body, []byte(`"title":`))
 	}
 	if request.Header.Get("Content-Type") == "" { // then nothing is specified but that it may be so
 		input.Options.ExcludeRequestBody = true
@@ -282,6 +292,12 @@ func (g answer) want(status int) answer {
 	return g
 }
 
+// versionTag is the version that the entity tag begins with, as an entity tag of its own.
+func (g answer) versionTag() string {
+	version, _, _ := strings.Cut(strings.Trim(g.header.Get("ETag"), `"`), "-")
+	return `"` + version + `"`
+}
+
 // decode reads the body as JSON.
 func decode[T any](g answer) T {
 	g.api.Helper()
@@ -298,7 +314,7 @@ type problem struct {
 	Detail string
 	Errors []struct {
 		Pointer   *string
-		Parameter string
+		Parameter *string
 		Message   string
 	}
 }
@@ -311,8 +327,9 @@ func (p problem) named() []string {
 	for _, e := range p.Errors {
 		if e.Pointer != nil {
 			names = append(names, *e.Pointer)
-		} else {
-			names = append(names, "?"+e.Parameter)
+		}
+		if e.Parameter != nil {
+			names = append(names, "?"+*e.Parameter)
 		}
 	}
 	return names
@@ -320,7 +337,7 @@ func (p problem) named() []string {
 
 type accepted struct {
 	Key, Revision, Version, State, NextInstant string
-	Occurrences, Skipped, Missed               int
+	Occurrences, Skipped, Settled, Missed      int
 	InFlight                                   *int
 }
 

@@ -2,10 +2,9 @@ package handlers
 
 import (
 	"net/http"
+	"sync"
 
 	"github.com/gin-gonic/gin"
-
-	"github.com/carillon-scheduler/carillon/openapi"
 )
 
 // health answers that the process runs.
@@ -27,8 +26,11 @@ type status struct {
 	Warnings []string `json:"warnings,omitempty"`
 }
 
-// specification answers with the API's own specification.
-func (a *api) specification(c *gin.Context) error {
-	writeAs(c, http.StatusOK, "application/yaml", openapi.YAML)
-	return nil
+// specificationAs answers with the API's own specification in one of its forms.
+func specificationAs(mediaType string, form func() []byte) func(*gin.Context) error {
+	tag := sync.OnceValue(func() string { return digest(form()) })
+	return func(c *gin.Context) error {
+		writeTagged(c, mediaType, tag(), form())
+		return nil
+	}
 }

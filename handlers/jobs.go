@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"slices"
 	"time"
 
 	"github.com/gin-gonic/gin"
@@ -38,11 +37,6 @@ func (a *api) getJob(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	setETag(c, status.Version)
-	if matchesNone(c.Request, status.Version) {
-		writeNoBody(c, http.StatusNotModified)
-		return nil
-	}
 	filter := store.OccurrenceFilter{Name: status.Name, Revision: status.Revision, After: after, Limit: limit + 1}
 	occurrences, pending, err := a.Store.Occurrences(ctx, filter)
 	if err != nil {
@@ -59,7 +53,8 @@ func (a *api) getJob(c *gin.Context) error {
 	for _, o := range occurrences {
 		view.Occurrences = append(view.Occurrences, occurrenceView(o, now))
 	}
-	writeAs(c, http.StatusOK, "application/json", withCallback(mustEncode(view), status.Target()))
+	body := withCallback(mustEncode(view), status.Target())
+	writeTagged(c, "application/json", tagOf(status.Version, body), body)
 	return nil
 }
 
@@ -70,17 +65,6 @@ func (a *api) readableJob(ctx context.Context, name job.Name, now time.Time) (st
 		return store.JobStatus{}, store.ErrNotFound
 	}
 	return status, err
-}
-
-// matchesNone tells whether If-None-Match names the version, so that the client has it already.
-func matchesNone(r *http.Request, version job.Revision) bool {
-	lines := r.Header.Values("If-None-Match")
-	if len(lines) == 0 {
-		return false
-	}
-	all, tags, ok := entityTags(lines)
-	strong, weak := string(version), `W/"`+string(version)+`"` // here they are compared weakly
-	return ok && (all || slices.Contains(tags, strong) || slices.Contains(tags, weak))
 }
 
 // listJobs answers with a page of jobs, by key. Jobs that have lost their retention are left out of it, so a page may be

@@ -28,8 +28,8 @@ type problem struct {
 // fieldError says what is wrong with one field of the body, named by a JSON Pointer, or with one parameter of the path or
 // the query or a header, named by its name.
 type fieldError struct {
-	Pointer   *string `json:"pointer,omitzero"`
-	Parameter string  `json:"parameter,omitzero"`
+	Pointer   *string `json:"pointer,omitzero"`   // empty for the body itself
+	Parameter *string `json:"parameter,omitzero"` // empty for one that has no name
 	Message   string  `json:"message"`
 }
 
@@ -60,7 +60,7 @@ func problemOf(err error) (p problem, hidden bool) {
 	}
 	if e, ok := errors.AsType[*parameterError](err); ok {
 		p := newProblem(http.StatusUnprocessableEntity, "a parameter can't be accepted; see errors")
-		p.Errors = []fieldError{{Parameter: e.name, Message: e.message}}
+		p.Errors = []fieldError{{Parameter: &e.name, Message: e.message}}
 		return p, false
 	}
 	if e, ok := errors.AsType[*job.Malformed](err); ok {

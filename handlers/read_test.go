@@ -84,15 +84,72 @@ func TestGetPagesOccurrences(t *testing.T) {
 
 func TestGetByEntityTag(t *testing.T) {
 	a := newAPI(t)
-	tag := a.call("PUT", "/v1/jobs/a", body("a", time.Hour)).want(201).header.Get("ETag")
+	version := a.call("PUT", "/v1/jobs/a", body("a", time.Hour)).want(201).header.Get("ETag")
+	tag := a.call("GET", "/v1/jobs/a", "").want(200).header.Get("ETag")
 	for condition, status := range map[string]int{
-		tag: 304, "W/" + tag: 304, "*": 304, `"x", ` + tag: 304, `"x"`: 200, "x": 200, strings.Trim(tag, `"`): 200,
+		tag: 304, "W/" + tag: 304, "*": 304, `"x", ` + tag: 304, `"x"`: 200, "x": 200, strings.Trim(tag, `"`): 200, version: 200,
 	} {
 		if got := a.call("GET", "/v1/jobs/a", "", "If-None-Match: "+condition).want(status); got.header.Get("ETag") != tag {
-			t.Errorf("%s: ETag %s", condition, got.header.Get("ETag"))
+			t.Errorf("%s: ETag %s, want %s", condition, got.header.Get("ETag"), tag)
 		}
 	}
 	a.call("GET", "/v1/jobs/b", "", "If-None-Match: *").want(404)
+}
+
+// TestEntityTagStandsForWhatIsShown: it changes with the body, also when the version does not, and only then.
+func TestEntityTagStandsForWhatIsShown(t *testing.T) {
+	a := newAPI(t)
+	a.call("PUT", "/v1/jobs/a", body("a", 0, time.Hour)).want(201)
+	before := a.call("GET", "/v1/jobs/a", "").want(200)
+	show := func(what string, changed bool) {
+		t.Helper()
+		status := map[bool]int{true: 200, false: 304}[changed]
+		a.call("GET", "/v1/jobs/a", "", "If-None-Match: "+before.header.Get("ETag")).want(status)
+		after := a.call("GET", "/v1/jobs/a", "").want(200)
+		if (string(after.body) != string(before.body)) != changed || after.versionTag() != before.versionTag() {
+			t.Errorf("%s: shown under %s, before under %s:\n%s", what, after.header.Get("ETag"), before.header.Get("ETag"), after.body)
+		}
+		before = after
+	}
+	show("nothing", false)
+	claimed := a.claim()[0]
+	show("a claim", true)
+	a.advance(time.Minute) // the lease runs out, and nobody has written anything
+	show("the end of its lease", true)
+	a.advance(time.Second)
+	show("time alone", false)
+	claimed = a.claim()[0]
+	a.settle(claimed, store.Ack, "")
+	show("a delivery", true)
+	a.advance(time.Hour)
+	a.settle(a.claim()[0], store.Ack, "")
+	show("the end", true)
+	show("nothing more", false)
+}
+
+// TestTagThatWasReadIsForIfMatch: of what was read, only the version is compared.
+func TestTagThatWasReadIsForIfMatch(t *testing.T) {
+	put := func(a *api, headers ...string) answer {
+		return a.call("PUT", "/v1/jobs/a", body("a", time.Hour), headers...)
+	}
+	for name, change := range map[string]func(a *api, headers ...string) answer{
+		"put": put,
+		"post": func(a *api, headers ...string) answer {
+			return a.call("POST", "/v1/jobs", body("a", time.Hour), headers...)
+		},
+		"patch": func(a *api, headers ...string) answer { return a.patch("a", `{"deadline":"1h"}`, headers...) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := newAPI(t)
+			a.call("PUT", "/v1/jobs/a", body("a", 0, time.Hour)).want(201)
+			read := a.call("GET", "/v1/jobs/a", "").header.Get("ETag")
+			a.settle(a.claim()[0], store.Ack, "") // shown otherwise now, and the same version
+			change(a, "If-Match: W/"+read).want(412)
+			change(a, `If-Match: "x", `+read).want(200)
+			change(a, "If-Match: "+read).want(412)
+			change(a, "If-Match: "+put(a).header.Get("ETag")).want(200) // that of a change does too
+		})
+	}
 }
 
 func TestFinishedJobStaysForItsRetention(t *testing.T) {

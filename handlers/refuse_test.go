@@ -131,6 +131,8 @@ func TestQueriesThatAreRefused(t *testing.T) {
 	a := newAPI(t)
 	for request, named := range map[string]string{
 		"GET /v1/jobs?limit=0":                         "?limit",
+		"GET /v1/jobs?=":                               "?",
+		"GET /v1/jobs?=1":                              "?",
 		"GET /v1/jobs?limit=1001":                      "?limit",
 		"GET /v1/jobs?limit=ten":                       "?limit",
 		"GET /v1/jobs?limit=":                          "?limit",

@@ -199,7 +199,8 @@ func matchCondition(lines []string) (store.Condition, error) {
 	}
 	var condition store.Condition
 	for _, tag := range tags {
-		condition.Versions = append(condition.Versions, job.Revision(tag)) // a weak one keeps its W/ and so equals none
+		version, _, _ := strings.Cut(tag, "-")                                 // what follows stands for what was shown beside, see [tagOf]
+		condition.Versions = append(condition.Versions, job.Revision(version)) // a weak one keeps its W/ and so equals none
 	}
 	return condition, nil
 }
@@ -214,6 +215,28 @@ func refuseHeaders(r *http.Request, names ...string) error {
 		}
 	}
 	return nil
+}
+
+// knownTag answers which of the entity tags in If-None-Match is the present one, or that of its compressed form; with "*" it is
+// the present one. Known is false if none is.
+func knownTag(r *http.Request, present string) (tag string, known bool) {
+	lines := r.Header.Values("If-None-Match")
+	if len(lines) == 0 {
+		return "", false
+	}
+	all, tags, ok := entityTags(lines)
+	if !ok {
+		return "", false
+	}
+	for _, tag := range tags {
+		if weak, ok := strings.CutPrefix(tag, `W/"`); ok { // here they are compared weakly
+			tag = strings.TrimSuffix(weak, `"`)
+		}
+		if tag == present || tag == present+gzipSuffix {
+			return tag, true
+		}
+	}
+	return present, all
 }
 
 // entityTags reads a list of entity tags (RFC 9110, section 8.8.3), or "*", for which all is true. Strong tags come

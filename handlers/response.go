@@ -2,6 +2,8 @@ package handlers
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
 	"net/http"
 	"net/url"
 	"slices"
@@ -32,6 +34,26 @@ func writeAs(c *gin.Context, status int, mediaType string, body []byte) {
 	c.Writer.WriteHeader(status)
 	_, _ = c.Writer.Write(body) // fails only when the client has gone
 }
+
+// writeTagged answers with a body under an entity tag, or with 304 if the client has what the tag stands for.
+func writeTagged(c *gin.Context, mediaType, tag string, body []byte) {
+	if known, ok := knownTag(c.Request, tag); ok {
+		setETag(c, known)
+		writeNoBody(c, http.StatusNotModified)
+		return
+	}
+	setETag(c, tag)
+	writeAs(c, http.StatusOK, mediaType, body)
+}
+
+// digest stands for a body in an entity tag.
+func digest(body []byte) string {
+	sum := sha256.Sum256(body)
+	return hex.EncodeToString(sum[:12])
+}
+
+// tagOf is the entity tag of what is shown of a job: its version, which If-Match goes by, and what stands for all the rest.
+func tagOf(version job.Revision, shown []byte) string { return string(version) + "-" + digest(shown) }
 
 // writeNoBody answers with a status alone.
 func writeNoBody(c *gin.Context, status int) {
@@ -77,8 +99,8 @@ func writePage(c *gin.Context, items [][]byte, nextCursor string) error {
 	return nil
 }
 
-// setETag names the job's version as its entity tag.
-func setETag(c *gin.Context, version job.Revision) { c.Header("ETag", `"`+string(version)+`"`) }
+// setETag names a strong entity tag: of what changes a job, that is its version alone.
+func setETag[T ~string](c *gin.Context, tag T) { c.Header("ETag", `"`+string(tag)+`"`) }
 
 // jobPath is the path at which a job is found.
 func jobPath(key string) string {

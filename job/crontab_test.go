@@ -170,7 +170,7 @@ func TestCrontabRefused(t *testing.T) {
 		"@every 1 h":                            "must be followed by one duration",
 		"@every1h":                              "must be @yearly",
 		"@every soon":                           "must be a duration",
-		"@every -1h":                            "must be a duration",
+		"@every -1h":                            "must not be negative",
 		"@every 0":                              "at least 1s",
 		"@every 999ms":                          "at least 1s",
 		"@every 1s500us":                        "whole milliseconds",

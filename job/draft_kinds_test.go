@@ -36,8 +36,10 @@ func TestSchedulesThatAreRefused(t *testing.T) {
 
 		{"no duration", `"delay":"soon"`, []string{`/delay: must be a duration such as`}},
 		{"a number", `"delay":60`, []string{`/delay: must be a duration in a string, such as "30s"`}},
-		{"a negative delay", `"delay":"-1s"`, []string{`/delay: must be a duration such as`}},
-		{"too long a delay", `"delay":"5201w"`, []string{"/delay: must be a duration from 0s to 5200w"}},
+		{"a negative delay", `"delay":"-1s"`, []string{`/delay: must not be negative; "-1s" is`}},
+		{"no duration", `"delay":"later"`, []string{`/delay: must be a duration such as`}},
+		{"too long a delay", `"delay":"5201w"`, []string{`/delay: must be at most 5200w, a hundred years, not "5201w"`}},
+		{"30 February", `"schedules":["2030-02-30T09:00:00Z"]`, []string{`/schedules/0: "2030-02-30T09:00:00Z" must be a day that there is: February 2030 has the days 01 to 28`}},
 		{"no deadline", `"delay":"1s","deadline":"0s"`, []string{"/deadline: must be a duration from 1ms to 5200w"}},
 		{"another catch-up", `"crontab":"@daily","catchUp":"some"`, []string{`/catchUp: must be one of latest, all, none, or left out, not "some"`}},
 

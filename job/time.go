@@ -39,9 +39,9 @@ var errInstant = errors.New("must be an RFC 3339 instant with an offset, such as
 // ParseInstant reads an RFC 3339 instant with any offset and any number of fractional digits, rounded up to the
 // millisecond, in UTC. Instants before 1970 are refused.
 func ParseInstant(s string) (time.Time, error) {
-	var t time.Time
-	if err := t.UnmarshalText([]byte(strings.ToUpper(s))); err != nil || !strict(s) { // RFC 3339 allows "t" and "z"
-		return time.Time{}, errInstant
+	t, ok := readInstant(s)
+	if !ok {
+		return time.Time{}, misread(s)
 	}
 	if t.Unix() < 0 { // before it is rounded
 		return time.Time{}, errors.New("must not lie before 1970-01-01T00:00:00Z")
@@ -51,6 +51,33 @@ func ParseInstant(s string) (time.Time, error) {
 		return time.Time{}, errors.New("must not lie after the year 9999, in UTC")
 	}
 	return t, nil
+}
+
+// readInstant reads an instant as it is written, if it is one.
+func readInstant(s string) (t time.Time, ok bool) {
+	err := t.UnmarshalText([]byte(strings.ToUpper(s))) // RFC 3339 allows "t" and "z"
+	return t, err == nil && strict(s)
+}
+
+// misread says what is wrong with a text that is no instant: which number there is not, if it were one with another.
+func misread(s string) error {
+	with := func(number string, at int) (time.Time, bool) {
+		if len(s) < at+len(number) {
+			return time.Time{}, false
+		}
+		return readInstant(s[:at] + number + s[at+len(number):])
+	}
+	if first, ok := with("01", len("2026-12-")); ok {
+		last := first.AddDate(0, 1, -1)
+		return fmt.Errorf("must be a day that there is: %s has the days 01 to %d", last.Format("January 2006"), last.Day())
+	}
+	if _, ok := with("01", len("2026-")); ok {
+		return errors.New("must have a month from 01 to 12")
+	}
+	if _, ok := with("00:00:00", len("2026-12-24T")); ok {
+		return errors.New("must have a time of day from 00:00:00 to 23:59:59")
+	}
+	return errInstant
 }
 
 // strict tells whether an instant that package time has read is one that RFC 3339 allows; it also reads an hour of one
@@ -69,9 +96,20 @@ func strict(s string) bool {
 // [time.ParseDuration], as in "1d12h". Days and weeks are elapsed time, whatever clocks do.
 type Duration time.Duration
 
-// ParseDuration reads a duration's text form. It must not be negative.
+// longest is the longest duration that can be said. No field takes more.
+const longest = 5200 * 7 * 24 * time.Hour
+
+// ParseDuration reads a duration's text form. It must be neither negative nor longer than 5200w, a hundred years.
 func ParseDuration(s string) (Duration, error) {
 	bad := fmt.Errorf("must be a duration such as 500ms, 30s, 5m, 1h30m, 2d or 1w, not %q", s)
+	if digits, negative := strings.CutPrefix(s, "-"); negative {
+		if _, err := ParseDuration(digits); err == nil {
+			return 0, fmt.Errorf("must not be negative; %q is", s)
+		}
+	}
+	if s == "0" {
+		return 0, nil
+	}
 	var total time.Duration
 	rest := s
 	for rest != "" {
@@ -82,34 +120,44 @@ func ParseDuration(s string) (Duration, error) {
 		rest = after
 
 		part, err := parsePart(value, unit)
-		if err != nil || unit == "" && s != "0" || total+part < total {
+		if err != nil {
 			return 0, bad
 		}
-		total += part
+		total = min(total+part, longest+1)
 	}
-	if s == "" {
+	switch {
+	case s == "":
 		return 0, bad
+	case total > longest:
+		return 0, fmt.Errorf("must be at most 5200w, a hundred years, not %q", s)
 	}
 	return Duration(total), nil
 }
 
-// parsePart reads one number and its unit.
+// parsePart reads one number and its unit; as a little more than longest, if it is longer than that.
 func parsePart(value, unit string) (time.Duration, error) {
-	scale := time.Duration(1)
+	scale := 1.0
 	switch unit {
 	case "d":
 		scale, unit = 24, "h"
 	case "w":
 		scale, unit = 7*24, "h"
 	}
-	if scale == 1 {
-		return time.ParseDuration(value + unit)
+	one, err := time.ParseDuration("1" + unit)
+	if err != nil {
+		return 0, err
 	}
-	n, err := strconv.ParseFloat(value, 64)
-	if err != nil || n*float64(scale)*float64(time.Hour) > float64(1<<62) {
-		return 0, errors.New("out of range")
+	n, err := strconv.ParseFloat(value, 64) // infinity, if there are too many digits
+	switch exact := n * scale * float64(one); {
+	case exact > float64(longest):
+		return longest + 1, nil
+	case err != nil:
+		return 0, err
+	case scale == 1:
+		return time.ParseDuration(value + unit) // which is as exact as can be
+	default:
+		return time.Duration(exact), nil
 	}
-	return time.Duration(n * float64(scale) * float64(time.Hour)), nil
 }
 
 // String writes the duration so that [ParseDuration] reads it back.

@@ -295,7 +295,7 @@ func (c Condition) Holds(present job.Revision) bool {
 	case c.Present:
 		return present != ""
 	case len(c.Versions) > 0:
-		return slices.Contains(c.Versions, present)
+		return present != "" && slices.Contains(c.Versions, present)
 	default:
 		return true
 	}

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"go.opentelemetry.io/otel/attribute"
+
 	"github.com/carillon-scheduler/carillon/callbacks"
 	"github.com/carillon-scheduler/carillon/job"
 )
@@ -25,6 +27,9 @@ type Harness struct {
 	// Attributes answers what arrived with a delivery as attributes of a CloudEvent in binary mode, decoded, by their names;
 	// nil if the sender has no binary mode.
 	Attributes func(ctx context.Context, t *testing.T, id job.ID) map[string]string
+
+	// Span answers the attributes of an attempt's span after a delivery that was taken, with data that Data makes.
+	Span func(id job.ID) []attribute.KeyValue
 
 	// Good is callback data, by a name for the test, that Validate must accept and the receiver must get.
 	Good map[string][]byte
@@ -89,7 +94,7 @@ type Hang struct {
 }
 
 // patience bounds what must end by itself. Nothing is timed by it; it turns a hanging test into a failing one.
-const patience = time.Minute
+const patience = 10 * time.Minute
 
 // Run runs the suite. Each call of open makes a harness for one test, which it ends by t.Cleanup.
 func Run(t *testing.T, open func(t *testing.T) Harness) {
@@ -104,6 +109,7 @@ func Run(t *testing.T, open func(t *testing.T) Harness) {
 		{"tenant", testTenant},
 		{"envelope", testEnvelope},
 		{"trace", testTrace},
+		{"span", testSpan},
 		{"structured events", testStructured},
 		{"binary events", testBinary},
 		{"no events", testNoEvents},

@@ -182,6 +182,9 @@ func testFailures(t *testing.T, s suite) {
 			if got.Permanent != f.Want.Permanent || got.Unavailable != f.Want.Unavailable {
 				t.Errorf("%v: permanent %v, unavailable %v; want %v, %v", err, got.Permanent, got.Unavailable, f.Want.Permanent, f.Want.Unavailable)
 			}
+			if got.Blame != f.Want.Blame {
+				t.Errorf("%v: it speaks of %d, want %d", err, got.Blame, f.Want.Blame)
+			}
 			if f.Want.Unavailable {
 				if got.After <= 0 || got.After > patience {
 					t.Errorf("%v: a pause of %s", err, got.After)

@@ -1,10 +1,14 @@
 package callbackstest
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+	"go.opentelemetry.io/otel/attribute"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
 	"github.com/carillon-scheduler/carillon/job"
 )
@@ -47,5 +51,26 @@ func testTrace(t *testing.T, s suite) {
 				t.Errorf("the receiver got the parent %q and the state %q, and not %q and %q", got.TraceParent, got.TraceState, c.parent, c.state)
 			}
 		})
+	}
+}
+
+// The attempt's span tells what is sent where, by OpenTelemetry's conventions, and no secrets.
+func testSpan(t *testing.T, s suite) {
+	ctx := limited(t)
+	spans := tracetest.NewSpanRecorder()
+	ctx, span := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans)).Tracer("test").Start(ctx, "fire")
+	d := s.delivery(`{}`)
+	s.deliver(ctx, t, d)
+	span.End()
+	got, want := attribute.NewSet(spans.Ended()[0].Attributes()...), attribute.NewSet(s.Span(d.ID)...)
+	if !got.Equals(&want) {
+		t.Errorf("the span has\n%v, and not\n%v", got.ToSlice(), want.ToSlice())
+	}
+	for _, a := range got.ToSlice() {
+		for _, secret := range s.Secrets {
+			if strings.Contains(a.Value.String(), secret) {
+				t.Errorf("the attribute %s has the secret %q", a.Key, secret)
+			}
+		}
 	}
 }

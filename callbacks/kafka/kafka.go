@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 
 	"github.com/carillon-scheduler/carillon/callbacks"
 	"github.com/carillon-scheduler/carillon/job"
@@ -58,7 +59,7 @@ type Sender struct {
 	stop     context.CancelFunc
 	work     sync.WaitGroup // the goroutines that end with ctx
 
-	broke    atomic.Int64 // when a connection failed last, in Unix nanoseconds
+	broke    atomic.Pointer[time.Time] // when a connection failed last, with the monotonic clock; nil if none has
 	mu       sync.Mutex
 	session  *session              // the one in use; nil once the sender is closed
 	sessions map[*session]struct{} // also those that were replaced and still have something under way
@@ -144,6 +145,7 @@ func (s *Sender) Send(ctx context.Context, d callbacks.Delivery) error {
 	if err != nil {
 		return callbacks.Permanent(fmt.Errorf("callback data: %w", err))
 	}
+	callbacks.DescribeMessage(ctx, semconv.MessagingSystemKafka, c.Topic, "send")
 	if err := ctx.Err(); err != nil {
 		return callbacks.Unavailable(fmt.Errorf("kafka: nothing was sent: %w", err), soon())
 	}

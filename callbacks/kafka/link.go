@@ -48,25 +48,37 @@ func (s *Sender) doubt() {
 	}
 }
 
+// broken notes that a connection has failed.
+func (s *Sender) broken() {
+	now := time.Now()
+	s.broke.Store(&now)
+}
+
+// brokeSince tells whether a connection has failed since a time.
+func (s *Sender) brokeSince(at time.Time) bool {
+	last := s.broke.Load()
+	return last != nil && !last.Before(at)
+}
+
 // hooks are told by the client what becomes of its connections.
 type hooks struct{ sender *Sender }
 
 func (h hooks) OnBrokerConnect(_ kgo.BrokerMetadata, _ time.Duration, _ net.Conn, err error) {
 	if err != nil {
-		h.sender.broke.Store(time.Now().UnixNano())
+		h.sender.broken()
 		h.sender.doubt()
 	}
 }
 
 func (h hooks) OnBrokerWrite(_ kgo.BrokerMetadata, _ int16, _ int, _, _ time.Duration, err error) {
 	if err != nil {
-		h.sender.broke.Store(time.Now().UnixNano())
+		h.sender.broken()
 	}
 }
 
 func (h hooks) OnBrokerRead(_ kgo.BrokerMetadata, _ int16, _ int, _, _ time.Duration, err error) {
 	if err != nil {
-		h.sender.broke.Store(time.Now().UnixNano())
+		h.sender.broken()
 	}
 }
 

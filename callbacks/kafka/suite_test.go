@@ -6,6 +6,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
+	"go.opentelemetry.io/otel/attribute"
 
 	"github.com/carillon-scheduler/carillon/callbacks"
 	"github.com/carillon-scheduler/carillon/callbacks/callbackstest"
@@ -24,9 +25,15 @@ func TestSuite(t *testing.T) {
 			Data:       func(payload string) []byte { return []byte(`{"topic": "` + inbox + `", "payload": ` + payload + ` }`) },
 			Await:      c.await,
 			Attributes: c.attributes,
-			Good:       good(),
-			Bad:        bad(),
-			Secrets:    []string{password},
+			Span: func(job.ID) []attribute.KeyValue {
+				return []attribute.KeyValue{
+					attribute.String("messaging.system", "kafka"), attribute.String("messaging.destination.name", inbox),
+					attribute.String("messaging.operation.type", "send"), attribute.String("messaging.operation.name", "send"),
+				}
+			},
+			Good:    good(),
+			Bad:     bad(),
+			Secrets: []string{password},
 			Failures: []callbackstest.Failure{
 				{Name: "no such topic", Data: []byte(data(`"topic":"nowhere"`)), Want: plain, Says: []string{`"nowhere" does not exist`}},
 				{Name: "no such partition", Data: []byte(data(`"partition":3`)), Want: plain, Says: []string{inbox, "no partition 3; it has 3"}},

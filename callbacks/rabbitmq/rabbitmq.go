@@ -21,6 +21,7 @@ import (
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 
 	"github.com/carillon-scheduler/carillon/callbacks"
 	"github.com/carillon-scheduler/carillon/job"
@@ -53,7 +54,8 @@ type Options struct {
 type Sender struct {
 	options   Options
 	tls       *tls.Config
-	address   string // for logs and errors; without credentials
+	server    amqp.URI // what was said of it
+	address   string   // for logs and errors; without credentials
 	dialLimit time.Duration
 
 	link atomic.Pointer[link] // never nil; stored by run
@@ -93,6 +95,7 @@ func New(o Options) (*Sender, error) {
 	s := &Sender{
 		options:   o,
 		tls:       config,
+		server:    uri,
 		address:   fmt.Sprintf("%s:%d, vhost %s", uri.Host, uri.Port, uri.Vhost),
 		dialLimit: cmp.Or(time.Duration(uri.ConnectionTimeout)*time.Millisecond, 10*time.Second),
 		stop:      stop,
@@ -149,6 +152,7 @@ func (s *Sender) Send(ctx context.Context, d callbacks.Delivery) error {
 	if err != nil {
 		return callbacks.Permanent(fmt.Errorf("callback data: %w", err))
 	}
+	s.describe(ctx, c, &d)
 	if err := ctx.Err(); err != nil {
 		return callbacks.Unavailable(fmt.Errorf("rabbitmq: nothing was sent: %w", err), soon())
 	}
@@ -157,6 +161,19 @@ func (s *Sender) Send(ctx context.Context, d callbacks.Delivery) error {
 		return callbacks.Unavailable(fmt.Errorf("rabbitmq at %s: %w", s.address, l.err), l.wait(time.Now()))
 	}
 	return l.session.send(ctx, p)
+}
+
+// describe notes on the attempt's span where the message goes. The conventions name a destination by the exchange and the routing
+// key, as far as there are any; with the default exchange the latter is the queue.
+func (s *Sender) describe(ctx context.Context, c callback, d *callbacks.Delivery) {
+	exchange, key := c.target()
+	destination := exchange + ":" + key
+	if exchange == "" || key == "" {
+		destination = exchange + key
+	}
+	callbacks.DescribeMessage(ctx, semconv.MessagingSystemRabbitMQ, destination, "publish",
+		semconv.MessagingRabbitMQDestinationRoutingKey(key), semconv.MessagingMessageID(d.ID.String()),
+		semconv.ServerAddress(s.server.Host), semconv.ServerPort(s.server.Port))
 }
 
 // wait is the time until about the next try to connect is over, spread so that not all come back at once.

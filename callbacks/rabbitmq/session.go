@@ -188,8 +188,9 @@ func (s *session) publish(ctx context.Context, w *window, p *publish) error {
 	case <-ctx.Done():
 		return slow(ctx)
 	}
-	size := p.size()
-	for full := s.wire.reserve(size); full != nil; full = s.wire.reserve(size) {
+	m := &message{size: p.size()}
+	m.ends, _ = ctx.Deadline()
+	for full := s.wire.reserve(m); full != nil; full = s.wire.reserve(m) {
 		select {
 		case <-full:
 		case <-s.gone:
@@ -198,7 +199,7 @@ func (s *session) publish(ctx context.Context, w *window, p *publish) error {
 			return slow(ctx)
 		}
 	}
-	defer s.wire.release(size)
+	defer s.wire.release(m)
 	return w.publish(p, s)
 }
 

@@ -3,9 +3,11 @@
 package rabbitmq_test
 
 import (
+	"os"
 	"testing"
 
 	amqp "github.com/rabbitmq/amqp091-go"
+	"go.opentelemetry.io/otel/attribute"
 
 	"github.com/carillon-scheduler/carillon/callbacks"
 	"github.com/carillon-scheduler/carillon/callbacks/callbackstest"
@@ -26,6 +28,18 @@ func TestSuite(t *testing.T) {
 			Await:  b.await,
 
 			Attributes: b.attributes,
+			Span: func(id job.ID) []attribute.KeyValue {
+				uri, err := amqp.ParseURI(os.Getenv("CARILLON_TEST_RABBITMQ_URL"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				return []attribute.KeyValue{
+					attribute.String("messaging.system", "rabbitmq"), attribute.String("messaging.destination.name", b.name),
+					attribute.String("messaging.operation.type", "send"), attribute.String("messaging.operation.name", "publish"),
+					attribute.String("messaging.rabbitmq.destination.routing_key", b.name), attribute.String("messaging.message.id", id.String()),
+					attribute.String("server.address", uri.Host), attribute.Int("server.port", uri.Port),
+				}
+			},
 
 			Good: good(b.name, b.name),
 			Bad:  bad(),

@@ -1,8 +1,10 @@
 package rabbitmq
 
 import (
+	"errors"
 	"net"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 )
@@ -19,12 +21,24 @@ type wire struct {
 	mu       sync.Mutex
 	gathered []byte
 	reserved int           // bytes of messages which are about to be written
+	messages []*message    // those, and those of which some may be gathered
 	room     chan struct{} // closed when there may be room again; nil while nobody waits for that
 	closing  bool
 	err      error // why no more can be written
 
 	more chan struct{} // tells run that there is something to do
 }
+
+// message is one that is written, or about to be.
+type message struct {
+	size    int
+	ends    time.Time // when its attempt does; zero for never
+	written bool
+}
+
+// errLate is why the connection is cut when a message has not been written while there was time: by then the process
+// may have been stopped, or the broker have read nothing, for so long that the delivery is another's.
+var errLate = errors.New("a message could not be written in time: this machine or the broker is slow, or was stopped")
 
 const (
 	// wireRoom is how many bytes may be gathered. It is some more than the kernel's buffers hold, so that the socket is never idle.
@@ -74,26 +88,28 @@ func (w *wire) cut() {
 	_ = w.Conn.Close()
 }
 
-// reserve takes room for a message of n bytes. If there is none, it answers a channel that is closed when it is worth another try.
+// reserve takes room for a message. If there is none, it answers a channel that is closed when it is worth another try.
 // One message always has room if nothing else is there, however large it is.
-func (w *wire) reserve(n int) (full <-chan struct{}) {
+func (w *wire) reserve(m *message) (full <-chan struct{}) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if there := w.reserved + len(w.gathered); w.err == nil && there > 0 && there+n > wireRoom {
+	if there := w.reserved + len(w.gathered); w.err == nil && there > 0 && there+m.size > wireRoom {
 		if w.room == nil {
 			w.room = make(chan struct{})
 		}
 		return w.room
 	}
-	w.reserved += n
+	w.reserved += m.size
+	w.messages = append(w.messages, m)
 	return nil
 }
 
 // release gives back what was reserved for a message that has been written, and so counts as gathered, or never will be.
-func (w *wire) release(n int) {
+func (w *wire) release(m *message) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.reserved -= n
+	w.reserved -= m.size
+	m.written = true
 	if len(w.gathered) == 0 { // else run makes room when it takes that
 		w.makeRoom()
 	}
@@ -133,7 +149,12 @@ func (w *wire) run() {
 		// Whoever has been woken by the last confirms writes first, and it all goes at once.
 		runtime.Gosched()
 		var last bool
-		if buffer, last = w.take(buffer); len(buffer) > 0 {
+		var ends time.Time
+		if buffer, ends, last = w.take(buffer); len(buffer) > 0 {
+			if over(ends) {
+				w.drop()
+				return
+			}
 			if _, err := w.Conn.Write(buffer); err != nil {
 				w.fail(err)
 				return
@@ -148,11 +169,33 @@ func (w *wire) run() {
 	}
 }
 
-// take answers what has been gathered, for an empty buffer to gather in, and whether no more will come.
-func (w *wire) take(empty []byte) (gathered []byte, last bool) {
+// take answers what has been gathered, for an empty buffer to gather in; when the first of the attempts ends whose
+// messages may be in there, zero if none does; and whether no more will come.
+func (w *wire) take(empty []byte) (gathered []byte, ends time.Time, last bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	gathered, w.gathered = w.gathered, empty
 	w.makeRoom()
-	return gathered, w.closing || w.err != nil
+	for _, m := range w.messages {
+		if !m.ends.IsZero() && (ends.IsZero() || m.ends.Before(ends)) {
+			ends = m.ends
+		}
+	}
+	w.messages = slices.DeleteFunc(w.messages, func(m *message) bool { return m.written })
+	return gathered, ends, w.closing || w.err != nil
+}
+
+// over tells whether a time has come by either clock: the monotonic one stands still while the machine sleeps.
+func over(ends time.Time) bool {
+	now := time.Now()
+	return !ends.IsZero() && (!now.Before(ends) || !now.Round(0).Before(ends.Round(0)))
+}
+
+// drop gives up what is gathered, and what the kernel has still to send.
+func (w *wire) drop() {
+	w.fail(errLate)
+	if c, ok := w.Conn.(interface{ SetLinger(seconds int) error }); ok {
+		_ = c.SetLinger(0) // if that fails, it is as it was
+	}
+	_ = w.Conn.Close()
 }

@@ -1,7 +1,6 @@
 package webhook
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -31,15 +30,32 @@ func failure(req *http.Request, resp *http.Response) error {
 	if text := excerpt(body, secrets(req)); text != "" {
 		b.WriteString(": " + text)
 	}
-	err := errors.New(b.String())
+	err := &refusal{b.String(), resp.StatusCode}
 	if permanent(resp.StatusCode) {
 		return callbacks.Permanent(err)
 	}
-	if after := retryAfter(resp.Header, time.Now()); after > 0 {
-		return callbacks.RetryAfter(err, after)
-	}
-	return err
+	return &callbacks.Failure{Err: err, After: retryAfter(resp.Header, time.Now()), Blame: blame(resp.StatusCode)}
 }
+
+// blame is what a status speaks of: that the receiver is in trouble, or has too much to do, may be so for one path
+// only, and any other refusal is of this request.
+func blame(status int) callbacks.Blame {
+	if status >= 500 || status == http.StatusTooManyRequests {
+		return callbacks.BlamePart
+	}
+	return callbacks.BlameDelivery
+}
+
+// refusal is the error of an answer that is not a success.
+type refusal struct {
+	text   string
+	status int
+}
+
+func (r *refusal) Error() string { return r.text }
+
+// ErrorType is what traces name it by: its status, as OpenTelemetry's conventions say.
+func (r *refusal) ErrorType() string { return strconv.Itoa(r.status) }
 
 func isRedirect(status int) bool { return 300 <= status && status <= 399 }
 

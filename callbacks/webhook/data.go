@@ -113,7 +113,7 @@ func checkHeaders(headers map[string]string, target *url.URL, invalid *job.Inval
 // (https://www.standardwebhooks.com), and those that belong to the connection and not to the request.
 func reserved(canonical string) bool {
 	switch canonical {
-	case "User-Agent", "Host", "Content-Length", "Transfer-Encoding", "Te", "Trailer", "Upgrade", "Expect",
+	case "Host", "Content-Length", "Transfer-Encoding", "Te", "Trailer", "Upgrade", "Expect",
 		"Connection", "Keep-Alive", "Proxy-Connection", "Proxy-Authorization", "Http2-Settings":
 		return true
 	}

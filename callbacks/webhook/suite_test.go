@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json"
+	"go.opentelemetry.io/otel/attribute"
 
 	"github.com/carillon-scheduler/carillon/callbacks"
 	"github.com/carillon-scheduler/carillon/callbacks/callbackstest"
@@ -42,28 +43,33 @@ func open(t *testing.T) callbackstest.Harness {
 	}
 	failures := []callbackstest.Failure{
 		answer("hangs up", "/hang-up", callbacks.Failure{}, "EOF"),
-		answer("pause in seconds", "/429/7", callbacks.Failure{After: 7 * time.Second}, "429 Too Many Requests"),
-		answer("pause of two days", "/503/172800", callbacks.Failure{After: 24 * time.Hour}),
-		answer("endless pause", "/503/99999999999999999999999", callbacks.Failure{After: 24 * time.Hour}),
-		answer("pause that is over", "/503/0", callbacks.Failure{}),
-		answer("negative pause", "/503/-5", callbacks.Failure{}),
-		answer("pause that is none", "/503/soon", callbacks.Failure{}),
-		answer("pause until long ago", "/503/Fri,%2031%20Dec%201999%2023:59:59%20GMT", callbacks.Failure{}),
-		answer("pause until far ahead", "/503/Fri,%2031%20Dec%209999%2023:59:59%20GMT", callbacks.Failure{After: 24 * time.Hour}),
+		answer("pause in seconds", "/429/7", callbacks.Failure{After: 7 * time.Second, Blame: callbacks.BlamePart}, "429 Too Many Requests"),
+		answer("pause of two days", "/503/172800", callbacks.Failure{After: 24 * time.Hour, Blame: callbacks.BlamePart}),
+		answer("endless pause", "/503/99999999999999999999999", callbacks.Failure{After: 24 * time.Hour, Blame: callbacks.BlamePart}),
+		answer("pause that is over", "/503/0", callbacks.Failure{Blame: callbacks.BlamePart}),
+		answer("negative pause", "/503/-5", callbacks.Failure{Blame: callbacks.BlamePart}),
+		answer("pause that is none", "/503/soon", callbacks.Failure{Blame: callbacks.BlamePart}),
+		answer("pause until long ago", "/503/Fri,%2031%20Dec%201999%2023:59:59%20GMT", callbacks.Failure{Blame: callbacks.BlamePart}),
+		answer("pause until far ahead", "/503/Fri,%2031%20Dec%209999%2023:59:59%20GMT", callbacks.Failure{After: 24 * time.Hour, Blame: callbacks.BlamePart}),
 		answer("pause after a permanent failure", "/422/7", callbacks.Failure{Permanent: true}),
 		{Name: "nobody listens", Data: data("url", "http://"+unused(t)+"/x?token="+token), Says: []string{"refused"}},
-		answer("quotes the request", "/500", callbacks.Failure{}, "500 Internal Server Error: can't take /500?*** as *** with ***"),
+		answer("quotes the request", "/500", callbacks.Failure{Blame: callbacks.BlamePart}, "500 Internal Server Error: can't take /500?*** as *** with ***"),
 		{
 			Name: "credentials in a header",
 			Data: data("url", r.URL+"/500", "headers", map[string]string{"authorization": "Bearer " + bearer}),
-			Says: []string{"500", "***"},
+			Want: callbacks.Failure{Blame: callbacks.BlamePart}, Says: []string{"500", "***"},
 		},
 	}
 	for _, status := range []int{400, 405, 410, 413, 415, 422, 300, 301, 302, 303, 304, 307, 308} {
 		failures = append(failures, answer(strconv.Itoa(status), "/"+strconv.Itoa(status), callbacks.Failure{Permanent: true}, strconv.Itoa(status)))
 	}
-	for _, status := range []int{401, 402, 403, 404, 406, 408, 409, 411, 412, 414, 417, 421, 423, 425, 429, 431, 451, 500, 501, 502, 503, 504, 599} {
-		failures = append(failures, answer(strconv.Itoa(status), "/"+strconv.Itoa(status), callbacks.Failure{}, strconv.Itoa(status)))
+	for blame, statuses := range map[callbacks.Blame][]int{
+		callbacks.BlameDelivery: {401, 402, 403, 404, 406, 408, 409, 411, 412, 414, 417, 421, 423, 425, 431, 451},
+		callbacks.BlamePart:     {429, 500, 501, 502, 503, 504, 599},
+	} {
+		for _, status := range statuses {
+			failures = append(failures, answer(strconv.Itoa(status), "/"+strconv.Itoa(status), callbacks.Failure{Blame: blame}, strconv.Itoa(status)))
+		}
 	}
 
 	good := map[string][]byte{}
@@ -94,6 +100,17 @@ func open(t *testing.T) callbackstest.Harness {
 			r.mu.Lock()
 			defer r.mu.Unlock()
 			return r.attributes[id.String()]
+		},
+		Span: func(job.ID) []attribute.KeyValue {
+			u, err := url.Parse(r.URL)
+			if err != nil {
+				t.Fatal(err)
+			}
+			port, _ := strconv.Atoi(u.Port())
+			return []attribute.KeyValue{
+				attribute.String("http.request.method", "POST"), attribute.String("server.address", u.Hostname()), attribute.Int("server.port", port),
+				attribute.String("url.full", "http://REDACTED:REDACTED@"+u.Host+"/?REDACTED"), attribute.Int("http.response.status_code", 200),
+			}
 		},
 		Good:     good,
 		Bad:      bad(),
@@ -145,7 +162,7 @@ func bad() []callbackstest.Bad {
 		})
 	}
 	for _, name := range []string{
-		"User-Agent", "host", "Content-Length", "transfer-encoding", "TE", "Trailer", "Upgrade", "Expect", "Connection", "Keep-Alive",
+		"host", "Content-Length", "transfer-encoding", "TE", "Trailer", "Upgrade", "Expect", "Connection", "Keep-Alive",
 		"Proxy-Connection", "Proxy-Authorization", "webhook-id", "webhook-timestamp", "webhook-signature", "Carillon-Key",
 		"carillon-timestamp", "CARILLON-ATTEMPT", "carillon-anything", "", "a b", "a:b", "ü", "a\nb", "(a)", "authorization",
 	} {

@@ -16,6 +16,9 @@ import (
 	"strings"
 	"time"
 
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/carillon-scheduler/carillon/callbacks"
 	"github.com/carillon-scheduler/carillon/job"
 )
@@ -27,6 +30,8 @@ type Options struct {
 	// IdleConns is how many connections to one receiver are kept open for reuse; zero means 1024. It should be at least
 	// the number of attempts made at once: with fewer, a busy receiver's connections are made anew all the time.
 	IdleConns int
+	// UserAgent is how requests name their sender, unless the job's headers do; empty means "carillon".
+	UserAgent string
 	// Dial connects to a receiver or a proxy; nil dials with a timeout of 10 s.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
@@ -34,6 +39,7 @@ type Options struct {
 // Sender sends callbacks over HTTP. Its methods are safe for concurrent use.
 type Sender struct {
 	transport *http.Transport
+	userAgent string
 }
 
 // New makes a sender. It connects to nothing yet. A proxy is taken from the environment, see [http.ProxyFromEnvironment].
@@ -44,9 +50,9 @@ func New(o Options) *Sender {
 	if o.Dial == nil {
 		o.Dial = (&net.Dialer{Timeout: 10 * time.Second}).DialContext
 	}
-	return &Sender{transport: &http.Transport{
+	return &Sender{userAgent: cmp.Or(o.UserAgent, "carillon"), transport: &http.Transport{
 		Proxy:               http.ProxyFromEnvironment,
-		DialContext:         o.Dial,
+		DialContext:         dialTimed(o.Dial),
 		TLSClientConfig:     o.TLS,
 		TLSHandshakeTimeout: 10 * time.Second,
 		ForceAttemptHTTP2:   true,
@@ -73,21 +79,29 @@ func (s *Sender) Validate(data []byte) error { return validate(data) }
 
 // Destination is the URL's scheme and host, with its port.
 func (s *Sender) Destination(data []byte) string {
+	destination, _ := s.Place(data)
+	return destination
+}
+
+// Place is the URL's scheme and host, with its port, and its path. The query is left out: the same is called whatever
+// that says.
+func (s *Sender) Place(data []byte) (destination, path string) {
 	c, err := job.Reread[struct {
 		URL string `json:"url"`
 	}](data)
 	if err != nil {
-		return "" // can't happen to data that was accepted
+		return "", "" // can't happen to data that was accepted
 	}
 	scheme, rest, _ := strings.Cut(c.URL, "://")
 	host := rest
 	if end := strings.IndexAny(rest, "/?"); end >= 0 {
 		host = rest[:end]
+		path, _, _ = strings.Cut(rest[end:], "?")
 	}
 	host = host[strings.LastIndexByte(host, '@')+1:] // who is calling is none of its names
 	scheme = strings.ToLower(scheme)
 	host = strings.TrimSuffix(host, map[string]string{"http": ":80", "https": ":443"}[scheme])
-	return scheme + "://" + strings.ToLower(host)
+	return scheme + "://" + strings.ToLower(host), cmp.Or(path, "/")
 }
 
 // Envelopes are all there are.
@@ -95,30 +109,42 @@ func (s *Sender) Envelopes() []job.Envelope {
 	return []job.Envelope{job.EnvelopeStructured, job.EnvelopeBinary}
 }
 
+// latePause is how long what could not be written in time waits, lest a slow machine is made slower.
+const latePause = 5 * time.Second
+
 // Send makes the request and judges the answer by its status. A redirect is an answer like any other; it is not followed,
 // because whom to call is for the job to say. Errors name the receiver by its host only: a path or a query may be a secret.
 func (s *Sender) Send(ctx context.Context, d callbacks.Delivery) error {
-	req, err := newRequest(ctx, &d)
+	req, err := s.newRequest(timed(ctx), &d)
 	if err != nil {
 		// Can't happen to data that was accepted. The error is left out for it would quote the URL.
 		return callbacks.Permanent(errors.New("callback data: no request can be made of it"))
 	}
+	span := trace.SpanFromContext(ctx)
+	describeRequest(span, req)
 	// The transport and not a client: that would follow redirects, and put the URL into its errors.
 	resp, err := s.transport.RoundTrip(req)
 	if err != nil {
-		return fmt.Errorf("%s %s: %w", req.Method, req.URL.Host, err)
+		err = fmt.Errorf("%s %s: %w", req.Method, req.URL.Host, err)
+		if errors.Is(err, errLate) { // so the receiver has not got all of it
+			return callbacks.Unavailable(err, latePause)
+		}
+		return err
 	}
 	defer func() {
 		drain(resp.Body)
 		_ = resp.Body.Close() // the status has been read, and that is all that counts
 	}()
+	if span.IsRecording() {
+		span.SetAttributes(semconv.HTTPResponseStatusCode(resp.StatusCode))
+	}
 	if 200 <= resp.StatusCode && resp.StatusCode <= 299 {
 		return nil
 	}
 	return failure(req, resp)
 }
 
-func newRequest(ctx context.Context, d *callbacks.Delivery) (*http.Request, error) {
+func (s *Sender) newRequest(ctx context.Context, d *callbacks.Delivery) (*http.Request, error) {
 	c, err := job.Reread[callback](d.Data)
 	if err != nil {
 		return nil, err
@@ -133,6 +159,7 @@ func newRequest(ctx context.Context, d *callbacks.Delivery) (*http.Request, erro
 	if m.ContentType != "" {
 		h.set("Content-Type", m.ContentType)
 	}
+	h.set("User-Agent", s.userAgent)
 	for name, value := range c.Headers {
 		h.set(http.CanonicalHeaderKey(name), value)
 	}
@@ -149,7 +176,6 @@ func newRequest(ctx context.Context, d *callbacks.Delivery) (*http.Request, erro
 		// CloudEvents asks for that one too
 		h.set(http.CanonicalHeaderKey("Ce-"+a.Name), strings.ReplaceAll(escape(a.Value), `"`, "%22"))
 	}
-	h.set("User-Agent", "carillon")
 	h.set("Webhook-Id", d.ID.String())
 	h.set("Webhook-Timestamp", strconv.FormatInt(d.SentAt.Unix(), 10))
 	h.set("Carillon-Key", escape(d.Name.Key))

@@ -79,6 +79,14 @@ func TestRequest(t *testing.T) {
 			want: map[string]string{"Content-Type": "a/b", "X-Own": "c"},
 		},
 		{
+			name: "own user agent",
+			data: func(url string) []byte {
+				return data("url", url, "headers", map[string]string{"user-agent": "acme/2 (+https://example.com)"})
+			},
+			method: "POST", path: "/",
+			want: map[string]string{"Content-Type": "application/json", "User-Agent": "acme/2 (+https://example.com)"},
+		},
+		{
 			name: "user in the URL",
 			data: func(url string) []byte {
 				return data("url", strings.Replace(url, "://", "://Aladdin:open%20sesame@", 1))
@@ -114,7 +122,7 @@ func TestRequest(t *testing.T) {
 			defer server.Close()
 			d := delivery(test.data(server.URL))
 			d.Part = test.part
-			if err := newSender(t, webhook.Options{}).Send(t.Context(), d); err != nil {
+			if err := newSender(t, webhook.Options{UserAgent: "carillon/v1.2.3"}).Send(t.Context(), d); err != nil {
 				t.Fatal(err)
 			}
 			req := <-requests
@@ -122,7 +130,7 @@ func TestRequest(t *testing.T) {
 				t.Errorf("%s %s, want %s %s", req.Method, req.RequestURI, test.method, test.path)
 			}
 			want := map[string]string{
-				"User-Agent":         "carillon",
+				"User-Agent":         "carillon/v1.2.3",
 				"Webhook-Id":         d.ID.String(),
 				"Webhook-Timestamp":  "1798124400",
 				"Carillon-Key":       "gr%C3%BC%C3%9Fe%20100%25",

@@ -85,7 +85,7 @@ func (c *benchDrain) Run(ctx context.Context, out output) error {
 	if c.Count < 1 || c.Replicas < 1 {
 		return usageError{errors.New("--count and --replicas must be at least 1")}
 	}
-	return c.run(ctx, out, "drain", bench.Drain{Count: c.Count, Replicas: c.Replicas}.Run)
+	return c.run(ctx, out, "drain", bench.Drain{Count: c.Count, Replicas: c.Replicas})
 }
 
 // benchSteady measures punctuality.
@@ -100,7 +100,7 @@ func (c *benchSteady) Run(ctx context.Context, out output) error {
 	if err := checkRate(c.Rate, c.Duration); err != nil {
 		return err
 	}
-	return c.run(ctx, out, "steady", bench.Steady{Rate: c.Rate, Duration: c.Duration.std()}.Run)
+	return c.run(ctx, out, "steady", bench.Steady{Rate: c.Rate, Duration: c.Duration.std()})
 }
 
 // benchBurst measures a crowd.
@@ -114,7 +114,7 @@ func (c *benchBurst) Run(ctx context.Context, out output) error {
 	if c.Count < 1 {
 		return usageError{errors.New("--count must be at least 1")}
 	}
-	return c.run(ctx, out, "burst", bench.Burst{Count: c.Count}.Run)
+	return c.run(ctx, out, "burst", bench.Burst{Count: c.Count})
 }
 
 // benchMixed measures submitting and firing.
@@ -133,7 +133,7 @@ func (c *benchMixed) Run(ctx context.Context, out output) error {
 	if c.Connections < 1 {
 		return usageError{errors.New("--connections must be at least 1")}
 	}
-	return c.run(ctx, out, "mixed", bench.Mixed{Rate: c.Rate, Duration: c.Duration.std(), Connections: c.Connections}.Run)
+	return c.run(ctx, out, "mixed", bench.Mixed{Rate: c.Rate, Duration: c.Duration.std(), Connections: c.Connections})
 }
 
 // benchFairness measures what those get who compete.
@@ -156,7 +156,7 @@ func (c *benchFairness) Run(ctx context.Context, out output) error {
 		return usageError{errors.New("--count must be at least 1000, --tenants at least 2, and --spread at least 1")}
 	}
 	return c.run(ctx, out, "fairness", bench.Fairness{
-		Only: c.Only, Count: c.Count, Tenants: c.Tenants, Spread: c.Spread, Rate: c.Rate, Duration: c.Duration.std()}.Run)
+		Only: c.Only, Count: c.Count, Tenants: c.Tenants, Spread: c.Spread, Rate: c.Rate, Duration: c.Duration.std()})
 }
 
 // benchSubmit measures submitting.
@@ -171,7 +171,7 @@ func (c *benchSubmit) Run(ctx context.Context, out output) error {
 	if c.Count < 4 || c.Connections < 1 {
 		return usageError{errors.New("--count must be at least 4, and --connections at least 1")}
 	}
-	return c.run(ctx, out, "submit", bench.Submit{Count: c.Count, Connections: c.Connections}.Run)
+	return c.run(ctx, out, "submit", bench.Submit{Count: c.Count, Connections: c.Connections})
 }
 
 // benchPending measures what waiting occurrences cost.
@@ -193,7 +193,7 @@ func (c *benchPending) Run(ctx context.Context, out output) error {
 		return usageError{errors.New("--instants must be at least 1, and --sizes not smaller, each larger than the one before")}
 	}
 	return c.run(ctx, out, "pending", bench.Pending{
-		Sizes: c.Sizes, Instants: c.Instants, Crontab: c.Crontab, Rate: c.Rate, Duration: c.Duration.std()}.Run)
+		Sizes: c.Sizes, Instants: c.Instants, Crontab: c.Crontab, Rate: c.Rate, Duration: c.Duration.std()})
 }
 
 // benchIdle measures doing nothing.
@@ -208,7 +208,7 @@ func (c *benchIdle) Run(ctx context.Context, out output) error {
 	if c.Pending < 1 || c.Duration.std() <= 0 {
 		return usageError{errors.New("--pending must be at least 1, and --duration more than 0")}
 	}
-	return c.run(ctx, out, "idle", bench.Idle{Pending: c.Pending, Duration: c.Duration.std()}.Run)
+	return c.run(ctx, out, "idle", bench.Idle{Pending: c.Pending, Duration: c.Duration.std()})
 }
 
 // benchTenants measures what many tenants cost.
@@ -228,7 +228,7 @@ func (c *benchTenants) Run(ctx context.Context, out output) error {
 	if c.Few < 1 || c.Count <= c.Few {
 		return usageError{errors.New("--few must be at least 1, and --count more than that")}
 	}
-	return c.run(ctx, out, "tenants", bench.Tenants{Count: c.Count, Few: c.Few, Rate: c.Rate, Duration: c.Duration.std()}.Run)
+	return c.run(ctx, out, "tenants", bench.Tenants{Count: c.Count, Few: c.Few, Rate: c.Rate, Duration: c.Duration.std()})
 }
 
 // benchFeed submits a mixture of jobs.
@@ -245,7 +245,7 @@ func (c *benchFeed) Run(ctx context.Context, out output) error {
 		return err
 	}
 	c.Callback, c.Rounds = "http", 1
-	return c.run(ctx, out, "feed", bench.Feed{URL: c.URL, Rate: c.Rate, Duration: c.Duration.std()}.Run)
+	return c.run(ctx, out, "feed", bench.Feed{URL: c.URL, Rate: c.Rate, Duration: c.Duration.std()})
 }
 
 // checkRate checks a rate and its duration.

@@ -5,16 +5,19 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/carillon-scheduler/carillon/dispatcher"
+	"github.com/carillon-scheduler/carillon/store"
 )
 
 func TestUsageErrors(t *testing.T) {
 	t.Chdir(t.TempDir())
+	onStore(t, "sqlite:x.db", func(store.Store) {})
 	secret := filepath.Join(t.TempDir(), "secret")
 	if err := os.WriteFile(secret, []byte("nonsense://user:hunter2@host\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -63,7 +66,22 @@ func TestUsageErrors(t *testing.T) {
 		{"Kafka without a broker", []string{"serve", "--kafka-tls"}, nil, "--kafka-brokers"},
 		{"Kafka's password without a broker", []string{"serve"}, map[string]string{"CARILLON_KAFKA_PASSWORD": "x"}, "--kafka-brokers"},
 		{"Kafka's password without a mechanism", []string{"serve", "--kafka-brokers=host", "--kafka-password=x"}, nil, "mechanism"},
-		{"address", []string{"serve", "--listen=nowhere:1:2"}, nil, "--listen"},
+		{"address", []string{"serve", "--listen=nowhere:1:2"}, nil, "--listen: must be HOST:PORT"},
+		{"a port alone", []string{"serve", "--listen", "9090"}, nil, "--listen: must be HOST:PORT, such as 127.0.0.1:9090, or :9090 "},
+		{"a host alone", []string{"serve", "--listen", "localhost"}, nil, "--listen: must be HOST:PORT, such as 127.0.0.1:8080, or :8080 "},
+		{"a host and no port", []string{"serve", "--listen", "localhost:"}, nil, "--listen: must be HOST:PORT"},
+		{"a port that there is not", []string{"serve", "--listen", ":99999"}, nil, "--listen: must be HOST:PORT"},
+		{"no address", []string{"serve", "--listen", ""}, nil, "--listen: must be HOST:PORT"},
+		{"an address of another machine", []string{"serve", "--listen", "203.0.113.1:1"}, nil, "--listen"},
+		{"where to ask", []string{"healthcheck", "--listen", "9090"}, nil, "--listen: must be HOST:PORT"},
+		{"negative tick", []string{"serve", "--tick", "-5s"}, nil, `--tick: must not be negative; "-5s" is`},
+		{"negative tick in one", []string{"serve", "--tick=-5s"}, nil, `--tick: must not be negative; "-5s" is`},
+		{"negative number", []string{"serve", "--concurrency", "-1"}, nil, "concurrency is -1"},
+		{"a year", []string{"serve", "--retain", "1y"}, nil, "--retain: must be a duration such as"},
+		{"longer than can be", []string{"serve", "--retain", "9999999h"}, nil, `--retain: must be at most 5200w, a hundred years, not "9999999h"`},
+		{"options without a command", []string{"--store", "oracle://host"}, nil, `--store: "oracle"`},
+		{"unknown option without a command", []string{"--stoer=x"}, nil, "--stoer"},
+		{"an option and then a command", []string{"--store=sqlite:x.db", "export"}, nil, "export"},
 		{"export without a store", []string{"export"}, nil, "--store"},
 		{"export of no store", []string{"export", "--store=oracle://host"}, nil, "--store"},
 		{"export into no folder", []string{"export", "--store=sqlite:x.db", "--output=none/export"}, nil, "--output"},
@@ -110,13 +128,14 @@ func TestPortTaken(t *testing.T) {
 	if code := run([]string{"serve", "--listen=" + listener.Addr().String()}, &stdout, &stderr); code != exitFailure {
 		t.Errorf("exit code %d, want %d", code, exitFailure)
 	}
-	if !strings.Contains(stderr.String(), "--listen") {
-		t.Errorf("the message does not name --listen: %s", &stderr)
+	if !strings.Contains(stderr.String(), "another port is had by --listen=HOST:PORT") {
+		t.Errorf("the message does not say what to do: %s", &stderr)
 	}
 }
 
 func TestHelp(t *testing.T) {
-	for _, args := range [][]string{{"--help"}, {"serve", "--help"}, {"demo", "--help"}, {"export", "--help"}, {"import", "--help"}, {"--version"}} {
+	for _, args := range [][]string{{"--help"}, {"serve", "--help"}, {"demo", "--help"}, {"export", "--help"}, {"import", "--help"}, {"healthcheck", "--help"}, {"--store=x", "--help"}, {"--version"},
+		{"help"}, {"help", "serve"}, {"help", "bench", "drain"}, {"version"}} {
 		var stdout, stderr bytes.Buffer
 		if code := run(args, &stdout, &stderr); code != 0 {
 			t.Errorf("%q: exit code %d: %s", args, code, &stderr)
@@ -151,7 +170,7 @@ func TestDefaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := o.dispatcherConfig(nil)
-	if got != dispatcher.Defaults {
+	if !reflect.DeepEqual(got, dispatcher.Defaults) {
 		t.Errorf("the options' defaults are %+v, the dispatcher's %+v", got, dispatcher.Defaults)
 	}
 	if o.Retain.std() != 24*time.Hour || o.MaxInstants != 100_000 || o.CatchUpLimit != 1000 {

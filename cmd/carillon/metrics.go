@@ -45,5 +45,7 @@ func metricsHandler(r *prometheus.Registry, log *slog.Logger) http.Handler {
 	return promhttp.HandlerFor(r, promhttp.HandlerOpts{
 		ErrorLog:      slog.NewLogLogger(log.Handler(), slog.LevelError),
 		ErrorHandling: promhttp.ContinueOnError,
+		// For the scrapers that ask for it: exemplars are in no other format.
+		EnableOpenMetrics: true,
 	})
 }

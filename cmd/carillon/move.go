@@ -26,7 +26,7 @@ func (c *exportCommand) Run(ctx context.Context, out output) (err error) {
 	if c.Resume && c.Output == "-" {
 		return usageError{errors.New("--resume needs --output: standard output can't be gone on with")}
 	}
-	m, err := openMove(ctx, c.Store, c.WhileClaiming, out.stderr, "exported")
+	m, err := openMove(ctx, openExisting, c.Store, c.WhileClaiming, out.stderr, "exported")
 	if err != nil {
 		return err
 	}
@@ -125,7 +125,7 @@ func (c *importCommand) Run(ctx context.Context, out output) (err error) {
 		}
 		defer func() { _ = from.Close() }()
 	}
-	m, err := openMove(ctx, c.Store, c.WhileClaiming, out.stderr, "imported")
+	m, err := openMove(ctx, openStore, c.Store, c.WhileClaiming, out.stderr, "imported")
 	if err != nil {
 		return err
 	}
@@ -168,8 +168,9 @@ type move struct {
 }
 
 // openMove opens a store, and refuses it while replicas may be claiming from it.
-func openMove(ctx context.Context, url string, whileClaiming bool, stderr io.Writer, done string) (*move, error) {
-	s, err := openStore(ctx, url)
+func openMove(ctx context.Context, open func(context.Context, string) (store.Store, error), url string, whileClaiming bool, stderr io.Writer,
+	done string) (*move, error) {
+	s, err := open(ctx, url)
 	if err != nil {
 		return nil, fmt.Errorf("--store: %w", err)
 	}

@@ -109,8 +109,34 @@ func TestMove(t *testing.T) {
 }
 
 func TestMoveNothing(t *testing.T) {
-	_, stderr := carillon(t, 0, "export", "--store=sqlite:"+filepath.Join(t.TempDir(), "typo.db"))
+	url := "sqlite:" + filepath.Join(t.TempDir(), "new.db")
+	onStore(t, url, func(store.Store) {})
+	_, stderr := carillon(t, 0, "export", "--store="+url)
 	expectContains(t, "the export", stderr, "0 jobs", "Is --store right?")
+}
+
+// A file that is not there, or in which nothing is, is no store to export from, and none is made of it.
+func TestExportMistyped(t *testing.T) {
+	dir := t.TempDir()
+	typo, empty := filepath.Join(dir, "typo.db"), filepath.Join(dir, "empty.db")
+	if err := os.WriteFile(empty, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for file, want := range map[string]string{typo: "there is no SQLite file " + typo, empty: "the SQLite file " + empty + " is empty"} {
+		output := filepath.Join(dir, "export")
+		stdout, stderr := carillon(t, exitUsage, "export", "--store=sqlite:"+file, "--output="+output)
+		expectContains(t, "the export", stderr, "--store: "+want)
+		if stdout != "" {
+			t.Errorf("it exports %s", stdout)
+		}
+	}
+	left, err := os.ReadDir(dir)
+	if err != nil || len(left) != 1 {
+		t.Errorf("there are %v, %v; want the empty file alone", left, err)
+	}
+	if info, err := os.Stat(empty); err != nil || info.Size() > 0 {
+		t.Errorf("the empty file is %v, %v", info, err)
+	}
 }
 
 // While replicas may be claiming, neither an export nor an import begins, unless it is told to.

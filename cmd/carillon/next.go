@@ -11,15 +11,18 @@ import (
 // nextCommand shows when a crontab fires. It needs no service and no store. Its options don't come from the environment,
 // which is the service's.
 type nextCommand struct {
-	Crontab  string `arg:"" help:"The crontab, quoted as one argument, such as '30 9 * * 1-5', '@daily' or '@every 36h'."`
-	Timezone string `default:"UTC" env:"-" placeholder:"NAME" help:"IANA name of the time zone that the crontab is meant in. (${default})"`
-	Count    int    `default:"10" env:"-" placeholder:"N" help:"How many instants to show. (${default})"`
-	StartAt  string `env:"-" placeholder:"INSTANT" help:"Show none before this RFC 3339 instant, at which @every begins. (now)"`
+	Crontab  []string `arg:"" help:"The crontab, quoted as one argument, such as '30 9 * * 1-5', '@daily' or '@every 36h'."`
+	Timezone string   `default:"UTC" env:"-" placeholder:"NAME" help:"IANA name of the time zone that the crontab is meant in. (${default})"`
+	Count    int      `default:"10" env:"-" placeholder:"N" help:"How many instants to show. (${default})"`
+	StartAt  string   `env:"-" placeholder:"INSTANT" help:"Show none before this RFC 3339 instant, at which @every begins. (now)"`
 }
 
 // Run prints the next instants in UTC and in the zone, and what changes of the clocks do to them.
 func (c *nextCommand) Run(out output) error {
-	crontab, err := job.ParseCrontab(c.Crontab)
+	if len(c.Crontab) > 1 {
+		return usageError{c.unquoted()}
+	}
+	crontab, err := job.ParseCrontab(c.Crontab[0])
 	if err != nil {
 		return usageError{fmt.Errorf("crontab: %w", err)}
 	}
@@ -34,7 +37,7 @@ func (c *nextCommand) Run(out output) error {
 	after := anchor
 	if c.StartAt != "" {
 		if anchor, err = job.ParseInstant(c.StartAt); err != nil {
-			return usageError{fmt.Errorf("--start-at: %w", err)}
+			return usageError{fmt.Errorf("--start-at: %q %w", c.StartAt, err)}
 		}
 		after = anchor.Add(-1) // the start itself may be an instant
 	}
@@ -56,4 +59,14 @@ func (c *nextCommand) Run(out output) error {
 		after = at
 	}
 	return nil
+}
+
+// unquoted says how to give a crontab that came in several arguments. Where it has a star, the shell has put names of files in its
+// place, so that it can't be known.
+func (c *nextCommand) unquoted() error {
+	meant := strings.Join(c.Crontab, " ")
+	if _, err := job.ParseCrontab(meant); err != nil {
+		meant = "30 9 * * mon-fri"
+	}
+	return fmt.Errorf("the crontab came in %d arguments; quote it, so that it is one: carillon next '%s'", len(c.Crontab), meant)
 }

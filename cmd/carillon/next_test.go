@@ -85,13 +85,16 @@ func TestNextUsage(t *testing.T) {
 		want string
 	}{
 		{"no crontab", nil, "crontab"},
-		{"not quoted", []string{"0", "9", "*", "*", "*"}, "9"},
+		{"not quoted", []string{"0", "9", "*", "*", "*"}, "quote it, so that it is one: carillon next '0 9 * * *'"},
+		{"not quoted, with options", []string{"--count=3", "@every", "36h"}, "carillon next '@every 36h'"},
+		{"its stars taken for files", []string{"0", "9", "LICENSE", "go.mod", "LICENSE", "go.mod", "mon-fri"}, "carillon next '30 9 * * mon-fri'"},
 		{"bad crontab", []string{"0 25 * * *"}, `crontab: hour "25"`},
 		{"never", []string{"0 0 30 2 *"}, "crontab: never fires"},
 		{"bad zone", []string{"@daily", "--timezone=Europe/Atlantis"}, "--timezone"},
 		{"the machine's zone", []string{"@daily", "--timezone=Local"}, "--timezone"},
 		{"bad count", []string{"@daily", "--count=0"}, "--count"},
-		{"bad start", []string{"@daily", "--start-at=tomorrow"}, "--start-at"},
+		{"bad start", []string{"@daily", "--start-at=tomorrow"}, `--start-at: "tomorrow" must be`},
+		{"30 February", []string{"@daily", "--start-at=2026-02-30T00:00:00Z"}, "--start-at: \"2026-02-30T00:00:00Z\" must be a day that there is"},
 	} {
 		var stdout, stderr bytes.Buffer
 		if code := run(append([]string{"next"}, c.args...), &stdout, &stderr); code != exitUsage {

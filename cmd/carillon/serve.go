@@ -19,9 +19,11 @@ import (
 
 // serveCommand runs the service until it is told to stop.
 type serveCommand struct {
-	Listen string `default:"127.0.0.1:8080" placeholder:"ADDR" help:"Address of the HTTP API. There is no access control yet: keep it on loopback or behind a proxy that has it. (${default})"`
+	Listen address `default:"127.0.0.1:8080" placeholder:"HOST:PORT" help:"Address of the HTTP API; :PORT is all of this machine's. There is no access control yet: keep it on loopback or behind a proxy that has it. (${default})"`
 	serviceOptions
 	logOptions
+
+	unknown []string // what is to be said of the environment
 }
 
 // serviceOptions configure a replica. Replicas that share a store should agree on all of them.
@@ -72,6 +74,37 @@ type logOptions struct {
 type duration job.Duration
 
 func (d *duration) UnmarshalText(b []byte) error { return (*job.Duration)(d).UnmarshalText(b) }
+
+// address is an option's host and port to listen at.
+type address string
+
+func (a *address) UnmarshalText(b []byte) error {
+	*a = address(b)
+	_, port, err := net.SplitHostPort(string(b))
+	if err == nil && port != "" {
+		_, err = net.LookupPort("tcp", port)
+	}
+	if err == nil && port != "" {
+		return nil
+	}
+	port = "8080"
+	if _, err := net.LookupPort("tcp", string(b)); err == nil && len(b) > 0 {
+		port = string(b)
+	}
+	return fmt.Errorf("must be HOST:PORT, such as 127.0.0.1:%s, or :%[1]s for all of this machine's addresses; not %q", port, b)
+}
+
+// reachable is where to reach on this machine who listens at the address.
+func (a address) reachable() string {
+	host, port, _ := net.SplitHostPort(string(a)) // it was read as one
+	switch ip := net.ParseIP(host); {
+	case host == "" || ip.Equal(net.IPv4zero):
+		host = "127.0.0.1"
+	case ip.Equal(net.IPv6zero):
+		host = "::1"
+	}
+	return net.JoinHostPort(host, port)
+}
 
 // level is an option's log level.
 type level slog.Level
@@ -158,6 +191,9 @@ func defaultOptions() (serviceOptions, error) {
 // Run serves until ctx ends.
 func (c *serveCommand) Run(ctx context.Context, out output) error {
 	log := c.logger(out.stderr)
+	for _, w := range c.unknown {
+		log.Warn("the environment has what may be a mistake", "warning", w)
+	}
 	s, err := newService(ctx, c.serviceOptions, log, probes{})
 	if err != nil && ctx.Err() != nil {
 		log.Info("stopped while starting", "error", err)
@@ -166,13 +202,13 @@ func (c *serveCommand) Run(ctx context.Context, out output) error {
 	if err != nil {
 		return err
 	}
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", c.Listen)
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", string(c.Listen))
 	if err != nil {
 		_ = s.close()
-		if err = fmt.Errorf("--listen: %w", err); errors.Is(err, syscall.EADDRINUSE) {
-			return err // it may be free in a moment
+		if errors.Is(err, syscall.EADDRINUSE) { // it may be free in a moment
+			return fmt.Errorf("--listen: %w (by another program, or by a replica that still runs; another port is had by --listen=HOST:PORT)", err)
 		}
-		return usageError{err}
+		return usageError{fmt.Errorf("--listen: %w", err)}
 	}
 	log.Info("serving", "address", listener.Addr().String(), "store", redact(c.Store), "version", version())
 	return s.run(ctx, listener)

@@ -107,6 +107,7 @@ func newService(ctx context.Context, o serviceOptions, log *slog.Logger, p probe
 			Retain:       o.Retain.std(),
 			Early:        cfg.Early,
 			Clock:        theirs,
+			Version:      moduleVersion(),
 			Logger:       log,
 			Traces:       traces.spans(),
 			Metrics:      metricsHandler(registry, log),
@@ -125,7 +126,7 @@ func newService(ctx context.Context, o serviceOptions, log *slog.Logger, p probe
 
 // openSenders makes the senders of all callback types that are configured.
 func (s *service) openSenders(o serviceOptions, log *slog.Logger) ([]callbacks.Sender, error) {
-	hooks := webhook.New(webhook.Options{IdleConns: max(o.Concurrency, 64)})
+	hooks := webhook.New(webhook.Options{IdleConns: max(o.Concurrency, 64), UserAgent: userAgent(moduleVersion())})
 	s.closers = append(s.closers, hooks)
 	senders := []callbacks.Sender{hooks}
 	if o.RabbitmqURL != "" {
@@ -196,6 +197,14 @@ func openStore(ctx context.Context, rawURL string) (store.Store, error) {
 		return nil, usageError{fmt.Errorf("%q is no kind of store; give sqlite:FILE, postgres://HOST/DATABASE, mongodb://HOST/DATABASE "+
 			"or redis://HOST", scheme)}
 	}
+}
+
+// openExisting does as openStore, but makes no new file.
+func openExisting(ctx context.Context, rawURL string) (store.Store, error) {
+	if strings.HasPrefix(rawURL, "sqlite:") {
+		return opened(sqlite.OpenExisting(ctx, rawURL))
+	}
+	return openStore(ctx, rawURL)
 }
 
 // writers is how many calls at once store what is submitted one by one. An SQLite file has one writer at a time. On servers a

@@ -47,11 +47,11 @@ func listen(t *testing.T) net.Listener {
 }
 
 // startFails starts a service that must not start, and checks its exit code and what it says. Once the store is open, an
-// address that is wrong would end it.
+// address that no machine has would end it.
 func startFails(t *testing.T, options []string, code int, want ...string) {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
-	if got := run(append([]string{"serve", "--listen=nowhere:1:2"}, options...), &stdout, &stderr); got != code {
+	if got := run(append([]string{"serve", "--listen=203.0.113.1:1"}, options...), &stdout, &stderr); got != code {
 		t.Errorf("exit code %d, want %d", got, code)
 	}
 	for _, w := range want {
@@ -139,12 +139,17 @@ type started struct {
 
 func start(t *testing.T, url string, wait time.Duration) *started {
 	t.Helper()
+	return startAt(t, "127.0.0.1:0", url, wait)
+}
+
+func startAt(t *testing.T, listen, url string, wait time.Duration) *started {
+	t.Helper()
 	options, err := defaultOptions()
 	if err != nil {
 		t.Fatal(err)
 	}
 	options.Store, options.StoreWait = url, duration(wait)
-	command := serveCommand{Listen: "127.0.0.1:0", serviceOptions: options}
+	command := serveCommand{Listen: address(listen), serviceOptions: options}
 	ctx, cancel := context.WithCancel(t.Context())
 	reader, writer := io.Pipe()
 	s := &started{T: t, log: bufio.NewScanner(reader), cancel: cancel, ended: make(chan error, 1)}
@@ -164,6 +169,15 @@ func (s *started) logs(text string) {
 		}
 	}
 	s.Fatalf("it ended without %q in its log: %v", text, <-s.ended)
+}
+
+// address waits until it serves, and answers where.
+func (s *started) address() string {
+	s.Helper()
+	s.logs("msg=serving")
+	_, after, _ := strings.Cut(s.log.Text(), " address=")
+	address, _, _ := strings.Cut(after, " ")
+	return address
 }
 
 // stop tells it to stop, and checks that it does.

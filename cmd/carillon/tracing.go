@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -46,7 +47,8 @@ func newTracing(ctx context.Context, patience time.Duration, log *slog.Logger) *
 		log.Warn("there are no traces", "error", err)
 		return nil
 	}
-	who, err := resource.New(ctx, resource.WithAttributes(semconv.ServiceName("carillon"), semconv.ServiceVersion(moduleVersion())),
+	who, err := resource.New(ctx, resource.WithAttributes(semconv.ServiceName("carillon"), semconv.ServiceVersion(moduleVersion()),
+		semconv.ServiceInstanceID(rand.Text())), // else replicas on one machine are one
 		resource.WithTelemetrySDK(), resource.WithHost(), resource.WithFromEnv()) // what comes later wins
 	if err != nil {
 		log.Warn("not all that traces are to say of this service can be said", "error", err)

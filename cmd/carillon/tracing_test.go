@@ -13,6 +13,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -57,6 +58,7 @@ func TestTraces(t *testing.T) {
 			s := startTraced(t, filepath.Join(t.TempDir(), "carillon.db"))
 			s.call("PUT", "/v1/jobs/a", `{"delay":"1ms","callback":{"type":"http","data":{"url":"`+s.receiver.URL+`"}}}`)
 			received := <-s.received
+			exemplars := s.exemplars()
 			s.stop()
 
 			submission, firing := c.span(t, "PUT /v1/jobs/:key"), c.span(t, "fire http")
@@ -73,6 +75,13 @@ func TestTraces(t *testing.T) {
 			if parent, want := received.Get("traceparent"), fmt.Sprintf("00-%x-%x-0", firing.TraceId, firing.SpanId); !strings.HasPrefix(parent, want) || !sampled(t, parent) {
 				t.Errorf("the receiver got the traceparent %s, want %s and sampled", parent, want)
 			}
+			for metric, span := range map[string]*tracepb.Span{
+				"carillon_http_request_duration_seconds": submission, "carillon_delivery_duration_seconds": firing, "carillon_deviation_seconds": firing,
+			} {
+				if want := fmt.Sprintf("%x %x", span.TraceId, span.SpanId); exemplars[metric] != want {
+					t.Errorf("the exemplar of %s is %q, want %q", metric, exemplars[metric], want)
+				}
+			}
 			wanted := map[string]string{"service.name": "carillon", "telemetry.sdk.name": "opentelemetry"}
 			if variables["OTEL_SERVICE_NAME"] != "" {
 				wanted["service.name"], wanted["deployment.environment.name"] = "bells", "test"
@@ -82,7 +91,10 @@ func TestTraces(t *testing.T) {
 					t.Errorf("the service's %s is %q, want %q", key, got, want)
 				}
 			}
-			if c.resource["service.version"] == "" || c.resource["host.name"] == "" || c.key != "secret 1" {
+			if got := received.Get("User-Agent"); got != userAgent(moduleVersion()) {
+				t.Errorf("the receiver got the User-Agent %q", got)
+			}
+			if c.resource["service.version"] == "" || c.resource["service.instance.id"] == "" || c.resource["host.name"] == "" || c.key != "secret 1" {
 				t.Errorf("the service is %v; the header has %q", c.resource, c.key)
 			}
 		})
@@ -301,6 +313,38 @@ func (s *tracedService) start(file string) {
 	s.Cleanup(s.stop)
 }
 
+// exemplars answers the trace and the span that each histogram which has any names last, when three of them have.
+func (s *tracedService) exemplars() map[string]string {
+	s.Helper()
+	line := regexp.MustCompile(`(?m)^(\w+)_bucket\{.* # \{(?:trace_id="(\w+)",?|span_id="(\w+)",?){2}\} `)
+	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		request, err := http.NewRequestWithContext(s.Context(), http.MethodGet, s.api+"/metrics", http.NoBody)
+		if err != nil {
+			s.Fatal(err)
+		}
+		request.Header.Set("Accept", "application/openmetrics-text")
+		response, err := http.DefaultClient.Do(request)
+		if err != nil {
+			s.Fatal(err)
+		}
+		text, err := io.ReadAll(response.Body)
+		_ = response.Body.Close()
+		if err != nil || !strings.HasPrefix(response.Header.Get("Content-Type"), "application/openmetrics-text") {
+			s.Fatalf("%v: %v", response.Header, err)
+		}
+		found := map[string]string{}
+		for _, m := range line.FindAllSubmatch(text, -1) {
+			found[string(m[1])] = string(m[2]) + " " + string(m[3])
+		}
+		if len(found) == 3 {
+			return found
+		}
+		if time.Now().After(end) {
+			s.Fatalf("there are the exemplars %v in\n%s", found, text)
+		}
+	}
+}
+
 func (s *tracedService) call(method, path, body string) {
 	s.Helper()
 	request, err := http.NewRequestWithContext(s.Context(), method, s.api+path, strings.NewReader(body))
@@ -317,5 +361,17 @@ func (s *tracedService) call(method, path, body string) {
 	defer response.Body.Close()
 	if answer, _ := io.ReadAll(response.Body); response.StatusCode >= 300 {
 		s.Fatalf("%s %s: %s %s", method, path, response.Status, answer)
+	}
+}
+
+// TestUserAgent: receivers are told the version, if it can stand there.
+func TestUserAgent(t *testing.T) {
+	for version, want := range map[string]string{
+		"v1.2.3": "carillon/v1.2.3", "v0.0.0-20260101000000-0123456789ab+dirty": "carillon/v0.0.0-20260101000000-0123456789ab+dirty",
+		"(devel)": "carillon", "": "carillon",
+	} {
+		if got := userAgent(version); got != want {
+			t.Errorf("version %q makes %q, want %q", version, got, want)
+		}
 	}
 }

@@ -12,7 +12,7 @@ func BenchmarkEnter(b *testing.B) {
 	s := destinations.New(destinations.Policy{
 		InFlight: 192, SlowInFlight: 128, SlowAfter: 250 * time.Millisecond, Patience: 100 * time.Millisecond,
 		Failures: 20, Probe: 5 * time.Second, LongestProbe: time.Minute,
-	})
+	}, time.Now)
 	ctx := b.Context()
 	b.ReportAllocs()
 	b.RunParallel(func(p *testing.PB) {
@@ -22,7 +22,7 @@ func BenchmarkEnter(b *testing.B) {
 				b.Error(err)
 				return
 			}
-			pass.Done(false)
+			pass.Done(destinations.Well)
 		}
 	})
 }

@@ -27,10 +27,14 @@ func IsBusy(err error) (after time.Duration, ok bool) {
 	return busy.After, true
 }
 
-// down gives back one while the circuit is open: spread over the time from the next probe to the one after.
-func (d *destination) down(now time.Time) error {
-	after := max(d.probe, d.probeAt.Sub(now)+rand.N(d.probe))
-	return d.busy(fmt.Sprintf("%s has failed %d times in a row; it is tried again every %s", d.name, d.failures, d.probe), now, after)
+// down gives back one while a circuit is open: spread over the time from the next probe to the one after.
+func (d *destination) down(c *circuit, now time.Time) error {
+	name := d.name
+	if c != &d.circuit {
+		name = "what is called at " + d.name
+	}
+	after := max(c.probe, c.probeAt.Sub(now)+rand.N(c.probe))
+	return d.busy(fmt.Sprintf("%s has failed %d times in a row; it is tried again every %s", name, c.failures, c.probe), now, after)
 }
 
 // busy gives back one for a time.

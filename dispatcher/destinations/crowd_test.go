@@ -60,7 +60,7 @@ func (c *crowd) one(ctx context.Context) {
 			} else {
 				time.Sleep(c.takes)
 			}
-			pass.Done(false)
+			pass.Done(destinations.Well)
 			return
 		}
 	}

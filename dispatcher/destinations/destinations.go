@@ -1,7 +1,7 @@
-// Package destinations keeps callbacks from crowding what they are sent to, and what is slow or down from holding slots that
-// others could use: each destination, such as a host or a queue, has a limit of callbacks under way, a rate if there is to be
-// one, and a circuit that opens when it fails again and again. What can't be sent now is given back, to come again when it is
-// likely to be its turn.
+// Package destinations keeps callbacks from crowding what they are sent to, and what is slow or down from holding slots
+// that others could use: each destination, such as a host or a queue, has a limit of callbacks under way, a rate if
+// there is to be one, and a circuit that opens when it fails again and again, as has each part of it, such as a path.
+// What can't be sent now is given back, to come again when it is likely to be its turn.
 //
 // All of it is of one replica: with three, a destination sees up to three times its limits.
 package destinations
@@ -19,14 +19,15 @@ import (
 // Set is all destinations of a replica. Its methods are safe for concurrent use.
 type Set struct {
 	policy Policy
+	now    func() time.Time
 	lock   sync.Mutex
 	all    map[string]*destination
 	busy   map[*destination]struct{} // those with callbacks under way
 }
 
-// New makes a set.
-func New(p Policy) *Set {
-	return &Set{policy: p, all: make(map[string]*destination), busy: make(map[*destination]struct{})}
+// New makes a set. Now is [time.Now], or another clock with a monotonic reading: nothing here goes by the wall clock.
+func New(p Policy, now func() time.Time) *Set {
+	return &Set{policy: p, now: now, all: make(map[string]*destination), busy: make(map[*destination]struct{})}
 }
 
 // destination is what is known of one. The set's lock guards it.
@@ -39,11 +40,9 @@ type destination struct {
 	ended    time.Time     // when the last callback did
 	used     time.Time
 
-	failures int       // in a row
-	opened   time.Time // zero while the circuit is closed
-	probe    time.Duration
-	probeAt  time.Time // when the next probe may be
-	probing  bool
+	circuit circuit
+	parts   map[string]*circuit // those that have failed since they were well
+	answers map[string]int      // that something is wrong, by part, of the failures in a row
 
 	pace   *rate.Limiter // nil until a rate is asked for
 	begun  time.Time     // when the last callback was let in
@@ -55,14 +54,18 @@ type destination struct {
 type Pass struct {
 	set   *Set
 	to    *destination
+	part  string
 	place *list.Element
 	begun time.Time
-	probe bool
+	// probe and probesPart tell that it probes an open circuit; leads is the one that it has opened, or probed in vain.
+	probe, probesPart bool
+	leads             *circuit
 }
 
 // waiter is a callback that waits for its turn.
 type waiter struct {
-	own  int        // the limit that it asks for; zero for none
+	own  int // the limit that it asks for; zero for none
+	part string
 	turn chan *Pass // of one
 }
 
@@ -90,13 +93,13 @@ func (s *Set) Enter(ctx context.Context, name string, l Limits) (*Pass, error) {
 	default:
 	}
 	d.waiting = slices.DeleteFunc(d.waiting, func(other *waiter) bool { return other == w })
-	now := time.Now()
+	now := s.now()
 	d.admit(s, now) // who came behind it may have a higher limit
 	switch err := ctx.Err(); {
 	case err != nil:
 		return nil, err
-	case !d.opened.IsZero():
-		return nil, d.down(now)
+	case d.circuit.open():
+		return nil, d.down(&d.circuit, now)
 	default:
 		return nil, d.full(l, now)
 	}
@@ -104,23 +107,27 @@ func (s *Set) Enter(ctx context.Context, name string, l Limits) (*Pass, error) {
 
 // enter lets a callback in, lets it wait, or gives it back.
 func (s *Set) enter(name string, l Limits) (*Pass, *waiter, error) {
-	now := time.Now()
+	now := s.now()
 	s.lock.Lock()
 	defer s.lock.Unlock()
 	d, known := s.all[name]
 	if !known {
-		d = &destination{name: name, policy: &s.policy, parked: make(parked), turns: newTurns()}
+		d = &destination{
+			name: name, policy: &s.policy, parts: make(map[string]*circuit), answers: make(map[string]int),
+			parked: make(parked), turns: newTurns(),
+		}
 		s.all[name] = d
 	}
 	d.used = now
-	if !d.opened.IsZero() {
-		if d.probing || now.Before(d.probeAt) {
-			return nil, nil, d.down(now)
-		}
-		d.probing = true
-		pass := d.begin(s, now)
-		pass.probe = true
-		return pass, nil, nil
+	part := d.parts[l.Part]
+	switch {
+	case !d.circuit.lets(now):
+		return nil, nil, d.down(&d.circuit, now)
+	case part != nil && !part.lets(now):
+		part.used = now
+		return nil, nil, d.down(part, now)
+	case d.circuit.open():
+		return d.begin(s, l.Part, now), nil, nil
 	}
 	limit := d.limit(l.InFlight, now)
 	slowest := s.policy.InFlight
@@ -155,20 +162,23 @@ func (s *Set) enter(name string, l Limits) (*Pass, *waiter, error) {
 	}
 	d.turns.charge(l.Of, each, now)
 	if mayBegin {
-		return d.begin(s, now), nil, nil
+		return d.begin(s, l.Part, now), nil, nil
 	}
-	w := &waiter{l.InFlight, make(chan *Pass, 1)}
+	w := &waiter{l.InFlight, l.Part, make(chan *Pass, 1)}
 	d.waiting = append(d.waiting, w)
 	return nil, w, nil
 }
 
 // begin lets one callback begin.
-func (d *destination) begin(s *Set, now time.Time) *Pass {
+func (d *destination) begin(s *Set, part string, now time.Time) *Pass {
 	if d.underWay.Len() == 0 && now.Sub(d.begun) > 2*d.turns.each+d.policy.Patience {
 		d.turns.forget() // those who had turns do not come: they may have been cancelled
 	}
 	d.begun = now
-	p := &Pass{set: s, to: d, begun: now}
+	p := &Pass{set: s, to: d, part: part, begun: now, probe: d.circuit.begin()}
+	if c := d.parts[part]; c != nil {
+		p.probesPart = c.begin()
+	}
 	p.place = d.underWay.PushBack(p)
 	s.busy[d] = struct{}{}
 	return p
@@ -219,9 +229,9 @@ func (d *destination) each(limit int, now time.Time) time.Duration {
 	return d.takes(now) / time.Duration(limit)
 }
 
-// Done tells how the callback went: that the destination failed, or that it did what it can.
-func (p *Pass) Done(failed bool) {
-	now := time.Now()
+// Done tells how the callback went.
+func (p *Pass) Done(v Verdict) {
+	now := p.set.now()
 	p.set.lock.Lock()
 	defer p.set.lock.Unlock()
 	d := p.to
@@ -232,11 +242,7 @@ func (p *Pass) Done(failed bool) {
 	}
 	const weight = 8 // of what was known before
 	d.took += (took - d.took) / weight
-	if failed {
-		d.failed(p.probe, now)
-	} else {
-		d.failures, d.opened, d.probe = 0, time.Time{}, 0
-	}
+	d.done(p, v, now)
 	p.leave(now)
 }
 
@@ -244,7 +250,7 @@ func (p *Pass) Done(failed bool) {
 func (p *Pass) Cancel() {
 	p.set.lock.Lock()
 	defer p.set.lock.Unlock()
-	p.leave(time.Now())
+	p.leave(p.set.now())
 }
 
 // leave makes room for another.
@@ -256,18 +262,21 @@ func (p *Pass) leave(now time.Time) {
 		delete(p.set.busy, d)
 	}
 	if p.probe {
-		d.probing = false
+		d.circuit.probing = false
+	}
+	if c := d.parts[p.part]; c != nil && p.probesPart {
+		c.probing = false
 	}
 	d.admit(p.set, now)
 }
 
 // admit gives their turns to those that wait, as far as their limits allow. Most have none of their own.
 func (d *destination) admit(s *Set, now time.Time) {
-	if !d.opened.IsZero() { // they find out
+	if d.circuit.open() { // they find out
 		return
 	}
 	for len(d.waiting) > 0 && d.underWay.Len() < d.limit(d.waiting[0].own, now) {
-		d.waiting[0].turn <- d.begin(s, now)
+		d.waiting[0].turn <- d.begin(s, d.waiting[0].part, now)
 		d.waiting = d.waiting[1:]
 	}
 	if len(d.waiting) == 0 || d.waiting[0].own == 0 {
@@ -277,21 +286,7 @@ func (d *destination) admit(s *Set, now time.Time) {
 		if d.underWay.Len() >= d.limit(w.own, now) {
 			return false
 		}
-		w.turn <- d.begin(s, now)
+		w.turn <- d.begin(s, w.part, now)
 		return true
 	})
-}
-
-// failed notes a failure, of a probe or of another callback.
-func (d *destination) failed(probe bool, now time.Time) {
-	d.failures++
-	switch {
-	case !d.opened.IsZero() && probe:
-		d.probe = min(2*d.probe, d.policy.LongestProbe)
-	case d.opened.IsZero() && d.failures >= d.policy.Failures:
-		d.opened, d.probe = now, d.policy.Probe
-	default: // one that was under way when the circuit opened, or a few failures
-		return
-	}
-	d.probeAt = now.Add(d.probe)
 }

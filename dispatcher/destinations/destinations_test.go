@@ -27,7 +27,7 @@ type field struct {
 
 func on(t *testing.T, f func(f field)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) { f(field{t, destinations.New(policy)}) })
+	synctest.Test(t, func(t *testing.T) { f(field{t, destinations.New(policy, time.Now)}) })
 }
 
 // enter is let in at once.
@@ -59,7 +59,7 @@ func (f field) take(name string, takes time.Duration) {
 	for range 50 {
 		pass := f.enter(name)
 		time.Sleep(takes)
-		pass.Done(false)
+		pass.Done(destinations.Well)
 	}
 }
 
@@ -67,7 +67,7 @@ func (f field) take(name string, takes time.Duration) {
 func (f field) fail(name string, n int) {
 	f.Helper()
 	for range n {
-		f.enter(name).Done(true)
+		f.enter(name).Done(destinations.Failed)
 	}
 }
 
@@ -102,9 +102,9 @@ func TestSlow(t *testing.T) {
 		if states := f.States(); states[0].Parked != 0 {
 			t.Errorf("%d are parked that may come again", states[0].Parked)
 		}
-		f.enter("another").Done(false)
-		passes[0].Done(false)
-		f.enter("slow").Done(false)
+		f.enter("another").Done(destinations.Well)
+		passes[0].Done(destinations.Well)
+		f.enter("slow").Done(destinations.Well)
 	})
 }
 
@@ -124,13 +124,13 @@ func TestManySlow(t *testing.T) {
 			t.Errorf("it is tried again after %s", after)
 		}
 		f.refused("new", destinations.Limits{}, "new is slow, like others")
-		first.Done(false)
+		first.Done(destinations.Well)
 		for range policy.InFlight {
-			defer f.enter("fast").Done(false)
+			defer f.enter("fast").Done(destinations.Well)
 		}
-		f.enter("new").Done(false)
-		passes[0].Done(false)
-		f.enter("c").Done(false)
+		f.enter("new").Done(destinations.Well)
+		passes[0].Done(destinations.Well)
+		f.enter("c").Done(destinations.Well)
 	})
 }
 
@@ -161,7 +161,7 @@ func TestUnknown(t *testing.T) {
 			t.Errorf("it is tried again after %s", after)
 		}
 		time.Sleep(10 * time.Millisecond)
-		passes[0].Done(false)
+		passes[0].Done(destinations.Well)
 		synctest.Wait()
 		if len(waits) != waiting {
 			t.Errorf("%d have begun once one was answered", len(waits))
@@ -181,7 +181,7 @@ func TestHangs(t *testing.T) {
 			f.enter("d")
 		}
 		time.Sleep(policy.SlowAfter)
-		f.enter("d").Done(false) // so it has answered
+		f.enter("d").Done(destinations.Well) // so it has answered
 		time.Sleep(policy.SlowAfter)
 		f.enter("d")
 		time.Sleep(time.Second)
@@ -225,7 +225,7 @@ func TestWaitingWhenItOpens(t *testing.T) {
 		}
 		synctest.Wait()
 		for _, pass := range passes[:policy.Failures] {
-			pass.Done(true)
+			pass.Done(destinations.Failed)
 		}
 		group.Wait()
 		if last := errs[policy.Failures-1]; errs[policy.Failures-2] != nil || last == nil || !strings.Contains(last.Error(), "d has failed 3 times") {
@@ -258,7 +258,7 @@ func TestQuick(t *testing.T) {
 				lock.Lock()
 				busy--
 				lock.Unlock()
-				pass.Done(false)
+				pass.Done(destinations.Well)
 			})
 			synctest.Wait()
 		}
@@ -279,13 +279,13 @@ func TestLimitsOfJobs(t *testing.T) {
 			t.Errorf("the next is tried again after %s, when each takes a second", after)
 		}
 		two := f.enter("d")
-		one.Done(false)
-		two.Done(false)
+		one.Done(destinations.Well)
+		two.Done(destinations.Well)
 		pass, err := f.Enter(f.Context(), "d", destinations.Limits{InFlight: 100})
 		if err != nil {
 			t.Fatal(err)
 		}
-		pass.Done(false)
+		pass.Done(destinations.Well)
 	})
 }
 
@@ -322,7 +322,7 @@ func TestRate(t *testing.T) {
 			pass, err := f.Enter(f.Context(), "d", limits)
 			if err == nil {
 				begun++
-				pass.Done(false)
+				pass.Done(destinations.Well)
 			}
 			time.Sleep(time.Millisecond)
 		}
@@ -335,8 +335,8 @@ func TestRate(t *testing.T) {
 		if after := f.refused("d", limits, "d is at its rate of 50/s"); after < policy.Patience {
 			t.Errorf("it is tried again after %s", after)
 		}
-		f.enter("another").Done(false)
-		f.enter("d").Done(false) // of a job without a rate
+		f.enter("another").Done(destinations.Well)
+		f.enter("d").Done(destinations.Well) // of a job without a rate
 	})
 }
 
@@ -344,7 +344,7 @@ func TestRate(t *testing.T) {
 func TestCircuit(t *testing.T) {
 	on(t, func(f field) {
 		f.fail("d", policy.Failures-1)
-		f.enter("d").Done(false)
+		f.enter("d").Done(destinations.Well)
 		f.fail("d", policy.Failures)
 		if states := f.States(); states[0].Open.IsZero() || states[0].Failures != policy.Failures {
 			t.Fatalf("%+v", states)
@@ -356,7 +356,7 @@ func TestCircuit(t *testing.T) {
 			if err == nil {
 				probes = append(probes, fmt.Sprint(time.Since(start)))
 				f.refused("d", destinations.Limits{}, "d has failed")
-				pass.Done(true)
+				pass.Done(destinations.Failed)
 			} else if after, busy := destinations.IsBusy(err); !busy || after < policy.Probe {
 				t.Fatalf("%v, after %s", err, after)
 			}
@@ -368,9 +368,9 @@ func TestCircuit(t *testing.T) {
 		time.Sleep(policy.LongestProbe)
 		probe := f.enter("d")
 		f.refused("d", destinations.Limits{}, "d has failed")
-		probe.Done(false)
+		probe.Done(destinations.Well)
 		for range policy.InFlight {
-			defer f.enter("d").Done(false)
+			defer f.enter("d").Done(destinations.Well)
 		}
 	})
 }
@@ -392,7 +392,7 @@ func TestCancel(t *testing.T) {
 		}
 		probe := f.enter("d")
 		f.refused("d", destinations.Limits{}, "d has failed")
-		probe.Done(false)
+		probe.Done(destinations.Well)
 	})
 }
 
@@ -402,20 +402,20 @@ func TestLateFailures(t *testing.T) {
 		under := f.enter("d")
 		f.fail("d", policy.Failures)
 		time.Sleep(policy.Probe - time.Second)
-		under.Done(true)
+		under.Done(destinations.Failed)
 		time.Sleep(time.Second)
-		f.enter("d").Done(false)
-		f.enter("d").Done(false)
+		f.enter("d").Done(destinations.Well)
+		f.enter("d").Done(destinations.Well)
 	})
 }
 
 func TestForget(t *testing.T) {
 	on(t, func(f field) {
-		f.enter("idle").Done(false)
+		f.enter("idle").Done(destinations.Well)
 		f.enter("busy")
 		f.fail("open", policy.Failures)
 		time.Sleep(time.Minute)
-		f.enter("late").Done(false)
+		f.enter("late").Done(destinations.Well)
 		f.Forget(time.Now().Add(-30 * time.Second))
 		var names []string
 		for _, s := range f.States() {

@@ -18,7 +18,8 @@ type Policy struct {
 	SlowAfter time.Duration
 	// Patience is how long a callback that has been claimed may wait for its turn. If it is likely to be longer, it is given back.
 	Patience time.Duration
-	// Failures is how many in a row open the circuit; at least 1.
+	// Failures is how many in a row open a circuit; at least 1. Of those of one part, half as many count for the whole
+	// destination.
 	Failures int
 	// Probe is how long an open circuit waits before it lets one callback through, at first; each that fails doubles it, up to
 	// LongestProbe. What is given back meanwhile is not claimed again before Probe is over.
@@ -44,6 +45,7 @@ func (p *Policy) Validate() error {
 
 // Limits are what one callback asks for beside the policy, and what tells its turn. Zero asks for nothing.
 type Limits struct {
+	Part     string  // of the destination, with a circuit of its own; it may be secret; empty is one like any other
 	InFlight int     // at most so many of its destination are under way
 	Rate     float64 // at most so many begin in a second
 	Of       Whose

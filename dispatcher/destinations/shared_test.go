@@ -80,7 +80,7 @@ func TestTurnsBesideOtherReplicas(t *testing.T) {
 			var all, heavy, light float64
 			for range times {
 				on(t, func(f field) {
-					replicas := []*destinations.Set{f.Set, destinations.New(policy), destinations.New(policy)}
+					replicas := []*destinations.Set{f.Set, destinations.New(policy, time.Now), destinations.New(policy, time.Now)}
 					for _, replica := range replicas {
 						field{t, replica}.take("d", 100*time.Millisecond)
 					}

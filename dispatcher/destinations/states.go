@@ -1,6 +1,7 @@
 package destinations
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -13,7 +14,9 @@ func (s *Set) Forget(before time.Time) {
 	for name, d := range s.all {
 		if d.underWay.Len() == 0 && len(d.waiting) == 0 && d.used.Before(before) {
 			delete(s.all, name)
+			continue
 		}
+		maps.DeleteFunc(d.parts, func(_ string, c *circuit) bool { return c.used.Before(before) })
 	}
 }
 
@@ -24,7 +27,8 @@ type State struct {
 	InFlight, Waiting int
 	// Parked is how many of those that it gave back wait in the store for their turns.
 	Parked int
-	// Failures is how many in a row have failed; Open is since when the circuit is open, zero while it is closed.
+	// Failures is how many in a row have failed, as far as they are about the whole of it; Open is since when its
+	// circuit is open, zero while that is closed.
 	Failures int
 	Open     time.Time
 	// Took is about how long a callback takes; zero until one has ended.
@@ -33,24 +37,33 @@ type State struct {
 
 // States are all destinations that are in use, by name.
 func (s *Set) States() (all []State) {
-	now := time.Now()
+	now := s.now()
 	s.lock.Lock()
 	defer s.lock.Unlock()
 	for _, d := range s.all {
-		all = append(all, State{d.name, d.underWay.Len(), len(d.waiting), d.parked.count(now), d.failures, d.opened, d.took})
+		all = append(all, State{d.name, d.underWay.Len(), len(d.waiting), d.parked.count(now), d.circuit.failures, d.circuit.opened, d.took})
 	}
 	slices.SortFunc(all, func(a, b State) int { return strings.Compare(a.Name, b.Name) })
 	return all
 }
 
-// Open counts the destinations whose circuits are open.
+// Open counts the destinations whose circuits are open, or those of parts of them.
 func (s *Set) Open() (n int) {
 	s.lock.Lock()
 	defer s.lock.Unlock()
 	for _, d := range s.all {
-		if !d.opened.IsZero() {
+		if d.circuit.open() || d.anyPartOpen() {
 			n++
 		}
 	}
 	return n
+}
+
+func (d *destination) anyPartOpen() bool {
+	for _, c := range d.parts {
+		if c.open() {
+			return true
+		}
+	}
+	return false
 }

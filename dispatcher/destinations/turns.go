@@ -291,13 +291,18 @@ func (t *turns) forget() {
 // parked counts those that were given back and have not come again, by the second in which they are to.
 type parked map[int64]int
 
-func (k parked) add(until time.Time) { k[until.Unix()]++ }
+// epoch is what seconds are counted from, by the monotonic clock.
+var epoch = time.Now()
+
+func second(t time.Time) int64 { return int64(t.Sub(epoch) / time.Second) }
+
+func (k parked) add(until time.Time) { k[second(until)]++ }
 
 // count is how many there are. What has come again is among them no more, or once again.
 func (k parked) count(now time.Time) (n int) {
-	for second, of := range k {
-		if second < now.Unix() {
-			delete(k, second)
+	for at, of := range k {
+		if at < second(now) {
+			delete(k, at)
 		} else {
 			n += of
 		}

@@ -68,7 +68,7 @@ func TestWaitingAtRandom(t *testing.T) {
 					sum, most = sum+time.Since(came), max(most, time.Since(came))
 					lock.Unlock()
 					time.Sleep(takes)
-					pass.Done(false)
+					pass.Done(destinations.Well)
 					return
 				}
 			})
@@ -100,7 +100,7 @@ func TestLongBacklog(t *testing.T) {
 						continue
 					}
 					time.Sleep(takes)
-					pass.Done(false)
+					pass.Done(destinations.Well)
 					break
 				}
 				lock.Lock()
@@ -128,7 +128,7 @@ func TestTurnsThatAreNotTaken(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		for _, pass := range passes {
-			pass.Done(false)
+			pass.Done(destinations.Well)
 		}
 		time.Sleep(3 * time.Second)
 		for range policy.SlowInFlight {

@@ -112,7 +112,7 @@ func median(v []float64) float64 {
 
 func buildProgram(b *testing.B) string {
 	path := filepath.Join(b.TempDir(), "carillon")
-	if out, err := exec.Command("go", "build", "-o", path, "../../cmd/carillon").CombinedOutput(); err != nil {
+	if out, err := exec.Command("../../.ci/build", path).CombinedOutput(); err != nil {
 		b.Fatalf("build: %v\n%s", err, out)
 	}
 	return path

@@ -140,7 +140,7 @@ func (c *call) late() error {
 	if cause == nil {
 		cause = context.DeadlineExceeded
 	}
-	return fmt.Errorf("%w: the put waited for others until its time was over: %w", store.ErrUnavailable, cause)
+	return fmt.Errorf("%w: the put waited for others until its time was over: %w", store.ErrNotDone, cause)
 }
 
 // over tells whether the time of a call is over, which is its result then.
@@ -251,5 +251,5 @@ func (g *gatherer) write(b *batch, turns []turn) {
 // permanent tells whether a put has failed by a fault of its own, or of one that it was put with. Nothing has changed then, so
 // it may be put again under the same revision.
 func permanent(err error) bool {
-	return err != nil && !errors.Is(err, store.ErrUnavailable) && !errors.Is(err, store.ErrPrecondition)
+	return err != nil && !errors.Is(err, store.ErrUnavailable) && !errors.Is(err, store.ErrPrecondition) && !errors.Is(err, store.ErrSuperseded)
 }

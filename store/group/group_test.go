@@ -226,6 +226,7 @@ func TestFaults(t *testing.T) {
 		{"it spoils another", []error{faulty, faulty, nil}, []string{"b", "c"}, "faulty"},
 		{"it is told apart", []error{nil, faulty, nil}, nil, "faulty"},
 		{"a condition", []error{store.ErrPrecondition, store.ErrPrecondition, nil}, nil, "precondition failed"},
+		{"a newer version", []error{store.ErrSuperseded, store.ErrSuperseded, nil}, nil, "a newer version of the job"},
 		{"the store is down", []error{down, down, down}, nil, "the store is unavailable"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -96,7 +96,8 @@ func (o *operation) done(ctx context.Context, start time.Time, err error) {
 // given up waiting, by which a client that hangs up would look like a store that fails.
 func isFault(ctx context.Context, err error) bool {
 	return err != nil && !errors.Is(ctx.Err(), context.Canceled) &&
-		!errors.Is(err, store.ErrNotFound) && !errors.Is(err, store.ErrPrecondition) && !errors.Is(err, store.ErrConflict)
+		!errors.Is(err, store.ErrNotFound) && !errors.Is(err, store.ErrPrecondition) && !errors.Is(err, store.ErrSuperseded) &&
+		!errors.Is(err, store.ErrConflict)
 }
 
 // Warnings passes on what the inner store warns of. Not all stores do.

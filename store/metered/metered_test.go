@@ -148,6 +148,7 @@ func TestErrors(t *testing.T) {
 		"damaged":                  {t.Context(), errors.New("can't be read"), 1},
 		"not found":                {t.Context(), store.ErrNotFound, 0},
 		"precondition":             {t.Context(), fmt.Errorf("no: %w", store.ErrPrecondition), 0},
+		"superseded":               {t.Context(), fmt.Errorf("no: %w", store.ErrSuperseded), 0},
 		"conflict":                 {t.Context(), store.ErrConflict, 0},
 		"the client has hung up":   {ended, fmt.Errorf("%w: %w", store.ErrUnavailable, context.Canceled), 0},
 		"the store took too long":  {late, fmt.Errorf("%w: %w", store.ErrUnavailable, context.DeadlineExceeded), 1},

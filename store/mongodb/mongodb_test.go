@@ -48,7 +48,7 @@ func newDatabase(t *testing.T) database {
 	name := "carillon_test_" + strings.ToLower(rand.Text())
 	db := client.Database(name)
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 		defer cancel()
 		if err := db.Drop(ctx); err != nil {
 			t.Error(err)

@@ -19,7 +19,7 @@ import (
 // control does something to the server: stop, start, restart, kill.
 func control(t testing.TB, action string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
 	if out, err := exec.CommandContext(ctx, environment(t, "CARILLON_TEST_POSTGRES_CTL"), action).CombinedOutput(); err != nil {
 		t.Fatalf("%s the server: %v\n%s", action, err, out)
@@ -29,8 +29,8 @@ func control(t testing.TB, action string) {
 // eventually calls f until it succeeds; what it fails with meanwhile must go away by itself.
 func eventually(t *testing.T, what string, f func(ctx context.Context) error) {
 	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	for deadline := time.Now().Add(5 * time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 		err := f(ctx)
 		cancel()
 		if err == nil {
@@ -307,7 +307,7 @@ func TestReadOnly(t *testing.T) {
 	t.Cleanup(func() { readOnly("RESET default_transaction_read_only") })
 	readOnly("SET default_transaction_read_only = on")
 	var err error
-	for deadline := time.Now().Add(20 * time.Second); err == nil && time.Now().Before(deadline); { // until it has been read
+	for deadline := time.Now().Add(5 * time.Minute); err == nil && time.Now().Before(deadline); { // until it has been read
 		err = put(t.Context())
 	}
 	for range 5 {

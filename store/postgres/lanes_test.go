@@ -280,7 +280,7 @@ func lanesOf(tenants []string) (all []job.Lane) {
 // vacuum makes all occurrences known to be visible to everybody. A transaction under way, of another test, may be in the way.
 func (s schema) vacuum() {
 	s.Helper()
-	for deadline := time.Now().Add(20 * time.Second); ; {
+	for deadline := time.Now().Add(5 * time.Minute); ; {
 		run(s.TB, s.admin, "VACUUM "+s.table("occurrences"))
 		if query[bool](s, "SELECT relallvisible >= relpages FROM pg_class WHERE oid = $1::text::regclass", s.table("occurrences")) {
 			return

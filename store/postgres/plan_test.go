@@ -156,7 +156,7 @@ func TestPlansByName(t *testing.T) {
 // added up at the latest then.
 func (s schema) awaitGone(column, value string) {
 	s.Helper()
-	for deadline := time.Now().Add(20 * time.Second); query[int](s, "SELECT count(*) FROM pg_stat_activity WHERE "+column+" = $1", value) > 0; {
+	for deadline := time.Now().Add(5 * time.Minute); query[int](s, "SELECT count(*) FROM pg_stat_activity WHERE "+column+" = $1", value) > 0; {
 		if time.Now().After(deadline) {
 			s.Fatal("the store's connections do not end")
 		}

@@ -61,7 +61,7 @@ func admin(t testing.TB) *pgxpool.Pool {
 
 func run(t testing.TB, pool *pgxpool.Pool, sql string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	if _, err := pool.Exec(ctx, sql); err != nil {
 		t.Fatalf("%s: %v", sql, err)

@@ -4,6 +4,9 @@ package redis_test
 
 import (
 	"fmt"
+	"strconv"
+	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -19,7 +22,9 @@ var benchmarked = []struct{ name, options string }{{"1 shard", ""}, {"16 shards"
 func BenchmarkPut(b *testing.B) {
 	for _, c := range benchmarked {
 		b.Run(c.name, func(b *testing.B) {
-			s := open(b, newServer(b, "--appendonly", "yes").url+c.options)
+			server := newServer(b, "--appendonly", "yes")
+			s := open(b, server.url+c.options)
+			before := busy(server)
 			for i := 0; b.Loop(); i += 500 {
 				var puts []store.Put
 				for k := range 500 {
@@ -28,7 +33,42 @@ func BenchmarkPut(b *testing.B) {
 				mustPut(b, s, puts...)
 			}
 			b.ReportMetric(float64(b.N)*500/b.Elapsed().Seconds(), "jobs/s")
+			reportBusy(b, server, before, 500*b.N)
 		})
+	}
+}
+
+// busy is for how long the processor was busy for the server, and for this process.
+func busy(server *server) (of [2]time.Duration) {
+	server.t.Helper()
+	info, err := server.direct.Info(server.t.Context(), "cpu").Result()
+	if err != nil {
+		server.t.Fatal(err)
+	}
+	for line := range strings.Lines(info) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
+		if name == "used_cpu_user" || name == "used_cpu_sys" {
+			seconds, err := strconv.ParseFloat(value, 64)
+			if err != nil {
+				server.t.Fatal(err)
+			}
+			of[0] += time.Duration(seconds * float64(time.Second))
+		}
+	}
+	var usage syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
+		server.t.Fatal(err)
+	}
+	of[1] = time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
+	return of
+}
+
+// reportBusy tells for how long it was for each of n things since then: so runs can be compared on a machine that does other
+// things too.
+func reportBusy(b *testing.B, server *server, before [2]time.Duration, n int) {
+	now := busy(server)
+	for i, of := range []string{"server-ns/each", "own-ns/each"} {
+		b.ReportMetric(float64(now[i]-before[i])/float64(n), of)
 	}
 }
 
@@ -40,7 +80,8 @@ func BenchmarkDeliver(b *testing.B) {
 		b.Run(c.name, func(b *testing.B) {
 			for b.Loop() {
 				b.StopTimer()
-				s := open(b, newServer(b, "--appendonly", "yes").url+c.options)
+				server := newServer(b, "--appendonly", "yes")
+				s := open(b, server.url+c.options)
 				for i := 0; i < backlog; i += 1000 {
 					var puts []store.Put
 					for k := range 1000 {
@@ -49,6 +90,7 @@ func BenchmarkDeliver(b *testing.B) {
 					mustPut(b, s, puts...)
 				}
 				b.StartTimer()
+				before := busy(server)
 				for left := backlog; left > 0; {
 					claimed := claim(b, s, epoch, 256)
 					if err := s.Settle(b.Context(), acks(claimed.Occurrences)); err != nil {
@@ -56,6 +98,7 @@ func BenchmarkDeliver(b *testing.B) {
 					}
 					left -= len(claimed.Occurrences)
 				}
+				reportBusy(b, server, before, backlog)
 			}
 			b.ReportMetric(backlog*float64(b.N)/b.Elapsed().Seconds(), "occurrences/s")
 		})

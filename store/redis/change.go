@@ -9,40 +9,42 @@ import (
 )
 
 // Cancel implements [store.Jobs]. Jobs are cancelled independently of each other, each by one script unless it has very
-// many occurrences.
+// many occurrences: the script that deletes the job counts all of these, and then they are deleted in parts.
 func (s *Store) Cancel(ctx context.Context, names []job.Name, asked store.Asked) ([]store.CancelResult, error) {
-	now := asked.Now
+	ctx, cancel := bound(ctx)
+	defer cancel()
 	results := make([]store.CancelResult, len(names))
 	going := make([]int, len(names))
 	for i := range names {
 		going[i] = i
 	}
-	for len(going) > 0 {
+	for first := true; len(going) > 0; first = false {
 		calls := make([]call, len(going))
 		for k, i := range going {
-			calls[k] = call{cancelScript, s.shardOf(names[i]), []any{jobField(names[i]), now.UnixMilli(), chunk}}
+			calls[k] = call{cancelScript, s.shardOf(names[i]), []any{jobField(names[i]), asked.Now.UnixMilli(), chunk, span(asked.Newer)}}
+		}
+		replies := s.run(ctx, calls)
+		if err := firstError(replies); err != nil {
+			if !first {
+				err = partly(err)
+			}
+			return nil, err
 		}
 		var again []int
-		for k, reply := range s.run(ctx, calls) {
-			answer, err := reply.list()
-			if err != nil {
-				return nil, err
-			}
+		for k, reply := range replies {
+			answer, _ := reply.list()
 			i := going[k]
 			r := &results[i]
-			r.Found = r.Found || answer.number(0) > 0
+			// What stood on its own may be gone already when a newer job comes: then that comes after the cancellation.
+			r.Superseded = answer.text(0) == "superseded" && !r.Found
+			r.Found = r.Found || answer.text(0) == "found"
 			r.Cancelled += answer.number(1)
 			r.InFlight += answer.number(2)
 			if answer.number(3) > 0 {
 				again = append(again, i)
 			}
 			if revision := answer.text(4); revision != "" {
-				cancelled, held, err := s.dropAll(ctx, calls[k].shard, job.Revision(revision), now)
-				if err != nil {
-					return nil, err
-				}
-				r.Cancelled += cancelled
-				r.InFlight += held
+				s.dropAll(ctx, calls[k].shard, job.Revision(revision), "", asked.Now)
 			}
 		}
 		going = again
@@ -83,11 +85,16 @@ func (s *Store) ifThere(ctx context.Context, c call) error {
 // Resume implements [store.Jobs]. It looks at all of the job's occurrences, for a claim that was early, or by a clock that is
 // ahead, may have put one back whose instant is still ahead. They sort by their instants, so those that have passed come first.
 func (s *Store) Resume(ctx context.Context, name job.Name, version job.Revision, now time.Time) error {
+	ctx, cancel := bound(ctx)
+	defer cancel()
 	var revision, last string
 	for {
 		answer, err := s.run(ctx, []call{{resumeScript, s.shardOf(name), []any{
 			jobField(name), string(version), now.UnixMilli(), chunk, revision, last,
 		}}})[0].list()
+		if err != nil && last != "" {
+			return partly(err)
+		}
 		if err != nil {
 			return err
 		}

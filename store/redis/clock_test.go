@@ -38,13 +38,25 @@ func TestClockSet(t *testing.T) {
 		p := store.Put{Now: now, Job: job.Job{
 			Name: job.Name{Tenant: job.DefaultTenant, Key: "k"}, Revision: revision, Version: revision, ExpiresAt: now,
 		}}
-		known := &s.shards[s.shardOf(p.Job.Name)].ahead
-		known.Add(off.Milliseconds())
+		known := &s.shard(s.shardOf(p.Job.Name)).clock
+		known.note(known.at(time.Now()) + off.Milliseconds())
 		if r := s.Put(t.Context(), []store.Put{p})[0]; r.Err != nil || (r.Replaced != "") != (i > 0) {
 			t.Errorf("off by %s, put answers %+v", off, r)
 		}
-		if left := time.Duration(known.Load()) * time.Millisecond; left.Abs() > 10*time.Minute {
+		if left := time.UnixMilli(known.at(now)).Sub(now); left.Abs() > 10*time.Minute {
 			t.Errorf("off by %s, it is still taken to be off by %s", off, left)
 		}
+	}
+	// What was read long ago is read anew before it is relied on, since the clock may have been set meanwhile.
+	known := &s.shard(0).clock
+	known.last.Store(&reading{known.at(time.Now()) + time.Hour.Milliseconds(), time.Now().Add(-2 * trusted)})
+	ctx, cancel := context.WithTimeout(t.Context(), store.Within)
+	defer cancel()
+	change := []call{{script: pauseScript, shard: 0}}
+	if going := s.ready(ctx, change, make([]reply, 1), []int{0}); len(going) != 1 {
+		t.Fatal("its time could not be read")
+	}
+	if off := time.UnixMilli(known.at(time.Now())).Sub(time.Now()); off.Abs() > 10*time.Minute {
+		t.Errorf("it is taken to be off by %s", off)
 	}
 }

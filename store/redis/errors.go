@@ -14,11 +14,16 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// transientCodes begin the server's errors for faults that may go away by themselves.
+// lateCode begins the error of a script that came too late to change anything, see bounded.lua.
+const lateCode = "LATE"
+
+// transientCodes begin the server's errors for faults that may go away by themselves. By all of them it refuses to begin: none
+// comes after a script has changed something.
 var transientCodes = []string{
 	"ASK", "MOVED", // the slot's node could not be reached, or it moves again and again
 	"BUSY",        // another program's script
 	"CLUSTERDOWN", // no node, or too few, for some slots
+	lateCode,      // a script's own
 	"LOADING",     // it reads its data from disk
 	"MASTERDOWN",  // a replica without its master
 	"MISCONF",     // it can't write its snapshots or its log
@@ -44,31 +49,72 @@ func code(err error) string {
 	return word
 }
 
-// mapError marks the faults that may go away by themselves.
-func mapError(err error) error {
-	if err == nil || errors.Is(err, store.ErrUnavailable) || !transient(err) {
+// undoneError is a fault by which nothing was changed, nor ever will be.
+type undoneError struct{ cause error }
+
+func (e undoneError) Error() string { return fmt.Sprintf("%v: %v", store.ErrNotDone, e.cause) }
+
+func (e undoneError) Unwrap() []error { return []error{store.ErrNotDone, e.cause} }
+
+// undone marks a fault, of something without which nothing is changed, as one by which nothing was. Another error stays as it is.
+func undone(err error) error {
+	if !errors.Is(err, store.ErrUnavailable) || errors.Is(err, store.ErrNotDone) {
 		return err
 	}
-	return fmt.Errorf("%w: %w", store.ErrUnavailable, err)
+	return undoneError{err}
 }
 
-func transient(err error) bool {
+// partly is the error of a change of which another part is done, or may be.
+func partly(err error) error {
+	if e, ok := errors.AsType[undoneError](err); ok {
+		return fmt.Errorf("%w: %w", store.ErrUnavailable, e.cause)
+	}
+	return err
+}
+
+// mapError marks the faults that may go away by themselves, and those of them by which nothing was changed.
+func mapError(err error) error {
+	switch {
+	case err == nil || errors.Is(err, store.ErrUnavailable):
+		return err
+	case refused(err):
+		return undoneError{err}
+	case transient(err):
+		return fmt.Errorf("%w: %w", store.ErrUnavailable, err)
+	}
+	return err
+}
+
+// refused tells whether a fault is one of a command that was not sent, or that the server refused.
+func refused(err error) bool {
 	if code := code(err); code != "" {
 		return slices.Contains(transientCodes, code) || strings.HasPrefix(err.Error(), "ERR max number of clients")
 	}
-	if _, ok := errors.AsType[net.Error](err); ok {
+	if failed, ok := errors.AsType[*net.OpError](err); ok && failed.Op == "dial" {
 		return true
 	}
-	for _, target := range []error{
-		context.Canceled, context.DeadlineExceeded, io.EOF, io.ErrUnexpectedEOF, net.ErrClosed,
-		redis.ErrClosed, redis.ErrPoolTimeout, redis.ErrPoolExhausted,
-	} {
+	for _, target := range []error{redis.ErrClosed, redis.ErrPoolTimeout, redis.ErrPoolExhausted} {
 		if errors.Is(err, target) {
 			return true
 		}
 	}
 	// The client's own words for a cluster of which it can reach no node.
 	return strings.Contains(err.Error(), "cluster has no nodes") || strings.Contains(err.Error(), "cannot load cluster slots")
+}
+
+// transient tells whether a fault is one of the connection: nobody knows what became of the command.
+func transient(err error) bool {
+	if _, ok := errors.AsType[net.Error](err); ok {
+		return true
+	}
+	for _, target := range []error{
+		context.Canceled, context.DeadlineExceeded, io.EOF, io.ErrUnexpectedEOF, net.ErrClosed,
+	} {
+		if errors.Is(err, target) {
+			return true
+		}
+	}
+	return false
 }
 
 // explain says what an operator can do about an error of Open, which spoke TLS or did not.

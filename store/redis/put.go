@@ -14,10 +14,11 @@ import (
 
 // Put implements [store.Jobs]. Jobs are put independently of each other, but for those of one name.
 //
-// A job with up to chunk occurrences is put by one script, which may put others too. Of one with more, the others are inserted
-// before, and are orphans until that script has run. Should it not run, they stay orphans.
+// A job with up to chunk occurrences, and as many that it carries over, is put by one script, which may put others too. Of one with
+// more, the others are inserted before, and are orphans until that script has run, or marked before, see records.lua. Should it
+// not run, they stay orphans, and the marks mean nothing.
 func (s *Store) Put(ctx context.Context, puts []store.Put) []store.PutResult {
-	ctx, cancel := context.WithTimeout(ctx, store.Within) // for callers that set no limit
+	ctx, cancel := bound(ctx)
 	defer cancel()
 	results := make([]store.PutResult, len(puts))
 	for _, round := range rounds(puts, results) {
@@ -33,7 +34,8 @@ type put struct {
 	shard    int
 	schedule []byte           // as it is stored
 	rest     []job.Occurrence // those that the flip inserts
-	late     bool             // the server's clock refused the flip
+	carry    []store.Carried  // those that the flip carries over
+	alone    bool             // the flip is for a script of its own
 	more     bool             // more of what was replaced is to be deleted
 }
 
@@ -56,39 +58,34 @@ func (s *Store) putRound(ctx context.Context, round []*put) {
 	var going []*put
 	for _, p := range round {
 		p.shard, p.schedule = s.shardOf(p.Job.Name), p.Job.Schedule.Encode()
-		if p.Err = s.insertBefore(ctx, p); p.Err != nil {
-			s.tidy(ctx, p) // no flip was tried, so nothing will ever want them
-			continue
+		if p.Err = s.prepareFlip(ctx, p); p.Err == nil {
+			going = append(going, p)
 		}
-		going = append(going, p)
 	}
-	for attempt := 1; len(going) > 0; attempt++ {
-		s.flip(ctx, going)
-		var late []*put
-		for _, p := range going {
-			switch {
-			case p.late && ctx.Err() == nil && attempt < 3: // by a clock that was known wrongly
-				late = append(late, p)
-			case p.late:
-				p.Err = fmt.Errorf("%w: the time for the put is over", store.ErrUnavailable)
-			}
+	s.flip(ctx, going)
+	var alone []*put
+	for _, p := range going {
+		if p.alone && p.Err == nil {
+			alone = append(alone, p)
 		}
-		going = late
 	}
+	s.flip(ctx, alone)
 	for _, p := range round {
-		if errors.Is(p.Err, store.ErrPrecondition) && len(p.rest) < len(p.Occurrences) {
-			s.tidy(ctx, p)
-		}
-		if p.more { // the put is done; but what was held can't be told if this fails
-			_, held, err := s.dropAll(ctx, p.shard, p.Replaced, p.Now)
-			p.InFlight, p.Err = p.InFlight+held, err
+		switch unchanged := errors.Is(p.Err, store.ErrPrecondition) || errors.Is(p.Err, store.ErrSuperseded) || errors.Is(p.Err, store.ErrNotDone); {
+		case unchanged && (len(p.rest) < len(p.Occurrences) || len(p.carry) < len(p.Put.Carried)):
+			tidying, cancel := context.WithTimeout(context.WithoutCancel(ctx), tidyWithin) // the put's time may be over
+			s.dropAll(tidying, p.shard, p.Job.Revision, jobField(p.Job.Name), p.Now)
+			cancel()
+		case p.more:
+			s.dropAll(ctx, p.shard, p.Replaced, "", p.Now)
 		}
 	}
 }
 
-// insertBefore inserts the occurrences of a put for which the flip has no room.
-func (s *Store) insertBefore(ctx context.Context, p *put) error {
-	p.rest = p.Occurrences
+// prepareFlip inserts the occurrences of a put, and marks those that it carries over, for which the flip has no room. If it
+// fails, nothing is changed, as there is no flip.
+func (s *Store) prepareFlip(ctx context.Context, p *put) error {
+	p.rest, p.carry = p.Occurrences, p.Put.Carried
 	for len(p.rest) > chunk {
 		var calls []call
 		for len(p.rest) > chunk && len(calls) < 16 { // so many at once take little memory here
@@ -96,10 +93,29 @@ func (s *Store) insertBefore(ctx context.Context, p *put) error {
 			calls, p.rest = append(calls, call{insertScript, p.shard, args}), p.rest[chunk:]
 		}
 		if err := firstError(s.run(ctx, calls)); err != nil {
-			return err
+			return undone(err)
+		}
+	}
+	for which := "first"; len(p.carry) > chunk; which = "" {
+		args := appendCarried([]any{jobField(p.Job.Name), string(p.Job.Revision), which}, p.carry[:chunk])
+		p.carry = p.carry[chunk:]
+		marked, err := s.run(ctx, []call{{markScript, p.shard, args}})[0].number()
+		if err != nil {
+			return undone(err)
+		}
+		if marked == 0 {
+			return store.ErrPrecondition
 		}
 	}
 	return nil
+}
+
+// appendCarried adds occurrences that are carried over to arguments, each with what a mark would have.
+func appendCarried(args []any, carried []store.Carried) []any {
+	for i := range carried {
+		args = append(args, carried[i].ID.String(), encodeHeir(&carried[i].As))
+	}
+	return args
 }
 
 // appendOccurrences adds occurrences to arguments as the script function insert takes them.
@@ -112,20 +128,14 @@ func appendOccurrences(args []any, occurrences []job.Occurrence) []any {
 }
 
 // flip makes the revisions of puts their jobs', several by one script.
-//
-// A command that was sent may be carried out long after the caller has given up, so the script refuses what is late, by the
-// server's clock, which is compared with this machine's whenever it answers. The difference that is noted is a little less
-// than the true one, by the time that the answer took, so the limit is never too late. One that is far too early, since an
-// answer took long, is mended by the refusal.
 func (s *Store) flip(ctx context.Context, puts []*put) {
-	deadline, _ := ctx.Deadline() // Put has set one
 	for groups := range slices.Chunk(s.groups(puts), pipelined) {
 		calls := make([]call, len(groups))
 		for i, g := range groups {
-			calls[i] = call{putScript, g[0].shard, putArgs(g, deadline.UnixMilli()+s.shards[g[0].shard].ahead.Load())}
+			calls[i] = call{putScript, g[0].shard, putArgs(g)}
 		}
 		for i, r := range s.run(ctx, calls) {
-			s.readFlip(groups[i], r)
+			readFlip(groups[i], r)
 		}
 	}
 }
@@ -134,7 +144,7 @@ func (s *Store) flip(ctx context.Context, puts []*put) {
 const putTogether = 100
 
 // groups divides puts by what one script may put: jobs of one shard, with a bounded number of occurrences and of bytes. A job
-// that has as many as that alone is in no company.
+// that has as many as that alone is in no company, nor is one that replaces as many.
 func (s *Store) groups(puts []*put) (groups [][]*put) {
 	type open struct{ group, occurrences, size int }
 	shards := make([]open, len(s.shards))
@@ -142,8 +152,8 @@ func (s *Store) groups(puts []*put) (groups [][]*put) {
 		shards[i].group = -1
 	}
 	for _, p := range puts {
-		o, n, size := &shards[p.shard], len(p.rest), len(p.Job.Callback.Data)+len(p.schedule)
-		if o.group < 0 || len(groups[o.group]) == putTogether || o.occurrences+n > chunk || o.size+size > largestPage {
+		o, n, size := &shards[p.shard], len(p.rest)+len(p.carry), len(p.Job.Callback.Data)+len(p.schedule)
+		if o.group < 0 || p.alone || len(groups[o.group]) == putTogether || o.occurrences+n > chunk || o.size+size > largestPage {
 			groups = append(groups, nil)
 			*o = open{group: len(groups) - 1}
 		}
@@ -154,20 +164,32 @@ func (s *Store) groups(puts []*put) (groups [][]*put) {
 }
 
 // putArgs are what put.lua takes, of puts of one shard.
-func putArgs(puts []*put, before int64) []any {
-	n := 2
+func putArgs(puts []*put) []any {
+	n := 1
 	for _, p := range puts {
-		n += 15 + 4*len(p.rest)
+		n += 17 + 4*len(p.rest) + 2*len(p.carry)
 	}
-	args := append(make([]any, 0, n), before, chunk)
+	args := append(make([]any, 0, n), chunk)
 	for _, p := range puts {
 		j := &p.Job
-		args = append(args, jobField(j.Name), condition(p.If),
+		var carried any = len(p.carry)
+		if len(p.carry) < len(p.Put.Carried) {
+			carried = fmt.Sprintf("%d %d", len(p.carry), len(p.Occurrences)-len(p.rest))
+		}
+		args = append(args, jobField(j.Name), condition(p.Put), span(p.Newer),
 			string(j.Revision), millis(j.CreatedAt), millis(j.UpdatedAt), millis(j.ExpiresAt), millis(j.Cursor), millis(j.ExpandAt), j.Missed,
-			j.Callback.Type, encodeTarget(j.Callback, j.Options), p.schedule, flag(p.Anew), p.Now.UnixMilli(), len(p.rest))
-		args = appendOccurrences(args, p.rest)
+			j.Callback.Type, encodeTarget(j.Callback, j.Options), p.schedule, flag(p.Anew), p.Now.UnixMilli(), len(p.rest), carried)
+		args = appendCarried(appendOccurrences(args, p.rest), p.carry)
 	}
 	return args
+}
+
+// span writes a span of versions as the scripts take it.
+func span(s store.Span) string {
+	if s == (store.Span{}) {
+		return ""
+	}
+	return string(s.After) + " " + string(s.Until)
 }
 
 // flag writes what is so or not as the scripts take it.
@@ -178,9 +200,11 @@ func flag(b bool) int {
 	return 0
 }
 
-// condition writes a condition as put.lua takes it.
-func condition(c store.Condition) string {
-	switch {
+// condition writes the condition of a put as put.lua takes it.
+func condition(p *store.Put) string {
+	switch c := p.If; {
+	case p.From != store.Replaced{}:
+		return fmt.Sprintf("from %s %d", p.From.Version, millis(p.From.Cursor))
 	case c.Absent:
 		return "absent"
 	case c.Present:
@@ -198,54 +222,36 @@ func condition(c store.Condition) string {
 }
 
 // readFlip reads the answer of put.lua.
-func (s *Store) readFlip(puts []*put, r reply) {
+func readFlip(puts []*put, r reply) {
 	answer, err := r.list()
-	late := err == nil && answer.text(0) == "late"
 	for _, p := range puts {
-		p.Err, p.late = err, late
+		p.Err, p.alone = err, false
 	}
-	if err != nil {
-		return
-	}
-	s.noteClock(puts[0].shard, int64(answer.number(1)))
-	others := answer.list(2)
-	for i := range others {
-		of := others.list(i)
+	for i := range answer {
+		of := answer.list(i)
 		place := of.number(0) - 1
 		if place < 0 || place >= len(puts) {
 			continue
 		}
 		p := puts[place]
-		if of.text(1) == "precondition" {
+		switch of.text(1) {
+		case "precondition":
 			p.Err = store.ErrPrecondition
-			continue
+		case "superseded":
+			p.Err = store.ErrSuperseded
+		case "alone":
+			p.alone = true
+		default:
+			p.Replaced, p.InFlight, p.more = job.Revision(of.text(2)), of.number(3), of.number(4) > 0
+			p.Paused, p.PutResult.Carried = of.number(5) > 0, of.number(6)
 		}
-		p.Replaced, p.InFlight, p.more = job.Revision(of.text(2)), of.number(3), of.number(4) > 0
-		p.Paused = of.number(5) > 0
 	}
 }
 
-// noteClock notes what a shard's server's clock showed a moment ago.
-func (s *Store) noteClock(shard int, ms int64) {
-	s.shards[shard].ahead.Store(ms - time.Now().UnixMilli())
-}
-
-// tidy deletes the occurrences that were inserted for a put which has failed for certain. What can't be deleted stays as
-// orphans.
-func (s *Store) tidy(ctx context.Context, p *put) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tidyWithin) // the put's time may be over
-	defer cancel()
-	_, _, _ = s.dropAll(ctx, p.shard, p.Job.Revision, p.Now)
-}
-
-// dropAll deletes the occurrences of a revision that is no job's, and counts those that were not held and those that were.
-func (s *Store) dropAll(ctx context.Context, shard int, revision job.Revision, now time.Time) (dropped, held int, err error) {
-	for more := true; more; {
-		answer, err := s.run(ctx, []call{{dropScript, shard, []any{string(revision), now.UnixMilli(), chunk}}})[0].list()
-		if err != nil {
-			return dropped, held, err
-		}
-		dropped, held, more = dropped+answer.number(0), held+answer.number(1), answer.number(2) > 0
+// dropAll deletes the occurrences of a revision that is no job's. If it was to be one's, that is named. What it fails to delete
+// stays as orphans, and what the job's successor has stays that one's.
+func (s *Store) dropAll(ctx context.Context, shard int, revision job.Revision, name string, now time.Time) {
+	for more := 1; more > 0; {
+		more, _ = s.run(ctx, []call{{dropScript, shard, []any{string(revision), now.UnixMilli(), chunk, name}}})[0].number()
 	}
-	return dropped, held, nil
 }

@@ -19,7 +19,7 @@ func shardKeys(prefix string, i int) []any {
 	for _, name := range []string{
 		"jobs", "targets", "schedules", "names", "expiry", "expansion",
 		"occurrences", "attempts", "errors", keyPending: "pending:", keyLanes: "lanes", "members", "own",
-		keyDead: "dead", "dead-by-tenant", "dead-by-job", keyHeads: "heads",
+		keyDead: "dead", "dead-by-tenant", "dead-by-job", "heirs", keyHeads: "heads",
 	} {
 		keys = append(keys, fmt.Sprintf("%s:{%d}:%s", prefix, i, name))
 	}
@@ -33,7 +33,7 @@ const (
 	keyPending   = 9 // with the lane after it
 	keyLanes     = 10
 	keyDead      = 13
-	keyHeads     = 16
+	keyHeads     = 17
 )
 
 // shardOf is the shard of a job's documents.
@@ -108,12 +108,22 @@ func encodeOccurrence(o *job.Occurrence) string {
 	b = append(append(append(append(b, o.Name.Tenant...), separator...), o.Name.Key...), separator...)
 	b = append(b, o.Priority.Code()...)
 	b = append(strconv.AppendInt(b, o.Timestamp.UnixMilli(), 10), ' ')
+	return string(appendPlace(b, o))
+}
+
+// appendPlace writes an occurrence's position, step and subscriber.
+func appendPlace(b []byte, o *job.Occurrence) []byte {
 	b = append(strconv.AppendInt(b, int64(o.Position), 10), ' ')
 	if o.Part == nil {
-		return string(append(b, "- "...))
+		return append(b, "- "...)
 	}
 	b = append(strconv.AppendInt(b, int64(o.Part.Step), 10), ' ')
-	return string(append(b, o.Part.Subscriber...))
+	return append(b, o.Part.Subscriber...)
+}
+
+// encodeHeir writes what an occurrence that is carried over is to be, as a mark has it, see records.lua.
+func encodeHeir(as *job.Occurrence) string {
+	return string(appendPlace([]byte(as.Priority.Code()), as))
 }
 
 // priorities are the codes of all of them.

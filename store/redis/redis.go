@@ -9,12 +9,14 @@
 //     and the script that inserts the last makes that revision the job's. Occurrences of a revision that is no job's are
 //     orphans; a claim sets them aside, and drops them after an hour. In the same way, a long expansion is inserted beyond
 //     its job's cursor before the cursor is moved, under the protection of the expansion's token.
+//   - Very many occurrences that a job carries over from the one which it replaces are marked in parts before: the marks mean
+//     nothing until that script has run, and everything after it.
 //   - What a replacement or a cancellation leaves behind is deleted in parts, the first of them in the script that replaces
-//     or cancels. No claim gets any of it after that script.
+//     or cancels, which counts all of it. No claim gets any of it after that script.
 //   - A resumption brings occurrences forward in parts, as long as the job stays as it was resumed.
 //
-// No script reads or writes more than a bounded number of documents. Nothing is sent a second time by itself: a script whose
-// answer was lost is for the caller to repeat.
+// No script reads or writes more than a bounded number of documents, but for that count. Nothing is sent a second time by itself:
+// a script whose answer was lost is for the caller to repeat. One that changes something does so in its time or never, see [clock].
 package redis
 
 import (
@@ -36,8 +38,10 @@ import (
 const (
 	// format is the version of the keys and records, kept in the store's own key.
 	format = 3
-	// formatLanes is the one before, without heads. It is read too: what it lacks is added at Open.
-	formatLanes = 2
+
+	// migrated is the oldest format that is made the present one by little more than noting that: since 3 there are heirs, see
+	// records.lua, which a program that does not know them would forget to delete, and the heads of lanes, see adopt.
+	migrated = 2
 
 	// oldest is the oldest version of Redis that will do: before it, an error inside a script came without its code.
 	oldest = 7
@@ -65,6 +69,8 @@ type Store struct {
 	client redis.UniversalClient
 	prefix string
 	shards []shard
+	// tenants is what is of no shard, and changed by scripts all the same, see tenantsKey.
+	tenants shard
 	// first is the shard that this replica prefers among those whose occurrences are due at the same time, so that
 	// replicas get in each other's way less.
 	first int
@@ -73,12 +79,21 @@ type Store struct {
 // shard is what is known of one shard.
 type shard struct {
 	// keys are those of its documents, in the order that records.lua gives.
-	keys []any
-	// ahead is by how many milliseconds its server's clock is ahead of this machine's, or a little less: the time that
-	// the last answer took is counted as if the clock had stood still. See [Store.flip].
-	ahead atomic.Int64
-	// away is the Unix time in milliseconds until which it is not asked what is due. See [Store.heads].
+	keys  []any
+	clock clock
+	// away is until when, by [monotonic], it is not asked what is due. See [Store.heads].
 	away atomic.Int64
+}
+
+// noShard stands for what is of no shard, in the place of one's number.
+const noShard = -1
+
+// shard is what is known of a shard, or of what is of none.
+func (s *Store) shard(i int) *shard {
+	if i == noShard {
+		return &s.tenants
+	}
+	return &s.shards[i]
 }
 
 // Open connects to the server or cluster that a URL names, such as
@@ -148,7 +163,7 @@ func (s *Store) prepare(ctx context.Context, parts urlParts) error {
 	}); err != nil {
 		return err
 	}
-	shards, version, err := s.readMeta(ctx, parts)
+	shards, err := s.readMeta(ctx, parts)
 	if err != nil {
 		return err
 	}
@@ -156,29 +171,21 @@ func (s *Store) prepare(ctx context.Context, parts urlParts) error {
 	for i := range s.shards {
 		s.shards[i].keys = shardKeys(s.prefix, i)
 	}
+	s.tenants.keys = []any{s.tenantsKey()}
 	s.first = rand.IntN(shards)
-	clocks := make([]call, shards)
-	for i := range clocks {
-		clocks[i] = call{script: clockScript, shard: i}
+	all := []int{noShard}
+	for i := range s.shards {
+		all = append(all, i)
 	}
-	for i, r := range s.run(ctx, clocks) {
-		at, err := r.time()
-		if err != nil {
-			return err
-		}
-		s.noteClock(i, at.UnixMilli())
+	for _, err := range s.readClocks(ctx, all) {
+		return err
 	}
-	if version == formatLanes {
-		if err := s.upgrade(ctx); err != nil {
-			return err
-		}
-	}
-	return s.noteAllSet(ctx) // each time, since a replica of an older version may still run
+	return errors.Join(s.adopt(ctx), s.noteAllSet(ctx)) // each time, since a replica of an older version may still run
 }
 
-// upgrade notes the heads of all lanes, and then marks the store as of this format. What a replica of the version before notes
-// after that, each look takes over, see duelanes.lua.
-func (s *Store) upgrade(ctx context.Context) error {
+// adopt notes the heads of all lanes that an older version has noted as not empty. What a replica of that version notes after that, each
+// look takes over, see duelanes.lua.
+func (s *Store) adopt(ctx context.Context) error {
 	for i := range s.shards {
 		for left := chunk; left == chunk; {
 			var err error
@@ -187,7 +194,7 @@ func (s *Store) upgrade(ctx context.Context) error {
 			}
 		}
 	}
-	return redis.NewScript(upgradeScript).Eval(ctx, s.client, []string{s.prefix + ":store"}, formatLanes, format).Err()
+	return nil
 }
 
 // check refuses a server that can't be used, by what it says of itself.
@@ -215,38 +222,38 @@ func check(info string, cluster bool) error {
 }
 
 // readMeta reads how the store was made, and makes it if it is new.
-func (s *Store) readMeta(ctx context.Context, parts urlParts) (shards, version int, err error) {
+func (s *Store) readMeta(ctx context.Context, parts urlParts) (shards int, err error) {
 	shards = parts.shards
 	if shards == 0 {
 		shards = parts.defaultShards()
 	}
 	meta := redis.NewScript(metaScript)
-	values, err := meta.Eval(ctx, s.client, []string{s.prefix + ":store"}, format, shards).Slice()
+	values, err := meta.Eval(ctx, s.client, []string{s.prefix + ":store"}, format, shards, migrated).Slice()
 	if redis.HasErrorPrefix(err, "WRONGTYPE") {
-		return 0, 0, fmt.Errorf("its key %s:store is another program's; choose another prefix", s.prefix)
+		return 0, fmt.Errorf("its key %s:store is another program's; choose another prefix", s.prefix)
 	}
 	if err != nil {
-		return 0, 0, err
+		return 0, err
 	}
-	version, err = strconv.Atoi(list(values).text(0))
+	version, err := strconv.Atoi(list(values).text(0))
 	if err != nil {
-		return 0, 0, fmt.Errorf("its key %s:store is another program's; choose another prefix", s.prefix)
+		return 0, fmt.Errorf("its key %s:store is another program's; choose another prefix", s.prefix)
 	}
 	if version > format {
-		return 0, 0, fmt.Errorf("%w: its format is %d, this one reads up to %d; upgrade carillon", store.ErrFormat, version, format)
+		return 0, fmt.Errorf("%w: its format is %d, this one reads up to %d; upgrade carillon", store.ErrFormat, version, format)
 	}
-	if version < formatLanes {
-		return 0, 0, fmt.Errorf("its format is %d, which only a pre-release of carillon wrote and this one does not read; choose another prefix",
+	if version < migrated {
+		return 0, fmt.Errorf("its format is %d, which only a pre-release of carillon wrote and this one does not read; choose another prefix",
 			version)
 	}
 	if shards = list(values).number(1); shards < 1 || shards > maxShards {
-		return 0, 0, fmt.Errorf("its key %s:store is damaged: the number of shards is %v", s.prefix, values[1])
+		return 0, fmt.Errorf("its key %s:store is damaged: the number of shards is %v", s.prefix, values[1])
 	}
 	if parts.shards != 0 && parts.shards != shards {
-		return 0, 0, fmt.Errorf("it was made with %d shards, not %d, and stays so; leave out the option shards, or move the jobs to a new store",
+		return 0, fmt.Errorf("it was made with %d shards, not %d, and stays so; leave out the option shards, or move the jobs to a new store",
 			shards, parts.shards)
 	}
-	return shards, version, nil
+	return shards, nil
 }
 
 // Warnings says in what the servers are set up otherwise than they should be, though the store works: one that writes

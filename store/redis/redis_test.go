@@ -51,7 +51,7 @@ func newStore(t testing.TB, server, options string) (url string) {
 	t.Helper()
 	prefix := "test-" + job.NewToken()
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 		defer cancel()
 		if err := eachServer(ctx, server, func(c *goredis.Client) error { return deleteKeys(ctx, c, prefix) }); err != nil {
 			t.Errorf("delete what the test has left: %v", err)

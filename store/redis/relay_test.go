@@ -3,19 +3,33 @@
 package redis_test
 
 import (
-	"io"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 )
 
-// relay stands between a store and the server, so that something else can happen between two scripts of one call.
+// relay stands between a store and the server, so that something else can happen between two scripts of one call, and a
+// command can be late.
 type relay struct {
 	url string
 
 	mu   sync.Mutex
 	once func()
+	// left is how many more answers are passed on before nothing is any more, as if the store's process had died; negative if
+	// all are.
+	left int
+	// holds tells that what the store sends is not passed on, and held has it, with the connections it is for.
+	holds bool
+	held  []heldBytes
+	// servers are the connections to the server.
+	servers []net.Conn
+}
+
+type heldBytes struct {
+	server net.Conn
+	bytes  []byte
 }
 
 // newRelay makes a relay to a server.
@@ -25,11 +39,18 @@ func newRelay(t testing.TB, s *server) *relay {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &relay{url: "redis://" + listener.Addr().String() + "?pool_size=1"}
+	r := &relay{url: "redis://" + listener.Addr().String() + "?pool_size=1", left: -1}
 	address := strings.TrimPrefix(s.url, "redis://")
 	var group sync.WaitGroup
 	t.Cleanup(group.Wait)
-	t.Cleanup(func() { _ = listener.Close() })
+	t.Cleanup(func() {
+		_ = listener.Close()
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		for _, server := range r.servers {
+			_ = server.Close()
+		}
+	})
 	group.Go(func() {
 		for {
 			client, err := listener.Accept()
@@ -49,6 +70,69 @@ func (r *relay) after(f func()) {
 	r.once = f
 }
 
+// dieAfter has nothing passed on any more, either way, after some more answers.
+func (r *relay) dieAfter(answers int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.left = answers
+}
+
+// died tells whether it has come to that.
+func (r *relay) died() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.left == 0
+}
+
+// hold keeps what the store sends from now on.
+func (r *relay) hold() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.holds, r.held = true, nil
+}
+
+// deliver passes on what was kept, and tells whether there was any. Nothing is kept any more.
+func (r *relay) deliver() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, h := range r.held {
+		_, _ = h.server.Write(h.bytes)
+	}
+	r.holds = false
+	return len(r.held) > 0
+}
+
+// pass passes on what the store has sent, or keeps it. It tells whether to go on.
+func (r *relay) pass(server net.Conn, bytes []byte) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.holds {
+		r.held = append(r.held, heldBytes{server, slices.Clone(bytes)})
+		return true
+	}
+	if r.left == 0 {
+		return false
+	}
+	_, err := server.Write(bytes)
+	return err == nil
+}
+
+// answered tells whether to pass on an answer, after what is to happen before that.
+func (r *relay) answered() bool {
+	r.mu.Lock()
+	f := r.once
+	r.once = nil
+	pass := r.left != 0
+	if r.left > 0 {
+		r.left--
+	}
+	r.mu.Unlock()
+	if f != nil {
+		f()
+	}
+	return pass
+}
+
 func (r *relay) serve(client net.Conn, address string) {
 	defer func() { _ = client.Close() }()
 	server, err := net.Dial("tcp", address)
@@ -56,25 +140,29 @@ func (r *relay) serve(client net.Conn, address string) {
 		return
 	}
 	defer func() { _ = server.Close() }()
+	r.mu.Lock()
+	r.servers = append(r.servers, server)
+	r.mu.Unlock()
 	go func() {
-		defer func() { _ = server.Close() }()
-		_, _ = io.Copy(server, client)
+		buffer := make([]byte, 64<<10)
+		for {
+			n, err := client.Read(buffer)
+			if err != nil || !r.pass(server, buffer[:n]) {
+				break
+			}
+		}
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if !slices.ContainsFunc(r.held, func(h heldBytes) bool { return h.server == server }) { // else it is still to be delivered
+			_ = server.Close()
+		}
 	}()
 	buffer := make([]byte, 64<<10)
 	for {
 		n, err := server.Read(buffer)
-		if err != nil {
+		if err != nil || !r.answered() {
 			return
 		}
-		r.mu.Lock()
-		f := r.once
-		r.once = nil
-		r.mu.Unlock()
-		if f != nil {
-			f()
-		}
-		if _, err := client.Write(buffer[:n]); err != nil {
-			return
-		}
+		_, _ = client.Write(buffer[:n]) // it may be closed
 	}
 }

@@ -1,30 +1,50 @@
 package redis
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha1"
 	"embed"
 	"encoding/hex"
+	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/carillon-scheduler/carillon/store"
 )
 
 //go:embed scripts/*.lua
 var sources embed.FS
 
 // script is a Lua script. Servers know it by the hash of its text once they have run it.
-type script struct{ text, hash string }
+type script struct {
+	text, hash string
+	// bounded tells that it takes effect before the end of its context or never, see [clock].
+	bounded bool
+}
 
 // newScript reads the script of a file and puts what records.lua has after its first line. That line says whether the server
 // may run it although its memory is used up: what ends something may, so that a full store still empties.
 func newScript(name string) *script {
 	first, rest, _ := strings.Cut(source(name), "\n")
-	text := first + "\n" + source("records") + rest
+	return scriptOf(first + "\n" + source("records") + rest)
+}
+
+// newChange makes a script that is bounded.
+func newChange(name string) *script {
+	first, rest, _ := strings.Cut(source(name), "\n")
+	s := scriptOf(first + "\n" + source("records") + source("bounded") + rest + "end\nreturn {clock, change()}\n")
+	s.bounded = true
+	return s
+}
+
+func scriptOf(text string) *script {
 	sum := sha1.Sum([]byte(text))
 	return &script{text: text, hash: hex.EncodeToString(sum[:])}
 }
@@ -41,44 +61,43 @@ func source(name string) string {
 var (
 	ackScript               = newScript("ack")
 	adoptScript             = newScript("adopt")
-	advanceScript           = newScript("advance")
-	amendScript             = newScript("amend")
+	advanceScript           = newChange("advance")
+	amendScript             = newChange("amend")
 	backlogScript           = newScript("backlog")
-	cancelScript            = newScript("cancel")
+	cancelScript            = newChange("cancel")
 	claimScript             = newScript("claim")
 	claimJobsScript         = newScript("claimjobs")
 	clockScript             = newScript("clock")
 	countLanesScript        = newScript("countlanes")
 	deadLettersScript       = newScript("deadletters")
-	discardScript           = newScript("discard")
-	dropScript              = newScript("drop")
+	discardScript           = newChange("discard")
+	dropScript              = newChange("drop")
 	exportJobsScript        = newScript("exportjobs")
 	exportMembersScript     = newScript("exportmembers")
 	exportOwnedScript       = newScript("exportowned")
 	importJobScript         = newScript("importjob")
 	importOccurrencesScript = newScript("importoccurrences")
-	insertScript            = newScript("insert")
+	insertScript            = newChange("insert")
 	jobScript               = newScript("job")
 	jobsScript              = newScript("jobs")
+	markScript              = newChange("mark")
+	meetTenantsScript       = newChange("meettenants")
 	occurrencesScript       = newScript("occurrences")
-	pauseScript             = newScript("pause")
+	pauseScript             = newChange("pause")
 	putBackScript           = newScript("putback")
-	putScript               = newScript("put")
-	redriveScript           = newScript("redrive")
-	resumeScript            = newScript("resume")
+	putScript               = newChange("put")
+	redriveScript           = newChange("redrive")
+	resumeScript            = newChange("resume")
 	sampleScript            = newScript("sample")
+	setTenantScript         = newChange("settenant")
 	settleScript            = newScript("settle")
 	straysScript            = newScript("strays")
 	sweepScript             = newScript("sweep")
-	triggerScript           = newScript("trigger")
+	triggerScript           = newChange("trigger")
 
 	metaScript     = source("meta")     // it is run once, and on no shard
 	beatScript     = source("beat")     // on no shard either
 	dueLanesScript = source("duelanes") // it is asked for like what is due, see heads
-	upgradeScript  = source("upgrade")
-
-	meetTenantsScript = source("meettenants") // neither are these
-	setTenantScript   = source("settenant")
 )
 
 // call is one run of a script on one shard.
@@ -94,36 +113,21 @@ type reply struct {
 	err   error
 }
 
-// run runs scripts, in order if they are on one shard, many at a time. A server that does not know a script gets its text:
-// then the order is not kept, so those whose order matters must be run one after the other. Each is sent once.
+// run runs scripts, in order if they are on one shard, many at a time. The order is not kept if a server does not know a script
+// and gets its text, or refuses one by a clock that was known wrongly: so those whose order matters must be run one after the
+// other. None is sent again once it may have been carried out.
 func (s *Store) run(ctx context.Context, calls []call) []reply {
+	if len(calls) > 0 && calls[0].script.bounded {
+		if _, limited := ctx.Deadline(); !limited {
+			var cancel context.CancelFunc
+			ctx, cancel = bound(ctx)
+			defer cancel()
+		}
+	}
 	replies := make([]reply, len(calls))
 	for start := 0; start < len(calls); start += pipelined {
 		end := min(start+pipelined, len(calls))
-		if err := ctx.Err(); err != nil {
-			for i := start; i < len(calls); i++ {
-				replies[i].err = err
-			}
-			break
-		}
-		s.send(ctx, calls[start:end], replies[start:end], false)
-		var unknown []int
-		for i := start; i < end; i++ {
-			if redis.HasErrorPrefix(replies[i].err, "NOSCRIPT") {
-				unknown = append(unknown, i)
-			}
-		}
-		if len(unknown) == 0 {
-			continue
-		}
-		again, answers := make([]call, len(unknown)), make([]reply, len(unknown))
-		for k, i := range unknown {
-			again[k] = calls[i]
-		}
-		s.send(ctx, again, answers, true)
-		for k, i := range unknown {
-			replies[i] = answers[k]
-		}
+		s.runTogether(ctx, calls[start:end], replies[start:end])
 	}
 	for i := range replies {
 		replies[i].err = mapError(replies[i].err)
@@ -131,9 +135,85 @@ func (s *Store) run(ctx context.Context, calls []call) []reply {
 	return replies
 }
 
-// send sends calls at once, by their scripts' hashes or texts. If the context ends after that, it waits a little longer for
+// tries is how often a call is sent at most: a server may not know its script, and its clock may have been set.
+const tries = 4
+
+// runTogether runs calls at once, and those again that their servers refused for a reason which that mends.
+func (s *Store) runTogether(ctx context.Context, calls []call, replies []reply) {
+	going := make([]int, len(calls))
+	for i := range going {
+		going[i] = i
+	}
+	whole := false
+	for attempt := 0; len(going) > 0 && attempt < tries; attempt++ {
+		if over(ctx) {
+			for _, i := range going {
+				replies[i].err = undone(mapError(cmp.Or(ctx.Err(), context.DeadlineExceeded)))
+			}
+			return
+		}
+		going = s.ready(ctx, calls, replies, going)
+		s.send(ctx, calls, replies, going, whole)
+		var again []int
+		for _, i := range going {
+			switch c, r := &calls[i], &replies[i]; {
+			case redis.HasErrorPrefix(r.err, "NOSCRIPT"):
+				again, whole = append(again, i), true
+			case c.script.bounded && s.readBounded(c, r):
+				again = append(again, i)
+			}
+		}
+		going = again
+	}
+}
+
+// over tells whether a context has ended, though nobody may have been told yet: this process may have been stopped.
+func over(ctx context.Context) bool {
+	ends, limited := ctx.Deadline()
+	return ctx.Err() != nil || limited && !time.Now().Before(ends)
+}
+
+// ready are those among some calls that can be sent: a bounded one's server must have told its time.
+func (s *Store) ready(ctx context.Context, calls []call, replies []reply, going []int) []int {
+	var unknown []int
+	for _, i := range going {
+		if c := &calls[i]; c.script.bounded && !s.shard(c.shard).clock.fresh() && !slices.Contains(unknown, c.shard) {
+			unknown = append(unknown, c.shard)
+		}
+	}
+	failed := s.readClocks(ctx, unknown)
+	if len(failed) == 0 {
+		return going
+	}
+	return slices.DeleteFunc(going, func(i int) bool {
+		err := failed[calls[i].shard]
+		if err == nil || !calls[i].script.bounded {
+			return false
+		}
+		replies[i].err = undone(err)
+		return true
+	})
+}
+
+// readBounded takes the server's time from the answer of a script that is bounded, and tells whether it was refused as late.
+func (s *Store) readBounded(c *call, r *reply) (late bool) {
+	clock := &s.shard(c.shard).clock
+	if r.err == nil {
+		answer := asList(r.value)
+		clock.note(int64(answer.number(0)))
+		r.value = answer.at(1)
+		return false
+	}
+	if late = code(r.err) == lateCode; late {
+		_, at, _ := strings.Cut(r.err.Error(), " ")
+		clock.note(int64(list{at}.number(0)))
+	}
+	return late
+}
+
+// send sends some of the calls at once, by their scripts' hashes or texts. If the context ends after that, it waits a little longer for
 // the answers: whoever is told that something failed should not see it happen.
-func (s *Store) send(ctx context.Context, calls []call, replies []reply, whole bool) {
+func (s *Store) send(ctx context.Context, calls []call, replies []reply, going []int, whole bool) {
 	ends, limited := ctx.Deadline()
 	ctx = context.WithoutCancel(ctx)
 	if limited {
@@ -141,8 +221,11 @@ func (s *Store) send(ctx context.Context, calls []call, replies []reply, whole b
 		ctx, cancel = context.WithDeadline(ctx, ends.Add(answerWithin))
 		defer cancel()
 	}
-	s.eachNode(ctx, len(calls), func(i int) int { return calls[i].shard }, func(part []int) {
-		s.sendTogether(ctx, calls, replies, part, whole)
+	s.eachNode(ctx, len(going), func(k int) int { return calls[going[k]].shard }, func(part []int) {
+		for n, k := range part {
+			part[n] = going[k]
+		}
+		s.sendTogether(ctx, ends, calls, replies, part, whole)
 	})
 }
 
@@ -156,7 +239,7 @@ func (s *Store) eachNode(ctx context.Context, n int, shard func(i int) int, f fu
 		node := ""
 		if cluster != nil {
 			// What is not known is for the client to find out again.
-			if master, err := cluster.MasterForKey(ctx, s.shards[shard(i)].keys[0].(string)); err == nil { //nolint:errcheck // they all are
+			if master, err := cluster.MasterForKey(ctx, s.shard(shard(i)).keys[0].(string)); err == nil { //nolint:errcheck // they all are
 				node = master.Options().Addr
 			}
 		}
@@ -173,20 +256,24 @@ func (s *Store) eachNode(ctx context.Context, n int, shard func(i int) int, f fu
 	group.Wait()
 }
 
-// sendTogether sends some of the calls by one pipeline.
-func (s *Store) sendTogether(ctx context.Context, calls []call, replies []reply, part []int, whole bool) {
+// sendTogether sends some of the calls by one pipeline. Those that are bounded must take effect before a time.
+func (s *Store) sendTogether(ctx context.Context, ends time.Time, calls []call, replies []reply, part []int, whole bool) {
 	commands := make([]once, len(part))
 	pipe := s.client.Pipeline()
 	for k, i := range part {
 		c := calls[i]
-		keys := s.shards[c.shard].keys
-		args := make([]any, 0, 3+len(keys)+len(c.args))
+		of := s.shard(c.shard)
+		keys := of.keys
+		args := make([]any, 0, 4+len(keys)+len(c.args))
 		if whole {
 			args = append(args, "eval", c.script.text, len(keys))
 		} else {
 			args = append(args, "evalsha", c.script.hash, len(keys))
 		}
 		args = append(append(args, keys...), c.args...)
+		if c.script.bounded {
+			args = append(args, of.clock.at(ends))
+		}
 		commands[k] = once{redis.NewCmd(ctx, args...)}
 		_ = pipe.Process(ctx, commands[k]) // it only queues
 	}
@@ -202,14 +289,19 @@ type once struct{ *redis.Cmd }
 // NoRetry tells the client so.
 func (once) NoRetry() bool { return true }
 
-// firstError is the first error among replies.
-func firstError(replies []reply) error {
+// firstError is the first error among replies. It is [store.ErrNotDone] only if they all are.
+func firstError(replies []reply) (err error) {
+	part := false
 	for i := range replies {
-		if replies[i].err != nil {
-			return replies[i].err
+		part = part || !errors.Is(replies[i].err, store.ErrNotDone)
+		if err == nil {
+			err = replies[i].err
 		}
 	}
-	return nil
+	if part {
+		return partly(err)
+	}
+	return err
 }
 
 // list reads an answer of several values.

@@ -225,7 +225,7 @@ func askAll[C redis.Cmder](ctx context.Context, s *Store, queue func(context.Con
 			}
 			err = mapError(failure)
 			if late, ok := errors.AsType[net.Error](failure); ok && late.Timeout() && ctx.Err() == nil {
-				s.shards[i].away.Store(time.Now().Add(awayFor).UnixMilli())
+				s.shards[i].away.Store(int64(monotonic() + awayFor))
 			}
 		}
 	}
@@ -234,7 +234,7 @@ func askAll[C redis.Cmder](ctx context.Context, s *Store, queue func(context.Con
 
 // present are the shards that are to be asked: those that are not away, or all if they all are.
 func (s *Store) present() []int {
-	now := time.Now().UnixMilli()
+	now := int64(monotonic())
 	var all, present []int
 	for i := range s.shards {
 		all = append(all, i)

@@ -82,12 +82,10 @@ func (s *Store) everywhere(script *script, ids []job.ID, args ...any) (calls []c
 
 // sum runs scripts that answer how many documents they changed.
 func (s *Store) sum(ctx context.Context, calls []call) (total int, err error) {
-	for _, r := range s.run(ctx, calls) {
-		n, failure := r.number()
-		if failure != nil {
-			err = failure
-		}
+	replies := s.run(ctx, calls)
+	for _, r := range replies {
+		n, _ := r.number()
 		total += n
 	}
-	return total, err
+	return total, firstError(replies)
 }

@@ -34,7 +34,7 @@ func (s *Store) noteSet(ctx context.Context, tenants []job.Tenant) error {
 	if len(names) == 0 {
 		return nil
 	}
-	return mapError(s.client.ZAdd(ctx, s.setTenantsKey(), names...).Err())
+	return undone(mapError(s.client.ZAdd(ctx, s.setTenantsKey(), names...).Err())) // a name alone says nothing
 }
 
 // noteAllSet does that for all tenants, since an older version does not.
@@ -53,6 +53,7 @@ func (s *Store) noteAllSet(ctx context.Context) error {
 
 // MeetTenants implements [store.Tenants].
 func (s *Store) MeetTenants(ctx context.Context, tenants []job.Tenant) (inserted int, err error) {
+	var calls []call
 	for part := range slices.Chunk(tenants, chunk) {
 		if err := s.noteSet(ctx, part); err != nil {
 			return inserted, err
@@ -61,13 +62,9 @@ func (s *Store) MeetTenants(ctx context.Context, tenants []job.Tenant) (inserted
 		for _, t := range part {
 			args = append(args, tenantArgs(t)...)
 		}
-		n, err := redis.NewScript(meetTenantsScript).Run(ctx, s.client, []string{s.tenantsKey()}, args...).Int()
-		if err != nil {
-			return inserted, mapError(err)
-		}
-		inserted += n
+		calls = append(calls, call{meetTenantsScript, noShard, args})
 	}
-	return inserted, nil
+	return s.sum(ctx, calls)
 }
 
 // SetTenant implements [store.Tenants].
@@ -75,7 +72,7 @@ func (s *Store) SetTenant(ctx context.Context, t job.Tenant) error {
 	if err := s.noteSet(ctx, []job.Tenant{t}); err != nil {
 		return err
 	}
-	return mapError(redis.NewScript(setTenantScript).Run(ctx, s.client, []string{s.tenantsKey()}, tenantArgs(t)...).Err())
+	return s.run(ctx, []call{{setTenantScript, noShard, tenantArgs(t)}})[0].err
 }
 
 // tenantArgs are a tenant as the scripts take it.

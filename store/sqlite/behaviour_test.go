@@ -157,7 +157,7 @@ func TestLocked(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
-	if r := s.Put(ctx, []store.Put{put("k", 1)})[0]; !errors.Is(r.Err, store.ErrUnavailable) {
+	if r := s.Put(ctx, []store.Put{put("k", 1)})[0]; !errors.Is(r.Err, store.ErrNotDone) {
 		t.Errorf("put answers %v", r.Err)
 	}
 	if _, err := s.Lanes(t.Context(), store.LaneDue{}, 1000); err != nil {

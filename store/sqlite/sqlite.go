@@ -11,7 +11,9 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/url"
+	"os"
 	"runtime"
 	"strings"
 	"time"
@@ -54,6 +56,25 @@ func Open(ctx context.Context, rawURL string) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
+	return openFile(ctx, path)
+}
+
+// OpenExisting does as [Open], but for a file that is not there, or holds nothing at all: it makes no store of it, and that is an error.
+func OpenExisting(ctx context.Context, rawURL string) (*Store, error) {
+	path, err := filePath(rawURL)
+	if err != nil {
+		return nil, err
+	}
+	switch info, err := os.Stat(path); {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, fmt.Errorf("there is no SQLite file %s", path)
+	case err == nil && info.Mode().IsRegular() && info.Size() == 0:
+		return nil, fmt.Errorf("the SQLite file %s is empty", path)
+	}
+	return openFile(ctx, path)
+}
+
+func openFile(ctx context.Context, path string) (_ *Store, err error) {
 	s := &Store{}
 	if s.writer, err = open(path, "immediate", 1, writerCache); err != nil {
 		return nil, err
@@ -292,6 +313,9 @@ func mark(ctx context.Context, by, err error) error {
 	}
 	if ended := over(ctx); ended != nil {
 		return fmt.Errorf("%w: %w", by, ended)
+	}
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, sql.ErrTxDone) {
+		return fmt.Errorf("%w: %w", by, err) // of a context that ends sooner than ctx by a moment
 	}
 	switch resultCode(err) {
 	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR,

@@ -55,10 +55,15 @@ const DiscardType = "discard"
 // keyPrefix begins the keys of all jobs that a bench submits.
 const keyPrefix = "carillon-bench-"
 
-// Mode is one of the things to measure: it adds to the report.
-type Mode func(ctx context.Context, b *Bench) error
+// Mode is one of the things to measure.
+type Mode interface {
+	// Effort is what it takes to measure it in so many rounds.
+	Effort(rounds int) Effort
+	// Run measures it, and adds to the report.
+	Run(ctx context.Context, b *Bench) error
+}
 
-// Run measures one mode and cleans up what that has made. The report holds what was measured before an error, too.
+// Run says how long one mode takes, measures it, and cleans up what that has made. The report holds what was measured before an error, too.
 func Run(ctx context.Context, setup Setup, name string, mode Mode) (report Report, err error) {
 	b := &Bench{Setup: setup, started: time.Now(), tenants: map[string]bool{job.DefaultTenant: true}}
 	b.report = newReport(name, setup)
@@ -84,7 +89,8 @@ func Run(ctx context.Context, setup Setup, name string, mode Mode) (report Repor
 		b.report.Seconds = time.Since(b.started).Seconds()
 		report = b.report
 	}()
-	return b.report, mode(ctx, b)
+	b.progress("%s", mode.Effort(b.Rounds))
+	return b.report, mode.Run(ctx, b)
 }
 
 // Bench is a run of one mode.

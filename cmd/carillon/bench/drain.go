@@ -16,7 +16,7 @@ type Drain struct {
 	Replicas int
 }
 
-// Run is a [Mode].
+// Run is that of a [Mode].
 func (d Drain) Run(ctx context.Context, b *Bench) error {
 	raw, err := b.openLimit(ctx)
 	if err != nil {

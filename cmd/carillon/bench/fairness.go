@@ -31,9 +31,9 @@ type Fairness struct {
 // FairnessParts are the parts of a [Fairness], in their order.
 var FairnessParts = []string{"backlog", "shares", "priorities", "destinations"}
 
-// Run is a [Mode].
+// Run is that of a [Mode].
 func (f Fairness) Run(ctx context.Context, b *Bench) error {
-	parts := map[string]Mode{"backlog": f.backlog, "shares": f.shares, "priorities": f.priorities, "destinations": f.destinations}
+	parts := map[string]func(context.Context, *Bench) error{"backlog": f.backlog, "shares": f.shares, "priorities": f.priorities, "destinations": f.destinations}
 	for _, name := range FairnessParts {
 		if !slices.Contains(f.Only, name) {
 			continue
@@ -117,12 +117,9 @@ func (f Fairness) shares(ctx context.Context, b *Bench) error {
 	if err != nil {
 		return err
 	}
-	largest := float64(f.Count) / 2
-	smallest := max(1, largest/f.Spread)
 	works := make([]*Work, f.Tenants)
 	for i := range works {
-		count := smallest * math.Pow(largest/smallest, float64(i)/float64(f.Tenants-1))
-		works[i] = rival(w, fmt.Sprintf("bench-%d", i), job.PriorityDefault, int(math.Round(count)))
+		works[i] = rival(w, fmt.Sprintf("bench-%d", i), job.PriorityDefault, f.share(i))
 	}
 	fired, err := b.compete(ctx, works, nil)
 	if err != nil {
@@ -136,6 +133,13 @@ func (f Fairness) shares(ctx context.Context, b *Bench) error {
 	b.note("shares: %d tenants of equal weight with backlogs of %d to %d, drained once, in %d windows of %s. In each, those count that had something due all the while.",
 		f.Tenants, works[0].Count, works[f.Tenants-1].Count, s.windows, s.window)
 	return where.close(ctx)
+}
+
+// share is how large the backlog of the i-th tenant is, in shares.
+func (f Fairness) share(i int) int {
+	largest := float64(f.Count) / 2
+	smallest := max(1, largest/f.Spread)
+	return int(math.Round(smallest * math.Pow(largest/smallest, float64(i)/float64(f.Tenants-1))))
 }
 
 // sharing is how equally tenants shared what was fired.

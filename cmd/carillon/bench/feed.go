@@ -25,7 +25,7 @@ type Feed struct {
 	Duration time.Duration
 }
 
-// Run is a [Mode].
+// Run is that of a [Mode].
 func (s Feed) Run(ctx context.Context, b *Bench) error {
 	var receiver string
 	r, err := b.startPart(ctx, receiverRole, ReceiverOptions{Track: true, Refuse: 0.01}, &receiver)

@@ -15,9 +15,9 @@ type Steady struct {
 	Duration time.Duration
 }
 
-// Run is a [Mode].
+// Run is that of a [Mode].
 func (s Steady) Run(ctx context.Context, b *Bench) error {
-	r := timed{every: time.Duration(float64(time.Second) / s.Rate), count: int(s.Rate * s.Duration.Seconds())}
+	r := timed{every: time.Duration(float64(time.Second) / s.Rate), count: countOf(s.Rate, s.Duration)}
 	var l lateness
 	for round := range b.Rounds {
 		if err := l.round(ctx, b, round, r); err != nil {
@@ -81,8 +81,8 @@ func (b *Bench) fillAhead(ctx context.Context, w *Work, others ...*Work) error {
 		count += w.Count
 	}
 	for attempt := 1; ; attempt++ {
-		ahead := time.Duration(attempt*attempt) * (4*time.Second + time.Duration(count)*80*time.Microsecond)
-		w.Start = time.Now().Add(ahead).Truncate(time.Second)
+		wait := time.Duration(attempt*attempt) * (ahead + time.Duration(count)*80*time.Microsecond)
+		w.Start = time.Now().Add(wait).Truncate(time.Second)
 		if err := b.fill(ctx, all...); err != nil {
 			return err
 		}
@@ -199,11 +199,14 @@ func (l *lateness) report(b *Bench, goals *bounds) {
 	}
 }
 
-// bareTimers fires at the same intervals as the work, for at most ten seconds, by timers alone, and answers how late.
+// longestBare bounds how long timers alone are measured.
+const longestBare = 10 * time.Second
+
+// bareTimers fires at the same intervals as the work, for at most longestBare, by timers alone, and answers how late.
 func bareTimers(ctx context.Context, w *Work) ([]int64, error) {
 	count := w.Count
 	if w.Every > 0 {
-		count = min(count, int(10*time.Second/w.Every))
+		count = min(count, int(longestBare/w.Every))
 	}
 	deviations := make([]int64, count)
 	begin := time.Now().Add(100 * time.Millisecond)
@@ -276,7 +279,7 @@ type Burst struct {
 	Count int
 }
 
-// Run is a [Mode].
+// Run is that of a [Mode].
 func (s Burst) Run(ctx context.Context, b *Bench) error {
 	var l lateness
 	var rates []float64
@@ -313,13 +316,13 @@ type Mixed struct {
 // mixedAhead is how long after its submission a job fires, so that none is late before it is there.
 const mixedAhead = 5 * time.Second
 
-// Run is a [Mode].
+// Run is that of a [Mode].
 func (s Mixed) Run(ctx context.Context, b *Bench) error {
 	var l lateness
 	var rates, asked []float64
 	for round := range b.Rounds {
 		w, where, err := b.timedWork(ctx, round, timed{
-			every: time.Duration(float64(time.Second) / s.Rate), count: int(s.Rate * s.Duration.Seconds())})
+			every: time.Duration(float64(time.Second) / s.Rate), count: countOf(s.Rate, s.Duration)})
 		if err != nil {
 			return err
 		}

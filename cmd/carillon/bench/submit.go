@@ -28,7 +28,7 @@ type Submit struct {
 // farAhead is when what only waits falls due.
 const farAhead = 30 * 24 * time.Hour
 
-// Run is a [Mode].
+// Run is that of a [Mode].
 func (s Submit) Run(ctx context.Context, b *Bench) error {
 	submitter, err := b.startPart(ctx, clientRole, nil, nil)
 	if err != nil {

@@ -15,7 +15,10 @@ type Idle struct {
 	Duration time.Duration
 }
 
-// Run is a [Mode].
+// settling is how long a replica is left alone before it is watched.
+const settling = 3 * time.Second
+
+// Run is that of a [Mode].
 func (s Idle) Run(ctx context.Context, b *Bench) error {
 	w := b.work(0, s.Pending)
 	w.Callback = DiscardType
@@ -28,7 +31,7 @@ func (s Idle) Run(ctx context.Context, b *Bench) error {
 		return err
 	}
 	b.progress("waiting until it has settled down")
-	if err := sleep(ctx, 3*time.Second); err != nil {
+	if err := sleep(ctx, settling); err != nil {
 		return err
 	}
 	var cpu, calls, memory []float64
@@ -69,7 +72,7 @@ type Pending struct {
 	Duration time.Duration
 }
 
-// Run is a [Mode].
+// Run is that of a [Mode].
 func (s Pending) Run(ctx context.Context, b *Bench) error {
 	waiting := b.work(0, 0)
 	waiting.Prefix += "waiting-"
@@ -109,7 +112,7 @@ func (s Pending) Run(ctx context.Context, b *Bench) error {
 
 // round fires a little beside what waits.
 func (s Pending) round(ctx context.Context, b *Bench, round, size int, measured map[string][]float64) error {
-	w := b.work(round, int(s.Rate*s.Duration.Seconds()))
+	w := b.work(round, countOf(s.Rate, s.Duration))
 	w.Prefix += fmt.Sprintf("beside-%d-", size)
 	w.Callback = DiscardType
 	w.Every = time.Duration(float64(time.Second) / s.Rate)

@@ -24,7 +24,7 @@ func TestConsumer(t *testing.T) {
 	if url == "" {
 		t.Fatal("CARILLON_TEST_RABBITMQ_URL is not set; run the tests by .ci/with-services")
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
 	db, err := openDB(filepath.Join(t.TempDir(), "consumer.db"))
 	if err != nil {

@@ -45,7 +45,7 @@ func start(t *testing.T, listen, data string) (uri string, stop func()) {
 func connect(t *testing.T, uri string, opts ...*options.ClientOptions) *mongo.Client {
 	t.Helper()
 	opts = append([]*options.ClientOptions{
-		options.Client().ApplyURI(uri).SetServerSelectionTimeout(10 * time.Second),
+		options.Client().ApplyURI(uri).SetServerSelectionTimeout(5 * time.Minute),
 	}, opts...)
 	client, err := mongo.Connect(opts...)
 	if err != nil {
@@ -178,7 +178,7 @@ func TestAwaitableHello(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	conn.SetReadDeadline(time.Now().Add(10 * time.Second))
+	conn.SetReadDeadline(time.Now().Add(5 * time.Minute))
 	reply, err := readMessage(conn)
 	if err != nil {
 		t.Fatal(err)

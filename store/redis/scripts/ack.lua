@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
 -- Deletes occurrences that were delivered.
 --
--- ARGV: of each claim and lane the claim's token, the lane, how many occurrences follow, and of each its revision, a
---   colon and its id, as the members have it
+-- ARGV: of each claim and lane the claim's token, the lane, how many occurrences follow, and of each the revision that it was
+--   claimed with, a colon and its id, as the members have it
 -- Returns how many were deleted
 local gone, entries = {}, {}
 local from = 1
@@ -23,11 +23,18 @@ while from < #ARGV do
       end
     end
   end
-  if #some > 0 then remove(lane, some) end
+  if #some > 0 and remove(lane, some) < #some then -- carried over with another priority, when the lease was over
+    for at, moved in pairs(by_lane(some, redis.call('HMGET', occurrences, unpack(some)))) do remove(at, moved) end
+  end
   from = last + 1
 end
 if #gone > 0 then
-  redis.call('ZREM', members, unpack(entries))
+  if redis.call('ZREM', members, unpack(entries)) < #gone then -- carried over since they were claimed
+    entries = {}
+    for i, record in ipairs(redis.call('HMGET', occurrences, unpack(gone))) do entries[i] = member(read_owner(record or '') or '', gone[i]) end
+    redis.call('ZREM', members, unpack(entries))
+  end
+  unmark(gone)
   redis.call('HDEL', occurrences, unpack(gone))
   redis.call('HDEL', attempts, unpack(gone))
   if redis.call('EXISTS', errors) == 1 then redis.call('HDEL', errors, unpack(gone)) end

@@ -1,6 +1,7 @@
 #!lua flags=allow-oom
 -- Claims due occurrences by quotas, of each the longest due first. Those that are not to fire now are set aside: due when the
--- claim ends, but claimed by nobody. Putting them back properly is the caller's. If there is one to set aside, so are all
+-- claim ends, but claimed by nobody. Putting them back properly is the caller's. What is its job's by a mark only, see heirs, is made
+-- its job's, and left to the next claim. If there is one to set aside, so are all
 -- others of the quota among the first that are due, so that not even a claim of one at a time is long about a paused backlog.
 --
 -- What it answers of the claimed is lists of what Redis gave it, one beside the other. To make a table of each costs more
@@ -13,11 +14,12 @@
 --   has an error: its place among the claimed, which attempt it is, whether a claim of it was never settled, and its error;
 --   5 those set aside: of each its id, record, why ("orphan", "paused" or "unexpanded"), since when its job is paused, and its
 --   lane; 6 the targets of the claimed, in the order in which they come to be needed: a job's once, however many it has, and
---   the own one of what stands on its own; 7 of each quota: how many are claimed, how many are set aside, and when the next of
+--   the own one of what stands on its own; 7 of each quota: how many are claimed, how many are set aside or left, and when the next of
 --   the lane becomes due that is not due yet, or nothing
 local now, ends, token, spare = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[5])
 local claimed, claimedRecords, before, aside = {}, {}, {}, {}
 local moved, stamps, fired, seen, dues, left = {}, {}, {}, {}, {}, {}
+local adopted = 0
 local fresh = '1 ' .. now .. ' ' .. token
 
 -- Why an occurrence is not to fire now, if so, and since when its job is paused, if that is why.
@@ -58,7 +60,9 @@ local function look(lane, after, bound, first, count, claims)
   for i, id in ipairs(ids) do
     local revision, record, state = revisions[i], records[i], states[i]
     local why, since = obstacle(revision, record, jobStates[i])
-    if why then
+    if why == 'orphan' and revision and adopt(id, record, jobStates[i] and read_state(jobStates[i])) then
+      adopted = adopted + 1
+    elseif why then
       local n, _, held = read_attempts(state)
       if held ~= '' then write_attempts(id, n, '0', '') end
       aside[#aside + 1] = {id, record or '', why, since or '0', lane}
@@ -87,7 +91,7 @@ end
 
 -- Claims by the quota that ARGV has from an index on.
 local function claim(at)
-  local lane, after, claimedBefore, asideBefore = ARGV[at], ARGV[at + 1], #claimed, #aside
+  local lane, after, claimedBefore, asideBefore, adoptedBefore = ARGV[at], ARGV[at + 1], #claimed, #aside, adopted
   moved = {}
   local found = look(lane, after, ARGV[at + 2], 0, ARGV[at + 3], true)
   spare = spare - found
@@ -100,7 +104,7 @@ local function claim(at)
   end
   note_head(lane)
   local nextDue = redis.call('ZRANGEBYSCORE', pending .. lane, ARGV[4], '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
-  left[#left + 1] = {#claimed - claimedBefore, #aside - asideBefore, nextDue[2] or ''}
+  left[#left + 1] = {#claimed - claimedBefore, #aside - asideBefore + adopted - adoptedBefore, nextDue[2] or ''}
 end
 
 for at = 7, #ARGV, 5 do claim(at) end

@@ -1,6 +1,8 @@
 #!lua flags=allow-oom
--- Deletes occurrences of a revision that is no job's any more.
+-- Deletes occurrences of a revision that is no job's, but for those that another has, see divide.
 --
--- ARGV: 1 revision, 2 now, 3 how many at most
--- Returns 1 how many of them were not held, 2 how many were, 3 whether there may be more
-return {drop(members, first_member(ARGV[1]), last_member(ARGV[1]), ARGV[2], ARGV[3])}
+-- ARGV: 1 revision, 2 now, 3 how many at most, 4 the name of the job whose revision it was to be, or nothing if it was
+-- Returns whether there may be more
+if ARGV[4] ~= '' and read_mark(ARGV[4]) == ARGV[1] then redis.call('HDEL', heirs, ARGV[4]) end
+local _, _, more = drop(ARGV[1], ARGV[4] == '', ARGV[2], ARGV[3])
+return more

@@ -14,8 +14,13 @@ local due = read_due(by_lane(ids, records))
 local result = {#entries == tonumber(ARGV[2]) and entries[#entries] or ''}
 local fires = matcher()
 for i, id in ipairs(ids) do
-  if due[id] and fires(read_record(records[i] or '')) then
-    result[#result + 1] = {id, records[i], states[i] or '', failures[i] or '', due[id]}
+  local record, of = records[i] or '', string.sub(entries[i], 1, -28)
+  if read_owner(record) ~= of then -- it is that revision's by its mark, if it is
+    local revision, as = read_mark(id)
+    record = revision == of and record ~= '' and inherited(record, of, code_of(record), as) or ''
+  end
+  if due[id] and fires(read_record(record)) then
+    result[#result + 1] = {id, record, states[i] or '', failures[i] or '', due[id]}
   end
 end
 return result

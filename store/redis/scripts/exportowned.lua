@@ -5,16 +5,6 @@
 -- ARGV: 1 the entry after which to begin, or nothing, 2 how many at most, 3 how many bytes are enough
 -- Returns 1 the last entry, or nothing if there are no more, 2... of each its id, record, attempts, error, dueAt, failedAt
 --   (one of which is nothing) and target
-
--- Whether a text comes before another in an index. Lua compares texts as the server's locale has it, indexes by their bytes.
-local function before(a, b)
-  for i = 1, #a do
-    local x, y = string.byte(a, i), string.byte(b, i)
-    if x ~= y then return y ~= nil and x < y end
-  end
-  return #a < #b
-end
-
 local from, limit = ARGV[1] == '' and '-' or '(' .. ARGV[1], tonumber(ARGV[2])
 local alive = redis.call('ZRANGEBYLEX', own, from, '+', 'LIMIT', 0, limit)
 local buried = redis.call('ZRANGEBYLEX', deadByJob, from, '+', 'LIMIT', 0, limit)

@@ -10,8 +10,13 @@ local function list(index, from, first, last)
   for _, entry in ipairs(redis.call('ZRANGEBYLEX', index, from, last, 'LIMIT', 0, ARGV[4])) do
     local id = id_of(entry)
     local record = redis.call('HGET', occurrences, id)
+    local lane = lane_of(record)
+    if index == members and read_owner(record) ~= revision then -- it is by its mark
+      local _, as = read_mark(id)
+      record = inherited(record, revision, code_of(record), as)
+    end
     result[#result + 1] = {id, record, redis.call('HGET', attempts, id) or '', redis.call('HGET', errors, id) or '',
-      redis.call('ZSCORE', pending .. lane_of(record), id)}
+      redis.call('ZSCORE', pending .. lane, id)}
   end
 end
 if revision ~= '' then

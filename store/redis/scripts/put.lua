@@ -3,31 +3,48 @@
 -- revisions that they replace. What it writes of all jobs it gathers, to write it by one call for each key: calls cost more
 -- than what they do.
 --
--- ARGV: 1 the latest time to do it by this server's clock, 2 how many occurrences to delete in all, but for a few of each job,
---   lest one that has many makes all others take another script; then of each job, no two of which have the same name:
---   1 name, 2 the condition: "absent", "present", "versions" and the versions, or nothing, 3 revision, 4 createdAt,
---   5 updatedAt, 6 expiresAt, 7 cursor, 8 expandAt, 9 missed, 10 callback type, 11 target, 12 schedule, 13 whether the present
---   job leaves neither its pause nor its creation time, 14 now, 15 how many occurrences follow, 16... those, see add
--- Returns 1 "ok" or "late", 2 the time by this server's clock, 3 of each job that was not just created: its place among the
---   jobs, "ok" or "precondition", the revision that was replaced, how many of the deleted were held, whether there may be
---   more to delete, since when the job is paused
-local budget, few = tonumber(ARGV[2]), 10
-local t = redis.call('TIME')
-local clock = t[1] * 1000 + math.floor(t[2] / 1000)
-if clock > tonumber(ARGV[1]) then return {'late', clock, {}} end
+-- ARGV: 1 how many occurrences to delete in all, but for a few of each job: one that replaces more than are left to delete is
+--   for a script of its own, which deletes so many of it and counts the others; then of each job, no two of which have the same name:
+--   1 name, 2 the condition: "absent", "present", "versions" and the versions, "from", a version and a cursor, or nothing,
+--   3 the span of versions that came after it, see superseded, 4 revision, 5 createdAt, 6 updatedAt, 7 expiresAt, 8 cursor,
+--   9 expandAt, 10 missed, 11 callback type, 12 target, 13 schedule, 14 whether the present job leaves neither its pause nor its
+--   creation time, 15 now, 16 how many occurrences follow, 17 how many that are carried over follow those, and if some were
+--   marked before a space and how many occurrences were inserted before, 18... the occurrences, see add, and of each that is carried
+--   over its id and what a mark would have, see heirs
+-- Returns of each job that was not just created: its place among the jobs, "ok", "precondition", "superseded", or "alone" if it is for
+--   a script of its own, the revision that was replaced, how many of that were held, whether there may be more to delete, since
+--   when the job is paused, how many were carried over
+local budget, few = tonumber(ARGV[1]), 10
 
 local starts, jobNames = {}, {}
-local from = 3
+local from = 2
 while from <= #ARGV do
   starts[#starts + 1], jobNames[#jobNames + 1] = from, ARGV[from]
-  from = from + 15 + 4 * ARGV[from + 14]
+  from = from + 17 + 4 * ARGV[from + 15] + 2 * string.match(ARGV[from + 16], '^%d+')
 end
 
 local function holds(condition, present)
-  local kind, versions = string.match(condition, '^(%a*)(.*)$')
+  local kind, rest = string.match(condition, '^(%a*)(.*)$')
   if kind == 'absent' then return not present end
   if kind == 'present' then return present end
-  return kind ~= 'versions' or present and string.find(versions .. ' ', ' ' .. present.version .. ' ', 1, true)
+  if kind == 'from' then return present and rest == ' ' .. present.version .. ' ' .. present.cursor end
+  return kind ~= 'versions' or present and string.find(rest .. ' ', ' ' .. present.version .. ' ', 1, true)
+end
+
+-- Why a job may not be put, if so. At is where it begins.
+local function obstacle(at, name, present)
+  if present and ARGV[at + 2] ~= '' and superseded(present, ARGV[at + 2]) then return 'superseded' end
+  if ARGV[at + 1] ~= '' and not holds(ARGV[at + 1], present) then return 'precondition' end
+  local revision = ARGV[at + 3]
+  if not present or present.revision == revision then return nil end
+  if string.find(ARGV[at + 16], ' ', 1, true) then
+    local heir, of = read_mark(name) -- else another put has marked what it is to have, or the job is another
+    if heir ~= revision or of ~= present.revision then return 'precondition' end
+  end
+  if #jobNames == 1 then return nil end
+  local n = redis.call('ZLEXCOUNT', members, first_member(present.revision), last_member(present.revision))
+  if n > math.max(budget, few) then return 'alone' end
+  budget = budget - n
 end
 
 local answers, replaced = {}, {}
@@ -37,17 +54,18 @@ local function pair(list, a, b) list[#list + 1], list[#list + 2] = a, b end
 
 for place, text in ipairs(redis.call('HMGET', jobs, unpack(jobNames))) do
   local at, name = starts[place], jobNames[place]
-  local present, revision = text and read_state(text), ARGV[at + 2]
-  if ARGV[at + 1] ~= '' and not holds(ARGV[at + 1], present) then
-    answers[#answers + 1] = {place, 'precondition'}
+  local present, revision = text and read_state(text), ARGV[at + 3]
+  local why = obstacle(at, name, present)
+  if why then
+    answers[#answers + 1] = {place, why}
   else
-    local j = {revision = revision, version = revision, created = ARGV[at + 3], updated = ARGV[at + 4], expires = ARGV[at + 5],
-      paused = '0', cursor = ARGV[at + 6], expand = ARGV[at + 7], token = '', missed = ARGV[at + 8], type = ARGV[at + 9]}
+    local j = {revision = revision, version = revision, created = ARGV[at + 4], updated = ARGV[at + 5], expires = ARGV[at + 6],
+      paused = '0', cursor = ARGV[at + 7], expand = ARGV[at + 8], token = '', missed = ARGV[at + 9], type = ARGV[at + 10]}
     if present then
-      if ARGV[at + 12] == '0' then j.created, j.paused = present.created, present.paused end
+      if ARGV[at + 13] == '0' then j.created, j.paused = present.created, present.paused end
       if j.paused ~= '0' then j.expand = '0' end
       if j.expand == '0' and present.expand ~= '0' then redis.call('ZREM', expansion, name) end
-      local answer = {place, 'ok', '', 0, 0, j.paused}
+      local answer = {place, 'ok', '', 0, 0, j.paused, 0}
       answers[#answers + 1] = answer
       if present.revision ~= revision then
         answer[3] = present.revision
@@ -59,9 +77,9 @@ for place, text in ipairs(redis.call('HMGET', jobs, unpack(jobNames))) do
     pair(states, name, write_state(j))
     pair(expiries, j.expires, name)
     if j.expand ~= '0' then pair(expansions, j.expand, name) end
-    pair(jobTargets, name, ARGV[at + 10])
-    pair(jobSchedules, name, ARGV[at + 11])
-    add(added, revision, at + 15, at + 14 + 4 * ARGV[at + 14])
+    pair(jobTargets, name, ARGV[at + 11])
+    pair(jobSchedules, name, ARGV[at + 12])
+    add(added, revision, at + 17, at + 16 + 4 * ARGV[at + 15])
   end
 end
 
@@ -71,12 +89,42 @@ write(expiries, 'ZADD', expiry)
 write(expansions, 'ZADD', expansion)
 write(jobTargets, 'HSET', targets)
 write(jobSchedules, 'HSET', schedules)
-insert_all(added)
+
+-- Carries over what a job has of its predecessor. Returns how many were, and how many of those were held.
+local function carry_over(old, at)
+  local n, before = string.match(ARGV[at + 16], '^(%d+) ?(%d*)$')
+  local revision, carried = ARGV[at + 3], 0
+  if before ~= '' then
+    carried = redis.call('ZLEXCOUNT', members, first_member(revision), last_member(revision)) - before
+  end
+  if n == '0' then return carried, 0 end
+  local first, ids, texts = at + 17 + 4 * ARGV[at + 15], {}, {}
+  for i = 1, tonumber(n) do ids[i], texts[i] = ARGV[first + 2 * i - 2], ARGV[first + 2 * i - 1] end
+  local some, records, as = {}, {}, {}
+  for i, record in ipairs(redis.call('HMGET', occurrences, unpack(ids))) do
+    local of = read_owner(record or '')
+    if of and (of == old or of ~= '' and read_mark(ids[i]) == old) then
+      some[#some + 1], records[#records + 1], as[#as + 1] = ids[i], record, texts[i]
+    end
+  end
+  if #some == 0 then return carried, 0 end
+  local held, count = find_held(some, ARGV[at + 14])
+  carry(some, records, as, revision, held)
+  return carried + #some, count
+end
 
 for _, answer in ipairs(replaced) do
-  local left
-  left, answer[4], answer[5] = drop(members, first_member(answer[3]), last_member(answer[3]), ARGV[starts[answer[1]] + 13],
-    math.max(budget, few))
-  budget = budget - left - answer[4]
+  local at, old, held, more = starts[answer[1]], answer[3], nil, nil
+  answer[7], answer[4] = carry_over(old, at)
+  _, held, more = drop(old, true, ARGV[at + 14], ARGV[1])
+  answer[4], answer[5] = answer[4] + held, more
+  if more == 1 then
+    _, held = count(old, ARGV[at + 14])
+    answer[4] = answer[4] + held
+  end
 end
-return {'ok', clock, answers}
+insert_all(added)
+if #replaced > 0 and redis.call('EXISTS', heirs) == 1 then
+  for _, answer in ipairs(replaced) do redis.call('HDEL', heirs, jobNames[answer[1]]) end
+end
+return answers

@@ -14,9 +14,15 @@
 -- with a space between. Its attempts are the number of them, scheduledAt and the token. Times are Unix milliseconds, 0 for
 -- none. A name is the tenant, a NUL and the key. What a claim looks at comes first, where it is found without a pattern, since
 -- patterns are slow.
+--
+-- A job that replaces another and has some of its occurrences too carries these over: they become its own. If they are very
+-- many, most are marked before it replaces the other. `heirs` has of each marked occurrence, by its id, the revision that is to
+-- have it, a space, and its priority's code, position, step and subscriber as they are to be; and of the job, by its name, the
+-- revision that is to replace it, a space, and its own. `members` has an entry of the occurrence for each of the two revisions.
+-- A mark means nothing until its revision is the job's. From then on the occurrence is of that job, whatever its record says.
 local jobs, targets, schedules, names, expiry, expansion,
   occurrences, attempts, errors, pending, lanes, members, own,
-  dead, deadByTenant, deadByJob, heads = unpack(KEYS)
+  dead, deadByTenant, deadByJob, heirs, heads = unpack(KEYS)
 
 local function read_state(text)
   local j = {}
@@ -51,6 +57,7 @@ local function write_job(name, j)
 end
 
 local function delete_job(name)
+  redis.call('HDEL', heirs, name)
   redis.call('HDEL', jobs, name)
   redis.call('HDEL', targets, name)
   redis.call('HDEL', schedules, name)
@@ -134,6 +141,29 @@ local function last_owned(name) return '(' .. name .. '\1' end
 
 -- The id that such an entry ends with.
 local function id_of(entry) return string.sub(entry, -26) end
+
+-- The ids that entries end with.
+local function ids_of(entries)
+  local ids = {}
+  for i, entry in ipairs(entries) do ids[i] = id_of(entry) end
+  return ids
+end
+
+-- Whether a text comes before another. Lua compares texts as the server's locale has it, indexes by their bytes.
+local function before(a, b)
+  for i = 1, #a do
+    local x, y = string.byte(a, i), string.byte(b, i)
+    if x ~= y then return y ~= nil and x < y end
+  end
+  return #a < #b
+end
+
+-- Whether a job's version came after a request: whether it is later than the first and not later than the second of two
+-- versions with a space between; none is if there are none.
+local function superseded(j, span)
+  local after, last = string.match(span, '^(%S*) (%S*)$')
+  return after and before(after, j.version) and not before(last, j.version)
+end
 
 -- Whether a job has anything left to fire.
 local function live(j)
@@ -230,27 +260,153 @@ local function insert(revision, first)
   insert_all(added)
 end
 
--- Deletes what is pending under up to limit entries of an index, members or own. Returns how many of them were not held
--- at now, how many were, and whether there may be more.
-local function drop(index, first, last, now, limit)
-  local entries = redis.call('ZRANGEBYLEX', index, first, last, 'LIMIT', 0, limit)
-  if #entries == 0 then return 0, 0, 0 end
-  local ids, held = {}, 0
-  for i, entry in ipairs(entries) do ids[i] = id_of(entry) end
-  local states = redis.call('HMGET', attempts, unpack(ids))
-  local divided = by_lane(ids, redis.call('HMGET', occurrences, unpack(ids)))
-  local due = read_due(divided)
-  for i, id in ipairs(ids) do
-    local _, _, token = read_attempts(states[i])
-    if token ~= '' and tonumber(due[id] or 0) > tonumber(now) then held = held + 1 end
+-- Which of some occurrences are held at now, and how many.
+local function find_held(ids, now)
+  local claimed, held, n = {}, {}, 0
+  for i, state in ipairs(redis.call('HMGET', attempts, unpack(ids))) do
+    local _, _, token = read_attempts(state)
+    if token ~= '' then claimed[#claimed + 1] = ids[i] end
   end
-  for lane, some in pairs(divided) do remove(lane, some) end
-  redis.call('ZREM', index, unpack(entries))
+  if #claimed == 0 then return held, 0 end
+  for id, at in pairs(read_due(by_lane(claimed, redis.call('HMGET', occurrences, unpack(claimed))))) do
+    if at and tonumber(at) > tonumber(now) then held[id], n = true, n + 1 end
+  end
+  return held, n
+end
+
+-- What the mark of an occurrence, or of a job, has: a revision and the rest; nothing if there is no mark.
+local function read_mark(id)
+  local mark = redis.call('HGET', heirs, id)
+  if mark then return string.match(mark, '^(%S*) (.*)$') end
+end
+
+-- Removes the marks of occurrences. None of them is any revision's by its mark then.
+local function unmark(ids)
+  if redis.call('EXISTS', heirs) == 0 then return end
+  local marked, entries = {}, {}
+  for i, mark in ipairs(redis.call('HMGET', heirs, unpack(ids))) do
+    if mark then
+      marked[#marked + 1] = ids[i]
+      entries[#entries + 1] = member(string.match(mark, '^%S*'), ids[i])
+    end
+  end
+  if #marked == 0 then return end
+  redis.call('HDEL', heirs, unpack(marked))
+  redis.call('ZREM', members, unpack(entries))
+end
+
+-- The record that an occurrence is to have as one of a revision, with a priority's code, and the rest as a mark has it.
+local function inherited(record, revision, code, as)
+  local _, name, rest = read_owner(record)
+  return revision .. ' ' .. name .. '\0' .. code .. string.match(record, '^%a?(%d+ )', rest) .. string.match(as, '^%a?(.*)$')
+end
+
+-- The code of the priority that a record has.
+local function code_of(record)
+  local _, _, rest = read_owner(record)
+  return string.match(record, '^%a?', rest)
+end
+
+-- Makes an occurrence that of its job which it is by its mark, if it is, and its record says otherwise. It stays in its lane.
+-- Returns its record then, else nothing.
+local function adopt(id, record, j)
+  local revision, as = read_mark(id)
+  if not j or revision ~= j.revision then return nil end
+  local new = inherited(record, revision, code_of(record), as)
+  redis.call('HSET', occurrences, id, new)
+  redis.call('HDEL', heirs, id)
+  redis.call('ZREM', members, member(read_owner(record), id))
+  return new
+end
+
+-- Makes pending occurrences those of another revision, which has them as the texts beside them say, see heirs. Those that are
+-- held stay in their lanes, so that whoever holds them finds them.
+local function carry(ids, records, texts, revision, held)
+  local leaving, entering, written, gone, entries = {}, {}, {}, {}, {}
+  for i, id in ipairs(ids) do
+    local record = records[i]
+    local code, present = string.match(texts[i], '^%a?'), code_of(record)
+    if held[id] then code = present end
+    local new = inherited(record, revision, code, texts[i])
+    if code ~= present then
+      local from, to = lane_of(record), lane_of(new)
+      add_due(entering, to, redis.call('ZSCORE', pending .. from, id), id)
+      remove(from, {id})
+    end
+    written[2 * i - 1], written[2 * i] = id, new
+    gone[i] = member(read_owner(record), id)
+    entries[2 * i - 1], entries[2 * i] = 0, member(revision, id)
+  end
+  if #gone == 0 then return end
+  enter(entering)
+  unmark(ids)
+  redis.call('ZREM', members, unpack(gone))
+  write(entries, 'ZADD', members)
+  write(written, 'HSET', occurrences)
+end
+
+-- Of occurrences that a revision has entries of, those that are to be deleted with it. Those that its job's successor has too
+-- are carried over to that. Those that are another's, and were to be the revision's only once it was a job's, stay what they
+-- are, unless it was.
+local function divide(ids, revision, was, held)
+  local records = redis.call('HMGET', occurrences, unpack(ids))
+  if redis.call('EXISTS', heirs) == 0 then return ids, records end
+  local doomed, doomedRecords, entries = {}, {}, {}
+  local inherits, inheritsRecords, texts, heir = {}, {}, {}, nil
+  for i, id in ipairs(ids) do
+    local of, name = read_owner(records[i] or '')
+    local marked, as = read_mark(id)
+    if of == revision and heir == nil then
+      local j = read_job(name)
+      heir = j and j.revision or ''
+    end
+    if of == revision and marked and marked == heir then
+      local n = #inherits + 1
+      inherits[n], inheritsRecords[n], texts[n] = id, records[i], as
+    elseif of == revision or was then
+      doomed[#doomed + 1], doomedRecords[#doomedRecords + 1] = id, records[i]
+      if of then entries[#entries + 1] = member(of, id) end
+    elseif marked == revision then
+      redis.call('HDEL', heirs, id)
+    end
+  end
+  carry(inherits, inheritsRecords, texts, heir, held)
+  if #doomed > 0 then unmark(doomed) end
+  if #entries > 0 then redis.call('ZREM', members, unpack(entries)) end
+  return doomed, doomedRecords
+end
+
+-- Deletes pending occurrences, but for what they are found by in an index.
+local function delete_all(ids, records)
+  if #ids == 0 then return end
+  for lane, some in pairs(by_lane(ids, records)) do remove(lane, some) end
   redis.call('HDEL', occurrences, unpack(ids))
   redis.call('HDEL', attempts, unpack(ids))
   redis.call('HDEL', errors, unpack(ids))
-  if index == own then redis.call('HDEL', targets, unpack(ids)) end
-  return #ids - held, held, #entries == tonumber(limit) and 1 or 0
+end
+
+-- Deletes what is pending of a revision that is no job's, under up to limit entries, see divide. Was tells that it was a job's.
+-- Returns how many of them were not held at now, how many were, and whether there may be more.
+local function drop(revision, was, now, limit)
+  local entries = redis.call('ZRANGEBYLEX', members, first_member(revision), last_member(revision), 'LIMIT', 0, limit)
+  if #entries == 0 then return 0, 0, 0 end
+  local ids = ids_of(entries)
+  local held, n = find_held(ids, now)
+  redis.call('ZREM', members, unpack(entries))
+  delete_all(divide(ids, revision, was, held))
+  return #ids - n, n, #entries == tonumber(limit) and 1 or 0
+end
+
+-- Counts what is pending of a revision: how many are not held at now, and how many are. It looks at all of them, but changes
+-- nothing, and needs a twentieth of the time that it takes to delete them.
+local function count(revision, now)
+  local from, n, held = first_member(revision), 0, 0
+  while true do
+    local entries = redis.call('ZRANGEBYLEX', members, from, last_member(revision), 'LIMIT', 0, 1000)
+    if #entries == 0 then return n - held, held end
+    local _, some = find_held(ids_of(entries), now)
+    n, held, from = n + #entries, held + some, '(' .. entries[#entries]
+  end
 end
 
 -- Deletes one pending occurrence.
@@ -264,6 +420,7 @@ local function delete_pending(lane, id, revision, name)
     redis.call('HDEL', targets, id)
   else
     redis.call('ZREM', members, member(revision, id))
+    unmark({id})
   end
 end
 

@@ -11,6 +11,11 @@ local record = redis.call('HGET', occurrences, id)
 local revision, name = read_owner(record or '')
 if not revision then return 0 end -- the next claim finds that it is damaged
 local lane = lane_of(record)
+local j = revision ~= '' and read_job(name) or nil
+if j and j.revision ~= revision then
+  record = adopt(id, record, j) or record
+  revision = read_owner(record)
+end
 
 if outcome == 'bury' then
   remove(lane, {id})
@@ -18,6 +23,7 @@ if outcome == 'bury' then
     redis.call('ZREM', own, owned(name, id))
   else
     redis.call('ZREM', members, member(revision, id))
+    unmark({id})
     redis.call('HSET', occurrences, id, (string.gsub(record, '^%S*', '', 1)))
   end
   redis.call('HSET', targets, id, ARGV[7])
@@ -39,7 +45,6 @@ else
   end
 end
 if revision == '' then return 1 end
-local j = read_job(name)
 if not j or j.revision ~= revision then return 1 end
 if outcome == 'miss' then
   j.missed = tonumber(j.missed) + 1

@@ -1,0 +1,39 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+)
+
+// healthcheckCommand asks a service on this machine how it is. The address comes from the environment, like its own.
+type healthcheckCommand struct {
+	Listen address `default:"127.0.0.1:8080" placeholder:"HOST:PORT" help:"Where the service listens, as for serve. (${default})"`
+}
+
+// healthcheckPatience bounds the question. Who asks again and again has a bound of their own.
+const healthcheckPatience = 30 * time.Second
+
+// Run asks /healthz, and fails unless the answer is that the service runs.
+func (c *healthcheckCommand) Run(ctx context.Context, out output) error {
+	ctx, cancel := context.WithTimeout(ctx, healthcheckPatience)
+	defer cancel()
+	url := "http://" + c.Listen.reachable() + "/healthz"
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return usageError{fmt.Errorf("--listen: %w", err)}
+	}
+	client := http.Client{Transport: &http.Transport{}} // which goes by no proxy: it is this machine that is asked
+	answer, err := client.Do(request)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = answer.Body.Close() }()
+	if answer.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s answers %s", url, answer.Status)
+	}
+	_, err = io.Copy(out.stdout, answer.Body)
+	return err
+}

@@ -1,0 +1,57 @@
+package handlers_test
+
+import (
+	"bufio"
+	"fmt"
+	"net"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/handlers"
+)
+
+// TestStoppedReplicaActsOnNothingThatWasOvertaken has requests wait at a replica that stands still, while another one accepts a
+// newer definition.
+func TestStoppedReplicaActsOnNothingThatWasOvertaken(t *testing.T) {
+	for _, request := range []string{"PUT", "DELETE", "PATCH"} {
+		t.Run(request, func(t *testing.T) {
+			a := newAPI(t, ofStoresClock)
+			a.call("PUT", "/v1/jobs/a", body("a", time.Hour)).want(201)
+
+			var config handlers.Config
+			b := newAPI(t, ofStoresClock, func(c *handlers.Config) {
+				c.Store, c.Stock, c.Tenants = a.store, a.store, a.store
+				config = *c
+			})
+			stopped := &http.Server{Handler: handlers.New(config), ConnContext: handlers.KeepConn}
+			listener, err := net.Listen("tcp", "127.0.0.1:0") // it listens, and nobody accepts
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer stopped.Close()
+			conn, err := net.Dial("tcp", listener.Addr().String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			content := map[string]string{"PUT": body("a", 2*time.Hour), "PATCH": `{"callback":{"data":7}}`}[request]
+			fmt.Fprintf(conn, "%s /v1/jobs/a HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", request, len(content), content)
+
+			time.Sleep(100 * time.Millisecond) // it has arrived before the next, by more than the kernel's ticks
+			want := decode[accepted](b.call("PUT", "/v1/jobs/a", body("a", 9*time.Hour)).want(200)).Version
+			go func() { _ = stopped.Serve(listener) }()
+			answer, err := http.ReadResponse(bufio.NewReader(conn), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer answer.Body.Close()
+			if answer.StatusCode != 409 {
+				t.Errorf("status %d, want 409", answer.StatusCode)
+			}
+			if got := a.definition("a").Version; got != want {
+				t.Errorf("version %s, want %s", got, want)
+			}
+		})
+	}
+}

@@ -1,0 +1,46 @@
+package handlers
+
+import (
+	"net/http"
+	"strings"
+
+	"github.com/gin-gonic/gin"
+)
+
+// index is what there is to find, for whoever knows only where the service is.
+type index struct {
+	Service       string `json:"service"`
+	Version       string `json:"version"`
+	Jobs          string `json:"jobs"`
+	Specification string `json:"specification"`
+	Readiness     string `json:"readiness"`
+	Metrics       string `json:"metrics"`
+	Documentation string `json:"documentation"`
+}
+
+// showIndex answers what this is and where its parts are.
+func (a *api) showIndex(c *gin.Context) error {
+	return writeJSON(c, http.StatusOK, index{
+		Service: "carillon", Version: a.Version,
+		Jobs: "/v1/jobs", Specification: "/openapi.yaml", Readiness: "/readyz", Metrics: "/metrics",
+		Documentation: "https://github.com/carillon-scheduler/carillon",
+	})
+}
+
+// noRoute answers a path that there is not. One with more parts after /v1/jobs than there are has slashes in its key.
+func noRoute(c *gin.Context) error {
+	const jobs = "/v1/jobs/"
+	detail := "there is nothing at this path; / tells what there is"
+	key, isJob := strings.CutPrefix(c.Request.URL.EscapedPath(), jobs)
+	if !isJob || !strings.Contains(key, "/") {
+		return &statusError{http.StatusNotFound, detail}
+	}
+	action := ""
+	for _, a := range []string{"/preview", "/pause", "/resume", "/trigger"} {
+		if before, ok := strings.CutSuffix(key, a); ok {
+			key, action = before, a
+		}
+	}
+	return &statusError{http.StatusNotFound, detail + ". If the job's key has slashes, write them as %2F: " +
+		jobs + strings.ReplaceAll(key, "/", "%2F") + action}
+}

@@ -1,0 +1,82 @@
+package clock_test
+
+import (
+	"context"
+	"math/rand/v2"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
+	"github.com/carillon-scheduler/carillon/store/clock"
+)
+
+// server has a clock of its own: ahead of this machine's, and drifting.
+type server struct {
+	store.Store
+	begin time.Time
+	ahead time.Duration
+	rate  float64
+	way   func() time.Duration // to it, or back
+}
+
+func (s *server) time() time.Time {
+	d := time.Since(s.begin)
+	return s.begin.Add(s.ahead + d + time.Duration(s.rate*float64(d)))
+}
+
+// Now implements [store.Queue], in whole milliseconds as stores do.
+func (s *server) Now(context.Context) (time.Time, error) {
+	time.Sleep(s.way())
+	defer func() { time.Sleep(s.way()) }()
+	return s.time().Truncate(time.Millisecond), nil
+}
+
+// TestTheStoresClockLiesInBetween asks a server every ten seconds, whose answers take different times, and which is set now and then.
+func TestTheStoresClockLiesInBetween(t *testing.T) {
+	for _, s := range []server{
+		{}, {ahead: time.Hour}, {ahead: -time.Hour}, {ahead: time.Second, rate: 0.0004}, {ahead: -3 * time.Second, rate: -0.0004},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s := s
+			s.begin = time.Now()
+			random := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // it is a test's
+			s.way = func() time.Duration { return time.Duration(random.IntN(200)) * time.Millisecond }
+			var c clock.Clock
+			if _, known := c.Earliest(time.Now()); known {
+				t.Error("it is known before anybody asked")
+			}
+			if c.Newer(time.Now(), time.Now().Add(time.Minute)) != (store.Span{}) {
+				t.Error("something came after, by a clock that nobody knows")
+			}
+			watched := c.Watch(&s)
+			for round := range 100 {
+				if round%30 == 29 {
+					s.ahead += time.Duration(random.IntN(7200)-3600) * time.Second
+				}
+				if _, err := watched.Now(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				for range 10 {
+					now, theirs := time.Now(), s.time()
+					earliest, known := c.Earliest(now)
+					if !known || earliest.After(theirs) {
+						t.Fatalf("round %d: it shows %s, and %s at the earliest", round, theirs, earliest)
+					}
+					span := c.Newer(now, now.Add(time.Minute))
+					if before := job.NewRevision(theirs); span.Has(before) {
+						t.Fatalf("round %d: what was taken before the submission is newer", round)
+					}
+					if after := job.NewRevision(theirs.Add(time.Second)); !span.Has(after) {
+						t.Fatalf("round %d: what was taken a second after the submission is not newer", round)
+					}
+					if over := job.NewRevision(theirs.Add(2 * time.Minute)); span.Has(over) {
+						t.Fatalf("round %d: what was taken long after its time is newer", round)
+					}
+					time.Sleep(time.Second)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,72 @@
+package redis
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// A change must not take effect after its time: a command may be held up on its way for a minute, and be carried out when
+// nobody waits for it any more. So the script of a change gets the latest time by the server's clock, and refuses to begin
+// then, see bounded.lua. A refusal tells the server's time, and if there is time left by that, the change is tried again.
+
+// clock relates a server's clock to this process' monotonic one, which nobody sets. It is safe for concurrent use.
+type clock struct{ last atomic.Pointer[reading] }
+
+// reading is what a server's clock showed, and when its answer came.
+type reading struct {
+	shown int64 // Unix time in milliseconds
+	came  time.Time
+}
+
+// trusted is for how long a reading is relied on: clocks drift apart, and are set.
+const trusted = time.Minute
+
+// note notes what the server's clock showed a moment ago.
+func (c *clock) note(shown int64) { c.last.Store(&reading{shown, time.Now()}) }
+
+// at is what the server's clock will show at a time, or a little less, as if it had stood still while the last answer was
+// on its way: what is bounded by it may end too early, and never too late.
+func (c *clock) at(t time.Time) int64 {
+	r := c.last.Load()
+	return r.shown + t.Sub(r.came).Milliseconds()
+}
+
+// fresh tells whether the clock was read lately.
+func (c *clock) fresh() bool {
+	r := c.last.Load()
+	return r != nil && time.Since(r.came) < trusted
+}
+
+// readClocks reads the clocks of shards, and answers of which it could not, and why.
+func (s *Store) readClocks(ctx context.Context, shards []int) map[int]error {
+	if len(shards) == 0 {
+		return nil
+	}
+	calls := make([]call, len(shards))
+	for i, shard := range shards {
+		calls[i] = call{script: clockScript, shard: shard}
+	}
+	failed := make(map[int]error)
+	for i, r := range s.run(ctx, calls) {
+		at, err := r.time()
+		if err != nil {
+			failed[shards[i]] = err
+			continue
+		}
+		s.shard(shards[i]).clock.note(at.UnixMilli())
+	}
+	return failed
+}
+
+// bound gives a change that has no time within which it takes effect the usual one.
+func bound(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, store.Within)
+}
+
+// monotonic is a time that only goes forward, of no particular beginning.
+func monotonic() time.Duration { return time.Since(began) }
+
+var began = time.Now()

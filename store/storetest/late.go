@@ -1,0 +1,154 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+var lateTests = []namedTest{
+	{"a mutation whose time is over changes nothing", testOverdue},
+}
+
+// Mutation is a call that changes what a store has, if it is made in time.
+type Mutation struct {
+	Name string
+	Do   func(ctx context.Context, s store.Store) error
+}
+
+// Mutations fills a store, and answers a call of each kind for it. Each is about a job of its own, and may be made once.
+func Mutations(t *testing.T, s store.Store) []Mutation {
+	t.Helper()
+	f := &fixture{T: t, main: s, two: s}
+	one := func(p store.Put) func(ctx context.Context, s store.Store) error {
+		return func(ctx context.Context, s store.Store) error { return s.Put(ctx, []store.Put{p})[0].Err }
+	}
+	buried, deleted := f.bury(name("redriven"), epoch), f.bury(name("deleted"), epoch)
+	for _, key := range []string{"replaced", "cancelled", "amended", "paused", "resumed", "triggered"} {
+		f.put(newPut(name(key), epoch, time.Hour, 2*time.Hour))
+	}
+	f.pause(name("resumed"), epoch)
+	carried := newPut(name("carried"), epoch, time.Hour, 2*time.Hour)
+	f.put(carried)
+	many := make([]time.Duration, 1200) // more than some stores change at once
+	for i := range many {
+		many[i] = time.Hour + time.Duration(i)*time.Millisecond
+	}
+	manyCarried := newPut(name("carried, many"), epoch, many...)
+	f.put(manyCarried)
+	amended := f.job(name("amended"))
+	advance, _ := f.claimedAdvance(name("advanced"))
+	return []Mutation{
+		{"put", one(newPut(name("new"), epoch, time.Hour))},
+		{"put many instants", one(newPut(name("new, many"), epoch, many...))},
+		{"put on a condition", one(on(newPut(name("new, if none"), epoch, time.Hour), store.Condition{Absent: true}))},
+		{"put several", func(ctx context.Context, s store.Store) error {
+			results := s.Put(ctx, []store.Put{newPut(name("new 1"), epoch, time.Hour), newPut(name("new 2"), epoch, time.Hour)})
+			return errors.Join(results[0].Err, results[1].Err)
+		}},
+		{"replace", one(newPut(name("replaced"), epoch, 3*time.Hour))},
+		{"replace and carry over", one(replacing(carried, edited(name("carried"), epoch, time.Hour, 3*time.Hour)))},
+		{"replace and carry many over", one(replacing(manyCarried, edited(name("carried, many"), epoch, many[1:]...)))},
+		{"cancel", func(ctx context.Context, s store.Store) error {
+			_, err := s.Cancel(ctx, []job.Name{name("cancelled")}, store.Asked{Now: epoch})
+			return err
+		}},
+		{"amend", func(ctx context.Context, s store.Store) error {
+			return s.Amend(ctx, amendment(amended.Job, amended.Version, epoch))
+		}},
+		{"pause", func(ctx context.Context, s store.Store) error {
+			return s.Pause(ctx, name("paused"), job.NewRevision(epoch), epoch)
+		}},
+		{"resume", func(ctx context.Context, s store.Store) error {
+			return s.Resume(ctx, name("resumed"), job.NewRevision(epoch), epoch)
+		}},
+		{"trigger", func(ctx context.Context, s store.Store) error {
+			return s.Trigger(ctx, trigger(name("triggered"), epoch, 1))
+		}},
+		{"redrive", func(ctx context.Context, s store.Store) error {
+			_, err := s.Redrive(ctx, job.DefaultTenant, []job.ID{buried.ID}, epoch)
+			return err
+		}},
+		{"delete a dead letter", func(ctx context.Context, s store.Store) error {
+			_, err := s.DeleteDeadLetters(ctx, job.DefaultTenant, []job.ID{deleted.ID})
+			return err
+		}},
+		{"advance", func(ctx context.Context, s store.Store) error { return s.Advance(ctx, []store.Advance{advance}) }},
+	}
+}
+
+// on is a put on a condition.
+func on(p store.Put, c store.Condition) store.Put {
+	p.If = c
+	return p
+}
+
+// Contents are all jobs and occurrences that a store has, by their names and ids, but for what fires by no job.
+func Contents(t *testing.T, s store.Store) map[string]store.Record {
+	t.Helper()
+	all := map[string]store.Record{}
+	for _, r := range (&fixture{T: t, main: s, two: s}).export(1000) {
+		if r.Job != nil {
+			all["job "+r.Job.Name.String()] = r
+		} else {
+			all["occurrence "+r.Occurrence.ID.String()+" of "+r.Occurrence.Name.String()] = r
+		}
+	}
+	return all
+}
+
+// changes are what differs between a store's contents at two times.
+func changes(before, after map[string]store.Record) (all []string) {
+	for what, r := range before {
+		if now, there := after[what]; !there {
+			all = append(all, what+" is gone")
+		} else if !reflect.DeepEqual(now, r) {
+			all = append(all, what+" is changed")
+		}
+	}
+	for what := range after {
+		if _, there := before[what]; !there {
+			all = append(all, what+" is new")
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+// Unchanged fails the test if a store's contents are not what they were.
+func Unchanged(t *testing.T, what string, before, after map[string]store.Record) {
+	t.Helper()
+	if all := changes(before, after); len(all) > 0 {
+		t.Errorf("%s: %d changes: %s", what, len(all), strings.Join(all[:min(len(all), 5)], ", "))
+	}
+}
+
+// overdue is a context that has ended, though nobody has been told yet: as when a process goes on that was stopped.
+type overdue struct{ context.Context }
+
+func (overdue) Deadline() (time.Time, bool) { return time.Now().Add(-time.Second), true }
+
+func testOverdue(f *fixture) {
+	s := f.store()
+	mutations := Mutations(f.T, s)
+	before := Contents(f.T, s)
+	for _, m := range mutations {
+		err := m.Do(overdue{f.Context()}, s)
+		expect(f, m.Name+" is unavailable", errors.Is(err, store.ErrUnavailable), true)
+		Unchanged(f.T, m.Name+" after its time", before, Contents(f.T, s))
+	}
+	for _, m := range mutations { // which would have changed something
+		before := Contents(f.T, s)
+		f.must(m.Do(f.Context(), s))
+		if len(changes(before, Contents(f.T, s))) == 0 {
+			f.Errorf("%s changes nothing in time either", m.Name)
+		}
+	}
+}
