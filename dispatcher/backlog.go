@@ -136,13 +136,21 @@ func (d *Dispatcher) askBacklog(ctx context.Context, now time.Time) (r reading, 
 	return r, err
 }
 
-// oldestUnpaused is how long the longest due of a tenant that is not paused has been due.
-func (d *Dispatcher) oldestUnpaused(ctx context.Context, now time.Time) (oldest time.Duration, err error) {
-	lanes, err := d.cfg.Store.Lanes(ctx)
-	for _, l := range lanes {
-		if !d.treat(l.Lane.Tenant).Paused {
-			oldest = max(oldest, now.Sub(l.DueAt))
+// oldestUnpaused is how long the longest due of a tenant that is not paused has been due. It passes over what paused ones have, the
+// longest due first.
+func (d *Dispatcher) oldestUnpaused(ctx context.Context, now time.Time) (time.Duration, error) {
+	for p := (store.DueParams{Until: now, Limit: lookPage}); ; {
+		page, err := d.cfg.Store.DueLanes(ctx, p)
+		if err != nil {
+			return 0, err
+		}
+		for _, l := range page.Lanes {
+			if !d.treat(l.Lane.Tenant).Paused {
+				return now.Sub(l.DueAt), nil
+			}
+		}
+		if p.After = page.Next; p.After == (store.LaneDue{}) {
+			return 0, nil
 		}
 	}
-	return oldest, err
 }

@@ -53,8 +53,8 @@ type endless struct {
 	done          chan struct{}
 }
 
-func (q *endless) Lanes(context.Context) ([]store.LaneDue, error) {
-	return []store.LaneDue{{Lane: job.DefaultLane, DueAt: time.Now()}}, nil
+func (q *endless) DueLanes(context.Context, store.DueParams) (store.DuePage, error) {
+	return store.DuePage{Lanes: []store.LaneDue{{Lane: job.DefaultLane, DueAt: time.Now()}}}, nil
 }
 
 func (q *endless) Claim(_ context.Context, p store.ClaimParams) (store.Claim, error) {

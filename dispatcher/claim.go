@@ -32,21 +32,15 @@ type claimLoop struct {
 	shares *shares.Shares
 	rested time.Time              // no claim before this
 	held   time.Time              // nor before this, whatever is said to be due: something has failed
-	look   time.Time              // when to ask for the lanes again, unless a tick comes first; zero to wait for one
-	quiet  time.Time              // no tick asks before this
+	look   time.Time              // when to look again at what becomes due, unless a tick comes first; zero to wait for one
+	quiet  time.Time              // no tick has it look before this
 	ticked time.Time              // when the last tick was taken
-	asking bool                   // for the lanes
+	looks  looks                  // the look's own, while one is under way
+	asking bool                   // one is
 	told   chan told              // of one
-	since  map[job.Lane]time.Time // what was said to become due since the lanes were asked for
+	since  map[job.Lane]time.Time // what was said to become due since the look began
 	faults faults                 // of claiming
-	blind  faults                 // of asking for the lanes
-}
-
-// told is what the store has told of the lanes.
-type told struct {
-	lanes      []store.LaneDue
-	err        error
-	start, end time.Time
+	blind  faults                 // of looking
 }
 
 // run claims what is due until ctx ends.
@@ -56,8 +50,8 @@ func (l *claimLoop) run(ctx context.Context) {
 	l.checkClock(ctx)
 	l.ask(ctx)
 	defer func() {
-		if l.asking {
-			<-l.told // it ends with ctx, and nothing is to use the store after this loop
+		for l.asking { // it ends with ctx, and nothing is to use the store after this loop
+			l.asking = !(<-l.told).ended
 		}
 	}()
 	for ctx.Err() == nil {
@@ -105,7 +99,7 @@ func (l *claimLoop) catchUp(ctx context.Context) {
 	}
 }
 
-// takeTick asks for the lanes again, unless that was done just now: the scheduler may tick twice at once.
+// takeTick looks again at what becomes due, unless that was done just now: the scheduler may tick twice at once.
 func (l *claimLoop) takeTick(ctx context.Context) {
 	if now := l.now(); now.Sub(l.ticked) > l.cfg.Tick/2 && !now.Before(l.quiet) {
 		l.ticked = now
@@ -208,15 +202,7 @@ func (l *claimLoop) mayClaim(ctx context.Context) (now time.Time, may bool) {
 	return now, false
 }
 
-// How rarely the store is asked for the lanes if that takes long, as it may where there are thousands: it is busy with it for one part
-// of the time in so many, unless that would be to wait for more than a few ticks, lest one slow answer leaves this replica blind. Then
-// it is left alone for as long as it took.
-const (
-	busiest  = 50
-	mostLate = 2 // ticks
-)
-
-// ask asks the store for the lanes, unless that is under way. Claims go on meanwhile.
+// ask looks at what becomes due, unless that is under way. Claims go on meanwhile.
 func (l *claimLoop) ask(ctx context.Context) {
 	l.look = time.Time{}
 	if l.asking {
@@ -224,34 +210,44 @@ func (l *claimLoop) ask(ctx context.Context) {
 	}
 	l.asking = true
 	clear(l.since)
-	go func() {
-		call, cancel := context.WithTimeout(ctx, storeTimeout)
-		defer cancel()
-		t := told{start: l.now()}
-		t.lanes, t.err = l.cfg.Store.Lanes(call)
-		t.end = l.now()
-		l.told <- t
-	}()
+	go l.looks.look(ctx, l.told)
 }
 
-// hear takes what the store has told of the lanes. Its success is the loop's only if claims have not failed: a store that can be
-// read but not written is of no use.
+// hear takes a page of what becomes due. Its success is the loop's only if claims have not failed: a store that can be read but not
+// written is of no use.
 func (l *claimLoop) hear(ctx context.Context, t told) {
-	l.asking = false
+	if t.ended {
+		l.asking = false
+	}
 	if ctx.Err() != nil {
 		return
 	}
-	took := t.end.Sub(t.start)
-	l.quiet = t.end.Add(min(busiest*took, max(mostLate*l.cfg.Tick, took)))
-	if t.err == nil || len(t.lanes) > 0 { // of a store in several parts, those that could be reached
+	switch {
+	case t.whole:
 		l.shares.Refresh(t.lanes)
-		l.tenants.lanes.Store(&t.lanes)
 		for lane, at := range l.since {
 			l.shares.Due(lane, at)
 		}
+	default:
+		for _, d := range t.lanes {
+			l.shares.Due(d.Lane, d.DueAt)
+		}
+		if t.ended {
+			l.shares.Renew()
+		}
 	}
-	if !l.blind.note(l.log, "tell the lanes", t.err) {
-		l.look = l.now().Add(max(l.blind.pause(), took))
+	if !t.ended {
+		if l.faults == 0 {
+			l.progress.Store(&t.end)
+		}
+		return
+	}
+	l.quiet = t.end.Add(restAfter(t.end.Sub(t.start), l.cfg.Tick))
+	if l.cfg.Auto.on() {
+		l.tenants.matter(l.shares.Tenants())
+	}
+	if !l.blind.note(l.log, "tell what becomes due", t.err) {
+		l.look = l.now().Add(max(l.blind.pause(), t.end.Sub(t.start)))
 		return
 	}
 	if l.faults == 0 {

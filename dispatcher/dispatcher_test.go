@@ -57,18 +57,18 @@ func TestTickNoticesAfterASlowLook(t *testing.T) {
 	})
 }
 
-// slowLook takes long to tell its lanes for the first time.
+// slowLook takes long to tell what becomes due for the first time.
 type slowLook struct {
 	dispatcher.Store
 	once sync.Once
 }
 
-func (q *slowLook) Lanes(ctx context.Context) ([]store.LaneDue, error) {
+func (q *slowLook) DueLanes(ctx context.Context, p store.DueParams) (store.DuePage, error) {
 	q.once.Do(func() { time.Sleep(5 * time.Second) })
-	return q.Store.Lanes(ctx)
+	return q.Store.DueLanes(ctx, p)
 }
 
-// While the store tells its lanes, what is known to be due fires on time.
+// While the store tells what becomes due, what is known to be due fires on time.
 func TestFiresWhileLooking(t *testing.T) {
 	bubble(t, func(b *bench) {
 		d, _ := b.replica(func(c *dispatcher.Config) { c.Store = alwaysSlow{b.queue} })
@@ -92,13 +92,13 @@ func TestFiresWhileLooking(t *testing.T) {
 	})
 }
 
-// alwaysSlow takes long to tell its lanes.
+// alwaysSlow takes long to tell what becomes due.
 type alwaysSlow struct{ dispatcher.Store }
 
-func (q alwaysSlow) Lanes(ctx context.Context) ([]store.LaneDue, error) {
-	lanes, err := q.Store.Lanes(ctx) // as of the time when it was asked
+func (q alwaysSlow) DueLanes(ctx context.Context, p store.DueParams) (store.DuePage, error) {
+	page, err := q.Store.DueLanes(ctx, p) // as of the time when it was asked
 	time.Sleep(3 * time.Second)
-	return lanes, err
+	return page, err
 }
 
 // One claim is for so many lanes at most. The next, for others, follows at once.

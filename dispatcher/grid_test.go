@@ -43,11 +43,11 @@ func (q *stalledQueue) Claim(ctx context.Context, p store.ClaimParams) (store.Cl
 	return q.flakyQueue.Claim(ctx, p)
 }
 
-func (q *stalledQueue) Lanes(ctx context.Context) ([]store.LaneDue, error) {
+func (q *stalledQueue) DueLanes(ctx context.Context, p store.DueParams) (store.DuePage, error) {
 	if err := q.stall(ctx); err != nil {
-		return nil, err
+		return store.DuePage{}, err
 	}
-	return q.flakyQueue.Lanes(ctx)
+	return q.flakyQueue.DueLanes(ctx, p)
 }
 
 func (q *stalledQueue) Settle(ctx context.Context, s []store.Settlement) error {

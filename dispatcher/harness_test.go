@@ -380,11 +380,11 @@ func (q *flakyQueue) Advance(ctx context.Context, advances []store.Advance) erro
 	return err
 }
 
-func (q *flakyQueue) Lanes(ctx context.Context) ([]store.LaneDue, error) {
+func (q *flakyQueue) DueLanes(ctx context.Context, p store.DueParams) (store.DuePage, error) {
 	if err := q.fault(); err != nil {
-		return nil, err
+		return store.DuePage{}, err
 	}
-	return q.Store.Lanes(ctx)
+	return q.Store.DueLanes(ctx, p)
 }
 
 func (q *flakyQueue) Tenants(ctx context.Context, filter store.TenantFilter) ([]job.Tenant, error) {

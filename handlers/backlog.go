@@ -3,6 +3,7 @@ package handlers
 import (
 	"cmp"
 	"context"
+	"maps"
 	"math"
 	"net/http"
 	"slices"
@@ -127,11 +128,11 @@ func (a *api) readBacklog(ctx context.Context, now time.Time) (backlogView, erro
 	if err != nil {
 		return backlogView{}, err
 	}
-	lanes, err := a.countLanes(ctx, now)
+	lanes, all, err := a.countLanes(ctx, now)
 	if err != nil {
 		return backlogView{}, err
 	}
-	settings, err := a.allSettings(ctx)
+	tenants, err := a.tenantsOf(ctx, lanes)
 	if err != nil {
 		return backlogView{}, err
 	}
@@ -139,7 +140,7 @@ func (a *api) readBacklog(ctx context.Context, now time.Time) (backlogView, erro
 	if err != nil {
 		return backlogView{}, err
 	}
-	destinations, err := a.destinationBacklogs(ctx, now, lanes)
+	destinations, err := a.destinationBacklogs(ctx, now, lanes, all)
 	if err != nil {
 		return backlogView{}, err
 	}
@@ -154,43 +155,47 @@ func (a *api) readBacklog(ctx context.Context, now time.Time) (backlogView, erro
 	}
 	if rate := a.Rate() * float64(view.Replicas); rate > 0 {
 		view.RatePerSecond = rate
-		view.DrainSeconds = int(math.Ceil(float64(toFire(total.Due, lanes, settings)) / rate))
+		view.DrainSeconds = int(math.Ceil(float64(toFire(total.Due, lanes, all, tenants)) / rate))
 	}
-	view.Priorities, view.Tenants = a.shareOut(lanes, settings)
+	view.Priorities, view.Tenants = a.shareOut(ctx, lanes, all, tenants)
 	return view, nil
 }
 
 // toFire is how much of what is due, of which there is so much in all, will be fired: not what tenants have that are paused.
-func toFire(due int, lanes []laneBacklog, settings map[string]job.TenantSettings) int {
+func toFire(due int, lanes []laneBacklog, all bool, tenants map[string]job.Tenant) int {
 	var paused, others share
 	for i := range lanes {
 		of := &others
-		if settings[lanes[i].Tenant].Paused {
+		if tenants[lanes[i].Tenant].Settings.Paused {
 			of = &paused
 		}
 		of.add(lanes[i].share)
 	}
-	if others.AtLeast { // not all of it was counted
+	if others.AtLeast || !all { // not all of it was counted
 		return max(others.Due, due-paused.Due)
 	}
 	return others.Due
 }
 
-// shareOut tells how much of what the lanes have is whose: by priority, and by tenant, those with the most first.
-func (a *api) shareOut(lanes []laneBacklog, settings map[string]job.TenantSettings) ([]priorityBacklog, []tenantBacklog) {
+// shareOut tells how much of what the lanes have is whose: by priority, and by tenant, those with the most first. Unless these are all lanes,
+// priorities may have more.
+func (a *api) shareOut(ctx context.Context, lanes []laneBacklog, all bool, known map[string]job.Tenant) ([]priorityBacklog, []tenantBacklog) {
 	priorities := []priorityBacklog{{Priority: job.PriorityHigh}, {Priority: job.PriorityNormal}, {Priority: job.PriorityLow}}
+	for i := range priorities {
+		priorities[i].AtLeast = !all
+	}
+	var names []job.Tenant
+	for _, name := range slices.Sorted(maps.Keys(known)) {
+		names = append(names, known[name])
+	}
 	tenants := map[string]*tenantBacklog{}
+	for i, p := range a.prioritiesOf(ctx, names) {
+		t := names[i]
+		tenants[t.Name] = &tenantBacklog{Name: t.Name, Priority: p, Weight: t.Settings.EffectiveWeight(), Paused: t.Settings.Paused}
+	}
 	for i := range lanes {
 		l := &lanes[i]
-		if l.Pending == 0 {
-			continue
-		}
-		t, ok := tenants[l.Tenant]
-		if !ok {
-			s := settings[l.Tenant]
-			t = &tenantBacklog{Name: l.Tenant, Priority: a.priorityOf(l.Tenant, s), Weight: s.EffectiveWeight(), Paused: s.Paused}
-			tenants[l.Tenant] = t
-		}
+		t := tenants[l.Tenant]
 		if t.OldestDue == "" && l.Due > 0 { // of the tenant's lanes, the first has waited the longest
 			t.OldestDue = instantText(l.oldest)
 		}
@@ -198,23 +203,16 @@ func (a *api) shareOut(lanes []laneBacklog, settings map[string]job.TenantSettin
 		of := cmp.Or(l.Priority, t.Priority)
 		priorities[slices.IndexFunc(priorities, func(p priorityBacklog) bool { return p.Priority == of })].add(l.share)
 	}
-	all := make([]tenantBacklog, 0, len(tenants))
+	told := make([]tenantBacklog, 0, len(tenants))
 	for _, t := range tenants {
-		all = append(all, *t)
+		if t.Pending > 0 {
+			told = append(told, *t)
+		}
 	}
-	slices.SortFunc(all, func(a, b tenantBacklog) int {
+	slices.SortFunc(told, func(a, b tenantBacklog) int {
 		return cmp.Or(cmp.Compare(b.Due, a.Due), cmp.Compare(b.Pending, a.Pending), cmp.Compare(a.Name, b.Name))
 	})
-	return priorities, slices.Clone(all[:min(maxBacklog, len(all))]) // lest the rest be kept with them
-}
-
-// priorityOf is what jobs of a tenant have that have none of their own.
-func (a *api) priorityOf(tenant string, s job.TenantSettings) job.Priority {
-	p := s.Priority
-	if a.PriorityOf != nil {
-		p = a.PriorityOf(tenant)
-	}
-	return cmp.Or(p, job.PriorityNormal)
+	return priorities, slices.Clone(told[:min(maxBacklog, len(told))]) // lest the rest be kept with them
 }
 
 // laneBacklog is what a lane has.
@@ -232,16 +230,48 @@ const (
 	laneEntries  = 10
 )
 
-// countLanes counts what lanes have, the longest due first, for as long as what they cost allows. Of the others it is only
-// told that there is something.
-func (a *api) countLanes(ctx context.Context, now time.Time) ([]laneBacklog, error) {
-	dues, err := a.Stock.Lanes(ctx)
-	if err != nil {
-		return nil, err
+// mostLanes bounds of how many lanes it is told what they have, and duePages how many pages of what is due are looked through for them.
+const (
+	mostLanes = 10_000
+	duePages  = 20
+)
+
+// findLanes finds lanes that have anything, the longest due first: first those that have something due, and then others, as long as there
+// are no more of them than are told. It answers whether these are all.
+func (a *api) findLanes(ctx context.Context, now time.Time) (found []store.LaneDue, all bool, err error) {
+	for p, pages := (store.DueParams{Until: now, Limit: mostLanes}), 0; len(found) < mostLanes && pages < duePages; pages++ {
+		page, err := a.Stock.DueLanes(ctx, p)
+		if err != nil {
+			return nil, false, err
+		}
+		found = store.FirstOfEach(append(found, page.Lanes...))
+		if p.After = page.Next; p.After == (store.LaneDue{}) {
+			break
+		}
 	}
-	slices.SortFunc(dues, func(a, b store.LaneDue) int {
-		return cmp.Or(a.DueAt.Compare(b.DueAt), job.CompareLanes(a.Lane, b.Lane))
-	})
+	for after := (store.LaneDue{}); len(found) <= mostLanes; {
+		page, err := a.Stock.Lanes(ctx, after, mostLanes)
+		if err != nil {
+			return nil, false, err
+		}
+		if len(page) == 0 {
+			return found, true, nil
+		}
+		after = page[len(page)-1]
+		found = append(found, page...)
+		slices.SortFunc(found, store.LaneDue.Compare)
+		found = store.FirstOfEach(found)
+	}
+	return found[:mostLanes], false, nil
+}
+
+// countLanes counts what lanes have, the longest due first, for as long as what they cost allows. Of the others it is only
+// told that there is something. It answers whether these are all lanes.
+func (a *api) countLanes(ctx context.Context, now time.Time) (all []laneBacklog, whole bool, err error) {
+	dues, whole, err := a.findLanes(ctx, now)
+	if err != nil {
+		return nil, false, err
+	}
 	all, lanes := make([]laneBacklog, len(dues)), make([]job.Lane, len(dues))
 	for i, d := range dues {
 		lanes[i] = d.Lane
@@ -256,7 +286,7 @@ func (a *api) countLanes(ctx context.Context, now time.Time) ([]laneBacklog, err
 		limit := left / n
 		counts, err := a.Stock.CountLanes(ctx, now, lanes[:n], limit)
 		if err != nil {
-			return nil, err
+			return nil, false, err
 		}
 		for i, c := range counts {
 			rest[i].share = share{Due: c.Due, Pending: c.Pending, AtLeast: c.Pending >= limit}
@@ -264,23 +294,23 @@ func (a *api) countLanes(ctx context.Context, now time.Time) ([]laneBacklog, err
 		}
 		rest, lanes = rest[n:], lanes[n:]
 	}
-	return all, nil
+	return all, whole, nil
 }
 
-// allSettings reads the settings of all tenants.
-func (a *api) allSettings(ctx context.Context) (map[string]job.TenantSettings, error) {
-	all := map[string]job.TenantSettings{}
-	for filter := (store.TenantFilter{Limit: maxLimit}); ; {
-		tenants, err := a.Tenants.Tenants(ctx, filter)
+// tenantsOf reads the tenants that have lanes, by name. One that the store does not know has no settings.
+func (a *api) tenantsOf(ctx context.Context, lanes []laneBacklog) (map[string]job.Tenant, error) {
+	all := map[string]job.Tenant{}
+	for i := range lanes {
+		all[lanes[i].Tenant] = job.Tenant{Name: lanes[i].Tenant}
+	}
+	for names := range slices.Chunk(slices.Collect(maps.Keys(all)), maxLimit) {
+		found, err := a.Tenants.Tenants(ctx, store.TenantFilter{Limit: len(names), Names: names})
 		if err != nil {
 			return nil, err
 		}
-		for _, t := range tenants {
-			all[t.Name] = t.Settings
+		for _, t := range found {
+			all[t.Name] = t
 		}
-		if len(tenants) < filter.Limit {
-			return all, nil
-		}
-		filter.After = tenants[len(tenants)-1].Name
 	}
+	return all, nil
 }

@@ -37,12 +37,17 @@ type destinationBacklog struct {
 	Duration  job.Duration `json:"duration,omitzero"`
 }
 
-// destinationBacklogs tells how much of what the lanes have is for which destination, those with the most first.
-func (a *api) destinationBacklogs(ctx context.Context, now time.Time, lanes []laneBacklog) ([]destinationBacklog, error) {
+// destinationBacklogs tells how much of what the lanes have is for which destination, those with the most first. Unless these are all lanes,
+// there may be more for each.
+func (a *api) destinationBacklogs(ctx context.Context, now time.Time, lanes []laneBacklog, whole bool) ([]destinationBacklog, error) {
 	shares, exact, err := a.shareByDestination(ctx, now, lanes)
 	if err != nil {
 		return nil, err
 	}
+	for _, has := range shares {
+		has.AtLeast = has.AtLeast || !whole
+	}
+	exact = exact && whole
 	states := map[string]DestinationState{}
 	for _, s := range a.Destinations() {
 		states[s.Name] = s

@@ -245,11 +245,19 @@ func (h *heap) Backlog(context.Context, time.Time) (b store.Backlog, err error) 
 	return b, nil
 }
 
-func (h *heap) Lanes(context.Context) (dues []store.LaneDue, err error) {
+func (h *heap) heads() (dues []store.LaneDue) {
 	for lane, all := range h.lanes {
 		dues = append(dues, store.LaneDue{Lane: lane, DueAt: all[0].DueAt})
 	}
-	return dues, nil
+	return dues
+}
+
+func (h *heap) DueLanes(_ context.Context, p store.DueParams) (store.DuePage, error) {
+	return duePage(h.heads(), p), nil
+}
+
+func (h *heap) Lanes(_ context.Context, after store.LaneDue, limit int) ([]store.LaneDue, error) {
+	return lanesAfter(h.heads(), after, limit), nil
 }
 
 func (h *heap) CountLanes(_ context.Context, now time.Time, lanes []job.Lane, limit int) (counts []store.LaneCount, err error) {

@@ -40,8 +40,9 @@ type Config struct {
 	// Warnings answers what of this replica's surroundings is not as it should be, though it can do its work. Clients are shown
 	// the texts. Nil has none.
 	Warnings func(context.Context) []string
-	// PriorityOf answers which priority the jobs of a tenant have that have none of their own. Nil goes by the tenants' settings.
-	PriorityOf func(tenant string) job.Priority
+	// PrioritiesOf answers which priority the jobs of tenants have that have none of their own, in the order of the tenants. Nil goes by
+	// the tenants' settings.
+	PrioritiesOf func(ctx context.Context, tenants []job.Tenant) []job.Priority
 	// Destinations answers what this replica knows of the destinations of callbacks. Nil knows of none.
 	Destinations func() []DestinationState
 	// Rate answers how many occurrences per second this replica has settled lately; 0 if that is not known. Nil never knows.

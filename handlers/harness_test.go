@@ -369,7 +369,7 @@ func name(key string) job.Name { return job.Name{Tenant: job.DefaultTenant, Key:
 // claim takes everything that is due.
 func (a *api) claim() []store.Claimed {
 	a.Helper()
-	lanes, err := a.store.Lanes(a.Context())
+	lanes, err := a.store.Lanes(a.Context(), store.LaneDue{}, 1000)
 	if err != nil {
 		a.Fatal(err)
 	}

@@ -23,10 +23,26 @@ type tenantView struct {
 	Settings          job.TenantDraft `json:"settings"`
 }
 
-// viewTenant shows the priority that the settings name even while this replica does not go by them yet: it soon will.
-func (a *api) viewTenant(t job.Tenant) tenantView {
-	s := t.Settings
-	return tenantView{t.Name, job.FormatTime(t.FirstSeen), cmp.Or(s.Priority, a.priorityOf(t.Name, s)), s.Draft()}
+// viewTenants shows the priority that the settings name even while this replica does not go by them yet: it soon will.
+func (a *api) viewTenants(ctx context.Context, tenants ...job.Tenant) []tenantView {
+	priorities := a.prioritiesOf(ctx, tenants)
+	views := make([]tenantView, len(tenants))
+	for i, t := range tenants {
+		views[i] = tenantView{t.Name, job.FormatTime(t.FirstSeen), cmp.Or(t.Settings.Priority, priorities[i]), t.Settings.Draft()}
+	}
+	return views
+}
+
+// prioritiesOf are what jobs of tenants have that have none of their own.
+func (a *api) prioritiesOf(ctx context.Context, tenants []job.Tenant) []job.Priority {
+	if a.PrioritiesOf != nil {
+		return a.PrioritiesOf(ctx, tenants)
+	}
+	priorities := make([]job.Priority, len(tenants))
+	for i, t := range tenants {
+		priorities[i] = cmp.Or(t.Settings.Priority, job.PriorityNormal)
+	}
+	return priorities
 }
 
 // listTenants answers with a page of tenants, by name.
@@ -55,8 +71,8 @@ func (a *api) listTenants(c *gin.Context) error {
 		nextCursor = keyCursor(tenants[limit-1].Name)
 	}
 	items := make([][]byte, len(tenants))
-	for i, t := range tenants {
-		items[i] = mustEncode(a.viewTenant(t))
+	for i, view := range a.viewTenants(ctx, tenants...) {
+		items[i] = mustEncode(view)
 	}
 	return writePage(c, items, nextCursor)
 }
@@ -73,7 +89,7 @@ func (a *api) getTenant(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	return writeJSON(c, http.StatusOK, a.viewTenant(t))
+	return writeJSON(c, http.StatusOK, a.viewTenants(ctx, t)[0])
 }
 
 // putTenant gives a tenant settings in place of all that it had, whether or not it is known.
@@ -101,7 +117,7 @@ func (a *api) putTenant(c *gin.Context) error {
 		return err
 	}
 	if inserted > 0 {
-		return writeJSON(c, http.StatusCreated, a.viewTenant(t))
+		return writeJSON(c, http.StatusCreated, a.viewTenants(ctx, t)[0])
 	}
 	return a.setTenant(ctx, c, name, settings)
 }
@@ -130,7 +146,7 @@ func (a *api) setTenant(ctx context.Context, c *gin.Context, name string, settin
 	if err := a.Tenants.SetTenant(ctx, t); err != nil {
 		return err
 	}
-	return writeJSON(c, http.StatusOK, a.viewTenant(t))
+	return writeJSON(c, http.StatusOK, a.viewTenants(ctx, t)[0])
 }
 
 var errNoTenant = &statusError{http.StatusNotFound, "this tenant is not known: nobody has submitted a job of it, or made settings for it"}

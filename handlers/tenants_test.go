@@ -66,7 +66,7 @@ func TestTenantSettings(t *testing.T) {
 // A priority that replicas give by themselves is shown wherever the tenant is, unless its settings name one.
 func TestTenantShowsAutomaticPriority(t *testing.T) {
 	automatic := map[string]job.Priority{"new": job.PriorityHigh, "large": job.PriorityLow, "set": job.PriorityHigh}
-	a := newAPI(t, func(c *handlers.Config) { c.PriorityOf = func(tenant string) job.Priority { return automatic[tenant] } })
+	a := newAPI(t, func(c *handlers.Config) { c.PrioritiesOf = priorities(automatic) })
 	settings := map[string]string{"new": `{"weight":2}`, "large": `{}`, "set": `{"priority":"normal"}`, "unknown": `{}`}
 	want := map[string]string{"new": "high", "large": "low", "set": "normal", "unknown": "normal"}
 	for name, body := range settings {

@@ -1,7 +1,9 @@
 package store
 
 import (
+	"cmp"
 	"context"
+	"slices"
 	"time"
 
 	"github.com/carillon-scheduler/carillon/job"
@@ -9,10 +11,20 @@ import (
 
 // Stock is the side of a store that tells how much there is to fire. It changes nothing and holds up nobody.
 type Stock interface {
-	// Lanes answers the lanes that have pending occurrences, each with the earliest time at which one becomes due, in no
-	// particular order. It costs about as much as there are lanes, however many occurrences there are. Of a store that is in several
-	// parts, of which some can't be reached, it answers the others' lanes, and the error.
-	Lanes(ctx context.Context) ([]LaneDue, error)
+	// DueLanes tells in which lanes something becomes due, a page at a time, the longest due first. What it costs follows what
+	// becomes due in that time, not how many lanes there are.
+	//
+	// Each lane whose first pending occurrence becomes due later than After and not later than Until is told with that time, on
+	// the pages from After to one without Next, but for lanes that change meanwhile. One whose first is due before After may be told too, with
+	// when something else of it becomes due. A store that is in several parts, of which some can't be reached, answers the others' lanes, and
+	// the error.
+	DueLanes(ctx context.Context, params DueParams) (DuePage, error)
+
+	// Lanes lists lanes that have pending occurrences, with when their first becomes due, in an order of the store's own: those
+	// after one that it has answered, or the first. It answers none only if there are no more; what it costs follows the limit, which
+	// is at least 1. A lane may be listed twice if it changes meanwhile, or if the store is in several parts, and then with
+	// a time that is later than when its first becomes due.
+	Lanes(ctx context.Context, after LaneDue, limit int) ([]LaneDue, error)
 
 	// CountLanes counts what lanes have at now, and answers for each in order. It reads nothing but an index, and of each lane
 	// no more than the limit, which is at least 1.
@@ -33,6 +45,30 @@ type Stock interface {
 type LaneDue struct {
 	Lane  job.Lane
 	DueAt time.Time
+}
+
+// Compare orders by due times, and of one time by the bytes of the lanes' texts.
+func (l LaneDue) Compare(other LaneDue) int {
+	return cmp.Or(l.DueAt.Compare(other.DueAt), job.CompareLanes(l.Lane, other.Lane))
+}
+
+// DueParams say where to look for what becomes due.
+type DueParams struct {
+	// After is where to begin: with what becomes due at its time in a lane that sorts after its lane, or later. Without a lane
+	// that is all that becomes due at its time or later; the zero value is the beginning.
+	After LaneDue
+	// Until is up to when to look.
+	Until time.Time
+	// Limit bounds what is read for one page, and the lanes on it; at least 1. A store may have a smaller one of its own.
+	Limit int
+}
+
+// DuePage is what was found.
+type DuePage struct {
+	// Lanes are told once each, in the order of their times.
+	Lanes []LaneDue
+	// Next is where the next page begins: all up to there is told. It is zero if that is all up to Until.
+	Next LaneDue
 }
 
 // LaneCount is how much a lane has.
@@ -64,4 +100,41 @@ type Backlog struct {
 	OldestDue time.Time
 	// DeadLetters is how many dead letters there are, of all tenants.
 	DeadLetters int
+}
+
+// DueEntries are some of one lane in a part of an index by due times: when the first and the last become due, and how many there are.
+type DueEntries struct {
+	Lane        job.Lane
+	First, Last time.Time
+	N           int
+}
+
+// DuePageOf makes a page of what was read of such an index from a place on, up to a limit in all. Lanes may repeat.
+func DuePageOf(read []DueEntries, limit int) (page DuePage) {
+	n, all := 0, make([]LaneDue, len(read))
+	for i, e := range read {
+		all[i] = LaneDue{e.Lane, e.First}
+		if last := (LaneDue{e.Lane, e.Last}); n == 0 || last.Compare(page.Next) > 0 {
+			page.Next = last
+		}
+		n += e.N
+	}
+	if n < limit {
+		page.Next = LaneDue{}
+	}
+	slices.SortFunc(all, LaneDue.Compare)
+	page.Lanes = FirstOfEach(all)
+	return page
+}
+
+// FirstOfEach has each lane once, with the first of its times, of lanes that are in the order of these.
+func FirstOfEach(lanes []LaneDue) (first []LaneDue) {
+	known := make(map[job.Lane]bool, len(lanes))
+	for _, l := range lanes {
+		if !known[l.Lane] {
+			known[l.Lane] = true
+			first = append(first, l)
+		}
+	}
+	return first
 }

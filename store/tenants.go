@@ -24,8 +24,13 @@ type Tenants interface {
 	Tenants(ctx context.Context, filter TenantFilter) ([]job.Tenant, error)
 }
 
-// TenantFilter selects a page of tenants: those whose name sorts after After.
+// TenantFilter selects a page of tenants: those whose name sorts after After, if Set is true only those that have settings of their own,
+// if there are Names only those that have one of them.
 type TenantFilter struct {
 	After string
 	Limit int
+	// Set costs no more than there are such tenants.
+	Set bool
+	// Names are distinct.
+	Names []string
 }

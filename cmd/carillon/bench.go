@@ -21,6 +21,7 @@ type benchCommands struct {
 	Submit   benchSubmit   `cmd:"" help:"How many jobs the HTTP API takes in a second, in batches and one by one."`
 	Pending  benchPending  `cmd:"" help:"What a claim costs, and how much memory it takes, while ever more occurrences wait."`
 	Idle     benchIdle     `cmd:"" help:"What a replica costs while nothing is due."`
+	Tenants  benchTenants  `cmd:"" help:"What a replica costs, and how late it fires, while ever so many tenants have something pending."`
 	Feed     benchFeed     `cmd:"" help:"Submit a mixture of lists, crontabs and sequences all the time, for dashboards to show something."`
 }
 
@@ -208,6 +209,26 @@ func (c *benchIdle) Run(ctx context.Context, out output) error {
 		return usageError{errors.New("--pending must be at least 1, and --duration more than 0")}
 	}
 	return c.run(ctx, out, "idle", bench.Idle{Pending: c.Pending, Duration: c.Duration.std()})
+}
+
+// benchTenants measures what many tenants cost.
+type benchTenants struct {
+	benchOptions
+	Count    int      `env:"-" default:"100000" placeholder:"N" help:"How many tenants have something pending. (${default})"`
+	Few      int      `env:"-" default:"100" placeholder:"N" help:"How many to compare with. (${default})"`
+	Rate     float64  `env:"-" default:"200" placeholder:"N" help:"How many occurrences fall due in a second, each of another tenant. (${default})"`
+	Duration duration `env:"-" default:"20s" placeholder:"DURATION" help:"For how long they do, and for how long nothing does. (${default})"`
+}
+
+// Run measures.
+func (c *benchTenants) Run(ctx context.Context, out output) error {
+	if err := checkRate(c.Rate, c.Duration); err != nil {
+		return err
+	}
+	if c.Few < 1 || c.Count <= c.Few {
+		return usageError{errors.New("--few must be at least 1, and --count more than that")}
+	}
+	return c.run(ctx, out, "tenants", bench.Tenants{Count: c.Count, Few: c.Few, Rate: c.Rate, Duration: c.Duration.std()})
 }
 
 // benchFeed submits a mixture of jobs.

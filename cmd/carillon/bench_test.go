@@ -73,6 +73,7 @@ func TestBench(t *testing.T) {
 		{[]string{"pending", "--sizes=100,1000", "--duration=1s"}, []string{"with 100 waiting: claim p99", "with 1000 waiting: claim p99", "with 1000 waiting: memory"}, nil},
 		{[]string{"pending", "--sizes=100,200", "--crontab=@every 30d", "--duration=1s"}, []string{"with 200 waiting: claim p99"}, nil},
 		{[]string{"idle", "--pending=10", "--duration=1s"}, nil, nil},
+		{[]string{"tenants", "--count=50", "--few=10", "--rate=20", "--duration=1s"}, []string{"50 tenants: deviation p99"}, nil},
 		{[]string{"feed", "--duration=3s"}, nil, nil},
 	} {
 		t.Run(strings.Join(c.args[:1], " "), func(t *testing.T) {
@@ -110,7 +111,7 @@ func TestBenchShares(t *testing.T) {
 	if f := figure(t, r, "shares: drained"); f.Median <= 0 {
 		t.Errorf("it drained %v/s", f.Rounds)
 	}
-	if lanes, err := c.store.Lanes(t.Context()); err != nil || len(lanes) > 0 {
+	if lanes, err := c.store.Lanes(t.Context(), store.LaneDue{}, 1000); err != nil || len(lanes) > 0 {
 		t.Errorf("it left occurrences in %v (%v)", lanes, err)
 	}
 	for i := range 5 {
@@ -136,7 +137,7 @@ func TestBenchStores(t *testing.T) {
 		if err != nil || len(jobs) > 0 {
 			t.Errorf("it left %v (%v)", jobs, err)
 		}
-		lanes, err := c.store.Lanes(t.Context())
+		lanes, err := c.store.Lanes(t.Context(), store.LaneDue{}, 1000)
 		if err != nil || len(lanes) > 0 {
 			t.Errorf("it left occurrences in %v (%v)", lanes, err)
 		}

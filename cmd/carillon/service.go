@@ -93,7 +93,7 @@ func newService(ctx context.Context, o serviceOptions, log *slog.Logger, p probe
 			Stock:        jobs,
 			Tenants:      bounded.Tenants(jobs),
 			Callbacks:    cfg.Callbacks,
-			PriorityOf:   s.dispatcher.Priority,
+			PrioritiesOf: s.dispatcher.Priorities,
 			Destinations: func() []handlers.DestinationState { return destinationStates(s.dispatcher) },
 			Rate:         s.dispatcher.Rate,
 			Wake:         s.dispatcher.Wake,

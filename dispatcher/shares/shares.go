@@ -130,24 +130,49 @@ func (s *Shares) Due(at job.Lane, when time.Time) {
 	}
 }
 
-// Refresh notes what the store has told of all its lanes. How tenants are treated is heeded from then on, of those too that are
-// being served.
+// Refresh notes what the store has told of all lanes in which something becomes due: of others, nothing is known any more. How
+// tenants are treated is heeded from then on, see [Shares.Renew].
 func (s *Shares) Refresh(told []store.LaneDue) {
 	for _, l := range s.lanes {
 		s.rest(l)
 	}
 	known := s.lanes
-	s.lanes, s.asleep, s.blocked = make(map[job.Lane]*lane, len(told)), s.asleep[:0], make(map[string][]*lane)
-	s.tree.forget(len(told))
+	s.lanes = make(map[job.Lane]*lane, len(told))
 	for _, t := range told {
 		l := known[t.Lane]
 		if l == nil {
-			l = &lane{Lane: t.Lane, place: -1}
+			l = &lane{Lane: t.Lane}
 		}
-		l.next, l.oldest, l.fresh, l.place, l.blocked = t.DueAt, t.DueAt, t.DueAt, len(s.asleep), false
-		s.lanes[t.Lane], s.asleep = l, append(s.asleep, l)
+		l.next, l.oldest, l.fresh = t.DueAt, t.DueAt, t.DueAt
+		s.lanes[t.Lane] = l
+	}
+	s.Renew()
+}
+
+// Renew heeds how tenants are treated from then on, of those too that are being served. It forgets lanes of which nothing is known
+// to become due.
+func (s *Shares) Renew() {
+	s.asleep, s.blocked = s.asleep[:0], make(map[string][]*lane)
+	for _, l := range s.lanes {
+		s.rest(l)
+		if l.place, l.blocked = -1, false; l.next.IsZero() {
+			delete(s.lanes, l.Lane)
+			continue
+		}
+		l.place = len(s.asleep)
+		s.asleep = append(s.asleep, l)
 	}
 	heap.Init(&s.asleep)
+	s.tree.forget(len(s.lanes))
+}
+
+// Tenants are those of which a lane is known in which something becomes due.
+func (s *Shares) Tenants() map[string]bool {
+	all := make(map[string]bool, len(s.lanes))
+	for l := range s.lanes {
+		all[l.Tenant] = true
+	}
+	return all
 }
 
 // sleep puts a lane, which is not awake, to sleep until something becomes due.
@@ -299,11 +324,13 @@ func (s *Shares) Failed(a Allotment) {
 
 // Claimed notes what a claim by an allotment has found, and left. Due is up to when it has claimed what was due.
 func (s *Shares) Claimed(a Allotment, claim store.Claim, due time.Time) {
+	first := 0
 	for i, q := range a.Quotas {
 		left := claim.Quotas[i]
 		s.inFlight[q.Lane.Tenant] += left.Found
 		a.leaves[i].serve(left.Found - q.Limit)
-		a.leaves[i].lane.claimed(q, left, due)
+		a.leaves[i].lane.claimed(q, left, due, newest(claim.Occurrences[first:first+left.Found]))
+		first += left.Found
 	}
 	for _, leaf := range a.leaves {
 		l := leaf.lane
@@ -325,8 +352,19 @@ func (s *Shares) unblock(a Allotment) {
 	}
 }
 
-// claimed notes what a claim by a quota has found, and left.
-func (l *lane) claimed(q store.Quota, left store.QuotaLeft, due time.Time) {
+// newest is the last of the instants of what was claimed; zero if that is nothing. The longest due come first, and are due no sooner
+// than at their instants: so what is left has not been due for longer.
+func newest(claimed []store.Claimed) (at time.Time) {
+	for i := range claimed {
+		if claimed[i].Timestamp.After(at) {
+			at = claimed[i].Timestamp
+		}
+	}
+	return at
+}
+
+// claimed notes what a claim by a quota has found, up to the newest instant, and left.
+func (l *lane) claimed(q store.Quota, left store.QuotaLeft, due, newest time.Time) {
 	next := left.Next
 	if left.More {
 		next = due
@@ -341,8 +379,16 @@ func (l *lane) claimed(q store.Quota, left store.QuotaLeft, due time.Time) {
 		if l.oldest.After(q.After) { // what was overdue has been claimed
 			l.next = next
 		}
-	default: // if it is behind, the store will tell
-		l.next, l.fresh, l.oldest = next, next, next
+	default:
+		l.next, l.fresh = next, next
+		switch {
+		case !left.More:
+			l.oldest = next
+		case newest.After(due): // it was claimed early
+			l.oldest = due
+		case newest.After(l.oldest):
+			l.oldest = newest
+		}
 	}
 }
 

@@ -453,3 +453,57 @@ func TestRefresh(t *testing.T) {
 		t.Errorf("to be claimed: %+v", a.Quotas)
 	}
 }
+
+// What was told page by page stays known; how tenants are treated is heeded anew, and lanes of which nothing is known are forgotten.
+func TestRenew(t *testing.T) {
+	w := newWorld(t)
+	w.add(tenant("a"), 10, start)
+	w.add(tenant("b"), 1, start.Add(-time.Second))
+	w.tenants["a"] = shares.Tenant{Paused: true}
+	if n := w.claim(100); n != 1 {
+		t.Errorf("%d claimed", n)
+	}
+	delete(w.tenants, "a")
+	w.Renew()
+	if n := w.claim(100); n != 10 {
+		t.Errorf("%d claimed when the tenant goes on", n)
+	}
+	w.Renew()
+	if all := w.Tenants(); len(all) != 0 {
+		t.Errorf("there is nothing due, but known are %v", all)
+	}
+}
+
+// A lane falls behind without the store telling: what is claimed of it tells.
+func TestFallsBehind(t *testing.T) {
+	w := newWorld(t)
+	l := tenant("a")
+	for step := range 600 { // twice as much falls due as can be fired
+		w.now = start.Add(time.Duration(step) * 100 * time.Millisecond)
+		w.add(l, 4, w.now)
+		w.fire(2, 2)
+	}
+	if a := w.Allot(w.now, 2); len(a.Quotas) != 2 || a.Quotas[0].Until.IsZero() == a.Quotas[1].Until.IsZero() {
+		t.Errorf("a lane that is behind by far has the quotas %+v", a.Quotas)
+	}
+}
+
+// What tenants had is remembered as long as it matters, however many others come and go.
+func TestSharesWhileOthersComeAndGo(t *testing.T) {
+	w := newWorld(t)
+	w.tenants["a"] = shares.Tenant{Weight: 0.1}
+	w.add(tenant("a"), 5000, start)
+	w.add(tenant("b"), 5000, start)
+	const steps, guests = 400, 60
+	for step := range steps {
+		for i := range guests {
+			w.add(tenant(fmt.Sprint("guest", step, "-", i)), 1, start.Add(time.Second))
+		}
+		w.now = start.Add(time.Second)
+		w.fire(guests+2, 1)
+		w.Renew()
+	}
+	if a, b := w.claimed[tenant("a")], w.claimed[tenant("b")]; a+b > 3*steps || a == 0 || b < 8*a {
+		t.Errorf("of weights 0.1 and 1, they have had %d and %d", a, b)
+	}
+}

@@ -23,7 +23,8 @@ type place struct {
 // node is one that shares what its parent has by its weight, while it is active: while there is anything to claim for it.
 type node struct {
 	parent *node
-	active crowd // its children that are
+	below  int   // how many children it has
+	active crowd // those of them that are
 	index  int   // among its parent's; -1 while it is not active
 	weight float64
 	served float64   // how much it has had, divided by its weight
@@ -51,17 +52,29 @@ func (t *tree) child(parent *node, name string, weight float64) *node {
 	n, known := t.nodes[place{parent, name}]
 	if !known {
 		n = &node{parent: parent, index: -1, quota: -1}
+		parent.below++
 		t.nodes[place{parent, name}] = n
 	}
 	n.weight = weight
 	return n
 }
 
-// forget forgets what was had if there are many more nodes than lanes: all begin anew. None is active.
+// forget forgets, if there are many more nodes than lanes, those that would have had as much without it when they come back: no more than
+// those have that are served now. None is active.
 func (t *tree) forget(lanes int) {
 	const each = 8 // a lane has five nodes at most, some of which it shares
-	if len(t.nodes) > each*(lanes+each) {
-		*t = newTree()
+	if len(t.nodes) <= each*(lanes+each) {
+		return
+	}
+	for forgotten := true; forgotten; { // a node goes after those below it
+		forgotten = false
+		for at, n := range t.nodes {
+			if n.below == 0 && n.served <= n.parent.clock {
+				delete(t.nodes, at)
+				n.parent.below--
+				forgotten = true
+			}
+		}
 	}
 }
 

@@ -42,6 +42,7 @@ func New(inner store.Store, registerer prometheus.Registerer) store.Store {
 		{&m.redrive, "redrive"},
 		{&m.deleteDeadLetters, "delete_dead_letters"},
 		{&m.claim, "claim"},
+		{&m.dueLanes, "due_lanes"},
 		{&m.lanes, "lanes"},
 		{&m.claimJobs, "claim_jobs"},
 		{&m.advance, "advance"},
@@ -72,6 +73,7 @@ type metered struct {
 
 	put, cancel, amend, pause, resume, trigger, job, jobs                                 operation
 	occurrences, strays, deadLetters, redrive, deleteDeadLetters, claim, lanes, claimJobs operation
+	dueLanes                                                                              operation
 	advance, settle, sweep, now, beat, replicas, backlog, exports                         operation
 	imports, countLanes, sample, meetTenants, setTenant, tenant, tenants                  operation
 }

@@ -129,10 +129,18 @@ func (s *metered) Claim(ctx context.Context, params store.ClaimParams) (store.Cl
 	return answer, err
 }
 
-// Lanes implements [store.Stock].
-func (s *metered) Lanes(ctx context.Context) ([]store.LaneDue, error) {
+// DueLanes implements [store.Stock].
+func (s *metered) DueLanes(ctx context.Context, params store.DueParams) (store.DuePage, error) {
 	start := time.Now()
-	answer, err := s.inner.Lanes(ctx)
+	answer, err := s.inner.DueLanes(ctx, params)
+	s.dueLanes.done(ctx, start, err)
+	return answer, err
+}
+
+// Lanes implements [store.Stock].
+func (s *metered) Lanes(ctx context.Context, after store.LaneDue, limit int) ([]store.LaneDue, error) {
+	start := time.Now()
+	answer, err := s.inner.Lanes(ctx, after, limit)
 	s.lanes.done(ctx, start, err)
 	return answer, err
 }

@@ -318,7 +318,7 @@ func TestReads(t *testing.T) {
 	if got := mustClaim(t, relayed, now, 10); len(got) != 1 {
 		t.Errorf("claimed %d, want 1", len(got))
 	}
-	if _, err := relayed.Lanes(t.Context()); err != nil {
+	if _, err := relayed.DueLanes(t.Context(), store.DueParams{Until: now, Limit: 10}); err != nil {
 		t.Error(err)
 	}
 	if _, err := relayed.Backlog(t.Context(), now); err != nil {

@@ -21,7 +21,8 @@ func TestQueriesUseIndexes(t *testing.T) {
 	s := db.open(t)
 	for collection, want := range map[string][]string{
 		"jobs":        {"_id", "expandAt", "expiresAt"},
-		"occurrences": {"_id", "lane,dueAt,_id", "revision,tenant,key,_id"},
+		"occurrences": {"_id", "dueAt,lane", "lane,dueAt,_id", "revision,tenant,key,_id"},
+		"tenants":     {"_id", "set,_id"},
 	} {
 		cursor, err := db.Collection(collection).Indexes().List(t.Context())
 		if err != nil {
@@ -61,8 +62,13 @@ func TestQueriesUseIndexes(t *testing.T) {
 		{Key: "filter", Value: bson.M{"revision": "r", "tenant": "t", "key": "k", "timestamp": bson.M{"$lte": epoch}, "dueAt": bson.M{"$gt": epoch}}},
 	})})
 	claimed := mustClaim(t, relayed, epoch, 10)
-	if _, err := relayed.Lanes(t.Context()); err != nil {
+	if _, err := relayed.Lanes(t.Context(), store.LaneDue{}, 1000); err != nil {
 		t.Error(err)
+	}
+	for _, after := range []store.LaneDue{{}, {DueAt: epoch}, {Lane: job.DefaultLane, DueAt: epoch}} {
+		if _, err := relayed.DueLanes(t.Context(), store.DueParams{After: after, Until: epoch.Add(time.Minute), Limit: 10}); err != nil {
+			t.Error(err)
+		}
 	}
 	if _, err := relayed.Backlog(t.Context(), epoch.Add(time.Hour)); err != nil {
 		t.Error(err)
@@ -76,8 +82,11 @@ func TestQueriesUseIndexes(t *testing.T) {
 	if err := relayed.SetTenant(t.Context(), job.Tenant{Name: "acme", FirstSeen: epoch}); err != nil {
 		t.Error(err)
 	}
-	if _, err := relayed.Tenants(t.Context(), store.TenantFilter{After: "a", Limit: 10}); err != nil {
-		t.Error(err)
+	for _, filter := range []store.TenantFilter{{After: "a"}, {Set: true}, {Names: []string{"acme"}}} {
+		filter.Limit = 10
+		if _, err := relayed.Tenants(t.Context(), filter); err != nil {
+			t.Error(err)
+		}
 	}
 	if err := relayed.Settle(t.Context(), []store.Settlement{settlement(claimed[0], store.Bury)}); err != nil {
 		t.Error(err)

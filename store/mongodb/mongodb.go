@@ -138,6 +138,10 @@ func (s *Store) prepare(ctx context.Context) error {
 		{s.jobs, keys("expandAt"), true},
 		// Claims, the lanes, and the list of dead letters, which have no dueAt.
 		{s.occurrences, keys("lane", "dueAt", "_id"), false},
+		// What becomes due, whoever's it is.
+		{s.occurrences, keys("dueAt", "lane"), false},
+		// The tenants that have settings of their own.
+		{s.tenants, keys("set", "_id"), true},
 		// The occurrences of a job, and by the empty revision those that stand on their own and dead letters by key. None
 		// of these fields changes when an occurrence is claimed or settled otherwise than by burying it, so a scan by them
 		// misses none.
@@ -151,7 +155,7 @@ func (s *Store) prepare(ctx context.Context) error {
 			return mapError(err)
 		}
 	}
-	return nil
+	return s.markSet(ctx)
 }
 
 // indexByRevision are the fields of the index by which a job's occurrences are found.

@@ -93,7 +93,7 @@ func TestClaimOfManyLanes(t *testing.T) {
 			t.Fatal(result.Err)
 		}
 	}
-	told, err := s.Lanes(t.Context())
+	told, err := s.Lanes(t.Context(), store.LaneDue{}, 1000)
 	if err != nil || len(told) != lanes {
 		t.Fatalf("there are %d lanes, %v", len(told), err)
 	}

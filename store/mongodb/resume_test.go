@@ -44,7 +44,7 @@ func TestEarlyClaimMeetsAResume(t *testing.T) {
 			if err != nil || len(claim.Occurrences) != 0 || !happened {
 				t.Fatalf("claimed %d, %v; resumed meanwhile: %v", len(claim.Occurrences), err, happened)
 			}
-			if lanes, err := s.Lanes(t.Context()); err != nil || len(lanes) != 1 || !lanes[0].DueAt.Equal(at) {
+			if lanes, err := s.Lanes(t.Context(), store.LaneDue{}, 1000); err != nil || len(lanes) != 1 || !lanes[0].DueAt.Equal(at) {
 				t.Errorf("due %v, %v", lanes, err)
 			}
 			expectDue(t, s, at, 1)

@@ -12,24 +12,52 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// Lanes implements [store.Stock]. It goes through the claim index from each lane's first entry to the next lane's, so it takes
-// one command more than there are lanes. An aggregation could answer it with one, but where the collection is sharded it
-// would read all entries.
-func (s *Store) Lanes(ctx context.Context) (lanes []store.LaneDue, err error) {
-	for last := laneDead; ; {
-		next, err := s.first(ctx, bson.M{"lane": bson.M{"$gt": last}})
+// DueLanes implements [store.Stock]. It reads one batch of the index by due times, and nothing else.
+func (s *Store) DueLanes(ctx context.Context, p store.DueParams) (store.DuePage, error) {
+	span := bson.M{"dueAt": bson.M{"$gte": p.After.DueAt, "$lte": p.Until}}
+	if after := p.After; after.Lane != (job.Lane{}) {
+		span = bson.M{"$or": bson.A{
+			bson.M{"dueAt": after.DueAt, "lane": bson.M{"$gt": after.Lane.String()}},
+			bson.M{"dueAt": bson.M{"$gt": after.DueAt, "$lte": p.Until}},
+		}}
+	}
+	limit := min(p.Limit, chunk)
+	entries, err := find[struct {
+		Lane  string    `bson:"lane"`
+		DueAt time.Time `bson:"dueAt"`
+	}](ctx, s.occurrences, span, options.Find().SetSort(keys("dueAt", "lane")).SetLimit(int64(limit)).SetBatchSize(chunk).
+		SetProjection(bson.M{"_id": 0, "lane": 1, "dueAt": 1}))
+	if err != nil {
+		return store.DuePage{}, err
+	}
+	found := make([]store.DueEntries, len(entries))
+	for i, e := range entries {
+		lane, err := job.ParseLane(e.Lane)
 		if err != nil {
-			return nil, err
+			return store.DuePage{}, err
 		}
-		if last = next.Lane; last == laneDead {
-			return lanes, nil
+		found[i] = store.DueEntries{Lane: lane, First: e.DueAt, Last: e.DueAt, N: 1}
+	}
+	return store.DuePageOf(found, limit), nil
+}
+
+// Lanes implements [store.Stock], in the order of their texts. It goes through the claim index from each lane's first entry to the
+// next lane's, so it takes a command for each lane. An aggregation could answer it with one, but where the collection is sharded it
+// would read all entries.
+func (s *Store) Lanes(ctx context.Context, after store.LaneDue, limit int) (lanes []store.LaneDue, err error) {
+	for last := after.Lane.String(); len(lanes) < limit; {
+		next, err := s.first(ctx, bson.M{"lane": bson.M{"$gt": last}})
+		if err != nil || next.Lane == laneDead {
+			return lanes, err
 		}
+		last = next.Lane
 		lane, err := job.ParseLane(last)
 		if err != nil {
 			return nil, err
 		}
 		lanes = append(lanes, store.LaneDue{Lane: lane, DueAt: next.DueAt})
 	}
+	return lanes, nil
 }
 
 // CountLanes implements [store.Stock]. It counts what is due of a lane, and only if that is below the limit, what comes later, up
@@ -94,18 +122,16 @@ func (s *Store) Sample(ctx context.Context, lane job.Lane, from time.Time, limit
 // it, and on a sharded cluster a migration, can leave a little off.
 const countable = 100_000
 
-// Backlog implements [store.Stock]. All but that number is counted in the claim index.
+// Backlog implements [store.Stock]. All but that number is counted in the indexes by due times and by lanes.
 func (s *Store) Backlog(ctx context.Context, now time.Time) (b store.Backlog, err error) {
-	lanes, err := s.Lanes(ctx)
+	oldest, err := s.DueLanes(ctx, store.DueParams{Until: now, Limit: 1})
 	if err != nil {
 		return store.Backlog{}, err
 	}
-	for _, l := range lanes {
-		if !l.DueAt.After(now) {
-			b.OldestDue = earliest(b.OldestDue, l.DueAt)
-		}
+	for _, l := range oldest.Lanes {
+		b.OldestDue = l.DueAt
 	}
-	if b.Due, err = s.count(ctx, bson.M{"lane": anyLane(), "dueAt": bson.M{"$lte": now}}, 0); err != nil {
+	if b.Due, err = s.count(ctx, bson.M{"dueAt": bson.M{"$lte": now}}, 0); err != nil {
 		return store.Backlog{}, err
 	}
 	if b.DeadLetters, err = s.count(ctx, bson.M{"lane": laneDead}, 0); err != nil {

@@ -18,14 +18,16 @@ import (
 type tenantDocument struct {
 	Name      string    `bson:"_id"`
 	FirstSeen time.Time `bson:"firstSeen"`
-	Settings  []byte    `bson:"settings"` // null: the defaults
+	Settings  []byte    `bson:"settings"`      // null: the defaults
+	Set       bool      `bson:"set,omitempty"` // it has or had settings of its own; for the index of these
 }
 
 // MeetTenants implements [store.Tenants]. Of a name that repeats, the server inserts the first and refuses the others.
 func (s *Store) MeetTenants(ctx context.Context, tenants []job.Tenant) (inserted int, err error) {
 	documents := make([]any, len(tenants))
 	for i, t := range tenants {
-		documents[i] = tenantDocument{Name: t.Name, FirstSeen: t.FirstSeen, Settings: t.Settings.Encode()}
+		settings := t.Settings.Encode()
+		documents[i] = tenantDocument{Name: t.Name, FirstSeen: t.FirstSeen, Settings: settings, Set: settings != nil}
 	}
 	inserted, _, err = insertNew(ctx, s.tenants, documents)
 	return inserted, err
@@ -40,7 +42,7 @@ func (s *Store) SetTenant(ctx context.Context, t job.Tenant) error {
 		return notDone(err)
 	}
 	return s.inTime(ctx, func(ctx context.Context, inTime bson.M) (bool, error) {
-		result, err := s.tenants.UpdateOne(ctx, both(bson.M{"_id": t.Name}, inTime), bson.M{"$set": bson.M{"settings": t.Settings.Encode()}})
+		result, err := s.tenants.UpdateOne(ctx, both(bson.M{"_id": t.Name}, inTime), bson.M{"$set": bson.M{"settings": t.Settings.Encode(), "set": true}})
 		return err == nil && result.MatchedCount > 0, err
 	})
 }
@@ -60,7 +62,15 @@ func (s *Store) Tenant(ctx context.Context, name string) (job.Tenant, error) {
 
 // Tenants implements [store.Tenants].
 func (s *Store) Tenants(ctx context.Context, filter store.TenantFilter) ([]job.Tenant, error) {
-	found, err := find[tenantDocument](ctx, s.tenants, bson.M{"_id": bson.M{"$gt": filter.After}},
+	of := bson.M{"$gt": filter.After}
+	if len(filter.Names) > 0 {
+		of["$in"] = filter.Names
+	}
+	query := bson.M{"_id": of}
+	if filter.Set {
+		query["set"], query["settings"] = true, bson.M{"$ne": nil}
+	}
+	found, err := find[tenantDocument](ctx, s.tenants, query,
 		options.Find().SetSort(keys("_id")).SetLimit(int64(filter.Limit)))
 	if err != nil {
 		return nil, err
@@ -80,4 +90,10 @@ func (d *tenantDocument) tenant() (job.Tenant, error) {
 		return job.Tenant{}, fmt.Errorf("tenant %s: %w", d.Name, err)
 	}
 	return job.Tenant{Name: d.Name, FirstSeen: d.FirstSeen, Settings: settings}, nil
+}
+
+// markSet marks tenants that have settings of their own, as an older version does not.
+func (s *Store) markSet(ctx context.Context) error {
+	_, err := s.tenants.UpdateMany(ctx, bson.M{"settings": bson.M{"$ne": nil}, "set": bson.M{"$ne": true}}, bson.M{"$set": bson.M{"set": true}})
+	return mapError(err)
 }

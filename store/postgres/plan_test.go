@@ -39,7 +39,14 @@ func TestPlans(t *testing.T) {
 			if err := o.Settle(t.Context(), acks(claim.Occurrences)); err != nil {
 				t.Error(err)
 			}
-			if _, err := o.Lanes(t.Context()); err != nil {
+			if page, err := o.DueLanes(t.Context(), store.DueParams{Until: now, Limit: 20}); err != nil || want > 0 && len(page.Lanes) != 1 {
+				t.Errorf("told %v, %v", page, err)
+			}
+			after := store.LaneDue{Lane: job.DefaultLane, DueAt: time.UnixMilli(many / 2)}
+			if _, err := o.DueLanes(t.Context(), store.DueParams{After: after, Until: now, Limit: 20}); err != nil {
+				t.Error(err)
+			}
+			if _, err := o.Lanes(t.Context(), store.LaneDue{}, 5); err != nil {
 				t.Error(err)
 			}
 			found, err := o.Sample(t.Context(), job.DefaultLane, time.UnixMilli(many/2), 5)

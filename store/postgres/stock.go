@@ -10,30 +10,55 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// lanesSQL has the lanes of what is pending, and a NULL: from each to the next, past all that waits in it.
-const lanesSQL = `WITH RECURSIVE lanes (lane) AS (
-		(SELECT lane FROM carillon.occurrences WHERE due_at IS NOT NULL ORDER BY lane LIMIT 1)
-		UNION ALL
-		SELECT (SELECT o.lane FROM carillon.occurrences o WHERE o.due_at IS NOT NULL AND o.lane > l.lane ORDER BY o.lane LIMIT 1)
-		FROM lanes l WHERE l.lane IS NOT NULL
-	)`
-
-// Lanes implements [store.Stock].
-func (s *Store) Lanes(ctx context.Context) (lanes []store.LaneDue, err error) {
-	err = s.transact(ctx, func(t *transaction) {
-		lanes = nil
-		t.rows(lanesSQL+` SELECT l.lane, (SELECT o.due_at FROM carillon.occurrences o WHERE o.lane = l.lane AND o.due_at IS NOT NULL
-				ORDER BY o.due_at LIMIT 1) FROM lanes l WHERE l.lane IS NOT NULL`,
+// DueLanes implements [store.Stock].
+func (s *Store) DueLanes(ctx context.Context, p store.DueParams) (store.DuePage, error) {
+	var found []store.DueEntries
+	err := s.transact(ctx, func(t *transaction) {
+		found = nil
+		t.rows(`SELECT lane, min(due_at), max(due_at), count(*) FROM (
+				SELECT o.due_at, o.lane FROM carillon.occurrences o WHERE (o.due_at, o.lane) > ($1, $2) AND o.due_at <= $3
+				ORDER BY o.due_at, o.lane LIMIT $4) page GROUP BY lane`,
 			func(rows pgx.Rows) error {
 				var text string
-				var ms *int64
-				if err := rows.Scan(&text, &ms); err != nil {
+				var first, last int64
+				var e store.DueEntries
+				if err := rows.Scan(&text, &first, &last, &e.N); err != nil {
 					return err
 				}
 				lane, err := job.ParseLane(text)
-				lanes = append(lanes, store.LaneDue{Lane: lane, DueAt: fromMillis(ms)})
+				e.Lane, e.First, e.Last = lane, time.UnixMilli(first).UTC(), time.UnixMilli(last).UTC()
+				found = append(found, e)
 				return err
-			})
+			}, p.After.DueAt.UnixMilli(), p.After.Lane.String(), p.Until.UnixMilli(), p.Limit)
+	})
+	return store.DuePageOf(found, p.Limit), err
+}
+
+// lanesSQL has the lanes of what is pending after one, up to a limit, and a NULL if there are fewer: from each to the next, past
+// all that waits in it.
+const lanesSQL = `WITH RECURSIVE lanes (lane) AS (
+		(SELECT lane FROM carillon.occurrences WHERE due_at IS NOT NULL AND lane > $1 ORDER BY lane LIMIT 1)
+		UNION ALL
+		SELECT (SELECT o.lane FROM carillon.occurrences o WHERE o.due_at IS NOT NULL AND o.lane > l.lane ORDER BY o.lane LIMIT 1)
+		FROM lanes l WHERE l.lane IS NOT NULL
+	)
+	SELECT l.lane, (SELECT o.due_at FROM carillon.occurrences o WHERE o.lane = l.lane AND o.due_at IS NOT NULL
+		ORDER BY o.due_at LIMIT 1) FROM (SELECT lane FROM lanes LIMIT $2) l WHERE l.lane IS NOT NULL`
+
+// Lanes implements [store.Stock], in the order of their texts.
+func (s *Store) Lanes(ctx context.Context, after store.LaneDue, limit int) (lanes []store.LaneDue, err error) {
+	err = s.transact(ctx, func(t *transaction) {
+		lanes = nil
+		t.rows(lanesSQL, func(rows pgx.Rows) error {
+			var text string
+			var ms *int64
+			if err := rows.Scan(&text, &ms); err != nil {
+				return err
+			}
+			lane, err := job.ParseLane(text)
+			lanes = append(lanes, store.LaneDue{Lane: lane, DueAt: fromMillis(ms)})
+			return err
+		}, after.Lane.String(), limit)
 	})
 	return lanes, err
 }
@@ -100,9 +125,9 @@ const countable = 100_000
 // just these. The estimates are for where that does not do: the rows that the server believes the table to have, which it
 // keeps up by what each transaction inserts and deletes, but forgets in a crash; and the entries that it found in either index
 // when it last vacuumed or analyzed the table.
-const backlogSQL = lanesSQL + ` SELECT
-	(SELECT coalesce(sum((SELECT count(*) FROM carillon.occurrences o WHERE o.lane = l.lane AND o.due_at <= $1)), 0)::bigint FROM lanes l),
-	(SELECT min((SELECT o.due_at FROM carillon.occurrences o WHERE o.lane = l.lane AND o.due_at <= $1 ORDER BY o.due_at LIMIT 1)) FROM lanes l),
+const backlogSQL = `SELECT
+	(SELECT count(*) FROM carillon.occurrences WHERE due_at <= $1),
+	(SELECT due_at FROM carillon.occurrences WHERE due_at <= $1 ORDER BY due_at LIMIT 1),
 	(SELECT count(*) FROM (SELECT FROM carillon.occurrences WHERE due_at IS NOT NULL ORDER BY lane LIMIT $2 + 1) first),
 	(SELECT count(*) FROM (SELECT FROM carillon.occurrences WHERE due_at IS NULL ORDER BY tenant LIMIT $2 + 1) first),
 	pg_stat_get_live_tuples('carillon.occurrences'::regclass),

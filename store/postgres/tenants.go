@@ -55,7 +55,18 @@ func (s *Store) Tenant(ctx context.Context, name string) (job.Tenant, error) {
 
 // Tenants implements [store.Tenants].
 func (s *Store) Tenants(ctx context.Context, f store.TenantFilter) ([]job.Tenant, error) {
-	return s.tenants(ctx, `name > $1 ORDER BY name LIMIT $2`, text(f.After), f.Limit)
+	where, args := `name > $1`, []any{text(f.After), f.Limit}
+	if f.Set {
+		where += ` AND settings IS NOT NULL`
+	}
+	if len(f.Names) > 0 {
+		names := make([]string, len(f.Names))
+		for i, name := range f.Names {
+			names[i] = text(name)
+		}
+		where, args = where+` AND name = ANY ($3)`, append(args, names)
+	}
+	return s.tenants(ctx, where+` ORDER BY name LIMIT $2`, args...)
 }
 
 // tenants reads those that a condition selects.

@@ -234,7 +234,7 @@ func TestHungNode(t *testing.T) {
 		t.Errorf("claimed %d of %d", got, want)
 	}
 	nodes[2].await("it is passed over", func() bool {
-		lanes, err := s.Lanes(t.Context())
+		lanes, err := s.Lanes(t.Context(), store.LaneDue{}, 1000)
 		if !errors.Is(err, store.ErrUnavailable) || len(lanes) != 1 {
 			t.Fatalf("the lanes are answered with %v, %v", lanes, err)
 		}

@@ -19,7 +19,7 @@ func shardKeys(prefix string, i int) []any {
 	for _, name := range []string{
 		"jobs", "targets", "schedules", "names", "expiry", "expansion",
 		"occurrences", "attempts", "errors", keyPending: "pending:", keyLanes: "lanes", "members", "own",
-		keyDead: "dead", "dead-by-tenant", "dead-by-job", "heirs",
+		keyDead: "dead", "dead-by-tenant", "dead-by-job", "heirs", keyHeads: "heads",
 	} {
 		keys = append(keys, fmt.Sprintf("%s:{%d}:%s", prefix, i, name))
 	}
@@ -33,6 +33,7 @@ const (
 	keyPending   = 9 // with the lane after it
 	keyLanes     = 10
 	keyDead      = 13
+	keyHeads     = 17
 )
 
 // shardOf is the shard of a job's documents.

@@ -152,7 +152,7 @@ func claimParams(now time.Time, limit int) store.ClaimParams {
 // nextDue is when the first of all lanes is due.
 func nextDue(t testing.TB, s store.Store) (time.Time, error) {
 	t.Helper()
-	lanes, err := s.Lanes(t.Context())
+	lanes, err := s.Lanes(t.Context(), store.LaneDue{}, 1000)
 	if err != nil || len(lanes) == 0 {
 		return time.Time{}, err
 	}

@@ -60,6 +60,7 @@ func source(name string) string {
 // The scripts. Each one's file says what it does, takes and answers.
 var (
 	ackScript               = newScript("ack")
+	adoptScript             = newScript("adopt")
 	advanceScript           = newChange("advance")
 	amendScript             = newChange("amend")
 	backlogScript           = newScript("backlog")
@@ -94,9 +95,10 @@ var (
 	sweepScript             = newScript("sweep")
 	triggerScript           = newChange("trigger")
 
-	metaScript  = source("meta")  // it is run once, and on no shard
-	beatScript  = source("beat")  // on no shard either
-	lanesScript = source("lanes") // it is asked for like what is due, see heads
+	metaScript     = source("meta")     // it is run once, and on no shard
+	beatScript     = source("beat")     // on no shard either
+	dueLanesScript = source("duelanes") // it is asked for like what is due, see heads
+	upgradeScript  = source("upgrade")
 )
 
 // call is one run of a script on one shard.

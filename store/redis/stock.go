@@ -12,32 +12,60 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// Lanes implements [store.Stock]: it asks all shards at once for their lanes. If some fail, it answers the lanes of the others,
-// with the error.
-func (s *Store) Lanes(ctx context.Context) ([]store.LaneDue, error) {
+// DueLanes implements [store.Stock]: it asks all shards at once for what their heads tell. If some fail, it answers the lanes of
+// the others, with the error.
+func (s *Store) DueLanes(ctx context.Context, p store.DueParams) (store.DuePage, error) {
+	return s.dueLanes(ctx, p.After, strconv.FormatInt(p.Until.UnixMilli(), 10), p.Limit)
+}
+
+// Lanes implements [store.Stock], in the order of their due times.
+func (s *Store) Lanes(ctx context.Context, after store.LaneDue, limit int) ([]store.LaneDue, error) {
+	page, err := s.dueLanes(ctx, after, "+inf", limit)
+	return page.Lanes, err
+}
+
+// dueLanes answers lanes that are due after a place and up to a bound.
+func (s *Store) dueLanes(ctx context.Context, after store.LaneDue, until string, limit int) (page store.DuePage, err error) {
+	limit = min(limit, chunk)
 	commands, err := askAll(ctx, s, func(ctx context.Context, pipe redis.Pipeliner, of *shard) []*redis.Cmd {
-		return []*redis.Cmd{pipe.Eval(ctx, lanesScript, []string{set{key: keyLanes}.of(of), set{key: keyPending}.of(of)})}
+		keys := []string{set{key: keyHeads}.of(of), set{key: keyLanes}.of(of), set{key: keyPending}.of(of)}
+		return []*redis.Cmd{pipe.Eval(ctx, dueLanesScript, keys, after.DueAt.UnixMilli(), after.Lane.String(), until, limit)}
 	})
-	due := make(map[string]time.Time)
+	var all []store.LaneDue
 	for _, of := range commands {
 		for _, command := range of { // at most one
 			answer := asList(command.Val())
+			var last store.LaneDue
 			for i := 0; i < len(answer); i += 2 {
-				lane := answer.text(i)
-				due[lane] = earliest(due[lane], answer.score(i+1))
+				lane, damaged := job.ParseLane(answer.text(i))
+				if damaged != nil {
+					err = damaged
+					continue
+				}
+				last = store.LaneDue{Lane: lane, DueAt: answer.score(i + 1)}
+				all = append(all, last)
+			}
+			if full := len(answer) >= 2*limit; full && (page.Next == (store.LaneDue{}) || last.Compare(page.Next) < 0) {
+				page.Next = last // what this shard has after it is not known
 			}
 		}
 	}
-	lanes := make([]store.LaneDue, 0, len(due))
-	for text, at := range due {
-		lane, damaged := job.ParseLane(text)
-		if damaged != nil {
-			err = damaged
+	slices.SortFunc(all, store.LaneDue.Compare)
+	told := make(map[job.Lane]bool)
+	for _, l := range all {
+		if page.Next != (store.LaneDue{}) && l.Compare(page.Next) > 0 {
+			break
+		}
+		if told[l.Lane] {
 			continue
 		}
-		lanes = append(lanes, store.LaneDue{Lane: lane, DueAt: at})
+		if len(page.Lanes) == limit {
+			page.Next = page.Lanes[limit-1]
+			break
+		}
+		told[l.Lane], page.Lanes = true, append(page.Lanes, l)
 	}
-	return lanes, err
+	return page, err
 }
 
 // CountLanes implements [store.Stock]. Redis knows how many entries a sorted set has, and counts those up to a score by its
@@ -109,25 +137,34 @@ func (s *Store) Sample(ctx context.Context, lane job.Lane, from time.Time, limit
 	return all, nil
 }
 
-// Backlog implements [store.Stock]. It asks all shards at once; what that costs grows with the lanes and not with the
-// occurrences. Each shard's answers are exact, and of one moment.
+// Backlog implements [store.Stock]. It asks all shards at once; what that costs grows with the lanes of which something is due, and
+// not with the occurrences. Each shard's answers are exact, and of one moment, unless more than a script may look at have something due.
 func (s *Store) Backlog(ctx context.Context, now time.Time) (store.Backlog, error) {
-	calls := make([]call, len(s.shards))
-	for i := range calls {
-		calls[i] = call{backlogScript, i, []any{now.UnixMilli()}}
-	}
 	var b store.Backlog
-	for _, r := range s.run(ctx, calls) {
-		answer, err := r.list()
-		if err != nil { // of any of them: a part of it would pass for the whole
-			return store.Backlog{}, err
+	var calls []call
+	for i := range s.shards {
+		calls = append(calls, call{backlogScript, i, []any{now.UnixMilli(), 0, chunk}})
+	}
+	for first := 0; len(calls) > 0; first += chunk {
+		var more []call
+		for i, r := range s.run(ctx, calls) {
+			answer, err := r.list()
+			if err != nil { // of any of them: a part of it would pass for the whole
+				return store.Backlog{}, err
+			}
+			if first == 0 {
+				b.Pending += answer.number(0)
+				b.DeadLetters += answer.number(3)
+			}
+			b.Due += answer.number(1)
+			if answer.text(2) != "" {
+				b.OldestDue = earliest(b.OldestDue, answer.score(2))
+			}
+			if answer.number(4) == chunk {
+				more = append(more, call{backlogScript, calls[i].shard, []any{now.UnixMilli(), first + chunk, chunk}})
+			}
 		}
-		b.Pending += answer.number(0)
-		b.Due += answer.number(1)
-		b.DeadLetters += answer.number(3)
-		if answer.text(2) != "" {
-			b.OldestDue = earliest(b.OldestDue, answer.score(2))
-		}
+		calls = more
 	}
 	return b, nil
 }

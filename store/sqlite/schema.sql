@@ -52,7 +52,7 @@ CREATE TABLE occurrences (
 	callback_data BLOB,
 	options       BLOB
 ) WITHOUT ROWID;
--- Claims, the lanes, and (by the id, which every index ends in) the list of dead letters.
+-- Claims, and (by the id, which every index ends in) the list of dead letters.
 CREATE INDEX occurrences_claim ON occurrences (lane, due_at);
 -- The occurrences of a job. Most jobs have one, which is found without, so that nothing need be written here.
 CREATE INDEX occurrences_job ON occurrences (job) WHERE listed = 1;

@@ -37,6 +37,9 @@ const (
 //go:embed schema.sql
 var schema string
 
+//go:embed indexes.sql
+var indexes string
+
 // Store implements [store.Store]. SQLite has one writer at a time, so there is one connection that writes, and a few
 // that read beside it. What the claim loop reads has a connection of its own, so that no long listing is in its way.
 type Store struct {
@@ -150,12 +153,12 @@ func (s *Store) prepare(ctx context.Context) error {
 		case version > format:
 			return fmt.Errorf("%w: its format is %d, this one reads up to %d; upgrade carillon", store.ErrFormat, version, format)
 		case version == format:
-			_, err := tx.ExecContext(ctx, stamp) // the same again, to see that the file can be written
+			_, err := tx.ExecContext(ctx, indexes+";"+stamp) // the same again, to see that the file can be written
 			return err
 		case tables > 0:
 			return fmt.Errorf("its format is %d, which only a pre-release of carillon wrote and this one does not read; name a new file", version)
 		}
-		_, err := tx.ExecContext(ctx, schema+";"+stamp)
+		_, err := tx.ExecContext(ctx, schema+";"+indexes+";"+stamp)
 		return err
 	})
 	if err != nil {

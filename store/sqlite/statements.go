@@ -23,11 +23,6 @@ const (
 		OR EXISTS (SELECT 1 FROM occurrences o WHERE o.id = j.sole AND o.job = j.rowid)`
 )
 
-// withLanes has the lanes of what is pending, and a NULL: from each to the next, past all that waits in it.
-const withLanes = `WITH RECURSIVE lanes (lane) AS (
-	SELECT (SELECT min(lane) FROM occurrences WHERE lane > '')
-	UNION ALL SELECT (SELECT min(lane) FROM occurrences WHERE lane > lanes.lane) FROM lanes WHERE lane IS NOT NULL)`
-
 // ofJob selects the pending occurrences of the job that has the row ?1.
 const ofJob = `job = ?1 AND id IN (SELECT id FROM occurrences WHERE job = ?1 AND listed = 1
 	UNION ALL SELECT sole FROM jobs WHERE rowid = ?1)`
@@ -50,9 +45,9 @@ type statements struct {
 	jobRead, jobList, strays, occurrenceList, occurrenceCount, expired, deadOld, backlog *sql.Stmt
 
 	// Read for the loops.
-	lanes, expandDue, tenantRead, tenantList *sql.Stmt
+	dueLanes, expandDue, tenantRead, tenantList, tenantSetList, tenantNamed *sql.Stmt
 
-	laneCount, laneSample *sql.Stmt
+	lanes, laneCount, laneSample *sql.Stmt
 
 	tenantMeet, tenantSet *sql.Stmt
 
@@ -171,14 +166,21 @@ func (s *statements) prepare(ctx context.Context, in *Store) error {
 			(SELECT count(*) FROM jobs j JOIN occurrences o ON o.id = j.sole AND o.job = j.rowid AND o.listed = 0
 				WHERE j.tenant = ?1 AND j.key = ?2 AND j.revision = ?3) +
 			(SELECT count(*) FROM occurrences WHERE job IS NULL AND tenant = ?1 AND key = ?2 AND lane > '')`},
-		// All of it from the claim index, and of one moment.
-		{reader, &s.backlog, withLanes + ` SELECT
+		// All of it from the indexes by lanes and by due times, and of one moment.
+		{reader, &s.backlog, `SELECT
 			(SELECT count(*) FROM occurrences WHERE lane > ''),
-			(SELECT coalesce(sum((SELECT count(*) FROM occurrences o WHERE o.lane = l.lane AND o.due_at <= ?1)), 0) FROM lanes l),
-			(SELECT min((SELECT min(due_at) FROM occurrences o WHERE o.lane = l.lane AND o.due_at <= ?1)) FROM lanes l),
+			(SELECT count(*) FROM occurrences INDEXED BY occurrences_due WHERE due_at <= ?1),
+			(SELECT min(due_at) FROM occurrences INDEXED BY occurrences_due WHERE due_at <= ?1),
 			(SELECT count(*) FROM occurrences WHERE lane = '')`},
-		{in.peeker, &s.lanes, withLanes + ` SELECT lane, (SELECT min(due_at) FROM occurrences o WHERE o.lane = l.lane)
-			FROM lanes l WHERE lane IS NOT NULL`},
+		{in.peeker, &s.dueLanes, `SELECT lane, min(due_at), max(due_at), count(*) FROM (
+				SELECT due_at, lane FROM occurrences INDEXED BY occurrences_due
+				WHERE due_at >= ?1 AND (due_at, lane) > (?1, ?2) AND due_at <= ?3 ORDER BY due_at, lane LIMIT ?4)
+			GROUP BY lane`},
+		// From each lane to the next, past all that waits in it.
+		{reader, &s.lanes, `WITH RECURSIVE lanes (lane) AS (
+				SELECT (SELECT min(lane) FROM occurrences WHERE lane > ?1)
+				UNION ALL SELECT (SELECT min(lane) FROM occurrences WHERE lane > lanes.lane) FROM lanes WHERE lane IS NOT NULL LIMIT ?2)
+			SELECT lane, (SELECT min(due_at) FROM occurrences o WHERE o.lane = l.lane) FROM lanes l WHERE lane IS NOT NULL`},
 		{reader, &s.laneCount, `SELECT count(*), coalesce(sum(due_at <= ?1), 0)
 			FROM (SELECT due_at FROM occurrences WHERE lane = ?2 ORDER BY due_at LIMIT ?3)`},
 		{reader, &s.laneSample, `SELECT o.due_at, coalesce(o.callback_type, j.callback_type), coalesce(o.callback_data, j.callback_data)
@@ -188,6 +190,9 @@ func (s *statements) prepare(ctx context.Context, in *Store) error {
 			ON CONFLICT (name) DO UPDATE SET settings = excluded.settings`},
 		{in.peeker, &s.tenantRead, `SELECT name, first_seen, settings FROM tenants WHERE name = ?`},
 		{in.peeker, &s.tenantList, `SELECT name, first_seen, settings FROM tenants WHERE name > ? ORDER BY name LIMIT ?`},
+		{in.peeker, &s.tenantSetList, `SELECT name, first_seen, settings FROM tenants WHERE name > ? AND settings IS NOT NULL ORDER BY name LIMIT ?`},
+		{in.peeker, &s.tenantNamed, `SELECT name, first_seen, settings FROM tenants WHERE name > ?1 AND (NOT ?3 OR settings IS NOT NULL)
+			AND name IN (SELECT value FROM json_each(?4)) ORDER BY name LIMIT ?2`},
 		{in.peeker, &s.expandDue, `SELECT EXISTS (SELECT 1 FROM jobs WHERE expand_at <= ?)`},
 		{reader, &s.expired, `SELECT ` + jobColumns + ` FROM jobs j WHERE expires_at <= ? ORDER BY expires_at LIMIT ?`},
 		// A dead letter's instant is not after its failure, so the ids before the bound hold all that failed before it.

@@ -10,9 +10,25 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// Lanes implements [store.Stock].
-func (s *Store) Lanes(ctx context.Context) ([]store.LaneDue, error) {
-	rows, err := s.stmt.lanes.QueryContext(ctx)
+// DueLanes implements [store.Stock].
+func (s *Store) DueLanes(ctx context.Context, p store.DueParams) (store.DuePage, error) {
+	rows, err := s.stmt.dueLanes.QueryContext(ctx, p.After.DueAt.UnixMilli(), p.After.Lane.String(), p.Until.UnixMilli(), p.Limit)
+	found, err := read(ctx, rows, err, func(r scanner) (e store.DueEntries, err error) {
+		var lane string
+		var first, last int64
+		if err := r.Scan(&lane, &first, &last, &e.N); err != nil {
+			return e, err
+		}
+		e.First, e.Last = time.UnixMilli(first).UTC(), time.UnixMilli(last).UTC()
+		e.Lane, err = job.ParseLane(lane)
+		return e, err
+	})
+	return store.DuePageOf(found, p.Limit), err
+}
+
+// Lanes implements [store.Stock], in the order of their texts.
+func (s *Store) Lanes(ctx context.Context, after store.LaneDue, limit int) ([]store.LaneDue, error) {
+	rows, err := s.stmt.lanes.QueryContext(ctx, after.Lane.String(), limit)
 	return read(ctx, rows, err, func(r scanner) (l store.LaneDue, err error) {
 		var lane string
 		var due int64
@@ -25,7 +41,7 @@ func (s *Store) Lanes(ctx context.Context) ([]store.LaneDue, error) {
 	})
 }
 
-// Backlog implements [store.Stock]. It is exact, and reads the claim index beside the writer: of ten million occurrences,
+// Backlog implements [store.Stock]. It is exact, and reads indexes beside the writer: of ten million occurrences,
 // that takes a second or two.
 func (s *Store) Backlog(ctx context.Context, now time.Time) (store.Backlog, error) {
 	var b store.Backlog

@@ -3,6 +3,7 @@ package sqlite
 import (
 	"context"
 	"database/sql"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -46,7 +47,18 @@ func (s *Store) Tenant(ctx context.Context, name string) (job.Tenant, error) {
 
 // Tenants implements [store.Tenants].
 func (s *Store) Tenants(ctx context.Context, filter store.TenantFilter) ([]job.Tenant, error) {
-	rows, err := s.stmt.tenantList.QueryContext(ctx, filter.After, filter.Limit)
+	list, args := s.stmt.tenantList, []any{filter.After, filter.Limit}
+	switch {
+	case len(filter.Names) > 0:
+		names, err := json.Marshal(filter.Names)
+		if err != nil {
+			return nil, err
+		}
+		list, args = s.stmt.tenantNamed, append(args, filter.Set, string(names))
+	case filter.Set:
+		list = s.stmt.tenantSetList
+	}
+	rows, err := list.QueryContext(ctx, args...)
 	return read(ctx, rows, err, scanTenant)
 }
 

@@ -1,6 +1,8 @@
 package storetest
 
 import (
+	"context"
+	"errors"
 	"slices"
 	"strconv"
 	"time"
@@ -11,6 +13,11 @@ import (
 
 var laneTests = []namedTest{
 	{"lanes are told with what is due first in each", testLanes},
+	{"lanes are told by when something becomes due", testDueLanes},
+	{"lanes of one due time are on several pages", testDueLanesAtOnce},
+	{"a lane is told with its first, however much it has", testDueLanesDense},
+	{"a lane is told again when what it has becomes due earlier or later", testDueLanesMove},
+	{"lanes are told in no time", testDueLanesEnded},
 	{"a claim takes of each lane up to its quota", testQuotas},
 	{"a quota is narrowed to a range of due times", testQuotaRange},
 	{"a claim tells when the next of a lane is due", testQuotaNext},
@@ -38,19 +45,75 @@ func in(l job.Lane, key string, now time.Time, after ...time.Duration) store.Put
 	return begin(p.Job, now)
 }
 
-// lanes are all that are told, by their texts, with how long after the epoch their first is due.
+// lanes are all that are listed, by their texts, with how long after the epoch their first is due. They are told as such too by
+// when something becomes due.
 func (f *fixture) lanes() map[string]time.Duration {
 	f.Helper()
-	found, err := f.store().Lanes(f.Context())
-	f.must(err)
-	all := map[string]time.Duration{}
-	for _, l := range found {
-		if _, twice := all[l.Lane.String()]; twice {
-			f.Errorf("lane %s is told twice", l.Lane)
+	listed := map[string]time.Duration{}
+	var after store.LaneDue
+	for pages := 0; ; pages++ {
+		found, err := f.store().Lanes(f.Context(), after, 3)
+		f.must(err)
+		if len(found) == 0 {
+			break
 		}
-		all[l.Lane.String()] = l.DueAt.Sub(epoch)
+		if len(found) > 3 || pages > 1000 {
+			f.Fatalf("%d lanes are on page %d, after %v", len(found), pages, after)
+		}
+		for _, l := range found {
+			noteFirst(listed, l)
+		}
+		after = found[len(found)-1]
 	}
-	return all
+	due := map[string]time.Duration{}
+	for _, l := range f.dueLanes(store.LaneDue{}, epoch.Add(100*365*24*time.Hour), 3) {
+		noteFirst(due, l)
+	}
+	expectSame(f, "lanes by when something becomes due", due, listed)
+	return due
+}
+
+func noteFirst(all map[string]time.Duration, l store.LaneDue) {
+	at, known := all[l.Lane.String()]
+	if first := l.DueAt.Sub(epoch); !known || first < at {
+		all[l.Lane.String()] = first
+	}
+}
+
+// dueLanes are the lanes of all pages from a place on.
+func (f *fixture) dueLanes(after store.LaneDue, until time.Time, limit int) (all []store.LaneDue) {
+	f.Helper()
+	for pages := 0; ; pages++ {
+		page, err := f.store().DueLanes(f.Context(), store.DueParams{After: after, Until: until, Limit: limit})
+		f.must(err)
+		told := map[job.Lane]bool{}
+		for i, l := range page.Lanes {
+			if told[l.Lane] || i > 0 && l.DueAt.Before(page.Lanes[i-1].DueAt) || l.Compare(after) <= 0 || l.DueAt.After(until) {
+				f.Errorf("a page after %v and up to %s is %v", after, until, page.Lanes)
+			}
+			told[l.Lane] = true
+		}
+		all = append(all, page.Lanes...)
+		if page.Next == (store.LaneDue{}) {
+			return all
+		}
+		if len(page.Lanes) > limit || page.Next.Compare(after) <= 0 || pages > 1000 {
+			f.Fatalf("page %d after %v has %d lanes of %d, and the next is after %v", pages, after, len(page.Lanes), limit, page.Next)
+		}
+		after = page.Next
+	}
+}
+
+// expectDue expects these lanes to be told in a span, whatever the size of the pages, with how long after the epoch.
+func (f *fixture) expectDue(what string, after store.LaneDue, until time.Duration, want map[string]time.Duration) {
+	f.Helper()
+	for _, limit := range []int{1, 2, 7, 1000} {
+		got := map[string]time.Duration{}
+		for _, l := range f.dueLanes(after, epoch.Add(until), limit) {
+			noteFirst(got, l)
+		}
+		expectSame(f, what, got, want)
+	}
 }
 
 // claimOf claims by quotas.
@@ -99,6 +162,139 @@ func testLanes(f *fixture) {
 	}
 	delete(want, "acme-eu")
 	expectSame(f, "lanes of which one is empty", f.lanes(), want)
+}
+
+func testDueLanes(f *fixture) {
+	f.expectDue("lanes of an empty store", store.LaneDue{}, time.Hour, map[string]time.Duration{})
+	all := map[string]time.Duration{}
+	between := func(from, to time.Duration) map[string]time.Duration {
+		some := map[string]time.Duration{}
+		for lane, at := range all {
+			if at >= from && at <= to {
+				some[lane] = at
+			}
+		}
+		return some
+	}
+	for i, l := range lookalikes {
+		at := time.Duration(i-2) * time.Minute
+		f.put(in(l, "k"+l.Priority.Code(), epoch, at))
+		all[l.String()] = at
+	}
+	f.expectDue("all", store.LaneDue{}, 20*time.Minute, all)
+	f.expectDue("what is due", store.LaneDue{}, 0, between(-time.Hour, 0))
+	f.expectDue("what is due a millisecond before", store.LaneDue{}, -time.Millisecond, between(-time.Hour, -time.Minute))
+	f.expectDue("what becomes due from a time on", store.LaneDue{DueAt: epoch.Add(time.Minute)}, 5*time.Minute, between(time.Minute, 5*time.Minute))
+	f.expectDue("what becomes due a millisecond later", store.LaneDue{DueAt: epoch.Add(time.Minute + time.Millisecond)}, 5*time.Minute,
+		between(2*time.Minute, 5*time.Minute))
+	f.expectDue("what comes after one of them", store.LaneDue{Lane: lookalikes[3], DueAt: epoch.Add(time.Minute)}, 5*time.Minute,
+		between(2*time.Minute, 5*time.Minute))
+	f.expectDue("nothing", store.LaneDue{DueAt: epoch.Add(time.Hour)}, 2*time.Hour, between(1, 0))
+}
+
+func testDueLanesAtOnce(f *fixture) {
+	want := map[string]time.Duration{}
+	for _, l := range lookalikes {
+		f.put(in(l, "k"+l.Priority.Code(), epoch, time.Second))
+		want[l.String()] = time.Second
+	}
+	f.expectDue("lanes of one time", store.LaneDue{}, time.Second, want)
+	f.expectDue("lanes of one time, from then on", store.LaneDue{DueAt: epoch.Add(time.Second)}, time.Second, want)
+	// The order of one time's lanes is that of their bytes, so where one was is a place also when it is gone.
+	place := store.LaneDue{Lane: job.Lane{Tenant: "acme-middle"}, DueAt: epoch.Add(time.Second)}
+	for _, l := range lookalikes {
+		if job.CompareLanes(l, place.Lane) <= 0 {
+			delete(want, l.String())
+		}
+	}
+	if len(want) < 2 || len(want) > len(lookalikes)-2 {
+		f.Fatalf("%d lanes come after %v", len(want), place)
+	}
+	f.expectDue("lanes of one time after a place", place, time.Minute, want)
+}
+
+func testDueLanesDense(f *fixture) {
+	var after []time.Duration
+	for i := range 40 {
+		after = append(after, time.Duration(i/4)*time.Second+time.Duration(i%4)*time.Millisecond)
+	}
+	f.put(in(acme, "many", epoch, after...))
+	for i := range 30 {
+		f.put(in(acme, "at once"+strconv.Itoa(i), epoch, 3*time.Second))
+	}
+	f.put(in(acmeLow, "last", epoch, 9*time.Second))
+	f.expectDue("all", store.LaneDue{}, time.Minute, map[string]time.Duration{"acme": 0, "acme!l": 9 * time.Second})
+	f.expectDue("up to before the last", store.LaneDue{}, 8*time.Second, map[string]time.Duration{"acme": 0})
+	// The lane that has something due before may be told too.
+	for _, limit := range []int{1, 5, 1000} {
+		told := map[string]time.Duration{}
+		for _, l := range f.dueLanes(store.LaneDue{DueAt: epoch.Add(4 * time.Second)}, epoch.Add(time.Minute), limit) {
+			noteFirst(told, l)
+		}
+		expect(f, "the lane whose first is in the span", told["acme!l"], 9*time.Second)
+	}
+}
+
+// testDueLanesMove: a lane is told as what becomes due in it is claimed, settled, put back, brought forward and deleted.
+func testDueLanesMove(f *fixture) {
+	expect := func(what string, want ...time.Duration) {
+		f.Helper()
+		lanes := map[string]time.Duration{}
+		for i, at := range want {
+			if at >= 0 {
+				lanes[[]job.Lane{acme, acmeHigh}[i].String()] = at
+			}
+		}
+		f.expectDue(what, store.LaneDue{}, 100*time.Hour, lanes)
+	}
+	const none = -1
+	f.put(in(acme, "k", epoch, time.Second, 3*time.Hour))
+	f.put(in(acmeHigh, "high", epoch, 2*time.Second))
+	expect("submitted", time.Second, 2*time.Second)
+	now := epoch.Add(time.Minute)
+	claim := f.claimOf(now, store.Quota{Lane: acme, Limit: 5}, store.Quota{Lane: acmeHigh, Limit: 5})
+	held := time.Minute + lease
+	expect("claimed", held, held)
+	early := settlement(claim.Occurrences[0], store.Release)
+	early.DueAt = now.Add(time.Millisecond)
+	f.settle(early, settlement(claim.Occurrences[1], store.Ack))
+	expect("released before the lease's end, and delivered", time.Minute+time.Millisecond, none)
+	claim = f.claimOf(now.Add(time.Second), store.Quota{Lane: acme, Limit: 5})
+	f.settle(settlement(claim.Occurrences[0], store.Bury))
+	expect("buried", 3*time.Hour)
+	_, err := f.store().Redrive(f.Context(), "acme", []job.ID{claim.Occurrences[0].ID}, epoch.Add(time.Hour))
+	f.must(err)
+	expect("redriven", time.Hour)
+	claim = f.claimOf(epoch.Add(time.Hour), store.Quota{Lane: acme, Limit: 5})
+	f.settle(settlement(claim.Occurrences[0], store.Ack))
+	expect("delivered", 3*time.Hour)
+
+	n := job.Name{Tenant: "acme", Key: "k"}
+	f.must(f.store().Pause(f.Context(), n, job.NewRevision(epoch), epoch.Add(2*time.Hour)))
+	now = epoch.Add(4 * time.Hour)
+	for more := true; more; {
+		more = f.claimOf(now, store.Quota{Lane: acme, Limit: 5}).More()
+	}
+	for _, l := range f.dueLanes(store.LaneDue{}, now, 5) {
+		f.Errorf("%v is told, though it was put back", l)
+	}
+	f.must(f.store().Resume(f.Context(), n, job.NewRevision(epoch), now))
+	expect("resumed", 4*time.Hour)
+	f.put(in(acmeHigh, "k", epoch, 5*time.Hour))
+	expect("replaced, of another priority", none, 5*time.Hour)
+	f.trigger(trigger(n, epoch.Add(6*time.Hour), 1))
+	expect("triggered", 6*time.Hour, 5*time.Hour)
+	f.cancel(n)
+	expect("cancelled", none, none)
+}
+
+func testDueLanesEnded(f *fixture) {
+	ended, cancel := context.WithCancel(f.Context())
+	cancel()
+	_, err := f.store().DueLanes(ended, store.DueParams{Until: epoch, Limit: 1})
+	expect(f, "to tell what is due is unavailable", errors.Is(err, store.ErrUnavailable), true)
+	_, err = f.store().Lanes(ended, store.LaneDue{}, 1)
+	expect(f, "to list lanes is unavailable", errors.Is(err, store.ErrUnavailable), true)
 }
 
 func testQuotas(f *fixture) {

@@ -17,6 +17,8 @@ var tenantTests = []namedTest{
 	{"a tenant's settings are replaced whole", testSetTenant},
 	{"racing settings of a tenant", testSetTenantRace},
 	{"tenants are listed page by page", testListTenants},
+	{"tenants that have settings are listed without the others", testListSetTenants},
+	{"tenants are listed by their names", testListTenantsByName},
 	{"a tenant is no job", testTenantApart},
 	{"tenants with an ended context", testTenantsEnded},
 	{"lanes are counted up to a limit", testCountLanes},
@@ -136,6 +138,62 @@ func testListTenants(f *fixture) {
 		expectEach(f, fmt.Sprintf("by pages of %d: tenant", limit), got, all)
 	}
 	expectEach(f, "after one that there is not: tenant", list(store.TenantFilter{After: "aa", Limit: 1}), all[9:10])
+}
+
+func testListSetTenants(f *fixture) {
+	pages := func(limit int) (all []job.Tenant) {
+		f.Helper()
+		for filter := (store.TenantFilter{Limit: limit, Set: true}); ; {
+			page, err := f.second().Tenants(f.Context(), filter)
+			f.must(err)
+			all = append(all, page...)
+			if len(page) < limit {
+				return all
+			}
+			filter.After = page[len(page)-1].Name
+		}
+	}
+	expect(f, "tenants of an empty store", len(pages(2)), 0)
+	var want []job.Tenant
+	for i := range 12 {
+		t := job.Tenant{Name: fmt.Sprintf("t%02d", i), FirstSeen: epoch}
+		f.meet(1, t)
+		if i%3 == 0 {
+			t.Settings = everySetting
+			f.must(f.store().SetTenant(f.Context(), t))
+			want = append(want, t)
+		}
+	}
+	met := job.Tenant{Name: "t99", FirstSeen: epoch, Settings: everySetting}
+	f.meet(1, met)
+	want = append(want, met)
+	for _, limit := range []int{1, 2, 5, 100} {
+		expectEach(f, "with settings: tenant", pages(limit), want)
+	}
+	for i, at := range []int{0, 2} { // those that have their defaults again are among them no more
+		f.must(f.store().SetTenant(f.Context(), job.Tenant{Name: want[at-i].Name, FirstSeen: epoch}))
+		want = slices.Delete(want, at-i, at-i+1)
+	}
+	for _, limit := range []int{1, 2, 3, 100} {
+		expectEach(f, "still with settings: tenant", pages(limit), want)
+	}
+}
+
+func testListTenantsByName(f *fixture) {
+	named := func(filter store.TenantFilter, names ...string) []job.Tenant {
+		f.Helper()
+		filter.Names = names
+		page, err := f.second().Tenants(f.Context(), filter)
+		f.must(err)
+		return page
+	}
+	expect(f, "tenants of an empty store", len(named(store.TenantFilter{Limit: 5}, "a")), 0)
+	all := []job.Tenant{{Name: "a", FirstSeen: epoch}, {Name: "b", FirstSeen: epoch, Settings: everySetting}, {Name: "c", FirstSeen: epoch}}
+	f.meet(3, all...)
+	expectEach(f, "tenant", named(store.TenantFilter{Limit: 5}, "c", "nobody", "a"), []job.Tenant{all[0], all[2]})
+	expectEach(f, "with settings: tenant", named(store.TenantFilter{Limit: 5, Set: true}, "c", "b", "a"), all[1:2])
+	expectEach(f, "of a page: tenant", named(store.TenantFilter{Limit: 1}, "c", "b", "a"), all[:1])
+	expectEach(f, "of the next: tenant", named(store.TenantFilter{Limit: 5, After: "a"}, "c", "b", "a"), all[1:])
 }
 
 func testTenantApart(f *fixture) {

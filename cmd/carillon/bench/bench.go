@@ -117,7 +117,7 @@ func (b *Bench) checkEmpty(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	lanes, err := b.store.Lanes(ctx)
+	lanes, err := b.store.Lanes(ctx, store.LaneDue{}, 1)
 	if err != nil {
 		return err
 	}

@@ -101,3 +101,8 @@ func times(n int, d time.Duration) time.Duration { return time.Duration(n) * d }
 
 // countOf is how many fall due at a rate.
 func countOf(rate float64, d time.Duration) int { return int(rate * d.Seconds()) }
+
+// Effort is that of so many rounds, with few tenants and with many: each has one job, and some more fall due.
+func (s Tenants) Effort(rounds int) Effort {
+	return Effort{times(2*rounds, ahead+2*s.Duration), rounds * (s.Few + s.Count + countOf(s.Rate, s.Duration))}
+}

@@ -70,7 +70,7 @@ type Samples struct {
 	Deviations []int64 `json:"deviations"` // of first attempts, from the instant to the moment of sending
 	Claims     []int64 `json:"claims"`     // durations of claims that found something
 	Claimed    []int64 `json:"claimed"`    // how many each of these found
-	Peeks      []int64 `json:"peeks"`      // durations of asking for the next due time
+	Peeks      []int64 `json:"peeks"`      // durations of looking at what becomes due
 	Settles    []int64 `json:"settles"`
 	Last       int64   `json:"last"` // when the last attempt began, in Unix nanoseconds
 }
@@ -227,16 +227,26 @@ func (s *probedStore) Claim(ctx context.Context, params store.ClaimParams) (stor
 	return claim, err
 }
 
-func (s *probedStore) Lanes(ctx context.Context) ([]store.LaneDue, error) {
+func (s *probedStore) DueLanes(ctx context.Context, params store.DueParams) (store.DuePage, error) {
 	start := time.Now()
-	lanes, err := s.Store.Lanes(ctx)
+	page, err := s.Store.DueLanes(ctx, params)
 	took := time.Since(start)
 	s.probe.called(func(_ *Stats, samples *Samples) {
 		if !s.probe.sparse {
 			samples.Peeks = append(samples.Peeks, took.Microseconds())
 		}
 	})
-	return lanes, err
+	return page, err
+}
+
+func (s *probedStore) CountLanes(ctx context.Context, now time.Time, lanes []job.Lane, limit int) ([]store.LaneCount, error) {
+	s.probe.called(nil)
+	return s.Store.CountLanes(ctx, now, lanes, limit)
+}
+
+func (s *probedStore) Tenants(ctx context.Context, filter store.TenantFilter) ([]job.Tenant, error) {
+	s.probe.called(nil)
+	return s.Store.Tenants(ctx, filter)
 }
 
 func (s *probedStore) Settle(ctx context.Context, settlements []store.Settlement) error {

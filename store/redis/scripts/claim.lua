@@ -102,6 +102,7 @@ local function claim(at)
     end
     redis.call('ZADD', pending .. lane, unpack(moved))
   end
+  note_head(lane)
   local nextDue = redis.call('ZRANGEBYSCORE', pending .. lane, ARGV[4], '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
   left[#left + 1] = {#claimed - claimedBefore, #aside - asideBefore + adopted - adoptedBefore, nextDue[2] or ''}
 end

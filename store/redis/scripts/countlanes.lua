@@ -5,8 +5,8 @@
 -- Returns of each lane that is not empty its place among the lanes, how many occurrences are pending, and how many of them
 --   are due
 local counts = {}
-for place, there in ipairs(redis.call('SMISMEMBER', lanes, unpack(ARGV, 2))) do
-  if there == 1 then
+for place, there in ipairs(redis.call('ZMSCORE', heads, unpack(ARGV, 2))) do
+  if there then
     local set, n = pending .. ARGV[place + 1], #counts
     counts[n + 1], counts[n + 2], counts[n + 3] = place, redis.call('ZCARD', set), redis.call('ZCOUNT', set, '-inf', ARGV[1])
   end

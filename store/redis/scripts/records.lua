@@ -5,7 +5,8 @@
 -- exclamation mark and the priority's code if there is a priority. The key `pending` itself never exists. So a cluster
 -- that is moving the shard's slot lacks a key of every script, and refuses it before it has begun, never half way.
 --
--- `lanes` is the set of the lanes that are not empty.
+-- `heads` has each lane that is not empty, by when its first is due. `lanes` is what an older version kept in its place: the set of
+-- the lanes that are not empty. What is found there was noted by one, and is taken over, see adopt.lua.
 --
 -- A job's state is text: its revision, pausedAt, cursor, version, createdAt, updatedAt, expiresAt, expandAt, the token of
 -- the claim to expand it, missed, and callback type, with a space between. An occurrence's record is its revision, a space,
@@ -21,7 +22,7 @@
 -- A mark means nothing until its revision is the job's. From then on the occurrence is of that job, whatever its record says.
 local jobs, targets, schedules, names, expiry, expansion,
   occurrences, attempts, errors, pending, lanes, members, own,
-  dead, deadByTenant, deadByJob, heirs = unpack(KEYS)
+  dead, deadByTenant, deadByJob, heirs, heads = unpack(KEYS)
 
 local function read_state(text)
   local j = {}
@@ -192,23 +193,36 @@ local function add_due(to, lane, at, id)
   due[#due + 1], due[#due + 2] = at, id
 end
 
+-- Notes when the first of a lane is due. It is called whenever that may have changed.
+local function note_head(lane)
+  local first = redis.call('ZRANGE', pending .. lane, 0, 0, 'WITHSCORES')[2]
+  if first then
+    redis.call('ZADD', heads, first, lane)
+  else
+    redis.call('ZREM', heads, lane)
+  end
+end
+
 -- Makes occurrences pending, due as lists say. Those that are there already stay due when they are.
 local function enter(lists)
   for lane, due in pairs(lists) do
     write(due, 'ZADD', pending .. lane, 'NX')
-    redis.call('SADD', lanes, lane)
+    note_head(lane)
   end
 end
 
 -- Makes pending occurrences due as lists say.
 local function move(lists)
-  for lane, due in pairs(lists) do write(due, 'ZADD', pending .. lane) end
+  for lane, due in pairs(lists) do
+    write(due, 'ZADD', pending .. lane)
+    note_head(lane)
+  end
 end
 
 -- Removes occurrences from a lane. Returns how many were there.
 local function remove(lane, ids)
   local removed = redis.call('ZREM', pending .. lane, unpack(ids))
-  if redis.call('EXISTS', pending .. lane) == 0 then redis.call('SREM', lanes, lane) end
+  note_head(lane)
   return removed
 end
 

@@ -36,7 +36,7 @@ end
 if outcome == 'miss' then
   delete_pending(lane, id, revision, name)
 else
-  redis.call('ZADD', pending .. lane, at, id)
+  move({[lane] = {at, id}})
   write_attempts(id, outcome == 'release' and math.max(n - 1, 0) or n, '0', '')
   if failure ~= '' then
     redis.call('HSET', errors, id, failure)

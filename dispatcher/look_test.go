@@ -1,0 +1,180 @@
+package dispatcher_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/dispatcher"
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// pagedQueue tells few lanes on a page, so that it takes many pages to tell of few.
+type pagedQueue struct {
+	dispatcher.Store
+	most int
+
+	lock        sync.Mutex
+	calls, told int
+	fail        func(p store.DueParams) bool // whether a page fails; nil: none does
+}
+
+func (q *pagedQueue) DueLanes(ctx context.Context, p store.DueParams) (store.DuePage, error) {
+	q.lock.Lock()
+	q.calls++
+	fails := q.fail != nil && q.fail(p)
+	q.lock.Unlock()
+	if fails {
+		return store.DuePage{}, fmt.Errorf("%w: as asked", store.ErrUnavailable)
+	}
+	p.Limit = min(p.Limit, q.most)
+	page, err := q.Store.DueLanes(ctx, p)
+	q.lock.Lock()
+	q.told += len(page.Lanes)
+	q.lock.Unlock()
+	return page, err
+}
+
+// counts are how many pages were asked for and lanes told since they were last read.
+func (q *pagedQueue) counts() (calls, told int) {
+	q.lock.Lock()
+	defer q.lock.Unlock()
+	calls, told, q.calls, q.told = q.calls, q.told, 0, 0
+	return calls, told
+}
+
+func (q *pagedQueue) failing(fail func(p store.DueParams) bool) {
+	q.lock.Lock()
+	defer q.lock.Unlock()
+	q.fail = fail
+}
+
+// paged makes a replica with such a queue.
+func (b *bench) paged(most int) *pagedQueue {
+	q := &pagedQueue{Store: b.queue, most: most}
+	b.replica(func(c *dispatcher.Config) { c.Store = q })
+	return q
+}
+
+// What a look costs follows what becomes due soon, however many tenants have something pending.
+func TestLookFollowsWhatIsDue(t *testing.T) {
+	bubble(t, func(b *bench) {
+		for i := range 300 {
+			b.submit("far", of(fmt.Sprint("t", i), ""), time.Duration(2+i)*time.Hour)
+		}
+		b.submit("near", of("t7", ""), 90*time.Second)
+		q := b.paged(100)
+		time.Sleep(500 * time.Millisecond)
+		q.counts()
+		time.Sleep(time.Minute)
+		if calls, told := q.counts(); calls > 60 || told > 60 {
+			t.Errorf("in a minute, %d pages told %d lanes", calls, told)
+		}
+		time.Sleep(time.Minute)
+		b.expectSent("1m30s near #1")
+	})
+}
+
+// What becomes due at one time in many tenants, which takes many pages to tell, fires at that time.
+func TestLookOfManyPages(t *testing.T) {
+	bubble(t, func(b *bench) {
+		b.paged(5)
+		synctest.Wait()
+		time.Sleep(100 * time.Millisecond)
+		for i := range 60 {
+			b.submit("k", of(fmt.Sprint("t", i), ""), 5*time.Second)
+		}
+		time.Sleep(time.Minute)
+		for _, s := range b.receiver.all() {
+			if !s.SentAt.Equal(s.Timestamp) {
+				t.Errorf("%v is sent %s late", s.Name, s.SentAt.Sub(s.Timestamp))
+			}
+		}
+		if n := b.receiver.count(); n != 60 {
+			t.Errorf("%d of 60 are sent", n)
+		}
+	})
+}
+
+// A look that breaks off keeps what it has found, and goes on there.
+func TestLookThatBreaksOff(t *testing.T) {
+	bubble(t, func(b *bench) {
+		for i := range 20 {
+			b.submit("k", of(fmt.Sprintf("t%02d", i), ""), time.Duration(i)*time.Millisecond-time.Minute)
+		}
+		q := &pagedQueue{Store: b.queue, most: 4}
+		q.failing(func(p store.DueParams) bool { return p.After.Lane == job.Lane{Tenant: "t11"} })
+		b.replica(func(c *dispatcher.Config) { c.Store = q })
+		time.Sleep(10 * time.Second)
+		if n := b.receiver.count(); n != 12 {
+			t.Errorf("%d are sent, of 12 that were told", n)
+		}
+		q.failing(nil)
+		time.Sleep(3 * time.Second)
+		if n := b.receiver.count(); n != 20 {
+			t.Errorf("%d are sent of 20", n)
+		}
+	})
+}
+
+// While so much is due that it takes many pages to tell, what another replica submits is found within two ticks, and what one left
+// behind with an instant that had passed is found when the look through all that is due comes to it.
+func TestLooksBesideABacklog(t *testing.T) {
+	bubble(t, func(b *bench) {
+		const paused, page = 60, 5
+		for i := range paused {
+			tenant := fmt.Sprintf("p%02d", i)
+			b.tenant(tenant, b.start, job.TenantSettings{Paused: true})
+			b.submit("waits", of(tenant, ""), time.Duration(i)*time.Second-time.Hour)
+		}
+		q := b.paged(page)
+		time.Sleep(5500 * time.Millisecond)
+		q.counts()
+		time.Sleep(10 * time.Second)
+		if calls, _ := q.counts(); calls > 20 {
+			t.Errorf("in ten ticks, it takes %d pages", calls)
+		}
+		now := time.Since(b.start)
+		b.submit("now", of("other", ""), 0)
+		b.submit("past", of("third", ""), -59*time.Minute-30*time.Second-now)
+		time.Sleep(2 * time.Second)
+		if n := len(b.receiver.of("now")); n != 1 {
+			t.Errorf("what is due now is sent %d times in two ticks", n)
+		}
+		time.Sleep((paused/page + 2) * time.Second)
+		if n := len(b.receiver.of("past")); n != 1 {
+			t.Errorf("what was due before is sent %d times once all was looked through", n)
+		}
+		if n := b.receiver.count(); n != 2 {
+			t.Errorf("%d are sent", n)
+		}
+	})
+}
+
+// A part of the store that fails hides nothing of what the others have, however many pages that takes.
+func TestLookAtAPart(t *testing.T) {
+	bubble(t, func(b *bench) {
+		for i := range 20 {
+			b.submit("k", of(fmt.Sprintf("t%02d", i), ""), time.Duration(i)*time.Millisecond-time.Minute)
+		}
+		b.replica(func(c *dispatcher.Config) { c.Store = &partQueue{pagedQueue{Store: b.queue, most: 4}} })
+		time.Sleep(time.Second)
+		b.submit("later", of("later", ""), 5*time.Second)
+		time.Sleep(10 * time.Second)
+		if n := b.receiver.count(); n != 21 {
+			t.Errorf("%d are sent of 21", n)
+		}
+	})
+}
+
+// partQueue has a part that never answers.
+type partQueue struct{ pagedQueue }
+
+func (q *partQueue) DueLanes(ctx context.Context, p store.DueParams) (store.DuePage, error) {
+	page, _ := q.pagedQueue.DueLanes(ctx, p)
+	return page, fmt.Errorf("%w: a part of it", store.ErrUnavailable)
+}
