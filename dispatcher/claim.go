@@ -35,6 +35,7 @@ type claimLoop struct {
 	look   time.Time              // when to look again at what becomes due, unless a tick comes first; zero to wait for one
 	quiet  time.Time              // no tick has it look before this
 	ticked time.Time              // when the last tick was taken
+	seen   time.Time              // when the wall clock was last looked at
 	looks  looks                  // the look's own, while one is under way
 	asking bool                   // one is
 	told   chan told              // of one
@@ -55,10 +56,11 @@ func (l *claimLoop) run(ctx context.Context) {
 		}
 	}()
 	for ctx.Err() == nil {
+		l.seeClock()
 		wait, act := l.plan()
 		switch {
 		case act == nil:
-			timer.Stop()
+			timer.Reset(longestSleep)
 		case wait <= 0:
 			act(ctx)
 			l.catchUp(ctx)
@@ -80,6 +82,16 @@ func (l *claimLoop) run(ctx context.Context) {
 		}
 		l.catchUp(ctx)
 	}
+}
+
+// seeClock has the loop look again at what becomes due if the wall clock was set: what is known to become due soon was told by what it
+// showed before.
+func (l *claimLoop) seeClock() {
+	now := l.now()
+	if !l.seen.IsZero() && step(l.seen, now).Abs() > largestStep {
+		l.look = now // and once more, if a look is under way
+	}
+	l.seen = now
 }
 
 // catchUp takes what has happened while the loop was busy, as it is all the time while there is a backlog and a slot is free: so the
@@ -113,7 +125,7 @@ func (l *claimLoop) takeTick(ctx context.Context) {
 // been delivered. The settler wakes the loop then.
 func (l *claimLoop) plan() (wait time.Duration, act func(context.Context)) {
 	now := l.now()
-	if !l.look.IsZero() {
+	if !l.look.IsZero() && !l.asking {
 		wait, act = l.look.Sub(now), l.ask
 	}
 	if next := l.shares.Next(); l.free > 0 && !next.IsZero() && l.unsettled.Load() == nil {
@@ -204,10 +216,10 @@ func (l *claimLoop) mayClaim(ctx context.Context) (now time.Time, may bool) {
 
 // ask looks at what becomes due, unless that is under way. Claims go on meanwhile.
 func (l *claimLoop) ask(ctx context.Context) {
-	l.look = time.Time{}
 	if l.asking {
 		return
 	}
+	l.look = time.Time{}
 	l.asking = true
 	clear(l.since)
 	go l.looks.look(ctx, l.told)
