@@ -384,7 +384,7 @@ local function drop(revision, was, now, limit)
 end
 
 -- Counts what is pending of a revision: how many are not held at now, and how many are. It looks at all of them, but changes
--- nothing, and needs a twentieth of the time that it takes to delete them.
+-- nothing: that takes a sixth of the time in which they are deleted.
 local function count(revision, now)
   local from, n, held = first_member(revision), 0, 0
   while true do
