@@ -280,9 +280,16 @@ local function read_mark(id)
   if mark then return string.match(mark, '^(%S*) (.*)$') end
 end
 
+-- Whether there are any marks.
+local marked_any
+local function any_marks()
+  if marked_any == nil then marked_any = redis.call('EXISTS', heirs) == 1 end
+  return marked_any
+end
+
 -- Removes the marks of occurrences. None of them is any revision's by its mark then.
 local function unmark(ids)
-  if redis.call('EXISTS', heirs) == 0 then return end
+  if not any_marks() then return end
   local marked, entries = {}, {}
   for i, mark in ipairs(redis.call('HMGET', heirs, unpack(ids))) do
     if mark then
@@ -350,7 +357,7 @@ end
 -- are, unless it was.
 local function divide(ids, revision, was, held)
   local records = redis.call('HMGET', occurrences, unpack(ids))
-  if redis.call('EXISTS', heirs) == 0 then return ids, records end
+  if not any_marks() then return ids, records end
   local doomed, doomedRecords, entries = {}, {}, {}
   local inherits, inheritsRecords, texts, heir = {}, {}, {}, nil
   for i, id in ipairs(ids) do
@@ -385,10 +392,14 @@ local function delete_all(ids, records)
   redis.call('HDEL', errors, unpack(ids))
 end
 
--- Deletes what is pending of a revision that is no job's, under up to limit entries, see divide. Was tells that it was a job's.
--- Returns how many of them were not held at now, how many were, and whether there may be more.
-local function drop(revision, was, now, limit)
-  local entries = redis.call('ZRANGEBYLEX', members, first_member(revision), last_member(revision), 'LIMIT', 0, limit)
+-- Up to limit entries of a revision.
+local function entries_of(revision, limit)
+  return redis.call('ZRANGEBYLEX', members, first_member(revision), last_member(revision), 'LIMIT', 0, limit)
+end
+
+-- Deletes what is pending of a revision that is no job's, under entries of it, up to limit, see divide. Was tells that it was a
+-- job's. Returns how many of them were not held at now, how many were, and whether there may be more.
+local function drop(revision, was, now, limit, entries)
   if #entries == 0 then return 0, 0, 0 end
   local ids = ids_of(entries)
   local held, n = find_held(ids, now)
@@ -398,7 +409,7 @@ local function drop(revision, was, now, limit)
 end
 
 -- Counts what is pending of a revision: how many are not held at now, and how many are. It looks at all of them, but changes
--- nothing, and needs a twentieth of the time that it takes to delete them.
+-- nothing: that takes a sixth of the time in which they are deleted.
 local function count(revision, now)
   local from, n, held = first_member(revision), 0, 0
   while true do
