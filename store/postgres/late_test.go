@@ -5,6 +5,7 @@ package postgres_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -30,8 +31,9 @@ func TestLate(t *testing.T) {
 		t.Run(from.name, func(t *testing.T) {
 			sc := newSchema(t, serverURL)
 			beside := sc.open()
-			for _, m := range storetest.Mutations(t, beside) {
-				sc.late(m, beside, from.hold)
+			before := storetest.Mutations(t, beside, "before ")
+			for i, m := range storetest.Mutations(t, beside, "") {
+				sc.late(before[i], m, beside, from.hold)
 			}
 		})
 	}
@@ -43,22 +45,27 @@ func TestLateAnywhere(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			sc := newSchema(t, serverURL)
 			beside := sc.open()
-			mutations := storetest.Mutations(t, beside)
-			m := mutations[slices.IndexFunc(mutations, func(m storetest.Mutation) bool { return m.Name == what })]
-			for place := 0; sc.late(m, beside, func(n int, _ byte) bool { return n >= place }); place++ {
+			mutations := storetest.Mutations(t, beside, "")
+			i := slices.IndexFunc(mutations, func(m storetest.Mutation) bool { return m.Name == what })
+			for place, held := 0, true; held; place++ {
+				before := storetest.Mutations(t, beside, fmt.Sprint(place, " "))[i]
+				held = sc.late(before, mutations[i], beside, func(n int, _ byte) bool { return n >= place })
 			}
 		})
 	}
 }
 
 // late makes a change that is held up from a message on, if there is such a message, until its time is over. When the rest arrives,
-// nothing changes.
-func (s schema) late(m storetest.Mutation, beside store.Store, hold func(n int, kind byte) bool) (held bool) {
+// nothing changes. The like of it is made before, so that its statements are prepared, and all is sent at once.
+func (s schema) late(before, m storetest.Mutation, beside store.Store, hold func(n int, kind byte) bool) (held bool) {
 	s.Helper()
 	t := s.TB.(*testing.T)
 	r := newRelay(t, s.url)
 	through, err := postgres.Open(t.Context(), with(t, with(t, r.url, "application_name", s.name), "pool_max_conns", "1"))
 	if err != nil {
+		t.Fatal(err)
+	}
+	if err := before.Do(t.Context(), through); err != nil {
 		t.Fatal(err)
 	}
 	deliver := r.holdFrom(hold)
@@ -69,13 +76,13 @@ func (s schema) late(m storetest.Mutation, beside store.Store, hold func(n int, 
 		t.Errorf("%s answers %v", m.Name, err)
 	}
 	<-ctx.Done()
-	before := storetest.Contents(t, beside)
+	then := storetest.Contents(t, beside)
 	held = deliver()
 	if err := through.Close(); err != nil {
 		t.Error(err)
 	}
 	s.awaitGone("application_name", s.name)
-	storetest.Unchanged(t, m.Name+", of which a part came late", before, storetest.Contents(t, beside))
+	storetest.Unchanged(t, m.Name+", of which a part came late", then, storetest.Contents(t, beside))
 	if held && err == nil {
 		t.Errorf("%s is answered, though it was held up", m.Name)
 	}
