@@ -115,6 +115,32 @@ func TestQueriesUseIndexes(t *testing.T) {
 	}
 }
 
+// TestOpenWithoutIndexes: what a version before wrote is found as what this one does.
+func TestOpenWithoutIndexes(t *testing.T) {
+	db := newDatabase(t)
+	s := db.open(t)
+	mustPut(t, s, newPut("k", epoch, 0, time.Second))
+	if err := s.SetTenant(t.Context(), job.Tenant{Name: "acme", FirstSeen: epoch, Settings: job.TenantSettings{Paused: true}}); err != nil {
+		t.Fatal(err)
+	}
+	for collection, index := range map[string]string{"occurrences": "dueAt_1_lane_1", "tenants": "set_1__id_1"} {
+		if err := db.Collection(collection).Indexes().DropOne(t.Context(), index); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := db.Collection("tenants").UpdateMany(t.Context(), bson.M{}, bson.M{"$unset": bson.M{"set": ""}}); err != nil {
+		t.Fatal(err)
+	}
+	s = db.open(t)
+	page, err := s.DueLanes(t.Context(), store.DueParams{Until: epoch.Add(time.Hour), Limit: 10})
+	if err != nil || len(page.Lanes) != 1 || !page.Lanes[0].DueAt.Equal(epoch) {
+		t.Errorf("told %v, %v", page, err)
+	}
+	if set, err := s.Tenants(t.Context(), store.TenantFilter{Limit: 10, Set: true}); err != nil || len(set) != 1 {
+		t.Errorf("with settings %v, %v", set, err)
+	}
+}
+
 func raw(t *testing.T, d bson.D) bson.Raw {
 	t.Helper()
 	b, err := bson.Marshal(d)

@@ -281,3 +281,46 @@ func TestQueryPlans(t *testing.T) {
 func contains(s string, parts ...string) bool {
 	return slices.ContainsFunc(parts, func(part string) bool { return strings.Contains(s, part) })
 }
+
+// What a version before wrote, without the index by due times, is found as what this one does.
+func TestOpenWithoutIndexes(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "carillon.db")
+	s, err := sqlite.Open(t.Context(), "sqlite:"+file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, result := range s.Put(t.Context(), []store.Put{put("k", 3)}) {
+		if result.Err != nil {
+			t.Fatal(result.Err)
+		}
+	}
+	if err := s.SetTenant(t.Context(), job.Tenant{Name: "acme", FirstSeen: epoch, Settings: job.TenantSettings{Paused: true}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	beside, err := sql.Open("sqlite", "file:"+file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := beside.Exec("DROP INDEX occurrences_due; DROP INDEX tenants_set"); err != nil {
+		t.Fatal(err)
+	}
+	if err := beside.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if s, err = sqlite.Open(t.Context(), "sqlite:"+file); err != nil {
+		t.Fatal(err)
+	}
+	page, err := s.DueLanes(t.Context(), store.DueParams{Until: epoch.Add(time.Hour), Limit: 10})
+	if err != nil || len(page.Lanes) != 1 || !page.Lanes[0].DueAt.Equal(epoch) {
+		t.Errorf("told %v, %v", page, err)
+	}
+	if set, err := s.Tenants(t.Context(), store.TenantFilter{Limit: 10, Set: true}); err != nil || len(set) != 1 {
+		t.Errorf("with settings %v, %v", set, err)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+}
