@@ -32,6 +32,7 @@ const (
 	cutAfter             // the connection is lost before the store gets the answer
 	answerBefore         // the relay answers in the server's place
 	answerAfter          // the server does it, but the answer is the relay's
+	hold                 // the server gets it once the relay is told to deliver it, and nobody gets the answer
 )
 
 // relay stands between one store and the server. It shows each command to watch before it is passed on, and so can stop
@@ -41,6 +42,10 @@ type relay struct {
 	mu     sync.Mutex
 	watch  func(command) verdict
 	answer bson.D
+
+	held    sync.WaitGroup // what was held and has not been carried out yet
+	release chan struct{}
+	deliver func() // what is held; it is carried out when this returns
 }
 
 // relayed opens a store that reaches its database through a relay.
@@ -66,7 +71,12 @@ func (db database) relay(t *testing.T) *relay {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &relay{}
+	r := &relay{release: make(chan struct{})}
+	release := sync.OnceFunc(func() { close(r.release) })
+	r.deliver = func() {
+		release()
+		r.held.Wait()
+	}
 	var group sync.WaitGroup
 	group.Go(func() {
 		for {
@@ -82,6 +92,7 @@ func (db database) relay(t *testing.T) *relay {
 		if err := listener.Close(); err != nil {
 			t.Error(err)
 		}
+		release()
 		group.Wait()
 	})
 
@@ -130,6 +141,14 @@ func (r *relay) serve(client net.Conn, server string) {
 		if decided == cutBefore {
 			return
 		}
+		if decided == hold {
+			<-r.release
+			if _, err := upstream.Write(request); err == nil {
+				_, _ = readMessage(upstream)
+			}
+			r.held.Done()
+			return
+		}
 		reply := answer
 		if decided != answerBefore {
 			if _, err := upstream.Write(request); err != nil {
@@ -158,6 +177,9 @@ func (r *relay) decide(request []byte) (v verdict, answer []byte) {
 	defer r.mu.Unlock()
 	if r.watch != nil {
 		v = r.watch(c)
+	}
+	if v == hold {
+		r.held.Add(1)
 	}
 	if v != answerBefore && v != answerAfter {
 		return v, nil
