@@ -35,7 +35,7 @@ type database struct {
 	url string
 }
 
-func newDatabase(t *testing.T) database {
+func newDatabase(t testing.TB) database {
 	t.Helper()
 	server := os.Getenv("CARILLON_TEST_MONGODB_URI")
 	if server == "" {
