@@ -14,11 +14,11 @@ import (
 
 // BenchmarkClaim is what a claim costs of so many that are due, one by one and by batch, and if it expects fewer than are due.
 func BenchmarkClaim(b *testing.B) {
-	for _, due := range []int{1, 2, 3, 4, 6, 8} {
+	for _, due := range []int{1, 2, 3, 4} {
 		for _, way := range []struct {
 			name   string
 			expect int
-		}{{"one by one", due}, {"one by one, then batch", 1}, {"batch", 1000}} {
+		}{{"one by one", due}, {"one, then batch", 1}, {"batch", 1000}} {
 			b.Run(fmt.Sprintf("due=%d/%s", due, way.name), func(b *testing.B) {
 				s, err := mongodb.Open(b.Context(), newDatabase(b).url)
 				if err != nil {

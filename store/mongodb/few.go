@@ -14,16 +14,17 @@ import (
 )
 
 const (
-	// few is up to how many occurrences a claim takes one by one. All of them are under way together, and each has to find another
-	// one first due, so that more of them would mostly be in each other's way.
-	few = 6
+	// few is up to how many occurrences a claim takes one by one. Each has to find another one first due, so more of them would
+	// mostly be in each other's way; and where the server, not the way to it, is what takes time, a batch costs less from three on.
+	few = 4
 
 	// mostLanes bounds of how many lanes is known what is expected.
 	mostLanes = 10_000
 )
 
-// expected is how many occurrences the next claim of a lane is likely to find: as many as this handle's last one did. It decides only
-// how they are claimed, and so whether that takes two round trips or three.
+// expected is how many occurrences the next claim of a lane is likely to find: as many as this handle's last one did, but no less than
+// half of what that had expected, since what is due at a server that is busy comes in fits. It decides only how they are claimed, and
+// so whether that takes two round trips or three.
 type expected struct {
 	mu    sync.Mutex
 	lanes map[job.Lane]int // one, of those that are not there
@@ -54,17 +55,17 @@ func (e *expected) note(a *attempt) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for i, q := range a.Quotas {
-		found := len(a.finds[i].due)
-		if found == q.Limit { // there may be more
-			found = max(found, e.lanes[q.Lane])
+		found, least := len(a.finds[i].due), e.lanes[q.Lane]
+		if found < q.Limit { // else there may be more
+			least /= 2
 		}
-		switch {
-		case found <= 1:
+		switch next := max(found, least); {
+		case next <= 1:
 			delete(e.lanes, q.Lane)
 		case e.lanes == nil || len(e.lanes) >= mostLanes:
-			e.lanes = map[job.Lane]int{q.Lane: found}
+			e.lanes = map[job.Lane]int{q.Lane: next}
 		default:
-			e.lanes[q.Lane] = found
+			e.lanes[q.Lane] = next
 		}
 	}
 }
