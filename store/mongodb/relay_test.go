@@ -3,6 +3,7 @@
 package mongodb_test
 
 import (
+	"cmp"
 	"encoding/binary"
 	"io"
 	"net"
@@ -67,6 +68,7 @@ func (db database) relayed(t *testing.T) (*mongodb.Store, *relay) {
 func (db database) relay(t *testing.T) *relay {
 	t.Helper()
 	hosts := strings.Join(options.Client().ApplyURI(db.url).Hosts, ",")
+	primary := db.primary(t)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -84,7 +86,7 @@ func (db database) relay(t *testing.T) *relay {
 			if err != nil {
 				return
 			}
-			group.Go(func() { r.serve(client, hosts) })
+			group.Go(func() { r.serve(client, primary) })
 		}
 	})
 
@@ -104,6 +106,18 @@ func (db database) relay(t *testing.T) *relay {
 	r.url = strings.Replace(db.url, hosts, listener.Addr().String(), 1) + separator +
 		"directConnection=true&retryWrites=false&retryReads=false"
 	return r
+}
+
+// primary is the server that a store writes to.
+func (db database) primary(t *testing.T) string {
+	t.Helper()
+	var hello struct {
+		Primary string
+	}
+	if err := db.RunCommand(t.Context(), bson.D{{Key: "hello", Value: 1}}).Decode(&hello); err != nil {
+		t.Fatal(err)
+	}
+	return cmp.Or(hello.Primary, options.Client().ApplyURI(db.url).Hosts[0])
 }
 
 // on sets what is done at the n-th command, from 1, of a name on a collection. It happens once.
