@@ -33,7 +33,7 @@ func TestLateCommands(t *testing.T) {
 			s := db.open(t)
 			var group sync.WaitGroup
 			var relays []*relay
-			for _, m := range storetest.Mutations(t, s) {
+			for _, m := range storetest.Mutations(t, s, "") {
 				if strings.Contains(m.Name, "many") {
 					continue // the same commands, only more of them
 				}

@@ -112,7 +112,7 @@ func TestOpenRefuses(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), c.want) || errors.Is(err, store.ErrUnavailable) {
 				t.Errorf("open answers %v, want %q", err, c.want)
 			}
-			if n, err := db.Collection("meta").CountDocuments(t.Context(), bson.M{"version": 3}); n != 0 || err != nil {
+			if n, err := db.Collection("meta").CountDocuments(t.Context(), bson.M{"version": 4}); n != 0 || err != nil {
 				t.Errorf("%d format documents were written, %v", n, err)
 			}
 		})
