@@ -183,28 +183,28 @@ func TestClaimOfJobsMeetsAFailover(t *testing.T) {
 
 // TestClaimsCommands: which commands a claim takes, and so how many round trips, by how many are due and what the last one found.
 func TestClaimsCommands(t *testing.T) {
-	one := map[string]int{"findAndModify occurrences": 1, "find occurrences": 2, "find jobs": 1}
 	batch := map[string]int{"find occurrences": 3, "update occurrences": 1, "find jobs": 1}
-	both := map[string]int{"findAndModify occurrences": 1, "find occurrences": 3, "update occurrences": 1, "find jobs": 2}
-	only := func(n int) map[string]int { return map[string]int{"findAndModify occurrences": n, "find jobs": 1} }
+	none := map[string]int{"findAndModify occurrences": 1, "find occurrences": 2}
 	tries := func(n int) map[string]int {
 		return map[string]int{"findAndModify occurrences": n, "find occurrences": 2, "find jobs": 1}
 	}
-	none := map[string]int{"findAndModify occurrences": 1, "find occurrences": 2}
+	both := func(n int) map[string]int { // two round trips, or three as for a batch
+		return map[string]int{"findAndModify occurrences": n, "find occurrences": 3, "update occurrences": 1, "find jobs": 2}
+	}
 	for _, c := range []struct {
 		name  string
 		due   []int // for each claim
 		limit int
 		want  []map[string]int
 	}{
-		{"one", []int{1, 1, 1}, 10, []map[string]int{one, one, one}},
-		{"none", []int{0, 1}, 10, []map[string]int{none, one}},
-		{"no more than one is asked for", []int{5, 0, 0}, 1, []map[string]int{only(1), only(1), only(1)}},
-		{"two", []int{2}, 10, []map[string]int{both}},
-		{"after many", []int{20, 4, 4, 4, 3, 1, 1}, 100, []map[string]int{both, batch, batch, batch, tries(4), tries(3), one}},
-		{"more than come with an answer unless asked for", []int{300, 300}, 1000, []map[string]int{both, batch}},
-		{"as many as can be", []int{1000, 1000}, 1000, []map[string]int{both, batch}},
-		{"a backlog", []int{2000, 0}, 1000, []map[string]int{both, batch}},
+		{"one", []int{1, 1, 1}, 10, []map[string]int{tries(1), tries(1), tries(1)}},
+		{"none", []int{0, 1}, 10, []map[string]int{none, tries(1)}},
+		{"no more than one is asked for", []int{9, 0, 0}, 1, []map[string]int{tries(1), tries(1), tries(1)}},
+		{"a few", []int{3, 3, 4, 6, 1, 1, 1}, 10, []map[string]int{both(1), tries(3), both(3), both(4), batch, tries(3), tries(1)}},
+		{"after many", []int{20, 4, 4, 1, 1, 1}, 100, []map[string]int{both(1), batch, batch, batch, tries(2), tries(1)}},
+		{"no more than a few are asked for of many", []int{9, 0, 0}, 3, []map[string]int{both(1), tries(3), tries(3)}},
+		{"more than come with an answer unless asked for", []int{300, 300}, 1000, []map[string]int{both(1), batch}},
+		{"as many as can be", []int{20, 1000}, 1000, []map[string]int{both(1), batch}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			db := newDatabase(t)

@@ -13,6 +13,10 @@
 //     them, then moves the cursor. A claim that meets one beyond the cursor puts it back, and never drops it for that.
 //   - Every change that a client makes of a job gives it a new version. A flip is guarded by the version, so what another
 //     client has changed since the job was read is not lost in it.
+//   - What a client asks for takes effect by a write that is bounded by the server's time, never by an insertion, which can't
+//     be: a job is created by the update of a stub of it, and a triggered or expanded occurrence is staged before it counts.
+//   - What a replaced job and the new one both have is named an heir before the flip, and counts as the new revision's from
+//     the flip on; it is made that by whoever comes to it first.
 //   - Claims and settlements are guarded by what they rely on: a claim by the occurrence still being due, a settlement by
 //     the claim's token.
 //
