@@ -113,6 +113,7 @@ var (
 	beatScript     = source("beat")     // on no shard either
 	dueLanesScript = source("duelanes") // it is asked for like what is due, see heads
 	upgradeScript  = source("upgrade")
+	noteSetScript  = source("noteset")
 )
 
 // call is one run of a script on one shard.
