@@ -33,9 +33,9 @@ type claimLoop struct {
 	rested time.Time              // no claim before this
 	held   time.Time              // nor before this, whatever is said to be due: something has failed
 	look   time.Time              // when to look again at what becomes due, unless a tick comes first; zero to wait for one
+	reach  time.Time              // up to when the last look has told what becomes due; zero if it has failed, or another is under way
 	quiet  time.Time              // no tick has it look before this
 	ticked time.Time              // when the last tick was taken
-	seen   time.Time              // when the wall clock was last looked at
 	looks  looks                  // the look's own, while one is under way
 	asking bool                   // one is
 	told   chan told              // of one
@@ -56,11 +56,10 @@ func (l *claimLoop) run(ctx context.Context) {
 		}
 	}()
 	for ctx.Err() == nil {
-		l.seeClock()
 		wait, act := l.plan()
 		switch {
 		case act == nil:
-			timer.Reset(longestSleep)
+			timer.Stop()
 		case wait <= 0:
 			act(ctx)
 			l.catchUp(ctx)
@@ -82,16 +81,6 @@ func (l *claimLoop) run(ctx context.Context) {
 		}
 		l.catchUp(ctx)
 	}
-}
-
-// seeClock has the loop look again at what becomes due if the wall clock was set: what is known to become due soon was told by what it
-// showed before.
-func (l *claimLoop) seeClock() {
-	now := l.now()
-	if !l.seen.IsZero() && step(l.seen, now).Abs() > largestStep {
-		l.look = now // and once more, if a look is under way
-	}
-	l.seen = now
 }
 
 // catchUp takes what has happened while the loop was busy, as it is all the time while there is a backlog and a slot is free: so the
@@ -125,8 +114,11 @@ func (l *claimLoop) takeTick(ctx context.Context) {
 // been delivered. The settler wakes the loop then.
 func (l *claimLoop) plan() (wait time.Duration, act func(context.Context)) {
 	now := l.now()
-	if !l.look.IsZero() && !l.asking {
+	switch {
+	case !l.look.IsZero():
 		wait, act = l.look.Sub(now), l.ask
+	case !l.reach.IsZero(): // no tick has come before, or the clock was set
+		wait, act = l.reach.Sub(now), l.ask
 	}
 	if next := l.shares.Next(); l.free > 0 && !next.IsZero() && l.unsettled.Load() == nil {
 		due := max(next.Add(-l.cfg.Early).Sub(now), l.rested.Sub(now), l.held.Sub(now))
@@ -216,10 +208,10 @@ func (l *claimLoop) mayClaim(ctx context.Context) (now time.Time, may bool) {
 
 // ask looks at what becomes due, unless that is under way. Claims go on meanwhile.
 func (l *claimLoop) ask(ctx context.Context) {
+	l.look, l.reach = time.Time{}, time.Time{}
 	if l.asking {
 		return
 	}
-	l.look = time.Time{}
 	l.asking = true
 	clear(l.since)
 	go l.looks.look(ctx, l.told)
@@ -254,14 +246,16 @@ func (l *claimLoop) hear(ctx context.Context, t told) {
 		}
 		return
 	}
-	l.quiet = t.end.Add(restAfter(t.end.Sub(t.start), l.cfg.Tick))
+	took := t.end.Sub(t.start)
+	l.quiet = t.end.Add(restAfter(took, l.cfg.Tick))
 	if l.cfg.Auto.on() {
 		l.tenants.matter(l.shares.Tenants())
 	}
 	if !l.blind.note(l.log, "tell what becomes due", t.err) {
-		l.look = l.now().Add(max(l.blind.pause(), t.end.Sub(t.start)))
+		l.look = l.now().Add(max(l.blind.pause(), took))
 		return
 	}
+	l.reach = t.reach
 	if l.faults == 0 {
 		at := latestOf(t.end, l.quiet) // if nothing is due, there is no more to come before
 		l.progress.Store(&at)

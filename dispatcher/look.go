@@ -33,9 +33,9 @@ const (
 // One goroutine uses it at a time.
 type looks struct {
 	store store.Stock
-	now   func() time.Time
 	tick  time.Duration
 	early time.Duration
+	now   func() time.Time
 	meet  func(ctx context.Context, lanes []store.LaneDue) // what is told, before it is
 
 	known time.Time     // as of when all was told that was due; zero if it never was
@@ -53,6 +53,7 @@ type told struct {
 	// ended tells that it is the last of its look. Then, if whole is set, the lanes are all of which something becomes due, of all pages.
 	ended, whole bool
 	start, end   time.Time // of the look, and of the page
+	reach        time.Time // of the last page: up to when all that becomes due was told
 }
 
 // look makes one look, and hands on each page as it comes: what was found is found, though a later one fails.
@@ -84,7 +85,8 @@ func (l *looking) run() {
 		l.whole = at == store.LaneDue{}
 	}
 	for {
-		page, err := l.page(at)
+		until := latestOf(l.needed(), l.now().Round(0).Add(l.early+lookAhead)).Truncate(time.Millisecond)
+		page, err := l.page(at, until)
 		if err != nil && len(page.Lanes) == 0 {
 			l.pages <- told{err: err, ended: true, start: l.start, end: l.now()}
 			return
@@ -95,7 +97,10 @@ func (l *looking) run() {
 		next := page.Next
 		switch {
 		case next == store.LaneDue{} || next.DueAt.After(l.needed()):
-			l.end(page, past)
+			if next != (store.LaneDue{}) {
+				until = next.DueAt
+			}
+			l.end(page, past, until.Add(-l.early))
 			return
 		case past && next.Compare(l.recent) < 0: // it goes on there the next time
 			at, l.past, l.whole = l.recent, next, false
@@ -111,26 +116,25 @@ func (l *looking) run() {
 
 // recentFrom is from when on the recent is looked at: a little before the last look, also by a clock that was set back since.
 func (l *looking) recentFrom() time.Time {
-	from := l.known.Round(0) // by the wall clock, as all that is due
-	if start := l.start.Round(0); start.Before(from) {
-		from = start
+	from, now := l.known.Round(0), l.start.Round(0) // the wall clock's, which goes back if it is set
+	if now.Before(from) {
+		from = now
 	}
 	return from.Add(-lately).Truncate(time.Millisecond)
 }
 
-// page asks the store for a page.
-func (l *looking) page(after store.LaneDue) (store.DuePage, error) {
+// page asks the store for a page, up to a time.
+func (l *looking) page(after store.LaneDue, until time.Time) (store.DuePage, error) {
 	call, cancel := context.WithTimeout(l.ctx, storeTimeout)
 	defer cancel()
-	until := latestOf(l.needed(), l.now().Add(l.early+lookAhead))
-	return l.store.DueLanes(call, store.DueParams{After: after, Until: until.Truncate(time.Millisecond), Limit: lookPage})
+	return l.store.DueLanes(call, store.DueParams{After: after, Until: until, Limit: lookPage})
 }
 
 // needed is up to when this look must tell what becomes due: until the next one has told, with a tick to spare.
 func (l *looking) needed() time.Time {
 	now := l.now()
 	took := max(l.took, now.Sub(l.start))
-	return now.Add(l.early + 2*l.tick + restAfter(took, l.tick) + took)
+	return now.Round(0).Add(l.early + 2*l.tick + restAfter(took, l.tick) + took)
 }
 
 // tell hands on a page.
@@ -147,7 +151,7 @@ func (l *looking) tell(t told) {
 }
 
 // end hands on the last page. If a part of the store has failed, the next look begins where this one has.
-func (l *looking) end(page store.DuePage, past bool) {
+func (l *looking) end(page store.DuePage, past bool, reach time.Time) {
 	if past {
 		l.past = store.LaneDue{}
 	}
@@ -155,7 +159,7 @@ func (l *looking) end(page store.DuePage, past bool) {
 		l.known = l.begun
 	}
 	l.begun, l.recent = time.Time{}, store.LaneDue{}
-	l.tell(told{lanes: page.Lanes, err: l.err, ended: true})
+	l.tell(told{lanes: page.Lanes, err: l.err, ended: true, reach: reach})
 }
 
 // restAfter is for how long the store is left alone after a look that took some time.

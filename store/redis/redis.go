@@ -39,9 +39,9 @@ const (
 	// format is the version of the keys and records, kept in the store's own key.
 	format = 3
 
-	// formatLanes is the one before, without the heads of lanes, and without heirs, see records.lua. It is read too: what it lacks is
-	// added at Open.
-	formatLanes = 2
+	// migrated is the oldest format that is made the present one by little more than noting that: since 3 there are heirs, see
+	// records.lua, which a program that does not know them would forget to delete, and the heads of lanes, see adopt.
+	migrated = 2
 
 	// oldest is the oldest version of Redis that will do: before it, an error inside a script came without its code.
 	oldest = 7
@@ -163,7 +163,7 @@ func (s *Store) prepare(ctx context.Context, parts urlParts) error {
 	}); err != nil {
 		return err
 	}
-	shards, version, err := s.readMeta(ctx, parts)
+	shards, err := s.readMeta(ctx, parts)
 	if err != nil {
 		return err
 	}
@@ -180,17 +180,12 @@ func (s *Store) prepare(ctx context.Context, parts urlParts) error {
 	for _, err := range s.readClocks(ctx, all) {
 		return err
 	}
-	if version == formatLanes {
-		if err := s.upgrade(ctx); err != nil {
-			return err
-		}
-	}
-	return s.noteAllSet(ctx) // each time, since a replica of an older version may still run
+	return errors.Join(s.adopt(ctx), s.noteAllSet(ctx)) // each time, since a replica of an older version may still run
 }
 
-// upgrade notes the heads of all lanes, and then marks the store as of this format. What a replica of the version before notes
-// after that, each look takes over, see duelanes.lua.
-func (s *Store) upgrade(ctx context.Context) error {
+// adopt notes the heads of all lanes that an older version has noted as not empty. What a replica of that version notes after that, each
+// look takes over, see duelanes.lua.
+func (s *Store) adopt(ctx context.Context) error {
 	for i := range s.shards {
 		for left := chunk; left == chunk; {
 			var err error
@@ -199,7 +194,7 @@ func (s *Store) upgrade(ctx context.Context) error {
 			}
 		}
 	}
-	return redis.NewScript(upgradeScript).Eval(ctx, s.client, []string{s.prefix + ":store"}, formatLanes, format).Err()
+	return nil
 }
 
 // check refuses a server that can't be used, by what it says of itself.
@@ -227,38 +222,38 @@ func check(info string, cluster bool) error {
 }
 
 // readMeta reads how the store was made, and makes it if it is new.
-func (s *Store) readMeta(ctx context.Context, parts urlParts) (shards, version int, err error) {
+func (s *Store) readMeta(ctx context.Context, parts urlParts) (shards int, err error) {
 	shards = parts.shards
 	if shards == 0 {
 		shards = parts.defaultShards()
 	}
 	meta := redis.NewScript(metaScript)
-	values, err := meta.Eval(ctx, s.client, []string{s.prefix + ":store"}, format, shards).Slice()
+	values, err := meta.Eval(ctx, s.client, []string{s.prefix + ":store"}, format, shards, migrated).Slice()
 	if redis.HasErrorPrefix(err, "WRONGTYPE") {
-		return 0, 0, fmt.Errorf("its key %s:store is another program's; choose another prefix", s.prefix)
+		return 0, fmt.Errorf("its key %s:store is another program's; choose another prefix", s.prefix)
 	}
 	if err != nil {
-		return 0, 0, err
+		return 0, err
 	}
-	version, err = strconv.Atoi(list(values).text(0))
+	version, err := strconv.Atoi(list(values).text(0))
 	if err != nil {
-		return 0, 0, fmt.Errorf("its key %s:store is another program's; choose another prefix", s.prefix)
+		return 0, fmt.Errorf("its key %s:store is another program's; choose another prefix", s.prefix)
 	}
 	if version > format {
-		return 0, 0, fmt.Errorf("%w: its format is %d, this one reads up to %d; upgrade carillon", store.ErrFormat, version, format)
+		return 0, fmt.Errorf("%w: its format is %d, this one reads up to %d; upgrade carillon", store.ErrFormat, version, format)
 	}
-	if version < formatLanes {
-		return 0, 0, fmt.Errorf("its format is %d, which only a pre-release of carillon wrote and this one does not read; choose another prefix",
+	if version < migrated {
+		return 0, fmt.Errorf("its format is %d, which only a pre-release of carillon wrote and this one does not read; choose another prefix",
 			version)
 	}
 	if shards = list(values).number(1); shards < 1 || shards > maxShards {
-		return 0, 0, fmt.Errorf("its key %s:store is damaged: the number of shards is %v", s.prefix, values[1])
+		return 0, fmt.Errorf("its key %s:store is damaged: the number of shards is %v", s.prefix, values[1])
 	}
 	if parts.shards != 0 && parts.shards != shards {
-		return 0, 0, fmt.Errorf("it was made with %d shards, not %d, and stays so; leave out the option shards, or move the jobs to a new store",
+		return 0, fmt.Errorf("it was made with %d shards, not %d, and stays so; leave out the option shards, or move the jobs to a new store",
 			shards, parts.shards)
 	}
-	return shards, version, nil
+	return shards, nil
 }
 
 // Warnings says in what the servers are set up otherwise than they should be, though the store works: one that writes

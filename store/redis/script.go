@@ -112,7 +112,6 @@ var (
 	metaScript     = source("meta")     // it is run once, and on no shard
 	beatScript     = source("beat")     // on no shard either
 	dueLanesScript = source("duelanes") // it is asked for like what is due, see heads
-	upgradeScript  = source("upgrade")
 	noteSetScript  = source("noteset")
 )
 

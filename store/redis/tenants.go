@@ -34,7 +34,8 @@ func (s *Store) noteSet(ctx context.Context, tenants []job.Tenant) error {
 	if len(names) == 0 {
 		return nil
 	}
-	return mapError(redis.NewScript(noteSetScript).Run(ctx, s.client, []string{s.setTenantsKey()}, names...).Err())
+	err := redis.NewScript(noteSetScript).Run(ctx, s.client, []string{s.setTenantsKey()}, names...).Err()
+	return undone(mapError(err)) // a name alone says nothing
 }
 
 // noteAllSet does that for all tenants, since an older version does not.

@@ -94,6 +94,11 @@ func (s Idle) Effort(rounds int) Effort {
 	return Effort{settling + times(rounds, s.Duration), s.Pending / 2}
 }
 
+// Effort is that of so many rounds, each with few tenants and with many.
+func (s Tenants) Effort(rounds int) Effort {
+	return Effort{times(2*rounds, 12*time.Second+2*s.Duration), rounds * (s.Count/2 + 2*countOf(s.Rate, s.Duration))}
+}
+
 // Effort is known.
 func (s Feed) Effort(int) Effort { return Effort{Waiting: s.Duration} }
 
@@ -101,8 +106,3 @@ func times(n int, d time.Duration) time.Duration { return time.Duration(n) * d }
 
 // countOf is how many fall due at a rate.
 func countOf(rate float64, d time.Duration) int { return int(rate * d.Seconds()) }
-
-// Effort is that of so many rounds, with few tenants and with many: each has one job, and some more fall due.
-func (s Tenants) Effort(rounds int) Effort {
-	return Effort{times(2*rounds, ahead+2*s.Duration), rounds * (s.Few + s.Count + countOf(s.Rate, s.Duration))}
-}

@@ -1,9 +1,12 @@
 -- Marks a new store as ours, or reads how it was made.
 --
 -- KEYS: 1 the store's own key
--- ARGV: 1 format, 2 how many shards
+-- ARGV: 1 format, 2 how many shards, 3 the oldest format that becomes this one by that alone
 -- Returns 1 format, 2 how many shards
+local there = redis.call('HGET', KEYS[1], 'format')
 if redis.call('EXISTS', KEYS[1]) == 0 then
   redis.call('HSET', KEYS[1], 'format', ARGV[1], 'shards', ARGV[2])
+elseif there and tonumber(there) and tonumber(there) >= tonumber(ARGV[3]) and tonumber(there) < tonumber(ARGV[1]) then
+  redis.call('HSET', KEYS[1], 'format', ARGV[1])
 end
 return redis.call('HMGET', KEYS[1], 'format', 'shards')
