@@ -20,10 +20,12 @@ const cancelledTogether = 64
 // Cancel implements [store.Jobs]. Jobs are cancelled independently of each other, but what some of them have left is looked up
 // by one command.
 //
-// The job document goes first, by a write guarded by its revision: from then on a claim of that revision's occurrences
-// finds no job. What is not held is then deleted, and at last what was, so that its settlement finds nothing to retry.
+// The job document goes first, by a write guarded by its version and by the server's time: from then on a claim of that
+// revision's occurrences finds no job. What is not held is then deleted, and at last what was, so that its settlement finds
+// nothing to retry. A stub goes too, so that the flip of a put which has lost its replica, or its connection, finds nothing.
 func (s *Store) Cancel(ctx context.Context, names []job.Name, asked store.Asked) ([]store.CancelResult, error) {
-	now := asked.Now
+	ctx, cancel := within(ctx)
+	defer cancel()
 	results := make([]store.CancelResult, len(names))
 	seen := make(map[job.Name]bool, len(names))
 	var all []*cancellation
@@ -34,7 +36,10 @@ func (s *Store) Cancel(ctx context.Context, names []job.Name, asked store.Asked)
 		}
 	}
 	for part := range slices.Chunk(all, cancelledTogether) {
-		if err := s.cancel(ctx, part, now); err != nil {
+		if err := s.cancel(ctx, part, asked); err != nil {
+			if slices.ContainsFunc(all, func(c *cancellation) bool { return c.changed }) {
+				err = unknown(err)
+			}
 			return nil, err
 		}
 	}
@@ -46,30 +51,31 @@ type cancellation struct {
 	job.Name
 	*store.CancelResult
 	revision job.Revision // that was deleted; empty if there was none
+	changed  bool         // something of it has gone
 }
 
 // cancel cancels some jobs.
-func (s *Store) cancel(ctx context.Context, jobs []*cancellation, now time.Time) error {
+func (s *Store) cancel(ctx context.Context, jobs []*cancellation, asked store.Asked) error {
 	ids := make([]string, len(jobs))
 	for i, c := range jobs {
 		ids[i] = jobID(c.Name)
 	}
 	found, err := s.present(ctx, ids...)
 	if err != nil {
-		return err
+		return notDone(err)
 	}
-	err = each(ctx, jobs, func(ctx context.Context, c *cancellation) (err error) {
-		c.revision, err = s.deleteJob(ctx, c.Name, found[jobID(c.Name)].revision)
-		return err
+	err = each(ctx, jobs, func(ctx context.Context, c *cancellation) error {
+		return s.deleteJob(ctx, c, found[jobID(c.Name)], asked.Newer)
 	})
 	if err != nil {
 		return err
 	}
+	jobs = slices.DeleteFunc(slices.Clone(jobs), func(c *cancellation) bool { return c.Superseded })
 	// Read before anything is deleted: what is held now, and is buried and redriven meanwhile, stands on its own then, and
 	// is not to be cancelled as such.
 	own, err := s.ownPending(ctx, jobs)
 	if err != nil {
-		return err
+		return notDone(err)
 	}
 	var revisions []string
 	for _, c := range jobs {
@@ -84,11 +90,11 @@ func (s *Store) cancel(ctx context.Context, jobs []*cancellation, now time.Time)
 	return each(ctx, jobs, func(ctx context.Context, c *cancellation) error {
 		c.Found = c.revision != ""
 		if pending[string(c.revision)] {
-			if err := s.cancelRevision(ctx, c.revision, now, c.CancelResult); err != nil {
+			if err := s.cancelRevision(ctx, c.revision, asked.Now, c.CancelResult); err != nil {
 				return err
 			}
 		}
-		return s.cancelOwn(ctx, own[jobID(c.Name)], now, c.CancelResult)
+		return s.cancelOwn(ctx, own[jobID(c.Name)], asked.Now, c)
 	})
 }
 
@@ -102,25 +108,41 @@ func each(ctx context.Context, jobs []*cancellation, do func(context.Context, *c
 	return group.Wait()
 }
 
-// deleteJob deletes a job document, whose revision has been read, and answers the revision that it then had; empty if there was no
-// such job.
-func (s *Store) deleteJob(ctx context.Context, name job.Name, revision job.Revision) (job.Revision, error) {
-	for revision != "" {
-		deleted, err := s.jobs.DeleteOne(ctx, bson.M{"_id": jobID(name), "revision": revision})
+// deleteJob deletes a job document, which has been read, and notes the revision that it then had; none if there was no such
+// job, and that it is superseded if it may not be deleted.
+func (s *Store) deleteJob(ctx context.Context, c *cancellation, found present, newer store.Span) error {
+	id := jobID(c.Name)
+	for {
+		switch {
+		case found.stub:
+			_, err := s.jobs.DeleteOne(ctx, both(bson.M{"_id": id}, stubs()))
+			return notDone(mapError(err))
+		case !found.exists:
+			return nil
+		case newer.Has(found.version):
+			c.Superseded = true
+			return nil
+		}
+		deleted := false
+		err := s.inTime(ctx, func(ctx context.Context, inTime bson.M) (bool, error) {
+			result, err := s.jobs.DeleteOne(ctx, both(bson.M{"_id": id, "version": found.version}, inTime))
+			deleted = err == nil && result.DeletedCount > 0
+			return deleted, err
+		})
 		if err != nil {
-			return "", mapError(err)
+			return err
 		}
-		if deleted.DeletedCount > 0 {
-			break
+		if deleted {
+			c.revision, c.changed = found.revision, true
+			return nil
 		}
-		// It was replaced or cancelled since.
-		found, err := s.present(ctx, jobID(name))
+		// It was changed, replaced or cancelled since.
+		again, err := s.present(ctx, id)
 		if err != nil {
-			return "", err
+			return notDone(err)
 		}
-		revision = found[jobID(name)].revision
+		found = again[id]
 	}
-	return revision, nil
 }
 
 // cancelRevision deletes the occurrences of a revision that is no job's any more.
@@ -143,7 +165,7 @@ func (s *Store) cancelRevision(ctx context.Context, revision job.Revision, now t
 }
 
 // ownPending reads the jobs' pending occurrences that stand on their own: of each job, by its id, their ids by how often they were
-// redriven.
+// redriven. Those of triggers that do not count yet are removed first, so that those triggers find nothing.
 func (s *Store) ownPending(ctx context.Context, jobs []*cancellation) (map[string]map[int][]string, error) {
 	keysOf := make(map[string][]string)
 	for _, c := range jobs {
@@ -151,8 +173,7 @@ func (s *Store) ownPending(ctx context.Context, jobs []*cancellation) (map[strin
 	}
 	own := make(map[string]map[int][]string)
 	for tenant, keys := range keysOf {
-		found, err := find[occurrenceDocument](ctx, s.occurrences, ownOf(tenant, in(keys)),
-			options.Find().SetProjection(bson.M{"tenant": 1, "key": 1, "redrives": 1}).SetHint(indexByRevision()))
+		found, err := s.ownAndNoStaged(ctx, tenant, keys)
 		if err != nil {
 			return nil, err
 		}
@@ -167,33 +188,72 @@ func (s *Store) ownPending(ctx context.Context, jobs []*cancellation) (map[strin
 	return own, nil
 }
 
+// ownAndNoStaged reads what stands on its own of some keys of a tenant, at a moment when nothing of it was staged any more.
+func (s *Store) ownAndNoStaged(ctx context.Context, tenant string, of []string) ([]occurrenceDocument, error) {
+	filter := bson.M{"tenant": tenant, "key": in(of), "revision": in([]string{"", stagedRevision}), "$or": bson.A{
+		bson.M{"lane": anyLane()}, bson.M{"revision": stagedRevision},
+	}}
+	for {
+		found, err := find[occurrenceDocument](ctx, s.occurrences, filter,
+			options.Find().SetProjection(bson.M{"tenant": 1, "key": 1, "revision": 1, "redrives": 1}).SetHint(indexByRevision()))
+		if err != nil {
+			return nil, err
+		}
+		var staged []string
+		for i := range found {
+			if found[i].Revision == stagedRevision {
+				staged = append(staged, found[i].ID)
+			}
+		}
+		if len(staged) == 0 {
+			return found, nil
+		}
+		if err := s.unstage(ctx, staged); err != nil {
+			return nil, err
+		}
+	}
+}
+
 // cancelOwn deletes occurrences that stand on their own. They have no revision to tell them from a dead letter that is
 // redriven meanwhile, which must not be lost, so exactly those that were read are deleted: of their ids, and redriven as
-// often.
-func (s *Store) cancelOwn(ctx context.Context, idsByRedrives map[int][]string, now time.Time, r *store.CancelResult) error {
-	byID := options.DeleteMany().SetHint(indexByID)
+// often. Nor have they a version that is gone for ever, so each deletion is bounded.
+func (s *Store) cancelOwn(ctx context.Context, idsByRedrives map[int][]string, now time.Time, c *cancellation) error {
 	for redrives, ids := range idsByRedrives {
-		r.Found = true
+		c.Found = true
 		for part := range slices.Chunk(ids, chunk) {
 			read := bson.M{"_id": in(part), "lane": anyLane(), "redrives": redrives}
 			if redrives == 0 {
 				read["redrives"] = nil // which matches that there is none
 			}
-			cancelled, err := s.occurrences.DeleteMany(ctx, both(read, notHeld(now)), byID)
+			cancelled, err := s.deleteInTime(ctx, both(read, notHeld(now)))
 			if err != nil {
-				return mapError(err)
+				return err
 			}
-			r.Cancelled += int(cancelled.DeletedCount)
-			r.InFlight += len(part) - int(cancelled.DeletedCount)
-			if int(cancelled.DeletedCount) == len(part) {
+			c.changed = c.changed || cancelled > 0
+			c.Cancelled += cancelled
+			c.InFlight += len(part) - cancelled
+			if cancelled == len(part) {
 				continue
 			}
-			if _, err := s.occurrences.DeleteMany(ctx, read, byID); err != nil {
-				return mapError(err)
+			if _, err := s.deleteInTime(ctx, read); err != nil {
+				return err
 			}
 		}
 	}
 	return nil
+}
+
+// deleteInTime deletes occurrences before the context's deadline, or never, and answers how many. The filter has their ids.
+func (s *Store) deleteInTime(ctx context.Context, filter bson.M) (deleted int, err error) {
+	err = s.inTime(ctx, func(ctx context.Context, inTime bson.M) (bool, error) {
+		result, err := s.occurrences.DeleteMany(ctx, both(filter, inTime), options.DeleteMany().SetHint(indexByID))
+		if err != nil {
+			return false, err
+		}
+		deleted = int(result.DeletedCount)
+		return deleted > 0, nil
+	})
+	return deleted, err
 }
 
 // ownOf matches the pending occurrences of a tenant's key, or of some, that stand on their own.

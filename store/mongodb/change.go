@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
-	"go.mongodb.org/mongo-driver/v2/mongo"
 
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
@@ -22,15 +21,26 @@ func (s *Store) Amend(ctx context.Context, a store.Amendment) error {
 	if len(unset) > 0 {
 		update["$unset"] = unset
 	}
-	result, err := s.jobs.UpdateOne(ctx, bson.M{"_id": jobID(a.Name), "version": a.Of}, update)
-	if err != nil || result.MatchedCount > 0 {
-		return mapError(err)
+	ctx, cancel := within(ctx)
+	defer cancel()
+	if changed, err := s.changeJob(ctx, bson.M{"_id": jobID(a.Name), "version": a.Of}, update); changed || err != nil {
+		return err
 	}
 	now, err := s.read(ctx, a.Name)
 	if err == nil && now.version != a.Version { // else it was amended so before, and the answer was lost
 		err = store.ErrPrecondition
 	}
-	return err
+	return notDone(err)
+}
+
+// changeJob changes a job before the context's deadline, or never, and answers whether there was one that matches.
+func (s *Store) changeJob(ctx context.Context, filter, update bson.M) (changed bool, err error) {
+	err = s.inTime(ctx, func(ctx context.Context, inTime bson.M) (bool, error) {
+		result, err := s.jobs.UpdateOne(ctx, both(filter, inTime), update)
+		changed = err == nil && result.MatchedCount > 0
+		return changed, err
+	})
+	return changed, err
 }
 
 // read reads what has to be known of a job that is to be changed, or answers ErrNotFound.
@@ -39,8 +49,8 @@ func (s *Store) read(ctx context.Context, name job.Name) (present, error) {
 	if err != nil {
 		return present{}, err
 	}
-	p, ok := found[jobID(name)]
-	if !ok {
+	p := found[jobID(name)]
+	if !p.exists {
 		return p, store.ErrNotFound
 	}
 	return p, nil
@@ -49,16 +59,18 @@ func (s *Store) read(ctx context.Context, name job.Name) (present, error) {
 // Pause implements [store.Jobs]. An expansion that is under way ends with it: what it has inserted, and may still insert,
 // stays beyond the cursor until the job is expanded again.
 func (s *Store) Pause(ctx context.Context, name job.Name, version job.Revision, now time.Time) error {
+	ctx, cancel := within(ctx)
+	defer cancel()
 	for {
-		result, err := s.jobs.UpdateOne(ctx, bson.M{"_id": jobID(name), "pausedAt": absent()}, bson.M{
+		changed, err := s.changeJob(ctx, both(bson.M{"_id": jobID(name), "pausedAt": absent()}, realJobs()), bson.M{
 			"$set":   bson.M{"pausedAt": now, "version": version, "updatedAt": now},
 			"$unset": bson.M{"expandAt": "", "expandToken": ""},
 		})
-		if err != nil || result.MatchedCount > 0 {
-			return mapError(err)
+		if changed || err != nil {
+			return err
 		}
 		if present, err := s.read(ctx, name); err != nil || present.paused() {
-			return err
+			return notDone(err)
 		}
 		// It was resumed, or put anew, since.
 	}
@@ -67,11 +79,13 @@ func (s *Store) Pause(ctx context.Context, name job.Name, version job.Revision, 
 // Resume implements [store.Jobs]. What a claim holds at this moment, and is about to put back, is for that claim to bring
 // forward, see [Store.Claim].
 func (s *Store) Resume(ctx context.Context, name job.Name, version job.Revision, now time.Time) error {
+	ctx, cancel := within(ctx)
+	defer cancel()
 	present, err := s.unpause(ctx, name, version, now)
 	if err != nil {
 		return err
 	}
-	return s.bringForward(ctx, name, present.revision, now)
+	return unknown(s.bringForward(ctx, name, present.revision, now))
 }
 
 // unpause makes sure that a job is not paused, and answers what it was when it was last read.
@@ -79,41 +93,52 @@ func (s *Store) unpause(ctx context.Context, name job.Name, version job.Revision
 	for {
 		found, err := s.read(ctx, name)
 		if err != nil || !found.paused() {
-			return found, err
+			return found, notDone(err)
 		}
 		set := bson.M{"version": version, "updatedAt": now}
-		if found.expands {
+		if !found.cursor.IsZero() {
 			// Not while an expansion that the pause cut off may still insert: what another inserts, and is delivered, would
 			// be inserted again.
 			set["expandAt"] = latest(now, found.expandingUntil)
 		}
-		result, err := s.jobs.UpdateOne(ctx, bson.M{"_id": jobID(name), "version": found.version},
+		changed, err := s.changeJob(ctx, bson.M{"_id": jobID(name), "version": found.version},
 			bson.M{"$set": set, "$unset": bson.M{"pausedAt": ""}})
-		if err != nil || result.MatchedCount > 0 {
-			return found, mapError(err)
+		if changed || err != nil {
+			return found, err
 		}
 	}
 }
 
-// Trigger implements [store.Jobs]. The job is looked at again after the insertion: if it is gone, its cancellation may not
-// have seen the occurrence. So it is if there is another job of that name by then, which is told by its creation: the
-// trigger then came in between the two. An occurrence that is no longer there was cancelled with the job, or has been fired.
+// Trigger implements [store.Jobs]. The occurrence is staged first, and counts by a second write, which is bounded. The job
+// is looked at again in between: if it is gone, its cancellation may not have seen the occurrence. So it is if there is
+// another job of that name by then, which is told by its creation: the trigger then came in between the two. A
+// cancellation that comes later removes what is staged, or cancels it.
 func (s *Store) Trigger(ctx context.Context, o job.Occurrence) error {
+	ctx, cancel := within(ctx)
+	defer cancel()
 	before, err := s.read(ctx, o.Name)
 	if err != nil {
-		return err
+		return notDone(err)
 	}
-	if _, err := s.occurrences.InsertOne(ctx, newOccurrenceDocument(&o)); err != nil && !mongo.IsDuplicateKeyError(err) {
-		return mapError(err)
+	one := []job.Occurrence{o}
+	if err := s.insertOccurrences(ctx, [][]job.Occurrence{one}, s.staged); err != nil {
+		return notDone(err)
 	}
 	after, err := s.read(ctx, o.Name)
-	if err == nil && after.createdAt.Equal(before.createdAt) || err != nil && !errors.Is(err, store.ErrNotFound) {
+	if err = notDone(err); err == nil && !after.createdAt.Equal(before.createdAt) {
+		err = store.ErrNotFound
+	}
+	if err == nil {
+		var there int
+		if there, err = s.unveil(ctx, [][]job.Occurrence{one}); err == nil && there == 0 {
+			err = store.ErrNotFound
+		}
+	}
+	if err == nil || errors.Is(err, store.ErrUnavailable) && !errors.Is(err, store.ErrNotDone) {
 		return err
 	}
-	// Held or not, as a cancel does, so that it is never retried. Only a dead letter stays, even one that was redriven.
-	deleted, err := s.occurrences.DeleteOne(ctx, bson.M{"_id": o.ID.String(), "lane": anyLane(), "redrives": absent()})
-	if err != nil || deleted.DeletedCount == 0 {
-		return mapError(err)
-	}
-	return store.ErrNotFound
+	tidying, done := context.WithTimeout(context.WithoutCancel(ctx), tidyWithin) // the trigger's time may be over
+	defer done()
+	_ = s.unstage(tidying, []string{o.ID.String()}) // else a sweep removes it
+	return err
 }

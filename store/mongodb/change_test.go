@@ -56,6 +56,7 @@ func TestClaimMeetsAResume(t *testing.T) {
 			mustPut(t, s, newPut("k", epoch, 0, time.Second, time.Minute))
 			pause(t, s, epoch)
 			relayed, r := db.relayed(t)
+			expectMany(t, relayed)
 			happened := false
 			r.on(c.command, c.collection, c.n, func() verdict {
 				happened = true

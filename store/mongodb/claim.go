@@ -14,33 +14,74 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// Claim implements [store.Queue] in three steps: find what is due of each lane, stamp it if it is still due, and read both what
-// got this claim's stamp and the jobs. The first is two commands for each quota, the last is two for all, which are under way
-// together. More put back what is not to fire now, if there is any.
+// Claim implements [store.Queue] in two ways, or one after the other.
 //
-// If a command after the stamping fails, the whole batch is given back. If that fails too, it waits for the lease's end.
+// Where few occurrences are expected, each is claimed by a findOneAndUpdate, all of them under way together: one round trip, and
+// one that the driver does again after a failover. In the second the jobs are read, and whether there is more.
+//
+// What is more, and what is due where many are expected, is claimed in three: find what is due of each lane, stamp it if it is still
+// due, and read both what got this claim's stamp and the jobs. The first is two commands for each quota, the last is two for all,
+// which are under way together.
+//
+// More commands put back what is not to fire now, if there is any. If one fails that may have stamped something, or any after it,
+// all that has this claim's token is given back.
 func (s *Store) Claim(ctx context.Context, p store.ClaimParams) (store.Claim, error) {
-	finds, err := s.look(ctx, p)
-	if err != nil {
+	if err := s.lost.wait(ctx); err != nil {
 		return store.Claim{}, err
 	}
-	var due []occurrenceDocument
-	for _, f := range finds {
-		due = append(due, f.due...)
+	a := attempt{ClaimParams: p, token: job.NewToken(), finds: make([]finding, len(p.Quotas)), targets: make(map[string]target)}
+	err := s.take(ctx, &a)
+	if err == nil {
+		err = s.again(ctx, &a)
 	}
-	if len(due) == 0 {
-		claim, _ := join(p, finds, nil, nil)
-		return claim, nil
-	}
-	token := job.NewToken()
-	won, targets, err := s.take(ctx, p, due, token)
 	if err != nil {
-		s.giveBack(ctx, p, occurrenceIDs(due), token)
+		if a.stamped {
+			s.giveBack(p, a.token)
+		}
 		return store.Claim{}, err
 	}
-	claim, back := join(p, finds, won, targets)
+	claim, back := join(p, a.finds, a.won, a.targets)
 	s.putBack(ctx, p, back)
 	return claim, nil
+}
+
+// attempt is a claim under way.
+type attempt struct {
+	store.ClaimParams
+	token   string
+	stamped bool                 // something, maybe
+	finds   []finding            // one for each quota
+	won     []occurrenceDocument // as they are stamped
+	targets map[string]target    // of their jobs, by id
+}
+
+// take claims what is due, and reads what that fires with.
+func (s *Store) take(ctx context.Context, a *attempt) error {
+	tries := s.tries(a.ClaimParams)
+	if err := s.takeFirst(ctx, a, tries); err != nil {
+		return err
+	}
+	more := make([]finding, len(a.finds))
+	looking, lctx := errgroup.WithContext(ctx)
+	looking.Go(func() (err error) {
+		more, err = s.look(lctx, a)
+		return err
+	})
+	looking.Go(func() error { return s.readTargets(lctx, a, a.won) })
+	if err := looking.Wait(); err != nil {
+		return err
+	}
+	var due []occurrenceDocument
+	for i := range more {
+		due = append(due, more[i].due...)
+		a.finds[i].due = append(a.finds[i].due, more[i].due...)
+		a.finds[i].next = more[i].next
+	}
+	s.expected.note(a, tries, more)
+	if len(due) == 0 {
+		return nil
+	}
+	return s.takeFound(ctx, a, due)
 }
 
 // finding is what a quota has found.
@@ -49,18 +90,26 @@ type finding struct {
 	next time.Time            // when the first of the lane becomes due that is not due yet; zero if there is none
 }
 
-// look finds what is due by each quota.
-func (s *Store) look(ctx context.Context, p store.ClaimParams) ([]finding, error) {
-	finds := make([]finding, len(p.Quotas))
+// look finds what is due by each quota, besides what it has had already.
+func (s *Store) look(ctx context.Context, a *attempt) ([]finding, error) {
+	finds := make([]finding, len(a.Quotas))
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(parallel)
-	for i, q := range p.Quotas {
+	for i, q := range a.Quotas {
+		rest := q.Limit - len(a.finds[i].due)
+		if rest <= 0 {
+			continue
+		}
 		group.Go(func() (err error) {
-			finds[i].due, err = s.findDue(ctx, p, q, q.Limit, "tenant", "key", "revision", "dueAt", "scheduledAt")
+			finds[i].due, err = s.findDue(ctx, a.ClaimParams, q, rest, "tenant", "key", "revision", "dueAt", "scheduledAt")
 			return err
 		})
+		later := bson.M{"lane": q.Lane.String(), "dueAt": bson.M{"$gt": a.Due()}}
+		if len(a.won) > 0 {
+			later["token"] = bson.M{"$ne": a.token} // that may be put back until later than its lease's end
+		}
 		group.Go(func() error {
-			next, err := s.first(ctx, bson.M{"lane": q.Lane.String(), "dueAt": bson.M{"$gt": p.Due()}})
+			next, err := s.first(ctx, later)
 			finds[i].next = next.DueAt
 			return err
 		})
@@ -70,10 +119,13 @@ func (s *Store) look(ctx context.Context, p store.ClaimParams) ([]finding, error
 
 // findDue finds what is due by a quota but for its limit, the longest due first, and reads these fields of it.
 func (s *Store) findDue(ctx context.Context, p store.ClaimParams, q store.Quota, limit int, fields ...string) ([]occurrenceDocument, error) {
+	return find[occurrenceDocument](ctx, s.occurrences, dueOf(p, q), options.Find().SetSort(keys("dueAt", "_id")).SetLimit(int64(limit)).SetProjection(keys(fields...)))
+}
+
+// dueOf matches what is due by a quota.
+func dueOf(p store.ClaimParams, q store.Quota) bson.M {
 	after, until := p.Range(q)
-	return find[occurrenceDocument](ctx, s.occurrences,
-		bson.M{"lane": q.Lane.String(), "dueAt": bson.M{"$gt": after, "$lte": until}},
-		options.Find().SetSort(keys("dueAt", "_id")).SetLimit(int64(limit)).SetProjection(keys(fields...)))
+	return bson.M{"lane": q.Lane.String(), "dueAt": bson.M{"$gt": after, "$lte": until}}
 }
 
 // first reads the first entry of the claim index that matches; the zero value if there is none.
@@ -86,44 +138,46 @@ func (s *Store) first(ctx context.Context, filter bson.M) (d occurrenceDocument,
 	return d, mapError(err)
 }
 
-// take stamps what was found due and reads what it got, with its jobs. It reads the jobs of all that was found: not to wait for
+// takeFound stamps what was found due and reads what it got, with its jobs. It reads the jobs of all that was found: not to wait for
 // which of it was got spares a claim a fourth of its time. An occurrence that has a job when it is found may only lose it
 // until then, by standing on its own.
-func (s *Store) take(ctx context.Context, p store.ClaimParams, due []occurrenceDocument, token string) (
-	won []occurrenceDocument, targets map[string]target, err error) {
+func (s *Store) takeFound(ctx context.Context, a *attempt, due []occurrenceDocument) error {
 	ids := occurrenceIDs(due)
-	stamped, err := s.stamp(ctx, p, ids, due, token)
+	a.stamped = true
+	stamped, err := s.stamp(ctx, a, ids, due)
 	if !stamped || err != nil {
-		return nil, nil, err
+		return err
 	}
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() (err error) {
-		won, err = find[occurrenceDocument](ctx, s.occurrences, bson.M{"_id": in(ids), "token": token}, options.Find())
+	group.Go(func() error {
+		won, err := find[occurrenceDocument](ctx, s.occurrences, bson.M{"_id": in(ids), "token": a.token}, options.Find())
+		a.won = append(a.won, won...)
 		return err
 	})
-	group.Go(func() (err error) {
-		targets, err = s.targets(ctx, due)
-		return err
-	})
-	err = group.Wait()
-	return won, targets, err
+	group.Go(func() error { return s.readTargets(ctx, a, due) })
+	return group.Wait()
 }
 
 // stamp claims those of the ids that are still due, and answers whether there were any. An occurrence that was claimed since
 // they were found is due only at its lease's end, after the last of what was found, so it does not match.
-func (s *Store) stamp(ctx context.Context, p store.ClaimParams, ids []string, due []occurrenceDocument, token string) (bool, error) {
+func (s *Store) stamp(ctx context.Context, a *attempt, ids []string, due []occurrenceDocument) (bool, error) {
 	var last time.Time
 	for i := range due {
 		last = latest(last, due[i].DueAt)
 	}
 	result, err := s.occurrences.UpdateMany(ctx,
 		bson.M{"_id": in(ids), "lane": anyLane(), "dueAt": bson.M{"$lte": last}},
-		bson.M{"$set": bson.M{"token": token, "scheduledAt": p.Now, "dueAt": p.Now.Add(p.Lease)}, "$inc": bson.M{"attempt": 1}},
+		a.stampOf(),
 		options.UpdateMany().SetHint(indexByID)) // the claim index would do, but may be read far beyond these ids
 	if err != nil {
 		return false, mapError(err)
 	}
 	return result.MatchedCount > 0, nil
+}
+
+// stampOf is what makes an occurrence this claim's.
+func (a *attempt) stampOf() bson.M {
+	return bson.M{"$set": bson.M{"token": a.token, "scheduledAt": a.Now, "dueAt": a.Now.Add(a.Lease)}, "$inc": bson.M{"attempt": 1}}
 }
 
 // indexByID is the name of the index that every collection has.
@@ -137,25 +191,24 @@ type target struct {
 	fault error
 }
 
-// targets reads the jobs of occurrences, by their ids. It comes after the stamping and uses no cache: a job that was
+// readTargets reads the jobs of occurrences, by their ids. It comes after the stamping and uses no cache: a job that was
 // replaced or cancelled before its occurrence was claimed is seen to be.
-func (s *Store) targets(ctx context.Context, occurrences []occurrenceDocument) (map[string]target, error) {
+func (s *Store) readTargets(ctx context.Context, a *attempt, occurrences []occurrenceDocument) error {
 	ids := jobIDs(occurrences)
-	targets := make(map[string]target, len(ids))
 	if len(ids) == 0 {
-		return targets, nil
+		return nil
 	}
 	found, err := find[jobDocument](ctx, s.jobs, bson.M{"_id": in(ids)},
 		options.Find().SetProjection(bson.M{"revision": 1, "pausedAt": 1, "cursor": 1, "callback": 1, "options": 1}))
 	if err != nil {
-		return nil, err
+		return err
 	}
 	for i := range found {
 		d := &found[i]
 		t, fault := newTarget(d.Callback, d.Options)
-		targets[d.ID] = target{revision: d.Revision, pausedAt: d.PausedAt, cursor: d.Cursor, Target: t, fault: fault}
+		a.targets[d.ID] = target{revision: d.Revision, pausedAt: d.PausedAt, cursor: d.Cursor, Target: t, fault: fault}
 	}
-	return targets, nil
+	return nil
 }
 
 // join matches what was won with its jobs, in the order of what was found, and tells what is to be put back.
@@ -192,14 +245,16 @@ func join(p store.ClaimParams, finds []finding, won []occurrenceDocument, target
 
 // joined is what was won with what it fires with, or if it is not to fire now, what becomes of it instead.
 func joined(p store.ClaimParams, d *occurrenceDocument, targets map[string]target) (c store.Claimed, r returned) {
+	t, ok := targets[d.jobID()]
+	d.inherit(t.revision)
 	c.Occurrence, c.Fault = d.occurrence()
 	r.occurrenceDocument = d
-	t, ok := targets[d.jobID()]
 	switch {
 	case c.Own != nil: // whatever became of its job
 		c.Target = *c.Own
 	case !ok || t.revision != d.Revision:
 		r.dueAt, r.drop = store.PutBack(job.Revision(d.Revision), p.Now)
+		r.orphan, r.jobRevision = true, t.revision
 	case !t.pausedAt.IsZero():
 		r.dueAt, r.paused = store.PutBackPaused(d.Timestamp, t.pausedAt, p), true
 	case !t.cursor.IsZero() && d.Timestamp.After(t.cursor):
@@ -208,14 +263,6 @@ func joined(p store.ClaimParams, d *occurrenceDocument, targets map[string]targe
 		c.Target, c.Fault = t.Target, t.fault
 	}
 	return c, r
-}
-
-// giveBack undoes a claim whose answer could not be completed. The earlier due times are not known for all of them, so
-// they are due at the latest that any of them was.
-func (s *Store) giveBack(ctx context.Context, p store.ClaimParams, ids []string, token string) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tidyWithin) // the claim's time may be over
-	defer cancel()
-	_, _ = s.occurrences.UpdateMany(ctx, bson.M{"_id": in(ids), "token": token}, unclaim(p.Due()))
 }
 
 // unclaim gives an occurrence back as if it had not been claimed, due at a time.

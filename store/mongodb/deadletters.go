@@ -46,11 +46,13 @@ func (s *Store) DeadLetters(ctx context.Context, f store.DeadLetterFilter) ([]jo
 // Redrive implements [store.Jobs]. The priorities are read first, which never change, since those of one lane are written at
 // once.
 func (s *Store) Redrive(ctx context.Context, tenant string, ids []job.ID, now time.Time) (redriven int, err error) {
+	ctx, cancel := within(ctx)
+	defer cancel()
 	for part := range slices.Chunk(texts(ids), chunk) {
 		found, err := find[occurrenceDocument](ctx, s.occurrences, both(deadLetters(), bson.M{"_id": in(part), "tenant": tenant}),
 			options.Find().SetProjection(bson.M{"priority": 1}))
 		if err != nil {
-			return redriven, err
+			return redriven, partly(redriven, notDone(err))
 		}
 		idsByLane := make(map[job.Lane][]string)
 		for i := range found {
@@ -58,28 +60,46 @@ func (s *Store) Redrive(ctx context.Context, tenant string, ids []job.ID, now ti
 			idsByLane[l] = append(idsByLane[l], found[i].ID)
 		}
 		for l, ids := range idsByLane {
-			result, err := s.occurrences.UpdateMany(ctx, both(deadLetters(), bson.M{"_id": in(ids)}), bson.M{
-				"$set":   bson.M{"lane": l.String(), "dueAt": now, "attempt": 0},
-				"$unset": bson.M{"failedAt": "", "lastError": ""},
-				"$inc":   bson.M{"redrives": 1},
+			n := 0
+			err := s.inTime(ctx, func(ctx context.Context, inTime bson.M) (bool, error) {
+				result, err := s.occurrences.UpdateMany(ctx, both(both(deadLetters(), bson.M{"_id": in(ids)}), inTime), bson.M{
+					"$set":   bson.M{"lane": l.String(), "dueAt": now, "attempt": 0},
+					"$unset": bson.M{"failedAt": "", "lastError": ""},
+					"$inc":   bson.M{"redrives": 1},
+				})
+				if err != nil {
+					return false, err
+				}
+				n = int(result.MatchedCount)
+				return n > 0, nil
 			})
+			redriven += n
 			if err != nil {
-				return redriven, mapError(err)
+				return redriven, partly(redriven, err)
 			}
-			redriven += int(result.MatchedCount)
 		}
 	}
 	return redriven, nil
 }
 
+// partly is the error of a mutation of many of which some were changed.
+func partly(changed int, err error) error {
+	if changed > 0 {
+		return unknown(err)
+	}
+	return err
+}
+
 // DeleteDeadLetters implements [store.Jobs].
 func (s *Store) DeleteDeadLetters(ctx context.Context, tenant string, ids []job.ID) (deleted int, err error) {
+	ctx, cancel := within(ctx)
+	defer cancel()
 	for part := range slices.Chunk(texts(ids), chunk) {
-		result, err := s.occurrences.DeleteMany(ctx, both(deadLetters(), bson.M{"_id": in(part), "tenant": tenant}))
+		n, err := s.deleteInTime(ctx, both(deadLetters(), bson.M{"_id": in(part), "tenant": tenant}))
+		deleted += n
 		if err != nil {
-			return deleted, mapError(err)
+			return deleted, partly(deleted, err)
 		}
-		deleted += int(result.DeletedCount)
 	}
 	return deleted, nil
 }

@@ -32,6 +32,10 @@ type jobDocument struct {
 	ExpandAt       time.Time `bson:"expandAt,omitempty"`
 	ExpandToken    string    `bson:"expandToken,omitempty"`
 	ExpandingUntil time.Time `bson:"expandingUntil,omitempty"`
+	// Inherits is the revision that was replaced while some of its heirs may still have to be made this one's, and
+	// CarriedFrom are those that it has carried something over from.
+	Inherits    string   `bson:"inherits,omitempty"`
+	CarriedFrom []string `bson:"carriedFrom,omitempty"`
 }
 
 type callbackDocument struct {
@@ -60,6 +64,10 @@ type occurrenceDocument struct {
 	// Redrives counts how often it was redriven, so that a cancel can tell a dead letter that was redriven meanwhile from
 	// the occurrence that it read.
 	Redrives int `bson:"redrives,omitempty"`
+	// Heirs is what it will be of which revision, if its job's is replaced by that.
+	Heirs map[string]heirDocument `bson:"heirs,omitempty"`
+	// Staged is the server's time at which it was inserted, if it is not to count until a write that can be bounded says so.
+	Staged time.Time `bson:"staged,omitempty"`
 	// The callback and options of one that stands on its own.
 	Callback *callbackDocument `bson:"callback,omitempty"`
 	Options  []byte            `bson:"options,omitempty"`

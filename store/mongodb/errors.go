@@ -7,11 +7,9 @@ import (
 	"io"
 	"net"
 	"slices"
+	"strings"
 
 	"go.mongodb.org/mongo-driver/v2/mongo"
-	"go.mongodb.org/mongo-driver/v2/x/mongo/driver"
-	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/description"
-	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/topology"
 
 	"github.com/carillon-scheduler/carillon/store"
 )
@@ -92,14 +90,17 @@ func mapError(err error) error {
 	}
 }
 
+// driverTooLarge is the text of the driver's own error for a document that it does not send. It has no public name.
+const driverTooLarge = "an inserted document is too large"
+
 // tooLarge tells whether a document or a command was refused for its size: by the driver, by the server as it read the
 // command, or when it came to insert or update the document.
 func tooLarge(err error) bool {
-	if errors.Is(err, driver.ErrDocumentTooLarge) {
-		return true
-	}
 	refused, ok := errors.AsType[mongo.ServerError](err)
-	return ok && (slices.ContainsFunc(tooLargeCodes, refused.HasErrorCode) || refused.HasErrorCodeWithMessage(codeBadValue, "too large"))
+	if !ok {
+		return strings.Contains(err.Error(), driverTooLarge)
+	}
+	return slices.ContainsFunc(tooLargeCodes, refused.HasErrorCode) || refused.HasErrorCodeWithMessage(codeBadValue, "too large")
 }
 
 func transient(err error) bool {
@@ -160,11 +161,11 @@ func onlyDuplicates(err error) bool {
 }
 
 // explain says what an operator can do about an error of Open.
-func explain(err error, parts urlParts) error {
-	if none, ok := errors.AsType[topology.ServerSelectionError](err); ok && none.Desc.Kind == description.TopologyKindReplicaSetNoPrimary &&
-		len(none.Desc.Servers) == 0 {
+func (s *Store) explain(err error, parts urlParts) error {
+	if d := s.topology.Load(); d != nil && d.Kind == "ReplicaSetNoPrimary" && len(d.Servers) == 0 {
 		// Those that don't answer would still be among them, so it does not go away by itself.
-		return fmt.Errorf("none of the hosts is a member of the replica set that the store URL names; check the option replicaSet: %w", none)
+		return fmt.Errorf("none of the hosts is a member of the replica set that the store URL names; check the option replicaSet: %s",
+			strings.TrimPrefix(err.Error(), store.ErrUnavailable.Error()+": "))
 	}
 	serverError, ok := errors.AsType[mongo.ServerError](err)
 	if !ok {

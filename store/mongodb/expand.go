@@ -2,6 +2,7 @@ package mongodb
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
@@ -28,7 +29,7 @@ func (s *Store) ClaimJobs(ctx context.Context, p store.ClaimJobsParams) (store.C
 	token := job.NewToken()
 	won, err := s.stampJobs(ctx, p, ids, due[len(due)-1].ExpandAt, token)
 	if err != nil {
-		s.giveBackJobs(ctx, p.Now, ids, token)
+		s.giveBackJobs(p, ids, token)
 		return store.ClaimedJobs{}, err
 	}
 	claimed := store.ClaimedJobs{Token: token, More: len(due) == p.Limit || len(won) < len(due)}
@@ -64,33 +65,58 @@ func (s *Store) stampJobs(ctx context.Context, p store.ClaimJobsParams, ids []st
 }
 
 // giveBackJobs undoes a claim whose answer could not be completed.
-func (s *Store) giveBackJobs(ctx context.Context, now time.Time, ids []string, token string) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tidyWithin) // the claim's time may be over
-	defer cancel()
-	_, _ = s.jobs.UpdateMany(ctx, bson.M{"_id": in(ids), "expandToken": token},
-		bson.M{"$set": bson.M{"expandAt": now}, "$unset": bson.M{"expandToken": "", "expandingUntil": ""}})
+func (s *Store) giveBackJobs(p store.ClaimJobsParams, ids []string, token string) {
+	s.lost.giveBack(p.Lease, func(ctx context.Context) error {
+		_, err := s.jobs.UpdateMany(ctx, bson.M{"_id": in(ids), "expandToken": token},
+			bson.M{"$set": bson.M{"expandAt": p.Now}, "$unset": bson.M{"expandToken": "", "expandingUntil": ""}})
+		return err
+	})
 }
 
 // Advance implements [store.Queue]. The cursor is the commit of a job's occurrences: until it is moved, by a write guarded
 // by the claim, those that are inserted lie beyond it and do not fire.
 //
-// Whether the claims still stand is looked at first, though the last writes decide: what was advanced before may have been
-// delivered since, and inserting it again would deliver it again.
+// An insertion that comes late may be of what has been delivered since, and would have it delivered again. So occurrences are
+// staged first, and made the job's by a write that is bounded. Whether the claims still stand is looked at before, though
+// the last writes decide, for the same reason.
 func (s *Store) Advance(ctx context.Context, advances []store.Advance) error {
+	ctx, cancel := within(ctx)
+	defer cancel()
 	standing, err := s.standing(ctx, advances)
+	if err != nil || len(standing) == 0 {
+		return notDone(err)
+	}
+	occurrences := make([][]job.Occurrence, len(standing))
+	n := 0
+	for i, a := range standing {
+		occurrences[i] = a.Occurrences
+		n += len(a.Occurrences)
+	}
+	if err := s.insertOccurrences(ctx, occurrences, s.staged); err != nil {
+		return err
+	}
+	there, err := s.unveil(ctx, occurrences)
 	if err != nil {
 		return err
 	}
-	occurrences := make([][]job.Occurrence, len(standing))
-	writes := make([]mongo.WriteModel, len(standing))
-	for i, a := range standing {
-		occurrences[i] = a.Occurrences
-		writes[i] = mongo.NewUpdateOneModel().SetFilter(claimOf(a)).SetUpdate(advanced(a))
+	if there < n { // some of it was replaced or cancelled meanwhile, or swept
+		left, err := s.standing(ctx, advances)
+		if err != nil {
+			return err
+		}
+		if len(left) == len(standing) {
+			return fmt.Errorf("%w: what was staged is gone", store.ErrUnavailable)
+		}
+		return s.Advance(ctx, advances)
 	}
-	if err := s.insertOccurrences(ctx, occurrences); err != nil {
-		return err
-	}
-	return bulkWrite(ctx, s.jobs, writes)
+	return s.inTime(ctx, func(ctx context.Context, inTime bson.M) (bool, error) {
+		writes := make([]mongo.WriteModel, len(standing))
+		for i, a := range standing {
+			writes[i] = mongo.NewUpdateOneModel().SetFilter(both(claimOf(a), inTime)).SetUpdate(advanced(a))
+		}
+		result, err := s.jobs.BulkWrite(ctx, writes, options.BulkWrite().SetOrdered(false))
+		return err == nil && int(result.MatchedCount) == len(writes), err
+	})
 }
 
 // standing reads which of the advances are of claims that still stand.

@@ -16,26 +16,34 @@
 //   - Claims and settlements are guarded by what they rely on: a claim by the occurrence still being due, a settlement by
 //     the claim's token.
 //
-// All reads go to the primary. Writes are acknowledged by a majority unless the URL says otherwise.
+// All reads go to the primary, and see what it has. Writes are acknowledged by a majority unless the URL says otherwise. Nothing is
+// dropped for what a read of less than a majority has told.
 package mongodb
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/event"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
 
 	"github.com/carillon-scheduler/carillon/store"
 )
 
 const (
 	// format is the version of the documents and indexes, kept in the document formatID of the collection meta.
-	format   = 3
+	format   = 4
 	formatID = "format"
+
+	// formatBefore is a format of which all documents are also of this one. What reads it would take an occurrence that was
+	// carried over for an orphan, and so drop it, and a stub for a job.
+	formatBefore = 3
 
 	// laneDead is the lane of dead letters, so that one index serves them and what is pending.
 	laneDead = ""
@@ -57,6 +65,11 @@ type Store struct {
 	tenants     *mongo.Collection
 	replicas    *mongo.Collection
 	meta        *mongo.Collection
+	clock       clock
+	committed   *mongo.Collection                         // the jobs, as a majority has them
+	topology    atomic.Pointer[event.TopologyDescription] // as the driver has seen it last
+	expected    expected
+	lost        lost
 }
 
 // Open connects to the server that a URL such as "mongodb://user:password@host/database?replicaSet=rs0" names and makes
@@ -69,21 +82,22 @@ func Open(ctx context.Context, rawURL string) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	client, err := mongo.Connect(opts)
-	if err != nil {
+	s := &Store{lost: newLost()}
+	opts.SetServerMonitor(&event.ServerMonitor{
+		TopologyDescriptionChanged: func(e *event.TopologyDescriptionChangedEvent) { s.topology.Store(&e.NewDescription) },
+	})
+	if s.client, err = mongo.Connect(opts); err != nil {
 		return nil, fmt.Errorf("store URL %s: %s", parts, parts.hide(err.Error()))
 	}
-	db := client.Database(parts.database)
-	s := &Store{
-		client:      client,
-		jobs:        db.Collection("jobs"),
-		occurrences: db.Collection("occurrences"),
-		tenants:     db.Collection("tenants"),
-		replicas:    db.Collection("replicas"),
-		meta:        db.Collection("meta"),
-	}
+	db := s.client.Database(parts.database)
+	s.jobs = db.Collection("jobs")
+	s.committed = s.jobs.Clone(options.Collection().SetReadConcern(readconcern.Majority()))
+	s.occurrences = db.Collection("occurrences")
+	s.tenants = db.Collection("tenants")
+	s.replicas = db.Collection("replicas")
+	s.meta = db.Collection("meta")
 	if err := s.prepare(ctx); err != nil {
-		return nil, errors.Join(fmt.Errorf("open MongoDB database %s: %w", parts, explain(err, parts)), s.Close())
+		return nil, errors.Join(fmt.Errorf("open MongoDB database %s: %w", parts, s.explain(err, parts)), s.Close())
 	}
 	return s, nil
 }
@@ -91,6 +105,9 @@ func Open(ctx context.Context, rawURL string) (*Store, error) {
 // prepare refuses a database that can't be used, and makes the indexes. Doing it again, or in several replicas at once,
 // changes nothing.
 func (s *Store) prepare(ctx context.Context) error {
+	if err := s.tellsTime(ctx); err != nil {
+		return err
+	}
 	version, err := s.readFormat(ctx)
 	if err != nil {
 		return err
@@ -102,6 +119,11 @@ func (s *Store) prepare(ctx context.Context) error {
 	}
 	if version > format {
 		return fmt.Errorf("%w: its format is %d, this one reads up to %d; upgrade carillon", store.ErrFormat, version, format)
+	}
+	if version == formatBefore {
+		if version, err = s.raiseFormat(ctx); err != nil {
+			return err
+		}
 	}
 	if version < format {
 		return fmt.Errorf("its format is %d, which only a pre-release of carillon wrote and this one does not read; name a new database", version)
@@ -158,6 +180,34 @@ func (s *Store) claimDatabase(ctx context.Context) (version int, err error) {
 	return format, mapError(err)
 }
 
+// raiseFormat keeps programs away that would do harm to what this one writes, and answers the format that it then is.
+func (s *Store) raiseFormat(ctx context.Context) (int, error) {
+	_, err := s.meta.UpdateOne(ctx, bson.M{"_id": formatID, "version": formatBefore}, bson.M{"$set": bson.M{"version": format}})
+	if err != nil {
+		return 0, mapError(err)
+	}
+	return s.readFormat(ctx)
+}
+
+// tellsTime sees to it that the server judges the time of updates and deletions, before any is asked for, and learns it.
+func (s *Store) tellsTime(ctx context.Context) error {
+	if _, err := s.Now(ctx); err != nil {
+		return err
+	}
+	ctx, cancel := within(ctx)
+	defer cancel()
+	return s.inTime(ctx, func(ctx context.Context, inTime bson.M) (bool, error) {
+		nothing := both(bson.M{"_id": "nothing"}, inTime)
+		if _, err := s.meta.UpdateOne(ctx, nothing, bson.M{"$set": bson.M{"version": 0}}); err != nil {
+			return false, fmt.Errorf("the server can't bound an update by its time ($$NOW): %w", err)
+		}
+		if _, err := s.meta.DeleteOne(ctx, nothing); err != nil {
+			return false, fmt.Errorf("the server can't bound a deletion by its time ($$NOW): %w", err)
+		}
+		return true, nil
+	})
+}
+
 // readFormat reads the version of the format; zero if there is none.
 func (s *Store) readFormat(ctx context.Context) (int, error) {
 	var doc struct {
@@ -170,8 +220,10 @@ func (s *Store) readFormat(ctx context.Context) (int, error) {
 	return doc.Version, mapError(err)
 }
 
-// Close ends all connections. Commands under way get a few seconds to end.
+// Close ends all connections. Commands under way get a few seconds to end. Claims that are still to be given back wait for their
+// leases' ends.
 func (s *Store) Close() error {
+	s.lost.close()
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	err := s.client.Disconnect(ctx)
@@ -187,7 +239,11 @@ func (s *Store) Now(ctx context.Context) (time.Time, error) {
 		LocalTime time.Time `bson:"localTime"`
 	}
 	err := s.jobs.Database().RunCommand(ctx, bson.D{{Key: "hello", Value: 1}}).Decode(&hello)
-	return hello.LocalTime, mapError(err)
+	if err != nil {
+		return time.Time{}, mapError(err)
+	}
+	s.clock.note(hello.LocalTime)
+	return hello.LocalTime, nil
 }
 
 // keys names the fields of an index or a sort, all ascending, or of a projection.

@@ -3,6 +3,7 @@ package mongodb
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -15,15 +16,25 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
+const (
+	// togetherMost bounds how many jobs are created by one command, and togetherBytes how large each of them may be, so that
+	// none of them is too large for a document.
+	togetherMost  = 64
+	togetherBytes = 256 << 10
+
+	// stubFor is after how long a sweep removes a stub, by the clocks of replicas: long after no put may take it any more.
+	stubFor = time.Hour
+)
+
 // Put implements [store.Jobs]. Jobs are put independently of each other, but for those of one name.
 //
-// Each job becomes what it is to be by one write, its flip: the insertion of the job document, or its update guarded by
-// the version that it replaces, so that a job that was paused is still so, and no other client's change is lost. The
-// driver sends the rest of the context's time with every command as its maxTimeMS, so a flip that is late is refused by
-// the server too. A flip that failed without an answer may have happened all the same. Its occurrences are therefore left:
-// they are the job's, or orphans.
+// Each job becomes what it is to be by one write, its flip: an update of the job document guarded by the version that it
+// replaces, so that a job that was paused is still so, and no other client's change is lost, and by the server's time.
+// Where there is no job, a stub of one is inserted first, as an insertion can't be guarded: a document with neither
+// version nor revision, which everybody takes for no job. A flip that failed without an answer may have happened all the
+// same. Its occurrences are therefore left: they are the job's, or orphans.
 func (s *Store) Put(ctx context.Context, puts []store.Put) []store.PutResult {
-	ctx, cancel := context.WithTimeout(ctx, store.Within) // for callers that set no limit
+	ctx, cancel := within(ctx)
 	defer cancel()
 	results := make([]store.PutResult, len(puts))
 	for _, round := range rounds(puts, results) {
@@ -38,15 +49,19 @@ type put struct {
 	*store.PutResult
 	id      string  // of the job document
 	present present // the job document, when it was last read
-	tried   bool    // its insertion among others was tried, and may have been made
+	known   bool    // present is worth something
 }
 
 // present is what has to be known of a job that is to be changed; the zero value if there is none.
 type present struct {
+	exists              bool
+	stub                bool // it does not, but there is a stub of it
+	name                job.Name
 	revision, version   job.Revision
 	createdAt, pausedAt time.Time
-	expands             bool      // it has a schedule that recurs and has not ended
+	cursor              time.Time // of a schedule that recurs and has not ended
 	expandingUntil      time.Time // the end of the lease of an expansion that may still be under way
+	carriedFrom         []string  // the revisions that it has replaced and carried something over from, the last one first
 }
 
 func (p present) paused() bool { return !p.pausedAt.IsZero() }
@@ -69,36 +84,26 @@ func rounds(puts []store.Put, results []store.PutResult) (all [][]*put) {
 // putRound puts jobs of distinct names. Whatever can be is done in one command for all of them.
 func (s *Store) putRound(ctx context.Context, round []*put) {
 	if err := s.readPresent(ctx, round); err != nil {
-		fail(round, err)
+		fail(round, notDone(err))
 		return
 	}
-	var going []*put
+	var going, creating, replacing []*put
 	for _, p := range round {
-		if !p.If.Holds(p.present.version) {
-			p.Err = store.ErrPrecondition // early, before anything is written; the flip decides
-			continue
+		if p.Err = p.Judge(p.present.version, p.present.cursor); p.Err != nil {
+			continue // early, before anything is written; the flip decides
 		}
 		going = append(going, p)
-	}
-	occurrences := make([][]job.Occurrence, len(going))
-	for i, p := range going {
-		occurrences[i] = p.Occurrences
-	}
-	if err := s.insertOccurrences(ctx, occurrences); err != nil {
-		fail(going, err)
-		s.tidy(ctx, going) // no flip was tried, so nothing will ever want them
-		return
-	}
-	var creating, replacing []*put
-	for _, p := range going {
-		if p.present == (present{}) {
+		if !p.present.exists && p.size() <= togetherBytes {
 			creating = append(creating, p)
 		} else {
 			replacing = append(replacing, p)
 		}
 	}
-	replacing = append(replacing, s.create(ctx, creating)...)
-
+	if err := s.prepareFlips(ctx, going, creating); err != nil {
+		fail(going, notDone(err))
+		s.tidy(ctx, going) // no flip was tried, so nothing will ever want them
+		return
+	}
 	var group errgroup.Group
 	group.SetLimit(parallel)
 	for _, p := range replacing {
@@ -107,8 +112,62 @@ func (s *Store) putRound(ctx context.Context, round []*put) {
 			return nil
 		})
 	}
+	for part := range slices.Chunk(creating, togetherMost) {
+		group.Go(func() error {
+			for _, p := range s.create(ctx, part) {
+				p.Err = s.flip(ctx, p)
+			}
+			return nil
+		})
+	}
 	_ = group.Wait()
 }
+
+// size is about how large the job's document is.
+func (p *put) size() int {
+	return len(p.Job.Callback.Data) + len(p.Job.Schedule.Encode()) + len(p.Job.Options.Encode())
+}
+
+// prepareFlips inserts all occurrences, and the stubs of the jobs that are to be created together.
+func (s *Store) prepareFlips(ctx context.Context, going, creating []*put) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error {
+		occurrences := make([][]job.Occurrence, len(going))
+		for i, p := range going {
+			occurrences[i] = p.Occurrences
+		}
+		return s.insertOccurrences(ctx, occurrences, newOccurrenceDocument)
+	})
+	for part := range slices.Chunk(creating, chunk) {
+		group.Go(func() error { return s.insertStubs(ctx, part) })
+	}
+	return group.Wait()
+}
+
+// insertStubs inserts stubs of jobs where there is nothing. What is there already is looked at by the flip.
+func (s *Store) insertStubs(ctx context.Context, puts []*put) error {
+	var stubs []any
+	for _, p := range puts {
+		if !p.present.stub {
+			stubs = append(stubs, bson.M{
+				"_id": p.id, "tenant": p.Job.Tenant, "key": p.Job.Key, "revision": "", "version": "",
+				"expiresAt": p.Now.Add(stubFor),
+			})
+		}
+	}
+	if len(stubs) == 0 {
+		return nil
+	}
+	_, err := s.jobs.InsertMany(ctx, stubs, options.InsertMany().SetOrdered(false))
+	if onlyDuplicates(err) {
+		return nil
+	}
+	return mapError(err)
+}
+
+// stubs matches stubs of jobs, and realJobs everything else.
+func stubs() bson.M    { return bson.M{"version": ""} }
+func realJobs() bson.M { return bson.M{"version": bson.M{"$gt": ""}} }
 
 func fail(puts []*put, err error) {
 	for _, p := range puts {
@@ -128,34 +187,41 @@ func (s *Store) readPresent(ctx context.Context, puts []*put) error {
 			return err
 		}
 		for _, p := range part {
-			p.present = found[p.id]
+			p.present, p.known = found[p.id], true
 		}
 	}
 	return nil
 }
 
-// present reads those of the jobs that exist, by their ids.
+// present reads those of the jobs that exist, or have stubs, by their ids. What they have carried over is their own then.
 func (s *Store) present(ctx context.Context, ids ...string) (map[string]present, error) {
 	found, err := find[jobDocument](ctx, s.jobs, bson.M{"_id": in(ids)},
 		options.Find().SetProjection(bson.M{
-			"revision": 1, "version": 1, "createdAt": 1, "pausedAt": 1, "cursor": 1, "expandingUntil": 1,
+			"tenant": 1, "key": 1, "revision": 1, "version": 1, "createdAt": 1, "pausedAt": 1, "cursor": 1, "expandingUntil": 1,
+			"inherits": 1, "carriedFrom": 1,
 		}))
 	if err != nil {
+		return nil, err
+	}
+	if err := s.inheritAll(ctx, found); err != nil {
 		return nil, err
 	}
 	byID := make(map[string]present, len(found))
 	for i := range found {
 		d := &found[i]
 		byID[d.ID] = present{
+			exists: d.Version != "", stub: d.Version == "", name: job.Name{Tenant: d.Tenant, Key: d.Key},
 			revision: job.Revision(d.Revision), version: job.Revision(d.Version),
-			createdAt: d.CreatedAt, pausedAt: d.PausedAt, expands: !d.Cursor.IsZero(), expandingUntil: d.ExpandingUntil,
+			createdAt: d.CreatedAt, pausedAt: d.PausedAt, cursor: d.Cursor, expandingUntil: d.ExpandingUntil,
+			carriedFrom: d.CarriedFrom,
 		}
 	}
 	return byID, nil
 }
 
-// insertOccurrences inserts the occurrences of several jobs. One that is there already is the same.
-func (s *Store) insertOccurrences(ctx context.Context, ofJobs [][]job.Occurrence) error {
+// insertOccurrences inserts the occurrences of several jobs, as the documents that are made of them. One that is there
+// already is the same.
+func (s *Store) insertOccurrences(ctx context.Context, ofJobs [][]job.Occurrence, document func(*job.Occurrence) occurrenceDocument) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(4) // a job of very many instants would take too long one command after the other
 	insert := func(documents []any) {
@@ -170,7 +236,7 @@ func (s *Store) insertOccurrences(ctx context.Context, ofJobs [][]job.Occurrence
 	var documents []any
 	for _, occurrences := range ofJobs {
 		for i := range occurrences {
-			documents = append(documents, newOccurrenceDocument(&occurrences[i]))
+			documents = append(documents, document(&occurrences[i]))
 			if len(documents) == chunk {
 				insert(documents)
 				documents = nil
@@ -183,39 +249,55 @@ func (s *Store) insertOccurrences(ctx context.Context, ofJobs [][]job.Occurrence
 	return group.Wait()
 }
 
-// create flips jobs that did not exist, all at once. It returns those that are to be flipped one by one: they do exist
-// after all, since another Put was faster, or one of them is too large, which stops the others too.
+// create flips jobs that did not exist, all by one command, which answers only how many it has flipped. It returns those
+// that are to be flipped one by one: they do exist after all, since another Put was faster, or they were late, or a
+// cancellation has removed their stubs.
 func (s *Store) create(ctx context.Context, puts []*put) (left []*put) {
-	if len(puts) == 0 {
-		return nil
-	}
-	documents := make([]any, len(puts))
-	for i, p := range puts {
-		documents[i] = newJobDocument(&p.Job)
-	}
-	_, err := s.jobs.InsertMany(ctx, documents, options.InsertMany().SetOrdered(false))
-	bulk, ok := errors.AsType[mongo.BulkWriteException](err)
-	if !ok {
-		if err = mapError(err); errors.Is(err, store.ErrTooLarge) {
-			for _, p := range puts {
-				p.tried = true
-			}
-			return puts
-		}
+	part, cancel, inTime, _, err := s.bounded(ctx)
+	if err != nil {
 		fail(puts, err)
+		s.tidy(ctx, puts)
 		return nil
 	}
-	if bulk.WriteConcernError != nil {
-		fail(puts, mapError(err))
+	defer cancel()
+	writes := make([]mongo.WriteModel, len(puts))
+	for i, p := range puts {
+		writes[i] = mongo.NewUpdateOneModel().SetFilter(both(bson.M{"_id": p.id, "version": ""}, inTime)).SetUpdate(replacement(p))
 	}
-	for _, e := range bulk.WriteErrors {
-		p := puts[e.Index]
-		if mongo.IsDuplicateKeyError(e.WriteError) {
-			p.present = present{} // not known
-			left = append(left, p)
-		} else {
-			p.Err = s.flipFailed(ctx, p, e.WriteError)
+	result, err := s.jobs.BulkWrite(part, writes, options.BulkWrite().SetOrdered(false))
+	bulk, partly := errors.AsType[mongo.BulkWriteException](err)
+	if err != nil && (!partly || bulk.WriteConcernError != nil) {
+		for _, p := range puts {
+			p.Err = s.flipFailed(ctx, p, writeError(err))
 		}
+		return nil
+	}
+	if result == nil {
+		result = &mongo.BulkWriteResult{}
+	}
+	tried := slices.Clone(puts)
+	for _, e := range bulk.WriteErrors {
+		tried[e.Index].Err = s.flipFailed(ctx, tried[e.Index], writeError(e.WriteError))
+		tried[e.Index] = nil
+	}
+	tried = slices.DeleteFunc(tried, func(p *put) bool { return p == nil })
+	if int(result.MatchedCount) == len(tried) {
+		return nil
+	}
+
+	// Some were not flipped. One whose revision is there was; of another it may have been replaced or cancelled since.
+	if err := s.readPresent(ctx, tried); err != nil {
+		fail(tried, unknown(err))
+		return nil
+	}
+	for _, p := range tried {
+		if p.present.revision != p.Job.Revision {
+			left = append(left, p)
+		}
+	}
+	if int(result.MatchedCount) > len(tried)-len(left) {
+		fail(left, fmt.Errorf("%w: which of the jobs were put before they were replaced is not known", store.ErrUnavailable))
+		return nil
 	}
 	return left
 }
@@ -223,42 +305,58 @@ func (s *Store) create(ctx context.Context, puts []*put) (left []*put) {
 // flip makes one put's revision its job's, whether or not there is such a job, by a write that fails if the job has
 // changed since it was read. Each failure means that another client's change of it has succeeded.
 func (s *Store) flip(ctx context.Context, p *put) error {
-	for ; ; p.present = (present{}) {
-		if p.present == (present{}) {
-			found, err := s.present(ctx, p.id)
-			if err != nil {
-				s.tidy(ctx, []*put{p})
-				return err
-			}
-			p.present = found[p.id]
-		}
-		if p.tried && p.present.revision == p.Job.Revision {
-			return nil
-		}
-		if !p.If.Holds(p.present.version) {
+	for ; ; p.known = false {
+		if err := s.prepareFlip(ctx, p); err != nil {
 			s.tidy(ctx, []*put{p})
-			return store.ErrPrecondition
+			return notDone(err)
 		}
-		if p.present == (present{}) {
-			_, err := s.jobs.InsertOne(ctx, newJobDocument(&p.Job))
-			if mongo.IsDuplicateKeyError(err) {
-				continue
-			}
-			return s.flipFailed(ctx, p, err)
-		}
-		result, err := s.jobs.UpdateOne(ctx, bson.M{"_id": p.id, "version": p.present.version}, replacement(p))
+		matched := false
+		err := s.inTime(ctx, func(ctx context.Context, inTime bson.M) (bool, error) {
+			result, err := s.jobs.UpdateOne(ctx, both(p.replaces(), inTime), replacement(p))
+			matched = err == nil && result.MatchedCount > 0
+			return matched, err
+		})
 		if err != nil {
 			return s.flipFailed(ctx, p, err)
 		}
-		if result.MatchedCount > 0 {
-			return s.deleteReplaced(ctx, p)
+		if matched {
+			return s.afterFlip(ctx, p)
 		}
 	}
 }
 
-// flipFailed maps the error of a flip, and tidies if it tells for certain that nothing was written.
+// prepareFlip sees to it that there is what the flip is to replace, and that this may be replaced.
+func (s *Store) prepareFlip(ctx context.Context, p *put) error {
+	if !p.known {
+		if err := s.readPresent(ctx, []*put{p}); err != nil {
+			return err
+		}
+	}
+	if err := p.Judge(p.present.version, p.present.cursor); err != nil {
+		return err
+	}
+	if p.present.exists {
+		return s.nameHeirs(ctx, p)
+	}
+	return s.insertStubs(ctx, []*put{p})
+}
+
+// replaces matches what a flip replaces. A change of the cursor is no new version, so it counts only if it was asked for.
+func (p *put) replaces() bson.M {
+	filter := bson.M{"_id": p.id, "version": p.present.version}
+	switch {
+	case p.From == store.Replaced{}:
+	case p.From.Cursor.IsZero():
+		filter["cursor"] = absent()
+	default:
+		filter["cursor"] = p.From.Cursor
+	}
+	return filter
+}
+
+// flipFailed tidies if the error of a flip tells for certain that nothing was written.
 func (s *Store) flipFailed(ctx context.Context, p *put, err error) error {
-	if err = mapError(err); errors.Is(err, store.ErrTooLarge) {
+	if errors.Is(err, store.ErrTooLarge) || errors.Is(err, store.ErrNotDone) {
 		s.tidy(ctx, []*put{p})
 	}
 	return err
@@ -267,8 +365,8 @@ func (s *Store) flipFailed(ctx context.Context, p *put, err error) error {
 // staysPaused tells whether the job is paused once it is put, as far as it was read.
 func (p *put) staysPaused() bool { return p.present.paused() && !p.Anew }
 
-// replacement turns a job document into another job's of the same name. One that is paused stays so, and is then not to
-// be expanded, unless it is put anew. An expansion of what is replaced ends.
+// replacement turns a job document into another job's of the same name, or a stub into a job. One that is paused stays so,
+// and is then not to be expanded, unless it is put anew. An expansion of what is replaced ends.
 func replacement(p *put) bson.M {
 	d := newJobDocument(&p.Job)
 	set := bson.M{
@@ -276,10 +374,13 @@ func replacement(p *put) bson.M {
 		"callback": d.Callback, "schedule": d.Schedule,
 	}
 	unset := bson.M{"expandToken": "", "expandingUntil": ""}
-	if p.Anew {
+	if p.Anew || !p.present.exists {
 		set["createdAt"] = d.CreatedAt
 		unset["pausedAt"] = ""
 	}
+	carries := p.present.exists && len(p.Put.Carried) > 0
+	assign(set, unset, "inherits", p.present.revision, carries)
+	assign(set, unset, "carriedFrom", p.carriedFrom(), carries)
 	assign(set, unset, "options", d.Options, len(d.Options) > 0)
 	assign(set, unset, "missed", d.Missed, d.Missed > 0)
 	assign(set, unset, "cursor", d.Cursor, !d.Cursor.IsZero())
@@ -296,14 +397,26 @@ func assign(set, unset bson.M, field string, value any, given bool) {
 	}
 }
 
-// deleteReplaced counts what is held of the revision that a flip replaced, and deletes its occurrences.
-func (s *Store) deleteReplaced(ctx context.Context, p *put) error {
+// afterFlip makes what is carried over the new revision's, counts what is held, and deletes the rest of what was replaced.
+func (s *Store) afterFlip(ctx context.Context, p *put) error {
+	if !p.present.exists {
+		return nil
+	}
+	p.Replaced, p.Paused = p.present.revision, p.staysPaused()
+	if len(p.Put.Carried) > 0 {
+		if err := s.inherit(ctx, p.Job.Name, p.present.revision, p.Job.Revision); err != nil {
+			return err
+		}
+		if err := s.countCarried(ctx, p); err != nil {
+			return err
+		}
+	}
 	replaced := bson.M{"revision": p.present.revision}
 	held, err := s.occurrences.CountDocuments(ctx, both(replaced, held(p.Now)))
 	if err != nil {
 		return mapError(err)
 	}
-	p.Replaced, p.InFlight, p.Paused = p.present.revision, int(held), p.staysPaused()
+	p.InFlight += int(held)
 	// The put is done. Should this fail, what is left are orphans.
 	_, _ = s.occurrences.DeleteMany(ctx, replaced)
 	return nil

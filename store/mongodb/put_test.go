@@ -23,14 +23,13 @@ func TestPutLosesItsFlip(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		replace bool
-		flip    string
 		lost    verdict
 		done    bool
 	}{
-		{"create, not done", false, "insert", cutBefore, false},
-		{"create, done", false, "insert", cutAfter, true},
-		{"replace, not done", true, "update", cutBefore, false},
-		{"replace, done", true, "update", cutAfter, true},
+		{"create, not done", false, cutBefore, false},
+		{"create, done", false, cutAfter, true},
+		{"replace, not done", true, cutBefore, false},
+		{"replace, done", true, cutAfter, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			db := newDatabase(t)
@@ -40,7 +39,7 @@ func TestPutLosesItsFlip(t *testing.T) {
 				mustPut(t, s, old)
 			}
 			relayed, r := db.relayed(t)
-			r.on(c.flip, "jobs", 1, func() verdict { return c.lost })
+			r.on("update", "jobs", 1, func() verdict { return c.lost })
 			p := newPut("k", epoch, 0, 2*time.Hour)
 			result := relayed.Put(t.Context(), []store.Put{p})[0]
 			if !errors.Is(result.Err, store.ErrUnavailable) {
@@ -73,23 +72,23 @@ func TestPutLosesItsFlip(t *testing.T) {
 
 // TestPutIsNotAcknowledged: a flip that was made, but not acknowledged as widely as it must be, is neither done nor undone.
 func TestPutIsNotAcknowledged(t *testing.T) {
-	for _, flip := range []string{"insert", "update"} {
+	for _, replace := range []bool{false, true} {
 		db := newDatabase(t)
 		relayed, r := db.relayed(t)
-		if flip == "update" {
+		if replace {
 			mustPut(t, relayed, newPut("k", epoch, time.Hour))
 		}
 		r.answer = bson.D{
 			{Key: "ok", Value: 1}, {Key: "n", Value: 1}, {Key: "nModified", Value: 1},
 			{Key: "writeConcernError", Value: bson.D{{Key: "code", Value: 64}, {Key: "errmsg", Value: "waited in vain"}}},
 		}
-		r.on(flip, "jobs", 1, func() verdict { return answerAfter })
+		r.on("update", "jobs", 1, func() verdict { return answerAfter })
 		p := newPut("k", epoch, 0)
 		if result := relayed.Put(t.Context(), []store.Put{p})[0]; !errors.Is(result.Err, store.ErrUnavailable) {
-			t.Errorf("%s: put answers %v", flip, result.Err)
+			t.Errorf("replace %v: put answers %v", replace, result.Err)
 		}
 		if n := db.count(t, bson.M{"revision": p.Job.Revision}); n != 1 {
-			t.Errorf("%s: %d occurrences are left, want 1", flip, n)
+			t.Errorf("replace %v: %d occurrences are left, want 1", replace, n)
 		}
 	}
 }
@@ -137,9 +136,9 @@ func TestPutFailsBeforeItsFlip(t *testing.T) {
 			flips := 0
 			r.set(func(c command) verdict {
 				switch {
-				case c.name == "insert" && c.collection == "jobs":
+				case c.name == "update" && c.collection == "jobs":
 					flips++
-				case c.name == "insert":
+				case c.name == "insert" && c.collection == "occurrences":
 					if over {
 						cancel()
 					}
@@ -148,7 +147,7 @@ func TestPutFailsBeforeItsFlip(t *testing.T) {
 				return pass
 			})
 			p := newPut("k", epoch, 0)
-			if result := relayed.Put(ctx, []store.Put{p})[0]; !errors.Is(result.Err, store.ErrUnavailable) {
+			if result := relayed.Put(ctx, []store.Put{p})[0]; !errors.Is(result.Err, store.ErrNotDone) {
 				t.Errorf("put answers %v", result.Err)
 			}
 			if _, err := relayed.Job(t.Context(), name("k")); !errors.Is(err, store.ErrNotFound) || flips != 0 {
@@ -205,6 +204,9 @@ func TestPutMeetsAnother(t *testing.T) {
 	}{
 		{"create meets a put", false, "insert", false, store.Condition{}, false, other.Job.Revision},
 		{"create if absent meets a put", false, "insert", false, store.Condition{Absent: true}, true, ""},
+		{"create with a stub meets a put", false, "update", false, store.Condition{}, false, other.Job.Revision},
+		{"create if absent with a stub meets a put", false, "update", false, store.Condition{Absent: true}, true, ""},
+		{"create with a stub meets a cancel", false, "update", true, store.Condition{}, false, ""},
 		{"replace meets a put", true, "update", false, store.Condition{}, false, other.Job.Revision},
 		{"replace of a version meets a put", true, "update", false, store.Condition{Versions: []job.Revision{first.Job.Version}}, true, ""},
 		{"replace if present meets a put", true, "update", false, store.Condition{Present: true}, false, other.Job.Revision},
@@ -273,9 +275,9 @@ func TestPutTooLarge(t *testing.T) {
 		{"created, refused by the driver", false, alone, 48e6, "", nil},
 		{"created among others, refused by the driver", false, among, 48e6, "", nil},
 		{"replaced, refused by the driver", true, alone, 48e6, "", nil},
-		{"created, refused by the server", false, alone, 1e6, "insert", refused},
-		{"created among others, refused by the server", false, among, 1e6, "insert", refused},
-		{"created, refused as a document", false, alone, 1e6, "insert", refusedDocument},
+		{"created, refused by the server", false, alone, 1e6, "update", refused},
+		{"created among others, refused by the server", false, among, 1e6, "update", refused},
+		{"created, refused as a document", false, alone, 1e6, "update", refusedDocument},
 		{"replaced, refused by the server", true, alone, 1e6, "update", refused},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -30,17 +30,24 @@ type returned struct {
 	dueAt  time.Time
 	drop   bool // rather than make it due again
 	paused bool // its job is
+
+	orphan      bool
+	jobRevision string // that its job has instead; empty if there is no job
 }
 
 // putBack gives back what was claimed and is not to fire now. One for which that fails is claimed again at its lease's
 // end. If some job is paused, what else is due of paused jobs by the same quota is put back as well.
 func (s *Store) putBack(ctx context.Context, p store.ClaimParams, back []returned) {
+	back = s.confirmed(ctx, back)
 	if len(back) == 0 {
 		return
 	}
 	writes := make([]mongo.WriteModel, len(back))
 	for i, r := range back {
 		still := bson.M{"_id": r.ID, "token": r.Token}
+		if r.orphan {
+			still = r.stillOrphan()
+		}
 		if r.drop {
 			writes[i] = mongo.NewDeleteOneModel().SetFilter(still)
 		} else {
@@ -48,6 +55,7 @@ func (s *Store) putBack(ctx context.Context, p store.ClaimParams, back []returne
 		}
 	}
 	_ = bulkWrite(ctx, s.occurrences, writes)
+	s.returnHeirs(ctx, p, back)
 	paused := slices.DeleteFunc(back, func(r returned) bool { return !r.paused })
 	if len(paused) == 0 {
 		return
@@ -68,6 +76,34 @@ func (s *Store) putBack(ctx context.Context, p store.ClaimParams, back []returne
 	}
 	_ = group.Wait()
 	s.catchResumes(ctx, p.Now, slices.Concat(paused, slices.Concat(more...)))
+}
+
+// confirmed is what is to be put back, without what is not to be dropped after all: a majority has a job of that revision, or can't
+// be asked. That waits for its lease's end. The server that told of the jobs before may have been deposed without knowing.
+func (s *Store) confirmed(ctx context.Context, back []returned) []returned {
+	var drops []occurrenceDocument
+	for _, r := range back {
+		if r.drop {
+			drops = append(drops, *r.occurrenceDocument)
+		}
+	}
+	if len(drops) == 0 {
+		return back
+	}
+	jobs, err := find[jobDocument](ctx, s.committed, bson.M{"_id": in(jobIDs(drops))},
+		options.Find().SetProjection(bson.M{"revision": 1}))
+	revisions := make(map[string]string, len(jobs))
+	for i := range jobs {
+		revisions[jobs[i].ID] = jobs[i].Revision
+	}
+	for i := range back {
+		if r := &back[i]; r.drop {
+			r.jobRevision = revisions[r.jobID()]
+		}
+	}
+	return slices.DeleteFunc(back, func(r returned) bool {
+		return r.drop && (err != nil || r.isOf(r.jobRevision))
+	})
 }
 
 // passPaused puts back what is due of paused jobs among the first that are due by a quota, and answers it. It claims nothing:
@@ -144,11 +180,13 @@ func (s *Store) catchResumes(ctx context.Context, now time.Time, back []returned
 // servers can compare two fields of a document in a filter, so those are read.
 func (s *Store) bringForward(ctx context.Context, name job.Name, revision job.Revision, now time.Time) error {
 	unclaimed := bson.M{"revision": revision, "tenant": name.Tenant, "key": name.Key, "token": absent()}
-	_, err := s.occurrences.UpdateMany(ctx,
-		both(unclaimed, bson.M{"timestamp": bson.M{"$lte": now}, "dueAt": bson.M{"$gt": now}}),
-		bson.M{"$set": bson.M{"dueAt": now}})
+	passed := both(unclaimed, bson.M{"timestamp": bson.M{"$lte": now}, "dueAt": bson.M{"$gt": now}})
+	err := s.inTime(ctx, func(ctx context.Context, inTime bson.M) (bool, error) {
+		result, err := s.occurrences.UpdateMany(ctx, both(passed, inTime), bson.M{"$set": bson.M{"dueAt": now}})
+		return err == nil && result.MatchedCount > 0, err
+	})
 	if err != nil {
-		return mapError(err)
+		return err
 	}
 	ahead, err := s.occurrences.Find(ctx,
 		both(unclaimed, bson.M{"timestamp": bson.M{"$gt": now, "$lte": now.Add(mostEarly)}}),
@@ -157,22 +195,29 @@ func (s *Store) bringForward(ctx context.Context, name job.Name, revision job.Re
 		return mapError(err)
 	}
 	defer func() { _ = ahead.Close(ctx) }()
-	var writes []mongo.WriteModel
+	var later []occurrenceDocument
 	for ahead.Next(ctx) { // one by one, since very many may fall into that time, of which few are due later
 		var d occurrenceDocument
 		if err := ahead.Decode(&d); err != nil {
 			return err
 		}
 		if d.DueAt.After(d.Timestamp) {
-			writes = append(writes, updateOf(
-				bson.M{"_id": d.ID, "token": absent(), "dueAt": bson.M{"$gt": d.Timestamp}},
-				bson.M{"$set": bson.M{"dueAt": d.Timestamp}}))
+			later = append(later, d)
 		}
 	}
-	if err := ahead.Err(); err != nil {
+	if err := ahead.Err(); err != nil || len(later) == 0 {
 		return mapError(err)
 	}
-	return bulkWrite(ctx, s.occurrences, writes)
+	return s.inTime(ctx, func(ctx context.Context, inTime bson.M) (bool, error) {
+		writes := make([]mongo.WriteModel, len(later))
+		for i, d := range later {
+			writes[i] = updateOf(
+				both(bson.M{"_id": d.ID, "token": absent(), "dueAt": bson.M{"$gt": d.Timestamp}}, inTime),
+				bson.M{"$set": bson.M{"dueAt": d.Timestamp}})
+		}
+		result, err := s.occurrences.BulkWrite(ctx, writes, options.BulkWrite().SetOrdered(false))
+		return err == nil && int(result.MatchedCount) == len(writes), err
+	})
 }
 
 // updateOf is the update of one document, by its id, among very many. It is made as an update of all that match: FerretDB,

@@ -13,9 +13,13 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
+// batchSize is how many documents come with the first answer. The server's own is 101. Nothing on the way of a claim finds more
+// than this, so that each find is one round trip; with one more than a chunk the server knows that there are no more.
+const batchSize = chunk + 1
+
 // find reads all documents that match.
 func find[T any](ctx context.Context, c *mongo.Collection, filter bson.M, opts *options.FindOptionsBuilder) ([]T, error) {
-	cursor, err := c.Find(ctx, filter, opts)
+	cursor, err := c.Find(ctx, filter, opts.SetBatchSize(batchSize))
 	if err != nil {
 		return nil, mapError(err)
 	}

@@ -15,41 +15,6 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// TestClaimIsInterrupted: a claim that fails after it has stamped gives back what it stamped.
-func TestClaimIsInterrupted(t *testing.T) {
-	for _, c := range []struct {
-		name, command, collection string
-		n                         int
-		lost                      verdict
-	}{
-		{"while it stamps", "update", "occurrences", 1, cutAfter},
-		{"while it reads back", "find", "occurrences", 3, cutBefore},
-		{"while it reads the jobs", "find", "jobs", 1, cutBefore},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			db := newDatabase(t)
-			s := db.open(t)
-			mustPut(t, s, newPut("k", epoch, 0, time.Second))
-			now := epoch.Add(time.Second)
-			relayed, r := db.relayed(t)
-			r.on(c.command, c.collection, c.n, func() verdict { return c.lost })
-			claim, err := relayed.Claim(t.Context(), claimParams(now, 10))
-			if !errors.Is(err, store.ErrUnavailable) || len(claim.Occurrences) != 0 {
-				t.Fatalf("claimed %d, %v", len(claim.Occurrences), err)
-			}
-			again := mustClaim(t, s, now, 10)
-			if len(again) != 2 {
-				t.Fatalf("%d are due, want 2", len(again))
-			}
-			for _, o := range again {
-				if o.Attempt != 1 || o.Reclaimed {
-					t.Errorf("attempt %d, reclaimed %v", o.Attempt, o.Reclaimed)
-				}
-			}
-		})
-	}
-}
-
 // TestClaimMeetsAnother: what another claims between a claim's finding and its stamping is the other's, and more may be due
 // of its lane, but not of others.
 func TestClaimMeetsAnother(t *testing.T) {
@@ -62,6 +27,7 @@ func TestClaimMeetsAnother(t *testing.T) {
 	mustPut(t, s, begin(high.Job, epoch))
 	now := epoch.Add(time.Minute)
 	relayed, r := db.relayed(t)
+	expectMany(t, relayed)
 	var theirs []store.Claimed
 	r.on("update", "occurrences", 1, func() verdict {
 		theirs = mustClaim(t, s, now, 2)
@@ -94,6 +60,7 @@ func TestClaimMeetsAChange(t *testing.T) {
 	change := amendment(amended.Job.Version)
 	change.Name = name("amended")
 	relayed, r := db.relayed(t)
+	expectMany(t, relayed)
 	r.on("update", "occurrences", 1, func() verdict {
 		if err := errors.Join(s.Pause(t.Context(), name("paused"), job.NewRevision(epoch), epoch), s.Amend(t.Context(), change)); err != nil {
 			t.Error(err)

@@ -17,7 +17,7 @@ import (
 // Job implements [store.Jobs].
 func (s *Store) Job(ctx context.Context, name job.Name) (store.JobStatus, error) {
 	var d jobDocument
-	err := s.jobs.FindOne(ctx, bson.M{"_id": jobID(name)}).Decode(&d)
+	err := s.jobs.FindOne(ctx, both(bson.M{"_id": jobID(name)}, realJobs())).Decode(&d)
 	if errors.Is(err, mongo.ErrNoDocuments) {
 		return store.JobStatus{}, store.ErrNotFound
 	}
@@ -38,7 +38,7 @@ func (s *Store) Jobs(ctx context.Context, f store.JobFilter) ([]store.JobStatus,
 	if f.After != "" {
 		within["$gt"] = jobID(job.Name{Tenant: f.Tenant, Key: f.After})
 	}
-	found, err := find[jobDocument](ctx, s.jobs, bson.M{"_id": within}, options.Find().
+	found, err := find[jobDocument](ctx, s.jobs, both(bson.M{"_id": within}, realJobs()), options.Find().
 		SetProjection(bson.M{"schedule": 0, "callback.data": 0, "options": 0}).SetSort(keys("_id")).SetLimit(int64(f.Limit)))
 	if err != nil {
 		return nil, err
@@ -75,8 +75,11 @@ func (s *Store) Strays(ctx context.Context, f store.JobFilter) (names []job.Name
 	return names, nil
 }
 
-// statuses adds to jobs whether they are live.
+// statuses adds to jobs whether they are live. What they have carried over is their own then.
 func (s *Store) statuses(ctx context.Context, documents []jobDocument) ([]store.JobStatus, error) {
+	if err := s.inheritAll(ctx, documents); err != nil {
+		return nil, err
+	}
 	live, err := s.live(ctx, documents)
 	if err != nil {
 		return nil, err

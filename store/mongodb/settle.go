@@ -39,7 +39,7 @@ func (s *Store) Settle(ctx context.Context, settlements []store.Settlement) erro
 		if t.Outcome != store.Bury && t.Revision != "" && t.KeepUntil.After(keptUntil[t.Revision]) {
 			keptUntil[t.Revision] = t.KeepUntil
 			kept[t.Revision] = mongo.NewUpdateOneModel().
-				SetFilter(bson.M{"_id": jobID(t.Name), "revision": t.Revision}).
+				SetFilter(jobOf(jobID(t.Name), t.Revision)).
 				SetUpdate(bson.M{"$max": bson.M{"expiresAt": t.KeepUntil}})
 		}
 	}
@@ -55,7 +55,7 @@ func (s *Store) Settle(ctx context.Context, settlements []store.Settlement) erro
 	}
 	for of, n := range missed {
 		ofJobs = append(ofJobs, mongo.NewUpdateOneModel().
-			SetFilter(bson.M{"_id": of.id, "revision": of.revision}).SetUpdate(bson.M{"$inc": bson.M{"missed": n}}))
+			SetFilter(jobOf(of.id, of.revision)).SetUpdate(bson.M{"$inc": bson.M{"missed": n}}))
 	}
 	return bulkWrite(ctx, s.jobs, ofJobs)
 }
@@ -99,7 +99,7 @@ func settlementUpdate(t *store.Settlement) bson.M {
 		set := bson.M{
 			"lane": laneDead, "revision": "", "failedAt": t.At, "lastError": t.Error, "callback": newCallbackDocument(t.Target.Callback),
 		}
-		unset := bson.M{"dueAt": "", "scheduledAt": "", "token": ""}
+		unset := bson.M{"dueAt": "", "scheduledAt": "", "token": "", "heirs": ""}
 		encoded := t.Target.Options.Encode()
 		assign(set, unset, "options", encoded, len(encoded) > 0)
 		return bson.M{"$set": set, "$unset": unset}

@@ -61,7 +61,7 @@ func (s *Store) CountLanes(ctx context.Context, now time.Time, lanes []job.Lane,
 func (s *Store) Sample(ctx context.Context, lane job.Lane, from time.Time, limit int) ([]store.Sampled, error) {
 	found, err := find[occurrenceDocument](ctx, s.occurrences, bson.M{"lane": lane.String(), "dueAt": bson.M{"$gte": from}},
 		options.Find().SetSort(keys("dueAt", "_id")).SetLimit(int64(limit)).
-			SetProjection(bson.M{"_id": 0, "dueAt": 1, "tenant": 1, "key": 1, "revision": 1, "callback": 1}))
+			SetProjection(bson.M{"_id": 0, "dueAt": 1, "tenant": 1, "key": 1, "revision": 1, "callback": 1, "heirs": 1}))
 	if err != nil {
 		return nil, err
 	}
@@ -79,6 +79,7 @@ func (s *Store) Sample(ctx context.Context, lane job.Lane, from time.Time, limit
 	sampled := make([]store.Sampled, len(found))
 	for i := range found {
 		d := &found[i]
+		d.inherit(jobs[d.jobID()].Revision)
 		sampled[i].DueAt = d.DueAt
 		if d.Callback != nil {
 			sampled[i].Callback = job.Callback{Type: d.Callback.Type, Data: d.Callback.Data}
@@ -110,6 +111,11 @@ func (s *Store) Backlog(ctx context.Context, now time.Time) (b store.Backlog, er
 	if b.DeadLetters, err = s.count(ctx, bson.M{"lane": laneDead}, 0); err != nil {
 		return store.Backlog{}, err
 	}
+	staged, err := s.count(ctx, allStaged(), 0)
+	if err != nil {
+		return store.Backlog{}, err
+	}
+	b.DeadLetters = max(b.DeadLetters-staged, 0)
 	if b.Pending, err = s.count(ctx, bson.M{"lane": anyLane()}, countable+1); err != nil || b.Pending <= countable {
 		return b, err
 	}

@@ -2,6 +2,7 @@ package mongodb
 
 import (
 	"context"
+	"time"
 
 	"github.com/oklog/ulid/v2"
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -20,6 +21,9 @@ func (s *Store) Sweep(ctx context.Context, p store.SweepParams) (swept store.Swe
 	if err := s.sweepJobs(ctx, p, &swept); err != nil {
 		return swept, err
 	}
+	if err := s.sweepUnfinished(ctx, p.Now); err != nil {
+		return swept, err
+	}
 	if p.FailedBefore.IsZero() {
 		return swept, nil
 	}
@@ -29,13 +33,16 @@ func (s *Store) Sweep(ctx context.Context, p store.SweepParams) (swept store.Swe
 
 // sweepJobs deletes expired jobs that have finished, and looks at the others later.
 func (s *Store) sweepJobs(ctx context.Context, p store.SweepParams, swept *store.Swept) error {
-	expired, err := find[jobDocument](ctx, s.jobs, bson.M{"expiresAt": bson.M{"$lte": p.Now}},
+	expired, err := find[jobDocument](ctx, s.jobs, both(bson.M{"expiresAt": bson.M{"$lte": p.Now}}, realJobs()),
 		options.Find().SetSort(keys("expiresAt")).SetLimit(int64(p.Limit)).
-			SetProjection(bson.M{"revision": 1, "version": 1, "pausedAt": 1, "cursor": 1, "expandAt": 1}))
+			SetProjection(bson.M{"tenant": 1, "key": 1, "revision": 1, "version": 1, "pausedAt": 1, "cursor": 1, "expandAt": 1, "inherits": 1}))
 	if err != nil || len(expired) == 0 {
 		return err
 	}
 	swept.More = len(expired) == p.Limit
+	if err := s.inheritAll(ctx, expired); err != nil {
+		return err
+	}
 	live, err := s.live(ctx, expired)
 	if err != nil {
 		return err
@@ -78,4 +85,14 @@ func (s *Store) sweepDeadLetters(ctx context.Context, p store.SweepParams, swept
 	}
 	swept.DeadLetters = int(result.DeletedCount)
 	return nil
+}
+
+// sweepUnfinished deletes what puts, triggers and expansions have left that broke off: stubs of jobs, and occurrences that are
+// staged. An hour is far more than the time within which they could still have been made use of.
+func (s *Store) sweepUnfinished(ctx context.Context, now time.Time) error {
+	if _, err := s.jobs.DeleteMany(ctx, both(stubs(), bson.M{"expiresAt": bson.M{"$lte": now}})); err != nil {
+		return mapError(err)
+	}
+	_, err := s.occurrences.DeleteMany(ctx, both(allStaged(), bson.M{"staged": bson.M{"$lt": s.clock.now().Add(-time.Hour)}}))
+	return mapError(err)
 }

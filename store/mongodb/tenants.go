@@ -31,15 +31,18 @@ func (s *Store) MeetTenants(ctx context.Context, tenants []job.Tenant) (inserted
 	return inserted, err
 }
 
-// SetTenant implements [store.Tenants]. One that is there is never deleted, so the update finds it. An upsert would do with
-// one command, but of two that race to insert, one may be refused.
+// SetTenant implements [store.Tenants]. One that is there is never deleted, so once it was inserted, with the defaults, the
+// update finds it. An upsert would do with one command, but can't be bounded.
 func (s *Store) SetTenant(ctx context.Context, t job.Tenant) error {
-	inserted, err := s.MeetTenants(ctx, []job.Tenant{t})
-	if err != nil || inserted > 0 {
-		return err
+	ctx, cancel := within(ctx)
+	defer cancel()
+	if _, err := s.MeetTenants(ctx, []job.Tenant{{Name: t.Name, FirstSeen: t.FirstSeen}}); err != nil {
+		return notDone(err)
 	}
-	_, err = s.tenants.UpdateOne(ctx, bson.M{"_id": t.Name}, bson.M{"$set": bson.M{"settings": t.Settings.Encode()}})
-	return mapError(err)
+	return s.inTime(ctx, func(ctx context.Context, inTime bson.M) (bool, error) {
+		result, err := s.tenants.UpdateOne(ctx, both(bson.M{"_id": t.Name}, inTime), bson.M{"$set": bson.M{"settings": t.Settings.Encode()}})
+		return err == nil && result.MatchedCount > 0, err
+	})
 }
 
 // Tenant implements [store.Tenants].

@@ -55,7 +55,7 @@ func (s *Store) Export(ctx context.Context, after store.Place, limit int) (recor
 	if err != nil {
 		return nil, "", err
 	}
-	documents, err := readPage(ctx, s.jobs, id, limit, func(d *jobDocument) int {
+	documents, err := readPage(ctx, s.jobs, id, realJobs(), limit, func(d *jobDocument) int {
 		return len(d.Callback.Data) + len(d.Options) + len(d.Schedule)
 	})
 	if err != nil {
@@ -99,7 +99,7 @@ func (s *Store) exportOccurrences(ctx context.Context, after string, limit int) 
 		}
 	}
 	for len(records) == 0 {
-		documents, err := readPage(ctx, s.occurrences, after, limit, func(d *occurrenceDocument) int {
+		documents, err := readPage(ctx, s.occurrences, after, nil, limit, func(d *occurrenceDocument) int {
 			if d.Callback == nil {
 				return 0
 			}
@@ -134,11 +134,12 @@ func (s *Store) matching(ctx context.Context, documents []occurrenceDocument) (r
 	}
 	for i := range documents {
 		d := &documents[i]
+		j := jobs[d.jobID()]
+		d.inherit(j.Revision)
 		o, err := d.occurrence()
 		if err != nil {
 			return nil, fmt.Errorf("occurrence %s of job %s: %w", d.ID, o.Name, err)
 		}
-		j := jobs[jobID(o.Name)]
 		if d.Revision == "" || d.Revision == j.Revision && (j.Cursor.IsZero() || !d.Timestamp.After(j.Cursor)) {
 			records = append(records, store.Record{Occurrence: &o})
 		}
@@ -146,9 +147,10 @@ func (s *Store) matching(ctx context.Context, documents []occurrenceDocument) (r
 	return records, nil
 }
 
-// readPage reads documents in the order of their ids, from after one of them on, up to a limit or until they are large.
-func readPage[T any](ctx context.Context, c *mongo.Collection, after string, limit int, size func(*T) int) (all []T, err error) {
-	cursor, err := c.Find(ctx, bson.M{"_id": bson.M{"$gt": after}}, options.Find().SetSort(keys("_id")).SetLimit(int64(limit)))
+// readPage reads documents that match in the order of their ids, from after one of them on, up to a limit or until they are
+// large.
+func readPage[T any](ctx context.Context, c *mongo.Collection, after string, match bson.M, limit int, size func(*T) int) (all []T, err error) {
+	cursor, err := c.Find(ctx, both(bson.M{"_id": bson.M{"$gt": after}}, match), options.Find().SetSort(keys("_id")).SetLimit(int64(limit)))
 	if err != nil {
 		return nil, mapError(err)
 	}
@@ -183,6 +185,13 @@ func (s *Store) Import(ctx context.Context, records []store.Record) (inserted in
 		return inserted, err
 	}
 	for _, i := range there {
+		replaced, err := s.jobs.ReplaceOne(ctx, both(bson.M{"_id": jobID(asJobs[i].Name)}, stubs()), jobs[i])
+		if err != nil {
+			return inserted, mapError(err)
+		}
+		if inserted += int(replaced.MatchedCount); replaced.MatchedCount > 0 {
+			continue // in the place of a stub
+		}
 		if err := s.same(ctx, asJobs[i]); err != nil {
 			return inserted, err
 		}

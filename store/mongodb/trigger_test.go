@@ -32,45 +32,66 @@ func TestTriggerMeetsACancel(t *testing.T) {
 		}
 	}
 	for _, c := range []struct {
-		name     string
-		inserted bool // before the cancel
-		claimed  bool // before the job is looked at again
-		want     error
+		name                string
+		command, collection string
+		n                   int
+		want                error
 	}{
-		{"before the insertion", false, false, store.ErrNotFound},
-		{"before the insertion, and a claim", false, true, store.ErrNotFound},
-		{"after the insertion", true, false, nil},
+		{"before the insertion", "insert", "occurrences", 1, store.ErrNotFound},
+		{"before the job is looked at again", "find", "jobs", 2, store.ErrNotFound},
+		{"before it counts", "update", "occurrences", 1, store.ErrNotFound},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			db := newDatabase(t)
 			s := db.open(t)
 			mustPut(t, s, newPut("k", epoch))
 			relayed, r := db.relayed(t)
-			var held []store.Claimed
-			reads := 0
-			r.set(func(seen command) verdict {
-				again := false
-				if seen.name == "find" && seen.collection == "jobs" {
-					reads++
-					again = reads == 2
+			r.on(c.command, c.collection, c.n, func() verdict {
+				if claimed := mustClaim(t, s, epoch, 10); len(claimed) != 0 {
+					t.Errorf("%d were claimed before it counts", len(claimed))
 				}
-				if again && c.inserted || seen.name == "insert" && !c.inserted {
-					cancel(t, s)
-				}
-				if again && c.claimed {
-					held = mustClaim(t, s, epoch, 1)
-				}
+				cancel(t, s)
 				return pass
 			})
 			if err := trigger(t, relayed); !errors.Is(err, c.want) {
 				t.Errorf("trigger answers %v, want %v", err, c.want)
 			}
-			r.set(nil)
-			for _, h := range held {
-				mustSettle(t, s, h, store.Retry)
+			if n := db.count(t, bson.M{}); n != 0 {
+				t.Errorf("%d occurrences are left", n)
 			}
-			if n := db.count(t, bson.M{}); n != 0 || c.claimed && len(held) != 1 {
-				t.Errorf("%d occurrences are left, %d were held", n, len(held))
+		})
+	}
+}
+
+// TestCancelMeetsATrigger: a trigger that comes between the steps of a cancellation is not found, or is cancelled.
+func TestCancelMeetsATrigger(t *testing.T) {
+	for _, c := range []struct {
+		name                string
+		command, collection string
+		n                   int
+		cancelled           int
+		want                error
+	}{
+		{"before the job is deleted", "delete", "jobs", 1, 1, nil},
+		{"after the job is deleted", "find", "occurrences", 1, 0, store.ErrNotFound},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			db := newDatabase(t)
+			s := db.open(t)
+			mustPut(t, s, newPut("k", epoch))
+			relayed, r := db.relayed(t)
+			r.on(c.command, c.collection, c.n, func() verdict {
+				if err := trigger(t, s); !errors.Is(err, c.want) {
+					t.Errorf("trigger answers %v, want %v", err, c.want)
+				}
+				return pass
+			})
+			results, err := relayed.Cancel(t.Context(), []job.Name{name("k")}, store.Asked{Now: epoch})
+			if want := (store.CancelResult{Found: true, Cancelled: c.cancelled}); err != nil || results[0] != want {
+				t.Errorf("cancel answers %+v, %v, want %+v", results, err, want)
+			}
+			if n := db.count(t, bson.M{}); n != 0 {
+				t.Errorf("%d occurrences are left", n)
 			}
 		})
 	}
@@ -89,7 +110,7 @@ func TestTriggerMeetsANewJob(t *testing.T) {
 		left            int
 	}{
 		{"cancelled and put, before the insertion", true, false, "insert", 1, store.ErrNotFound, 0},
-		{"cancelled and put, after the insertion", true, false, "find", 2, nil, 0},
+		{"cancelled and put, after the insertion", true, false, "find", 2, store.ErrNotFound, 0},
 		{"put anew, before the insertion", false, true, "insert", 1, store.ErrNotFound, 0},
 		{"replaced, before the insertion", false, false, "insert", 1, nil, 1},
 		{"replaced, after the insertion", false, false, "find", 2, nil, 1},

@@ -3,12 +3,15 @@ package mongodb
 import (
 	"errors"
 	"fmt"
+	"iter"
 	"net"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
 	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 
@@ -34,6 +37,9 @@ func parseURL(rawURL string) (parts urlParts, opts *options.ClientOptions, err e
 	if parts.database, err = databaseName(parts.database); err != nil {
 		return parts, nil, bad("%w", err)
 	}
+	if err := parts.checkOptions(); err != nil {
+		return parts, nil, bad("%w", err)
+	}
 	opts = options.Client().ApplyURI(rawURL)
 	if err := opts.Validate(); err != nil {
 		if dns, ok := errors.AsType[*net.DNSError](err); ok {
@@ -43,10 +49,14 @@ func parseURL(rawURL string) (parts urlParts, opts *options.ClientOptions, err e
 	}
 
 	opts.SetReadPreference(readpref.Primary()) // a secondary may lag, and a claim must see its job as it is
+	opts.SetReadConcern(readconcern.Local())   // a claim must see what it has just written, whatever w is
 	if opts.WriteConcern == nil {
 		opts.SetWriteConcern(writeconcern.Majority())
 	}
-	if !opts.WriteConcern.Acknowledged() {
+	switch opts.WriteConcern.W {
+	case nil: // other options of writes alone
+		opts.WriteConcern.W = writeconcern.WCMajority
+	case 0:
 		return parts, nil, bad("w=0 can't be used: what is not acknowledged may be lost")
 	}
 	if opts.AppName == nil {
@@ -62,6 +72,92 @@ func parseURL(rawURL string) (parts urlParts, opts *options.ClientOptions, err e
 		opts.SetTimeout(time.Minute) // of calls whose context sets no limit
 	}
 	return parts, opts, nil
+}
+
+// knownOptions are the options that a URL may have: those of the driver, by the names that MongoDB's manual gives them, and
+// older names of some. Of them readConcernLevel, readPreference, readPreferenceTags and maxStalenessSeconds are overridden
+// here, and socketTimeoutMS and wtimeoutMS change nothing, since the driver has only one time limit for a whole call.
+var knownOptions = []string{
+	"appName", "authMechanism", "authMechanismProperties", "authSource", "compressors", "connect", "connectTimeoutMS", "directConnection",
+	"enableOverloadRetargeting", "heartbeatFrequencyMS", "journal", "loadBalanced", "localThresholdMS", "maxAdaptiveRetries", "maxConnecting",
+	"maxIdleTimeMS", "maxPoolSize", "maxStalenessSeconds", "minPoolSize", "readConcernLevel", "readPreference", "readPreferenceTags",
+	"replicaSet", "retryReads", "retryWrites", "serverMonitoringMode", "serverSelectionTimeoutMS", "socketTimeoutMS", "srvMaxHosts",
+	"srvServiceName", "ssl", "timeoutMS", "tls", "tlsCAFile", "tlsCertificateFile", "tlsCertificateKeyFile", "tlsCertificateKeyFilePassword",
+	"tlsDisableCertificateRevocationCheck", "tlsDisableOCSPEndpointCheck", "tlsInsecure", "tlsPrivateKeyFile", "w", "wtimeoutMS",
+	"zlibCompressionLevel", "zstdCompressionLevel",
+}
+
+// otherNames are older names of known options.
+var otherNames = []string{
+	"heartbeatIntervalMS", "maxStaleness", "sslCertificateAuthorityFile", "sslClientCertificateKeyFile", "sslClientCertificateKeyPassword", "sslInsecure",
+}
+
+// insteadOf are options of other drivers, in lower case, and what this one has for them.
+var insteadOf = map[string]string{
+	"tlsallowinvalidcertificates": "tlsInsecure",
+	"tlsallowinvalidhostnames":    "tlsInsecure",
+	"waitqueuetimeoutms":          "timeoutMS",
+}
+
+// checkOptions refuses options that are not known, which the driver would ignore. One that has no value, it refuses itself.
+func (p urlParts) checkOptions() error {
+	for option := range p.options() {
+		name, _, ok := strings.Cut(option, "=")
+		name, err := url.QueryUnescape(name)
+		if !ok || err != nil {
+			continue
+		}
+		same := func(known string) bool { return strings.EqualFold(known, name) }
+		if slices.ContainsFunc(knownOptions, same) || slices.ContainsFunc(otherNames, same) {
+			continue
+		}
+		if meant := nearest(name); meant != "" {
+			return fmt.Errorf("unknown option %q; is %s meant?", name, meant)
+		}
+		return fmt.Errorf("unknown option %q; those that are known are %s", name, strings.Join(knownOptions, ", "))
+	}
+	return nil
+}
+
+// nearest is the known option that an unknown one is most like; empty if there is none that a third of it would make.
+func nearest(name string) string {
+	name = strings.ToLower(strings.TrimSpace(name))
+	if meant, ok := insteadOf[name]; ok {
+		return meant
+	}
+	meant, least := "", len(name)/3+1
+	for _, known := range knownOptions {
+		if d := distance(name, strings.ToLower(known)); d < least {
+			meant, least = known, d
+		}
+	}
+	return meant
+}
+
+// distance is how many bytes are to be inserted, deleted or replaced to make one text of the other.
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			replaced := diagonal
+			if a[i] != b[j] {
+				replaced++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(replaced, diagonal+1, row[j]+1)
+		}
+	}
+	return row[len(b)]
+}
+
+// options are those of the query, each with its value.
+func (p urlParts) options() iter.Seq[string] {
+	return strings.FieldsFuncSeq(p.query, func(r rune) bool { return r == '&' || r == ';' })
 }
 
 // urlParts are the parts of a URL that are looked at here; the driver knows the rest.
@@ -101,7 +197,7 @@ func databaseName(escaped string) (string, error) {
 // does not quote a password that is encoded as it must be.
 func (p urlParts) hide(text string) string {
 	var secrets []string
-	for option := range strings.FieldsFuncSeq(p.query, func(r rune) bool { return r == '&' || r == ';' }) {
+	for option := range p.options() {
 		name, value, _ := strings.Cut(option, "=")
 		name = strings.ToLower(name)
 		if strings.Contains(name, "password") || name == "authmechanismproperties" {

@@ -4,13 +4,14 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"net/url"
+	"strings"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
-	"go.mongodb.org/mongo-driver/v2/x/mongo/driver/connstring"
 
 	"github.com/carillon-scheduler/carillon/job"
 )
@@ -22,15 +23,11 @@ type rawMongoDB struct {
 }
 
 func openRawMongoDB(ctx context.Context, rawURL string) (*rawMongoDB, error) {
-	parsed, err := connstring.ParseAndValidate(rawURL)
-	if err != nil {
-		return nil, err
-	}
 	client, err := mongo.Connect(options.Client().ApplyURI(rawURL).SetWriteConcern(writeconcern.Majority()))
 	if err != nil {
 		return nil, err
 	}
-	db := client.Database(cmp.Or(parsed.Database, "carillon"))
+	db := client.Database(databaseOf(rawURL))
 	r := &rawMongoDB{client, db.Collection("bench_raw_jobs"), db.Collection("bench_raw_occurrences")}
 	err = r.drop(ctx)
 	if err == nil {
@@ -40,6 +37,17 @@ func openRawMongoDB(ctx context.Context, rawURL string) (*rawMongoDB, error) {
 		return nil, errors.Join(err, r.Close(ctx))
 	}
 	return r, nil
+}
+
+// databaseOf is the database that a store URL, which the store has taken, names.
+func databaseOf(rawURL string) string {
+	address, _, _ := strings.Cut(rawURL, "?")
+	_, address, _ = strings.Cut(address, "://")
+	_, name, _ := strings.Cut(address, "/")
+	if decoded, err := url.PathUnescape(name); err == nil {
+		name = decoded
+	}
+	return cmp.Or(name, "carillon")
 }
 
 // copyIndexes gives a new collection the indexes of another one.

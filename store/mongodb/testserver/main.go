@@ -5,7 +5,8 @@
 // update as a read followed by a write, and another connection's command may come between the two.
 // (Eight clients claiming from 200 documents with findOneAndUpdate made 917 claims.) In MongoDB each
 // command on one document is atomic, and a store's claim protocol is built on that. So clients reach
-// FerretDB only through a relay, which lets one command through at a time.
+// FerretDB only through a relay, which lets one command through at a time. The relay also judges the
+// one condition on the server's clock that the store makes, which FerretDB does not know: see judgeNow.
 //
 // It is a module of its own, so that FerretDB's many dependencies stay out of Carillon's.
 package main

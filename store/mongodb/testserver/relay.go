@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"sync"
+	"time"
 )
 
 // relay passes MongoDB messages between clients and FerretDB, each client over a connection of its
@@ -89,6 +90,10 @@ func (r *relay) exchange(ctx context.Context, db net.Conn, request message) (mes
 			return nil, err
 		}
 	}
+	request, err := judgeNow(request, time.Now()) // inside the gate: when the command is carried out
+	if err != nil {
+		return nil, err
+	}
 	if _, err := db.Write(request); err != nil {
 		return nil, err
 	}
@@ -106,6 +111,7 @@ const (
 	opQuery = 2004 // the handshake of older drivers, for which alone FerretDB still takes it
 	opMsg   = 2013 // flags (4 bytes), then sections: a kind (1 byte) and for kind 0 a BSON document
 
+	flagChecksum   = 1 << 0
 	flagMoreToCome = 1 << 1
 )
 

@@ -1,0 +1,279 @@
+package mongodb
+
+import (
+	"context"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// heirDocument is what an occurrence is to be of another revision, by which its job's may be replaced. It counts once the
+// job has that revision.
+type heirDocument struct {
+	Position   int    `bson:"position,omitempty"`
+	Sequence   bool   `bson:"sequence,omitempty"` // it is a part of one: the next two are set
+	Step       int    `bson:"step,omitempty"`
+	Subscriber string `bson:"subscriber,omitempty"`
+	// Priority is its code. The occurrence gets it unless it was held at the time of the submission, which is Now, in
+	// milliseconds.
+	Priority string `bson:"priority,omitempty"`
+	Now      int64  `bson:"now"`
+}
+
+// heirOf is the field of an occurrence that has what it is to be of a revision.
+func heirOf(revision job.Revision) string { return "heirs." + string(revision) }
+
+// inherit makes an occurrence that was read one of its job's revision, if it is an heir of it. It changes nothing in the
+// store: that is for whoever replaced the job, or changes it next.
+func (d *occurrenceDocument) inherit(revision string) {
+	h, ok := d.Heirs[revision]
+	if !ok || d.Revision == "" {
+		return
+	}
+	d.Revision, d.Position, d.Step, d.Subscriber, d.Heirs = revision, h.Position, nil, h.Subscriber, nil
+	if h.Sequence {
+		d.Step = &h.Step
+	}
+}
+
+// carriedTogether bounds how many occurrences one statement carries over. FerretDB, which the tests run on, compares each
+// document of the collection with each id that a filter lists.
+const carriedTogether = 100
+
+// among matches some ids, which are in order. The bounds spare FerretDB most of its comparisons.
+func among(ids []string) bson.D {
+	return bson.D{{Key: "$gte", Value: ids[0]}, {Key: "$lte", Value: ids[len(ids)-1]}, {Key: "$in", Value: ids}}
+}
+
+// heirs are the ids of occurrences that are to be the same of another revision, in order.
+type heirs map[heirDocument][]string
+
+// updates are the statements that each carry some of the heirs over, in batches that are sent as one command each.
+func (h heirs) updates(update func(d heirDocument, ids bson.D) mongo.WriteModel) (batches [][]mongo.WriteModel) {
+	var all []mongo.WriteModel
+	for d, ids := range h {
+		for part := range slices.Chunk(ids, carriedTogether) {
+			all = append(all, update(d, among(part)))
+		}
+	}
+	return slices.Collect(slices.Chunk(all, carriedTogether))
+}
+
+// nameHeirs notes at the occurrences that are to be carried over what they will be. Until the flip that means nothing, and
+// if there never is one, it means nothing for ever.
+func (s *Store) nameHeirs(ctx context.Context, p *put) error {
+	all := make(heirs)
+	for i := range p.Put.Carried {
+		o := &p.Put.Carried[i].As
+		h := heirDocument{Position: o.Position, Priority: o.Priority.Code(), Now: p.Now.UnixMilli()}
+		if o.Part != nil {
+			h.Sequence, h.Step, h.Subscriber = true, o.Part.Step, o.Part.Subscriber
+		}
+		all[h] = append(all[h], p.Put.Carried[i].ID.String())
+	}
+	for _, ids := range all {
+		slices.Sort(ids)
+	}
+	_, err := s.writeAll(ctx, all.updates(func(h heirDocument, ids bson.D) mongo.WriteModel {
+		return mongo.NewUpdateManyModel().SetHint(indexByID).
+			SetFilter(bson.M{"_id": ids, "revision": p.present.revision, "lane": anyLane()}).
+			SetUpdate(bson.M{"$set": bson.M{heirOf(p.Job.Revision): h}})
+	}))
+	return err
+}
+
+// writeAll makes independent writes to occurrences, some batches at a time, and answers how many documents matched.
+func (s *Store) writeAll(ctx context.Context, batches [][]mongo.WriteModel) (matched int, err error) {
+	var n atomic.Int64
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(parallel)
+	for _, writes := range batches {
+		group.Go(func() error {
+			result, err := s.occurrences.BulkWrite(ctx, writes, options.BulkWrite().SetOrdered(false))
+			if err == nil {
+				n.Add(result.MatchedCount)
+			}
+			return mapError(err)
+		})
+	}
+	err = group.Wait()
+	return int(n.Load()), err
+}
+
+// inheritAll makes what jobs have carried over their own, where a put has not come to it yet, or has broken off before.
+func (s *Store) inheritAll(ctx context.Context, jobs []jobDocument) error {
+	for i := range jobs {
+		d := &jobs[i]
+		if d.Inherits == "" {
+			continue
+		}
+		name := job.Name{Tenant: d.Tenant, Key: d.Key}
+		if err := s.inherit(ctx, name, job.Revision(d.Inherits), job.Revision(d.Revision)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// inherit makes the heirs among a replaced revision's occurrences those of the revision that has replaced it. Since that is
+// so already, nobody names more of them, and it can be done by several at once, and again.
+func (s *Store) inherit(ctx context.Context, name job.Name, from, to job.Revision) error {
+	still := bson.M{"revision": from, "lane": anyLane(), heirOf(to): bson.M{"$exists": true}}
+	cursor, err := s.occurrences.Find(ctx, still,
+		options.Find().SetProjection(bson.M{heirOf(to): 1}).SetSort(indexByRevision()).SetBatchSize(chunk))
+	if err != nil {
+		return mapError(err)
+	}
+	defer func() { _ = cursor.Close(ctx) }()
+	const most = 16 * chunk // at a time, of which each is but an id
+	for more := true; more; {
+		all, n := make(heirs), 0
+		for n < most {
+			if more = cursor.Next(ctx); !more {
+				break
+			}
+			var d occurrenceDocument
+			if err := cursor.Decode(&d); err != nil {
+				return err
+			}
+			h := d.Heirs[string(to)]
+			all[h] = append(all[h], d.ID)
+			n++
+		}
+		if err := s.inheritSome(ctx, name.Tenant, still, to, all, n); err != nil {
+			return err
+		}
+	}
+	if err := cursor.Err(); err != nil {
+		return mapError(err)
+	}
+	_, err = s.jobs.UpdateOne(ctx, bson.M{"_id": jobID(name), "revision": to, "inherits": from}, bson.M{"$unset": bson.M{"inherits": ""}})
+	return mapError(err)
+}
+
+// inheritSome makes n heirs what they are to be: first those that were not held, in their new lane, then the others, in
+// the lane that they have.
+func (s *Store) inheritSome(ctx context.Context, tenant string, still bson.M, to job.Revision, all heirs, n int) error {
+	update := func(h heirDocument, ids bson.D, free bool) mongo.WriteModel {
+		filter := both(still, bson.M{"_id": ids})
+		set, unset := bson.M{"revision": to}, bson.M{"heirs": ""}
+		assign(set, unset, "position", h.Position, h.Position != 0)
+		assign(set, unset, "step", h.Step, h.Sequence)
+		assign(set, unset, "subscriber", h.Subscriber, h.Subscriber != "")
+		if free {
+			filter = both(filter, notHeld(time.UnixMilli(h.Now)))
+			set["priority"], set["lane"] = h.Priority, job.Lane{Tenant: tenant, Priority: job.PriorityOf(h.Priority)}.String()
+		}
+		return mongo.NewUpdateManyModel().SetHint(indexByID).SetFilter(filter).SetUpdate(bson.M{"$set": set, "$unset": unset})
+	}
+	for _, free := range []bool{true, false} {
+		matched, err := s.writeAll(ctx, all.updates(func(h heirDocument, ids bson.D) mongo.WriteModel { return update(h, ids, free) }))
+		if err != nil || matched == n {
+			return err
+		}
+	}
+	return nil
+}
+
+// countCarried counts what was carried over and is still pending, and what of that is held.
+func (s *Store) countCarried(ctx context.Context, p *put) error {
+	ids := make([]string, len(p.Put.Carried))
+	for i := range p.Put.Carried {
+		ids[i] = p.Put.Carried[i].ID.String()
+	}
+	slices.Sort(ids)
+	var carried, held atomic.Int64
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(parallel)
+	for part := range slices.Chunk(ids, carriedTogether) {
+		group.Go(func() error {
+			found, err := find[occurrenceDocument](ctx, s.occurrences, bson.M{"_id": among(part), "revision": p.Job.Revision},
+				options.Find().SetProjection(bson.M{"token": 1, "dueAt": 1}))
+			carried.Add(int64(len(found)))
+			for i := range found {
+				if found[i].Token != "" && found[i].DueAt.After(p.Now) {
+					held.Add(1)
+				}
+			}
+			return err
+		})
+	}
+	err := group.Wait()
+	p.PutResult.Carried, p.InFlight = int(carried.Load()), int(held.Load())
+	return err
+}
+
+// mostCarriedFrom bounds how many revisions a job remembers to have carried something over from. A claim's outcome names
+// the revision that it was claimed under, and comes within a lease.
+const mostCarriedFrom = 32
+
+// carriedFrom are the revisions that the job will have carried something over from.
+func (p *put) carriedFrom() []string {
+	all := append([]string{string(p.present.revision)}, p.present.carriedFrom...)
+	return all[:min(len(all), mostCarriedFrom)]
+}
+
+// jobOf matches the job of an occurrence that was claimed under a revision: the job that has it, or has since replaced it and
+// carried some of it over.
+func jobOf(id string, revision job.Revision) bson.M {
+	return bson.M{"_id": id, "$or": bson.A{bson.M{"revision": revision}, bson.M{"carriedFrom": revision}}}
+}
+
+// again reads those of a claim's occurrences again that seem to be orphans, and then their jobs: between the reading of an
+// occurrence and that of its job, the job may have been replaced and the occurrence carried over.
+func (s *Store) again(ctx context.Context, a *attempt) error {
+	at := make(map[string]int)
+	var ids []string
+	for i := range a.won {
+		if d := &a.won[i]; d.Revision != "" && !d.isOf(a.targets[d.jobID()].revision) {
+			at[d.ID], ids = i, append(ids, d.ID)
+		}
+	}
+	if len(ids) == 0 {
+		return nil
+	}
+	found, err := find[occurrenceDocument](ctx, s.occurrences, bson.M{"_id": in(ids), "token": a.token}, options.Find())
+	if err != nil {
+		return err
+	}
+	for _, d := range found {
+		a.won[at[d.ID]] = d
+		delete(a.targets, d.jobID())
+	}
+	return s.readTargets(ctx, a, found)
+}
+
+// isOf tells whether an occurrence is one of a revision, or an heir that is once its job has that revision.
+func (d *occurrenceDocument) isOf(revision string) bool {
+	_, heir := d.Heirs[revision]
+	return d.Revision == revision || heir
+}
+
+// stillOrphan matches an orphan that a claim holds, unless it has been carried over since it was read: to the revision
+// that its job had then, or from there on.
+func (r *returned) stillOrphan() bson.M {
+	filter := bson.M{"_id": r.ID, "token": r.Token, "revision": r.Revision}
+	if r.jobRevision != "" {
+		filter[heirOf(job.Revision(r.jobRevision))] = absent()
+	}
+	return filter
+}
+
+// returnHeirs gives back those of a claim's orphans that were none after all: it holds them still.
+func (s *Store) returnHeirs(ctx context.Context, p store.ClaimParams, back []returned) {
+	var writes []mongo.WriteModel
+	for _, r := range back {
+		if r.orphan {
+			writes = append(writes, updateOf(bson.M{"_id": r.ID, "token": r.Token}, unclaim(p.Now)))
+		}
+	}
+	_ = bulkWrite(ctx, s.occurrences, writes)
+}

@@ -1,0 +1,380 @@
+//go:build services
+
+package mongodb_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// expectMany has a store find so many occurrences of the default lane that it goes on to claim by batch. Nothing of it is left.
+func expectMany(t *testing.T, s store.Store) {
+	t.Helper()
+	now := epoch.Add(-time.Hour)
+	put := newPut("many", now, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9)
+	for i := range put.Job.Schedule.Instants {
+		put.Job.Schedule.Instants[i] = now.Add(-time.Duration(i) * time.Second)
+	}
+	mustPut(t, s, begin(put.Job, now))
+	for _, c := range mustClaim(t, s, now, 20) {
+		mustSettle(t, s, c, store.Ack)
+	}
+	if _, err := s.Cancel(t.Context(), []job.Name{name("many")}, store.Asked{Now: now}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// interruptions are where a claim of two occurrences may break off after it has stamped something, or may have: one by one, which
+// leaves the second to be claimed by batch, and by batch alone.
+var interruptions = []struct {
+	name                string
+	many                bool // expected
+	command, collection string
+	n                   int
+	lost                verdict
+}{
+	{"while it takes the first", false, "findAndModify", "occurrences", 1, cutAfter},
+	{"while it looks for more", false, "find", "occurrences", 1, cutBefore},
+	{"while it reads the first's job", false, "find", "jobs", 1, cutBefore},
+	{"while it stamps the second", false, "update", "occurrences", 1, cutAfter},
+	{"while it stamps", true, "update", "occurrences", 1, cutAfter},
+	{"while it reads back", true, "find", "occurrences", 3, cutBefore},
+	{"while it reads the jobs", true, "find", "jobs", 1, cutBefore},
+}
+
+// TestClaimIsInterrupted: a claim that fails after it has stamped gives back what it stamped.
+func TestClaimIsInterrupted(t *testing.T) {
+	for _, c := range interruptions {
+		t.Run(c.name, func(t *testing.T) {
+			db := newDatabase(t)
+			s := db.open(t)
+			mustPut(t, s, newPut("k", epoch, 0, time.Second))
+			relayed, r := db.relayed(t)
+			if c.many {
+				expectMany(t, relayed)
+			}
+			r.on(c.command, c.collection, c.n, func() verdict { return c.lost })
+			claim, err := relayed.Claim(t.Context(), claimParams(epoch.Add(time.Second), 10))
+			if !errors.Is(err, store.ErrUnavailable) || len(claim.Occurrences) != 0 {
+				t.Fatalf("claimed %d, %v", len(claim.Occurrences), err)
+			}
+			expectUntouched(t, s)
+		})
+	}
+}
+
+// expectUntouched: two occurrences are due as if they had never been claimed.
+func expectUntouched(t *testing.T, s store.Store) {
+	t.Helper()
+	again := mustClaim(t, s, epoch.Add(time.Second), 10)
+	if len(again) != 2 {
+		t.Fatalf("%d are due, want 2", len(again))
+	}
+	for _, o := range again {
+		if o.Attempt != 1 || o.Reclaimed {
+			t.Errorf("attempt %d, reclaimed %v", o.Attempt, o.Reclaimed)
+		}
+	}
+}
+
+// TestClaimMeetsAFailover: what a claim has stamped before the server went away is due at once when it is back, not only at the
+// lease's end. Nothing claims before that is done.
+func TestClaimMeetsAFailover(t *testing.T) {
+	for _, c := range interruptions {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			db := newDatabase(t)
+			s := db.open(t)
+			mustPut(t, s, newPut("k", epoch, 0, time.Second))
+			relayed, r := db.relayed(t)
+			if c.many {
+				expectMany(t, relayed)
+			}
+			r.on(c.command, c.collection, c.n, func() verdict {
+				r.watch = func(command) verdict { return cutBefore } // the others, from now on; it is called with the lock held
+				return c.lost
+			})
+			params := claimParams(epoch.Add(time.Second), 10)
+			if _, err := relayed.Claim(t.Context(), params); !errors.Is(err, store.ErrUnavailable) {
+				t.Fatalf("claim answers %v", err)
+			}
+			soon, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+			defer cancel()
+			if _, err := relayed.Claim(soon, params); !errors.Is(err, store.ErrUnavailable) {
+				t.Fatalf("while the server is away, claim answers %v", err)
+			}
+			r.set(nil)
+			expectUntouched(t, relayed)
+		})
+	}
+}
+
+// TestCloseMeetsAFailover: a store that is closed while a claim is to be given back leaves nothing running, and the claim to its
+// lease.
+func TestCloseMeetsAFailover(t *testing.T) {
+	db := newDatabase(t)
+	s := db.open(t)
+	mustPut(t, s, newPut("k", epoch, 0, time.Second))
+	relayed, r := db.relayed(t)
+	r.on("findAndModify", "occurrences", 1, func() verdict {
+		r.watch = func(command) verdict { return cutBefore }
+		return cutAfter
+	})
+	now := epoch.Add(time.Second)
+	if _, err := relayed.Claim(t.Context(), claimParams(now, 10)); !errors.Is(err, store.ErrUnavailable) {
+		t.Fatalf("claim answers %v", err)
+	}
+	waiting := make(chan error)
+	go func() {
+		_, err := relayed.Claim(t.Context(), claimParams(now, 10))
+		waiting <- err
+	}()
+	if err := relayed.Close(); err != nil {
+		t.Fatal(err)
+	}
+	stacks := make([]byte, 1<<20)
+	if stacks = stacks[:runtime.Stack(stacks, true)]; strings.Contains(string(stacks), "(*lost).giveBack") {
+		t.Errorf("still running:\n%s", stacks)
+	}
+	if err := <-waiting; !errors.Is(err, store.ErrUnavailable) {
+		t.Errorf("a claim of a store that is closed answers %v", err)
+	}
+	r.set(func(c command) verdict {
+		t.Errorf("%s of %s after the store was closed", c.name, c.collection)
+		return pass
+	})
+	if got := mustClaim(t, s, now, 10); len(got) != 1 {
+		t.Errorf("%d are due, want 1", len(got))
+	}
+	if got := mustClaim(t, s, now.Add(lease), 10); len(got) != 2 || !got[0].Reclaimed {
+		t.Errorf("%d are due at the lease's end, want 2 reclaimed", len(got))
+	}
+}
+
+// TestClaimOfJobsMeetsAFailover: so it is with what is to be expanded.
+func TestClaimOfJobsMeetsAFailover(t *testing.T) {
+	db := newDatabase(t)
+	s := db.open(t)
+	oldCrontab(t, s)
+	relayed, r := db.relayed(t)
+	r.on("find", "jobs", 2, func() verdict {
+		r.watch = func(command) verdict { return cutBefore }
+		return cutBefore
+	})
+	if _, err := relayed.ClaimJobs(t.Context(), store.ClaimJobsParams{Now: epoch, Lease: lease, Limit: 10}); !errors.Is(err, store.ErrUnavailable) {
+		t.Fatalf("claim answers %v", err)
+	}
+	r.set(nil)
+	mustClaim(t, relayed, epoch.Add(-2*time.Hour), 1) // it waits
+	mustExpand(t, s, epoch)
+}
+
+// TestClaimsCommands: which commands a claim takes, and so how many round trips, by how many are due and what the last one found.
+func TestClaimsCommands(t *testing.T) {
+	one := map[string]int{"findAndModify occurrences": 1, "find occurrences": 2, "find jobs": 1}
+	batch := map[string]int{"find occurrences": 3, "update occurrences": 1, "find jobs": 1}
+	both := map[string]int{"findAndModify occurrences": 1, "find occurrences": 3, "update occurrences": 1, "find jobs": 2}
+	only := func(n int) map[string]int { return map[string]int{"findAndModify occurrences": n, "find jobs": 1} }
+	tries := func(n int) map[string]int {
+		return map[string]int{"findAndModify occurrences": n, "find occurrences": 2, "find jobs": 1}
+	}
+	none := map[string]int{"findAndModify occurrences": 1, "find occurrences": 2}
+	for _, c := range []struct {
+		name  string
+		due   []int // for each claim
+		limit int
+		want  []map[string]int
+	}{
+		{"one", []int{1, 1, 1}, 10, []map[string]int{one, one, one}},
+		{"none", []int{0, 1}, 10, []map[string]int{none, one}},
+		{"no more than one is asked for", []int{5, 0, 0}, 1, []map[string]int{only(1), only(1), only(1)}},
+		{"two", []int{2}, 10, []map[string]int{both}},
+		{"after many", []int{20, 4, 4, 4, 3, 1, 1}, 100, []map[string]int{both, batch, batch, batch, tries(4), tries(3), one}},
+		{"more than come with an answer unless asked for", []int{300, 300}, 1000, []map[string]int{both, batch}},
+		{"as many as can be", []int{1000, 1000}, 1000, []map[string]int{both, batch}},
+		{"a backlog", []int{2000, 0}, 1000, []map[string]int{both, batch}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			db := newDatabase(t)
+			relayed, r := db.relayed(t)
+			left := 0
+			for i, due := range c.due {
+				now := epoch.Add(time.Duration(i) * time.Hour)
+				var instants []time.Duration
+				for j := range due {
+					instants = append(instants, time.Duration(j)*time.Millisecond)
+				}
+				if due > 0 {
+					mustPut(t, relayed, newPut(fmt.Sprint("k", i), now, instants...))
+				}
+				left += due
+				commands := make(map[string]int)
+				r.set(func(c command) verdict {
+					if c.name != "hello" {
+						commands[c.name+" "+c.collection]++
+					}
+					return pass
+				})
+				now = now.Add(time.Minute)
+				params := claimParams(now, c.limit)
+				params.Lease = 1000 * time.Hour
+				claim, err := relayed.Claim(t.Context(), params)
+				r.set(nil)
+				want := min(left, c.limit)
+				if left -= want; err != nil || len(claim.Occurrences) != want {
+					t.Fatalf("claim %d: %d, want %d (%v)", i, len(claim.Occurrences), want, err)
+				}
+				if more := claim.More(); more != (want == c.limit) {
+					t.Errorf("claim %d of %d: more %v", i, want, more)
+				}
+				if !slices.IsSortedFunc(claim.Occurrences, func(a, b store.Claimed) int { return a.Timestamp.Compare(b.Timestamp) }) {
+					t.Errorf("claim %d is not in the order of the instants", i)
+				}
+				if !maps.Equal(commands, c.want[i]) {
+					t.Errorf("claim %d of %d took %v, want %v", i, want, commands, c.want[i])
+				}
+			}
+		})
+	}
+}
+
+// TestTriesMeetAnother: what another claims while this one takes occurrences one by one is the other's, and what is told of the rest
+// is exact.
+func TestTriesMeetAnother(t *testing.T) {
+	db := newDatabase(t)
+	s := db.open(t)
+	mustPut(t, s, newPut("k", epoch, 0, time.Second, 2*time.Second, time.Hour))
+	now := epoch.Add(time.Minute)
+	relayed, r := db.relayed(t)
+	var theirs []store.Claimed
+	r.on("findAndModify", "occurrences", 1, func() verdict {
+		theirs = mustClaim(t, s, now, 1)
+		return pass
+	})
+	claim, err := relayed.Claim(t.Context(), claimParams(now, 1))
+	if err != nil || len(claim.Occurrences) != 1 || claim.Occurrences[0].Timestamp != epoch.Add(time.Second) || theirs[0].Timestamp != epoch {
+		t.Fatalf("claimed %v, %v", claim.Occurrences, err)
+	}
+	r.on("find", "occurrences", 1, func() verdict {
+		mustPut(t, s, newPut("another", epoch, 3*time.Second))
+		return pass
+	})
+	claim, err = relayed.Claim(t.Context(), claimParams(now, 10))
+	if err != nil || len(claim.Occurrences) != 2 || claim.Quotas[0] != (store.QuotaLeft{Found: 2, Next: now.Add(lease)}) {
+		t.Errorf("claimed %d, left %v, %v", len(claim.Occurrences), claim.Quotas, err)
+	}
+	for _, c := range claim.Occurrences {
+		if c.Attempt != 1 || c.Reclaimed || !c.DueAt.Equal(now.Add(lease)) || !c.ScheduledAt.Equal(now) || c.Token == "" {
+			t.Errorf("claimed %+v", c.Occurrence)
+		}
+		if n := db.count(t, bson.M{"_id": c.ID.String(), "token": c.Token, "attempt": 1, "dueAt": c.DueAt, "scheduledAt": now}); n != 1 {
+			t.Errorf("%s is not as it was claimed", c.Timestamp)
+		}
+	}
+	claim, err = relayed.Claim(t.Context(), claimParams(now, 10))
+	if err != nil || len(claim.Occurrences) != 0 || claim.Quotas[0] != (store.QuotaLeft{Next: now.Add(lease)}) {
+		t.Errorf("claimed %d, left %v, %v", len(claim.Occurrences), claim.Quotas, err)
+	}
+}
+
+// TestReads: every read says what it may see, and none goes elsewhere than to the primary. Whether an orphan is dropped, a majority
+// tells.
+func TestReads(t *testing.T) {
+	db := newDatabase(t)
+	s := db.open(t)
+	mustPut(t, s, newPut("k", epoch, 0, time.Hour))
+	if _, err := db.Collection("jobs").DeleteOne(t.Context(), bson.M{"key": "k"}); err != nil {
+		t.Fatal(err)
+	}
+	mustPut(t, s, newPut("other", epoch, 0))
+	relayed, r := db.relayed(t)
+	seen := make(map[string]int)
+	r.set(func(c command) verdict {
+		switch c.name {
+		case "find", "aggregate", "count":
+			level, _ := c.body.Lookup("readConcern", "level").StringValueOK()
+			seen[level+" "+c.collection]++
+		case "getMore":
+			t.Error("a find took more than one answer")
+		}
+		if preference, err := c.body.LookupErr("$readPreference", "mode"); err == nil && !strings.HasPrefix(preference.StringValue(), "primary") {
+			t.Errorf("%s of %s goes to the %s", c.name, c.collection, preference)
+		}
+		return pass
+	})
+	now := epoch.Add(2 * time.Hour)
+	if got := mustClaim(t, relayed, now, 10); len(got) != 1 {
+		t.Errorf("claimed %d, want 1", len(got))
+	}
+	if _, err := relayed.Lanes(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if _, err := relayed.Backlog(t.Context(), now); err != nil {
+		t.Error(err)
+	}
+	if _, err := relayed.Job(t.Context(), name("other")); err != nil {
+		t.Error(err)
+	}
+	mustPut(t, relayed, newPut("k", now, 0))
+	r.set(nil)
+	if seen["majority jobs"] != 1 || seen["local jobs"] == 0 || seen["local occurrences"] == 0 || len(seen) != 3 {
+		t.Errorf("reads: %v", seen)
+	}
+	if n := db.count(t, bson.M{}); n != 2 {
+		t.Errorf("%d are left, want 2: one that is held, and one that was put", n)
+	}
+}
+
+// TestOrphanOfADeposedServer: what a majority has a job of is not dropped, whatever one server has told.
+func TestOrphanOfADeposedServer(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		answer verdict // to the majority's read
+	}{
+		{"a majority knows better", pass},
+		{"no majority answers", cutBefore},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			db := newDatabase(t)
+			s := db.open(t)
+			mustPut(t, s, newPut("k", epoch, 0))
+			relayed, r := db.relayed(t)
+			r.answer = bson.D{
+				{Key: "cursor", Value: bson.D{
+					{Key: "firstBatch", Value: bson.A{}}, {Key: "id", Value: int64(0)}, {Key: "ns", Value: db.Name() + ".jobs"},
+				}},
+				{Key: "ok", Value: 1},
+			}
+			r.set(func(seen command) verdict {
+				switch level, _ := seen.body.Lookup("readConcern", "level").StringValueOK(); {
+				case seen.name != "find" || seen.collection != "jobs":
+					return pass
+				case level == "majority":
+					return c.answer
+				default:
+					return answerBefore
+				}
+			})
+			now := epoch.Add(2 * time.Hour)
+			if got := mustClaim(t, relayed, now, 10); len(got) != 0 {
+				t.Fatalf("claimed %d of what seems an orphan", len(got))
+			}
+			r.set(nil)
+			if got := mustClaim(t, s, now.Add(lease), 10); len(got) != 1 {
+				t.Errorf("%d are due at the lease's end, want 1", len(got))
+			}
+		})
+	}
+}
