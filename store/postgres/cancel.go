@@ -18,10 +18,10 @@ var errRaced = errors.New("other calls for the same jobs come in between again a
 // Cancel implements [store.Jobs]. All of it is one transaction. The jobs go first: then nothing more is inserted for them.
 // A claim that has just taken one of their occurrences is waited for, and then holds it.
 //
-// Of a name without a job nothing is locked. If one is put and triggered before its occurrences are deleted, that job would
-// stay and lose what was triggered; so it is done again then, and cancels both.
+// Of a name without a job there is no row to lock. So one is inserted, and deleted as if it were a job: then nobody can put one before
+// this transaction ends, and one that is being put is waited for. Were it not, it could be answered that there is no such job, and
+// after that it would be there, of a submission that was made before.
 func (s *Store) Cancel(ctx context.Context, names []job.Name, asked store.Asked) ([]store.CancelResult, error) {
-	now := asked.Now
 	of := make(map[job.Name]int, len(names)) // of a name that is there twice, the first takes all
 	for i, n := range slices.Backward(names) {
 		of[n] = i
@@ -30,25 +30,53 @@ func (s *Store) Cancel(ctx context.Context, names []job.Name, asked store.Asked)
 	ordered = slices.DeleteFunc(slices.Compact(ordered), func(n job.Name) bool { return !storable(n.Tenant, n.Key) })
 	tenants, keys := nameColumns(ordered)
 	var results []store.CancelResult
-	err := s.converse(ctx, func(ctx context.Context, tx *conversation) error {
+	err := s.change(ctx, store.ErrNotDone, func(ctx context.Context, tx *conversation) error {
 		results = make([]store.CancelResult, len(names))
 		var revisions []pgtype.UUID
 		revisionOf := make(map[pgtype.UUID]int, len(ordered))
+		var left []job.Name // those that there is nothing newer of
 		err := tx.do(ctx, func(t *transaction) {
+			t.exec(`INSERT INTO carillon.jobs (tenant, key, revision, version, created_at, updated_at, expires_at, missed, callback_type,
+					callback_data, schedule)
+				SELECT tenant, key, $3, '', 0, 0, 0, 0, '', '', '' FROM unnest($1::text[], $2::text[]) AS n (tenant, key)
+				ON CONFLICT (tenant, key) DO NOTHING`, tenants, keys, own)
 			t.rows(`DELETE FROM carillon.jobs j USING unnest($1::text[], $2::text[]) AS n (tenant, key)
-				WHERE j.tenant = ANY (ARRAY[n.tenant]) AND j.key = n.key RETURNING j.tenant, j.key, j.revision`,
+				WHERE j.tenant = ANY (ARRAY[n.tenant]) AND j.key = n.key AND NOT (j.version > $3 AND j.version <= $4)
+				RETURNING j.tenant, j.key, j.revision`,
 				func(rows pgx.Rows) error {
 					var name job.Name
 					var revision pgtype.UUID
 					err := rows.Scan(&name.Tenant, &name.Key, &revision)
-					results[of[name]].Found = true
-					revisions, revisionOf[revision] = append(revisions, revision), of[name]
+					left = append(left, name)
+					if revision != own {
+						results[of[name]].Found = true
+						revisions, revisionOf[revision] = append(revisions, revision), of[name]
+					}
 					return err
-				}, tenants, keys)
+				}, tenants, keys, string(asked.Newer.After), string(asked.Newer.Until))
+			t.rows(`SELECT j.tenant, j.key FROM unnest($1::text[], $2::text[]) AS n (tenant, key)
+				JOIN carillon.jobs j ON j.tenant = ANY (ARRAY[n.tenant]) AND j.key = n.key AND j.version > $3 AND j.version <= $4`,
+				func(rows pgx.Rows) error {
+					var name job.Name
+					err := rows.Scan(&name.Tenant, &name.Key)
+					results[of[name]].Superseded = true
+					return err
+				}, tenants, keys, string(asked.Newer.After), string(asked.Newer.Until))
 		})
 		if err != nil {
 			return err
 		}
+		superseded := 0
+		for _, r := range results {
+			if r.Superseded {
+				superseded++
+			}
+		}
+		if len(left)+superseded != len(ordered) {
+			return errRaced // one was there, and is gone, or was put anew
+		}
+		slices.SortFunc(left, compareNames)
+		tenants, keys := nameColumns(left)
 		return tx.do(ctx, func(t *transaction) {
 			// In the order that rows are locked in. What was buried meanwhile stays.
 			t.rows(`WITH found AS MATERIALIZED (
@@ -79,16 +107,7 @@ func (s *Store) Cancel(ctx context.Context, names []job.Name, asked store.Asked)
 					results[i].Cancelled += cancelled
 					results[i].InFlight += held
 					return err
-				}, revisions, tenants, keys, now.UnixMilli())
-			t.row(`SELECT EXISTS (SELECT FROM unnest($1::text[], $2::text[]) AS n (tenant, key)
-					JOIN carillon.jobs j ON j.tenant = ANY (ARRAY[n.tenant]) AND j.key = n.key)`,
-				func(row pgx.Row) error {
-					var raced bool
-					if err := row.Scan(&raced); err != nil || !raced {
-						return err
-					}
-					return errRaced
-				}, tenants, keys)
+				}, revisions, tenants, keys, asked.Now.UnixMilli())
 		})
 	})
 	if err != nil {

@@ -16,7 +16,7 @@ func (s *Store) Amend(ctx context.Context, a store.Amendment) error {
 		return store.ErrNotFound
 	}
 	var amended, exists bool
-	err := s.transact(ctx, func(t *transaction) {
+	err := s.changeOnce(ctx, func(t *transaction) {
 		t.row(`WITH amended AS (
 				UPDATE carillon.jobs SET version = $4, updated_at = $5, callback_type = $6, callback_data = $7, options = $8
 				WHERE tenant = $1 AND key = $2 AND version = $3 RETURNING 1
@@ -44,7 +44,7 @@ func (s *Store) Pause(ctx context.Context, name job.Name, version job.Revision, 
 		return store.ErrNotFound
 	}
 	var found int
-	err := s.transact(ctx, func(t *transaction) {
+	err := s.changeOnce(ctx, func(t *transaction) {
 		t.affected(&found, `WITH present AS MATERIALIZED (
 				SELECT tenant, key, paused_at FROM carillon.jobs WHERE tenant = $1 AND key = $2 FOR NO KEY UPDATE
 			), paused AS (
@@ -63,7 +63,7 @@ func (s *Store) Resume(ctx context.Context, name job.Name, version job.Revision,
 		return store.ErrNotFound
 	}
 	var found int
-	err := s.transact(ctx, func(t *transaction) {
+	err := s.changeOnce(ctx, func(t *transaction) {
 		t.exec(`UPDATE carillon.jobs SET paused_at = NULL, version = $3, updated_at = $4,
 				expand_at = CASE WHEN cursor_at IS NOT NULL THEN $4::bigint END
 			WHERE tenant = $1 AND key = $2 AND paused_at IS NOT NULL`, name.Tenant, name.Key, string(version), now.UnixMilli())
@@ -91,7 +91,7 @@ func (s *Store) Trigger(ctx context.Context, o job.Occurrence) error {
 	}
 	var found int
 	step, subscriber := partColumns(o.Part)
-	err := s.transact(ctx, func(t *transaction) {
+	err := s.changeOnce(ctx, func(t *transaction) {
 		t.affected(&found, `WITH present AS MATERIALIZED (
 				SELECT tenant, key FROM carillon.jobs WHERE tenant = $1 AND key = $2 FOR KEY SHARE
 			), inserted AS (

@@ -64,11 +64,13 @@ func (s *Store) afterConnect(ctx context.Context, conn *pgx.Conn) error {
 	var pid uint32
 	var version int
 	var encoding string
-	row := conn.QueryRow(ctx, `SELECT pg_backend_pid(), current_setting('server_version_num')::int, current_setting('server_encoding')`,
-		pgx.QueryExecModeSimpleProtocol)
-	if err := row.Scan(&pid, &version, &encoding); err != nil {
+	var micros int64
+	row := conn.QueryRow(ctx, `SELECT pg_backend_pid(), current_setting('server_version_num')::int, current_setting('server_encoding'), `+
+		microsSQL, pgx.QueryExecModeSimpleProtocol)
+	if err := row.Scan(&pid, &version, &encoding, &micros); err != nil {
 		return err
 	}
+	s.clock.set(micros)
 	switch {
 	case version < oldest:
 		return fmt.Errorf("the server is PostgreSQL %d, and it must be %d or later; upgrade it", version/10000, oldest/10000)

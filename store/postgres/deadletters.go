@@ -16,7 +16,7 @@ const deadSQL = `o.revision = ANY (ARRAY[n.revision]) AND o.id = n.id AND o.tena
 // Redrive implements [store.Jobs].
 func (s *Store) Redrive(ctx context.Context, tenant string, ids []job.ID, now time.Time) (redriven int, err error) {
 	revisions, column := ownColumns(ids)
-	err = s.transact(ctx, func(t *transaction) {
+	err = s.changeOnce(ctx, func(t *transaction) {
 		t.affected(&redriven, `UPDATE carillon.occurrences o SET due_at = $4, attempt = 0, failed_at = NULL, last_error = NULL
 			FROM unnest($2::uuid[], $3::uuid[]) AS n (revision, id) WHERE `+deadSQL, tenant, revisions, column, now.UnixMilli())
 	})
@@ -26,7 +26,7 @@ func (s *Store) Redrive(ctx context.Context, tenant string, ids []job.ID, now ti
 // DeleteDeadLetters implements [store.Jobs].
 func (s *Store) DeleteDeadLetters(ctx context.Context, tenant string, ids []job.ID) (deleted int, err error) {
 	revisions, column := ownColumns(ids)
-	err = s.transact(ctx, func(t *transaction) {
+	err = s.changeOnce(ctx, func(t *transaction) {
 		t.affected(&deleted, `DELETE FROM carillon.occurrences o USING unnest($2::uuid[], $3::uuid[]) AS n (revision, id)
 			WHERE `+deadSQL, tenant, revisions, column)
 	})

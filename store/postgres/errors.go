@@ -7,12 +7,11 @@ import (
 	"io"
 	"net"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/puddle/v2"
-
-	"github.com/carillon-scheduler/carillon/store"
 )
 
 // The server's error codes (https://www.postgresql.org/docs/current/errcodes-appendix.html) that are told apart.
@@ -32,6 +31,7 @@ const (
 	codeIdleInTransaction = "25P03"
 	codeTransactionTime   = "25P04" // transaction_timeout, which a server of version 17 may set for all
 	codeProtocol          = "08P01" // protocol_violation, and whatever PgBouncer has to say, see poolerCode
+	codeLate              = "CL001" // our own: the time of a change is over
 )
 
 // transientClasses are the classes of faults that may go away by themselves: of connections (poolers answer with these
@@ -41,15 +41,36 @@ var transientClasses = []string{"08", "53", "57", "58"}
 // transientCodes are those of other classes.
 var transientCodes = []string{
 	codeReadOnly, codeSerialization, codeDeadlock, codeNoStatement, codeSameStatement, codeLockNotAvailable, codeQueryCanceled, codeIdleInTransaction,
-	codeTransactionTime,
+	codeTransactionTime, codeLate,
 }
 
-// mapError marks the faults that may go away by themselves.
-func mapError(err error) error {
-	if err == nil || errors.Is(err, store.ErrUnavailable) || !transient(err) {
-		return err
+// mark marks the faults that may go away by themselves by an error. Whatever fails once ctx has ended has failed for that.
+func mark(ctx context.Context, by, err error) error {
+	if !transient(err) {
+		ended := over(ctx)
+		if ended == nil {
+			return err
+		}
+		err = ended
 	}
-	return fmt.Errorf("%w: %w", store.ErrUnavailable, err)
+	return fmt.Errorf("%w: %w", by, err)
+}
+
+// lateAt tells whether the server has refused a change since its time is over, and when that was, in Unix microseconds.
+func lateAt(err error) (micros int64, late bool) {
+	e, ok := errors.AsType[*pgconn.PgError](err)
+	if !ok || e.Code != codeLate {
+		return 0, false
+	}
+	micros, err = strconv.ParseInt(e.Detail, 10, 64)
+	return micros, err == nil
+}
+
+// refused tells whether the server itself has said that a transaction failed, so that it never will be committed. What ends a
+// connection, or comes from a pooler, may have come in the middle of a commit.
+func refused(err error) bool {
+	e, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && e.SeverityUnlocalized == "ERROR" && !strings.HasPrefix(e.Code, "08") || pgconn.SafeToRetry(err)
 }
 
 func transient(err error) bool {

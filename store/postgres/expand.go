@@ -67,7 +67,7 @@ func (s *Store) ClaimJobs(ctx context.Context, p store.ClaimJobsParams) (store.C
 // Advance implements [store.Queue]. Many jobs share a transaction. A pause, a replacement and an advance unset the token,
 // and another claim has another one.
 func (s *Store) Advance(ctx context.Context, advances []store.Advance) error {
-	for len(advances) > 0 {
+	for undone := store.ErrNotDone; len(advances) > 0; undone = store.ErrUnavailable {
 		n, rows := 0, 0
 		names := make(map[job.Name]bool)
 		for n < len(advances) && !names[advances[n].Name] && (n == 0 || rows+len(advances[n].Occurrences) <= chunk) {
@@ -75,7 +75,7 @@ func (s *Store) Advance(ctx context.Context, advances []store.Advance) error {
 			names[advances[n].Name] = true
 			n++
 		}
-		if err := s.advance(ctx, advances[:n]); err != nil {
+		if err := s.advance(ctx, undone, advances[:n]); err != nil {
 			return err
 		}
 		advances = advances[n:]
@@ -83,7 +83,7 @@ func (s *Store) Advance(ctx context.Context, advances []store.Advance) error {
 	return nil
 }
 
-func (s *Store) advance(ctx context.Context, advances []store.Advance) error {
+func (s *Store) advance(ctx context.Context, undone error, advances []store.Advance) error {
 	ordered := slices.Clone(advances)
 	slices.SortStableFunc(ordered, func(a, b store.Advance) int { return compareNames(a.Name, b.Name) })
 	var revisions []pgtype.UUID
@@ -99,7 +99,7 @@ func (s *Store) advance(ctx context.Context, advances []store.Advance) error {
 		expiresAt = append(expiresAt, millis(a.ExpiresAt))
 		occurrences[revisionOf(a.Revision)] = a.Occurrences
 	}
-	return s.converse(ctx, func(ctx context.Context, tx *conversation) error {
+	return s.change(ctx, undone, func(ctx context.Context, tx *conversation) error {
 		var advanced []pgtype.UUID
 		err := tx.do(ctx, func(t *transaction) {
 			t.rows(`UPDATE carillon.jobs j SET cursor_at = CASE WHEN n.expand_at IS NOT NULL THEN n.cursor_at END,

@@ -18,7 +18,7 @@ import (
 var migrations embed.FS
 
 // format is the number of the last migration. The table format holds the number of each that was applied.
-const format = 1
+const format = 2
 
 var (
 	errMigrate    = errors.New("make the tables")
@@ -118,7 +118,7 @@ func (c *conversation) script(ctx context.Context, sql string) error {
 func (s *Store) checkPrivileges(ctx context.Context) error {
 	var granted bool
 	err := s.transact(ctx, func(t *transaction) {
-		t.row(`SELECT bool_and(has_table_privilege(name::regclass, privilege))
+		t.row(`SELECT bool_and(has_table_privilege(name::regclass, privilege)) AND has_function_privilege('carillon.judge(bigint)', 'EXECUTE')
 			FROM unnest(ARRAY['carillon.jobs', 'carillon.occurrences', 'carillon.tenants', 'carillon.replicas']) name,
 				unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) privilege`,
 			func(row pgx.Row) error { return row.Scan(&granted) })

@@ -33,7 +33,7 @@ const (
 	// chunk is how many occurrences one statement writes at most.
 	chunk = 10_000
 
-	// limit is how long a call may take whose context sets no limit.
+	// limit is how long a call that changes nothing for a client may take whose context sets no limit.
 	limit = time.Minute
 
 	// grace is how long a call whose context has ended waits for the server to say whether it was done.
@@ -49,6 +49,8 @@ type Store struct {
 	modeChosen bool
 	// pooled is set once a pooler was seen between here and the server.
 	pooled atomic.Bool
+	// clock is the server's.
+	clock clock
 	// behind is that the last claim found more than half of what it had room for.
 	behind atomic.Bool
 }
@@ -88,7 +90,7 @@ func (s *Store) Close() error {
 // Now answers the time by the server's clock.
 func (s *Store) Now(ctx context.Context) (now time.Time, err error) {
 	err = s.transact(ctx, func(t *transaction) {
-		t.row(`SELECT (extract(epoch FROM clock_timestamp()) * 1e6)::bigint`, func(row pgx.Row) error {
+		t.row(`SELECT `+microsSQL, func(row pgx.Row) error {
 			var micros int64
 			err := row.Scan(&micros)
 			now = time.UnixMicro(micros).UTC()

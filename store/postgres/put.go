@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"bytes"
 	"context"
 	"iter"
 	"slices"
@@ -29,7 +30,7 @@ func rounds(puts []store.Put) [][]int {
 	var rows, size int
 	names := make(map[job.Name]bool)
 	for i := range puts {
-		n := 1 + len(puts[i].Occurrences)
+		n := 1 + len(puts[i].Occurrences) + len(puts[i].Carried)
 		if len(all) == 0 || names[puts[i].Job.Name] || rows+n > 2*chunk || size >= largestPage {
 			all, rows, size = append(all, nil), 0, 0
 			clear(names)
@@ -72,7 +73,7 @@ func (p *putter) put(ctx context.Context, round []int) {
 	for left := round; len(left) > 0; {
 		var create, replace, present []int
 		for _, i := range left {
-			if c := p.puts[i].If; c.Always() || c.Absent {
+			if creatable(&p.puts[i]) {
 				create = append(create, i)
 			} else {
 				replace = append(replace, i)
@@ -85,21 +86,20 @@ func (p *putter) put(ctx context.Context, round []int) {
 		}) {
 			present = nil
 		}
-		for _, i := range present {
-			if p.puts[i].If.Absent {
-				p.results[i].Err = store.ErrPrecondition
-			} else {
-				replace = append(replace, i)
-			}
-		}
+		replace = append(replace, present...)
 		sortByName(replace, p.puts)
-		if !p.transact(ctx, replace, func(ctx context.Context, tx *conversation) (replaced []int, err error) {
-			replaced, left, err = p.replace(ctx, tx, replace)
-			return replaced, err
+		if !p.transact(ctx, replace, func(ctx context.Context, tx *conversation) (more []int, err error) {
+			more, left, err = p.replace(ctx, tx, replace)
+			return more, err
 		}) {
 			return
 		}
 	}
+}
+
+// creatable tells whether a put may make a job that is not there.
+func creatable(p *store.Put) bool {
+	return p.From == store.Replaced{} && (p.If.Always() || p.If.Absent)
 }
 
 // transact runs f, which writes jobs and answers of which the occurrences are left, in a transaction, and inserts those. If
@@ -108,7 +108,7 @@ func (p *putter) transact(ctx context.Context, indexes []int, f func(ctx context
 	if len(indexes) == 0 {
 		return true
 	}
-	err := p.store.converse(ctx, func(ctx context.Context, tx *conversation) error {
+	err := p.store.change(ctx, store.ErrNotDone, func(ctx context.Context, tx *conversation) error {
 		for _, i := range indexes {
 			p.results[i] = store.PutResult{}
 		}
@@ -135,19 +135,10 @@ func (p *putter) transact(ctx context.Context, indexes []int, f func(ctx context
 func (p *putter) create(ctx context.Context, tx *conversation, indexes []int) (left, present []int, err error) {
 	inserted := make(map[pgtype.UUID]bool, len(indexes))
 	c := p.columns(indexes)
-	var o occurrenceColumns
-	n := 0
-	for _, i := range indexes {
-		n += len(p.puts[i].Occurrences)
-	}
+	o, whole := p.occurrences(indexes)
 	do := tx.do
-	if n <= chunk {
+	if whole {
 		do = tx.end
-		for _, i := range indexes {
-			for occurrence := range once(p.puts[i].Occurrences) {
-				o.add(occurrence)
-			}
-		}
 	}
 	err = do(ctx, func(t *transaction) {
 		t.rows(`WITH created AS (
@@ -177,31 +168,34 @@ func (p *putter) create(ctx context.Context, tx *conversation, indexes []int) (l
 		switch {
 		case !inserted[revisionOf(p.puts[i].Job.Revision)]:
 			present = append(present, i)
-		case n > chunk:
+		case !whole:
 			left = append(left, i)
 		}
 	}
 	return left, present, err
 }
 
-// replace puts jobs in the place of the present ones, whose occurrences go with them. Those that are held go too: their
-// settlement will find nothing, so they are never retried. Gone are those that could be created after all.
-func (p *putter) replace(ctx context.Context, tx *conversation, indexes []int) (replaced, gone []int, err error) {
+// replace puts jobs in the place of the present ones, whose occurrences go with them, but for those that are carried over. Those
+// that are held go too: their settlement will find nothing, so they are never retried. It tells of which jobs the occurrences
+// are left to be inserted, and which are gone, and could be created after all.
+func (p *putter) replace(ctx context.Context, tx *conversation, indexes []int) (left, gone []int, err error) {
 	present, err := p.lock(ctx, tx, indexes)
 	if err != nil {
 		return nil, nil, err
 	}
+	var replaced []int
 	var revisions []pgtype.UUID
 	var nows []int64
 	of := make(map[pgtype.UUID]int, len(indexes))
 	for _, i := range indexes {
 		now, found := present[p.puts[i].Job.Name]
 		switch {
-		case !found && p.puts[i].If.Always():
+		case !found && creatable(&p.puts[i]):
 			gone = append(gone, i)
-		case !p.puts[i].If.Holds(now.version):
-			p.results[i].Err = store.ErrPrecondition
 		default:
+			if p.results[i].Err = p.puts[i].Judge(now.version, fromMillis(now.cursor)); p.results[i].Err != nil {
+				continue
+			}
 			replaced = append(replaced, i)
 			p.results[i].Replaced, p.results[i].Paused = revisionFrom(now.revision), now.paused && !p.puts[i].Anew
 			of[now.revision] = i
@@ -212,7 +206,13 @@ func (p *putter) replace(ctx context.Context, tx *conversation, indexes []int) (
 		return nil, gone, nil
 	}
 	c := p.columns(replaced)
-	return replaced, gone, tx.do(ctx, func(t *transaction) {
+	left = replaced
+	o, whole := p.occurrences(replaced)
+	if whole {
+		left = nil
+	}
+	return left, gone, tx.do(ctx, func(t *transaction) {
+		p.carry(t, replaced, of)
 		// In the order that rows are locked in. One that was buried meanwhile stays.
 		t.rows(`WITH found AS MATERIALIZED (
 				SELECT o.id, o.revision, r.now FROM unnest($1::uuid[], $2::bigint[]) AS r (revision, now)
@@ -227,7 +227,7 @@ func (p *putter) replace(ctx context.Context, tx *conversation, indexes []int) (
 				var revision pgtype.UUID
 				var held int
 				err := rows.Scan(&revision, &held)
-				p.results[of[revision]].InFlight = held
+				p.results[of[revision]].InFlight += held
 				return err
 			}, revisions, nows)
 		t.exec(`UPDATE carillon.jobs j SET revision = n.revision, version = n.version, callback_type = n.callback_type,
@@ -243,13 +243,109 @@ func (p *putter) replace(ctx context.Context, tx *conversation, indexes []int) (
 			WHERE j.tenant = ANY (ARRAY[n.tenant]) AND j.key = n.key`,
 			c.tenant, c.key, c.revision, c.version, c.callbackType, c.callbackData, c.options, c.schedule,
 			c.createdAt, c.updatedAt, c.expiresAt, c.cursor, c.expandAt, c.missed, c.anew)
+		if len(o.id) > 0 {
+			o.insert(t)
+		}
 	})
+}
+
+// occurrences are those of the puts, if one statement may write them.
+func (p *putter) occurrences(indexes []int) (c occurrenceColumns, whole bool) {
+	n := 0
+	for _, i := range indexes {
+		n += len(p.puts[i].Occurrences)
+	}
+	if n > chunk {
+		return c, false
+	}
+	for _, i := range indexes {
+		for o := range once(p.puts[i].Occurrences) {
+			c.add(o)
+		}
+	}
+	return c, true
+}
+
+// carry adds the statements that make what the puts carry over theirs. Of is which put replaces a revision.
+//
+// All of those revisions' occurrences are locked first, in the order of rows: what is carried over is written before what is deleted,
+// which is not that order.
+func (p *putter) carry(t *transaction, indexes []int, of map[pgtype.UUID]int) {
+	var all []carryColumns
+	var revisions []pgtype.UUID
+	for _, i := range indexes {
+		if len(p.puts[i].Carried) == 0 {
+			continue
+		}
+		from := revisionOf(p.results[i].Replaced)
+		revisions = append(revisions, from)
+		for k := range p.puts[i].Carried {
+			if len(all) == 0 || len(all[len(all)-1].id) == chunk {
+				all = append(all, carryColumns{})
+			}
+			all[len(all)-1].add(from, &p.puts[i], &p.puts[i].Carried[k])
+		}
+	}
+	if len(all) == 0 {
+		return
+	}
+	slices.SortFunc(revisions, func(a, b pgtype.UUID) int { return bytes.Compare(a.Bytes[:], b.Bytes[:]) })
+	t.exec(`SELECT FROM unnest($1::uuid[]) AS r (revision)
+		CROSS JOIN LATERAL (SELECT FROM carillon.occurrences o WHERE o.revision = ANY (ARRAY[r.revision])
+			ORDER BY o.revision, o.id FOR UPDATE) AS o`, revisions)
+	for i := range all {
+		all[i].carry(t, func(from pgtype.UUID, carried, held int) {
+			p.results[of[from]].Carried += carried
+			p.results[of[from]].InFlight += held
+		})
+	}
+}
+
+// carryColumns are occurrences that are carried over, by column.
+type carryColumns struct {
+	from, id, revision []pgtype.UUID
+	position           []int32
+	step               []*int32
+	subscriber         []*string
+	lane               []string
+	now                []int64
+}
+
+func (c *carryColumns) add(from pgtype.UUID, p *store.Put, o *store.Carried) {
+	step, subscriber := partColumns(o.As.Part)
+	c.from, c.id, c.revision = append(c.from, from), append(c.id, uuid(o.ID)), append(c.revision, revisionOf(p.Job.Revision))
+	c.position, c.step, c.subscriber = append(c.position, int32(o.As.Position)), append(c.step, step), append(c.subscriber, subscriber)
+	c.lane, c.now = append(c.lane, o.As.Lane().String()), append(c.now, p.Now.UnixMilli())
+}
+
+// carry adds the statement that makes them the new jobs'. It counts those that were still pending, and that are held, of each
+// revision that is replaced.
+func (c *carryColumns) carry(t *transaction, count func(from pgtype.UUID, carried, held int)) {
+	t.rows(`WITH carried AS (
+			UPDATE carillon.occurrences o SET revision = c.revision, position = c.position, step = c.step, subscriber = c.subscriber,
+				lane = CASE WHEN o.token IS NOT NULL AND o.due_at > c.now THEN o.lane ELSE c.lane END
+			FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::integer[], $5::integer[], $6::text[], $7::text[], $8::bigint[])
+				AS c (from_revision, id, revision, position, step, subscriber, lane, now)
+			WHERE o.revision = ANY (ARRAY[c.from_revision]) AND o.id = c.id
+			RETURNING c.from_revision, o.token IS NOT NULL AND o.due_at > c.now AS held
+		)
+		SELECT from_revision, count(*), count(*) FILTER (WHERE held) FROM carried GROUP BY from_revision`,
+		func(rows pgx.Rows) error {
+			var from pgtype.UUID
+			var carried, held int
+			err := rows.Scan(&from, &carried, &held)
+			if err == nil {
+				count(from, carried, held)
+			}
+			return err
+		}, c.from, c.id, c.revision, c.position, c.step, c.subscriber, c.lane, c.now)
 }
 
 // state is what of a present job a put must know.
 type state struct {
 	revision pgtype.UUID
 	version  job.Revision
+	cursor   *int64
 	paused   bool
 }
 
@@ -262,21 +358,21 @@ func (p *putter) lock(ctx context.Context, tx *conversation, indexes []int) (map
 	tenants, keys := nameColumns(names)
 	present := make(map[job.Name]state, len(indexes))
 	return present, tx.do(ctx, func(t *transaction) {
-		t.rows(`SELECT j.tenant, j.key, j.revision, j.version, j.paused_at IS NOT NULL
+		t.rows(`SELECT j.tenant, j.key, j.revision, j.version, j.cursor_at, j.paused_at IS NOT NULL
 			FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS n (tenant, key, place)
 			JOIN carillon.jobs j ON j.tenant = ANY (ARRAY[n.tenant]) AND j.key = n.key
 			ORDER BY n.place FOR NO KEY UPDATE OF j`,
 			func(rows pgx.Rows) error {
 				var name job.Name
 				var now state
-				err := rows.Scan(&name.Tenant, &name.Key, &now.revision, &now.version, &now.paused)
+				err := rows.Scan(&name.Tenant, &name.Key, &now.revision, &now.version, &now.cursor, &now.paused)
 				present[name] = now
 				return err
 			}, tenants, keys)
 	})
 }
 
-// end inserts the occurrences of the puts, and commits.
+// end inserts the occurrences of the puts.
 func (p *putter) end(ctx context.Context, tx *conversation, indexes []int) error {
 	var batch occurrenceColumns
 	for _, i := range indexes {
@@ -291,9 +387,9 @@ func (p *putter) end(ctx context.Context, tx *conversation, indexes []int) error
 		}
 	}
 	if len(batch.id) == 0 {
-		return nil // then the commit stands alone
+		return nil
 	}
-	return tx.end(ctx, batch.insert)
+	return tx.do(ctx, batch.insert)
 }
 
 // jobColumns are jobs by column.

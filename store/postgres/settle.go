@@ -6,8 +6,10 @@ import (
 	"context"
 	"slices"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
 )
 
@@ -21,19 +23,70 @@ func (s *Store) Settle(ctx context.Context, settlements []store.Settlement) erro
 			}
 			return len(t.Target.Callback.Data)
 		})
-		if err := s.settle(ctx, part); err != nil {
-			return err
-		}
 		settlements = settlements[len(part):]
+		for len(part) > 0 {
+			found, err := s.settle(ctx, part)
+			if err != nil {
+				return err
+			}
+			if found == len(part) {
+				break
+			}
+			if part, err = s.carriedOver(ctx, part); err != nil {
+				return err
+			}
+		}
 	}
 	return nil
+}
+
+// carriedOver are those settlements whose occurrences are still held by their claims, but have been carried over meanwhile to another
+// revision, which is theirs then. What was settled is not there any more.
+func (s *Store) carriedOver(ctx context.Context, settlements []store.Settlement) (moved []store.Settlement, err error) {
+	var c settlementColumns
+	var tenants, keys []string
+	for i := range settlements {
+		t := &settlements[i]
+		if t.Revision != "" {
+			c.name(t)
+			tenants, keys = append(tenants, t.Name.Tenant), append(keys, t.Name.Key)
+		}
+	}
+	if len(tenants) == 0 {
+		return nil, nil
+	}
+	type claim struct {
+		id    job.ID
+		token string
+	}
+	now := make(map[claim]job.Revision)
+	err = s.transact(ctx, func(t *transaction) {
+		t.rows(`SELECT o.id, o.token, o.revision FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::text[])
+				AS s (revision, id, token, tenant, key)
+			JOIN carillon.jobs j ON j.tenant = ANY (ARRAY[s.tenant]) AND j.key = s.key AND j.revision <> s.revision
+			JOIN carillon.occurrences o ON o.revision = ANY (ARRAY[j.revision]) AND o.id = s.id AND o.token = s.token`,
+			func(rows pgx.Rows) error {
+				var id, revision pgtype.UUID
+				var token string
+				err := rows.Scan(&id, &token, &revision)
+				now[claim{id.Bytes, token}] = revisionFrom(revision)
+				return err
+			}, c.revision, c.id, c.token, tenants, keys)
+	})
+	for _, t := range settlements {
+		if revision, ok := now[claim{t.ID, t.Token}]; ok {
+			t.Revision = revision
+			moved = append(moved, t)
+		}
+	}
+	return moved, err
 }
 
 // heldSQL are the occurrences that settlements s are of, as long as their claims hold.
 const heldSQL = `o.revision = ANY (ARRAY[s.revision]) AND o.id = s.id AND o.token = s.token`
 
-// settle has one statement for each way of ending.
-func (s *Store) settle(ctx context.Context, settlements []store.Settlement) error {
+// settle has one statement for each way of ending. It answers how many were found.
+func (s *Store) settle(ctx context.Context, settlements []store.Settlement) (found int, err error) {
 	ordered := make([]*store.Settlement, len(settlements)) // they are large
 	for i := range settlements {
 		ordered[i] = &settlements[i]
@@ -52,18 +105,22 @@ func (s *Store) settle(ctx context.Context, settlements []store.Settlement) erro
 			again.add(t)
 		}
 	}
-	return s.transact(ctx, func(t *transaction) {
+	err = s.transact(ctx, func(t *transaction) {
 		if len(acks.id) < len(ordered) {
 			lockJobs(t, misses, again)
 			all := settlementColumns{}
 			for _, s := range ordered {
 				all.name(s)
 			}
-			t.exec(`SELECT FROM unnest($1::uuid[], $2::uuid[], $3::text[]) WITH ORDINALITY AS s (revision, id, token, place)
+			t.affected(&found, `SELECT FROM unnest($1::uuid[], $2::uuid[], $3::text[]) WITH ORDINALITY AS s (revision, id, token, place)
 				JOIN carillon.occurrences o ON `+heldSQL+` ORDER BY s.place FOR UPDATE OF o`, all.revision, all.id, all.token)
 		}
 		if len(acks.id) > 0 {
-			t.exec(`DELETE FROM carillon.occurrences o USING unnest($1::uuid[], $2::uuid[], $3::text[]) AS s (revision, id, token)
+			deleted := new(int)
+			if len(acks.id) == len(ordered) {
+				deleted = &found
+			}
+			t.affected(deleted, `DELETE FROM carillon.occurrences o USING unnest($1::uuid[], $2::uuid[], $3::text[]) AS s (revision, id, token)
 				WHERE `+heldSQL, acks.revision, acks.id, acks.token)
 		}
 		if len(misses.id) > 0 {
@@ -97,6 +154,7 @@ func (s *Store) settle(ctx context.Context, settlements []store.Settlement) erro
 				buries.callbackType, buries.callbackData, buries.options, own)
 		}
 	})
+	return found, err
 }
 
 // lockJobs locks the jobs that settlements will write, before any occurrence is: those that count a missed instant, and

@@ -31,7 +31,7 @@ func (s *Store) MeetTenants(ctx context.Context, tenants []job.Tenant) (inserted
 
 // SetTenant implements [store.Tenants].
 func (s *Store) SetTenant(ctx context.Context, tenant job.Tenant) error {
-	return s.transact(ctx, func(t *transaction) {
+	return s.changeOnce(ctx, func(t *transaction) {
 		t.exec(`INSERT INTO carillon.tenants (name, first_seen, settings) VALUES ($1, $2, $3)
 			ON CONFLICT (name) DO UPDATE SET settings = excluded.settings`,
 			tenant.Name, tenant.FirstSeen.UnixMilli(), tenant.Settings.Encode())

@@ -23,10 +23,12 @@ type Mutation struct {
 	Do   func(ctx context.Context, s store.Store) error
 }
 
-// Mutations fills a store, and answers a call of each kind for it. Each is about a job of its own, and may be made once.
-func Mutations(t *testing.T, s store.Store) []Mutation {
+// Mutations fills a store, and answers a call of each kind for it. Each is about a job of its own, whose key begins with a prefix, and
+// may be made once.
+func Mutations(t *testing.T, s store.Store, prefix string) []Mutation {
 	t.Helper()
 	f := &fixture{T: t, main: s, two: s}
+	name := func(key string) job.Name { return name(prefix + key) }
 	one := func(p store.Put) func(ctx context.Context, s store.Store) error {
 		return func(ctx context.Context, s store.Store) error { return s.Put(ctx, []store.Put{p})[0].Err }
 	}
@@ -137,7 +139,7 @@ func (overdue) Deadline() (time.Time, bool) { return time.Now().Add(-time.Second
 
 func testOverdue(f *fixture) {
 	s := f.store()
-	mutations := Mutations(f.T, s)
+	mutations := Mutations(f.T, s, "")
 	before := Contents(f.T, s)
 	for _, m := range mutations {
 		err := m.Do(overdue{f.Context()}, s)
