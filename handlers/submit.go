@@ -454,7 +454,7 @@ func tooFast(name job.Name) error {
 
 // keeps tells whether a job has the very schedule and priority that are submitted for it, and has not come to its end.
 func keeps(present store.JobStatus, t *attempt) bool {
-	return present.Live && t.job.Schedule.Recurs() && t.job.Schedule.Same(&present.Schedule) &&
+	return present.Live() && t.job.Schedule.Recurs() && t.job.Schedule.Same(&present.Schedule) &&
 		t.job.Options.Priority == present.Options.Priority // else its ticks wait in another lane
 }
 

@@ -62,7 +62,7 @@ func (s *Store) ClaimJobs(ctx context.Context, p store.ClaimJobsParams) (store.C
 }
 
 func readExpandable(row list) (j job.Job, readable bool) {
-	status, err := decodeState(row.text(0), row.text(2), true)
+	status, err := decodeState(row.text(0), row.text(2), "")
 	if err != nil {
 		return j, false
 	}

@@ -301,7 +301,7 @@ func (s *Store) Sweep(ctx context.Context, p store.SweepParams) (store.Swept, er
 func (s *Store) sweepJob(tx *sql.Tx, j store.JobStatus, p store.SweepParams, swept *store.Swept) error {
 	n, err := affected(tx.Stmt(s.stmt.jobSweep).Exec(j.Tenant, j.Key, string(j.Revision), p.Now.UnixMilli()))
 	swept.Jobs += n
-	if n > 0 || err != nil || !j.Live {
+	if n > 0 || err != nil || !j.Live() {
 		return err
 	}
 	now, err := s.stmt.present(tx, j.Name)

@@ -50,12 +50,16 @@ func scanJob(row scanner, more ...any) (store.JobStatus, error) {
 	var s store.JobStatus
 	var created, updated, expires int64
 	var paused, cursor, expand sql.NullInt64
+	var next []byte
 	err := row.Scan(append([]any{&s.Tenant, &s.Key, &s.Revision, &s.Version, &created, &updated, &expires, &paused, &cursor, &expand,
-		&s.Missed, &s.Callback.Type, &s.Live}, more...)...)
+		&s.Missed, &s.Callback.Type, &next}, more...)...)
 	s.CreatedAt = time.UnixMilli(created).UTC()
 	s.UpdatedAt = time.UnixMilli(updated).UTC()
 	s.ExpiresAt = time.UnixMilli(expires).UTC()
 	s.PausedAt, s.Cursor, s.ExpandAt = fromMillis(paused), fromMillis(cursor), fromMillis(expand)
+	if len(next) == len(job.ID{}) {
+		s.Next = job.InstantOf(job.ID(next))
+	}
 	return s, err
 }
 

@@ -18,9 +18,8 @@ const (
 		iif(j.paused_at IS NULL, coalesce(o.options, j.options), NULL)`
 	occurrenceTables = `occurrences o LEFT JOIN jobs j ON j.rowid = o.job`
 	jobColumns       = `j.tenant, j.key, j.revision, j.version, j.created_at, j.updated_at, j.expires_at, j.paused_at, j.cursor,
-		j.expand_at, j.missed, j.callback_type, j.expand_at IS NOT NULL OR j.paused_at IS NOT NULL AND j.cursor IS NOT NULL
-		OR EXISTS (SELECT 1 FROM occurrences o WHERE o.job = j.rowid AND o.listed = 1)
-		OR EXISTS (SELECT 1 FROM occurrences o WHERE o.id = j.sole AND o.job = j.rowid)`
+		j.expand_at, j.missed, j.callback_type, coalesce((SELECT o.id FROM occurrences o WHERE o.id = j.sole AND o.job = j.rowid),
+		(SELECT o.id FROM occurrences o WHERE o.job = j.rowid AND o.listed = 1 ORDER BY o.id LIMIT 1))`
 )
 
 // ofJob selects the pending occurrences of the job that has the row ?1.

@@ -165,10 +165,15 @@ local function superseded(j, span)
   return after and before(after, j.version) and not before(last, j.version)
 end
 
+-- The id of the first pending occurrence of a revision; nothing if there is none.
+local function next_of(revision)
+  local first = redis.call('ZRANGEBYLEX', members, first_member(revision), last_member(revision), 'LIMIT', 0, 1)[1]
+  return first and id_of(first) or ''
+end
+
 -- Whether a job has anything left to fire.
 local function live(j)
-  return j.expand ~= '0' or (j.paused ~= '0' and j.cursor ~= '0') or
-    #redis.call('ZRANGEBYLEX', members, first_member(j.revision), last_member(j.revision), 'LIMIT', 0, 1) > 0
+  return j.expand ~= '0' or (j.paused ~= '0' and j.cursor ~= '0') or next_of(j.revision) ~= ''
 end
 
 -- Calls a command that takes pairs, with those of a list, if there are any. No call takes arguments without end.
