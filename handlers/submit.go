@@ -359,6 +359,7 @@ func (a *api) prepare(t *attempt, now time.Time) (store.Put, error) {
 // begin begins the job of an attempt's step, and sets what its put is on condition of.
 func (a *api) begin(t *attempt, j *job.Job, put *store.Put) (job.Beginning, error) {
 	switch t.step {
+	case look: // which comes before it is put
 	case blind:
 		put.If = t.condition
 	case create:

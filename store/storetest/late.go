@@ -98,7 +98,7 @@ func Contents(t *testing.T, s store.Store) map[string]store.Record {
 	all := map[string]store.Record{}
 	for _, r := range (&fixture{T: t, main: s, two: s}).export(1000) {
 		if r.Job != nil {
-			all["job "+r.Job.Name.String()] = r
+			all["job "+r.Job.String()] = r
 		} else {
 			all["occurrence "+r.Occurrence.ID.String()+" of "+r.Occurrence.Name.String()] = r
 		}
