@@ -151,7 +151,8 @@ func (s *Store) inherit(ctx context.Context, name job.Name, from, to job.Revisio
 	if err := cursor.Err(); err != nil {
 		return mapError(err)
 	}
-	_, err = s.jobs.UpdateOne(ctx, bson.M{"_id": jobID(name), "revision": to, "inherits": from}, bson.M{"$unset": bson.M{"inherits": ""}})
+	_, err = s.jobs.UpdateOne(ctx, bson.M{"_id": jobID(name), "revision": to, "inherits": from},
+		bson.M{"$unset": bson.M{"inherits": ""}})
 	return mapError(err)
 }
 
@@ -166,12 +167,16 @@ func (s *Store) inheritSome(ctx context.Context, tenant string, still bson.M, to
 		assign(set, unset, "subscriber", h.Subscriber, h.Subscriber != "")
 		if free {
 			filter = both(filter, notHeld(time.UnixMilli(h.Now)))
-			set["priority"], set["lane"] = h.Priority, job.Lane{Tenant: tenant, Priority: job.PriorityOf(h.Priority)}.String()
+			set["priority"] = h.Priority
+			set["lane"] = job.Lane{Tenant: tenant, Priority: job.PriorityOf(h.Priority)}.String()
 		}
-		return mongo.NewUpdateManyModel().SetHint(indexByID).SetFilter(filter).SetUpdate(bson.M{"$set": set, "$unset": unset})
+		return mongo.NewUpdateManyModel().SetHint(indexByID).SetFilter(filter).
+			SetUpdate(bson.M{"$set": set, "$unset": unset})
 	}
 	for _, free := range []bool{true, false} {
-		matched, err := s.writeAll(ctx, all.updates(func(h heirDocument, ids []string) mongo.WriteModel { return update(h, ids, free) }))
+		matched, err := s.writeAll(ctx, all.updates(func(h heirDocument, ids []string) mongo.WriteModel {
+			return update(h, ids, free)
+		}))
 		if err != nil || matched == n {
 			return err
 		}

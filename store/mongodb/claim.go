@@ -19,19 +19,22 @@ import (
 
 // Claim implements [store.Queue] in two or three round trips.
 //
-// The first finds what is due, by two commands for each quota. Where few are expected to be, each of them is claimed in the same
-// trip, by a findOneAndUpdate, which the driver does again after a failover: then the jobs are read in the second, and that is all.
+// The first finds what is due, by two commands for each quota. Where few are expected to be, each of them is claimed in
+// the same trip, by a findOneAndUpdate, which the driver does again after a failover: then the jobs are read in the
+// second, and that is all.
 //
-// What was found and not claimed so is stamped in the second if it is still due. In the third what got this claim's stamp is read,
-// and its jobs: by two commands for all, which are under way together.
+// What was found and not claimed so is stamped in the second if it is still due. In the third what got this claim's
+// stamp is read, and its jobs: by two commands for all, which are under way together.
 //
-// More commands put back what is not to fire now, if there is any. If one fails that may have stamped something, or any after it,
-// all that has this claim's token is given back.
+// More commands put back what is not to fire now, if there is any. If one fails that may have stamped something, or any
+// after it, all that has this claim's token is given back.
 func (s *Store) Claim(ctx context.Context, p store.ClaimParams) (store.Claim, error) {
 	if err := s.lost.wait(ctx); err != nil {
 		return store.Claim{}, err
 	}
-	a := attempt{ClaimParams: p, token: job.NewToken(), finds: make([]finding, len(p.Quotas)), targets: make(map[string]target)}
+	a := attempt{
+		ClaimParams: p, token: job.NewToken(), finds: make([]finding, len(p.Quotas)), targets: make(map[string]target),
+	}
 	err := s.take(ctx, &a)
 	if err == nil {
 		err = s.again(ctx, &a)
@@ -126,7 +129,8 @@ func (s *Store) look(ctx context.Context, a *attempt) error {
 
 // findDue finds what is due by a quota but for its limit, the longest due first, and reads these fields of it.
 func (s *Store) findDue(ctx context.Context, p store.ClaimParams, q store.Quota, limit int, fields ...string) ([]occurrenceDocument, error) {
-	return find[occurrenceDocument](ctx, s.occurrences, dueOf(p, q), options.Find().SetSort(keys("dueAt", "_id")).SetLimit(int64(limit)).SetProjection(keys(fields...)))
+	return find[occurrenceDocument](ctx, s.occurrences, dueOf(p, q), options.Find().
+		SetSort(keys("dueAt", "_id")).SetLimit(int64(limit)).SetProjection(keys(fields...)))
 }
 
 // dueOf matches what is due by a quota.
@@ -145,10 +149,10 @@ func (s *Store) first(ctx context.Context, filter bson.M) (d occurrenceDocument,
 	return d, mapError(err)
 }
 
-// takeLeft stamps what was found and not taken yet, and reads what it got. Meanwhile it reads the jobs of all: those of what was
-// taken at once, since that is stamped. Of what was found it reads them too before it knows which of it was got: to wait for that
-// would cost a claim a fourth of its time. An occurrence that has a job when it is found may only lose it until then, by standing
-// on its own.
+// takeLeft stamps what was found and not taken yet, and reads what it got. Meanwhile it reads the jobs of all: those of
+// what was taken at once, since that is stamped. Of what was found it reads them too before it knows which of it was
+// got: to wait for that would cost a claim a fourth of its time. An occurrence that has a job when it is found may only
+// lose it until then, by standing on its own.
 func (s *Store) takeLeft(ctx context.Context, a *attempt, left []occurrenceDocument) error {
 	ids, stamped := occurrenceIDs(left), false
 	group, trip := errgroup.WithContext(ctx)
@@ -191,7 +195,10 @@ func (s *Store) stamp(ctx context.Context, a *attempt, ids []string, due []occur
 
 // stampOf is what makes an occurrence this claim's.
 func (a *attempt) stampOf() bson.M {
-	return bson.M{"$set": bson.M{"token": a.token, "scheduledAt": a.Now, "dueAt": a.Now.Add(a.Lease)}, "$inc": bson.M{"attempt": 1}}
+	return bson.M{
+		"$set": bson.M{"token": a.token, "scheduledAt": a.Now, "dueAt": a.Now.Add(a.Lease)},
+		"$inc": bson.M{"attempt": 1},
+	}
 }
 
 // stamp is an occurrence as it is after this claim's stamp.
@@ -212,8 +219,8 @@ type target struct {
 	fault error
 }
 
-// readTargets reads the jobs of occurrences, by their ids. It comes after the stamping and uses no cache: a job that was
-// replaced or cancelled before its occurrence was claimed is seen to be.
+// readTargets reads the jobs of occurrences, by their ids. It comes after the stamping and uses no cache: a job that
+// was replaced or cancelled before its occurrence was claimed is seen to be.
 func (s *Store) readTargets(ctx context.Context, a *attempt, occurrences []occurrenceDocument) error {
 	ids := jobIDs(occurrences)
 	if len(ids) == 0 {

@@ -19,7 +19,8 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// expectMany has a store find so many occurrences of the default lane that it goes on to claim by batch. Nothing of it is left.
+// expectMany has a store find so many occurrences of the default lane that it goes on to claim by batch. Nothing of it
+// is left.
 func expectMany(t *testing.T, s store.Store) {
 	t.Helper()
 	now := epoch.Add(-time.Hour)
@@ -36,8 +37,8 @@ func expectMany(t *testing.T, s store.Store) {
 	}
 }
 
-// interruptions are where a claim of two occurrences may break off after it has stamped something, or may have: one by one, which
-// leaves the second to be claimed by batch, and by batch alone.
+// interruptions are where a claim of two occurrences may break off after it has stamped something, or may have: one by
+// one, which leaves the second to be claimed by batch, and by batch alone.
 var interruptions = []struct {
 	name                string
 	many                bool // expected
@@ -89,8 +90,8 @@ func expectUntouched(t *testing.T, s store.Store) {
 	}
 }
 
-// TestClaimMeetsAFailover: what a claim has stamped before the server went away is due at once when it is back, not only at the
-// lease's end. Nothing claims before that is done.
+// TestClaimMeetsAFailover: what a claim has stamped before the server went away is due at once when it is back, not
+// only at the lease's end. Nothing claims before that is done.
 func TestClaimMeetsAFailover(t *testing.T) {
 	for _, c := range interruptions {
 		t.Run(c.name, func(t *testing.T) {
@@ -121,8 +122,8 @@ func TestClaimMeetsAFailover(t *testing.T) {
 	}
 }
 
-// TestCloseMeetsAFailover: a store that is closed while a claim is to be given back leaves nothing running, and the claim to its
-// lease.
+// TestCloseMeetsAFailover: a store that is closed while a claim is to be given back leaves nothing running, and the
+// claim to its lease.
 func TestCloseMeetsAFailover(t *testing.T) {
 	db := newDatabase(t)
 	s := db.open(t)
@@ -181,7 +182,8 @@ func TestClaimOfJobsMeetsAFailover(t *testing.T) {
 	mustExpand(t, s, epoch)
 }
 
-// TestClaimsCommands: which commands a claim takes, and so how many round trips, by how many are due and what the last one found.
+// TestClaimsCommands: which commands a claim takes, and so how many round trips, by how many are due and what the last
+// one found.
 func TestClaimsCommands(t *testing.T) {
 	batch := map[string]int{"find occurrences": 3, "update occurrences": 1, "find jobs": 1}
 	none := map[string]int{"findAndModify occurrences": 1, "find occurrences": 2}
@@ -250,8 +252,8 @@ func TestClaimsCommands(t *testing.T) {
 	}
 }
 
-// TestTriesMeetAnother: what another claims while this one takes occurrences one by one is the other's, and what is told of the rest
-// is exact.
+// TestTriesMeetAnother: what another claims while this one takes occurrences one by one is the other's, and what is
+// told of the rest is exact.
 func TestTriesMeetAnother(t *testing.T) {
 	db := newDatabase(t)
 	s := db.open(t)
@@ -289,8 +291,8 @@ func TestTriesMeetAnother(t *testing.T) {
 	}
 }
 
-// TestReads: every read says what it may see, and none goes elsewhere than to the primary. Whether an orphan is dropped, a majority
-// tells.
+// TestReads: every read says what it may see, and none goes elsewhere than to the primary. Whether an orphan is
+// dropped, a majority tells.
 func TestReads(t *testing.T) {
 	db := newDatabase(t)
 	s := db.open(t)

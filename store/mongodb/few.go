@@ -14,23 +14,25 @@ import (
 )
 
 const (
-	// few is up to how many occurrences a claim takes one by one. Each has to find another one first due, so more of them would
-	// mostly be in each other's way; and where the server, not the way to it, is what takes time, a batch costs less from three on.
+	// few is up to how many occurrences a claim takes one by one. Each has to find another one first due, so more of
+	// them would mostly be in each other's way; and where the server, not the way to it, is what takes time, a batch
+	// costs less from three on.
 	few = 4
 
 	// mostLanes bounds of how many lanes is known what is expected.
 	mostLanes = 10_000
 )
 
-// expected is how many occurrences the next claim of a lane is likely to find: as many as this handle's last one did, but no less than
-// half of what that had expected, since what is due at a server that is busy comes in fits. It decides only how they are claimed, and
-// so whether that takes two round trips or three.
+// expected is how many occurrences the next claim of a lane is likely to find: as many as this handle's last one did,
+// but no less than half of what that had expected, since what is due at a server that is busy comes in fits. It decides
+// only how they are claimed, and so whether that takes two round trips or three.
 type expected struct {
 	mu    sync.Mutex
 	lanes map[job.Lane]int // one, of those that are not there
 }
 
-// tries is how many occurrences of each quota are to be claimed one by one: none of any, if not few are expected of all together.
+// tries is how many occurrences of each quota are to be claimed one by one: none of any, if not few are expected of all
+// together.
 //
 // A router is not asked to: it would have to know on which shard the first that is due lies.
 func (e *expected) tries(p store.ClaimParams, routed bool) []int {
@@ -91,8 +93,8 @@ func (s *Store) takeFirst(ctx context.Context, a *attempt, tries []int) ([][]occ
 	return taken, group.Wait()
 }
 
-// takeOne claims the first that is due by a quota, and answers it as it was before, which tells a reclaim; nil if there is none, or
-// another claim was faster. The filter is the guard: nobody else gets what does no longer match it.
+// takeOne claims the first that is due by a quota, and answers it as it was before, which tells a reclaim; nil if there
+// is none, or another claim was faster. The filter is the guard: nobody else gets what does no longer match it.
 func (s *Store) takeOne(ctx context.Context, a *attempt, q store.Quota) (*occurrenceDocument, error) {
 	var d occurrenceDocument
 	err := s.occurrences.FindOneAndUpdate(ctx, dueOf(a.ClaimParams, q), a.stampOf(),
@@ -106,5 +108,8 @@ func (s *Store) takeOne(ctx context.Context, a *attempt, q store.Quota) (*occurr
 // routed tells whether it is a sharded cluster.
 func (s *Store) routed() bool {
 	topology := s.topology.Load()
-	return topology != nil && (topology.Kind == "LoadBalanced" || len(topology.Servers) > 0 && topology.Servers[0].Kind == "Mongos")
+	if topology == nil {
+		return false
+	}
+	return topology.Kind == "LoadBalanced" || len(topology.Servers) > 0 && topology.Servers[0].Kind == "Mongos"
 }

@@ -20,8 +20,8 @@
 //   - Claims and settlements are guarded by what they rely on: a claim by the occurrence still being due, a settlement by
 //     the claim's token.
 //
-// All reads go to the primary, and see what it has. Writes are acknowledged by a majority unless the URL says otherwise. Nothing is
-// dropped for what a read of less than a majority has told.
+// All reads go to the primary, and see what it has. Writes are acknowledged by a majority unless the URL says
+// otherwise. Nothing is dropped for what a read of less than a majority has told.
 package mongodb
 
 import (
@@ -224,8 +224,8 @@ func (s *Store) readFormat(ctx context.Context) (int, error) {
 	return doc.Version, mapError(err)
 }
 
-// Close ends all connections. Commands under way get a few seconds to end. Claims that are still to be given back wait for their
-// leases' ends.
+// Close ends all connections. Commands under way get a few seconds to end. Claims that are still to be given back wait
+// for their leases' ends.
 func (s *Store) Close() error {
 	s.lost.close()
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)

@@ -16,8 +16,9 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// TestStepdown: while two replicas claim, and put new jobs, the primary steps down again and again. Every instant that was acknowledged is
-// claimed, each by one claim that was answered, and none waits for a lease to end: that is longer than the test may last.
+// TestStepdown: while two replicas claim, and put new jobs, the primary steps down again and again. Every instant that
+// was acknowledged is claimed, each by one claim that was answered, and none waits for a lease to end: that is longer
+// than the test may last.
 func TestStepdown(t *testing.T) {
 	const (
 		stepdowns = 4

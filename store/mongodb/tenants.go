@@ -40,7 +40,8 @@ func (s *Store) SetTenant(ctx context.Context, t job.Tenant) error {
 		return notDone(err)
 	}
 	return s.inTime(ctx, func(ctx context.Context, inTime bson.M) (bool, error) {
-		result, err := s.tenants.UpdateOne(ctx, both(bson.M{"_id": t.Name}, inTime), bson.M{"$set": bson.M{"settings": t.Settings.Encode()}})
+		result, err := s.tenants.UpdateOne(ctx, both(bson.M{"_id": t.Name}, inTime),
+			bson.M{"$set": bson.M{"settings": t.Settings.Encode()}})
 		return err == nil && result.MatchedCount > 0, err
 	})
 }

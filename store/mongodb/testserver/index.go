@@ -44,7 +44,8 @@ func indexIDs(ctx context.Context, data, database string) (err error) {
 		return err
 	}
 	for _, table := range tables {
-		_, err := db.ExecContext(ctx, fmt.Sprintf(`CREATE INDEX IF NOT EXISTS %q ON %q (_ferretdb_sjson->'$._id')`, table+"_by_id", table))
+		_, err := db.ExecContext(ctx, fmt.Sprintf(
+			`CREATE INDEX IF NOT EXISTS %q ON %q (_ferretdb_sjson->'$._id')`, table+"_by_id", table))
 		if err != nil {
 			return err
 		}

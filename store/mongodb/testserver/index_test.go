@@ -37,7 +37,8 @@ func TestDocumentsAreFoundByID(t *testing.T) {
 	if err := db.QueryRow("SELECT table_name FROM _ferretdb_collections WHERE name = 'docs'").Scan(&table); err != nil {
 		t.Fatal(err)
 	}
-	err = db.QueryRow("EXPLAIN QUERY PLAN DELETE FROM "+table+" WHERE _ferretdb_sjson->'$._id' = ?", "x").Scan(&ignored, &ignored, &ignored, &plan)
+	err = db.QueryRow("EXPLAIN QUERY PLAN DELETE FROM "+table+" WHERE _ferretdb_sjson->'$._id' = ?", "x").
+		Scan(&ignored, &ignored, &ignored, &plan)
 	if err != nil || !strings.Contains(plan, "_by_id") {
 		t.Errorf("the plan is %q, %v", plan, err)
 	}

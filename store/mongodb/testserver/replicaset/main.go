@@ -1,5 +1,5 @@
-// Command replicaset makes MongoDB servers on this machine a replica set, and ends when that has a primary. It is here because a
-// mongod comes without a shell.
+// Command replicaset makes MongoDB servers on this machine a replica set, and ends when that has a primary. It is here
+// because a mongod comes without a shell.
 package main
 
 import (
