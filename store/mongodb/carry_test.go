@@ -45,7 +45,7 @@ func newJob(now time.Time, after ...time.Duration) store.Put {
 	return begin(j, now)
 }
 
-// times counts instants, by how many minutes after the epoch they are.
+// minutes are instants, that many after the epoch, each once.
 func minutes(after ...time.Duration) map[time.Time]int {
 	all := map[time.Time]int{}
 	for _, d := range after {
@@ -122,14 +122,16 @@ func TestCarryIsInterrupted(t *testing.T) {
 				if result.Err == nil && (status.Revision != second.Job.Revision || result.Carried != 2) {
 					t.Errorf("put answers %+v, and the job's revision is %s", result, status.Revision)
 				}
-				page, total, err := s.Occurrences(t.Context(), store.OccurrenceFilter{Name: name("k"), Revision: status.Revision, Limit: 10})
+				page, total, err := s.Occurrences(t.Context(),
+					store.OccurrenceFilter{Name: name("k"), Revision: status.Revision, Limit: 10})
 				if err != nil || total != 3 || len(page) != 3 {
 					t.Errorf("%d of %d are listed, %v", len(page), total, err)
 				}
 				switch c.then {
 				case cancelled:
 					results, err := s.Cancel(t.Context(), []job.Name{name("k")}, store.Asked{Now: epoch.Add(time.Second)})
-					if wanted := (store.CancelResult{Found: true, Cancelled: 3 - len(held), InFlight: len(held)}); err != nil || results[0] != wanted {
+					wanted := store.CancelResult{Found: true, Cancelled: 3 - len(held), InFlight: len(held)}
+					if err != nil || results[0] != wanted {
 						t.Errorf("cancel answers %+v, %v, want %+v", results, err, wanted)
 					}
 					for _, h := range held {

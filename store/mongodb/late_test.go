@@ -88,11 +88,12 @@ func TestCancelMeetsAStub(t *testing.T) {
 		cancel() // the replica is gone
 		return hold
 	})
-	if result := relayed.Put(ctx, []store.Put{newPut("k", epoch, time.Hour)})[0]; !errors.Is(result.Err, store.ErrUnavailable) ||
-		errors.Is(result.Err, store.ErrNotDone) {
-		t.Errorf("put answers %v", result.Err)
+	err := relayed.Put(ctx, []store.Put{newPut("k", epoch, time.Hour)})[0].Err
+	if !errors.Is(err, store.ErrUnavailable) || errors.Is(err, store.ErrNotDone) {
+		t.Errorf("put answers %v", err)
 	}
-	if jobs, err := s.Jobs(t.Context(), store.JobFilter{Tenant: job.DefaultTenant, Limit: 10}); len(jobs) != 0 || err != nil {
+	jobs, err := s.Jobs(t.Context(), store.JobFilter{Tenant: job.DefaultTenant, Limit: 10})
+	if len(jobs) != 0 || err != nil {
 		t.Errorf("a stub is listed: %v, %v", jobs, err)
 	}
 	if _, err := s.Job(t.Context(), name("k")); !errors.Is(err, store.ErrNotFound) {
@@ -198,7 +199,8 @@ func TestOpenRaisesFormat(t *testing.T) {
 	var meta struct {
 		Version int `bson:"version"`
 	}
-	if err := db.Collection("meta").FindOne(t.Context(), bson.M{"_id": "format"}).Decode(&meta); err != nil || meta.Version != 4 {
+	err := db.Collection("meta").FindOne(t.Context(), bson.M{"_id": "format"}).Decode(&meta)
+	if err != nil || meta.Version != 4 {
 		t.Errorf("the format is %d, %v", meta.Version, err)
 	}
 }

@@ -77,6 +77,8 @@ func (db database) relay(t *testing.T) *relay {
 	release := sync.OnceFunc(func() { close(r.release) })
 	r.deliver = func() {
 		release()
+		r.mu.Lock() // what is being decided on now may be held
+		defer r.mu.Unlock()
 		r.held.Wait()
 	}
 	var group sync.WaitGroup
