@@ -35,8 +35,8 @@ func TestOpenTogether(t *testing.T) {
 			})
 		}
 		group.Wait()
-		if n := query[int](s, "SELECT count(*) FROM "+s.table("format")); n != 2 {
-			t.Errorf("%d migrations are noted, want 2", n)
+		if n := query[int](s, "SELECT count(*) FROM "+s.table("format")); n != 3 {
+			t.Errorf("%d migrations are noted, want 3", n)
 		}
 	}
 }
@@ -74,7 +74,7 @@ func TestOpenFormatBefore(t *testing.T) {
 		t.Fatal(err)
 	}
 	run(t, s.admin, "DROP INDEX "+s.table("occurrences_due")+", "+s.table("tenants_set"))
-	run(t, s.admin, "DELETE FROM "+s.table("format")+" WHERE version = 2")
+	run(t, s.admin, "DELETE FROM "+s.table("format")+" WHERE version = 3")
 	o := s.open()
 	mustPut(t, before, newPut("l", 2*time.Minute))
 	if n := query[int](s, "SELECT count(*) FROM pg_indexes WHERE schemaname = $1 AND indexname IN ('occurrences_due', 'tenants_set')", s.name); n != 2 {

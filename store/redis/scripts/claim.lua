@@ -102,8 +102,12 @@ local function claim(at)
     end
     redis.call('ZADD', pending .. lane, unpack(moved))
   end
-  note_head(lane)
   local nextDue = redis.call('ZRANGEBYSCORE', pending .. lane, ARGV[4], '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
+  if #moved > 0 and after == '-inf' and found < tonumber(ARGV[at + 3]) and '(' .. ARGV[at + 2] == ARGV[4] then -- nothing is due any more
+    redis.call('ZADD', heads, nextDue[2], lane)
+  else
+    note_head(lane)
+  end
   left[#left + 1] = {#claimed - claimedBefore, #aside - asideBefore + adopted - adoptedBefore, nextDue[2] or ''}
 end
 

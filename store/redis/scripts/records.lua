@@ -208,11 +208,16 @@ local function note_head(lane)
   end
 end
 
--- Makes occurrences pending, due as lists say. Those that are there already stay due when they are.
+-- Makes occurrences pending, due as lists say. Those that are there already stay due when they are; then the head of their lane may be
+-- too early, until the next claim.
 local function enter(lists)
   for lane, due in pairs(lists) do
     write(due, 'ZADD', pending .. lane, 'NX')
-    note_head(lane)
+    local first = due[1]
+    for i = 3, #due, 2 do
+      if tonumber(due[i]) < tonumber(first) then first = due[i] end
+    end
+    redis.call('ZADD', heads, 'LT', first, lane)
   end
 end
 
