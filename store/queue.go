@@ -128,8 +128,8 @@ const (
 	Bury
 	// Release gives it back unfired, due at DueAt: its attempt is not counted. Error is noted if it is set.
 	Release
-	// Miss deletes it unfired: it was too late. Its job, if it still has that revision, counts one more missed instant. A
-	// store without transactions may count wrong if it fails meanwhile.
+	// Miss deletes it unfired: it was too late. The job that it is of by then, which has replaced the one that it was claimed for if
+	// it was carried over, counts one more missed instant. A store without transactions may count wrong if it fails meanwhile.
 	Miss
 )
 
@@ -146,7 +146,8 @@ type Settlement struct {
 	Target job.Target
 	// At is when it was buried.
 	At time.Time
-	// Name, Priority and Revision are the occurrence's. If it is made due again, its job does not expire before KeepUntil.
+	// Name, Priority and Revision are the occurrence's as it was claimed; it may have been carried over to another revision since. If
+	// it is made due again, the job that it is of then does not expire before KeepUntil.
 	Name      job.Name
 	Priority  job.Priority
 	Revision  job.Revision

@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"sync"
 	"testing"
+	"time"
 )
 
 // relay stands between a store and the server, and can change what the server says.
@@ -23,6 +24,8 @@ type relay struct {
 	silent   map[net.Conn]bool // those of them that pass nothing on any more
 	from, to []byte
 	said     int // bytes that the server has said
+
+	delay time.Duration // of what the server says
 
 	hold    func(n int, kind byte) bool // tells of a client's message, counted from zero, whether it is held up from there on
 	sent    int
@@ -86,6 +89,13 @@ func (r *relay) rewrite(from, to string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.from, r.to = []byte(from), []byte(to)
+}
+
+// slow delays what the server says.
+func (r *relay) slow(by time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.delay = by
 }
 
 // holdFrom holds up what clients send, from a message on, and refuses new connections from then on. Function deliver lets arrive
@@ -159,7 +169,7 @@ func (r *relay) pass(to io.Writer, from io.Reader, server net.Conn) {
 			return
 		}
 		r.mu.Lock()
-		said, silent := buffer[:n], r.silent[server]
+		said, silent, delay := buffer[:n], r.silent[server], r.delay
 		if from == io.Reader(server) {
 			r.said += n
 			if len(r.from) > 0 {
@@ -169,6 +179,9 @@ func (r *relay) pass(to io.Writer, from io.Reader, server net.Conn) {
 		r.mu.Unlock()
 		if silent {
 			continue
+		}
+		if from == io.Reader(server) {
+			time.Sleep(delay)
 		}
 		var late []byte
 		var until chan struct{}
