@@ -60,7 +60,6 @@ type told struct {
 func (k *looks) look(ctx context.Context, pages chan<- told) {
 	l := looking{looks: k, ctx: ctx, pages: pages, start: k.now()}
 	l.run()
-	k.took = k.now().Sub(l.start)
 }
 
 // looking is one look under way.
@@ -88,7 +87,7 @@ func (l *looking) run() {
 		until := latestOf(l.needed(), l.now().Round(0).Add(l.early+lookAhead)).Truncate(time.Millisecond)
 		page, err := l.page(at, until)
 		if err != nil && len(page.Lanes) == 0 {
-			l.pages <- told{err: err, ended: true, start: l.start, end: l.now()}
+			l.send(told{err: err, ended: true})
 			return
 		}
 		if err != nil { // what the other parts of the store have is told nevertheless
@@ -143,9 +142,17 @@ func (l *looking) tell(t told) {
 		l.all = append(l.all, t.lanes...)
 	}
 	l.meet(l.ctx, t.lanes)
-	t.start, t.end = l.start, l.now()
 	if t.ended && l.whole {
 		t.lanes, t.whole = store.FirstOfEach(l.all), true
+	}
+	l.send(t)
+}
+
+// send sends a page. After the last one, the next look may begin.
+func (l *looking) send(t told) {
+	t.start, t.end = l.start, l.now()
+	if t.ended {
+		l.took = t.end.Sub(t.start)
 	}
 	l.pages <- t
 }
