@@ -33,8 +33,8 @@ func TestOpenTogether(t *testing.T) {
 			})
 		}
 		group.Wait()
-		if n := query[int](s, "SELECT count(*) FROM "+s.table("format")); n != 1 {
-			t.Errorf("%d migrations are noted, want 1", n)
+		if n := query[int](s, "SELECT count(*) FROM "+s.table("format")); n != 4 {
+			t.Errorf("%d migrations are noted, want 4", n)
 		}
 	}
 }
