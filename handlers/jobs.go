@@ -48,6 +48,12 @@ func (a *api) getJob(c *gin.Context) error {
 	if after == (job.ID{}) {
 		view.NextInstant = instantText(nextOf(occurrences))
 	}
+	first := firstPage{occurrences: occurrences, known: after == (job.ID{}), whole: len(occurrences) <= limit}
+	own, err := a.countOwn(ctx, status.Name, first)
+	if err != nil {
+		return err
+	}
+	view.tellOutcomes(&status.Job, pending-own, first, now)
 	if len(occurrences) > limit {
 		occurrences = occurrences[:limit]
 		view.NextCursor = occurrences[limit-1].ID.String()

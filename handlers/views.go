@@ -40,6 +40,8 @@ type definition struct {
 	CreatedAt   string       `json:"createdAt"`
 	UpdatedAt   string       `json:"updatedAt"`
 	Missed      int          `json:"missed,omitzero"`
+	Outcomes    *outcomes    `json:"outcomes,omitzero"`
+	LastOutcome *lastOutcome `json:"lastOutcome,omitzero"`
 	NextInstant string       `json:"nextInstant,omitzero"`
 	Pending     int          `json:"pending"`
 	Occurrences []occurrence `json:"occurrences"`

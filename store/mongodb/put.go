@@ -385,6 +385,9 @@ func replacement(p *put) bson.M {
 	assign(set, unset, "carriedFrom", p.carriedFrom(), carries)
 	assign(set, unset, "options", d.Options, len(d.Options) > 0)
 	assign(set, unset, "missed", d.Missed, d.Missed > 0)
+	assign(set, unset, "planned", d.Planned, d.Planned > 0)
+	assign(set, unset, "failed", d.Failed, d.Failed > 0)
+	assign(set, unset, "trouble", d.Trouble, d.Trouble != "")
 	assign(set, unset, "cursor", d.Cursor, !d.Cursor.IsZero())
 	assign(set, unset, "expandAt", d.ExpandAt, !d.ExpandAt.IsZero() && !p.staysPaused())
 	return bson.M{"$set": set, "$unset": unset}

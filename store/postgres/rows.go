@@ -16,7 +16,7 @@ import (
 // itself only if it stands on its own.
 const (
 	jobColumnsSQL = `j.tenant, j.key, j.revision, j.version, j.created_at, j.updated_at, j.expires_at, j.paused_at, j.cursor_at,
-		j.expand_at, j.missed, j.callback_type, ` + nextSQL
+		j.expand_at, j.missed, j.planned, j.failed, j.trouble, j.callback_type, ` + nextSQL
 
 	occurrenceColumnsSQL = `o.lane, o.revision, o.id, o.position, o.step, o.subscriber, o.timestamp, o.due_at, o.scheduled_at, o.token,
 		o.attempt, o.last_error, o.failed_at`
@@ -35,12 +35,13 @@ type jobRow struct {
 	created, updated, expires int64
 	paused, cursor, expand    *int64
 	next                      pgtype.UUID
+	trouble                   string
 }
 
 func (r *jobRow) fields() []any {
 	s := &r.status
 	return []any{&s.Tenant, &s.Key, &r.revision, &s.Version, &r.created, &r.updated, &r.expires, &r.paused, &r.cursor,
-		&r.expand, &s.Missed, &s.Callback.Type, &r.next}
+		&r.expand, &s.Missed, &s.Planned, &s.Failed, &r.trouble, &s.Callback.Type, &r.next}
 }
 
 // scan reads jobColumnsSQL and whatever more was selected.
@@ -53,6 +54,9 @@ func (r *jobRow) scan(row pgx.Row, more ...any) (store.JobStatus, error) {
 	s.ExpiresAt = time.UnixMilli(r.expires).UTC()
 	s.PausedAt, s.Cursor, s.ExpandAt = fromMillis(r.paused), fromMillis(r.cursor), fromMillis(r.expand)
 	s.Next = job.InstantOf(r.next.Bytes)
+	if err == nil {
+		s.Trouble, err = job.DecodeTrouble(r.trouble)
+	}
 	return r.status, err
 }
 

@@ -69,7 +69,7 @@ func advanceOf(j job.Job, token string, now time.Time) store.Advance {
 	}
 	a := store.Advance{
 		Name: j.Name, Revision: j.Revision, From: j.Cursor, Token: token,
-		Occurrences: x.Occurrences, Cursor: x.Cursor, ExpandAt: x.ExpandAt, Missed: x.Missed,
+		Occurrences: x.Occurrences, Cursor: x.Cursor, ExpandAt: x.ExpandAt, Missed: x.Missed, Trouble: x.Trouble,
 	}
 	if x.ExpandAt.IsZero() {
 		a.ExpiresAt = now.Add(24 * time.Hour)

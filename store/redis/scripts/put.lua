@@ -7,7 +7,7 @@
 --   for a script of its own, which deletes so many of it and counts the others; then of each job, no two of which have the same name:
 --   1 name, 2 the condition: "absent", "present", "versions" and the versions, "from", a version and a cursor, or nothing,
 --   3 the span of versions that came after it, see superseded, 4 revision, 5 createdAt, 6 updatedAt, 7 expiresAt, 8 cursor,
---   9 expandAt, 10 missed, 11 callback type, 12 target, 13 schedule, 14 whether the present job leaves neither its pause nor its
+--   9 expandAt, 10 counts, 11 callback type, 12 target, 13 schedule, 14 whether the present job leaves neither its pause nor its
 --   creation time, 15 now, 16 how many occurrences follow, 17 how many that are carried over follow those, and if some were
 --   marked before a space and how many occurrences were inserted before, 18... the occurrences, see add, and of each that is carried
 --   over its id and what a mark would have, see heirs
@@ -63,7 +63,7 @@ for place, text in ipairs(redis.call('HMGET', jobs, unpack(jobNames))) do
     answers[#answers + 1] = {place, why}
   else
     local j = {revision = revision, version = revision, created = ARGV[at + 4], updated = ARGV[at + 5], expires = ARGV[at + 6],
-      paused = '0', cursor = ARGV[at + 7], expand = ARGV[at + 8], token = '', missed = ARGV[at + 9], type = ARGV[at + 10]}
+      paused = '0', cursor = ARGV[at + 7], expand = ARGV[at + 8], token = '', counts = ARGV[at + 9], type = ARGV[at + 10]}
     if present then
       if ARGV[at + 13] == '0' then j.created, j.paused = present.created, present.paused end
       if j.paused ~= '0' then j.expand = '0' end

@@ -9,7 +9,8 @@
 -- the lanes that are not empty. What is found there was noted by one, and is taken over, see adopt.lua.
 --
 -- A job's state is text: its revision, pausedAt, cursor, version, createdAt, updatedAt, expiresAt, expandAt, the token of
--- the claim to expand it, missed, and callback type, with a space between. An occurrence's record is its revision, a space,
+-- the claim to expand it, its counts, and callback type, with a space between. The counts are missed, planned, failed and the
+-- trouble, with a colon between; of what comes last, zeros and nothing may be left out. An occurrence's record is its revision, a space,
 -- its job's name, a NUL, its priority's code, which is a letter or nothing, and its timestamp, position, step and subscriber,
 -- with a space between. Its attempts are the number of them, scheduledAt and the token. Times are Unix milliseconds, 0 for
 -- none. A name is the tenant, a NUL and the key. What a claim looks at comes first, where it is found without a pattern, since
@@ -24,9 +25,18 @@ local jobs, targets, schedules, names, expiry, expansion,
   occurrences, attempts, errors, pending, lanes, members, own,
   dead, deadByTenant, deadByJob, heirs, heads = unpack(KEYS)
 
+-- Whether a text comes before another. Lua compares texts as the server's locale has it, indexes by their bytes.
+local function before(a, b)
+  for i = 1, #a do
+    local x, y = string.byte(a, i), string.byte(b, i)
+    if x ~= y then return y ~= nil and x < y end
+  end
+  return #a < #b
+end
+
 local function read_state(text)
   local j = {}
-  j.revision, j.paused, j.cursor, j.version, j.created, j.updated, j.expires, j.expand, j.token, j.missed, j.type =
+  j.revision, j.paused, j.cursor, j.version, j.created, j.updated, j.expires, j.expand, j.token, j.counts, j.type =
     string.match(text, '^(%S*) (%S*) (%S*) (%S*) (%S*) (%S*) (%S*) (%S*) (%S*) (%S*) (.*)$')
   return j
 end
@@ -36,13 +46,22 @@ local function read_job(name)
   return text and read_state(text) or nil
 end
 
+-- Adds to what a job counts. Planned stays zero, which is that it is not known. Of two troubles it keeps the later.
+local function add_counts(j, missed, planned, failed, trouble)
+  local m, p, f, t = string.match(j.counts, '^(%d+):?(%d*):?(%d*):?(%S*)$')
+  p = tonumber(p) or 0
+  if p > 0 then p = p + planned end
+  if before(t, trouble) then t = trouble end
+  j.counts = string.format('%d:%d:%d:%s', m + missed, p, (tonumber(f) or 0) + failed, t)
+end
+
 -- The revision, pausedAt and cursor in a job's state.
 local function read_stamps(text)
   return string.match(text, '^(%S*) (%S*) (%S*)')
 end
 
 local function write_state(j)
-  return table.concat({j.revision, j.paused, j.cursor, j.version, j.created, j.updated, j.expires, j.expand, j.token, j.missed,
+  return table.concat({j.revision, j.paused, j.cursor, j.version, j.created, j.updated, j.expires, j.expand, j.token, j.counts,
     j.type}, ' ')
 end
 
@@ -147,15 +166,6 @@ local function ids_of(entries)
   local ids = {}
   for i, entry in ipairs(entries) do ids[i] = id_of(entry) end
   return ids
-end
-
--- Whether a text comes before another. Lua compares texts as the server's locale has it, indexes by their bytes.
-local function before(a, b)
-  for i = 1, #a do
-    local x, y = string.byte(a, i), string.byte(b, i)
-    if x ~= y then return y ~= nil and x < y end
-  end
-  return #a < #b
 end
 
 -- Whether a job's version came after a request: whether it is later than the first and not later than the second of two
