@@ -158,16 +158,17 @@ func (s *Store) prepare(ctx context.Context) error {
 			return errors.New("it is a database of another program; name a file of its own")
 		case version > format:
 			return fmt.Errorf("%w: its format is %d, this one reads up to %d; upgrade carillon", store.ErrFormat, version, format)
-		case version == format:
-			_, err := tx.ExecContext(ctx, indexes+";"+stamp) // the same again, to see that the file can be written
-			return err
-		case tables > 0 && version == formatBefore:
-			_, err := tx.ExecContext(ctx, upgrade+";"+stamp)
-			return err
-		case tables > 0:
+		case tables > 0 && version < formatBefore:
 			return fmt.Errorf("its format is %d, which only a pre-release of carillon wrote and this one does not read; name a new file", version)
 		}
-		_, err := tx.ExecContext(ctx, schema+";"+indexes+";"+stamp)
+		first := schema
+		switch {
+		case version == format: // the stamp again, to see that the file can be written
+			first = ""
+		case tables > 0:
+			first = upgrade
+		}
+		_, err := tx.ExecContext(ctx, first+";"+indexes+";"+stamp)
 		return err
 	})
 	if err != nil {
