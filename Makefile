@@ -45,14 +45,13 @@ bench-full: ## Measure all of it at full size, as for docs/benchmarks.md; takes 
 	@.ci/with-services .ci/bench full
 
 .PHONY: test-mongodb
-# TestOpenExplains signs in, which this server does not ask for.
-test-mongodb: ## Test the MongoDB store, and replicas on it, with a real server: 3.6.8, which it downloads; linux/amd64
-	.ci/with-mongodb go test -tags services -timeout 15m -skip TestOpenExplains ./store/mongodb
-	.ci/with-mongodb .ci/with-services go test -tags services -timeout 15m -run '/^mongodb$$' ./cmd/carillon
+test-mongodb: ## Test the MongoDB store, and replicas on it, on CARILLON_TEST_MONGODB_URI, or with the mongod that is on PATH
+	.ci/with-mongod bash -c 'go test -race -timeout 15m -tags "services $$CARILLON_TEST_MONGODB_TAGS" ./store/mongodb && \
+		.ci/with-services go test -race -timeout 15m -tags services -run "/^mongodb$$" ./cmd/carillon'
 
 .PHONY: bench-mongodb
-bench-mongodb: ## Measure all of it on that server; takes three quarters of an hour
-	@.ci/with-mongodb .ci/with-services .ci/bench mongodb
+bench-mongodb: ## Measure all of it on MongoDB, found in the same way; takes three quarters of an hour
+	@.ci/with-mongod .ci/with-services .ci/bench mongodb
 
 # Sizes for `make bench-peers`, such that it takes some ten minutes. Those to publish are in docs/benchmarks.md.
 COUNT ?= 10000

@@ -33,7 +33,8 @@ type Sender interface {
 	//   - [Unavailable]: the sender's own connection failed before the receiver answered, or there is none; it costs the
 	//     job no attempt;
 	//   - [RetryAfter]: it failed, and the receiver asked for a pause;
-	//   - any other: it failed, or may have.
+	//   - any other: it failed, or may have. A [*Failure] tells by its Blame what is in trouble, if it is not all of the
+	//     destination.
 	Send(ctx context.Context, d Delivery) error
 }
 

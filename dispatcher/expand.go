@@ -125,7 +125,7 @@ func (e *expander) next(j *job.Job, token string, start time.Time) (store.Advanc
 	}
 	a := store.Advance{
 		Name: j.Name, Revision: j.Revision, From: j.Cursor, Token: token,
-		Occurrences: x.Occurrences, Cursor: x.Cursor, ExpandAt: x.ExpandAt, Missed: x.Missed,
+		Occurrences: x.Occurrences, Cursor: x.Cursor, ExpandAt: x.ExpandAt, Missed: x.Missed, Trouble: x.Trouble,
 	}
 	if x.ExpandAt.IsZero() { // the schedule has ended
 		a.ExpiresAt = now

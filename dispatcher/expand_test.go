@@ -327,8 +327,8 @@ func TestScheduleEnds(t *testing.T) {
 		})
 		time.Sleep(44 * time.Minute)
 		b.expectSent("10m0s k #1", "20m0s k #1", "30m0s k #1", "40m0s k #1")
-		if status := b.status(j); status.Live || !status.ExpandAt.IsZero() || status.ExpiresAt.Sub(b.start).Round(time.Minute) != 100*time.Minute {
-			b.Errorf("after the last: live %t, to be expanded at %s, expires after %s", status.Live, status.ExpandAt, status.ExpiresAt.Sub(b.start))
+		if status := b.status(j); status.Live() || !status.ExpandAt.IsZero() || status.ExpiresAt.Sub(b.start).Round(time.Minute) != 100*time.Minute {
+			b.Errorf("after the last: live %t, to be expanded at %s, expires after %s", status.Live(), status.ExpandAt, status.ExpiresAt.Sub(b.start))
 		}
 		time.Sleep(53 * time.Minute)
 		b.status(j)

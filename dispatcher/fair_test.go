@@ -255,7 +255,7 @@ func TestTenantMaxInFlight(t *testing.T) {
 // priority is that of a tenant's jobs which have none of their own, as a replica says.
 func (b *bench) priority(d *dispatcher.Dispatcher, name string) job.Priority {
 	b.Helper()
-	t, err := b.queue.Store.Tenant(b.Context(), name)
+	t, err := b.queue.Tenant(b.Context(), name)
 	if errors.Is(err, store.ErrNotFound) {
 		t, err = job.Tenant{Name: name}, nil
 	}

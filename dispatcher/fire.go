@@ -256,7 +256,7 @@ func (d *Dispatcher) outcome(c *store.Claimed, b *batch, pass *destinations.Pass
 		return s
 	}
 	if _, ok := errors.AsType[missed](err); ok {
-		s.Outcome = store.Miss
+		s.Outcome, s.At = store.Miss, job.CeilMilli(b.time(d.now()))
 		return s
 	}
 	failure, ok := errors.AsType[*callbacks.Failure](err)

@@ -296,8 +296,8 @@ func TestRetriesEndAtTheDeadline(t *testing.T) {
 				time.Sleep(5 * time.Minute)
 				b.expectSent(c.sent...)
 				dead := b.dead()
-				if status := b.status(j); status.Live || status.Missed != c.missed || (len(dead) == 0) != (c.dead == "") {
-					b.Fatalf("live %t, %d missed, %d dead letters", status.Live, status.Missed, len(dead))
+				if status := b.status(j); status.Live() || status.Missed != c.missed || (len(dead) == 0) != (c.dead == "") {
+					b.Fatalf("live %t, %d missed, %d dead letters", status.Live(), status.Missed, len(dead))
 				}
 				if len(dead) == 0 {
 					return

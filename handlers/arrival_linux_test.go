@@ -46,7 +46,7 @@ func TestStoppedReplicaActsOnNothingThatWasOvertaken(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer answer.Body.Close()
-			if answer.StatusCode != 409 {
+			if answer.StatusCode != http.StatusConflict {
 				t.Errorf("status %d, want 409", answer.StatusCode)
 			}
 			if got := a.definition("a").Version; got != want {

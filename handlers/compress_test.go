@@ -98,7 +98,7 @@ func TestCompression(t *testing.T) {
 func TestCompressedStream(t *testing.T) {
 	a := newAPI(t)
 	reader, writer := io.Pipe()
-	request, err := http.NewRequestWithContext(t.Context(), "POST", a.url+"/v1/jobs/batch", reader)
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, a.url+"/v1/jobs/batch", reader)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -345,6 +345,8 @@ type definition struct {
 	Key, Revision, Version, State, PausedAt, CreatedAt, UpdatedAt, NextCursor string
 	Schedules                                                                 []string
 	Pending, Missed                                                           int
+	Outcomes                                                                  *struct{ Delivered, Failed, Missed int }
+	LastOutcome                                                               struct{ Outcome, Instant, At, Error string }
 	Deadline                                                                  string
 	data                                                                      []byte // the callback's, as [api.definition] found it
 	Retry                                                                     struct {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"net/url"
+	"slices"
 	"time"
 
 	"github.com/gin-gonic/gin"
@@ -46,6 +48,12 @@ func (a *api) getJob(c *gin.Context) error {
 	if after == (job.ID{}) {
 		view.NextInstant = instantText(nextOf(occurrences))
 	}
+	first := firstPage{occurrences: occurrences, known: after == (job.ID{}), whole: len(occurrences) <= limit}
+	own, err := a.countOwn(ctx, status.Name, first)
+	if err != nil {
+		return err
+	}
+	view.tellOutcomes(&status.Job, pending-own, first, now)
 	if len(occurrences) > limit {
 		occurrences = occurrences[:limit]
 		view.NextCursor = occurrences[limit-1].ID.String()
@@ -67,10 +75,18 @@ func (a *api) readableJob(ctx context.Context, name job.Name, now time.Time) (st
 	return status, err
 }
 
-// listJobs answers with a page of jobs, by key. Jobs that have lost their retention are left out of it, so a page may be
-// short of its limit although others follow.
+// What one request of a list looks through for jobs of a state: so many pages of so many jobs, and no more pages once it has
+// taken so long.
+const (
+	mostPages  = 10
+	pageSize   = 1000
+	longEnough = 2 * time.Second
+)
+
+// listJobs answers with a page of jobs, by key. Jobs that have lost their retention, or are of another state than is asked for,
+// are left out of it, so a page may be short of its limit although others follow.
 func (a *api) listJobs(c *gin.Context) error {
-	query, err := readQuery(c.Request, "prefix", "limit", "cursor")
+	query, err := readQuery(c.Request, "prefix", "state", "limit", "cursor")
 	if err != nil {
 		return err
 	}
@@ -87,27 +103,64 @@ func (a *api) listJobs(c *gin.Context) error {
 	if filter.After, err = keyCursorParameter(query); err != nil {
 		return err
 	}
-	filter.Limit = limit + 1
-	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTime)
-	defer cancel()
-	jobs, err := a.Store.Jobs(ctx, filter)
+	state, err := stateParameter(query)
 	if err != nil {
 		return err
 	}
-	nextCursor := ""
-	if len(jobs) > limit {
-		jobs = jobs[:limit]
-		nextCursor = keyCursor(jobs[limit-1].Key)
+	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTime)
+	defer cancel()
+	jobs, last, err := a.findJobs(ctx, filter, limit, state)
+	if err != nil {
+		return err
 	}
-	now := a.now()
-	items := make([][]byte, 0, len(jobs))
-	for _, j := range jobs {
-		if j.Gone(now) {
-			continue
-		}
-		items = append(items, mustEncode(summaryView(j)))
+	items := make([][]byte, len(jobs))
+	for i, j := range jobs {
+		items[i] = mustEncode(summaryView(j))
+	}
+	nextCursor := ""
+	if last != "" {
+		nextCursor = keyCursor(last)
 	}
 	return writePage(c, items, nextCursor)
+}
+
+// findJobs reads up to limit jobs of a state, or of any if it is empty. Last is the key that was looked at last if others
+// may follow, else empty.
+func (a *api) findJobs(ctx context.Context, filter store.JobFilter, limit int, state string) (found []store.JobStatus, last string, err error) {
+	filter.Limit = limit + 1
+	pages := 1
+	if state != "" {
+		filter.Limit, pages = pageSize, mostPages
+	}
+	now, began := a.now(), time.Now()
+	for ; pages > 0 && time.Since(began) < longEnough; pages-- {
+		jobs, err := a.Store.Jobs(ctx, filter)
+		if err != nil {
+			return nil, "", err
+		}
+		for _, j := range jobs {
+			if len(found) == limit {
+				return found, filter.After, nil
+			}
+			if !j.Gone(now) && (state == "" || statusState(j) == state) {
+				found = append(found, j)
+			}
+			filter.After = j.Key
+		}
+		if len(jobs) < filter.Limit {
+			return found, "", nil
+		}
+	}
+	return found, filter.After, nil
+}
+
+// stateParameter reads the state that listed jobs are to have; empty for any.
+func stateParameter(query url.Values) (string, error) {
+	state := query.Get("state")
+	if query.Has("state") && !slices.Contains([]string{stateScheduled, statePaused, stateFinished}, state) {
+		return "", &parameterError{"state", "must be scheduled, paused or finished"}
+	}
+	return state, nil
 }
 
 // cancelled answers the cancellation of one job.

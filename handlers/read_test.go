@@ -112,14 +112,13 @@ func TestEntityTagStandsForWhatIsShown(t *testing.T) {
 		before = after
 	}
 	show("nothing", false)
-	claimed := a.claim()[0]
+	a.claim()
 	show("a claim", true)
 	a.advance(time.Minute) // the lease runs out, and nobody has written anything
 	show("the end of its lease", true)
 	a.advance(time.Second)
 	show("time alone", false)
-	claimed = a.claim()[0]
-	a.settle(claimed, store.Ack, "")
+	a.settle(a.claim()[0], store.Ack, "")
 	show("a delivery", true)
 	a.advance(time.Hour)
 	a.settle(a.claim()[0], store.Ack, "")
@@ -215,6 +214,84 @@ func TestListIsByBytesAndPrefix(t *testing.T) {
 }
 
 // TestListUnderChange creates and deletes jobs on both sides of the cursor while it reads.
+func TestListTellsWhatIsNext(t *testing.T) {
+	a := newAPI(t)
+	a.call("PUT", "/v1/jobs/a", body("a", time.Hour, time.Minute)).want(201)
+	a.call("PUT", "/v1/jobs/b", body("b", 0)).want(201)
+	a.call("PUT", "/v1/jobs/c", body("c", 0, 2*time.Hour)).want(201)
+	for _, c := range a.claim() {
+		a.settle(c, store.Ack, "")
+	}
+	a.call("POST", "/v1/jobs/c/pause", "").want(200)
+	got := decode[struct {
+		Items []struct{ Key, NextInstant string }
+	}](a.call("GET", "/v1/jobs", "").want(200))
+	if text := fmt.Sprint(got.Items); text != fmt.Sprintf("[{a %s} {b } {c %s}]", at(time.Minute), at(2*time.Hour)) {
+		t.Errorf("%s", text)
+	}
+}
+
+// TestListByState: whatever lies between, each job of a state is on exactly one page.
+func TestListByState(t *testing.T) {
+	a := newAPI(t)
+	var lines []string
+	for i := range 2*1000 + 500 { // more than are looked at once
+		line := body(fmt.Sprintf("k%05d", i), time.Hour)
+		if i%2 == 0 {
+			line = with(body(fmt.Sprintf("k%05d", i), -time.Hour), "past", "skip")
+		}
+		lines = append(lines, line)
+	}
+	a.call("POST", "/v1/jobs/batch", strings.Join(lines, "\n"), "Content-Type: application/x-ndjson").want(200)
+	paused := []string{"k00001", "k00999", "k01001", "k02499"}
+	for _, key := range paused {
+		a.call("POST", "/v1/jobs/"+key+"/pause", "").want(200)
+	}
+	for state, want := range map[string]int{"scheduled": 1250 - len(paused), "paused": len(paused), "finished": 1250, "": 2500} {
+		seen := map[string]bool{}
+		for cursor, first := "", true; first || cursor != ""; first = false {
+			p := list(a, strings.TrimSuffix("?limit=700"+cursor+"&state="+state, "&state="))
+			for _, item := range p.items {
+				if seen[item] || !strings.HasSuffix(item, " "+state) && state != "" {
+					t.Fatalf("%q: %s, seen before: %v", state, item, seen[item])
+				}
+				seen[item] = true
+			}
+			if cursor = p.nextCursor; cursor != "" {
+				cursor = "&cursor=" + cursor
+			}
+		}
+		if len(seen) != want {
+			t.Errorf("%q: listed %d, want %d", state, len(seen), want)
+		}
+	}
+	if got := list(a, "?state=paused&limit=2"); !slices.Equal(got.items, []string{"k00001 paused", "k00999 paused"}) || got.nextCursor == "" {
+		t.Errorf("the first two: %v", got)
+	}
+	for _, state := range []string{"running", ""} {
+		a.call("GET", "/v1/jobs?state="+state, "").want(422)
+	}
+}
+
+// TestListOfAStateLooksNoFurther than so many jobs: the page is short then, and tells where to go on.
+func TestListOfAStateLooksNoFurther(t *testing.T) {
+	a := newAPI(t)
+	const many = 10_000
+	var lines []string
+	for i := range many {
+		lines = append(lines, body(fmt.Sprintf("k%05d", i), time.Hour))
+	}
+	lines = append(lines, with(body("z", -time.Hour), "past", "skip"))
+	a.call("POST", "/v1/jobs/batch", strings.Join(lines, "\n"), "Content-Type: application/x-ndjson").want(200)
+	p := list(a, "?state=finished")
+	for ; len(p.items) == 0 && p.nextCursor != ""; p = list(a, "?state=finished&cursor="+p.nextCursor) {
+		lines = nil // it was short at least once
+	}
+	if lines != nil || !slices.Equal(p.items, []string{"z finished"}) {
+		t.Errorf("%v, was short: %v", p, lines == nil)
+	}
+}
+
 func TestListUnderChange(t *testing.T) {
 	a := newAPI(t)
 	for i := range 9 {

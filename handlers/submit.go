@@ -359,6 +359,7 @@ func (a *api) prepare(t *attempt, now time.Time) (store.Put, error) {
 // begin begins the job of an attempt's step, and sets what its put is on condition of.
 func (a *api) begin(t *attempt, j *job.Job, put *store.Put) (job.Beginning, error) {
 	switch t.step {
+	case look: // which comes before it is put
 	case blind:
 		put.If = t.condition
 	case create:
@@ -454,7 +455,7 @@ func tooFast(name job.Name) error {
 
 // keeps tells whether a job has the very schedule and priority that are submitted for it, and has not come to its end.
 func keeps(present store.JobStatus, t *attempt) bool {
-	return present.Live && t.job.Schedule.Recurs() && t.job.Schedule.Same(&present.Schedule) &&
+	return present.Live() && t.job.Schedule.Recurs() && t.job.Schedule.Same(&present.Schedule) &&
 		t.job.Options.Priority == present.Options.Priority // else its ticks wait in another lane
 }
 

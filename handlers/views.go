@@ -25,7 +25,7 @@ func jobState(live, paused bool) string {
 	}
 }
 
-func statusState(s store.JobStatus) string { return jobState(s.Live, !s.PausedAt.IsZero()) }
+func statusState(s store.JobStatus) string { return jobState(s.Live(), !s.PausedAt.IsZero()) }
 
 // definition is a job as it is answered: as it was submitted, and what has become of it. Its callback is added by
 // withCallback.
@@ -40,6 +40,8 @@ type definition struct {
 	CreatedAt   string       `json:"createdAt"`
 	UpdatedAt   string       `json:"updatedAt"`
 	Missed      int          `json:"missed,omitzero"`
+	Outcomes    *outcomes    `json:"outcomes,omitzero"`
+	LastOutcome *lastOutcome `json:"lastOutcome,omitzero"`
 	NextInstant string       `json:"nextInstant,omitzero"`
 	Pending     int          `json:"pending"`
 	Occurrences []occurrence `json:"occurrences"`
@@ -129,6 +131,7 @@ type summary struct {
 	Revision     job.Revision `json:"revision"`
 	Version      job.Revision `json:"version"`
 	State        string       `json:"state"`
+	NextInstant  string       `json:"nextInstant,omitzero"`
 	CallbackType string       `json:"callbackType"`
 	CreatedAt    string       `json:"createdAt"`
 	UpdatedAt    string       `json:"updatedAt"`
@@ -140,6 +143,7 @@ func summaryView(s store.JobStatus) summary {
 		Revision:     s.Revision,
 		Version:      s.Version,
 		State:        statusState(s),
+		NextInstant:  instantText(s.Next),
 		CallbackType: s.Callback.Type,
 		CreatedAt:    job.FormatTime(s.CreatedAt),
 		UpdatedAt:    job.FormatTime(s.UpdatedAt),

@@ -59,6 +59,7 @@ func (j *Job) begin(s *shared, now time.Time, past Past, e Expansion) (Beginning
 	if j.Schedule.Recurs() {
 		first, err := j.beginRecurring(now, e)
 		b.keep(first, func(o *Occurrence) bool { return b.fires(s, o, false) })
+		j.count(&b)
 		return b, err
 	}
 	planned, err := j.Schedule.plan()
@@ -66,6 +67,7 @@ func (j *Job) begin(s *shared, now time.Time, past Past, e Expansion) (Beginning
 		return Beginning{}, err
 	}
 	var invalid Invalid
+	j.Trouble = Trouble{}
 	b.Occurrences = make([]Occurrence, 0, len(planned)*j.Schedule.Subscribers.Len())
 	for _, p := range planned {
 		late := p.At.Before(now)
@@ -82,14 +84,22 @@ func (j *Job) begin(s *shared, now time.Time, past Past, e Expansion) (Beginning
 				return false
 			case late && j.Options.Overdue(o.Timestamp, now):
 				b.Missed++
+				if o.Timestamp.After(j.Trouble.Instant) {
+					j.Trouble = Trouble{Missed: true, Instant: o.Timestamp, At: now}
+				}
 				return false
 			default:
 				return true
 			}
 		})
 	}
-	j.Missed = b.Missed
+	j.count(&b)
 	return b, invalid.Err()
+}
+
+// count sets what the job has counted when it begins.
+func (j *Job) count(b *Beginning) {
+	j.Missed, j.Failed, j.Planned = b.Missed, 0, len(b.Occurrences)+len(b.Carried)+b.Missed
 }
 
 // keep adds those of some occurrences that are to be inserted. They may lie in the same memory, behind those that are there.
@@ -188,6 +198,8 @@ type Expanded struct {
 	// Missed is how many instants up to now are dropped, because nothing ran when they fell due. Of a crontab that is not
 	// "@every" it is no more than 100,000.
 	Missed int
+	// Trouble is that of the last of them.
+	Trouble Trouble
 }
 
 // What one expansion does at most. What is left is for the next, which is due at once.
@@ -220,8 +232,12 @@ func (j *Job) catchUp(x *Expanded, now time.Time, limit int, in *time.Location) 
 	if !ok {
 		return
 	}
-	for _, at := range s.Crontab.Newest(x.Cursor, upTo, j.Options.keep(limit), in, s.Anchor) {
-		if !j.Options.Overdue(at, now) {
+	keep := j.Options.keep(limit)
+	newest := s.Crontab.Newest(x.Cursor, upTo, keep+1, in, s.Anchor)
+	for i, at := range newest {
+		if i < len(newest)-keep || j.Options.Overdue(at, now) {
+			x.Trouble = Trouble{Missed: true, Instant: at, At: now}
+		} else {
 			x.Occurrences = j.append(x.Occurrences, Planned{At: at, Step: -1})
 		}
 	}

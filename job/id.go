@@ -54,6 +54,14 @@ func hashID(at time.Time, tenant, key, revision string, position int, subscriber
 	return id
 }
 
+// InstantOf is the instant in an occurrence's id; zero for no id.
+func InstantOf(id ID) time.Time {
+	if id == (ID{}) {
+		return time.Time{}
+	}
+	return ulid.Time(id.Time()).UTC()
+}
+
 // Revision is the unique stamp of a job's schedule, or of a whole job, see [Job.Version]: a ULID of the time it was taken and
 // 80 random bits. What tells occurrences of different schedules apart is equality only. Their order tells which version was taken
 // later, as far as the clocks agree that they were taken by.

@@ -69,8 +69,15 @@ type Job struct {
 	Cursor time.Time
 	// ExpandAt is when it is to be expanded next; zero if there is nothing to expand.
 	ExpandAt time.Time
+	// Planned counts the occurrences of this revision so far: those that were given to a store, inserted or carried over, and
+	// Missed. It is zero if that is not known. Those that are not pending, Failed or Missed were delivered.
+	Planned int
 	// Missed counts the instants of this revision that were dropped by deadline or catch-up.
 	Missed int
+	// Failed counts those that were given up, whatever became of the dead letters.
+	Failed int
+	// Trouble is that of the latest of the instants that were missed or failed.
+	Trouble Trouble
 }
 
 // Callback says what to call. Data belongs to the sender of that type; its bytes are kept exactly as submitted.

@@ -111,9 +111,13 @@ type Advance struct {
 	ExpandAt time.Time
 	// ExpiresAt is set if the schedule has ended: the job does not expire before.
 	ExpiresAt time.Time
-	// Missed is how many more instants were dropped.
-	Missed int
+	// Missed is how many more instants were dropped, and Trouble that of the last of them.
+	Missed  int
+	Trouble job.Trouble
 }
+
+// Planned is how many more occurrences the job has been given.
+func (a *Advance) Planned() int { return len(a.Occurrences) + a.Missed }
 
 // Outcome is how a claim ends.
 type Outcome int
@@ -124,12 +128,15 @@ const (
 	Ack Outcome = iota
 	// Retry makes it due again at DueAt, noting Error.
 	Retry
-	// Bury moves it to the dead letters with Target, Error and At.
+	// Bury moves it to the dead letters with Target, Error and At. Its job, if it still has that revision or has carried the
+	// occurrence over, counts one more failed, and keeps the trouble, see [Settlement.Trouble], if none of a later instant is there. A
+	// store without transactions may count wrong if it fails meanwhile.
 	Bury
 	// Release gives it back unfired, due at DueAt: its attempt is not counted. Error is noted if it is set.
 	Release
-	// Miss deletes it unfired: it was too late. Its job, if it still has that revision, counts one more missed instant. A
-	// store without transactions may count wrong if it fails meanwhile.
+	// Miss deletes it unfired: it was too late. The job that it is of by then, which has replaced the one that it was claimed for if
+	// it was carried over, counts one more missed instant and keeps the trouble,
+	// as with Bury. A store without transactions may count wrong if it fails meanwhile.
 	Miss
 )
 
@@ -144,13 +151,23 @@ type Settlement struct {
 	Error string
 	// Target is what a buried occurrence will be redriven with.
 	Target job.Target
-	// At is when it was buried.
+	// At is when it was buried or missed.
 	At time.Time
-	// Name, Priority and Revision are the occurrence's. If it is made due again, its job does not expire before KeepUntil.
+	// Name, Priority and Revision are the occurrence's as it was claimed; it may have been carried over to another revision since. If
+	// it is made due again, the job that it is of then does not expire before KeepUntil.
 	Name      job.Name
 	Priority  job.Priority
 	Revision  job.Revision
 	KeepUntil time.Time
+}
+
+// Trouble is what the job keeps of an occurrence that is buried or missed.
+func (t *Settlement) Trouble() job.Trouble {
+	trouble := job.Trouble{Missed: t.Outcome == Miss, Instant: job.InstantOf(t.ID), At: t.At}
+	if t.Outcome == Bury {
+		trouble.Error = t.Error
+	}
+	return trouble
 }
 
 // SweepParams say what to sweep.

@@ -327,15 +327,20 @@ type CancelResult struct {
 	Superseded bool
 }
 
-// JobStatus is a job and whether it still has anything to fire.
+// JobStatus is a job and what it has to fire next.
 type JobStatus struct {
 	job.Job
-	// Live tells whether any occurrence of its revision is pending, or is still to be expanded.
-	Live bool
+	// Next is the instant of the first pending occurrence of its revision, by the ids; zero if there is none.
+	Next time.Time
+}
+
+// Live tells whether any occurrence of the job's revision is pending, or is still to be expanded: now, or once it is resumed.
+func (s JobStatus) Live() bool {
+	return !s.Next.IsZero() || !s.ExpandAt.IsZero() || !s.PausedAt.IsZero() && !s.Cursor.IsZero()
 }
 
 // Gone tells whether the job has finished and its retention has passed, so that it only waits to be swept.
-func (s JobStatus) Gone(now time.Time) bool { return !s.Live && !s.ExpiresAt.After(now) }
+func (s JobStatus) Gone(now time.Time) bool { return !s.Live() && !s.ExpiresAt.After(now) }
 
 // JobFilter selects a page of jobs: those of the tenant whose key has the prefix and sorts after After.
 type JobFilter struct {

@@ -6,19 +6,22 @@ import (
 	"errors"
 	"net"
 	"net/http/httptrace"
-	"sync/atomic"
+	"sync"
 	"time"
 )
 
 // errLate is the error of what was not written because the time for it was over.
 var errLate = errors.New("its time was over before it could be written: this machine is slow, or was stopped")
 
-// conn is a connection to which nothing is written when the time of the request is over: by then the process may have
+// conn is a connection to which nothing is written when the time of its request is over: by then the process may have
 // been stopped for so long that the delivery is another's. The context alone does not see to that, as it ends when its
 // timer runs, which may be later.
 type conn struct {
 	net.Conn
-	ends atomic.Pointer[time.Time] // with both clocks; nil for no end
+
+	mu       sync.Mutex
+	requests int       // under way; over HTTP/2 there may be several
+	ends     time.Time // with both clocks; zero for no end
 }
 
 type dialer = func(ctx context.Context, network, address string) (net.Conn, error)
@@ -34,12 +37,13 @@ func dialTimed(dial dialer) dialer {
 	}
 }
 
-// timed has the connection on which a request is made end with the request's time. Over HTTP/2 several requests share
-// one, which ends with the last of them: each of the others is looked at before it is written, though not in the same
-// moment.
-func timed(ctx context.Context) context.Context {
-	ends, ok := ctx.Deadline()
-	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) {
+// timed has the connection on which a request is made end with the request's time, until done is called. Over HTTP/2
+// several requests share one, which ends with the last of them: each of the others is looked at before it is written,
+// though not in the same moment.
+func timed(ctx context.Context) (_ context.Context, done func()) {
+	ends, _ := ctx.Deadline()
+	var conns []*conn // more than one if the first was closed just then
+	trace := &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) {
 		c, shared := info.Conn, false
 		for {
 			t, is := c.(*tls.Conn)
@@ -50,33 +54,42 @@ func timed(ctx context.Context) context.Context {
 			c = t.NetConn()
 		}
 		if c, is := c.(*conn); is {
-			c.end(ends, ok, shared)
+			c.begin(ends, shared)
+			conns = append(conns, c)
 		}
-	}})
+	}}
+	return httptrace.WithClientTrace(ctx, trace), func() {
+		for _, c := range conns {
+			c.done()
+		}
+	}
 }
 
-// end sets the end, or none. That of a shared one only moves on.
-func (c *conn) end(at time.Time, any, shared bool) {
-	if !any {
-		c.ends.Store(nil)
-		return
+// begin notes a request with its end, or none. If the connection is shared, that of another may be later.
+func (c *conn) begin(ends time.Time, shared bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if first := c.requests == 0; first || !shared || ends.IsZero() || !c.ends.IsZero() && ends.After(c.ends) {
+		c.ends = ends
 	}
-	for {
-		was := c.ends.Load()
-		if shared && was != nil && was.After(at) || c.ends.CompareAndSwap(was, &at) {
-			return
-		}
+	c.requests++
+}
+
+// done notes that a request is over. Without any, the connection has no end: it is kept, or closed in order.
+func (c *conn) done() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.requests--; c.requests == 0 {
+		c.ends = time.Time{}
 	}
 }
 
 // over tells whether the end has come by either clock: the monotonic one stands still while the machine sleeps.
 func (c *conn) over() bool {
-	ends := c.ends.Load()
-	if ends == nil {
-		return false
-	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	now := time.Now()
-	return !now.Before(*ends) || !now.Round(0).Before(ends.Round(0))
+	return !c.ends.IsZero() && (!now.Before(c.ends) || !now.Round(0).Before(c.ends.Round(0)))
 }
 
 func (c *conn) Write(b []byte) (int, error) {

@@ -115,7 +115,9 @@ const latePause = 5 * time.Second
 // Send makes the request and judges the answer by its status. A redirect is an answer like any other; it is not followed,
 // because whom to call is for the job to say. Errors name the receiver by its host only: a path or a query may be a secret.
 func (s *Sender) Send(ctx context.Context, d callbacks.Delivery) error {
-	req, err := s.newRequest(timed(ctx), &d)
+	ctx, done := timed(ctx)
+	defer done()
+	req, err := s.newRequest(ctx, &d)
 	if err != nil {
 		// Can't happen to data that was accepted. The error is left out for it would quote the URL.
 		return callbacks.Permanent(errors.New("callback data: no request can be made of it"))

@@ -241,7 +241,7 @@ func (c *cluster) finished(key string) {
 		if err != nil {
 			c.Fatal(err)
 		}
-		return !status.Live
+		return !status.Live()
 	})
 }
 

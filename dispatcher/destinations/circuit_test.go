@@ -8,10 +8,10 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// part lets a callback to a part of a destination through, which shows something of it.
-func (f field) part(name, part string, shows destinations.Verdict) *destinations.Pass {
+// part lets a callback to a part of the destination through, which shows something of it.
+func (f field) part(part string, shows destinations.Verdict) *destinations.Pass {
 	f.Helper()
-	pass, err := f.Enter(f.Context(), name, destinations.Limits{Part: part})
+	pass, err := f.Enter(f.Context(), "d", destinations.Limits{Part: part})
 	if err != nil {
 		f.Fatalf("%s: %v", part, err)
 	}
@@ -20,34 +20,34 @@ func (f field) part(name, part string, shows destinations.Verdict) *destinations
 }
 
 // refusedPart is given back at once.
-func (f field) refusedPart(name, part, says string) {
+func (f field) refusedPart(part, says string) {
 	f.Helper()
-	f.refused(name, destinations.Limits{Part: part}, says)
+	f.refused("d", destinations.Limits{Part: part}, says)
 }
 
 // What one part answers, however often, opens a circuit of that part, and holds up no other.
 func TestPartFails(t *testing.T) {
 	on(t, func(f field) {
 		for range policy.Failures {
-			f.part("d", "/bad", destinations.PartFailed)
+			f.part("/bad", destinations.PartFailed)
 		}
-		f.refusedPart("d", "/bad", "what is called at d has failed 3 times in a row; it is tried again every 5s")
+		f.refusedPart("/bad", "what is called at d has failed 3 times in a row; it is tried again every 5s")
 		for range 10 {
-			f.part("d", "/good", destinations.PartFailed)
-			f.part("d", "/good", destinations.Well)
+			f.part("/good", destinations.PartFailed)
+			f.part("/good", destinations.Well)
 		}
 		if f.Open() != 1 || !f.States()[0].Open.IsZero() {
 			t.Errorf("%d are open, %+v", f.Open(), f.States())
 		}
 		for _, probe := range []time.Duration{policy.Probe, 2 * policy.Probe, 4 * policy.Probe, policy.LongestProbe, policy.LongestProbe} {
 			time.Sleep(probe - time.Second)
-			f.refusedPart("d", "/bad", "what is called")
+			f.refusedPart("/bad", "what is called")
 			time.Sleep(time.Second)
-			f.part("d", "/bad", destinations.PartFailed)
+			f.part("/bad", destinations.PartFailed)
 		}
 		time.Sleep(policy.LongestProbe)
-		f.part("d", "/bad", destinations.Well)
-		f.part("d", "/bad", destinations.Well)
+		f.part("/bad", destinations.Well)
+		f.part("/bad", destinations.Well)
 		if f.Open() != 0 {
 			t.Error("it is open when it is well again")
 		}
@@ -57,21 +57,21 @@ func TestPartFails(t *testing.T) {
 // Answers of several parts, with no other between them, are taken for the destination's.
 func TestPartsFail(t *testing.T) {
 	on(t, func(f field) {
-		f.part("d", "/1", destinations.PartFailed)
-		f.part("d", "/1", destinations.PartFailed) // which counts no more
-		f.part("d", "/2", destinations.PartFailed)
-		f.part("d", "/3", destinations.Well)
-		f.part("d", "/1", destinations.PartFailed)
-		f.part("d", "/2", destinations.PartFailed)
-		f.part("d", "/3", destinations.PartFailed)
-		f.refusedPart("d", "/4", "d has failed 3 times in a row")
+		f.part("/1", destinations.PartFailed)
+		f.part("/1", destinations.PartFailed) // which counts no more
+		f.part("/2", destinations.PartFailed)
+		f.part("/3", destinations.Well)
+		f.part("/1", destinations.PartFailed)
+		f.part("/2", destinations.PartFailed)
+		f.part("/3", destinations.PartFailed)
+		f.refusedPart("/4", "d has failed 3 times in a row")
 		time.Sleep(policy.Probe)
-		f.part("d", "/4", destinations.PartFailed)
+		f.part("/4", destinations.PartFailed)
 		time.Sleep(policy.Probe)
-		f.refusedPart("d", "/5", "it is tried again every 10s")
+		f.refusedPart("/5", "it is tried again every 10s")
 		time.Sleep(policy.Probe)
-		f.part("d", "/5", destinations.Well)
-		f.part("d", "/4", destinations.Well)
+		f.part("/5", destinations.Well)
+		f.part("/4", destinations.Well)
 	})
 }
 
@@ -79,25 +79,25 @@ func TestPartsFail(t *testing.T) {
 func TestNothingComesBack(t *testing.T) {
 	on(t, func(f field) {
 		for range policy.Failures {
-			f.part("d", "/1", destinations.Failed)
+			f.part("/1", destinations.Failed)
 		}
-		f.refusedPart("d", "/2", "d has failed 3 times in a row")
+		f.refusedPart("/2", "d has failed 3 times in a row")
 		time.Sleep(policy.Probe)
-		f.part("d", "/2", destinations.PartFailed)
-		f.part("d", "/1", destinations.Well)
+		f.part("/2", destinations.PartFailed)
+		f.part("/1", destinations.Well)
 	})
 }
 
 // Parts that failed once are not remembered for ever.
 func TestForgetParts(t *testing.T) {
 	on(t, func(f field) {
-		f.part("d", "/1", destinations.PartFailed)
-		f.part("d", "/1", destinations.PartFailed)
+		f.part("/1", destinations.PartFailed)
+		f.part("/1", destinations.PartFailed)
 		time.Sleep(time.Minute)
-		f.part("d", "/2", destinations.Well)
+		f.part("/2", destinations.Well)
 		f.Forget(time.Now().Add(-30 * time.Second))
-		f.part("d", "/1", destinations.PartFailed)
-		f.part("d", "/1", destinations.PartFailed)
+		f.part("/1", destinations.PartFailed)
+		f.part("/1", destinations.PartFailed)
 		if f.Open() != 0 {
 			t.Error("what was long ago is not forgotten")
 		}
@@ -119,24 +119,24 @@ func TestWhoProbes(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			expect("one of few failures", f.part("d", "/", shows), second, time.Hour, false)
-			f.part("d", "/", shows)
-			expect("the one that opens it", f.part("d", "/", shows), first, policy.Probe, false)
+			expect("one of few failures", f.part("/", shows), second, time.Hour, false)
+			f.part("/", shows)
+			expect("the one that opens it", f.part("/", shows), first, policy.Probe, false)
 			under.Done(shows)
 			expect("one that was under way", under, second, time.Hour, false)
 			begun := time.Now()
 			for probe := policy.Probe; time.Since(begun)+probe < time.Hour; probe = min(2*probe, policy.LongestProbe) {
 				time.Sleep(probe - time.Millisecond) // no clock is exact
-				expect("a probe", f.part("d", "/", shows), first, min(2*probe, policy.LongestProbe), true)
+				expect("a probe", f.part("/", shows), first, min(2*probe, policy.LongestProbe), true)
 			}
 			time.Sleep(policy.LongestProbe)
-			expect("the first at its own time", f.part("d", "/", shows), first, policy.LongestProbe, false)
+			expect("the first at its own time", f.part("/", shows), first, policy.LongestProbe, false)
 			time.Sleep(policy.LongestProbe)
-			expect("another that has come before it", f.part("d", "/", shows), second, policy.LongestProbe, false)
+			expect("another that has come before it", f.part("/", shows), second, policy.LongestProbe, false)
 			time.Sleep(policy.LongestProbe)
-			expect("that one again", f.part("d", "/", shows), second, policy.LongestProbe, true)
+			expect("that one again", f.part("/", shows), second, policy.LongestProbe, true)
 			time.Sleep(policy.LongestProbe)
-			expect("one that is delivered", f.part("d", "/", destinations.Well), second, time.Hour, false)
+			expect("one that is delivered", f.part("/", destinations.Well), second, time.Hour, false)
 		})
 	}
 }

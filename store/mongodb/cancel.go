@@ -17,12 +17,13 @@ import (
 // they leave are orphans.
 const cancelledTogether = 64
 
-// Cancel implements [store.Jobs]. Jobs are cancelled independently of each other, but what some of them have left is looked up
-// by one command.
+// Cancel implements [store.Jobs]. Jobs are cancelled independently of each other, but what some of them have left is looked
+// up by one command.
 //
 // The job document goes first, by a write guarded by its version and by the server's time: from then on a claim of that
-// revision's occurrences finds no job. What is not held is then deleted, and at last what was, so that its settlement finds
-// nothing to retry. A stub goes too, so that the flip of a put which has lost its replica, or its connection, finds nothing.
+// revision's occurrences finds no job. What is not held is then deleted, and at last what was, so that its settlement
+// finds nothing to retry. A stub goes too, so that the flip of a put which has lost its replica, or its connection, finds
+// nothing.
 func (s *Store) Cancel(ctx context.Context, names []job.Name, asked store.Asked) ([]store.CancelResult, error) {
 	ctx, cancel := within(ctx)
 	defer cancel()
@@ -164,8 +165,8 @@ func (s *Store) cancelRevision(ctx context.Context, revision job.Revision, now t
 	return mapError(err)
 }
 
-// ownPending reads the jobs' pending occurrences that stand on their own: of each job, by its id, their ids by how often they were
-// redriven. Those of triggers that do not count yet are removed first, so that those triggers find nothing.
+// ownPending reads the jobs' pending occurrences that stand on their own: of each job, by its id, their ids by how often
+// they were redriven. Those of triggers that do not count yet are removed first, so that those triggers find nothing.
 func (s *Store) ownPending(ctx context.Context, jobs []*cancellation) (map[string]map[int][]string, error) {
 	keysOf := make(map[string][]string)
 	for _, c := range jobs {
@@ -195,7 +196,8 @@ func (s *Store) ownAndNoStaged(ctx context.Context, tenant string, of []string) 
 	}}
 	for {
 		found, err := find[occurrenceDocument](ctx, s.occurrences, filter,
-			options.Find().SetProjection(bson.M{"tenant": 1, "key": 1, "revision": 1, "redrives": 1}).SetHint(indexByRevision()))
+			options.Find().SetHint(indexByRevision()).
+				SetProjection(bson.M{"tenant": 1, "key": 1, "revision": 1, "redrives": 1}))
 		if err != nil {
 			return nil, err
 		}

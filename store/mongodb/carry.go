@@ -44,27 +44,26 @@ func (d *occurrenceDocument) inherit(revision string) {
 	}
 }
 
-// carriedTogether bounds how many occurrences one statement carries over. FerretDB, which the tests run on, compares each
-// document of the collection with each id that a filter lists.
-const carriedTogether = 100
-
-// among matches some ids, which are in order. The bounds spare FerretDB most of its comparisons.
-func among(ids []string) bson.D {
-	return bson.D{{Key: "$gte", Value: ids[0]}, {Key: "$lte", Value: ids[len(ids)-1]}, {Key: "$in", Value: ids}}
-}
-
-// heirs are the ids of occurrences that are to be the same of another revision, in order.
+// heirs are the ids of occurrences, by what they are to be of another revision.
 type heirs map[heirDocument][]string
 
 // updates are the statements that each carry some of the heirs over, in batches that are sent as one command each.
-func (h heirs) updates(update func(d heirDocument, ids bson.D) mongo.WriteModel) (batches [][]mongo.WriteModel) {
-	var all []mongo.WriteModel
+func (h heirs) updates(update func(d heirDocument, ids []string) mongo.WriteModel) (batches [][]mongo.WriteModel) {
+	var batch []mongo.WriteModel
+	n := 0
 	for d, ids := range h {
-		for part := range slices.Chunk(ids, carriedTogether) {
-			all = append(all, update(d, among(part)))
+		for part := range slices.Chunk(ids, chunk) {
+			batch = append(batch, update(d, part))
+			if n += len(part); n >= chunk {
+				batches = append(batches, batch)
+				batch, n = nil, 0
+			}
 		}
 	}
-	return slices.Collect(slices.Chunk(all, carriedTogether))
+	if len(batch) > 0 {
+		batches = append(batches, batch)
+	}
+	return batches
 }
 
 // nameHeirs notes at the occurrences that are to be carried over what they will be. Until the flip that means nothing, and
@@ -79,12 +78,9 @@ func (s *Store) nameHeirs(ctx context.Context, p *put) error {
 		}
 		all[h] = append(all[h], p.Put.Carried[i].ID.String())
 	}
-	for _, ids := range all {
-		slices.Sort(ids)
-	}
-	_, err := s.writeAll(ctx, all.updates(func(h heirDocument, ids bson.D) mongo.WriteModel {
+	_, err := s.writeAll(ctx, all.updates(func(h heirDocument, ids []string) mongo.WriteModel {
 		return mongo.NewUpdateManyModel().SetHint(indexByID).
-			SetFilter(bson.M{"_id": ids, "revision": p.present.revision, "lane": anyLane()}).
+			SetFilter(bson.M{"_id": in(ids), "revision": p.present.revision, "lane": anyLane()}).
 			SetUpdate(bson.M{"$set": bson.M{heirOf(p.Job.Revision): h}})
 	}))
 	return err
@@ -128,7 +124,7 @@ func (s *Store) inheritAll(ctx context.Context, jobs []jobDocument) error {
 func (s *Store) inherit(ctx context.Context, name job.Name, from, to job.Revision) error {
 	still := bson.M{"revision": from, "lane": anyLane(), heirOf(to): bson.M{"$exists": true}}
 	cursor, err := s.occurrences.Find(ctx, still,
-		options.Find().SetProjection(bson.M{heirOf(to): 1}).SetSort(indexByRevision()).SetBatchSize(chunk))
+		options.Find().SetProjection(bson.M{heirOf(to): 1}).SetBatchSize(chunk))
 	if err != nil {
 		return mapError(err)
 	}
@@ -155,27 +151,32 @@ func (s *Store) inherit(ctx context.Context, name job.Name, from, to job.Revisio
 	if err := cursor.Err(); err != nil {
 		return mapError(err)
 	}
-	_, err = s.jobs.UpdateOne(ctx, bson.M{"_id": jobID(name), "revision": to, "inherits": from}, bson.M{"$unset": bson.M{"inherits": ""}})
+	_, err = s.jobs.UpdateOne(ctx, bson.M{"_id": jobID(name), "revision": to, "inherits": from},
+		bson.M{"$unset": bson.M{"inherits": ""}})
 	return mapError(err)
 }
 
 // inheritSome makes n heirs what they are to be: first those that were not held, in their new lane, then the others, in
 // the lane that they have.
 func (s *Store) inheritSome(ctx context.Context, tenant string, still bson.M, to job.Revision, all heirs, n int) error {
-	update := func(h heirDocument, ids bson.D, free bool) mongo.WriteModel {
-		filter := both(still, bson.M{"_id": ids})
+	update := func(h heirDocument, ids []string, free bool) mongo.WriteModel {
+		filter := both(still, bson.M{"_id": in(ids)})
 		set, unset := bson.M{"revision": to}, bson.M{"heirs": ""}
 		assign(set, unset, "position", h.Position, h.Position != 0)
 		assign(set, unset, "step", h.Step, h.Sequence)
 		assign(set, unset, "subscriber", h.Subscriber, h.Subscriber != "")
 		if free {
 			filter = both(filter, notHeld(time.UnixMilli(h.Now)))
-			set["priority"], set["lane"] = h.Priority, job.Lane{Tenant: tenant, Priority: job.PriorityOf(h.Priority)}.String()
+			set["priority"] = h.Priority
+			set["lane"] = job.Lane{Tenant: tenant, Priority: job.PriorityOf(h.Priority)}.String()
 		}
-		return mongo.NewUpdateManyModel().SetHint(indexByID).SetFilter(filter).SetUpdate(bson.M{"$set": set, "$unset": unset})
+		return mongo.NewUpdateManyModel().SetHint(indexByID).SetFilter(filter).
+			SetUpdate(bson.M{"$set": set, "$unset": unset})
 	}
 	for _, free := range []bool{true, false} {
-		matched, err := s.writeAll(ctx, all.updates(func(h heirDocument, ids bson.D) mongo.WriteModel { return update(h, ids, free) }))
+		matched, err := s.writeAll(ctx, all.updates(func(h heirDocument, ids []string) mongo.WriteModel {
+			return update(h, ids, free)
+		}))
 		if err != nil || matched == n {
 			return err
 		}
@@ -189,13 +190,12 @@ func (s *Store) countCarried(ctx context.Context, p *put) error {
 	for i := range p.Put.Carried {
 		ids[i] = p.Put.Carried[i].ID.String()
 	}
-	slices.Sort(ids)
 	var carried, held atomic.Int64
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(parallel)
-	for part := range slices.Chunk(ids, carriedTogether) {
+	for part := range slices.Chunk(ids, chunk) {
 		group.Go(func() error {
-			found, err := find[occurrenceDocument](ctx, s.occurrences, bson.M{"_id": among(part), "revision": p.Job.Revision},
+			found, err := find[occurrenceDocument](ctx, s.occurrences, bson.M{"_id": in(part), "revision": p.Job.Revision},
 				options.Find().SetProjection(bson.M{"token": 1, "dueAt": 1}))
 			carried.Add(int64(len(found)))
 			for i := range found {

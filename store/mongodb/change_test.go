@@ -273,8 +273,8 @@ func TestMissInBulk(t *testing.T) {
 	}
 	for key, want := range map[string]int{"a": instants, "b": instants, "replaced": 0} {
 		got, err := s.Job(t.Context(), name(key))
-		if err != nil || got.Missed != want || got.Live {
-			t.Errorf("%s has missed %d, live %v, want %d, %v", key, got.Missed, got.Live, want, err)
+		if err != nil || got.Missed != want || got.Live() {
+			t.Errorf("%s has missed %d, live %v, want %d, %v", key, got.Missed, got.Live(), want, err)
 		}
 	}
 }
@@ -299,8 +299,8 @@ func TestSweepMeetsAResume(t *testing.T) {
 	if err != nil || swept.Jobs != 0 || !happened {
 		t.Errorf("swept %+v, %v; resumed meanwhile: %v", swept, err, happened)
 	}
-	if got := status(t, s); got.Live || !got.Cursor.IsZero() || !got.ExpandAt.IsZero() {
-		t.Errorf("a job whose schedule has ended is live %v, has cursor %s and is expanded at %s", got.Live, got.Cursor, got.ExpandAt)
+	if got := status(t, s); got.Live() || !got.Cursor.IsZero() || !got.ExpandAt.IsZero() {
+		t.Errorf("a job whose schedule has ended is live %v, has cursor %s and is expanded at %s", got.Live(), got.Cursor, got.ExpandAt)
 	}
 	again, err := s.Sweep(t.Context(), store.SweepParams{Now: epoch, Again: time.Hour, Limit: 10})
 	if err != nil || again.Jobs != 1 {

@@ -1,8 +1,11 @@
 package mongodb
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"slices"
+	"strings"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -14,22 +17,24 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// Claim implements [store.Queue] in two ways, or one after the other.
+// Claim implements [store.Queue] in two or three round trips.
 //
-// Where few occurrences are expected, each is claimed by a findOneAndUpdate, all of them under way together: one round trip, and
-// one that the driver does again after a failover. In the second the jobs are read, and whether there is more.
+// The first finds what is due, by two commands for each quota. Where few are expected to be, each of them is claimed in
+// the same trip, by a findOneAndUpdate, which the driver does again after a failover: then the jobs are read in the
+// second, and that is all.
 //
-// What is more, and what is due where many are expected, is claimed in three: find what is due of each lane, stamp it if it is still
-// due, and read both what got this claim's stamp and the jobs. The first is two commands for each quota, the last is two for all,
-// which are under way together.
+// What was found and not claimed so is stamped in the second if it is still due. In the third what got this claim's
+// stamp is read, and its jobs: by two commands for all, which are under way together.
 //
-// More commands put back what is not to fire now, if there is any. If one fails that may have stamped something, or any after it,
-// all that has this claim's token is given back.
+// More commands put back what is not to fire now, if there is any. If one fails that may have stamped something, or any
+// after it, all that has this claim's token is given back.
 func (s *Store) Claim(ctx context.Context, p store.ClaimParams) (store.Claim, error) {
 	if err := s.lost.wait(ctx); err != nil {
 		return store.Claim{}, err
 	}
-	a := attempt{ClaimParams: p, token: job.NewToken(), finds: make([]finding, len(p.Quotas)), targets: make(map[string]target)}
+	a := attempt{
+		ClaimParams: p, token: job.NewToken(), finds: make([]finding, len(p.Quotas)), targets: make(map[string]target),
+	}
 	err := s.take(ctx, &a)
 	if err == nil {
 		err = s.again(ctx, &a)
@@ -57,31 +62,27 @@ type attempt struct {
 
 // take claims what is due, and reads what that fires with.
 func (s *Store) take(ctx context.Context, a *attempt) error {
-	tries := s.tries(a.ClaimParams)
-	if err := s.takeFirst(ctx, a, tries); err != nil {
-		return err
-	}
-	more := make([]finding, len(a.finds))
-	looking, lctx := errgroup.WithContext(ctx)
-	looking.Go(func() (err error) {
-		more, err = s.look(lctx, a)
+	tries := s.expected.tries(a.ClaimParams, s.routed())
+	a.stamped = len(tries) > 0
+	var taken [][]occurrenceDocument
+	var group errgroup.Group
+	group.Go(func() (err error) {
+		taken, err = s.takeFirst(ctx, a, tries)
 		return err
 	})
-	looking.Go(func() error { return s.readTargets(lctx, a, a.won) })
-	if err := looking.Wait(); err != nil {
+	group.Go(func() error { return s.look(ctx, a) })
+	if err := group.Wait(); err != nil {
 		return err
 	}
-	var due []occurrenceDocument
-	for i := range more {
-		due = append(due, more[i].due...)
-		a.finds[i].due = append(a.finds[i].due, more[i].due...)
-		a.finds[i].next = more[i].next
+	var left []occurrenceDocument
+	for i := range taken {
+		left = append(left, a.finds[i].join(taken[i], a.Quotas[i].Limit)...)
 	}
-	s.expected.note(a, tries, more)
-	if len(due) == 0 {
-		return nil
+	s.expected.note(a)
+	for _, d := range slices.Concat(taken...) {
+		a.won = append(a.won, a.stamp(d))
 	}
-	return s.takeFound(ctx, a, due)
+	return s.takeLeft(ctx, a, left)
 }
 
 // finding is what a quota has found.
@@ -90,36 +91,46 @@ type finding struct {
 	next time.Time            // when the first of the lane becomes due that is not due yet; zero if there is none
 }
 
-// look finds what is due by each quota, besides what it has had already.
-func (s *Store) look(ctx context.Context, a *attempt) ([]finding, error) {
-	finds := make([]finding, len(a.Quotas))
+// join adds what was taken of what is due, and answers what was found and not taken, up to the limit in all.
+func (f *finding) join(taken []occurrenceDocument, limit int) (left []occurrenceDocument) {
+	for _, d := range f.due {
+		if len(taken)+len(left) < limit && !slices.ContainsFunc(taken, func(t occurrenceDocument) bool { return t.ID == d.ID }) {
+			left = append(left, d)
+		}
+	}
+	f.due = slices.Concat(taken, left)
+	slices.SortFunc(f.due, func(a, b occurrenceDocument) int {
+		return cmp.Or(a.DueAt.Compare(b.DueAt), strings.Compare(a.ID, b.ID))
+	})
+	return left
+}
+
+// look finds what is due by each quota.
+func (s *Store) look(ctx context.Context, a *attempt) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(parallel)
 	for i, q := range a.Quotas {
-		rest := q.Limit - len(a.finds[i].due)
-		if rest <= 0 {
-			continue
-		}
 		group.Go(func() (err error) {
-			finds[i].due, err = s.findDue(ctx, a.ClaimParams, q, rest, "tenant", "key", "revision", "dueAt", "scheduledAt")
+			a.finds[i].due, err = s.findDue(ctx, a.ClaimParams, q, q.Limit, "tenant", "key", "revision", "dueAt", "scheduledAt")
 			return err
 		})
 		later := bson.M{"lane": q.Lane.String(), "dueAt": bson.M{"$gt": a.Due()}}
-		if len(a.won) > 0 {
+		if a.stamped {
 			later["token"] = bson.M{"$ne": a.token} // that may be put back until later than its lease's end
 		}
 		group.Go(func() error {
 			next, err := s.first(ctx, later)
-			finds[i].next = next.DueAt
+			a.finds[i].next = next.DueAt
 			return err
 		})
 	}
-	return finds, group.Wait()
+	return group.Wait()
 }
 
 // findDue finds what is due by a quota but for its limit, the longest due first, and reads these fields of it.
 func (s *Store) findDue(ctx context.Context, p store.ClaimParams, q store.Quota, limit int, fields ...string) ([]occurrenceDocument, error) {
-	return find[occurrenceDocument](ctx, s.occurrences, dueOf(p, q), options.Find().SetSort(keys("dueAt", "_id")).SetLimit(int64(limit)).SetProjection(keys(fields...)))
+	return find[occurrenceDocument](ctx, s.occurrences, dueOf(p, q), options.Find().
+		SetSort(keys("dueAt", "_id")).SetLimit(int64(limit)).SetProjection(keys(fields...)))
 }
 
 // dueOf matches what is due by a quota.
@@ -138,23 +149,31 @@ func (s *Store) first(ctx context.Context, filter bson.M) (d occurrenceDocument,
 	return d, mapError(err)
 }
 
-// takeFound stamps what was found due and reads what it got, with its jobs. It reads the jobs of all that was found: not to wait for
-// which of it was got spares a claim a fourth of its time. An occurrence that has a job when it is found may only lose it
-// until then, by standing on its own.
-func (s *Store) takeFound(ctx context.Context, a *attempt, due []occurrenceDocument) error {
-	ids := occurrenceIDs(due)
-	a.stamped = true
-	stamped, err := s.stamp(ctx, a, ids, due)
-	if !stamped || err != nil {
+// takeLeft stamps what was found and not taken yet, and reads what it got. Meanwhile it reads the jobs of all: those of
+// what was taken at once, since that is stamped. Of what was found it reads them too before it knows which of it was
+// got: to wait for that would cost a claim a fourth of its time. An occurrence that has a job when it is found may only
+// lose it until then, by standing on its own.
+func (s *Store) takeLeft(ctx context.Context, a *attempt, left []occurrenceDocument) error {
+	ids, stamped := occurrenceIDs(left), false
+	group, trip := errgroup.WithContext(ctx)
+	if len(left) > 0 {
+		a.stamped = true
+		group.Go(func() (err error) {
+			stamped, err = s.stamp(trip, a, ids, left)
+			return err
+		})
+	}
+	group.Go(func() error { return s.readTargets(trip, a, a.won) })
+	if err := group.Wait(); err != nil || !stamped {
 		return err
 	}
-	group, ctx := errgroup.WithContext(ctx)
+	group, trip = errgroup.WithContext(ctx)
 	group.Go(func() error {
-		won, err := find[occurrenceDocument](ctx, s.occurrences, bson.M{"_id": in(ids), "token": a.token}, options.Find())
+		won, err := find[occurrenceDocument](trip, s.occurrences, bson.M{"_id": in(ids), "token": a.token}, options.Find())
 		a.won = append(a.won, won...)
 		return err
 	})
-	group.Go(func() error { return s.readTargets(ctx, a, due) })
+	group.Go(func() error { return s.readTargets(trip, a, left) })
 	return group.Wait()
 }
 
@@ -166,8 +185,7 @@ func (s *Store) stamp(ctx context.Context, a *attempt, ids []string, due []occur
 		last = latest(last, due[i].DueAt)
 	}
 	result, err := s.occurrences.UpdateMany(ctx,
-		bson.M{"_id": in(ids), "lane": anyLane(), "dueAt": bson.M{"$lte": last}},
-		a.stampOf(),
+		bson.M{"_id": in(ids), "lane": anyLane(), "dueAt": bson.M{"$lte": last}}, a.stampOf(),
 		options.UpdateMany().SetHint(indexByID)) // the claim index would do, but may be read far beyond these ids
 	if err != nil {
 		return false, mapError(err)
@@ -177,7 +195,17 @@ func (s *Store) stamp(ctx context.Context, a *attempt, ids []string, due []occur
 
 // stampOf is what makes an occurrence this claim's.
 func (a *attempt) stampOf() bson.M {
-	return bson.M{"$set": bson.M{"token": a.token, "scheduledAt": a.Now, "dueAt": a.Now.Add(a.Lease)}, "$inc": bson.M{"attempt": 1}}
+	return bson.M{
+		"$set": bson.M{"token": a.token, "scheduledAt": a.Now, "dueAt": a.Now.Add(a.Lease)},
+		"$inc": bson.M{"attempt": 1},
+	}
+}
+
+// stamp is an occurrence as it is after this claim's stamp.
+func (a *attempt) stamp(d occurrenceDocument) occurrenceDocument {
+	d.Token, d.ScheduledAt, d.DueAt = a.token, a.Now.UTC(), a.Now.Add(a.Lease).UTC()
+	d.Attempt++
+	return d
 }
 
 // indexByID is the name of the index that every collection has.
@@ -191,8 +219,8 @@ type target struct {
 	fault error
 }
 
-// readTargets reads the jobs of occurrences, by their ids. It comes after the stamping and uses no cache: a job that was
-// replaced or cancelled before its occurrence was claimed is seen to be.
+// readTargets reads the jobs of occurrences, by their ids. It comes after the stamping and uses no cache: a job that
+// was replaced or cancelled before its occurrence was claimed is seen to be.
 func (s *Store) readTargets(ctx context.Context, a *attempt, occurrences []occurrenceDocument) error {
 	ids := jobIDs(occurrences)
 	if len(ids) == 0 {

@@ -41,13 +41,14 @@ func within(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, store.Within)
 }
 
-// bounded is the context of one write that must not take effect after the context's deadline, the condition which sees to that
-// in the write's filter, and the server's time up to which it holds.
+// bounded is the context of one write that must not take effect after the context's deadline, the condition which sees to
+// that in the write's filter, and the server's time up to which it holds.
 //
 // MongoDB reads its clock once for a command, when it begins, and compares that with the condition for each document.
 // What begins in time may then go on for as long as its maxTimeMS, which the driver tells by the write's context. Each of
 // them gets half of the time that is left, so that both together are over at the deadline.
-func (s *Store) bounded(ctx context.Context) (part context.Context, cancel context.CancelFunc, inTime bson.M, bound time.Time, err error) {
+func (s *Store) bounded(ctx context.Context) (
+	part context.Context, cancel context.CancelFunc, inTime bson.M, bound time.Time, err error) {
 	deadline, _ := ctx.Deadline()
 	left := time.Until(deadline)
 	if ctx.Err() != nil || left < 2*time.Millisecond {
@@ -62,7 +63,8 @@ func (s *Store) bounded(ctx context.Context) (part context.Context, cancel conte
 // condition that it is given into its filters. It answers whether the condition must have held: that something has matched.
 // If nothing has, the server's time tells whether that is why; then the write is made again with the time that is left. So
 // without an error, what the write matched is what there was.
-func (s *Store) inTime(ctx context.Context, write func(ctx context.Context, inTime bson.M) (matched bool, err error)) error {
+func (s *Store) inTime(
+	ctx context.Context, write func(ctx context.Context, inTime bson.M) (matched bool, err error)) error {
 	for range tries {
 		part, cancel, inTime, bound, err := s.bounded(ctx)
 		if err != nil {
@@ -116,7 +118,7 @@ func writeError(err error) error {
 	if dial, ok := errors.AsType[*net.OpError](err); ok && dial.Op == "dial" {
 		return notDone(err)
 	}
-	if strings.Contains(err.Error(), "server selection error") { // has no public type; it is only told of a first attempt
+	if strings.Contains(err.Error(), "server selection error") { // it has no type, and is only told of a first attempt
 		return notDone(err)
 	}
 	return err

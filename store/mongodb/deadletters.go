@@ -62,7 +62,8 @@ func (s *Store) Redrive(ctx context.Context, tenant string, ids []job.ID, now ti
 		for l, ids := range idsByLane {
 			n := 0
 			err := s.inTime(ctx, func(ctx context.Context, inTime bson.M) (bool, error) {
-				result, err := s.occurrences.UpdateMany(ctx, both(both(deadLetters(), bson.M{"_id": in(ids)}), inTime), bson.M{
+				dead := both(deadLetters(), bson.M{"_id": in(ids)})
+				result, err := s.occurrences.UpdateMany(ctx, both(dead, inTime), bson.M{
 					"$set":   bson.M{"lane": l.String(), "dueAt": now, "attempt": 0},
 					"$unset": bson.M{"failedAt": "", "lastError": ""},
 					"$inc":   bson.M{"redrives": 1},

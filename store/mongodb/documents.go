@@ -25,6 +25,9 @@ type jobDocument struct {
 	Options   []byte           `bson:"options,omitempty"`
 	Schedule  []byte           `bson:"schedule,omitempty"`
 	Missed    int              `bson:"missed,omitempty"`
+	Planned   int              `bson:"planned,omitempty"` // absent: not known
+	Failed    int              `bson:"failed,omitempty"`
+	Trouble   string           `bson:"trouble,omitempty"`
 	// Of a schedule that recurs and has not ended: ExpandAt is absent while the job is paused, and ExpandToken is there only
 	// while the job is claimed to be expanded. ExpandingUntil is the end of that claim's lease. A pause, which ends the
 	// claim, leaves it: whoever had the claim may still be inserting.
@@ -132,6 +135,9 @@ func newJobDocument(j *job.Job) jobDocument {
 		Options:   j.Options.Encode(),
 		Schedule:  j.Schedule.Encode(),
 		Missed:    j.Missed,
+		Planned:   j.Planned,
+		Failed:    j.Failed,
+		Trouble:   j.Trouble.Encode(),
 		Cursor:    j.Cursor,
 		ExpandAt:  j.ExpandAt,
 	}
@@ -169,6 +175,10 @@ func (d *jobDocument) status() (s store.JobStatus, err error) {
 	s.Revision, s.Version = job.Revision(d.Revision), job.Revision(d.Version)
 	s.CreatedAt, s.UpdatedAt, s.ExpiresAt, s.PausedAt = d.CreatedAt, d.UpdatedAt, d.ExpiresAt, d.PausedAt
 	s.Cursor, s.ExpandAt, s.Missed = d.Cursor, d.ExpandAt, d.Missed
+	s.Planned, s.Failed = d.Planned, d.Failed
+	if s.Trouble, err = job.DecodeTrouble(d.Trouble); err != nil {
+		return s, err
+	}
 	target, err := newTarget(d.Callback, d.Options)
 	if err != nil {
 		return s, err

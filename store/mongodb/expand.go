@@ -162,8 +162,11 @@ func advanced(a *store.Advance) bson.M {
 	if len(set) > 0 {
 		update["$set"] = set
 	}
-	if a.Missed > 0 {
-		update["$inc"] = bson.M{"missed": a.Missed}
+	if a.Planned() > 0 {
+		update["$inc"] = bson.M{"missed": a.Missed, "planned": a.Planned()}
+	}
+	if !a.Trouble.IsZero() {
+		update["$max"] = bson.M{"trouble": a.Trouble.Encode()}
 	}
 	return update
 }

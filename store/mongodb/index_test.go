@@ -51,7 +51,7 @@ func TestQueriesUseIndexes(t *testing.T) {
 	relayed, r := db.relayed(t)
 	mustPut(t, s, newPut("k", epoch, 0, time.Second, time.Hour))
 	r.set(func(c command) verdict {
-		if slices.Contains([]string{"find", "aggregate"}, c.name) && c.collection != "meta" {
+		if slices.Contains([]string{"find", "aggregate", "findAndModify"}, c.name) && c.collection != "meta" {
 			expectIndexed(t, db, c)
 		}
 		return pass
@@ -218,7 +218,7 @@ func expectIndexed(t *testing.T, db database, c command) {
 	}
 	var query bson.D
 	for _, e := range elements {
-		if slices.Contains([]string{"find", "filter", "sort", "projection", "limit", "hint", "aggregate", "pipeline", "cursor"}, e.Key()) {
+		if slices.Contains([]string{"find", "filter", "sort", "projection", "limit", "hint", "aggregate", "pipeline", "cursor", "findAndModify", "query", "update"}, e.Key()) {
 			query = append(query, bson.E{Key: e.Key(), Value: e.Value()})
 		}
 	}

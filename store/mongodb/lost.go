@@ -12,8 +12,8 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// lost are claims whose answers were lost and which are being given back, as from a failover until there is a primary again. Nobody
-// holds what they have claimed, if they have claimed anything.
+// lost are claims whose answers were lost and which are being given back, as from a failover until there is a primary
+// again. Nobody holds what they have claimed, if they have claimed anything.
 type lost struct {
 	ctx      context.Context // ends when the store is closed
 	cancel   context.CancelFunc
@@ -32,8 +32,9 @@ const (
 	longestPause = time.Second
 )
 
-// giveBack has a write undo a claim in the background, again and again until the server answers it, for no longer than the lease. It
-// waits for that itself for a moment, so that in most cases the claim is undone when its caller learns that it has failed.
+// giveBack has a write undo a claim in the background, again and again until the server answers it, for no longer than
+// the lease. It waits for that itself for a moment, so that in most cases the claim is undone when its caller learns
+// that it has failed.
 func (l *lost) giveBack(lease time.Duration, write func(context.Context) error) {
 	done := make(chan struct{})
 	l.mu.Lock()
@@ -102,8 +103,9 @@ func (l *lost) all() []chan struct{} {
 	return all
 }
 
-// giveBack undoes a claim of which some answer was lost. What it has claimed is found by the time to which it has pushed it and by
-// its token, since the ids may not be known, nor are the earlier due times: it is due at the latest that any of it was.
+// giveBack undoes a claim of which some answer was lost. What it has claimed is found by the time to which it has
+// pushed it and by its token, since the ids may not be known, nor are the earlier due times: it is due at the latest
+// that any of it was.
 //
 // A command of the claim that arrives only later is not undone. What that claims waits for the lease's end.
 func (s *Store) giveBack(p store.ClaimParams, token string) {

@@ -13,11 +13,15 @@
 //     them, then moves the cursor. A claim that meets one beyond the cursor puts it back, and never drops it for that.
 //   - Every change that a client makes of a job gives it a new version. A flip is guarded by the version, so what another
 //     client has changed since the job was read is not lost in it.
+//   - What a client asks for takes effect by a write that is bounded by the server's time, never by an insertion, which can't
+//     be: a job is created by the update of a stub of it, and a triggered or expanded occurrence is staged before it counts.
+//   - What a replaced job and the new one both have is named an heir before the flip, and counts as the new revision's from
+//     the flip on; it is made that by whoever comes to it first.
 //   - Claims and settlements are guarded by what they rely on: a claim by the occurrence still being due, a settlement by
 //     the claim's token.
 //
-// All reads go to the primary, and see what it has. Writes are acknowledged by a majority unless the URL says otherwise. Nothing is
-// dropped for what a read of less than a majority has told.
+// All reads go to the primary, and see what it has. Writes are acknowledged by a majority unless the URL says
+// otherwise. Nothing is dropped for what a read of less than a majority has told.
 package mongodb
 
 import (
@@ -224,8 +228,8 @@ func (s *Store) readFormat(ctx context.Context) (int, error) {
 	return doc.Version, mapError(err)
 }
 
-// Close ends all connections. Commands under way get a few seconds to end. Claims that are still to be given back wait for their
-// leases' ends.
+// Close ends all connections. Commands under way get a few seconds to end. Claims that are still to be given back wait
+// for their leases' ends.
 func (s *Store) Close() error {
 	s.lost.close()
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)

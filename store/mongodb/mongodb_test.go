@@ -35,7 +35,7 @@ type database struct {
 	url string
 }
 
-func newDatabase(t *testing.T) database {
+func newDatabase(t testing.TB) database {
 	t.Helper()
 	server := os.Getenv("CARILLON_TEST_MONGODB_URI")
 	if server == "" {
@@ -112,7 +112,7 @@ func TestOpenRefuses(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), c.want) || errors.Is(err, store.ErrUnavailable) {
 				t.Errorf("open answers %v, want %q", err, c.want)
 			}
-			if n, err := db.Collection("meta").CountDocuments(t.Context(), bson.M{"version": 3}); n != 0 || err != nil {
+			if n, err := db.Collection("meta").CountDocuments(t.Context(), bson.M{"version": 4}); n != 0 || err != nil {
 				t.Errorf("%d format documents were written, %v", n, err)
 			}
 		})
@@ -167,8 +167,14 @@ func TestOpenExplains(t *testing.T) {
 				}
 				return answerBefore
 			})
-			host := strings.TrimPrefix(r.url[strings.LastIndex(r.url, "@")+1:], "mongodb://") // and what follows
-			url := "mongodb://" + c.user + strings.Replace(host, "directConnection=true&", "", 1) + c.options + "&serverSelectionTimeoutMS=1000"
+			url := r.url
+			if c.user != "" {
+				url = "mongodb://" + c.user + strings.TrimPrefix(url[strings.LastIndex(url, "@")+1:], "mongodb://")
+			}
+			if strings.Contains(c.options, "replicaSet") { // of which one server tells nothing if it alone is to be used
+				url = strings.Replace(url, "directConnection=true&", "", 1)
+			}
+			url += c.options + "&serverSelectionTimeoutMS=1000"
 			s, err := mongodb.Open(t.Context(), url)
 			if err == nil {
 				_ = s.Close()

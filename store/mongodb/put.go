@@ -221,7 +221,8 @@ func (s *Store) present(ctx context.Context, ids ...string) (map[string]present,
 
 // insertOccurrences inserts the occurrences of several jobs, as the documents that are made of them. One that is there
 // already is the same.
-func (s *Store) insertOccurrences(ctx context.Context, ofJobs [][]job.Occurrence, document func(*job.Occurrence) occurrenceDocument) error {
+func (s *Store) insertOccurrences(
+	ctx context.Context, ofJobs [][]job.Occurrence, document func(*job.Occurrence) occurrenceDocument) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(4) // a job of very many instants would take too long one command after the other
 	insert := func(documents []any) {
@@ -262,7 +263,8 @@ func (s *Store) create(ctx context.Context, puts []*put) (left []*put) {
 	defer cancel()
 	writes := make([]mongo.WriteModel, len(puts))
 	for i, p := range puts {
-		writes[i] = mongo.NewUpdateOneModel().SetFilter(both(bson.M{"_id": p.id, "version": ""}, inTime)).SetUpdate(replacement(p))
+		writes[i] = mongo.NewUpdateOneModel().
+			SetFilter(both(bson.M{"_id": p.id, "version": ""}, inTime)).SetUpdate(replacement(p))
 	}
 	result, err := s.jobs.BulkWrite(part, writes, options.BulkWrite().SetOrdered(false))
 	bulk, partly := errors.AsType[mongo.BulkWriteException](err)
@@ -296,7 +298,7 @@ func (s *Store) create(ctx context.Context, puts []*put) (left []*put) {
 		}
 	}
 	if int(result.MatchedCount) > len(tried)-len(left) {
-		fail(left, fmt.Errorf("%w: which of the jobs were put before they were replaced is not known", store.ErrUnavailable))
+		fail(left, fmt.Errorf("%w: which of the jobs were put, and then replaced, is not known", store.ErrUnavailable))
 		return nil
 	}
 	return left
@@ -383,6 +385,9 @@ func replacement(p *put) bson.M {
 	assign(set, unset, "carriedFrom", p.carriedFrom(), carries)
 	assign(set, unset, "options", d.Options, len(d.Options) > 0)
 	assign(set, unset, "missed", d.Missed, d.Missed > 0)
+	assign(set, unset, "planned", d.Planned, d.Planned > 0)
+	assign(set, unset, "failed", d.Failed, d.Failed > 0)
+	assign(set, unset, "trouble", d.Trouble, d.Trouble != "")
 	assign(set, unset, "cursor", d.Cursor, !d.Cursor.IsZero())
 	assign(set, unset, "expandAt", d.ExpandAt, !d.ExpandAt.IsZero() && !p.staysPaused())
 	return bson.M{"$set": set, "$unset": unset}

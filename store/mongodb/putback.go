@@ -78,8 +78,9 @@ func (s *Store) putBack(ctx context.Context, p store.ClaimParams, back []returne
 	s.catchResumes(ctx, p.Now, slices.Concat(paused, slices.Concat(more...)))
 }
 
-// confirmed is what is to be put back, without what is not to be dropped after all: a majority has a job of that revision, or can't
-// be asked. That waits for its lease's end. The server that told of the jobs before may have been deposed without knowing.
+// confirmed is what is to be put back, without what is not to be dropped after all: a majority has a job of that
+// revision, or can't be asked. That waits for its lease's end. The server that told of the jobs before may have been
+// deposed without knowing.
 func (s *Store) confirmed(ctx context.Context, back []returned) []returned {
 	var drops []occurrenceDocument
 	for _, r := range back {

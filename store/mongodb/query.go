@@ -13,8 +13,9 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// batchSize is how many documents come with the first answer. The server's own is 101. Nothing on the way of a claim finds more
-// than this, so that each find is one round trip; with one more than a chunk the server knows that there are no more.
+// batchSize is how many documents come with the first answer. The server's own is 101. Nothing on the way of a claim
+// finds more than this, so that each find is one round trip; with one more than a chunk the server knows that there are
+// no more.
 const batchSize = chunk + 1
 
 // find reads all documents that match.

@@ -5,10 +5,13 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"sync"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
@@ -75,12 +78,12 @@ func (s *Store) Strays(ctx context.Context, f store.JobFilter) (names []job.Name
 	return names, nil
 }
 
-// statuses adds to jobs whether they are live. What they have carried over is their own then.
+// statuses adds to jobs what they have to fire next. What they have carried over is their own then.
 func (s *Store) statuses(ctx context.Context, documents []jobDocument) ([]store.JobStatus, error) {
 	if err := s.inheritAll(ctx, documents); err != nil {
 		return nil, err
 	}
-	live, err := s.live(ctx, documents)
+	next, err := s.next(ctx, documents)
 	if err != nil {
 		return nil, err
 	}
@@ -89,9 +92,59 @@ func (s *Store) statuses(ctx context.Context, documents []jobDocument) ([]store.
 		if statuses[i], err = documents[i].status(); err != nil {
 			return nil, err
 		}
-		statuses[i].Live = live[documents[i].Revision]
+		statuses[i].Next = next[documents[i].Revision]
 	}
 	return statuses, nil
+}
+
+// next reads the instants of the jobs' first pending occurrences, by their revisions. Most jobs have one or none, so one look
+// along the index finds nearly all. Of a job that has many, that look sees no further, and each one behind it is looked up.
+func (s *Store) next(ctx context.Context, documents []jobDocument) (map[string]time.Time, error) {
+	next := make(map[string]time.Time, len(documents))
+	var revisions []string
+	for i := range documents {
+		revisions = append(revisions, documents[i].Revision)
+	}
+	slices.Sort(revisions)
+	var mu sync.Mutex
+	look := func(ctx context.Context, revision any, limit int) (found []occurrenceDocument, err error) {
+		found, err = find[occurrenceDocument](ctx, s.occurrences, bson.M{"revision": revision}, options.Find().
+			SetProjection(bson.M{"_id": 1, "revision": 1}).SetSort(indexByRevision()).SetLimit(int64(limit)))
+		mu.Lock()
+		defer mu.Unlock()
+		for i := range found {
+			d := &found[i]
+			if _, ok := next[d.Revision]; !ok && err == nil {
+				var id job.ID
+				id, err = job.ParseID(d.ID)
+				next[d.Revision] = job.InstantOf(id)
+			}
+		}
+		return found, err
+	}
+	for part := range slices.Chunk(revisions, chunk) {
+		found, err := look(ctx, in(part), len(part))
+		if err != nil {
+			return nil, err
+		}
+		if len(found) < len(part) {
+			continue
+		}
+		group, ctx := errgroup.WithContext(ctx)
+		group.SetLimit(parallel)
+		for _, revision := range part {
+			if revision > found[len(found)-1].Revision {
+				group.Go(func() error {
+					_, err := look(ctx, revision, 1)
+					return err
+				})
+			}
+		}
+		if err := group.Wait(); err != nil {
+			return nil, err
+		}
+	}
+	return next, nil
 }
 
 // live tells which of the jobs, by their revisions, still have something to fire: a schedule that is to be expanded, or

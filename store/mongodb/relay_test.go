@@ -3,6 +3,7 @@
 package mongodb_test
 
 import (
+	"cmp"
 	"encoding/binary"
 	"io"
 	"net"
@@ -32,6 +33,7 @@ const (
 	cutAfter             // the connection is lost before the store gets the answer
 	answerBefore         // the relay answers in the server's place
 	answerAfter          // the server does it, but the answer is the relay's
+	hold                 // the server gets it once the relay is told to deliver it, and nobody gets the answer
 )
 
 // relay stands between one store and the server. It shows each command to watch before it is passed on, and so can stop
@@ -41,6 +43,10 @@ type relay struct {
 	mu     sync.Mutex
 	watch  func(command) verdict
 	answer bson.D
+
+	held    sync.WaitGroup // what was held and has not been carried out yet
+	release chan struct{}
+	deliver func() // what is held; it is carried out when this returns
 }
 
 // relayed opens a store that reaches its database through a relay.
@@ -62,11 +68,19 @@ func (db database) relayed(t *testing.T) (*mongodb.Store, *relay) {
 func (db database) relay(t *testing.T) *relay {
 	t.Helper()
 	hosts := strings.Join(options.Client().ApplyURI(db.url).Hosts, ",")
+	primary := db.primary(t)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &relay{}
+	r := &relay{release: make(chan struct{})}
+	release := sync.OnceFunc(func() { close(r.release) })
+	r.deliver = func() {
+		release()
+		r.mu.Lock() // what is being decided on now may be held
+		defer r.mu.Unlock()
+		r.held.Wait()
+	}
 	var group sync.WaitGroup
 	group.Go(func() {
 		for {
@@ -74,7 +88,7 @@ func (db database) relay(t *testing.T) *relay {
 			if err != nil {
 				return
 			}
-			group.Go(func() { r.serve(client, hosts) })
+			group.Go(func() { r.serve(client, primary) })
 		}
 	})
 
@@ -82,6 +96,7 @@ func (db database) relay(t *testing.T) *relay {
 		if err := listener.Close(); err != nil {
 			t.Error(err)
 		}
+		release()
 		group.Wait()
 	})
 
@@ -93,6 +108,18 @@ func (db database) relay(t *testing.T) *relay {
 	r.url = strings.Replace(db.url, hosts, listener.Addr().String(), 1) + separator +
 		"directConnection=true&retryWrites=false&retryReads=false"
 	return r
+}
+
+// primary is the server that a store writes to.
+func (db database) primary(t *testing.T) string {
+	t.Helper()
+	var hello struct {
+		Primary string
+	}
+	if err := db.RunCommand(t.Context(), bson.D{{Key: "hello", Value: 1}}).Decode(&hello); err != nil {
+		t.Fatal(err)
+	}
+	return cmp.Or(hello.Primary, options.Client().ApplyURI(db.url).Hosts[0])
 }
 
 // on sets what is done at the n-th command, from 1, of a name on a collection. It happens once.
@@ -130,6 +157,14 @@ func (r *relay) serve(client net.Conn, server string) {
 		if decided == cutBefore {
 			return
 		}
+		if decided == hold {
+			<-r.release
+			if _, err := upstream.Write(request); err == nil {
+				_, _ = readMessage(upstream)
+			}
+			r.held.Done()
+			return
+		}
 		reply := answer
 		if decided != answerBefore {
 			if _, err := upstream.Write(request); err != nil {
@@ -158,6 +193,9 @@ func (r *relay) decide(request []byte) (v verdict, answer []byte) {
 	defer r.mu.Unlock()
 	if r.watch != nil {
 		v = r.watch(c)
+	}
+	if v == hold {
+		r.held.Add(1)
 	}
 	if v != answerBefore && v != answerAfter {
 		return v, nil

@@ -14,13 +14,13 @@ import (
 )
 
 // Settle implements [store.Queue]: what is delivered or missed is deleted, by one write for each claim; the rest is
-// written in bulk. Which of the missed ones are still held is read first, so that a settlement that comes twice counts
-// once; a crash before the last write loses that count.
+// written in bulk. Which of those that are missed or buried are still held is read first, so that a settlement that comes twice
+// counts once; a crash before the last write loses that count.
 //
 // A job is kept for a settlement whether or not that still held its claim, since a bulk write does not tell. So a stale
 // settlement can keep a job a little longer, if the job still has that revision.
 func (s *Store) Settle(ctx context.Context, settlements []store.Settlement) error {
-	missed, err := s.missed(ctx, settlements)
+	troubled, err := s.troubled(ctx, settlements)
 	if err != nil {
 		return err
 	}
@@ -49,13 +49,13 @@ func (s *Store) Settle(ctx context.Context, settlements []store.Settlement) erro
 	if err := bulkWrite(ctx, s.occurrences, writes); err != nil {
 		return err
 	}
-	ofJobs := make([]mongo.WriteModel, 0, len(kept)+len(missed))
+	ofJobs := make([]mongo.WriteModel, 0, len(kept)+len(troubled))
 	for _, write := range kept {
 		ofJobs = append(ofJobs, write)
 	}
-	for of, n := range missed {
-		ofJobs = append(ofJobs, mongo.NewUpdateOneModel().
-			SetFilter(jobOf(of.id, of.revision)).SetUpdate(bson.M{"$inc": bson.M{"missed": n}}))
+	for of, t := range troubled {
+		ofJobs = append(ofJobs, mongo.NewUpdateOneModel().SetFilter(jobOf(of.id, of.revision)).
+			SetUpdate(bson.M{"$inc": t.counts, "$max": bson.M{"trouble": t.latest}}))
 	}
 	return bulkWrite(ctx, s.jobs, ofJobs)
 }
@@ -66,18 +66,24 @@ type revisionOf struct {
 	revision job.Revision
 }
 
-// missed counts what is settled as missed and still held by the claims that are settled, by its job's revision.
-func (s *Store) missed(ctx context.Context, settlements []store.Settlement) (map[revisionOf]int, error) {
+// troubled is what a job counts and keeps of settlements.
+type troubled struct {
+	counts bson.M // by field
+	latest string
+}
+
+// troubled tells what is settled as missed or buried and still held by the claims that are settled, by its job's revision.
+func (s *Store) troubled(ctx context.Context, settlements []store.Settlement) (map[revisionOf]troubled, error) {
 	type claim struct{ id, token string }
-	of := make(map[claim]revisionOf)
+	of := make(map[claim]*store.Settlement)
 	var ids []string
 	for i := range settlements {
-		if t := &settlements[i]; t.Outcome == store.Miss && t.Revision != "" {
+		if t := &settlements[i]; (t.Outcome == store.Miss || t.Outcome == store.Bury) && t.Revision != "" {
 			ids = append(ids, t.ID.String())
-			of[claim{t.ID.String(), t.Token}] = revisionOf{jobID(t.Name), t.Revision}
+			of[claim{t.ID.String(), t.Token}] = t
 		}
 	}
-	counts := make(map[revisionOf]int)
+	all := make(map[revisionOf]troubled)
 	for part := range slices.Chunk(ids, chunk) {
 		found, err := find[occurrenceDocument](ctx, s.occurrences, bson.M{"_id": in(part)},
 			options.Find().SetProjection(bson.M{"token": 1}))
@@ -85,12 +91,25 @@ func (s *Store) missed(ctx context.Context, settlements []store.Settlement) (map
 			return nil, err
 		}
 		for i := range found {
-			if of, ok := of[claim{found[i].ID, found[i].Token}]; ok {
-				counts[of]++
+			t := of[claim{found[i].ID, found[i].Token}]
+			if t == nil {
+				continue
 			}
+			name := revisionOf{jobID(t.Name), t.Revision}
+			sum := all[name]
+			if sum.counts == nil {
+				sum.counts = bson.M{}
+			}
+			field := "failed"
+			if t.Outcome == store.Miss {
+				field = "missed"
+			}
+			n, _ := sum.counts[field].(int)
+			sum.counts[field], sum.latest = n+1, max(sum.latest, t.Trouble().Encode())
+			all[name] = sum
 		}
 	}
-	return counts, nil
+	return all, nil
 }
 
 // settlementUpdate is what a settlement other than an ack does to its occurrence.

@@ -12,9 +12,9 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// stagedRevision is what occurrences have as their revision that are staged: inserted, but not to count yet. No job has it, and
-// they are in the lane of dead letters, where nothing claims or counts them. An insertion has no filter, so it can't be
-// bounded by the server's time; the update that unveils them can. One that comes late stays staged until it is swept.
+// stagedRevision is what occurrences have as their revision that are staged: inserted, but not to count yet. No job has
+// it, and they are in the lane of dead letters, where nothing claims or counts them. An insertion has no filter, so it
+// can't be bounded by the server's time; the update that unveils them can. What comes late stays staged until it is swept.
 const stagedRevision = "-"
 
 // staged is an occurrence as it is inserted before it counts.
@@ -29,8 +29,8 @@ func allStaged() bson.M {
 	return bson.M{"lane": laneDead, "dueAt": bson.M{"$gt": time.Time{}}}
 }
 
-// unveil has occurrences count that are staged, those of each slice of one revision and lane, before the context's deadline or
-// never. It answers how many of all of them are there then, staged no more.
+// unveil has occurrences count that are staged, those of each slice of one revision and lane, before the context's
+// deadline or never. It answers how many of all of them are there then, staged no more.
 func (s *Store) unveil(ctx context.Context, parts [][]job.Occurrence) (there int, err error) {
 	type set struct {
 		o   *job.Occurrence // the first
@@ -73,7 +73,8 @@ func (s *Store) unveil(ctx context.Context, parts [][]job.Occurrence) (there int
 	}
 	there = 0 // some were there before, or are gone
 	for _, of := range sets {
-		found, err := s.occurrences.CountDocuments(ctx, bson.M{"_id": in(of.ids), "revision": bson.M{"$ne": stagedRevision}})
+		found, err := s.occurrences.CountDocuments(ctx,
+			bson.M{"_id": in(of.ids), "revision": bson.M{"$ne": stagedRevision}})
 		if err != nil {
 			return there, mapError(err)
 		}

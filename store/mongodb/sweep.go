@@ -35,7 +35,9 @@ func (s *Store) Sweep(ctx context.Context, p store.SweepParams) (swept store.Swe
 func (s *Store) sweepJobs(ctx context.Context, p store.SweepParams, swept *store.Swept) error {
 	expired, err := find[jobDocument](ctx, s.jobs, both(bson.M{"expiresAt": bson.M{"$lte": p.Now}}, realJobs()),
 		options.Find().SetSort(keys("expiresAt")).SetLimit(int64(p.Limit)).
-			SetProjection(bson.M{"tenant": 1, "key": 1, "revision": 1, "version": 1, "pausedAt": 1, "cursor": 1, "expandAt": 1, "inherits": 1}))
+			SetProjection(bson.M{
+				"tenant": 1, "key": 1, "revision": 1, "version": 1, "pausedAt": 1, "cursor": 1, "expandAt": 1, "inherits": 1,
+			}))
 	if err != nil || len(expired) == 0 {
 		return err
 	}
@@ -87,8 +89,8 @@ func (s *Store) sweepDeadLetters(ctx context.Context, p store.SweepParams, swept
 	return nil
 }
 
-// sweepUnfinished deletes what puts, triggers and expansions have left that broke off: stubs of jobs, and occurrences that are
-// staged. An hour is far more than the time within which they could still have been made use of.
+// sweepUnfinished deletes what puts, triggers and expansions have left that broke off: stubs of jobs, and occurrences that
+// are staged. An hour is far more than the time within which they could still have been made use of.
 func (s *Store) sweepUnfinished(ctx context.Context, now time.Time) error {
 	if _, err := s.jobs.DeleteMany(ctx, both(stubs(), bson.M{"expiresAt": bson.M{"$lte": now}})); err != nil {
 		return mapError(err)

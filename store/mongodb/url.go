@@ -74,9 +74,10 @@ func parseURL(rawURL string) (parts urlParts, opts *options.ClientOptions, err e
 	return parts, opts, nil
 }
 
-// knownOptions are the options that a URL may have: those of the driver, by the names that MongoDB's manual gives them, and
-// older names of some. Of them readConcernLevel, readPreference, readPreferenceTags and maxStalenessSeconds are overridden
-// here, and socketTimeoutMS and wtimeoutMS change nothing, since the driver has only one time limit for a whole call.
+// knownOptions are the options that a URL may have: those of the driver, by the names that MongoDB's manual gives them,
+// and older names of some. Of them readConcernLevel, readPreference, readPreferenceTags and maxStalenessSeconds are
+// overridden here, and socketTimeoutMS and wtimeoutMS change nothing, since the driver has only one time limit for a
+// whole call.
 var knownOptions = []string{
 	"appName", "authMechanism", "authMechanismProperties", "authSource", "compressors", "connect", "connectTimeoutMS", "directConnection",
 	"enableOverloadRetargeting", "heartbeatFrequencyMS", "journal", "loadBalanced", "localThresholdMS", "maxAdaptiveRetries", "maxConnecting",
@@ -99,7 +100,8 @@ var insteadOf = map[string]string{
 	"waitqueuetimeoutms":          "timeoutMS",
 }
 
-// checkOptions refuses options that are not known, which the driver would ignore. One that has no value, it refuses itself.
+// checkOptions refuses options that are not known, which the driver would ignore. One that has no value, it refuses
+// itself.
 func (p urlParts) checkOptions() error {
 	for option := range p.options() {
 		name, _, ok := strings.Cut(option, "=")

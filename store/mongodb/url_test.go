@@ -10,8 +10,8 @@ import (
 	"github.com/carillon-scheduler/carillon/store/mongodb"
 )
 
-// TestConcerns: writes are acknowledged by a majority unless the URL names a w, whatever else it says of writes; and what a read
-// may see is not for the URL to say.
+// TestConcerns: writes are acknowledged by a majority unless the URL names a w, whatever else it says of writes; and
+// what a read may see is not for the URL to say.
 func TestConcerns(t *testing.T) {
 	for _, c := range []struct {
 		query   string

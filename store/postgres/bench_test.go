@@ -150,9 +150,9 @@ const (
 	ackSQL = `DELETE FROM %[1]s WHERE ctid = ANY ($1::text[]::tid[]) AND token = 't' AND %[2]d > 0`
 )
 
-// BenchmarkPut submits one-instant jobs, 500 at a time, and one job of many instants.
+// BenchmarkPut submits one-instant jobs, one and 500 at a time, and one job of many instants.
 func BenchmarkPut(b *testing.B) {
-	for _, c := range []struct{ jobs, each int }{{500, 1}, {1, 30_000}, {1, 100_000}} {
+	for _, c := range []struct{ jobs, each int }{{1, 1}, {500, 1}, {1, 30_000}, {1, 100_000}} {
 		for _, workers := range []int{1, 2} {
 			b.Run(fmt.Sprintf("%d jobs of %d/%d", c.jobs, c.each, workers), func(b *testing.B) {
 				s := newSchema(b, serverURL).open()

@@ -151,7 +151,8 @@ func (t *target) explain(err error) error {
 			"GRANT USAGE, CREATE ON SCHEMA %s TO %s: %w", schema, schema, quote(user), err)
 	case code == codePermission || errors.Is(err, errPrivileges):
 		return fmt.Errorf("the user may not use the tables; run as their owner: GRANT USAGE ON SCHEMA %s TO %s; "+
-			"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA %s TO %s: %w", schema, quote(user), schema, quote(user), err)
+			"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA %s TO %s; GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA %s TO %s: %w",
+			schema, quote(user), schema, quote(user), schema, quote(user), err)
 	case code == codeDuplicateTable:
 		return fmt.Errorf("the schema has tables of another program; name one of its own by the option schema of the store URL: %w", err)
 	}

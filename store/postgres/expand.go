@@ -88,13 +88,15 @@ func (s *Store) advance(ctx context.Context, undone error, advances []store.Adva
 	slices.SortStableFunc(ordered, func(a, b store.Advance) int { return compareNames(a.Name, b.Name) })
 	var revisions []pgtype.UUID
 	var tokens []string
-	var from, missed []int64
+	var from, missed, planned []int64
+	var troubles []string
 	var cursors, expandAt, expiresAt []*int64
 	occurrences := make(map[pgtype.UUID][]job.Occurrence, len(advances))
 	for i := range ordered {
 		a := &ordered[i]
 		revisions, tokens = append(revisions, revisionOf(a.Revision)), append(tokens, a.Token)
 		from, missed = append(from, a.From.UnixMilli()), append(missed, int64(a.Missed))
+		planned, troubles = append(planned, int64(a.Planned())), append(troubles, a.Trouble.Encode())
 		cursors, expandAt = append(cursors, millis(a.Cursor)), append(expandAt, millis(a.ExpandAt))
 		expiresAt = append(expiresAt, millis(a.ExpiresAt))
 		occurrences[revisionOf(a.Revision)] = a.Occurrences
@@ -104,9 +106,11 @@ func (s *Store) advance(ctx context.Context, undone error, advances []store.Adva
 		err := tx.do(ctx, func(t *transaction) {
 			t.rows(`UPDATE carillon.jobs j SET cursor_at = CASE WHEN n.expand_at IS NOT NULL THEN n.cursor_at END,
 					expand_at = n.expand_at, expand_token = NULL,
-					missed = j.missed + n.missed, expires_at = coalesce(n.expires_at, j.expires_at)
-				FROM unnest($1::uuid[], $2::text[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[])
-					AS n (revision, token, cursor_from, cursor_at, expand_at, expires_at, missed)
+					missed = j.missed + n.missed, planned = CASE WHEN j.planned > 0 THEN j.planned + n.planned ELSE 0 END,
+					trouble = greatest(j.trouble, n.trouble COLLATE "C"), expires_at = coalesce(n.expires_at, j.expires_at)
+				FROM unnest($1::uuid[], $2::text[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[],
+					$8::bigint[], $9::text[])
+					AS n (revision, token, cursor_from, cursor_at, expand_at, expires_at, missed, planned, trouble)
 				WHERE j.revision = ANY (ARRAY[n.revision]) AND j.expand_token = n.token AND j.cursor_at = n.cursor_from
 				RETURNING j.revision`,
 				func(rows pgx.Rows) error {
@@ -114,7 +118,7 @@ func (s *Store) advance(ctx context.Context, undone error, advances []store.Adva
 					err := rows.Scan(&revision)
 					advanced = append(advanced, revision)
 					return err
-				}, revisions, tokens, from, cursors, expandAt, expiresAt, missed)
+				}, revisions, tokens, from, cursors, expandAt, expiresAt, missed, planned, troubles)
 		})
 		if err != nil {
 			return err

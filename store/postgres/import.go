@@ -74,12 +74,13 @@ func (s *Store) importJobs(ctx context.Context, jobs []*job.Job) (inserted int, 
 		var others []job.Name
 		err := tx.do(ctx, func(t *transaction) {
 			t.affected(&inserted, `INSERT INTO carillon.jobs (tenant, key, revision, version, callback_type, callback_data, options,
-					schedule, created_at, updated_at, expires_at, cursor_at, expand_at, missed, paused_at)
+					schedule, created_at, updated_at, expires_at, cursor_at, expand_at, missed, paused_at, planned, failed, trouble)
 				SELECT * FROM unnest($1::text[], $2::text[], $3::uuid[], $4::text[], $5::text[], $6::bytea[], $7::bytea[], $8::bytea[],
-					$9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[], $13::bigint[], $14::bigint[], $15::bigint[])
+					$9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[], $13::bigint[], $14::bigint[], $15::bigint[],
+					$16::bigint[], $17::bigint[], $18::text[])
 				ON CONFLICT (tenant, key) DO NOTHING`,
 				c.tenant, c.key, c.revision, c.version, c.callbackType, c.callbackData, c.options, c.schedule,
-				c.createdAt, c.updatedAt, c.expiresAt, c.cursor, c.expandAt, c.missed, c.pausedAt)
+				c.createdAt, c.updatedAt, c.expiresAt, c.cursor, c.expandAt, c.missed, c.pausedAt, c.planned, c.failed, c.trouble)
 			t.rows(`SELECT n.tenant, n.key FROM unnest($1::text[], $2::text[], $3::uuid[], $4::text[]) AS n (tenant, key, revision, version)
 				WHERE NOT EXISTS (SELECT FROM carillon.jobs j
 					WHERE j.tenant = ANY (ARRAY[n.tenant]) AND j.key = n.key AND j.revision = n.revision AND j.version = n.version)

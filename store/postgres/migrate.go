@@ -18,7 +18,7 @@ import (
 var migrations embed.FS
 
 // format is the number of the last migration. The table format holds the number of each that was applied.
-const format = 3
+const format = 4
 
 var (
 	errMigrate    = errors.New("make the tables")

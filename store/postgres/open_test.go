@@ -10,9 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
-	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
 	"github.com/carillon-scheduler/carillon/store/postgres"
 )
@@ -35,8 +33,8 @@ func TestOpenTogether(t *testing.T) {
 			})
 		}
 		group.Wait()
-		if n := query[int](s, "SELECT count(*) FROM "+s.table("format")); n != 3 {
-			t.Errorf("%d migrations are noted, want 3", n)
+		if n := query[int](s, "SELECT max(version) - count(*) FROM "+s.table("format")); n != 0 {
+			t.Errorf("there are %d migrations more than are noted", n)
 		}
 	}
 }
@@ -63,30 +61,6 @@ func openFails(t testing.TB, rawURL string, want ...string) error {
 		}
 	}
 	return err
-}
-
-// TestOpenFormatBefore: what the version before wrote is found as what this one does, and what one that still runs writes too.
-func TestOpenFormatBefore(t *testing.T) {
-	s := newSchema(t, serverURL)
-	before := s.open()
-	mustPut(t, before, newPut("k", time.Minute, time.Hour))
-	if err := before.SetTenant(t.Context(), job.Tenant{Name: "acme", FirstSeen: epoch, Settings: job.TenantSettings{Paused: true}}); err != nil {
-		t.Fatal(err)
-	}
-	run(t, s.admin, "DROP INDEX "+s.table("occurrences_due")+", "+s.table("tenants_set"))
-	run(t, s.admin, "DELETE FROM "+s.table("format")+" WHERE version = 3")
-	o := s.open()
-	mustPut(t, before, newPut("l", 2*time.Minute))
-	if n := query[int](s, "SELECT count(*) FROM pg_indexes WHERE schemaname = $1 AND indexname IN ('occurrences_due', 'tenants_set')", s.name); n != 2 {
-		t.Errorf("%d of the two indexes are there", n)
-	}
-	page, err := o.DueLanes(t.Context(), store.DueParams{Until: epoch.Add(time.Hour), Limit: 10})
-	if err != nil || len(page.Lanes) != 1 || !page.Lanes[0].DueAt.Equal(epoch.Add(time.Minute)) {
-		t.Errorf("told %v, %v", page, err)
-	}
-	if set, err := o.Tenants(t.Context(), store.TenantFilter{Limit: 10, Set: true}); err != nil || len(set) != 1 {
-		t.Errorf("with settings %v, %v", set, err)
-	}
 }
 
 func TestOpenNewerFormat(t *testing.T) {

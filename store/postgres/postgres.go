@@ -10,6 +10,8 @@
 //   - Rows are locked in one order, so that nobody waits in a circle: jobs by name, then occurrences by revision and id. Where that can't
 //     be, the server finds the circle, and the transaction is done again.
 //
+// What clients ask for is judged by the server's clock in the step that commits it, see [Store.change].
+//
 // A commit is on disk when it is answered: synchronous_commit is turned on where it is off. What else the server has it set
 // to stands, as fsync and the number of synchronous standbys do.
 package postgres

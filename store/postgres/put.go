@@ -143,9 +143,10 @@ func (p *putter) create(ctx context.Context, tx *conversation, indexes []int) (l
 	err = do(ctx, func(t *transaction) {
 		t.rows(`WITH created AS (
 				INSERT INTO carillon.jobs (tenant, key, revision, version, callback_type, callback_data, options, schedule,
-					created_at, updated_at, expires_at, cursor_at, expand_at, missed)
+					created_at, updated_at, expires_at, cursor_at, expand_at, missed, planned, trouble)
 				SELECT * FROM unnest($1::text[], $2::text[], $3::uuid[], $4::text[], $5::text[], $6::bytea[], $7::bytea[], $8::bytea[],
-					$9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[], $13::bigint[], $14::bigint[])
+					$9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[], $13::bigint[], $14::bigint[],
+					$23::bigint[], $24::text[])
 				ON CONFLICT (tenant, key) DO NOTHING RETURNING revision
 			), inserted AS (
 				INSERT INTO carillon.occurrences (revision, id, lane, position, step, subscriber, timestamp, due_at, attempt)
@@ -162,7 +163,7 @@ func (p *putter) create(ctx context.Context, tx *conversation, indexes []int) (l
 			},
 			c.tenant, c.key, c.revision, c.version, c.callbackType, c.callbackData, c.options, c.schedule,
 			c.createdAt, c.updatedAt, c.expiresAt, c.cursor, c.expandAt, c.missed,
-			o.revision, o.id, o.position, o.step, o.subscriber, o.timestamp, o.dueAt, o.lane)
+			o.revision, o.id, o.position, o.step, o.subscriber, o.timestamp, o.dueAt, o.lane, c.planned, c.trouble)
 	})
 	for _, i := range indexes {
 		switch {
@@ -232,17 +233,19 @@ func (p *putter) replace(ctx context.Context, tx *conversation, indexes []int) (
 			}, revisions, nows)
 		t.exec(`UPDATE carillon.jobs j SET revision = n.revision, version = n.version, callback_type = n.callback_type,
 				callback_data = n.callback_data, options = n.options, schedule = n.schedule, updated_at = n.updated_at,
-				expires_at = n.expires_at, cursor_at = n.cursor_at, missed = n.missed, expand_token = NULL,
+				expires_at = n.expires_at, cursor_at = n.cursor_at, missed = n.missed, planned = n.planned,
+				failed = 0, trouble = n.trouble, expand_token = NULL,
 				expand_at = CASE WHEN n.anew OR j.paused_at IS NULL THEN n.expand_at END,
 				paused_at = CASE WHEN NOT n.anew THEN j.paused_at END,
 				created_at = CASE WHEN n.anew THEN n.created_at ELSE j.created_at END
 			FROM unnest($1::text[], $2::text[], $3::uuid[], $4::text[], $5::text[], $6::bytea[], $7::bytea[], $8::bytea[],
-				$9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[], $13::bigint[], $14::bigint[], $15::boolean[])
+				$9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[], $13::bigint[], $14::bigint[], $15::boolean[],
+				$16::bigint[], $17::text[])
 				AS n (tenant, key, revision, version, callback_type, callback_data, options, schedule,
-					created_at, updated_at, expires_at, cursor_at, expand_at, missed, anew)
+					created_at, updated_at, expires_at, cursor_at, expand_at, missed, anew, planned, trouble)
 			WHERE j.tenant = ANY (ARRAY[n.tenant]) AND j.key = n.key`,
 			c.tenant, c.key, c.revision, c.version, c.callbackType, c.callbackData, c.options, c.schedule,
-			c.createdAt, c.updatedAt, c.expiresAt, c.cursor, c.expandAt, c.missed, c.anew)
+			c.createdAt, c.updatedAt, c.expiresAt, c.cursor, c.expandAt, c.missed, c.anew, c.planned, c.trouble)
 		if len(o.id) > 0 {
 			o.insert(t)
 		}
@@ -400,6 +403,8 @@ type jobColumns struct {
 	createdAt, updatedAt, expiresAt, missed []int64
 	pausedAt, cursor, expandAt              []*int64
 	anew                                    []bool
+	planned, failed                         []int64
+	trouble                                 []string
 }
 
 // columns are the jobs of the puts.
@@ -418,6 +423,8 @@ func (c *jobColumns) add(j *job.Job) {
 	c.options, c.schedule = append(c.options, j.Options.Encode()), append(c.schedule, j.Schedule.Encode())
 	c.createdAt, c.updatedAt = append(c.createdAt, j.CreatedAt.UnixMilli()), append(c.updatedAt, j.UpdatedAt.UnixMilli())
 	c.expiresAt, c.missed = append(c.expiresAt, j.ExpiresAt.UnixMilli()), append(c.missed, int64(j.Missed))
+	c.planned, c.failed = append(c.planned, int64(j.Planned)), append(c.failed, int64(j.Failed))
+	c.trouble = append(c.trouble, j.Trouble.Encode())
 	c.pausedAt = append(c.pausedAt, millis(j.PausedAt))
 	c.cursor, c.expandAt = append(c.cursor, millis(j.Cursor)), append(c.expandAt, millis(j.ExpandAt))
 }

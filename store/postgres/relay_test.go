@@ -4,12 +4,14 @@ package postgres_test
 
 import (
 	"bytes"
+	"encoding/binary"
 	"io"
 	"maps"
 	"net"
 	"net/url"
 	"sync"
 	"testing"
+	"time"
 )
 
 // relay stands between a store and the server, and can change what the server says.
@@ -22,6 +24,13 @@ type relay struct {
 	silent   map[net.Conn]bool // those of them that pass nothing on any more
 	from, to []byte
 	said     int // bytes that the server has said
+
+	delay time.Duration // of what the server says
+
+	hold    func(n int, kind byte) bool // tells of a client's message, counted from zero, whether it is held up from there on
+	sent    int
+	holding bool          // that something is
+	deliver chan struct{} // closed when what is held up may arrive
 }
 
 // newRelay makes a relay to the server of a URL, whose own URL leads to the same store.
@@ -82,9 +91,59 @@ func (r *relay) rewrite(from, to string) {
 	r.from, r.to = []byte(from), []byte(to)
 }
 
+// slow delays what the server says.
+func (r *relay) slow(by time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.delay = by
+}
+
+// holdFrom holds up what clients send, from a message on, and refuses new connections from then on. Function deliver lets arrive
+// what was held up, though whoever has sent it be gone, and tells whether anything was.
+func (r *relay) holdFrom(hold func(n int, kind byte) bool) (deliver func() (held bool)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.hold, r.sent, r.holding, r.deliver = hold, 0, false, make(chan struct{})
+	return func() (held bool) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.hold = nil
+		close(r.deliver)
+		return r.holding
+	}
+}
+
+// split divides what clients send into what may pass, a message that has not come whole yet, and what is held up, until when.
+func (r *relay) split(sent []byte) (through, partial, late []byte, until chan struct{}) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.hold == nil {
+		return sent, nil, nil, nil
+	}
+	for at := 0; at < len(sent); r.sent++ {
+		if r.hold(r.sent, sent[at]) {
+			r.holding = true
+			return sent[:at], nil, sent[at:], r.deliver
+		}
+		size := 5
+		if len(sent)-at >= size {
+			size = 1 + int(binary.BigEndian.Uint32(sent[at+1:]))
+		}
+		if len(sent)-at < size {
+			return sent[:at], sent[at:], nil, nil
+		}
+		at += size
+	}
+	return sent, nil, nil, nil
+}
+
 func (r *relay) serve(client net.Conn) {
 	defer client.Close()
 	r.mu.Lock()
+	if r.hold != nil {
+		r.mu.Unlock()
+		return
+	}
 	server, err := net.Dial("tcp", r.target)
 	if err != nil {
 		r.mu.Unlock()
@@ -94,7 +153,7 @@ func (r *relay) serve(client net.Conn) {
 	r.mu.Unlock()
 	defer server.Close()
 	go func() {
-		defer server.Close()
+		defer server.(*net.TCPConn).CloseWrite() // what was delivered is still read
 		r.pass(server, client, server)
 	}()
 	r.pass(client, server, server)
@@ -103,13 +162,14 @@ func (r *relay) serve(client net.Conn) {
 // pass passes on what one side says, until either ends.
 func (r *relay) pass(to io.Writer, from io.Reader, server net.Conn) {
 	buffer := make([]byte, 64<<10)
+	var partial []byte
 	for {
 		n, err := from.Read(buffer)
 		if err != nil {
 			return
 		}
 		r.mu.Lock()
-		said, silent := buffer[:n], r.silent[server]
+		said, silent, delay := buffer[:n], r.silent[server], r.delay
 		if from == io.Reader(server) {
 			r.said += n
 			if len(r.from) > 0 {
@@ -120,8 +180,22 @@ func (r *relay) pass(to io.Writer, from io.Reader, server net.Conn) {
 		if silent {
 			continue
 		}
+		if from == io.Reader(server) {
+			time.Sleep(delay)
+		}
+		var late []byte
+		var until chan struct{}
+		if to == io.Writer(server) {
+			said, partial, late, until = r.split(append(partial, said...))
+		}
 		if _, err := to.Write(said); err != nil {
 			return
+		}
+		if len(late) > 0 {
+			<-until
+			if _, err := to.Write(late); err != nil {
+				return
+			}
 		}
 	}
 }

@@ -16,10 +16,13 @@ import (
 // itself only if it stands on its own.
 const (
 	jobColumnsSQL = `j.tenant, j.key, j.revision, j.version, j.created_at, j.updated_at, j.expires_at, j.paused_at, j.cursor_at,
-		j.expand_at, j.missed, j.callback_type, ` + liveSQL
+		j.expand_at, j.missed, j.planned, j.failed, j.trouble, j.callback_type, ` + nextSQL
 
 	occurrenceColumnsSQL = `o.lane, o.revision, o.id, o.position, o.step, o.subscriber, o.timestamp, o.due_at, o.scheduled_at, o.token,
 		o.attempt, o.last_error, o.failed_at`
+
+	// The id of a job's first pending occurrence.
+	nextSQL = `(SELECT o.id FROM carillon.occurrences o WHERE o.revision = j.revision ORDER BY o.id LIMIT 1)`
 
 	liveSQL = `(j.expand_at IS NOT NULL OR j.paused_at IS NOT NULL AND j.cursor_at IS NOT NULL
 		OR EXISTS (SELECT 1 FROM carillon.occurrences o WHERE o.revision = j.revision))`
@@ -31,12 +34,14 @@ type jobRow struct {
 	revision                  pgtype.UUID
 	created, updated, expires int64
 	paused, cursor, expand    *int64
+	next                      pgtype.UUID
+	trouble                   string
 }
 
 func (r *jobRow) fields() []any {
 	s := &r.status
 	return []any{&s.Tenant, &s.Key, &r.revision, &s.Version, &r.created, &r.updated, &r.expires, &r.paused, &r.cursor,
-		&r.expand, &s.Missed, &s.Callback.Type, &s.Live}
+		&r.expand, &s.Missed, &s.Planned, &s.Failed, &r.trouble, &s.Callback.Type, &r.next}
 }
 
 // scan reads jobColumnsSQL and whatever more was selected.
@@ -48,6 +53,10 @@ func (r *jobRow) scan(row pgx.Row, more ...any) (store.JobStatus, error) {
 	s.CreatedAt, s.UpdatedAt = time.UnixMilli(r.created).UTC(), time.UnixMilli(r.updated).UTC()
 	s.ExpiresAt = time.UnixMilli(r.expires).UTC()
 	s.PausedAt, s.Cursor, s.ExpandAt = fromMillis(r.paused), fromMillis(r.cursor), fromMillis(r.expand)
+	s.Next = job.InstantOf(r.next.Bytes)
+	if err == nil {
+		s.Trouble, err = job.DecodeTrouble(r.trouble)
+	}
 	return r.status, err
 }
 

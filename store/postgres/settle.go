@@ -107,7 +107,7 @@ func (s *Store) settle(ctx context.Context, settlements []store.Settlement) (fou
 	}
 	err = s.transact(ctx, func(t *transaction) {
 		if len(acks.id) < len(ordered) {
-			lockJobs(t, misses, again)
+			lockJobs(t, again, misses, buries)
 			all := settlementColumns{}
 			for _, s := range ordered {
 				all.name(s)
@@ -125,11 +125,12 @@ func (s *Store) settle(ctx context.Context, settlements []store.Settlement) (fou
 		}
 		if len(misses.id) > 0 {
 			t.exec(`WITH missed AS (
-					DELETE FROM carillon.occurrences o USING unnest($1::uuid[], $2::uuid[], $3::text[]) AS s (revision, id, token)
-					WHERE `+heldSQL+` RETURNING o.revision
+					DELETE FROM carillon.occurrences o USING unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[]) AS s (revision, id, token, trouble)
+					WHERE `+heldSQL+` RETURNING s.revision, s.trouble
 				)
-				UPDATE carillon.jobs j SET missed = j.missed + m.n FROM (SELECT revision, count(*) AS n FROM missed GROUP BY revision) m
-				WHERE j.revision = ANY (ARRAY[m.revision])`, misses.revision, misses.id, misses.token)
+				UPDATE carillon.jobs j SET missed = j.missed + m.n, trouble = greatest(j.trouble, m.trouble)
+				FROM (SELECT revision, count(*) AS n, max(trouble COLLATE "C") AS trouble FROM missed GROUP BY revision) m
+				WHERE j.revision = ANY (ARRAY[m.revision])`, misses.revision, misses.id, misses.token, misses.trouble)
 		}
 		if len(again.id) > 0 {
 			t.exec(`WITH again AS (
@@ -145,29 +146,36 @@ func (s *Store) settle(ctx context.Context, settlements []store.Settlement) (fou
 				again.revision, again.id, again.token, again.dueAt, again.lastError, again.undo, again.keepUntil)
 		}
 		if len(buries.id) > 0 {
-			t.exec(`UPDATE carillon.occurrences o SET revision = $11, tenant = s.tenant, key = s.key, due_at = NULL, scheduled_at = NULL,
+			t.exec(`WITH buried AS (
+				UPDATE carillon.occurrences o SET revision = $11, tenant = s.tenant, key = s.key, due_at = NULL, scheduled_at = NULL,
 					token = NULL, failed_at = s.failed_at, last_error = s.error, callback_type = s.callback_type, callback_data = s.callback_data,
 					options = s.options
-				FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::text[], $6::bigint[], $7::text[], $8::text[], $9::bytea[], $10::bytea[])
-					AS s (revision, id, token, tenant, key, failed_at, error, callback_type, callback_data, options)
-				WHERE `+heldSQL, buries.revision, buries.id, buries.token, buries.tenant, buries.key, buries.failedAt, buries.lastError,
-				buries.callbackType, buries.callbackData, buries.options, own)
+				FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::text[], $6::bigint[], $7::text[], $8::text[], $9::bytea[], $10::bytea[], $12::text[])
+					AS s (revision, id, token, tenant, key, failed_at, error, callback_type, callback_data, options, trouble)
+				WHERE `+heldSQL+` RETURNING s.revision, s.trouble
+				)
+				UPDATE carillon.jobs j SET failed = j.failed + b.n, trouble = greatest(j.trouble, b.trouble)
+				FROM (SELECT revision, count(*) AS n, max(trouble COLLATE "C") AS trouble FROM buried GROUP BY revision) b
+				WHERE j.revision = ANY (ARRAY[b.revision])`, buries.revision, buries.id, buries.token, buries.tenant, buries.key, buries.failedAt, buries.lastError,
+				buries.callbackType, buries.callbackData, buries.options, own, buries.trouble)
 		}
 	})
 	return found, err
 }
 
-// lockJobs locks the jobs that settlements will write, before any occurrence is: those that count a missed instant, and
-// those that would expire too soon.
-func lockJobs(t *transaction, misses, again settlementColumns) {
+// lockJobs locks the jobs that settlements will write, before any occurrence is: those that would expire too soon, and those that
+// count what was missed or failed.
+func lockJobs(t *transaction, again settlementColumns, counted ...settlementColumns) {
 	type name struct {
 		tenant, key string
 		revision    pgtype.UUID
 		keepUntil   int64
 	}
 	var all []name
-	for i := range misses.id {
-		all = append(all, name{misses.tenant[i], misses.key[i], misses.revision[i], maxMillis})
+	for _, c := range counted {
+		for i := range c.id {
+			all = append(all, name{c.tenant[i], c.key[i], c.revision[i], maxMillis})
+		}
 	}
 	for i := range again.id {
 		all = append(all, name{again.tenant[i], again.key[i], again.revision[i], again.keepUntil[i]})
@@ -200,6 +208,7 @@ type settlementColumns struct {
 	dueAt, keepUntil, failedAt []int64
 	lastError                  []*string
 	undo                       []bool
+	trouble                    []string
 	callbackType               []string
 	callbackData, options      [][]byte
 }
@@ -211,6 +220,9 @@ func (c *settlementColumns) add(t *store.Settlement) {
 	}
 	c.tenant, c.key = append(c.tenant, t.Name.Tenant), append(c.key, t.Name.Key)
 	c.lastError = append(c.lastError, nullable(text(t.Error)))
+	if t.Outcome == store.Bury || t.Outcome == store.Miss {
+		c.trouble = append(c.trouble, t.Trouble().Encode())
+	}
 	if t.Outcome == store.Bury {
 		c.failedAt = append(c.failedAt, t.At.UnixMilli())
 		c.callbackType, c.callbackData = append(c.callbackType, t.Target.Callback.Type), append(c.callbackData, data(t.Target.Callback))

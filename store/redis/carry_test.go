@@ -194,8 +194,8 @@ func TestBrokenCarry(t *testing.T) {
 				t.Fatalf("deleted %d, %v", n, err)
 			}
 		}
-		if status, err := b.s.Job(t.Context(), b.first.Job.Name); err != nil || status.Live {
-			t.Errorf("at the end the job is live: %v, %v", status.Live, err)
+		if status, err := b.s.Job(t.Context(), b.first.Job.Name); err != nil || status.Live() {
+			t.Errorf("at the end the job is live: %v, %v", status.Live(), err)
 		}
 		b.firedOnce(b.pending() - settled)
 	})

@@ -62,7 +62,7 @@ func (s *Store) ClaimJobs(ctx context.Context, p store.ClaimJobsParams) (store.C
 }
 
 func readExpandable(row list) (j job.Job, readable bool) {
-	status, err := decodeState(row.text(0), row.text(2), true)
+	status, err := decodeState(row.text(0), row.text(2), "")
 	if err != nil {
 		return j, false
 	}
@@ -84,7 +84,7 @@ func (s *Store) Advance(ctx context.Context, advances []store.Advance) error {
 		a := &advances[i]
 		shard, rest := s.shardOf(a.Name), a.Occurrences
 		for ; len(rest) > chunk; rest = rest[chunk:] {
-			args := append(advanceArgs(a), "", 0, 0, "", 0)
+			args := append(advanceArgs(a), "", 0, 0, "", 0, 0, "")
 			still, err := s.run(ctx, []call{{advanceScript, shard, appendOccurrences(args, rest[:chunk])}})[0].number()
 			if err != nil {
 				return err
@@ -104,7 +104,7 @@ func (s *Store) Advance(ctx context.Context, advances []store.Advance) error {
 		if a.ExpandAt.IsZero() { // the schedule has ended
 			cursor = time.Time{}
 		}
-		args := append(advanceArgs(a), "last", millis(cursor), millis(a.ExpandAt), expiresAt, a.Missed)
+		args := append(advanceArgs(a), "last", millis(cursor), millis(a.ExpandAt), expiresAt, a.Missed, a.Planned(), a.Trouble.Encode())
 		last = append(last, call{advanceScript, shard, appendOccurrences(args, rest)})
 	}
 	return firstError(s.run(ctx, last))

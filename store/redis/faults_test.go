@@ -93,8 +93,8 @@ func TestKilled(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s was acknowledged: %v", key, err)
 		}
-		if !tried[key] && !status.Live || delivered[key] && status.Live {
-			t.Errorf("%s is live: %v, though delivered: %v", key, status.Live, delivered[key])
+		if !tried[key] && !status.Live() || delivered[key] && status.Live() {
+			t.Errorf("%s is live: %v, though delivered: %v", key, status.Live(), delivered[key])
 		}
 	}
 }

@@ -65,7 +65,7 @@ func storable(r store.Record) error {
 func importJobArgs(j *job.Job) []any {
 	return []any{
 		jobField(j.Name), string(j.Revision), string(j.Version), millis(j.CreatedAt), millis(j.UpdatedAt), millis(j.ExpiresAt),
-		millis(j.PausedAt), millis(j.Cursor), millis(j.ExpandAt), j.Missed, j.Callback.Type, encodeTarget(j.Callback, j.Options),
+		millis(j.PausedAt), millis(j.Cursor), millis(j.ExpandAt), encodeCounts(j), j.Callback.Type, encodeTarget(j.Callback, j.Options),
 		j.Schedule.Encode(),
 	}
 }

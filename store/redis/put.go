@@ -177,7 +177,7 @@ func putArgs(puts []*put) []any {
 			carried = fmt.Sprintf("%d %d", len(p.carry), len(p.Occurrences)-len(p.rest))
 		}
 		args = append(args, jobField(j.Name), condition(p.Put), span(p.Newer),
-			string(j.Revision), millis(j.CreatedAt), millis(j.UpdatedAt), millis(j.ExpiresAt), millis(j.Cursor), millis(j.ExpandAt), j.Missed,
+			string(j.Revision), millis(j.CreatedAt), millis(j.UpdatedAt), millis(j.ExpiresAt), millis(j.Cursor), millis(j.ExpandAt), encodeCounts(j),
 			j.Callback.Type, encodeTarget(j.Callback, j.Options), p.schedule, flag(p.Anew), p.Now.UnixMilli(), len(p.rest), carried)
 		args = appendCarried(appendOccurrences(args, p.rest), p.carry)
 	}

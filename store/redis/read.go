@@ -20,7 +20,7 @@ func (s *Store) Job(ctx context.Context, name job.Name) (store.JobStatus, error)
 	if len(answer) == 0 {
 		return store.JobStatus{}, store.ErrNotFound
 	}
-	status, err := decodeState(field, answer.text(0), answer.number(1) > 0)
+	status, err := decodeState(field, answer.text(0), answer.text(1))
 	if err != nil {
 		return status, err
 	}
@@ -43,7 +43,7 @@ func (s *Store) Jobs(ctx context.Context, f store.JobFilter) ([]store.JobStatus,
 		read: func(answer list, limit int) (page []store.JobStatus, next string, err error) {
 			for i := range answer {
 				row := answer.list(i)
-				status, err := decodeState(row.text(0), row.text(1), row.number(2) > 0)
+				status, err := decodeState(row.text(0), row.text(1), row.text(2))
 				if err != nil {
 					return nil, "", err
 				}

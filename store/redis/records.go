@@ -182,8 +182,27 @@ func setAttempts(o *job.Occurrence, attempts string) {
 	o.Attempt, o.ScheduledAt, o.Token = l.number(0), l.millis(1), l.text(2)
 }
 
-// decodeState reads a job's state, as records.lua says.
-func decodeState(name, state string, live bool) (s store.JobStatus, err error) {
+// encodeCounts writes what a job counts, as records.lua says.
+func encodeCounts(j *job.Job) string {
+	return fmt.Sprintf("%d:%d:%d:%s", j.Missed, j.Planned, j.Failed, j.Trouble.Encode())
+}
+
+// decodeCounts reads what a job counts. A store of an earlier version has but the first of it.
+func decodeCounts(j *job.Job, text string) (err error) {
+	fields := strings.Split(text, ":")
+	for i, count := range []*int{&j.Missed, &j.Planned, &j.Failed} {
+		if i < len(fields) && err == nil {
+			*count, err = strconv.Atoi(fields[i])
+		}
+	}
+	if len(fields) > 3 && err == nil {
+		j.Trouble, err = job.DecodeTrouble(fields[3])
+	}
+	return err
+}
+
+// decodeState reads a job's state, as records.lua says, and what is next of it: an id, or nothing.
+func decodeState(name, state, next string) (s store.JobStatus, err error) {
 	fields := strings.SplitN(state, " ", 11)
 	if len(fields) != 11 {
 		return s, fmt.Errorf("the stored job %q can't be understood: %.80q", name, state)
@@ -196,6 +215,16 @@ func decodeState(name, state string, live bool) (s store.JobStatus, err error) {
 	s.Revision, s.PausedAt, s.Cursor = job.Revision(fields[0]), l.millis(1), l.millis(2)
 	s.Version, s.CreatedAt, s.UpdatedAt = job.Revision(fields[3]), l.millis(4), l.millis(5)
 	s.ExpiresAt, s.ExpandAt = l.millis(6), l.millis(7)
-	s.Missed, s.Callback.Type, s.Live = l.number(9), fields[10], live
+	s.Callback.Type = fields[10]
+	if err := decodeCounts(&s.Job, fields[9]); err != nil {
+		return s, fmt.Errorf("the stored job %q can't be understood: %w", name, err)
+	}
+	if next != "" {
+		id, err := job.ParseID(next)
+		if err != nil {
+			return s, err
+		}
+		s.Next = job.InstantOf(id)
+	}
 	return s, nil
 }

@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -29,24 +30,37 @@ type script struct {
 	bounded bool
 }
 
-// newScript reads the script of a file and puts what records.lua has after its first line. That line says whether the server
+// newScript reads the script of a file and puts what it uses of records.lua after its first line. That line says whether the server
 // may run it although its memory is used up: what ends something may, so that a full store still empties.
 func newScript(name string) *script {
-	first, rest, _ := strings.Cut(source(name), "\n")
-	return scriptOf(first + "\n" + source("records") + rest)
+	first, body, _ := strings.Cut(source(name), "\n")
+	text := first + "\n" + withRecords(body)
+	sum := sha1.Sum([]byte(text))
+	return &script{text: text, hash: hex.EncodeToString(sum[:])}
 }
 
 // newChange makes a script that is bounded.
 func newChange(name string) *script {
-	first, rest, _ := strings.Cut(source(name), "\n")
-	s := scriptOf(first + "\n" + source("records") + source("bounded") + rest + "end\nreturn {clock, change()}\n")
-	s.bounded = true
-	return s
+	first, body, _ := strings.Cut(source(name), "\n")
+	text := first + "\n" + withRecords(source("bounded")+body+"end\nreturn {clock, change()}\n")
+	sum := sha1.Sum([]byte(text))
+	return &script{text: text, hash: hex.EncodeToString(sum[:]), bounded: true}
 }
 
-func scriptOf(text string) *script {
-	sum := sha1.Sum([]byte(text))
-	return &script{text: text, hash: hex.EncodeToString(sum[:])}
+var defined = regexp.MustCompile(`(?m)^local function (\w+)\(`)
+
+// withRecords puts before a script what it uses of records.lua, paragraph by paragraph: a server makes each function anew
+// whenever a script runs, which takes longer than most calls of one.
+func withRecords(body string) string {
+	paragraphs := strings.SplitAfter(source("records"), "\n\n")
+	for _, p := range slices.Backward(paragraphs[1:]) { // none uses a later one
+		if slices.ContainsFunc(defined.FindAllStringSubmatch(p, -1), func(f []string) bool {
+			return regexp.MustCompile(`\b` + f[1] + `\(`).MatchString(body)
+		}) {
+			body = p + body
+		}
+	}
+	return paragraphs[0] + body
 }
 
 func source(name string) string {
@@ -98,6 +112,7 @@ var (
 	metaScript     = source("meta")     // it is run once, and on no shard
 	beatScript     = source("beat")     // on no shard either
 	dueLanesScript = source("duelanes") // it is asked for like what is due, see heads
+	noteSetScript  = source("noteset")
 )
 
 // call is one run of a script on one shard.

@@ -58,7 +58,7 @@ func (a *ackArgs) add(t *store.Settlement, room int) {
 
 // settlementArgs are what settle.lua takes.
 func settlementArgs(t *store.Settlement) []any {
-	at, target := t.DueAt, ""
+	at, target, trouble := t.DueAt, "", ""
 	var outcome string
 	switch t.Outcome {
 	case store.Retry:
@@ -70,5 +70,8 @@ func settlementArgs(t *store.Settlement) []any {
 	default:
 		outcome, at, target = "bury", t.At, encodeTarget(t.Target.Callback, t.Target.Options)
 	}
-	return []any{t.ID.String(), t.Token, outcome, at.UnixMilli(), t.Error, millis(t.KeepUntil), target}
+	if t.Outcome == store.Miss || t.Outcome == store.Bury {
+		trouble = t.Trouble().Encode()
+	}
+	return []any{t.ID.String(), t.Token, outcome, at.UnixMilli(), t.Error, millis(t.KeepUntil), target, trouble}
 }

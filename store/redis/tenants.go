@@ -25,16 +25,17 @@ func (s *Store) setTenantsKey() string { return s.prefix + ":tenants-set" }
 
 // noteSet notes the names of those tenants that have settings of their own.
 func (s *Store) noteSet(ctx context.Context, tenants []job.Tenant) error {
-	var names []redis.Z
+	var names []any
 	for _, t := range tenants {
 		if len(t.Settings.Encode()) > 0 {
-			names = append(names, redis.Z{Member: t.Name})
+			names = append(names, t.Name)
 		}
 	}
 	if len(names) == 0 {
 		return nil
 	}
-	return undone(mapError(s.client.ZAdd(ctx, s.setTenantsKey(), names...).Err())) // a name alone says nothing
+	err := redis.NewScript(noteSetScript).Run(ctx, s.client, []string{s.setTenantsKey()}, names...).Err()
+	return undone(mapError(err)) // a name alone says nothing
 }
 
 // noteAllSet does that for all tenants, since an older version does not.

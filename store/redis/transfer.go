@@ -126,7 +126,7 @@ func (s *Store) exportJobs(ctx context.Context, p place, limit int) (records []s
 	}
 	for i := range answer {
 		row := answer.list(i)
-		status, err := decodeState(row.text(0), row.text(1), false)
+		status, err := decodeState(row.text(0), row.text(1), "")
 		if err != nil {
 			return nil, "", err
 		}

@@ -115,7 +115,8 @@ func (w *putter) replace(p *store.Put, only any) (result store.PutResult, row in
 	j := &p.Job
 	err = w.tx.Stmt(w.stmt.jobReplace).QueryRow(p.Anew, j.Tenant, j.Key, string(j.Revision), string(j.Version),
 		j.CreatedAt.UnixMilli(), j.UpdatedAt.UnixMilli(), j.ExpiresAt.UnixMilli(), millis(j.Cursor), millis(j.ExpandAt), j.Missed,
-		j.Callback.Type, j.Callback.Data, j.Options.Encode(), only, j.Schedule.Encode()).Scan(&result.Paused)
+		j.Callback.Type, j.Callback.Data, j.Options.Encode(), only, j.Schedule.Encode(),
+		j.Planned, j.Failed, j.Trouble.Encode()).Scan(&result.Paused)
 	return result, row, replaced, err
 }
 

@@ -234,8 +234,15 @@ func (a *acker) flush() error {
 
 func (s *Store) settleOther(tx *sql.Tx, t *store.Settlement) error {
 	if t.Outcome == store.Bury {
-		_, err := tx.Stmt(s.stmt.bury).Exec(t.At.UnixMilli(), t.Error, t.Target.Callback.Type, t.Target.Callback.Data,
-			t.Target.Options.Encode(), t.ID[:], t.Token)
+		row, err := jobOf(tx.Stmt(s.stmt.heldJob).QueryRow(t.ID[:], t.Token))
+		if err != nil {
+			return err
+		}
+		if _, err = tx.Stmt(s.stmt.bury).Exec(t.At.UnixMilli(), t.Error, t.Target.Callback.Type, t.Target.Callback.Data,
+			t.Target.Options.Encode(), t.ID[:], t.Token); !row.Valid || err != nil {
+			return err
+		}
+		_, err = tx.Stmt(s.stmt.jobTrouble).Exec(row.Int64, 0, 1, t.Trouble().Encode())
 		return err
 	}
 	if t.Outcome == store.Miss {
@@ -243,7 +250,7 @@ func (s *Store) settleOther(tx *sql.Tx, t *store.Settlement) error {
 		if !row.Valid || err != nil {
 			return err
 		}
-		_, err = tx.Stmt(s.stmt.jobMiss).Exec(row.Int64)
+		_, err = tx.Stmt(s.stmt.jobTrouble).Exec(row.Int64, 1, 0, t.Trouble().Encode())
 		return err
 	}
 	again := s.stmt.retry
@@ -301,7 +308,7 @@ func (s *Store) Sweep(ctx context.Context, p store.SweepParams) (store.Swept, er
 func (s *Store) sweepJob(tx *sql.Tx, j store.JobStatus, p store.SweepParams, swept *store.Swept) error {
 	n, err := affected(tx.Stmt(s.stmt.jobSweep).Exec(j.Tenant, j.Key, string(j.Revision), p.Now.UnixMilli()))
 	swept.Jobs += n
-	if n > 0 || err != nil || !j.Live {
+	if n > 0 || err != nil || !j.Live() {
 		return err
 	}
 	now, err := s.stmt.present(tx, j.Name)

@@ -50,12 +50,20 @@ func scanJob(row scanner, more ...any) (store.JobStatus, error) {
 	var s store.JobStatus
 	var created, updated, expires int64
 	var paused, cursor, expand sql.NullInt64
+	var next []byte
+	var trouble string
 	err := row.Scan(append([]any{&s.Tenant, &s.Key, &s.Revision, &s.Version, &created, &updated, &expires, &paused, &cursor, &expand,
-		&s.Missed, &s.Callback.Type, &s.Live}, more...)...)
+		&s.Missed, &s.Planned, &s.Failed, &trouble, &s.Callback.Type, &next}, more...)...)
 	s.CreatedAt = time.UnixMilli(created).UTC()
 	s.UpdatedAt = time.UnixMilli(updated).UTC()
 	s.ExpiresAt = time.UnixMilli(expires).UTC()
 	s.PausedAt, s.Cursor, s.ExpandAt = fromMillis(paused), fromMillis(cursor), fromMillis(expand)
+	if len(next) == len(job.ID{}) {
+		s.Next = job.InstantOf(job.ID(next))
+	}
+	if err == nil {
+		s.Trouble, err = job.DecodeTrouble(trouble)
+	}
 	return s, err
 }
 
@@ -64,7 +72,7 @@ func jobValues(j *job.Job, pausedAt time.Time, sole any) []any {
 	return []any{
 		j.Tenant, j.Key, string(j.Revision), string(j.Version), j.CreatedAt.UnixMilli(), j.UpdatedAt.UnixMilli(),
 		j.ExpiresAt.UnixMilli(), millis(pausedAt), millis(j.Cursor), millis(j.ExpandAt), j.Missed, j.Callback.Type, j.Callback.Data,
-		j.Options.Encode(), sole, j.Schedule.Encode(),
+		j.Options.Encode(), sole, j.Schedule.Encode(), j.Planned, j.Failed, j.Trouble.Encode(),
 	}
 }
 

@@ -16,6 +16,9 @@ CREATE TABLE jobs (
 	expand_at     INTEGER,          -- NULL: nothing to expand, or paused
 	expand_token  TEXT,             -- of the claim to expand it, until that ends
 	missed        INTEGER NOT NULL,
+	planned       INTEGER NOT NULL DEFAULT 0, -- 0: not known
+	failed        INTEGER NOT NULL DEFAULT 0,
+	trouble       TEXT    NOT NULL DEFAULT '',
 	callback_type TEXT    NOT NULL,
 	callback_data BLOB    NOT NULL,
 	options       BLOB,

@@ -26,13 +26,19 @@ import (
 
 const (
 	// format is the version of the schema below, kept as the file's user_version.
-	format = 4
+	format = 5
 	// applicationID marks the file as ours: "Crln", kept as its application_id.
 	applicationID = 0x43726c6e
 
 	// laneDead is the lane of dead letters, so that one index serves them and what is pending.
 	laneDead = ""
 )
+
+// formatBefore is the one that upgrade makes the present one.
+const formatBefore = 4
+
+//go:embed upgrade.sql
+var upgrade string
 
 //go:embed schema.sql
 var schema string
@@ -152,13 +158,17 @@ func (s *Store) prepare(ctx context.Context) error {
 			return errors.New("it is a database of another program; name a file of its own")
 		case version > format:
 			return fmt.Errorf("%w: its format is %d, this one reads up to %d; upgrade carillon", store.ErrFormat, version, format)
-		case version == format:
-			_, err := tx.ExecContext(ctx, indexes+";"+stamp) // the same again, to see that the file can be written
-			return err
-		case tables > 0:
+		case tables > 0 && version < formatBefore:
 			return fmt.Errorf("its format is %d, which only a pre-release of carillon wrote and this one does not read; name a new file", version)
 		}
-		_, err := tx.ExecContext(ctx, schema+";"+indexes+";"+stamp)
+		first := schema
+		switch {
+		case version == format: // the stamp again, to see that the file can be written
+			first = ""
+		case tables > 0:
+			first = upgrade
+		}
+		_, err := tx.ExecContext(ctx, first+";"+indexes+";"+stamp)
 		return err
 	})
 	if err != nil {

@@ -18,9 +18,8 @@ const (
 		iif(j.paused_at IS NULL, coalesce(o.options, j.options), NULL)`
 	occurrenceTables = `occurrences o LEFT JOIN jobs j ON j.rowid = o.job`
 	jobColumns       = `j.tenant, j.key, j.revision, j.version, j.created_at, j.updated_at, j.expires_at, j.paused_at, j.cursor,
-		j.expand_at, j.missed, j.callback_type, j.expand_at IS NOT NULL OR j.paused_at IS NOT NULL AND j.cursor IS NOT NULL
-		OR EXISTS (SELECT 1 FROM occurrences o WHERE o.job = j.rowid AND o.listed = 1)
-		OR EXISTS (SELECT 1 FROM occurrences o WHERE o.id = j.sole AND o.job = j.rowid)`
+		j.expand_at, j.missed, j.planned, j.failed, j.trouble, j.callback_type, coalesce((SELECT o.id FROM occurrences o WHERE o.id = j.sole AND o.job = j.rowid),
+		(SELECT o.id FROM occurrences o WHERE o.job = j.rowid AND o.listed = 1 ORDER BY o.id LIMIT 1))`
 )
 
 // ofJob selects the pending occurrences of the job that has the row ?1.
@@ -31,13 +30,13 @@ const ofJob = `job = ?1 AND id IN (SELECT id FROM occurrences WHERE job = ?1 AND
 type statements struct {
 	jobInsert, jobReplace, jobStamps, jobDelete, jobKeep, jobSweep *sql.Stmt
 
-	jobAmend, jobPause, jobResume, jobMiss, delayedRead, delayedDue *sql.Stmt
+	jobAmend, jobPause, jobResume, jobTrouble, delayedRead, delayedDue *sql.Stmt
 
 	expandRead, expandStamp, advance *sql.Stmt
 
 	jobCount, jobEmpty, carry, carried, ownCount, ownDelete *sql.Stmt
 
-	occurrenceInsert, occurrencesInsert, ownInsert, claimRead, laneNext, claimStamp, pausedRead, putBack, ack, acks, miss, retry, bury, release *sql.Stmt
+	occurrenceInsert, occurrencesInsert, ownInsert, claimRead, laneNext, claimStamp, pausedRead, putBack, ack, acks, miss, retry, heldJob, bury, release *sql.Stmt
 
 	redrive, deadDelete, deadSweep *sql.Stmt
 
@@ -64,13 +63,13 @@ func (s *statements) prepare(ctx context.Context, in *Store) error {
 		sql  string
 	}{
 		{writer, &s.jobInsert, `INSERT INTO jobs (tenant, key, revision, version, created_at, updated_at, expires_at, paused_at,
-			cursor, expand_at, missed, callback_type, callback_data, options, sole, schedule)
-			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (tenant, key) DO NOTHING`},
+			cursor, expand_at, missed, callback_type, callback_data, options, sole, schedule, planned, failed, trouble)
+			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (tenant, key) DO NOTHING`},
 		// One that is paused stays so, unless ?1: it is put anew.
 		{writer, &s.jobReplace, `UPDATE jobs SET revision = ?4, version = ?5, created_at = iif(?1, ?6, created_at), updated_at = ?7,
 			expires_at = ?8, paused_at = iif(?1, NULL, paused_at), cursor = ?9, expand_at = iif(?1 OR paused_at IS NULL, ?10, NULL),
 			expand_token = NULL, missed = ?11, callback_type = ?12, callback_data = ?13, options = ?14, sole = ?15,
-			schedule = ?16 WHERE tenant = ?2 AND key = ?3 RETURNING paused_at IS NOT NULL`},
+			schedule = ?16, planned = ?17, failed = ?18, trouble = ?19 WHERE tenant = ?2 AND key = ?3 RETURNING paused_at IS NOT NULL`},
 		{writer, &s.jobStamps, `SELECT rowid, revision, version, cursor FROM jobs WHERE tenant = ? AND key = ?`},
 		{writer, &s.jobDelete, `DELETE FROM jobs WHERE tenant = ? AND key = ?`},
 		{writer, &s.jobKeep, `UPDATE jobs SET expires_at = ?1 WHERE rowid = ?2 AND expires_at < ?1`},
@@ -90,13 +89,13 @@ func (s *statements) prepare(ctx context.Context, in *Store) error {
 			WHERE id IN (SELECT id FROM occurrences WHERE job = ?2 AND listed = 1 AND id > ?3 AND id <= ?4
 				UNION ALL SELECT sole FROM jobs WHERE rowid = ?2)
 			AND job = ?2 AND id > ?3 AND id <= ?4 AND token IS NULL AND due_at > max(timestamp, ?1)`},
-		{writer, &s.jobMiss, `UPDATE jobs SET missed = missed + 1 WHERE rowid = ?`},
+		{writer, &s.jobTrouble, `UPDATE jobs SET missed = missed + ?2, failed = failed + ?3, trouble = max(trouble, ?4) WHERE rowid = ?1`},
 
 		{writer, &s.expandRead, `SELECT ` + jobColumns + `, j.rowid, j.options, j.schedule
 			FROM jobs j WHERE j.expand_at <= ? ORDER BY j.expand_at LIMIT ?`},
 		{writer, &s.expandStamp, `UPDATE jobs SET expand_at = ?, expand_token = ? WHERE rowid = ?`},
 		{writer, &s.advance, `UPDATE jobs SET cursor = ?, expand_at = ?, expand_token = NULL, missed = missed + ?,
-			expires_at = coalesce(?, expires_at) WHERE tenant = ? AND key = ? AND revision = ? AND cursor IS ? AND expand_token = ?
+			planned = iif(planned > 0, planned + ?, 0), trouble = max(trouble, ?), expires_at = coalesce(?, expires_at) WHERE tenant = ? AND key = ? AND revision = ? AND cursor IS ? AND expand_token = ?
 			RETURNING rowid`},
 
 		{writer, &s.jobCount, `SELECT count(*), coalesce(sum(token IS NOT NULL AND due_at > ?2), 0) FROM occurrences WHERE ` + ofJob},
@@ -134,6 +133,7 @@ func (s *statements) prepare(ctx context.Context, in *Store) error {
 			WHERE id = ? AND token = ? RETURNING job`},
 		{writer, &s.release, `UPDATE occurrences SET due_at = ?, last_error = coalesce(?, last_error), scheduled_at = NULL,
 			token = NULL, attempt = attempt - 1 WHERE id = ? AND token = ? RETURNING job`},
+		{writer, &s.heldJob, `SELECT job FROM occurrences WHERE id = ? AND token = ?`},
 		{writer, &s.bury, `UPDATE occurrences SET lane = '', due_at = NULL, scheduled_at = NULL, token = NULL, job = NULL, listed = 0,
 			tenant = coalesce(tenant, (SELECT tenant FROM jobs WHERE rowid = job)),
 			key = coalesce(key, (SELECT key FROM jobs WHERE rowid = job)), failed_at = ?, last_error = ?, callback_type = ?, callback_data = ?, options = ? WHERE id = ? AND token = ?`},

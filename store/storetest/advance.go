@@ -133,7 +133,7 @@ func testAdvanceTwice(f *fixture) {
 	f.advance(end)
 	f.advance(end)
 	expect(f, "missed", f.job(name("k")).Missed, 4)
-	expect(f, "live", f.job(name("k")).Live, false)
+	expect(f, "live", f.job(name("k")).Live(), false)
 }
 
 // testAdvanceBroken: an advance that is broken off after any time has moved the cursor or not. If not, none of its

@@ -146,7 +146,7 @@ func testCarry(f *fixture) {
 
 	got := f.job(name("k"))
 	expect(f, "revision", got.Revision, second.Job.Revision)
-	expect(f, "live", got.Live, true)
+	expect(f, "live", got.Live(), true)
 	pending := f.pending(name("k"))
 	f.expectTimes("pending", timestamps(pending, occurrenceTime), epoch, epoch.Add(time.Minute), epoch.Add(2*time.Hour))
 	for _, after := range []time.Duration{0, time.Minute} {
@@ -167,7 +167,7 @@ func testCarry(f *fixture) {
 			expect(f, "its last error", c.LastError, "it failed")
 		}
 	}
-	expect(f, "live at the end", f.job(name("k")).Live, false)
+	expect(f, "live at the end", f.job(name("k")).Live(), false)
 }
 
 // testCarryHeld: the outcome of what is held counts, though its settlement names the revision that was replaced.
@@ -366,10 +366,10 @@ func testCarryKeeps(f *fixture) {
 		f.must(err)
 		return swept.Jobs
 	}
-	expect(f, "live", f.job(name("k")).Live, true)
+	expect(f, "live", f.job(name("k")).Live(), true)
 	expect(f, "swept while something is pending", sweep(epoch.Add(time.Second)), 0)
 	expect(f, "fired", len(f.drain(epoch.Add(time.Hour))), 1)
-	expect(f, "live at the end", f.job(name("k")).Live, false)
+	expect(f, "live at the end", f.job(name("k")).Live(), false)
 	expect(f, "swept", sweep(epoch.Add(2*time.Hour)), 1)
 }
 

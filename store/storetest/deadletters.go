@@ -47,7 +47,7 @@ func testBury(f *fixture) {
 	expect(f, "callback data", string(d.Own.Callback.Data), string(p.Job.Callback.Data))
 	expectOptions(f, "options", d.Own.Options, p.Job.Options)
 
-	expect(f, "live", f.job(name("k")).Live, false)
+	expect(f, "live", f.job(name("k")).Live(), false)
 	expect(f, "pending", len(f.pending(name("k"))), 0)
 	expect(f, "claimed", len(f.claim(epoch.Add(48*time.Hour), 10)), 0)
 }
@@ -92,7 +92,7 @@ func testRedriveLive(f *fixture) {
 	buried := f.bury(name("k"), epoch)
 	_, err := f.store().Redrive(f.Context(), job.DefaultTenant, []job.ID{buried.ID}, epoch)
 	f.must(err)
-	expect(f, "live", f.job(name("k")).Live, false)
+	expect(f, "live", f.job(name("k")).Live(), false)
 	pending := f.pending(name("k"))
 	expect(f, "pending all the same", len(pending), 1)
 	expect(f, "revision", pending[0].Revision, "")

@@ -69,7 +69,7 @@ func advanceOf(j job.Job, token string, now time.Time) store.Advance {
 	}
 	a := store.Advance{
 		Name: j.Name, Revision: j.Revision, From: j.Cursor, Token: token,
-		Occurrences: x.Occurrences, Cursor: x.Cursor, ExpandAt: x.ExpandAt, Missed: x.Missed,
+		Occurrences: x.Occurrences, Cursor: x.Cursor, ExpandAt: x.ExpandAt, Missed: x.Missed, Trouble: x.Trouble,
 	}
 	if x.ExpandAt.IsZero() {
 		a.ExpiresAt = now.Add(24 * time.Hour)
@@ -113,7 +113,7 @@ func testPutRecurring(f *fixture) {
 	expect(f, "cursor", got.Cursor, p.Job.Cursor)
 	expect(f, "expand", got.ExpandAt, p.Job.ExpandAt)
 	expect(f, "expires", got.ExpiresAt, far)
-	expect(f, "live", got.Live, true)
+	expect(f, "live", got.Live(), true)
 	expect(f, "schedule", string(got.Schedule.Encode()), string(p.Job.Schedule.Encode()))
 	expectOptions(f, "options", got.Options, p.Job.Options)
 	f.expectTimes("pending", timestamps(f.pending(name("k")), occurrenceTime), ticks(epoch, 10*time.Second, got.Cursor)...)
@@ -121,7 +121,7 @@ func testPutRecurring(f *fixture) {
 
 	listed := f.jobs(store.JobFilter{})[0]
 	expect(f, "listed cursor", listed.Cursor, got.Cursor)
-	expect(f, "listed as live", listed.Live, true)
+	expect(f, "listed as live", listed.Live(), true)
 
 	// Either kind replaces the other.
 	f.put(newPut(name("k"), epoch, time.Hour))
@@ -277,11 +277,11 @@ func testExpandEnds(f *fixture) {
 	got := f.job(name("k"))
 	expect(f, "cursor", f.job(name("k")).Cursor.IsZero(), true)
 	expect(f, "expires", got.ExpiresAt, a.ExpiresAt)
-	expect(f, "live while an occurrence is left", got.Live, true)
+	expect(f, "live while an occurrence is left", got.Live(), true)
 	expect(f, "claimed after the end", len(f.claimJobs(far, 10).Jobs), 0)
 
 	expectFired(f, "in all", name("k"), f.drain(epoch), ticks(epoch, 10*time.Second, end))
-	expect(f, "live in the end", f.job(name("k")).Live, false)
+	expect(f, "live in the end", f.job(name("k")).Live(), false)
 	expect(f, "swept before it expires", f.sweep(store.SweepParams{Now: a.ExpiresAt.Add(-time.Millisecond)}), store.Swept{})
 	expect(f, "swept", f.sweep(store.SweepParams{Now: a.ExpiresAt}), store.Swept{Jobs: 1})
 }
@@ -293,10 +293,10 @@ func testExpandLive(f *fixture) {
 	f.put(p)
 	now := epoch.Add(time.Hour)
 	expect(f, "fired", len(f.drain(now)), len(p.Occurrences))
-	expect(f, "live", f.job(name("k")).Live, true)
+	expect(f, "live", f.job(name("k")).Live(), true)
 	expect(f, "swept", f.sweep(store.SweepParams{Now: now}), store.Swept{})
 	f.claimJob(now)
-	expect(f, "live while it is claimed", f.job(name("k")).Live, true)
+	expect(f, "live while it is claimed", f.job(name("k")).Live(), true)
 	expect(f, "swept while it is claimed", f.sweep(store.SweepParams{Now: now.Add(2 * time.Hour)}), store.Swept{})
 	expect(f, "cancelled", f.cancel(name("k"))[0], store.CancelResult{Found: true})
 }
@@ -308,12 +308,12 @@ func testExpandPaused(f *fixture) {
 	expect(f, "fired", len(f.drain(epoch)), len(p.Occurrences))
 	f.pause(name("k"), epoch)
 	got := f.job(name("k"))
-	expect(f, "live", got.Live, true)
+	expect(f, "live", got.Live(), true)
 	expect(f, "cursor", got.Cursor, p.Job.Cursor)
 	now := epoch.Add(time.Hour)
 	expect(f, "claimed", len(f.claimJobs(now, 10).Jobs), 0)
 	expect(f, "swept", f.sweep(store.SweepParams{Now: now}), store.Swept{})
-	expect(f, "listed as live", f.jobs(store.JobFilter{})[0].Live, true)
+	expect(f, "listed as live", f.jobs(store.JobFilter{})[0].Live(), true)
 
 	f.resume(name("k"), now)
 	expect(f, "expand", f.job(name("k")).ExpandAt, now)
@@ -328,7 +328,7 @@ func testExpandPaused(f *fixture) {
 	p = newRecurring(name("k"), now, "@every 5s")
 	f.put(p)
 	expect(f, "cursor of the replacement", f.job(name("k")).Cursor, p.Job.Cursor)
-	expect(f, "live, of the replacement", f.job(name("k")).Live, true)
+	expect(f, "live, of the replacement", f.job(name("k")).Live(), true)
 	expect(f, "claimed of the replacement", len(f.claimJobs(now.Add(time.Hour), 10).Jobs), 0)
 	f.resume(name("k"), now.Add(time.Hour))
 	f.claimJob(now.Add(time.Hour))

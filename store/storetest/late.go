@@ -23,10 +23,12 @@ type Mutation struct {
 	Do   func(ctx context.Context, s store.Store) error
 }
 
-// Mutations fills a store, and answers a call of each kind for it. Each is about a job of its own, and may be made once.
-func Mutations(t *testing.T, s store.Store) []Mutation {
+// Mutations fills a store, and answers a call of each kind for it. Each is about a job of its own, whose key begins with a prefix, and
+// may be made once.
+func Mutations(t *testing.T, s store.Store, prefix string) []Mutation {
 	t.Helper()
 	f := &fixture{T: t, main: s, two: s}
+	name := func(key string) job.Name { return name(prefix + key) }
 	one := func(p store.Put) func(ctx context.Context, s store.Store) error {
 		return func(ctx context.Context, s store.Store) error { return s.Put(ctx, []store.Put{p})[0].Err }
 	}
@@ -96,7 +98,7 @@ func Contents(t *testing.T, s store.Store) map[string]store.Record {
 	all := map[string]store.Record{}
 	for _, r := range (&fixture{T: t, main: s, two: s}).export(1000) {
 		if r.Job != nil {
-			all["job "+r.Job.Name.String()] = r
+			all["job "+r.Job.String()] = r
 		} else {
 			all["occurrence "+r.Occurrence.ID.String()+" of "+r.Occurrence.Name.String()] = r
 		}
@@ -137,7 +139,7 @@ func (overdue) Deadline() (time.Time, bool) { return time.Now().Add(-time.Second
 
 func testOverdue(f *fixture) {
 	s := f.store()
-	mutations := Mutations(f.T, s)
+	mutations := Mutations(f.T, s, "")
 	before := Contents(f.T, s)
 	for _, m := range mutations {
 		err := m.Do(overdue{f.Context()}, s)

@@ -13,6 +13,7 @@ var listTests = []namedTest{
 	{"jobs are listed by prefix", testJobsPrefix},
 	{"jobs are listed in pages", testJobsPages},
 	{"occurrences are listed in pages", testOccurrencePages},
+	{"a job tells its next instant", testNext},
 }
 
 func (f *fixture) jobs(filter store.JobFilter) []store.JobStatus {
@@ -44,7 +45,8 @@ func testJobsPrefix(f *fixture) {
 		expect(f, fmt.Sprintf("prefix %q after %q", c.prefix, c.after), keys(f.jobs(store.JobFilter{Prefix: c.prefix, After: c.after})), c.want)
 	}
 	for i, s := range f.jobs(store.JobFilter{}) {
-		expect(f, "live "+s.Key, s.Live, i%2 == 0)
+		expect(f, "live "+s.Key, s.Live(), i%2 == 0)
+		expect(f, "next of "+s.Key, s.Next, []time.Time{epoch.Add(time.Hour), {}}[i%2])
 		expect(f, "type", s.Callback.Type, "http")
 		expect(f, "created", s.CreatedAt, epoch)
 	}
@@ -78,6 +80,54 @@ func testJobsPages(f *fixture) {
 	if !slices.Equal(seen, want) {
 		f.Errorf("pages are %q, want %q", seen, want)
 	}
+}
+
+// testNext: it is the first instant that is pending, held or not, of the job's revision, of one job and of those in a list.
+func testNext(f *fixture) {
+	minutes := make([]time.Duration, 30)
+	for i := range minutes {
+		minutes[i] = time.Duration(len(minutes)-i) * time.Minute
+	}
+	for _, key := range []string{"a", "b", "c", "d"} {
+		f.put(newPut(name(key), epoch, minutes...)) // none is all that one look finds
+	}
+	f.put(newPut(name("done"), epoch))
+	f.put(newPut(name("one"), epoch, time.Hour))
+	crontab := newRecurring(name("recurs"), epoch, "0 0 1 1 *")
+	f.put(crontab)
+	next := func(what, key string, want time.Time) {
+		f.Helper()
+		expect(f, "next of "+key+" "+what, f.job(name(key)).Next, want)
+		for _, s := range f.jobs(store.JobFilter{}) {
+			if s.Key == key {
+				expect(f, "next of "+key+" in the list "+what, s.Next, want)
+			}
+		}
+	}
+	for _, key := range []string{"a", "b", "c", "d"} {
+		next("at first", key, epoch.Add(time.Minute))
+	}
+	next("at first", "done", time.Time{})
+	next("at first", "one", epoch.Add(time.Hour))
+	next("at first", "recurs", crontab.Occurrences[0].Timestamp)
+
+	f.trigger(trigger(name("done"), epoch, 1))
+	next("with a trigger", "done", time.Time{})
+	f.settle(settlement(f.claimOne(epoch), store.Ack))
+	var settlements []store.Settlement
+	for _, c := range f.claim(epoch.Add(time.Minute), 10) {
+		next("held", c.Name.Key, epoch.Add(time.Minute))
+		outcome := map[string]store.Outcome{"a": store.Ack, "b": store.Retry, "c": store.Bury, "d": store.Miss}[c.Name.Key]
+		settlements = append(settlements, settlement(c, outcome))
+	}
+	f.settle(settlements...)
+	for key, want := range map[string]time.Duration{"a": 2 * time.Minute, "b": time.Minute, "c": 2 * time.Minute, "d": 2 * time.Minute} {
+		next("settled", key, epoch.Add(want))
+	}
+	f.pause(name("a"), epoch)
+	next("paused", "a", epoch.Add(2*time.Minute))
+	f.put(newPut(name("a"), epoch, 3*time.Hour))
+	next("replaced", "a", epoch.Add(3*time.Hour))
 }
 
 func testOccurrencePages(f *fixture) {

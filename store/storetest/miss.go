@@ -37,7 +37,7 @@ func testMiss(f *fixture) {
 		f.settle(settlement(c, store.Miss))
 	}
 	expect(f, "missed in the end", f.job(name("k")).Missed, 2)
-	expect(f, "live in the end", f.job(name("k")).Live, false)
+	expect(f, "live in the end", f.job(name("k")).Live(), false)
 }
 
 func testMissMany(f *fixture) {

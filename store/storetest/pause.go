@@ -57,7 +57,7 @@ func testPause(f *fixture) {
 	expect(f, "version", got.Version, version)
 	expect(f, "updated", got.UpdatedAt, now)
 	expect(f, "revision", got.Revision, p.Job.Revision)
-	expect(f, "live", got.Live, true)
+	expect(f, "live", got.Live(), true)
 	listed := f.jobs(store.JobFilter{Prefix: "k"})[0]
 	expect(f, "listed as paused", listed.PausedAt, now)
 	expect(f, "listed version", listed.Version, version)
@@ -243,7 +243,7 @@ func testPauseSwept(f *fixture) {
 		p.Job.ExpiresAt = epoch
 		f.put(p)
 		f.pause(p.Job.Name, epoch)
-		expect(f, "live", f.job(p.Job.Name).Live, len(p.Occurrences) > 0)
+		expect(f, "live", f.job(p.Job.Name).Live(), len(p.Occurrences) > 0)
 	}
 	expect(f, "swept", f.sweep(store.SweepParams{Now: epoch.Add(2 * time.Hour)}), store.Swept{Jobs: 1})
 	expect(f, "left", keys(f.jobs(store.JobFilter{})), `["pending"]`)
@@ -357,7 +357,7 @@ func testPauseEnds(f *fixture) {
 	}
 	now := epoch.Add(3 * time.Hour)
 	f.pause(name("k"), now)
-	expect(f, "live", f.job(name("k")).Live, false)
+	expect(f, "live", f.job(name("k")).Live(), false)
 	f.resume(name("k"), now)
 	expect(f, "to be expanded once it is resumed", len(f.claimJobs(now, 10).Jobs), 0)
 	f.pause(name("k"), now)

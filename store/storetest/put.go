@@ -48,7 +48,7 @@ func testPutKeeps(f *fixture) {
 	expect(f, "created", got.CreatedAt, p.Job.CreatedAt)
 	expect(f, "updated", got.UpdatedAt, p.Job.UpdatedAt)
 	expect(f, "expires", got.ExpiresAt, p.Job.ExpiresAt)
-	expect(f, "live", got.Live, true)
+	expect(f, "live", got.Live(), true)
 	f.expectTimes("schedule", timestamps(got.Schedule.Instants, func(t time.Time) time.Time { return t }),
 		epoch.Add(time.Minute), epoch.Add(2*time.Minute))
 
@@ -172,7 +172,7 @@ func testPutReplacesHeld(f *fixture) {
 func testPutEmpty(f *fixture) {
 	f.put(newPut(name("k"), epoch, time.Hour))
 	f.put(newPut(name("k"), epoch))
-	expect(f, "live", f.job(name("k")).Live, false)
+	expect(f, "live", f.job(name("k")).Live(), false)
 	expect(f, "pending", len(f.pending(name("k"))), 0)
 	expect(f, "next due", f.nextDue().IsZero(), true)
 	expect(f, "claimed", len(f.claim(epoch.Add(48*time.Hour), 10)), 0)

@@ -22,7 +22,7 @@ func testAck(f *fixture) {
 	f.settle(settlement(f.claimOne(epoch), store.Ack))
 	f.expectTimes("pending", timestamps(f.pending(name("k")), occurrenceTime), epoch.Add(time.Hour))
 	f.settle(settlement(f.claimOne(epoch.Add(time.Hour)), store.Ack))
-	expect(f, "live", f.job(name("k")).Live, false)
+	expect(f, "live", f.job(name("k")).Live(), false)
 	expect(f, "dead letters", len(f.deadLetters(store.DeadLetterFilter{})), 0)
 }
 

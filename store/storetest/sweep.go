@@ -39,7 +39,7 @@ func testSweepJobs(f *fixture) {
 	expect(f, "swept", swept, store.Swept{Jobs: 1})
 	expect(f, "left", keys(f.jobs(store.JobFilter{})), `["live" "retained"]`)
 	expect(f, "looked at again", f.job(name("live")).ExpiresAt, now.Add(time.Hour))
-	expect(f, "live", f.job(name("live")).Live, true)
+	expect(f, "live", f.job(name("live")).Live(), true)
 
 	f.settle(settlement(f.claimOne(now), store.Ack))
 	expect(f, "swept soon after", f.sweep(store.SweepParams{Now: now}), store.Swept{})

@@ -68,7 +68,7 @@ func testTrigger(f *fixture) {
 
 	f.put(newPut(name("finished"), epoch))
 	f.trigger(trigger(name("finished"), epoch, 1))
-	expect(f, "a trigger keeps a job alive", f.job(name("finished")).Live, false)
+	expect(f, "a trigger keeps a job alive", f.job(name("finished")).Live(), false)
 }
 
 func testTriggerPaused(f *fixture) {

@@ -198,7 +198,10 @@ func (g *random) record(i int) store.Record {
 		return store.Record{Job: &job.Job{
 			Name: name, Revision: job.NewRevision(epoch), Version: job.Revision(g.text()), Callback: g.callback(), Options: g.options(),
 			Schedule: g.schedule(), CreatedAt: g.time(), UpdatedAt: g.time(), ExpiresAt: g.time(), PausedAt: g.some(),
-			Cursor: g.some(), ExpandAt: g.some(), Missed: g.IntN(3),
+			Cursor: g.some(), ExpandAt: g.some(), Missed: g.IntN(3), Planned: g.IntN(9), Failed: g.IntN(3),
+			Trouble: []job.Trouble{
+				{}, {Missed: true, Instant: time.UnixMilli(1).UTC()}, {Instant: time.UnixMilli(1e12).UTC(), At: time.UnixMilli(2e12).UTC(), Error: "é\x00"},
+			}[g.IntN(3)],
 		}}
 	}
 	o := &job.Occurrence{

@@ -54,7 +54,10 @@ type jobLine struct {
 	PausedAt  moment         `json:"pausedAt,omitzero"`
 	Cursor    moment         `json:"cursor,omitzero"`
 	ExpandAt  moment         `json:"expandAt,omitzero"`
+	Planned   int            `json:"planned,omitzero"`
 	Missed    int            `json:"missed,omitzero"`
+	Failed    int            `json:"failed,omitzero"`
+	Trouble   string         `json:"trouble,omitzero"` // as stores keep it
 }
 
 func newJobLine(j *job.Job) *jobLine {
@@ -72,7 +75,10 @@ func newJobLine(j *job.Job) *jobLine {
 		PausedAt:  moment(j.PausedAt),
 		Cursor:    moment(j.Cursor),
 		ExpandAt:  moment(j.ExpandAt),
+		Planned:   j.Planned,
 		Missed:    j.Missed,
+		Failed:    j.Failed,
+		Trouble:   j.Trouble.Encode(),
 	}
 }
 
@@ -85,8 +91,8 @@ func (l *jobLine) job() (*job.Job, error) {
 		return nil, errors.New("createdAt, updatedAt and expiresAt are required")
 	case l.Schedule == nil:
 		return nil, errors.New("schedule is required")
-	case l.Missed < 0:
-		return nil, errors.New("missed must not be negative")
+	case l.Planned < 0 || l.Missed < 0 || l.Failed < 0:
+		return nil, errors.New("planned, missed and failed must not be negative")
 	}
 	j := &job.Job{
 		Name:      job.Name{Tenant: l.Tenant, Key: l.Key},
@@ -98,16 +104,19 @@ func (l *jobLine) job() (*job.Job, error) {
 		PausedAt:  time.Time(l.PausedAt),
 		Cursor:    time.Time(l.Cursor),
 		ExpandAt:  time.Time(l.ExpandAt),
+		Planned:   l.Planned,
 		Missed:    l.Missed,
+		Failed:    l.Failed,
 	}
 	target, targetErr := l.Callback.target(l.Options)
 	if err := errors.Join(checkName(j.Name), object("schedule", l.Schedule), targetErr); err != nil {
 		return nil, err
 	}
 	j.Callback, j.Options = target.Callback, target.Options
-	var err error
+	var err, troubleErr error
 	j.Schedule, err = job.DecodeSchedule(l.Schedule)
-	return j, err
+	j.Trouble, troubleErr = job.DecodeTrouble(l.Trouble)
+	return j, errors.Join(err, troubleErr)
 }
 
 // occurrenceLine is a pending occurrence or, if it has failedAt, a dead letter. One that stands on its own has a callback;

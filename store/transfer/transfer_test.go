@@ -262,7 +262,7 @@ func TestImportRefuses(t *testing.T) {
 		{"options that are none", header + replace(jobLine, `"schedule"`, `"options":[],"schedule"`), "line 2: options must be an object"},
 		{"no callback", header + replace(jobLine, `"callback":{"type":"http","data":"{ }"},`, ``), "line 2: callback/type is required"},
 		{"no data", header + replace(jobLine, `,"data":"{ }"`, ``), "line 2: either callback/data or callback/base64"},
-		{"negative", header + replace(jobLine, `"schedule"`, `"missed":-1,"schedule"`), "line 2: missed must not be negative"},
+		{"negative", header + replace(jobLine, `"schedule"`, `"missed":-1,"schedule"`), "line 2: planned, missed and failed must not be negative"},
 		{"no id", header + replace(occurrence, `"id":"`, `"id":"x`), "line 2: id "},
 		{"no timestamp", header + replace(occurrence, `"timestamp"`, `"scheduledAt"`), "line 2: timestamp is required"},
 		{"never due", header + replace(occurrence, `"dueAt"`, `"scheduledAt"`), "line 2: either dueAt or"},

@@ -88,7 +88,7 @@ func run(ctx context.Context, listen, data string, ready func(uri string)) (err 
 	// FerretDB names no hosts in its answer to hello, so a driver stays with the address it was given.
 	ready("mongodb://" + listener.Addr().String() + "/")
 
-	err = newRelay(socket).serve(ctx, listener)
+	err = newRelay(socket, data).serve(ctx, listener)
 	stopDB()
 	return errors.Join(err, <-stopped)
 }

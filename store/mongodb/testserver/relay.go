@@ -15,11 +15,12 @@ import (
 // own, and at any moment at most one command of all of them is inside FerretDB.
 type relay struct {
 	socket string     // FerretDB's Unix socket
+	data   string     // the directory of its databases
 	gate   sync.Mutex // held from before a request is passed on until its whole reply is here
 }
 
-func newRelay(socket string) *relay {
-	return &relay{socket: socket}
+func newRelay(socket, data string) *relay {
+	return &relay{socket: socket, data: data}
 }
 
 // serve accepts clients until ctx is done, then hangs up on all of them. It returns when no command
@@ -97,7 +98,11 @@ func (r *relay) exchange(ctx context.Context, db net.Conn, request message) (mes
 	if _, err := db.Write(request); err != nil {
 		return nil, err
 	}
-	return readMessage(db)
+	reply, err := readMessage(db)
+	if database, ok := request.makesIndexes(); ok && err == nil {
+		err = indexIDs(ctx, r.data, database)
+	}
+	return reply, err
 }
 
 // message is one whole message of the MongoDB wire protocol: a header of four little-endian int32
@@ -139,23 +144,28 @@ func (m message) noReply() bool {
 		binary.LittleEndian.Uint32(m[headerLen:])&flagMoreToCome != 0
 }
 
-// isHello tells whether the request is a handshake or heartbeat. A command's name is the name of its
-// document's first element.
+// isHello tells whether the request is a handshake or heartbeat.
 func (m message) isHello() bool {
 	if m.opcode() == opQuery {
 		return true
 	}
+	switch m.command() {
+	case "hello", "isMaster", "ismaster":
+		return true
+	}
+	return false
+}
+
+// command is the name of the request's command, which is the name of its document's first element; empty if it is not
+// told by the message's first section.
+func (m message) command() string {
 	const (
 		kind = headerLen + 4    // after the flags
 		name = kind + 1 + 4 + 1 // after the kind, the document's length and the element's type
 	)
 	if m.opcode() != opMsg || len(m) <= name || m[kind] != 0 {
-		return false
+		return ""
 	}
 	command, _, _ := bytes.Cut(m[name:], []byte{0})
-	switch string(command) {
-	case "hello", "isMaster", "ismaster":
-		return true
-	}
-	return false
+	return string(command)
 }

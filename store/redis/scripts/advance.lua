@@ -3,14 +3,15 @@
 -- moves the cursor; what the calls before it insert lies beyond the cursor, so that it does not fire.
 --
 -- ARGV: 1 name, 2 revision, 3 the cursor as it was claimed, 4 the claim's token, 5 "last" or nothing, 6 cursor, 7 expandAt
---   (both 0 if the schedule has ended), 8 expiresAt or nothing, 9 how many were missed, 10... occurrences, see insert
+--   (both 0 if the schedule has ended), 8 expiresAt or nothing, 9 how many were missed, 10 how many were planned, 11 the trouble, 12... occurrences, see insert
 -- Returns whether it was
 local name = ARGV[1]
 local j = read_job(name)
 if not j or j.revision ~= ARGV[2] or j.cursor ~= ARGV[3] or j.token == '' or j.token ~= ARGV[4] then return 0 end
-insert(j.revision, 10)
+insert(j.revision, 12)
 if ARGV[5] == 'last' then
-  j.cursor, j.expand, j.token, j.missed = ARGV[6], ARGV[7], '', tonumber(j.missed) + tonumber(ARGV[9])
+  j.cursor, j.expand, j.token = ARGV[6], ARGV[7], ''
+  add_counts(j, ARGV[9], ARGV[10], 0, ARGV[11])
   if ARGV[8] ~= '' then j.expires = ARGV[8] end
   write_job(name, j)
 end

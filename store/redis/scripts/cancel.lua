@@ -25,7 +25,7 @@ end
 if not j then return {#entries > 0 and 'found' or '', cancelled, held, 0, ''} end
 
 delete_job(name)
-local c, h, more = drop(j.revision, true, now, limit)
+local c, h, more = drop(j.revision, true, now, limit, entries_of(j.revision, limit))
 cancelled, held = cancelled + c, held + h
 if more == 1 then
   c, h = count(j.revision, now)

@@ -2,8 +2,8 @@
 -- Reads a job.
 --
 -- ARGV: 1 name
--- Returns 1 state, 2 whether it is live, 3 target, 4 schedule; nothing if there is no such job
+-- Returns 1 state, 2 the id of its first pending occurrence, if any, 3 target, 4 schedule; nothing if there is no such job
 local name = ARGV[1]
 local j = read_job(name)
 if not j then return {} end
-return {redis.call('HGET', jobs, name), live(j) and 1 or 0, redis.call('HGET', targets, name), redis.call('HGET', schedules, name)}
+return {redis.call('HGET', jobs, name), next_of(j.revision), redis.call('HGET', targets, name), redis.call('HGET', schedules, name)}

@@ -2,9 +2,10 @@
 -- Lists jobs in the order of their names.
 --
 -- ARGV: 1 and 2 the bounds of the names, 3 how many at most
--- Returns of each its name, state, and whether it is live
+-- Returns of each its name, state, and the id of its first pending occurrence, if any
 local page = {}
 for i, name in ipairs(redis.call('ZRANGEBYLEX', names, ARGV[1], ARGV[2], 'LIMIT', 0, ARGV[3])) do
-  page[i] = {name, redis.call('HGET', jobs, name), live(read_job(name)) and 1 or 0}
+  local state = redis.call('HGET', jobs, name)
+  page[i] = {name, state, next_of((read_stamps(state)))}
 end
 return page

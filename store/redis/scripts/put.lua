@@ -7,7 +7,7 @@
 --   for a script of its own, which deletes so many of it and counts the others; then of each job, no two of which have the same name:
 --   1 name, 2 the condition: "absent", "present", "versions" and the versions, "from", a version and a cursor, or nothing,
 --   3 the span of versions that came after it, see superseded, 4 revision, 5 createdAt, 6 updatedAt, 7 expiresAt, 8 cursor,
---   9 expandAt, 10 missed, 11 callback type, 12 target, 13 schedule, 14 whether the present job leaves neither its pause nor its
+--   9 expandAt, 10 counts, 11 callback type, 12 target, 13 schedule, 14 whether the present job leaves neither its pause nor its
 --   creation time, 15 now, 16 how many occurrences follow, 17 how many that are carried over follow those, and if some were
 --   marked before a space and how many occurrences were inserted before, 18... the occurrences, see add, and of each that is carried
 --   over its id and what a mark would have, see heirs
@@ -31,6 +31,8 @@ local function holds(condition, present)
   return kind ~= 'versions' or present and string.find(rest .. ' ', ' ' .. present.version .. ' ', 1, true)
 end
 
+local replacedEntries = {} -- of the revisions that are replaced, by where their jobs begin
+
 -- Why a job may not be put, if so. At is where it begins.
 local function obstacle(at, name, present)
   if present and ARGV[at + 2] ~= '' and superseded(present, ARGV[at + 2]) then return 'superseded' end
@@ -42,9 +44,10 @@ local function obstacle(at, name, present)
     if heir ~= revision or of ~= present.revision then return 'precondition' end
   end
   if #jobNames == 1 then return nil end
-  local n = redis.call('ZLEXCOUNT', members, first_member(present.revision), last_member(present.revision))
-  if n > math.max(budget, few) then return 'alone' end
-  budget = budget - n
+  local most = math.max(budget, few)
+  local entries = entries_of(present.revision, most + 1)
+  if #entries > most then return 'alone' end
+  budget, replacedEntries[at] = budget - #entries, entries
 end
 
 local answers, replaced = {}, {}
@@ -60,7 +63,7 @@ for place, text in ipairs(redis.call('HMGET', jobs, unpack(jobNames))) do
     answers[#answers + 1] = {place, why}
   else
     local j = {revision = revision, version = revision, created = ARGV[at + 4], updated = ARGV[at + 5], expires = ARGV[at + 6],
-      paused = '0', cursor = ARGV[at + 7], expand = ARGV[at + 8], token = '', missed = ARGV[at + 9], type = ARGV[at + 10]}
+      paused = '0', cursor = ARGV[at + 7], expand = ARGV[at + 8], token = '', counts = ARGV[at + 9], type = ARGV[at + 10]}
     if present then
       if ARGV[at + 13] == '0' then j.created, j.paused = present.created, present.paused end
       if j.paused ~= '0' then j.expand = '0' end
@@ -116,7 +119,9 @@ end
 for _, answer in ipairs(replaced) do
   local at, old, held, more = starts[answer[1]], answer[3], nil, nil
   answer[7], answer[4] = carry_over(old, at)
-  _, held, more = drop(old, true, ARGV[at + 14], ARGV[1])
+  local entries = replacedEntries[at]
+  if not entries or answer[7] > 0 then entries = entries_of(old, ARGV[1]) end
+  _, held, more = drop(old, true, ARGV[at + 14], ARGV[1], entries)
   answer[4], answer[5] = answer[4] + held, more
   if more == 1 then
     _, held = count(old, ARGV[at + 14])
@@ -124,7 +129,7 @@ for _, answer in ipairs(replaced) do
   end
 end
 insert_all(added)
-if #replaced > 0 and redis.call('EXISTS', heirs) == 1 then
+if #replaced > 0 and any_marks() then
   for _, answer in ipairs(replaced) do redis.call('HDEL', heirs, jobNames[answer[1]]) end
 end
 return answers

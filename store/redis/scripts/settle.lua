@@ -2,7 +2,7 @@
 -- Ends one claim otherwise than by a delivery.
 --
 -- ARGV: 1 id, 2 the claim's token, 3 "retry", "release", "bury" or "miss", 4 when it is due again or failed, 5 error or
---   nothing, 6 before when its job must not expire, 7 the target to bury it with
+--   nothing, 6 before when its job must not expire, 7 the target to bury it with, 8 the trouble that its job keeps
 -- Returns whether the claim was still held
 local id, outcome, at, failure = ARGV[1], ARGV[3], ARGV[4], ARGV[5]
 local n, _, token = read_attempts(redis.call('HGET', attempts, id))
@@ -30,6 +30,10 @@ if outcome == 'bury' then
   redis.call('HSET', errors, id, failure)
   write_attempts(id, n, '0', '')
   add_dead(id, name, at)
+  if j and revision ~= '' and j.revision == revision then
+    add_counts(j, 0, 0, 1, ARGV[8])
+    write_job(name, j)
+  end
   return 1
 end
 
@@ -47,7 +51,7 @@ end
 if revision == '' then return 1 end
 if not j or j.revision ~= revision then return 1 end
 if outcome == 'miss' then
-  j.missed = tonumber(j.missed) + 1
+  add_counts(j, 1, 0, 0, ARGV[8])
 elseif tonumber(j.expires) < tonumber(ARGV[6]) then
   j.expires = ARGV[6]
 else

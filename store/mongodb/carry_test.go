@@ -1,0 +1,218 @@
+//go:build services
+
+package mongodb_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
+	"github.com/carillon-scheduler/carillon/store/storetest"
+)
+
+// carrying is a put in the place of another, with all instants that both have carried over.
+func carrying(before, p store.Put) store.Put {
+	ids := map[job.ID]job.ID{}
+	for _, o := range before.Occurrences {
+		ids[o.DeliveryID()] = o.ID
+	}
+	for _, c := range before.Carried {
+		ids[c.As.DeliveryID()] = c.ID
+	}
+	fresh := p.Occurrences
+	p.From, p.Occurrences = store.Replaced{Version: before.Job.Version}, nil
+	for _, o := range fresh {
+		if id, both := ids[o.DeliveryID()]; both {
+			p.Carried = append(p.Carried, store.Carried{ID: id, As: o})
+		} else {
+			p.Occurrences = append(p.Occurrences, o)
+		}
+	}
+	return p
+}
+
+// newJob is a put of a job with instants that many after the epoch, whatever the time of its submission.
+func newJob(now time.Time, after ...time.Duration) store.Put {
+	j := newPut("k", now).Job
+	for _, d := range after {
+		j.Schedule.Instants = append(j.Schedule.Instants, epoch.Add(d))
+	}
+	return begin(j, now)
+}
+
+// minutes are instants, that many after the epoch, each once.
+func minutes(after ...time.Duration) map[time.Time]int {
+	all := map[time.Time]int{}
+	for _, d := range after {
+		all[epoch.Add(d)] = 1
+	}
+	return all
+}
+
+// TestCarryIsInterrupted: wherever a put that carries something over breaks off, and whatever is claimed meanwhile, one of
+// the two jobs is left whole, and each of its instants fires once, is cancelled, replaced again or exported.
+func TestCarryIsInterrupted(t *testing.T) {
+	const (
+		fires      = "fires"
+		cancelled  = "is cancelled"
+		replaced   = "is replaced"
+		isExported = "is exported"
+	)
+	for _, c := range []struct {
+		then string
+		lost verdict
+		held bool // one instant, claimed at that moment
+	}{
+		{fires, cutBefore, false}, {fires, cutAfter, false}, {fires, cutBefore, true}, {fires, pass, true},
+		{cancelled, cutBefore, true}, {replaced, cutBefore, true}, {isExported, cutBefore, true},
+	} {
+		for n := 1; ; n++ {
+			more := false
+			what := fmt.Sprintf("%s after verdict %d at command %d, one held %v", c.then, c.lost, n, c.held)
+			t.Run(what, func(t *testing.T) {
+				db := newDatabase(t)
+				s := db.open(t)
+				first := newJob(epoch, 0, time.Minute, time.Hour)
+				mustPut(t, s, first)
+				second := carrying(first, newJob(epoch.Add(time.Second), 0, time.Minute, 2*time.Hour))
+				fired := map[time.Time]int{}
+				var held []store.Claimed
+				relayed, r := db.relayed(t)
+				left := n
+				r.set(func(seen command) verdict {
+					switch seen.name {
+					case "find", "insert", "update", "delete", "aggregate":
+					default:
+						return pass
+					}
+					if left--; left != 0 {
+						return pass
+					}
+					more = true
+					if c.held {
+						held = append(held, mustClaim(t, s, epoch.Add(time.Second), 1)...)
+					}
+					return c.lost
+				})
+				result := relayed.Put(t.Context(), []store.Put{second})[0]
+				r.set(nil)
+				if result.Err != nil && !errors.Is(result.Err, store.ErrUnavailable) || result.Err != nil && !more {
+					t.Fatalf("put answers %v", result.Err)
+				}
+				if errors.Is(result.Err, store.ErrNotDone) {
+					if status, err := s.Job(t.Context(), name("k")); err != nil || status.Revision != first.Job.Revision {
+						t.Errorf("put answers %v, but the job's revision is %s, %v", result.Err, status.Revision, err)
+					}
+				}
+
+				exported := storetest.Contents(t, s) // before anybody has made anything of it
+				status, err := s.Job(t.Context(), name("k"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				want := minutes(0, time.Minute, time.Hour)
+				if status.Revision == second.Job.Revision {
+					want = minutes(0, time.Minute, 2*time.Hour)
+				}
+				if result.Err == nil && (status.Revision != second.Job.Revision || result.Carried != 2) {
+					t.Errorf("put answers %+v, and the job's revision is %s", result, status.Revision)
+				}
+				page, total, err := s.Occurrences(t.Context(),
+					store.OccurrenceFilter{Name: name("k"), Revision: status.Revision, Limit: 10})
+				if err != nil || total != 3 || len(page) != 3 {
+					t.Errorf("%d of %d are listed, %v", len(page), total, err)
+				}
+				switch c.then {
+				case cancelled:
+					results, err := s.Cancel(t.Context(), []job.Name{name("k")}, store.Asked{Now: epoch.Add(time.Second)})
+					wanted := store.CancelResult{Found: true, Cancelled: 3 - len(held), InFlight: len(held)}
+					if err != nil || results[0] != wanted {
+						t.Errorf("cancel answers %+v, %v, want %+v", results, err, wanted)
+					}
+					for _, h := range held {
+						mustSettle(t, s, h, store.Retry)
+					}
+					want = minutes()
+				case isExported:
+					n := 0
+					for _, record := range exported {
+						if o := record.Occurrence; o != nil && want[o.Timestamp] == 1 && o.Revision == status.Revision {
+							n++
+						}
+					}
+					if n != 3 || len(exported) != 4 {
+						t.Errorf("%d of 3 instants and %d records were exported", n, len(exported))
+					}
+					return
+				case replaced:
+					p := second
+					if status.Revision == first.Job.Revision {
+						p = first
+					}
+					third := carrying(p, newJob(epoch.Add(2*time.Second), 0, time.Minute, 3*time.Hour))
+					result := mustPut(t, s, third)
+					if result.Carried != 2 || result.InFlight != len(held) {
+						t.Errorf("put again answers %+v, %d held", result, len(held))
+					}
+					want = minutes(0, time.Minute, 3*time.Hour)
+				}
+				if c.then != cancelled {
+					for i, h := range held {
+						if i == 0 && n%2 == 0 {
+							mustSettle(t, s, h, store.Retry)
+							continue
+						}
+						mustSettle(t, s, h, store.Ack)
+						fired[h.Timestamp]++
+					}
+				}
+				fire(t, s, epoch.Add(24*time.Hour), fired)
+				if fmt.Sprint(fired) != fmt.Sprint(want) {
+					t.Errorf("fired %v, want %v", fired, want)
+				}
+				if n := db.count(t, bson.M{}); n != 0 {
+					t.Errorf("%d are left", n)
+				}
+			})
+			if !more || t.Failed() {
+				break
+			}
+		}
+	}
+}
+
+// TestClaimMeetsACarry: what is carried over between a claim's reading of an occurrence and that of its job is claimed under
+// the new job, or is due again at once. It is not put back as an orphan, nor dropped, though its revision is old.
+func TestClaimMeetsACarry(t *testing.T) {
+	for _, old := range []time.Duration{time.Second, 5 * time.Hour} {
+		for n := 1; n <= 6; n++ {
+			for _, collection := range []string{"jobs", "occurrences"} {
+				t.Run(fmt.Sprintf("%s old, before find %d of %s", old, n, collection), func(t *testing.T) {
+					db := newDatabase(t)
+					s := db.open(t)
+					first := newJob(epoch.Add(-old), 0)
+					mustPut(t, s, first)
+					second := carrying(first, newJob(epoch, 0))
+					relayed, r := db.relayed(t)
+					r.on("find", collection, n, func() verdict {
+						if result := mustPut(t, s, second); result.Carried != 1 {
+							t.Errorf("carried %d", result.Carried)
+						}
+						return pass
+					})
+					fired := map[time.Time]int{}
+					fire(t, relayed, epoch, fired)
+					fire(t, s, epoch.Add(time.Second), fired)
+					if fired[epoch] != 1 {
+						t.Errorf("it fired %d times", fired[epoch])
+					}
+				})
+			}
+		}
+	}
+}

@@ -1,0 +1,64 @@
+package main
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net/url"
+	"path/filepath"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+)
+
+// indexIDs gives the collections of a database indexes by which SQLite finds a document by its id. FerretDB makes one that
+// would do, on _ferretdb_sjson->"_id", but asks for _ferretdb_sjson->'$._id', which to SQLite is something else. So each
+// document that is updated or deleted is looked for in the whole collection, and a test with a few thousand of them takes
+// minutes on a busy machine.
+func indexIDs(ctx context.Context, data, database string) (err error) {
+	u := url.URL{
+		Scheme:   "file",
+		Opaque:   filepath.Join(data, database+".sqlite"),
+		RawQuery: url.Values{"mode": {"rw"}, "_pragma": {"busy_timeout(10000)", "synchronous(off)"}}.Encode(),
+	}
+	db, err := sql.Open("sqlite", u.String())
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+
+	rows, err := db.QueryContext(ctx, "SELECT table_name FROM _ferretdb_collections")
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	var tables []string
+	for rows.Next() {
+		var table string
+		if err := rows.Scan(&table); err != nil {
+			return err
+		}
+		tables = append(tables, table)
+	}
+	if err := rows.Err(); err != nil {
+		return err
+	}
+	for _, table := range tables {
+		_, err := db.ExecContext(ctx, fmt.Sprintf(
+			`CREATE INDEX IF NOT EXISTS %q ON %q (_ferretdb_sjson->'$._id')`, table+"_by_id", table))
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// makesIndexes answers the database of which a request makes indexes, if it does: that is when a store has made its
+// collections.
+func (m message) makesIndexes() (database string, ok bool) {
+	const document = headerLen + 4 + 1 // after the flags and the kind
+	if m.command() != "createIndexes" {
+		return "", false
+	}
+	return bson.Raw(m[document:]).Lookup("$db").StringValueOK()
+}

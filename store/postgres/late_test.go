@@ -1,0 +1,88 @@
+//go:build services
+
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/store"
+	"github.com/carillon-scheduler/carillon/store/postgres"
+	"github.com/carillon-scheduler/carillon/store/storetest"
+)
+
+// simple is the kind of the message that commits a change, together with the judgement whether it is in time.
+const simple = 'Q'
+
+// TestLate: a change that is held up on its way, whole or from its COMMIT on, changes nothing when it arrives, after the time
+// that it had and after its client has gone.
+func TestLate(t *testing.T) {
+	for _, from := range []struct {
+		name string
+		hold func(n int, kind byte) bool
+	}{
+		{"whole", func(int, byte) bool { return true }},
+		{"from the commit on", func(_ int, kind byte) bool { return kind == simple }},
+	} {
+		t.Run(from.name, func(t *testing.T) {
+			sc := newSchema(t, serverURL)
+			beside := sc.open()
+			before := storetest.Mutations(t, beside, "before ")
+			for i, m := range storetest.Mutations(t, beside, "") {
+				sc.late(before[i], m, beside, from.hold)
+			}
+		})
+	}
+}
+
+// TestLateAnywhere: wherever the messages of a change are held up, the rest changes nothing when it arrives.
+func TestLateAnywhere(t *testing.T) {
+	for _, what := range []string{"put", "replace and carry over"} {
+		t.Run(what, func(t *testing.T) {
+			for place, held := 0, true; held; place++ {
+				sc := newSchema(t, serverURL)
+				beside := sc.open()
+				before, mutations := storetest.Mutations(t, beside, "before "), storetest.Mutations(t, beside, "")
+				i := slices.IndexFunc(mutations, func(m storetest.Mutation) bool { return m.Name == what })
+				held = sc.late(before[i], mutations[i], beside, func(n int, _ byte) bool { return n >= place })
+			}
+		})
+	}
+}
+
+// late makes a change that is held up from a message on, if there is such a message, until its time is over. When the rest arrives,
+// nothing changes. The like of it is made before, so that its statements are prepared, and all is sent at once.
+func (s schema) late(before, m storetest.Mutation, beside store.Store, hold func(n int, kind byte) bool) (held bool) {
+	s.Helper()
+	t := s.TB.(*testing.T)
+	r := newRelay(t, s.url)
+	through, err := postgres.Open(t.Context(), with(t, with(t, r.url, "application_name", s.name), "pool_max_conns", "1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := before.Do(t.Context(), through); err != nil {
+		t.Fatal(err)
+	}
+	deliver := r.holdFrom(hold)
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	err = m.Do(ctx, through)
+	if err != nil && !errors.Is(err, store.ErrUnavailable) {
+		t.Errorf("%s answers %v", m.Name, err)
+	}
+	<-ctx.Done()
+	then := storetest.Contents(t, beside)
+	held = deliver()
+	if err := through.Close(); err != nil {
+		t.Error(err)
+	}
+	s.awaitGone("application_name", s.name)
+	storetest.Unchanged(t, m.Name+", of which a part came late", then, storetest.Contents(t, beside))
+	if held && err == nil {
+		t.Errorf("%s is answered, though it was held up", m.Name)
+	}
+	return held
+}
