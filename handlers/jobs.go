@@ -126,7 +126,9 @@ func (a *api) listJobs(c *gin.Context) error {
 
 // findJobs reads up to limit jobs of a state, or of any if it is empty. Last is the key that was looked at last if others
 // may follow, else empty.
-func (a *api) findJobs(ctx context.Context, filter store.JobFilter, limit int, state string) (found []store.JobStatus, last string, err error) {
+func (a *api) findJobs(
+	ctx context.Context, filter store.JobFilter, limit int, state string,
+) (found []store.JobStatus, last string, err error) {
 	filter.Limit = limit + 1
 	pages := 1
 	if state != "" {

@@ -58,7 +58,8 @@ func DecodeTrouble(text string) (t Trouble, err error) {
 	if instantErr != nil || atErr != nil || errorErr != nil {
 		return t, fmt.Errorf("decode trouble: %.40q", text)
 	}
-	t = Trouble{Missed: fields[2] == "missed", Instant: time.UnixMilli(instant).UTC(), Error: strings.ToValidUTF8(string(failure), "")}
+	t = Trouble{Missed: fields[2] == "missed", Instant: time.UnixMilli(instant).UTC()}
+	t.Error = strings.ToValidUTF8(string(failure), "") // it may end within a character
 	if at != 0 {
 		t.At = time.UnixMilli(at).UTC()
 	}

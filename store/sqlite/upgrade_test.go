@@ -52,12 +52,17 @@ func TestUpgrade(t *testing.T) {
 		if err != nil || j.Missed != 2 || j.Planned != 0 || !j.Trouble.IsZero() && j.Failed != 1 {
 			t.Errorf("%+v, %v", j, err)
 		}
-		claim, err := s.Claim(t.Context(), store.ClaimParams{Now: now, Lease: time.Minute, Quotas: []store.Quota{{Lane: job.DefaultLane, Limit: 5}}})
+		claim, err := s.Claim(t.Context(), store.ClaimParams{
+			Now: now, Lease: time.Minute, Quotas: []store.Quota{{Lane: job.DefaultLane, Limit: 5}},
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, c := range claim.Occurrences {
-			settlement := store.Settlement{ID: c.ID, Token: c.Token, Outcome: store.Bury, At: now, Error: "no", Target: c.Target, Name: c.Name, Revision: c.Revision}
+			settlement := store.Settlement{
+				ID: c.ID, Token: c.Token, Outcome: store.Bury, At: now, Error: "no",
+				Target: c.Target, Name: c.Name, Revision: c.Revision,
+			}
 			if err := s.Settle(t.Context(), []store.Settlement{settlement}); err != nil {
 				t.Error(err)
 			}
