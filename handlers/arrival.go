@@ -3,6 +3,7 @@ package handlers
 import (
 	"context"
 	"net"
+	"net/http"
 	"time"
 )
 
@@ -11,18 +12,22 @@ type connKey struct{}
 
 // KeepConn is to be the ConnContext of the [net/http.Server] that serves the API. By its connection a request's arrival is told: a
 // replica that was stopped for some seconds finds requests that have waited as long, and must not put them before what was
-// accepted elsewhere meanwhile.
+// accepted elsewhere meanwhile. Of connections other than TCP's, those that have a method SinceReceived tell it by that.
 func KeepConn(ctx context.Context, conn net.Conn) context.Context {
 	return context.WithValue(ctx, connKey{}, conn)
 }
 
-// age is how long ago the last of a request arrived at this machine; zero where that can't be told.
-func age(ctx context.Context) time.Duration {
-	conn, ok := ctx.Value(connKey{}).(*net.TCPConn)
-	if !ok {
-		return 0
+// arrival is when the last of a request, as far as it was read, arrived at this machine, or at the latest now, where that can't be told.
+func arrival(r *http.Request) time.Time {
+	now := time.Now()
+	switch conn := r.Context().Value(connKey{}).(type) {
+	case *net.TCPConn:
+		return now.Add(-max(0, sinceReceived(conn)-resolution))
+	case interface{ SinceReceived() time.Duration }:
+		return now.Add(-conn.SinceReceived())
+	default:
+		return now
 	}
-	return max(0, sinceReceived(conn)-resolution)
 }
 
 // resolution is how far off the kernel's answer may be: it counts ticks, of up to 10 ms each.

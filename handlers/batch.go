@@ -73,7 +73,7 @@ func (a *api) runBatch(c *gin.Context, items itemReader, results *resultWriter, 
 		running.Wait()
 		results.release()
 	}()
-	failed := 0
+	failed, ended := 0, time.Time{}
 	for {
 		select {
 		case chunk, ok := <-chunks:
@@ -83,9 +83,11 @@ func (a *api) runBatch(c *gin.Context, items itemReader, results *resultWriter, 
 			if !ok {
 				return results.end() == nil
 			}
-			if failed++; !a.putChunk(ctx, c.Request, chunk.items, results) {
+			// What has arrived while others were stored is submitted when that has ended.
+			if failed++; !a.putChunk(ctx, c.Request, latest(arrival(c.Request), ended), chunk.items, results) {
 				failed = 0
 			}
+			ended = time.Now()
 			if failed == maxFailedChunks {
 				last := chunk.items[len(chunk.items)-1]
 				results.add(givenUp(last.index + 1))
@@ -194,9 +196,20 @@ func (a *api) checkItem(common itemCommon, raw []byte, it *item) {
 	it.weight += instantWeight * it.job.Schedule.Weight()
 }
 
-// putChunk stores the submissions of a chunk and adds a result for each of its items. Down tells that the store answered none.
-func (a *api) putChunk(ctx context.Context, r *http.Request, chunk []item, results *resultWriter) (down bool) {
-	submissions, newer := make([]*submission, 0, len(chunk)), a.newer(r)
+// latest is the later of two times.
+func latest(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return b
+	}
+	return a
+}
+
+// putChunk stores the submissions of a chunk, submitted at a time, and adds a result for each of its items. Down tells that the store
+// answered none.
+func (a *api) putChunk(ctx context.Context, r *http.Request, asked time.Time, chunk []item, results *resultWriter) (down bool) {
+	ctx, cancel, newer := a.between(ctx, asked, asked.Add(store.Within))
+	defer cancel()
+	submissions := make([]*submission, 0, len(chunk))
 	for i := range chunk {
 		if chunk[i].err == nil {
 			chunk[i].newer = newer

@@ -41,7 +41,7 @@ func (a *api) control(c *gin.Context, change func(context.Context, job.Name, job
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTime)
+	ctx, cancel, _ := a.inTime(c.Request)
 	defer cancel()
 	now := a.now()
 	if _, err := a.readableJob(ctx, name, now); err != nil {
@@ -92,7 +92,7 @@ func (a *api) triggerJob(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTime)
+	ctx, cancel, _ := a.inTime(c.Request)
 	defer cancel()
 	now := a.now()
 	status, err := a.readableJob(ctx, name, now)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"time"
 
 	"github.com/gin-gonic/gin"
 
@@ -125,7 +126,7 @@ func (a *api) redriveOne(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTime)
+	ctx, cancel, _ := a.inTime(c.Request)
 	defer cancel()
 	now := a.now()
 	n, err := a.Store.Redrive(ctx, a.tenant(c), []job.ID{id}, now)
@@ -189,8 +190,11 @@ func (a *api) manyDeadLetters(c *gin.Context, verb string, do func(ctx context.C
 		return 0, &parameterError{"key", fmt.Sprintf("is required, or else prefix or all=true: it says which dead letters to %s", verb)}
 	}
 	filter.Limit, filter.Brief = sliceSize, true
-	for {
-		ids, n, err := a.deadLetterSlice(c.Request.Context(), filter, do)
+	asked := arrival(c.Request)
+	for over := asked.Add(store.Within); ; over = time.Now().Add(store.Within) {
+		ctx, cancel, _ := a.between(c.Request.Context(), asked, over)
+		ids, n, err := a.deadLetterSlice(ctx, filter, do)
+		cancel()
 		if err != nil {
 			return 0, err
 		}
@@ -205,8 +209,6 @@ func (a *api) manyDeadLetters(c *gin.Context, verb string, do func(ctx context.C
 // deadLetterSlice does something with one page of dead letters.
 func (a *api) deadLetterSlice(ctx context.Context, filter store.DeadLetterFilter, do func(context.Context, string, []job.ID) (int, error),
 ) (ids []job.ID, n int, err error) {
-	ctx, cancel := context.WithTimeout(ctx, storeTime)
-	defer cancel()
 	letters, err := a.Store.DeadLetters(ctx, filter)
 	if err != nil || len(letters) == 0 {
 		return nil, 0, err
@@ -224,7 +226,7 @@ func (a *api) deleteDeadLetter(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTime)
+	ctx, cancel, _ := a.inTime(c.Request)
 	defer cancel()
 	n, err := a.Store.DeleteDeadLetters(ctx, a.tenant(c), []job.ID{id})
 	if err != nil {

@@ -232,10 +232,17 @@ func (a *api) stamp() job.Revision {
 	return job.NewRevision(a.now())
 }
 
-// newer are the versions that were taken after a request had arrived, and before its time is over.
-func (a *api) newer(r *http.Request) store.Span {
-	now := time.Now()
-	return a.Clock.Newer(now.Add(-age(r.Context())), now.Add(store.Within))
+// inTime is the context of a change that a request asks for, which ends when the change may no longer take effect, and the versions
+// that were taken after the request had arrived, and before that.
+func (a *api) inTime(r *http.Request) (context.Context, context.CancelFunc, store.Span) {
+	asked := arrival(r)
+	return a.between(r.Context(), asked, asked.Add(store.Within))
+}
+
+// between is that of a change, or a part of one, that was asked for at a time, and may take effect until another.
+func (a *api) between(ctx context.Context, asked, over time.Time) (context.Context, context.CancelFunc, store.Span) {
+	ctx, cancel := context.WithDeadline(ctx, over)
+	return ctx, cancel, a.Clock.Newer(asked, over)
 }
 
 // storeTime bounds the calls to the store that one request makes, or that each slice of a long one makes.

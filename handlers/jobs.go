@@ -183,9 +183,9 @@ func (a *api) cancelJob(c *gin.Context) error {
 	if err := refuseConditions(c.Request); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTime)
+	ctx, cancel, newer := a.inTime(c.Request)
 	defer cancel()
-	name, now, newer := job.Name{Tenant: a.tenant(c), Key: key}, a.now(), a.newer(c.Request)
+	name, now := job.Name{Tenant: a.tenant(c), Key: key}, a.now()
 	status, err := a.Store.Job(ctx, name)
 	if err != nil && !errors.Is(err, store.ErrNotFound) {
 		return err
@@ -227,10 +227,14 @@ func (a *api) cancelJobs(c *gin.Context) error {
 	var answer cancelledJobs
 	filter := store.JobFilter{Tenant: a.tenant(c), Prefix: prefix, Limit: sliceSize}
 	// First the jobs, with all that goes by their names; then the redriven occurrences whose jobs are gone.
-	for _, slice := range []func(context.Context, store.JobFilter) ([]job.Name, cancelledJobs, error){a.cancelSlice, a.cancelStrays} {
+	asked := arrival(c.Request)
+	over := asked.Add(store.Within)
+	for _, slice := range []func(context.Context, store.Span, store.JobFilter) ([]job.Name, cancelledJobs, error){a.cancelSlice, a.cancelStrays} {
 		filter.After = ""
-		for more := true; more; {
-			names, sum, err := slice(c.Request.Context(), filter)
+		for more := true; more; over = time.Now().Add(store.Within) {
+			ctx, cancel, newer := a.between(c.Request.Context(), asked, over)
+			names, sum, err := slice(ctx, newer, filter)
+			cancel()
 			if err != nil {
 				return err
 			}
@@ -256,9 +260,7 @@ func (c *cancelledJobs) add(more cancelledJobs) {
 }
 
 // cancelSlice cancels one page of jobs.
-func (a *api) cancelSlice(ctx context.Context, filter store.JobFilter) (names []job.Name, sum cancelledJobs, err error) {
-	ctx, cancel := context.WithTimeout(ctx, storeTime)
-	defer cancel()
+func (a *api) cancelSlice(ctx context.Context, newer store.Span, filter store.JobFilter) (names []job.Name, sum cancelledJobs, err error) {
 	jobs, err := a.Store.Jobs(ctx, filter)
 	if err != nil {
 		return nil, sum, err
@@ -266,7 +268,7 @@ func (a *api) cancelSlice(ctx context.Context, filter store.JobFilter) (names []
 	for _, j := range jobs {
 		names = append(names, j.Name)
 	}
-	results, err := a.Store.Cancel(ctx, names, store.Asked{Now: a.now()})
+	results, err := a.Store.Cancel(ctx, names, store.Asked{Now: a.now(), Newer: newer})
 	for i, result := range results {
 		// One that is not found was cancelled by someone else; one that is gone was so for clients already.
 		if result.Found && (result.Cancelled+result.InFlight > 0 || !jobs[i].Gone(a.now())) {
@@ -279,13 +281,11 @@ func (a *api) cancelSlice(ctx context.Context, filter store.JobFilter) (names []
 }
 
 // cancelStrays cancels one page of what stands on its own.
-func (a *api) cancelStrays(ctx context.Context, filter store.JobFilter) (names []job.Name, sum cancelledJobs, err error) {
-	ctx, cancel := context.WithTimeout(ctx, storeTime)
-	defer cancel()
+func (a *api) cancelStrays(ctx context.Context, newer store.Span, filter store.JobFilter) (names []job.Name, sum cancelledJobs, err error) {
 	if names, err = a.Store.Strays(ctx, filter); err != nil {
 		return nil, sum, err
 	}
-	results, err := a.Store.Cancel(ctx, names, store.Asked{Now: a.now()})
+	results, err := a.Store.Cancel(ctx, names, store.Asked{Now: a.now(), Newer: newer})
 	for _, result := range results {
 		sum.Cancelled += result.Cancelled
 		sum.InFlight += result.InFlight

@@ -33,8 +33,8 @@ func (a *api) patchJob(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	name, newer := job.Name{Tenant: a.tenant(c), Key: key}, a.newer(c.Request)
-	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTime)
+	name := job.Name{Tenant: a.tenant(c), Key: key}
+	ctx, cancel, newer := a.inTime(c.Request)
 	defer cancel()
 	for range maxRounds {
 		present, err := a.readableJob(ctx, name, a.now())

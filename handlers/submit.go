@@ -56,9 +56,11 @@ func (a *api) put(c *gin.Context, key string) error {
 	if err != nil {
 		return err
 	}
-	s.condition, s.newer = condition, a.newer(c.Request)
+	ctx, cancel, newer := a.inTime(c.Request)
+	defer cancel()
+	s.condition, s.newer = condition, newer
 	s.job.Options.Trace = traceOf(c.Request)
-	o := a.submit(c.Request.Context(), []*submission{s})[0]
+	o := a.submit(ctx, []*submission{s})[0]
 	if o.err != nil {
 		return o.err
 	}
@@ -115,10 +117,9 @@ func (a *api) check(tenant string, draft job.Draft) (*submission, error) {
 	return &submission{job: j, past: draft.PastOrDefault()}, nil
 }
 
-// submit stores submissions and answers for each in order. Names may repeat: the later one wins.
+// submit stores submissions and answers for each in order. Names may repeat: the later one wins. The context ends when none of them
+// may take effect any more.
 func (a *api) submit(ctx context.Context, submissions []*submission) []outcome {
-	ctx, cancel := context.WithTimeout(ctx, store.Within) // before the revisions are taken: Put relies on it
-	defer cancel()
 	outcomes := make([]outcome, len(submissions))
 	now := a.now()
 	attempts := make([]*attempt, len(submissions))
@@ -127,7 +128,8 @@ func (a *api) submit(ctx context.Context, submissions []*submission) []outcome {
 	}
 	for len(attempts) > 0 {
 		n := orderly(attempts)
-		a.finish(ctx, attempts[:n])
+		a.finish(ctx, slices.Clone(attempts[:n]))
+		follow(attempts[:n], attempts[n:])
 		attempts = attempts[n:]
 	}
 	return outcomes
@@ -188,19 +190,34 @@ func (a *api) newAttempt(s *submission, o *outcome, now time.Time) *attempt {
 // soon is up to which instants may be claimed, by whichever replica's clock, before a put that begins now has taken effect.
 func (a *api) soon(now time.Time) time.Time { return now.Add(2*store.Within + a.Early) }
 
-// orderly is how many attempts may be made together: one that may have to look is put again after the others, so none
-// of the others may have its name.
+// orderly is how many attempts may be made together: each of another name, since one comes after another only if that has ended.
 func orderly(attempts []*attempt) int {
-	looking := map[job.Name]bool{}
+	names := make(map[job.Name]bool, len(attempts))
 	for i, t := range attempts {
-		if looking[t.job.Name] {
+		if names[t.job.Name] {
 			return i
 		}
-		if t.step != blind {
-			looking[t.job.Name] = true
-		}
+		names[t.job.Name] = true
 	}
 	return len(attempts)
+}
+
+// follow has attempts come after those that were made before them, whose versions are not newer then.
+func follow(before, after []*attempt) {
+	if len(after) == 0 {
+		return
+	}
+	versions := make(map[job.Name]job.Revision, len(before))
+	for _, t := range before {
+		if t.outcome.err == nil {
+			versions[t.job.Name] = t.outcome.version
+		}
+	}
+	for _, t := range after {
+		if version := versions[t.job.Name]; version > t.newer.After && t.newer != (store.Span{}) {
+			t.newer.After = version
+		}
+	}
 }
 
 // maxRounds is how often a submission is tried. Each further round takes another client that changes the job between two of
@@ -222,7 +239,7 @@ func (a *api) finish(ctx context.Context, attempts []*attempt) {
 
 // putAll puts each attempt that is to be, and answers those that go on.
 func (a *api) putAll(ctx context.Context, attempts []*attempt) (goOn []*attempt) {
-	ctx, cancel := a.inTime(ctx, attempts)
+	ctx, cancel := a.foreseen(ctx, attempts)
 	defer cancel()
 	now := a.now()
 	puts := make([]store.Put, 0, len(attempts))
@@ -269,9 +286,9 @@ func (a *api) putAll(ctx context.Context, attempts []*attempt) (goOn []*attempt)
 	return goOn
 }
 
-// inTime bounds puts by when the first instant could fire of which they do not know: that of a schedule that recurs, which takes
+// foreseen bounds puts by when the first instant could fire of which they do not know: that of a schedule that recurs, which takes
 // another's place, beyond what its beginning looks ahead.
-func (a *api) inTime(ctx context.Context, attempts []*attempt) (context.Context, context.CancelFunc) {
+func (a *api) foreseen(ctx context.Context, attempts []*attempt) (context.Context, context.CancelFunc) {
 	for _, t := range attempts {
 		if t.step == replace && t.job.Schedule.Recurs() && a.Expansion.Lead() < store.Within {
 			return context.WithTimeout(ctx, a.Expansion.Lead()-a.now().Sub(t.at))

@@ -109,7 +109,7 @@ func (a *api) putTenant(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTime)
+	ctx, cancel, _ := a.inTime(c.Request)
 	defer cancel()
 	t := job.Tenant{Name: name, FirstSeen: a.now(), Settings: settings}
 	inserted, err := a.Tenants.MeetTenants(ctx, []job.Tenant{t}) // of those who race to create it, one does
@@ -131,7 +131,7 @@ func (a *api) resetTenant(c *gin.Context) error {
 	if err := refuseConditions(c.Request); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTime)
+	ctx, cancel, _ := a.inTime(c.Request)
 	defer cancel()
 	return a.setTenant(ctx, c, name, job.TenantSettings{})
 }

@@ -58,9 +58,13 @@ func (j *Job) begin(s *shared, now time.Time, past Past, e Expansion) (Beginning
 	var b Beginning
 	if j.Schedule.Recurs() {
 		first, err := j.beginRecurring(now, e)
+		if err != nil {
+			return Beginning{}, err
+		}
+		b.Carried = j.late(s, now)
 		b.keep(first, func(o *Occurrence) bool { return b.fires(s, o, false) })
 		j.count(&b)
-		return b, err
+		return b, nil
 	}
 	planned, err := j.Schedule.plan()
 	if err != nil {

@@ -43,12 +43,13 @@ const (
 // shared tells what became of occurrences under a predecessor. Nil is that of a job without one.
 type shared struct {
 	until   time.Time
-	pending map[ID]ID // their own ids, by delivery id
+	all     []Occurrence // that are pending
+	pending map[ID]ID    // their own ids, by delivery id
 	had     func(*Occurrence) bool
 }
 
 func (p *Predecessor) shared() (*shared, error) {
-	s := &shared{until: p.Until, pending: make(map[ID]ID, len(p.Pending))}
+	s := &shared{until: p.Until, all: p.Pending, pending: make(map[ID]ID, len(p.Pending))}
 	for i := range p.Pending {
 		if o := &p.Pending[i]; o.Revision != "" { // else it stands on its own
 			s.pending[o.DeliveryID()] = o.ID
@@ -71,6 +72,34 @@ func (s *shared) fate(o *Occurrence) (fate, ID) {
 		return settled, ID{}
 	}
 	return unknown, ID{}
+}
+
+// late carries over those ticks of a schedule that recurs which come before its beginning, and which a predecessor has pending.
+func (j *Job) late(s *shared, now time.Time) (carried []Carried) {
+	if s == nil {
+		return nil
+	}
+	in, err := location(j.Schedule.Zone)
+	if err != nil {
+		return nil // its ticks can't be told, so it has not begun either
+	}
+	for i := range s.all {
+		o := &s.all[i]
+		if o.Revision == "" || o.Part != nil || o.Position != 0 || o.Timestamp.After(now) || !j.Schedule.ticks(o.Timestamp, in) {
+			continue
+		}
+		carried = append(carried, Carried{o.ID, j.append(nil, Planned{At: o.Timestamp, Step: -1})[0]})
+	}
+	return carried
+}
+
+// ticks tells whether an instant is one of a schedule that recurs, wherever that began unless it says so.
+func (s *Schedule) ticks(at time.Time, in *time.Location) bool {
+	if s.ended(at) || at.Before(s.StartAt) {
+		return false
+	}
+	next, ok := s.next(at.Add(-time.Millisecond), in)
+	return ok && next.Equal(at)
 }
 
 // had answers what tells whether the job has put an occurrence of that instant, position and subscriber into the store, or
@@ -107,9 +136,5 @@ func (j *Job) subscriberOf(p Planned, i int) string {
 // ticked tells whether a recurring job has expanded an instant: whether it is one of its own, up to the cursor.
 func (j *Job) ticked(at time.Time, in *time.Location) bool {
 	s := &j.Schedule
-	if !j.Cursor.IsZero() && at.After(j.Cursor) || s.ended(at) || at.Before(s.Anchor) {
-		return false
-	}
-	next, ok := s.next(at.Add(-time.Millisecond), in)
-	return ok && next.Equal(at)
+	return (j.Cursor.IsZero() || !at.After(j.Cursor)) && !at.Before(s.Anchor) && s.ticks(at, in)
 }

@@ -68,10 +68,17 @@ func (c *Clock) Earliest(t time.Time) (theirs time.Time, ok bool) {
 func (c *Clock) Newer(submitted, over time.Time) store.Span {
 	c.lock.Lock()
 	defer c.lock.Unlock()
-	if !c.known {
+	if !c.known || c.stood(submitted) {
 		return store.Span{}
 	}
 	return store.Span{After: job.LastRevision(c.latest(submitted)), Until: job.LastRevision(c.latest(over))}
+}
+
+// stood tells whether the two clocks of this machine have run differently since the store's was noted, as when the machine itself stood
+// still, which the monotonic clock does not count. Then nothing is known until the store tells its time again.
+func (c *Clock) stood(t time.Time) bool {
+	const notable = 100 * time.Millisecond
+	return (t.Round(0).Sub(c.sent.Round(0)) - t.Sub(c.sent)).Abs() > notable
 }
 
 // Watch makes a store that notes the time which the inner one tells.
