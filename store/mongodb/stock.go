@@ -14,11 +14,12 @@ import (
 
 // DueLanes implements [store.Stock]. It reads one batch of the index by due times, and nothing else.
 func (s *Store) DueLanes(ctx context.Context, p store.DueParams) (store.DuePage, error) {
-	span := bson.M{"dueAt": bson.M{"$gte": p.After.DueAt, "$lte": p.Until}}
+	// What is staged has a due time too, and is in no lane.
+	span := bson.M{"dueAt": bson.M{"$gte": p.After.DueAt, "$lte": p.Until}, "lane": anyLane()}
 	if after := p.After; after.Lane != (job.Lane{}) {
 		span = bson.M{"$or": bson.A{
 			bson.M{"dueAt": after.DueAt, "lane": bson.M{"$gt": after.Lane.String()}},
-			bson.M{"dueAt": bson.M{"$gt": after.DueAt, "$lte": p.Until}},
+			bson.M{"dueAt": bson.M{"$gt": after.DueAt, "$lte": p.Until}, "lane": anyLane()},
 		}}
 	}
 	limit := min(p.Limit, chunk)
@@ -131,7 +132,7 @@ func (s *Store) Backlog(ctx context.Context, now time.Time) (b store.Backlog, er
 	for _, l := range oldest.Lanes {
 		b.OldestDue = l.DueAt
 	}
-	if b.Due, err = s.count(ctx, bson.M{"dueAt": bson.M{"$lte": now}}, 0); err != nil {
+	if b.Due, err = s.count(ctx, bson.M{"dueAt": bson.M{"$lte": now}, "lane": anyLane()}, 0); err != nil {
 		return store.Backlog{}, err
 	}
 	if b.DeadLetters, err = s.count(ctx, bson.M{"lane": laneDead}, 0); err != nil {
