@@ -22,13 +22,13 @@ type Sender interface {
 	// into the data. Data that it accepted once, Send must understand for ever.
 	Validate(data []byte) error
 
-	// Destination names what callback data are sent to, in a few words that hold no secret: what is slow, down or has a limit is
-	// so for all data with the same destination, such as a host, a queue or a topic. Data were accepted.
+	// Destination names what callback data are sent to, in a few words that hold no secret: what is slow, down or has a
+	// limit is so for all data with the same destination, such as a host, a queue or a topic. Data were accepted.
 	Destination(data []byte) string
 
-	// Send makes one attempt and returns nil only when the receiver has taken responsibility for the delivery. It returns
-	// soon after ctx ends. It neither retries nor waits for a receiver to come back: the dispatcher does that, for all
-	// replicas. Its error is one of
+	// Send makes one attempt and returns nil only when the receiver has taken responsibility for the delivery. It
+	// returns soon after ctx ends. It neither retries nor waits for a receiver to come back: the dispatcher does that,
+	// for all replicas. Its error is one of
 	//   - [Permanent]: no later attempt can succeed;
 	//   - [Unavailable]: the sender's own connection failed before the receiver answered, or there is none; it costs the
 	//     job no attempt;
@@ -75,8 +75,8 @@ type Delivery struct {
 	Part *job.Part
 	// Envelope is the form to deliver in: none, or one that the sender says it can, see [Enveloper].
 	Envelope job.Envelope
-	// Trace is the trace context to pass on to the receiver; empty if there is none. The headers that a job names itself win:
-	// see [TraceHeaders].
+	// Trace is the trace context to pass on to the receiver; empty if there is none. The headers that a job names
+	// itself win: see [TraceHeaders].
 	Trace job.Trace
 }
 
@@ -113,8 +113,8 @@ func (r *Registry) Sender(callbackType string) (s Sender, ok bool) {
 	return s, ok
 }
 
-// Destination names where a callback is sent: its type, and what its sender says of the data. It is the type alone if there is no
-// such sender. The data were accepted.
+// Destination names where a callback is sent: its type, and what its sender says of the data. It is the type alone if
+// there is no such sender. The data were accepted.
 func (r *Registry) Destination(c job.Callback) string {
 	destination, _ := r.Place(c)
 	return destination
@@ -133,8 +133,8 @@ func (r *Registry) Place(c job.Callback) (destination, part string) {
 	return c.Type + " " + destination, part
 }
 
-// Validate checks a submitted callback by the sender that will send it. The error is a [*job.Invalid] with pointers from
-// the job's root.
+// Validate checks a submitted callback by the sender that will send it. The error is a [*job.Invalid] with pointers
+// from the job's root.
 func (r *Registry) Validate(t job.Target) error {
 	c := t.Callback
 	s, ok := r.senders[c.Type]
@@ -179,7 +179,8 @@ func checkEnvelope(s Sender, envelope job.Envelope, invalid *job.Invalid) {
 type Blame uint8
 
 const (
-	// BlameDestination is all of the destination: nothing came back, as when it refused the connection or took too long.
+	// BlameDestination is all of the destination: nothing came back, as when it refused the connection or took too
+	// long.
 	BlameDestination Blame = iota
 	// BlamePart is the part of the destination that was called: it answered that something is wrong, see [Parted].
 	BlamePart
@@ -196,7 +197,8 @@ type Failure struct {
 	Unavailable bool
 	// After is the least pause before the next attempt; zero leaves it to the retry policy.
 	After time.Duration
-	// Blame is what the error speaks of; what is permanent speaks of the delivery, and what is unavailable of the sender.
+	// Blame is what the error speaks of; what is permanent speaks of the delivery, and what is unavailable of the
+	// sender.
 	Blame Blame
 }
 
@@ -206,9 +208,9 @@ func (f *Failure) Unwrap() error { return f.Err }
 // Permanent marks an error that no later attempt can mend: the occurrence is buried at once.
 func Permanent(err error) error { return &Failure{Err: err, Permanent: true} }
 
-// Unavailable marks an error of the sender's own connection: as a rule nothing was sent, and if something was, the answer
-// was lost with the connection. Neither the job nor its receiver is to blame, so the attempt is not counted. It is made
-// again after about the given pause.
+// Unavailable marks an error of the sender's own connection: as a rule nothing was sent, and if something was, the
+// answer was lost with the connection. Neither the job nor its receiver is to blame, so the attempt is not counted. It
+// is made again after about the given pause.
 func Unavailable(err error, after time.Duration) error {
 	return &Failure{Err: err, Unavailable: true, After: after}
 }

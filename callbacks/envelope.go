@@ -16,9 +16,9 @@ type Message struct {
 	ContentType string
 	// Body is nil if there is none.
 	Body []byte
-	// Attributes are those of an event in binary mode, without datacontenttype, which is the ContentType there. The sender
-	// makes each a header, named as the protocol's binding to CloudEvents says. They win over the job's own headers, of
-	// which none may be a datacontenttype.
+	// Attributes are those of an event in binary mode, without datacontenttype, which is the ContentType there. The
+	// sender makes each a header, named as the protocol's binding to CloudEvents says. They win over the job's own
+	// headers, of which none may be a datacontenttype.
 	Attributes []Attribute
 }
 

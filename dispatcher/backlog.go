@@ -17,14 +17,15 @@ const (
 	backlogInterval = 15 * time.Second
 	// backlogShare bounds how much of the time the store is busy with it: one part in so many.
 	backlogShare = 100
-	// backlogTimeout bounds one look. Counting a large backlog may take longer than anything else that a store is asked for.
+	// backlogTimeout bounds one look. Counting a large backlog may take longer than anything else that a store is asked
+	// for.
 	backlogTimeout = 3 * storeTimeout
 	// backlogMisses is how many refreshes may fail before what was last read is no longer shown.
 	backlogMisses = 3
 )
 
-// backlog is what is known of the store's backlog. It is read at intervals, never when it is asked for, so that it costs the
-// same however many ask, and whoever asks is answered though the store is not.
+// backlog is what is known of the store's backlog. It is read at intervals, never when it is asked for, so that it
+// costs the same however many ask, and whoever asks is answered though the store is not.
 type backlog struct {
 	shown atomic.Pointer[reading] // nil until the first
 
@@ -108,8 +109,8 @@ func (d *Dispatcher) readBacklog(ctx context.Context) {
 	if b.last.IsZero() {
 		b.last = start
 	}
-	// A store that is away is not to be away for longer here than it is; one that can't count so many in time is not to be
-	// busy with nothing else.
+	// A store that is away is not to be away for longer here than it is; one that can't count so many in time is not to
+	// be busy with nothing else.
 	b.next = end.Add(min(pause, end.Sub(b.last)))
 	if b.failures++; b.failures == backlogMisses {
 		d.log.Warn("the store does not tell its backlog, so the metrics don't show it", "failures", b.failures, "error", err)
@@ -136,8 +137,8 @@ func (d *Dispatcher) askBacklog(ctx context.Context, now time.Time) (r reading, 
 	return r, err
 }
 
-// oldestUnpaused is how long the longest due of a tenant that is not paused has been due. It passes over what paused ones have, the
-// longest due first.
+// oldestUnpaused is how long the longest due of a tenant that is not paused has been due. It passes over what paused
+// ones have, the longest due first.
 func (d *Dispatcher) oldestUnpaused(ctx context.Context, now time.Time) (time.Duration, error) {
 	for p := (store.DueParams{Until: now, Limit: lookPage}); ; {
 		page, err := d.cfg.Store.DueLanes(ctx, p)

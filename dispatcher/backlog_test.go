@@ -100,8 +100,8 @@ func TestBacklogIsShown(t *testing.T) {
 	})
 }
 
-// When the store does not tell any more, the last numbers are shown until three refreshes were missed, and then none, until it
-// tells again.
+// When the store does not tell any more, the last numbers are shown until three refreshes were missed, and then none,
+// until it tells again.
 func TestBacklogGoesStale(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(b *bench) {
@@ -125,8 +125,8 @@ func TestBacklogGoesStale(t *testing.T) {
 	})
 }
 
-// A store that takes long to tell is asked so rarely that it is busy with it for at most a hundredth of the time, and what it
-// told is shown until it is asked again.
+// A store that takes long to tell is asked so rarely that it is busy with it for at most a hundredth of the time, and
+// what it told is shown until it is asked again.
 func TestSlowBacklog(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(b *bench) {

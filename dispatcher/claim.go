@@ -11,10 +11,10 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// How long the claim loop rests after a claim that left nothing due: a part of what the claim took, but no longer than longestPause.
-// A claim costs about as much for one occurrence as for many, so at hundreds of instants a second that spares most claims, and makes
-// nothing later than a claim does. Half of it would make instants a third of a millisecond earlier, for a tenth to a quarter more
-// processor time.
+// How long the claim loop rests after a claim that left nothing due: a part of what the claim took, but no longer than
+// longestPause. A claim costs about as much for one occurrence as for many, so at hundreds of instants a second that
+// spares most claims, and makes nothing later than a claim does. Half of it would make instants a third of a
+// millisecond earlier, for a tenth to a quarter more processor time.
 const (
 	restPart     = 0.75
 	longestPause = 5 * time.Millisecond
@@ -83,8 +83,8 @@ func (l *claimLoop) run(ctx context.Context) {
 	}
 }
 
-// catchUp takes what has happened while the loop was busy, as it is all the time while there is a backlog and a slot is free: so the
-// next claim is as large as can be, and knows of all that has become due.
+// catchUp takes what has happened while the loop was busy, as it is all the time while there is a backlog and a slot is
+// free: so the next claim is as large as can be, and knows of all that has become due.
 func (l *claimLoop) catchUp(ctx context.Context) {
 	l.collectFreed()
 	l.takeWakes()
@@ -217,8 +217,8 @@ func (l *claimLoop) ask(ctx context.Context) {
 	go l.looks.look(ctx, l.told)
 }
 
-// hear takes a page of what becomes due. Its success is the loop's only if claims have not failed: a store that can be read but not
-// written is of no use.
+// hear takes a page of what becomes due. Its success is the loop's only if claims have not failed: a store that can be
+// read but not written is of no use.
 func (l *claimLoop) hear(ctx context.Context, t told) {
 	if t.ended {
 		l.asking = false
@@ -265,8 +265,8 @@ func (l *claimLoop) hear(ctx context.Context, t told) {
 // faults counts failures in a row.
 type faults int
 
-// note counts the failure of a call to the store, or that there is none any more, and tells whether the call succeeded. It
-// logs the first of a row of failures, and every so often another one.
+// note counts the failure of a call to the store, or that there is none any more, and tells whether the call succeeded.
+// It logs the first of a row of failures, and every so often another one.
 func (f *faults) note(log *slog.Logger, what string, err error) bool {
 	if err == nil {
 		if *f > 0 {

@@ -19,7 +19,7 @@ import (
 // Store is what a Dispatcher needs of one.
 type Store interface {
 	store.Queue
-	store.Stock
+	store.Inspector
 	store.Tenants
 }
 
@@ -36,8 +36,8 @@ type Config struct {
 	// Traces makes a span of each attempt, in a trace of its own; nil makes none.
 	Traces trace.TracerProvider
 
-	// Tick is how often to ask the store for the next due time. It bounds how late an occurrence is noticed that another
-	// replica submitted; what this replica knows of fires at its instant.
+	// Tick is how often to ask the store for the next due time. It bounds how late an occurrence is noticed that
+	// another replica submitted; what this replica knows of fires at its instant.
 	Tick time.Duration
 	// Early is how far ahead of its instant an occurrence may fire. All replicas must agree on it.
 	Early time.Duration
@@ -49,20 +49,20 @@ type Config struct {
 	Concurrency int
 	// ShutdownTimeout bounds how long Run waits for callbacks under way when it is told to stop.
 	ShutdownTimeout time.Duration
-	// CatchUpLimit is how many instants of a recurring job fire late at most, of those that fell due while nothing ran. All
-	// replicas should agree on it.
+	// CatchUpLimit is how many instants of a recurring job fire late at most, of those that fell due while nothing ran.
+	// All replicas should agree on it.
 	CatchUpLimit int
 	// Policy is how slots are shared out while more is due than there are.
 	Policy shares.Policy
-	// Destinations is how many callbacks may go to one destination, and what becomes of one that fails. Its InFlight is three
-	// quarters of Concurrency if it is zero, and its SlowInFlight one half.
+	// Destinations is how many callbacks may go to one destination, and what becomes of one that fails. Its InFlight is
+	// three quarters of Concurrency if it is zero, and its SlowInFlight one half.
 	Destinations destinations.Policy
 	// Auto gives tenants a priority that have none.
 	Auto AutoPriority
 	// TenantLabels is how many tenants have metrics of their own; the others share one label.
 	TenantLabels int
-	// Retain is how long a job stays readable after its last occurrence; DeadLetterRetain how long dead letters are kept,
-	// zero for ever.
+	// Retain is how long a job stays readable after its last occurrence; DeadLetterRetain how long dead letters are
+	// kept, zero for ever.
 	Retain           time.Duration
 	DeadLetterRetain time.Duration
 }
@@ -87,8 +87,8 @@ var Defaults = Config{
 // margin is how much of the lease is left when a callback has timed out.
 func (c *Config) margin() time.Duration { return c.Lease - c.CallbackTimeout - c.Early }
 
-// permittedSkew is how far this machine's clock may be off the store's. Two replicas, each off by it, still keep the lease:
-// a callback ends before another can claim, and an expansion, which has half a lease, before another can expand.
+// permittedSkew is how far this machine's clock may be off the store's. Two replicas, each off by it, still keep the
+// lease: a callback ends before another can claim, and an expansion, which has half a lease, before another can expand.
 func (c *Config) permittedSkew() time.Duration { return min(c.margin(), c.Lease/2) / 2 }
 
 // Expansion bounds how recurring jobs are expanded. It depends on the lease: the lead of an expansion leaves room for a
@@ -97,7 +97,8 @@ func (c *Config) Expansion() job.Expansion {
 	return job.Expansion{Horizon: 2 * c.Lease, CatchUpLimit: c.CatchUpLimit}
 }
 
-// expandInterval is how often to look for jobs that are to be expanded: often enough for the lead, and rarely for the store.
+// expandInterval is how often to look for jobs that are to be expanded: often enough for the lead, and rarely for the
+// store.
 func (c *Config) expandInterval() time.Duration {
 	return max(c.Expansion().Horizon/24, 100*time.Millisecond)
 }

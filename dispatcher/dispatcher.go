@@ -2,9 +2,9 @@
 // settles the claims. Replicas that share a store need nothing else in common; each runs one Dispatcher.
 //
 // A Dispatcher is four parts, each a goroutine that owns its state: the claim loop (claim.go), one goroutine for each
-// callback under way (fire.go), the settler, which writes outcomes in batches (settle.go), and the expander, which keeps the next
-// occurrences of recurring jobs in the store (expand.go). What is claimed is fired at once, so nothing claimed waits in
-// memory, and a slot is free again only once its outcome is written.
+// callback under way (fire.go), the settler, which writes outcomes in batches (settle.go), and the expander, which
+// keeps the next occurrences of recurring jobs in the store (expand.go). What is claimed is fired at once, so nothing
+// claimed waits in memory, and a slot is free again only once its outcome is written.
 package dispatcher
 
 import (
@@ -107,7 +107,8 @@ func New(cfg Config) (*Dispatcher, error) {
 // now reads both clocks. Nothing else reads a clock here, so that a test can set the wall clock.
 func (d *Dispatcher) now() time.Time { return d.cfg.Now() }
 
-// Wake tells that an occurrence of a lane becomes due at t, so that this replica need not wait for its next tick to notice.
+// Wake tells that an occurrence of a lane becomes due at t, so that this replica need not wait for its next tick to
+// notice.
 func (d *Dispatcher) Wake(lane job.Lane, t time.Time) {
 	if t.IsZero() {
 		return

@@ -116,8 +116,8 @@ func TestManyLanes(t *testing.T) {
 	})
 }
 
-// A backlog keeps the loop busy while slots are free. What another tenant gets meanwhile does not wait for its end: it is heard of by
-// the next claim if this replica is told, else at the next tick.
+// A backlog keeps the loop busy while slots are free. What another tenant gets meanwhile does not wait for its end: it
+// is heard of by the next claim if this replica is told, else at the next tick.
 func TestHearsWhileBusy(t *testing.T) {
 	for name, c := range map[string]struct {
 		told bool
@@ -293,7 +293,8 @@ func TestSweeps(t *testing.T) {
 	})
 }
 
-// Dead letters that are to be kept for longer than there has been time are kept for ever, and jobs are swept all the same.
+// Dead letters that are to be kept for longer than there has been time are kept for ever, and jobs are swept all the
+// same.
 func TestLongRetention(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(b *bench) {

@@ -13,8 +13,8 @@ import (
 const jobsAtOnce = 100
 
 // expander is the state of the goroutine that expands recurring jobs: it keeps their next occurrences in the store. All
-// replicas do it side by side. A job that one has claimed and not advanced is claimed again when its lease ends, and the
-// lead is long enough for that.
+// replicas do it side by side. A job that one has claimed and not advanced is claimed again when its lease ends, and
+// the lead is long enough for that.
 type expander struct {
 	*Dispatcher
 	claiming  faults
@@ -74,8 +74,8 @@ func (e *expander) advanced() {
 	e.expanded.Store(&now)
 }
 
-// leave notes that jobs which were claimed at a time are left to their leases. This replica looks at fixed intervals, so it
-// would be the first to see the leases end, again and again. But what hindered it may not hinder the others.
+// leave notes that jobs which were claimed at a time are left to their leases. This replica looks at fixed intervals,
+// so it would be the first to see the leases end, again and again. But what hindered it may not hinder the others.
 func (e *expander) leave(claimedAt time.Time) {
 	end := claimedAt.Add(e.cfg.Lease)
 	if e.yieldUntil.Before(claimedAt) {
@@ -89,8 +89,8 @@ func (e *expander) yields(now time.Time) bool {
 	return !now.Before(e.yieldFrom) && now.Before(e.yieldUntil)
 }
 
-// advanceAll expands claimed jobs and writes that bit by bit, so that neither memory nor one call has to hold all of it. It
-// tells whether it came to the end. If not, the rest are claimed again when their leases end.
+// advanceAll expands claimed jobs and writes that bit by bit, so that neither memory nor one call has to hold all of
+// it. It tells whether it came to the end. If not, the rest are claimed again when their leases end.
 func (e *expander) advanceAll(ctx context.Context, claimed store.ClaimedJobs, start time.Time) bool {
 	var advances []store.Advance
 	occurrences := 0
@@ -139,8 +139,9 @@ func (e *expander) next(j *job.Job, token string, start time.Time) (store.Advanc
 
 var errHalfLease = errors.New("half of the claims' lease has passed: the store or this machine is slow")
 
-// advance writes what was expanded, and wakes the claim loop for it. The error is that the store is unavailable, or that it
-// is too late. Then it is not tried again, but left to the lease: what the store has done of it may be delivered already.
+// advance writes what was expanded, and wakes the claim loop for it. The error is that the store is unavailable, or
+// that it is too late. Then it is not tried again, but left to the lease: what the store has done of it may be
+// delivered already.
 func (e *expander) advance(ctx context.Context, advances []store.Advance, start time.Time) error {
 	left := e.cfg.Lease/2 - elapsed(start, e.now())
 	if left <= 0 {

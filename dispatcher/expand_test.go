@@ -339,8 +339,8 @@ func TestScheduleEnds(t *testing.T) {
 	})
 }
 
-// The cursor of a recurring job that was submitted through another replica, or before an outage, is no news to a replica
-// that starts: it looks at once.
+// The cursor of a recurring job that was submitted through another replica, or before an outage, is no news to a
+// replica that starts: it looks at once.
 func TestExpandsAtOnce(t *testing.T) {
 	bubble(t, func(b *bench) {
 		b.submit("k", crontab("@every 1h"))

@@ -140,7 +140,8 @@ func TestWeights(t *testing.T) {
 	})
 }
 
-// A tenant that is paused waits, from its settings on and from a replica's start on; and goes on when it is not any more.
+// A tenant that is paused waits, from its settings on and from a replica's start on; and goes on when it is not any
+// more.
 func TestPausedTenant(t *testing.T) {
 	bubble(t, func(b *bench) {
 		b.tenant("paused", b.start, job.TenantSettings{Paused: true})

@@ -39,8 +39,8 @@ type batch struct {
 // would come as much too early or too late. Now is with the monotonic clock.
 func (b *batch) time(now time.Time) time.Time { return b.start.Add(now.Sub(b.start)) }
 
-// start has all occurrences of a claim fired at once, each by a goroutine that has nothing else to do, or a new one. They
-// stay, since their stacks have grown: at most as many as there were at once.
+// start has all occurrences of a claim fired at once, each by a goroutine that has nothing else to do, or a new one.
+// They stay, since their stacks have grown: at most as many as there were at once.
 func (d *Dispatcher) start(ctx context.Context, at time.Time, claimed []store.Claimed) {
 	if len(claimed) == 0 {
 		return
@@ -90,8 +90,8 @@ func (d *Dispatcher) fire(f firing) {
 	d.fired <- s
 }
 
-// unfired is why a claim is given back without an attempt, and after which pause it may be claimed again. The pause is made up to
-// half as long again, lest a whole backlog comes back at once, unless it is exact.
+// unfired is why a claim is given back without an attempt, and after which pause it may be claimed again. The pause is
+// made up to half as long again, lest a whole backlog comes back at once, unless it is exact.
 type unfired struct {
 	error
 	after time.Duration
@@ -214,8 +214,8 @@ func (d *Dispatcher) send(ctx context.Context, sender callbacks.Sender, c *store
 	return err
 }
 
-// outage is how long a type's callbacks have been impossible to send. The longer it lasts, the longer the pauses, so that
-// a large backlog which can't be sent does not take all claims from what can.
+// outage is how long a type's callbacks have been impossible to send. The longer it lasts, the longer the pauses, so
+// that a large backlog which can't be sent does not take all claims from what can.
 type outage struct {
 	since atomic.Pointer[time.Time] // with the monotonic clock; nil while there is none
 }

@@ -38,8 +38,8 @@ func bubble(t *testing.T, f func(b *bench)) {
 	})
 }
 
-// calm is a change of a replica's configuration that makes it ask less often for what it can't know of, so that hours pass
-// faster.
+// calm is a change of a replica's configuration that makes it ask less often for what it can't know of, so that hours
+// pass faster.
 func calm(c *dispatcher.Config) { c.Tick = time.Minute }
 
 // alone is a change of a replica's configuration that lets one destination have all slots, however slow it is.

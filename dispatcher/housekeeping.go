@@ -34,8 +34,8 @@ type clockCheck struct {
 	skew time.Duration
 }
 
-// notableSkew is how far this machine's clock may be off before that is told of. It is safe to claim, but what fires here
-// fires that much too late, or too early.
+// notableSkew is how far this machine's clock may be off before that is told of. It is safe to claim, but what fires
+// here fires that much too late, or too early.
 const notableSkew = 100 * time.Millisecond
 
 // largestStep is how much this machine's clock may be set or slewed between two looks at the store's.
@@ -50,8 +50,8 @@ func (c *clock) known(now time.Time) bool {
 // step is how much the wall clock was set between two times that have both clocks.
 func step(from, to time.Time) time.Duration { return to.Round(0).Sub(from.Round(0)) - to.Sub(from) }
 
-// elapsed is how long it is from one time to another by whichever clock says longer: the monotonic one is right when the
-// other was set, the other when the whole machine slept.
+// elapsed is how long it is from one time to another by whichever clock says longer: the monotonic one is right when
+// the other was set, the other when the whole machine slept.
 func elapsed(from, to time.Time) time.Duration {
 	return max(to.Sub(from), to.Round(0).Sub(from.Round(0)))
 }
@@ -143,8 +143,8 @@ func (d *Dispatcher) sweep(ctx context.Context) {
 	}
 }
 
-// beat says that this replica may be claiming, so that nobody moves the store's documents meanwhile. It is for people who
-// look before they do that: nothing else depends on it, so its failure stops nothing.
+// beat says that this replica may be claiming, so that nobody moves the store's documents meanwhile. It is for people
+// who look before they do that: nothing else depends on it, so its failure stops nothing.
 func (d *Dispatcher) beat(ctx context.Context) {
 	d.noteBeat(ctx, storeTimeout, d.now().Add(beatFor).Truncate(time.Millisecond))
 }

@@ -10,29 +10,31 @@ import (
 const (
 	// lookPage is how much of an index the store reads at most for one page of a look.
 	lookPage = 2000
-	// lookAhead is how far ahead a look goes, if that is on the page: farther than it must, so that a store which does not answer for a
-	// while makes little late.
+	// lookAhead is how far ahead a look goes, if that is on the page: farther than it must, so that a store which does
+	// not answer for a while makes little late.
 	lookAhead = time.Minute
 	// lately is for how long a write may have been on its way that makes something due at once.
 	lately = 2 * time.Second
 )
 
-// How rarely the store is asked what becomes due if that takes long: it is busy with it for one part of the time in so many, unless that
-// would be to wait for more than a few ticks, lest one slow answer leaves this replica blind. Then it is left alone for as long as it took.
+// How rarely the store is asked what becomes due if that takes long: it is busy with it for one part of the time in so
+// many, unless that would be to wait for more than a few ticks, lest one slow answer leaves this replica blind. Then it
+// is left alone for as long as it took.
 const (
 	busiest  = 50
 	mostLate = 2 // ticks
 )
 
-// looks tell this replica in which lanes something becomes due, each what has changed since the one before. Whatever becomes due does so no
-// sooner than it is written, but for what is submitted with an instant that has passed. So a look is for what becomes due from a little
-// before the last one on: the recent. What was due before that is known, or it was submitted by another replica that has since died, or by
-// one whose clock is behind, or it took long to be written. To find that too, each look also goes on by one page through all that is due, from the
-// oldest on. As long as all of it is on one page, as it nearly always is, that page is the whole look.
+// looks tell this replica in which lanes something becomes due, each what has changed since the one before. Whatever
+// becomes due does so no sooner than it is written, but for what is submitted with an instant that has passed. So a
+// look is for what becomes due from a little before the last one on: the recent. What was due before that is known, or
+// it was submitted by another replica that has since died, or by one whose clock is behind, or it took long to be
+// written. To find that too, each look also goes on by one page through all that is due, from the oldest on. As long as
+// all of it is on one page, as it nearly always is, that page is the whole look.
 //
 // One goroutine uses it at a time.
 type looks struct {
-	store store.Stock
+	store store.Inspector
 	tick  time.Duration
 	early time.Duration
 	now   func() time.Time
@@ -50,7 +52,8 @@ type looks struct {
 type told struct {
 	lanes []store.LaneDue
 	err   error
-	// ended tells that it is the last of its look. Then, if whole is set, the lanes are all of which something becomes due, of all pages.
+	// ended tells that it is the last of its look. Then, if whole is set, the lanes are all of which something becomes
+	// due, of all pages.
 	ended, whole bool
 	start, end   time.Time // of the look, and of the page
 	reach        time.Time // of the last page: up to when all that becomes due was told
@@ -113,7 +116,8 @@ func (l *looking) run() {
 	}
 }
 
-// recentFrom is from when on the recent is looked at: a little before the last look, also by a clock that was set back since.
+// recentFrom is from when on the recent is looked at: a little before the last look, also by a clock that was set back
+// since.
 func (l *looking) recentFrom() time.Time {
 	from, now := l.known.Round(0), l.start.Round(0) // the wall clock's, which goes back if it is set
 	if now.Before(from) {

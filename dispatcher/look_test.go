@@ -121,8 +121,8 @@ func TestLookThatBreaksOff(t *testing.T) {
 	})
 }
 
-// While so much is due that it takes many pages to tell, what another replica submits is found within two ticks, and what one left
-// behind with an instant that had passed is found when the look through all that is due comes to it.
+// While so much is due that it takes many pages to tell, what another replica submits is found within two ticks, and
+// what one left behind with an instant that had passed is found when the look through all that is due comes to it.
 func TestLooksBesideABacklog(t *testing.T) {
 	bubble(t, func(b *bench) {
 		const paused, page = 60, 5

@@ -12,8 +12,8 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// metrics are what a Dispatcher shows of itself. Those which are written for each occurrence are looked up by the callback's
-// type alone, and writing them allocates nothing. A nil metrics takes everything and keeps nothing.
+// metrics are what a Dispatcher shows of itself. Those which are written for each occurrence are looked up by the
+// callback's type alone, and writing them allocates nothing. A nil metrics takes everything and keeps nothing.
 type metrics struct {
 	types   map[string]*typeMetrics // by callback type, fixed once made; that of "" is for all that have no sender
 	tenants *tenantMetrics
@@ -39,7 +39,8 @@ var outcomeLabels = [...]string{
 	store.Ack: "delivered", store.Retry: "retried", store.Bury: "buried", store.Release: "released",
 }
 
-// otherType is the label of callbacks that this replica has no sender for, whatever their type is: anybody can submit any.
+// otherType is the label of callbacks that this replica has no sender for, whatever their type is: anybody can submit
+// any.
 const otherType = "other"
 
 // newMetrics makes the metrics of a Dispatcher and registers them; nil if there is no registerer.
@@ -155,7 +156,8 @@ func observe(histogram prometheus.Observer, value float64, span trace.SpanContex
 	})
 }
 
-// settled notes how a claim that was fired at a time ended. Span is the attempt's, if there was one and there are traces.
+// settled notes how a claim that was fired at a time ended. Span is the attempt's, if there was one and there are
+// traces.
 func (m *metrics) settled(c *store.Claimed, outcome store.Outcome, firedAt time.Time, span trace.SpanContext) {
 	if m == nil {
 		return
@@ -167,8 +169,8 @@ func (m *metrics) settled(c *store.Claimed, outcome store.Outcome, firedAt time.
 	of := m.of(c.Callback.Type)
 	of.outcomes[outcome].Inc()
 	deviation := -1.
-	// A retry has its own delay. What is released is fired another time. What stands on its own was triggered or redriven by
-	// somebody: its timestamp says nothing of when it should have fired. What can't be read was not fired.
+	// A retry has its own delay. What is released is fired another time. What stands on its own was triggered or
+	// redriven by somebody: its timestamp says nothing of when it should have fired. What can't be read was not fired.
 	if c.Attempt == 1 && outcome != store.Release && c.Revision != "" && c.Fault == nil {
 		// An occurrence that may be fired early is not late if it is. Its sum would else shrink, which a sum must not.
 		deviation = max(0, firedAt.Sub(c.Timestamp).Seconds())

@@ -11,8 +11,8 @@ import (
 // otherTenants is the label of all tenants that have none of their own. No tenant has that name.
 const otherTenants = "(other)"
 
-// tenantMetrics are those by tenant. The first that have anything to fire on this replica have a label of their own, so that
-// there are never more than so many.
+// tenantMetrics are those by tenant. The first that have anything to fire on this replica have a label of their own, so
+// that there are never more than so many.
 type tenantMetrics struct {
 	deviation  *prometheus.SummaryVec
 	deliveries *prometheus.CounterVec

@@ -18,7 +18,7 @@ import (
 	"github.com/carillon-scheduler/carillon/dispatcher"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
-	"github.com/carillon-scheduler/carillon/store/metered"
+	"github.com/carillon-scheduler/carillon/store/instrumented"
 )
 
 // measured are the metrics of one replica.
@@ -306,7 +306,7 @@ func (l *lockedLog) count(text string) int {
 func TestIdleBudget(t *testing.T) {
 	bubble(t, func(b *bench) {
 		registry := prometheus.NewRegistry()
-		b.measure(func(c *dispatcher.Config) { c.Store = metered.New(b.store, registry) })
+		b.measure(func(c *dispatcher.Config) { c.Store = instrumented.New(b.store, registry) })
 		const minutes = 10
 		time.Sleep(minutes * time.Minute)
 		families, err := registry.Gather()

@@ -13,8 +13,8 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// Each step's payload and part reach the sender, for each subscriber, and also after a redrive, which keeps of the job only
-// what it takes.
+// Each step's payload and part reach the sender, for each subscriber, and also after a redrive, which keeps of the job
+// only what it takes.
 func TestSequence(t *testing.T) {
 	bubble(t, func(b *bench) {
 		draft, err := job.Decode([]byte(`{"key":"s","steps":[

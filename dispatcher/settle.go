@@ -11,14 +11,14 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// gatherTime is how long an outcome may wait for others to be written with it, unless slots become scarce: a write costs about
-// as much for one outcome as for many.
+// gatherTime is how long an outcome may wait for others to be written with it, unless slots become scarce: a write
+// costs about as much for one outcome as for many.
 const gatherTime = 5 * time.Millisecond
 
-// settleLoop writes outcomes until allFired is closed: whatever has gathered while the last batch was written, and for a
-// moment after that, makes the next one. It is the only way back of a slot, so what is not yet written can't grow. It answers
-// how many outcomes could not be written before ctx ended. Senders that have not returned by the end are given up; fired has
-// room for them.
+// settleLoop writes outcomes until allFired is closed: whatever has gathered while the last batch was written, and for
+// a moment after that, makes the next one. It is the only way back of a slot, so what is not yet written can't grow. It
+// answers how many outcomes could not be written before ctx ended. Senders that have not returned by the end are given
+// up; fired has room for them.
 func (d *Dispatcher) settleLoop(ctx context.Context, allFired <-chan struct{}) (lost int) {
 	for {
 		batch := d.gather(allFired)
@@ -29,9 +29,9 @@ func (d *Dispatcher) settleLoop(ctx context.Context, allFired <-chan struct{}) (
 	}
 }
 
-// gather waits for an outcome, and for those that come with it: until gatherTime is over, or an eighth of all slots wait for
-// theirs to be written, since then there may soon be none to claim with. While stopping it waits for no more. It answers none
-// if allFired is closed and none waits.
+// gather waits for an outcome, and for those that come with it: until gatherTime is over, or an eighth of all slots
+// wait for theirs to be written, since then there may soon be none to claim with. While stopping it waits for no more.
+// It answers none if allFired is closed and none waits.
 func (d *Dispatcher) gather(allFired <-chan struct{}) (batch []store.Settlement) {
 	var over <-chan time.Time
 	for ended, yielded := false, false; ; {

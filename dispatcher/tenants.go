@@ -16,8 +16,8 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// AutoPriority gives tenants a priority whose settings name none: a high one while they are new, else a normal one while they have
-// little to fire, else a low one. The zero value leaves all at normal.
+// AutoPriority gives tenants a priority whose settings name none: a high one while they are new, else a normal one
+// while they have little to fire, else a low one. The zero value leaves all at normal.
 type AutoPriority struct {
 	// New is for how long a tenant is new, from when it was first seen. Zero with Small zero is no automatic priority.
 	New time.Duration
@@ -100,8 +100,8 @@ func (d *Dispatcher) anyPaused() bool {
 	return false
 }
 
-// Priorities are those of tenants' jobs which have none of their own, in the order of the tenants. What has something due, or soon will, is
-// known; of the others, as many as that takes are looked at.
+// Priorities are those of tenants' jobs which have none of their own, in the order of the tenants. What has something
+// due, or soon will, is known; of the others, as many as that takes are looked at.
 func (d *Dispatcher) Priorities(ctx context.Context, tenants []job.Tenant) []job.Priority {
 	all := make([]job.Priority, len(tenants))
 	var unknown []string
@@ -173,8 +173,8 @@ func (d *Dispatcher) tenantsPage(ctx context.Context, filter store.TenantFilter)
 // mostClassed bounds how many tenants are counted at a time.
 const mostClassed = 2000
 
-// classifyMattering gives those tenants a priority that matter and whose settings name none: as many as may be counted at a time, those
-// first that were not yet, or not for the longest. The others keep what they had.
+// classifyMattering gives those tenants a priority that matter and whose settings name none: as many as may be counted
+// at a time, those first that were not yet, or not for the longest. The others keep what they had.
 func (d *Dispatcher) classifyMattering(ctx context.Context, now time.Time) {
 	known, seen, classes := *d.tenants.known.Load(), make(map[string]seenTenant), make(map[string]job.Priority)
 	names := slices.DeleteFunc(d.tenants.mattering(), func(name string) bool { return known[name].Priority != job.PriorityDefault })
@@ -223,7 +223,8 @@ func (d *Dispatcher) class(name string) (class job.Priority, is bool) {
 	return class, is
 }
 
-// classifyNamed gives some tenants a priority, and stores that with the classes of others. What the store does not tell stays as it is.
+// classifyNamed gives some tenants a priority, and stores that with the classes of others. What the store does not tell
+// stays as it is.
 func (d *Dispatcher) classifyNamed(ctx context.Context, now time.Time, names []string, classes map[string]job.Priority) {
 	if d.tenants.seen == nil {
 		d.tenants.seen = make(map[string]seenTenant)
@@ -248,7 +249,8 @@ func (d *Dispatcher) classifyNamed(ctx context.Context, now time.Time, names []s
 	d.tenants.classes.Store(&classes)
 }
 
-// classify gives tenants a priority that have none of their own. Those of which the store does not tell how much they have are left out.
+// classify gives tenants a priority that have none of their own. Those of which the store does not tell how much they
+// have are left out.
 func (d *Dispatcher) classify(ctx context.Context, now time.Time, names []string, seen map[string]seenTenant) (map[string]job.Priority, error) {
 	classes := make(map[string]job.Priority, len(names))
 	var lanes []job.Lane

@@ -23,8 +23,8 @@ func tracerOf(provider trace.TracerProvider) trace.Tracer {
 	return provider.Tracer("github.com/carillon-scheduler/carillon/dispatcher")
 }
 
-// startSpan begins the span of an attempt that is about to be sent. It begins a trace of its own, with a link to the request
-// that the job came with: that may be years ago, and a crontab's trace would never end.
+// startSpan begins the span of an attempt that is about to be sent. It begins a trace of its own, with a link to the
+// request that the job came with: that may be years ago, and a crontab's trace would never end.
 func (d *Dispatcher) startSpan(ctx context.Context, c *store.Claimed, now time.Time) (context.Context, trace.Span) {
 	kind := trace.SpanKindProducer
 	if c.Callback.Type == "http" {
@@ -48,8 +48,8 @@ func (d *Dispatcher) startSpan(ctx context.Context, c *store.Claimed, now time.T
 	return d.tracer.Start(ctx, "fire "+c.Callback.Type, options...)
 }
 
-// endSpan ends an attempt's span with its outcome, and the error that was the reason. Span is nil if no attempt was made, or there
-// are no traces.
+// endSpan ends an attempt's span with its outcome, and the error that was the reason. Span is nil if no attempt was
+// made, or there are no traces.
 func endSpan(span trace.Span, s *store.Settlement, err error) {
 	if span == nil {
 		return
@@ -70,7 +70,8 @@ func spanContext(span trace.Span) trace.SpanContext {
 	return span.SpanContext()
 }
 
-// errorType names the kind of an error, in one of a few words: by its ErrorType method, if it has one, or by its Go type.
+// errorType names the kind of an error, in one of a few words: by its ErrorType method, if it has one, or by its Go
+// type.
 func errorType(err error) attribute.KeyValue {
 	if u, ok := errors.AsType[*unfired](err); ok {
 		err = u.error

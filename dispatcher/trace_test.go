@@ -33,8 +33,8 @@ func traced(sampler sdktrace.Sampler) (func(*dispatcher.Config), *tracetest.Span
 	return func(c *dispatcher.Config) { c.Traces = provider }, spans
 }
 
-// TestAttemptsHaveSpans: each is the root of a trace of its own, linked to the submission, and what the receiver is sent
-// goes on with it.
+// TestAttemptsHaveSpans: each is the root of a trace of its own, linked to the submission, and what the receiver is
+// sent goes on with it.
 func TestAttemptsHaveSpans(t *testing.T) {
 	type attempt struct {
 		number    int64
@@ -203,7 +203,8 @@ func TestWithoutTraces(t *testing.T) {
 	})
 }
 
-// TestAttemptsThatAreNotSampled pass on that they are not, so that receivers don't begin a trace of which the rest is missing.
+// TestAttemptsThatAreNotSampled pass on that they are not, so that receivers don't begin a trace of which the rest is
+// missing.
 func TestAttemptsThatAreNotSampled(t *testing.T) {
 	bubble(t, func(b *bench) {
 		off, spans := traced(sdktrace.NeverSample())

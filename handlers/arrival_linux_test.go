@@ -11,8 +11,8 @@ import (
 	"github.com/carillon-scheduler/carillon/handlers"
 )
 
-// TestStoppedReplicaActsOnNothingThatWasOvertaken has requests wait at a replica that stands still, while another one accepts a
-// newer definition.
+// TestStoppedReplicaActsOnNothingThatWasOvertaken has requests wait at a replica that stands still, while another one
+// accepts a newer definition.
 func TestStoppedReplicaActsOnNothingThatWasOvertaken(t *testing.T) {
 	for _, request := range []string{"PUT", "DELETE", "PATCH"} {
 		t.Run(request, func(t *testing.T) {
@@ -21,7 +21,7 @@ func TestStoppedReplicaActsOnNothingThatWasOvertaken(t *testing.T) {
 
 			var config handlers.Config
 			b := newAPI(t, ofStoresClock, func(c *handlers.Config) {
-				c.Store, c.Stock, c.Tenants = a.store, a.store, a.store
+				c.Store, c.Inspector, c.Tenants = a.store, a.store, a.store
 				config = *c
 			})
 			stopped := &http.Server{Handler: handlers.New(config), ConnContext: handlers.KeepConn}

@@ -124,7 +124,7 @@ func (a *api) recentBacklog(ctx context.Context) (backlogView, error) {
 
 // readBacklog reads all that there is to tell of the backlog.
 func (a *api) readBacklog(ctx context.Context, now time.Time) (backlogView, error) {
-	total, err := a.Stock.Backlog(ctx, now)
+	total, err := a.Inspector.Backlog(ctx, now)
 	if err != nil {
 		return backlogView{}, err
 	}
@@ -161,7 +161,8 @@ func (a *api) readBacklog(ctx context.Context, now time.Time) (backlogView, erro
 	return view, nil
 }
 
-// toFire is how much of what is due, of which there is so much in all, will be fired: not what tenants have that are paused.
+// toFire is how much of what is due, of which there is so much in all, will be fired: not what tenants have that are
+// paused.
 func toFire(due int, lanes []laneBacklog, all bool, tenants map[string]job.Tenant) int {
 	var paused, others share
 	for i := range lanes {
@@ -177,8 +178,8 @@ func toFire(due int, lanes []laneBacklog, all bool, tenants map[string]job.Tenan
 	return others.Due
 }
 
-// shareOut tells how much of what the lanes have is whose: by priority, and by tenant, those with the most first. Unless these are all lanes,
-// priorities may have more.
+// shareOut tells how much of what the lanes have is whose: by priority, and by tenant, those with the most first.
+// Unless these are all lanes, priorities may have more.
 func (a *api) shareOut(ctx context.Context, lanes []laneBacklog, all bool, known map[string]job.Tenant) ([]priorityBacklog, []tenantBacklog) {
 	priorities := []priorityBacklog{{Priority: job.PriorityHigh}, {Priority: job.PriorityNormal}, {Priority: job.PriorityLow}}
 	for i := range priorities {
@@ -222,25 +223,26 @@ type laneBacklog struct {
 	share
 }
 
-// What counting lanes may cost, in entries of an index: in all; of each lane that is counted, at least; and what it costs to
-// find a lane, however little it has.
+// What counting lanes may cost, in entries of an index: in all; of each lane that is counted, at least; and what it
+// costs to find a lane, however little it has.
 const (
 	mostEntries  = 200_000
 	leastEntries = 1000
 	laneEntries  = 10
 )
 
-// mostLanes bounds of how many lanes it is told what they have, and duePages how many pages of what is due are looked through for them.
+// mostLanes bounds of how many lanes it is told what they have, and duePages how many pages of what is due are looked
+// through for them.
 const (
 	mostLanes = 10_000
 	duePages  = 20
 )
 
-// findLanes finds lanes that have anything, the longest due first: first those that have something due, and then others, as long as there
-// are no more of them than are told. It answers whether these are all.
+// findLanes finds lanes that have anything, the longest due first: first those that have something due, and then
+// others, as long as there are no more of them than are told. It answers whether these are all.
 func (a *api) findLanes(ctx context.Context, now time.Time) (found []store.LaneDue, all bool, err error) {
 	for p, pages := (store.DueParams{Until: now, Limit: mostLanes}), 0; len(found) < mostLanes && pages < duePages; pages++ {
-		page, err := a.Stock.DueLanes(ctx, p)
+		page, err := a.Inspector.DueLanes(ctx, p)
 		if err != nil {
 			return nil, false, err
 		}
@@ -250,7 +252,7 @@ func (a *api) findLanes(ctx context.Context, now time.Time) (found []store.LaneD
 		}
 	}
 	for after := (store.LaneDue{}); len(found) <= mostLanes; {
-		page, err := a.Stock.Lanes(ctx, after, mostLanes)
+		page, err := a.Inspector.Lanes(ctx, after, mostLanes)
 		if err != nil {
 			return nil, false, err
 		}
@@ -265,8 +267,8 @@ func (a *api) findLanes(ctx context.Context, now time.Time) (found []store.LaneD
 	return found[:mostLanes], false, nil
 }
 
-// countLanes counts what lanes have, the longest due first, for as long as what they cost allows. Of the others it is only
-// told that there is something. It answers whether these are all lanes.
+// countLanes counts what lanes have, the longest due first, for as long as what they cost allows. Of the others it is
+// only told that there is something. It answers whether these are all lanes.
 func (a *api) countLanes(ctx context.Context, now time.Time) (all []laneBacklog, whole bool, err error) {
 	dues, whole, err := a.findLanes(ctx, now)
 	if err != nil {
@@ -284,7 +286,7 @@ func (a *api) countLanes(ctx context.Context, now time.Time) (all []laneBacklog,
 	for left := mostEntries; len(rest) > 0 && left >= leastEntries; {
 		n := min(len(rest), left/leastEntries)
 		limit := left / n
-		counts, err := a.Stock.CountLanes(ctx, now, lanes[:n], limit)
+		counts, err := a.Inspector.CountLanes(ctx, now, lanes[:n], limit)
 		if err != nil {
 			return nil, false, err
 		}

@@ -14,7 +14,8 @@ import (
 type DestinationState struct {
 	// Name is what [callbacks.Registry] names it.
 	Name string
-	// InFlight is how many callbacks to it are under way, and Parked how many the replica has given back that wait in the store.
+	// InFlight is how many callbacks to it are under way, and Parked how many the replica has given back that wait in
+	// the store.
 	InFlight, Parked int
 	// Failures are those in a row, since the last success.
 	Failures int
@@ -37,8 +38,8 @@ type destinationBacklog struct {
 	Duration  job.Duration `json:"duration,omitzero"`
 }
 
-// destinationBacklogs tells how much of what the lanes have is for which destination, those with the most first. Unless these are all lanes,
-// there may be more for each.
+// destinationBacklogs tells how much of what the lanes have is for which destination, those with the most first. Unless
+// these are all lanes, there may be more for each.
 func (a *api) destinationBacklogs(ctx context.Context, now time.Time, lanes []laneBacklog, whole bool) ([]destinationBacklog, error) {
 	shares, exact, err := a.shareByDestination(ctx, now, lanes)
 	if err != nil {
@@ -67,8 +68,8 @@ func (a *api) destinationBacklogs(ctx context.Context, now time.Time, lanes []la
 	return all, nil
 }
 
-// How many occurrences are sampled, and of how many lanes, in all; how often a lane is looked at of which not all is read; and how
-// many are read at a time then, as their callbacks may be large.
+// How many occurrences are sampled, and of how many lanes, in all; how often a lane is looked at of which not all is
+// read; and how many are read at a time then, as their callbacks may be large.
 const (
 	mostSampled      = 1000
 	mostLanesSampled = 50
@@ -77,9 +78,9 @@ const (
 	leastRead        = 10
 )
 
-// shareByDestination tells how much of what the lanes have is for which destination, going by a sample of those that have the
-// most. It is exact if the sample is all that there is. The shares add up to what was counted, but for what goes nowhere since its
-// job is gone.
+// shareByDestination tells how much of what the lanes have is for which destination, going by a sample of those that
+// have the most. It is exact if the sample is all that there is. The shares add up to what was counted, but for what
+// goes nowhere since its job is gone.
 func (a *api) shareByDestination(ctx context.Context, now time.Time, lanes []laneBacklog) (shares destinationShares, exact bool, err error) {
 	lanes = slices.DeleteFunc(slices.Clone(lanes), func(l laneBacklog) bool { return l.Pending == 0 })
 	slices.SortFunc(lanes, func(a, b laneBacklog) int {
@@ -96,7 +97,8 @@ func (a *api) shareByDestination(ctx context.Context, now time.Time, lanes []lan
 		size += lanes[i].Pending
 	}
 	shares, exact = destinationShares{}, unseen == 0
-	// The smallest comes first, so that what it has no need of is for the larger ones. Each gets something, and the rest is by size.
+	// The smallest comes first, so that what it has no need of is for the larger ones. Each gets something, and the
+	// rest is by size.
 	left := mostSampled
 	for i := range lanes {
 		l := &lanes[i]
@@ -125,9 +127,10 @@ func (a *api) shareByDestination(ctx context.Context, now time.Time, lanes []lan
 	return shares, exact, nil
 }
 
-// sampleLane looks at up to n of what a lane has, and tells how many it has seen. If that is not all, it looks here and there: at what
-// is due, from the time that the first has been due to now, and then at what is due later, each time twice as far ahead. Each look
-// stands for what there is up to the next one, which is counted: what is due comes in bursts, and a look at each would make them alike.
+// sampleLane looks at up to n of what a lane has, and tells how many it has seen. If that is not all, it looks here and
+// there: at what is due, from the time that the first has been due to now, and then at what is due later, each time
+// twice as far ahead. Each look stands for what there is up to the next one, which is counted: what is due comes in
+// bursts, and a look at each would make them alike.
 func (a *api) sampleLane(ctx context.Context, now time.Time, l *laneBacklog, n int) (samples []sample, seen int, err error) {
 	all := !l.AtLeast && l.Pending <= n
 	read := l.Pending
@@ -141,7 +144,7 @@ func (a *api) sampleLane(ctx context.Context, now time.Time, l *laneBacklog, n i
 	var from time.Time
 	for seen < n {
 		limit := min(read, n-seen)
-		found, err := a.Stock.Sample(ctx, l.Lane, from, limit)
+		found, err := a.Inspector.Sample(ctx, l.Lane, from, limit)
 		if err != nil {
 			return nil, 0, err
 		}
@@ -151,7 +154,7 @@ func (a *api) sampleLane(ctx context.Context, now time.Time, l *laneBacklog, n i
 		if rest := n - seen; rest > limit && len(found) == limit && found[limit-1].DueAt.Equal(found[0].DueAt) {
 			// They are all due at once, so the next look would pass over all others that are.
 			limit = rest
-			if found, err = a.Stock.Sample(ctx, l.Lane, from, limit); err != nil {
+			if found, err = a.Inspector.Sample(ctx, l.Lane, from, limit); err != nil {
 				return nil, 0, err
 			}
 		}
@@ -159,7 +162,7 @@ func (a *api) sampleLane(ctx context.Context, now time.Time, l *laneBacklog, n i
 		case seen == 0:
 			samples = append(samples, sample{due: tally{}, later: tally{}})
 		case !all:
-			counts, err := a.Stock.CountLanes(ctx, from.Add(-time.Millisecond), []job.Lane{l.Lane}, l.Pending)
+			counts, err := a.Inspector.CountLanes(ctx, from.Add(-time.Millisecond), []job.Lane{l.Lane}, l.Pending)
 			if err != nil {
 				return nil, 0, err
 			}
@@ -196,15 +199,15 @@ func (a *api) sampleLane(ctx context.Context, now time.Time, l *laneBacklog, n i
 	return samples, seen, nil
 }
 
-// sample is how many of what was looked at go to which destination, of what is due and of what is due later. Before is how many of
-// the lane come before what it stands for.
+// sample is how many of what was looked at go to which destination, of what is due and of what is due later. Before is
+// how many of the lane come before what it stands for.
 type sample struct {
 	due, later tally
 	before     int
 }
 
-// spread adds to shares what there is, divided in the proportions of the sample. If there is nothing in it of the one kind, those of
-// the other do for both.
+// spread adds to shares what there is, divided in the proportions of the sample. If there is nothing in it of the one
+// kind, those of the other do for both.
 func (s sample) spread(there share, shares destinationShares) {
 	due, later := s.due, s.later
 	if due.sum() == 0 {
@@ -227,7 +230,8 @@ func (t tally) sum() (n int) {
 	return n
 }
 
-// divide gives n out in the proportions of what was counted, in whole numbers that add up to it. Of nothing, nothing is given.
+// divide gives n out in the proportions of what was counted, in whole numbers that add up to it. Of nothing, nothing is
+// given.
 func (t tally) divide(n int, give func(name string, n int)) {
 	all, counted, given := t.sum(), 0, 0
 	for _, name := range slices.Sorted(maps.Keys(t)) {

@@ -111,7 +111,7 @@ func TestBacklogByDestinationOfMuch(t *testing.T) {
 			h := newHeap(t)
 			c.fill(h)
 			a := newAPI(t, func(config *handlers.Config) {
-				config.Stock, config.Callbacks = h, callbacks.NewRegistry(placer{"http"})
+				config.Inspector, config.Callbacks = h, callbacks.NewRegistry(placer{"http"})
 			})
 			got := a.backlog("?limit=1000")
 			if h.sampled > 1000 || h.samples > 150 {
@@ -152,7 +152,7 @@ func TestBacklogByDestinationMeanwhile(t *testing.T) {
 		h.add(acmeLane, -3*time.Second, time.Second, 4, func(i int) string { return []string{"a", "b"}[i%2] })
 		h.add(acmeLane, time.Hour, 0, 2, func(int) string { return "a" })
 		h.moves = moves
-		a := newAPI(t, func(c *handlers.Config) { c.Stock, c.Callbacks = h, callbacks.NewRegistry(placer{"http"}) })
+		a := newAPI(t, func(c *handlers.Config) { c.Inspector, c.Callbacks = h, callbacks.NewRegistry(placer{"http"}) })
 		var due, pending int
 		for _, d := range a.backlog("").Destinations {
 			due, pending = due+d.Due, pending+d.Pending
@@ -169,7 +169,7 @@ func TestBacklogOfPausedDrainsNever(t *testing.T) {
 	h.add(acmeLane, -time.Hour, time.Millisecond, 150_000, func(int) string { return "a" })
 	h.add(job.DefaultLane, -time.Hour, time.Second, 30, func(int) string { return "a" })
 	a := newAPI(t, func(c *handlers.Config) {
-		c.Stock, c.Callbacks, c.Rate = h, callbacks.NewRegistry(placer{"http"}), func() float64 { return 10 }
+		c.Inspector, c.Callbacks, c.Rate = h, callbacks.NewRegistry(placer{"http"}), func() float64 { return 10 }
 	})
 	a.call("PUT", "/v1/tenants/acme", `{"paused":true}`).want(201)
 	if got := a.backlog(""); got.DrainSeconds != 3 || !got.Tenants[0].AtLeast {
@@ -193,8 +193,8 @@ func newHeap(t *testing.T) *heap {
 	return &heap{lanes: map[job.Lane][]store.Sampled{}, until: map[job.Lane]time.Time{}, t: t}
 }
 
-// add adds n occurrences to the end of a lane, the first due so long after the start and the next one so much later each; to tells what
-// each one's callback is.
+// add adds n occurrences to the end of a lane, the first due so long after the start and the next one so much later
+// each; to tells what each one's callback is.
 func (h *heap) add(lane job.Lane, after, apart time.Duration, n int, to func(int) string) {
 	for i := range n {
 		c := job.Callback{Type: "http", Data: []byte(to(i))}

@@ -177,7 +177,7 @@ func TestBacklogDrains(t *testing.T) {
 		a := newAPI(t, func(config *handlers.Config) {
 			config.Rate = func() float64 { return c.rate }
 			config.Replicas = func(context.Context, time.Time) (int, error) { return c.replicas, nil }
-			config.Stock = &stock{total: store.Backlog{Due: c.due, Pending: c.due}, lanes: lanesDue(min(c.due, 1)), each: c.due}
+			config.Inspector = &stock{total: store.Backlog{Due: c.due, Pending: c.due}, lanes: lanesDue(min(c.due, 1)), each: c.due}
 		})
 		if got := a.backlog(""); got.RatePerSecond != c.wantRate || got.DrainSeconds != c.want {
 			t.Errorf("%+v: it drains at %v/s, in %d s", c, got.RatePerSecond, got.DrainSeconds)
@@ -185,8 +185,8 @@ func TestBacklogDrains(t *testing.T) {
 	}
 }
 
-// However many lanes there are, and however much they have, counting them is bounded; of each that is counted, at least a
-// thousand are.
+// However many lanes there are, and however much they have, counting them is bounded; of each that is counted, at least
+// a thousand are.
 func TestBacklogIsBounded(t *testing.T) {
 	for _, c := range []struct {
 		lanes, each int
@@ -196,7 +196,7 @@ func TestBacklogIsBounded(t *testing.T) {
 		{10_000, 1_000_000, 0}, {150_000, 1, 10_000},
 	} {
 		s := &stock{each: c.each, lanes: lanesDue(c.lanes)}
-		a := newAPI(t, func(config *handlers.Config) { config.Stock = s })
+		a := newAPI(t, func(config *handlers.Config) { config.Inspector = s })
 		got := a.backlog("?limit=1000")
 		if s.sampled > 1000 || s.samples > 160 || s.largest > 100 || s.between > 4*200_000 {
 			t.Errorf("%+v: %d occurrences are sampled, %d times, up to %d at a time, with %d entries between", c, s.sampled, s.samples,
@@ -265,7 +265,7 @@ func TestBacklogThatCannotBeCounted(t *testing.T) {
 	s := &stock{lanes: lanesDue(1), each: 2000}
 	var replicas error
 	a := newAPI(t, func(c *handlers.Config) {
-		c.Stock = s
+		c.Inspector = s
 		c.Replicas = func(context.Context, time.Time) (int, error) { return 1, replicas }
 	})
 	for call := 1; call <= 6; call++ {
@@ -296,7 +296,7 @@ func lanesDue(n int) (lanes []store.LaneDue) {
 
 // asker makes what asks an API on the bubble's clock for the backlog, and answers the status.
 func asker(t *testing.T, s *stock) func(context.Context) int {
-	api := handlers.New(handlers.Config{Stock: s, Tenants: noTenants{}, Callbacks: callbacks.NewRegistry(), MaxBody: 1})
+	api := handlers.New(handlers.Config{Inspector: s, Tenants: noTenants{}, Callbacks: callbacks.NewRegistry(), MaxBody: 1})
 	return func(ctx context.Context) int {
 		t.Helper()
 		answer := httptest.NewRecorder()

@@ -30,9 +30,9 @@ const (
 // maxFailedChunks is how many chunks in a row may fail because the store is down before the batch is given up.
 const maxFailedChunks = 3
 
-// postBatch puts a stream of jobs and streams a result for each, in order, while more are still being read. It holds a few
-// chunks in memory, however long the stream is. One goroutine reads items, checks them and gathers them into chunks, while
-// this one stores the chunk before and writes the results.
+// postBatch puts a stream of jobs and streams a result for each, in order, while more are still being read. It holds a
+// few chunks in memory, however long the stream is. One goroutine reads items, checks them and gathers them into
+// chunks, while this one stores the chunk before and writes the results.
 func (a *api) postBatch(c *gin.Context) error {
 	if _, err := readQuery(c.Request); err != nil {
 		return err
@@ -153,8 +153,9 @@ func (a *api) readItems(ctx context.Context, common itemCommon, items itemReader
 	}
 }
 
-// gather adds an item to the chunk that waits in the channel, which has room for one. While no one takes that it grows, up
-// to its bounds; then gather blocks, until ctx ends, which it answers with false. Nobody else may send to the channel.
+// gather adds an item to the chunk that waits in the channel, which has room for one. While no one takes that it grows,
+// up to its bounds; then gather blocks, until ctx ends, which it answers with false. Nobody else may send to the
+// channel.
 func gather(ctx context.Context, chunks chan chunk, it item) bool {
 	var last chunk
 	select {
@@ -204,8 +205,8 @@ func latest(a, b time.Time) time.Time {
 	return a
 }
 
-// putChunk stores the submissions of a chunk, submitted at a time, and adds a result for each of its items. Down tells that the store
-// answered none.
+// putChunk stores the submissions of a chunk, submitted at a time, and adds a result for each of its items. Down tells
+// that the store answered none.
 func (a *api) putChunk(ctx context.Context, r *http.Request, asked time.Time, chunk []item, results *resultWriter) (down bool) {
 	ctx, cancel, newer := a.between(ctx, asked, asked.Add(store.Within))
 	defer cancel()

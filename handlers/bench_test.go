@@ -17,9 +17,9 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// BenchmarkSubmit submits 10,000 jobs of one instant, with 200 bytes of payload, to an API whose store does nothing, and
-// without a network: what is left is reading, checking and answering. It reports the processor time for each job, of all
-// cores, which other work on the machine changes little.
+// BenchmarkSubmit submits 10,000 jobs of one instant, with 200 bytes of payload, to an API whose store does nothing,
+// and without a network: what is left is reading, checking and answering. It reports the processor time for each job,
+// of all cores, which other work on the machine changes little.
 func BenchmarkSubmit(b *testing.B) {
 	const discard, hook = `"type":"discard","data":{`, `"type":"http","data":{"url":"https://example.com/orders/hook",`
 	for _, c := range []struct{ name, path, media, callback string }{

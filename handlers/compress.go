@@ -8,15 +8,16 @@ import (
 )
 
 const (
-	// compressFrom is how many bytes an answer has at least that is compressed: with fewer, it is one packet in either form.
+	// compressFrom is how many bytes an answer has at least that is compressed: with fewer, it is one packet in either
+	// form.
 	compressFrom = 1 << 10
-	// gzipSuffix ends the entity tag of an answer that is compressed. It has other bytes than the one that is not, and a strong tag
-	// must tell them apart.
+	// gzipSuffix ends the entity tag of an answer that is compressed. It has other bytes than the one that is not, and
+	// a strong tag must tell them apart.
 	gzipSuffix = "-gzip"
 )
 
-// compressed has answers compressed by gzip for the clients that take it. What an answer flushes reaches the client at once. It
-// leaves alone what has a coding already, such as metrics, and HEAD.
+// compressed has answers compressed by gzip for the clients that take it. What an answer flushes reaches the client at
+// once. It leaves alone what has a coding already, such as metrics, and HEAD.
 func compressed(next http.Handler) http.Handler {
 	wrap, err := gzhttp.NewWrapper(
 		gzhttp.MinSize(compressFrom), gzhttp.SuffixETag(gzipSuffix), gzhttp.EnableZstd(false),

@@ -49,8 +49,8 @@ func unzip(t *testing.T, body []byte) []byte {
 	return plain
 }
 
-// TestCompression: what is large is compressed for who takes that, and each form has a tag of its own that does for both
-// conditions.
+// TestCompression: what is large is compressed for who takes that, and each form has a tag of its own that does for
+// both conditions.
 func TestCompression(t *testing.T) {
 	a := newAPI(t, func(c *handlers.Config) { c.Limits.Instants = 100 })
 	offsets := make([]time.Duration, 20)

@@ -85,8 +85,8 @@ type triggered struct {
 	Timestamp  string `json:"timestamp"`
 }
 
-// triggerJob fires one more occurrence of a job now. It stands on its own, so neither the schedule nor a pause has to do
-// with it.
+// triggerJob fires one more occurrence of a job now. It stands on its own, so neither the schedule nor a pause has to
+// do with it.
 func (a *api) triggerJob(c *gin.Context) error {
 	name, err := a.commanded(c)
 	if err != nil {

@@ -170,7 +170,8 @@ func (a *api) deleteDeadLetters(c *gin.Context) error {
 	return writeJSON(c, http.StatusOK, deleted{n})
 }
 
-// manyDeadLetters does something with the dead letters that a request means, a slice at a time, and counts them. Verb names it.
+// manyDeadLetters does something with the dead letters that a request means, a slice at a time, and counts them. Verb
+// names it.
 func (a *api) manyDeadLetters(c *gin.Context, verb string, do func(ctx context.Context, tenant string, ids []job.ID) (int, error)) (sum int, err error) {
 	query, err := readQuery(c.Request, "key", "prefix", "all")
 	if err != nil {

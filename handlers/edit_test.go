@@ -35,8 +35,8 @@ func (r *receiver) fail(claims ...store.Claimed) {
 	}
 }
 
-// TestEditFiresOnceWhatBothHave edits jobs while they fire. What both definitions have is delivered once, whatever happens to it
-// between the edit's steps.
+// TestEditFiresOnceWhatBothHave edits jobs while they fire. What both definitions have is delivered once, whatever
+// happens to it between the edit's steps.
 func TestEditFiresOnceWhatBothHave(t *testing.T) {
 	// Each of the kinds has an instant a second, up to now, and one more in an hour.
 	lists := func(extra string) string {
@@ -118,8 +118,8 @@ func TestEditFiresOnceWhatBothHave(t *testing.T) {
 	}
 }
 
-// TestEditOfACrontabRepeatsNoTick replaces a crontab by another one that has some of its ticks, by a replica whose clock is right or
-// behind.
+// TestEditOfACrontabRepeatsNoTick replaces a crontab by another one that has some of its ticks, by a replica whose
+// clock is right or behind.
 func TestEditOfACrontabRepeatsNoTick(t *testing.T) {
 	for _, behind := range []time.Duration{0, 4 * time.Second} {
 		for _, second := range []string{`"crontab":"@every 2s"`, `"crontab":"@every 1s","priority":"high"`, `"schedules":["` + at(2*time.Second) + `","` + at(4*time.Second) + `","` + at(time.Hour) + `"]`} {
@@ -200,7 +200,7 @@ func TestOvertakenRequestsAreRefused(t *testing.T) {
 // TestRequestsInTurnAreNeverRefused sends one after another's answer.
 func TestRequestsInTurnAreNeverRefused(t *testing.T) {
 	a := newAPI(t, ofStoresClock)
-	b := newAPI(t, ofStoresClock, func(c *handlers.Config) { c.Store, c.Stock, c.Tenants = a.store, a.store, a.store })
+	b := newAPI(t, ofStoresClock, func(c *handlers.Config) { c.Store, c.Inspector, c.Tenants = a.store, a.store, a.store })
 	a.call("PUT", "/v1/jobs/a", body("a", time.Hour)).want(201)
 	for i := range 50 {
 		of := []*api{a, b}[i%2]

@@ -1,5 +1,5 @@
-// Package handlers is Carillon's HTTP API, as openapi.yaml specifies it: it reads and checks requests, hands them to the
-// store, and answers. It fires nothing itself.
+// Package handlers is Carillon's HTTP API, as openapi.yaml specifies it: it reads and checks requests, hands them to
+// the store, and answers. It fires nothing itself.
 package handlers
 
 import (
@@ -24,28 +24,30 @@ import (
 
 // Config is what the API works with and the bounds it keeps. All of its funcs are called concurrently.
 type Config struct {
-	// Store, Stock and Tenants are sides of the same store.
+	// Store, Inspector and Tenants are sides of the same store.
 	Store     store.Jobs
-	Stock     store.Stock
+	Inspector store.Inspector
 	Tenants   store.Tenants
 	Callbacks *callbacks.Registry
-	// Wake is told the earliest instant of each submission once it is stored, and its lane, so that it fires on time. It must not
-	// block. Nil does nothing.
+	// Wake is told the earliest instant of each submission once it is stored, and its lane, so that it fires on time.
+	// It must not block. Nil does nothing.
 	Wake func(job.Lane, time.Time)
-	// WakeExpander is told when a job that recurs may have to be expanded sooner than was known. It must not block. Nil does
-	// nothing.
+	// WakeExpander is told when a job that recurs may have to be expanded sooner than was known. It must not block. Nil
+	// does nothing.
 	WakeExpander func()
-	// Ready answers why this replica can't do its work, or nil. Clients are shown the error's text. Nil is always ready.
+	// Ready answers why this replica can't do its work, or nil. Clients are shown the error's text. Nil is always
+	// ready.
 	Ready func(context.Context) error
-	// Warnings answers what of this replica's surroundings is not as it should be, though it can do its work. Clients are shown
-	// the texts. Nil has none.
+	// Warnings answers what of this replica's surroundings is not as it should be, though it can do its work. Clients
+	// are shown the texts. Nil has none.
 	Warnings func(context.Context) []string
-	// PrioritiesOf answers which priority the jobs of tenants have that have none of their own, in the order of the tenants. Nil goes by
-	// the tenants' settings.
+	// PrioritiesOf answers which priority the jobs of tenants have that have none of their own, in the order of the
+	// tenants. Nil goes by the tenants' settings.
 	PrioritiesOf func(ctx context.Context, tenants []job.Tenant) []job.Priority
 	// Destinations answers what this replica knows of the destinations of callbacks. Nil knows of none.
 	Destinations func() []DestinationState
-	// Rate answers how many occurrences per second this replica has settled lately; 0 if that is not known. Nil never knows.
+	// Rate answers how many occurrences per second this replica has settled lately; 0 if that is not known. Nil never
+	// knows.
 	Rate func() float64
 	// Replicas counts those that may be claiming at a time, as [store.Queue] does. Nil is always one.
 	Replicas func(ctx context.Context, now time.Time) (int, error)
@@ -232,8 +234,8 @@ func (a *api) stamp() job.Revision {
 	return job.NewRevision(a.now())
 }
 
-// inTime is the context of a change that a request asks for, which ends when the change may no longer take effect, and the versions
-// that were taken after the request had arrived, and before that.
+// inTime is the context of a change that a request asks for, which ends when the change may no longer take effect, and
+// the versions that were taken after the request had arrived, and before that.
 func (a *api) inTime(r *http.Request) (context.Context, context.CancelFunc, store.Span) {
 	asked := arrival(r)
 	return a.between(r.Context(), asked, asked.Add(store.Within))

@@ -63,7 +63,7 @@ func newAPI(t testing.TB, configure ...func(*handlers.Config)) *api {
 	a.allowAnyData()
 	config := handlers.Config{
 		Store:     a.store,
-		Stock:     a.store,
+		Inspector: a.store,
 		Tenants:   a.store,
 		Callbacks: callbacks.NewRegistry(sender("http"), sender("rabbitmq")),
 		Wake: func(lane job.Lane, at time.Time) {
@@ -97,7 +97,8 @@ func newAPI(t testing.TB, configure ...func(*handlers.Config)) *api {
 	return a
 }
 
-// allowAnyData takes out of the specification what callbacks have as their data: the senders of most tests take anything.
+// allowAnyData takes out of the specification what callbacks have as their data: the senders of most tests take
+// anything.
 func (a *api) allowAnyData() {
 	for name, schema := range a.spec.Components.Schemas {
 		if strings.Contains(name, "CallbackData") {

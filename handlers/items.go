@@ -15,8 +15,8 @@ import (
 
 // itemReader reads a batch's items, each as the bytes it was sent as. They are valid until the next call.
 //
-// An error that is an [*http.MaxBytesError] is that of one item; the next call goes on behind it. io.EOF is the end; any
-// other error is too, and says what is wrong with the rest.
+// An error that is an [*http.MaxBytesError] is that of one item; the next call goes on behind it. io.EOF is the end;
+// any other error is too, and says what is wrong with the rest.
 type itemReader interface {
 	next() ([]byte, error)
 }
@@ -171,7 +171,8 @@ const readBuffer = 64 << 10
 // patience is how long a batch's client may send nothing, or take nothing of the answer, before it is given up.
 const patience = time.Minute
 
-// batchBody reads a request's body for as long as the client keeps sending. [batchBody.stop] may be called concurrently.
+// batchBody reads a request's body for as long as the client keeps sending. [batchBody.stop] may be called
+// concurrently.
 type batchBody struct {
 	body    io.Reader
 	control *http.ResponseController

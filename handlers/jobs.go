@@ -75,16 +75,16 @@ func (a *api) readableJob(ctx context.Context, name job.Name, now time.Time) (st
 	return status, err
 }
 
-// What one request of a list looks through for jobs of a state: so many pages of so many jobs, and no more pages once it has
-// taken so long.
+// What one request of a list looks through for jobs of a state: so many pages of so many jobs, and no more pages once
+// it has taken so long.
 const (
 	mostPages  = 10
 	pageSize   = 1000
 	longEnough = 2 * time.Second
 )
 
-// listJobs answers with a page of jobs, by key. Jobs that have lost their retention, or are of another state than is asked for,
-// are left out of it, so a page may be short of its limit although others follow.
+// listJobs answers with a page of jobs, by key. Jobs that have lost their retention, or are of another state than is
+// asked for, are left out of it, so a page may be short of its limit although others follow.
 func (a *api) listJobs(c *gin.Context) error {
 	query, err := readQuery(c.Request, "prefix", "state", "limit", "cursor")
 	if err != nil {
@@ -124,8 +124,8 @@ func (a *api) listJobs(c *gin.Context) error {
 	return writePage(c, items, nextCursor)
 }
 
-// findJobs reads up to limit jobs of a state, or of any if it is empty. Last is the key that was looked at last if others
-// may follow, else empty.
+// findJobs reads up to limit jobs of a state, or of any if it is empty. Last is the key that was looked at last if
+// others may follow, else empty.
 func (a *api) findJobs(
 	ctx context.Context, filter store.JobFilter, limit int, state string,
 ) (found []store.JobStatus, last string, err error) {

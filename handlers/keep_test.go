@@ -90,7 +90,8 @@ func (a *api) status() store.JobStatus {
 	return status
 }
 
-// TestKeptScheduleThatLosesARace: another client's change between the look and the write costs neither grid nor instants.
+// TestKeptScheduleThatLosesARace: another client's change between the look and the write costs neither grid nor
+// instants.
 func TestKeptScheduleThatLosesARace(t *testing.T) {
 	for name, headers := range map[string][]string{"if it exists": {"If-Match: *"}, "without a condition": nil} {
 		t.Run(name, func(t *testing.T) {

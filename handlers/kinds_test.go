@@ -193,7 +193,8 @@ func TestMissedInstantsAreShown(t *testing.T) {
 	}
 }
 
-// TestLargeSequence puts three job steps for 10,000 subscribers within the limits that there are by default, all or nothing.
+// TestLargeSequence puts three job steps for 10,000 subscribers within the limits that there are by default, all or
+// nothing.
 func TestLargeSequence(t *testing.T) {
 	a := newAPI(t, func(c *handlers.Config) {
 		c.Limits = job.Limits{Instants: 100_000, Payload: 256 << 10}

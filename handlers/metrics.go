@@ -17,8 +17,8 @@ type metrics struct {
 	inFlight prometheus.Gauge
 }
 
-// newMetrics makes the metrics of the API and registers them; nil if there is no registerer. It panics if the registerer has
-// them already.
+// newMetrics makes the metrics of the API and registers them; nil if there is no registerer. It panics if the
+// registerer has them already.
 func newMetrics(registerer prometheus.Registerer) *metrics {
 	if registerer == nil {
 		return nil

@@ -8,8 +8,8 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// outcomes count how a job's occurrences have ended. What is settled while they are counted may be in none of them, or be
-// taken for delivered.
+// outcomes count how a job's occurrences have ended. What is settled while they are counted may be in none of them, or
+// be taken for delivered.
 type outcomes struct {
 	Delivered int `json:"delivered"`
 	Failed    int `json:"failed"`
@@ -45,7 +45,8 @@ func (a *api) countOwn(ctx context.Context, name job.Name, first firstPage) (n i
 	return n, nil
 }
 
-// late are the instants up to now that are pending of the job's schedule; ok is false if the page does not tell all of them.
+// late are the instants up to now that are pending of the job's schedule; ok is false if the page does not tell all of
+// them.
 func (p *firstPage) late(now time.Time) (instants []time.Time, ok bool) {
 	for i := range p.occurrences {
 		o := &p.occurrences[i]

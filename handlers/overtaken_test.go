@@ -28,7 +28,7 @@ func waiting(t *testing.T, a *api, since time.Duration, configure ...func(*handl
 	t.Helper()
 	var config handlers.Config
 	b := newAPI(t, append(configure, func(c *handlers.Config) {
-		c.Store, c.Stock, c.Tenants = a.store, a.store, a.store
+		c.Store, c.Inspector, c.Tenants = a.store, a.store, a.store
 		config = *c
 	})...)
 	server := httptest.NewUnstartedServer(handlers.New(config))
@@ -41,7 +41,8 @@ func waiting(t *testing.T, a *api, since time.Duration, configure ...func(*handl
 	return b
 }
 
-// TestRequestsThatHaveWaitedTooLong: what has waited for longer than a change may take changes nothing, though nobody came in between.
+// TestRequestsThatHaveWaitedTooLong: what has waited for longer than a change may take changes nothing, though nobody
+// came in between.
 func TestRequestsThatHaveWaitedTooLong(t *testing.T) {
 	a := newAPI(t)
 	late := waiting(t, a, store.Within+time.Second)

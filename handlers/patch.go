@@ -18,8 +18,8 @@ import (
 // patchTypes are the media types that a patch may have. Both are taken for a JSON merge patch (RFC 7396).
 var patchTypes = []string{"application/merge-patch+json", "application/json"}
 
-// patchJob changes a job by a merge patch of what was submitted. It is for the version that was read, and starts over when
-// that is no longer the present one.
+// patchJob changes a job by a merge patch of what was submitted. It is for the version that was read, and starts over
+// when that is no longer the present one.
 func (a *api) patchJob(c *gin.Context) error {
 	key, err := keyInPath(c)
 	if err != nil {
@@ -85,8 +85,8 @@ func (a *api) readPatch(c *gin.Context) ([]byte, error) {
 	return patch, err
 }
 
-// patch changes the job if its version is still the present one, else it answers ErrPrecondition or ErrNotFound. A schedule
-// that stays the same is left alone with its occurrences.
+// patch changes the job if its version is still the present one, else it answers ErrPrecondition or ErrNotFound. A
+// schedule that stays the same is left alone with its occurrences.
 func (a *api) patch(ctx context.Context, present store.JobStatus, patch []byte, newer store.Span, trace job.Trace) (accepted, error) {
 	draft, err := present.Patch(patch)
 	if err != nil {

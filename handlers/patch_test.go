@@ -28,8 +28,8 @@ var kinds = map[string]string{
 	"a lot set": recurring("a", "0 0 1 * *", "startAt", "2030-02-01T00:00:00Z", "catchUp", "all", "deadline", "1h", "retry", map[string]any{"factor": 3, "max": "2h"}),
 }
 
-// TestPatchOfWhatIsNoScheduleKeepsTheInstants changes one document, whatever the kind, however often and whether or not the
-// job is paused.
+// TestPatchOfWhatIsNoScheduleKeepsTheInstants changes one document, whatever the kind, however often and whether or not
+// the job is paused.
 func TestPatchOfWhatIsNoScheduleKeepsTheInstants(t *testing.T) {
 	a := newAPI(t)
 	for name, submitted := range kinds {
@@ -151,7 +151,8 @@ func TestPatchOfTheScheduleReplaces(t *testing.T) {
 	}
 }
 
-// TestPatchedSequenceSendsNothingTwice: what it keeps has the same instants and delivery ids, and what has passed is skipped.
+// TestPatchedSequenceSendsNothingTwice: what it keeps has the same instants and delivery ids, and what has passed is
+// skipped.
 func TestPatchedSequenceSendsNothingTwice(t *testing.T) {
 	a := newAPI(t)
 	steps := func(second string) []any { return []any{fire("welcome"), wait(1, "day"), fire(second)} }

@@ -39,8 +39,8 @@ func (a *api) previewJob(c *gin.Context) error {
 	return writePreview(c, &status.Job, now, now, count)
 }
 
-// previewDraft lists the instants that a job would have, were it submitted now. It is refused as it would be then, but may
-// be without a key and a callback.
+// previewDraft lists the instants that a job would have, were it submitted now. It is refused as it would be then, but
+// may be without a key and a callback.
 func (a *api) previewDraft(c *gin.Context) error {
 	count, err := countParameter(c.Request)
 	if err != nil {
@@ -120,7 +120,7 @@ type upcoming struct {
 	Local       string `json:"local"`
 	Step        *int   `json:"step,omitzero"`
 	Subscribers int    `json:"subscribers,omitzero"`
-	Effect      string `json:"effect,omitzero"`
+	ClockChange string `json:"effect,omitzero"`
 	Note        string `json:"note,omitzero"`
 }
 
@@ -146,10 +146,10 @@ func writePreview(c *gin.Context, j *job.Job, from, now time.Time, count int) er
 	view := preview{Timezone: p.Zone.String(), Items: make([]upcoming, len(p.Upcoming)), LeftOut: make([]leftOut, len(p.LeftOut)), Passed: p.Passed}
 	for i, u := range p.Upcoming {
 		item := upcoming{
-			Timestamp: job.FormatTime(u.At),
-			Local:     u.At.In(p.Zone).Format(localLayout),
-			Effect:    effectName(u.Effect.Kind),
-			Note:      u.Effect.String(),
+			Timestamp:   job.FormatTime(u.At),
+			Local:       u.At.In(p.Zone).Format(localLayout),
+			ClockChange: effectName(u.ClockChange.Kind),
+			Note:        u.ClockChange.String(),
 		}
 		if u.Step >= 0 {
 			item.Step = &u.Step
@@ -160,9 +160,9 @@ func writePreview(c *gin.Context, j *job.Job, from, now time.Time, count int) er
 		switch {
 		case !u.At.Before(now):
 		case j.Options.Overdue(u.At, now):
-			item.Effect, item.Note = "missed", "has passed, and so has its deadline: missed"
+			item.ClockChange, item.Note = "missed", "has passed, and so has its deadline: missed"
 		default:
-			item.Effect, item.Note = "past", "has passed: fires at once"
+			item.ClockChange, item.Note = "past", "has passed: fires at once"
 		}
 		view.Items[i] = item
 	}
@@ -172,7 +172,7 @@ func writePreview(c *gin.Context, j *job.Job, from, now time.Time, count int) er
 	return writeJSON(c, http.StatusOK, view)
 }
 
-func effectName(kind job.EffectKind) string {
+func effectName(kind job.ClockChangeKind) string {
 	switch kind {
 	case job.Moved:
 		return "moved"

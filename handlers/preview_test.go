@@ -14,9 +14,9 @@ import (
 type preview struct {
 	Timezone string
 	Items    []struct {
-		Timestamp, Local, Effect, Note string
-		Step                           *int
-		Subscribers                    int
+		Timestamp, Local, ClockChange, Note string
+		Step                                *int
+		Subscribers                         int
 	}
 	LeftOut []struct{ Local, At, Note string }
 	Passed  int
@@ -33,8 +33,8 @@ func (p preview) lines() []string {
 		if i.Subscribers > 0 {
 			line += fmt.Sprintf(" for %d", i.Subscribers)
 		}
-		if i.Effect != "" {
-			line += " " + i.Effect + ": " + i.Note
+		if i.ClockChange != "" {
+			line += " " + i.ClockChange + ": " + i.Note
 		}
 		lines = append(lines, line)
 	}

@@ -25,8 +25,8 @@ type problem struct {
 	Errors []fieldError `json:"errors,omitempty"`
 }
 
-// fieldError says what is wrong with one field of the body, named by a JSON Pointer, or with one parameter of the path or
-// the query or a header, named by its name.
+// fieldError says what is wrong with one field of the body, named by a JSON Pointer, or with one parameter of the path
+// or the query or a header, named by its name.
 type fieldError struct {
 	Pointer   *string `json:"pointer,omitzero"`   // empty for the body itself
 	Parameter *string `json:"parameter,omitzero"` // empty for one that has no name
@@ -52,8 +52,8 @@ func (e *parameterError) Error() string { return e.name + ": " + e.message }
 // retryAfter is how long a client is asked to wait while the store is down.
 const retryAfter = 5 * time.Second
 
-// problemOf is the one place where errors become statuses. What is not listed here is a fault of ours: its text is for the
-// log, not for the client, and hidden tells so.
+// problemOf is the one place where errors become statuses. What is not listed here is a fault of ours: its text is for
+// the log, not for the client, and hidden tells so.
 func problemOf(err error) (p problem, hidden bool) {
 	if e, ok := errors.AsType[*statusError](err); ok {
 		return newProblem(e.status, e.detail), false

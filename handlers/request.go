@@ -205,7 +205,8 @@ func matchCondition(lines []string) (store.Condition, error) {
 	return condition, nil
 }
 
-// refuseConditions refuses If-Match and If-None-Match where they are not honoured: a client that sends one relies on it.
+// refuseConditions refuses If-Match and If-None-Match where they are not honoured: a client that sends one relies on
+// it.
 func refuseConditions(r *http.Request) error { return refuseHeaders(r, "If-Match", "If-None-Match") }
 
 func refuseHeaders(r *http.Request, names ...string) error {
@@ -217,8 +218,8 @@ func refuseHeaders(r *http.Request, names ...string) error {
 	return nil
 }
 
-// knownTag answers which of the entity tags in If-None-Match is the present one, or that of its compressed form; with "*" it is
-// the present one. Known is false if none is.
+// knownTag answers which of the entity tags in If-None-Match is the present one, or that of its compressed form; with
+// "*" it is the present one. Known is false if none is.
 func knownTag(r *http.Request, present string) (tag string, known bool) {
 	lines := r.Header.Values("If-None-Match")
 	if len(lines) == 0 {

@@ -52,7 +52,8 @@ func digest(body []byte) string {
 	return hex.EncodeToString(sum[:12])
 }
 
-// tagOf is the entity tag of what is shown of a job: its version, which If-Match goes by, and what stands for all the rest.
+// tagOf is the entity tag of what is shown of a job: its version, which If-Match goes by, and what stands for all the
+// rest.
 func tagOf(version job.Revision, shown []byte) string { return string(version) + "-" + digest(shown) }
 
 // writeNoBody answers with a status alone.

@@ -121,8 +121,8 @@ func TestSpecifiedExamplesWork(t *testing.T) {
 	}
 }
 
-// TestExamplesThatAnyServerTakes: the first one that is shown, and all others that call by HTTP, are taken by a server that has no
-// other senders, whatever its clock shows.
+// TestExamplesThatAnyServerTakes: the first one that is shown, and all others that call by HTTP, are taken by a server
+// that has no other senders, whatever its clock shows.
 func TestExamplesThatAnyServerTakes(t *testing.T) {
 	a := newAPI(t, func(c *handlers.Config) { c.Callbacks = callbacks.NewRegistry(webhook.New(webhook.Options{})) })
 	a.spec = specification(t)

@@ -269,7 +269,8 @@ func TestChunksAreBounded(t *testing.T) {
 	}
 }
 
-// TestLaterOfTheSameKeyWins has items that need a second try, because they were taken for new, before and behind others.
+// TestLaterOfTheSameKeyWins has items that need a second try, because they were taken for new, before and behind
+// others.
 func TestLaterOfTheSameKeyWins(t *testing.T) {
 	mixed := func(key string, hours int) string { return body(key, -time.Hour, time.Duration(hours)*time.Hour) }
 	plain := func(key string, hours int) string { return body(key, time.Duration(hours)*time.Hour) }

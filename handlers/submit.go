@@ -117,8 +117,8 @@ func (a *api) check(tenant string, draft job.Draft) (*submission, error) {
 	return &submission{job: j, past: draft.PastOrDefault()}, nil
 }
 
-// submit stores submissions and answers for each in order. Names may repeat: the later one wins. The context ends when none of them
-// may take effect any more.
+// submit stores submissions and answers for each in order. Names may repeat: the later one wins. The context ends when
+// none of them may take effect any more.
 func (a *api) submit(ctx context.Context, submissions []*submission) []outcome {
 	outcomes := make([]outcome, len(submissions))
 	now := a.now()
@@ -146,8 +146,8 @@ func (a *api) submit(ctx context.Context, submissions []*submission) []outcome {
 //	revive --put---> stored           the job has changed: look
 //	replace -put---> stored           the job has changed: look
 //
-// What an instant that has passed, or passes meanwhile, becomes depends on what there is when the put takes effect. So each put
-// but a blind one takes effect only if that is what it was made for.
+// What an instant that has passed, or passes meanwhile, becomes depends on what there is when the put takes effect. So
+// each put but a blind one takes effect only if that is what it was made for.
 type attempt struct {
 	*submission
 	at      time.Time // when it was submitted: its schedule begins then, however long it takes to store it
@@ -187,10 +187,12 @@ func (a *api) newAttempt(s *submission, o *outcome, now time.Time) *attempt {
 	return t
 }
 
-// soon is up to which instants may be claimed, by whichever replica's clock, before a put that begins now has taken effect.
+// soon is up to which instants may be claimed, by whichever replica's clock, before a put that begins now has taken
+// effect.
 func (a *api) soon(now time.Time) time.Time { return now.Add(2*store.Within + a.Early) }
 
-// orderly is how many attempts may be made together: each of another name, since one comes after another only if that has ended.
+// orderly is how many attempts may be made together: each of another name, since one comes after another only if that
+// has ended.
 func orderly(attempts []*attempt) int {
 	names := make(map[job.Name]bool, len(attempts))
 	for i, t := range attempts {
@@ -220,8 +222,8 @@ func follow(before, after []*attempt) {
 	}
 }
 
-// maxRounds is how often a submission is tried. Each further round takes another client that changes the job between two of
-// our steps.
+// maxRounds is how often a submission is tried. Each further round takes another client that changes the job between
+// two of our steps.
 const maxRounds = 8
 
 // finish goes on until each attempt has its outcome.
@@ -286,8 +288,8 @@ func (a *api) putAll(ctx context.Context, attempts []*attempt) (goOn []*attempt)
 	return goOn
 }
 
-// foreseen bounds puts by when the first instant could fire of which they do not know: that of a schedule that recurs, which takes
-// another's place, beyond what its beginning looks ahead.
+// foreseen bounds puts by when the first instant could fire of which they do not know: that of a schedule that recurs,
+// which takes another's place, beyond what its beginning looks ahead.
 func (a *api) foreseen(ctx context.Context, attempts []*attempt) (context.Context, context.CancelFunc) {
 	for _, t := range attempts {
 		if t.step == replace && t.job.Schedule.Recurs() && a.Expansion.Lead() < store.Within {
@@ -382,7 +384,7 @@ func (a *api) begin(t *attempt, j *job.Job, put *store.Put) (job.Beginning, erro
 	case create:
 		put.If = store.Condition{Absent: true}
 	case revive:
-		put.If, put.Anew = store.Condition{Versions: []job.Revision{t.present.Version}}, true
+		put.If, put.StartsOver = store.Condition{Versions: []job.Revision{t.present.Version}}, true
 	case replace:
 		put.From = store.Replaced{Version: t.present.Version, Cursor: t.present.Cursor}
 		of := job.Predecessor{Job: &t.present.Job, Pending: t.pending, Until: a.soon(t.at)}
@@ -394,8 +396,8 @@ func (a *api) begin(t *attempt, j *job.Job, put *store.Put) (job.Beginning, erro
 // never is when a job expires whose schedule goes on; the expansion that ends it says otherwise.
 var never = time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC)
 
-// forEach does something for each attempt, several at once, and answers those that go on: without an error, which is then
-// their outcome, or an outcome already. It changes attempts.
+// forEach does something for each attempt, several at once, and answers those that go on: without an error, which is
+// then their outcome, or an outcome already. It changes attempts.
 func (a *api) forEach(attempts []*attempt, do func(*attempt) error) (goOn []*attempt) {
 	if len(attempts) == 1 { // as in most requests, where there mostly is nothing to do
 		attempts[0].outcome.err = do(attempts[0])
@@ -415,7 +417,8 @@ func (a *api) forEach(attempts []*attempt, do func(*attempt) error) (goOn []*att
 	return slices.DeleteFunc(attempts, func(t *attempt) bool { return t.outcome.err != nil || t.outcome.kept })
 }
 
-// look reads the job, if that is the attempt's step, and decides what comes next; the error is that the attempt has ended.
+// look reads the job, if that is the attempt's step, and decides what comes next; the error is that the attempt has
+// ended.
 func (a *api) look(ctx context.Context, t *attempt) error {
 	if t.step != look {
 		return nil
@@ -476,8 +479,8 @@ func keeps(present store.JobStatus, t *attempt) bool {
 		t.job.Options.Priority == present.Options.Priority // else its ticks wait in another lane
 }
 
-// keep changes all but the schedule of a job. Else a service that submits its jobs each time it starts would shift the grid
-// of "@every" each time. If the job has changed meanwhile, nothing is kept, and the attempt looks again.
+// keep changes all but the schedule of a job. Else a service that submits its jobs each time it starts would shift the
+// grid of "@every" each time. If the job has changed meanwhile, nothing is kept, and the attempt looks again.
 func (a *api) keep(ctx context.Context, t *attempt, present store.JobStatus) error {
 	o, err := a.amend(ctx, present, t.job)
 	if errors.Is(err, store.ErrPrecondition) || errors.Is(err, store.ErrNotFound) {

@@ -169,8 +169,8 @@ func tenantInPath(c *gin.Context) (string, error) {
 	return name, err
 }
 
-// refuseAnyTenant refuses a request that names a tenant where all of them are what it is about: a proxy that names one for
-// whoever asks keeps its clients from the others by that.
+// refuseAnyTenant refuses a request that names a tenant where all of them are what it is about: a proxy that names one
+// for whoever asks keeps its clients from the others by that.
 func (a *api) refuseAnyTenant(c *gin.Context) {
 	if err := refuseHeaders(c.Request, tenantHeader); err != nil {
 		a.writeProblem(c, err)
@@ -219,8 +219,8 @@ func (m *meeting) remember(tenants []job.Tenant) {
 	}
 }
 
-// meetAndPut puts jobs once the store knows their tenants: not after that, since a replica that died in between would leave
-// a tenant that has jobs and is not known.
+// meetAndPut puts jobs once the store knows their tenants: not after that, since a replica that died in between would
+// leave a tenant that has jobs and is not known.
 func (a *api) meetAndPut(ctx context.Context, puts []store.Put) []store.PutResult {
 	if strangers := a.meeting.strangers(puts); len(strangers) > 0 {
 		if _, err := a.Tenants.MeetTenants(ctx, strangers); err != nil {

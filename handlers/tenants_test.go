@@ -262,7 +262,7 @@ func TestWhatIsRefusedMeetsNobody(t *testing.T) {
 // A replica that has not met a tenant yet goes by the job, as any other.
 func TestConditionsOfTenantThatAnotherReplicaHasMet(t *testing.T) {
 	a := newAPI(t)
-	b := newAPI(t, func(c *handlers.Config) { c.Store, c.Stock, c.Tenants = a.store, a.store, a.store })
+	b := newAPI(t, func(c *handlers.Config) { c.Store, c.Inspector, c.Tenants = a.store, a.store, a.store })
 	tag := a.call("PUT", "/v1/jobs/k", body("k", time.Hour), ofAcme).want(201).header.Get("ETag")
 	b.call("PUT", "/v1/jobs/k", body("k", 2*time.Hour), ofAcme, `If-Match: "01KBX2Q7ZJ7Q1H8Z5V0T9W3M4N"`).want(412)
 	b.call("PUT", "/v1/jobs/other", body("other", time.Hour), ofAcme, "If-Match: *").want(412)

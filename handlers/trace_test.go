@@ -32,7 +32,8 @@ func traced(t *testing.T, sampler sdktrace.Sampler) (*api, *tracetest.SpanRecord
 // kept is the trace context that is kept with the job a.
 func (a *api) kept() job.Trace { return a.status().Options.Trace }
 
-// TestCallersTraceIsKept: whatever makes the definition what it is leaves its trace context, though no spans are made here.
+// TestCallersTraceIsKept: whatever makes the definition what it is leaves its trace context, though no spans are made
+// here.
 func TestCallersTraceIsKept(t *testing.T) {
 	a := newAPI(t)
 	put := func(headers ...string) { a.call("PUT", "/v1/jobs/a", body("a", time.Hour), headers...) }
@@ -67,7 +68,8 @@ func TestCallersTraceIsKept(t *testing.T) {
 	}
 }
 
-// TestKeptScheduleKeepsItsTrace: a crontab submitted again just as it was is not another one because its caller is another.
+// TestKeptScheduleKeepsItsTrace: a crontab submitted again just as it was is not another one because its caller is
+// another.
 func TestKeptScheduleKeepsItsTrace(t *testing.T) {
 	a := newAPI(t)
 	every := recurring("a", "@every 10m")

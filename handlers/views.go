@@ -67,8 +67,8 @@ func jobView(s store.JobStatus, pending int) definition {
 	return view
 }
 
-// nextOf is the earliest instant of a first page of occurrences; zero if there is none. What stands on its own is none of
-// the schedule's.
+// nextOf is the earliest instant of a first page of occurrences; zero if there is none. What stands on its own is none
+// of the schedule's.
 func nextOf(first []job.Occurrence) time.Time {
 	for i := range first {
 		if first[i].Revision != "" {

@@ -128,10 +128,10 @@ func digits(s string) bool { return s != "" && strings.Trim(s, "0123456789") == 
 // String is the expression as it was given, with single blanks.
 func (c Crontab) String() string { return c.expression }
 
-// Next is the first instant strictly after a given one, in UTC; false if there is none. Wall times are those of the zone
-// (nil for UTC). The anchor is where @every begins: its instants are the anchor plus 0, 1, 2... intervals; other
-// crontabs don't look at it. Instants are whole seconds; @every keeps the milliseconds of the anchor, which is rounded up
-// to one. There are none after the year 9999, and none when a hundred years pass without any, as is the case if all
+// Next is the first instant strictly after a given one, in UTC; false if there is none. Wall times are those of the
+// zone (nil for UTC). The anchor is where @every begins: its instants are the anchor plus 0, 1, 2... intervals; other
+// crontabs don't look at it. Instants are whole seconds; @every keeps the milliseconds of the anchor, which is rounded
+// up to one. There are none after the year 9999, and none when a hundred years pass without any, as is the case if all
 // matching wall times lie in gaps.
 func (c Crontab) Next(after time.Time, in *time.Location, anchor time.Time) (time.Time, bool) {
 	switch c.kind {

@@ -93,7 +93,8 @@ func (f crontabField) parse(word string) (uint64, error) {
 }
 
 // element reads one element of a list. The library knows values, names, ranges and steps. Around it stand what it takes
-// and should not (signs, "?", "*-5", nothing at all), the 7 for Sunday, which it does not know, and our own words for errors.
+// and should not (signs, "?", "*-5", nothing at all), the 7 for Sunday, which it does not know, and our own words for
+// errors.
 func (f crontabField) element(element string) (uint64, error) {
 	if strings.Trim(element, "*/-0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ") != "" || element == "" {
 		return 0, f.refuse(element)

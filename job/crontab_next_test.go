@@ -249,7 +249,7 @@ func TestCrontabEffect(t *testing.T) {
 		{"UTC", "30 2 * * *", "2026-10-25T02:30:00Z", ""},
 	} {
 		at := moment(t, test.at)
-		effect := crontab(t, test.crontab).Effect(at, zoned(t, test.zone))
+		effect := crontab(t, test.crontab).ClockChange(at, zoned(t, test.zone))
 		if effect.String() != test.want || !effect.At.Equal(at) {
 			t.Errorf("%q in %s at %s: %q, want %q", test.crontab, test.zone, test.at, effect, test.want)
 		}

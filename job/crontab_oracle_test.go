@@ -30,8 +30,8 @@ func newOracle(expression string) oracle {
 // fires lists the instants from a full minute, exclusive, to another, inclusive.
 func (o oracle) fires(after, upTo time.Time, in *time.Location) []time.Time {
 	fixed := o.words[1][0] != '*' && o.words[2][0] != '*'
-	// The clock is watched from some hours before, so that it is known what it has shown; no zone of the test's years was
-	// set back by more.
+	// The clock is watched from some hours before, so that it is known what it has shown; no zone of the test's years
+	// was set back by more.
 	at := after.Add(-6 * time.Hour)
 	shown := wallOf(at, in)
 	var fires []time.Time
@@ -121,7 +121,8 @@ func oddZones() []string {
 	}
 }
 
-// randomField writes a field that has no names. Few values are likely, so that crontabs are sparse enough to be telling.
+// randomField writes a field that has no names. Few values are likely, so that crontabs are sparse enough to be
+// telling.
 func randomField(random *rand.Rand, low, high int) string {
 	pick := func() int { return low + random.IntN(high-low+1) }
 	element := func() string {
@@ -176,8 +177,8 @@ func randomStart(random *rand.Rand, in *time.Location) time.Time {
 	return at.Truncate(time.Minute)
 }
 
-// For random crontabs, zones and starts, stepping forward finds exactly what the oracle sees: each instant is later than
-// the one before, matches, and none between is left out. Stepping backward finds the same.
+// For random crontabs, zones and starts, stepping forward finds exactly what the oracle sees: each instant is later
+// than the one before, matches, and none between is left out. Stepping backward finds the same.
 func TestCrontabAgainstOracle(t *testing.T) {
 	const seed = 20261121
 	random := rand.New(rand.NewPCG(seed, seed))
@@ -213,7 +214,7 @@ func TestCrontabAgainstOracle(t *testing.T) {
 				break
 			}
 			got, at = append(got, next), next
-			if c.Effect(next, in).Kind == job.Moved {
+			if c.ClockChange(next, in).Kind == job.Moved {
 				moved++
 			}
 		}

@@ -25,12 +25,12 @@ func LoadZone(name string) (*time.Location, error) {
 }
 
 const (
-	// correction is the length of a gap that is taken for a correction of the clocks rather than a change to summer time,
-	// so that fixed times in it are not made up for. It is ISC cron's.
+	// correction is the length of a gap that is taken for a correction of the clocks rather than a change to summer
+	// time, so that fixed times in it are not made up for. It is ISC cron's.
 	correction = 3 * perHour
 
-	// horizon is after how long without an instant there will be none: more than the 40 years of the rarest date, and than
-	// what gaps may take from that.
+	// horizon is after how long without an instant there will be none: more than the 40 years of the rarest date, and
+	// than what gaps may take from that.
 	horizon = 100 * 366 * perDay
 
 	// far bounds how much two clocks of one zone ever differed: none has been 16 h off UTC.
@@ -152,8 +152,8 @@ func (z zone) before(p period) gap {
 	return g
 }
 
-// shows is the first instant at which the zone's clocks show a wall time. If they skip it, it is the one right after the
-// gap, and not exact.
+// shows is the first instant at which the zone's clocks show a wall time. If they skip it, it is the one right after
+// the gap, and not exact.
 func (z zone) shows(wall int64) (instant int64, exact bool) {
 	p := z.at(wall - far)
 	for wall-p.offset >= p.end {

@@ -258,7 +258,8 @@ func (d *Draft) payloads(limits Limits, invalid *Invalid) map[int]jsontext.Value
 	return payloads
 }
 
-// Draft is the job as it could be submitted again: what its client gave, but for past, and with what it left out left out.
+// Draft is the job as it could be submitted again: what its client gave, but for past, and with what it left out left
+// out.
 func (j *Job) Draft() Draft {
 	s := &j.Schedule
 	d := Draft{

@@ -32,8 +32,8 @@ func (e Expansion) Lead() time.Duration { return e.Horizon / 4 * 3 }
 
 // Beginning is what a submission makes of a schedule.
 type Beginning struct {
-	// Occurrences are the first ones, or all if the schedule does not recur, in the order of their instants but for steps
-	// that go back.
+	// Occurrences are the first ones, or all if the schedule does not recur, in the order of their instants but for
+	// steps that go back.
 	Occurrences []Occurrence
 	// Carried are those which a predecessor has too, and which are pending; Occurrences does not have them.
 	Carried []Carried
@@ -46,7 +46,8 @@ type Beginning struct {
 }
 
 // Begin starts the job's schedule at now: it sets what of the job depends on that, and answers its first occurrences.
-// Instants before now are treated as past says; with [PastReject], one is an [*Invalid]. So is a crontab without instants.
+// Instants before now are treated as past says; with [PastReject], one is an [*Invalid]. So is a crontab without
+// instants.
 func (j *Job) Begin(now time.Time, past Past, e Expansion) (Beginning, error) {
 	return j.begin(nil, now, past, e)
 }
@@ -106,7 +107,8 @@ func (j *Job) count(b *Beginning) {
 	j.Missed, j.Failed, j.Planned = b.Missed, 0, len(b.Occurrences)+len(b.Carried)+b.Missed
 }
 
-// keep adds those of some occurrences that are to be inserted. They may lie in the same memory, behind those that are there.
+// keep adds those of some occurrences that are to be inserted. They may lie in the same memory, behind those that are
+// there.
 func (b *Beginning) keep(some []Occurrence, inserted func(*Occurrence) bool) {
 	for i := range some {
 		if inserted(&some[i]) {
@@ -115,8 +117,8 @@ func (b *Beginning) keep(some []Occurrence, inserted func(*Occurrence) bool) {
 	}
 }
 
-// fires tells whether an occurrence is still to be inserted, after what became of it under a predecessor. Again is that one which
-// was settled fires once more.
+// fires tells whether an occurrence is still to be inserted, after what became of it under a predecessor. Again is that
+// one which was settled fires once more.
 func (b *Beginning) fires(s *shared, o *Occurrence, again bool) bool {
 	switch fate, id := s.fate(o); fate {
 	case pending:
@@ -199,8 +201,8 @@ type Expanded struct {
 	// Cursor and ExpandAt are the job's from then on; ExpandAt is zero if there are no more instants.
 	Cursor   time.Time
 	ExpandAt time.Time
-	// Missed is how many instants up to now are dropped, because nothing ran when they fell due. Of a crontab that is not
-	// "@every" it is no more than 100,000.
+	// Missed is how many instants up to now are dropped, because nothing ran when they fell due. Of a crontab that is
+	// not "@every" it is no more than 100,000.
 	Missed int
 	// Trouble is that of the last of them.
 	Trouble Trouble
@@ -212,8 +214,9 @@ const (
 	mostCounted  = 100_000
 )
 
-// Expand continues a schedule that recurs from its job's cursor. Instants up to now are those that fell due while nothing
-// ran: which of them fire is for catch-up and deadline to say. The error is that the zone is no longer known here.
+// Expand continues a schedule that recurs from its job's cursor. Instants up to now are those that fell due while
+// nothing ran: which of them fire is for catch-up and deadline to say. The error is that the zone is no longer known
+// here.
 func (j *Job) Expand(now time.Time, e Expansion) (Expanded, error) {
 	in, err := location(j.Schedule.Zone)
 	if err != nil {

@@ -20,8 +20,8 @@ type recurring struct {
 	text          string
 }
 
-// randomRecurring is a random crontab, in a random zone and from a random start, mostly near a change of the clocks, submitted
-// at now. Few of them never fire.
+// randomRecurring is a random crontab, in a random zone and from a random start, mostly near a change of the clocks,
+// submitted at now. Few of them never fire.
 func randomRecurring(t *testing.T, random *rand.Rand, options string) (r recurring, now time.Time) {
 	t.Helper()
 	zones := oddZones()
@@ -84,8 +84,8 @@ func timestamps(occurrences []job.Occurrence) (all []time.Time) {
 	return all
 }
 
-// As long as expansions come in time, whenever that is, they make the crontab's own instants, without a gap or a repetition,
-// and the next is always there. Each is asked for as late as the lead allows.
+// As long as expansions come in time, whenever that is, they make the crontab's own instants, without a gap or a
+// repetition, and the next is always there. Each is asked for as late as the lead allows.
 func TestExpansionsAreTheCrontab(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 1))
 	horizons := []time.Duration{0, time.Second, 2 * time.Minute, time.Hour, 36 * time.Hour}
@@ -153,8 +153,8 @@ func TestExpansionsAreTheCrontab(t *testing.T) {
 	}
 }
 
-// After an outage, those ticks fire that catch-up and deadline say, all others are counted, and CatchUpFrom says the same of
-// ticks that are in the store already.
+// After an outage, those ticks fire that catch-up and deadline say, all others are counted, and CatchUpFrom says the
+// same of ticks that are in the store already.
 func TestCatchUpOfRandomCrontabs(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 2))
 	kept, missed := 0, 0

@@ -24,8 +24,8 @@ func ParseID(s string) (ID, error) {
 	return id, nil
 }
 
-// OccurrenceID is the id of a revision's occurrence at an instant. Position and subscriber tell occurrences at one instant
-// apart.
+// OccurrenceID is the id of a revision's occurrence at an instant. Position and subscriber tell occurrences at one
+// instant apart.
 func OccurrenceID(n Name, r Revision, at time.Time, position int, subscriber string) ID {
 	return hashID(at, n.Tenant, n.Key, string(r), position, subscriber)
 }
@@ -62,9 +62,9 @@ func InstantOf(id ID) time.Time {
 	return ulid.Time(id.Time()).UTC()
 }
 
-// Revision is the unique stamp of a job's schedule, or of a whole job, see [Job.Version]: a ULID of the time it was taken and
-// 80 random bits. What tells occurrences of different schedules apart is equality only. Their order tells which version was taken
-// later, as far as the clocks agree that they were taken by.
+// Revision is the unique stamp of a job's schedule, or of a whole job, see [Job.Version]: a ULID of the time it was
+// taken and 80 random bits. What tells occurrences of different schedules apart is equality only. Their order tells
+// which version was taken later, as far as the clocks agree that they were taken by.
 type Revision string
 
 // NewRevision takes a fresh revision.

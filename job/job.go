@@ -18,8 +18,8 @@ const DefaultTenant = "default"
 // MaxTenantBytes bounds a tenant's name.
 const MaxTenantBytes = 64
 
-// ValidTenant tells whether a tenant can have that name: 1 to [MaxTenantBytes] of ASCII letters, digits, ".", "_" and "-", so
-// that it stands in a header, in a path and in a metric's label as it is.
+// ValidTenant tells whether a tenant can have that name: 1 to [MaxTenantBytes] of ASCII letters, digits, ".", "_" and
+// "-", so that it stands in a header, in a path and in a metric's label as it is.
 func ValidTenant(name string) bool {
 	inName := func(c byte) bool {
 		return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '.' || c == '_' || c == '-'
@@ -64,13 +64,13 @@ type Job struct {
 	// PausedAt is since when the job is paused; zero if it is not.
 	PausedAt time.Time
 
-	// Cursor is up to where a schedule that recurs has been expanded; zero for others, and for one that has ended. Instants
-	// up to there are in the store, or were; no later one may fire.
+	// Cursor is up to where a schedule that recurs has been expanded; zero for others, and for one that has ended.
+	// Instants up to there are in the store, or were; no later one may fire.
 	Cursor time.Time
 	// ExpandAt is when it is to be expanded next; zero if there is nothing to expand.
 	ExpandAt time.Time
-	// Planned counts the occurrences of this revision so far: those that were given to a store, inserted or carried over, and
-	// Missed. It is zero if that is not known. Those that are not pending, Failed or Missed were delivered.
+	// Planned counts the occurrences of this revision so far: those that were given to a store, inserted or carried
+	// over, and Missed. It is zero if that is not known. Those that are not pending, Failed or Missed were delivered.
 	Planned int
 	// Missed counts the instants of this revision that were dropped by deadline or catch-up.
 	Missed int
@@ -120,8 +120,8 @@ type Options struct {
 	Recurrence *Recurrence `json:"recurrence,omitzero"`
 	// Payloads are what steps of a sequence deliver instead of the callback's payload, by the index of the step.
 	Payloads map[int]jsontext.Value `json:"payloads,omitempty"`
-	// Trace is that of the request which made the definition what it is. It is no part of what was asked for: definitions
-	// that differ only in it are the same, see [Options.Same].
+	// Trace is that of the request which made the definition what it is. It is no part of what was asked for:
+	// definitions that differ only in it are the same, see [Options.Same].
 	Trace Trace `json:"trace,omitzero"`
 }
 
@@ -233,7 +233,8 @@ func DecodeOptions(b []byte) (Options, error) {
 	return o, nil
 }
 
-// EncodeCallback writes the callback as it was submitted, its data byte for byte: an encoder would strip their white space.
+// EncodeCallback writes the callback as it was submitted, its data byte for byte: an encoder would strip their white
+// space.
 func (t *Target) EncodeCallback() []byte {
 	b := slices.Concat([]byte(`{"type":`), mustEncode(t.Callback.Type), []byte(`,"data":`), t.Callback.Data)
 	if e := t.Options.Envelope; e != EnvelopeNone {

@@ -25,22 +25,22 @@ func Parse[T any](data []byte) (T, error) {
 	return v, check(v)
 }
 
-// Reread reads a document that [Parse] has accepted before, and so without looking for what that refuses, which takes about as
-// long as the reading itself. Its error may quote the document.
-func Reread[T any](data []byte) (v T, err error) {
+// ParseTrusted reads a document that [Parse] has accepted before, and so without looking for what that refuses, which
+// takes about as long as the reading itself. Its error may quote the document.
+func ParseTrusted[T any](data []byte) (v T, err error) {
 	err = json.Unmarshal(data, &v, jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 	return v, err
 }
 
-// Reading a document again for each field at fault has its price, so a large one, or one with many faults, is told only of
-// the first.
+// Reading a document again for each field at fault has its price, so a large one, or one with many faults, is told only
+// of the first.
 const (
 	mostMended    = 20
 	largestMended = 64 << 10
 )
 
-// decode reads a document. What is unknown or of the wrong type is noted and left out, so that one answer names all of it,
-// with whatever the rest lacks.
+// decode reads a document. What is unknown or of the wrong type is noted and left out, so that one answer names all of
+// it, with whatever the rest lacks.
 func decode[T any](data []byte) (T, error) {
 	var invalid Invalid
 	rest := data
@@ -96,8 +96,8 @@ func (e *Invalid) with(err error) error {
 	return e
 }
 
-// without copies a document but for what stands at a pointer: a member is left out, or its value becomes null; so does an
-// element of an array, lest the others move. It answers nil for a pointer to nothing, or to the whole document.
+// without copies a document but for what stands at a pointer: a member is left out, or its value becomes null; so does
+// an element of an array, lest the others move. It answers nil for a pointer to nothing, or to the whole document.
 func without(data []byte, at jsontext.Pointer, leaveOut bool) []byte {
 	var out bytes.Buffer
 	from, to := jsontext.NewDecoder(bytes.NewReader(data)), jsontext.NewEncoder(&out)

@@ -7,8 +7,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Patch applies a JSON merge patch (RFC 7396) to the job as it was submitted, and answers the outcome as a draft, not yet
-// checked. What the patch does not name keeps its very bytes. The error is a [*Malformed] or an [*Invalid].
+// Patch applies a JSON merge patch (RFC 7396) to the job as it was submitted, and answers the outcome as a draft, not
+// yet checked. What the patch does not name keeps its very bytes. The error is a [*Malformed] or an [*Invalid].
 func (j *Job) Patch(patch []byte) (Draft, error) {
 	members, err := decode[map[string]jsontext.Value](patch)
 	if err != nil {
@@ -29,8 +29,8 @@ func (j *Job) Patch(patch []byte) (Draft, error) {
 	return Decode(merged)
 }
 
-// merge applies a patch to a value. Members keep their order; new ones come last. However deeply the two are nested, each
-// is read once.
+// merge applies a patch to a value. Members keep their order; new ones come last. However deeply the two are nested,
+// each is read once.
 func merge(value, patch jsontext.Value) (jsontext.Value, error) {
 	target, err := readTree(value)
 	if err != nil {

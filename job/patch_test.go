@@ -149,8 +149,8 @@ func TestPatchesThatAreRefused(t *testing.T) {
 	}
 }
 
-// A patch is read once, however large and however deeply it and the job are nested: it does not need memory, nor time, for
-// each level of it anew.
+// A patch is read once, however large and however deeply it and the job are nested: it does not need memory, nor time,
+// for each level of it anew.
 func TestLargePatches(t *testing.T) {
 	j, _ := begun(t, `{"key":"k","delay":"1h","callback":{"type":"http","data":`+nested(`1`)+`}}`, start)
 	var members strings.Builder

@@ -10,8 +10,8 @@ type Upcoming struct {
 	Planned
 	// Count is how many occurrences there are at the instant for its step: one for each subscriber.
 	Count int
-	// Effect is what a change of the clocks does to it.
-	Effect Effect
+	// ClockChange is what a change of the clocks does to it.
+	ClockChange ClockChange
 }
 
 // Preview is what is to come of a schedule.
@@ -20,13 +20,13 @@ type Preview struct {
 	Zone     *time.Location
 	Upcoming []Upcoming
 	// LeftOut is what changes of the clocks leave out, up to the last of the instants.
-	LeftOut []Effect
+	LeftOut []ClockChange
 	// Passed is how many instants of a schedule that does not recur lie before.
 	Passed int
 }
 
-// Preview lists the first instants, up to count, that are not before a time. A schedule that has not begun is previewed as
-// if it began then.
+// Preview lists the first instants, up to count, that are not before a time. A schedule that has not begun is previewed
+// as if it began then.
 func (s Schedule) Preview(from time.Time, count int) (Preview, error) {
 	from = from.Truncate(time.Millisecond)
 	after := from.Add(-time.Millisecond)
@@ -54,7 +54,7 @@ func (s Schedule) Preview(from time.Time, count int) (Preview, error) {
 			p.Passed++
 		case len(p.Upcoming) < count:
 			at.effect.At = at.At
-			p.Upcoming = append(p.Upcoming, Upcoming{Planned: at, Count: s.Subscribers.Len(), Effect: at.effect})
+			p.Upcoming = append(p.Upcoming, Upcoming{Planned: at, Count: s.Subscribers.Len(), ClockChange: at.effect})
 		}
 	}
 	return p, nil
@@ -70,7 +70,7 @@ func (s *Schedule) previewCrontab(p *Preview, after time.Time, count int) {
 		if !ok || s.ended(at) {
 			break
 		}
-		p.Upcoming = append(p.Upcoming, Upcoming{Planned: Planned{At: at, Step: -1}, Count: 1, Effect: s.Crontab.Effect(at, p.Zone)})
+		p.Upcoming = append(p.Upcoming, Upcoming{Planned: Planned{At: at, Step: -1}, Count: 1, ClockChange: s.Crontab.ClockChange(at, p.Zone)})
 		after = at
 	}
 	p.LeftOut = s.Crontab.LeftOut(first, after, p.Zone)

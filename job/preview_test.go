@@ -60,7 +60,7 @@ func TestPreview(t *testing.T) {
 				t.Errorf("%s, want %s", got, test.want)
 			}
 			for _, u := range p.Upcoming {
-				if u.Effect.Kind != job.Unaffected || !u.Effect.At.Equal(u.At) || u.At.Location() != time.UTC {
+				if u.ClockChange.Kind != job.Unaffected || !u.ClockChange.At.Equal(u.At) || u.At.Location() != time.UTC {
 					t.Errorf("%+v", u)
 				}
 			}
@@ -96,7 +96,7 @@ func TestPreviewOfEffects(t *testing.T) {
 			}
 			var effects, leftOut []string
 			for _, u := range p.Upcoming {
-				effects = append(effects, u.Effect.String())
+				effects = append(effects, u.ClockChange.String())
 			}
 			for _, e := range p.LeftOut {
 				leftOut = append(leftOut, e.String())

@@ -7,8 +7,8 @@ type Predecessor struct {
 	Job *Job
 	// Pending are its occurrences that are neither delivered nor given up, those up to Until at least.
 	Pending []Occurrence
-	// Until is the latest instant that may be claimed before the replacement takes effect. What both jobs have later than
-	// that is surely pending: it is deleted with the predecessor, and inserted anew.
+	// Until is the latest instant that may be claimed before the replacement takes effect. What both jobs have later
+	// than that is surely pending: it is deleted with the predecessor, and inserted anew.
 	Until time.Time
 }
 
@@ -74,7 +74,8 @@ func (s *shared) fate(o *Occurrence) (fate, ID) {
 	return unknown, ID{}
 }
 
-// late carries over those ticks of a schedule that recurs which come before its beginning, and which a predecessor has pending.
+// late carries over those ticks of a schedule that recurs which come before its beginning, and which a predecessor has
+// pending.
 func (j *Job) late(s *shared, now time.Time) (carried []Carried) {
 	if s == nil {
 		return nil
@@ -102,8 +103,8 @@ func (s *Schedule) ticks(at time.Time, in *time.Location) bool {
 	return ok && next.Equal(at)
 }
 
-// had answers what tells whether the job has put an occurrence of that instant, position and subscriber into the store, or
-// has dropped it, for instants up to a time.
+// had answers what tells whether the job has put an occurrence of that instant, position and subscriber into the store,
+// or has dropped it, for instants up to a time.
 func (j *Job) had(until time.Time) (func(*Occurrence) bool, error) {
 	if j.Schedule.Recurs() {
 		in, err := location(j.Schedule.Zone)

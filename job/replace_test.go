@@ -23,8 +23,8 @@ func predecessor(t *testing.T, s job.Schedule) (job.Job, []job.Occurrence) {
 	return j, b.Occurrences
 }
 
-// TestBeginInstead replaces random lists of instants by others. Each instant of the new one is inserted, carried over, settled or
-// skipped, by what is pending of the old one.
+// TestBeginInstead replaces random lists of instants by others. Each instant of the new one is inserted, carried over,
+// settled or skipped, by what is pending of the old one.
 func TestBeginInstead(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // it is a test's
 	instants := func() (all []time.Time) {

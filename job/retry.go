@@ -9,7 +9,8 @@ import (
 type Retry struct {
 	// MaxAttempts is how many attempts there are in all, the first included.
 	MaxAttempts int `json:"maxAttempts,omitzero"`
-	// Initial bounds the pause after the first failed attempt; each later bound is Factor times the one before, up to Max.
+	// Initial bounds the pause after the first failed attempt; each later bound is Factor times the one before, up to
+	// Max.
 	Initial Duration `json:"initial,omitzero"`
 	Factor  float64  `json:"factor,omitzero"`
 	Max     Duration `json:"max,omitzero"`

@@ -39,8 +39,8 @@ func TestDelayBounds(t *testing.T) {
 	}
 }
 
-// TestDefaultRetryOutlastsADay checks what DefaultRetry's comment claims: the mean by simulation, and the chance of less
-// than 24 hours by Chernoff's bound, since no simulation shows one case in ten billion.
+// TestDefaultRetryOutlastsADay checks what DefaultRetry's comment claims: the mean by simulation, and the chance of
+// less than 24 hours by Chernoff's bound, since no simulation shows one case in ten billion.
 func TestDefaultRetryOutlastsADay(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	const runs = 5000

@@ -18,8 +18,8 @@ type Schedule struct {
 	Instants []time.Time
 	// Delay is how long after the submission the one instant is; nil if it is of another kind.
 	Delay *Duration
-	// Crontab recurs in Zone, from StartAt on or, if that is zero or past, from the submission on, until EndAt, which may be
-	// an instant itself. One that is "@at" has its one instant in Instants too.
+	// Crontab recurs in Zone, from StartAt on or, if that is zero or past, from the submission on, until EndAt, which
+	// may be an instant itself. One that is "@at" has its one instant in Instants too.
 	Crontab Crontab
 	EndAt   time.Time
 	// Steps are walked by a cursor that begins at StartAt or, if that is zero, at the submission.
@@ -61,8 +61,8 @@ func (s *Schedule) submitted() Schedule {
 	return c
 }
 
-// location is the zone that wall times are meant in. Names are checked when a job is submitted, so the error is that this
-// machine's zones lack one that another machine's have.
+// location is the zone that wall times are meant in. Names are checked when a job is submitted, so the error is that
+// this machine's zones lack one that another machine's have.
 func location(name string) (*time.Location, error) {
 	if name == "" {
 		return time.UTC, nil
@@ -78,10 +78,11 @@ type Planned struct {
 	// Position counts the earlier job steps at the same instant.
 	Position int
 
-	effect Effect // what the clocks did to a wait for a weekday that led there; none for a crontab
+	effect ClockChange // what the clocks did to a wait for a weekday that led there; none for a crontab
 }
 
-// plan lists all instants of a schedule that does not recur, in the order of its steps. A sequence's anchor must be set.
+// plan lists all instants of a schedule that does not recur, in the order of its steps. A sequence's anchor must be
+// set.
 func (s *Schedule) plan() ([]Planned, error) {
 	if len(s.Steps) > 0 {
 		return walk(s.Steps, s.Anchor, s.Zone)
@@ -93,7 +94,8 @@ func (s *Schedule) plan() ([]Planned, error) {
 	return planned, nil
 }
 
-// anchored is the schedule as it begins at now. One that goes on from another, see [Schedule.GoOn], has its anchor already.
+// anchored is the schedule as it begins at now. One that goes on from another, see [Schedule.GoOn], has its anchor
+// already.
 func (s *Schedule) anchored(now time.Time) Schedule {
 	c := *s
 	if c.Delay != nil {
@@ -109,8 +111,8 @@ func (s *Schedule) anchored(now time.Time) Schedule {
 	return c
 }
 
-// Reaches tells whether any instant of the schedule, if it began at now, would lie at or before a time. One that recurs is
-// taken to.
+// Reaches tells whether any instant of the schedule, if it began at now, would lie at or before a time. One that recurs
+// is taken to.
 func (s Schedule) Reaches(until, now time.Time) bool {
 	if s.Recurs() {
 		return true

@@ -142,15 +142,15 @@ func walk(steps []Step, cursor time.Time, zoneName string) ([]Planned, error) {
 	}
 	planned := make([]Planned, 0, jobSteps(steps))
 	positions := make(map[int64]int)
-	var effect Effect // of the clocks on the cursor
+	var effect ClockChange // of the clocks on the cursor
 	for i := range steps {
 		switch s := &steps[i]; s.Type {
 		case StepPeriod:
-			cursor, effect = cursor.Add(s.period()), Effect{}
+			cursor, effect = cursor.Add(s.period()), ClockChange{}
 		case StepWeekday:
 			cursor, effect = onWeekday(cursor, effect, s.Weekdays, in)
 		case StepDate:
-			effect = Effect{}
+			effect = ClockChange{}
 			if cursor, err = ParseInstant(*s.Date); err != nil {
 				return nil, InvalidField(Pointer("steps", i, "date"), err.Error())
 			}
@@ -171,14 +171,15 @@ func walk(steps []Step, cursor time.Time, zoneName string) ([]Planned, error) {
 func (s *Step) period() time.Duration {
 	length, _ := unit(*s.DelayUnit)
 	ms := *s.DelayPeriod * float64(length/time.Millisecond)
-	// One step down, as the product of a fraction such as 1.07, which is not quite that, may lie just above a whole number.
+	// One step down, as the product of a fraction such as 1.07, which is not quite that, may lie just above a whole
+	// number.
 	return time.Duration(math.Ceil(math.Nextafter(ms, 0))) * time.Millisecond
 }
 
 // onWeekday is the cursor itself if it lies on one of the days by the zone's clocks, else the same time of day on the
-// nearest later one, with what the clocks do to it. A time that clocks skip stands for the moment right after the gap, one
-// that comes twice for the first; a day that was skipped whole does not count.
-func onWeekday(cursor time.Time, effect Effect, names []string, in *time.Location) (time.Time, Effect) {
+// nearest later one, with what the clocks do to it. A time that clocks skip stands for the moment right after the gap,
+// one that comes twice for the first; a day that was skipped whole does not count.
+func onWeekday(cursor time.Time, effect ClockChange, names []string, in *time.Location) (time.Time, ClockChange) {
 	var wanted [7]bool
 	for _, name := range names {
 		day, _ := weekday(name)
@@ -200,13 +201,13 @@ func onWeekday(cursor time.Time, effect Effect, names []string, in *time.Locatio
 		instant, exact := z.shows(wall.Unix())
 		at := time.Unix(instant, 0).UTC()
 		if !exact {
-			return at, Effect{Kind: Moved, Wall: wall, At: at}
+			return at, ClockChange{Kind: Moved, Wall: wall, At: at}
 		}
 		at = at.Add(time.Duration(local.Nanosecond()))
 		if z.repeats(instant) {
-			return at, Effect{Kind: OnlyFirst, Wall: wall, At: at}
+			return at, ClockChange{Kind: OnlyFirst, Wall: wall, At: at}
 		}
-		return at, Effect{}
+		return at, ClockChange{}
 	}
 	return cursor, effect // can't happen: no zone skips the same weekday twice in a row
 }

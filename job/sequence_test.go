@@ -170,7 +170,7 @@ func TestWaitForWeekdays(t *testing.T) {
 		if err != nil || len(p.Upcoming) != 1 {
 			t.Fatalf("%s: %+v, %v", test.name, p, err)
 		}
-		if e := p.Upcoming[0].Effect; e.String() != test.effect || !e.At.Equal(b.Occurrences[0].Timestamp) {
+		if e := p.Upcoming[0].ClockChange; e.String() != test.effect || !e.At.Equal(b.Occurrences[0].Timestamp) {
 			t.Errorf("%s: the effect is %q at %v, want %q", test.name, e, e.At, test.effect)
 		}
 	}
@@ -186,11 +186,11 @@ func TestEffectsEndWithTheNextWait(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var kinds []job.EffectKind
+	var kinds []job.ClockChangeKind
 	for _, u := range p.Upcoming {
-		kinds = append(kinds, u.Effect.Kind)
+		kinds = append(kinds, u.ClockChange.Kind)
 	}
-	want := []job.EffectKind{job.Moved, job.Moved, job.Moved, job.Unaffected, job.OnlyFirst, job.Unaffected}
+	want := []job.ClockChangeKind{job.Moved, job.Moved, job.Moved, job.Unaffected, job.OnlyFirst, job.Unaffected}
 	if fmt.Sprint(kinds) != fmt.Sprint(want) {
 		t.Errorf("%v, want %v", kinds, want)
 	}
@@ -241,7 +241,8 @@ func TestSequencesEndWithTheYear9999(t *testing.T) {
 }
 
 func TestPastStepsAndDeadlines(t *testing.T) {
-	// Job steps at 11:00, 11:59:59.999, 12:00 and 13:00, for two subscribers each; it is 12:00 and a fraction of a millisecond.
+	// Job steps at 11:00, 11:59:59.999, 12:00 and 13:00, for two subscribers each; it is 12:00 and a fraction of a
+	// millisecond.
 	const members = `"steps":[{"type":"job"},{"type":"wait_specific_date","date":"2030-01-01T11:59:59.999Z"},{"type":"job"},` +
 		`{"type":"wait_specific_date","date":"2030-01-01T12:00:00Z"},{"type":"job"}` + hour + `,{"type":"job"}],"startAt":"2030-01-01T11:00:00Z","subscribers":2`
 	for _, test := range []struct {

@@ -12,8 +12,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Subscribers are whom each job step of a sequence is for: one occurrence for each of them. The zero value is a sequence
-// without any, whose job steps fire once.
+// Subscribers are whom each job step of a sequence is for: one occurrence for each of them. The zero value is a
+// sequence without any, whose job steps fire once.
 type Subscribers struct {
 	raw   jsontext.Value // as submitted
 	count int            // if they are numbered

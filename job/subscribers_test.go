@@ -100,8 +100,8 @@ func TestSubscribersThatAreRefused(t *testing.T) {
 	}
 }
 
-// Whom a delivery is for, and of which instant, makes its id: neither a resubmission, nor the order of the subscribers, nor
-// new ones change it.
+// Whom a delivery is for, and of which instant, makes its id: neither a resubmission, nor the order of the subscribers,
+// nor new ones change it.
 func TestDeliveryIDsOfSubscribersAreStable(t *testing.T) {
 	ids := func(subscribers string) map[string]job.ID {
 		all := make(map[string]job.ID)

@@ -28,8 +28,8 @@ type TenantSettings struct {
 	Paused bool `json:"paused,omitzero"`
 }
 
-// The bounds of what settings may be set to. Below the least weight, a tenant would be served so rarely that it would take ages
-// to come back to its share after its weight was raised.
+// The bounds of what settings may be set to. Below the least weight, a tenant would be served so rarely that it would
+// take ages to come back to its share after its weight was raised.
 const (
 	minWeight, maxWeight = 0.001, 1000
 	maxTenantInFlight    = 1_000_000
@@ -55,7 +55,8 @@ func (d *TenantDraft) check() error {
 	return invalid.Err()
 }
 
-// ParseTenantSettings reads what a client submits as the settings of a tenant. The error is a [*Malformed] or an [*Invalid].
+// ParseTenantSettings reads what a client submits as the settings of a tenant. The error is a [*Malformed] or an
+// [*Invalid].
 func ParseTenantSettings(body []byte) (TenantSettings, error) {
 	d, err := Parse[*TenantDraft](body)
 	if err != nil {

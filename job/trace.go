@@ -65,8 +65,8 @@ func spanContext(parent, state string) trace.SpanContext {
 	return trace.SpanContextFromContext(propagation.TraceContext{}.Extract(context.Background(), carrier))
 }
 
-// shorten leaves of a tracestate as many members as W3C asks everyone to pass on. A client's state is stored with its job,
-// and could otherwise be many times as large.
+// shorten leaves of a tracestate as many members as W3C asks everyone to pass on. A client's state is stored with its
+// job, and could otherwise be many times as large.
 func shorten(state string) string {
 	const most = 512 // bytes
 	for len(state) > most {

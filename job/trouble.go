@@ -26,8 +26,8 @@ const mostTroubleError = 1000
 // IsZero tells whether there is none.
 func (t Trouble) IsZero() bool { return t.Instant.IsZero() }
 
-// Encode returns the trouble as stores keep it, or nothing if there is none: text of letters, digits, ".", "-" and "_". Of
-// two such texts, the later by its bytes is that of the later instant, and nothing is earlier than all.
+// Encode returns the trouble as stores keep it, or nothing if there is none: text of letters, digits, ".", "-" and "_".
+// Of two such texts, the later by its bytes is that of the later instant, and nothing is earlier than all.
 func (t Trouble) Encode() string {
 	if t.IsZero() {
 		return ""
@@ -66,11 +66,11 @@ func DecodeTrouble(text string) (t Trouble, err error) {
 	return t, nil
 }
 
-// Settled is the latest instant up to now of which the job's present revision had occurrences and none is pending any more;
-// ok is false if there is none. Pending are the instants up to now, of its schedule, that are pending.
+// Settled is the latest instant up to now of which the job's present revision had occurrences and none is pending any
+// more; ok is false if there is none. Pending are the instants up to now, of its schedule, that are pending.
 //
-// Of a schedule that does not recur, instants that had passed when the revision was taken count only if all of the schedule
-// was planned: else some were skipped, or settled before.
+// Of a schedule that does not recur, instants that had passed when the revision was taken count only if all of the
+// schedule was planned: else some were skipped, or settled before.
 func (j *Job) Settled(now time.Time, pending []time.Time) (at time.Time, ok bool) {
 	waits := make(map[int64]bool, len(pending))
 	for _, p := range pending {

@@ -11,8 +11,8 @@ import (
 // ClaimParams say what to claim.
 type ClaimParams struct {
 	Now time.Time
-	// Early widens what is due to dueAt ≤ Now + Early, and is shorter than Lease. It is zero unless the operator prefers early to
-	// late.
+	// Early widens what is due to dueAt ≤ Now + Early, and is shorter than Lease. It is zero unless the operator
+	// prefers early to late.
 	Early time.Duration
 	// Lease is how long the claims are exclusive, from Now.
 	Lease time.Duration
@@ -41,11 +41,11 @@ type Claim struct {
 type QuotaLeft struct {
 	// Found is how many it has claimed.
 	Found int
-	// More tells that more of it may be due: as many as the limit were found, or some that were found could not be had because
-	// another replica was faster or they were put back.
+	// More tells that more of it may be due: as many as the limit were found, or some that were found could not be had
+	// because another replica was faster or they were put back.
 	More bool
-	// Next is when the next of the lane becomes due that was not due yet, with what this claim has taken at its lease's end; zero if
-	// there is none. It means nothing while More is true.
+	// Next is when the next of the lane becomes due that was not due yet, with what this claim has taken at its lease's
+	// end; zero if there is none. It means nothing while More is true.
 	Next time.Time
 }
 
@@ -66,7 +66,8 @@ func (p ClaimParams) Range(q Quota) (after, until time.Time) {
 	return q.After, until
 }
 
-// Claimed is an occurrence that the caller holds until DueAt, its lease's end. Token and Attempt are those of this claim.
+// Claimed is an occurrence that the caller holds until DueAt, its lease's end. Token and Attempt are those of this
+// claim.
 type Claimed struct {
 	job.Occurrence
 	job.Target
@@ -128,15 +129,15 @@ const (
 	Ack Outcome = iota
 	// Retry makes it due again at DueAt, noting Error.
 	Retry
-	// Bury moves it to the dead letters with Target, Error and At. Its job, if it still has that revision or has carried the
-	// occurrence over, counts one more failed, and keeps the trouble, see [Settlement.Trouble], if none of a later instant is there. A
-	// store without transactions may count wrong if it fails meanwhile.
+	// Bury moves it to the dead letters with Target, Error and At. Its job, if it still has that revision or has
+	// carried the occurrence over, counts one more failed, and keeps the trouble, see [Settlement.Trouble], if none of
+	// a later instant is there. A store without transactions may count wrong if it fails meanwhile.
 	Bury
 	// Release gives it back unfired, due at DueAt: its attempt is not counted. Error is noted if it is set.
 	Release
-	// Miss deletes it unfired: it was too late. The job that it is of by then, which has replaced the one that it was claimed for if
-	// it was carried over, counts one more missed instant and keeps the trouble,
-	// as with Bury. A store without transactions may count wrong if it fails meanwhile.
+	// Miss deletes it unfired: it was too late. The job that it is of by then, which has replaced the one that it was
+	// claimed for if it was carried over, counts one more missed instant and keeps the trouble, as with Bury. A store
+	// without transactions may count wrong if it fails meanwhile.
 	Miss
 )
 
@@ -153,8 +154,8 @@ type Settlement struct {
 	Target job.Target
 	// At is when it was buried or missed.
 	At time.Time
-	// Name, Priority and Revision are the occurrence's as it was claimed; it may have been carried over to another revision since. If
-	// it is made due again, the job that it is of then does not expire before KeepUntil.
+	// Name, Priority and Revision are the occurrence's as it was claimed; it may have been carried over to another
+	// revision since. If it is made due again, the job that it is of then does not expire before KeepUntil.
 	Name      job.Name
 	Priority  job.Priority
 	Revision  job.Revision
@@ -201,8 +202,8 @@ func PutBack(revision job.Revision, now time.Time) (dueAt time.Time, drop bool) 
 }
 
 // PutBackPaused answers when an occurrence whose job is paused is looked at again. The longer the pause has lasted, the
-// later that is, so that many of them cost little, and they are spread, so that they do not come in crowds. The occurrence
-// gets back what it was before the claim.
+// later that is, so that many of them cost little, and they are spread, so that they do not come in crowds. The
+// occurrence gets back what it was before the claim.
 //
 // One that was claimed early, before its instant, is looked at again right after that: a resume before its instant does
 // not bring it forward.
@@ -215,6 +216,6 @@ func PutBackPaused(timestamp, pausedAt time.Time, p ClaimParams) time.Time {
 	return p.Now.Add(after + time.Duration(rand.Float64()*float64(after)/2)).Truncate(time.Millisecond)
 }
 
-// PutBackUnexpanded answers when an occurrence beyond its job's cursor is looked at again: the expansion that inserted it
-// has not ended, or has broken off and is about to be done again. It must never be dropped for that.
+// PutBackUnexpanded answers when an occurrence beyond its job's cursor is looked at again: the expansion that inserted
+// it has not ended, or has broken off and is about to be done again. It must never be dropped for that.
 func PutBackUnexpanded(now time.Time) time.Time { return now.Add(250 * time.Millisecond) }

@@ -22,13 +22,14 @@ var (
 	ErrPrecondition = errors.New("precondition failed")
 	// ErrConflict is answered by Import for a job that is there and is another.
 	ErrConflict = errors.New("there is another job of the same name")
-	// ErrTooLarge is answered by Put, Amend and Import for a job that exceeds what the store can keep of one job; nothing has
-	// changed of it then, and it never will fit.
+	// ErrTooLarge is answered by Put, Amend and Import for a job that exceeds what the store can keep of one job;
+	// nothing has changed of it then, and it never will fit.
 	ErrTooLarge = errors.New("it is larger than the store can keep")
 	// ErrUnavailable wraps every fault that may go away by itself: the server is down, slow, failing over or full.
 	ErrUnavailable = errors.New("the store is unavailable")
-	// ErrNotDone is an [ErrUnavailable] of a mutation that has changed nothing and never will: it was not sent, or the server
-	// itself refused it. Of any other ErrUnavailable of a mutation the outcome is unknown until the mutation's time is over.
+	// ErrNotDone is an [ErrUnavailable] of a mutation that has changed nothing and never will: it was not sent, or the
+	// server itself refused it. Of any other ErrUnavailable of a mutation the outcome is unknown until the mutation's
+	// time is over.
 	ErrNotDone = fmt.Errorf("%w: nothing was changed", ErrUnavailable)
 	// ErrSuperseded is answered for a mutation of a job whose version is in the mutation's [Span]; nothing has changed.
 	ErrSuperseded = errors.New("a newer version of the job was accepted after this request was submitted")
@@ -37,17 +38,17 @@ var (
 )
 
 // Store is a whole store. All methods are safe for concurrent use, by any number of processes. Every method may answer
-// an error that wraps [ErrUnavailable]; what it was to do is then either done whole for each document or not at all, and
-// doing it again is safe.
+// an error that wraps [ErrUnavailable]; what it was to do is then either done whole for each document or not at all,
+// and doing it again is safe.
 //
-// A mutation takes effect before its context's deadline, or never: the store judges that by its own clock, in the same atomic
-// step as the effect, so that a command that was held up on its way changes nothing when it arrives. A context without a
-// deadline gets one of [Within]. An error is answered as soon as it is known: unless it is [ErrNotDone], whoever made the
-// mutation waits for its deadline before telling a client that it failed.
+// A mutation takes effect before its context's deadline, or never: the store judges that by its own clock, in the same
+// atomic step as the effect, so that a command that was held up on its way changes nothing when it arrives. A context
+// without a deadline gets one of [Within]. An error is answered as soon as it is known: unless it is [ErrNotDone],
+// whoever made the mutation waits for its deadline before telling a client that it failed.
 type Store interface {
 	Jobs
 	Queue
-	Stock
+	Inspector
 	Tenants
 	Transfer
 	Close() error
@@ -57,40 +58,41 @@ type Store interface {
 type Jobs interface {
 	// Put creates or replaces jobs, each atomically, and answers for each in order. Names may repeat: they are then put
 	// one after the other. When Put returns without error for a job, it and its occurrences are as durable as the store
-	// promises, and only they fire, besides what was held. Of racing Puts of one name exactly one is left, whole. A job that
-	// the store has no room for is answered [ErrTooLarge], and those that are put with it are put all the same.
+	// promises, and only they fire, besides what was held. Of racing Puts of one name exactly one is left, whole. A job
+	// that the store has no room for is answered [ErrTooLarge], and those that are put with it are put all the same.
 	//
 	// The context must end within [Within] of the revisions being taken; a Put that can't finish by then fails with
 	// ErrUnavailable and must never take effect later.
 	Put(ctx context.Context, puts []Put) []PutResult
 
-	// Cancel deletes jobs with all of their unclaimed occurrences, and answers for each in order. What a replica holds at
-	// that moment is counted and never retried. Dead letters stay. A job whose version is newer than the request stays too,
-	// with all that it has.
+	// Cancel deletes jobs with all of their unclaimed occurrences, and answers for each in order. What a replica holds
+	// at that moment is counted and never retried. Dead letters stay. A job whose version is newer than the request
+	// stays too, with all that it has.
 	Cancel(ctx context.Context, names []job.Name, asked Asked) ([]CancelResult, error)
 
-	// Amend changes a job's callback and options and leaves its schedule alone, in one write of one document, whatever it
-	// has of occurrences: they fire with the new callback from then on. It answers ErrPrecondition if the job's version is
-	// not the one that the amendment is for, ErrNotFound if there is no job, and ErrTooLarge if the store has no room for what
-	// the job would be.
+	// Amend changes a job's callback and options and leaves its schedule alone, in one write of one document, whatever
+	// it has of occurrences: they fire with the new callback from then on. It answers ErrPrecondition if the job's
+	// version is not the one that the amendment is for, ErrNotFound if there is no job, and ErrTooLarge if the store
+	// has no room for what the job would be.
 	Amend(ctx context.Context, a Amendment) error
 
-	// Pause stops a job from firing by its schedule, or answers ErrNotFound. Its occurrences stay; those that fall due are
-	// put back, see [PutBackPaused], and a schedule that recurs is not expanded. What is held is not affected, nor is what
-	// stands on its own. A job that is replaced stays paused. Of a job that is paused already, nothing changes.
+	// Pause stops a job from firing by its schedule, or answers ErrNotFound. Its occurrences stay; those that fall due
+	// are put back, see [PutBackPaused], and a schedule that recurs is not expanded. What is held is not affected, nor
+	// is what stands on its own. A job that is replaced stays paused. Of a job that is paused already, nothing changes.
 	//
 	// Version is the job's from then on.
 	Pause(ctx context.Context, name job.Name, version job.Revision, now time.Time) error
 
-	// Resume undoes a Pause, or answers ErrNotFound: all of its unclaimed occurrences that are due later than they were meant
-	// for become due at their instants, or at now if those have passed; those too that a claim is putting back at this moment.
-	// A schedule that recurs is to be expanded at now, or when the lease of an expansion ends that the pause cut off, unless
-	// the schedule has ended. Doing it again completes one that broke off. A job that is not paused keeps its version.
+	// Resume undoes a Pause, or answers ErrNotFound: all of its unclaimed occurrences that are due later than they were
+	// meant for become due at their instants, or at now if those have passed; those too that a claim is putting back at
+	// this moment. A schedule that recurs is to be expanded at now, or when the lease of an expansion ends that the
+	// pause cut off, unless the schedule has ended. Doing it again completes one that broke off. A job that is not
+	// paused keeps its version.
 	Resume(ctx context.Context, name job.Name, version job.Revision, now time.Time) error
 
-	// Trigger inserts an occurrence that stands on its own. It answers ErrNotFound if there is no job of its name. If the
-	// job is cancelled at the same time, either the trigger comes first, and the occurrence is cancelled with it, or it is
-	// not found; a replica may have claimed it in between.
+	// Trigger inserts an occurrence that stands on its own. It answers ErrNotFound if there is no job of its name. If
+	// the job is cancelled at the same time, either the trigger comes first, and the occurrence is cancelled with it,
+	// or it is not found; a replica may have claimed it in between.
 	Trigger(ctx context.Context, o job.Occurrence) error
 
 	// Job reads one job, or answers ErrNotFound.
@@ -104,8 +106,8 @@ type Jobs interface {
 	// those of the name that stand on their own, without their callbacks.
 	Occurrences(ctx context.Context, filter OccurrenceFilter) (page []job.Occurrence, total int, err error)
 
-	// Strays lists, in the order of their bytes, the keys that have pending occurrences which stand on their own, whether or
-	// not there is a job of that name. After and Prefix are as for Jobs.
+	// Strays lists, in the order of their bytes, the keys that have pending occurrences which stand on their own,
+	// whether or not there is a job of that name. After and Prefix are as for Jobs.
 	Strays(ctx context.Context, filter JobFilter) ([]job.Name, error)
 
 	// DeadLetters lists dead letters by id. Each has its own callback, its last error and FailedAt.
@@ -120,27 +122,28 @@ type Jobs interface {
 
 // Queue is the side of a store that the dispatcher uses.
 type Queue interface {
-	// Claim takes due occurrences, each for one lease: of each quota's lane up to its limit, the longest due first. While its
-	// lease lasts, no other claim gets it. Each comes with its job's callback and options as they are now, never from a cache. An occurrence
-	// whose job is gone or has another revision is not claimed but put back, see [PutBack]; so is one whose job is paused,
-	// see [PutBackPaused], and one beyond its job's cursor, see [PutBackUnexpanded].
+	// Claim takes due occurrences, each for one lease: of each quota's lane up to its limit, the longest due first.
+	// While its lease lasts, no other claim gets it. Each comes with its job's callback and options as they are now,
+	// never from a cache. An occurrence whose job is gone or has another revision is not claimed but put back, see
+	// [PutBack]; so is one whose job is paused, see [PutBackPaused], and one beyond its job's cursor, see
+	// [PutBackUnexpanded].
 	Claim(ctx context.Context, params ClaimParams) (Claim, error)
 
-	// ClaimJobs takes up to Limit jobs that are to be expanded, the longest due first, each for one lease. While it lasts, no
-	// other ClaimJobs gets them; if they are not advanced by then, another does. Paused jobs are not among them. It is one
-	// cheap query if there are none, however many jobs there are.
+	// ClaimJobs takes up to Limit jobs that are to be expanded, the longest due first, each for one lease. While it
+	// lasts, no other ClaimJobs gets them; if they are not advanced by then, another does. Paused jobs are not among
+	// them. It is one cheap query if there are none, however many jobs there are.
 	ClaimJobs(ctx context.Context, params ClaimJobsParams) (ClaimedJobs, error)
 
 	// Advance ends claims of jobs: each job gets its next occurrences, cursor and expandAt. If the job has since been
-	// claimed again, paused, cancelled or replaced, it changes nothing, and none of the occurrences fires by it. If it breaks
-	// off, each job is advanced whole or not at all: no occurrence beyond a job's cursor fires. Doing it again after it was
-	// done changes nothing.
+	// claimed again, paused, cancelled or replaced, it changes nothing, and none of the occurrences fires by it. If it
+	// breaks off, each job is advanced whole or not at all: no occurrence beyond a job's cursor fires. Doing it again
+	// after it was done changes nothing.
 	//
 	// An advance without ExpandAt ends the job's schedule: the job has no cursor from then on.
 	//
-	// The context must end within half the lease of the jobs being claimed: an occurrence that is inserted later may have
-	// been delivered, and would be again. A store without transactions may count instants as missed, if an advance breaks off
-	// there, that it has inserted and that fire or are missed as such.
+	// The context must end within half the lease of the jobs being claimed: an occurrence that is inserted later may
+	// have been delivered, and would be again. A store without transactions may count instants as missed, if an advance
+	// breaks off there, that it has inserted and that fire or are missed as such.
 	Advance(ctx context.Context, advances []Advance) error
 
 	// Settle ends claims. Each settlement names the claim's token: if the occurrence has since been claimed again,
@@ -154,7 +157,8 @@ type Queue interface {
 	// time, so it also tells whether the store can be reached.
 	Now(ctx context.Context) (time.Time, error)
 
-	// Beat notes that a replica, named by an id of its own, may be claiming until a time; zero notes that it has stopped.
+	// Beat notes that a replica, named by an id of its own, may be claiming until a time; zero notes that it has
+	// stopped.
 	Beat(ctx context.Context, replica string, until time.Time) error
 
 	// Replicas counts those that may be claiming at now, and forgets those that have not been for an hour.
@@ -164,19 +168,19 @@ type Queue interface {
 // Transfer is the side of a store by which its documents are moved: what one store exports, any other imports.
 type Transfer interface {
 	// Export reads records, about Limit of them, and answers them with the place behind the last; an empty place is the
-	// beginning, and an empty answer the end. A job comes before its occurrences. Records that nobody changes meanwhile are
-	// exported exactly once, those which are inserted or deleted at most once, and orphans and what lies beyond its job's cursor
-	// not at all. An occurrence that is buried meanwhile is exported as it was before or as a dead letter, or as both, in this
-	// order. Records are whole: jobs with all of their fields, occurrences and dead letters (FailedAt is set) with their claims
-	// and their own callbacks.
+	// beginning, and an empty answer the end. A job comes before its occurrences. Records that nobody changes meanwhile
+	// are exported exactly once, those which are inserted or deleted at most once, and orphans and what lies beyond its
+	// job's cursor not at all. An occurrence that is buried meanwhile is exported as it was before or as a dead letter,
+	// or as both, in this order. Records are whole: jobs with all of their fields, occurrences and dead letters
+	// (FailedAt is set) with their claims and their own callbacks.
 	Export(ctx context.Context, after Place, limit int) (records []Record, next Place, err error)
 
-	// Import inserts records as they are, and answers how many there were not before. An occurrence that is there already,
-	// by its id, stays as it is, pending or a dead letter; so does a job with the same revision and version. A job of the same
-	// name that has others is [ErrConflict], and stays as it is too; one that is too large is [ErrTooLarge]; both with its name
-	// in the error's text, and any of the other records may have been imported. The job of an occurrence
-	// was imported before it, by the same call or an earlier one; one that does not match its job, or lies beyond its cursor,
-	// fires nowhere.
+	// Import inserts records as they are, and answers how many there were not before. An occurrence that is there
+	// already, by its id, stays as it is, pending or a dead letter; so does a job with the same revision and version. A
+	// job of the same name that has others is [ErrConflict], and stays as it is too; one that is too large is
+	// [ErrTooLarge]; both with its name in the error's text, and any of the other records may have been imported. The
+	// job of an occurrence was imported before it, by the same call or an earlier one; one that does not match its job,
+	// or lies beyond its cursor, fires nowhere.
 	//
 	// Nobody may claim from the store until all is imported: what was delivered and is imported again would be again.
 	Import(ctx context.Context, records []Record) (inserted int, err error)
@@ -203,15 +207,15 @@ type Amendment struct {
 	Now      time.Time
 }
 
-// Within is how long after it was submitted a mutation may still take effect: a Put after its revision was taken. [PutBack]
-// relies on it.
+// Within is how long after it was submitted a mutation may still take effect: a Put after its revision was taken.
+// [PutBack] relies on it.
 const Within = 30 * time.Second
 
-// Span are the versions that were taken after a request was submitted, and before its time is over. A job that has one of them was
-// changed by somebody who came later, whose change the request must not undo. The zero value has none.
+// Span are the versions that were taken after a request was submitted, and before its time is over. A job that has one
+// of them was changed by somebody who came later, whose change the request must not undo. The zero value has none.
 //
-// Versions sort by the time they were taken at. Both ends are told by the store's clock as far as it is known, in favour
-// of the request; the upper end is there lest a clock that was set back has every request refused.
+// Versions sort by the time they were taken at. Both ends are told by the store's clock as far as it is known, in
+// favour of the request; the upper end is there lest a clock that was set back has every request refused.
 type Span struct {
 	After, Until job.Revision
 }
@@ -229,8 +233,8 @@ type Asked struct {
 
 // Put is a job to be created or replaced.
 type Put struct {
-	// Job has a fresh revision, used in no earlier Put, and the same as its version. Its PausedAt is not looked at: a new job
-	// is not paused, and one that is replaced stays as it is, but for Anew.
+	// Job has a fresh revision, used in no earlier Put, and the same as its version. Its PausedAt is not looked at: a
+	// new job is not paused, and one that is replaced stays as it is, but for StartsOver.
 	Job job.Job
 	// Occurrences are all of that revision.
 	Occurrences []job.Occurrence
@@ -239,16 +243,17 @@ type Put struct {
 	// Newer are the versions that came after the submission: a job that has one of them is left as it is, and the Put
 	// answers [ErrSuperseded].
 	Newer Span
-	// From, if it is not zero, is what the Put replaces, and nothing else: if there is no job, or one with another version or
-	// cursor, the Put answers [ErrPrecondition]. If is to be zero then.
+	// From, if it is not zero, is what the Put replaces, and nothing else: if there is no job, or one with another
+	// version or cursor, the Put answers [ErrPrecondition]. If is to be zero then.
 	From Replaced
-	// Carried are occurrences of the job that is replaced which the new one has too. Each that is still pending when the job
-	// is replaced becomes the new one's in that same step, so that it fires once, whatever happens to it at that moment: it
-	// keeps its id, due time, attempts and, if it is held, its claim, so that the outcome counts, and a retry is of the new
-	// job. One that is pending no more has been settled, and is not inserted again.
+	// Carried are occurrences of the job that is replaced which the new one has too. Each that is still pending when
+	// the job is replaced becomes the new one's in that same step, so that it fires once, whatever happens to it at
+	// that moment: it keeps its id, due time, attempts and, if it is held, its claim, so that the outcome counts, and a
+	// retry is of the new job. One that is pending no more has been settled, and is not inserted again.
 	Carried []Carried
-	// Anew tells that a job which is replaced is as good as gone: it leaves neither its pause nor its creation time.
-	Anew bool
+	// StartsOver tells that a job which is replaced is as good as gone: it leaves neither its pause nor its creation
+	// time.
+	StartsOver bool
 	// Now is the time of the submission.
 	Now time.Time
 }
@@ -305,8 +310,8 @@ func (c Condition) Holds(present job.Revision) bool {
 type PutResult struct {
 	// Replaced is the revision that was replaced; empty if the job was created.
 	Replaced job.Revision
-	// InFlight is how many occurrences of the replaced revision a replica held. They are never retried, but for those that
-	// were carried over, which are among them.
+	// InFlight is how many occurrences of the replaced revision a replica held. They are never retried, but for those
+	// that were carried over, which are among them.
 	InFlight int
 	// Carried is how many of the Put's Carried became the new job's.
 	Carried int
@@ -334,7 +339,8 @@ type JobStatus struct {
 	Next time.Time
 }
 
-// Live tells whether any occurrence of the job's revision is pending, or is still to be expanded: now, or once it is resumed.
+// Live tells whether any occurrence of the job's revision is pending, or is still to be expanded: now, or once it is
+// resumed.
 func (s JobStatus) Live() bool {
 	return !s.Next.IsZero() || !s.ExpandAt.IsZero() || !s.PausedAt.IsZero() && !s.Cursor.IsZero()
 }

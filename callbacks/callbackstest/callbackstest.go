@@ -18,14 +18,15 @@ import (
 // Harness is a sender with a receiver for it.
 type Harness struct {
 	Sender callbacks.Sender
-	// Data makes valid callback data, an object whose member payload is carried, byte for byte, to the receiver. It has no
-	// member headers, but may have one, an object of strings.
+	// Data makes valid callback data, an object whose member payload is carried, byte for byte, to the receiver. It has
+	// no member headers, but may have one, an object of strings.
 	Data func(payload string) []byte
-	// Await waits until the receiver has taken a delivery and answers its first arrival; it fails the test when ctx ends.
+	// Await waits until the receiver has taken a delivery and answers its first arrival; it fails the test when ctx
+	// ends.
 	Await func(ctx context.Context, t *testing.T, id job.ID) Received
 
-	// Attributes answers what arrived with a delivery as attributes of a CloudEvent in binary mode, decoded, by their names;
-	// nil if the sender has no binary mode.
+	// Attributes answers what arrived with a delivery as attributes of a CloudEvent in binary mode, decoded, by their
+	// names; nil if the sender has no binary mode.
 	Attributes func(ctx context.Context, t *testing.T, id job.ID) map[string]string
 
 	// Span answers the attributes of an attempt's span after a delivery that was taken, with data that Data makes.
@@ -62,7 +63,8 @@ type Received struct {
 	TraceState  string
 }
 
-// NotTold stands for a tenant or a part of a sequence of which the receiver was told nothing, not even that it is empty.
+// NotTold stands for a tenant or a part of a sequence of which the receiver was told nothing, not even that it is
+// empty.
 const NotTold = "(not told)"
 
 // Bad is callback data that Validate must refuse, with exactly the fields it must name, in order.
@@ -79,7 +81,8 @@ type Failure struct {
 	Data []byte
 	// Begin brings the failure about, and undo ends it; nil if the data does it.
 	Begin func(t *testing.T) (undo func())
-	// Want is the failure's kind; Err is not compared. After must be as wanted, but for an Unavailable one only more than zero.
+	// Want is the failure's kind; Err is not compared. After must be as wanted, but for an Unavailable one only more
+	// than zero.
 	Want callbacks.Failure
 	// Says is what the error's text must contain.
 	Says []string

@@ -80,7 +80,8 @@ func testNoPayload(t *testing.T, s suite) {
 	}
 }
 
-// Receivers are told which step, and which subscriber if there are any; [testEnvelope] has what is told without a sequence.
+// Receivers are told which step, and which subscriber if there are any; [testEnvelope] has what is told without a
+// sequence.
 func testPart(t *testing.T, s suite) {
 	for _, part := range []struct {
 		name             string

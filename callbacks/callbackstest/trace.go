@@ -13,7 +13,8 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// Receivers are told the delivery's trace, unless its job has one of its own; [testEnvelope] has what is told without one.
+// Receivers are told the delivery's trace, unless its job has one of its own; [testEnvelope] has what is told without
+// one.
 func testTrace(t *testing.T, s suite) {
 	const ours, theirs = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", "00-11111111111111111111111111111111-2222222222222222-00"
 	for _, c := range []struct {

@@ -15,8 +15,8 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// BenchmarkSend compares the sender with the simplest use of its client that waits for acknowledgements. The brokers are
-// fake and in this process, so the numbers say what the sender costs, not what Kafka can take.
+// BenchmarkSend compares the sender with the simplest use of its client that waits for acknowledgements. The brokers
+// are fake and in this process, so the numbers say what the sender costs, not what Kafka can take.
 func BenchmarkSend(b *testing.B) {
 	brokers, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(3, inbox), kfake.BlackholeProduce())
 	if err != nil {

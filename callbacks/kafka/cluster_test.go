@@ -33,8 +33,8 @@ const (
 	largest = 300_000
 )
 
-// cluster is a fake of Kafka in this process, which asks for SASL PLAIN and can be stopped and started, and a consumer that
-// notes all that arrives in the inbox.
+// cluster is a fake of Kafka in this process, which asks for SASL PLAIN and can be stopped and started, and a consumer
+// that notes all that arrives in the inbox.
 type cluster struct {
 	t        *testing.T
 	opts     []kfake.Opt

@@ -75,7 +75,8 @@ func (c *callback) partition() int32 {
 	return int32(*c.Partition)
 }
 
-// newRecord makes the record of an attempt. Without a payload its value is null, as for a deletion from a compacted topic.
+// newRecord makes the record of an attempt. Without a payload its value is null, as for a deletion from a compacted
+// topic.
 func newRecord(c callback, d *callbacks.Delivery) *kgo.Record {
 	m := d.Message(c.Payload)
 	r := &kgo.Record{

@@ -144,7 +144,8 @@ func TestTooLargeHarmsNobodyElse(t *testing.T) {
 	}
 }
 
-// A topic that is deleted is a failure that shows, and one that is created again is written to, whatever was there before.
+// A topic that is deleted is a failure that shows, and one that is created again is written to, whatever was there
+// before.
 func TestTopicComesAndGoes(t *testing.T) {
 	ctx, c := limited(t), newCluster(t)
 	sender, admin := c.sender(), c.client()

@@ -22,7 +22,8 @@ func answer(err error) (code *kerr.Error, answered bool) {
 	return code, answered
 }
 
-// leaderless tells whether a broker answered that it can't take the record, and none else it knows of can at the moment.
+// leaderless tells whether a broker answered that it can't take the record, and none else it knows of can at the
+// moment.
 func leaderless(code *kerr.Error) bool {
 	switch code {
 	case kerr.LeaderNotAvailable, kerr.NotLeaderForPartition, kerr.BrokerNotAvailable, kerr.ReplicaNotAvailable, kerr.NetworkException,
@@ -43,7 +44,8 @@ func maybeAnothers(err error) bool {
 	return false
 }
 
-// aftermath is how long after a connection's failure the client may give up records for it: its longest pause, and some.
+// aftermath is how long after a connection's failure the client may give up records for it: its longest pause, and
+// some.
 const aftermath = 3 * time.Second
 
 // verdict is what the outcome of a record means to its attempt, which began to produce at the given time.
@@ -63,8 +65,8 @@ func (s *Sender) verdict(ctx context.Context, x *session, c callback, begun time
 		s.doubt()
 		return err
 	case errors.Is(err, kgo.ErrRecordRetries) && !s.brokeSince(begun.Add(-aftermath)):
-		// The client does not tell why it tried again. Connections held, so it was an answer, such as that the record was
-		// written but not to enough replicas: were that free, it would be written again for ever.
+		// The client does not tell why it tried again. Connections held, so it was an answer, such as that the record
+		// was written but not to enough replicas: were that free, it would be written again for ever.
 		return fmt.Errorf("kafka: topic %q: its leader answers, but does not acknowledge the record, as when replicas are missing or slow: %w", c.Topic, err)
 	case !answered:
 		s.doubt()
@@ -85,7 +87,8 @@ func (s *Sender) verdict(ctx context.Context, x *session, c callback, begun time
 	return err
 }
 
-// ended tells whether some record's context ended: that of this one, or of another in the batch, which takes all with it.
+// ended tells whether some record's context ended: that of this one, or of another in the batch, which takes all with
+// it.
 func ended(err error) bool {
 	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }

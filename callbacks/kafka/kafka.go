@@ -1,11 +1,11 @@
-// Package kafka sends callbacks of type "kafka": each attempt produces one record, and succeeds when all in-sync replicas
-// have it.
+// Package kafka sends callbacks of type "kafka": each attempt produces one record, and succeeds when all in-sync
+// replicas have it.
 //
-// A franz-go client, the session, produces with an idempotent producer: what it sends again after a lost connection is not
-// written twice. Around it stand three things. Topics are looked up before they are first produced to, so that a client's
-// misspelled topic never reaches the producer. One goroutine at a time finds out whether any broker can be reached when
-// something went wrong, so that attempts fail at once during an outage. And a session that can't go on is replaced. What
-// reaches a consumer is told to users in docs/receivers.md.
+// A franz-go client, the session, produces with an idempotent producer: what it sends again after a lost connection is
+// not written twice. Around it stand three things. Topics are looked up before they are first produced to, so that a
+// client's misspelled topic never reaches the producer. One goroutine at a time finds out whether any broker can be
+// reached when something went wrong, so that attempts fail at once during an outage. And a session that can't go on is
+// replaced. What reaches a consumer is told to users in docs/receivers.md.
 package kafka
 
 import (
@@ -43,7 +43,8 @@ type Options struct {
 	Username, Password string
 	// AutoCreateTopics has the brokers create topics that don't exist, if they are set up to.
 	AutoCreateTopics bool
-	// Logger is told when the cluster can be reached and when not, and at debug level what the client does; nil discards.
+	// Logger is told when the cluster can be reached and when not, and at debug level what the client does; nil
+	// discards.
 	Logger *slog.Logger
 }
 
@@ -122,7 +123,7 @@ func (s *Sender) Validate(data []byte) error { return validate(data) }
 
 // Destination is the topic.
 func (s *Sender) Destination(data []byte) string {
-	c, err := job.Reread[struct {
+	c, err := job.ParseTrusted[struct {
 		Topic string `json:"topic"`
 	}](data)
 	if err != nil {
@@ -136,12 +137,12 @@ func (s *Sender) Envelopes() []job.Envelope {
 	return []job.Envelope{job.EnvelopeStructured, job.EnvelopeBinary}
 }
 
-// Send produces the record and waits for its acknowledgement. What a broker answers about the topic or the record costs an
-// attempt, also that there is no such topic, since nobody may ever create it. Where no broker answers, or none leads the
-// partition, it costs none. When ctx ends, a record that was not sent yet is not sent any more; for that, one whose deadline
-// comes well before that of others for its topic under way is not taken until they are done, at no cost.
+// Send produces the record and waits for its acknowledgement. What a broker answers about the topic or the record costs
+// an attempt, also that there is no such topic, since nobody may ever create it. Where no broker answers, or none leads
+// the partition, it costs none. When ctx ends, a record that was not sent yet is not sent any more; for that, one whose
+// deadline comes well before that of others for its topic under way is not taken until they are done, at no cost.
 func (s *Sender) Send(ctx context.Context, d callbacks.Delivery) error {
-	c, err := job.Reread[callback](d.Data)
+	c, err := job.ParseTrusted[callback](d.Data)
 	if err != nil {
 		return callbacks.Permanent(fmt.Errorf("callback data: %w", err))
 	}

@@ -14,9 +14,9 @@ const everyone = 1 << 30
 
 // lane is what the records of one topic that are under way have in common.
 //
-// The client gives up all of a batch, and of its partition, when the context of the batch's first record ends, and looks at
-// no other's. So a record must not come behind one that has more time: it would be sent when its own attempt is long over,
-// and may be another's or cancelled. Contexts are expected to end by their deadlines, or all at once.
+// The client gives up all of a batch, and of its partition, when the context of the batch's first record ends, and
+// looks at no other's. So a record must not come behind one that has more time: it would be sent when its own attempt
+// is long over, and may be another's or cancelled. Contexts are expected to end by their deadlines, or all at once.
 type lane struct {
 	gate *semaphore.Weighted // taken by each record under way
 

@@ -10,8 +10,8 @@ import (
 	"github.com/carillon-scheduler/carillon/callbacks"
 )
 
-// A record is not put behind others whose attempts end later: the client would keep it as long as them, and send it when
-// its own attempt is over. It costs no attempt, and it is taken when they are done.
+// A record is not put behind others whose attempts end later: the client would keep it as long as them, and send it
+// when its own attempt is over. It costs no attempt, and it is taken when they are done.
 func TestLessTimeThanOthers(t *testing.T) {
 	ctx, c := limited(t), newCluster(t)
 	sender := c.sender()

@@ -25,7 +25,8 @@ var errClosed = errors.New("the sender is closed")
 
 // link is what is known of the way to the cluster.
 type link struct {
-	// err is why no broker can be reached; nil if one can. Else, when that is tried again, and how long the pause before is.
+	// err is why no broker can be reached; nil if one can. Else, when that is tried again, and how long the pause
+	// before is.
 	err     error
 	retryAt time.Time
 	pause   time.Duration

@@ -21,8 +21,8 @@ import (
 )
 
 // session is a client in use. It can't forget a topic: producing to it again under the same producer id, with sequence
-// numbers that begin anew, might be taken for a repetition and be acknowledged unwritten. So what it should forget, such as
-// a topic that was deleted, takes a new session with an id of its own.
+// numbers that begin anew, might be taken for a repetition and be acknowledged unwritten. So what it should forget,
+// such as a topic that was deleted, takes a new session with an id of its own.
 type session struct {
 	client *kgo.Client
 	made   time.Time

@@ -21,8 +21,8 @@ type topics struct {
 	known map[string]*topic
 }
 
-// How long a result holds. A missing topic is looked up again soon: it may be about to be created. One that was found holds
-// as long as the session.
+// How long a result holds. A missing topic is looked up again soon: it may be about to be created. One that was found
+// holds as long as the session.
 const (
 	missingFor  = time.Second
 	lookUpLimit = 10 * time.Second

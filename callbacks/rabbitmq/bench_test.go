@@ -17,8 +17,9 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// BenchmarkSend compares the sender with the simplest publisher that waits for its confirms: one channel, at most 1000 messages
-// unconfirmed, no headers or other properties. What docs/performance.md says of it is measured in rounds, each benchmark in turn.
+// BenchmarkSend compares the sender with the simplest publisher that waits for its confirms: one channel, at most 1000
+// messages unconfirmed, no headers or other properties. What docs/performance.md says of it is measured in rounds, each
+// benchmark in turn.
 func BenchmarkSend(b *testing.B) {
 	url := brokerURL(b)
 	conn, err := amqp.Dial(url)

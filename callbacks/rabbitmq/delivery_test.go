@@ -257,7 +257,8 @@ func TestNoSecondAttemptBeforeTheConfirm(t *testing.T) {
 	}
 }
 
-// A broker that reads no more, without a word, must not keep an attempt beyond its context, nor the sender from closing.
+// A broker that reads no more, without a word, must not keep an attempt beyond its context, nor the sender from
+// closing.
 func TestBrokerThatReadsNoMore(t *testing.T) {
 	ctx, b, r := limited(t), newBroker(t), newRelay(t, nil)
 	sender := newSender(t, rabbitmq.Options{URL: r.URL})

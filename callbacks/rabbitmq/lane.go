@@ -27,8 +27,8 @@ type publish struct {
 	returned string                     // why the broker could not route it; guarded by the window
 }
 
-// eventPrefix begins the headers that are attributes of an event in binary mode. CloudEvents binds itself to AMQP 1.0, whose
-// application properties RabbitMQ makes of these headers, and has "cloudEvents:" beside it, but prefers this one.
+// eventPrefix begins the headers that are attributes of an event in binary mode. CloudEvents binds itself to AMQP 1.0,
+// whose application properties RabbitMQ makes of these headers, and has "cloudEvents:" beside it, but prefers this one.
 const eventPrefix = "cloudEvents_"
 
 func newPublish(c callback, d callbacks.Delivery) (*publish, error) {
@@ -268,8 +268,8 @@ func (w *window) close(l *lane, reason *amqp.Error) {
 	close(w.closed)
 }
 
-// verdict is what the channel's end means to a message that was waiting. The broker closes a channel for the fault of one
-// message; the others may have arrived or not, and are not to blame.
+// verdict is what the channel's end means to a message that was waiting. The broker closes a channel for the fault of
+// one message; the others may have arrived or not, and are not to blame.
 func (w *window) verdict(p *publish) error {
 	e := w.reason
 	switch {

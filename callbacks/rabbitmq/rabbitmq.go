@@ -1,9 +1,9 @@
 // Package rabbitmq sends callbacks of type "rabbitmq": each attempt publishes one message, and succeeds when the broker
 // confirms that a queue has it.
 //
-// One goroutine owns the connection: it connects, and connects again when it is lost. Each connection has a few lanes, an AMQP
-// channel each, on which the senders' own goroutines publish. What they write at about the same time leaves together
-// (wire.go). What reaches a consumer is told to users in docs/receivers.md.
+// One goroutine owns the connection: it connects, and connects again when it is lost. Each connection has a few lanes,
+// an AMQP channel each, on which the senders' own goroutines publish. What they write at about the same time leaves
+// together (wire.go). What reaches a consumer is told to users in docs/receivers.md.
 package rabbitmq
 
 import (
@@ -121,7 +121,7 @@ func (s *Sender) Validate(data []byte) error { return validate(data) }
 
 // Destination is the queue, or the exchange.
 func (s *Sender) Destination(data []byte) string {
-	c, err := job.Reread[struct {
+	c, err := job.ParseTrusted[struct {
 		Queue    string `json:"queue"`
 		Exchange string `json:"exchange"`
 	}](data)
@@ -144,7 +144,7 @@ func (s *Sender) Envelopes() []job.Envelope {
 // attempt: if the connection is lost before the confirm, the message may have arrived, and the delivery id lets the
 // consumer drop the duplicate. A queue or exchange that doesn't exist costs one, since nobody may ever create it.
 func (s *Sender) Send(ctx context.Context, d callbacks.Delivery) error {
-	c, err := job.Reread[callback](d.Data)
+	c, err := job.ParseTrusted[callback](d.Data)
 	if err != nil {
 		return callbacks.Permanent(fmt.Errorf("callback data: %w", err))
 	}
@@ -163,8 +163,8 @@ func (s *Sender) Send(ctx context.Context, d callbacks.Delivery) error {
 	return l.session.send(ctx, p)
 }
 
-// describe notes on the attempt's span where the message goes. The conventions name a destination by the exchange and the routing
-// key, as far as there are any; with the default exchange the latter is the queue.
+// describe notes on the attempt's span where the message goes. The conventions name a destination by the exchange and
+// the routing key, as far as there are any; with the default exchange the latter is the queue.
 func (s *Sender) describe(ctx context.Context, c callback, d *callbacks.Delivery) {
 	exchange, key := c.target()
 	destination := exchange + ":" + key

@@ -13,8 +13,8 @@ import (
 // being gathered. The library writes each message at once, which costs a system call per message here and a wake-up per
 // message in the broker; gathered, dozens go at once when there are many, and one goes at once when it is alone.
 //
-// Write never waits, since the library holds its locks meanwhile, on which nobody can give up waiting. In its place those
-// who have a message to publish wait for room first, see [wire.reserve].
+// Write never waits, since the library holds its locks meanwhile, on which nobody can give up waiting. In its place
+// those who have a message to publish wait for room first, see [wire.reserve].
 type wire struct {
 	net.Conn
 
@@ -41,7 +41,8 @@ type message struct {
 var errLate = errors.New("a message could not be written in time: this machine or the broker is slow, or was stopped")
 
 const (
-	// wireRoom is how many bytes may be gathered. It is some more than the kernel's buffers hold, so that the socket is never idle.
+	// wireRoom is how many bytes may be gathered. It is some more than the kernel's buffers hold, so that the socket is
+	// never idle.
 	wireRoom = 512 << 10
 	// closeLimit bounds how long the last words may take.
 	closeLimit = time.Second
@@ -78,8 +79,8 @@ func (w *wire) Close() error {
 	return w.Conn.SetWriteDeadline(time.Now().Add(closeLimit))
 }
 
-// SetWriteDeadline does nothing, since Write never waits. TLS sets one that is over before it closes the socket, which would keep
-// its last words from going out.
+// SetWriteDeadline does nothing, since Write never waits. TLS sets one that is over before it closes the socket, which
+// would keep its last words from going out.
 func (w *wire) SetWriteDeadline(time.Time) error { return nil }
 
 // cut closes the socket at once.
@@ -104,7 +105,8 @@ func (w *wire) reserve(m *message) (full <-chan struct{}) {
 	return nil
 }
 
-// release gives back what was reserved for a message that has been written, and so counts as gathered, or never will be.
+// release gives back what was reserved for a message that has been written, and so counts as gathered, or never will
+// be.
 func (w *wire) release(m *message) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

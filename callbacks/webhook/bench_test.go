@@ -19,8 +19,9 @@ import (
 	"github.com/carillon-scheduler/carillon/callbacks/webhook"
 )
 
-// BenchmarkSend compares the sender with a bare client, without and with the headers that every delivery has. Its figure is the
-// CPU time, which other work on the machine disturbs less than the time; the receiver's part of it is in there with all.
+// BenchmarkSend compares the sender with a bare client, without and with the headers that every delivery has. Its
+// figure is the CPU time, which other work on the machine disturbs less than the time; the receiver's part of it is in
+// there with all.
 func BenchmarkSend(b *testing.B) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		_, _ = io.Copy(io.Discard, req.Body)

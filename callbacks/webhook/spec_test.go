@@ -19,8 +19,8 @@ import (
 	"github.com/carillon-scheduler/carillon/openapi"
 )
 
-// TestDeliveriesAreAsSpecified holds what receivers get against the specification's webhook: all that it requires is there, and
-// nothing of ours that it does not tell of.
+// TestDeliveriesAreAsSpecified holds what receivers get against the specification's webhook: all that it requires is
+// there, and nothing of ours that it does not tell of.
 func TestDeliveriesAreAsSpecified(t *testing.T) {
 	spec, err := openapi3.NewLoader().LoadFromData(openapi.YAML)
 	if err != nil {

@@ -26,8 +26,8 @@ func describeRequest(span trace.Span, req *http.Request) {
 	)
 }
 
-// withoutSecrets is a URL with REDACTED in place of all that may be a secret: the user, and, since many services know their callers
-// by it, the path and the query.
+// withoutSecrets is a URL with REDACTED in place of all that may be a secret: the user, and, since many services know
+// their callers by it, the path and the query.
 func withoutSecrets(u *url.URL) string {
 	const redacted = "REDACTED"
 	shown := url.URL{Scheme: u.Scheme, Host: u.Host, Path: "/"}

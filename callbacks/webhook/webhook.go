@@ -1,5 +1,5 @@
-// Package webhook sends callbacks of type "http": one HTTP request for each attempt. What reaches the receiver, and what
-// its answers mean, is told to users in docs/receivers.md.
+// Package webhook sends callbacks of type "http": one HTTP request for each attempt. What reaches the receiver, and
+// what its answers mean, is told to users in docs/receivers.md.
 package webhook
 
 import (
@@ -42,7 +42,8 @@ type Sender struct {
 	userAgent string
 }
 
-// New makes a sender. It connects to nothing yet. A proxy is taken from the environment, see [http.ProxyFromEnvironment].
+// New makes a sender. It connects to nothing yet. A proxy is taken from the environment, see
+// [http.ProxyFromEnvironment].
 func New(o Options) *Sender {
 	if o.IdleConns == 0 {
 		o.IdleConns = 1024
@@ -86,7 +87,7 @@ func (s *Sender) Destination(data []byte) string {
 // Place is the URL's scheme and host, with its port, and its path. The query is left out: the same is called whatever
 // that says.
 func (s *Sender) Place(data []byte) (destination, path string) {
-	c, err := job.Reread[struct {
+	c, err := job.ParseTrusted[struct {
 		URL string `json:"url"`
 	}](data)
 	if err != nil {
@@ -112,8 +113,9 @@ func (s *Sender) Envelopes() []job.Envelope {
 // latePause is how long what could not be written in time waits, lest a slow machine is made slower.
 const latePause = 5 * time.Second
 
-// Send makes the request and judges the answer by its status. A redirect is an answer like any other; it is not followed,
-// because whom to call is for the job to say. Errors name the receiver by its host only: a path or a query may be a secret.
+// Send makes the request and judges the answer by its status. A redirect is an answer like any other; it is not
+// followed, because whom to call is for the job to say. Errors name the receiver by its host only: a path or a query
+// may be a secret.
 func (s *Sender) Send(ctx context.Context, d callbacks.Delivery) error {
 	ctx, done := timed(ctx)
 	defer done()
@@ -147,7 +149,7 @@ func (s *Sender) Send(ctx context.Context, d callbacks.Delivery) error {
 }
 
 func (s *Sender) newRequest(ctx context.Context, d *callbacks.Delivery) (*http.Request, error) {
-	c, err := job.Reread[callback](d.Data)
+	c, err := job.ParseTrusted[callback](d.Data)
 	if err != nil {
 		return nil, err
 	}
@@ -192,8 +194,8 @@ func (s *Sender) newRequest(ctx context.Context, d *callbacks.Delivery) (*http.R
 			h.set("Carillon-Subscriber", escape(d.Part.Subscriber))
 		}
 	}
-	// The receiver may close an idle connection just when it is used again. With this key the transport sends the request
-	// once more on another connection, which the delivery id makes harmless. An empty list isn't sent.
+	// The receiver may close an idle connection just when it is used again. With this key the transport sends the
+	// request once more on another connection, which the delivery id makes harmless. An empty list isn't sent.
 	if _, own := h.fields["Idempotency-Key"]; !own {
 		h.fields["Idempotency-Key"] = []string{}
 	}

@@ -32,7 +32,8 @@ func delivery(data []byte) callbacks.Delivery {
 	}
 }
 
-// Headers of the job beside an event's attributes: they add some, and neither replace any nor say the content type twice.
+// Headers of the job beside an event's attributes: they add some, and neither replace any nor say the content type
+// twice.
 func TestEventHeaders(t *testing.T) {
 	headers := make(chan http.Header, 1)
 	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) { headers <- req.Header }))

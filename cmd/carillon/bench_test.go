@@ -96,7 +96,8 @@ func TestBench(t *testing.T) {
 	}
 }
 
-// TestBenchShares has tenants compete, which is done once, and checks what it leaves in a store that was given, of no tenant anything.
+// TestBenchShares has tenants compete, which is done once, and checks what it leaves in a store that was given, of no
+// tenant anything.
 func TestBenchShares(t *testing.T) {
 	t.Parallel()
 	c := stores[0].cluster(t)

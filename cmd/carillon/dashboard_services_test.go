@@ -21,8 +21,8 @@ import (
 	"time"
 )
 
-// TestDashboardQueries has Prometheus, with the configuration that is provisioned, scrape replicas that have something to do.
-// Each query of the dashboard and of the alerts then has data, from metrics that the program has.
+// TestDashboardQueries has Prometheus, with the configuration that is provisioned, scrape replicas that have something
+// to do. Each query of the dashboard and of the alerts then has data, from metrics that the program has.
 func TestDashboardQueries(t *testing.T) {
 	t.Parallel()
 	c := stores[0].cluster(t)
@@ -187,8 +187,8 @@ func documentedAlerts(t *testing.T) map[string]string {
 // prometheus is a server of its own.
 type prometheus struct{ url string }
 
-// startPrometheus starts one with the configuration and the alerts that are provisioned, but for where the replicas are, and
-// how often they are looked at: every second.
+// startPrometheus starts one with the configuration and the alerts that are provisioned, but for where the replicas
+// are, and how often they are looked at: every second.
 func startPrometheus(t *testing.T, replicas []*replica) prometheus {
 	t.Helper()
 	config := readDocker(t, "prometheus/prometheus.yml")
@@ -285,8 +285,8 @@ func (p prometheus) get(t *testing.T, path string, data any) {
 	}
 }
 
-// hasData tells whether a query answers something, with the labels of its legend. A comparison which drops what it does not
-// hold for is made a subtraction, which drops nothing; and as nothing fails here with 5xx, 4xx are asked for.
+// hasData tells whether a query answers something, with the labels of its legend. A comparison which drops what it does
+// not hold for is made a subtraction, which drops nothing; and as nothing fails here with 5xx, 4xx are asked for.
 func (p prometheus) hasData(t *testing.T, q query) bool {
 	t.Helper()
 	type result struct {

@@ -103,8 +103,8 @@ func TestDashboardPanels(t *testing.T) {
 	}
 }
 
-// TestMonitoringFiles: what the files for Docker Compose mount is there, and what Grafana and Prometheus are told to read
-// is mounted.
+// TestMonitoringFiles: what the files for Docker Compose mount is there, and what Grafana and Prometheus are told to
+// read is mounted.
 func TestMonitoringFiles(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join(docker, "compose*.yaml"))
 	if err != nil || len(files) < 5 {

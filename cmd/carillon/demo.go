@@ -37,7 +37,8 @@ type delivery struct {
 	deviation time.Duration
 }
 
-// Run runs the service and a receiver, submits the jobs, prints their deliveries and sums up. It fails if one is missing.
+// Run runs the service and a receiver, submits the jobs, prints their deliveries and sums up. It fails if one is
+// missing.
 func (c *demoCommand) Run(ctx context.Context, out output) (err error) {
 	dir, err := os.MkdirTemp("", "carillon-demo-")
 	if err != nil {

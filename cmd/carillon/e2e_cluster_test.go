@@ -55,8 +55,8 @@ type replica struct {
 	err    error // of its exit
 }
 
-// A dead replica's claims are taken over while a test waits, and yet no callback that goes well is cut off, and delivered twice,
-// because the machine stalls for some seconds.
+// A dead replica's claims are taken over while a test waits, and yet no callback that goes well is cut off, and
+// delivered twice, because the machine stalls for some seconds.
 const lease, callbackTimeout = 20 * time.Second, 15 * time.Second
 
 // start starts n replicas.
@@ -245,8 +245,8 @@ func (c *cluster) finished(key string) {
 	})
 }
 
-// stall stops a replica's process, at a moment when it does not have the lock of a store that has only one: it would keep
-// that, and so stall all others too.
+// stall stops a replica's process, at a moment when it does not have the lock of a store that has only one: it would
+// keep that, and so stall all others too.
 func (c *cluster) stall(r *replica) {
 	c.Helper()
 	c.until("a replica could be stopped", func() bool {

@@ -187,8 +187,8 @@ func TestCancelAndReplace(t *testing.T) {
 		if len(twice) > 0 {
 			t.Errorf("%d deliveries came twice", len(twice))
 		}
-		// Of the cancelled job: all but what was cancelled, and perhaps what was in flight. Of the replaced one: what had
-		// come before the replacement, the fifty new ones, and at most what was in flight then.
+		// Of the cancelled job: all but what was cancelled, and perhaps what was in flight. Of the replaced one: what
+		// had come before the replacement, the fifty new ones, and at most what was in flight then.
 		most := after + 50 + held + inFlight
 		if distinct > most {
 			t.Errorf("%d deliveries; at most %d could be, as %d were in flight and %d cancelled", distinct, most, held+inFlight, cancelled)

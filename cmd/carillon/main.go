@@ -1,5 +1,5 @@
-// Carillon is a self-hosted scheduling service: it calls what it is told to, when it is told to, at least once, and in all but
-// rare cases exactly once.
+// Carillon is a self-hosted scheduling service: it calls what it is told to, when it is told to, at least once, and in
+// all but rare cases exactly once.
 package main
 
 import (
@@ -83,9 +83,9 @@ func run(args []string, stdout, stderr io.Writer) (code int) {
 	return fail(stderr, command.Run())
 }
 
-// asMeant puts in arguments what goes without saying: that options alone are those of serve, so that they can stand behind the
-// name of an image; that help and version are asked for as by many programs; and that what looks like a negative number is the value
-// of the option before it.
+// asMeant puts in arguments what goes without saying: that options alone are those of serve, so that they can stand
+// behind the name of an image; that help and version are asked for as by many programs; and that what looks like a
+// negative number is the value of the option before it.
 func asMeant(args []string) []string {
 	var meant []string
 	switch {
@@ -183,7 +183,8 @@ func version() string {
 	return fmt.Sprintf("carillon %s%s, %s", v, revision, goVersion)
 }
 
-// build tells the module's version, or the release that it was built as, the commit that was built (empty if that is not known), and the version of Go.
+// build tells the module's version, or the release that it was built as, the commit that was built (empty if that is
+// not known), and the version of Go.
 func build() (version, revision, goVersion string) {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {

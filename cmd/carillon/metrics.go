@@ -11,8 +11,8 @@ import (
 	"github.com/carillon-scheduler/carillon/dispatcher"
 )
 
-// newRegistry makes the registry of one service, with what it shows of the process and the build. Each part of the service
-// adds its own.
+// newRegistry makes the registry of one service, with what it shows of the process and the build. Each part of the
+// service adds its own.
 func newRegistry() *prometheus.Registry {
 	r := prometheus.NewRegistry()
 	v, revision, goVersion := build()
@@ -26,8 +26,8 @@ func newRegistry() *prometheus.Registry {
 	return r
 }
 
-// showReady has the registry show whether the dispatcher is ready. Unlike /readyz it does not ask the store at that moment:
-// many may look at the metrics of a store that is in trouble.
+// showReady has the registry show whether the dispatcher is ready. Unlike /readyz it does not ask the store at that
+// moment: many may look at the metrics of a store that is in trouble.
 func showReady(r prometheus.Registerer, d *dispatcher.Dispatcher) {
 	r.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "carillon_ready",

@@ -20,8 +20,8 @@ import (
 	"github.com/prometheus/common/model"
 )
 
-// TestMetrics runs a service, has it deliver something, and reads its metrics as Prometheus does. All that are documented are
-// there, with the type and labels that they are said to have, and no others.
+// TestMetrics runs a service, has it deliver something, and reads its metrics as Prometheus does. All that are
+// documented are there, with the type and labels that they are said to have, and no others.
 func TestMetrics(t *testing.T) {
 	receiver := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	defer receiver.Close()

@@ -13,7 +13,8 @@ import (
 	"github.com/carillon-scheduler/carillon/store/transfer"
 )
 
-// exportCommand writes all that a store holds to a file. Only the store comes from the environment: it is the service's.
+// exportCommand writes all that a store holds to a file. Only the store comes from the environment: it is the
+// service's.
 type exportCommand struct {
 	Store         string `required:"" placeholder:"URL" help:"The store to export from, as for serve."`
 	Output        string `default:"-" env:"-" placeholder:"FILE" help:"The file to write, which must not be there yet; - for standard output. It has the jobs' callbacks, with whatever secrets they have. (${default})"`

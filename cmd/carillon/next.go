@@ -8,8 +8,8 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// nextCommand shows when a crontab fires. It needs no service and no store. Its options don't come from the environment,
-// which is the service's.
+// nextCommand shows when a crontab fires. It needs no service and no store. Its options don't come from the
+// environment, which is the service's.
 type nextCommand struct {
 	Crontab  []string `arg:"" help:"The crontab, quoted as one argument, such as '30 9 * * 1-5', '@daily' or '@every 36h'."`
 	Timezone string   `default:"UTC" env:"-" placeholder:"NAME" help:"IANA name of the time zone that the crontab is meant in. (${default})"`
@@ -42,27 +42,27 @@ func (c *nextCommand) Run(out output) error {
 		after = anchor.Add(-1) // the start itself may be an instant
 	}
 
-	line := func(utc, wall string, effect job.Effect) {
+	line := func(utc, wall string, effect job.ClockChange) {
 		fmt.Fprintln(out.stdout, strings.TrimRight(fmt.Sprintf("%-24s  %-30s  %s", utc, wall, effect), " "))
 	}
-	line("UTC", zone.String(), job.Effect{})
+	line("UTC", zone.String(), job.ClockChange{})
 	for range c.Count {
 		at, ok := crontab.Next(after, zone, anchor)
 		if !ok {
-			line("none after that", "", job.Effect{})
+			line("none after that", "", job.ClockChange{})
 			break
 		}
 		for _, effect := range crontab.LeftOut(after, at, zone) {
 			line("-", "-", effect)
 		}
-		line(job.FormatTime(at), at.In(zone).Format("Mon 2006-01-02 15:04:05.999 -07:00"), crontab.Effect(at, zone))
+		line(job.FormatTime(at), at.In(zone).Format("Mon 2006-01-02 15:04:05.999 -07:00"), crontab.ClockChange(at, zone))
 		after = at
 	}
 	return nil
 }
 
-// unquoted says how to give a crontab that came in several arguments. Where it has a star, the shell has put names of files in its
-// place, so that it can't be known.
+// unquoted says how to give a crontab that came in several arguments. Where it has a star, the shell has put names of
+// files in its place, so that it can't be known.
 func (c *nextCommand) unquoted() error {
 	meant := strings.Join(c.Crontab, " ")
 	if _, err := job.ParseCrontab(meant); err != nil {

@@ -20,8 +20,8 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 	"github.com/carillon-scheduler/carillon/store/bounded"
 	"github.com/carillon-scheduler/carillon/store/clock"
-	"github.com/carillon-scheduler/carillon/store/group"
-	"github.com/carillon-scheduler/carillon/store/metered"
+	"github.com/carillon-scheduler/carillon/store/groupcommit"
+	"github.com/carillon-scheduler/carillon/store/instrumented"
 	"github.com/carillon-scheduler/carillon/store/mongodb"
 	"github.com/carillon-scheduler/carillon/store/postgres"
 	"github.com/carillon-scheduler/carillon/store/redis"
@@ -79,7 +79,7 @@ func newService(ctx context.Context, o serviceOptions, log *slog.Logger, p probe
 	}
 	registry := newRegistry()
 	theirs := &clock.Clock{}
-	jobs = theirs.Watch(metered.New(jobs, registry))
+	jobs = theirs.Watch(instrumented.New(jobs, registry))
 	_, _ = jobs.Now(ctx) // so that the clock is known before the first request; the dispatcher asks again and again
 	cfg.Store, cfg.Callbacks = jobs, callbacks.NewRegistry(senders...)
 	cfg.Registerer, cfg.Traces = registry, traces.spans()
@@ -89,8 +89,8 @@ func newService(ctx context.Context, o serviceOptions, log *slog.Logger, p probe
 	showReady(registry, s.dispatcher)
 	s.server = &http.Server{
 		Handler: handlers.New(handlers.Config{
-			Store:        bounded.Jobs(group.New(jobs, writers(o.Store))),
-			Stock:        jobs,
+			Store:        bounded.Jobs(groupcommit.New(jobs, writers(o.Store))),
+			Inspector:    jobs,
 			Tenants:      bounded.Tenants(jobs),
 			Callbacks:    cfg.Callbacks,
 			PrioritiesOf: s.dispatcher.Priorities,
@@ -150,8 +150,8 @@ func (s *service) openSenders(o serviceOptions, log *slog.Logger) ([]callbacks.S
 	return senders, nil
 }
 
-// awaitStore opens a store, and tries again for as long as wait while it can't be reached. The last attempt may begin at the
-// end of that time.
+// awaitStore opens a store, and tries again for as long as wait while it can't be reached. The last attempt may begin
+// at the end of that time.
 func awaitStore(ctx context.Context, rawURL string, wait time.Duration, log *slog.Logger) (store.Store, error) {
 	const pause, tell = time.Second, 5 * time.Second
 	end := time.Now().Add(wait)
@@ -207,8 +207,9 @@ func openExisting(ctx context.Context, rawURL string) (store.Store, error) {
 	return openStore(ctx, rawURL)
 }
 
-// writers is how many calls at once store what is submitted one by one. An SQLite file has one writer at a time. On servers a
-// second fills the time in which the first waits for an answer; more make the batches smaller, and gain nothing.
+// writers is how many calls at once store what is submitted one by one. An SQLite file has one writer at a time. On
+// servers a second fills the time in which the first waits for an answer; more make the batches smaller, and gain
+// nothing.
 func writers(rawURL string) int {
 	if strings.HasPrefix(rawURL, "sqlite:") {
 		return 1
@@ -243,8 +244,8 @@ func warningsOf(s store.Store) func(context.Context) []string {
 	}
 }
 
-// redact leaves of a store's URL what may be shown: neither its password nor its options, some of which are secrets. Not
-// all of these URLs are such as net/url reads.
+// redact leaves of a store's URL what may be shown: neither its password nor its options, some of which are secrets.
+// Not all of these URLs are such as net/url reads.
 func redact(rawURL string) string {
 	scheme, rest, ok := strings.Cut(rawURL, "://")
 	if !ok || scheme == "sqlite" {

@@ -20,8 +20,8 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// TestServerUnusable: a server that refuses us, or is none that will do, ends the service at once, however long it would
-// wait, with a message that says what to do.
+// TestServerUnusable: a server that refuses us, or is none that will do, ends the service at once, however long it
+// would wait, with a message that says what to do.
 func TestServerUnusable(t *testing.T) {
 	postgres, mongodb, redis := needed(t, "CARILLON_TEST_POSTGRES_URL"), needed(t, "CARILLON_TEST_MONGODB_URI"), needed(t, "CARILLON_TEST_REDIS_URL")
 	id := "start_" + strings.ToLower(job.NewToken())
@@ -131,7 +131,8 @@ func rewriting(t *testing.T, rawURL, from, to string) string {
 	return relayed(t, rawURL, func(client net.Conn, target string) { relay(client, target, []byte(from), []byte(to)) })
 }
 
-// relayed is a store's URL by way of a server that does with each client, to be connected with the target, as it is told.
+// relayed is a store's URL by way of a server that does with each client, to be connected with the target, as it is
+// told.
 func relayed(t *testing.T, rawURL string, do func(client net.Conn, target string)) string {
 	t.Helper()
 	u, err := url.Parse(rawURL)

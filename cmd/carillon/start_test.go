@@ -46,8 +46,8 @@ func listen(t *testing.T) net.Listener {
 	return listener
 }
 
-// startFails starts a service that must not start, and checks its exit code and what it says. Once the store is open, an
-// address that no machine has would end it.
+// startFails starts a service that must not start, and checks its exit code and what it says. Once the store is open,
+// an address that no machine has would end it.
 func startFails(t *testing.T, options []string, code int, want ...string) {
 	t.Helper()
 	var stdout, stderr bytes.Buffer

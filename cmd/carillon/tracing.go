@@ -30,8 +30,8 @@ type tracing struct {
 	log      *slog.Logger
 }
 
-// tracesPatience is how long the last spans may take at the end, if the shutdown timeout is no shorter. A collector that is away
-// must not hold up a rolling upgrade.
+// tracesPatience is how long the last spans may take at the end, if the shutdown timeout is no shorter. A collector
+// that is away must not hold up a rolling upgrade.
 const tracesPatience = 3 * time.Second
 
 // newTracing begins to trace; nil if the environment does not ask for it, or asks for what there is not.

@@ -148,7 +148,8 @@ func TestTracesThatAreNotSampled(t *testing.T) {
 	}
 }
 
-// TestTracesThatAreAskedFor: only what is said in the environment turns them on, and what is wrong there is no more than said.
+// TestTracesThatAreAskedFor: only what is said in the environment turns them on, and what is wrong there is no more
+// than said.
 func TestTracesThatAreAskedFor(t *testing.T) {
 	at := map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1"}
 	with := func(pairs ...string) map[string]string {

@@ -96,8 +96,8 @@ func (d *destination) back(reason string, p pause, now time.Time) error {
 	return d.busy(reason, now, d.turns.next(p, now))
 }
 
-// next is how long it is until one of those under way is likely to end. When that is overdue, it is as long again as it has been; if
-// none has ever ended, three times as long, since none may ever.
+// next is how long it is until one of those under way is likely to end. When that is overdue, it is as long again as it
+// has been; if none has ever ended, three times as long, since none may ever.
 func (d *destination) next(now time.Time) time.Duration {
 	oldest := d.underWay.Front()
 	if oldest == nil {

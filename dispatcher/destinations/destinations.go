@@ -69,8 +69,8 @@ type waiter struct {
 	turn chan *Pass // of one
 }
 
-// Enter waits until a callback may be sent, but not for long: the error is a [*Busy] if it is not to be sent now, or that of the
-// context.
+// Enter waits until a callback may be sent, but not for long: the error is a [*Busy] if it is not to be sent now, or
+// that of the context.
 func (s *Set) Enter(ctx context.Context, name string, l Limits) (*Pass, error) {
 	pass, w, err := s.enter(name, l)
 	if w == nil {

@@ -134,8 +134,8 @@ func TestManySlow(t *testing.T) {
 	})
 }
 
-// What has not answered yet is not known to be fast; as soon as it is, it has more callbacks under way. Until then no more wait
-// for it than may be under way.
+// What has not answered yet is not known to be fast; as soon as it is, it has more callbacks under way. Until then no
+// more wait for it than may be under way.
 func TestUnknown(t *testing.T) {
 	on(t, func(f field) {
 		var passes []*destinations.Pass
@@ -340,7 +340,8 @@ func TestRate(t *testing.T) {
 	})
 }
 
-// The circuit opens after failures in a row, lets one through at a time, ever more rarely, and closes with the first success.
+// The circuit opens after failures in a row, lets one through at a time, ever more rarely, and closes with the first
+// success.
 func TestCircuit(t *testing.T) {
 	on(t, func(f field) {
 		f.fail("d", policy.Failures-1)

@@ -7,8 +7,8 @@ import (
 
 // Policy is what destinations are treated by.
 type Policy struct {
-	// InFlight is how many callbacks of one destination may be under way at once; at least 1. It is also how many may be of all
-	// those together that are slow, or have not answered yet.
+	// InFlight is how many callbacks of one destination may be under way at once; at least 1. It is also how many may
+	// be of all those together that are slow, or have not answered yet.
 	InFlight int
 	// SlowInFlight is how many may be of one that is slow, or has not answered yet; at least 1.
 	SlowInFlight int
@@ -16,13 +16,14 @@ type Policy struct {
 	FirstInFlight int
 	// SlowAfter is how long callbacks take, on average, to a destination that is slow.
 	SlowAfter time.Duration
-	// Patience is how long a callback that has been claimed may wait for its turn. If it is likely to be longer, it is given back.
+	// Patience is how long a callback that has been claimed may wait for its turn. If it is likely to be longer, it is
+	// given back.
 	Patience time.Duration
 	// Failures is how many in a row open a circuit; at least 1. Of those of one part, half as many count for the whole
 	// destination.
 	Failures int
-	// Probe is how long an open circuit waits before it lets one callback through, at first; each that fails doubles it, up to
-	// LongestProbe. What is given back meanwhile is not claimed again before Probe is over.
+	// Probe is how long an open circuit waits before it lets one callback through, at first; each that fails doubles
+	// it, up to LongestProbe. What is given back meanwhile is not claimed again before Probe is over.
 	Probe, LongestProbe time.Duration
 }
 

@@ -11,7 +11,8 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// times is how often that is tried of which single runs differ by chance. What is asked for holds for all of them together.
+// times is how often that is tried of which single runs differ by chance. What is asked for holds for all of them
+// together.
 const times = 8
 
 // Turns are shared as claims are: between priorities and tenants, however much of one waits already.
@@ -69,7 +70,8 @@ func TestTurnsAreShared(t *testing.T) {
 	}
 }
 
-// Room that is kept for those that another replica claims is not lost, nor for those that take longer or shorter than usual.
+// Room that is kept for those that another replica claims is not lost, nor for those that take longer or shorter than
+// usual.
 func TestTurnsBesideOtherReplicas(t *testing.T) {
 	for name, takes := range map[string]func() time.Duration{
 		"all alike": func() time.Duration { return 100 * time.Millisecond },

@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// Forget drops what has not been used for long; that is, of one whose circuit is open, for longer than until its next probe.
+// Forget drops what has not been used for long; that is, of one whose circuit is open, for longer than until its next
+// probe.
 func (s *Set) Forget(before time.Time) {
 	s.lock.Lock()
 	defer s.lock.Unlock()

@@ -7,8 +7,9 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// Whose tells whose a callback is. What a destination gives back comes again in turn, and turns are shared between priorities, and
-// between the tenants of one priority, by their weights: however much of one is parked, another's has its turn soon.
+// Whose tells whose a callback is. What a destination gives back comes again in turn, and turns are shared between
+// priorities, and between the tenants of one priority, by their weights: however much of one is parked, another's has
+// its turn soon.
 type Whose struct {
 	Tenant   string
 	Priority job.Priority
@@ -70,9 +71,9 @@ const sweepInterval = 50 * time.Millisecond
 // grace is how late those may come that have turns.
 const grace = time.Second
 
-// Room is kept for at most so many lines, and at least for so long for one that does not come, as claims take their time. When so many in
-// a row have not come, most likely all have been cancelled, or other replicas claim them: then none is kept any more for those that
-// are expected.
+// Room is kept for at most so many lines, and at least for so long for one that does not come, as claims take their
+// time. When so many in a row have not come, most likely all have been cancelled, or other replicas claim them: then
+// none is kept any more for those that are expected.
 const (
 	mostOwed   = 500
 	leastKept  = 50 * time.Millisecond
@@ -94,15 +95,16 @@ type pause struct {
 // muchLonger is how many times the longest pause the longest backlog is waited for.
 const muchLonger = 10
 
-// next is when one that is given back is to come again: when those of its line that were given back before it have had their turns,
-// and others' theirs, at one after each interval, so that the destination is busy all the time and nothing is claimed in vain.
+// next is when one that is given back is to come again: when those of its line that were given back before it have had
+// their turns, and others' theirs, at one after each interval, so that the destination is busy all the time and nothing
+// is claimed in vain.
 //
-// One that has come in vain, because another was before it, does not wait for all of them once more, unless there are many of its
-// kind. It comes when there is likely to be room, which is kept for it from those that have had more. Otherwise those would have all
-// of it that are many, since one of them is always there first.
+// One that has come in vain, because another was before it, does not wait for all of them once more, unless there are
+// many of its kind. It comes when there is likely to be room, which is kept for it from those that have had more.
+// Otherwise those would have all of it that are many, since one of them is always there first.
 //
-// Of a backlog so long that its turn would come after the longest pause, nobody knows the order: they come about as fast as they are
-// sent.
+// Of a backlog so long that its turn would come after the longest pause, nobody knows the order: they come about as
+// fast as they are sent.
 func (t *turns) next(p pause, now time.Time) time.Duration {
 	t.each = p.each
 	if now.Sub(t.swept) >= sweepInterval {
@@ -193,8 +195,8 @@ func (t *turns) come(of Whose, again bool, each time.Duration, now time.Time) {
 	}
 }
 
-// kept is how much room of some kinds is kept from one that comes, for others that have had less: for the next of each line, and for
-// all that are expected until there is likely to be more room.
+// kept is how much room of some kinds is kept from one that comes, for others that have had less: for the next of each
+// line, and for all that are expected until there is likely to be more room.
 func (t *turns) kept(of Whose, kinds room, more time.Time) (n int) {
 	l, known := t.lines[lineOf{of.Tenant, of.Priority}]
 	if !known {

@@ -10,8 +10,8 @@ import (
 	"github.com/carillon-scheduler/carillon/dispatcher/destinations"
 )
 
-// Those that were given back come again when it is their turn: the destination is busy all the time, and hardly any comes in
-// vain.
+// Those that were given back come again when it is their turn: the destination is busy all the time, and hardly any
+// comes in vain.
 func TestTurns(t *testing.T) {
 	for name, c := range map[string]struct {
 		limits destinations.Limits
@@ -44,8 +44,8 @@ func TestTurns(t *testing.T) {
 	}
 }
 
-// Whoever is given back is not overtaken for ever by those that come just when there is room: while a destination can do what comes,
-// nobody waits for long.
+// Whoever is given back is not overtaken for ever by those that come just when there is room: while a destination can
+// do what comes, nobody waits for long.
 func TestWaitingAtRandom(t *testing.T) {
 	on(t, func(f field) {
 		const takes, load, n = time.Second, 0.8, 1500

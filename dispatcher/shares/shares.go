@@ -1,12 +1,12 @@
 // Package shares decides how much a replica claims of which lanes.
 //
-// While there are slots for all that is due, each lane gets what it has. While there are not, the priorities share them by
-// their weights, the tenants of one priority by theirs, whatever the backlogs, and a lane that has fallen behind shares its own
-// between what is overdue and what is due now.
+// While there are slots for all that is due, each lane gets what it has. While there are not, the priorities share them
+// by their weights, the tenants of one priority by theirs, whatever the backlogs, and a lane that has fallen behind
+// shares its own between what is overdue and what is due now.
 //
-// It is start-time fair queueing (Goyal, Vin, Cheng 1996) on each level: whoever has had the least for its weight is served
-// next, and one that had nothing to do comes back as if it had had as much as the others, without a claim to what it left to
-// them. The package does no I/O and reads no clock.
+// It is start-time fair queueing (Goyal, Vin, Cheng 1996) on each level: whoever has had the least for its weight is
+// served next, and one that had nothing to do comes back as if it had had as much as the others, without a claim to
+// what it left to them. The package does no I/O and reads no clock.
 package shares
 
 import (
@@ -20,8 +20,8 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// Shares are those of one replica. One goroutine uses them. What they cost hardly depends on how many lanes there are, whether
-// anything is due there or not.
+// Shares are those of one replica. One goroutine uses them. What they cost hardly depends on how many lanes there are,
+// whether anything is due there or not.
 type Shares struct {
 	policy   Policy
 	tenant   func(name string) Tenant
@@ -39,8 +39,8 @@ type Policy struct {
 	High, Normal, Low float64
 	// OverdueAfter is how long something must have been due to be overdue, more than zero.
 	OverdueAfter time.Duration
-	// OverdueShare is how much of a lane's slots goes to what is overdue while something else of it is due: more than zero and
-	// less than one.
+	// OverdueShare is how much of a lane's slots goes to what is overdue while something else of it is due: more than
+	// zero and less than one.
 	OverdueShare float64
 }
 
@@ -130,8 +130,8 @@ func (s *Shares) Due(at job.Lane, when time.Time) {
 	}
 }
 
-// Refresh notes what the store has told of all lanes in which something becomes due: of others, nothing is known any more. How
-// tenants are treated is heeded from then on, see [Shares.Renew].
+// Refresh notes what the store has told of all lanes in which something becomes due: of others, nothing is known any
+// more. How tenants are treated is heeded from then on, see [Shares.Renew].
 func (s *Shares) Refresh(told []store.LaneDue) {
 	for _, l := range s.lanes {
 		s.rest(l)
@@ -149,8 +149,8 @@ func (s *Shares) Refresh(told []store.LaneDue) {
 	s.Renew()
 }
 
-// Renew heeds how tenants are treated from then on, of those too that are being served. It forgets lanes of which nothing is known
-// to become due.
+// Renew heeds how tenants are treated from then on, of those too that are being served. It forgets lanes of which
+// nothing is known to become due.
 func (s *Shares) Renew() {
 	s.asleep, s.blocked = s.asleep[:0], make(map[string][]*lane)
 	for _, l := range s.lanes {
@@ -239,8 +239,8 @@ type Allotment struct {
 	leaves []*node // one for each quota
 }
 
-// Allot shares slots out among the lanes that have something due at a time: no more than the slots in all, and none if nothing
-// is due.
+// Allot shares slots out among the lanes that have something due at a time: no more than the slots in all, and none if
+// nothing is due.
 func (s *Shares) Allot(due time.Time, slots int) (a Allotment) {
 	for len(s.asleep) > 0 && !s.asleep[0].next.After(due) {
 		s.plant(s.asleep[0], due)
@@ -285,8 +285,8 @@ func (s *Shares) behind(l *lane, due time.Time) bool {
 	return l.oldest.Before(due.Add(-s.policy.OverdueAfter))
 }
 
-// plant gives a lane that has something due its share: one for all of it or, if it is behind, one for what is overdue and one for
-// the rest.
+// plant gives a lane that has something due its share: one for all of it or, if it is behind, one for what is overdue
+// and one for the rest.
 func (s *Shares) plant(l *lane, due time.Time) {
 	s.asleep.remove(l)
 	s.rest(l)
@@ -352,8 +352,8 @@ func (s *Shares) unblock(a Allotment) {
 	}
 }
 
-// newest is the last of the instants of what was claimed; zero if that is nothing. The longest due come first, and are due no sooner
-// than at their instants: so what is left has not been due for longer.
+// newest is the last of the instants of what was claimed; zero if that is nothing. The longest due come first, and are
+// due no sooner than at their instants: so what is left has not been due for longer.
 func newest(claimed []store.Claimed) (at time.Time) {
 	for i := range claimed {
 		if claimed[i].Timestamp.After(at) {

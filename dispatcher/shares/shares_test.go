@@ -94,8 +94,8 @@ func firstAfter(all []time.Time, at time.Time) int {
 	return sort.Search(len(all), func(i int) bool { return all[i].After(at) })
 }
 
-// fire claims again and again, with so many slots each time, until n were claimed or nothing is due. A claim may find nothing,
-// but not for ever.
+// fire claims again and again, with so many slots each time, until n were claimed or nothing is due. A claim may find
+// nothing, but not for ever.
 func (w *world) fire(n, slots int) {
 	w.Helper()
 	for idle := 0; n > 0; {
@@ -247,8 +247,8 @@ func TestPriorities(t *testing.T) {
 	})
 }
 
-// A tenant's own priority is that of its jobs without one, and a tenant with jobs of several lanes has no more of a priority
-// for it.
+// A tenant's own priority is that of its jobs without one, and a tenant with jobs of several lanes has no more of a
+// priority for it.
 func TestTenantsPriority(t *testing.T) {
 	each(t, func(w *world, slots int) {
 		w.tenants["a"] = shares.Tenant{Priority: job.PriorityHigh}
@@ -454,7 +454,8 @@ func TestRefresh(t *testing.T) {
 	}
 }
 
-// What was told page by page stays known; how tenants are treated is heeded anew, and lanes of which nothing is known are forgotten.
+// What was told page by page stays known; how tenants are treated is heeded anew, and lanes of which nothing is known
+// are forgotten.
 func TestRenew(t *testing.T) {
 	w := newWorld(t)
 	w.add(tenant("a"), 10, start)

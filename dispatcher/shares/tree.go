@@ -7,8 +7,8 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// tree is what slots are shared out by: below the root are priorities, below these tenants, then their lanes, and below a
-// lane that is behind its parts. It remembers what each has had.
+// tree is what slots are shared out by: below the root are priorities, below these tenants, then their lanes, and below
+// a lane that is behind its parts. It remembers what each has had.
 type tree struct {
 	root  node
 	nodes map[place]*node
@@ -20,7 +20,8 @@ type place struct {
 	name   string
 }
 
-// node is one that shares what its parent has by its weight, while it is active: while there is anything to claim for it.
+// node is one that shares what its parent has by its weight, while it is active: while there is anything to claim for
+// it.
 type node struct {
 	parent *node
 	below  int   // how many children it has
@@ -59,8 +60,8 @@ func (t *tree) child(parent *node, name string, weight float64) *node {
 	return n
 }
 
-// forget forgets, if there are many more nodes than lanes, those that would have had as much without it when they come back: no more than
-// those have that are served now. None is active.
+// forget forgets, if there are many more nodes than lanes, those that would have had as much without it when they come
+// back: no more than those have that are served now. None is active.
 func (t *tree) forget(lanes int) {
 	const each = 8 // a lane has five nodes at most, some of which it shares
 	if len(t.nodes) <= each*(lanes+each) {
@@ -124,8 +125,8 @@ func (n *node) about(before time.Time) store.Quota {
 	}
 }
 
-// crowd is a heap of active nodes, with that on top which is to be served next: who has had least, and of those who has waited
-// longest.
+// crowd is a heap of active nodes, with that on top which is to be served next: who has had least, and of those who has
+// waited longest.
 type crowd []*node
 
 func (c crowd) Len() int { return len(c) }

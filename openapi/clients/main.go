@@ -1,5 +1,6 @@
-// Command clients calls a running Carillon by the client that oapi-codegen makes of openapi.yaml, and fails if what comes back is
-// not what the generated types can hold. Its argument is the program to run, which serves on a port of its own and a temporary file.
+// Command clients calls a running Carillon by the client that oapi-codegen makes of openapi.yaml, and fails if what
+// comes back is not what the generated types can hold. Its argument is the program to run, which serves on a port of
+// its own and a temporary file.
 package main
 
 import (

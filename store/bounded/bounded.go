@@ -1,5 +1,5 @@
-// Package bounded answers a mutation that failed only when it can't take effect any more. A client that is told of a failure
-// may then go on: nothing that it does next is undone by what it did before.
+// Package bounded answers a mutation that failed only when it can't take effect any more. A client that is told of a
+// failure may then go on: nothing that it does next is undone by what it did before.
 package bounded
 
 import (
@@ -11,8 +11,8 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// Jobs is the inner one with every mutation bounded: it has a deadline, and a failure that leaves its outcome unknown is
-// answered when that is over, or when the context is cancelled, since nobody waits for the answer then.
+// Jobs is the inner one with every mutation bounded: it has a deadline, and a failure that leaves its outcome unknown
+// is answered when that is over, or when the context is cancelled, since nobody waits for the answer then.
 func Jobs(inner store.Jobs) store.Jobs { return &jobs{inner} }
 
 // inner is the store, under a name that is none of its methods'.

@@ -1,5 +1,5 @@
-// Package clock relates this process' monotonic clock to the clock of a store. Replicas whose wall clocks differ stamp and
-// compare versions by the store's clock, as far as each knows it.
+// Package clock relates this process' monotonic clock to the clock of a store. Replicas whose wall clocks differ stamp
+// and compare versions by the store's clock, as far as each knows it.
 package clock
 
 import (
@@ -11,8 +11,8 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// drift bounds how much two clocks drift apart, as a part of the time since they were compared. Crystals are within 100 parts
-// in a million, and clocks that are slewed within 500 (adjtime(3)).
+// drift bounds how much two clocks drift apart, as a part of the time since they were compared. Crystals are within 100
+// parts in a million, and clocks that are slewed within 500 (adjtime(3)).
 const drift = 0.0005
 
 // resolution is that of the time that a store tells.
@@ -20,8 +20,8 @@ const resolution = time.Millisecond
 
 // Clock is what is known of a store's clock. Its zero value knows nothing. It is safe for concurrent use.
 //
-// Times that are passed in must have a monotonic reading, as those of time.Now do: steps of this machine's wall clock then
-// mean nothing.
+// Times that are passed in must have a monotonic reading, as those of time.Now do: steps of this machine's wall clock
+// then mean nothing.
 type Clock struct {
 	lock  sync.Mutex
 	known bool
@@ -62,9 +62,9 @@ func (c *Clock) Earliest(t time.Time) (theirs time.Time, ok bool) {
 	return c.earliest(t), c.known
 }
 
-// Newer are the versions that were taken after a request was submitted, and before its time is over. It has none that was taken
-// before the submission, so a client that sends one request after another's answer is never refused, and none if nothing is known
-// of the store's clock.
+// Newer are the versions that were taken after a request was submitted, and before its time is over. It has none that
+// was taken before the submission, so a client that sends one request after another's answer is never refused, and none
+// if nothing is known of the store's clock.
 func (c *Clock) Newer(submitted, over time.Time) store.Span {
 	c.lock.Lock()
 	defer c.lock.Unlock()
@@ -74,8 +74,9 @@ func (c *Clock) Newer(submitted, over time.Time) store.Span {
 	return store.Span{After: job.LastRevision(c.latest(submitted)), Until: job.LastRevision(c.latest(over))}
 }
 
-// stood tells whether the two clocks of this machine have run differently since the store's was noted, as when the machine itself stood
-// still, which the monotonic clock does not count. Then nothing is known until the store tells its time again.
+// stood tells whether the two clocks of this machine have run differently since the store's was noted, as when the
+// machine itself stood still, which the monotonic clock does not count. Then nothing is known until the store tells its
+// time again.
 func (c *Clock) stood(t time.Time) bool {
 	const notable = 100 * time.Millisecond
 	return (t.Round(0).Sub(c.sent.Round(0)) - t.Sub(c.sent)).Abs() > notable

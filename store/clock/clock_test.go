@@ -33,7 +33,8 @@ func (s *server) Now(context.Context) (time.Time, error) {
 	return s.time().Truncate(time.Millisecond), nil
 }
 
-// TestTheStoresClockLiesInBetween asks a server every ten seconds, whose answers take different times, and which is set now and then.
+// TestTheStoresClockLiesInBetween asks a server every ten seconds, whose answers take different times, and which is set
+// now and then.
 func TestTheStoresClockLiesInBetween(t *testing.T) {
 	for _, s := range []server{
 		{}, {ahead: time.Hour}, {ahead: -time.Hour}, {ahead: time.Second, rate: 0.0004}, {ahead: -3 * time.Second, rate: -0.0004},

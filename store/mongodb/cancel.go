@@ -13,17 +13,17 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// cancelledTogether is how many jobs are cancelled step by step together. If a step fails, that many may be cancelled in part: what
-// they leave are orphans.
+// cancelledTogether is how many jobs are cancelled step by step together. If a step fails, that many may be cancelled
+// in part: what they leave are orphans.
 const cancelledTogether = 64
 
-// Cancel implements [store.Jobs]. Jobs are cancelled independently of each other, but what some of them have left is looked
-// up by one command.
+// Cancel implements [store.Jobs]. Jobs are cancelled independently of each other, but what some of them have left is
+// looked up by one command.
 //
 // The job document goes first, by a write guarded by its version and by the server's time: from then on a claim of that
 // revision's occurrences finds no job. What is not held is then deleted, and at last what was, so that its settlement
-// finds nothing to retry. A stub goes too, so that the flip of a put which has lost its replica, or its connection, finds
-// nothing.
+// finds nothing to retry. A stub goes too, so that the flip of a put which has lost its replica, or its connection,
+// finds nothing.
 func (s *Store) Cancel(ctx context.Context, names []job.Name, asked store.Asked) ([]store.CancelResult, error) {
 	ctx, cancel := within(ctx)
 	defer cancel()
@@ -72,8 +72,8 @@ func (s *Store) cancel(ctx context.Context, jobs []*cancellation, asked store.As
 		return err
 	}
 	jobs = slices.DeleteFunc(slices.Clone(jobs), func(c *cancellation) bool { return c.Superseded })
-	// Read before anything is deleted: what is held now, and is buried and redriven meanwhile, stands on its own then, and
-	// is not to be cancelled as such.
+	// Read before anything is deleted: what is held now, and is buried and redriven meanwhile, stands on its own then,
+	// and is not to be cancelled as such.
 	own, err := s.ownPending(ctx, jobs)
 	if err != nil {
 		return notDone(err)
@@ -109,8 +109,8 @@ func each(ctx context.Context, jobs []*cancellation, do func(context.Context, *c
 	return group.Wait()
 }
 
-// deleteJob deletes a job document, which has been read, and notes the revision that it then had; none if there was no such
-// job, and that it is superseded if it may not be deleted.
+// deleteJob deletes a job document, which has been read, and notes the revision that it then had; none if there was no
+// such job, and that it is superseded if it may not be deleted.
 func (s *Store) deleteJob(ctx context.Context, c *cancellation, found present, newer store.Span) error {
 	id := jobID(c.Name)
 	for {
@@ -165,8 +165,9 @@ func (s *Store) cancelRevision(ctx context.Context, revision job.Revision, now t
 	return mapError(err)
 }
 
-// ownPending reads the jobs' pending occurrences that stand on their own: of each job, by its id, their ids by how often
-// they were redriven. Those of triggers that do not count yet are removed first, so that those triggers find nothing.
+// ownPending reads the jobs' pending occurrences that stand on their own: of each job, by its id, their ids by how
+// often they were redriven. Those of triggers that do not count yet are removed first, so that those triggers find
+// nothing.
 func (s *Store) ownPending(ctx context.Context, jobs []*cancellation) (map[string]map[int][]string, error) {
 	keysOf := make(map[string][]string)
 	for _, c := range jobs {
@@ -189,7 +190,8 @@ func (s *Store) ownPending(ctx context.Context, jobs []*cancellation) (map[strin
 	return own, nil
 }
 
-// ownAndNoStaged reads what stands on its own of some keys of a tenant, at a moment when nothing of it was staged any more.
+// ownAndNoStaged reads what stands on its own of some keys of a tenant, at a moment when nothing of it was staged any
+// more.
 func (s *Store) ownAndNoStaged(ctx context.Context, tenant string, of []string) ([]occurrenceDocument, error) {
 	filter := bson.M{"tenant": tenant, "key": in(of), "revision": in([]string{"", stagedRevision}), "$or": bson.A{
 		bson.M{"lane": anyLane()}, bson.M{"revision": stagedRevision},
@@ -217,8 +219,8 @@ func (s *Store) ownAndNoStaged(ctx context.Context, tenant string, of []string) 
 }
 
 // cancelOwn deletes occurrences that stand on their own. They have no revision to tell them from a dead letter that is
-// redriven meanwhile, which must not be lost, so exactly those that were read are deleted: of their ids, and redriven as
-// often. Nor have they a version that is gone for ever, so each deletion is bounded.
+// redriven meanwhile, which must not be lost, so exactly those that were read are deleted: of their ids, and redriven
+// as often. Nor have they a version that is gone for ever, so each deletion is bounded.
 func (s *Store) cancelOwn(ctx context.Context, idsByRedrives map[int][]string, now time.Time, c *cancellation) error {
 	for redrives, ids := range idsByRedrives {
 		c.Found = true
@@ -245,7 +247,8 @@ func (s *Store) cancelOwn(ctx context.Context, idsByRedrives map[int][]string, n
 	return nil
 }
 
-// deleteInTime deletes occurrences before the context's deadline, or never, and answers how many. The filter has their ids.
+// deleteInTime deletes occurrences before the context's deadline, or never, and answers how many. The filter has their
+// ids.
 func (s *Store) deleteInTime(ctx context.Context, filter bson.M) (deleted int, err error) {
 	err = s.inTime(ctx, func(ctx context.Context, inTime bson.M) (bool, error) {
 		result, err := s.occurrences.DeleteMany(ctx, both(filter, inTime), options.DeleteMany().SetHint(indexByID))

@@ -15,8 +15,8 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// heirDocument is what an occurrence is to be of another revision, by which its job's may be replaced. It counts once the
-// job has that revision.
+// heirDocument is what an occurrence is to be of another revision, by which its job's may be replaced. It counts once
+// the job has that revision.
 type heirDocument struct {
 	Position   int    `bson:"position,omitempty"`
 	Sequence   bool   `bson:"sequence,omitempty"` // it is a part of one: the next two are set
@@ -31,8 +31,8 @@ type heirDocument struct {
 // heirOf is the field of an occurrence that has what it is to be of a revision.
 func heirOf(revision job.Revision) string { return "heirs." + string(revision) }
 
-// inherit makes an occurrence that was read one of its job's revision, if it is an heir of it. It changes nothing in the
-// store: that is for whoever replaced the job, or changes it next.
+// inherit makes an occurrence that was read one of its job's revision, if it is an heir of it. It changes nothing in
+// the store: that is for whoever replaced the job, or changes it next.
 func (d *occurrenceDocument) inherit(revision string) {
 	h, ok := d.Heirs[revision]
 	if !ok || d.Revision == "" {
@@ -66,8 +66,8 @@ func (h heirs) updates(update func(d heirDocument, ids []string) mongo.WriteMode
 	return batches
 }
 
-// nameHeirs notes at the occurrences that are to be carried over what they will be. Until the flip that means nothing, and
-// if there never is one, it means nothing for ever.
+// nameHeirs notes at the occurrences that are to be carried over what they will be. Until the flip that means nothing,
+// and if there never is one, it means nothing for ever.
 func (s *Store) nameHeirs(ctx context.Context, p *put) error {
 	all := make(heirs)
 	for i := range p.Put.Carried {
@@ -119,8 +119,8 @@ func (s *Store) inheritAll(ctx context.Context, jobs []jobDocument) error {
 	return nil
 }
 
-// inherit makes the heirs among a replaced revision's occurrences those of the revision that has replaced it. Since that is
-// so already, nobody names more of them, and it can be done by several at once, and again.
+// inherit makes the heirs among a replaced revision's occurrences those of the revision that has replaced it. Since
+// that is so already, nobody names more of them, and it can be done by several at once, and again.
 func (s *Store) inherit(ctx context.Context, name job.Name, from, to job.Revision) error {
 	still := bson.M{"revision": from, "lane": anyLane(), heirOf(to): bson.M{"$exists": true}}
 	cursor, err := s.occurrences.Find(ctx, still,
@@ -211,8 +211,8 @@ func (s *Store) countCarried(ctx context.Context, p *put) error {
 	return err
 }
 
-// mostCarriedFrom bounds how many revisions a job remembers to have carried something over from. A claim's outcome names
-// the revision that it was claimed under, and comes within a lease.
+// mostCarriedFrom bounds how many revisions a job remembers to have carried something over from. A claim's outcome
+// names the revision that it was claimed under, and comes within a lease.
 const mostCarriedFrom = 32
 
 // carriedFrom are the revisions that the job will have carried something over from.
@@ -221,14 +221,14 @@ func (p *put) carriedFrom() []string {
 	return all[:min(len(all), mostCarriedFrom)]
 }
 
-// jobOf matches the job of an occurrence that was claimed under a revision: the job that has it, or has since replaced it and
-// carried some of it over.
+// jobOf matches the job of an occurrence that was claimed under a revision: the job that has it, or has since replaced
+// it and carried some of it over.
 func jobOf(id string, revision job.Revision) bson.M {
 	return bson.M{"_id": id, "$or": bson.A{bson.M{"revision": revision}, bson.M{"carriedFrom": revision}}}
 }
 
-// again reads those of a claim's occurrences again that seem to be orphans, and then their jobs: between the reading of an
-// occurrence and that of its job, the job may have been replaced and the occurrence carried over.
+// again reads those of a claim's occurrences again that seem to be orphans, and then their jobs: between the reading of
+// an occurrence and that of its job, the job may have been replaced and the occurrence carried over.
 func (s *Store) again(ctx context.Context, a *attempt) error {
 	at := make(map[string]int)
 	var ids []string

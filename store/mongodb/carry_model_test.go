@@ -2,9 +2,10 @@ package mongodb
 
 import "testing"
 
-// This is the protocol by which an occurrence is carried over, on a model: one job, one occurrence that all puts carry over,
-// two puts, a claim and a cancellation. Every interleaving of their steps is looked at, and at each point it is as if all
-// of them had crashed there: whatever a claim finds after that must fire exactly once, unless the job was cancelled.
+// This is the protocol by which an occurrence is carried over, on a model: one job, one occurrence that all puts carry
+// over, two puts, a claim and a cancellation. Every interleaving of their steps is looked at, and at each point it is
+// as if all of them had crashed there: whatever a claim finds after that must fire exactly once, unless the job was
+// cancelled.
 
 // world is what the store has.
 type world struct {

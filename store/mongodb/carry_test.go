@@ -54,8 +54,8 @@ func minutes(after ...time.Duration) map[time.Time]int {
 	return all
 }
 
-// TestCarryIsInterrupted: wherever a put that carries something over breaks off, and whatever is claimed meanwhile, one of
-// the two jobs is left whole, and each of its instants fires once, is cancelled, replaced again or exported.
+// TestCarryIsInterrupted: wherever a put that carries something over breaks off, and whatever is claimed meanwhile, one
+// of the two jobs is left whole, and each of its instants fires once, is cancelled, replaced again or exported.
 func TestCarryIsInterrupted(t *testing.T) {
 	const (
 		fires      = "fires"
@@ -186,8 +186,8 @@ func TestCarryIsInterrupted(t *testing.T) {
 	}
 }
 
-// TestClaimMeetsACarry: what is carried over between a claim's reading of an occurrence and that of its job is claimed under
-// the new job, or is due again at once. It is not put back as an orphan, nor dropped, though its revision is old.
+// TestClaimMeetsACarry: what is carried over between a claim's reading of an occurrence and that of its job is claimed
+// under the new job, or is due again at once. It is not put back as an orphan, nor dropped, though its revision is old.
 func TestClaimMeetsACarry(t *testing.T) {
 	for _, old := range []time.Duration{time.Second, 5 * time.Hour} {
 		for n := 1; n <= 6; n++ {

@@ -56,8 +56,8 @@ func (s *Store) read(ctx context.Context, name job.Name) (present, error) {
 	return p, nil
 }
 
-// Pause implements [store.Jobs]. An expansion that is under way ends with it: what it has inserted, and may still insert,
-// stays beyond the cursor until the job is expanded again.
+// Pause implements [store.Jobs]. An expansion that is under way ends with it: what it has inserted, and may still
+// insert, stays beyond the cursor until the job is expanded again.
 func (s *Store) Pause(ctx context.Context, name job.Name, version job.Revision, now time.Time) error {
 	ctx, cancel := within(ctx)
 	defer cancel()
@@ -76,8 +76,8 @@ func (s *Store) Pause(ctx context.Context, name job.Name, version job.Revision, 
 	}
 }
 
-// Resume implements [store.Jobs]. What a claim holds at this moment, and is about to put back, is for that claim to bring
-// forward, see [Store.Claim].
+// Resume implements [store.Jobs]. What a claim holds at this moment, and is about to put back, is for that claim to
+// bring forward, see [Store.Claim].
 func (s *Store) Resume(ctx context.Context, name job.Name, version job.Revision, now time.Time) error {
 	ctx, cancel := within(ctx)
 	defer cancel()
@@ -97,8 +97,8 @@ func (s *Store) unpause(ctx context.Context, name job.Name, version job.Revision
 		}
 		set := bson.M{"version": version, "updatedAt": now}
 		if !found.cursor.IsZero() {
-			// Not while an expansion that the pause cut off may still insert: what another inserts, and is delivered, would
-			// be inserted again.
+			// Not while an expansion that the pause cut off may still insert: what another inserts, and is delivered,
+			// would be inserted again.
 			set["expandAt"] = latest(now, found.expandingUntil)
 		}
 		changed, err := s.changeJob(ctx, bson.M{"_id": jobID(name), "version": found.version},
@@ -109,9 +109,9 @@ func (s *Store) unpause(ctx context.Context, name job.Name, version job.Revision
 	}
 }
 
-// Trigger implements [store.Jobs]. The occurrence is staged first, and counts by a second write, which is bounded. The job
-// is looked at again in between: if it is gone, its cancellation may not have seen the occurrence. So it is if there is
-// another job of that name by then, which is told by its creation: the trigger then came in between the two. A
+// Trigger implements [store.Jobs]. The occurrence is staged first, and counts by a second write, which is bounded. The
+// job is looked at again in between: if it is gone, its cancellation may not have seen the occurrence. So it is if
+// there is another job of that name by then, which is told by its creation: the trigger then came in between the two. A
 // cancellation that comes later removes what is staged, or cancels it.
 func (s *Store) Trigger(ctx context.Context, o job.Occurrence) error {
 	ctx, cancel := within(ctx)

@@ -36,7 +36,8 @@ func amendment(of job.Revision) store.Amendment {
 	}
 }
 
-// TestClaimMeetsAResume: what a claim has found paused, and puts back when the job is no longer so, is due all the same.
+// TestClaimMeetsAResume: what a claim has found paused, and puts back when the job is no longer so, is due all the
+// same.
 func TestClaimMeetsAResume(t *testing.T) {
 	now := epoch.Add(time.Minute)
 	for _, c := range []struct {

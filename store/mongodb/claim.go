@@ -177,8 +177,8 @@ func (s *Store) takeLeft(ctx context.Context, a *attempt, left []occurrenceDocum
 	return group.Wait()
 }
 
-// stamp claims those of the ids that are still due, and answers whether there were any. An occurrence that was claimed since
-// they were found is due only at its lease's end, after the last of what was found, so it does not match.
+// stamp claims those of the ids that are still due, and answers whether there were any. An occurrence that was claimed
+// since they were found is due only at its lease's end, after the last of what was found, so it does not match.
 func (s *Store) stamp(ctx context.Context, a *attempt, ids []string, due []occurrenceDocument) (bool, error) {
 	var last time.Time
 	for i := range due {

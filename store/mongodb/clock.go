@@ -16,8 +16,9 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// clock tells the server's time by the last answer that had it, and by how long ago that was on this machine's monotonic
-// clock. It is behind the server's by the answer's way at most, so that a bound which is told by it is never too late.
+// clock tells the server's time by the last answer that had it, and by how long ago that was on this machine's
+// monotonic clock. It is behind the server's by the answer's way at most, so that a bound which is told by it is never
+// too late.
 type clock struct {
 	last atomic.Pointer[reading]
 }
@@ -41,12 +42,12 @@ func within(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, store.Within)
 }
 
-// bounded is the context of one write that must not take effect after the context's deadline, the condition which sees to
-// that in the write's filter, and the server's time up to which it holds.
+// bounded is the context of one write that must not take effect after the context's deadline, the condition which sees
+// to that in the write's filter, and the server's time up to which it holds.
 //
 // MongoDB reads its clock once for a command, when it begins, and compares that with the condition for each document.
-// What begins in time may then go on for as long as its maxTimeMS, which the driver tells by the write's context. Each of
-// them gets half of the time that is left, so that both together are over at the deadline.
+// What begins in time may then go on for as long as its maxTimeMS, which the driver tells by the write's context. Each
+// of them gets half of the time that is left, so that both together are over at the deadline.
 func (s *Store) bounded(ctx context.Context) (
 	part context.Context, cancel context.CancelFunc, inTime bson.M, bound time.Time, err error) {
 	deadline, _ := ctx.Deadline()
@@ -59,10 +60,10 @@ func (s *Store) bounded(ctx context.Context) (
 	return part, cancel, bson.M{"$expr": bson.M{"$lte": bson.A{"$$NOW", bound}}}, bound, nil
 }
 
-// inTime makes a write that takes effect before the context's deadline, or never. The write is one command, and puts the
-// condition that it is given into its filters. It answers whether the condition must have held: that something has matched.
-// If nothing has, the server's time tells whether that is why; then the write is made again with the time that is left. So
-// without an error, what the write matched is what there was.
+// inTime makes a write that takes effect before the context's deadline, or never. The write is one command, and puts
+// the condition that it is given into its filters. It answers whether the condition must have held: that something has
+// matched. If nothing has, the server's time tells whether that is why; then the write is made again with the time that
+// is left. So without an error, what the write matched is what there was.
 func (s *Store) inTime(
 	ctx context.Context, write func(ctx context.Context, inTime bson.M) (matched bool, err error)) error {
 	for range tries {
@@ -105,9 +106,9 @@ func unknown(err error) error {
 // codeOutOfDiskSpace is the server's error for a write that it refuses since its disk is full.
 const codeOutOfDiskSpace = 14031
 
-// writeError maps the error of a write that has been given to the driver. Where there was no server to send it to, or the
-// server has refused it, nothing was written. That a server is not the primary does not show that: the driver may have
-// tried it before with another, whose answer was lost.
+// writeError maps the error of a write that has been given to the driver. Where there was no server to send it to, or
+// the server has refused it, nothing was written. That a server is not the primary does not show that: the driver may
+// have tried it before with another, whose answer was lost.
 func writeError(err error) error {
 	if err = mapError(err); !errors.Is(err, store.ErrUnavailable) {
 		return err

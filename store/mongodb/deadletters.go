@@ -43,8 +43,8 @@ func (s *Store) DeadLetters(ctx context.Context, f store.DeadLetterFilter) ([]jo
 	return s.page(ctx, filter, f.Limit, nil)
 }
 
-// Redrive implements [store.Jobs]. The priorities are read first, which never change, since those of one lane are written at
-// once.
+// Redrive implements [store.Jobs]. The priorities are read first, which never change, since those of one lane are
+// written at once.
 func (s *Store) Redrive(ctx context.Context, tenant string, ids []job.ID, now time.Time) (redriven int, err error) {
 	ctx, cancel := within(ctx)
 	defer cancel()

@@ -28,9 +28,9 @@ type jobDocument struct {
 	Planned   int              `bson:"planned,omitempty"` // absent: not known
 	Failed    int              `bson:"failed,omitempty"`
 	Trouble   string           `bson:"trouble,omitempty"`
-	// Of a schedule that recurs and has not ended: ExpandAt is absent while the job is paused, and ExpandToken is there only
-	// while the job is claimed to be expanded. ExpandingUntil is the end of that claim's lease. A pause, which ends the
-	// claim, leaves it: whoever had the claim may still be inserting.
+	// Of a schedule that recurs and has not ended: ExpandAt is absent while the job is paused, and ExpandToken is there
+	// only while the job is claimed to be expanded. ExpandingUntil is the end of that claim's lease. A pause, which
+	// ends the claim, leaves it: whoever had the claim may still be inserting.
 	Cursor         time.Time `bson:"cursor,omitempty"`
 	ExpandAt       time.Time `bson:"expandAt,omitempty"`
 	ExpandToken    string    `bson:"expandToken,omitempty"`
@@ -64,12 +64,13 @@ type occurrenceDocument struct {
 	Attempt     int       `bson:"attempt"`
 	LastError   string    `bson:"lastError,omitempty"`
 	FailedAt    time.Time `bson:"failedAt,omitempty"`
-	// Redrives counts how often it was redriven, so that a cancel can tell a dead letter that was redriven meanwhile from
-	// the occurrence that it read.
+	// Redrives counts how often it was redriven, so that a cancel can tell a dead letter that was redriven meanwhile
+	// from the occurrence that it read.
 	Redrives int `bson:"redrives,omitempty"`
 	// Heirs is what it will be of which revision, if its job's is replaced by that.
 	Heirs map[string]heirDocument `bson:"heirs,omitempty"`
-	// Staged is the server's time at which it was inserted, if it is not to count until a write that can be bounded says so.
+	// Staged is the server's time at which it was inserted, if it is not to count until a write that can be bounded
+	// says so.
 	Staged time.Time `bson:"staged,omitempty"`
 	// The callback and options of one that stands on its own.
 	Callback *callbackDocument `bson:"callback,omitempty"`
@@ -83,8 +84,8 @@ const separator = "\x00"
 // jobID is the _id of a job.
 func jobID(n job.Name) string { return n.Tenant + separator + n.Key }
 
-// beyond is the least string above all that have the prefix, as an upper bound; empty if there is none. It counts up the
-// last code point, so that the bound is valid UTF-8, in which code points sort like their bytes.
+// beyond is the least string above all that have the prefix, as an upper bound; empty if there is none. It counts up
+// the last code point, so that the bound is valid UTF-8, in which code points sort like their bytes.
 func beyond(prefix string) string {
 	runes := []rune(strings.TrimRight(prefix, "\U0010ffff")) // past the greatest code point, what precedes it counts up
 	if len(runes) == 0 {

@@ -14,8 +14,8 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// ClaimJobs implements [store.Queue] in three commands, as [Store.Claim] does: find what is due, stamp it if it is still
-// due, and read back what got this claim's stamp.
+// ClaimJobs implements [store.Queue] in three commands, as [Store.Claim] does: find what is due, stamp it if it is
+// still due, and read back what got this claim's stamp.
 func (s *Store) ClaimJobs(ctx context.Context, p store.ClaimJobsParams) (store.ClaimedJobs, error) {
 	due, err := find[jobDocument](ctx, s.jobs, bson.M{"expandAt": bson.M{"$lte": p.Now}},
 		options.Find().SetSort(keys("expandAt")).SetLimit(int64(p.Limit)).SetProjection(bson.M{"expandAt": 1}))
@@ -73,12 +73,12 @@ func (s *Store) giveBackJobs(p store.ClaimJobsParams, ids []string, token string
 	})
 }
 
-// Advance implements [store.Queue]. The cursor is the commit of a job's occurrences: until it is moved, by a write guarded
-// by the claim, those that are inserted lie beyond it and do not fire.
+// Advance implements [store.Queue]. The cursor is the commit of a job's occurrences: until it is moved, by a write
+// guarded by the claim, those that are inserted lie beyond it and do not fire.
 //
-// An insertion that comes late may be of what has been delivered since, and would have it delivered again. So occurrences are
-// staged first, and made the job's by a write that is bounded. Whether the claims still stand is looked at before, though
-// the last writes decide, for the same reason.
+// An insertion that comes late may be of what has been delivered since, and would have it delivered again. So
+// occurrences are staged first, and made the job's by a write that is bounded. Whether the claims still stand is looked
+// at before, though the last writes decide, for the same reason.
 func (s *Store) Advance(ctx context.Context, advances []store.Advance) error {
 	ctx, cancel := within(ctx)
 	defer cancel()

@@ -81,8 +81,8 @@ func ticks(parts ...[]job.Occurrence) map[time.Time]int {
 	return all
 }
 
-// oldCrontab puts a job that fires every second, five hours before the epoch, and delivers what it has of occurrences at
-// first. So it is to be expanded, and its revision is so old that its orphans are dropped.
+// oldCrontab puts a job that fires every second, five hours before the epoch, and delivers what it has of occurrences
+// at first. So it is to be expanded, and its revision is so old that its orphans are dropped.
 func oldCrontab(t *testing.T, s store.Store) store.Put {
 	t.Helper()
 	p := newCrontab("k", epoch.Add(-5*time.Hour), "@every 1s")
@@ -93,8 +93,8 @@ func oldCrontab(t *testing.T, s store.Store) store.Put {
 	return p
 }
 
-// TestAdvanceIsInterrupted: wherever an expansion breaks off, nothing fires by it beyond the cursor, nothing is dropped,
-// and every tick fires once in the end, be it that the same replica tries again or that another takes over.
+// TestAdvanceIsInterrupted: wherever an expansion breaks off, nothing fires by it beyond the cursor, nothing is
+// dropped, and every tick fires once in the end, be it that the same replica tries again or that another takes over.
 func TestAdvanceIsInterrupted(t *testing.T) {
 	for _, c := range []struct {
 		name, command, collection string
@@ -247,7 +247,8 @@ func TestAdvanceComesLate(t *testing.T) {
 	}
 }
 
-// TestAdvanceLimitsItsWrites: the server gets the time that is left for the writes of an expansion, so that none is late.
+// TestAdvanceLimitsItsWrites: the server gets the time that is left for the writes of an expansion, so that none is
+// late.
 func TestAdvanceLimitsItsWrites(t *testing.T) {
 	const within = time.Minute
 	relayed, r := newDatabase(t).relayed(t)

@@ -14,8 +14,8 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// TestQueriesUseIndexes shows each query that is made over and over to the server's planner, and where that is not to be
-// had, at least that the indexes are there.
+// TestQueriesUseIndexes shows each query that is made over and over to the server's planner, and where that is not to
+// be had, at least that the indexes are there.
 func TestQueriesUseIndexes(t *testing.T) {
 	db := newDatabase(t)
 	s := db.open(t)
@@ -150,8 +150,8 @@ func raw(t *testing.T, d bson.D) bson.Raw {
 	return b
 }
 
-// TestCountLanesReadsNoMore: lanes are counted by what the claim index begins with, and no more entries of a lane are asked for
-// than the limit, by two commands at most.
+// TestCountLanesReadsNoMore: lanes are counted by what the claim index begins with, and no more entries of a lane are
+// asked for than the limit, by two commands at most.
 func TestCountLanesReadsNoMore(t *testing.T) {
 	db := newDatabase(t)
 	relayed, r := db.relayed(t)

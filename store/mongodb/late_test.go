@@ -76,8 +76,8 @@ func TestLateCommands(t *testing.T) {
 	}
 }
 
-// TestCancelMeetsAStub: a cancellation which finds no job sees to it that none is created by a put that was under way when it
-// has lost its replica.
+// TestCancelMeetsAStub: a cancellation which finds no job sees to it that none is created by a put that was under way
+// when it has lost its replica.
 func TestCancelMeetsAStub(t *testing.T) {
 	db := newDatabase(t)
 	s := db.open(t)
@@ -121,7 +121,8 @@ func TestCancelMeetsAStub(t *testing.T) {
 	}
 }
 
-// TestLateIsTriedAgain: a store that has the server's time wrong, by an old answer, asks again and is not refused for it.
+// TestLateIsTriedAgain: a store that has the server's time wrong, by an old answer, asks again and is not refused for
+// it.
 func TestLateIsTriedAgain(t *testing.T) {
 	db := newDatabase(t)
 	relayed, r := db.relayed(t)

@@ -45,8 +45,8 @@ const (
 	format   = 4
 	formatID = "format"
 
-	// formatBefore is a format of which all documents are also of this one. What reads it would take an occurrence that was
-	// carried over for an orphan, and so drop it, and a stub for a job.
+	// formatBefore is a format of which all documents are also of this one. What reads it would take an occurrence that
+	// was carried over for an orphan, and so drop it, and a stub for a job.
 	formatBefore = 3
 
 	// laneDead is the lane of dead letters, so that one index serves them and what is pending.
@@ -146,9 +146,9 @@ func (s *Store) prepare(ctx context.Context) error {
 		{s.occurrences, keys("dueAt", "lane"), false},
 		// The tenants that have settings of their own.
 		{s.tenants, keys("set", "_id"), true},
-		// The occurrences of a job, and by the empty revision those that stand on their own and dead letters by key. None
-		// of these fields changes when an occurrence is claimed or settled otherwise than by burying it, so a scan by them
-		// misses none.
+		// The occurrences of a job, and by the empty revision those that stand on their own and dead letters by key.
+		// None of these fields changes when an occurrence is claimed or settled otherwise than by burying it, so a scan
+		// by them misses none.
 		{s.occurrences, indexByRevision(), false},
 	} {
 		model := mongo.IndexModel{Keys: index.keys}
@@ -197,7 +197,8 @@ func (s *Store) raiseFormat(ctx context.Context) (int, error) {
 	return s.readFormat(ctx)
 }
 
-// tellsTime sees to it that the server judges the time of updates and deletions, before any is asked for, and learns it.
+// tellsTime sees to it that the server judges the time of updates and deletions, before any is asked for, and learns
+// it.
 func (s *Store) tellsTime(ctx context.Context) error {
 	if _, err := s.Now(ctx); err != nil {
 		return err

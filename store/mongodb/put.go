@@ -17,22 +17,23 @@ import (
 )
 
 const (
-	// togetherMost bounds how many jobs are created by one command, and togetherBytes how large each of them may be, so that
-	// none of them is too large for a document.
+	// togetherMost bounds how many jobs are created by one command, and togetherBytes how large each of them may be, so
+	// that none of them is too large for a document.
 	togetherMost  = 64
 	togetherBytes = 256 << 10
 
-	// stubFor is after how long a sweep removes a stub, by the clocks of replicas: long after no put may take it any more.
+	// stubFor is after how long a sweep removes a stub, by the clocks of replicas: long after no put may take it any
+	// more.
 	stubFor = time.Hour
 )
 
 // Put implements [store.Jobs]. Jobs are put independently of each other, but for those of one name.
 //
-// Each job becomes what it is to be by one write, its flip: an update of the job document guarded by the version that it
-// replaces, so that a job that was paused is still so, and no other client's change is lost, and by the server's time.
-// Where there is no job, a stub of one is inserted first, as an insertion can't be guarded: a document with neither
-// version nor revision, which everybody takes for no job. A flip that failed without an answer may have happened all the
-// same. Its occurrences are therefore left: they are the job's, or orphans.
+// Each job becomes what it is to be by one write, its flip: an update of the job document guarded by the version that
+// it replaces, so that a job that was paused is still so, and no other client's change is lost, and by the server's
+// time. Where there is no job, a stub of one is inserted first, as an insertion can't be guarded: a document with
+// neither version nor revision, which everybody takes for no job. A flip that failed without an answer may have
+// happened all the same. Its occurrences are therefore left: they are the job's, or orphans.
 func (s *Store) Put(ctx context.Context, puts []store.Put) []store.PutResult {
 	ctx, cancel := within(ctx)
 	defer cancel()
@@ -193,7 +194,8 @@ func (s *Store) readPresent(ctx context.Context, puts []*put) error {
 	return nil
 }
 
-// present reads those of the jobs that exist, or have stubs, by their ids. What they have carried over is their own then.
+// present reads those of the jobs that exist, or have stubs, by their ids. What they have carried over is their own
+// then.
 func (s *Store) present(ctx context.Context, ids ...string) (map[string]present, error) {
 	found, err := find[jobDocument](ctx, s.jobs, bson.M{"_id": in(ids)},
 		options.Find().SetProjection(bson.M{
@@ -250,9 +252,9 @@ func (s *Store) insertOccurrences(
 	return group.Wait()
 }
 
-// create flips jobs that did not exist, all by one command, which answers only how many it has flipped. It returns those
-// that are to be flipped one by one: they do exist after all, since another Put was faster, or they were late, or a
-// cancellation has removed their stubs.
+// create flips jobs that did not exist, all by one command, which answers only how many it has flipped. It returns
+// those that are to be flipped one by one: they do exist after all, since another Put was faster, or they were late, or
+// a cancellation has removed their stubs.
 func (s *Store) create(ctx context.Context, puts []*put) (left []*put) {
 	part, cancel, inTime, _, err := s.bounded(ctx)
 	if err != nil {
@@ -343,7 +345,8 @@ func (s *Store) prepareFlip(ctx context.Context, p *put) error {
 	return s.insertStubs(ctx, []*put{p})
 }
 
-// replaces matches what a flip replaces. A change of the cursor is no new version, so it counts only if it was asked for.
+// replaces matches what a flip replaces. A change of the cursor is no new version, so it counts only if it was asked
+// for.
 func (p *put) replaces() bson.M {
 	filter := bson.M{"_id": p.id, "version": p.present.version}
 	switch {
@@ -365,10 +368,10 @@ func (s *Store) flipFailed(ctx context.Context, p *put, err error) error {
 }
 
 // staysPaused tells whether the job is paused once it is put, as far as it was read.
-func (p *put) staysPaused() bool { return p.present.paused() && !p.Anew }
+func (p *put) staysPaused() bool { return p.present.paused() && !p.StartsOver }
 
-// replacement turns a job document into another job's of the same name, or a stub into a job. One that is paused stays so,
-// and is then not to be expanded, unless it is put anew. An expansion of what is replaced ends.
+// replacement turns a job document into another job's of the same name, or a stub into a job. One that is paused stays
+// so, and is then not to be expanded, unless it is put anew. An expansion of what is replaced ends.
 func replacement(p *put) bson.M {
 	d := newJobDocument(&p.Job)
 	set := bson.M{
@@ -376,7 +379,7 @@ func replacement(p *put) bson.M {
 		"callback": d.Callback, "schedule": d.Schedule,
 	}
 	unset := bson.M{"expandToken": "", "expandingUntil": ""}
-	if p.Anew || !p.present.exists {
+	if p.StartsOver || !p.present.exists {
 		set["createdAt"] = d.CreatedAt
 		unset["pausedAt"] = ""
 	}
@@ -402,7 +405,8 @@ func assign(set, unset bson.M, field string, value any, given bool) {
 	}
 }
 
-// afterFlip makes what is carried over the new revision's, counts what is held, and deletes the rest of what was replaced.
+// afterFlip makes what is carried over the new revision's, counts what is held, and deletes the rest of what was
+// replaced.
 func (s *Store) afterFlip(ctx context.Context, p *put) error {
 	if !p.present.exists {
 		return nil

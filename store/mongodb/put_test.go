@@ -70,7 +70,8 @@ func TestPutLosesItsFlip(t *testing.T) {
 	}
 }
 
-// TestPutIsNotAcknowledged: a flip that was made, but not acknowledged as widely as it must be, is neither done nor undone.
+// TestPutIsNotAcknowledged: a flip that was made, but not acknowledged as widely as it must be, is neither done nor
+// undone.
 func TestPutIsNotAcknowledged(t *testing.T) {
 	for _, replace := range []bool{false, true} {
 		db := newDatabase(t)
@@ -326,8 +327,8 @@ func TestPutTooLarge(t *testing.T) {
 	}
 }
 
-// TestWritesWaitForAMajority: an answered write must outlive the loss of the primary. Every write of a job's life asks for
-// that, unless the URL asks for something else.
+// TestWritesWaitForAMajority: an answered write must outlive the loss of the primary. Every write of a job's life asks
+// for that, unless the URL asks for something else.
 func TestWritesWaitForAMajority(t *testing.T) {
 	relayed, r := newDatabase(t).relayed(t)
 	writes := map[string]int{}

@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// passed bounds what a claim that meets a pause looks through for more of what is paused. It is more than most claims
-	// take, so that a backlog is passed in few claims, and costs a claim no more than a few commands.
+	// passed bounds what a claim that meets a pause looks through for more of what is paused. It is more than most
+	// claims take, so that a backlog is passed in few claims, and costs a claim no more than a few commands.
 	passed = chunk
 
 	// mostEarly bounds how long before an instant a claim may have met it: early, or on a clock that is ahead.
@@ -107,9 +107,9 @@ func (s *Store) confirmed(ctx context.Context, back []returned) []returned {
 	})
 }
 
-// passPaused puts back what is due of paused jobs among the first that are due by a quota, and answers it. It claims nothing:
-// each write is guarded by the occurrence still being as it was read, so what another replica has claimed since stays
-// claimed. What can't be read or written is for a later claim.
+// passPaused puts back what is due of paused jobs among the first that are due by a quota, and answers it. It claims
+// nothing: each write is guarded by the occurrence still being as it was read, so what another replica has claimed
+// since stays claimed. What can't be read or written is for a later claim.
 func (s *Store) passPaused(ctx context.Context, p store.ClaimParams, quota int) (back []returned) {
 	due, err := s.findDue(ctx, p, p.Quotas[quota], passed, "tenant", "key", "revision", "timestamp", "dueAt", "token")
 	if err != nil {
@@ -149,9 +149,9 @@ func (s *Store) presentOf(ctx context.Context, occurrences []occurrenceDocument)
 	return s.present(ctx, ids...)
 }
 
-// catchResumes looks again at the jobs whose occurrences have just been put back because of a pause. A resume in between
-// did not bring those forward, since they were claimed, or due. One that comes later does. Only what is still due when it
-// was put back to is changed: anything else is another's doing.
+// catchResumes looks again at the jobs whose occurrences have just been put back because of a pause. A resume in
+// between did not bring those forward, since they were claimed, or due. One that comes later does. Only what is still
+// due when it was put back to is changed: anything else is another's doing.
 func (s *Store) catchResumes(ctx context.Context, now time.Time, back []returned) {
 	for part := range slices.Chunk(back, chunk) {
 		documents := make([]occurrenceDocument, len(part))
@@ -177,8 +177,8 @@ func (s *Store) catchResumes(ctx context.Context, now time.Time, back []returned
 // bringForward makes those occurrences of a job due at their instants, or at now if those have passed, that are not
 // claimed and due later.
 //
-// An instant that is still ahead may have been put back too: by a claim that was early, or whose clock is ahead. Not all
-// servers can compare two fields of a document in a filter, so those are read.
+// An instant that is still ahead may have been put back too: by a claim that was early, or whose clock is ahead. Not
+// all servers can compare two fields of a document in a filter, so those are read.
 func (s *Store) bringForward(ctx context.Context, name job.Name, revision job.Revision, now time.Time) error {
 	unclaimed := bson.M{"revision": revision, "tenant": name.Tenant, "key": name.Key, "token": absent()}
 	passed := both(unclaimed, bson.M{"timestamp": bson.M{"$lte": now}, "dueAt": bson.M{"$gt": now}})
@@ -221,8 +221,9 @@ func (s *Store) bringForward(ctx context.Context, name job.Name, revision job.Re
 	})
 }
 
-// updateOf is the update of one document, by its id, among very many. It is made as an update of all that match: FerretDB,
-// which the tests run on, holds one of its 100 connections for each update of one until the whole command has ended.
+// updateOf is the update of one document, by its id, among very many. It is made as an update of all that match:
+// FerretDB, which the tests run on, holds one of its 100 connections for each update of one until the whole command has
+// ended.
 func updateOf(filter, update bson.M) mongo.WriteModel {
 	return mongo.NewUpdateManyModel().SetFilter(filter).SetUpdate(update)
 }

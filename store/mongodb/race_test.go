@@ -15,8 +15,8 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// TestClaimMeetsAnother: what another claims between a claim's finding and its stamping is the other's, and more may be due
-// of its lane, but not of others.
+// TestClaimMeetsAnother: what another claims between a claim's finding and its stamping is the other's, and more may be
+// due of its lane, but not of others.
 func TestClaimMeetsAnother(t *testing.T) {
 	db := newDatabase(t)
 	s := db.open(t)
@@ -50,7 +50,8 @@ func TestClaimMeetsAnother(t *testing.T) {
 	}
 }
 
-// TestClaimMeetsAChange: a pause or an amendment that comes between a claim's finding and its stamping holds for what it claims.
+// TestClaimMeetsAChange: a pause or an amendment that comes between a claim's finding and its stamping holds for what
+// it claims.
 func TestClaimMeetsAChange(t *testing.T) {
 	db := newDatabase(t)
 	s := db.open(t)
@@ -209,8 +210,8 @@ func TestCancelMeetsAPut(t *testing.T) {
 	}
 }
 
-// TestCancelOfMany: whether jobs have anything left is told of many by one command, and only what has takes more. One that is put
-// again before it is cancelled is cancelled as it is then; one that another cancels is not found.
+// TestCancelOfMany: whether jobs have anything left is told of many by one command, and only what has takes more. One
+// that is put again before it is cancelled is cancelled as it is then; one that another cancels is not found.
 func TestCancelOfMany(t *testing.T) {
 	const jobs, left = 40, 10
 	db := newDatabase(t)

@@ -97,8 +97,9 @@ func (s *Store) statuses(ctx context.Context, documents []jobDocument) ([]store.
 	return statuses, nil
 }
 
-// next reads the instants of the jobs' first pending occurrences, by their revisions. Most jobs have one or none, so one look
-// along the index finds nearly all. Of a job that has many, that look sees no further, and each one behind it is looked up.
+// next reads the instants of the jobs' first pending occurrences, by their revisions. Most jobs have one or none, so
+// one look along the index finds nearly all. Of a job that has many, that look sees no further, and each one behind it
+// is looked up.
 func (s *Store) next(ctx context.Context, documents []jobDocument) (map[string]time.Time, error) {
 	next := make(map[string]time.Time, len(documents))
 	var revisions []string

@@ -151,8 +151,8 @@ func TestPassOfLanes(t *testing.T) {
 	}
 }
 
-// TestPassKeepsAttempts: what a claim of one puts back of a paused backlog is as it was: not claimed, and with the attempts
-// of those claims that went stale.
+// TestPassKeepsAttempts: what a claim of one puts back of a paused backlog is as it was: not claimed, and with the
+// attempts of those claims that went stale.
 func TestPassKeepsAttempts(t *testing.T) {
 	db := newDatabase(t)
 	s := db.open(t)

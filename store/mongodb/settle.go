@@ -14,8 +14,8 @@ import (
 )
 
 // Settle implements [store.Queue]: what is delivered or missed is deleted, by one write for each claim; the rest is
-// written in bulk. Which of those that are missed or buried are still held is read first, so that a settlement that comes twice
-// counts once; a crash before the last write loses that count.
+// written in bulk. Which of those that are missed or buried are still held is read first, so that a settlement that
+// comes twice counts once; a crash before the last write loses that count.
 //
 // A job is kept for a settlement whether or not that still held its claim, since a bulk write does not tell. So a stale
 // settlement can keep a job a little longer, if the job still has that revision.
@@ -72,7 +72,8 @@ type troubled struct {
 	latest string
 }
 
-// troubled tells what is settled as missed or buried and still held by the claims that are settled, by its job's revision.
+// troubled tells what is settled as missed or buried and still held by the claims that are settled, by its job's
+// revision.
 func (s *Store) troubled(ctx context.Context, settlements []store.Settlement) (map[revisionOf]troubled, error) {
 	type claim struct{ id, token string }
 	of := make(map[claim]*store.Settlement)

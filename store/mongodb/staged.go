@@ -14,7 +14,8 @@ import (
 
 // stagedRevision is what occurrences have as their revision that are staged: inserted, but not to count yet. No job has
 // it, and they are in the lane of dead letters, where nothing claims or counts them. An insertion has no filter, so it
-// can't be bounded by the server's time; the update that unveils them can. What comes late stays staged until it is swept.
+// can't be bounded by the server's time; the update that unveils them can. What comes late stays staged until it is
+// swept.
 const stagedRevision = "-"
 
 // staged is an occurrence as it is inserted before it counts.

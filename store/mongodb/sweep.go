@@ -13,10 +13,9 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// Sweep implements [store.Queue]. A revision gets no occurrences after its job has it, unless the job is to be expanded or
-// will be once it is resumed. The index that tells whether any
-// occurrence is left has no field that a claim or a settlement changes. So a job that is found to have finished stays so
-// while its version does.
+// Sweep implements [store.Queue]. A revision gets no occurrences after its job has it, unless the job is to be expanded
+// or will be once it is resumed. The index that tells whether any occurrence is left has no field that a claim or a
+// settlement changes. So a job that is found to have finished stays so while its version does.
 func (s *Store) Sweep(ctx context.Context, p store.SweepParams) (swept store.Swept, err error) {
 	if err := s.sweepJobs(ctx, p, &swept); err != nil {
 		return swept, err
@@ -66,8 +65,8 @@ func (s *Store) sweepJobs(ctx context.Context, p store.SweepParams, swept *store
 	return nil
 }
 
-// sweepDeadLetters deletes old dead letters. An instant is not after its failure, so the ids before the bound, which the
-// index has in order, hold all that failed before it.
+// sweepDeadLetters deletes old dead letters. An instant is not after its failure, so the ids before the bound, which
+// the index has in order, hold all that failed before it.
 func (s *Store) sweepDeadLetters(ctx context.Context, p store.SweepParams, swept *store.Swept) error {
 	var bound job.ID
 	if err := bound.SetTime(ulid.Timestamp(p.FailedBefore) + 1); err != nil {
@@ -89,8 +88,8 @@ func (s *Store) sweepDeadLetters(ctx context.Context, p store.SweepParams, swept
 	return nil
 }
 
-// sweepUnfinished deletes what puts, triggers and expansions have left that broke off: stubs of jobs, and occurrences that
-// are staged. An hour is far more than the time within which they could still have been made use of.
+// sweepUnfinished deletes what puts, triggers and expansions have left that broke off: stubs of jobs, and occurrences
+// that are staged. An hour is far more than the time within which they could still have been made use of.
 func (s *Store) sweepUnfinished(ctx context.Context, now time.Time) error {
 	if _, err := s.jobs.DeleteMany(ctx, both(stubs(), bson.M{"expiresAt": bson.M{"$lte": now}})); err != nil {
 		return mapError(err)

@@ -33,8 +33,8 @@ func (s *Store) MeetTenants(ctx context.Context, tenants []job.Tenant) (inserted
 	return inserted, err
 }
 
-// SetTenant implements [store.Tenants]. One that is there is never deleted, so once it was inserted, with the defaults, the
-// update finds it. An upsert would do with one command, but can't be bounded.
+// SetTenant implements [store.Tenants]. One that is there is never deleted, so once it was inserted, with the defaults,
+// the update finds it. An upsert would do with one command, but can't be bounded.
 func (s *Store) SetTenant(ctx context.Context, t job.Tenant) error {
 	ctx, cancel := within(ctx)
 	defer cancel()

@@ -90,8 +90,8 @@ func parseJobPlace(p store.Place) (id string, err error) {
 	return jobID(job.Name{Tenant: tenant, Key: key}), nil
 }
 
-// exportOccurrences exports those behind an id, given as text; empty for all. It leaves out what fires by no job: orphans,
-// and what lies beyond its job's cursor, which the job's next expansion makes again.
+// exportOccurrences exports those behind an id, given as text; empty for all. It leaves out what fires by no job:
+// orphans, and what lies beyond its job's cursor, which the job's next expansion makes again.
 func (s *Store) exportOccurrences(ctx context.Context, after string, limit int) (records []store.Record, next store.Place, err error) {
 	if after != "" {
 		if _, err := job.ParseID(after); err != nil {
@@ -147,8 +147,8 @@ func (s *Store) matching(ctx context.Context, documents []occurrenceDocument) (r
 	return records, nil
 }
 
-// readPage reads documents that match in the order of their ids, from after one of them on, up to a limit or until they are
-// large.
+// readPage reads documents that match in the order of their ids, from after one of them on, up to a limit or until they
+// are large.
 func readPage[T any](ctx context.Context, c *mongo.Collection, after string, match bson.M, limit int, size func(*T) int) (all []T, err error) {
 	cursor, err := c.Find(ctx, both(bson.M{"_id": bson.M{"$gt": after}}, match), options.Find().SetSort(keys("_id")).SetLimit(int64(limit)))
 	if err != nil {
@@ -165,8 +165,8 @@ func readPage[T any](ctx context.Context, c *mongo.Collection, after string, mat
 	return all, mapError(cursor.Err())
 }
 
-// Import implements [store.Transfer]. The jobs come first, so that no occurrence is an orphan. How often a dead letter was
-// redriven is not kept: that only tells it from itself while a cancel is under way.
+// Import implements [store.Transfer]. The jobs come first, so that no occurrence is an orphan. How often a dead letter
+// was redriven is not kept: that only tells it from itself while a cancel is under way.
 func (s *Store) Import(ctx context.Context, records []store.Record) (inserted int, err error) {
 	var jobs, occurrences []any
 	var asJobs []*job.Job
@@ -223,7 +223,8 @@ func largest(documents []any) (index int) {
 	return index
 }
 
-// insertNew inserts those of the documents that are not there, and answers how many that were and which ones were there.
+// insertNew inserts those of the documents that are not there, and answers how many that were and which ones were
+// there.
 func insertNew(ctx context.Context, c *mongo.Collection, documents []any) (inserted int, there []int, err error) {
 	if len(documents) == 0 {
 		return 0, nil, nil

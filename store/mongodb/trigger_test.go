@@ -97,8 +97,8 @@ func TestCancelMeetsATrigger(t *testing.T) {
 	}
 }
 
-// TestTriggerMeetsANewJob: a trigger of a job that is cancelled and put anew at the same time is not the new job's. One of
-// a job that is replaced is.
+// TestTriggerMeetsANewJob: a trigger of a job that is cancelled and put anew at the same time is not the new job's. One
+// of a job that is replaced is.
 func TestTriggerMeetsANewJob(t *testing.T) {
 	later := epoch.Add(time.Millisecond)
 	for _, c := range []struct {
@@ -130,7 +130,7 @@ func TestTriggerMeetsANewJob(t *testing.T) {
 					}
 				}
 				p := newPut("k", later)
-				p.Anew = c.anew
+				p.StartsOver = c.anew
 				mustPut(t, s, p)
 				return pass
 			})

@@ -77,8 +77,8 @@ func BenchmarkDeliver(b *testing.B) {
 	}
 }
 
-// BenchmarkBare is what the server could do at best: it deletes the same backlog from the same table as it claims it, which
-// would lose what a replica that dies has claimed; and beside it an update and a delete, as bare as can be.
+// BenchmarkBare is what the server could do at best: it deletes the same backlog from the same table as it claims it,
+// which would lose what a replica that dies has claimed; and beside it an update and a delete, as bare as can be.
 func BenchmarkBare(b *testing.B) {
 	for _, c := range []struct {
 		name       string

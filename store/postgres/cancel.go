@@ -15,12 +15,12 @@ import (
 // errRaced is that a transaction met another one halfway, and is to be done again.
 var errRaced = errors.New("other calls for the same jobs come in between again and again")
 
-// Cancel implements [store.Jobs]. All of it is one transaction. The jobs go first: then nothing more is inserted for them.
-// A claim that has just taken one of their occurrences is waited for, and then holds it.
+// Cancel implements [store.Jobs]. All of it is one transaction. The jobs go first: then nothing more is inserted for
+// them. A claim that has just taken one of their occurrences is waited for, and then holds it.
 //
-// Of a name without a job there is no row to lock. So one is inserted, and deleted as if it were a job: then nobody can put one before
-// this transaction ends, and one that is being put is waited for. Were it not, it could be answered that there is no such job, and
-// after that it would be there, of a submission that was made before.
+// Of a name without a job there is no row to lock. So one is inserted, and deleted as if it were a job: then nobody can
+// put one before this transaction ends, and one that is being put is waited for. Were it not, it could be answered that
+// there is no such job, and after that it would be there, of a submission that was made before.
 func (s *Store) Cancel(ctx context.Context, names []job.Name, asked store.Asked) ([]store.CancelResult, error) {
 	of := make(map[job.Name]int, len(names)) // of a name that is there twice, the first takes all
 	for i, n := range slices.Backward(names) {

@@ -20,9 +20,9 @@ const splitFrom = 200
 
 // Claim implements [store.Queue]. There are no orphans, and nothing is beyond its job's cursor.
 //
-// While claims find most of what they have room for, a claim is made as two at the same time, each of one half: the server has
-// one core for each connection, and one half is written to its disk while the other is looked up. What the two lock they
-// pass over, as those of two replicas do.
+// While claims find most of what they have room for, a claim is made as two at the same time, each of one half: the
+// server has one core for each connection, and one half is written to its disk while the other is looked up. What the
+// two lock they pass over, as those of two replicas do.
 func (s *Store) Claim(ctx context.Context, p store.ClaimParams) (store.Claim, error) {
 	parts := []*part{newPart(p.Quotas, 0)}
 	if s.behind.Load() {
@@ -46,7 +46,8 @@ func (s *Store) Claim(ctx context.Context, p store.ClaimParams) (store.Claim, er
 			if k := i - t.first; k >= 0 && k < len(t.quotas) {
 				claim.Occurrences = append(claim.Occurrences, t.found[k]...)
 				left.More = left.More || t.more[k] || errs[n] != nil
-				// Of two parts of one quota, the one that ended first may not have seen what the other made due at its lease's end.
+				// Of two parts of one quota, the one that ended first may not have seen what the other made due at its
+				// lease's end.
 				if next := t.next[k]; left.Next.IsZero() || !next.IsZero() && next.Before(left.Next) {
 					left.Next = next
 				}
@@ -175,8 +176,8 @@ func (s *Store) claim(ctx context.Context, p store.ClaimParams, t *part, token s
 	return errors.Join(err, s.passedOver(ctx, p, t))
 }
 
-// share gives those that came without a target that of the one before, which is of the same job. It tells whether all have one:
-// the one before may have been left.
+// share gives those that came without a target that of the one before, which is of the same job. It tells whether all
+// have one: the one before may have been left.
 func share(found [][]store.Claimed) (all bool) {
 	all = true
 	var before *store.Claimed
@@ -193,7 +194,8 @@ func share(found [][]store.Claimed) (all bool) {
 	return all
 }
 
-// readTargets reads the targets that are still missing. Where there is no such job any more, the occurrence went with it.
+// readTargets reads the targets that are still missing. Where there is no such job any more, the occurrence went with
+// it.
 func (s *Store) readTargets(ctx context.Context, found [][]store.Claimed) error {
 	missing := make(map[pgtype.UUID][]*store.Claimed)
 	for _, of := range found {
@@ -225,12 +227,12 @@ func (s *Store) readTargets(ctx context.Context, found [][]store.Claimed) error 
 	return err
 }
 
-// mostPutBack is among how many due occurrences those of paused jobs are looked for. It is more than most claims find, so
-// that a paused backlog is soon out of the way of others.
+// mostPutBack is among how many due occurrences those of paused jobs are looked for. It is more than most claims find,
+// so that a paused backlog is soon out of the way of others.
 const mostPutBack = 5000
 
-// passedOver tells of which quotas something is left that is due, that nobody has locked, and that there was room for. It is of
-// paused jobs, most likely, and what is of these is put back. If that fails, the next claim does it.
+// passedOver tells of which quotas something is left that is due, that nobody has locked, and that there was room for.
+// It is of paused jobs, most likely, and what is of these is put back. If that fails, the next claim does it.
 func (s *Store) passedOver(ctx context.Context, p store.ClaimParams, t *part) error {
 	var open, left quotaColumns
 	var opened, due []int
@@ -260,9 +262,9 @@ func (s *Store) passedOver(ctx context.Context, p store.ClaimParams, t *part) er
 	return s.putBackPaused(ctx, p, left)
 }
 
-// putBackPaused makes due occurrences of paused jobs due later. Their jobs stay locked until that is done, so that a job is
-// resumed before, and its occurrences are not put back, or after, and they are brought forward. It waits for nobody: what
-// is locked is resumed or claimed at this moment, and the next claim will see.
+// putBackPaused makes due occurrences of paused jobs due later. Their jobs stay locked until that is done, so that a
+// job is resumed before, and its occurrences are not put back, or after, and they are brought forward. It waits for
+// nobody: what is locked is resumed or claimed at this moment, and the next claim will see.
 func (s *Store) putBackPaused(ctx context.Context, p store.ClaimParams, c quotaColumns) error {
 	sql, args := c.statements()
 	return s.converse(ctx, func(ctx context.Context, tx *conversation) error {

@@ -13,9 +13,9 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// TestClaimBacklog: claims of a backlog, of which large ones are made as two, take each occurrence once, the longest due
-// first, each with its own job's callback, never more than their limit, and end with the last; whether the store has several
-// connections for them or a single one, and whether another replica claims too.
+// TestClaimBacklog: claims of a backlog, of which large ones are made as two, take each occurrence once, the longest
+// due first, each with its own job's callback, never more than their limit, and end with the last; whether the store
+// has several connections for them or a single one, and whether another replica claims too.
 func TestClaimBacklog(t *testing.T) {
 	const each, limit = 700, 301
 	for _, c := range []struct {
@@ -96,8 +96,8 @@ func TestClaimBacklog(t *testing.T) {
 	}
 }
 
-// TestClaimMeetsWrites: an occurrence that is written while a claim is looking for it, and is due still, comes with that claim, or
-// with the next, which follows at once.
+// TestClaimMeetsWrites: an occurrence that is written while a claim is looking for it, and is due still, comes with
+// that claim, or with the next, which follows at once.
 func TestClaimMeetsWrites(t *testing.T) {
 	sc := newSchema(t, serverURL)
 	s := sc.open()

@@ -7,9 +7,9 @@ import (
 
 // clock tells what the server's clock shows, by this process' monotonic one, which never steps.
 //
-// What it tells is no later than it is, if the server's clock runs on: a reading is of the time at which the server answered, and noted when the
-// answer has come. So a deadline is too early by the answer's way at most, or by as long as this process was stopped just then,
-// and never too late.
+// What it tells is no later than it is, if the server's clock runs on: a reading is of the time at which the server
+// answered, and noted when the answer has come. So a deadline is too early by the answer's way at most, or by as long
+// as this process was stopped just then, and never too late.
 type clock struct {
 	closest atomic.Pointer[reading]
 }
@@ -21,8 +21,8 @@ type reading struct {
 
 func (r *reading) at(here time.Time) time.Time { return r.server.Add(here.Sub(r.here)) }
 
-// steady is how long the server's clock is taken to run on. Of the readings of so long, the one that tells the latest time has come
-// the soonest.
+// steady is how long the server's clock is taken to run on. Of the readings of so long, the one that tells the latest
+// time has come the soonest.
 const steady = 10 * time.Second
 
 // note notes an answer of the server that it read its clock at, in Unix microseconds.

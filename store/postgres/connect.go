@@ -24,12 +24,12 @@ const suited = "carillon: made to suit a pooler"
 
 // beforeConnect prepares for a pooler, if one was seen.
 //
-// Statements are best prepared, once per connection; but a pooler in transaction mode may run each transaction on another of
-// its own connections, where they are not prepared. What always works is to prepare anew each time, together with the
-// statement, and to remember only the types. A choice in the URL stands.
+// Statements are best prepared, once per connection; but a pooler in transaction mode may run each transaction on
+// another of its own connections, where they are not prepared. What always works is to prepare anew each time, together
+// with the statement, and to remember only the types. A choice in the URL stands.
 //
-// Cancel requests are not sent: they make PgBouncer 1.18 end when they meet the answer. They would be sent for connections
-// that are given up while a statement is under way; the server's statement_timeout has to do.
+// Cancel requests are not sent: they make PgBouncer 1.18 end when they meet the answer. They would be sent for
+// connections that are given up while a statement is under way; the server's statement_timeout has to do.
 func (s *Store) beforeConnect(_ context.Context, config *pgx.ConnConfig) error {
 	if !s.pooled.Load() {
 		return nil
@@ -58,8 +58,8 @@ func (s *Store) beforeConnect(_ context.Context, config *pgx.ConnConfig) error {
 	return nil
 }
 
-// afterConnect looks at a new connection. A pooler greets a client with a process id of its own making; the server tells the
-// true one.
+// afterConnect looks at a new connection. A pooler greets a client with a process id of its own making; the server
+// tells the true one.
 func (s *Store) afterConnect(ctx context.Context, conn *pgx.Conn) error {
 	var pid uint32
 	var version int
@@ -83,8 +83,8 @@ func (s *Store) afterConnect(ctx context.Context, conn *pgx.Conn) error {
 	return nil
 }
 
-// shouldPing looks at a connection that was idle for a while, before it is used. If it is lost the others are likely to be,
-// too, and are given up with it: where the server's machine has vanished each would take its time to tell.
+// shouldPing looks at a connection that was idle for a while, before it is used. If it is lost the others are likely to
+// be, too, and are given up with it: where the server's machine has vanished each would take its time to tell.
 func (s *Store) shouldPing(ctx context.Context, p pgxpool.ShouldPingParams) bool {
 	if p.IdleDuration <= time.Second {
 		return false

@@ -15,7 +15,8 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// TestAnsweredIsDurable: what was answered is there after a crash, even if the server was told not to wait for its disk.
+// TestAnsweredIsDurable: what was answered is there after a crash, even if the server was told not to wait for its
+// disk.
 func TestAnsweredIsDurable(t *testing.T) {
 	sc := newSchema(t, serverURL)
 	configure := func(settings ...string) {
@@ -42,8 +43,9 @@ func TestAnsweredIsDurable(t *testing.T) {
 	}
 }
 
-// TestCrashUnderLoad: the server crashes, and restarts, while jobs are put, claimed and settled. Nothing that was answered
-// is undone: what was put is claimed, by one claim at a time, and what was acknowledged is never claimed again.
+// TestCrashUnderLoad: the server crashes, and restarts, while jobs are put, claimed and settled. Nothing that was
+// answered is undone: what was put is claimed, by one claim at a time, and what was acknowledged is never claimed
+// again.
 func TestCrashUnderLoad(t *testing.T) {
 	const workers, batch = 3, 20
 	sc := newSchema(t, serverURL)

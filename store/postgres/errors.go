@@ -44,7 +44,8 @@ var transientCodes = []string{
 	codeTransactionTime, codeLate,
 }
 
-// mark marks the faults that may go away by themselves by an error. Whatever fails once ctx has ended has failed for that.
+// mark marks the faults that may go away by themselves by an error. Whatever fails once ctx has ended has failed for
+// that.
 func mark(ctx context.Context, by, err error) error {
 	if !transient(err) {
 		ended := over(ctx)
@@ -66,8 +67,8 @@ func lateAt(err error) (micros int64, late bool) {
 	return micros, err == nil
 }
 
-// refused tells whether the server itself has said that a transaction failed, so that it never will be committed. What ends a
-// connection, or comes from a pooler, may have come in the middle of a commit.
+// refused tells whether the server itself has said that a transaction failed, so that it never will be committed. What
+// ends a connection, or comes from a pooler, may have come in the middle of a commit.
 func refused(err error) bool {
 	e, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && e.SeverityUnlocalized == "ERROR" && !strings.HasPrefix(e.Code, "08") || pgconn.SafeToRetry(err)
@@ -123,8 +124,9 @@ func sqlState(err error) string {
 	}
 }
 
-// poolerCode is the code that the server would give an error of PgBouncer's. That has one code for all of them, also for
-// those of the server that it passes on, and only its words tell who may not connect from what may go away by itself.
+// poolerCode is the code that the server would give an error of PgBouncer's. That has one code for all of them, also
+// for those of the server that it passes on, and only its words tell who may not connect from what may go away by
+// itself.
 func poolerCode(message string) string {
 	switch {
 	case strings.HasSuffix(message, "authentication failed"), strings.HasPrefix(message, "password authentication failed"),

@@ -64,8 +64,8 @@ func (s *Store) ClaimJobs(ctx context.Context, p store.ClaimJobsParams) (store.C
 	return jobs, nil
 }
 
-// Advance implements [store.Queue]. Many jobs share a transaction. A pause, a replacement and an advance unset the token,
-// and another claim has another one.
+// Advance implements [store.Queue]. Many jobs share a transaction. A pause, a replacement and an advance unset the
+// token, and another claim has another one.
 func (s *Store) Advance(ctx context.Context, advances []store.Advance) error {
 	for undone := store.ErrNotDone; len(advances) > 0; undone = store.ErrUnavailable {
 		n, rows := 0, 0

@@ -96,8 +96,8 @@ func TestConnectionsLost(t *testing.T) {
 	}
 }
 
-// TestServerVanishes: the server's machine is gone, and another has its address. Connections to the former say nothing, which
-// costs a call its time at the most once, not once for each of them; those that were idle cost none.
+// TestServerVanishes: the server's machine is gone, and another has its address. Connections to the former say nothing,
+// which costs a call its time at the most once, not once for each of them; those that were idle cost none.
 func TestServerVanishes(t *testing.T) {
 	const conns = 6
 	for _, c := range []struct {
@@ -210,7 +210,8 @@ func TestPutGivesUp(t *testing.T) {
 	}
 }
 
-// TestTransactionTimeout: a time limit that the server sets by itself, as later versions can, is a fault that may go away.
+// TestTransactionTimeout: a time limit that the server sets by itself, as later versions can, is a fault that may go
+// away.
 func TestTransactionTimeout(t *testing.T) {
 	sc := newSchema(t, serverURL)
 	r := newRelay(t, sc.url)
@@ -292,8 +293,8 @@ func calls(s store.Store, held []store.Claimed) []call {
 	}
 }
 
-// TestReadOnly: a server that takes no writes is unavailable. Connections to it are given up, so that the next may reach
-// one that does.
+// TestReadOnly: a server that takes no writes is unavailable. Connections to it are given up, so that the next may
+// reach one that does.
 func TestReadOnly(t *testing.T) {
 	sc := newSchema(t, serverURL)
 	s := sc.open()

@@ -12,11 +12,11 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// Import implements [store.Transfer]. The jobs come first, and then the occurrences, in transactions of bounded size that
-// each lock rows in its order.
+// Import implements [store.Transfer]. The jobs come first, and then the occurrences, in transactions of bounded size
+// that each lock rows in its order.
 //
-// What does not belong to its job is left out, because that changed during the export, or is changed here at this moment: a
-// claim would take it.
+// What does not belong to its job is left out, because that changed during the export, or is changed here at this
+// moment: a claim would take it.
 func (s *Store) Import(ctx context.Context, records []store.Record) (inserted int, err error) {
 	var jobs []*job.Job
 	var occurrences []*job.Occurrence
@@ -100,8 +100,8 @@ func (s *Store) importJobs(ctx context.Context, jobs []*job.Job) (inserted int, 
 	return inserted, err
 }
 
-// importOccurrences inserts those that belong to their jobs, which stay as they are until that is done. One that is there in
-// another form, buried or not yet, is found by its id, on its own or in its job's revision.
+// importOccurrences inserts those that belong to their jobs, which stay as they are until that is done. One that is
+// there in another form, buried or not yet, is found by its id, on its own or in its job's revision.
 func (s *Store) importOccurrences(ctx context.Context, occurrences []*job.Occurrence) (inserted int, err error) {
 	occurrences = slices.SortedStableFunc(slices.Values(occurrences), func(a, b *job.Occurrence) int {
 		return compareKept(a.Revision, b.Revision, a.ID, b.ID)

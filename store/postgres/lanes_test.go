@@ -42,8 +42,8 @@ func claimOf(t *testing.T, s store.Store, now time.Time, quotas []store.Quota) s
 	return claim
 }
 
-// TestClaimManyLanes: claims of a large lane and many small ones, made as two or not, by two replicas, take of each lane up to its
-// quota, the longest due first, and each occurrence once.
+// TestClaimManyLanes: claims of a large lane and many small ones, made as two or not, by two replicas, take of each
+// lane up to its quota, the longest due first, and each occurrence once.
 func TestClaimManyLanes(t *testing.T) {
 	const large, lanes = 4000, 64
 	for _, server := range []string{serverURL, pgbouncerURL} {
@@ -110,8 +110,8 @@ func TestClaimManyLanes(t *testing.T) {
 	}
 }
 
-// TestClaimPausedHalf: of a claim that is made as two, one half may find nothing but what is of paused jobs. The lane is told to
-// have more, and is claimed further.
+// TestClaimPausedHalf: of a claim that is made as two, one half may find nothing but what is of paused jobs. The lane
+// is told to have more, and is claimed further.
 func TestClaimPausedHalf(t *testing.T) {
 	s := newSchema(t, serverURL).open()
 	after := make([]time.Duration, 400)
@@ -136,8 +136,8 @@ func TestClaimPausedHalf(t *testing.T) {
 	}
 }
 
-// TestClaimFailedHalf: of a claim that is made as two, of which one fails, the other is answered, and the lanes of the one that
-// failed are told to have more.
+// TestClaimFailedHalf: of a claim that is made as two, of which one fails, the other is answered, and the lanes of the
+// one that failed are told to have more.
 func TestClaimFailedHalf(t *testing.T) {
 	sc := newSchema(t, serverURL)
 	s := sc.open()
@@ -165,8 +165,8 @@ func TestClaimFailedHalf(t *testing.T) {
 	}
 }
 
-// TestClaimNextOfHalves: of a claim that is made as two, either half may find the only one that is due. When the next becomes due
-// is when its lease ends, whichever half ends first.
+// TestClaimNextOfHalves: of a claim that is made as two, either half may find the only one that is due. When the next
+// becomes due is when its lease ends, whichever half ends first.
 func TestClaimNextOfHalves(t *testing.T) {
 	s := newSchema(t, serverURL).open()
 	for i := range 20 {
@@ -180,8 +180,8 @@ func TestClaimNextOfHalves(t *testing.T) {
 	}
 }
 
-// TestPlansOfLanes: what is asked of many lanes costs in proportion to what is claimed or counted of them, however much one of
-// them has, and nothing but the index is read to count; also for statements that the server sees anew each time.
+// TestPlansOfLanes: what is asked of many lanes costs in proportion to what is claimed or counted of them, however much
+// one of them has, and nothing but the index is read to count; also for statements that the server sees anew each time.
 func TestPlansOfLanes(t *testing.T) {
 	const many, lanes, asked, limit = 100_000, 64, 10, 5
 	s := newSchema(t, serverURL)
@@ -277,7 +277,8 @@ func lanesOf(tenants []string) (all []job.Lane) {
 	return all
 }
 
-// vacuum makes all occurrences known to be visible to everybody. A transaction under way, of another test, may be in the way.
+// vacuum makes all occurrences known to be visible to everybody. A transaction under way, of another test, may be in
+// the way.
 func (s schema) vacuum() {
 	s.Helper()
 	for deadline := time.Now().Add(5 * time.Minute); ; {

@@ -17,8 +17,8 @@ import (
 // simple is the kind of the message that commits a change, together with the judgement whether it is in time.
 const simple = 'Q'
 
-// TestLate: a change that is held up on its way, whole or from its COMMIT on, changes nothing when it arrives, after the time
-// that it had and after its client has gone.
+// TestLate: a change that is held up on its way, whole or from its COMMIT on, changes nothing when it arrives, after
+// the time that it had and after its client has gone.
 func TestLate(t *testing.T) {
 	for _, from := range []struct {
 		name string
@@ -53,8 +53,9 @@ func TestLateAnywhere(t *testing.T) {
 	}
 }
 
-// late makes a change that is held up from a message on, if there is such a message, until its time is over. When the rest arrives,
-// nothing changes. The like of it is made before, so that its statements are prepared, and all is sent at once.
+// late makes a change that is held up from a message on, if there is such a message, until its time is over. When the
+// rest arrives, nothing changes. The like of it is made before, so that its statements are prepared, and all is sent at
+// once.
 func (s schema) late(before, m storetest.Mutation, beside store.Store, hold func(n int, kind byte) bool) (held bool) {
 	s.Helper()
 	t := s.TB.(*testing.T)

@@ -11,8 +11,8 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// Each file of migrations, named by its number, takes the schema from the format before to the one of that number. A file
-// that was released is never changed. Replicas of the version before may still run while it is applied, and after.
+// Each file of migrations, named by its number, takes the schema from the format before to the one of that number. A
+// file that was released is never changed. Replicas of the version before may still run while it is applied, and after.
 //
 //go:embed migrations/*.sql
 var migrations embed.FS

@@ -13,8 +13,8 @@ import (
 )
 
 // TestPlans: what the loops ask for costs in proportion to what is due, however large the tables are, and whatever the
-// server thought of them when it saw the statements first. It is so too for statements that it sees anew each time, as it
-// does through a pooler.
+// server thought of them when it saw the statements first. It is so too for statements that it sees anew each time, as
+// it does through a pooler.
 func TestPlans(t *testing.T) {
 	const many, asked = 100_000, 10
 	s := newSchema(t, serverURL)
@@ -152,8 +152,8 @@ func TestPlansByName(t *testing.T) {
 	}
 }
 
-// awaitGone waits until the connections with such a column in pg_stat_activity have ended. What a connection has counted is
-// added up at the latest then.
+// awaitGone waits until the connections with such a column in pg_stat_activity have ended. What a connection has
+// counted is added up at the latest then.
 func (s schema) awaitGone(column, value string) {
 	s.Helper()
 	for deadline := time.Now().Add(5 * time.Minute); query[int](s, "SELECT count(*) FROM pg_stat_activity WHERE "+column+" = $1", value) > 0; {

@@ -1,9 +1,9 @@
-// Package postgres keeps Carillon's documents in a PostgreSQL database, version 13 or later, in a schema of its own. Any
-// number of replicas share it, directly or through a connection pooler such as PgBouncer, in transaction mode too.
+// Package postgres keeps Carillon's documents in a PostgreSQL database, version 13 or later, in a schema of its own.
+// Any number of replicas share it, directly or through a connection pooler such as PgBouncer, in transaction mode too.
 //
-// Every change is a transaction, so a job and its occurrences always change together and no occurrence is ever without its
-// job. All transactions are READ COMMITTED: each statement sees what was committed before it began, and a row that it had to
-// wait for as it is now. What must not change meanwhile is locked:
+// Every change is a transaction, so a job and its occurrences always change together and no occurrence is ever without
+// its job. All transactions are READ COMMITTED: each statement sees what was committed before it began, and a row that
+// it had to wait for as it is now. What must not change meanwhile is locked:
 //
 //   - A claim locks the occurrences that it takes, and passes over those that somebody else has locked. A put or a cancel
 //     that is to delete one waits for it, and then sees who holds it; so does a claim see what was deleted.
@@ -12,8 +12,8 @@
 //
 // What clients ask for is judged by the server's clock in the step that commits it, see [Store.change].
 //
-// A commit is on disk when it is answered: synchronous_commit is turned on where it is off. What else the server has it set
-// to stands, as fsync and the number of synchronous standbys do.
+// A commit is on disk when it is answered: synchronous_commit is turned on where it is off. What else the server has it
+// set to stands, as fsync and the number of synchronous standbys do.
 package postgres
 
 import (
@@ -57,14 +57,14 @@ type Store struct {
 	behind atomic.Bool
 }
 
-// Open connects to the database that a URL such as "postgres://user:password@host/database" names, and makes or migrates
-// its tables. They are in the schema "carillon" unless the URL's option "schema" names another, so that several
-// services can share a database. All other options are pgx's: those of libpq, default_query_exec_mode, and pool_max_conns
-// (10 unless the URL says otherwise) and the like.
+// Open connects to the database that a URL such as "postgres://user:password@host/database" names, and makes or
+// migrates its tables. They are in the schema "carillon" unless the URL's option "schema" names another, so that
+// several services can share a database. All other options are pgx's: those of libpq, default_query_exec_mode, and
+// pool_max_conns (10 unless the URL says otherwise) and the like.
 //
-// A server that can't be reached within connect_timeout (5 s unless the URL says otherwise), or takes no writes, is an error
-// that wraps [store.ErrUnavailable]. If the URL names several hosts, the one that takes writes is used. No error shows the
-// URL's password.
+// A server that can't be reached within connect_timeout (5 s unless the URL says otherwise), or takes no writes, is an
+// error that wraps [store.ErrUnavailable]. If the URL names several hosts, the one that takes writes is used. No error
+// shows the URL's password.
 func Open(ctx context.Context, rawURL string) (*Store, error) {
 	target, err := parseURL(rawURL)
 	if err != nil {

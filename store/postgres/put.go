@@ -23,8 +23,8 @@ func (s *Store) Put(ctx context.Context, puts []store.Put) []store.PutResult {
 	return p.results
 }
 
-// rounds divides puts, by their indexes, into transactions: no name is twice in one, and none is larger than it need be.
-// Within one they are ordered by name, which is the order that rows are locked in.
+// rounds divides puts, by their indexes, into transactions: no name is twice in one, and none is larger than it need
+// be. Within one they are ordered by name, which is the order that rows are locked in.
 func rounds(puts []store.Put) [][]int {
 	var all [][]int
 	var rows, size int
@@ -102,8 +102,8 @@ func creatable(p *store.Put) bool {
 	return p.From == store.Replaced{} && (p.If.Always() || p.If.Absent)
 }
 
-// transact runs f, which writes jobs and answers of which the occurrences are left, in a transaction, and inserts those. If
-// that fails, it is the result of all of the indexes.
+// transact runs f, which writes jobs and answers of which the occurrences are left, in a transaction, and inserts
+// those. If that fails, it is the result of all of the indexes.
 func (p *putter) transact(ctx context.Context, indexes []int, f func(ctx context.Context, tx *conversation) ([]int, error)) (ok bool) {
 	if len(indexes) == 0 {
 		return true
@@ -127,9 +127,9 @@ func (p *putter) transact(ctx context.Context, indexes []int, f func(ctx context
 	return false
 }
 
-// create inserts the jobs of which there is none of the name, with their occurrences if one statement may write those, which is
-// mostly so: then it commits, and the whole has been one round trip. It tells of which jobs the occurrences are left to be
-// inserted, and which were not inserted because there is one of the name.
+// create inserts the jobs of which there is none of the name, with their occurrences if one statement may write those,
+// which is mostly so: then it commits, and the whole has been one round trip. It tells of which jobs the occurrences
+// are left to be inserted, and which were not inserted because there is one of the name.
 //
 // Whether an occurrence's job was inserted is looked up in a table of those made for it, in place of a join.
 func (p *putter) create(ctx context.Context, tx *conversation, indexes []int) (left, present []int, err error) {
@@ -176,9 +176,9 @@ func (p *putter) create(ctx context.Context, tx *conversation, indexes []int) (l
 	return left, present, err
 }
 
-// replace puts jobs in the place of the present ones, whose occurrences go with them, but for those that are carried over. Those
-// that are held go too: their settlement will find nothing, so they are never retried. It tells of which jobs the occurrences
-// are left to be inserted, and which are gone, and could be created after all.
+// replace puts jobs in the place of the present ones, whose occurrences go with them, but for those that are carried
+// over. Those that are held go too: their settlement will find nothing, so they are never retried. It tells of which
+// jobs the occurrences are left to be inserted, and which are gone, and could be created after all.
 func (p *putter) replace(ctx context.Context, tx *conversation, indexes []int) (left, gone []int, err error) {
 	present, err := p.lock(ctx, tx, indexes)
 	if err != nil {
@@ -198,7 +198,7 @@ func (p *putter) replace(ctx context.Context, tx *conversation, indexes []int) (
 				continue
 			}
 			replaced = append(replaced, i)
-			p.results[i].Replaced, p.results[i].Paused = revisionFrom(now.revision), now.paused && !p.puts[i].Anew
+			p.results[i].Replaced, p.results[i].Paused = revisionFrom(now.revision), now.paused && !p.puts[i].StartsOver
 			of[now.revision] = i
 			revisions, nows = append(revisions, now.revision), append(nows, p.puts[i].Now.UnixMilli())
 		}
@@ -271,8 +271,8 @@ func (p *putter) occurrences(indexes []int) (c occurrenceColumns, whole bool) {
 
 // carry adds the statements that make what the puts carry over theirs. Of is which put replaces a revision.
 //
-// All of those revisions' occurrences are locked first, in the order of rows: what is carried over is written before what is deleted,
-// which is not that order.
+// All of those revisions' occurrences are locked first, in the order of rows: what is carried over is written before
+// what is deleted, which is not that order.
 func (p *putter) carry(t *transaction, indexes []int, of map[pgtype.UUID]int) {
 	var all []carryColumns
 	var revisions []pgtype.UUID
@@ -321,8 +321,8 @@ func (c *carryColumns) add(from pgtype.UUID, p *store.Put, o *store.Carried) {
 	c.lane, c.now = append(c.lane, o.As.Lane().String()), append(c.now, p.Now.UnixMilli())
 }
 
-// carry adds the statement that makes them the new jobs'. It counts those that were still pending, and that are held, of each
-// revision that is replaced.
+// carry adds the statement that makes them the new jobs'. It counts those that were still pending, and that are held,
+// of each revision that is replaced.
 func (c *carryColumns) carry(t *transaction, count func(from pgtype.UUID, carried, held int)) {
 	t.rows(`WITH carried AS (
 			UPDATE carillon.occurrences o SET revision = c.revision, position = c.position, step = c.step, subscriber = c.subscriber,
@@ -411,7 +411,7 @@ type jobColumns struct {
 func (p *putter) columns(indexes []int) (c jobColumns) {
 	for _, i := range indexes {
 		c.add(&p.puts[i].Job)
-		c.anew = append(c.anew, p.puts[i].Anew)
+		c.anew = append(c.anew, p.puts[i].StartsOver)
 	}
 	return c
 }
@@ -482,8 +482,8 @@ func (c *occurrenceColumns) add(o *job.Occurrence) {
 	c.position, c.step, c.subscriber = append(c.position, int32(o.Position)), append(c.step, step), append(c.subscriber, subscriber)
 }
 
-// insert adds the statement that inserts them. None is there already, which would cost a look at each: their revision is fresh, or its
-// cursor, which moves in the same transaction, was before them.
+// insert adds the statement that inserts them. None is there already, which would cost a look at each: their revision
+// is fresh, or its cursor, which moves in the same transaction, was before them.
 func (c *occurrenceColumns) insert(t *transaction) {
 	t.exec(`INSERT INTO carillon.occurrences (revision, id, lane, position, step, subscriber, timestamp, due_at, attempt)
 		SELECT *, 0 FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::integer[], $5::integer[], $6::text[], $7::bigint[], $8::bigint[])`,

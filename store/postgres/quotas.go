@@ -8,8 +8,8 @@ import (
 
 // quotas are how statements name the quotas of a claim, by place, and are given them.
 //
-// Without a backlog most claims are for one, and a claim of a few is done a sixth sooner if that is no list: there is less to run, and
-// through a pooler, where nothing stays prepared, less to plan.
+// Without a backlog most claims are for one, and a claim of a few is done a sixth sooner if that is no list: there is
+// less to run, and through a pooler, where nothing stays prepared, less to plan.
 type quotas struct{ claim, next, due, paused string }
 
 var (
@@ -19,24 +19,25 @@ var (
 )
 
 func quotasOf(q string) quotas {
-	// The quotas in their order, each joined with the longest due occurrences o of its lane, up to its limit. What to lock of these,
-	// and a parenthesis, must follow.
+	// The quotas in their order, each joined with the longest due occurrences o of its lane, up to its limit. What to
+	// lock of these, and a parenthesis, must follow.
 	due := q + ` CROSS JOIN LATERAL (SELECT o.ctid, o.revision, o.id, o.due_at, o.scheduled_at FROM carillon.occurrences o
 		WHERE o.lane = q.lane AND o.due_at > q.after AND o.due_at <= q.until ORDER BY o.due_at, o.timestamp LIMIT q.most`
 	return quotas{
-		// Locks the longest due occurrences that nobody else has locked, and stamps them, but for those of paused jobs. It answers them
-		// as they were, but for their attempt, with their targets, and how many were locked in all.
+		// Locks the longest due occurrences that nobody else has locked, and stamps them, but for those of paused jobs.
+		// It answers them as they were, but for their attempt, with their targets, and how many were locked in all.
 		//
-		// An occurrence that has been deleted since the statement began is not locked, nor is one that is no longer due. One that
-		// is locked is of the revision that its job had when the statement began, since both change in one transaction; and its job
-		// can't be replaced or cancelled before this transaction ends, since that deletes the occurrence.
+		// An occurrence that has been deleted since the statement began is not locked, nor is one that is no longer
+		// due. One that is locked is of the revision that its job had when the statement began, since both change in
+		// one transaction; and its job can't be replaced or cancelled before this transaction ends, since that deletes
+		// the occurrence.
 		//
-		// What is locked is stamped by where it lies, which saves looking it up again, and can't change while it is locked. One that
-		// was written after the statement began, and is due still, is locked as it is now, but not seen there: it is left to the next
-		// claim.
+		// What is locked is stamped by where it lies, which saves looking it up again, and can't change while it is
+		// locked. One that was written after the statement began, and is due still, is locked as it is now, but not
+		// seen there: it is left to the next claim.
 		//
-		// Of a job that has several of them in a row only the first has its target, which may be large. What is stamped is answered
-		// at once rather than gathered: as part of a larger query it would be copied twice more.
+		// Of a job that has several of them in a row only the first has its target, which may be large. What is stamped
+		// is answered at once rather than gathered: as part of a larger query it would be copied twice more.
 		claim: `WITH due AS MATERIALIZED (SELECT q.place, o.ctid, o.revision, o.due_at, o.scheduled_at FROM ` + due + ` FOR UPDATE SKIP LOCKED) o)
 			UPDATE carillon.occurrences o SET token = $5, scheduled_at = $6, due_at = $7, attempt = o.attempt + 1
 			FROM (SELECT *, lag(revision) OVER () IS NOT DISTINCT FROM revision AS follows FROM due) d
@@ -48,8 +49,8 @@ func quotasOf(q string) quotas {
 				CASE WHEN j.revision IS NULL THEN o.callback_data WHEN NOT d.follows THEN j.callback_data END,
 				CASE WHEN j.revision IS NULL THEN o.options WHEN NOT d.follows THEN j.options END,
 				d.place, (SELECT count(*) FROM due)`,
-		// Answers for each quota when the next of its lane becomes due that is not due yet, with what this claim has made due at its
-		// lease's end.
+		// Answers for each quota when the next of its lane becomes due that is not due yet, with what this claim has
+		// made due at its lease's end.
 		next: `SELECT (SELECT o.due_at FROM carillon.occurrences o WHERE o.lane = q.lane AND o.due_at > $5 ORDER BY o.due_at LIMIT 1)
 			FROM ` + q + ` ORDER BY q.place`,
 		// Answers the places of those quotas of which something is due that nobody has locked.

@@ -192,8 +192,8 @@ func TestNobodyWaitsInACircle(t *testing.T) {
 	}
 }
 
-// TestCancelMeetsNewJob: a job is put and triggered while its name is being cancelled, after it was found that there is none.
-// The cancel then comes before both, and takes neither.
+// TestCancelMeetsNewJob: a job is put and triggered while its name is being cancelled, after it was found that there is
+// none. The cancel then comes before both, and takes neither.
 func TestCancelMeetsNewJob(t *testing.T) {
 	sc := newSchema(t, serverURL)
 	s := sc.open()
@@ -239,8 +239,8 @@ func TestCancelMeetsNewJob(t *testing.T) {
 	}
 }
 
-// TestSuccessor: a job is cancelled and put anew while another call waits for it. That call is then either for the new job
-// and succeeds, or does not find it and leaves it alone.
+// TestSuccessor: a job is cancelled and put anew while another call waits for it. That call is then either for the new
+// job and succeeds, or does not find it and leaves it alone.
 func TestSuccessor(t *testing.T) {
 	for what, call := range map[string]func(s *postgres.Store) error{
 		"pause": func(s *postgres.Store) error { return s.Pause(t.Context(), name("k"), job.NewRevision(epoch), epoch) },

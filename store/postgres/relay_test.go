@@ -77,7 +77,8 @@ func (r *relay) redirect(t testing.TB, rawURL string) {
 	}
 }
 
-// silence keeps all connections open and passes nothing on, as if the server's machine had vanished; new ones are served.
+// silence keeps all connections open and passes nothing on, as if the server's machine had vanished; new ones are
+// served.
 func (r *relay) silence() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -98,8 +99,8 @@ func (r *relay) slow(by time.Duration) {
 	r.delay = by
 }
 
-// holdFrom holds up what clients send, from a message on, and refuses new connections from then on. Function deliver lets arrive
-// what was held up, though whoever has sent it be gone, and tells whether anything was.
+// holdFrom holds up what clients send, from a message on, and refuses new connections from then on. Function deliver
+// lets arrive what was held up, though whoever has sent it be gone, and tells whether anything was.
 func (r *relay) holdFrom(hold func(n int, kind byte) bool) (deliver func() (held bool)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -113,7 +114,8 @@ func (r *relay) holdFrom(hold func(n int, kind byte) bool) (deliver func() (held
 	}
 }
 
-// split divides what clients send into what may pass, a message that has not come whole yet, and what is held up, until when.
+// split divides what clients send into what may pass, a message that has not come whole yet, and what is held up, until
+// when.
 func (r *relay) split(sent []byte) (through, partial, late []byte, until chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

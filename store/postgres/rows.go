@@ -12,8 +12,8 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// Columns in the order that jobRow and occurrenceRow read them. Those of an occurrence come behind its job's name, which it has
-// itself only if it stands on its own.
+// Columns in the order that jobRow and occurrenceRow read them. Those of an occurrence come behind its job's name,
+// which it has itself only if it stands on its own.
 const (
 	jobColumnsSQL = `j.tenant, j.key, j.revision, j.version, j.created_at, j.updated_at, j.expires_at, j.paused_at, j.cursor_at,
 		j.expand_at, j.missed, j.planned, j.failed, j.trouble, j.callback_type, ` + nextSQL

@@ -13,8 +13,8 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// Settle implements [store.Queue]: all settlements are one transaction, unless there is much to bury, since the server takes
-// no more than 1 GB at once.
+// Settle implements [store.Queue]: all settlements are one transaction, unless there is much to bury, since the server
+// takes no more than 1 GB at once.
 func (s *Store) Settle(ctx context.Context, settlements []store.Settlement) error {
 	for len(settlements) > 0 {
 		part := upTo(settlements, func(t store.Settlement) int {
@@ -40,8 +40,8 @@ func (s *Store) Settle(ctx context.Context, settlements []store.Settlement) erro
 	return nil
 }
 
-// carriedOver are those settlements whose occurrences are still held by their claims, but have been carried over meanwhile to another
-// revision, which is theirs then. What was settled is not there any more.
+// carriedOver are those settlements whose occurrences are still held by their claims, but have been carried over
+// meanwhile to another revision, which is theirs then. What was settled is not there any more.
 func (s *Store) carriedOver(ctx context.Context, settlements []store.Settlement) (moved []store.Settlement, err error) {
 	var c settlementColumns
 	var tenants, keys []string
@@ -163,8 +163,8 @@ func (s *Store) settle(ctx context.Context, settlements []store.Settlement) (fou
 	return found, err
 }
 
-// lockJobs locks the jobs that settlements will write, before any occurrence is: those that would expire too soon, and those that
-// count what was missed or failed.
+// lockJobs locks the jobs that settlements will write, before any occurrence is: those that would expire too soon, and
+// those that count what was missed or failed.
 func lockJobs(t *transaction, again settlementColumns, counted ...settlementColumns) {
 	type name struct {
 		tenant, key string

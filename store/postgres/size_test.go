@@ -12,8 +12,8 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// TestLargeCallbacks: many jobs with large callbacks are put, and buried, a bounded part at a time: the server takes no more
-// than 1 GB at once.
+// TestLargeCallbacks: many jobs with large callbacks are put, and buried, a bounded part at a time: the server takes no
+// more than 1 GB at once.
 func TestLargeCallbacks(t *testing.T) {
 	const jobs, size, most = 20, 1 << 20, 10 << 20
 	sc := newSchema(t, serverURL)

@@ -15,17 +15,18 @@ import (
 
 // prepareSQL is what each transaction begins with. All of it ends with the transaction, so poolers need not know of it.
 //
-// Statements here look rows up by an index, in its order, and nothing else is ever good: a plan that was made while a table
-// was small would read it from end to end once it is large. So the planner is left nothing else to choose from, and need
-// choose only once.
+// Statements here look rows up by an index, in its order, and nothing else is ever good: a plan that was made while a
+// table was small would read it from end to end once it is large. So the planner is left nothing else to choose from,
+// and need choose only once.
 //
-// Without sorting, whatever is joined with a list must not be ordered by its own columns: the planner would rather walk the
-// whole of their index, and look at the list for each row, than sort. It is ordered by its place in a list that is sorted,
-// or found by a subquery that is OFFSET 0, which the planner can't turn round.
+// Without sorting, whatever is joined with a list must not be ordered by its own columns: the planner would rather walk
+// the whole of their index, and look at the list for each row, than sort. It is ordered by its place in a list that is
+// sorted, or found by a subquery that is OFFSET 0, which the planner can't turn round.
 //
-// What a list names is looked up by = ANY (ARRAY[...]) of one element in an index's first column rather than by =, for the same
-// reason: of a table that was empty when the server last looked the planner expects one row, and would rather walk the whole of an
-// index and look at the list for each. That it can do by equality alone, since it takes such an index for one to merge by.
+// What a list names is looked up by = ANY (ARRAY[...]) of one element in an index's first column rather than by =, for
+// the same reason: of a table that was empty when the server last looked the planner expects one row, and would rather
+// walk the whole of an index and look at the list for each. That it can do by equality alone, since it takes such an
+// index for one to merge by.
 //
 // It answers the time of the server's clock.
 const prepareSQL = `SELECT ` + microsSQL + ` WHERE num_nonnulls(` + settingsSQL + `) > 0`
@@ -52,8 +53,8 @@ const beginSQL = `BEGIN ISOLATION LEVEL READ COMMITTED`
 // attempts is how often a transaction is done in all if the server says that it could not be done beside others.
 const attempts = 10
 
-// transaction gathers the statements of a transaction that is sent to the server all at once, so that it takes one round
-// trip. What reads their results may run again, if the transaction is done again.
+// transaction gathers the statements of a transaction that is sent to the server all at once, so that it takes one
+// round trip. What reads their results may run again, if the transaction is done again.
 type transaction struct {
 	store *Store
 	batch pgx.Batch
@@ -105,8 +106,8 @@ func (t *transaction) begin(ctx context.Context, change bool) {
 	}, args...)
 }
 
-// timeout is the time until a deadline, in milliseconds, as the server's statement_timeout: if this side gives up, so does the
-// other.
+// timeout is the time until a deadline, in milliseconds, as the server's statement_timeout: if this side gives up, so
+// does the other.
 func timeout(deadline time.Time) string {
 	return strconv.FormatInt(max(1, time.Until(deadline).Milliseconds()), 10)
 }
@@ -133,16 +134,16 @@ func (s *Store) converse(ctx context.Context, f func(ctx context.Context, tx *co
 	})
 }
 
-// change is converse for what a client asks for, which takes effect before ctx ends or never. An error that marks the store as
-// unavailable is undone, which may be [store.ErrNotDone], if it is certain that nothing was changed.
+// change is converse for what a client asks for, which takes effect before ctx ends or never. An error that marks the
+// store as unavailable is undone, which may be [store.ErrNotDone], if it is certain that nothing was changed.
 //
-// A message may be held up on its way, and come after this side has given up, or before others that were sent later on another
-// connection. So the server judges by its own clock, in the very step that commits: either in the message that says COMMIT, or,
-// where that message is on its way together with others, at the COMMIT itself, by a trigger. What the judgement refuses is done
-// again if there is time left: then what is known of the server's clock was not good enough.
+// A message may be held up on its way, and come after this side has given up, or before others that were sent later on
+// another connection. So the server judges by its own clock, in the very step that commits: either in the message that
+// says COMMIT, or, where that message is on its way together with others, at the COMMIT itself, by a trigger. What the
+// judgement refuses is done again if there is time left: then what is known of the server's clock was not good enough.
 //
-// A commit that was judged may still take long, while the server waits for its disk or for a standby. All that it changes stays
-// locked until then, so nobody can come in between.
+// A commit that was judged may still take long, while the server waits for its disk or for a standby. All that it
+// changes stays locked until then, so nobody can come in between.
 func (s *Store) change(ctx context.Context, undone error, f func(ctx context.Context, tx *conversation) error) error {
 	return s.retried(ctx, store.Within, undone, func(ctx context.Context, conn *pgx.Conn) (committing bool, err error) {
 		return (&conversation{store: s, conn: conn, change: true}).run(ctx, f)
@@ -154,7 +155,8 @@ func (s *Store) changeOnce(ctx context.Context, fill func(t *transaction)) error
 	return s.change(ctx, store.ErrNotDone, func(ctx context.Context, tx *conversation) error { return tx.do(ctx, fill) })
 }
 
-// rollback ends a transaction that has failed, if it is still under way. If that fails too, the pool drops the connection.
+// rollback ends a transaction that has failed, if it is still under way. If that fails too, the pool drops the
+// connection.
 func rollback(ctx context.Context, conn *pgx.Conn) {
 	if conn.IsClosed() || conn.PgConn().TxStatus() == 'I' {
 		return
@@ -249,8 +251,8 @@ func (s *Store) retried(ctx context.Context, limit time.Duration, undone error,
 	}
 }
 
-// over tells why ctx has ended; nil if it has not. Its deadline counts even if its timer has not come yet, as in a process
-// that goes on after it was stopped.
+// over tells why ctx has ended; nil if it has not. Its deadline counts even if its timer has not come yet, as in a
+// process that goes on after it was stopped.
 func over(ctx context.Context) error {
 	if deadline, ok := ctx.Deadline(); ok && !time.Now().Before(deadline) {
 		return context.DeadlineExceeded

@@ -36,17 +36,19 @@ func (s *Store) Replicas(ctx context.Context, now time.Time) (n int, err error) 
 	return n, err
 }
 
-// A place is behind a job, by its name, or behind an occurrence, by its revision and id. The occurrences come after all jobs.
+// A place is behind a job, by its name, or behind an occurrence, by its revision and id. The occurrences come after all
+// jobs.
 const (
 	placeJob        = "job:"        // and the tenant and the key, escaped, with a slash between them
 	placeOccurrence = "occurrence:" // and the revision, if it is not empty, and the id, with a slash between them
 )
 
-// largestPage bounds, in bytes of what may be large, how much is exported at once, and written in one transaction. Whatever
-// reaches it is the last of its page.
+// largestPage bounds, in bytes of what may be large, how much is exported at once, and written in one transaction.
+// Whatever reaches it is the last of its page.
 const largestPage = 8 << 20
 
-// The rows of a page up to the first by which it is large enough. How long a value is the server knows without reading it.
+// The rows of a page up to the first by which it is large enough. How long a value is the server knows without reading
+// it.
 const (
 	exportJobsSQL = `SELECT ` + jobColumnsSQL + `, j.callback_data, j.options, j.schedule FROM (
 			SELECT *, sum(length(callback_data) + coalesce(length(options), 0) + length(schedule))
@@ -62,8 +64,9 @@ const (
 		WHERE coalesce(o.size, 0) < $4 ORDER BY o.revision, o.id`
 )
 
-// Export implements [store.Transfer]. Jobs are read in the order of their names and occurrences in that of their revisions and
-// ids, which nothing changes but a burial, and that moves an occurrence to behind all that are of revisions.
+// Export implements [store.Transfer]. Jobs are read in the order of their names and occurrences in that of their
+// revisions and ids, which nothing changes but a burial, and that moves an occurrence to behind all that are of
+// revisions.
 func (s *Store) Export(ctx context.Context, after store.Place, limit int) (records []store.Record, next store.Place, err error) {
 	if behind, ok := strings.CutPrefix(string(after), placeOccurrence); ok {
 		revision, id, _ := strings.Cut(behind, "/")
@@ -124,8 +127,8 @@ func parseJobPlace(p store.Place) (name job.Name, err error) {
 	return name, nil
 }
 
-// exportOccurrences exports those behind a revision and an id. None is an orphan, or beyond its job's cursor: a job and its
-// occurrences change in one transaction.
+// exportOccurrences exports those behind a revision and an id. None is an orphan, or beyond its job's cursor: a job and
+// its occurrences change in one transaction.
 func (s *Store) exportOccurrences(
 	ctx context.Context, revision pgtype.UUID, id job.ID, limit int,
 ) (records []store.Record, next store.Place, err error) {

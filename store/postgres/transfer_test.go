@@ -125,8 +125,8 @@ func TestImportMeetsPuts(t *testing.T) {
 	}
 }
 
-// TestImportKnowsBothForms: an occurrence that was buried meanwhile is one and the same, pending or a dead letter: what is there
-// already stays as it is, and of both in one import the first form comes.
+// TestImportKnowsBothForms: an occurrence that was buried meanwhile is one and the same, pending or a dead letter: what
+// is there already stays as it is, and of both in one import the first form comes.
 func TestImportKnowsBothForms(t *testing.T) {
 	from := newSchema(t, serverURL).open()
 	mustPut(t, from, newPut("k", 0))

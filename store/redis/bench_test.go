@@ -63,8 +63,8 @@ func busy(server *server) (of [2]time.Duration) {
 	return of
 }
 
-// reportBusy tells for how long it was for each of n things since then: so runs can be compared on a machine that does other
-// things too.
+// reportBusy tells for how long it was for each of n things since then: so runs can be compared on a machine that does
+// other things too.
 func reportBusy(b *testing.B, server *server, before [2]time.Duration, n int) {
 	now := busy(server)
 	for i, of := range []string{"server-ns/each", "own-ns/each"} {
@@ -105,8 +105,8 @@ func BenchmarkDeliver(b *testing.B) {
 	}
 }
 
-// BenchmarkBare is the least that a queue in Redis can do: a script claims 256 entries of a sorted set and reads a hash, another
-// deletes them.
+// BenchmarkBare is the least that a queue in Redis can do: a script claims 256 entries of a sorted set and reads a
+// hash, another deletes them.
 func BenchmarkBare(b *testing.B) {
 	claim := goredis.NewScript(`local ids = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', ARGV[1], 'LIMIT', 0, 256)
 		local moved = {}

@@ -114,8 +114,8 @@ func TestCancelOwn(t *testing.T) {
 	nothingLeft(t, server)
 }
 
-// TestOrphans: occurrences of a put that broke off before its flip never fire, and go after an hour. They do fire if the
-// flip comes after all.
+// TestOrphans: occurrences of a put that broke off before its flip never fire, and go after an hour. They do fire if
+// the flip comes after all.
 func TestOrphans(t *testing.T) {
 	const n = 10
 	server := newServer(t)
@@ -163,8 +163,8 @@ func TestOrphans(t *testing.T) {
 	}
 }
 
-// TestBrokenExpansion: what an expansion inserted that broke off before it moved the cursor does not fire until it is done
-// again, and then once.
+// TestBrokenExpansion: what an expansion inserted that broke off before it moved the cursor does not fire until it is
+// done again, and then once.
 func TestBrokenExpansion(t *testing.T) {
 	const ticks = 2500
 	server := newServer(t)

@@ -270,7 +270,8 @@ func TestBrokenCarryAgain(t *testing.T) {
 	}
 }
 
-// TestCarryRaced: of two replacements of one job that mark what they carry over at the same time, one takes place, whole.
+// TestCarryRaced: of two replacements of one job that mark what they carry over at the same time, one takes place,
+// whole.
 func TestCarryRaced(t *testing.T) {
 	const n = 2500
 	server := newServer(t)
@@ -314,8 +315,8 @@ func jobRevision(t *testing.T, s store.Store, name job.Name) job.Revision {
 	return status.Revision
 }
 
-// TestCountedAtOnce: what a cancellation, or a replacement, of very many answers is so at the moment when the job is gone, whatever
-// happens until all of it is deleted.
+// TestCountedAtOnce: what a cancellation, or a replacement, of very many answers is so at the moment when the job is
+// gone, whatever happens until all of it is deleted.
 func TestCountedAtOnce(t *testing.T) {
 	const n = 2500
 	for _, c := range []struct {

@@ -82,8 +82,9 @@ func (s *Store) ifThere(ctx context.Context, c call) error {
 	return err
 }
 
-// Resume implements [store.Jobs]. It looks at all of the job's occurrences, for a claim that was early, or by a clock that is
-// ahead, may have put one back whose instant is still ahead. They sort by their instants, so those that have passed come first.
+// Resume implements [store.Jobs]. It looks at all of the job's occurrences, for a claim that was early, or by a clock
+// that is ahead, may have put one back whose instant is still ahead. They sort by their instants, so those that have
+// passed come first.
 func (s *Store) Resume(ctx context.Context, name job.Name, version job.Revision, now time.Time) error {
 	ctx, cancel := bound(ctx)
 	defer cancel()

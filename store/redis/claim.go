@@ -12,9 +12,9 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// Claim implements [store.Queue]: one script on each shard that has what is due, for all quotas, or more if they add up to
-// more than a script may claim. If there are several shards, they are first asked what is due, so that the longest due
-// comes first.
+// Claim implements [store.Queue]: one script on each shard that has what is due, for all quotas, or more if they add up
+// to more than a script may claim. If there are several shards, they are first asked what is due, so that the longest
+// due comes first.
 //
 // If a shard's node fails, what the others gave is claimed all the same, and more may be due of every quota.
 func (s *Store) Claim(ctx context.Context, p store.ClaimParams) (store.Claim, error) {
@@ -177,8 +177,8 @@ type target struct {
 	fault error
 }
 
-// readTargets answers each claimed occurrence's target. Those that it is given come in the order in which they are first
-// needed, and are read once, however many occurrences have one.
+// readTargets answers each claimed occurrence's target. Those that it is given come in the order in which they are
+// first needed, and are read once, however many occurrences have one.
 func readTargets(ids, records, answer list) []*target {
 	all := make([]target, len(answer))
 	for i := range all {

@@ -8,9 +8,10 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// A change must not take effect after its time: a command may be held up on its way for a minute, and be carried out when
-// nobody waits for it any more. So the script of a change gets the latest time by the server's clock, and refuses to begin
-// then, see bounded.lua. A refusal tells the server's time, and if there is time left by that, the change is tried again.
+// A change must not take effect after its time: a command may be held up on its way for a minute, and be carried out
+// when nobody waits for it any more. So the script of a change gets the latest time by the server's clock, and refuses
+// to begin then, see bounded.lua. A refusal tells the server's time, and if there is time left by that, the change is
+// tried again.
 
 // clock relates a server's clock to this process' monotonic one, which nobody sets. It is safe for concurrent use.
 type clock struct{ last atomic.Pointer[reading] }
@@ -27,8 +28,8 @@ const trusted = time.Minute
 // note notes what the server's clock showed a moment ago.
 func (c *clock) note(shown int64) { c.last.Store(&reading{shown, time.Now()}) }
 
-// at is what the server's clock will show at a time, or a little less, as if it had stood still while the last answer was
-// on its way: what is bounded by it may end too early, and never too late.
+// at is what the server's clock will show at a time, or a little less, as if it had stood still while the last answer
+// was on its way: what is bounded by it may end too early, and never too late.
 func (c *clock) at(t time.Time) int64 {
 	r := c.last.Load()
 	return r.shown + t.Sub(r.came).Milliseconds()

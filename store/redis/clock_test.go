@@ -12,7 +12,8 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// A server's clock that is known wrongly, since it was set or another server took its place, keeps nothing from being put.
+// A server's clock that is known wrongly, since it was set or another server took its place, keeps nothing from being
+// put.
 func TestClockSet(t *testing.T) {
 	url := os.Getenv("CARILLON_TEST_REDIS_CLUSTER_URL")
 	if url == "" {

@@ -18,8 +18,8 @@ import (
 	"github.com/carillon-scheduler/carillon/store/redis"
 )
 
-// TestMovingSlot: while a cluster moves a shard's slot, the shard is unavailable, and nothing is done by half; then it goes on
-// at its new place.
+// TestMovingSlot: while a cluster moves a shard's slot, the shard is unavailable, and nothing is done by half; then it
+// goes on at its new place.
 func TestMovingSlot(t *testing.T) {
 	server := clusterURL(t)
 	url := newStore(t, server, "shards=17") // no other test has the slot of the seventeenth
@@ -248,8 +248,8 @@ func TestHungNode(t *testing.T) {
 	})
 }
 
-// TestUnservedSlot: while a shard's slot has no node, what the others have is claimed, however unevenly they have it. A replica
-// can't start.
+// TestUnservedSlot: while a shard's slot has no node, what the others have is claimed, however unevenly they have it. A
+// replica can't start.
 func TestUnservedSlot(t *testing.T) {
 	const n, shards = 3000, 16
 	server := newCluster(t, 1)[0]

@@ -10,8 +10,8 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// TestStateWithoutCounts: a job of a version that counted but what was missed is read, and written on. What it had been given
-// is not known.
+// TestStateWithoutCounts: a job of a version that counted but what was missed is read, and written on. What it had been
+// given is not known.
 func TestStateWithoutCounts(t *testing.T) {
 	server := newServer(t)
 	s := open(t, server.url)

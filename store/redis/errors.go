@@ -17,8 +17,8 @@ import (
 // lateCode begins the error of a script that came too late to change anything, see bounded.lua.
 const lateCode = "LATE"
 
-// transientCodes begin the server's errors for faults that may go away by themselves. By all of them it refuses to begin: none
-// comes after a script has changed something.
+// transientCodes begin the server's errors for faults that may go away by themselves. By all of them it refuses to
+// begin: none comes after a script has changed something.
 var transientCodes = []string{
 	"ASK", "MOVED", // the slot's node could not be reached, or it moves again and again
 	"BUSY",        // another program's script
@@ -56,7 +56,8 @@ func (e undoneError) Error() string { return fmt.Sprintf("%v: %v", store.ErrNotD
 
 func (e undoneError) Unwrap() []error { return []error{store.ErrNotDone, e.cause} }
 
-// undone marks a fault, of something without which nothing is changed, as one by which nothing was. Another error stays as it is.
+// undone marks a fault, of something without which nothing is changed, as one by which nothing was. Another error stays
+// as it is.
 func undone(err error) error {
 	if !errors.Is(err, store.ErrUnavailable) || errors.Is(err, store.ErrNotDone) {
 		return err

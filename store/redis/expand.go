@@ -74,8 +74,8 @@ func readExpandable(row list) (j job.Job, readable bool) {
 	return j, err == nil
 }
 
-// Advance implements [store.Queue]. A job is advanced by one script, unless it gets more than chunk occurrences: then the
-// others are inserted before, beyond the cursor, each part only if the job is still as it was claimed.
+// Advance implements [store.Queue]. A job is advanced by one script, unless it gets more than chunk occurrences: then
+// the others are inserted before, beyond the cursor, each part only if the job is still as it was claimed.
 func (s *Store) Advance(ctx context.Context, advances []store.Advance) error {
 	ctx, cancel := bound(ctx)
 	defer cancel()

@@ -17,8 +17,8 @@ import (
 	"github.com/carillon-scheduler/carillon/store/redis"
 )
 
-// TestKilled: a server that is killed while jobs are put and delivered has all that it acknowledged when it is back, and
-// nothing that was delivered.
+// TestKilled: a server that is killed while jobs are put and delivered has all that it acknowledged when it is back,
+// and nothing that was delivered.
 func TestKilled(t *testing.T) {
 	server := newServer(t, "--appendonly", "yes", "--appendfsync", "always")
 	s := open(t, server.url)

@@ -9,8 +9,8 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// Import implements [store.Transfer]. Each job is inserted by a script, and then the occurrences of each shard are, by scripts
-// of bounded size. What does not belong to its job, because that changed during the export, is left out.
+// Import implements [store.Transfer]. Each job is inserted by a script, and then the occurrences of each shard are, by
+// scripts of bounded size. What does not belong to its job, because that changed during the export, is left out.
 func (s *Store) Import(ctx context.Context, records []store.Record) (inserted int, err error) {
 	var jobs []call
 	var names []job.Name
@@ -40,8 +40,8 @@ func (s *Store) Import(ctx context.Context, records []store.Record) (inserted in
 	return inserted + n, err
 }
 
-// storable refuses what would not be read again as it is written, see records.lua: no store makes such a record, but a file
-// that was edited may have one.
+// storable refuses what would not be read again as it is written, see records.lua: no store makes such a record, but a
+// file that was edited may have one.
 func storable(r store.Record) error {
 	var stamps []string
 	var target *job.Target

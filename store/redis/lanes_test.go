@@ -142,8 +142,8 @@ func TestLanesGo(t *testing.T) {
 	}
 }
 
-// TestPriorityOfBrokenExpansion: what an expansion inserted that broke off is in one lane only when the expansion is done
-// again with another priority.
+// TestPriorityOfBrokenExpansion: what an expansion inserted that broke off is in one lane only when the expansion is
+// done again with another priority.
 func TestPriorityOfBrokenExpansion(t *testing.T) {
 	server := newServer(t)
 	s := open(t, server.url)

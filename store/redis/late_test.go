@@ -37,8 +37,8 @@ func content(server *server) map[string]any {
 	return all
 }
 
-// TestLate: a change that reaches the server when its time is over changes nothing, though it was sent in time, and nobody
-// waits for its answer any more.
+// TestLate: a change that reaches the server when its time is over changes nothing, though it was sent in time, and
+// nobody waits for its answer any more.
 func TestLate(t *testing.T) {
 	server := newServer(t)
 	warm := open(t, withOptions(server.url, "prefix=warm"))
@@ -81,7 +81,8 @@ func TestLate(t *testing.T) {
 	}
 }
 
-// stepwise are those that take several scripts, of which only the last changes anything. If the first fails, that is known.
+// stepwise are those that take several scripts, of which only the last changes anything. If the first fails, that is
+// known.
 var stepwise = map[string]bool{"put many instants": true, "replace and carry many over": true}
 
 // TestRefusedAsLate: one whose answer tells that it was late is known to have changed nothing.

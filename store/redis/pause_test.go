@@ -88,8 +88,8 @@ func TestResumeOfWhatIsAhead(t *testing.T) {
 	}
 }
 
-// TestResumeBeforePutBack: a claim has set an occurrence aside and not yet put it back. The resumption makes it due at the
-// very time at which the claim would end, and so it stays.
+// TestResumeBeforePutBack: a claim has set an occurrence aside and not yet put it back. The resumption makes it due at
+// the very time at which the claim would end, and so it stays.
 func TestResumeBeforePutBack(t *testing.T) {
 	server := newServer(t)
 	between := newRelay(t, server)
@@ -109,8 +109,8 @@ func TestResumeBeforePutBack(t *testing.T) {
 	}
 }
 
-// TestPauseAmidExpansion: an expansion is under way in parts when its job is paused and resumed. It comes to nothing, and
-// the next one makes each instant fire once.
+// TestPauseAmidExpansion: an expansion is under way in parts when its job is paused and resumed. It comes to nothing,
+// and the next one makes each instant fire once.
 func TestPauseAmidExpansion(t *testing.T) {
 	const ticks, part = 2500, 1000
 	server := newServer(t)

@@ -14,9 +14,9 @@ import (
 
 // Put implements [store.Jobs]. Jobs are put independently of each other, but for those of one name.
 //
-// A job with up to chunk occurrences, and as many that it carries over, is put by one script, which may put others too. Of one with
-// more, the others are inserted before, and are orphans until that script has run, or marked before, see records.lua. Should it
-// not run, they stay orphans, and the marks mean nothing.
+// A job with up to chunk occurrences, and as many that it carries over, is put by one script, which may put others too.
+// Of one with more, the others are inserted before, and are orphans until that script has run, or marked before, see
+// records.lua. Should it not run, they stay orphans, and the marks mean nothing.
 func (s *Store) Put(ctx context.Context, puts []store.Put) []store.PutResult {
 	ctx, cancel := bound(ctx)
 	defer cancel()
@@ -82,8 +82,8 @@ func (s *Store) putRound(ctx context.Context, round []*put) {
 	}
 }
 
-// prepareFlip inserts the occurrences of a put, and marks those that it carries over, for which the flip has no room. If it
-// fails, nothing is changed, as there is no flip.
+// prepareFlip inserts the occurrences of a put, and marks those that it carries over, for which the flip has no room.
+// If it fails, nothing is changed, as there is no flip.
 func (s *Store) prepareFlip(ctx context.Context, p *put) error {
 	p.rest, p.carry = p.Occurrences, p.Put.Carried
 	for len(p.rest) > chunk {
@@ -143,8 +143,8 @@ func (s *Store) flip(ctx context.Context, puts []*put) {
 // putTogether bounds the jobs that one script puts, lest it keeps others waiting for long.
 const putTogether = 100
 
-// groups divides puts by what one script may put: jobs of one shard, with a bounded number of occurrences and of bytes. A job
-// that has as many as that alone is in no company, nor is one that replaces as many.
+// groups divides puts by what one script may put: jobs of one shard, with a bounded number of occurrences and of bytes.
+// A job that has as many as that alone is in no company, nor is one that replaces as many.
 func (s *Store) groups(puts []*put) (groups [][]*put) {
 	type open struct{ group, occurrences, size int }
 	shards := make([]open, len(s.shards))
@@ -178,7 +178,7 @@ func putArgs(puts []*put) []any {
 		}
 		args = append(args, jobField(j.Name), condition(p.Put), span(p.Newer),
 			string(j.Revision), millis(j.CreatedAt), millis(j.UpdatedAt), millis(j.ExpiresAt), millis(j.Cursor), millis(j.ExpandAt), encodeCounts(j),
-			j.Callback.Type, encodeTarget(j.Callback, j.Options), p.schedule, flag(p.Anew), p.Now.UnixMilli(), len(p.rest), carried)
+			j.Callback.Type, encodeTarget(j.Callback, j.Options), p.schedule, flag(p.StartsOver), p.Now.UnixMilli(), len(p.rest), carried)
 		args = appendCarried(appendOccurrences(args, p.rest), p.carry)
 	}
 	return args
@@ -248,8 +248,8 @@ func readFlip(puts []*put, r reply) {
 	}
 }
 
-// dropAll deletes the occurrences of a revision that is no job's. If it was to be one's, that is named. What it fails to delete
-// stays as orphans, and what the job's successor has stays that one's.
+// dropAll deletes the occurrences of a revision that is no job's. If it was to be one's, that is named. What it fails
+// to delete stays as orphans, and what the job's successor has stays that one's.
 func (s *Store) dropAll(ctx context.Context, shard int, revision job.Revision, name string, now time.Time) {
 	for more := 1; more > 0; {
 		more, _ = s.run(ctx, []call{{dropScript, shard, []any{string(revision), now.UnixMilli(), chunk, name}}})[0].number()

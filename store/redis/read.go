@@ -78,8 +78,8 @@ func (s *Store) Strays(ctx context.Context, f store.JobFilter) ([]job.Name, erro
 	})
 }
 
-// Occurrences implements [store.Jobs]. Those of the revision and those that stand on their own are apart, so a page is read of
-// each and the two are merged.
+// Occurrences implements [store.Jobs]. Those of the revision and those that stand on their own are apart, so a page is
+// read of each and the two are merged.
 func (s *Store) Occurrences(ctx context.Context, f store.OccurrenceFilter) (page []job.Occurrence, total int, err error) {
 	answer, err := s.run(ctx, []call{{occurrencesScript, s.shardOf(f.Name), []any{
 		jobField(f.Name), string(f.Revision), f.After.String(), f.Limit,

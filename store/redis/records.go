@@ -11,8 +11,8 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// shardKeys are the keys of a shard, in the order that records.lua gives, but for those of its lanes, see [set]. The number in
-// braces decides in which slot of a cluster they are
+// shardKeys are the keys of a shard, in the order that records.lua gives, but for those of its lanes, see [set]. The
+// number in braces decides in which slot of a cluster they are
 // (https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/#hash-tags).
 func shardKeys(prefix string, i int) []any {
 	var keys []any
@@ -43,8 +43,8 @@ func (s *Store) shardOf(n job.Name) int {
 	return int(h.Sum64() % uint64(len(s.shards)))
 }
 
-// separator ends the tenant in a job's name, and the name in what follows it. No tenant or key has a control character in
-// it, so it is unambiguous, and names of one tenant sort by the bytes of their keys.
+// separator ends the tenant in a job's name, and the name in what follows it. No tenant or key has a control character
+// in it, so it is unambiguous, and names of one tenant sort by the bytes of their keys.
 const separator = "\x00"
 
 // jobField is what a job is known by in its shard: its name as the scripts understand it.
@@ -56,7 +56,8 @@ func parseJobField(s string) job.Name {
 }
 
 // keyRange are bounds of the names that a filter selects, as Redis takes them: "[" includes the bound, "(" excludes it.
-// What follows a name among the entries of its occurrences, after a separator, is excluded too. No name has a byte 0xff.
+// What follows a name among the entries of its occurrences, after a separator, is excluded too. No name has a byte
+// 0xff.
 func keyRange(f store.JobFilter, after string) (from, to string) {
 	prefix := jobField(job.Name{Tenant: f.Tenant, Key: f.Prefix})
 	from, to = "["+prefix, "("+prefix+"\xff"
@@ -81,8 +82,8 @@ func fromMillis(ms int64) time.Time {
 	return time.UnixMilli(ms).UTC()
 }
 
-// encodeTarget writes a callback and options: the type, the options and the data, which comes last since only it can have a
-// separator in it.
+// encodeTarget writes a callback and options: the type, the options and the data, which comes last since only it can
+// have a separator in it.
 func encodeTarget(c job.Callback, o job.Options) string {
 	return c.Type + separator + string(o.Encode()) + separator + string(c.Data)
 }
@@ -160,8 +161,8 @@ func decodeOccurrence(id, record string) (o job.Occurrence, err error) {
 	return o, nil
 }
 
-// recordOwner is the name of the job that the occurrence of a record is of, as the scripts know it; empty if it stands on its
-// own, or the record is damaged.
+// recordOwner is the name of the job that the occurrence of a record is of, as the scripts know it; empty if it stands
+// on its own, or the record is damaged.
 func recordOwner(record string) string {
 	revision, rest, _ := strings.Cut(record, " ")
 	tenant, key, _ := strings.Cut(rest, separator)

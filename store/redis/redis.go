@@ -1,9 +1,9 @@
-// Package redis keeps Carillon's documents in Redis 7 or later: one server, with or without replicas, or a Redis Cluster.
-// Any number of replicas of Carillon share it.
+// Package redis keeps Carillon's documents in Redis 7 or later: one server, with or without replicas, or a Redis
+// Cluster. Any number of replicas of Carillon share it.
 //
-// Jobs are spread over shards by their names. All keys of a shard have the same hash tag, so that they live on one node of a
-// cluster, and every change is a Lua script on one shard, which Redis runs whole or not at all. So a job and its occurrences
-// change together, but for what would take a script too long while nobody else is served:
+// Jobs are spread over shards by their names. All keys of a shard have the same hash tag, so that they live on one node
+// of a cluster, and every change is a Lua script on one shard, which Redis runs whole or not at all. So a job and its
+// occurrences change together, but for what would take a script too long while nobody else is served:
 //
 //   - A job with very many occurrences is put in parts: all but the last part are inserted first, under the new revision,
 //     and the script that inserts the last makes that revision the job's. Occurrences of a revision that is no job's are
@@ -15,8 +15,9 @@
 //     or cancels, which counts all of it. No claim gets any of it after that script.
 //   - A resumption brings occurrences forward in parts, as long as the job stays as it was resumed.
 //
-// No script reads or writes more than a bounded number of documents, but for that count. Nothing is sent a second time by itself:
-// a script whose answer was lost is for the caller to repeat. One that changes something does so in its time or never, see [clock].
+// No script reads or writes more than a bounded number of documents, but for that count. Nothing is sent a second time
+// by itself: a script whose answer was lost is for the caller to repeat. One that changes something does so in its time
+// or never, see [clock].
 package redis
 
 import (
@@ -39,8 +40,9 @@ const (
 	// format is the version of the keys and records, kept in the store's own key.
 	format = 3
 
-	// migrated is the oldest format that is made the present one by little more than noting that: since 3 there are heirs, see
-	// records.lua, which a program that does not know them would forget to delete, and the heads of lanes, see adopt.
+	// migrated is the oldest format that is made the present one by little more than noting that: since 3 there are
+	// heirs, see records.lua, which a program that does not know them would forget to delete, and the heads of lanes,
+	// see adopt.
 	migrated = 2
 
 	// oldest is the oldest version of Redis that will do: before it, an error inside a script came without its code.
@@ -55,8 +57,8 @@ const (
 	// answerWithin is how long an answer is waited for when the time for the call is over.
 	answerWithin = 2 * time.Second
 
-	// headsWithin is how long shards may take to tell what is due, if there are several; one that does not is not asked again
-	// for as long as awayFor. Else a node that hangs would keep what the others have from being claimed.
+	// headsWithin is how long shards may take to tell what is due, if there are several; one that does not is not asked
+	// again for as long as awayFor. Else a node that hangs would keep what the others have from being claimed.
 	headsWithin = time.Second
 	awayFor     = 3 * time.Second
 
@@ -142,8 +144,8 @@ func openWithin(client redis.UniversalClient) time.Duration {
 	return dial + read
 }
 
-// quiet turns off the client library's log, which all clients of a process have in common. What it has to say comes as errors
-// too, and the log would go to standard error in a form of its own.
+// quiet turns off the client library's log, which all clients of a process have in common. What it has to say comes as
+// errors too, and the log would go to standard error in a form of its own.
 var quiet = sync.OnceFunc(func() { redis.SetLogger(silence{}) })
 
 type silence struct{}
@@ -151,8 +153,8 @@ type silence struct{}
 // Printf does nothing.
 func (silence) Printf(context.Context, string, ...any) {}
 
-// prepare refuses a server or a store that can't be used, marks a new store as ours, and learns what the servers' clocks
-// show. Doing it again, or in several replicas at once, changes nothing.
+// prepare refuses a server or a store that can't be used, marks a new store as ours, and learns what the servers'
+// clocks show. Doing it again, or in several replicas at once, changes nothing.
 func (s *Store) prepare(ctx context.Context, parts urlParts) error {
 	if err := s.eachServer(ctx, func(ctx context.Context, server *redis.Client) error {
 		info, err := server.Info(ctx).Result() // without sections, since servers that are too old know but one at a time
@@ -183,8 +185,8 @@ func (s *Store) prepare(ctx context.Context, parts urlParts) error {
 	return errors.Join(s.adopt(ctx), s.noteAllSet(ctx)) // each time, since a replica of an older version may still run
 }
 
-// adopt notes the heads of all lanes that an older version has noted as not empty. What a replica of that version notes after that, each
-// look takes over, see duelanes.lua.
+// adopt notes the heads of all lanes that an older version has noted as not empty. What a replica of that version notes
+// after that, each look takes over, see duelanes.lua.
 func (s *Store) adopt(ctx context.Context) error {
 	for i := range s.shards {
 		for left := chunk; left == chunk; {
@@ -257,7 +259,8 @@ func (s *Store) readMeta(ctx context.Context, parts urlParts) (shards int, err e
 }
 
 // Warnings says in what the servers are set up otherwise than they should be, though the store works: one that writes
-// nothing to disk forgets all jobs when it restarts, and one that evicts drops them when it is full. What a server does not tell is not warned of.
+// nothing to disk forgets all jobs when it restarts, and one that evicts drops them when it is full. What a server does
+// not tell is not warned of.
 func (s *Store) Warnings(ctx context.Context) []string {
 	var mu sync.Mutex
 	var warnings []string

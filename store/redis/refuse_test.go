@@ -79,8 +79,8 @@ func user(u string) func(string) string {
 	return func(server string) string { return strings.Replace(server, "://", "://"+u+"@", 1) }
 }
 
-// TestMigrated: a store of the format before is made the present one's when it is opened, and refused by the program that wrote it
-// from then on.
+// TestMigrated: a store of the format before is made the present one's when it is opened, and refused by the program
+// that wrote it from then on.
 func TestMigrated(t *testing.T) {
 	server := newServer(t)
 	mustPut(t, open(t, server.url), put("k", 1))

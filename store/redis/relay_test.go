@@ -17,8 +17,8 @@ type relay struct {
 
 	mu   sync.Mutex
 	once func()
-	// left is how many more answers are passed on before nothing is any more, as if the store's process had died; negative if
-	// all are.
+	// left is how many more answers are passed on before nothing is any more, as if the store's process had died;
+	// negative if all are.
 	left int
 	// holds tells that what the store sends is not passed on, and held has it, with the connections it is for.
 	holds bool

@@ -30,8 +30,9 @@ type script struct {
 	bounded bool
 }
 
-// newScript reads the script of a file and puts what it uses of records.lua after its first line. That line says whether the server
-// may run it although its memory is used up: what ends something may, so that a full store still empties.
+// newScript reads the script of a file and puts what it uses of records.lua after its first line. That line says
+// whether the server may run it although its memory is used up: what ends something may, so that a full store still
+// empties.
 func newScript(name string) *script {
 	first, body, _ := strings.Cut(source(name), "\n")
 	text := first + "\n" + withRecords(body)
@@ -49,8 +50,8 @@ func newChange(name string) *script {
 
 var defined = regexp.MustCompile(`(?m)^local function (\w+)\(`)
 
-// withRecords puts before a script what it uses of records.lua, paragraph by paragraph: a server makes each function anew
-// whenever a script runs, which takes longer than most calls of one.
+// withRecords puts before a script what it uses of records.lua, paragraph by paragraph: a server makes each function
+// anew whenever a script runs, which takes longer than most calls of one.
 func withRecords(body string) string {
 	paragraphs := strings.SplitAfter(source("records"), "\n\n")
 	for _, p := range slices.Backward(paragraphs[1:]) { // none uses a later one
@@ -128,9 +129,9 @@ type reply struct {
 	err   error
 }
 
-// run runs scripts, in order if they are on one shard, many at a time. The order is not kept if a server does not know a script
-// and gets its text, or refuses one by a clock that was known wrongly: so those whose order matters must be run one after the
-// other. None is sent again once it may have been carried out.
+// run runs scripts, in order if they are on one shard, many at a time. The order is not kept if a server does not know
+// a script and gets its text, or refuses one by a clock that was known wrongly: so those whose order matters must be
+// run one after the other. None is sent again once it may have been carried out.
 func (s *Store) run(ctx context.Context, calls []call) []reply {
 	if len(calls) > 0 && calls[0].script.bounded {
 		if _, limited := ctx.Deadline(); !limited {
@@ -210,7 +211,8 @@ func (s *Store) ready(ctx context.Context, calls []call, replies []reply, going 
 	})
 }
 
-// readBounded takes the server's time from the answer of a script that is bounded, and tells whether it was refused as late.
+// readBounded takes the server's time from the answer of a script that is bounded, and tells whether it was refused as
+// late.
 func (s *Store) readBounded(c *call, r *reply) (late bool) {
 	clock := &s.shard(c.shard).clock
 	if r.err == nil {
@@ -226,8 +228,8 @@ func (s *Store) readBounded(c *call, r *reply) (late bool) {
 	return late
 }
 
-// send sends some of the calls at once, by their scripts' hashes or texts. If the context ends after that, it waits a little longer for
-// the answers: whoever is told that something failed should not see it happen.
+// send sends some of the calls at once, by their scripts' hashes or texts. If the context ends after that, it waits a
+// little longer for the answers: whoever is told that something failed should not see it happen.
 func (s *Store) send(ctx context.Context, calls []call, replies []reply, going []int, whole bool) {
 	ends, limited := ctx.Deadline()
 	ctx = context.WithoutCancel(ctx)
@@ -244,9 +246,9 @@ func (s *Store) send(ctx context.Context, calls []call, replies []reply, going [
 	})
 }
 
-// eachNode divides n things that concern a shard each by the nodes that are thought to have those, and calls f for each part,
-// at the same time. A pipeline to several nodes answers nothing before the last of them has answered, and nothing at all if
-// that one hangs.
+// eachNode divides n things that concern a shard each by the nodes that are thought to have those, and calls f for each
+// part, at the same time. A pipeline to several nodes answers nothing before the last of them has answered, and nothing
+// at all if that one hangs.
 func (s *Store) eachNode(ctx context.Context, n int, shard func(i int) int, f func(part []int)) {
 	cluster, _ := s.client.(*redis.ClusterClient)
 	parts := make(map[string][]int)

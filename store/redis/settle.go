@@ -42,7 +42,8 @@ type ackArgs struct {
 	count int      // place of their number
 }
 
-// add adds a delivery. Those of one claim and lane that come one after the other share its token. Room is how many may come.
+// add adds a delivery. Those of one claim and lane that come one after the other share its token. Room is how many may
+// come.
 func (a *ackArgs) add(t *store.Settlement, room int) {
 	if a.args == nil {
 		a.args = make([]any, 0, min(room, chunk)+3)

@@ -15,8 +15,8 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// want is what is wanted of one sorted set of each shard, by its scores: the first of those that are due, later than after and
-// up to bound, both as Redis takes them.
+// want is what is wanted of one sorted set of each shard, by its scores: the first of those that are due, later than
+// after and up to bound, both as Redis takes them.
 type want struct {
 	set
 	after, bound string
@@ -53,8 +53,9 @@ type share struct {
 	counted bool
 }
 
-// share asks all shards at once what is due of all that is wanted, and divides each limit among them so that the longest due
-// come first. What is due at the same time is taken from the shard that this replica prefers, and the ones after it.
+// share asks all shards at once what is due of all that is wanted, and divides each limit among them so that the
+// longest due come first. What is due at the same time is taken from the shard that this replica prefers, and the ones
+// after it.
 //
 // If some shards fail, it answers the shares of the others, with the error.
 func (s *Store) share(ctx context.Context, wants []want) (divided []division, err error) {
@@ -145,8 +146,8 @@ type entry struct {
 	shard int
 }
 
-// choose picks the first of what all shards have answered, up to the limit. A shard that answered as many as it was asked
-// for may have more, of which nothing is known: so what is due after the last of those is left.
+// choose picks the first of what all shards have answered, up to the limit. A shard that answered as many as it was
+// asked for may have more, of which nothing is known: so what is due after the last of those is left.
 func (s *Store) choose(due [][]redis.Z, count, limit int) (chosen []entry, more bool) {
 	var all []entry
 	known, cut := 0.0, false
@@ -196,8 +197,9 @@ func (s *Store) heads(ctx context.Context, asks []ask) (found [][][]redis.Z, err
 	return found, err
 }
 
-// askAll sends commands that change nothing to all shards at once, and answers those of each. A shard that fails has answered
-// nothing, and one that did not answer in time is passed over for a while, but for the case that all of them did not.
+// askAll sends commands that change nothing to all shards at once, and answers those of each. A shard that fails has
+// answered nothing, and one that did not answer in time is passed over for a while, but for the case that all of them
+// did not.
 func askAll[C redis.Cmder](ctx context.Context, s *Store, queue func(context.Context, redis.Pipeliner, *shard) []C) (commands [][]C, err error) {
 	asking := ctx
 	if len(s.shards) > 1 {

@@ -14,13 +14,13 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// tenantsKey has the tenants, in a sorted set whose scores are all the same. Each is one entry: its name, a NUL, when it was
-// first seen, a space and its settings. So they sort by the bytes of their names, and a page of them is one command. It is
-// of no shard, since they are few, and listed together.
+// tenantsKey has the tenants, in a sorted set whose scores are all the same. Each is one entry: its name, a NUL, when
+// it was first seen, a space and its settings. So they sort by the bytes of their names, and a page of them is one
+// command. It is of no shard, since they are few, and listed together.
 func (s *Store) tenantsKey() string { return s.prefix + ":tenants" }
 
-// setTenantsKey has the names of the tenants that have, or had, settings of their own, in a sorted set whose scores are all the same. A
-// name is there before the settings are.
+// setTenantsKey has the names of the tenants that have, or had, settings of their own, in a sorted set whose scores are
+// all the same. A name is there before the settings are.
 func (s *Store) setTenantsKey() string { return s.prefix + ":tenants-set" }
 
 // noteSet notes the names of those tenants that have settings of their own.
@@ -127,7 +127,8 @@ func (s *Store) tenantsSet(ctx context.Context, f store.TenantFilter) (page []jo
 	return page[:min(f.Limit, len(page))], nil
 }
 
-// tenantsNamed reads those of these names that there are, in order; if set is true only those that have settings of their own.
+// tenantsNamed reads those of these names that there are, in order; if set is true only those that have settings of
+// their own.
 func (s *Store) tenantsNamed(ctx context.Context, names []string, set bool) (found []job.Tenant, err error) {
 	for part := range slices.Chunk(names, chunk) {
 		pipe := s.client.Pipeline()

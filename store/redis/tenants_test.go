@@ -38,7 +38,8 @@ func TestManyTenants(t *testing.T) {
 	}
 }
 
-// TestMovingTenants: while a cluster moves the tenants' slot, a tenant has the settings that it had or those that it is given.
+// TestMovingTenants: while a cluster moves the tenants' slot, a tenant has the settings that it had or those that it is
+// given.
 func TestMovingTenants(t *testing.T) {
 	server := clusterURL(t)
 	url := newStore(t, server, "")

@@ -12,8 +12,8 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// TestPutTogether: jobs that one script puts have each its own condition and answer, and what they replace is gone, even where
-// it is more than one script deletes.
+// TestPutTogether: jobs that one script puts have each its own condition and answer, and what they replace is gone,
+// even where it is more than one script deletes.
 func TestPutTogether(t *testing.T) {
 	const jobs, many = 250, 700
 	server := newServer(t)
@@ -98,8 +98,8 @@ func TestPutTogether(t *testing.T) {
 	}
 }
 
-// TestAckTogether: of deliveries that are settled together, those are deleted whose claims still hold, whichever claims they are
-// of and whatever comes between them.
+// TestAckTogether: of deliveries that are settled together, those are deleted whose claims still hold, whichever claims
+// they are of and whatever comes between them.
 func TestAckTogether(t *testing.T) {
 	const n = 9
 	server := newServer(t)

@@ -36,8 +36,8 @@ func (s *Store) Replicas(ctx context.Context, now time.Time) (int, error) {
 	return int(n), mapError(err)
 }
 
-// place is where an export has got to: shard by shard, and in each one part after the other. After is the last entry of the
-// part's index that was looked at; empty for its beginning.
+// place is where an export has got to: shard by shard, and in each one part after the other. After is the last entry of
+// the part's index that was looked at; empty for its beginning.
 type place struct {
 	shard int
 	part  int
@@ -74,7 +74,8 @@ func (s *Store) parsePlace(text store.Place) (p place, err error) {
 	return p, nil
 }
 
-// largestPage bounds, in bytes of what may be large, how much one script exports or imports. Whatever reaches it is the last.
+// largestPage bounds, in bytes of what may be large, how much one script exports or imports. Whatever reaches it is the
+// last.
 const largestPage = 2 << 20
 
 // Export implements [store.Transfer]. A page is what one script answers, but for those that find nothing.

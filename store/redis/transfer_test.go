@@ -31,8 +31,8 @@ func exported(t *testing.T, s store.Store, limit int, between func()) (all []sto
 
 func nothing() {}
 
-// TestTransferBounded: a job with very many occurrences is exported and imported by many scripts, none of which is long, and
-// its cancellation leaves no trace of it in any index.
+// TestTransferBounded: a job with very many occurrences is exported and imported by many scripts, none of which is
+// long, and its cancellation leaves no trace of it in any index.
 func TestTransferBounded(t *testing.T) {
 	const n, most = 5000, 1000
 	servers := []*server{newServer(t), newServer(t)}
@@ -205,7 +205,8 @@ func TestExportWhatIsBuriedAndRedriven(t *testing.T) {
 	}
 }
 
-// TestTransferRefuses: a place that is none is refused, and so is what can't be read, by its name, or would not be read again.
+// TestTransferRefuses: a place that is none is refused, and so is what can't be read, by its name, or would not be read
+// again.
 func TestTransferRefuses(t *testing.T) {
 	server := newServer(t)
 	s := open(t, server.url)
@@ -259,7 +260,8 @@ func TestImportClaimedWithoutAttempt(t *testing.T) {
 	}
 }
 
-// TestTransferFull: a server whose memory is used up is exported from, and its replicas beat; nothing is imported into it.
+// TestTransferFull: a server whose memory is used up is exported from, and its replicas beat; nothing is imported into
+// it.
 func TestTransferFull(t *testing.T) {
 	server := newServer(t)
 	s := open(t, server.url)

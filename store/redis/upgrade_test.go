@@ -13,8 +13,8 @@ import (
 	"github.com/carillon-scheduler/carillon/store/redis"
 )
 
-// TestOpenFormatBefore: what the version before wrote, which noted no more than which lanes are not empty, is found as what this one
-// does; and so is what a replica of that version writes that still runs.
+// TestOpenFormatBefore: what the version before wrote, which noted no more than which lanes are not empty, is found as
+// what this one does; and so is what a replica of that version writes that still runs.
 func TestOpenFormatBefore(t *testing.T) {
 	const lanes, shards = 1100, 2
 	server := newServer(t)

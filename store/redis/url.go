@@ -32,8 +32,8 @@ type urlParts struct {
 	options                url.Values // those of the client library
 }
 
-// defaultShards is how many shards a new store gets if its URL does not say. One server runs one script at a time, however
-// they are spread.
+// defaultShards is how many shards a new store gets if its URL does not say. One server runs one script at a time,
+// however they are spread.
 func (p *urlParts) defaultShards() int {
 	if p.cluster {
 		return 16
@@ -55,8 +55,8 @@ func (p urlParts) String() string {
 
 var validPrefix = regexp.MustCompile(`^[A-Za-z0-9._:-]{1,64}$`)
 
-// parseURL reads a store URL and makes the client, which does not connect yet. The error says what is wrong and shows no
-// password.
+// parseURL reads a store URL and makes the client, which does not connect yet. The error says what is wrong and shows
+// no password.
 func parseURL(rawURL string) (urlParts, redis.UniversalClient, error) {
 	p, err := splitURL(rawURL)
 	if err != nil {
@@ -159,10 +159,11 @@ func (p *urlParts) ownOptions() (err error) {
 	return nil
 }
 
-// client makes the client, which does not connect yet. The library gets a URL without user and password, so that it can't
-// show them.
+// client makes the client, which does not connect yet. The library gets a URL without user and password, so that it
+// can't show them.
 //
-// Nothing is tried a second time, see [once]; all reads go to masters, since a replica may lag; and a context's end is heeded.
+// Nothing is tried a second time, see [once]; all reads go to masters, since a replica may lag; and a context's end is
+// heeded.
 func (p *urlParts) client() (redis.UniversalClient, error) {
 	bare := url.URL{Scheme: p.scheme, Host: p.hosts[0], Path: p.database, RawQuery: p.options.Encode()}
 	notifications := &maintnotifications.Config{Mode: maintnotifications.ModeDisabled} // only Redis' own cloud has them

@@ -13,8 +13,8 @@ import (
 	"github.com/carillon-scheduler/carillon/store/sqlite"
 )
 
-// BenchmarkPut puts new jobs of one instant, with 200 bytes of payload, 1,000 by one call, and reports the processor time for
-// each. Their keys are in no order.
+// BenchmarkPut puts new jobs of one instant, with 200 bytes of payload, 1,000 by one call, and reports the processor
+// time for each. Their keys are in no order.
 func BenchmarkPut(b *testing.B) {
 	s, err := sqlite.Open(b.Context(), "sqlite:"+filepath.Join(b.TempDir(), "carillon.db"))
 	if err != nil {

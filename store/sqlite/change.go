@@ -42,7 +42,8 @@ func (s *Store) Pause(ctx context.Context, name job.Name, version job.Revision, 
 	})
 }
 
-// Resume implements [store.Jobs]. The job is one transaction; its occurrences may be several more, see largestTransaction.
+// Resume implements [store.Jobs]. The job is one transaction; its occurrences may be several more, see
+// largestTransaction.
 func (s *Store) Resume(ctx context.Context, name job.Name, version job.Revision, now time.Time) error {
 	ctx, cancel := within(ctx)
 	defer cancel()
@@ -67,9 +68,9 @@ func (s *Store) Resume(ctx context.Context, name job.Name, version job.Revision,
 	return err
 }
 
-// bringForward makes unclaimed occurrences of a job, while it has the revision, that are due later than they were meant for due at their instants,
-// or at now if those have passed: in the order of their ids, from after one of them on. It answers the last one, and whether
-// there may be more.
+// bringForward makes unclaimed occurrences of a job, while it has the revision, that are due later than they were meant
+// for due at their instants, or at now if those have passed: in the order of their ids, from after one of them on. It
+// answers the last one, and whether there may be more.
 func (s *Store) bringForward(tx *sql.Tx, name job.Name, revision job.Revision, after job.ID, now time.Time) (last job.ID, more bool, err error) {
 	present, err := s.stmt.present(tx, name)
 	if present.revision != revision || err != nil {

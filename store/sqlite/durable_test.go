@@ -11,7 +11,8 @@ import (
 )
 
 // A commit that was answered must be on disk. No test can take the power away, so this asks the connection that writes
-// what it was told: with anything less than FULL (2), SQLite does not sync each commit (https://sqlite.org/pragma.html).
+// what it was told: with anything less than FULL (2), SQLite does not sync each commit
+// (https://sqlite.org/pragma.html).
 func TestCommitsAreSynced(t *testing.T) {
 	s, err := Open(t.Context(), "sqlite:"+filepath.Join(t.TempDir(), "carillon.db"))
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// Whatever a call was at when its context ended, it says that the store is unavailable; and a mutation, that nothing was changed,
-// if nothing was.
+// Whatever a call was at when its context ended, it says that the store is unavailable; and a mutation, that nothing
+// was changed, if nothing was.
 func TestContextEndsMeanwhile(t *testing.T) {
 	const rounds = 100
 	s, _ := open(t)

@@ -12,8 +12,9 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 )
 
-// explain says what an operator can do about an error of Open, where SQLite does not. What is wrong with the file's place or
-// its permissions is then no longer [store.ErrUnavailable], which it is later on: it does not go away by itself.
+// explain says what an operator can do about an error of Open, where SQLite does not. What is wrong with the file's
+// place or its permissions is then no longer [store.ErrUnavailable], which it is later on: it does not go away by
+// itself.
 func explain(path string, err error) error {
 	cause, ok := errors.AsType[*sqlite.Error](err)
 	if !ok {
@@ -30,8 +31,9 @@ func explain(path string, err error) error {
 	return err
 }
 
-// unusable answers why a file can't be used as a database by this user, or "" if it can be, as far as that can be seen. It
-// is for a file that SQLite has failed to open: to open and close it beside SQLite would take this process's locks from it.
+// unusable answers why a file can't be used as a database by this user, or "" if it can be, as far as that can be seen.
+// It is for a file that SQLite has failed to open: to open and close it beside SQLite would take this process's locks
+// from it.
 func unusable(path string) (why string) {
 	folder := filepath.Dir(path)
 	switch info, err := os.Stat(folder); {

@@ -6,8 +6,8 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// atOnce is how many occurrences one statement inserts if there are as many: that takes little more than half the time. More
-// at once are hardly faster.
+// atOnce is how many occurrences one statement inserts if there are as many: that takes little more than half the time.
+// More at once are hardly faster.
 const atOnce = 16
 
 // inserter inserts occurrences of jobs within one transaction, whose context the statements have.
@@ -20,8 +20,8 @@ func newInserter(tx *sql.Tx, s *statements) inserter {
 	return inserter{one: tx.Stmt(s.occurrenceInsert), many: tx.Stmt(s.occurrencesInsert)}
 }
 
-// add inserts an occurrence of the job that has a row, now or at the next flush. Listed is false if that row names it as the
-// job's sole one.
+// add inserts an occurrence of the job that has a row, now or at the next flush. Listed is false if that row names it
+// as the job's sole one.
 func (w *inserter) add(o *job.Occurrence, row int64, listed bool) error {
 	step, subscriber := partValues(o)
 	priority, lane := laneValues(o)

@@ -77,8 +77,8 @@ func (w *putter) insert(j *job.Job, only any) (row int64, created bool, err erro
 	return row, true, err
 }
 
-// sole is the id of a job's only occurrence, as it is stored; of a job that will get more, or may have got some of the one
-// that it replaces, all are listed.
+// sole is the id of a job's only occurrence, as it is stored; of a job that will get more, or may have got some of the
+// one that it replaces, all are listed.
 func sole(p *store.Put) any {
 	if len(p.Occurrences) != 1 || len(p.Carried) > 0 || !p.Job.ExpandAt.IsZero() {
 		return nil
@@ -86,8 +86,8 @@ func sole(p *store.Put) any {
 	return p.Occurrences[0].ID[:]
 }
 
-// replace puts the job in the place of the present one, whose occurrences go with it, but for those that are carried over.
-// Those that are held go too: their settlement will find nothing, so they are never retried.
+// replace puts the job in the place of the present one, whose occurrences go with it, but for those that are carried
+// over. Those that are held go too: their settlement will find nothing, so they are never retried.
 func (w *putter) replace(p *store.Put, only any) (result store.PutResult, row int64, replaced int, err error) {
 	if err := w.occurrences.flush(); err != nil { // they may be those to be replaced
 		return result, 0, 0, err
@@ -113,15 +113,15 @@ func (w *putter) replace(p *store.Put, only any) (result store.PutResult, row in
 		}
 	}
 	j := &p.Job
-	err = w.tx.Stmt(w.stmt.jobReplace).QueryRow(p.Anew, j.Tenant, j.Key, string(j.Revision), string(j.Version),
+	err = w.tx.Stmt(w.stmt.jobReplace).QueryRow(p.StartsOver, j.Tenant, j.Key, string(j.Revision), string(j.Version),
 		j.CreatedAt.UnixMilli(), j.UpdatedAt.UnixMilli(), j.ExpiresAt.UnixMilli(), millis(j.Cursor), millis(j.ExpandAt), j.Missed,
 		j.Callback.Type, j.Callback.Data, j.Options.Encode(), only, j.Schedule.Encode(),
 		j.Planned, j.Failed, j.Trouble.Encode()).Scan(&result.Paused)
 	return result, row, replaced, err
 }
 
-// carry deletes the occurrences of the job that has a row, but for those that the put carries over: these become the new job's,
-// which has the same row.
+// carry deletes the occurrences of the job that has a row, but for those that the put carries over: these become the
+// new job's, which has the same row.
 func (w *putter) carry(p *store.Put, row int64) (carried int, err error) {
 	carry := w.tx.Stmt(w.stmt.carry)
 	for i := range p.Carried {
@@ -141,8 +141,8 @@ func (w *putter) carry(p *store.Put, row int64) (carried int, err error) {
 	return carried, err
 }
 
-// stamps are what tells a job from what it was before. The row is the job's within the transaction only: when the job is
-// deleted, another one may get it. There is no row 0.
+// stamps are what tells a job from what it was before. The row is the job's within the transaction only: when the job
+// is deleted, another one may get it. There is no row 0.
 type stamps struct {
 	row               int64
 	revision, version job.Revision

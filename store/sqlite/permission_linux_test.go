@@ -63,7 +63,8 @@ func TestOpenWithoutPermission(t *testing.T) {
 	<-done
 }
 
-// notAsRoot takes from this goroutine, for the rest of its life, root's way around all permissions. Its thread ends with it.
+// notAsRoot takes from this goroutine, for the rest of its life, root's way around all permissions. Its thread ends
+// with it.
 func notAsRoot(t *testing.T) {
 	t.Helper()
 	if os.Geteuid() != 0 {

@@ -16,9 +16,9 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// Claim implements [store.Queue]. It reads the due occurrences of each quota with their jobs and stamps the very same rows; the write
-// lock, taken first, lets nobody in between. Those of paused jobs are put back before that; there are no others to put
-// back, since jobs and occurrences change together.
+// Claim implements [store.Queue]. It reads the due occurrences of each quota with their jobs and stamps the very same
+// rows; the write lock, taken first, lets nobody in between. Those of paused jobs are put back before that; there are
+// no others to put back, since jobs and occurrences change together.
 func (s *Store) Claim(ctx context.Context, p store.ClaimParams) (store.Claim, error) {
 	var claim store.Claim
 	err := s.write(ctx, func(tx *sql.Tx) error {
@@ -104,8 +104,9 @@ func bound(after time.Time) int64 {
 // mostPutBack bounds what one claim puts back, unless its limit is higher.
 const mostPutBack = 1000
 
-// putBackPaused puts back what is of paused jobs among the first that are due. That is more than what the claim could take,
-// so that many of them don't hold up one that can take few. They were not stamped yet, so there is no attempt to undo.
+// putBackPaused puts back what is of paused jobs among the first that are due. That is more than what the claim could
+// take, so that many of them don't hold up one that can take few. They were not stamped yet, so there is no attempt to
+// undo.
 func (c *claimer) putBackPaused(ctx context.Context, q store.Quota) error {
 	type paused struct {
 		id               job.ID
@@ -193,8 +194,8 @@ func (s *Store) Settle(ctx context.Context, settlements []store.Settlement) erro
 	})
 }
 
-// acker deletes what was delivered within one transaction: of one claim, as most are that come one after the other, several
-// by one statement.
+// acker deletes what was delivered within one transaction: of one claim, as most are that come one after the other,
+// several by one statement.
 type acker struct {
 	one, many *sql.Stmt
 	token     string

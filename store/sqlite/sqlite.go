@@ -1,8 +1,9 @@
-// Package sqlite keeps Carillon's documents in one SQLite file: the default store, which needs nothing installed. Several
-// processes on one machine may share the file; over a network file system they must not (https://sqlite.org/wal.html).
+// Package sqlite keeps Carillon's documents in one SQLite file: the default store, which needs nothing installed.
+// Several processes on one machine may share the file; over a network file system they must not
+// (https://sqlite.org/wal.html).
 //
-// Every change is a transaction, so a job and its occurrences always change together and no occurrence is ever without its
-// job. A commit is on disk when it returns (synchronous=FULL).
+// Every change is a transaction, so a job and its occurrences always change together and no occurrence is ever without
+// its job. A commit is on disk when it returns (synchronous=FULL).
 package sqlite
 
 import (
@@ -55,8 +56,9 @@ type Store struct {
 	stmt   statements
 }
 
-// Open opens or creates the file that a URL such as "sqlite:carillon.db" or "sqlite:/var/lib/carillon/jobs.db" names. A file
-// that this user can't use there, whenever it is tried, is an error that says why and does not wrap [store.ErrUnavailable].
+// Open opens or creates the file that a URL such as "sqlite:carillon.db" or "sqlite:/var/lib/carillon/jobs.db" names. A
+// file that this user can't use there, whenever it is tried, is an error that says why and does not wrap
+// [store.ErrUnavailable].
 func Open(ctx context.Context, rawURL string) (*Store, error) {
 	path, err := filePath(rawURL)
 	if err != nil {
@@ -65,7 +67,8 @@ func Open(ctx context.Context, rawURL string) (*Store, error) {
 	return openFile(ctx, path)
 }
 
-// OpenExisting does as [Open], but for a file that is not there, or holds nothing at all: it makes no store of it, and that is an error.
+// OpenExisting does as [Open], but for a file that is not there, or holds nothing at all: it makes no store of it, and
+// that is an error.
 func OpenExisting(ctx context.Context, rawURL string) (*Store, error) {
 	path, err := filePath(rawURL)
 	if err != nil {
@@ -109,8 +112,9 @@ func filePath(rawURL string) (string, error) {
 	return path, nil
 }
 
-// What each connection keeps of the file in memory, in KiB. Larger ones made nothing faster that was measured, with a million waiting
-// neither; the system keeps the file in memory as well. What a connection that only reads has kept is void with each write of the writer.
+// What each connection keeps of the file in memory, in KiB. Larger ones made nothing faster that was measured, with a
+// million waiting neither; the system keeps the file in memory as well. What a connection that only reads has kept is
+// void with each write of the writer.
 const (
 	writerCache = 16 << 10
 	readerCache = 2 << 10
@@ -124,8 +128,8 @@ func open(path, txlock string, connections, cache int) (*sql.DB, error) {
 			"journal_mode(wal)",
 			"synchronous(full)", // a commit that was answered is on disk
 			fmt.Sprintf("cache_size(-%d)", cache),
-			// In pages, so 16 MB, a fourth of the limit below. A checkpoint writes each page once, however often it was changed since the
-			// last one.
+			// In pages, so 16 MB, a fourth of the limit below. A checkpoint writes each page once, however often it was
+			// changed since the last one.
 			"wal_autocheckpoint(4000)",
 			"journal_size_limit(67108864)",
 			"temp_store(memory)",
@@ -213,8 +217,9 @@ func (s *Store) Now(ctx context.Context) (time.Time, error) {
 	return time.Now(), nil
 }
 
-// write runs f in a transaction that has the write lock from its beginning, and commits it if f returns nil and ctx's time is
-// not over. An error that marks the store as unavailable is an [store.ErrNotDone], unless the commit itself has failed.
+// write runs f in a transaction that has the write lock from its beginning, and commits it if f returns nil and ctx's
+// time is not over. An error that marks the store as unavailable is an [store.ErrNotDone], unless the commit itself has
+// failed.
 func (s *Store) write(ctx context.Context, f func(tx *sql.Tx) error) error {
 	return s.writeOr(ctx, store.ErrNotDone, f)
 }
@@ -226,9 +231,9 @@ func (s *Store) writeMore(ctx context.Context, f func(tx *sql.Tx) error) error {
 
 // writeOr marks by an error of its caller's what was undone.
 //
-// The time is looked at last, since this process may have been stopped for long, at any place, and the timers of a process that
-// goes on may come late. If it is stopped between that look and the end of the commit, the commit is late too. But it
-// has the write lock meanwhile: nobody else has written anything, so there is nothing that it could undo.
+// The time is looked at last, since this process may have been stopped for long, at any place, and the timers of a
+// process that goes on may come late. If it is stopped between that look and the end of the commit, the commit is late
+// too. But it has the write lock meanwhile: nobody else has written anything, so there is nothing that it could undo.
 func (s *Store) writeOr(ctx context.Context, undone error, f func(tx *sql.Tx) error) error {
 	ctx, cancel := within(ctx)
 	defer cancel()
@@ -281,8 +286,8 @@ func (s *Store) begin(ctx context.Context) (*sql.Tx, error) {
 const largestTransaction = 10_000
 
 // writeEach runs f for each of n items, in as few transactions as largestTransaction allows. F answers how many rows it
-// wrote; end, unless it is nil, ends a transaction's work. The error is that of the transaction which failed; done is how many
-// items were committed before it.
+// wrote; end, unless it is nil, ends a transaction's work. The error is that of the transaction which failed; done is
+// how many items were committed before it.
 func (s *Store) writeEach(ctx context.Context, n int, f func(tx *sql.Tx, i int) (rows int, err error), end func() error) (done int, err error) {
 	ctx, cancel := within(ctx)
 	defer cancel()
@@ -315,8 +320,8 @@ func mapError(ctx context.Context, err error) error { return mark(ctx, store.Err
 
 // mark marks the faults that may go away by themselves by an error.
 //
-// Whatever fails once ctx has ended has failed for that. [database/sql] closes rows, statements and transactions at that
-// moment, and says no more than that to whoever is using them.
+// Whatever fails once ctx has ended has failed for that. [database/sql] closes rows, statements and transactions at
+// that moment, and says no more than that to whoever is using them.
 func mark(ctx context.Context, by, err error) error {
 	if err == nil {
 		return nil

@@ -75,7 +75,8 @@ func (s *statements) prepare(ctx context.Context, in *Store) error {
 		{writer, &s.jobKeep, `UPDATE jobs SET expires_at = ?1 WHERE rowid = ?2 AND expires_at < ?1`},
 		{writer, &s.jobAmend, `UPDATE jobs SET version = ?, updated_at = ?, callback_type = ?, callback_data = ?, options = ?
 			WHERE tenant = ? AND key = ?`},
-		// Without expand_at it is not found for expansion, and without the token an expansion under way comes to nothing.
+		// Without expand_at it is not found for expansion, and without the token an expansion under way comes to
+		// nothing.
 		{writer, &s.jobPause, `UPDATE jobs SET paused_at = ?1, version = ?2, updated_at = ?1, expand_at = NULL, expand_token = NULL
 			WHERE tenant = ?3 AND key = ?4 AND paused_at IS NULL`},
 		{writer, &s.jobResume, `UPDATE jobs SET paused_at = NULL, version = ?2, updated_at = ?1, expand_at = iif(cursor IS NULL, NULL, ?1)

@@ -44,8 +44,8 @@ const (
 // largestPage bounds, in bytes of what may be large, how much is exported at once.
 const largestPage = 8 << 20
 
-// Export implements [store.Transfer]. Jobs are read in the order of their names, not of their rows: one that is cancelled
-// and put anew meanwhile has another row, but the same name.
+// Export implements [store.Transfer]. Jobs are read in the order of their names, not of their rows: one that is
+// cancelled and put anew meanwhile has another row, but the same name.
 func (s *Store) Export(ctx context.Context, after store.Place, limit int) (records []store.Record, next store.Place, err error) {
 	if id, ok := strings.CutPrefix(string(after), placeOccurrence); ok {
 		return s.exportOccurrences(ctx, id, limit)
@@ -100,8 +100,8 @@ func parseJobPlace(p store.Place) (tenant, key string, err error) {
 	return tenant, key, nil
 }
 
-// exportOccurrences exports those behind an id, given as text; empty for all. None is an orphan, or beyond its job's cursor:
-// a job and its occurrences change in one transaction.
+// exportOccurrences exports those behind an id, given as text; empty for all. None is an orphan, or beyond its job's
+// cursor: a job and its occurrences change in one transaction.
 func (s *Store) exportOccurrences(ctx context.Context, after string, limit int) (records []store.Record, next store.Place, err error) {
 	var id job.ID
 	if after != "" {
@@ -129,7 +129,8 @@ func (s *Store) exportOccurrences(ctx context.Context, after string, limit int) 
 	return records, store.Place(placeOccurrence + id.String()), nil
 }
 
-// Import implements [store.Transfer]. What does not belong to its job, because that changed during the export, is left out.
+// Import implements [store.Transfer]. What does not belong to its job, because that changed during the export, is left
+// out.
 func (s *Store) Import(ctx context.Context, records []store.Record) (inserted int, err error) {
 	for len(records) > 0 {
 		part := records[:min(len(records), largestTransaction)]

@@ -45,8 +45,8 @@ func in(l job.Lane, key string, now time.Time, after ...time.Duration) store.Put
 	return begin(p.Job, now)
 }
 
-// lanes are all that are listed, by their texts, with how long after the epoch their first is due. They are told as such too by
-// when something becomes due.
+// lanes are all that are listed, by their texts, with how long after the epoch their first is due. They are told as
+// such too by when something becomes due.
 func (f *fixture) lanes() map[string]time.Duration {
 	f.Helper()
 	listed := map[string]time.Duration{}
@@ -235,7 +235,8 @@ func testDueLanesDense(f *fixture) {
 	}
 }
 
-// testDueLanesMove: a lane is told as what becomes due in it is claimed, settled, put back, brought forward and deleted.
+// testDueLanesMove: a lane is told as what becomes due in it is claimed, settled, put back, brought forward and
+// deleted.
 func testDueLanesMove(f *fixture) {
 	expect := func(what string, want ...time.Duration) {
 		f.Helper()

@@ -23,8 +23,8 @@ type Mutation struct {
 	Do   func(ctx context.Context, s store.Store) error
 }
 
-// Mutations fills a store, and answers a call of each kind for it. Each is about a job of its own, whose key begins with a prefix, and
-// may be made once.
+// Mutations fills a store, and answers a call of each kind for it. Each is about a job of its own, whose key begins
+// with a prefix, and may be made once.
 func Mutations(t *testing.T, s store.Store, prefix string) []Mutation {
 	t.Helper()
 	f := &fixture{T: t, main: s, two: s}

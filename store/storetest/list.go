@@ -82,7 +82,8 @@ func testJobsPages(f *fixture) {
 	}
 }
 
-// testNext: it is the first instant that is pending, held or not, of the job's revision, of one job and of those in a list.
+// testNext: it is the first instant that is pending, held or not, of the job's revision, of one job and of those in a
+// list.
 func testNext(f *fixture) {
 	minutes := make([]time.Duration, 30)
 	for i := range minutes {

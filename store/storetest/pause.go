@@ -302,8 +302,8 @@ func testResumeAgain(f *fixture) {
 	}
 }
 
-// testPauseEarly: what is put back before its instant is not found over and over until then, and is on time if the job is
-// resumed by then.
+// testPauseEarly: what is put back before its instant is not found over and over until then, and is on time if the job
+// is resumed by then.
 func testPauseEarly(f *fixture) {
 	f.put(newPut(name("k"), epoch, time.Second))
 	f.pause(name("k"), epoch)
@@ -370,7 +370,7 @@ func testPauseAnew(f *fixture) {
 	f.pause(name("k"), epoch)
 	now := epoch.Add(time.Hour)
 	p := newRecurring(name("k"), now, "@every 1s")
-	p.Anew = true
+	p.StartsOver = true
 	result := f.put(p)
 	expect(f, "answered as paused", result.Paused, false)
 	expect(f, "replaced", result.Replaced != "", true)
@@ -381,8 +381,8 @@ func testPauseAnew(f *fixture) {
 	expect(f, "claimed", len(f.claim(now.Add(time.Second), 10)), 1)
 }
 
-// testResumeBehind: a claim on a clock that is ahead, or at the very instant, has put an occurrence back whose instant is yet
-// to come for the one that resumes. It is on time all the same.
+// testResumeBehind: a claim on a clock that is ahead, or at the very instant, has put an occurrence back whose instant
+// is yet to come for the one that resumes. It is on time all the same.
 func testResumeBehind(f *fixture) {
 	f.put(newPut(name("k"), epoch, time.Second, time.Hour))
 	f.pause(name("k"), epoch)

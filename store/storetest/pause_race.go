@@ -9,8 +9,8 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// testPauseRace: while others claim, a job is paused and resumed over and over. What is paused is not claimed, and in the
-// end each occurrence was claimed once.
+// testPauseRace: while others claim, a job is paused and resumed over and over. What is paused is not claimed, and in
+// the end each occurrence was claimed once.
 func testPauseRace(f *fixture) {
 	const jobs, each, claimers, rounds = 3, 30, 2, 10
 	handles := []store.Store{f.handle(), f.handle()}
@@ -80,7 +80,8 @@ func testPauseRace(f *fixture) {
 	}
 }
 
-// testResumeRace: an occurrence that a claim is putting back while its job is resumed is due at once, not a lease later.
+// testResumeRace: an occurrence that a claim is putting back while its job is resumed is due at once, not a lease
+// later.
 func testResumeRace(f *fixture) {
 	handles := []store.Store{f.handle(), f.handle()}
 	claim := func(s store.Store) (all []store.Claimed) {

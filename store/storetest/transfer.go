@@ -112,8 +112,8 @@ func testExportEmpty(f *fixture) {
 	expect(f, "imported of no records", n, 0)
 }
 
-// testExportBroken: whatever calls that break off leave behind, each exported occurrence is of a job that was exported before
-// with its revision, and not beyond that job's cursor.
+// testExportBroken: whatever calls that break off leave behind, each exported occurrence is of a job that was exported
+// before with its revision, and not beyond that job's cursor.
 func testExportBroken(f *fixture) {
 	s := f.handle()
 	for i := range 8 {
@@ -161,8 +161,8 @@ func (f *fixture) expectMatching(records []store.Record) {
 	}
 }
 
-// testExportMeanwhile: what nobody changes during an export is in it once, and nothing twice. What is imported of it fires
-// by the job that it belongs to, or not at all.
+// testExportMeanwhile: what nobody changes during an export is in it once, and nothing twice. What is imported of it
+// fires by the job that it belongs to, or not at all.
 func testExportMeanwhile(f *fixture) {
 	const jobs = 12
 	untouched := map[job.Name]bool{}
@@ -288,8 +288,8 @@ func testImportChanged(f *fixture) {
 	expectLook(f, "after an import again", g.look(), before)
 }
 
-// testImportBuried: an export may have an occurrence both as it was before it was buried and as a dead letter. It is imported
-// once, as the first of them.
+// testImportBuried: an export may have an occurrence both as it was before it was buried and as a dead letter. It is
+// imported once, as the first of them.
 func testImportBuried(f *fixture) {
 	f.put(newPut(name("k"), epoch, 0, time.Second))
 	before := f.export(10)

@@ -142,8 +142,8 @@ func testMovedChanges(f *fixture) {
 	}
 }
 
-// testMovedOrphan: an export that was made while its jobs changed may have occurrences that do not belong to its jobs as they
-// are in it. They fire by none.
+// testMovedOrphan: an export that was made while its jobs changed may have occurrences that do not belong to its jobs
+// as they are in it. They fire by none.
 func testMovedOrphan(f *fixture) {
 	old, replaced := newPut(name("k"), epoch, 0), newPut(name("k"), epoch, time.Second)
 	gone := newPut(name("gone"), epoch, 0)

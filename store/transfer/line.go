@@ -103,8 +103,8 @@ func (l *line) record() (r store.Record, err error) {
 // moment is a time, written as RFC 3339 with milliseconds.
 type moment time.Time
 
-// latest is the last time that RFC 3339 can tell. When a job of that year expires, with its retention, may be later, and
-// does not matter by then.
+// latest is the last time that RFC 3339 can tell. When a job of that year expires, with its retention, may be later,
+// and does not matter by then.
 var latest = time.Date(9999, 12, 31, 23, 59, 59, int(999*time.Millisecond), time.UTC)
 
 func (m moment) MarshalText() ([]byte, error) {

@@ -119,8 +119,8 @@ func (l *jobLine) job() (*job.Job, error) {
 	return j, errors.Join(err, troubleErr)
 }
 
-// occurrenceLine is a pending occurrence or, if it has failedAt, a dead letter. One that stands on its own has a callback;
-// the others have a revision.
+// occurrenceLine is a pending occurrence or, if it has failedAt, a dead letter. One that stands on its own has a
+// callback; the others have a revision.
 type occurrenceLine struct {
 	ID          string         `json:"id"`
 	Tenant      string         `json:"tenant"`
@@ -209,8 +209,8 @@ func (l *occurrenceLine) occurrence() (*job.Occurrence, error) {
 	return o, errors.Join(checkName(o.Name), checkText("subscriber", l.Subscriber), idErr, ownErr)
 }
 
-// callbackLine is a callback. Its data are a text, in which their very bytes survive; as JSON they would be written anew.
-// Only what is no text is base64.
+// callbackLine is a callback. Its data are a text, in which their very bytes survive; as JSON they would be written
+// anew. Only what is no text is base64.
 type callbackLine struct {
 	Type   string  `json:"type"`
 	Data   *string `json:"data,omitzero"`

@@ -1,7 +1,7 @@
-// Package transfer moves what one store holds to another, whatever kinds they are, by way of a file. An export is a line of
-// JSON for each tenant, job, pending occurrence and dead letter. Its first line has the format; the tenants come next; after
-// each page of the others comes a line with the place from which an export that broke off is continued; and the last line has the
-// counts, so that an export that is not whole is known.
+// Package transfer moves what one store holds to another, whatever kinds they are, by way of a file. An export is a
+// line of JSON for each tenant, job, pending occurrence and dead letter. Its first line has the format; the tenants
+// come next; after each page of the others comes a line with the place from which an export that broke off is
+// continued; and the last line has the counts, so that an export that is not whole is known.
 package transfer
 
 import (
@@ -21,8 +21,8 @@ import (
 const format = 2
 
 const (
-	// batch is how many records are read from a store, or written to it, at once, and largestBatch how many bytes of lines
-	// are written at once, so that memory does not grow with either.
+	// batch is how many records are read from a store, or written to it, at once, and largestBatch how many bytes of
+	// lines are written at once, so that memory does not grow with either.
 	batch        = 1000
 	largestBatch = 8 << 20
 	// longestLine bounds a line, in bytes. A job of 100,000 subscribers has a few million.
@@ -75,13 +75,13 @@ type ExportOptions struct {
 	Source string
 	// From is where an earlier export broke off, see [Find], behind which w then writes; nil begins a new one.
 	From *Found
-	// Each, if it is set, is called after each page, when that has been written, with all counts so far. Its error ends the
-	// export.
+	// Each, if it is set, is called after each page, when that has been written, with all counts so far. Its error ends
+	// the export.
 	Each func(ctx context.Context, so Counts) error
 }
 
-// Export writes all that a store holds, and answers how much that was, with what was exported earlier. If it fails, what was
-// written can be continued: by From, or by a new export.
+// Export writes all that a store holds, and answers how much that was, with what was exported earlier. If it fails,
+// what was written can be continued: by From, or by a new export.
 //
 // It is the image of one moment only if nobody claims from the store, or changes jobs, meanwhile.
 func Export(ctx context.Context, from Store, w io.Writer, o ExportOptions) (Counts, error) {
@@ -165,8 +165,8 @@ func (w *writer) flush() error {
 
 // ImportOptions say how to import.
 type ImportOptions struct {
-	// Each, if it is set, is called after each batch, when that has been written, with all that was imported so far. Its error
-	// ends the import.
+	// Each, if it is set, is called after each batch, when that has been written, with all that was imported so far.
+	// Its error ends the import.
 	Each func(ctx context.Context, so Imported) error
 }
 
@@ -178,10 +178,10 @@ type Imported struct {
 	Inserted int
 }
 
-// Import reads an export and inserts what it holds into a store, and answers how much of it has been. A tenant that the store
-// knows keeps its settings. If it fails, it is continued by doing it again, with the same export, before anybody claims from the
-// store. The error names the line that can't be read; it is [ErrIncomplete] if the export broke off, and all that there is of it
-// was imported then.
+// Import reads an export and inserts what it holds into a store, and answers how much of it has been. A tenant that the
+// store knows keeps its settings. If it fails, it is continued by doing it again, with the same export, before anybody
+// claims from the store. The error names the line that can't be read; it is [ErrIncomplete] if the export broke off,
+// and all that there is of it was imported then.
 func Import(ctx context.Context, to Store, r io.Reader, o ImportOptions) (Imported, error) {
 	m := importer{to: to, each: o.Each, lines: newLines(r)}
 	first, err := m.lines.next()

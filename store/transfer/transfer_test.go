@@ -104,7 +104,8 @@ func TestExportAndImport(t *testing.T) {
 	}
 }
 
-// An export that breaks off anywhere, within a line too, is continued where it got to, and is then the same as one that did not.
+// An export that breaks off anywhere, within a line too, is continued where it got to, and is then the same as one that
+// did not.
 func TestContinue(t *testing.T) {
 	m := some(4)
 	options := transfer.ExportOptions{Now: epoch, Source: "here"}

@@ -1,7 +1,7 @@
-// Package bench measures Carillon: how many occurrences it fires and takes in a second, how late they are, what it costs
-// while nothing is due. What a figure is worth shows only beside what the machine could do at best, so that is measured in
-// the same run, in turns: the store's bare client, a bare HTTP client, a bare publisher. The ratios can be compared between
-// machines; the absolute figures can't.
+// Package bench measures Carillon: how many occurrences it fires and takes in a second, how late they are, what it
+// costs while nothing is due. What a figure is worth shows only beside what the machine could do at best, so that is
+// measured in the same run, in turns: the store's bare client, a bare HTTP client, a bare publisher. The ratios can be
+// compared between machines; the absolute figures can't.
 //
 // A replica, the receiver of webhooks and whoever submits are processes of their own, as they are in life (part.go).
 package bench
@@ -35,8 +35,8 @@ type Setup struct {
 	Payload int
 	// Rounds is how often each measurement is made; at least 1.
 	Rounds int
-	// Profile begins the names of the files for profiles of the replicas' CPU time, those that only take submissions with "api" in
-	// their names; empty for none.
+	// Profile begins the names of the files for profiles of the replicas' CPU time, those that only take submissions
+	// with "api" in their names; empty for none.
 	Profile string
 	// Force measures on a store that holds jobs already.
 	Force bool
@@ -63,7 +63,8 @@ type Mode interface {
 	Run(ctx context.Context, b *Bench) error
 }
 
-// Run says how long one mode takes, measures it, and cleans up what that has made. The report holds what was measured before an error, too.
+// Run says how long one mode takes, measures it, and cleans up what that has made. The report holds what was measured
+// before an error, too.
 func Run(ctx context.Context, setup Setup, name string, mode Mode) (report Report, err error) {
 	b := &Bench{Setup: setup, started: time.Now(), tenants: map[string]bool{job.DefaultTenant: true}}
 	b.report = newReport(name, setup)

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Drain measures how many due occurrences are fired in a second: jobs of one instant each, through their whole life, from
-// the claim over the callback to the settlement on disk.
+// Drain measures how many due occurrences are fired in a second: jobs of one instant each, through their whole life,
+// from the claim over the callback to the settlement on disk.
 type Drain struct {
 	// Count is how many there are in each round.
 	Count int
@@ -60,8 +60,8 @@ func (d Drain) drainOnce(ctx context.Context, b *Bench, round int) (drained, err
 	return done, errors.Join(err, where.close(ctx))
 }
 
-// drained is how a backlog was drained: how many a second, the smallest share of a replica, where 1 is an equal one, how many a
-// claim found that found any, and the microseconds of processor time for each occurrence.
+// drained is how a backlog was drained: how many a second, the smallest share of a replica, where 1 is an equal one,
+// how many a claim found that found any, and the microseconds of processor time for each occurrence.
 type drained struct{ rate, share, claim, cost float64 }
 
 // round submits the jobs to a replica that fires nothing, and has others fire them all.

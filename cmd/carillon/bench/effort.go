@@ -79,8 +79,8 @@ func (f Fairness) Effort(rounds int) (e Effort) {
 	return e
 }
 
-// Effort is that of so many rounds. All jobs are stored in batches twice, bare and by Carillon, and a fourth of them so one
-// by one.
+// Effort is that of so many rounds. All jobs are stored in batches twice, bare and by Carillon, and a fourth of them so
+// one by one.
 func (s Submit) Effort(rounds int) Effort { return Effort{Occurrences: 2 * rounds * s.Count} }
 
 // Effort is that of so many rounds with each number that waits.

@@ -12,8 +12,8 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// Fairness measures what those get who compete for a replica's slots: a tenant beside the backlog of another, many tenants with
-// backlogs, priorities, and a destination beside others that are slow or down.
+// Fairness measures what those get who compete for a replica's slots: a tenant beside the backlog of another, many
+// tenants with backlogs, priorities, and a destination beside others that are slow or down.
 type Fairness struct {
 	// Only names the parts to measure, out of [FairnessParts].
 	Only []string
@@ -55,8 +55,8 @@ func rival(w *Work, tenant string, priority job.Priority, count int) *Work {
 	return &r
 }
 
-// compete has a replica fire all of the works, and answers when it did, for each in order. During may be nil; it is told the replica
-// and the URL of its API when it begins, and may add works to those that are given.
+// compete has a replica fire all of the works, and answers when it did, for each in order. During may be nil; it is
+// told the replica and the URL of its API when it begins, and may add works to those that are given.
 func (b *Bench) compete(ctx context.Context, works []*Work, during func(replica *part, url string) ([]*Work, error)) ([]Firings, error) {
 	if err := b.fill(ctx, works...); err != nil {
 		return nil, err
@@ -110,8 +110,8 @@ func (f *Firings) within(from, to int64) float64 {
 	return float64(j - i)
 }
 
-// shares drains the backlogs of many tenants, of which the largest is many times the smallest. It is done once: the worst of
-// all windows counts, not the median.
+// shares drains the backlogs of many tenants, of which the largest is many times the smallest. It is done once: the
+// worst of all windows counts, not the median.
 func (f Fairness) shares(ctx context.Context, b *Bench) error {
 	w, where, err := b.timedWork(ctx, 0, timed{})
 	if err != nil {

@@ -46,8 +46,8 @@ func (f Fairness) backlog(ctx context.Context, b *Bench) error {
 	return nil
 }
 
-// visits are what another tenant gets while a backlog is drained: each of them is there and due at a time, and the time just before it
-// was submitted is what that is compared with. Unix microseconds.
+// visits are what another tenant gets while a backlog is drained: each of them is there and due at a time, and the time
+// just before it was submitted is what that is compared with. Unix microseconds.
 type visits struct {
 	from []int64 // the time before begins
 	due  []int64
@@ -57,8 +57,9 @@ type visits struct {
 // mostVisits bounds how many there are.
 const mostVisits = 6
 
-// visit waits until a tenth of long was fired, and then submits short now and then, for as long as long lasts: each time as a work of
-// its own, a little before it is due, so that neither of the times that are compared has the submission in it.
+// visit waits until a tenth of long was fired, and then submits short now and then, for as long as long lasts: each
+// time as a work of its own, a little before it is due, so that neither of the times that are compared has the
+// submission in it.
 func (b *Bench) visit(ctx context.Context, replica *part, url string, long, short *Work) (v visits, works []*Work, err error) {
 	submitter, err := b.startPart(ctx, clientRole, nil, nil)
 	if err != nil {
@@ -97,7 +98,8 @@ func (b *Bench) visit(ctx context.Context, replica *part, url string, long, shor
 	return v, works, submitter.stop()
 }
 
-// visited is what came of visits. Rates and parts are the medians of all visits, for a disk that stalls spoils one of them.
+// visited is what came of visits. Rates and parts are the medians of all visits, for a disk that stalls spoils one of
+// them.
 type visited struct {
 	wait          float64 // milliseconds, the 95th percentile of all
 	alone, beside float64 // how much of the backlog was fired in a second before them, and with them

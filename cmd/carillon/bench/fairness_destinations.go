@@ -11,8 +11,8 @@ import (
 // slowAnswer is how long the slow destination takes: less than a callback may.
 const slowAnswer = 20 * time.Second
 
-// destinations fires at a steady rate to a destination that answers at once: alone, and beside backlogs for one that is slow and one that
-// refuses connections. All of it is of one tenant and one priority.
+// destinations fires at a steady rate to a destination that answers at once: alone, and beside backlogs for one that is
+// slow and one that refuses connections. All of it is of one tenant and one priority.
 func (f Fairness) destinations(ctx context.Context, b *Bench) error {
 	var rates, rawRates []float64
 	var late, rawLate []spread
@@ -50,8 +50,8 @@ func (f Fairness) destinations(ctx context.Context, b *Bench) error {
 	return nil
 }
 
-// healthy fires to the healthy destination beside backlogs of others, if there are to be any, and answers how many were fired in a
-// second of the time in which they fell due, and how late.
+// healthy fires to the healthy destination beside backlogs of others, if there are to be any, and answers how many were
+// fired in a second of the time in which they fell due, and how late.
 func (f Fairness) healthy(ctx context.Context, b *Bench, round, backlog int) (rate float64, late spread, err error) {
 	w := b.work(round, int(f.Rate*f.Duration.Seconds()))
 	w.Callback, w.Every = "http", time.Duration(float64(time.Second)/f.Rate)

@@ -18,7 +18,8 @@ import (
 // Feed submits a mixture of jobs as it is in life, until its time is over, for dashboards to show something: lists of
 // instants, crontabs and sequences, some of which are replaced, cancelled, or fail.
 type Feed struct {
-	// URL is the API of a service; empty for a replica of its own, whose metrics are at the address that the progress tells.
+	// URL is the API of a service; empty for a replica of its own, whose metrics are at the address that the progress
+	// tells.
 	URL string
 	// Rate is how many jobs are submitted in a second, each of which fires a few times within the next minutes.
 	Rate     float64

@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// A part is a process that a bench has started. It is told what to do, and answers, by lines of JSON on its standard input
-// and output, and ends when its input does.
+// A part is a process that a bench has started. It is told what to do, and answers, by lines of JSON on its standard
+// input and output, and ends when its input does.
 type part struct {
 	role    string
 	cmd     *exec.Cmd
@@ -58,7 +58,8 @@ func (b *Bench) startPart(ctx context.Context, role string, with, value any) (*p
 	return p, p.call(ctx, "begin", with, value)
 }
 
-// call has a part do something, and reads its answer into value, unless that is nil. If ctx ends first the part is killed.
+// call has a part do something, and reads its answer into value, unless that is nil. If ctx ends first the part is
+// killed.
 func (p *part) call(ctx context.Context, do string, with, value any) error {
 	p.lock.Lock()
 	defer p.lock.Unlock()

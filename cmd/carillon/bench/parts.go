@@ -75,8 +75,8 @@ func (b *Bench) submit(ctx context.Context, submitter *part, url string, w *Work
 	return submitter.call(ctx, "submit", Submission{URL: url, Work: *w, Batch: 1000, Connections: 4}, nil)
 }
 
-// awaitAcked waits until the replicas have delivered a number of occurrences together, and answers what each has done. It
-// fails if they make no progress for a minute.
+// awaitAcked waits until the replicas have delivered a number of occurrences together, and answers what each has done.
+// It fails if they make no progress for a minute.
 func (b *Bench) awaitAcked(ctx context.Context, replicas []*part, count int) ([]Stats, error) {
 	last, since, told := -1, time.Now(), time.Now()
 	for {

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// detach keeps an interruption of the bench, which a terminal sends to all of its processes, from its parts: it ends them
-// itself. If it is killed, their input ends, and so do they.
+// detach keeps an interruption of the bench, which a terminal sends to all of its processes, from its parts: it ends
+// them itself. If it is killed, their input ends, and so do they.
 func detach(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 }

@@ -12,23 +12,23 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// rawStore is the least that a store's own client must do to take in jobs of one instant and to be done with their occurrences,
-// as fast as simple code can: what bounds a scheduler on that store. It keeps the rows that the store has of such jobs, with
-// the same indexes, and has nothing else of Carillon.
+// rawStore is the least that a store's own client must do to take in jobs of one instant and to be done with their
+// occurrences, as fast as simple code can: what bounds a scheduler on that store. It keeps the rows that the store has
+// of such jobs, with the same indexes, and has nothing else of Carillon.
 type rawStore interface {
-	// Upsert writes jobs and their occurrences, which are on disk when it returns, as far as the store promises that. A job
-	// of the same key and instant is replaced.
+	// Upsert writes jobs and their occurrences, which are on disk when it returns, as far as the store promises that. A
+	// job of the same key and instant is replaced.
 	Upsert(ctx context.Context, rows []rawRow) error
-	// Take claims up to rawBatch due occurrences by one write, which stamps them as the store does, and deletes them by another,
-	// by their ids and the token. It answers how many there were; none means that no more are due. Several may run at once. What
-	// would be fired is not read: it could as well be kept where it takes no reading.
+	// Take claims up to rawBatch due occurrences by one write, which stamps them as the store does, and deletes them by
+	// another, by their ids and the token. It answers how many there were; none means that no more are due. Several may
+	// run at once. What would be fired is not read: it could as well be kept where it takes no reading.
 	Take(ctx context.Context, c rawClaim) (int, error)
 	// Close removes what was made.
 	Close(ctx context.Context) error
 }
 
-// rawRow is what a bare client keeps of a job and its only occurrence, besides what all of them have in common. Times are Unix
-// milliseconds.
+// rawRow is what a bare client keeps of a job and its only occurrence, besides what all of them have in common. Times
+// are Unix milliseconds.
 type rawRow struct {
 	key, revision    string
 	id               job.ID
@@ -46,8 +46,8 @@ func newRawRow(key string, at time.Time, data []byte) rawRow {
 	return r
 }
 
-// rawClaim is what the occurrences of a claim are stamped with: those that are due now get it until the lease's end. Times are
-// Unix milliseconds.
+// rawClaim is what the occurrences of a claim are stamped with: those that are due now get it until the lease's end.
+// Times are Unix milliseconds.
 type rawClaim struct {
 	token      string
 	now, until int64

@@ -50,8 +50,8 @@ func (b *Bench) openLimit(ctx context.Context) (limit, error) {
 // storeLimit is a store's bare claiming and deleting.
 type storeLimit struct{ url string }
 
-// Run drains one half of the work with one worker and the other with two, unless the store has a single writer, and answers
-// the better.
+// Run drains one half of the work with one worker and the other with two, unless the store has a single writer, and
+// answers the better.
 func (l *storeLimit) Run(ctx context.Context, w *Work) (best float64, err error) {
 	raw, err := openRaw(ctx, l.url)
 	if err != nil {

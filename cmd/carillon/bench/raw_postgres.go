@@ -38,8 +38,8 @@ const (
 		SELECT ctid FROM $occurrences WHERE lane = 'default' AND due_at <= $2 ORDER BY due_at, timestamp LIMIT $4 FOR UPDATE SKIP LOCKED)) RETURNING revision, id`
 	rawPostgresDelete = `DELETE FROM $occurrences o USING unnest($1::uuid[], $2::uuid[]) AS c (revision, id)
 		WHERE o.revision = c.revision AND o.id = c.id AND o.token = $3`
-	// A transaction that begins with it looks rows up by an index and in its order, as the store's do. Of a table that the server
-	// has not yet looked at, it would rather sort all that is due for each claim.
+	// A transaction that begins with it looks rows up by an index and in its order, as the store's do. Of a table that
+	// the server has not yet looked at, it would rather sort all that is due for each claim.
 	rawPostgresPlan = `SELECT set_config(name, 'off', true)
 		FROM unnest('{enable_seqscan,enable_bitmapscan,enable_sort,enable_hashjoin,enable_mergejoin}'::text[]) AS s (name)`
 	rawPostgresDrop = `DROP TABLE IF EXISTS $jobs, $occurrences`

@@ -11,8 +11,8 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// rawRedis is Redis' bare client, with keys of its own like those of one of the store's shards: hashes of what is known of jobs
-// and occurrences, and sorted sets by which they are found.
+// rawRedis is Redis' bare client, with keys of its own like those of one of the store's shards: hashes of what is known
+// of jobs and occurrences, and sorted sets by which they are found.
 type rawRedis struct {
 	client redis.UniversalClient
 }

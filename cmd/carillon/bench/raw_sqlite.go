@@ -16,8 +16,8 @@ import (
 	"github.com/carillon-scheduler/carillon/store/sqlite"
 )
 
-// rawSQLite is SQLite's bare client, on a file of its own beside the store's, which the store's code has made, with the same pragmas but
-// for a larger page cache.
+// rawSQLite is SQLite's bare client, on a file of its own beside the store's, which the store's code has made, with the
+// same pragmas but for a larger page cache.
 type rawSQLite struct {
 	dir string
 	db  *sql.DB

@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// Steady measures how late occurrences are fired that come at a steady rate, each a job of its own, all submitted before.
+// Steady measures how late occurrences are fired that come at a steady rate, each a job of its own, all submitted
+// before.
 type Steady struct {
 	// Rate is how many fall due in a second, Duration for how long.
 	Rate     float64
@@ -72,8 +73,9 @@ func (l *lateness) round(ctx context.Context, b *Bench, round int, t timed) erro
 	return errors.Join(b.clean(ctx), where.close(ctx))
 }
 
-// fillAhead submits timed work, and others with it, and sets when it begins: all must be there before the first is due. But not for
-// long, for what has not been touched for a while the machine may have to read from its disk, which is another thing to measure.
+// fillAhead submits timed work, and others with it, and sets when it begins: all must be there before the first is due.
+// But not for long, for what has not been touched for a while the machine may have to read from its disk, which is
+// another thing to measure.
 func (b *Bench) fillAhead(ctx context.Context, w *Work, others ...*Work) error {
 	all := append([]*Work{w}, others...)
 	count := 0

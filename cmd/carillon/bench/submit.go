@@ -16,8 +16,8 @@ import (
 	"github.com/gin-gonic/gin"
 )
 
-// Submit measures how many jobs are taken in a second, by the HTTP API, each on disk before its answer: one by one, and in
-// batches.
+// Submit measures how many jobs are taken in a second, by the HTTP API, each on disk before its answer: one by one, and
+// in batches.
 type Submit struct {
 	// Count is how many jobs are submitted in each round, in batches, and one by one a fourth of that.
 	Count int
@@ -130,8 +130,8 @@ func (s Submit) startGather(ctx context.Context, b *Bench) (p *part, url string,
 
 const gatherRole = "gatherer"
 
-// gatherer is the part that is a bare endpoint: it gathers what is posted while the last write was under way, writes it by
-// one, and answers.
+// gatherer is the part that is a bare endpoint: it gathers what is posted while the last write was under way, writes it
+// by one, and answers.
 type gatherer struct {
 	raw    rawStore
 	server *http.Server

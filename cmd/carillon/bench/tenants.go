@@ -11,12 +11,13 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// Tenants measures what a replica costs, and how late it fires, while ever so many tenants have something pending, beside the same with few.
+// Tenants measures what a replica costs, and how late it fires, while ever so many tenants have something pending,
+// beside the same with few.
 type Tenants struct {
 	// Count is how many tenants there are, and Few how many to compare with, which is less.
 	Count, Few int
-	// Rate is how many occurrences fall due in a second, each of another tenant, and Duration for how long they do, and for how long
-	// nothing does.
+	// Rate is how many occurrences fall due in a second, each of another tenant, and Duration for how long they do, and
+	// for how long nothing does.
 	Rate     float64
 	Duration time.Duration
 }
@@ -134,7 +135,8 @@ func (t *tenancy) round(ctx context.Context, b *Bench, made *madeJobs, round int
 	return replica.stop()
 }
 
-// madeJobs are jobs of many tenants, which a bench puts into the store by itself: by the API it would be a request for each tenant.
+// madeJobs are jobs of many tenants, which a bench puts into the store by itself: by the API it would be a request for
+// each tenant.
 type madeJobs struct {
 	store   store.Store
 	waiting int // tenants that have one

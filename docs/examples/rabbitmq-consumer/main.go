@@ -1,6 +1,6 @@
-// Rabbitmq-consumer takes Carillon's messages from a queue and does the work of each delivery exactly once, however often
-// it comes. The order is what matters: the work and the note of the message id are one transaction, and only when that
-// is committed the message is acknowledged. It ends when the connection does; let a supervisor start it again.
+// Rabbitmq-consumer takes Carillon's messages from a queue and does the work of each delivery exactly once, however
+// often it comes. The order is what matters: the work and the note of the message id are one transaction, and only when
+// that is committed the message is acknowledged. It ends when the connection does; let a supervisor start it again.
 package main
 
 import (

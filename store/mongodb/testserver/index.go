@@ -11,10 +11,10 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// indexIDs gives the collections of a database indexes by which SQLite finds a document by its id. FerretDB makes one that
-// would do, on _ferretdb_sjson->"_id", but asks for _ferretdb_sjson->'$._id', which to SQLite is something else. So each
-// document that is updated or deleted is looked for in the whole collection, and a test with a few thousand of them takes
-// minutes on a busy machine.
+// indexIDs gives the collections of a database indexes by which SQLite finds a document by its id. FerretDB makes one
+// that would do, on _ferretdb_sjson->"_id", but asks for _ferretdb_sjson->'$._id', which to SQLite is something else.
+// So each document that is updated or deleted is looked for in the whole collection, and a test with a few thousand of
+// them takes minutes on a busy machine.
 func indexIDs(ctx context.Context, data, database string) (err error) {
 	u := url.URL{
 		Scheme:   "file",

@@ -13,9 +13,9 @@ import (
 //
 //	$expr: {$lte: ["$$NOW", <date>]}
 //
-// in the filter of an update, a delete or a findAndModify, by this machine's clock. A filter whose condition holds goes on
-// without it; one whose condition does not hold matches nothing. A message without such a condition is not touched. As in
-// MongoDB, the time is the same for all statements of a command.
+// in the filter of an update, a delete or a findAndModify, by this machine's clock. A filter whose condition holds goes
+// on without it; one whose condition does not hold matches nothing. A message without such a condition is not touched.
+// As in MongoDB, the time is the same for all statements of a command.
 func judgeNow(m message, now time.Time) (message, error) {
 	if m.opcode() != opMsg || !bytes.Contains(m, []byte("$$NOW")) {
 		return m, nil
@@ -52,8 +52,8 @@ func judgeNow(m message, now time.Time) (message, error) {
 
 var errShort = errors.New("a section of the message is cut off")
 
-// judgeCommand judges the filters in a command's own document: that of a findAndModify, and those of statements that are
-// not sent as a sequence.
+// judgeCommand judges the filters in a command's own document: that of a findAndModify, and those of statements that
+// are not sent as a sequence.
 func judgeCommand(document []byte, now time.Time) ([]byte, error) {
 	var command bson.D
 	if err := bson.Unmarshal(document, &command); err != nil || len(command) == 0 {
@@ -132,8 +132,8 @@ func judgeFilter(filter bson.D, now time.Time) bson.D {
 	return filter
 }
 
-// boundOf is the date of the condition, if an element of a filter is it. Whatever else is asked by $expr is for FerretDB
-// to refuse.
+// boundOf is the date of the condition, if an element of a filter is it. Whatever else is asked by $expr is for
+// FerretDB to refuse.
 func boundOf(e bson.E) (bound bson.DateTime, ok bool) {
 	expression, _ := e.Value.(bson.D)
 	if e.Key != "$expr" || len(expression) != 1 || expression[0].Key != "$lte" {

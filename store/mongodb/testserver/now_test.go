@@ -9,8 +9,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 )
 
-// A write whose filter bounds the server's time changes what it matches until then, and nothing later, in whichever form
-// the driver sends it.
+// A write whose filter bounds the server's time changes what it matches until then, and nothing later, in whichever
+// form the driver sends it.
 func TestNowIsJudged(t *testing.T) {
 	ctx := t.Context()
 	uri, _ := start(t, "127.0.0.1:0", "")

@@ -17,7 +17,8 @@ const (
 	asynqKeys  = "asynq:{" + asynqQueue + "}:"
 )
 
-// asynqConcurrency is how many tasks are worked on at once, as many as in Carillon's bench. The default is one for each core.
+// asynqConcurrency is how many tasks are worked on at once, as many as in Carillon's bench. The default is one for each
+// core.
 const asynqConcurrency = 1024
 
 // asynqPeer is asynq.

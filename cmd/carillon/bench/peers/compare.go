@@ -22,8 +22,8 @@ type comparison struct {
 	out     io.Writer // of progress
 }
 
-// compare measures each mode, in rounds in which all subjects take their turns, so that what else the machine does meets all of
-// them. It answers the reports that are whole or begun, in the order of modes and subjects.
+// compare measures each mode, in rounds in which all subjects take their turns, so that what else the machine does
+// meets all of them. It answers the reports that are whole or begun, in the order of modes and subjects.
 func compare(ctx context.Context, o options, progress io.Writer) ([]Report, error) {
 	c := &comparison{options: o, started: time.Now(), out: progress}
 	var reports []Report
@@ -203,8 +203,8 @@ func (c *comparison) idleRound(ctx context.Context, p peer, r *Report) error {
 	return nil
 }
 
-// await waits until a number of jobs are settled, or until a time, unless that is zero, and answers how many are. It fails if
-// there is no progress for a minute.
+// await waits until a number of jobs are settled, or until a time, unless that is zero, and answers how many are. It
+// fails if there is no progress for a minute.
 func (c *comparison) await(ctx context.Context, p peer, count int, until time.Time) (int, error) {
 	last, since, told := -1, time.Now(), time.Now()
 	for {

@@ -14,8 +14,8 @@ const (
 	loopBatch = 250
 )
 
-// polling is a number of loops, each of which takes a batch of due jobs, handles them, settles them, and sleeps when there were
-// fewer than it may take.
+// polling is a number of loops, each of which takes a batch of due jobs, handles them, settles them, and sleeps when
+// there were fewer than it may take.
 type polling struct {
 	settings string
 	done     atomic.Int64

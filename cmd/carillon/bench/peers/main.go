@@ -1,9 +1,9 @@
-// Command peers runs other schedulers on the servers and with the work of Carillon's bench, and Carillon's bench between them,
-// so that one table shows them beside each other. Each stands for its kind: River is a job queue on PostgreSQL and asynq one
-// on Redis; table and zset are the loops that one writes instead of using any.
+// Command peers runs other schedulers on the servers and with the work of Carillon's bench, and Carillon's bench
+// between them, so that one table shows them beside each other. Each stands for its kind: River is a job queue on
+// PostgreSQL and asynq one on Redis; table and zset are the loops that one writes instead of using any.
 //
-// It is a module of its own, so that Carillon needs none of what they need. What it makes on the servers has names of its own,
-// must not be there before, and is deleted at the end.
+// It is a module of its own, so that Carillon needs none of what they need. What it makes on the servers has names of
+// its own, must not be there before, and is deleted at the end.
 package main
 
 import (

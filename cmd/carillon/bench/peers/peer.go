@@ -16,17 +16,19 @@ const (
 	tuned      = "tuned"      // the shortest ones that it takes, or that make a difference
 )
 
-// peer is a scheduler on a server. It is used once: prepare, insert, start, stop, remove, the latter whatever happened before.
+// peer is a scheduler on a server. It is used once: prepare, insert, start, stop, remove, the latter whatever happened
+// before.
 type peer interface {
 	// about tells its version, its server's, and what the settings set.
 	about(ctx context.Context) (about, error)
-	// prepare makes its place on the server. It answers an error that wraps errNotEmpty if anything is there already, unless
-	// it is told to delete that.
+	// prepare makes its place on the server. It answers an error that wraps errNotEmpty if anything is there already,
+	// unless it is told to delete that.
 	prepare(ctx context.Context, force bool) error
 	// insert hands over the work, by the fastest way that the peer has. It may be called again after all was deleted by
 	// remove and prepare.
 	insert(ctx context.Context, w *work) error
-	// start begins to work. Handle is called for each execution, with the job's payload, and does what is to be measured.
+	// start begins to work. Handle is called for each execution, with the job's payload, and does what is to be
+	// measured.
 	start(ctx context.Context, handle func(payload []byte)) error
 	// settled tells how many jobs are done for good: the server will not hand them out again.
 	settled(ctx context.Context) (int, error)
@@ -106,8 +108,8 @@ func (o *observer) handle(payload []byte) {
 	}
 }
 
-// seen is the deviations of the jobs that were executed, how many were not, and how many times one was that had been before.
-// Nothing may be executing.
+// seen is the deviations of the jobs that were executed, how many were not, and how many times one was that had been
+// before. Nothing may be executing.
 func (o *observer) seen() (deviations []int64, lost, doubled int) {
 	for i := range o.times {
 		switch n := int(o.times[i].Load()); n {

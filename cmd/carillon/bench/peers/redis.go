@@ -10,8 +10,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// redisConnections is how many a peer may have to Redis. The client's default, ten for each core, is too few for as many
-// tasks at once as are set.
+// redisConnections is how many a peer may have to Redis. The client's default, ten for each core, is too few for as
+// many tasks at once as are set.
 const redisConnections = 128
 
 // openRedis opens a client.

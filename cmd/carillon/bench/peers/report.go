@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// Report is what was measured of one subject in one mode. Its fields are those of a report of Carillon's bench, which is read
-// into it, and a few more.
+// Report is what was measured of one subject in one mode. Its fields are those of a report of Carillon's bench, which
+// is read into it, and a few more.
 type Report struct {
 	Mode     string    `json:"mode"`
 	Subject  string    `json:"subject"`
@@ -90,8 +90,8 @@ var columnsOf = map[string][]column{
 	"idle": {{"processor", "% of a core"}, {"queries of the store", "queries/s"}},
 }
 
-// writeTables writes the reports for people, a table for each mode, as Markdown, with the medians of all rounds and the least
-// and most of the first figure.
+// writeTables writes the reports for people, a table for each mode, as Markdown, with the medians of all rounds and the
+// least and most of the first figure.
 func writeTables(w io.Writer, reports []Report) error {
 	m := reports[0].Machine
 	fmt.Fprintf(w, "%d cores, %s/%s, %s, %s\n", m.Cores, m.OS, m.Arch, m.Go, reports[0].At.Format(time.RFC3339))

@@ -27,12 +27,12 @@ func TestReread(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", text, err)
 		}
-		got, err := job.Reread[document]([]byte(text))
+		got, err := job.ParseTrusted[document]([]byte(text))
 		if err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("%s is read again as %+v, %v, want %+v", text, got, err, want)
 		}
 	}
-	if _, err := job.Reread[document]([]byte(`{"url":`)); err == nil {
+	if _, err := job.ParseTrusted[document]([]byte(`{"url":`)); err == nil {
 		t.Error("what breaks off is read again")
 	}
 }

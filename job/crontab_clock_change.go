@@ -5,13 +5,13 @@ import (
 	"time"
 )
 
-// EffectKind is what a change of the clocks does to a crontab.
-type EffectKind int
+// ClockChangeKind is what a change of the clocks does to a crontab.
+type ClockChangeKind int
 
 // The effects of a change of the clocks.
 const (
 	// Unaffected: the wall time comes once.
-	Unaffected EffectKind = iota
+	Unaffected ClockChangeKind = iota
 	// Moved: it stands for a fixed time in a gap, and fires right after it.
 	Moved
 	// OnlyFirst: the wall time comes twice, and a fixed time fires the first time only.
@@ -24,9 +24,9 @@ const (
 	LeftOut
 )
 
-// Effect is what a change of the clocks does to one instant of a crontab. It is meant for people to read.
-type Effect struct {
-	Kind EffectKind
+// ClockChange is what a change of the clocks does to one instant of a crontab. It is meant for people to read.
+type ClockChange struct {
+	Kind ClockChangeKind
 	// Wall is the wall time concerned, as a time in UTC with the same reading. Of several in one gap it is the first.
 	Wall time.Time
 	// At is the instant that fires; if it is left out, the one right after the gap.
@@ -34,7 +34,7 @@ type Effect struct {
 }
 
 // String says it in a few words; it is empty for no effect.
-func (e Effect) String() string {
+func (e ClockChange) String() string {
 	clock := e.Wall.Format("15:04")
 	if e.Wall.Second() != 0 {
 		clock = e.Wall.Format(time.TimeOnly)
@@ -55,10 +55,10 @@ func (e Effect) String() string {
 	}
 }
 
-// Effect tells what a change of the zone's clocks does to an instant that Next has given. There is none on @every and
-// @at, which don't go by clocks.
-func (c Crontab) Effect(at time.Time, in *time.Location) Effect {
-	effect := Effect{At: at}
+// ClockChange tells what a change of the zone's clocks does to an instant that Next has given. There is none on @every
+// and @at, which don't go by clocks.
+func (c Crontab) ClockChange(at time.Time, in *time.Location) ClockChange {
+	effect := ClockChange{At: at}
 	if c.kind != kindFields {
 		return effect
 	}
@@ -85,10 +85,10 @@ func (c Crontab) Effect(at time.Time, in *time.Location) Effect {
 	return effect
 }
 
-// LeftOut is what gaps leave out of the crontab, from after one time to another, a gap each: times that lie in a gap and
-// nothing fires for. It looks at every change of the clocks between the two.
-func (c Crontab) LeftOut(after, upTo time.Time, in *time.Location) []Effect {
-	var effects []Effect
+// LeftOut is what gaps leave out of the crontab, from after one time to another, a gap each: times that lie in a gap
+// and nothing fires for. It looks at every change of the clocks between the two.
+func (c Crontab) LeftOut(after, upTo time.Time, in *time.Location) []ClockChange {
+	var effects []ClockChange
 	if c.kind != kindFields {
 		return nil
 	}
@@ -97,7 +97,7 @@ func (c Crontab) LeftOut(after, upTo time.Time, in *time.Location) []Effect {
 		p = z.at(p.end)
 		g := z.before(p)
 		if wall, ok := c.fields.inside(g); ok && (c.fields.real || g.to-g.from >= correction) {
-			effects = append(effects, Effect{Kind: LeftOut, Wall: reading(wall), At: time.Unix(p.start, 0).UTC()})
+			effects = append(effects, ClockChange{Kind: LeftOut, Wall: reading(wall), At: time.Unix(p.start, 0).UTC()})
 		}
 	}
 	return effects

@@ -1,6 +1,7 @@
-// Package group makes puts that come one by one, from many clients at once, cost about as much as those that come together:
-// what arrives while the store is busy with others is put by one call. There is no timer; who is alone does not wait.
-package group
+// Package groupcommit makes puts that come one by one, from many clients at once, cost about as much as those that come
+// together: what arrives while the store is busy with others is put by one call. There is no timer; who is alone does
+// not wait.
+package groupcommit
 
 import (
 	"context"
@@ -15,7 +16,8 @@ import (
 )
 
 const (
-	// largest is the weight of the largest put that goes with others. They would wait for a larger one, and it gains nothing.
+	// largest is the weight of the largest put that goes with others. They would wait for a larger one, and it gains
+	// nothing.
 	largest = 64 << 10
 	// largestBatch bounds the weight of what is put together, and so the memory and the time that it takes.
 	largestBatch = 1 << 20
@@ -23,8 +25,8 @@ const (
 	apart = 5 * time.Second
 )
 
-// New makes Put gather. As many as writers of its calls to the store are under way at a time, not counting those for what
-// goes alone: several jobs at once, which are together already, and what is large. All else is passed on.
+// New makes Put gather. As many as writers of its calls to the store are under way at a time, not counting those for
+// what goes alone: several jobs at once, which are together already, and what is large. All else is passed on.
 func New(jobs store.Jobs, writers int) store.Jobs {
 	return &gatherer{inner: jobs, writers: writers}
 }
@@ -32,8 +34,8 @@ func New(jobs store.Jobs, writers int) store.Jobs {
 // inner is the store, under a name that is none of its methods'.
 type inner interface{ store.Jobs }
 
-// gatherer has no goroutine of its own. Of the callers, one writes for all that wait, and then leaves the next batch to one
-// of those that have come meanwhile; so none puts for others more than once.
+// gatherer has no goroutine of its own. Of the callers, one writes for all that wait, and then leaves the next batch to
+// one of those that have come meanwhile; so none puts for others more than once.
 type gatherer struct {
 	inner
 	writers int
@@ -63,8 +65,8 @@ const (
 	single             // put its own alone
 )
 
-// Put implements [store.Jobs]. A put whose context ends while it waits is never made. One that is being made with others goes
-// on when its context is cancelled, until the first of their deadlines, or until all of them are cancelled.
+// Put implements [store.Jobs]. A put whose context ends while it waits is never made. One that is being made with
+// others goes on when its context is cancelled, until the first of their deadlines, or until all of them are cancelled.
 func (g *gatherer) Put(ctx context.Context, puts []store.Put) []store.PutResult {
 	if len(puts) != 1 {
 		return g.inner.Put(ctx, puts)
@@ -248,8 +250,8 @@ func (g *gatherer) write(b *batch, turns []turn) {
 	}
 }
 
-// permanent tells whether a put has failed by a fault of its own, or of one that it was put with. Nothing has changed then, so
-// it may be put again under the same revision.
+// permanent tells whether a put has failed by a fault of its own, or of one that it was put with. Nothing has changed
+// then, so it may be put again under the same revision.
 func permanent(err error) bool {
 	return err != nil && !errors.Is(err, store.ErrUnavailable) && !errors.Is(err, store.ErrPrecondition) && !errors.Is(err, store.ErrSuperseded)
 }

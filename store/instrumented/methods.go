@@ -1,4 +1,4 @@
-package metered
+package instrumented
 
 import (
 	"context"
@@ -129,7 +129,7 @@ func (s *metered) Claim(ctx context.Context, params store.ClaimParams) (store.Cl
 	return answer, err
 }
 
-// DueLanes implements [store.Stock].
+// DueLanes implements [store.Inspector].
 func (s *metered) DueLanes(ctx context.Context, params store.DueParams) (store.DuePage, error) {
 	start := time.Now()
 	answer, err := s.inner.DueLanes(ctx, params)
@@ -137,7 +137,7 @@ func (s *metered) DueLanes(ctx context.Context, params store.DueParams) (store.D
 	return answer, err
 }
 
-// Lanes implements [store.Stock].
+// Lanes implements [store.Inspector].
 func (s *metered) Lanes(ctx context.Context, after store.LaneDue, limit int) ([]store.LaneDue, error) {
 	start := time.Now()
 	answer, err := s.inner.Lanes(ctx, after, limit)
@@ -201,7 +201,7 @@ func (s *metered) Replicas(ctx context.Context, now time.Time) (int, error) {
 	return answer, err
 }
 
-// Backlog implements [store.Stock].
+// Backlog implements [store.Inspector].
 func (s *metered) Backlog(ctx context.Context, now time.Time) (store.Backlog, error) {
 	start := time.Now()
 	answer, err := s.inner.Backlog(ctx, now)
@@ -209,7 +209,7 @@ func (s *metered) Backlog(ctx context.Context, now time.Time) (store.Backlog, er
 	return answer, err
 }
 
-// CountLanes implements [store.Stock].
+// CountLanes implements [store.Inspector].
 func (s *metered) CountLanes(ctx context.Context, now time.Time, lanes []job.Lane, limit int) ([]store.LaneCount, error) {
 	start := time.Now()
 	answer, err := s.inner.CountLanes(ctx, now, lanes, limit)
@@ -217,7 +217,7 @@ func (s *metered) CountLanes(ctx context.Context, now time.Time, lanes []job.Lan
 	return answer, err
 }
 
-// Sample implements [store.Stock].
+// Sample implements [store.Inspector].
 func (s *metered) Sample(ctx context.Context, lane job.Lane, from time.Time, limit int) ([]store.Sampled, error) {
 	start := time.Now()
 	answer, err := s.inner.Sample(ctx, lane, from, limit)

@@ -1,4 +1,4 @@
-package group_test
+package groupcommit_test
 
 import (
 	"context"
@@ -12,11 +12,11 @@ import (
 
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
-	"github.com/carillon-scheduler/carillon/store/group"
+	"github.com/carillon-scheduler/carillon/store/groupcommit"
 )
 
-// harness has callers whose puts gather before a store of which each call takes until it is told to finish. It lives in a
-// bubble of synctest, and all that it does returns when everybody waits.
+// harness has callers whose puts gather before a store of which each call takes until it is told to finish. It lives in
+// a bubble of synctest, and all that it does returns when everybody waits.
 type harness struct {
 	*testing.T
 	jobs  store.Jobs
@@ -45,7 +45,7 @@ func (u *underWay) keys() string {
 
 func newHarness(t *testing.T, writers int) *harness {
 	h := &harness{T: t}
-	h.jobs = group.New(held{put: h.put}, writers)
+	h.jobs = groupcommit.New(held{put: h.put}, writers)
 	return h
 }
 

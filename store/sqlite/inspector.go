@@ -10,7 +10,7 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// DueLanes implements [store.Stock].
+// DueLanes implements [store.Inspector].
 func (s *Store) DueLanes(ctx context.Context, p store.DueParams) (store.DuePage, error) {
 	rows, err := s.stmt.dueLanes.QueryContext(ctx, p.After.DueAt.UnixMilli(), p.After.Lane.String(), p.Until.UnixMilli(), p.Limit)
 	found, err := read(ctx, rows, err, func(r scanner) (e store.DueEntries, err error) {
@@ -26,7 +26,7 @@ func (s *Store) DueLanes(ctx context.Context, p store.DueParams) (store.DuePage,
 	return store.DuePageOf(found, p.Limit), err
 }
 
-// Lanes implements [store.Stock], in the order of their texts.
+// Lanes implements [store.Inspector], in the order of their texts.
 func (s *Store) Lanes(ctx context.Context, after store.LaneDue, limit int) ([]store.LaneDue, error) {
 	rows, err := s.stmt.lanes.QueryContext(ctx, after.Lane.String(), limit)
 	return read(ctx, rows, err, func(r scanner) (l store.LaneDue, err error) {
@@ -41,7 +41,7 @@ func (s *Store) Lanes(ctx context.Context, after store.LaneDue, limit int) ([]st
 	})
 }
 
-// Backlog implements [store.Stock]. It is exact, and reads indexes beside the writer: of ten million occurrences,
+// Backlog implements [store.Inspector]. It is exact, and reads indexes beside the writer: of ten million occurrences,
 // that takes a second or two.
 func (s *Store) Backlog(ctx context.Context, now time.Time) (store.Backlog, error) {
 	var b store.Backlog
@@ -55,7 +55,7 @@ func (s *Store) Backlog(ctx context.Context, now time.Time) (store.Backlog, erro
 	return b, nil
 }
 
-// CountLanes implements [store.Stock].
+// CountLanes implements [store.Inspector].
 func (s *Store) CountLanes(ctx context.Context, now time.Time, lanes []job.Lane, limit int) ([]store.LaneCount, error) {
 	counts := make([]store.LaneCount, len(lanes))
 	for i, l := range lanes {
@@ -67,7 +67,7 @@ func (s *Store) CountLanes(ctx context.Context, now time.Time, lanes []job.Lane,
 	return counts, nil
 }
 
-// Sample implements [store.Stock].
+// Sample implements [store.Inspector].
 func (s *Store) Sample(ctx context.Context, lane job.Lane, from time.Time, limit int) ([]store.Sampled, error) {
 	rows, err := s.stmt.laneSample.QueryContext(ctx, lane.String(), from.UnixMilli(), limit)
 	var last []byte

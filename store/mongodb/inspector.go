@@ -12,7 +12,7 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// DueLanes implements [store.Stock]. It reads one batch of the index by due times, and nothing else.
+// DueLanes implements [store.Inspector]. It reads one batch of the index by due times, and nothing else.
 func (s *Store) DueLanes(ctx context.Context, p store.DueParams) (store.DuePage, error) {
 	// What is staged has a due time too, and is in no lane.
 	span := bson.M{"dueAt": bson.M{"$gte": p.After.DueAt, "$lte": p.Until}, "lane": anyLane()}
@@ -42,9 +42,9 @@ func (s *Store) DueLanes(ctx context.Context, p store.DueParams) (store.DuePage,
 	return store.DuePageOf(found, limit), nil
 }
 
-// Lanes implements [store.Stock], in the order of their texts. It goes through the claim index from each lane's first entry to the
-// next lane's, so it takes a command for each lane. An aggregation could answer it with one, but where the collection is sharded it
-// would read all entries.
+// Lanes implements [store.Inspector], in the order of their texts. It goes through the claim index from each lane's
+// first entry to the next lane's, so it takes a command for each lane. An aggregation could answer it with one, but
+// where the collection is sharded it would read all entries.
 func (s *Store) Lanes(ctx context.Context, after store.LaneDue, limit int) (lanes []store.LaneDue, err error) {
 	for last := after.Lane.String(); len(lanes) < limit; {
 		next, err := s.first(ctx, bson.M{"lane": bson.M{"$gt": last}})
@@ -61,9 +61,10 @@ func (s *Store) Lanes(ctx context.Context, after store.LaneDue, limit int) (lane
 	return lanes, nil
 }
 
-// CountLanes implements [store.Stock]. It counts what is due of a lane, and only if that is below the limit, what comes later, up
-// to what is left of the limit: one or two commands for each lane, those of some lanes under way together. What is claimed
-// between the two is counted twice. Where the collection is sharded, each shard reads up to the limit.
+// CountLanes implements [store.Inspector]. It counts what is due of a lane, and only if that is below the limit, what
+// comes later, up to what is left of the limit: one or two commands for each lane, those of some lanes under way
+// together. What is claimed between the two is counted twice. Where the collection is sharded, each shard reads up to
+// the limit.
 func (s *Store) CountLanes(ctx context.Context, now time.Time, lanes []job.Lane, limit int) ([]store.LaneCount, error) {
 	counts := make([]store.LaneCount, len(lanes))
 	group, ctx := errgroup.WithContext(ctx)
@@ -86,7 +87,7 @@ func (s *Store) CountLanes(ctx context.Context, now time.Time, lanes []job.Lane,
 	return counts, nil
 }
 
-// Sample implements [store.Stock] by two commands: one finds the occurrences, the other reads their jobs.
+// Sample implements [store.Inspector] by two commands: one finds the occurrences, the other reads their jobs.
 func (s *Store) Sample(ctx context.Context, lane job.Lane, from time.Time, limit int) ([]store.Sampled, error) {
 	found, err := find[occurrenceDocument](ctx, s.occurrences, bson.M{"lane": lane.String(), "dueAt": bson.M{"$gte": from}},
 		options.Find().SetSort(keys("dueAt", "_id")).SetLimit(int64(limit)).
@@ -119,11 +120,11 @@ func (s *Store) Sample(ctx context.Context, lane job.Lane, from time.Time, limit
 	return sampled, nil
 }
 
-// countable is up to how many documents are counted one by one. Of more, the server has a number of its own, which a crash of
-// it, and on a sharded cluster a migration, can leave a little off.
+// countable is up to how many documents are counted one by one. Of more, the server has a number of its own, which a
+// crash of it, and on a sharded cluster a migration, can leave a little off.
 const countable = 100_000
 
-// Backlog implements [store.Stock]. All but that number is counted in the indexes by due times and by lanes.
+// Backlog implements [store.Inspector]. All but that number is counted in the indexes by due times and by lanes.
 func (s *Store) Backlog(ctx context.Context, now time.Time) (b store.Backlog, err error) {
 	oldest, err := s.DueLanes(ctx, store.DueParams{Until: now, Limit: 1})
 	if err != nil {
@@ -154,7 +155,8 @@ func (s *Store) Backlog(ctx context.Context, now time.Time) (b store.Backlog, er
 	return b, nil
 }
 
-// count counts the occurrences that match, up to limit, if it is not zero. No field is asked for that the claim index lacks.
+// count counts the occurrences that match, up to limit, if it is not zero. No field is asked for that the claim index
+// lacks.
 func (s *Store) count(ctx context.Context, filter bson.M, limit int) (int, error) {
 	opts := options.Count()
 	if limit > 0 {

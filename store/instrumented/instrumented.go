@@ -1,5 +1,5 @@
-// Package metered measures a store from outside: how long each of its methods takes, and how often it fails.
-package metered
+// Package instrumented measures a store from outside: how long each of its methods takes, and how often it fails.
+package instrumented
 
 import (
 	"context"
@@ -11,8 +11,8 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// New makes a store that does what the inner one does, and registers what it measures. A registerer takes one of them: it
-// panics if it has one already, as registering two metrics of one name is a mistake in the program.
+// New makes a store that does what the inner one does, and registers what it measures. A registerer takes one of them:
+// it panics if it has one already, as registering two metrics of one name is a mistake in the program.
 func New(inner store.Store, registerer prometheus.Registerer) store.Store {
 	m := &metered{inner: inner}
 	duration := prometheus.NewHistogramVec(prometheus.HistogramOpts{
@@ -92,8 +92,8 @@ func (o *operation) done(ctx context.Context, start time.Time, err error) {
 	}
 }
 
-// isFault tells whether an error is the store's: not an answer such as that there is no job, and not that the caller has
-// given up waiting, by which a client that hangs up would look like a store that fails.
+// isFault tells whether an error is the store's: not an answer such as that there is no job, and not that the caller
+// has given up waiting, by which a client that hangs up would look like a store that fails.
 func isFault(ctx context.Context, err error) bool {
 	return err != nil && !errors.Is(ctx.Err(), context.Canceled) &&
 		!errors.Is(err, store.ErrNotFound) && !errors.Is(err, store.ErrPrecondition) && !errors.Is(err, store.ErrSuperseded) &&

@@ -10,7 +10,7 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// DueLanes implements [store.Stock].
+// DueLanes implements [store.Inspector].
 func (s *Store) DueLanes(ctx context.Context, p store.DueParams) (store.DuePage, error) {
 	var found []store.DueEntries
 	err := s.transact(ctx, func(t *transaction) {
@@ -34,8 +34,8 @@ func (s *Store) DueLanes(ctx context.Context, p store.DueParams) (store.DuePage,
 	return store.DuePageOf(found, p.Limit), err
 }
 
-// lanesSQL has the lanes of what is pending after one, up to a limit, and a NULL if there are fewer: from each to the next, past
-// all that waits in it.
+// lanesSQL has the lanes of what is pending after one, up to a limit, and a NULL if there are fewer: from each to the
+// next, past all that waits in it.
 const lanesSQL = `WITH RECURSIVE lanes (lane) AS (
 		(SELECT lane FROM carillon.occurrences WHERE due_at IS NOT NULL AND lane > $1 ORDER BY lane LIMIT 1)
 		UNION ALL
@@ -45,7 +45,7 @@ const lanesSQL = `WITH RECURSIVE lanes (lane) AS (
 	SELECT l.lane, (SELECT o.due_at FROM carillon.occurrences o WHERE o.lane = l.lane AND o.due_at IS NOT NULL
 		ORDER BY o.due_at LIMIT 1) FROM (SELECT lane FROM lanes LIMIT $2) l WHERE l.lane IS NOT NULL`
 
-// Lanes implements [store.Stock], in the order of their texts.
+// Lanes implements [store.Inspector], in the order of their texts.
 func (s *Store) Lanes(ctx context.Context, after store.LaneDue, limit int) (lanes []store.LaneDue, err error) {
 	err = s.transact(ctx, func(t *transaction) {
 		lanes = nil
@@ -63,7 +63,7 @@ func (s *Store) Lanes(ctx context.Context, after store.LaneDue, limit int) (lane
 	return lanes, err
 }
 
-// CountLanes implements [store.Stock]. What is due comes first in a lane, so what is read of it tells both.
+// CountLanes implements [store.Inspector]. What is due comes first in a lane, so what is read of it tells both.
 func (s *Store) CountLanes(ctx context.Context, now time.Time, lanes []job.Lane, limit int) (counts []store.LaneCount, err error) {
 	names := make([]string, len(lanes))
 	for i, l := range lanes {
@@ -95,7 +95,7 @@ const sampleSQL = `SELECT o.due_at, j.revision IS NOT NULL AND o.follows,
 		WINDOW w AS (ORDER BY first.due_at, first.timestamp, first.revision, first.id)) o
 	LEFT JOIN carillon.jobs j ON j.revision = ANY (ARRAY[o.revision]) ORDER BY o.place`
 
-// Sample implements [store.Stock].
+// Sample implements [store.Inspector].
 func (s *Store) Sample(ctx context.Context, lane job.Lane, from time.Time, limit int) (found []store.Sampled, err error) {
 	err = s.transact(ctx, func(t *transaction) {
 		found = nil
@@ -121,10 +121,10 @@ func (s *Store) Sample(ctx context.Context, lane job.Lane, from time.Time, limit
 // countable is up to how many occurrences, and dead letters, are counted one by one.
 const countable = 100_000
 
-// backlogSQL counts what is due, and up to one more than $2 of what is pending and of the dead letters, all in the indexes for
-// just these. The estimates are for where that does not do: the rows that the server believes the table to have, which it
-// keeps up by what each transaction inserts and deletes, but forgets in a crash; and the entries that it found in either index
-// when it last vacuumed or analyzed the table.
+// backlogSQL counts what is due, and up to one more than $2 of what is pending and of the dead letters, all in the
+// indexes for just these. The estimates are for where that does not do: the rows that the server believes the table to
+// have, which it keeps up by what each transaction inserts and deletes, but forgets in a crash; and the entries that it
+// found in either index when it last vacuumed or analyzed the table.
 const backlogSQL = `SELECT
 	(SELECT count(*) FROM carillon.occurrences WHERE due_at <= $1),
 	(SELECT due_at FROM carillon.occurrences WHERE due_at <= $1 ORDER BY due_at LIMIT 1),
@@ -134,7 +134,7 @@ const backlogSQL = `SELECT
 	(SELECT reltuples::bigint FROM pg_class WHERE oid = 'carillon.occurrences_claim'::regclass),
 	(SELECT reltuples::bigint FROM pg_class WHERE oid = 'carillon.occurrences_dead'::regclass)`
 
-// Backlog implements [store.Stock].
+// Backlog implements [store.Inspector].
 func (s *Store) Backlog(ctx context.Context, now time.Time) (b store.Backlog, err error) {
 	var live, pendingEntries, deadEntries int
 	err = s.transact(ctx, func(t *transaction) {

@@ -12,13 +12,13 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// DueLanes implements [store.Stock]: it asks all shards at once for what their heads tell. If some fail, it answers the lanes of
-// the others, with the error.
+// DueLanes implements [store.Inspector]: it asks all shards at once for what their heads tell. If some fail, it answers
+// the lanes of the others, with the error.
 func (s *Store) DueLanes(ctx context.Context, p store.DueParams) (store.DuePage, error) {
 	return s.dueLanes(ctx, p.After, strconv.FormatInt(p.Until.UnixMilli(), 10), p.Limit)
 }
 
-// Lanes implements [store.Stock], in the order of their due times.
+// Lanes implements [store.Inspector], in the order of their due times.
 func (s *Store) Lanes(ctx context.Context, after store.LaneDue, limit int) ([]store.LaneDue, error) {
 	page, err := s.dueLanes(ctx, after, "+inf", limit)
 	return page.Lanes, err
@@ -68,8 +68,8 @@ func (s *Store) dueLanes(ctx context.Context, after store.LaneDue, until string,
 	return page, err
 }
 
-// CountLanes implements [store.Stock]. Redis knows how many entries a sorted set has, and counts those up to a score by its
-// index, so that the limit bounds only what is answered.
+// CountLanes implements [store.Inspector]. Redis knows how many entries a sorted set has, and counts those up to a
+// score by its index, so that the limit bounds only what is answered.
 func (s *Store) CountLanes(ctx context.Context, now time.Time, lanes []job.Lane, limit int) ([]store.LaneCount, error) {
 	var calls []call
 	for part := range slices.Chunk(lanes, chunk) {
@@ -100,8 +100,8 @@ func (s *Store) CountLanes(ctx context.Context, now time.Time, lanes []job.Lane,
 	return counts, nil
 }
 
-// Sample implements [store.Stock]. If there are several shards, they are first asked what becomes due when, so that none reads
-// more than its part of the first.
+// Sample implements [store.Inspector]. If there are several shards, they are first asked what becomes due when, so that
+// none reads more than its part of the first.
 func (s *Store) Sample(ctx context.Context, lane job.Lane, from time.Time, limit int) ([]store.Sampled, error) {
 	begin := strconv.FormatInt(from.UnixMilli(), 10)
 	shares := []share{{n: limit}}
@@ -137,8 +137,9 @@ func (s *Store) Sample(ctx context.Context, lane job.Lane, from time.Time, limit
 	return all, nil
 }
 
-// Backlog implements [store.Stock]. It asks all shards at once; what that costs grows with the lanes of which something is due, and
-// not with the occurrences. Each shard's answers are exact, and of one moment, unless more than a script may look at have something due.
+// Backlog implements [store.Inspector]. It asks all shards at once; what that costs grows with the lanes of which
+// something is due, and not with the occurrences. Each shard's answers are exact, and of one moment, unless more than a
+// script may look at have something due.
 func (s *Store) Backlog(ctx context.Context, now time.Time) (store.Backlog, error) {
 	var b store.Backlog
 	var calls []call

@@ -1,6 +1,6 @@
 //go:build services
 
-package group_test
+package groupcommit_test
 
 import (
 	"bufio"
@@ -42,10 +42,10 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// BenchmarkPost submits jobs of one instant one by one, over 256 connections and over one: to the program, and to the least
-// that anyone could do, a gin handler which stores the bodies as they are, those together that come meanwhile, as durably, and
-// does nothing else. Each, the client too, is a process of its own. They take turns, and the medians are compared. Run it with
-// -benchtime 1x.
+// BenchmarkPost submits jobs of one instant one by one, over 256 connections and over one: to the program, and to the
+// least that anyone could do, a gin handler which stores the bodies as they are, those together that come meanwhile, as
+// durably, and does nothing else. Each, the client too, is a process of its own. They take turns, and the medians are
+// compared. Run it with -benchtime 1x.
 func BenchmarkPost(b *testing.B) {
 	programs := []string{buildProgram(b)}
 	if list := os.Getenv("CARILLON_BENCH_PROGRAMS"); list != "" { // others to compare with

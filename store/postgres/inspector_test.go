@@ -11,8 +11,8 @@ import (
 	"github.com/carillon-scheduler/carillon/store/postgres"
 )
 
-// TestBacklogOfMany: of a large table, what is pending is estimated, what is due is exact, and all of it is read from indexes
-// alone, and no more than is counted.
+// TestBacklogOfMany: of a large table, what is pending is estimated, what is due is exact, and all of it is read from
+// indexes alone, and no more than is counted.
 func TestBacklogOfMany(t *testing.T) {
 	const many, due, dead, counted = 250_000, 1000, 500, 100_001
 	s := newSchema(t, serverURL)
@@ -72,7 +72,8 @@ func TestBacklogOfMany(t *testing.T) {
 		t.Errorf("%d rows were read beside their entries in an index", n)
 	}
 	entries := query[int](s, "SELECT idx_tup_read FROM pg_stat_user_indexes WHERE schemaname = $1 AND indexrelname = 'occurrences_claim'", s.name)
-	// Each time the first of the lane, which tells that there is one, the oldest that is due, all of these, and what is counted.
+	// Each time the first of the lane, which tells that there is one, the oldest that is due, all of these, and what is
+	// counted.
 	if most := (asked+1)*(1+counted) + asked*(1+due) + 1 + many - 1; entries < many || entries > most {
 		t.Errorf("%d entries of the claim index were read, want at most %d", entries, most)
 	}

@@ -1,4 +1,4 @@
-package metered_test
+package instrumented_test
 
 import (
 	"context"
@@ -17,7 +17,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
-	"github.com/carillon-scheduler/carillon/store/metered"
+	"github.com/carillon-scheduler/carillon/store/instrumented"
 	"github.com/carillon-scheduler/carillon/store/sqlite"
 	"github.com/carillon-scheduler/carillon/store/storetest"
 )
@@ -36,7 +36,7 @@ func TestStore(t *testing.T) {
 			if err != nil {
 				return nil, err
 			}
-			return metered.New(s, prometheus.NewRegistry()), nil
+			return instrumented.New(s, prometheus.NewRegistry()), nil
 		}
 	})
 }
@@ -68,7 +68,7 @@ func TestEveryMethodIsMeasured(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := metered.New(inner, registry)
+	s := instrumented.New(inner, registry)
 	ended, cancel := context.WithCancel(t.Context())
 	cancel() // so that nothing comes of what the methods are called with
 	kind := reflect.TypeFor[store.Store]()
@@ -156,7 +156,7 @@ func TestErrors(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			registry := prometheus.NewRegistry()
-			s := metered.New(broken{err: c.err}, registry)
+			s := instrumented.New(broken{err: c.err}, registry)
 			if r := s.Put(c.ctx, make([]store.Put, 2)); len(r) != 2 || !errors.Is(r[1].Err, c.err) {
 				t.Errorf("put answers %v", r)
 			}
@@ -190,7 +190,7 @@ func TestErrors(t *testing.T) {
 
 func TestWarnings(t *testing.T) {
 	warnings := func(inner store.Store) []string {
-		w, ok := metered.New(inner, prometheus.NewRegistry()).(interface {
+		w, ok := instrumented.New(inner, prometheus.NewRegistry()).(interface {
 			Warnings(ctx context.Context) []string
 		})
 		if !ok {

@@ -1,4 +1,4 @@
-package group_test
+package groupcommit_test
 
 import (
 	"context"
@@ -14,7 +14,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
-	"github.com/carillon-scheduler/carillon/store/group"
+	"github.com/carillon-scheduler/carillon/store/groupcommit"
 	"github.com/carillon-scheduler/carillon/store/sqlite"
 	"github.com/carillon-scheduler/carillon/store/storetest"
 )
@@ -24,7 +24,7 @@ func TestStore(t *testing.T) {
 		url := "sqlite:" + filepath.Join(t.TempDir(), "carillon.db")
 		return func() (store.Store, error) {
 			s, err := sqlite.Open(context.Background(), url)
-			return gathering{s, group.New(s, 1)}, err
+			return gathering{s, groupcommit.New(s, 1)}, err
 		}
 	})
 }
@@ -39,7 +39,8 @@ func (g gathering) Put(ctx context.Context, puts []store.Put) []store.PutResult 
 	return g.jobs.Put(ctx, puts)
 }
 
-// What comes while others are being put is put by one call, in the order of its coming, and each caller gets its own answer.
+// What comes while others are being put is put by one call, in the order of its coming, and each caller gets its own
+// answer.
 func TestGathers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHarness(t, 1)

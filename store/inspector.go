@@ -1,0 +1,143 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/job"
+)
+
+// Inspector is the side of a store that tells how much there is to fire. It changes nothing and holds up nobody.
+type Inspector interface {
+	// DueLanes tells in which lanes something becomes due, a page at a time, the longest due first. What it costs
+	// follows what becomes due in that time, not how many lanes there are.
+	//
+	// Each lane whose first pending occurrence becomes due later than After and not later than Until is told with that
+	// time, on the pages from After to one without Next, but for lanes that change meanwhile. One whose first is due
+	// before After may be told too, with when something else of it becomes due. A store that is in several parts, of
+	// which some can't be reached, answers the others' lanes, and the error.
+	DueLanes(ctx context.Context, params DueParams) (DuePage, error)
+
+	// Lanes lists lanes that have pending occurrences, with when their first becomes due, in an order of the store's
+	// own: those after one that it has answered, or the first. It answers none only if there are no more; what it costs
+	// follows the limit, which is at least 1. A lane may be listed twice if it changes meanwhile, or if the store is in
+	// several parts, and then with a time that is later than when its first becomes due.
+	Lanes(ctx context.Context, after LaneDue, limit int) ([]LaneDue, error)
+
+	// CountLanes counts what lanes have at now, and answers for each in order. It reads nothing but an index, and of
+	// each lane no more than the limit, which is at least 1.
+	CountLanes(ctx context.Context, now time.Time, lanes []job.Lane, limit int) ([]LaneCount, error)
+
+	// Sample reads the first pending occurrences of a lane that become due at from or later, up to a limit, which is at
+	// least 1, in the order of their due times; fewer only if there are no more. They are among those that CountLanes
+	// counts: also what is held, due when its lease ends, and what paused jobs have. It reads by the same index as a
+	// claim does, and nothing of an occurrence but where it goes; callbacks may be large, so the limit should be small.
+	Sample(ctx context.Context, lane job.Lane, from time.Time, limit int) ([]Sampled, error)
+
+	// Backlog counts what the store has to fire at now. It may read as much as there is of it, though nothing but
+	// indexes: whoever asks again and again takes care not to ask too often.
+	Backlog(ctx context.Context, now time.Time) (Backlog, error)
+}
+
+// LaneDue is when a lane's next occurrence becomes due.
+type LaneDue struct {
+	Lane  job.Lane
+	DueAt time.Time
+}
+
+// Compare orders by due times, and of one time by the bytes of the lanes' texts.
+func (l LaneDue) Compare(other LaneDue) int {
+	return cmp.Or(l.DueAt.Compare(other.DueAt), job.CompareLanes(l.Lane, other.Lane))
+}
+
+// DueParams say where to look for what becomes due.
+type DueParams struct {
+	// After is where to begin: with what becomes due at its time in a lane that sorts after its lane, or later. Without
+	// a lane that is all that becomes due at its time or later; the zero value is the beginning.
+	After LaneDue
+	// Until is up to when to look.
+	Until time.Time
+	// Limit bounds what is read for one page, and the lanes on it; at least 1. A store may have a smaller one of its
+	// own.
+	Limit int
+}
+
+// DuePage is what was found.
+type DuePage struct {
+	// Lanes are told once each, in the order of their times.
+	Lanes []LaneDue
+	// Next is where the next page begins: all up to there is told. It is zero if that is all up to Until.
+	Next LaneDue
+}
+
+// LaneCount is how much a lane has.
+type LaneCount struct {
+	// Pending is how many occurrences are to fire, now or later, or are held; the limit, if there are more.
+	Pending int
+	// Due is how many of them are due, and so not held; the limit, if there are more.
+	Due int
+}
+
+// Sampled is when a pending occurrence becomes due, and what it calls.
+type Sampled struct {
+	DueAt time.Time
+	// Callback is what a claim of it would answer now; zero if that can't be told, as of what a change that broke off
+	// has left behind. Several may share the bytes of its data.
+	Callback job.Callback
+}
+
+// Backlog is how much a store has to fire. Due and OldestDue are exact as of some moment during the call, though not of
+// the same one. Pending and DeadLetters may be estimates, by a few per cent off, where there are so many that to count
+// them would be long; up to 100,000 they are exact too. What is left behind by a change that broke off counts until it
+// is removed.
+type Backlog struct {
+	// Pending is how many occurrences are to fire, now or later, or are held.
+	Pending int
+	// Due is how many of them are due at now, and so not held. Those of paused jobs are among them until a claim puts
+	// them back.
+	Due int
+	// OldestDue is the earliest time since when one has been due; zero if none is.
+	OldestDue time.Time
+	// DeadLetters is how many dead letters there are, of all tenants.
+	DeadLetters int
+}
+
+// DueEntries are some of one lane in a part of an index by due times: when the first and the last become due, and how
+// many there are.
+type DueEntries struct {
+	Lane        job.Lane
+	First, Last time.Time
+	N           int
+}
+
+// DuePageOf makes a page of what was read of such an index from a place on, up to a limit in all. Lanes may repeat.
+func DuePageOf(read []DueEntries, limit int) (page DuePage) {
+	n, all := 0, make([]LaneDue, len(read))
+	for i, e := range read {
+		all[i] = LaneDue{e.Lane, e.First}
+		if last := (LaneDue{e.Lane, e.Last}); n == 0 || last.Compare(page.Next) > 0 {
+			page.Next = last
+		}
+		n += e.N
+	}
+	if n < limit {
+		page.Next = LaneDue{}
+	}
+	slices.SortFunc(all, LaneDue.Compare)
+	page.Lanes = FirstOfEach(all)
+	return page
+}
+
+// FirstOfEach has each lane once, with the first of its times, of lanes that are in the order of these.
+func FirstOfEach(lanes []LaneDue) (first []LaneDue) {
+	known := make(map[job.Lane]bool, len(lanes))
+	for _, l := range lanes {
+		if !known[l.Lane] {
+			known[l.Lane] = true
+			first = append(first, l)
+		}
+	}
+	return first
+}
