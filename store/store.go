@@ -173,7 +173,7 @@ type Transfer interface {
 	// job's cursor not at all. An occurrence that is buried meanwhile is exported as it was before or as a dead letter,
 	// or as both, in this order. Records are whole: jobs with all of their fields, occurrences and dead letters
 	// (FailedAt is set) with their claims and their own callbacks.
-	Export(ctx context.Context, after Place, limit int) (records []Record, next Place, err error)
+	Export(ctx context.Context, after Place, limit int) (records []Document, next Place, err error)
 
 	// Import inserts records as they are, and answers how many there were not before. An occurrence that is there
 	// already, by its id, stays as it is, pending or a dead letter; so does a job with the same revision and version. A
@@ -183,14 +183,14 @@ type Transfer interface {
 	// or lies beyond its cursor, fires nowhere.
 	//
 	// Nobody may claim from the store until all is imported: what was delivered and is imported again would be again.
-	Import(ctx context.Context, records []Record) (inserted int, err error)
+	Import(ctx context.Context, records []Document) (inserted int, err error)
 }
 
 // Place is where an export goes on. It means something to the same store only, and has no control characters.
 type Place string
 
-// Record is one document: a job, or an occurrence. The other one is nil.
-type Record struct {
+// Document is one document: a job, or an occurrence. The other one is nil.
+type Document struct {
 	Job        *job.Job
 	Occurrence *job.Occurrence
 }

@@ -258,7 +258,7 @@ func (s *metered) Tenants(ctx context.Context, filter store.TenantFilter) ([]job
 }
 
 // Export implements [store.Transfer].
-func (s *metered) Export(ctx context.Context, after store.Place, limit int) (records []store.Record, next store.Place, err error) {
+func (s *metered) Export(ctx context.Context, after store.Place, limit int) (records []store.Document, next store.Place, err error) {
 	start := time.Now()
 	records, next, err = s.inner.Export(ctx, after, limit)
 	s.exports.done(ctx, start, err)
@@ -266,7 +266,7 @@ func (s *metered) Export(ctx context.Context, after store.Place, limit int) (rec
 }
 
 // Import implements [store.Transfer].
-func (s *metered) Import(ctx context.Context, records []store.Record) (int, error) {
+func (s *metered) Import(ctx context.Context, records []store.Document) (int, error) {
 	start := time.Now()
 	answer, err := s.inner.Import(ctx, records)
 	s.imports.done(ctx, start, err)

@@ -364,7 +364,7 @@ func TestWritesWaitForAMajority(t *testing.T) {
 	if _, err := relayed.Cancel(t.Context(), []job.Name{name("k")}, store.Asked{Now: epoch}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := relayed.Import(t.Context(), []store.Record{{Job: &recurring.Job}, {Occurrence: &recurring.Occurrences[0]}}); err != nil {
+	if _, err := relayed.Import(t.Context(), []store.Document{{Job: &recurring.Job}, {Occurrence: &recurring.Occurrences[0]}}); err != nil {
 		t.Error(err)
 	}
 	r.set(nil)

@@ -47,7 +47,7 @@ const (
 const largestPage = 8 << 20
 
 // Export implements [store.Transfer]. Both collections are read in the order of their ids, which nothing changes.
-func (s *Store) Export(ctx context.Context, after store.Place, limit int) (records []store.Record, next store.Place, err error) {
+func (s *Store) Export(ctx context.Context, after store.Place, limit int) (records []store.Document, next store.Place, err error) {
 	if id, ok := strings.CutPrefix(string(after), placeOccurrence); ok {
 		return s.exportOccurrences(ctx, id, limit)
 	}
@@ -69,7 +69,7 @@ func (s *Store) Export(ctx context.Context, after store.Place, limit int) (recor
 		if err != nil {
 			return nil, "", fmt.Errorf("job %s: %w", status.Name, err)
 		}
-		records = append(records, store.Record{Job: &status.Job})
+		records = append(records, store.Document{Job: &status.Job})
 	}
 	last := &documents[len(documents)-1]
 	return records, store.Place(placeJob + url.PathEscape(last.Tenant) + "/" + url.PathEscape(last.Key)), nil
@@ -92,7 +92,7 @@ func parseJobPlace(p store.Place) (id string, err error) {
 
 // exportOccurrences exports those behind an id, given as text; empty for all. It leaves out what fires by no job:
 // orphans, and what lies beyond its job's cursor, which the job's next expansion makes again.
-func (s *Store) exportOccurrences(ctx context.Context, after string, limit int) (records []store.Record, next store.Place, err error) {
+func (s *Store) exportOccurrences(ctx context.Context, after string, limit int) (records []store.Document, next store.Place, err error) {
 	if after != "" {
 		if _, err := job.ParseID(after); err != nil {
 			return nil, "", err
@@ -120,7 +120,7 @@ func (s *Store) exportOccurrences(ctx context.Context, after string, limit int) 
 }
 
 // matching are those of the occurrences that their jobs have, and those that stand on their own.
-func (s *Store) matching(ctx context.Context, documents []occurrenceDocument) (records []store.Record, err error) {
+func (s *Store) matching(ctx context.Context, documents []occurrenceDocument) (records []store.Document, err error) {
 	jobs := make(map[string]jobDocument)
 	for ids := range slices.Chunk(jobIDs(documents), chunk) {
 		found, err := find[jobDocument](ctx, s.jobs, bson.M{"_id": in(ids)},
@@ -141,7 +141,7 @@ func (s *Store) matching(ctx context.Context, documents []occurrenceDocument) (r
 			return nil, fmt.Errorf("occurrence %s of job %s: %w", d.ID, o.Name, err)
 		}
 		if d.Revision == "" || d.Revision == j.Revision && (j.Cursor.IsZero() || !d.Timestamp.After(j.Cursor)) {
-			records = append(records, store.Record{Occurrence: &o})
+			records = append(records, store.Document{Occurrence: &o})
 		}
 	}
 	return records, nil
@@ -167,7 +167,7 @@ func readPage[T any](ctx context.Context, c *mongo.Collection, after string, mat
 
 // Import implements [store.Transfer]. The jobs come first, so that no occurrence is an orphan. How often a dead letter
 // was redriven is not kept: that only tells it from itself while a cancel is under way.
-func (s *Store) Import(ctx context.Context, records []store.Record) (inserted int, err error) {
+func (s *Store) Import(ctx context.Context, records []store.Document) (inserted int, err error) {
 	var jobs, occurrences []any
 	var asJobs []*job.Job
 	for _, r := range records {

@@ -17,7 +17,7 @@ import (
 )
 
 // exported is all that a store exports.
-func exported(t *testing.T, s store.Store, limit int) (all []store.Record) {
+func exported(t *testing.T, s store.Store, limit int) (all []store.Document) {
 	t.Helper()
 	for after := store.Place(""); ; {
 		records, next, err := s.Export(t.Context(), after, limit)
@@ -121,13 +121,13 @@ func TestImportTooLarge(t *testing.T) {
 				}
 				return pass
 			})
-			var records []store.Record
+			var records []store.Document
 			for _, key := range []string{"a", "large", "z"} {
 				p := newPut(key, epoch, time.Hour)
 				if key == "large" {
 					p.Job.Callback.Data = bytes.Repeat([]byte("1"), size)
 				}
-				records = append(records, store.Record{Job: &p.Job})
+				records = append(records, store.Document{Job: &p.Job})
 			}
 			_, err := relayed.Import(t.Context(), records)
 			if !errors.Is(err, store.ErrTooLarge) || !strings.Contains(err.Error(), "large: ") || errors.Is(err, store.ErrUnavailable) {

@@ -17,7 +17,7 @@ import (
 //
 // What does not belong to its job is left out, because that changed during the export, or is changed here at this
 // moment: a claim would take it.
-func (s *Store) Import(ctx context.Context, records []store.Record) (inserted int, err error) {
+func (s *Store) Import(ctx context.Context, records []store.Document) (inserted int, err error) {
 	var jobs []*job.Job
 	var occurrences []*job.Occurrence
 	for _, r := range records {

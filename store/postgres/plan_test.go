@@ -132,7 +132,7 @@ func TestPlansByName(t *testing.T) {
 		t.Error(err)
 	}
 	moved := newPut("moved", time.Hour)
-	records := []store.Record{{Job: &moved.Job}, {Occurrence: &moved.Occurrences[0]}}
+	records := []store.Document{{Job: &moved.Job}, {Occurrence: &moved.Occurrences[0]}}
 	if n, err := o.Import(t.Context(), records); n != len(records) || err != nil {
 		t.Errorf("imported %d, %v", n, err)
 	}

@@ -67,7 +67,7 @@ const (
 // Export implements [store.Transfer]. Jobs are read in the order of their names and occurrences in that of their
 // revisions and ids, which nothing changes but a burial, and that moves an occurrence to behind all that are of
 // revisions.
-func (s *Store) Export(ctx context.Context, after store.Place, limit int) (records []store.Record, next store.Place, err error) {
+func (s *Store) Export(ctx context.Context, after store.Place, limit int) (records []store.Document, next store.Place, err error) {
 	if behind, ok := strings.CutPrefix(string(after), placeOccurrence); ok {
 		revision, id, _ := strings.Cut(behind, "/")
 		last, err := job.ParseID(id)
@@ -97,7 +97,7 @@ func (s *Store) Export(ctx context.Context, after store.Place, limit int) (recor
 			if err != nil {
 				return fmt.Errorf("job %s: %w", j.Name, err)
 			}
-			records = append(records, store.Record{Job: &j})
+			records = append(records, store.Document{Job: &j})
 			return nil
 		}, name.Tenant, name.Key, limit, largestPage)
 	})
@@ -131,7 +131,7 @@ func parseJobPlace(p store.Place) (name job.Name, err error) {
 // its occurrences change in one transaction.
 func (s *Store) exportOccurrences(
 	ctx context.Context, revision pgtype.UUID, id job.ID, limit int,
-) (records []store.Record, next store.Place, err error) {
+) (records []store.Document, next store.Place, err error) {
 	err = s.transact(ctx, func(t *transaction) {
 		records = nil
 		var r occurrenceRow
@@ -150,7 +150,7 @@ func (s *Store) exportOccurrences(
 				}
 				o.Own = &own
 			}
-			records = append(records, store.Record{Occurrence: &o})
+			records = append(records, store.Document{Occurrence: &o})
 			return nil
 		}, revision, uuid(id), limit, largestPage)
 	})

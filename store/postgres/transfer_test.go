@@ -15,7 +15,7 @@ import (
 )
 
 // exported is all that a store exports.
-func exported(t *testing.T, s store.Store, limit int) (all []store.Record) {
+func exported(t *testing.T, s store.Store, limit int) (all []store.Document) {
 	t.Helper()
 	for after := store.Place(""); ; {
 		records, next, err := s.Export(t.Context(), after, limit)
@@ -93,7 +93,7 @@ func TestImportMeetsPuts(t *testing.T) {
 	}
 	mustPut(t, from, puts...)
 	records := exported(t, from, 1000)
-	var definitions, occurrences []store.Record
+	var definitions, occurrences []store.Document
 	for _, r := range records {
 		if r.Job != nil {
 			definitions = append(definitions, r)
@@ -139,12 +139,12 @@ func TestImportKnowsBothForms(t *testing.T) {
 	}
 	after := exported(t, from, 10)
 	for what, c := range map[string]struct {
-		imports       [][]store.Record
+		imports       [][]store.Document
 		pending, dead int
 	}{
-		"first pending":       {[][]store.Record{before, after}, 1, 0},
-		"first a dead letter": {[][]store.Record{after, before}, 0, 1},
-		"both at once":        {[][]store.Record{{before[0], before[1], after[1]}}, 1, 0},
+		"first pending":       {[][]store.Document{before, after}, 1, 0},
+		"first a dead letter": {[][]store.Document{after, before}, 0, 1},
+		"both at once":        {[][]store.Document{{before[0], before[1], after[1]}}, 1, 0},
 	} {
 		t.Run(what, func(t *testing.T) {
 			to := newSchema(t, serverURL).open()
@@ -190,7 +190,7 @@ func TestExportMeetsBurials(t *testing.T) {
 	}
 	got := map[job.Name]bool{first[0].Occurrence.Name: true}
 	for {
-		var records []store.Record
+		var records []store.Document
 		if records, place, err = s.Export(t.Context(), place, 1); err != nil {
 			t.Fatal(err)
 		}

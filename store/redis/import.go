@@ -11,7 +11,7 @@ import (
 
 // Import implements [store.Transfer]. Each job is inserted by a script, and then the occurrences of each shard are, by
 // scripts of bounded size. What does not belong to its job, because that changed during the export, is left out.
-func (s *Store) Import(ctx context.Context, records []store.Record) (inserted int, err error) {
+func (s *Store) Import(ctx context.Context, records []store.Document) (inserted int, err error) {
 	var jobs []call
 	var names []job.Name
 	for _, r := range records {
@@ -42,7 +42,7 @@ func (s *Store) Import(ctx context.Context, records []store.Record) (inserted in
 
 // storable refuses what would not be read again as it is written, see records.lua: no store makes such a record, but a
 // file that was edited may have one.
-func storable(r store.Record) error {
+func storable(r store.Document) error {
 	var stamps []string
 	var target *job.Target
 	var name job.Name
@@ -71,7 +71,7 @@ func importJobArgs(j *job.Job) []any {
 }
 
 // importCalls are the calls that insert the occurrences among records.
-func (s *Store) importCalls(records []store.Record) (calls []call) {
+func (s *Store) importCalls(records []store.Document) (calls []call) {
 	type page struct {
 		args []any
 		size int

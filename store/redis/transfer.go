@@ -79,7 +79,7 @@ func (s *Store) parsePlace(text store.Place) (p place, err error) {
 const largestPage = 2 << 20
 
 // Export implements [store.Transfer]. A page is what one script answers, but for those that find nothing.
-func (s *Store) Export(ctx context.Context, after store.Place, limit int) (records []store.Record, next store.Place, err error) {
+func (s *Store) Export(ctx context.Context, after store.Place, limit int) (records []store.Document, next store.Place, err error) {
 	p, err := s.parsePlace(after)
 	if err != nil {
 		return nil, "", err
@@ -98,7 +98,7 @@ func (s *Store) Export(ctx context.Context, after store.Place, limit int) (recor
 }
 
 // exportPage exports what one script answers. Last is the last entry that was looked at; empty if there are no more.
-func (s *Store) exportPage(ctx context.Context, p place, limit int) (records []store.Record, last string, err error) {
+func (s *Store) exportPage(ctx context.Context, p place, limit int) (records []store.Document, last string, err error) {
 	if p.part == partJobs {
 		return s.exportJobs(ctx, p, limit)
 	}
@@ -115,12 +115,12 @@ func (s *Store) exportPage(ctx context.Context, p place, limit int) (records []s
 		if err != nil {
 			return nil, "", fmt.Errorf("occurrence %s of job %s: %w", o.ID, o.Name, err)
 		}
-		records = append(records, store.Record{Occurrence: &o})
+		records = append(records, store.Document{Occurrence: &o})
 	}
 	return records, answer.text(0), nil
 }
 
-func (s *Store) exportJobs(ctx context.Context, p place, limit int) (records []store.Record, last string, err error) {
+func (s *Store) exportJobs(ctx context.Context, p place, limit int) (records []store.Document, last string, err error) {
 	answer, err := s.run(ctx, []call{{exportJobsScript, p.shard, []any{p.after, limit, largestPage}}})[0].list()
 	if err != nil {
 		return nil, "", err
@@ -140,7 +140,7 @@ func (s *Store) exportJobs(ctx context.Context, p place, limit int) (records []s
 		if err != nil {
 			return nil, "", fmt.Errorf("job %s: %w", j.Name, err)
 		}
-		records, last = append(records, store.Record{Job: &j}), row.text(0)
+		records, last = append(records, store.Document{Job: &j}), row.text(0)
 	}
 	return records, last, nil
 }

@@ -15,7 +15,7 @@ import (
 )
 
 // exported is all that a store exports, in pages.
-func exported(t *testing.T, s store.Store, limit int, between func()) (all []store.Record) {
+func exported(t *testing.T, s store.Store, limit int, between func()) (all []store.Document) {
 	t.Helper()
 	for after := store.Place(""); ; between() {
 		records, next, err := s.Export(t.Context(), after, limit)
@@ -215,14 +215,14 @@ func TestTransferRefuses(t *testing.T) {
 			t.Errorf("%q is accepted", place)
 		}
 	}
-	for what, spoil := range map[string]func(r []store.Record){
-		"revision":      func(r []store.Record) { r[0].Job.Revision = "a b" },
-		"version":       func(r []store.Record) { r[0].Job.Version = "a\tb" },
-		"token":         func(r []store.Record) { r[1].Occurrence.Token = "a b" },
-		"callback type": func(r []store.Record) { r[0].Job.Callback.Type = "a\x00b" },
+	for what, spoil := range map[string]func(r []store.Document){
+		"revision":      func(r []store.Document) { r[0].Job.Revision = "a b" },
+		"version":       func(r []store.Document) { r[0].Job.Version = "a\tb" },
+		"token":         func(r []store.Document) { r[1].Occurrence.Token = "a b" },
+		"callback type": func(r []store.Document) { r[0].Job.Callback.Type = "a\x00b" },
 	} {
 		p := put("odd", 1)
-		records := []store.Record{{Job: &p.Job}, {Occurrence: &p.Occurrences[0]}}
+		records := []store.Document{{Job: &p.Job}, {Occurrence: &p.Occurrences[0]}}
 		spoil(records)
 		if _, err := s.Import(t.Context(), records); err == nil || !strings.Contains(err.Error(), what) {
 			t.Errorf("an odd %s: %v", what, err)
@@ -242,7 +242,7 @@ func TestTransferRefuses(t *testing.T) {
 func TestImportClaimedWithoutAttempt(t *testing.T) {
 	s := open(t, newServer(t).url)
 	p := put("k", 2)
-	records := []store.Record{{Job: &p.Job}, {Occurrence: &p.Occurrences[0]}, {Occurrence: &p.Occurrences[1]}}
+	records := []store.Document{{Job: &p.Job}, {Occurrence: &p.Occurrences[0]}, {Occurrence: &p.Occurrences[1]}}
 	held := &p.Occurrences[0]
 	held.Token, held.DueAt = job.NewToken(), epoch.Add(lease)
 	if n, err := s.Import(t.Context(), records); err != nil || n != len(records) {

@@ -46,7 +46,7 @@ const largestPage = 8 << 20
 
 // Export implements [store.Transfer]. Jobs are read in the order of their names, not of their rows: one that is
 // cancelled and put anew meanwhile has another row, but the same name.
-func (s *Store) Export(ctx context.Context, after store.Place, limit int) (records []store.Record, next store.Place, err error) {
+func (s *Store) Export(ctx context.Context, after store.Place, limit int) (records []store.Document, next store.Place, err error) {
 	if id, ok := strings.CutPrefix(string(after), placeOccurrence); ok {
 		return s.exportOccurrences(ctx, id, limit)
 	}
@@ -80,7 +80,7 @@ func (s *Store) Export(ctx context.Context, after store.Place, limit int) (recor
 		return s.exportOccurrences(ctx, "", limit)
 	}
 	for i := range jobs {
-		records = append(records, store.Record{Job: &jobs[i]})
+		records = append(records, store.Document{Job: &jobs[i]})
 	}
 	last := jobs[len(jobs)-1].Name
 	return records, store.Place(placeJob + url.PathEscape(last.Tenant) + "/" + url.PathEscape(last.Key)), nil
@@ -102,7 +102,7 @@ func parseJobPlace(p store.Place) (tenant, key string, err error) {
 
 // exportOccurrences exports those behind an id, given as text; empty for all. None is an orphan, or beyond its job's
 // cursor: a job and its occurrences change in one transaction.
-func (s *Store) exportOccurrences(ctx context.Context, after string, limit int) (records []store.Record, next store.Place, err error) {
+func (s *Store) exportOccurrences(ctx context.Context, after string, limit int) (records []store.Document, next store.Place, err error) {
 	var id job.ID
 	if after != "" {
 		if id, err = job.ParseID(after); err != nil {
@@ -124,14 +124,14 @@ func (s *Store) exportOccurrences(ctx context.Context, after string, limit int) 
 		return nil, "", mapError(ctx, err)
 	}
 	for i := range occurrences {
-		records, id = append(records, store.Record{Occurrence: &occurrences[i]}), occurrences[i].ID
+		records, id = append(records, store.Document{Occurrence: &occurrences[i]}), occurrences[i].ID
 	}
 	return records, store.Place(placeOccurrence + id.String()), nil
 }
 
 // Import implements [store.Transfer]. What does not belong to its job, because that changed during the export, is left
 // out.
-func (s *Store) Import(ctx context.Context, records []store.Record) (inserted int, err error) {
+func (s *Store) Import(ctx context.Context, records []store.Document) (inserted int, err error) {
 	for len(records) > 0 {
 		part := records[:min(len(records), largestTransaction)]
 		records = records[len(part):]
@@ -163,7 +163,7 @@ type importer struct {
 }
 
 // insert answers 1 for a record that was not there, and 0 for one that was.
-func (w *importer) insert(r store.Record) (int, error) {
+func (w *importer) insert(r store.Document) (int, error) {
 	if o := r.Occurrence; o != nil {
 		return affected(w.occurrence.Exec(importedOccurrence(o)...))
 	}

@@ -44,7 +44,7 @@ func TestLargeImport(t *testing.T) {
 			t.Fatal(r.Err)
 		}
 	}
-	var records []store.Record
+	var records []store.Document
 	for after := store.Place(""); ; {
 		page, next, err := from.Export(t.Context(), after, 5000)
 		if err != nil {

@@ -93,9 +93,9 @@ func on(p store.Put, c store.Condition) store.Put {
 }
 
 // Contents are all jobs and occurrences that a store has, by their names and ids, but for what fires by no job.
-func Contents(t *testing.T, s store.Store) map[string]store.Record {
+func Contents(t *testing.T, s store.Store) map[string]store.Document {
 	t.Helper()
-	all := map[string]store.Record{}
+	all := map[string]store.Document{}
 	for _, r := range (&fixture{T: t, main: s, two: s}).export(1000) {
 		if r.Job != nil {
 			all["job "+r.Job.String()] = r
@@ -107,7 +107,7 @@ func Contents(t *testing.T, s store.Store) map[string]store.Record {
 }
 
 // changes are what differs between a store's contents at two times.
-func changes(before, after map[string]store.Record) (all []string) {
+func changes(before, after map[string]store.Document) (all []string) {
 	for what, r := range before {
 		if now, there := after[what]; !there {
 			all = append(all, what+" is gone")
@@ -125,7 +125,7 @@ func changes(before, after map[string]store.Record) (all []string) {
 }
 
 // Unchanged fails the test if a store's contents are not what they were.
-func Unchanged(t *testing.T, what string, before, after map[string]store.Record) {
+func Unchanged(t *testing.T, what string, before, after map[string]store.Document) {
 	t.Helper()
 	if all := changes(before, after); len(all) > 0 {
 		t.Errorf("%s: %d changes: %s", what, len(all), strings.Join(all[:min(len(all), 5)], ", "))

@@ -209,7 +209,7 @@ func testOutcomesMoved(f *fixture) {
 		f.end(held[i], outcome, epoch.Add(time.Minute), "refused")
 	}
 	f.expectCounts("here", n, 4, 1, 1, 1)
-	var records []store.Record
+	var records []store.Document
 	for place := store.Place(""); ; {
 		page, next, err := f.store().Export(f.Context(), place, 100)
 		f.must(err)

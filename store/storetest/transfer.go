@@ -141,7 +141,7 @@ func testExportBroken(f *fixture) {
 }
 
 // expectMatching expects each occurrence to come after its job, which has its revision and has come to it.
-func (f *fixture) expectMatching(records []store.Record) {
+func (f *fixture) expectMatching(records []store.Document) {
 	f.Helper()
 	jobs := map[job.Name]*job.Job{}
 	for _, r := range records {
@@ -172,9 +172,9 @@ func testExportMeanwhile(f *fixture) {
 		f.put(newPut(n, epoch, time.Minute, time.Hour))
 	}
 	f.put(newRecurring(name("tick"), epoch, "@every 10s"))
-	var records []store.Record
+	var records []store.Document
 	page := 0
-	f.exportPages(4, func(part []store.Record) {
+	f.exportPages(4, func(part []store.Document) {
 		records = append(records, part...)
 		// Others come, go and are replaced: before the place, behind it and all over.
 		f.put(newPut(name(fmt.Sprintf("a%02d", page)), epoch, time.Minute))

@@ -76,13 +76,13 @@ func (f *fixture) fillRecurring() {
 }
 
 // export exports all, page by page, by way of two handles.
-func (f *fixture) export(limit int) (all []store.Record) {
+func (f *fixture) export(limit int) (all []store.Document) {
 	f.Helper()
-	f.exportPages(limit, func(records []store.Record) { all = append(all, records...) })
+	f.exportPages(limit, func(records []store.Document) { all = append(all, records...) })
 	return all
 }
 
-func (f *fixture) exportPages(limit int, each func([]store.Record)) {
+func (f *fixture) exportPages(limit int, each func([]store.Document)) {
 	f.Helper()
 	var after store.Place
 	for i := range 10_000 {
@@ -102,7 +102,7 @@ func (f *fixture) exportPages(limit int, each func([]store.Record)) {
 }
 
 // importAll imports records in batches and answers how many were inserted.
-func (f *fixture) importAll(records []store.Record, batch int) (inserted int) {
+func (f *fixture) importAll(records []store.Document, batch int) (inserted int) {
 	f.Helper()
 	for part := range slices.Chunk(records, batch) {
 		n, err := f.store().Import(f.Context(), part)
@@ -113,7 +113,7 @@ func (f *fixture) importAll(records []store.Record, batch int) (inserted int) {
 }
 
 // sorted splits an export into its jobs, in the order of their names, and its occurrences, in the order of their ids.
-func sorted(records []store.Record) (jobs []job.Job, occurrences []job.Occurrence) {
+func sorted(records []store.Document) (jobs []job.Job, occurrences []job.Occurrence) {
 	for _, r := range records {
 		if r.Job != nil {
 			jobs = append(jobs, *r.Job)

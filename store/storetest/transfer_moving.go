@@ -148,16 +148,16 @@ func testMovedOrphan(f *fixture) {
 	old, replaced := newPut(name("k"), epoch, 0), newPut(name("k"), epoch, time.Second)
 	gone := newPut(name("gone"), epoch, 0)
 	recurring := newRecurring(name("tick"), epoch, "@every 10s")
-	records := []store.Record{{Job: &replaced.Job}, {Job: &recurring.Job}}
+	records := []store.Document{{Job: &replaced.Job}, {Job: &recurring.Job}}
 	for _, p := range []store.Put{old, replaced, gone, recurring} {
 		for i := range p.Occurrences {
-			records = append(records, store.Record{Occurrence: &p.Occurrences[i]})
+			records = append(records, store.Document{Occurrence: &p.Occurrences[i]})
 		}
 	}
 	long, err := recurring.Job.Expand(epoch, job.Expansion{Horizon: time.Minute})
 	f.must(err)
 	for i := range long.Occurrences {
-		records = append(records, store.Record{Occurrence: &long.Occurrences[i]})
+		records = append(records, store.Document{Occurrence: &long.Occurrences[i]})
 	}
 	f.importAll(records, 3)
 	fired := f.drain(epoch)

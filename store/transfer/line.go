@@ -83,7 +83,7 @@ func decodeHeader(b []byte) (*header, error) {
 }
 
 // newLine is the line of a record.
-func newLine(r store.Record) line {
+func newLine(r store.Document) line {
 	if r.Job != nil {
 		return line{Job: newJobLine(r.Job)}
 	}
@@ -91,7 +91,7 @@ func newLine(r store.Record) line {
 }
 
 // record is that of a job's or an occurrence's line.
-func (l *line) record() (r store.Record, err error) {
+func (l *line) record() (r store.Document, err error) {
 	if l.Job != nil {
 		r.Job, err = l.Job.job()
 	} else {

@@ -19,7 +19,7 @@ type tenantSide = interface{ store.Tenants }
 // memory is a store of records, and of tenants.
 type memory struct {
 	tenantSide
-	records []store.Record
+	records []store.Document
 	tenants []job.Tenant // by name
 	page    int          // how many records it exports at once
 	fail    int          // the call that fails, from 1
@@ -40,7 +40,7 @@ func (m *memory) call() error {
 	return nil
 }
 
-func (m *memory) Export(_ context.Context, after store.Place, _ int) ([]store.Record, store.Place, error) {
+func (m *memory) Export(_ context.Context, after store.Place, _ int) ([]store.Document, store.Place, error) {
 	if err := m.call(); err != nil {
 		return nil, "", err
 	}
@@ -52,7 +52,7 @@ func (m *memory) Export(_ context.Context, after store.Place, _ int) ([]store.Re
 	return m.records[from:to], store.Place(`behind "` + strconv.Itoa(to)), nil
 }
 
-func (m *memory) Import(_ context.Context, records []store.Record) (inserted int, err error) {
+func (m *memory) Import(_ context.Context, records []store.Document) (inserted int, err error) {
 	if err := m.call(); err != nil {
 		return 0, err
 	}
@@ -94,7 +94,7 @@ func (m *memory) MeetTenants(_ context.Context, tenants []job.Tenant) (inserted 
 
 func byName(t job.Tenant, name string) int { return strings.Compare(t.Name, name) }
 
-func nameOf(r store.Record) string {
+func nameOf(r store.Document) string {
 	if r.Job != nil {
 		return r.Job.String()
 	}
@@ -108,18 +108,18 @@ func some(n int) *memory {
 		m.tenants = append(m.tenants, job.Tenant{Name: fmt.Sprintf("t%05d", i), FirstSeen: epoch, Settings: job.TenantSettings{MaxInFlight: i}})
 	}
 	for i := range n {
-		m.records = append(m.records, store.Record{Job: &job.Job{
+		m.records = append(m.records, store.Document{Job: &job.Job{
 			Name: job.Name{Tenant: "t", Key: fmt.Sprint("k", i)}, Revision: "r", Version: "v", CreatedAt: epoch, UpdatedAt: epoch, ExpiresAt: epoch,
 			Callback: job.Callback{Type: "http", Data: []byte("{ }")}, Schedule: job.Schedule{Instants: []time.Time{epoch}},
 		}})
 	}
 	for i := range n {
 		n := job.Name{Tenant: "t", Key: fmt.Sprint("k", i)}
-		m.records = append(m.records, store.Record{Occurrence: &job.Occurrence{
+		m.records = append(m.records, store.Document{Occurrence: &job.Occurrence{
 			ID: job.OccurrenceID(n, "r", epoch, 0, ""), Name: n, Revision: "r", Timestamp: epoch, DueAt: epoch,
 		}})
 	}
-	m.records = append(m.records, store.Record{Occurrence: &job.Occurrence{
+	m.records = append(m.records, store.Document{Occurrence: &job.Occurrence{
 		ID: job.OccurrenceID(job.Name{}, "", epoch, 7, ""), Name: job.Name{Tenant: "t", Key: "dead"}, Timestamp: epoch, FailedAt: epoch,
 		Own: &job.Target{Callback: job.Callback{Type: "http", Data: []byte("1")}},
 	}})
@@ -133,10 +133,10 @@ type endless struct {
 	data []byte
 }
 
-func (e *endless) Export(_ context.Context, after store.Place, _ int) (records []store.Record, _ store.Place, _ error) {
+func (e *endless) Export(_ context.Context, after store.Place, _ int) (records []store.Document, _ store.Place, _ error) {
 	from, _ := strconv.Atoi(string(after))
 	for i := from; i < min(from+50, e.jobs); i++ {
-		records = append(records, store.Record{Job: &job.Job{
+		records = append(records, store.Document{Job: &job.Job{
 			Name: job.Name{Tenant: "t", Key: fmt.Sprint("k", i)}, Revision: "r", Version: "v", CreatedAt: epoch, UpdatedAt: epoch, ExpiresAt: epoch,
 			Callback: job.Callback{Type: "http", Data: bytes.Clone(e.data)},
 		}})
@@ -147,9 +147,9 @@ func (e *endless) Export(_ context.Context, after store.Place, _ int) (records [
 // forgetful imports records and does not keep them.
 type forgetful struct{ tenantSide }
 
-func (forgetful) Import(_ context.Context, records []store.Record) (int, error) {
+func (forgetful) Import(_ context.Context, records []store.Document) (int, error) {
 	return len(records), nil
 }
-func (forgetful) Export(context.Context, store.Place, int) ([]store.Record, store.Place, error) {
+func (forgetful) Export(context.Context, store.Place, int) ([]store.Document, store.Place, error) {
 	return nil, "", nil
 }

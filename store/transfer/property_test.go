@@ -66,7 +66,7 @@ func TestBrokenText(t *testing.T) {
 
 // What can be imported can be exported again, and imported as the same.
 func FuzzImport(f *testing.F) {
-	whole := func(tenants []job.Tenant, records ...store.Record) []byte {
+	whole := func(tenants []job.Tenant, records ...store.Document) []byte {
 		var b bytes.Buffer
 		if _, err := transfer.Export(f.Context(), &memory{tenants: tenants, records: records, page: 10}, &b, transfer.ExportOptions{Now: epoch}); err != nil {
 			f.Fatal(err)
@@ -192,10 +192,10 @@ func (g *random) tenants() (all []job.Tenant) {
 	return all
 }
 
-func (g *random) record(i int) store.Record {
+func (g *random) record(i int) store.Document {
 	name := job.Name{Tenant: g.text(), Key: fmt.Sprint(i, g.text())}
 	if g.maybe() {
-		return store.Record{Job: &job.Job{
+		return store.Document{Job: &job.Job{
 			Name: name, Revision: job.NewRevision(epoch), Version: job.Revision(g.text()), Callback: g.callback(), Options: g.options(),
 			Schedule: g.schedule(), CreatedAt: g.time(), UpdatedAt: g.time(), ExpiresAt: g.time(), PausedAt: g.some(),
 			Cursor: g.some(), ExpandAt: g.some(), Missed: g.IntN(3), Planned: g.IntN(9), Failed: g.IntN(3),
@@ -224,5 +224,5 @@ func (g *random) record(i int) store.Record {
 			o.DueAt, o.FailedAt = time.Time{}, g.time()
 		}
 	}
-	return store.Record{Occurrence: o}
+	return store.Document{Occurrence: o}
 }

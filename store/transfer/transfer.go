@@ -50,7 +50,7 @@ type Counts struct {
 	DeadLetters int `json:"deadLetters"`
 }
 
-func (c *Counts) add(r store.Record) {
+func (c *Counts) add(r store.Document) {
 	switch {
 	case r.Job != nil:
 		c.Jobs++
@@ -210,7 +210,7 @@ type importer struct {
 
 	read    Counts
 	tenants []job.Tenant // pending, as are the records
-	pending []store.Record
+	pending []store.Document
 	size    int // of the lines of what is pending
 	done    Imported
 }

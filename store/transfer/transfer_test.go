@@ -37,7 +37,7 @@ func expectSame(t *testing.T, what string, got, want *memory) {
 	}
 }
 
-func expectRecords(t *testing.T, what string, got, want []store.Record) {
+func expectRecords(t *testing.T, what string, got, want []store.Document) {
 	t.Helper()
 	if len(got) != len(want) {
 		t.Errorf("%s: there are %d records, want %d", what, len(got), len(want))
