@@ -169,7 +169,7 @@ func (f *fixture) job(n job.Name) store.JobStatus {
 // pending lists the pending occurrences of a job's present revision, or of none if the job is gone.
 func (f *fixture) pending(n job.Name) []job.Occurrence {
 	f.Helper()
-	filter := store.OccurrenceFilter{Name: n, Limit: 1000}
+	filter := store.OccurrenceFilter{Name: n, Limit: 1000, Count: true}
 	if status, err := f.store().Job(f.Context(), n); err == nil {
 		filter.Revision = status.Revision
 	}
