@@ -114,7 +114,7 @@ func (a *api) patch(ctx context.Context, present store.JobStatus, patch []byte, 
 func (a *api) amend(ctx context.Context, present store.JobStatus, changed job.Job) (outcome, error) {
 	changed.Options.Recurrence = present.Options.Recurrence
 	// Before the change: after it, an error would hide that it was made.
-	first, pending, err := a.Store.Occurrences(ctx, store.OccurrenceFilter{Name: present.Name, Revision: present.Revision, Limit: defaultLimit})
+	first, pending, err := a.Store.Occurrences(ctx, store.OccurrenceFilter{Name: present.Name, Revision: present.Revision, Limit: defaultLimit, Count: true})
 	if err != nil {
 		return outcome{}, err
 	}
