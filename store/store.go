@@ -102,8 +102,8 @@ type Jobs interface {
 	// throughout is on exactly one page.
 	Jobs(ctx context.Context, filter JobFilter) ([]JobStatus, error)
 
-	// Occurrences lists the pending occurrences of a job by id, and counts them all: those of the given revision, and
-	// those of the name that stand on their own, without their callbacks.
+	// Occurrences lists the pending occurrences of a job by id: those of the given revision, and those of the name that
+	// stand on their own, without their callbacks. Total counts all of them if the filter asks for that; else it is 0.
 	Occurrences(ctx context.Context, filter OccurrenceFilter) (page []job.Occurrence, total int, err error)
 
 	// Strays lists, in the order of their bytes, the keys that have pending occurrences which stand on their own,
@@ -362,6 +362,8 @@ type OccurrenceFilter struct {
 	Revision job.Revision
 	After    job.ID
 	Limit    int
+	// Count asks for the total, which takes time in proportion to it.
+	Count bool
 }
 
 // DeadLetterFilter selects a page of dead letters: the tenant's whose id sorts after After, if Key is set only those of

@@ -42,7 +42,7 @@ func TestBounded(t *testing.T) {
 	if err := s.Settle(t.Context(), acks(held.Occurrences)); err != nil {
 		t.Fatal(err)
 	}
-	_, total, err := s.Occurrences(t.Context(), store.OccurrenceFilter{Name: second.Job.Name, Revision: second.Job.Revision, Limit: 1})
+	_, total, err := s.Occurrences(t.Context(), store.OccurrenceFilter{Name: second.Job.Name, Revision: second.Job.Revision, Limit: 1, Count: true})
 	if err != nil || total != n {
 		t.Errorf("%d are pending after the replacement, %v", total, err)
 	}

@@ -266,6 +266,9 @@ func (s *Store) Occurrences(ctx context.Context, f store.OccurrenceFilter) (page
 	if page, err = read(ctx, rows, err, func(r scanner) (job.Occurrence, error) { return scanOccurrence(r) }); err != nil {
 		return nil, 0, err
 	}
+	if !f.Count {
+		return page, 0, nil
+	}
 	err = s.stmt.occurrenceCount.QueryRowContext(ctx, tenant, key, revision).Scan(&total)
 	return page, total, mapError(ctx, err)
 }
