@@ -215,7 +215,9 @@ func (s *Store) Occurrences(ctx context.Context, f store.OccurrenceFilter) (all 
 		if o.Revision != f.Revision && o.Revision != "" {
 			continue
 		}
-		total++
+		if f.Count {
+			total++
+		}
 		if o.ID.Compare(f.After) > 0 {
 			brief := *o
 			brief.Own = nil

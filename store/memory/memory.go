@@ -28,7 +28,7 @@ type Store struct {
 	// pending has only names that have pending occurrences. One with a revision has that of its name's job.
 	pending map[job.Name]map[job.ID]*job.Occurrence
 	dead    map[job.ID]*job.Occurrence
-	records map[string]map[string]store.Record // by collection and key
+	records map[recordKey]store.Record
 	roster
 }
 
@@ -44,7 +44,7 @@ func New() *Store {
 		jobs:    map[job.Name]*entry{},
 		pending: map[job.Name]map[job.ID]*job.Occurrence{},
 		dead:    map[job.ID]*job.Occurrence{},
-		records: map[string]map[string]store.Record{},
+		records: map[recordKey]store.Record{},
 		roster:  newRoster(),
 	}
 }

@@ -204,9 +204,12 @@ func (s *Store) Sweep(ctx context.Context, p store.SweepParams) (swept store.Swe
 		delete(s.dead, o.ID)
 		swept.DeadLetters++
 	}
-	for _, collection := range s.records {
-		maps.DeleteFunc(collection, func(_ string, r store.Record) bool { return expiredAt(r, p.Now) })
+	for k, r := range s.records {
+		if swept.Records < p.Limit && expiredAt(r, p.Now) {
+			delete(s.records, k)
+			swept.Records++
+		}
 	}
-	swept.More = len(expired) >= p.Limit || len(old) >= p.Limit
+	swept.More = len(expired) >= p.Limit || len(old) >= p.Limit || swept.Records >= p.Limit
 	return swept, nil
 }

@@ -11,15 +11,18 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
+// recordKey tells records apart.
+type recordKey struct{ collection, key string }
+
 // Records implements [store.Records].
 func (s *Store) Records(ctx context.Context, f store.RecordFilter) (all []store.Record, err error) {
 	if err := s.begin(ctx); err != nil {
 		return nil, err
 	}
 	defer s.mutex.Unlock()
-	for key, r := range s.records[f.Collection] {
-		if key > f.After && strings.HasPrefix(key, f.Prefix) && (len(f.Keys) == 0 || slices.Contains(f.Keys, key)) &&
-			!expiredAt(r, f.Now) {
+	for k, r := range s.records {
+		if k.collection == f.Collection && k.key > f.After && strings.HasPrefix(k.key, f.Prefix) &&
+			(len(f.Keys) == 0 || slices.Contains(f.Keys, k.key)) && !expiredAt(r, f.Now) {
 			all = append(all, r)
 		}
 	}
@@ -34,39 +37,29 @@ func (s *Store) WriteRecords(ctx context.Context, changes []store.RecordChange) 
 	if err == nil {
 		defer s.mutex.Unlock()
 	}
-	for i, c := range changes {
+	for i := range changes {
 		if errs[i] = err; err == nil {
-			errs[i] = s.writeRecord(c)
+			errs[i] = s.writeRecord(&changes[i])
 		}
 	}
 	return errs
 }
 
-func (s *Store) writeRecord(c store.RecordChange) error {
-	collection := s.records[c.Collection]
-	present := collection[c.Key]
+func (s *Store) writeRecord(c *store.RecordChange) error {
+	k := recordKey{c.Collection, c.Key}
+	present := s.records[k]
 	if expiredAt(present, c.Now) {
 		present = store.Record{}
 	}
+	write, err := c.Judge(present.Version)
 	switch {
-	case present.Version == c.Version: // it was made before
-		return nil
-	case c.Body == nil && present.Version == "": // it is not there
-		return nil
-	case !c.If.Holds(present.Version):
-		return store.ErrPrecondition
-	case len(c.Body) > store.MaxRecordBody:
-		return store.ErrTooLarge
+	case !write:
+		return err
+	case c.Body == nil:
+		delete(s.records, k)
+	default:
+		s.records[k] = store.Record{Key: c.Key, Version: c.Version, Body: bytes.Clone(c.Body), ExpiresAt: millis(c.ExpiresAt)}
 	}
-	if collection == nil {
-		collection = map[string]store.Record{}
-		s.records[c.Collection] = collection
-	}
-	if c.Body == nil {
-		delete(collection, c.Key)
-		return nil
-	}
-	collection[c.Key] = store.Record{Key: c.Key, Version: c.Version, Body: bytes.Clone(c.Body), ExpiresAt: millis(c.ExpiresAt)}
 	return nil
 }
 
