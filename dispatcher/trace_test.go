@@ -233,7 +233,7 @@ func TestRedrivenKeepsItsTrace(t *testing.T) {
 		if len(dead) != 1 {
 			t.Fatalf("%d dead letters", len(dead))
 		}
-		if _, err := b.store.Redrive(b.Context(), job.DefaultTenant, []job.ID{dead[0].ID}, time.Now()); err != nil {
+		if _, err := b.store.SettleDead(b.Context(), store.DeadSettlement{Tenant: job.DefaultTenant, IDs: []job.ID{dead[0].ID}, Outcome: store.Redrive, Now: time.Now()}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Minute)
