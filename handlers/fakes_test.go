@@ -60,6 +60,8 @@ type faultyStore struct {
 	amends int
 	// reads counts how often a job was read.
 	reads int
+	// onJob is called before each reading of a job, if set.
+	onJob func(job.Name)
 	// tenantFault fails all that is about tenants, while it is set.
 	tenantFault error
 	met         []string
@@ -110,7 +112,11 @@ func (s *faultyStore) Cancel(ctx context.Context, n []job.Name, asked store.Aske
 func (s *faultyStore) Job(ctx context.Context, n job.Name) (store.JobStatus, error) {
 	s.mu.Lock()
 	s.reads++
+	onJob := s.onJob
 	s.mu.Unlock()
+	if onJob != nil {
+		onJob(n)
+	}
 	if err := s.failing(); err != nil {
 		return store.JobStatus{}, err
 	}

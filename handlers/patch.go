@@ -120,7 +120,7 @@ func (a *api) amend(ctx context.Context, present store.JobStatus, changed job.Jo
 	}
 	o := outcome{
 		key: present.Key, revision: present.Revision, version: present.Version, missed: present.Missed,
-		live: present.Live(), occurrences: pending, paused: !present.PausedAt.IsZero(), kept: true,
+		live: present.Live(), occurrences: pending, paused: !present.PausedAt.IsZero(), amended: true,
 	}
 	o.next = nextOf(first)
 	if same(&present.Job, &changed) {
