@@ -313,29 +313,34 @@ func TestCloseJoinsAll(t *testing.T) {
 	attempt, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
 	defer cancel()
 	var all sync.WaitGroup
-	for _, data := range []string{toQueue, `{"exchange":"amq.topic","routingKey":"a","payload":1}`} {
+	const n = 900 // so many that they do not all end by themselves as soon as the connection is gone
+	for i := range n {
 		all.Go(func() {
+			data := toQueue
+			if i%2 == 0 {
+				data = fmt.Sprintf(`{"exchange":"amq.%d","routingKey":"a","payload":1}`, i)
+			}
 			if err := sender.Send(attempt, delivery(data)); err == nil {
 				t.Error("success was told without an answer of the broker")
 			}
 		})
 	}
 	all.Wait()
-	if n := len(ofPackage()); n < 2 {
-		t.Errorf("%d goroutines of the package are there before Close, want at least the two that wait for the broker", n)
+	buffer := make([]byte, 16<<20)
+	if there := len(ofPackage(buffer)); there < n {
+		t.Errorf("%d goroutines of the package are there before Close, want at least the %d that wait for the broker", there, n)
 	}
 	if err := sender.Close(); err != nil {
 		t.Error(err)
 	}
-	for _, stack := range ofPackage() {
+	for _, stack := range ofPackage(buffer) {
 		t.Errorf("after Close there still is\n%s", stack)
 	}
 	r.down.Unlock()
 }
 
 // ofPackage are the stacks of the goroutines that are in a function of the package under test.
-func ofPackage() (stacks []string) {
-	buffer := make([]byte, 16<<20)
+func ofPackage(buffer []byte) (stacks []string) {
 	all := strings.Split(string(buffer[:runtime.Stack(buffer, true)]), "\n\n")
 	for _, stack := range all {
 		frames, _, _ := strings.Cut(stack, "\ncreated by ")
