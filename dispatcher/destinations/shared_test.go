@@ -26,7 +26,7 @@ func TestTurnsAreShared(t *testing.T) {
 		limits destinations.Limits
 		crowd  destinations.Flow   // has many that wait
 		others []destinations.Flow // come later with n each
-		part   float64              // of all turns, that each of these has
+		part   float64             // of all turns, that each of these has
 	}{
 		"tenants":          {inFlight, whose("a", "", 0, 0), []destinations.Flow{whose("b", "", 0, 0)}, 1. / 2},
 		"a rate":           {paced, whose("a", "", 0, 0), []destinations.Flow{whose("b", "", 0, 0)}, 1. / 2},
