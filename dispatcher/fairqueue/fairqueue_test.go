@@ -17,7 +17,7 @@ var start = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
 var policy = fairqueue.Policy{High: 70, Normal: 25, Low: 5, OverdueAfter: 10 * time.Second, OverdueShare: 0.5}
 
-// world is a store of which only the due times matter, and one replica's shares of it.
+// world is a store of which only the due times matter, and one replica's queue of it.
 type world struct {
 	*testing.T
 	*fairqueue.Queue
@@ -33,7 +33,7 @@ func newWorld(t *testing.T) *world {
 		T: t, now: start, waiting: map[job.Lane][]time.Time{}, tenants: map[string]fairqueue.Tenant{},
 		claimed: map[job.Lane]int{},
 	}
-	w.Shares = fairqueue.New(policy, func(name string) fairqueue.Tenant { return w.tenants[name] })
+	w.Queue = fairqueue.New(policy, func(name string) fairqueue.Tenant { return w.tenants[name] })
 	return w
 }
 
@@ -490,7 +490,7 @@ func TestFallsBehind(t *testing.T) {
 }
 
 // What tenants had is remembered as long as it matters, however many others come and go.
-func TestSharesWhileOthersComeAndGo(t *testing.T) {
+func TestFairWhileOthersComeAndGo(t *testing.T) {
 	w := newWorld(t)
 	w.tenants["a"] = fairqueue.Tenant{Weight: 0.1}
 	w.add(tenant("a"), 5000, start)
