@@ -61,16 +61,17 @@ ROUNDS ?= 1
 PEERS_FLAGS ?=
 
 .PHONY: bench-peers
-bench-peers: build ## Compare with River, asynq and plain loops on the same servers; COUNT, RATE, DURATION, ROUNDS
-	cd cmd/carillon/bench/peers && go build -o $(CURDIR)/bin/peers .
+bench-peers: ## Compare with River, asynq and plain loops on the same servers; COUNT, RATE, DURATION, ROUNDS
+	@.ci/build bin/carillon-bench
+	cd cmd/carillon-bench/peers && go build -o $(CURDIR)/bin/peers .
 	.ci/with-services bash -c 'exec bin/peers --postgres "$$CARILLON_TEST_POSTGRES_URL" --redis "$$CARILLON_TEST_REDIS_URL" \
-		--carillon bin/carillon --count $(COUNT) --rate $(RATE) --duration $(DURATION) --rounds $(ROUNDS) $(PEERS_FLAGS)'
+		--carillon bin/carillon-bench --count $(COUNT) --rate $(RATE) --duration $(DURATION) --rounds $(ROUNDS) $(PEERS_FLAGS)'
 
 .PHONY: lint
 lint: $(GOLANGCI_LINT) ## Check style, mistakes and the direction of imports
 	$(GOLANGCI_LINT) run --allow-parallel-runners --build-tags services
 	cd store/mongodb/testserver && go vet ./...
-	cd cmd/carillon/bench/peers && go vet -tags services ./...
+	cd cmd/carillon-bench/peers && go vet -tags services ./...
 	go mod tidy -diff
 
 .PHONY: lint-spec
