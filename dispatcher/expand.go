@@ -3,6 +3,8 @@ package dispatcher
 import (
 	"context"
 	"errors"
+	"fmt"
+	"runtime/debug"
 	"time"
 
 	"github.com/carillon-scheduler/carillon/job"
@@ -116,14 +118,21 @@ func (e *expander) advanceAll(ctx context.Context, claimed store.ClaimedJobs, st
 	return true
 }
 
-// next is the next part of a claimed job's schedule. The error is that this replica can't tell.
-func (e *expander) next(j *job.Job, token string, start time.Time) (store.Advance, error) {
+// next is the next part of a claimed job's schedule. The error is that this replica can't tell, as when its schedule
+// makes the expansion panic: one job must not end the process.
+func (e *expander) next(j *job.Job, token string, start time.Time) (a store.Advance, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			e.log.Error("expanding panicked", "job", j.String(), "panic", r, "stack", string(debug.Stack()))
+			err = fmt.Errorf("expanding panicked: %v", r)
+		}
+	}()
 	now := start.Truncate(time.Millisecond)
 	x, err := j.Expand(now, e.cfg.Expansion())
 	if err != nil {
 		return store.Advance{}, err
 	}
-	a := store.Advance{
+	a = store.Advance{
 		Name: j.Name, Revision: j.Revision, From: j.Cursor, Token: token,
 		Occurrences: x.Occurrences, Cursor: x.Cursor, ExpandAt: x.ExpandAt, Missed: x.Missed, Trouble: x.Trouble,
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -178,6 +179,31 @@ func TestSpoiltExpansion(t *testing.T) {
 			b.Errorf("not ready: %v", err)
 		}
 	})
+}
+
+// A job whose schedule makes the expansion panic does not keep the others from it, nor end the process.
+func TestPanicInExpansion(t *testing.T) {
+	bubble(t, func(b *bench) {
+		b.queue.readJob = func(j *job.Job) {
+			if j.Key == "bad" {
+				breakCrontab(&j.Schedule.Crontab)
+			}
+		}
+		good := b.submit("good", crontab("@every 1h"))
+		b.submit("bad", crontab("@every 1h"))
+		d, _ := b.replica(calm)
+		time.Sleep(3*time.Hour + time.Second)
+		b.expectEvery(good, time.Hour)
+		if err := d.Ready(); err != nil {
+			b.Errorf("not ready: %v", err)
+		}
+	})
+}
+
+// breakCrontab sets the interval of an @every to zero, as only a bug could: whatever divides by it panics.
+func breakCrontab(c *job.Crontab) {
+	every := reflect.ValueOf(c).Elem().FieldByName("every")
+	*(*time.Duration)(every.Addr().UnsafePointer()) = 0
 }
 
 // While the store can be claimed from but not expanded in, a replica is ready as long as nothing may be late for it.

@@ -112,8 +112,11 @@ const (
 )
 
 // attempt makes the attempt, unless there is a reason not to: then there is no pass. It sets the attempt's span, if
-// there are traces.
-func (d *Dispatcher) attempt(c *store.Claimed, b *batch, now time.Time, span *trace.Span) (*destinations.Pass, error) {
+// there are traces. A panic is an error like any other: neither a job's data nor a sender's code ends the process.
+func (d *Dispatcher) attempt(
+	c *store.Claimed, b *batch, now time.Time, span *trace.Span,
+) (pass *destinations.Pass, err error) {
+	defer d.recovered(c, &err)
 	if c.Fault != nil {
 		return nil, callbacks.Permanent(fmt.Errorf("the store's data can't be read: %w", c.Fault))
 	}
@@ -129,9 +132,10 @@ func (d *Dispatcher) attempt(c *store.Claimed, b *batch, now time.Time, span *tr
 		return nil, callbacks.Permanent(errAbandoned)
 	}
 	to, part := d.cfg.Callbacks.Place(c.Callback)
-	pass, err := d.destinations.Enter(b.ctx, to, destinations.Limits{
+	entered, err := d.destinations.Enter(b.ctx, to, destinations.Limits{
 		Part:     part,
-		InFlight: c.Options.Destination.MaxInFlight, Rate: c.Options.Destination.RatePerSecond, Of: d.whose(c), Again: c.LastError != "",
+		InFlight: c.Options.Destination.MaxInFlight, Rate: c.Options.Destination.RatePerSecond,
+		Of: d.whose(c), Again: c.LastError != "",
 	})
 	if after, busy := destinations.IsBusy(err); busy {
 		d.metrics.park()
@@ -141,17 +145,19 @@ func (d *Dispatcher) attempt(c *store.Claimed, b *batch, now time.Time, span *tr
 		return nil, &unfired{error: errTooLate, after: tooLatePause}
 	}
 	now = d.now() // it may have waited for its turn
-	// A process that was stopped for a while must not fire what another may hold by now.
+	// A process that was stopped for a while must not fire an occurrence that another replica may hold by now.
 	if elapsed(b.start, now) >= d.cfg.CallbackTimeout {
-		pass.Cancel()
+		entered.Cancel()
 		return nil, &unfired{error: errTooLate, after: tooLatePause}
 	}
+	shown := destinations.Failed // also by a panic
+	defer func() { entered.Done(shown) }()
 	sending := b.ctx
 	if d.tracer != nil {
 		sending, *span = d.startSpan(b.ctx, c, now)
 	}
 	err = d.send(sending, sender, c, now)
-	pass.Done(verdict(err))
+	shown = verdict(err)
 	failure, classified := errors.AsType[*callbacks.Failure](err)
 	if classified && failure.Unavailable {
 		return nil, &unfired{error: err, after: d.outages[c.Callback.Type].begun(now, failure.After)}
@@ -160,7 +166,16 @@ func (d *Dispatcher) attempt(c *store.Claimed, b *batch, now time.Time, span *tr
 	if err != nil && !classified && errors.Is(b.ctx.Err(), context.Canceled) {
 		return nil, &unfired{error: errCutOff}
 	}
-	return pass, err
+	return entered, err
+}
+
+// recovered turns a panic over an occurrence into the error of its attempt.
+func (d *Dispatcher) recovered(c *store.Claimed, err *error) {
+	if r := recover(); r != nil {
+		d.log.Error("firing panicked", "job", c.Name.String(), "type", c.Callback.Type,
+			"panic", r, "stack", string(debug.Stack()))
+		*err = fmt.Errorf("firing panicked: %v", r)
+	}
 }
 
 // whose tells which turns a callback has at a destination.
@@ -184,15 +199,10 @@ func verdict(err error) destinations.Verdict {
 	}
 }
 
-// send calls the sender within what is left of the callback's time. A panic is an error like any other.
+// send calls the sender within the time that is left to the callback.
 func (d *Dispatcher) send(ctx context.Context, sender callbacks.Sender, c *store.Claimed, now time.Time) (err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			d.log.Error("a sender panicked", "type", c.Callback.Type, "panic", r, "stack", string(debug.Stack()))
-			err = fmt.Errorf("the sender panicked: %v", r)
-		}
-		d.metrics.sent(c.Callback.Type, d.now().Sub(now), trace.SpanContextFromContext(ctx))
-	}()
+	defer func() { d.metrics.sent(c.Callback.Type, d.now().Sub(now), trace.SpanContextFromContext(ctx)) }()
+	defer d.recovered(c, &err)
 	delivery := callbacks.Delivery{
 		ID:        c.DeliveryID(),
 		Name:      c.Name,
@@ -207,8 +217,11 @@ func (d *Dispatcher) send(ctx context.Context, sender callbacks.Sender, c *store
 	if d.tracer != nil {
 		delivery.Trace = job.TraceOf(trace.SpanContextFromContext(ctx))
 	}
-	err = sender.Send(ctx, delivery)
-	if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+	if err = sender.Send(ctx, delivery); err == nil {
+		return nil
+	}
+	_ = err.Error() // an error that panics, such as a nil pointer, does so where that is recovered
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return fmt.Errorf("no answer within %s: %w", d.cfg.CallbackTimeout, err)
 	}
 	return err

@@ -113,24 +113,64 @@ func TestOutageBuriesNothing(t *testing.T) {
 	})
 }
 
+// A panic over one occurrence, wherever it comes from, costs that occurrence an attempt and nothing else.
 func TestPanicIsContained(t *testing.T) {
-	bubble(t, func(b *bench) {
-		b.receiver.answer = func(_ context.Context, d callbacks.Delivery) error {
-			if d.Name.Key == "bad" {
-				panic("a bug")
+	bad := func(data []byte) bool { return string(data) == `"bad"` }
+	for name, sabotage := range map[string]func(r *receiver){
+		"in Send": func(r *receiver) {
+			r.answer = func(_ context.Context, d callbacks.Delivery) error {
+				if bad(d.Data) {
+					panic("a bug")
+				}
+				return nil
 			}
-			return nil
-		}
-		b.submit("bad", func(j *job.Job) { j.Options.Retry.MaxAttempts = 1 }, 0)
-		b.submit("good", nil, 2*time.Second)
-		b.replica(nil)
-		time.Sleep(time.Minute)
-		b.expectSent("0s bad #1", "2s good #1")
-		if dead := b.dead(); len(dead) != 1 || !strings.Contains(dead[0].LastError, "a bug") {
-			b.Errorf("dead letters: %+v", dead)
-		}
-	})
+		},
+		"in the destination": func(r *receiver) {
+			r.to = func(data []byte) string {
+				if bad(data) {
+					panic("a bug")
+				}
+				return "receiver"
+			}
+		},
+		"in the error": func(r *receiver) {
+			r.answer = func(_ context.Context, d callbacks.Delivery) error {
+				if bad(d.Data) {
+					return bugError{}
+				}
+				return nil
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(b *bench) {
+				sabotage(b.receiver)
+				b.submit("bad", func(j *job.Job) {
+					j.Options.Retry = job.Retry{MaxAttempts: 2, Initial: job.Duration(time.Second)}
+				}, 0)
+				b.submit("good", nil, 10*time.Second)
+				d, _ := b.replica(nil)
+				time.Sleep(time.Minute)
+				if sent := b.receiver.of("good"); len(sent) != 1 {
+					b.Errorf("the other job was sent %d times, want once", len(sent))
+				}
+				if dead := b.dead(); len(dead) != 1 || !strings.Contains(dead[0].LastError, "a bug") || dead[0].Attempt != 2 {
+					b.Errorf("dead letters: %+v", dead)
+				}
+				for _, s := range d.Destinations() {
+					if s.InFlight != 0 {
+						b.Errorf("%d callbacks are still counted as under way at %s", s.InFlight, s.Name)
+					}
+				}
+			})
+		})
+	}
 }
+
+// bugError is an error that can't be told.
+type bugError struct{}
+
+func (bugError) Error() string { panic("a bug") }
 
 // What is claimed together shares a deadline and nothing else: one callback that ends, or fails, cuts off no other.
 func TestOneEndsNoOther(t *testing.T) {

@@ -5,10 +5,8 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
-	"runtime/debug"
 	"sync"
 	"time"
 
@@ -177,24 +175,22 @@ func gather(ctx context.Context, chunks chan chunk, it item) bool {
 
 // checkItem decodes and checks one item.
 func (a *api) checkItem(common itemCommon, raw []byte, it *item) {
-	defer func() { // this runs in a goroutine of its own, where a panic would end the process
-		if fault := recover(); fault != nil {
-			it.err = fmt.Errorf("panic: %v\n%s", fault, debug.Stack())
+	it.submission, it.err = guarded(func() (*submission, error) {
+		draft, err := job.Decode(raw)
+		if job.ValidKey(draft.Key) {
+			it.key = draft.Key
 		}
-	}()
-	draft, err := job.Decode(raw)
-	if job.ValidKey(draft.Key) {
-		it.key = draft.Key
-	}
-	if err != nil {
-		it.err = err
-		return
-	}
-	if it.submission, it.err = a.check(common.tenant, draft); it.err != nil {
-		return
-	}
-	it.job.Options.Trace = common.trace
-	it.weight += instantWeight * it.job.Schedule.Weight()
+		if err != nil {
+			return nil, err
+		}
+		s, err := a.check(common.tenant, draft)
+		if err != nil {
+			return nil, err
+		}
+		s.job.Options.Trace = common.trace
+		it.weight += instantWeight * s.job.Schedule.Weight()
+		return s, nil
+	})
 }
 
 // latest is the later of two times.

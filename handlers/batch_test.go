@@ -13,6 +13,7 @@ import (
 	"github.com/getkin/kin-openapi/openapi3"
 
 	"github.com/carillon-scheduler/carillon/handlers"
+	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
 )
 
@@ -226,5 +227,39 @@ func TestBatchWakes(t *testing.T) {
 	a.batch(asLines, body("a", 3*time.Hour), body("b", time.Hour), body("c", 2*time.Hour))
 	if wakes := a.takeWakes(); len(wakes) == 0 || !slices.ContainsFunc(wakes, start.Add(time.Hour).Equal) {
 		t.Errorf("woken for %v", wakes)
+	}
+}
+
+// TestPanicOverOneItem: a panic while one item's job is read costs that item alone, not the batch nor the process.
+func TestPanicOverOneItem(t *testing.T) {
+	a := newAPI(t)
+	var items, want []string
+	for i := range 20 {
+		key := fmt.Sprint("k", i)
+		a.call("PUT", "/v1/jobs/"+key, body(key, time.Hour)).want(201)
+		items, want = append(items, body(key, -time.Hour, time.Hour)), append(want, key+" 200")
+	}
+	want[13] = "k13 500"
+	a.store.onJob = func(n job.Name) {
+		if n.Key == "k13" {
+			panic("as asked")
+		}
+	}
+	got := a.call("POST", "/v1/jobs/batch", "["+strings.Join(items, ",")+"]").want(200)
+	var results []string
+	for _, r := range decode[[]struct {
+		Key    string
+		Status int
+	}](got) {
+		results = append(results, fmt.Sprint(r.Key, " ", r.Status))
+	}
+	if !slices.Equal(results, want) {
+		t.Errorf("the results are %v", results)
+	}
+	if log := a.log.String(); !strings.Contains(log, "as asked") || !strings.Contains(log, "handlers/attempt.go") {
+		t.Errorf("the log lacks the panic or its stack: %s", log)
+	}
+	if strings.Contains(string(got.body), "as asked") {
+		t.Errorf("the client is shown the panic: %s", got.body)
 	}
 }

@@ -60,6 +60,8 @@ type faultyStore struct {
 	amends int
 	// reads counts how often a job was read.
 	reads int
+	// onJob is called before each reading of a job, if set.
+	onJob func(job.Name)
 	// tenantFault fails all that is about tenants, while it is set.
 	tenantFault error
 	met         []string
@@ -110,7 +112,11 @@ func (s *faultyStore) Cancel(ctx context.Context, n []job.Name, asked store.Aske
 func (s *faultyStore) Job(ctx context.Context, n job.Name) (store.JobStatus, error) {
 	s.mu.Lock()
 	s.reads++
+	onJob := s.onJob
 	s.mu.Unlock()
+	if onJob != nil {
+		onJob(n)
+	}
 	if err := s.failing(); err != nil {
 		return store.JobStatus{}, err
 	}
@@ -170,18 +176,11 @@ func (s *faultyStore) DeadLetters(ctx context.Context, f store.DeadLetterFilter)
 	return s.Store.DeadLetters(ctx, f)
 }
 
-func (s *faultyStore) Redrive(ctx context.Context, tenant string, ids []job.ID, now time.Time) (int, error) {
+func (s *faultyStore) SettleDead(ctx context.Context, d store.DeadSettlement) (int, error) {
 	if err := s.failing(); err != nil {
 		return 0, err
 	}
-	return s.Store.Redrive(ctx, tenant, ids, now)
-}
-
-func (s *faultyStore) DeleteDeadLetters(ctx context.Context, tenant string, ids []job.ID) (int, error) {
-	if err := s.failing(); err != nil {
-		return 0, err
-	}
-	return s.Store.DeleteDeadLetters(ctx, tenant, ids)
+	return s.Store.SettleDead(ctx, d)
 }
 
 // failsControl is a store that is unavailable for all that controls jobs.

@@ -34,7 +34,7 @@ type firstPage struct {
 // countOwn counts the pending occurrences of a name that stand on their own, and are none of its job's.
 func (a *api) countOwn(ctx context.Context, name job.Name, first firstPage) (n int, err error) {
 	if !first.known || !first.whole {
-		_, n, err = a.Store.Occurrences(ctx, store.OccurrenceFilter{Name: name, Limit: 1})
+		_, n, err = a.Store.Occurrences(ctx, store.OccurrenceFilter{Name: name, Limit: 1, Count: true})
 		return n, err
 	}
 	for i := range first.occurrences {

@@ -100,6 +100,30 @@ func TestCancelByPrefixSparesWhatCameLater(t *testing.T) {
 	}
 }
 
+// TestOvertakenAmendmentsAreRefused: another client's request is accepted before the job is read, and has the very
+// schedule that the first one submits, so that the first one would only change the callback.
+func TestOvertakenAmendmentsAreRefused(t *testing.T) {
+	hourly := func(data int) string {
+		return fmt.Sprintf(`{"callback":{"type":"http","data":%d},"crontab":"@hourly"}`, data)
+	}
+	for _, headers := range [][]string{nil, {"If-Match: *"}} {
+		a := newAPI(t, ofStoresClock)
+		a.call("PUT", "/v1/jobs/a", body("a", time.Hour)).want(201)
+		overtaken := false
+		a.store.onJob = func(job.Name) {
+			if !overtaken {
+				overtaken = true
+				time.Sleep(20 * time.Millisecond) // more than the clocks are known by
+				a.call("PUT", "/v1/jobs/a", hourly(2)).want(200)
+			}
+		}
+		a.call("PUT", "/v1/jobs/a", hourly(1), headers...).want(409)
+		if got := string(a.definition("a").data); !overtaken || got != "2" {
+			t.Errorf("%v: the callback's data are %s, want 2", headers, got)
+		}
+	}
+}
+
 // TestBatchOvertakesNobodyButItself has a key several times in a batch, of which each item takes a while.
 func TestBatchOvertakesNobodyButItself(t *testing.T) {
 	for name, of := range map[string]func(hours int) string{

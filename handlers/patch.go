@@ -114,13 +114,13 @@ func (a *api) patch(ctx context.Context, present store.JobStatus, patch []byte, 
 func (a *api) amend(ctx context.Context, present store.JobStatus, changed job.Job) (outcome, error) {
 	changed.Options.Recurrence = present.Options.Recurrence
 	// Before the change: after it, an error would hide that it was made.
-	first, pending, err := a.Store.Occurrences(ctx, store.OccurrenceFilter{Name: present.Name, Revision: present.Revision, Limit: defaultLimit})
+	first, pending, err := a.Store.Occurrences(ctx, store.OccurrenceFilter{Name: present.Name, Revision: present.Revision, Limit: defaultLimit, Count: true})
 	if err != nil {
 		return outcome{}, err
 	}
 	o := outcome{
 		key: present.Key, revision: present.Revision, version: present.Version, missed: present.Missed,
-		live: present.Live(), occurrences: pending, paused: !present.PausedAt.IsZero(), kept: true,
+		live: present.Live(), occurrences: pending, paused: !present.PausedAt.IsZero(), amended: true,
 	}
 	o.next = nextOf(first)
 	if same(&present.Job, &changed) {

@@ -176,7 +176,7 @@ func acceptedView(o *outcome) accepted {
 		Missed:      o.missed,
 		NextInstant: instantText(o.next),
 	}
-	if !o.created && !o.kept {
+	if !o.created && !o.amended {
 		inFlight := o.inFlight // of its own, lest all of the outcome goes to the heap with it
 		v.InFlight = &inFlight
 	}

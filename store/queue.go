@@ -178,7 +178,7 @@ type SweepParams struct {
 	Again time.Duration
 	// FailedBefore bounds the dead letters to delete; zero deletes none.
 	FailedBefore time.Time
-	// Limit bounds the jobs, and the dead letters, looked at in one sweep.
+	// Limit bounds the jobs, the dead letters and the records looked at in one sweep.
 	Limit int
 }
 
@@ -186,6 +186,8 @@ type SweepParams struct {
 type Swept struct {
 	Jobs        int
 	DeadLetters int
+	// Records that have expired, of any collection.
+	Records int
 	// More tells that the limit was reached.
 	More bool
 }

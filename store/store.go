@@ -102,8 +102,8 @@ type Jobs interface {
 	// throughout is on exactly one page.
 	Jobs(ctx context.Context, filter JobFilter) ([]JobStatus, error)
 
-	// Occurrences lists the pending occurrences of a job by id, and counts them all: those of the given revision, and
-	// those of the name that stand on their own, without their callbacks.
+	// Occurrences lists the pending occurrences of a job by id: those of the given revision, and those of the name that
+	// stand on their own, without their callbacks. Total counts all of them if the filter asks for that; else it is 0.
 	Occurrences(ctx context.Context, filter OccurrenceFilter) (page []job.Occurrence, total int, err error)
 
 	// Strays lists, in the order of their bytes, the keys that have pending occurrences which stand on their own,
@@ -113,11 +113,9 @@ type Jobs interface {
 	// DeadLetters lists dead letters by id. Each has its own callback, its last error and FailedAt.
 	DeadLetters(ctx context.Context, filter DeadLetterFilter) ([]job.Occurrence, error)
 
-	// Redrive makes dead letters due now, with no attempt used. It answers how many of the ids were dead letters.
-	Redrive(ctx context.Context, tenant string, ids []job.ID, now time.Time) (int, error)
-
-	// DeleteDeadLetters deletes dead letters and answers how many of the ids were.
-	DeleteDeadLetters(ctx context.Context, tenant string, ids []job.ID) (int, error)
+	// SettleDead redrives or deletes dead letters, and answers how many of the ids were dead letters of the tenant. The
+	// other ids change nothing.
+	SettleDead(ctx context.Context, settlement DeadSettlement) (int, error)
 }
 
 // Queue is the side of a store that the dispatcher uses.
@@ -362,6 +360,8 @@ type OccurrenceFilter struct {
 	Revision job.Revision
 	After    job.ID
 	Limit    int
+	// Count asks for the total, which takes time in proportion to it.
+	Count bool
 }
 
 // DeadLetterFilter selects a page of dead letters: the tenant's whose id sorts after After, if Key is set only those of
@@ -375,4 +375,23 @@ type DeadLetterFilter struct {
 	Limit  int
 	// Brief leaves out the callbacks' data.
 	Brief bool
+}
+
+// DeadOutcome is how dead letters end.
+type DeadOutcome int
+
+// The outcomes of a dead letter.
+const (
+	// Redrive makes it due at the settlement's Now, with no attempt used.
+	Redrive DeadOutcome = iota
+	// Discard deletes it.
+	Discard
+)
+
+// DeadSettlement ends dead letters of one tenant, all in the same way.
+type DeadSettlement struct {
+	Tenant  string
+	IDs     []job.ID
+	Outcome DeadOutcome
+	Now     time.Time
 }

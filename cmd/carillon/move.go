@@ -173,6 +173,9 @@ type move struct {
 // openMove opens a store, and refuses it while replicas may be claiming from it.
 func openMove(ctx context.Context, open func(context.Context, string) (store.Store, error), url string, whileClaiming bool, stderr io.Writer,
 	done string) (*move, error) {
+	if service.Alone(url) {
+		return nil, cli.Usagef("--store: %q is the memory of one process, which no other can reach: nothing can be %s", url, done)
+	}
 	s, err := open(ctx, url)
 	if err != nil {
 		return nil, fmt.Errorf("--store: %w", err)

@@ -39,8 +39,7 @@ func New(inner store.Store, registerer prometheus.Registerer) store.Store {
 		{&m.occurrences, "occurrences"},
 		{&m.strays, "strays"},
 		{&m.deadLetters, "dead_letters"},
-		{&m.redrive, "redrive"},
-		{&m.deleteDeadLetters, "delete_dead_letters"},
+		{&m.settleDead, "settle_dead"},
 		{&m.claim, "claim"},
 		{&m.dueLanes, "due_lanes"},
 		{&m.lanes, "lanes"},
@@ -71,11 +70,11 @@ func New(inner store.Store, registerer prometheus.Registerer) store.Store {
 type metered struct {
 	inner store.Store
 
-	put, cancel, amend, pause, resume, trigger, job, jobs                                 operation
-	occurrences, strays, deadLetters, redrive, deleteDeadLetters, claim, lanes, claimJobs operation
-	dueLanes                                                                              operation
-	advance, settle, sweep, now, beat, replicas, backlog, exports                         operation
-	imports, countLanes, sample, meetTenants, setTenant, tenant, tenants                  operation
+	put, cancel, amend, pause, resume, trigger, job, jobs                 operation
+	occurrences, strays, deadLetters, settleDead, claim, lanes, claimJobs operation
+	dueLanes                                                              operation
+	advance, settle, sweep, now, beat, replicas, backlog, exports         operation
+	imports, countLanes, sample, meetTenants, setTenant, tenant, tenants  operation
 }
 
 // operation is what is measured of one method.

@@ -123,7 +123,7 @@ func TestCarryIsInterrupted(t *testing.T) {
 					t.Errorf("put answers %+v, and the job's revision is %s", result, status.Revision)
 				}
 				page, total, err := s.Occurrences(t.Context(),
-					store.OccurrenceFilter{Name: name("k"), Revision: status.Revision, Limit: 10})
+					store.OccurrenceFilter{Name: name("k"), Revision: status.Revision, Limit: 10, Count: true})
 				if err != nil || total != 3 || len(page) != 3 {
 					t.Errorf("%d of %d are listed, %v", len(page), total, err)
 				}

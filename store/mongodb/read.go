@@ -203,6 +203,9 @@ func (s *Store) Occurrences(ctx context.Context, f store.OccurrenceFilter) (page
 			return nil, 0, err
 		}
 		page = append(page, part...)
+		if !f.Count {
+			continue
+		}
 		n, err := s.occurrences.CountDocuments(ctx, set)
 		if err != nil {
 			return nil, 0, mapError(err)

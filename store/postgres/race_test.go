@@ -230,7 +230,7 @@ func TestCancelMeetsNewJob(t *testing.T) {
 	if err != nil && err != store.ErrNotFound { //nolint:errorlint // it is answered as it is
 		t.Fatal(err)
 	}
-	_, left, listErr := s.Occurrences(t.Context(), store.OccurrenceFilter{Name: name("b"), Revision: status.Revision, Limit: 1})
+	_, left, listErr := s.Occurrences(t.Context(), store.OccurrenceFilter{Name: name("b"), Revision: status.Revision, Limit: 1, Count: true})
 	if listErr != nil {
 		t.Fatal(listErr)
 	}
@@ -282,7 +282,7 @@ func TestSuccessor(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			_, total, err := s.Occurrences(t.Context(), store.OccurrenceFilter{Name: name("k"), Limit: 1})
+			_, total, err := s.Occurrences(t.Context(), store.OccurrenceFilter{Name: name("k"), Limit: 1, Count: true})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -124,6 +124,9 @@ func (s *Store) Occurrences(ctx context.Context, f store.OccurrenceFilter) (page
 				page = append(page, o)
 				return err
 			}, revisionOf(f.Revision), f.Name.Tenant, f.Name.Key, uuid(f.After), f.Limit)
+		if !f.Count {
+			return
+		}
 		t.row(`SELECT
 			(SELECT count(*) FROM carillon.occurrences WHERE revision = $1) +
 			(SELECT count(*) FROM carillon.occurrences WHERE due_at IS NOT NULL AND tenant = $2 AND key = $3)`,

@@ -156,7 +156,7 @@ func TestImportKnowsBothForms(t *testing.T) {
 				}
 				sum += n
 			}
-			_, pending, err := to.Occurrences(t.Context(), store.OccurrenceFilter{Name: name("k"), Revision: before[0].Job.Revision, Limit: 10})
+			_, pending, err := to.Occurrences(t.Context(), store.OccurrenceFilter{Name: name("k"), Revision: before[0].Job.Revision, Limit: 10, Count: true})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -42,7 +42,7 @@ func TestBounded(t *testing.T) {
 	if err := s.Settle(t.Context(), acks(held.Occurrences)); err != nil {
 		t.Fatal(err)
 	}
-	_, total, err := s.Occurrences(t.Context(), store.OccurrenceFilter{Name: second.Job.Name, Revision: second.Job.Revision, Limit: 1})
+	_, total, err := s.Occurrences(t.Context(), store.OccurrenceFilter{Name: second.Job.Name, Revision: second.Job.Revision, Limit: 1, Count: true})
 	if err != nil || total != n {
 		t.Errorf("%d are pending after the replacement, %v", total, err)
 	}
@@ -104,7 +104,7 @@ func TestCancelOwn(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if redriven, err := s.Redrive(t.Context(), job.DefaultTenant, ids, epoch); err != nil || redriven != n {
+	if redriven, err := s.SettleDead(t.Context(), store.DeadSettlement{Tenant: job.DefaultTenant, IDs: ids, Outcome: store.Redrive, Now: epoch}); err != nil || redriven != n {
 		t.Fatalf("redriven %d, %v", redriven, err)
 	}
 	results, err := s.Cancel(t.Context(), []job.Name{p.Job.Name}, store.Asked{Now: epoch})

@@ -156,7 +156,7 @@ func (b *broken) firedOnce(n int) {
 func TestBrokenCarry(t *testing.T) {
 	breakings(t, func(b *broken) {
 		page, total, err := b.s.Occurrences(t.Context(), store.OccurrenceFilter{
-			Name: b.first.Job.Name, Revision: b.present().Job.Revision, Limit: 2 * brokenAfter,
+			Name: b.first.Job.Name, Revision: b.present().Job.Revision, Limit: 2 * brokenAfter, Count: true,
 		})
 		if err != nil || total != b.pending() || len(page) != total {
 			t.Errorf("listed %d of %d, want %d, %v", len(page), total, b.pending(), err)
@@ -190,7 +190,7 @@ func TestBrokenCarry(t *testing.T) {
 			}
 		}
 		for _, d := range dead {
-			if n, err := b.s.DeleteDeadLetters(t.Context(), job.DefaultTenant, []job.ID{d.ID}); n != 1 || err != nil {
+			if n, err := b.s.SettleDead(t.Context(), store.DeadSettlement{Tenant: job.DefaultTenant, IDs: []job.ID{d.ID}, Outcome: store.Discard}); n != 1 || err != nil {
 				t.Fatalf("deleted %d, %v", n, err)
 			}
 		}
@@ -256,7 +256,7 @@ func TestBrokenCarryAgain(t *testing.T) {
 			if r.Err != nil || r.Carried != carried || r.InFlight != len(b.held) {
 				t.Fatalf("put answers %+v, want %d carried over and %d in flight", r, carried, len(b.held))
 			}
-			_, total, err := b.s.Occurrences(t.Context(), store.OccurrenceFilter{Name: third.Job.Name, Revision: third.Job.Revision, Limit: 1})
+			_, total, err := b.s.Occurrences(t.Context(), store.OccurrenceFilter{Name: third.Job.Name, Revision: third.Job.Revision, Limit: 1, Count: true})
 			if err != nil || total != kept {
 				t.Errorf("%d are pending, want %d, %v", total, kept, err)
 			}

@@ -77,7 +77,7 @@ func TestMovingSlot(t *testing.T) {
 	}
 	left := 0
 	for _, p := range puts {
-		_, total, err := s.Occurrences(t.Context(), store.OccurrenceFilter{Name: p.Job.Name, Revision: p.Job.Revision, Limit: 10})
+		_, total, err := s.Occurrences(t.Context(), store.OccurrenceFilter{Name: p.Job.Name, Revision: p.Job.Revision, Limit: 10, Count: true})
 		if err != nil {
 			t.Fatal(err)
 		}

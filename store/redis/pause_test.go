@@ -77,7 +77,7 @@ func TestResumeOfWhatIsAhead(t *testing.T) {
 		t.Fatalf("%v are still due", due)
 	}
 	resume(t, s, p.Job.Name, early)
-	page, total, err := s.Occurrences(t.Context(), store.OccurrenceFilter{Name: p.Job.Name, Revision: p.Job.Revision, Limit: n})
+	page, total, err := s.Occurrences(t.Context(), store.OccurrenceFilter{Name: p.Job.Name, Revision: p.Job.Revision, Limit: n, Count: true})
 	if err != nil || total != n {
 		t.Fatalf("%d are pending, %v", total, err)
 	}
@@ -137,7 +137,7 @@ func TestPauseAmidExpansion(t *testing.T) {
 	if err != nil || !status.Cursor.Equal(first.From) || !status.ExpandAt.Equal(now) {
 		t.Errorf("the cursor is %s, want %s, to be expanded at %s, %v", status.Cursor, first.From, status.ExpandAt, err)
 	}
-	_, total, err := s.Occurrences(t.Context(), store.OccurrenceFilter{Name: p.Job.Name, Revision: p.Job.Revision, Limit: 1})
+	_, total, err := s.Occurrences(t.Context(), store.OccurrenceFilter{Name: p.Job.Name, Revision: p.Job.Revision, Limit: 1, Count: true})
 	if want := len(p.Occurrences) + part; err != nil || total != want {
 		t.Errorf("%d are pending, want the first part, %d, %v", total, want, err)
 	}

@@ -82,7 +82,7 @@ func (s *Store) Strays(ctx context.Context, f store.JobFilter) ([]job.Name, erro
 // read of each and the two are merged.
 func (s *Store) Occurrences(ctx context.Context, f store.OccurrenceFilter) (page []job.Occurrence, total int, err error) {
 	answer, err := s.run(ctx, []call{{occurrencesScript, s.shardOf(f.Name), []any{
-		jobField(f.Name), string(f.Revision), f.After.String(), f.Limit,
+		jobField(f.Name), string(f.Revision), f.After.String(), f.Limit, flag(f.Count),
 	}}})[0].list()
 	if err != nil {
 		return nil, 0, err
@@ -103,7 +103,7 @@ func (s *Store) Occurrences(ctx context.Context, f store.OccurrenceFilter) (page
 
 // DeadLetters implements [store.Jobs].
 func (s *Store) DeadLetters(ctx context.Context, f store.DeadLetterFilter) ([]job.Occurrence, error) {
-	index, whose, only, brief := "tenant", f.Tenant, "", 0
+	index, whose, only := "tenant", f.Tenant, ""
 	if f.Key != "" {
 		index, whose = "job", jobField(job.Name{Tenant: f.Tenant, Key: f.Key})
 	}
@@ -113,13 +113,10 @@ func (s *Store) DeadLetters(ctx context.Context, f store.DeadLetterFilter) ([]jo
 		}
 		only = f.ID.String()
 	}
-	if f.Brief {
-		brief = 1
-	}
 	prefix := jobField(job.Name{Tenant: f.Tenant, Key: f.Prefix})
 	return merge(ctx, s, f.Limit, pages[job.Occurrence]{
 		call: func(after string, limit int) (*script, []any) {
-			return deadLettersScript, []any{index, whose, cmp.Or(after, f.After.String()), limit, chunk, prefix, only, brief}
+			return deadLettersScript, []any{index, whose, cmp.Or(after, f.After.String()), limit, chunk, prefix, only, flag(f.Brief)}
 		},
 		read: func(answer list, _ int) (page []job.Occurrence, next string, err error) {
 			for i := 1; i < len(answer); i++ {

@@ -105,7 +105,7 @@ func TestSameNameInOneCall(t *testing.T) {
 			}
 		}
 		last := puts[len(instants)].Job
-		found, total, err := s.Occurrences(t.Context(), store.OccurrenceFilter{Name: last.Name, Revision: last.Revision, Limit: 100})
+		found, total, err := s.Occurrences(t.Context(), store.OccurrenceFilter{Name: last.Name, Revision: last.Revision, Limit: 100, Count: true})
 		if want := instants[len(instants)-1]; err != nil || len(found) != want || total != want {
 			t.Errorf("%v: there are %d in a list and %d in all, want %d: %v", instants, len(found), total, want, err)
 		}

@@ -108,7 +108,7 @@ func TestImportOfWhatWasDelivered(t *testing.T) {
 	if n, err := s.Import(t.Context(), append(records, more...)); n != 1 || err != nil {
 		t.Fatalf("imported %d: %v", n, err)
 	}
-	page, total, err := s.Occurrences(t.Context(), store.OccurrenceFilter{Name: p.Job.Name, Revision: p.Job.Revision, Limit: 10})
+	page, total, err := s.Occurrences(t.Context(), store.OccurrenceFilter{Name: p.Job.Name, Revision: p.Job.Revision, Limit: 10, Count: true})
 	if len(page) != 1 || total != 1 || err != nil {
 		t.Errorf("there are %d in a list and %d in all: %v", len(page), total, err)
 	}

@@ -532,7 +532,7 @@ func testCarryMany(f *fixture) {
 	result := f.put(second)
 	expect(f, "carried", result.Carried, n-acked)
 	expect(f, "in flight", result.InFlight, held-acked)
-	_, total, err := f.store().Occurrences(f.Context(), store.OccurrenceFilter{Name: name("k"), Revision: second.Job.Revision, Limit: 1})
+	_, total, err := f.store().Occurrences(f.Context(), store.OccurrenceFilter{Name: name("k"), Revision: second.Job.Revision, Limit: 1, Count: true})
 	f.must(err)
 	expect(f, "pending", total, n-acked+1)
 	for _, c := range claimed[acked:] {

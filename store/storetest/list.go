@@ -139,6 +139,10 @@ func testOccurrencePages(f *fixture) {
 	f.put(newPut(name("k"), epoch, after...))
 	f.put(newPut(name("other"), epoch, time.Second))
 	filter := store.OccurrenceFilter{Name: name("k"), Revision: f.job(name("k")).Revision, Limit: 10}
+	_, uncounted, err := f.store().Occurrences(f.Context(), filter)
+	f.must(err)
+	expect(f, "total that was not asked for", uncounted, 0)
+	filter.Count = true
 	var seen []job.Occurrence
 	for _, want := range []int{10, 10, 5, 0} {
 		page, total, err := f.store().Occurrences(f.Context(), filter)

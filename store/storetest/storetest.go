@@ -27,7 +27,7 @@ func Run(t *testing.T, newStore func(t *testing.T) Opener) {
 	for _, group := range [][]namedTest{
 		putTests, newerTests, carryTests, cancelTests, claimTests, laneTests, settleTests, deadLetterTests, listTests, sweepTests, faultTests, lateTests,
 		amendTests, pauseTests, triggerTests, expanderTests, staleAdvanceTests, missTests, partTests, transferTests, movingTests,
-		backlogTests, tenantTests, sampleTests, outcomeTests,
+		backlogTests, tenantTests, recordTests, sampleTests, outcomeTests,
 	} {
 		for _, test := range group {
 			t.Run(test.name, func(t *testing.T) {
@@ -169,7 +169,7 @@ func (f *fixture) job(n job.Name) store.JobStatus {
 // pending lists the pending occurrences of a job's present revision, or of none if the job is gone.
 func (f *fixture) pending(n job.Name) []job.Occurrence {
 	f.Helper()
-	filter := store.OccurrenceFilter{Name: n, Limit: 1000}
+	filter := store.OccurrenceFilter{Name: n, Limit: 1000, Count: true}
 	if status, err := f.store().Job(f.Context(), n); err == nil {
 		filter.Revision = status.Revision
 	}

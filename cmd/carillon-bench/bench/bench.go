@@ -173,7 +173,7 @@ func (b *Bench) cleanDeadLetters(ctx context.Context, tenant string) error {
 		for i := range found {
 			ids[i] = found[i].ID
 		}
-		if _, err := b.store.DeleteDeadLetters(ctx, tenant, ids); err != nil {
+		if _, err := b.store.SettleDead(ctx, store.DeadSettlement{Tenant: tenant, IDs: ids, Outcome: store.Discard}); err != nil {
 			return err
 		}
 	}

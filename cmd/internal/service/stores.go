@@ -11,6 +11,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/cmd/internal/cli"
 	"github.com/carillon-scheduler/carillon/store"
+	"github.com/carillon-scheduler/carillon/store/memory"
 	"github.com/carillon-scheduler/carillon/store/mongodb"
 	"github.com/carillon-scheduler/carillon/store/postgres"
 	"github.com/carillon-scheduler/carillon/store/redis"
@@ -35,6 +36,10 @@ var storeKinds = []storeKind{
 		schemes: []string{"sqlite"}, open: opener(sqlite.Open), existing: opener(sqlite.OpenExisting), writers: 1,
 		example: "sqlite:/var/lib/carillon.db, on one machine",
 	},
+	{
+		schemes: []string{"memory"}, open: opener(memory.Open), writers: 1, alone: true,
+		example: "memory:, for a test",
+	},
 }
 
 // storeKind is one kind of store.
@@ -50,6 +55,8 @@ type storeKind struct {
 	// servers a second fills the time in which the first waits for an answer; more make the batches smaller, and gain
 	// nothing.
 	writers int
+	// alone is that no other process can reach the store.
+	alone bool
 }
 
 type openStore func(ctx context.Context, rawURL string) (store.Store, error)
@@ -121,6 +128,12 @@ func OpenExisting(ctx context.Context, rawURL string) (store.Store, error) {
 		return k.existing(ctx, rawURL)
 	}
 	return k.open(ctx, rawURL)
+}
+
+// Alone tells whether a URL names a store that no other process can reach.
+func Alone(rawURL string) bool {
+	k, err := kindOf(rawURL)
+	return err == nil && k.alone
 }
 
 // writers is how many calls at once write to the store.

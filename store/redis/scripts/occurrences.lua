@@ -1,12 +1,13 @@
 #!lua flags=no-writes,allow-oom
 -- Lists pending occurrences in the order of their ids: those of a revision, then those of a name that stand on their own.
 --
--- ARGV: 1 name, 2 revision or nothing, 3 the id after which they begin, 4 how many of each kind at most
--- Returns 1 how many there are in all, 2... of each its id, record, attempts, error and dueAt
+-- ARGV: 1 name, 2 revision or nothing, 3 the id after which they begin, 4 how many of each kind at most,
+--   5 whether to count them
+-- Returns 1 how many there are in all, if that was asked, else 0; 2... of each its id, record, attempts, error and dueAt
 local name, revision, after = ARGV[1], ARGV[2], ARGV[3]
 local result = {0}
 local function list(index, from, first, last)
-  result[1] = result[1] + redis.call('ZLEXCOUNT', index, first, last)
+  if ARGV[5] == '1' then result[1] = result[1] + redis.call('ZLEXCOUNT', index, first, last) end
   for _, entry in ipairs(redis.call('ZRANGEBYLEX', index, from, last, 'LIMIT', 0, ARGV[4])) do
     local id = id_of(entry)
     local record = redis.call('HGET', occurrences, id)

@@ -1,0 +1,196 @@
+// Package docs_test keeps the documentation true: what it names must exist.
+package docs_test
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const root = ".."
+
+// architecture is the text of ARCHITECTURE.md.
+func architecture(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, "ARCHITECTURE.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// files lists the repository's files with one of the suffixes, relative to its root. It leaves out hidden folders and
+// those of installed packages.
+func files(t *testing.T, suffixes ...string) (paths []string) {
+	t.Helper()
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && path != root && (strings.HasPrefix(d.Name(), ".") || d.Name() == "node_modules"):
+			return filepath.SkipDir
+		case d.IsDir() || !slices.ContainsFunc(suffixes, func(s string) bool { return strings.HasSuffix(path, s) }):
+			return nil
+		}
+		relative, err := filepath.Rel(root, path)
+		paths = append(paths, filepath.ToSlash(relative))
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return paths
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+var (
+	quoted     = regexp.MustCompile("`([^`\n]+)`")
+	block      = regexp.MustCompile("(?s)```.*?```")
+	path       = regexp.MustCompile(`^[\w.-]*(/[\w.-]+)+$|^[\w.-]+\.(go|md|yml|yaml)$`)
+	testName   = regexp.MustCompile(`^(Test|Fuzz|Example|Benchmark)[A-Z]\w*$`)
+	suiteCase  = regexp.MustCompile(`^"[^"]+"$`)
+	identifier = regexp.MustCompile(`^([a-z]+)\.([A-Z]\w*)(?:\.([A-Z]\w*))?$`)
+)
+
+// TestArchitectureNamesWhatExists looks up all that stands in backquotes in ARCHITECTURE.md: files, tests, cases of the
+// suites and exported identifiers. A name that contains NAME is a placeholder.
+func TestArchitectureNamesWhatExists(t *testing.T) {
+	sources := make(map[string]string) // by path
+	for _, p := range files(t, ".go") {
+		sources[p] = read(t, p)
+	}
+	// exists tells whether the sources that are chosen have a match.
+	exists := func(chosen func(path string) bool, pattern string) bool {
+		found := regexp.MustCompile(pattern)
+		for p, text := range sources {
+			if chosen(p) && found.MatchString(text) {
+				return true
+			}
+		}
+		return false
+	}
+	isTest := func(p string) bool { return strings.HasSuffix(p, "_test.go") }
+	isSuite := func(p string) bool {
+		return strings.HasPrefix(p, "store/storetest/") || strings.HasPrefix(p, "callbacks/callbackstest/")
+	}
+	looked := make(map[string]int)
+	for _, m := range quoted.FindAllStringSubmatch(block.ReplaceAllString(architecture(t), ""), -1) {
+		name, kind, found := m[1], "", true
+		switch i := identifier.FindStringSubmatch(name); {
+		case strings.Contains(name, "NAME"):
+			continue
+		case testName.MatchString(name):
+			kind, found = "test", exists(isTest, `(?m)^func `+name+`\(`)
+		case suiteCase.MatchString(name):
+			kind, found = "case of a suite", exists(isSuite, `\{`+regexp.QuoteMeta(name)+`,`)
+		case path.MatchString(name):
+			_, err := os.Stat(filepath.Join(root, name))
+			kind, found = "file", err == nil
+		case i != nil:
+			inPackage := func(p string) bool { return filepath.Base(filepath.Dir(p)) == i[1] && !isTest(p) }
+			kind, found = "identifier", exists(inPackage, `(?m)^(func|type|var|const|\t)\s*`+i[2]+`\b`)
+			if i[3] != "" {
+				found = found && exists(inPackage, `(?m)^(\t|func \([^)]*\) )`+i[3]+`\b`)
+			}
+		}
+		looked[kind]++
+		if !found {
+			t.Errorf("ARCHITECTURE.md names the %s %s, which does not exist", kind, name)
+		}
+	}
+	for _, kind := range []string{"file", "test", "case of a suite", "identifier"} {
+		if looked[kind] == 0 {
+			t.Errorf("no %s was found in ARCHITECTURE.md: does this test still read it?", kind)
+		}
+	}
+}
+
+// TestArchitectureIsWholeAndShort holds ARCHITECTURE.md to a length that is read in one sitting, with a line for each
+// package of the program.
+func TestArchitectureIsWholeAndShort(t *testing.T) {
+	text := architecture(t)
+	if n := strings.Count(text, "\n"); n > 300 {
+		t.Errorf("ARCHITECTURE.md has %d lines, at most 300 are wanted", n)
+	}
+	var modules []string // of their own
+	for _, p := range files(t, "go.mod") {
+		if dir := strings.TrimSuffix(p, "go.mod"); dir != "" {
+			modules = append(modules, dir)
+		}
+	}
+	seen := make(map[string]bool)
+	for _, p := range files(t, ".go") {
+		dir := filepath.ToSlash(filepath.Dir(p))
+		apart := slices.ContainsFunc(modules, func(m string) bool { return strings.HasPrefix(p, m) })
+		if apart || seen[dir] || strings.HasSuffix(p, "_test.go") || strings.HasPrefix(p, "docs/") {
+			continue
+		}
+		seen[dir] = true
+		if !strings.Contains(text, "`"+dir+"`") {
+			t.Errorf("ARCHITECTURE.md does not name the package %s", dir)
+		}
+	}
+	if !seen["job"] || !seen["store"] {
+		t.Errorf("packages found: %v", seen)
+	}
+}
+
+var (
+	link    = regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	heading = regexp.MustCompile(`(?m)^#{1,6} +(.*)$`)
+	anchor  = regexp.MustCompile(`<a id="([^"]+)">`)
+	markup  = regexp.MustCompile(`[^\p{L}\p{N}\- _]`)
+)
+
+// anchors are those that a page can be linked at, by the rules of GitHub.
+func anchors(text string) map[string]bool {
+	all := make(map[string]bool)
+	for _, m := range anchor.FindAllStringSubmatch(text, -1) {
+		all[m[1]] = true
+	}
+	for _, m := range heading.FindAllStringSubmatch(block.ReplaceAllString(text, ""), -1) {
+		name := strings.ReplaceAll(markup.ReplaceAllString(strings.ToLower(m[1]), ""), " ", "-")
+		all[name] = true
+	}
+	return all
+}
+
+// TestLinks follows each link from one page of the repository to another, and to its heading.
+func TestLinks(t *testing.T) {
+	followed := 0
+	for _, p := range files(t, ".md") {
+		for _, m := range link.FindAllStringSubmatch(block.ReplaceAllString(read(t, p), ""), -1) {
+			if strings.Contains(m[1], "://") || strings.HasPrefix(m[1], "mailto:") {
+				continue
+			}
+			target, fragment, _ := strings.Cut(m[1], "#")
+			to := p
+			if target != "" {
+				to = filepath.Join(filepath.Dir(p), target)
+			}
+			followed++
+			if _, err := os.Stat(filepath.Join(root, to)); err != nil {
+				t.Errorf("%s links to %s, which does not exist", p, m[1])
+				continue
+			}
+			if fragment != "" && strings.HasSuffix(to, ".md") && !anchors(read(t, to))[fragment] {
+				t.Errorf("%s links to %s, where there is no such heading", p, m[1])
+			}
+		}
+	}
+	if followed == 0 {
+		t.Error("no link was found")
+	}
+}

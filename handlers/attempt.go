@@ -1,0 +1,241 @@
+package handlers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// attempt is a submission under way. It is a state machine: each state is one action, and [next] names the state that
+// the event of that action leads to.
+//
+//	start ──▶ direct ──────────────────────── stored ──▶ done
+//
+//	start ──▶ create ──────────────────────── stored ──▶ done
+//	             │ ▲
+//	     changed │ │ absent
+//	             ▼ │
+//	start ──▶   read ─── expired ───▶ revive ─ stored ─▶ done
+//	             ▲ ├──── sameTimes ─▶ amend ── stored ─▶ done
+//	             │ └──── otherTimes ▶ replace ─ stored ▶ done
+//	             │                       │
+//	             └── changed ────────────┘ (revive, amend and replace)
+//
+//	any state ── failed ──▶ done
+//
+// Whether an instant that has passed fires depends on the job that the put replaces: the instant may have fired
+// already. So each put but a direct one takes effect only if the job is as the attempt has read it, and the attempt
+// reads again if it is not.
+type attempt struct {
+	*submission
+	at      time.Time // the time of the submission; the schedule begins then, however long the attempt takes
+	state   state
+	outcome *outcome
+	// present is the job as it was last read, and pending those of its occurrences that may be claimed before it is
+	// replaced.
+	present store.JobStatus
+	pending []job.Occurrence
+	// neverFires is why the schedule can't begin anew. It fails the attempt unless the job has that very schedule.
+	neverFires error
+	// expected is the outcome of the last put if all of its Carried are still pending when it takes effect.
+	expected outcome
+}
+
+// state is the next action of an attempt.
+type state int
+
+const (
+	direct  state = iota // put under the client's condition: no instant of the job can be claimed before that
+	create               // put if there is no job of the name
+	read                 // read the job
+	revive               // put in the place of a job that clients no longer see
+	replace              // put in the place of the job that was read
+	amend                // change all of the job that was read but its schedule
+	done                 // the outcome is known
+)
+
+// event is the result of an action.
+type event int
+
+const (
+	stored     event = iota // the write took effect
+	failed                  // the outcome is an error
+	changed                 // the job is not as the write requires
+	absent                  // there is no job
+	expired                 // it has finished, and its retention has passed
+	sameTimes               // it has the schedule and priority that were submitted
+	otherTimes              // it has others
+)
+
+// next is the transition function. That a direct put finds another job than it requires is a failure.
+func next(e event) state {
+	switch e {
+	case changed:
+		return read
+	case absent:
+		return create
+	case expired:
+		return revive
+	case sameTimes:
+		return amend
+	case otherTimes:
+		return replace
+	default: // stored, failed
+		return done
+	}
+}
+
+// act runs an action, and makes the transition. An action that panics fails the attempt alone.
+func (t *attempt) act(action func() (event, error)) {
+	e, err := guarded(action)
+	t.advance(e, err)
+}
+
+// advance makes the transition of an event, or of an error.
+func (t *attempt) advance(e event, err error) {
+	if err != nil {
+		t.outcome.err, e = err, failed
+	}
+	t.state = next(e)
+}
+
+// written turns the error of a write into an event.
+func (t *attempt) written(err error) (event, error) {
+	if t.state != direct && (errors.Is(err, store.ErrPrecondition) || errors.Is(err, store.ErrNotFound)) {
+		return changed, nil
+	}
+	return stored, err
+}
+
+// guarded calls a function and returns a panic as an error, with the stack, for the log. In a goroutine other than the
+// request's a panic would end the process; in the request's it would end a batch for the sake of one item.
+func guarded[T any](do func() (T, error)) (v T, err error) {
+	defer func() {
+		if fault := recover(); fault != nil {
+			err = fmt.Errorf("panic: %v\n%s", fault, debug.Stack())
+		}
+	}()
+	return do()
+}
+
+// newAttempt makes an attempt in its first state.
+func (a *api) newAttempt(s *submission, o *outcome, now time.Time) *attempt {
+	t := &attempt{submission: s, at: now, outcome: o}
+	first, err := guarded(func() (state, error) { return a.first(s, now), nil })
+	if t.state = first; err != nil {
+		t.advance(failed, err)
+	}
+	return t
+}
+
+// first is the first state of a submission's attempt.
+func (a *api) first(s *submission, now time.Time) state {
+	always, reaches := s.condition.Always(), s.job.Schedule.Reaches(a.soon(now), now)
+	switch {
+	case s.condition.Absent, always && reaches:
+		return create
+	case !always && (reaches || !a.meeting.has(s.job.Tenant)): // a put that fails must not make a tenant known
+		return read
+	default:
+		return direct
+	}
+}
+
+// soon is the latest instant that any replica, by its own clock, may claim before a put that begins now takes effect.
+func (a *api) soon(now time.Time) time.Time { return now.Add(2*store.Within + a.Early) }
+
+// readAll takes the attempts that are to read their jobs through that, several at once, and amends those jobs that keep
+// their schedules.
+func (a *api) readAll(ctx context.Context, attempts []*attempt) {
+	var reading []*attempt
+	for _, t := range attempts {
+		if t.state == read {
+			reading = append(reading, t)
+		}
+	}
+	const atOnce = 8 // reads are short; more would only crowd out other requests
+	var taken atomic.Int64
+	var workers sync.WaitGroup
+	for range min(atOnce, len(reading)) {
+		workers.Go(func() {
+			for i := int(taken.Add(1)); i <= len(reading); i = int(taken.Add(1)) {
+				t := reading[i-1]
+				t.act(func() (event, error) { return a.read(ctx, t) })
+				if t.state == amend {
+					t.act(func() (event, error) { return a.amendRead(ctx, t) })
+				}
+			}
+		})
+	}
+	workers.Wait()
+}
+
+// read reads the job.
+func (a *api) read(ctx context.Context, t *attempt) (event, error) {
+	present, err := a.Store.Job(ctx, t.job.Name)
+	if errors.Is(err, store.ErrNotFound) {
+		if !t.condition.Holds("") {
+			return failed, store.ErrPrecondition
+		}
+		return absent, t.neverFires
+	}
+	if err != nil {
+		return failed, err
+	}
+	if t.newer.Has(present.Version) { // puts check that again, but amendments go by the version that is read here
+		return failed, store.ErrSuperseded
+	}
+	t.present, t.pending = present, nil
+	switch {
+	case present.Gone(a.now()) && (t.condition.Always() || t.condition.Absent):
+		return expired, nil
+	case !t.condition.Holds(present.Version):
+		return failed, store.ErrPrecondition
+	case t.keepsTimes():
+		return sameTimes, nil
+	}
+	if t.job.Schedule.Reaches(a.soon(t.at), t.at) {
+		t.pending, err = a.pendingUntil(ctx, &present.Job, a.soon(t.at))
+	}
+	return otherTimes, err
+}
+
+// keepsTimes tells whether the job that was read goes on with the very schedule and priority that are submitted. A
+// service that submits its jobs each time it starts would else shift the grid of "@every" each time. With another
+// priority the pending occurrences would wait in the wrong lane.
+func (t *attempt) keepsTimes() bool {
+	return t.present.Live() && t.job.Schedule.Recurs() && t.job.Schedule.Same(&t.present.Schedule) &&
+		t.job.Options.Priority == t.present.Options.Priority
+}
+
+// amendRead changes all but the schedule of the job that was read.
+func (a *api) amendRead(ctx context.Context, t *attempt) (event, error) {
+	o, err := a.amend(ctx, t.present, t.job)
+	if err == nil {
+		*t.outcome = o
+	}
+	return t.written(err)
+}
+
+// pendingUntil reads a job's pending occurrences up to an instant, and perhaps some later ones.
+func (a *api) pendingUntil(ctx context.Context, j *job.Job, until time.Time) (all []job.Occurrence, err error) {
+	filter := store.OccurrenceFilter{Name: j.Name, Revision: j.Revision, Limit: maxLimit}
+	for {
+		page, _, err := a.Store.Occurrences(ctx, filter)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, page...)
+		if len(page) < filter.Limit || page[len(page)-1].Timestamp.After(until) {
+			return all, nil
+		}
+		filter.After = page[len(page)-1].ID
+	}
+}
