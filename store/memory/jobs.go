@@ -248,30 +248,22 @@ func (s *Store) DeadLetters(ctx context.Context, f store.DeadLetterFilter) (all 
 	return page(all, f.Limit), nil
 }
 
-// Redrive implements [store.Jobs].
-func (s *Store) Redrive(ctx context.Context, tenant string, ids []job.ID, now time.Time) (int, error) {
-	return s.takeDeadLetters(ctx, tenant, ids, func(o *job.Occurrence) {
-		o.DueAt, o.Attempt, o.FailedAt, o.LastError = millis(now), 0, time.Time{}, ""
-		s.insert(*o)
-	})
-}
-
-// DeleteDeadLetters implements [store.Jobs].
-func (s *Store) DeleteDeadLetters(ctx context.Context, tenant string, ids []job.ID) (int, error) {
-	return s.takeDeadLetters(ctx, tenant, ids, func(*job.Occurrence) {})
-}
-
-// takeDeadLetters removes a tenant's dead letters, gives each to f, and counts them.
-func (s *Store) takeDeadLetters(ctx context.Context, tenant string, ids []job.ID, f func(*job.Occurrence)) (n int, err error) {
+// SettleDead implements [store.Jobs].
+func (s *Store) SettleDead(ctx context.Context, d store.DeadSettlement) (n int, err error) {
 	if err := s.begin(ctx); err != nil {
 		return 0, err
 	}
 	defer s.mutex.Unlock()
-	for _, id := range ids {
-		if o := s.dead[id]; o != nil && o.Name.Tenant == tenant {
-			delete(s.dead, id)
-			f(o)
-			n++
+	for _, id := range d.IDs {
+		o := s.dead[id]
+		if o == nil || o.Name.Tenant != d.Tenant {
+			continue
+		}
+		n++
+		delete(s.dead, id)
+		if d.Outcome == store.Redrive {
+			o.DueAt, o.Attempt, o.FailedAt, o.LastError = millis(d.Now), 0, time.Time{}, ""
+			s.insert(*o)
 		}
 	}
 	return n, nil
