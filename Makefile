@@ -10,16 +10,17 @@ help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: demo
-demo: build ## See it work: run everything for some seconds on a temporary file; needs nothing but Go
-	@bin/carillon demo
+demo: ## See it work: run everything for some seconds on a temporary file; needs nothing but Go
+	@.ci/build bin/carillon && bin/carillon demo
 
 .PHONY: run
-run: build ## Run the service on 127.0.0.1:8080 with an SQLite file in this folder
-	@bin/carillon serve
+run: ## Run the service on 127.0.0.1:8080 with an SQLite file in this folder
+	@.ci/build bin/carillon && bin/carillon serve
 
 .PHONY: build
-build: ## Build the program into bin/carillon
+build: ## Build the service, bin/carillon, and the bench, bin/carillon-bench
 	@.ci/build bin/carillon
+	@.ci/build bin/carillon-bench
 
 # What the image and its program say they are.
 VERSION ?= $(shell git describe --tags --always --dirty)
@@ -61,8 +62,7 @@ ROUNDS ?= 1
 PEERS_FLAGS ?=
 
 .PHONY: bench-peers
-bench-peers: ## Compare with River, asynq and plain loops on the same servers; COUNT, RATE, DURATION, ROUNDS
-	@.ci/build bin/carillon-bench
+bench-peers: build ## Compare with River, asynq and plain loops on the same servers; COUNT, RATE, DURATION, ROUNDS
 	cd cmd/carillon-bench/peers && go build -o $(CURDIR)/bin/peers .
 	.ci/with-services bash -c 'exec bin/peers --postgres "$$CARILLON_TEST_POSTGRES_URL" --redis "$$CARILLON_TEST_REDIS_URL" \
 		--carillon bin/carillon-bench --count $(COUNT) --rate $(RATE) --duration $(DURATION) --rounds $(ROUNDS) $(PEERS_FLAGS)'
