@@ -7,15 +7,13 @@ import (
 	"log"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"strings"
 
 	"github.com/carillon-scheduler/carillon/callbacks"
 	"github.com/carillon-scheduler/carillon/dispatcher"
 	"github.com/carillon-scheduler/carillon/handlers"
 	"github.com/carillon-scheduler/carillon/job"
-	"github.com/carillon-scheduler/carillon/store/sqlite"
+	"github.com/carillon-scheduler/carillon/store/memory"
 )
 
 // greeter is a sender: jobs whose callback has the type "greet" call this program.
@@ -48,12 +46,7 @@ func Example() {
 }
 
 func greet(ctx context.Context) error {
-	dir, err := os.MkdirTemp("", "carillon-")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(dir)
-	jobs, err := sqlite.Open(ctx, "sqlite:"+filepath.Join(dir, "jobs.db"))
+	jobs, err := memory.Open(ctx, "memory:") // sqlite.Open, mongodb.Open and so on outlive the process
 	if err != nil {
 		return err
 	}

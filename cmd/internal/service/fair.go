@@ -8,7 +8,7 @@ import (
 	"github.com/carillon-scheduler/carillon/cmd/internal/cli"
 	"github.com/carillon-scheduler/carillon/dispatcher"
 	"github.com/carillon-scheduler/carillon/dispatcher/destinations"
-	"github.com/carillon-scheduler/carillon/dispatcher/shares"
+	"github.com/carillon-scheduler/carillon/dispatcher/fairqueue"
 )
 
 // Fairness is options that say who is served when, while more is due than can be fired.
@@ -32,7 +32,7 @@ type Fairness struct {
 
 // configure sets what the options say.
 func (o Fairness) configure(c *dispatcher.Config) {
-	c.Policy = shares.Policy{
+	c.Policy = fairqueue.Policy{
 		High: o.PriorityShares.high, Normal: o.PriorityShares.normal, Low: o.PriorityShares.low,
 		OverdueAfter: o.OverdueAfter.Std(), OverdueShare: o.OverdueShare,
 	}
