@@ -102,9 +102,7 @@ func isFault(ctx context.Context, err error) bool {
 
 // Warnings passes on the inner store's warnings. Not all stores have them.
 func (s *metered) Warnings(ctx context.Context) []string {
-	w, ok := s.inner.(interface {
-		Warnings(ctx context.Context) []string
-	})
+	w, ok := s.inner.(store.Warner)
 	if !ok {
 		return nil
 	}
