@@ -130,7 +130,7 @@ func (o Options) Alone(part *Part) Options {
 	return o
 }
 
-// Same tells whether two options ask for the same, whichever requests they came with.
+// Same reports whether two options ask for the same, whichever requests they came with.
 func (o Options) Same(other Options) bool {
 	o.Trace, other.Trace = "", ""
 	return bytes.Equal(o.Encode(), other.Encode())
