@@ -13,7 +13,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/go-json-experiment/json/jsontext"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/carillon-scheduler/carillon/callbacks"
@@ -295,23 +294,11 @@ func (d *Dispatcher) outcome(c *store.Claimed, b *batch, pass *destinations.Pass
 		s.Error += "; the next attempt would come after the deadline"
 	}
 	if bury {
-		s.Outcome, s.DueAt, s.Target, s.At = store.Bury, time.Time{}, redrivable(c), now
+		s.Outcome, s.DueAt, s.Target, s.At = store.Bury, time.Time{}, job.Target{Callback: c.Callback, Options: c.Options.Alone(c.Part)}, now
 		return s
 	}
 	s.Outcome = store.Retry
 	return s
-}
-
-// redrivable is what redriving an occurrence takes. That is an operator's decision, so it heeds neither deadline nor
-// catch-up, and of a sequence it takes only the occurrence's own payload.
-func redrivable(c *store.Claimed) job.Target {
-	t := c.Target
-	t.Options.Deadline, t.Options.CatchUp, t.Options.Recurrence = 0, "", nil
-	t.Options.Payloads = nil
-	if own := c.Payload(c.Options); own != nil {
-		t.Options.Payloads = map[int]jsontext.Value{c.Part.Step: own}
-	}
-	return t
 }
 
 // describe is an error's text as it is kept: valid UTF-8 of bounded length.
