@@ -11,7 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/carillon-scheduler/carillon/dispatcher/shares"
+	"github.com/carillon-scheduler/carillon/dispatcher/fairqueue"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
 )
@@ -42,8 +42,8 @@ const tenantsInterval = 5 * time.Second
 
 // tenants is what is known of them.
 type tenants struct {
-	known   atomic.Pointer[map[string]shares.Tenant] // those that have settings; nil until the store has told
-	classes atomic.Pointer[map[string]job.Priority]  // by automatic priority, of those that matter and whose settings name none
+	known   atomic.Pointer[map[string]fairqueue.Tenant] // those that have settings; nil until the store has told
+	classes atomic.Pointer[map[string]job.Priority]     // by automatic priority, of those that matter and whose settings name none
 
 	lock     sync.Mutex      // guards the next
 	mattered map[string]bool // those that have something due, or soon will
@@ -75,7 +75,7 @@ func (t *tenants) mattering() []string {
 }
 
 // treat is how a tenant is treated. One that is not classed yet has come since, and so is new.
-func (d *Dispatcher) treat(name string) (t shares.Tenant) {
+func (d *Dispatcher) treat(name string) (t fairqueue.Tenant) {
 	if known := d.tenants.known.Load(); known != nil {
 		t = (*known)[name]
 	}
@@ -146,8 +146,8 @@ func (d *Dispatcher) readTenants(ctx context.Context) {
 }
 
 // askTenants reads all tenants that have settings of their own.
-func (d *Dispatcher) askTenants(ctx context.Context) (map[string]shares.Tenant, error) {
-	known := make(map[string]shares.Tenant)
+func (d *Dispatcher) askTenants(ctx context.Context) (map[string]fairqueue.Tenant, error) {
+	known := make(map[string]fairqueue.Tenant)
 	for filter := (store.TenantFilter{Limit: largestBatch, Set: true}); ; {
 		page, err := d.tenantsPage(ctx, filter)
 		if err != nil {
@@ -155,7 +155,7 @@ func (d *Dispatcher) askTenants(ctx context.Context) (map[string]shares.Tenant, 
 		}
 		for _, t := range page {
 			s := t.Settings
-			known[t.Name] = shares.Tenant{Weight: s.Weight, Priority: s.Priority, MaxInFlight: s.MaxInFlight, Paused: s.Paused}
+			known[t.Name] = fairqueue.Tenant{Weight: s.Weight, Priority: s.Priority, MaxInFlight: s.MaxInFlight, Paused: s.Paused}
 		}
 		if len(page) < filter.Limit {
 			return known, nil

@@ -7,7 +7,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/dispatcher"
 	"github.com/carillon-scheduler/carillon/dispatcher/destinations"
-	"github.com/carillon-scheduler/carillon/dispatcher/shares"
+	"github.com/carillon-scheduler/carillon/dispatcher/fairqueue"
 )
 
 // fairOptions say who is served when, while more is due than can be fired.
@@ -31,7 +31,7 @@ type fairOptions struct {
 
 // configure sets what the options say.
 func (o fairOptions) configure(c *dispatcher.Config) {
-	c.Policy = shares.Policy{
+	c.Policy = fairqueue.Policy{
 		High: o.PriorityShares.high, Normal: o.PriorityShares.normal, Low: o.PriorityShares.low,
 		OverdueAfter: o.OverdueAfter.std(), OverdueShare: o.OverdueShare,
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/carillon-scheduler/carillon/store"
+	"github.com/carillon-scheduler/carillon/store/memory"
 	"github.com/carillon-scheduler/carillon/store/transfer"
 )
 
@@ -171,6 +172,9 @@ type move struct {
 // openMove opens a store, and refuses it while replicas may be claiming from it.
 func openMove(ctx context.Context, open func(context.Context, string) (store.Store, error), url string, whileClaiming bool, stderr io.Writer,
 	done string) (*move, error) {
+	if url == memory.URL {
+		return nil, usageError{fmt.Errorf("--store: %q is the memory of one process, which no other can reach: nothing can be %s", url, done)}
+	}
 	s, err := open(ctx, url)
 	if err != nil {
 		return nil, fmt.Errorf("--store: %w", err)

@@ -28,7 +28,7 @@ type serveCommand struct {
 
 // serviceOptions configure a replica. Replicas that share a store should agree on all of them.
 type serviceOptions struct {
-	Store     string   `default:"sqlite:carillon.db" placeholder:"URL" help:"Where jobs are kept: sqlite:/var/lib/carillon.db, or postgres://user:password@host/database, or mongodb://user:password@host1,host2/database?replicaSet=rs0, or redis://user:password@host:6379/0, or for a Redis Cluster redis://user:password@host1:6379,host2:6379/?cluster=true; see docs/stores.md. (${default})"`
+	Store     string   `default:"sqlite:carillon.db" placeholder:"URL" help:"Where jobs are kept: sqlite:/var/lib/carillon.db, or postgres://user:password@host/database, or mongodb://user:password@host1,host2/database?replicaSet=rs0, or redis://user:password@host:6379/0, or for a Redis Cluster redis://user:password@host1:6379,host2:6379/?cluster=true, or for a test memory:, of which nothing outlives the process; see docs/stores.md. (${default})"`
 	StoreWait duration `default:"0s" placeholder:"DURATION" help:"How long to keep trying at the start while the store can't be reached. (${default})"`
 
 	RabbitmqURL      string `name:"rabbitmq-url" placeholder:"URL" help:"Broker for callbacks of type rabbitmq, as amqp:// or amqps://USER:PASSWORD@HOST:PORT/VHOST. Without it there are none."`

@@ -22,6 +22,7 @@ import (
 	"github.com/carillon-scheduler/carillon/store/clock"
 	"github.com/carillon-scheduler/carillon/store/groupcommit"
 	"github.com/carillon-scheduler/carillon/store/instrumented"
+	"github.com/carillon-scheduler/carillon/store/memory"
 	"github.com/carillon-scheduler/carillon/store/mongodb"
 	"github.com/carillon-scheduler/carillon/store/postgres"
 	"github.com/carillon-scheduler/carillon/store/redis"
@@ -185,6 +186,8 @@ func openStore(ctx context.Context, rawURL string) (store.Store, error) {
 	defer cancel()
 	scheme, _, _ := strings.Cut(rawURL, ":")
 	switch scheme {
+	case "memory":
+		return opened(memory.Open(ctx, rawURL))
 	case "sqlite":
 		return opened(sqlite.Open(ctx, rawURL))
 	case "postgres", "postgresql":
@@ -194,8 +197,8 @@ func openStore(ctx context.Context, rawURL string) (store.Store, error) {
 	case "redis", "rediss":
 		return opened(redis.Open(ctx, rawURL))
 	default: // the rest of it may be a password
-		return nil, usageError{fmt.Errorf("%q is no kind of store; give sqlite:FILE, postgres://HOST/DATABASE, mongodb://HOST/DATABASE "+
-			"or redis://HOST", scheme)}
+		return nil, usageError{fmt.Errorf("%q is no kind of store; give sqlite:FILE, postgres://HOST/DATABASE, mongodb://HOST/DATABASE, "+
+			"redis://HOST, or memory: for a test", scheme)}
 	}
 }
 

@@ -36,6 +36,11 @@ func TestUnreachable(t *testing.T) {
 	}
 }
 
+// TestMemory: a service whose jobs nothing outlives says so at its start.
+func TestMemory(t *testing.T) {
+	startFails(t, []string{"--store=memory:"}, exitUsage, "level=WARN", "gone when it ends", "no other replica")
+}
+
 func listen(t *testing.T) net.Listener {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

@@ -1,11 +1,11 @@
-package shares_test
+package fairqueue_test
 
 import (
 	"fmt"
 	"testing"
 	"time"
 
-	"github.com/carillon-scheduler/carillon/dispatcher/shares"
+	"github.com/carillon-scheduler/carillon/dispatcher/fairqueue"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
 )
@@ -15,8 +15,8 @@ func BenchmarkClaim(b *testing.B) {
 	for _, c := range []struct{ lanes, due int }{{1, 1}, {100, 1}, {100, 100}, {10_000, 1}, {10_000, 100}, {10_000, 10_000}} {
 		b.Run(fmt.Sprintf("lanes=%d,due=%d", c.lanes, c.due), func(b *testing.B) {
 			now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
-			s := shares.New(shares.Policy{High: 70, Normal: 25, Low: 5, OverdueAfter: 10 * time.Second, OverdueShare: .5},
-				func(string) shares.Tenant { return shares.Tenant{} })
+			s := fairqueue.New(fairqueue.Policy{High: 70, Normal: 25, Low: 5, OverdueAfter: 10 * time.Second, OverdueShare: .5},
+				func(string) fairqueue.Tenant { return fairqueue.Tenant{} })
 			for i := range c.lanes {
 				at := now.Add(time.Hour)
 				if i < c.due {

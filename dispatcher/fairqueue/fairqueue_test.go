@@ -1,4 +1,4 @@
-package shares_test
+package fairqueue_test
 
 import (
 	"fmt"
@@ -8,32 +8,32 @@ import (
 	"testing"
 	"time"
 
-	"github.com/carillon-scheduler/carillon/dispatcher/shares"
+	"github.com/carillon-scheduler/carillon/dispatcher/fairqueue"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
 )
 
 var start = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
-var policy = shares.Policy{High: 70, Normal: 25, Low: 5, OverdueAfter: 10 * time.Second, OverdueShare: 0.5}
+var policy = fairqueue.Policy{High: 70, Normal: 25, Low: 5, OverdueAfter: 10 * time.Second, OverdueShare: 0.5}
 
-// world is a store of which only the due times matter, and one replica's shares of it.
+// world is a store of which only the due times matter, and one replica's queue of it.
 type world struct {
 	*testing.T
-	*shares.Shares
+	*fairqueue.Queue
 	now     time.Time
 	waiting map[job.Lane][]time.Time // in order
-	tenants map[string]shares.Tenant
+	tenants map[string]fairqueue.Tenant
 	claimed map[job.Lane]int
 	keep    bool // what is claimed is not settled
 }
 
 func newWorld(t *testing.T) *world {
 	w := &world{
-		T: t, now: start, waiting: map[job.Lane][]time.Time{}, tenants: map[string]shares.Tenant{},
+		T: t, now: start, waiting: map[job.Lane][]time.Time{}, tenants: map[string]fairqueue.Tenant{},
 		claimed: map[job.Lane]int{},
 	}
-	w.Shares = shares.New(policy, func(name string) shares.Tenant { return w.tenants[name] })
+	w.Queue = fairqueue.New(policy, func(name string) fairqueue.Tenant { return w.tenants[name] })
 	return w
 }
 
@@ -217,7 +217,7 @@ func TestEqualTenants(t *testing.T) {
 
 func TestWeights(t *testing.T) {
 	each(t, func(w *world, slots int) {
-		w.tenants["a"], w.tenants["b"] = shares.Tenant{Weight: 3}, shares.Tenant{Weight: 0.5}
+		w.tenants["a"], w.tenants["b"] = fairqueue.Tenant{Weight: 3}, fairqueue.Tenant{Weight: 0.5}
 		for _, name := range []string{"a", "b", "c"} {
 			w.add(tenant(name), 20000, start)
 		}
@@ -251,7 +251,7 @@ func TestPriorities(t *testing.T) {
 // priority for it.
 func TestTenantsPriority(t *testing.T) {
 	each(t, func(w *world, slots int) {
-		w.tenants["a"] = shares.Tenant{Priority: job.PriorityHigh}
+		w.tenants["a"] = fairqueue.Tenant{Priority: job.PriorityHigh}
 		explicit := job.Lane{Tenant: "a", Priority: job.PriorityHigh}
 		w.add(tenant("a"), 20000, start)
 		w.add(explicit, 20000, start)
@@ -284,7 +284,7 @@ func TestOverdue(t *testing.T) {
 	w := newWorld(t)
 	l := tenant("a")
 	w.add(l, 3000, start.Add(-time.Hour))
-	w.Refresh([]store.LaneDue{{Lane: l, DueAt: start.Add(-time.Hour)}})
+	w.Replace([]store.LaneDue{{Lane: l, DueAt: start.Add(-time.Hour)}})
 	for step := range 200 {
 		w.now = start.Add(time.Duration(step) * 100 * time.Millisecond)
 		w.add(l, 10, w.now)
@@ -309,7 +309,7 @@ func TestOverdueHearsOfNow(t *testing.T) {
 		w := newWorld(t)
 		l := tenant("a")
 		w.add(l, 3000, start.Add(-time.Hour))
-		w.Refresh([]store.LaneDue{{Lane: l, DueAt: start.Add(-time.Hour)}})
+		w.Replace([]store.LaneDue{{Lane: l, DueAt: start.Add(-time.Hour)}})
 		for step := range 100 {
 			w.now = start.Add(time.Duration(step) * 10 * time.Millisecond)
 			w.add(l, 3, w.now.Add(-time.Duration(step%7)*time.Millisecond*5))
@@ -332,7 +332,7 @@ func TestNoMoreOverdue(t *testing.T) {
 		l := tenant("a")
 		w.add(l, 20, start.Add(-time.Hour))
 		w.add(l, 4000, start.Add(-policy.OverdueAfter/2))
-		w.Refresh([]store.LaneDue{{Lane: l, DueAt: start.Add(-time.Hour)}})
+		w.Replace([]store.LaneDue{{Lane: l, DueAt: start.Add(-time.Hour)}})
 		claims := 0
 		for left := 4020; left > 0; claims++ {
 			w.now = w.now.Add(5 * time.Millisecond)
@@ -346,14 +346,14 @@ func TestNoMoreOverdue(t *testing.T) {
 
 // What a claim did not find of what it might leaves room, for which nobody has to settle anything.
 func TestRoomThatIsLeft(t *testing.T) {
-	for name, end := range map[string]func(w *world, a shares.Allotment){
-		"nothing is found": func(w *world, a shares.Allotment) {
+	for name, end := range map[string]func(w *world, a fairqueue.Allotment){
+		"nothing is found": func(w *world, a fairqueue.Allotment) {
 			w.Claimed(a, store.Claim{Quotas: []store.QuotaLeft{{}}}, w.now)
 		},
-		"the claim fails": func(w *world, a shares.Allotment) { w.Failed(a) },
+		"the claim fails": func(w *world, a fairqueue.Allotment) { w.Failed(a) },
 	} {
 		w := newWorld(t)
-		w.tenants["a"] = shares.Tenant{MaxInFlight: 2}
+		w.tenants["a"] = fairqueue.Tenant{MaxInFlight: 2}
 		w.add(tenant("a"), 1, start)
 		a := w.Allot(w.now, 10)
 		if len(a.Quotas) != 1 || a.Quotas[0].Limit != 2 {
@@ -393,12 +393,12 @@ func TestTenantIsPaused(t *testing.T) {
 	w := newWorld(t)
 	w.add(tenant("a"), 10, start)
 	w.add(job.Lane{Tenant: "a", Priority: job.PriorityHigh}, 10, start)
-	w.tenants["a"] = shares.Tenant{Paused: true}
+	w.tenants["a"] = fairqueue.Tenant{Paused: true}
 	if n := w.claim(100); n != 0 || !w.Next().IsZero() {
 		t.Errorf("%d claimed of a tenant that is paused, next at %s", n, w.Next())
 	}
 	delete(w.tenants, "a")
-	w.Refresh([]store.LaneDue{{Lane: tenant("a"), DueAt: start}, {Lane: job.Lane{Tenant: "a", Priority: job.PriorityHigh}, DueAt: start}})
+	w.Replace([]store.LaneDue{{Lane: tenant("a"), DueAt: start}, {Lane: job.Lane{Tenant: "a", Priority: job.PriorityHigh}, DueAt: start}})
 	if w.Next().IsZero() {
 		t.Error("nothing is to be claimed when it goes on")
 	}
@@ -409,7 +409,7 @@ func TestTenantIsPaused(t *testing.T) {
 func TestMaxInFlight(t *testing.T) {
 	each(t, func(w *world, slots int) {
 		w.keep = true
-		w.tenants["a"] = shares.Tenant{MaxInFlight: 7}
+		w.tenants["a"] = fairqueue.Tenant{MaxInFlight: 7}
 		w.add(tenant("a"), 100, start)
 		w.add(job.Lane{Tenant: "a", Priority: job.PriorityHigh}, 100, start)
 		w.add(tenant("b"), 1000, start.Add(time.Millisecond))
@@ -445,7 +445,7 @@ func TestFailedClaims(t *testing.T) {
 func TestRefresh(t *testing.T) {
 	w := newWorld(t)
 	w.add(tenant("gone"), 1, start)
-	w.Refresh([]store.LaneDue{{Lane: tenant("a"), DueAt: start.Add(time.Hour)}})
+	w.Replace([]store.LaneDue{{Lane: tenant("a"), DueAt: start.Add(time.Hour)}})
 	if next := w.Next(); !next.Equal(start.Add(time.Hour)) {
 		t.Errorf("next is %s", next)
 	}
@@ -460,16 +460,16 @@ func TestRenew(t *testing.T) {
 	w := newWorld(t)
 	w.add(tenant("a"), 10, start)
 	w.add(tenant("b"), 1, start.Add(-time.Second))
-	w.tenants["a"] = shares.Tenant{Paused: true}
+	w.tenants["a"] = fairqueue.Tenant{Paused: true}
 	if n := w.claim(100); n != 1 {
 		t.Errorf("%d claimed", n)
 	}
 	delete(w.tenants, "a")
-	w.Renew()
+	w.ApplySettings()
 	if n := w.claim(100); n != 10 {
 		t.Errorf("%d claimed when the tenant goes on", n)
 	}
-	w.Renew()
+	w.ApplySettings()
 	if all := w.Tenants(); len(all) != 0 {
 		t.Errorf("there is nothing due, but known are %v", all)
 	}
@@ -490,9 +490,9 @@ func TestFallsBehind(t *testing.T) {
 }
 
 // What tenants had is remembered as long as it matters, however many others come and go.
-func TestSharesWhileOthersComeAndGo(t *testing.T) {
+func TestFairWhileOthersComeAndGo(t *testing.T) {
 	w := newWorld(t)
-	w.tenants["a"] = shares.Tenant{Weight: 0.1}
+	w.tenants["a"] = fairqueue.Tenant{Weight: 0.1}
 	w.add(tenant("a"), 5000, start)
 	w.add(tenant("b"), 5000, start)
 	const steps, guests = 400, 60
@@ -502,7 +502,7 @@ func TestSharesWhileOthersComeAndGo(t *testing.T) {
 		}
 		w.now = start.Add(time.Second)
 		w.fire(guests+2, 1)
-		w.Renew()
+		w.ApplySettings()
 	}
 	if a, b := w.claimed[tenant("a")], w.claimed[tenant("b")]; a+b > 3*steps || a == 0 || b < 8*a {
 		t.Errorf("of weights 0.1 and 1, they have had %d and %d", a, b)

@@ -95,48 +95,48 @@ const frameBytes = 512
 // size is about how many bytes the message takes on the wire, or less by what its headers have.
 func (p *publish) size() int { return frameBytes + len(p.message.Body) }
 
-// lane is one AMQP channel after the other: the broker closes a channel to answer a publish that it can't accept. A
-// goroutine opens them; the senders' own publish on them.
-type lane struct {
+// publisher keeps one AMQP channel open, and opens another when the broker closes it, as it does to answer a publish
+// that it can't accept. Its goroutine opens the channels; the goroutines that call Send publish on them.
+type publisher struct {
 	session *session
 	size    int // of its windows
 	current atomic.Pointer[window]
 }
 
-func newLane(s *session, size int) *lane {
-	l := &lane{session: s, size: size}
-	l.current.Store(newWindow(size))
-	return l
+func newPublisher(s *session, size int) *publisher {
+	p := &publisher{session: s, size: size}
+	p.current.Store(newWindow(size))
+	return p
 }
 
 // run keeps a channel open until the connection is gone.
-func (l *lane) run() {
+func (p *publisher) run() {
 	for {
-		w := l.current.Load()
-		closed, err := w.open(l.session.conn)
+		w := p.current.Load()
+		closed, err := w.open(p.session.conn)
 		if err != nil {
-			l.session.broken <- fmt.Errorf("no channel could be opened: %w", err)
+			p.session.broken <- fmt.Errorf("no channel could be opened: %w", err)
 			return
 		}
 		reason := <-closed
-		l.current.Store(newWindow(l.size)) // before anybody is told to look for another
-		w.close(l, reason)
-		if l.session.conn.IsClosed() {
+		p.current.Store(newWindow(p.size)) // before anybody is told to look for another
+		w.close(p.session, reason)
+		if p.session.conn.IsClosed() {
 			return
 		}
 	}
 }
 
-// enter takes a place in the window of the lane's channel.
-func (l *lane) enter(ctx context.Context) (*window, error) {
+// enter takes a place in the window of the publisher's channel.
+func (p *publisher) enter(ctx context.Context) (*window, error) {
 	for {
-		w := l.current.Load()
+		w := p.current.Load()
 		select {
 		case w.slots <- struct{}{}:
 			return w, nil
 		case <-w.closed: // there is another
-		case <-l.session.gone:
-			return nil, l.session.lost()
+		case <-p.session.gone:
+			return nil, p.session.lost()
 		case <-ctx.Done():
 			return nil, slow(ctx)
 		}
@@ -255,13 +255,13 @@ func (w *window) takeReturns() {
 }
 
 // close notes why the channel ended. Nothing is published on it any more.
-func (w *window) close(l *lane, reason *amqp.Error) {
+func (w *window) close(s *session, reason *amqp.Error) {
 	w.reason = reason
 	w.mu.Lock()
 	for _, p := range w.waiting {
 		if names(reason, p) {
 			w.blamed = true
-			l.session.exchanges.refuse(p, refusal(reason, p))
+			s.exchanges.refuse(p, refusal(reason, p))
 		}
 	}
 	w.mu.Unlock()

@@ -1,4 +1,4 @@
-package shares
+package fairqueue
 
 import (
 	"container/heap"
@@ -7,8 +7,8 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// tree is what slots are shared out by: below the root are priorities, below these tenants, then their lanes, and below
-// a lane that is behind its parts. It remembers what each has had.
+// tree is the hierarchy by which slots are divided: below the root are the priorities, below these the tenants, then
+// their lanes, and below a lane that is behind its two parts. It remembers how many slots each node has had.
 type tree struct {
 	root  node
 	nodes map[place]*node
@@ -20,16 +20,15 @@ type place struct {
 	name   string
 }
 
-// node is one that shares what its parent has by its weight, while it is active: while there is anything to claim for
-// it.
+// node competes by its weight for the slots of its parent while it is active: while it has due occurrences.
 type node struct {
 	parent *node
-	below  int   // how many children it has
-	active crowd // those of them that are
-	index  int   // among its parent's; -1 while it is not active
+	below  int      // how many children it has
+	active nodeHeap // the active ones of them
+	index  int      // in its parent's heap; -1 while it is not active
 	weight float64
-	served float64   // how much it has had, divided by its weight
-	clock  float64   // the least that an active child has had
+	served float64   // how many slots it has had, divided by its weight
+	clock  float64   // the least of an active child's served
 	since  time.Time // when it became active
 
 	lane  *lane // of a leaf
@@ -37,7 +36,7 @@ type node struct {
 	quota int // its number in the allotment under way; -1 if it has none
 }
 
-// part is what of its lane a leaf is for.
+// part is the part of its lane that a leaf is for.
 type part int
 
 const (
@@ -48,7 +47,7 @@ const (
 
 func newTree() tree { return tree{nodes: make(map[place]*node)} }
 
-// child is a node below another.
+// child finds or makes a node below another.
 func (t *tree) child(parent *node, name string, weight float64) *node {
 	n, known := t.nodes[place{parent, name}]
 	if !known {
@@ -60,8 +59,8 @@ func (t *tree) child(parent *node, name string, weight float64) *node {
 	return n
 }
 
-// forget forgets, if there are many more nodes than lanes, those that would have had as much without it when they come
-// back: no more than those have that are served now. None is active.
+// forget drops nodes if there are many more than lanes: those that would come back with the same count, since they have
+// had no more than the nodes that are served now. No node may be active.
 func (t *tree) forget(lanes int) {
 	const each = 8 // a lane has five nodes at most, some of which it shares
 	if len(t.nodes) <= each*(lanes+each) {
@@ -79,7 +78,7 @@ func (t *tree) forget(lanes int) {
 	}
 }
 
-// least is the leaf below an active node that is to be served next.
+// least is the leaf below an active node that is served next.
 func (n *node) least() *node {
 	for len(n.active) > 0 {
 		n = n.active[0]
@@ -87,7 +86,7 @@ func (n *node) least() *node {
 	return n
 }
 
-// join makes a node active. One that was not has had no less than the others.
+// join makes a node and those above it active. A node that was not active counts as served as much as the others.
 func (n *node) join(since time.Time) {
 	for ; n.parent != nil && n.index < 0; n = n.parent {
 		n.served, n.since = max(n.served, n.parent.clock), since
@@ -95,14 +94,14 @@ func (n *node) join(since time.Time) {
 	}
 }
 
-// leave makes a node inactive, and whatever has no other.
+// leave makes a node inactive, and those above it that have no other active child.
 func (n *node) leave() {
 	for ; n.parent != nil && n.index >= 0 && len(n.active) == 0; n = n.parent {
 		heap.Remove(&n.parent.active, n.index)
 	}
 }
 
-// serve notes that a leaf has so many more slots; less than none takes back what it could not use.
+// serve counts slots that a leaf got; less than zero takes back slots that it could not use.
 func (n *node) serve(slots int) {
 	for ; n.parent != nil; n = n.parent {
 		n.served += float64(slots) / n.weight
@@ -113,8 +112,9 @@ func (n *node) serve(slots int) {
 	}
 }
 
-// about is what a leaf claims, given when what is overdue was due.
-func (n *node) about(before time.Time) store.Quota {
+// newQuota is the quota of a leaf's claim, without a limit yet. Before is the time before which due occurrences are
+// overdue.
+func (n *node) newQuota(before time.Time) store.Quota {
 	switch n.part {
 	case overdue:
 		return store.Quota{Lane: n.lane.Lane, Until: before}
@@ -125,31 +125,31 @@ func (n *node) about(before time.Time) store.Quota {
 	}
 }
 
-// crowd is a heap of active nodes, with that on top which is to be served next: who has had least, and of those who has
-// waited longest.
-type crowd []*node
+// nodeHeap is a heap of active nodes, with that on top which is served next: the least served, and of these the one that
+// has waited longest.
+type nodeHeap []*node
 
-func (c crowd) Len() int { return len(c) }
-func (c crowd) Less(i, j int) bool {
+func (c nodeHeap) Len() int { return len(c) }
+func (c nodeHeap) Less(i, j int) bool {
 	if c[i].served != c[j].served {
 		return c[i].served < c[j].served
 	}
 	return c[i].since.Before(c[j].since)
 }
-func (c crowd) Swap(i, j int) {
+func (c nodeHeap) Swap(i, j int) {
 	c[i], c[j] = c[j], c[i]
 	c[i].index, c[j].index = i, j
 }
 
 // Push implements [heap.Interface].
-func (c *crowd) Push(x any) {
+func (c *nodeHeap) Push(x any) {
 	n := x.(*node)
 	n.index = len(*c)
 	*c = append(*c, n)
 }
 
 // Pop implements [heap.Interface].
-func (c *crowd) Pop() any {
+func (c *nodeHeap) Pop() any {
 	last := len(*c) - 1
 	n := (*c)[last]
 	(*c)[last], *c = nil, (*c)[:last]
