@@ -2,6 +2,7 @@ package job
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"reflect"
 
@@ -112,7 +113,7 @@ func (d *OptionsDraft) check(invalid *Invalid) {
 	if *d == (OptionsDraft{}) {
 		return
 	}
-	if wrong, ok := checkTags(d).(*Invalid); ok {
+	if wrong, ok := errors.AsType[*Invalid](checkTags(d)); ok {
 		invalid.Fields = append(invalid.Fields, wrong.Fields...)
 	}
 }
@@ -129,7 +130,7 @@ func (o Options) Alone(part *Part) Options {
 	return o
 }
 
-// Same tells whether two options ask for the same, whichever requests they came with.
+// Same reports whether two options ask for the same, whichever requests they came with.
 func (o Options) Same(other Options) bool {
 	o.Trace, other.Trace = "", ""
 	return bytes.Equal(o.Encode(), other.Encode())

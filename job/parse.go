@@ -25,22 +25,22 @@ func Parse[T any](data []byte) (T, error) {
 	return v, check(v)
 }
 
-// ParseTrusted reads a document that [Parse] has accepted before, and so without looking for what that refuses, which
-// takes about as long as the reading itself. Its error may quote the document.
+// ParseTrusted reads a document that [Parse] has accepted before, without the checks, which take about as long as
+// reading. Its error may quote the document.
 func ParseTrusted[T any](data []byte) (v T, err error) {
 	err = json.Unmarshal(data, &v, jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 	return v, err
 }
 
-// Reading a document again for each field at fault has its price, so a large one, or one with many faults, is told only
+// Reading a document again for each field at fault has its price, so for a large one, or one with many faults, it names
 // of the first.
 const (
 	mostMended    = 20
 	largestMended = 64 << 10
 )
 
-// decode reads a document. What is unknown or of the wrong type is noted and left out, so that one answer names all of
-// it, with whatever the rest lacks.
+// decode reads a document. Fields that are unknown or of the wrong type are noted and left out, so that one answer
+// names all of them, together with the errors of the rest.
 func decode[T any](data []byte) (T, error) {
 	var invalid Invalid
 	rest := data
@@ -96,8 +96,9 @@ func (e *Invalid) with(err error) error {
 	return e
 }
 
-// without copies a document but for what stands at a pointer: a member is left out, or its value becomes null; so does
-// an element of an array, lest the others move. It answers nil for a pointer to nothing, or to the whole document.
+// without copies a document except for the value at a pointer: a member is left out, or its value becomes null; an
+// element of an array becomes null, so that the others keep their places. It returns nil for a pointer to nothing, or
+// to the whole document.
 func without(data []byte, at jsontext.Pointer, leaveOut bool) []byte {
 	var out bytes.Buffer
 	from, to := jsontext.NewDecoder(bytes.NewReader(data)), jsontext.NewEncoder(&out)
@@ -137,14 +138,14 @@ func without(data []byte, at jsontext.Pointer, leaveOut bool) []byte {
 	return out.Bytes()
 }
 
-// typeMessage says what a value that could not be decoded should have been.
+// typeMessage names the right type of a value that could not be decoded.
 func typeMessage(e *json.SemanticError) string {
 	switch {
 	case errors.Is(e.Err, json.ErrUnknownName):
 		return "is not a known field; the fields here are " + strings.Join(fieldNames(e.GoType), ", ")
 	case e.GoType == nil:
 		return "has the wrong type"
-	case e.GoType == reflect.TypeFor[Duration](): // its own message says what is right
+	case e.GoType == reflect.TypeFor[Duration](): // its own message names the right form
 		if e.Err != nil && e.JSONKind == '"' {
 			return e.Err.Error()
 		}
@@ -217,12 +218,12 @@ func within(f validator.FieldLevel) bool {
 // MaxKeyBytes is how long a key may be.
 const MaxKeyBytes = 255
 
-// ValidKey tells whether s may be a job's key, or a prefix of one.
+// ValidKey reports whether s may be a job's key, or a prefix of one.
 func ValidKey(s string) bool {
 	return s != "" && len(s) <= MaxKeyBytes && utf8.ValidString(s) && strings.IndexFunc(s, unicode.IsControl) < 0
 }
 
-// check finds what is wrong with the fields of a document: by its own check if it has one, else by its validate tags.
+// check checks the fields of a document: by its own check if it has one, otherwise by its validate tags.
 func check(v any) error {
 	if d, ok := v.(interface{ check() error }); ok {
 		return d.check()
@@ -230,7 +231,7 @@ func check(v any) error {
 	return checkTags(v)
 }
 
-// checkTags finds what is wrong with the fields of a struct by their validate tags.
+// checkTags checks the fields of a struct by their validate tags.
 func checkTags(v any) error {
 	err := rules.Struct(v)
 	if err == nil {
@@ -265,7 +266,7 @@ func pointerOf(namespace string) string {
 	return Pointer(parts...)
 }
 
-// message says in our words what a failed rule asks for.
+// message describes the requirement of a failed rule in our words.
 func message(f validator.FieldError) string {
 	switch f.Tag() {
 	case "required":
@@ -274,7 +275,8 @@ func message(f validator.FieldError) string {
 		if !strings.Contains(f.Param(), " ") {
 			return fmt.Sprintf("must be %q, or left out, not %q", f.Param(), fmt.Sprint(f.Value()))
 		}
-		return fmt.Sprintf("must be one of %s, or left out, not %q", strings.ReplaceAll(f.Param(), " ", ", "), fmt.Sprint(f.Value()))
+		return fmt.Sprintf("must be one of %s, or left out, not %q",
+			strings.ReplaceAll(f.Param(), " ", ", "), fmt.Sprint(f.Value()))
 	case "within":
 		return "must be a duration from " + strings.Replace(f.Param(), " ", " to ", 1)
 	case "min":

@@ -1,4 +1,4 @@
-module github.com/carillon-scheduler/carillon/cmd/carillon/bench/peers
+module github.com/carillon-scheduler/carillon/cmd/carillon-bench/peers
 
 go 1.26.0
 

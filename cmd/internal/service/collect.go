@@ -1,4 +1,4 @@
-package main
+package service
 
 import (
 	"os"
@@ -16,9 +16,9 @@ const (
 	mostShare   = 800
 )
 
-// collectRarely has the garbage collector follow that rule from now on. GOGC, if it is set, holds instead; GOMEMLIMIT
+// CollectRarely has the garbage collector follow that rule from now on. GOGC, if it is set, holds instead; GOMEMLIMIT
 // holds in any case (https://pkg.go.dev/runtime#hdr-Environment_Variables).
-func collectRarely() {
+func CollectRarely() {
 	if os.Getenv("GOGC") == "" {
 		pace(struct{}{})
 	}

@@ -1,4 +1,4 @@
-package main
+package service
 
 import (
 	"runtime"
@@ -12,13 +12,13 @@ import (
 func TestCollectRarely(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(77))
 	t.Setenv("GOGC", "77")
-	collectRarely()
+	CollectRarely()
 	if got := percent(); got != 77 {
 		t.Errorf("GOGC=77 is made %d", got)
 	}
 
 	t.Setenv("GOGC", "")
-	collectRarely()
+	CollectRarely()
 	collected(t, "a small heap", func(percent uint64) bool { return percent > 100 })
 	large := make([]byte, 2*mostGarbage)
 	collected(t, "a large heap", func(percent uint64) bool { return percent == 100 })

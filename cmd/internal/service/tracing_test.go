@@ -1,4 +1,4 @@
-package main
+package service
 
 import (
 	"bytes"
@@ -301,7 +301,16 @@ func startTraced(t *testing.T, file string) *tracedService {
 
 func (s *tracedService) start(file string) {
 	s.Helper()
-	stop, api, err := startDemoService(s.Context(), "sqlite:"+file, output{io.Discard, io.Discard})
+	options, err := Defaults()
+	if err != nil {
+		s.Fatal(err)
+	}
+	options.Store = "sqlite:" + file
+	service, err := New(s.Context(), options, slog.New(slog.DiscardHandler))
+	if err != nil {
+		s.Fatal(err)
+	}
+	api, stop, err := service.Start(s.Context(), service.Run)
 	if err != nil {
 		s.Fatal(err)
 	}

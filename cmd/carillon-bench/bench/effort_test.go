@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/carillon-scheduler/carillon/cmd/carillon/bench"
+	"github.com/carillon-scheduler/carillon/cmd/carillon-bench/bench"
 )
 
 // What a bench says beforehand follows what it was asked for.

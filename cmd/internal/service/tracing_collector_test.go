@@ -1,4 +1,4 @@
-package main
+package service
 
 import (
 	"bytes"
@@ -34,7 +34,10 @@ func newCollector(t *testing.T) *collector {
 	c := &collector{spans: map[string]*tracepb.Span{}, resource: map[string]string{}}
 	web := httptest.NewServer(http.HandlerFunc(c.take))
 	t.Cleanup(web.Close)
-	listener := listen(t)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
 	server := grpc.NewServer()
 	collectorpb.RegisterTraceServiceServer(server, c)
 	go func() { _ = server.Serve(listener) }()

@@ -66,8 +66,8 @@ func checkPlace(t *testing.T, o options, subject string) error {
 }
 
 func TestEachIsMeasured(t *testing.T) {
-	carillon := filepath.Join(t.TempDir(), "carillon")
-	if out, err := exec.Command("../../../../.ci/build", carillon).CombinedOutput(); err != nil {
+	carillon := filepath.Join(t.TempDir(), "carillon-bench")
+	if out, err := exec.Command("../../../.ci/build", carillon).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	for _, subject := range allSubjects {

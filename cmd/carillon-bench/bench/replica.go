@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"log/slog"
 	"maps"
 	"os"
 	"runtime/pprof"
@@ -12,14 +14,12 @@ import (
 	"time"
 
 	"github.com/carillon-scheduler/carillon/callbacks"
+	"github.com/carillon-scheduler/carillon/cmd/internal/service"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// Start starts a replica in this process.
-type Start func(ctx context.Context, o ReplicaOptions) (Replica, error)
-
-// ReplicaOptions say how.
+// ReplicaOptions say how to start a replica.
 type ReplicaOptions struct {
 	Store        string   `json:"store"`
 	RabbitmqURL  string   `json:"rabbitmqUrl"`
@@ -33,18 +33,6 @@ type ReplicaOptions struct {
 	Sparse bool `json:"sparse"`
 	// Firings has it remember when each occurrence was fired, by the prefix of its key.
 	Firings bool `json:"firings"`
-
-	// Store and senders are used through these.
-	WrapStore   func(store.Store) store.Store               `json:"-"`
-	WrapSenders func([]callbacks.Sender) []callbacks.Sender `json:"-"`
-}
-
-// Replica is one that has been started.
-type Replica interface {
-	// URL is the address of its API.
-	URL() string
-	// Stop ends it in good order.
-	Stop() error
 }
 
 // Stats are what a replica has done since it began, or since its counts were reset.
@@ -85,8 +73,8 @@ const replicaRole = "replica"
 
 // replica is the part that runs one.
 type replica struct {
-	start   Start
-	running Replica
+	stderr  io.Writer
+	stop    func() error // of the service; nil if it has not begun
 	probe   *probe
 	profile *os.File
 }
@@ -102,23 +90,15 @@ func (r *replica) do(ctx context.Context, do string, with json.RawMessage) (any,
 		if o.Firings {
 			r.probe.firings = make(map[string]Firings)
 		}
-		o.WrapStore = func(s store.Store) store.Store { return &probedStore{s, r.probe} }
-		o.WrapSenders = func(senders []callbacks.Sender) []callbacks.Sender {
-			probed := []callbacks.Sender{&probedSender{discard{}, r.probe}}
-			for _, s := range senders {
-				probed = append(probed, &probedSender{s, r.probe})
-			}
-			return probed
-		}
 		if err := r.startProfile(o.Profile); err != nil {
 			return nil, err
 		}
-		var err error
-		if r.running, err = r.start(ctx, o); err != nil {
+		url, err := r.start(ctx, o)
+		if err != nil {
 			return nil, err
 		}
 		r.probe.begun, _, _ = usage()
-		return r.running.URL(), nil
+		return url, nil
 	case "stats":
 		return r.probe.read(), nil
 	case "samples":
@@ -133,6 +113,38 @@ func (r *replica) do(ctx context.Context, do string, with json.RawMessage) (any,
 	}
 }
 
+// start starts a service with the options' defaults, but for those that are given, and answers the URL of its API.
+// Its store and its senders are looked at by the probe.
+func (r *replica) start(ctx context.Context, o ReplicaOptions) (url string, err error) {
+	options, err := service.Defaults()
+	if err != nil {
+		return "", err
+	}
+	options.Store, options.Concurrency = o.Store, o.Concurrency
+	options.RabbitmqURL, options.KafkaBrokers = o.RabbitmqURL, o.KafkaBrokers
+	log := slog.New(slog.NewTextHandler(r.stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	parts, err := service.Open(ctx, options, log)
+	if err != nil {
+		return "", err
+	}
+	parts.Store = &probedStore{parts.Store, r.probe}
+	senders := []callbacks.Sender{&probedSender{discard{}, r.probe}}
+	for _, s := range parts.Senders {
+		senders = append(senders, &probedSender{s, r.probe})
+	}
+	parts.Senders = senders
+	s, err := parts.Assemble(ctx)
+	if err != nil {
+		return "", err
+	}
+	run := s.Run
+	if o.Idle {
+		run = s.Serve
+	}
+	url, r.stop, err = s.Start(ctx, run)
+	return url, err
+}
+
 func (r *replica) startProfile(path string) (err error) {
 	if path == "" {
 		return nil
@@ -145,8 +157,8 @@ func (r *replica) startProfile(path string) (err error) {
 
 func (r *replica) close() error {
 	var err error
-	if r.running != nil {
-		err = r.running.Stop()
+	if r.stop != nil {
+		err = r.stop()
 	}
 	if r.profile != nil {
 		pprof.StopCPUProfile()

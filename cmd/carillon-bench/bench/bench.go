@@ -13,9 +13,9 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
+	"github.com/carillon-scheduler/carillon/cmd/internal/service"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
 )
@@ -41,8 +41,6 @@ type Setup struct {
 	// Force measures on a store that holds jobs already.
 	Force bool
 
-	// Open opens a store.
-	Open func(ctx context.Context, rawURL string) (store.Store, error)
 	// Part is the command line that runs [RunPart] in a process of its own.
 	Part []string
 	// Progress is told what is under way, a line at a time.
@@ -76,7 +74,7 @@ func Run(ctx context.Context, setup Setup, name string, mode Mode) (report Repor
 		defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 		b.Store = "sqlite:" + filepath.Join(dir, "bench.db")
 	}
-	if b.store, err = b.Open(ctx, b.Store); err != nil {
+	if b.store, err = service.OpenStore(ctx, b.Store); err != nil {
 		return b.report, fmt.Errorf("--store: %w", err)
 	}
 	defer func() { err = errors.Join(err, b.store.Close()) }()
@@ -190,17 +188,8 @@ func (b *Bench) progress(format string, args ...any) {
 
 // storeKind is the kind of store that is measured.
 func storeKind(rawURL string) string {
-	scheme, _, _ := strings.Cut(rawURL, ":")
-	switch scheme {
-	case "postgresql":
-		return "postgres"
-	case "mongodb+srv":
-		return "mongodb"
-	case "rediss":
-		return "redis"
-	case "":
+	if rawURL == "" {
 		return "sqlite"
-	default:
-		return scheme
 	}
+	return service.StoreKind(rawURL)
 }

@@ -38,7 +38,7 @@ func main() {
 type options struct {
 	postgres, redis string // URLs of the servers
 	fsync           string // Redis' appendfsync; empty to leave it alone
-	carillon        string // the program; empty to leave it out
+	carillon        string // the program carillon-bench; empty to leave it out
 	modes           []string
 	subjects        []string
 	count           int
@@ -68,7 +68,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	f.SetOutput(stderr)
 	f.StringVar(&o.postgres, "postgres", "", "`URL` of a PostgreSQL database, in which schemas are made and dropped")
 	f.StringVar(&o.redis, "redis", "", "`URL` of a Redis server")
-	f.StringVar(&o.carillon, "carillon", "", "`path` of the program carillon, to measure it in the same run")
+	f.StringVar(&o.carillon, "carillon", "", "`path` of the program carillon-bench, to measure Carillon in the same run")
 	modes := f.String("modes", strings.Join(allModes, ","), "which to `measure`")
 	subjects := f.String("subjects", strings.Join(allSubjects, ","), "`whom` to measure; carillon-... needs --carillon")
 	f.IntVar(&o.count, "count", 300_000, "drain: how `many` jobs are due")

@@ -19,7 +19,7 @@ const carillonPlace = "carillon_bench_peers"
 
 // carillonRound runs a round of Carillon's own bench on the same server.
 func (c *comparison) carillonRound(ctx context.Context, mode, store string) (r Report, err error) {
-	args := []string{"bench", mode, "--rounds=1", "--json", fmt.Sprintf("--payload=%d", c.payload)}
+	args := []string{mode, "--rounds=1", "--json", fmt.Sprintf("--payload=%d", c.payload)}
 	switch mode {
 	case "drain":
 		args = append(args, fmt.Sprintf("--count=%d", c.count))
@@ -56,13 +56,13 @@ func (c *comparison) carillonRound(ctx context.Context, mode, store string) (r R
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, c.out
 	if err := cmd.Run(); err != nil {
-		return r, fmt.Errorf("carillon bench %s: %w", mode, err)
+		return r, fmt.Errorf("carillon-bench %s: %w", mode, err)
 	}
 	if err := json.Unmarshal(out.Bytes(), &r); err != nil {
-		return r, fmt.Errorf("the report of carillon bench %s: %w", mode, err)
+		return r, fmt.Errorf("the report of carillon-bench %s: %w", mode, err)
 	}
 	if len(r.Figures) == 0 {
-		return r, fmt.Errorf("the report of carillon bench %s has no figures", mode)
+		return r, fmt.Errorf("the report of carillon-bench %s has no figures", mode)
 	}
 	r.Subject, r.Settings, r.Version, r.Server = "carillon", byDefault, strings.TrimSpace(string(version)), server
 	r.How = "All defaults of its bench; a process of its own, which serves the API too. Queries are calls to the store, of one or more statements each."

@@ -130,14 +130,14 @@ func (b *Bench) stopParts() error {
 }
 
 // RunPart plays a role in a bench that another process runs, until in ends.
-func RunPart(ctx context.Context, role string, in io.Reader, out io.Writer, start Start) error {
+func RunPart(ctx context.Context, role string, in io.Reader, out, stderr io.Writer) error {
 	var r interface {
 		do(ctx context.Context, do string, with json.RawMessage) (any, error)
 		close() error
 	}
 	switch role {
 	case replicaRole:
-		r = &replica{start: start}
+		r = &replica{stderr: stderr}
 	case receiverRole:
 		r = &receiver{}
 	case gatherRole:
