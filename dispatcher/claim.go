@@ -249,7 +249,7 @@ func (l *claimLoop) hear(ctx context.Context, t told) {
 	took := t.end.Sub(t.start)
 	l.quiet = t.end.Add(restAfter(took, l.cfg.Tick))
 	if l.cfg.Auto.on() {
-		l.tenants.matter(l.queue.Tenants())
+		l.tenants.auto.tellKnown(l.queue.Tenants, t.end)
 	}
 	if !l.blind.note(l.log, "tell what becomes due", t.err) {
 		l.look = l.now().Add(max(l.blind.pause(), took))

@@ -276,6 +276,7 @@ type flakyQueue struct {
 	beatErr    error   // of every beat
 	tenantsErr error   // of every list of the tenants
 	countErr   error   // of every count of lanes
+	counted    int     // lanes
 	settle     []error // of the next settlements
 	read       func(*store.Claimed)
 
@@ -395,6 +396,7 @@ func (q *flakyQueue) Tenants(ctx context.Context, filter store.TenantFilter) ([]
 func (q *flakyQueue) CountLanes(ctx context.Context, now time.Time, lanes []job.Lane, limit int) ([]store.LaneCount, error) {
 	q.lock.Lock()
 	err := q.countErr
+	q.counted += len(lanes)
 	q.lock.Unlock()
 	if err != nil {
 		return nil, err

@@ -55,7 +55,7 @@ func (d Draft) Job(tenant string, limits Limits) (Job, error) {
 	j := Job{
 		Name:     Name{Tenant: tenant, Key: d.Key},
 		Schedule: d.schedule(limits, &invalid),
-		Options:  d.OptionsDraft.options(),
+		Options:  d.options(),
 	}
 	j.Options.Payloads = d.payloads(limits, &invalid)
 	if d.Callback != nil {

@@ -2,6 +2,7 @@ package job
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"reflect"
 
@@ -112,7 +113,7 @@ func (d *OptionsDraft) check(invalid *Invalid) {
 	if *d == (OptionsDraft{}) {
 		return
 	}
-	if wrong, ok := checkTags(d).(*Invalid); ok {
+	if wrong, ok := errors.AsType[*Invalid](checkTags(d)); ok {
 		invalid.Fields = append(invalid.Fields, wrong.Fields...)
 	}
 }
