@@ -208,7 +208,9 @@ func (s *Store) Jobs(ctx context.Context, f store.JobFilter) (all []store.JobSta
 }
 
 // Occurrences implements [store.Jobs].
-func (s *Store) Occurrences(ctx context.Context, f store.OccurrenceFilter) (all []job.Occurrence, total int, err error) {
+func (s *Store) Occurrences(ctx context.Context, f store.OccurrenceFilter) (
+	all []job.Occurrence, total int, err error,
+) {
 	if err := s.begin(ctx); err != nil {
 		return nil, 0, err
 	}
