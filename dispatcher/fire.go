@@ -119,7 +119,7 @@ func (d *Dispatcher) attempt(
 	if c.Fault != nil {
 		return nil, callbacks.Permanent(fmt.Errorf("the store's data can't be read: %w", c.Fault))
 	}
-	if err := d.late(c, b); err != nil {
+	if err := d.tooLate(c, b); err != nil {
 		return nil, err
 	}
 	sender, ok := d.cfg.Callbacks.Sender(c.Callback.Type)
