@@ -111,20 +111,6 @@ func (s *faultyStore) Cancel(ctx context.Context, n []job.Name, asked store.Aske
 	return s.Store.Cancel(ctx, n, asked)
 }
 
-func (s *faultyStore) Job(ctx context.Context, n job.Name) (store.JobStatus, error) {
-	s.mu.Lock()
-	s.reads++
-	onJob := s.onJob
-	s.mu.Unlock()
-	if onJob != nil {
-		onJob(n)
-	}
-	if err := s.failing(); err != nil {
-		return store.JobStatus{}, err
-	}
-	return s.Store.Job(ctx, n)
-}
-
 func (s *faultyStore) Occurrences(ctx context.Context, f store.OccurrenceFilter) ([]job.Occurrence, int, error) {
 	s.mu.Lock()
 	s.listed = append(s.listed, f)
@@ -142,6 +128,17 @@ func (s *faultyStore) takeListed() []store.OccurrenceFilter {
 }
 
 func (s *faultyStore) Jobs(ctx context.Context, f store.JobFilter) ([]store.JobStatus, error) {
+	s.mu.Lock()
+	onJob := s.onJob
+	if f.Key == "" {
+		onJob = nil
+	} else {
+		s.reads++
+	}
+	s.mu.Unlock()
+	if onJob != nil {
+		onJob(job.Name{Tenant: f.Tenant, Key: f.Key})
+	}
 	if err := s.failing(); err != nil {
 		return nil, err
 	}
@@ -178,13 +175,6 @@ func (s *faultyStore) takeReads() int {
 	n := s.reads
 	s.reads = 0
 	return n
-}
-
-func (s *faultyStore) Strays(ctx context.Context, f store.JobFilter) ([]job.Name, error) {
-	if err := s.failing(); err != nil {
-		return nil, err
-	}
-	return s.Store.Strays(ctx, f)
 }
 
 func (s *faultyStore) DeadLetters(ctx context.Context, f store.DeadLetterFilter) ([]job.Occurrence, error) {

@@ -186,7 +186,7 @@ func (s setting) test(t *testing.T) {
 // optionsOf reads a job's options from the store.
 func (a *api) optionsOf(key string) job.Options {
 	a.Helper()
-	status, err := a.store.Job(a.Context(), name(key))
+	status, err := store.ReadJob(a.Context(), a.store, name(key))
 	if err != nil {
 		a.Fatal(err)
 	}

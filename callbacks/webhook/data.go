@@ -23,7 +23,7 @@ type callback struct {
 	Payload jsontext.Value    `json:"payload"` // nil if there is none
 }
 
-// validate checks callback data. Whatever it lets pass, newRequest and the transport take.
+// validate checks callback data. newRequest and the transport accept all data that it lets pass.
 func validate(data []byte) error {
 	_, err := callbacks.Parse[callback](data)
 	return err
@@ -43,7 +43,7 @@ func (c callback) Check(invalid *job.Invalid) {
 	checkHeaders(c.Headers, target, invalid)
 }
 
-// parseURL reads the URL to call, or says what is wrong with it. It never quotes the URL, which may hold secrets.
+// parseURL reads the URL to call, or answers the fault in it. It never quotes the URL, which may hold secrets.
 func parseURL(s string) (u *url.URL, problem string) {
 	const absolute = "must be an absolute URL such as https://example.com/hook"
 	u, err := url.Parse(s)
@@ -117,7 +117,8 @@ func reserved(canonical string) bool {
 	return strings.HasPrefix(canonical, "Carillon-") || strings.HasPrefix(canonical, "Webhook-")
 }
 
-// validValue is stricter than HTTP: bytes beyond ASCII have no agreed meaning, and spaces at the ends are lost on the way.
+// validValue is stricter than HTTP: bytes beyond ASCII have no agreed meaning, and spaces at the ends are lost on the
+// way.
 func validValue(s string) bool {
 	for i := range len(s) {
 		if c := s[i]; (c < ' ' && c != '\t') || c > '~' {
