@@ -169,7 +169,7 @@ func TestBenchRefuses(t *testing.T) {
 	if figure(t, r, "drained").Median <= 0 {
 		t.Error("forced, it measured nothing")
 	}
-	if _, err := c.store.Job(t.Context(), job.Name{Tenant: job.DefaultTenant, Key: "mine"}); err != nil {
+	if _, err := store.ReadJob(t.Context(), c.store, job.Name{Tenant: job.DefaultTenant, Key: "mine"}); err != nil {
 		t.Errorf("it deleted a job that was not its own: %v", err)
 	}
 }

@@ -290,7 +290,7 @@ func TestSweepMeetsAPut(t *testing.T) {
 			if err != nil || swept.Jobs != 0 {
 				t.Errorf("swept %+v, %v", swept, err)
 			}
-			status, err := s.Job(t.Context(), name("k"))
+			status, err := store.ReadJob(t.Context(), s, name("k"))
 			if err != nil || status.Revision != again.Job.Revision || status.ExpiresAt != again.Job.ExpiresAt {
 				t.Errorf("the job is %q and expires at %s, %v", status.Revision, status.ExpiresAt, err)
 			}

@@ -81,7 +81,7 @@ func TestMovingSlot(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = s.Job(t.Context(), p.Job.Name)
+		_, err = store.ReadJob(t.Context(), s, p.Job.Name)
 		if there := err == nil; there != (total == 2) || total == 1 {
 			t.Errorf("%s has %d occurrences, and is there: %v", p.Job.Name, total, there)
 		} else if there {

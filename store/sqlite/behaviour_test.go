@@ -166,7 +166,7 @@ func TestLocked(t *testing.T) {
 	if err := lock.Rollback(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Job(t.Context(), job.Name{Tenant: job.DefaultTenant, Key: "k"}); !errors.Is(err, store.ErrNotFound) {
+	if _, err := store.ReadJob(t.Context(), s, job.Name{Tenant: job.DefaultTenant, Key: "k"}); !errors.Is(err, store.ErrNotFound) {
 		t.Errorf("the job that was not put: %v", err)
 	}
 	if r := s.Put(t.Context(), []store.Put{put("k", 1)})[0]; r.Err != nil {

@@ -41,7 +41,7 @@ type statements struct {
 	redrive, deadDelete, deadSweep *sql.Stmt
 
 	// Read beside the writer.
-	jobRead, jobList, strays, occurrenceList, occurrenceCount, expired, deadOld, backlog *sql.Stmt
+	jobList, jobListWhole, standaloneList, occurrenceList, occurrenceCount, expired, deadOld, backlog *sql.Stmt
 
 	// Read for the loops.
 	dueLanes, expandDue, tenantRead, tenantList, tenantSetList, tenantNamed *sql.Stmt
@@ -148,11 +148,11 @@ func (s *statements) prepare(ctx context.Context, in *Store) error {
 			AND NOT EXISTS (SELECT 1 FROM occurrences o WHERE o.job = jobs.rowid AND o.listed = 1)
 			AND NOT EXISTS (SELECT 1 FROM occurrences o WHERE o.id = jobs.sole AND o.job = jobs.rowid)`},
 
-		{reader, &s.jobRead, `SELECT ` + jobColumns + `, j.callback_data, j.options, j.schedule
-			FROM jobs j WHERE tenant = ? AND key = ?`},
+		{reader, &s.jobListWhole, `SELECT ` + jobColumns + `, j.callback_data, j.options, j.schedule FROM jobs j
+			WHERE tenant = ? AND key >= ? AND key < ? ORDER BY key LIMIT ?`},
 		{reader, &s.jobList, `SELECT ` + jobColumns + ` FROM jobs j
 			WHERE tenant = ? AND key >= ? AND key < ? ORDER BY key LIMIT ?`},
-		{reader, &s.strays, `SELECT DISTINCT key FROM occurrences
+		{reader, &s.standaloneList, `SELECT DISTINCT key FROM occurrences
 			WHERE job IS NULL AND tenant = ? AND key >= ? AND key < ? AND lane > '' ORDER BY key LIMIT ?`},
 		{reader, &s.occurrenceList, `SELECT ` + strings.Replace(occurrenceColumns, "o.callback_type, o.callback_data, o.options", "NULL, NULL, NULL", 1) + ` FROM ` + occurrenceTables + `
 			WHERE o.lane > '' AND o.id > ?1 AND o.id IN (
