@@ -123,7 +123,7 @@ func crontab(expression string) func(*job.Job) {
 // status reads a job.
 func (b *bench) status(j job.Job) store.JobStatus {
 	b.Helper()
-	status, err := b.store.Job(b.Context(), j.Name)
+	status, err := store.ReadJob(b.Context(), b.store, j.Name)
 	if err != nil {
 		b.Fatal(err)
 	}

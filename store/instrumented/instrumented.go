@@ -34,15 +34,12 @@ func New(inner store.Store, registerer prometheus.Registerer) store.Store {
 		{&m.pause, "pause"},
 		{&m.resume, "resume"},
 		{&m.trigger, "trigger"},
-		{&m.job, "job"},
 		{&m.jobs, "jobs"},
 		{&m.occurrences, "occurrences"},
-		{&m.strays, "strays"},
 		{&m.deadLetters, "dead_letters"},
 		{&m.settleDead, "settle_dead"},
 		{&m.claim, "claim"},
 		{&m.dueLanes, "due_lanes"},
-		{&m.lanes, "lanes"},
 		{&m.claimJobs, "claim_jobs"},
 		{&m.advance, "advance"},
 		{&m.settle, "settle"},
@@ -70,11 +67,11 @@ func New(inner store.Store, registerer prometheus.Registerer) store.Store {
 type metered struct {
 	inner store.Store
 
-	put, cancel, amend, pause, resume, trigger, job, jobs                 operation
-	occurrences, strays, deadLetters, settleDead, claim, lanes, claimJobs operation
-	dueLanes                                                              operation
-	advance, settle, sweep, now, beat, replicas, backlog, exports         operation
-	imports, countLanes, sample, meetTenants, setTenant, tenant, tenants  operation
+	put, cancel, amend, pause, resume, trigger, jobs                     operation
+	occurrences, deadLetters, settleDead, claim, claimJobs               operation
+	dueLanes                                                             operation
+	advance, settle, sweep, now, beat, replicas, backlog, exports        operation
+	imports, countLanes, sample, meetTenants, setTenant, tenant, tenants operation
 }
 
 // operation has the metrics of one method.

@@ -138,7 +138,7 @@ func TestErrors(t *testing.T) {
 	} {
 		r.answer = bson.D{{Key: "ok", Value: 0}, {Key: "code", Value: c.code}, {Key: "errmsg", Value: "some words"}}
 		r.on("find", "occurrences", 1, func() verdict { return answerBefore })
-		_, err := relayed.Lanes(t.Context(), store.LaneDue{}, 1000)
+		_, err := relayed.DueLanes(t.Context(), store.DueParams{Until: epoch, Limit: 1})
 		if err == nil || errors.Is(err, store.ErrUnavailable) != c.transient {
 			t.Errorf("code %d answers %v", c.code, err)
 		}

@@ -5,7 +5,6 @@ package redis_test
 import (
 	"context"
 	"os"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -166,11 +165,11 @@ func claimParams(now time.Time, limit int) store.ClaimParams {
 // nextDue is when the first of all lanes is due.
 func nextDue(t testing.TB, s store.Store) (time.Time, error) {
 	t.Helper()
-	lanes, err := s.Lanes(t.Context(), store.LaneDue{}, 1000)
-	if err != nil || len(lanes) == 0 {
+	page, err := s.DueLanes(t.Context(), store.DueParams{Until: epoch.AddDate(100, 0, 0), Limit: 1000})
+	if err != nil || len(page.Lanes) == 0 {
 		return time.Time{}, err
 	}
-	return slices.MinFunc(lanes, func(a, b store.LaneDue) int { return a.DueAt.Compare(b.DueAt) }).DueAt, nil
+	return page.Lanes[0].DueAt, nil
 }
 
 func acks(claimed []store.Claimed) (all []store.Settlement) {

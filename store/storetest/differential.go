@@ -243,7 +243,7 @@ func (d *differential) revision() job.Revision {
 // present is a job as the reference has it.
 func (d *differential) present(n job.Name) (status store.JobStatus, there bool) {
 	d.Helper()
-	status, err := d.reference.Job(d.ctx, n)
+	status, err := store.ReadJob(d.ctx, d.reference, n)
 	if err != nil && !errors.Is(err, store.ErrNotFound) {
 		d.Fatal(err)
 	}

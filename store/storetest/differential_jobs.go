@@ -205,7 +205,7 @@ func (d *differential) list() {
 	status, there := d.present(n)
 	limit := draw(d, "limit", rapid.IntRange(1, 4))
 
-	want, got := both(d, "a job", func(s store.Store) (store.JobStatus, error) { return s.Job(d.ctx, n) })
+	want, got := both(d, "a job", func(s store.Store) (store.JobStatus, error) { return store.ReadJob(d.ctx, s, n) })
 	same(d, "a job", d.showJob(got.Job), d.showJob(want.Job))
 	same(d, "a job's next instant", got.Next, want.Next)
 
