@@ -359,7 +359,14 @@ func (d *differential) move() {
 		want, got = both(d, "import again", func(s store.Store) (int, error) { return s.Import(d.ctx, part) })
 		same(d, "the number imported again", got, want)
 	}
-	for i := range d.claims {
+	revisions := map[job.ID]job.Revision{}
+	for _, r := range documents {
+		if r.Occurrence != nil {
+			revisions[r.Occurrence.ID] = r.Occurrence.Revision
+		}
+	}
+	for i := range d.claims { // what a job was carried over from is not moved: nobody settles a claim after a move
+		d.claims[i].reference.Revision = revisions[d.claims[i].reference.ID]
 		d.claims[i].store = d.claims[i].reference
 	}
 	d.expansions = nil // the tokens are not moved
