@@ -18,8 +18,8 @@ import (
 // patchTypes are the media types that a patch may have. Both are taken for a JSON merge patch (RFC 7396).
 var patchTypes = []string{"application/merge-patch+json", "application/json"}
 
-// patchJob changes a job by a merge patch of what was submitted. It is for the version that was read, and starts over
-// when that is no longer the present one.
+// patchJob changes a job by a merge patch of its submission. The patch is for the version that was read: if that is no
+// longer the present one, it starts over.
 func (a *api) patchJob(c *gin.Context) error {
 	key, err := keyInPath(c)
 	if err != nil {

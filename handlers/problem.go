@@ -25,8 +25,8 @@ type problem struct {
 	Errors []fieldError `json:"errors,omitempty"`
 }
 
-// fieldError says what is wrong with one field of the body, named by a JSON Pointer, or with one parameter of the path
-// or the query or a header, named by its name.
+// fieldError describes the fault of one field of the body, named by a JSON Pointer, or of one parameter of the path or
+// the query or a header, named by its name.
 type fieldError struct {
 	Pointer   *string `json:"pointer,omitzero"`   // empty for the body itself
 	Parameter *string `json:"parameter,omitzero"` // empty for one that has no name
@@ -52,8 +52,8 @@ func (e *parameterError) Error() string { return e.name + ": " + e.message }
 // retryAfter is how long a client is asked to wait while the store is down.
 const retryAfter = 5 * time.Second
 
-// problemOf is the one place where errors become statuses. What is not listed here is a fault of ours: its text is for
-// the log, not for the client, and hidden tells so.
+// problemOf is the one place where errors become statuses. An error that is not listed here is a fault of the service:
+// its text is for the log, not for the client, and hidden tells so.
 func problemOf(err error) (p problem, hidden bool) {
 	if e, ok := errors.AsType[*statusError](err); ok {
 		return newProblem(e.status, e.detail), false
@@ -113,7 +113,7 @@ func (a *api) writeProblem(c *gin.Context, err error) {
 	writeAs(c, p.Status, "application/problem+json", mustEncode(p))
 }
 
-// report turns an error into a problem, and logs what the problem hides.
+// report turns an error into a problem, and logs a hidden error.
 func (a *api) report(r *http.Request, err error) problem {
 	p, hidden := problemOf(err)
 	if hidden && r.Context().Err() == nil { // else the client has gone, and that is why it failed
