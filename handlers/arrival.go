@@ -18,8 +18,7 @@ func KeepConn(ctx context.Context, conn net.Conn) context.Context {
 	return context.WithValue(ctx, connKey{}, conn)
 }
 
-// arrival is when the last of a request, as far as it was read, arrived at this machine, or at the latest now, where
-// that can't be told.
+// arrival is when the last part of a request that was read arrived at this machine; now if that is not known.
 func arrival(r *http.Request) time.Time {
 	now := time.Now()
 	switch conn := r.Context().Value(connKey{}).(type) {

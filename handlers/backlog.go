@@ -15,7 +15,7 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// How many of the tenants and destinations are told.
+// The numbers of tenants and destinations in an answer.
 const (
 	defaultBacklog = 20
 	maxBacklog     = 1000
@@ -151,7 +151,7 @@ func (a *api) readBacklog(ctx context.Context, now time.Time) (backlogView, erro
 		Due:          total.Due,
 		OldestDue:    instantText(total.OldestDue),
 		DeadLetters:  total.DeadLetters,
-		Replicas:     max(replicas, 1), // this one, though it may not have told the store yet
+		Replicas:     max(replicas, 1), // this one, even before its first heartbeat
 		Destinations: destinations,
 	}
 	if rate := a.Rate() * float64(view.Replicas); rate > 0 {
@@ -181,8 +181,12 @@ func toFire(due int, lanes []laneBacklog, all bool, tenants map[string]job.Tenan
 
 // shareOut splits the occurrences of lanes by priority and by tenant, the tenants with the most first. Unless all lanes
 // are given, a priority may have more.
-func (a *api) shareOut(ctx context.Context, lanes []laneBacklog, all bool, known map[string]job.Tenant) ([]priorityBacklog, []tenantBacklog) {
-	priorities := []priorityBacklog{{Priority: job.PriorityHigh}, {Priority: job.PriorityNormal}, {Priority: job.PriorityLow}}
+func (a *api) shareOut(
+	ctx context.Context, lanes []laneBacklog, all bool, known map[string]job.Tenant,
+) ([]priorityBacklog, []tenantBacklog) {
+	priorities := []priorityBacklog{
+		{Priority: job.PriorityHigh}, {Priority: job.PriorityNormal}, {Priority: job.PriorityLow},
+	}
 	for i := range priorities {
 		priorities[i].AtLeast = !all
 	}
@@ -193,7 +197,9 @@ func (a *api) shareOut(ctx context.Context, lanes []laneBacklog, all bool, known
 	tenants := map[string]*tenantBacklog{}
 	for i, p := range a.prioritiesOf(ctx, names) {
 		t := names[i]
-		tenants[t.Name] = &tenantBacklog{Name: t.Name, Priority: p, Weight: t.Settings.EffectiveWeight(), Paused: t.Settings.Paused}
+		tenants[t.Name] = &tenantBacklog{
+			Name: t.Name, Priority: p, Weight: t.Settings.EffectiveWeight(), Paused: t.Settings.Paused,
+		}
 	}
 	for i := range lanes {
 		l := &lanes[i]
@@ -205,16 +211,16 @@ func (a *api) shareOut(ctx context.Context, lanes []laneBacklog, all bool, known
 		of := cmp.Or(l.Priority, t.Priority)
 		priorities[slices.IndexFunc(priorities, func(p priorityBacklog) bool { return p.Priority == of })].add(l.share)
 	}
-	told := make([]tenantBacklog, 0, len(tenants))
+	listed := make([]tenantBacklog, 0, len(tenants))
 	for _, t := range tenants {
 		if t.Pending > 0 {
-			told = append(told, *t)
+			listed = append(listed, *t)
 		}
 	}
-	slices.SortFunc(told, func(a, b tenantBacklog) int {
+	slices.SortFunc(listed, func(a, b tenantBacklog) int {
 		return cmp.Or(cmp.Compare(b.Due, a.Due), cmp.Compare(b.Pending, a.Pending), cmp.Compare(a.Name, b.Name))
 	})
-	return priorities, slices.Clone(told[:min(maxBacklog, len(told))]) // lest the rest be kept with them
+	return priorities, slices.Clone(listed[:min(maxBacklog, len(listed))]) // lest the rest be kept with them
 }
 
 // laneBacklog is the backlog of a lane.
@@ -241,7 +247,8 @@ const (
 // findLanes finds lanes with pending occurrences: first those with due ones, then others up to mostLanes, each kind by
 // its earliest dueAt. All reports whether there are no more.
 func (a *api) findLanes(ctx context.Context, now time.Time) (found []store.LaneDue, all bool, err error) {
-	for p, pages := (store.DueParams{Until: now, Limit: mostLanes}), 0; len(found) < mostLanes && pages < duePages; pages++ {
+	p := store.DueParams{Until: now, Limit: mostLanes}
+	for pages := 0; len(found) < mostLanes && pages < duePages; pages++ {
 		page, err := a.Inspector.DueLanes(ctx, p)
 		if err != nil {
 			return nil, false, err

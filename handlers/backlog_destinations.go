@@ -40,7 +40,9 @@ type destinationBacklog struct {
 
 // destinationBacklogs splits the occurrences of lanes by destination, those with the most first. Unless all lanes are
 // given, a destination may have more.
-func (a *api) destinationBacklogs(ctx context.Context, now time.Time, lanes []laneBacklog, whole bool) ([]destinationBacklog, error) {
+func (a *api) destinationBacklogs(
+	ctx context.Context, now time.Time, lanes []laneBacklog, whole bool,
+) ([]destinationBacklog, error) {
 	shares, exact, err := a.shareByDestination(ctx, now, lanes)
 	if err != nil {
 		return nil, err
@@ -58,7 +60,8 @@ func (a *api) destinationBacklogs(ctx context.Context, now time.Time, lanes []la
 	for name, has := range shares {
 		s := states[name]
 		all = append(all, destinationBacklog{
-			name, *has, !exact, s.InFlight, s.Parked, s.Failures, instantText(s.OpenSince), job.Duration(s.Duration.Round(time.Millisecond)),
+			name, *has, !exact, s.InFlight, s.Parked, s.Failures,
+			instantText(s.OpenSince), job.Duration(s.Duration.Round(time.Millisecond)),
 		})
 	}
 	slices.SortFunc(all, func(a, b destinationBacklog) int {
@@ -81,7 +84,9 @@ const (
 // shareByDestination splits the occurrences of lanes by destination, as a sample of the largest lanes has them. It is
 // exact if the sample has all occurrences. The shares add up to the counted ones, except for occurrences whose job is
 // gone.
-func (a *api) shareByDestination(ctx context.Context, now time.Time, lanes []laneBacklog) (shares destinationShares, exact bool, err error) {
+func (a *api) shareByDestination(
+	ctx context.Context, now time.Time, lanes []laneBacklog,
+) (shares destinationShares, exact bool, err error) {
 	lanes = slices.DeleteFunc(slices.Clone(lanes), func(l laneBacklog) bool { return l.Pending == 0 })
 	slices.SortFunc(lanes, func(a, b laneBacklog) int {
 		return cmp.Or(cmp.Compare(a.Due, b.Due), cmp.Compare(a.Pending, b.Pending), job.CompareLanes(a.Lane, b.Lane))
@@ -131,7 +136,9 @@ func (a *api) shareByDestination(ctx context.Context, now time.Time, lanes []lan
 // several times: first among the due occurrences, from the earliest to now, then among later ones, each time twice as
 // far ahead. Each sample stands for the occurrences up to the next one, which are counted: due occurrences come in
 // bursts, and without the counts all samples would weigh the same.
-func (a *api) sampleLane(ctx context.Context, now time.Time, l *laneBacklog, n int) (samples []sample, seen int, err error) {
+func (a *api) sampleLane(
+	ctx context.Context, now time.Time, l *laneBacklog, n int,
+) (samples []sample, seen int, err error) {
 	all := !l.AtLeast && l.Pending <= n
 	read := l.Pending
 	if all {

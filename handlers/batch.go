@@ -203,7 +203,9 @@ func latest(a, b time.Time) time.Time {
 
 // putChunk stores the submissions of a chunk, submitted at a time, and adds a result for each of its items. Down tells
 // that the store answered none.
-func (a *api) putChunk(ctx context.Context, r *http.Request, asked time.Time, chunk []item, results *resultWriter) (down bool) {
+func (a *api) putChunk(
+	ctx context.Context, r *http.Request, asked time.Time, chunk []item, results *resultWriter,
+) (down bool) {
 	ctx, cancel, newer := a.between(ctx, asked, asked.Add(store.Within))
 	defer cancel()
 	submissions := make([]*submission, 0, len(chunk))

@@ -56,7 +56,9 @@ const (
 )
 
 // deadLetterPage reads a page and encodes it.
-func (a *api) deadLetterPage(ctx context.Context, filter store.DeadLetterFilter, limit int) (items [][]byte, nextCursor string, err error) {
+func (a *api) deadLetterPage(
+	ctx context.Context, filter store.DeadLetterFilter, limit int,
+) (items [][]byte, nextCursor string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTime)
 	defer cancel()
 	for weight := 0; ; {

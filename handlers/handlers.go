@@ -29,10 +29,10 @@ type Config struct {
 	Inspector store.Inspector
 	Tenants   store.Tenants
 	Callbacks *callbacks.Registry
-	// Wake is told the earliest instant of each submission once it is stored, and its lane, so that it fires on time.
-	// It must not block. Nil does nothing.
+	// Wake is called after each submission, with the lane and the earliest instant of its occurrences, so that they fire
+	// on time. It must not block. Nil does nothing.
 	Wake func(job.Lane, time.Time)
-	// WakeExpander is told when a job that recurs may have to be expanded sooner than was known. It must not block. Nil
+	// WakeExpander is called when a job that recurs may have to be expanded sooner than was known. It must not block. Nil
 	// does nothing.
 	WakeExpander func()
 	// Ready answers why this replica can't do its work, or nil. Clients are shown the error's text. Nil is always
@@ -73,7 +73,7 @@ type Config struct {
 	Traces trace.TracerProvider
 	// Metrics answers GET /metrics; nil answers that there is nothing.
 	Metrics http.Handler
-	// Registerer is told of the API's own metrics. Nil has none.
+	// Registerer registers the API's own metrics. Nil has none.
 	Registerer prometheus.Registerer
 }
 
@@ -215,8 +215,9 @@ func (a *api) refuseTenant(c *gin.Context) {
 }
 
 var (
-	tenantNames = fmt.Sprintf("1 to %d letters (a to z, A to Z), digits, dots, underscores and hyphens", job.MaxTenantBytes)
-	tenantRule  = fmt.Sprintf("must name one tenant, by %s; without the header it is %q", tenantNames, job.DefaultTenant)
+	tenantNames = fmt.Sprintf("1 to %d letters (a to z, A to Z), digits, dots, underscores and hyphens",
+		job.MaxTenantBytes)
+	tenantRule = fmt.Sprintf("must name one tenant, by %s; without the header it is %q", tenantNames, job.DefaultTenant)
 )
 
 // wakeTenant tells that something of a tenant is due, in whichever lane.

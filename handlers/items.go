@@ -79,7 +79,9 @@ func newArrayReader(body io.Reader, limit int64) (*arrayReader, error) {
 		return nil, readError(err)
 	}
 	if err != nil || first != '[' {
-		return nil, &job.Malformed{Reason: "the body must be a JSON array of jobs; for a job per line send application/x-ndjson"}
+		return nil, &job.Malformed{
+			Reason: "the body must be a JSON array of jobs; for a job per line send application/x-ndjson",
+		}
 	}
 	return r, nil
 }
@@ -148,7 +150,9 @@ func (r *arrayReader) atEnd() error {
 
 func (r *arrayReader) brokenOff(err error) error {
 	if errors.Is(err, io.EOF) {
-		return &job.Malformed{Reason: fmt.Sprintf("the array is not closed: the body ends in or after its element %d", max(r.count-1, 0))}
+		return &job.Malformed{
+			Reason: fmt.Sprintf("the array is not closed: the body ends in or after its element %d", max(r.count-1, 0)),
+		}
 	}
 	return readError(err)
 }

@@ -39,7 +39,9 @@ func (a *api) getJob(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	filter := store.OccurrenceFilter{Name: status.Name, Revision: status.Revision, After: after, Limit: limit + 1, Count: true}
+	filter := store.OccurrenceFilter{
+		Name: status.Name, Revision: status.Revision, After: after, Limit: limit + 1, Count: true,
+	}
 	occurrences, pending, err := a.Store.Occurrences(ctx, filter)
 	if err != nil {
 		return err

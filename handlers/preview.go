@@ -143,7 +143,10 @@ func writePreview(c *gin.Context, j *job.Job, from, now time.Time, count int) er
 	if err != nil {
 		return err
 	}
-	view := preview{Timezone: p.Zone.String(), Items: make([]upcoming, len(p.Upcoming)), LeftOut: make([]leftOut, len(p.LeftOut)), Passed: p.Passed}
+	view := preview{
+		Timezone: p.Zone.String(), Items: make([]upcoming, len(p.Upcoming)),
+		LeftOut: make([]leftOut, len(p.LeftOut)), Passed: p.Passed,
+	}
 	for i, u := range p.Upcoming {
 		item := upcoming{
 			Timestamp:   job.FormatTime(u.At),

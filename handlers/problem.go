@@ -81,18 +81,24 @@ func problemOf(err error) (p problem, hidden bool) {
 	case errors.Is(err, store.ErrNotFound):
 		return newProblem(http.StatusNotFound, "there is no job with this key"), false
 	case errors.Is(err, store.ErrPrecondition):
-		return newProblem(http.StatusPreconditionFailed, "the job is not as If-Match or If-None-Match says; nothing has changed"), false
+		return newProblem(http.StatusPreconditionFailed,
+			"the job is not as If-Match or If-None-Match says; nothing has changed"), false
 	case errors.Is(err, store.ErrSuperseded):
-		return newProblem(http.StatusConflict, "the job was changed by another request that came after this one; nothing was done. "+
-			"Read the job, and send this again if it is still wanted"), false
+		return newProblem(http.StatusConflict,
+			"the job was changed by another request that came after this one; nothing was done. "+
+				"Read the job, and send this again if it is still wanted"), false
 	case errors.Is(err, store.ErrTooLarge):
-		return newProblem(http.StatusRequestEntityTooLarge, "the job is larger than the store can keep; nothing has changed. "+
-			"Make it several jobs, with fewer instants, steps or subscribers each, or have its callback refer to large data instead of holding them"), false
+		return newProblem(http.StatusRequestEntityTooLarge,
+			"the job is larger than the store can keep; nothing has changed. "+
+				"Make it several jobs, with fewer instants, steps or subscribers each, "+
+				"or have its callback refer to large data instead of holding them"), false
 	case errors.Is(err, store.ErrNotDone):
-		return newProblem(http.StatusServiceUnavailable, "the store can't be reached or can't take this now; nothing was changed, so ask again"), true
+		return newProblem(http.StatusServiceUnavailable,
+			"the store can't be reached or can't take this now; nothing was changed, so ask again"), true
 	case errors.Is(err, store.ErrUnavailable), errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
-		return newProblem(http.StatusServiceUnavailable, "the store can't be reached or can't take this now. A change that was asked for "+
-			"was made or not, and will not be made any more: read the job, or ask again"), true
+		return newProblem(http.StatusServiceUnavailable,
+			"the store can't be reached or can't take this now. A change that was asked for "+
+				"was made or not, and will not be made any more: read the job, or ask again"), true
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return newProblem(http.StatusRequestTimeout, "the body did not arrive in time"), false
 	default:

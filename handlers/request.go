@@ -44,7 +44,8 @@ func (a *api) refuseBody(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	if compact := jsontext.Value(body); compact.Compact() == nil && string(compact) == "{}" || len(bytes.TrimSpace(body)) == 0 {
+	compact := jsontext.Value(body)
+	if compact.Compact() == nil && string(compact) == "{}" || len(bytes.TrimSpace(body)) == 0 {
 		return nil
 	}
 	return &statusError{http.StatusBadRequest, "this takes no body; leave it out, or send {}"}
@@ -193,7 +194,8 @@ func matchCondition(lines []string) (store.Condition, error) {
 	all, tags, ok := entityTags(lines)
 	switch {
 	case !ok:
-		return store.Condition{}, &statusError{http.StatusBadRequest, "If-Match must be * or a list of entity tags, such as \"01JF...\""}
+		return store.Condition{}, &statusError{http.StatusBadRequest,
+			`If-Match must be * or a list of entity tags, such as "01JF..."`}
 	case all:
 		return store.Condition{Present: true}, nil
 	}

@@ -98,7 +98,8 @@ func headerValue(v jsontext.Value) (any, error) {
 		if text := string(v); !strings.ContainsAny(text, ".eE") {
 			n, err := strconv.ParseInt(text, 10, 64)
 			if err != nil {
-				return nil, fmt.Errorf("must be a whole number from %d to %d; give a larger one as a string", math.MinInt64, math.MaxInt64)
+				return nil, fmt.Errorf("must be a whole number from %d to %d; give a larger one as a string",
+					math.MinInt64, math.MaxInt64)
 			}
 			return n, nil
 		}
