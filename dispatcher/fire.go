@@ -153,7 +153,7 @@ func (d *Dispatcher) attempt(
 	defer func() { entered.Done(shown) }()
 	sending := b.ctx
 	if d.tracer != nil {
-		sending, *span = d.startSpan(b.ctx, c, now)
+		sending, *span = d.startSpan(b.ctx, sender, c, now)
 	}
 	err = d.send(sending, sender, c, now)
 	shown = verdict(err)
