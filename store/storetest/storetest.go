@@ -192,7 +192,7 @@ func (f *fixture) tryClaim(now time.Time, limit int) store.Claim {
 	f.Helper()
 	params := claimParams(now, limit)
 	known := map[job.Lane]bool{job.DefaultLane: true}
-	for _, l := range f.dueLanes(store.LaneDue{}, now, 2) {
+	for _, l := range f.dueLanes(store.LaneDue{}, now, 1000) {
 		if !known[l.Lane] {
 			known[l.Lane] = true
 			params.Quotas = append(params.Quotas, store.Quota{Lane: l.Lane, Limit: limit})
