@@ -23,6 +23,7 @@ import (
 )
 
 func TestStore(t *testing.T) {
+	t.Parallel()
 	storetest.Run(t, func(t *testing.T) storetest.Opener {
 		db := newDatabase(t)
 		return func() (store.Store, error) { return mongodb.Open(context.Background(), db.url) }

@@ -21,10 +21,12 @@ import (
 )
 
 func TestStore(t *testing.T) {
+	t.Parallel()
 	storetest.Run(t, func(t *testing.T) storetest.Opener { return newSchema(t, serverURL).opener() })
 }
 
 func TestStoreThroughPgBouncer(t *testing.T) {
+	t.Parallel()
 	storetest.Run(t, func(t *testing.T) storetest.Opener { return newSchema(t, pgbouncerURL).opener() })
 }
 

@@ -17,6 +17,7 @@ import (
 )
 
 func TestStore(t *testing.T) {
+	t.Parallel()
 	storetest.Run(t, func(t *testing.T) storetest.Opener {
 		file := "sqlite:" + filepath.Join(t.TempDir(), "carillon.db")
 		return func() (store.Store, error) { return sqlite.Open(context.Background(), file) }

@@ -21,7 +21,8 @@ import (
 // closes them.
 type Opener func() (store.Store, error)
 
-// Run runs the suite. NewStore makes room for an empty store, to be removed when t ends, and returns its Opener.
+// Run runs the suite, its tests in parallel. NewStore, which is called by several of them at once, makes room for an
+// empty store, to be removed when t ends, and returns its Opener.
 func Run(t *testing.T, newStore func(t *testing.T) Opener) {
 	t.Helper()
 	for _, group := range [][]namedTest{
@@ -31,6 +32,7 @@ func Run(t *testing.T, newStore func(t *testing.T) Opener) {
 	} {
 		for _, test := range group {
 			t.Run(test.name, func(t *testing.T) {
+				t.Parallel()
 				test.run(&fixture{T: t, open: newStore(t), newStore: newStore})
 			})
 		}
