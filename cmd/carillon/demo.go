@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -14,11 +16,19 @@ import (
 	"strings"
 	"time"
 
+	"github.com/carillon-scheduler/carillon/cmd/internal/cli"
+	"github.com/carillon-scheduler/carillon/cmd/internal/service"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
+const demoHelp = "See it work: run the whole service for some seconds on a temporary file, and print what it delivers to a local " +
+	"webhook."
+
 // demoCommand shows the service at work.
 type demoCommand struct{}
+
+// Flags declares no options.
+func (*demoCommand) Flags(*flag.FlagSet) {}
 
 // demoPatience is how long the demo waits for its deliveries. All instants are within the first five seconds.
 const demoPatience = 15 * time.Second
@@ -39,7 +49,7 @@ type delivery struct {
 
 // Run runs the service and a receiver, submits the jobs, prints their deliveries and sums up. It fails if one is
 // missing.
-func (c *demoCommand) Run(ctx context.Context, out output) (err error) {
+func (c *demoCommand) Run(ctx context.Context, in cli.Input) (err error) {
 	dir, err := os.MkdirTemp("", "carillon-demo-")
 	if err != nil {
 		return err
@@ -53,21 +63,21 @@ func (c *demoCommand) Run(ctx context.Context, out output) (err error) {
 	}
 	defer func() { err = errors.Join(err, receiver.Close()) }()
 
-	stop, apiURL, err := startDemoService(ctx, "sqlite:"+filepath.Join(dir, "demo.db"), out)
+	stop, apiURL, err := startDemoService(ctx, "sqlite:"+filepath.Join(dir, "demo.db"), in)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, stop()) }()
 
-	fmt.Fprintf(out.stdout, "carillon serves on %s, a webhook receiver on %s\n\n", apiURL, receiverURL)
+	fmt.Fprintf(in.Stdout, "carillon serves on %s, a webhook receiver on %s\n\n", apiURL, receiverURL)
 	expected := 0
 	for _, j := range demoJobs(receiverURL, time.Now()) {
-		if err := j.submit(ctx, apiURL, out.stdout); err != nil {
+		if err := j.submit(ctx, apiURL, in.Stdout); err != nil {
 			return err
 		}
 		expected += j.deliveries
 	}
-	return watch(ctx, deliveries, expected, out.stdout)
+	return watch(ctx, deliveries, expected, in.Stdout)
 }
 
 // startReceiver starts a web server that notes what it is sent.
@@ -100,24 +110,18 @@ func startReceiver(ctx context.Context, deliveries chan<- delivery) (*http.Serve
 }
 
 // startDemoService starts a replica with the options' defaults on a store of its own.
-func startDemoService(ctx context.Context, storeURL string, out output) (stop func() error, apiURL string, err error) {
-	options, err := defaultOptions()
+func startDemoService(ctx context.Context, storeURL string, in cli.Input) (stop func() error, apiURL string, err error) {
+	options, err := service.Configure(map[string]string{"store": storeURL})
 	if err != nil {
 		return nil, "", err
 	}
-	options.Store = storeURL
-	s, err := newService(ctx, options, logOptions{LogLevel: 4}.logger(out.stderr), probes{}) // warnings
+	log := slog.New(slog.NewTextHandler(in.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	s, err := service.New(ctx, options, log)
 	if err != nil {
 		return nil, "", err
 	}
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
-	if err != nil {
-		return nil, "", errors.Join(err, s.close())
-	}
-	running, cancel := context.WithCancel(ctx)
-	done := make(chan error, 1)
-	go func() { done <- s.run(running, listener) }()
-	return func() error { cancel(); return <-done }, "http://" + listener.Addr().String(), nil
+	url, stop, err := s.Start(ctx, s.Run)
+	return stop, url, err
 }
 
 // demoJobs are one job of each kind, but for the delay, which needs no showing.

@@ -93,7 +93,6 @@ var (
 	importJobScript         = newScript("importjob")
 	importOccurrencesScript = newScript("importoccurrences")
 	insertScript            = newChange("insert")
-	jobScript               = newScript("job")
 	jobsScript              = newScript("jobs")
 	markScript              = newChange("mark")
 	meetTenantsScript       = newChange("meettenants")
@@ -106,7 +105,7 @@ var (
 	sampleScript            = newScript("sample")
 	setTenantScript         = newChange("settenant")
 	settleScript            = newScript("settle")
-	straysScript            = newScript("strays")
+	standaloneScript        = newScript("standalone")
 	sweepScript             = newScript("sweep")
 	triggerScript           = newChange("trigger")
 

@@ -48,7 +48,7 @@ func TestUpgrade(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		j, err := s.Job(t.Context(), name)
+		j, err := store.ReadJob(t.Context(), s, name)
 		if err != nil || j.Missed != 2 || j.Planned != 0 || !j.Trouble.IsZero() && j.Failed != 1 {
 			t.Errorf("%+v, %v", j, err)
 		}
@@ -67,7 +67,7 @@ func TestUpgrade(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		if j, err = s.Job(t.Context(), name); err != nil || j.Failed != 1 || j.Trouble.Error != "no" || j.Live() {
+		if j, err = store.ReadJob(t.Context(), s, name); err != nil || j.Failed != 1 || j.Trouble.Error != "no" || j.Live() {
 			t.Errorf("%+v, %v", j, err)
 		}
 		if err := s.Close(); err != nil {

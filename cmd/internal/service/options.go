@@ -1,0 +1,129 @@
+package service
+
+import (
+	"flag"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/cmd/internal/cli"
+	"github.com/carillon-scheduler/carillon/dispatcher"
+	"github.com/carillon-scheduler/carillon/job"
+)
+
+// Options configure a replica. Replicas that share a store should agree on all of them.
+type Options struct {
+	Store     string // the URL
+	StoreWait time.Duration
+
+	callbackTypes []callbackType
+
+	Tick            time.Duration
+	Early           time.Duration
+	Lease           time.Duration
+	CallbackTimeout time.Duration
+	Concurrency     int
+	ShutdownTimeout time.Duration
+
+	Retain           time.Duration
+	DeadLetterRetain time.Duration
+
+	Fairness
+
+	CatchUpLimit int
+
+	MaxInstants int
+	MaxPayload  int // bytes
+	MaxBody     int // bytes
+}
+
+// Flags declares the options, and sets them to their defaults.
+func (o *Options) Flags(f *flag.FlagSet) {
+	f.StringVar(&o.Store, "store", "sqlite:carillon.db",
+		"`URL`: Where jobs are kept: "+StoreExamples()+". See docs/stores.md.")
+	cli.Duration(f, &o.StoreWait, "store-wait", 0,
+		"`DURATION`: How long to keep trying at the start while the store can't be reached.")
+
+	o.callbackTypes = callbackTypes()
+	for _, t := range o.callbackTypes {
+		t.Flags(f)
+	}
+
+	standard := dispatcher.Defaults
+	cli.Duration(f, &o.Tick, "tick", standard.Tick,
+		"`DURATION`: How often to ask the store for the next due time. It bounds how late this replica notices what another "+
+			"one was told.")
+	cli.Duration(f, &o.Early, "early", standard.Early,
+		"`DURATION`: How long before its instant an occurrence may fire, for those who prefer early to late.")
+	cli.Duration(f, &o.Lease, "lease", standard.Lease,
+		"`DURATION`: How long a claim is exclusive. When it runs out, another replica takes the occurrence over.")
+	cli.Duration(f, &o.CallbackTimeout, "callback-timeout", standard.CallbackTimeout,
+		"`DURATION`: How long one callback may take, from its claim. The lease must be longer by at least 1s, and by at least "+
+			"a tenth of itself.")
+	f.IntVar(&o.Concurrency, "concurrency", standard.Concurrency, "`N`: How many callbacks may be under way at once.")
+	cli.Duration(f, &o.ShutdownTimeout, "shutdown-timeout", standard.ShutdownTimeout,
+		"`DURATION`: How long callbacks and requests under way may take after SIGTERM or SIGINT.")
+
+	cli.Duration(f, &o.Retain, "retain", standard.Retain,
+		"`DURATION`: How long a finished job stays readable, from its last instant or retry; 0 for not at all.")
+	cli.Duration(f, &o.DeadLetterRetain, "dead-letter-retain", standard.DeadLetterRetain,
+		"`DURATION`: How long dead letters are kept; 0 for ever.")
+
+	o.Fairness.Flags(f)
+
+	f.IntVar(&o.CatchUpLimit, "catch-up-limit", standard.CatchUpLimit,
+		"`N`: How many ticks of a crontab fire late at most, of those that fell due while nothing ran, if its job asks for all.")
+
+	f.IntVar(&o.MaxInstants, "max-instants", 100_000,
+		"`N`: How many instants one job may have. A sequence has one for each job step and subscriber.")
+	f.IntVar(&o.MaxPayload, "max-payload", 262_144,
+		"`BYTES`: How large the callback data of one job may be, and the metadata in its steps.")
+	f.IntVar(&o.MaxBody, "max-body", 4_194_304, "`BYTES`: How large a request, or an item of a batch, may be.")
+}
+
+// Configure answers the options with these settings, by their names, and all others at their defaults.
+func Configure(settings map[string]string) (o Options, err error) {
+	f := flag.NewFlagSet("", flag.ContinueOnError)
+	o.Flags(f)
+	for name, value := range settings {
+		if err := f.Set(name, value); err != nil {
+			return o, cli.Usagef("--%s: %w", name, err)
+		}
+	}
+	return o, nil
+}
+
+// Dispatcher is how the options configure a dispatcher, but for its store and senders.
+func (o *Options) Dispatcher(log *slog.Logger) dispatcher.Config {
+	c := dispatcher.Config{
+		Logger:           log,
+		Tick:             o.Tick,
+		Early:            o.Early,
+		Lease:            o.Lease,
+		CallbackTimeout:  o.CallbackTimeout,
+		Concurrency:      o.Concurrency,
+		ShutdownTimeout:  o.ShutdownTimeout,
+		CatchUpLimit:     o.CatchUpLimit,
+		Retain:           o.Retain,
+		DeadLetterRetain: o.DeadLetterRetain,
+	}
+	o.configure(&c)
+	return c
+}
+
+func (o *Options) limits() job.Limits {
+	return job.Limits{Instants: o.MaxInstants, Payload: o.MaxPayload}
+}
+
+// check checks the options that are not the dispatcher's.
+func (o *Options) check() error {
+	for _, bound := range []struct {
+		option string
+		value  int
+	}{{"max-instants", o.MaxInstants}, {"max-payload", o.MaxPayload}, {"max-body", o.MaxBody}} {
+		if bound.value < 1 {
+			return fmt.Errorf("--%s is %d; it must be at least 1", bound.option, bound.value)
+		}
+	}
+	return nil
+}

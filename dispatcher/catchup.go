@@ -1,0 +1,67 @@
+package dispatcher
+
+import (
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// catchUp is an answer of [job.Options.CatchUpFrom].
+type catchUp struct {
+	from time.Time
+	any  bool
+	err  error
+}
+
+// missed is why an occurrence is dropped unfired: by its job's own rules it is too late.
+type missed struct{ error }
+
+// tooLate answers why an occurrence must not be attempted any more: that it is [missed], or [unfired] because this
+// replica can't tell. A triggered or redriven occurrence is never too late.
+func (d *Dispatcher) tooLate(c *store.Claimed, b *batch) error {
+	now := b.start.Truncate(time.Millisecond)
+	if overdue(c, now) {
+		return missed{fmt.Errorf("its deadline of %s has passed", c.Options.Deadline)}
+	}
+	// After an outage that is shorter than a lease, all occurrences fire, late. So do those that were attempted in time.
+	if c.Revision == "" || c.Options.Recurrence == nil || c.Attempt > 1 || now.Sub(c.Timestamp) <= d.cfg.Lease {
+		return nil
+	}
+	switch up := b.catchUp(c, now, d.cfg.CatchUpLimit); {
+	case up.err != nil:
+		err := fmt.Errorf("this replica can't tell whether it is to be caught up on: %w", up.err)
+		return &unfired{error: err, after: d.outages[""].begun(d.now(), tooLatePause)}
+	case !up.any:
+		return missed{fmt.Errorf("it is %s late, and its job does not catch up", now.Sub(c.Timestamp))}
+	case c.Timestamp.Before(up.from):
+		return missed{fmt.Errorf("its job catches up from %s on", job.FormatTime(up.from))}
+	}
+	return nil
+}
+
+// overdue tells whether an occurrence's deadline has passed at a time.
+func overdue(c *store.Claimed, at time.Time) bool {
+	return c.Revision != "" && c.Options.Overdue(c.Timestamp, at)
+}
+
+// catchUp answers from which instant on an occurrence's job catches up. It is computed once for all occurrences of a
+// revision in the batch: after an outage that may be all of them.
+func (b *batch) catchUp(c *store.Claimed, now time.Time, limit int) catchUp {
+	b.lock.Lock()
+	compute, known := b.catchUps[c.Revision]
+	if !known {
+		compute = sync.OnceValue(func() (up catchUp) {
+			up.from, up.any, up.err = c.Options.CatchUpFrom(now, limit)
+			return up
+		})
+		if b.catchUps == nil {
+			b.catchUps = make(map[job.Revision]func() catchUp)
+		}
+		b.catchUps[c.Revision] = compute
+	}
+	b.lock.Unlock()
+	return compute()
+}
