@@ -39,7 +39,8 @@ func validate(data []byte) error {
 	}
 	var invalid job.Invalid
 	if !validTopic(c.Topic) {
-		invalid.Add("/topic", fmt.Sprintf("must be 1 to %d ASCII letters, digits, dots, underscores and hyphens, and not only one or two dots", maxTopicBytes))
+		invalid.Add("/topic", fmt.Sprintf("must be 1 to %d ASCII letters, digits, dots, underscores and hyphens, "+
+			"and not only one or two dots", maxTopicBytes))
 	}
 	if c.Partition != nil && (*c.Partition < 0 || *c.Partition > math.MaxInt32) {
 		invalid.Add("/partition", fmt.Sprintf("must be from 0 to %d", math.MaxInt32))
