@@ -54,6 +54,8 @@ type faultyStore struct {
 	fault error
 	puts  [][]store.Put
 	onPut func([]store.Put) // is called before each Put, if set
+	// listed are the filters that occurrences were listed by.
+	listed []store.OccurrenceFilter
 	// onAmend is called before each Amend, if set.
 	onAmend func()
 	// amends counts them.
@@ -107,6 +109,22 @@ func (s *faultyStore) Cancel(ctx context.Context, n []job.Name, asked store.Aske
 		return nil, err
 	}
 	return s.Store.Cancel(ctx, n, asked)
+}
+
+func (s *faultyStore) Occurrences(ctx context.Context, f store.OccurrenceFilter) ([]job.Occurrence, int, error) {
+	s.mu.Lock()
+	s.listed = append(s.listed, f)
+	s.mu.Unlock()
+	return s.Store.Occurrences(ctx, f)
+}
+
+// takeListed answers the filters that occurrences were listed by since it was last called.
+func (s *faultyStore) takeListed() []store.OccurrenceFilter {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	listed := s.listed
+	s.listed = nil
+	return listed
 }
 
 func (s *faultyStore) Jobs(ctx context.Context, f store.JobFilter) ([]store.JobStatus, error) {

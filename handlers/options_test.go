@@ -115,7 +115,7 @@ func otherSettings(t *testing.T) (all []setting) {
 	const trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 	others := map[string]setting{
 		"Envelope": {pointer: []string{"callback", "envelope"}, value: "cloudevents",
-			request: enveloped("a", "kafka", "cloudevents", time.Minute)},
+			request: enveloped("kafka", "cloudevents", time.Minute)},
 		"Recurrence": {pointer: []string{"crontab"}, value: "@every 1m", request: recurring("a", "@every 1m")},
 		"Payloads": {pointer: []string{"steps"}, value: []any{wait(1, "minute"), fire("x")},
 			request: sequence("a", []any{wait(1, "minute"), fire("x")})},

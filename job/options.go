@@ -2,7 +2,6 @@ package job
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"reflect"
 
@@ -105,16 +104,6 @@ func toDraft(draft, from reflect.Value) {
 		} else {
 			toDraft(given.Elem(), option)
 		}
-	}
-}
-
-// check notes invalid options.
-func (d *OptionsDraft) check(invalid *Invalid) {
-	if *d == (OptionsDraft{}) {
-		return
-	}
-	if wrong, ok := errors.AsType[*Invalid](checkTags(d)); ok {
-		invalid.Fields = append(invalid.Fields, wrong.Fields...)
 	}
 }
 

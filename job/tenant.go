@@ -28,31 +28,13 @@ type TenantSettings struct {
 	Paused bool `json:"paused,omitzero"`
 }
 
-// The bounds of settings. Below the least weight, a tenant would be served so rarely that it would
-// take ages to come back to its share after its weight was raised.
-const (
-	minWeight, maxWeight = 0.001, 1000
-	maxTenantInFlight    = 1_000_000
-)
-
-// TenantDraft are settings as a client submits and sees them. A field that is left out has its default.
+// TenantDraft are settings as a client submits and sees them. A field that is left out has its default. With less than
+// the least weight, a tenant would be served so rarely that it took ages to get its due after its weight was raised.
 type TenantDraft struct {
-	Weight      *float64  `json:"weight,omitzero"`
-	Priority    *Priority `json:"priority,omitzero"`
-	MaxInFlight *int      `json:"maxInFlight,omitzero"`
+	Weight      *float64  `json:"weight,omitzero" validate:"omitnil,min=0.001,max=1000"`
+	Priority    *Priority `json:"priority,omitzero" validate:"omitnil,oneof=high normal low"`
+	MaxInFlight *int      `json:"maxInFlight,omitzero" validate:"omitnil,min=1,max=1000000"`
 	Paused      bool      `json:"paused"`
-}
-
-// check is told of a null, too, which leaves no draft.
-func (d *TenantDraft) check() error {
-	if d == nil {
-		return InvalidField("", "must be an object")
-	}
-	var invalid Invalid
-	checkNumber("/weight", d.Weight, minWeight, maxWeight, &invalid)
-	checkOneOf("/priority", d.Priority, &invalid, PriorityHigh, PriorityNormal, PriorityLow)
-	checkNumber("/maxInFlight", d.MaxInFlight, 1, maxTenantInFlight, &invalid)
-	return invalid.Err()
 }
 
 // ParseTenantSettings reads a tenant's settings as a client submits them. The error is a [*Malformed] or an [*Invalid].
