@@ -238,62 +238,73 @@ const (
 	laneEntries  = 10
 )
 
-// mostLanes bounds the lanes that are counted, and duePages the pages of due lanes that are searched for them.
+// mostLanes bounds the lanes that are counted, and duePages the pages of due times that are read to find them.
 const (
 	mostLanes = 10_000
 	duePages  = 20
 )
 
-// findLanes finds lanes with pending occurrences: first those with due ones, then others up to mostLanes, each kind by
-// its earliest dueAt. All reports whether there are no more.
-func (a *api) findLanes(ctx context.Context, now time.Time) (found []store.LaneDue, all bool, err error) {
-	p := store.DueParams{Until: now, Limit: mostLanes}
-	for pages := 0; len(found) < mostLanes && pages < duePages; pages++ {
+// findLanes finds lanes that have pending occurrences, the longest due first. If there are too many occurrences to read
+// the due times of all, the lanes of known tenants follow, of which it is not known yet whether they have any. It
+// answers whether no other lane has any.
+func (a *api) findLanes(ctx context.Context, now time.Time) (found []laneBacklog, all bool, err error) {
+	known := map[job.Lane]bool{}
+	p := store.DueParams{Until: never, Limit: mostLanes}
+	for range duePages {
 		page, err := a.Inspector.DueLanes(ctx, p)
 		if err != nil {
 			return nil, false, err
 		}
-		found = store.FirstOfEach(append(found, page.Lanes...))
+		for _, l := range page.Lanes {
+			if known[l.Lane] {
+				continue
+			}
+			if len(found) == mostLanes {
+				return found, false, nil
+			}
+			known[l.Lane] = true
+			has := laneBacklog{Lane: l.Lane, share: share{Pending: 1, AtLeast: true}}
+			if !l.DueAt.After(now) {
+				has.oldest, has.Due = l.DueAt, 1
+			}
+			found = append(found, has)
+		}
 		if p.After = page.Next; p.After == (store.LaneDue{}) {
-			break
-		}
-	}
-	for after := (store.LaneDue{}); len(found) <= mostLanes; {
-		page, err := a.Inspector.Lanes(ctx, after, mostLanes)
-		if err != nil {
-			return nil, false, err
-		}
-		if len(page) == 0 {
 			return found, true, nil
 		}
-		after = page[len(page)-1]
-		found = append(found, page...)
-		slices.SortFunc(found, store.LaneDue.Compare)
-		found = store.FirstOfEach(found)
 	}
-	return found[:mostLanes], false, nil
-}
-
-// countLanes counts the occurrences of lanes, those that have been due the longest first, until the cost is used up. Of
-// the other lanes it knows only that they are not empty. Whole reports whether these are all lanes.
-func (a *api) countLanes(ctx context.Context, now time.Time) (all []laneBacklog, whole bool, err error) {
-	dues, whole, err := a.findLanes(ctx, now)
+	priorities := []job.Priority{job.PriorityDefault, job.PriorityHigh, job.PriorityNormal, job.PriorityLow}
+	most := (mostLanes - len(found)) / len(priorities)
+	tenants, err := a.Tenants.Tenants(ctx, store.TenantFilter{Limit: most + 1})
 	if err != nil {
 		return nil, false, err
 	}
-	all, lanes := make([]laneBacklog, len(dues)), make([]job.Lane, len(dues))
-	for i, d := range dues {
-		lanes[i] = d.Lane
-		all[i] = laneBacklog{Lane: d.Lane, share: share{Pending: 1, AtLeast: true}}
-		if !d.DueAt.After(now) {
-			all[i].oldest, all[i].Due = d.DueAt, 1
+	for _, t := range tenants[:min(most, len(tenants))] {
+		for _, p := range priorities {
+			if l := (job.Lane{Tenant: t.Name, Priority: p}); !known[l] {
+				found = append(found, laneBacklog{Lane: l})
+			}
 		}
+	}
+	return found, len(tenants) <= most, nil
+}
+
+// countLanes counts the occurrences of lanes, those that have been due the longest first, until the cost is used up. Of
+// the other lanes it knows at most that they are not empty. Whole reports whether these are all lanes.
+func (a *api) countLanes(ctx context.Context, now time.Time) (all []laneBacklog, whole bool, err error) {
+	all, whole, err = a.findLanes(ctx, now)
+	if err != nil {
+		return nil, false, err
 	}
 	rest := all
 	for left := mostEntries; len(rest) > 0 && left >= leastEntries; {
 		n := min(len(rest), left/leastEntries)
 		limit := left / n
-		counts, err := a.Inspector.CountLanes(ctx, now, lanes[:n], limit)
+		lanes := make([]job.Lane, n)
+		for i := range lanes {
+			lanes[i] = rest[i].Lane
+		}
+		counts, err := a.Inspector.CountLanes(ctx, now, lanes, limit)
 		if err != nil {
 			return nil, false, err
 		}
@@ -301,9 +312,11 @@ func (a *api) countLanes(ctx context.Context, now time.Time) (all []laneBacklog,
 			rest[i].share = share{Due: c.Due, Pending: c.Pending, AtLeast: c.Pending >= limit}
 			left -= laneEntries + c.Pending
 		}
-		rest, lanes = rest[n:], lanes[n:]
+		rest = rest[n:]
 	}
-	return all, whole, nil
+	empty := func(l laneBacklog) bool { return l.Pending == 0 }
+	whole = whole && !slices.ContainsFunc(rest, empty)
+	return slices.DeleteFunc(all, empty), whole, nil
 }
 
 // tenantsOf reads the tenants that have lanes, by name. One that the store does not know has no settings.

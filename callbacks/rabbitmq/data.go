@@ -82,7 +82,7 @@ func checkHeaders(headers map[string]jsontext.Value, invalid *job.Invalid) {
 	}
 }
 
-// headerValue turns a header's value into what AMQP has for it: a long string, a boolean, a 64-bit integer for a number
+// headerValue turns a header's value into AMQP's type for it: a long string, a boolean, a 64-bit integer for a number
 // written as one, else a double.
 func headerValue(v jsontext.Value) (any, error) {
 	switch v.Kind() {
