@@ -164,9 +164,10 @@ func (*endless) Sweep(context.Context, store.SweepParams) (store.Swept, error) {
 func (*endless) Backlog(context.Context, time.Time) (store.Backlog, error) {
 	return store.Backlog{}, nil
 }
-func (*endless) Replicas(context.Context, time.Time) (int, error) { return 0, nil }
-func (*endless) Now(context.Context) (time.Time, error)           { return time.Now(), nil }
-func (*endless) Beat(context.Context, string, time.Time) error    { return nil }
+func (*endless) Tenants(context.Context, store.TenantFilter) ([]job.Tenant, error) { return nil, nil }
+func (*endless) Replicas(context.Context, time.Time) (int, error)                  { return 0, nil }
+func (*endless) Now(context.Context) (time.Time, error)                            { return time.Now(), nil }
+func (*endless) Beat(context.Context, string, time.Time) error                     { return nil }
 
 // taker is a sender that takes all.
 type taker struct{}
