@@ -13,6 +13,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
+	"github.com/carillon-scheduler/carillon/store/memory"
 	"github.com/carillon-scheduler/carillon/store/redis"
 	"github.com/carillon-scheduler/carillon/store/storetest"
 )
@@ -28,6 +29,21 @@ func TestStore(t *testing.T) {
 			t.Parallel()
 			storetest.Run(t, func(t *testing.T) storetest.Opener {
 				url := newStore(t, c.server, c.options)
+				return func() (store.Store, error) { return redis.Open(context.Background(), url) }
+			})
+		})
+	}
+}
+
+// TestDifferential: the store does as the reference does.
+func TestDifferential(t *testing.T) {
+	t.Parallel()
+	server := newServer(t).url
+	for name, options := range map[string]string{"one shard": "", "several shards": "shards=5"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			storetest.Differential(t, func() store.Store { return memory.New() }, func(t *testing.T) storetest.Opener {
+				url := newStore(t, server, options)
 				return func() (store.Store, error) { return redis.Open(context.Background(), url) }
 			})
 		})
