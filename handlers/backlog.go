@@ -15,13 +15,14 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// How many of the tenants and destinations are told.
+// The numbers of tenants and destinations in an answer.
 const (
 	defaultBacklog = 20
 	maxBacklog     = 1000
 )
 
-// getBacklog answers how much there is to fire, and whose it is.
+// getBacklog answers with the pending and due occurrences by priority, tenant and destination, and the time to drain
+// them.
 func (a *api) getBacklog(c *gin.Context) error {
 	query, err := readQuery(c.Request, "limit")
 	if err != nil {
@@ -83,20 +84,20 @@ type tenantBacklog struct {
 	share
 }
 
-// recent is what was last counted.
+// recent is the last count of the backlog.
 type recent struct {
-	turn  chan struct{} // has an element while somebody counts or looks; it guards the rest
+	turn  chan struct{} // has an element while somebody counts or reads the count; it guards the other fields
 	view  backlogView
-	until time.Time // to count anew then
+	until time.Time // the view is valid until then
 }
 
-// A backlog is counted anew when it is so old: so long, or so many times as long as the counting took.
+// A backlog is counted again at this age, or at this many times as long as the counting took.
 const (
 	backlogAge  = 2 * time.Second
 	backlogRest = 10
 )
 
-// recentBacklog counts the backlog, unless that was done lately. However many ask, it is counted once at a time.
+// recentBacklog counts the backlog, unless a recent count is valid. However many requests ask, one counts at a time.
 func (a *api) recentBacklog(ctx context.Context) (backlogView, error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTime)
 	defer cancel()
@@ -110,7 +111,7 @@ func (a *api) recentBacklog(ctx context.Context) (backlogView, error) {
 	if start.Before(a.recent.until) {
 		return a.recent.view, nil
 	}
-	// Also if the client goes: else those that are less patient than it takes would have it begun again and again.
+	// Counting goes on when the client leaves: otherwise impatient clients would start it again and again.
 	ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), storeTime)
 	defer cancel()
 	view, err := a.readBacklog(ctx, a.now())
@@ -122,7 +123,7 @@ func (a *api) recentBacklog(ctx context.Context) (backlogView, error) {
 	return view, nil
 }
 
-// readBacklog reads all that there is to tell of the backlog.
+// readBacklog reads the whole backlog.
 func (a *api) readBacklog(ctx context.Context, now time.Time) (backlogView, error) {
 	total, err := a.Inspector.Backlog(ctx, now)
 	if err != nil {
@@ -150,7 +151,7 @@ func (a *api) readBacklog(ctx context.Context, now time.Time) (backlogView, erro
 		Due:          total.Due,
 		OldestDue:    instantText(total.OldestDue),
 		DeadLetters:  total.DeadLetters,
-		Replicas:     max(replicas, 1), // this one, though it may not have told the store yet
+		Replicas:     max(replicas, 1), // this one, even before its first heartbeat
 		Destinations: destinations,
 	}
 	if rate := a.Rate() * float64(view.Replicas); rate > 0 {
@@ -161,8 +162,8 @@ func (a *api) readBacklog(ctx context.Context, now time.Time) (backlogView, erro
 	return view, nil
 }
 
-// toFire is how much of what is due, of which there is so much in all, will be fired: not what tenants have that are
-// paused.
+// toFire is the number of due occurrences that will be fired: all but those of paused tenants. Due is their number in
+// the whole store.
 func toFire(due int, lanes []laneBacklog, all bool, tenants map[string]job.Tenant) int {
 	var paused, others share
 	for i := range lanes {
@@ -178,10 +179,14 @@ func toFire(due int, lanes []laneBacklog, all bool, tenants map[string]job.Tenan
 	return others.Due
 }
 
-// shareOut tells how much of what the lanes have is whose: by priority, and by tenant, those with the most first.
-// Unless these are all lanes, priorities may have more.
-func (a *api) shareOut(ctx context.Context, lanes []laneBacklog, all bool, known map[string]job.Tenant) ([]priorityBacklog, []tenantBacklog) {
-	priorities := []priorityBacklog{{Priority: job.PriorityHigh}, {Priority: job.PriorityNormal}, {Priority: job.PriorityLow}}
+// shareOut splits the occurrences of lanes by priority and by tenant, the tenants with the most first. Unless all lanes
+// are given, a priority may have more.
+func (a *api) shareOut(
+	ctx context.Context, lanes []laneBacklog, all bool, known map[string]job.Tenant,
+) ([]priorityBacklog, []tenantBacklog) {
+	priorities := []priorityBacklog{
+		{Priority: job.PriorityHigh}, {Priority: job.PriorityNormal}, {Priority: job.PriorityLow},
+	}
 	for i := range priorities {
 		priorities[i].AtLeast = !all
 	}
@@ -192,7 +197,9 @@ func (a *api) shareOut(ctx context.Context, lanes []laneBacklog, all bool, known
 	tenants := map[string]*tenantBacklog{}
 	for i, p := range a.prioritiesOf(ctx, names) {
 		t := names[i]
-		tenants[t.Name] = &tenantBacklog{Name: t.Name, Priority: p, Weight: t.Settings.EffectiveWeight(), Paused: t.Settings.Paused}
+		tenants[t.Name] = &tenantBacklog{
+			Name: t.Name, Priority: p, Weight: t.Settings.EffectiveWeight(), Paused: t.Settings.Paused,
+		}
 	}
 	for i := range lanes {
 		l := &lanes[i]
@@ -204,89 +211,100 @@ func (a *api) shareOut(ctx context.Context, lanes []laneBacklog, all bool, known
 		of := cmp.Or(l.Priority, t.Priority)
 		priorities[slices.IndexFunc(priorities, func(p priorityBacklog) bool { return p.Priority == of })].add(l.share)
 	}
-	told := make([]tenantBacklog, 0, len(tenants))
+	listed := make([]tenantBacklog, 0, len(tenants))
 	for _, t := range tenants {
 		if t.Pending > 0 {
-			told = append(told, *t)
+			listed = append(listed, *t)
 		}
 	}
-	slices.SortFunc(told, func(a, b tenantBacklog) int {
+	slices.SortFunc(listed, func(a, b tenantBacklog) int {
 		return cmp.Or(cmp.Compare(b.Due, a.Due), cmp.Compare(b.Pending, a.Pending), cmp.Compare(a.Name, b.Name))
 	})
-	return priorities, slices.Clone(told[:min(maxBacklog, len(told))]) // lest the rest be kept with them
+	return priorities, slices.Clone(listed[:min(maxBacklog, len(listed))]) // lest the rest be kept with them
 }
 
-// laneBacklog is what a lane has.
+// laneBacklog is the backlog of a lane.
 type laneBacklog struct {
 	job.Lane
-	oldest time.Time // since when something of it has been due; zero if nothing was when the lanes were read
+	oldest time.Time // the dueAt of its first due occurrence when the lanes were read; zero if none was due
 	share
 }
 
-// What counting lanes may cost, in entries of an index: in all; of each lane that is counted, at least; and what it
-// costs to find a lane, however little it has.
+// The cost of counting lanes, in entries of an index: the most in all, the least for each lane that is counted, and the
+// cost of finding a lane.
 const (
 	mostEntries  = 200_000
 	leastEntries = 1000
 	laneEntries  = 10
 )
 
-// mostLanes bounds of how many lanes it is told what they have, and duePages how many pages of what is due are looked
-// through for them.
+// mostLanes bounds the lanes that are counted, and duePages the pages of due times that are read to find them.
 const (
 	mostLanes = 10_000
 	duePages  = 20
 )
 
-// findLanes finds lanes that have anything, the longest due first: first those that have something due, and then
-// others, as long as there are no more of them than are told. It answers whether these are all.
-func (a *api) findLanes(ctx context.Context, now time.Time) (found []store.LaneDue, all bool, err error) {
-	for p, pages := (store.DueParams{Until: now, Limit: mostLanes}), 0; len(found) < mostLanes && pages < duePages; pages++ {
+// findLanes finds lanes that have pending occurrences, the longest due first. If there are too many occurrences to read
+// the due times of all, the lanes of known tenants follow, of which it is not known yet whether they have any. It
+// answers whether no other lane has any.
+func (a *api) findLanes(ctx context.Context, now time.Time) (found []laneBacklog, all bool, err error) {
+	known := map[job.Lane]bool{}
+	p := store.DueParams{Until: never, Limit: mostLanes}
+	for range duePages {
 		page, err := a.Inspector.DueLanes(ctx, p)
 		if err != nil {
 			return nil, false, err
 		}
-		found = store.FirstOfEach(append(found, page.Lanes...))
+		for _, l := range page.Lanes {
+			if known[l.Lane] {
+				continue
+			}
+			if len(found) == mostLanes {
+				return found, false, nil
+			}
+			known[l.Lane] = true
+			has := laneBacklog{Lane: l.Lane, share: share{Pending: 1, AtLeast: true}}
+			if !l.DueAt.After(now) {
+				has.oldest, has.Due = l.DueAt, 1
+			}
+			found = append(found, has)
+		}
 		if p.After = page.Next; p.After == (store.LaneDue{}) {
-			break
-		}
-	}
-	for after := (store.LaneDue{}); len(found) <= mostLanes; {
-		page, err := a.Inspector.Lanes(ctx, after, mostLanes)
-		if err != nil {
-			return nil, false, err
-		}
-		if len(page) == 0 {
 			return found, true, nil
 		}
-		after = page[len(page)-1]
-		found = append(found, page...)
-		slices.SortFunc(found, store.LaneDue.Compare)
-		found = store.FirstOfEach(found)
 	}
-	return found[:mostLanes], false, nil
-}
-
-// countLanes counts what lanes have, the longest due first, for as long as what they cost allows. Of the others it is
-// only told that there is something. It answers whether these are all lanes.
-func (a *api) countLanes(ctx context.Context, now time.Time) (all []laneBacklog, whole bool, err error) {
-	dues, whole, err := a.findLanes(ctx, now)
+	priorities := []job.Priority{job.PriorityDefault, job.PriorityHigh, job.PriorityNormal, job.PriorityLow}
+	most := (mostLanes - len(found)) / len(priorities)
+	tenants, err := a.Tenants.Tenants(ctx, store.TenantFilter{Limit: most + 1})
 	if err != nil {
 		return nil, false, err
 	}
-	all, lanes := make([]laneBacklog, len(dues)), make([]job.Lane, len(dues))
-	for i, d := range dues {
-		lanes[i] = d.Lane
-		all[i] = laneBacklog{Lane: d.Lane, share: share{Pending: 1, AtLeast: true}}
-		if !d.DueAt.After(now) {
-			all[i].oldest, all[i].Due = d.DueAt, 1
+	for _, t := range tenants[:min(most, len(tenants))] {
+		for _, p := range priorities {
+			if l := (job.Lane{Tenant: t.Name, Priority: p}); !known[l] {
+				found = append(found, laneBacklog{Lane: l})
+			}
 		}
+	}
+	return found, len(tenants) <= most, nil
+}
+
+// countLanes counts the occurrences of lanes, those that have been due the longest first, until the cost is used up. Of
+// the other lanes it knows at most that they are not empty. Whole reports whether these are all lanes.
+func (a *api) countLanes(ctx context.Context, now time.Time) (all []laneBacklog, whole bool, err error) {
+	all, whole, err = a.findLanes(ctx, now)
+	if err != nil {
+		return nil, false, err
 	}
 	rest := all
 	for left := mostEntries; len(rest) > 0 && left >= leastEntries; {
 		n := min(len(rest), left/leastEntries)
 		limit := left / n
-		counts, err := a.Inspector.CountLanes(ctx, now, lanes[:n], limit)
+		lanes := make([]job.Lane, n)
+		for i := range lanes {
+			lanes[i] = rest[i].Lane
+		}
+		counts, err := a.Inspector.CountLanes(ctx, now, lanes, limit)
 		if err != nil {
 			return nil, false, err
 		}
@@ -294,9 +312,11 @@ func (a *api) countLanes(ctx context.Context, now time.Time) (all []laneBacklog,
 			rest[i].share = share{Due: c.Due, Pending: c.Pending, AtLeast: c.Pending >= limit}
 			left -= laneEntries + c.Pending
 		}
-		rest, lanes = rest[n:], lanes[n:]
+		rest = rest[n:]
 	}
-	return all, whole, nil
+	empty := func(l laneBacklog) bool { return l.Pending == 0 }
+	whole = whole && !slices.ContainsFunc(rest, empty)
+	return slices.DeleteFunc(all, empty), whole, nil
 }
 
 // tenantsOf reads the tenants that have lanes, by name. One that the store does not know has no settings.

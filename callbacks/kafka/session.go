@@ -21,8 +21,8 @@ import (
 )
 
 // session is a client in use. It can't forget a topic: producing to it again under the same producer id, with sequence
-// numbers that begin anew, might be taken for a repetition and be acknowledged unwritten. So what it should forget,
-// such as a topic that was deleted, takes a new session with an id of its own.
+// numbers that begin anew, might be taken for a repetition and be acknowledged unwritten. So to forget
+// something, such as a topic that was deleted, takes a new session with an id of its own.
 type session struct {
 	client *kgo.Client
 	made   time.Time
@@ -71,11 +71,19 @@ func (s *Sender) leave(x *session) {
 	last := open && x.retired && x.users == 0
 	if last {
 		delete(s.sessions, x)
+		s.work.Go(x.client.Close) // it waits for the goroutine that may have called us
 	}
 	s.mu.Unlock()
-	if last {
-		go x.client.Close() // it waits for the goroutine that may have called us
+}
+
+// start runs a function in a goroutine that Close joins, unless the sender is closed.
+func (s *Sender) start(f func()) (started bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.session != nil {
+		s.work.Go(f)
 	}
+	return s.session != nil
 }
 
 // retire replaces a session, if it is the one in use and not a new one. Whoever uses it may go on.
@@ -95,7 +103,7 @@ func (s *Sender) retire(x *session, reason error) {
 	s.session = fresh
 }
 
-// clientOptions are what every session's client is made with.
+// clientOptions are the options of every session's client.
 func clientOptions(o Options, d *deadlines) ([]kgo.Opt, error) {
 	if len(o.Brokers) == 0 {
 		return nil, errors.New("kafka: no broker is given; give host:port of at least one")
@@ -155,7 +163,8 @@ func securityOptions(o Options) ([]kgo.Opt, error) {
 	var opts []kgo.Opt
 	switch {
 	case o.Mechanism == "" && o.Username+o.Password != "":
-		return nil, errors.New("kafka: a username or password is given, but no SASL mechanism; give PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512")
+		return nil, errors.New("kafka: a username or password is given, but no SASL mechanism; " +
+			"give PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512")
 	case o.Mechanism == "":
 		return opts, nil
 	case o.Username == "" || o.Password == "":
@@ -203,7 +212,7 @@ func tlsConfig(o Options) (*tls.Config, error) {
 	return config, nil
 }
 
-// logger has the client's own log at debug level, whatever it thinks of its lines: what matters is in the errors.
+// logger writes all lines of the client's own log at debug level: the errors have all that matters.
 type logger struct{ *slog.Logger }
 
 func (l logger) Level() kgo.LogLevel {

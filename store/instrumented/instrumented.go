@@ -40,7 +40,6 @@ func New(inner store.Store, registerer prometheus.Registerer) store.Store {
 		{&m.settleDead, "settle_dead"},
 		{&m.claim, "claim"},
 		{&m.dueLanes, "due_lanes"},
-		{&m.lanes, "lanes"},
 		{&m.claimJobs, "claim_jobs"},
 		{&m.advance, "advance"},
 		{&m.settle, "settle"},
@@ -69,7 +68,7 @@ type metered struct {
 	inner store.Store
 
 	put, cancel, amend, pause, resume, trigger, jobs                     operation
-	occurrences, deadLetters, settleDead, claim, lanes, claimJobs        operation
+	occurrences, deadLetters, settleDead, claim, claimJobs               operation
 	dueLanes                                                             operation
 	advance, settle, sweep, now, beat, replicas, backlog, exports        operation
 	imports, countLanes, sample, meetTenants, setTenant, tenant, tenants operation

@@ -113,14 +113,6 @@ func (s *metered) DueLanes(ctx context.Context, params store.DueParams) (store.D
 	return answer, err
 }
 
-// Lanes implements [store.Inspector].
-func (s *metered) Lanes(ctx context.Context, after store.LaneDue, limit int) ([]store.LaneDue, error) {
-	start := time.Now()
-	answer, err := s.inner.Lanes(ctx, after, limit)
-	s.lanes.done(ctx, start, err)
-	return answer, err
-}
-
 // ClaimJobs implements [store.Queue].
 func (s *metered) ClaimJobs(ctx context.Context, params store.ClaimJobsParams) (store.ClaimedJobs, error) {
 	start := time.Now()

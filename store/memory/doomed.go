@@ -106,26 +106,6 @@ func (s *Store) Replicas(ctx context.Context, now time.Time) (n int, err error) 
 	return n, nil
 }
 
-// Lanes implements [store.Inspector].
-func (s *Store) Lanes(ctx context.Context, after store.LaneDue, limit int) ([]store.LaneDue, error) {
-	if err := s.begin(ctx); err != nil {
-		return nil, err
-	}
-	defer s.mutex.Unlock()
-	var due []store.LaneDue
-	for _, pending := range s.pending {
-		for _, o := range pending {
-			if job.CompareLanes(o.Lane(), after.Lane) > 0 {
-				due = append(due, store.LaneDue{Lane: o.Lane(), DueAt: o.DueAt})
-			}
-		}
-	}
-	slices.SortFunc(due, store.LaneDue.Compare)
-	due = store.FirstOfEach(due)
-	slices.SortFunc(due, func(a, b store.LaneDue) int { return job.CompareLanes(a.Lane, b.Lane) })
-	return page(due, limit), nil
-}
-
 // Sample implements [store.Inspector].
 func (s *Store) Sample(ctx context.Context, lane job.Lane, from time.Time, limit int) (all []store.Sampled, err error) {
 	if err := s.begin(ctx); err != nil {

@@ -17,7 +17,7 @@ import (
 // mutations are a call of each kind that changes something for a client, also of what is of no shard.
 func mutations(t *testing.T, s store.Store) []storetest.Mutation {
 	t.Helper()
-	return append(storetest.Mutations(t, s, ""),
+	return append(append(storetest.Mutations(t, s, ""), storetest.LargeMutations(t, s, "")...),
 		storetest.Mutation{Name: "meet a tenant", Do: func(ctx context.Context, s store.Store) error {
 			_, err := s.MeetTenants(ctx, []job.Tenant{{Name: "met", FirstSeen: epoch}})
 			return err

@@ -160,7 +160,7 @@ func TestLocked(t *testing.T) {
 	if r := s.Put(ctx, []store.Put{put("k", 1)})[0]; !errors.Is(r.Err, store.ErrNotDone) {
 		t.Errorf("put answers %v", r.Err)
 	}
-	if _, err := s.Lanes(t.Context(), store.LaneDue{}, 1000); err != nil {
+	if _, err := s.DueLanes(t.Context(), store.DueParams{Until: epoch, Limit: 1}); err != nil {
 		t.Errorf("reading is not locked, but answers %v", err)
 	}
 	if err := lock.Rollback(); err != nil {

@@ -46,7 +46,7 @@ type statements struct {
 	// Read for the loops.
 	dueLanes, expandDue, tenantRead, tenantList, tenantSetList, tenantNamed *sql.Stmt
 
-	lanes, laneCount, laneSample *sql.Stmt
+	laneCount, laneSample *sql.Stmt
 
 	tenantMeet, tenantSet *sql.Stmt
 
@@ -177,11 +177,6 @@ func (s *statements) prepare(ctx context.Context, in *Store) error {
 				SELECT due_at, lane FROM occurrences INDEXED BY occurrences_due
 				WHERE due_at >= ?1 AND (due_at, lane) > (?1, ?2) AND due_at <= ?3 ORDER BY due_at, lane LIMIT ?4)
 			GROUP BY lane`},
-		// From each lane to the next, past all that waits in it.
-		{reader, &s.lanes, `WITH RECURSIVE lanes (lane) AS (
-				SELECT (SELECT min(lane) FROM occurrences WHERE lane > ?1)
-				UNION ALL SELECT (SELECT min(lane) FROM occurrences WHERE lane > lanes.lane) FROM lanes WHERE lane IS NOT NULL LIMIT ?2)
-			SELECT lane, (SELECT min(due_at) FROM occurrences o WHERE o.lane = l.lane) FROM lanes l WHERE lane IS NOT NULL`},
 		{reader, &s.laneCount, `SELECT count(*), coalesce(sum(due_at <= ?1), 0)
 			FROM (SELECT due_at FROM occurrences WHERE lane = ?2 ORDER BY due_at LIMIT ?3)`},
 		{reader, &s.laneSample, `SELECT o.due_at, coalesce(o.callback_type, j.callback_type), coalesce(o.callback_data, j.callback_data)

@@ -50,7 +50,7 @@ func Differential(t *testing.T, newReference func() store.Store, newStore func(t
 		d := &differential{
 			T: r, ctx: t.Context(), reference: newReference(), handles: handles, now: epoch,
 			tokens: map[claimToken]string{}, known: map[job.ID]knownOccurrence{},
-			vagueDue: map[job.ID]bool{}, vagueExpansion: map[job.Name]bool{},
+			vagueDue: map[job.ID]bool{}, vagueExpansion: map[job.Name]bool{}, vagueExpiry: map[job.Name]bool{},
 		}
 		r.Repeat(d.actions())
 		d.empty()
@@ -116,6 +116,8 @@ type differential struct {
 	vagueDue map[job.ID]bool
 	// vagueExpansion are jobs that may be due for expansion at different times, since a pause has cut one off.
 	vagueExpansion map[job.Name]bool
+	// vagueExpiry are jobs that may be kept longer, for a settlement that changed nothing.
+	vagueExpiry map[job.Name]bool
 }
 
 // claimed is one occurrence as it was claimed of both.
@@ -290,6 +292,9 @@ func (d *differential) settleVague(ours, theirs store.Document) {
 		if d.vagueExpansion[j.Name] && j.ExpandAt.Equal(theirs.Job.ExpandAt) {
 			delete(d.vagueExpansion, j.Name)
 		}
+		if !theirs.Job.ExpiresAt.After(j.ExpiresAt) {
+			delete(d.vagueExpiry, j.Name)
+		}
 		return
 	}
 	o := ours.Occurrence
@@ -333,9 +338,12 @@ func (d *differential) showJob(j job.Job) string {
 	if d.vagueExpansion[j.Name] {
 		j.ExpandAt = time.Time{}
 	}
+	if d.vagueExpiry[j.Name] {
+		j.ExpiresAt = time.Time{}
+	}
 	target, schedule := showTarget(j.Target()), j.Schedule.Encode()
 	j.Callback, j.Options, j.Schedule = job.Callback{}, job.Options{}, job.Schedule{}
-	return fmt.Sprintf("%#v %s schedule=%s", j, target, schedule)
+	return fmt.Sprintf("%s %s schedule=%s", showFields(j), target, schedule)
 }
 
 func (d *differential) showOccurrence(o job.Occurrence) string {
@@ -353,7 +361,18 @@ func (d *differential) showOccurrence(o job.Occurrence) string {
 		part = fmt.Sprintf(" part=%+v", *o.Part)
 	}
 	o.Own, o.Part = nil, nil
-	return fmt.Sprintf("%+v%s%s", o, own, part)
+	return showFields(o) + own + part
+}
+
+// showFields writes those fields of a struct that are set.
+func showFields(v any) string {
+	var fields []string
+	for field, value := range reflect.ValueOf(v).Fields() {
+		if !value.IsZero() {
+			fields = append(fields, fmt.Sprintf("%s=%v", field.Name, value))
+		}
+	}
+	return strings.Join(fields, " ")
 }
 
 func showTarget(t job.Target) string {

@@ -133,6 +133,7 @@ func (d *differential) putBoth(puts []store.Put) {
 		}
 		same(d, "the answer of "+what, got[i], want[i])
 		delete(d.vagueExpansion, puts[i].Job.Name)
+		delete(d.vagueExpiry, puts[i].Job.Name)
 		for _, o := range puts[i].Occurrences {
 			d.known[o.DeliveryID()] = knownOccurrence{o.ID, o.Revision}
 		}
@@ -364,6 +365,7 @@ func (d *differential) move() {
 	d.expansions = nil // the tokens are not moved
 	clear(d.vagueDue)
 	clear(d.vagueExpansion)
+	clear(d.vagueExpiry)
 }
 
 // removeAll cancels all jobs, and deletes all dead letters.
@@ -388,6 +390,7 @@ func (d *differential) removeAll() {
 func (d *differential) empty() {
 	d.removeAll()
 	d.now = d.now.Add(time.Hour)
+	clear(d.vagueExpiry)
 	d.sweep() // of records that have expired
 	if s, ok := d.handles[0].(store.Records); ok {
 		var changes []store.RecordChange
