@@ -47,8 +47,7 @@ func New(inner store.Store, registerer prometheus.Registerer) store.Store {
 		{&m.now, "now"},
 		{&m.beat, "beat"},
 		{&m.replicas, "replicas"},
-		{&m.backlog, "backlog"},
-		{&m.countLanes, "count_lanes"},
+		{&m.count, "count"},
 		{&m.sample, "sample"},
 		{&m.meetTenants, "meet_tenants"},
 		{&m.setTenant, "set_tenant"},
@@ -67,11 +66,11 @@ func New(inner store.Store, registerer prometheus.Registerer) store.Store {
 type metered struct {
 	inner store.Store
 
-	put, cancel, amend, pause, resume, trigger, jobs                     operation
-	occurrences, deadLetters, settleDead, claim, claimJobs               operation
-	dueLanes                                                             operation
-	advance, settle, sweep, now, beat, replicas, backlog, exports        operation
-	imports, countLanes, sample, meetTenants, setTenant, tenant, tenants operation
+	put, cancel, amend, pause, resume, trigger, jobs                operation
+	occurrences, deadLetters, settleDead, claim, claimJobs          operation
+	dueLanes                                                        operation
+	advance, settle, sweep, now, beat, replicas, exports            operation
+	imports, count, sample, meetTenants, setTenant, tenant, tenants operation
 }
 
 // operation has the metrics of one method.
