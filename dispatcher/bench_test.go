@@ -91,9 +91,14 @@ func (*endless) Sweep(context.Context, store.SweepParams) (store.Swept, error) {
 func (*endless) Backlog(context.Context, time.Time) (store.Backlog, error) {
 	return store.Backlog{}, nil
 }
-func (*endless) Replicas(context.Context, time.Time) (int, error) { return 0, nil }
-func (*endless) Now(context.Context) (time.Time, error)           { return time.Now(), nil }
-func (*endless) Beat(context.Context, string, time.Time) error    { return nil }
+func (*endless) Now(context.Context) (time.Time, error) { return time.Now(), nil }
+func (*endless) Records(context.Context, store.RecordFilter) ([]store.Record, error) {
+	return nil, nil
+}
+
+func (*endless) WriteRecords(_ context.Context, changes []store.RecordChange) []error {
+	return make([]error, len(changes))
+}
 
 // taker is a sender that takes all.
 type taker struct{}

@@ -14,6 +14,7 @@ import (
 	"github.com/carillon-scheduler/carillon/dispatcher/shares"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
+	"github.com/carillon-scheduler/carillon/store/tenants"
 )
 
 // AutoPriority gives tenants a priority whose settings name none: a high one while they are new, else a normal one
@@ -40,8 +41,9 @@ func (a AutoPriority) validate() error {
 // tenantsInterval is how often a replica looks at the tenants: within that time it goes by new settings.
 const tenantsInterval = 5 * time.Second
 
-// tenants is what is known of them.
-type tenants struct {
+// tenancy is what is known of the tenants.
+type tenancy struct {
+	stored  *tenants.Tenants
 	known   atomic.Pointer[map[string]shares.Tenant] // those that have settings; nil until the store has told
 	classes atomic.Pointer[map[string]job.Priority]  // by automatic priority, of those that matter and whose settings name none
 
@@ -62,13 +64,13 @@ type seenTenant struct {
 }
 
 // matter notes which tenants have something due, or soon will.
-func (t *tenants) matter(names map[string]bool) {
+func (t *tenancy) matter(names map[string]bool) {
 	t.lock.Lock()
 	defer t.lock.Unlock()
 	t.mattered = names
 }
 
-func (t *tenants) mattering() []string {
+func (t *tenancy) mattering() []string {
 	t.lock.Lock()
 	defer t.lock.Unlock()
 	return slices.Sorted(maps.Keys(t.mattered))
@@ -148,26 +150,21 @@ func (d *Dispatcher) readTenants(ctx context.Context) {
 // askTenants reads all tenants that have settings of their own.
 func (d *Dispatcher) askTenants(ctx context.Context) (map[string]shares.Tenant, error) {
 	known := make(map[string]shares.Tenant)
-	for filter := (store.TenantFilter{Limit: largestBatch, Set: true}); ; {
-		page, err := d.tenantsPage(ctx, filter)
+	for after := ""; ; {
+		call, cancel := context.WithTimeout(ctx, storeTimeout)
+		page, err := d.tenants.stored.Settings(call, after, largestBatch)
+		cancel()
 		if err != nil {
 			return nil, err
 		}
-		for _, t := range page {
-			s := t.Settings
-			known[t.Name] = shares.Tenant{Weight: s.Weight, Priority: s.Priority, MaxInFlight: s.MaxInFlight, Paused: s.Paused}
+		for _, s := range page {
+			known[s.Tenant] = shares.Tenant{Weight: s.Weight, Priority: s.Priority, MaxInFlight: s.MaxInFlight, Paused: s.Paused}
 		}
-		if len(page) < filter.Limit {
+		if len(page) < largestBatch {
 			return known, nil
 		}
-		filter.After = page[len(page)-1].Name
+		after = page[len(page)-1].Tenant
 	}
-}
-
-func (d *Dispatcher) tenantsPage(ctx context.Context, filter store.TenantFilter) ([]job.Tenant, error) {
-	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
-	defer cancel()
-	return d.cfg.Store.Tenants(ctx, filter)
 }
 
 // mostClassed bounds how many tenants are counted at a time.
@@ -232,12 +229,14 @@ func (d *Dispatcher) classifyNamed(ctx context.Context, now time.Time, names []s
 	seen := d.tenants.seen
 	strangers := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !seen[name].first.IsZero() })
 	for part := range slices.Chunk(strangers, largestBatch) {
-		met, err := d.tenantsPage(ctx, store.TenantFilter{Limit: len(part), Names: part})
+		call, cancel := context.WithTimeout(ctx, storeTimeout)
+		met, err := d.tenants.stored.FirstSeen(call, part)
+		cancel()
 		if err != nil {
 			return
 		}
-		for _, t := range met {
-			seen[t.Name] = seenTenant{first: t.FirstSeen}
+		for name, first := range met {
+			seen[name] = seenTenant{first: first}
 		}
 	}
 	classed, err := d.classify(ctx, now, names, seen)

@@ -306,7 +306,7 @@ func (a *api) tenantsOf(ctx context.Context, lanes []laneBacklog) (map[string]jo
 		all[lanes[i].Tenant] = job.Tenant{Name: lanes[i].Tenant}
 	}
 	for names := range slices.Chunk(slices.Collect(maps.Keys(all)), maxLimit) {
-		found, err := a.Tenants.Tenants(ctx, store.TenantFilter{Limit: len(names), Names: names})
+		found, err := a.tenants.Named(ctx, names)
 		if err != nil {
 			return nil, err
 		}

@@ -296,7 +296,7 @@ func lanesDue(n int) (lanes []store.LaneDue) {
 
 // asker makes what asks an API on the bubble's clock for the backlog, and answers the status.
 func asker(t *testing.T, s *stock) func(context.Context) int {
-	api := handlers.New(handlers.Config{Inspector: s, Tenants: noTenants{}, Callbacks: callbacks.NewRegistry(), MaxBody: 1})
+	api := handlers.New(handlers.Config{Inspector: s, Records: noRecords{}, Callbacks: callbacks.NewRegistry(), MaxBody: 1})
 	return func(ctx context.Context) int {
 		t.Helper()
 		answer := httptest.NewRecorder()
@@ -305,12 +305,12 @@ func asker(t *testing.T, s *stock) func(context.Context) int {
 	}
 }
 
-// tenantSide is embedded under a name other than that of one of its methods.
-type tenantSide = interface{ store.Tenants }
+// noRecords is a store of no records.
+type noRecords struct{ store.Store }
 
-type noTenants struct{ tenantSide }
-
-func (noTenants) Tenants(context.Context, store.TenantFilter) ([]job.Tenant, error) { return nil, nil }
+func (noRecords) Records(context.Context, store.RecordFilter) ([]store.Record, error) {
+	return nil, nil
+}
 
 // stock has lanes in which as much is due of each, and counts what is read of them.
 type stock struct {

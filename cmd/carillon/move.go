@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/carillon-scheduler/carillon/store"
+	"github.com/carillon-scheduler/carillon/store/replicas"
 	"github.com/carillon-scheduler/carillon/store/transfer"
 )
 
@@ -191,7 +192,7 @@ func (m *move) idle(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	n, err := m.store.Replicas(ctx, now)
+	n, err := replicas.Count(ctx, m.store, now)
 	if err != nil || n == 0 {
 		return err
 	}

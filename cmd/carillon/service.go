@@ -25,6 +25,7 @@ import (
 	"github.com/carillon-scheduler/carillon/store/mongodb"
 	"github.com/carillon-scheduler/carillon/store/postgres"
 	"github.com/carillon-scheduler/carillon/store/redis"
+	"github.com/carillon-scheduler/carillon/store/replicas"
 	"github.com/carillon-scheduler/carillon/store/sqlite"
 )
 
@@ -91,7 +92,7 @@ func newService(ctx context.Context, o serviceOptions, log *slog.Logger, p probe
 		Handler: handlers.New(handlers.Config{
 			Store:        bounded.Jobs(groupcommit.New(jobs, writers(o.Store))),
 			Inspector:    jobs,
-			Tenants:      bounded.Tenants(jobs),
+			Records:      bounded.Records(jobs),
 			Callbacks:    cfg.Callbacks,
 			PrioritiesOf: s.dispatcher.Priorities,
 			Destinations: func() []handlers.DestinationState { return destinationStates(s.dispatcher) },
@@ -100,7 +101,7 @@ func newService(ctx context.Context, o serviceOptions, log *slog.Logger, p probe
 			WakeExpander: s.dispatcher.WakeExpander,
 			Ready:        func(ctx context.Context) error { return ready(ctx, s.dispatcher, jobs) },
 			Warnings:     warnings,
-			Replicas:     jobs.Replicas,
+			Replicas:     func(ctx context.Context, now time.Time) (int, error) { return replicas.Count(ctx, jobs, now) },
 			Limits:       o.limits(),
 			Expansion:    cfg.Expansion(),
 			MaxBody:      int64(o.MaxBody),

@@ -49,15 +49,11 @@ func New(inner store.Store, registerer prometheus.Registerer) store.Store {
 		{&m.settle, "settle"},
 		{&m.sweep, "sweep"},
 		{&m.now, "now"},
-		{&m.beat, "beat"},
-		{&m.replicas, "replicas"},
 		{&m.backlog, "backlog"},
 		{&m.countLanes, "count_lanes"},
 		{&m.sample, "sample"},
-		{&m.meetTenants, "meet_tenants"},
-		{&m.setTenant, "set_tenant"},
-		{&m.tenant, "tenant"},
-		{&m.tenants, "tenants"},
+		{&m.records, "records"},
+		{&m.writeRecords, "write_records"},
 		{&m.exports, "export"},
 		{&m.imports, "import"},
 	} {
@@ -74,8 +70,8 @@ type metered struct {
 	put, cancel, amend, pause, resume, trigger, job, jobs                                 operation
 	occurrences, strays, deadLetters, redrive, deleteDeadLetters, claim, lanes, claimJobs operation
 	dueLanes                                                                              operation
-	advance, settle, sweep, now, beat, replicas, backlog, exports                         operation
-	imports, countLanes, sample, meetTenants, setTenant, tenant, tenants                  operation
+	advance, settle, sweep, now, backlog, exports                                         operation
+	imports, countLanes, sample, records, writeRecords                                    operation
 }
 
 // operation is what is measured of one method.

@@ -231,14 +231,14 @@ func (s *Store) Job(ctx context.Context, name job.Name) (store.JobStatus, error)
 
 // Jobs implements [store.Jobs].
 func (s *Store) Jobs(ctx context.Context, f store.JobFilter) ([]store.JobStatus, error) {
-	from, to := keyRange(f)
+	from, to := keyRange(f.Prefix, f.After)
 	rows, err := s.stmt.jobList.QueryContext(ctx, f.Tenant, from, to, f.Limit)
 	return read(ctx, rows, err, func(r scanner) (store.JobStatus, error) { return scanJob(r) })
 }
 
 // Strays implements [store.Jobs].
 func (s *Store) Strays(ctx context.Context, f store.JobFilter) ([]job.Name, error) {
-	from, to := keyRange(f)
+	from, to := keyRange(f.Prefix, f.After)
 	rows, err := s.stmt.strays.QueryContext(ctx, f.Tenant, from, to, f.Limit)
 	return read(ctx, rows, err, func(r scanner) (job.Name, error) {
 		name := job.Name{Tenant: f.Tenant}
@@ -246,14 +246,14 @@ func (s *Store) Strays(ctx context.Context, f store.JobFilter) ([]job.Name, erro
 	})
 }
 
-// keyRange is the keys that a filter selects: from the first, to before the second. Keys are UTF-8 without control
-// characters, so no key lies between one and the same with a zero byte, and none has a byte 0xff.
-func keyRange(f store.JobFilter) (from, to string) {
-	from = f.Prefix
-	if f.After != "" {
-		from = max(from, f.After+"\x00")
+// keyRange is the keys that have a prefix and sort after a key: from the first, to before the second. Keys are UTF-8
+// without control characters, so no key lies between one and the same with a zero byte, and none has a byte 0xff.
+func keyRange(prefix, after string) (from, to string) {
+	from = prefix
+	if after != "" {
+		from = max(from, after+"\x00")
 	}
-	return from, afterPrefix(f.Prefix)
+	return from, afterPrefix(prefix)
 }
 
 // afterPrefix is a bound above every key with the prefix.
