@@ -10,16 +10,17 @@ help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: demo
-demo: build ## See it work: run everything for some seconds on a temporary file; needs nothing but Go
-	@bin/carillon demo
+demo: ## See it work: run everything for some seconds on a temporary file; needs nothing but Go
+	@.ci/build bin/carillon && bin/carillon demo
 
 .PHONY: run
-run: build ## Run the service on 127.0.0.1:8080 with an SQLite file in this folder
-	@bin/carillon serve
+run: ## Run the service on 127.0.0.1:8080 with an SQLite file in this folder
+	@.ci/build bin/carillon && bin/carillon serve
 
 .PHONY: build
-build: ## Build the program into bin/carillon
+build: ## Build the service, bin/carillon, and the bench, bin/carillon-bench
 	@.ci/build bin/carillon
+	@.ci/build bin/carillon-bench
 
 # What the image and its program say they are.
 VERSION ?= $(shell git describe --tags --always --dirty)
@@ -62,15 +63,15 @@ PEERS_FLAGS ?=
 
 .PHONY: bench-peers
 bench-peers: build ## Compare with River, asynq and plain loops on the same servers; COUNT, RATE, DURATION, ROUNDS
-	cd cmd/carillon/bench/peers && go build -o $(CURDIR)/bin/peers .
+	cd cmd/carillon-bench/peers && go build -o $(CURDIR)/bin/peers .
 	.ci/with-services bash -c 'exec bin/peers --postgres "$$CARILLON_TEST_POSTGRES_URL" --redis "$$CARILLON_TEST_REDIS_URL" \
-		--carillon bin/carillon --count $(COUNT) --rate $(RATE) --duration $(DURATION) --rounds $(ROUNDS) $(PEERS_FLAGS)'
+		--carillon bin/carillon-bench --count $(COUNT) --rate $(RATE) --duration $(DURATION) --rounds $(ROUNDS) $(PEERS_FLAGS)'
 
 .PHONY: lint
 lint: $(GOLANGCI_LINT) ## Check style, mistakes and the direction of imports
 	$(GOLANGCI_LINT) run --allow-parallel-runners --build-tags services
 	cd store/mongodb/testserver && go vet ./...
-	cd cmd/carillon/bench/peers && go vet -tags services ./...
+	cd cmd/carillon-bench/peers && go vet -tags services ./...
 	go mod tidy -diff
 
 .PHONY: lint-spec

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/carillon-scheduler/carillon/dispatcher/shares"
+	"github.com/carillon-scheduler/carillon/dispatcher/fairqueue"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
 )
@@ -29,7 +29,7 @@ type claimLoop struct {
 	*Dispatcher
 	firing context.Context // of the callbacks
 	free   int             // slots
-	shares *shares.Shares
+	queue  *fairqueue.Queue
 	rested time.Time              // no claim before this
 	held   time.Time              // nor before this, whatever is said to be due: something has failed
 	look   time.Time              // when to look again at what becomes due, unless a tick comes first; zero to wait for one
@@ -120,7 +120,7 @@ func (l *claimLoop) plan() (wait time.Duration, act func(context.Context)) {
 	case !l.reach.IsZero(): // no tick has come before, or the clock was set
 		wait, act = l.reach.Sub(now), l.ask
 	}
-	if next := l.shares.Next(); l.free > 0 && !next.IsZero() && l.unsettled.Load() == nil {
+	if next := l.queue.Next(); l.free > 0 && !next.IsZero() && l.unsettled.Load() == nil {
 		due := max(next.Add(-l.cfg.Early).Sub(now), l.rested.Sub(now), l.held.Sub(now))
 		if act == nil || due < wait {
 			wait, act = due, l.claim
@@ -134,7 +134,7 @@ func latestOf(times ...time.Time) time.Time { return slices.MaxFunc(times, time.
 // takeWakes notes what others have said to become due.
 func (l *claimLoop) takeWakes() {
 	for lane, at := range l.takeWakeAts() {
-		l.shares.Due(lane, at)
+		l.queue.Due(lane, at)
 		if known, ok := l.since[lane]; l.asking && (!ok || at.Before(known)) {
 			l.since[lane] = at
 		}
@@ -145,7 +145,7 @@ func (l *claimLoop) takeWakes() {
 func (l *claimLoop) collect(f freed) {
 	for _, of := range f {
 		l.free += of.n
-		l.shares.Settled(of.tenant, of.n)
+		l.queue.Settled(of.tenant, of.n)
 	}
 }
 
@@ -168,7 +168,7 @@ func (l *claimLoop) claim(ctx context.Context) {
 		return
 	}
 	params := store.ClaimParams{Now: start.Truncate(time.Millisecond), Early: l.cfg.Early, Lease: l.cfg.Lease}
-	a := l.shares.Allot(params.Due(), min(l.free, largestBatch))
+	a := l.queue.Allot(params.Due(), min(l.free, largestBatch))
 	if params.Quotas = a.Quotas; len(a.Quotas) == 0 {
 		return
 	}
@@ -177,17 +177,17 @@ func (l *claimLoop) claim(ctx context.Context) {
 	defer cancel()
 	claim, err := l.cfg.Store.Claim(call, params)
 	if !l.faults.note(l.log, "claim", err) {
-		l.shares.Failed(a)
+		l.queue.Failed(a)
 		l.held = l.now().Add(l.faults.pause())
 		return
 	}
 	end := l.now()
 	l.progress.Store(&end)
-	l.shares.Claimed(a, claim, params.Due())
+	l.queue.Claimed(a, claim, params.Due())
 	l.free -= len(claim.Occurrences)
 	l.metrics.claimed(claim.Occurrences)
 	l.start(l.firing, start, claim.Occurrences)
-	if next := l.shares.Next(); !claim.More() && (next.IsZero() || next.After(params.Due())) {
+	if next := l.queue.Next(); !claim.More() && (next.IsZero() || next.After(params.Due())) {
 		l.rested = end.Add(min(time.Duration(restPart*float64(end.Sub(start))), longestPause))
 	}
 }
@@ -228,16 +228,16 @@ func (l *claimLoop) hear(ctx context.Context, t told) {
 	}
 	switch {
 	case t.whole:
-		l.shares.Refresh(t.lanes)
+		l.queue.Replace(t.lanes)
 		for lane, at := range l.since {
-			l.shares.Due(lane, at)
+			l.queue.Due(lane, at)
 		}
 	default:
 		for _, d := range t.lanes {
-			l.shares.Due(d.Lane, d.DueAt)
+			l.queue.Due(d.Lane, d.DueAt)
 		}
 		if t.ended {
-			l.shares.Renew()
+			l.queue.ApplySettings()
 		}
 	}
 	if !t.ended {
@@ -249,7 +249,7 @@ func (l *claimLoop) hear(ctx context.Context, t told) {
 	took := t.end.Sub(t.start)
 	l.quiet = t.end.Add(restAfter(took, l.cfg.Tick))
 	if l.cfg.Auto.on() {
-		l.tenants.matter(l.shares.Tenants())
+		l.tenants.matter(l.queue.Tenants())
 	}
 	if !l.blind.note(l.log, "tell what becomes due", t.err) {
 		l.look = l.now().Add(max(l.blind.pause(), took))

@@ -11,7 +11,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/callbacks"
 	"github.com/carillon-scheduler/carillon/dispatcher/destinations"
-	"github.com/carillon-scheduler/carillon/dispatcher/shares"
+	"github.com/carillon-scheduler/carillon/dispatcher/fairqueue"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
 )
@@ -53,7 +53,7 @@ type Config struct {
 	// All replicas should agree on it.
 	CatchUpLimit int
 	// Policy is how slots are shared out while more is due than there are.
-	Policy shares.Policy
+	Policy fairqueue.Policy
 	// Destinations is how many callbacks may go to one destination, and what becomes of one that fails. Its InFlight is
 	// three quarters of Concurrency if it is zero, and its SlowInFlight one half.
 	Destinations destinations.Policy
@@ -75,7 +75,7 @@ var Defaults = Config{
 	Concurrency:     256,
 	ShutdownTimeout: 25 * time.Second,
 	CatchUpLimit:    job.DefaultCatchUpLimit,
-	Policy:          shares.Policy{High: 70, Normal: 25, Low: 5, OverdueAfter: 10 * time.Second, OverdueShare: 0.5},
+	Policy:          fairqueue.Policy{High: 70, Normal: 25, Low: 5, OverdueAfter: 10 * time.Second, OverdueShare: 0.5},
 	Destinations: destinations.Policy{
 		SlowAfter: 250 * time.Millisecond, Patience: 100 * time.Millisecond,
 		Failures: 20, Probe: 5 * time.Second, LongestProbe: time.Minute,

@@ -20,7 +20,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/carillon-scheduler/carillon/dispatcher/destinations"
-	"github.com/carillon-scheduler/carillon/dispatcher/shares"
+	"github.com/carillon-scheduler/carillon/dispatcher/fairqueue"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
 	"github.com/carillon-scheduler/carillon/store/tenants"
@@ -208,7 +208,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	}()
 
 	l := claimLoop{
-		Dispatcher: d, firing: firing, free: d.cfg.Concurrency, shares: shares.New(d.cfg.Policy, d.treat),
+		Dispatcher: d, firing: firing, free: d.cfg.Concurrency, queue: fairqueue.New(d.cfg.Policy, d.treat),
 		looks: looks{store: d.cfg.Store, tick: d.cfg.Tick, early: d.cfg.Early, now: d.now, meet: d.classifyTold},
 		told:  make(chan told, 1), since: make(map[job.Lane]time.Time),
 	}

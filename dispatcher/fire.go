@@ -13,7 +13,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/go-json-experiment/json/jsontext"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/carillon-scheduler/carillon/callbacks"
@@ -135,9 +134,9 @@ func (d *Dispatcher) attempt(
 	entered, err := d.destinations.Enter(b.ctx, to, destinations.Limits{
 		Part:     part,
 		InFlight: c.Options.Destination.MaxInFlight, Rate: c.Options.Destination.RatePerSecond,
-		Of: d.whose(c), Again: c.LastError != "",
+		Flow: d.flow(c), Again: c.LastError != "",
 	})
-	if after, busy := destinations.IsBusy(err); busy {
+	if after, deferred := destinations.IsDeferral(err); deferred {
 		d.metrics.park()
 		return nil, &unfired{err, after, true}
 	}
@@ -178,15 +177,18 @@ func (d *Dispatcher) recovered(c *store.Claimed, err *error) {
 	}
 }
 
-// whose tells which turns a callback has at a destination.
-func (d *Dispatcher) whose(c *store.Claimed) destinations.Whose {
+// flow is whose turns a callback takes at a destination.
+func (d *Dispatcher) flow(c *store.Claimed) destinations.Flow {
 	tenant := d.treat(c.Name.Tenant)
 	priority := cmp.Or(c.Priority, tenant.Priority, job.PriorityNormal)
-	return destinations.Whose{Tenant: c.Name.Tenant, Priority: priority, Share: d.cfg.Policy.Weight(priority), Weight: tenant.Weight}
+	return destinations.Flow{
+		Tenant: c.Name.Tenant, Priority: priority,
+		PriorityWeight: d.cfg.Policy.Weight(priority), TenantWeight: tenant.Weight,
+	}
 }
 
-// verdict is what an attempt has shown of its destination. What that refuses for good it has understood, and that there
-// is no connection to a broker at all is known of the whole type.
+// verdict is the state of its destination that an attempt has shown. A receiver that refuses a delivery for good works,
+// and a lost connection to a broker is the outage of a whole callback type, not of one destination.
 func verdict(err error) destinations.Verdict {
 	failure, classified := errors.AsType[*callbacks.Failure](err)
 	switch {
@@ -292,23 +294,11 @@ func (d *Dispatcher) outcome(c *store.Claimed, b *batch, pass *destinations.Pass
 		s.Error += "; the next attempt would come after the deadline"
 	}
 	if bury {
-		s.Outcome, s.DueAt, s.Target, s.At = store.Bury, time.Time{}, redrivable(c), now
+		s.Outcome, s.DueAt, s.Target, s.At = store.Bury, time.Time{}, job.Target{Callback: c.Callback, Options: c.Options.Alone(c.Part)}, now
 		return s
 	}
 	s.Outcome = store.Retry
 	return s
-}
-
-// redrivable is what redriving an occurrence takes. That is an operator's decision, so it heeds neither deadline nor
-// catch-up, and of a sequence it takes only the occurrence's own payload.
-func redrivable(c *store.Claimed) job.Target {
-	t := c.Target
-	t.Options.Deadline, t.Options.CatchUp, t.Options.Recurrence = 0, "", nil
-	t.Options.Payloads = nil
-	if own := c.Payload(c.Options); own != nil {
-		t.Options.Payloads = map[int]jsontext.Value{c.Part.Step: own}
-	}
-	return t
 }
 
 // describe is an error's text as it is kept: valid UTF-8 of bounded length.

@@ -3,7 +3,6 @@ package dispatcher_test
 import (
 	"context"
 	"fmt"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -15,7 +14,7 @@ import (
 	"github.com/carillon-scheduler/carillon/dispatcher"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
-	"github.com/carillon-scheduler/carillon/store/sqlite"
+	"github.com/carillon-scheduler/carillon/store/memory"
 )
 
 // The tests run whole dispatchers on a real store, on the virtual clock of a synctest bubble.
@@ -23,18 +22,11 @@ import (
 // bubble runs f on a virtual clock with an empty store.
 func bubble(t *testing.T, f func(b *bench)) {
 	t.Helper()
-	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
-		s, err := sqlite.Open(t.Context(), "sqlite:"+filepath.Join(dir, "carillon.db"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := memory.New()
 		b := &bench{T: t, store: s, queue: &flakyQueue{Store: s}, receiver: &receiver{}, start: time.Now(), now: time.Now}
 		f(b)
 		b.stopAll()
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
 	})
 }
 

@@ -312,7 +312,7 @@ func TestRetriesEndAtTheDeadline(t *testing.T) {
 					}
 					return nil
 				})
-				if n, err := b.store.Redrive(b.Context(), job.DefaultTenant, []job.ID{dead[0].ID}, time.Now()); n != 1 || err != nil {
+				if n, err := b.store.SettleDead(b.Context(), store.DeadSettlement{Tenant: job.DefaultTenant, IDs: []job.ID{dead[0].ID}, Outcome: store.Redrive, Now: time.Now()}); n != 1 || err != nil {
 					b.Fatalf("redrove %d: %v", n, err)
 				}
 				d.Wake(job.DefaultLane, time.Now())

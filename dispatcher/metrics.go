@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/carillon-scheduler/carillon/exemplar"
 	"github.com/carillon-scheduler/carillon/store"
 )
 
@@ -141,19 +142,8 @@ func (m *metrics) freed(n int) {
 // sent notes that sending a callback has ended, and how long it took. Span is the attempt's, if there are traces.
 func (m *metrics) sent(callbackType string, took time.Duration, span trace.SpanContext) {
 	if m != nil {
-		observe(m.of(callbackType).duration, took.Seconds(), span)
+		exemplar.Observe(m.of(callbackType).duration, took.Seconds(), span)
 	}
-}
-
-// observe notes a value, with the trace that shows where it comes from as an exemplar, if that is exported.
-func observe(histogram prometheus.Observer, value float64, span trace.SpanContext) {
-	if !span.IsSampled() {
-		histogram.Observe(value)
-		return
-	}
-	histogram.(prometheus.ExemplarObserver).ObserveWithExemplar(value, prometheus.Labels{
-		"trace_id": span.TraceID().String(), "span_id": span.SpanID().String(),
-	})
 }
 
 // settled notes how a claim that was fired at a time ended. Span is the attempt's, if there was one and there are
@@ -174,7 +164,7 @@ func (m *metrics) settled(c *store.Claimed, outcome store.Outcome, firedAt time.
 	if c.Attempt == 1 && outcome != store.Release && c.Revision != "" && c.Fault == nil {
 		// An occurrence that may be fired early is not late if it is. Its sum would else shrink, which a sum must not.
 		deviation = max(0, firedAt.Sub(c.Timestamp).Seconds())
-		observe(of.deviation, deviation, span)
+		exemplar.Observe(of.deviation, deviation, span)
 	}
 	m.tenants.settled(c.Name.Tenant, outcome, deviation)
 }

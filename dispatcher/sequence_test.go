@@ -11,6 +11,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/callbacks"
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
 )
 
 // Each step's payload and part reach the sender, for each subscriber, and also after a redrive, which keeps of the job
@@ -56,7 +57,7 @@ func TestSequence(t *testing.T) {
 			b.Errorf("the dead letters keep %v", kept)
 		}
 		b.receiver.answers(nil)
-		if n, err := b.store.Redrive(b.Context(), job.DefaultTenant, dead, time.Now()); n != 2 || err != nil {
+		if n, err := b.store.SettleDead(b.Context(), store.DeadSettlement{Tenant: job.DefaultTenant, IDs: dead, Outcome: store.Redrive, Now: time.Now()}); n != 2 || err != nil {
 			b.Fatalf("redrove %d: %v", n, err)
 		}
 		d.Wake(job.DefaultLane, time.Now())
@@ -110,7 +111,7 @@ func TestRedriveKeepsNoRecurrence(t *testing.T) {
 			b.Errorf("the dead letter keeps %+v", o)
 		}
 		b.receiver.answers(nil)
-		if n, err := b.store.Redrive(b.Context(), job.DefaultTenant, []job.ID{dead[0].ID}, time.Now()); n != 1 || err != nil {
+		if n, err := b.store.SettleDead(b.Context(), store.DeadSettlement{Tenant: job.DefaultTenant, IDs: []job.ID{dead[0].ID}, Outcome: store.Redrive, Now: time.Now()}); n != 1 || err != nil {
 			b.Fatalf("redrove %d: %v", n, err)
 		}
 		d.Wake(job.DefaultLane, time.Now())

@@ -11,7 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/carillon-scheduler/carillon/dispatcher/shares"
+	"github.com/carillon-scheduler/carillon/dispatcher/fairqueue"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
 	"github.com/carillon-scheduler/carillon/store/tenants"
@@ -44,8 +44,8 @@ const tenantsInterval = 5 * time.Second
 // tenancy is what is known of the tenants.
 type tenancy struct {
 	stored  *tenants.Tenants
-	known   atomic.Pointer[map[string]shares.Tenant] // those that have settings; nil until the store has told
-	classes atomic.Pointer[map[string]job.Priority]  // by automatic priority, of those that matter and whose settings name none
+	known   atomic.Pointer[map[string]fairqueue.Tenant] // those that have settings; nil until the store has told
+	classes atomic.Pointer[map[string]job.Priority]     // by automatic priority, of those that matter and whose settings name none
 
 	lock     sync.Mutex      // guards the next
 	mattered map[string]bool // those that have something due, or soon will
@@ -77,7 +77,7 @@ func (t *tenancy) mattering() []string {
 }
 
 // treat is how a tenant is treated. One that is not classed yet has come since, and so is new.
-func (d *Dispatcher) treat(name string) (t shares.Tenant) {
+func (d *Dispatcher) treat(name string) (t fairqueue.Tenant) {
 	if known := d.tenants.known.Load(); known != nil {
 		t = (*known)[name]
 	}
@@ -148,8 +148,8 @@ func (d *Dispatcher) readTenants(ctx context.Context) {
 }
 
 // askTenants reads all tenants that have settings of their own.
-func (d *Dispatcher) askTenants(ctx context.Context) (map[string]shares.Tenant, error) {
-	known := make(map[string]shares.Tenant)
+func (d *Dispatcher) askTenants(ctx context.Context) (map[string]fairqueue.Tenant, error) {
+	known := make(map[string]fairqueue.Tenant)
 	for after := ""; ; {
 		call, cancel := context.WithTimeout(ctx, storeTimeout)
 		page, err := d.tenants.stored.Settings(call, after, largestBatch)
@@ -158,7 +158,7 @@ func (d *Dispatcher) askTenants(ctx context.Context) (map[string]shares.Tenant, 
 			return nil, err
 		}
 		for _, s := range page {
-			known[s.Tenant] = shares.Tenant{Weight: s.Weight, Priority: s.Priority, MaxInFlight: s.MaxInFlight, Paused: s.Paused}
+			known[s.Tenant] = fairqueue.Tenant{Weight: s.Weight, Priority: s.Priority, MaxInFlight: s.MaxInFlight, Paused: s.Paused}
 		}
 		if len(page) < largestBatch {
 			return known, nil

@@ -19,6 +19,7 @@ import (
 	"github.com/carillon-scheduler/carillon/callbacks"
 	"github.com/carillon-scheduler/carillon/dispatcher"
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
 )
 
 const submission job.Trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01,a=1"
@@ -233,7 +234,7 @@ func TestRedrivenKeepsItsTrace(t *testing.T) {
 		if len(dead) != 1 {
 			t.Fatalf("%d dead letters", len(dead))
 		}
-		if _, err := b.store.Redrive(b.Context(), job.DefaultTenant, []job.ID{dead[0].ID}, time.Now()); err != nil {
+		if _, err := b.store.SettleDead(b.Context(), store.DeadSettlement{Tenant: job.DefaultTenant, IDs: []job.ID{dead[0].ID}, Outcome: store.Redrive, Now: time.Now()}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Minute)

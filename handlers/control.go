@@ -105,14 +105,9 @@ func (a *api) triggerJob(c *gin.Context) error {
 		Position:  1 + rand.IntN(math.MaxInt32), // so that its ids are nobody else's, were it triggered twice at once
 		Timestamp: now,
 		DueAt:     now,
-		Own: &job.Target{
-			Callback: status.Callback,
-			Options: job.Options{
-				Priority: status.Options.Priority, Destination: status.Options.Destination,
-				Envelope: status.Options.Envelope, Retry: status.Options.Retry, Trace: traceOf(c.Request),
-			},
-		},
+		Own:       &job.Target{Callback: status.Callback, Options: status.Options.Alone(nil)},
 	}
+	o.Own.Options.Trace = traceOf(c.Request)
 	o.ID = job.OccurrenceID(name, o.Revision, now, o.Position, "")
 	if err := a.Store.Trigger(ctx, o); err != nil {
 		return err

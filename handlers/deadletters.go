@@ -122,34 +122,25 @@ var errNoDeadLetter = &statusError{http.StatusNotFound, "there is no dead letter
 
 // redriveOne makes one dead letter due again.
 func (a *api) redriveOne(c *gin.Context) error {
-	id, err := a.deadLetterInPath(c)
+	n, err := a.oneDeadLetter(c, store.Redrive)
 	if err != nil {
 		return err
 	}
-	ctx, cancel, _ := a.inTime(c.Request)
-	defer cancel()
-	now := a.now()
-	n, err := a.Store.Redrive(ctx, a.tenant(c), []job.ID{id}, now)
-	if err != nil {
-		return err
-	}
-	if n == 0 {
-		return errNoDeadLetter
-	}
-	a.wakeTenant(a.tenant(c), now)
 	return writeJSON(c, http.StatusOK, redriven{n})
+}
+
+// deleteDeadLetter deletes one dead letter.
+func (a *api) deleteDeadLetter(c *gin.Context) error {
+	if _, err := a.oneDeadLetter(c, store.Discard); err != nil {
+		return err
+	}
+	writeNoBody(c, http.StatusNoContent)
+	return nil
 }
 
 // redriveMany makes the dead letters of a key, of a prefix or of the tenant due again, a slice at a time.
 func (a *api) redriveMany(c *gin.Context) error {
-	n, err := a.manyDeadLetters(c, "redrive", func(ctx context.Context, tenant string, ids []job.ID) (int, error) {
-		now := a.now()
-		n, err := a.Store.Redrive(ctx, tenant, ids, now)
-		if n > 0 {
-			a.wakeTenant(tenant, now)
-		}
-		return n, err
-	})
+	n, err := a.manyDeadLetters(c, "redrive", store.Redrive)
 	if err != nil {
 		return err
 	}
@@ -163,16 +154,30 @@ type deleted struct {
 
 // deleteDeadLetters deletes the dead letters of a key, of a prefix or of the tenant, a slice at a time.
 func (a *api) deleteDeadLetters(c *gin.Context) error {
-	n, err := a.manyDeadLetters(c, "delete", a.Store.DeleteDeadLetters)
+	n, err := a.manyDeadLetters(c, "delete", store.Discard)
 	if err != nil {
 		return err
 	}
 	return writeJSON(c, http.StatusOK, deleted{n})
 }
 
-// manyDeadLetters does something with the dead letters that a request means, a slice at a time, and counts them. Verb
-// names it.
-func (a *api) manyDeadLetters(c *gin.Context, verb string, do func(ctx context.Context, tenant string, ids []job.ID) (int, error)) (sum int, err error) {
+// oneDeadLetter settles the dead letter that a path names.
+func (a *api) oneDeadLetter(c *gin.Context, outcome store.DeadOutcome) (n int, err error) {
+	id, err := a.deadLetterInPath(c)
+	if err != nil {
+		return 0, err
+	}
+	ctx, cancel, _ := a.inTime(c.Request)
+	defer cancel()
+	if n, err = a.settleDead(ctx, a.tenant(c), []job.ID{id}, outcome); err == nil && n == 0 {
+		err = errNoDeadLetter
+	}
+	return n, err
+}
+
+// manyDeadLetters settles the dead letters that a request selects, a slice at a time, and counts them. Verb names the
+// outcome.
+func (a *api) manyDeadLetters(c *gin.Context, verb string, outcome store.DeadOutcome) (sum int, err error) {
 	query, err := readQuery(c.Request, "key", "prefix", "all")
 	if err != nil {
 		return 0, err
@@ -188,13 +193,14 @@ func (a *api) manyDeadLetters(c *gin.Context, verb string, do func(ctx context.C
 	case query.Has("all") && query.Get("all") != "true":
 		return 0, &parameterError{"all", "must be true, or be left out"}
 	case !some && !query.Has("all"):
-		return 0, &parameterError{"key", fmt.Sprintf("is required, or else prefix or all=true: it says which dead letters to %s", verb)}
+		reason := fmt.Sprintf("is required, or else prefix or all=true: it says which dead letters to %s", verb)
+		return 0, &parameterError{"key", reason}
 	}
 	filter.Limit, filter.Brief = sliceSize, true
 	asked := arrival(c.Request)
 	for over := asked.Add(store.Within); ; over = time.Now().Add(store.Within) {
 		ctx, cancel, _ := a.between(c.Request.Context(), asked, over)
-		ids, n, err := a.deadLetterSlice(ctx, filter, do)
+		ids, n, err := a.deadLetterSlice(ctx, filter, outcome)
 		cancel()
 		if err != nil {
 			return 0, err
@@ -207,8 +213,9 @@ func (a *api) manyDeadLetters(c *gin.Context, verb string, do func(ctx context.C
 	}
 }
 
-// deadLetterSlice does something with one page of dead letters.
-func (a *api) deadLetterSlice(ctx context.Context, filter store.DeadLetterFilter, do func(context.Context, string, []job.ID) (int, error),
+// deadLetterSlice settles one page of dead letters.
+func (a *api) deadLetterSlice(
+	ctx context.Context, filter store.DeadLetterFilter, outcome store.DeadOutcome,
 ) (ids []job.ID, n int, err error) {
 	letters, err := a.Store.DeadLetters(ctx, filter)
 	if err != nil || len(letters) == 0 {
@@ -217,27 +224,18 @@ func (a *api) deadLetterSlice(ctx context.Context, filter store.DeadLetterFilter
 	for _, o := range letters {
 		ids = append(ids, o.ID)
 	}
-	n, err = do(ctx, filter.Tenant, ids)
+	n, err = a.settleDead(ctx, filter.Tenant, ids, outcome)
 	return ids, n, err
 }
 
-// deleteDeadLetter deletes one dead letter.
-func (a *api) deleteDeadLetter(c *gin.Context) error {
-	id, err := a.deadLetterInPath(c)
-	if err != nil {
-		return err
+// settleDead settles dead letters, and wakes the dispatcher for those that are due then.
+func (a *api) settleDead(ctx context.Context, tenant string, ids []job.ID, outcome store.DeadOutcome) (int, error) {
+	now := a.now()
+	n, err := a.Store.SettleDead(ctx, store.DeadSettlement{Tenant: tenant, IDs: ids, Outcome: outcome, Now: now})
+	if n > 0 && outcome == store.Redrive {
+		a.wakeTenant(tenant, now)
 	}
-	ctx, cancel, _ := a.inTime(c.Request)
-	defer cancel()
-	n, err := a.Store.DeleteDeadLetters(ctx, a.tenant(c), []job.ID{id})
-	if err != nil {
-		return err
-	}
-	if n == 0 {
-		return errNoDeadLetter
-	}
-	writeNoBody(c, http.StatusNoContent)
-	return nil
+	return n, err
 }
 
 // deadLetterInPath is the id that a path names. What can't be an id is no dead letter's.

@@ -176,18 +176,11 @@ func (s *faultyStore) DeadLetters(ctx context.Context, f store.DeadLetterFilter)
 	return s.Store.DeadLetters(ctx, f)
 }
 
-func (s *faultyStore) Redrive(ctx context.Context, tenant string, ids []job.ID, now time.Time) (int, error) {
+func (s *faultyStore) SettleDead(ctx context.Context, d store.DeadSettlement) (int, error) {
 	if err := s.failing(); err != nil {
 		return 0, err
 	}
-	return s.Store.Redrive(ctx, tenant, ids, now)
-}
-
-func (s *faultyStore) DeleteDeadLetters(ctx context.Context, tenant string, ids []job.ID) (int, error) {
-	if err := s.failing(); err != nil {
-		return 0, err
-	}
-	return s.Store.DeleteDeadLetters(ctx, tenant, ids)
+	return s.Store.SettleDead(ctx, d)
 }
 
 // failsControl is a store that is unavailable for all that controls jobs.

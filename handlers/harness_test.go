@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -24,7 +23,7 @@ import (
 	"github.com/carillon-scheduler/carillon/handlers"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
-	"github.com/carillon-scheduler/carillon/store/sqlite"
+	"github.com/carillon-scheduler/carillon/store/memory"
 )
 
 // start is what the clock of every test shows at first.
@@ -54,12 +53,7 @@ type api struct {
 
 func newAPI(t testing.TB, configure ...func(*handlers.Config)) *api {
 	t.Helper()
-	s, err := sqlite.Open(t.Context(), "sqlite:"+filepath.Join(t.TempDir(), "carillon.db"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = s.Close() })
-	a := &api{TB: t, store: &faultyStore{Store: s}, now: start, spec: specification(t), log: &lockedBuffer{}}
+	a := &api{TB: t, store: &faultyStore{Store: memory.New()}, now: start, spec: specification(t), log: &lockedBuffer{}}
 	a.allowAnyData()
 	config := handlers.Config{
 		Store:     a.store,

@@ -9,6 +9,8 @@ import (
 	"github.com/gin-gonic/gin"
 	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/trace"
+
+	"github.com/carillon-scheduler/carillon/exemplar"
 )
 
 // metrics are what the API shows of itself. A nil metrics keeps nothing.
@@ -52,21 +54,10 @@ func (a *api) measure(c *gin.Context) {
 		if route == "" {
 			route = "none"
 		}
-		observe(m.duration.WithLabelValues(methodLabel(c.Request.Method), route, strconv.Itoa(c.Writer.Status())),
+		exemplar.Observe(m.duration.WithLabelValues(methodLabel(c.Request.Method), route, strconv.Itoa(c.Writer.Status())),
 			time.Since(start).Seconds(), trace.SpanContextFromContext(c.Request.Context()))
 	}()
 	c.Next()
-}
-
-// observe notes a value, with the trace that shows where it comes from as an exemplar, if that is exported.
-func observe(histogram prometheus.Observer, value float64, span trace.SpanContext) {
-	if !span.IsSampled() {
-		histogram.Observe(value)
-		return
-	}
-	histogram.(prometheus.ExemplarObserver).ObserveWithExemplar(value, prometheus.Labels{
-		"trace_id": span.TraceID().String(), "span_id": span.SpanID().String(),
-	})
 }
 
 // methods are those that some path has, and OPTIONS.

@@ -14,9 +14,10 @@ import (
 type preview struct {
 	Timezone string
 	Items    []struct {
-		Timestamp, Local, ClockChange, Note string
-		Step                                *int
-		Subscribers                         int
+		Timestamp, Local, Note string
+		ClockChange            string `json:"effect"`
+		Step                   *int
+		Subscribers            int
 	}
 	LeftOut []struct{ Local, At, Note string }
 	Passed  int

@@ -11,23 +11,19 @@ import (
 
 // Draft is a job as a client submits it, decoded but not yet checked. [Draft.Job] checks it and makes the job.
 type Draft struct {
-	Key         string            `json:"key,omitzero"`
-	Type        *string           `json:"type,omitzero"`
-	Schedules   []string          `json:"schedules,omitzero"`
-	Delay       *Duration         `json:"delay,omitzero"`
-	Crontab     *string           `json:"crontab,omitzero"`
-	Steps       []Step            `json:"steps,omitzero"`
-	Subscribers jsontext.Value    `json:"subscribers,omitzero"`
-	Timezone    *string           `json:"timezone,omitzero"`
-	StartAt     *string           `json:"startAt,omitzero"`
-	EndAt       *string           `json:"endAt,omitzero"`
-	Past        *Past             `json:"past,omitzero"`
-	Deadline    *Duration         `json:"deadline,omitzero"`
-	CatchUp     *CatchUp          `json:"catchUp,omitzero"`
-	Priority    *Priority         `json:"priority,omitzero"`
-	Destination *DestinationDraft `json:"destination,omitzero"`
-	Callback    *CallbackDraft    `json:"callback,omitzero"`
-	Retry       *RetryDraft       `json:"retry,omitzero"`
+	Key         string         `json:"key,omitzero"`
+	Type        *string        `json:"type,omitzero"`
+	Schedules   []string       `json:"schedules,omitzero"`
+	Delay       *Duration      `json:"delay,omitzero"`
+	Crontab     *string        `json:"crontab,omitzero"`
+	Steps       []Step         `json:"steps,omitzero"`
+	Subscribers jsontext.Value `json:"subscribers,omitzero"`
+	Timezone    *string        `json:"timezone,omitzero"`
+	StartAt     *string        `json:"startAt,omitzero"`
+	EndAt       *string        `json:"endAt,omitzero"`
+	Past        *Past          `json:"past,omitzero"`
+	OptionsDraft
+	Callback *CallbackDraft `json:"callback,omitzero"`
 }
 
 // CallbackDraft is a submitted callback. Data is checked by the sender of its type.
@@ -35,35 +31,6 @@ type CallbackDraft struct {
 	Type     string         `json:"type"`
 	Data     jsontext.Value `json:"data"`
 	Envelope *Envelope      `json:"envelope,omitzero"`
-}
-
-// DestinationDraft are submitted limits of a destination.
-type DestinationDraft struct {
-	MaxInFlight   *int     `json:"maxInFlight,omitzero"`
-	RatePerSecond *float64 `json:"ratePerSecond,omitzero"`
-}
-
-func (d *DestinationDraft) limits() (l DestinationLimits) {
-	if d == nil {
-		return l
-	}
-	return DestinationLimits{value(d.MaxInFlight), value(d.RatePerSecond)}
-}
-
-// draft is what was submitted of it.
-func (l DestinationLimits) draft() *DestinationDraft {
-	if l == (DestinationLimits{}) {
-		return nil
-	}
-	return &DestinationDraft{given(l.MaxInFlight), given(l.RatePerSecond)}
-}
-
-// RetryDraft is a submitted retry policy; what it leaves out is taken from [DefaultRetry].
-type RetryDraft struct {
-	MaxAttempts *int      `json:"maxAttempts,omitzero"`
-	Initial     *Duration `json:"initial,omitzero"`
-	Factor      *float64  `json:"factor,omitzero"`
-	Max         *Duration `json:"max,omitzero"`
 }
 
 // Limits bound what one job may ask for. A client that exceeds one is told the option that sets it.
@@ -88,8 +55,9 @@ func (d Draft) Job(tenant string, limits Limits) (Job, error) {
 	j := Job{
 		Name:     Name{Tenant: tenant, Key: d.Key},
 		Schedule: d.schedule(limits, &invalid),
-		Options:  Options{Retry: d.Retry.retry(), Priority: value(d.Priority), Destination: d.Destination.limits(), Deadline: value(d.Deadline), CatchUp: value(d.CatchUp), Payloads: d.payloads(limits, &invalid)},
+		Options:  d.OptionsDraft.options(),
 	}
+	j.Options.Payloads = d.payloads(limits, &invalid)
 	if d.Callback != nil {
 		j.Callback = Callback{Type: d.Callback.Type, Data: d.Callback.Data}
 		if e := value(d.Callback.Envelope); e != "none" {
@@ -263,17 +231,14 @@ func (d *Draft) payloads(limits Limits, invalid *Invalid) map[int]jsontext.Value
 func (j *Job) Draft() Draft {
 	s := &j.Schedule
 	d := Draft{
-		Key:         j.Key,
-		Steps:       s.Steps,
-		Subscribers: s.Subscribers.Raw(),
-		Timezone:    given(s.Zone),
-		StartAt:     given(instantText(s.StartAt)),
-		EndAt:       given(instantText(s.EndAt)),
-		Priority:    given(j.Options.Priority),
-		Destination: j.Options.Destination.draft(),
-		Deadline:    given(j.Options.Deadline),
-		CatchUp:     given(j.Options.CatchUp),
-		Callback:    &CallbackDraft{Type: j.Callback.Type, Data: j.Callback.Data, Envelope: given(j.Options.Envelope)},
+		Key:          j.Key,
+		Steps:        s.Steps,
+		Subscribers:  s.Subscribers.Raw(),
+		Timezone:     given(s.Zone),
+		StartAt:      given(instantText(s.StartAt)),
+		EndAt:        given(instantText(s.EndAt)),
+		OptionsDraft: j.Options.draft(),
+		Callback:     &CallbackDraft{Type: j.Callback.Type, Data: j.Callback.Data, Envelope: given(j.Options.Envelope)},
 	}
 	switch {
 	case s.Steps != nil:
@@ -286,9 +251,6 @@ func (j *Job) Draft() Draft {
 		for i, at := range s.Instants {
 			d.Schedules[i] = FormatTime(at)
 		}
-	}
-	if r := j.Options.Retry; r != (Retry{}) {
-		d.Retry = &RetryDraft{MaxAttempts: given(r.MaxAttempts), Initial: given(r.Initial), Factor: given(r.Factor), Max: given(r.Max)}
 	}
 	return d
 }
@@ -319,18 +281,6 @@ func instantText(t time.Time) string {
 		return ""
 	}
 	return FormatTime(t)
-}
-
-func (d *RetryDraft) retry() Retry {
-	if d == nil {
-		return Retry{}
-	}
-	return Retry{
-		MaxAttempts: value(d.MaxAttempts),
-		Initial:     value(d.Initial),
-		Factor:      value(d.Factor),
-		Max:         value(d.Max),
-	}
 }
 
 func value[T any](p *T) T {

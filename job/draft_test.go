@@ -101,7 +101,7 @@ func TestDraftsThatAreRefused(t *testing.T) {
 		"start and end": {`{"key":"a","crontab":"@daily","startAt":"","endAt":"soon","callback":{"type":"http","data":1}}`,
 			[]string{"/startAt", "/endAt"}, `/startAt: "" must be an RFC 3339 instant`},
 		"in order": {`{"retry":{"max":"31d"},"callback":{"envelope":"box"},"catchUp":"x","past":"x","schedules":["x"],"key":""}`,
-			[]string{"/key", "/schedules/0", "/past", "/catchUp", "/callback/type", "/callback/data", "/callback/envelope", "/retry/max", "/catchUp"},
+			[]string{"/key", "/schedules/0", "/past", "/catchUp", "/retry/max", "/callback/type", "/callback/data", "/callback/envelope", "/catchUp"},
 			`/callback/envelope: must be one of none, cloudevents, cloudevents-binary, or left out, not "box"`},
 		"attempts in part": {object(`"a"`, at, `1`, `,"retry":{"maxAttempts":1.5}`), []string{"/retry/maxAttempts"}, "whole number"},
 		"initial":          {object(`"a"`, at, `1`, `,"retry":{"initial":"1us"}`), []string{"/retry/initial"}, "from 1ms to 30d"},

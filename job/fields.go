@@ -40,20 +40,8 @@ func (d *Draft) checkFields(invalid *Invalid) {
 	checkInstant("/startAt", d.StartAt, invalid)
 	checkInstant("/endAt", d.EndAt, invalid)
 	checkOneOf("/past", d.Past, invalid, PastFire, PastSkip, PastReject)
-	checkBetween("/deadline", d.Deadline, Duration(time.Millisecond), 5200*week, "1ms to 5200w", invalid)
-	checkOneOf("/catchUp", d.CatchUp, invalid, CatchUpLatest, CatchUpAll, CatchUpNone)
-	checkOneOf("/priority", d.Priority, invalid, PriorityHigh, PriorityNormal, PriorityLow)
-	d.Destination.checkFields(invalid)
+	d.OptionsDraft.check(invalid)
 	d.Callback.checkFields(invalid)
-	d.Retry.checkFields(invalid)
-}
-
-func (d *DestinationDraft) checkFields(invalid *Invalid) {
-	if d == nil {
-		return
-	}
-	checkNumber("/destination/maxInFlight", d.MaxInFlight, 1, 10_000, invalid)
-	checkNumber("/destination/ratePerSecond", d.RatePerSecond, 0.001, 100_000, invalid)
 }
 
 func (d *CallbackDraft) checkFields(invalid *Invalid) {
@@ -68,17 +56,6 @@ func (d *CallbackDraft) checkFields(invalid *Invalid) {
 		invalid.Add("/callback/data", required)
 	}
 	checkOneOf("/callback/envelope", d.Envelope, invalid, "none", EnvelopeStructured, EnvelopeBinary)
-}
-
-func (d *RetryDraft) checkFields(invalid *Invalid) {
-	if d == nil {
-		return
-	}
-	const lowest, highest = Duration(time.Millisecond), 30 * Duration(24*time.Hour)
-	checkNumber("/retry/maxAttempts", d.MaxAttempts, 1, 1000, invalid)
-	checkBetween("/retry/initial", d.Initial, lowest, highest, "1ms to 30d", invalid)
-	checkNumber("/retry/factor", d.Factor, 1, 100, invalid)
-	checkBetween("/retry/max", d.Max, lowest, highest, "1ms to 30d", invalid)
 }
 
 // checkInstant, like those below, notes nothing of a field that is not given.

@@ -3,13 +3,10 @@
 package job
 
 import (
-	"bytes"
-	"fmt"
 	"slices"
 	"time"
 
 	"github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
 )
 
 // DefaultTenant owns every job whose submission names no tenant.
@@ -104,35 +101,6 @@ func (e Envelope) String() string {
 	return string(e)
 }
 
-// Options are the parts of a definition that matter when an occurrence fires.
-type Options struct {
-	// Envelope is the form in which the callback delivers payloads.
-	Envelope Envelope `json:"envelope,omitzero"`
-	Retry    Retry    `json:"retry,omitzero"`
-	// Priority decides which lane the occurrences wait in.
-	Priority Priority `json:"priority,omitzero"`
-	// Destination bounds what the callback's destination gets, whatever other jobs send there.
-	Destination DestinationLimits `json:"destination,omitzero"`
-	// Deadline is how long after its instant an occurrence may still be attempted; zero for ever.
-	Deadline Duration `json:"deadline,omitzero"`
-	CatchUp  CatchUp  `json:"catchUp,omitzero"`
-	// Recurrence is set if the schedule recurs.
-	Recurrence *Recurrence `json:"recurrence,omitzero"`
-	// Payloads are what steps of a sequence deliver instead of the callback's payload, by the index of the step.
-	Payloads map[int]jsontext.Value `json:"payloads,omitempty"`
-	// Trace is that of the request which made the definition what it is. It is no part of what was asked for:
-	// definitions that differ only in it are the same, see [Options.Same].
-	Trace Trace `json:"trace,omitzero"`
-}
-
-// DestinationLimits bound what a callback's destination gets from one replica. Zero does not.
-type DestinationLimits struct {
-	// MaxInFlight is how many callbacks to it may be under way when one of this job begins, that one included.
-	MaxInFlight int `json:"maxInFlight,omitzero"`
-	// RatePerSecond is how many of this job and others with the same rate may begin in a second.
-	RatePerSecond float64 `json:"ratePerSecond,omitzero"`
-}
-
 // Occurrence is one firing of a job at one instant.
 type Occurrence struct {
 	ID   ID
@@ -204,33 +172,6 @@ func (o Occurrence) Payload(options Options) []byte {
 		return nil
 	}
 	return options.Payloads[o.Part.Step]
-}
-
-// Same tells whether two options ask for the same, whichever requests they came with.
-func (o Options) Same(other Options) bool {
-	o.Trace, other.Trace = "", ""
-	return bytes.Equal(o.Encode(), other.Encode())
-}
-
-// Encode returns the options as stores keep them: compact JSON, or nothing if all are left at their defaults.
-func (o Options) Encode() []byte {
-	if o.Envelope == EnvelopeNone && o.Retry == (Retry{}) && o.Priority == PriorityDefault && o.Destination == (DestinationLimits{}) &&
-		o.Deadline == 0 && o.CatchUp == "" && o.Recurrence == nil && len(o.Payloads) == 0 && o.Trace == "" {
-		return nil
-	}
-	return mustEncode(o)
-}
-
-// DecodeOptions reads what [Options.Encode] wrote.
-func DecodeOptions(b []byte) (Options, error) {
-	var o Options
-	if len(b) == 0 {
-		return o, nil
-	}
-	if err := json.Unmarshal(b, &o); err != nil {
-		return Options{}, fmt.Errorf("decode options: %w", err)
-	}
-	return o, nil
 }
 
 // EncodeCallback writes the callback as it was submitted, its data byte for byte: an encoder would strip their white

@@ -178,6 +178,8 @@ func fieldNames(t reflect.Type) []string {
 	for field := range t.Fields() {
 		if name := jsonName(field); name != "" {
 			names = append(names, name)
+		} else if field.Anonymous { // its fields are the document's
+			names = append(names, fieldNames(field.Type)...)
 		}
 	}
 	return names
@@ -194,7 +196,22 @@ var rules = newRules()
 func newRules() *validator.Validate {
 	v := validator.New(validator.WithRequiredStructEnabled())
 	v.RegisterTagNameFunc(jsonName)
+	if err := v.RegisterValidation("within", within); err != nil {
+		panic(err)
+	}
 	return v
+}
+
+// within is the rule of a duration that has a shortest and a longest value, as in "within=1ms 30d".
+func within(f validator.FieldLevel) bool {
+	least, most, _ := strings.Cut(f.Param(), " ")
+	low, lowErr := ParseDuration(least)
+	high, highErr := ParseDuration(most)
+	if err := errors.Join(lowErr, highErr); err != nil {
+		panic(err)
+	}
+	d := f.Field().Interface().(Duration)
+	return low <= d && d <= high
 }
 
 // MaxKeyBytes is how long a key may be.
@@ -210,6 +227,11 @@ func check(v any) error {
 	if d, ok := v.(interface{ check() error }); ok {
 		return d.check()
 	}
+	return checkTags(v)
+}
+
+// checkTags finds what is wrong with the fields of a struct by their validate tags.
+func checkTags(v any) error {
 	err := rules.Struct(v)
 	if err == nil {
 		return nil
@@ -252,9 +274,9 @@ func message(f validator.FieldError) string {
 		if !strings.Contains(f.Param(), " ") {
 			return fmt.Sprintf("must be %q, or left out, not %q", f.Param(), fmt.Sprint(f.Value()))
 		}
-		return fmt.Sprintf("must be one of %s, not %q", strings.ReplaceAll(f.Param(), " ", ", "), fmt.Sprint(f.Value()))
-	case "http_url":
-		return "must be an absolute http:// or https:// URL"
+		return fmt.Sprintf("must be one of %s, or left out, not %q", strings.ReplaceAll(f.Param(), " ", ", "), fmt.Sprint(f.Value()))
+	case "within":
+		return "must be a duration from " + strings.Replace(f.Param(), " ", " to ", 1)
 	case "min":
 		if f.Kind() == reflect.Slice {
 			return "must not be empty"

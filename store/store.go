@@ -113,11 +113,9 @@ type Jobs interface {
 	// DeadLetters lists dead letters by id. Each has its own callback, its last error and FailedAt.
 	DeadLetters(ctx context.Context, filter DeadLetterFilter) ([]job.Occurrence, error)
 
-	// Redrive makes dead letters due now, with no attempt used. It answers how many of the ids were dead letters.
-	Redrive(ctx context.Context, tenant string, ids []job.ID, now time.Time) (int, error)
-
-	// DeleteDeadLetters deletes dead letters and answers how many of the ids were.
-	DeleteDeadLetters(ctx context.Context, tenant string, ids []job.ID) (int, error)
+	// SettleDead redrives or deletes dead letters, and answers how many of the ids were dead letters of the tenant. The
+	// other ids change nothing.
+	SettleDead(ctx context.Context, settlement DeadSettlement) (int, error)
 }
 
 // Queue is the side of a store that the dispatcher uses.
@@ -370,4 +368,23 @@ type DeadLetterFilter struct {
 	Limit  int
 	// Brief leaves out the callbacks' data.
 	Brief bool
+}
+
+// DeadOutcome is how dead letters end.
+type DeadOutcome int
+
+// The outcomes of a dead letter.
+const (
+	// Redrive makes it due at the settlement's Now, with no attempt used.
+	Redrive DeadOutcome = iota
+	// Discard deletes it.
+	Discard
+)
+
+// DeadSettlement ends dead letters of one tenant, all in the same way.
+type DeadSettlement struct {
+	Tenant  string
+	IDs     []job.ID
+	Outcome DeadOutcome
+	Now     time.Time
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -297,6 +298,57 @@ func TestBrokerThatReadsNoMore(t *testing.T) {
 		t.Errorf("%d of 50 attempts know that nothing was sent; the others' messages were taken without room for them", n)
 	}
 	r.up.Unlock()
+}
+
+// Close joins all goroutines of the sender: also those that look up an exchange or wait for a confirm when nobody waits
+// for them any more.
+func TestCloseJoinsAll(t *testing.T) {
+	ctx, b, r := limited(t), newBroker(t), newRelay(t, nil)
+	sender := newSender(t, rabbitmq.Options{URL: r.URL})
+	toQueue := `{"queue":"` + b.name + `","payload":1}`
+	if err := deliver(ctx, sender, delivery(toQueue)); err != nil {
+		t.Fatal(err)
+	}
+	r.down.Lock() // no confirm, and no answer about an exchange
+	attempt, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
+	defer cancel()
+	var all sync.WaitGroup
+	const n = 900 // so many that they do not all end by themselves as soon as the connection is gone
+	for i := range n {
+		all.Go(func() {
+			data := toQueue
+			if i%2 == 0 {
+				data = fmt.Sprintf(`{"exchange":"amq.%d","routingKey":"a","payload":1}`, i)
+			}
+			if err := sender.Send(attempt, delivery(data)); err == nil {
+				t.Error("success was told without an answer of the broker")
+			}
+		})
+	}
+	all.Wait()
+	buffer := make([]byte, 16<<20)
+	if there := len(ofPackage(buffer)); there < n {
+		t.Errorf("%d goroutines of the package are there before Close, want at least the %d that wait for the broker", there, n)
+	}
+	if err := sender.Close(); err != nil {
+		t.Error(err)
+	}
+	for _, stack := range ofPackage(buffer) {
+		t.Errorf("after Close there still is\n%s", stack)
+	}
+	r.down.Unlock()
+}
+
+// ofPackage are the stacks of the goroutines that are in a function of the package under test.
+func ofPackage(buffer []byte) (stacks []string) {
+	all := strings.Split(string(buffer[:runtime.Stack(buffer, true)]), "\n\n")
+	for _, stack := range all {
+		frames, _, _ := strings.Cut(stack, "\ncreated by ")
+		if strings.Contains(frames, "carillon/callbacks/rabbitmq.") {
+			stacks = append(stacks, stack)
+		}
+	}
+	return stacks
 }
 
 // What could not be written before its attempt ended is not written when the broker reads again.

@@ -54,8 +54,9 @@ func (e *exchanges) check(ctx context.Context, p *publish) error {
 	}
 	if c == nil && p.exchange != "" { // the default exchange always exists
 		c = &check{done: make(chan struct{})}
-		e.remember(p.exchange, c)
-		go e.lookUp(p.exchange, c)
+		if e.session.tasks.start(func() { e.lookUp(p.exchange, c) }) { // else the session is gone
+			e.remember(p.exchange, c)
+		}
 	}
 	e.mu.Unlock()
 	if c == nil {

@@ -1,9 +1,10 @@
 // Package rabbitmq sends callbacks of type "rabbitmq": each attempt publishes one message, and succeeds when the broker
 // confirms that a queue has it.
 //
-// One goroutine owns the connection: it connects, and connects again when it is lost. Each connection has a few lanes,
-// an AMQP channel each, on which the senders' own goroutines publish. What they write at about the same time leaves
-// together (wire.go). What reaches a consumer is told to users in docs/receivers.md.
+// One goroutine owns the connection: it connects, and connects again when the connection is lost. Each connection has a
+// few publishers, with one AMQP channel each, on which the goroutines that call Send publish (publisher.go). Messages
+// that are written at about the same time leave together (wire.go). docs/receivers.md describes the messages that
+// consumers get.
 package rabbitmq
 
 import (
@@ -17,6 +18,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -60,7 +62,7 @@ type Sender struct {
 
 	link atomic.Pointer[link] // never nil; stored by run
 	stop context.CancelFunc
-	done chan struct{}
+	work sync.WaitGroup // run
 }
 
 // link is what is known of the connection.
@@ -99,17 +101,17 @@ func New(o Options) (*Sender, error) {
 		address:   fmt.Sprintf("%s:%d, vhost %s", uri.Host, uri.Port, uri.Vhost),
 		dialLimit: cmp.Or(time.Duration(uri.ConnectionTimeout)*time.Millisecond, 10*time.Second),
 		stop:      stop,
-		done:      make(chan struct{}),
 	}
 	s.link.Store(&link{err: errors.New("not connected yet")})
-	go s.run(ctx)
+	s.work.Go(func() { s.run(ctx) })
 	return s, nil
 }
 
-// Close ends the connection. Attempts that are still under way end with [callbacks.Unavailable], as do later ones.
+// Close ends the connection, and returns when all of the sender's own goroutines have. Attempts that are still under
+// way end with [callbacks.Unavailable], as do later ones.
 func (s *Sender) Close() error {
 	s.stop()
-	<-s.done
+	s.work.Wait()
 	return nil
 }
 

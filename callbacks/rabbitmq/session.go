@@ -26,7 +26,6 @@ var errClosed = errors.New("the sender is closed")
 
 // run owns the connection until ctx ends: it connects, serves, and connects again.
 func (s *Sender) run(ctx context.Context) {
-	defer close(s.done)
 	log := s.options.Logger.With("broker", s.address)
 	pause, down := firstPause, false
 	for {
@@ -61,14 +60,15 @@ func (s *Sender) run(ctx context.Context) {
 
 // session is one connection to the broker.
 type session struct {
-	conn      *amqp.Connection
-	wire      *wire
-	lanes     []*lane
-	exchanges exchanges
-	blocked   atomic.Pointer[string] // why the broker takes no messages; nil while it does
-	broken    chan error             // a lane's, when it can't go on
+	conn       *amqp.Connection
+	wire       *wire
+	publishers []*publisher
+	exchanges  exchanges
+	blocked    atomic.Pointer[string] // why the broker takes no messages; nil while it does
+	broken     chan error             // a publisher's, when it can't go on
 
-	gone chan struct{} // closed when the connection is lost
+	gone  chan struct{} // closed when the connection is lost
+	tasks tasks         // those that end with the connection
 }
 
 // connect opens a connection; the error has no credentials in it.
@@ -93,6 +93,7 @@ func (s *Sender) connect(ctx context.Context) (*session, error) {
 	if err != nil {
 		if w != nil {
 			w.cut()
+			w.done.Wait()
 		}
 		return nil, err
 	}
@@ -104,24 +105,50 @@ func (s *Sender) connect(ctx context.Context) (*session, error) {
 	}
 	session.exchanges = exchanges{session: session, known: map[string]*check{}}
 	for range s.options.Channels {
-		session.lanes = append(session.lanes, newLane(session, s.options.Window))
+		session.publishers = append(session.publishers, newPublisher(session, s.options.Window))
 	}
 	return session, nil
 }
 
-// serve runs the lanes until the connection is lost, which is its error, or ctx ends.
+// serve runs the publishers until the connection is lost, which is its error, or ctx ends. By then all goroutines of
+// the session have ended.
 func (s *session) serve(ctx context.Context, log *slog.Logger) error {
 	closed := s.conn.NotifyClose(make(chan *amqp.Error, 1))
 	blocked := s.conn.NotifyBlocked(make(chan amqp.Blocking, 1))
-	var lanes sync.WaitGroup
-	for _, l := range s.lanes {
-		lanes.Go(l.run)
+	for _, p := range s.publishers {
+		s.tasks.start(p.run)
 	}
 	err := s.watch(ctx, log, closed, blocked)
 	close(s.gone)
 	s.wire.cut() // what is still to be written may wait for a broker that reads no more
-	lanes.Wait()
+	s.tasks.end()
+	s.wire.done.Wait()
 	return err
+}
+
+// tasks are goroutines that are joined: none starts once the end has begun. The zero value is ready for use.
+type tasks struct {
+	mu      sync.Mutex
+	ending  bool
+	started sync.WaitGroup
+}
+
+// start runs a function in a goroutine, unless it is too late for that.
+func (t *tasks) start(f func()) (started bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.ending {
+		t.started.Go(f)
+	}
+	return !t.ending
+}
+
+// end waits until all have returned.
+func (t *tasks) end() {
+	t.mu.Lock()
+	t.ending = true
+	t.mu.Unlock()
+	t.started.Wait()
 }
 
 func (s *session) watch(ctx context.Context, log *slog.Logger, closed <-chan *amqp.Error, blocked <-chan amqp.Blocking) error {
@@ -155,7 +182,7 @@ func (s *session) watch(ctx context.Context, log *slog.Logger, closed <-chan *am
 	}
 }
 
-// send publishes through the lane of the delivery's id, so that two attempts at one delivery always meet.
+// send publishes by the publisher of the delivery's id, so that two attempts at one delivery always meet.
 func (s *session) send(ctx context.Context, p *publish) error {
 	if reason := s.blocked.Load(); reason != nil {
 		return callbacks.Unavailable(fmt.Errorf("rabbitmq: nothing was sent: the broker takes no messages: %s", *reason), time.Second+soon())
@@ -163,7 +190,7 @@ func (s *session) send(ctx context.Context, p *publish) error {
 	if err := s.exchanges.check(ctx, p); err != nil {
 		return err
 	}
-	w, err := s.lanes[int(p.id[len(p.id)-1])%len(s.lanes)].enter(ctx)
+	w, err := s.publishers[int(p.id[len(p.id)-1])%len(s.publishers)].enter(ctx)
 	if err != nil {
 		return err
 	}
@@ -205,10 +232,10 @@ func (s *session) publish(ctx context.Context, w *window, p *publish) error {
 
 // unconfirmed is the end of an attempt that nobody waits for any more. Its message may yet be confirmed, or not.
 func (s *session) unconfirmed(ctx context.Context, w *window, p *publish) error {
-	go func() {
+	s.tasks.start(func() { // else the window has ended with the connection
 		<-p.confirm.Done()
 		_ = w.settle(p)
-	}()
+	})
 	err := fmt.Errorf("rabbitmq: no confirm for %s: %w", p.destination(), ctx.Err())
 	if reason := s.blocked.Load(); reason != nil {
 		return callbacks.Unavailable(fmt.Errorf("%w; the broker takes no messages: %s", err, *reason), time.Second+soon())

@@ -26,7 +26,8 @@ type wire struct {
 	closing  bool
 	err      error // why no more can be written
 
-	more chan struct{} // tells run that there is something to do
+	more chan struct{}  // tells run that there is something to do
+	done sync.WaitGroup // run
 }
 
 // message is one that is written, or about to be.
@@ -51,7 +52,7 @@ const (
 // newWire makes a wire and starts it. It ends when it is closed or cut, or a write fails.
 func newWire(socket net.Conn) *wire {
 	w := &wire{Conn: socket, more: make(chan struct{}, 1)}
-	go w.run()
+	w.done.Go(w.run)
 	return w
 }
 

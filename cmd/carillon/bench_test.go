@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/carillon-scheduler/carillon/cmd/carillon/bench"
+	"github.com/carillon-scheduler/carillon/cmd/carillon-bench/bench"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
 )
@@ -21,11 +21,11 @@ import (
 // runBench runs a bench with two short rounds, and answers its report.
 func runBench(t *testing.T, args ...string) bench.Report {
 	t.Helper()
-	path, err := binary()
+	path, err := benchBinary()
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(path, append(append([]string{"bench"}, args...), "--rounds=2", "--json")...)
+	cmd := exec.Command(path, append(slices.Clone(args), "--rounds=2", "--json")...)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if err := cmd.Run(); err != nil {
@@ -149,11 +149,11 @@ func TestBenchStores(t *testing.T) {
 func TestBenchRefuses(t *testing.T) {
 	c := stores[0].cluster(t)
 	c.start(1)
-	path, err := binary()
+	path, err := benchBinary()
 	if err != nil {
 		t.Fatal(err)
 	}
-	out, err := exec.Command(path, "bench", "drain", "--count=10", "--rounds=1", "--store="+c.url).CombinedOutput()
+	out, err := exec.Command(path, "drain", "--count=10", "--rounds=1", "--store="+c.url).CombinedOutput()
 	if err == nil || !strings.Contains(string(out), "--force") {
 		t.Errorf("on a store from which a replica claims: %v\n%s", err, out)
 	}
@@ -161,7 +161,7 @@ func TestBenchRefuses(t *testing.T) {
 	c.start(1)
 	c.put(c.replicas[1], "mine", 1, time.Hour, c.webhook(), http.StatusCreated)
 	c.replicas[1].kill()
-	out, err = exec.Command(path, "bench", "drain", "--count=10", "--rounds=1", "--store="+c.url).CombinedOutput()
+	out, err = exec.Command(path, "drain", "--count=10", "--rounds=1", "--store="+c.url).CombinedOutput()
 	if err == nil || !strings.Contains(string(out), "--force") {
 		t.Errorf("on a store that holds a job: %v\n%s", err, out)
 	}

@@ -107,7 +107,7 @@ func TestDashboardPanels(t *testing.T) {
 // read is mounted.
 func TestMonitoringFiles(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join(docker, "compose*.yaml"))
-	if err != nil || len(files) < 5 {
+	if err != nil || len(files) < 4 {
 		t.Fatalf("%d files for compose, %v", len(files), err)
 	}
 	for _, file := range files {

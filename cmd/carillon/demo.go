@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -14,6 +15,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/carillon-scheduler/carillon/cmd/internal/cli"
+	"github.com/carillon-scheduler/carillon/cmd/internal/service"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -39,7 +42,7 @@ type delivery struct {
 
 // Run runs the service and a receiver, submits the jobs, prints their deliveries and sums up. It fails if one is
 // missing.
-func (c *demoCommand) Run(ctx context.Context, out output) (err error) {
+func (c *demoCommand) Run(ctx context.Context, out cli.Output) (err error) {
 	dir, err := os.MkdirTemp("", "carillon-demo-")
 	if err != nil {
 		return err
@@ -59,15 +62,15 @@ func (c *demoCommand) Run(ctx context.Context, out output) (err error) {
 	}
 	defer func() { err = errors.Join(err, stop()) }()
 
-	fmt.Fprintf(out.stdout, "carillon serves on %s, a webhook receiver on %s\n\n", apiURL, receiverURL)
+	fmt.Fprintf(out.Stdout, "carillon serves on %s, a webhook receiver on %s\n\n", apiURL, receiverURL)
 	expected := 0
 	for _, j := range demoJobs(receiverURL, time.Now()) {
-		if err := j.submit(ctx, apiURL, out.stdout); err != nil {
+		if err := j.submit(ctx, apiURL, out.Stdout); err != nil {
 			return err
 		}
 		expected += j.deliveries
 	}
-	return watch(ctx, deliveries, expected, out.stdout)
+	return watch(ctx, deliveries, expected, out.Stdout)
 }
 
 // startReceiver starts a web server that notes what it is sent.
@@ -100,24 +103,19 @@ func startReceiver(ctx context.Context, deliveries chan<- delivery) (*http.Serve
 }
 
 // startDemoService starts a replica with the options' defaults on a store of its own.
-func startDemoService(ctx context.Context, storeURL string, out output) (stop func() error, apiURL string, err error) {
-	options, err := defaultOptions()
+func startDemoService(ctx context.Context, storeURL string, out cli.Output) (stop func() error, apiURL string, err error) {
+	options, err := service.Defaults()
 	if err != nil {
 		return nil, "", err
 	}
 	options.Store = storeURL
-	s, err := newService(ctx, options, logOptions{LogLevel: 4}.logger(out.stderr), probes{}) // warnings
+	log := slog.New(slog.NewTextHandler(out.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	s, err := service.New(ctx, options, log)
 	if err != nil {
 		return nil, "", err
 	}
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
-	if err != nil {
-		return nil, "", errors.Join(err, s.close())
-	}
-	running, cancel := context.WithCancel(ctx)
-	done := make(chan error, 1)
-	go func() { done <- s.run(running, listener) }()
-	return func() error { cancel(); return <-done }, "http://" + listener.Addr().String(), nil
+	url, stop, err := s.Start(ctx, s.Run)
+	return stop, url, err
 }
 
 // demoJobs are one job of each kind, but for the delay, which needs no showing.

@@ -36,18 +36,24 @@ func needed(t *testing.T, name string) string {
 	return v
 }
 
-// binary builds the program once.
-var binary = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "carillon-e2e-")
+// binary and benchBinary build the service and the bench, once each.
+var (
+	binary      = sync.OnceValues(func() (string, error) { return build("carillon") })
+	benchBinary = sync.OnceValues(func() (string, error) { return build("carillon-bench") })
+	builds      = sync.OnceValues(func() (string, error) { return os.MkdirTemp("", "carillon-e2e-") })
+)
+
+func build(program string) (string, error) {
+	dir, err := builds()
 	if err != nil {
 		return "", err
 	}
-	path := filepath.Join(dir, "carillon")
+	path := filepath.Join(dir, program)
 	if out, err := exec.Command("../../.ci/build", path).CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build: %w\n%s", err, out)
 	}
 	return path, nil
-})
+}
 
 func TestMain(m *testing.M) {
 	flag.Parse()
@@ -55,8 +61,8 @@ func TestMain(m *testing.M) {
 		_ = flag.Set("test.parallel", "8") // tests that run beside others mostly wait for instants to come
 	}
 	code := m.Run()
-	if path, err := binary(); err == nil {
-		_ = os.RemoveAll(filepath.Dir(path))
+	if dir, err := builds(); err == nil {
+		_ = os.RemoveAll(dir)
 	}
 	os.Exit(code)
 }

@@ -6,6 +6,8 @@ import (
 	"io"
 	"net/http"
 	"time"
+
+	"github.com/carillon-scheduler/carillon/cmd/internal/cli"
 )
 
 // healthcheckCommand asks a service on this machine how it is. The address comes from the environment, like its own.
@@ -17,13 +19,13 @@ type healthcheckCommand struct {
 const healthcheckPatience = 30 * time.Second
 
 // Run asks /healthz, and fails unless the answer is that the service runs.
-func (c *healthcheckCommand) Run(ctx context.Context, out output) error {
+func (c *healthcheckCommand) Run(ctx context.Context, out cli.Output) error {
 	ctx, cancel := context.WithTimeout(ctx, healthcheckPatience)
 	defer cancel()
 	url := "http://" + c.Listen.reachable() + "/healthz"
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
-		return usageError{fmt.Errorf("--listen: %w", err)}
+		return cli.Usage(fmt.Errorf("--listen: %w", err))
 	}
 	client := http.Client{Transport: &http.Transport{}} // which goes by no proxy: it is this machine that is asked
 	answer, err := client.Do(request)
@@ -34,6 +36,6 @@ func (c *healthcheckCommand) Run(ctx context.Context, out output) error {
 	if answer.StatusCode != http.StatusOK {
 		return fmt.Errorf("%s answers %s", url, answer.Status)
 	}
-	_, err = io.Copy(out.stdout, answer.Body)
+	_, err = io.Copy(out.Stdout, answer.Body)
 	return err
 }

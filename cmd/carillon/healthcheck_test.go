@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/carillon-scheduler/carillon/store"
+
+	"github.com/carillon-scheduler/carillon/cmd/internal/cli"
 )
 
 // The service is asked where it listens, be it at all addresses.
@@ -30,7 +32,7 @@ func TestHealthcheck(t *testing.T) {
 			}
 			s.stop()
 			code := run([]string{"healthcheck"}, &stdout, &stderr)
-			if code != exitFailure || !strings.Contains(stderr.String(), port) {
+			if code != cli.ExitFailure || !strings.Contains(stderr.String(), port) {
 				t.Errorf("when it has ended: exit code %d: %s", code, &stderr)
 			}
 		})
@@ -43,7 +45,7 @@ func TestHealthcheckOfAnother(t *testing.T) {
 	defer other.Close()
 	var stdout, stderr bytes.Buffer
 	code := run([]string{"healthcheck", "--listen=" + other.Listener.Addr().String()}, &stdout, &stderr)
-	if code != exitFailure || !strings.Contains(stderr.String(), "404") {
+	if code != cli.ExitFailure || !strings.Contains(stderr.String(), "404") {
 		t.Errorf("exit code %d: %s", code, &stderr)
 	}
 }

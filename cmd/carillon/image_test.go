@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/goccy/go-yaml"
 )
 
 // The image's commands are the program's: what it runs by default, what Docker asks it by, and options behind its name.
@@ -16,8 +18,10 @@ func TestImageCommands(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	stages := bytes.Split(file, []byte("\nFROM "))
+	image := stages[len(stages)-1] // the image is the last stage
 	command := func(instruction string) (args []string) {
-		line := regexp.MustCompile(`(?m)^` + instruction + ` .*?(\[.*\])$`).FindSubmatch(file)
+		line := regexp.MustCompile(`(?m)^` + instruction + ` .*?(\[.*\])$`).FindSubmatch(image)
 		if line == nil {
 			t.Fatalf("it has no %s in the form of a list", instruction)
 		}
@@ -42,6 +46,64 @@ func TestImageCommands(t *testing.T) {
 		}
 		if name == "options" && !strings.Contains(stdout.String(), "Usage: carillon serve") {
 			t.Errorf("options alone are of\n%s", &stdout)
+		}
+	}
+}
+
+// TestCompose: docker/compose.yaml runs two replicas on MongoDB and RabbitMQ, a second file replaces the store, and all
+// of them set the service up by options that there are.
+func TestCompose(t *testing.T) {
+	type service struct {
+		Environment map[string]string
+		Deploy      struct{ Replicas int }
+		DependsOn   any      `yaml:"depends_on"`
+		Healthcheck struct { // of which nothing but a test is checked
+			Test []string
+		}
+	}
+	read := func(name string) map[string]service {
+		t.Helper()
+		file, err := os.ReadFile("../../docker/" + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var compose struct{ Services map[string]service }
+		if err := yaml.Unmarshal(file, &compose); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		return compose.Services
+	}
+	base := read("compose.yaml")
+	if n := base["carillon"].Deploy.Replicas; n != 2 {
+		t.Errorf("there are %d replicas, want 2", n)
+	}
+	for _, name := range []string{"mongodb", "rabbitmq"} {
+		if len(base[name].Healthcheck.Test) == 0 {
+			t.Errorf("%s has no health check", name)
+		}
+	}
+	for name, kind := range map[string]string{
+		"compose.yaml": "mongodb", "compose.postgres.yaml": "postgres", "compose.redis.yaml": "redis",
+	} {
+		services := read(name)
+		carillon := services["carillon"]
+		url := carillon.Environment["CARILLON_STORE"]
+		if !regexp.MustCompile(`^` + kind + `://(.*@)?` + kind + `:`).MatchString(url) {
+			t.Errorf("%s: the store is %q, want the service %s", name, url, kind)
+		}
+		awaited, _ := carillon.DependsOn.(map[string]any)[kind].(map[string]any)
+		if awaited["condition"] != "service_healthy" || len(services[kind].Healthcheck.Test) == 0 {
+			t.Errorf("%s: the replicas do not wait until %s is healthy: %v", name, kind, carillon.DependsOn)
+		}
+		t.Setenv("CARILLON_LISTEN", "203.0.113.1:1") // which no machine has
+		for variable, value := range carillon.Environment {
+			t.Setenv(variable, value)
+		}
+		t.Setenv("CARILLON_STORE", "memory:")
+		var stdout, stderr bytes.Buffer
+		run([]string{"serve"}, &stdout, &stderr)
+		if strings.Contains(stderr.String(), "variable of no option") || !strings.Contains(stderr.String(), "--listen") {
+			t.Errorf("%s: the service says %s", name, &stderr)
 		}
 	}
 }

@@ -13,6 +13,9 @@ import (
 
 	"github.com/carillon-scheduler/carillon/dispatcher"
 	"github.com/carillon-scheduler/carillon/store"
+
+	"github.com/carillon-scheduler/carillon/cmd/internal/cli"
+	"github.com/carillon-scheduler/carillon/cmd/internal/service"
 )
 
 func TestUsageErrors(t *testing.T) {
@@ -53,6 +56,7 @@ func TestUsageErrors(t *testing.T) {
 		{"log format", []string{"serve", "--log-format=xml"}, nil, "--log-format"},
 		{"store", []string{"serve", "--store=oracle://host"}, nil, "--store"},
 		{"store without a file", []string{"serve", "--store=sqlite:"}, nil, "--store"},
+		{"memory with a name", []string{"serve", "--store=memory:jobs"}, nil, "--store"},
 		{"MongoDB URL", []string{"serve", "--store=mongodb://"}, nil, "--store"},
 		{"PostgreSQL URL", []string{"serve", "--store=postgres://user:hunter2@host/db?sslmode=perhaps"}, nil, "--store"},
 		{"PostgreSQL URL with a password that is not encoded", []string{"serve", "--store=postgres://user:hunter2/@host/db"}, nil, "--store"},
@@ -88,11 +92,9 @@ func TestUsageErrors(t *testing.T) {
 		{"export to go on with nothing", []string{"export", "--store=sqlite:x.db", "--resume"}, nil, "--resume"},
 		{"import without a store", []string{"import"}, nil, "--store"},
 		{"import of no file", []string{"import", "--store=sqlite:x.db", "--input=none"}, nil, "--input"},
+		{"export from memory", []string{"export", "--store=memory:"}, nil, "nothing can be exported"},
+		{"import into memory", []string{"import", "--store=memory:"}, nil, "nothing can be imported"},
 		{"import by file", []string{"import"}, map[string]string{"CARILLON_STORE_FILE": secret}, "--store"},
-		{"bench that fires nothing", []string{"bench", "burst", "--count=0"}, nil, "--count"},
-		{"bench with nobody connected", []string{"bench", "mixed", "--connections=0"}, nil, "--connections"},
-		{"bench of one tenant", []string{"bench", "fairness", "--tenants=1"}, nil, "--tenants"},
-		{"bench of a smallest backlog that is the larger one", []string{"bench", "fairness", "--spread=0.5"}, nil, "--spread"},
 		{"by environment", []string{"serve"}, map[string]string{"CARILLON_TICK": "soon"}, "--tick"},
 		{"by file", []string{"serve"}, map[string]string{"CARILLON_STORE_FILE": secret}, "--store"},
 		{"by a file that is not there", []string{"serve"}, map[string]string{"CARILLON_STORE_FILE": "/nonexistent"}, "CARILLON_STORE_FILE"},
@@ -103,8 +105,8 @@ func TestUsageErrors(t *testing.T) {
 				t.Setenv(name, value)
 			}
 			var stdout, stderr bytes.Buffer
-			if code := run(c.args, &stdout, &stderr); code != exitUsage {
-				t.Errorf("exit code %d, want %d", code, exitUsage)
+			if code := run(c.args, &stdout, &stderr); code != cli.ExitUsage {
+				t.Errorf("exit code %d, want %d", code, cli.ExitUsage)
 			}
 			if !strings.Contains(stderr.String(), c.want) {
 				t.Errorf("the message does not name %s: %s", c.want, &stderr)
@@ -125,8 +127,8 @@ func TestPortTaken(t *testing.T) {
 	defer listener.Close()
 	t.Chdir(t.TempDir())
 	var stdout, stderr bytes.Buffer
-	if code := run([]string{"serve", "--listen=" + listener.Addr().String()}, &stdout, &stderr); code != exitFailure {
-		t.Errorf("exit code %d, want %d", code, exitFailure)
+	if code := run([]string{"serve", "--listen=" + listener.Addr().String()}, &stdout, &stderr); code != cli.ExitFailure {
+		t.Errorf("exit code %d, want %d", code, cli.ExitFailure)
 	}
 	if !strings.Contains(stderr.String(), "another port is had by --listen=HOST:PORT") {
 		t.Errorf("the message does not say what to do: %s", &stderr)
@@ -135,7 +137,7 @@ func TestPortTaken(t *testing.T) {
 
 func TestHelp(t *testing.T) {
 	for _, args := range [][]string{{"--help"}, {"serve", "--help"}, {"demo", "--help"}, {"export", "--help"}, {"import", "--help"}, {"healthcheck", "--help"}, {"--store=x", "--help"}, {"--version"},
-		{"help"}, {"help", "serve"}, {"help", "bench", "drain"}, {"version"}} {
+		{"help"}, {"help", "serve"}, {"help", "export"}, {"version"}} {
 		var stdout, stderr bytes.Buffer
 		if code := run(args, &stdout, &stderr); code != 0 {
 			t.Errorf("%q: exit code %d: %s", args, code, &stderr)
@@ -165,16 +167,16 @@ func TestHelp(t *testing.T) {
 // The options' defaults are those of the packages that they configure.
 func TestDefaults(t *testing.T) {
 	t.Setenv("CARILLON_TICK", "5s") // the environment does not matter
-	o, err := defaultOptions()
+	o, err := service.Defaults()
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := o.dispatcherConfig(nil)
+	got := o.Dispatcher(nil)
 	if !reflect.DeepEqual(got, dispatcher.Defaults) {
 		t.Errorf("the options' defaults are %+v, the dispatcher's %+v", got, dispatcher.Defaults)
 	}
-	if o.Retain.std() != 24*time.Hour || o.MaxInstants != 100_000 || o.CatchUpLimit != 1000 {
-		t.Errorf("retain is %s, the limits are %d instants and %d to catch up on", o.Retain.std(), o.MaxInstants, o.CatchUpLimit)
+	if o.Retain.Std() != 24*time.Hour || o.MaxInstants != 100_000 || o.CatchUpLimit != 1000 {
+		t.Errorf("retain is %s, the limits are %d instants and %d to catch up on", o.Retain.Std(), o.MaxInstants, o.CatchUpLimit)
 	}
 }
 

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/carillon-scheduler/carillon/cmd/internal/cli"
+	"github.com/carillon-scheduler/carillon/cmd/internal/service"
 	"github.com/carillon-scheduler/carillon/store"
 	"github.com/carillon-scheduler/carillon/store/replicas"
 	"github.com/carillon-scheduler/carillon/store/transfer"
@@ -24,11 +26,11 @@ type exportCommand struct {
 }
 
 // Run exports, and tells on standard error how far it has got.
-func (c *exportCommand) Run(ctx context.Context, out output) (err error) {
+func (c *exportCommand) Run(ctx context.Context, out cli.Output) (err error) {
 	if c.Resume && c.Output == "-" {
-		return usageError{errors.New("--resume needs --output: standard output can't be gone on with")}
+		return cli.Usage(errors.New("--resume needs --output: standard output can't be gone on with"))
 	}
-	m, err := openMove(ctx, openExisting, c.Store, c.WhileClaiming, out.stderr, "exported")
+	m, err := openMove(ctx, service.OpenExisting, c.Store, c.WhileClaiming, out.Stderr, "exported")
 	if err != nil {
 		return err
 	}
@@ -40,10 +42,10 @@ func (c *exportCommand) Run(ctx context.Context, out output) (err error) {
 		return err
 	}
 	if from := options.From; from != nil && from.Whole {
-		fmt.Fprintf(out.stderr, "%s is complete: it has %s\n", c.Output, from.Counts)
+		fmt.Fprintf(out.Stderr, "%s is complete: it has %s\n", c.Output, from.Counts)
 		return file.Close()
 	}
-	to := out.stdout
+	to := out.Stdout
 	if file != nil {
 		to = file
 	}
@@ -62,7 +64,7 @@ func (c *exportCommand) Run(ctx context.Context, out output) (err error) {
 	}
 	m.sum(counts.String())
 	if counts.Total() == 0 {
-		fmt.Fprintln(out.stderr, "The store holds nothing. Is --store right?")
+		fmt.Fprintln(out.Stderr, "The store holds nothing. Is --store right?")
 	}
 	return nil
 }
@@ -78,16 +80,16 @@ func (c *exportCommand) open(o *transfer.ExportOptions) (*os.File, error) {
 			err = fmt.Errorf("%s is there already; name another file, or go on with it by --resume", c.Output)
 		}
 		if err != nil {
-			return nil, usageError{fmt.Errorf("--output: %w", err)}
+			return nil, cli.Usage(fmt.Errorf("--output: %w", err))
 		}
 		return file, nil
 	}
 	file, err := os.OpenFile(c.Output, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
-		return nil, usageError{fmt.Errorf("--output: %w", err)}
+		return nil, cli.Usage(fmt.Errorf("--output: %w", err))
 	}
 	if o.From, err = resume(file, o.Source); err != nil {
-		return nil, errors.Join(usageError{fmt.Errorf("--resume: %s: %w", c.Output, err)}, file.Close())
+		return nil, errors.Join(cli.Usage(fmt.Errorf("--resume: %s: %w", c.Output, err)), file.Close())
 	}
 	return file, nil
 }
@@ -119,15 +121,15 @@ type importCommand struct {
 }
 
 // Run imports, and tells on standard error how far it has got.
-func (c *importCommand) Run(ctx context.Context, out output) (err error) {
+func (c *importCommand) Run(ctx context.Context, out cli.Output) (err error) {
 	from := os.Stdin
 	if c.Input != "-" {
 		if from, err = os.Open(c.Input); err != nil {
-			return usageError{fmt.Errorf("--input: %w", err)}
+			return cli.Usage(fmt.Errorf("--input: %w", err))
 		}
 		defer func() { _ = from.Close() }()
 	}
-	m, err := openMove(ctx, openStore, c.Store, c.WhileClaiming, out.stderr, "imported")
+	m, err := openMove(ctx, service.OpenStore, c.Store, c.WhileClaiming, out.Stderr, "imported")
 	if err != nil {
 		return err
 	}
@@ -155,7 +157,7 @@ func (c *importCommand) Run(ctx context.Context, out output) (err error) {
 	}
 	m.sum(imported.String())
 	if there := imported.Total() - imported.Inserted; there > 0 {
-		fmt.Fprintf(out.stderr, "%d of these records were in the store already, or belong to no job of the export.\n", there)
+		fmt.Fprintf(out.Stderr, "%d of these records were in the store already, or belong to no job of the export.\n", there)
 	}
 	return nil
 }
@@ -172,6 +174,9 @@ type move struct {
 // openMove opens a store, and refuses it while replicas may be claiming from it.
 func openMove(ctx context.Context, open func(context.Context, string) (store.Store, error), url string, whileClaiming bool, stderr io.Writer,
 	done string) (*move, error) {
+	if service.Alone(url) {
+		return nil, cli.Usagef("--store: %q is the memory of one process, which no other can reach: nothing can be %s", url, done)
+	}
 	s, err := open(ctx, url)
 	if err != nil {
 		return nil, fmt.Errorf("--store: %w", err)

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/carillon-scheduler/carillon/job"
+
+	"github.com/carillon-scheduler/carillon/cmd/internal/cli"
 )
 
 // TestImportTooLarge: the job that one kind of store can hold and another can't is named, with what can be done.
@@ -25,6 +27,6 @@ func TestImportTooLarge(t *testing.T) {
 		t.Fatal(err)
 	}
 	to := strings.TrimSuffix(needed(t, "CARILLON_TEST_MONGODB_URI"), "/") + "/move_" + strings.ToLower(job.NewToken())
-	_, stderr := carillon(t, exitFailure, "import", "--store="+to, "--input="+file)
+	_, stderr := carillon(t, cli.ExitFailure, "import", "--store="+to, "--input="+file)
 	expectContains(t, "the import", stderr, "k00000", "larger than the store can keep", "another kind of store")
 }

@@ -16,6 +16,8 @@ import (
 	"github.com/carillon-scheduler/carillon/store/replicas"
 	"github.com/carillon-scheduler/carillon/store/sqlite"
 	"github.com/carillon-scheduler/carillon/store/tenants"
+
+	"github.com/carillon-scheduler/carillon/cmd/internal/cli"
 )
 
 // filled makes an SQLite store of a tenant with settings and of n jobs with an instant each, and answers its URL.
@@ -126,7 +128,7 @@ func TestExportMistyped(t *testing.T) {
 	}
 	for file, want := range map[string]string{typo: "there is no SQLite file " + typo, empty: "the SQLite file " + empty + " is empty"} {
 		output := filepath.Join(dir, "export")
-		stdout, stderr := carillon(t, exitUsage, "export", "--store=sqlite:"+file, "--output="+output)
+		stdout, stderr := carillon(t, cli.ExitUsage, "export", "--store=sqlite:"+file, "--output="+output)
 		expectContains(t, "the export", stderr, "--store: "+want)
 		if stdout != "" {
 			t.Errorf("it exports %s", stdout)
@@ -158,7 +160,7 @@ func TestMoveWhileClaiming(t *testing.T) {
 	}
 	again := filepath.Join(t.TempDir(), "again")
 	for _, args := range [][]string{{"export", "--store=" + from, "--output=" + again}, {"import", "--store=" + to, "--input=" + file}} {
-		_, stderr := carillon(t, exitFailure, args...)
+		_, stderr := carillon(t, cli.ExitFailure, args...)
 		expectContains(t, args[0], stderr, "replicas that may be claiming from this store: 2. Stop them first", "--while-claiming")
 		if _, err := os.Stat(again); err == nil {
 			t.Error("an export that is refused makes a file")
@@ -189,7 +191,7 @@ func TestMoveInterferes(t *testing.T) {
 			beat(s)
 			return len(b), nil
 		}), &stderr)
-		if code != exitFailure {
+		if code != cli.ExitFailure {
 			t.Errorf("the export's exit code is %d", code)
 		}
 		expectContains(t, "the export", stderr.String(), "not to be used", "Stop them first")
@@ -227,7 +229,7 @@ func TestMoveInterferes(t *testing.T) {
 			beat(s)
 			_, _ = writer.Write(content[half:]) // which fails if the import has ended by then
 		})
-		_, stderr := carillon(t, exitFailure, "import", "--store="+to, "--input="+pipe)
+		_, stderr := carillon(t, cli.ExitFailure, "import", "--store="+to, "--input="+pipe)
 		expectContains(t, "the import", stderr, "replicas", "Stop them first")
 		group.Wait()
 	})
@@ -249,7 +251,7 @@ func TestResumeExport(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, stderr = carillon(t, exitUsage, "export", "--store="+from, "--output="+whole)
+	_, stderr = carillon(t, cli.ExitUsage, "export", "--store="+from, "--output="+whole)
 	expectContains(t, "an export over another", stderr, "is there already", "--resume")
 	_, stderr = carillon(t, 0, "export", "--store="+from, "--output="+whole, "--resume")
 	expectContains(t, "an export of which nothing is left", stderr, "is complete: it has 1 tenants, 1100 jobs")
@@ -264,7 +266,7 @@ func TestResumeExport(t *testing.T) {
 			t.Fatal(err)
 		}
 		if keep > 100 {
-			_, stderr := carillon(t, exitFailure, "import", "--store=sqlite:"+filepath.Join(t.TempDir(), "x.db"), "--input="+broken)
+			_, stderr := carillon(t, cli.ExitFailure, "import", "--store=sqlite:"+filepath.Join(t.TempDir(), "x.db"), "--input="+broken)
 			expectContains(t, "an import of what broke off", stderr, "incomplete", "--resume")
 		}
 		_, stderr := carillon(t, 0, "export", "--store="+from, "--output="+broken, "--resume")
@@ -301,12 +303,12 @@ func TestResumeExport(t *testing.T) {
 	if err := os.WriteFile(broken, content[:len(content)/2], 0o600); err != nil {
 		t.Fatal(err)
 	}
-	_, stderr = carillon(t, exitUsage, "export", "--store="+filled(t, 1), "--output="+broken, "--resume")
+	_, stderr = carillon(t, cli.ExitUsage, "export", "--store="+filled(t, 1), "--output="+broken, "--resume")
 	expectContains(t, "an export of another store", stderr, "it is an export of "+from)
 	if err := os.WriteFile(broken, []byte("my diary\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	_, stderr = carillon(t, exitUsage, "export", "--store="+from, "--output="+broken, "--resume")
+	_, stderr = carillon(t, cli.ExitUsage, "export", "--store="+from, "--output="+broken, "--resume")
 	expectContains(t, "an export into another file", stderr, "it is no export")
 	if left, err := os.ReadFile(broken); string(left) != "my diary\n" {
 		t.Errorf("that file has become %q, %v", left, err)
@@ -318,7 +320,7 @@ func TestImportErrors(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "export")
 	carillon(t, 0, "export", "--store="+from, "--output="+file)
-	_, stderr := carillon(t, exitFailure, "import", "--store="+filled(t, 1), "--input="+file)
+	_, stderr := carillon(t, cli.ExitFailure, "import", "--store="+filled(t, 1), "--input="+file)
 	expectContains(t, "an import of another job of the same name", stderr, "k00000", "Cancel it")
 
 	content, err := os.ReadFile(file)
@@ -333,7 +335,7 @@ func TestImportErrors(t *testing.T) {
 		if err := os.WriteFile(file, []byte(c.content), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		_, stderr := carillon(t, exitFailure, "import", "--store=sqlite:"+filepath.Join(dir, "to.db"), "--input="+file)
+		_, stderr := carillon(t, cli.ExitFailure, "import", "--store=sqlite:"+filepath.Join(dir, "to.db"), "--input="+file)
 		expectContains(t, name, stderr, c.want)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/carillon-scheduler/carillon/cmd/internal/cli"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -18,32 +19,32 @@ type nextCommand struct {
 }
 
 // Run prints the next instants in UTC and in the zone, and what changes of the clocks do to them.
-func (c *nextCommand) Run(out output) error {
+func (c *nextCommand) Run(out cli.Output) error {
 	if len(c.Crontab) > 1 {
-		return usageError{c.unquoted()}
+		return cli.Usage(c.unquoted())
 	}
 	crontab, err := job.ParseCrontab(c.Crontab[0])
 	if err != nil {
-		return usageError{fmt.Errorf("crontab: %w", err)}
+		return cli.Usage(fmt.Errorf("crontab: %w", err))
 	}
 	zone, err := job.LoadZone(c.Timezone)
 	if err != nil {
-		return usageError{fmt.Errorf("--timezone: %w", err)}
+		return cli.Usage(fmt.Errorf("--timezone: %w", err))
 	}
 	if c.Count < 1 {
-		return usageError{fmt.Errorf("--count: must be at least 1, not %d", c.Count)}
+		return cli.Usage(fmt.Errorf("--count: must be at least 1, not %d", c.Count))
 	}
 	anchor := time.Now().Truncate(time.Millisecond)
 	after := anchor
 	if c.StartAt != "" {
 		if anchor, err = job.ParseInstant(c.StartAt); err != nil {
-			return usageError{fmt.Errorf("--start-at: %q %w", c.StartAt, err)}
+			return cli.Usage(fmt.Errorf("--start-at: %q %w", c.StartAt, err))
 		}
 		after = anchor.Add(-1) // the start itself may be an instant
 	}
 
 	line := func(utc, wall string, effect job.ClockChange) {
-		fmt.Fprintln(out.stdout, strings.TrimRight(fmt.Sprintf("%-24s  %-30s  %s", utc, wall, effect), " "))
+		fmt.Fprintln(out.Stdout, strings.TrimRight(fmt.Sprintf("%-24s  %-30s  %s", utc, wall, effect), " "))
 	}
 	line("UTC", zone.String(), job.ClockChange{})
 	for range c.Count {

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/carillon-scheduler/carillon/job"
+
+	"github.com/carillon-scheduler/carillon/cmd/internal/cli"
 )
 
 func TestNext(t *testing.T) {
@@ -97,8 +99,8 @@ func TestNextUsage(t *testing.T) {
 		{"30 February", []string{"@daily", "--start-at=2026-02-30T00:00:00Z"}, "--start-at: \"2026-02-30T00:00:00Z\" must be a day that there is"},
 	} {
 		var stdout, stderr bytes.Buffer
-		if code := run(append([]string{"next"}, c.args...), &stdout, &stderr); code != exitUsage {
-			t.Errorf("%s: exit code %d, want %d", c.name, code, exitUsage)
+		if code := run(append([]string{"next"}, c.args...), &stdout, &stderr); code != cli.ExitUsage {
+			t.Errorf("%s: exit code %d, want %d", c.name, code, cli.ExitUsage)
 		}
 		if !strings.Contains(stderr.String(), c.want) {
 			t.Errorf("%s: the message does not name %s: %s", c.name, c.want, &stderr)

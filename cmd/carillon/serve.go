@@ -7,73 +7,26 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"strings"
 	"syscall"
-	"time"
 
-	"github.com/alecthomas/kong"
-
-	"github.com/carillon-scheduler/carillon/callbacks/kafka"
-	"github.com/carillon-scheduler/carillon/dispatcher"
-	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/cmd/internal/cli"
+	"github.com/carillon-scheduler/carillon/cmd/internal/service"
 )
 
 // serveCommand runs the service until it is told to stop.
 type serveCommand struct {
 	Listen address `default:"127.0.0.1:8080" placeholder:"HOST:PORT" help:"Address of the HTTP API; :PORT is all of this machine's. There is no access control yet: keep it on loopback or behind a proxy that has it. (${default})"`
-	serviceOptions
+	service.Options
 	logOptions
 
 	unknown []string // what is to be said of the environment
-}
-
-// serviceOptions configure a replica. Replicas that share a store should agree on all of them.
-type serviceOptions struct {
-	Store     string   `default:"sqlite:carillon.db" placeholder:"URL" help:"Where jobs are kept: sqlite:/var/lib/carillon.db, or postgres://user:password@host/database, or mongodb://user:password@host1,host2/database?replicaSet=rs0, or redis://user:password@host:6379/0, or for a Redis Cluster redis://user:password@host1:6379,host2:6379/?cluster=true; see docs/stores.md. (${default})"`
-	StoreWait duration `default:"0s" placeholder:"DURATION" help:"How long to keep trying at the start while the store can't be reached. (${default})"`
-
-	RabbitmqURL      string `name:"rabbitmq-url" placeholder:"URL" help:"Broker for callbacks of type rabbitmq, as amqp:// or amqps://USER:PASSWORD@HOST:PORT/VHOST. Without it there are none."`
-	RabbitmqCAFile   string `name:"rabbitmq-ca-file" placeholder:"FILE" help:"PEM file of the authorities that the broker's certificate is verified with, for amqps. (the system's)"`
-	RabbitmqCertFile string `name:"rabbitmq-cert-file" placeholder:"FILE" help:"PEM file of the client certificate for amqps."`
-	RabbitmqKeyFile  string `name:"rabbitmq-key-file" placeholder:"FILE" help:"PEM file of the client certificate's key."`
-
-	KafkaBrokers          []string `placeholder:"HOST:PORT" help:"Brokers by which to find the Kafka cluster for callbacks of type kafka, with commas between them. Without any there are none."`
-	KafkaTLS              bool     `name:"kafka-tls" help:"Connect to Kafka by TLS."`
-	KafkaCAFile           string   `name:"kafka-ca-file" placeholder:"FILE" help:"PEM file of the authorities that the brokers' certificates are verified with. (the system's)"`
-	KafkaCertFile         string   `placeholder:"FILE" help:"PEM file of the client certificate for TLS."`
-	KafkaKeyFile          string   `placeholder:"FILE" help:"PEM file of the client certificate's key."`
-	KafkaSASLMechanism    string   `name:"kafka-sasl-mechanism" placeholder:"MECHANISM" help:"How to log in to Kafka: PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512. PLAIN shows the password to whoever can listen, unless there is TLS. (not at all)"`
-	KafkaUsername         string   `placeholder:"NAME" help:"User to log in as."`
-	KafkaPassword         string   `placeholder:"PASSWORD" help:"The user's password. Better set by CARILLON_KAFKA_PASSWORD or CARILLON_KAFKA_PASSWORD_FILE, since others can see a command line."`
-	KafkaAutoCreateTopics bool     `help:"Have the brokers create topics that don't exist, if they are set up to. Else a callback to such a topic fails."`
-
-	Tick            duration `default:"1s" placeholder:"DURATION" help:"How often to ask the store for the next due time. Bounds how late this replica notices what another one was told. (${default})"`
-	Early           duration `default:"0s" placeholder:"DURATION" help:"How much ahead of its instant an occurrence may fire, for those who prefer early to late. (${default})"`
-	Lease           duration `default:"1m" placeholder:"DURATION" help:"How long a claim is exclusive; when it runs out, another replica takes the occurrence over. (${default})"`
-	CallbackTimeout duration `default:"30s" placeholder:"DURATION" help:"Bound of one callback, from its claim. The lease must be longer by at least 1s, and by at least a tenth of itself. (${default})"`
-	Concurrency     int      `default:"256" placeholder:"N" help:"How many callbacks may be under way at once. (${default})"`
-	ShutdownTimeout duration `default:"25s" placeholder:"DURATION" help:"How long callbacks and requests under way may take after SIGTERM or SIGINT. (${default})"`
-
-	Retain           duration `default:"24h" placeholder:"DURATION" help:"How long a finished job stays readable, from its last instant or retry; 0 for not at all. (${default})"`
-	DeadLetterRetain duration `default:"0s" placeholder:"DURATION" help:"How long dead letters are kept; 0 for ever. (${default})"`
-
-	fairOptions
-
-	CatchUpLimit int `default:"1000" placeholder:"N" help:"How many of a crontab's ticks fire late at most, of those that fell due while nothing ran, if its job asks for all. (${default})"`
-
-	MaxInstants int `default:"100000" placeholder:"N" help:"How many instants one job may have; a sequence has one for each job step and subscriber. (${default})"`
-	MaxPayload  int `default:"262144" placeholder:"BYTES" help:"How many bytes of callback data one job may have, and of metadata in its steps. (${default})"`
-	MaxBody     int `default:"4194304" placeholder:"BYTES" help:"How many bytes a request, or an item of a batch, may have. (${default})"`
 }
 
 type logOptions struct {
 	LogLevel  level  `default:"info" placeholder:"LEVEL" help:"What to log at least: debug, info, warn or error. (${default})"`
 	LogFormat string `default:"text" enum:"text,json" placeholder:"FORMAT" help:"How to log, to standard error: text or json. (${default})"`
 }
-
-// duration is an option's length of time, which takes days and weeks too.
-type duration job.Duration
-
-func (d *duration) UnmarshalText(b []byte) error { return (*job.Duration)(d).UnmarshalText(b) }
 
 // address is an option's host and port to listen at.
 type address string
@@ -118,8 +71,6 @@ func (l *level) UnmarshalText(b []byte) error {
 	}
 }
 
-func (d duration) std() time.Duration { return time.Duration(d) }
-
 func (o logOptions) logger(w io.Writer) *slog.Logger {
 	handlerOptions := &slog.HandlerOptions{Level: slog.Level(o.LogLevel)}
 	if o.LogFormat == "json" {
@@ -128,73 +79,13 @@ func (o logOptions) logger(w io.Writer) *slog.Logger {
 	return slog.New(slog.NewTextHandler(w, handlerOptions))
 }
 
-func (o serviceOptions) dispatcherConfig(log *slog.Logger) dispatcher.Config {
-	c := dispatcher.Config{
-		Logger:           log,
-		Tick:             o.Tick.std(),
-		Early:            o.Early.std(),
-		Lease:            o.Lease.std(),
-		CallbackTimeout:  o.CallbackTimeout.std(),
-		Concurrency:      o.Concurrency,
-		ShutdownTimeout:  o.ShutdownTimeout.std(),
-		CatchUpLimit:     o.CatchUpLimit,
-		Retain:           o.Retain.std(),
-		DeadLetterRetain: o.DeadLetterRetain.std(),
-	}
-	o.configure(&c)
-	return c
-}
-
-func (o serviceOptions) limits() job.Limits {
-	return job.Limits{Instants: o.MaxInstants, Payload: o.MaxPayload}
-}
-
-// check checks what is not the dispatcher's.
-func (o serviceOptions) check() error {
-	for _, bound := range []struct {
-		option string
-		value  int
-	}{{"max-instants", o.MaxInstants}, {"max-payload", o.MaxPayload}, {"max-body", o.MaxBody}} {
-		if bound.value < 1 {
-			return fmt.Errorf("--%s is %d; it must be at least 1", bound.option, bound.value)
-		}
-	}
-	if o.RabbitmqURL == "" && o.RabbitmqCAFile+o.RabbitmqCertFile+o.RabbitmqKeyFile != "" {
-		return errors.New("--rabbitmq-ca-file, --rabbitmq-cert-file and --rabbitmq-key-file need --rabbitmq-url")
-	}
-	k := o.kafka(nil)
-	if len(k.Brokers) == 0 && (k.TLS || k.AutoCreateTopics || k.CAFile+k.CertFile+k.KeyFile+k.Mechanism+k.Username+k.Password != "") {
-		return errors.New("the options that begin with --kafka- need --kafka-brokers")
-	}
-	return nil
-}
-
-func (o serviceOptions) kafka(log *slog.Logger) kafka.Options {
-	return kafka.Options{
-		Brokers: o.KafkaBrokers, TLS: o.KafkaTLS, CAFile: o.KafkaCAFile, CertFile: o.KafkaCertFile, KeyFile: o.KafkaKeyFile,
-		Mechanism: o.KafkaSASLMechanism, Username: o.KafkaUsername, Password: o.KafkaPassword,
-		AutoCreateTopics: o.KafkaAutoCreateTopics, Logger: log,
-	}
-}
-
-// defaultOptions are the options when nothing is set, whatever the environment says.
-func defaultOptions() (serviceOptions, error) {
-	var o serviceOptions
-	parser, err := kong.New(&o)
-	if err != nil {
-		return o, err
-	}
-	_, err = parser.Parse(nil)
-	return o, err
-}
-
 // Run serves until ctx ends.
-func (c *serveCommand) Run(ctx context.Context, out output) error {
-	log := c.logger(out.stderr)
+func (c *serveCommand) Run(ctx context.Context, out cli.Output) error {
+	log := c.logger(out.Stderr)
 	for _, w := range c.unknown {
 		log.Warn("the environment has what may be a mistake", "warning", w)
 	}
-	s, err := newService(ctx, c.serviceOptions, log, probes{})
+	s, err := service.New(ctx, c.Options, log)
 	if err != nil && ctx.Err() != nil {
 		log.Info("stopped while starting", "error", err)
 		return nil //nolint:nilerr // it was told to stop, and has
@@ -204,12 +95,31 @@ func (c *serveCommand) Run(ctx context.Context, out output) error {
 	}
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", string(c.Listen))
 	if err != nil {
-		_ = s.close()
+		_ = s.Close()
 		if errors.Is(err, syscall.EADDRINUSE) { // it may be free in a moment
 			return fmt.Errorf("--listen: %w (by another program, or by a replica that still runs; another port is had by --listen=HOST:PORT)", err)
 		}
-		return usageError{fmt.Errorf("--listen: %w", err)}
+		return cli.Usage(fmt.Errorf("--listen: %w", err))
 	}
-	log.Info("serving", "address", listener.Addr().String(), "store", redact(c.Store), "version", version())
-	return s.run(ctx, listener)
+	log.Info("serving", "address", listener.Addr().String(), "store", redact(c.Store), "version", service.Version("carillon"))
+	return s.Run(ctx, listener)
+}
+
+// redact leaves of a store's URL what may be shown: neither its password nor its options, some of which are secrets.
+// Not all of these URLs are such as net/url reads.
+func redact(rawURL string) string {
+	scheme, rest, ok := strings.Cut(rawURL, "://")
+	if !ok || scheme == "sqlite" {
+		return rawURL
+	}
+	user := ""
+	if at := strings.LastIndex(rest, "@"); at >= 0 {
+		name, password, _ := strings.Cut(rest[:at], ":")
+		if password != "" {
+			name += ":***"
+		}
+		user, rest = name+"@", rest[at+1:]
+	}
+	rest, _, _ = strings.Cut(rest, "?")
+	return scheme + "://" + user + rest
 }

@@ -18,6 +18,8 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/carillon-scheduler/carillon/job"
+
+	"github.com/carillon-scheduler/carillon/cmd/internal/cli"
 )
 
 // TestServerUnusable: a server that refuses us, or is none that will do, ends the service at once, however long it
@@ -81,7 +83,7 @@ func TestServerUnusable(t *testing.T) {
 		{"Redis is no cluster", redis + "?cluster=true", "cluster support disabled"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			startFails(t, []string{"--store=" + c.url, "--store-wait=1h"}, exitUsage, "--store: ", c.want)
+			startFails(t, []string{"--store=" + c.url, "--store-wait=1h"}, cli.ExitUsage, "--store: ", c.want)
 		})
 	}
 }

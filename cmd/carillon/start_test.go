@@ -12,6 +12,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/carillon-scheduler/carillon/cmd/internal/cli"
+	"github.com/carillon-scheduler/carillon/cmd/internal/service"
 )
 
 // TestUnreachable: a store that can't be reached is no mistake in the configuration, and is told of within seconds.
@@ -31,9 +34,14 @@ func TestUnreachable(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel() // each waits for a time limit
-			startFails(t, []string{"--store=" + c.url}, exitFailure, "--store-wait")
+			startFails(t, []string{"--store=" + c.url}, cli.ExitFailure, "--store-wait")
 		})
 	}
+}
+
+// TestMemory: a service whose jobs nothing outlives says so at its start.
+func TestMemory(t *testing.T) {
+	startFails(t, []string{"--store=memory:"}, cli.ExitUsage, "level=WARN", "gone when it ends", "no other replica")
 }
 
 func listen(t *testing.T) net.Listener {
@@ -72,7 +80,7 @@ func TestUnusable(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			url := "sqlite:" + filepath.Join(t.TempDir(), "carillon.db")
-			s, err := openStore(t.Context(), url)
+			s, err := service.OpenStore(t.Context(), url)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -87,7 +95,7 @@ func TestUnusable(t *testing.T) {
 			if _, err := db.Exec("PRAGMA " + c.pragma); err != nil {
 				t.Fatal(err)
 			}
-			startFails(t, []string{"--store=" + url, "--store-wait=1h"}, exitUsage, "--store: ", c.want)
+			startFails(t, []string{"--store=" + url, "--store-wait=1h"}, cli.ExitUsage, "--store: ", c.want)
 		})
 	}
 }
@@ -104,7 +112,7 @@ func TestUnusableFile(t *testing.T) {
 		diary:  "no SQLite database",
 		folder: "is no file",
 	} {
-		startFails(t, []string{"--store=sqlite:" + path, "--store-wait=1h"}, exitUsage, "--store: ", want)
+		startFails(t, []string{"--store=sqlite:" + path, "--store-wait=1h"}, cli.ExitUsage, "--store: ", want)
 	}
 }
 
@@ -126,7 +134,7 @@ func TestStoreWaitStopped(t *testing.T) {
 }
 
 func TestStoreWaitEnds(t *testing.T) {
-	startFails(t, []string{"--store=" + unreachable(t), "--store-wait=300ms"}, exitFailure, "is tried again", "--store-wait=300ms")
+	startFails(t, []string{"--store=" + unreachable(t), "--store-wait=300ms"}, cli.ExitFailure, "is tried again", "--store-wait=300ms")
 }
 
 // started is a service under way.
@@ -144,17 +152,17 @@ func start(t *testing.T, url string, wait time.Duration) *started {
 
 func startAt(t *testing.T, listen, url string, wait time.Duration) *started {
 	t.Helper()
-	options, err := defaultOptions()
+	options, err := service.Defaults()
 	if err != nil {
 		t.Fatal(err)
 	}
-	options.Store, options.StoreWait = url, duration(wait)
-	command := serveCommand{Listen: address(listen), serviceOptions: options}
+	options.Store, options.StoreWait = url, cli.Duration(wait)
+	command := serveCommand{Listen: address(listen), Options: options}
 	ctx, cancel := context.WithCancel(t.Context())
 	reader, writer := io.Pipe()
 	s := &started{T: t, log: bufio.NewScanner(reader), cancel: cancel, ended: make(chan error, 1)}
 	go func() {
-		s.ended <- command.Run(ctx, output{writer, writer})
+		s.ended <- command.Run(ctx, cli.Output{Stdout: writer, Stderr: writer})
 		_ = writer.Close()
 	}()
 	return s

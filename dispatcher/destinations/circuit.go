@@ -6,20 +6,20 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// Verdict is what a callback has shown of its destination.
+// Verdict is the state of its destination that a callback has shown.
 type Verdict uint8
 
 const (
-	// Well is that the destination has done what it can, or has refused no more than this callback.
+	// Well: the destination works; it took the callback, or refused only this one.
 	Well Verdict = iota
-	// PartFailed is that it has answered that something is wrong, maybe only with the part of it that was called.
+	// PartFailed: the destination answered with an error, maybe only of the part that was called.
 	PartFailed
-	// Failed is that nothing came back, or nothing that would be about a part.
+	// Failed: the destination did not answer, or answered with an error of the whole.
 	Failed
 )
 
-// circuit is closed until its destination, or a part of that, has failed again and again. Then it is open, and only
-// single callbacks go there, to probe it. The zero value is closed.
+// circuit is closed until its destination, or a part of it, has failed several times in a row. While it is open, single
+// callbacks probe the destination. The zero value is closed.
 type circuit struct {
 	failures int       // in a row
 	opened   time.Time // zero while it is closed
@@ -30,8 +30,8 @@ type circuit struct {
 	used     time.Time // of a part: when it failed last, or was called while it was open
 }
 
-// scout is the callback that makes the next probe. It comes for that sooner than its own retry policy would have it,
-// and that costs it no attempt before its own time.
+// scout is the callback that makes the next probe. It comes sooner than its own retry policy says, and an attempt
+// before that time is not counted.
 type scout struct {
 	id  job.ID
 	own time.Time
@@ -39,20 +39,20 @@ type scout struct {
 
 func (c *circuit) open() bool { return !c.opened.IsZero() }
 
-// lets tells whether it lets a callback through: any while it is closed, else one at its time, as far as clocks are
-// exact.
+// lets tells whether it lets a callback through: any while it is closed, else one at the time of the probe, give or
+// take a hundredth.
 func (c *circuit) lets(now time.Time) bool {
 	return !c.open() || !c.probing && !now.Before(c.probeAt.Add(-c.probe/100))
 }
 
-// begin notes that a callback was let through, and tells whether it is a probe.
+// begin notes that a callback was let through. It tells whether that is a probe.
 func (c *circuit) begin() (probe bool) {
 	probe = c.open() && !c.probing
 	c.probing = c.probing || probe
 	return probe
 }
 
-// fail notes a failure. It tells whether that has opened the circuit, or was the probe's.
+// fail notes a failure. It tells whether that opened the circuit, or was the probe's.
 func (c *circuit) fail(probe bool, p *Policy, now time.Time) (leads bool) {
 	c.failures++
 	switch {
@@ -67,9 +67,8 @@ func (c *circuit) fail(probe bool, p *Policy, now time.Time) (leads bool) {
 	return true
 }
 
-// done notes what a callback has shown. What comes back closes the circuits that were open since nothing did. An answer
-// that something is wrong is about the part that was called; of those in a row that are of one part, no more than half
-// as many as open a circuit are taken for the whole destination's.
+// done notes a callback's verdict. Any answer closes a circuit that opened for want of answers. An answer with an error
+// counts for the part that was called, and for the whole destination up to half as many as open a circuit.
 func (d *destination) done(p *Pass, v Verdict, now time.Time) {
 	part := d.parts[p.part]
 	switch v {
@@ -86,7 +85,7 @@ func (d *destination) done(p *Pass, v Verdict, now time.Time) {
 		if part.fail(p.probesPart, d.policy, now) {
 			p.leads = part
 		}
-		if len(d.answers) == 0 && d.circuit.open() { // it did not answer, and now it does
+		if len(d.answers) == 0 && d.circuit.open() { // it did not answer before
 			d.circuit = circuit{}
 		}
 		d.answers[p.part]++
@@ -103,10 +102,10 @@ func (d *destination) done(p *Pass, v Verdict, now time.Time) {
 	}
 }
 
-// Again tells in how long a callback that has failed is to come again, which its own retry policy would have after own.
-// It is the time of the next probe if the callback has opened a circuit, or probed one in vain: so what is well again
-// is found to be, however long those that wait for it still have to wait. Free tells that its own time has not come
-// yet, and so this was no attempt of its own. To be called after Done.
+// Again answers the pause before the next attempt of a callback that has failed; own is the pause by its own retry
+// policy. A callback that opened a circuit, or probed one in vain, comes again for the next probe: so a destination that
+// works again is noticed, however long the deferred callbacks still have to wait. Free tells that the callback came
+// before its own time, so the attempt is not counted. Again is called after Done.
 func (p *Pass) Again(id job.ID, own time.Duration) (after time.Duration, free bool) {
 	p.set.lock.Lock()
 	defer p.set.lock.Unlock()

@@ -31,7 +31,7 @@ func TestPartFails(t *testing.T) {
 		for range policy.Failures {
 			f.part("/bad", destinations.PartFailed)
 		}
-		f.refusedPart("/bad", "what is called at d has failed 3 times in a row; it is tried again every 5s")
+		f.refusedPart("/bad", "the called part of d has failed 3 times in a row; it is tried again every 5s")
 		for range 10 {
 			f.part("/good", destinations.PartFailed)
 			f.part("/good", destinations.Well)
@@ -41,7 +41,7 @@ func TestPartFails(t *testing.T) {
 		}
 		for _, probe := range []time.Duration{policy.Probe, 2 * policy.Probe, 4 * policy.Probe, policy.LongestProbe, policy.LongestProbe} {
 			time.Sleep(probe - time.Second)
-			f.refusedPart("/bad", "what is called")
+			f.refusedPart("/bad", "the called part of d")
 			time.Sleep(time.Second)
 			f.part("/bad", destinations.PartFailed)
 		}

@@ -25,7 +25,7 @@ type crowd struct {
 }
 
 func (f field) crowd(tenant string, takes time.Duration, limits destinations.Limits) *crowd {
-	limits.Of.Tenant = tenant
+	limits.Flow.Tenant = tenant
 	return &crowd{field: f, limits: limits, takes: takes}
 }
 
@@ -48,7 +48,7 @@ func (c *crowd) one(ctx context.Context) {
 			at = c.replicas[rand.IntN(len(c.replicas))]
 		}
 		pass, err := at.Enter(ctx, "d", limits)
-		if after, busy := destinations.IsBusy(err); busy {
+		if after, busy := destinations.IsDeferral(err); busy {
 			select {
 			case <-time.After(after + rand.N(5*time.Millisecond)): // no clock is exact
 			case <-ctx.Done():

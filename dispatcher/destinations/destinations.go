@@ -1,9 +1,9 @@
-// Package destinations keeps callbacks from crowding what they are sent to, and what is slow or down from holding slots
-// that others could use: each destination, such as a host or a queue, has a limit of callbacks under way, a rate if
-// there is to be one, and a circuit that opens when it fails again and again, as has each part of it, such as a path.
-// What can't be sent now is given back, to come again when it is likely to be its turn.
+// Package destinations protects receivers from too many callbacks, and the replica's slots from slow receivers. Each
+// destination, such as a host or a queue, has a limit of callbacks under way, a rate if its jobs ask for one, and a
+// circuit that opens when callbacks fail again and again, as has each part of it, such as a path. A callback that can't
+// be sent now is deferred, and comes again when it is likely to be its turn (waitqueue.go).
 //
-// All of it is of one replica: with three, a destination sees up to three times its limits.
+// Limits are those of one replica: with three, a destination gets up to three times as many.
 package destinations
 
 import (
@@ -22,15 +22,15 @@ type Set struct {
 	now    func() time.Time
 	lock   sync.Mutex
 	all    map[string]*destination
-	busy   map[*destination]struct{} // those with callbacks under way
+	active map[*destination]struct{} // those with callbacks under way
 }
 
-// New makes a set. Now is [time.Now], or another clock with a monotonic reading: nothing here goes by the wall clock.
+// New makes a set. Now is [time.Now], or another clock with a monotonic reading: the set never uses the wall clock.
 func New(p Policy, now func() time.Time) *Set {
-	return &Set{policy: p, now: now, all: make(map[string]*destination), busy: make(map[*destination]struct{})}
+	return &Set{policy: p, now: now, all: make(map[string]*destination), active: make(map[*destination]struct{})}
 }
 
-// destination is what is known of one. The set's lock guards it.
+// destination is the state of one destination. The set's lock guards it.
 type destination struct {
 	name     string
 	policy   *Policy
@@ -41,13 +41,13 @@ type destination struct {
 	used     time.Time
 
 	circuit circuit
-	parts   map[string]*circuit // those that have failed since they were well
-	answers map[string]int      // that something is wrong, by part, of the failures in a row
+	parts   map[string]*circuit // those that have failed since their last success
+	answers map[string]int      // by part: failures in a row that were answers, see [PartFailed]
 
 	pace   *rate.Limiter // nil until a rate is asked for
-	begun  time.Time     // when the last callback was let in
-	turns  turns         // of those that were given back
-	parked parked        // how many they are
+	begun  time.Time     // when the last callback was admitted
+	queue  waitQueue     // of deferred callbacks
+	parked parked        // how many there are
 }
 
 // Pass is the permission to send a callback. Done must be called once it was sent, or Cancel if it was not.
@@ -57,20 +57,20 @@ type Pass struct {
 	part  string
 	place *list.Element
 	begun time.Time
-	// probe and probesPart tell that it probes an open circuit; leads is the one that it has opened, or probed in vain.
+	// probe and probesPart tell that it probes an open circuit; leads is the circuit that it has opened, or probed in vain.
 	probe, probesPart bool
 	leads             *circuit
 }
 
-// waiter is a callback that waits for its turn.
+// waiter is a callback that waits for a moment.
 type waiter struct {
-	own  int // the limit that it asks for; zero for none
+	own  int // its job's own limit; zero for none
 	part string
-	turn chan *Pass // of one
+	pass chan *Pass // with room for one
 }
 
-// Enter waits until a callback may be sent, but not for long: the error is a [*Busy] if it is not to be sent now, or
-// that of the context.
+// Enter waits until a callback may be sent, but no longer than the policy's Patience: the error is a [*Deferral] if it
+// is not to be sent now, or that of the context.
 func (s *Set) Enter(ctx context.Context, name string, l Limits) (*Pass, error) {
 	pass, w, err := s.enter(name, l)
 	if w == nil {
@@ -79,7 +79,7 @@ func (s *Set) Enter(ctx context.Context, name string, l Limits) (*Pass, error) {
 	patience := time.NewTimer(s.policy.Patience)
 	defer patience.Stop()
 	select {
-	case pass := <-w.turn:
+	case pass := <-w.pass:
 		return pass, nil
 	case <-patience.C:
 	case <-ctx.Done():
@@ -88,24 +88,24 @@ func (s *Set) Enter(ctx context.Context, name string, l Limits) (*Pass, error) {
 	defer s.lock.Unlock()
 	d := s.all[name] // it is kept while somebody waits
 	select {
-	case pass := <-w.turn: // it has come just now
+	case pass := <-w.pass: // it has come just now
 		return pass, nil
 	default:
 	}
 	d.waiting = slices.DeleteFunc(d.waiting, func(other *waiter) bool { return other == w })
 	now := s.now()
-	d.admit(s, now) // who came behind it may have a higher limit
+	d.admitWaiting(s, now) // a callback behind it may have a higher limit
 	switch err := ctx.Err(); {
 	case err != nil:
 		return nil, err
 	case d.circuit.open():
-		return nil, d.down(&d.circuit, now)
+		return nil, d.circuitOpen(&d.circuit, now)
 	default:
-		return nil, d.full(l, now)
+		return nil, d.atLimit(l, now)
 	}
 }
 
-// enter lets a callback in, lets it wait, or gives it back.
+// enter admits a callback, lets it wait, or defers it.
 func (s *Set) enter(name string, l Limits) (*Pass, *waiter, error) {
 	now := s.now()
 	s.lock.Lock()
@@ -114,7 +114,7 @@ func (s *Set) enter(name string, l Limits) (*Pass, *waiter, error) {
 	if !known {
 		d = &destination{
 			name: name, policy: &s.policy, parts: make(map[string]*circuit), answers: make(map[string]int),
-			parked: make(parked), turns: newTurns(),
+			parked: make(parked), queue: newWaitQueue(),
 		}
 		s.all[name] = d
 	}
@@ -122,10 +122,10 @@ func (s *Set) enter(name string, l Limits) (*Pass, *waiter, error) {
 	part := d.parts[l.Part]
 	switch {
 	case !d.circuit.lets(now):
-		return nil, nil, d.down(&d.circuit, now)
+		return nil, nil, d.circuitOpen(&d.circuit, now)
 	case part != nil && !part.lets(now):
 		part.used = now
-		return nil, nil, d.down(part, now)
+		return nil, nil, d.circuitOpen(part, now)
 	case d.circuit.open():
 		return d.begin(s, l.Part, now), nil, nil
 	}
@@ -135,32 +135,33 @@ func (s *Set) enter(name string, l Limits) (*Pass, *waiter, error) {
 		slowest += s.policy.FirstInFlight
 	}
 	if d.slow(now) && s.slow(now) >= slowest {
-		return nil, nil, d.crowded(l, now)
+		return nil, nil, d.crowdedOut(l, now)
 	}
-	each := max(1, d.each(limit, now))
-	room := limit - d.underWay.Len() // who waits may not begin, or would have
+	each := max(1, d.interval(limit, now))
+	room := limit - d.underWay.Len() // a callback that waits may not begin, or would have
 	mayBegin := room > 0
 	if !mayBegin {
 		room = int(s.policy.Patience/each) - len(d.waiting)
-		if d.slow(now) && d.underWay.Len()+len(d.waiting) >= s.policy.InFlight { // who waits has a slot all the while
+		if d.slow(now) && d.underWay.Len()+len(d.waiting) >= s.policy.InFlight { // a waiting one has a slot all the while
 			room = 0
 		}
 	}
 	if l.Rate > 0 {
 		each = max(each, interval(l.Rate))
 	}
-	d.turns.come(l.Of, l.Again, each, now)
+	r := request{flow: l.Flow, again: l.Again, interval: each}
+	d.queue.on(arrived, r, now)
 	kinds := slot
 	if l.InFlight > 0 {
 		kinds |= slotOfOwn
 	}
-	if room <= d.turns.kept(l.Of, kinds, now.Add(d.next(now))) {
-		return nil, nil, d.full(l, now)
+	if room <= d.queue.keptFrom(l.Flow, kinds, now.Add(d.untilNextEnd(now))) {
+		return nil, nil, d.atLimit(l, now)
 	}
 	if err := d.reserve(l, now); err != nil {
 		return nil, nil, err
 	}
-	d.turns.charge(l.Of, each, now)
+	d.queue.on(admitted, r, now)
 	if mayBegin {
 		return d.begin(s, l.Part, now), nil, nil
 	}
@@ -171,8 +172,8 @@ func (s *Set) enter(name string, l Limits) (*Pass, *waiter, error) {
 
 // begin lets one callback begin.
 func (d *destination) begin(s *Set, part string, now time.Time) *Pass {
-	if d.underWay.Len() == 0 && now.Sub(d.begun) > 2*d.turns.each+d.policy.Patience {
-		d.turns.forget() // those who had turns do not come: they may have been cancelled
+	if d.underWay.Len() == 0 && now.Sub(d.begun) > 2*d.queue.interval+d.policy.Patience {
+		d.queue.forget() // nobody comes for the turns: the callbacks may have been cancelled
 	}
 	d.begun = now
 	p := &Pass{set: s, to: d, part: part, begun: now, probe: d.circuit.begin()}
@@ -180,13 +181,13 @@ func (d *destination) begin(s *Set, part string, now time.Time) *Pass {
 		p.probesPart = c.begin()
 	}
 	p.place = d.underWay.PushBack(p)
-	s.busy[d] = struct{}{}
+	s.active[d] = struct{}{}
 	return p
 }
 
 // slow is how many callbacks are under way to destinations that are slow.
 func (s *Set) slow(now time.Time) (n int) {
-	for d := range s.busy {
+	for d := range s.active {
 		if d.slow(now) {
 			n += d.underWay.Len()
 		}
@@ -194,7 +195,7 @@ func (s *Set) slow(now time.Time) (n int) {
 	return n
 }
 
-// limit is how many may be under way, as things stand, if one asks for a limit of its own.
+// limit is how many callbacks may be under way now, for a job with a limit of its own; zero for none.
 func (d *destination) limit(own int, now time.Time) int {
 	limit := d.policy.InFlight
 	if d.slow(now) {
@@ -206,7 +207,7 @@ func (d *destination) limit(own int, now time.Time) int {
 	return limit
 }
 
-// slow tells whether callbacks take long. One that has not answered yet is not known to be fast.
+// slow tells whether callbacks take long. A destination that has not answered yet counts as slow.
 func (d *destination) slow(now time.Time) bool {
 	return d.took == 0 || d.takes(now) > d.policy.SlowAfter
 }
@@ -224,12 +225,12 @@ func (d *destination) takes(now time.Time) time.Duration {
 	return max(d.took, now.Sub(since))
 }
 
-// each is about how long it takes until one more can begin, while as many as may be are under way.
-func (d *destination) each(limit int, now time.Time) time.Duration {
+// interval is about how long it takes until one more can begin while the limit is reached.
+func (d *destination) interval(limit int, now time.Time) time.Duration {
 	return d.takes(now) / time.Duration(limit)
 }
 
-// Done tells how the callback went.
+// Done ends the permission with what the callback has shown of its destination.
 func (p *Pass) Done(v Verdict) {
 	now := p.set.now()
 	p.set.lock.Lock()
@@ -240,26 +241,26 @@ func (p *Pass) Done(v Verdict) {
 	if d.took == 0 {
 		d.took = took
 	}
-	const weight = 8 // of what was known before
+	const weight = 8 // of the callbacks before
 	d.took += (took - d.took) / weight
 	d.done(p, v, now)
 	p.leave(now)
 }
 
-// Cancel gives the permission back: nothing was sent, so nothing is known by it.
+// Cancel ends the permission of a callback that was not sent.
 func (p *Pass) Cancel() {
 	p.set.lock.Lock()
 	defer p.set.lock.Unlock()
 	p.leave(p.set.now())
 }
 
-// leave makes room for another.
+// leave makes room for another callback.
 func (p *Pass) leave(now time.Time) {
 	d := p.to
 	d.underWay.Remove(p.place)
 	d.used = now
 	if d.underWay.Len() == 0 {
-		delete(p.set.busy, d)
+		delete(p.set.active, d)
 	}
 	if p.probe {
 		d.circuit.probing = false
@@ -267,26 +268,26 @@ func (p *Pass) leave(now time.Time) {
 	if c := d.parts[p.part]; c != nil && p.probesPart {
 		c.probing = false
 	}
-	d.admit(p.set, now)
+	d.admitWaiting(p.set, now)
 }
 
-// admit gives their turns to those that wait, as far as their limits allow. Most have none of their own.
-func (d *destination) admit(s *Set, now time.Time) {
-	if d.circuit.open() { // they find out
+// admitWaiting lets waiting callbacks begin, as far as their limits allow. Most have no limit of their own.
+func (d *destination) admitWaiting(s *Set, now time.Time) {
+	if d.circuit.open() { // they are deferred when their patience ends
 		return
 	}
 	for len(d.waiting) > 0 && d.underWay.Len() < d.limit(d.waiting[0].own, now) {
-		d.waiting[0].turn <- d.begin(s, d.waiting[0].part, now)
+		d.waiting[0].pass <- d.begin(s, d.waiting[0].part, now)
 		d.waiting = d.waiting[1:]
 	}
 	if len(d.waiting) == 0 || d.waiting[0].own == 0 {
 		return
 	}
-	d.waiting = slices.DeleteFunc(d.waiting, func(w *waiter) bool { // who comes behind one with a limit of its own
+	d.waiting = slices.DeleteFunc(d.waiting, func(w *waiter) bool { // also those behind one with a limit of its own
 		if d.underWay.Len() >= d.limit(w.own, now) {
 			return false
 		}
-		w.turn <- d.begin(s, w.part, now)
+		w.pass <- d.begin(s, w.part, now)
 		return true
 	})
 }

@@ -46,7 +46,7 @@ func (f field) refused(name string, limits destinations.Limits, says string) tim
 	f.Helper()
 	before := time.Now()
 	_, err := f.Enter(f.Context(), name, limits)
-	after, busy := destinations.IsBusy(err)
+	after, busy := destinations.IsDeferral(err)
 	if !busy || !strings.Contains(err.Error(), says) || !time.Now().Equal(before) {
 		f.Fatalf("after %s: %v, want it refused for %q", time.Since(before), err, says)
 	}
@@ -298,7 +298,7 @@ func TestWaitingEnds(t *testing.T) {
 		}
 		start := time.Now()
 		_, err := f.Enter(f.Context(), "d", destinations.Limits{})
-		if _, busy := destinations.IsBusy(err); !busy || time.Since(start) != policy.Patience {
+		if _, busy := destinations.IsDeferral(err); !busy || time.Since(start) != policy.Patience {
 			t.Errorf("after %s: %v", time.Since(start), err)
 		}
 		ctx, cancel := context.WithTimeout(f.Context(), 10*time.Millisecond)
@@ -358,7 +358,7 @@ func TestCircuit(t *testing.T) {
 				probes = append(probes, fmt.Sprint(time.Since(start)))
 				f.refused("d", destinations.Limits{}, "d has failed")
 				pass.Done(destinations.Failed)
-			} else if after, busy := destinations.IsBusy(err); !busy || after < policy.Probe {
+			} else if after, busy := destinations.IsDeferral(err); !busy || after < policy.Probe {
 				t.Fatalf("%v, after %s", err, after)
 			}
 			time.Sleep(time.Second)

@@ -19,33 +19,33 @@ const times = 8
 func TestTurnsAreShared(t *testing.T) {
 	const takes, perSecond, n = 20 * time.Millisecond, 100, 150
 	inFlight, paced := destinations.Limits{InFlight: 2}, destinations.Limits{Rate: perSecond}
-	whose := func(tenant string, priority job.Priority, share, weight float64) destinations.Whose {
-		return destinations.Whose{Tenant: tenant, Priority: priority, Share: share, Weight: weight}
+	whose := func(tenant string, priority job.Priority, share, weight float64) destinations.Flow {
+		return destinations.Flow{Tenant: tenant, Priority: priority, PriorityWeight: share, TenantWeight: weight}
 	}
 	for name, c := range map[string]struct {
 		limits destinations.Limits
-		crowd  destinations.Whose   // has many that wait
-		others []destinations.Whose // come later with n each
-		part   float64              // of all turns, that each of these has
+		crowd  destinations.Flow   // has many that wait
+		others []destinations.Flow // come later with n each
+		part   float64             // of all turns, that each of these has
 	}{
-		"tenants":          {inFlight, whose("a", "", 0, 0), []destinations.Whose{whose("b", "", 0, 0)}, 1. / 2},
-		"a rate":           {paced, whose("a", "", 0, 0), []destinations.Whose{whose("b", "", 0, 0)}, 1. / 2},
-		"heavy":            {inFlight, whose("a", "", 25, 0.5), []destinations.Whose{whose("b", "", 25, 4.5)}, 0.9},
-		"heavy, at a rate": {paced, whose("a", "", 25, 0.5), []destinations.Whose{whose("b", "", 25, 4.5)}, 0.9},
-		"light":            {inFlight, whose("a", "", 25, 4), []destinations.Whose{whose("b", "", 25, 1)}, 0.2},
-		"three":            {inFlight, whose("a", "", 25, 1), []destinations.Whose{whose("b", "", 25, 1), whose("c", "", 25, 1)}, 1. / 3},
-		"priorities":       {inFlight, whose("a", "high", 90, 1), []destinations.Whose{whose("a", "low", 10, 1)}, 0.1},
+		"tenants":          {inFlight, whose("a", "", 0, 0), []destinations.Flow{whose("b", "", 0, 0)}, 1. / 2},
+		"a rate":           {paced, whose("a", "", 0, 0), []destinations.Flow{whose("b", "", 0, 0)}, 1. / 2},
+		"heavy":            {inFlight, whose("a", "", 25, 0.5), []destinations.Flow{whose("b", "", 25, 4.5)}, 0.9},
+		"heavy, at a rate": {paced, whose("a", "", 25, 0.5), []destinations.Flow{whose("b", "", 25, 4.5)}, 0.9},
+		"light":            {inFlight, whose("a", "", 25, 4), []destinations.Flow{whose("b", "", 25, 1)}, 0.2},
+		"three":            {inFlight, whose("a", "", 25, 1), []destinations.Flow{whose("b", "", 25, 1), whose("c", "", 25, 1)}, 1. / 3},
+		"priorities":       {inFlight, whose("a", "high", 90, 1), []destinations.Flow{whose("a", "low", 10, 1)}, 0.1},
 		"tenants of a priority": {inFlight, whose("a", "low", 10, 50),
-			[]destinations.Whose{whose("b", "high", 90, 1), whose("c", "high", 90, 1)}, 0.45},
+			[]destinations.Flow{whose("b", "high", 90, 1), whose("c", "high", 90, 1)}, 0.45},
 	} {
 		t.Run(name, func(t *testing.T) {
 			on(t, func(f field) {
 				f.take("d", takes)
 				ctx, cancel := context.WithCancel(f.Context())
 				var all []*crowd
-				submit := func(of destinations.Whose, n int) {
+				submit := func(of destinations.Flow, n int) {
 					limits := c.limits
-					limits.Of = of
+					limits.Flow = of
 					one := f.crowd(of.Tenant, takes, limits)
 					one.submit(ctx, n, 0)
 					all = append(all, one)
@@ -89,7 +89,7 @@ func TestTurnsBesideOtherReplicas(t *testing.T) {
 					ctx, cancel := context.WithCancel(f.Context())
 					crowds := map[string]*crowd{}
 					for tenant, weight := range map[string]float64{"light": 1, "heavy": 4} {
-						c := f.crowd(tenant, 0, destinations.Limits{Of: destinations.Whose{Weight: weight}})
+						c := f.crowd(tenant, 0, destinations.Limits{Flow: destinations.Flow{TenantWeight: weight}})
 						c.replicas, c.random = replicas, takes
 						c.submit(ctx, 10*rate*len(replicas), 0)
 						crowds[tenant] = c
@@ -150,7 +150,7 @@ func TestLowRateIsShared(t *testing.T) {
 		ctx, cancel := context.WithCancel(f.Context())
 		crowds := map[string]*crowd{}
 		for tenant, weight := range map[string]float64{"light": 1, "heavy": 4} {
-			c := f.crowd(tenant, time.Millisecond, destinations.Limits{Rate: perSecond, Of: destinations.Whose{Weight: weight}})
+			c := f.crowd(tenant, time.Millisecond, destinations.Limits{Rate: perSecond, Flow: destinations.Flow{TenantWeight: weight}})
 			c.submit(ctx, seconds*perSecond, 0)
 			crowds[tenant] = c
 		}
@@ -220,7 +220,7 @@ func TestExpectedThatDoNotCome(t *testing.T) {
 				time.Sleep(5 * c.perStep)
 				for i := range c.tenants {
 					gone := c.limits
-					gone.Of.Tenant = fmt.Sprint(i)
+					gone.Flow.Tenant = fmt.Sprint(i)
 					short, end := context.WithTimeout(f.Context(), time.Nanosecond)
 					if pass, err := f.Enter(short, "d", gone); err == nil {
 						pass.Cancel()
@@ -244,14 +244,14 @@ func TestNothingIsKeptForLimitsOfOthers(t *testing.T) {
 	on(t, func(f field) {
 		const takes = 200 * time.Millisecond // too long to wait for, and not slow
 		f.take("d", takes)
-		limited := destinations.Limits{InFlight: 1, Of: destinations.Whose{Tenant: "limited"}}
+		limited := destinations.Limits{InFlight: 1, Flow: destinations.Flow{Tenant: "limited"}}
 		if _, err := f.Enter(f.Context(), "d", limited); err != nil {
 			t.Fatal(err)
 		}
 		limited.Again = true
 		f.refused("d", limited, "under way")
 		for i := range policy.InFlight - 1 {
-			if _, err := f.Enter(f.Context(), "d", destinations.Limits{Of: destinations.Whose{Tenant: "other"}}); err != nil {
+			if _, err := f.Enter(f.Context(), "d", destinations.Limits{Flow: destinations.Flow{Tenant: "other"}}); err != nil {
 				t.Errorf("with %d under way: %v", i+1, err)
 			}
 		}
@@ -266,7 +266,7 @@ func TestLongestPause(t *testing.T) {
 			f.enter("d")
 		}
 		for i := range 2000 {
-			limits := destinations.Limits{Of: destinations.Whose{Tenant: fmt.Sprint(i)}, Again: i%2 == 1}
+			limits := destinations.Limits{Flow: destinations.Flow{Tenant: fmt.Sprint(i)}, Again: i%2 == 1}
 			if after := f.refused("d", limits, "under way"); after > 10*policy.LongestProbe {
 				t.Fatalf("one of the tenant %d is put off for %s", i, after)
 			}
@@ -286,7 +286,7 @@ func TestManyThatAreCrowdedOut(t *testing.T) {
 		}
 		f.enter("d")
 		for i := range 500 {
-			limits := destinations.Limits{Of: destinations.Whose{Tenant: fmt.Sprint(i)}}
+			limits := destinations.Limits{Flow: destinations.Flow{Tenant: fmt.Sprint(i)}}
 			if after := f.refused("d", limits, "slow, like others"); after > 3*policy.Probe {
 				t.Fatalf("one of the tenant %d is put off for %s", i, after)
 			}

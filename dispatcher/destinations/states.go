@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Forget drops what has not been used for long; that is, of one whose circuit is open, for longer than until its next
-// probe.
+// Forget drops destinations that have not been used since a time, which must lie further back than the longest pause
+// between two probes.
 func (s *Set) Forget(before time.Time) {
 	s.lock.Lock()
 	defer s.lock.Unlock()
@@ -21,14 +21,14 @@ func (s *Set) Forget(before time.Time) {
 	}
 }
 
-// State is what is known of a destination.
+// State is the state of a destination.
 type State struct {
 	Name string
-	// InFlight is how many callbacks are under way, and Waiting how many wait for their turn for a moment.
+	// InFlight is how many callbacks are under way, and Waiting how many are claimed and wait for a moment.
 	InFlight, Waiting int
-	// Parked is how many of those that it gave back wait in the store for their turns.
+	// Parked is how many deferred callbacks wait in the store for their turns.
 	Parked int
-	// Failures is how many in a row have failed, as far as they are about the whole of it; Open is since when its
+	// Failures is how many callbacks in a row have failed by the fault of the whole destination; Open is since when its
 	// circuit is open, zero while that is closed.
 	Failures int
 	Open     time.Time
@@ -42,7 +42,9 @@ func (s *Set) States() (all []State) {
 	s.lock.Lock()
 	defer s.lock.Unlock()
 	for _, d := range s.all {
-		all = append(all, State{d.name, d.underWay.Len(), len(d.waiting), d.parked.count(now), d.circuit.failures, d.circuit.opened, d.took})
+		all = append(all, State{
+			d.name, d.underWay.Len(), len(d.waiting), d.parked.count(now), d.circuit.failures, d.circuit.opened, d.took,
+		})
 	}
 	slices.SortFunc(all, func(a, b State) int { return strings.Compare(a.Name, b.Name) })
 	return all

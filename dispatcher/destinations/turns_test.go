@@ -44,6 +44,48 @@ func TestTurns(t *testing.T) {
 	}
 }
 
+// A deferred callback waits in the state that the drawing of the queue shows, and its error says in which.
+func TestStatesOfDeferred(t *testing.T) {
+	const inTurn, reserved, unordered = "waits for its turn", "a slot is reserved", "too long for turns"
+	on(t, func(f field) {
+		f.take("d", 10*time.Second)
+		var passes []*destinations.Pass
+		for range policy.SlowInFlight {
+			passes = append(passes, f.enter("d"))
+		}
+		one := destinations.Limits{}
+		again := destinations.Limits{Again: true}
+		for _, c := range []struct {
+			limits destinations.Limits
+			n      int
+			says   string
+		}{
+			{one, 1, reserved},   // nobody is before it, and a place is free in ten seconds
+			{one, 4, inTurn},     // four are sent each ten seconds
+			{again, 3, reserved}, // for as many as are sent within one's time
+			{again, 4, inTurn},   // up to the longest pause
+			{again, 5, unordered},
+			{one, 5, unordered},
+		} {
+			for range c.n {
+				f.refused("d", c.limits, c.says)
+			}
+		}
+		time.Sleep(10 * time.Second) // the first reservation's time has come
+		other := destinations.Limits{Flow: destinations.Flow{Tenant: "other"}}
+		passes[0].Done(destinations.Well)
+		if _, err := f.Enter(f.Context(), "d", other); err != nil {
+			t.Errorf("one whose tenant has had no more: %v", err)
+		}
+		passes[1].Done(destinations.Well)
+		f.refused("d", other, "keeps room for others")
+		time.Sleep(20 * time.Second) // all reservations have expired
+		if _, err := f.Enter(f.Context(), "d", other); err != nil {
+			t.Errorf("when nobody has come for the reserved slots: %v", err)
+		}
+	})
+}
+
 // Whoever is given back is not overtaken for ever by those that come just when there is room: while a destination can
 // do what comes, nobody waits for long.
 func TestWaitingAtRandom(t *testing.T) {
@@ -60,7 +102,7 @@ func TestWaitingAtRandom(t *testing.T) {
 				came := time.Now()
 				for again := false; ; again = true {
 					pass, err := f.Enter(f.Context(), "d", destinations.Limits{InFlight: 1, Again: again})
-					if after, busy := destinations.IsBusy(err); busy {
+					if after, busy := destinations.IsDeferral(err); busy {
 						time.Sleep(after + time.Millisecond)
 						continue
 					}
@@ -95,7 +137,7 @@ func TestLongBacklog(t *testing.T) {
 				mine := 1
 				for ; ; mine++ {
 					pass, err := f.Enter(f.Context(), "d", destinations.Limits{InFlight: 1, Again: mine > 1})
-					if after, busy := destinations.IsBusy(err); busy {
+					if after, busy := destinations.IsDeferral(err); busy {
 						time.Sleep(after + rand.N(10*time.Millisecond))
 						continue
 					}
@@ -173,7 +215,7 @@ func TestLineThatIsServed(t *testing.T) {
 		line := f.crowd("a", takes, one)
 		line.submit(f.Context(), 25, 0)
 		time.Sleep(10*time.Second + takes/2)
-		one.Of.Tenant = "a"
+		one.Flow.Tenant = "a"
 		if after := f.refused("d", one, "under way"); after < 10*time.Second {
 			t.Errorf("one that comes behind some fifteen comes again after %s", after)
 		}

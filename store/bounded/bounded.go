@@ -89,19 +89,10 @@ func (j *jobs) Trigger(ctx context.Context, o job.Occurrence) error {
 	return certain(ctx, func(ctx context.Context) error { return j.inner.Trigger(ctx, o) })
 }
 
-// Redrive implements [store.Jobs].
-func (j *jobs) Redrive(ctx context.Context, tenant string, ids []job.ID, now time.Time) (n int, err error) {
+// SettleDead implements [store.Jobs].
+func (j *jobs) SettleDead(ctx context.Context, d store.DeadSettlement) (n int, err error) {
 	err = certain(ctx, func(ctx context.Context) (err error) {
-		n, err = j.inner.Redrive(ctx, tenant, ids, now)
-		return err
-	})
-	return n, err
-}
-
-// DeleteDeadLetters implements [store.Jobs].
-func (j *jobs) DeleteDeadLetters(ctx context.Context, tenant string, ids []job.ID) (n int, err error) {
-	err = certain(ctx, func(ctx context.Context) (err error) {
-		n, err = j.inner.DeleteDeadLetters(ctx, tenant, ids)
+		n, err = j.inner.SettleDead(ctx, d)
 		return err
 	})
 	return n, err

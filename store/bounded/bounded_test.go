@@ -34,14 +34,8 @@ func (f failing) Pause(context.Context, job.Name, job.Revision, time.Time) error
 func (f failing) Resume(context.Context, job.Name, job.Revision, time.Time) error {
 	return f.err
 }
-func (f failing) Trigger(context.Context, job.Occurrence) error { return f.err }
-func (f failing) Redrive(context.Context, string, []job.ID, time.Time) (int, error) {
-	return 0, f.err
-}
-
-func (f failing) DeleteDeadLetters(context.Context, string, []job.ID) (int, error) {
-	return 0, f.err
-}
+func (f failing) Trigger(context.Context, job.Occurrence) error                 { return f.err }
+func (f failing) SettleDead(context.Context, store.DeadSettlement) (int, error) { return 0, f.err }
 
 func (f failing) WriteRecords(context.Context, []store.RecordChange) []error {
 	return []error{nil, f.err}
@@ -71,12 +65,8 @@ func TestUnknownOutcomesAreAnsweredWhenTheyAreFinal(t *testing.T) {
 		"trigger": func(ctx context.Context, s store.Jobs, _ store.Records) error {
 			return s.Trigger(ctx, job.Occurrence{})
 		},
-		"redrive": func(ctx context.Context, s store.Jobs, _ store.Records) error {
-			_, err := s.Redrive(ctx, "", nil, time.Time{})
-			return err
-		},
-		"delete dead letters": func(ctx context.Context, s store.Jobs, _ store.Records) error {
-			_, err := s.DeleteDeadLetters(ctx, "", nil)
+		"settle dead letters": func(ctx context.Context, s store.Jobs, _ store.Records) error {
+			_, err := s.SettleDead(ctx, store.DeadSettlement{})
 			return err
 		},
 		"write records": func(ctx context.Context, _ store.Jobs, r store.Records) error {

@@ -39,8 +39,7 @@ func New(inner store.Store, registerer prometheus.Registerer) store.Store {
 		{&m.occurrences, "occurrences"},
 		{&m.strays, "strays"},
 		{&m.deadLetters, "dead_letters"},
-		{&m.redrive, "redrive"},
-		{&m.deleteDeadLetters, "delete_dead_letters"},
+		{&m.settleDead, "settle_dead"},
 		{&m.claim, "claim"},
 		{&m.dueLanes, "due_lanes"},
 		{&m.lanes, "lanes"},
@@ -67,11 +66,11 @@ func New(inner store.Store, registerer prometheus.Registerer) store.Store {
 type metered struct {
 	inner store.Store
 
-	put, cancel, amend, pause, resume, trigger, job, jobs                                 operation
-	occurrences, strays, deadLetters, redrive, deleteDeadLetters, claim, lanes, claimJobs operation
-	dueLanes                                                                              operation
-	advance, settle, sweep, now, backlog, exports                                         operation
-	imports, countLanes, sample, records, writeRecords                                    operation
+	put, cancel, amend, pause, resume, trigger, job, jobs                 operation
+	occurrences, strays, deadLetters, settleDead, claim, lanes, claimJobs operation
+	dueLanes                                                              operation
+	advance, settle, sweep, now, backlog, exports                         operation
+	imports, countLanes, sample, records, writeRecords                    operation
 }
 
 // operation is what is measured of one method.
@@ -98,9 +97,7 @@ func isFault(ctx context.Context, err error) bool {
 
 // Warnings passes on what the inner store warns of. Not all stores do.
 func (s *metered) Warnings(ctx context.Context) []string {
-	w, ok := s.inner.(interface {
-		Warnings(ctx context.Context) []string
-	})
+	w, ok := s.inner.(store.Warner)
 	if !ok {
 		return nil
 	}

@@ -190,9 +190,7 @@ func TestErrors(t *testing.T) {
 
 func TestWarnings(t *testing.T) {
 	warnings := func(inner store.Store) []string {
-		w, ok := instrumented.New(inner, prometheus.NewRegistry()).(interface {
-			Warnings(ctx context.Context) []string
-		})
+		w, ok := instrumented.New(inner, prometheus.NewRegistry()).(store.Warner)
 		if !ok {
 			t.Fatal("it passes no warnings on")
 		}

@@ -106,19 +106,11 @@ func (s *metered) DeadLetters(ctx context.Context, filter store.DeadLetterFilter
 	return answer, err
 }
 
-// Redrive implements [store.Jobs].
-func (s *metered) Redrive(ctx context.Context, tenant string, ids []job.ID, now time.Time) (int, error) {
+// SettleDead implements [store.Jobs].
+func (s *metered) SettleDead(ctx context.Context, settlement store.DeadSettlement) (int, error) {
 	start := time.Now()
-	answer, err := s.inner.Redrive(ctx, tenant, ids, now)
-	s.redrive.done(ctx, start, err)
-	return answer, err
-}
-
-// DeleteDeadLetters implements [store.Jobs].
-func (s *metered) DeleteDeadLetters(ctx context.Context, tenant string, ids []job.ID) (int, error) {
-	start := time.Now()
-	answer, err := s.inner.DeleteDeadLetters(ctx, tenant, ids)
-	s.deleteDeadLetters.done(ctx, start, err)
+	answer, err := s.inner.SettleDead(ctx, settlement)
+	s.settleDead.done(ctx, start, err)
 	return answer, err
 }
 

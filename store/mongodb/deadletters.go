@@ -43,12 +43,20 @@ func (s *Store) DeadLetters(ctx context.Context, f store.DeadLetterFilter) ([]jo
 	return s.page(ctx, filter, f.Limit, nil)
 }
 
-// Redrive implements [store.Jobs]. The priorities are read first, which never change, since those of one lane are
-// written at once.
-func (s *Store) Redrive(ctx context.Context, tenant string, ids []job.ID, now time.Time) (redriven int, err error) {
+// SettleDead implements [store.Jobs].
+func (s *Store) SettleDead(ctx context.Context, d store.DeadSettlement) (int, error) {
 	ctx, cancel := within(ctx)
 	defer cancel()
-	for part := range slices.Chunk(texts(ids), chunk) {
+	if d.Outcome == store.Discard {
+		return s.discard(ctx, d.Tenant, texts(d.IDs))
+	}
+	return s.redrive(ctx, d.Tenant, texts(d.IDs), d.Now)
+}
+
+// redrive makes dead letters due. The priorities are read first, which never change, since those of one lane are written
+// at once.
+func (s *Store) redrive(ctx context.Context, tenant string, ids []string, now time.Time) (redriven int, err error) {
+	for part := range slices.Chunk(ids, chunk) {
 		found, err := find[occurrenceDocument](ctx, s.occurrences, both(deadLetters(), bson.M{"_id": in(part), "tenant": tenant}),
 			options.Find().SetProjection(bson.M{"priority": 1}))
 		if err != nil {
@@ -91,11 +99,9 @@ func partly(changed int, err error) error {
 	return err
 }
 
-// DeleteDeadLetters implements [store.Jobs].
-func (s *Store) DeleteDeadLetters(ctx context.Context, tenant string, ids []job.ID) (deleted int, err error) {
-	ctx, cancel := within(ctx)
-	defer cancel()
-	for part := range slices.Chunk(texts(ids), chunk) {
+// discard deletes dead letters.
+func (s *Store) discard(ctx context.Context, tenant string, ids []string) (deleted int, err error) {
+	for part := range slices.Chunk(ids, chunk) {
 		n, err := s.deleteInTime(ctx, both(deadLetters(), bson.M{"_id": in(part), "tenant": tenant}))
 		deleted += n
 		if err != nil {

@@ -318,7 +318,7 @@ func mustSettle(t *testing.T, s store.Store, c store.Claimed, outcome store.Outc
 
 func mustRedrive(t *testing.T, s store.Store, id job.ID) {
 	t.Helper()
-	if n, err := s.Redrive(t.Context(), job.DefaultTenant, []job.ID{id}, epoch); n != 1 || err != nil {
+	if n, err := s.SettleDead(t.Context(), store.DeadSettlement{Tenant: job.DefaultTenant, IDs: []job.ID{id}, Outcome: store.Redrive, Now: epoch}); n != 1 || err != nil {
 		t.Fatalf("redriven %d, %v", n, err)
 	}
 }

@@ -104,7 +104,7 @@ func TestCancelOwn(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if redriven, err := s.Redrive(t.Context(), job.DefaultTenant, ids, epoch); err != nil || redriven != n {
+	if redriven, err := s.SettleDead(t.Context(), store.DeadSettlement{Tenant: job.DefaultTenant, IDs: ids, Outcome: store.Redrive, Now: epoch}); err != nil || redriven != n {
 		t.Fatalf("redriven %d, %v", redriven, err)
 	}
 	results, err := s.Cancel(t.Context(), []job.Name{p.Job.Name}, store.Asked{Now: epoch})

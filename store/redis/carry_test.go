@@ -190,7 +190,7 @@ func TestBrokenCarry(t *testing.T) {
 			}
 		}
 		for _, d := range dead {
-			if n, err := b.s.DeleteDeadLetters(t.Context(), job.DefaultTenant, []job.ID{d.ID}); n != 1 || err != nil {
+			if n, err := b.s.SettleDead(t.Context(), store.DeadSettlement{Tenant: job.DefaultTenant, IDs: []job.ID{d.ID}, Outcome: store.Discard}); n != 1 || err != nil {
 				t.Fatalf("deleted %d, %v", n, err)
 			}
 		}

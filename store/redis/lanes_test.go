@@ -97,7 +97,7 @@ func TestLanesGo(t *testing.T) {
 			if err != nil || len(dead) != 1 {
 				t.Fatalf("%d dead letters: %v", len(dead), err)
 			}
-			if n, err := s.Redrive(t.Context(), name.Tenant, []job.ID{dead[0].ID}, epoch); n != 1 || err != nil {
+			if n, err := s.SettleDead(t.Context(), store.DeadSettlement{Tenant: name.Tenant, IDs: []job.ID{dead[0].ID}, Outcome: store.Redrive, Now: epoch}); n != 1 || err != nil {
 				t.Fatalf("redriven %d: %v", n, err)
 			}
 			settle(t, s, store.Ack)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"slices"
 	"strconv"
-	"time"
 
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
@@ -61,14 +60,12 @@ func (s *Store) sweepDeadLetters(ctx context.Context, p store.SweepParams, swept
 	return err
 }
 
-// Redrive implements [store.Jobs]. An id does not tell the shard, so all are asked.
-func (s *Store) Redrive(ctx context.Context, tenant string, ids []job.ID, now time.Time) (int, error) {
-	return s.sum(ctx, s.everywhere(redriveScript, ids, tenant, now.UnixMilli()))
-}
-
-// DeleteDeadLetters implements [store.Jobs].
-func (s *Store) DeleteDeadLetters(ctx context.Context, tenant string, ids []job.ID) (int, error) {
-	return s.sum(ctx, s.everywhere(discardScript, ids, tenant))
+// SettleDead implements [store.Jobs]. An id does not tell the shard, so all are asked.
+func (s *Store) SettleDead(ctx context.Context, d store.DeadSettlement) (int, error) {
+	if d.Outcome == store.Discard {
+		return s.sum(ctx, s.everywhere(discardScript, d.IDs, d.Tenant))
+	}
+	return s.sum(ctx, s.everywhere(redriveScript, d.IDs, d.Tenant, d.Now.UnixMilli()))
 }
 
 // everywhere makes calls of a script on all shards, with some arguments and then ids.

@@ -48,7 +48,7 @@ func TestTransferBounded(t *testing.T) {
 	if err := from.Settle(t.Context(), buries[:200]); err != nil { // the others stay claimed
 		t.Fatal(err)
 	}
-	if redriven, err := from.Redrive(t.Context(), job.DefaultTenant, []job.ID{buries[0].ID, buries[1].ID}, epoch); err != nil || redriven != 2 {
+	if redriven, err := from.SettleDead(t.Context(), store.DeadSettlement{Tenant: job.DefaultTenant, IDs: []job.ID{buries[0].ID, buries[1].ID}, Outcome: store.Redrive, Now: epoch}); err != nil || redriven != 2 {
 		t.Fatalf("redriven %d, %v", redriven, err)
 	}
 
@@ -83,7 +83,7 @@ func TestTransferBounded(t *testing.T) {
 	for _, b := range buries[2:200] {
 		dead = append(dead, b.ID)
 	}
-	if deleted, err := to.DeleteDeadLetters(t.Context(), job.DefaultTenant, dead); err != nil || deleted != len(dead) {
+	if deleted, err := to.SettleDead(t.Context(), store.DeadSettlement{Tenant: job.DefaultTenant, IDs: dead, Outcome: store.Discard}); err != nil || deleted != len(dead) {
 		t.Errorf("deleted %d dead letters, %v", deleted, err)
 	}
 	nothingLeft(t, servers[1])
@@ -184,7 +184,7 @@ func TestExportWhatIsBuriedAndRedriven(t *testing.T) {
 			}
 			return
 		}
-		if _, err := s.Redrive(t.Context(), job.DefaultTenant, ids, epoch); err != nil {
+		if _, err := s.SettleDead(t.Context(), store.DeadSettlement{Tenant: job.DefaultTenant, IDs: ids, Outcome: store.Redrive, Now: epoch}); err != nil {
 			t.Fatal(err)
 		}
 		again := claim(t, s, epoch.Add(time.Duration(page)*time.Hour), n)

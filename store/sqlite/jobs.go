@@ -297,14 +297,14 @@ func (s *Store) DeadLetters(ctx context.Context, f store.DeadLetterFilter) ([]jo
 	return read(ctx, rows, err, func(r scanner) (job.Occurrence, error) { return scanOccurrence(r) })
 }
 
-// Redrive implements [store.Jobs].
-func (s *Store) Redrive(ctx context.Context, tenant string, ids []job.ID, now time.Time) (int, error) {
-	return s.forEach(ctx, s.stmt.redrive, ids, func(id job.ID) []any { return []any{now.UnixMilli(), id[:], tenant} })
-}
-
-// DeleteDeadLetters implements [store.Jobs].
-func (s *Store) DeleteDeadLetters(ctx context.Context, tenant string, ids []job.ID) (int, error) {
-	return s.forEach(ctx, s.stmt.deadDelete, ids, func(id job.ID) []any { return []any{id[:], tenant} })
+// SettleDead implements [store.Jobs].
+func (s *Store) SettleDead(ctx context.Context, d store.DeadSettlement) (int, error) {
+	if d.Outcome == store.Discard {
+		return s.forEach(ctx, s.stmt.deadDelete, d.IDs, func(id job.ID) []any { return []any{id[:], d.Tenant} })
+	}
+	return s.forEach(ctx, s.stmt.redrive, d.IDs, func(id job.ID) []any {
+		return []any{d.Now.UnixMilli(), id[:], d.Tenant}
+	})
 }
 
 // forEach runs a statement for each id in one transaction and counts the rows it changed.

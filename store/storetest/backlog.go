@@ -89,7 +89,7 @@ func testBacklogDead(f *fixture) {
 	f.bury(name("b"), epoch)
 	f.expectBacklog("dead letters", epoch.Add(time.Hour), store.Backlog{DeadLetters: 2})
 	now := epoch.Add(2 * time.Hour)
-	_, err := f.store().Redrive(f.Context(), job.DefaultTenant, []job.ID{first.ID}, now)
+	_, err := f.store().SettleDead(f.Context(), redrive(job.DefaultTenant, now, first.ID))
 	f.must(err)
 	f.expectBacklog("one is redriven", now, store.Backlog{Pending: 1, Due: 1, OldestDue: now, DeadLetters: 1})
 }

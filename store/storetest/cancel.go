@@ -65,7 +65,7 @@ func testCancelOwn(f *fixture) {
 	for _, held := range []bool{false, true} {
 		buried := f.bury(name("k"), epoch)
 		stays := f.bury(name("k"), epoch.Add(time.Millisecond))
-		n, err := f.store().Redrive(f.Context(), job.DefaultTenant, []job.ID{buried.ID}, epoch)
+		n, err := f.store().SettleDead(f.Context(), redrive(job.DefaultTenant, epoch, buried.ID))
 		f.must(err)
 		expect(f, "redriven", n, 1)
 		f.cancel(name("unrelated"))
@@ -85,13 +85,13 @@ func testCancelOwn(f *fixture) {
 		if len(dead) != 1 || dead[0].ID != stays.ID {
 			f.Errorf("a cancel left %d dead letters, want the one that was not redriven", len(dead))
 		}
-		_, err = f.store().DeleteDeadLetters(f.Context(), job.DefaultTenant, []job.ID{stays.ID})
+		_, err = f.store().SettleDead(f.Context(), discard(job.DefaultTenant, stays.ID))
 		f.must(err)
 	}
 	// Without a job, an occurrence that stands on its own is found by its key.
 	buried := f.bury(name("k"), epoch)
 	f.cancel(name("k"))
-	_, err := f.store().Redrive(f.Context(), job.DefaultTenant, []job.ID{buried.ID}, epoch)
+	_, err := f.store().SettleDead(f.Context(), redrive(job.DefaultTenant, epoch, buried.ID))
 	f.must(err)
 	expect(f, "result without a job", f.cancel(name("k"))[0], store.CancelResult{Found: true, Cancelled: 1})
 }

@@ -67,7 +67,7 @@ func testRedrive(f *fixture) {
 			f.cancel(name(became))
 		}
 		now := epoch.Add(2 * time.Hour)
-		n, err := f.store().Redrive(f.Context(), job.DefaultTenant, []job.ID{buried.ID, job.OccurrenceID(name("x"), "", epoch, 0, "")}, now)
+		n, err := f.store().SettleDead(f.Context(), redrive(job.DefaultTenant, now, buried.ID, job.OccurrenceID(name("x"), "", epoch, 0, "")))
 		f.must(err)
 		expect(f, "redriven", n, 1)
 		expect(f, "dead letters", len(f.deadLetters(store.DeadLetterFilter{})), 0)
@@ -81,7 +81,7 @@ func testRedrive(f *fixture) {
 		expect(f, "callback data", string(c.Callback.Data), string(p.Job.Callback.Data))
 
 		f.settle(settlement(c, store.Bury)) // and again
-		_, err = f.store().Redrive(f.Context(), job.DefaultTenant, []job.ID{buried.ID}, now)
+		_, err = f.store().SettleDead(f.Context(), redrive(job.DefaultTenant, now, buried.ID))
 		f.must(err)
 		f.settle(settlement(f.claimOne(now), store.Ack))
 		expect(f, "claimed after it was delivered", len(f.claim(now.Add(time.Hour), 10)), 0)
@@ -90,7 +90,7 @@ func testRedrive(f *fixture) {
 
 func testRedriveLive(f *fixture) {
 	buried := f.bury(name("k"), epoch)
-	_, err := f.store().Redrive(f.Context(), job.DefaultTenant, []job.ID{buried.ID}, epoch)
+	_, err := f.store().SettleDead(f.Context(), redrive(job.DefaultTenant, epoch, buried.ID))
 	f.must(err)
 	expect(f, "live", f.job(name("k")).Live(), false)
 	pending := f.pending(name("k"))
@@ -101,9 +101,17 @@ func testRedriveLive(f *fixture) {
 
 func (f *fixture) redrive(ids ...job.ID) int {
 	f.Helper()
-	n, err := f.store().Redrive(f.Context(), job.DefaultTenant, ids, epoch)
+	n, err := f.store().SettleDead(f.Context(), redrive(job.DefaultTenant, epoch, ids...))
 	f.must(err)
 	return n
+}
+
+func redrive(tenant string, now time.Time, ids ...job.ID) store.DeadSettlement {
+	return store.DeadSettlement{Tenant: tenant, IDs: ids, Outcome: store.Redrive, Now: now}
+}
+
+func discard(tenant string, ids ...job.ID) store.DeadSettlement {
+	return store.DeadSettlement{Tenant: tenant, IDs: ids, Outcome: store.Discard}
 }
 
 func testDeadLetterFilters(f *fixture) {
@@ -144,7 +152,7 @@ func testDeadLetterTenants(f *fixture) {
 	theirs := f.bury(job.Name{Tenant: "other", Key: "k"}, epoch)
 	expect(f, "mine", len(f.deadLetters(store.DeadLetterFilter{})), 1)
 	expect(f, "redriven", f.redrive(theirs.ID), 0)
-	n, err := f.store().DeleteDeadLetters(f.Context(), "other", []job.ID{mine.ID})
+	n, err := f.store().SettleDead(f.Context(), discard("other", mine.ID))
 	f.must(err)
 	expect(f, "deleted", n, 0)
 	expect(f, "theirs", len(f.deadLetters(store.DeadLetterFilter{Tenant: "other"})), 1)
@@ -154,7 +162,7 @@ func testDeadLetterDelete(f *fixture) {
 	buried := f.bury(name("k"), epoch)
 	f.put(newPut(name("pending"), epoch, time.Hour))
 	pending := f.pending(name("pending"))[0]
-	n, err := f.store().DeleteDeadLetters(f.Context(), job.DefaultTenant, []job.ID{buried.ID, pending.ID})
+	n, err := f.store().SettleDead(f.Context(), discard(job.DefaultTenant, buried.ID, pending.ID))
 	f.must(err)
 	expect(f, "deleted", n, 1)
 	expect(f, "dead letters", len(f.deadLetters(store.DeadLetterFilter{})), 0)

@@ -263,7 +263,7 @@ func testDueLanesMove(f *fixture) {
 	claim = f.claimOf(now.Add(time.Second), store.Quota{Lane: acme, Limit: 5})
 	f.settle(settlement(claim.Occurrences[0], store.Bury))
 	expect("buried", 3*time.Hour)
-	_, err := f.store().Redrive(f.Context(), "acme", []job.ID{claim.Occurrences[0].ID}, epoch.Add(time.Hour))
+	_, err := f.store().SettleDead(f.Context(), redrive("acme", epoch.Add(time.Hour), claim.Occurrences[0].ID))
 	f.must(err)
 	expect("redriven", time.Hour)
 	claim = f.claimOf(epoch.Add(time.Hour), store.Quota{Lane: acme, Limit: 5})
@@ -429,7 +429,7 @@ func testPriorityKept(f *fixture) {
 		}
 		for _, f := range []*fixture{f, other} {
 			ids := []job.ID{dead[0].ID}
-			redriven, err := f.store().Redrive(f.Context(), l.Tenant, ids, epoch.Add(2*time.Hour))
+			redriven, err := f.store().SettleDead(f.Context(), redrive(l.Tenant, epoch.Add(2*time.Hour), ids...))
 			f.must(err)
 			expect(f, "redriven", redriven, 1)
 			expectSame(f, "lanes after a redrive", f.lanes(), map[string]time.Duration{l.String(): 2 * time.Hour})

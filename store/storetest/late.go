@@ -77,11 +77,11 @@ func Mutations(t *testing.T, s store.Store, prefix string) []Mutation {
 			return s.Trigger(ctx, trigger(name("triggered"), epoch, 1))
 		}},
 		{"redrive", func(ctx context.Context, s store.Store) error {
-			_, err := s.Redrive(ctx, job.DefaultTenant, []job.ID{buried.ID}, epoch)
+			_, err := s.SettleDead(ctx, redrive(job.DefaultTenant, epoch, buried.ID))
 			return err
 		}},
 		{"delete a dead letter", func(ctx context.Context, s store.Store) error {
-			_, err := s.DeleteDeadLetters(ctx, job.DefaultTenant, []job.ID{deleted.ID})
+			_, err := s.SettleDead(ctx, discard(job.DefaultTenant, deleted.ID))
 			return err
 		}},
 		{"advance", func(ctx context.Context, s store.Store) error { return s.Advance(ctx, []store.Advance{advance}) }},

@@ -143,7 +143,7 @@ func testCancelSuperseded(f *fixture) {
 	// What stands on its own without a job has no version, so it came before.
 	buried := f.bury(name("own"), later)
 	f.cancel(name("own"))
-	_, err := f.store().Redrive(f.Context(), job.DefaultTenant, []job.ID{buried.ID}, later)
+	_, err := f.store().SettleDead(f.Context(), redrive(job.DefaultTenant, later, buried.ID))
 	f.must(err)
 	results, err := f.store().Cancel(f.Context(), []job.Name{name("own")}, store.Asked{Now: epoch, Newer: submitted(epoch)})
 	f.must(err)

@@ -70,7 +70,7 @@ func testOutcomes(f *fixture) {
 	trouble := job.Trouble{Missed: true, Instant: now, At: now}
 	expect(f, "trouble", f.job(n).Trouble, trouble)
 
-	redriven, err := f.store().Redrive(f.Context(), job.DefaultTenant, []job.ID{buried.ID}, now)
+	redriven, err := f.store().SettleDead(f.Context(), redrive(job.DefaultTenant, now, buried.ID))
 	f.must(err)
 	expect(f, "redriven", redriven, 1)
 	f.expectCounts("redriven", n, 5, 2, 1, 1)

@@ -124,7 +124,7 @@ func testMovedChanges(f *fixture) {
 	dead := g.deadLetters(store.DeadLetterFilter{Key: "buried"})
 	expect(f, "dead letters", len(dead), 1)
 	expect(f, "redriven", g.redrive(dead[0].ID), 1)
-	n, err := g.store().DeleteDeadLetters(f.Context(), job.DefaultTenant, []job.ID{g.deadLetters(store.DeadLetterFilter{Key: "named"})[0].ID})
+	n, err := g.store().SettleDead(f.Context(), discard(job.DefaultTenant, g.deadLetters(store.DeadLetterFilter{Key: "named"})[0].ID))
 	g.must(err)
 	expect(f, "deleted dead letters", n, 1)
 

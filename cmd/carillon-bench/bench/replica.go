@@ -1,0 +1,367 @@
+package bench
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"os"
+	"runtime/pprof"
+	"sync"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/callbacks"
+	"github.com/carillon-scheduler/carillon/cmd/internal/service"
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// ReplicaOptions say how to start a replica.
+type ReplicaOptions struct {
+	Store        string   `json:"store"`
+	RabbitmqURL  string   `json:"rabbitmqUrl"`
+	KafkaBrokers []string `json:"kafkaBrokers"`
+	Concurrency  int      `json:"concurrency"`
+	// Idle has it take submissions and fire nothing.
+	Idle bool `json:"idle"`
+	// Profile names the file for a profile of its CPU time, if there is to be one.
+	Profile string `json:"profile"`
+	// Sparse has it remember no single deviation or duration.
+	Sparse bool `json:"sparse"`
+	// Firings has it remember when each occurrence was fired, by the prefix of its key.
+	Firings bool `json:"firings"`
+}
+
+// Stats are what a replica has done since it began, or since its counts were reset.
+type Stats struct {
+	Fired  int `json:"fired"` // attempts, of which Failed did not succeed
+	Failed int `json:"failed"`
+	Acked  int `json:"acked"` // settled as delivered
+	// Begun is when it first claimed, Ended when it last settled; Unix nanoseconds.
+	Begun int64 `json:"begun"`
+	Ended int64 `json:"ended"`
+	// Claims are those that found something.
+	Claims int `json:"claims"`
+	// Calls are those to the store.
+	Calls int `json:"calls"`
+	// CPU is the time of all cores that the process has used since it began, Memory and Peak its bytes.
+	CPU    time.Duration `json:"cpu"`
+	Memory int64         `json:"memory"`
+	Peak   int64         `json:"peak"`
+}
+
+// Samples are single observations, in microseconds.
+type Samples struct {
+	Deviations []int64 `json:"deviations"` // of first attempts, from the instant to the moment of sending
+	Claims     []int64 `json:"claims"`     // durations of claims that found something
+	Claimed    []int64 `json:"claimed"`    // how many each of these found
+	Peeks      []int64 `json:"peeks"`      // durations of looking at what becomes due
+	Settles    []int64 `json:"settles"`
+	Last       int64   `json:"last"` // when the last attempt began, in Unix nanoseconds
+}
+
+// Firings are first attempts at the occurrences of one work, in microseconds.
+type Firings struct {
+	At         []int64 `json:"at"` // Unix time
+	Deviations []int64 `json:"deviations"`
+}
+
+const replicaRole = "replica"
+
+// replica is the part that runs one.
+type replica struct {
+	stderr  io.Writer
+	stop    func() error // of the service; nil if it has not begun
+	probe   *probe
+	profile *os.File
+}
+
+func (r *replica) do(ctx context.Context, do string, with json.RawMessage) (any, error) {
+	switch do {
+	case "begin":
+		var o ReplicaOptions
+		if err := json.Unmarshal(with, &o); err != nil {
+			return nil, err
+		}
+		r.probe = &probe{sparse: o.Sparse}
+		if o.Firings {
+			r.probe.firings = make(map[string]Firings)
+		}
+		if err := r.startProfile(o.Profile); err != nil {
+			return nil, err
+		}
+		url, err := r.start(ctx, o)
+		if err != nil {
+			return nil, err
+		}
+		r.probe.begun, _, _ = usage()
+		return url, nil
+	case "stats":
+		return r.probe.read(), nil
+	case "samples":
+		return r.probe.samplesSoFar(), nil
+	case "firings":
+		return r.probe.firingsSoFar(), nil
+	case "reset":
+		r.probe.reset()
+		return nil, nil
+	default:
+		return nil, fmt.Errorf("can't %q", do)
+	}
+}
+
+// start starts a service with the options' defaults, but for those that are given, and answers the URL of its API.
+// Its store and its senders are looked at by the probe.
+func (r *replica) start(ctx context.Context, o ReplicaOptions) (url string, err error) {
+	options, err := service.Defaults()
+	if err != nil {
+		return "", err
+	}
+	options.Store, options.Concurrency = o.Store, o.Concurrency
+	options.RabbitmqURL, options.KafkaBrokers = o.RabbitmqURL, o.KafkaBrokers
+	log := slog.New(slog.NewTextHandler(r.stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	parts, err := service.Open(ctx, options, log)
+	if err != nil {
+		return "", err
+	}
+	parts.Store = &probedStore{parts.Store, r.probe}
+	senders := []callbacks.Sender{&probedSender{discard{}, r.probe}}
+	for _, s := range parts.Senders {
+		senders = append(senders, &probedSender{s, r.probe})
+	}
+	parts.Senders = senders
+	s, err := parts.Assemble(ctx)
+	if err != nil {
+		return "", err
+	}
+	run := s.Run
+	if o.Idle {
+		run = s.Serve
+	}
+	url, r.stop, err = s.Start(ctx, run)
+	return url, err
+}
+
+func (r *replica) startProfile(path string) (err error) {
+	if path == "" {
+		return nil
+	}
+	if r.profile, err = os.Create(path); err != nil {
+		return err
+	}
+	return pprof.StartCPUProfile(r.profile)
+}
+
+func (r *replica) close() error {
+	var err error
+	if r.stop != nil {
+		err = r.stop()
+	}
+	if r.profile != nil {
+		pprof.StopCPUProfile()
+		err = errors.Join(err, r.profile.Close())
+	}
+	return err
+}
+
+// probe counts and times what a replica does.
+type probe struct {
+	sparse  bool
+	begun   time.Duration // CPU time that the start took
+	lock    sync.Mutex
+	stats   Stats
+	samples Samples
+	firings map[string]Firings // by the works' prefixes; nil if they are not to be remembered
+}
+
+func (p *probe) read() Stats {
+	p.lock.Lock()
+	defer p.lock.Unlock()
+	s := p.stats
+	s.CPU, s.Memory, s.Peak = usage()
+	s.CPU -= p.begun
+	return s
+}
+
+func (p *probe) samplesSoFar() Samples {
+	p.lock.Lock()
+	defer p.lock.Unlock()
+	return p.samples // appending to it later leaves this part alone
+}
+
+func (p *probe) firingsSoFar() map[string]Firings {
+	p.lock.Lock()
+	defer p.lock.Unlock()
+	return maps.Clone(p.firings) // as with samples
+}
+
+func (p *probe) reset() {
+	p.lock.Lock()
+	defer p.lock.Unlock()
+	p.stats, p.samples = Stats{}, Samples{}
+}
+
+// called notes a call to the store.
+func (p *probe) called(note func(s *Stats, samples *Samples)) {
+	p.lock.Lock()
+	defer p.lock.Unlock()
+	p.stats.Calls++
+	if note != nil {
+		note(&p.stats, &p.samples)
+	}
+}
+
+// probedStore is a store that a replica uses, of which the calls that its loops make are noted.
+type probedStore struct {
+	store.Store
+	probe *probe
+}
+
+func (s *probedStore) Claim(ctx context.Context, params store.ClaimParams) (store.Claim, error) {
+	start := time.Now()
+	claim, err := s.Store.Claim(ctx, params)
+	took := time.Since(start)
+	s.probe.called(func(stats *Stats, samples *Samples) {
+		if n := len(claim.Occurrences); n > 0 {
+			stats.Claims++
+			if stats.Begun == 0 {
+				stats.Begun = start.UnixNano()
+			}
+			if !s.probe.sparse {
+				samples.Claims = append(samples.Claims, took.Microseconds())
+				samples.Claimed = append(samples.Claimed, int64(n))
+			}
+		}
+	})
+	return claim, err
+}
+
+func (s *probedStore) DueLanes(ctx context.Context, params store.DueParams) (store.DuePage, error) {
+	start := time.Now()
+	page, err := s.Store.DueLanes(ctx, params)
+	took := time.Since(start)
+	s.probe.called(func(_ *Stats, samples *Samples) {
+		if !s.probe.sparse {
+			samples.Peeks = append(samples.Peeks, took.Microseconds())
+		}
+	})
+	return page, err
+}
+
+func (s *probedStore) CountLanes(ctx context.Context, now time.Time, lanes []job.Lane, limit int) ([]store.LaneCount, error) {
+	s.probe.called(nil)
+	return s.Store.CountLanes(ctx, now, lanes, limit)
+}
+
+func (s *probedStore) Records(ctx context.Context, filter store.RecordFilter) ([]store.Record, error) {
+	s.probe.called(nil)
+	return s.Store.Records(ctx, filter)
+}
+
+func (s *probedStore) WriteRecords(ctx context.Context, changes []store.RecordChange) []error {
+	s.probe.called(nil)
+	return s.Store.WriteRecords(ctx, changes)
+}
+
+func (s *probedStore) Settle(ctx context.Context, settlements []store.Settlement) error {
+	start := time.Now()
+	err := s.Store.Settle(ctx, settlements)
+	end := time.Now()
+	s.probe.called(func(stats *Stats, samples *Samples) {
+		if err != nil {
+			return
+		}
+		stats.Ended = end.UnixNano()
+		for i := range settlements {
+			if settlements[i].Outcome == store.Ack {
+				stats.Acked++
+			}
+		}
+		if !s.probe.sparse {
+			samples.Settles = append(samples.Settles, end.Sub(start).Microseconds())
+		}
+	})
+	return err
+}
+
+func (s *probedStore) ClaimJobs(ctx context.Context, params store.ClaimJobsParams) (store.ClaimedJobs, error) {
+	s.probe.called(nil)
+	return s.Store.ClaimJobs(ctx, params)
+}
+
+func (s *probedStore) Advance(ctx context.Context, advances []store.Advance) error {
+	s.probe.called(nil)
+	return s.Store.Advance(ctx, advances)
+}
+
+func (s *probedStore) Sweep(ctx context.Context, params store.SweepParams) (store.Swept, error) {
+	s.probe.called(nil)
+	return s.Store.Sweep(ctx, params)
+}
+
+func (s *probedStore) Now(ctx context.Context) (time.Time, error) {
+	s.probe.called(nil)
+	return s.Store.Now(ctx)
+}
+
+func (s *probedStore) Backlog(ctx context.Context, now time.Time) (store.Backlog, error) {
+	s.probe.called(nil)
+	return s.Store.Backlog(ctx, now)
+}
+
+// probedSender is a sender of which the attempts are noted.
+type probedSender struct {
+	callbacks.Sender
+	probe *probe
+}
+
+func (s *probedSender) Send(ctx context.Context, d callbacks.Delivery) error {
+	at := time.Now()
+	deviation := at.Sub(d.Timestamp)
+	err := s.Sender.Send(ctx, d)
+	p := s.probe
+	p.lock.Lock()
+	defer p.lock.Unlock()
+	p.stats.Fired++
+	if err != nil {
+		p.stats.Failed++
+	}
+	p.samples.Last = max(p.samples.Last, at.UnixNano())
+	if d.Attempt == 1 && !p.sparse {
+		p.samples.Deviations = append(p.samples.Deviations, floorMicros(deviation))
+	}
+	if d.Attempt == 1 && p.firings != nil {
+		work := prefixOf(d.Name.Key)
+		f := p.firings[work]
+		p.firings[work] = Firings{append(f.At, at.UnixMicro()), append(f.Deviations, floorMicros(deviation))}
+	}
+	return err
+}
+
+// floorMicros rounds down, so that a nanosecond early counts as early.
+func floorMicros(d time.Duration) int64 {
+	us := d.Microseconds()
+	if d < 0 && d%time.Microsecond != 0 {
+		us--
+	}
+	return us
+}
+
+// Envelopes implements [callbacks.Enveloper].
+func (s *probedSender) Envelopes() []job.Envelope {
+	if e, ok := s.Sender.(callbacks.Enveloper); ok {
+		return e.Envelopes()
+	}
+	return nil
+}
+
+// discard is a sender that does nothing.
+type discard struct{}
+
+func (discard) Type() string                                   { return DiscardType }
+func (discard) Validate([]byte) error                          { return nil }
+func (discard) Destination([]byte) string                      { return "nowhere" }
+func (discard) Send(context.Context, callbacks.Delivery) error { return nil }

@@ -1,0 +1,212 @@
+//go:build services
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// serverURL is the address of a server, from the environment.
+func serverURL(t *testing.T, name string) string {
+	t.Helper()
+	url := os.Getenv(name)
+	if url == "" {
+		t.Fatalf("%s is not set: run the tests inside .ci/with-services", name)
+	}
+	return url
+}
+
+// small is a run that takes some seconds.
+func small(t *testing.T, subject string) options {
+	t.Helper()
+	return options{
+		postgres: serverURL(t, "CARILLON_TEST_POSTGRES_URL"), redis: serverURL(t, "CARILLON_TEST_REDIS_URL"),
+		modes: allModes, subjects: []string{subject}, count: 200, limit: time.Minute, rate: 200, duration: time.Second,
+		idle: time.Second, waiting: 200, payload: 200, rounds: 1, lead: time.Second, settle: 100 * time.Millisecond,
+	}
+}
+
+// places are where each subject keeps things: a schema, or what keys match.
+var places = map[string]string{
+	"carillon-postgres": carillonPlace, "river": riverSchema, "table": tableSchema,
+	"carillon-redis": carillonPlace + ":*", "asynq": asynqKeys + "*", "zset": zsetKeys + "*",
+}
+
+// checkPlace answers errNotEmpty if the subject has anything on the server.
+func checkPlace(t *testing.T, o options, subject string) error {
+	t.Helper()
+	ctx := context.Background()
+	if place := places[subject]; strings.HasSuffix(place, "*") {
+		client, err := openRedis(o.redis)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer client.Close()
+		return takeKeys(ctx, client, place, false)
+	}
+	conn, err := pgx.Connect(ctx, o.postgres)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(ctx)
+	return takeSchema(ctx, conn, places[subject], false)
+}
+
+func TestEachIsMeasured(t *testing.T) {
+	carillon := filepath.Join(t.TempDir(), "carillon-bench")
+	if out, err := exec.Command("../../../.ci/build", carillon).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	for _, subject := range allSubjects {
+		t.Run(subject, func(t *testing.T) {
+			t.Parallel()
+			o := small(t, subject)
+			o.carillon = carillon
+			reports, err := compare(t.Context(), o, io.Discard)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := 0
+			for _, mode := range allModes {
+				want += len(settingsFor(mode, subject))
+			}
+			if len(reports) != want {
+				t.Errorf("%d reports, want %d", len(reports), want)
+			}
+			for _, r := range reports {
+				checkReport(t, &r)
+			}
+			var table bytes.Buffer
+			if err := writeTables(&table, reports); err != nil {
+				t.Fatal(err)
+			}
+			if n := strings.Count(table.String(), "\n| "+reports[0].Subject+" "); n != want {
+				t.Errorf("%d rows in the tables, want %d:\n%s", n, want, &table)
+			}
+			if strings.Contains(table.String(), "?") {
+				t.Errorf("a figure is missing in the tables:\n%s", &table)
+			}
+			if err := checkPlace(t, o, subject); err != nil {
+				t.Errorf("afterwards: %v", err)
+			}
+		})
+	}
+}
+
+// checkReport checks that all figures are there, and those that every subject must meet.
+func checkReport(t *testing.T, r *Report) {
+	t.Helper()
+	if r.Version == "" || strings.Contains(r.Version, "unknown") || r.Server == "" || r.How == "" || r.Store == "" || r.Callback == "" {
+		t.Errorf("%s, %s: not all is told: %+v", r.Mode, r.Settings, r)
+	}
+	figures := map[string]float64{}
+	for _, f := range r.Figures {
+		if len(f.Rounds) != 1 || f.Rounds[0] != f.Median {
+			t.Errorf("%s, %s: %s has the rounds %v and the median %v", r.Mode, r.Settings, f.Name, f.Rounds, f.Median)
+		}
+		figures[f.Name] = f.Median
+	}
+	for _, c := range columnsOf[r.Mode] {
+		if _, ok := figures[c.figure]; !ok {
+			t.Errorf("%s, %s: there is no %q", r.Mode, r.Settings, c.figure)
+		}
+	}
+	switch r.Mode {
+	case "drain":
+		if figures["drained"] <= 0 {
+			t.Errorf("drained %v", figures["drained"])
+		}
+	case "steady":
+		if figures["lost"] != 0 || figures["doubled"] != 0 {
+			t.Errorf("steady, %s: %v lost, %v doubled", r.Settings, figures["lost"], figures["doubled"])
+		}
+		if r.Subject != "asynq" && figures["early"] != 0 { // that one keeps whole seconds
+			t.Errorf("steady, %s: %v early", r.Settings, figures["early"])
+		}
+		spread := []float64{figures["deviation p50"], figures["deviation p95"], figures["deviation p99"], figures["deviation p99.9"], figures["deviation max"]}
+		if !slices.IsSorted(spread) || spread[4] == 0 {
+			t.Errorf("steady, %s: deviations %v", r.Settings, spread)
+		}
+	case "idle":
+		if r.Settings == tuned && figures["queries of the store"] <= 0 {
+			t.Errorf("idle, tuned: no queries")
+		}
+	}
+}
+
+func TestWhatIsThereIsLeftAlone(t *testing.T) {
+	for _, subject := range []string{"river", "table", "asynq", "zset"} {
+		o := small(t, subject)
+		o.modes = []string{"drain"}
+		p, err := newPeer(t.Context(), &o, subject, byDefault)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := p.prepare(t.Context(), false); err != nil {
+			t.Fatal(err)
+		}
+		if err := p.insert(t.Context(), &work{count: 1, payload: 200, start: time.Now()}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := compare(t.Context(), o, io.Discard); !errors.Is(err, errNotEmpty) {
+			t.Errorf("%s, on top of another run: %v", subject, err)
+		}
+		if err := checkPlace(t, o, subject); !errors.Is(err, errNotEmpty) {
+			t.Errorf("%s: what was there has gone (%v)", subject, err)
+		}
+		o.force = true
+		if _, err := compare(t.Context(), o, io.Discard); err != nil {
+			t.Errorf("%s, by force: %v", subject, err)
+		}
+		if err := checkPlace(t, o, subject); err != nil {
+			t.Errorf("%s, by force, afterwards: %v", subject, err)
+		}
+		if err := p.remove(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// Redis is as it was before, too.
+func TestCommandLine(t *testing.T) {
+	o := small(t, "asynq")
+	var out bytes.Buffer
+	err := run(t.Context(), []string{"--postgres", o.postgres, "--redis", o.redis, "--subjects", "zset", "--modes", "drain",
+		"--count", "100", "--rounds", "2", "--redis-fsync", "everysec", "--json"}, &out, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var reports []Report
+	if err := json.Unmarshal(out.Bytes(), &reports); err != nil {
+		t.Fatal(err)
+	}
+	if len(reports) != 1 || len(reports[0].Figures[0].Rounds) != 2 || !strings.Contains(reports[0].Server, "fsync everysec") {
+		t.Errorf("reports: %+v", reports)
+	}
+	client, err := openRedis(o.redis)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	if server, err := versionOfRedis(t.Context(), client); err != nil || !strings.Contains(server, "fsync always") {
+		t.Errorf("afterwards: %s, %v", server, err)
+	}
+	for _, wrong := range [][]string{{"--modes", "drain,sprint"}, {"--subjects", "celery"}, {"--rounds", "0"}, {"--rate", "0.1", "--duration", "1s"}, {"more"}} {
+		if err := run(t.Context(), wrong, io.Discard, io.Discard); err == nil {
+			t.Errorf("%v is taken", wrong)
+		}
+	}
+}

@@ -1,0 +1,242 @@
+// Package service wires one replica of Carillon together: its store and its senders of callbacks, the dispatcher and the
+// API, metrics and traces. It decides nothing itself.
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/callbacks"
+	"github.com/carillon-scheduler/carillon/cmd/internal/cli"
+	"github.com/carillon-scheduler/carillon/dispatcher"
+	"github.com/carillon-scheduler/carillon/handlers"
+	"github.com/carillon-scheduler/carillon/store"
+	"github.com/carillon-scheduler/carillon/store/bounded"
+	"github.com/carillon-scheduler/carillon/store/clock"
+	"github.com/carillon-scheduler/carillon/store/groupcommit"
+	"github.com/carillon-scheduler/carillon/store/instrumented"
+	"github.com/carillon-scheduler/carillon/store/replicas"
+)
+
+// Service is one replica.
+type Service struct {
+	dispatcher *dispatcher.Dispatcher
+	server     *http.Server
+	log        *slog.Logger
+	shutdown   time.Duration
+	closers    closers
+}
+
+// New opens a store and senders, and makes a service of them. An error that trying again can't mend is a
+// [cli.UsageError].
+func New(ctx context.Context, o Options, log *slog.Logger) (*Service, error) {
+	parts, err := Open(ctx, o, log)
+	if err != nil {
+		return nil, err
+	}
+	return parts.Assemble(ctx)
+}
+
+// Parts are what a service is made of.
+type Parts struct {
+	// Store and Senders are open. Before the service is assembled, others may be put in their places; what was opened
+	// is closed all the same when the service ends.
+	Store   store.Store
+	Senders []callbacks.Sender
+
+	options  Options
+	config   dispatcher.Config
+	warnings func(context.Context) []string // of the store
+	traces   *tracing
+	log      *slog.Logger
+	closers  closers
+}
+
+// Open checks the options, and opens the store and the senders that they name.
+func Open(ctx context.Context, o Options, log *slog.Logger) (*Parts, error) {
+	// What only needs the options comes first, so that a mistake there shows before anything is opened.
+	p := &Parts{options: o, config: o.Dispatcher(log), log: log}
+	if err := p.config.Validate(); err != nil {
+		return nil, cli.Usagef("--%w", err) // it begins with the option's name
+	}
+	if err := o.check(); err != nil {
+		return nil, cli.Usage(err)
+	}
+	p.traces = newTracing(ctx, min(o.ShutdownTimeout.Std(), tracesPatience), log)
+	if p.traces != nil {
+		p.closers.add(p.traces) // first, and so closed last: by then all spans have ended
+	}
+	if err := p.openSenders(); err != nil {
+		return nil, errors.Join(err, p.closers.Close())
+	}
+	opened, err := awaitStore(ctx, o.Store, o.StoreWait.Std(), log)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("--store: %w", err), p.closers.Close())
+	}
+	p.Store = opened
+	p.closers.add(opened)
+	p.warnings = warningsOf(opened)
+	for _, w := range p.warnings(ctx) {
+		log.Warn("the store works, but is not set up as it should be", "warning", w)
+	}
+	return p, nil
+}
+
+// Assemble wires the parts to a dispatcher and an API. The parts are the service's from now on, and closed with it or
+// if it can't be made.
+func (p *Parts) Assemble(ctx context.Context) (*Service, error) {
+	s := &Service{log: p.log, shutdown: p.options.ShutdownTimeout.Std(), closers: p.closers}
+	registry := newRegistry()
+	theirs := &clock.Clock{}
+	jobs := theirs.Watch(instrumented.New(p.Store, registry))
+	_, _ = jobs.Now(ctx) // so that the clock is known before the first request; the dispatcher asks again and again
+	cfg := p.config
+	cfg.Store, cfg.Callbacks = jobs, callbacks.NewRegistry(p.Senders...)
+	cfg.Registerer, cfg.Traces = registry, p.traces.spans()
+	var err error
+	if s.dispatcher, err = dispatcher.New(cfg); err != nil {
+		return nil, errors.Join(err, s.closers.Close())
+	}
+	showReady(registry, s.dispatcher)
+	s.server = &http.Server{
+		Handler: handlers.New(handlers.Config{
+			Store:        bounded.Jobs(groupcommit.New(jobs, writers(p.options.Store))),
+			Inspector:    jobs,
+			Records:      bounded.Records(jobs),
+			Callbacks:    cfg.Callbacks,
+			PrioritiesOf: s.dispatcher.Priorities,
+			Destinations: func() []handlers.DestinationState { return destinationStates(s.dispatcher) },
+			Rate:         s.dispatcher.Rate,
+			Wake:         s.dispatcher.Wake,
+			WakeExpander: s.dispatcher.WakeExpander,
+			Ready:        func(ctx context.Context) error { return ready(ctx, s.dispatcher, jobs) },
+			Warnings:     p.warnings,
+			Replicas:     func(ctx context.Context, now time.Time) (int, error) { return replicas.Count(ctx, jobs, now) },
+			Limits:       p.options.limits(),
+			Expansion:    cfg.Expansion(),
+			MaxBody:      int64(p.options.MaxBody),
+			Retain:       p.options.Retain.Std(),
+			Early:        cfg.Early,
+			Clock:        theirs,
+			Version:      moduleVersion(),
+			Logger:       p.log,
+			Traces:       p.traces.spans(),
+			Metrics:      metricsHandler(registry, p.log),
+			Registerer:   registry,
+		}),
+		ConnContext:       handlers.KeepConn,
+		ReadHeaderTimeout: 10 * time.Second,
+		// A batch has as much for each of its parts, and what takes longer to answer has as much for its answer.
+		ReadTimeout:  time.Minute,
+		WriteTimeout: time.Minute,
+		IdleTimeout:  2 * time.Minute,
+		ErrorLog:     slog.NewLogLogger(p.log.Handler(), slog.LevelDebug),
+	}
+	return s, nil
+}
+
+// destinationStates are what the API tells of a replica's destinations.
+func destinationStates(d *dispatcher.Dispatcher) (all []handlers.DestinationState) {
+	for _, s := range d.Destinations() {
+		all = append(all, handlers.DestinationState{
+			Name: s.Name, InFlight: s.InFlight, Parked: s.Parked, Failures: s.Failures, OpenSince: s.Open, Duration: s.Took,
+		})
+	}
+	return all
+}
+
+// ready answers why the replica can't do its work, or nil.
+func ready(ctx context.Context, d *dispatcher.Dispatcher, s store.Store) error {
+	if err := d.Ready(); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	if _, err := s.Now(ctx); err != nil {
+		return fmt.Errorf("the store does not answer: %w", err)
+	}
+	return nil
+}
+
+// Run serves on the listener and fires until ctx ends, then stops in good order: requests and callbacks under way are
+// given the shutdown timeout. It closes the service.
+func (s *Service) Run(ctx context.Context, listener net.Listener) error {
+	return s.together(ctx, listener, s.dispatcher.Run)
+}
+
+// Serve does as Run, but fires nothing.
+func (s *Service) Serve(ctx context.Context, listener net.Listener) error {
+	return s.together(ctx, listener, func(ctx context.Context) error { <-ctx.Done(); return nil })
+}
+
+// together serves on the listener while dispatch runs. When ctx or one of them ends, so does the other.
+func (s *Service) together(ctx context.Context, listener net.Listener, dispatch func(context.Context) error) error {
+	failed, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
+	s.server.BaseContext = func(net.Listener) context.Context { return context.WithoutCancel(ctx) }
+	served := make(chan error, 1)
+	go func() {
+		err := s.server.Serve(listener)
+		if errors.Is(err, http.ErrServerClosed) {
+			err = nil
+		}
+		fail(err)
+		served <- err
+	}()
+	dispatched := make(chan error, 1)
+	go func() {
+		err := dispatch(failed)
+		fail(err)
+		dispatched <- err
+	}()
+
+	<-failed.Done()
+	s.log.Info("stopping")
+	limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.shutdown)
+	defer cancel()
+	if err := s.server.Shutdown(limit); err != nil {
+		s.log.Warn("closing requests under way", "error", err)
+		_ = s.server.Close() // nothing more can be done for them
+	}
+	err := errors.Join(<-served, <-dispatched, s.Close())
+	s.log.Info("stopped")
+	return err
+}
+
+// Close closes what the service was made of, unless Run or Serve has done so.
+func (s *Service) Close() error { return s.closers.Close() }
+
+// closers are to be closed at the end.
+type closers []io.Closer
+
+func (c *closers) add(closer io.Closer) { *c = append(*c, closer) }
+
+// Close closes them, the last first, once.
+func (c *closers) Close() error {
+	var errs []error
+	for _, closer := range slices.Backward(*c) {
+		errs = append(errs, closer.Close())
+	}
+	*c = nil
+	return errors.Join(errs...)
+}
+
+// Start has a service run, at an address of its own on this machine: by Run, or by Serve. It answers the URL of its API,
+// and what ends it.
+func (s *Service) Start(ctx context.Context, run func(context.Context, net.Listener) error) (url string, stop func() error, err error) {
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", nil, errors.Join(err, s.Close())
+	}
+	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	done := make(chan error, 1)
+	go func() { done <- run(running, listener) }()
+	return "http://" + listener.Addr().String(), func() error { cancel(); return <-done }, nil
+}

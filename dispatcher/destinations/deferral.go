@@ -1,0 +1,133 @@
+package destinations
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"golang.org/x/time/rate"
+)
+
+// Deferral is why a callback can't be sent now, and when to try again.
+type Deferral struct {
+	Reason string
+	// After is the pause before the next try. The pauses of many callbacks are spread already.
+	After time.Duration
+}
+
+func (d *Deferral) Error() string { return d.Reason }
+
+// IsDeferral tells whether an error is a [*Deferral], and when to try again.
+func IsDeferral(err error) (after time.Duration, ok bool) {
+	deferral, ok := errors.AsType[*Deferral](err)
+	if !ok {
+		return 0, false
+	}
+	return deferral.After, true
+}
+
+// circuitOpen defers a callback while a circuit is open: spread over the time from the next probe to the one after.
+func (d *destination) circuitOpen(c *circuit, now time.Time) error {
+	name := d.name
+	if c != &d.circuit {
+		name = "the called part of " + d.name
+	}
+	after := max(c.probe, c.probeAt.Sub(now)+rand.N(c.probe))
+	reason := fmt.Sprintf("%s has failed %d times in a row; it is tried again every %s", name, c.failures, c.probe)
+	return d.park(reason, now, after)
+}
+
+// reserve asks for a place in the destination's rate.
+func (d *destination) reserve(l Limits, now time.Time) error {
+	if l.Rate <= 0 {
+		return nil
+	}
+	if d.pace == nil {
+		d.pace = rate.NewLimiter(rate.Limit(l.Rate), 1)
+	} else if d.pace.Limit() != rate.Limit(l.Rate) {
+		d.pace.SetLimitAt(now, rate.Limit(l.Rate))
+	}
+	each, r := interval(l.Rate), d.pace.ReserveN(now, 1)
+	delay := r.DelayFrom(now)
+	// A callback that comes a little before its turn has it: its place is taken all the same.
+	room := 1 + int((d.policy.Patience-delay)/each)
+	if delay <= d.policy.Patience && d.queue.keptFrom(l.Flow, pace, now.Add(each)) < room {
+		return nil
+	}
+	r.CancelAt(now)
+	return d.refuse(fmt.Sprintf("%s is at its rate of %v/s", d.name, l.Rate), request{
+		flow: l.Flow, again: l.Again, interval: each,
+		lacks: pace, earliest: max(d.policy.Patience, delay), window: each,
+	}, now)
+}
+
+// interval is the time between two callbacks at a rate.
+func interval(perSecond float64) time.Duration {
+	return time.Duration(float64(time.Second) / perSecond)
+}
+
+// atLimit defers a callback that would have to wait too long.
+func (d *destination) atLimit(l Limits, now time.Time) error {
+	limit := d.limit(l.InFlight, now)
+	reason := fmt.Sprintf("%s has %d callbacks under way, and may have %d", d.name, d.underWay.Len(), limit)
+	if d.underWay.Len() < limit {
+		reason = fmt.Sprintf("%s keeps room for others, which have had less", d.name)
+	}
+	lacks := slot
+	if d.underWay.Len() < d.limit(0, now) {
+		lacks = slotOfOwn
+	}
+	return d.refuse(reason, request{
+		flow: l.Flow, again: l.Again, interval: d.interval(limit, now),
+		lacks: lacks, earliest: max(d.policy.Patience, d.untilNextEnd(now)), window: d.takes(now),
+	}, now)
+}
+
+// crowdedOut defers a callback because of other destinations that are slow.
+func (d *destination) crowdedOut(l Limits, now time.Time) error {
+	return d.refuse(
+		fmt.Sprintf("%s is slow, like others, which have %d callbacks under way together", d.name, d.policy.InFlight),
+		request{flow: l.Flow, interval: d.interval(d.limit(l.InFlight, now), now), earliest: d.policy.Probe}, now)
+}
+
+// waitsFor says what a deferred callback waits for.
+var waitsFor = [...]string{
+	queued:    "it waits for its turn",
+	reserved:  "a slot is reserved for it",
+	unordered: "the backlog is too long for turns",
+}
+
+// refuse defers a callback until its turn.
+func (d *destination) refuse(reason string, r request, now time.Time) error {
+	r.longest = d.policy.LongestProbe
+	next, wait := d.queue.on(refused, r, now)
+	return d.park(reason+"; "+waitsFor[next], now, wait)
+}
+
+// park counts a callback as deferred for a time.
+func (d *destination) park(reason string, now time.Time, after time.Duration) error {
+	d.parked.count(now) // forgets those that have come
+	d.parked.add(now.Add(after))
+	return &Deferral{reason, after}
+}
+
+// untilNextEnd is how long it is until one of the callbacks under way is likely to end. When that is overdue, it is as
+// long again as it has been; if none has ever ended, three times as long, since none may ever.
+func (d *destination) untilNextEnd(now time.Time) time.Duration {
+	oldest := d.underWay.Front()
+	if oldest == nil {
+		return 0
+	}
+	age := now.Sub(oldest.Value.(*Pass).begun)
+	switch {
+	case age < d.took:
+		return d.took - age
+	case d.took > 0:
+		return min(age-d.took, now.Sub(d.ended), d.policy.Probe)
+	case age < d.policy.SlowAfter:
+		return d.policy.SlowAfter - age
+	default:
+		return min(3*age, d.policy.Probe)
+	}
+}

@@ -1,0 +1,373 @@
+package destinations
+
+import (
+	"math/rand/v2"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/job"
+)
+
+// waitQueue decides when the callbacks that a destination has deferred come again. They wait in the store, not here: the
+// queue knows how many turns it has given to each flow, not to whom. This is the state machine of one callback:
+//
+//	                                 admitted
+//	           ┌──────────┐  (its flow is charged for it)   ┌──────────┐
+//	 arrived   │          ├────────────────────────────────►│ underWay │
+//	──────────►│ arriving │                                 └──────────┘
+//	 ┌────────►│          │ refused
+//	 │         └──────────┴───┬────────────────┬──────────────────────────────┐
+//	 │                        │ its turn is    │ it missed its turn           │ its turn is
+//	 │                        │ near           │ for want of room             │ too far ahead
+//	 │                        ▼                ▼                              ▼
+//	 │                  ┌──────────┐     ┌──────────┐ expired          ┌───────────┐
+//	 │                  │  queued  │     │ reserved ├────────► gone    │ unordered │
+//	 │                  └─────┬────┘     └─────┬────┘                  └─────┬─────┘
+//	 │      arrived, in turn  │                │ arrived: its slot is free   │ arrived, at random
+//	 └────────────────────────┴────────────────┴─────────────────────────────┘
+//
+// The events are arrived, admitted and refused, which [waitQueue.on] takes, and the passing of time, by which
+// reservations expire and flows are forgotten ([waitQueue.sweep]).
+//
+//   - queued: the turns of a flow follow each other at the pace that is the flow's part of the destination's, so the
+//     destination is busy all the time and few callbacks are claimed in vain.
+//   - reserved: a delivery that misses its turn gets a reserved slot, which is kept from flows that have had more.
+//     Without that, the flow with the most callbacks would have all slots, since one of its callbacks is always there
+//     first.
+//   - unordered: in a backlog so long that a turn would come after the longest pause, nobody knows the order. Callbacks
+//     come about as fast as they are sent.
+type waitQueue struct {
+	flows     map[flowID]*flow
+	classes   map[job.Priority]*class
+	reserving map[*flow]struct{} // the flows with reservations
+	expired   int                // reservations in a row that nobody came for
+	swept     time.Time
+	interval  time.Duration // between two turns at the destination, as of the last refusal
+}
+
+func newWaitQueue() waitQueue {
+	return waitQueue{
+		flows: make(map[flowID]*flow), classes: make(map[job.Priority]*class), reserving: make(map[*flow]struct{}),
+	}
+}
+
+// state is that of a callback.
+type state uint8
+
+const (
+	arriving state = iota
+	underWay
+	queued
+	reserved
+	unordered
+)
+
+// event is what happens to a callback.
+type event uint8
+
+const (
+	arrived  event = iota // for the first time, or again
+	admitted              // it is sent now
+	refused               // it is not
+)
+
+// after is the state after an event; after refused, [waitQueue.refuse] decides.
+var after = [...]state{arrived: arriving, admitted: underWay}
+
+// Flow says whose a callback is. Turns are shared between the flows of a destination: between priorities, and between
+// the tenants of one priority, by their weights, however much of one flow waits.
+type Flow struct {
+	Tenant   string
+	Priority job.Priority
+	// PriorityWeight is the weight of the priority, TenantWeight that of the tenant among those of the same priority.
+	// Zero is 1.
+	PriorityWeight, TenantWeight float64
+}
+
+// request is a callback to which something happens.
+type request struct {
+	flow     Flow
+	again    bool          // it has been deferred before
+	interval time.Duration // between two turns at the destination
+
+	// Of a refused one:
+	lacks    room          // for want of which it is refused; zero if that is not all that it waits for
+	earliest time.Duration // until there may be room
+	window   time.Duration // how long after that reservations of one flow may lie
+	longest  time.Duration // the longest pause, unless more callbacks are unordered than have their turns by then
+}
+
+// room is what callbacks need at a destination, as a set.
+type room uint8
+
+const (
+	slot      room = 1 << iota
+	slotOfOwn      // one of as many as the callback's own limit allows
+	pace
+)
+
+// flowID names a flow.
+type flowID struct {
+	tenant   string
+	priority job.Priority
+}
+
+// flow is what is known of a flow with turns ahead.
+type flow struct {
+	weight   float64
+	lastTurn time.Time
+	// served is until when it has used its part of the destination: of two flows, the one with less has had less.
+	served time.Time
+	// abandoned is when it is forgotten in spite of turns ahead, since none of its callbacks has come: they may have
+	// been cancelled.
+	abandoned    time.Time
+	reservations []time.Time // in order: from when on room is kept
+	lacks        room        // which
+	unordered    parked
+}
+
+// class is the flows of one priority.
+type class struct {
+	weight float64
+	flows  float64 // the sum of their weights
+}
+
+const (
+	// queueSweepInterval is how often flows without turns ahead are forgotten, so that the others have more.
+	queueSweepInterval = 50 * time.Millisecond
+	// grace is how late a callback may come for its turn.
+	grace = time.Second
+	// maxReserving is how many flows may have reservations.
+	maxReserving = 500
+	// minReserved is how long a reservation holds at least: claims take their time.
+	minReserved = 50 * time.Millisecond
+	// maxExpired is how many reservations in a row may expire. After so many, the callbacks were most likely cancelled,
+	// or other replicas claim them, and no reservation holds any more.
+	maxExpired = 3
+	// maxBacklogPauses is how many of the longest pauses an unordered callback waits at most.
+	maxBacklogPauses = 10
+)
+
+// on is the transition function: it answers the state of a callback after an event and, if it waits, for how long.
+func (q *waitQueue) on(e event, r request, now time.Time) (next state, wait time.Duration) {
+	if e == refused {
+		q.interval = r.interval
+	} else if len(q.flows) == 0 { // nobody waits, so there is nothing to share
+		return after[e], 0
+	}
+	if now.Sub(q.swept) >= queueSweepInterval {
+		q.sweep(now)
+	}
+	f, part := q.flow(r.flow)
+	step := time.Duration(float64(r.interval) / part) // between two turns of the flow
+	switch e {
+	case arrived:
+		f.abandoned = latest(f.abandoned, now.Add(2*step+grace))
+		if r.again {
+			q.claimReservation(f, now)
+		}
+	case admitted:
+		if part < 1 {
+			// No more than two steps ahead: others left it more, or its part was less when it had that.
+			f.served = earliest(latest(f.served, now).Add(step), now.Add(2*step))
+		}
+	case refused:
+		return q.refuse(f, r, step, now)
+	}
+	return after[e], 0
+}
+
+// refuse gives a callback a reservation, the next turn of its flow, or a random time.
+func (q *waitQueue) refuse(f *flow, r request, step time.Duration, now time.Time) (next state, wait time.Duration) {
+	f.abandoned = latest(f.abandoned, now.Add(r.earliest+2*step+grace))
+	first, longest := now.Add(r.earliest), max(r.earliest, r.longest)
+	turn := latest(first, f.lastTurn.Add(step))
+	if r.again || turn.Equal(first) {
+		if at, ok := q.reserve(f, r, step, now); ok {
+			return reserved, at.Sub(now)
+		}
+	}
+	if turn.Sub(now) > longest {
+		most := max(longest, min(time.Duration(f.unordered.count(now))*step, maxBacklogPauses*r.longest))
+		wait = most/2 + rand.N(most/2)
+		f.unordered.add(now.Add(wait))
+		return unordered, wait
+	}
+	f.lastTurn = turn
+	return queued, turn.Sub(now)
+}
+
+// reserve keeps room for a callback of a flow: behind the reservations of flows that have had less, and of its own.
+func (q *waitQueue) reserve(f *flow, r request, step time.Duration, now time.Time) (at time.Time, ok bool) {
+	n := len(f.reservations)
+	if r.lacks == 0 || n == 0 && len(q.reserving) >= maxReserving {
+		return time.Time{}, false
+	}
+	first := now.Add(r.earliest)
+	at = first
+	for other := range q.reserving {
+		if other != f && !other.served.After(f.served) {
+			at = at.Add(r.interval)
+		}
+	}
+	if n > 0 {
+		at = latest(at, f.reservations[n-1].Add(step))
+	}
+	if at.Sub(now) > max(r.earliest, r.longest) || n > 0 && at.Sub(first) >= r.window {
+		return time.Time{}, false
+	}
+	f.reservations, f.lacks, f.lastTurn = append(f.reservations, at), r.lacks, latest(f.lastTurn, at)
+	q.reserving[f] = struct{}{}
+	return at, true
+}
+
+// claimReservation ends the first reservation of a flow, if its time has come: somebody has come for it.
+func (q *waitQueue) claimReservation(f *flow, now time.Time) {
+	if len(f.reservations) > 0 && !f.reservations[0].After(now) {
+		q.expired = 0
+		q.dropReservation(f)
+	}
+}
+
+func (q *waitQueue) dropReservation(f *flow) {
+	if f.reservations = f.reservations[1:]; len(f.reservations) == 0 {
+		delete(q.reserving, f)
+	}
+}
+
+// keptFrom counts the places of some kinds of room that are kept from a flow, for flows that have had less: the next
+// reservation of each, and those that begin until there is likely to be more room.
+func (q *waitQueue) keptFrom(of Flow, kinds room, more time.Time) (n int) {
+	f, known := q.flows[flowID{of.Tenant, of.Priority}]
+	if !known {
+		return 0
+	}
+	for other := range q.reserving {
+		if other == f || other.lacks&kinds == 0 || !other.served.Before(f.served) {
+			continue
+		}
+		n++
+		for _, at := range other.reservations[1:] {
+			if !at.After(more) {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// flow finds or makes a flow, and answers which part of all turns it has.
+func (q *waitQueue) flow(of Flow) (f *flow, part float64) {
+	id := flowID{of.Tenant, of.Priority}
+	f, known := q.flows[id]
+	if !known {
+		f = &flow{unordered: make(parked)}
+		q.flows[id] = f
+	}
+	c, known := q.classes[of.Priority]
+	if !known {
+		c = &class{}
+		q.classes[of.Priority] = c
+	}
+	c.weight = orOne(of.PriorityWeight)
+	c.flows += orOne(of.TenantWeight) - f.weight
+	f.weight = orOne(of.TenantWeight)
+	var all float64
+	for _, other := range q.classes {
+		all += other.weight
+	}
+	return f, c.weight / all * f.weight / c.flows
+}
+
+// sweep lets reservations expire that nobody has come for, and forgets the flows that have no turns ahead and have had
+// no more than their parts.
+func (q *waitQueue) sweep(now time.Time) {
+	q.swept = now
+	q.expire(now)
+	for _, c := range q.classes {
+		c.flows = 0
+	}
+	for id, f := range q.flows {
+		ahead := f.lastTurn.After(now) || f.unordered.count(now) > 0
+		if ahead && f.abandoned.After(now) || len(f.reservations) > 0 || f.served.After(now) {
+			q.classes[id.priority].flows += f.weight
+		} else {
+			delete(q.flows, id)
+		}
+	}
+	for priority, c := range q.classes {
+		if c.flows == 0 {
+			delete(q.classes, priority)
+		}
+	}
+}
+
+// expire drops reservations that nobody has come for in time.
+func (q *waitQueue) expire(now time.Time) {
+	for f := range q.reserving {
+		for len(f.reservations) > 0 && now.Sub(f.reservations[0]) > max(minReserved, min(q.interval, grace)) {
+			q.dropReservation(f)
+			q.expired++
+		}
+	}
+	if q.expired >= maxExpired {
+		q.dropReservations()
+	}
+}
+
+func (q *waitQueue) dropReservations() {
+	for f := range q.reserving {
+		f.reservations = nil
+	}
+	clear(q.reserving)
+	q.expired = 0
+}
+
+// forget drops all turns.
+func (q *waitQueue) forget() {
+	q.dropReservations()
+	clear(q.flows)
+	clear(q.classes)
+}
+
+func orOne(weight float64) float64 {
+	if weight <= 0 {
+		return 1
+	}
+	return weight
+}
+
+func earliest(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
+	}
+	return b
+}
+
+func latest(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// parked counts deferred callbacks by the second in which they come again.
+type parked map[int64]int
+
+// epoch is what seconds are counted from, by the monotonic clock.
+var epoch = time.Now()
+
+func second(t time.Time) int64 { return int64(t.Sub(epoch) / time.Second) }
+
+func (k parked) add(until time.Time) { k[second(until)]++ }
+
+// count is how many have not come again yet.
+func (k parked) count(now time.Time) (n int) {
+	for at, of := range k {
+		if at < second(now) {
+			delete(k, at)
+		} else {
+			n += of
+		}
+	}
+	return n
+}

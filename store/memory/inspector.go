@@ -1,0 +1,72 @@
+package memory
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// DueLanes implements [store.Inspector].
+func (s *Store) DueLanes(ctx context.Context, p store.DueParams) (store.DuePage, error) {
+	if err := s.begin(ctx); err != nil {
+		return store.DuePage{}, err
+	}
+	defer s.mutex.Unlock()
+	var due []store.LaneDue
+	for _, pending := range s.pending {
+		for _, o := range pending {
+			if l := (store.LaneDue{Lane: o.Lane(), DueAt: o.DueAt}); l.Compare(p.After) > 0 && !l.DueAt.After(p.Until) {
+				due = append(due, l)
+			}
+		}
+	}
+	slices.SortFunc(due, store.LaneDue.Compare)
+	var read []store.DueEntries
+	for _, l := range page(due, p.Limit) {
+		read = append(read, store.DueEntries{Lane: l.Lane, First: l.DueAt, Last: l.DueAt, N: 1})
+	}
+	return store.DuePageOf(read, p.Limit), nil
+}
+
+// CountLanes implements [store.Inspector].
+func (s *Store) CountLanes(ctx context.Context, now time.Time, lanes []job.Lane, limit int) ([]store.LaneCount, error) {
+	if err := s.begin(ctx); err != nil {
+		return nil, err
+	}
+	defer s.mutex.Unlock()
+	counts := make([]store.LaneCount, len(lanes))
+	for i, l := range lanes {
+		for _, o := range page(s.inLane(l), limit) {
+			counts[i].Pending++
+			if !o.DueAt.After(now) {
+				counts[i].Due++
+			}
+		}
+	}
+	return counts, nil
+}
+
+// Backlog implements [store.Inspector].
+func (s *Store) Backlog(ctx context.Context, now time.Time) (store.Backlog, error) {
+	if err := s.begin(ctx); err != nil {
+		return store.Backlog{}, err
+	}
+	defer s.mutex.Unlock()
+	b := store.Backlog{DeadLetters: len(s.dead)}
+	for _, pending := range s.pending {
+		b.Pending += len(pending)
+		for _, o := range pending {
+			if o.DueAt.After(now) {
+				continue
+			}
+			b.Due++
+			if b.OldestDue.IsZero() || o.DueAt.Before(b.OldestDue) {
+				b.OldestDue = o.DueAt
+			}
+		}
+	}
+	return b, nil
+}

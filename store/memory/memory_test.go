@@ -1,0 +1,25 @@
+package memory_test
+
+import (
+	"testing"
+
+	"github.com/carillon-scheduler/carillon/store"
+	"github.com/carillon-scheduler/carillon/store/memory"
+	"github.com/carillon-scheduler/carillon/store/storetest"
+)
+
+func TestStore(t *testing.T) {
+	storetest.Run(t, func(*testing.T) storetest.Opener {
+		s := memory.New()
+		return func() (store.Store, error) { return s, nil }
+	})
+}
+
+func TestOpenURL(t *testing.T) {
+	for url, ok := range map[string]bool{"memory:": true, "memory:jobs": false, "memory://host": false, "sqlite:x": false, "": false} {
+		s, err := memory.Open(t.Context(), url)
+		if (err == nil) != ok || (s != nil) != ok {
+			t.Errorf("open %q answers %v", url, err)
+		}
+	}
+}
