@@ -2,13 +2,12 @@ package mongodb
 
 import (
 	"context"
-	"slices"
+	"fmt"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
@@ -25,14 +24,6 @@ type recordDocument struct {
 
 // recordID is the _id of a record. It is unambiguous, and those of one collection sort by the bytes of their keys.
 func recordID(collection, key string) string { return collection + separator + key }
-
-// live is the version of the record if it is live at now; empty if not.
-func (d *recordDocument) live(now time.Time) job.Revision {
-	if d.ExpiresAt.IsZero() || d.ExpiresAt.After(now) {
-		return job.Revision(d.Version)
-	}
-	return ""
-}
 
 // Records implements [store.Records].
 func (s *Store) Records(ctx context.Context, f store.RecordFilter) ([]store.Record, error) {
@@ -76,65 +67,73 @@ func (s *Store) WriteRecords(ctx context.Context, changes []store.RecordChange) 
 	ctx, cancel := within(ctx)
 	defer cancel()
 	answers := make([]error, len(changes))
-	var rounds [][]recordChange // none has an id twice, and those of one id are in order
+	var parts [][]recordChange // none has an id twice, and those of one id are in order
 	next := make(map[string]int, len(changes))
 	for i := range changes {
 		c := recordChange{&changes[i], recordID(changes[i].Collection, changes[i].Key), &answers[i]}
 		n := next[c.id]
-		next[c.id]++
-		if n == len(rounds) {
-			rounds = append(rounds, nil)
+		if n < len(parts) && len(parts[n]) == togetherMost {
+			n = len(parts)
 		}
-		rounds[n] = append(rounds[n], c)
+		if n == len(parts) {
+			parts = append(parts, nil)
+		}
+		parts[n], next[c.id] = append(parts[n], c), n+1
 	}
-	for _, round := range rounds {
-		var group errgroup.Group
-		group.SetLimit(parallel)
-		for part := range slices.Chunk(round, togetherMost) {
-			group.Go(func() error {
-				s.writeRecords(ctx, part)
-				return nil
-			})
-		}
-		_ = group.Wait()
+	for _, part := range parts {
+		s.writeRecords(ctx, part)
 	}
 	return answers
 }
 
-// writeRecords makes changes of distinct records, and answers them. What others have changed since it was read is read
-// again: then somebody else's change has succeeded.
+// writeRecords makes changes of distinct records, and answers them. A write that does not match means that somebody
+// else's change has succeeded since the record was read, so it is read again.
 func (s *Store) writeRecords(ctx context.Context, going []recordChange) {
-	for {
-		writes, left, err := s.judgeRecords(ctx, going)
-		if going = left; len(going) == 0 {
+	fail := func(err error, partly bool) { // some may have been made
+		if partly {
+			err = unknown(err)
+		}
+		for _, c := range going {
+			*c.answer = err
+		}
+	}
+	for made := 0; ; {
+		present, err := s.presentRecords(ctx, going)
+		if err != nil {
+			fail(notDone(err), made > 0)
 			return
 		}
-		if err == nil {
-			made := 0
-			err = s.inTime(ctx, func(ctx context.Context, inTime bson.M) (bool, error) {
-				made, err = s.writeTogether(ctx, writes(inTime))
-				return made == len(going), err
-			})
-			if err != nil && len(going) > 1 {
-				err = unknown(err) // some of them may have been made
-			}
-			if err == nil && made == len(going) {
-				return
-			}
+		if going = judgeRecords(going, present, made); len(going) == 0 {
+			return
 		}
-		if err != nil {
-			for _, c := range going {
-				*c.answer = err
+		if err := s.insertRecordStubs(ctx, going, present); err != nil {
+			fail(notDone(err), false)
+			return
+		}
+		made = 0
+		err = s.inTime(ctx, func(ctx context.Context, inTime bson.M) (bool, error) {
+			writes := make([]mongo.WriteModel, len(going))
+			for i, c := range going {
+				writes[i] = c.write(both(bson.M{"_id": c.id, "version": present[c.id].Version}, inTime), len(going) == 1)
 			}
+			result, err := s.records.BulkWrite(ctx, writes, options.BulkWrite().SetOrdered(false))
+			if err == nil {
+				made += int(result.MatchedCount + result.DeletedCount)
+			}
+			return made == len(going), err
+		})
+		if err != nil {
+			fail(err, len(going) > 1)
+			return
+		}
+		if made == len(going) {
 			return
 		}
 	}
 }
 
-// judgeRecords reads the records that are to be changed, and answers those changes about which there is nothing to
-// decide. It returns the others, for which there is a document each, and the writes that make them.
-func (s *Store) judgeRecords(ctx context.Context, changes []recordChange) (
-	writes func(inTime bson.M) []mongo.WriteModel, left []recordChange, err error) {
+// presentRecords reads the documents of records that are to be changed, without their bodies.
+func (s *Store) presentRecords(ctx context.Context, changes []recordChange) (map[string]recordDocument, error) {
 	ids := make([]string, len(changes))
 	for i, c := range changes {
 		ids[i] = c.id
@@ -142,42 +141,72 @@ func (s *Store) judgeRecords(ctx context.Context, changes []recordChange) (
 	found, err := find[recordDocument](ctx, s.records, bson.M{"_id": in(ids)},
 		options.Find().SetProjection(keys("version", "expiresAt")))
 	if err != nil {
-		return nil, changes, notDone(err)
+		return nil, err
 	}
 	present := make(map[string]recordDocument, len(found))
 	for _, d := range found {
 		present[d.ID] = d
 	}
+	return present, nil
+}
+
+// judgeRecords answers those changes about which there is nothing to decide, and returns the others. Some were made
+// already, so many of them; if fewer are still there, those of the rest may have been made and changed by others since.
+func judgeRecords(changes []recordChange, present map[string]recordDocument, made int) (left []recordChange) {
+	for _, c := range changes {
+		write, answer := c.Judge(c.live(present))
+		if *c.answer = answer; write {
+			left = append(left, c)
+		}
+		if c.live(present) == c.Version || c.Body == nil && c.live(present) == "" {
+			made--
+		}
+	}
+	if made <= 0 {
+		return left
+	}
+	for _, c := range changes {
+		if c.live(present) != c.Version {
+			*c.answer = fmt.Errorf("%w: which of the records were changed, and then again, is not known", store.ErrUnavailable)
+		}
+	}
+	return nil
+}
+
+// live is the version of the present record if it is live; empty if not.
+func (c *recordChange) live(present map[string]recordDocument) job.Revision {
+	if d := present[c.id]; d.ExpiresAt.IsZero() || d.ExpiresAt.After(c.Now) {
+		return job.Revision(d.Version)
+	}
+	return ""
+}
+
+// insertRecordStubs inserts stubs of records where there is nothing. What is there by then is looked at by the write.
+func (s *Store) insertRecordStubs(ctx context.Context, changes []recordChange, present map[string]recordDocument) error {
 	var stubs []any
 	for _, c := range changes {
-		d, there := present[c.id]
-		write, answer := c.Judge(d.live(c.Now))
-		if *c.answer = answer; !write {
-			continue
-		}
-		if left = append(left, c); !there {
+		if _, there := present[c.id]; !there {
 			stubs = append(stubs, recordDocument{ID: c.id, ExpiresAt: c.Now.Add(stubFor)})
 		}
 	}
-	if len(stubs) > 0 {
-		_, err := s.records.InsertMany(ctx, stubs, options.InsertMany().SetOrdered(false))
-		if err != nil && !onlyDuplicates(err) {
-			return nil, left, notDone(mapError(err))
-		}
+	if len(stubs) == 0 {
+		return nil
 	}
-	return func(inTime bson.M) []mongo.WriteModel {
-		all := make([]mongo.WriteModel, len(left))
-		for i, c := range left {
-			all[i] = c.write(both(bson.M{"_id": c.id, "version": present[c.id].Version}, inTime))
-		}
-		return all
-	}, left, nil
+	_, err := s.records.InsertMany(ctx, stubs, options.InsertMany().SetOrdered(false))
+	if onlyDuplicates(err) {
+		return nil
+	}
+	return mapError(err)
 }
 
-// write is the write that makes the change of the document that a filter matches.
-func (c *recordChange) write(filter bson.M) mongo.WriteModel {
-	if c.Body == nil {
+// write is the write that makes the change of the document that a filter matches. The driver tries one again by itself
+// that is alone; for many, see [updateOf].
+func (c *recordChange) write(filter bson.M, alone bool) mongo.WriteModel {
+	switch {
+	case c.Body == nil && alone:
 		return mongo.NewDeleteOneModel().SetFilter(filter)
+	case c.Body == nil:
+		return mongo.NewDeleteManyModel().SetFilter(filter)
 	}
 	set, unset := bson.M{"version": c.Version}, bson.M{}
 	assign(set, unset, "expiresAt", c.ExpiresAt, !c.ExpiresAt.IsZero())
@@ -186,16 +215,10 @@ func (c *recordChange) write(filter bson.M) mongo.WriteModel {
 	if len(unset) > 0 {
 		update["$unset"] = unset
 	}
-	return mongo.NewUpdateOneModel().SetFilter(filter).SetUpdate(update)
-}
-
-// writeTogether answers how many documents the writes have matched.
-func (s *Store) writeTogether(ctx context.Context, writes []mongo.WriteModel) (matched int, err error) {
-	result, err := s.records.BulkWrite(ctx, writes, options.BulkWrite().SetOrdered(false))
-	if err != nil {
-		return 0, err
+	if alone {
+		return mongo.NewUpdateOneModel().SetFilter(filter).SetUpdate(update)
 	}
-	return int(result.MatchedCount + result.DeletedCount), nil
+	return updateOf(filter, update)
 }
 
 // sweepRecords deletes expired records, and stubs that no change may take any more.

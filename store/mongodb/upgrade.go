@@ -94,7 +94,7 @@ func (s *Store) movePage(ctx context.Context, token, collection, after string, r
 		return held, "", false, err
 	}
 	page, err := find[documentBefore](ctx, s.meta.Database().Collection(collection), bson.M{"_id": bson.M{"$gt": after}},
-		options.Find().SetSort(keys("_id")).SetLimit(chunk))
+		options.Find().SetSort(keys("_id")).SetLimit(togetherMost))
 	if err != nil {
 		return held, "", false, err
 	}
@@ -107,7 +107,7 @@ func (s *Store) movePage(ctx context.Context, token, collection, after string, r
 			return held, "", false, answer
 		}
 	}
-	return held, next, len(page) == chunk, nil
+	return held, next, len(page) == togetherMost, nil
 }
 
 // documentBefore is a document of the collection tenants or of the collection replicas, as formats before 5 had them.

@@ -89,7 +89,7 @@ func (db database) expectTenants(t *testing.T, s store.Store, want []job.Tenant)
 // Several replicas that start at once do it once, and what a client changes as soon as one of them serves is not
 // undone.
 func TestOpenMovesTenants(t *testing.T) {
-	for _, c := range []struct{ format, n int }{{3, 20}, {4, 2500}} {
+	for _, c := range []struct{ format, n int }{{3, 20}, {4, 200}} {
 		t.Run(fmt.Sprint("format ", c.format), func(t *testing.T) {
 			db, want := databaseBefore(t, c.format, c.n)
 			want[7].Settings = job.TenantSettings{}

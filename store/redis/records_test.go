@@ -3,6 +3,7 @@
 package redis_test
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -65,32 +66,41 @@ func TestManyRecords(t *testing.T) {
 	}
 }
 
-// TestMovingRecords: while a cluster moves the records' slot, a record has the body that it had or the one that it is
-// given.
+// TestMovingRecords: while a cluster moves the records' slot, a change of a record is refused before it has begun, and
+// what there is is read.
 func TestMovingRecords(t *testing.T) {
 	server := clusterURL(t)
 	url := newStore(t, server, "")
 	s := open(t, url)
 	_, prefix, _ := strings.Cut(url, "prefix=")
 	given := 0
+	var want error
+	ends := time.Time{}
 	give := func(what string, expires time.Time) {
 		t.Helper()
-		given++
-		c := record("k", fmt.Sprint(given))
+		c := record("k", fmt.Sprint(given+1))
 		c.If, c.ExpiresAt = store.RecordCondition{}, expires
-		mustWrite(t, s, c)
+		err := s.WriteRecords(t.Context(), []store.RecordChange{c})[0]
+		if !errors.Is(err, want) {
+			t.Errorf("%s a change answers %v", what, err)
+		}
+		if err == nil {
+			given, ends = given+1, expires
+		}
 		page, err := s.Records(t.Context(), store.RecordFilter{Collection: "things", Limit: 2, Now: epoch})
-		if err != nil || len(page) != 1 || string(page[0].Body) != fmt.Sprint(given) || !page[0].ExpiresAt.Equal(expires) {
+		if err != nil || len(page) != 1 || string(page[0].Body) != fmt.Sprint(given) || !page[0].ExpiresAt.Equal(ends) {
 			t.Errorf("%s there are %v, %v", what, page, err)
 		}
 	}
 	give("before", epoch.Add(time.Hour))
 	move := newMove(t, clusterOf(t, server), prefix+":{"+prefix+":tenants}:records")
 	move.begin()
+	want = store.ErrNotDone
 	give("before its key is moved", epoch.Add(2*time.Hour))
 	move.key()
 	give("after its key was moved", epoch.Add(time.Minute))
 	move.end()
+	want = nil
 	give("in the end", time.Time{})
 	swept, err := s.Sweep(t.Context(), store.SweepParams{Now: epoch.Add(10 * time.Hour), Again: time.Hour, Limit: 10})
 	if err != nil || swept.Records != 0 {

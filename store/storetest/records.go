@@ -259,7 +259,7 @@ func testRecordChangesInOrder(f *fixture) {
 }
 
 func testManyRecordChanges(f *fixture) {
-	const n = 1100 // more than some stores change at once
+	const n = 300 // more than some stores change at once
 	var changes []store.RecordChange
 	want := make([]error, n)
 	for i := range n {
@@ -451,19 +451,19 @@ func testSweepRecords(f *fixture) {
 	f.expectRecords("left in the end", kept, lasting)
 }
 
-// race has several handles make a change each at the same time, and answers which succeeded. The others answer
+// raceRecords has several handles make a change each at the same time, and answers which succeeded. The others answer
 // [store.ErrPrecondition].
-func (f *fixture) raceRecords(n int, change func(i int) store.RecordChange) (won []store.RecordChange) {
+func (f *fixture) raceRecords(change func(i int) store.RecordChange) (won []store.RecordChange) {
 	f.Helper()
-	handles := make([]store.Store, n)
+	handles := make([]store.Store, racers)
 	for i := range handles {
 		handles[i] = f.handle()
 	}
-	answers := make([]error, n)
-	changes := make([]store.RecordChange, n)
+	answers := make([]error, racers)
+	changes := make([]store.RecordChange, racers)
 	start := make(chan struct{})
 	var group sync.WaitGroup
-	for i := range n {
+	for i := range racers {
 		changes[i] = change(i)
 		group.Go(func() {
 			<-start
@@ -496,7 +496,7 @@ func testRaceToCreateRecord(f *fixture) {
 	} {
 		g := f.another()
 		g.writeRecords(c.before...)
-		won := g.raceRecords(racers, func(i int) store.RecordChange { return ifAbsent(write("k", fmt.Sprint(i))) })
+		won := g.raceRecords(func(i int) store.RecordChange { return ifAbsent(write("k", fmt.Sprint(i))) })
 		expect(f, c.what+": creations that succeeded", len(won), 1)
 		g.expectRecords(c.what, won...)
 	}
@@ -505,14 +505,14 @@ func testRaceToCreateRecord(f *fixture) {
 func testRaceToChangeRecord(f *fixture) {
 	there := write("k", "0")
 	f.writeRecords(there)
-	won := f.raceRecords(racers, func(i int) store.RecordChange { return ifVersion(write("k", fmt.Sprint(i)), there.Version) })
+	won := f.raceRecords(func(i int) store.RecordChange { return ifVersion(write("k", fmt.Sprint(i)), there.Version) })
 	expect(f, "replacements that succeeded", len(won), 1)
 	f.expectRecords("replaced", won...)
 	if len(won) == 0 {
 		return
 	}
 	of := won[0].Version
-	won = f.raceRecords(racers, func(i int) store.RecordChange {
+	won = f.raceRecords(func(i int) store.RecordChange {
 		if i%2 == 0 {
 			return ifVersion(remove("k"), of)
 		}
@@ -560,7 +560,7 @@ func testRecordCounter(f *fixture) {
 func testRaceToWriteRecord(f *fixture) {
 	for round := range 3 {
 		key := fmt.Sprintf("k%d", round)
-		won := f.raceRecords(racers, func(i int) store.RecordChange {
+		won := f.raceRecords(func(i int) store.RecordChange {
 			return until(write(key, strings.Repeat("x", i+1)), epoch.Add(time.Duration(i+1)*time.Hour))
 		})
 		expect(f, "writes that succeeded", len(won), racers)
