@@ -1,5 +1,5 @@
-// Package callbacks says what a sender of callbacks must do, and holds the registry of senders by callback type. Each
-// sender is a package below this one; all of them pass the suite in callbackstest.
+// Package callbacks defines the interface of senders, and the registry of senders by callback type. Each sender is a
+// package below this one; all of them pass the suite in callbackstest.
 package callbacks
 
 import (
@@ -22,8 +22,8 @@ type Sender interface {
 	// into the data. Data that it accepted once, Send must understand for ever.
 	Validate(data []byte) error
 
-	// Destination names what callback data are sent to, in a few words that hold no secret: what is slow, down or has a
-	// limit is so for all data with the same destination, such as a host, a queue or a topic. Data were accepted.
+	// Destination names the receiver of callback data, such as a host, a queue or a topic, in a few words that hold no
+	// secret. All data with the same destination share its limits, and its outages. Data were accepted by Validate.
 	Destination(data []byte) string
 
 	// Send makes one attempt and returns nil only when the receiver has taken responsibility for the delivery. It
@@ -33,8 +33,8 @@ type Sender interface {
 	//   - [Unavailable]: the sender's own connection failed before the receiver answered, or there is none; it costs the
 	//     job no attempt;
 	//   - [RetryAfter]: it failed, and the receiver asked for a pause;
-	//   - any other: it failed, or may have. A [*Failure] tells by its Blame what is in trouble, if it is not all of the
-	//     destination.
+	//   - any other: it failed, or may have. The Blame of a [*Failure] names the part that is in trouble, if it is not the
+	//     whole destination.
 	Send(ctx context.Context, d Delivery) error
 }
 
@@ -43,8 +43,8 @@ type Sender interface {
 type Parted interface {
 	Sender
 
-	// Place is the Destination of callback data, and the part of it that they are sent to, in a few words. These may
-	// hold a secret, so they are shown to nobody. Data were accepted.
+	// Place is the Destination of callback data, and the called part of it, which may hold a secret and is shown to
+	// nobody. Data were accepted by Validate.
 	Place(data []byte) (destination, part string)
 }
 
@@ -54,6 +54,15 @@ type Enveloper interface {
 
 	// Envelopes are the forms that there are beside [job.EnvelopeNone].
 	Envelopes() []job.Envelope
+}
+
+// Responder is a [Sender] whose receivers answer when they have done the work, not when they have stored a message as a
+// broker does. Traces show the difference.
+type Responder interface {
+	Sender
+
+	// Responds only marks the sender.
+	Responds()
 }
 
 // Delivery is one attempt at one occurrence.
@@ -69,11 +78,11 @@ type Delivery struct {
 	SentAt time.Time
 	// Data is the job's callback data, byte for byte as submitted.
 	Data []byte
-	// Payload is what to deliver instead of the payload in Data, a JSON value; nil if there is nothing instead.
+	// Payload is a JSON value to deliver instead of the payload in Data; nil if there is none.
 	Payload []byte
-	// Part is the part of a sequence that is delivered, which receivers are told; nil if the job is no sequence.
+	// Part is the part of a sequence that is delivered, for the receiver to see; nil if the job is no sequence.
 	Part *job.Part
-	// Envelope is the form to deliver in: none, or one that the sender says it can, see [Enveloper].
+	// Envelope is the form to deliver in: none, or one of the sender's, see [Enveloper].
 	Envelope job.Envelope
 	// Trace is the trace context to pass on to the receiver; empty if there is none. The headers that a job names
 	// itself win: see [TraceHeaders].
@@ -113,14 +122,15 @@ func (r *Registry) Sender(callbackType string) (s Sender, ok bool) {
 	return s, ok
 }
 
-// Destination names where a callback is sent: its type, and what its sender says of the data. It is the type alone if
-// there is no such sender. The data were accepted.
+// Destination names the destination of a callback: its type, and its sender's name for the receiver. It is the type
+// alone if there is no such sender. The data were accepted by Validate.
 func (r *Registry) Destination(c job.Callback) string {
 	destination, _ := r.Place(c)
 	return destination
 }
 
-// Place is the Destination of a callback, and the part of it, which is not to be shown; empty if there are no parts.
+// Place is the Destination of a callback, and the called part of it, which must not be shown; empty if there are no
+// parts.
 func (r *Registry) Place(c job.Callback) (destination, part string) {
 	switch s := r.senders[c.Type].(type) {
 	case nil:
@@ -140,7 +150,8 @@ func (r *Registry) Validate(t job.Target) error {
 	s, ok := r.senders[c.Type]
 	if !ok {
 		return job.InvalidField("/callback/type",
-			fmt.Sprintf("%q is not available here; the types are %s, and others if Carillon is started with --rabbitmq-url or --kafka-brokers", c.Type, strings.Join(r.Types(), ", ")))
+			fmt.Sprintf("%q is not available here; the types are %s, and others need an option of the server, "+
+				"such as the address of a broker", c.Type, strings.Join(r.Types(), ", ")))
 	}
 	err := s.Validate(c.Data)
 	invalid, ok := errors.AsType[*job.Invalid](err)
@@ -155,7 +166,7 @@ func (r *Registry) Validate(t job.Target) error {
 	return all.Err()
 }
 
-// checkEnvelope notes an envelope in which the sender can't deliver.
+// checkEnvelope adds an error if the sender can't deliver in an envelope.
 func checkEnvelope(s Sender, envelope job.Envelope, invalid *job.Invalid) {
 	if envelope == job.EnvelopeNone {
 		return
@@ -171,24 +182,23 @@ func checkEnvelope(s Sender, envelope job.Envelope, invalid *job.Invalid) {
 	for i, e := range there {
 		names[i] = e.String()
 	}
-	invalid.Add("/callback/envelope", fmt.Sprintf("%q is not available for callbacks of type %q; what there is: %s",
+	invalid.Add("/callback/envelope", fmt.Sprintf("%q is not available for callbacks of type %q; the envelopes are: %s",
 		envelope, s.Type(), strings.Join(names, ", ")))
 }
 
-// Blame is what a failed attempt speaks of: what else is not to be sent to for a while if that goes on.
+// Blame is the extent of a failure: which other callbacks wait for a while if such failures go on.
 type Blame uint8
 
 const (
-	// BlameDestination is all of the destination: nothing came back, as when it refused the connection or took too
-	// long.
+	// BlameDestination is the whole destination: it did not answer, as when it refused the connection or took too long.
 	BlameDestination Blame = iota
-	// BlamePart is the part of the destination that was called: it answered that something is wrong, see [Parted].
+	// BlamePart is the called part of the destination, which answered with an error of its own, see [Parted].
 	BlamePart
-	// BlameDelivery is this delivery alone: the destination is well, and refused it.
+	// BlameDelivery is this delivery alone: the destination works, and refused it.
 	BlameDelivery
 )
 
-// Failure is an attempt's error with advice on what to do next. Make one by [Permanent], [Unavailable] or [RetryAfter].
+// Failure is an attempt's error with advice on the next step. Make one by [Permanent], [Unavailable] or [RetryAfter].
 type Failure struct {
 	Err error
 	// Permanent tells that no later attempt can succeed.
@@ -197,8 +207,7 @@ type Failure struct {
 	Unavailable bool
 	// After is the least pause before the next attempt; zero leaves it to the retry policy.
 	After time.Duration
-	// Blame is what the error speaks of; what is permanent speaks of the delivery, and what is unavailable of the
-	// sender.
+	// Blame is ignored if the failure is permanent, which blames the delivery, or unavailable, which blames the sender.
 	Blame Blame
 }
 

@@ -9,7 +9,7 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// Message is what a delivery carries: the payload, in the envelope that its job asks for.
+// Message is the content of a delivery: the payload, in the envelope that its job asks for.
 type Message struct {
 	// ContentType is that of the body; empty if there is no body. A job's own headers may say otherwise, but not of a
 	// structured event, which would be taken for something else.

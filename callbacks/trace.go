@@ -34,9 +34,11 @@ func TraceHeaders[V any](d *Delivery, own map[string]V) []Header {
 	return headers
 }
 
-// DescribeMessage notes on the attempt's span, which ctx has if the replica traces, what OpenTelemetry's conventions
-// say of a message that is sent: by which system, to which destination there, and what that system calls sending.
-func DescribeMessage(ctx context.Context, system attribute.KeyValue, destination, operation string, more ...attribute.KeyValue) {
+// DescribeMessage sets the attributes of a sent message on the attempt's span, if ctx has one, as OpenTelemetry's
+// conventions say: the system, the destination there, and the system's word for sending.
+func DescribeMessage(
+	ctx context.Context, system attribute.KeyValue, destination, operation string, more ...attribute.KeyValue,
+) {
 	if span := trace.SpanFromContext(ctx); span.IsRecording() {
 		span.SetAttributes(system, semconv.MessagingDestinationName(destination), semconv.MessagingOperationTypeSend,
 			semconv.MessagingOperationName(operation))

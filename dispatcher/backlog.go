@@ -141,7 +141,7 @@ func (d *Dispatcher) askBacklog(ctx context.Context, now time.Time) (r reading, 
 // oldestUnpaused is how long the longest due of a tenant that is not paused has been due. It passes over what paused
 // ones have, the longest due first.
 func (d *Dispatcher) oldestUnpaused(ctx context.Context, now time.Time) (time.Duration, error) {
-	for p := (store.DueParams{Until: now, Limit: lookPage}); ; {
+	for p := (store.DueParams{Until: now, Limit: scanPageSize}); ; {
 		page, err := d.cfg.Store.DueLanes(ctx, p)
 		if err != nil {
 			return 0, err

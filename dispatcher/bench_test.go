@@ -2,6 +2,7 @@ package dispatcher_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -44,6 +45,78 @@ func BenchmarkFire(b *testing.B) {
 			}
 		})
 	}
+}
+
+// BenchmarkScan measures the first due scan of a replica when 100,000 tenants have something due soon, and how many lanes
+// it has the store count.
+func BenchmarkScan(b *testing.B) {
+	for name, auto := range map[string]dispatcher.AutoPriority{
+		"plain": {}, "auto": {New: time.Hour, Small: 1000},
+	} {
+		b.Run(name, func(b *testing.B) {
+			var counted int
+			for b.Loop() {
+				q := &crowded{endless: &endless{left: 1}, at: time.Now().Add(30 * time.Second), scanned: make(chan struct{})}
+				for i := range 100_000 {
+					lane := job.Lane{Tenant: fmt.Sprint("tenant ", i)}
+					q.lanes = append(q.lanes, store.LaneDue{Lane: lane, DueAt: q.at.Add(time.Duration(i))})
+				}
+				cfg := dispatcher.Defaults
+				cfg.Store, cfg.Callbacks, cfg.Auto = q, callbacks.NewRegistry(taker{}), auto
+				cfg.Tick = time.Minute // a scan reaches two ticks ahead
+				d, err := dispatcher.New(cfg)
+				if err != nil {
+					b.Fatal(err)
+				}
+				ctx, stop := context.WithCancel(b.Context())
+				ended := make(chan error, 1)
+				go func() { ended <- d.Run(ctx) }()
+				<-q.scanned
+				stop()
+				if err := <-ended; err != nil {
+					b.Error(err)
+				}
+				counted += q.counted
+			}
+			b.ReportMetric(float64(counted)/float64(b.N), "lanes-counted/op")
+		})
+	}
+}
+
+// crowded is a queue of many tenants, each with one occurrence that becomes due soon.
+type crowded struct {
+	*endless
+	at      time.Time
+	lanes   []store.LaneDue
+	counted int // the scan's goroutine's
+	scanned chan struct{}
+}
+
+func (q *crowded) DueLanes(_ context.Context, p store.DueParams) (store.DuePage, error) {
+	first := 0
+	if !p.After.DueAt.IsZero() {
+		first = int(p.After.DueAt.Sub(q.at)) + 1
+	}
+	end := min(first+p.Limit, len(q.lanes))
+	page := store.DuePage{Lanes: q.lanes[first:end]}
+	if end < len(q.lanes) {
+		page.Next = q.lanes[end-1]
+	} else {
+		close(q.scanned)
+	}
+	return page, nil
+}
+
+func (*crowded) Records(_ context.Context, f store.RecordFilter) (all []store.Record, err error) {
+	for _, name := range f.Keys {
+		all = append(all, store.Record{Key: name, Version: "v", Body: []byte(`{"firstSeen":0}`)})
+	}
+	return all, nil
+}
+
+func (q *crowded) CountLanes(_ context.Context, _ time.Time, lanes []job.Lane, _ int) ([]store.LaneCount, error) {
+	q.counted += len(lanes)
+	return make([]store.LaneCount, len(lanes)), nil
 }
 
 // endless is a queue in which something is due until so many were settled.

@@ -30,29 +30,33 @@ type claimLoop struct {
 	firing context.Context // of the callbacks
 	free   int             // slots
 	queue  *fairqueue.Queue
-	rested time.Time              // no claim before this
-	held   time.Time              // nor before this, whatever is said to be due: something has failed
-	look   time.Time              // when to look again at what becomes due, unless a tick comes first; zero to wait for one
-	reach  time.Time              // up to when the last look has told what becomes due; zero if it has failed, or another is under way
-	quiet  time.Time              // no tick has it look before this
-	ticked time.Time              // when the last tick was taken
-	looks  looks                  // the look's own, while one is under way
-	asking bool                   // one is
-	told   chan told              // of one
-	since  map[job.Lane]time.Time // what was said to become due since the look began
-	faults faults                 // of claiming
-	blind  faults                 // of looking
+
+	// No claim is made before either of these.
+	rest    time.Time // after a claim that left nothing due
+	backoff time.Time // after a failure
+
+	scanner  scanner                // of the scan's goroutine, while a scan is under way
+	scanning bool                   // a scan is under way
+	pages    chan scanPage          // of the scan
+	scanAt   time.Time              // when to scan, unless a tick comes first; zero to wait for one
+	scanned  time.Time              // due times are known up to this; zero if the last scan failed, or one is under way
+	noScan   time.Time              // no tick starts a scan before this
+	ticked   time.Time              // when the last tick was taken
+	woken    map[job.Lane]time.Time // due times that others have told since the scan began
+
+	claimFaults faults
+	scanFaults  faults
 }
 
-// run claims what is due until ctx ends.
+// run claims due occurrences until ctx ends.
 func (l *claimLoop) run(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	l.checkClock(ctx)
-	l.ask(ctx)
+	l.scan(ctx)
 	defer func() {
-		for l.asking { // it ends with ctx, and nothing is to use the store after this loop
-			l.asking = !(<-l.told).ended
+		for l.scanning { // it ends with ctx, and nothing is to use the store after this loop
+			l.scanning = !(<-l.pages).last
 		}
 	}()
 	for ctx.Err() == nil {
@@ -72,8 +76,8 @@ func (l *claimLoop) run(ctx context.Context) {
 		case <-timer.C:
 		case f := <-l.freed:
 			l.collect(f)
-		case t := <-l.told:
-			l.hear(ctx, t)
+		case page := <-l.pages:
+			l.takePage(ctx, page)
 		case <-l.wake:
 			l.takeWakes()
 		case <-l.ticks:
@@ -83,14 +87,14 @@ func (l *claimLoop) run(ctx context.Context) {
 	}
 }
 
-// catchUp takes what has happened while the loop was busy, as it is all the time while there is a backlog and a slot is
-// free: so the next claim is as large as can be, and knows of all that has become due.
+// catchUp takes all events that have happened since, without waiting. While there is a backlog and a free slot, the loop
+// claims all the time: so the next claim is as large as can be, and knows of all due lanes.
 func (l *claimLoop) catchUp(ctx context.Context) {
 	l.collectFreed()
 	l.takeWakes()
 	select {
-	case t := <-l.told:
-		l.hear(ctx, t)
+	case page := <-l.pages:
+		l.takePage(ctx, page)
 	default:
 	}
 	select {
@@ -100,28 +104,28 @@ func (l *claimLoop) catchUp(ctx context.Context) {
 	}
 }
 
-// takeTick looks again at what becomes due, unless that was done just now: the scheduler may tick twice at once.
+// takeTick starts a scan, unless a tick did just now: the scheduler may tick twice at once.
 func (l *claimLoop) takeTick(ctx context.Context) {
-	if now := l.now(); now.Sub(l.ticked) > l.cfg.Tick/2 && !now.Before(l.quiet) {
+	if now := l.now(); now.Sub(l.ticked) > l.cfg.Tick/2 && !now.Before(l.noScan) {
 		l.ticked = now
-		l.ask(ctx)
+		l.scan(ctx)
 	}
 }
 
-// plan answers what to do next by itself, and in how long; nothing until something happens. Pauses go by the monotonic
-// clock, and what is due by the other, so only what is left of them can be compared. When the store is back after an
-// outage, outcomes are written first: their leases may have run out meanwhile, and a claim would deliver again what has
-// been delivered. The settler wakes the loop then.
+// plan answers the loop's next action and in how long it is due; nil if the loop is to wait for an event. Pauses go by
+// the monotonic clock and due times by the wall clock, so only the times that are left can be compared. When the store
+// is back after an outage, outcomes are written first: their leases may have run out meanwhile, and a claim would
+// deliver these occurrences again. The settler wakes the loop then.
 func (l *claimLoop) plan() (wait time.Duration, act func(context.Context)) {
 	now := l.now()
 	switch {
-	case !l.look.IsZero():
-		wait, act = l.look.Sub(now), l.ask
-	case !l.reach.IsZero(): // no tick has come before, or the clock was set
-		wait, act = l.reach.Sub(now), l.ask
+	case !l.scanAt.IsZero():
+		wait, act = l.scanAt.Sub(now), l.scan
+	case !l.scanned.IsZero(): // no tick has come before, or the clock was set
+		wait, act = l.scanned.Sub(now), l.scan
 	}
 	if next := l.queue.Next(); l.free > 0 && !next.IsZero() && l.unsettled.Load() == nil {
-		due := max(next.Add(-l.cfg.Early).Sub(now), l.rested.Sub(now), l.held.Sub(now))
+		due := max(next.Add(-l.cfg.Early).Sub(now), l.rest.Sub(now), l.backoff.Sub(now))
 		if act == nil || due < wait {
 			wait, act = due, l.claim
 		}
@@ -131,12 +135,12 @@ func (l *claimLoop) plan() (wait time.Duration, act func(context.Context)) {
 
 func latestOf(times ...time.Time) time.Time { return slices.MaxFunc(times, time.Time.Compare) }
 
-// takeWakes notes what others have said to become due.
+// takeWakes notes due times that others have told.
 func (l *claimLoop) takeWakes() {
 	for lane, at := range l.takeWakeAts() {
 		l.queue.Due(lane, at)
-		if known, ok := l.since[lane]; l.asking && (!ok || at.Before(known)) {
-			l.since[lane] = at
+		if known, ok := l.woken[lane]; l.scanning && (!ok || at.Before(known)) {
+			l.woken[lane] = at
 		}
 	}
 }
@@ -161,7 +165,7 @@ func (l *claimLoop) collectFreed() {
 	}
 }
 
-// claim takes as much as there are free slots for and fires it.
+// claim claims as many occurrences as there are free slots and fires them.
 func (l *claimLoop) claim(ctx context.Context) {
 	start, may := l.mayClaim(ctx)
 	if !may {
@@ -176,9 +180,9 @@ func (l *claimLoop) claim(ctx context.Context) {
 	call, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
 	defer cancel()
 	claim, err := l.cfg.Store.Claim(call, params)
-	if !l.faults.note(l.log, "claim", err) {
+	if !l.claimFaults.note(l.log, "claim", err) {
 		l.queue.Failed(a)
-		l.held = l.now().Add(l.faults.pause())
+		l.backoff = l.now().Add(l.claimFaults.pause())
 		return
 	}
 	end := l.now()
@@ -188,7 +192,7 @@ func (l *claimLoop) claim(ctx context.Context) {
 	l.metrics.claimed(claim.Occurrences)
 	l.start(l.firing, start, claim.Occurrences)
 	if next := l.queue.Next(); !claim.More() && (next.IsZero() || next.After(params.Due())) {
-		l.rested = end.Add(min(time.Duration(restPart*float64(end.Sub(start))), longestPause))
+		l.rest = end.Add(min(time.Duration(restPart*float64(end.Sub(start))), longestPause))
 	}
 }
 
@@ -202,62 +206,62 @@ func (l *claimLoop) mayClaim(ctx context.Context) (now time.Time, may bool) {
 	if agrees && l.tenants.known.Load() != nil {
 		return now, true
 	}
-	l.held = l.now().Add(min(l.cfg.Tick, longestSleep))
+	l.backoff = l.now().Add(min(l.cfg.Tick, longestSleep))
 	return now, false
 }
 
-// ask looks at what becomes due, unless that is under way. Claims go on meanwhile.
-func (l *claimLoop) ask(ctx context.Context) {
-	l.look, l.reach = time.Time{}, time.Time{}
-	if l.asking {
+// scan starts a scan of the due lanes, unless one is under way. Claims go on meanwhile.
+func (l *claimLoop) scan(ctx context.Context) {
+	l.scanAt, l.scanned = time.Time{}, time.Time{}
+	if l.scanning {
 		return
 	}
-	l.asking = true
-	clear(l.since)
-	go l.looks.look(ctx, l.told)
+	l.scanning = true
+	clear(l.woken)
+	go l.scanner.scan(ctx, l.pages)
 }
 
-// hear takes a page of what becomes due. Its success is the loop's only if claims have not failed: a store that can be
-// read but not written is of no use.
-func (l *claimLoop) hear(ctx context.Context, t told) {
-	if t.ended {
-		l.asking = false
+// takePage takes a page of the scan. A scan counts as a success of the loop only if claims have not failed: a store that
+// can be read but not written is of no use.
+func (l *claimLoop) takePage(ctx context.Context, p scanPage) {
+	if p.last {
+		l.scanning = false
 	}
 	if ctx.Err() != nil {
 		return
 	}
 	switch {
-	case t.whole:
-		l.queue.Replace(t.lanes)
-		for lane, at := range l.since {
+	case p.complete:
+		l.queue.Replace(p.lanes)
+		for lane, at := range l.woken {
 			l.queue.Due(lane, at)
 		}
 	default:
-		for _, d := range t.lanes {
+		for _, d := range p.lanes {
 			l.queue.Due(d.Lane, d.DueAt)
 		}
-		if t.ended {
+		if p.last {
 			l.queue.ApplySettings()
 		}
 	}
-	if !t.ended {
-		if l.faults == 0 {
-			l.progress.Store(&t.end)
+	if !p.last {
+		if l.claimFaults == 0 {
+			l.progress.Store(&p.end)
 		}
 		return
 	}
-	took := t.end.Sub(t.start)
-	l.quiet = t.end.Add(restAfter(took, l.cfg.Tick))
+	took := p.end.Sub(p.start)
+	l.noScan = p.end.Add(restAfter(took, l.cfg.Tick))
 	if l.cfg.Auto.on() {
-		l.tenants.matter(l.queue.Tenants())
+		l.tenants.auto.tellKnown(l.queue.Tenants, p.end)
 	}
-	if !l.blind.note(l.log, "tell what becomes due", t.err) {
-		l.look = l.now().Add(max(l.blind.pause(), took))
+	if !l.scanFaults.note(l.log, "tell which lanes become due", p.err) {
+		l.scanAt = l.now().Add(max(l.scanFaults.pause(), took))
 		return
 	}
-	l.reach = t.reach
-	if l.faults == 0 {
-		at := latestOf(t.end, l.quiet) // if nothing is due, there is no more to come before
+	l.scanned = p.reach
+	if l.claimFaults == 0 {
+		at := latestOf(p.end, l.noScan) // if nothing is due, the next success comes no sooner
 		l.progress.Store(&at)
 	}
 }

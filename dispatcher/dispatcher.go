@@ -209,8 +209,8 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 
 	l := claimLoop{
 		Dispatcher: d, firing: firing, free: d.cfg.Concurrency, queue: fairqueue.New(d.cfg.Policy, d.treat),
-		looks: looks{store: d.cfg.Store, tick: d.cfg.Tick, early: d.cfg.Early, now: d.now, meet: d.classifyTold},
-		told:  make(chan told, 1), since: make(map[job.Lane]time.Time),
+		scanner: scanner{store: d.cfg.Store, tick: d.cfg.Tick, early: d.cfg.Early, now: d.now, meet: d.meetTenants},
+		pages:   make(chan scanPage, 1), woken: make(map[job.Lane]time.Time),
 	}
 	l.run(ctx)
 	d.stopping.Store(true)

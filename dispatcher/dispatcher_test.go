@@ -301,7 +301,7 @@ func TestLongRetention(t *testing.T) {
 		b.replica(func(c *dispatcher.Config) { c.Retain, c.DeadLetterRetain = time.Hour, 200*365*24*time.Hour })
 		j := b.submit("k", func(j *job.Job) { j.ExpiresAt = time.Now().Add(time.Hour) }, 0)
 		time.Sleep(2 * time.Hour)
-		if _, err := b.store.Job(b.Context(), j.Name); !errors.Is(err, store.ErrNotFound) {
+		if _, err := store.ReadJob(b.Context(), b.store, j.Name); !errors.Is(err, store.ErrNotFound) {
 			b.Errorf("the job is still there: %v", err)
 		}
 	})

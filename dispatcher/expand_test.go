@@ -359,7 +359,7 @@ func TestScheduleEnds(t *testing.T) {
 		time.Sleep(53 * time.Minute)
 		b.status(j)
 		time.Sleep(5 * time.Minute)
-		if _, err := b.store.Job(b.Context(), j.Name); !errors.Is(err, store.ErrNotFound) {
+		if _, err := store.ReadJob(b.Context(), b.store, j.Name); !errors.Is(err, store.ErrNotFound) {
 			b.Errorf("after its retention, the job is still there: %v", err)
 		}
 	})

@@ -312,6 +312,51 @@ func TestAutoPriority(t *testing.T) {
 	})
 }
 
+// However many tenants have due occurrences, a due scan counts those of few, and later rounds those of the others.
+func TestAutoPriorityOfManyTenants(t *testing.T) {
+	bubble(t, func(b *bench) {
+		const tenants, lanesOfOne = 2500, 4
+		old := b.start.Add(-30 * 24 * time.Hour)
+		for i := range tenants {
+			name := fmt.Sprintf("tenant %d", i)
+			b.tenant(name, old, job.TenantSettings{})
+			b.submit("k", of(name, ""), 40*time.Second)
+		}
+		b.tenant("large", old, job.TenantSettings{})
+		b.submit("k", of("large", ""), 40*time.Second, time.Hour, 2*time.Hour)
+		b.tenant("new", b.start.Add(-time.Hour), job.TenantSettings{})
+		b.submit("k", of("new", ""), 41*time.Second)
+		d, _ := b.replica(func(c *dispatcher.Config) {
+			c.Auto = dispatcher.AutoPriority{New: 7 * 24 * time.Hour, Small: 2}
+		})
+		counted := func() (n int) {
+			b.queue.set(func(q *flakyQueue) { n = q.counted })
+			return n
+		}
+		time.Sleep(time.Second)
+		if n := counted() / lanesOfOne; n == 0 || n > tenants/10 {
+			t.Errorf("the first scan counts %d of %d tenants, want some, and at most a tenth", n, tenants)
+		}
+		if got := b.priority(d, "new"); got != job.PriorityHigh {
+			t.Errorf("the new one is %s before it is counted", got)
+		}
+		time.Sleep(38 * time.Second)
+		if n := counted() / lanesOfOne; n < tenants || n > 10*countedPerRound {
+			t.Errorf("%d of %d tenants were counted in the end, want all, and some twice", n, tenants)
+		}
+		if got := b.priority(d, "large"); got != job.PriorityLow {
+			t.Errorf("the large one is %s", got)
+		}
+		time.Sleep(10 * time.Second)
+		if n := b.receiver.count(); n != tenants+2 {
+			t.Errorf("%d were sent, want %d", n, tenants+2)
+		}
+	})
+}
+
+// countedPerRound is how many tenants are counted every five seconds at most.
+const countedPerRound = 2000
+
 // Settings hold whether or not the store can tell how much tenants have.
 func TestAutoPriorityUnknown(t *testing.T) {
 	bubble(t, func(b *bench) {

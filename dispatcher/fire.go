@@ -119,7 +119,7 @@ func (d *Dispatcher) attempt(
 	if c.Fault != nil {
 		return nil, callbacks.Permanent(fmt.Errorf("the store's data can't be read: %w", c.Fault))
 	}
-	if err := d.late(c, b); err != nil {
+	if err := d.tooLate(c, b); err != nil {
 		return nil, err
 	}
 	sender, ok := d.cfg.Callbacks.Sender(c.Callback.Type)
@@ -153,7 +153,7 @@ func (d *Dispatcher) attempt(
 	defer func() { entered.Done(shown) }()
 	sending := b.ctx
 	if d.tracer != nil {
-		sending, *span = d.startSpan(b.ctx, c, now)
+		sending, *span = d.startSpan(b.ctx, sender, c, now)
 	}
 	err = d.send(sending, sender, c, now)
 	shown = verdict(err)

@@ -233,7 +233,7 @@ func TestRetryOnTime(t *testing.T) {
 		time.Sleep(time.Minute)
 		b.expectSent("0s k #1", "300ms k #2")
 		// And its job is kept for as long as if that had been its instant.
-		kept, err := b.store.Job(b.Context(), j.Name)
+		kept, err := store.ReadJob(b.Context(), b.store, j.Name)
 		if want := b.start.Add(300*time.Millisecond + 24*time.Hour); err != nil || !kept.ExpiresAt.Equal(want) {
 			b.Errorf("the job expires at %s, want %s: %v", kept.ExpiresAt, want, err)
 		}

@@ -123,7 +123,7 @@ func crontab(expression string) func(*job.Job) {
 // status reads a job.
 func (b *bench) status(j job.Job) store.JobStatus {
 	b.Helper()
-	status, err := b.store.Job(b.Context(), j.Name)
+	status, err := store.ReadJob(b.Context(), b.store, j.Name)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -276,6 +276,7 @@ type flakyQueue struct {
 	beatErr    error   // of every beat
 	tenantsErr error   // of every list of the tenants
 	countErr   error   // of every count of lanes
+	counted    int     // lanes
 	settle     []error // of the next settlements
 	read       func(*store.Claimed)
 
@@ -396,6 +397,7 @@ func (q *flakyQueue) Records(ctx context.Context, filter store.RecordFilter) ([]
 func (q *flakyQueue) CountLanes(ctx context.Context, now time.Time, lanes []job.Lane, limit int) ([]store.LaneCount, error) {
 	q.lock.Lock()
 	err := q.countErr
+	q.counted += len(lanes)
 	q.lock.Unlock()
 	if err != nil {
 		return nil, err

@@ -25,10 +25,12 @@ func tracerOf(provider trace.TracerProvider) trace.Tracer {
 
 // startSpan begins the span of an attempt that is about to be sent. It begins a trace of its own, with a link to the
 // request that the job came with: that may be years ago, and a crontab's trace would never end.
-func (d *Dispatcher) startSpan(ctx context.Context, c *store.Claimed, now time.Time) (context.Context, trace.Span) {
+func (d *Dispatcher) startSpan(
+	ctx context.Context, sender callbacks.Sender, c *store.Claimed, now time.Time,
+) (context.Context, trace.Span) {
 	kind := trace.SpanKindProducer
-	if c.Callback.Type == "http" {
-		kind = trace.SpanKindClient // its receiver answers when it has done the work, a broker when it has the message
+	if _, responds := sender.(callbacks.Responder); responds {
+		kind = trace.SpanKindClient
 	}
 	options := []trace.SpanStartOption{
 		trace.WithNewRoot(), trace.WithSpanKind(kind), trace.WithTimestamp(now),

@@ -179,7 +179,7 @@ func (a *api) readAll(ctx context.Context, attempts []*attempt) {
 
 // read reads the job.
 func (a *api) read(ctx context.Context, t *attempt) (event, error) {
-	present, err := a.Store.Job(ctx, t.job.Name)
+	present, err := store.ReadJob(ctx, a.Store, t.job.Name)
 	if errors.Is(err, store.ErrNotFound) {
 		if !t.condition.Holds("") {
 			return failed, store.ErrPrecondition

@@ -231,62 +231,72 @@ const (
 	laneEntries  = 10
 )
 
-// mostLanes bounds of how many lanes it is told what they have, and duePages how many pages of what is due are looked
-// through for them.
+// mostLanes bounds the lanes that are counted, and duePages the pages of due times that are read to find them.
 const (
 	mostLanes = 10_000
 	duePages  = 20
 )
 
-// findLanes finds lanes that have anything, the longest due first: first those that have something due, and then
-// others, as long as there are no more of them than are told. It answers whether these are all.
-func (a *api) findLanes(ctx context.Context, now time.Time) (found []store.LaneDue, all bool, err error) {
-	for p, pages := (store.DueParams{Until: now, Limit: mostLanes}), 0; len(found) < mostLanes && pages < duePages; pages++ {
+// findLanes finds lanes that have pending occurrences, the longest due first. If there are too many occurrences to read
+// the due times of all, the lanes of known tenants follow, of which it is not known yet whether they have any. It
+// answers whether no other lane has any.
+func (a *api) findLanes(ctx context.Context, now time.Time) (found []laneBacklog, all bool, err error) {
+	known := map[job.Lane]bool{}
+	for p, pages := (store.DueParams{Until: never, Limit: mostLanes}), 0; pages < duePages; pages++ {
 		page, err := a.Inspector.DueLanes(ctx, p)
 		if err != nil {
 			return nil, false, err
 		}
-		found = store.FirstOfEach(append(found, page.Lanes...))
+		for _, l := range page.Lanes {
+			if known[l.Lane] {
+				continue
+			}
+			if len(found) == mostLanes {
+				return found, false, nil
+			}
+			known[l.Lane] = true
+			has := laneBacklog{Lane: l.Lane, share: share{Pending: 1, AtLeast: true}}
+			if !l.DueAt.After(now) {
+				has.oldest, has.Due = l.DueAt, 1
+			}
+			found = append(found, has)
+		}
 		if p.After = page.Next; p.After == (store.LaneDue{}) {
-			break
-		}
-	}
-	for after := (store.LaneDue{}); len(found) <= mostLanes; {
-		page, err := a.Inspector.Lanes(ctx, after, mostLanes)
-		if err != nil {
-			return nil, false, err
-		}
-		if len(page) == 0 {
 			return found, true, nil
 		}
-		after = page[len(page)-1]
-		found = append(found, page...)
-		slices.SortFunc(found, store.LaneDue.Compare)
-		found = store.FirstOfEach(found)
 	}
-	return found[:mostLanes], false, nil
-}
-
-// countLanes counts what lanes have, the longest due first, for as long as what they cost allows. Of the others it is
-// only told that there is something. It answers whether these are all lanes.
-func (a *api) countLanes(ctx context.Context, now time.Time) (all []laneBacklog, whole bool, err error) {
-	dues, whole, err := a.findLanes(ctx, now)
+	priorities := []job.Priority{job.PriorityDefault, job.PriorityHigh, job.PriorityNormal, job.PriorityLow}
+	most := (mostLanes - len(found)) / len(priorities)
+	tenants, err := a.tenants.List(ctx, "", most+1)
 	if err != nil {
 		return nil, false, err
 	}
-	all, lanes := make([]laneBacklog, len(dues)), make([]job.Lane, len(dues))
-	for i, d := range dues {
-		lanes[i] = d.Lane
-		all[i] = laneBacklog{Lane: d.Lane, share: share{Pending: 1, AtLeast: true}}
-		if !d.DueAt.After(now) {
-			all[i].oldest, all[i].Due = d.DueAt, 1
+	for _, t := range tenants[:min(most, len(tenants))] {
+		for _, p := range priorities {
+			if l := (job.Lane{Tenant: t.Name, Priority: p}); !known[l] {
+				found = append(found, laneBacklog{Lane: l})
+			}
 		}
+	}
+	return found, len(tenants) <= most, nil
+}
+
+// countLanes counts what lanes have, the longest due first, for as long as the cost allows. Of the others it is only
+// told that there is something, if that is known. It answers whether these are all lanes.
+func (a *api) countLanes(ctx context.Context, now time.Time) (all []laneBacklog, whole bool, err error) {
+	all, whole, err = a.findLanes(ctx, now)
+	if err != nil {
+		return nil, false, err
 	}
 	rest := all
 	for left := mostEntries; len(rest) > 0 && left >= leastEntries; {
 		n := min(len(rest), left/leastEntries)
 		limit := left / n
-		counts, err := a.Inspector.CountLanes(ctx, now, lanes[:n], limit)
+		lanes := make([]job.Lane, n)
+		for i := range lanes {
+			lanes[i] = rest[i].Lane
+		}
+		counts, err := a.Inspector.CountLanes(ctx, now, lanes, limit)
 		if err != nil {
 			return nil, false, err
 		}
@@ -294,9 +304,11 @@ func (a *api) countLanes(ctx context.Context, now time.Time) (all []laneBacklog,
 			rest[i].share = share{Due: c.Due, Pending: c.Pending, AtLeast: c.Pending >= limit}
 			left -= laneEntries + c.Pending
 		}
-		rest, lanes = rest[n:], lanes[n:]
+		rest = rest[n:]
 	}
-	return all, whole, nil
+	empty := func(l laneBacklog) bool { return l.Pending == 0 }
+	whole = whole && !slices.ContainsFunc(rest, empty)
+	return slices.DeleteFunc(all, empty), whole, nil
 }
 
 // tenantsOf reads the tenants that have lanes, by name. One that the store does not know has no settings.

@@ -256,10 +256,6 @@ func (h *heap) DueLanes(_ context.Context, p store.DueParams) (store.DuePage, er
 	return duePage(h.heads(), p), nil
 }
 
-func (h *heap) Lanes(_ context.Context, after store.LaneDue, limit int) ([]store.LaneDue, error) {
-	return lanesAfter(h.heads(), after, limit), nil
-}
-
 func (h *heap) CountLanes(_ context.Context, now time.Time, lanes []job.Lane, limit int) (counts []store.LaneCount, err error) {
 	for _, lane := range lanes {
 		all := h.lanes[lane]

@@ -17,6 +17,7 @@ import (
 	"github.com/carillon-scheduler/carillon/handlers"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
+	"github.com/carillon-scheduler/carillon/store/tenants"
 )
 
 // backlog is one as it is answered.
@@ -361,10 +362,6 @@ func (s *stock) DueLanes(_ context.Context, p store.DueParams) (store.DuePage, e
 	return duePage(s.lanes, p), s.call()
 }
 
-func (s *stock) Lanes(_ context.Context, after store.LaneDue, limit int) ([]store.LaneDue, error) {
-	return lanesAfter(s.lanes, after, limit), s.call()
-}
-
 // duePage is a page of what is due in lanes.
 func duePage(lanes []store.LaneDue, p store.DueParams) (page store.DuePage) {
 	due := slices.DeleteFunc(lanesAfter(lanes, p.After, len(lanes)), func(l store.LaneDue) bool { return l.DueAt.After(p.Until) })
@@ -400,4 +397,50 @@ func (s *stock) CountLanes(_ context.Context, _ time.Time, lanes []job.Lane, lim
 		s.least = limit
 	}
 	return counts, s.call()
+}
+
+// Where there is too much to read all due times, tenants that have something later are found by their names.
+func TestBacklogOfTenantsBehindMuch(t *testing.T) {
+	for _, c := range []struct {
+		tenants int // that the store knows, beside one that has something
+		whole   bool
+	}{{3, true}, {2600, false}} {
+		h := endless{heap: newHeap(t), pages: new(int)}
+		h.add(acmeLane, 0, time.Millisecond, 5000, func(int) string { return "a" })
+		h.add(job.Lane{Tenant: "a1", Priority: job.PriorityLow}, time.Hour, time.Millisecond, 3, func(int) string { return "b" })
+		h.add(job.Lane{Tenant: "z-unknown"}, time.Hour, time.Millisecond, 2, func(int) string { return "c" })
+		a := newAPI(t, func(config *handlers.Config) {
+			config.Inspector, config.Callbacks = h, callbacks.NewRegistry(placer{"http"})
+		})
+		known := []job.Tenant{{Name: "a1"}}
+		for i := range c.tenants {
+			known = append(known, job.Tenant{Name: fmt.Sprintf("b%04d", i)})
+		}
+		if _, err := tenants.New(a.store).Meet(t.Context(), known); err != nil {
+			t.Fatal(err)
+		}
+		got := a.backlog("?limit=1000")
+		low := share{Priority: "low", Pending: 3, AtLeast: !c.whole}
+		if !slices.Equal(got.names(), []string{"acme", "a1"}) || got.Tenants[1].Pending != 3 || got.Tenants[1].AtLeast || got.Priorities[2] != low {
+			t.Errorf("of %d tenants more, the tenants are %+v, the priorities %+v", c.tenants, got.Tenants, got.Priorities)
+		}
+		if *h.pages > 20 {
+			t.Errorf("%d pages are read", *h.pages)
+		}
+	}
+}
+
+// endless is a heap whose first lane has so many due times that no page is the last.
+type endless struct {
+	*heap
+	pages *int
+}
+
+func (e endless) DueLanes(_ context.Context, p store.DueParams) (store.DuePage, error) {
+	*e.pages++
+	next := store.LaneDue{Lane: acmeLane, DueAt: p.After.DueAt.Add(time.Millisecond)}
+	if p.After.DueAt.IsZero() {
+		next.DueAt = start
+	}
+	return store.DuePage{Lanes: []store.LaneDue{next}, Next: next}, nil
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
 )
 
 // pauseJob stops a job from firing by its schedule.
@@ -50,7 +51,7 @@ func (a *api) control(c *gin.Context, change func(context.Context, job.Name, job
 	if err := change(ctx, name, a.stamp(), now); err != nil {
 		return err
 	}
-	status, err := a.Store.Job(ctx, name) // again: it may have been so already, and then keeps its version
+	status, err := store.ReadJob(ctx, a.Store, name) // again: it may have been so already, and then keeps its version
 	if err != nil {
 		return err
 	}

@@ -148,6 +148,31 @@ func TestEditOfACrontabRepeatsNoTick(t *testing.T) {
 	}
 }
 
+// TestEditOfALargeJobCountsNothing: an edit reads the due instants page by page, and counts them at none: the time of an
+// edit would else grow with their number squared.
+func TestEditOfALargeJobCountsNothing(t *testing.T) {
+	a := newAPI(t, func(c *handlers.Config) { c.Limits.Instants, c.MaxBody = 5000, 1<<20 })
+	offsets := make([]time.Duration, 3500)
+	for i := range offsets {
+		offsets[i] = -time.Duration(i) * time.Second
+	}
+	a.call("PUT", "/v1/jobs/a", body("a", offsets...)).want(201)
+	a.store.takeListed()
+	got := decode[accepted](a.call("PUT", "/v1/jobs/a", body("a", append(offsets, time.Hour)...)).want(200))
+	if got.Occurrences != len(offsets)+1 {
+		t.Errorf("%d are to fire, want %d", got.Occurrences, len(offsets)+1)
+	}
+	listed := a.store.takeListed()
+	if len(listed) != 4 {
+		t.Errorf("%d pages were read, want 4", len(listed))
+	}
+	for _, f := range listed {
+		if f.Count {
+			t.Errorf("a page is read with a count: %+v", f)
+		}
+	}
+}
+
 // TestFireSendsAgainWhatHasPassed says so on purpose.
 func TestFireSendsAgainWhatHasPassed(t *testing.T) {
 	r := &receiver{newAPI(t), map[job.ID]int{}}

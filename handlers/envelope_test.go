@@ -21,8 +21,8 @@ func withEvents(c *handlers.Config) {
 	c.Callbacks = callbacks.NewRegistry(sender("http"), events{"kafka"})
 }
 
-func enveloped(key, callbackType, envelope string, offset time.Duration) string {
-	return with(body(key, offset), "callback", map[string]any{"type": callbackType, "data": 1, "envelope": envelope})
+func enveloped(callbackType, envelope string, offset time.Duration) string {
+	return with(body("a", offset), "callback", map[string]any{"type": callbackType, "data": 1, "envelope": envelope})
 }
 
 // An envelope is shown wherever the callback is, goes with all that fires, and is kept by what does not name it.
@@ -47,7 +47,7 @@ func TestEnvelope(t *testing.T) {
 		}
 		return all
 	}
-	a.call("PUT", "/v1/jobs/a", enveloped("a", "kafka", "cloudevents", 0)).want(201)
+	a.call("PUT", "/v1/jobs/a", enveloped("kafka", "cloudevents", 0)).want(201)
 	shows("the job", a.call("GET", "/v1/jobs/a", "").want(200))
 	a.settle(claimed(1)[0], store.Bury, "failed")
 	shows("the dead letter", a.call("GET", "/v1/dead-letters", "").want(200))
@@ -63,8 +63,8 @@ func TestEnvelope(t *testing.T) {
 
 func TestEnvelopesThatAreRefused(t *testing.T) {
 	for name, submitted := range map[string]string{
-		"the type has none":    enveloped("a", "http", "cloudevents", time.Hour),
-		"the type has another": enveloped("a", "kafka", "cloudevents-binary", time.Hour),
+		"the type has none":    enveloped("http", "cloudevents", time.Hour),
+		"the type has another": enveloped("kafka", "cloudevents-binary", time.Hour),
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := newAPI(t, withEvents)

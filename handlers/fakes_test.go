@@ -54,6 +54,8 @@ type faultyStore struct {
 	fault error
 	puts  [][]store.Put
 	onPut func([]store.Put) // is called before each Put, if set
+	// listed are the filters that occurrences were listed by.
+	listed []store.OccurrenceFilter
 	// onAmend is called before each Amend, if set.
 	onAmend func()
 	// amends counts them.
@@ -109,21 +111,34 @@ func (s *faultyStore) Cancel(ctx context.Context, n []job.Name, asked store.Aske
 	return s.Store.Cancel(ctx, n, asked)
 }
 
-func (s *faultyStore) Job(ctx context.Context, n job.Name) (store.JobStatus, error) {
+func (s *faultyStore) Occurrences(ctx context.Context, f store.OccurrenceFilter) ([]job.Occurrence, int, error) {
 	s.mu.Lock()
-	s.reads++
-	onJob := s.onJob
+	s.listed = append(s.listed, f)
 	s.mu.Unlock()
-	if onJob != nil {
-		onJob(n)
-	}
-	if err := s.failing(); err != nil {
-		return store.JobStatus{}, err
-	}
-	return s.Store.Job(ctx, n)
+	return s.Store.Occurrences(ctx, f)
+}
+
+// takeListed answers the filters that occurrences were listed by since it was last called.
+func (s *faultyStore) takeListed() []store.OccurrenceFilter {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	listed := s.listed
+	s.listed = nil
+	return listed
 }
 
 func (s *faultyStore) Jobs(ctx context.Context, f store.JobFilter) ([]store.JobStatus, error) {
+	s.mu.Lock()
+	onJob := s.onJob
+	if f.Key == "" {
+		onJob = nil
+	} else {
+		s.reads++
+	}
+	s.mu.Unlock()
+	if onJob != nil {
+		onJob(job.Name{Tenant: f.Tenant, Key: f.Key})
+	}
 	if err := s.failing(); err != nil {
 		return nil, err
 	}
@@ -160,13 +175,6 @@ func (s *faultyStore) takeReads() int {
 	n := s.reads
 	s.reads = 0
 	return n
-}
-
-func (s *faultyStore) Strays(ctx context.Context, f store.JobFilter) ([]job.Name, error) {
-	if err := s.failing(); err != nil {
-		return nil, err
-	}
-	return s.Store.Strays(ctx, f)
 }
 
 func (s *faultyStore) DeadLetters(ctx context.Context, f store.DeadLetterFilter) ([]job.Occurrence, error) {

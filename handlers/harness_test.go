@@ -366,12 +366,12 @@ func name(key string) job.Name { return job.Name{Tenant: job.DefaultTenant, Key:
 // claim takes everything that is due.
 func (a *api) claim() []store.Claimed {
 	a.Helper()
-	lanes, err := a.store.Lanes(a.Context(), store.LaneDue{}, 1000)
+	page, err := a.store.DueLanes(a.Context(), store.DueParams{Until: a.clock(), Limit: 1000})
 	if err != nil {
 		a.Fatal(err)
 	}
 	params := store.ClaimParams{Now: a.clock(), Lease: time.Minute, Quotas: []store.Quota{{Lane: job.DefaultLane, Limit: 100}}}
-	for _, l := range lanes {
+	for _, l := range page.Lanes {
 		if l.Lane != job.DefaultLane {
 			params.Quotas = append(params.Quotas, store.Quota{Lane: l.Lane, Limit: 100})
 		}

@@ -68,7 +68,7 @@ func (a *api) getJob(c *gin.Context) error {
 
 // readableJob reads a job that clients may still see.
 func (a *api) readableJob(ctx context.Context, name job.Name, now time.Time) (store.JobStatus, error) {
-	status, err := a.Store.Job(ctx, name)
+	status, err := store.ReadJob(ctx, a.Store, name)
 	if err == nil && status.Gone(now) {
 		return store.JobStatus{}, store.ErrNotFound
 	}
@@ -186,7 +186,7 @@ func (a *api) cancelJob(c *gin.Context) error {
 	ctx, cancel, newer := a.inTime(c.Request)
 	defer cancel()
 	name, now := job.Name{Tenant: a.tenant(c), Key: key}, a.now()
-	status, err := a.Store.Job(ctx, name)
+	status, err := store.ReadJob(ctx, a.Store, name)
 	if err != nil && !errors.Is(err, store.ErrNotFound) {
 		return err
 	}
@@ -225,26 +225,22 @@ func (a *api) cancelJobs(c *gin.Context) error {
 		return err
 	}
 	var answer cancelledJobs
-	filter := store.JobFilter{Tenant: a.tenant(c), Prefix: prefix, Limit: sliceSize}
-	// First the jobs, with all that goes by their names; then the redriven occurrences whose jobs are gone.
+	// Also what was redriven and whose job is gone.
+	filter := store.JobFilter{Tenant: a.tenant(c), Prefix: prefix, Limit: sliceSize, Standalone: true}
 	asked := arrival(c.Request)
-	over := asked.Add(store.Within)
-	for _, slice := range []func(context.Context, store.Span, store.JobFilter) ([]job.Name, cancelledJobs, error){a.cancelSlice, a.cancelStrays} {
-		filter.After = ""
-		for more := true; more; over = time.Now().Add(store.Within) {
-			ctx, cancel, newer := a.between(c.Request.Context(), asked, over)
-			names, sum, err := slice(ctx, newer, filter)
-			cancel()
-			if err != nil {
-				return err
-			}
-			answer.add(sum)
-			if more = len(names) == sliceSize; more {
-				filter.After = names[len(names)-1].Key
-			}
+	for over := asked.Add(store.Within); ; over = time.Now().Add(store.Within) {
+		ctx, cancel, newer := a.between(c.Request.Context(), asked, over)
+		names, sum, err := a.cancelSlice(ctx, newer, filter)
+		cancel()
+		if err != nil {
+			return err
 		}
+		answer.add(sum)
+		if len(names) < sliceSize {
+			return writeJSON(c, http.StatusOK, answer)
+		}
+		filter.After = names[len(names)-1].Key
 	}
-	return writeJSON(c, http.StatusOK, answer)
 }
 
 // cancelledJobs sums up what was cancelled.
@@ -259,34 +255,24 @@ func (c *cancelledJobs) add(more cancelledJobs) {
 	c.InFlight += more.InFlight
 }
 
-// cancelSlice cancels one page of jobs.
-func (a *api) cancelSlice(ctx context.Context, newer store.Span, filter store.JobFilter) (names []job.Name, sum cancelledJobs, err error) {
-	jobs, err := a.Store.Jobs(ctx, filter)
+// cancelSlice cancels one page of jobs, and of keys that have occurrences without a job.
+func (a *api) cancelSlice(
+	ctx context.Context, newer store.Span, filter store.JobFilter,
+) (names []job.Name, sum cancelledJobs, err error) {
+	page, err := a.Store.Jobs(ctx, filter)
 	if err != nil {
 		return nil, sum, err
 	}
-	for _, j := range jobs {
-		names = append(names, j.Name)
+	for i := range page {
+		names = append(names, page[i].Name)
 	}
 	results, err := a.Store.Cancel(ctx, names, store.Asked{Now: a.now(), Newer: newer})
 	for i, result := range results {
 		// One that is not found was cancelled by someone else; one that is gone was so for clients already.
-		if result.Found && (result.Cancelled+result.InFlight > 0 || !jobs[i].Gone(a.now())) {
+		j, some := &page[i], result.Cancelled+result.InFlight > 0
+		if result.Found && j.Revision != "" && (some || !j.Gone(a.now())) {
 			sum.Jobs++
 		}
-		sum.Cancelled += result.Cancelled
-		sum.InFlight += result.InFlight
-	}
-	return names, sum, err
-}
-
-// cancelStrays cancels one page of what stands on its own.
-func (a *api) cancelStrays(ctx context.Context, newer store.Span, filter store.JobFilter) (names []job.Name, sum cancelledJobs, err error) {
-	if names, err = a.Store.Strays(ctx, filter); err != nil {
-		return nil, sum, err
-	}
-	results, err := a.Store.Cancel(ctx, names, store.Asked{Now: a.now(), Newer: newer})
-	for _, result := range results {
 		sum.Cancelled += result.Cancelled
 		sum.InFlight += result.InFlight
 	}

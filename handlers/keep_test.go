@@ -83,7 +83,7 @@ func TestRecurringScheduleMustNotExist(t *testing.T) {
 // status reads the job "a", which must exist, from the store.
 func (a *api) status() store.JobStatus {
 	a.Helper()
-	status, err := a.store.Store.Job(a.Context(), name("a"))
+	status, err := store.ReadJob(a.Context(), a.store.Store, name("a"))
 	if err != nil {
 		a.Fatal(err)
 	}

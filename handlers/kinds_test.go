@@ -79,7 +79,7 @@ func TestSubmissionsOfEachKind(t *testing.T) {
 				if got != want {
 					t.Errorf("%+v, want %+v", got, want)
 				}
-				status, err := a.store.Store.Job(t.Context(), job.Name{Tenant: job.DefaultTenant, Key: "a"})
+				status, err := store.ReadJob(t.Context(), a.store.Store, job.Name{Tenant: job.DefaultTenant, Key: "a"})
 				if err != nil || !status.ExpiresAt.Equal(test.expires) || status.Missed != want.Missed {
 					t.Errorf("expires at %s, want %s; missed %d, %v", status.ExpiresAt, test.expires, status.Missed, err)
 				}

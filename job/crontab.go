@@ -57,14 +57,15 @@ func descriptor(name string) (fields string, known bool) {
 }
 
 // ParseCrontab reads a crontab expression. It refuses one that no date ever matches, such as the 30th of February. The
-// error says in one line which field is wrong and what would be right, without naming the member that held it.
+// error names in one line the wrong field and a correct form, without naming the member that held it.
 func ParseCrontab(expression string) (Crontab, error) {
 	if len(expression) > maxCrontabBytes {
 		return Crontab{}, fmt.Errorf("is %d bytes; at most %d are allowed", len(expression), maxCrontabBytes)
 	}
 	words := strings.Fields(expression)
 	if len(words) == 0 {
-		return Crontab{}, errors.New(`is empty; must be a crontab such as "30 9 * * 1-5", @daily, "@every 10m" or "@at 1798120800"`)
+		return Crontab{}, errors.New(
+			`is empty; must be a crontab such as "30 9 * * 1-5", @daily, "@every 10m" or "@at 1798120800"`)
 	}
 	c := Crontab{expression: strings.Join(words, " ")}
 	var err error
@@ -80,7 +81,8 @@ func ParseCrontab(expression string) (Crontab, error) {
 	case first[0] == '@':
 		named, known := descriptor(first)
 		if !known || len(words) > 1 {
-			return Crontab{}, fmt.Errorf("%q is not known; must be @yearly, @annually, @monthly, @weekly, @daily, @midnight, @hourly, "+
+			return Crontab{}, fmt.Errorf("%q is not known; must be @yearly, @annually, @monthly, @weekly, @daily, "+
+				"@midnight, @hourly, "+
 				`"@every <duration>" or "@at <unix seconds>"`, c.expression)
 		}
 		words = strings.Fields(named)
@@ -112,7 +114,8 @@ func parseEvery(words []string) (time.Duration, error) {
 }
 
 func parseAt(words []string) (int64, error) {
-	bad := errors.New(`@at must be followed by Unix seconds from 0 to 253402300799 (the end of the year 9999), such as "@at 1798120800"`)
+	bad := errors.New(
+		`@at must be followed by Unix seconds from 0 to 253402300799 (the end of the year 9999), such as "@at 1798120800"`)
 	if len(words) != 1 || !digits(words[0]) {
 		return 0, bad
 	}

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// ClockChangeKind is what a change of the clocks does to a crontab.
+// ClockChangeKind is the kind of effect that a change of the clocks has on a crontab.
 type ClockChangeKind int
 
 // The effects of a change of the clocks.
@@ -24,7 +24,7 @@ const (
 	LeftOut
 )
 
-// ClockChange is what a change of the clocks does to one instant of a crontab. It is meant for people to read.
+// ClockChange is the effect of a change of the clocks on one instant of a crontab. It is meant for people to read.
 type ClockChange struct {
 	Kind ClockChangeKind
 	// Wall is the wall time concerned, as a time in UTC with the same reading. Of several in one gap it is the first.
@@ -55,8 +55,8 @@ func (e ClockChange) String() string {
 	}
 }
 
-// ClockChange tells what a change of the zone's clocks does to an instant that Next has given. There is none on @every
-// and @at, which don't go by clocks.
+// ClockChange returns the effect of a change of the zone's clocks on an instant that Next has returned. There is none
+// on @every and @at, which don't go by clocks.
 func (c Crontab) ClockChange(at time.Time, in *time.Location) ClockChange {
 	effect := ClockChange{At: at}
 	if c.kind != kindFields {
@@ -85,8 +85,8 @@ func (c Crontab) ClockChange(at time.Time, in *time.Location) ClockChange {
 	return effect
 }
 
-// LeftOut is what gaps leave out of the crontab, from after one time to another, a gap each: times that lie in a gap
-// and nothing fires for. It looks at every change of the clocks between the two.
+// LeftOut returns the times of the crontab that lie in gaps and fire nowhere, between two times, one entry for each
+// gap. It looks at every change of the clocks between the two.
 func (c Crontab) LeftOut(after, upTo time.Time, in *time.Location) []ClockChange {
 	var effects []ClockChange
 	if c.kind != kindFields {

@@ -14,14 +14,14 @@ import (
 // fields are the sets of a crontab's five or six fields, as bits by value. Sunday is 0.
 type fields struct {
 	second, minute, hour, day, month, weekday uint64
-	// either tells that both day fields are restricted, so that a date matches if one of them does; else both must.
+	// either is set if both day fields are restricted, so that a date matches if one of them does; else both must.
 	either bool
-	// real tells that the minute or the hour begins with *: it fires whenever a clock shows a matching time. If not, it
+	// real is set if the minute or the hour begins with *: it fires whenever a clock shows a matching time. If not, it
 	// has fixed times, and each of them counts once.
 	real bool
 }
 
-// crontabField is what one field may hold.
+// crontabField is the rule of one field.
 type crontabField struct {
 	name      string
 	low, high int
@@ -42,7 +42,8 @@ func crontabFields() [6]crontabField {
 
 func parseFields(words []string) (fields, error) {
 	if n := len(words); n != 5 && n != 6 {
-		return fields{}, fmt.Errorf("has %d fields; must have five (minute, hour, day of month, month, day of week) or six (second first)", n)
+		return fields{}, fmt.Errorf(
+			"has %d fields; must have five (minute, hour, day of month, month, day of week) or six (second first)", n)
 	}
 	if len(words) == 5 {
 		words = append([]string{"0"}, words...)
@@ -68,7 +69,8 @@ func parseFields(words []string) (fields, error) {
 	return f, nil
 }
 
-// hasDate tells whether any month has any of the days. Given that, every day of the week falls on such a date some day.
+// hasDate reports whether any month has any of the days. Given that, every day of the week falls on such a date some
+// day.
 func (f fields) hasDate() bool {
 	for month := f.month; month != 0; month &= month - 1 {
 		first := time.Month(bits.TrailingZeros64(month))
@@ -92,9 +94,9 @@ func (f crontabField) parse(word string) (uint64, error) {
 	return set, nil
 }
 
-// element reads one element of a list. The library knows values, names, ranges and steps. Around it stand what it takes
-// and should not (signs, "?", "*-5", nothing at all), the 7 for Sunday, which it does not know, and our own words for
-// errors.
+// element reads one element of a list. The library reads values, names, ranges and steps. The rest is here: refusing
+// elements that the library accepts by mistake (signs, "?", "*-5", nothing at all), the 7 for Sunday, which it does not
+// know, and our own error messages.
 func (f crontabField) element(element string) (uint64, error) {
 	if strings.Trim(element, "*/-0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ") != "" || element == "" {
 		return 0, f.refuse(element)
@@ -177,7 +179,7 @@ func (f crontabField) library(element string) (set uint64, ok bool) {
 	return set &^ star, true
 }
 
-// refuse says why an element is not one, if that can be told, and what would be right.
+// refuse returns the reason why an element is not one, if that is clear, and a correct form.
 func (f crontabField) refuse(element string) error {
 	right := fmt.Sprintf("must be *, or values from %d to %d", f.low, f.high)
 	if f.names != "" {
@@ -201,7 +203,8 @@ func (f crontabField) refuse(element string) error {
 		return errors.New("is not supported; write * instead")
 	case f.option == cron.Dow && strings.Contains(element, "#"):
 		return fmt.Errorf("is not supported (n-th weekday of a month); %s", right)
-	case (f.option == cron.Dom || f.option == cron.Dow) && strings.ContainsAny(upper, "LW") && strings.Trim(upper, "LW-0123456789") == "":
+	case (f.option == cron.Dom || f.option == cron.Dow) &&
+		strings.ContainsAny(upper, "LW") && strings.Trim(upper, "LW-0123456789") == "":
 		return fmt.Errorf("is not supported (L for the last day, W for the nearest workday); %s", right)
 	default:
 		return errors.New(right)

@@ -5,8 +5,9 @@ import (
 	"time"
 )
 
-// A wall time is what clocks show, counted like Unix seconds as if there were no zones. This file finds the wall times
-// that a crontab's fields match; it jumps from field to field, months first, and never steps through what lies between.
+// A wall time is the time that clocks show, counted like Unix seconds as if there were no zones. This file finds the
+// wall times that a crontab's fields match. It jumps from field to field, months first, and never steps through the
+// times between.
 
 const (
 	perMinute = 60
@@ -120,7 +121,7 @@ func (f fields) lastDay(from int64) (int64, bool) {
 	return 0, false
 }
 
-// matches tells whether a day's date matches.
+// matches reports whether a day's date matches.
 func (f fields) matches(day int64) bool {
 	year, month, d := date(day)
 	if !has(f.month, int(month)) {

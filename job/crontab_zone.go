@@ -11,7 +11,8 @@ import (
 // LoadZone finds a time zone by its IANA name, such as Europe/Paris or UTC. Unlike [time.LoadLocation] it refuses the
 // empty name and everything that depends on the machine, such as Local, or that counts leap seconds.
 func LoadZone(name string) (*time.Location, error) {
-	bad := fmt.Errorf("%q is not a time zone; must be an IANA name, spelled as in Europe/Paris, America/New_York or UTC", name)
+	bad := fmt.Errorf(
+		"%q is not a time zone; must be an IANA name, spelled as in Europe/Paris, America/New_York or UTC", name)
 	area, _, _ := strings.Cut(name, "/")
 	switch area {
 	case "", "Local", "localtime", "posixrules", "posix", "right", "Factory":
@@ -29,8 +30,8 @@ const (
 	// time, so that fixed times in it are not made up for. It is ISC cron's.
 	correction = 3 * perHour
 
-	// horizon is after how long without an instant there will be none: more than the 40 years of the rarest date, and
-	// than what gaps may take from that.
+	// horizon is the time without an instant after which there will be none: more than the 40 years of the rarest date
+	// together with the gaps in between.
 	horizon = 100 * 366 * perDay
 
 	// far bounds how much two clocks of one zone ever differed: none has been 16 h off UTC.
@@ -48,7 +49,7 @@ func (f fields) next(from int64, z zone) (int64, bool) {
 			if _, moved := f.moved(gap); moved && from == p.start {
 				return from, true
 			}
-			wall = max(wall, gap.from) // what was shown before is not for a second time
+			wall = max(wall, gap.from) // a wall time that was shown before does not count again
 		}
 		if match, ok := f.nextWall(wall); ok && match-p.offset < p.end {
 			return match - p.offset, match-p.offset <= limit
@@ -84,7 +85,7 @@ func (f fields) last(from, upTo int64, z zone) (int64, bool) {
 	return 0, false
 }
 
-// moved tells whether fixed times in a gap fire right after it, and which of them is the first.
+// moved reports whether fixed times in a gap fire right after it, and which of them is the first.
 func (f fields) moved(g gap) (wall int64, ok bool) {
 	if f.real || g.to-g.from >= correction {
 		return 0, false
@@ -140,8 +141,8 @@ func (z zone) at(instant int64) period {
 // back then, it ends before it begins, and the wall times between come again.
 type gap struct{ from, to int64 }
 
-// before is the gap right before a period that has a start. It begins where the clocks had got to at the most: usually
-// that is where they stood, but a period may be shorter than what they had been set back by.
+// before is the gap right before a period that has a start. It begins at the latest time that the clocks had shown:
+// usually the time at the end of the period before, but a period may be shorter than the step back that began it.
 func (z zone) before(p period) gap {
 	g := gap{math.MinInt64, p.start + p.offset}
 	for start := p.start; start > p.start-far; {
@@ -162,7 +163,7 @@ func (z zone) shows(wall int64) (instant int64, exact bool) {
 	return max(wall-p.offset, p.start), wall-p.offset >= p.start
 }
 
-// repeats tells whether what the zone's clocks show at an instant is shown again later.
+// repeats reports whether the zone's clocks show the wall time of an instant again later.
 func (z zone) repeats(instant int64) bool {
 	p := z.at(instant)
 	wall := instant + p.offset

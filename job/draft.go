@@ -51,11 +51,11 @@ func (d Draft) Job(tenant string, limits Limits) (Job, error) {
 	if d.Subscribers.Kind() == jsontext.KindNull {
 		d.Subscribers = nil
 	}
-	d.checkFields(&invalid)
+	d.Check(&invalid)
 	j := Job{
 		Name:     Name{Tenant: tenant, Key: d.Key},
 		Schedule: d.schedule(limits, &invalid),
-		Options:  d.OptionsDraft.options(),
+		Options:  d.options(),
 	}
 	j.Options.Payloads = d.payloads(limits, &invalid)
 	if d.Callback != nil {

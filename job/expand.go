@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// CatchUp says what a schedule that recurs does with the instants that fell due while nothing ran.
+// CatchUp is a recurring schedule's rule for instants that fell due while nothing ran.
 type CatchUp string
 
 // The ways to catch up. The zero value stands for the default, the latest.
@@ -30,7 +30,7 @@ const DefaultCatchUpLimit = 1000
 // replica to take over an expansion that one has died in.
 func (e Expansion) Lead() time.Duration { return e.Horizon / 4 * 3 }
 
-// Beginning is what a submission makes of a schedule.
+// Beginning is the result of beginning a schedule.
 type Beginning struct {
 	// Occurrences are the first ones, or all if the schedule does not recur, in the order of their instants but for
 	// steps that go back.
@@ -45,14 +45,13 @@ type Beginning struct {
 	Missed int
 }
 
-// Begin starts the job's schedule at now: it sets what of the job depends on that, and answers its first occurrences.
-// Instants before now are treated as past says; with [PastReject], one is an [*Invalid]. So is a crontab without
-// instants.
+// Begin begins the job's schedule at now: it sets the fields that depend on that, and returns the first occurrences.
+// Past decides about instants before now; with [PastReject], one is an [*Invalid]. So is a crontab without instants.
 func (j *Job) Begin(now time.Time, past Past, e Expansion) (Beginning, error) {
 	return j.begin(nil, now, past, e)
 }
 
-func (j *Job) begin(s *shared, now time.Time, past Past, e Expansion) (Beginning, error) {
+func (j *Job) begin(s *fates, now time.Time, past Past, e Expansion) (Beginning, error) {
 	now = now.Truncate(time.Millisecond)
 	j.Schedule = j.Schedule.anchored(now)
 	j.Options.Recurrence = j.Schedule.recurrence()
@@ -77,7 +76,8 @@ func (j *Job) begin(s *shared, now time.Time, past Past, e Expansion) (Beginning
 	for _, p := range planned {
 		late := p.At.Before(now)
 		if late && past == PastReject {
-			invalid.Add(j.Schedule.pointer(p), fmt.Sprintf(`%s is in the past; give later instants, or set past to "fire" or "skip"`, FormatTime(p.At)))
+			invalid.Add(j.Schedule.pointer(p), fmt.Sprintf(
+				`%s is in the past; give later instants, or set past to "fire" or "skip"`, FormatTime(p.At)))
 			continue
 		}
 		b.keep(j.append(b.Occurrences[len(b.Occurrences):], p), func(o *Occurrence) bool {
@@ -102,7 +102,7 @@ func (j *Job) begin(s *shared, now time.Time, past Past, e Expansion) (Beginning
 	return b, invalid.Err()
 }
 
-// count sets what the job has counted when it begins.
+// count sets the job's counts at its beginning.
 func (j *Job) count(b *Beginning) {
 	j.Missed, j.Failed, j.Planned = b.Missed, 0, len(b.Occurrences)+len(b.Carried)+b.Missed
 }
@@ -117,9 +117,9 @@ func (b *Beginning) keep(some []Occurrence, inserted func(*Occurrence) bool) {
 	}
 }
 
-// fires tells whether an occurrence is still to be inserted, after what became of it under a predecessor. Again is that
-// one which was settled fires once more.
-func (b *Beginning) fires(s *shared, o *Occurrence, again bool) bool {
+// fires reports whether an occurrence is still to be inserted, given its fate under a predecessor. With again, one that
+// was settled fires once more.
+func (b *Beginning) fires(s *fates, o *Occurrence, again bool) bool {
 	switch fate, id := s.fate(o); fate {
 	case pending:
 		b.Carried = append(b.Carried, Carried{id, *o})
@@ -149,7 +149,10 @@ func (s *Schedule) pointer(p Planned) string {
 // append adds the occurrences of one instant.
 func (j *Job) append(to []Occurrence, p Planned) []Occurrence {
 	for i := range j.Schedule.Subscribers.Len() {
-		o := Occurrence{Name: j.Name, Priority: j.Options.Priority, Revision: j.Revision, Position: p.Position, Timestamp: p.At, DueAt: p.At}
+		o := Occurrence{
+			Name: j.Name, Priority: j.Options.Priority, Revision: j.Revision, Position: p.Position,
+			Timestamp: p.At, DueAt: p.At,
+		}
 		if p.Step >= 0 {
 			o.Part = &Part{Step: p.Step, Subscriber: j.Schedule.Subscribers.Name(i)}
 		}
@@ -169,7 +172,8 @@ func (j *Job) beginRecurring(now time.Time, e Expansion) ([]Occurrence, error) {
 	j.lookAhead(&x, now, e, in)
 	if len(x.Occurrences) == 0 {
 		if first, ok := j.Schedule.next(x.Cursor, in); ok {
-			return nil, InvalidField("/endAt", fmt.Sprintf("lies before the crontab's first instant, which is %s", FormatTime(first)))
+			return nil, InvalidField("/endAt",
+				fmt.Sprintf("lies before the crontab's first instant, which is %s", FormatTime(first)))
 		}
 		if _, ok := j.Schedule.next(now, in); ok {
 			return nil, InvalidField("/startAt", "lies after the crontab's last instant before the year 10000")
@@ -182,7 +186,7 @@ func (j *Job) beginRecurring(now time.Time, e Expansion) ([]Occurrence, error) {
 	return x.Occurrences, nil
 }
 
-// beginsAfter is what the first instant of a crontab that is submitted at now comes after.
+// beginsAfter is the time after which the first instant of a crontab that is submitted at now comes.
 func (s *Schedule) beginsAfter(now time.Time) time.Time {
 	if s.StartAt.Before(now) {
 		return now
@@ -208,7 +212,7 @@ type Expanded struct {
 	Trouble Trouble
 }
 
-// What one expansion does at most. What is left is for the next, which is due at once.
+// The bounds of one expansion. The rest is left to the next one, which is due at once.
 const (
 	mostExpanded = 1000
 	mostCounted  = 100_000
@@ -276,7 +280,7 @@ func (j *Job) lookAhead(x *Expanded, now time.Time, e Expansion, in *time.Locati
 	}
 }
 
-// ended tells whether a time lies after a crontab's end.
+// ended reports whether a time lies after a crontab's end.
 func (s *Schedule) ended(at time.Time) bool { return !s.EndAt.IsZero() && at.After(s.EndAt) }
 
 // keep is how many instants are caught up on.
@@ -291,12 +295,12 @@ func (o *Options) keep(limit int) int {
 	}
 }
 
-// Overdue tells whether an instant is past its deadline.
+// Overdue reports whether an instant is past its deadline.
 func (o *Options) Overdue(at, now time.Time) bool {
 	return o.Deadline != 0 && now.Sub(at) > time.Duration(o.Deadline)
 }
 
-// Recurrence is what firing has to know of a schedule that recurs, to tell which instants are caught up on.
+// Recurrence is the part of a recurring schedule by which firing decides which instants are caught up.
 type Recurrence struct {
 	Crontab  string `json:"crontab"`
 	Timezone string `json:"timezone,omitzero"`
@@ -309,7 +313,9 @@ func (s *Schedule) recurrence() *Recurrence {
 	if !s.Recurs() {
 		return nil
 	}
-	return &Recurrence{Crontab: s.Crontab.String(), Timezone: s.Zone, Anchor: s.Anchor.UnixMilli(), EndAt: toMillis(s.EndAt)}
+	return &Recurrence{
+		Crontab: s.Crontab.String(), Timezone: s.Zone, Anchor: s.Anchor.UnixMilli(), EndAt: toMillis(s.EndAt),
+	}
 }
 
 // CatchUpFrom is the earliest of a recurrence's instants up to now that catch-up lets fire late; ok is false if it lets

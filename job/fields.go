@@ -12,16 +12,10 @@ const week = Duration(7 * 24 * time.Hour)
 
 const required = "is required"
 
-// check is what [Draft.Job] finds wrong with single fields.
-func (d Draft) check() error {
-	var invalid Invalid
-	d.checkFields(&invalid)
-	return invalid.Err()
-}
-
-// checkFields notes what is wrong with single fields, in their order. Every job that is submitted passes here, so it is
-// written out: by struct tags it took as long as reading the JSON.
-func (d *Draft) checkFields(invalid *Invalid) {
+// Check notes what is wrong with single fields, in their order. Every job that is submitted passes here, so that what
+// most of them have is written out: by struct tags it took as long as reading the JSON. Options, which few have, are
+// checked by theirs.
+func (d Draft) Check(invalid *Invalid) {
 	switch {
 	case d.Key == "":
 		invalid.Add("/key", required)
@@ -36,11 +30,15 @@ func (d *Draft) checkFields(invalid *Invalid) {
 			invalid.Add(Pointer("schedules", i), fmt.Sprintf("%q %v", s, err))
 		}
 	}
-	checkBetween("/delay", d.Delay, 0, 5200*week, "0s to 5200w", invalid)
+	if d.Delay != nil && (*d.Delay < 0 || *d.Delay > 5200*week) {
+		invalid.Add("/delay", "must be a duration from 0s to 5200w")
+	}
 	checkInstant("/startAt", d.StartAt, invalid)
 	checkInstant("/endAt", d.EndAt, invalid)
 	checkOneOf("/past", d.Past, invalid, PastFire, PastSkip, PastReject)
-	d.OptionsDraft.check(invalid)
+	if d.OptionsDraft != (OptionsDraft{}) {
+		CheckTags(&d.OptionsDraft, invalid)
+	}
 	d.Callback.checkFields(invalid)
 }
 
@@ -58,7 +56,7 @@ func (d *CallbackDraft) checkFields(invalid *Invalid) {
 	checkOneOf("/callback/envelope", d.Envelope, invalid, "none", EnvelopeStructured, EnvelopeBinary)
 }
 
-// checkInstant, like those below, notes nothing of a field that is not given.
+// checkInstant, like checkOneOf, notes nothing of a field that is not given.
 func checkInstant(pointer string, s *string, invalid *Invalid) {
 	if s == nil {
 		return
@@ -77,21 +75,4 @@ func checkOneOf[T ~string](pointer string, s *T, invalid *Invalid, allowed ...T)
 		names[i] = string(a)
 	}
 	invalid.Add(pointer, fmt.Sprintf("must be one of %s, or left out, not %q", strings.Join(names, ", "), string(*s)))
-}
-
-// checkBetween is told the bounds as text too, in the units that people would choose.
-func checkBetween(pointer string, d *Duration, low, high Duration, text string, invalid *Invalid) {
-	if d != nil && (*d < low || *d > high) {
-		invalid.Add(pointer, "must be a duration from "+text)
-	}
-}
-
-func checkNumber[T int | float64](pointer string, n *T, low, high T, invalid *Invalid) {
-	switch {
-	case n == nil:
-	case *n < low:
-		invalid.Add(pointer, fmt.Sprintf("must be at least %v", low))
-	case *n > high:
-		invalid.Add(pointer, fmt.Sprintf("must be at most %v", high))
-	}
 }

@@ -30,7 +30,7 @@ func OccurrenceID(n Name, r Revision, at time.Time, position int, subscriber str
 	return hashID(at, n.Tenant, n.Key, string(r), position, subscriber)
 }
 
-// DeliveryID is what receivers know an occurrence by: the same for every attempt, and for the same instant of the same
+// DeliveryID identifies an occurrence to receivers: the same for every attempt, and for the same instant of the same
 // job when it is submitted again.
 func DeliveryID(n Name, at time.Time, position int, subscriber string) ID {
 	return hashID(at, n.Tenant, n.Key, "", position, subscriber)
@@ -63,8 +63,8 @@ func InstantOf(id ID) time.Time {
 }
 
 // Revision is the unique stamp of a job's schedule, or of a whole job, see [Job.Version]: a ULID of the time it was
-// taken and 80 random bits. What tells occurrences of different schedules apart is equality only. Their order tells
-// which version was taken later, as far as the clocks agree that they were taken by.
+// taken and 80 random bits. Occurrences of different schedules are told apart by equality only. The order of versions
+// is that in which they were taken, as far as the clocks agree.
 type Revision string
 
 // NewRevision takes a fresh revision.

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// FieldError says what is wrong with one field and what would be right.
+// FieldError is the error of one field, with a correct form.
 type FieldError struct {
 	// Pointer is an RFC 6901 JSON Pointer into the submitted document; empty for the document itself.
 	Pointer string `json:"pointer"`

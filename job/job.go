@@ -1,4 +1,4 @@
-// Package job is Carillon's domain: what a client submits, how it is checked, and how its schedule is expanded
+// Package job is Carillon's domain: jobs as clients submit them, their checks, and the expansion of their schedules
 // into occurrences. It does no I/O and reads no clock; the present time is always passed in.
 package job
 
@@ -15,7 +15,7 @@ const DefaultTenant = "default"
 // MaxTenantBytes bounds a tenant's name.
 const MaxTenantBytes = 64
 
-// ValidTenant tells whether a tenant can have that name: 1 to [MaxTenantBytes] of ASCII letters, digits, ".", "_" and
+// ValidTenant reports whether a tenant can have that name: 1 to [MaxTenantBytes] of ASCII letters, digits, ".", "_" and
 // "-", so that it stands in a header, in a path and in a metric's label as it is.
 func ValidTenant(name string) bool {
 	inName := func(c byte) bool {
@@ -43,7 +43,7 @@ func (n Name) String() string {
 	return n.Tenant + "/" + n.Key
 }
 
-// Job is a client's standing order: when to call, what to call, and how to treat failures.
+// Job is a client's standing order: a schedule, a callback, and the treatment of failures.
 type Job struct {
 	Name
 	// Revision stamps the schedule. A replaced or cancelled job's occurrences no longer match it.
@@ -77,7 +77,7 @@ type Job struct {
 	Trouble Trouble
 }
 
-// Callback says what to call. Data belongs to the sender of that type; its bytes are kept exactly as submitted.
+// Callback is the call to make. Data belongs to the sender of that type; its bytes are kept exactly as submitted.
 type Callback struct {
 	Type string
 	Data []byte
@@ -113,7 +113,7 @@ type Occurrence struct {
 	Revision Revision
 	// Position tells occurrences of one job at the same instant apart, beside the subscriber.
 	Position int
-	// Part tells which part of a sequence it is; nil if it is of none.
+	// Part is the part of a sequence that it belongs to; nil if it belongs to none.
 	Part *Part
 	// Timestamp is the instant it is meant for; it never changes.
 	Timestamp time.Time
@@ -125,7 +125,7 @@ type Occurrence struct {
 	Token string
 	// Attempt counts claims, less those that were given back unfired.
 	Attempt int
-	// LastError is what the last attempt failed with, if any did.
+	// LastError is the error of the last attempt that failed, if any did.
 	LastError string
 	// FailedAt is when it was buried; zero while it is alive.
 	FailedAt time.Time
@@ -133,7 +133,7 @@ type Occurrence struct {
 	Own *Target
 }
 
-// Part is a part of a sequence: what one job step has for one subscriber.
+// Part is a part of a sequence: one job step for one subscriber.
 type Part struct {
 	// Step is the index of the job step among the job's steps.
 	Step int
@@ -147,10 +147,10 @@ type Target struct {
 	Options  Options
 }
 
-// Target is what firing needs to know of the job.
+// Target has the parts of the job that matter when it fires.
 func (j *Job) Target() Target { return Target{Callback: j.Callback, Options: j.Options} }
 
-// Held tells whether a replica holds the occurrence at now: it was claimed and its lease has not run out.
+// Held reports whether a replica holds the occurrence at now: it was claimed and its lease has not run out.
 func (o Occurrence) Held(now time.Time) bool { return o.Token != "" && o.DueAt.After(now) }
 
 // subscriber names whom it is for, if it is for anyone.
@@ -166,7 +166,7 @@ func (o Occurrence) DeliveryID() ID {
 	return DeliveryID(o.Name, o.Timestamp, o.Position, o.subscriber())
 }
 
-// Payload is what the occurrence delivers instead of its callback's payload; nil if it has none of its own.
+// Payload is the occurrence's own payload, delivered in place of its callback's; nil if it has none.
 func (o Occurrence) Payload(options Options) []byte {
 	if o.Part == nil {
 		return nil
@@ -186,7 +186,7 @@ func (t *Target) EncodeCallback() []byte {
 
 // mustEncode marshals one of this package's own documents, none of which can fail to.
 func mustEncode(v any) []byte {
-	b, err := json.Marshal(v, json.Deterministic(true)) // maps too, so that what is the same reads the same
+	b, err := json.Marshal(v, json.Deterministic(true)) // maps too, so that equal values have equal bytes
 	if err != nil {
 		panic(err)
 	}

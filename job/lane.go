@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Priority is how a job's occurrences stand to others when more is due than can be fired.
+// Priority is the precedence of a job's occurrences while more is due than can be fired.
 type Priority string
 
 // The priorities. A job that names none has that of its tenant.
@@ -16,7 +16,7 @@ const (
 	PriorityLow     Priority = "low"
 )
 
-// Valid tells whether it is one of them.
+// Valid reports whether it is one of them.
 func (p Priority) Valid() bool {
 	switch p {
 	case PriorityDefault, PriorityHigh, PriorityNormal, PriorityLow:
@@ -28,7 +28,7 @@ func (p Priority) Valid() bool {
 // Code is the priority as stores keep it: its first letter, or nothing.
 func (p Priority) Code() string { return string(p[:min(1, len(p))]) }
 
-// PriorityOf reads what Code has written; what is no code is the default.
+// PriorityOf is the inverse of Code. A text that is no code is the default.
 func PriorityOf(code string) Priority {
 	switch code {
 	case "h":
@@ -41,8 +41,8 @@ func PriorityOf(code string) Priority {
 	return PriorityDefault
 }
 
-// Lane is what occurrences wait in to be claimed: each lane has an order of its own, so that none stands behind another
-// lane's backlog. Those of one tenant and one priority share a lane.
+// Lane is a tenant and a priority, the unit by which occurrences wait to be claimed: each lane has an order of its own,
+// so that no occurrence waits behind another lane's backlog.
 type Lane struct {
 	Tenant   string
 	Priority Priority
@@ -62,7 +62,7 @@ func (l Lane) String() string {
 	return l.Tenant + laneMark + l.Priority.Code()
 }
 
-// ParseLane reads what String has written.
+// ParseLane is the inverse of String.
 func ParseLane(text string) (Lane, error) {
 	tenant, code, _ := strings.Cut(text, laneMark)
 	l := Lane{Tenant: tenant, Priority: PriorityOf(code)}
@@ -75,5 +75,5 @@ func ParseLane(text string) (Lane, error) {
 // CompareLanes orders lanes by the bytes of their texts.
 func CompareLanes(a, b Lane) int { return strings.Compare(a.String(), b.String()) }
 
-// Lane is where the occurrence waits.
+// Lane is the one in which the occurrence waits.
 func (o *Occurrence) Lane() Lane { return Lane{o.Name.Tenant, o.Priority} }

@@ -107,16 +107,6 @@ func toDraft(draft, from reflect.Value) {
 	}
 }
 
-// check notes invalid options.
-func (d *OptionsDraft) check(invalid *Invalid) {
-	if *d == (OptionsDraft{}) {
-		return
-	}
-	if wrong, ok := checkTags(d).(*Invalid); ok {
-		invalid.Fields = append(invalid.Fields, wrong.Fields...)
-	}
-}
-
 // Alone are the options of an occurrence that stands on its own: one that was triggered, or is kept as a dead letter.
 // An operator or a client wants it to fire, so it heeds neither deadline nor catch-up. Of the payloads it takes that of
 // its own part, which may be nil.
@@ -129,7 +119,7 @@ func (o Options) Alone(part *Part) Options {
 	return o
 }
 
-// Same tells whether two options ask for the same, whichever requests they came with.
+// Same reports whether two options ask for the same, whichever requests they came with.
 func (o Options) Same(other Options) bool {
 	o.Trace, other.Trace = "", ""
 	return bytes.Equal(o.Encode(), other.Encode())

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -14,7 +15,7 @@ import (
 	"github.com/go-playground/validator/v10"
 )
 
-// Parse reads a JSON document into a struct and checks it by its validate tags. It is how every document that a client
+// Parse reads a JSON document into a struct and checks it: by its [Checker], or else by its validate tags. It is how every document that a client
 // sends is read, callback data included: unknown and repeated fields are refused by name, names are case-sensitive, and
 // a [jsontext.Value] field keeps its bytes as they are. The error is a [*Malformed] or an [*Invalid].
 func Parse[T any](data []byte) (T, error) {
@@ -22,25 +23,26 @@ func Parse[T any](data []byte) (T, error) {
 	if err != nil {
 		return v, err
 	}
-	return v, check(v)
+	invalid := check(v)
+	return v, invalid.Err()
 }
 
-// ParseTrusted reads a document that [Parse] has accepted before, and so without looking for what that refuses, which
-// takes about as long as the reading itself. Its error may quote the document.
+// ParseTrusted reads a document that [Parse] has accepted before, without the checks, which take about as long as
+// reading. Its error may quote the document.
 func ParseTrusted[T any](data []byte) (v T, err error) {
 	err = json.Unmarshal(data, &v, jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 	return v, err
 }
 
-// Reading a document again for each field at fault has its price, so a large one, or one with many faults, is told only
-// of the first.
+// A document is read again for each field at fault, which has its price. So of a large one only the first is named, and of
+// others the first few.
 const (
 	mostMended    = 20
 	largestMended = 64 << 10
 )
 
-// decode reads a document. What is unknown or of the wrong type is noted and left out, so that one answer names all of
-// it, with whatever the rest lacks.
+// decode reads a document. Fields that are unknown or of the wrong type are noted and left out, so that one answer
+// names all of them, together with the errors of the rest.
 func decode[T any](data []byte) (T, error) {
 	var invalid Invalid
 	rest := data
@@ -51,7 +53,9 @@ func decode[T any](data []byte) (T, error) {
 			return v, nil
 		}
 		if err == nil {
-			return v, invalid.with(check(v))
+			others := check(v)
+			invalid.merge(&others)
+			return v, &invalid
 		}
 		if syntactic, ok := errors.AsType[*jsontext.SyntacticError](err); ok {
 			if errors.Is(err, jsontext.ErrDuplicateName) {
@@ -78,12 +82,8 @@ func decode[T any](data []byte) (T, error) {
 	}
 }
 
-// with adds the fields of another error that are not noted yet. A key may come later, so the lack of one is not noted.
-func (e *Invalid) with(err error) error {
-	other, ok := errors.AsType[*Invalid](err)
-	if !ok {
-		return e
-	}
+// merge adds the errors of fields that have none yet. A key may come later, so the lack of one is left out.
+func (e *Invalid) merge(other *Invalid) {
 	noted := map[string]bool{"/key": true}
 	for _, f := range e.Fields {
 		noted[f.Pointer] = true
@@ -93,11 +93,11 @@ func (e *Invalid) with(err error) error {
 			e.Add(f.Pointer, f.Message)
 		}
 	}
-	return e
 }
 
-// without copies a document but for what stands at a pointer: a member is left out, or its value becomes null; so does
-// an element of an array, lest the others move. It answers nil for a pointer to nothing, or to the whole document.
+// without copies a document except for the value at a pointer: a member is left out, or its value becomes null; an
+// element of an array becomes null, so that the others keep their places. It returns nil for a pointer to nothing, or
+// to the whole document.
 func without(data []byte, at jsontext.Pointer, leaveOut bool) []byte {
 	var out bytes.Buffer
 	from, to := jsontext.NewDecoder(bytes.NewReader(data)), jsontext.NewEncoder(&out)
@@ -137,14 +137,14 @@ func without(data []byte, at jsontext.Pointer, leaveOut bool) []byte {
 	return out.Bytes()
 }
 
-// typeMessage says what a value that could not be decoded should have been.
+// typeMessage names the right type of a value that could not be decoded.
 func typeMessage(e *json.SemanticError) string {
 	switch {
 	case errors.Is(e.Err, json.ErrUnknownName):
 		return "is not a known field; the fields here are " + strings.Join(fieldNames(e.GoType), ", ")
 	case e.GoType == nil:
 		return "has the wrong type"
-	case e.GoType == reflect.TypeFor[Duration](): // its own message says what is right
+	case e.GoType == reflect.TypeFor[Duration](): // its own message names the right form
 		if e.Err != nil && e.JSONKind == '"' {
 			return e.Err.Error()
 		}
@@ -196,8 +196,10 @@ var rules = newRules()
 func newRules() *validator.Validate {
 	v := validator.New(validator.WithRequiredStructEnabled())
 	v.RegisterTagNameFunc(jsonName)
-	if err := v.RegisterValidation("within", within); err != nil {
-		panic(err)
+	for name, rule := range map[string]validator.Func{"within": within, "maxbytes": maxBytes} {
+		if err := v.RegisterValidation(name, rule); err != nil {
+			panic(err)
+		}
 	}
 	return v
 }
@@ -214,37 +216,50 @@ func within(f validator.FieldLevel) bool {
 	return low <= d && d <= high
 }
 
+// maxBytes is the rule of a string that has a longest length in bytes, as in "maxbytes=255".
+func maxBytes(f validator.FieldLevel) bool {
+	most, err := strconv.Atoi(f.Param())
+	if err != nil {
+		panic(err)
+	}
+	return f.Field().Len() <= most
+}
+
 // MaxKeyBytes is how long a key may be.
 const MaxKeyBytes = 255
 
-// ValidKey tells whether s may be a job's key, or a prefix of one.
+// ValidKey reports whether s may be a job's key, or a prefix of one.
 func ValidKey(s string) bool {
 	return s != "" && len(s) <= MaxKeyBytes && utf8.ValidString(s) && strings.IndexFunc(s, unicode.IsControl) < 0
 }
 
-// check finds what is wrong with the fields of a document: by its own check if it has one, else by its validate tags.
-func check(v any) error {
-	if d, ok := v.(interface{ check() error }); ok {
-		return d.check()
-	}
-	return checkTags(v)
+// Checker is a document that has more rules than its validate tags say. Check notes what they find, by [CheckTags] what
+// the tags find.
+type Checker interface {
+	Check(invalid *Invalid)
 }
 
-// checkTags finds what is wrong with the fields of a struct by their validate tags.
-func checkTags(v any) error {
+// check finds the invalid fields of a document.
+func check(document any) (invalid Invalid) {
+	if c, ok := document.(Checker); ok {
+		c.Check(&invalid)
+	} else {
+		CheckTags(document, &invalid)
+	}
+	return invalid
+}
+
+// CheckTags notes the fields of a struct that break the rules in their validate tags, in our own words. Beside those of
+// validator there are two rules: within=1ms 30d is for a [Duration], and maxbytes=255 for a string.
+func CheckTags(v any, invalid *Invalid) {
 	err := rules.Struct(v)
-	if err == nil {
-		return nil
+	if _, ok := errors.AsType[*validator.InvalidValidationError](err); ok { // a nil pointer
+		invalid.Add("", "must be an object")
 	}
-	failures, ok := errors.AsType[validator.ValidationErrors](err)
-	if !ok {
-		return err
-	}
-	var invalid Invalid
+	failures, _ := errors.AsType[validator.ValidationErrors](err)
 	for _, f := range failures {
 		invalid.Add(pointerOf(f.Namespace()), message(f))
 	}
-	return &invalid
 }
 
 // pointerOf turns the validator's "Draft.schedules[3]" into "/schedules/3". Map keys stand in brackets too.
@@ -265,7 +280,7 @@ func pointerOf(namespace string) string {
 	return Pointer(parts...)
 }
 
-// message says in our words what a failed rule asks for.
+// message describes the requirement of a failed rule in our words.
 func message(f validator.FieldError) string {
 	switch f.Tag() {
 	case "required":
@@ -274,9 +289,12 @@ func message(f validator.FieldError) string {
 		if !strings.Contains(f.Param(), " ") {
 			return fmt.Sprintf("must be %q, or left out, not %q", f.Param(), fmt.Sprint(f.Value()))
 		}
-		return fmt.Sprintf("must be one of %s, or left out, not %q", strings.ReplaceAll(f.Param(), " ", ", "), fmt.Sprint(f.Value()))
+		return fmt.Sprintf("must be one of %s, or left out, not %q",
+			strings.ReplaceAll(f.Param(), " ", ", "), fmt.Sprint(f.Value()))
 	case "within":
 		return "must be a duration from " + strings.Replace(f.Param(), " ", " to ", 1)
+	case "maxbytes":
+		return "must be at most " + f.Param() + " bytes"
 	case "min":
 		if f.Kind() == reflect.Slice {
 			return "must not be empty"

@@ -8,7 +8,7 @@ import (
 )
 
 // Patch applies a JSON merge patch (RFC 7396) to the job as it was submitted, and answers the outcome as a draft, not
-// yet checked. What the patch does not name keeps its very bytes. The error is a [*Malformed] or an [*Invalid].
+// yet checked. Members that the patch does not name keep their bytes. The error is a [*Malformed] or an [*Invalid].
 func (j *Job) Patch(patch []byte) (Draft, error) {
 	members, err := decode[map[string]jsontext.Value](patch)
 	if err != nil {

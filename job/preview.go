@@ -10,16 +10,16 @@ type Upcoming struct {
 	Planned
 	// Count is how many occurrences there are at the instant for its step: one for each subscriber.
 	Count int
-	// ClockChange is what a change of the clocks does to it.
+	// ClockChange is the effect of a change of the clocks on it.
 	ClockChange ClockChange
 }
 
-// Preview is what is to come of a schedule.
+// Preview is the future of a schedule.
 type Preview struct {
 	// Zone is the one that the schedule is meant in.
 	Zone     *time.Location
 	Upcoming []Upcoming
-	// LeftOut is what changes of the clocks leave out, up to the last of the instants.
+	// LeftOut are the times that changes of the clocks leave out, up to the last of the instants.
 	LeftOut []ClockChange
 	// Passed is how many instants of a schedule that does not recur lie before.
 	Passed int
@@ -70,7 +70,9 @@ func (s *Schedule) previewCrontab(p *Preview, after time.Time, count int) {
 		if !ok || s.ended(at) {
 			break
 		}
-		p.Upcoming = append(p.Upcoming, Upcoming{Planned: Planned{At: at, Step: -1}, Count: 1, ClockChange: s.Crontab.ClockChange(at, p.Zone)})
+		p.Upcoming = append(p.Upcoming, Upcoming{
+			Planned: Planned{At: at, Step: -1}, Count: 1, ClockChange: s.Crontab.ClockChange(at, p.Zone),
+		})
 		after = at
 	}
 	p.LeftOut = s.Crontab.LeftOut(first, after, p.Zone)

@@ -2,13 +2,13 @@ package job
 
 import "time"
 
-// Predecessor is the job whose place another takes, and what of it may be claimed before that has happened.
+// Predecessor is a job that another one replaces, with the occurrences that may be claimed before that happens.
 type Predecessor struct {
 	Job *Job
 	// Pending are its occurrences that are neither delivered nor given up, those up to Until at least.
 	Pending []Occurrence
-	// Until is the latest instant that may be claimed before the replacement takes effect. What both jobs have later
-	// than that is surely pending: it is deleted with the predecessor, and inserted anew.
+	// Until is the latest instant that may be claimed before the replacement takes effect. A later instant of both jobs
+	// is certainly pending: it is deleted with the predecessor, and inserted again.
 	Until time.Time
 }
 
@@ -16,22 +16,22 @@ type Predecessor struct {
 type Carried struct {
 	// ID is the occurrence's, which it keeps.
 	ID ID
-	// As is what it is to be of the successor: its revision, priority, position and part count.
+	// As is the occurrence as the successor's: its revision, priority, position and part count.
 	As Occurrence
 }
 
-// BeginInstead is [Job.Begin] for a job that takes another's place. An instant that both have fires once: what of it is
-// pending is carried over, and what is settled is not fired again, unless past is [PastFire] and it has passed at now.
+// BeginInstead is [Job.Begin] for a job that replaces another. An instant of both fires once: its pending occurrences
+// are carried over, and settled ones are not fired again, unless past is [PastFire] and the instant has passed at now.
 // The error may also be that this machine lacks the predecessor's zone.
 func (j *Job) BeginInstead(of Predecessor, now time.Time, past Past, e Expansion) (Beginning, error) {
-	s, err := of.shared()
+	s, err := of.fates()
 	if err != nil {
 		return Beginning{}, err
 	}
 	return j.begin(s, now, past, e)
 }
 
-// fate is what has become of an occurrence under a job's predecessor.
+// fate is the state of an occurrence under a job's predecessor.
 type fate int
 
 const (
@@ -40,16 +40,16 @@ const (
 	settled
 )
 
-// shared tells what became of occurrences under a predecessor. Nil is that of a job without one.
-type shared struct {
+// fates has the fates of occurrences under a predecessor. Nil stands for a job without one.
+type fates struct {
 	until   time.Time
 	all     []Occurrence // that are pending
 	pending map[ID]ID    // their own ids, by delivery id
 	had     func(*Occurrence) bool
 }
 
-func (p *Predecessor) shared() (*shared, error) {
-	s := &shared{until: p.Until, all: p.Pending, pending: make(map[ID]ID, len(p.Pending))}
+func (p *Predecessor) fates() (*fates, error) {
+	s := &fates{until: p.Until, all: p.Pending, pending: make(map[ID]ID, len(p.Pending))}
 	for i := range p.Pending {
 		if o := &p.Pending[i]; o.Revision != "" { // else it stands on its own
 			s.pending[o.DeliveryID()] = o.ID
@@ -60,8 +60,8 @@ func (p *Predecessor) shared() (*shared, error) {
 	return s, err
 }
 
-// fate answers what became of an occurrence, and the id under which it is pending.
-func (s *shared) fate(o *Occurrence) (fate, ID) {
+// fate returns the fate of an occurrence, and the id under which it is pending.
+func (s *fates) fate(o *Occurrence) (fate, ID) {
 	if s == nil || o.Timestamp.After(s.until) {
 		return unknown, ID{}
 	}
@@ -76,17 +76,18 @@ func (s *shared) fate(o *Occurrence) (fate, ID) {
 
 // late carries over those ticks of a schedule that recurs which come before its beginning, and which a predecessor has
 // pending.
-func (j *Job) late(s *shared, now time.Time) (carried []Carried) {
+func (j *Job) late(s *fates, now time.Time) (carried []Carried) {
 	if s == nil {
 		return nil
 	}
 	in, err := location(j.Schedule.Zone)
 	if err != nil {
-		return nil // its ticks can't be told, so it has not begun either
+		return nil // its ticks are unknown, so it has not begun either
 	}
 	for i := range s.all {
 		o := &s.all[i]
-		if o.Revision == "" || o.Part != nil || o.Position != 0 || o.Timestamp.After(now) || !j.Schedule.ticks(o.Timestamp, in) {
+		if o.Revision == "" || o.Part != nil || o.Position != 0 || o.Timestamp.After(now) ||
+			!j.Schedule.ticks(o.Timestamp, in) {
 			continue
 		}
 		carried = append(carried, Carried{o.ID, j.append(nil, Planned{At: o.Timestamp, Step: -1})[0]})
@@ -94,7 +95,7 @@ func (j *Job) late(s *shared, now time.Time) (carried []Carried) {
 	return carried
 }
 
-// ticks tells whether an instant is one of a schedule that recurs, wherever that began unless it says so.
+// ticks reports whether an instant is one of a recurring schedule, wherever that began unless it says so.
 func (s *Schedule) ticks(at time.Time, in *time.Location) bool {
 	if s.ended(at) || at.Before(s.StartAt) {
 		return false
@@ -103,8 +104,8 @@ func (s *Schedule) ticks(at time.Time, in *time.Location) bool {
 	return ok && next.Equal(at)
 }
 
-// had answers what tells whether the job has put an occurrence of that instant, position and subscriber into the store,
-// or has dropped it, for instants up to a time.
+// had returns a function that reports whether the job has put an occurrence of that instant, position and subscriber
+// into the store, or has dropped it, for instants up to a time.
 func (j *Job) had(until time.Time) (func(*Occurrence) bool, error) {
 	if j.Schedule.Recurs() {
 		in, err := location(j.Schedule.Zone)
@@ -134,7 +135,7 @@ func (j *Job) subscriberOf(p Planned, i int) string {
 	return j.Schedule.Subscribers.Name(i)
 }
 
-// ticked tells whether a recurring job has expanded an instant: whether it is one of its own, up to the cursor.
+// ticked reports whether a recurring job has expanded an instant: whether it is one of its own, up to the cursor.
 func (j *Job) ticked(at time.Time, in *time.Location) bool {
 	s := &j.Schedule
 	return (j.Cursor.IsZero() || !at.After(j.Cursor)) && !at.Before(s.Anchor) && s.ticks(at, in)

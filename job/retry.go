@@ -16,8 +16,8 @@ type Retry struct {
 	Max     Duration `json:"max,omitzero"`
 }
 
-// DefaultRetry is what a job gets that says nothing else. With full jitter its attempts spread over 44 hours on average
-// and, but for one case in ten billion, over more than 24, so an outage of a day buries nothing.
+// DefaultRetry is the policy of a job that names none. With full jitter its attempts spread over 44 hours on average
+// and, except for one case in ten billion, over more than 24, so an outage of a day buries nothing.
 var DefaultRetry = Retry{
 	MaxAttempts: 100,
 	Initial:     Duration(time.Second),

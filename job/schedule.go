@@ -32,23 +32,23 @@ type Schedule struct {
 	Anchor time.Time
 }
 
-// Recurs tells whether the schedule has instants without end, or as good as, so that it is expanded bit by bit.
+// Recurs reports whether the schedule has instants without end, or nearly so: it is expanded a part at a time.
 func (s *Schedule) Recurs() bool { return s.Crontab != (Crontab{}) && s.Crontab.kind != kindAt }
 
-// Same tells whether two schedules were submitted with the same meaning, whenever that was.
+// Same reports whether two schedules were submitted with the same meaning, whenever that was.
 func (s *Schedule) Same(other *Schedule) bool {
 	return bytes.Equal(s.submitted().Encode(), other.submitted().Encode())
 }
 
-// GoOn makes a schedule that takes another's place begin where that began, unless it says where itself. Then what they
-// have in common has the same instants.
+// GoOn makes a schedule that replaces another begin where that one began, unless it has a beginning of its own. Then
+// the parts that they have in common have the same instants.
 func (s *Schedule) GoOn(from *Schedule) {
 	if s.Recurs() == from.Recurs() && (len(s.Steps) > 0) == (len(from.Steps) > 0) {
 		s.Anchor = from.Anchor
 	}
 }
 
-// submitted is the schedule without what was made of it when it began.
+// submitted is the schedule without the fields that were set when it began.
 func (s *Schedule) submitted() Schedule {
 	c := *s
 	c.Anchor = time.Time{}
@@ -78,7 +78,7 @@ type Planned struct {
 	// Position counts the earlier job steps at the same instant.
 	Position int
 
-	effect ClockChange // what the clocks did to a wait for a weekday that led there; none for a crontab
+	effect ClockChange // of a wait for a weekday that led there; none for a crontab
 }
 
 // plan lists all instants of a schedule that does not recur, in the order of its steps. A sequence's anchor must be
@@ -111,8 +111,8 @@ func (s *Schedule) anchored(now time.Time) Schedule {
 	return c
 }
 
-// Reaches tells whether any instant of the schedule, if it began at now, would lie at or before a time. One that recurs
-// is taken to.
+// Reaches reports whether any instant of the schedule, if it began at now, would lie at or before a time. One that
+// recurs is taken to.
 func (s Schedule) Reaches(until, now time.Time) bool {
 	if s.Recurs() {
 		return true
@@ -168,9 +168,10 @@ func (s Schedule) Encode() []byte {
 	return mustEncode(doc)
 }
 
-// listOnly tells whether the schedule has instants and nothing else, as most have.
+// listOnly reports whether the schedule has instants and nothing else, as most have.
 func (s *Schedule) listOnly() bool {
-	return len(s.Instants) > 0 && s.Delay == nil && s.Crontab == (Crontab{}) && len(s.Steps) == 0 && len(s.Subscribers.raw) == 0 &&
+	return len(s.Instants) > 0 && s.Delay == nil && s.Crontab == (Crontab{}) &&
+		len(s.Steps) == 0 && len(s.Subscribers.raw) == 0 &&
 		s.Zone == "" && s.StartAt.IsZero() && s.EndAt.IsZero() && s.Anchor.IsZero()
 }
 
@@ -186,7 +187,7 @@ func encodeInstants(instants []time.Time) []byte {
 	return append(b, "]}"...)
 }
 
-// DecodeSchedule reads what [Schedule.Encode] wrote.
+// DecodeSchedule is the inverse of [Schedule.Encode].
 func DecodeSchedule(b []byte) (s Schedule, err error) {
 	var doc scheduleDocument
 	if err := json.Unmarshal(b, &doc); err != nil {

@@ -20,7 +20,7 @@ type Step struct {
 	Weekdays []string `json:"weekdays,omitzero"`
 	// Of StepDate: where the cursor moves, which may be back.
 	Date *string `json:"date,omitzero"`
-	// Of StepJob: what is delivered instead of the callback's payload, if anything is.
+	// Of StepJob: the payload that is delivered in place of the callback's, if there is one.
 	Metadata jsontext.Value `json:"metadata,omitzero"`
 }
 
@@ -32,16 +32,19 @@ const (
 	StepJob     = "job"
 )
 
-// units are what a period may be given in. A day is 24 hours, whatever clocks do.
+// units are those of periods. A day is 24 hours, whatever clocks do.
 var units = []struct {
 	name   string
 	length time.Duration
-}{{"second", time.Second}, {"minute", time.Minute}, {"hour", time.Hour}, {"day", 24 * time.Hour}, {"week", 7 * 24 * time.Hour}}
+}{
+	{"second", time.Second}, {"minute", time.Minute}, {"hour", time.Hour},
+	{"day", 24 * time.Hour}, {"week", 7 * 24 * time.Hour},
+}
 
 // longestPeriod keeps cursors within the years that instants may have, and periods within a [time.Duration].
 const longestPeriod = 100 * 366 * 24 * time.Hour
 
-// check notes what is wrong with a step, under its pointer.
+// check notes the errors of a step, under its pointer.
 func (s *Step) check(at string, invalid *Invalid) {
 	given := map[string]bool{
 		"delay_period": s.DelayPeriod != nil, "delay_unit": s.DelayUnit != nil, "weekdays": s.Weekdays != nil,
@@ -59,7 +62,8 @@ func (s *Step) check(at string, invalid *Invalid) {
 		}
 		for i, name := range s.Weekdays {
 			if _, ok := weekday(name); !ok {
-				invalid.Add(at+Pointer("weekdays", i), fmt.Sprintf("must be monday, tuesday, wednesday, thursday, friday, saturday or sunday, not %q", name))
+				invalid.Add(at+Pointer("weekdays", i), fmt.Sprintf(
+					"must be monday, tuesday, wednesday, thursday, friday, saturday or sunday, not %q", name))
 			}
 		}
 	case StepDate:
@@ -79,7 +83,8 @@ func (s *Step) check(at string, invalid *Invalid) {
 	}
 	for _, name := range []string{"delay_period", "delay_unit", "weekdays", "date", "metadata"} {
 		if given[name] && !slices.Contains(fields, name) {
-			invalid.Add(at+"/"+name, fmt.Sprintf("does not belong to a step of type %s, which has %s", s.Type, strings.Join(fields, ", ")))
+			invalid.Add(at+"/"+name,
+				fmt.Sprintf("does not belong to a step of type %s, which has %s", s.Type, strings.Join(fields, ", ")))
 		}
 	}
 }
@@ -177,8 +182,8 @@ func (s *Step) period() time.Duration {
 }
 
 // onWeekday is the cursor itself if it lies on one of the days by the zone's clocks, else the same time of day on the
-// nearest later one, with what the clocks do to it. A time that clocks skip stands for the moment right after the gap,
-// one that comes twice for the first; a day that was skipped whole does not count.
+// nearest later one, with the effect of the clocks on it. A time that clocks skip stands for the moment right after the
+// gap, one that comes twice for the first; a day that was skipped whole does not count.
 func onWeekday(cursor time.Time, effect ClockChange, names []string, in *time.Location) (time.Time, ClockChange) {
 	var wanted [7]bool
 	for _, name := range names {
@@ -197,7 +202,8 @@ func onWeekday(cursor time.Time, effect ClockChange, names []string, in *time.Lo
 		if begins, _ := z.shows(date.Unix()); !wanted[date.Weekday()] || time.Unix(begins, 0).In(in).Day() != date.Day() {
 			continue
 		}
-		wall := date.Add(time.Duration(hour)*time.Hour + time.Duration(minute)*time.Minute + time.Duration(second)*time.Second)
+		wall := date.Add(
+			time.Duration(hour)*time.Hour + time.Duration(minute)*time.Minute + time.Duration(second)*time.Second)
 		instant, exact := z.shows(wall.Unix())
 		at := time.Unix(instant, 0).UTC()
 		if !exact {

@@ -20,7 +20,7 @@ type Subscribers struct {
 	names []string       // if they are listed
 }
 
-// maxSubscriberBytes bounds what names one subscriber, since it travels in a header.
+// maxSubscriberBytes bounds the name of one subscriber, since it travels in a header.
 const maxSubscriberBytes = 1024
 
 // Len is how many occurrences a job step makes: one if there are no subscribers.
@@ -44,7 +44,7 @@ func (s *Subscribers) Name(i int) string {
 	}
 }
 
-// Raw is what was submitted; nil if nothing was.
+// Raw are the subscribers as submitted; nil if there were none.
 func (s *Subscribers) Raw() jsontext.Value { return s.raw }
 
 var errSubscribers = errors.New("must be a whole number of at least 1, or a list of ids or objects")

@@ -8,7 +8,7 @@ import (
 	"github.com/go-json-experiment/json"
 )
 
-// Tenant is one on whose behalf jobs are submitted. What is due of all of them is shared out by their settings.
+// Tenant is the owner of jobs. Tenants share the slots for due occurrences by their settings.
 type Tenant struct {
 	Name string
 	// FirstSeen is when a job of it was first submitted, or its settings were first made.
@@ -18,51 +18,34 @@ type Tenant struct {
 
 // TenantSettings say how a tenant is served. The zero value has the defaults.
 type TenantSettings struct {
-	// Weight is how much of what the tenants of a priority share goes to this one, beside theirs. Zero is 1.
+	// Weight is the tenant's part of the slots of its priority, beside the weights of the other tenants. Zero is 1.
 	Weight float64 `json:"weight,omitzero"`
 	// Priority is that of its jobs which have none of their own.
 	Priority Priority `json:"priority,omitzero"`
 	// MaxInFlight is how many of its callbacks may be under way at once on each replica. Zero is no limit of its own.
 	MaxInFlight int `json:"maxInFlight,omitzero"`
-	// Paused stops all of its jobs from firing. What falls due waits.
+	// Paused stops all of its jobs from firing. Occurrences that fall due wait.
 	Paused bool `json:"paused,omitzero"`
 }
 
-// The bounds of what settings may be set to. Below the least weight, a tenant would be served so rarely that it would
-// take ages to come back to its share after its weight was raised.
-const (
-	minWeight, maxWeight = 0.001, 1000
-	maxTenantInFlight    = 1_000_000
-)
-
-// TenantDraft are settings as a client submits them, and as it is shown them. What is left out has its default.
+// TenantDraft are settings as a client submits and sees them. A field that is left out has its default. With less than
+// the least weight, a tenant would be served so rarely that it took ages to get its due after its weight was raised.
 type TenantDraft struct {
-	Weight      *float64  `json:"weight,omitzero"`
-	Priority    *Priority `json:"priority,omitzero"`
-	MaxInFlight *int      `json:"maxInFlight,omitzero"`
+	Weight      *float64  `json:"weight,omitzero" validate:"omitnil,min=0.001,max=1000"`
+	Priority    *Priority `json:"priority,omitzero" validate:"omitnil,oneof=high normal low"`
+	MaxInFlight *int      `json:"maxInFlight,omitzero" validate:"omitnil,min=1,max=1000000"`
 	Paused      bool      `json:"paused"`
 }
 
-// check is told of a null, too, which leaves no draft.
-func (d *TenantDraft) check() error {
-	if d == nil {
-		return InvalidField("", "must be an object")
-	}
-	var invalid Invalid
-	checkNumber("/weight", d.Weight, minWeight, maxWeight, &invalid)
-	checkOneOf("/priority", d.Priority, &invalid, PriorityHigh, PriorityNormal, PriorityLow)
-	checkNumber("/maxInFlight", d.MaxInFlight, 1, maxTenantInFlight, &invalid)
-	return invalid.Err()
-}
-
-// ParseTenantSettings reads what a client submits as the settings of a tenant. The error is a [*Malformed] or an
-// [*Invalid].
+// ParseTenantSettings reads a tenant's settings as a client submits them. The error is a [*Malformed] or an [*Invalid].
 func ParseTenantSettings(body []byte) (TenantSettings, error) {
 	d, err := Parse[*TenantDraft](body)
 	if err != nil {
 		return TenantSettings{}, err
 	}
-	return TenantSettings{Weight: value(d.Weight), Priority: value(d.Priority), MaxInFlight: value(d.MaxInFlight), Paused: d.Paused}, nil
+	return TenantSettings{
+		Weight: value(d.Weight), Priority: value(d.Priority), MaxInFlight: value(d.MaxInFlight), Paused: d.Paused,
+	}, nil
 }
 
 // Draft is the settings as they could be submitted again, with the weight that they stand for.
@@ -82,7 +65,7 @@ func (s TenantSettings) Encode() []byte {
 	return mustEncode(s)
 }
 
-// DecodeTenantSettings reads what [TenantSettings.Encode] wrote.
+// DecodeTenantSettings is the inverse of [TenantSettings.Encode].
 func DecodeTenantSettings(b []byte) (s TenantSettings, err error) {
 	if len(b) == 0 {
 		return s, nil

@@ -8,11 +8,11 @@ import (
 	"time"
 )
 
-// Past says what becomes of instants that have already passed when a job is submitted.
+// Past is the treatment of instants that have already passed when a job is submitted.
 type Past string
 
 // The treatments of past instants. The zero value stands for the default: fire when the submission creates the job,
-// skip when it replaces one, so that an edited job does not resend what it has delivered.
+// skip when it replaces one, so that an edited job does not send again what it has delivered.
 const (
 	PastDefault Past = ""
 	PastFire    Past = "fire"
@@ -34,7 +34,8 @@ func CeilMilli(t time.Time) time.Time {
 	return t
 }
 
-var errInstant = errors.New("must be an RFC 3339 instant with an offset, such as 2026-12-24T14:00:00Z or 2026-12-24T15:00:00.250+01:00")
+var errInstant = errors.New(
+	"must be an RFC 3339 instant with an offset, such as 2026-12-24T14:00:00Z or 2026-12-24T15:00:00.250+01:00")
 
 // ParseInstant reads an RFC 3339 instant with any offset and any number of fractional digits, rounded up to the
 // millisecond, in UTC. Instants before 1970 are refused.
@@ -59,7 +60,8 @@ func readInstant(s string) (t time.Time, ok bool) {
 	return t, err == nil && strict(s)
 }
 
-// misread says what is wrong with a text that is no instant: which number there is not, if it were one with another.
+// misread returns the error of a text that is no instant: it names the number that is out of range, if the text would
+// be an instant with another one.
 func misread(s string) error {
 	with := func(number string, at int) (time.Time, bool) {
 		if len(s) < at+len(number) {
@@ -80,8 +82,8 @@ func misread(s string) error {
 	return errInstant
 }
 
-// strict tells whether an instant that package time has read is one that RFC 3339 allows; it also reads an hour of one
-// digit, a decimal comma and impossible offsets (https://go.dev/issue/54580).
+// strict reports whether an instant that package time has read is one that RFC 3339 allows; it also reads an hour of
+// one digit, a decimal comma and impossible offsets (https://go.dev/issue/54580).
 func strict(s string) bool {
 	if s[len("2006-01-02T15")] != ':' || strings.Contains(s, ",") {
 		return false
@@ -166,7 +168,7 @@ func (d Duration) String() string { return time.Duration(d).String() }
 // MarshalText writes the duration so that [ParseDuration] reads it back.
 func (d Duration) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
 
-// UnmarshalText reads what [ParseDuration] does.
+// UnmarshalText is [ParseDuration].
 func (d *Duration) UnmarshalText(b []byte) (err error) {
 	*d, err = ParseDuration(string(b))
 	return err

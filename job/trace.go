@@ -26,8 +26,8 @@ func TraceOf(span trace.SpanContext) Trace {
 	return Trace(t)
 }
 
-// RequestSpan is the span that a request's headers name as its caller. What is malformed is as if it were not there, as
-// the specification has it: clients are not to fail for the sake of traces.
+// RequestSpan is the span that a request's headers name as its caller. Malformed headers are ignored, as the
+// specification says: no request fails because of its trace.
 func RequestSpan(headers map[string][]string) trace.SpanContext {
 	parents := headers[textproto.CanonicalMIMEHeaderKey(parentHeader)]
 	if len(parents) != 1 {

@@ -10,20 +10,20 @@ import (
 
 // Trouble is how an occurrence ended that was not delivered. A job keeps that of its latest instant.
 type Trouble struct {
-	// Missed tells that it was dropped by deadline or catch-up; else it was given up and is a dead letter.
+	// Missed is set if it was dropped by deadline or catch-up; otherwise it was given up and is a dead letter.
 	Missed bool
 	// Instant is that of the occurrence.
 	Instant time.Time
 	// At is when it ended; zero if that was not noted.
 	At time.Time
-	// Error is what its last attempt failed with, if anything.
+	// Error is that of its last attempt, if it failed.
 	Error string
 }
 
 // mostTroubleError bounds the error that a job keeps, in bytes.
 const mostTroubleError = 1000
 
-// IsZero tells whether there is none.
+// IsZero reports whether there is none.
 func (t Trouble) IsZero() bool { return t.Instant.IsZero() }
 
 // Encode returns the trouble as stores keep it, or nothing if there is none: text of letters, digits, ".", "-" and "_".
@@ -40,10 +40,11 @@ func (t Trouble) Encode() string {
 		at = t.At.UnixMilli()
 	}
 	text := t.Error[:min(len(t.Error), mostTroubleError)]
-	return fmt.Sprintf("%015d.%d.%s.%s", t.Instant.UnixMilli(), at, kind, base64.RawURLEncoding.EncodeToString([]byte(text)))
+	return fmt.Sprintf("%015d.%d.%s.%s",
+		t.Instant.UnixMilli(), at, kind, base64.RawURLEncoding.EncodeToString([]byte(text)))
 }
 
-// DecodeTrouble reads what [Trouble.Encode] wrote.
+// DecodeTrouble is the inverse of [Trouble.Encode].
 func DecodeTrouble(text string) (t Trouble, err error) {
 	if text == "" {
 		return t, nil

@@ -20,12 +20,6 @@ type Inspector interface {
 	// which some can't be reached, answers the others' lanes, and the error.
 	DueLanes(ctx context.Context, params DueParams) (DuePage, error)
 
-	// Lanes lists lanes that have pending occurrences, with when their first becomes due, in an order of the store's
-	// own: those after one that it has answered, or the first. It answers none only if there are no more; what it costs
-	// follows the limit, which is at least 1. A lane may be listed twice if it changes meanwhile, or if the store is in
-	// several parts, and then with a time that is later than when its first becomes due.
-	Lanes(ctx context.Context, after LaneDue, limit int) ([]LaneDue, error)
-
 	// CountLanes counts what lanes have at now, and answers for each in order. It reads nothing but an index, and of
 	// each lane no more than the limit, which is at least 1.
 	CountLanes(ctx context.Context, now time.Time, lanes []job.Lane, limit int) ([]LaneCount, error)

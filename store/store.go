@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/carillon-scheduler/carillon/job"
@@ -95,20 +96,12 @@ type Jobs interface {
 	// or it is not found; a replica may have claimed it in between.
 	Trigger(ctx context.Context, o job.Occurrence) error
 
-	// Job reads one job, or answers ErrNotFound.
-	Job(ctx context.Context, name job.Name) (JobStatus, error)
-
-	// Jobs lists jobs ordered by the bytes of their keys, without their schedules and callback data. A job that exists
-	// throughout is on exactly one page.
+	// Jobs lists jobs ordered by the bytes of their keys. A job that exists throughout is on exactly one page.
 	Jobs(ctx context.Context, filter JobFilter) ([]JobStatus, error)
 
 	// Occurrences lists the pending occurrences of a job by id: those of the given revision, and those of the name that
 	// stand on their own, without their callbacks. Total counts all of them if the filter asks for that; else it is 0.
 	Occurrences(ctx context.Context, filter OccurrenceFilter) (page []job.Occurrence, total int, err error)
-
-	// Strays lists, in the order of their bytes, the keys that have pending occurrences which stand on their own,
-	// whether or not there is a job of that name. After and Prefix are as for Jobs.
-	Strays(ctx context.Context, filter JobFilter) ([]job.Name, error)
 
 	// DeadLetters lists dead letters by id. Each has its own callback, its last error and FailedAt.
 	DeadLetters(ctx context.Context, filter DeadLetterFilter) ([]job.Occurrence, error)
@@ -339,12 +332,52 @@ func (s JobStatus) Live() bool {
 // Gone tells whether the job has finished and its retention has passed, so that it only waits to be swept.
 func (s JobStatus) Gone(now time.Time) bool { return !s.Live() && !s.ExpiresAt.After(now) }
 
-// JobFilter selects a page of jobs: those of the tenant whose key has the prefix and sorts after After.
+// JobFilter selects a page of jobs: the tenant's whose key sorts after After, if Key is set only that one, if Prefix is
+// set only those whose key has it. At most one of Key and Prefix is set.
 type JobFilter struct {
 	Tenant string
+	Key    string
 	Prefix string
 	After  string
 	Limit  int
+	// Whole reads schedules, options and callback data too, which may be large. Without it they are left out.
+	Whole bool
+	// Standalone also selects the keys without a job that have pending occurrences which stand on their own. Each is
+	// listed as a status with a name and nothing else.
+	Standalone bool
+}
+
+// ReadJob reads one job, whole, or answers [ErrNotFound].
+func ReadJob(
+	ctx context.Context, from interface {
+		Jobs(context.Context, JobFilter) ([]JobStatus, error)
+	}, name job.Name,
+) (JobStatus, error) {
+	if name.Key == "" {
+		return JobStatus{}, ErrNotFound
+	}
+	found, err := from.Jobs(ctx, JobFilter{Tenant: name.Tenant, Key: name.Key, Limit: 1, Whole: true})
+	if err != nil {
+		return JobStatus{}, err
+	}
+	if len(found) == 0 {
+		return JobStatus{}, ErrNotFound
+	}
+	return found[0], nil
+}
+
+// WithStandalone merges a page of jobs and a page of the keys that have occurrences which stand on their own, both in
+// the order of their bytes and up to the limit, into the page that [JobFilter.Standalone] asks for.
+func WithStandalone(jobs []JobStatus, keys []job.Name, limit int) []JobStatus {
+	for _, name := range keys {
+		i, found := slices.BinarySearchFunc(jobs, name.Key, func(s JobStatus, key string) int {
+			return strings.Compare(s.Key, key)
+		})
+		if !found {
+			jobs = slices.Insert(jobs, i, JobStatus{Job: job.Job{Name: name}})
+		}
+	}
+	return jobs[:min(limit, len(jobs))]
 }
 
 // OccurrenceFilter selects a page of a job's pending occurrences: those whose id sorts after After.

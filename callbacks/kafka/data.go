@@ -1,10 +1,8 @@
 package kafka
 
 import (
-	"errors"
 	"fmt"
 	"maps"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,7 +18,7 @@ import (
 type callback struct {
 	Topic     string            `json:"topic" validate:"required"`
 	Key       *string           `json:"key"`
-	Partition *int64            `json:"partition"`
+	Partition *int64            `json:"partition" validate:"omitnil,min=0,max=2147483647"`
 	Headers   map[string]string `json:"headers"`
 	Payload   jsontext.Value    `json:"payload"` // nil if there is none
 }
@@ -30,19 +28,15 @@ const maxTopicBytes = 249
 
 // validate checks callback data.
 func validate(data []byte) error {
-	c, err := job.Parse[callback](data)
-	if malformed, ok := errors.AsType[*job.Malformed](err); ok {
-		return job.InvalidField("", malformed.Reason)
-	}
-	if err != nil {
-		return err
-	}
-	var invalid job.Invalid
-	if !validTopic(c.Topic) {
+	_, err := callbacks.Parse[callback](data)
+	return err
+}
+
+// Check implements [job.Checker].
+func (c callback) Check(invalid *job.Invalid) {
+	job.CheckTags(c, invalid)
+	if c.Topic != "" && !validTopic(c.Topic) {
 		invalid.Add("/topic", fmt.Sprintf("must be 1 to %d ASCII letters, digits, dots, underscores and hyphens, and not only one or two dots", maxTopicBytes))
-	}
-	if c.Partition != nil && (*c.Partition < 0 || *c.Partition > math.MaxInt32) {
-		invalid.Add("/partition", fmt.Sprintf("must be from 0 to %d", math.MaxInt32))
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.Headers)) {
 		switch {
@@ -52,7 +46,6 @@ func validate(data []byte) error {
 			invalid.Add(job.Pointer("headers", name), "is set by Carillon; leave it out")
 		}
 	}
-	return invalid.Err()
 }
 
 func validTopic(name string) bool {

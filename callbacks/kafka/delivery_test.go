@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
@@ -86,6 +87,50 @@ func TestEndedContextSendsNothingLater(t *testing.T) {
 				if c.has(d.ID) {
 					t.Errorf("delivery %s came after all", d.ID)
 				}
+			}
+		})
+	}
+}
+
+// overslept is a context whose deadline has passed while its timer has not run yet: so it is for a moment in a process
+// that was stopped.
+type overslept struct {
+	context.Context
+	deadline time.Time
+}
+
+func (o overslept) Deadline() (time.Time, bool) { return o.deadline, true }
+
+// A record is not written when its attempt is over by the clock, though its context has not ended yet. Those that are in
+// time are written.
+func TestStoppedProcessSendsNothing(t *testing.T) {
+	for name, c := range map[string]struct {
+		left time.Duration // to the attempt
+		sent bool
+	}{
+		"over":    {-time.Minute, false},
+		"in time": {time.Minute, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx, cluster := limited(t), newCluster(t)
+			sender := cluster.sender()
+			if err := deliver(ctx, sender, delivery(data(`"partition":0`))); err != nil {
+				t.Fatal(err)
+			}
+			d := delivery(data(`"partition":0`))
+			err := sender.Send(overslept{ctx, time.Now().Add(c.left)}, d)
+			if failure, ok := errors.AsType[*callbacks.Failure](err); !c.sent && (!ok || !failure.Unavailable) {
+				t.Errorf("Send = %v, want that it costs no attempt", err)
+			} else if c.sent && err != nil {
+				t.Errorf("Send = %v", err)
+			}
+			next := delivery(data(`"partition":0`))
+			if err := deliver(ctx, sender, next); err != nil {
+				t.Fatal(err)
+			}
+			cluster.record(ctx, t, next.ID)
+			if sent := cluster.has(d.ID); sent != c.sent {
+				t.Errorf("the record was sent: %t, want %t", sent, c.sent)
 			}
 		})
 	}

@@ -60,10 +60,11 @@ type Sender struct {
 	stop     context.CancelFunc
 	work     sync.WaitGroup // the goroutines that end with ctx
 
-	broke    atomic.Pointer[time.Time] // when a connection failed last, with the monotonic clock; nil if none has
-	mu       sync.Mutex
-	session  *session              // the one in use; nil once the sender is closed
-	sessions map[*session]struct{} // also those that were replaced and still have something under way
+	deadlines deadlines
+	broke     atomic.Pointer[time.Time] // when a connection failed last, with the monotonic clock; nil if none has
+	mu        sync.Mutex
+	session   *session              // the one in use; nil once the sender is closed
+	sessions  map[*session]struct{} // also those that were replaced and still have something under way
 }
 
 // New makes a sender and begins to look for the cluster. It does not wait for it: until a broker is there, Send answers
@@ -85,7 +86,7 @@ func New(o Options) (*Sender, error) {
 		sessions: make(map[*session]struct{}),
 	}
 	var err error
-	if s.clientOpts, err = clientOptions(o); err != nil {
+	if s.clientOpts, err = clientOptions(o, &s.deadlines); err != nil {
 		stop()
 		return nil, err
 	}
@@ -163,10 +164,10 @@ func (s *Sender) Send(ctx context.Context, d callbacks.Delivery) error {
 		return err
 	}
 	begun := time.Now()
-	err = s.produce(ctx, x, t, newRecord(c, &d), 1)
+	err = s.produce(ctx, x, t, c, &d, 1)
 	if maybeAnothers(err) {
-		// The broker refuses batches, not records. Alone, it is seen whose fault it was.
-		err = s.produce(ctx, x, t, newRecord(c, &d), everyone)
+		// The broker refuses batches, not records. A record by itself shows whose fault it was.
+		err = s.produce(ctx, x, t, c, &d, alone)
 	}
 	return s.verdict(ctx, x, c, begun, err)
 }
@@ -176,20 +177,31 @@ type errUnsent struct{ error }
 
 func (e errUnsent) Unwrap() error { return e.error }
 
-// produce produces one record, together with others if its share of the topic is not everyone's.
-func (s *Sender) produce(ctx context.Context, x *session, t *topic, r *kgo.Record, share int64) error {
-	if err := t.gate.Acquire(ctx, share); err != nil {
+// produce produces the record of a delivery: together with others of the topic, or alone, by the number of permits.
+func (s *Sender) produce(
+	ctx context.Context, x *session, t *topic, c callback, d *callbacks.Delivery, permits int64,
+) error {
+	if err := t.permits.Acquire(ctx, permits); err != nil {
 		return errUnsent{err}
 	}
 	if err := t.enter(ctx); err != nil {
-		t.gate.Release(share)
+		t.permits.Release(permits)
 		return errUnsent{err}
 	}
 	s.hold(x)
+	id := d.ID.String()
+	deadline, limited := ctx.Deadline()
+	if limited {
+		s.deadlines.add(id, deadline)
+	}
 	done := make(chan error, 1)
-	x.client.Produce(ctx, r, func(_ *kgo.Record, err error) { // gives it up when ctx ends, or soon after
+	// The client gives the record up when ctx ends, or soon after.
+	x.client.Produce(ctx, newRecord(c, d), func(_ *kgo.Record, err error) {
+		if limited {
+			s.deadlines.remove(id, deadline)
+		}
 		t.leave()
-		t.gate.Release(share)
+		t.permits.Release(permits)
 		s.leave(x)
 		done <- err
 	})

@@ -96,7 +96,7 @@ func (s *Sender) retire(x *session, reason error) {
 }
 
 // clientOptions are what every session's client is made with.
-func clientOptions(o Options) ([]kgo.Opt, error) {
+func clientOptions(o Options, d *deadlines) ([]kgo.Opt, error) {
 	if len(o.Brokers) == 0 {
 		return nil, errors.New("kafka: no broker is given; give host:port of at least one")
 	}
@@ -128,12 +128,18 @@ func clientOptions(o Options) ([]kgo.Opt, error) {
 			return pause/2 + rand.N(pause/2)
 		}),
 		kgo.MetadataMinAge(100 * time.Millisecond), // as in Kafka's own client
-		kgo.DialTimeout(5 * time.Second),
 		kgo.RequestTimeoutOverhead(5 * time.Second),
 	}
 	security, err := securityOptions(o)
-	return append(opts, security...), err
+	if err != nil {
+		return nil, err
+	}
+	config, err := tlsConfig(o)
+	return append(append(opts, security...), kgo.Dialer(dialer(d, config))), err
 }
+
+// dialLimit bounds how long it may take to connect to a broker.
+const dialLimit = 5 * time.Second
 
 func validAddress(address string) bool {
 	host, port, err := net.SplitHostPort(address)
@@ -144,19 +150,9 @@ func validAddress(address string) bool {
 	return err == nil && portErr == nil && n > 0 && host != ""
 }
 
-// securityOptions are those of TLS and SASL. No error has the password in it.
+// securityOptions are those of SASL. No error has the password in it.
 func securityOptions(o Options) ([]kgo.Opt, error) {
 	var opts []kgo.Opt
-	switch {
-	case o.TLS:
-		config, err := tlsConfig(o)
-		if err != nil {
-			return nil, err
-		}
-		opts = append(opts, kgo.DialTLSConfig(config))
-	case cmp.Or(o.CAFile, o.CertFile, o.KeyFile) != "":
-		return nil, errors.New("kafka: files for TLS are given, but TLS is not turned on")
-	}
 	switch {
 	case o.Mechanism == "" && o.Username+o.Password != "":
 		return nil, errors.New("kafka: a username or password is given, but no SASL mechanism; give PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512")
@@ -178,8 +174,14 @@ func securityOptions(o Options) ([]kgo.Opt, error) {
 	return opts, nil
 }
 
-// tlsConfig reads the files that the options name. The name to verify is each broker's own.
+// tlsConfig reads the files that the options name; nil for connections without TLS.
 func tlsConfig(o Options) (*tls.Config, error) {
+	if !o.TLS {
+		if cmp.Or(o.CAFile, o.CertFile, o.KeyFile) != "" {
+			return nil, errors.New("kafka: files for TLS are given, but TLS is not turned on")
+		}
+		return nil, nil
+	}
 	config := &tls.Config{MinVersion: tls.VersionTLS12}
 	if o.CAFile != "" {
 		pem, err := os.ReadFile(o.CAFile)

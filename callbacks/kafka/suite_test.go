@@ -115,7 +115,7 @@ func bad() []callbackstest.Bad {
 		{Name: "our header, other case", Data: data(`"headers":{"Carillon-Any/thing":"x"}`), Pointers: []string{"/headers/Carillon-Any~1thing"}},
 		{
 			Name: "everything", Data: `{"topic":"a b","partition":-1,"headers":{"carillon-b":"","carillon-a":""}}`,
-			Pointers: []string{"/topic", "/partition", "/headers/carillon-a", "/headers/carillon-b"},
+			Pointers: []string{"/partition", "/topic", "/headers/carillon-a", "/headers/carillon-b"},
 		},
 	}
 }

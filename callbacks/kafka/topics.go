@@ -9,7 +9,6 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
-	"golang.org/x/sync/semaphore"
 
 	"github.com/carillon-scheduler/carillon/callbacks"
 )
@@ -32,7 +31,7 @@ const (
 
 // topic is what is known of one topic; done is closed once err, partitions and at are set.
 type topic struct {
-	*lane // the same one however often the topic is looked up
+	*admission // the same one however often the topic is looked up
 
 	done       chan struct{}
 	err        error
@@ -55,11 +54,11 @@ func (s *Sender) find(ctx context.Context, x *session, c callback) (*topic, erro
 	x.topics.mu.Lock()
 	t := x.topics.known[c.Topic]
 	if again := t != nil && t.outdated(time.Now(), c.partition()); t == nil || again {
-		l := &lane{gate: semaphore.NewWeighted(everyone)}
+		a := newAdmission()
 		if again {
-			l = t.lane
+			a = t.admission
 		}
-		t = &topic{lane: l, done: make(chan struct{})}
+		t = &topic{admission: a, done: make(chan struct{})}
 		x.topics.remember(c.Topic, t)
 		s.hold(x)
 		go s.lookUp(x, c.Topic, t, again)

@@ -12,14 +12,15 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/carillon-scheduler/carillon/callbacks"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
 // callback is the callback data of a job.
 type callback struct {
-	Queue      string                    `json:"queue"`
-	Exchange   string                    `json:"exchange"`
-	RoutingKey string                    `json:"routingKey"`
+	Queue      string                    `json:"queue" validate:"maxbytes=255"`
+	Exchange   string                    `json:"exchange" validate:"maxbytes=255"`
+	RoutingKey string                    `json:"routingKey" validate:"maxbytes=255"`
 	Headers    map[string]jsontext.Value `json:"headers"`
 	Persistent *bool                     `json:"persistent"`
 	Payload    jsontext.Value            `json:"payload"` // nil if there is none
@@ -34,14 +35,13 @@ const (
 
 // validate checks callback data. Whatever it lets pass can be published without harm to others.
 func validate(data []byte) error {
-	c, err := job.Parse[callback](data)
-	if malformed, ok := errors.AsType[*job.Malformed](err); ok {
-		return job.InvalidField("", malformed.Reason)
-	}
-	if err != nil {
-		return err
-	}
-	var invalid job.Invalid
+	_, err := callbacks.Parse[callback](data)
+	return err
+}
+
+// Check implements [job.Checker].
+func (c callback) Check(invalid *job.Invalid) {
+	job.CheckTags(c, invalid)
 	switch {
 	case c.Queue == "" && c.Exchange == "":
 		invalid.Add("/queue", "is required, or exchange with routingKey in its place")
@@ -50,15 +50,7 @@ func validate(data []byte) error {
 	case c.Queue != "" && c.RoutingKey != "":
 		invalid.Add("/routingKey", "goes with exchange; queue needs none")
 	}
-	for _, name := range []struct{ field, value string }{
-		{"queue", c.Queue}, {"exchange", c.Exchange}, {"routingKey", c.RoutingKey},
-	} {
-		if len(name.value) > maxNameBytes {
-			invalid.Add(job.Pointer(name.field), fmt.Sprintf("must be at most %d bytes", maxNameBytes))
-		}
-	}
-	checkHeaders(c.Headers, &invalid)
-	return invalid.Err()
+	checkHeaders(c.Headers, invalid)
 }
 
 // checkHeaders notes the headers that can't be sent.

@@ -62,7 +62,7 @@ func bad() []callbackstest.Bad {
 		{Name: "long routing key", Data: `{"exchange":"e","routingKey":"` + long + `","payload":1}`, Pointers: []string{"/routingKey"}},
 		{Name: "queue is a number", Data: `{"queue":1,"payload":1}`, Pointers: []string{"/queue"}},
 		{Name: "persistent is a string", Data: `{"queue":"q","persistent":"yes","payload":1}`, Pointers: []string{"/persistent"}},
-		{Name: "other case", Data: `{"Queue":"q","payload":1}`, Pointers: []string{"/Queue"}},
+		{Name: "other case", Data: `{"Queue":"q","payload":1}`, Pointers: []string{"/Queue", "/queue"}},
 		{Name: "our header", Data: header("carillon-key", `"k"`), Pointers: []string{"/headers/carillon-key"}},
 		{Name: "our header, other case", Data: header("Carillon-Any/thing", `1`), Pointers: []string{"/headers/Carillon-Any~1thing"}},
 		{Name: "CC", Data: header("CC", `"a"`), Pointers: []string{"/headers/CC"}},

@@ -37,8 +37,8 @@ func failure(req *http.Request, resp *http.Response) error {
 	return &callbacks.Failure{Err: err, After: retryAfter(resp.Header, time.Now()), Blame: blame(resp.StatusCode)}
 }
 
-// blame is what a status speaks of: that the receiver is in trouble, or has too much to do, may be so for one path
-// only, and any other refusal is of this request.
+// blame is the extent of a status: a receiver that fails or is overloaded may be so on one path only, and any other
+// refusal is about this request.
 func blame(status int) callbacks.Blame {
 	if status >= 500 || status == http.StatusTooManyRequests {
 		return callbacks.BlamePart
@@ -54,13 +54,13 @@ type refusal struct {
 
 func (r *refusal) Error() string { return r.text }
 
-// ErrorType is what traces name it by: its status, as OpenTelemetry's conventions say.
+// ErrorType is its name in traces: the status, as OpenTelemetry's conventions say.
 func (r *refusal) ErrorType() string { return strconv.Itoa(r.status) }
 
 func isRedirect(status int) bool { return 300 <= status && status <= 399 }
 
-// permanent tells whether a status says that the same request will never do. All others may pass: also 404, which is
-// what a receiver answers that is being deployed, and 401, which rotated credentials mend.
+// permanent tells whether a status means that the same request will never succeed. All others may pass: also 404, which
+// a receiver answers while it is being deployed, and 401, which rotated credentials mend.
 func permanent(status int) bool {
 	switch status {
 	case http.StatusBadRequest, http.StatusMethodNotAllowed, http.StatusGone, http.StatusRequestEntityTooLarge,
@@ -82,7 +82,7 @@ func retryAfter(h http.Header, now time.Time) time.Duration {
 	if at, err := http.ParseTime(value); err == nil {
 		return min(max(at.Sub(now), 0), maxRetryAfter)
 	}
-	// Digits only, of any number: what overflows is more than the bound anyhow.
+	// Digits only, of any number: an overflow is more than the bound anyhow.
 	if strings.Trim(value, "0123456789") != "" {
 		return 0
 	}

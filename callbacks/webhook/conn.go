@@ -10,12 +10,12 @@ import (
 	"time"
 )
 
-// errLate is the error of what was not written because the time for it was over.
+// errLate is the error of a request that was not written because its time was over.
 var errLate = errors.New("its time was over before it could be written: this machine is slow, or was stopped")
 
 // conn is a connection to which nothing is written when the time of its request is over: by then the process may have
-// been stopped for so long that the delivery is another's. The context alone does not see to that, as it ends when its
-// timer runs, which may be later.
+// been stopped for so long that another replica holds the occurrence. The context alone does not prevent that: it ends
+// when its timer runs, which may be later.
 type conn struct {
 	net.Conn
 
@@ -99,7 +99,8 @@ func (c *conn) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// Close drops what the kernel has still to send, if it would come too late: it may try for a quarter of an hour.
+// Close drops the bytes that the kernel has still to send, if they would come too late: it may try for a quarter of an
+// hour.
 func (c *conn) Close() error {
 	if t, ok := c.Conn.(interface{ SetLinger(seconds int) error }); ok && c.over() {
 		_ = t.SetLinger(0) // if that fails, it is as it was

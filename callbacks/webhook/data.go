@@ -1,7 +1,6 @@
 package webhook
 
 import (
-	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -12,41 +11,39 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	"golang.org/x/net/http/httpguts"
 
+	"github.com/carillon-scheduler/carillon/callbacks"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
 // callback is the callback data of a job.
 type callback struct {
 	URL     string            `json:"url" validate:"required"`
-	Method  string            `json:"method"` // empty is POST
+	Method  string            `json:"method" validate:"omitempty,oneof=POST PUT PATCH"` // empty is POST
 	Headers map[string]string `json:"headers"`
 	Payload jsontext.Value    `json:"payload"` // nil if there is none
 }
 
-// validate checks callback data. Whatever it lets pass, newRequest and the transport take.
+// validate checks callback data. newRequest and the transport accept all data that it lets pass.
 func validate(data []byte) error {
-	c, err := job.Parse[callback](data)
-	if malformed, ok := errors.AsType[*job.Malformed](err); ok {
-		return job.InvalidField("", malformed.Reason)
-	}
-	if err != nil {
-		return err
-	}
-	var invalid job.Invalid
-	target, problem := parseURL(c.URL)
-	if problem != "" {
-		invalid.Add("/url", problem)
-	}
-	switch c.Method {
-	case "", http.MethodPost, http.MethodPut, http.MethodPatch:
-	default: // GET and DELETE have no body that receivers must look at, so the payload would be lost
-		invalid.Add("/method", fmt.Sprintf("must be POST, PUT or PATCH, not %q", c.Method))
-	}
-	checkHeaders(c.Headers, target, &invalid)
-	return invalid.Err()
+	_, err := callbacks.Parse[callback](data)
+	return err
 }
 
-// parseURL reads the URL to call, or says what is wrong with it. It never quotes the URL, which may hold secrets.
+// Check implements [job.Checker]. The methods do not include GET and DELETE: receivers need not look at the body of
+// either, so the payload would be lost.
+func (c callback) Check(invalid *job.Invalid) {
+	job.CheckTags(c, invalid)
+	var target *url.URL
+	if c.URL != "" {
+		var problem string
+		if target, problem = parseURL(c.URL); problem != "" {
+			invalid.Add("/url", problem)
+		}
+	}
+	checkHeaders(c.Headers, target, invalid)
+}
+
+// parseURL reads the URL to call, or answers the fault in it. It never quotes the URL, which may hold secrets.
 func parseURL(s string) (u *url.URL, problem string) {
 	const absolute = "must be an absolute URL such as https://example.com/hook"
 	u, err := url.Parse(s)
@@ -120,7 +117,8 @@ func reserved(canonical string) bool {
 	return strings.HasPrefix(canonical, "Carillon-") || strings.HasPrefix(canonical, "Webhook-")
 }
 
-// validValue is stricter than HTTP: bytes beyond ASCII have no agreed meaning, and spaces at the ends are lost on the way.
+// validValue is stricter than HTTP: bytes beyond ASCII have no agreed meaning, and spaces at the ends are lost on the
+// way.
 func validValue(s string) bool {
 	for i := range len(s) {
 		if c := s[i]; (c < ' ' && c != '\t') || c > '~' {

@@ -178,7 +178,7 @@ func bad() []callbackstest.Bad {
 		callbackstest.Bad{Name: "url not a string", Data: `{"url":1,"payload":1}`, Pointers: []string{"/url"}},
 		callbackstest.Bad{Name: "headers not an object", Data: `{"url":"http://a","headers":[],"payload":1}`, Pointers: []string{"/headers"}},
 		callbackstest.Bad{Name: "header not a string", Data: `{"url":"http://a","headers":{"a":1},"payload":1}`, Pointers: []string{"/headers/a"}},
-		callbackstest.Bad{Name: "everything", Data: `{"url":"a","method":"b","headers":{"Te":""},"payload":1}`, Pointers: []string{"/url", "/method", "/headers/Te"}},
+		callbackstest.Bad{Name: "everything", Data: `{"url":"a","method":"b","headers":{"Te":""},"payload":1}`, Pointers: []string{"/method", "/url", "/headers/Te"}},
 	)
 }
 

@@ -9,7 +9,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// describeRequest notes on an attempt's span what OpenTelemetry's conventions say of a request.
+// describeRequest sets the attributes of a request on an attempt's span, as OpenTelemetry's conventions say.
 func describeRequest(span trace.Span, req *http.Request) {
 	if !span.IsRecording() {
 		return
@@ -26,8 +26,8 @@ func describeRequest(span trace.Span, req *http.Request) {
 	)
 }
 
-// withoutSecrets is a URL with REDACTED in place of all that may be a secret: the user, and, since many services know
-// their callers by it, the path and the query.
+// withoutSecrets is a URL with REDACTED in place of possible secrets: the user, the path and the query, by which many
+// services know their callers.
 func withoutSecrets(u *url.URL) string {
 	const redacted = "REDACTED"
 	shown := url.URL{Scheme: u.Scheme, Host: u.Host, Path: "/"}

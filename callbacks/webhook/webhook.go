@@ -1,5 +1,5 @@
-// Package webhook sends callbacks of type "http": one HTTP request for each attempt. What reaches the receiver, and
-// what its answers mean, is told to users in docs/receivers.md.
+// Package webhook sends callbacks of type "http": one HTTP request for each attempt. docs/receivers.md describes the
+// requests, and the meaning of the answers.
 package webhook
 
 import (
@@ -25,7 +25,8 @@ import (
 
 // Options set up a [Sender]. The zero value is fit for production.
 type Options struct {
-	// TLS is what receivers are verified with; nil trusts what the system trusts. It must not be changed afterwards.
+	// TLS is the configuration that verifies receivers; nil trusts the system's authorities. It must not be changed
+	// afterwards.
 	TLS *tls.Config
 	// IdleConns is how many connections to one receiver are kept open for reuse; zero means 1024. It should be at least
 	// the number of attempts made at once: with fewer, a busy receiver's connections are made anew all the time.
@@ -72,6 +73,9 @@ func (s *Sender) Close() error {
 	return nil
 }
 
+// Responds marks the sender as a [callbacks.Responder]: a status is the receiver's answer.
+func (s *Sender) Responds() {}
+
 // Type is "http".
 func (s *Sender) Type() string { return "http" }
 
@@ -84,8 +88,8 @@ func (s *Sender) Destination(data []byte) string {
 	return destination
 }
 
-// Place is the URL's scheme and host, with its port, and its path. The query is left out: the same is called whatever
-// that says.
+// Place is the URL's scheme and host, with its port, and its path. The query is left out: it does not change the called
+// part.
 func (s *Sender) Place(data []byte) (destination, path string) {
 	c, err := job.ParseTrusted[struct {
 		URL string `json:"url"`
@@ -110,7 +114,8 @@ func (s *Sender) Envelopes() []job.Envelope {
 	return []job.Envelope{job.EnvelopeStructured, job.EnvelopeBinary}
 }
 
-// latePause is how long what could not be written in time waits, lest a slow machine is made slower.
+// latePause is the pause before the next attempt when a request could not be written in time, lest a slow machine is made
+// slower.
 const latePause = 5 * time.Second
 
 // Send makes the request and judges the answer by its status. A redirect is an answer like any other; it is not
@@ -220,7 +225,7 @@ func (h *header) set(name, value string) {
 	h.fields[name] = h.values[n-1 : n : n]
 }
 
-// escape percent-encodes what can't stand in a header: all but visible ASCII, and the percent sign itself.
+// escape percent-encodes all but visible ASCII, and the percent sign itself, for a header.
 func escape(text string) string {
 	const hex = "0123456789ABCDEF"
 	plain := func(c byte) bool { return '!' <= c && c <= '~' && c != '%' }

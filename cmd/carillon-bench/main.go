@@ -5,36 +5,71 @@ package main
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"os"
 	"slices"
-
-	"github.com/alecthomas/kong"
+	"strconv"
+	"strings"
+	"time"
 
 	"github.com/carillon-scheduler/carillon/cmd/carillon-bench/bench"
 	"github.com/carillon-scheduler/carillon/cmd/internal/cli"
 	"github.com/carillon-scheduler/carillon/cmd/internal/service"
 )
 
-// commands is the command line: the modes of the bench.
-type commands struct {
-	Drain    benchDrain    `cmd:"" help:"How many due occurrences are fired in a second, from the claim to the settlement on disk."`
-	Steady   benchSteady   `cmd:"" help:"How late occurrences fire that come at a steady rate."`
-	Burst    benchBurst    `cmd:"" help:"How long it takes to fire many occurrences that fall due within one second."`
-	Mixed    benchMixed    `cmd:"" help:"Submitting and firing at the same time, at the same rate."`
-	Fairness benchFairness `cmd:"" help:"What tenants, priorities and destinations get that compete for a replica's slots."`
-	Submit   benchSubmit   `cmd:"" help:"How many jobs the HTTP API takes in a second, in batches and one by one."`
-	Pending  benchPending  `cmd:"" help:"What a claim costs, and how much memory it takes, while ever more occurrences wait."`
-	Idle     benchIdle     `cmd:"" help:"What a replica costs while nothing is due."`
-	Tenants  benchTenants  `cmd:"" help:"What a replica costs, and how late it fires, while ever so many tenants have something pending."`
-	Feed     benchFeed     `cmd:"" help:"Submit a mixture of lists, crontabs and sequences all the time, for dashboards to show something."`
-
-	Part    benchPart        `cmd:"" name:"part" hidden:"" help:"Be a process of a bench."`
-	Version kong.VersionFlag `env:"-" help:"Print the version and exit."`
+// program is the command line: a command for each mode of the bench.
+func program() cli.Program {
+	return cli.Program{
+		Name: "carillon-bench", Description: description, Version: service.Version("carillon-bench"),
+		Commands: []cli.Command{
+			{
+				Name: "drain", New: func() cli.Runner { return &benchDrain{} },
+				Help: "How many due occurrences are fired in a second, from the claim to the settlement on disk.",
+			},
+			{
+				Name: "steady", New: func() cli.Runner { return &benchSteady{} },
+				Help: "How late occurrences fire that come at a steady rate.",
+			},
+			{
+				Name: "burst", New: func() cli.Runner { return &benchBurst{} },
+				Help: "How long it takes to fire many occurrences that fall due within one second.",
+			},
+			{
+				Name: "mixed", New: func() cli.Runner { return &benchMixed{} },
+				Help: "Submitting and firing at the same time, at the same rate.",
+			},
+			{
+				Name: "fairness", New: func() cli.Runner { return &benchFairness{} },
+				Help: "The shares of tenants, priorities and destinations that compete for a replica's slots.",
+			},
+			{
+				Name: "submit", New: func() cli.Runner { return &benchSubmit{} },
+				Help: "How many jobs the HTTP API takes in a second, in batches and one by one.",
+			},
+			{
+				Name: "pending", New: func() cli.Runner { return &benchPending{} },
+				Help: "The cost of a claim, and the memory it takes, while ever more occurrences wait.",
+			},
+			{
+				Name: "idle", New: func() cli.Runner { return &benchIdle{} },
+				Help: "The cost of a replica while nothing is due.",
+			},
+			{
+				Name: "tenants", New: func() cli.Runner { return &benchTenants{} },
+				Help: "The cost of a replica, and how late it fires, while many tenants have something pending.",
+			},
+			{
+				Name: "feed", New: func() cli.Runner { return &benchFeed{} },
+				Help: "Submit a mixture of lists, crontabs and sequences all the time, for dashboards to show something.",
+			},
+			{Name: "part", Arguments: "ROLE", New: func() cli.Runner { return &benchPart{} }}, // a process of a bench
+		},
+	}
 }
 
-const description = `Measure how fast and how punctual Carillon is on this machine and store, beside what they could do at best.`
+const description = "Measure how fast and how punctual Carillon is on this machine and store, beside what they could do at best."
 
 func main() {
 	service.CollectRarely() // as the service does, which runs in a process of this program
@@ -42,34 +77,48 @@ func main() {
 }
 
 func run(args []string, stdout, stderr io.Writer) (code int) {
-	program := cli.Program{Name: "carillon-bench", Description: description, Version: service.Version("carillon-bench")}
-	return cli.Run(program, &commands{}, args, stdout, stderr)
+	return program().Run(args, stdout, stderr)
 }
 
 // benchOptions are those of every mode.
 type benchOptions struct {
-	Store        string   `env:"-" placeholder:"URL" help:"Store to measure on, which must be empty. What the bench makes there it deletes. (an SQLite file of its own)"`
-	Callback     string   `env:"-" default:"discard" enum:"discard,http,rabbitmq,kafka" placeholder:"TYPE" help:"How to fire: discard does nothing, http calls a receiver in a process of its own, rabbitmq and kafka publish to a queue or topic of their own. (${default})"`
-	RabbitmqURL  string   `env:"-" name:"rabbitmq-url" placeholder:"URL" help:"Broker for --callback=rabbitmq."`
-	KafkaBrokers []string `env:"-" placeholder:"HOST:PORT" help:"Brokers for --callback=kafka."`
-	Concurrency  int      `env:"-" default:"1024" placeholder:"N" help:"How many callbacks a replica may have under way at once. (${default})"`
-	Payload      int      `env:"-" default:"200" placeholder:"BYTES" help:"How much each occurrence delivers. (${default})"`
-	Rounds       int      `env:"-" default:"3" placeholder:"N" help:"How often each thing is measured; the table shows medians. (${default})"`
-	Profile      string   `env:"-" placeholder:"PREFIX" help:"Write profiles of the replicas' CPU time to files whose names begin with this, for go tool pprof: PREFIX.1 and so on, and PREFIX.api.1 of replicas that only take submissions."`
-	Force        bool     `env:"-" help:"Measure on a store that is not empty, or that replicas claim from."`
-	JSON         bool     `env:"-" name:"json" help:"Print the report as JSON."`
+	store, callback              string
+	rabbitmqURL                  string
+	kafkaBrokers                 []string
+	concurrency, payload, rounds int
+	profile                      string
+	force, asJSON                bool
+}
+
+// Flags declares the options.
+func (o *benchOptions) Flags(f *flag.FlagSet) {
+	f.StringVar(&o.store, "store", "",
+		"`URL`: Store to measure on, which must be empty. What the bench makes there it deletes. (an SQLite file of its own)")
+	cli.Choice(f, &o.callback, "callback", []string{"discard", "http", "rabbitmq", "kafka"},
+		"`TYPE`: How to fire: discard does nothing, http calls a receiver in a process of its own, rabbitmq and kafka publish to a "+
+			"queue or topic of their own.")
+	f.StringVar(&o.rabbitmqURL, "rabbitmq-url", "", "`URL`: Broker for --callback=rabbitmq.")
+	cli.List(f, &o.kafkaBrokers, "kafka-brokers", "`HOST:PORT`: Brokers for --callback=kafka.")
+	f.IntVar(&o.concurrency, "concurrency", 1024, "`N`: How many callbacks a replica may have under way at once.")
+	f.IntVar(&o.payload, "payload", 200, "`BYTES`: How much each occurrence delivers.")
+	f.IntVar(&o.rounds, "rounds", 3, "`N`: How often each thing is measured. The table shows medians.")
+	f.StringVar(&o.profile, "profile", "",
+		"`PREFIX`: Write profiles of the replicas' CPU time to files whose names begin with this, for go tool pprof: PREFIX.1 and "+
+			"so on, and PREFIX.api.1 of replicas that only take submissions.")
+	f.BoolVar(&o.force, "force", false, "Measure on a store that is not empty, or that replicas claim from.")
+	f.BoolVar(&o.asJSON, "json", false, "Print the report as JSON.")
 }
 
 // run measures one mode and prints the report, of what was measured before an error too.
-func (o benchOptions) run(ctx context.Context, out cli.Output, name string, mode bench.Mode) error {
+func (o benchOptions) run(ctx context.Context, in cli.Input, name string, mode bench.Mode) error {
 	switch {
-	case o.Concurrency < 1 || o.Rounds < 1:
+	case o.concurrency < 1 || o.rounds < 1:
 		return cli.Usage(errors.New("--concurrency and --rounds must be at least 1"))
-	case o.Payload < 40:
-		return cli.Usage(fmt.Errorf("--payload is %d; it must be at least 40", o.Payload))
-	case o.Callback == "rabbitmq" && o.RabbitmqURL == "":
+	case o.payload < 40:
+		return cli.Usage(fmt.Errorf("--payload is %d; it must be at least 40", o.payload))
+	case o.callback == "rabbitmq" && o.rabbitmqURL == "":
 		return cli.Usage(errors.New("--callback=rabbitmq needs --rabbitmq-url"))
-	case o.Callback == "kafka" && len(o.KafkaBrokers) == 0:
+	case o.callback == "kafka" && len(o.kafkaBrokers) == 0:
 		return cli.Usage(errors.New("--callback=kafka needs --kafka-brokers"))
 	}
 	self, err := os.Executable()
@@ -77,19 +126,19 @@ func (o benchOptions) run(ctx context.Context, out cli.Output, name string, mode
 		return err
 	}
 	report, err := bench.Run(ctx, bench.Setup{
-		Store: o.Store, Callback: o.Callback, RabbitmqURL: o.RabbitmqURL, KafkaBrokers: o.KafkaBrokers,
-		Concurrency: o.Concurrency, Payload: o.Payload, Rounds: o.Rounds, Force: o.Force, Profile: o.Profile,
-		Part: []string{self, "part"}, Progress: out.Stderr,
+		Store: o.store, Callback: o.callback, RabbitmqURL: o.rabbitmqURL, KafkaBrokers: o.kafkaBrokers,
+		Concurrency: o.concurrency, Payload: o.payload, Rounds: o.rounds, Force: o.force, Profile: o.profile,
+		Part: []string{self, "part"}, Progress: in.Stderr,
 	}, name, mode)
 	if errors.Is(err, bench.ErrNotEmpty) {
 		return cli.Usage(err)
 	}
 	if len(report.Figures) > 0 {
 		write := report.WriteTable
-		if o.JSON {
+		if o.asJSON {
 			write = report.WriteJSON
 		}
-		err = errors.Join(err, write(out.Stdout))
+		err = errors.Join(err, write(in.Stdout))
 	}
 	return err
 }
@@ -97,192 +146,312 @@ func (o benchOptions) run(ctx context.Context, out cli.Output, name string, mode
 // benchDrain measures draining.
 type benchDrain struct {
 	benchOptions
-	Count    int `env:"-" default:"300000" placeholder:"N" help:"How many occurrences to fire in each round. (${default})"`
-	Replicas int `env:"-" default:"1" placeholder:"N" help:"How many replicas fire. (${default})"`
+	count    int
+	replicas int
+}
+
+// Flags declares the options.
+func (c *benchDrain) Flags(f *flag.FlagSet) {
+	c.benchOptions.Flags(f)
+	f.IntVar(&c.count, "count", 300000, "`N`: How many occurrences to fire in each round.")
+	f.IntVar(&c.replicas, "replicas", 1, "`N`: How many replicas fire.")
 }
 
 // Run measures.
-func (c *benchDrain) Run(ctx context.Context, out cli.Output) error {
-	if c.Count < 1 || c.Replicas < 1 {
+func (c *benchDrain) Run(ctx context.Context, in cli.Input) error {
+	if c.count < 1 || c.replicas < 1 {
 		return cli.Usage(errors.New("--count and --replicas must be at least 1"))
 	}
-	return c.run(ctx, out, "drain", bench.Drain{Count: c.Count, Replicas: c.Replicas})
+	return c.run(ctx, in, "drain", bench.Drain{Count: c.count, Replicas: c.replicas})
 }
 
 // benchSteady measures punctuality.
 type benchSteady struct {
 	benchOptions
-	Rate     float64      `env:"-" default:"2000" placeholder:"N" help:"How many fall due in a second. (${default})"`
-	Duration cli.Duration `env:"-" default:"60s" placeholder:"DURATION" help:"For how long. (${default})"`
+	rate     float64
+	duration time.Duration
+}
+
+// Flags declares the options.
+func (c *benchSteady) Flags(f *flag.FlagSet) {
+	c.benchOptions.Flags(f)
+	f.Float64Var(&c.rate, "rate", 2000, "`N`: How many fall due in a second.")
+	cli.Duration(f, &c.duration, "duration", time.Minute, "`DURATION`: For how long.")
 }
 
 // Run measures.
-func (c *benchSteady) Run(ctx context.Context, out cli.Output) error {
-	if err := checkRate(c.Rate, c.Duration); err != nil {
+func (c *benchSteady) Run(ctx context.Context, in cli.Input) error {
+	if err := checkRate(c.rate, c.duration); err != nil {
 		return err
 	}
-	return c.run(ctx, out, "steady", bench.Steady{Rate: c.Rate, Duration: c.Duration.Std()})
+	return c.run(ctx, in, "steady", bench.Steady{Rate: c.rate, Duration: c.duration})
 }
 
 // benchBurst measures a crowd.
 type benchBurst struct {
 	benchOptions
-	Count int `env:"-" default:"50000" placeholder:"N" help:"How many fall due within the second. (${default})"`
+	count int
+}
+
+// Flags declares the options.
+func (c *benchBurst) Flags(f *flag.FlagSet) {
+	c.benchOptions.Flags(f)
+	f.IntVar(&c.count, "count", 50000, "`N`: How many fall due within the second.")
 }
 
 // Run measures.
-func (c *benchBurst) Run(ctx context.Context, out cli.Output) error {
-	if c.Count < 1 {
+func (c *benchBurst) Run(ctx context.Context, in cli.Input) error {
+	if c.count < 1 {
 		return cli.Usage(errors.New("--count must be at least 1"))
 	}
-	return c.run(ctx, out, "burst", bench.Burst{Count: c.Count})
+	return c.run(ctx, in, "burst", bench.Burst{Count: c.count})
 }
 
 // benchMixed measures submitting and firing.
 type benchMixed struct {
 	benchOptions
-	Rate        float64      `env:"-" default:"2800" placeholder:"N" help:"How many are submitted, and fire, in a second; 2800 is 10 million in an hour. (${default})"`
-	Duration    cli.Duration `env:"-" default:"60s" placeholder:"DURATION" help:"For how long. (${default})"`
-	Connections int          `env:"-" default:"64" placeholder:"N" help:"How many submissions are under way at once. (${default})"`
+	rate        float64
+	duration    time.Duration
+	connections int
+}
+
+// Flags declares the options.
+func (c *benchMixed) Flags(f *flag.FlagSet) {
+	c.benchOptions.Flags(f)
+	f.Float64Var(&c.rate, "rate", 2800,
+		"`N`: How many are submitted, and fire, in a second; 2800 is 10 million in an hour.")
+	cli.Duration(f, &c.duration, "duration", time.Minute, "`DURATION`: For how long.")
+	f.IntVar(&c.connections, "connections", 64, "`N`: How many submissions are under way at once.")
 }
 
 // Run measures.
-func (c *benchMixed) Run(ctx context.Context, out cli.Output) error {
-	if err := checkRate(c.Rate, c.Duration); err != nil {
+func (c *benchMixed) Run(ctx context.Context, in cli.Input) error {
+	if err := checkRate(c.rate, c.duration); err != nil {
 		return err
 	}
-	if c.Connections < 1 {
+	if c.connections < 1 {
 		return cli.Usage(errors.New("--connections must be at least 1"))
 	}
-	return c.run(ctx, out, "mixed", bench.Mixed{Rate: c.Rate, Duration: c.Duration.Std(), Connections: c.Connections})
+	return c.run(ctx, in, "mixed", bench.Mixed{Rate: c.rate, Duration: c.duration, Connections: c.connections})
 }
+
+// fairnessParts are the parts of the mode fairness.
+var fairnessParts = []string{"backlog", "shares", "priorities", "destinations"}
 
 // benchFairness measures what those get who compete.
 type benchFairness struct {
 	benchOptions
-	Only     []string     `env:"-" enum:"backlog,shares,priorities,destinations" default:"backlog,shares,priorities,destinations" placeholder:"PART" help:"What to measure: backlog (a tenant beside the backlog of another), shares (many tenants with backlogs), priorities, or destinations (one beside others that are slow or down, by http whatever --callback says). (all of it)"`
-	Count    int          `env:"-" default:"200000" placeholder:"N" help:"How large the one tenant's backlog is: the other gets a two-hundredth at once, the largest of many a half, each priority a fourth, a slow destination and one that is down a fortieth. (${default})"`
-	Tenants  int          `env:"-" default:"100" placeholder:"N" help:"How many tenants compete in shares. (${default})"`
-	Spread   float64      `env:"-" default:"1000" placeholder:"N" help:"How many times as large as the smallest backlog in shares the largest is. (${default})"`
-	Rate     float64      `env:"-" default:"500" placeholder:"N" help:"How many go to the healthy destination in a second. (${default})"`
-	Duration cli.Duration `env:"-" default:"30s" placeholder:"DURATION" help:"For how long. (${default})"`
+	only     []string
+	count    int
+	tenants  int
+	spread   float64
+	rate     float64
+	duration time.Duration
+}
+
+// Flags declares the options.
+func (c *benchFairness) Flags(f *flag.FlagSet) {
+	c.benchOptions.Flags(f)
+	cli.List(f, &c.only, "only",
+		"`PARTS`: The parts to measure, with commas between them: "+strings.Join(fairnessParts, ", ")+". backlog is a tenant "+
+			"beside the backlog of another; shares is many tenants with backlogs; destinations is one beside others that are slow "+
+			"or down, by http whatever --callback says. (all of them)")
+	f.IntVar(&c.count, "count", 200000,
+		"`N`: How large the one tenant's backlog is: the other gets a two-hundredth at once, the largest of "+
+			"many a half, each priority a fourth, a slow destination and one that is down a fortieth.")
+	f.IntVar(&c.tenants, "tenants", 100, "`N`: How many tenants compete in shares.")
+	f.Float64Var(&c.spread, "spread", 1000,
+		"`N`: How many times as large as the smallest backlog in shares the largest is.")
+	f.Float64Var(&c.rate, "rate", 500, "`N`: How many go to the healthy destination in a second.")
+	cli.Duration(f, &c.duration, "duration", 30*time.Second, "`DURATION`: For how long.")
 }
 
 // Run measures.
-func (c *benchFairness) Run(ctx context.Context, out cli.Output) error {
-	if err := checkRate(c.Rate, c.Duration); err != nil {
+func (c *benchFairness) Run(ctx context.Context, in cli.Input) error {
+	if len(c.only) == 0 {
+		c.only = fairnessParts
+	}
+	for _, part := range c.only {
+		if !slices.Contains(fairnessParts, part) {
+			return cli.Usagef("--only: there is no part %q; there are %s", part, strings.Join(fairnessParts, ", "))
+		}
+	}
+	if err := checkRate(c.rate, c.duration); err != nil {
 		return err
 	}
-	if c.Count < 1000 || c.Tenants < 2 || !(c.Spread >= 1) {
+	if c.count < 1000 || c.tenants < 2 || !(c.spread >= 1) {
 		return cli.Usage(errors.New("--count must be at least 1000, --tenants at least 2, and --spread at least 1"))
 	}
-	return c.run(ctx, out, "fairness", bench.Fairness{
-		Only: c.Only, Count: c.Count, Tenants: c.Tenants, Spread: c.Spread, Rate: c.Rate, Duration: c.Duration.Std()})
+	return c.run(ctx, in, "fairness", bench.Fairness{
+		Only: c.only, Count: c.count, Tenants: c.tenants, Spread: c.spread, Rate: c.rate, Duration: c.duration})
 }
 
 // benchSubmit measures submitting.
 type benchSubmit struct {
 	benchOptions
-	Count       int `env:"-" default:"100000" placeholder:"N" help:"How many jobs are submitted in batches in each round, and a fourth of that one by one. (${default})"`
-	Connections int `env:"-" default:"256" placeholder:"N" help:"How many requests are under way at once when jobs are submitted one by one. (${default})"`
+	count       int
+	connections int
+}
+
+// Flags declares the options.
+func (c *benchSubmit) Flags(f *flag.FlagSet) {
+	c.benchOptions.Flags(f)
+	f.IntVar(&c.count, "count", 100000,
+		"`N`: How many jobs are submitted in batches in each round, and a fourth of that one by one.")
+	f.IntVar(&c.connections, "connections", 256,
+		"`N`: How many requests are under way at once when jobs are submitted one by one.")
 }
 
 // Run measures.
-func (c *benchSubmit) Run(ctx context.Context, out cli.Output) error {
-	if c.Count < 4 || c.Connections < 1 {
+func (c *benchSubmit) Run(ctx context.Context, in cli.Input) error {
+	if c.count < 4 || c.connections < 1 {
 		return cli.Usage(errors.New("--count must be at least 4, and --connections at least 1"))
 	}
-	return c.run(ctx, out, "submit", bench.Submit{Count: c.Count, Connections: c.Connections})
+	return c.run(ctx, in, "submit", bench.Submit{Count: c.count, Connections: c.connections})
 }
 
 // benchPending measures what waiting occurrences cost.
 type benchPending struct {
 	benchOptions
-	Sizes    []int        `env:"-" default:"10000,100000,1000000" placeholder:"N" help:"How many occurrences wait, each number larger than the one before. (${default})"`
-	Instants int          `env:"-" default:"1" placeholder:"N" help:"How many of them each job has. (${default})"`
-	Crontab  string       `env:"-" placeholder:"CRONTAB" help:"Have as many jobs with this crontab wait instead, such as '@every 30d'."`
-	Rate     float64      `env:"-" default:"500" placeholder:"N" help:"How many occurrences fire in a second beside those. (${default})"`
-	Duration cli.Duration `env:"-" default:"10s" placeholder:"DURATION" help:"For how long. (${default})"`
+	sizes    []int
+	instants int
+	crontab  string
+	rate     float64
+	duration time.Duration
+}
+
+// Flags declares the options.
+func (c *benchPending) Flags(f *flag.FlagSet) {
+	c.benchOptions.Flags(f)
+	f.Func("sizes", "`N,N`: How many occurrences wait, each number larger than the one before. (10000,100000,1000000)", c.setSizes)
+	f.IntVar(&c.instants, "instants", 1, "`N`: How many of them each job has.")
+	f.StringVar(&c.crontab, "crontab", "",
+		"`CRONTAB`: Have as many jobs with this crontab wait instead, such as '@every 30d'.")
+	f.Float64Var(&c.rate, "rate", 500, "`N`: How many occurrences fire in a second beside those.")
+	cli.Duration(f, &c.duration, "duration", 10*time.Second, "`DURATION`: For how long.")
+}
+
+func (c *benchPending) setSizes(list string) error {
+	c.sizes = nil
+	for n := range strings.SplitSeq(list, ",") {
+		size, err := strconv.Atoi(n)
+		if err != nil {
+			return fmt.Errorf("must be whole numbers with commas between them, not %q", list)
+		}
+		c.sizes = append(c.sizes, size)
+	}
+	return nil
 }
 
 // Run measures.
-func (c *benchPending) Run(ctx context.Context, out cli.Output) error {
-	if err := checkRate(c.Rate, c.Duration); err != nil {
+func (c *benchPending) Run(ctx context.Context, in cli.Input) error {
+	if c.sizes == nil {
+		c.sizes = []int{10_000, 100_000, 1_000_000}
+	}
+	if err := checkRate(c.rate, c.duration); err != nil {
 		return err
 	}
-	if c.Instants < 1 || len(c.Sizes) == 0 || !slices.IsSorted(c.Sizes) || c.Sizes[0] < c.Instants {
+	if c.instants < 1 || len(c.sizes) == 0 || !slices.IsSorted(c.sizes) || c.sizes[0] < c.instants {
 		return cli.Usage(errors.New("--instants must be at least 1, and --sizes not smaller, each larger than the one before"))
 	}
-	return c.run(ctx, out, "pending", bench.Pending{
-		Sizes: c.Sizes, Instants: c.Instants, Crontab: c.Crontab, Rate: c.Rate, Duration: c.Duration.Std()})
+	return c.run(ctx, in, "pending", bench.Pending{
+		Sizes: c.sizes, Instants: c.instants, Crontab: c.crontab, Rate: c.rate, Duration: c.duration})
 }
 
 // benchIdle measures doing nothing.
 type benchIdle struct {
 	benchOptions
-	Pending  int          `env:"-" default:"10000" placeholder:"N" help:"How many occurrences wait meanwhile. (${default})"`
-	Duration cli.Duration `env:"-" default:"20s" placeholder:"DURATION" help:"How long each round takes. (${default})"`
+	pending  int
+	duration time.Duration
+}
+
+// Flags declares the options.
+func (c *benchIdle) Flags(f *flag.FlagSet) {
+	c.benchOptions.Flags(f)
+	f.IntVar(&c.pending, "pending", 10000, "`N`: How many occurrences wait meanwhile.")
+	cli.Duration(f, &c.duration, "duration", 20*time.Second, "`DURATION`: How long each round takes.")
 }
 
 // Run measures.
-func (c *benchIdle) Run(ctx context.Context, out cli.Output) error {
-	if c.Pending < 1 || c.Duration.Std() <= 0 {
+func (c *benchIdle) Run(ctx context.Context, in cli.Input) error {
+	if c.pending < 1 || c.duration <= 0 {
 		return cli.Usage(errors.New("--pending must be at least 1, and --duration more than 0"))
 	}
-	return c.run(ctx, out, "idle", bench.Idle{Pending: c.Pending, Duration: c.Duration.Std()})
+	return c.run(ctx, in, "idle", bench.Idle{Pending: c.pending, Duration: c.duration})
 }
 
 // benchTenants measures what many tenants cost.
 type benchTenants struct {
 	benchOptions
-	Count    int          `env:"-" default:"100000" placeholder:"N" help:"How many tenants have something pending. (${default})"`
-	Few      int          `env:"-" default:"100" placeholder:"N" help:"How many to compare with. (${default})"`
-	Rate     float64      `env:"-" default:"200" placeholder:"N" help:"How many occurrences fall due in a second, each of another tenant. (${default})"`
-	Duration cli.Duration `env:"-" default:"20s" placeholder:"DURATION" help:"For how long they do, and for how long nothing does. (${default})"`
+	count    int
+	few      int
+	rate     float64
+	duration time.Duration
+}
+
+// Flags declares the options.
+func (c *benchTenants) Flags(f *flag.FlagSet) {
+	c.benchOptions.Flags(f)
+	f.IntVar(&c.count, "count", 100000, "`N`: How many tenants have something pending.")
+	f.IntVar(&c.few, "few", 100, "`N`: How many to compare with.")
+	f.Float64Var(&c.rate, "rate", 200,
+		"`N`: How many occurrences fall due in a second, each of another tenant.")
+	cli.Duration(f, &c.duration, "duration", 20*time.Second, "`DURATION`: For how long they do, and for how long nothing does.")
 }
 
 // Run measures.
-func (c *benchTenants) Run(ctx context.Context, out cli.Output) error {
-	if err := checkRate(c.Rate, c.Duration); err != nil {
+func (c *benchTenants) Run(ctx context.Context, in cli.Input) error {
+	if err := checkRate(c.rate, c.duration); err != nil {
 		return err
 	}
-	if c.Few < 1 || c.Count <= c.Few {
+	if c.few < 1 || c.count <= c.few {
 		return cli.Usage(errors.New("--few must be at least 1, and --count more than that"))
 	}
-	return c.run(ctx, out, "tenants", bench.Tenants{Count: c.Count, Few: c.Few, Rate: c.Rate, Duration: c.Duration.Std()})
+	return c.run(ctx, in, "tenants", bench.Tenants{Count: c.count, Few: c.few, Rate: c.rate, Duration: c.duration})
 }
 
 // benchFeed submits a mixture of jobs.
 type benchFeed struct {
 	benchOptions
-	URL      string       `env:"-" name:"url" placeholder:"URL" help:"API of the service to feed, such as http://127.0.0.1:8080. (a replica of its own)"`
-	Rate     float64      `env:"-" default:"20" placeholder:"N" help:"How many jobs are submitted in a second; each fires a few times within minutes. (${default})"`
-	Duration cli.Duration `env:"-" default:"1h" placeholder:"DURATION" help:"For how long; an interruption ends it in good order. (${default})"`
+	url      string
+	rate     float64
+	duration time.Duration
+}
+
+// Flags declares the options.
+func (c *benchFeed) Flags(f *flag.FlagSet) {
+	c.benchOptions.Flags(f)
+	f.StringVar(&c.url, "url", "",
+		"`URL`: API of the service to feed, such as http://127.0.0.1:8080. (a replica of its own)")
+	f.Float64Var(&c.rate, "rate", 20,
+		"`N`: How many jobs are submitted in a second; each fires a few times within minutes.")
+	cli.Duration(f, &c.duration, "duration", time.Hour, "`DURATION`: For how long; an interruption ends it in good order.")
 }
 
 // Run feeds.
-func (c *benchFeed) Run(ctx context.Context, out cli.Output) error {
-	if err := checkRate(c.Rate, c.Duration); err != nil {
+func (c *benchFeed) Run(ctx context.Context, in cli.Input) error {
+	if err := checkRate(c.rate, c.duration); err != nil {
 		return err
 	}
-	c.Callback, c.Rounds = "http", 1
-	return c.run(ctx, out, "feed", bench.Feed{URL: c.URL, Rate: c.Rate, Duration: c.Duration.Std()})
+	c.callback, c.rounds = "http", 1
+	return c.run(ctx, in, "feed", bench.Feed{URL: c.url, Rate: c.rate, Duration: c.duration})
 }
 
 // checkRate checks a rate and its duration.
-func checkRate(rate float64, d cli.Duration) error {
-	if rate <= 0 || d.Std() <= 0 || rate*d.Std().Seconds() < 1 {
+func checkRate(rate float64, d time.Duration) error {
+	if rate <= 0 || d <= 0 || rate*d.Seconds() < 1 {
 		return cli.Usage(errors.New("--rate and --duration must be more than 0, and together at least one occurrence"))
 	}
 	return nil
 }
 
 // benchPart is a process that a bench has started.
-type benchPart struct {
-	Role string `arg:""`
-}
+type benchPart struct{}
 
-// Run plays the role until standard input ends.
-func (c *benchPart) Run(ctx context.Context, out cli.Output) error {
-	return bench.RunPart(ctx, c.Role, os.Stdin, out.Stdout, out.Stderr)
+// Flags declares no options.
+func (*benchPart) Flags(*flag.FlagSet) {}
+
+// Run plays the role that the argument names until standard input ends.
+func (*benchPart) Run(ctx context.Context, in cli.Input) error {
+	return bench.RunPart(ctx, strings.Join(in.Arguments, " "), os.Stdin, in.Stdout, in.Stderr)
 }

@@ -22,3 +22,21 @@ func TestBuildTellsItsVersion(t *testing.T) {
 		t.Errorf("it says %s, %v", out, err)
 	}
 }
+
+// TestBuildIsSmall: the service's program has its size bound. Most that is beyond it comes at once, when something that is
+// linked looks up methods by names that are known only at run time, as text/template does: the linker then keeps all
+// methods of all types. "go build -ldflags=-dumpdep" names it, by "<ReflectMethod>".
+func TestBuildIsSmall(t *testing.T) {
+	path, err := binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	file, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const most = 45_000_000
+	if file.Size() > most {
+		t.Errorf("the program has %d bytes, more than %d", file.Size(), most)
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"log/slog"
@@ -20,8 +21,14 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
+const demoHelp = "See it work: run the whole service for some seconds on a temporary file, and print what it delivers to a local " +
+	"webhook."
+
 // demoCommand shows the service at work.
 type demoCommand struct{}
+
+// Flags declares no options.
+func (*demoCommand) Flags(*flag.FlagSet) {}
 
 // demoPatience is how long the demo waits for its deliveries. All instants are within the first five seconds.
 const demoPatience = 15 * time.Second
@@ -42,7 +49,7 @@ type delivery struct {
 
 // Run runs the service and a receiver, submits the jobs, prints their deliveries and sums up. It fails if one is
 // missing.
-func (c *demoCommand) Run(ctx context.Context, out cli.Output) (err error) {
+func (c *demoCommand) Run(ctx context.Context, in cli.Input) (err error) {
 	dir, err := os.MkdirTemp("", "carillon-demo-")
 	if err != nil {
 		return err
@@ -56,21 +63,21 @@ func (c *demoCommand) Run(ctx context.Context, out cli.Output) (err error) {
 	}
 	defer func() { err = errors.Join(err, receiver.Close()) }()
 
-	stop, apiURL, err := startDemoService(ctx, "sqlite:"+filepath.Join(dir, "demo.db"), out)
+	stop, apiURL, err := startDemoService(ctx, "sqlite:"+filepath.Join(dir, "demo.db"), in)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, stop()) }()
 
-	fmt.Fprintf(out.Stdout, "carillon serves on %s, a webhook receiver on %s\n\n", apiURL, receiverURL)
+	fmt.Fprintf(in.Stdout, "carillon serves on %s, a webhook receiver on %s\n\n", apiURL, receiverURL)
 	expected := 0
 	for _, j := range demoJobs(receiverURL, time.Now()) {
-		if err := j.submit(ctx, apiURL, out.Stdout); err != nil {
+		if err := j.submit(ctx, apiURL, in.Stdout); err != nil {
 			return err
 		}
 		expected += j.deliveries
 	}
-	return watch(ctx, deliveries, expected, out.Stdout)
+	return watch(ctx, deliveries, expected, in.Stdout)
 }
 
 // startReceiver starts a web server that notes what it is sent.
@@ -103,13 +110,12 @@ func startReceiver(ctx context.Context, deliveries chan<- delivery) (*http.Serve
 }
 
 // startDemoService starts a replica with the options' defaults on a store of its own.
-func startDemoService(ctx context.Context, storeURL string, out cli.Output) (stop func() error, apiURL string, err error) {
-	options, err := service.Defaults()
+func startDemoService(ctx context.Context, storeURL string, in cli.Input) (stop func() error, apiURL string, err error) {
+	options, err := service.Configure(map[string]string{"store": storeURL})
 	if err != nil {
 		return nil, "", err
 	}
-	options.Store = storeURL
-	log := slog.New(slog.NewTextHandler(out.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	log := slog.New(slog.NewTextHandler(in.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	s, err := service.New(ctx, options, log)
 	if err != nil {
 		return nil, "", err

@@ -215,7 +215,7 @@ func (c *cluster) webhook() map[string]any {
 func (c *cluster) held(key string) map[string]bool {
 	c.Helper()
 	name := job.Name{Tenant: job.DefaultTenant, Key: key}
-	status, err := c.store.Job(c.Context(), name)
+	status, err := store.ReadJob(c.Context(), c.store, name)
 	if err != nil {
 		c.Fatal(err)
 	}
@@ -237,7 +237,7 @@ func (c *cluster) finished(key string) {
 	c.Helper()
 	name := job.Name{Tenant: job.DefaultTenant, Key: key}
 	c.until("job "+key+" has finished", func() bool {
-		status, err := c.store.Job(c.Context(), name)
+		status, err := store.ReadJob(c.Context(), c.store, name)
 		if err != nil {
 			c.Fatal(err)
 		}

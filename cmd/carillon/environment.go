@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/alecthomas/kong"
+	"github.com/carillon-scheduler/carillon/nearest"
 )
 
 // ofOthers are variables that begin like ours and are not meant for the program: those of its tests, and those which
@@ -17,24 +17,23 @@ var ofOthers = regexp.MustCompile(`^CARILLON_TEST_` +
 
 // unknownVariables warns of variables in an environment that begin like those of the program's options and are none of
 // them. It tells their names only: a value may be a secret. That they are there is no error: others may have set them.
-func unknownVariables(program *kong.Node, environment []string) (warnings []string) {
-	var known []string
-	_ = kong.Visit(program, func(node kong.Visitable, next kong.Next) error { // nothing fails
-		if flag, ok := node.(*kong.Flag); ok {
-			for _, name := range flag.Envs {
-				known = append(known, name, name+"_FILE")
-			}
-		}
-		return next(nil)
-	})
+func unknownVariables(environment []string) (warnings []string) {
+	p := program()
+	var known []string // without the prefix
+	for _, name := range p.Variables() {
+		name = strings.TrimPrefix(name, p.Environment)
+		known = append(known, name, name+"_FILE")
+	}
+	slices.Sort(known)
 	for _, variable := range environment {
 		name, _, _ := strings.Cut(variable, "=")
-		if !strings.HasPrefix(name, "CARILLON_") || slices.Contains(known, name) || ofOthers.MatchString(variable) {
+		short, ours := strings.CutPrefix(name, p.Environment)
+		if !ours || slices.Contains(known, short) || ofOthers.MatchString(variable) {
 			continue
 		}
 		hint := `"carillon serve --help" names those of all options`
-		if like := nearest(name, known); like != "" {
-			hint = fmt.Sprintf("is it meant to be %s?", like)
+		if like := likely(short, known); like != "" {
+			hint = fmt.Sprintf("is it meant to be %s%s?", p.Environment, like)
 		}
 		warnings = append(warnings, name+" is the variable of no option, and ignored; "+hint)
 	}
@@ -42,43 +41,17 @@ func unknownVariables(program *kong.Node, environment []string) (warnings []stri
 	return warnings
 }
 
-// nearest is the name of which at most two letters differ; else the longest that the other goes on from, as
-// CARILLON_STORE_URL does from CARILLON_STORE; empty if there is none.
-func nearest(name string, names []string) (best string) {
-	least := 3
-	for _, n := range names {
-		if d := distance(name, n); d < least {
-			best, least = n, d
-		}
-	}
+// likely is the known name that was probably meant: the nearest one; else the longest that the name goes on from, as
+// STORE_URL does from STORE; empty if there is none.
+func likely(name string, known []string) string {
+	best := nearest.Name(name, known)
 	if best != "" {
 		return best
 	}
-	for _, n := range names {
-		if strings.HasPrefix(name, n+"_") && len(n) > len(best) {
-			best = n
+	for _, k := range known {
+		if strings.HasPrefix(name, k+"_") && len(k) > len(best) {
+			best = k
 		}
 	}
 	return best
-}
-
-// distance is how many letters have to be put in, left out or replaced to make one name of the other.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1) // of the letters of a so far, to each beginning of b
-	for i := range row {
-		row[i] = i
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for k := range len(b) {
-			replaced := diagonal
-			if a[i] != b[k] {
-				replaced++
-			}
-			diagonal = row[k+1]
-			row[k+1] = min(replaced, diagonal+1, row[k]+1)
-		}
-	}
-	return row[len(b)]
 }

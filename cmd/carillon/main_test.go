@@ -167,7 +167,7 @@ func TestHelp(t *testing.T) {
 // The options' defaults are those of the packages that they configure.
 func TestDefaults(t *testing.T) {
 	t.Setenv("CARILLON_TICK", "5s") // the environment does not matter
-	o, err := service.Defaults()
+	o, err := service.Configure(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -175,8 +175,8 @@ func TestDefaults(t *testing.T) {
 	if !reflect.DeepEqual(got, dispatcher.Defaults) {
 		t.Errorf("the options' defaults are %+v, the dispatcher's %+v", got, dispatcher.Defaults)
 	}
-	if o.Retain.Std() != 24*time.Hour || o.MaxInstants != 100_000 || o.CatchUpLimit != 1000 {
-		t.Errorf("retain is %s, the limits are %d instants and %d to catch up on", o.Retain.Std(), o.MaxInstants, o.CatchUpLimit)
+	if o.Retain != 24*time.Hour || o.MaxInstants != 100_000 || o.CatchUpLimit != 1000 {
+		t.Errorf("retain is %s, the limits are %d instants and %d to catch up on", o.Retain, o.MaxInstants, o.CatchUpLimit)
 	}
 }
 

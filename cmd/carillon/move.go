@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -16,36 +17,47 @@ import (
 	"github.com/carillon-scheduler/carillon/store/transfer"
 )
 
-// exportCommand writes all that a store holds to a file. Only the store comes from the environment: it is the
-// service's.
+const exportHelp = "Write all that a store holds to a file, to move it to another store. Stop the replicas first."
+
+// exportCommand writes all that a store holds to a file.
 type exportCommand struct {
-	Store         string `required:"" placeholder:"URL" help:"The store to export from, as for serve."`
-	Output        string `default:"-" env:"-" placeholder:"FILE" help:"The file to write, which must not be there yet; - for standard output. It has the jobs' callbacks, with whatever secrets they have. (${default})"`
-	Resume        bool   `env:"-" help:"Go on with an export to this file that broke off, if no replica has run since."`
-	WhileClaiming bool   `env:"-" help:"Export though replicas are running. What they deliver meanwhile, or afterwards, may be in the file all the same, and what is changed meanwhile may be missing: such an export is no way to move."`
+	store, output         string
+	resume, whileClaiming bool
+}
+
+// Flags declares the options.
+func (c *exportCommand) Flags(f *flag.FlagSet) {
+	f.StringVar(&c.store, "store", "", "`URL`: The store to export from, as for serve.")
+	f.StringVar(&c.output, "output", "-",
+		"`FILE`: The file to write, which must not be there yet; - for standard output. It has the jobs' callbacks, with "+
+			"whatever secrets they have.")
+	f.BoolVar(&c.resume, "resume", false, "Resume an interrupted export to this file, if no replica has run since.")
+	f.BoolVar(&c.whileClaiming, "while-claiming", false,
+		"Export though replicas are running. The file may hold occurrences that they deliver, and lack changes that are made "+
+			"meanwhile: such an export is no way to move.")
 }
 
 // Run exports, and tells on standard error how far it has got.
-func (c *exportCommand) Run(ctx context.Context, out cli.Output) (err error) {
-	if c.Resume && c.Output == "-" {
+func (c *exportCommand) Run(ctx context.Context, in cli.Input) (err error) {
+	if c.resume && c.output == "-" {
 		return cli.Usage(errors.New("--resume needs --output: standard output can't be gone on with"))
 	}
-	m, err := openMove(ctx, service.OpenExisting, c.Store, c.WhileClaiming, out.Stderr, "exported")
+	m, err := openMove(ctx, service.OpenExisting, c.store, c.whileClaiming, in.Stderr, "exported")
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, m.store.Close()) }()
-	options := transfer.ExportOptions{Now: time.Now().Truncate(time.Millisecond), Source: source(c.Store)}
+	options := transfer.ExportOptions{Now: time.Now().Truncate(time.Millisecond), Source: source(c.store)}
 	options.Each = func(ctx context.Context, so transfer.Counts) error { return m.note(ctx, so) }
 	file, err := c.open(&options)
 	if err != nil {
 		return err
 	}
 	if from := options.From; from != nil && from.Whole {
-		fmt.Fprintf(out.Stderr, "%s is complete: it has %s\n", c.Output, from.Counts)
+		fmt.Fprintf(in.Stderr, "%s is complete: it has %s\n", c.output, from.Counts)
 		return file.Close()
 	}
-	to := out.Stdout
+	to := in.Stdout
 	if file != nil {
 		to = file
 	}
@@ -64,32 +76,32 @@ func (c *exportCommand) Run(ctx context.Context, out cli.Output) (err error) {
 	}
 	m.sum(counts.String())
 	if counts.Total() == 0 {
-		fmt.Fprintln(out.Stderr, "The store holds nothing. Is --store right?")
+		fmt.Fprintln(in.Stderr, "The store holds nothing. Is --store right?")
 	}
 	return nil
 }
 
 // open opens the file to write, and says in the options where to go on; nil for standard output.
 func (c *exportCommand) open(o *transfer.ExportOptions) (*os.File, error) {
-	if c.Output == "-" {
+	if c.output == "-" {
 		return nil, nil
 	}
-	if !c.Resume {
-		file, err := os.OpenFile(c.Output, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if !c.resume {
+		file, err := os.OpenFile(c.output, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 		if errors.Is(err, os.ErrExist) {
-			err = fmt.Errorf("%s is there already; name another file, or go on with it by --resume", c.Output)
+			err = fmt.Errorf("%s is there already; name another file, or go on with it by --resume", c.output)
 		}
 		if err != nil {
 			return nil, cli.Usage(fmt.Errorf("--output: %w", err))
 		}
 		return file, nil
 	}
-	file, err := os.OpenFile(c.Output, os.O_RDWR|os.O_CREATE, 0o600)
+	file, err := os.OpenFile(c.output, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, cli.Usage(fmt.Errorf("--output: %w", err))
 	}
 	if o.From, err = resume(file, o.Source); err != nil {
-		return nil, errors.Join(cli.Usage(fmt.Errorf("--resume: %s: %w", c.Output, err)), file.Close())
+		return nil, errors.Join(cli.Usage(fmt.Errorf("--resume: %s: %w", c.output, err)), file.Close())
 	}
 	return file, nil
 }
@@ -113,23 +125,34 @@ func resume(file *os.File, source string) (*transfer.Found, error) {
 	return found, err
 }
 
-// importCommand reads into a store what an export holds.
+const importHelp = "Read an export into a store. Importing it again changes nothing: run the same command again to complete an " +
+	"interrupted import."
+
+// importCommand reads an export into a store.
 type importCommand struct {
-	Store         string `required:"" placeholder:"URL" help:"The store to import into, as for serve."`
-	Input         string `default:"-" env:"-" placeholder:"FILE" help:"The export to read; - for standard input. (${default})"`
-	WhileClaiming bool   `env:"-" help:"Import though replicas are running. They may deliver what was imported before the import ends; doing it again then delivers it again."`
+	store, input  string
+	whileClaiming bool
+}
+
+// Flags declares the options.
+func (c *importCommand) Flags(f *flag.FlagSet) {
+	f.StringVar(&c.store, "store", "", "`URL`: The store to import into, as for serve.")
+	f.StringVar(&c.input, "input", "-", "`FILE`: The export to read; - for standard input.")
+	f.BoolVar(&c.whileClaiming, "while-claiming", false,
+		"Import though replicas are running. They may deliver imported occurrences before the import ends; importing again then "+
+			"delivers them again.")
 }
 
 // Run imports, and tells on standard error how far it has got.
-func (c *importCommand) Run(ctx context.Context, out cli.Output) (err error) {
+func (c *importCommand) Run(ctx context.Context, in cli.Input) (err error) {
 	from := os.Stdin
-	if c.Input != "-" {
-		if from, err = os.Open(c.Input); err != nil {
+	if c.input != "-" {
+		if from, err = os.Open(c.input); err != nil {
 			return cli.Usage(fmt.Errorf("--input: %w", err))
 		}
 		defer func() { _ = from.Close() }()
 	}
-	m, err := openMove(ctx, service.OpenStore, c.Store, c.WhileClaiming, out.Stderr, "imported")
+	m, err := openMove(ctx, service.OpenStore, c.store, c.whileClaiming, in.Stderr, "imported")
 	if err != nil {
 		return err
 	}
@@ -157,7 +180,7 @@ func (c *importCommand) Run(ctx context.Context, out cli.Output) (err error) {
 	}
 	m.sum(imported.String())
 	if there := imported.Total() - imported.Inserted; there > 0 {
-		fmt.Fprintf(out.Stderr, "%d of these records were in the store already, or belong to no job of the export.\n", there)
+		fmt.Fprintf(in.Stderr, "%d of these records were in the store already, or belong to no job of the export.\n", there)
 	}
 	return nil
 }
@@ -174,6 +197,9 @@ type move struct {
 // openMove opens a store, and refuses it while replicas may be claiming from it.
 func openMove(ctx context.Context, open func(context.Context, string) (store.Store, error), url string, whileClaiming bool, stderr io.Writer,
 	done string) (*move, error) {
+	if url == "" {
+		return nil, cli.Usagef("--store is missing: name the store, as for serve")
+	}
 	if service.Alone(url) {
 		return nil, cli.Usagef("--store: %q is the memory of one process, which no other can reach: nothing can be %s", url, done)
 	}

@@ -219,7 +219,7 @@ func TestMoveInterferes(t *testing.T) {
 				t.Error(err)
 			}
 			for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) { // until it has begun to import
-				if _, err := s.Job(t.Context(), job.Name{Tenant: job.DefaultTenant, Key: "k00000"}); err == nil {
+				if _, err := store.ReadJob(t.Context(), s, job.Name{Tenant: job.DefaultTenant, Key: "k00000"}); err == nil {
 					break
 				} else if time.Now().After(end) {
 					t.Errorf("nothing is imported: %v", err)

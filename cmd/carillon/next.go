@@ -1,6 +1,8 @@
 package main
 
 import (
+	"context"
+	"flag"
 	"fmt"
 	"strings"
 	"time"
@@ -9,45 +11,57 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// nextCommand shows when a crontab fires. It needs no service and no store. Its options don't come from the
-// environment, which is the service's.
+const nextHelp = "Show when a crontab fires next, in UTC and in a time zone. It needs no service. Quote the crontab as one " +
+	"argument, such as '30 9 * * 1-5', '@daily' or '@every 36h'."
+
+// nextCommand shows when a crontab fires. It needs no service and no store.
 type nextCommand struct {
-	Crontab  []string `arg:"" help:"The crontab, quoted as one argument, such as '30 9 * * 1-5', '@daily' or '@every 36h'."`
-	Timezone string   `default:"UTC" env:"-" placeholder:"NAME" help:"IANA name of the time zone that the crontab is meant in. (${default})"`
-	Count    int      `default:"10" env:"-" placeholder:"N" help:"How many instants to show. (${default})"`
-	StartAt  string   `env:"-" placeholder:"INSTANT" help:"Show none before this RFC 3339 instant, at which @every begins. (now)"`
+	timezone, startAt string
+	count             int
+}
+
+// Flags declares the options.
+func (c *nextCommand) Flags(f *flag.FlagSet) {
+	f.StringVar(&c.timezone, "timezone", "UTC", "`NAME`: IANA name of the time zone that the crontab is meant in.")
+	f.IntVar(&c.count, "count", 10, "`N`: How many instants to show.")
+	f.StringVar(&c.startAt, "start-at", "",
+		"`INSTANT`: Show none before this RFC 3339 instant, at which @every begins. (now)")
 }
 
 // Run prints the next instants in UTC and in the zone, and what changes of the clocks do to them.
-func (c *nextCommand) Run(out cli.Output) error {
-	if len(c.Crontab) > 1 {
-		return cli.Usage(c.unquoted())
+func (c *nextCommand) Run(_ context.Context, in cli.Input) error {
+	switch len(in.Arguments) {
+	case 0:
+		return cli.Usagef("give a crontab, such as 'carillon next @daily'")
+	case 1:
+	default:
+		return cli.Usage(unquoted(in.Arguments))
 	}
-	crontab, err := job.ParseCrontab(c.Crontab[0])
+	crontab, err := job.ParseCrontab(in.Arguments[0])
 	if err != nil {
 		return cli.Usage(fmt.Errorf("crontab: %w", err))
 	}
-	zone, err := job.LoadZone(c.Timezone)
+	zone, err := job.LoadZone(c.timezone)
 	if err != nil {
 		return cli.Usage(fmt.Errorf("--timezone: %w", err))
 	}
-	if c.Count < 1 {
-		return cli.Usage(fmt.Errorf("--count: must be at least 1, not %d", c.Count))
+	if c.count < 1 {
+		return cli.Usage(fmt.Errorf("--count: must be at least 1, not %d", c.count))
 	}
 	anchor := time.Now().Truncate(time.Millisecond)
 	after := anchor
-	if c.StartAt != "" {
-		if anchor, err = job.ParseInstant(c.StartAt); err != nil {
-			return cli.Usage(fmt.Errorf("--start-at: %q %w", c.StartAt, err))
+	if c.startAt != "" {
+		if anchor, err = job.ParseInstant(c.startAt); err != nil {
+			return cli.Usage(fmt.Errorf("--start-at: %q %w", c.startAt, err))
 		}
 		after = anchor.Add(-1) // the start itself may be an instant
 	}
 
 	line := func(utc, wall string, effect job.ClockChange) {
-		fmt.Fprintln(out.Stdout, strings.TrimRight(fmt.Sprintf("%-24s  %-30s  %s", utc, wall, effect), " "))
+		fmt.Fprintln(in.Stdout, strings.TrimRight(fmt.Sprintf("%-24s  %-30s  %s", utc, wall, effect), " "))
 	}
 	line("UTC", zone.String(), job.ClockChange{})
-	for range c.Count {
+	for range c.count {
 		at, ok := crontab.Next(after, zone, anchor)
 		if !ok {
 			line("none after that", "", job.ClockChange{})
@@ -64,10 +78,10 @@ func (c *nextCommand) Run(out cli.Output) error {
 
 // unquoted says how to give a crontab that came in several arguments. Where it has a star, the shell has put names of
 // files in its place, so that it can't be known.
-func (c *nextCommand) unquoted() error {
-	meant := strings.Join(c.Crontab, " ")
+func unquoted(arguments []string) error {
+	meant := strings.Join(arguments, " ")
 	if _, err := job.ParseCrontab(meant); err != nil {
 		meant = "30 9 * * mon-fri"
 	}
-	return fmt.Errorf("the crontab came in %d arguments; quote it, so that it is one: carillon next '%s'", len(c.Crontab), meant)
+	return fmt.Errorf("the crontab came in %d arguments; quote it, so that it is one: carillon next '%s'", len(arguments), meant)
 }

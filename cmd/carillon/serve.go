@@ -3,10 +3,12 @@ package main
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"log/slog"
 	"net"
+	"os"
 	"strings"
 	"syscall"
 
@@ -14,26 +16,36 @@ import (
 	"github.com/carillon-scheduler/carillon/cmd/internal/service"
 )
 
+const serveHelp = "Run the service: the HTTP API, and the dispatcher that fires due occurrences."
+
 // serveCommand runs the service until it is told to stop.
 type serveCommand struct {
-	Listen address `default:"127.0.0.1:8080" placeholder:"HOST:PORT" help:"Address of the HTTP API; :PORT is all of this machine's. There is no access control yet: keep it on loopback or behind a proxy that has it. (${default})"`
-	service.Options
-	logOptions
-
-	unknown []string // what is to be said of the environment
+	listen  address
+	options service.Options
+	log     logOptions
 }
 
-type logOptions struct {
-	LogLevel  level  `default:"info" placeholder:"LEVEL" help:"What to log at least: debug, info, warn or error. (${default})"`
-	LogFormat string `default:"text" enum:"text,json" placeholder:"FORMAT" help:"How to log, to standard error: text or json. (${default})"`
+// Flags declares the options.
+func (c *serveCommand) Flags(f *flag.FlagSet) {
+	c.listen.flag(f, "Address of the HTTP API; :PORT is all addresses of this machine. There is no access control yet: keep it "+
+		"on loopback or behind a proxy that has it.")
+	c.options.Flags(f)
+	c.log.flags(f)
 }
 
 // address is an option's host and port to listen at.
 type address string
 
-func (a *address) UnmarshalText(b []byte) error {
-	*a = address(b)
-	_, port, err := net.SplitHostPort(string(b))
+// flag declares the option --listen.
+func (a *address) flag(f *flag.FlagSet, usage string) {
+	*a = "127.0.0.1:8080"
+	f.Var(a, "listen", "`HOST:PORT`: "+usage)
+}
+
+// Set implements [flag.Value].
+func (a *address) Set(s string) error {
+	*a = address(s)
+	_, port, err := net.SplitHostPort(s)
 	if err == nil && port != "" {
 		_, err = net.LookupPort("tcp", port)
 	}
@@ -41,11 +53,14 @@ func (a *address) UnmarshalText(b []byte) error {
 		return nil
 	}
 	port = "8080"
-	if _, err := net.LookupPort("tcp", string(b)); err == nil && len(b) > 0 {
-		port = string(b)
+	if _, err := net.LookupPort("tcp", s); err == nil && s != "" {
+		port = s
 	}
-	return fmt.Errorf("must be HOST:PORT, such as 127.0.0.1:%s, or :%[1]s for all of this machine's addresses; not %q", port, b)
+	return fmt.Errorf("must be HOST:PORT, such as 127.0.0.1:%s, or :%[1]s for all of this machine's addresses; not %q", port, s)
 }
+
+// String implements [flag.Value].
+func (a *address) String() string { return string(*a) }
 
 // reachable is where to reach on this machine who listens at the address.
 func (a address) reachable() string {
@@ -59,33 +74,30 @@ func (a address) reachable() string {
 	return net.JoinHostPort(host, port)
 }
 
-// level is an option's log level.
-type level slog.Level
+type logOptions struct{ level, format string }
 
-func (l *level) UnmarshalText(b []byte) error {
-	switch name := string(b); name {
-	case "debug", "info", "warn", "error":
-		return (*slog.Level)(l).UnmarshalText(b)
-	default:
-		return fmt.Errorf("must be one of debug, info, warn, error, not %q", name)
-	}
+func (o *logOptions) flags(f *flag.FlagSet) {
+	cli.Choice(f, &o.level, "log-level", []string{"info", "debug", "warn", "error"}, "`LEVEL`: The least level to log.")
+	cli.Choice(f, &o.format, "log-format", []string{"text", "json"}, "`FORMAT`: How to log, to standard error.")
 }
 
-func (o logOptions) logger(w io.Writer) *slog.Logger {
-	handlerOptions := &slog.HandlerOptions{Level: slog.Level(o.LogLevel)}
-	if o.LogFormat == "json" {
+func (o *logOptions) logger(w io.Writer) *slog.Logger {
+	var level slog.Level
+	_ = level.UnmarshalText([]byte(o.level)) // it is one of the choices
+	handlerOptions := &slog.HandlerOptions{Level: level}
+	if o.format == "json" {
 		return slog.New(slog.NewJSONHandler(w, handlerOptions))
 	}
 	return slog.New(slog.NewTextHandler(w, handlerOptions))
 }
 
 // Run serves until ctx ends.
-func (c *serveCommand) Run(ctx context.Context, out cli.Output) error {
-	log := c.logger(out.Stderr)
-	for _, w := range c.unknown {
+func (c *serveCommand) Run(ctx context.Context, in cli.Input) error {
+	log := c.log.logger(in.Stderr)
+	for _, w := range unknownVariables(os.Environ()) {
 		log.Warn("the environment has what may be a mistake", "warning", w)
 	}
-	s, err := service.New(ctx, c.Options, log)
+	s, err := service.New(ctx, c.options, log)
 	if err != nil && ctx.Err() != nil {
 		log.Info("stopped while starting", "error", err)
 		return nil //nolint:nilerr // it was told to stop, and has
@@ -93,7 +105,7 @@ func (c *serveCommand) Run(ctx context.Context, out cli.Output) error {
 	if err != nil {
 		return err
 	}
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", string(c.Listen))
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", c.listen.String())
 	if err != nil {
 		_ = s.Close()
 		if errors.Is(err, syscall.EADDRINUSE) { // it may be free in a moment
@@ -101,7 +113,7 @@ func (c *serveCommand) Run(ctx context.Context, out cli.Output) error {
 		}
 		return cli.Usage(fmt.Errorf("--listen: %w", err))
 	}
-	log.Info("serving", "address", listener.Addr().String(), "store", redact(c.Store), "version", service.Version("carillon"))
+	log.Info("serving", "address", listener.Addr().String(), "store", redact(c.options.Store), "version", service.Version("carillon"))
 	return s.Run(ctx, listener)
 }
 

@@ -152,17 +152,16 @@ func start(t *testing.T, url string, wait time.Duration) *started {
 
 func startAt(t *testing.T, listen, url string, wait time.Duration) *started {
 	t.Helper()
-	options, err := service.Defaults()
+	options, err := service.Configure(map[string]string{"store": url, "store-wait": wait.String()})
 	if err != nil {
 		t.Fatal(err)
 	}
-	options.Store, options.StoreWait = url, cli.Duration(wait)
-	command := serveCommand{Listen: address(listen), Options: options}
+	command := serveCommand{listen: address(listen), options: options, log: logOptions{"info", "text"}}
 	ctx, cancel := context.WithCancel(t.Context())
 	reader, writer := io.Pipe()
 	s := &started{T: t, log: bufio.NewScanner(reader), cancel: cancel, ended: make(chan error, 1)}
 	go func() {
-		s.ended <- command.Run(ctx, cli.Output{Stdout: writer, Stderr: writer})
+		s.ended <- command.Run(ctx, cli.Input{Stdout: writer, Stderr: writer})
 		_ = writer.Close()
 	}()
 	return s

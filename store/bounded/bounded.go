@@ -1,5 +1,5 @@
-// Package bounded answers a mutation that failed only when it can't take effect any more. A client that is told of a
-// failure may then go on: nothing that it does next is undone by what it did before.
+// Package bounded delays the answer of a failed mutation until it can't take effect any more. A client that is told of
+// a failure may then go on: its next request is not undone by the failed one.
 package bounded
 
 import (
@@ -61,7 +61,9 @@ func (j *jobs) Put(ctx context.Context, puts []store.Put) []store.PutResult {
 }
 
 // Cancel implements [store.Jobs].
-func (j *jobs) Cancel(ctx context.Context, names []job.Name, asked store.Asked) (results []store.CancelResult, err error) {
+func (j *jobs) Cancel(
+	ctx context.Context, names []job.Name, asked store.Asked,
+) (results []store.CancelResult, err error) {
 	err = certain(ctx, func(ctx context.Context) (err error) {
 		results, err = j.inner.Cancel(ctx, names, asked)
 		return err

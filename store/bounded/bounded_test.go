@@ -40,9 +40,7 @@ func (f failing) SettleDead(context.Context, store.DeadSettlement) (int, error) 
 func (f failing) WriteRecords(context.Context, []store.RecordChange) []error {
 	return []error{nil, f.err}
 }
-func (f failing) Job(context.Context, job.Name) (store.JobStatus, error) {
-	return store.JobStatus{}, f.err
-}
+func (f failing) Jobs(context.Context, store.JobFilter) ([]store.JobStatus, error) { return nil, f.err }
 
 // TestUnknownOutcomesAreAnsweredWhenTheyAreFinal does everything that a store can be asked for.
 func TestUnknownOutcomesAreAnsweredWhenTheyAreFinal(t *testing.T) {
@@ -117,7 +115,7 @@ func TestUnknownOutcomesAreAnsweredWhenTheyAreFinal(t *testing.T) {
 func TestReadsAreNotHeldUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()
-		if _, err := bounded.Jobs(failing{err: store.ErrUnavailable}).Job(t.Context(), job.Name{}); !errors.Is(err, store.ErrUnavailable) {
+		if _, err := bounded.Jobs(failing{err: store.ErrUnavailable}).Jobs(t.Context(), store.JobFilter{}); !errors.Is(err, store.ErrUnavailable) {
 			t.Error(err)
 		}
 		if took := time.Since(begin); took != 0 {

@@ -15,10 +15,10 @@ import (
 // parts in a million, and clocks that are slewed within 500 (adjtime(3)).
 const drift = 0.0005
 
-// resolution is that of the time that a store tells.
+// resolution is that of the times that a store returns.
 const resolution = time.Millisecond
 
-// Clock is what is known of a store's clock. Its zero value knows nothing. It is safe for concurrent use.
+// Clock is the knowledge of a store's clock. Its zero value knows nothing. It is safe for concurrent use.
 //
 // Times that are passed in must have a monotonic reading, as those of time.Now do: steps of this machine's wall clock
 // then mean nothing.
@@ -30,12 +30,12 @@ type Clock struct {
 	sent, received time.Time
 }
 
-// Note takes an answer: the store told its time between sent and received.
+// Note takes a reading: the store read its clock between sent and received.
 func (c *Clock) Note(sent, theirs, received time.Time) {
 	c.lock.Lock()
 	defer c.lock.Unlock()
 	next := Clock{known: true, least: theirs, most: theirs.Add(resolution), sent: sent, received: received}
-	// A quick answer of a moment ago tells more than a slow one of now, unless the two contradict each other.
+	// A quick reading of a moment ago is more exact than a slow one of now, unless the two contradict each other.
 	if c.known && next.width(received) > c.width(received) && !next.earliest(received).After(c.latest(received)) &&
 		!c.earliest(received).After(next.latest(received)) {
 		return
@@ -74,15 +74,14 @@ func (c *Clock) Newer(submitted, over time.Time) store.Span {
 	return store.Span{After: job.LastRevision(c.latest(submitted)), Until: job.LastRevision(c.latest(over))}
 }
 
-// stood tells whether the two clocks of this machine have run differently since the store's was noted, as when the
-// machine itself stood still, which the monotonic clock does not count. Then nothing is known until the store tells its
-// time again.
+// stood reports whether the two clocks of this machine have run differently since the store's was noted, as when the
+// machine was suspended, which the monotonic clock does not count. Then nothing is known until the next reading.
 func (c *Clock) stood(t time.Time) bool {
 	const notable = 100 * time.Millisecond
 	return (t.Round(0).Sub(c.sent.Round(0)) - t.Sub(c.sent)).Abs() > notable
 }
 
-// Watch makes a store that notes the time which the inner one tells.
+// Watch makes a store that notes the inner store's readings of its clock.
 func (c *Clock) Watch(inner store.Store) store.Store { return &watched{inner, c} }
 
 type watched struct {

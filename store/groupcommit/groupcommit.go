@@ -1,6 +1,5 @@
-// Package groupcommit makes puts that come one by one, from many clients at once, cost about as much as those that come
-// together: what arrives while the store is busy with others is put by one call. There is no timer; who is alone does
-// not wait.
+// Package groupcommit joins puts of many clients: puts that arrive while the store is busy with others share one call.
+// So single puts cost about as much as those of a batch. There is no timer; a put that comes alone does not wait.
 package groupcommit
 
 import (
@@ -16,17 +15,18 @@ import (
 )
 
 const (
-	// largest is the weight of the largest put that goes with others. They would wait for a larger one, and it gains
+	// largest is the weight of the largest put that joins others. They would wait for a larger one, and it would gain
 	// nothing.
 	largest = 64 << 10
-	// largestBatch bounds the weight of what is put together, and so the memory and the time that it takes.
+	// largestBatch bounds the weight of a batch, and so its memory and time.
 	largestBatch = 1 << 20
-	// apart is how far the deadlines of what is put together may lie apart: the first of them ends the whole call.
+	// apart bounds the distance between the deadlines of one batch: the first of them ends the whole call.
 	apart = 5 * time.Second
 )
 
-// New makes Put gather. As many as writers of its calls to the store are under way at a time, not counting those for
-// what goes alone: several jobs at once, which are together already, and what is large. All else is passed on.
+// New wraps a store so that single puts share calls. At most writers such calls are under way at a time. Puts of
+// several jobs, which are a batch already, and large puts go alone and are not counted. All other methods are passed
+// on.
 func New(jobs store.Jobs, writers int) store.Jobs {
 	return &gatherer{inner: jobs, writers: writers}
 }
@@ -34,8 +34,8 @@ func New(jobs store.Jobs, writers int) store.Jobs {
 // inner is the store, under a name that is none of its methods'.
 type inner interface{ store.Jobs }
 
-// gatherer has no goroutine of its own. Of the callers, one writes for all that wait, and then leaves the next batch to
-// one of those that have come meanwhile; so none puts for others more than once.
+// gatherer has no goroutine of its own. One caller writes for all that wait, and then leaves the next batch to one of
+// those that have come meanwhile; so no caller writes for others more than once.
 type gatherer struct {
 	inner
 	writers int
@@ -56,7 +56,7 @@ type call struct {
 	result store.PutResult
 }
 
-// turn tells a caller that has waited what to do.
+// turn is the next step of a caller that has waited.
 type turn int
 
 const (
@@ -145,7 +145,7 @@ func (c *call) late() error {
 	return fmt.Errorf("%w: the put waited for others until its time was over: %w", store.ErrNotDone, cause)
 }
 
-// over tells whether the time of a call is over, which is its result then.
+// over reports whether the time of a call is over, and makes that its result.
 func (c *call) over() bool {
 	if c.ctx.Err() == nil && time.Now().Before(c.ends) {
 		return false
@@ -167,7 +167,7 @@ func (g *gatherer) pass() {
 	next.turn <- lead
 }
 
-// lead puts a call together with those that wait, and answers what its caller is to do then.
+// lead puts a call together with those that wait, and returns its caller's next step.
 func (g *gatherer) lead(first *call) turn {
 	if first.over() {
 		g.pass()
@@ -185,7 +185,7 @@ func (g *gatherer) lead(first *call) turn {
 	return turns[0]
 }
 
-// take takes from those that wait what is put together with the first.
+// take takes those waiting calls that join the first in a batch.
 func (g *gatherer) take(first *call) *batch {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -211,7 +211,7 @@ func (g *gatherer) take(first *call) *batch {
 	return b
 }
 
-// batch is what is put together.
+// batch is a group of calls that are put together.
 type batch struct {
 	calls  []*call
 	ctx    context.Context
@@ -227,10 +227,10 @@ func (b *batch) abandon() {
 	}
 }
 
-// errBroken is what remains of those whose put has ended in another's panic.
+// errBroken is the result of calls whose batch ended in another's panic.
 var errBroken = errors.New("the put broke off")
 
-// write puts a batch, and notes the results, and what the callers are to do.
+// write puts a batch, and notes the results and the callers' next steps.
 func (g *gatherer) write(b *batch, turns []turn) {
 	defer b.cancel()
 	defer context.AfterFunc(b.calls[0].ctx, b.abandon)()
@@ -245,13 +245,14 @@ func (g *gatherer) write(b *batch, turns []turn) {
 			failed++
 		}
 	}
-	if failed == 1 { // by itself, so the store has told it from the others
+	if failed == 1 { // the store has found the one at fault, so there is no need to try it alone
 		clear(turns)
 	}
 }
 
-// permanent tells whether a put has failed by a fault of its own, or of one that it was put with. Nothing has changed
-// then, so it may be put again under the same revision.
+// permanent reports whether a put has failed by a fault of its own, or of another in its batch. Then nothing has
+// changed, so it may be put again under the same revision.
 func permanent(err error) bool {
-	return err != nil && !errors.Is(err, store.ErrUnavailable) && !errors.Is(err, store.ErrPrecondition) && !errors.Is(err, store.ErrSuperseded)
+	return err != nil && !errors.Is(err, store.ErrUnavailable) &&
+		!errors.Is(err, store.ErrPrecondition) && !errors.Is(err, store.ErrSuperseded)
 }

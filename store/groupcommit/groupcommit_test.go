@@ -305,7 +305,7 @@ func TestFaultOnSQLite(t *testing.T) {
 			}
 		}
 		for key, want := range map[string]error{"a": nil, "b": nil, "c": nil, "faulty": store.ErrNotFound} {
-			if _, err := s.Job(t.Context(), newPut(key).Job.Name); !errors.Is(err, want) {
+			if _, err := store.ReadJob(t.Context(), s, newPut(key).Job.Name); !errors.Is(err, want) {
 				t.Errorf("job %s: %v", key, err)
 			}
 		}

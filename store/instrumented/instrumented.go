@@ -11,8 +11,8 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// New makes a store that does what the inner one does, and registers what it measures. A registerer takes one of them:
-// it panics if it has one already, as registering two metrics of one name is a mistake in the program.
+// New wraps a store with metrics, and registers them. It panics if the registerer has such metrics already: two metrics
+// of one name are a mistake in the program.
 func New(inner store.Store, registerer prometheus.Registerer) store.Store {
 	m := &metered{inner: inner}
 	duration := prometheus.NewHistogramVec(prometheus.HistogramOpts{
@@ -34,15 +34,12 @@ func New(inner store.Store, registerer prometheus.Registerer) store.Store {
 		{&m.pause, "pause"},
 		{&m.resume, "resume"},
 		{&m.trigger, "trigger"},
-		{&m.job, "job"},
 		{&m.jobs, "jobs"},
 		{&m.occurrences, "occurrences"},
-		{&m.strays, "strays"},
 		{&m.deadLetters, "dead_letters"},
 		{&m.settleDead, "settle_dead"},
 		{&m.claim, "claim"},
 		{&m.dueLanes, "due_lanes"},
-		{&m.lanes, "lanes"},
 		{&m.claimJobs, "claim_jobs"},
 		{&m.advance, "advance"},
 		{&m.settle, "settle"},
@@ -62,18 +59,18 @@ func New(inner store.Store, registerer prometheus.Registerer) store.Store {
 	return m
 }
 
-// metered is a store and what is measured of it.
+// metered is a store with its metrics.
 type metered struct {
 	inner store.Store
 
-	put, cancel, amend, pause, resume, trigger, job, jobs                 operation
-	occurrences, strays, deadLetters, settleDead, claim, lanes, claimJobs operation
-	dueLanes                                                              operation
-	advance, settle, sweep, now, backlog, exports                         operation
-	imports, countLanes, sample, records, writeRecords                    operation
+	put, cancel, amend, pause, resume, trigger, jobs       operation
+	occurrences, deadLetters, settleDead, claim, claimJobs operation
+	dueLanes                                               operation
+	advance, settle, sweep, now, backlog, exports          operation
+	imports, countLanes, sample, records, writeRecords     operation
 }
 
-// operation is what is measured of one method.
+// operation has the metrics of one method.
 type operation struct {
 	duration prometheus.Observer
 	failed   prometheus.Counter
@@ -87,15 +84,16 @@ func (o *operation) done(ctx context.Context, start time.Time, err error) {
 	}
 }
 
-// isFault tells whether an error is the store's: not an answer such as that there is no job, and not that the caller
+// isFault reports whether an error is the store's: not an answer such as that there is no job, and not that the caller
 // has given up waiting, by which a client that hangs up would look like a store that fails.
 func isFault(ctx context.Context, err error) bool {
 	return err != nil && !errors.Is(ctx.Err(), context.Canceled) &&
-		!errors.Is(err, store.ErrNotFound) && !errors.Is(err, store.ErrPrecondition) && !errors.Is(err, store.ErrSuperseded) &&
+		!errors.Is(err, store.ErrNotFound) &&
+		!errors.Is(err, store.ErrPrecondition) && !errors.Is(err, store.ErrSuperseded) &&
 		!errors.Is(err, store.ErrConflict)
 }
 
-// Warnings passes on what the inner store warns of. Not all stores do.
+// Warnings passes on the inner store's warnings. Not all stores have them.
 func (s *metered) Warnings(ctx context.Context) []string {
 	w, ok := s.inner.(store.Warner)
 	if !ok {

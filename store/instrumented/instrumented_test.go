@@ -15,7 +15,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
-	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
 	"github.com/carillon-scheduler/carillon/store/instrumented"
 	"github.com/carillon-scheduler/carillon/store/sqlite"
@@ -53,9 +52,7 @@ func (b broken) Put(_ context.Context, puts []store.Put) []store.PutResult {
 	return results
 }
 
-func (b broken) Job(context.Context, job.Name) (store.JobStatus, error) {
-	return store.JobStatus{}, b.err
-}
+func (b broken) Jobs(context.Context, store.JobFilter) ([]store.JobStatus, error) { return nil, b.err }
 
 func (b broken) Settle(context.Context, []store.Settlement) error { return b.err }
 
@@ -160,8 +157,8 @@ func TestErrors(t *testing.T) {
 			if r := s.Put(c.ctx, make([]store.Put, 2)); len(r) != 2 || !errors.Is(r[1].Err, c.err) {
 				t.Errorf("put answers %v", r)
 			}
-			if _, err := s.Job(c.ctx, job.Name{}); !errors.Is(err, c.err) {
-				t.Errorf("job answers %v", err)
+			if _, err := s.Jobs(c.ctx, store.JobFilter{}); !errors.Is(err, c.err) {
+				t.Errorf("jobs answers %v", err)
 			}
 			if err := s.Settle(c.ctx, nil); !errors.Is(err, c.err) {
 				t.Errorf("settle answers %v", err)
@@ -176,7 +173,7 @@ func TestErrors(t *testing.T) {
 				}
 				for _, m := range family.GetMetric() {
 					want := 0
-					if op := m.GetLabel()[0].GetValue(); op == "put" || op == "job" || op == "settle" {
+					if op := m.GetLabel()[0].GetValue(); op == "put" || op == "jobs" || op == "settle" {
 						want = c.want
 					}
 					if got := int(m.GetCounter().GetValue()); got != want {

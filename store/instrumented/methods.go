@@ -66,14 +66,6 @@ func (s *metered) Trigger(ctx context.Context, o job.Occurrence) error {
 	return err
 }
 
-// Job implements [store.Jobs].
-func (s *metered) Job(ctx context.Context, name job.Name) (store.JobStatus, error) {
-	start := time.Now()
-	answer, err := s.inner.Job(ctx, name)
-	s.job.done(ctx, start, err)
-	return answer, err
-}
-
 // Jobs implements [store.Jobs].
 func (s *metered) Jobs(ctx context.Context, filter store.JobFilter) ([]store.JobStatus, error) {
 	start := time.Now()
@@ -88,14 +80,6 @@ func (s *metered) Occurrences(ctx context.Context, filter store.OccurrenceFilter
 	page, total, err = s.inner.Occurrences(ctx, filter)
 	s.occurrences.done(ctx, start, err)
 	return page, total, err
-}
-
-// Strays implements [store.Jobs].
-func (s *metered) Strays(ctx context.Context, filter store.JobFilter) ([]job.Name, error) {
-	start := time.Now()
-	answer, err := s.inner.Strays(ctx, filter)
-	s.strays.done(ctx, start, err)
-	return answer, err
 }
 
 // DeadLetters implements [store.Jobs].
@@ -127,14 +111,6 @@ func (s *metered) DueLanes(ctx context.Context, params store.DueParams) (store.D
 	start := time.Now()
 	answer, err := s.inner.DueLanes(ctx, params)
 	s.dueLanes.done(ctx, start, err)
-	return answer, err
-}
-
-// Lanes implements [store.Inspector].
-func (s *metered) Lanes(ctx context.Context, after store.LaneDue, limit int) ([]store.LaneDue, error) {
-	start := time.Now()
-	answer, err := s.inner.Lanes(ctx, after, limit)
-	s.lanes.done(ctx, start, err)
 	return answer, err
 }
 

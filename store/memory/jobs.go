@@ -179,26 +179,28 @@ func (s *Store) change(ctx context.Context, n job.Name, f func(*entry) error) er
 	return f(s.jobs[n])
 }
 
-// Job implements [store.Jobs].
-func (s *Store) Job(ctx context.Context, n job.Name) (status store.JobStatus, err error) {
-	err = s.change(ctx, n, func(j *entry) error {
-		status = s.status(j.Job)
-		return nil
-	})
-	return status, err
-}
-
 // Jobs implements [store.Jobs].
 func (s *Store) Jobs(ctx context.Context, f store.JobFilter) (all []store.JobStatus, err error) {
 	if err := s.begin(ctx); err != nil {
 		return nil, err
 	}
 	defer s.mutex.Unlock()
+	selected := func(n job.Name) bool {
+		return n.Tenant == f.Tenant && n.Key > f.After && (f.Key == "" || n.Key == f.Key) && strings.HasPrefix(n.Key, f.Prefix)
+	}
 	for n, j := range s.jobs {
-		if n.Tenant == f.Tenant && n.Key > f.After && strings.HasPrefix(n.Key, f.Prefix) {
-			brief := j.Job
-			brief.Schedule, brief.Callback.Data, brief.Options = job.Schedule{}, nil, job.Options{}
-			all = append(all, s.status(brief))
+		if !selected(n) {
+			continue
+		}
+		listed := j.Job
+		if !f.Whole {
+			listed.Schedule, listed.Callback.Data, listed.Options = job.Schedule{}, nil, job.Options{}
+		}
+		all = append(all, s.status(listed))
+	}
+	for n := range s.pending {
+		if f.Standalone && s.jobs[n] == nil && selected(n) {
+			all = append(all, store.JobStatus{Job: job.Job{Name: n}})
 		}
 	}
 	slices.SortFunc(all, func(a, b store.JobStatus) int { return cmp.Compare(a.Key, b.Key) })
@@ -206,7 +208,9 @@ func (s *Store) Jobs(ctx context.Context, f store.JobFilter) (all []store.JobSta
 }
 
 // Occurrences implements [store.Jobs].
-func (s *Store) Occurrences(ctx context.Context, f store.OccurrenceFilter) (all []job.Occurrence, total int, err error) {
+func (s *Store) Occurrences(ctx context.Context, f store.OccurrenceFilter) (
+	all []job.Occurrence, total int, err error,
+) {
 	if err := s.begin(ctx); err != nil {
 		return nil, 0, err
 	}

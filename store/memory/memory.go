@@ -50,7 +50,8 @@ func New() *Store {
 // Open makes an empty store for [URL], the only one that it takes.
 func Open(_ context.Context, rawURL string) (*Store, error) {
 	if rawURL != URL {
-		return nil, fmt.Errorf("store URL %q: must be %q; a store in memory has no name, since nothing can share it", rawURL, URL)
+		return nil, fmt.Errorf("store URL %q: must be %q; a store in memory has no name, since nothing can share it",
+			rawURL, URL)
 	}
 	return New(), nil
 }
@@ -60,7 +61,9 @@ func (s *Store) Close() error { return nil }
 
 // Warnings tells in what the store differs from one to rely on.
 func (s *Store) Warnings(context.Context) []string {
-	return []string{"jobs are kept in this process's memory: they are gone when it ends, and no other replica can share them"}
+	return []string{
+		"jobs are kept in this process's memory: they are gone when it ends, and no other replica can share them",
+	}
 }
 
 // Now answers this machine's time: whoever shares the store runs here.

@@ -187,7 +187,8 @@ func (s *Store) Sweep(ctx context.Context, p store.SweepParams) (swept store.Swe
 		return swept, err
 	}
 	defer s.mutex.Unlock()
-	expired := slices.DeleteFunc(slices.Collect(maps.Values(s.jobs)), func(j *entry) bool { return j.ExpiresAt.After(p.Now) })
+	expired := slices.Collect(maps.Values(s.jobs))
+	expired = slices.DeleteFunc(expired, func(j *entry) bool { return j.ExpiresAt.After(p.Now) })
 	slices.SortFunc(expired, func(a, b *entry) int {
 		return cmp.Or(a.ExpiresAt.Compare(b.ExpiresAt), cmp.Compare(a.Key, b.Key))
 	})

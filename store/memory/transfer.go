@@ -11,7 +11,9 @@ import (
 )
 
 // Export implements [store.Transfer]. A place is the name of a document.
-func (s *Store) Export(ctx context.Context, after store.Place, limit int) (documents []store.Document, next store.Place, err error) {
+func (s *Store) Export(ctx context.Context, after store.Place, limit int) (
+	documents []store.Document, next store.Place, err error,
+) {
 	if err := s.begin(ctx); err != nil {
 		return nil, "", err
 	}

@@ -105,13 +105,13 @@ func TestCarryIsInterrupted(t *testing.T) {
 					t.Fatalf("put answers %v", result.Err)
 				}
 				if errors.Is(result.Err, store.ErrNotDone) {
-					if status, err := s.Job(t.Context(), name("k")); err != nil || status.Revision != first.Job.Revision {
+					if status, err := store.ReadJob(t.Context(), s, name("k")); err != nil || status.Revision != first.Job.Revision {
 						t.Errorf("put answers %v, but the job's revision is %s, %v", result.Err, status.Revision, err)
 					}
 				}
 
 				exported := storetest.Contents(t, s) // before anybody has made anything of it
-				status, err := s.Job(t.Context(), name("k"))
+				status, err := store.ReadJob(t.Context(), s, name("k"))
 				if err != nil {
 					t.Fatal(err)
 				}

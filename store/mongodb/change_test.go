@@ -162,7 +162,7 @@ func TestPutMeetsAChange(t *testing.T) {
 
 func status(t *testing.T, s store.Store) store.JobStatus {
 	t.Helper()
-	status, err := s.Job(t.Context(), name("k"))
+	status, err := store.ReadJob(t.Context(), s, name("k"))
 	if err != nil {
 		t.Error(err)
 	}
@@ -212,7 +212,7 @@ func TestAmendTooLarge(t *testing.T) {
 	if err := s.Amend(t.Context(), a); !errors.Is(err, store.ErrTooLarge) || errors.Is(err, store.ErrUnavailable) {
 		t.Errorf("the amendment answers %v", err)
 	}
-	if got, err := s.Job(t.Context(), name("k")); err != nil || got.Version != p.Job.Version {
+	if got, err := store.ReadJob(t.Context(), s, name("k")); err != nil || got.Version != p.Job.Version {
 		t.Errorf("the job's version is %s, %v", got.Version, err)
 	}
 }
@@ -273,7 +273,7 @@ func TestMissInBulk(t *testing.T) {
 		t.Errorf("%d commands", commands)
 	}
 	for key, want := range map[string]int{"a": instants, "b": instants, "replaced": 0} {
-		got, err := s.Job(t.Context(), name(key))
+		got, err := store.ReadJob(t.Context(), s, name(key))
 		if err != nil || got.Missed != want || got.Live() {
 			t.Errorf("%s has missed %d, live %v, want %d, %v", key, got.Missed, got.Live(), want, err)
 		}

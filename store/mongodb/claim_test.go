@@ -326,7 +326,7 @@ func TestReads(t *testing.T) {
 	if _, err := relayed.Backlog(t.Context(), now); err != nil {
 		t.Error(err)
 	}
-	if _, err := relayed.Job(t.Context(), name("other")); err != nil {
+	if _, err := store.ReadJob(t.Context(), relayed, name("other")); err != nil {
 		t.Error(err)
 	}
 	mustPut(t, relayed, newPut("k", now, 0))

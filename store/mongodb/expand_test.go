@@ -204,7 +204,7 @@ func TestAdvanceMeetsAnother(t *testing.T) {
 				if !happened {
 					t.Fatal("nothing happened meanwhile: the test shows nothing")
 				}
-				status, err := s.Job(t.Context(), name("k"))
+				status, err := store.ReadJob(t.Context(), s, name("k"))
 				if unmoved := err == nil && status.Cursor.Equal(a.From); unmoved != c.unmoved {
 					t.Errorf("the cursor is %s, %v", status.Cursor, err)
 				}
@@ -237,7 +237,7 @@ func TestAdvanceComesLate(t *testing.T) {
 		return pass
 	})
 	mustAdvance(t, relayed, late)
-	status, err := s.Job(t.Context(), name("k"))
+	status, err := store.ReadJob(t.Context(), s, name("k"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -313,7 +313,7 @@ func TestClaimJobsMeetsAnother(t *testing.T) {
 		t.Errorf("claimed %d, more %v", len(claimed.Jobs), claimed.More)
 	}
 	mustAdvance(t, s, theirs)
-	if status, err := s.Job(t.Context(), name("k")); err != nil || !status.Cursor.Equal(theirs.Cursor) {
+	if status, err := store.ReadJob(t.Context(), s, name("k")); err != nil || !status.Cursor.Equal(theirs.Cursor) {
 		t.Errorf("the cursor is %s, want %s, %v", status.Cursor, theirs.Cursor, err)
 	}
 }

@@ -42,25 +42,6 @@ func (s *Store) DueLanes(ctx context.Context, p store.DueParams) (store.DuePage,
 	return store.DuePageOf(found, limit), nil
 }
 
-// Lanes implements [store.Inspector], in the order of their texts. It goes through the claim index from each lane's
-// first entry to the next lane's, so it takes a command for each lane. An aggregation could answer it with one, but
-// where the collection is sharded it would read all entries.
-func (s *Store) Lanes(ctx context.Context, after store.LaneDue, limit int) (lanes []store.LaneDue, err error) {
-	for last := after.Lane.String(); len(lanes) < limit; {
-		next, err := s.first(ctx, bson.M{"lane": bson.M{"$gt": last}})
-		if err != nil || next.Lane == laneDead {
-			return lanes, err
-		}
-		last = next.Lane
-		lane, err := job.ParseLane(last)
-		if err != nil {
-			return nil, err
-		}
-		lanes = append(lanes, store.LaneDue{Lane: lane, DueAt: next.DueAt})
-	}
-	return lanes, nil
-}
-
 // CountLanes implements [store.Inspector]. It counts what is due of a lane, and only if that is below the limit, what
 // comes later, up to what is left of the limit: one or two commands for each lane, those of some lanes under way
 // together. What is claimed between the two is counted twice. Where the collection is sharded, each shard reads up to

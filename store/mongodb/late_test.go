@@ -96,7 +96,7 @@ func TestCancelMeetsAStub(t *testing.T) {
 	if len(jobs) != 0 || err != nil {
 		t.Errorf("a stub is listed: %v, %v", jobs, err)
 	}
-	if _, err := s.Job(t.Context(), name("k")); !errors.Is(err, store.ErrNotFound) {
+	if _, err := store.ReadJob(t.Context(), s, name("k")); !errors.Is(err, store.ErrNotFound) {
 		t.Errorf("a stub is read: %v", err)
 	}
 	for what, err := range map[string]error{
@@ -116,7 +116,7 @@ func TestCancelMeetsAStub(t *testing.T) {
 		t.Errorf("cancel answers %+v, %v", results, err)
 	}
 	r.deliver()
-	if _, err := s.Job(t.Context(), name("k")); !errors.Is(err, store.ErrNotFound) {
+	if _, err := store.ReadJob(t.Context(), s, name("k")); !errors.Is(err, store.ErrNotFound) {
 		t.Errorf("the job was created after it was cancelled: %v", err)
 	}
 }

@@ -18,15 +18,21 @@ import (
 
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
+	"github.com/carillon-scheduler/carillon/store/memory"
 	"github.com/carillon-scheduler/carillon/store/mongodb"
 	"github.com/carillon-scheduler/carillon/store/storetest"
 )
 
-func TestStore(t *testing.T) {
-	storetest.Run(t, func(t *testing.T) storetest.Opener {
-		db := newDatabase(t)
-		return func() (store.Store, error) { return mongodb.Open(context.Background(), db.url) }
-	})
+func TestStore(t *testing.T) { storetest.Run(t, newOpener) }
+
+// TestDifferential: the store does as the reference does.
+func TestDifferential(t *testing.T) {
+	storetest.Differential(t, func() store.Store { return memory.New() }, newOpener)
+}
+
+func newOpener(t *testing.T) storetest.Opener {
+	db := newDatabase(t)
+	return func() (store.Store, error) { return mongodb.Open(context.Background(), db.url) }
 }
 
 // database is an empty database, removed when the test ends.
@@ -132,7 +138,7 @@ func TestErrors(t *testing.T) {
 	} {
 		r.answer = bson.D{{Key: "ok", Value: 0}, {Key: "code", Value: c.code}, {Key: "errmsg", Value: "some words"}}
 		r.on("find", "occurrences", 1, func() verdict { return answerBefore })
-		_, err := relayed.Lanes(t.Context(), store.LaneDue{}, 1000)
+		_, err := relayed.DueLanes(t.Context(), store.DueParams{Until: epoch, Limit: 1})
 		if err == nil || errors.Is(err, store.ErrUnavailable) != c.transient {
 			t.Errorf("code %d answers %v", c.code, err)
 		}

@@ -48,7 +48,7 @@ func TestPutLosesItsFlip(t *testing.T) {
 			if n := db.count(t, bson.M{"revision": p.Job.Revision}); n != 2 {
 				t.Errorf("%d occurrences are left, want 2", n)
 			}
-			status, err := s.Job(t.Context(), name("k"))
+			status, err := store.ReadJob(t.Context(), s, name("k"))
 			if got := status.Revision == p.Job.Revision; got != c.done {
 				t.Errorf("the job is put: %v, want %v (%v)", got, c.done, err)
 			}
@@ -151,7 +151,7 @@ func TestPutFailsBeforeItsFlip(t *testing.T) {
 			if result := relayed.Put(ctx, []store.Put{p})[0]; !errors.Is(result.Err, store.ErrNotDone) {
 				t.Errorf("put answers %v", result.Err)
 			}
-			if _, err := relayed.Job(t.Context(), name("k")); !errors.Is(err, store.ErrNotFound) || flips != 0 {
+			if _, err := store.ReadJob(t.Context(), relayed, name("k")); !errors.Is(err, store.ErrNotFound) || flips != 0 {
 				t.Errorf("the job was put %d times: %v", flips, err)
 			}
 			// When it is over, the server may still be inserting what has been deleted.
@@ -246,7 +246,7 @@ func TestPutMeetsAnother(t *testing.T) {
 			} else if result.Err != nil || result.Replaced != c.replaced {
 				t.Errorf("put answers %v, replaced %s, want %s", result.Err, result.Replaced, c.replaced)
 			}
-			status, _ := s.Job(t.Context(), name("k"))
+			status, _ := store.ReadJob(t.Context(), s, name("k"))
 			if status.Revision != want {
 				t.Errorf("the job's revision is %q, want %q", status.Revision, want)
 			}
@@ -316,7 +316,7 @@ func TestPutTooLarge(t *testing.T) {
 			if n := db.count(t, bson.M{"revision": large.Job.Revision}); n != 0 {
 				t.Errorf("%d occurrences of what was not put are left", n)
 			}
-			got, err := s.Job(t.Context(), name("k"))
+			got, err := store.ReadJob(t.Context(), s, name("k"))
 			if c.replace && got.Revision != before.Job.Revision || !c.replace && !errors.Is(err, store.ErrNotFound) {
 				t.Errorf("the job is %q, %v", got.Revision, err)
 			}

@@ -94,12 +94,12 @@ func TestClaimOfManyLanes(t *testing.T) {
 			t.Fatal(result.Err)
 		}
 	}
-	told, err := s.Lanes(t.Context(), store.LaneDue{}, 1000)
-	if err != nil || len(told) != lanes {
-		t.Fatalf("there are %d lanes, %v", len(told), err)
+	page, err := s.DueLanes(t.Context(), store.DueParams{Until: epoch.AddDate(100, 0, 0), Limit: 1000})
+	if err != nil || len(page.Lanes) != lanes {
+		t.Fatalf("there are %d lanes, %v", len(page.Lanes), err)
 	}
 	params := store.ClaimParams{Now: epoch.Add(time.Minute), Lease: lease}
-	for _, l := range told {
+	for _, l := range page.Lanes {
 		params.Quotas = append(params.Quotas, store.Quota{Lane: l.Lane, Limit: 1})
 	}
 	relayed, r := db.relayed(t)
@@ -290,7 +290,7 @@ func TestSweepMeetsAPut(t *testing.T) {
 			if err != nil || swept.Jobs != 0 {
 				t.Errorf("swept %+v, %v", swept, err)
 			}
-			status, err := s.Job(t.Context(), name("k"))
+			status, err := store.ReadJob(t.Context(), s, name("k"))
 			if err != nil || status.Revision != again.Job.Revision || status.ExpiresAt != again.Job.ExpiresAt {
 				t.Errorf("the job is %q and expires at %s, %v", status.Revision, status.ExpiresAt, err)
 			}

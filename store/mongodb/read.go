@@ -2,14 +2,12 @@ package mongodb
 
 import (
 	"context"
-	"errors"
 	"maps"
 	"slices"
 	"sync"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
-	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 	"golang.org/x/sync/errgroup"
 
@@ -17,42 +15,39 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// Job implements [store.Jobs].
-func (s *Store) Job(ctx context.Context, name job.Name) (store.JobStatus, error) {
-	var d jobDocument
-	err := s.jobs.FindOne(ctx, both(bson.M{"_id": jobID(name)}, realJobs())).Decode(&d)
-	if errors.Is(err, mongo.ErrNoDocuments) {
-		return store.JobStatus{}, store.ErrNotFound
-	}
-	if err != nil {
-		return store.JobStatus{}, mapError(err)
-	}
-	statuses, err := s.statuses(ctx, []jobDocument{d})
-	if err != nil {
-		return store.JobStatus{}, err
-	}
-	return statuses[0], nil
-}
-
 // Jobs implements [store.Jobs].
 func (s *Store) Jobs(ctx context.Context, f store.JobFilter) ([]store.JobStatus, error) {
 	prefix := jobID(job.Name{Tenant: f.Tenant, Key: f.Prefix})
 	within := bson.M{"$gte": prefix, "$lt": beyond(prefix)}
+	if f.Key != "" {
+		within = bson.M{"$eq": jobID(job.Name{Tenant: f.Tenant, Key: f.Key})}
+	}
 	if f.After != "" {
 		within["$gt"] = jobID(job.Name{Tenant: f.Tenant, Key: f.After})
 	}
-	found, err := find[jobDocument](ctx, s.jobs, both(bson.M{"_id": within}, realJobs()), options.Find().
-		SetProjection(bson.M{"schedule": 0, "callback.data": 0, "options": 0}).SetSort(keys("_id")).SetLimit(int64(f.Limit)))
+	query := options.Find().SetSort(keys("_id")).SetLimit(int64(f.Limit))
+	if !f.Whole {
+		query.SetProjection(bson.M{"schedule": 0, "callback.data": 0, "options": 0})
+	}
+	found, err := find[jobDocument](ctx, s.jobs, both(bson.M{"_id": within}, realJobs()), query)
 	if err != nil {
 		return nil, err
 	}
-	return s.statuses(ctx, found)
+	page, err := s.statuses(ctx, found)
+	if err != nil || !f.Standalone {
+		return page, err
+	}
+	names, err := s.standalone(ctx, f)
+	return store.WithStandalone(page, names, f.Limit), err
 }
 
-// Strays implements [store.Jobs]. A name has few of them as a rule, so they are read one by one from the index, and
-// repetitions are skipped here.
-func (s *Store) Strays(ctx context.Context, f store.JobFilter) (names []job.Name, err error) {
+// standalone lists the names that have pending occurrences which stand on their own. A name has few of them as a rule,
+// so they are read one by one from the index, and repetitions are skipped here.
+func (s *Store) standalone(ctx context.Context, f store.JobFilter) (names []job.Name, err error) {
 	key := bson.M{"$gte": f.Prefix}
+	if f.Key != "" {
+		key["$eq"] = f.Key
+	}
 	if end := beyond(f.Prefix); end != "" {
 		key["$lt"] = end
 	}

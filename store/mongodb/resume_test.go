@@ -44,7 +44,8 @@ func TestEarlyClaimMeetsAResume(t *testing.T) {
 			if err != nil || len(claim.Occurrences) != 0 || !happened {
 				t.Fatalf("claimed %d, %v; resumed meanwhile: %v", len(claim.Occurrences), err, happened)
 			}
-			if lanes, err := s.Lanes(t.Context(), store.LaneDue{}, 1000); err != nil || len(lanes) != 1 || !lanes[0].DueAt.Equal(at) {
+			page, err := s.DueLanes(t.Context(), store.DueParams{Until: epoch.AddDate(100, 0, 0), Limit: 1000})
+			if lanes := page.Lanes; err != nil || len(lanes) != 1 || !lanes[0].DueAt.Equal(at) {
 				t.Errorf("due %v, %v", lanes, err)
 			}
 			expectDue(t, s, at, 1)

@@ -87,7 +87,7 @@ func TestStepdown(t *testing.T) {
 				// One whose answer was lost may have taken effect: then the next one fails by its condition.
 				if err := putter.Put(ctx, []store.Put{put})[0].Err; err == nil {
 					break
-				} else if _, missing := putter.Job(ctx, put.Job.Name); missing == nil {
+				} else if _, missing := store.ReadJob(ctx, putter, put.Job.Name); missing == nil {
 					break
 				} else {
 					t.Logf("put: %v", err)

@@ -15,6 +15,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 
+	"github.com/carillon-scheduler/carillon/nearest"
 	"github.com/carillon-scheduler/carillon/store"
 )
 
@@ -113,48 +114,20 @@ func (p urlParts) checkOptions() error {
 		if slices.ContainsFunc(knownOptions, same) || slices.ContainsFunc(otherNames, same) {
 			continue
 		}
-		if meant := nearest(name); meant != "" {
-			return fmt.Errorf("unknown option %q; is %s meant?", name, meant)
+		if known := meant(name); known != "" {
+			return fmt.Errorf("unknown option %q; is %s meant?", name, known)
 		}
 		return fmt.Errorf("unknown option %q; those that are known are %s", name, strings.Join(knownOptions, ", "))
 	}
 	return nil
 }
 
-// nearest is the known option that an unknown one is most like; empty if there is none that a third of it would make.
-func nearest(name string) string {
-	name = strings.ToLower(strings.TrimSpace(name))
-	if meant, ok := insteadOf[name]; ok {
-		return meant
+// meant is the known option that an unknown one was probably meant to be; empty if there is none.
+func meant(name string) string {
+	if instead, ok := insteadOf[strings.ToLower(name)]; ok {
+		return instead
 	}
-	meant, least := "", len(name)/3+1
-	for _, known := range knownOptions {
-		if d := distance(name, strings.ToLower(known)); d < least {
-			meant, least = known, d
-		}
-	}
-	return meant
-}
-
-// distance is how many bytes are to be inserted, deleted or replaced to make one text of the other.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			replaced := diagonal
-			if a[i] != b[j] {
-				replaced++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(replaced, diagonal+1, row[j]+1)
-		}
-	}
-	return row[len(b)]
+	return nearest.Name(name, knownOptions)
 }
 
 // options are those of the query, each with its value.

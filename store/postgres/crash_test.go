@@ -37,7 +37,7 @@ func TestAnsweredIsDurable(t *testing.T) {
 	}
 	control(t, "kill")
 	control(t, "start")
-	eventually(t, "read", func(ctx context.Context) error { _, err := s.Job(ctx, name("second")); return err })
+	eventually(t, "read", func(ctx context.Context) error { _, err := store.ReadJob(ctx, s, name("second")); return err })
 	if got := mustClaim(t, s, epoch.Add(2*time.Hour), 10).Occurrences; len(got) != 2 {
 		t.Errorf("%d occurrences are left after the crash, want 2", len(got))
 	}

@@ -199,7 +199,7 @@ func TestPutGivesUp(t *testing.T) {
 			}
 			third := newPut("other", time.Hour)
 			mustPut(t, s, third)
-			status, err := s.Job(t.Context(), name("k"))
+			status, err := store.ReadJob(t.Context(), s, name("k"))
 			if err != nil || status.Revision != first.Job.Revision {
 				t.Errorf("the job has revision %q, want that of the first put, %q; %v", status.Revision, first.Job.Revision, err)
 			}
@@ -262,7 +262,7 @@ func calls(s store.Store, held []store.Claimed) []call {
 			_, err := s.DueLanes(ctx, store.DueParams{Until: epoch, Limit: 1})
 			return err
 		}},
-		{"job", func(ctx context.Context) error { _, err := s.Job(ctx, n); return err }},
+		{"job", func(ctx context.Context) error { _, err := store.ReadJob(ctx, s, n); return err }},
 		{"jobs", func(ctx context.Context) error {
 			_, err := s.Jobs(ctx, store.JobFilter{Tenant: n.Tenant, Limit: 1})
 			return err

@@ -34,35 +34,6 @@ func (s *Store) DueLanes(ctx context.Context, p store.DueParams) (store.DuePage,
 	return store.DuePageOf(found, p.Limit), err
 }
 
-// lanesSQL has the lanes of what is pending after one, up to a limit, and a NULL if there are fewer: from each to the
-// next, past all that waits in it.
-const lanesSQL = `WITH RECURSIVE lanes (lane) AS (
-		(SELECT lane FROM carillon.occurrences WHERE due_at IS NOT NULL AND lane > $1 ORDER BY lane LIMIT 1)
-		UNION ALL
-		SELECT (SELECT o.lane FROM carillon.occurrences o WHERE o.due_at IS NOT NULL AND o.lane > l.lane ORDER BY o.lane LIMIT 1)
-		FROM lanes l WHERE l.lane IS NOT NULL
-	)
-	SELECT l.lane, (SELECT o.due_at FROM carillon.occurrences o WHERE o.lane = l.lane AND o.due_at IS NOT NULL
-		ORDER BY o.due_at LIMIT 1) FROM (SELECT lane FROM lanes LIMIT $2) l WHERE l.lane IS NOT NULL`
-
-// Lanes implements [store.Inspector], in the order of their texts.
-func (s *Store) Lanes(ctx context.Context, after store.LaneDue, limit int) (lanes []store.LaneDue, err error) {
-	err = s.transact(ctx, func(t *transaction) {
-		lanes = nil
-		t.rows(lanesSQL, func(rows pgx.Rows) error {
-			var text string
-			var ms *int64
-			if err := rows.Scan(&text, &ms); err != nil {
-				return err
-			}
-			lane, err := job.ParseLane(text)
-			lanes = append(lanes, store.LaneDue{Lane: lane, DueAt: fromMillis(ms)})
-			return err
-		}, after.Lane.String(), limit)
-	})
-	return lanes, err
-}
-
 // CountLanes implements [store.Inspector]. What is due comes first in a lane, so what is read of it tells both.
 func (s *Store) CountLanes(ctx context.Context, now time.Time, lanes []job.Lane, limit int) (counts []store.LaneCount, err error) {
 	names := make([]string, len(lanes))

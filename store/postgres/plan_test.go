@@ -46,9 +46,6 @@ func TestPlans(t *testing.T) {
 			if _, err := o.DueLanes(t.Context(), store.DueParams{After: after, Until: now, Limit: 20}); err != nil {
 				t.Error(err)
 			}
-			if _, err := o.Lanes(t.Context(), store.LaneDue{}, 5); err != nil {
-				t.Error(err)
-			}
 			found, err := o.Sample(t.Context(), job.DefaultLane, time.UnixMilli(many/2), 5)
 			if err != nil || want > 0 && len(found) != 5 {
 				t.Errorf("sampled %d, %v", len(found), err)

@@ -16,12 +16,19 @@ import (
 
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
+	"github.com/carillon-scheduler/carillon/store/memory"
 	"github.com/carillon-scheduler/carillon/store/postgres"
 	"github.com/carillon-scheduler/carillon/store/storetest"
 )
 
 func TestStore(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) storetest.Opener { return newSchema(t, serverURL).opener() })
+}
+
+// TestDifferential: the store does as the reference does.
+func TestDifferential(t *testing.T) {
+	storetest.Differential(t, func() store.Store { return memory.New() },
+		func(t *testing.T) storetest.Opener { return newSchema(t, serverURL).opener() })
 }
 
 func TestStoreThroughPgBouncer(t *testing.T) {

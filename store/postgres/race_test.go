@@ -226,7 +226,7 @@ func TestCancelMeetsNewJob(t *testing.T) {
 	if cancelErr != nil || !results[0].Found || results[0].Cancelled != 1 {
 		t.Fatalf("cancel answers %+v, %v", results, cancelErr)
 	}
-	status, err := s.Job(t.Context(), name("b"))
+	status, err := store.ReadJob(t.Context(), s, name("b"))
 	if err != nil && err != store.ErrNotFound { //nolint:errorlint // it is answered as it is
 		t.Fatal(err)
 	}
@@ -278,7 +278,7 @@ func TestSuccessor(t *testing.T) {
 			if callErr != nil && callErr != store.ErrNotFound { //nolint:errorlint // it is answered as it is
 				t.Fatal(callErr)
 			}
-			status, err := s.Job(t.Context(), name("k"))
+			status, err := store.ReadJob(t.Context(), s, name("k"))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -350,7 +350,7 @@ func TestOddTexts(t *testing.T) {
 		t.Errorf("dead letters are %+v, %v", dead, err)
 	}
 	for _, odd := range []string{"a\x00b", "\xff", "k\x00"} {
-		if _, err := s.Job(t.Context(), name(odd)); err != store.ErrNotFound { //nolint:errorlint // it is answered as it is
+		if _, err := store.ReadJob(t.Context(), s, name(odd)); err != store.ErrNotFound { //nolint:errorlint // it is answered as it is
 			t.Errorf("job %q: %v", odd, err)
 		}
 		if err := s.Pause(t.Context(), name(odd), job.NewRevision(epoch), epoch); err != store.ErrNotFound { //nolint:errorlint // as above

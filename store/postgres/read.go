@@ -13,73 +13,44 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// Job implements [store.Jobs].
-func (s *Store) Job(ctx context.Context, name job.Name) (status store.JobStatus, err error) {
-	if !storable(name.Tenant, name.Key) {
-		return store.JobStatus{}, store.ErrNotFound
-	}
-	var found bool
-	var callbackData, options, schedule []byte
-	err = s.transact(ctx, func(t *transaction) {
-		found = false
-		var r jobRow
-		t.rows(`SELECT `+jobColumnsSQL+`, j.callback_data, j.options, j.schedule FROM carillon.jobs j WHERE tenant = $1 AND key = $2`,
-			func(rows pgx.Rows) (err error) {
-				found = true
-				status, err = r.scan(rows, &callbackData, &options, &schedule)
-				return err
-			}, name.Tenant, name.Key)
-	})
-	if err != nil {
-		return store.JobStatus{}, err
-	}
-	if !found {
-		return store.JobStatus{}, store.ErrNotFound
-	}
-	status.Callback.Data = callbackData
-	if status.Options, err = job.DecodeOptions(options); err != nil {
-		return store.JobStatus{}, err
-	}
-	status.Schedule, err = job.DecodeSchedule(schedule)
-	return status, err
-}
-
 // Jobs implements [store.Jobs].
 func (s *Store) Jobs(ctx context.Context, f store.JobFilter) (page []store.JobStatus, err error) {
-	if !storable(f.Tenant, f.Prefix) {
+	if !storable(f.Tenant, f.Key, f.Prefix) {
 		return nil, nil
 	}
+	columns := jobColumnsSQL
+	if f.Whole {
+		columns += `, j.callback_data, j.options, j.schedule`
+	}
+	where, args := `tenant = $1 AND key > $2`, []any{f.Tenant, text(f.After), f.Limit}
+	switch {
+	case f.Key != "":
+		where, args = where+` AND key = $4`, append(args, f.Key)
+	case f.Prefix != "":
+		where, args = where+` AND key >= $4 AND key < $5`, append(args, f.Prefix, afterPrefix(f.Prefix))
+	}
+	var names []job.Name
 	err = s.transact(ctx, func(t *transaction) {
-		page = nil
+		page, names = nil, nil
 		var r jobRow
-		t.rows(`SELECT `+jobColumnsSQL+` FROM carillon.jobs j
-			WHERE tenant = $1 AND key >= $2 AND key < $3 AND key > $4 ORDER BY key LIMIT $5`,
+		t.rows(`SELECT `+columns+` FROM carillon.jobs j WHERE `+where+` ORDER BY key LIMIT $3`,
 			func(rows pgx.Rows) error {
-				status, err := r.scan(rows)
+				status, err := r.scanListed(rows, f.Whole)
 				page = append(page, status)
 				return err
-			}, f.Tenant, f.Prefix, afterPrefix(f.Prefix), text(f.After), f.Limit)
-	})
-	return page, err
-}
-
-// Strays implements [store.Jobs].
-func (s *Store) Strays(ctx context.Context, f store.JobFilter) (page []job.Name, err error) {
-	if !storable(f.Tenant, f.Prefix) {
-		return nil, nil
-	}
-	err = s.transact(ctx, func(t *transaction) {
-		page = nil
-		t.rows(`SELECT DISTINCT key FROM carillon.occurrences WHERE due_at IS NOT NULL
-				AND tenant = $1 AND key >= $2 AND key < $3 AND key > $4 ORDER BY key LIMIT $5`,
+			}, args...)
+		if !f.Standalone {
+			return
+		}
+		t.rows(`SELECT DISTINCT key FROM carillon.occurrences WHERE due_at IS NOT NULL AND `+where+` ORDER BY key LIMIT $3`,
 			func(rows pgx.Rows) error {
 				name := job.Name{Tenant: f.Tenant}
 				err := rows.Scan(&name.Key)
-				page = append(page, name)
+				names = append(names, name)
 				return err
-			}, f.Tenant, f.Prefix, afterPrefix(f.Prefix), text(f.After), f.Limit)
+			}, args...)
 	})
-	return page, err
+	return store.WithStandalone(page, names, f.Limit), err
 }
 
 // storable tells whether columns can hold the texts. What they can't hold is not there.

@@ -60,6 +60,23 @@ func (r *jobRow) scan(row pgx.Row, more ...any) (store.JobStatus, error) {
 	return r.status, err
 }
 
+// scanListed reads jobColumnsSQL and, of a job that is read whole, the callback's data, the options and the schedule.
+func (r *jobRow) scanListed(row pgx.Row, whole bool) (status store.JobStatus, err error) {
+	if !whole {
+		return r.scan(row)
+	}
+	var data, options, schedule []byte
+	if status, err = r.scan(row, &data, &options, &schedule); err != nil {
+		return status, err
+	}
+	status.Callback.Data = data
+	if status.Options, err = job.DecodeOptions(options); err != nil {
+		return status, err
+	}
+	status.Schedule, err = job.DecodeSchedule(schedule)
+	return status, err
+}
+
 // occurrenceRow is where a row of a name and occurrenceColumnsSQL is read into.
 type occurrenceRow struct {
 	tenant, key, lane            string

@@ -119,7 +119,7 @@ func TestImportMeetsPuts(t *testing.T) {
 	}
 	group.Wait()
 	for _, c := range mustClaim(t, to, epoch.Add(24*time.Hour), 1000).Occurrences {
-		if status, err := to.Job(t.Context(), c.Name); err != nil || status.Revision != c.Revision {
+		if status, err := store.ReadJob(t.Context(), to, c.Name); err != nil || status.Revision != c.Revision {
 			t.Errorf("an occurrence of %s fires that is of no job, %v", c.Name, err)
 		}
 	}

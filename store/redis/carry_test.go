@@ -74,7 +74,7 @@ func breakings(t *testing.T, then func(b *broken)) {
 		relay.dieAfter(step)
 		r := dying.Put(t.Context(), []store.Put{b.next})[0]
 		done = !relay.died()
-		there, err := b.s.Job(t.Context(), b.first.Job.Name)
+		there, err := store.ReadJob(t.Context(), b.s, b.first.Job.Name)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -174,7 +174,7 @@ func TestBrokenCarry(t *testing.T) {
 				b.Fatal(err)
 			}
 		}
-		status, err := b.s.Job(t.Context(), b.first.Job.Name)
+		status, err := store.ReadJob(t.Context(), b.s, b.first.Job.Name)
 		if want := (len(b.held)) / 5; err != nil || status.Missed != want {
 			t.Errorf("missed are %d, want %d, %v", status.Missed, want, err)
 		}
@@ -194,7 +194,7 @@ func TestBrokenCarry(t *testing.T) {
 				t.Fatalf("deleted %d, %v", n, err)
 			}
 		}
-		if status, err := b.s.Job(t.Context(), b.first.Job.Name); err != nil || status.Live() {
+		if status, err := store.ReadJob(t.Context(), b.s, b.first.Job.Name); err != nil || status.Live() {
 			t.Errorf("at the end the job is live: %v, %v", status.Live(), err)
 		}
 		b.firedOnce(b.pending() - settled)
@@ -308,7 +308,7 @@ func TestCarryRaced(t *testing.T) {
 
 func jobRevision(t *testing.T, s store.Store, name job.Name) job.Revision {
 	t.Helper()
-	status, err := s.Job(t.Context(), name)
+	status, err := store.ReadJob(t.Context(), s, name)
 	if err != nil {
 		t.Fatal(err)
 	}

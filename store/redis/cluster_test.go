@@ -81,7 +81,7 @@ func TestMovingSlot(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = s.Job(t.Context(), p.Job.Name)
+		_, err = store.ReadJob(t.Context(), s, p.Job.Name)
 		if there := err == nil; there != (total == 2) || total == 1 {
 			t.Errorf("%s has %d occurrences, and is there: %v", p.Job.Name, total, there)
 		} else if there {
@@ -234,9 +234,9 @@ func TestHungNode(t *testing.T) {
 		t.Errorf("claimed %d of %d", got, want)
 	}
 	nodes[2].await("it is passed over", func() bool {
-		lanes, err := s.Lanes(t.Context(), store.LaneDue{}, 1000)
-		if !errors.Is(err, store.ErrUnavailable) || len(lanes) != 1 {
-			t.Fatalf("the lanes are answered with %v, %v", lanes, err)
+		page, err := s.DueLanes(t.Context(), store.DueParams{Until: epoch.AddDate(100, 0, 0), Limit: 1000})
+		if !errors.Is(err, store.ErrUnavailable) || len(page.Lanes) != 1 {
+			t.Fatalf("the lanes are answered with %v, %v", page.Lanes, err)
 		}
 		return strings.Contains(err.Error(), "did not answer a moment ago")
 	})

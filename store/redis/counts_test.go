@@ -27,7 +27,7 @@ func TestStateWithoutCounts(t *testing.T) {
 		t.Fatalf("the state is %q", state)
 	}
 	server.must("hset", jobs, field, strings.Replace(state, counts, " 3 ", 1))
-	j, err := s.Job(t.Context(), p.Job.Name)
+	j, err := store.ReadJob(t.Context(), s, p.Job.Name)
 	if err != nil || j.Missed != 3 || j.Planned != 0 || j.Failed != 0 || !j.Trouble.IsZero() {
 		t.Errorf("%+v, %v", j, err)
 	}
@@ -41,7 +41,7 @@ func TestStateWithoutCounts(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	j, err = s.Job(t.Context(), p.Job.Name)
+	j, err = store.ReadJob(t.Context(), s, p.Job.Name)
 	if err != nil || j.Missed != 4 || j.Planned != 0 || j.Failed != 1 || j.Trouble.IsZero() {
 		t.Errorf("%+v, %v", j, err)
 	}

@@ -61,6 +61,10 @@ func parseJobField(s string) job.Name {
 func keyRange(f store.JobFilter, after string) (from, to string) {
 	prefix := jobField(job.Name{Tenant: f.Tenant, Key: f.Prefix})
 	from, to = "["+prefix, "("+prefix+"\xff"
+	if f.Key != "" {
+		prefix = jobField(job.Name{Tenant: f.Tenant, Key: f.Key})
+		from, to = "["+prefix, "("+prefix+"\x02" // with what follows it among the entries of its occurrences
+	}
 	if last := jobField(job.Name{Tenant: f.Tenant, Key: after}); after != "" && last >= prefix {
 		from = "(" + last + "\x01"
 	}

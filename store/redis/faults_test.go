@@ -89,7 +89,7 @@ func TestKilled(t *testing.T) {
 		return err == nil
 	})
 	for key := range acknowledged {
-		status, err := s.Job(t.Context(), job.Name{Tenant: job.DefaultTenant, Key: key})
+		status, err := store.ReadJob(t.Context(), s, job.Name{Tenant: job.DefaultTenant, Key: key})
 		if err != nil {
 			t.Fatalf("%s was acknowledged: %v", key, err)
 		}
@@ -153,7 +153,7 @@ func TestLatePut(t *testing.T) {
 	}
 	server.signal(syscall.SIGCONT)
 	server.await("the server has run the late script", func() bool { return server.scripts() > before })
-	if _, err := s.Job(t.Context(), late.Job.Name); !errors.Is(err, store.ErrNotFound) {
+	if _, err := store.ReadJob(t.Context(), s, late.Job.Name); !errors.Is(err, store.ErrNotFound) {
 		t.Errorf("the late put has taken effect: %v", err)
 	}
 }

@@ -14,19 +14,8 @@ import (
 
 // DueLanes implements [store.Inspector]: it asks all shards at once for what their heads tell. If some fail, it answers
 // the lanes of the others, with the error.
-func (s *Store) DueLanes(ctx context.Context, p store.DueParams) (store.DuePage, error) {
-	return s.dueLanes(ctx, p.After, strconv.FormatInt(p.Until.UnixMilli(), 10), p.Limit)
-}
-
-// Lanes implements [store.Inspector], in the order of their due times.
-func (s *Store) Lanes(ctx context.Context, after store.LaneDue, limit int) ([]store.LaneDue, error) {
-	page, err := s.dueLanes(ctx, after, "+inf", limit)
-	return page.Lanes, err
-}
-
-// dueLanes answers lanes that are due after a place and up to a bound.
-func (s *Store) dueLanes(ctx context.Context, after store.LaneDue, until string, limit int) (page store.DuePage, err error) {
-	limit = min(limit, chunk)
+func (s *Store) DueLanes(ctx context.Context, p store.DueParams) (page store.DuePage, err error) {
+	after, until, limit := p.After, p.Until.UnixMilli(), min(p.Limit, chunk)
 	commands, err := askAll(ctx, s, func(ctx context.Context, pipe redis.Pipeliner, of *shard) []*redis.Cmd {
 		keys := []string{set{key: keyHeads}.of(of), set{key: keyLanes}.of(of), set{key: keyPending}.of(of)}
 		return []*redis.Cmd{pipe.Eval(ctx, dueLanesScript, keys, after.DueAt.UnixMilli(), after.Lane.String(), until, limit)}

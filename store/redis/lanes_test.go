@@ -124,9 +124,9 @@ func TestLanesGo(t *testing.T) {
 			s := open(t, server.url)
 			mustPut(t, s, putIn(t, acmeHigh, "k", 1))
 			c.do(t, s, server)
-			lanes, err := s.Lanes(t.Context(), store.LaneDue{}, 1000)
-			if err != nil || len(lanes) != c.left {
-				t.Errorf("the lanes are %v, %v", lanes, err)
+			page, err := s.DueLanes(t.Context(), store.DueParams{Until: epoch.AddDate(100, 0, 0), Limit: 1000})
+			if err != nil || len(page.Lanes) != c.left {
+				t.Errorf("the lanes are %v, %v", page.Lanes, err)
 			}
 			keys, err := server.direct.Keys(t.Context(), "carillon:{0}:pending:*").Result()
 			if err != nil || len(keys) != c.left {

@@ -133,7 +133,7 @@ func TestPauseAmidExpansion(t *testing.T) {
 	if err := s.Advance(t.Context(), []store.Advance{first}); err != nil {
 		t.Fatal(err)
 	}
-	status, err := s.Job(t.Context(), p.Job.Name)
+	status, err := store.ReadJob(t.Context(), s, p.Job.Name)
 	if err != nil || !status.Cursor.Equal(first.From) || !status.ExpandAt.Equal(now) {
 		t.Errorf("the cursor is %s, want %s, to be expanded at %s, %v", status.Cursor, first.From, status.ExpandAt, err)
 	}

@@ -10,40 +10,17 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// Job implements [store.Jobs].
-func (s *Store) Job(ctx context.Context, name job.Name) (store.JobStatus, error) {
-	field := jobField(name)
-	answer, err := s.run(ctx, []call{{jobScript, s.shardOf(name), []any{field}}})[0].list()
-	if err != nil {
-		return store.JobStatus{}, err
-	}
-	if len(answer) == 0 {
-		return store.JobStatus{}, store.ErrNotFound
-	}
-	status, err := decodeState(field, answer.text(0), answer.text(1))
-	if err != nil {
-		return status, err
-	}
-	target, err := decodeTarget(answer.text(2))
-	if err != nil {
-		return status, err
-	}
-	status.Callback, status.Options = target.Callback, target.Options
-	status.Schedule, err = job.DecodeSchedule([]byte(answer.text(3)))
-	return status, err
-}
-
 // Jobs implements [store.Jobs].
 func (s *Store) Jobs(ctx context.Context, f store.JobFilter) ([]store.JobStatus, error) {
-	return merge(ctx, s, f.Limit, pages[store.JobStatus]{
+	page, err := merge(ctx, s, f.Limit, pages[store.JobStatus]{
+		shards: s.shardsOf(f),
 		call: func(after string, limit int) (*script, []any) {
 			from, to := keyRange(f, cmp.Or(after, f.After))
-			return jobsScript, []any{from, to, limit}
+			return jobsScript, []any{from, to, limit, flag(f.Whole)}
 		},
 		read: func(answer list, limit int) (page []store.JobStatus, next string, err error) {
 			for i := range answer {
-				row := answer.list(i)
-				status, err := decodeState(row.text(0), row.text(1), row.text(2))
+				status, err := readListed(answer.list(i), f.Whole)
 				if err != nil {
 					return nil, "", err
 				}
@@ -56,14 +33,43 @@ func (s *Store) Jobs(ctx context.Context, f store.JobFilter) ([]store.JobStatus,
 		},
 		compare: func(a, b store.JobStatus) int { return strings.Compare(a.Key, b.Key) },
 	})
+	if err != nil || !f.Standalone {
+		return page, err
+	}
+	names, err := s.standalone(ctx, f)
+	return store.WithStandalone(page, names, f.Limit), err
 }
 
-// Strays implements [store.Jobs].
-func (s *Store) Strays(ctx context.Context, f store.JobFilter) ([]job.Name, error) {
+// shardsOf are the shards that may have what a filter selects; nil for all.
+func (s *Store) shardsOf(f store.JobFilter) []int {
+	if f.Key == "" {
+		return nil
+	}
+	return []int{s.shardOf(job.Name{Tenant: f.Tenant, Key: f.Key})}
+}
+
+// readListed reads what the script jobs answers of a job.
+func readListed(row list, whole bool) (store.JobStatus, error) {
+	status, err := decodeState(row.text(0), row.text(1), row.text(2))
+	if err != nil || !whole {
+		return status, err
+	}
+	target, err := decodeTarget(row.text(3))
+	if err != nil {
+		return status, err
+	}
+	status.Callback, status.Options = target.Callback, target.Options
+	status.Schedule, err = job.DecodeSchedule([]byte(row.text(4)))
+	return status, err
+}
+
+// standalone lists the names that have pending occurrences which stand on their own.
+func (s *Store) standalone(ctx context.Context, f store.JobFilter) ([]job.Name, error) {
 	return merge(ctx, s, f.Limit, pages[job.Name]{
+		shards: s.shardsOf(f),
 		call: func(after string, limit int) (*script, []any) {
 			from, to := keyRange(f, cmp.Or(after, f.After))
-			return straysScript, []any{from, to, limit}
+			return standaloneScript, []any{from, to, limit}
 		},
 		read: func(answer list, limit int) (page []job.Name, next string, err error) {
 			for i := range answer {
@@ -146,6 +152,8 @@ func readDeadLetter(row list) (job.Occurrence, error) {
 
 // pages says how a list is read from a shard, page by page.
 type pages[T any] struct {
+	// shards are those to read from; nil for all.
+	shards []int
 	// call asks for the page that begins after a place, which is empty at first.
 	call func(after string, limit int) (*script, []any)
 	// read reads the answer. Next is after where the next page begins; empty if there is none.
@@ -163,7 +171,14 @@ func merge[T any](ctx context.Context, s *Store, limit int, p pages[T]) (merged 
 		after string
 		ended bool
 	}
-	streams := make([]stream, len(s.shards))
+	shards := p.shards
+	if shards == nil {
+		shards = make([]int, len(s.shards))
+		for i := range shards {
+			shards[i] = i
+		}
+	}
+	streams := make([]stream, len(shards))
 	size := min(limit, pageSize)
 	for len(merged) < limit {
 		var calls []call
@@ -171,7 +186,7 @@ func merge[T any](ctx context.Context, s *Store, limit int, p pages[T]) (merged 
 		for i := range streams {
 			if st := &streams[i]; len(st.page) == 0 && !st.ended {
 				script, args := p.call(st.after, size)
-				calls, asked = append(calls, call{script, i, args}), append(asked, st)
+				calls, asked = append(calls, call{script, shards[i], args}), append(asked, st)
 			}
 		}
 		for i, r := range s.run(ctx, calls) {

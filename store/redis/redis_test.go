@@ -5,7 +5,6 @@ package redis_test
 import (
 	"context"
 	"os"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
+	"github.com/carillon-scheduler/carillon/store/memory"
 	"github.com/carillon-scheduler/carillon/store/redis"
 	"github.com/carillon-scheduler/carillon/store/storetest"
 )
@@ -29,6 +29,19 @@ func TestStore(t *testing.T) {
 			t.Parallel()
 			storetest.Run(t, func(t *testing.T) storetest.Opener {
 				url := newStore(t, c.server, c.options)
+				return func() (store.Store, error) { return redis.Open(context.Background(), url) }
+			})
+		})
+	}
+}
+
+// TestDifferential: the store does as the reference does.
+func TestDifferential(t *testing.T) {
+	server := newServer(t).url
+	for name, options := range map[string]string{"one shard": "", "several shards": "shards=5"} {
+		t.Run(name, func(t *testing.T) {
+			storetest.Differential(t, func() store.Store { return memory.New() }, func(t *testing.T) storetest.Opener {
+				url := newStore(t, server, options)
 				return func() (store.Store, error) { return redis.Open(context.Background(), url) }
 			})
 		})
@@ -152,11 +165,11 @@ func claimParams(now time.Time, limit int) store.ClaimParams {
 // nextDue is when the first of all lanes is due.
 func nextDue(t testing.TB, s store.Store) (time.Time, error) {
 	t.Helper()
-	lanes, err := s.Lanes(t.Context(), store.LaneDue{}, 1000)
-	if err != nil || len(lanes) == 0 {
+	page, err := s.DueLanes(t.Context(), store.DueParams{Until: epoch.AddDate(100, 0, 0), Limit: 1000})
+	if err != nil || len(page.Lanes) == 0 {
 		return time.Time{}, err
 	}
-	return slices.MinFunc(lanes, func(a, b store.LaneDue) int { return a.DueAt.Compare(b.DueAt) }).DueAt, nil
+	return page.Lanes[0].DueAt, nil
 }
 
 func acks(claimed []store.Claimed) (all []store.Settlement) {

@@ -98,7 +98,7 @@ func TestShardsStay(t *testing.T) {
 	server := newServer(t)
 	mustPut(t, open(t, server.url+"?shards=7"), put("k", 1))
 	for _, url := range []string{server.url, server.url + "?shards=7"} {
-		if _, err := open(t, url).Job(t.Context(), job.Name{Tenant: job.DefaultTenant, Key: "k"}); err != nil {
+		if _, err := store.ReadJob(t.Context(), open(t, url), job.Name{Tenant: job.DefaultTenant, Key: "k"}); err != nil {
 			t.Errorf("%s: %v", url, err)
 		}
 	}

@@ -160,13 +160,13 @@ func TestLocked(t *testing.T) {
 	if r := s.Put(ctx, []store.Put{put("k", 1)})[0]; !errors.Is(r.Err, store.ErrNotDone) {
 		t.Errorf("put answers %v", r.Err)
 	}
-	if _, err := s.Lanes(t.Context(), store.LaneDue{}, 1000); err != nil {
+	if _, err := s.DueLanes(t.Context(), store.DueParams{Until: epoch, Limit: 1}); err != nil {
 		t.Errorf("reading is not locked, but answers %v", err)
 	}
 	if err := lock.Rollback(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Job(t.Context(), job.Name{Tenant: job.DefaultTenant, Key: "k"}); !errors.Is(err, store.ErrNotFound) {
+	if _, err := store.ReadJob(t.Context(), s, job.Name{Tenant: job.DefaultTenant, Key: "k"}); !errors.Is(err, store.ErrNotFound) {
 		t.Errorf("the job that was not put: %v", err)
 	}
 	if r := s.Put(t.Context(), []store.Put{put("k", 1)})[0]; r.Err != nil {

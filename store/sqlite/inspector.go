@@ -26,21 +26,6 @@ func (s *Store) DueLanes(ctx context.Context, p store.DueParams) (store.DuePage,
 	return store.DuePageOf(found, p.Limit), err
 }
 
-// Lanes implements [store.Inspector], in the order of their texts.
-func (s *Store) Lanes(ctx context.Context, after store.LaneDue, limit int) ([]store.LaneDue, error) {
-	rows, err := s.stmt.lanes.QueryContext(ctx, after.Lane.String(), limit)
-	return read(ctx, rows, err, func(r scanner) (l store.LaneDue, err error) {
-		var lane string
-		var due int64
-		if err := r.Scan(&lane, &due); err != nil {
-			return l, err
-		}
-		l.DueAt = time.UnixMilli(due).UTC()
-		l.Lane, err = job.ParseLane(lane)
-		return l, err
-	})
-}
-
 // Backlog implements [store.Inspector]. It is exact, and reads indexes beside the writer: of ten million occurrences,
 // that takes a second or two.
 func (s *Store) Backlog(ctx context.Context, now time.Time) (store.Backlog, error) {

@@ -211,49 +211,37 @@ func (s *Store) cancel(tx *sql.Tx, name job.Name, asked store.Asked) (store.Canc
 	}, nil
 }
 
-// Job implements [store.Jobs].
-func (s *Store) Job(ctx context.Context, name job.Name) (store.JobStatus, error) {
-	var callbackData, options, schedule []byte
-	status, err := scanJob(s.stmt.jobRead.QueryRowContext(ctx, name.Tenant, name.Key), &callbackData, &options, &schedule)
-	if errors.Is(err, sql.ErrNoRows) {
-		return store.JobStatus{}, store.ErrNotFound
-	}
-	if err != nil {
-		return store.JobStatus{}, mapError(ctx, err)
-	}
-	status.Callback.Data = callbackData
-	if status.Options, err = job.DecodeOptions(options); err != nil {
-		return store.JobStatus{}, err
-	}
-	status.Schedule, err = job.DecodeSchedule(schedule)
-	return status, err
-}
-
 // Jobs implements [store.Jobs].
 func (s *Store) Jobs(ctx context.Context, f store.JobFilter) ([]store.JobStatus, error) {
-	from, to := keyRange(f.Prefix, f.After)
-	rows, err := s.stmt.jobList.QueryContext(ctx, f.Tenant, from, to, f.Limit)
-	return read(ctx, rows, err, func(r scanner) (store.JobStatus, error) { return scanJob(r) })
-}
-
-// Strays implements [store.Jobs].
-func (s *Store) Strays(ctx context.Context, f store.JobFilter) ([]job.Name, error) {
-	from, to := keyRange(f.Prefix, f.After)
-	rows, err := s.stmt.strays.QueryContext(ctx, f.Tenant, from, to, f.Limit)
-	return read(ctx, rows, err, func(r scanner) (job.Name, error) {
+	from, to := keyRange(f)
+	stmt, scan := s.stmt.jobList, func(r scanner) (store.JobStatus, error) { return scanJob(r) }
+	if f.Whole {
+		stmt, scan = s.stmt.jobListWhole, scanWholeJob
+	}
+	rows, err := stmt.QueryContext(ctx, f.Tenant, from, to, f.Limit)
+	page, err := read(ctx, rows, err, scan)
+	if err != nil || !f.Standalone {
+		return page, err
+	}
+	rows, err = s.stmt.standaloneList.QueryContext(ctx, f.Tenant, from, to, f.Limit)
+	names, err := read(ctx, rows, err, func(r scanner) (job.Name, error) {
 		name := job.Name{Tenant: f.Tenant}
 		return name, r.Scan(&name.Key)
 	})
+	return store.WithStandalone(page, names, f.Limit), err
 }
 
-// keyRange is the keys that have a prefix and sort after a key: from the first, to before the second. Keys are UTF-8
-// without control characters, so no key lies between one and the same with a zero byte, and none has a byte 0xff.
-func keyRange(prefix, after string) (from, to string) {
-	from = prefix
-	if after != "" {
-		from = max(from, after+"\x00")
+// keyRange is the keys that a filter selects: from the first, to before the second. Keys are UTF-8 without control
+// characters, so no key lies between one and the same with a zero byte, and none has a byte 0xff.
+func keyRange(f store.JobFilter) (from, to string) {
+	from, to = f.Prefix, afterPrefix(f.Prefix)
+	if f.Key != "" {
+		from, to = f.Key, f.Key+"\x00"
 	}
-	return from, afterPrefix(prefix)
+	if f.After != "" {
+		from = max(from, f.After+"\x00")
+	}
+	return from, to
 }
 
 // afterPrefix is a bound above every key with the prefix.

@@ -21,7 +21,7 @@ func (s *Store) Records(ctx context.Context, f store.RecordFilter) ([]store.Reco
 		}
 		list, args = s.stmt.recordNamed, append(args, string(keys))
 	} else {
-		from, to := keyRange(f.Prefix, f.After)
+		from, to := keyRange(store.JobFilter{Prefix: f.Prefix, After: f.After})
 		args = append(args, from, to)
 	}
 	rows, err := list.QueryContext(ctx, args...)

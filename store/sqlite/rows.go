@@ -67,6 +67,21 @@ func scanJob(row scanner, more ...any) (store.JobStatus, error) {
 	return s, err
 }
 
+// scanWholeJob reads jobColumns and then the callback's data, the options and the schedule.
+func scanWholeJob(row scanner) (store.JobStatus, error) {
+	var data, options, schedule []byte
+	s, err := scanJob(row, &data, &options, &schedule)
+	if err != nil {
+		return s, err
+	}
+	s.Callback.Data = data
+	if s.Options, err = job.DecodeOptions(options); err != nil {
+		return s, err
+	}
+	s.Schedule, err = job.DecodeSchedule(schedule)
+	return s, err
+}
+
 // jobValues are what jobInsert takes.
 func jobValues(j *job.Job, pausedAt time.Time, sole any) []any {
 	return []any{

@@ -12,15 +12,21 @@ import (
 	_ "modernc.org/sqlite"
 
 	"github.com/carillon-scheduler/carillon/store"
+	"github.com/carillon-scheduler/carillon/store/memory"
 	"github.com/carillon-scheduler/carillon/store/sqlite"
 	"github.com/carillon-scheduler/carillon/store/storetest"
 )
 
-func TestStore(t *testing.T) {
-	storetest.Run(t, func(t *testing.T) storetest.Opener {
-		file := "sqlite:" + filepath.Join(t.TempDir(), "carillon.db")
-		return func() (store.Store, error) { return sqlite.Open(context.Background(), file) }
-	})
+func TestStore(t *testing.T) { storetest.Run(t, newFile) }
+
+// TestDifferential: the store does as the reference does.
+func TestDifferential(t *testing.T) {
+	storetest.Differential(t, func() store.Store { return memory.New() }, newFile)
+}
+
+func newFile(t *testing.T) storetest.Opener {
+	file := "sqlite:" + filepath.Join(t.TempDir(), "carillon.db")
+	return func() (store.Store, error) { return sqlite.Open(context.Background(), file) }
 }
 
 func TestOpenRefuses(t *testing.T) {

@@ -41,12 +41,12 @@ type statements struct {
 	redrive, deadDelete, deadSweep *sql.Stmt
 
 	// Read beside the writer.
-	jobRead, jobList, strays, occurrenceList, occurrenceCount, expired, deadOld, backlog *sql.Stmt
+	jobList, jobListWhole, standaloneList, occurrenceList, occurrenceCount, expired, deadOld, backlog *sql.Stmt
 
 	// Read for the loops.
 	dueLanes, expandDue *sql.Stmt
 
-	lanes, laneCount, laneSample *sql.Stmt
+	laneCount, laneSample *sql.Stmt
 
 	recordRead, recordWrite, recordDelete, recordSweep, recordList, recordNamed, recordsOld *sql.Stmt
 
@@ -146,11 +146,11 @@ func (s *statements) prepare(ctx context.Context, in *Store) error {
 			AND NOT EXISTS (SELECT 1 FROM occurrences o WHERE o.job = jobs.rowid AND o.listed = 1)
 			AND NOT EXISTS (SELECT 1 FROM occurrences o WHERE o.id = jobs.sole AND o.job = jobs.rowid)`},
 
-		{reader, &s.jobRead, `SELECT ` + jobColumns + `, j.callback_data, j.options, j.schedule
-			FROM jobs j WHERE tenant = ? AND key = ?`},
+		{reader, &s.jobListWhole, `SELECT ` + jobColumns + `, j.callback_data, j.options, j.schedule FROM jobs j
+			WHERE tenant = ? AND key >= ? AND key < ? ORDER BY key LIMIT ?`},
 		{reader, &s.jobList, `SELECT ` + jobColumns + ` FROM jobs j
 			WHERE tenant = ? AND key >= ? AND key < ? ORDER BY key LIMIT ?`},
-		{reader, &s.strays, `SELECT DISTINCT key FROM occurrences
+		{reader, &s.standaloneList, `SELECT DISTINCT key FROM occurrences
 			WHERE job IS NULL AND tenant = ? AND key >= ? AND key < ? AND lane > '' ORDER BY key LIMIT ?`},
 		{reader, &s.occurrenceList, `SELECT ` + strings.Replace(occurrenceColumns, "o.callback_type, o.callback_data, o.options", "NULL, NULL, NULL", 1) + ` FROM ` + occurrenceTables + `
 			WHERE o.lane > '' AND o.id > ?1 AND o.id IN (
@@ -175,11 +175,6 @@ func (s *statements) prepare(ctx context.Context, in *Store) error {
 				SELECT due_at, lane FROM occurrences INDEXED BY occurrences_due
 				WHERE due_at >= ?1 AND (due_at, lane) > (?1, ?2) AND due_at <= ?3 ORDER BY due_at, lane LIMIT ?4)
 			GROUP BY lane`},
-		// From each lane to the next, past all that waits in it.
-		{reader, &s.lanes, `WITH RECURSIVE lanes (lane) AS (
-				SELECT (SELECT min(lane) FROM occurrences WHERE lane > ?1)
-				UNION ALL SELECT (SELECT min(lane) FROM occurrences WHERE lane > lanes.lane) FROM lanes WHERE lane IS NOT NULL LIMIT ?2)
-			SELECT lane, (SELECT min(due_at) FROM occurrences o WHERE o.lane = l.lane) FROM lanes l WHERE lane IS NOT NULL`},
 		{reader, &s.laneCount, `SELECT count(*), coalesce(sum(due_at <= ?1), 0)
 			FROM (SELECT due_at FROM occurrences WHERE lane = ?2 ORDER BY due_at LIMIT ?3)`},
 		{reader, &s.laneSample, `SELECT o.due_at, coalesce(o.callback_type, j.callback_type), coalesce(o.callback_data, j.callback_data)

@@ -82,7 +82,7 @@ func testUpgrade(t *testing.T, format int) {
 		if n, err := replicas.Count(t.Context(), s, now); err != nil || n != 1 {
 			t.Errorf("%d replicas, %v", n, err)
 		}
-		j, err := s.Job(t.Context(), name)
+		j, err := store.ReadJob(t.Context(), s, name)
 		if err != nil || j.Missed != 2 || j.Planned != 0 || !j.Trouble.IsZero() && j.Failed != 1 {
 			t.Errorf("%+v, %v", j, err)
 		}
@@ -101,7 +101,7 @@ func testUpgrade(t *testing.T, format int) {
 				t.Error(err)
 			}
 		}
-		if j, err = s.Job(t.Context(), name); err != nil || j.Failed != 1 || j.Trouble.Error != "no" || j.Live() {
+		if j, err = store.ReadJob(t.Context(), s, name); err != nil || j.Failed != 1 || j.Trouble.Error != "no" || j.Live() {
 			t.Errorf("%+v, %v", j, err)
 		}
 		if err := s.Close(); err != nil {

@@ -66,10 +66,10 @@ func testAdvanceStale(f *fixture) {
 		a, now := f.claimedAdvance(n)
 		a.Missed = 3
 		c.meanwhile(n, &a, now)
-		before, beforeErr := f.store().Job(f.Context(), n)
+		before, beforeErr := store.ReadJob(f.Context(), f.store(), n)
 		pending := f.pending(n)
 		f.advance(a)
-		after, afterErr := f.store().Job(f.Context(), n)
+		after, afterErr := store.ReadJob(f.Context(), f.store(), n)
 		expectSame(f, c.name+": the job", after, before)
 		expect(f, c.name+": exists", afterErr == nil, beforeErr == nil)
 		expectSame(f, c.name+": pending", f.pending(n), pending)

@@ -31,7 +31,7 @@ func testCancel(f *fixture) {
 	f.put(newPut(name("other"), epoch, time.Hour))
 	expect(f, "result", f.cancel(name("k"))[0], store.CancelResult{Found: true, Cancelled: 3})
 
-	_, err := f.store().Job(f.Context(), name("k"))
+	_, err := store.ReadJob(f.Context(), f.store(), name("k"))
 	expect(f, "the job is gone", errors.Is(err, store.ErrNotFound), true)
 	f.expectTimes("claimed", timestamps(f.claim(epoch.Add(24*time.Hour), 10), claimedTime), epoch.Add(time.Hour))
 	expect(f, "the second time", f.cancel(name("k"))[0], store.CancelResult{})

@@ -87,12 +87,12 @@ func testFrom(f *fixture) {
 		{"a cursor of one that has none", "there", store.Replaced{Version: there.Job.Version, Cursor: epoch}},
 		{"of none", "none", store.Replaced{Version: there.Job.Version}},
 	} {
-		before, beforeErr := f.store().Job(f.Context(), name(c.key))
+		before, beforeErr := store.ReadJob(f.Context(), f.store(), name(c.key))
 		p := newPut(name(c.key), epoch, 2*time.Hour)
 		p.From = c.from
 		result := f.store().Put(f.Context(), []store.Put{p})[0]
 		expect(f, c.what+": precondition failed", errors.Is(result.Err, store.ErrPrecondition), true)
-		after, afterErr := f.store().Job(f.Context(), name(c.key))
+		after, afterErr := store.ReadJob(f.Context(), f.store(), name(c.key))
 		expect(f, c.what+": exists", afterErr == nil, beforeErr == nil)
 		expectSame(f, c.what+": the job", after, before)
 	}

@@ -17,7 +17,7 @@ var deadLetterTests = []namedTest{
 	{"dead letters of other tenants", testDeadLetterTenants},
 	{"dead letters are deleted", testDeadLetterDelete},
 	{"dead letters in brief", testDeadLetterBrief},
-	{"strays are listed", testStrays},
+	{"keys without a job are listed", testStandalone},
 }
 
 func testBury(f *fixture) {
@@ -182,32 +182,54 @@ func testDeadLetterBrief(f *fixture) {
 	expect(f, "callback data after all", string(f.claimOne(epoch).Callback.Data), string(buried.Callback.Data))
 }
 
-func testStrays(f *fixture) {
-	strays := func(filter store.JobFilter) string {
+func testStandalone(f *fixture) {
+	listed := func(filter store.JobFilter) string {
 		f.Helper()
-		filter.Tenant = job.DefaultTenant
-		names, err := f.store().Strays(f.Context(), filter)
-		f.must(err)
+		filter.Standalone = true
 		var all []string
-		for _, n := range names {
-			expect(f, "tenant", n.Tenant, job.DefaultTenant)
-			all = append(all, n.Key)
+		for _, s := range f.jobs(filter) {
+			expect(f, "tenant", s.Tenant, job.DefaultTenant)
+			text := s.Key
+			if s.Revision != "" {
+				text += " (job)"
+			} else {
+				expectSame(f, "a key without a job", s, store.JobStatus{Job: job.Job{Name: s.Name}})
+			}
+			all = append(all, text)
 		}
 		return fmt.Sprintf("%q", all)
 	}
+	var ids []job.ID
 	for i, key := range []string{"p-b", "p-a", "p-a", "q", "p-dead", "p-c"} { // twice the same: two instants
 		buried := f.bury(name(key), epoch.Add(time.Duration(i)*time.Second))
-		if key != "p-dead" {
-			f.redrive(buried.ID)
+		if f.cancel(name(key)); key != "p-dead" {
+			ids = append(ids, buried.ID)
 		}
 	}
+	f.redrive(ids...)
 	f.bury(job.Name{Tenant: "other", Key: "p-x"}, epoch)
-	f.put(newPut(name("p-job"), epoch, time.Hour))
+	for _, key := range []string{"p-ab", "p-c", "r"} {
+		f.put(newPut(name(key), epoch, time.Hour))
+	}
 	f.cancel(name("nothing"))
-	expect(f, "all", strays(store.JobFilter{Limit: 10}), `["p-a" "p-b" "p-c" "q"]`)
-	expect(f, "by prefix", strays(store.JobFilter{Prefix: "p-", Limit: 10}), `["p-a" "p-b" "p-c"]`)
-	expect(f, "first page", strays(store.JobFilter{Prefix: "p-", Limit: 2}), `["p-a" "p-b"]`)
-	expect(f, "first page of one", strays(store.JobFilter{Prefix: "p-", Limit: 1}), `["p-a"]`)
-	expect(f, "second page", strays(store.JobFilter{Prefix: "p-", After: "p-a", Limit: 2}), `["p-b" "p-c"]`)
-	expect(f, "last page", strays(store.JobFilter{Prefix: "p-", After: "p-c", Limit: 2}), `[]`)
+	f.trigger(trigger(name("r"), epoch, 1)) // of a job that there is
+	for _, c := range []struct {
+		what   string
+		filter store.JobFilter
+		want   string
+	}{
+		{"all", store.JobFilter{Limit: 10}, `["p-a" "p-ab (job)" "p-b" "p-c (job)" "q" "r (job)"]`},
+		{"by prefix", store.JobFilter{Prefix: "p-", Limit: 10}, `["p-a" "p-ab (job)" "p-b" "p-c (job)"]`},
+		{"first page", store.JobFilter{Prefix: "p-", Limit: 3}, `["p-a" "p-ab (job)" "p-b"]`},
+		{"first page of one", store.JobFilter{Prefix: "p-", Limit: 1}, `["p-a"]`},
+		{"second page of one", store.JobFilter{Prefix: "p-", After: "p-a", Limit: 1}, `["p-ab (job)"]`},
+		{"second page", store.JobFilter{Prefix: "p-", After: "p-b", Limit: 3}, `["p-c (job)"]`},
+		{"last page", store.JobFilter{Prefix: "p-", After: "p-c", Limit: 2}, `[]`},
+		{"one key", store.JobFilter{Key: "p-b", Limit: 2}, `["p-b"]`},
+		{"one key of a job", store.JobFilter{Key: "r", Limit: 2}, `["r (job)"]`},
+		{"a key of a dead letter", store.JobFilter{Key: "p-dead", Limit: 2}, `[]`},
+	} {
+		expect(f, c.what, listed(c.filter), c.want)
+	}
+	expect(f, "jobs alone", keys(f.jobs(store.JobFilter{})), `["p-ab" "p-c" "r"]`)
 }

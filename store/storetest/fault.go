@@ -85,7 +85,7 @@ func testEndedContext(f *fixture) {
 	} {
 		expect(f, what+" is unavailable", errors.Is(err, store.ErrUnavailable), true)
 	}
-	_, err := s.Job(f.Context(), name("new"))
+	_, err := store.ReadJob(f.Context(), s, name("new"))
 	expect(f, "what was put is not there", errors.Is(err, store.ErrNotFound), true)
 	pending := f.pending(name("k"))
 	expect(f, "pending", len(pending), 1)

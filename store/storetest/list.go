@@ -12,6 +12,7 @@ import (
 var listTests = []namedTest{
 	{"jobs are listed by prefix", testJobsPrefix},
 	{"jobs are listed in pages", testJobsPages},
+	{"a job is listed by its key, whole or not", testJobsKey},
 	{"occurrences are listed in pages", testOccurrencePages},
 	{"a job tells its next instant", testNext},
 }
@@ -49,6 +50,37 @@ func testJobsPrefix(f *fixture) {
 		expect(f, "next of "+s.Key, s.Next, []time.Time{epoch.Add(time.Hour), {}}[i%2])
 		expect(f, "type", s.Callback.Type, "http")
 		expect(f, "created", s.CreatedAt, epoch)
+	}
+}
+
+func testJobsKey(f *fixture) {
+	for _, key := range []string{"a", "ab", "b"} {
+		f.put(newPut(name(key), epoch, time.Hour, 2*time.Hour))
+	}
+	f.put(newPut(job.Name{Tenant: "other", Key: "c"}, epoch, time.Hour))
+	for _, c := range []struct {
+		filter store.JobFilter
+		want   string
+	}{
+		{store.JobFilter{Key: "a"}, `["a"]`},
+		{store.JobFilter{Key: "ab", After: "a"}, `["ab"]`},
+		{store.JobFilter{Key: "a", After: "a"}, `[]`},
+		{store.JobFilter{Key: "c"}, `[]`},
+	} {
+		for _, whole := range []bool{false, true} {
+			c.filter.Whole = whole
+			expect(f, fmt.Sprintf("%+v", c.filter), keys(f.jobs(c.filter)), c.want)
+		}
+	}
+	for _, filter := range []store.JobFilter{{Key: "b"}, {Prefix: "b"}, {After: "ab"}} {
+		brief := f.jobs(filter)[0]
+		filter.Whole = true
+		whole := f.jobs(filter)[0]
+		expectSame(f, "the whole job", whole, f.job(name("b")))
+		expect(f, "instants", len(whole.Schedule.Instants), 2)
+		expect(f, "callback data are there", len(whole.Callback.Data) > 0, true)
+		whole.Callback.Data, whole.Options, whole.Schedule = nil, job.Options{}, job.Schedule{}
+		expectSame(f, "the job without what may be large", brief, whole)
 	}
 }
 

@@ -67,7 +67,7 @@ func testPutKeeps(f *fixture) {
 	expect(f, "never claimed", first.ScheduledAt.IsZero(), true)
 	expect(f, "own", first.Own, nil)
 
-	_, err := f.store().Job(f.Context(), name("other"))
+	_, err := store.ReadJob(f.Context(), f.store(), name("other"))
 	expect(f, "an unknown job is not found", errors.Is(err, store.ErrNotFound), true)
 }
 
@@ -196,7 +196,7 @@ func testPutConditions(f *fixture) {
 		{"a version that was replaced", "there", store.Condition{Versions: []job.Revision{first.Job.Revision}}, false},
 		{"present, of one that exists", "there", store.Condition{Present: true}, true},
 	} {
-		before, beforeErr := f.store().Job(f.Context(), name(c.key))
+		before, beforeErr := store.ReadJob(f.Context(), f.store(), name(c.key))
 		p := newPut(name(c.key), epoch, 2*time.Hour)
 		p.If = c.cond
 		result := f.store().Put(f.Context(), []store.Put{p})[0]
@@ -208,7 +208,7 @@ func testPutConditions(f *fixture) {
 			continue
 		}
 		expect(f, c.name+": precondition failed", errors.Is(result.Err, store.ErrPrecondition), true)
-		after, afterErr := f.store().Job(f.Context(), name(c.key))
+		after, afterErr := store.ReadJob(f.Context(), f.store(), name(c.key))
 		expect(f, c.name+": revision", after.Revision, before.Revision)
 		expect(f, c.name+": exists", afterErr == nil, beforeErr == nil)
 		expect(f, c.name+": pending", len(f.pending(name(c.key))), map[bool]int{true: 1}[beforeErr == nil])

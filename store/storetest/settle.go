@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/carillon-scheduler/carillon/job"
@@ -12,6 +13,7 @@ var settleTests = []namedTest{
 	{"retry makes due again", testRetry},
 	{"release gives back unfired", testRelease},
 	{"settling twice is settling once", testSettleTwice},
+	{"settling twice in one call", testSettleTwiceAtOnce},
 	{"a stale claim settles nothing", testFencing},
 	{"settle a mixed batch", testSettleMixed},
 	{"retry and release keep the job", testSettleKeeps},
@@ -81,6 +83,40 @@ func testSettleTwice(f *fixture) {
 		}
 	}
 	f.settle()
+}
+
+// testSettleTwiceAtOnce: a settlement may come twice in one call, of a job's occurrence and of one that stands on its
+// own.
+func testSettleTwiceAtOnce(f *fixture) {
+	for i, outcome := range []store.Outcome{store.Ack, store.Retry, store.Bury, store.Release, store.Miss} {
+		n := name(fmt.Sprint("k", i))
+		f.put(newPut(n, epoch, 0, time.Hour))
+		f.trigger(trigger(n, epoch, 1))
+		var settlements []store.Settlement
+		for _, c := range f.claim(epoch, 10) {
+			settlements = append(settlements, settlement(c, outcome), settlement(c, outcome))
+		}
+		expect(f, "settlements", len(settlements), 4)
+		f.settle(settlements...)
+		left, dead := 1, 0
+		switch outcome {
+		case store.Retry, store.Release:
+			left = 3
+		case store.Bury:
+			dead = 2
+		case store.Ack, store.Miss:
+		}
+		pending := f.pending(n)
+		expect(f, "pending", len(pending), left)
+		expect(f, "dead letters", len(f.deadLetters(store.DeadLetterFilter{Key: n.Key})), dead)
+		for _, o := range pending {
+			expect(f, "attempt", o.Attempt, map[bool]int{true: 1}[outcome == store.Retry && o.Timestamp.Equal(epoch)])
+		}
+		counts := f.job(n)
+		expect(f, "failed", counts.Failed, map[store.Outcome]int{store.Bury: 1}[outcome])
+		expect(f, "missed", counts.Missed, map[store.Outcome]int{store.Miss: 1}[outcome])
+		f.cancel(n)
+	}
 }
 
 // testFencing: once an occurrence was claimed again, the first claim's settlements change nothing.

@@ -161,7 +161,7 @@ func (f *fixture) putOn(s store.Store, p store.Put) store.PutResult {
 // job reads a job that must exist.
 func (f *fixture) job(n job.Name) store.JobStatus {
 	f.Helper()
-	status, err := f.store().Job(f.Context(), n)
+	status, err := store.ReadJob(f.Context(), f.store(), n)
 	f.must(err)
 	return status
 }
@@ -170,7 +170,7 @@ func (f *fixture) job(n job.Name) store.JobStatus {
 func (f *fixture) pending(n job.Name) []job.Occurrence {
 	f.Helper()
 	filter := store.OccurrenceFilter{Name: n, Limit: 1000, Count: true}
-	if status, err := f.store().Job(f.Context(), n); err == nil {
+	if status, err := store.ReadJob(f.Context(), f.store(), n); err == nil {
 		filter.Revision = status.Revision
 	}
 	page, total, err := f.store().Occurrences(f.Context(), filter)

@@ -14,11 +14,11 @@ import (
 type Found struct {
 	// Counts are the records up to there.
 	Counts
-	// Size is how many bytes of the export to keep. What follows is not complete, and will be written again.
+	// Size is the number of bytes of the export to keep. The rest is not complete, and will be written again.
 	Size int64
 	// Source is where it is from, as given to [Export].
 	Source string
-	// Whole tells that it did not break off.
+	// Whole is set if it is complete.
 	Whole bool
 
 	after store.Place
@@ -76,7 +76,7 @@ func newLines(r io.Reader) *lines {
 	return &lines{scanner: s}
 }
 
-// splitLine splits after each line's end, so that a line without one can be told.
+// splitLine splits after each line's end, so that a line without one is recognized.
 func splitLine(data []byte, atEOF bool) (advance int, token []byte, err error) {
 	if i := bytes.IndexByte(data, '\n'); i >= 0 {
 		return i + 1, data[:i+1], nil
@@ -105,5 +105,5 @@ func (l *lines) next() ([]byte, error) {
 	return b, l.scanner.Err() // which is why it has no end, if it is set
 }
 
-// fault tells in which line an error is.
+// fault adds the line's number to an error.
 func (l *lines) fault(err error) error { return fmt.Errorf("line %d: %w", l.read, err) }

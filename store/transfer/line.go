@@ -44,14 +44,16 @@ func encode(l line) ([]byte, error) {
 	return append(b, '\n'), nil
 }
 
-// decode reads a line. What it does not know is an error, since it would be lost.
+// decode reads a line. An unknown field is an error, since it would be lost.
 func decode(b []byte) (line, error) {
 	var l line
 	if err := json.Unmarshal(b, &l, json.RejectUnknownMembers(true)); err != nil {
 		return line{}, err
 	}
 	set := 0
-	for _, is := range []bool{l.Export != nil, l.Tenant != nil, l.Job != nil, l.Occurrence != nil, l.Place != nil, l.End != nil} {
+	for _, is := range []bool{
+		l.Export != nil, l.Tenant != nil, l.Job != nil, l.Occurrence != nil, l.Place != nil, l.End != nil,
+	} {
 		if is {
 			set++
 		}
@@ -73,7 +75,8 @@ func decodeHeader(b []byte) (*header, error) {
 		return nil, errors.New("it is no export: its first line does not say so")
 	}
 	if first.Export.Format > format {
-		return nil, fmt.Errorf("%w: its format is %d, this one reads up to %d; upgrade carillon", ErrFormat, first.Export.Format, format)
+		return nil, fmt.Errorf("%w: its format is %d, this one reads up to %d; upgrade carillon",
+			ErrFormat, first.Export.Format, format)
 	}
 	if first.Export.Format < 1 {
 		return nil, fmt.Errorf("there is no format %d", first.Export.Format)
@@ -103,7 +106,7 @@ func (l *line) record() (r store.Document, err error) {
 // moment is a time, written as RFC 3339 with milliseconds.
 type moment time.Time
 
-// latest is the last time that RFC 3339 can tell. When a job of that year expires, with its retention, may be later,
+// latest is the last time that RFC 3339 can express. When a job of that year expires, with its retention, may be later,
 // and does not matter by then.
 var latest = time.Date(9999, 12, 31, 23, 59, 59, int(999*time.Millisecond), time.UTC)
 

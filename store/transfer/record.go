@@ -24,7 +24,7 @@ func newTenantLine(t job.Tenant) *tenantLine {
 	return &tenantLine{Name: t.Name, FirstSeen: moment(t.FirstSeen), Settings: t.Settings}
 }
 
-// tenant reads a tenant, or says what can't be.
+// tenant reads a tenant. The error names the field that can't be read.
 func (l *tenantLine) tenant() (job.Tenant, error) {
 	switch s := l.Settings; {
 	case !job.ValidTenant(l.Name):
@@ -82,7 +82,7 @@ func newJobLine(j *job.Job) *jobLine {
 	}
 }
 
-// job reads a job, or says what can't be.
+// job reads a job. The error names the field that can't be read.
 func (l *jobLine) job() (*job.Job, error) {
 	switch {
 	case l.Revision == "" || l.Version == "":
@@ -167,7 +167,7 @@ func newOccurrenceLine(o *job.Occurrence) *occurrenceLine {
 	return l
 }
 
-// occurrence reads an occurrence, or says what can't be.
+// occurrence reads an occurrence. The error names the field that can't be read.
 func (l *occurrenceLine) occurrence() (*job.Occurrence, error) {
 	switch {
 	case l.Timestamp.IsZero():
@@ -209,8 +209,8 @@ func (l *occurrenceLine) occurrence() (*job.Occurrence, error) {
 	return o, errors.Join(checkName(o.Name), checkText("subscriber", l.Subscriber), idErr, ownErr)
 }
 
-// callbackLine is a callback. Its data are a text, in which their very bytes survive; as JSON they would be written
-// anew. Only what is no text is base64.
+// callbackLine is a callback. Its data are a string, which preserves their bytes; as JSON they would be formatted
+// again. Data that are not valid UTF-8 are base64.
 type callbackLine struct {
 	Type   string  `json:"type"`
 	Data   *string `json:"data,omitzero"`
@@ -228,7 +228,7 @@ func newCallbackLine(c job.Callback) callbackLine {
 	return l
 }
 
-// target reads what an occurrence fires with, or says what can't be.
+// target reads an occurrence's own callback and options. The error names the field that can't be read.
 func (l *callbackLine) target(options jsontext.Value) (*job.Target, error) {
 	switch {
 	case l.Type == "":

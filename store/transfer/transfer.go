@@ -1,7 +1,7 @@
-// Package transfer moves what one store holds to another, whatever kinds they are, by way of a file. An export is a
-// line of JSON for each tenant, job, pending occurrence and dead letter. Its first line has the format; the tenants
-// come next; after each page of the others comes a line with the place from which an export that broke off is
-// continued; and the last line has the counts, so that an export that is not whole is known.
+// Package transfer moves the content of one store to another, of any kind, through a file. An export has one line of
+// JSON for each tenant, job, pending occurrence and dead letter. Its first line has the format; the tenants come next;
+// after each page of the others comes a line with the place from which an interrupted export is resumed; the last line
+// has the counts, by which an incomplete export is recognized.
 package transfer
 
 import (
@@ -18,7 +18,7 @@ import (
 	"github.com/carillon-scheduler/carillon/store/tenants"
 )
 
-// format is the version of the lines. One that is read is written anew in no other. Those of format 1 have no tenants.
+// format is the version of the lines. An export is resumed in its own format only. Format 1 has no tenants.
 const format = 2
 
 const (
@@ -66,7 +66,8 @@ func (c *Counts) add(r store.Document) {
 func (c Counts) Total() int { return c.Tenants + c.Jobs + c.Occurrences + c.DeadLetters }
 
 func (c Counts) String() string {
-	return fmt.Sprintf("%d tenants, %d jobs, %d occurrences and %d dead letters", c.Tenants, c.Jobs, c.Occurrences, c.DeadLetters)
+	return fmt.Sprintf("%d tenants, %d jobs, %d occurrences and %d dead letters",
+		c.Tenants, c.Jobs, c.Occurrences, c.DeadLetters)
 }
 
 // ExportOptions say how to export.
@@ -81,8 +82,8 @@ type ExportOptions struct {
 	Each func(ctx context.Context, so Counts) error
 }
 
-// Export writes all that a store holds, and answers how much that was, with what was exported earlier. If it fails,
-// what was written can be continued: by From, or by a new export.
+// Export writes the content of a store, and returns the counts, including those of a resumed export's earlier part.
+// After a failure, resume it with From, or begin again.
 //
 // It is the image of one moment only if nobody claims from the store, or changes jobs, meanwhile.
 func Export(ctx context.Context, from Store, w io.Writer, o ExportOptions) (Counts, error) {
@@ -172,7 +173,7 @@ type ImportOptions struct {
 	Each func(ctx context.Context, so Imported) error
 }
 
-// Imported is what was imported.
+// Imported has the counts of an import.
 type Imported struct {
 	// Counts are the records that were read.
 	Counts
@@ -180,10 +181,9 @@ type Imported struct {
 	Inserted int
 }
 
-// Import reads an export and inserts what it holds into a store, and answers how much of it has been. A tenant that the
-// store knows keeps its settings. If it fails, it is continued by doing it again, with the same export, before anybody
-// claims from the store. The error names the line that can't be read; it is [ErrIncomplete] if the export broke off,
-// and all that there is of it was imported then.
+// Import reads an export, inserts its records into a store, and returns the counts. A tenant that the store knows keeps
+// its settings. After a failure, repeat it with the same export before anybody claims from the store. The error names
+// the line that can't be read. It is [ErrIncomplete] if the export is incomplete; its records were imported then.
 func Import(ctx context.Context, to Store, r io.Reader, o ImportOptions) (Imported, error) {
 	m := importer{to: to, each: o.Each, lines: newLines(r)}
 	first, err := m.lines.next()
@@ -213,18 +213,19 @@ type importer struct {
 	read    Counts
 	tenants []job.Tenant // pending, as are the records
 	pending []store.Document
-	size    int // of the lines of what is pending
+	size    int // of the pending lines
 	done    Imported
 }
 
-// line imports the next line, and tells whether it was the last.
+// line imports the next line, and reports whether it was the last.
 func (m *importer) line(ctx context.Context) (end bool, err error) {
 	b, err := m.lines.next()
 	if errors.Is(err, io.EOF) || err == nil && !bytes.HasSuffix(b, []byte("\n")) {
 		if err := m.flush(ctx); err != nil {
 			return false, err
 		}
-		return false, fmt.Errorf("%w: it breaks off after line %d; what came before was imported", ErrIncomplete, m.lines.ended)
+		return false, fmt.Errorf("%w: it breaks off after line %d; what came before was imported",
+			ErrIncomplete, m.lines.ended)
 	}
 	if err != nil {
 		return false, m.lines.fault(err)
@@ -259,7 +260,7 @@ func (m *importer) line(ctx context.Context) (end bool, err error) {
 	}
 }
 
-// check compares what was read with what should have been.
+// check compares the counts with those of the export.
 func (m *importer) check(want Counts) error {
 	if m.read != want {
 		return m.lines.fault(fmt.Errorf("%w: there should be %s before it, and there are %s", ErrIncomplete, want, m.read))
@@ -267,7 +268,7 @@ func (m *importer) check(want Counts) error {
 	return nil
 }
 
-// end imports what is left, and checks that nothing is missing and nothing follows.
+// end imports the rest, and checks that nothing is missing and nothing follows.
 func (m *importer) end(ctx context.Context, want Counts) error {
 	if err := m.check(want); err != nil {
 		return err
@@ -281,7 +282,7 @@ func (m *importer) end(ctx context.Context, want Counts) error {
 	return nil
 }
 
-// flushIfLarge counts one more line of a size, and inserts what is pending if it is as much as is inserted at once.
+// flushIfLarge counts one more line of a size, and inserts the pending records if they fill a batch.
 func (m *importer) flushIfLarge(ctx context.Context, size int) error {
 	if m.size += size; len(m.tenants)+len(m.pending) < batch && m.size < largestBatch {
 		return nil
@@ -289,7 +290,7 @@ func (m *importer) flushIfLarge(ctx context.Context, size int) error {
 	return m.flush(ctx)
 }
 
-// flush inserts what is pending.
+// flush inserts the pending records.
 func (m *importer) flush(ctx context.Context) error {
 	if len(m.tenants) > 0 {
 		n, err := tenants.New(m.to).Meet(ctx, m.tenants)

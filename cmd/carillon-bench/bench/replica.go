@@ -10,6 +10,8 @@ import (
 	"maps"
 	"os"
 	"runtime/pprof"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -116,12 +118,16 @@ func (r *replica) do(ctx context.Context, do string, with json.RawMessage) (any,
 // start starts a service with the options' defaults, but for those that are given, and answers the URL of its API.
 // Its store and its senders are looked at by the probe.
 func (r *replica) start(ctx context.Context, o ReplicaOptions) (url string, err error) {
-	options, err := service.Defaults()
+	settings := map[string]string{
+		"store": o.Store, "concurrency": strconv.Itoa(o.Concurrency), "rabbitmq-url": o.RabbitmqURL,
+	}
+	if len(o.KafkaBrokers) > 0 {
+		settings["kafka-brokers"] = strings.Join(o.KafkaBrokers, ",")
+	}
+	options, err := service.Configure(settings)
 	if err != nil {
 		return "", err
 	}
-	options.Store, options.Concurrency = o.Store, o.Concurrency
-	options.RabbitmqURL, options.KafkaBrokers = o.RabbitmqURL, o.KafkaBrokers
 	log := slog.New(slog.NewTextHandler(r.stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	parts, err := service.Open(ctx, options, log)
 	if err != nil {

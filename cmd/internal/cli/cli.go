@@ -1,17 +1,24 @@
-// Package cli is what the command lines of Carillon's programs have in common.
+// Package cli is the command line of Carillon's programs: commands whose options are flags of the standard library.
+//
+// An option can also be set by an environment variable, or by a file that a variable names; what the command line says
+// wins. Nothing here looks up methods by their names at run time, unlike most libraries of this kind: the linker then
+// keeps every exported method of every type, which made the service a third larger.
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 
-	"github.com/alecthomas/kong"
+	"github.com/carillon-scheduler/carillon/nearest"
 )
 
 // The exit codes, besides 0.
@@ -24,16 +31,45 @@ const (
 type Program struct {
 	// Name is that of the executable.
 	Name string
-	// Description is what its help begins with.
+	// Description begins its help.
 	Description string
 	// Version is the line that --version prints.
 	Version string
-	// Before is called before a command runs.
-	Before func(model *kong.Node)
+	// Commands are listed in its help in this order.
+	Commands []Command
+	// Default names the command that takes options without a command; empty for none.
+	Default string
+	// Environment begins the names of the variables that set options; empty for none. The options that can be set so are
+	// those of the default command, and options of the same name of the other commands.
+	Environment string
 }
 
-// Output is where commands write.
-type Output struct{ Stdout, Stderr io.Writer }
+// Command is one command of a program.
+type Command struct {
+	Name string
+	// Arguments are the command's arguments as its help shows them; empty if it takes none.
+	Arguments string
+	// Help says in a sentence or two what the command does. A command without it is not listed.
+	Help string
+	// New makes the command.
+	New func() Runner
+}
+
+// Runner is a command that can be run, once.
+type Runner interface {
+	// Flags declares the command's options, and sets their defaults. The usage of each begins with the name of its
+	// value in backquotes, and a colon, but for those that are on or off.
+	Flags(f *flag.FlagSet)
+	// Run runs the command. A [UsageError] is one of its options or arguments. ctx ends with the first interrupt or
+	// SIGTERM.
+	Run(ctx context.Context, in Input) error
+}
+
+// Input is what a command is given besides its options.
+type Input struct {
+	Arguments      []string
+	Stdout, Stderr io.Writer
+}
 
 // UsageError is an error of the configuration: trying again can't mend it.
 type UsageError struct{ error }
@@ -47,44 +83,9 @@ func Usagef(format string, args ...any) error { return UsageError{fmt.Errorf(for
 // Unwrap is the error without this.
 func (e UsageError) Unwrap() error { return e.error }
 
-// Run runs the command that the arguments name, of the commands that are the fields of a struct, and gives the exit
-// code. The first interrupt or SIGTERM ends the command's context.
-func Run(p Program, commands any, args []string, stdout, stderr io.Writer) (code int) {
-	exited := false
-	parser, err := kong.New(commands,
-		kong.Name(p.Name),
-		kong.Description(p.Description),
-		kong.Vars{"version": p.Version},
-		kong.DefaultEnvars("CARILLON"),
-		kong.Resolvers(kong.ResolverFunc(fromFile)),
-		kong.Writers(stdout, stderr),
-		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 120}),
-		kong.Exit(func(c int) { exited, code = true, c }), // after --help and --version
-	)
-	if err != nil {
-		panic(err) // a mistake in the tags
-	}
-	command, err := parser.Parse(args)
-	if exited {
-		return code
-	}
-	if err != nil {
-		return p.fail(stderr, UsageError{err})
-	}
-	// The first signal ends the command in good order; after it, signals have their usual effect again.
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	context.AfterFunc(ctx, stop)
-	command.BindTo(ctx, (*context.Context)(nil))
-	command.Bind(Output{stdout, stderr})
-	if p.Before != nil {
-		p.Before(parser.Model.Node)
-	}
-	return p.fail(stderr, command.Run())
-}
-
-// fail prints an error, if there is one, and gives the exit code for it.
-func (p Program) fail(stderr io.Writer, err error) int {
+// Run runs the command that the arguments name, and gives the exit code.
+func (p Program) Run(args []string, stdout, stderr io.Writer) (code int) {
+	err := p.run(args, stdout, stderr)
 	if err == nil {
 		return 0
 	}
@@ -96,21 +97,206 @@ func (p Program) fail(stderr io.Writer, err error) int {
 	return ExitFailure
 }
 
-// fromFile reads an option's value from the file that its variable with _FILE behind it names.
-func fromFile(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (any, error) {
-	for _, name := range flag.Envs {
-		path := os.Getenv(name + "_FILE")
-		if path == "" {
+func (p Program) run(args []string, stdout, stderr io.Writer) error {
+	name, args := p.command(args)
+	switch name {
+	case "--help":
+		p.help(stdout)
+		return nil
+	case "--version":
+		fmt.Fprintln(stdout, p.Version)
+		return nil
+	case "":
+		return Usagef("name a command: %s", strings.Join(p.names(), ", "))
+	}
+	i := slices.IndexFunc(p.Commands, func(c Command) bool { return c.Name == name })
+	if i < 0 {
+		return Usagef("there is no command %q%s", name, meant(nearest.Name(name, p.names())))
+	}
+	command := p.Commands[i]
+	runner := command.New()
+	flags := flag.NewFlagSet(command.Name, flag.ContinueOnError)
+	runner.Flags(flags)
+	arguments, asked, err := parse(flags, args)
+	switch {
+	case asked == "--help":
+		p.commandHelp(stdout, command, flags)
+		return nil
+	case asked == "--version":
+		fmt.Fprintln(stdout, p.Version)
+		return nil
+	case err != nil:
+		return Usage(err)
+	case len(arguments) > 0 && command.Arguments == "":
+		return Usagef("%s takes no argument, such as %q", name, arguments[0])
+	}
+	if err := p.fromEnvironment(flags); err != nil {
+		return Usage(err)
+	}
+	// The first signal ends the command in good order; after it, signals have their usual effect again.
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(ctx, stop)
+	return runner.Run(ctx, Input{arguments, stdout, stderr})
+}
+
+// command splits arguments into the command's name, or a question to the program, and what follows it.
+func (p Program) command(args []string) (name string, rest []string) {
+	if len(args) == 0 {
+		return "", nil
+	}
+	switch name, rest = args[0], args[1:]; {
+	case name == "version":
+		return "--version", nil
+	case name == "-h", name == "help" && len(rest) == 0:
+		return "--help", nil
+	case name == "help":
+		return rest[0], []string{"--help"}
+	case strings.HasPrefix(name, "-") && name != "--help" && name != "--version" && p.Default != "":
+		return p.Default, args // so that options can stand behind the name of an image
+	}
+	return name, rest
+}
+
+func (p Program) names() (names []string) {
+	for _, c := range p.Commands {
+		if c.Help != "" {
+			names = append(names, c.Name)
+		}
+	}
+	return names
+}
+
+// parse sets the flags that arguments name, and answers the other arguments; or the question --help or --version, if
+// they have one.
+func parse(flags *flag.FlagSet, args []string) (others []string, asked string, err error) {
+	for len(args) > 0 {
+		arg := args[0]
+		args = args[1:]
+		switch {
+		case arg == "-h", arg == "--help":
+			return nil, "--help", nil
+		case arg == "--version":
+			return nil, "--version", nil
+		case arg == "--":
+			return append(others, args...), "", nil
+		case !strings.HasPrefix(arg, "-") || arg == "-":
+			others = append(others, arg)
 			continue
 		}
-		if os.Getenv(name) != "" {
-			return nil, fmt.Errorf("%s and %s_FILE are both set; set one of them", name, name)
+		name, value, valued := strings.Cut(strings.TrimPrefix(arg, "--"), "=")
+		f := flags.Lookup(name)
+		switch {
+		case f == nil:
+			return nil, "", fmt.Errorf("unknown option %s%s", arg[:len(arg)-len(value)], meant(nearestFlag(name, flags)))
+		case valued:
+		case isBool(f):
+			value = "true"
+		case len(args) == 0 || strings.HasPrefix(args[0], "--"):
+			return nil, "", fmt.Errorf("--%s needs a value", name)
+		default:
+			value, args = args[0], args[1:]
 		}
-		content, err := os.ReadFile(path)
-		if err != nil {
-			return nil, fmt.Errorf("%s_FILE: %w", name, err)
+		if err := set(flags, f, value); err != nil {
+			return nil, "", err
 		}
-		return strings.TrimRight(string(content), "\r\n"), nil // which editors leave in a file of one line
 	}
-	return nil, nil
+	return others, "", nil
+}
+
+// set sets a flag, and says what its value must be if it can't be that.
+func set(flags *flag.FlagSet, f *flag.Flag, value string) error {
+	err := flags.Set(f.Name, value)
+	if err == nil {
+		return nil
+	}
+	getter, ok := f.Value.(flag.Getter)
+	if !ok { // one of ours, which says it itself
+		return fmt.Errorf("--%s: %w", f.Name, err)
+	}
+	must := "a number"
+	switch getter.Get().(type) {
+	case int:
+		must = "a whole number"
+	case bool:
+		must = "true or false"
+	}
+	return fmt.Errorf("--%s: must be %s, not %q", f.Name, must, value)
+}
+
+func isBool(f *flag.Flag) bool {
+	b, ok := f.Value.(interface{ IsBoolFlag() bool })
+	return ok && b.IsBoolFlag()
+}
+
+// meant asks whether a name was meant, if there is one.
+func meant(name string) string {
+	if name == "" {
+		return ""
+	}
+	return fmt.Sprintf("; is %s meant?", name)
+}
+
+func nearestFlag(name string, flags *flag.FlagSet) string {
+	var known []string
+	flags.VisitAll(func(f *flag.Flag) { known = append(known, f.Name) })
+	if like := nearest.Name(name, known); like != "" {
+		return "--" + like
+	}
+	return ""
+}
+
+// Variables are the environment variables that set options, by the options' names.
+func (p Program) Variables() map[string]string {
+	variables := make(map[string]string)
+	if p.Environment == "" {
+		return variables
+	}
+	flags := flag.NewFlagSet("", flag.ContinueOnError)
+	for _, c := range p.Commands {
+		if c.Name == p.Default {
+			c.New().Flags(flags)
+		}
+	}
+	flags.VisitAll(func(f *flag.Flag) {
+		variables[f.Name] = p.Environment + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
+	})
+	return variables
+}
+
+// fromEnvironment sets flags that the command line has not set: by their variables, or by the files that variables with
+// _FILE behind their names name. A variable that is empty sets nothing.
+func (p Program) fromEnvironment(flags *flag.FlagSet) error {
+	variables := p.Variables()
+	given := make(map[string]bool)
+	flags.Visit(func(f *flag.Flag) { given[f.Name] = true })
+	var errs []error
+	flags.VisitAll(func(f *flag.Flag) {
+		variable := variables[f.Name]
+		if variable == "" || given[f.Name] {
+			return
+		}
+		value, err := valueOf(variable)
+		if err == nil && value != "" {
+			err = set(flags, f, value)
+		}
+		errs = append(errs, err)
+	})
+	return cmp.Or(errs...)
+}
+
+// valueOf is the value of a variable, or of the file that it names.
+func valueOf(variable string) (string, error) {
+	value, path := os.Getenv(variable), os.Getenv(variable+"_FILE")
+	switch {
+	case path == "":
+		return value, nil
+	case value != "":
+		return "", fmt.Errorf("%s and %s_FILE are both set; set one of them", variable, variable)
+	}
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return "", fmt.Errorf("%s_FILE: %w", variable, err)
+	}
+	return strings.TrimRight(string(content), "\r\n"), nil // which editors leave in a file of one line
 }

@@ -1,37 +1,49 @@
 package service
 
 import (
-	"fmt"
+	"flag"
+	"io"
 
+	"github.com/carillon-scheduler/carillon/callbacks"
 	"github.com/carillon-scheduler/carillon/callbacks/kafka"
 	"github.com/carillon-scheduler/carillon/callbacks/rabbitmq"
 	"github.com/carillon-scheduler/carillon/callbacks/webhook"
 	"github.com/carillon-scheduler/carillon/cmd/internal/cli"
 )
 
+// callbackTypes are the options of all callback types. Another type is one more line; its package has all else.
+func callbackTypes() []callbackType {
+	return []callbackType{
+		&webhook.Options{},
+		&rabbitmq.Options{},
+		&kafka.Options{},
+	}
+}
+
+// callbackType is the options of one callback type.
+type callbackType interface {
+	// Flags declares the options that users set, see [cli.Runner].
+	Flags(f *flag.FlagSet)
+	// Open makes the sender, which connects to nothing yet; nil if the options ask for none. An error names the option
+	// that is wrong. A sender that is an [io.Closer] is closed at the end.
+	Open(r callbacks.Replica) (callbacks.Sender, error)
+}
+
 // openSenders makes the senders of all callback types that are configured.
 func (p *Parts) openSenders() error {
-	o := p.options
-	hooks := webhook.New(webhook.Options{IdleConns: max(o.Concurrency, 64), UserAgent: userAgent(moduleVersion())})
-	p.closers.add(hooks)
-	p.Senders = append(p.Senders, hooks)
-	if o.RabbitmqURL != "" {
-		queues, err := rabbitmq.New(rabbitmq.Options{
-			URL: o.RabbitmqURL, CAFile: o.RabbitmqCAFile, CertFile: o.RabbitmqCertFile, KeyFile: o.RabbitmqKeyFile, Logger: p.log,
-		})
+	replica := callbacks.Replica{Concurrency: p.options.Concurrency, UserAgent: userAgent(moduleVersion()), Logger: p.log}
+	for _, t := range p.options.callbackTypes {
+		sender, err := t.Open(replica)
 		if err != nil {
-			return cli.Usage(fmt.Errorf("--rabbitmq-url: %w", err))
+			return cli.Usage(err)
 		}
-		p.closers.add(queues)
-		p.Senders = append(p.Senders, queues)
-	}
-	if len(o.KafkaBrokers) > 0 {
-		topics, err := kafka.New(o.kafka(p.log))
-		if err != nil {
-			return cli.Usage(fmt.Errorf("--kafka-brokers: %w", err))
+		if sender == nil {
+			continue
 		}
-		p.closers.add(topics)
-		p.Senders = append(p.Senders, topics)
+		if closer, ok := sender.(io.Closer); ok {
+			p.closers.add(closer)
+		}
+		p.Senders = append(p.Senders, sender)
 	}
 	return nil
 }

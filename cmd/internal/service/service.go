@@ -69,14 +69,14 @@ func Open(ctx context.Context, o Options, log *slog.Logger) (*Parts, error) {
 	if err := o.check(); err != nil {
 		return nil, cli.Usage(err)
 	}
-	p.traces = newTracing(ctx, min(o.ShutdownTimeout.Std(), tracesPatience), log)
+	p.traces = newTracing(ctx, min(o.ShutdownTimeout, tracesPatience), log)
 	if p.traces != nil {
 		p.closers.add(p.traces) // first, and so closed last: by then all spans have ended
 	}
 	if err := p.openSenders(); err != nil {
 		return nil, errors.Join(err, p.closers.Close())
 	}
-	opened, err := awaitStore(ctx, o.Store, o.StoreWait.Std(), log)
+	opened, err := awaitStore(ctx, o.Store, o.StoreWait, log)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("--store: %w", err), p.closers.Close())
 	}
@@ -92,7 +92,7 @@ func Open(ctx context.Context, o Options, log *slog.Logger) (*Parts, error) {
 // Assemble wires the parts to a dispatcher and an API. The parts are the service's from now on, and closed with it or
 // if it can't be made.
 func (p *Parts) Assemble(ctx context.Context) (*Service, error) {
-	s := &Service{log: p.log, shutdown: p.options.ShutdownTimeout.Std(), closers: p.closers}
+	s := &Service{log: p.log, shutdown: p.options.ShutdownTimeout, closers: p.closers}
 	registry := newRegistry()
 	theirs := &clock.Clock{}
 	jobs := theirs.Watch(instrumented.New(p.Store, registry))
@@ -122,7 +122,7 @@ func (p *Parts) Assemble(ctx context.Context) (*Service, error) {
 			Limits:       p.options.limits(),
 			Expansion:    cfg.Expansion(),
 			MaxBody:      int64(p.options.MaxBody),
-			Retain:       p.options.Retain.Std(),
+			Retain:       p.options.Retain,
 			Early:        cfg.Early,
 			Clock:        theirs,
 			Version:      moduleVersion(),

@@ -301,11 +301,10 @@ func startTraced(t *testing.T, file string) *tracedService {
 
 func (s *tracedService) start(file string) {
 	s.Helper()
-	options, err := Defaults()
+	options, err := Configure(map[string]string{"store": "sqlite:" + file})
 	if err != nil {
 		s.Fatal(err)
 	}
-	options.Store = "sqlite:" + file
 	service, err := New(s.Context(), options, slog.New(slog.DiscardHandler))
 	if err != nil {
 		s.Fatal(err)

@@ -14,8 +14,8 @@ while from < #ARGV do
     if state and token ~= ' ' and string.sub(state, -#token) == token then
       local id, entry = ids[i], ARGV[from + 2 + i]
       if #entry == 27 then -- it has no revision
-        local _, name = read_owner(redis.call('HGET', occurrences, id))
-        delete_pending(lane, id, '', name)
+        local _, name = read_owner(redis.call('HGET', occurrences, id) or '')
+        if name then delete_pending(lane, id, '', name) end -- else it came twice, and is deleted
       else
         some[#some + 1] = id
         gone[#gone + 1] = id

@@ -9,7 +9,7 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// catchUp is what [job.Options.CatchUpFrom] answers.
+// catchUp is an answer of [job.Options.CatchUpFrom].
 type catchUp struct {
 	from time.Time
 	any  bool
@@ -19,15 +19,14 @@ type catchUp struct {
 // missed is why an occurrence is dropped unfired: by its job's own rules it is too late.
 type missed struct{ error }
 
-// late answers why an occurrence must not be attempted any more: that it is [missed], or is [unfired] because this
-// replica can't tell. What stands on its own is never too late.
-func (d *Dispatcher) late(c *store.Claimed, b *batch) error {
+// tooLate answers why an occurrence must not be attempted any more: that it is [missed], or [unfired] because this
+// replica can't tell. A triggered or redriven occurrence is never too late.
+func (d *Dispatcher) tooLate(c *store.Claimed, b *batch) error {
 	now := b.start.Truncate(time.Millisecond)
 	if overdue(c, now) {
 		return missed{fmt.Errorf("its deadline of %s has passed", c.Options.Deadline)}
 	}
-	// An outage that is shorter than a lease leaves nothing out: what it delayed fires late. Nor is anything left out
-	// that was attempted in time.
+	// After an outage that is shorter than a lease, all occurrences fire, late. So do those that were attempted in time.
 	if c.Revision == "" || c.Options.Recurrence == nil || c.Attempt > 1 || now.Sub(c.Timestamp) <= d.cfg.Lease {
 		return nil
 	}
@@ -48,8 +47,8 @@ func overdue(c *store.Claimed, at time.Time) bool {
 	return c.Revision != "" && c.Options.Overdue(c.Timestamp, at)
 }
 
-// catchUp answers from where on an occurrence's job catches up. It is computed once for all of the batch that are of
-// one revision: after an outage that may be all of them.
+// catchUp answers from which instant on an occurrence's job catches up. It is computed once for all occurrences of a
+// revision in the batch: after an outage that may be all of them.
 func (b *batch) catchUp(c *store.Claimed, now time.Time, limit int) catchUp {
 	b.lock.Lock()
 	compute, known := b.catchUps[c.Revision]

@@ -1,0 +1,77 @@
+package cli
+
+import (
+	"flag"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/job"
+)
+
+// Duration declares an option for a length of time, which may be in days and weeks too.
+func Duration(f *flag.FlagSet, p *time.Duration, name string, standard time.Duration, usage string) {
+	*p = standard
+	f.Var((*duration)(p), name, usage)
+}
+
+type duration time.Duration
+
+// Set implements [flag.Value].
+func (d *duration) Set(s string) error {
+	parsed, err := job.ParseDuration(s)
+	*d = duration(parsed)
+	return err
+}
+
+// String implements [flag.Value].
+func (d *duration) String() string {
+	const day = 24 * time.Hour
+	if n := time.Duration(*d); n > day && n%day == 0 {
+		return fmt.Sprintf("%dd", n/day)
+	}
+	s := time.Duration(*d).String()
+	for _, nothing := range []string{"m0s", "h0m"} {
+		if strings.HasSuffix(s, nothing) {
+			s = s[:len(s)-2]
+		}
+	}
+	return s
+}
+
+// List declares an option for texts with commas between them. Given again, it adds to them.
+func List(f *flag.FlagSet, p *[]string, name, usage string) {
+	f.Func(name, usage, func(s string) error {
+		*p = append(*p, strings.Split(s, ",")...)
+		return nil
+	})
+}
+
+// Choice declares an option for one of some texts, of which the first is the default. The usage ends with them.
+func Choice(f *flag.FlagSet, p *string, name string, of []string, usage string) {
+	*p = of[0]
+	f.Var(&choice{p, of}, name, usage+" One of "+strings.Join(of, ", ")+".")
+}
+
+type choice struct {
+	p  *string
+	of []string
+}
+
+// Set implements [flag.Value].
+func (c *choice) Set(s string) error {
+	if !slices.Contains(c.of, s) {
+		return fmt.Errorf("must be one of %s, not %q", strings.Join(c.of, ", "), s)
+	}
+	*c.p = s
+	return nil
+}
+
+// String implements [flag.Value].
+func (c *choice) String() string {
+	if c.p == nil {
+		return ""
+	}
+	return *c.p
+}

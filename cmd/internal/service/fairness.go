@@ -1,0 +1,105 @@
+package service
+
+import (
+	"flag"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/cmd/internal/cli"
+	"github.com/carillon-scheduler/carillon/dispatcher"
+	"github.com/carillon-scheduler/carillon/dispatcher/destinations"
+	"github.com/carillon-scheduler/carillon/dispatcher/fairqueue"
+)
+
+// Fairness is options that say who is served when, while more is due than can be fired.
+type Fairness struct {
+	PriorityShares priorityShares
+	OverdueAfter   time.Duration
+	OverdueShare   float64
+
+	AutoPriority      bool
+	AutoPriorityNew   time.Duration
+	AutoPrioritySmall int
+
+	DestinationMaxInFlight     int
+	SlowDestinationMaxInFlight int
+	CircuitFailures            int
+	CircuitProbe               time.Duration
+	CircuitLongestProbe        time.Duration
+
+	TenantLabels int
+}
+
+// Flags declares the options, and sets them to their defaults.
+func (o *Fairness) Flags(f *flag.FlagSet) {
+	policy, limits := dispatcher.Defaults.Policy, dispatcher.Defaults.Destinations
+	o.PriorityShares = priorityShares{policy.High, policy.Normal, policy.Low}
+	f.Var(&o.PriorityShares, "priority-shares",
+		"`HIGH/NORMAL/LOW`: How the priorities share the slots while all have something due.")
+	cli.Duration(f, &o.OverdueAfter, "overdue-after", policy.OverdueAfter,
+		"`DURATION`: How long something must have been due to be overdue, as after an outage.")
+	f.Float64Var(&o.OverdueShare, "overdue-share", policy.OverdueShare,
+		"`SHARE`: How much of a tenant's slots overdue occurrences get while others of it are due: more than 0 and less than 1.")
+
+	f.BoolVar(&o.AutoPriority, "auto-priority", false,
+		"Give tenants a priority that have none: high while they are new, else normal if they have little to fire, else low.")
+	cli.Duration(f, &o.AutoPriorityNew, "auto-priority-new", 7*24*time.Hour,
+		"`DURATION`: For how long a tenant is new, from its first job or settings, with --auto-priority.")
+	f.IntVar(&o.AutoPrioritySmall, "auto-priority-small", 1000,
+		"`N`: How many pending occurrences are little, with --auto-priority.")
+
+	f.IntVar(&o.DestinationMaxInFlight, "destination-max-in-flight", 0,
+		"`N`: How many callbacks may be under way at once to one webhook host, queue or topic, and to all slow ones together, "+
+			"from each replica. (three quarters of --concurrency)")
+	f.IntVar(&o.SlowDestinationMaxInFlight, "slow-destination-max-in-flight", 0,
+		"`N`: How many, to one whose callbacks take longer than 250 ms on average, or that has not answered yet. "+
+			"(half of --concurrency)")
+	f.IntVar(&o.CircuitFailures, "circuit-failures", limits.Failures,
+		"`N`: How many failures in a row open a destination's circuit. It is then tried by one callback at a time.")
+	cli.Duration(f, &o.CircuitProbe, "circuit-probe", limits.Probe,
+		"`DURATION`: How long an open circuit waits between two of them, at first. Each failure doubles it.")
+	cli.Duration(f, &o.CircuitLongestProbe, "circuit-longest-probe", limits.LongestProbe, "`DURATION`: The longest that it waits.")
+
+	f.IntVar(&o.TenantLabels, "tenant-labels", dispatcher.Defaults.TenantLabels,
+		"`N`: How many tenants have metrics of their own.")
+}
+
+// configure sets the dispatcher's configuration to the options.
+func (o *Fairness) configure(c *dispatcher.Config) {
+	c.Policy = fairqueue.Policy{
+		High: o.PriorityShares.high, Normal: o.PriorityShares.normal, Low: o.PriorityShares.low,
+		OverdueAfter: o.OverdueAfter, OverdueShare: o.OverdueShare,
+	}
+	if o.AutoPriority {
+		c.Auto = dispatcher.AutoPriority{New: o.AutoPriorityNew, Small: o.AutoPrioritySmall}
+	}
+	c.Destinations = destinations.Policy{
+		InFlight: o.DestinationMaxInFlight, SlowInFlight: o.SlowDestinationMaxInFlight,
+		SlowAfter: dispatcher.Defaults.Destinations.SlowAfter, Patience: dispatcher.Defaults.Destinations.Patience,
+		Failures: o.CircuitFailures, Probe: o.CircuitProbe, LongestProbe: o.CircuitLongestProbe,
+	}
+	c.TenantLabels = o.TenantLabels
+}
+
+// priorityShares is an option such as "70/25/5".
+type priorityShares struct{ high, normal, low float64 }
+
+// Set implements [flag.Value].
+func (p *priorityShares) Set(s string) error {
+	parts := strings.Split(s, "/")
+	if len(parts) != 3 {
+		return fmt.Errorf("must be three numbers with slashes between them, as in 70/25/5, not %q", s)
+	}
+	for i, to := range []*float64{&p.high, &p.normal, &p.low} {
+		var err error
+		if *to, err = strconv.ParseFloat(parts[i], 64); err != nil {
+			return fmt.Errorf("must be three numbers with slashes between them, as in 70/25/5, not %q", s)
+		}
+	}
+	return nil
+}
+
+// String implements [flag.Value].
+func (p *priorityShares) String() string { return fmt.Sprintf("%g/%g/%g", p.high, p.normal, p.low) }
