@@ -1,9 +1,8 @@
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 
-# The linter is built from source, at a fixed version, into bin/.
-GOLANGCI_LINT_VERSION := v2.15.0
-GOLANGCI_LINT := bin/golangci-lint-$(GOLANGCI_LINT_VERSION)
+# The linter is built from source, at a fixed version. Go keeps the program in its cache.
+GOLANGCI_LINT := go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
 .PHONY: help
 help: ## Show this list
@@ -31,7 +30,11 @@ image: ## Build the container image carillon:VERSION, with the version from git
 
 .PHONY: test
 test: ## Run every test; installs and starts the servers it needs by itself, on loopback
-	.ci/with-services .ci/test
+	.ci/in-memory .ci/with-services .ci/test
+
+.PHONY: test-long
+test-long: ## Run every test, and for some minutes more fuzzing, longer random histories, and those of the comparison
+	.ci/in-memory .ci/with-services .ci/test-long
 
 .PHONY: test-unit
 test-unit: ## Run the tests that need nothing but Go
@@ -68,7 +71,7 @@ bench-peers: build ## Compare with River, asynq and plain loops on the same serv
 		--carillon bin/carillon-bench --count $(COUNT) --rate $(RATE) --duration $(DURATION) --rounds $(ROUNDS) $(PEERS_FLAGS)'
 
 .PHONY: lint
-lint: $(GOLANGCI_LINT) ## Check style, mistakes and the direction of imports
+lint: ## Check style, mistakes and the direction of imports
 	$(GOLANGCI_LINT) run --allow-parallel-runners --build-tags services
 	cd store/mongodb/testserver && go vet ./...
 	cd cmd/carillon-bench/peers && go vet -tags services ./...
@@ -77,10 +80,6 @@ lint: $(GOLANGCI_LINT) ## Check style, mistakes and the direction of imports
 .PHONY: lint-spec
 lint-spec: build ## Hold the API's specification against linters and generators of clients; installs Node.js if it is missing
 	.ci/spec bin/carillon
-
-$(GOLANGCI_LINT):
-	GOBIN=$(CURDIR)/bin go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_LINT_VERSION)
-	mv bin/golangci-lint $@
 
 .PHONY: clean
 clean: ## Remove what was built

@@ -64,7 +64,7 @@ type autoPriorities struct {
 	faults    faults
 }
 
-// metTenant is what is remembered of a tenant that has a priority.
+// metTenant is a tenant that has a priority.
 type metTenant struct {
 	first time.Time // when it was first seen; zero if the store does not know it
 	met   time.Time // when the due scan found it
@@ -112,8 +112,8 @@ func (a *autoPriorities) tellKnown(tenants func() map[string]bool, now time.Time
 	}
 }
 
-// meetTenants gives priorities to the tenants of a page of the due scan that have none yet. For each thousand of them it
-// costs one call to the store, and one call that counts.
+// meetTenants gives priorities to the tenants of a page of the due scan that have none yet. For each thousand of them
+// it costs one call to the store, and one call that counts.
 func (d *Dispatcher) meetTenants(ctx context.Context, page []store.LaneDue) {
 	if !d.cfg.Auto.on() {
 		return

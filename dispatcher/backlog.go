@@ -21,11 +21,11 @@ const (
 	// backlogTimeout bounds one look. Counting a large backlog may take longer than anything else that a store is asked
 	// for.
 	backlogTimeout = 3 * storeTimeout
-	// backlogMisses is how many refreshes may fail before what was last read is no longer shown.
+	// backlogMisses is how many refreshes may fail before the last reading is no longer shown.
 	backlogMisses = 3
 )
 
-// backlog is what is known of the store's backlog. It is read at intervals, never when it is asked for, so that it
+// backlog is the last reading of the store's backlog. It is read at intervals, never when it is asked for, so that it
 // costs the same however many ask, and whoever asks is answered though the store is not.
 type backlog struct {
 	shown atomic.Pointer[reading] // nil until the first
@@ -36,7 +36,7 @@ type backlog struct {
 	failures int        // in a row
 }
 
-// reading is what was read at a time.
+// reading is a reading of the backlog at a time.
 type reading struct {
 	store.Backlog
 	oldest   time.Duration // how long the longest due had been due
@@ -44,7 +44,7 @@ type reading struct {
 	until    time.Time // from then on it is not shown
 }
 
-// collectors are the gauges of what was read.
+// collectors are the gauges of the reading.
 func (b *backlog) collectors(now func() time.Time) (all []prometheus.Collector) {
 	for _, g := range []struct {
 		name, help string
@@ -138,8 +138,8 @@ func (d *Dispatcher) askBacklog(ctx context.Context, now time.Time) (r reading, 
 	return r, err
 }
 
-// oldestUnpaused is how long the longest due of a tenant that is not paused has been due. It passes over what paused
-// ones have, the longest due first.
+// oldestUnpaused is how long the longest due of a tenant that is not paused has been due. It passes over the
+// occurrences of paused ones, the longest due first.
 func (d *Dispatcher) oldestUnpaused(ctx context.Context, now time.Time) (time.Duration, error) {
 	for p := (store.DueParams{Until: now, Limit: scanPageSize}); ; {
 		page, err := d.cfg.Store.DueLanes(ctx, p)

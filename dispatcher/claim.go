@@ -11,9 +11,9 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// How long the claim loop rests after a claim that left nothing due: a part of what the claim took, but no longer than
-// longestPause. A claim costs about as much for one occurrence as for many, so at hundreds of instants a second that
-// spares most claims, and makes nothing later than a claim does. Half of it would make instants a third of a
+// How long the claim loop rests after a claim that left nothing due: a part of the time of the claim, but no longer
+// than longestPause. A claim costs about as much for one occurrence as for many, so at hundreds of instants a second
+// that spares most claims, and makes nothing later than a claim does. Half of it would make instants a third of a
 // millisecond earlier, for a tenth to a quarter more processor time.
 const (
 	restPart     = 0.75
@@ -87,8 +87,8 @@ func (l *claimLoop) run(ctx context.Context) {
 	}
 }
 
-// catchUp takes all events that have happened since, without waiting. While there is a backlog and a free slot, the loop
-// claims all the time: so the next claim is as large as can be, and knows of all due lanes.
+// catchUp takes all events that have happened since, without waiting. While there is a backlog and a free slot, the
+// loop claims all the time: so the next claim is as large as can be, and knows of all due lanes.
 func (l *claimLoop) catchUp(ctx context.Context) {
 	l.collectFreed()
 	l.takeWakes()
@@ -221,8 +221,8 @@ func (l *claimLoop) scan(ctx context.Context) {
 	go l.scanner.scan(ctx, l.pages)
 }
 
-// takePage takes a page of the scan. A scan counts as a success of the loop only if claims have not failed: a store that
-// can be read but not written is of no use.
+// takePage takes a page of the scan. A scan counts as a success of the loop only if claims have not failed: a store
+// that can be read but not written is of no use.
 func (l *claimLoop) takePage(ctx context.Context, p scanPage) {
 	if p.last {
 		l.scanning = false

@@ -16,7 +16,7 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// Store is what a Dispatcher needs of one.
+// Store is the part of a store that a Dispatcher needs.
 type Store interface {
 	store.Queue
 	store.Inspector
@@ -37,7 +37,7 @@ type Config struct {
 	Traces trace.TracerProvider
 
 	// Tick is how often to ask the store for the next due time. It bounds how late an occurrence is noticed that
-	// another replica submitted; what this replica knows of fires at its instant.
+	// another replica submitted; those that this replica knows of fire at their instants.
 	Tick time.Duration
 	// Early is how far ahead of its instant an occurrence may fire. All replicas must agree on it.
 	Early time.Duration
@@ -54,7 +54,7 @@ type Config struct {
 	CatchUpLimit int
 	// Policy is how slots are shared out while more is due than there are.
 	Policy fairqueue.Policy
-	// Destinations is how many callbacks may go to one destination, and what becomes of one that fails. Its InFlight is
+	// Destinations is how many callbacks may go to one destination, and when its circuit opens. Its InFlight is
 	// three quarters of Concurrency if it is zero, and its SlowInFlight one half.
 	Destinations destinations.Policy
 	// Auto gives tenants a priority that have none.
@@ -133,7 +133,7 @@ func (c *Config) Validate() error {
 	return errors.Join(c.Policy.Validate(), of.Validate(), c.Auto.validate())
 }
 
-// destinations is the policy with what depends on the slots.
+// destinations is the policy with the limits that depend on the slots.
 func (c *Config) destinations() destinations.Policy {
 	p := c.Destinations
 	if p.InFlight == 0 {

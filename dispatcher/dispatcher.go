@@ -1,10 +1,10 @@
-// Package dispatcher makes occurrences happen: it wakes at the instant, claims what is due, fires the callbacks and
+// Package dispatcher fires occurrences: it wakes at the instant, claims due occurrences, fires their callbacks and
 // settles the claims. Replicas that share a store need nothing else in common; each runs one Dispatcher.
 //
 // A Dispatcher is four parts, each a goroutine that owns its state: the claim loop (claim.go), one goroutine for each
 // callback under way (fire.go), the settler, which writes outcomes in batches (settle.go), and the expander, which
-// keeps the next occurrences of recurring jobs in the store (expand.go). What is claimed is fired at once, so nothing
-// claimed waits in memory, and a slot is free again only once its outcome is written.
+// keeps the next occurrences of recurring jobs in the store (expand.go). Claimed occurrences are fired at once, so none
+// waits in memory, and a slot is free again only once its outcome is written.
 package dispatcher
 
 import (
@@ -26,7 +26,7 @@ import (
 	"github.com/carillon-scheduler/carillon/store/tenants"
 )
 
-// Bounds of one call to the store, and of what one call carries.
+// Bounds of one call to the store, and of its batch.
 const (
 	storeTimeout = 10 * time.Second
 	largestBatch = 1000
@@ -239,7 +239,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	return nil
 }
 
-// startJobs starts what happens at intervals; stop ends it.
+// startJobs starts the periodic jobs; stop ends them.
 func (d *Dispatcher) startJobs(ctx context.Context) (stop func(), err error) {
 	cron, err := gocron.NewScheduler(gocron.WithLogger(gocronLogger{d.log}), gocron.WithClock(steadyClock(d.cfg.Now)))
 	if err != nil {
@@ -255,7 +255,7 @@ func (d *Dispatcher) startJobs(ctx context.Context) (stop func(), err error) {
 		{gocron.DurationJob(clockInterval), func() { d.checkClock(housekeeping) }},
 		{gocron.DurationJob(beatInterval), func() { d.beat(housekeeping) }},
 		{gocron.DurationJob(tenantsInterval), func() { d.readTenants(housekeeping) }},
-		{gocron.DurationJob(time.Minute), func() { d.destinations.Forget(d.now().Add(-max(forgetAfter, 2*d.cfg.Destinations.LongestProbe))) }},
+		{gocron.DurationJob(time.Minute), d.forgetDestinations},
 		{gocron.OneTimeJob(gocron.OneTimeJobStartImmediately()), func() { d.readBacklog(housekeeping) }},
 		{gocron.DurationJob(backlogInterval), func() { d.readBacklog(housekeeping) }},
 		// Replicas that started together should not all sweep together.
@@ -274,6 +274,10 @@ func (d *Dispatcher) startJobs(ctx context.Context) (stop func(), err error) {
 			d.log.Warn("stopping the tick failed", "error", err)
 		}
 	}, nil
+}
+
+func (d *Dispatcher) forgetDestinations() {
+	d.destinations.Forget(d.now().Add(-max(forgetAfter, 2*d.cfg.Destinations.LongestProbe)))
 }
 
 func (d *Dispatcher) tick() {

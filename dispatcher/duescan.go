@@ -17,9 +17,9 @@ const (
 	maxWriteDelay = 2 * time.Second
 )
 
-// How rarely the store is scanned if that takes long: it is busy with it for one part of the time in so many, unless the
-// pause would be more than a few ticks, lest one slow answer leaves this replica without due times. Then the pause is as
-// long as the scan.
+// How rarely the store is scanned if that takes long: it is busy with it for one part of the time in so many, unless
+// the pause would be more than a few ticks, lest one slow answer leaves this replica without due times. Then the pause
+// is as long as the scan.
 const (
 	busiest  = 50
 	mostLate = 2 // ticks

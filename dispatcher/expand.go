@@ -21,11 +21,11 @@ type expander struct {
 	*Dispatcher
 	claiming  faults
 	advancing faults
-	// From yieldFrom to yieldUntil, leases end of what this replica could not advance.
+	// From yieldFrom to yieldUntil, the leases of jobs end that this replica could not advance.
 	yieldFrom, yieldUntil time.Time
 }
 
-// run expands what is to be expanded, at once and whenever it is told to look, until ctx ends.
+// run expands the jobs that are to be expanded, at once and whenever it is woken, until ctx ends.
 func (e *expander) run(ctx context.Context) {
 	e.advanced()
 	for {
@@ -60,7 +60,7 @@ func (e *expander) expandSome(ctx context.Context) (more bool) {
 		return false
 	}
 	for _, name := range claimed.Unreadable {
-		e.log.Error("a recurring job can't be expanded: what the store has of it can't be read", "job", name.String())
+		e.log.Error("a recurring job can't be expanded: the store's data can't be read", "job", name.String())
 	}
 	if !e.advanceAll(ctx, claimed, start) {
 		e.leave(start)
@@ -77,7 +77,7 @@ func (e *expander) advanced() {
 }
 
 // leave notes that jobs which were claimed at a time are left to their leases. This replica looks at fixed intervals,
-// so it would be the first to see the leases end, again and again. But what hindered it may not hinder the others.
+// so it would be the first to see the leases end, again and again. But the others may be able to advance them.
 func (e *expander) leave(claimedAt time.Time) {
 	end := claimedAt.Add(e.cfg.Lease)
 	if e.yieldUntil.Before(claimedAt) {
@@ -149,8 +149,8 @@ func (e *expander) next(j *job.Job, token string, start time.Time) (a store.Adva
 var errHalfLease = errors.New("half of the claims' lease has passed: the store or this machine is slow")
 
 // advance writes what was expanded, and wakes the claim loop for it. The error is that the store is unavailable, or
-// that it is too late. Then it is not tried again, but left to the lease: what the store has done of it may be
-// delivered already.
+// that it is too late. Then it is not tried again, but left to the lease: occurrences that the store
+// has inserted may be delivered already.
 func (e *expander) advance(ctx context.Context, advances []store.Advance, start time.Time) error {
 	left := e.cfg.Lease/2 - elapsed(start, e.now())
 	if left <= 0 {

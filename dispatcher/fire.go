@@ -21,7 +21,7 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// batch is what the firings of one claim share.
+// batch is the common state of the firings of one claim.
 type batch struct {
 	// start is the moment of the claim. The callbacks' time runs from there, so that it ends before the lease does.
 	start time.Time
@@ -98,7 +98,8 @@ type unfired struct {
 }
 
 var (
-	errTooLate   = errors.New("the claim's time ran out before the callback could be sent: the store or this machine is slow")
+	errTooLate = errors.New("the claim's time ran out before the callback could be sent: " +
+		"the store or this machine is slow")
 	errCutOff    = errors.New("cut off by the shutdown")
 	errAbandoned = errors.New("claimed again and again without an outcome; given up unfired")
 )
@@ -106,7 +107,7 @@ var (
 const (
 	// abandonAfter is how many claims beyond a job's MaxAttempts are granted for replicas that died on the way.
 	abandonAfter = 3
-	// tooLatePause is how long what came too late waits, lest a slow store is made slower.
+	// tooLatePause is the pause of an occurrence that came too late, lest a slow store is made slower.
 	tooLatePause = 5 * time.Second
 )
 
@@ -230,7 +231,7 @@ func (d *Dispatcher) send(ctx context.Context, sender callbacks.Sender, c *store
 }
 
 // outage is how long a type's callbacks have been impossible to send. The longer it lasts, the longer the pauses, so
-// that a large backlog which can't be sent does not take all claims from what can.
+// that a large backlog of callbacks that can't be sent does not take all claims from the others.
 type outage struct {
 	since atomic.Pointer[time.Time] // with the monotonic clock; nil while there is none
 }
@@ -255,7 +256,9 @@ func (o *outage) ended() {
 
 // outcome decides how a claim ends. Pass is that of the attempt; nil if none was made.
 func (d *Dispatcher) outcome(c *store.Claimed, b *batch, pass *destinations.Pass, err error) store.Settlement {
-	s := store.Settlement{ID: c.ID, Token: c.Token, Name: c.Name, Priority: c.Priority, Revision: c.Revision, Outcome: store.Ack}
+	s := store.Settlement{
+		ID: c.ID, Token: c.Token, Name: c.Name, Priority: c.Priority, Revision: c.Revision, Outcome: store.Ack,
+	}
 	if err == nil {
 		return s
 	}
@@ -280,7 +283,7 @@ func (d *Dispatcher) outcome(c *store.Claimed, b *batch, pass *destinations.Pass
 	}
 	own := max(failure.After, c.Options.Retry.Delay(c.Attempt, random))
 	after, free := own, false
-	if pass != nil && !failure.Permanent && failure.After == 0 { // whoever asks for a pause is not probed before it is over
+	if pass != nil && !failure.Permanent && failure.After == 0 { // a pause that a receiver asked for is kept
 		after, free = pass.Again(c.ID, own)
 	}
 	now := b.time(d.now()) // after the pass has told when, lest it comes before its time
@@ -294,7 +297,8 @@ func (d *Dispatcher) outcome(c *store.Claimed, b *batch, pass *destinations.Pass
 		s.Error += "; the next attempt would come after the deadline"
 	}
 	if bury {
-		s.Outcome, s.DueAt, s.Target, s.At = store.Bury, time.Time{}, job.Target{Callback: c.Callback, Options: c.Options.Alone(c.Part)}, now
+		s.Outcome, s.DueAt, s.At = store.Bury, time.Time{}, now
+		s.Target = job.Target{Callback: c.Callback, Options: c.Options.Alone(c.Part)}
 		return s
 	}
 	s.Outcome = store.Retry

@@ -35,8 +35,8 @@ type clockCheck struct {
 	skew time.Duration
 }
 
-// notableSkew is how far this machine's clock may be off before that is told of. It is safe to claim, but what fires
-// here fires that much too late, or too early.
+// notableSkew is how far this machine's clock may be off without a warning. It is safe to claim,
+// but occurrences fire here that much too late, or too early.
 const notableSkew = 100 * time.Millisecond
 
 // largestStep is how much this machine's clock may be set or slewed between two looks at the store's.
@@ -64,7 +64,8 @@ func (c *clock) err(permitted time.Duration) error {
 		return errors.New("the store has not told its time yet")
 	}
 	if last.skew.Abs() > permitted {
-		return fmt.Errorf("this machine's clock is %s off the store's; at most %s is safe with this lease", last.skew, permitted)
+		return fmt.Errorf("this machine's clock is %s off the store's; at most %s is safe with this lease",
+			last.skew, permitted)
 	}
 	return nil
 }
@@ -114,7 +115,8 @@ func (d *Dispatcher) tellSkew(skew time.Duration) {
 		return
 	}
 	if is {
-		d.log.Warn("this machine's clock is off the store's: set it, or what fires here is as much early or late", "skew", skew)
+		d.log.Warn("this machine's clock is off the store's: set it, or occurrences fire here as much too early or too late",
+			"skew", skew)
 	} else {
 		d.log.Info("this machine's clock is no longer off the store's", "skew", skew)
 	}
@@ -184,7 +186,7 @@ func (s steady) Now() time.Time                  { return s.begun.Add(s.now().Su
 func (s steady) Since(t time.Time) time.Duration { return s.Now().Sub(t) }
 func (s steady) Until(t time.Time) time.Duration { return t.Sub(s.Now()) }
 
-// gocronLogger passes on what gocron has to say.
+// gocronLogger passes on gocron's log.
 type gocronLogger struct{ log *slog.Logger }
 
 func (l gocronLogger) Debug(msg string, args ...any) { l.log.Debug(msg, args...) }

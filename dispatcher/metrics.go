@@ -13,7 +13,7 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// metrics are what a Dispatcher shows of itself. Those which are written for each occurrence are looked up by the
+// metrics are the metrics of a Dispatcher. Those which are written for each occurrence are looked up by the
 // callback's type alone, and writing them allocates nothing. A nil metrics takes everything and keeps nothing.
 type metrics struct {
 	types   map[string]*typeMetrics // by callback type, fixed once made; that of "" is for all that have no sender
@@ -67,13 +67,15 @@ func newMetrics(d *Dispatcher, registerer prometheus.Registerer) (*metrics, erro
 	missed := newCounter("carillon_missed_total",
 		"Occurrences that were dropped by their deadline or by their job's rule for catching up.")
 	claims := newCounter("carillon_claims_total", "Occurrences that were claimed.")
-	reclaims := newCounter("carillon_reclaims_total", "Occurrences that were claimed of which an earlier claim was never settled.")
+	reclaims := newCounter("carillon_reclaims_total",
+		"Occurrences that were claimed of which an earlier claim was never settled.")
 	batches := prometheus.NewHistogram(prometheus.HistogramOpts{
 		Name:    "carillon_claim_batch_size",
 		Help:    "How many occurrences a claim got, of claims that got any.",
 		Buckets: []float64{1, 2, 5, 10, 20, 50, 100, 200, 500, 1000},
 	})
-	parked := newCounter("carillon_parked_total", "Occurrences that were given back unsent, because their destination was down, slow or at its limit.")
+	parked := newCounter("carillon_parked_total",
+		"Occurrences that were given back unsent, because their destination was down, slow or at its limit.")
 	m := &metrics{
 		types: make(map[string]*typeMetrics), tenants: newTenantMetrics(d.cfg.TenantLabels),
 		missed: missed, parked: parked, claims: claims, reclaim: reclaims, batches: batches,
@@ -92,13 +94,15 @@ func newMetrics(d *Dispatcher, registerer prometheus.Registerer) (*metrics, erro
 	var errs []error
 	for _, c := range append([]prometheus.Collector{
 		deviation, duration, deliveries, missed, parked, claims, reclaims, batches, m.tenants.deviation, m.tenants.deliveries,
-		newGauge("carillon_destinations_open", "Destinations that this replica tries, or paths of them, with single callbacks only, since they have failed again and again.",
+		newGauge("carillon_destinations_open", "Destinations that this replica tries, or paths of them, "+
+			"with single callbacks only, since they have failed again and again.",
 			func() float64 { return float64(d.destinations.Open()) }),
 		newGauge("carillon_in_flight", "Callbacks under way on this replica, until their outcome is written.",
 			func() float64 { return float64(m.inFlight.Load()) }),
 		newGauge("carillon_concurrency", "How many callbacks may be under way on this replica at once.",
 			func() float64 { return float64(d.cfg.Concurrency) }),
-		newGauge("carillon_clock_skew_seconds", "This machine's clock minus the store's; NaN until the store has told its time.",
+		newGauge("carillon_clock_skew_seconds",
+			"This machine's clock minus the store's; NaN until the store has told its time.",
 			d.clock.seconds),
 	}, m.backlog.collectors(d.now)...) {
 		errs = append(errs, registerer.Register(c))
@@ -115,7 +119,7 @@ func newGauge(name, help string, read func() float64) prometheus.Collector {
 	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, read)
 }
 
-// claimed notes what a claim got.
+// claimed counts claimed occurrences.
 func (m *metrics) claimed(occurrences []store.Claimed) {
 	if m == nil || len(occurrences) == 0 {
 		return
@@ -159,8 +163,8 @@ func (m *metrics) settled(c *store.Claimed, outcome store.Outcome, firedAt time.
 	of := m.of(c.Callback.Type)
 	of.outcomes[outcome].Inc()
 	deviation := -1.
-	// A retry has its own delay. What is released is fired another time. What stands on its own was triggered or
-	// redriven by somebody: its timestamp says nothing of when it should have fired. What can't be read was not fired.
+	// A retry has its own delay, and a released occurrence is fired another time. A triggered or redriven one should not
+	// have fired at its timestamp. One that can't be read was not fired.
 	if c.Attempt == 1 && outcome != store.Release && c.Revision != "" && c.Fault == nil {
 		// An occurrence that may be fired early is not late if it is. Its sum would else shrink, which a sum must not.
 		deviation = max(0, firedAt.Sub(c.Timestamp).Seconds())

@@ -32,11 +32,13 @@ func newTenantMetrics(most int) *tenantMetrics {
 	t := &tenantMetrics{
 		deviation: prometheus.NewSummaryVec(prometheus.SummaryOpts{
 			Name: "carillon_tenant_deviation_seconds",
-			Help: "How long after its instant an occurrence was fired, first attempts only, by tenant: their sum and how many they are.",
+			Help: "How long after its instant an occurrence was fired, first attempts only, by tenant: " +
+				"their sum and how many they are.",
 		}, []string{"tenant"}),
 		deliveries: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "carillon_tenant_deliveries_total",
-			Help: "Claims of occurrences that have ended, by tenant and how. The tenants beyond --tenant-labels are one, \"" + otherTenants + "\".",
+			Help: "Claims of occurrences that have ended, by tenant and how. " +
+				"The tenants beyond --tenant-labels are one, \"" + otherTenants + "\".",
 		}, []string{"tenant", "outcome"}),
 		most: most,
 		of:   make(map[string]*oneTenant),

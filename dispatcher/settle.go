@@ -16,7 +16,7 @@ import (
 const gatherTime = 5 * time.Millisecond
 
 // settleLoop writes outcomes until allFired is closed: whatever has gathered while the last batch was written, and for
-// a moment after that, makes the next one. It is the only way back of a slot, so what is not yet written can't grow. It
+// a moment after that, makes the next one. It is the only way back of a slot, so the unwritten outcomes can't grow. It
 // answers how many outcomes could not be written before ctx ended. Senders that have not returned by the end are given
 // up; fired has room for them.
 func (d *Dispatcher) settleLoop(ctx context.Context, allFired <-chan struct{}) (lost int) {
@@ -88,7 +88,7 @@ func (d *Dispatcher) settle(ctx context.Context, batch []store.Settlement) (lost
 	return lost
 }
 
-// throughput counts what is finished in each of the last seconds.
+// throughput counts the occurrences that were finished in each of the last seconds.
 type throughput struct {
 	begun   time.Time // with the monotonic clock, from which seconds are counted
 	lock    sync.Mutex

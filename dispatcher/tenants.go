@@ -27,8 +27,8 @@ type tenancy struct {
 	faults  faults
 }
 
-// treat answers a tenant's settings. A tenant without an automatic priority yet has come since the last due scan, and so
-// counts as new.
+// treat answers a tenant's settings. A tenant without an automatic priority yet has come since the last due scan, and
+// so counts as new.
 func (d *Dispatcher) treat(name string) (t fairqueue.Tenant) {
 	if known := d.tenants.known.Load(); known != nil {
 		t = (*known)[name]
@@ -78,7 +78,7 @@ func (d *Dispatcher) Priorities(ctx context.Context, tenants []job.Tenant) []job
 	return all
 }
 
-// readTenants reads the tenants' settings. While the store does not answer, what was known of them holds.
+// readTenants reads the tenants' settings. While the store does not answer, the last ones hold.
 func (d *Dispatcher) readTenants(ctx context.Context) {
 	d.tenants.reading.Lock()
 	defer d.tenants.reading.Unlock()
@@ -110,7 +110,9 @@ func (d *Dispatcher) askTenants(ctx context.Context) (map[string]fairqueue.Tenan
 			return nil, err
 		}
 		for _, s := range page {
-			known[s.Tenant] = fairqueue.Tenant{Weight: s.Weight, Priority: s.Priority, MaxInFlight: s.MaxInFlight, Paused: s.Paused}
+			known[s.Tenant] = fairqueue.Tenant{
+				Weight: s.Weight, Priority: s.Priority, MaxInFlight: s.MaxInFlight, Paused: s.Paused,
+			}
 		}
 		if len(page) < largestBatch {
 			return known, nil

@@ -64,7 +64,7 @@ func endSpan(span trace.Span, s *store.Settlement, err error) {
 	span.End()
 }
 
-// spanContext is what names a span; nothing if there is none.
+// spanContext is the context of a span; empty if there is none.
 func spanContext(span trace.Span) trace.SpanContext {
 	if span == nil {
 		return trace.SpanContext{}

@@ -25,7 +25,7 @@ type Harness struct {
 	// ends.
 	Await func(ctx context.Context, t *testing.T, id job.ID) Received
 
-	// Attributes answers what arrived with a delivery as attributes of a CloudEvent in binary mode, decoded, by their
+	// Attributes answers the attributes of a CloudEvent in binary mode that arrived with a delivery, decoded, by their
 	// names; nil if the sender has no binary mode.
 	Attributes func(ctx context.Context, t *testing.T, id job.ID) map[string]string
 
@@ -38,13 +38,13 @@ type Harness struct {
 	Bad []Bad
 	// Failures are the ways in which an attempt can fail.
 	Failures []Failure
-	// Secrets are what must appear in no error. The data that Data makes, or the sender's options, contain them.
+	// Secrets must appear in no error. The data that Data makes, or the sender's options, contain them.
 	Secrets []string
 	// Hang makes the receiver take no delivery until Resume.
 	Hang func(t *testing.T) Hang
 }
 
-// Received is what arrived at the receiver.
+// Received is a delivery as it arrived at the receiver.
 type Received struct {
 	ID        string
 	Tenant    string // [NotTold] if the receiver was not told
@@ -84,7 +84,7 @@ type Failure struct {
 	// Want is the failure's kind; Err is not compared. After must be as wanted, but for an Unavailable one only more
 	// than zero.
 	Want callbacks.Failure
-	// Says is what the error's text must contain.
+	// Says is a text that the error must contain.
 	Says []string
 }
 
@@ -96,7 +96,8 @@ type Hang struct {
 	Resume func()
 }
 
-// patience bounds what must end by itself. Nothing is timed by it; it turns a hanging test into a failing one.
+// patience bounds calls that must end by themselves. Nothing is timed by it; it turns a hanging test into a failing
+// one.
 const patience = 10 * time.Minute
 
 // Run runs the suite. Each call of open makes a harness for one test, which it ends by t.Cleanup.
@@ -130,7 +131,7 @@ func Run(t *testing.T, open func(t *testing.T) Harness) {
 
 type suite struct{ Harness }
 
-// instant is what test deliveries are meant for.
+// instant is the instant of test deliveries.
 var instant = time.Date(2026, 12, 24, 14, 0, 0, 250e6, time.UTC)
 
 // delivery makes one whose id no other has, not even of an earlier run, which the receiver may still hold.

@@ -12,12 +12,13 @@ import (
 
 func testPayload(t *testing.T, s suite) {
 	for name, payload := range map[string]string{
-		"null":              `null`,
-		"false":             `false`,
-		"empty string":      `""`,
-		"empty object":      `{}`,
-		"order and spaces":  "{ \"b\" : 1,\n\t\"a\":\r\n [ 2 , 3 ] }",
-		"large numbers":     `{"n":12345678901234567890123456789,"f":0.1000000000000000055511151231257827,"e":1E+400,"z":-0.0}`,
+		"null":             `null`,
+		"false":            `false`,
+		"empty string":     `""`,
+		"empty object":     `{}`,
+		"order and spaces": "{ \"b\" : 1,\n\t\"a\":\r\n [ 2 , 3 ] }",
+		"large numbers": `{"n":12345678901234567890123456789,` +
+			`"f":0.1000000000000000055511151231257827,"e":1E+400,"z":-0.0}`,
 		"HTML characters":   `"<script>&amp;</script>"`,
 		"escapes":           `"\u003c \u00e9 \/ \ud83d\ude00 \u0000 \u2028"`,
 		"unicode":           "\"Grüße, 世界 \U0001f600 \u2028\u2029\u007f\"",
@@ -59,14 +60,15 @@ func testStepPayload(t *testing.T, s suite) {
 				s.deliver(ctx, t, d)
 				got := s.Await(ctx, t, d.ID)
 				if got.Payload != payload || got.ContentType != "application/json" {
-					t.Errorf("the receiver got %q of type %q, and not %q of type application/json", got.Payload, got.ContentType, payload)
+					t.Errorf("the receiver got %q of type %q, and not %q of type application/json",
+						got.Payload, got.ContentType, payload)
 				}
 			})
 		}
 	}
 }
 
-// A payload may be left out. What is delivered then is empty, and of no type.
+// A payload may be left out. The delivery is empty then, and of no type.
 func testNoPayload(t *testing.T, s suite) {
 	ctx := limited(t)
 	d := s.delivery(`{}`)
@@ -83,6 +85,7 @@ func testNoPayload(t *testing.T, s suite) {
 // Receivers are told which step, and which subscriber if there are any; [testEnvelope] has what is told without a
 // sequence.
 func testPart(t *testing.T, s suite) {
+	const object = `{"id":7,"name":"Zoë \"Z\"","tags":[1.50,null]}`
 	for _, part := range []struct {
 		name             string
 		part             job.Part
@@ -96,7 +99,7 @@ func testPart(t *testing.T, s suite) {
 		{"percent", job.Part{Step: 3, Subscriber: "100%25 %"}, "3", "100%25 %"},
 		{"plus and slash", job.Part{Step: 3, Subscriber: "a+b/c"}, "3", "a+b/c"},
 		{"spaces at the ends", job.Part{Step: 3, Subscriber: " a  b "}, "3", " a  b "},
-		{"an object", job.Part{Step: 5, Subscriber: `{"id":7,"name":"Zoë \"Z\"","tags":[1.50,null]}`}, "5", `{"id":7,"name":"Zoë \"Z\"","tags":[1.50,null]}`},
+		{"an object", job.Part{Step: 5, Subscriber: object}, "5", object},
 		{"a long one", job.Part{Step: 99999, Subscriber: strings.Repeat("ü", 512)}, "99999", strings.Repeat("ü", 512)},
 	} {
 		t.Run(part.name, func(t *testing.T) {
@@ -105,15 +108,17 @@ func testPart(t *testing.T, s suite) {
 			d.Part = &part.part
 			s.deliver(ctx, t, d)
 			if got := s.Await(ctx, t, d.ID); got.Step != part.step || got.Subscriber != part.subscriber {
-				t.Errorf("the receiver was told step %q and subscriber %q, and not %q and %q", got.Step, got.Subscriber, part.step, part.subscriber)
+				t.Errorf("the receiver was told step %q and subscriber %q, and not %q and %q",
+					got.Step, got.Subscriber, part.step, part.subscriber)
 			}
 		})
 	}
 }
 
 func testTenant(t *testing.T, s suite) {
+	longest := strings.Repeat("x", job.MaxTenantBytes)
 	for tenant, want := range map[string]string{
-		job.DefaultTenant: NotTold, "Acme_Corp-2.eu": "Acme_Corp-2.eu", "Default": "Default", strings.Repeat("x", job.MaxTenantBytes): strings.Repeat("x", job.MaxTenantBytes),
+		job.DefaultTenant: NotTold, "Acme_Corp-2.eu": "Acme_Corp-2.eu", "Default": "Default", longest: longest,
 	} {
 		t.Run(tenant, func(t *testing.T) {
 			ctx := limited(t)

@@ -33,7 +33,8 @@ func events() []event {
 		{name: "no payload", key: "k", source: "/default/k"},
 		{name: "odd key", key: `a/b?c#d %"ü`, payload: `1`, source: "/default/a%2Fb%3Fc%23d%20%25%22%C3%BC"},
 		{name: "step", key: "k", payload: `1`, part: &job.Part{Step: 0}, source: "/default/k", number: "0"},
-		{name: "step's payload", key: "k", payload: `1`, step: `[ 2 ]`, part: &job.Part{Step: 12}, source: "/default/k", number: "12"},
+		{name: "step's payload", key: "k", payload: `1`, step: `[ 2 ]`, part: &job.Part{Step: 12},
+			source: "/default/k", number: "12"},
 		{
 			name: "subscriber", key: "k", payload: `1`, part: &job.Part{Step: 3, Subscriber: `{"name":"Zoë \"Z\" 1%"}`},
 			source: "/default/k", number: "3", subscriber: `{"name":"Zoë \"Z\" 1%"}`,
@@ -53,7 +54,7 @@ func (s suite) eventDelivery(t *testing.T, e event, envelope job.Envelope) callb
 	return d
 }
 
-// body is what the event carries.
+// body is the body of the event.
 func (e event) body() string {
 	if e.step != "" {
 		return e.step
@@ -64,7 +65,8 @@ func (e event) body() string {
 // attributes are all that the event has, but for the content type of its data.
 func (e event) attributes(d callbacks.Delivery) map[string]string {
 	all := map[string]string{
-		"specversion": "1.0", "id": d.ID.String(), "source": e.source, "type": "carillon.occurrence", "time": job.FormatTime(d.Timestamp),
+		"specversion": "1.0", "id": d.ID.String(), "source": e.source,
+		"type": "carillon.occurrence", "time": job.FormatTime(d.Timestamp),
 	}
 	if e.number != "" {
 		all["carillonstep"] = e.number
@@ -81,7 +83,7 @@ func (s suite) takes(envelope job.Envelope) bool {
 	return ok && slices.Contains(e.Envelopes(), envelope)
 }
 
-// The body is the whole event as JSON, in which the payload stands byte for byte. What is told beside the body stays.
+// The body is the whole event as JSON, in which the payload stands byte for byte. The headers beside the body stay.
 func testStructured(t *testing.T, s suite) {
 	if !s.takes(job.EnvelopeStructured) {
 		t.Fatal("every sender must take structured events: they need only a body and a content type")

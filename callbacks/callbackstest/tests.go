@@ -180,7 +180,8 @@ func testFailures(t *testing.T, s suite) {
 				got = *failure
 			}
 			if got.Permanent != f.Want.Permanent || got.Unavailable != f.Want.Unavailable {
-				t.Errorf("%v: permanent %v, unavailable %v; want %v, %v", err, got.Permanent, got.Unavailable, f.Want.Permanent, f.Want.Unavailable)
+				t.Errorf("%v: permanent %v, unavailable %v; want %v, %v",
+					err, got.Permanent, got.Unavailable, f.Want.Permanent, f.Want.Unavailable)
 			}
 			if got.Blame != f.Want.Blame {
 				t.Errorf("%v: it speaks of %d, want %d", err, got.Blame, f.Want.Blame)

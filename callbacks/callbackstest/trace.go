@@ -16,7 +16,8 @@ import (
 // Receivers are told the delivery's trace, unless its job has one of its own; [testEnvelope] has what is told without
 // one.
 func testTrace(t *testing.T, s suite) {
-	const ours, theirs = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", "00-11111111111111111111111111111111-2222222222222222-00"
+	const ours = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+	const theirs = "00-11111111111111111111111111111111-2222222222222222-00"
 	for _, c := range []struct {
 		name          string
 		trace         job.Trace
@@ -26,12 +27,15 @@ func testTrace(t *testing.T, s suite) {
 	}{
 		{name: "parent", trace: ours, parent: ours},
 		{name: "state", trace: ours + ",a=1,b@c=x y", parent: ours, state: "a=1,b@c=x y"},
-		{name: "beside other headers", trace: ours + ",a=1", headers: map[string]string{"x-trace": "1"}, parent: ours, state: "a=1"},
+		{name: "beside other headers", trace: ours + ",a=1", headers: map[string]string{"x-trace": "1"},
+			parent: ours, state: "a=1"},
 		{name: "with an event", trace: ours + ",a=1", envelope: job.EnvelopeStructured, parent: ours, state: "a=1"},
 		{name: "the job's parent", trace: ours + ",a=1", headers: map[string]string{"traceparent": theirs}, parent: theirs},
-		{name: "the job's, in another case", trace: ours + ",a=1", headers: map[string]string{"TraceParent": theirs}, parent: theirs},
+		{name: "the job's, in another case", trace: ours + ",a=1", headers: map[string]string{"TraceParent": theirs},
+			parent: theirs},
 		{name: "the job's state", trace: ours, headers: map[string]string{"Tracestate": "b=2"}, state: "b=2"},
-		{name: "the job's, and none", headers: map[string]string{"traceparent": theirs, "tracestate": "b=2"}, parent: theirs, state: "b=2"},
+		{name: "the job's, and none", headers: map[string]string{"traceparent": theirs, "tracestate": "b=2"},
+			parent: theirs, state: "b=2"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			ctx := limited(t)
@@ -49,13 +53,14 @@ func testTrace(t *testing.T, s suite) {
 			}
 			s.deliver(ctx, t, d)
 			if got := s.Await(ctx, t, d.ID); got.TraceParent != c.parent || got.TraceState != c.state {
-				t.Errorf("the receiver got the parent %q and the state %q, and not %q and %q", got.TraceParent, got.TraceState, c.parent, c.state)
+				t.Errorf("the receiver got the parent %q and the state %q, and not %q and %q",
+					got.TraceParent, got.TraceState, c.parent, c.state)
 			}
 		})
 	}
 }
 
-// The attempt's span tells what is sent where, by OpenTelemetry's conventions, and no secrets.
+// The attempt's span describes the message and its destination, by OpenTelemetry's conventions, without secrets.
 func testSpan(t *testing.T, s suite) {
 	ctx := limited(t)
 	spans := tracetest.NewSpanRecorder()

@@ -36,7 +36,8 @@ func validate(data []byte) error {
 func (c callback) Check(invalid *job.Invalid) {
 	job.CheckTags(c, invalid)
 	if c.Topic != "" && !validTopic(c.Topic) {
-		invalid.Add("/topic", fmt.Sprintf("must be 1 to %d ASCII letters, digits, dots, underscores and hyphens, and not only one or two dots", maxTopicBytes))
+		invalid.Add("/topic", fmt.Sprintf("must be 1 to %d ASCII letters, digits, dots, underscores and hyphens, "+
+			"and not only one or two dots", maxTopicBytes))
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.Headers)) {
 		switch {

@@ -12,7 +12,7 @@ import (
 	"github.com/carillon-scheduler/carillon/callbacks"
 )
 
-// answer is what a broker answered about a topic or a record; answered is false for errors of other kinds.
+// answer is a broker's answer about a topic or a record; answered is false for errors of other kinds.
 func answer(err error) (code *kerr.Error, answered bool) {
 	code, answered = errors.AsType[*kerr.Error](err)
 	switch code {
@@ -26,15 +26,16 @@ func answer(err error) (code *kerr.Error, answered bool) {
 // moment.
 func leaderless(code *kerr.Error) bool {
 	switch code {
-	case kerr.LeaderNotAvailable, kerr.NotLeaderForPartition, kerr.BrokerNotAvailable, kerr.ReplicaNotAvailable, kerr.NetworkException,
-		kerr.FencedLeaderEpoch, kerr.UnknownLeaderEpoch, kerr.ListenerNotFound, kerr.KafkaStorageError, kerr.ThrottlingQuotaExceeded,
+	case kerr.LeaderNotAvailable, kerr.NotLeaderForPartition, kerr.BrokerNotAvailable, kerr.ReplicaNotAvailable,
+		kerr.NetworkException, kerr.FencedLeaderEpoch, kerr.UnknownLeaderEpoch, kerr.ListenerNotFound,
+		kerr.KafkaStorageError, kerr.ThrottlingQuotaExceeded,
 		kerr.CoordinatorLoadInProgress, kerr.CoordinatorNotAvailable, kerr.NotCoordinator:
 		return true
 	}
 	return false
 }
 
-// maybeAnothers tells whether a broker refused a batch for what may be only one record's fault.
+// maybeAnothers tells whether a broker refused a batch for a reason that may lie in only one of its records.
 func maybeAnothers(err error) bool {
 	code, _ := answer(err)
 	switch code {
@@ -48,7 +49,7 @@ func maybeAnothers(err error) bool {
 // some.
 const aftermath = 3 * time.Second
 
-// verdict is what the outcome of a record means to its attempt, which began to produce at the given time.
+// verdict turns the outcome of a record into the error of its attempt, which began to produce at the given time.
 func (s *Sender) verdict(ctx context.Context, x *session, c callback, begun time.Time, err error) error {
 	code, answered := answer(err)
 	_, unsent := errors.AsType[errUnsent](err)
@@ -67,19 +68,22 @@ func (s *Sender) verdict(ctx context.Context, x *session, c callback, begun time
 	case errors.Is(err, kgo.ErrRecordRetries) && !s.brokeSince(begun.Add(-aftermath)):
 		// The client does not tell why it tried again. Connections held, so it was an answer, such as that the record
 		// was written but not to enough replicas: were that free, it would be written again for ever.
-		return fmt.Errorf("kafka: topic %q: its leader answers, but does not acknowledge the record, as when replicas are missing or slow: %w", c.Topic, err)
+		return fmt.Errorf("kafka: topic %q: its leader answers, but does not acknowledge the record, "+
+			"as when replicas are missing or slow: %w", c.Topic, err)
 	case !answered:
 		s.doubt()
 		return callbacks.Unavailable(fmt.Errorf("kafka: no broker took the record for topic %q: %w", c.Topic, err), soon())
 	case leaderless(code):
-		return callbacks.Unavailable(fmt.Errorf("kafka: topic %q has no leader that takes the record: %w", c.Topic, err), soon())
+		err = fmt.Errorf("kafka: topic %q has no leader that takes the record: %w", c.Topic, err)
+		return callbacks.Unavailable(err, soon())
 	}
 	err = fmt.Errorf("kafka: the record for topic %q was refused: %w", c.Topic, err)
 	switch code {
 	case kerr.MessageTooLarge, kerr.RecordListTooLarge:
 		return callbacks.Permanent(err)
-	case kerr.InvalidRecord, kerr.InvalidTimestamp, kerr.CorruptMessage, kerr.TopicAuthorizationFailed, kerr.PolicyViolation,
-		kerr.NotEnoughReplicas, kerr.NotEnoughReplicasAfterAppend, kerr.RequestTimedOut, kerr.UnsupportedForMessageFormat:
+	case kerr.InvalidRecord, kerr.InvalidTimestamp, kerr.CorruptMessage, kerr.TopicAuthorizationFailed,
+		kerr.PolicyViolation, kerr.NotEnoughReplicas, kerr.NotEnoughReplicasAfterAppend, kerr.RequestTimedOut,
+		kerr.UnsupportedForMessageFormat:
 	default:
 		// A topic that was deleted, or a producer id that was refused: the client would say so for ever.
 		s.retire(x, err)

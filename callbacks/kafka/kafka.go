@@ -1,11 +1,11 @@
 // Package kafka sends callbacks of type "kafka": each attempt produces one record, and succeeds when all in-sync
 // replicas have it.
 //
-// A franz-go client, the session, produces with an idempotent producer: what it sends again after a lost connection is
-// not written twice. Around it stand three things. Topics are looked up before they are first produced to, so that a
-// client's misspelled topic never reaches the producer. One goroutine at a time finds out whether any broker can be
-// reached when something went wrong, so that attempts fail at once during an outage. And a session that can't go on is
-// replaced. What reaches a consumer is told to users in docs/receivers.md.
+// A franz-go client, the session, produces with an idempotent producer: a record that it sends again after a lost
+// connection is not written twice. Around it stand three things. Topics are looked up before they are first produced
+// to, so that a client's misspelled topic never reaches the producer. One goroutine at a time finds out whether any
+// broker can be reached when something went wrong, so that attempts fail at once during an outage. And a session that
+// can't go on is replaced. docs/receivers.md describes the records that consumers get.
 package kafka
 
 import (
@@ -33,7 +33,7 @@ type Options struct {
 	Brokers []string
 	// TLS turns on TLS, by which the brokers are verified.
 	TLS bool
-	// CAFile is a PEM file of the authorities that sign the brokers' certificates; empty trusts what the system trusts.
+	// CAFile is a PEM file of the authorities that sign the brokers' certificates; empty trusts the system's.
 	CAFile string
 	// CertFile and KeyFile are PEM files of the certificate to show to the brokers, and its key.
 	CertFile, KeyFile string
@@ -43,7 +43,7 @@ type Options struct {
 	Username, Password string
 	// AutoCreateTopics has the brokers create topics that don't exist, if they are set up to.
 	AutoCreateTopics bool
-	// Logger is told when the cluster can be reached and when not, and at debug level what the client does; nil
+	// Logger gets a line when the cluster can be reached again or no longer, and the client's own at debug level; nil
 	// discards.
 	Logger *slog.Logger
 }
@@ -68,7 +68,7 @@ type Sender struct {
 }
 
 // New makes a sender and begins to look for the cluster. It does not wait for it: until a broker is there, Send answers
-// [callbacks.Unavailable]. What can never work, such as an unreadable file, is an error at once.
+// [callbacks.Unavailable]. Options that can never work, such as an unreadable file, are an error at once.
 func New(o Options) (*Sender, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -138,7 +138,7 @@ func (s *Sender) Envelopes() []job.Envelope {
 	return []job.Envelope{job.EnvelopeStructured, job.EnvelopeBinary}
 }
 
-// Send produces the record and waits for its acknowledgement. What a broker answers about the topic or the record costs
+// Send produces the record and waits for its acknowledgement. A broker's refusal of the topic or the record costs
 // an attempt, also that there is no such topic, since nobody may ever create it. Where no broker answers, or none leads
 // the partition, it costs none. When ctx ends, a record that was not sent yet is not sent any more; for that, one whose
 // deadline comes well before that of others for its topic under way is not taken until they are done, at no cost.
@@ -213,5 +213,5 @@ func (s *Sender) produce(
 	}
 }
 
-// soon is a short pause for what is expected to pass at once, never the same.
+// soon is a short pause for trouble that is expected to pass at once, never the same.
 func soon() time.Duration { return 50*time.Millisecond + rand.N(200*time.Millisecond) }

@@ -23,7 +23,7 @@ const pingLimit = 10 * time.Second
 
 var errClosed = errors.New("the sender is closed")
 
-// link is what is known of the way to the cluster.
+// link is the state of the way to the cluster.
 type link struct {
 	// err is why no broker can be reached; nil if one can. Else, when that is tried again, and how long the pause
 	// before is.
@@ -61,7 +61,7 @@ func (s *Sender) brokeSince(at time.Time) bool {
 	return last != nil && !last.Before(at)
 }
 
-// hooks are told by the client what becomes of its connections.
+// hooks are called by the client when a connection is made or used.
 type hooks struct{ sender *Sender }
 
 func (h hooks) OnBrokerConnect(_ kgo.BrokerMetadata, _ time.Duration, _ net.Conn, err error) {

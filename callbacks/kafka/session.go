@@ -21,8 +21,8 @@ import (
 )
 
 // session is a client in use. It can't forget a topic: producing to it again under the same producer id, with sequence
-// numbers that begin anew, might be taken for a repetition and be acknowledged unwritten. So what it should forget,
-// such as a topic that was deleted, takes a new session with an id of its own.
+// numbers that begin anew, might be taken for a repetition and be acknowledged unwritten. So to forget
+// something, such as a topic that was deleted, takes a new session with an id of its own.
 type session struct {
 	client *kgo.Client
 	made   time.Time
@@ -95,7 +95,7 @@ func (s *Sender) retire(x *session, reason error) {
 	s.session = fresh
 }
 
-// clientOptions are what every session's client is made with.
+// clientOptions are the options of every session's client.
 func clientOptions(o Options, d *deadlines) ([]kgo.Opt, error) {
 	if len(o.Brokers) == 0 {
 		return nil, errors.New("kafka: no broker is given; give host:port of at least one")
@@ -155,7 +155,8 @@ func securityOptions(o Options) ([]kgo.Opt, error) {
 	var opts []kgo.Opt
 	switch {
 	case o.Mechanism == "" && o.Username+o.Password != "":
-		return nil, errors.New("kafka: a username or password is given, but no SASL mechanism; give PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512")
+		return nil, errors.New("kafka: a username or password is given, but no SASL mechanism; " +
+			"give PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512")
 	case o.Mechanism == "":
 		return opts, nil
 	case o.Username == "" || o.Password == "":
@@ -203,7 +204,7 @@ func tlsConfig(o Options) (*tls.Config, error) {
 	return config, nil
 }
 
-// logger has the client's own log at debug level, whatever it thinks of its lines: what matters is in the errors.
+// logger writes all lines of the client's own log at debug level: the errors have all that matters.
 type logger struct{ *slog.Logger }
 
 func (l logger) Level() kgo.LogLevel {

@@ -29,7 +29,7 @@ const (
 	mostKnown   = 10_000
 )
 
-// topic is what is known of one topic; done is closed once err, partitions and at are set.
+// topic is the state of one topic; done is closed once err, partitions and at are set.
 type topic struct {
 	*admission // the same one however often the topic is looked up
 
@@ -67,7 +67,8 @@ func (s *Sender) find(ctx context.Context, x *session, c callback) (*topic, erro
 	select {
 	case <-t.done:
 	case <-ctx.Done():
-		return nil, callbacks.Unavailable(fmt.Errorf("kafka: nothing was sent: looking up topic %q: %w", c.Topic, ctx.Err()), soon())
+		err := fmt.Errorf("kafka: nothing was sent: looking up topic %q: %w", c.Topic, ctx.Err())
+		return nil, callbacks.Unavailable(err, soon())
 	}
 	switch {
 	case t.err != nil:
@@ -135,7 +136,8 @@ func (s *Sender) askFor(ctx context.Context, x *session, name string) (int32, er
 		if err == nil {
 			return int32(len(resp.Topics[0].Partitions)), nil
 		}
-		creating := s.options.AutoCreateTopics && (errors.Is(err, kerr.UnknownTopicOrPartition) || errors.Is(err, kerr.LeaderNotAvailable))
+		missing := errors.Is(err, kerr.UnknownTopicOrPartition) || errors.Is(err, kerr.LeaderNotAvailable)
+		creating := s.options.AutoCreateTopics && missing
 		if !creating || time.Since(begin) > createLimit {
 			return 0, err
 		}

@@ -82,7 +82,7 @@ func checkHeaders(headers map[string]jsontext.Value, invalid *job.Invalid) {
 	}
 }
 
-// headerValue turns a header's value into what AMQP has for it: a long string, a boolean, a 64-bit integer for a number
+// headerValue turns a header's value into AMQP's type for it: a long string, a boolean, a 64-bit integer for a number
 // written as one, else a double.
 func headerValue(v jsontext.Value) (any, error) {
 	switch v.Kind() {
@@ -98,7 +98,8 @@ func headerValue(v jsontext.Value) (any, error) {
 		if text := string(v); !strings.ContainsAny(text, ".eE") {
 			n, err := strconv.ParseInt(text, 10, 64)
 			if err != nil {
-				return nil, fmt.Errorf("must be a whole number from %d to %d; give a larger one as a string", math.MinInt64, math.MaxInt64)
+				return nil, fmt.Errorf("must be a whole number from %d to %d; give a larger one as a string",
+					math.MinInt64, math.MaxInt64)
 			}
 			return n, nil
 		}

@@ -29,7 +29,7 @@ const (
 	mostKnown  = 10_000
 )
 
-// check is what is known of one exchange; done is closed once the rest is set.
+// check is the result of looking up an exchange; done is closed once the rest is set.
 type check struct {
 	done  chan struct{}
 	err   error
@@ -68,7 +68,8 @@ func (e *exchanges) check(ctx context.Context, p *publish) error {
 	case <-e.session.gone:
 		return e.session.lost()
 	case <-ctx.Done():
-		return callbacks.Unavailable(fmt.Errorf("rabbitmq: nothing was sent: looking up exchange %q: %w", p.exchange, ctx.Err()), soon())
+		err := fmt.Errorf("rabbitmq: nothing was sent: looking up exchange %q: %w", p.exchange, ctx.Err())
+		return callbacks.Unavailable(err, soon())
 	}
 }
 

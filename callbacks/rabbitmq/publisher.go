@@ -92,7 +92,7 @@ func (p *publish) destination() string {
 // frameBytes is about how much a message takes on the wire beside its body and the job's own headers.
 const frameBytes = 512
 
-// size is about how many bytes the message takes on the wire, or less by what its headers have.
+// size is about how many bytes the message takes on the wire, without its job's headers.
 func (p *publish) size() int { return frameBytes + len(p.message.Body) }
 
 // publisher keeps one AMQP channel open, and opens another when the broker closes it, as it does to answer a publish
@@ -150,7 +150,7 @@ type window struct {
 	slots  chan struct{} // full when there are as many messages as may be
 
 	mu      sync.Mutex
-	waiting map[job.ID]*publish // keyed by what a return names; at most one attempt of a delivery
+	waiting map[job.ID]*publish // by delivery id, which returns name; at most one attempt of each
 	returns chan amqp.Return
 
 	// closed is closed when the channel is; then reason is set, if the broker gave one, and blamed tells that it names
@@ -193,7 +193,8 @@ func (w *window) publish(p *publish, s *session) error {
 	}
 	w.mu.Unlock()
 	if twice {
-		err := fmt.Errorf("rabbitmq: nothing was sent: an earlier attempt for %s still waits for its confirm", p.destination())
+		err := fmt.Errorf("rabbitmq: nothing was sent: an earlier attempt for %s still waits for its confirm",
+			p.destination())
 		return callbacks.Unavailable(err, time.Second+soon())
 	}
 	var err error
@@ -235,8 +236,8 @@ func (w *window) settle(p *publish) error {
 	}
 }
 
-// takeReturns notes what came back. The connection's reader put it there before it handled the message's confirm, so
-// whoever has seen a confirm finds the return noted, by itself or by another that was here before.
+// takeReturns notes the messages that came back. The connection's reader put it there before it handled the message's
+// confirm, so whoever has seen a confirm finds the return noted, by itself or by another that was here before.
 func (w *window) takeReturns() {
 	for {
 		select {
@@ -268,8 +269,8 @@ func (w *window) close(s *session, reason *amqp.Error) {
 	close(w.closed)
 }
 
-// verdict is what the channel's end means to a message that was waiting. The broker closes a channel for the fault of
-// one message; the others may have arrived or not, and are not to blame.
+// verdict turns the channel's end into the error of a message that was waiting. The broker closes a channel for the
+// fault of one message; the others may have arrived or not, and are not to blame.
 func (w *window) verdict(p *publish) error {
 	e := w.reason
 	switch {

@@ -37,7 +37,7 @@ type Options struct {
 	URL string
 	// TLS is the base of the TLS configuration of amqps; nil is an empty one.
 	TLS *tls.Config
-	// CAFile is a PEM file of the authorities that sign the broker's certificate; empty trusts what the system trusts.
+	// CAFile is a PEM file of the authorities that sign the broker's certificate; empty trusts the system's.
 	CAFile string
 	// CertFile and KeyFile are PEM files of the certificate to show to the broker, and its key.
 	CertFile, KeyFile string
@@ -56,7 +56,7 @@ type Options struct {
 type Sender struct {
 	options   Options
 	tls       *tls.Config
-	server    amqp.URI // what was said of it
+	server    amqp.URI // its URL
 	address   string   // for logs and errors; without credentials
 	dialLimit time.Duration
 
@@ -65,7 +65,7 @@ type Sender struct {
 	work sync.WaitGroup // run
 }
 
-// link is what is known of the connection.
+// link is the state of the connection.
 type link struct {
 	session *session // nil while there is none
 	// While there is none: why, when it is tried again, and how long the pause before that is.
@@ -75,7 +75,8 @@ type link struct {
 }
 
 // New makes a sender and begins to connect. It does not wait for the broker: until the broker is there, Send answers
-// [callbacks.Unavailable]. What can never work, such as a malformed URL or an unreadable file, is an error at once.
+// [callbacks.Unavailable]. Options that can never work, such as a malformed URL or an unreadable file, are an error at
+// once.
 func New(o Options) (*Sender, error) {
 	uri, err := parseURL(o.URL)
 	if err != nil {
@@ -186,7 +187,7 @@ func (l *link) wait(now time.Time) time.Duration {
 	return l.pause/2 + soon() // that try is under way
 }
 
-// soon is a short pause for what is expected to pass at once, never the same.
+// soon is a short pause for trouble that is expected to pass at once, never the same.
 func soon() time.Duration { return 50*time.Millisecond + rand.N(200*time.Millisecond) }
 
 // errURL never quotes the URL, of which any part may turn out to be the password.

@@ -120,7 +120,7 @@ func (s *session) serve(ctx context.Context, log *slog.Logger) error {
 	}
 	err := s.watch(ctx, log, closed, blocked)
 	close(s.gone)
-	s.wire.cut() // what is still to be written may wait for a broker that reads no more
+	s.wire.cut() // unwritten bytes may wait for a broker that reads no more
 	s.tasks.end()
 	s.wire.done.Wait()
 	return err
@@ -151,7 +151,10 @@ func (t *tasks) end() {
 	t.started.Wait()
 }
 
-func (s *session) watch(ctx context.Context, log *slog.Logger, closed <-chan *amqp.Error, blocked <-chan amqp.Blocking) error {
+// watch waits until the connection is lost or broken, or ctx ends.
+func (s *session) watch(
+	ctx context.Context, log *slog.Logger, closed <-chan *amqp.Error, blocked <-chan amqp.Blocking,
+) error {
 	for {
 		select {
 		case e := <-closed:
@@ -185,7 +188,8 @@ func (s *session) watch(ctx context.Context, log *slog.Logger, closed <-chan *am
 // send publishes by the publisher of the delivery's id, so that two attempts at one delivery always meet.
 func (s *session) send(ctx context.Context, p *publish) error {
 	if reason := s.blocked.Load(); reason != nil {
-		return callbacks.Unavailable(fmt.Errorf("rabbitmq: nothing was sent: the broker takes no messages: %s", *reason), time.Second+soon())
+		err := fmt.Errorf("rabbitmq: nothing was sent: the broker takes no messages: %s", *reason)
+		return callbacks.Unavailable(err, time.Second+soon())
 	}
 	if err := s.exchanges.check(ctx, p); err != nil {
 		return err
@@ -245,7 +249,8 @@ func (s *session) unconfirmed(ctx context.Context, w *window, p *publish) error 
 
 // slow is the error of an attempt that ended before it could be published.
 func slow(ctx context.Context) error {
-	return callbacks.Unavailable(fmt.Errorf("rabbitmq: nothing was sent: the broker is slow: %w", ctx.Err()), time.Second+soon())
+	err := fmt.Errorf("rabbitmq: nothing was sent: the broker is slow: %w", ctx.Err())
+	return callbacks.Unavailable(err, time.Second+soon())
 }
 
 // lost is the error of an attempt whose connection went away.

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// wire is the connection's socket as the AMQP library sees it: what is written is gathered, and goes out while more is
+// wire is the connection's socket as the AMQP library sees it: it gathers written bytes, and sends them while more are
 // being gathered. The library writes each message at once, which costs a system call per message here and a wake-up per
 // message in the broker; gathered, dozens go at once when there are many, and one goes at once when it is alone.
 //
@@ -71,7 +71,7 @@ func (w *wire) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// Close closes the socket once it has taken what was written, or after [closeLimit]. It does not wait for that.
+// Close closes the socket once it has taken all written bytes, or after [closeLimit]. It does not wait for that.
 func (w *wire) Close() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -106,7 +106,7 @@ func (w *wire) reserve(m *message) (full <-chan struct{}) {
 	return nil
 }
 
-// release gives back what was reserved for a message that has been written, and so counts as gathered, or never will
+// release gives back the room of a message that has been written, and so counts as gathered, or never will
 // be.
 func (w *wire) release(m *message) {
 	w.mu.Lock()
@@ -144,7 +144,7 @@ func (w *wire) fail(err error) {
 	w.wake()
 }
 
-// run writes what has been gathered. There are two buffers: one is written while the other is filled.
+// run writes the gathered bytes. There are two buffers: one is written while the other is filled.
 func (w *wire) run() {
 	defer func() { _ = w.Conn.Close() }() // so that the library's reader notices
 	var buffer []byte
@@ -172,7 +172,7 @@ func (w *wire) run() {
 	}
 }
 
-// take answers what has been gathered, for an empty buffer to gather in; when the first of the attempts ends whose
+// take answers the gathered bytes, for an empty buffer to gather in; when the first of the attempts ends whose
 // messages may be in there, zero if none does; and whether no more will come.
 func (w *wire) take(empty []byte) (gathered []byte, ends time.Time, last bool) {
 	w.mu.Lock()
@@ -194,7 +194,7 @@ func over(ends time.Time) bool {
 	return !ends.IsZero() && (!now.Before(ends) || !now.Round(0).Before(ends.Round(0)))
 }
 
-// drop gives up what is gathered, and what the kernel has still to send.
+// drop gives up the gathered bytes, and those that the kernel has still to send.
 func (w *wire) drop() {
 	w.fail(errLate)
 	if c, ok := w.Conn.(interface{ SetLinger(seconds int) error }); ok {

@@ -114,8 +114,8 @@ func (s *Sender) Envelopes() []job.Envelope {
 	return []job.Envelope{job.EnvelopeStructured, job.EnvelopeBinary}
 }
 
-// latePause is the pause before the next attempt when a request could not be written in time, lest a slow machine is made
-// slower.
+// latePause is the pause before the next attempt when a request could not be written in time, lest a slow machine is
+// made slower.
 const latePause = 5 * time.Second
 
 // Send makes the request and judges the answer by its status. A redirect is an answer like any other; it is not

@@ -10,11 +10,11 @@ import (
 type Verdict uint8
 
 const (
-	// Well: the destination works; it took the callback, or refused only this one.
+	// Well tells that the destination works: it took the callback, or refused only this one.
 	Well Verdict = iota
-	// PartFailed: the destination answered with an error, maybe only of the part that was called.
+	// PartFailed tells that the destination answered with an error, maybe only of the part that was called.
 	PartFailed
-	// Failed: the destination did not answer, or answered with an error of the whole.
+	// Failed tells that the destination did not answer, or answered with an error of the whole.
 	Failed
 )
 
@@ -103,9 +103,9 @@ func (d *destination) done(p *Pass, v Verdict, now time.Time) {
 }
 
 // Again answers the pause before the next attempt of a callback that has failed; own is the pause by its own retry
-// policy. A callback that opened a circuit, or probed one in vain, comes again for the next probe: so a destination that
-// works again is noticed, however long the deferred callbacks still have to wait. Free tells that the callback came
-// before its own time, so the attempt is not counted. Again is called after Done.
+// policy. A callback that opened a circuit, or probed one in vain, comes again for the next probe: so a destination
+// that works again is noticed, however long the deferred callbacks still have to wait. Free tells that the callback
+// came before its own time, so the attempt is not counted. Again is called after Done.
 func (p *Pass) Again(id job.ID, own time.Duration) (after time.Duration, free bool) {
 	p.set.lock.Lock()
 	defer p.set.lock.Unlock()

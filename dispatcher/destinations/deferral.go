@@ -91,7 +91,7 @@ func (d *destination) crowdedOut(l Limits, now time.Time) error {
 		request{flow: l.Flow, interval: d.interval(d.limit(l.InFlight, now), now), earliest: d.policy.Probe}, now)
 }
 
-// waitsFor says what a deferred callback waits for.
+// waitsFor explains the state of a deferred callback.
 var waitsFor = [...]string{
 	queued:    "it waits for its turn",
 	reserved:  "a slot is reserved for it",

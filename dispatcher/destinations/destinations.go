@@ -57,7 +57,8 @@ type Pass struct {
 	part  string
 	place *list.Element
 	begun time.Time
-	// probe and probesPart tell that it probes an open circuit; leads is the circuit that it has opened, or probed in vain.
+	// probe and probesPart tell that it probes an open circuit; leads is the circuit that it has opened, or probed in
+	// vain.
 	probe, probesPart bool
 	leads             *circuit
 }
@@ -230,7 +231,7 @@ func (d *destination) interval(limit int, now time.Time) time.Duration {
 	return d.takes(now) / time.Duration(limit)
 }
 
-// Done ends the permission with what the callback has shown of its destination.
+// Done ends the permission of a callback that was sent.
 func (p *Pass) Done(v Verdict) {
 	now := p.set.now()
 	p.set.lock.Lock()

@@ -7,8 +7,8 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// waitQueue decides when the callbacks that a destination has deferred come again. They wait in the store, not here: the
-// queue knows how many turns it has given to each flow, not to whom. This is the state machine of one callback:
+// waitQueue decides when the callbacks that a destination has deferred come again. They wait in the store, not here:
+// the queue knows how many turns it has given to each flow, not to whom. This is the state machine of one callback:
 //
 //	                                 admitted
 //	           ┌──────────┐  (its flow is charged for it)   ┌──────────┐
@@ -61,7 +61,7 @@ const (
 	unordered
 )
 
-// event is what happens to a callback.
+// event is an event of a callback.
 type event uint8
 
 const (
@@ -96,7 +96,7 @@ type request struct {
 	longest  time.Duration // the longest pause, unless more callbacks are unordered than have their turns by then
 }
 
-// room is what callbacks need at a destination, as a set.
+// room is a set of the kinds of room that callbacks need at a destination.
 type room uint8
 
 const (
@@ -111,7 +111,7 @@ type flowID struct {
 	priority job.Priority
 }
 
-// flow is what is known of a flow with turns ahead.
+// flow is the state of a flow with turns ahead.
 type flow struct {
 	weight   float64
 	lastTurn time.Time
@@ -353,7 +353,7 @@ func latest(a, b time.Time) time.Time {
 // parked counts deferred callbacks by the second in which they come again.
 type parked map[int64]int
 
-// epoch is what seconds are counted from, by the monotonic clock.
+// epoch is the beginning of the count of seconds, by the monotonic clock.
 var epoch = time.Now()
 
 func second(t time.Time) int64 { return int64(t.Sub(epoch) / time.Second) }

@@ -130,8 +130,8 @@ func (q *Queue) Due(at job.Lane, when time.Time) {
 	}
 }
 
-// Replace sets the lanes with due times to those of a scan of the whole store; other lanes are forgotten. It applies the
-// tenants' settings as [Queue.ApplySettings] does.
+// Replace sets the lanes with due times to those of a scan of the whole store; other lanes are forgotten. It applies
+// the tenants' settings as [Queue.ApplySettings] does.
 func (q *Queue) Replace(found []store.LaneDue) {
 	for _, l := range q.lanes {
 		q.deactivate(l)
@@ -239,8 +239,8 @@ type Allotment struct {
 	leaves []*node // one for each quota
 }
 
-// Allot divides slots between the lanes with occurrences that are due by a time: no more than the slots in all, and none
-// if nothing is due.
+// Allot divides slots between the lanes with occurrences that are due by a time: no more than the slots in all, and
+// none if nothing is due.
 func (q *Queue) Allot(due time.Time, slots int) (a Allotment) {
 	for len(q.idle) > 0 && !q.idle[0].next.After(due) {
 		q.activate(q.idle[0], due)
@@ -285,8 +285,8 @@ func (q *Queue) behind(l *lane, due time.Time) bool {
 	return l.oldest.Before(due.Add(-q.policy.OverdueAfter))
 }
 
-// activate lets a lane with due occurrences compete for slots: by one leaf for all of them or, if the lane is behind, by
-// one for overdue occurrences and one for the others.
+// activate lets a lane with due occurrences compete for slots: by one leaf for all of them or, if the lane is behind,
+// by one for overdue occurrences and one for the others.
 func (q *Queue) activate(l *lane, due time.Time) {
 	q.idle.remove(l)
 	q.deactivate(l)

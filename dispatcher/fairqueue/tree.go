@@ -125,8 +125,8 @@ func (n *node) newQuota(before time.Time) store.Quota {
 	}
 }
 
-// nodeHeap is a heap of active nodes, with that on top which is served next: the least served, and of these the one that
-// has waited longest.
+// nodeHeap is a heap of active nodes, with that on top which is served next: the least served, and of these the one
+// that has waited longest.
 type nodeHeap []*node
 
 func (c nodeHeap) Len() int { return len(c) }

@@ -23,10 +23,14 @@ import (
 	"github.com/carillon-scheduler/carillon/store/storetest"
 )
 
-func TestStore(t *testing.T) { storetest.Run(t, newOpener) }
+func TestStore(t *testing.T) {
+	t.Parallel()
+	storetest.Run(t, newOpener)
+}
 
 // TestDifferential: the store does as the reference does.
 func TestDifferential(t *testing.T) {
+	t.Parallel()
 	storetest.Differential(t, func() store.Store { return memory.New() }, newOpener)
 }
 

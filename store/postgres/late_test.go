@@ -20,6 +20,7 @@ const simple = 'Q'
 // TestLate: a change that is held up on its way, whole or from its COMMIT on, changes nothing when it arrives, after
 // the time that it had and after its client has gone.
 func TestLate(t *testing.T) {
+	t.Parallel()
 	for _, from := range []struct {
 		name string
 		hold func(n int, kind byte) bool
@@ -28,10 +29,11 @@ func TestLate(t *testing.T) {
 		{"from the commit on", func(_ int, kind byte) bool { return kind == simple }},
 	} {
 		t.Run(from.name, func(t *testing.T) {
+			t.Parallel()
 			sc := newSchema(t, serverURL)
 			beside := sc.open()
-			before := storetest.Mutations(t, beside, "before ")
-			for i, m := range storetest.Mutations(t, beside, "") {
+			before := append(storetest.Mutations(t, beside, "before "), storetest.LargeMutations(t, beside, "before ")...)
+			for i, m := range append(storetest.Mutations(t, beside, ""), storetest.LargeMutations(t, beside, "")...) {
 				sc.late(before[i], m, beside, from.hold)
 			}
 		})
@@ -40,8 +42,10 @@ func TestLate(t *testing.T) {
 
 // TestLateAnywhere: wherever the messages of a change are held up, the rest changes nothing when it arrives.
 func TestLateAnywhere(t *testing.T) {
+	t.Parallel()
 	for _, what := range []string{"put", "replace and carry over"} {
 		t.Run(what, func(t *testing.T) {
+			t.Parallel()
 			for place, held := 0, true; held; place++ {
 				sc := newSchema(t, serverURL)
 				beside := sc.open()

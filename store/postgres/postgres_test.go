@@ -22,16 +22,19 @@ import (
 )
 
 func TestStore(t *testing.T) {
+	t.Parallel()
 	storetest.Run(t, func(t *testing.T) storetest.Opener { return newSchema(t, serverURL).opener() })
 }
 
 // TestDifferential: the store does as the reference does.
 func TestDifferential(t *testing.T) {
+	t.Parallel()
 	storetest.Differential(t, func() store.Store { return memory.New() },
 		func(t *testing.T) storetest.Opener { return newSchema(t, serverURL).opener() })
 }
 
 func TestStoreThroughPgBouncer(t *testing.T) {
+	t.Parallel()
 	storetest.Run(t, func(t *testing.T) storetest.Opener { return newSchema(t, pgbouncerURL).opener() })
 }
 

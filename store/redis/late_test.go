@@ -14,6 +14,12 @@ import (
 	"github.com/carillon-scheduler/carillon/store/storetest"
 )
 
+// mutations are a call of each kind that changes something for a client.
+func mutations(t *testing.T, s store.Store) []storetest.Mutation {
+	t.Helper()
+	return append(storetest.Mutations(t, s, ""), storetest.LargeMutations(t, s, "")...)
+}
+
 // content is all that a server has.
 func content(server *server) map[string]any {
 	all := make(map[string]any)
@@ -29,12 +35,12 @@ func content(server *server) map[string]any {
 func TestLate(t *testing.T) {
 	server := newServer(t)
 	warm := open(t, withOptions(server.url, "prefix=warm"))
-	for _, m := range storetest.Mutations(t, warm, "") { // so that the server knows the scripts
+	for _, m := range mutations(t, warm) { // so that the server knows the scripts
 		if err := m.Do(t.Context(), warm); err != nil {
 			t.Fatalf("%s in time: %v", m.Name, err)
 		}
 	}
-	late := storetest.Mutations(t, open(t, server.url), "")
+	late := mutations(t, open(t, server.url))
 	relay := newRelay(t, server)
 	s := open(t, withOptions(relay.url, "read_timeout=50ms"))
 	before := content(server)

@@ -37,9 +37,11 @@ func TestStore(t *testing.T) {
 
 // TestDifferential: the store does as the reference does.
 func TestDifferential(t *testing.T) {
+	t.Parallel()
 	server := newServer(t).url
 	for name, options := range map[string]string{"one shard": "", "several shards": "shards=5"} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			storetest.Differential(t, func() store.Store { return memory.New() }, func(t *testing.T) storetest.Opener {
 				url := newStore(t, server, options)
 				return func() (store.Store, error) { return redis.Open(context.Background(), url) }

@@ -17,10 +17,14 @@ import (
 	"github.com/carillon-scheduler/carillon/store/storetest"
 )
 
-func TestStore(t *testing.T) { storetest.Run(t, newFile) }
+func TestStore(t *testing.T) {
+	t.Parallel()
+	storetest.Run(t, newFile)
+}
 
 // TestDifferential: the store does as the reference does.
 func TestDifferential(t *testing.T) {
+	t.Parallel()
 	storetest.Differential(t, func() store.Store { return memory.New() }, newFile)
 }
 

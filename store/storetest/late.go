@@ -29,9 +29,6 @@ func Mutations(t *testing.T, s store.Store, prefix string) []Mutation {
 	t.Helper()
 	f := &fixture{T: t, main: s, two: s}
 	name := func(key string) job.Name { return name(prefix + key) }
-	one := func(p store.Put) func(ctx context.Context, s store.Store) error {
-		return func(ctx context.Context, s store.Store) error { return s.Put(ctx, []store.Put{p})[0].Err }
-	}
 	buried, deleted := f.bury(name("redriven"), epoch), f.bury(name("deleted"), epoch)
 	for _, key := range []string{"replaced", "cancelled", "amended", "paused", "resumed", "triggered"} {
 		f.put(newPut(name(key), epoch, time.Hour, 2*time.Hour))
@@ -39,27 +36,19 @@ func Mutations(t *testing.T, s store.Store, prefix string) []Mutation {
 	f.pause(name("resumed"), epoch)
 	carried := newPut(name("carried"), epoch, time.Hour, 2*time.Hour)
 	f.put(carried)
-	many := make([]time.Duration, 1200) // more than some stores change at once
-	for i := range many {
-		many[i] = time.Hour + time.Duration(i)*time.Millisecond
-	}
-	manyCarried := newPut(name("carried, many"), epoch, many...)
-	f.put(manyCarried)
 	amended := f.job(name("amended"))
 	advance, _ := f.claimedAdvance(name("advanced"))
 	there, deletedRecord := write(prefix+"there", "1"), write(prefix+"deleted", "1")
 	f.writeRecords(there, deletedRecord)
 	return []Mutation{
-		{"put", one(newPut(name("new"), epoch, time.Hour))},
-		{"put many instants", one(newPut(name("new, many"), epoch, many...))},
-		{"put on a condition", one(on(newPut(name("new, if none"), epoch, time.Hour), store.Condition{Absent: true}))},
+		{"put", putting(newPut(name("new"), epoch, time.Hour))},
+		{"put on a condition", putting(on(newPut(name("new, if none"), epoch, time.Hour), store.Condition{Absent: true}))},
 		{"put several", func(ctx context.Context, s store.Store) error {
 			results := s.Put(ctx, []store.Put{newPut(name("new 1"), epoch, time.Hour), newPut(name("new 2"), epoch, time.Hour)})
 			return errors.Join(results[0].Err, results[1].Err)
 		}},
-		{"replace", one(newPut(name("replaced"), epoch, 3*time.Hour))},
-		{"replace and carry over", one(replacing(carried, edited(name("carried"), epoch, time.Hour, 3*time.Hour)))},
-		{"replace and carry many over", one(replacing(manyCarried, edited(name("carried, many"), epoch, many[1:]...)))},
+		{"replace", putting(newPut(name("replaced"), epoch, 3*time.Hour))},
+		{"replace and carry over", putting(replacing(carried, edited(name("carried"), epoch, time.Hour, 3*time.Hour)))},
 		{"cancel", func(ctx context.Context, s store.Store) error {
 			_, err := s.Cancel(ctx, []job.Name{name("cancelled")}, store.Asked{Now: epoch})
 			return err
@@ -96,6 +85,27 @@ func Mutations(t *testing.T, s store.Store, prefix string) []Mutation {
 // record makes changes of records.
 func record(changes ...store.RecordChange) func(ctx context.Context, s store.Store) error {
 	return func(ctx context.Context, s store.Store) error { return errors.Join(s.WriteRecords(ctx, changes)...) }
+}
+
+// LargeMutations are like [Mutations], but of more occurrences than some stores change at once.
+func LargeMutations(t *testing.T, s store.Store, prefix string) []Mutation {
+	t.Helper()
+	f := &fixture{T: t, main: s, two: s}
+	after := make([]time.Duration, 1200)
+	for i := range after {
+		after[i] = time.Hour + time.Duration(i)*time.Millisecond
+	}
+	fresh, carried := name(prefix+"new, many"), name(prefix+"carried, many")
+	there := newPut(carried, epoch, after...)
+	f.put(there)
+	return []Mutation{
+		{"put many instants", putting(newPut(fresh, epoch, after...))},
+		{"replace and carry many over", putting(replacing(there, edited(carried, epoch, after[1:]...)))},
+	}
+}
+
+func putting(p store.Put) func(ctx context.Context, s store.Store) error {
+	return func(ctx context.Context, s store.Store) error { return s.Put(ctx, []store.Put{p})[0].Err }
 }
 
 // on is a put on a condition.
@@ -155,19 +165,23 @@ type overdue struct{ context.Context }
 func (overdue) Deadline() (time.Time, bool) { return time.Now().Add(-time.Second), true }
 
 func testOverdue(f *fixture) {
-	s := f.store()
-	mutations := Mutations(f.T, s, "")
-	before := Contents(f.T, s)
-	for _, m := range mutations {
-		err := m.Do(overdue{f.Context()}, s)
-		expect(f, m.Name+" is unavailable", errors.Is(err, store.ErrUnavailable), true)
-		Unchanged(f.T, m.Name+" after its time", before, Contents(f.T, s))
-	}
-	for _, m := range mutations { // which would have changed something
+	for _, prepare := range []func(t *testing.T, s store.Store, prefix string) []Mutation{Mutations, LargeMutations} {
+		s := f.another().store()
+		mutations := prepare(f.T, s, "")
 		before := Contents(f.T, s)
-		f.must(m.Do(f.Context(), s))
-		if len(changes(before, Contents(f.T, s))) == 0 {
-			f.Errorf("%s changes nothing in time either", m.Name)
+		for _, m := range mutations {
+			err := m.Do(overdue{f.Context()}, s)
+			expect(f, m.Name+" is unavailable", errors.Is(err, store.ErrUnavailable), true)
+		}
+		// Each of them concerns other jobs than the rest, so none undoes what another has done.
+		Unchanged(f.T, "all mutations after their time", before, Contents(f.T, s))
+		for _, m := range mutations { // which would have changed something
+			f.must(m.Do(f.Context(), s))
+			after := Contents(f.T, s)
+			if len(changes(before, after)) == 0 {
+				f.Errorf("%s changes nothing in time either", m.Name)
+			}
+			before = after
 		}
 	}
 }

@@ -21,7 +21,8 @@ import (
 // closes them.
 type Opener func() (store.Store, error)
 
-// Run runs the suite. NewStore makes room for an empty store, to be removed when t ends, and returns its Opener.
+// Run runs the suite, its tests in parallel. NewStore, which is called by several of them at once, makes room for an
+// empty store, to be removed when t ends, and returns its Opener.
 func Run(t *testing.T, newStore func(t *testing.T) Opener) {
 	t.Helper()
 	for _, group := range [][]namedTest{
@@ -31,6 +32,7 @@ func Run(t *testing.T, newStore func(t *testing.T) Opener) {
 	} {
 		for _, test := range group {
 			t.Run(test.name, func(t *testing.T) {
+				t.Parallel()
 				test.run(&fixture{T: t, open: newStore(t), newStore: newStore})
 			})
 		}
@@ -192,7 +194,7 @@ func (f *fixture) tryClaim(now time.Time, limit int) store.Claim {
 	f.Helper()
 	params := claimParams(now, limit)
 	known := map[job.Lane]bool{job.DefaultLane: true}
-	for _, l := range f.dueLanes(store.LaneDue{}, now, 2) {
+	for _, l := range f.dueLanes(store.LaneDue{}, now, 1000) {
 		if !known[l.Lane] {
 			known[l.Lane] = true
 			params.Quotas = append(params.Quotas, store.Quota{Lane: l.Lane, Limit: limit})

@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"net/url"
 	"path/filepath"
-
-	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
 // indexIDs gives the collections of a database indexes by which SQLite finds a document by its id. FerretDB makes one
@@ -51,14 +49,4 @@ func indexIDs(ctx context.Context, data, database string) (err error) {
 		}
 	}
 	return nil
-}
-
-// makesIndexes answers the database of which a request makes indexes, if it does: that is when a store has made its
-// collections.
-func (m message) makesIndexes() (database string, ok bool) {
-	const document = headerLen + 4 + 1 // after the flags and the kind
-	if m.command() != "createIndexes" {
-		return "", false
-	}
-	return bson.Raw(m[document:]).Lookup("$db").StringValueOK()
 }

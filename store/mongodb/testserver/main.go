@@ -5,7 +5,7 @@
 // update as a read followed by a write, and another connection's command may come between the two.
 // (Eight clients claiming from 200 documents with findOneAndUpdate made 917 claims.) In MongoDB each
 // command on one document is atomic, and a store's claim protocol is built on that. So clients reach
-// FerretDB only through a relay, which lets one command through at a time. The relay also judges the
+// FerretDB only through a relay, which lets one command on a database through at a time. The relay also judges the
 // one condition on the server's clock that the store makes, which FerretDB does not know: see judgeNow.
 //
 // It is a module of its own, so that FerretDB's many dependencies stay out of Carillon's.
@@ -22,6 +22,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"runtime/debug"
 	"syscall"
 
 	"github.com/FerretDB/FerretDB/ferretdb"
@@ -31,6 +32,9 @@ func main() {
 	listen := flag.String("listen", "127.0.0.1:0", "`address` to listen on; port 0 takes a free one")
 	data := flag.String("data", "", "`directory` of the data, made if missing (default: a temporary one, removed at exit)")
 	flag.Parse()
+
+	// Each command makes a lot of garbage, and the data are small.
+	debug.SetGCPercent(400)
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()

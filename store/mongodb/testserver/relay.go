@@ -9,18 +9,34 @@ import (
 	"net"
 	"sync"
 	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
 // relay passes MongoDB messages between clients and FerretDB, each client over a connection of its
-// own, and at any moment at most one command of all of them is inside FerretDB.
+// own, and at any moment at most one command on each database is inside FerretDB.
 type relay struct {
-	socket string     // FerretDB's Unix socket
-	data   string     // the directory of its databases
-	gate   sync.Mutex // held from before a request is passed on until its whole reply is here
+	socket string // FerretDB's Unix socket
+	data   string // the directory of its databases
+
+	// gates are held from before a request on a database is passed on until its whole reply is here.
+	mu    sync.Mutex
+	gates map[string]*sync.Mutex
 }
 
 func newRelay(socket, data string) *relay {
-	return &relay{socket: socket, data: data}
+	return &relay{socket: socket, data: data, gates: make(map[string]*sync.Mutex)}
+}
+
+func (r *relay) gate(database string) *sync.Mutex {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	gate := r.gates[database]
+	if gate == nil {
+		gate = new(sync.Mutex)
+		r.gates[database] = gate
+	}
+	return gate
 }
 
 // serve accepts clients until ctx is done, then hangs up on all of them. It returns when no command
@@ -85,8 +101,9 @@ func (r *relay) exchange(ctx context.Context, db net.Conn, request message) (mes
 	// A driver measures the server's health and distance by hello. It touches no data, and must
 	// not queue: a driver that believes the round trip to be long gives up on short deadlines.
 	if !request.isHello() {
-		r.gate.Lock()
-		defer r.gate.Unlock()
+		gate := r.gate(request.database())
+		gate.Lock()
+		defer gate.Unlock()
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
@@ -99,8 +116,8 @@ func (r *relay) exchange(ctx context.Context, db net.Conn, request message) (mes
 		return nil, err
 	}
 	reply, err := readMessage(db)
-	if database, ok := request.makesIndexes(); ok && err == nil {
-		err = indexIDs(ctx, r.data, database)
+	if err == nil && request.command() == "createIndexes" { // a store has made its collections
+		err = indexIDs(ctx, r.data, request.database())
 	}
 	return reply, err
 }
@@ -168,4 +185,14 @@ func (m message) command() string {
 	}
 	command, _, _ := bytes.Cut(m[name:], []byte{0})
 	return string(command)
+}
+
+// database is the one that the request's command is about; empty if the message's first section is not a command.
+func (m message) database() string {
+	const document = headerLen + 4 + 1 // after the flags and the kind
+	if m.command() == "" {
+		return ""
+	}
+	name, _ := bson.Raw(m[document:]).Lookup("$db").StringValueOK()
+	return name
 }
