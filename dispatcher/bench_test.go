@@ -15,7 +15,7 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// BenchmarkFire measures what one firing costs beside its store and its receiver, neither of which does anything.
+// BenchmarkFire measures the cost of one firing beside its store and its receiver, neither of which does anything.
 func BenchmarkFire(b *testing.B) {
 	provider := sdktrace.NewTracerProvider() // exports nothing
 	for name, change := range map[string]func(*dispatcher.Config){
