@@ -266,7 +266,7 @@ func (d *Dispatcher) classify(
 			}
 		}
 		call, cancel := context.WithTimeout(ctx, storeTimeout)
-		counts, err := d.cfg.Store.CountLanes(call, now.Truncate(time.Millisecond), lanes, d.cfg.Auto.Small+1)
+		counts, err := d.cfg.Store.Count(call, now.Truncate(time.Millisecond), lanes, d.cfg.Auto.Small+1)
 		cancel()
 		if err != nil {
 			return priorities, err

@@ -114,9 +114,9 @@ func (*crowded) Records(_ context.Context, f store.RecordFilter) (all []store.Re
 	return all, nil
 }
 
-func (q *crowded) CountLanes(_ context.Context, _ time.Time, lanes []job.Lane, _ int) ([]store.LaneCount, error) {
+func (q *crowded) Count(_ context.Context, _ time.Time, lanes []job.Lane, _ int) ([]store.Count, error) {
 	q.counted += len(lanes)
-	return make([]store.LaneCount, len(lanes)), nil
+	return make([]store.Count, len(lanes)), nil
 }
 
 // endless is a queue in which something is due until so many were settled.
@@ -161,8 +161,8 @@ func (*endless) ClaimJobs(context.Context, store.ClaimJobsParams) (store.Claimed
 func (*endless) Sweep(context.Context, store.SweepParams) (store.Swept, error) {
 	return store.Swept{}, nil
 }
-func (*endless) Backlog(context.Context, time.Time) (store.Backlog, error) {
-	return store.Backlog{}, nil
+func (*endless) Count(context.Context, time.Time, []job.Lane, int) ([]store.Count, error) {
+	return make([]store.Count, 1), nil
 }
 func (*endless) Now(context.Context) (time.Time, error) { return time.Now(), nil }
 func (*endless) Records(context.Context, store.RecordFilter) ([]store.Record, error) {

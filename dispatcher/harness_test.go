@@ -394,7 +394,7 @@ func (q *flakyQueue) Records(ctx context.Context, filter store.RecordFilter) ([]
 	return q.Store.Records(ctx, filter)
 }
 
-func (q *flakyQueue) CountLanes(ctx context.Context, now time.Time, lanes []job.Lane, limit int) ([]store.LaneCount, error) {
+func (q *flakyQueue) Count(ctx context.Context, now time.Time, lanes []job.Lane, limit int) ([]store.Count, error) {
 	q.lock.Lock()
 	err := q.countErr
 	q.counted += len(lanes)
@@ -402,7 +402,7 @@ func (q *flakyQueue) CountLanes(ctx context.Context, now time.Time, lanes []job.
 	if err != nil {
 		return nil, err
 	}
-	return q.Store.CountLanes(ctx, now, lanes, limit)
+	return q.Store.Count(ctx, now, lanes, limit)
 }
 
 func (q *flakyQueue) Settle(ctx context.Context, s []store.Settlement) error {

@@ -42,18 +42,6 @@ func (d *Dispatcher) treat(name string) (t fairqueue.Tenant) {
 	return t
 }
 
-// anyPaused tells whether any tenant is.
-func (d *Dispatcher) anyPaused() bool {
-	if known := d.tenants.known.Load(); known != nil {
-		for _, t := range *known {
-			if t.Paused {
-				return true
-			}
-		}
-	}
-	return false
-}
-
 // Priorities are the priorities of tenants' jobs that have none of their own, in the order of the tenants. Those of
 // tenants with due occurrences are known; of the others, the pending occurrences are counted now.
 func (d *Dispatcher) Priorities(ctx context.Context, tenants []job.Tenant) []job.Priority {

@@ -339,16 +339,3 @@ func TestImportErrors(t *testing.T) {
 		expectContains(t, name, stderr, c.want)
 	}
 }
-
-// What is written down of a store's address has no secrets.
-func TestSource(t *testing.T) {
-	for url, want := range map[string]string{
-		"sqlite:carillon.db": "sqlite:carillon.db",
-		"mongodb://user:p%40ss@h1:27017,h2:27017/db?authMechanismProperties=X:y": "mongodb://h1:27017,h2:27017/db",
-		"mongodb+srv://h/db": "mongodb+srv://h/db",
-	} {
-		if got := source(url); got != want {
-			t.Errorf("of %s, %q is written down, want %q", url, got, want)
-		}
-	}
-}

@@ -45,8 +45,7 @@ func New(inner store.Store, registerer prometheus.Registerer) store.Store {
 		{&m.settle, "settle"},
 		{&m.sweep, "sweep"},
 		{&m.now, "now"},
-		{&m.backlog, "backlog"},
-		{&m.countLanes, "count_lanes"},
+		{&m.count, "count"},
 		{&m.sample, "sample"},
 		{&m.records, "records"},
 		{&m.writeRecords, "write_records"},
@@ -66,8 +65,8 @@ type metered struct {
 	put, cancel, amend, pause, resume, trigger, jobs       operation
 	occurrences, deadLetters, settleDead, claim, claimJobs operation
 	dueLanes                                               operation
-	advance, settle, sweep, now, backlog, exports          operation
-	imports, countLanes, sample, records, writeRecords     operation
+	advance, settle, sweep, now, exports                   operation
+	imports, count, sample, records, writeRecords          operation
 }
 
 // operation has the metrics of one method.

@@ -154,19 +154,11 @@ func (s *metered) Now(ctx context.Context) (time.Time, error) {
 	return answer, err
 }
 
-// Backlog implements [store.Inspector].
-func (s *metered) Backlog(ctx context.Context, now time.Time) (store.Backlog, error) {
+// Count implements [store.Inspector].
+func (s *metered) Count(ctx context.Context, now time.Time, lanes []job.Lane, limit int) ([]store.Count, error) {
 	start := time.Now()
-	answer, err := s.inner.Backlog(ctx, now)
-	s.backlog.done(ctx, start, err)
-	return answer, err
-}
-
-// CountLanes implements [store.Inspector].
-func (s *metered) CountLanes(ctx context.Context, now time.Time, lanes []job.Lane, limit int) ([]store.LaneCount, error) {
-	start := time.Now()
-	answer, err := s.inner.CountLanes(ctx, now, lanes, limit)
-	s.countLanes.done(ctx, start, err)
+	answer, err := s.inner.Count(ctx, now, lanes, limit)
+	s.count.done(ctx, start, err)
 	return answer, err
 }
 

@@ -67,10 +67,10 @@ func TestQueriesUseIndexes(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if _, err := relayed.Backlog(t.Context(), epoch.Add(time.Hour)); err != nil {
+	if _, err := store.CountAll(t.Context(), relayed, epoch.Add(time.Hour)); err != nil {
 		t.Error(err)
 	}
-	if _, err := relayed.CountLanes(t.Context(), epoch, []job.Lane{job.DefaultLane}, 10); err != nil {
+	if _, err := relayed.Count(t.Context(), epoch, []job.Lane{job.DefaultLane}, 10); err != nil {
 		t.Error(err)
 	}
 	if found, err := relayed.Sample(t.Context(), job.DefaultLane, epoch, 10); err != nil || len(found) == 0 {
@@ -157,7 +157,7 @@ func TestCountLanesReadsNoMore(t *testing.T) {
 				read += reads(t, db, c)
 				return pass
 			})
-			if _, err := relayed.CountLanes(t.Context(), epoch.Add(now), []job.Lane{job.DefaultLane}, limit); err != nil {
+			if _, err := relayed.Count(t.Context(), epoch.Add(now), []job.Lane{job.DefaultLane}, limit); err != nil {
 				t.Fatal(err)
 			}
 			if commands < 1 || commands > 2 || read != min(limit, pending) {

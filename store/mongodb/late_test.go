@@ -160,7 +160,7 @@ func TestSweepUnfinished(t *testing.T) {
 		t.Errorf("trigger answers %v", err)
 	}
 	staged := bson.M{"staged": bson.M{"$exists": true}}
-	if b, err := s.Backlog(t.Context(), epoch); err != nil || b.Pending != 1 || b.DeadLetters != 0 || db.count(t, staged) != 1 {
+	if b, err := store.CountAll(t.Context(), s, epoch); err != nil || b.Pending != 1 || b.DeadLetters != 0 || db.count(t, staged) != 1 {
 		t.Errorf("the backlog is %+v, %v, and %d are staged", b, err, db.count(t, staged))
 	}
 	for _, c := range []struct {

@@ -82,7 +82,7 @@ type Store struct {
 // A server that can't be reached within serverSelectionTimeoutMS (5 s unless the URL says otherwise) is an error that
 // wraps [store.ErrUnavailable]. No error shows the URL's password.
 func Open(ctx context.Context, rawURL string) (*Store, error) {
-	parts, opts, err := parseURL(rawURL)
+	u, database, opts, err := parseURL(rawURL)
 	if err != nil {
 		return nil, err
 	}
@@ -91,16 +91,16 @@ func Open(ctx context.Context, rawURL string) (*Store, error) {
 		TopologyDescriptionChanged: func(e *event.TopologyDescriptionChangedEvent) { s.topology.Store(&e.NewDescription) },
 	})
 	if s.client, err = mongo.Connect(opts); err != nil {
-		return nil, fmt.Errorf("store URL %s: %s", parts, parts.hide(err.Error()))
+		return nil, u.Fault(err)
 	}
-	db := s.client.Database(parts.database)
+	db := s.client.Database(database)
 	s.jobs = db.Collection("jobs")
 	s.committed = s.jobs.Clone(options.Collection().SetReadConcern(readconcern.Majority()))
 	s.occurrences = db.Collection("occurrences")
 	s.records = db.Collection("records")
 	s.meta = db.Collection("meta")
 	if err := s.prepare(ctx); err != nil {
-		return nil, errors.Join(fmt.Errorf("open MongoDB database %s: %w", parts, s.explain(err, parts)), s.Close())
+		return nil, errors.Join(fmt.Errorf("open MongoDB database %s: %w", u, s.explain(err, u.User() != "")), s.Close())
 	}
 	return s, nil
 }

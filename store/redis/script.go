@@ -78,7 +78,7 @@ var (
 	adoptScript             = newScript("adopt")
 	advanceScript           = newChange("advance")
 	amendScript             = newChange("amend")
-	backlogScript           = newScript("backlog")
+	countAllScript          = newScript("countall")
 	cancelScript            = newChange("cancel")
 	claimScript             = newScript("claim")
 	claimJobsScript         = newScript("claimjobs")

@@ -23,6 +23,7 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 
 	"github.com/carillon-scheduler/carillon/store"
+	"github.com/carillon-scheduler/carillon/store/storeurl"
 )
 
 const (
@@ -105,7 +106,7 @@ func openFile(ctx context.Context, path string) (_ *Store, err error) {
 func filePath(rawURL string) (string, error) {
 	path, ok := strings.CutPrefix(rawURL, "sqlite:")
 	if !ok {
-		return "", fmt.Errorf("store URL %q: must begin with \"sqlite:\"", rawURL)
+		return "", fmt.Errorf("store URL %q: must begin with \"sqlite:\"", storeurl.Redact(rawURL))
 	}
 	path = strings.TrimPrefix(path, "//") // sqlite:///absolute/path
 	if path == "" || strings.HasPrefix(path, ":") {

@@ -41,7 +41,7 @@ type statements struct {
 	redrive, deadDelete, deadSweep *sql.Stmt
 
 	// Read beside the writer.
-	jobList, jobListWhole, standaloneList, occurrenceList, occurrenceCount, expired, deadOld, backlog *sql.Stmt
+	jobList, jobListWhole, standaloneList, occurrenceList, occurrenceCount, expired, deadOld, countAll *sql.Stmt
 
 	// Read for the loops.
 	dueLanes, expandDue *sql.Stmt
@@ -166,10 +166,9 @@ func (s *statements) prepare(ctx context.Context, in *Store) error {
 				WHERE j.tenant = ?1 AND j.key = ?2 AND j.revision = ?3) +
 			(SELECT count(*) FROM occurrences WHERE job IS NULL AND tenant = ?1 AND key = ?2 AND lane > '')`},
 		// All of it from the indexes by lanes and by due times, and of one moment.
-		{reader, &s.backlog, `SELECT
+		{reader, &s.countAll, `SELECT
 			(SELECT count(*) FROM occurrences WHERE lane > ''),
 			(SELECT count(*) FROM occurrences INDEXED BY occurrences_due WHERE due_at <= ?1),
-			(SELECT min(due_at) FROM occurrences INDEXED BY occurrences_due WHERE due_at <= ?1),
 			(SELECT count(*) FROM occurrences WHERE lane = '')`},
 		{in.peeker, &s.dueLanes, `SELECT lane, min(due_at), max(due_at), count(*) FROM (
 				SELECT due_at, lane FROM occurrences INDEXED BY occurrences_due

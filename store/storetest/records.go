@@ -581,7 +581,7 @@ func testRecordsApart(f *fixture) {
 	c.Collection = job.DefaultTenant
 	f.put(newPut(name("k"), epoch, 0))
 	f.writeRecords(c)
-	f.expectBacklog("with a record", epoch, store.Backlog{Pending: 1, Due: 1, OldestDue: epoch})
+	f.expectBacklog("with a record", epoch, backlog{Pending: 1, Due: 1, OldestDue: epoch})
 	expect(f, "exported documents", len(f.export(10)), 2)
 	f.cancel(name("k"))
 	f.expectPage("without the job", f.records(store.RecordFilter{Collection: job.DefaultTenant}), c)

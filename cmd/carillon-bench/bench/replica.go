@@ -257,9 +257,9 @@ func (s *probedStore) DueLanes(ctx context.Context, params store.DueParams) (sto
 	return page, err
 }
 
-func (s *probedStore) CountLanes(ctx context.Context, now time.Time, lanes []job.Lane, limit int) ([]store.LaneCount, error) {
+func (s *probedStore) Count(ctx context.Context, now time.Time, lanes []job.Lane, limit int) ([]store.Count, error) {
 	s.probe.called(nil)
-	return s.Store.CountLanes(ctx, now, lanes, limit)
+	return s.Store.Count(ctx, now, lanes, limit)
 }
 
 func (s *probedStore) Records(ctx context.Context, filter store.RecordFilter) ([]store.Record, error) {
@@ -311,11 +311,6 @@ func (s *probedStore) Sweep(ctx context.Context, params store.SweepParams) (stor
 func (s *probedStore) Now(ctx context.Context) (time.Time, error) {
 	s.probe.called(nil)
 	return s.Store.Now(ctx)
-}
-
-func (s *probedStore) Backlog(ctx context.Context, now time.Time) (store.Backlog, error) {
-	s.probe.called(nil)
-	return s.Store.Backlog(ctx, now)
 }
 
 // probedSender is a sender of which the attempts are noted.
