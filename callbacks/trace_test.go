@@ -6,7 +6,7 @@ import (
 	"github.com/carillon-scheduler/carillon/callbacks"
 )
 
-// Whoever does not trace does not pay for it. What the headers are, is told by the suite of senders.
+// Without traces there is no cost. The headers are tested by the suite of senders.
 func TestNoTraceCostsNothing(t *testing.T) {
 	own := map[string]string{"x-a": "1", "x-b": "2"}
 	d := &callbacks.Delivery{}

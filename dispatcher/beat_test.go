@@ -43,7 +43,7 @@ func TestBeats(t *testing.T) {
 	})
 }
 
-// A replica is known before it has claimed anything, and until it has settled what it claimed.
+// A replica is known before it has claimed anything, and until it has settled all its claims.
 func TestBeatsAroundClaims(t *testing.T) {
 	bubble(t, func(b *bench) {
 		b.submit("k", nil, 0)

@@ -15,7 +15,7 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// BenchmarkFire measures what one firing costs beside its store and its receiver, neither of which does anything.
+// BenchmarkFire measures the cost of one firing beside its store and its receiver, neither of which does anything.
 func BenchmarkFire(b *testing.B) {
 	provider := sdktrace.NewTracerProvider() // exports nothing
 	for name, change := range map[string]func(*dispatcher.Config){
@@ -164,9 +164,10 @@ func (*endless) Sweep(context.Context, store.SweepParams) (store.Swept, error) {
 func (*endless) Backlog(context.Context, time.Time) (store.Backlog, error) {
 	return store.Backlog{}, nil
 }
-func (*endless) Replicas(context.Context, time.Time) (int, error) { return 0, nil }
-func (*endless) Now(context.Context) (time.Time, error)           { return time.Now(), nil }
-func (*endless) Beat(context.Context, string, time.Time) error    { return nil }
+func (*endless) Tenants(context.Context, store.TenantFilter) ([]job.Tenant, error) { return nil, nil }
+func (*endless) Replicas(context.Context, time.Time) (int, error)                  { return 0, nil }
+func (*endless) Now(context.Context) (time.Time, error)                            { return time.Now(), nil }
+func (*endless) Beat(context.Context, string, time.Time) error                     { return nil }
 
 // taker is a sender that takes all.
 type taker struct{}

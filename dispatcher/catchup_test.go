@@ -43,8 +43,8 @@ func TestCatchUp(t *testing.T) {
 		changes []func(*job.Job)
 		limit   int
 		instant []time.Duration
-		onTime  []time.Duration // what fires at its instant
-		late    []time.Duration // what fires when the hour is over
+		onTime  []time.Duration // of the occurrences that fire at their instants
+		late    []time.Duration // of those that fire when the hour is over
 		missed  int
 	}
 	byLimit := make(map[int][]test)
@@ -154,7 +154,7 @@ func TestCatchUp(t *testing.T) {
 	}
 }
 
-// A pause that is shorter than the lease leaves nothing out, and what is triggered meanwhile fires at once.
+// A pause that is shorter than the lease leaves nothing out, and an occurrence triggered meanwhile fires at once.
 func TestShortPause(t *testing.T) {
 	bubble(t, func(b *bench) {
 		d, _ := b.replica(nil)
@@ -180,7 +180,7 @@ func TestShortPause(t *testing.T) {
 	})
 }
 
-// What stands on its own fires whatever its options say of lateness.
+// A triggered or redriven occurrence fires whatever its options say of lateness.
 func TestOwnIsNeverTooLate(t *testing.T) {
 	bubble(t, func(b *bench) {
 		time.Sleep(time.Hour)
@@ -236,7 +236,7 @@ func TestRetriesAreNotCaughtUpOn(t *testing.T) {
 	})
 }
 
-// A replica that can't tell what is to be caught up on leaves it to the others.
+// A replica that can't tell which instants are to be caught up on leaves it to the others.
 func TestCatchUpUnknown(t *testing.T) {
 	bubble(t, func(b *bench) {
 		j := b.submit("k", crontab("@every 1m"))

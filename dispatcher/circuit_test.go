@@ -13,7 +13,7 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// What one path of a host answers, to however many jobs, makes nothing late that goes to another path.
+// The answers of one path of a host, to however many jobs, make nothing late that goes to another path.
 func TestNeighboursOfRefusals(t *testing.T) {
 	for _, c := range []struct {
 		name  string

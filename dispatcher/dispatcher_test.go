@@ -57,7 +57,7 @@ func TestTickNoticesAfterASlowLook(t *testing.T) {
 	})
 }
 
-// slowLook takes long to tell what becomes due for the first time.
+// slowLook takes long for the first page of due lanes.
 type slowLook struct {
 	dispatcher.Store
 	once sync.Once
@@ -68,7 +68,7 @@ func (q *slowLook) DueLanes(ctx context.Context, p store.DueParams) (store.DuePa
 	return q.Store.DueLanes(ctx, p)
 }
 
-// While the store tells what becomes due, what is known to be due fires on time.
+// While a scan is under way, occurrences that are known to be due fire on time.
 func TestFiresWhileLooking(t *testing.T) {
 	bubble(t, func(b *bench) {
 		d, _ := b.replica(func(c *dispatcher.Config) { c.Store = alwaysSlow{b.queue} })
@@ -92,7 +92,7 @@ func TestFiresWhileLooking(t *testing.T) {
 	})
 }
 
-// alwaysSlow takes long to tell what becomes due.
+// alwaysSlow takes long for each page of due lanes.
 type alwaysSlow struct{ dispatcher.Store }
 
 func (q alwaysSlow) DueLanes(ctx context.Context, p store.DueParams) (store.DuePage, error) {

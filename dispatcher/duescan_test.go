@@ -60,7 +60,7 @@ func (b *bench) paged(most int) *pagedQueue {
 	return q
 }
 
-// What a look costs follows what becomes due soon, however many tenants have something pending.
+// The cost of a scan follows the lanes that become due soon, however many tenants have something pending.
 func TestLookFollowsWhatIsDue(t *testing.T) {
 	bubble(t, func(b *bench) {
 		for i := range 300 {
@@ -79,7 +79,7 @@ func TestLookFollowsWhatIsDue(t *testing.T) {
 	})
 }
 
-// What becomes due at one time in many tenants, which takes many pages to tell, fires at that time.
+// Occurrences of many tenants that become due at one time, which are many pages of a scan, fire at that time.
 func TestLookOfManyPages(t *testing.T) {
 	bubble(t, func(b *bench) {
 		b.paged(5)
@@ -100,7 +100,7 @@ func TestLookOfManyPages(t *testing.T) {
 	})
 }
 
-// A look that breaks off keeps what it has found, and goes on there.
+// A scan that is interrupted keeps the lanes that it has found, and goes on there.
 func TestLookThatBreaksOff(t *testing.T) {
 	bubble(t, func(b *bench) {
 		for i := range 20 {
@@ -155,7 +155,7 @@ func TestLooksBesideABacklog(t *testing.T) {
 	})
 }
 
-// A part of the store that fails hides nothing of what the others have, however many pages that takes.
+// A part of the store that fails hides none of the others' lanes, however many pages these are.
 func TestLookAtAPart(t *testing.T) {
 	bubble(t, func(b *bench) {
 		for i := range 20 {

@@ -52,7 +52,7 @@ func greet(ctx context.Context) error {
 	}
 	defer jobs.Close()
 
-	// The dispatcher fires what is due, until its context ends.
+	// The dispatcher fires due occurrences until its context ends.
 	g := greeter{greeted: make(chan string, 1)}
 	config := dispatcher.Defaults
 	config.Store, config.Callbacks = jobs, callbacks.NewRegistry(g)

@@ -20,7 +20,7 @@ import (
 // but for those left out.
 func (b *bench) expectEvery(j job.Job, every time.Duration, without ...int) {
 	b.Helper()
-	synctest.Wait() // what fires at this instant has fired
+	synctest.Wait() // all that fires at this instant has fired
 	want := make(map[int64]bool)
 	for at := j.Schedule.Anchor.Add(every); !at.After(time.Now()); at = at.Add(every) {
 		want[at.UnixMilli()] = true
@@ -43,7 +43,7 @@ func (b *bench) expectEvery(j job.Job, every time.Duration, without ...int) {
 	}
 }
 
-// Replicas side by side do what one would do, no more.
+// Replicas side by side do as much as one would do, no more.
 func TestExpandsOnce(t *testing.T) {
 	t.Parallel()
 	expansions := make(map[int]int) // by replicas
@@ -107,7 +107,7 @@ func TestChainHolds(t *testing.T) {
 	})
 }
 
-// What one replica claims for expansion and does not advance, for whatever reason, another advances in time.
+// A job that one replica claims for expansion and does not advance, for whatever reason, another advances in time.
 func TestExpansionIsTakenOver(t *testing.T) {
 	for _, c := range []struct {
 		name string

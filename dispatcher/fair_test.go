@@ -34,7 +34,7 @@ func (b *bench) crowd(n int, change func(*job.Job)) {
 	b.submit("crowd", change, crowdOf(n)...)
 }
 
-// tenants counts what was sent of each tenant.
+// tenants counts the deliveries of each tenant.
 func (r *receiver) tenants() map[string]int {
 	n := map[string]int{}
 	for _, d := range r.all() {
@@ -124,7 +124,7 @@ func TestWeightsAtADestination(t *testing.T) {
 	}
 }
 
-// Tenants share what there is by their weights.
+// Tenants get slots by their weights.
 func TestWeights(t *testing.T) {
 	bubble(t, func(b *bench) {
 		b.receiver.answers(quickly)
@@ -163,7 +163,7 @@ func TestPausedTenant(t *testing.T) {
 	})
 }
 
-// What waits since its tenant is paused is not late, but due.
+// Occurrences that wait since their tenant is paused are not late, but due.
 func TestPausedTenantIsNotLate(t *testing.T) {
 	bubble(t, func(b *bench) {
 		b.tenant("paused", b.start, job.TenantSettings{Paused: true})
@@ -198,7 +198,7 @@ func TestTenantMetrics(t *testing.T) {
 	})
 }
 
-// Nothing is claimed before it is known who is paused; what was known holds while the store does not tell.
+// Nothing is claimed before it is known who is paused; the last answer holds while the store gives none.
 func TestPausedTenantUnknown(t *testing.T) {
 	bubble(t, func(b *bench) {
 		b.tenant("paused", b.start, job.TenantSettings{Paused: true})
@@ -382,7 +382,7 @@ func TestNoAutoPriority(t *testing.T) {
 	})
 }
 
-// A destination that is slow, or down, delays no other, and what is for it is not claimed again and again.
+// A destination that is slow, or down, delays no other, and its callbacks are not claimed again and again.
 func TestDestinationsApart(t *testing.T) {
 	for name, answer := range map[string]func(context.Context) error{
 		"slow": func(context.Context) error { time.Sleep(20 * time.Second); return nil },

@@ -45,7 +45,7 @@ func TestStoppedReplicaFiresNothing(t *testing.T) {
 	})
 }
 
-// While the store is down, what was fired waits to be settled; then it is, before anyone delivers it again.
+// While the store is down, fired occurrences wait to be settled; then they are, before anyone delivers them again.
 func TestStoreOutage(t *testing.T) {
 	for offset := time.Duration(0); offset < time.Second; offset += 70 * time.Millisecond { // claims and outcomes may each come first
 		bubble(t, func(b *bench) {
@@ -210,7 +210,7 @@ func TestShutdown(t *testing.T) {
 	}
 }
 
-// Half a lease is what an expansion has, so clocks may never differ by more than that, however short callbacks are.
+// An expansion has half a lease, so clocks may never differ by more than that, however short callbacks are.
 func TestClockWithinTheLease(t *testing.T) {
 	bubble(t, func(b *bench) {
 		b.queue.skew = 16 * time.Second // of a lease of 60 s, a quarter is 15 s; half of what callbacks leave is 27.5 s

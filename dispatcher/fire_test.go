@@ -172,7 +172,7 @@ type bugError struct{}
 
 func (bugError) Error() string { panic("a bug") }
 
-// What is claimed together shares a deadline and nothing else: one callback that ends, or fails, cuts off no other.
+// The callbacks of one claim have their deadline in common and nothing else: one that ends, or fails, cuts off no other.
 func TestOneEndsNoOther(t *testing.T) {
 	bubble(t, func(b *bench) {
 		b.receiver.answer = func(ctx context.Context, d callbacks.Delivery) error {
@@ -287,7 +287,7 @@ func TestOutageEnds(t *testing.T) {
 	})
 }
 
-// What the store can't read is buried, and takes nothing else with it.
+// An occurrence that the store can't read is buried, and takes nothing else with it.
 func TestUnreadable(t *testing.T) {
 	bubble(t, func(b *bench) {
 		b.queue.read = func(c *store.Claimed) {

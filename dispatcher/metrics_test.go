@@ -107,7 +107,7 @@ func TestDeviation(t *testing.T) {
 		m.expect("its retry", "1", "carillon_deliveries_total", "retried", "test")
 		m.expect("all", "3", "carillon_deliveries_total", "delivered", "test")
 
-		// What can't be sent has not been fired.
+		// A callback that can't be sent has not been fired.
 		b.receiver.answers(func(context.Context, callbacks.Delivery) error {
 			return &callbacks.Failure{Err: errors.New("no broker"), Unavailable: true, After: 2 * time.Second}
 		})
@@ -182,7 +182,7 @@ func TestDeliveriesAreCounted(t *testing.T) {
 	})
 }
 
-// What the expander drops is counted as missed too.
+// Instants that the expander drops are counted as missed too.
 func TestMissedByExpansion(t *testing.T) {
 	bubble(t, func(b *bench) {
 		b.submit("k", crontab("@every 1m"))

@@ -171,7 +171,7 @@ type statusError int
 func (e statusError) Error() string     { return "refused" }
 func (e statusError) ErrorType() string { return strconv.Itoa(int(e)) }
 
-// What is not sent has no span.
+// A callback that is not sent has no span.
 func TestNoAttemptNoSpan(t *testing.T) {
 	bubble(t, func(b *bench) {
 		on, spans := traced(sdktrace.AlwaysSample())

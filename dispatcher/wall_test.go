@@ -123,7 +123,7 @@ func TestWallClockIsWrongForAWhile(t *testing.T) {
 }
 
 // When a wall clock is set, for good, what has become due by it fires at once, and what is due later at its time by it.
-// What is done at intervals goes on.
+// Periodic work goes on.
 func TestWallClockIsSet(t *testing.T) {
 	for _, c := range []struct {
 		name  string

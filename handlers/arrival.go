@@ -10,16 +10,15 @@ import (
 // connKey is the key of a request's connection in its context.
 type connKey struct{}
 
-// KeepConn is to be the ConnContext of the [net/http.Server] that serves the API. By its connection a request's arrival
-// is told: a replica that was stopped for some seconds finds requests that have waited as long, and must not put them
-// before what was accepted elsewhere meanwhile. Of connections other than TCP's, those that have a method SinceReceived
-// tell it by that.
+// KeepConn is to be the ConnContext of the [net/http.Server] that serves the API. The connection tells when a request
+// arrived: a replica that was stopped for some seconds finds requests that have waited as long, and must not put them
+// before changes that were accepted elsewhere meanwhile. A connection other than TCP may tell it by a method
+// SinceReceived.
 func KeepConn(ctx context.Context, conn net.Conn) context.Context {
 	return context.WithValue(ctx, connKey{}, conn)
 }
 
-// arrival is when the last of a request, as far as it was read, arrived at this machine, or at the latest now, where
-// that can't be told.
+// arrival is when the last part of a request that was read arrived at this machine; now if that is not known.
 func arrival(r *http.Request) time.Time {
 	now := time.Now()
 	switch conn := r.Context().Value(connKey{}).(type) {

@@ -7,5 +7,5 @@ import (
 	"time"
 )
 
-// sinceReceived can't be told here.
+// sinceReceived is not known on this system.
 func sinceReceived(*net.TCPConn) time.Duration { return 0 }

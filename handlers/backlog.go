@@ -15,13 +15,14 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// How many of the tenants and destinations are told.
+// The numbers of tenants and destinations in an answer.
 const (
 	defaultBacklog = 20
 	maxBacklog     = 1000
 )
 
-// getBacklog answers how much there is to fire, and whose it is.
+// getBacklog answers with the pending and due occurrences by priority, tenant and destination, and the time to drain
+// them.
 func (a *api) getBacklog(c *gin.Context) error {
 	query, err := readQuery(c.Request, "limit")
 	if err != nil {
@@ -83,20 +84,20 @@ type tenantBacklog struct {
 	share
 }
 
-// recent is what was last counted.
+// recent is the last count of the backlog.
 type recent struct {
-	turn  chan struct{} // has an element while somebody counts or looks; it guards the rest
+	turn  chan struct{} // has an element while somebody counts or reads the count; it guards the other fields
 	view  backlogView
-	until time.Time // to count anew then
+	until time.Time // the view is valid until then
 }
 
-// A backlog is counted anew when it is so old: so long, or so many times as long as the counting took.
+// A backlog is counted again at this age, or at this many times as long as the counting took.
 const (
 	backlogAge  = 2 * time.Second
 	backlogRest = 10
 )
 
-// recentBacklog counts the backlog, unless that was done lately. However many ask, it is counted once at a time.
+// recentBacklog counts the backlog, unless a recent count is valid. However many requests ask, one counts at a time.
 func (a *api) recentBacklog(ctx context.Context) (backlogView, error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTime)
 	defer cancel()
@@ -110,7 +111,7 @@ func (a *api) recentBacklog(ctx context.Context) (backlogView, error) {
 	if start.Before(a.recent.until) {
 		return a.recent.view, nil
 	}
-	// Also if the client goes: else those that are less patient than it takes would have it begun again and again.
+	// Counting goes on when the client leaves: otherwise impatient clients would start it again and again.
 	ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), storeTime)
 	defer cancel()
 	view, err := a.readBacklog(ctx, a.now())
@@ -122,7 +123,7 @@ func (a *api) recentBacklog(ctx context.Context) (backlogView, error) {
 	return view, nil
 }
 
-// readBacklog reads all that there is to tell of the backlog.
+// readBacklog reads the whole backlog.
 func (a *api) readBacklog(ctx context.Context, now time.Time) (backlogView, error) {
 	total, err := a.Inspector.Backlog(ctx, now)
 	if err != nil {
@@ -150,7 +151,7 @@ func (a *api) readBacklog(ctx context.Context, now time.Time) (backlogView, erro
 		Due:          total.Due,
 		OldestDue:    instantText(total.OldestDue),
 		DeadLetters:  total.DeadLetters,
-		Replicas:     max(replicas, 1), // this one, though it may not have told the store yet
+		Replicas:     max(replicas, 1), // this one, even before its first heartbeat
 		Destinations: destinations,
 	}
 	if rate := a.Rate() * float64(view.Replicas); rate > 0 {
@@ -161,8 +162,8 @@ func (a *api) readBacklog(ctx context.Context, now time.Time) (backlogView, erro
 	return view, nil
 }
 
-// toFire is how much of what is due, of which there is so much in all, will be fired: not what tenants have that are
-// paused.
+// toFire is the number of due occurrences that will be fired: all but those of paused tenants. Due is their number in
+// the whole store.
 func toFire(due int, lanes []laneBacklog, all bool, tenants map[string]job.Tenant) int {
 	var paused, others share
 	for i := range lanes {
@@ -178,10 +179,14 @@ func toFire(due int, lanes []laneBacklog, all bool, tenants map[string]job.Tenan
 	return others.Due
 }
 
-// shareOut tells how much of what the lanes have is whose: by priority, and by tenant, those with the most first.
-// Unless these are all lanes, priorities may have more.
-func (a *api) shareOut(ctx context.Context, lanes []laneBacklog, all bool, known map[string]job.Tenant) ([]priorityBacklog, []tenantBacklog) {
-	priorities := []priorityBacklog{{Priority: job.PriorityHigh}, {Priority: job.PriorityNormal}, {Priority: job.PriorityLow}}
+// shareOut splits the occurrences of lanes by priority and by tenant, the tenants with the most first. Unless all lanes
+// are given, a priority may have more.
+func (a *api) shareOut(
+	ctx context.Context, lanes []laneBacklog, all bool, known map[string]job.Tenant,
+) ([]priorityBacklog, []tenantBacklog) {
+	priorities := []priorityBacklog{
+		{Priority: job.PriorityHigh}, {Priority: job.PriorityNormal}, {Priority: job.PriorityLow},
+	}
 	for i := range priorities {
 		priorities[i].AtLeast = !all
 	}
@@ -192,7 +197,9 @@ func (a *api) shareOut(ctx context.Context, lanes []laneBacklog, all bool, known
 	tenants := map[string]*tenantBacklog{}
 	for i, p := range a.prioritiesOf(ctx, names) {
 		t := names[i]
-		tenants[t.Name] = &tenantBacklog{Name: t.Name, Priority: p, Weight: t.Settings.EffectiveWeight(), Paused: t.Settings.Paused}
+		tenants[t.Name] = &tenantBacklog{
+			Name: t.Name, Priority: p, Weight: t.Settings.EffectiveWeight(), Paused: t.Settings.Paused,
+		}
 	}
 	for i := range lanes {
 		l := &lanes[i]
@@ -204,27 +211,27 @@ func (a *api) shareOut(ctx context.Context, lanes []laneBacklog, all bool, known
 		of := cmp.Or(l.Priority, t.Priority)
 		priorities[slices.IndexFunc(priorities, func(p priorityBacklog) bool { return p.Priority == of })].add(l.share)
 	}
-	told := make([]tenantBacklog, 0, len(tenants))
+	listed := make([]tenantBacklog, 0, len(tenants))
 	for _, t := range tenants {
 		if t.Pending > 0 {
-			told = append(told, *t)
+			listed = append(listed, *t)
 		}
 	}
-	slices.SortFunc(told, func(a, b tenantBacklog) int {
+	slices.SortFunc(listed, func(a, b tenantBacklog) int {
 		return cmp.Or(cmp.Compare(b.Due, a.Due), cmp.Compare(b.Pending, a.Pending), cmp.Compare(a.Name, b.Name))
 	})
-	return priorities, slices.Clone(told[:min(maxBacklog, len(told))]) // lest the rest be kept with them
+	return priorities, slices.Clone(listed[:min(maxBacklog, len(listed))]) // lest the rest be kept with them
 }
 
-// laneBacklog is what a lane has.
+// laneBacklog is the backlog of a lane.
 type laneBacklog struct {
 	job.Lane
-	oldest time.Time // since when something of it has been due; zero if nothing was when the lanes were read
+	oldest time.Time // the dueAt of its first due occurrence when the lanes were read; zero if none was due
 	share
 }
 
-// What counting lanes may cost, in entries of an index: in all; of each lane that is counted, at least; and what it
-// costs to find a lane, however little it has.
+// The cost of counting lanes, in entries of an index: the most in all, the least for each lane that is counted, and the
+// cost of finding a lane.
 const (
 	mostEntries  = 200_000
 	leastEntries = 1000
@@ -242,7 +249,8 @@ const (
 // answers whether no other lane has any.
 func (a *api) findLanes(ctx context.Context, now time.Time) (found []laneBacklog, all bool, err error) {
 	known := map[job.Lane]bool{}
-	for p, pages := (store.DueParams{Until: never, Limit: mostLanes}), 0; pages < duePages; pages++ {
+	p := store.DueParams{Until: never, Limit: mostLanes}
+	for range duePages {
 		page, err := a.Inspector.DueLanes(ctx, p)
 		if err != nil {
 			return nil, false, err
@@ -281,8 +289,8 @@ func (a *api) findLanes(ctx context.Context, now time.Time) (found []laneBacklog
 	return found, len(tenants) <= most, nil
 }
 
-// countLanes counts what lanes have, the longest due first, for as long as the cost allows. Of the others it is only
-// told that there is something, if that is known. It answers whether these are all lanes.
+// countLanes counts the occurrences of lanes, those that have been due the longest first, until the cost is used up. Of
+// the other lanes it knows at most that they are not empty. Whole reports whether these are all lanes.
 func (a *api) countLanes(ctx context.Context, now time.Time) (all []laneBacklog, whole bool, err error) {
 	all, whole, err = a.findLanes(ctx, now)
 	if err != nil {

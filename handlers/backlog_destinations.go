@@ -12,7 +12,7 @@ import (
 
 // DestinationState is how one of the destinations of callbacks is doing, as one replica sees it.
 type DestinationState struct {
-	// Name is what [callbacks.Registry] names it.
+	// Name is the name by [callbacks.Registry].
 	Name string
 	// InFlight is how many callbacks to it are under way, and Parked how many the replica has given back that wait in
 	// the store.
@@ -25,11 +25,11 @@ type DestinationState struct {
 	Duration time.Duration
 }
 
-// destinationBacklog is what there is for one of the destinations, in the whole store, and how it is doing.
+// destinationBacklog is the backlog of one destination in the whole store, with its state.
 type destinationBacklog struct {
 	Name string `json:"name"`
 	share
-	// Estimated tells that what is due and pending was taken from a sample.
+	// Estimated tells that due and pending were estimated from a sample.
 	Estimated bool         `json:"estimated,omitzero"`
 	InFlight  int          `json:"inFlight"`
 	Parked    int          `json:"parked"`
@@ -38,9 +38,11 @@ type destinationBacklog struct {
 	Duration  job.Duration `json:"duration,omitzero"`
 }
 
-// destinationBacklogs tells how much of what the lanes have is for which destination, those with the most first. Unless
-// these are all lanes, there may be more for each.
-func (a *api) destinationBacklogs(ctx context.Context, now time.Time, lanes []laneBacklog, whole bool) ([]destinationBacklog, error) {
+// destinationBacklogs splits the occurrences of lanes by destination, those with the most first. Unless all lanes are
+// given, a destination may have more.
+func (a *api) destinationBacklogs(
+	ctx context.Context, now time.Time, lanes []laneBacklog, whole bool,
+) ([]destinationBacklog, error) {
 	shares, exact, err := a.shareByDestination(ctx, now, lanes)
 	if err != nil {
 		return nil, err
@@ -58,7 +60,8 @@ func (a *api) destinationBacklogs(ctx context.Context, now time.Time, lanes []la
 	for name, has := range shares {
 		s := states[name]
 		all = append(all, destinationBacklog{
-			name, *has, !exact, s.InFlight, s.Parked, s.Failures, instantText(s.OpenSince), job.Duration(s.Duration.Round(time.Millisecond)),
+			name, *has, !exact, s.InFlight, s.Parked, s.Failures,
+			instantText(s.OpenSince), job.Duration(s.Duration.Round(time.Millisecond)),
 		})
 	}
 	slices.SortFunc(all, func(a, b destinationBacklog) int {
@@ -68,8 +71,8 @@ func (a *api) destinationBacklogs(ctx context.Context, now time.Time, lanes []la
 	return all, nil
 }
 
-// How many occurrences are sampled, and of how many lanes, in all; how often a lane is looked at of which not all is
-// read; and how many are read at a time then, as their callbacks may be large.
+// Bounds of the sample: occurrences and lanes in all; reads of a lane that is not read whole; and occurrences per such
+// read, as their callbacks may be large.
 const (
 	mostSampled      = 1000
 	mostLanesSampled = 50
@@ -78,10 +81,12 @@ const (
 	leastRead        = 10
 )
 
-// shareByDestination tells how much of what the lanes have is for which destination, going by a sample of those that
-// have the most. It is exact if the sample is all that there is. The shares add up to what was counted, but for what
-// goes nowhere since its job is gone.
-func (a *api) shareByDestination(ctx context.Context, now time.Time, lanes []laneBacklog) (shares destinationShares, exact bool, err error) {
+// shareByDestination splits the occurrences of lanes by destination, as a sample of the largest lanes has them. It is
+// exact if the sample has all occurrences. The shares add up to the counted ones, except for occurrences whose job is
+// gone.
+func (a *api) shareByDestination(
+	ctx context.Context, now time.Time, lanes []laneBacklog,
+) (shares destinationShares, exact bool, err error) {
 	lanes = slices.DeleteFunc(slices.Clone(lanes), func(l laneBacklog) bool { return l.Pending == 0 })
 	slices.SortFunc(lanes, func(a, b laneBacklog) int {
 		return cmp.Or(cmp.Compare(a.Due, b.Due), cmp.Compare(a.Pending, b.Pending), job.CompareLanes(a.Lane, b.Lane))
@@ -97,8 +102,8 @@ func (a *api) shareByDestination(ctx context.Context, now time.Time, lanes []lan
 		size += lanes[i].Pending
 	}
 	shares, exact = destinationShares{}, unseen == 0
-	// The smallest comes first, so that what it has no need of is for the larger ones. Each gets something, and the
-	// rest is by size.
+	// The smallest lane comes first and leaves what it does not need of the sample to larger lanes. Half of the sample is
+	// shared evenly, half by size.
 	left := mostSampled
 	for i := range lanes {
 		l := &lanes[i]
@@ -121,17 +126,19 @@ func (a *api) shareByDestination(ctx context.Context, now time.Time, lanes []lan
 			s.spread(share{due, until - s.before, l.AtLeast}, shares)
 		}
 	}
-	// The lanes of which nothing was seen are taken to be as the others are together.
+	// Lanes without a sample are taken to be like all the sampled ones together.
 	shares.sample().spread(others, shares)
 	delete(shares, "")
 	return shares, exact, nil
 }
 
-// sampleLane looks at up to n of what a lane has, and tells how many it has seen. If that is not all, it looks here and
-// there: at what is due, from the time that the first has been due to now, and then at what is due later, each time
-// twice as far ahead. Each look stands for what there is up to the next one, which is counted: what is due comes in
-// bursts, and a look at each would make them alike.
-func (a *api) sampleLane(ctx context.Context, now time.Time, l *laneBacklog, n int) (samples []sample, seen int, err error) {
+// sampleLane reads up to n occurrences of a lane, and returns how many it has read. If these are not all, it reads at
+// several times: first among the due occurrences, from the earliest to now, then among later ones, each time twice as
+// far ahead. Each sample stands for the occurrences up to the next one, which are counted: due occurrences come in
+// bursts, and without the counts all samples would weigh the same.
+func (a *api) sampleLane(
+	ctx context.Context, now time.Time, l *laneBacklog, n int,
+) (samples []sample, seen int, err error) {
 	all := !l.AtLeast && l.Pending <= n
 	read := l.Pending
 	if all {
@@ -174,7 +181,7 @@ func (a *api) sampleLane(ctx context.Context, now time.Time, l *laneBacklog, n i
 			if !o.DueAt.After(now) {
 				of = s.due
 			}
-			name := "" // of what goes nowhere
+			name := "" // of an occurrence whose job is gone
 			if o.Callback.Type != "" {
 				name = a.Callbacks.Destination(o.Callback)
 			}
@@ -183,7 +190,7 @@ func (a *api) sampleLane(ctx context.Context, now time.Time, l *laneBacklog, n i
 		if seen += len(found); len(found) < limit {
 			break
 		}
-		// It never comes back to a time where it has been, lest it count something twice.
+		// It never reads a time twice, or it would count an occurrence twice.
 		last := found[len(found)-1].DueAt
 		from = last.Add(time.Millisecond)
 		switch reads := (nDue - seen) / read; {
@@ -199,15 +206,15 @@ func (a *api) sampleLane(ctx context.Context, now time.Time, l *laneBacklog, n i
 	return samples, seen, nil
 }
 
-// sample is how many of what was looked at go to which destination, of what is due and of what is due later. Before is
-// how many of the lane come before what it stands for.
+// sample counts the destinations of the occurrences that were read, due and later ones apart. Before is the number of
+// occurrences of the lane before those that the sample stands for.
 type sample struct {
 	due, later tally
 	before     int
 }
 
-// spread adds to shares what there is, divided in the proportions of the sample. If there is nothing in it of the one
-// kind, those of the other do for both.
+// spread adds a share to the shares of destinations, in the proportions of the sample. If the sample has only due
+// occurrences, or only later ones, their proportions hold for both.
 func (s sample) spread(there share, shares destinationShares) {
 	due, later := s.due, s.later
 	if due.sum() == 0 {
@@ -230,8 +237,7 @@ func (t tally) sum() (n int) {
 	return n
 }
 
-// divide gives n out in the proportions of what was counted, in whole numbers that add up to it. Of nothing, nothing is
-// given.
+// divide splits n in the proportions of the tally, into whole numbers that add up to n. An empty tally gives nothing.
 func (t tally) divide(n int, give func(name string, n int)) {
 	all, counted, given := t.sum(), 0, 0
 	for _, name := range slices.Sorted(maps.Keys(t)) {
@@ -245,7 +251,7 @@ func (t tally) divide(n int, give func(name string, n int)) {
 	}
 }
 
-// destinationShares are what there is for destinations.
+// destinationShares are the shares of destinations, by name.
 type destinationShares map[string]*share
 
 func (d destinationShares) of(name string) *share {

@@ -16,8 +16,8 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// A batch is stored in chunks: whatever has arrived while the chunk before was being stored, up to one of these. The
-// weight of a chunk bounds what it takes in memory.
+// A batch is stored in chunks. A chunk has all items that arrive while the one before it is stored, up to this many,
+// and up to this weight, which bounds its memory.
 const (
 	chunkItems  = 1000
 	chunkWeight = 4 << 20
@@ -81,7 +81,7 @@ func (a *api) runBatch(c *gin.Context, items itemReader, results *resultWriter, 
 			if !ok {
 				return results.end() == nil
 			}
-			// What has arrived while others were stored is submitted when that has ended.
+			// Items that arrived while another chunk was stored count as submitted at its end.
 			if failed++; !a.putChunk(ctx, c.Request, latest(arrival(c.Request), ended), chunk.items, results) {
 				failed = 0
 			}
@@ -118,13 +118,13 @@ type item struct {
 	err    error
 }
 
-// itemCommon is what all items of a batch have in common.
+// itemCommon are the properties that all items of a batch share.
 type itemCommon struct {
 	tenant string
 	trace  job.Trace
 }
 
-// chunk is what is stored together.
+// chunk is a group of items that are stored together.
 type chunk struct {
 	items  []item
 	weight int
@@ -203,7 +203,9 @@ func latest(a, b time.Time) time.Time {
 
 // putChunk stores the submissions of a chunk, submitted at a time, and adds a result for each of its items. Down tells
 // that the store answered none.
-func (a *api) putChunk(ctx context.Context, r *http.Request, asked time.Time, chunk []item, results *resultWriter) (down bool) {
+func (a *api) putChunk(
+	ctx context.Context, r *http.Request, asked time.Time, chunk []item, results *resultWriter,
+) (down bool) {
 	ctx, cancel, newer := a.between(ctx, asked, asked.Add(store.Within))
 	defer cancel()
 	submissions := make([]*submission, 0, len(chunk))
@@ -231,7 +233,7 @@ func (a *api) putChunk(ctx context.Context, r *http.Request, asked time.Time, ch
 	return down
 }
 
-// result answers one item: with what was accepted, or with a problem.
+// result is the answer to one item: an accepted submission, or a problem.
 type result struct {
 	Index       int          `json:"index"`
 	Key         string       `json:"key,omitzero"`
@@ -278,7 +280,7 @@ type resultWriter struct {
 	control *http.ResponseController
 	lines   bool
 	started bool
-	waiting bytes.Buffer // what is yet to be sent
+	waiting bytes.Buffer // results that are not sent yet
 	current result       // of its own, lest each result goes to the heap when it is encoded
 }
 
@@ -299,7 +301,7 @@ func (w *resultWriter) add(r result) {
 	}
 }
 
-// end sends what closes the results.
+// end closes and sends the results.
 func (w *resultWriter) end() error {
 	switch {
 	case w.lines:
@@ -328,7 +330,7 @@ func (w *resultWriter) start() {
 	w.c.Writer.WriteHeaderNow()
 }
 
-// send sends what was added to the client at once.
+// send sends all added results to the client at once.
 func (w *resultWriter) send() error {
 	_ = w.control.SetWriteDeadline(time.Now().Add(patience)) // by the machine's clock, as deadlines are
 	if _, err := w.waiting.WriteTo(w.c.Writer); err != nil {

@@ -16,8 +16,8 @@ const (
 	gzipSuffix = "-gzip"
 )
 
-// compressed has answers compressed by gzip for the clients that take it. What an answer flushes reaches the client at
-// once. It leaves alone what has a coding already, such as metrics, and HEAD.
+// compressed compresses answers by gzip for clients that accept it. Flushed parts of an answer reach the client at
+// once. Answers with a coding of their own, such as metrics, and answers to HEAD are left alone.
 func compressed(next http.Handler) http.Handler {
 	wrap, err := gzhttp.NewWrapper(
 		gzhttp.MinSize(compressFrom), gzhttp.SuffixETag(gzipSuffix), gzhttp.EnableZstd(false),

@@ -56,7 +56,9 @@ const (
 )
 
 // deadLetterPage reads a page and encodes it.
-func (a *api) deadLetterPage(ctx context.Context, filter store.DeadLetterFilter, limit int) (items [][]byte, nextCursor string, err error) {
+func (a *api) deadLetterPage(
+	ctx context.Context, filter store.DeadLetterFilter, limit int,
+) (items [][]byte, nextCursor string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTime)
 	defer cancel()
 	for weight := 0; ; {
@@ -238,7 +240,7 @@ func (a *api) settleDead(ctx context.Context, tenant string, ids []job.ID, outco
 	return n, err
 }
 
-// deadLetterInPath is the id that a path names. What can't be an id is no dead letter's.
+// deadLetterInPath is the id in the path. A text that can't be an id is answered like an unknown id.
 func (a *api) deadLetterInPath(c *gin.Context) (job.ID, error) {
 	if _, err := readQuery(c.Request); err != nil {
 		return job.ID{}, err

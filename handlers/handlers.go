@@ -22,29 +22,29 @@ import (
 	"github.com/carillon-scheduler/carillon/store/clock"
 )
 
-// Config is what the API works with and the bounds it keeps. All of its funcs are called concurrently.
+// Config holds the dependencies and the bounds of the API. All of its funcs are called concurrently.
 type Config struct {
 	// Store, Inspector and Tenants are sides of the same store.
 	Store     store.Jobs
 	Inspector store.Inspector
 	Tenants   store.Tenants
 	Callbacks *callbacks.Registry
-	// Wake is told the earliest instant of each submission once it is stored, and its lane, so that it fires on time.
-	// It must not block. Nil does nothing.
+	// Wake is called after each submission, with the lane and the earliest instant of its occurrences, so that they fire
+	// on time. It must not block. Nil does nothing.
 	Wake func(job.Lane, time.Time)
-	// WakeExpander is told when a job that recurs may have to be expanded sooner than was known. It must not block. Nil
+	// WakeExpander is called when a job that recurs may have to be expanded sooner than was known. It must not block. Nil
 	// does nothing.
 	WakeExpander func()
 	// Ready answers why this replica can't do its work, or nil. Clients are shown the error's text. Nil is always
 	// ready.
 	Ready func(context.Context) error
-	// Warnings answers what of this replica's surroundings is not as it should be, though it can do its work. Clients
-	// are shown the texts. Nil has none.
+	// Warnings returns flaws in this replica's surroundings that do not keep it from its work. Clients are shown the
+	// texts. Nil has none.
 	Warnings func(context.Context) []string
 	// PrioritiesOf answers which priority the jobs of tenants have that have none of their own, in the order of the
 	// tenants. Nil goes by the tenants' settings.
 	PrioritiesOf func(ctx context.Context, tenants []job.Tenant) []job.Priority
-	// Destinations answers what this replica knows of the destinations of callbacks. Nil knows of none.
+	// Destinations returns the state of callbacks' destinations, as far as this replica knows it. Nil knows none.
 	Destinations func() []DestinationState
 	// Rate answers how many occurrences per second this replica has settled lately; 0 if that is not known. Nil never
 	// knows.
@@ -53,27 +53,27 @@ type Config struct {
 	Replicas func(ctx context.Context, now time.Time) (int, error)
 	// Limits bound each job.
 	Limits job.Limits
-	// Expansion bounds what a submission expands of a schedule that recurs. It is that of whoever expands the rest.
+	// Expansion bounds the first expansion of a schedule that recurs. It must be the same as the expander's.
 	Expansion job.Expansion
 	// MaxBody bounds the bytes of a request's body, and of each item of a batch; more than zero.
 	MaxBody int64
 	// Early is how much ahead of its instant an occurrence may be claimed.
 	Early time.Duration
-	// Clock is what is known of the store's clock; nil is nothing. Versions are stamped and compared by it.
+	// Clock is the estimate of the store's clock; nil has none. Versions are stamped and compared by it.
 	Clock *clock.Clock
 	// Retain is how long a finished job stays readable.
 	Retain time.Duration
 	// Now is the clock; nil is time.Now.
 	Now func() time.Time
-	// Version is what this program is, for clients to see; empty if that is not known.
+	// Version is this program's version, shown to clients; empty if it is not known.
 	Version string
-	// Logger is told what goes wrong on the server's side; nil is slog.Default().
+	// Logger logs failures on the server's side; nil is slog.Default().
 	Logger *slog.Logger
 	// Traces makes a span of each request to /v1, a child of its caller's; nil makes none.
 	Traces trace.TracerProvider
 	// Metrics answers GET /metrics; nil answers that there is nothing.
 	Metrics http.Handler
-	// Registerer is told of the API's own metrics. Nil has none.
+	// Registerer registers the API's own metrics. Nil has none.
 	Registerer prometheus.Registerer
 }
 
@@ -95,7 +95,7 @@ func newEngine(config Config) *gin.Engine {
 	e.HandleMethodNotAllowed = true
 	e.Use(a.measure)
 	if a.Traces != nil {
-		e.Use(traced(a.Traces)) // around the next, so that it sees what is answered to a panic
+		e.Use(traced(a.Traces)) // around recoverPanic, so that it sees the answer to a panic
 	}
 	e.Use(a.recoverPanic)
 	e.NoRoute(a.answer(noRoute))
@@ -215,8 +215,9 @@ func (a *api) refuseTenant(c *gin.Context) {
 }
 
 var (
-	tenantNames = fmt.Sprintf("1 to %d letters (a to z, A to Z), digits, dots, underscores and hyphens", job.MaxTenantBytes)
-	tenantRule  = fmt.Sprintf("must name one tenant, by %s; without the header it is %q", tenantNames, job.DefaultTenant)
+	tenantNames = fmt.Sprintf("1 to %d letters (a to z, A to Z), digits, dots, underscores and hyphens",
+		job.MaxTenantBytes)
+	tenantRule = fmt.Sprintf("must name one tenant, by %s; without the header it is %q", tenantNames, job.DefaultTenant)
 )
 
 // wakeTenant tells that something of a tenant is due, in whichever lane.

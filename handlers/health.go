@@ -12,7 +12,7 @@ func (a *api) health(c *gin.Context) error {
 	return writeJSON(c, http.StatusOK, status{Status: "ok"})
 }
 
-// ready answers whether this replica can do its work, and if not why; if so, what should be otherwise even so.
+// ready answers whether this replica can do its work: if not, why not; if so, with its warnings.
 func (a *api) ready(c *gin.Context) error {
 	if err := a.Ready(c.Request.Context()); err != nil {
 		return &statusError{http.StatusServiceUnavailable, err.Error()}

@@ -7,7 +7,7 @@ import (
 	"github.com/gin-gonic/gin"
 )
 
-// index is what there is to find, for whoever knows only where the service is.
+// index lists the entry points of the API, for a client that knows only its address.
 type index struct {
 	Service       string `json:"service"`
 	Version       string `json:"version"`
@@ -18,7 +18,7 @@ type index struct {
 	Documentation string `json:"documentation"`
 }
 
-// showIndex answers what this is and where its parts are.
+// showIndex answers with the name of the service and the paths of its parts.
 func (a *api) showIndex(c *gin.Context) error {
 	return writeJSON(c, http.StatusOK, index{
 		Service: "carillon", Version: a.Version,

@@ -16,7 +16,7 @@ import (
 // itemReader reads a batch's items, each as the bytes it was sent as. They are valid until the next call.
 //
 // An error that is an [*http.MaxBytesError] is that of one item; the next call goes on behind it. io.EOF is the end;
-// any other error is too, and says what is wrong with the rest.
+// any other error is the end too, and names the fault of the rest.
 type itemReader interface {
 	next() ([]byte, error)
 }
@@ -62,7 +62,7 @@ func (r *lineReader) readLine() ([]byte, error) {
 }
 
 // arrayReader reads the elements of one JSON array. It only looks for where each ends, by strings and brackets, and so
-// gets past one that is too large or is no JSON; whoever decodes an element finds what is wrong with it.
+// gets past one that is too large or is no JSON; decoding an element then finds its fault.
 type arrayReader struct {
 	body  *bufio.Reader
 	limit int64
@@ -79,7 +79,9 @@ func newArrayReader(body io.Reader, limit int64) (*arrayReader, error) {
 		return nil, readError(err)
 	}
 	if err != nil || first != '[' {
-		return nil, &job.Malformed{Reason: "the body must be a JSON array of jobs; for a job per line send application/x-ndjson"}
+		return nil, &job.Malformed{
+			Reason: "the body must be a JSON array of jobs; for a job per line send application/x-ndjson",
+		}
 	}
 	return r, nil
 }
@@ -148,7 +150,9 @@ func (r *arrayReader) atEnd() error {
 
 func (r *arrayReader) brokenOff(err error) error {
 	if errors.Is(err, io.EOF) {
-		return &job.Malformed{Reason: fmt.Sprintf("the array is not closed: the body ends in or after its element %d", max(r.count-1, 0))}
+		return &job.Malformed{
+			Reason: fmt.Sprintf("the array is not closed: the body ends in or after its element %d", max(r.count-1, 0)),
+		}
 	}
 	return readError(err)
 }
@@ -178,7 +182,7 @@ type batchBody struct {
 	control *http.ResponseController
 
 	mu    sync.Mutex
-	ended error // what reads answer from now on; nil while they go on
+	ended error // the error of all further reads; nil while reading goes on
 }
 
 func (b *batchBody) Read(p []byte) (int, error) {

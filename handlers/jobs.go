@@ -39,7 +39,9 @@ func (a *api) getJob(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	filter := store.OccurrenceFilter{Name: status.Name, Revision: status.Revision, After: after, Limit: limit + 1, Count: true}
+	filter := store.OccurrenceFilter{
+		Name: status.Name, Revision: status.Revision, After: after, Limit: limit + 1, Count: true,
+	}
 	occurrences, pending, err := a.Store.Occurrences(ctx, filter)
 	if err != nil {
 		return err
@@ -75,8 +77,8 @@ func (a *api) readableJob(ctx context.Context, name job.Name, now time.Time) (st
 	return status, err
 }
 
-// What one request of a list looks through for jobs of a state: so many pages of so many jobs, and no more pages once
-// it has taken so long.
+// Bounds of a list of jobs of one state: the pages that one request reads, the jobs per page, and the time after which
+// it reads no further page.
 const (
 	mostPages  = 10
 	pageSize   = 1000
@@ -243,7 +245,7 @@ func (a *api) cancelJobs(c *gin.Context) error {
 	}
 }
 
-// cancelledJobs sums up what was cancelled.
+// cancelledJobs sums up cancelled jobs and their occurrences.
 type cancelledJobs struct {
 	Jobs int `json:"jobs"`
 	cancelled

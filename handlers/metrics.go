@@ -13,7 +13,7 @@ import (
 	"github.com/carillon-scheduler/carillon/exemplar"
 )
 
-// metrics are what the API shows of itself. A nil metrics keeps nothing.
+// metrics are the API's own metrics. A nil metrics keeps nothing.
 type metrics struct {
 	duration *prometheus.HistogramVec
 	inFlight prometheus.Gauge
@@ -46,7 +46,7 @@ func (a *api) measure(c *gin.Context) {
 	if m == nil {
 		return
 	}
-	start := time.Now() // not the API's clock: what it takes is measured, not when it is
+	start := time.Now() // not by the API's clock: durations are measured by the machine's
 	m.inFlight.Inc()
 	defer func() {
 		m.inFlight.Dec()

@@ -8,8 +8,8 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// outcomes count how a job's occurrences have ended. What is settled while they are counted may be in none of them, or
-// be taken for delivered.
+// outcomes count how a job's occurrences have ended. One that is settled during the count may be in none of them, or be
+// taken for delivered.
 type outcomes struct {
 	Delivered int `json:"delivered"`
 	Failed    int `json:"failed"`

@@ -18,8 +18,8 @@ import (
 // patchTypes are the media types that a patch may have. Both are taken for a JSON merge patch (RFC 7396).
 var patchTypes = []string{"application/merge-patch+json", "application/json"}
 
-// patchJob changes a job by a merge patch of what was submitted. It is for the version that was read, and starts over
-// when that is no longer the present one.
+// patchJob changes a job by a merge patch of its submission. The patch is for the version that was read: if that is no
+// longer the present one, it starts over.
 func (a *api) patchJob(c *gin.Context) error {
 	key, err := keyInPath(c)
 	if err != nil {
@@ -79,7 +79,8 @@ func (a *api) readPatch(c *gin.Context) ([]byte, error) {
 		return nil, err
 	}
 	patch, err := a.readBody(c)
-	if err == nil && jsontext.Value(patch).Kind() == jsontext.KindNull { // by the RFC it leaves no job, which DELETE is for
+	// By the RFC a null leaves no job, but DELETE is for that.
+	if err == nil && jsontext.Value(patch).Kind() == jsontext.KindNull {
 		err = job.InvalidField("", "must be an object")
 	}
 	return patch, err
@@ -87,7 +88,9 @@ func (a *api) readPatch(c *gin.Context) ([]byte, error) {
 
 // patch changes the job if its version is still the present one, else it answers ErrPrecondition or ErrNotFound. A
 // schedule that stays the same is left alone with its occurrences.
-func (a *api) patch(ctx context.Context, present store.JobStatus, patch []byte, newer store.Span, trace job.Trace) (accepted, error) {
+func (a *api) patch(
+	ctx context.Context, present store.JobStatus, patch []byte, newer store.Span, trace job.Trace,
+) (accepted, error) {
 	draft, err := present.Patch(patch)
 	if err != nil {
 		return accepted{}, err
@@ -114,7 +117,8 @@ func (a *api) patch(ctx context.Context, present store.JobStatus, patch []byte, 
 func (a *api) amend(ctx context.Context, present store.JobStatus, changed job.Job) (outcome, error) {
 	changed.Options.Recurrence = present.Options.Recurrence
 	// Before the change: after it, an error would hide that it was made.
-	first, pending, err := a.Store.Occurrences(ctx, store.OccurrenceFilter{Name: present.Name, Revision: present.Revision, Limit: defaultLimit, Count: true})
+	filter := store.OccurrenceFilter{Name: present.Name, Revision: present.Revision, Limit: defaultLimit, Count: true}
+	first, pending, err := a.Store.Occurrences(ctx, filter)
 	if err != nil {
 		return outcome{}, err
 	}

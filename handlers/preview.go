@@ -67,7 +67,7 @@ func (a *api) previewDraft(c *gin.Context) error {
 	}
 	from := now
 	if past != job.PastSkip && !j.Schedule.Recurs() {
-		from = time.Unix(0, 0) // what has passed fires too
+		from = time.Unix(0, 0) // past instants fire too
 	}
 	return writePreview(c, &j, from, now, count)
 }
@@ -106,7 +106,7 @@ func (a *api) checkPreview(tenant string, draft job.Draft) (job.Job, error) {
 	return draft.Job(tenant, a.Limits)
 }
 
-// preview is what is to come of a schedule.
+// preview lists the next instants of a schedule.
 type preview struct {
 	Timezone string     `json:"timezone"`
 	Items    []upcoming `json:"items"`
@@ -143,7 +143,10 @@ func writePreview(c *gin.Context, j *job.Job, from, now time.Time, count int) er
 	if err != nil {
 		return err
 	}
-	view := preview{Timezone: p.Zone.String(), Items: make([]upcoming, len(p.Upcoming)), LeftOut: make([]leftOut, len(p.LeftOut)), Passed: p.Passed}
+	view := preview{
+		Timezone: p.Zone.String(), Items: make([]upcoming, len(p.Upcoming)),
+		LeftOut: make([]leftOut, len(p.LeftOut)), Passed: p.Passed,
+	}
 	for i, u := range p.Upcoming {
 		item := upcoming{
 			Timestamp:   job.FormatTime(u.At),

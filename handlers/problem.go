@@ -25,8 +25,8 @@ type problem struct {
 	Errors []fieldError `json:"errors,omitempty"`
 }
 
-// fieldError says what is wrong with one field of the body, named by a JSON Pointer, or with one parameter of the path
-// or the query or a header, named by its name.
+// fieldError describes the fault of one field of the body, named by a JSON Pointer, or of one parameter of the path or
+// the query or a header, named by its name.
 type fieldError struct {
 	Pointer   *string `json:"pointer,omitzero"`   // empty for the body itself
 	Parameter *string `json:"parameter,omitzero"` // empty for one that has no name
@@ -52,8 +52,8 @@ func (e *parameterError) Error() string { return e.name + ": " + e.message }
 // retryAfter is how long a client is asked to wait while the store is down.
 const retryAfter = 5 * time.Second
 
-// problemOf is the one place where errors become statuses. What is not listed here is a fault of ours: its text is for
-// the log, not for the client, and hidden tells so.
+// problemOf is the one place where errors become statuses. An error that is not listed here is a fault of the service:
+// its text is for the log, not for the client, and hidden tells so.
 func problemOf(err error) (p problem, hidden bool) {
 	if e, ok := errors.AsType[*statusError](err); ok {
 		return newProblem(e.status, e.detail), false
@@ -81,18 +81,24 @@ func problemOf(err error) (p problem, hidden bool) {
 	case errors.Is(err, store.ErrNotFound):
 		return newProblem(http.StatusNotFound, "there is no job with this key"), false
 	case errors.Is(err, store.ErrPrecondition):
-		return newProblem(http.StatusPreconditionFailed, "the job is not as If-Match or If-None-Match says; nothing has changed"), false
+		return newProblem(http.StatusPreconditionFailed,
+			"the job is not as If-Match or If-None-Match says; nothing has changed"), false
 	case errors.Is(err, store.ErrSuperseded):
-		return newProblem(http.StatusConflict, "the job was changed by another request that came after this one; nothing was done. "+
-			"Read the job, and send this again if it is still wanted"), false
+		return newProblem(http.StatusConflict,
+			"the job was changed by another request that came after this one; nothing was done. "+
+				"Read the job, and send this again if it is still wanted"), false
 	case errors.Is(err, store.ErrTooLarge):
-		return newProblem(http.StatusRequestEntityTooLarge, "the job is larger than the store can keep; nothing has changed. "+
-			"Make it several jobs, with fewer instants, steps or subscribers each, or have its callback refer to large data instead of holding them"), false
+		return newProblem(http.StatusRequestEntityTooLarge,
+			"the job is larger than the store can keep; nothing has changed. "+
+				"Make it several jobs, with fewer instants, steps or subscribers each, "+
+				"or have its callback refer to large data instead of holding them"), false
 	case errors.Is(err, store.ErrNotDone):
-		return newProblem(http.StatusServiceUnavailable, "the store can't be reached or can't take this now; nothing was changed, so ask again"), true
+		return newProblem(http.StatusServiceUnavailable,
+			"the store can't be reached or can't take this now; nothing was changed, so ask again"), true
 	case errors.Is(err, store.ErrUnavailable), errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
-		return newProblem(http.StatusServiceUnavailable, "the store can't be reached or can't take this now. A change that was asked for "+
-			"was made or not, and will not be made any more: read the job, or ask again"), true
+		return newProblem(http.StatusServiceUnavailable,
+			"the store can't be reached or can't take this now. A change that was asked for "+
+				"was made or not, and will not be made any more: read the job, or ask again"), true
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return newProblem(http.StatusRequestTimeout, "the body did not arrive in time"), false
 	default:
@@ -113,7 +119,7 @@ func (a *api) writeProblem(c *gin.Context, err error) {
 	writeAs(c, p.Status, "application/problem+json", mustEncode(p))
 }
 
-// report turns an error into a problem, and logs what the problem hides.
+// report turns an error into a problem, and logs a hidden error.
 func (a *api) report(r *http.Request, err error) problem {
 	p, hidden := problemOf(err)
 	if hidden && r.Context().Err() == nil { // else the client has gone, and that is why it failed

@@ -44,7 +44,8 @@ func (a *api) refuseBody(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	if compact := jsontext.Value(body); compact.Compact() == nil && string(compact) == "{}" || len(bytes.TrimSpace(body)) == 0 {
+	compact := jsontext.Value(body)
+	if compact.Compact() == nil && string(compact) == "{}" || len(bytes.TrimSpace(body)) == 0 {
 		return nil
 	}
 	return &statusError{http.StatusBadRequest, "this takes no body; leave it out, or send {}"}
@@ -193,14 +194,16 @@ func matchCondition(lines []string) (store.Condition, error) {
 	all, tags, ok := entityTags(lines)
 	switch {
 	case !ok:
-		return store.Condition{}, &statusError{http.StatusBadRequest, "If-Match must be * or a list of entity tags, such as \"01JF...\""}
+		return store.Condition{}, &statusError{http.StatusBadRequest,
+			`If-Match must be * or a list of entity tags, such as "01JF..."`}
 	case all:
 		return store.Condition{Present: true}, nil
 	}
 	var condition store.Condition
 	for _, tag := range tags {
-		version, _, _ := strings.Cut(tag, "-")                                 // what follows stands for what was shown beside, see [tagOf]
-		condition.Versions = append(condition.Versions, job.Revision(version)) // a weak one keeps its W/ and so equals none
+		version, _, _ := strings.Cut(tag, "-") // the version comes before the digest of the body, see [tagOf]
+		// A weak tag keeps its W/, and so equals none.
+		condition.Versions = append(condition.Versions, job.Revision(version))
 	}
 	return condition, nil
 }
@@ -268,5 +271,6 @@ func entityTags(lines []string) (all bool, tags []string, ok bool) {
 	}
 }
 
-// notInTag tells what can't stand in an entity tag. Other than the RFC we allow ASCII only, as our own tags are.
+// notInTag reports whether an entity tag can't have the character. Unlike the RFC, it allows ASCII only, as the API's
+// own tags are.
 func notInTag(r rune) bool { return r <= ' ' || r > '~' }

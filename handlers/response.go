@@ -35,7 +35,7 @@ func writeAs(c *gin.Context, status int, mediaType string, body []byte) {
 	_, _ = c.Writer.Write(body) // fails only when the client has gone
 }
 
-// writeTagged answers with a body under an entity tag, or with 304 if the client has what the tag stands for.
+// writeTagged answers with a body under an entity tag, or with 304 if the client has the body of that tag.
 func writeTagged(c *gin.Context, mediaType, tag string, body []byte) {
 	if known, ok := knownTag(c.Request, tag); ok {
 		setETag(c, known)
@@ -52,8 +52,8 @@ func digest(body []byte) string {
 	return hex.EncodeToString(sum[:12])
 }
 
-// tagOf is the entity tag of what is shown of a job: its version, which If-Match goes by, and what stands for all the
-// rest.
+// tagOf is the entity tag of a job's representation: the version, which If-Match goes by, and a digest of the
+// representation.
 func tagOf(version job.Revision, shown []byte) string { return string(version) + "-" + digest(shown) }
 
 // writeNoBody answers with a status alone.
@@ -71,7 +71,7 @@ func mustEncode(v any) []byte {
 	return b
 }
 
-// mustEncodeTo appends what mustEncode makes to a buffer.
+// mustEncodeTo appends the encoded document to a buffer.
 func mustEncodeTo(b *bytes.Buffer, v any) {
 	if err := json.MarshalWrite(b, v); err != nil {
 		panic(err)
@@ -100,7 +100,7 @@ func writePage(c *gin.Context, items [][]byte, nextCursor string) error {
 	return nil
 }
 
-// setETag names a strong entity tag: of what changes a job, that is its version alone.
+// setETag sets a strong entity tag. The answer to a change of a job has the version alone.
 func setETag[T ~string](c *gin.Context, tag T) { c.Header("ETag", `"`+string(tag)+`"`) }
 
 // jobPath is the path at which a job is found.

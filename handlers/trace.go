@@ -12,8 +12,8 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// traced makes a span of each request to the API proper. What asks for health comes every few seconds and is left out,
-// and so is what there is not, since anyone can ask for that under any name.
+// traced makes a span of each request to the API proper. Health checks come every few seconds and are left out; so are
+// unknown paths, since anyone can ask for any name.
 func traced(provider trace.TracerProvider) gin.HandlerFunc {
 	tracer := provider.Tracer("github.com/carillon-scheduler/carillon/handlers")
 	return func(c *gin.Context) {
@@ -47,8 +47,8 @@ func traced(provider trace.TracerProvider) gin.HandlerFunc {
 	}
 }
 
-// traceOf is the trace context that is kept with what a request submits: the request's own span if that is exported,
-// else that of its caller, also if this replica makes no spans. Another replica, that does, may be the one that fires.
+// traceOf is the trace context that is kept with a submission: the request's own span if that is exported, otherwise
+// that of its caller, also if this replica makes no spans. Another replica, which does, may fire the job.
 func traceOf(r *http.Request) job.Trace {
 	if own := trace.SpanContextFromContext(r.Context()); own.IsSampled() {
 		return job.TraceOf(own)

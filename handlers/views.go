@@ -27,7 +27,7 @@ func jobState(live, paused bool) string {
 
 func statusState(s store.JobStatus) string { return jobState(s.Live(), !s.PausedAt.IsZero()) }
 
-// definition is a job as it is answered: as it was submitted, and what has become of it. Its callback is added by
+// definition is a job as it is answered: its submission, and its state and outcomes. Its callback is added by
 // withCallback.
 type definition struct {
 	Key         string       `json:"key"`
@@ -35,7 +35,7 @@ type definition struct {
 	Version     job.Revision `json:"version"`
 	State       string       `json:"state"`
 	PausedAt    string       `json:"pausedAt,omitzero"`
-	job.Draft                // what is not named here
+	job.Draft                // all fields that are not named here
 	Retry       job.Retry    `json:"retry"`
 	CreatedAt   string       `json:"createdAt"`
 	UpdatedAt   string       `json:"updatedAt"`
@@ -67,8 +67,8 @@ func jobView(s store.JobStatus, pending int) definition {
 	return view
 }
 
-// nextOf is the earliest instant of a first page of occurrences; zero if there is none. What stands on its own is none
-// of the schedule's.
+// nextOf is the earliest scheduled instant in a first page of occurrences; zero if there is none. Occurrences that
+// stand on their own are not scheduled.
 func nextOf(first []job.Occurrence) time.Time {
 	for i := range first {
 		if first[i].Revision != "" {
@@ -150,7 +150,7 @@ func summaryView(s store.JobStatus) summary {
 	}
 }
 
-// accepted tells a client what became of its submission.
+// accepted is the answer to an accepted submission.
 type accepted struct {
 	Key         string       `json:"key"`
 	Revision    job.Revision `json:"revision"`

@@ -205,7 +205,7 @@ func TestCrontabLast(t *testing.T) {
 	}
 }
 
-// What a crontab missed in ten years is caught up with from its end.
+// The ticks that a crontab missed in ten years are caught up from its end.
 func TestCrontabNewest(t *testing.T) {
 	after, upTo := moment(t, "2016-01-01T00:00:00Z"), moment(t, "2026-01-01T00:00:00.5Z")
 	for _, expression := range []string{"* * * * * *", "@every 1s"} {

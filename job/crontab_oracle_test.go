@@ -30,7 +30,7 @@ func newOracle(expression string) oracle {
 // fires lists the instants from a full minute, exclusive, to another, inclusive.
 func (o oracle) fires(after, upTo time.Time, in *time.Location) []time.Time {
 	fixed := o.words[1][0] != '*' && o.words[2][0] != '*'
-	// The clock is watched from some hours before, so that it is known what it has shown; no zone of the test's years
+	// The clock is watched from some hours before, so that the times that it has shown are known; no zone of the test's years
 	// was set back by more.
 	at := after.Add(-6 * time.Hour)
 	shown := wallOf(at, in)
@@ -44,7 +44,7 @@ func (o oracle) fires(after, upTo time.Time, in *time.Location) []time.Time {
 			due = o.matches(wall)
 		case wall.Sub(shown)-o.tick >= 3*time.Hour: // the clock was corrected
 			due = o.matches(wall)
-		default: // what the clock has not yet shown is due when it shows it, or something later
+		default: // a time that the clock has not yet shown is due when it shows it, or a later one
 			for missed := shown.Add(o.tick); !missed.After(wall); missed = missed.Add(o.tick) {
 				due = due || o.matches(missed)
 			}
@@ -177,7 +177,7 @@ func randomStart(random *rand.Rand, in *time.Location) time.Time {
 	return at.Truncate(time.Minute)
 }
 
-// For random crontabs, zones and starts, stepping forward finds exactly what the oracle sees: each instant is later
+// For random crontabs, zones and starts, stepping forward finds exactly the oracle's instants: each instant is later
 // than the one before, matches, and none between is left out. Stepping backward finds the same.
 func TestCrontabAgainstOracle(t *testing.T) {
 	const seed = 20261121

@@ -102,7 +102,7 @@ func TestCrontabSpellings(t *testing.T) {
 }
 
 func TestCrontabRefused(t *testing.T) {
-	for expression, want := range map[string]string{ // what the message says
+	for expression, want := range map[string]string{ // the message
 		"":                                      "empty",
 		"   ":                                   "empty",
 		"* * * *":                               "has 4 fields; must have five",

@@ -136,7 +136,7 @@ func checkBegun(t *testing.T, j job.Job, b job.Beginning) {
 	}
 }
 
-// checkPreview checks that a preview as of the beginning shows what begins.
+// checkPreview checks that a preview as of the beginning shows the occurrences that begin.
 func checkPreview(t *testing.T, s job.Schedule, b job.Beginning) {
 	p, err := s.Preview(start, 100)
 	if err != nil {

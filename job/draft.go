@@ -112,7 +112,10 @@ func (d *Draft) checkKind(invalid *Invalid) {
 	for _, k := range []struct {
 		name  string
 		given bool
-	}{{"schedules", d.Schedules != nil}, {"delay", d.Delay != nil}, {"crontab", d.Crontab != nil}, {"steps", d.Steps != nil}} {
+	}{
+		{"schedules", d.Schedules != nil}, {"delay", d.Delay != nil},
+		{"crontab", d.Crontab != nil}, {"steps", d.Steps != nil},
+	} {
 		if k.given {
 			kinds = append(kinds, k.name)
 		}
@@ -126,7 +129,8 @@ func (d *Draft) checkKind(invalid *Invalid) {
 		return
 	}
 	for _, name := range kinds[1:] {
-		invalid.Add("/"+name, fmt.Sprintf("must not be given beside %s: a job has exactly one of schedules, delay, crontab and steps", kinds[0]))
+		invalid.Add("/"+name, fmt.Sprintf("must not be given beside %s: "+
+			"a job has exactly one of schedules, delay, crontab and steps", kinds[0]))
 	}
 	kind := kinds[0]
 	for _, f := range []struct {
@@ -137,7 +141,8 @@ func (d *Draft) checkKind(invalid *Invalid) {
 	}{
 		{"type", d.Type != nil, []string{"steps"}, "steps"},
 		{"subscribers", d.Subscribers != nil, []string{"steps"}, "steps"},
-		{"timezone", d.Timezone != nil, []string{"crontab", "steps"}, "a crontab or steps; instants have an offset of their own"},
+		{"timezone", d.Timezone != nil, []string{"crontab", "steps"},
+			"a crontab or steps; instants have an offset of their own"},
 		{"startAt", d.StartAt != nil, []string{"crontab", "steps"}, "a crontab or steps"},
 		{"endAt", d.EndAt != nil, []string{"crontab"}, "a crontab"},
 		{"catchUp", d.CatchUp != nil, []string{"crontab"}, "a crontab; deadline says until when others may fire late"},
@@ -160,7 +165,8 @@ func (d *Draft) crontab(s *Schedule, invalid *Invalid) {
 	}
 	if s.Recurs() {
 		if d.Past != nil {
-			invalid.Add("/past", "does not apply to a crontab, none of whose instants is past when it is submitted; leave it out")
+			invalid.Add("/past",
+				"does not apply to a crontab, none of whose instants is past when it is submitted; leave it out")
 		}
 		return
 	}
@@ -201,7 +207,8 @@ func (d *Draft) sequence(s *Schedule, limits Limits, invalid *Invalid) {
 	case each == 1:
 		invalid.Add("/steps", fmt.Sprintf("has %d job steps; at most %d are allowed (--max-instants)", n, limits.Instants))
 	default:
-		invalid.Add("/subscribers", fmt.Sprintf("names %d subscribers, for %d job steps; at most %d instants are allowed, counted for each subscriber (--max-instants)",
+		invalid.Add("/subscribers", fmt.Sprintf("names %d subscribers, for %d job steps; "+
+			"at most %d instants are allowed, counted for each subscriber (--max-instants)",
 			each, n, limits.Instants))
 	}
 	s.Steps, s.Subscribers = d.Steps, subscribers
@@ -221,7 +228,8 @@ func (d *Draft) payloads(limits Limits, invalid *Invalid) map[int]jsontext.Value
 		}
 	}
 	if total > limits.Payload {
-		invalid.Add("/steps", fmt.Sprintf("have %d bytes of metadata; at most %d are allowed (--max-payload)", total, limits.Payload))
+		invalid.Add("/steps",
+			fmt.Sprintf("have %d bytes of metadata; at most %d are allowed (--max-payload)", total, limits.Payload))
 	}
 	return payloads
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// Whatever is wrong with when a job is to fire, the answer names the fields, and says what would be right.
+// Of any error in the schedule of a job, the answer names the fields and a correct form.
 func TestSchedulesThatAreRefused(t *testing.T) {
 	const at = `"schedules":["2030-01-01T12:00:00Z"]`
 	wait := func(period, unit string) string {
@@ -16,7 +16,7 @@ func TestSchedulesThatAreRefused(t *testing.T) {
 	}
 	for _, test := range []struct {
 		name, members string
-		wrong         []string // pointers, and of some of them what is said
+		wrong         []string // pointers, and of some of them the message
 	}{
 		{"no kind", `"deadline":"1h"`, []string{"/schedules: is required, unless delay, crontab or steps is given instead"}},
 		{"a type, but no steps", `"type":"sequence"`, []string{"/steps: is required, as type is sequence"}},

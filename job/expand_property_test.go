@@ -10,12 +10,12 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// recurring is a random job that recurs, with what is known of it.
+// recurring is a random recurring job, with its expected values.
 type recurring struct {
 	job.Job
 	crontab job.Crontab
 	in      *time.Location
-	// after is what its first instant comes after; anchor where it begins.
+	// after is a time before its first instant; anchor where it begins.
 	after, anchor time.Time
 	text          string
 }
@@ -208,7 +208,7 @@ func TestCatchUpOfRandomCrontabs(t *testing.T) {
 	}
 }
 
-// A preview is what beginning and expanding make, before a job is submitted and later.
+// A preview has the occurrences of beginning and expanding, before a job is submitted and later.
 func TestPreviewsComeTrue(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 3))
 	for range 200 {

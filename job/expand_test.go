@@ -65,7 +65,7 @@ func TestCrontabsBegin(t *testing.T) {
 	}
 }
 
-// An @at is an instant: what is past when it is submitted goes by past and deadline.
+// An @at is an instant: one that is past when it is submitted is treated by past and deadline.
 func TestAtBegins(t *testing.T) {
 	const past, due = `"crontab":"@at 1893499199"`, `"crontab":"@at 1893499200"`
 	for _, test := range []struct {
@@ -167,7 +167,7 @@ func TestExpandAfterAnOutage(t *testing.T) {
 			if strings.Join(got, " ") != test.want || x.Missed != test.missed {
 				t.Errorf("%v and %d missed, want %s and %d", got, x.Missed, test.want, test.missed)
 			}
-			// What is dealt with is not dealt with again.
+			// Expanding again adds nothing.
 			j.Cursor = x.Cursor
 			again, err := j.Expand(now, e)
 			if ended := x.ExpandAt.IsZero(); err != nil || again.Missed != 0 || ended != strings.Contains(test.members, "endAt") || ended && len(again.Occurrences) > 0 ||
@@ -200,7 +200,7 @@ func TestExpandAfterTenYears(t *testing.T) {
 	}
 }
 
-// What a crontab of fields has missed is counted one by one, up to a bound; more may be kept than that.
+// Missed ticks of a crontab of fields are counted one by one, up to a bound; more may be kept than that.
 func TestExpandCountsNoMoreThan(t *testing.T) {
 	const counted = 100_000
 	for _, test := range []struct{ limit, missed int }{{1000, counted - 1000}, {2 * counted, 0}} {

@@ -12,9 +12,8 @@ const week = Duration(7 * 24 * time.Hour)
 
 const required = "is required"
 
-// Check notes what is wrong with single fields, in their order. Every job that is submitted passes here, so that what
-// most of them have is written out: by struct tags it took as long as reading the JSON. Options, which few have, are
-// checked by theirs.
+// Check notes invalid fields. Every submission passes here, so the fields that most submissions have are checked by
+// hand: by struct tags that took as long as reading the JSON. Options are checked by theirs.
 func (d Draft) Check(invalid *Invalid) {
 	switch {
 	case d.Key == "":

@@ -15,9 +15,10 @@ import (
 	"github.com/go-playground/validator/v10"
 )
 
-// Parse reads a JSON document into a struct and checks it: by its [Checker], or else by its validate tags. It is how every document that a client
-// sends is read, callback data included: unknown and repeated fields are refused by name, names are case-sensitive, and
-// a [jsontext.Value] field keeps its bytes as they are. The error is a [*Malformed] or an [*Invalid].
+// Parse reads a JSON document into a struct and checks it: by its [Checker], or else by its validate tags. Every
+// document that a client sends is read so, callback data included: unknown and repeated fields are refused by name,
+// names are case-sensitive, and a [jsontext.Value] field keeps its bytes as they are. The error is a [*Malformed] or an
+// [*Invalid].
 func Parse[T any](data []byte) (T, error) {
 	v, err := decode[T](data)
 	if err != nil {
@@ -34,8 +35,8 @@ func ParseTrusted[T any](data []byte) (v T, err error) {
 	return v, err
 }
 
-// A document is read again for each field at fault, which has its price. So of a large one only the first is named, and of
-// others the first few.
+// A document is read again for each field at fault, so only the first one is named of a large document, and the first
+// few of others.
 const (
 	mostMended    = 20
 	largestMended = 64 << 10
@@ -233,8 +234,8 @@ func ValidKey(s string) bool {
 	return s != "" && len(s) <= MaxKeyBytes && utf8.ValidString(s) && strings.IndexFunc(s, unicode.IsControl) < 0
 }
 
-// Checker is a document that has more rules than its validate tags say. Check notes what they find, by [CheckTags] what
-// the tags find.
+// Checker is a document with more rules than its validate tags say. Check notes the fields that break them, and calls
+// [CheckTags] for the tags.
 type Checker interface {
 	Check(invalid *Invalid)
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// What was accepted once reads the same again, byte for byte where it is kept as it is.
+// A document that was accepted once reads the same again, byte for byte where it is kept unchanged.
 func TestReread(t *testing.T) {
 	type document struct {
 		URL     string            `json:"url" validate:"required"`

@@ -43,7 +43,7 @@ func TestMergePatchOfTheRFC(t *testing.T) {
 	}
 }
 
-// What a patch does not name is as it was: the schedule the same, the callback's data byte for byte.
+// Members that a patch does not name stay: the schedule the same, the callback's data byte for byte.
 func TestPatchKeepsWhatItDoesNotName(t *testing.T) {
 	const data = `{ "payload" : { "b" : 1.0, "a":[ 1e2 ,"\u00e9\/" ]} ,"url":"http:\/\/localhost" }`
 	for name, text := range allKinds() {

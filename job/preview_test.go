@@ -68,7 +68,7 @@ func TestPreview(t *testing.T) {
 	}
 }
 
-// What changes of the clocks do is said beside the instants, and between them what they leave out.
+// The effects of changes of the clocks are shown beside the instants, and the times that they leave out between them.
 func TestPreviewOfEffects(t *testing.T) {
 	for _, test := range []struct {
 		name, crontab, from string

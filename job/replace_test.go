@@ -24,7 +24,7 @@ func predecessor(t *testing.T, s job.Schedule) (job.Job, []job.Occurrence) {
 }
 
 // TestBeginInstead replaces random lists of instants by others. Each instant of the new one is inserted, carried over,
-// settled or skipped, by what is pending of the old one.
+// settled or skipped, by the pending occurrences of the old one.
 func TestBeginInstead(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // it is a test's
 	instants := func() (all []time.Time) {

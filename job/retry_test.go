@@ -39,7 +39,7 @@ func TestDelayBounds(t *testing.T) {
 	}
 }
 
-// TestDefaultRetryOutlastsADay checks what DefaultRetry's comment claims: the mean by simulation, and the chance of
+// TestDefaultRetryOutlastsADay checks the claims of DefaultRetry's comment: the mean by simulation, and the chance of
 // less than 24 hours by Chernoff's bound, since no simulation shows one case in ten billion.
 func TestDefaultRetryOutlastsADay(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))

@@ -90,7 +90,7 @@ const steps = `"steps":[{"type":"job"},{"type":"wait_certain_period","delay_peri
 	`{"type":"job","metadata":{"a": [1.0, null, "\u00e9"]}},{"type":"wait_weekday","weekdays":["MON","friday"]},{"type":"job","metadata":null},` +
 	`{"type":"wait_specific_date","date":"2030-05-01T00:00:00+02:00"},{"type":"job","metadata":"x"}]`
 
-// What a store keeps is read back as it was, before the job begins and after.
+// A stored schedule is read back unchanged, before the job begins and after.
 func TestSchedulesOfAllKindsAreReadBack(t *testing.T) {
 	for name, body := range allKinds() {
 		t.Run(name, func(t *testing.T) {
@@ -118,7 +118,7 @@ func TestSchedulesOfAllKindsAreReadBack(t *testing.T) {
 	}
 }
 
-// What stores hold of lists of instants reads as it always has.
+// Lists of instants in existing stores are read as ever.
 func TestStoredInstants(t *testing.T) {
 	s := job.Schedule{Instants: []time.Time{time.UnixMilli(-1), time.UnixMilli(0), time.UnixMilli(1_896_177_600_001)}}
 	if got, want := string(s.Encode()), `{"instants":[-1,0,1896177600001]}`; got != want {
@@ -283,7 +283,7 @@ func TestWeight(t *testing.T) {
 	}
 }
 
-// preview writes what is to come of a schedule.
+// preview writes the next instants of a schedule.
 func preview(t testing.TB, s job.Schedule, from time.Time, count int) string {
 	t.Helper()
 	p, err := s.Preview(from, count)

@@ -176,7 +176,7 @@ func TestWaitForWeekdays(t *testing.T) {
 	}
 }
 
-// What clocks did to a wait is said of the job steps right there, and not of those further on.
+// The effect of the clocks on a wait is shown at the job steps right there, and not at later ones.
 func TestEffectsEndWithTheNextWait(t *testing.T) {
 	const wait = `{"type":"wait_weekday","weekdays":["sunday"]}`
 	j := parsed(t, body(`"steps":[`+wait+`,{"type":"job"},{"type":"job"},`+wait+`,{"type":"job"}`+hour+`,{"type":"job"},`+
@@ -196,7 +196,7 @@ func TestEffectsEndWithTheNextWait(t *testing.T) {
 	}
 }
 
-// The cursor goes back as steps say, and what comes to one instant again is told apart by its position.
+// Steps can move the cursor back, and occurrences of one instant differ by position.
 func TestSequencesThatGoBack(t *testing.T) {
 	const noon, eve = `{"type":"wait_specific_date","date":"2030-01-02T12:00:00Z"}`, `{"type":"wait_specific_date","date":"2030-01-01T23:59:59.9991Z"}`
 	_, b := begun(t, body(`"steps":[{"type":"job"},{"type":"job"},`+noon+`,{"type":"job"},`+eve+`,{"type":"job"},`+noon+`,{"type":"job"}],"subscribers":["a","b"]`), start)

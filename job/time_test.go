@@ -10,7 +10,7 @@ import (
 )
 
 func TestParseInstant(t *testing.T) {
-	tests := map[string]string{ // what it is read as; empty if it is refused
+	tests := map[string]string{ // the instant that is read; empty if it is refused
 		"2026-12-24T14:00:00Z":              "2026-12-24T14:00:00.000Z",
 		"2026-12-24t14:00:00z":              "2026-12-24T14:00:00.000Z",
 		"2026-12-24T15:00:00.25+01:00":      "2026-12-24T14:00:00.250Z",
@@ -98,7 +98,7 @@ func TestCeilMilli(t *testing.T) {
 	}
 }
 
-// TestTimesThatAreRefused: the message says what to write instead.
+// TestTimesThatAreRefused: the message names a correct form.
 func TestTimesThatAreRefused(t *testing.T) {
 	for s, want := range map[string]string{
 		"2026-02-30T09:00:00Z":                "must be a day that there is: February 2026 has the days 01 to 28",

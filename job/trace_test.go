@@ -16,7 +16,7 @@ const (
 	parent  = "00-" + traceID + "-" + spanID + "-01"
 )
 
-// TestRequestSpan: what headers name is kept as W3C has it, and what is malformed is as if it were not there.
+// TestRequestSpan: the context of the headers is kept as W3C specifies, and a malformed one is ignored.
 func TestRequestSpan(t *testing.T) {
 	long := "a=" + strings.Repeat("x", 250)
 	for name, c := range map[string]struct {
@@ -66,7 +66,7 @@ func TestRequestSpan(t *testing.T) {
 	}
 }
 
-// What a store holds may be anything, if it was imported.
+// A stored trace may be anything, if it was imported.
 func TestTraceThatIsNone(t *testing.T) {
 	for _, text := range []job.Trace{"", ",", "nonsense", ",a=1", parent + "x", "00-,a"} {
 		if span := text.SpanContext(); span.IsValid() {

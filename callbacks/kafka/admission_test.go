@@ -3,9 +3,14 @@ package kafka_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"time"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/carillon-scheduler/carillon/callbacks"
 )
@@ -115,4 +120,55 @@ func TestCloseWhileSending(t *testing.T) {
 	if ctx.Err() != nil {
 		t.Error("they waited for their contexts")
 	}
+}
+
+// Close joins the goroutines that look up topics, also when nobody waits for them any more.
+func TestCloseJoinsAll(t *testing.T) {
+	ctx, c := limited(t), newCluster(t)
+	sender := c.sender()
+	if err := deliver(ctx, sender, delivery(data(``))); err != nil {
+		t.Fatal(err)
+	}
+	const n = 200 // so many that they do not all end by themselves as soon as the connections are gone
+	gate := make(chan struct{})
+	defer close(gate)
+	first, mend := c.intercept(kmsg.Metadata, func() (kmsg.Response, error, bool) {
+		c.kafka.SleepControl(func() { <-gate })
+		return nil, nil, false
+	})
+	defer mend()
+	attempt, cancel := context.WithCancel(ctx)
+	var all sync.WaitGroup
+	for i := range n {
+		all.Go(func() {
+			if sender.Send(attempt, delivery(data(fmt.Sprintf(`"topic":"t%d"`, i)))) == nil {
+				t.Error("success was told of a topic that no broker was asked for")
+			}
+		})
+	}
+	<-first
+	for len(ofPackage()) < 2*n && ctx.Err() == nil { // each attempt's, and its look-up's
+		time.Sleep(10 * time.Millisecond)
+	}
+	cancel()
+	all.Wait()
+	if err := sender.Close(); err != nil {
+		t.Error(err)
+	}
+	for _, stack := range ofPackage() {
+		t.Errorf("after Close there still is\n%s", stack)
+	}
+}
+
+var stacks = make([]byte, 16<<20)
+
+// ofPackage are the stacks of the goroutines that are in a function of the package under test.
+func ofPackage() (found []string) {
+	for _, stack := range strings.Split(string(stacks[:runtime.Stack(stacks, true)]), "\n\n") {
+		frames, _, _ := strings.Cut(stack, "\ncreated by ")
+		if strings.Contains(frames, "carillon/callbacks/kafka.") {
+			found = append(found, stack)
+		}
+	}
+	return found
 }

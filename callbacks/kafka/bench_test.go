@@ -16,7 +16,7 @@ import (
 )
 
 // BenchmarkSend compares the sender with the simplest use of its client that waits for acknowledgements. The brokers
-// are fake and in this process, so the numbers say what the sender costs, not what Kafka can take.
+// are fake and in this process, so the numbers are the sender's cost, not Kafka's capacity.
 func BenchmarkSend(b *testing.B) {
 	brokers, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(3, inbox), kfake.BlackholeProduce())
 	if err != nil {

@@ -204,7 +204,7 @@ func TestTopicComesAndGoes(t *testing.T) {
 		}
 	}
 	for round := range 3 {
-		for { // what was found missing a moment ago is not looked up again at once
+		for { // a topic that was missing a moment ago is not looked up again at once
 			err := deliver(ctx, sender, delivery(toTopic))
 			if err == nil {
 				t.Fatalf("round %d: a record went to a topic that does not exist", round)
@@ -237,7 +237,7 @@ func TestTopicComesAndGoes(t *testing.T) {
 			t.Fatal(kerr.ErrorForCode(resp.Topics[0].ErrorCode))
 		}
 	}
-	// Others are not harmed by what that took.
+	// Others are not harmed by the time that took.
 	d := delivery(data(``))
 	if err := deliver(ctx, sender, d); err != nil {
 		t.Fatal(err)

@@ -58,7 +58,7 @@ type Sender struct {
 	checking atomic.Bool
 	ctx      context.Context // ends when the sender is closed
 	stop     context.CancelFunc
-	work     sync.WaitGroup // the goroutines that end with ctx
+	work     sync.WaitGroup // the goroutines that end with ctx, see start
 
 	deadlines deadlines
 	broke     atomic.Pointer[time.Time] // when a connection failed last, with the monotonic clock; nil if none has
@@ -100,7 +100,8 @@ func New(o Options) (*Sender, error) {
 	return s, nil
 }
 
-// Close ends all connections. Attempts that are still under way end with [callbacks.Unavailable], as do later ones.
+// Close ends all connections, and returns when all of the sender's own goroutines have. Attempts that are still under
+// way end with [callbacks.Unavailable], as do later ones.
 func (s *Sender) Close() error {
 	s.stop()
 	s.mu.Lock()

@@ -71,11 +71,19 @@ func (s *Sender) leave(x *session) {
 	last := open && x.retired && x.users == 0
 	if last {
 		delete(s.sessions, x)
+		s.work.Go(x.client.Close) // it waits for the goroutine that may have called us
 	}
 	s.mu.Unlock()
-	if last {
-		go x.client.Close() // it waits for the goroutine that may have called us
+}
+
+// start runs a function in a goroutine that Close joins, unless the sender is closed.
+func (s *Sender) start(f func()) (started bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.session != nil {
+		s.work.Go(f)
 	}
+	return s.session != nil
 }
 
 // retire replaces a session, if it is the one in use and not a new one. Whoever uses it may go on.

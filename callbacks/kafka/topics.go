@@ -61,7 +61,11 @@ func (s *Sender) find(ctx context.Context, x *session, c callback) (*topic, erro
 		t = &topic{admission: a, done: make(chan struct{})}
 		x.topics.remember(c.Topic, t)
 		s.hold(x)
-		go s.lookUp(x, c.Topic, t, again)
+		if !s.start(func() { s.lookUp(x, c.Topic, t, again) }) {
+			s.leave(x)
+			t.err = callbacks.Unavailable(fmt.Errorf("kafka: %w", errClosed), lastPause)
+			close(t.done)
+		}
 	}
 	x.topics.mu.Unlock()
 	select {

@@ -351,7 +351,7 @@ func ofPackage(buffer []byte) (stacks []string) {
 	return stacks
 }
 
-// What could not be written before its attempt ended is not written when the broker reads again.
+// A message that could not be written before its attempt ended is not written when the broker reads again.
 func TestNothingIsWrittenLate(t *testing.T) {
 	ctx, b, r := limited(t), newBroker(t), newRelay(t, nil)
 	sender := newSender(t, rabbitmq.Options{URL: r.URL, Channels: 1})
@@ -431,7 +431,7 @@ func TestTLS(t *testing.T) {
 	}
 }
 
-// The broker closes the channel for what is too large; that is nobody else's fault, and no later attempt mends it.
+// The broker closes the channel for a message that is too large: nobody else's fault, and no later attempt mends it.
 func TestMessageThatIsTooLarge(t *testing.T) {
 	ctx, b, sender := limited(t), newBroker(t), newSender(t, rabbitmq.Options{Channels: 1})
 	const most = 128 << 20 // no release of RabbitMQ takes more unless it is told to

@@ -71,7 +71,7 @@ func outage(verb string) func(t *testing.T) func() {
 	}
 }
 
-// fullQueue makes a queue that refuses what it has no room for.
+// fullQueue makes a queue that refuses messages that it has no room for.
 func (b *broker) fullQueue(*testing.T) (undo func()) {
 	name := b.name + "-full"
 	b.do(func(ch *amqp.Channel) error {

@@ -87,7 +87,7 @@ func TestNothingIsWrittenLate(t *testing.T) {
 	}
 }
 
-// lingering notes what a connection is told before it is closed.
+// lingering notes the linger time that is set before a connection is closed.
 type lingering struct {
 	net.Conn
 	dropped *atomic.Int32
@@ -100,7 +100,7 @@ func (c lingering) SetLinger(seconds int) error {
 	return nil
 }
 
-// What the kernel still has of a request when its time is over is not sent later. A connection that did its work ends
+// Bytes of a request that the kernel still has when its time is over are not sent later. A connection that did its work ends
 // in order.
 func TestUnsentIsDropped(t *testing.T) {
 	hang := make(chan struct{})

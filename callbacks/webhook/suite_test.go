@@ -182,7 +182,7 @@ func bad() []callbackstest.Bad {
 	)
 }
 
-// receiver is an HTTP server that does as the path says, and notes what it has taken.
+// receiver is an HTTP server that does as the path says, and notes the requests that it has taken.
 type receiver struct {
 	*httptest.Server
 

@@ -298,7 +298,7 @@ func TestRetryAfterDate(t *testing.T) {
 	})
 }
 
-// What an error quotes of an answer is one short line of text.
+// An error quotes one short line of an answer.
 func TestErrorExcerpt(t *testing.T) {
 	for name, test := range map[string]struct{ body, want string }{
 		"empty":            {"", "500 Internal Server Error"},

@@ -7,7 +7,7 @@ import (
 	"github.com/carillon-scheduler/carillon/dispatcher/destinations"
 )
 
-// BenchmarkEnter is what a callback costs that is let in at once.
+// BenchmarkEnter measures the cost of a callback that is admitted at once.
 func BenchmarkEnter(b *testing.B) {
 	s := destinations.New(destinations.Policy{
 		InFlight: 192, SlowInFlight: 128, SlowAfter: 250 * time.Millisecond, Patience: 100 * time.Millisecond,

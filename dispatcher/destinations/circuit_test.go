@@ -25,7 +25,7 @@ func (f field) refusedPart(part, says string) {
 	f.refused("d", destinations.Limits{Part: part}, says)
 }
 
-// What one part answers, however often, opens a circuit of that part, and holds up no other.
+// The answers of one part, however often, open a circuit of that part, and hold up no other.
 func TestPartFails(t *testing.T) {
 	on(t, func(f field) {
 		for range policy.Failures {

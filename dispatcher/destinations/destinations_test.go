@@ -71,7 +71,7 @@ func (f field) fail(name string, n int) {
 	}
 }
 
-// What is slow has fewer callbacks under way. What is more is given back, and holds up nothing else.
+// A slow destination has fewer callbacks under way. The others are deferred, and hold up nothing else.
 func TestSlow(t *testing.T) {
 	on(t, func(f field) {
 		f.take("slow", 10*time.Second)
@@ -173,7 +173,7 @@ func TestUnknown(t *testing.T) {
 	})
 }
 
-// What answers nothing any more is slow, however fast it was.
+// A destination that no longer answers is slow, however fast it was.
 func TestHangs(t *testing.T) {
 	on(t, func(f field) {
 		f.take("d", time.Millisecond)
@@ -189,7 +189,7 @@ func TestHangs(t *testing.T) {
 	})
 }
 
-// What hangs is slow with all that is under way to it, however fast it was when that began.
+// A destination that hangs is slow with all callbacks under way to it, however fast it was when they began.
 func TestManyHang(t *testing.T) {
 	on(t, func(f field) {
 		f.take("fast", time.Millisecond)
@@ -234,7 +234,7 @@ func TestWaitingWhenItOpens(t *testing.T) {
 	})
 }
 
-// What is quick is waited for, in turn, and never has more than its limit.
+// Callbacks wait for a quick destination, in turn, and it never has more than its limit.
 func TestQuick(t *testing.T) {
 	on(t, func(f field) {
 		f.take("quick", time.Millisecond)
@@ -376,7 +376,7 @@ func TestCircuit(t *testing.T) {
 	})
 }
 
-// What was not sent after all says nothing of its destination, and makes room for another.
+// A callback that was not sent after all says nothing of its destination, and makes room for another.
 func TestCancel(t *testing.T) {
 	on(t, func(f field) {
 		for range 2 * policy.InFlight {

@@ -239,7 +239,7 @@ func TestExpectedThatDoNotCome(t *testing.T) {
 	}
 }
 
-// What is kept for those that have limits of their own is not kept from those that have none.
+// Room that is reserved for callbacks with limits of their own is not kept from those without.
 func TestNothingIsKeptForLimitsOfOthers(t *testing.T) {
 	on(t, func(f field) {
 		const takes = 200 * time.Millisecond // too long to wait for, and not slow

@@ -182,7 +182,7 @@ func TestTurnsThatAreNotTaken(t *testing.T) {
 	})
 }
 
-// What another's jobs ask for by themselves is not asked of all.
+// The limits of one tenant's jobs do not hold for another's.
 func TestLimitsOfOthers(t *testing.T) {
 	for name, limits := range map[string]destinations.Limits{"a low rate": {Rate: 0.1}, "a rate": {Rate: 1}, "one at a time": {InFlight: 1}} {
 		t.Run(name, func(t *testing.T) {

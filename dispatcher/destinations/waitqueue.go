@@ -22,7 +22,7 @@ import (
 //	 │                  ┌──────────┐     ┌──────────┐ expired          ┌───────────┐
 //	 │                  │  queued  │     │ reserved ├────────► gone    │ unordered │
 //	 │                  └─────┬────┘     └─────┬────┘                  └─────┬─────┘
-//	 │      arrived, in turn  │                │ arrived: its slot is free   │ arrived, at random
+//	 │     arrived, in turn   │                │ arrived, has its slot       │ arrived, at random
 //	 └────────────────────────┴────────────────┴─────────────────────────────┘
 //
 // The events are arrived, admitted and refused, which [waitQueue.on] takes, and the passing of time, by which

@@ -25,7 +25,7 @@ type world struct {
 	waiting map[job.Lane][]time.Time // in order
 	tenants map[string]fairqueue.Tenant
 	claimed map[job.Lane]int
-	keep    bool // what is claimed is not settled
+	keep    bool // claims are not settled
 }
 
 func newWorld(t *testing.T) *world {
@@ -205,7 +205,7 @@ func TestEqualTenants(t *testing.T) {
 			if jain := sum * sum / (float64(len(lasting)) * squares); jain < 0.95 {
 				w.Fatalf("window %d: Jain's index is %.3f", window, jain)
 			}
-			for l, left := range w.waiting { // what is nearly empty would only be in the way of the count
+			for l, left := range w.waiting { // a lane that is nearly empty would only be in the way of the count
 				if len(left) < 400 {
 					w.claimed[l] -= len(left)
 					w.waiting[l] = nil
@@ -228,7 +228,7 @@ func TestWeights(t *testing.T) {
 	})
 }
 
-// However much of a high priority is due, the others get what is theirs; and what one does not use the others get.
+// However much of a high priority is due, the others get their slots, and those that one does not use.
 func TestPriorities(t *testing.T) {
 	each(t, func(w *world, slots int) {
 		high, normal, low := job.Lane{Tenant: "a", Priority: job.PriorityHigh}, tenant("a"), job.Lane{Tenant: "b", Priority: job.PriorityLow}
@@ -263,7 +263,7 @@ func TestTenantsPriority(t *testing.T) {
 	})
 }
 
-// Who had nothing to do has no claim to what it left to the others, and who comes anew gets its share at once.
+// A lane that had nothing due has no claim to the slots that it left to the others, and a new one gets its own at once.
 func TestComingBack(t *testing.T) {
 	each(t, func(w *world, slots int) {
 		w.add(tenant("a"), 200000, start)
@@ -279,7 +279,7 @@ func TestComingBack(t *testing.T) {
 	})
 }
 
-// What falls due now is on time while what is overdue is worked off, as long as there are slots for both.
+// Occurrences that fall due now are on time while overdue ones are fired, as long as there are slots for both.
 func TestOverdue(t *testing.T) {
 	w := newWorld(t)
 	l := tenant("a")
@@ -325,7 +325,7 @@ func TestOverdueHearsOfNow(t *testing.T) {
 	}
 }
 
-// Once what was overdue has been claimed, the rest gets all, though it has been due for a while too.
+// Once all overdue occurrences have been claimed, the rest get all slots, though they have been due for a while too.
 func TestNoMoreOverdue(t *testing.T) {
 	for _, slots := range slots {
 		w := newWorld(t)
@@ -344,7 +344,7 @@ func TestNoMoreOverdue(t *testing.T) {
 	}
 }
 
-// What a claim did not find of what it might leaves room, for which nobody has to settle anything.
+// Slots for which a claim found no occurrence are free again, and nobody has to settle anything for them.
 func TestRoomThatIsLeft(t *testing.T) {
 	for name, end := range map[string]func(w *world, a fairqueue.Allotment){
 		"nothing is found": func(w *world, a fairqueue.Allotment) {
@@ -377,7 +377,7 @@ func (w *world) overdue(l job.Lane) (n int) {
 	return n
 }
 
-// Without anything that is due now, what is overdue gets all, in the order of its due times.
+// If nothing is due now, overdue occurrences get all slots, in the order of their due times.
 func TestOnlyOverdue(t *testing.T) {
 	each(t, func(w *world, slots int) {
 		w.add(tenant("a"), 5000, start.Add(-time.Hour))
@@ -441,7 +441,7 @@ func TestFailedClaims(t *testing.T) {
 	w.expectShare("after failures", tenant("a"), 0.5)
 }
 
-// What the store tells replaces what was known, but for the shares.
+// The lanes of a complete scan replace the known ones; the counts of slots stay.
 func TestRefresh(t *testing.T) {
 	w := newWorld(t)
 	w.add(tenant("gone"), 1, start)
@@ -475,7 +475,7 @@ func TestRenew(t *testing.T) {
 	}
 }
 
-// A lane falls behind without the store telling: what is claimed of it tells.
+// That a lane falls behind shows in its claims.
 func TestFallsBehind(t *testing.T) {
 	w := newWorld(t)
 	l := tenant("a")
@@ -489,7 +489,7 @@ func TestFallsBehind(t *testing.T) {
 	}
 }
 
-// What tenants had is remembered as long as it matters, however many others come and go.
+// The slots that tenants had are remembered as long as they matter, however many others come and go.
 func TestFairWhileOthersComeAndGo(t *testing.T) {
 	w := newWorld(t)
 	w.tenants["a"] = fairqueue.Tenant{Weight: 0.1}

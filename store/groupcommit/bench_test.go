@@ -174,7 +174,7 @@ func start(b *testing.B, store, program string, args ...string) *target {
 	return nil
 }
 
-// measured is what a client has seen.
+// measured is a client's measurement.
 type measured struct {
 	Count     float64
 	PerSecond float64
@@ -312,7 +312,7 @@ func must(err error) {
 	}
 }
 
-// openBare answers what writes bodies, by their keys.
+// openBare returns a writer of bodies, by their keys.
 func openBare(url string) func(ctx context.Context, bodies [][]byte) error {
 	ctx := context.Background()
 	base, query, _ := strings.Cut(url, "?")

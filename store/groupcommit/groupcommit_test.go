@@ -39,7 +39,7 @@ func (g gathering) Put(ctx context.Context, puts []store.Put) []store.PutResult 
 	return g.jobs.Put(ctx, puts)
 }
 
-// What comes while others are being put is put by one call, in the order of its coming, and each caller gets its own
+// Puts that come while others are being put share one call, in the order of their coming, and each caller gets its own
 // answer.
 func TestGathers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -83,7 +83,7 @@ func TestWriters(t *testing.T) {
 	})
 }
 
-// What is together already, and what is large, goes by itself at once. What goes together is bounded.
+// Puts of several jobs, and large ones, go alone at once. Batches are bounded.
 func TestBounds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHarness(t, 1)
@@ -147,7 +147,7 @@ func TestEndsWhileItWaits(t *testing.T) {
 	})
 }
 
-// What ends just before its turn is not put either, although nobody has noticed yet.
+// A put whose time ends just before its turn is not made either, although nobody has noticed yet.
 func TestEndsAtItsTurn(t *testing.T) {
 	for range 100 { // it is noticed here or there
 		synctest.Test(t, func(t *testing.T) {
@@ -167,7 +167,7 @@ func TestEndsAtItsTurn(t *testing.T) {
 	}
 }
 
-// What is put together must end when the first of it must. What has much more time is not put with it.
+// A batch ends with the first deadline in it. A put with much more time does not join it.
 func TestDeadlines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHarness(t, 1)
@@ -186,7 +186,7 @@ func TestDeadlines(t *testing.T) {
 	})
 }
 
-// Who gives up does not end what others wait for.
+// A caller that gives up does not end the others' batch.
 func TestCancelledTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHarness(t, 1)
@@ -220,7 +220,7 @@ func TestFaults(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		results []error  // of b, c and d together
-		again   []string // what is put alone after that
+		again   []string // the puts that are made alone after that
 		want    string   // of c
 	}{
 		{"it spoils all", []error{faulty, faulty, faulty}, []string{"b", "c", "d"}, "faulty"},

@@ -20,7 +20,7 @@ import (
 type harness struct {
 	*testing.T
 	jobs  store.Jobs
-	store store.Jobs // what calls are passed on to; nil makes their results up
+	store store.Jobs // gets the calls; nil invents their results
 	onEnd func()     // is called by who made a call, as it ends, if it is set
 
 	lock    sync.Mutex  // of what follows, while callers go on
@@ -55,7 +55,7 @@ type held struct {
 	put func(ctx context.Context, puts []store.Put) []store.PutResult
 }
 
-// nothing is what a store can do besides, which nobody asks for.
+// nothing has a store's other methods, which nobody calls.
 type nothing interface{ store.Jobs }
 
 func (h held) Put(ctx context.Context, puts []store.Put) []store.PutResult { return h.put(ctx, puts) }
@@ -63,7 +63,7 @@ func (h held) Put(ctx context.Context, puts []store.Put) []store.PutResult { ret
 // errPanic makes a call to the store panic.
 var errPanic = errors.New("panic")
 
-// put is the store's. What it makes up is told apart by the keys.
+// put is the store's. Invented results differ by the keys.
 func (h *harness) put(ctx context.Context, puts []store.Put) []store.PutResult {
 	u := &underWay{ctx, puts, make(chan []error)}
 	h.lock.Lock()
@@ -162,7 +162,7 @@ func (h *harness) expectTimeLeft(want time.Duration) {
 	}
 }
 
-// expectAnswers checks what callers were answered; those that still wait have a dash.
+// expectAnswers checks the callers' results; those that still wait have a dash.
 func (h *harness) expectAnswers(want ...string) {
 	h.Helper()
 	h.lock.Lock()

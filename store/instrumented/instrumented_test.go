@@ -26,7 +26,7 @@ const (
 	failures  = "carillon_store_errors_total"
 )
 
-// What is measured does what it did.
+// A measured store behaves as before.
 func TestStore(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) storetest.Opener {
 		file := "sqlite:" + filepath.Join(t.TempDir(), "carillon.db")
@@ -67,7 +67,7 @@ func TestEveryMethodIsMeasured(t *testing.T) {
 	}
 	s := instrumented.New(inner, registry)
 	ended, cancel := context.WithCancel(t.Context())
-	cancel() // so that nothing comes of what the methods are called with
+	cancel() // so that the calls have no effect
 	kind := reflect.TypeFor[store.Store]()
 	var want []string
 	for i := range kind.NumMethod() {
@@ -129,7 +129,7 @@ func counts(t *testing.T, registry *prometheus.Registry) map[string]uint64 {
 	return all
 }
 
-// Faults are counted, and what a store rightly answers is not.
+// Faults are counted, and a store's regular answers are not.
 func TestErrors(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()

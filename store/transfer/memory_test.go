@@ -25,7 +25,7 @@ type memory struct {
 	fail    int          // the call that fails, from 1
 	failure error        // with which
 	calls   int
-	sizes   []int // of what was imported at once
+	sizes   []int // of the imported batches
 	check   func()
 }
 

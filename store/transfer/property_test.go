@@ -64,7 +64,7 @@ func TestBrokenText(t *testing.T) {
 	}
 }
 
-// What can be imported can be exported again, and imported as the same.
+// Imported records can be exported again, and imported as the same.
 func FuzzImport(f *testing.F) {
 	whole := func(tenants []job.Tenant, records ...store.Document) []byte {
 		var b bytes.Buffer

@@ -191,7 +191,7 @@ func TestImportLeavesTenants(t *testing.T) {
 	expectSame(t, "imported", to, from)
 }
 
-// What there is of an export that broke off is imported, and it is said to be incomplete.
+// The records of an incomplete export are imported, and it is reported as incomplete.
 func TestImportIncomplete(t *testing.T) {
 	from := some(4)
 	whole := export(t, from, transfer.ExportOptions{Now: epoch})
