@@ -7,12 +7,13 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/carillon-scheduler/carillon/cmd/internal/cli"
 	"github.com/carillon-scheduler/carillon/cmd/internal/service"
 	"github.com/carillon-scheduler/carillon/store"
+	"github.com/carillon-scheduler/carillon/store/replicas"
+	"github.com/carillon-scheduler/carillon/store/storeurl"
 	"github.com/carillon-scheduler/carillon/store/transfer"
 )
 
@@ -46,7 +47,7 @@ func (c *exportCommand) Run(ctx context.Context, in cli.Input) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, m.store.Close()) }()
-	options := transfer.ExportOptions{Now: time.Now().Truncate(time.Millisecond), Source: source(c.store)}
+	options := transfer.ExportOptions{Now: time.Now().Truncate(time.Millisecond), Source: storeurl.Address(c.store)}
 	options.Each = func(ctx context.Context, so transfer.Counts) error { return m.note(ctx, so) }
 	file, err := c.open(&options)
 	if err != nil {
@@ -222,7 +223,7 @@ func (m *move) idle(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	n, err := m.store.Replicas(ctx, now)
+	n, err := replicas.Count(ctx, m.store, now)
 	if err != nil || n == 0 {
 		return err
 	}
@@ -270,14 +271,4 @@ func (m *move) explainExport(ctx context.Context, err error, file bool) error {
 		return fmt.Errorf("%w\nTo go on with it, give the same command with --resume", m.explain(ctx, err))
 	}
 	return m.explain(ctx, err)
-}
-
-// source is a store's address without user, password and options, so that it can be written down.
-func source(rawURL string) string {
-	scheme, rest, ok := strings.Cut(rawURL, "://")
-	if !ok {
-		return rawURL // it names a file
-	}
-	rest, _, _ = strings.Cut(rest, "?")
-	return scheme + "://" + rest[strings.LastIndex(rest, "@")+1:]
 }

@@ -9,11 +9,11 @@ import (
 	"log/slog"
 	"net"
 	"os"
-	"strings"
 	"syscall"
 
 	"github.com/carillon-scheduler/carillon/cmd/internal/cli"
 	"github.com/carillon-scheduler/carillon/cmd/internal/service"
+	"github.com/carillon-scheduler/carillon/store/storeurl"
 )
 
 const serveHelp = "Run the service: the HTTP API, and the dispatcher that fires due occurrences."
@@ -113,25 +113,6 @@ func (c *serveCommand) Run(ctx context.Context, in cli.Input) error {
 		}
 		return cli.Usage(fmt.Errorf("--listen: %w", err))
 	}
-	log.Info("serving", "address", listener.Addr().String(), "store", redact(c.options.Store), "version", service.Version("carillon"))
+	log.Info("serving", "address", listener.Addr().String(), "store", storeurl.Redact(c.options.Store), "version", service.Version("carillon"))
 	return s.Run(ctx, listener)
-}
-
-// redact leaves of a store's URL what may be shown: neither its password nor its options, some of which are secrets.
-// Not all of these URLs are such as net/url reads.
-func redact(rawURL string) string {
-	scheme, rest, ok := strings.Cut(rawURL, "://")
-	if !ok || scheme == "sqlite" {
-		return rawURL
-	}
-	user := ""
-	if at := strings.LastIndex(rest, "@"); at >= 0 {
-		name, password, _ := strings.Cut(rest[:at], ":")
-		if password != "" {
-			name += ":***"
-		}
-		user, rest = name+"@", rest[at+1:]
-	}
-	rest, _, _ = strings.Cut(rest, "?")
-	return scheme + "://" + user + rest
 }

@@ -197,19 +197,3 @@ func (s *started) stop() {
 		s.Errorf("it ended with %v", err)
 	}
 }
-
-// TestRedact: what is logged of a store's URL has neither its password nor its options.
-func TestRedact(t *testing.T) {
-	for url, want := range map[string]string{
-		"sqlite:/var/lib/carillon@home.db":                       "sqlite:/var/lib/carillon@home.db",
-		"postgres://host/db":                                     "postgres://host/db",
-		"postgres://user:hunter2@host1:1,host2:2/db":             "postgres://user:***@host1:1,host2:2/db",
-		"postgres://user@host/db?password=hunter2&sslmode=allow": "postgres://user@host/db",
-		"mongodb+srv://user:hunter2@host":                        "mongodb+srv://user:***@host",
-		"redis://:hunter2@h1:6379,h2:6379?cluster=true":          "redis://:***@h1:6379,h2:6379",
-	} {
-		if got := redact(url); got != want {
-			t.Errorf("of %s is shown %s, want %s", url, got, want)
-		}
-	}
-}

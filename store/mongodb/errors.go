@@ -160,8 +160,8 @@ func onlyDuplicates(err error) bool {
 	})
 }
 
-// explain says what an operator can do about an error of Open.
-func (s *Store) explain(err error, parts urlParts) error {
+// explain says what an operator can do about an error of Open; named tells whether the URL names a user.
+func (s *Store) explain(err error, named bool) error {
 	if d := s.topology.Load(); d != nil && d.Kind == "ReplicaSetNoPrimary" && len(d.Servers) == 0 {
 		// Those that don't answer would still be among them, so it does not go away by itself.
 		return fmt.Errorf("none of the hosts is a member of the replica set that the store URL names; check the option replicaSet: %s",
@@ -175,7 +175,7 @@ func (s *Store) explain(err error, parts urlParts) error {
 		switch {
 		case slices.Contains(authenticationCodes, code):
 			return fmt.Errorf("the server refuses the user; check user, password, authSource and authMechanism of the store URL: %w", err)
-		case slices.Contains(permissionCodes, code) && parts.user == "":
+		case slices.Contains(permissionCodes, code) && !named:
 			return fmt.Errorf("the server asks for a user; name one in the store URL, as in mongodb://user:password@host/database: %w", err)
 		case slices.Contains(permissionCodes, code):
 			return fmt.Errorf("the user may not use this database; it needs the role readWrite: %w", err)

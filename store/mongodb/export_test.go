@@ -8,7 +8,7 @@ import (
 
 // ClientOptions are those of the driver's client that a store URL makes.
 func ClientOptions(rawURL string) (*options.ClientOptions, error) {
-	_, opts, err := parseURL(rawURL)
+	_, _, opts, err := parseURL(rawURL)
 	return opts, err
 }
 

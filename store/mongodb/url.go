@@ -3,7 +3,6 @@ package mongodb
 import (
 	"errors"
 	"fmt"
-	"iter"
 	"net"
 	"net/url"
 	"slices"
@@ -17,36 +16,28 @@ import (
 
 	"github.com/carillon-scheduler/carillon/nearest"
 	"github.com/carillon-scheduler/carillon/store"
+	"github.com/carillon-scheduler/carillon/store/storeurl"
 )
 
-// parseURL reads a store URL into its parts, with the database's name decoded, and the client's options. The error says
-// what is wrong and shows no password.
-func parseURL(rawURL string) (parts urlParts, opts *options.ClientOptions, err error) {
-	parts, ok := splitURL(rawURL)
-	if !ok {
-		return parts, nil, errors.New("the store URL must begin with mongodb:// or mongodb+srv://")
+// parseURL reads a store URL, with the name of its database, and the client's options. The error says what is wrong and
+// shows no secret.
+func parseURL(rawURL string) (u storeurl.URL, database string, opts *options.ClientOptions, err error) {
+	fail := func(err error) (storeurl.URL, string, *options.ClientOptions, error) { return u, "", nil, err }
+	if u, err = storeurl.Parse(rawURL, "mongodb", "mongodb+srv"); err != nil {
+		return fail(err)
 	}
-	bad := func(format string, args ...any) error {
-		return fmt.Errorf("store URL %s: %w", parts, fmt.Errorf(format, args...))
+	if database, err = databaseName(u.Path()); err != nil {
+		return fail(u.Fault(err))
 	}
-	// Checked here because the driver's own errors would quote a part of a password that has such characters.
-	for _, s := range []string{parts.user, parts.password} {
-		if _, err := url.PathUnescape(s); err != nil || strings.ContainsAny(s, ":/?#[]@") {
-			return parts, nil, bad("its user and password must be percent-encoded, such as %%40 for @")
-		}
-	}
-	if parts.database, err = databaseName(parts.database); err != nil {
-		return parts, nil, bad("%w", err)
-	}
-	if err := parts.checkOptions(); err != nil {
-		return parts, nil, bad("%w", err)
+	if err := checkOptions(u.Query()); err != nil {
+		return fail(u.Fault(err))
 	}
 	opts = options.Client().ApplyURI(rawURL)
 	if err := opts.Validate(); err != nil {
 		if dns, ok := errors.AsType[*net.DNSError](err); ok {
-			return parts, nil, bad("%w: %w", store.ErrUnavailable, dns)
+			return fail(u.Faultf("%w: %w", store.ErrUnavailable, dns))
 		}
-		return parts, nil, bad("%s", parts.hide(err.Error()))
+		return fail(u.Fault(err))
 	}
 
 	opts.SetReadPreference(readpref.Primary()) // a secondary may lag, and a claim must see its job as it is
@@ -58,7 +49,7 @@ func parseURL(rawURL string) (parts urlParts, opts *options.ClientOptions, err e
 	case nil: // other options of writes alone
 		opts.WriteConcern.W = writeconcern.WCMajority
 	case 0:
-		return parts, nil, bad("w=0 can't be used: what is not acknowledged may be lost")
+		return fail(u.Faultf("w=0 can't be used: what is not acknowledged may be lost"))
 	}
 	if opts.AppName == nil {
 		opts.SetAppName("carillon")
@@ -72,7 +63,7 @@ func parseURL(rawURL string) (parts urlParts, opts *options.ClientOptions, err e
 	if opts.Timeout == nil {
 		opts.SetTimeout(time.Minute) // of calls whose context sets no limit
 	}
-	return parts, opts, nil
+	return u, database, opts, nil
 }
 
 // knownOptions are the options that a URL may have: those of the driver, by the names that MongoDB's manual gives them,
@@ -103,8 +94,8 @@ var insteadOf = map[string]string{
 
 // checkOptions refuses options that are not known, which the driver would ignore. One that has no value, it refuses
 // itself.
-func (p urlParts) checkOptions() error {
-	for option := range p.options() {
+func checkOptions(query string) error {
+	for option := range strings.FieldsFuncSeq(query, func(r rune) bool { return r == '&' || r == ';' }) {
 		name, _, ok := strings.Cut(option, "=")
 		name, err := url.QueryUnescape(name)
 		if !ok || err != nil {
@@ -130,32 +121,6 @@ func meant(name string) string {
 	return nearest.Name(name, knownOptions)
 }
 
-// options are those of the query, each with its value.
-func (p urlParts) options() iter.Seq[string] {
-	return strings.FieldsFuncSeq(p.query, func(r rune) bool { return r == '&' || r == ';' })
-}
-
-// urlParts are the parts of a URL that are looked at here; the driver knows the rest.
-type urlParts struct {
-	scheme, user, password, hosts, database, query string
-}
-
-func splitURL(rawURL string) (p urlParts, ok bool) {
-	scheme, rest, _ := strings.Cut(rawURL, "://")
-	if p.scheme = scheme; scheme != "mongodb" && scheme != "mongodb+srv" {
-		return p, false
-	}
-	// A password with "/", "?" or "@" in it is a mistake, but one that must be found, so the last "@" ends it. None of
-	// these can be in the hosts, and an "@" in the query would be one of a few options' values.
-	if at := strings.LastIndex(rest, "@"); at >= 0 {
-		p.user, p.password, _ = strings.Cut(rest[:at], ":")
-		rest = rest[at+1:]
-	}
-	rest, p.query, _ = strings.Cut(rest, "?")
-	p.hosts, p.database, _ = strings.Cut(rest, "/")
-	return p, true
-}
-
 // databaseName checks the name that a URL has as its path.
 func databaseName(escaped string) (string, error) {
 	if escaped == "" {
@@ -166,42 +131,4 @@ func databaseName(escaped string) (string, error) {
 		return escaped, fmt.Errorf(`%q can't be a database's name: at most 63 bytes, none of / \ . " $ * < > : | ? and no space`, escaped)
 	}
 	return name, nil
-}
-
-// hide removes the query's secrets from an error's text. The driver quotes the options that it does not understand; it
-// does not quote a password that is encoded as it must be.
-func (p urlParts) hide(text string) string {
-	var secrets []string
-	for option := range p.options() {
-		name, value, _ := strings.Cut(option, "=")
-		name = strings.ToLower(name)
-		if strings.Contains(name, "password") || name == "authmechanismproperties" {
-			secrets = append(secrets, value)
-		}
-	}
-	for _, secret := range secrets {
-		if secret == "" {
-			continue
-		}
-		text = strings.ReplaceAll(text, secret, "***")
-		if plain, err := url.QueryUnescape(secret); err == nil {
-			text = strings.ReplaceAll(text, plain, "***")
-		}
-	}
-	return text
-}
-
-// String is the URL without its password and options, for errors.
-func (p urlParts) String() string {
-	user := p.user
-	if strings.ContainsAny(user, "/?") { // some other "@" was taken for the end of the user
-		return p.scheme + "://…"
-	}
-	if p.password != "" {
-		user += ":***"
-	}
-	if user != "" {
-		user += "@"
-	}
-	return strings.TrimSuffix(p.scheme+"://"+user+p.hosts+"/"+p.database, "/")
 }

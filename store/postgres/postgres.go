@@ -75,10 +75,10 @@ func Open(ctx context.Context, rawURL string) (*Store, error) {
 	target.config.AfterConnect = s.afterConnect
 	target.config.ShouldPing = s.shouldPing
 	if s.pool, err = pgxpool.NewWithConfig(context.WithoutCancel(ctx), target.config); err != nil {
-		return nil, fmt.Errorf("store URL %s: %s", target.parts, target.parts.hide(err.Error()))
+		return nil, target.url.Fault(err)
 	}
 	if err := s.migrate(ctx); err != nil {
-		return nil, errors.Join(fmt.Errorf("open PostgreSQL database %s: %w", target.parts, target.explain(err)), s.Close())
+		return nil, errors.Join(fmt.Errorf("open PostgreSQL database %s: %w", target.url, target.explain(err)), s.Close())
 	}
 	return s, nil
 }

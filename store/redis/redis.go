@@ -38,11 +38,11 @@ import (
 
 const (
 	// format is the version of the keys and records, kept in the store's own key.
-	format = 3
+	format = 4
 
-	// migrated is the oldest format that is made the present one by little more than noting that: since 3 there are
-	// heirs, see records.lua, which a program that does not know them would forget to delete, and the heads of lanes,
-	// see adopt.
+	// migrated is the oldest format that is brought up to the present one: since 3 there are heirs, see records.lua,
+	// which a program that does not know them would forget to delete, and the heads of lanes, see adopt; since 4,
+	// tenants and replicas are records, see moveTenants.
 	migrated = 2
 
 	// oldest is the oldest version of Redis that will do: before it, an error inside a script came without its code.
@@ -71,8 +71,8 @@ type Store struct {
 	client redis.UniversalClient
 	prefix string
 	shards []shard
-	// tenants is what is of no shard, and changed by scripts all the same, see tenantsKey.
-	tenants shard
+	// records is what is of no shard, and changed by scripts all the same, see recordKeys.
+	records shard
 	// first is the shard that this replica prefers among those whose occurrences are due at the same time, so that
 	// replicas get in each other's way less.
 	first int
@@ -93,7 +93,7 @@ const noShard = -1
 // shard is what is known of a shard, or of what is of none.
 func (s *Store) shard(i int) *shard {
 	if i == noShard {
-		return &s.tenants
+		return &s.records
 	}
 	return &s.shards[i]
 }
@@ -115,16 +115,16 @@ func (s *Store) shard(i int) *shard {
 //
 // A server that can't be reached is an error that wraps [store.ErrUnavailable]. No error shows the URL's password.
 func Open(ctx context.Context, rawURL string) (*Store, error) {
-	parts, client, err := parseURL(rawURL)
+	t, client, err := parseURL(rawURL)
 	if err != nil {
 		return nil, err
 	}
 	quiet()
 	ctx, cancel := context.WithTimeout(ctx, openWithin(client)) // a cluster's nodes are asked one after the other
 	defer cancel()
-	s := &Store{client: client, prefix: parts.prefix}
-	if err := s.prepare(ctx, parts); err != nil {
-		return nil, errors.Join(fmt.Errorf("open Redis store %s: %w", parts, explain(mapError(err), parts.scheme == "rediss")), s.Close())
+	s := &Store{client: client, prefix: t.prefix}
+	if err := s.prepare(ctx, t); err != nil {
+		return nil, errors.Join(fmt.Errorf("open Redis store %s: %w", t.url, explain(mapError(err), t.url.Scheme() == "rediss")), s.Close())
 	}
 	return s, nil
 }
@@ -155,17 +155,17 @@ func (silence) Printf(context.Context, string, ...any) {}
 
 // prepare refuses a server or a store that can't be used, marks a new store as ours, and learns what the servers'
 // clocks show. Doing it again, or in several replicas at once, changes nothing.
-func (s *Store) prepare(ctx context.Context, parts urlParts) error {
+func (s *Store) prepare(ctx context.Context, t *address) error {
 	if err := s.eachServer(ctx, func(ctx context.Context, server *redis.Client) error {
 		info, err := server.Info(ctx).Result() // without sections, since servers that are too old know but one at a time
 		if err != nil {
 			return err
 		}
-		return check(info, parts.cluster)
+		return check(info, t.cluster)
 	}); err != nil {
 		return err
 	}
-	shards, err := s.readMeta(ctx, parts)
+	shards, err := s.readMeta(ctx, t)
 	if err != nil {
 		return err
 	}
@@ -173,7 +173,7 @@ func (s *Store) prepare(ctx context.Context, parts urlParts) error {
 	for i := range s.shards {
 		s.shards[i].keys = shardKeys(s.prefix, i)
 	}
-	s.tenants.keys = []any{s.tenantsKey()}
+	s.records.keys = recordKeys(s.prefix)
 	s.first = rand.IntN(shards)
 	all := []int{noShard}
 	for i := range s.shards {
@@ -182,7 +182,7 @@ func (s *Store) prepare(ctx context.Context, parts urlParts) error {
 	for _, err := range s.readClocks(ctx, all) {
 		return err
 	}
-	return errors.Join(s.adopt(ctx), s.noteAllSet(ctx)) // each time, since a replica of an older version may still run
+	return errors.Join(s.adopt(ctx), s.moveTenants(ctx))
 }
 
 // adopt notes the heads of all lanes that an older version has noted as not empty. What a replica of that version notes
@@ -224,10 +224,10 @@ func check(info string, cluster bool) error {
 }
 
 // readMeta reads how the store was made, and makes it if it is new.
-func (s *Store) readMeta(ctx context.Context, parts urlParts) (shards int, err error) {
-	shards = parts.shards
+func (s *Store) readMeta(ctx context.Context, t *address) (shards int, err error) {
+	shards = t.shards
 	if shards == 0 {
-		shards = parts.defaultShards()
+		shards = t.defaultShards()
 	}
 	meta := redis.NewScript(metaScript)
 	values, err := meta.Eval(ctx, s.client, []string{s.prefix + ":store"}, format, shards, migrated).Slice()
@@ -251,9 +251,9 @@ func (s *Store) readMeta(ctx context.Context, parts urlParts) (shards int, err e
 	if shards = list(values).number(1); shards < 1 || shards > maxShards {
 		return 0, fmt.Errorf("its key %s:store is damaged: the number of shards is %v", s.prefix, values[1])
 	}
-	if parts.shards != 0 && parts.shards != shards {
+	if t.shards != 0 && t.shards != shards {
 		return 0, fmt.Errorf("it was made with %d shards, not %d, and stays so; leave out the option shards, or move the jobs to a new store",
-			shards, parts.shards)
+			shards, t.shards)
 	}
 	return shards, nil
 }
