@@ -257,7 +257,8 @@ func (s *probedStore) DueLanes(ctx context.Context, params store.DueParams) (sto
 	return page, err
 }
 
-func (s *probedStore) CountLanes(ctx context.Context, now time.Time, lanes []job.Lane, limit int) ([]store.LaneCount, error) {
+func (s *probedStore) CountLanes(ctx context.Context, now time.Time, lanes []job.Lane, limit int) ([]store.LaneCount,
+	error) {
 	s.probe.called(nil)
 	return s.Store.CountLanes(ctx, now, lanes, limit)
 }
