@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/carillon-scheduler/carillon/store"
+	"github.com/carillon-scheduler/carillon/store/replicas"
 )
 
 const (
@@ -37,7 +38,7 @@ type backlog struct {
 
 // reading is a reading of the backlog at a time.
 type reading struct {
-	store.Backlog
+	store.Count
 	oldest   time.Duration // how long the longest due had been due
 	replicas int
 	until    time.Time // from then on it is not shown
@@ -122,25 +123,20 @@ func (d *Dispatcher) askBacklog(ctx context.Context, now time.Time) (r reading, 
 	ctx, cancel := context.WithTimeout(ctx, backlogTimeout)
 	defer cancel()
 	now = now.Truncate(time.Millisecond)
-	if r.Backlog, err = d.cfg.Store.Backlog(ctx, now); err != nil {
+	if r.Count, err = store.CountAll(ctx, d.cfg.Store, now); err != nil {
 		return r, err
 	}
-	if !r.OldestDue.IsZero() {
-		r.oldest = now.Sub(r.OldestDue)
+	if r.oldest, err = d.oldestUnpaused(ctx, now); err != nil {
+		return r, err
 	}
-	if d.anyPaused() {
-		if r.oldest, err = d.oldestUnpaused(ctx, now); err != nil {
-			return r, err
-		}
-	}
-	r.replicas, err = d.cfg.Store.Replicas(ctx, now)
+	r.replicas, err = replicas.Count(ctx, d.cfg.Store, now)
 	return r, err
 }
 
 // oldestUnpaused is how long the longest due of a tenant that is not paused has been due. It passes over the
 // occurrences of paused ones, the longest due first.
 func (d *Dispatcher) oldestUnpaused(ctx context.Context, now time.Time) (time.Duration, error) {
-	for p := (store.DueParams{Until: now, Limit: scanPageSize}); ; {
+	for p := (store.DueParams{Until: now, Limit: 1}); ; p.Limit = scanPageSize { // one is enough if nobody is paused
 		page, err := d.cfg.Store.DueLanes(ctx, p)
 		if err != nil {
 			return 0, err

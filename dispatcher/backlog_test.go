@@ -11,6 +11,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/callbacks"
 	"github.com/carillon-scheduler/carillon/dispatcher"
+	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
 )
 
@@ -40,17 +41,20 @@ type backlogQueue struct {
 	down  atomic.Bool
 }
 
-func (q *backlogQueue) Backlog(ctx context.Context, now time.Time) (store.Backlog, error) {
+func (q *backlogQueue) Count(ctx context.Context, now time.Time, lanes []job.Lane, limit int) ([]store.Count, error) {
+	if len(lanes) > 0 {
+		return q.Store.Count(ctx, now, lanes, limit)
+	}
 	q.asked.Add(1)
 	select {
 	case <-time.After(time.Duration(q.takes.Load())):
 	case <-ctx.Done():
-		return store.Backlog{}, fmt.Errorf("%w: %w", store.ErrUnavailable, ctx.Err())
+		return nil, fmt.Errorf("%w: %w", store.ErrUnavailable, ctx.Err())
 	}
 	if q.down.Load() {
-		return store.Backlog{}, fmt.Errorf("%w: switched off", store.ErrUnavailable)
+		return nil, fmt.Errorf("%w: switched off", store.ErrUnavailable)
 	}
-	return q.Store.Backlog(ctx, now)
+	return q.Store.Count(ctx, now, nil, limit)
 }
 
 // measureBacklog starts a replica with metrics on a store whose backlog is slow to tell.

@@ -107,16 +107,16 @@ func (q *crowded) DueLanes(_ context.Context, p store.DueParams) (store.DuePage,
 	return page, nil
 }
 
-func (*crowded) Tenants(_ context.Context, f store.TenantFilter) (all []job.Tenant, err error) {
-	for _, name := range f.Names {
-		all = append(all, job.Tenant{Name: name, FirstSeen: time.Unix(0, 0)})
+func (*crowded) Records(_ context.Context, f store.RecordFilter) (all []store.Record, err error) {
+	for _, name := range f.Keys {
+		all = append(all, store.Record{Key: name, Version: "v", Body: []byte(`{"firstSeen":0}`)})
 	}
 	return all, nil
 }
 
-func (q *crowded) CountLanes(_ context.Context, _ time.Time, lanes []job.Lane, _ int) ([]store.LaneCount, error) {
+func (q *crowded) Count(_ context.Context, _ time.Time, lanes []job.Lane, _ int) ([]store.Count, error) {
 	q.counted += len(lanes)
-	return make([]store.LaneCount, len(lanes)), nil
+	return make([]store.Count, len(lanes)), nil
 }
 
 // endless is a queue in which something is due until so many were settled.
@@ -161,13 +161,17 @@ func (*endless) ClaimJobs(context.Context, store.ClaimJobsParams) (store.Claimed
 func (*endless) Sweep(context.Context, store.SweepParams) (store.Swept, error) {
 	return store.Swept{}, nil
 }
-func (*endless) Backlog(context.Context, time.Time) (store.Backlog, error) {
-	return store.Backlog{}, nil
+func (*endless) Count(context.Context, time.Time, []job.Lane, int) ([]store.Count, error) {
+	return make([]store.Count, 1), nil
 }
-func (*endless) Tenants(context.Context, store.TenantFilter) ([]job.Tenant, error) { return nil, nil }
-func (*endless) Replicas(context.Context, time.Time) (int, error)                  { return 0, nil }
-func (*endless) Now(context.Context) (time.Time, error)                            { return time.Now(), nil }
-func (*endless) Beat(context.Context, string, time.Time) error                     { return nil }
+func (*endless) Now(context.Context) (time.Time, error) { return time.Now(), nil }
+func (*endless) Records(context.Context, store.RecordFilter) ([]store.Record, error) {
+	return nil, nil
+}
+
+func (*endless) WriteRecords(_ context.Context, changes []store.RecordChange) []error {
+	return make([]error, len(changes))
+}
 
 // taker is a sender that takes all.
 type taker struct{}

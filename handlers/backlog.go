@@ -125,7 +125,7 @@ func (a *api) recentBacklog(ctx context.Context) (backlogView, error) {
 
 // readBacklog reads the whole backlog.
 func (a *api) readBacklog(ctx context.Context, now time.Time) (backlogView, error) {
-	total, err := a.Inspector.Backlog(ctx, now)
+	total, err := store.CountAll(ctx, a.Inspector, now)
 	if err != nil {
 		return backlogView{}, err
 	}
@@ -149,10 +149,12 @@ func (a *api) readBacklog(ctx context.Context, now time.Time) (backlogView, erro
 		At:           job.FormatTime(now),
 		Pending:      total.Pending,
 		Due:          total.Due,
-		OldestDue:    instantText(total.OldestDue),
 		DeadLetters:  total.DeadLetters,
 		Replicas:     max(replicas, 1), // this one, even before its first heartbeat
 		Destinations: destinations,
+	}
+	if len(lanes) > 0 { // the first has waited the longest
+		view.OldestDue = instantText(lanes[0].oldest)
 	}
 	if rate := a.Rate() * float64(view.Replicas); rate > 0 {
 		view.RatePerSecond = rate
@@ -275,7 +277,7 @@ func (a *api) findLanes(ctx context.Context, now time.Time) (found []laneBacklog
 	}
 	priorities := []job.Priority{job.PriorityDefault, job.PriorityHigh, job.PriorityNormal, job.PriorityLow}
 	most := (mostLanes - len(found)) / len(priorities)
-	tenants, err := a.Tenants.Tenants(ctx, store.TenantFilter{Limit: most + 1})
+	tenants, err := a.tenants.List(ctx, "", most+1)
 	if err != nil {
 		return nil, false, err
 	}
@@ -304,7 +306,7 @@ func (a *api) countLanes(ctx context.Context, now time.Time) (all []laneBacklog,
 		for i := range lanes {
 			lanes[i] = rest[i].Lane
 		}
-		counts, err := a.Inspector.CountLanes(ctx, now, lanes, limit)
+		counts, err := a.Inspector.Count(ctx, now, lanes, limit)
 		if err != nil {
 			return nil, false, err
 		}
@@ -326,7 +328,7 @@ func (a *api) tenantsOf(ctx context.Context, lanes []laneBacklog) (map[string]jo
 		all[lanes[i].Tenant] = job.Tenant{Name: lanes[i].Tenant}
 	}
 	for names := range slices.Chunk(slices.Collect(maps.Keys(all)), maxLimit) {
-		found, err := a.Tenants.Tenants(ctx, store.TenantFilter{Limit: len(names), Names: names})
+		found, err := a.tenants.Named(ctx, names)
 		if err != nil {
 			return nil, err
 		}

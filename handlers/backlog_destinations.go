@@ -169,7 +169,7 @@ func (a *api) sampleLane(
 		case seen == 0:
 			samples = append(samples, sample{due: tally{}, later: tally{}})
 		case !all:
-			counts, err := a.Inspector.CountLanes(ctx, from.Add(-time.Millisecond), []job.Lane{l.Lane}, l.Pending)
+			counts, err := a.Inspector.Count(ctx, from.Add(-time.Millisecond), []job.Lane{l.Lane}, l.Pending)
 			if err != nil {
 				return nil, 0, err
 			}

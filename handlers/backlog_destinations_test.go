@@ -238,7 +238,7 @@ func (h *heap) byDestination() map[string]share {
 	return want
 }
 
-func (h *heap) Backlog(context.Context, time.Time) (b store.Backlog, err error) {
+func (h *heap) countAll(context.Context, time.Time) (b store.Count, err error) {
 	for _, has := range h.byDestination() {
 		b.Due, b.Pending = b.Due+has.Due, b.Pending+has.Pending
 	}
@@ -256,10 +256,18 @@ func (h *heap) DueLanes(_ context.Context, p store.DueParams) (store.DuePage, er
 	return duePage(h.heads(), p), nil
 }
 
-func (h *heap) CountLanes(_ context.Context, now time.Time, lanes []job.Lane, limit int) (counts []store.LaneCount, err error) {
+func (h *heap) Count(ctx context.Context, now time.Time, lanes []job.Lane, limit int) ([]store.Count, error) {
+	if len(lanes) > 0 {
+		return h.countLanes(ctx, now, lanes, limit)
+	}
+	all, err := h.countAll(ctx, now)
+	return []store.Count{all}, err
+}
+
+func (h *heap) countLanes(_ context.Context, now time.Time, lanes []job.Lane, limit int) (counts []store.Count, err error) {
 	for _, lane := range lanes {
 		all := h.lanes[lane]
-		c := store.LaneCount{Pending: min(limit, len(all))}
+		c := store.Count{Pending: min(limit, len(all))}
 		for c.Due < c.Pending && !all[c.Due].DueAt.After(now) {
 			c.Due++
 		}

@@ -17,6 +17,7 @@ import (
 	"github.com/carillon-scheduler/carillon/handlers"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
+	"github.com/carillon-scheduler/carillon/store/tenants"
 )
 
 // backlog is one as it is answered.
@@ -177,7 +178,7 @@ func TestBacklogDrains(t *testing.T) {
 		a := newAPI(t, func(config *handlers.Config) {
 			config.Rate = func() float64 { return c.rate }
 			config.Replicas = func(context.Context, time.Time) (int, error) { return c.replicas, nil }
-			config.Inspector = &stock{total: store.Backlog{Due: c.due, Pending: c.due}, lanes: lanesDue(min(c.due, 1)), each: c.due}
+			config.Inspector = &stock{total: store.Count{Due: c.due, Pending: c.due}, lanes: lanesDue(min(c.due, 1)), each: c.due}
 		})
 		if got := a.backlog(""); got.RatePerSecond != c.wantRate || got.DrainSeconds != c.want {
 			t.Errorf("%+v: it drains at %v/s, in %d s", c, got.RatePerSecond, got.DrainSeconds)
@@ -296,7 +297,7 @@ func lanesDue(n int) (lanes []store.LaneDue) {
 
 // asker makes what asks an API on the bubble's clock for the backlog, and answers the status.
 func asker(t *testing.T, s *stock) func(context.Context) int {
-	api := handlers.New(handlers.Config{Inspector: s, Tenants: noTenants{}, Callbacks: callbacks.NewRegistry(), MaxBody: 1})
+	api := handlers.New(handlers.Config{Inspector: s, Records: noRecords{}, Callbacks: callbacks.NewRegistry(), MaxBody: 1})
 	return func(ctx context.Context) int {
 		t.Helper()
 		answer := httptest.NewRecorder()
@@ -305,16 +306,16 @@ func asker(t *testing.T, s *stock) func(context.Context) int {
 	}
 }
 
-// tenantSide is embedded under a name other than that of one of its methods.
-type tenantSide = interface{ store.Tenants }
+// noRecords is a store of no records.
+type noRecords struct{ store.Store }
 
-type noTenants struct{ tenantSide }
-
-func (noTenants) Tenants(context.Context, store.TenantFilter) ([]job.Tenant, error) { return nil, nil }
+func (noRecords) Records(context.Context, store.RecordFilter) ([]store.Record, error) {
+	return nil, nil
+}
 
 // stock has lanes in which as much is due of each, and counts what is read of them.
 type stock struct {
-	total  store.Backlog
+	total  store.Count
 	lanes  []store.LaneDue
 	each   int
 	takes  time.Duration // what each Backlog does
@@ -345,13 +346,13 @@ func (s *stock) call() error {
 	return nil
 }
 
-func (s *stock) Backlog(ctx context.Context, _ time.Time) (store.Backlog, error) {
+func (s *stock) countAll(ctx context.Context, _ time.Time) (store.Count, error) {
 	s.calls, s.times = 0, s.times+1
 	if s.takes > 0 {
 		select {
 		case <-time.After(s.takes):
 		case <-ctx.Done():
-			return store.Backlog{}, ctx.Err()
+			return store.Count{}, ctx.Err()
 		}
 	}
 	return s.total, s.call()
@@ -380,11 +381,19 @@ func lanesAfter(lanes []store.LaneDue, after store.LaneDue, limit int) []store.L
 	return all[first:min(first+limit, len(all))]
 }
 
-func (s *stock) CountLanes(_ context.Context, _ time.Time, lanes []job.Lane, limit int) ([]store.LaneCount, error) {
-	counts := make([]store.LaneCount, len(lanes))
+func (s *stock) Count(ctx context.Context, now time.Time, lanes []job.Lane, limit int) ([]store.Count, error) {
+	if len(lanes) > 0 {
+		return s.countLanes(ctx, now, lanes, limit)
+	}
+	all, err := s.countAll(ctx, now)
+	return []store.Count{all}, err
+}
+
+func (s *stock) countLanes(_ context.Context, _ time.Time, lanes []job.Lane, limit int) ([]store.Count, error) {
+	counts := make([]store.Count, len(lanes))
 	n := min(s.each, limit)
 	for i := range counts {
-		counts[i] = store.LaneCount{Pending: n, Due: n}
+		counts[i] = store.Count{Pending: n, Due: n}
 	}
 	if s.samples > 0 {
 		s.between += n * len(lanes)
@@ -415,7 +424,7 @@ func TestBacklogOfTenantsBehindMuch(t *testing.T) {
 		for i := range c.tenants {
 			known = append(known, job.Tenant{Name: fmt.Sprintf("b%04d", i)})
 		}
-		if _, err := a.store.MeetTenants(t.Context(), known); err != nil {
+		if _, err := tenants.New(a.store).Meet(t.Context(), known); err != nil {
 			t.Fatal(err)
 		}
 		got := a.backlog("?limit=1000")

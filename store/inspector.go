@@ -20,19 +20,16 @@ type Inspector interface {
 	// which some can't be reached, answers the others' lanes, and the error.
 	DueLanes(ctx context.Context, params DueParams) (DuePage, error)
 
-	// CountLanes counts what lanes have at now, and answers for each in order. It reads nothing but an index, and of
-	// each lane no more than the limit, which is at least 1.
-	CountLanes(ctx context.Context, now time.Time, lanes []job.Lane, limit int) ([]LaneCount, error)
+	// Count counts at now the occurrences of each lane, in order, or, if no lane is named, of the whole store. It reads
+	// nothing but indexes: of each lane up to the limit, which is at least 1; of the whole store possibly everything, so
+	// whoever counts that repeatedly limits how often.
+	Count(ctx context.Context, now time.Time, lanes []job.Lane, limit int) ([]Count, error)
 
 	// Sample reads the first pending occurrences of a lane that become due at from or later, up to a limit, which is at
-	// least 1, in the order of their due times; fewer only if there are no more. They are among those that CountLanes
+	// least 1, in the order of their due times; fewer only if there are no more. They are among those that Count
 	// counts: also what is held, due when its lease ends, and what paused jobs have. It reads by the same index as a
 	// claim does, and nothing of an occurrence but where it goes; callbacks may be large, so the limit should be small.
 	Sample(ctx context.Context, lane job.Lane, from time.Time, limit int) ([]Sampled, error)
-
-	// Backlog counts what the store has to fire at now. It may read as much as there is of it, though nothing but
-	// indexes: whoever asks again and again takes care not to ask too often.
-	Backlog(ctx context.Context, now time.Time) (Backlog, error)
 }
 
 // LaneDue is when a lane's next occurrence becomes due.
@@ -66,12 +63,31 @@ type DuePage struct {
 	Next LaneDue
 }
 
-// LaneCount is how much a lane has.
-type LaneCount struct {
-	// Pending is how many occurrences are to fire, now or later, or are held; the limit, if there are more.
+// Count is how much a lane, or the whole store, has.
+//
+// Of a lane, a count that exceeds the limit is told as the limit. Of the whole store, Due is exact as of some moment
+// during the call. Pending and DeadLetters, of possibly different moments, are exact up to 100,000 and may be estimates,
+// off by a few per cent, beyond. Occurrences that an interrupted change has left behind count until they are removed.
+type Count struct {
+	// Pending is how many occurrences are to fire, now or later, or are held.
 	Pending int
-	// Due is how many of them are due, and so not held; the limit, if there are more.
+	// Due is how many of them are due, and so not held. Those of paused jobs are among them until a claim puts them
+	// back.
 	Due int
+	// DeadLetters is how many dead letters there are, of all tenants. They are in no lane.
+	DeadLetters int
+}
+
+// CountAll counts what the whole store has.
+func CountAll(ctx context.Context, of interface {
+	Count(context.Context, time.Time, []job.Lane, int) ([]Count, error)
+}, now time.Time,
+) (Count, error) {
+	all, err := of.Count(ctx, now, nil, 1)
+	if err != nil {
+		return Count{}, err
+	}
+	return all[0], nil
 }
 
 // Sampled is when a pending occurrence becomes due, and what it calls.
@@ -80,22 +96,6 @@ type Sampled struct {
 	// Callback is what a claim of it would answer now; zero if that can't be told, as of what a change that broke off
 	// has left behind. Several may share the bytes of its data.
 	Callback job.Callback
-}
-
-// Backlog is how much a store has to fire. Due and OldestDue are exact as of some moment during the call, though not of
-// the same one. Pending and DeadLetters may be estimates, by a few per cent off, where there are so many that to count
-// them would be long; up to 100,000 they are exact too. What is left behind by a change that broke off counts until it
-// is removed.
-type Backlog struct {
-	// Pending is how many occurrences are to fire, now or later, or are held.
-	Pending int
-	// Due is how many of them are due at now, and so not held. Those of paused jobs are among them until a claim puts
-	// them back.
-	Due int
-	// OldestDue is the earliest time since when one has been due; zero if none is.
-	OldestDue time.Time
-	// DeadLetters is how many dead letters there are, of all tenants.
-	DeadLetters int
 }
 
 // DueEntries are some of one lane in a part of an index by due times: when the first and the last become due, and how

@@ -12,6 +12,7 @@ import (
 	"github.com/carillon-scheduler/carillon/cmd/internal/cli"
 	"github.com/carillon-scheduler/carillon/cmd/internal/service"
 	"github.com/carillon-scheduler/carillon/store"
+	"github.com/carillon-scheduler/carillon/store/replicas"
 	"github.com/carillon-scheduler/carillon/store/storeurl"
 	"github.com/carillon-scheduler/carillon/store/transfer"
 )
@@ -227,7 +228,7 @@ func (m *move) idle(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	n, err := m.store.Replicas(ctx, now)
+	n, err := replicas.Count(ctx, m.store, now)
 	if err != nil || n == 0 {
 		return err
 	}

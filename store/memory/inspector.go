@@ -31,13 +31,16 @@ func (s *Store) DueLanes(ctx context.Context, p store.DueParams) (store.DuePage,
 	return store.DuePageOf(read, p.Limit), nil
 }
 
-// CountLanes implements [store.Inspector].
-func (s *Store) CountLanes(ctx context.Context, now time.Time, lanes []job.Lane, limit int) ([]store.LaneCount, error) {
+// Count implements [store.Inspector].
+func (s *Store) Count(ctx context.Context, now time.Time, lanes []job.Lane, limit int) ([]store.Count, error) {
 	if err := s.begin(ctx); err != nil {
 		return nil, err
 	}
 	defer s.mutex.Unlock()
-	counts := make([]store.LaneCount, len(lanes))
+	if len(lanes) == 0 {
+		return []store.Count{s.countAll(now)}, nil
+	}
+	counts := make([]store.Count, len(lanes))
 	for i, l := range lanes {
 		for _, o := range page(s.inLane(l), limit) {
 			counts[i].Pending++
@@ -49,24 +52,16 @@ func (s *Store) CountLanes(ctx context.Context, now time.Time, lanes []job.Lane,
 	return counts, nil
 }
 
-// Backlog implements [store.Inspector].
-func (s *Store) Backlog(ctx context.Context, now time.Time) (store.Backlog, error) {
-	if err := s.begin(ctx); err != nil {
-		return store.Backlog{}, err
-	}
-	defer s.mutex.Unlock()
-	b := store.Backlog{DeadLetters: len(s.dead)}
+// countAll counts what the whole store has.
+func (s *Store) countAll(now time.Time) store.Count {
+	c := store.Count{DeadLetters: len(s.dead)}
 	for _, pending := range s.pending {
-		b.Pending += len(pending)
+		c.Pending += len(pending)
 		for _, o := range pending {
-			if o.DueAt.After(now) {
-				continue
-			}
-			b.Due++
-			if b.OldestDue.IsZero() || o.DueAt.Before(b.OldestDue) {
-				b.OldestDue = o.DueAt
+			if !o.DueAt.After(now) {
+				c.Due++
 			}
 		}
 	}
-	return b, nil
+	return c
 }

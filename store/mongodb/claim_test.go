@@ -323,7 +323,7 @@ func TestReads(t *testing.T) {
 	if _, err := relayed.DueLanes(t.Context(), store.DueParams{Until: now, Limit: 10}); err != nil {
 		t.Error(err)
 	}
-	if _, err := relayed.Backlog(t.Context(), now); err != nil {
+	if _, err := store.CountAll(t.Context(), relayed, now); err != nil {
 		t.Error(err)
 	}
 	if _, err := store.ReadJob(t.Context(), relayed, name("other")); err != nil {

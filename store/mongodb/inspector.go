@@ -42,23 +42,27 @@ func (s *Store) DueLanes(ctx context.Context, p store.DueParams) (store.DuePage,
 	return store.DuePageOf(found, limit), nil
 }
 
-// CountLanes implements [store.Inspector]. It counts what is due of a lane, and only if that is below the limit, what
+// Count implements [store.Inspector]. It counts what is due of a lane, and only if that is below the limit, what
 // comes later, up to what is left of the limit: one or two commands for each lane, those of some lanes under way
 // together. What is claimed between the two is counted twice. Where the collection is sharded, each shard reads up to
 // the limit.
-func (s *Store) CountLanes(ctx context.Context, now time.Time, lanes []job.Lane, limit int) ([]store.LaneCount, error) {
-	counts := make([]store.LaneCount, len(lanes))
+func (s *Store) Count(ctx context.Context, now time.Time, lanes []job.Lane, limit int) ([]store.Count, error) {
+	if len(lanes) == 0 {
+		all, err := s.countAll(ctx, now)
+		return []store.Count{all}, err
+	}
+	counts := make([]store.Count, len(lanes))
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(parallel)
 	for i, l := range lanes {
 		group.Go(func() error {
 			due, err := s.count(ctx, bson.M{"lane": l.String(), "dueAt": bson.M{"$lte": now}}, limit)
 			if err != nil || due == limit {
-				counts[i] = store.LaneCount{Pending: due, Due: due}
+				counts[i] = store.Count{Pending: due, Due: due}
 				return err
 			}
 			later, err := s.count(ctx, bson.M{"lane": l.String(), "dueAt": bson.M{"$gt": now}}, limit-due)
-			counts[i] = store.LaneCount{Pending: due + later, Due: due}
+			counts[i] = store.Count{Pending: due + later, Due: due}
 			return err
 		})
 	}
@@ -105,35 +109,28 @@ func (s *Store) Sample(ctx context.Context, lane job.Lane, from time.Time, limit
 // crash of it, and on a sharded cluster a migration, can leave a little off.
 const countable = 100_000
 
-// Backlog implements [store.Inspector]. All but that number is counted in the indexes by due times and by lanes.
-func (s *Store) Backlog(ctx context.Context, now time.Time) (b store.Backlog, err error) {
-	oldest, err := s.DueLanes(ctx, store.DueParams{Until: now, Limit: 1})
-	if err != nil {
-		return store.Backlog{}, err
+// countAll counts what the whole store has. All but that number is counted in the indexes by due times and by lanes.
+func (s *Store) countAll(ctx context.Context, now time.Time) (c store.Count, err error) {
+	if c.Due, err = s.count(ctx, bson.M{"dueAt": bson.M{"$lte": now}, "lane": anyLane()}, 0); err != nil {
+		return store.Count{}, err
 	}
-	for _, l := range oldest.Lanes {
-		b.OldestDue = l.DueAt
-	}
-	if b.Due, err = s.count(ctx, bson.M{"dueAt": bson.M{"$lte": now}, "lane": anyLane()}, 0); err != nil {
-		return store.Backlog{}, err
-	}
-	if b.DeadLetters, err = s.count(ctx, bson.M{"lane": laneDead}, 0); err != nil {
-		return store.Backlog{}, err
+	if c.DeadLetters, err = s.count(ctx, bson.M{"lane": laneDead}, 0); err != nil {
+		return store.Count{}, err
 	}
 	staged, err := s.count(ctx, allStaged(), 0)
 	if err != nil {
-		return store.Backlog{}, err
+		return store.Count{}, err
 	}
-	b.DeadLetters = max(b.DeadLetters-staged, 0)
-	if b.Pending, err = s.count(ctx, bson.M{"lane": anyLane()}, countable+1); err != nil || b.Pending <= countable {
-		return b, err
+	c.DeadLetters = max(c.DeadLetters-staged, 0)
+	if c.Pending, err = s.count(ctx, bson.M{"lane": anyLane()}, countable+1); err != nil || c.Pending <= countable {
+		return c, err
 	}
 	all, err := s.occurrences.EstimatedDocumentCount(ctx)
 	if err != nil {
-		return store.Backlog{}, mapError(err)
+		return store.Count{}, mapError(err)
 	}
-	b.Pending = max(b.Pending, b.Due, int(all)-b.DeadLetters)
-	return b, nil
+	c.Pending = max(c.Pending, c.Due, int(all)-c.DeadLetters)
+	return c, nil
 }
 
 // count counts the occurrences that match, up to limit, if it is not zero. No field is asked for that the claim index

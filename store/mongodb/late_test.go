@@ -160,7 +160,7 @@ func TestSweepUnfinished(t *testing.T) {
 		t.Errorf("trigger answers %v", err)
 	}
 	staged := bson.M{"staged": bson.M{"$exists": true}}
-	if b, err := s.Backlog(t.Context(), epoch); err != nil || b.Pending != 1 || b.DeadLetters != 0 || db.count(t, staged) != 1 {
+	if b, err := store.CountAll(t.Context(), s, epoch); err != nil || b.Pending != 1 || b.DeadLetters != 0 || db.count(t, staged) != 1 {
 		t.Errorf("the backlog is %+v, %v, and %d are staged", b, err, db.count(t, staged))
 	}
 	for _, c := range []struct {
@@ -185,21 +185,5 @@ func TestSweepUnfinished(t *testing.T) {
 		if n := db.count(t, staged); int(stubs) != c.stubs || n != c.staged || err != nil {
 			t.Errorf("%d stubs and %d staged are left, want %d and %d", stubs, n, c.stubs, c.staged)
 		}
-	}
-}
-
-// TestOpenRaisesFormat: a database of the format before is read, and then refused to programs that would do harm to it.
-func TestOpenRaisesFormat(t *testing.T) {
-	db := newDatabase(t)
-	if _, err := db.Collection("meta").InsertOne(t.Context(), bson.M{"_id": "format", "version": 3}); err != nil {
-		t.Fatal(err)
-	}
-	db.open(t)
-	var meta struct {
-		Version int `bson:"version"`
-	}
-	err := db.Collection("meta").FindOne(t.Context(), bson.M{"_id": "format"}).Decode(&meta)
-	if err != nil || meta.Version != 4 {
-		t.Errorf("the format is %d, %v", meta.Version, err)
 	}
 }

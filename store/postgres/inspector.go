@@ -34,20 +34,24 @@ func (s *Store) DueLanes(ctx context.Context, p store.DueParams) (store.DuePage,
 	return store.DuePageOf(found, p.Limit), err
 }
 
-// CountLanes implements [store.Inspector]. What is due comes first in a lane, so what is read of it tells both.
-func (s *Store) CountLanes(ctx context.Context, now time.Time, lanes []job.Lane, limit int) (counts []store.LaneCount, err error) {
+// Count implements [store.Inspector]. What is due comes first in a lane, so what is read of it tells both.
+func (s *Store) Count(ctx context.Context, now time.Time, lanes []job.Lane, limit int) (counts []store.Count, err error) {
+	if len(lanes) == 0 {
+		all, err := s.countAll(ctx, now)
+		return []store.Count{all}, err
+	}
 	names := make([]string, len(lanes))
 	for i, l := range lanes {
 		names[i] = l.String()
 	}
 	err = s.transact(ctx, func(t *transaction) {
-		counts = make([]store.LaneCount, 0, len(lanes))
+		counts = make([]store.Count, 0, len(lanes))
 		t.rows(`SELECT n.pending, n.due FROM unnest($1::text[]) WITH ORDINALITY AS q (lane, place)
 			CROSS JOIN LATERAL (SELECT count(*) AS pending, count(*) FILTER (WHERE first.due_at <= $2) AS due FROM (
 				SELECT o.due_at FROM carillon.occurrences o WHERE o.lane = q.lane AND o.due_at IS NOT NULL ORDER BY o.due_at LIMIT $3) first) n
 			ORDER BY q.place`,
 			func(rows pgx.Rows) error {
-				var c store.LaneCount
+				var c store.Count
 				err := rows.Scan(&c.Pending, &c.Due)
 				counts = append(counts, c)
 				return err
@@ -92,47 +96,38 @@ func (s *Store) Sample(ctx context.Context, lane job.Lane, from time.Time, limit
 // countable is up to how many occurrences, and dead letters, are counted one by one.
 const countable = 100_000
 
-// backlogSQL counts what is due, and up to one more than $2 of what is pending and of the dead letters, all in the
+// countAllSQL counts what is due, and up to one more than $2 of what is pending and of the dead letters, all in the
 // indexes for just these. The estimates are for where that does not do: the rows that the server believes the table to
 // have, which it keeps up by what each transaction inserts and deletes, but forgets in a crash; and the entries that it
 // found in either index when it last vacuumed or analyzed the table.
-const backlogSQL = `SELECT
+const countAllSQL = `SELECT
 	(SELECT count(*) FROM carillon.occurrences WHERE due_at <= $1),
-	(SELECT due_at FROM carillon.occurrences WHERE due_at <= $1 ORDER BY due_at LIMIT 1),
 	(SELECT count(*) FROM (SELECT FROM carillon.occurrences WHERE due_at IS NOT NULL ORDER BY lane LIMIT $2 + 1) first),
 	(SELECT count(*) FROM (SELECT FROM carillon.occurrences WHERE due_at IS NULL ORDER BY tenant LIMIT $2 + 1) first),
 	pg_stat_get_live_tuples('carillon.occurrences'::regclass),
 	(SELECT reltuples::bigint FROM pg_class WHERE oid = 'carillon.occurrences_claim'::regclass),
 	(SELECT reltuples::bigint FROM pg_class WHERE oid = 'carillon.occurrences_dead'::regclass)`
 
-// Backlog implements [store.Inspector].
-func (s *Store) Backlog(ctx context.Context, now time.Time) (b store.Backlog, err error) {
+// countAll counts what the whole store has.
+func (s *Store) countAll(ctx context.Context, now time.Time) (c store.Count, err error) {
 	var live, pendingEntries, deadEntries int
 	err = s.transact(ctx, func(t *transaction) {
-		t.row(backlogSQL, func(row pgx.Row) error {
-			var oldest *int64
-			b = store.Backlog{}
-			if err := row.Scan(&b.Due, &oldest, &b.Pending, &b.DeadLetters, &live, &pendingEntries, &deadEntries); err != nil {
-				return err
-			}
-			if oldest != nil {
-				b.OldestDue = time.UnixMilli(*oldest).UTC()
-			}
-			return nil
+		t.row(countAllSQL, func(row pgx.Row) error {
+			return row.Scan(&c.Due, &c.Pending, &c.DeadLetters, &live, &pendingEntries, &deadEntries)
 		}, now.UnixMilli(), countable)
 	})
 	if err != nil {
-		return store.Backlog{}, err
+		return store.Count{}, err
 	}
-	if b.DeadLetters > countable {
-		b.DeadLetters = max(b.DeadLetters, deadEntries)
+	if c.DeadLetters > countable {
+		c.DeadLetters = max(c.DeadLetters, deadEntries)
 	}
-	if b.Pending > countable {
-		estimate := live - b.DeadLetters
+	if c.Pending > countable {
+		estimate := live - c.DeadLetters
 		if live == 0 {
 			estimate = pendingEntries
 		}
-		b.Pending = max(b.Pending, b.Due, estimate)
+		c.Pending = max(c.Pending, c.Due, estimate)
 	}
-	return b, nil
+	return c, nil
 }

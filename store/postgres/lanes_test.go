@@ -198,7 +198,7 @@ func TestPlansOfLanes(t *testing.T) {
 		run(t, s.admin, "TRUNCATE "+s.table("occurrences"))
 		run(t, s.admin, "ANALYZE "+s.table("occurrences"))
 		claimOf(t, o, epoch, quotas(limit, tenants...)) // statements are prepared while there is nothing
-		if _, err := o.CountLanes(t.Context(), epoch, lanesOf(tenants), limit); err != nil {
+		if _, err := o.Count(t.Context(), epoch, lanesOf(tenants), limit); err != nil {
 			t.Fatal(err)
 		}
 		// The first lane has nearly all, the second none, and each other one.
@@ -212,17 +212,17 @@ func TestPlansOfLanes(t *testing.T) {
 		s.vacuum()
 		before := s.reads()
 		for range asked {
-			counts, err := o.CountLanes(t.Context(), epoch, lanesOf(tenants), limit)
+			counts, err := o.Count(t.Context(), epoch, lanesOf(tenants), limit)
 			if err != nil {
 				t.Fatal(err)
 			}
 			for i, c := range counts {
-				want := store.LaneCount{Pending: 1, Due: 1}
+				want := store.Count{Pending: 1, Due: 1}
 				switch i {
 				case 0:
-					want = store.LaneCount{Pending: limit, Due: limit}
+					want = store.Count{Pending: limit, Due: limit}
 				case 1:
-					want = store.LaneCount{}
+					want = store.Count{}
 				}
 				if c != want {
 					t.Errorf("%s: %s has %+v, want %+v", mode, tenants[i], c, want)

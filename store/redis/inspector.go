@@ -57,9 +57,13 @@ func (s *Store) DueLanes(ctx context.Context, p store.DueParams) (page store.Due
 	return page, err
 }
 
-// CountLanes implements [store.Inspector]. Redis knows how many entries a sorted set has, and counts those up to a
+// Count implements [store.Inspector]. Redis knows how many entries a sorted set has, and counts those up to a
 // score by its index, so that the limit bounds only what is answered.
-func (s *Store) CountLanes(ctx context.Context, now time.Time, lanes []job.Lane, limit int) ([]store.LaneCount, error) {
+func (s *Store) Count(ctx context.Context, now time.Time, lanes []job.Lane, limit int) ([]store.Count, error) {
+	if len(lanes) == 0 {
+		all, err := s.countAll(ctx, now)
+		return []store.Count{all}, err
+	}
 	var calls []call
 	for part := range slices.Chunk(lanes, chunk) {
 		args := []any{now.UnixMilli()}
@@ -70,10 +74,10 @@ func (s *Store) CountLanes(ctx context.Context, now time.Time, lanes []job.Lane,
 			calls = append(calls, call{countLanesScript, shard, args})
 		}
 	}
-	counts := make([]store.LaneCount, len(lanes))
+	counts := make([]store.Count, len(lanes))
 	for i, r := range s.run(ctx, calls) {
 		answer, err := r.list()
-		if err != nil { // see Backlog
+		if err != nil { // see countAll
 			return nil, err
 		}
 		part := counts[i/len(s.shards)*chunk:]
@@ -84,7 +88,7 @@ func (s *Store) CountLanes(ctx context.Context, now time.Time, lanes []job.Lane,
 		}
 	}
 	for i := range counts {
-		counts[i] = store.LaneCount{Pending: min(counts[i].Pending, limit), Due: min(counts[i].Due, limit)}
+		counts[i] = store.Count{Pending: min(counts[i].Pending, limit), Due: min(counts[i].Due, limit)}
 	}
 	return counts, nil
 }
@@ -97,7 +101,7 @@ func (s *Store) Sample(ctx context.Context, lane job.Lane, from time.Time, limit
 	if len(s.shards) > 1 {
 		asked := ask{set{keyPending, lane.String()}, redis.ZRangeBy{Min: begin, Max: "+inf", Count: int64(limit)}}
 		found, err := s.heads(ctx, []ask{asked})
-		if err != nil { // see Backlog
+		if err != nil { // see countAll
 			return nil, err
 		}
 		chosen, _ := s.choose(found[0], limit, limit)
@@ -126,35 +130,31 @@ func (s *Store) Sample(ctx context.Context, lane job.Lane, from time.Time, limit
 	return all, nil
 }
 
-// Backlog implements [store.Inspector]. It asks all shards at once; what that costs grows with the lanes of which
+// countAll counts what the whole store has. It asks all shards at once; what that costs grows with the lanes of which
 // something is due, and not with the occurrences. Each shard's answers are exact, and of one moment, unless more than a
 // script may look at have something due.
-func (s *Store) Backlog(ctx context.Context, now time.Time) (store.Backlog, error) {
-	var b store.Backlog
+func (s *Store) countAll(ctx context.Context, now time.Time) (c store.Count, err error) {
 	var calls []call
 	for i := range s.shards {
-		calls = append(calls, call{backlogScript, i, []any{now.UnixMilli(), 0, chunk}})
+		calls = append(calls, call{countAllScript, i, []any{now.UnixMilli(), 0, chunk}})
 	}
 	for first := 0; len(calls) > 0; first += chunk {
 		var more []call
 		for i, r := range s.run(ctx, calls) {
 			answer, err := r.list()
 			if err != nil { // of any of them: a part of it would pass for the whole
-				return store.Backlog{}, err
+				return store.Count{}, err
 			}
 			if first == 0 {
-				b.Pending += answer.number(0)
-				b.DeadLetters += answer.number(3)
+				c.Pending += answer.number(0)
+				c.DeadLetters += answer.number(2)
 			}
-			b.Due += answer.number(1)
-			if answer.text(2) != "" {
-				b.OldestDue = earliest(b.OldestDue, answer.score(2))
-			}
-			if answer.number(4) == chunk {
-				more = append(more, call{backlogScript, calls[i].shard, []any{now.UnixMilli(), first + chunk, chunk}})
+			c.Due += answer.number(1)
+			if answer.number(3) == chunk {
+				more = append(more, call{countAllScript, calls[i].shard, []any{now.UnixMilli(), first + chunk, chunk}})
 			}
 		}
 		calls = more
 	}
-	return b, nil
+	return c, nil
 }

@@ -190,7 +190,7 @@ func TestCountLanesByIndex(t *testing.T) {
 	const shards, lanes, most = 3, 2200, 1000
 	server := newServer(t)
 	s := open(t, fmt.Sprintf("%s?shards=%d", server.url, shards))
-	asked, want := make([]job.Lane, lanes), make([]store.LaneCount, lanes)
+	asked, want := make([]job.Lane, lanes), make([]store.Count, lanes)
 	for i := range asked {
 		asked[i] = job.Lane{Tenant: fmt.Sprintf("tenant%d", i), Priority: job.PriorityLow}
 	}
@@ -198,11 +198,11 @@ func TestCountLanesByIndex(t *testing.T) {
 		for key := range k + 2 { // in any of the shards
 			mustPut(t, s, putIn(t, asked[i], fmt.Sprint(key), 3))
 		}
-		want[i] = store.LaneCount{Pending: min(3*(k+2), 10), Due: 2 * (k + 2)}
+		want[i] = store.Count{Pending: min(3*(k+2), 10), Due: 2 * (k + 2)}
 	}
 	count := func() {
 		t.Helper()
-		if got, err := s.CountLanes(t.Context(), epoch.Add(time.Millisecond), asked, 10); err != nil || !slices.Equal(got, want) {
+		if got, err := s.Count(t.Context(), epoch.Add(time.Millisecond), asked, 10); err != nil || !slices.Equal(got, want) {
 			t.Errorf("counted otherwise than they are, %v", err)
 		}
 	}

@@ -3,7 +3,6 @@ package sqlite
 import (
 	"bytes"
 	"context"
-	"database/sql"
 	"time"
 
 	"github.com/carillon-scheduler/carillon/job"
@@ -26,23 +25,13 @@ func (s *Store) DueLanes(ctx context.Context, p store.DueParams) (store.DuePage,
 	return store.DuePageOf(found, p.Limit), err
 }
 
-// Backlog implements [store.Inspector]. It is exact, and reads indexes beside the writer: of ten million occurrences,
-// that takes a second or two.
-func (s *Store) Backlog(ctx context.Context, now time.Time) (store.Backlog, error) {
-	var b store.Backlog
-	var oldest sql.NullInt64
-	if err := s.stmt.backlog.QueryRowContext(ctx, now.UnixMilli()).Scan(&b.Pending, &b.Due, &oldest, &b.DeadLetters); err != nil {
-		return store.Backlog{}, mapError(ctx, err)
+// Count implements [store.Inspector].
+func (s *Store) Count(ctx context.Context, now time.Time, lanes []job.Lane, limit int) ([]store.Count, error) {
+	if len(lanes) == 0 {
+		all, err := s.countAll(ctx, now)
+		return []store.Count{all}, err
 	}
-	if oldest.Valid {
-		b.OldestDue = time.UnixMilli(oldest.Int64).UTC()
-	}
-	return b, nil
-}
-
-// CountLanes implements [store.Inspector].
-func (s *Store) CountLanes(ctx context.Context, now time.Time, lanes []job.Lane, limit int) ([]store.LaneCount, error) {
-	counts := make([]store.LaneCount, len(lanes))
+	counts := make([]store.Count, len(lanes))
 	for i, l := range lanes {
 		row := s.stmt.laneCount.QueryRowContext(ctx, now.UnixMilli(), l.String(), limit)
 		if err := row.Scan(&counts[i].Pending, &counts[i].Due); err != nil {
@@ -50,6 +39,13 @@ func (s *Store) CountLanes(ctx context.Context, now time.Time, lanes []job.Lane,
 		}
 	}
 	return counts, nil
+}
+
+// countAll counts what the whole store has. It is exact, and reads indexes beside the writer: of ten million occurrences,
+// that takes a second or two.
+func (s *Store) countAll(ctx context.Context, now time.Time) (c store.Count, err error) {
+	err = s.stmt.countAll.QueryRowContext(ctx, now.UnixMilli()).Scan(&c.Pending, &c.Due, &c.DeadLetters)
+	return c, mapError(ctx, err)
 }
 
 // Sample implements [store.Inspector].

@@ -63,7 +63,7 @@ func testSample(f *fixture) {
 	}
 	f.claimOf(epoch, store.Quota{Lane: acmeHigh, Limit: 1})
 	expectSame(f, "while one is held", f.sampled(acmeHigh, epoch, 10), of(time.Second, 2*time.Second, lease, time.Hour))
-	expectSame(f, "they are as they were", f.counts(epoch.Add(time.Second), 10, acmeHigh), []store.LaneCount{{Pending: 4, Due: 1}})
+	expectSame(f, "they are as they were", f.counts(epoch.Add(time.Second), 10, acmeHigh), []store.Count{{Pending: 4, Due: 1}})
 	expect(f, "beside a dead letter", len(f.sampled(acme, epoch, 10)), 1)
 }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/carillon-scheduler/carillon/cmd/internal/service"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
+	"github.com/carillon-scheduler/carillon/store/replicas"
 )
 
 // Setup is what all modes share.
@@ -128,13 +129,13 @@ func (b *Bench) checkEmpty(ctx context.Context) error {
 		return fmt.Errorf("%w: name one that is, or say --force if what it holds may be delayed by what is measured",
 			ErrNotEmpty)
 	}
-	replicas, err := b.store.Replicas(ctx, time.Now())
+	running, err := replicas.Count(ctx, b.store, time.Now())
 	if err != nil {
 		return err
 	}
-	if replicas > 0 {
+	if running > 0 {
 		return fmt.Errorf("%d replicas are claiming from this store; stop them (one that was killed is forgotten within two "+
-			"minutes), or say --force", replicas)
+			"minutes), or say --force", running)
 	}
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
+	"github.com/carillon-scheduler/carillon/store/tenants"
 )
 
 // Tenants measures what a replica costs, and how late it fires, while ever so many tenants have something pending,
@@ -148,9 +149,10 @@ type madeJobs struct {
 func (m *madeJobs) put(ctx context.Context, b *Bench, prefix string, count int,
 	of func(i int) (tenant int, due time.Time)) error {
 	const each = 500
+	met := tenants.New(m.store)
 	for from := 0; from < count; from += each {
 		now := time.Now().Truncate(time.Millisecond)
-		var tenants []job.Tenant
+		var strangers []job.Tenant
 		var puts []store.Put
 		for i := from; i < min(from+each, count); i++ {
 			tenant, due := of(i)
@@ -166,9 +168,9 @@ func (m *madeJobs) put(ctx context.Context, b *Bench, prefix string, count int,
 			o := job.Occurrence{Name: name, Revision: revision, Timestamp: due, DueAt: due}
 			o.ID = job.OccurrenceID(name, revision, due, 0, "")
 			puts = append(puts, store.Put{Job: j, Occurrences: []job.Occurrence{o}, Now: now})
-			tenants, m.names = append(tenants, job.Tenant{Name: name.Tenant, FirstSeen: now}), append(m.names, name)
+			strangers, m.names = append(strangers, job.Tenant{Name: name.Tenant, FirstSeen: now}), append(m.names, name)
 		}
-		if _, err := m.store.MeetTenants(ctx, tenants); err != nil {
+		if _, err := met.Meet(ctx, strangers); err != nil {
 			return err
 		}
 		call, cancel := context.WithTimeout(ctx, store.Within)

@@ -22,6 +22,7 @@ import (
 	"github.com/carillon-scheduler/carillon/store/clock"
 	"github.com/carillon-scheduler/carillon/store/groupcommit"
 	"github.com/carillon-scheduler/carillon/store/instrumented"
+	"github.com/carillon-scheduler/carillon/store/replicas"
 )
 
 // Service is one replica.
@@ -108,7 +109,7 @@ func (p *Parts) Assemble(ctx context.Context) (*Service, error) {
 		Handler: handlers.New(handlers.Config{
 			Store:        bounded.Jobs(groupcommit.New(jobs, writers(p.options.Store))),
 			Inspector:    jobs,
-			Tenants:      bounded.Tenants(jobs),
+			Records:      bounded.Records(jobs),
 			Callbacks:    cfg.Callbacks,
 			PrioritiesOf: s.dispatcher.Priorities,
 			Destinations: func() []handlers.DestinationState { return destinationStates(s.dispatcher) },
@@ -117,7 +118,7 @@ func (p *Parts) Assemble(ctx context.Context) (*Service, error) {
 			WakeExpander: s.dispatcher.WakeExpander,
 			Ready:        func(ctx context.Context) error { return ready(ctx, s.dispatcher, jobs) },
 			Warnings:     p.warnings,
-			Replicas:     jobs.Replicas,
+			Replicas:     func(ctx context.Context, now time.Time) (int, error) { return replicas.Count(ctx, jobs, now) },
 			Limits:       p.options.limits(),
 			Expansion:    cfg.Expansion(),
 			MaxBody:      int64(p.options.MaxBody),
