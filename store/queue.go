@@ -187,7 +187,8 @@ type SweepParams struct {
 type Swept struct {
 	Jobs        int
 	DeadLetters int
-	// Records that have expired, of any collection.
+	// Records that have expired, of any collection. Those that a store has removed before, at a change of the same key,
+	// are not counted.
 	Records int
 	// More tells that the limit was reached.
 	More bool

@@ -316,8 +316,8 @@ func (d *differential) writeRecords() {
 				c.If.Version = present[0].Version
 			}
 		case "again":
-			if len(present) > 0 && c.Body != nil {
-				c.Version = present[0].Version
+			if len(present) > 0 {
+				c.Version, c.Body, c.ExpiresAt = present[0].Version, present[0].Body, present[0].ExpiresAt
 			}
 		}
 		changes = append(changes, c)

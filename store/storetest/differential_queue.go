@@ -227,8 +227,7 @@ func (d *differential) sweep() {
 			var swept store.Swept
 			swept, err = s.Sweep(d.ctx, p)
 			all.Jobs += swept.Jobs
-			all.DeadLetters += swept.DeadLetters
-			all.Records += swept.Records
+			all.DeadLetters += swept.DeadLetters // but not Records: a store may have removed those that have expired before
 			more = swept.More
 		}
 		return all, err
