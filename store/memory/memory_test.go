@@ -27,7 +27,7 @@ func TestOpenURL(t *testing.T) {
 // TestDifferential: what the comparison leaves out is all that may differ between two stores of the same kind.
 func TestDifferential(t *testing.T) {
 	reference := func() store.Store { return memory.New() }
-	storetest.Differential(t, reference, func(*testing.T) storetest.Opener {
+	storetest.Differential(t, 50, reference, func(*testing.T) storetest.Opener {
 		s := memory.New()
 		return func() (store.Store, error) { return s, nil }
 	})

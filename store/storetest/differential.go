@@ -8,6 +8,7 @@ import (
 	"os"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -20,18 +21,18 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// Differential does the same random operations on a store and on a reference, and compares every answer, and all that
-// both contain after each operation. Two handles of the store take turns. NewStore is as for [Run]; newReference makes
-// an empty reference.
+// Differential makes a number of sequences of random operations on a store and on a reference. It compares every answer
+// and, after each operation, all documents of both. Two handles of the store take turns. NewStore is as for [Run];
+// newReference makes an empty reference.
 //
-// What the contract leaves open is normalised: tokens, the order of what is due at the same time, which of that a claim
-// with a limit takes, and the due times that a claim gives to occurrences of paused jobs.
+// Tokens, the order of occurrences that are due at the same time, and the due times of occurrences that a claim has put
+// back for a pause are not compared: the contract leaves them open.
 //
-// The operations are the same in each run, unless CARILLON_TEST_LONG=1, which does many more of them and others each
-// time. A failure names the seed; -rapid.seed=N does them again, and -rapid.checks=N sets their number.
-func Differential(t *testing.T, newReference func() store.Store, newStore func(t *testing.T) Opener) {
+// Each run makes the same operations. CARILLON_TEST_LONG=1 makes twenty times as many, others each time. A failure
+// tells its seed; -rapid.seed=N repeats its operations, and -rapid.checks=N sets the number of sequences.
+func Differential(t *testing.T, checks int, newReference func() store.Store, newStore func(t *testing.T) Opener) {
 	t.Helper()
-	configureRapid()
+	configureRapid(checks)
 	var handles [2]store.Store
 	clean := false // the store is empty
 	rapid.Check(t, func(r *rapid.T) {
@@ -69,7 +70,7 @@ func (d *differential) actions() map[string]func(*rapid.T) {
 		{"put", 3, d.put}, {"edit", 3, d.edit}, {"cancel", 1, d.cancel}, {"amend", 1, d.amend},
 		{"pause", 1, d.pause}, {"resume", 2, d.resume}, {"trigger", 1, d.trigger}, {"list", 1, d.list},
 		{"claim", 5, d.claim}, {"settle", 4, d.settle}, {"settle dead", 2, d.settleDead},
-		{"claim jobs", 3, d.claimJobs}, {"advance", 3, d.advance}, {"sweep", 1, d.sweep}, {"look", 1, d.look},
+		{"claim jobs", 4, d.claimJobs}, {"advance", 3, d.advance}, {"sweep", 1, d.sweep}, {"look", 1, d.look},
 		{"records", 1, d.writeRecords}, {"move", 1, d.move}, {"wait", 4, d.wait},
 	} {
 		for i := range a.times {
@@ -80,22 +81,28 @@ func (d *differential) actions() map[string]func(*rapid.T) {
 	return actions
 }
 
-// configureRapid sets the number of checks and their seed, unless the command line does.
-var configureRapid = sync.OnceFunc(func() {
-	given := map[string]bool{}
-	flag.Visit(func(f *flag.Flag) { given[f.Name] = true })
-	defaults := map[string]string{"rapid.checks": "30", "rapid.steps": "60", "rapid.seed": "1", "rapid.nofailfile": "true"}
+// configureRapid sets the number of checks and their seed, unless the command line does. No check may be under way.
+func configureRapid(checks int) {
+	settings := map[string]string{"rapid.steps": "60", "rapid.seed": "1", "rapid.nofailfile": "true"}
 	if os.Getenv("CARILLON_TEST_LONG") == "1" {
-		defaults["rapid.checks"], defaults["rapid.seed"] = "1000", "0"
+		checks, settings["rapid.seed"] = 20*checks, "0"
 	}
-	for name, value := range defaults {
-		if given[name] {
+	settings["rapid.checks"] = strconv.Itoa(checks)
+	for name, value := range settings {
+		if commandLine()[name] {
 			continue
 		}
 		if err := flag.Set(name, value); err != nil {
 			panic(err)
 		}
 	}
+}
+
+// commandLine has the flags that were given.
+var commandLine = sync.OnceValue(func() map[string]bool {
+	given := map[string]bool{}
+	flag.Visit(func(f *flag.Flag) { given[f.Name] = true })
+	return given
 })
 
 // differential is one sequence of operations on a reference and on a store.

@@ -15,7 +15,7 @@ import (
 // newJob is a submission of a random schedule.
 func (d *differential) newJob(n job.Name) job.Job {
 	j := newPut(n, d.now).Job
-	switch kind := oneOf(d, "kind", "instants", "instants", "crontab", "ending crontab", "sequence"); kind {
+	switch kind := oneOf(d, "kind", "instants", "instants", "crontab", "crontab", "ending crontab", "sequence"); kind {
 	case "sequence":
 		j = newSequence(n, d.now, oneOf(d, "subscribers", "null", "3", `["a","b"]`)).Job
 	case "instants":
@@ -66,7 +66,8 @@ func (d *differential) put() {
 		p := d.begin(d.newJob(n))
 		status, there := d.present(n)
 		switch oneOf(d, "on condition",
-			"none", "none", "absent", "present", "its version", "another version", "not newer", "from", "another", "anew") {
+			"none", "none", "none", "none", "absent", "present", "its version", "another version", "not newer",
+			"from", "another", "anew") {
 		case "absent":
 			p.If.Absent = true
 		case "present":
@@ -210,7 +211,8 @@ func (d *differential) list() {
 	same(d, "a job's next instant", got.Next, want.Next)
 
 	jobs := store.JobFilter{
-		Tenant: n.Tenant, Limit: limit, Prefix: oneOf(d, "prefix", "", "a", "a/"), After: oneOf(d, "after", "", "a", "a/ü 🔔"),
+		Tenant: n.Tenant, Limit: limit,
+		Prefix: oneOf(d, "prefix", "", "a", "a/"), After: oneOf(d, "after", "", "a", "a/ü 🔔"),
 	}
 	wantJobs, gotJobs := both(d, "jobs", func(s store.Store) ([]store.JobStatus, error) { return s.Jobs(d.ctx, jobs) })
 	brief := func(all []store.JobStatus) (shown []string) {
@@ -265,15 +267,15 @@ func (d *differential) settleDead() {
 	for _, o := range d.deadLetters(tenant) {
 		ids = append(ids, o.ID)
 	}
+	if len(ids) == 0 {
+		d.Skip("there is no dead letter")
+	}
 	if len(d.claims) > 0 {
 		ids = append(ids, d.claims[0].reference.ID)
 	}
-	if len(ids) == 0 {
-		d.Skip("nothing has been claimed")
-	}
 	settlement := store.DeadSettlement{
 		Tenant: oneOf(d, "of tenant", tenant, tenant, "acme"), IDs: someOf(d, "ids", 3, distinct(ids)),
-		Outcome: oneOf(d, "outcome", store.Redrive, store.Discard), Now: d.now,
+		Outcome: oneOf(d, "outcome", store.Redrive, store.Redrive, store.Discard), Now: d.now,
 	}
 	want, got := both(d, "settle dead", func(s store.Store) (int, error) { return s.SettleDead(d.ctx, settlement) })
 	same(d, "the dead letters that were settled", got, want)

@@ -119,8 +119,15 @@ func (d *differential) settle() {
 	}
 	var ofReference, ofStore []store.Settlement
 	pending := d.pendingNow()
-	for _, c := range someOf(d, "claims", 4, d.claims) {
-		t := settlement(c.reference, oneOf(d, "outcome", store.Ack, store.Retry, store.Bury, store.Release, store.Miss))
+	claims := d.claims
+	if draw(d, "of those that were claimed again", rapid.Bool()) {
+		if stale := d.claimedAgain(pending); len(stale) > 0 {
+			claims = stale
+		}
+	}
+	for _, c := range someOf(d, "claims", 4, claims) {
+		t := settlement(c.reference, oneOf(d, "outcome",
+			store.Ack, store.Retry, store.Bury, store.Bury, store.Release, store.Miss))
 		t.DueAt, t.At = d.now.Add(oneOf(d, "again after", 0, time.Second, time.Hour)), d.now
 		t.Error = oneOf(d, "error", "", "it failed")
 		t.KeepUntil = d.now.Add(oneOf(d, "keep", time.Second, 24*time.Hour))
@@ -139,6 +146,16 @@ func (d *differential) settle() {
 	if err := d.store().Settle(d.ctx, ofStore); err != nil {
 		d.Fatal(err)
 	}
+}
+
+// claimedAgain are the claims of occurrences that are pending, and by now are held by another claim or by none.
+func (d *differential) claimedAgain(pending map[job.ID]job.Occurrence) (stale []claimed) {
+	for _, c := range d.claims {
+		if o, there := pending[c.reference.ID]; there && o.Token != c.reference.Token {
+			stale = append(stale, c)
+		}
+	}
+	return stale
 }
 
 // claimJobs claims all jobs that are to be expanded.
@@ -188,9 +205,15 @@ func (d *differential) advance() {
 		d.Skip("no job was claimed")
 	}
 	var ofReference, ofStore []store.Advance
-	indexes := make([]int, len(d.expansions))
-	for i := range indexes {
-		indexes[i] = i
+	var indexes, again []int
+	for i, e := range d.expansions {
+		indexes = append(indexes, i)
+		if slices.ContainsFunc(d.expansions[i+1:], func(later expanding) bool { return later.job.Name == e.job.Name }) {
+			again = append(again, i)
+		}
+	}
+	if len(again) > 0 && draw(d, "of those that were claimed again", rapid.Bool()) {
+		indexes = again
 	}
 	for _, i := range someOf(d, "jobs", 2, indexes) {
 		e := &d.expansions[i]
@@ -237,7 +260,9 @@ func (d *differential) sweep() {
 
 // look compares what is told of lanes.
 func (d *differential) look() {
-	want, got := both(d, "the backlog", func(s store.Store) (store.Count, error) { return store.CountAll(d.ctx, s, d.now) })
+	want, got := both(d, "the backlog", func(s store.Store) (store.Count, error) {
+		return store.CountAll(d.ctx, s, d.now)
+	})
 	lanes, limit := someOf(d, "lanes", 3, everyLane), draw(d, "limit", rapid.IntRange(1, 5))
 	wantCounts, gotCounts := both(d, "counts", func(s store.Store) ([]store.Count, error) {
 		return s.Count(d.ctx, d.now, lanes, limit)
