@@ -43,6 +43,7 @@ func (s *Store) put(p *store.Put) (result store.PutResult) {
 	}
 	if before != nil {
 		result = s.replace(p, before)
+		j.Planned = p.Planned(result.Carried)
 		if !p.StartsOver {
 			j.CreatedAt, j.PausedAt = before.CreatedAt, before.PausedAt
 		}

@@ -116,7 +116,7 @@ func (w *putter) replace(p *store.Put, only any) (result store.PutResult, row in
 	err = w.tx.Stmt(w.stmt.jobReplace).QueryRow(p.StartsOver, j.Tenant, j.Key, string(j.Revision), string(j.Version),
 		j.CreatedAt.UnixMilli(), j.UpdatedAt.UnixMilli(), j.ExpiresAt.UnixMilli(), millis(j.Cursor), millis(j.ExpandAt), j.Missed,
 		j.Callback.Type, j.Callback.Data, j.Options.Encode(), only, j.Schedule.Encode(),
-		j.Planned, j.Failed, j.Trouble.Encode()).Scan(&result.Paused)
+		p.Planned(result.Carried), j.Failed, j.Trouble.Encode()).Scan(&result.Paused)
 	return result, row, replaced, err
 }
 
