@@ -263,8 +263,8 @@ func (p *Put) Judge(version job.Revision, cursor time.Time) error {
 	}
 }
 
-// Planned is how many occurrences the job has been given, if so many of Carried become its. A store without transactions
-// may count among them what is settled while the put takes effect.
+// Planned is how many occurrences the job has been given, if that number of Carried become its own. A store without
+// transactions may count among them what is settled while the put takes effect.
 func (p *Put) Planned(carried int) int { return max(0, p.Job.Planned-(len(p.Carried)-carried)) }
 
 // Replaced is the job that a Put is to replace, as it was read.

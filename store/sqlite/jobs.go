@@ -248,7 +248,9 @@ func keyRange(f store.JobFilter) (from, to string) {
 func afterPrefix(prefix string) string { return prefix + "\xff" }
 
 // Occurrences implements [store.Jobs].
-func (s *Store) Occurrences(ctx context.Context, f store.OccurrenceFilter) (page []job.Occurrence, total int, err error) {
+func (s *Store) Occurrences(
+	ctx context.Context, f store.OccurrenceFilter,
+) (page []job.Occurrence, total int, err error) {
 	revision, tenant, key := string(f.Revision), f.Name.Tenant, f.Name.Key
 	rows, err := s.stmt.occurrenceList.QueryContext(ctx, f.After[:], tenant, key, revision, f.Limit)
 	if page, err = read(ctx, rows, err, func(r scanner) (job.Occurrence, error) { return scanOccurrence(r) }); err != nil {
