@@ -233,12 +233,14 @@ func (d *Dispatcher) firstSeen(ctx context.Context, names []string, now time.Tim
 		}
 	}
 	for part := range slices.Chunk(unknown, largestBatch) {
-		found, err := d.tenantsPage(ctx, store.TenantFilter{Limit: len(part), Names: part})
+		call, cancel := context.WithTimeout(ctx, storeTimeout)
+		found, err := d.tenants.stored.FirstSeen(call, part)
+		cancel()
 		if err != nil {
 			return err
 		}
-		for _, t := range found {
-			a.met[t.Name] = metTenant{first: t.FirstSeen, met: a.met[t.Name].met}
+		for name, first := range found {
+			a.met[name] = metTenant{first: first, met: a.met[name].met}
 		}
 	}
 	return nil

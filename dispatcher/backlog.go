@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/carillon-scheduler/carillon/store"
+	"github.com/carillon-scheduler/carillon/store/replicas"
 )
 
 const (
@@ -128,7 +129,7 @@ func (d *Dispatcher) askBacklog(ctx context.Context, now time.Time) (r reading, 
 	if r.oldest, err = d.oldestUnpaused(ctx, now); err != nil {
 		return r, err
 	}
-	r.replicas, err = d.cfg.Store.Replicas(ctx, now)
+	r.replicas, err = replicas.Count(ctx, d.cfg.Store, now)
 	return r, err
 }
 

@@ -1,8 +1,10 @@
 package dispatcher_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -10,12 +12,13 @@ import (
 	"github.com/carillon-scheduler/carillon/callbacks"
 	"github.com/carillon-scheduler/carillon/dispatcher"
 	"github.com/carillon-scheduler/carillon/store"
+	"github.com/carillon-scheduler/carillon/store/replicas"
 )
 
 // expectReplicas expects the store to know of so many replicas now.
 func (b *bench) expectReplicas(what string, want int) {
 	b.Helper()
-	got, err := b.store.Replicas(b.Context(), time.Now())
+	got, err := replicas.Count(b.Context(), b.store, time.Now())
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -104,20 +107,17 @@ func TestBeatHangsAtTheEnd(t *testing.T) {
 // hangingBeats answers no beat before its time is over.
 type hangingBeats struct{ dispatcher.Store }
 
-func (hangingBeats) Beat(ctx context.Context, _ string, _ time.Time) error {
+func (hangingBeats) WriteRecords(ctx context.Context, _ []store.RecordChange) []error {
 	<-ctx.Done()
-	return fmt.Errorf("%w: %w", store.ErrUnavailable, ctx.Err())
+	return []error{fmt.Errorf("%w: %w", store.ErrUnavailable, ctx.Err())}
 }
 
-func (q *flakyQueue) Beat(ctx context.Context, replica string, until time.Time) error {
-	if err := q.fault(); err != nil {
-		return err
-	}
+func (q *flakyQueue) WriteRecords(ctx context.Context, changes []store.RecordChange) []error {
 	q.lock.Lock()
 	err := q.beatErr
 	q.lock.Unlock()
-	if err != nil {
-		return err
+	if err = cmp.Or(q.fault(), err); err != nil {
+		return slices.Repeat([]error{err}, len(changes))
 	}
-	return q.Store.Beat(ctx, replica, until)
+	return q.Store.WriteRecords(ctx, changes)
 }

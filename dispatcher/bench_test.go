@@ -107,9 +107,9 @@ func (q *crowded) DueLanes(_ context.Context, p store.DueParams) (store.DuePage,
 	return page, nil
 }
 
-func (*crowded) Tenants(_ context.Context, f store.TenantFilter) (all []job.Tenant, err error) {
-	for _, name := range f.Names {
-		all = append(all, job.Tenant{Name: name, FirstSeen: time.Unix(0, 0)})
+func (*crowded) Records(_ context.Context, f store.RecordFilter) (all []store.Record, err error) {
+	for _, name := range f.Keys {
+		all = append(all, store.Record{Key: name, Version: "v", Body: []byte(`{"firstSeen":0}`)})
 	}
 	return all, nil
 }
@@ -164,10 +164,14 @@ func (*endless) Sweep(context.Context, store.SweepParams) (store.Swept, error) {
 func (*endless) Count(context.Context, time.Time, []job.Lane, int) ([]store.Count, error) {
 	return make([]store.Count, 1), nil
 }
-func (*endless) Tenants(context.Context, store.TenantFilter) ([]job.Tenant, error) { return nil, nil }
-func (*endless) Replicas(context.Context, time.Time) (int, error)                  { return 0, nil }
-func (*endless) Now(context.Context) (time.Time, error)                            { return time.Now(), nil }
-func (*endless) Beat(context.Context, string, time.Time) error                     { return nil }
+func (*endless) Now(context.Context) (time.Time, error) { return time.Now(), nil }
+func (*endless) Records(context.Context, store.RecordFilter) ([]store.Record, error) {
+	return nil, nil
+}
+
+func (*endless) WriteRecords(_ context.Context, changes []store.RecordChange) []error {
+	return make([]error, len(changes))
+}
 
 // taker is a sender that takes all.
 type taker struct{}

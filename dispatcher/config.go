@@ -20,7 +20,7 @@ import (
 type Store interface {
 	store.Queue
 	store.Inspector
-	store.Tenants
+	store.Records
 }
 
 // Config configures a Dispatcher. Store and Callbacks must be set; [Defaults] has sane values for the rest.

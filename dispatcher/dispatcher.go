@@ -23,6 +23,7 @@ import (
 	"github.com/carillon-scheduler/carillon/dispatcher/fairqueue"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
+	"github.com/carillon-scheduler/carillon/store/tenants"
 )
 
 // Bounds of one call to the store, and of its batch.
@@ -50,7 +51,7 @@ type Dispatcher struct {
 	wakeAts  map[job.Lane]time.Time
 
 	destinations *destinations.Set
-	tenants      tenants
+	tenants      tenancy
 	finished     throughput
 
 	replica string // its own id
@@ -82,6 +83,7 @@ func New(cfg Config) (*Dispatcher, error) {
 	}
 	d := &Dispatcher{
 		replica: job.NewToken(),
+		tenants: tenancy{stored: tenants.New(cfg.Store)},
 
 		destinations: destinations.New(cfg.destinations(), cfg.Now),
 		finished:     throughput{begun: cfg.Now()},

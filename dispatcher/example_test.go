@@ -66,7 +66,7 @@ func greet(ctx context.Context) error {
 
 	// The API is an http.Handler.
 	server := httptest.NewServer(handlers.New(handlers.Config{
-		Store: jobs, Inspector: jobs, Tenants: jobs, Callbacks: config.Callbacks,
+		Store: jobs, Inspector: jobs, Records: jobs, Callbacks: config.Callbacks,
 		Wake: d.Wake, WakeExpander: d.WakeExpander, Expansion: config.Expansion(), Retain: config.Retain,
 		Limits: job.Limits{Instants: 1000, Payload: 64 << 10}, MaxBody: 1 << 20,
 	}))

@@ -13,6 +13,7 @@ import (
 	"github.com/carillon-scheduler/carillon/dispatcher"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
+	"github.com/carillon-scheduler/carillon/store/tenants"
 )
 
 // of is a change for submit: the job is a tenant's, and has a priority.
@@ -23,7 +24,9 @@ func of(tenant string, priority job.Priority) func(*job.Job) {
 // tenant gives a tenant settings.
 func (b *bench) tenant(name string, seen time.Time, settings job.TenantSettings) {
 	b.Helper()
-	if err := b.store.SetTenant(b.Context(), job.Tenant{Name: name, FirstSeen: seen.UTC(), Settings: settings}); err != nil {
+	all := tenants.New(b.store)
+	_, err := all.Meet(b.Context(), []job.Tenant{{Name: name, FirstSeen: seen}})
+	if err := errors.Join(err, all.Set(b.Context(), name, settings, seen)); err != nil {
 		b.Fatal(err)
 	}
 }
@@ -256,7 +259,7 @@ func TestTenantMaxInFlight(t *testing.T) {
 // priority is that of a tenant's jobs which have none of their own, as a replica says.
 func (b *bench) priority(d *dispatcher.Dispatcher, name string) job.Priority {
 	b.Helper()
-	t, err := b.queue.Tenant(b.Context(), name)
+	t, err := tenants.New(b.queue).Tenant(b.Context(), name)
 	if errors.Is(err, store.ErrNotFound) {
 		t, err = job.Tenant{Name: name}, nil
 	}

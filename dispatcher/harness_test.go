@@ -380,17 +380,18 @@ func (q *flakyQueue) DueLanes(ctx context.Context, p store.DueParams) (store.Due
 	return q.Store.DueLanes(ctx, p)
 }
 
-func (q *flakyQueue) Tenants(ctx context.Context, filter store.TenantFilter) ([]job.Tenant, error) {
+func (q *flakyQueue) Records(ctx context.Context, filter store.RecordFilter) ([]store.Record, error) {
 	q.lock.Lock()
 	down, err := q.down, q.tenantsErr
 	q.lock.Unlock()
-	if down {
+	switch {
+	case filter.Collection == "replicas":
+	case down:
 		return nil, fmt.Errorf("%w: switched off", store.ErrUnavailable)
-	}
-	if err != nil {
+	case err != nil:
 		return nil, err
 	}
-	return q.Store.Tenants(ctx, filter)
+	return q.Store.Records(ctx, filter)
 }
 
 func (q *flakyQueue) Count(ctx context.Context, now time.Time, lanes []job.Lane, limit int) ([]store.Count, error) {

@@ -11,6 +11,7 @@ import (
 	"github.com/jonboulle/clockwork"
 
 	"github.com/carillon-scheduler/carillon/store"
+	"github.com/carillon-scheduler/carillon/store/replicas"
 )
 
 // How often replicas look at the store's clock, say that they are there, and on average sweep.
@@ -138,8 +139,8 @@ func (d *Dispatcher) sweep(ctx context.Context) {
 			}
 			return
 		}
-		if swept.Jobs+swept.DeadLetters > 0 {
-			d.log.Debug("swept", "jobs", swept.Jobs, "deadLetters", swept.DeadLetters)
+		if swept.Jobs+swept.DeadLetters+swept.Records > 0 {
+			d.log.Debug("swept", "jobs", swept.Jobs, "deadLetters", swept.DeadLetters, "records", swept.Records)
 		}
 		more = swept.More
 	}
@@ -148,18 +149,23 @@ func (d *Dispatcher) sweep(ctx context.Context) {
 // beat says that this replica may be claiming, so that nobody moves the store's documents meanwhile. It is for people
 // who look before they do that: nothing else depends on it, so its failure stops nothing.
 func (d *Dispatcher) beat(ctx context.Context) {
-	d.noteBeat(ctx, storeTimeout, d.now().Add(beatFor).Truncate(time.Millisecond))
+	now := d.now().Truncate(time.Millisecond)
+	d.noteBeat(ctx, storeTimeout, func(ctx context.Context) error {
+		return replicas.Beat(ctx, d.cfg.Store, d.replica, now, now.Add(beatFor))
+	})
 }
 
 // lastBeat says that this replica has stopped.
 func (d *Dispatcher) lastBeat(ctx context.Context) {
-	d.noteBeat(ctx, beatInterval/5, time.Time{}) // a store that is down must not hold up the end for long
+	d.noteBeat(ctx, beatInterval/5, func(ctx context.Context) error { // a store that is down must not hold up the end for long
+		return replicas.Stop(ctx, d.cfg.Store, d.replica, d.now().Truncate(time.Millisecond))
+	})
 }
 
-func (d *Dispatcher) noteBeat(ctx context.Context, within time.Duration, until time.Time) {
+func (d *Dispatcher) noteBeat(ctx context.Context, within time.Duration, note func(context.Context) error) {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
-	if err := d.cfg.Store.Beat(ctx, d.replica, until); err != nil {
+	if err := note(ctx); err != nil {
 		d.log.Debug("a beat failed", "error", err)
 	}
 }

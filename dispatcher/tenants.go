@@ -10,16 +10,17 @@ import (
 
 	"github.com/carillon-scheduler/carillon/dispatcher/fairqueue"
 	"github.com/carillon-scheduler/carillon/job"
-	"github.com/carillon-scheduler/carillon/store"
+	"github.com/carillon-scheduler/carillon/store/tenants"
 )
 
 // tenantsInterval is how often a replica looks at the tenants: within that time it goes by new settings.
 const tenantsInterval = 5 * time.Second
 
-// tenants are the tenants' settings and automatic priorities, as far as this replica needs them.
-type tenants struct {
-	known atomic.Pointer[map[string]fairqueue.Tenant] // those with settings; nil until the store has answered
-	auto  autoPriorities
+// tenancy is the tenants' settings and automatic priorities, as far as this replica needs them.
+type tenancy struct {
+	stored *tenants.Tenants
+	known  atomic.Pointer[map[string]fairqueue.Tenant] // those with settings; nil until the store has answered
+	auto   autoPriorities
 
 	reading sync.Mutex // guards what follows
 	next    time.Time  // not before this
@@ -89,26 +90,21 @@ func (d *Dispatcher) readTenants(ctx context.Context) {
 // askTenants reads all tenants that have settings of their own.
 func (d *Dispatcher) askTenants(ctx context.Context) (map[string]fairqueue.Tenant, error) {
 	known := make(map[string]fairqueue.Tenant)
-	for filter := (store.TenantFilter{Limit: largestBatch, Set: true}); ; {
-		page, err := d.tenantsPage(ctx, filter)
+	for after := ""; ; {
+		call, cancel := context.WithTimeout(ctx, storeTimeout)
+		page, err := d.tenants.stored.Settings(call, after, largestBatch)
+		cancel()
 		if err != nil {
 			return nil, err
 		}
-		for _, t := range page {
-			s := t.Settings
-			known[t.Name] = fairqueue.Tenant{
+		for _, s := range page {
+			known[s.Tenant] = fairqueue.Tenant{
 				Weight: s.Weight, Priority: s.Priority, MaxInFlight: s.MaxInFlight, Paused: s.Paused,
 			}
 		}
-		if len(page) < filter.Limit {
+		if len(page) < largestBatch {
 			return known, nil
 		}
-		filter.After = page[len(page)-1].Name
+		after = page[len(page)-1].Tenant
 	}
-}
-
-func (d *Dispatcher) tenantsPage(ctx context.Context, filter store.TenantFilter) ([]job.Tenant, error) {
-	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
-	defer cancel()
-	return d.cfg.Store.Tenants(ctx, filter)
 }

@@ -167,6 +167,25 @@ func anchors(text string) map[string]bool {
 	return all
 }
 
+// TestPagesNameFilesThatExist looks up each path in backquotes, on any page, that begins with one of our folders.
+func TestPagesNameFilesThatExist(t *testing.T) {
+	ours := regexp.MustCompile(`^(\.ci|callbacks|cmd|dispatcher|docker|docs|handlers|job|openapi|store)/[\w./-]+$`)
+	looked := 0
+	for _, p := range files(t, ".md") {
+		for _, m := range quoted.FindAllStringSubmatch(block.ReplaceAllString(read(t, p), ""), -1) {
+			if name := m[1]; ours.MatchString(name) && !strings.Contains(name, "NAME") {
+				looked++
+				if _, err := os.Stat(filepath.Join(root, name)); err != nil {
+					t.Errorf("%s names %s, which does not exist", p, name)
+				}
+			}
+		}
+	}
+	if looked == 0 {
+		t.Error("no path was found")
+	}
+}
+
 // TestLinks follows each link from one page of the repository to another, and to its heading.
 func TestLinks(t *testing.T) {
 	followed := 0

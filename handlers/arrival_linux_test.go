@@ -21,7 +21,7 @@ func TestStoppedReplicaActsOnNothingThatWasOvertaken(t *testing.T) {
 
 			var config handlers.Config
 			b := newAPI(t, ofStoresClock, func(c *handlers.Config) {
-				c.Store, c.Inspector, c.Tenants = a.store, a.store, a.store
+				c.Store, c.Inspector, c.Records = a.store, a.store, a.store
 				config = *c
 			})
 			stopped := &http.Server{Handler: handlers.New(config), ConnContext: handlers.KeepConn}

@@ -141,7 +141,7 @@ func (a *api) first(s *submission, now time.Time) state {
 	switch {
 	case s.condition.Absent, always && reaches:
 		return create
-	case !always && (reaches || !a.meeting.has(s.job.Tenant)): // a put that fails must not make a tenant known
+	case !always && (reaches || !a.tenants.Met(s.job.Tenant)): // a put that fails must not make a tenant known
 		return read
 	default:
 		return direct

@@ -277,7 +277,7 @@ func (a *api) findLanes(ctx context.Context, now time.Time) (found []laneBacklog
 	}
 	priorities := []job.Priority{job.PriorityDefault, job.PriorityHigh, job.PriorityNormal, job.PriorityLow}
 	most := (mostLanes - len(found)) / len(priorities)
-	tenants, err := a.Tenants.Tenants(ctx, store.TenantFilter{Limit: most + 1})
+	tenants, err := a.tenants.List(ctx, "", most+1)
 	if err != nil {
 		return nil, false, err
 	}
@@ -328,7 +328,7 @@ func (a *api) tenantsOf(ctx context.Context, lanes []laneBacklog) (map[string]jo
 		all[lanes[i].Tenant] = job.Tenant{Name: lanes[i].Tenant}
 	}
 	for names := range slices.Chunk(slices.Collect(maps.Keys(all)), maxLimit) {
-		found, err := a.Tenants.Tenants(ctx, store.TenantFilter{Limit: len(names), Names: names})
+		found, err := a.tenants.Named(ctx, names)
 		if err != nil {
 			return nil, err
 		}

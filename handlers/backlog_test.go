@@ -17,6 +17,7 @@ import (
 	"github.com/carillon-scheduler/carillon/handlers"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
+	"github.com/carillon-scheduler/carillon/store/tenants"
 )
 
 // backlog is one as it is answered.
@@ -296,7 +297,7 @@ func lanesDue(n int) (lanes []store.LaneDue) {
 
 // asker makes what asks an API on the bubble's clock for the backlog, and answers the status.
 func asker(t *testing.T, s *stock) func(context.Context) int {
-	api := handlers.New(handlers.Config{Inspector: s, Tenants: noTenants{}, Callbacks: callbacks.NewRegistry(), MaxBody: 1})
+	api := handlers.New(handlers.Config{Inspector: s, Records: noRecords{}, Callbacks: callbacks.NewRegistry(), MaxBody: 1})
 	return func(ctx context.Context) int {
 		t.Helper()
 		answer := httptest.NewRecorder()
@@ -305,12 +306,12 @@ func asker(t *testing.T, s *stock) func(context.Context) int {
 	}
 }
 
-// tenantSide is embedded under a name other than that of one of its methods.
-type tenantSide = interface{ store.Tenants }
+// noRecords is a store of no records.
+type noRecords struct{ store.Store }
 
-type noTenants struct{ tenantSide }
-
-func (noTenants) Tenants(context.Context, store.TenantFilter) ([]job.Tenant, error) { return nil, nil }
+func (noRecords) Records(context.Context, store.RecordFilter) ([]store.Record, error) {
+	return nil, nil
+}
 
 // stock has lanes in which as much is due of each, and counts what is read of them.
 type stock struct {
@@ -423,7 +424,7 @@ func TestBacklogOfTenantsBehindMuch(t *testing.T) {
 		for i := range c.tenants {
 			known = append(known, job.Tenant{Name: fmt.Sprintf("b%04d", i)})
 		}
-		if _, err := a.store.MeetTenants(t.Context(), known); err != nil {
+		if _, err := tenants.New(a.store).Meet(t.Context(), known); err != nil {
 			t.Fatal(err)
 		}
 		got := a.backlog("?limit=1000")

@@ -45,7 +45,7 @@ func BenchmarkSubmit(b *testing.B) {
 			}
 			api := handlers.New(handlers.Config{
 				Store:     storesNothing{},
-				Tenants:   storesNothing{},
+				Records:   storesNothing{},
 				Callbacks: callbacks.NewRegistry(sender("discard"), webhook.New(webhook.Options{})),
 				Limits:    job.Limits{Instants: 1000, Payload: 1 << 20},
 				MaxBody:   1 << 20,
@@ -77,7 +77,9 @@ func (storesNothing) Put(_ context.Context, puts []store.Put) []store.PutResult 
 	return make([]store.PutResult, len(puts))
 }
 
-func (storesNothing) MeetTenants(context.Context, []job.Tenant) (int, error) { return 0, nil }
+func (storesNothing) WriteRecords(_ context.Context, changes []store.RecordChange) []error {
+	return make([]error, len(changes))
+}
 
 // processorTime is what this process has used.
 func processorTime(b *testing.B) time.Duration {

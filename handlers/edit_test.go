@@ -225,7 +225,7 @@ func TestOvertakenRequestsAreRefused(t *testing.T) {
 // TestRequestsInTurnAreNeverRefused sends one after another's answer.
 func TestRequestsInTurnAreNeverRefused(t *testing.T) {
 	a := newAPI(t, ofStoresClock)
-	b := newAPI(t, ofStoresClock, func(c *handlers.Config) { c.Store, c.Inspector, c.Tenants = a.store, a.store, a.store })
+	b := newAPI(t, ofStoresClock, func(c *handlers.Config) { c.Store, c.Inspector, c.Records = a.store, a.store, a.store })
 	a.call("PUT", "/v1/jobs/a", body("a", time.Hour)).want(201)
 	for i := range 50 {
 		of := []*api{a, b}[i%2]

@@ -30,7 +30,7 @@ func ExampleNew() {
 	defer hooks.Close()
 
 	api := handlers.New(handlers.Config{
-		Store: jobs, Inspector: jobs, Tenants: jobs, Callbacks: callbacks.NewRegistry(hooks),
+		Store: jobs, Inspector: jobs, Records: jobs, Callbacks: callbacks.NewRegistry(hooks),
 		Expansion: dispatcher.Defaults.Expansion(), Retain: 24 * time.Hour,
 		Limits: job.Limits{Instants: 1000, Payload: 64 << 10}, MaxBody: 1 << 20,
 	})

@@ -2,10 +2,7 @@ package handlers
 
 import (
 	"context"
-	"strconv"
 	"sync/atomic"
-
-	"github.com/carillon-scheduler/carillon/job"
 )
 
 // Routes lists the router's routes as "METHOD /path/:parameter".
@@ -29,14 +26,4 @@ func Gathered(ctx context.Context, weight int, wait func()) int {
 	}()
 	wait()
 	return int(taken.Load())
-}
-
-// MostRemembered meets so many tenants, one after the other, and answers how many are remembered at the most.
-func MostRemembered(n int) (most int) {
-	var m meeting
-	for i := range n {
-		m.remember([]job.Tenant{{Name: strconv.Itoa(i)}})
-		most = max(most, len(m.met))
-	}
-	return most
 }

@@ -20,14 +20,15 @@ import (
 	"github.com/carillon-scheduler/carillon/openapi"
 	"github.com/carillon-scheduler/carillon/store"
 	"github.com/carillon-scheduler/carillon/store/clock"
+	"github.com/carillon-scheduler/carillon/store/tenants"
 )
 
 // Config holds the dependencies and the bounds of the API. All of its funcs are called concurrently.
 type Config struct {
-	// Store, Inspector and Tenants are sides of the same store.
+	// Store, Inspector and Records are sides of the same store.
 	Store     store.Jobs
 	Inspector store.Inspector
-	Tenants   store.Tenants
+	Records   store.Records
 	Callbacks *callbacks.Registry
 	// Wake is called after each submission, with the lane and the earliest instant of its occurrences, so that they fire
 	// on time. It must not block. Nil does nothing.
@@ -49,7 +50,7 @@ type Config struct {
 	// Rate answers how many occurrences per second this replica has settled lately; 0 if that is not known. Nil never
 	// knows.
 	Rate func() float64
-	// Replicas counts those that may be claiming at a time, as [store.Queue] does. Nil is always one.
+	// Replicas counts those that may be claiming at a time. Nil is always one.
 	Replicas func(ctx context.Context, now time.Time) (int, error)
 	// Limits bound each job.
 	Limits job.Limits
@@ -85,7 +86,10 @@ func New(config Config) http.Handler {
 
 // newEngine makes the router.
 func newEngine(config Config) *gin.Engine {
-	a := &api{Config: config.withDefaults(), metrics: newMetrics(config.Registerer), recent: recent{turn: make(chan struct{}, 1)}}
+	a := &api{
+		Config: config.withDefaults(), metrics: newMetrics(config.Registerer), recent: recent{turn: make(chan struct{}, 1)},
+		tenants: tenants.New(config.Records),
+	}
 	gin.SetMode(gin.ReleaseMode) // else gin prints each route to standard output
 	e := gin.New()
 	e.UseEscapedPath = true // so that an escaped slash is part of a key
@@ -177,8 +181,8 @@ func (c Config) withDefaults() Config {
 type api struct {
 	Config
 	metrics *metrics
-	meeting meeting
 	recent  recent
+	tenants *tenants.Tenants
 }
 
 // answer makes a gin handler of one that answers its errors as a problem.

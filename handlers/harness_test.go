@@ -58,7 +58,7 @@ func newAPI(t testing.TB, configure ...func(*handlers.Config)) *api {
 	config := handlers.Config{
 		Store:     a.store,
 		Inspector: a.store,
-		Tenants:   a.store,
+		Records:   a.store,
 		Callbacks: callbacks.NewRegistry(sender("http"), sender("rabbitmq")),
 		Wake: func(lane job.Lane, at time.Time) {
 			a.mu.Lock()

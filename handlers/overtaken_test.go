@@ -28,7 +28,7 @@ func waiting(t *testing.T, a *api, since time.Duration, configure ...func(*handl
 	t.Helper()
 	var config handlers.Config
 	b := newAPI(t, append(configure, func(c *handlers.Config) {
-		c.Store, c.Inspector, c.Tenants = a.store, a.store, a.store
+		c.Store, c.Inspector, c.Records = a.store, a.store, a.store
 		config = *c
 	})...)
 	server := httptest.NewUnstartedServer(handlers.New(config))

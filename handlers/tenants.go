@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
-	"sync"
 
 	"github.com/gin-gonic/gin"
 
@@ -55,13 +54,13 @@ func (a *api) listTenants(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	filter := store.TenantFilter{Limit: limit + 1}
-	if filter.After, err = keyCursorParameter(query); err != nil {
+	after, err := keyCursorParameter(query)
+	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTime)
 	defer cancel()
-	tenants, err := a.Tenants.Tenants(ctx, filter)
+	tenants, err := a.tenants.List(ctx, after, limit+1)
 	if err != nil {
 		return err
 	}
@@ -111,15 +110,16 @@ func (a *api) putTenant(c *gin.Context) error {
 	}
 	ctx, cancel, _ := a.inTime(c.Request)
 	defer cancel()
-	t := job.Tenant{Name: name, FirstSeen: a.now(), Settings: settings}
-	inserted, err := a.Tenants.MeetTenants(ctx, []job.Tenant{t}) // of those who race to create it, one does
+	t := job.Tenant{Name: name, FirstSeen: a.now()}
+	inserted, err := a.tenants.Meet(ctx, []job.Tenant{t}) // of those who race to create it, one does
 	if err != nil {
 		return err
 	}
+	status := http.StatusOK
 	if inserted > 0 {
-		return writeJSON(c, http.StatusCreated, a.viewTenants(ctx, t)[0])
+		status = http.StatusCreated
 	}
-	return a.setTenant(ctx, c, name, settings)
+	return a.setTenant(ctx, c, status, name, settings)
 }
 
 // resetTenant gives a tenant the default settings back.
@@ -133,26 +133,26 @@ func (a *api) resetTenant(c *gin.Context) error {
 	}
 	ctx, cancel, _ := a.inTime(c.Request)
 	defer cancel()
-	return a.setTenant(ctx, c, name, job.TenantSettings{})
+	return a.setTenant(ctx, c, http.StatusOK, name, job.TenantSettings{})
 }
 
 // setTenant gives a tenant that is known other settings, and answers with it.
-func (a *api) setTenant(ctx context.Context, c *gin.Context, name string, settings job.TenantSettings) error {
+func (a *api) setTenant(ctx context.Context, c *gin.Context, status int, name string, settings job.TenantSettings) error {
 	t, err := a.knownTenant(ctx, name) // before the change: after it, an error would hide that it was made
 	if err != nil {
 		return err
 	}
 	t.Settings = settings
-	if err := a.Tenants.SetTenant(ctx, t); err != nil {
+	if err := a.tenants.Set(ctx, name, settings, a.now()); err != nil {
 		return err
 	}
-	return writeJSON(c, http.StatusOK, a.viewTenants(ctx, t)[0])
+	return writeJSON(c, status, a.viewTenants(ctx, t)[0])
 }
 
 var errNoTenant = &statusError{http.StatusNotFound, "this tenant is not known: nobody has submitted a job of it, or made settings for it"}
 
 func (a *api) knownTenant(ctx context.Context, name string) (job.Tenant, error) {
-	t, err := a.Tenants.Tenant(ctx, name)
+	t, err := a.tenants.Tenant(ctx, name)
 	if errors.Is(err, store.ErrNotFound) {
 		return t, errNoTenant
 	}
@@ -178,55 +178,21 @@ func (a *api) refuseAnyTenant(c *gin.Context) {
 	}
 }
 
-// meeting remembers which tenants the store knows. Its methods are safe for concurrent use.
-type meeting struct {
-	mu  sync.Mutex
-	met map[string]bool
-}
-
-// mostMet bounds what is remembered. To meet a tenant again does no harm.
-const mostMet = 100_000
-
-// has tells whether a tenant is known to be met.
-func (m *meeting) has(tenant string) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.met[tenant]
-}
-
-// strangers are the tenants of puts that are not known to be met. They may repeat.
-func (m *meeting) strangers(puts []store.Put) (all []job.Tenant) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	var last string
-	for i := range puts { // which are of one tenant, mostly
-		if name := puts[i].Job.Tenant; name != last && !m.met[name] {
-			all = append(all, job.Tenant{Name: name, FirstSeen: puts[i].Now})
-			last = name
-		}
-	}
-	return all
-}
-
-func (m *meeting) remember(tenants []job.Tenant) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.met == nil || len(m.met)+len(tenants) > mostMet {
-		m.met = make(map[string]bool)
-	}
-	for _, t := range tenants {
-		m.met[t.Name] = true
-	}
-}
-
 // meetAndPut puts jobs once the store knows their tenants: not after that, since a replica that died in between would
 // leave a tenant that has jobs and is not known.
 func (a *api) meetAndPut(ctx context.Context, puts []store.Put) []store.PutResult {
-	if strangers := a.meeting.strangers(puts); len(strangers) > 0 {
-		if _, err := a.Tenants.MeetTenants(ctx, strangers); err != nil {
+	var strangers []job.Tenant
+	last := ""
+	for i := range puts { // which are of one tenant, mostly
+		if name := puts[i].Job.Tenant; name != last && !a.tenants.Met(name) {
+			strangers = append(strangers, job.Tenant{Name: name, FirstSeen: puts[i].Now})
+			last = name
+		}
+	}
+	if len(strangers) > 0 {
+		if _, err := a.tenants.Meet(ctx, strangers); err != nil {
 			return slices.Repeat([]store.PutResult{{Err: err}}, len(puts))
 		}
-		a.meeting.remember(strangers)
 	}
 	return a.Store.Put(ctx, puts)
 }

@@ -213,8 +213,8 @@ func TestSubmissionsMeetTheirTenant(t *testing.T) {
 	if got := a.tenant("Other_2.eu"); got.FirstSeen != at(0) || got.Settings.Weight != 9 {
 		t.Errorf("it is %+v", got)
 	}
-	if got := a.store.takeMet(); !slices.Equal(got, []string{"Other_2.eu", "default", "acme", "lots", "Other_2.eu"}) {
-		t.Errorf("the store was told of %q: each once by a submission", got)
+	if got := a.store.takeMet(); !slices.Equal(got, []string{"Other_2.eu", "default", "acme", "lots"}) {
+		t.Errorf("the store was told of %q: each once", got)
 	}
 }
 
@@ -262,7 +262,7 @@ func TestWhatIsRefusedMeetsNobody(t *testing.T) {
 // A replica that has not met a tenant yet goes by the job, as any other.
 func TestConditionsOfTenantThatAnotherReplicaHasMet(t *testing.T) {
 	a := newAPI(t)
-	b := newAPI(t, func(c *handlers.Config) { c.Store, c.Inspector, c.Tenants = a.store, a.store, a.store })
+	b := newAPI(t, func(c *handlers.Config) { c.Store, c.Inspector, c.Records = a.store, a.store, a.store })
 	tag := a.call("PUT", "/v1/jobs/k", body("k", time.Hour), ofAcme).want(201).header.Get("ETag")
 	b.call("PUT", "/v1/jobs/k", body("k", 2*time.Hour), ofAcme, `If-Match: "01KBX2Q7ZJ7Q1H8Z5V0T9W3M4N"`).want(412)
 	b.call("PUT", "/v1/jobs/other", body("other", time.Hour), ofAcme, "If-Match: *").want(412)
@@ -327,13 +327,6 @@ func TestTenantIsCreatedOnce(t *testing.T) {
 	}
 }
 
-// What is remembered of tenants is bounded, however many there are.
-func TestTenantsRememberedAreBounded(t *testing.T) {
-	if most := handlers.MostRemembered(250_000); most < 50_000 || most > 100_000 {
-		t.Errorf("at the most, %d of them are remembered", most)
-	}
-}
-
 // The tenants' side of faultyStore.
 
 func (s *faultyStore) setTenantFault(err error) {
@@ -357,35 +350,23 @@ func (s *faultyStore) takeMet() []string {
 	return met
 }
 
-func (s *faultyStore) MeetTenants(ctx context.Context, tenants []job.Tenant) (int, error) {
+func (s *faultyStore) WriteRecords(ctx context.Context, changes []store.RecordChange) []error {
 	if err := s.failingTenants(); err != nil {
-		return 0, err
+		return slices.Repeat([]error{err}, len(changes))
 	}
 	s.mu.Lock()
-	for _, t := range tenants {
-		s.met = append(s.met, t.Name)
+	for _, c := range changes {
+		if c.If.Absent {
+			s.met = append(s.met, c.Key)
+		}
 	}
 	s.mu.Unlock()
-	return s.Store.MeetTenants(ctx, tenants)
+	return s.Store.WriteRecords(ctx, changes)
 }
 
-func (s *faultyStore) SetTenant(ctx context.Context, t job.Tenant) error {
-	if err := s.failingTenants(); err != nil {
-		return err
-	}
-	return s.Store.SetTenant(ctx, t)
-}
-
-func (s *faultyStore) Tenant(ctx context.Context, name string) (job.Tenant, error) {
-	if err := s.failingTenants(); err != nil {
-		return job.Tenant{}, err
-	}
-	return s.Store.Tenant(ctx, name)
-}
-
-func (s *faultyStore) Tenants(ctx context.Context, f store.TenantFilter) ([]job.Tenant, error) {
+func (s *faultyStore) Records(ctx context.Context, f store.RecordFilter) ([]store.Record, error) {
 	if err := s.failingTenants(); err != nil {
 		return nil, err
 	}
-	return s.Store.Tenants(ctx, f)
+	return s.Store.Records(ctx, f)
 }

@@ -2,6 +2,8 @@ package store
 
 import (
 	"context"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/carillon-scheduler/carillon/job"
@@ -56,6 +58,15 @@ type RecordFilter struct {
 	Now time.Time
 }
 
+// Wanted are those among Keys that have the prefix and sort after After, in order.
+func (f *RecordFilter) Wanted() []string {
+	wanted := slices.DeleteFunc(slices.Clone(f.Keys), func(key string) bool {
+		return key <= f.After || !strings.HasPrefix(key, f.Prefix)
+	})
+	slices.Sort(wanted)
+	return wanted
+}
+
 // RecordChange writes or deletes one record.
 type RecordChange struct {
 	Collection string
@@ -72,12 +83,20 @@ type RecordChange struct {
 	Now time.Time
 }
 
+// Check answers [ErrTooLarge] to a change that exceeds the bounds.
+func (c *RecordChange) Check() error {
+	if len(c.Key) > MaxRecordKey || len(c.Body) > MaxRecordBody {
+		return ErrTooLarge
+	}
+	return nil
+}
+
 // Judge decides whether a change is made, given the version of the present record; empty if there is none that is live.
 // If the change is not made, err is the answer to it: nil if there is nothing to do.
 func (c *RecordChange) Judge(present job.Revision) (write bool, err error) {
 	switch {
-	case len(c.Key) > MaxRecordKey || len(c.Body) > MaxRecordBody:
-		return false, ErrTooLarge
+	case c.Check() != nil:
+		return false, c.Check()
 	case present == c.Version, present == "" && c.Body == nil:
 		return false, nil
 	case !c.If.Holds(present):

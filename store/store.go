@@ -1,8 +1,8 @@
 // Package store says what a Carillon store must do. Each implementation is a package below this one with an
 // Open(ctx, url); all of them pass the suite in storetest.
 //
-// Every store keeps two kinds of documents: one per job, and one per pending occurrence or dead letter. Time is passed
-// in and never read inside a store. Times are kept as whole milliseconds; callers pass times that are.
+// Every store keeps three kinds of documents: one per job, one per pending occurrence or dead letter, and records. Time
+// is passed in and never read inside a store. Times are kept as whole milliseconds; callers pass times that are.
 package store
 
 import (
@@ -50,7 +50,7 @@ type Store interface {
 	Jobs
 	Queue
 	Inspector
-	Tenants
+	Records
 	Transfer
 	Close() error
 }
@@ -147,13 +147,6 @@ type Queue interface {
 	// Now answers the time by the store's clock, or this machine's if the store has none. It asks the server anew each
 	// time, so it also tells whether the store can be reached.
 	Now(ctx context.Context) (time.Time, error)
-
-	// Beat notes that a replica, named by an id of its own, may be claiming until a time; zero notes that it has
-	// stopped.
-	Beat(ctx context.Context, replica string, until time.Time) error
-
-	// Replicas counts those that may be claiming at now, and forgets those that have not been for an hour.
-	Replicas(ctx context.Context, now time.Time) (int, error)
 }
 
 // Transfer is the side of a store by which its documents are moved: what one store exports, any other imports.

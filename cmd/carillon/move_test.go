@@ -13,7 +13,9 @@ import (
 
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
+	"github.com/carillon-scheduler/carillon/store/replicas"
 	"github.com/carillon-scheduler/carillon/store/sqlite"
+	"github.com/carillon-scheduler/carillon/store/tenants"
 
 	"github.com/carillon-scheduler/carillon/cmd/internal/cli"
 )
@@ -25,7 +27,7 @@ func filled(t *testing.T, n int) string {
 	onStore(t, url, func(s store.Store) {
 		now := time.Now().Truncate(time.Millisecond)
 		tenant := job.Tenant{Name: job.DefaultTenant, FirstSeen: now, Settings: job.TenantSettings{Weight: 2}}
-		if _, err := s.MeetTenants(t.Context(), []job.Tenant{tenant}); err != nil {
+		if _, err := tenants.New(s).Meet(t.Context(), []job.Tenant{tenant}); err != nil {
 			t.Fatal(err)
 		}
 		puts := make([]store.Put, n)
@@ -150,7 +152,7 @@ func TestMoveWhileClaiming(t *testing.T) {
 	for url, until := range map[string]time.Time{from: time.Now().Add(time.Hour), to: time.Now().Add(time.Hour)} {
 		onStore(t, url, func(s store.Store) {
 			for _, replica := range []string{"a", "b"} {
-				if err := s.Beat(t.Context(), replica, until); err != nil {
+				if err := replicas.Beat(t.Context(), s, replica, time.Now(), until); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -177,7 +179,7 @@ func TestMoveInterferes(t *testing.T) {
 	from := filled(t, jobs)
 	beat := func(s store.Store) {
 		t.Helper()
-		if err := s.Beat(t.Context(), "a", time.Now().Add(time.Hour)); err != nil {
+		if err := replicas.Beat(t.Context(), s, "a", time.Now(), time.Now().Add(time.Hour)); err != nil {
 			t.Error(err)
 		}
 	}

@@ -20,12 +20,10 @@ type inner interface{ store.Jobs }
 
 type jobs struct{ inner }
 
-// Tenants is the inner one with every mutation bounded, as by [Jobs].
-func Tenants(inner store.Tenants) store.Tenants { return &tenants{inner} }
+// Records is the inner one with every mutation bounded, as by [Jobs].
+func Records(inner store.Records) store.Records { return &records{inner} }
 
-type innerTenants interface{ store.Tenants }
-
-type tenants struct{ innerTenants }
+type records struct{ inner store.Records }
 
 // certain does a mutation, and waits until its outcome can change no more.
 func certain(ctx context.Context, mutate func(context.Context) error) error {
@@ -102,16 +100,18 @@ func (j *jobs) SettleDead(ctx context.Context, d store.DeadSettlement) (n int, e
 	return n, err
 }
 
-// MeetTenants implements [store.Tenants].
-func (t *tenants) MeetTenants(ctx context.Context, all []job.Tenant) (inserted int, err error) {
-	err = certain(ctx, func(ctx context.Context) (err error) {
-		inserted, err = t.innerTenants.MeetTenants(ctx, all)
-		return err
-	})
-	return inserted, err
+// Records implements [store.Records].
+func (r *records) Records(ctx context.Context, filter store.RecordFilter) ([]store.Record, error) {
+	return r.inner.Records(ctx, filter)
 }
 
-// SetTenant implements [store.Tenants].
-func (t *tenants) SetTenant(ctx context.Context, tenant job.Tenant) error {
-	return certain(ctx, func(ctx context.Context) error { return t.innerTenants.SetTenant(ctx, tenant) })
+// WriteRecords implements [store.Records].
+func (r *records) WriteRecords(ctx context.Context, changes []store.RecordChange) []error {
+	ctx, cancel := within(ctx)
+	defer cancel()
+	answers := r.inner.WriteRecords(ctx, changes)
+	for _, err := range answers {
+		wait(ctx, err)
+	}
+	return answers
 }

@@ -37,40 +37,39 @@ func (f failing) Resume(context.Context, job.Name, job.Revision, time.Time) erro
 func (f failing) Trigger(context.Context, job.Occurrence) error                 { return f.err }
 func (f failing) SettleDead(context.Context, store.DeadSettlement) (int, error) { return 0, f.err }
 
-func (f failing) MeetTenants(context.Context, []job.Tenant) (int, error)           { return 0, f.err }
-func (f failing) SetTenant(context.Context, job.Tenant) error                      { return f.err }
+func (f failing) WriteRecords(context.Context, []store.RecordChange) []error {
+	return []error{nil, f.err}
+}
 func (f failing) Jobs(context.Context, store.JobFilter) ([]store.JobStatus, error) { return nil, f.err }
 
 // TestUnknownOutcomesAreAnsweredWhenTheyAreFinal does everything that a store can be asked for.
 func TestUnknownOutcomesAreAnsweredWhenTheyAreFinal(t *testing.T) {
 	lost := fmt.Errorf("%w: the answer was lost", store.ErrUnavailable)
-	for name, do := range map[string]func(ctx context.Context, s store.Jobs, t store.Tenants) error{
-		"put": func(ctx context.Context, s store.Jobs, _ store.Tenants) error {
+	for name, do := range map[string]func(ctx context.Context, s store.Jobs, r store.Records) error{
+		"put": func(ctx context.Context, s store.Jobs, _ store.Records) error {
 			return s.Put(ctx, make([]store.Put, 2))[1].Err
 		},
-		"cancel": func(ctx context.Context, s store.Jobs, _ store.Tenants) error {
+		"cancel": func(ctx context.Context, s store.Jobs, _ store.Records) error {
 			_, err := s.Cancel(ctx, nil, store.Asked{})
 			return err
 		},
-		"amend": func(ctx context.Context, s store.Jobs, _ store.Tenants) error { return s.Amend(ctx, store.Amendment{}) },
-		"pause": func(ctx context.Context, s store.Jobs, _ store.Tenants) error {
+		"amend": func(ctx context.Context, s store.Jobs, _ store.Records) error { return s.Amend(ctx, store.Amendment{}) },
+		"pause": func(ctx context.Context, s store.Jobs, _ store.Records) error {
 			return s.Pause(ctx, job.Name{}, "", time.Time{})
 		},
-		"resume": func(ctx context.Context, s store.Jobs, _ store.Tenants) error {
+		"resume": func(ctx context.Context, s store.Jobs, _ store.Records) error {
 			return s.Resume(ctx, job.Name{}, "", time.Time{})
 		},
-		"trigger": func(ctx context.Context, s store.Jobs, _ store.Tenants) error {
+		"trigger": func(ctx context.Context, s store.Jobs, _ store.Records) error {
 			return s.Trigger(ctx, job.Occurrence{})
 		},
-		"settle dead letters": func(ctx context.Context, s store.Jobs, _ store.Tenants) error {
+		"settle dead letters": func(ctx context.Context, s store.Jobs, _ store.Records) error {
 			_, err := s.SettleDead(ctx, store.DeadSettlement{})
 			return err
 		},
-		"meet tenants": func(ctx context.Context, _ store.Jobs, t store.Tenants) error {
-			_, err := t.MeetTenants(ctx, nil)
-			return err
+		"write records": func(ctx context.Context, _ store.Jobs, r store.Records) error {
+			return r.WriteRecords(ctx, make([]store.RecordChange, 2))[1]
 		},
-		"set tenant": func(ctx context.Context, _ store.Jobs, t store.Tenants) error { return t.SetTenant(ctx, job.Tenant{}) },
 	} {
 		for _, test := range []struct {
 			err       error
@@ -100,7 +99,7 @@ func TestUnknownOutcomesAreAnsweredWhenTheyAreFinal(t *testing.T) {
 						cancel()
 					}
 					begin := time.Now()
-					if err := do(ctx, bounded.Jobs(s), bounded.Tenants(s)); !errors.Is(err, test.err) {
+					if err := do(ctx, bounded.Jobs(s), bounded.Records(s)); !errors.Is(err, test.err) {
 						t.Errorf("answered %v", err)
 					}
 					if took := time.Since(begin); took != test.after {

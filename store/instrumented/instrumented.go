@@ -45,14 +45,10 @@ func New(inner store.Store, registerer prometheus.Registerer) store.Store {
 		{&m.settle, "settle"},
 		{&m.sweep, "sweep"},
 		{&m.now, "now"},
-		{&m.beat, "beat"},
-		{&m.replicas, "replicas"},
 		{&m.count, "count"},
 		{&m.sample, "sample"},
-		{&m.meetTenants, "meet_tenants"},
-		{&m.setTenant, "set_tenant"},
-		{&m.tenant, "tenant"},
-		{&m.tenants, "tenants"},
+		{&m.records, "records"},
+		{&m.writeRecords, "write_records"},
 		{&m.exports, "export"},
 		{&m.imports, "import"},
 	} {
@@ -66,11 +62,11 @@ func New(inner store.Store, registerer prometheus.Registerer) store.Store {
 type metered struct {
 	inner store.Store
 
-	put, cancel, amend, pause, resume, trigger, jobs                operation
-	occurrences, deadLetters, settleDead, claim, claimJobs          operation
-	dueLanes                                                        operation
-	advance, settle, sweep, now, beat, replicas, exports            operation
-	imports, count, sample, meetTenants, setTenant, tenant, tenants operation
+	put, cancel, amend, pause, resume, trigger, jobs       operation
+	occurrences, deadLetters, settleDead, claim, claimJobs operation
+	dueLanes                                               operation
+	advance, settle, sweep, now, exports                   operation
+	imports, count, sample, records, writeRecords          operation
 }
 
 // operation has the metrics of one method.

@@ -2,6 +2,7 @@ package instrumented
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/carillon-scheduler/carillon/job"
@@ -153,22 +154,6 @@ func (s *metered) Now(ctx context.Context) (time.Time, error) {
 	return answer, err
 }
 
-// Beat implements [store.Queue].
-func (s *metered) Beat(ctx context.Context, replica string, until time.Time) error {
-	start := time.Now()
-	err := s.inner.Beat(ctx, replica, until)
-	s.beat.done(ctx, start, err)
-	return err
-}
-
-// Replicas implements [store.Queue].
-func (s *metered) Replicas(ctx context.Context, now time.Time) (int, error) {
-	start := time.Now()
-	answer, err := s.inner.Replicas(ctx, now)
-	s.replicas.done(ctx, start, err)
-	return answer, err
-}
-
 // Count implements [store.Inspector].
 func (s *metered) Count(ctx context.Context, now time.Time, lanes []job.Lane, limit int) ([]store.Count, error) {
 	start := time.Now()
@@ -185,36 +170,24 @@ func (s *metered) Sample(ctx context.Context, lane job.Lane, from time.Time, lim
 	return answer, err
 }
 
-// MeetTenants implements [store.Tenants].
-func (s *metered) MeetTenants(ctx context.Context, tenants []job.Tenant) (int, error) {
+// Records implements [store.Records].
+func (s *metered) Records(ctx context.Context, filter store.RecordFilter) ([]store.Record, error) {
 	start := time.Now()
-	inserted, err := s.inner.MeetTenants(ctx, tenants)
-	s.meetTenants.done(ctx, start, err)
-	return inserted, err
-}
-
-// SetTenant implements [store.Tenants].
-func (s *metered) SetTenant(ctx context.Context, tenant job.Tenant) error {
-	start := time.Now()
-	err := s.inner.SetTenant(ctx, tenant)
-	s.setTenant.done(ctx, start, err)
-	return err
-}
-
-// Tenant implements [store.Tenants].
-func (s *metered) Tenant(ctx context.Context, name string) (job.Tenant, error) {
-	start := time.Now()
-	answer, err := s.inner.Tenant(ctx, name)
-	s.tenant.done(ctx, start, err)
+	answer, err := s.inner.Records(ctx, filter)
+	s.records.done(ctx, start, err)
 	return answer, err
 }
 
-// Tenants implements [store.Tenants].
-func (s *metered) Tenants(ctx context.Context, filter store.TenantFilter) ([]job.Tenant, error) {
+// WriteRecords implements [store.Records]. It has failed if any of its changes has.
+func (s *metered) WriteRecords(ctx context.Context, changes []store.RecordChange) []error {
 	start := time.Now()
-	answer, err := s.inner.Tenants(ctx, filter)
-	s.tenants.done(ctx, start, err)
-	return answer, err
+	answers := s.inner.WriteRecords(ctx, changes)
+	var err error
+	if i := slices.IndexFunc(answers, func(err error) bool { return isFault(ctx, err) }); i >= 0 {
+		err = answers[i]
+	}
+	s.writeRecords.done(ctx, start, err)
+	return answers
 }
 
 // Export implements [store.Transfer].

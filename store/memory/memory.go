@@ -29,7 +29,6 @@ type Store struct {
 	pending map[job.Name]map[job.ID]*job.Occurrence
 	dead    map[job.ID]*job.Occurrence
 	records map[recordKey]store.Record
-	roster
 }
 
 // entry is a job, and the token of the claim to expand it; empty if there is none.
@@ -45,7 +44,6 @@ func New() *Store {
 		pending: map[job.Name]map[job.ID]*job.Occurrence{},
 		dead:    map[job.ID]*job.Occurrence{},
 		records: map[recordKey]store.Record{},
-		roster:  newRoster(),
 	}
 }
 

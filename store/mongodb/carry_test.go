@@ -141,7 +141,7 @@ func TestCarryIsInterrupted(t *testing.T) {
 				case isExported:
 					n := 0
 					for _, record := range exported {
-						if o := record.Occurrence; o != nil && want[o.Timestamp] == 1 && o.Revision == status.Revision {
+						if o := record.(store.Document).Occurrence; o != nil && want[o.Timestamp] == 1 && o.Revision == status.Revision {
 							n++
 						}
 					}

@@ -22,7 +22,7 @@ func TestQueriesUseIndexes(t *testing.T) {
 	for collection, want := range map[string][]string{
 		"jobs":        {"_id", "expandAt", "expiresAt"},
 		"occurrences": {"_id", "dueAt,lane", "lane,dueAt,_id", "revision,tenant,key,_id"},
-		"tenants":     {"_id", "set,_id"},
+		"records":     {"_id", "expiresAt"},
 	} {
 		cursor, err := db.Collection(collection).Indexes().List(t.Context())
 		if err != nil {
@@ -76,13 +76,16 @@ func TestQueriesUseIndexes(t *testing.T) {
 	if found, err := relayed.Sample(t.Context(), job.DefaultLane, epoch, 10); err != nil || len(found) == 0 {
 		t.Errorf("sampled %d, %v: the test shows nothing", len(found), err)
 	}
-	if err := relayed.SetTenant(t.Context(), job.Tenant{Name: "acme", FirstSeen: epoch}); err != nil {
+	change := store.RecordChange{
+		Collection: "things", Key: "k", Version: job.NewRevision(epoch), Body: []byte("1"), ExpiresAt: epoch.Add(time.Hour), Now: epoch,
+	}
+	if err := relayed.WriteRecords(t.Context(), []store.RecordChange{change})[0]; err != nil {
 		t.Error(err)
 	}
-	for _, filter := range []store.TenantFilter{{After: "a"}, {Set: true}, {Names: []string{"acme"}}} {
-		filter.Limit = 10
-		if _, err := relayed.Tenants(t.Context(), filter); err != nil {
-			t.Error(err)
+	for _, filter := range []store.RecordFilter{{After: "a"}, {Prefix: "k"}, {Keys: []string{"k", "l"}}} {
+		filter.Collection, filter.Limit, filter.Now = "things", 10, epoch
+		if page, err := relayed.Records(t.Context(), filter); err != nil || len(page) != 1 {
+			t.Errorf("%d records, %v: the test shows nothing", len(page), err)
 		}
 	}
 	if err := relayed.Settle(t.Context(), []store.Settlement{settlement(claimed[0], store.Bury)}); err != nil {
@@ -117,24 +120,13 @@ func TestOpenWithoutIndexes(t *testing.T) {
 	db := newDatabase(t)
 	s := db.open(t)
 	mustPut(t, s, newPut("k", epoch, 0, time.Second))
-	if err := s.SetTenant(t.Context(), job.Tenant{Name: "acme", FirstSeen: epoch, Settings: job.TenantSettings{Paused: true}}); err != nil {
-		t.Fatal(err)
-	}
-	for collection, index := range map[string]string{"occurrences": "dueAt_1_lane_1", "tenants": "set_1__id_1"} {
-		if err := db.Collection(collection).Indexes().DropOne(t.Context(), index); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if _, err := db.Collection("tenants").UpdateMany(t.Context(), bson.M{}, bson.M{"$unset": bson.M{"set": ""}}); err != nil {
+	if err := db.Collection("occurrences").Indexes().DropOne(t.Context(), "dueAt_1_lane_1"); err != nil {
 		t.Fatal(err)
 	}
 	s = db.open(t)
 	page, err := s.DueLanes(t.Context(), store.DueParams{Until: epoch.Add(time.Hour), Limit: 10})
 	if err != nil || len(page.Lanes) != 1 || !page.Lanes[0].DueAt.Equal(epoch) {
 		t.Errorf("told %v, %v", page, err)
-	}
-	if set, err := s.Tenants(t.Context(), store.TenantFilter{Limit: 10, Set: true}); err != nil || len(set) != 1 {
-		t.Errorf("with settings %v, %v", set, err)
 	}
 }
 

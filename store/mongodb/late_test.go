@@ -187,19 +187,3 @@ func TestSweepUnfinished(t *testing.T) {
 		}
 	}
 }
-
-// TestOpenRaisesFormat: a database of the format before is read, and then refused to programs that would do harm to it.
-func TestOpenRaisesFormat(t *testing.T) {
-	db := newDatabase(t)
-	if _, err := db.Collection("meta").InsertOne(t.Context(), bson.M{"_id": "format", "version": 3}); err != nil {
-		t.Fatal(err)
-	}
-	db.open(t)
-	var meta struct {
-		Version int `bson:"version"`
-	}
-	err := db.Collection("meta").FindOne(t.Context(), bson.M{"_id": "format"}).Decode(&meta)
-	if err != nil || meta.Version != 4 {
-		t.Errorf("the format is %d, %v", meta.Version, err)
-	}
-}

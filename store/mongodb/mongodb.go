@@ -42,12 +42,13 @@ import (
 
 const (
 	// format is the version of the documents and indexes, kept in the document formatID of the collection meta.
-	format   = 4
+	format   = 5
 	formatID = "format"
 
-	// formatBefore is a format of which all documents are also of this one. What reads it would take an occurrence that
-	// was carried over for an orphan, and so drop it, and a stub for a job.
-	formatBefore = 3
+	// oldest is the oldest format that is brought up to this one. What is of format 3 is also of format 4; but a program
+	// that reads only 3 would take an occurrence that was carried over for an orphan, and so drop it, and a stub for a
+	// job. Since 5, tenants and replicas are records, see [Store.upgrade].
+	oldest = 3
 
 	// laneDead is the lane of dead letters, so that one index serves them and what is pending.
 	laneDead = ""
@@ -66,8 +67,7 @@ type Store struct {
 	client      *mongo.Client
 	jobs        *mongo.Collection
 	occurrences *mongo.Collection
-	tenants     *mongo.Collection
-	replicas    *mongo.Collection
+	records     *mongo.Collection
 	meta        *mongo.Collection
 	clock       clock
 	committed   *mongo.Collection                         // the jobs, as a majority has them
@@ -97,8 +97,7 @@ func Open(ctx context.Context, rawURL string) (*Store, error) {
 	s.jobs = db.Collection("jobs")
 	s.committed = s.jobs.Clone(options.Collection().SetReadConcern(readconcern.Majority()))
 	s.occurrences = db.Collection("occurrences")
-	s.tenants = db.Collection("tenants")
-	s.replicas = db.Collection("replicas")
+	s.records = db.Collection("records")
 	s.meta = db.Collection("meta")
 	if err := s.prepare(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("open MongoDB database %s: %w", u, s.explain(err, u.User() != "")), s.Close())
@@ -124,12 +123,7 @@ func (s *Store) prepare(ctx context.Context) error {
 	if version > format {
 		return fmt.Errorf("%w: its format is %d, this one reads up to %d; upgrade carillon", store.ErrFormat, version, format)
 	}
-	if version == formatBefore {
-		if version, err = s.raiseFormat(ctx); err != nil {
-			return err
-		}
-	}
-	if version < format {
+	if version < oldest {
 		return fmt.Errorf("its format is %d, which only a pre-release of carillon wrote and this one does not read; name a new database", version)
 	}
 	for _, index := range []struct {
@@ -144,8 +138,8 @@ func (s *Store) prepare(ctx context.Context) error {
 		{s.occurrences, keys("lane", "dueAt", "_id"), false},
 		// What becomes due, whoever's it is.
 		{s.occurrences, keys("dueAt", "lane"), false},
-		// The tenants that have settings of their own.
-		{s.tenants, keys("set", "_id"), true},
+		// The records that expire.
+		{s.records, keys("expiresAt"), true},
 		// The occurrences of a job, and by the empty revision those that stand on their own and dead letters by key.
 		// None of these fields changes when an occurrence is claimed or settled otherwise than by burying it, so a scan
 		// by them misses none.
@@ -159,7 +153,10 @@ func (s *Store) prepare(ctx context.Context) error {
 			return mapError(err)
 		}
 	}
-	return s.markSet(ctx)
+	if err := s.upgrade(ctx); err != nil {
+		return err
+	}
+	return s.dropLeftovers(ctx)
 }
 
 // indexByRevision are the fields of the index by which a job's occurrences are found.
@@ -167,7 +164,7 @@ func indexByRevision() bson.D { return keys("revision", "tenant", "key", "_id") 
 
 // claimDatabase marks a new database as ours and answers the format that it then has.
 func (s *Store) claimDatabase(ctx context.Context) (version int, err error) {
-	for _, collection := range []*mongo.Collection{s.jobs, s.occurrences, s.tenants} {
+	for _, collection := range []*mongo.Collection{s.jobs, s.occurrences, s.records} {
 		err := collection.FindOne(ctx, bson.M{}, options.FindOne().SetProjection(bson.M{"_id": 1})).Err()
 		if errors.Is(err, mongo.ErrNoDocuments) {
 			continue
@@ -186,15 +183,6 @@ func (s *Store) claimDatabase(ctx context.Context) (version int, err error) {
 		return s.readFormat(ctx)
 	}
 	return format, mapError(err)
-}
-
-// raiseFormat keeps programs away that would do harm to what this one writes, and answers the format that it then is.
-func (s *Store) raiseFormat(ctx context.Context) (int, error) {
-	_, err := s.meta.UpdateOne(ctx, bson.M{"_id": formatID, "version": formatBefore}, bson.M{"$set": bson.M{"version": format}})
-	if err != nil {
-		return 0, mapError(err)
-	}
-	return s.readFormat(ctx)
 }
 
 // tellsTime sees to it that the server judges the time of updates and deletions, before any is asked for, and learns

@@ -108,7 +108,7 @@ func TestOpenRefuses(t *testing.T) {
 		{"an older format", "meta", bson.M{"_id": "format", "version": 2}, "name a new database"},
 		{"another program's jobs", "jobs", bson.M{"_id": 1}, "another program"},
 		{"another program's occurrences", "occurrences", bson.M{"_id": 1}, "another program"},
-		{"another program's tenants", "tenants", bson.M{"_id": 1}, "another program"},
+		{"another program's records", "records", bson.M{"_id": 1}, "another program"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			db := newDatabase(t)
@@ -122,7 +122,7 @@ func TestOpenRefuses(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), c.want) || errors.Is(err, store.ErrUnavailable) {
 				t.Errorf("open answers %v, want %q", err, c.want)
 			}
-			if n, err := db.Collection("meta").CountDocuments(t.Context(), bson.M{"version": 4}); n != 0 || err != nil {
+			if n, err := db.Collection("meta").CountDocuments(t.Context(), bson.M{"version": 5}); n != 0 || err != nil {
 				t.Errorf("%d format documents were written, %v", n, err)
 			}
 		})

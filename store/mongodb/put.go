@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	// togetherMost bounds how many jobs are created by one command, and togetherBytes how large each of them may be, so
-	// that none of them is too large for a document.
+	// togetherMost bounds how many jobs or records are written by one command, and togetherBytes how large each of the
+	// jobs may be, so that none of them is too large for a document.
 	togetherMost  = 64
 	togetherBytes = 256 << 10
 

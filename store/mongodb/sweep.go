@@ -23,6 +23,9 @@ func (s *Store) Sweep(ctx context.Context, p store.SweepParams) (swept store.Swe
 	if err := s.sweepUnfinished(ctx, p.Now); err != nil {
 		return swept, err
 	}
+	if err := s.sweepRecords(ctx, p, &swept); err != nil {
+		return swept, err
+	}
 	if p.FailedBefore.IsZero() {
 		return swept, nil
 	}

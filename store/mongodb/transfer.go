@@ -7,7 +7,6 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
@@ -16,26 +15,6 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
 )
-
-// Beat implements [store.Queue].
-func (s *Store) Beat(ctx context.Context, replica string, until time.Time) (err error) {
-	own := bson.M{"_id": replica}
-	if until.IsZero() {
-		_, err = s.replicas.DeleteOne(ctx, own)
-	} else {
-		_, err = s.replicas.UpdateOne(ctx, own, bson.M{"$set": bson.M{"until": until}}, options.UpdateOne().SetUpsert(true))
-	}
-	return mapError(err)
-}
-
-// Replicas implements [store.Transfer].
-func (s *Store) Replicas(ctx context.Context, now time.Time) (int, error) {
-	if _, err := s.replicas.DeleteMany(ctx, bson.M{"until": bson.M{"$lte": now.Add(-time.Hour)}}); err != nil {
-		return 0, mapError(err)
-	}
-	n, err := s.replicas.CountDocuments(ctx, bson.M{"until": bson.M{"$gt": now}})
-	return int(n), mapError(err)
-}
 
 // A place is behind a job, by its name, or behind an occurrence, by its id. The occurrences come after all jobs.
 const (

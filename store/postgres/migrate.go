@@ -12,13 +12,14 @@ import (
 )
 
 // Each file of migrations, named by its number, takes the schema from the format before to the one of that number. A
-// file that was released is never changed. Replicas of the version before may still run while it is applied, and after.
+// file that was released is never changed. Unless the file says otherwise, replicas of the version before may still run
+// while it is applied, and after.
 //
 //go:embed migrations/*.sql
 var migrations embed.FS
 
 // format is the number of the last migration. The table format holds the number of each that was applied.
-const format = 4
+const format = 5
 
 var (
 	errMigrate    = errors.New("make the tables")
@@ -119,7 +120,7 @@ func (s *Store) checkPrivileges(ctx context.Context) error {
 	var granted bool
 	err := s.transact(ctx, func(t *transaction) {
 		t.row(`SELECT bool_and(has_table_privilege(name::regclass, privilege)) AND has_function_privilege('carillon.judge(bigint)', 'EXECUTE')
-			FROM unnest(ARRAY['carillon.jobs', 'carillon.occurrences', 'carillon.tenants', 'carillon.replicas']) name,
+			FROM unnest(ARRAY['carillon.jobs', 'carillon.occurrences', 'carillon.records']) name,
 				unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) privilege`,
 			func(row pgx.Row) error { return row.Scan(&granted) })
 	})

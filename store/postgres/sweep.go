@@ -13,10 +13,21 @@ import (
 func (s *Store) Sweep(ctx context.Context, p store.SweepParams) (swept store.Swept, err error) {
 	err = s.converse(ctx, func(ctx context.Context, tx *conversation) error {
 		swept = store.Swept{}
-		if err := sweepJobs(ctx, tx, p, &swept); err != nil || p.FailedBefore.IsZero() {
+		if err := sweepJobs(ctx, tx, p, &swept); err != nil {
 			return err
 		}
 		err := tx.do(ctx, func(t *transaction) {
+			t.affected(&swept.Records, `WITH old AS MATERIALIZED (
+					SELECT collection, key FROM carillon.records WHERE expires_at <= $1 ORDER BY expires_at LIMIT $2 FOR UPDATE SKIP LOCKED
+				)
+				DELETE FROM carillon.records r USING old WHERE r.collection = ANY (ARRAY[old.collection]) AND r.key = old.key`,
+				p.Now.UnixMilli(), p.Limit)
+		})
+		swept.More = swept.More || swept.Records == p.Limit
+		if err != nil || p.FailedBefore.IsZero() {
+			return err
+		}
+		err = tx.do(ctx, func(t *transaction) {
 			t.affected(&swept.DeadLetters, `WITH old AS MATERIALIZED (
 					SELECT revision, id FROM carillon.occurrences WHERE failed_at < $1 ORDER BY failed_at LIMIT $2 FOR UPDATE SKIP LOCKED
 				)

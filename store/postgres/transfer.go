@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/url"
 	"strings"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
@@ -13,28 +12,6 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
 )
-
-// Beat implements [store.Queue].
-func (s *Store) Beat(ctx context.Context, replica string, until time.Time) error {
-	return s.transact(ctx, func(t *transaction) {
-		if until.IsZero() {
-			t.exec(`DELETE FROM carillon.replicas WHERE id = $1`, text(replica))
-			return
-		}
-		t.exec(`INSERT INTO carillon.replicas (id, beats_until) VALUES ($1, $2)
-			ON CONFLICT (id) DO UPDATE SET beats_until = excluded.beats_until`, text(replica), until.UnixMilli())
-	})
-}
-
-// Replicas implements [store.Transfer].
-func (s *Store) Replicas(ctx context.Context, now time.Time) (n int, err error) {
-	err = s.transact(ctx, func(t *transaction) {
-		t.exec(`DELETE FROM carillon.replicas WHERE beats_until <= $1`, now.Add(-time.Hour).UnixMilli())
-		t.row(`SELECT count(*) FROM carillon.replicas WHERE beats_until > $1`,
-			func(row pgx.Row) error { return row.Scan(&n) }, now.UnixMilli())
-	})
-	return n, err
-}
 
 // A place is behind a job, by its name, or behind an occurrence, by its revision and id. The occurrences come after all
 // jobs.

@@ -210,13 +210,7 @@ func TestFull(t *testing.T) {
 	if err != nil || !results[0].Found {
 		t.Errorf("cancel answers %v, %v", results, err)
 	}
-	paused := job.Tenant{Name: job.DefaultTenant, FirstSeen: epoch, Settings: job.TenantSettings{Paused: true}}
-	if err := s.SetTenant(t.Context(), paused); err != nil {
-		t.Errorf("a tenant is paused: %v", err)
-	}
-	if _, err := s.MeetTenants(t.Context(), []job.Tenant{{Name: "other", FirstSeen: epoch}}); !errors.Is(err, store.ErrUnavailable) {
-		t.Errorf("a tenant is met: %v", err)
-	}
+	mustWrite(t, s, record("created", "1"))
 	server.must("config", "set", "maxmemory", "0")
 	mustPut(t, s, put("more", 1))
 }

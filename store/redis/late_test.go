@@ -14,17 +14,10 @@ import (
 	"github.com/carillon-scheduler/carillon/store/storetest"
 )
 
-// mutations are a call of each kind that changes something for a client, also of what is of no shard.
+// mutations are a call of each kind that changes something for a client.
 func mutations(t *testing.T, s store.Store) []storetest.Mutation {
 	t.Helper()
-	return append(append(storetest.Mutations(t, s, ""), storetest.LargeMutations(t, s, "")...),
-		storetest.Mutation{Name: "meet a tenant", Do: func(ctx context.Context, s store.Store) error {
-			_, err := s.MeetTenants(ctx, []job.Tenant{{Name: "met", FirstSeen: epoch}})
-			return err
-		}},
-		storetest.Mutation{Name: "set a tenant", Do: func(ctx context.Context, s store.Store) error {
-			return s.SetTenant(ctx, job.Tenant{Name: "set", FirstSeen: epoch})
-		}})
+	return append(storetest.Mutations(t, s, ""), storetest.LargeMutations(t, s, "")...)
 }
 
 // content is all that a server has.

@@ -38,11 +38,11 @@ import (
 
 const (
 	// format is the version of the keys and records, kept in the store's own key.
-	format = 3
+	format = 4
 
-	// migrated is the oldest format that is made the present one by little more than noting that: since 3 there are
-	// heirs, see records.lua, which a program that does not know them would forget to delete, and the heads of lanes,
-	// see adopt.
+	// migrated is the oldest format that is brought up to the present one: since 3 there are heirs, see records.lua,
+	// which a program that does not know them would forget to delete, and the heads of lanes, see adopt; since 4,
+	// tenants and replicas are records, see moveTenants.
 	migrated = 2
 
 	// oldest is the oldest version of Redis that will do: before it, an error inside a script came without its code.
@@ -71,8 +71,8 @@ type Store struct {
 	client redis.UniversalClient
 	prefix string
 	shards []shard
-	// tenants is what is of no shard, and changed by scripts all the same, see tenantsKey.
-	tenants shard
+	// records is what is of no shard, and changed by scripts all the same, see recordKeys.
+	records shard
 	// first is the shard that this replica prefers among those whose occurrences are due at the same time, so that
 	// replicas get in each other's way less.
 	first int
@@ -93,7 +93,7 @@ const noShard = -1
 // shard is what is known of a shard, or of what is of none.
 func (s *Store) shard(i int) *shard {
 	if i == noShard {
-		return &s.tenants
+		return &s.records
 	}
 	return &s.shards[i]
 }
@@ -173,7 +173,7 @@ func (s *Store) prepare(ctx context.Context, t *address) error {
 	for i := range s.shards {
 		s.shards[i].keys = shardKeys(s.prefix, i)
 	}
-	s.tenants.keys = []any{s.tenantsKey()}
+	s.records.keys = recordKeys(s.prefix)
 	s.first = rand.IntN(shards)
 	all := []int{noShard}
 	for i := range s.shards {
@@ -182,7 +182,7 @@ func (s *Store) prepare(ctx context.Context, t *address) error {
 	for _, err := range s.readClocks(ctx, all) {
 		return err
 	}
-	return errors.Join(s.adopt(ctx), s.noteAllSet(ctx)) // each time, since a replica of an older version may still run
+	return errors.Join(s.adopt(ctx), s.moveTenants(ctx))
 }
 
 // adopt notes the heads of all lanes that an older version has noted as not empty. What a replica of that version notes

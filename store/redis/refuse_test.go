@@ -114,11 +114,9 @@ func TestPermissions(t *testing.T) {
 	if err := s.Settle(t.Context(), acks(c.Occurrences)); err != nil || len(c.Occurrences) != 1 {
 		t.Errorf("settled %d, %v", len(c.Occurrences), err)
 	}
-	if err := s.SetTenant(t.Context(), job.Tenant{Name: job.DefaultTenant, FirstSeen: epoch}); err != nil {
-		t.Error(err)
-	}
-	if tenants, err := s.Tenants(t.Context(), store.TenantFilter{Limit: 10}); err != nil || len(tenants) != 1 {
-		t.Errorf("%d tenants, %v", len(tenants), err)
+	mustWrite(t, s, record("k", "1"))
+	if page, err := s.Records(t.Context(), store.RecordFilter{Collection: "things", Limit: 10, Now: epoch}); err != nil || len(page) != 1 {
+		t.Errorf("%d records, %v", len(page), err)
 	}
 	if w := s.Warnings(t.Context()); len(w) != 0 {
 		t.Errorf("it warns of what it may not ask: %q", w)

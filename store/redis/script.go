@@ -95,7 +95,7 @@ var (
 	insertScript            = newChange("insert")
 	jobsScript              = newScript("jobs")
 	markScript              = newChange("mark")
-	meetTenantsScript       = newChange("meettenants")
+	moveTenantsScript       = newScript("movetenants")
 	occurrencesScript       = newScript("occurrences")
 	pauseScript             = newChange("pause")
 	putBackScript           = newScript("putback")
@@ -103,16 +103,15 @@ var (
 	redriveScript           = newChange("redrive")
 	resumeScript            = newChange("resume")
 	sampleScript            = newScript("sample")
-	setTenantScript         = newChange("settenant")
 	settleScript            = newScript("settle")
 	standaloneScript        = newScript("standalone")
 	sweepScript             = newScript("sweep")
+	sweepRecordsScript      = newScript("sweeprecords")
 	triggerScript           = newChange("trigger")
+	writeRecordsScript      = newChange("writerecords")
 
 	metaScript     = source("meta")     // it is run once, and on no shard
-	beatScript     = source("beat")     // on no shard either
 	dueLanesScript = source("duelanes") // it is asked for like what is due, see heads
-	noteSetScript  = source("noteset")
 )
 
 // call is one run of a script on one shard.

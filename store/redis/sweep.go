@@ -31,6 +31,11 @@ func (s *Store) Sweep(ctx context.Context, p store.SweepParams) (swept store.Swe
 		looked += answer.number(1)
 	}
 	swept.More = divided[0].more || looked >= min(p.Limit, chunk)
+	limit := min(p.Limit, chunk)
+	if swept.Records, err = s.run(ctx, []call{{sweepRecordsScript, noShard, []any{p.Now.UnixMilli(), limit}}})[0].number(); err != nil {
+		return swept, err
+	}
+	swept.More = swept.More || swept.Records == limit
 	if p.FailedBefore.IsZero() {
 		return swept, nil
 	}

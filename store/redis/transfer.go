@@ -6,35 +6,10 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
-	"time"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
 )
-
-// replicasKey has the replicas, by when they may be claiming until. It is of no shard.
-func (s *Store) replicasKey() string { return s.prefix + ":replicas" }
-
-// Beat implements [store.Queue].
-func (s *Store) Beat(ctx context.Context, replica string, until time.Time) error {
-	at := ""
-	if !until.IsZero() {
-		at = strconv.FormatInt(until.UnixMilli(), 10)
-	}
-	return mapError(redis.NewScript(beatScript).Run(ctx, s.client, []string{s.replicasKey()}, replica, at).Err())
-}
-
-// Replicas implements [store.Transfer].
-func (s *Store) Replicas(ctx context.Context, now time.Time) (int, error) {
-	old := strconv.FormatInt(now.Add(-time.Hour).UnixMilli(), 10)
-	if err := s.client.ZRemRangeByScore(ctx, s.replicasKey(), "-inf", old).Err(); err != nil {
-		return 0, mapError(err)
-	}
-	n, err := s.client.ZCount(ctx, s.replicasKey(), "("+strconv.FormatInt(now.UnixMilli(), 10), "+inf").Result()
-	return int(n), mapError(err)
-}
 
 // place is where an export has got to: shard by shard, and in each one part after the other. After is the last entry of
 // the part's index that was looked at; empty for its beginning.

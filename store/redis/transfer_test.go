@@ -12,6 +12,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
+	"github.com/carillon-scheduler/carillon/store/replicas"
 )
 
 // exported is all that a store exports, in pages.
@@ -267,10 +268,10 @@ func TestTransferFull(t *testing.T) {
 	s := open(t, server.url)
 	mustPut(t, s, put("k", 3))
 	server.must("config", "set", "maxmemory", "1")
-	if err := s.Beat(t.Context(), "a", epoch.Add(time.Minute)); err != nil {
+	if err := replicas.Beat(t.Context(), s, "a", epoch, epoch.Add(time.Minute)); err != nil {
 		t.Errorf("beat answers %v", err)
 	}
-	if n, err := s.Replicas(t.Context(), epoch); err != nil || n != 1 {
+	if n, err := replicas.Count(t.Context(), s, epoch); err != nil || n != 1 {
 		t.Errorf("there are %d replicas, %v", n, err)
 	}
 	records := exported(t, s, 10, nothing)

@@ -294,9 +294,6 @@ func TestOpenWithoutIndexes(t *testing.T) {
 			t.Fatal(result.Err)
 		}
 	}
-	if err := s.SetTenant(t.Context(), job.Tenant{Name: "acme", FirstSeen: epoch, Settings: job.TenantSettings{Paused: true}}); err != nil {
-		t.Fatal(err)
-	}
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -304,7 +301,7 @@ func TestOpenWithoutIndexes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := beside.Exec("DROP INDEX occurrences_due; DROP INDEX tenants_set"); err != nil {
+	if _, err := beside.Exec("DROP INDEX occurrences_due"); err != nil {
 		t.Fatal(err)
 	}
 	if err := beside.Close(); err != nil {
@@ -316,9 +313,6 @@ func TestOpenWithoutIndexes(t *testing.T) {
 	page, err := s.DueLanes(t.Context(), store.DueParams{Until: epoch.Add(time.Hour), Limit: 10})
 	if err != nil || len(page.Lanes) != 1 || !page.Lanes[0].DueAt.Equal(epoch) {
 		t.Errorf("told %v, %v", page, err)
-	}
-	if set, err := s.Tenants(t.Context(), store.TenantFilter{Limit: 10, Set: true}); err != nil || len(set) != 1 {
-		t.Errorf("with settings %v, %v", set, err)
 	}
 	if err := s.Close(); err != nil {
 		t.Error(err)

@@ -2,5 +2,3 @@
 
 -- What becomes due, whoever's it is.
 CREATE INDEX IF NOT EXISTS occurrences_due ON occurrences (due_at, lane) WHERE due_at IS NOT NULL;
--- The tenants that have settings of their own.
-CREATE INDEX IF NOT EXISTS tenants_set ON tenants (name) WHERE settings IS NOT NULL;

@@ -282,12 +282,17 @@ func (s *Store) Sweep(ctx context.Context, p store.SweepParams) (store.Swept, er
 		return store.Swept{}, err
 	}
 	dead, err := s.oldDeadLetters(ctx, p)
-	if err != nil || len(expired)+len(dead) == 0 {
+	if err != nil {
+		return store.Swept{}, err
+	}
+	rows, err = s.stmt.recordsOld.QueryContext(ctx, p.Now.UnixMilli(), p.Limit)
+	records, err := read(ctx, rows, err, func(r scanner) (row int64, err error) { return row, r.Scan(&row) })
+	if err != nil || len(expired)+len(dead)+len(records) == 0 {
 		return store.Swept{}, err
 	}
 	var swept store.Swept
 	err = s.write(ctx, func(tx *sql.Tx) error {
-		swept = store.Swept{More: len(expired) == p.Limit || len(dead) == p.Limit}
+		swept = store.Swept{More: max(len(expired), len(dead), len(records)) == p.Limit}
 		for _, j := range expired {
 			if err := s.sweepJob(tx, j, p, &swept); err != nil {
 				return err
@@ -299,6 +304,13 @@ func (s *Store) Sweep(ctx context.Context, p store.SweepParams) (store.Swept, er
 				return err
 			}
 			swept.DeadLetters += n
+		}
+		for _, row := range records {
+			n, err := affected(tx.Stmt(s.stmt.recordSweep).Exec(row, p.Now.UnixMilli()))
+			if err != nil {
+				return err
+			}
+			swept.Records += n
 		}
 		return nil
 	})

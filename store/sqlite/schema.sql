@@ -62,15 +62,13 @@ CREATE INDEX occurrences_job ON occurrences (job) WHERE listed = 1;
 -- Those that stand on their own, and dead letters, by the job's key.
 CREATE INDEX occurrences_own ON occurrences (tenant, key, lane) WHERE job IS NULL;
 
--- The replicas that may be claiming.
-CREATE TABLE replicas (
-	id    TEXT    PRIMARY KEY,
-	until INTEGER NOT NULL
-) WITHOUT ROWID;
-
--- What is known of tenants.
-CREATE TABLE tenants (
-	name       TEXT    PRIMARY KEY,
-	first_seen INTEGER NOT NULL,
-	settings   BLOB              -- NULL: the defaults
-) WITHOUT ROWID;
+-- Small documents in named collections.
+CREATE TABLE records (
+	collection TEXT    NOT NULL,
+	key        TEXT    NOT NULL,
+	version    TEXT    NOT NULL,
+	expires_at INTEGER,          -- NULL: does not expire
+	body       BLOB    NOT NULL,
+	PRIMARY KEY (collection, key)
+);
+CREATE INDEX records_expiry ON records (expires_at) WHERE expires_at IS NOT NULL;

@@ -9,7 +9,7 @@ package sqlite
 import (
 	"context"
 	"database/sql"
-	_ "embed"
+	"embed"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -28,7 +28,7 @@ import (
 
 const (
 	// format is the version of the schema below, kept as the file's user_version.
-	format = 5
+	format = 6
 	// applicationID marks the file as ours: "Crln", kept as its application_id.
 	applicationID = 0x43726c6e
 
@@ -36,11 +36,13 @@ const (
 	laneDead = ""
 )
 
-// formatBefore is the one that upgrade makes the present one.
-const formatBefore = 4
+// oldest is the oldest format that is brought up to the present one.
+const oldest = 4
 
-//go:embed upgrade.sql
-var upgrade string
+// Each upgrade makes a file of the format that it is named by one of the next.
+//
+//go:embed upgrade*.sql
+var upgrades embed.FS
 
 //go:embed schema.sql
 var schema string
@@ -163,17 +165,21 @@ func (s *Store) prepare(ctx context.Context) error {
 			return errors.New("it is a database of another program; name a file of its own")
 		case version > format:
 			return fmt.Errorf("%w: its format is %d, this one reads up to %d; upgrade carillon", store.ErrFormat, version, format)
-		case tables > 0 && version < formatBefore:
+		case tables > 0 && version < oldest:
 			return fmt.Errorf("its format is %d, which only a pre-release of carillon wrote and this one does not read; name a new file", version)
 		}
-		first := schema
-		switch {
-		case version == format: // the stamp again, to see that the file can be written
-			first = ""
-		case tables > 0:
-			first = upgrade
+		script := schema
+		if tables > 0 {
+			script = "" // the stamp again, to see that the file can be written
 		}
-		_, err := tx.ExecContext(ctx, first+";"+indexes+";"+stamp)
+		for ; tables > 0 && version < format; version++ {
+			upgrade, err := upgrades.ReadFile(fmt.Sprintf("upgrade%d.sql", version))
+			if err != nil {
+				return err
+			}
+			script += string(upgrade) + ";"
+		}
+		_, err := tx.ExecContext(ctx, script+";"+indexes+";"+stamp)
 		return err
 	})
 	if err != nil {

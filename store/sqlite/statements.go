@@ -44,13 +44,11 @@ type statements struct {
 	jobList, jobListWhole, standaloneList, occurrenceList, occurrenceCount, expired, deadOld, countAll *sql.Stmt
 
 	// Read for the loops.
-	dueLanes, expandDue, tenantRead, tenantList, tenantSetList, tenantNamed *sql.Stmt
+	dueLanes, expandDue *sql.Stmt
 
 	laneCount, laneSample *sql.Stmt
 
-	tenantMeet, tenantSet *sql.Stmt
-
-	replicaBeat, replicaGone, replicasForget, replicasCount *sql.Stmt
+	recordRead, recordWrite, recordDelete, recordSweep, recordList, recordNamed, recordsOld *sql.Stmt
 
 	jobExport, occurrenceExport, occurrenceImport *sql.Stmt
 }
@@ -180,24 +178,22 @@ func (s *statements) prepare(ctx context.Context, in *Store) error {
 			FROM (SELECT due_at FROM occurrences WHERE lane = ?2 ORDER BY due_at LIMIT ?3)`},
 		{reader, &s.laneSample, `SELECT o.due_at, coalesce(o.callback_type, j.callback_type), coalesce(o.callback_data, j.callback_data)
 			FROM ` + occurrenceTables + ` WHERE o.lane = ? AND o.due_at >= ? ORDER BY o.due_at, o.id LIMIT ?`},
-		{writer, &s.tenantMeet, `INSERT INTO tenants (name, first_seen, settings) VALUES (?, ?, ?) ON CONFLICT (name) DO NOTHING`},
-		{writer, &s.tenantSet, `INSERT INTO tenants (name, first_seen, settings) VALUES (?, ?, ?)
-			ON CONFLICT (name) DO UPDATE SET settings = excluded.settings`},
-		{in.peeker, &s.tenantRead, `SELECT name, first_seen, settings FROM tenants WHERE name = ?`},
-		{in.peeker, &s.tenantList, `SELECT name, first_seen, settings FROM tenants WHERE name > ? ORDER BY name LIMIT ?`},
-		{in.peeker, &s.tenantSetList, `SELECT name, first_seen, settings FROM tenants WHERE name > ? AND settings IS NOT NULL ORDER BY name LIMIT ?`},
-		{in.peeker, &s.tenantNamed, `SELECT name, first_seen, settings FROM tenants WHERE name > ?1 AND (NOT ?3 OR settings IS NOT NULL)
-			AND name IN (SELECT value FROM json_each(?4)) ORDER BY name LIMIT ?2`},
+		{writer, &s.recordRead, `SELECT version FROM records WHERE collection = ? AND key = ? AND (expires_at IS NULL OR expires_at > ?)`},
+		{writer, &s.recordWrite, `INSERT INTO records (collection, key, version, expires_at, body) VALUES (?, ?, ?, ?, ?)
+			ON CONFLICT (collection, key) DO UPDATE SET version = excluded.version, expires_at = excluded.expires_at, body = excluded.body`},
+		{writer, &s.recordDelete, `DELETE FROM records WHERE collection = ? AND key = ?`},
+		{writer, &s.recordSweep, `DELETE FROM records WHERE rowid = ? AND expires_at <= ?`},
+		{in.peeker, &s.recordList, `SELECT key, version, expires_at, body FROM records WHERE collection = ?1
+			AND key >= ?4 AND key < ?5 AND (expires_at IS NULL OR expires_at > ?2) ORDER BY key LIMIT ?3`},
+		{in.peeker, &s.recordNamed, `SELECT key, version, expires_at, body FROM records WHERE collection = ?1
+			AND key IN (SELECT value FROM json_each(?4)) AND (expires_at IS NULL OR expires_at > ?2) ORDER BY key LIMIT ?3`},
+		{reader, &s.recordsOld, `SELECT rowid FROM records WHERE expires_at <= ? ORDER BY expires_at LIMIT ?`},
 		{in.peeker, &s.expandDue, `SELECT EXISTS (SELECT 1 FROM jobs WHERE expand_at <= ?)`},
 		{reader, &s.expired, `SELECT ` + jobColumns + ` FROM jobs j WHERE expires_at <= ? ORDER BY expires_at LIMIT ?`},
 		// A dead letter's instant is not after its failure, so the ids before the bound hold all that failed before it.
 		{reader, &s.deadOld, `SELECT id FROM occurrences WHERE lane = '' AND due_at IS NULL AND id < ? AND failed_at < ?
 			ORDER BY id LIMIT ?`},
 
-		{writer, &s.replicaBeat, `INSERT INTO replicas (id, until) VALUES (?, ?) ON CONFLICT (id) DO UPDATE SET until = excluded.until`},
-		{writer, &s.replicaGone, `DELETE FROM replicas WHERE id = ?`},
-		{writer, &s.replicasForget, `DELETE FROM replicas WHERE until <= ?`},
-		{writer, &s.replicasCount, `SELECT count(*) FROM replicas WHERE until > ?`},
 		{reader, &s.jobExport, `SELECT ` + jobColumns + `, j.callback_data, j.options, j.schedule
 			FROM jobs j WHERE (tenant, key) > (?, ?) ORDER BY tenant, key LIMIT ?`},
 		{reader, &s.occurrenceExport, `SELECT ` + occurrenceColumns + ` FROM ` + occurrenceTables + ` WHERE o.id > ? ORDER BY o.id LIMIT ?`},

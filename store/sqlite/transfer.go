@@ -6,34 +6,10 @@ import (
 	"fmt"
 	"net/url"
 	"strings"
-	"time"
 
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
 )
-
-// Beat implements [store.Queue].
-func (s *Store) Beat(ctx context.Context, replica string, until time.Time) error {
-	return s.write(ctx, func(tx *sql.Tx) (err error) {
-		if until.IsZero() {
-			_, err = tx.Stmt(s.stmt.replicaGone).Exec(replica)
-		} else {
-			_, err = tx.Stmt(s.stmt.replicaBeat).Exec(replica, until.UnixMilli())
-		}
-		return err
-	})
-}
-
-// Replicas implements [store.Transfer].
-func (s *Store) Replicas(ctx context.Context, now time.Time) (n int, err error) {
-	err = s.write(ctx, func(tx *sql.Tx) error {
-		if _, err := tx.Stmt(s.stmt.replicasForget).Exec(now.Add(-time.Hour).UnixMilli()); err != nil {
-			return err
-		}
-		return tx.Stmt(s.stmt.replicasCount).QueryRow(now.UnixMilli()).Scan(&n)
-	})
-	return n, err
-}
 
 // A place is behind a job, by its name, or behind an occurrence, by its id. The occurrences come after all jobs.
 const (

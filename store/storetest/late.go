@@ -38,6 +38,8 @@ func Mutations(t *testing.T, s store.Store, prefix string) []Mutation {
 	f.put(carried)
 	amended := f.job(name("amended"))
 	advance, _ := f.claimedAdvance(name("advanced"))
+	there, deletedRecord := write(prefix+"there", "1"), write(prefix+"deleted", "1")
+	f.writeRecords(there, deletedRecord)
 	return []Mutation{
 		{"put", putting(newPut(name("new"), epoch, time.Hour))},
 		{"put on a condition", putting(on(newPut(name("new, if none"), epoch, time.Hour), store.Condition{Absent: true}))},
@@ -72,7 +74,17 @@ func Mutations(t *testing.T, s store.Store, prefix string) []Mutation {
 			return err
 		}},
 		{"advance", func(ctx context.Context, s store.Store) error { return s.Advance(ctx, []store.Advance{advance}) }},
+		{"create a record", record(ifAbsent(write(prefix+"created", "1")))},
+		{"write a record", record(write(prefix+"written", "1"))},
+		{"replace a record", record(ifVersion(write(prefix+"there", "2"), there.Version))},
+		{"delete a record", record(remove(prefix + "deleted"))},
+		{"write several records", record(write(prefix+"written 1", "1"), ifAbsent(write(prefix+"written 2", "1")))},
 	}
+}
+
+// record makes changes of records.
+func record(changes ...store.RecordChange) func(ctx context.Context, s store.Store) error {
+	return func(ctx context.Context, s store.Store) error { return errors.Join(s.WriteRecords(ctx, changes)...) }
 }
 
 // LargeMutations are like [Mutations], but of more occurrences than some stores change at once.
@@ -102,11 +114,16 @@ func on(p store.Put, c store.Condition) store.Put {
 	return p
 }
 
-// Contents are all jobs and occurrences that a store has, by their names and ids, but for what fires by no job.
-func Contents(t *testing.T, s store.Store) map[string]store.Document {
+// Contents are all jobs and occurrences that a store has, by their names and ids, but for what fires by no job, and the
+// records of the collection that [Mutations] changes.
+func Contents(t *testing.T, s store.Store) map[string]any {
 	t.Helper()
-	all := map[string]store.Document{}
-	for _, r := range (&fixture{T: t, main: s, two: s}).export(1000) {
+	all := map[string]any{}
+	f := &fixture{T: t, main: s, two: s}
+	for _, r := range f.records(store.RecordFilter{}) {
+		all["record "+r.Key] = r
+	}
+	for _, r := range f.export(1000) {
 		if r.Job != nil {
 			all["job "+r.Job.String()] = r
 		} else {
@@ -117,7 +134,7 @@ func Contents(t *testing.T, s store.Store) map[string]store.Document {
 }
 
 // changes are what differs between a store's contents at two times.
-func changes(before, after map[string]store.Document) (all []string) {
+func changes(before, after map[string]any) (all []string) {
 	for what, r := range before {
 		if now, there := after[what]; !there {
 			all = append(all, what+" is gone")
@@ -135,7 +152,7 @@ func changes(before, after map[string]store.Document) (all []string) {
 }
 
 // Unchanged fails the test if a store's contents are not what they were.
-func Unchanged(t *testing.T, what string, before, after map[string]store.Document) {
+func Unchanged(t *testing.T, what string, before, after map[string]any) {
 	t.Helper()
 	if all := changes(before, after); len(all) > 0 {
 		t.Errorf("%s: %d changes: %s", what, len(all), strings.Join(all[:min(len(all), 5)], ", "))

@@ -31,6 +31,7 @@ var recordTests = []namedTest{
 	{"racing changes of a version of a record", testRaceToChangeRecord},
 	{"racing changes of a record lose none", testRecordCounter},
 	{"racing writes of a record leave one whole", testRaceToWriteRecord},
+	{"records are apart from jobs", testRecordsApart},
 	{"records with an ended context", testRecordsEnded},
 }
 
@@ -84,7 +85,7 @@ func (f *fixture) writeRecords(changes ...store.RecordChange) {
 // expectWrites makes changes and compares their answers.
 func (f *fixture) expectWrites(what string, changes []store.RecordChange, want ...error) {
 	f.Helper()
-	got := f.recordsOf(f.store()).WriteRecords(f.Context(), changes)
+	got := f.store().WriteRecords(f.Context(), changes)
 	if len(got) != len(want) {
 		f.Fatalf("%s: %d answers for %d changes", what, len(got), len(want))
 	}
@@ -108,7 +109,7 @@ func (f *fixture) records(filter store.RecordFilter) []store.Record {
 	if filter.Limit == 0 {
 		filter.Limit = 1000
 	}
-	page, err := f.recordsOf(f.second()).Records(f.Context(), filter)
+	page, err := f.second().Records(f.Context(), filter)
 	f.must(err)
 	return page
 }
@@ -150,16 +151,6 @@ func (f *fixture) expectPage(what string, page []store.Record, changes ...store.
 	}
 }
 
-// recordsOf is the side of a store that keeps records. Until all have it, those that have not are skipped.
-func (f *fixture) recordsOf(s store.Store) store.Records {
-	f.Helper()
-	records, has := s.(store.Records)
-	if !has {
-		f.Skip("this store keeps no records yet")
-	}
-	return records
-}
-
 func recordKeys(page []store.Record) []string {
 	all := make([]string, len(page))
 	for i, r := range page {
@@ -188,7 +179,7 @@ func testWriteRecord(f *fixture) {
 	again := write("k", "again")
 	f.writeRecords(again)
 	f.expectRecords("written again", beside, again)
-	expect(f, "answers to no changes", len(f.recordsOf(f.store()).WriteRecords(f.Context(), nil)), 0)
+	expect(f, "answers to no changes", len(f.store().WriteRecords(f.Context(), nil)), 0)
 }
 
 func testRecordConditions(f *fixture) {
@@ -268,7 +259,7 @@ func testRecordChangesInOrder(f *fixture) {
 }
 
 func testManyRecordChanges(f *fixture) {
-	const n = 1100 // more than some stores change at once
+	const n = 300 // more than some stores change at once
 	var changes []store.RecordChange
 	want := make([]error, n)
 	for i := range n {
@@ -460,23 +451,23 @@ func testSweepRecords(f *fixture) {
 	f.expectRecords("left in the end", kept, lasting)
 }
 
-// race has several handles make a change each at the same time, and answers which succeeded. The others answer
+// raceRecords has several handles make a change each at the same time, and answers which succeeded. The others answer
 // [store.ErrPrecondition].
-func (f *fixture) raceRecords(n int, change func(i int) store.RecordChange) (won []store.RecordChange) {
+func (f *fixture) raceRecords(change func(i int) store.RecordChange) (won []store.RecordChange) {
 	f.Helper()
-	handles := make([]store.Store, n)
+	handles := make([]store.Store, racers)
 	for i := range handles {
 		handles[i] = f.handle()
 	}
-	answers := make([]error, n)
-	changes := make([]store.RecordChange, n)
+	answers := make([]error, racers)
+	changes := make([]store.RecordChange, racers)
 	start := make(chan struct{})
 	var group sync.WaitGroup
-	for i := range n {
+	for i := range racers {
 		changes[i] = change(i)
 		group.Go(func() {
 			<-start
-			answers[i] = f.recordsOf(handles[i]).WriteRecords(f.Context(), changes[i:i+1])[0]
+			answers[i] = handles[i].WriteRecords(f.Context(), changes[i:i+1])[0]
 		})
 	}
 	close(start)
@@ -505,7 +496,7 @@ func testRaceToCreateRecord(f *fixture) {
 	} {
 		g := f.another()
 		g.writeRecords(c.before...)
-		won := g.raceRecords(racers, func(i int) store.RecordChange { return ifAbsent(write("k", fmt.Sprint(i))) })
+		won := g.raceRecords(func(i int) store.RecordChange { return ifAbsent(write("k", fmt.Sprint(i))) })
 		expect(f, c.what+": creations that succeeded", len(won), 1)
 		g.expectRecords(c.what, won...)
 	}
@@ -514,14 +505,14 @@ func testRaceToCreateRecord(f *fixture) {
 func testRaceToChangeRecord(f *fixture) {
 	there := write("k", "0")
 	f.writeRecords(there)
-	won := f.raceRecords(racers, func(i int) store.RecordChange { return ifVersion(write("k", fmt.Sprint(i)), there.Version) })
+	won := f.raceRecords(func(i int) store.RecordChange { return ifVersion(write("k", fmt.Sprint(i)), there.Version) })
 	expect(f, "replacements that succeeded", len(won), 1)
 	f.expectRecords("replaced", won...)
 	if len(won) == 0 {
 		return
 	}
 	of := won[0].Version
-	won = f.raceRecords(racers, func(i int) store.RecordChange {
+	won = f.raceRecords(func(i int) store.RecordChange {
 		if i%2 == 0 {
 			return ifVersion(remove("k"), of)
 		}
@@ -540,7 +531,7 @@ func testRecordCounter(f *fixture) {
 	var group sync.WaitGroup
 	var lost atomic.Int64
 	for range racers {
-		s := f.recordsOf(f.handle())
+		s := f.handle()
 		group.Go(func() {
 			for done := 0; done < each; {
 				page, err := s.Records(f.Context(), store.RecordFilter{Collection: collection, Limit: 1, Now: epoch})
@@ -569,7 +560,7 @@ func testRecordCounter(f *fixture) {
 func testRaceToWriteRecord(f *fixture) {
 	for round := range 3 {
 		key := fmt.Sprintf("k%d", round)
-		won := f.raceRecords(racers, func(i int) store.RecordChange {
+		won := f.raceRecords(func(i int) store.RecordChange {
 			return until(write(key, strings.Repeat("x", i+1)), epoch.Add(time.Duration(i+1)*time.Hour))
 		})
 		expect(f, "writes that succeeded", len(won), racers)
@@ -585,14 +576,26 @@ func testRaceToWriteRecord(f *fixture) {
 	}
 }
 
+func testRecordsApart(f *fixture) {
+	c := write("k", "1")
+	c.Collection = job.DefaultTenant
+	f.put(newPut(name("k"), epoch, 0))
+	f.writeRecords(c)
+	f.expectBacklog("with a record", epoch, backlog{Pending: 1, Due: 1, OldestDue: epoch})
+	expect(f, "exported documents", len(f.export(10)), 2)
+	f.cancel(name("k"))
+	f.expectPage("without the job", f.records(store.RecordFilter{Collection: job.DefaultTenant}), c)
+	expect(f, "exported documents of records alone", len(f.export(10)), 0)
+}
+
 func testRecordsEnded(f *fixture) {
 	there := write("there", "1")
 	f.writeRecords(there)
 	ended, cancel := context.WithCancel(f.Context())
 	cancel()
-	_, listErr := f.recordsOf(f.store()).Records(ended, store.RecordFilter{Collection: collection, Limit: 1, Now: epoch})
-	_, namedErr := f.recordsOf(f.store()).Records(ended, store.RecordFilter{Collection: collection, Limit: 1, Now: epoch, Keys: []string{"there"}})
-	answers := f.recordsOf(f.store()).WriteRecords(ended, []store.RecordChange{write("k", "1"), write("there", "2"), remove("there")})
+	_, listErr := f.store().Records(ended, store.RecordFilter{Collection: collection, Limit: 1, Now: epoch})
+	_, namedErr := f.store().Records(ended, store.RecordFilter{Collection: collection, Limit: 1, Now: epoch, Keys: []string{"there"}})
+	answers := f.store().WriteRecords(ended, []store.RecordChange{write("k", "1"), write("there", "2"), remove("there")})
 	expect(f, "answers", len(answers), 3)
 	for i, err := range append(answers, listErr, namedErr) {
 		expect(f, fmt.Sprintf("answer %d is unavailable", i), errors.Is(err, store.ErrUnavailable), true)

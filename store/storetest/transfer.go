@@ -13,7 +13,6 @@ import (
 )
 
 var transferTests = []namedTest{
-	{"replicas are counted", testReplicas},
 	{"an export is whole", testExport},
 	{"an export of an empty store", testExportEmpty},
 	{"an export leaves out what fires by no job", testExportBroken},
@@ -24,43 +23,6 @@ var transferTests = []namedTest{
 	{"an import of what was buried during the export", testImportBuried},
 	{"an import of another job is refused", testImportConflict},
 	{"a transfer with an ended context", testTransferEnded},
-}
-
-func (f *fixture) replicas(now time.Time) int {
-	f.Helper()
-	n, err := f.store().Replicas(f.Context(), now)
-	f.must(err)
-	return n
-}
-
-func testReplicas(f *fixture) {
-	expect(f, "replicas of a fresh store", f.replicas(epoch), 0)
-	beat := func(s store.Store, replica string, until time.Time) {
-		f.Helper()
-		f.must(s.Beat(f.Context(), replica, until))
-	}
-	until := epoch.Add(30 * time.Second)
-	beat(f.store(), "a", until)
-	beat(f.second(), "b", until)
-	beat(f.second(), "b", until.Add(10*time.Second))
-	expect(f, "replicas", f.replicas(epoch), 2)
-	expect(f, "replicas just before one's time is over", f.replicas(until.Add(-time.Millisecond)), 2)
-	expect(f, "replicas when it is", f.replicas(until), 1)
-	expect(f, "replicas when both are", f.replicas(until.Add(10*time.Second)), 0)
-
-	beat(f.second(), "b", time.Time{})
-	beat(f.second(), "b", time.Time{})
-	beat(f.second(), "none", time.Time{})
-	expect(f, "replicas when one has stopped", f.replicas(epoch), 1)
-	beat(f.second(), "b", until)
-	expect(f, "replicas when it has started again", f.replicas(epoch), 2)
-
-	expect(f, "replicas just before they are forgotten", f.replicas(until.Add(time.Hour-time.Millisecond)), 0)
-	expect(f, "replicas that are not forgotten", f.replicas(epoch), 2)
-	beat(f.store(), "c", until.Add(time.Minute))
-	expect(f, "replicas when two are forgotten", f.replicas(until.Add(time.Hour)), 0)
-	expect(f, "replicas that are left", f.replicas(epoch), 1)
-	expect(f, "records of replicas", len(f.export(10)), 0)
 }
 
 func testExport(f *fixture) {
@@ -356,12 +318,10 @@ func testTransferEnded(f *fixture) {
 	s := g.store()
 	_, importErr := s.Import(ended, records)
 	_, _, exportErr := s.Export(ended, "", 10)
-	_, replicasErr := s.Replicas(ended, epoch)
 	for what, err := range map[string]error{
-		"import": importErr, "export": exportErr, "replicas": replicasErr, "beat": s.Beat(ended, "a", epoch.Add(time.Minute)),
+		"import": importErr, "export": exportErr,
 	} {
 		expect(f, what+" is unavailable", errors.Is(err, store.ErrUnavailable), true)
 	}
-	expect(f, "replicas", g.replicas(epoch), 0)
 	expect(f, "records", len(g.export(10)), 0)
 }

@@ -13,17 +13,14 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// tenantSide is embedded under a name other than that of one of its methods.
-type tenantSide = interface{ store.Tenants }
-
-// memory is a store of records, and of tenants.
+// memory is a store of jobs and occurrences, and of tenants, which it shows as records.
 type memory struct {
-	tenantSide
 	records []store.Document
-	tenants []job.Tenant // by name
-	page    int          // how many records it exports at once
-	fail    int          // the call that fails, from 1
-	failure error        // with which
+	tenants []job.Tenant                  // by name
+	given   map[string]job.TenantSettings // of tenants that are still to be inserted
+	page    int                           // how many records it exports at once
+	fail    int                           // the call that fails, from 1
+	failure error                         // with which
 	calls   int
 	sizes   []int // of the imported batches
 	check   func()
@@ -70,26 +67,55 @@ func (m *memory) Import(_ context.Context, records []store.Document) (inserted i
 	return inserted, nil
 }
 
-func (m *memory) Tenants(_ context.Context, filter store.TenantFilter) ([]job.Tenant, error) {
-	from, there := slices.BinarySearchFunc(m.tenants, filter.After, byName)
-	if there {
-		from++
-	}
-	return m.tenants[from:min(from+filter.Limit, len(m.tenants))], m.call()
-}
-
-func (m *memory) MeetTenants(_ context.Context, tenants []job.Tenant) (inserted int, err error) {
-	if err := m.call(); err != nil {
-		return 0, err
-	}
-	m.sizes = append(m.sizes, len(tenants))
-	for _, t := range tenants {
-		if i, there := slices.BinarySearchFunc(m.tenants, t.Name, byName); !there {
-			m.tenants = slices.Insert(m.tenants, i, t)
-			inserted++
+func (m *memory) Records(_ context.Context, filter store.RecordFilter) (page []store.Record, err error) {
+	keys := slices.Sorted(slices.Values(filter.Keys))
+	for _, t := range m.tenants {
+		body := t.Settings.Encode()
+		if filter.Collection == "tenants" {
+			body = fmt.Appendf(nil, `{"firstSeen":%d}`, t.FirstSeen.UnixMilli())
+		}
+		_, wanted := slices.BinarySearch(keys, t.Name)
+		if t.Name > filter.After && (wanted || len(keys) == 0) && body != nil && len(page) < filter.Limit {
+			page = append(page, store.Record{Key: t.Name, Version: "v", Body: body})
 		}
 	}
-	return inserted, nil
+	if len(keys) > 0 {
+		return page, nil // what belongs to a call that was counted
+	}
+	return page, m.call()
+}
+
+func (m *memory) WriteRecords(_ context.Context, changes []store.RecordChange) []error {
+	answers := make([]error, len(changes))
+	if changes[0].Collection == "tenants" {
+		if err := m.call(); err != nil {
+			return slices.Repeat([]error{err}, len(changes))
+		}
+		m.sizes = append(m.sizes, len(changes))
+	}
+	for i, c := range changes {
+		at, there := slices.BinarySearchFunc(m.tenants, c.Key, byName)
+		switch {
+		case there:
+			answers[i] = store.ErrPrecondition
+		case c.Collection == "tenants":
+			var ms int64
+			if _, err := fmt.Sscanf(string(c.Body), `{"firstSeen":%d}`, &ms); err != nil {
+				panic(err)
+			}
+			m.tenants = slices.Insert(m.tenants, at, job.Tenant{Name: c.Key, FirstSeen: time.UnixMilli(ms).UTC(), Settings: m.given[c.Key]})
+		default:
+			settings, err := job.DecodeTenantSettings(c.Body)
+			if err != nil {
+				panic(err)
+			}
+			if m.given == nil {
+				m.given = make(map[string]job.TenantSettings)
+			}
+			m.given[c.Key] = settings
+		}
+	}
+	return answers
 }
 
 func byName(t job.Tenant, name string) int { return strings.Compare(t.Name, name) }
@@ -145,7 +171,7 @@ func (e *endless) Export(_ context.Context, after store.Place, _ int) (records [
 }
 
 // forgetful imports records and does not keep them.
-type forgetful struct{ tenantSide }
+type forgetful struct{ store.Store }
 
 func (forgetful) Import(_ context.Context, records []store.Document) (int, error) {
 	return len(records), nil

@@ -15,6 +15,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
+	"github.com/carillon-scheduler/carillon/store/tenants"
 )
 
 // format is the version of the lines. An export is resumed in its own format only. Format 1 has no tenants.
@@ -39,7 +40,7 @@ var (
 // Store is the side of one that is exported, and imported into.
 type Store interface {
 	store.Transfer
-	store.Tenants
+	store.Records
 }
 
 // Counts are how many records of each kind were written or read.
@@ -126,17 +127,18 @@ func Export(ctx context.Context, from Store, w io.Writer, o ExportOptions) (Coun
 }
 
 // exportTenants writes the lines of all tenants.
-func exportTenants(ctx context.Context, from store.Tenants, out *writer, so *Counts) error {
-	for filter := (store.TenantFilter{Limit: batch}); ; {
-		tenants, err := from.Tenants(ctx, filter)
-		if err != nil || len(tenants) == 0 {
+func exportTenants(ctx context.Context, from store.Records, out *writer, so *Counts) error {
+	all := tenants.New(from)
+	for after := ""; ; {
+		page, err := all.List(ctx, after, batch)
+		if err != nil || len(page) == 0 {
 			return err
 		}
-		for _, t := range tenants {
+		for _, t := range page {
 			out.write(line{Tenant: newTenantLine(t)})
 		}
-		so.Tenants += len(tenants)
-		filter.After = tenants[len(tenants)-1].Name
+		so.Tenants += len(page)
+		after = page[len(page)-1].Name
 	}
 }
 
@@ -291,7 +293,7 @@ func (m *importer) flushIfLarge(ctx context.Context, size int) error {
 // flush inserts the pending records.
 func (m *importer) flush(ctx context.Context) error {
 	if len(m.tenants) > 0 {
-		n, err := m.to.MeetTenants(ctx, m.tenants)
+		n, err := tenants.New(m.to).Meet(ctx, m.tenants)
 		m.done.Inserted += n
 		if err != nil {
 			return err

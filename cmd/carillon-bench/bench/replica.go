@@ -262,9 +262,14 @@ func (s *probedStore) Count(ctx context.Context, now time.Time, lanes []job.Lane
 	return s.Store.Count(ctx, now, lanes, limit)
 }
 
-func (s *probedStore) Tenants(ctx context.Context, filter store.TenantFilter) ([]job.Tenant, error) {
+func (s *probedStore) Records(ctx context.Context, filter store.RecordFilter) ([]store.Record, error) {
 	s.probe.called(nil)
-	return s.Store.Tenants(ctx, filter)
+	return s.Store.Records(ctx, filter)
+}
+
+func (s *probedStore) WriteRecords(ctx context.Context, changes []store.RecordChange) []error {
+	s.probe.called(nil)
+	return s.Store.WriteRecords(ctx, changes)
 }
 
 func (s *probedStore) Settle(ctx context.Context, settlements []store.Settlement) error {
@@ -306,16 +311,6 @@ func (s *probedStore) Sweep(ctx context.Context, params store.SweepParams) (stor
 func (s *probedStore) Now(ctx context.Context) (time.Time, error) {
 	s.probe.called(nil)
 	return s.Store.Now(ctx)
-}
-
-func (s *probedStore) Beat(ctx context.Context, replica string, until time.Time) error {
-	s.probe.called(nil)
-	return s.Store.Beat(ctx, replica, until)
-}
-
-func (s *probedStore) Replicas(ctx context.Context, now time.Time) (int, error) {
-	s.probe.called(nil)
-	return s.Store.Replicas(ctx, now)
 }
 
 // probedSender is a sender of which the attempts are noted.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
+	"github.com/carillon-scheduler/carillon/store/tenants"
 )
 
 // Tenants measures what a replica costs, and how late it fires, while ever so many tenants have something pending,
@@ -53,8 +54,9 @@ func (s Tenants) Run(ctx context.Context, b *Bench) error {
 		b.figure(name+"deviation p99", "ms", t.p99, raw, ratio)
 		b.figure(name+"memory", "MiB", t.memory, nil, nil)
 	}
-	b.note("Each tenant has a job that is far from due. %g/s fall due for %s, each of another tenant, submitted past the replica that fires them. "+
-		"raw: with %d tenants, in the same round. The store still knows the tenants.", s.Rate, s.Duration, s.Few)
+	b.note("Each tenant has a job that is far from due. %g/s fall due for %s, each of another tenant, submitted past "+
+		"the replica that fires them. raw: with %d tenants, in the same round. The store still knows the tenants.",
+		s.Rate, s.Duration, s.Few)
 	return nil
 }
 
@@ -144,11 +146,13 @@ type madeJobs struct {
 }
 
 // put makes jobs, each of the tenant and due at the time that of answers.
-func (m *madeJobs) put(ctx context.Context, b *Bench, prefix string, count int, of func(i int) (tenant int, due time.Time)) error {
+func (m *madeJobs) put(ctx context.Context, b *Bench, prefix string, count int,
+	of func(i int) (tenant int, due time.Time)) error {
 	const each = 500
+	met := tenants.New(m.store)
 	for from := 0; from < count; from += each {
 		now := time.Now().Truncate(time.Millisecond)
-		var tenants []job.Tenant
+		var strangers []job.Tenant
 		var puts []store.Put
 		for i := from; i < min(from+each, count); i++ {
 			tenant, due := of(i)
@@ -164,9 +168,9 @@ func (m *madeJobs) put(ctx context.Context, b *Bench, prefix string, count int, 
 			o := job.Occurrence{Name: name, Revision: revision, Timestamp: due, DueAt: due}
 			o.ID = job.OccurrenceID(name, revision, due, 0, "")
 			puts = append(puts, store.Put{Job: j, Occurrences: []job.Occurrence{o}, Now: now})
-			tenants, m.names = append(tenants, job.Tenant{Name: name.Tenant, FirstSeen: now}), append(m.names, name)
+			strangers, m.names = append(strangers, job.Tenant{Name: name.Tenant, FirstSeen: now}), append(m.names, name)
 		}
-		if _, err := m.store.MeetTenants(ctx, tenants); err != nil {
+		if _, err := met.Meet(ctx, strangers); err != nil {
 			return err
 		}
 		call, cancel := context.WithTimeout(ctx, store.Within)

@@ -1,5 +1,5 @@
-// Package service wires one replica of Carillon together: its store and its senders of callbacks, the dispatcher and the
-// API, metrics and traces. It decides nothing itself.
+// Package service wires one replica of Carillon together: its store and its senders of callbacks, the dispatcher and
+// the API, metrics and traces. It decides nothing itself.
 package service
 
 import (
@@ -22,6 +22,7 @@ import (
 	"github.com/carillon-scheduler/carillon/store/clock"
 	"github.com/carillon-scheduler/carillon/store/groupcommit"
 	"github.com/carillon-scheduler/carillon/store/instrumented"
+	"github.com/carillon-scheduler/carillon/store/replicas"
 )
 
 // Service is one replica.
@@ -108,7 +109,7 @@ func (p *Parts) Assemble(ctx context.Context) (*Service, error) {
 		Handler: handlers.New(handlers.Config{
 			Store:        bounded.Jobs(groupcommit.New(jobs, writers(p.options.Store))),
 			Inspector:    jobs,
-			Tenants:      bounded.Tenants(jobs),
+			Records:      bounded.Records(jobs),
 			Callbacks:    cfg.Callbacks,
 			PrioritiesOf: s.dispatcher.Priorities,
 			Destinations: func() []handlers.DestinationState { return destinationStates(s.dispatcher) },
@@ -117,7 +118,7 @@ func (p *Parts) Assemble(ctx context.Context) (*Service, error) {
 			WakeExpander: s.dispatcher.WakeExpander,
 			Ready:        func(ctx context.Context) error { return ready(ctx, s.dispatcher, jobs) },
 			Warnings:     p.warnings,
-			Replicas:     jobs.Replicas,
+			Replicas:     func(ctx context.Context, now time.Time) (int, error) { return replicas.Count(ctx, jobs, now) },
 			Limits:       p.options.limits(),
 			Expansion:    cfg.Expansion(),
 			MaxBody:      int64(p.options.MaxBody),
@@ -227,9 +228,11 @@ func (c *closers) Close() error {
 	return errors.Join(errs...)
 }
 
-// Start has a service run, at an address of its own on this machine: by Run, or by Serve. It answers the URL of its API,
-// and what ends it.
-func (s *Service) Start(ctx context.Context, run func(context.Context, net.Listener) error) (url string, stop func() error, err error) {
+// Start has a service run at a free port of this machine: by Run, or by Serve. It answers the URL of its API, and a
+// function that ends it in good order.
+func (s *Service) Start(
+	ctx context.Context, run func(context.Context, net.Listener) error,
+) (url string, stop func() error, err error) {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return "", nil, errors.Join(err, s.Close())

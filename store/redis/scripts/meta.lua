@@ -1,7 +1,7 @@
 -- Marks a new store as ours, or reads how it was made.
 --
 -- KEYS: 1 the store's own key
--- ARGV: 1 format, 2 how many shards, 3 the oldest format that becomes this one by that alone
+-- ARGV: 1 format, 2 how many shards, 3 the oldest format that becomes this one
 -- Returns 1 format, 2 how many shards
 local there = redis.call('HGET', KEYS[1], 'format')
 if redis.call('EXISTS', KEYS[1]) == 0 then

@@ -1,0 +1,48 @@
+// Package replicas keeps the heartbeats of replicas, as records of a store. They are for people, and for programs that
+// look whether anybody may be claiming before they move a store's documents: no claim depends on them.
+package replicas
+
+import (
+	"context"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// collection has a record of each replica that may be claiming, by the replica's id. It expires when the last heartbeat
+// does, and its body is empty.
+const collection = "replicas"
+
+// Beat notes that a replica, named by an id of its own, may be claiming until a time.
+func Beat(ctx context.Context, records store.Records, replica string, now, until time.Time) error {
+	return write(ctx, records, store.RecordChange{
+		Collection: collection, Key: replica, Version: job.NewRevision(now), Body: []byte{}, ExpiresAt: until, Now: now,
+	})
+}
+
+// Stop notes that a replica has stopped claiming.
+func Stop(ctx context.Context, records store.Records, replica string, now time.Time) error {
+	return write(ctx, records, store.RecordChange{
+		Collection: collection, Key: replica, Version: job.NewRevision(now), Now: now,
+	})
+}
+
+func write(ctx context.Context, records store.Records, c store.RecordChange) error {
+	return records.WriteRecords(ctx, []store.RecordChange{c})[0]
+}
+
+// Count counts the replicas that may be claiming at now.
+func Count(ctx context.Context, records store.Records, now time.Time) (int, error) {
+	n := 0
+	for filter := (store.RecordFilter{Collection: collection, Limit: 1000, Now: now}); ; {
+		page, err := records.Records(ctx, filter)
+		if err != nil {
+			return 0, err
+		}
+		if n += len(page); len(page) < filter.Limit {
+			return n, nil
+		}
+		filter.After = page[len(page)-1].Key
+	}
+}
