@@ -36,8 +36,8 @@ func (s *Store) Cancel(ctx context.Context, names []job.Name, asked store.Asked)
 		revisionOf := make(map[pgtype.UUID]int, len(ordered))
 		var left []job.Name // those that there is nothing newer of
 		err := tx.do(ctx, func(t *transaction) {
-			t.exec(`INSERT INTO carillon.jobs (tenant, key, revision, version, created_at, updated_at, expires_at, missed, callback_type,
-					callback_data, schedule)
+			t.exec(`INSERT INTO carillon.jobs (tenant, key, revision, version, created_at, updated_at, expires_at, missed,
+					callback_type, callback_data, schedule)
 				SELECT tenant, key, $3, '', 0, 0, 0, 0, '', '', '' FROM unnest($1::text[], $2::text[]) AS n (tenant, key)
 				ON CONFLICT (tenant, key) DO NOTHING`, tenants, keys, own)
 			t.rows(`DELETE FROM carillon.jobs j USING unnest($1::text[], $2::text[]) AS n (tenant, key)
@@ -85,7 +85,8 @@ func (s *Store) Cancel(ctx context.Context, names []job.Name, asked store.Asked)
 						JOIN carillon.occurrences o ON o.revision = ANY (ARRAY[r.revision])
 						UNION ALL
 						SELECT o.revision, o.id FROM unnest($2::text[], $3::text[]) AS n (tenant, key)
-						JOIN carillon.occurrences o ON o.tenant = ANY (ARRAY[n.tenant]) AND o.key = n.key AND o.tenant IS NOT NULL AND o.due_at IS NOT NULL
+						JOIN carillon.occurrences o ON o.tenant = ANY (ARRAY[n.tenant]) AND o.key = n.key
+							AND o.tenant IS NOT NULL AND o.due_at IS NOT NULL
 					) AS all_of_them ORDER BY revision, id
 				), deleted AS (
 					DELETE FROM carillon.occurrences o USING found f

@@ -23,7 +23,8 @@ func (s *Store) Amend(ctx context.Context, a store.Amendment) error {
 			)
 			SELECT EXISTS (SELECT FROM amended), EXISTS (SELECT FROM carillon.jobs WHERE tenant = $1 AND key = $2)`,
 			func(row pgx.Row) error { return row.Scan(&amended, &exists) },
-			a.Name.Tenant, a.Name.Key, string(a.Of), string(a.Version), a.Now.UnixMilli(), a.Callback.Type, data(a.Callback), a.Options.Encode())
+			a.Name.Tenant, a.Name.Key, string(a.Of), string(a.Version), a.Now.UnixMilli(),
+			a.Callback.Type, data(a.Callback), a.Options.Encode())
 	})
 	switch {
 	case err != nil || amended:
@@ -96,13 +97,15 @@ func (s *Store) Trigger(ctx context.Context, o job.Occurrence) error {
 		t.affected(&found, `WITH present AS MATERIALIZED (
 				SELECT tenant, key FROM carillon.jobs WHERE tenant = $1 AND key = $2 FOR KEY SHARE
 			), inserted AS (
-				INSERT INTO carillon.occurrences (tenant, key, lane, revision, id, position, step, subscriber, timestamp, due_at, attempt,
-					callback_type, callback_data, options)
-				SELECT tenant, key, $13, $3::uuid, $4::uuid, $5::integer, $6::integer, $7, $8::bigint, $9::bigint, 0, $10, $11::bytea, $12::bytea
+				INSERT INTO carillon.occurrences (tenant, key, lane, revision, id, position, step, subscriber,
+					timestamp, due_at, attempt, callback_type, callback_data, options)
+				SELECT tenant, key, $13, $3::uuid, $4::uuid, $5::integer, $6::integer, $7,
+					$8::bigint, $9::bigint, 0, $10, $11::bytea, $12::bytea
 				FROM present ON CONFLICT (revision, id) DO NOTHING
 			)
 			SELECT FROM present`,
-			o.Name.Tenant, o.Name.Key, own, uuid(o.ID), o.Position, step, subscriber, o.Timestamp.UnixMilli(), o.DueAt.UnixMilli(),
+			o.Name.Tenant, o.Name.Key, own, uuid(o.ID), o.Position, step, subscriber,
+			o.Timestamp.UnixMilli(), o.DueAt.UnixMilli(),
 			o.Own.Callback.Type, data(o.Own.Callback), o.Own.Options.Encode(), o.Lane().String())
 	})
 	return foundOr(found, err)

@@ -58,7 +58,8 @@ func (s *Store) Claim(ctx context.Context, p store.ClaimParams) (store.Claim, er
 		room += q.Limit
 		left.More = left.More || left.Found == q.Limit
 		// Parts come in this order as long as the planner joins in the order that was locked in.
-		if longestDue := func(a, b store.Claimed) int { return a.DueAt.Compare(b.DueAt) }; !slices.IsSortedFunc(found, longestDue) {
+		longestDue := func(a, b store.Claimed) int { return a.DueAt.Compare(b.DueAt) }
+		if !slices.IsSortedFunc(found, longestDue) {
 			slices.SortStableFunc(found, longestDue)
 		}
 	}

@@ -65,8 +65,8 @@ func (s *Store) afterConnect(ctx context.Context, conn *pgx.Conn) error {
 	var version int
 	var encoding string
 	var micros int64
-	row := conn.QueryRow(ctx, `SELECT pg_backend_pid(), current_setting('server_version_num')::int, current_setting('server_encoding'), `+
-		microsSQL, pgx.QueryExecModeSimpleProtocol)
+	row := conn.QueryRow(ctx, `SELECT pg_backend_pid(), current_setting('server_version_num')::int,
+		current_setting('server_encoding'), `+microsSQL, pgx.QueryExecModeSimpleProtocol)
 	if err := row.Scan(&pid, &version, &encoding, &micros); err != nil {
 		return err
 	}
@@ -75,7 +75,8 @@ func (s *Store) afterConnect(ctx context.Context, conn *pgx.Conn) error {
 	case version < oldest:
 		return fmt.Errorf("the server is PostgreSQL %d, and it must be %d or later; upgrade it", version/10000, oldest/10000)
 	case encoding != "UTF8":
-		return fmt.Errorf("the database's encoding is %s, and it must be UTF8; make one by CREATE DATABASE … ENCODING 'UTF8' TEMPLATE template0", encoding)
+		return fmt.Errorf("the database's encoding is %s, and it must be UTF8; "+
+			"make one by CREATE DATABASE … ENCODING 'UTF8' TEMPLATE template0", encoding)
 	case pid != conn.PgConn().PID() && conn.PgConn().CustomData()[suited] == nil:
 		s.pooled.Store(true)
 		return errPooler

@@ -15,11 +15,11 @@ import (
 // Columns in the order that jobRow and occurrenceRow read them. Those of an occurrence come behind its job's name,
 // which it has itself only if it stands on its own.
 const (
-	jobColumnsSQL = `j.tenant, j.key, j.revision, j.version, j.created_at, j.updated_at, j.expires_at, j.paused_at, j.cursor_at,
-		j.expand_at, j.missed, j.planned, j.failed, j.trouble, j.callback_type, ` + nextSQL
+	jobColumnsSQL = `j.tenant, j.key, j.revision, j.version, j.created_at, j.updated_at, j.expires_at, j.paused_at,
+		j.cursor_at, j.expand_at, j.missed, j.planned, j.failed, j.trouble, j.callback_type, ` + nextSQL
 
-	occurrenceColumnsSQL = `o.lane, o.revision, o.id, o.position, o.step, o.subscriber, o.timestamp, o.due_at, o.scheduled_at, o.token,
-		o.attempt, o.last_error, o.failed_at`
+	occurrenceColumnsSQL = `o.lane, o.revision, o.id, o.position, o.step, o.subscriber, o.timestamp, o.due_at,
+		o.scheduled_at, o.token, o.attempt, o.last_error, o.failed_at`
 
 	// The id of a job's first pending occurrence.
 	nextSQL = `(SELECT o.id FROM carillon.occurrences o WHERE o.revision = j.revision ORDER BY o.id LIMIT 1)`
@@ -92,8 +92,8 @@ type occurrenceRow struct {
 // scan reads a name, occurrenceColumnsSQL and whatever more was selected.
 func (r *occurrenceRow) scan(row pgx.Row, more ...any) (job.Occurrence, error) {
 	*r = occurrenceRow{}
-	err := row.Scan(append([]any{&r.tenant, &r.key, &r.lane, &r.revision, &r.id, &r.position, &r.step, &r.subscriber, &r.timestamp,
-		&r.due, &r.scheduled, &r.token, &r.attempt, &r.lastError, &r.failed}, more...)...)
+	err := row.Scan(append([]any{&r.tenant, &r.key, &r.lane, &r.revision, &r.id, &r.position, &r.step, &r.subscriber,
+		&r.timestamp, &r.due, &r.scheduled, &r.token, &r.attempt, &r.lastError, &r.failed}, more...)...)
 	o := job.Occurrence{
 		ID:          r.id,
 		Name:        job.Name{Tenant: r.tenant, Key: r.key},

@@ -48,7 +48,8 @@ func unusable(path string) (why string) {
 	case err == nil && !info.Mode().IsRegular():
 		return "it is no file, but a folder or the like; name a file in a folder"
 	}
-	for _, name := range []string{path, path + "-wal", path + "-shm"} { // the last two are left by a process that was killed
+	// A process that was killed leaves the last two.
+	for _, name := range []string{path, path + "-wal", path + "-shm"} {
 		file, err := os.OpenFile(name, os.O_RDWR, 0)
 		if err == nil {
 			_ = file.Close()
@@ -60,7 +61,8 @@ func unusable(path string) (why string) {
 	if err == nil {
 		_ = errors.Join(file.Close(), os.Remove(file.Name()))
 	} else if denied(err) {
-		return fmt.Sprintf("this user may not make files in the folder %s, where SQLite has others beside this one; permit it, or name another file", folder)
+		return fmt.Sprintf("this user may not make files in the folder %s, where SQLite has others beside this one; "+
+			"permit it, or name another file", folder)
 	}
 	return ""
 }

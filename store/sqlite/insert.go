@@ -25,7 +25,8 @@ func newInserter(tx *sql.Tx, s *statements) inserter {
 func (w *inserter) add(o *job.Occurrence, row int64, listed bool) error {
 	step, subscriber := partValues(o)
 	priority, lane := laneValues(o)
-	w.waiting = append(w.waiting, row, listed, o.ID[:], priority, lane, o.Position, o.Timestamp.UnixMilli(), o.DueAt.UnixMilli(), step, subscriber)
+	w.waiting = append(w.waiting, row, listed, o.ID[:], priority, lane, o.Position,
+		o.Timestamp.UnixMilli(), o.DueAt.UnixMilli(), step, subscriber)
 	if len(w.waiting) < atOnce*occurrenceParameters {
 		return nil
 	}

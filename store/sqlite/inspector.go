@@ -11,7 +11,8 @@ import (
 
 // DueLanes implements [store.Inspector].
 func (s *Store) DueLanes(ctx context.Context, p store.DueParams) (store.DuePage, error) {
-	rows, err := s.stmt.dueLanes.QueryContext(ctx, p.After.DueAt.UnixMilli(), p.After.Lane.String(), p.Until.UnixMilli(), p.Limit)
+	rows, err := s.stmt.dueLanes.QueryContext(ctx,
+		p.After.DueAt.UnixMilli(), p.After.Lane.String(), p.Until.UnixMilli(), p.Limit)
 	found, err := read(ctx, rows, err, func(r scanner) (e store.DueEntries, err error) {
 		var lane string
 		var first, last int64

@@ -113,8 +113,11 @@ func (c *claimer) putBackPaused(ctx context.Context, q store.Quota) error {
 		timestamp, since int64
 	}
 	after, until := c.params.Range(q)
-	rows, err := c.tx.Stmt(c.stmt.pausedRead).QueryContext(ctx, q.Lane.String(), bound(after), until.UnixMilli(), max(q.Limit, mostPutBack))
-	found, err := collect(rows, err, func(r scanner) (o paused, err error) { return o, r.Scan(&o.id, &o.timestamp, &o.since) })
+	rows, err := c.tx.Stmt(c.stmt.pausedRead).QueryContext(ctx,
+		q.Lane.String(), bound(after), until.UnixMilli(), max(q.Limit, mostPutBack))
+	found, err := collect(rows, err, func(r scanner) (o paused, err error) {
+		return o, r.Scan(&o.id, &o.timestamp, &o.since)
+	})
 	if err != nil {
 		return err
 	}
@@ -146,8 +149,8 @@ func (r *claimReader) scan(row scanner) (store.Claimed, error) {
 	var priority, subscriber, lastError, revision, callbackType sql.NullString
 	var paused bool
 	var options []byte
-	err := row.Scan(&c.ID, &priority, &c.Position, &timestamp, &due, &scheduled, &c.Attempt, &step, &subscriber, &lastError,
-		&c.Name.Tenant, &c.Name.Key, &revision, &paused, &callbackType, &c.Callback.Data, &options)
+	err := row.Scan(&c.ID, &priority, &c.Position, &timestamp, &due, &scheduled, &c.Attempt, &step, &subscriber,
+		&lastError, &c.Name.Tenant, &c.Name.Key, &revision, &paused, &callbackType, &c.Callback.Data, &options)
 	if err != nil {
 		return c, err
 	}

@@ -164,9 +164,11 @@ func (s *Store) prepare(ctx context.Context) error {
 		case tables > 0 && application != applicationID:
 			return errors.New("it is a database of another program; name a file of its own")
 		case version > format:
-			return fmt.Errorf("%w: its format is %d, this one reads up to %d; upgrade carillon", store.ErrFormat, version, format)
+			return fmt.Errorf("%w: its format is %d, this one reads up to %d; upgrade carillon",
+				store.ErrFormat, version, format)
 		case tables > 0 && version < oldest:
-			return fmt.Errorf("its format is %d, which only a pre-release of carillon wrote and this one does not read; name a new file", version)
+			return fmt.Errorf("its format is %d, which only a pre-release of carillon wrote and this one does not read; "+
+				"name a new file", version)
 		}
 		script := schema
 		if tables > 0 {
@@ -293,9 +295,11 @@ func (s *Store) begin(ctx context.Context) (*sql.Tx, error) {
 const largestTransaction = 10_000
 
 // writeEach runs f for each of n items, in as few transactions as largestTransaction allows. F answers how many rows it
-// wrote; end, unless it is nil, ends a transaction's work. The error is that of the transaction which failed; done is
-// how many items were committed before it.
-func (s *Store) writeEach(ctx context.Context, n int, f func(tx *sql.Tx, i int) (rows int, err error), end func() error) (done int, err error) {
+// wrote; end, unless it is nil, runs last in each transaction. The error is that of the transaction that failed; done
+// is how many items were committed before it.
+func (s *Store) writeEach(
+	ctx context.Context, n int, f func(tx *sql.Tx, i int) (rows int, err error), end func() error,
+) (done int, err error) {
 	ctx, cancel := within(ctx)
 	defer cancel()
 	write := s.write

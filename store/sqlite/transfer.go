@@ -22,7 +22,9 @@ const largestPage = 8 << 20
 
 // Export implements [store.Transfer]. Jobs are read in the order of their names, not of their rows: one that is
 // cancelled and put anew meanwhile has another row, but the same name.
-func (s *Store) Export(ctx context.Context, after store.Place, limit int) (records []store.Document, next store.Place, err error) {
+func (s *Store) Export(
+	ctx context.Context, after store.Place, limit int,
+) (records []store.Document, next store.Place, err error) {
 	if id, ok := strings.CutPrefix(string(after), placeOccurrence); ok {
 		return s.exportOccurrences(ctx, id, limit)
 	}
@@ -78,7 +80,9 @@ func parseJobPlace(p store.Place) (tenant, key string, err error) {
 
 // exportOccurrences exports those behind an id, given as text; empty for all. None is an orphan, or beyond its job's
 // cursor: a job and its occurrences change in one transaction.
-func (s *Store) exportOccurrences(ctx context.Context, after string, limit int) (records []store.Document, next store.Place, err error) {
+func (s *Store) exportOccurrences(
+	ctx context.Context, after string, limit int,
+) (records []store.Document, next store.Place, err error) {
 	var id job.ID
 	if after != "" {
 		if id, err = job.ParseID(after); err != nil {
@@ -169,8 +173,9 @@ func importedOccurrence(o *job.Occurrence) []any {
 		callbackType, callbackData, options = o.Own.Callback.Type, o.Own.Callback.Data, o.Own.Options.Encode()
 	}
 	return []any{
-		o.ID[:], o.Name.Tenant, o.Name.Key, string(o.Revision), o.Position, o.Timestamp.UnixMilli(), priority, lane, millis(o.DueAt),
-		millis(o.ScheduledAt), nullable(o.Token), o.Attempt, step, subscriber, nullable(o.LastError), millis(o.FailedAt),
+		o.ID[:], o.Name.Tenant, o.Name.Key, string(o.Revision), o.Position, o.Timestamp.UnixMilli(), priority, lane,
+		millis(o.DueAt), millis(o.ScheduledAt), nullable(o.Token), o.Attempt, step, subscriber,
+		nullable(o.LastError), millis(o.FailedAt),
 		callbackType, callbackData, options,
 	}
 }
