@@ -12,15 +12,16 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// errRaced is that a transaction met another one halfway, and is to be done again.
+// errRaced is the error of a transaction that must be done again, because another one changed its jobs meanwhile.
 var errRaced = errors.New("other calls for the same jobs come in between again and again")
 
-// Cancel implements [store.Jobs]. All of it is one transaction. The jobs go first: then nothing more is inserted for
-// them. A claim that has just taken one of their occurrences is waited for, and then holds it.
+// Cancel implements [store.Jobs]. It is one transaction. It deletes the jobs first, so that nothing more is inserted
+// for them. If a claim has just taken one of their occurrences, it waits for that claim, and counts the occurrence as
+// held.
 //
-// Of a name without a job there is no row to lock. So one is inserted, and deleted as if it were a job: then nobody can
-// put one before this transaction ends, and one that is being put is waited for. Were it not, it could be answered that
-// there is no such job, and after that it would be there, of a submission that was made before.
+// A name without a job has no row to lock. So Cancel inserts a row, and deletes it as if it were a job: nobody can put
+// a job of that name before this transaction ends, and Cancel waits for a put under way. Otherwise it could answer that
+// there is no such job, and a job that was submitted earlier would appear after that answer.
 func (s *Store) Cancel(ctx context.Context, names []job.Name, asked store.Asked) ([]store.CancelResult, error) {
 	of := make(map[job.Name]int, len(names)) // of a name that is there twice, the first takes all
 	for i, n := range slices.Backward(names) {

@@ -13,10 +13,10 @@ import (
 )
 
 // Import implements [store.Transfer]. The jobs come first, and then the occurrences, in transactions of bounded size
-// that each lock rows in its order.
+// that each lock rows in order.
 //
-// What does not belong to its job is left out, because that changed during the export, or is changed here at this
-// moment: a claim would take it.
+// It leaves out occurrences that do not belong to their jobs, because these changed during the export, or are changed
+// here at this moment: a claim would take them.
 func (s *Store) Import(ctx context.Context, records []store.Document) (inserted int, err error) {
 	var jobs []*job.Job
 	var occurrences []*job.Occurrence

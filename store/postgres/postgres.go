@@ -36,7 +36,7 @@ const (
 	// chunk is how many occurrences one statement writes at most.
 	chunk = 10_000
 
-	// limit is how long a call that changes nothing for a client may take whose context sets no limit.
+	// limit bounds a call that changes nothing for a client, if its context has no deadline.
 	limit = time.Minute
 
 	// grace is how long a call whose context has ended waits for the server to say whether it was done.
@@ -48,13 +48,13 @@ type Store struct {
 	pool   *pgxpool.Pool
 	schema string
 
-	// modeChosen is that the URL says how to send statements.
+	// modeChosen tells whether the URL sets default_query_exec_mode.
 	modeChosen bool
 	// pooled is set once a pooler was seen between here and the server.
 	pooled atomic.Bool
-	// clock is the server's.
+	// clock estimates the server's clock.
 	clock clock
-	// behind is that the last claim found more than half of what it had room for.
+	// behind tells whether the last claim found more than half of its limits.
 	behind atomic.Bool
 }
 

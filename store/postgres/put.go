@@ -351,7 +351,7 @@ func (c *carryColumns) carry(t *transaction, count func(from pgtype.UUID, carrie
 		}, c.from, c.id, c.revision, c.position, c.step, c.subscriber, c.lane, c.now)
 }
 
-// state is what of a present job a put must know.
+// state is the part of a present job that decides a put.
 type state struct {
 	revision pgtype.UUID
 	version  job.Revision
@@ -462,7 +462,7 @@ type occurrenceColumns struct {
 	lane             []string
 }
 
-// once is each of a job's occurrences, though it be there twice.
+// once yields each of a job's occurrences once, even if it is listed twice.
 func once(occurrences []job.Occurrence) iter.Seq[*job.Occurrence] {
 	return func(yield func(*job.Occurrence) bool) {
 		seen := make(map[job.ID]bool)

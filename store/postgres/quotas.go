@@ -84,7 +84,7 @@ func (c *quotaColumns) add(p store.ClaimParams, q store.Quota, most int) {
 	c.after, c.until = append(c.after, bound), append(c.until, until.UnixMilli())
 }
 
-// statements are those for so many quotas, and what they are given, with what else they need.
+// statements answers the statements for this number of quotas, and their parameters: the quotas, and then more.
 func (c *quotaColumns) statements(more ...any) (sql *quotas, args []any) {
 	if len(c.lane) == 1 {
 		return &oneQuota, append([]any{c.lane[0], c.after[0], c.until[0], c.most[0]}, more...)

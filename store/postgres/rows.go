@@ -28,7 +28,7 @@ const (
 		OR EXISTS (SELECT 1 FROM carillon.occurrences o WHERE o.revision = j.revision))`
 )
 
-// jobRow is where a row of jobColumnsSQL is read into.
+// jobRow is the destination of a row of jobColumnsSQL.
 type jobRow struct {
 	status                    store.JobStatus
 	revision                  pgtype.UUID
@@ -77,7 +77,7 @@ func (r *jobRow) scanListed(row pgx.Row, whole bool) (status store.JobStatus, er
 	return status, err
 }
 
-// occurrenceRow is where a row of a name and occurrenceColumnsSQL is read into.
+// occurrenceRow is the destination of a row of a name and occurrenceColumnsSQL.
 type occurrenceRow struct {
 	tenant, key, lane            string
 	revision                     pgtype.UUID
@@ -114,7 +114,8 @@ func (r *occurrenceRow) scan(row pgx.Row, more ...any) (job.Occurrence, error) {
 	return o, err
 }
 
-// own is the revision that what stands on its own is kept under. No job has it: its time is the last of all.
+// own is the revision under which standalone occurrences and dead letters are stored. No job has it: its time is the
+// last of all.
 var own = pgtype.UUID{Bytes: [16]byte(bytes.Repeat([]byte{0xFF}, 16)), Valid: true}
 
 // revisionOf is a job's revision as it is stored; NULL, which none equals, if it is empty or none of ours.

@@ -82,7 +82,7 @@ func (s *Store) carriedOver(ctx context.Context, settlements []store.Settlement)
 	return moved, err
 }
 
-// heldSQL are the occurrences that settlements s are of, as long as their claims hold.
+// heldSQL is the condition that selects the occurrences of settlements s whose claims still hold.
 const heldSQL = `o.revision = ANY (ARRAY[s.revision]) AND o.id = s.id AND o.token = s.token`
 
 // settle has one statement for each way of ending. It answers how many were found.

@@ -13,7 +13,8 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// prepareSQL is what each transaction begins with. All of it ends with the transaction, so poolers need not know of it.
+// prepareSQL is the first statement of each transaction. Its settings end with the transaction, so poolers need not
+// know of them.
 //
 // Statements here look rows up by an index, in its order, and nothing else is ever good: a plan that was made while a
 // table was small would read it from end to end once it is large. So the planner is left nothing else to choose from,
@@ -89,7 +90,7 @@ func (t *transaction) rows(sql string, scan func(pgx.Rows) error, args ...any) {
 	})
 }
 
-// begin adds what a transaction begins with. A change has the deadline of the context, by the server's clock.
+// begin adds the first statements of a transaction. A change has the deadline of the context, by the server's clock.
 func (t *transaction) begin(ctx context.Context, change bool) {
 	t.exec(beginSQL)
 	deadline, _ := ctx.Deadline()

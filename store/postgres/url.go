@@ -23,12 +23,12 @@ const (
 
 var schemaName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,62}$`)
 
-// target is what a store URL names.
+// target is the database that a store URL names, and how to connect to it.
 type target struct {
 	url    storeurl.URL
 	config *pgxpool.Config
 	schema string
-	// modeChosen is that it says how to send statements.
+	// modeChosen tells whether the URL sets default_query_exec_mode.
 	modeChosen bool
 }
 

@@ -9,7 +9,7 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// ClaimJobs implements [store.Queue]. It takes the write lock only if something is to be expanded.
+// ClaimJobs implements [store.Queue]. It takes the write lock only if a job is due for expansion.
 func (s *Store) ClaimJobs(ctx context.Context, p store.ClaimJobsParams) (store.ClaimedJobs, error) {
 	var due bool
 	if err := s.stmt.expandDue.QueryRowContext(ctx, p.Now.UnixMilli()).Scan(&due); err != nil || !due {

@@ -12,9 +12,8 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 )
 
-// explain says what an operator can do about an error of Open, where SQLite does not. What is wrong with the file's
-// place or its permissions is then no longer [store.ErrUnavailable], which it is later on: it does not go away by
-// itself.
+// explain adds advice for the operator to an error of Open. An error of the file's place or permissions then no longer
+// wraps [store.ErrUnavailable], as it would after Open: it does not go away by itself.
 func explain(path string, err error) error {
 	cause, ok := errors.AsType[*sqlite.Error](err)
 	if !ok {
@@ -67,5 +66,5 @@ func unusable(path string) (why string) {
 	return ""
 }
 
-// denied tells whether it takes other permissions, or another file system, to do what has failed.
+// denied tells whether an operation failed for lack of permission, or because the file system is read-only.
 func denied(err error) bool { return errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS) }

@@ -42,8 +42,8 @@ func (s *Store) Count(ctx context.Context, now time.Time, lanes []job.Lane, limi
 	return counts, nil
 }
 
-// countAll counts what the whole store has. It is exact, and reads indexes beside the writer: of ten million
-// occurrences, that takes a second or two.
+// countAll counts the occurrences of the whole store. The counts are exact, and read from indexes beside the writer:
+// with ten million occurrences, that takes a second or two.
 func (s *Store) countAll(ctx context.Context, now time.Time) (c store.Count, err error) {
 	err = s.stmt.countAll.QueryRowContext(ctx, now.UnixMilli()).Scan(&c.Pending, &c.Due, &c.DeadLetters)
 	return c, mapError(ctx, err)

@@ -142,8 +142,8 @@ func (w *putter) carry(p *store.Put, row int64) (carried int, err error) {
 	return carried, err
 }
 
-// stamps are what tells a job from what it was before. The row is the job's within the transaction only: when the job
-// is deleted, another one may get it. There is no row 0.
+// stamps identify one state of a job. The row is the job's within the transaction only: when the job is deleted,
+// another one may get it. There is no row 0.
 type stamps struct {
 	row               int64
 	revision, version job.Revision

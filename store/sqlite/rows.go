@@ -45,7 +45,7 @@ func collectUpTo[T any](rows *sql.Rows, err error, scan func(scanner) (item T, l
 	return all, rows.Err()
 }
 
-// scanJob reads jobColumns and whatever more was selected.
+// scanJob reads jobColumns, and the columns selected after them.
 func scanJob(row scanner, more ...any) (store.JobStatus, error) {
 	var s store.JobStatus
 	var created, updated, expires int64
@@ -82,7 +82,7 @@ func scanWholeJob(row scanner) (store.JobStatus, error) {
 	return s, err
 }
 
-// jobValues are what jobInsert takes.
+// jobValues are the parameters of jobInsert.
 func jobValues(j *job.Job, pausedAt time.Time, sole any) []any {
 	return []any{
 		j.Tenant, j.Key, string(j.Revision), string(j.Version), j.CreatedAt.UnixMilli(), j.UpdatedAt.UnixMilli(),
@@ -92,7 +92,7 @@ func jobValues(j *job.Job, pausedAt time.Time, sole any) []any {
 	}
 }
 
-// ownValues are what ownInsert takes, but for the callback.
+// ownValues are the parameters of ownInsert, without the callback.
 func ownValues(o *job.Occurrence) []any {
 	step, subscriber := partValues(o)
 	priority, lane := laneValues(o)
@@ -114,7 +114,7 @@ func partValues(o *job.Occurrence) (step, subscriber any) {
 	return o.Part.Step, nullable(o.Part.Subscriber)
 }
 
-// scanOccurrence reads occurrenceColumns and whatever more was selected.
+// scanOccurrence reads occurrenceColumns, and the columns selected after them.
 func scanOccurrence(row scanner, more ...any) (job.Occurrence, error) {
 	var o job.Occurrence
 	var timestamp int64

@@ -17,7 +17,8 @@ const (
 	placeOccurrence = "occurrence:" // and the id
 )
 
-// largestPage bounds, in bytes of what may be large, how much is exported at once.
+// largestPage is the size, in bytes of callback data, options and schedules, that ends a page of an export: the
+// document that exceeds it is the page's last.
 const largestPage = 8 << 20
 
 // Export implements [store.Transfer]. Jobs are read in the order of their names, not of their rows: one that is
@@ -109,8 +110,8 @@ func (s *Store) exportOccurrences(
 	return records, store.Place(placeOccurrence + id.String()), nil
 }
 
-// Import implements [store.Transfer]. What does not belong to its job, because that changed during the export, is left
-// out.
+// Import implements [store.Transfer]. It leaves out occurrences that do not belong to their jobs, because these changed
+// during the export.
 func (s *Store) Import(ctx context.Context, records []store.Document) (inserted int, err error) {
 	for len(records) > 0 {
 		part := records[:min(len(records), largestTransaction)]
@@ -159,7 +160,7 @@ func (w *importer) insert(r store.Document) (int, error) {
 	return 0, err
 }
 
-// importedOccurrence are what occurrenceImport takes.
+// importedOccurrence are the parameters of occurrenceImport.
 func importedOccurrence(o *job.Occurrence) []any {
 	priority, lane := laneValues(o)
 	if !o.FailedAt.IsZero() {
