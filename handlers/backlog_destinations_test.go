@@ -242,11 +242,11 @@ func (h *heap) byDestination() map[string]share {
 	return want
 }
 
-func (h *heap) countAll(context.Context, time.Time) (b store.Count, err error) {
+func (h *heap) countAll() (b store.Count) {
 	for _, has := range h.byDestination() {
 		b.Due, b.Pending = b.Due+has.Due, b.Pending+has.Pending
 	}
-	return b, nil
+	return b
 }
 
 func (h *heap) heads() (dues []store.LaneDue) {
@@ -264,8 +264,7 @@ func (h *heap) Count(ctx context.Context, now time.Time, lanes []job.Lane, limit
 	if len(lanes) > 0 {
 		return h.countLanes(ctx, now, lanes, limit)
 	}
-	all, err := h.countAll(ctx, now)
-	return []store.Count{all}, err
+	return []store.Count{h.countAll()}, nil
 }
 
 func (h *heap) countLanes(_ context.Context, now time.Time, lanes []job.Lane, limit int) (counts []store.Count, err error) {

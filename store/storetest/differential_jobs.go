@@ -213,16 +213,19 @@ func (d *differential) list() {
 	jobs := store.JobFilter{
 		Tenant: n.Tenant, Limit: limit,
 		Prefix: oneOf(d, "prefix", "", "a", "a/"), After: oneOf(d, "after", "", "a", "a/ü 🔔"),
+		Whole: draw(d, "whole", rapid.Bool()), Standalone: draw(d, "standalone", rapid.Bool()),
+	}
+	if jobs.Prefix == "" {
+		jobs.Key = oneOf(d, "key of the list", "", n.Key)
 	}
 	wantJobs, gotJobs := both(d, "jobs", func(s store.Store) ([]store.JobStatus, error) { return s.Jobs(d.ctx, jobs) })
-	brief := func(all []store.JobStatus) (shown []string) {
+	shown := func(all []store.JobStatus) (shown []string) {
 		for _, j := range all {
-			j.Options = job.Options{}
 			shown = append(shown, d.showJob(j.Job), j.Next.String())
 		}
 		return shown
 	}
-	same(d, "the list of jobs", brief(gotJobs), brief(wantJobs))
+	same(d, "the list of jobs", shown(gotJobs), shown(wantJobs))
 
 	occurrences := store.OccurrenceFilter{
 		Name: n, Limit: limit, Revision: status.Revision, Count: draw(d, "count", rapid.Bool()),
