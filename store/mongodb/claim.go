@@ -20,8 +20,8 @@ import (
 // Claim implements [store.Queue] in two or three round trips.
 //
 // The first trip finds due occurrences, by two commands for each quota. Where few are expected, the same trip also
-// claims each of them by a findOneAndUpdate, which the driver repeats after a failover. Then the second trip reads their
-// jobs, and the claim is complete.
+// claims each of them by a findOneAndUpdate, which the driver repeats after a failover. Then the second trip reads
+// their jobs, and the claim is complete.
 //
 // The second trip stamps the other found occurrences if they are still due. The third trip reads those that got this
 // claim's stamp, and their jobs, by two concurrent commands.
@@ -91,8 +91,8 @@ type finding struct {
 	next time.Time            // when the lane's next occurrence becomes due; zero if there is none
 }
 
-// join adds the taken occurrences to the due ones. It returns those that were found but not taken, so that both together
-// do not exceed the limit.
+// join adds the taken occurrences to the due ones. It returns those that were found but not taken, so that both
+// together do not exceed the limit.
 func (f *finding) join(taken []occurrenceDocument, limit int) (left []occurrenceDocument) {
 	for _, d := range f.due {
 		same := func(t occurrenceDocument) bool { return t.ID == d.ID }
@@ -153,9 +153,9 @@ func (s *Store) first(ctx context.Context, filter bson.M) (d occurrenceDocument,
 	return d, mapError(err)
 }
 
-// takeLeft stamps the occurrences that were found but not taken yet, reads those that it got, and reads the jobs of all.
-// It reads the jobs of the taken occurrences while it stamps, since those have their stamps already. It reads the jobs
-// of the others before it knows which of them it got: waiting for that would take a fourth of a claim's time. An
+// takeLeft stamps the occurrences that were found but not taken yet, reads those that it got, and reads the jobs of
+// all. It reads the jobs of the taken occurrences while it stamps, since those have their stamps already. It reads the
+// jobs of the others before it knows which of them it got: waiting for that would take a fourth of a claim's time. An
 // occurrence's job can't change in between, except that the occurrence may become standalone.
 func (s *Store) takeLeft(ctx context.Context, a *attempt, left []occurrenceDocument) error {
 	ids, stamped := occurrenceIDs(left), false
@@ -181,8 +181,9 @@ func (s *Store) takeLeft(ctx context.Context, a *attempt, left []occurrenceDocum
 	return group.Wait()
 }
 
-// stamp claims those of the ids that are still due, and tells whether there were any. An occurrence that another replica
-// has claimed meanwhile does not match: it is due only when its lease ends, which is after the last due time found.
+// stamp claims those of the ids that are still due, and tells whether there were any. An occurrence that another
+// replica has claimed meanwhile does not match: it is due only when its lease ends, which is after the last due time
+// found.
 func (s *Store) stamp(ctx context.Context, a *attempt, ids []string, due []occurrenceDocument) (bool, error) {
 	var last time.Time
 	for i := range due {
@@ -215,8 +216,8 @@ func (a *attempt) stamp(d occurrenceDocument) occurrenceDocument {
 // indexByID is the name of the index that every collection has.
 const indexByID = "_id_"
 
-// target is a job's callback and options, with the state that tells whether its occurrences may fire. If the callback or
-// options can't be read, fault is the reason.
+// target is a job's callback and options, with the state that tells whether its occurrences may fire. If the callback
+// or options can't be read, fault is the reason.
 type target struct {
 	revision         string
 	pausedAt, cursor time.Time

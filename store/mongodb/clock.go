@@ -42,8 +42,8 @@ func within(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, store.Within)
 }
 
-// bounded prepares one write that must not take effect after the context's deadline. It returns a context for the write,
-// a condition for the write's filter, and the server's time until which that condition holds.
+// bounded prepares one write that must not take effect after the context's deadline. It returns a context for the
+// write, a condition for the write's filter, and the server's time until which that condition holds.
 //
 // MongoDB reads its clock once, when a command begins, and evaluates the condition against that time for each document.
 // A command that begins in time may run for its maxTimeMS, which the driver derives from the write's context. The wait
@@ -60,10 +60,10 @@ func (s *Store) bounded(ctx context.Context) (
 	return part, cancel, bson.M{"$expr": bson.M{"$lte": bson.A{"$$NOW", bound}}}, bound, nil
 }
 
-// inTime makes a write that takes effect before the context's deadline, or never. The write must be one command, and put
-// the condition inTime into its filters. It returns whether its filters matched, which proves that the condition held.
-// If they did not, and the server's time shows that the condition may have failed, inTime repeats the write in the
-// remaining time. Without an error, the write has therefore matched all documents that its own filters match.
+// inTime makes a write that takes effect before the context's deadline, or never. The write must be one command, and
+// put the condition inTime into its filters. It returns whether its filters matched, which proves that the condition
+// held. If they did not, and the server's time shows that the condition may have failed, inTime repeats the write in
+// the remaining time. Without an error, the write has therefore matched all documents that its own filters match.
 func (s *Store) inTime(
 	ctx context.Context, write func(ctx context.Context, inTime bson.M) (matched bool, err error)) error {
 	for range tries {

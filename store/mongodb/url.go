@@ -66,9 +66,9 @@ func parseURL(rawURL string) (u storeurl.URL, database string, opts *options.Cli
 	return u, database, opts, nil
 }
 
-// knownOptions are the options that a URL may have: the driver's, by their names in MongoDB's manual. parseURL overrides
-// readConcernLevel, readPreference, readPreferenceTags and maxStalenessSeconds. The options socketTimeoutMS and
-// wtimeoutMS have no effect, since the driver has only one time limit for a whole call.
+// knownOptions are the options that a URL may have: the driver's, by their names in MongoDB's manual. parseURL
+// overrides readConcernLevel, readPreference, readPreferenceTags and maxStalenessSeconds. The options socketTimeoutMS
+// and wtimeoutMS have no effect, since the driver has only one time limit for a whole call.
 var knownOptions = []string{
 	"appName", "authMechanism", "authMechanismProperties", "authSource", "compressors", "connect", "connectTimeoutMS",
 	"directConnection", "enableOverloadRetargeting", "heartbeatFrequencyMS", "journal", "loadBalanced",
