@@ -33,7 +33,7 @@ test: ## Run every test; installs and starts the servers it needs by itself, on 
 	.ci/in-memory .ci/with-services .ci/test
 
 .PHONY: test-long
-test-long: ## Run every test, and for some minutes more fuzzing, longer random histories, and those of the comparison
+test-long: ## Run every test, and for some minutes more: fuzzing, longer random histories, the comparison with others
 	.ci/in-memory .ci/with-services .ci/test-long
 
 .PHONY: test-unit

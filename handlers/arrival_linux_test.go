@@ -14,6 +14,7 @@ import (
 // TestStoppedReplicaActsOnNothingThatWasOvertaken has requests wait at a replica that stands still, while another one
 // accepts a newer definition.
 func TestStoppedReplicaActsOnNothingThatWasOvertaken(t *testing.T) {
+	t.Parallel()
 	for _, request := range []string{"PUT", "DELETE", "PATCH"} {
 		t.Run(request, func(t *testing.T) {
 			a := newAPI(t, ofStoresClock)

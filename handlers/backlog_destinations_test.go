@@ -21,6 +21,7 @@ func (placer) Destination(data []byte) string { return string(data) }
 
 // As long as there is little, it is told exactly, also what goes to where this replica has sent nothing.
 func TestBacklogByDestination(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t, func(c *handlers.Config) {
 		c.Callbacks = callbacks.NewRegistry(placer{"http"}, placer{"rabbitmq"})
 		c.Destinations = func() []handlers.DestinationState {
@@ -53,6 +54,7 @@ func expectDestinations(t *testing.T, got backlog, want []destination) {
 
 // Of much, it is told which part of it goes where, by a sample; and that adds up to all of it.
 func TestBacklogByDestinationOfMuch(t *testing.T) {
+	t.Parallel()
 	const day = 24 * time.Hour
 	ab := func(i int) string { return []string{"a", "b", "a", "a"}[i%4] }
 	always := func(name string) func(int) string { return func(int) string { return name } }
@@ -147,6 +149,7 @@ func TestBacklogByDestinationOfMuch(t *testing.T) {
 
 // What is claimed, or given back, between counting and looking adds up all the same.
 func TestBacklogByDestinationMeanwhile(t *testing.T) {
+	t.Parallel()
 	for _, moves := range []time.Duration{time.Hour, -2 * time.Hour} {
 		h := newHeap(t)
 		h.add(acmeLane, -3*time.Second, time.Second, 4, func(i int) string { return []string{"a", "b"}[i%2] })
@@ -165,6 +168,7 @@ func TestBacklogByDestinationMeanwhile(t *testing.T) {
 
 // What paused tenants have takes no time, however much it is.
 func TestBacklogOfPausedDrainsNever(t *testing.T) {
+	t.Parallel()
 	h := newHeap(t)
 	h.add(acmeLane, -time.Hour, time.Millisecond, 150_000, func(int) string { return "a" })
 	h.add(job.DefaultLane, -time.Hour, time.Second, 30, func(int) string { return "a" })
@@ -238,11 +242,11 @@ func (h *heap) byDestination() map[string]share {
 	return want
 }
 
-func (h *heap) countAll(context.Context, time.Time) (b store.Count, err error) {
+func (h *heap) countAll() (b store.Count) {
 	for _, has := range h.byDestination() {
 		b.Due, b.Pending = b.Due+has.Due, b.Pending+has.Pending
 	}
-	return b, nil
+	return b
 }
 
 func (h *heap) heads() (dues []store.LaneDue) {
@@ -260,8 +264,7 @@ func (h *heap) Count(ctx context.Context, now time.Time, lanes []job.Lane, limit
 	if len(lanes) > 0 {
 		return h.countLanes(ctx, now, lanes, limit)
 	}
-	all, err := h.countAll(ctx, now)
-	return []store.Count{all}, err
+	return []store.Count{h.countAll()}, nil
 }
 
 func (h *heap) countLanes(_ context.Context, now time.Time, lanes []job.Lane, limit int) (counts []store.Count, err error) {

@@ -59,6 +59,7 @@ func (b backlog) names() (names []string) {
 }
 
 func TestBacklogOfNothing(t *testing.T) {
+	t.Parallel()
 	got := newAPI(t).call("GET", "/v1/backlog", "").want(200)
 	want := fmt.Sprintf(`{"at":%q,"pending":0,"due":0,"deadLetters":0,"replicas":1,"priorities":[`+
 		`{"priority":"high","due":0,"pending":0},{"priority":"normal","due":0,"pending":0},{"priority":"low","due":0,"pending":0}],`+
@@ -69,6 +70,7 @@ func TestBacklogOfNothing(t *testing.T) {
 }
 
 func TestBacklog(t *testing.T) {
+	t.Parallel()
 	var a *api
 	a = newAPI(t, func(c *handlers.Config) {
 		c.Rate = func() float64 { return 0.5 }
@@ -128,6 +130,7 @@ func TestBacklog(t *testing.T) {
 
 // What is due is held by whoever has claimed it.
 func TestBacklogOfWhatIsHeld(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t)
 	a.call("PUT", "/v1/jobs/k", body("k", 0)).want(201)
 	a.claim()
@@ -139,6 +142,7 @@ func TestBacklogOfWhatIsHeld(t *testing.T) {
 
 // How replicas treat a tenant's jobs that name no priority is theirs to say, if they do.
 func TestBacklogByAutomaticPriority(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t, func(c *handlers.Config) {
 		c.PrioritiesOf = priorities(map[string]job.Priority{"acme": job.PriorityLow})
 	})
@@ -168,6 +172,7 @@ func priorities(of map[string]job.Priority) func(context.Context, []job.Tenant) 
 
 // Neither a rate of nothing nor nothing that is due has an end to foretell; what ends soon takes a second.
 func TestBacklogDrains(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		rate     float64
 		replicas int
@@ -189,6 +194,7 @@ func TestBacklogDrains(t *testing.T) {
 // However many lanes there are, and however much they have, counting them is bounded; of each that is counted, at least
 // a thousand are.
 func TestBacklogIsBounded(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		lanes, each int
 		exact       int // how many of the lanes are to be counted to their end, at least
@@ -222,6 +228,7 @@ func TestBacklogIsBounded(t *testing.T) {
 
 // However many ask, what there is is counted once in two seconds, or in ten times as long as that takes.
 func TestBacklogIsCountedSeldom(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct{ takes, lasts time.Duration }{{0, 2 * time.Second}, {100 * time.Millisecond, 2 * time.Second}, {3 * time.Second, 30 * time.Second}} {
 		synctest.Test(t, func(t *testing.T) {
 			s := &stock{takes: c.takes}
@@ -248,6 +255,7 @@ func TestBacklogIsCountedSeldom(t *testing.T) {
 
 // A client that does not wait for the end leaves its count to the others.
 func TestBacklogIsCountedThoughTheClientGoes(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := &stock{takes: 3 * time.Second}
 		ask := asker(t, s)
@@ -263,6 +271,7 @@ func TestBacklogIsCountedThoughTheClientGoes(t *testing.T) {
 
 // What can't be counted is not told, and counted anew when somebody asks again.
 func TestBacklogThatCannotBeCounted(t *testing.T) {
+	t.Parallel()
 	s := &stock{lanes: lanesDue(1), each: 2000}
 	var replicas error
 	a := newAPI(t, func(c *handlers.Config) {
@@ -409,6 +418,7 @@ func (s *stock) countLanes(_ context.Context, _ time.Time, lanes []job.Lane, lim
 
 // Where there is too much to read all due times, tenants that have something later are found by their names.
 func TestBacklogOfTenantsBehindMuch(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		tenants int // that the store knows, beside one that has something
 		whole   bool

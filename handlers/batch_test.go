@@ -77,6 +77,7 @@ func (a *api) results(media string, text []byte) []result {
 }
 
 func TestBatchOfThousandsWithBadItemsBetween(t *testing.T) {
+	t.Parallel()
 	for _, media := range []string{asArray, asLines} {
 		t.Run(media, func(t *testing.T) {
 			a := newAPI(t)
@@ -129,6 +130,7 @@ func TestBatchOfThousandsWithBadItemsBetween(t *testing.T) {
 }
 
 func TestBatchShapes(t *testing.T) {
+	t.Parallel()
 	good := body("a", time.Hour)
 	tests := map[string]struct {
 		media, text string
@@ -185,6 +187,7 @@ func TestBatchShapes(t *testing.T) {
 }
 
 func TestBatchItemFailsAlone(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t, func(c *handlers.Config) { c.Store = &failsKey{apiSide: c.Store, key: "b"} })
 	results := a.batch(asLines, body("a", time.Hour), body("b", time.Hour), body("c", time.Hour))
 	if len(results) != 3 || results[0].Status != 201 || results[1].Status != 503 || results[2].Status != 201 {
@@ -214,6 +217,7 @@ func (s *failsKey) Put(ctx context.Context, puts []store.Put) []store.PutResult 
 }
 
 func TestConnectionIsReusedAfterABatch(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t)
 	for range 3 {
 		a.batch(asLines, body("a", time.Hour))
@@ -223,6 +227,7 @@ func TestConnectionIsReusedAfterABatch(t *testing.T) {
 }
 
 func TestBatchWakes(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t)
 	a.batch(asLines, body("a", 3*time.Hour), body("b", time.Hour), body("c", 2*time.Hour))
 	if wakes := a.takeWakes(); len(wakes) == 0 || !slices.ContainsFunc(wakes, start.Add(time.Hour).Equal) {
@@ -232,6 +237,7 @@ func TestBatchWakes(t *testing.T) {
 
 // TestPanicOverOneItem: a panic while one item's job is read costs that item alone, not the batch nor the process.
 func TestPanicOverOneItem(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t)
 	var items, want []string
 	for i := range 20 {

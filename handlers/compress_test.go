@@ -52,6 +52,7 @@ func unzip(t *testing.T, body []byte) []byte {
 // TestCompression: what is large is compressed for who takes that, and each form has a tag of its own that does for
 // both conditions.
 func TestCompression(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t, func(c *handlers.Config) { c.Limits.Instants = 100 })
 	offsets := make([]time.Duration, 20)
 	for i := range offsets {
@@ -96,6 +97,7 @@ func TestCompression(t *testing.T) {
 
 // TestCompressedStream: results reach a client as they are made, compressed too.
 func TestCompressedStream(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t)
 	reader, writer := io.Pipe()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, a.url+"/v1/jobs/batch", reader)

@@ -25,6 +25,7 @@ func (a *api) control(verb string) controlled {
 }
 
 func TestPauseAndResume(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t)
 	put := decode[accepted](a.call("PUT", "/v1/jobs/a", body("a", time.Hour, 3*time.Hour)).want(201))
 	a.advance(time.Minute)
@@ -64,6 +65,7 @@ func TestPauseAndResume(t *testing.T) {
 }
 
 func TestPausingChangesTheEntityTag(t *testing.T) {
+	t.Parallel()
 	for _, verb := range []string{"pause", "resume"} {
 		a := newAPI(t)
 		old := a.call("PUT", "/v1/jobs/a", body("a", time.Hour)).want(201).header.Get("ETag")
@@ -80,6 +82,7 @@ func TestPausingChangesTheEntityTag(t *testing.T) {
 }
 
 func TestPausedJobStaysPausedWhenItIsReplaced(t *testing.T) {
+	t.Parallel()
 	for name, replacement := range map[string]string{
 		"by instants":   body("a", 0, 2*time.Hour),
 		"by a crontab":  recurring("a", "@every 1s"),
@@ -108,6 +111,7 @@ func TestPausedJobStaysPausedWhenItIsReplaced(t *testing.T) {
 }
 
 func TestRecurringJobIsExpandedAfterItsPause(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t)
 	a.call("PUT", "/v1/jobs/a", recurring("a", "@every 1s")).want(201)
 	if got := a.control("pause"); got.State != "paused" {
@@ -137,6 +141,7 @@ func (a *api) claimJobs() []job.Job {
 type triggered struct{ ID, DeliveryID, Timestamp string }
 
 func TestTrigger(t *testing.T) {
+	t.Parallel()
 	for name, submitted := range map[string]string{
 		"instants": body("a", time.Hour),
 		"finished": with(body("a", -time.Hour), "past", "skip"),
@@ -189,6 +194,7 @@ func TestTrigger(t *testing.T) {
 }
 
 func TestTriggeredOutlivesAReplacementButNoCancellation(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t)
 	a.call("PUT", "/v1/jobs/a", body("a", time.Hour)).want(201)
 	id := decode[triggered](a.call("POST", "/v1/jobs/a/trigger", "").want(202)).ID
@@ -205,6 +211,7 @@ func TestTriggeredOutlivesAReplacementButNoCancellation(t *testing.T) {
 var verbs = []string{"pause", "resume", "trigger"}
 
 func TestThereMustBeAJobToControl(t *testing.T) {
+	t.Parallel()
 	for _, verb := range verbs {
 		t.Run(verb, func(t *testing.T) {
 			a := newAPI(t, func(c *handlers.Config) { c.Retain = 0 })
@@ -220,6 +227,7 @@ func TestThereMustBeAJobToControl(t *testing.T) {
 }
 
 func TestControlTakesNoBody(t *testing.T) {
+	t.Parallel()
 	for _, verb := range verbs {
 		a := newAPI(t)
 		a.call("PUT", "/v1/jobs/a", body("a", time.Hour)).want(201)
@@ -246,6 +254,7 @@ func TestControlTakesNoBody(t *testing.T) {
 
 // TestKeysThatAreWordsOfPaths has jobs whose keys stand elsewhere in the API's paths.
 func TestKeysThatAreWordsOfPaths(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t)
 	for _, key := range []string{"batch", "preview", "pause", "a/pause", ".."} {
 		path := pathOf(key)
@@ -269,6 +278,7 @@ func TestKeysThatAreWordsOfPaths(t *testing.T) {
 
 // TestControlThatFails tells that it failed, and wakes no one.
 func TestControlThatFails(t *testing.T) {
+	t.Parallel()
 	for _, verb := range verbs {
 		a := newAPI(t, func(c *handlers.Config) { c.Store = failsControl{c.Store} })
 		a.call("PUT", "/v1/jobs/a", body("a", time.Hour)).want(201)

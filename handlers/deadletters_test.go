@@ -49,6 +49,7 @@ func (l letters) keys() []string {
 }
 
 func TestDeadLettersAreListed(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t)
 	if got := deadLetters(a, ""); len(got.Items) != 0 {
 		t.Fatalf("%+v", got)
@@ -73,6 +74,7 @@ func TestDeadLettersAreListed(t *testing.T) {
 }
 
 func TestRedriveOne(t *testing.T) {
+	t.Parallel()
 	for name, change := range map[string]func(*api){
 		"finished": func(*api) {},
 		"replaced": func(a *api) { a.call("PUT", "/v1/jobs/a", body("a", time.Hour)).want(200) },
@@ -101,6 +103,7 @@ func TestRedriveOne(t *testing.T) {
 }
 
 func TestRedrivenAloneIsNoJobButCanBeCancelled(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t)
 	bury(a, "a")
 	a.call("DELETE", "/v1/jobs/a", "").want(200)
@@ -112,6 +115,7 @@ func TestRedrivenAloneIsNoJobButCanBeCancelled(t *testing.T) {
 }
 
 func TestRedriveMany(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t)
 	keys := make([]string, 1203) // more than two slices
 	for i := range keys {
@@ -141,6 +145,7 @@ func TestRedriveMany(t *testing.T) {
 }
 
 func TestDeleteDeadLetter(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t)
 	bury(a, "a", "b")
 	id := deadLetters(a, "?key=a").Items[0].ID
@@ -156,6 +161,7 @@ func TestDeleteDeadLetter(t *testing.T) {
 }
 
 func TestManyDeadLettersOfTheTenant(t *testing.T) {
+	t.Parallel()
 	for name, test := range map[string]struct{ method, path, answer string }{
 		"redrive": {"POST", "/v1/dead-letters/redrive", "redriven"}, "delete": {"DELETE", "/v1/dead-letters", "deleted"},
 	} {
@@ -195,6 +201,7 @@ func TestManyDeadLettersOfTheTenant(t *testing.T) {
 }
 
 func TestPendingOccurrenceIsNoDeadLetter(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t)
 	a.call("PUT", "/v1/jobs/a", body("a", time.Hour)).want(201)
 	id := decode[definition](a.call("GET", "/v1/jobs/a", "")).Occurrences[0].ID
@@ -204,6 +211,7 @@ func TestPendingOccurrenceIsNoDeadLetter(t *testing.T) {
 
 // A page of dead letters with large payloads ends early, and the cursor goes on from there.
 func TestDeadLetterPagesAreBounded(t *testing.T) {
+	t.Parallel()
 	type page = letters
 	const count, size = 60, 200_000
 	a := newAPI(t, func(c *handlers.Config) { c.Limits.Payload, c.MaxBody = 2*size, 4*size })
@@ -238,6 +246,7 @@ func TestDeadLetterPagesAreBounded(t *testing.T) {
 
 // Cancelling by prefix takes along what was redriven, whether or not its job is still there.
 func TestCancelByPrefixTakesTheRedriven(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t)
 	bury(a, "p/gone", "p/there", "q")
 	a.call("DELETE", "/v1/jobs/p%2Fgone", "").want(200)

@@ -38,6 +38,7 @@ func (r *receiver) fail(claims ...store.Claimed) {
 // TestEditFiresOnceWhatBothHave edits jobs while they fire. What both definitions have is delivered once, whatever
 // happens to it between the edit's steps.
 func TestEditFiresOnceWhatBothHave(t *testing.T) {
+	t.Parallel()
 	// Each of the kinds has an instant a second, up to now, and one more in an hour.
 	lists := func(extra string) string {
 		return `"schedules":["` + at(-3*time.Second) + `","` + at(-2*time.Second) + `","` + at(-time.Second) + `","` + extra + `"]`
@@ -121,6 +122,7 @@ func TestEditFiresOnceWhatBothHave(t *testing.T) {
 // TestEditOfACrontabRepeatsNoTick replaces a crontab by another one that has some of its ticks, by a replica whose
 // clock is right or behind.
 func TestEditOfACrontabRepeatsNoTick(t *testing.T) {
+	t.Parallel()
 	for _, behind := range []time.Duration{0, 4 * time.Second} {
 		for _, second := range []string{`"crontab":"@every 2s"`, `"crontab":"@every 1s","priority":"high"`, `"schedules":["` + at(2*time.Second) + `","` + at(4*time.Second) + `","` + at(time.Hour) + `"]`} {
 			r := &receiver{newAPI(t), map[job.ID]int{}}
@@ -151,6 +153,7 @@ func TestEditOfACrontabRepeatsNoTick(t *testing.T) {
 // TestEditOfALargeJobCountsNothing: an edit reads the due instants page by page, and counts them at none: the time of an
 // edit would else grow with their number squared.
 func TestEditOfALargeJobCountsNothing(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t, func(c *handlers.Config) { c.Limits.Instants, c.MaxBody = 5000, 1<<20 })
 	offsets := make([]time.Duration, 3500)
 	for i := range offsets {
@@ -175,6 +178,7 @@ func TestEditOfALargeJobCountsNothing(t *testing.T) {
 
 // TestFireSendsAgainWhatHasPassed says so on purpose.
 func TestFireSendsAgainWhatHasPassed(t *testing.T) {
+	t.Parallel()
 	r := &receiver{newAPI(t), map[job.ID]int{}}
 	submitted := with(body("a", -time.Second, time.Hour), "past", "fire")
 	r.call("PUT", "/v1/jobs/a", submitted).want(201)
@@ -200,6 +204,7 @@ func ofStoresClock(c *handlers.Config) {
 
 // TestOvertakenRequestsAreRefused has another client's request accepted while one is on its way to the store.
 func TestOvertakenRequestsAreRefused(t *testing.T) {
+	t.Parallel()
 	for name, submitted := range map[string]string{
 		"later": body("a", time.Hour), "past": body("a", -time.Hour, time.Hour), "crontab": `{"callback":{"type":"http","data":2},"crontab":"@hourly"}`,
 	} {
@@ -224,6 +229,7 @@ func TestOvertakenRequestsAreRefused(t *testing.T) {
 
 // TestRequestsInTurnAreNeverRefused sends one after another's answer.
 func TestRequestsInTurnAreNeverRefused(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t, ofStoresClock)
 	b := newAPI(t, ofStoresClock, func(c *handlers.Config) { c.Store, c.Inspector, c.Records = a.store, a.store, a.store })
 	a.call("PUT", "/v1/jobs/a", body("a", time.Hour)).want(201)

@@ -27,6 +27,7 @@ func enveloped(callbackType, envelope string, offset time.Duration) string {
 
 // An envelope is shown wherever the callback is, goes with all that fires, and is kept by what does not name it.
 func TestEnvelope(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t, withEvents)
 	shows := func(where string, g answer) {
 		t.Helper()
@@ -62,6 +63,7 @@ func TestEnvelope(t *testing.T) {
 }
 
 func TestEnvelopesThatAreRefused(t *testing.T) {
+	t.Parallel()
 	for name, submitted := range map[string]string{
 		"the type has none":    enveloped("http", "cloudevents", time.Hour),
 		"the type has another": enveloped("kafka", "cloudevents-binary", time.Hour),

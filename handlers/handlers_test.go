@@ -12,6 +12,7 @@ import (
 )
 
 func TestHealthAndReadiness(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t)
 	a.call("GET", "/healthz", "").want(200)
 	a.call("GET", "/readyz", "").want(200)
@@ -30,6 +31,7 @@ func TestHealthAndReadiness(t *testing.T) {
 
 // TestWarnings: what should be otherwise is told while the replica does its work, and only then.
 func TestWarnings(t *testing.T) {
+	t.Parallel()
 	warnings := []string{"the server keeps nothing on disk", "its clock is coarse"}
 	a := newAPI(t, func(c *handlers.Config) { c.Warnings = func(context.Context) []string { return warnings } })
 	for _, want := range [][]string{warnings, nil} {
@@ -53,6 +55,7 @@ func TestWarnings(t *testing.T) {
 }
 
 func TestWhatIsNotThere(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t)
 	for _, path := range []string{"/v1", "/v1/jobs/", "/v1/jobs/a/b", "//v1/jobs", "/V1/jobs", "/v1/dead-letters/x/y"} {
 		a.call("GET", path, "").want(404)
@@ -89,6 +92,7 @@ func TestWhatIsNotThere(t *testing.T) {
 
 // TestIndex: who knows only where the service is finds the rest.
 func TestIndex(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t, func(c *handlers.Config) { c.Version = "v1.2.3" })
 	got := decode[map[string]string](a.call("GET", "/", "").want(200))
 	if got["service"] != "carillon" || got["version"] != "v1.2.3" || !strings.HasPrefix(got["documentation"], "https://") {
@@ -101,6 +105,7 @@ func TestIndex(t *testing.T) {
 
 // TestSlashInKey: a path that is none because its key has a slash is answered with the one that is meant.
 func TestSlashInKey(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t)
 	for request, want := range map[string]string{
 		"PUT /v1/jobs/reminders/42":        "write them as %2F: /v1/jobs/reminders%2F42",
@@ -120,6 +125,7 @@ func TestSlashInKey(t *testing.T) {
 }
 
 func TestHeadIsGetWithoutBody(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t)
 	a.call("PUT", "/v1/jobs/a", body("a", time.Hour)).want(201)
 	for path, status := range map[string]int{"/v1/jobs/a": 200, "/v1/jobs": 200, "/v1/jobs/b": 404, "/healthz": 200} {

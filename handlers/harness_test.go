@@ -22,6 +22,7 @@ import (
 	"github.com/carillon-scheduler/carillon/callbacks"
 	"github.com/carillon-scheduler/carillon/handlers"
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/openapi"
 	"github.com/carillon-scheduler/carillon/store"
 	"github.com/carillon-scheduler/carillon/store/memory"
 )
@@ -53,8 +54,7 @@ type api struct {
 
 func newAPI(t testing.TB, configure ...func(*handlers.Config)) *api {
 	t.Helper()
-	a := &api{TB: t, store: &faultyStore{Store: memory.New()}, now: start, spec: specification(t), log: &lockedBuffer{}}
-	a.allowAnyData()
+	a := &api{TB: t, store: &faultyStore{Store: memory.New()}, now: start, spec: withAnyData(t), log: &lockedBuffer{}}
 	config := handlers.Config{
 		Store:     a.store,
 		Inspector: a.store,
@@ -91,15 +91,29 @@ func newAPI(t testing.TB, configure ...func(*handlers.Config)) *api {
 	return a
 }
 
-// allowAnyData takes out of the specification what callbacks have as their data: the senders of most tests take
-// anything.
-func (a *api) allowAnyData() {
-	for name, schema := range a.spec.Components.Schemas {
+// withAnyData is the specification without the schemas of callback data: the senders of most tests take anything. It is
+// read once, since that takes longer than most tests, and never changed.
+func withAnyData(t testing.TB) *openapi3.T {
+	t.Helper()
+	spec, err := loadWithAnyData()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return spec
+}
+
+var loadWithAnyData = sync.OnceValues(func() (*openapi3.T, error) {
+	spec, err := openapi3.NewLoader().LoadFromData(openapi.YAML)
+	if err != nil {
+		return nil, err
+	}
+	for name, schema := range spec.Components.Schemas {
 		if strings.Contains(name, "CallbackData") {
 			*schema.Value = openapi3.Schema{}
 		}
 	}
-}
+	return spec, nil
+})
 
 func (a *api) clock() time.Time {
 	a.mu.Lock()

@@ -11,6 +11,7 @@ import (
 // TestRecurringScheduleSubmittedAgain: the same crontab keeps its grid and its instants, those due at this moment too,
 // whichever way it is submitted; another one does not.
 func TestRecurringScheduleSubmittedAgain(t *testing.T) {
+	t.Parallel()
 	every := recurring("a", "@every 10m", "timezone", "Europe/Paris")
 	changed := recurring("a", "@every 10m", "timezone", "Europe/Paris", "deadline", "5m")
 	post := func(headers ...string) func(*api, string) accepted {
@@ -58,6 +59,7 @@ func TestRecurringScheduleSubmittedAgain(t *testing.T) {
 
 // TestRecurringScheduleThatHasEnded is not kept: it has nothing left to fire.
 func TestRecurringScheduleThatHasEnded(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t)
 	body := recurring("a", "@every 1m", "endAt", at(time.Minute))
 	a.call("POST", "/v1/jobs", body).want(201)
@@ -73,6 +75,7 @@ func TestRecurringScheduleThatHasEnded(t *testing.T) {
 
 // TestRecurringScheduleMustNotExist: a condition that the job must be new is heeded, whatever its schedule.
 func TestRecurringScheduleMustNotExist(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t)
 	a.call("POST", "/v1/jobs", recurring("a", "@hourly"), "If-None-Match: *").want(201)
 	a.call("POST", "/v1/jobs", recurring("a", "@hourly"), "If-None-Match: *").want(412)
@@ -93,6 +96,7 @@ func (a *api) status() store.JobStatus {
 // TestKeptScheduleThatLosesARace: another client's change between the look and the write costs neither grid nor
 // instants.
 func TestKeptScheduleThatLosesARace(t *testing.T) {
+	t.Parallel()
 	for name, headers := range map[string][]string{"if it exists": {"If-Match: *"}, "without a condition": nil} {
 		t.Run(name, func(t *testing.T) {
 			a := newAPI(t)

@@ -14,6 +14,7 @@ import (
 
 // TestSubmissionsOfEachKind checks what is answered, and by when the job may be swept.
 func TestSubmissionsOfEachKind(t *testing.T) {
+	t.Parallel()
 	never := time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC)
 	back := map[string]any{"type": "wait_specific_date", "date": at(time.Hour)}
 	past := map[string]any{"type": "wait_specific_date", "date": at(-time.Hour)}
@@ -97,6 +98,7 @@ func TestSubmissionsOfEachKind(t *testing.T) {
 
 // TestDefinitionsAreShownAsSubmitted for each kind, with what does not follow from the rest left out.
 func TestDefinitionsAreShownAsSubmitted(t *testing.T) {
+	t.Parallel()
 	shown := []string{"schedules", "delay", "crontab", "steps", "subscribers", "timezone", "startAt", "endAt", "deadline", "catchUp", "type", "past"}
 	for name, test := range map[string]struct{ body, want string }{
 		"instants": {body("a", time.Hour), `{"schedules":["2030-01-01T13:00:00.000Z"]}`},
@@ -137,6 +139,7 @@ func TestDefinitionsAreShownAsSubmitted(t *testing.T) {
 }
 
 func TestOccurrencesOfASequenceTellTheirPart(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t)
 	a.call("PUT", "/v1/jobs/a", sequence("a", []any{fire("welcome"), wait(1, "hour"), fire()}, "subscribers", []any{"x", map[string]any{"id": 2}})).want(201)
 	a.call("PUT", "/v1/jobs/b", sequence("b", []any{wait(1, "hour"), fire()})).want(201)
@@ -179,6 +182,7 @@ func TestOccurrencesOfASequenceTellTheirPart(t *testing.T) {
 }
 
 func TestMissedInstantsAreShown(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t)
 	a.call("PUT", "/v1/jobs/a", with(body("a", 0, time.Hour), "deadline", "1m")).want(201)
 	a.settle(a.claim()[0], store.Miss, "")
@@ -196,6 +200,7 @@ func TestMissedInstantsAreShown(t *testing.T) {
 // TestLargeSequence puts three job steps for 10,000 subscribers within the limits that there are by default, all or
 // nothing.
 func TestLargeSequence(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t, func(c *handlers.Config) {
 		c.Limits = job.Limits{Instants: 100_000, Payload: 256 << 10}
 		c.MaxBody = 4 << 20
@@ -223,6 +228,7 @@ func TestLargeSequence(t *testing.T) {
 
 // What comes first, and what a receiver can take, is shown as it was submitted, and is changed by patches.
 func TestPriorityAndDestination(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t)
 	type shown struct {
 		Priority    string
@@ -257,6 +263,7 @@ func TestPriorityAndDestination(t *testing.T) {
 
 // A schedule begins when it is submitted. If the store takes its time, no tick that fell due meanwhile is left out.
 func TestBeginsWhenSubmitted(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t)
 	a.call("PUT", "/v1/jobs/a", body("a", time.Hour)).want(201)
 	a.store.onPut = func([]store.Put) { a.advance(2 * time.Second) } // the first is in vain, since there is a job

@@ -80,6 +80,7 @@ func inFlight(t *testing.T, registry *prometheus.Registry) (n float64) {
 
 // Requests are measured by their route, whatever the keys in them are, and by no other name that a client can make up.
 func TestRequestsAreMeasured(t *testing.T) {
+	t.Parallel()
 	a, registry := measuredAPI(t)
 	job := `{"delay": "1h", "callback": {"type": "http", "data": {"url": "http://h"}}}`
 	a.call("PUT", "/v1/jobs/one", job).want(201)
@@ -126,6 +127,7 @@ func TestRequestsAreMeasured(t *testing.T) {
 
 // A batch is in flight for as long as its client sends it.
 func TestBatchIsMeasured(t *testing.T) {
+	t.Parallel()
 	a, registry := measuredAPI(t)
 	body, send := io.Pipe()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, a.url+"/v1/jobs/batch", body)
@@ -164,6 +166,7 @@ func TestBatchIsMeasured(t *testing.T) {
 
 // A handler that panics is measured by what its client was told.
 func TestPanicIsMeasured(t *testing.T) {
+	t.Parallel()
 	registry := prometheus.NewRegistry()
 	a := newAPI(t, func(c *handlers.Config) {
 		c.Registerer = registry
@@ -177,6 +180,7 @@ func TestPanicIsMeasured(t *testing.T) {
 }
 
 func TestMetricsAreServed(t *testing.T) {
+	t.Parallel()
 	a, registry := measuredAPI(t)
 	a.call("GET", "/healthz", "").want(200)
 	awaitMeasured(t, registry, "GET /healthz 200", 1)

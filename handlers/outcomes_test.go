@@ -33,6 +33,7 @@ func (a *api) nextCursor(key string) string {
 
 // TestOutcomes: a job that was refused does not look like one that was delivered.
 func TestOutcomes(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t)
 	expect := func(key, want string) {
 		t.Helper()
@@ -82,6 +83,7 @@ func TestOutcomes(t *testing.T) {
 
 // TestOutcomesOfWhatWasLeftOut: what was skipped was never delivered.
 func TestOutcomesOfWhatWasLeftOut(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t)
 	missed := "0 delivered, 0 failed, 1 missed; last missed of " + at(-time.Hour) + " at " + at(0) + ": "
 	for _, c := range []struct{ key, job, before, after string }{

@@ -44,6 +44,7 @@ func waiting(t *testing.T, a *api, since time.Duration, configure ...func(*handl
 // TestRequestsThatHaveWaitedTooLong: what has waited for longer than a change may take changes nothing, though nobody
 // came in between.
 func TestRequestsThatHaveWaitedTooLong(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t)
 	late := waiting(t, a, store.Within+time.Second)
 	a.call("PUT", "/v1/jobs/there", body("there", time.Hour)).want(201)
@@ -87,6 +88,7 @@ func TestRequestsThatHaveWaitedTooLong(t *testing.T) {
 
 // TestCancelByPrefixSparesWhatCameLater holds up a cancellation while another client puts.
 func TestCancelByPrefixSparesWhatCameLater(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t, ofStoresClock)
 	a.call("PUT", "/v1/jobs/p1", body("p1", time.Hour)).want(201)
 	time.Sleep(50 * time.Millisecond) // more than the clocks are known by, and than it takes to ask
@@ -103,6 +105,7 @@ func TestCancelByPrefixSparesWhatCameLater(t *testing.T) {
 // TestOvertakenAmendmentsAreRefused: another client's request is accepted before the job is read, and has the very
 // schedule that the first one submits, so that the first one would only change the callback.
 func TestOvertakenAmendmentsAreRefused(t *testing.T) {
+	t.Parallel()
 	hourly := func(data int) string {
 		return fmt.Sprintf(`{"callback":{"type":"http","data":%d},"crontab":"@hourly"}`, data)
 	}
@@ -126,6 +129,7 @@ func TestOvertakenAmendmentsAreRefused(t *testing.T) {
 
 // TestBatchOvertakesNobodyButItself has a key several times in a batch, of which each item takes a while.
 func TestBatchOvertakesNobodyButItself(t *testing.T) {
+	t.Parallel()
 	for name, of := range map[string]func(hours int) string{
 		"past":  func(hours int) string { return body("a", -time.Hour, time.Duration(hours)*time.Hour) },
 		"later": func(hours int) string { return body("a", time.Duration(hours)*time.Hour) },
@@ -148,6 +152,7 @@ func TestBatchOvertakesNobodyButItself(t *testing.T) {
 
 // TestEditOfACrontabKeepsTheTickOfTheMoment edits a crontab right after a tick, which is due, or held, or retried.
 func TestEditOfACrontabKeepsTheTickOfTheMoment(t *testing.T) {
+	t.Parallel()
 	for _, method := range []string{"PATCH", "PUT"} {
 		for _, state := range []string{"due", "held", "fails"} {
 			t.Run(fmt.Sprint(method, ", ", state), func(t *testing.T) {

@@ -31,6 +31,7 @@ var kinds = map[string]string{
 // TestPatchOfWhatIsNoScheduleKeepsTheInstants changes one document, whatever the kind, however often and whether or not
 // the job is paused.
 func TestPatchOfWhatIsNoScheduleKeepsTheInstants(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t)
 	for name, submitted := range kinds {
 		for patch, check := range map[string]func(definition) bool{
@@ -87,6 +88,7 @@ func (a *api) definition(key string) definition {
 }
 
 func TestPatchedCallbackFiresWithTheOldInstants(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t)
 	a.call("PUT", "/v1/jobs/a", body("a", time.Hour)).want(201)
 	a.patch("a", `{"callback":{"data":{"n":2}}}`).want(200)
@@ -97,6 +99,7 @@ func TestPatchedCallbackFiresWithTheOldInstants(t *testing.T) {
 }
 
 func TestPatchKeepsBytesThatItDoesNotName(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t)
 	a.call("PUT", "/v1/jobs/a", `{"schedules":["`+at(time.Hour)+`"],"callback":{"type":"http","data":{ "b" : 1.0,`+"\n"+` "a":{"x":[1E40, "\u00e9"]}, "c": 1 }}}`).want(201)
 	a.patch("a", `{"callback":{"data":{"c":null,"a":{"y": 2.50}}}}`).want(200)
@@ -112,6 +115,7 @@ func TestPatchKeepsBytesThatItDoesNotName(t *testing.T) {
 
 // TestPatchOfTheScheduleReplaces gives the job a new revision, and only its instants fire.
 func TestPatchOfTheScheduleReplaces(t *testing.T) {
+	t.Parallel()
 	later := at(5 * time.Hour)
 	for name, test := range map[string]struct {
 		submitted, patch string
@@ -154,6 +158,7 @@ func TestPatchOfTheScheduleReplaces(t *testing.T) {
 // TestPatchedSequenceSendsNothingTwice: what it keeps has the same instants and delivery ids, and what has passed is
 // skipped.
 func TestPatchedSequenceSendsNothingTwice(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t)
 	steps := func(second string) []any { return []any{fire("welcome"), wait(1, "day"), fire(second)} }
 	a.call("PUT", "/v1/jobs/a", sequence("a", steps("tipps"), "subscribers", []string{"ada"})).want(201)
@@ -177,6 +182,7 @@ func TestPatchedSequenceSendsNothingTwice(t *testing.T) {
 }
 
 func TestPatchOfAPausedJobsScheduleLeavesItPaused(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t)
 	a.call("PUT", "/v1/jobs/a", body("a", time.Hour)).want(201)
 	a.control("pause")
@@ -190,6 +196,7 @@ func TestPatchOfAPausedJobsScheduleLeavesItPaused(t *testing.T) {
 }
 
 func TestPatchesThatChangeNothing(t *testing.T) {
+	t.Parallel()
 	for name, submitted := range kinds {
 		a := newAPI(t)
 		tag := a.call("PUT", "/v1/jobs/a", submitted).want(201).header.Get("ETag")
@@ -212,6 +219,7 @@ func TestPatchesThatChangeNothing(t *testing.T) {
 }
 
 func TestPatchesThatAreRefused(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t)
 	for patch, test := range map[string]struct {
 		status int
@@ -256,6 +264,7 @@ func TestPatchesThatAreRefused(t *testing.T) {
 }
 
 func TestPatchContentTypes(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t)
 	a.call("PUT", "/v1/jobs/a", body("a", time.Hour)).want(201)
 	for header, status := range map[string]int{
@@ -280,6 +289,7 @@ func TestPatchContentTypes(t *testing.T) {
 }
 
 func TestThereMustBeAJobToPatch(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t, func(c *handlers.Config) { c.Retain = 0 })
 	a.patch("a", "{}").want(404)
 	a.patch("a", "{}", "If-Match: *").want(404)
@@ -290,6 +300,7 @@ func TestThereMustBeAJobToPatch(t *testing.T) {
 }
 
 func TestFinishedJobIsRevivedByAPatch(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t)
 	a.call("PUT", "/v1/jobs/a", body("a", 0)).want(201)
 	a.settle(a.claim()[0], store.Ack, "")
@@ -305,6 +316,7 @@ func TestFinishedJobIsRevivedByAPatch(t *testing.T) {
 var patches = []string{`{"callback":{"data":2}}`, `{"schedules":["2030-01-01T17:00:00.000Z"]}`}
 
 func TestPatchConditions(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t)
 	for header, status := range map[string]int{
 		`If-Match: current`:         200,
@@ -336,6 +348,7 @@ func TestPatchConditions(t *testing.T) {
 // TestPatchThatLosesARace has another client change the job between this one's steps. Without If-Match it is applied to
 // what is there then.
 func TestPatchThatLosesARace(t *testing.T) {
+	t.Parallel()
 	other := func(a *api) { // changes the version only
 		version := job.NewRevision(a.clock())
 		if err := a.store.Pause(a.Context(), name("a"), version, a.clock()); err != nil {

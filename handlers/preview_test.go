@@ -47,6 +47,7 @@ func (p preview) lines() []string {
 
 // TestPreview asks for the same of a job that is there and of one that is not.
 func TestPreview(t *testing.T) {
+	t.Parallel()
 	paris := func(crontab, startAt string) string {
 		return recurring("a", crontab, "timezone", "Europe/Paris", "startAt", startAt)
 	}
@@ -132,6 +133,7 @@ func TestPreview(t *testing.T) {
 
 // TestPreviewOfWhatHasPassed shows what a new job would fire at once.
 func TestPreviewOfWhatHasPassed(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t)
 	for text, want := range map[string][]string{
 		with(body("a", -2*time.Hour, -time.Hour, time.Hour), "deadline", "90m"): {
@@ -153,6 +155,7 @@ func TestPreviewOfWhatHasPassed(t *testing.T) {
 
 // TestPreviewOfAJobGoesOn looks at jobs that began a while ago.
 func TestPreviewOfAJobGoesOn(t *testing.T) {
+	t.Parallel()
 	for name, test := range map[string]struct {
 		body   string
 		want   string
@@ -176,6 +179,7 @@ func TestPreviewOfAJobGoesOn(t *testing.T) {
 }
 
 func TestPreviewCounts(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t)
 	a.call("PUT", "/v1/jobs/a", recurring("a", "@every 1s")).want(201)
 	for query, want := range map[string]int{"": 10, "?count=1": 1, "?count=1000": 1000} {
@@ -189,6 +193,7 @@ func TestPreviewCounts(t *testing.T) {
 }
 
 func TestPreviewOfNoJob(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t, func(c *handlers.Config) { c.Retain = 0 })
 	a.call("GET", "/v1/jobs/a/preview", "").want(404)
 	a.call("PUT", "/v1/jobs/a", body("a", 0)).want(201)
@@ -198,6 +203,7 @@ func TestPreviewOfNoJob(t *testing.T) {
 
 // TestPreviewRefusesWhatASubmissionWould, but not that there is neither key nor callback.
 func TestPreviewRefusesWhatASubmissionWould(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t)
 	for sent, named := range map[string][]string{
 		`{}`:                                  {"/schedules"},

@@ -16,6 +16,7 @@ import (
 )
 
 func TestPostCreatesAndReplaces(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t)
 	created := a.call("POST", "/v1/jobs", body("a+b/c", 2*time.Hour, time.Hour, 2*time.Hour)).want(201)
 	first := decode[accepted](created)
@@ -45,6 +46,7 @@ func TestPostCreatesAndReplaces(t *testing.T) {
 }
 
 func TestReplaceTellsWhatIsInFlight(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t)
 	a.call("PUT", "/v1/jobs/a", body("a", 0, time.Hour)).want(201)
 	if n := len(a.claim()); n != 1 {
@@ -56,6 +58,7 @@ func TestReplaceTellsWhatIsInFlight(t *testing.T) {
 }
 
 func TestFixturesWorkAsTheyStand(t *testing.T) {
+	t.Parallel()
 	for name, test := range map[string]struct {
 		occurrences, due int
 		next             string
@@ -85,6 +88,7 @@ func TestFixturesWorkAsTheyStand(t *testing.T) {
 }
 
 func TestPayloadsAreKeptByteForByte(t *testing.T) {
+	t.Parallel()
 	payloads := []string{
 		`{ "b" : 1.0,` + "\n\t" + `"a" : 12345678901234567890123, "e": 1E40 }`,
 		`"<script>&amp; é \u00e9 \/ 😀 \ud83d\ude00"`,
@@ -159,6 +163,7 @@ func member(t *testing.T, object []byte, name string) string {
 
 // TestPast puts a job with one instant that has passed and one to come.
 func TestPast(t *testing.T) {
+	t.Parallel()
 	type want struct{ status, occurrences, skipped int }
 	fired, skipped, refused := want{0, 2, 0}, want{0, 1, 1}, want{422, 0, 0}
 	tests := []struct {
@@ -224,6 +229,7 @@ func TestPast(t *testing.T) {
 }
 
 func TestRejectedPastNamesTheInstant(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t)
 	p := a.call("PUT", "/v1/jobs/a", with(body("a", -time.Hour, time.Hour), "past", "reject")).want(422).problem()
 	if !slices.Equal(p.named(), []string{"/schedules"}) || !strings.Contains(p.Errors[0].Message, at(-time.Hour)) {
@@ -233,6 +239,7 @@ func TestRejectedPastNamesTheInstant(t *testing.T) {
 
 // TestPastIsDecidedByTheStore lets another client create or delete the job between this one's steps.
 func TestPastIsDecidedByTheStore(t *testing.T) {
+	t.Parallel()
 	tests := map[string]struct {
 		exists      bool
 		interfere   []string // what happens before each of the first Puts: "create" or "delete"
@@ -293,6 +300,7 @@ func createDirectly(t *testing.T, a *api, key string) {
 }
 
 func TestNothingPastIsOnePut(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t)
 	for range 2 {
 		a.call("PUT", "/v1/jobs/a", body("a", time.Hour))
@@ -303,6 +311,7 @@ func TestNothingPastIsOnePut(t *testing.T) {
 }
 
 func TestConditions(t *testing.T) {
+	t.Parallel()
 	tests := map[string]struct {
 		header         []string // "current" stands for the job's entity tag
 		absent, exists int      // the status when there is no such job, and when there is
@@ -351,6 +360,7 @@ func TestConditions(t *testing.T) {
 }
 
 func TestConditionsAreRefusedWhereTheyAreNotHonoured(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t)
 	a.call("PUT", "/v1/jobs/a", body("a", time.Hour)).want(201)
 	for _, header := range []string{"If-Match: *", "If-None-Match: *"} {
@@ -366,6 +376,7 @@ func TestConditionsAreRefusedWhereTheyAreNotHonoured(t *testing.T) {
 
 // TestAfterRetentionThereIsNoJob puts a job whose predecessor has finished and lost its retention, but was not swept.
 func TestAfterRetentionThereIsNoJob(t *testing.T) {
+	t.Parallel()
 	for _, header := range []string{"If-Match: ", "If-None-Match: *"} {
 		a := newAPI(t, func(c *handlers.Config) { c.Retain = 0 })
 		a.call("PUT", "/v1/jobs/a", body("a", 0)).want(201)

@@ -12,6 +12,7 @@ import (
 )
 
 func TestGetShowsTheDefinition(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t)
 	submitted := with(body("a"), "schedules", []string{"2030-01-01T15:00:00.0001+02:00", "2030-01-01T13:00:00.001Z", at(-time.Hour)},
 		"retry", map[string]any{"maxAttempts": 3, "initial": "1d"})
@@ -29,6 +30,7 @@ func TestGetShowsTheDefinition(t *testing.T) {
 }
 
 func TestGetShowsStates(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t)
 	a.call("PUT", "/v1/jobs/a", body("a", 0, time.Second, time.Hour)).want(201)
 	a.settle(a.claim()[0], store.Retry, "receiver said no")
@@ -57,6 +59,7 @@ func TestGetShowsStates(t *testing.T) {
 }
 
 func TestGetPagesOccurrences(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t)
 	a.call("PUT", "/v1/jobs/a", body("a", 5*time.Hour, time.Hour, 2*time.Hour, 3*time.Hour, 4*time.Hour)).want(201)
 	var seen []string
@@ -83,6 +86,7 @@ func TestGetPagesOccurrences(t *testing.T) {
 }
 
 func TestGetByEntityTag(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t)
 	version := a.call("PUT", "/v1/jobs/a", body("a", time.Hour)).want(201).header.Get("ETag")
 	tag := a.call("GET", "/v1/jobs/a", "").want(200).header.Get("ETag")
@@ -98,6 +102,7 @@ func TestGetByEntityTag(t *testing.T) {
 
 // TestEntityTagStandsForWhatIsShown: it changes with the body, also when the version does not, and only then.
 func TestEntityTagStandsForWhatIsShown(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t)
 	a.call("PUT", "/v1/jobs/a", body("a", 0, time.Hour)).want(201)
 	before := a.call("GET", "/v1/jobs/a", "").want(200)
@@ -128,6 +133,7 @@ func TestEntityTagStandsForWhatIsShown(t *testing.T) {
 
 // TestTagThatWasReadIsForIfMatch: of what was read, only the version is compared.
 func TestTagThatWasReadIsForIfMatch(t *testing.T) {
+	t.Parallel()
 	put := func(a *api, headers ...string) answer {
 		return a.call("PUT", "/v1/jobs/a", body("a", time.Hour), headers...)
 	}
@@ -152,6 +158,7 @@ func TestTagThatWasReadIsForIfMatch(t *testing.T) {
 }
 
 func TestFinishedJobStaysForItsRetention(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t)
 	a.call("PUT", "/v1/jobs/a", body("a", 0)).want(201)
 	a.settle(a.claim()[0], store.Ack, "")
@@ -194,6 +201,7 @@ func list(a *api, query string) page {
 }
 
 func TestListIsByBytesAndPrefix(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t)
 	for _, key := range []string{"b", "B", "é", "a%", "a_", "a", "a/b", "ab", "😀"} {
 		a.call("PUT", pathOf(key), body(key, time.Hour)).want(201)
@@ -215,6 +223,7 @@ func TestListIsByBytesAndPrefix(t *testing.T) {
 
 // TestListUnderChange creates and deletes jobs on both sides of the cursor while it reads.
 func TestListTellsWhatIsNext(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t)
 	a.call("PUT", "/v1/jobs/a", body("a", time.Hour, time.Minute)).want(201)
 	a.call("PUT", "/v1/jobs/b", body("b", 0)).want(201)
@@ -233,6 +242,7 @@ func TestListTellsWhatIsNext(t *testing.T) {
 
 // TestListByState: whatever lies between, each job of a state is on exactly one page.
 func TestListByState(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t)
 	var lines []string
 	for i := range 2*1000 + 500 { // more than are looked at once
@@ -275,6 +285,7 @@ func TestListByState(t *testing.T) {
 
 // TestListOfAStateLooksNoFurther than so many jobs: the page is short then, and tells where to go on.
 func TestListOfAStateLooksNoFurther(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t)
 	const many = 10_000
 	var lines []string
@@ -293,6 +304,7 @@ func TestListOfAStateLooksNoFurther(t *testing.T) {
 }
 
 func TestListUnderChange(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t)
 	for i := range 9 {
 		key := fmt.Sprintf("k%d", i)
@@ -326,6 +338,7 @@ func TestListUnderChange(t *testing.T) {
 }
 
 func TestListGoesPastJobsThatAreGone(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t, func(c *handlers.Config) { c.Retain = 0 })
 	for _, key := range []string{"a", "b", "c"} {
 		a.call("PUT", pathOf(key), body(key, -time.Hour)).want(201)
@@ -344,6 +357,7 @@ func TestListGoesPastJobsThatAreGone(t *testing.T) {
 }
 
 func TestCancel(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t)
 	a.call("DELETE", "/v1/jobs/a", "").want(404)
 	a.call("PUT", "/v1/jobs/a", body("a", 0, time.Hour, 2*time.Hour)).want(201)
@@ -361,6 +375,7 @@ func TestCancel(t *testing.T) {
 }
 
 func TestCancelFinished(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t)
 	a.call("PUT", "/v1/jobs/a", with(body("a", -time.Hour), "past", "skip")).want(201)
 	if got := string(a.call("DELETE", "/v1/jobs/a", "").want(200).body); got != `{"cancelled":0,"inFlight":0}` {
@@ -370,6 +385,7 @@ func TestCancelFinished(t *testing.T) {
 }
 
 func TestCancelByPrefix(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t)
 	var lines []string
 	const many = 1201 // more than two slices

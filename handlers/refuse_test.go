@@ -12,6 +12,7 @@ import (
 )
 
 func TestSubmissionsThatAreRefused(t *testing.T) {
+	t.Parallel()
 	good := body("a", time.Hour)
 	instants := make([]string, 11)
 	for i := range instants {
@@ -86,6 +87,7 @@ func TestSubmissionsThatAreRefused(t *testing.T) {
 }
 
 func TestKeyInBodyAndPath(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t)
 	a.call("PUT", "/v1/jobs/a", with(body("", time.Hour), "key", nil)).want(201)
 	a.call("PUT", "/v1/jobs/a", body("a", time.Hour)).want(200)
@@ -105,6 +107,7 @@ func TestKeyInBodyAndPath(t *testing.T) {
 }
 
 func TestContentTypes(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t)
 	single, many := body("a", time.Hour), "["+body("a", time.Hour)+"]"
 	for header, status := range map[string]int{
@@ -128,6 +131,7 @@ func TestContentTypes(t *testing.T) {
 }
 
 func TestQueriesThatAreRefused(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t)
 	for request, named := range map[string]string{
 		"GET /v1/jobs?limit=0":                         "?limit",
@@ -189,6 +193,7 @@ var requests = []string{
 }
 
 func TestStoreFaults(t *testing.T) {
+	t.Parallel()
 	for name, test := range map[string]struct {
 		fault  error
 		status int
@@ -226,6 +231,7 @@ func TestStoreFaults(t *testing.T) {
 
 // What the store has no room for is the client's to make smaller, whichever way it comes.
 func TestTooLargeForTheStore(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t)
 	a.call("PUT", "/v1/jobs/a", body("a", time.Hour)).want(201)
 	fault := fmt.Errorf("insert at 10.0.0.1: %w", store.ErrTooLarge)
@@ -250,6 +256,7 @@ func TestTooLargeForTheStore(t *testing.T) {
 }
 
 func TestPanicIsAnswered(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t)
 	dangerous := with(body("a", time.Hour), "callback", map[string]any{"type": "http", "data": map[string]any{"panic": 1}})
 	a.call("POST", "/v1/jobs", dangerous).want(500)

@@ -21,6 +21,7 @@ import (
 )
 
 func TestSpecificationIsValid(t *testing.T) {
+	t.Parallel()
 	spec := specification(t)
 	if err := spec.Validate(context.Background()); err != nil {
 		t.Error(err)
@@ -31,6 +32,7 @@ func TestSpecificationIsValid(t *testing.T) {
 }
 
 func TestRoutesAreTheSpecifiedOnes(t *testing.T) {
+	t.Parallel()
 	var specified []string
 	for path, item := range specification(t).Paths.Map() {
 		for method := range item.Operations() {
@@ -47,6 +49,7 @@ func TestRoutesAreTheSpecifiedOnes(t *testing.T) {
 
 // TestSpecificationIsServed in both forms, which say the same, to clients that don't have it yet.
 func TestSpecificationIsServed(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t)
 	want, err := specification(t).MarshalJSON()
 	if err != nil {
@@ -79,6 +82,7 @@ func TestSpecificationIsServed(t *testing.T) {
 
 // TestSpecifiedExamplesWork sends the examples to the API with the real senders.
 func TestSpecifiedExamplesWork(t *testing.T) {
+	t.Parallel()
 	queues, err := rabbitmq.New(rabbitmq.Options{URL: "amqp://127.0.0.1:1/"}) // it need not connect to check
 	if err != nil {
 		t.Fatal(err)
@@ -124,6 +128,7 @@ func TestSpecifiedExamplesWork(t *testing.T) {
 // TestExamplesThatAnyServerTakes: the first one that is shown, and all others that call by HTTP, are taken by a server
 // that has no other senders, whatever its clock shows.
 func TestExamplesThatAnyServerTakes(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t, func(c *handlers.Config) { c.Callbacks = callbacks.NewRegistry(webhook.New(webhook.Options{})) })
 	a.spec = specification(t)
 	first := regexp.MustCompile(`(?s)operationId: (?:postJob|putJob)\n.*?/components/examples/(\w+)`).FindAllSubmatch(openapi.YAML, -1)
@@ -148,6 +153,7 @@ func TestExamplesThatAnyServerTakes(t *testing.T) {
 
 // TestCallbackDataAsSpecified: what the specification takes for a type's data, its sender takes, and nothing else.
 func TestCallbackDataAsSpecified(t *testing.T) {
+	t.Parallel()
 	queues, err := rabbitmq.New(rabbitmq.Options{URL: "amqp://127.0.0.1:1/"})
 	if err != nil {
 		t.Fatal(err)

@@ -66,6 +66,7 @@ func (s *streamed) line() (string, error) {
 
 // TestBatchStreams reads each result before it sends the next item.
 func TestBatchStreams(t *testing.T) {
+	t.Parallel()
 	for _, media := range []string{asArray, asLines} {
 		t.Run(media, func(t *testing.T) {
 			a := newAPI(t)
@@ -122,6 +123,7 @@ func readUntil(s *streamed, end string) (string, error) {
 
 // TestBatchWhileTheStoreIsDown does not end its items: the server must give up by itself.
 func TestBatchWhileTheStoreIsDown(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t)
 	a.store.setFault(fmt.Errorf("%w: connection refused", store.ErrUnavailable))
 	s := a.stream(t.Context(), asLines)
@@ -152,6 +154,7 @@ func TestBatchWhileTheStoreIsDown(t *testing.T) {
 }
 
 func TestBatchOutlivesABlip(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t)
 	s := a.stream(t.Context(), asLines)
 	for i := range 8 {
@@ -179,6 +182,7 @@ func TestBatchOutlivesABlip(t *testing.T) {
 
 // TestBatchEndsWithItsClient has no more to say than that it ends: the server's Close waits for its requests.
 func TestBatchEndsWithItsClient(t *testing.T) {
+	t.Parallel()
 	for _, media := range []string{asArray, asLines} {
 		t.Run(media, func(t *testing.T) {
 			a := newAPI(t)
@@ -243,6 +247,7 @@ func chunk(t *testing.T, prepare func(*api), items ...string) (*api, []result) {
 }
 
 func TestBatchGathersWhatWaits(t *testing.T) {
+	t.Parallel()
 	var items []string
 	for i := range 500 {
 		items = append(items, body(fmt.Sprint(i), time.Hour))
@@ -256,6 +261,7 @@ func TestBatchGathersWhatWaits(t *testing.T) {
 
 // TestChunksAreBounded lets no chunk be stored, and sees how many items are taken all the same.
 func TestChunksAreBounded(t *testing.T) {
+	t.Parallel()
 	for name, test := range map[string]struct{ weight, want int }{
 		"by number": {4000, 1000}, "by weight": {1 << 20, 4}, "by weight, one above": {5 << 20, 1},
 	} {
@@ -272,6 +278,7 @@ func TestChunksAreBounded(t *testing.T) {
 // TestLaterOfTheSameKeyWins has items that need a second try, because they were taken for new, before and behind
 // others.
 func TestLaterOfTheSameKeyWins(t *testing.T) {
+	t.Parallel()
 	mixed := func(key string, hours int) string { return body(key, -time.Hour, time.Duration(hours)*time.Hour) }
 	plain := func(key string, hours int) string { return body(key, time.Duration(hours)*time.Hour) }
 	for name, items := range map[string][]string{
@@ -314,6 +321,7 @@ func TestLaterOfTheSameKeyWins(t *testing.T) {
 
 // TestManyOfAChunkAreTriedAgain has more items at once that were taken for new than are looked at at once.
 func TestManyOfAChunkAreTriedAgain(t *testing.T) {
+	t.Parallel()
 	var items []string
 	for i := range 20 {
 		items = append(items, body(fmt.Sprint(i), -time.Hour, time.Hour))

@@ -17,6 +17,7 @@ const (
 
 // Whatever a request asks for, it is about the jobs and dead letters of its tenant, and of no other.
 func TestTenantsAreApart(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t)
 	tenants := []string{"Carillon-Tenant: default", ofAcme, ofOther}
 	for i, tenant := range tenants {
@@ -68,6 +69,7 @@ func TestTenantsAreApart(t *testing.T) {
 }
 
 func TestTenantsDeadLettersAreApart(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t)
 	for _, tenant := range []string{"", ofAcme, ofOther} {
 		a.call("PUT", "/v1/jobs/k", body("k", 0), tenant).want(201)
@@ -91,6 +93,7 @@ func TestTenantsDeadLettersAreApart(t *testing.T) {
 }
 
 func TestTenantMustBeNamedProperly(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t)
 	for _, name := range []string{"a b", "ü", "a/b", "a,b", "..%2f", "*", strings.Repeat("x", 65)} {
 		for _, request := range [][2]string{{"GET", "/v1/jobs"}, {"PUT", "/v1/jobs/k"}, {"DELETE", "/v1/jobs/k"}, {"GET", "/v1/dead-letters"}} {
@@ -112,6 +115,7 @@ func TestTenantMustBeNamedProperly(t *testing.T) {
 
 // Two names, or an empty one, are no name.
 func TestTenantMustBeNamedOnce(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t)
 	for _, named := range [][]string{{"a", "b"}, {"a", "a"}, {""}} {
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, a.url+"/v1/jobs", http.NoBody)

@@ -31,6 +31,7 @@ func (a *api) tenant(name string) tenant {
 }
 
 func TestTenantSettings(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t)
 	a.call("GET", "/v1/tenants/acme", "").want(404)
 	a.call("DELETE", "/v1/tenants/acme", "").want(404)
@@ -65,6 +66,7 @@ func TestTenantSettings(t *testing.T) {
 
 // A priority that replicas give by themselves is shown wherever the tenant is, unless its settings name one.
 func TestTenantShowsAutomaticPriority(t *testing.T) {
+	t.Parallel()
 	automatic := map[string]job.Priority{"new": job.PriorityHigh, "large": job.PriorityLow, "set": job.PriorityHigh}
 	a := newAPI(t, func(c *handlers.Config) { c.PrioritiesOf = priorities(automatic) })
 	settings := map[string]string{"new": `{"weight":2}`, "large": `{}`, "set": `{"priority":"normal"}`, "unknown": `{}`}
@@ -91,6 +93,7 @@ func TestTenantShowsAutomaticPriority(t *testing.T) {
 }
 
 func TestTenantSettingsThatAreRefused(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t)
 	for name, c := range map[string]struct {
 		body    string
@@ -121,6 +124,7 @@ func TestTenantSettingsThatAreRefused(t *testing.T) {
 }
 
 func TestTenantInPath(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t)
 	for _, name := range []string{"a%20b", "%C3%BC", "a%2Fb", "a!h", "a%00", strings.Repeat("x", 65)} {
 		for method, body := range map[string]string{"GET": "", "PUT": "{}", "DELETE": ""} {
@@ -139,6 +143,7 @@ func TestTenantInPath(t *testing.T) {
 
 // These paths are about all tenants: whoever is one of them has no say there.
 func TestTenantsHaveNoSayOverTenants(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t)
 	for _, named := range []string{ofAcme, "Carillon-Tenant: default", "Carillon-Tenant: a b"} {
 		for _, request := range [][3]string{
@@ -154,6 +159,7 @@ func TestTenantsHaveNoSayOverTenants(t *testing.T) {
 }
 
 func TestTenantPages(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t)
 	if got := a.call("GET", "/v1/tenants", "").want(200); string(got.body) != `{"items":[]}` {
 		t.Errorf("of none: %s", got.body)
@@ -193,6 +199,7 @@ func TestTenantPages(t *testing.T) {
 
 // Whoever submits a job is known from then on, with the settings that it had.
 func TestSubmissionsMeetTheirTenant(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t)
 	a.call("PUT", "/v1/tenants/Other_2.eu", `{"weight":9}`).want(201)
 	a.advance(time.Minute)
@@ -220,6 +227,7 @@ func TestSubmissionsMeetTheirTenant(t *testing.T) {
 
 // Looking, and what is refused, makes nobody known; what is accepted then does.
 func TestWhatIsRefusedMeetsNobody(t *testing.T) {
+	t.Parallel()
 	const ofNew = "Carillon-Tenant: new"
 	past, later := body("k", -time.Hour), body("k", time.Hour)
 	crontab := recurring("k", "@every 1h")
@@ -261,6 +269,7 @@ func TestWhatIsRefusedMeetsNobody(t *testing.T) {
 
 // A replica that has not met a tenant yet goes by the job, as any other.
 func TestConditionsOfTenantThatAnotherReplicaHasMet(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t)
 	b := newAPI(t, func(c *handlers.Config) { c.Store, c.Inspector, c.Records = a.store, a.store, a.store })
 	tag := a.call("PUT", "/v1/jobs/k", body("k", time.Hour), ofAcme).want(201).header.Get("ETag")
@@ -279,6 +288,7 @@ func TestConditionsOfTenantThatAnotherReplicaHasMet(t *testing.T) {
 
 // A tenant that can't be met has no job stored, and the next submission tries again.
 func TestTenantThatCannotBeMet(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t)
 	a.store.setTenantFault(store.ErrUnavailable)
 	a.call("PUT", "/v1/jobs/k", body("k", time.Hour)).want(503)
@@ -305,6 +315,7 @@ func TestTenantThatCannotBeMet(t *testing.T) {
 
 // Of those who race to create a tenant one does, and the settings of one are left.
 func TestTenantIsCreatedOnce(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t)
 	var group sync.WaitGroup
 	var mu sync.Mutex

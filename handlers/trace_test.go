@@ -35,6 +35,7 @@ func (a *api) kept() job.Trace { return a.status().Options.Trace }
 // TestCallersTraceIsKept: whatever makes the definition what it is leaves its trace context, though no spans are made
 // here.
 func TestCallersTraceIsKept(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t)
 	put := func(headers ...string) { a.call("PUT", "/v1/jobs/a", body("a", time.Hour), headers...) }
 	expect := func(what string, want job.Trace) {
@@ -71,6 +72,7 @@ func TestCallersTraceIsKept(t *testing.T) {
 // TestKeptScheduleKeepsItsTrace: a crontab submitted again just as it was is not another one because its caller is
 // another.
 func TestKeptScheduleKeepsItsTrace(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t)
 	every := recurring("a", "@every 10m")
 	first := decode[accepted](a.call("POST", "/v1/jobs", every, "traceparent: "+caller).want(201))
@@ -86,6 +88,7 @@ func TestKeptScheduleKeepsItsTrace(t *testing.T) {
 
 // TestTriggerHasItsOwnTrace, and leaves the job's alone.
 func TestTriggerHasItsOwnTrace(t *testing.T) {
+	t.Parallel()
 	a := newAPI(t)
 	a.call("PUT", "/v1/jobs/a", body("a", 8760*time.Hour), "traceparent: "+caller).want(201)
 	for _, c := range []struct {
@@ -104,6 +107,7 @@ func TestTriggerHasItsOwnTrace(t *testing.T) {
 
 // TestRequestsHaveSpans: a child of the caller's, which is what is kept.
 func TestRequestsHaveSpans(t *testing.T) {
+	t.Parallel()
 	a, spans := traced(t, sdktrace.ParentBased(sdktrace.AlwaysSample()))
 	for _, c := range []struct {
 		method, path, body, name string
@@ -154,6 +158,7 @@ func TestRequestsHaveSpans(t *testing.T) {
 
 // Without a caller that has a trace, a request begins one.
 func TestRequestsBeginTraces(t *testing.T) {
+	t.Parallel()
 	a, spans := traced(t, sdktrace.AlwaysSample())
 	a.call("PUT", "/v1/jobs/a", body("a", time.Hour), "traceparent: nonsense").want(201)
 	if ended := spans.Ended(); len(ended) != 1 || ended[0].Parent().IsValid() || a.kept() != job.TraceOf(ended[0].SpanContext()) {
@@ -163,6 +168,7 @@ func TestRequestsBeginTraces(t *testing.T) {
 
 // What is not exported can't be linked to, but the caller's may be.
 func TestTraceThatIsNotSampled(t *testing.T) {
+	t.Parallel()
 	a, spans := traced(t, sdktrace.NeverSample())
 	for _, c := range []struct {
 		headers []string
@@ -177,6 +183,7 @@ func TestTraceThatIsNotSampled(t *testing.T) {
 
 // Faults of ours are errors of their spans.
 func TestFaultsOfSpans(t *testing.T) {
+	t.Parallel()
 	panics := with(body("a", time.Hour), "callback", map[string]any{"type": "http", "data": map[string]any{"panic": 1}})
 	for status, c := range map[int]struct {
 		fault error

@@ -11,13 +11,14 @@ import (
 
 // Inspector is the side of a store that tells how much there is to fire. It changes nothing and holds up nobody.
 type Inspector interface {
-	// DueLanes tells in which lanes something becomes due, a page at a time, the longest due first. What it costs
-	// follows what becomes due in that time, not how many lanes there are.
+	// DueLanes lists the lanes that have occurrences due in a span of time, a page at a time, the longest due first. Its
+	// cost follows the number of occurrences due in that span, not the number of lanes.
 	//
-	// Each lane whose first pending occurrence becomes due later than After and not later than Until is told with that
-	// time, on the pages from After to one without Next, but for lanes that change meanwhile. One whose first is due
-	// before After may be told too, with when something else of it becomes due. A store that is in several parts, of
-	// which some can't be reached, answers the others' lanes, and the error.
+	// A lane is a tenant's pending occurrences of one priority, see [job.Lane]. Each lane whose first occurrence is due
+	// later than After and not later than Until is on one of the pages from After to the one without Next, with that
+	// due time, unless it changes meanwhile. A lane whose first occurrence is due before After may be listed too, with
+	// the due time of a later one. A store with several shards, some of which can't be reached, answers the lanes of the
+	// others together with the error.
 	DueLanes(ctx context.Context, params DueParams) (DuePage, error)
 
 	// Count counts at now the occurrences of each lane, in order, or, if no lane is named, of the whole store. It reads
@@ -25,7 +26,7 @@ type Inspector interface {
 	// whoever counts that repeatedly limits how often.
 	Count(ctx context.Context, now time.Time, lanes []job.Lane, limit int) ([]Count, error)
 
-	// Sample reads the first pending occurrences of a lane that become due at from or later, up to a limit, which is at
+	// Sample reads the first pending occurrences of a lane that are due at from or later, up to a limit, which is at
 	// least 1, in the order of their due times; fewer only if there are no more. They are among those that Count
 	// counts: also what is held, due when its lease ends, and what paused jobs have. It reads by the same index as a
 	// claim does, and nothing of an occurrence but where it goes; callbacks may be large, so the limit should be small.
@@ -66,8 +67,8 @@ type DuePage struct {
 // Count is how much a lane, or the whole store, has.
 //
 // Of a lane, a count that exceeds the limit is told as the limit. Of the whole store, Due is exact as of some moment
-// during the call. Pending and DeadLetters, of possibly different moments, are exact up to 100,000 and may be estimates,
-// off by a few per cent, beyond. Occurrences that an interrupted change has left behind count until they are removed.
+// during the call. Pending and DeadLetters, of possibly different moments, are exact up to 100,000; beyond, they may be
+// estimates, off by a few per cent. Occurrences that an interrupted change has left behind count until they are removed.
 type Count struct {
 	// Pending is how many occurrences are to fire, now or later, or are held.
 	Pending int

@@ -233,7 +233,8 @@ type Put struct {
 	// Carried are occurrences of the job that is replaced which the new one has too. Each that is still pending when
 	// the job is replaced becomes the new one's in that same step, so that it fires once, whatever happens to it at
 	// that moment: it keeps its id, due time, attempts and, if it is held, its claim, so that the outcome counts, and a
-	// retry is of the new job. One that is pending no more has been settled, and is not inserted again.
+	// retry is of the new job. One that is pending no more has been settled, and is not inserted again: it was the
+	// replaced job's, and the new one's Planned does not count it, see [Put.Planned].
 	Carried []Carried
 	// StartsOver tells that a job which is replaced is as good as gone: it leaves neither its pause nor its creation
 	// time.
@@ -254,6 +255,10 @@ func (p *Put) Judge(version job.Revision, cursor time.Time) error {
 		return nil
 	}
 }
+
+// Planned is how many occurrences the job has been given, if that number of Carried become its own. A store without
+// transactions may count among them what is settled while the put takes effect.
+func (p *Put) Planned(carried int) int { return max(0, p.Job.Planned-(len(p.Carried)-carried)) }
 
 // Replaced is the job that a Put is to replace, as it was read.
 type Replaced struct {

@@ -69,7 +69,8 @@ func program() cli.Program {
 	}
 }
 
-const description = "Measure how fast and how punctual Carillon is on this machine and store, beside what they could do at best."
+const description = "Measure how fast and how punctual Carillon is on this machine and store, beside what they could " +
+	"do at best."
 
 func main() {
 	service.CollectRarely() // as the service does, which runs in a process of this program
@@ -95,16 +96,16 @@ func (o *benchOptions) Flags(f *flag.FlagSet) {
 	f.StringVar(&o.store, "store", "",
 		"`URL`: Store to measure on, which must be empty. What the bench makes there it deletes. (an SQLite file of its own)")
 	cli.Choice(f, &o.callback, "callback", []string{"discard", "http", "rabbitmq", "kafka"},
-		"`TYPE`: How to fire: discard does nothing, http calls a receiver in a process of its own, rabbitmq and kafka publish to a "+
-			"queue or topic of their own.")
+		"`TYPE`: How to fire: discard does nothing, http calls a receiver in a process of its own, rabbitmq and kafka "+
+			"publish to a queue or topic of their own.")
 	f.StringVar(&o.rabbitmqURL, "rabbitmq-url", "", "`URL`: Broker for --callback=rabbitmq.")
 	cli.List(f, &o.kafkaBrokers, "kafka-brokers", "`HOST:PORT`: Brokers for --callback=kafka.")
 	f.IntVar(&o.concurrency, "concurrency", 1024, "`N`: How many callbacks a replica may have under way at once.")
 	f.IntVar(&o.payload, "payload", 200, "`BYTES`: How much each occurrence delivers.")
 	f.IntVar(&o.rounds, "rounds", 3, "`N`: How often each thing is measured. The table shows medians.")
 	f.StringVar(&o.profile, "profile", "",
-		"`PREFIX`: Write profiles of the replicas' CPU time to files whose names begin with this, for go tool pprof: PREFIX.1 and "+
-			"so on, and PREFIX.api.1 of replicas that only take submissions.")
+		"`PREFIX`: Write profiles of the replicas' CPU time to files whose names begin with this, for go tool pprof: "+
+			"PREFIX.1 and so on, and PREFIX.api.1 of replicas that only take submissions.")
 	f.BoolVar(&o.force, "force", false, "Measure on a store that is not empty, or that replicas claim from.")
 	f.BoolVar(&o.asJSON, "json", false, "Print the report as JSON.")
 }
@@ -235,9 +236,6 @@ func (c *benchMixed) Run(ctx context.Context, in cli.Input) error {
 	return c.run(ctx, in, "mixed", bench.Mixed{Rate: c.rate, Duration: c.duration, Connections: c.connections})
 }
 
-// fairnessParts are the parts of the mode fairness.
-var fairnessParts = []string{"backlog", "shares", "priorities", "destinations"}
-
 // benchFairness measures what those get who compete.
 type benchFairness struct {
 	benchOptions
@@ -253,9 +251,9 @@ type benchFairness struct {
 func (c *benchFairness) Flags(f *flag.FlagSet) {
 	c.benchOptions.Flags(f)
 	cli.List(f, &c.only, "only",
-		"`PARTS`: The parts to measure, with commas between them: "+strings.Join(fairnessParts, ", ")+". backlog is a tenant "+
-			"beside the backlog of another; shares is many tenants with backlogs; destinations is one beside others that are slow "+
-			"or down, by http whatever --callback says. (all of them)")
+		"`PARTS`: The parts to measure, with commas between them: backlog (a tenant beside the backlog of another), shares "+
+			"(many tenants with backlogs), priorities, or destinations (one beside others that are slow or down, by http "+
+			"whatever --callback says). (all of them)")
 	f.IntVar(&c.count, "count", 200000,
 		"`N`: How large the one tenant's backlog is: the other gets a two-hundredth at once, the largest of "+
 			"many a half, each priority a fourth, a slow destination and one that is down a fortieth.")
@@ -269,11 +267,11 @@ func (c *benchFairness) Flags(f *flag.FlagSet) {
 // Run measures.
 func (c *benchFairness) Run(ctx context.Context, in cli.Input) error {
 	if len(c.only) == 0 {
-		c.only = fairnessParts
+		c.only = bench.FairnessParts
 	}
 	for _, part := range c.only {
-		if !slices.Contains(fairnessParts, part) {
-			return cli.Usagef("--only: there is no part %q; there are %s", part, strings.Join(fairnessParts, ", "))
+		if !slices.Contains(bench.FairnessParts, part) {
+			return cli.Usagef("--only: there is no part %q; there are %s", part, strings.Join(bench.FairnessParts, ", "))
 		}
 	}
 	if err := checkRate(c.rate, c.duration); err != nil {
@@ -323,7 +321,8 @@ type benchPending struct {
 // Flags declares the options.
 func (c *benchPending) Flags(f *flag.FlagSet) {
 	c.benchOptions.Flags(f)
-	f.Func("sizes", "`N,N`: How many occurrences wait, each number larger than the one before. (10000,100000,1000000)", c.setSizes)
+	f.Func("sizes", "`N,N`: How many occurrences wait, each number larger than the one before. (10000,100000,1000000)",
+		c.setSizes)
 	f.IntVar(&c.instants, "instants", 1, "`N`: How many of them each job has.")
 	f.StringVar(&c.crontab, "crontab", "",
 		"`CRONTAB`: Have as many jobs with this crontab wait instead, such as '@every 30d'.")
@@ -352,7 +351,8 @@ func (c *benchPending) Run(ctx context.Context, in cli.Input) error {
 		return err
 	}
 	if c.instants < 1 || len(c.sizes) == 0 || !slices.IsSorted(c.sizes) || c.sizes[0] < c.instants {
-		return cli.Usage(errors.New("--instants must be at least 1, and --sizes not smaller, each larger than the one before"))
+		return cli.Usage(errors.New("--instants must be at least 1, and --sizes not smaller, each larger than the one " +
+			"before"))
 	}
 	return c.run(ctx, in, "pending", bench.Pending{
 		Sizes: c.sizes, Instants: c.instants, Crontab: c.crontab, Rate: c.rate, Duration: c.duration})
@@ -396,7 +396,8 @@ func (c *benchTenants) Flags(f *flag.FlagSet) {
 	f.IntVar(&c.few, "few", 100, "`N`: How many to compare with.")
 	f.Float64Var(&c.rate, "rate", 200,
 		"`N`: How many occurrences fall due in a second, each of another tenant.")
-	cli.Duration(f, &c.duration, "duration", 20*time.Second, "`DURATION`: For how long they do, and for how long nothing does.")
+	cli.Duration(f, &c.duration, "duration", 20*time.Second,
+		"`DURATION`: For how long they do, and for how long nothing does.")
 }
 
 // Run measures.

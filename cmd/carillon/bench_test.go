@@ -59,17 +59,18 @@ func TestBench(t *testing.T) {
 		ratios []string // figures that have one
 		zeros  []string // figures that must be 0
 	}{
-		{[]string{"drain", "--count=2000"}, []string{"drained"}, nil},
-		{[]string{"drain", "--count=2000", "--replicas=2"}, []string{"drained"}, nil},
-		{[]string{"drain", "--count=2000", "--callback=http"}, []string{"drained"}, nil},
-		{[]string{"drain", "--count=2000", "--callback=rabbitmq", "--rabbitmq-url=" + needed(t, "CARILLON_TEST_RABBITMQ_URL")}, []string{"drained"}, nil},
+		{[]string{"drain", "--count=500"}, []string{"drained"}, nil},
+		{[]string{"drain", "--count=500", "--replicas=2"}, []string{"drained"}, nil},
+		{[]string{"drain", "--count=500", "--callback=http"}, []string{"drained"}, nil},
+		{[]string{"drain", "--count=500", "--callback=rabbitmq", "--rabbitmq-url=" + needed(t, "CARILLON_TEST_RABBITMQ_URL")}, []string{"drained"}, nil},
 		{[]string{"steady", "--rate=200", "--duration=1s", "--callback=http"}, []string{"deviation p50", "deviation p99"}, punctual},
 		{[]string{"burst", "--count=1000"}, []string{"last fired after"}, punctual},
 		{[]string{"mixed", "--rate=200", "--duration=1s"}, []string{"submitted"}, punctual},
-		{[]string{"fairness", "--count=20000", "--only=backlog"}, []string{"backlog: A drained while B comes"}, nil},
+		// One at a time, so that the backlog lasts.
+		{[]string{"fairness", "--count=20000", "--concurrency=1", "--only=backlog"}, []string{"backlog: A drained while B comes"}, nil},
 		{[]string{"fairness", "--count=2000", "--only=priorities"}, []string{"priorities: share of high", "priorities: share of normal", "priorities: share of low"}, nil},
 		{[]string{"fairness", "--count=2000", "--only=destinations", "--rate=200", "--duration=1s"}, []string{"destinations: to the healthy one", "destinations: its deviation p99"}, nil},
-		{[]string{"submit", "--count=2000"}, []string{"batches", "one by one, 256 connections", "one by one, 1 connection"}, nil},
+		{[]string{"submit", "--count=500"}, []string{"batches", "one by one, 256 connections", "one by one, 1 connection"}, nil},
 		{[]string{"pending", "--sizes=100,1000", "--duration=1s"}, []string{"with 100 waiting: claim p99", "with 1000 waiting: claim p99", "with 1000 waiting: memory"}, nil},
 		{[]string{"pending", "--sizes=100,200", "--crontab=@every 30d", "--duration=1s"}, []string{"with 200 waiting: claim p99"}, nil},
 		{[]string{"idle", "--pending=10", "--duration=1s"}, nil, nil},

@@ -21,8 +21,8 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-const demoHelp = "See it work: run the whole service for some seconds on a temporary file, and print what it delivers to a local " +
-	"webhook."
+const demoHelp = "See it work: run the whole service for some seconds on a temporary file, and print what it " +
+	"delivers to a local webhook."
 
 // demoCommand shows the service at work.
 type demoCommand struct{}
@@ -110,7 +110,8 @@ func startReceiver(ctx context.Context, deliveries chan<- delivery) (*http.Serve
 }
 
 // startDemoService starts a replica with the options' defaults on a store of its own.
-func startDemoService(ctx context.Context, storeURL string, in cli.Input) (stop func() error, apiURL string, err error) {
+func startDemoService(ctx context.Context, storeURL string, in cli.Input) (stop func() error, apiURL string,
+	err error) {
 	options, err := service.Configure(map[string]string{"store": storeURL})
 	if err != nil {
 		return nil, "", err

@@ -19,6 +19,7 @@ import (
 // What a service has to do is moved from store to store, over all kinds and back to the first, while it is in the
 // middle of it. Nothing is lost, and nothing comes twice.
 func TestRing(t *testing.T) {
+	t.Parallel()
 	const hop = 5 * time.Second // about how long the service runs on each store
 	ring := slices.Concat(stores, stores[:1])
 	length := time.Duration(len(ring)+1) * hop

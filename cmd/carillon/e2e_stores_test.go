@@ -53,7 +53,8 @@ func openPostgres(ctx context.Context, url string) (store.Store, error) {
 
 func openRedis(ctx context.Context, url string) (store.Store, error) { return redis.Open(ctx, url) }
 
-// onEachStore runs a test on a fresh store of each kind, beside each other.
+// onEachStore runs a test on a fresh store of each kind, in parallel with each other and with other tests, as it mostly
+// waits.
 func onEachStore(t *testing.T, test func(t *testing.T, c *cluster)) {
 	t.Helper()
 	on(t, stores, test)
@@ -67,6 +68,7 @@ func onEachStoreAndWay(t *testing.T, test func(t *testing.T, c *cluster)) {
 
 func on(t *testing.T, stores []freshStore, test func(t *testing.T, c *cluster)) {
 	t.Helper()
+	t.Parallel()
 	for _, s := range stores {
 		t.Run(s.name, func(t *testing.T) {
 			t.Parallel()

@@ -79,7 +79,6 @@ func (r *receiver) of(key string) (all []arrival) {
 
 // A crontab ticks on through the death of a replica; the tick that it was delivering comes again, under the same id.
 func TestTicksThroughAKill(t *testing.T) {
-	t.Parallel() // with the other tests of crontabs, which mostly wait
 	onEachStore(t, func(t *testing.T, c *cluster) {
 		const n = 20
 		c.start(3, shortLease...)
@@ -119,7 +118,6 @@ func TestTicksThroughAKill(t *testing.T) {
 
 // A crontab goes on after all replicas have been down for longer than a lease, however they ended.
 func TestTicksThroughARestart(t *testing.T) {
-	t.Parallel()
 	onEachStore(t, func(t *testing.T, c *cluster) {
 		const n = 18
 		c.start(2, shortLease...)
@@ -188,7 +186,6 @@ func TestSequence(t *testing.T) {
 
 // A job is paused, triggered, patched and resumed; none of its ticks is lost.
 func TestLivingWithAJob(t *testing.T) {
-	t.Parallel()
 	onEachStore(t, func(t *testing.T, c *cluster) {
 		c.start(2, shortLease...)
 		post := func(r *replica, action string, status int) map[string]any {

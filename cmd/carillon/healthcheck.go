@@ -11,7 +11,8 @@ import (
 	"github.com/carillon-scheduler/carillon/cmd/internal/cli"
 )
 
-const healthcheckHelp = "Ask the service on this machine whether it runs, for the HEALTHCHECK of a container: exit code 0 if so, else 1."
+const healthcheckHelp = "Ask the service on this machine whether it runs, for the HEALTHCHECK of a container: exit " +
+	"code 0 if so, else 1."
 
 // healthcheckCommand asks a service on this machine how it is. The address comes from the environment, like its own.
 type healthcheckCommand struct{ listen address }

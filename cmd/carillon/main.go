@@ -10,10 +10,10 @@ import (
 	"github.com/carillon-scheduler/carillon/cmd/internal/service"
 )
 
-const description = "Carillon calls what you tell it to, when you tell it to, whichever replica dies: at least once, and in all but " +
-	"rare cases exactly once.\n\n" +
-	"Options without a command are those of serve. Each of them can also be set by the environment variable that its help names; " +
-	"other commands read the same variables. A value can be read from a file, as for secrets: " +
+const description = "Carillon calls what you tell it to, when you tell it to, whichever replica dies: at least " +
+	"once, and in all but rare cases exactly once.\n\n" +
+	"Options without a command are those of serve. Each of them can also be set by the environment variable that its " +
+	"help names; other commands read the same variables. A value can be read from a file, as for secrets: " +
 	"CARILLON_STORE_FILE=/run/secrets/store sets CARILLON_STORE to the content of that file."
 
 // program is the command line. A command is a line here and a file.

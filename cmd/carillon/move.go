@@ -33,8 +33,8 @@ func (c *exportCommand) Flags(f *flag.FlagSet) {
 			"whatever secrets they have.")
 	f.BoolVar(&c.resume, "resume", false, "Resume an interrupted export to this file, if no replica has run since.")
 	f.BoolVar(&c.whileClaiming, "while-claiming", false,
-		"Export though replicas are running. The file may hold occurrences that they deliver, and lack changes that are made "+
-			"meanwhile: such an export is no way to move.")
+		"Export though replicas are running. The file may hold occurrences that they deliver, and lack changes that are "+
+			"made meanwhile: such an export is no way to move.")
 }
 
 // Run exports, and tells on standard error how far it has got.
@@ -125,8 +125,8 @@ func resume(file *os.File, source string) (*transfer.Found, error) {
 	return found, err
 }
 
-const importHelp = "Read an export into a store. Importing it again changes nothing: run the same command again to complete an " +
-	"interrupted import."
+const importHelp = "Read an export into a store. Importing it again changes nothing: run the same command again to " +
+	"complete an interrupted import."
 
 // importCommand reads an export into a store.
 type importCommand struct {
@@ -139,8 +139,8 @@ func (c *importCommand) Flags(f *flag.FlagSet) {
 	f.StringVar(&c.store, "store", "", "`URL`: The store to import into, as for serve.")
 	f.StringVar(&c.input, "input", "-", "`FILE`: The export to read; - for standard input.")
 	f.BoolVar(&c.whileClaiming, "while-claiming", false,
-		"Import though replicas are running. They may deliver imported occurrences before the import ends; importing again then "+
-			"delivers them again.")
+		"Import though replicas are running. They may deliver imported occurrences before the import ends; importing "+
+			"again then delivers them again.")
 }
 
 // Run imports, and tells on standard error how far it has got.
@@ -166,15 +166,18 @@ func (c *importCommand) Run(ctx context.Context, in cli.Input) (err error) {
 	_, claiming := errors.AsType[claimingError](err)
 	switch {
 	case claiming:
-		return fmt.Errorf("replicas were started before the import had ended; doing it again may deliver again what they have: %w", err)
+		return fmt.Errorf("replicas were started before the import had ended; doing it again may deliver again what they "+
+			"have: %w", err)
 	case errors.Is(err, store.ErrConflict):
 		return fmt.Errorf("%w. Cancel it in this store, or import into another one", err)
 	case errors.Is(err, store.ErrTooLarge):
-		return fmt.Errorf("%w. Cancel it in the store that the export is of, and export again; or import into another kind of store", err)
+		return fmt.Errorf("%w. Cancel it in the store that the export is of, and export again; or import into another kind "+
+			"of store", err)
 	case errors.Is(err, transfer.ErrIncomplete):
 		return fmt.Errorf("%w. Finish it by \"carillon export --resume\", and import it again before any replica runs", err)
 	case ctx.Err() != nil || errors.Is(err, store.ErrUnavailable):
-		return fmt.Errorf("%w\nWhat was imported stays. To go on, give the same command again, before any replica runs", m.explain(ctx, err))
+		return fmt.Errorf("%w\nWhat was imported stays. To go on, give the same command again, before any replica runs",
+			m.explain(ctx, err))
 	case err != nil:
 		return err
 	}
@@ -195,13 +198,15 @@ type move struct {
 }
 
 // openMove opens a store, and refuses it while replicas may be claiming from it.
-func openMove(ctx context.Context, open func(context.Context, string) (store.Store, error), url string, whileClaiming bool, stderr io.Writer,
+func openMove(ctx context.Context, open func(context.Context, string) (store.Store, error), url string,
+	whileClaiming bool, stderr io.Writer,
 	done string) (*move, error) {
 	if url == "" {
 		return nil, cli.Usagef("--store is missing: name the store, as for serve")
 	}
 	if service.Alone(url) {
-		return nil, cli.Usagef("--store: %q is the memory of one process, which no other can reach: nothing can be %s", url, done)
+		return nil, cli.Usagef("--store: %q is the memory of one process, which no other can reach: nothing can be %s", url,
+			done)
 	}
 	s, err := open(ctx, url)
 	if err != nil {
@@ -234,7 +239,8 @@ func (m *move) idle(ctx context.Context) error {
 type claimingError int
 
 func (n claimingError) Error() string {
-	return fmt.Sprintf("replicas that may be claiming from this store: %d. Stop them first; one that was killed is counted for half a minute. "+
+	return fmt.Sprintf("replicas that may be claiming from this store: %d. Stop them first; one that was killed is "+
+		"counted for half a minute. "+
 		"--while-claiming goes on in spite of them, see --help", int(n))
 }
 

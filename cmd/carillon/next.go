@@ -11,8 +11,8 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-const nextHelp = "Show when a crontab fires next, in UTC and in a time zone. It needs no service. Quote the crontab as one " +
-	"argument, such as '30 9 * * 1-5', '@daily' or '@every 36h'."
+const nextHelp = "Show when a crontab fires next, in UTC and in a time zone. It needs no service. Quote the crontab " +
+	"as one argument, such as '30 9 * * 1-5', '@daily' or '@every 36h'."
 
 // nextCommand shows when a crontab fires. It needs no service and no store.
 type nextCommand struct {
@@ -83,5 +83,6 @@ func unquoted(arguments []string) error {
 	if _, err := job.ParseCrontab(meant); err != nil {
 		meant = "30 9 * * mon-fri"
 	}
-	return fmt.Errorf("the crontab came in %d arguments; quote it, so that it is one: carillon next '%s'", len(arguments), meant)
+	return fmt.Errorf("the crontab came in %d arguments; quote it, so that it is one: carillon next '%s'", len(arguments),
+		meant)
 }

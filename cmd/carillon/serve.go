@@ -27,8 +27,8 @@ type serveCommand struct {
 
 // Flags declares the options.
 func (c *serveCommand) Flags(f *flag.FlagSet) {
-	c.listen.flag(f, "Address of the HTTP API; :PORT is all addresses of this machine. There is no access control yet: keep it "+
-		"on loopback or behind a proxy that has it.")
+	c.listen.flag(f, "Address of the HTTP API; :PORT is all addresses of this machine. There is no access control yet: "+
+		"keep it on loopback or behind a proxy that has it.")
 	c.options.Flags(f)
 	c.log.flags(f)
 }
@@ -56,7 +56,8 @@ func (a *address) Set(s string) error {
 	if _, err := net.LookupPort("tcp", s); err == nil && s != "" {
 		port = s
 	}
-	return fmt.Errorf("must be HOST:PORT, such as 127.0.0.1:%s, or :%[1]s for all of this machine's addresses; not %q", port, s)
+	return fmt.Errorf("must be HOST:PORT, such as 127.0.0.1:%s, or :%[1]s for all of this machine's addresses; not %q",
+		port, s)
 }
 
 // String implements [flag.Value].
@@ -109,10 +110,12 @@ func (c *serveCommand) Run(ctx context.Context, in cli.Input) error {
 	if err != nil {
 		_ = s.Close()
 		if errors.Is(err, syscall.EADDRINUSE) { // it may be free in a moment
-			return fmt.Errorf("--listen: %w (by another program, or by a replica that still runs; another port is had by --listen=HOST:PORT)", err)
+			return fmt.Errorf("--listen: %w (by another program, or by a replica that still runs; another port is had by "+
+				"--listen=HOST:PORT)", err)
 		}
 		return cli.Usage(fmt.Errorf("--listen: %w", err))
 	}
-	log.Info("serving", "address", listener.Addr().String(), "store", storeurl.Redact(c.options.Store), "version", service.Version("carillon"))
+	log.Info("serving", "address", listener.Addr().String(), "store", storeurl.Redact(c.options.Store), "version",
+		service.Version("carillon"))
 	return s.Run(ctx, listener)
 }

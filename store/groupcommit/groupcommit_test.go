@@ -15,17 +15,15 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
 	"github.com/carillon-scheduler/carillon/store/groupcommit"
+	"github.com/carillon-scheduler/carillon/store/memory"
 	"github.com/carillon-scheduler/carillon/store/sqlite"
 	"github.com/carillon-scheduler/carillon/store/storetest"
 )
 
 func TestStore(t *testing.T) {
-	storetest.Run(t, func(t *testing.T) storetest.Opener {
-		url := "sqlite:" + filepath.Join(t.TempDir(), "carillon.db")
-		return func() (store.Store, error) {
-			s, err := sqlite.Open(context.Background(), url)
-			return gathering{s, groupcommit.New(s, 1)}, err
-		}
+	storetest.Run(t, func(*testing.T) storetest.Opener {
+		s := memory.New()
+		return func() (store.Store, error) { return gathering{s, groupcommit.New(s, 1)}, nil }
 	})
 }
 

@@ -17,6 +17,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/store"
 	"github.com/carillon-scheduler/carillon/store/instrumented"
+	"github.com/carillon-scheduler/carillon/store/memory"
 	"github.com/carillon-scheduler/carillon/store/sqlite"
 	"github.com/carillon-scheduler/carillon/store/storetest"
 )
@@ -28,15 +29,9 @@ const (
 
 // A measured store behaves as before.
 func TestStore(t *testing.T) {
-	storetest.Run(t, func(t *testing.T) storetest.Opener {
-		file := "sqlite:" + filepath.Join(t.TempDir(), "carillon.db")
-		return func() (store.Store, error) {
-			s, err := sqlite.Open(context.Background(), file)
-			if err != nil {
-				return nil, err
-			}
-			return instrumented.New(s, prometheus.NewRegistry()), nil
-		}
+	storetest.Run(t, func(*testing.T) storetest.Opener {
+		s := memory.New()
+		return func() (store.Store, error) { return instrumented.New(s, prometheus.NewRegistry()), nil }
 	})
 }
 

@@ -43,6 +43,7 @@ func (s *Store) put(p *store.Put) (result store.PutResult) {
 	}
 	if before != nil {
 		result = s.replace(p, before)
+		j.Planned = p.Planned(result.Carried)
 		if !p.StartsOver {
 			j.CreatedAt, j.PausedAt = before.CreatedAt, before.PausedAt
 		}
@@ -186,7 +187,8 @@ func (s *Store) Jobs(ctx context.Context, f store.JobFilter) (all []store.JobSta
 	}
 	defer s.mutex.Unlock()
 	selected := func(n job.Name) bool {
-		return n.Tenant == f.Tenant && n.Key > f.After && (f.Key == "" || n.Key == f.Key) && strings.HasPrefix(n.Key, f.Prefix)
+		return n.Tenant == f.Tenant && n.Key > f.After &&
+			(f.Key == "" || n.Key == f.Key) && strings.HasPrefix(n.Key, f.Prefix)
 	}
 	for n, j := range s.jobs {
 		if !selected(n) {

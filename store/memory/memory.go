@@ -7,6 +7,7 @@
 package memory
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -161,6 +162,11 @@ func (s *Store) status(j job.Job) store.JobStatus {
 // byID are occurrences in the order of their ids.
 func byID(occurrences map[job.ID]*job.Occurrence) []*job.Occurrence {
 	return slices.SortedFunc(maps.Values(occurrences), func(a, b *job.Occurrence) int { return a.ID.Compare(b.ID) })
+}
+
+// compareNames orders names by their bytes.
+func compareNames(a, b job.Name) int {
+	return cmp.Or(cmp.Compare(a.Tenant, b.Tenant), cmp.Compare(a.Key, b.Key))
 }
 
 // page is the first of a list, up to a limit.

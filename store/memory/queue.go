@@ -73,7 +73,9 @@ func (s *Store) ClaimJobs(ctx context.Context, p store.ClaimJobsParams) (store.C
 			due = append(due, j)
 		}
 	}
-	slices.SortFunc(due, func(a, b *entry) int { return a.ExpandAt.Compare(b.ExpandAt) })
+	slices.SortFunc(due, func(a, b *entry) int {
+		return cmp.Or(a.ExpandAt.Compare(b.ExpandAt), compareNames(a.Name, b.Name))
+	})
 	due = page(due, p.Limit)
 	claimed := store.ClaimedJobs{Token: job.NewToken(), More: len(due) == p.Limit}
 	for _, j := range due {
@@ -190,7 +192,7 @@ func (s *Store) Sweep(ctx context.Context, p store.SweepParams) (swept store.Swe
 	expired := slices.Collect(maps.Values(s.jobs))
 	expired = slices.DeleteFunc(expired, func(j *entry) bool { return j.ExpiresAt.After(p.Now) })
 	slices.SortFunc(expired, func(a, b *entry) int {
-		return cmp.Or(a.ExpiresAt.Compare(b.ExpiresAt), cmp.Compare(a.Key, b.Key))
+		return cmp.Or(a.ExpiresAt.Compare(b.ExpiresAt), compareNames(a.Name, b.Name))
 	})
 	for _, j := range page(expired, p.Limit) {
 		if s.status(j.Job).Live() {

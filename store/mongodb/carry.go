@@ -67,7 +67,7 @@ func (h heirs) updates(update func(d heirDocument, ids []string) mongo.WriteMode
 }
 
 // nameHeirs notes at the occurrences that are to be carried over what they will be. Until the flip that means nothing,
-// and if there never is one, it means nothing for ever.
+// and if there never is one, it means nothing for ever. It counts them.
 func (s *Store) nameHeirs(ctx context.Context, p *put) error {
 	all := make(heirs)
 	for i := range p.Put.Carried {
@@ -78,11 +78,12 @@ func (s *Store) nameHeirs(ctx context.Context, p *put) error {
 		}
 		all[h] = append(all[h], p.Put.Carried[i].ID.String())
 	}
-	_, err := s.writeAll(ctx, all.updates(func(h heirDocument, ids []string) mongo.WriteModel {
+	named, err := s.writeAll(ctx, all.updates(func(h heirDocument, ids []string) mongo.WriteModel {
 		return mongo.NewUpdateManyModel().SetHint(indexByID).
 			SetFilter(bson.M{"_id": in(ids), "revision": p.present.revision, "lane": anyLane()}).
 			SetUpdate(bson.M{"$set": bson.M{heirOf(p.Job.Revision): h}})
 	}))
+	p.heirs = named
 	return err
 }
 

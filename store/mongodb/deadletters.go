@@ -53,11 +53,12 @@ func (s *Store) SettleDead(ctx context.Context, d store.DeadSettlement) (int, er
 	return s.redrive(ctx, d.Tenant, texts(d.IDs), d.Now)
 }
 
-// redrive makes dead letters due. The priorities are read first, which never change, since those of one lane are written
-// at once.
+// redrive makes dead letters due. The priorities are read first, which never change, since those of one lane are
+// written at once.
 func (s *Store) redrive(ctx context.Context, tenant string, ids []string, now time.Time) (redriven int, err error) {
 	for part := range slices.Chunk(ids, chunk) {
-		found, err := find[occurrenceDocument](ctx, s.occurrences, both(deadLetters(), bson.M{"_id": in(part), "tenant": tenant}),
+		dead := both(deadLetters(), bson.M{"_id": in(part), "tenant": tenant})
+		found, err := find[occurrenceDocument](ctx, s.occurrences, dead,
 			options.Find().SetProjection(bson.M{"priority": 1}))
 		if err != nil {
 			return redriven, partly(redriven, notDone(err))

@@ -109,7 +109,7 @@ func (s *Store) Sample(ctx context.Context, lane job.Lane, from time.Time, limit
 // crash of it, and on a sharded cluster a migration, can leave a little off.
 const countable = 100_000
 
-// countAll counts what the whole store has. All but that number is counted in the indexes by due times and by lanes.
+// countAll counts what the whole store has, in the indexes by due times and by lanes, but for more than is countable.
 func (s *Store) countAll(ctx context.Context, now time.Time) (c store.Count, err error) {
 	if c.Due, err = s.count(ctx, bson.M{"dueAt": bson.M{"$lte": now}, "lane": anyLane()}, 0); err != nil {
 		return store.Count{}, err

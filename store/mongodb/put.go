@@ -51,6 +51,7 @@ type put struct {
 	id      string  // of the job document
 	present present // the job document, when it was last read
 	known   bool    // present is worth something
+	heirs   int     // how many of Carried there were when they were named
 }
 
 // present is what has to be known of a job that is to be changed; the zero value if there is none.
@@ -388,7 +389,11 @@ func replacement(p *put) bson.M {
 	assign(set, unset, "carriedFrom", p.carriedFrom(), carries)
 	assign(set, unset, "options", d.Options, len(d.Options) > 0)
 	assign(set, unset, "missed", d.Missed, d.Missed > 0)
-	assign(set, unset, "planned", d.Planned, d.Planned > 0)
+	planned := d.Planned
+	if carries {
+		planned = p.Planned(p.heirs)
+	}
+	assign(set, unset, "planned", planned, planned > 0)
 	assign(set, unset, "failed", d.Failed, d.Failed > 0)
 	assign(set, unset, "trouble", d.Trouble, d.Trouble != "")
 	assign(set, unset, "cursor", d.Cursor, !d.Cursor.IsZero())

@@ -187,7 +187,9 @@ func (s *Store) pending(ctx context.Context, revisions []string) (map[string]boo
 
 // Occurrences implements [store.Jobs]. Those of the revision and those that stand on their own are apart in the index,
 // so a page is taken of each and the two are merged.
-func (s *Store) Occurrences(ctx context.Context, f store.OccurrenceFilter) (page []job.Occurrence, total int, err error) {
+func (s *Store) Occurrences(
+	ctx context.Context, f store.OccurrenceFilter,
+) (page []job.Occurrence, total int, err error) {
 	sets := []bson.M{ownOf(f.Name.Tenant, f.Name.Key)}
 	if f.Revision != "" {
 		sets = append(sets, bson.M{"revision": f.Revision, "tenant": f.Name.Tenant, "key": f.Name.Key})

@@ -35,7 +35,9 @@ func (s *Store) DueLanes(ctx context.Context, p store.DueParams) (store.DuePage,
 }
 
 // Count implements [store.Inspector]. What is due comes first in a lane, so what is read of it tells both.
-func (s *Store) Count(ctx context.Context, now time.Time, lanes []job.Lane, limit int) (counts []store.Count, err error) {
+func (s *Store) Count(
+	ctx context.Context, now time.Time, lanes []job.Lane, limit int,
+) (counts []store.Count, err error) {
 	if len(lanes) == 0 {
 		all, err := s.countAll(ctx, now)
 		return []store.Count{all}, err

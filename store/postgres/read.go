@@ -76,7 +76,9 @@ func afterPrefix(prefix string) string {
 }
 
 // Occurrences implements [store.Jobs].
-func (s *Store) Occurrences(ctx context.Context, f store.OccurrenceFilter) (page []job.Occurrence, total int, err error) {
+func (s *Store) Occurrences(
+	ctx context.Context, f store.OccurrenceFilter,
+) (page []job.Occurrence, total int, err error) {
 	if !storable(f.Name.Tenant, f.Name.Key) {
 		return nil, 0, nil
 	}

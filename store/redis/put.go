@@ -174,7 +174,7 @@ func putArgs(puts []*put) []any {
 		j := &p.Job
 		var carried any = len(p.carry)
 		if len(p.carry) < len(p.Put.Carried) {
-			carried = fmt.Sprintf("%d %d", len(p.carry), len(p.Occurrences)-len(p.rest))
+			carried = fmt.Sprintf("%d %d %d", len(p.carry), len(p.Occurrences)-len(p.rest), len(p.Put.Carried))
 		}
 		args = append(args, jobField(j.Name), condition(p.Put), span(p.Newer),
 			string(j.Revision), millis(j.CreatedAt), millis(j.UpdatedAt), millis(j.ExpiresAt), millis(j.Cursor), millis(j.ExpandAt), encodeCounts(j),

@@ -86,7 +86,9 @@ func (s *Store) standalone(ctx context.Context, f store.JobFilter) ([]job.Name, 
 
 // Occurrences implements [store.Jobs]. Those of the revision and those that stand on their own are apart, so a page is
 // read of each and the two are merged.
-func (s *Store) Occurrences(ctx context.Context, f store.OccurrenceFilter) (page []job.Occurrence, total int, err error) {
+func (s *Store) Occurrences(
+	ctx context.Context, f store.OccurrenceFilter,
+) (page []job.Occurrence, total int, err error) {
 	answer, err := s.run(ctx, []call{{occurrencesScript, s.shardOf(f.Name), []any{
 		jobField(f.Name), string(f.Revision), f.After.String(), f.Limit, flag(f.Count),
 	}}})[0].list()
@@ -122,7 +124,8 @@ func (s *Store) DeadLetters(ctx context.Context, f store.DeadLetterFilter) ([]jo
 	prefix := jobField(job.Name{Tenant: f.Tenant, Key: f.Prefix})
 	return merge(ctx, s, f.Limit, pages[job.Occurrence]{
 		call: func(after string, limit int) (*script, []any) {
-			return deadLettersScript, []any{index, whose, cmp.Or(after, f.After.String()), limit, chunk, prefix, only, flag(f.Brief)}
+			after = cmp.Or(after, f.After.String())
+			return deadLettersScript, []any{index, whose, after, limit, chunk, prefix, only, flag(f.Brief)}
 		},
 		read: func(answer list, _ int) (page []job.Occurrence, next string, err error) {
 			for i := 1; i < len(answer); i++ {

@@ -41,8 +41,8 @@ func (s *Store) Count(ctx context.Context, now time.Time, lanes []job.Lane, limi
 	return counts, nil
 }
 
-// countAll counts what the whole store has. It is exact, and reads indexes beside the writer: of ten million occurrences,
-// that takes a second or two.
+// countAll counts what the whole store has. It is exact, and reads indexes beside the writer: of ten million
+// occurrences, that takes a second or two.
 func (s *Store) countAll(ctx context.Context, now time.Time) (c store.Count, err error) {
 	err = s.stmt.countAll.QueryRowContext(ctx, now.UnixMilli()).Scan(&c.Pending, &c.Due, &c.DeadLetters)
 	return c, mapError(ctx, err)

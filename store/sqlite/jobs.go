@@ -116,7 +116,7 @@ func (w *putter) replace(p *store.Put, only any) (result store.PutResult, row in
 	err = w.tx.Stmt(w.stmt.jobReplace).QueryRow(p.StartsOver, j.Tenant, j.Key, string(j.Revision), string(j.Version),
 		j.CreatedAt.UnixMilli(), j.UpdatedAt.UnixMilli(), j.ExpiresAt.UnixMilli(), millis(j.Cursor), millis(j.ExpandAt), j.Missed,
 		j.Callback.Type, j.Callback.Data, j.Options.Encode(), only, j.Schedule.Encode(),
-		j.Planned, j.Failed, j.Trouble.Encode()).Scan(&result.Paused)
+		p.Planned(result.Carried), j.Failed, j.Trouble.Encode()).Scan(&result.Paused)
 	return result, row, replaced, err
 }
 
@@ -248,7 +248,9 @@ func keyRange(f store.JobFilter) (from, to string) {
 func afterPrefix(prefix string) string { return prefix + "\xff" }
 
 // Occurrences implements [store.Jobs].
-func (s *Store) Occurrences(ctx context.Context, f store.OccurrenceFilter) (page []job.Occurrence, total int, err error) {
+func (s *Store) Occurrences(
+	ctx context.Context, f store.OccurrenceFilter,
+) (page []job.Occurrence, total int, err error) {
 	revision, tenant, key := string(f.Revision), f.Name.Tenant, f.Name.Key
 	rows, err := s.stmt.occurrenceList.QueryContext(ctx, f.After[:], tenant, key, revision, f.Limit)
 	if page, err = read(ctx, rows, err, func(r scanner) (job.Occurrence, error) { return scanOccurrence(r) }); err != nil {

@@ -1,6 +1,8 @@
 package storetest
 
 import (
+	"cmp"
+	"slices"
 	"testing"
 	"time"
 
@@ -215,6 +217,7 @@ func testAdvance(f *fixture) {
 	}
 	now := epoch.Add(time.Minute) // later than the cursor by four ticks, the latest of which is caught up on
 	claimed := f.claimJobs(now, 10)
+	slices.SortFunc(claimed.Jobs, func(a, b job.Job) int { return cmp.Compare(a.Key, b.Key) }) // both are due at the same time
 	var advances []store.Advance
 	for _, j := range claimed.Jobs {
 		advances = append(advances, advanceOf(j, claimed.Token, now))

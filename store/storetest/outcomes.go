@@ -12,6 +12,7 @@ import (
 var outcomeTests = []namedTest{
 	{"a job counts how its occurrences ended", testOutcomes},
 	{"what is carried over counts for the job that has it", testOutcomesCarried},
+	{"outcomes leave out what was settled before the replacement", testOutcomesCarriedLate},
 	{"a job keeps the trouble of its latest instant", testTrouble},
 	{"an expansion counts what it adds", testOutcomesAdvance},
 	{"counts are moved with their job", testOutcomesMoved},
@@ -125,6 +126,40 @@ func testOutcomesCarried(f *fixture) {
 		want := []job.Trouble{{}, {Instant: epoch, At: later, Error: "refused"}, {Missed: true, Instant: epoch, At: later}}[i]
 		expect(f, "trouble", f.job(n).Trouble, want)
 	}
+}
+
+// testOutcomesCarriedLate: what is settled after the put was made and before it takes effect was the replaced job's, and
+// is none of the new one's outcomes.
+func testOutcomesCarriedLate(f *fixture) {
+	for i, outcome := range []store.Outcome{store.Ack, store.Bury, store.Miss} {
+		n := name(fmt.Sprint("k", i))
+		first := newPut(n, epoch, 0, time.Second, time.Hour)
+		f.put(first)
+		later := epoch.Add(time.Second)
+		second := replacing(first, edited(n, later, 0, time.Second, time.Hour, 2*time.Hour))
+		second.Job.Planned = len(second.Occurrences) + len(second.Carried)
+		f.end(f.claimOne(epoch), outcome, epoch, "refused")
+		held := f.claimOne(later)
+		expect(f, "carried", f.put(second).Carried, 2)
+		f.expectCounts("replaced", n, 3, 0, 0, 0)
+		f.end(held, store.Ack, later, "")
+		f.expectCounts("one that was carried is delivered", n, 3, 1, 0, 0)
+	}
+	const most, lost = 1500, 40 // more than one write of a store takes
+	after := make([]time.Duration, most)
+	for i := range after {
+		after[i] = time.Duration(i) * time.Millisecond
+	}
+	n := name("many")
+	first := newPut(n, epoch, after...)
+	f.put(first)
+	second := replacing(first, edited(n, epoch.Add(2*time.Second), append(after, time.Hour)...))
+	second.Job.Planned = len(second.Occurrences) + len(second.Carried)
+	for _, c := range f.claim(epoch.Add(2*time.Second), lost) {
+		f.end(c, store.Ack, epoch.Add(2*time.Second), "")
+	}
+	f.put(second)
+	expect(f, "planned of many", f.job(n).Planned, most+1-lost)
 }
 
 func testTrouble(f *fixture) {

@@ -126,14 +126,16 @@ func (b *Bench) checkEmpty(ctx context.Context) error {
 		return err
 	}
 	if len(jobs) > 0 || len(pending.Lanes) > 0 || len(dead) > 0 {
-		return fmt.Errorf("%w: name one that is, or say --force if what it holds may be delayed by what is measured", ErrNotEmpty)
+		return fmt.Errorf("%w: name one that is, or say --force if what it holds may be delayed by what is measured",
+			ErrNotEmpty)
 	}
 	running, err := replicas.Count(ctx, b.store, time.Now())
 	if err != nil {
 		return err
 	}
 	if running > 0 {
-		return fmt.Errorf("%d replicas are claiming from this store; stop them (one that was killed is forgotten within two minutes), or say --force", running)
+		return fmt.Errorf("%d replicas are claiming from this store; stop them (one that was killed is forgotten within two "+
+			"minutes), or say --force", running)
 	}
 	return nil
 }
@@ -166,7 +168,8 @@ func (b *Bench) cleanJobs(ctx context.Context, tenant string) error {
 
 func (b *Bench) cleanDeadLetters(ctx context.Context, tenant string) error {
 	for {
-		found, err := b.store.DeadLetters(ctx, store.DeadLetterFilter{Tenant: tenant, Prefix: keyPrefix, Limit: 1000, Brief: true})
+		found, err := b.store.DeadLetters(ctx, store.DeadLetterFilter{Tenant: tenant, Prefix: keyPrefix, Limit: 1000,
+			Brief: true})
 		if err != nil || len(found) == 0 {
 			return err
 		}
@@ -174,7 +177,8 @@ func (b *Bench) cleanDeadLetters(ctx context.Context, tenant string) error {
 		for i := range found {
 			ids[i] = found[i].ID
 		}
-		if _, err := b.store.SettleDead(ctx, store.DeadSettlement{Tenant: tenant, IDs: ids, Outcome: store.Discard}); err != nil {
+		if _, err := b.store.SettleDead(ctx, store.DeadSettlement{Tenant: tenant, IDs: ids,
+			Outcome: store.Discard}); err != nil {
 			return err
 		}
 	}

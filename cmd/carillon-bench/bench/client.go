@@ -44,7 +44,8 @@ type Submitted struct {
 func (c *client) do(ctx context.Context, do string, with json.RawMessage) (any, error) {
 	switch do {
 	case "begin":
-		c.http = &http.Client{Transport: &http.Transport{MaxIdleConns: 4096, MaxIdleConnsPerHost: 4096, DisableCompression: true}}
+		c.http = &http.Client{Transport: &http.Transport{MaxIdleConns: 4096, MaxIdleConnsPerHost: 4096,
+			DisableCompression: true}}
 		return nil, nil
 	case "submit":
 		var s Submission

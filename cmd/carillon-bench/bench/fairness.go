@@ -33,7 +33,8 @@ var FairnessParts = []string{"backlog", "shares", "priorities", "destinations"}
 
 // Run is that of a [Mode].
 func (f Fairness) Run(ctx context.Context, b *Bench) error {
-	parts := map[string]func(context.Context, *Bench) error{"backlog": f.backlog, "shares": f.shares, "priorities": f.priorities, "destinations": f.destinations}
+	parts := map[string]func(context.Context, *Bench) error{"backlog": f.backlog, "shares": f.shares,
+		"priorities": f.priorities, "destinations": f.destinations}
 	for _, name := range FairnessParts {
 		if !slices.Contains(f.Only, name) {
 			continue
@@ -42,7 +43,7 @@ func (f Fairness) Run(ctx context.Context, b *Bench) error {
 			return fmt.Errorf("%s: %w", name, err)
 		}
 	}
-	b.note("What fairness costs where nobody competes is not seen here: compare bench drain and bench steady of two versions.")
+	b.note("What fairness costs where nobody competes is not seen here: compare drain and steady of two versions.")
 	return nil
 }
 
@@ -57,7 +58,8 @@ func rival(w *Work, tenant string, priority job.Priority, count int) *Work {
 
 // compete has a replica fire all of the works, and answers when it did, for each in order. During may be nil; it is
 // told the replica and the URL of its API when it begins, and may add works to those that are given.
-func (b *Bench) compete(ctx context.Context, works []*Work, during func(replica *part, url string) ([]*Work, error)) ([]Firings, error) {
+func (b *Bench) compete(ctx context.Context, works []*Work,
+	during func(replica *part, url string) ([]*Work, error)) ([]Firings, error) {
 	if err := b.fill(ctx, works...); err != nil {
 		return nil, err
 	}
@@ -130,7 +132,8 @@ func (f Fairness) shares(ctx context.Context, b *Bench) error {
 	b.figure("shares: least Jain's index of a window", "", []float64{s.jain}, nil, atLeast(0.95))
 	b.figure("shares: largest deviation of a tenant's share", "% of it", []float64{100 * s.deviation}, nil, atMost(20))
 	b.figure("shares: drained", "1/s", []float64{s.rate}, nil, nil)
-	b.note("shares: %d tenants of equal weight with backlogs of %d to %d, drained once, in %d windows of %s. In each, those count that had something due all the while.",
+	b.note("shares: %d tenants of equal weight with backlogs of %d to %d, drained once, in %d windows of %s. In each, "+
+		"those count that had something due all the while.",
 		f.Tenants, works[0].Count, works[f.Tenants-1].Count, s.windows, s.window)
 	return where.close(ctx)
 }
@@ -196,7 +199,8 @@ func (f Fairness) priorities(ctx context.Context, b *Bench) error {
 		priority job.Priority
 		weight   float64
 		shares   []float64
-	}{{priority: job.PriorityHigh, weight: policy.High}, {priority: job.PriorityNormal, weight: policy.Normal}, {priority: job.PriorityLow, weight: policy.Low}}
+	}{{priority: job.PriorityHigh, weight: policy.High}, {priority: job.PriorityNormal, weight: policy.Normal},
+		{priority: job.PriorityLow, weight: policy.Low}}
 	for round := range b.Rounds {
 		w, where, err := b.timedWork(ctx, round, timed{})
 		if err != nil {
@@ -221,7 +225,8 @@ func (f Fairness) priorities(ctx context.Context, b *Bench) error {
 		for i := range all {
 			all[i].shares = append(all[i].shares, 100*fired[i].within(begin, end)/sum)
 		}
-		b.progress("round %d: high has %.1f %%, normal %.1f %%, low %.1f %%", round+1, all[0].shares[round], all[1].shares[round], all[2].shares[round])
+		b.progress("round %d: high has %.1f %%, normal %.1f %%, low %.1f %%", round+1, all[0].shares[round],
+			all[1].shares[round], all[2].shares[round])
 		if err := where.close(ctx); err != nil {
 			return err
 		}

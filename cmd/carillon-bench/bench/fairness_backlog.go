@@ -18,7 +18,8 @@ func (f Fairness) backlog(ctx context.Context, b *Bench) error {
 		if err != nil {
 			return err
 		}
-		long, short := rival(w, "bench-a", job.PriorityDefault, f.Count), rival(w, "bench-b", job.PriorityDefault, max(1, f.Count/200))
+		long, short := rival(w, "bench-a", job.PriorityDefault, f.Count),
+			rival(w, "bench-b", job.PriorityDefault, max(1, f.Count/200))
 		var v visits
 		fired, err := b.compete(ctx, []*Work{long}, func(replica *part, url string) (more []*Work, err error) {
 			v, more, err = b.visit(ctx, replica, url, long, short)
@@ -31,7 +32,8 @@ func (f Fairness) backlog(ctx context.Context, b *Bench) error {
 		if err != nil {
 			return err
 		}
-		b.progress("round %d: B waited %.0f ms (p95); A had %.0f/s alone and %.0f/s beside B", round+1, p.wait, p.alone, p.beside)
+		b.progress("round %d: B waited %.0f ms (p95); A had %.0f/s alone and %.0f/s beside B", round+1, p.wait, p.alone,
+			p.beside)
 		waits, alone, beside = append(waits, p.wait), append(alone, p.alone), append(beside, p.beside)
 		losses, shares = append(losses, 100*p.loss), append(shares, 100*p.share)
 		if err := where.close(ctx); err != nil {
@@ -42,7 +44,8 @@ func (f Fairness) backlog(ctx context.Context, b *Bench) error {
 	b.figure("backlog: A drained while B comes", "1/s", beside, alone, nil)
 	b.figure("backlog: A's loss beyond B's share", "%", losses, nil, atMost(10))
 	b.figure("backlog: A's share while B waits", "%", shares, nil, atLeast(50))
-	b.note("backlog: tenant A has %d due; tenant B gets %d at once, up to %d times. Raw of A drained: just before B comes, for as long.", f.Count, max(1, f.Count/200), mostVisits)
+	b.note("backlog: tenant A has %d due; tenant B gets %d at once, up to %d times. Raw of A drained: just before B "+
+		"comes, for as long.", f.Count, max(1, f.Count/200), mostVisits)
 	return nil
 }
 
@@ -60,7 +63,8 @@ const mostVisits = 6
 // visit waits until a tenth of long was fired, and then submits short now and then, for as long as long lasts: each
 // time as a work of its own, a little before it is due, so that neither of the times that are compared has the
 // submission in it.
-func (b *Bench) visit(ctx context.Context, replica *part, url string, long, short *Work) (v visits, works []*Work, err error) {
+func (b *Bench) visit(ctx context.Context, replica *part, url string, long, short *Work) (v visits, works []*Work,
+	err error) {
 	submitter, err := b.startPart(ctx, clientRole, nil, nil)
 	if err != nil {
 		return v, nil, err
@@ -129,5 +133,6 @@ func (v *visits) compare(long Firings, short []Firings) (r visited, err error) {
 		return r, errors.New("the backlog was drained too soon; --count must be larger")
 	}
 	slices.Sort(waits)
-	return visited{float64(quantile(waits, 0.95)) / 1000, median(alone), median(beside), median(losses), median(shares)}, nil
+	return visited{float64(quantile(waits, 0.95)) / 1000, median(alone), median(beside), median(losses), median(shares)},
+		nil
 }

@@ -45,7 +45,8 @@ func (f Fairness) destinations(ctx context.Context, b *Bench) error {
 		}
 		b.figure("destinations: its deviation "+q.name, "ms", values, raw, q.goal)
 	}
-	b.note("destinations: %g/s by http to a receiver that answers at once, for %s, beside %d that are due for one that answers after %s and as many for "+
+	b.note("destinations: %g/s by http to a receiver that answers at once, for %s, beside %d that are due for one that "+
+		"answers after %s and as many for "+
 		"one that refuses connections. Raw: without these.", f.Rate, f.Duration, max(1, f.Count/40), slowAnswer)
 	return nil
 }

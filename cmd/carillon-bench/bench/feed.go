@@ -98,7 +98,8 @@ func (f *feeder) job(kind int) string {
 	case kind < 3:
 		return fmt.Sprintf(`{"crontab":"@every %ds","endAt":%q,%s}`, 1+rand.IntN(10), in(5*time.Minute), callback)
 	case kind < 7:
-		return fmt.Sprintf(`{"steps":[{"type":"wait_certain_period","delay_period":%d,"delay_unit":"seconds"},{"type":"job","metadata":"one"},
+		return fmt.Sprintf(`{"steps":[{"type":"wait_certain_period","delay_period":%d,"delay_unit":"seconds"},
+			{"type":"job","metadata":"one"},
 			{"type":"wait_certain_period","delay_period":%d,"delay_unit":"seconds"},{"type":"job","metadata":"two"}],
 			"subscribers":["ada","grace","edsger"],%s}`, 1+rand.IntN(30), 1+rand.IntN(60), callback)
 	default:

@@ -96,7 +96,8 @@ func (b *Bench) awaitAcked(ctx context.Context, replicas []*part, count int) ([]
 		case sum > last:
 			last, since = sum, now
 		case now.Sub(since) > time.Minute:
-			return nil, fmt.Errorf("%d of %d occurrences were delivered, %d attempts failed, and there was no progress for a minute", sum, count, failed)
+			return nil, fmt.Errorf("%d of %d occurrences were delivered, %d attempts failed, and there was no progress for a "+
+				"minute", sum, count, failed)
 		}
 		if now.Sub(told) > 2*time.Second {
 			b.progress("delivered %d of %d", sum, count)

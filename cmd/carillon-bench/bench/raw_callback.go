@@ -85,8 +85,8 @@ func (l *storeLimit) Run(ctx context.Context, w *Work) (best float64, err error)
 func (l *storeLimit) Target() string { return "" }
 
 func (l *storeLimit) About() string {
-	return "the store's own client claims 1,000 occurrences by one write, reading their ids only, and deletes them by another, with one " +
-		"worker or two, whichever is faster; the rows and the indexes are the store's"
+	return "the store's own client claims 1,000 occurrences by one write, reading their ids only, and deletes them by " +
+		"another, with one worker or two, whichever is faster; the rows and the indexes are the store's"
 }
 
 func (l *storeLimit) Goal() *goal { return ratioOf(0.5) }
@@ -213,7 +213,8 @@ func (l *rabbitmqLimit) Run(_ context.Context, w *Work) (float64, error) {
 func (l *rabbitmqLimit) Target() string { return benchQueue }
 
 func (l *rabbitmqLimit) About() string {
-	return "amqp091-go publishes the same payloads to the same queue, persistent, with 1,000 confirms outstanding on one channel"
+	return "amqp091-go publishes the same payloads to the same queue, persistent, with 1,000 confirms outstanding on " +
+		"one channel"
 }
 
 func (l *rabbitmqLimit) Goal() *goal { return ratioOf(0.7) }
@@ -230,7 +231,8 @@ type kafkaLimit struct {
 }
 
 func openKafkaLimit(ctx context.Context, brokers []string) (*kafkaLimit, error) {
-	client, err := kgo.NewClient(kgo.SeedBrokers(brokers...), kgo.DefaultProduceTopic(benchQueue), kgo.MaxBufferedRecords(1000))
+	client, err := kgo.NewClient(kgo.SeedBrokers(brokers...), kgo.DefaultProduceTopic(benchQueue),
+		kgo.MaxBufferedRecords(1000))
 	if err != nil {
 		return nil, fmt.Errorf("--kafka-brokers: %w", err)
 	}
@@ -250,11 +252,12 @@ func (l *kafkaLimit) Run(ctx context.Context, w *Work) (float64, error) {
 	var failed atomic.Pointer[error]
 	start := time.Now()
 	for i := range w.Count {
-		l.client.Produce(ctx, &kgo.Record{Key: []byte(w.key(i)), Value: w.appendPayload(nil, i)}, func(_ *kgo.Record, err error) {
-			if err != nil {
-				failed.Store(&err)
-			}
-		})
+		l.client.Produce(ctx, &kgo.Record{Key: []byte(w.key(i)), Value: w.appendPayload(nil, i)},
+			func(_ *kgo.Record, err error) {
+				if err != nil {
+					failed.Store(&err)
+				}
+			})
 	}
 	if err := l.client.Flush(ctx); err != nil {
 		return 0, err

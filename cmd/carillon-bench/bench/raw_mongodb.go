@@ -31,7 +31,8 @@ func openRawMongoDB(ctx context.Context, rawURL string) (*rawMongoDB, error) {
 	r := &rawMongoDB{client, db.Collection("bench_raw_jobs"), db.Collection("bench_raw_occurrences")}
 	err = r.drop(ctx)
 	if err == nil {
-		err = errors.Join(copyIndexes(ctx, db.Collection("jobs"), r.jobs), copyIndexes(ctx, db.Collection("occurrences"), r.occurrences))
+		err = errors.Join(copyIndexes(ctx, db.Collection("jobs"), r.jobs),
+			copyIndexes(ctx, db.Collection("occurrences"), r.occurrences))
 	}
 	if err != nil {
 		return nil, errors.Join(err, r.Close(ctx))
@@ -79,14 +80,17 @@ func (r *rawMongoDB) Upsert(ctx context.Context, rows []rawRow) error {
 	for i := range rows {
 		row := &rows[i]
 		now, at := time.UnixMilli(row.now), time.UnixMilli(row.at)
-		occurrences[i] = upsertOf(row.id.String(), bson.D{{Key: "tenant", Value: job.DefaultTenant}, {Key: "key", Value: row.key},
-			{Key: "revision", Value: row.revision}, {Key: "timestamp", Value: at}, {Key: "lane", Value: job.DefaultTenant}, {Key: "dueAt", Value: at},
+		occurrences[i] = upsertOf(row.id.String(), bson.D{{Key: "tenant", Value: job.DefaultTenant},
+			{Key: "key", Value: row.key},
+			{Key: "revision", Value: row.revision}, {Key: "timestamp", Value: at}, {Key: "lane", Value: job.DefaultTenant},
+			{Key: "dueAt", Value: at},
 			{Key: "attempt", Value: 0}})
-		jobs[i] = upsertOf(job.DefaultTenant+"\x00"+row.key, bson.D{{Key: "tenant", Value: job.DefaultTenant}, {Key: "key", Value: row.key},
-			{Key: "revision", Value: row.revision}, {Key: "version", Value: row.revision}, {Key: "createdAt", Value: now},
-			{Key: "updatedAt", Value: now}, {Key: "expiresAt", Value: time.UnixMilli(row.expires)},
-			{Key: "callback", Value: bson.D{{Key: "type", Value: DiscardType}, {Key: "data", Value: row.data}}},
-			{Key: "schedule", Value: row.schedule}})
+		jobs[i] = upsertOf(job.DefaultTenant+"\x00"+row.key,
+			bson.D{{Key: "tenant", Value: job.DefaultTenant}, {Key: "key", Value: row.key},
+				{Key: "revision", Value: row.revision}, {Key: "version", Value: row.revision}, {Key: "createdAt", Value: now},
+				{Key: "updatedAt", Value: now}, {Key: "expiresAt", Value: time.UnixMilli(row.expires)},
+				{Key: "callback", Value: bson.D{{Key: "type", Value: DiscardType}, {Key: "data", Value: row.data}}},
+				{Key: "schedule", Value: row.schedule}})
 	}
 	unordered := options.BulkWrite().SetOrdered(false)
 	if _, err := r.occurrences.BulkWrite(ctx, occurrences, unordered); err != nil {
@@ -104,17 +108,20 @@ func (r *rawMongoDB) Take(ctx context.Context, c rawClaim) (int, error) {
 	now := time.UnixMilli(c.now)
 	due := bson.D{{Key: "lane", Value: job.DefaultTenant}, {Key: "dueAt", Value: bson.D{{Key: "$lte", Value: now}}}}
 	stamp := bson.D{
-		{Key: "$set", Value: bson.D{{Key: "token", Value: c.token}, {Key: "scheduledAt", Value: now}, {Key: "dueAt", Value: time.UnixMilli(c.until)}}},
+		{Key: "$set", Value: bson.D{{Key: "token", Value: c.token}, {Key: "scheduledAt", Value: now},
+			{Key: "dueAt", Value: time.UnixMilli(c.until)}}},
 		{Key: "$inc", Value: bson.D{{Key: "attempt", Value: 1}}},
 	}
 	var found bson.A
 	for stamped := int64(0); stamped == 0; { // once, unless others have claimed all that was found
 		var err error
-		found, err = r.ids(ctx, due, options.Find().SetSort(bson.D{{Key: "dueAt", Value: 1}, {Key: "_id", Value: 1}}).SetLimit(rawBatch))
+		found, err = r.ids(ctx, due, options.Find().SetSort(bson.D{{Key: "dueAt", Value: 1},
+			{Key: "_id", Value: 1}}).SetLimit(rawBatch))
 		if err != nil || len(found) == 0 {
 			return 0, err
 		}
-		result, err := r.occurrences.UpdateMany(ctx, append(oneOf(found), due...), stamp, options.UpdateMany().SetHint("_id_"))
+		result, err := r.occurrences.UpdateMany(ctx, append(oneOf(found), due...), stamp,
+			options.UpdateMany().SetHint("_id_"))
 		if err != nil {
 			return 0, err
 		}

@@ -23,19 +23,23 @@ type rawPostgres struct {
 const (
 	// Both are written by one statement, and so by one transaction in one round trip.
 	rawPostgresUpsert = `WITH put AS (
-			INSERT INTO $jobs (tenant, key, revision, version, callback_type, callback_data, schedule, created_at, updated_at, expires_at, missed)
+			INSERT INTO $jobs (tenant, key, revision, version, callback_type, callback_data, schedule, created_at, updated_at,
+				expires_at, missed)
 			SELECT 'default', n.key, n.revision, n.version, 'discard', n.data, n.schedule, n.now, n.now, n.expires, 0
 			FROM unnest($1::text[], $2::uuid[], $3::text[], $6::bytea[], $7::bytea[], $8::bigint[], $9::bigint[])
 				AS n (key, revision, version, data, schedule, now, expires)
-			ON CONFLICT (tenant, key) DO UPDATE SET revision = excluded.revision, version = excluded.version, callback_data = excluded.callback_data,
-				schedule = excluded.schedule, updated_at = excluded.updated_at, expires_at = excluded.expires_at
+			ON CONFLICT (tenant, key) DO UPDATE SET revision = excluded.revision, version = excluded.version,
+				callback_data = excluded.callback_data, schedule = excluded.schedule,
+				updated_at = excluded.updated_at, expires_at = excluded.expires_at
 		)
 		INSERT INTO $occurrences (lane, revision, id, timestamp, due_at, position, attempt)
-		SELECT 'default', n.revision, n.id, n.at, n.at, 0, 0 FROM unnest($2::uuid[], $4::uuid[], $5::bigint[]) AS n (revision, id, at)
+		SELECT 'default', n.revision, n.id, n.at, n.at, 0, 0
+		FROM unnest($2::uuid[], $4::uuid[], $5::bigint[]) AS n (revision, id, at)
 		ON CONFLICT (revision, id) DO UPDATE SET due_at = excluded.due_at, scheduled_at = NULL, token = NULL, attempt = 0`
 	// What was locked is found where it lies, which takes no index.
-	rawPostgresClaim = `UPDATE $occurrences SET token = $1, scheduled_at = $2, due_at = $3, attempt = attempt + 1 WHERE ctid = ANY (ARRAY(
-		SELECT ctid FROM $occurrences WHERE lane = 'default' AND due_at <= $2 ORDER BY due_at, timestamp LIMIT $4 FOR UPDATE SKIP LOCKED)) RETURNING revision, id`
+	rawPostgresClaim = `UPDATE $occurrences SET token = $1, scheduled_at = $2, due_at = $3, attempt = attempt + 1
+		WHERE ctid = ANY (ARRAY(SELECT ctid FROM $occurrences WHERE lane = 'default' AND due_at <= $2
+			ORDER BY due_at, timestamp LIMIT $4 FOR UPDATE SKIP LOCKED)) RETURNING revision, id`
 	rawPostgresDelete = `DELETE FROM $occurrences o USING unnest($1::uuid[], $2::uuid[]) AS c (revision, id)
 		WHERE o.revision = c.revision AND o.id = c.id AND o.token = $3`
 	// A transaction that begins with it looks rows up by an index and in its order, as the store's do. Of a table that
@@ -56,13 +60,15 @@ func openRawPostgres(ctx context.Context, rawURL string) (*rawPostgres, error) {
 		schema = "carillon"
 	}
 	delete(cfg.ConnConfig.RuntimeParams, "schema")
-	cfg.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe // a pooler bears it, and it costs no more round trips
+	// A pooler bears it, and it costs no more round trips.
+	cfg.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
 	pool, err := pgxpool.NewWithConfig(ctx, cfg)
 	if err != nil {
 		return nil, err
 	}
 	name := func(table string) string { return pgx.Identifier{schema, table}.Sanitize() }
-	r := &rawPostgres{pool, strings.NewReplacer("$jobs", name("bench_raw_jobs"), "$occurrences", name("bench_raw_occurrences"))}
+	r := &rawPostgres{pool, strings.NewReplacer("$jobs", name("bench_raw_jobs"), "$occurrences",
+		name("bench_raw_occurrences"))}
 	_, err = pool.Exec(ctx, r.in.Replace(rawPostgresDrop))
 	for _, table := range []string{"jobs", "occurrences"} {
 		if err == nil {
@@ -78,8 +84,8 @@ func openRawPostgres(ctx context.Context, rawURL string) (*rawPostgres, error) {
 // copyTable makes an empty table with the columns, indexes and storage options of another one.
 func (r *rawPostgres) copyTable(ctx context.Context, from, to string) error {
 	var with string
-	if err := r.pool.QueryRow(ctx, `SELECT coalesce(' WITH (' || array_to_string(reloptions, ', ') || ')', '') FROM pg_class
-		WHERE oid = $1::text::regclass`, from).Scan(&with); err != nil {
+	if err := r.pool.QueryRow(ctx, `SELECT coalesce(' WITH (' || array_to_string(reloptions, ', ') || ')', '')
+		FROM pg_class WHERE oid = $1::text::regclass`, from).Scan(&with); err != nil {
 		return err
 	}
 	_, err := r.pool.Exec(ctx, "CREATE TABLE "+to+" (LIKE "+from+" INCLUDING ALL)"+with)
@@ -103,7 +109,8 @@ func (r *rawPostgres) Upsert(ctx context.Context, rows []rawRow) error {
 		data[i], schedules[i] = row.data, row.schedule
 		at[i], now[i], expires[i] = row.at, row.now, row.expires
 	}
-	_, err := r.pool.Exec(ctx, r.in.Replace(rawPostgresUpsert), keys, revisions, versions, ids, at, data, schedules, now, expires)
+	_, err := r.pool.Exec(ctx, r.in.Replace(rawPostgresUpsert), keys, revisions, versions, ids, at, data, schedules, now,
+		expires)
 	return err
 }
 

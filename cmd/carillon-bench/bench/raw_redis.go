@@ -97,7 +97,8 @@ func (r *rawRedis) Upsert(ctx context.Context, rows []rawRow) error {
 	for i := range rows {
 		row := &rows[i]
 		name, id := job.DefaultTenant+"\x00"+row.key, row.id.String()
-		states = append(states, name, fmt.Sprintf("%s 0 0 %s %d %d %d 0  0 discard", row.revision, row.revision, row.now, row.now, row.expires))
+		states = append(states, name, fmt.Sprintf("%s 0 0 %s %d %d %d 0  0 discard", row.revision, row.revision, row.now,
+			row.now, row.expires))
 		targets = append(targets, name, "discard\x00\x00"+string(row.data))
 		schedules = append(schedules, name, string(row.schedule))
 		records = append(records, id, fmt.Sprintf("%s %s\x00%d 0 - ", row.revision, name, row.at))
@@ -129,6 +130,7 @@ func (r *rawRedis) Take(ctx context.Context, c rawClaim) (int, error) {
 }
 
 func (r *rawRedis) Close(ctx context.Context) error {
-	err := r.client.Unlink(ctx, append(rawRedisTaken, rawRedisJobs, rawRedisTargets, rawRedisSchedules, rawRedisNames, rawRedisExpiry)...).Err()
+	err := r.client.Unlink(ctx, append(rawRedisTaken, rawRedisJobs, rawRedisTargets, rawRedisSchedules, rawRedisNames,
+		rawRedisExpiry)...).Err()
 	return errors.Join(err, r.client.Close())
 }

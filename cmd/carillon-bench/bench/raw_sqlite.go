@@ -31,21 +31,26 @@ const rawSQLiteAtOnce = 25
 
 // rawSQLitePutJobs and rawSQLitePutOccurrences write as many rows as they are told.
 func rawSQLitePutJobs(n int) string {
-	return `INSERT INTO jobs (key, revision, version, created_at, updated_at, expires_at, callback_data, sole, schedule, tenant, missed, callback_type)
-		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 'default', 0, 'discard')` + strings.Repeat(`, (?, ?, ?, ?, ?, ?, ?, ?, ?, 'default', 0, 'discard')`, n-1) + `
-		ON CONFLICT (tenant, key) DO UPDATE SET revision = excluded.revision, version = excluded.version, updated_at = excluded.updated_at,
-			expires_at = excluded.expires_at, callback_data = excluded.callback_data, sole = excluded.sole, schedule = excluded.schedule`
+	const row = `(?, ?, ?, ?, ?, ?, ?, ?, ?, 'default', 0, 'discard')`
+	return `INSERT INTO jobs (key, revision, version, created_at, updated_at, expires_at, callback_data, sole, schedule,
+			tenant, missed, callback_type) VALUES ` + row + strings.Repeat(", "+row, n-1) + `
+		ON CONFLICT (tenant, key) DO UPDATE SET revision = excluded.revision, version = excluded.version,
+			updated_at = excluded.updated_at, expires_at = excluded.expires_at, callback_data = excluded.callback_data,
+			sole = excluded.sole, schedule = excluded.schedule`
 }
 
 func rawSQLitePutOccurrences(n int) string {
 	const row = `(?, (SELECT rowid FROM jobs WHERE tenant = 'default' AND key = ?), ?, ?, 0, 0, 'default', 0)`
-	return `INSERT INTO occurrences (id, job, timestamp, due_at, listed, position, lane, attempt) VALUES ` + row + strings.Repeat(", "+row, n-1) + `
+	return `INSERT INTO occurrences (id, job, timestamp, due_at, listed, position, lane, attempt) VALUES ` +
+		row + strings.Repeat(", "+row, n-1) + `
 		ON CONFLICT (id) DO UPDATE SET due_at = excluded.due_at, scheduled_at = NULL, token = NULL, attempt = 0`
 }
 
 const (
-	rawSQLiteFind  = `SELECT id, due_at FROM occurrences WHERE lane = 'default' AND due_at <= ? ORDER BY due_at, id LIMIT ?`
-	rawSQLiteStamp = `UPDATE occurrences SET token = ?, scheduled_at = ?, due_at = ?, attempt = attempt + 1 WHERE lane = 'default' AND (due_at, id) <= (?, ?)`
+	rawSQLiteFind = `SELECT id, due_at FROM occurrences WHERE lane = 'default' AND due_at <= ?
+		ORDER BY due_at, id LIMIT ?`
+	rawSQLiteStamp = `UPDATE occurrences SET token = ?, scheduled_at = ?, due_at = ?, attempt = attempt + 1
+		WHERE lane = 'default' AND (due_at, id) <= (?, ?)`
 )
 
 // rawSQLiteDelete takes the token and rawBatch ids, some of which may be NULL.
@@ -66,8 +71,9 @@ func openRawSQLite(ctx context.Context, rawURL string) (*rawSQLite, error) {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
 	r := &rawSQLite{dir: dir}
-	r.db, err = sql.Open("sqlite", "file:"+(&url.URL{Path: path}).EscapedPath()+"?_txlock=immediate&_pragma=journal_mode(wal)&_pragma=synchronous(full)"+
-		"&_pragma=cache_size(-65536)&_pragma=journal_size_limit(67108864)&_pragma=wal_autocheckpoint(4000)&_pragma=temp_store(memory)")
+	r.db, err = sql.Open("sqlite", "file:"+(&url.URL{Path: path}).EscapedPath()+
+		"?_txlock=immediate&_pragma=journal_mode(wal)&_pragma=synchronous(full)&_pragma=cache_size(-65536)"+
+		"&_pragma=journal_size_limit(67108864)&_pragma=wal_autocheckpoint(4000)&_pragma=temp_store(memory)")
 	if err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
@@ -98,7 +104,8 @@ func (r *rawSQLite) Upsert(ctx context.Context, rows []rawRow) error {
 		var jobs, occurrences []any
 		for i := range part {
 			row := &part[i]
-			jobs = append(jobs, row.key, row.revision, row.revision, row.now, row.now, row.expires, row.data, row.id[:], row.schedule)
+			jobs = append(jobs, row.key, row.revision, row.revision, row.now, row.now, row.expires, row.data, row.id[:],
+				row.schedule)
 			occurrences = append(occurrences, row.id[:], row.key, row.at, row.at)
 		}
 		if _, err := tx.Stmt(r.putJobs[len(part)-1]).Exec(jobs...); err != nil {

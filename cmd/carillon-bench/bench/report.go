@@ -149,7 +149,8 @@ func (r *Report) WriteTable(w io.Writer) error {
 		for i, v := range f.Rounds {
 			rounds[i] = number(v)
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", f.Name, number(f.Median), f.Unit, raw, ratio, f.Goal, met, strings.Join(rounds, " "))
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", f.Name, number(f.Median), f.Unit, raw, ratio, f.Goal, met,
+			strings.Join(rounds, " "))
 	}
 	if err := t.Flush(); err != nil {
 		return err
@@ -174,7 +175,8 @@ func (h *Histogram) write(w io.Writer) {
 	}
 	bar := func(label string, n int) {
 		if n > 0 {
-			fmt.Fprintf(w, "  %-12s %8d  %5.1f %%  %s\n", label, n, 100*float64(n)/float64(sum), strings.Repeat("#", max(1, 50*n/most)))
+			fmt.Fprintf(w, "  %-12s %8d  %5.1f %%  %s\n", label, n, 100*float64(n)/float64(sum),
+				strings.Repeat("#", max(1, 50*n/most)))
 		}
 	}
 	fmt.Fprintf(w, "\n%s, last round:\n", h.Name)

@@ -195,7 +195,8 @@ func (l *lateness) report(b *Bench, goals *bounds) {
 	b.figure("early", "", l.early, nil, atMost(0))
 	b.figure("lost", "", l.lost, nil, atMost(0))
 	b.figure("doubled", "", l.doubled, nil, atMost(0))
-	b.note("deviation: from the instant to the moment at which the callback is sent; arrival: to the moment at which the receiver has its headers.")
+	b.note("deviation: from the instant to the moment at which the callback is sent; arrival: to the moment at which " +
+		"the receiver has its headers.")
 	if l.raw != nil {
 		b.note("raw: a timer for each instant and a goroutine that it starts, in a process that does nothing else.")
 	}
@@ -263,7 +264,8 @@ func (b *Bench) timedWork(ctx context.Context, round int, t timed) (*Work, *dest
 
 // histogram notes how deviations of the last round are spread.
 func (b *Bench) histogram(micros []int64) {
-	limits := []int64{0, 500, 1000, 2000, 3000, 5000, 10_000, 20_000, 50_000, 100_000, 250_000, 500_000, 1_000_000, 5_000_000}
+	limits := []int64{0, 500, 1000, 2000, 3000, 5000, 10_000, 20_000, 50_000, 100_000, 250_000, 500_000, 1_000_000,
+		5_000_000}
 	h := Histogram{Name: "deviation"}
 	sorted := slices.Sorted(slices.Values(micros))
 	done := 0
@@ -304,7 +306,8 @@ func (s Burst) Run(ctx context.Context, b *Bench) error {
 	b.figure("last fired after", "s", times, ideal, ratioAtMost(1.3))
 	l.raw = nil
 	l.report(b, nil)
-	b.note("raw of the last fired: the time that as many take in the same round if they are all due already, or the second itself.")
+	b.note("raw of the last fired: the time that as many take in the same round if they are all due already, or the " +
+		"second itself.")
 	return nil
 }
 
@@ -339,7 +342,8 @@ func (s Mixed) Run(ctx context.Context, b *Bench) error {
 		b.progress("round %d: submitting %.0f/s for %s; each fires %s later", round+1, s.Rate, s.Duration, mixedAhead)
 		w.Start = time.Now().Add(mixedAhead).Truncate(time.Millisecond)
 		var done Submitted
-		if err := submitter.call(ctx, "submit", Submission{URL: url, Work: *w, Connections: s.Connections, Rate: s.Rate}, &done); err != nil {
+		if err := submitter.call(ctx, "submit", Submission{URL: url, Work: *w, Connections: s.Connections, Rate: s.Rate},
+			&done); err != nil {
 			return err
 		}
 		rates, asked = append(rates, float64(done.Accepted)/done.Took.Seconds()), append(asked, s.Rate)
@@ -355,6 +359,7 @@ func (s Mixed) Run(ctx context.Context, b *Bench) error {
 	}
 	b.figure("submitted", "1/s", rates, asked, ratioOf(0.98))
 	l.report(b, &bounds{p95: 50, p99: 250})
-	b.note("raw of submitted: the rate that was asked for. Jobs are submitted one by one on %d connections.", s.Connections)
+	b.note("raw of submitted: the rate that was asked for. Jobs are submitted one by one on %d connections.",
+		s.Connections)
 	return nil
 }

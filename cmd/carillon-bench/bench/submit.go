@@ -51,7 +51,8 @@ func (s Submit) Run(ctx context.Context, b *Bench) error {
 			return err
 		}
 		var done Submitted
-		if err := submitter.call(ctx, "submit", Submission{URL: url, Work: *w, Batch: 1000, Connections: 2}, &done); err != nil {
+		if err := submitter.call(ctx, "submit", Submission{URL: url, Work: *w, Batch: 1000, Connections: 2},
+			&done); err != nil {
 			return err
 		}
 		batch = append(batch, perSecond(done))
@@ -65,10 +66,12 @@ func (s Submit) Run(ctx context.Context, b *Bench) error {
 		ones.Prefix += "one-"
 		ones.Count = max(1, s.Count/4)
 		var bare Submitted
-		if err := submitter.call(ctx, "submit", Submission{URL: bareURL, Work: ones, Connections: s.Connections}, &bare); err != nil {
+		if err := submitter.call(ctx, "submit", Submission{URL: bareURL, Work: ones, Connections: s.Connections},
+			&bare); err != nil {
 			return err
 		}
-		if err := submitter.call(ctx, "submit", Submission{URL: url, Work: ones, Connections: s.Connections}, &done); err != nil {
+		if err := submitter.call(ctx, "submit", Submission{URL: url, Work: ones, Connections: s.Connections},
+			&done); err != nil {
 			return err
 		}
 		single, gathered = append(single, perSecond(done)), append(gathered, perSecond(bare))
@@ -95,8 +98,10 @@ func (s Submit) Run(ctx context.Context, b *Bench) error {
 	b.figure("  its latency p50", "ms", p50, nil, nil)
 	b.figure("  its latency p99", "ms", p99, nil, nil)
 	b.figure("one by one, 1 connection", "jobs/s", lone, rawLone, nil)
-	b.note("raw of batches: the store's own client upserts the rows that the store has of the same jobs, 1,000 at once, with one worker or two, whichever is faster.")
-	b.note("raw of one by one: a gin endpoint that gathers bodies and writes those that have come at once, as the same rows, and does nothing else.")
+	b.note("raw of batches: the store's own client upserts the rows that the store has of the same jobs, 1,000 at once, " +
+		"with one worker or two, whichever is faster.")
+	b.note("raw of one by one: a gin endpoint that gathers bodies and writes those that have come at once, as the same " +
+		"rows, and does nothing else.")
 	return nil
 }
 

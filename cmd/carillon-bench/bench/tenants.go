@@ -54,8 +54,9 @@ func (s Tenants) Run(ctx context.Context, b *Bench) error {
 		b.figure(name+"deviation p99", "ms", t.p99, raw, ratio)
 		b.figure(name+"memory", "MiB", t.memory, nil, nil)
 	}
-	b.note("Each tenant has a job that is far from due. %g/s fall due for %s, each of another tenant, submitted past the replica that fires them. "+
-		"raw: with %d tenants, in the same round. The store still knows the tenants.", s.Rate, s.Duration, s.Few)
+	b.note("Each tenant has a job that is far from due. %g/s fall due for %s, each of another tenant, submitted past "+
+		"the replica that fires them. raw: with %d tenants, in the same round. The store still knows the tenants.",
+		s.Rate, s.Duration, s.Few)
 	return nil
 }
 
@@ -145,7 +146,8 @@ type madeJobs struct {
 }
 
 // put makes jobs, each of the tenant and due at the time that of answers.
-func (m *madeJobs) put(ctx context.Context, b *Bench, prefix string, count int, of func(i int) (tenant int, due time.Time)) error {
+func (m *madeJobs) put(ctx context.Context, b *Bench, prefix string, count int,
+	of func(i int) (tenant int, due time.Time)) error {
 	const each = 500
 	met := tenants.New(m.store)
 	for from := 0; from < count; from += each {

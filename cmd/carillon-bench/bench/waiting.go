@@ -102,11 +102,13 @@ func (s Pending) Run(ctx context.Context, b *Bench) error {
 		for _, f := range []struct {
 			name, unit string
 			goal       *goal
-		}{{"claim p50", "ms", nil}, {"claim p99", "ms", ratioAtMost(1.5)}, {"next due p99", "ms", nil}, {"deviation p99", "ms", nil}, {"memory", "MiB", ratioAtMost(1.2)}} {
+		}{{"claim p50", "ms", nil}, {"claim p99", "ms", ratioAtMost(1.5)}, {"next due p99", "ms", nil},
+			{"deviation p99", "ms", nil}, {"memory", "MiB", ratioAtMost(1.2)}} {
 			b.figure(name+f.name, f.unit, measured[f.name], first[f.name], f.goal)
 		}
 	}
-	b.note("raw: the same with %d waiting. A claim is one of the firings at %g/s beside those that wait, for %s.", s.Sizes[0], s.Rate, s.Duration)
+	b.note("raw: the same with %d waiting. A claim is one of the firings at %g/s beside those that wait, for %s.",
+		s.Sizes[0], s.Rate, s.Duration)
 	return nil
 }
 

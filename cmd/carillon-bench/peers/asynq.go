@@ -47,7 +47,8 @@ func (a *asynqPeer) config() (c asynq.Config, how string) {
 	how = fmt.Sprintf("Concurrency %d, %d connections", asynqConcurrency, redisConnections)
 	if a.settings == tuned {
 		c.TaskCheckInterval, c.DelayedTaskCheckInterval = 10*time.Millisecond, 10*time.Millisecond
-		return c, how + ", TaskCheckInterval and DelayedTaskCheckInterval 10 ms: it keeps whole seconds, so shorter ones change nothing."
+		return c, how + ", TaskCheckInterval and DelayedTaskCheckInterval 10 ms: it keeps whole seconds, so shorter ones " +
+			"change nothing."
 	}
 	return c, how + ", else defaults: TaskCheckInterval 1 s, DelayedTaskCheckInterval 5 s."
 }

@@ -65,7 +65,8 @@ func (c *comparison) carillonRound(ctx context.Context, mode, store string) (r R
 		return r, fmt.Errorf("the report of carillon-bench %s has no figures", mode)
 	}
 	r.Subject, r.Settings, r.Version, r.Server = "carillon", byDefault, strings.TrimSpace(string(version)), server
-	r.How = "All defaults of its bench; a process of its own, which serves the API too. Queries are calls to the store, of one or more statements each."
+	r.How = "All defaults of its bench; a process of its own, which serves the API too. Queries are calls to the store, " +
+		"of one or more statements each."
 	return r, nil
 }
 

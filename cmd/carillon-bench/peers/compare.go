@@ -44,7 +44,8 @@ func compare(ctx context.Context, o options, progress io.Writer) ([]Report, erro
 						return reports, err
 					}
 					n++
-					c.progress("%s, round %d: %s, %s: %s %s", mode, round+1, subject, settings, number(r.Figures[0].Median), r.Figures[0].Unit)
+					c.progress("%s, round %d: %s, %s: %s %s", mode, round+1, subject, settings, number(r.Figures[0].Median),
+						r.Figures[0].Unit)
 				}
 			}
 		}
@@ -131,7 +132,8 @@ func (c *comparison) drain(ctx context.Context, p peer, r *Report) error {
 
 // steady measures how late jobs are that come at a steady rate.
 func (c *comparison) steady(ctx context.Context, p peer, r *Report) error {
-	w := &work{count: int(c.rate * c.duration.Seconds()), payload: c.payload, every: time.Duration(float64(time.Second) / c.rate)}
+	w := &work{count: int(c.rate * c.duration.Seconds()), payload: c.payload,
+		every: time.Duration(float64(time.Second) / c.rate)}
 	// Inserting takes a while, and all must be there before the first is due.
 	for attempt := 1; ; attempt++ {
 		ahead := time.Duration(attempt*attempt) * (c.lead + time.Duration(w.count)*400*time.Microsecond)

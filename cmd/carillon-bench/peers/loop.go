@@ -34,7 +34,8 @@ func (p *polling) every() time.Duration {
 
 // how tells what is set.
 func (p *polling) how() string {
-	return fmt.Sprintf("%d loops, each of up to %d jobs at once, and a pause of %s when there were fewer.", loops, loopBatch, p.every())
+	return fmt.Sprintf("%d loops, each of up to %d jobs at once, and a pause of %s when there were fewer.", loops,
+		loopBatch, p.every())
 }
 
 // run begins the loops. Turn takes, handles and settles a batch, and answers how many there were.

@@ -72,12 +72,14 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	modes := f.String("modes", strings.Join(allModes, ","), "which to `measure`")
 	subjects := f.String("subjects", strings.Join(allSubjects, ","), "`whom` to measure; carillon-... needs --carillon")
 	f.IntVar(&o.count, "count", 300_000, "drain: how `many` jobs are due")
-	f.DurationVar(&o.limit, "limit", 2*time.Minute, "drain: how `long` a peer may take; if it takes longer, its rate is that until then")
+	f.DurationVar(&o.limit, "limit", 2*time.Minute, "drain: how `long` a peer may take; if it takes longer, its rate is "+
+		"that until then")
 	f.Float64Var(&o.rate, "rate", 2000, "steady: how `many` fall due in a second")
 	f.DurationVar(&o.duration, "duration", time.Minute, "steady: for how `long`")
 	f.DurationVar(&o.idle, "idle-duration", 20*time.Second, "idle: for how `long`")
 	f.IntVar(&o.waiting, "waiting", 10_000, "idle: how `many` jobs wait meanwhile")
-	f.StringVar(&o.fsync, "redis-fsync", "", "`when` the Redis server syncs: always, everysec or no; set for the run, and set back (as it is)")
+	f.StringVar(&o.fsync, "redis-fsync", "", "`when` the Redis server syncs: always, everysec or no; set for the run, "+
+		"and set back (as it is)")
 	f.IntVar(&o.payload, "payload", 200, "how many `bytes` each job has; at least 40")
 	f.IntVar(&o.rounds, "rounds", 3, "how `often` everything is measured; the table shows medians")
 	f.BoolVar(&o.force, "force", false, "delete what an earlier run has left")
@@ -95,7 +97,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	switch {
 	case f.NArg() > 0:
 		return fmt.Errorf("unexpected argument %q", f.Arg(0))
-	case o.count < 1 || o.rounds < 1 || o.waiting < 1 || o.rate <= 0 || o.payload < 40 || o.duration <= 0 || o.idle <= 0 || o.limit <= 0:
+	case o.count < 1 || o.rounds < 1 || o.waiting < 1 || o.rate <= 0 || o.payload < 40 || o.duration <= 0 || o.idle <= 0 ||
+		o.limit <= 0:
 		return errors.New("a number is too small")
 	case int(o.rate*o.duration.Seconds()) < 1:
 		return errors.New("--rate and --duration must give at least one job")

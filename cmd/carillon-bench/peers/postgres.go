@@ -68,7 +68,8 @@ func newSchema(ctx context.Context, db executor, schema string, force bool) erro
 // versionOfPostgres tells a server's version, and whether a commit waits for the disk.
 func versionOfPostgres(ctx context.Context, db executor) (string, error) {
 	var version, commit string
-	err := db.QueryRow(ctx, `SELECT current_setting('server_version'), current_setting('synchronous_commit')`).Scan(&version, &commit)
+	err := db.QueryRow(ctx, `SELECT current_setting('server_version'), current_setting('synchronous_commit')`).
+		Scan(&version, &commit)
 	version, _, _ = strings.Cut(version, " ") // from the package's
 	return fmt.Sprintf("PostgreSQL %s (synchronous_commit %s)", version, commit), err
 }

@@ -63,7 +63,8 @@ func (r *Report) join(other Report) error {
 	r.Seconds += other.Seconds
 	r.Notes = append(r.Notes, other.Notes...)
 	if len(r.Figures) != len(other.Figures) {
-		return fmt.Errorf("%s, %s: a round has %d figures and another %d", r.Mode, r.Subject, len(r.Figures), len(other.Figures))
+		return fmt.Errorf("%s, %s: a round has %d figures and another %d", r.Mode, r.Subject, len(r.Figures),
+			len(other.Figures))
 	}
 	for i := range r.Figures {
 		f, o := &r.Figures[i], other.Figures[i]
@@ -85,7 +86,8 @@ type column struct{ figure, head string }
 // columnsOf are those of each mode.
 var columnsOf = map[string][]column{
 	"drain": {{"drained", "jobs/s"}},
-	"steady": {{"deviation p50", "p50 ms"}, {"deviation p95", "p95 ms"}, {"deviation p99", "p99 ms"}, {"deviation p99.9", "p99.9 ms"},
+	"steady": {{"deviation p50", "p50 ms"}, {"deviation p95", "p95 ms"}, {"deviation p99", "p99 ms"},
+		{"deviation p99.9", "p99.9 ms"},
 		{"deviation max", "max ms"}, {"early", "early"}, {"lost", "lost"}, {"doubled", "doubled"}},
 	"idle": {{"processor", "% of a core"}, {"queries of the store", "queries/s"}},
 }

@@ -131,7 +131,8 @@ func (r *riverPeer) start(ctx context.Context, handle func(payload []byte)) erro
 	}
 	r.client = client
 	// An event comes once the job's completion is committed. The channel must not run full, or events are dropped.
-	events, _ := client.SubscribeConfig(&river.SubscribeConfig{ChanSize: 100_000, Kinds: []river.EventKind{river.EventKindJobCompleted}})
+	events, _ := client.SubscribeConfig(&river.SubscribeConfig{ChanSize: 100_000,
+		Kinds: []river.EventKind{river.EventKindJobCompleted}})
 	go func() {
 		for range events { // until the client has stopped
 			r.done.Add(1)

@@ -27,7 +27,8 @@ func newTable(ctx context.Context, rawURL, settings string) (*tablePeer, error) 
 }
 
 const (
-	tableCreate = `CREATE TABLE ` + tableSchema + `.jobs (id bigserial PRIMARY KEY, run_at timestamptz NOT NULL, payload bytea NOT NULL);
+	tableCreate = `CREATE TABLE ` + tableSchema + `.jobs (
+			id bigserial PRIMARY KEY, run_at timestamptz NOT NULL, payload bytea NOT NULL);
 		CREATE INDEX ON ` + tableSchema + `.jobs (run_at)`
 	tableTake = `DELETE FROM ` + tableSchema + `.jobs WHERE id IN (SELECT id FROM ` + tableSchema + `.jobs
 		WHERE run_at <= $1 ORDER BY run_at LIMIT $2 FOR UPDATE SKIP LOCKED) RETURNING payload`

@@ -27,7 +27,8 @@ func CollectRarely() {
 // pace sets the collector's target from what the last collection found, and does so again after the next one.
 func pace(struct{}) {
 	live := uint64(0)
-	found := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/gc/scan/stack:bytes"}, {Name: "/gc/scan/globals:bytes"}}
+	found := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/gc/scan/stack:bytes"},
+		{Name: "/gc/scan/globals:bytes"}}
 	metrics.Read(found)
 	for _, s := range found {
 		live += s.Value.Uint64()

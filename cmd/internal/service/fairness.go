@@ -41,7 +41,7 @@ func (o *Fairness) Flags(f *flag.FlagSet) {
 	cli.Duration(f, &o.OverdueAfter, "overdue-after", policy.OverdueAfter,
 		"`DURATION`: How long something must have been due to be overdue, as after an outage.")
 	f.Float64Var(&o.OverdueShare, "overdue-share", policy.OverdueShare,
-		"`SHARE`: How much of a tenant's slots overdue occurrences get while others of it are due: more than 0 and less than 1.")
+		"`SHARE`: How much of a tenant's slots overdue occurrences get while others of it are due: more than 0, less than 1.")
 
 	f.BoolVar(&o.AutoPriority, "auto-priority", false,
 		"Give tenants a priority that have none: high while they are new, else normal if they have little to fire, else low.")
@@ -51,8 +51,8 @@ func (o *Fairness) Flags(f *flag.FlagSet) {
 		"`N`: How many pending occurrences are little, with --auto-priority.")
 
 	f.IntVar(&o.DestinationMaxInFlight, "destination-max-in-flight", 0,
-		"`N`: How many callbacks may be under way at once to one webhook host, queue or topic, and to all slow ones together, "+
-			"from each replica. (three quarters of --concurrency)")
+		"`N`: How many callbacks may be under way at once to one webhook host, queue or topic, and to all slow ones "+
+			"together, from each replica. (three quarters of --concurrency)")
 	f.IntVar(&o.SlowDestinationMaxInFlight, "slow-destination-max-in-flight", 0,
 		"`N`: How many, to one whose callbacks take longer than 250 ms on average, or that has not answered yet. "+
 			"(half of --concurrency)")
@@ -60,7 +60,8 @@ func (o *Fairness) Flags(f *flag.FlagSet) {
 		"`N`: How many failures in a row open a destination's circuit. It is then tried by one callback at a time.")
 	cli.Duration(f, &o.CircuitProbe, "circuit-probe", limits.Probe,
 		"`DURATION`: How long an open circuit waits between two of them, at first. Each failure doubles it.")
-	cli.Duration(f, &o.CircuitLongestProbe, "circuit-longest-probe", limits.LongestProbe, "`DURATION`: The longest that it waits.")
+	cli.Duration(f, &o.CircuitLongestProbe, "circuit-longest-probe", limits.LongestProbe,
+		"`DURATION`: The longest that it waits.")
 
 	f.IntVar(&o.TenantLabels, "tenant-labels", dispatcher.Defaults.TenantLabels,
 		"`N`: How many tenants have metrics of their own.")

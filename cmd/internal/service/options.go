@@ -58,8 +58,8 @@ func (o *Options) Flags(f *flag.FlagSet) {
 	cli.Duration(f, &o.Lease, "lease", standard.Lease,
 		"`DURATION`: How long a claim is exclusive. When it runs out, another replica takes the occurrence over.")
 	cli.Duration(f, &o.CallbackTimeout, "callback-timeout", standard.CallbackTimeout,
-		"`DURATION`: How long one callback may take, from its claim. The lease must be longer by at least 1s, and by at least "+
-			"a tenth of itself.")
+		"`DURATION`: How long one callback may take, from its claim. The lease must be longer by at least 1s, and by at "+
+			"least a tenth of itself.")
 	f.IntVar(&o.Concurrency, "concurrency", standard.Concurrency, "`N`: How many callbacks may be under way at once.")
 	cli.Duration(f, &o.ShutdownTimeout, "shutdown-timeout", standard.ShutdownTimeout,
 		"`DURATION`: How long callbacks and requests under way may take after SIGTERM or SIGINT.")
@@ -72,7 +72,8 @@ func (o *Options) Flags(f *flag.FlagSet) {
 	o.Fairness.Flags(f)
 
 	f.IntVar(&o.CatchUpLimit, "catch-up-limit", standard.CatchUpLimit,
-		"`N`: How many ticks of a crontab fire late at most, of those that fell due while nothing ran, if its job asks for all.")
+		"`N`: How many ticks of a crontab fire late at most, of those that fell due while nothing ran, if its job asks for "+
+			"all.")
 
 	f.IntVar(&o.MaxInstants, "max-instants", 100_000,
 		"`N`: How many instants one job may have. A sequence has one for each job step and subscriber.")

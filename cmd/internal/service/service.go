@@ -1,5 +1,5 @@
-// Package service wires one replica of Carillon together: its store and its senders of callbacks, the dispatcher and the
-// API, metrics and traces. It decides nothing itself.
+// Package service wires one replica of Carillon together: its store and its senders of callbacks, the dispatcher and
+// the API, metrics and traces. It decides nothing itself.
 package service
 
 import (
@@ -228,9 +228,11 @@ func (c *closers) Close() error {
 	return errors.Join(errs...)
 }
 
-// Start has a service run, at an address of its own on this machine: by Run, or by Serve. It answers the URL of its API,
-// and what ends it.
-func (s *Service) Start(ctx context.Context, run func(context.Context, net.Listener) error) (url string, stop func() error, err error) {
+// Start has a service run at a free port of this machine: by Run, or by Serve. It answers the URL of its API, and a
+// function that ends it in good order.
+func (s *Service) Start(
+	ctx context.Context, run func(context.Context, net.Listener) error,
+) (url string, stop func() error, err error) {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return "", nil, errors.Join(err, s.Close())

@@ -30,7 +30,8 @@ var storeKinds = []storeKind{
 	},
 	{
 		schemes: []string{"redis", "rediss"}, open: opener(redis.Open), writers: 2,
-		example: "redis://user:password@host:6379/0, or for a cluster redis://user:password@host1:6379,host2:6379/?cluster=true",
+		example: "redis://user:password@host:6379/0, or for a cluster " +
+			"redis://user:password@host1:6379,host2:6379/?cluster=true",
 	},
 	{
 		schemes: []string{"sqlite"}, open: opener(sqlite.Open), existing: opener(sqlite.OpenExisting), writers: 1,
@@ -157,10 +158,12 @@ func awaitStore(ctx context.Context, rawURL string, wait time.Duration, log *slo
 		case ctx.Err() != nil:
 			return nil, err
 		case wait == 0:
-			return nil, fmt.Errorf("%w (is it there, and can it be reached from here? --store-wait=1m would keep trying for a minute)",
+			return nil, fmt.Errorf("%w (is it there, and can it be reached from here? --store-wait=1m would keep trying for a "+
+				"minute)",
 				err)
 		case left <= 0:
-			return nil, fmt.Errorf("%w (is it there, and can it be reached from here? it was tried for --store-wait=%s)", err, wait)
+			return nil, fmt.Errorf("%w (is it there, and can it be reached from here? it was tried for --store-wait=%s)", err,
+				wait)
 		case time.Since(told) >= tell:
 			log.Warn("the store can't be reached, and is tried again", "for", left.Round(time.Second), "error", err)
 			told = time.Now()

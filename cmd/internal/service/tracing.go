@@ -47,7 +47,8 @@ func newTracing(ctx context.Context, patience time.Duration, log *slog.Logger) *
 		log.Warn("there are no traces", "error", err)
 		return nil
 	}
-	who, err := resource.New(ctx, resource.WithAttributes(semconv.ServiceName("carillon"), semconv.ServiceVersion(moduleVersion()),
+	who, err := resource.New(ctx, resource.WithAttributes(semconv.ServiceName("carillon"),
+		semconv.ServiceVersion(moduleVersion()),
 		semconv.ServiceInstanceID(rand.Text())), // else replicas on one machine are one
 		resource.WithTelemetrySDK(), resource.WithHost(), resource.WithFromEnv()) // what comes later wins
 	if err != nil {
@@ -55,7 +56,8 @@ func newTracing(ctx context.Context, patience time.Duration, log *slog.Logger) *
 	}
 	log.Info("traces are exported", "protocol", protocol)
 	return &tracing{
-		provider: sdktrace.NewTracerProvider(sdktrace.WithBatcher(&quietExporter{SpanExporter: exporter, log: log}), sdktrace.WithResource(who)),
+		provider: sdktrace.NewTracerProvider(sdktrace.WithBatcher(&quietExporter{SpanExporter: exporter, log: log}),
+			sdktrace.WithResource(who)),
 		patience: patience,
 		log:      log,
 	}

@@ -9,8 +9,8 @@
 --   3 the span of versions that came after it, see superseded, 4 revision, 5 createdAt, 6 updatedAt, 7 expiresAt, 8 cursor,
 --   9 expandAt, 10 counts, 11 callback type, 12 target, 13 schedule, 14 whether the present job leaves neither its pause nor its
 --   creation time, 15 now, 16 how many occurrences follow, 17 how many that are carried over follow those, and if some were
---   marked before a space and how many occurrences were inserted before, 18... the occurrences, see add, and of each that is carried
---   over its id and what a mark would have, see heirs
+--   marked before a space, how many occurrences were inserted before, a space and how many are carried over in all, 18... the
+--   occurrences, see add, and of each that is carried over its id and what a mark would have, see heirs
 -- Returns of each job that was not just created: its place among the jobs, "ok", "precondition", "superseded", or "alone" if it is for
 --   a script of its own, the revision that was replaced, how many of that were held, whether there may be more to delete, since
 --   when the job is paused, how many were carried over
@@ -93,14 +93,15 @@ write(expansions, 'ZADD', expansion)
 write(jobTargets, 'HSET', targets)
 write(jobSchedules, 'HSET', schedules)
 
--- Carries over what a job has of its predecessor. Returns how many were, and how many of those were held.
+-- Carries over what a job has of its predecessor. Returns how many were, how many of those were held, and how many were to be.
 local function carry_over(old, at)
-  local n, before = string.match(ARGV[at + 16], '^(%d+) ?(%d*)$')
+  local n, before, all = string.match(ARGV[at + 16], '^(%d+) ?(%d*) ?(%d*)$')
+  if all == '' then all = n end
   local revision, carried = ARGV[at + 3], 0
   if before ~= '' then
     carried = redis.call('ZLEXCOUNT', members, first_member(revision), last_member(revision)) - before
   end
-  if n == '0' then return carried, 0 end
+  if n == '0' then return carried, 0, all end
   local first, ids, texts = at + 17 + 4 * ARGV[at + 15], {}, {}
   for i = 1, tonumber(n) do ids[i], texts[i] = ARGV[first + 2 * i - 2], ARGV[first + 2 * i - 1] end
   local some, records, as = {}, {}, {}
@@ -110,15 +111,21 @@ local function carry_over(old, at)
       some[#some + 1], records[#records + 1], as[#as + 1] = ids[i], record, texts[i]
     end
   end
-  if #some == 0 then return carried, 0 end
+  if #some == 0 then return carried, 0, all end
   local held, count = find_held(some, ARGV[at + 14])
   carry(some, records, as, revision, held)
-  return carried + #some, count
+  return carried + #some, count, all
 end
 
 for _, answer in ipairs(replaced) do
-  local at, old, held, more = starts[answer[1]], answer[3], nil, nil
-  answer[7], answer[4] = carry_over(old, at)
+  local at, old, held, more, all = starts[answer[1]], answer[3], nil, nil, nil
+  answer[7], answer[4], all = carry_over(old, at)
+  if answer[7] < tonumber(all) then -- the others were settled before: they were not the new job's
+    local name = jobNames[answer[1]]
+    local j = read_job(name)
+    add_counts(j, 0, answer[7] - all, 0, '')
+    redis.call('HSET', jobs, name, write_state(j))
+  end
   local entries = replacedEntries[at]
   if not entries or answer[7] > 0 then entries = entries_of(old, ARGV[1]) end
   _, held, more = drop(old, true, ARGV[at + 14], ARGV[1], entries)
