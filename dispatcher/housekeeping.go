@@ -155,9 +155,10 @@ func (d *Dispatcher) beat(ctx context.Context) {
 	})
 }
 
-// lastBeat says that this replica has stopped.
+// lastBeat records that this replica has stopped. It gives up soon: a store that is down must not hold up the end for
+// long.
 func (d *Dispatcher) lastBeat(ctx context.Context) {
-	d.noteBeat(ctx, beatInterval/5, func(ctx context.Context) error { // a store that is down must not hold up the end for long
+	d.noteBeat(ctx, beatInterval/5, func(ctx context.Context) error {
 		return replicas.Stop(ctx, d.cfg.Store, d.replica, d.now().Truncate(time.Millisecond))
 	})
 }

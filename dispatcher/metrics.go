@@ -9,7 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/carillon-scheduler/carillon/exemplar"
+	"github.com/carillon-scheduler/carillon/callbacks/exemplar"
 	"github.com/carillon-scheduler/carillon/store"
 )
 

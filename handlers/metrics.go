@@ -10,7 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/carillon-scheduler/carillon/exemplar"
+	"github.com/carillon-scheduler/carillon/callbacks/exemplar"
 )
 
 // metrics are the API's own metrics. A nil metrics keeps nothing.

@@ -27,7 +27,8 @@ func (a *api) viewTenants(ctx context.Context, tenants ...job.Tenant) []tenantVi
 	priorities := a.prioritiesOf(ctx, tenants)
 	views := make([]tenantView, len(tenants))
 	for i, t := range tenants {
-		views[i] = tenantView{t.Name, job.FormatTime(t.FirstSeen), cmp.Or(t.Settings.Priority, priorities[i]), t.Settings.Draft()}
+		priority := cmp.Or(t.Settings.Priority, priorities[i])
+		views[i] = tenantView{t.Name, job.FormatTime(t.FirstSeen), priority, t.Settings.Draft()}
 	}
 	return views
 }
@@ -137,7 +138,9 @@ func (a *api) resetTenant(c *gin.Context) error {
 }
 
 // setTenant gives a tenant that is known other settings, and answers with it.
-func (a *api) setTenant(ctx context.Context, c *gin.Context, status int, name string, settings job.TenantSettings) error {
+func (a *api) setTenant(
+	ctx context.Context, c *gin.Context, status int, name string, settings job.TenantSettings,
+) error {
 	t, err := a.knownTenant(ctx, name) // before the change: after it, an error would hide that it was made
 	if err != nil {
 		return err
@@ -149,7 +152,8 @@ func (a *api) setTenant(ctx context.Context, c *gin.Context, status int, name st
 	return writeJSON(c, status, a.viewTenants(ctx, t)[0])
 }
 
-var errNoTenant = &statusError{http.StatusNotFound, "this tenant is not known: nobody has submitted a job of it, or made settings for it"}
+var errNoTenant = &statusError{http.StatusNotFound,
+	"this tenant is not known: nobody has submitted a job of it, or made settings for it"}
 
 func (a *api) knownTenant(ctx context.Context, name string) (job.Tenant, error) {
 	t, err := a.tenants.Tenant(ctx, name)

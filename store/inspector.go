@@ -68,7 +68,8 @@ type DuePage struct {
 //
 // Of a lane, a count that exceeds the limit is told as the limit. Of the whole store, Due is exact as of some moment
 // during the call. Pending and DeadLetters, of possibly different moments, are exact up to 100,000; beyond, they may be
-// estimates, off by a few per cent. Occurrences that an interrupted change has left behind count until they are removed.
+// estimates, off by a few per cent. Occurrences that an interrupted change has left behind count until they are
+// removed.
 type Count struct {
 	// Pending is how many occurrences are to fire, now or later, or are held.
 	Pending int

@@ -155,8 +155,8 @@ type Settlement struct {
 	// At is when it was buried or missed.
 	At time.Time
 	// Name, Priority and Revision are the occurrence's as it was claimed; it may have been carried over to another
-	// revision since. If it is made due again, the job that it is of then does not expire before KeepUntil. A store without
-	// transactions may keep the job so long for a settlement that changes nothing else, too.
+	// revision since. If it is made due again, the job that it is of then does not expire before KeepUntil. A store
+	// without transactions may keep the job so long for a settlement that changes nothing else, too.
 	Name      job.Name
 	Priority  job.Priority
 	Revision  job.Revision

@@ -43,8 +43,8 @@ const (
 	MaxRecordBody = 64 << 10
 )
 
-// RecordFilter selects a page of a collection: the live records whose keys have the prefix and sort after After, and, if
-// Keys is not empty, only those that have one of its keys.
+// RecordFilter selects a page of a collection: the live records whose keys have the prefix and sort after After, and,
+// if Keys is not empty, only those that have one of its keys.
 type RecordFilter struct {
 	Collection string
 	Prefix     string

@@ -12,8 +12,8 @@ import (
 // Flags declares the options that users set.
 func (o *Options) Flags(f *flag.FlagSet) {
 	f.Func("kafka-brokers",
-		"`HOST:PORT`: Brokers by which to find the Kafka cluster for callbacks of type kafka, with commas between them. Without "+
-			"any, there are no such callbacks.",
+		"`HOST:PORT`: Brokers by which to find the Kafka cluster for callbacks of type kafka, with commas between them. "+
+			"Without any, there are no such callbacks.",
 		func(s string) error { o.Brokers = append(o.Brokers, strings.Split(s, ",")...); return nil })
 	f.BoolVar(&o.TLS, "kafka-tls", false, "Connect to Kafka by TLS.")
 	f.StringVar(&o.CAFile, "kafka-ca-file", "",
@@ -21,12 +21,12 @@ func (o *Options) Flags(f *flag.FlagSet) {
 	f.StringVar(&o.CertFile, "kafka-cert-file", "", "`FILE`: PEM file of the client certificate for TLS.")
 	f.StringVar(&o.KeyFile, "kafka-key-file", "", "`FILE`: PEM file of the client certificate's key.")
 	f.StringVar(&o.Mechanism, "kafka-sasl-mechanism", "",
-		"`MECHANISM`: How to log in to Kafka: PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512. PLAIN shows the password to whoever can "+
-			"listen, unless there is TLS. (not at all)")
+		"`MECHANISM`: How to log in to Kafka: PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512. "+
+			"PLAIN shows the password to whoever can listen, unless there is TLS. (not at all)")
 	f.StringVar(&o.Username, "kafka-username", "", "`NAME`: User to log in as.")
 	f.StringVar(&o.Password, "kafka-password", "",
-		"`PASSWORD`: The user's password. Better set by CARILLON_KAFKA_PASSWORD or CARILLON_KAFKA_PASSWORD_FILE, since others "+
-			"can see a command line.")
+		"`PASSWORD`: The user's password. Better set by CARILLON_KAFKA_PASSWORD or CARILLON_KAFKA_PASSWORD_FILE, "+
+			"since others can see a command line.")
 	f.BoolVar(&o.AutoCreateTopics, "kafka-auto-create-topics", false,
 		"Have the brokers create topics that don't exist, if they are set up to. Otherwise a callback to such a topic fails.")
 }

@@ -11,8 +11,8 @@ import (
 // Flags declares the options that users set.
 func (o *Options) Flags(f *flag.FlagSet) {
 	f.StringVar(&o.URL, "rabbitmq-url", "",
-		"`URL`: Broker for callbacks of type rabbitmq, as amqp:// or amqps://USER:PASSWORD@HOST:PORT/VHOST. Without it, there "+
-			"are no such callbacks.")
+		"`URL`: Broker for callbacks of type rabbitmq, as amqp:// or amqps://USER:PASSWORD@HOST:PORT/VHOST. "+
+			"Without it, there are no such callbacks.")
 	f.StringVar(&o.CAFile, "rabbitmq-ca-file", "",
 		"`FILE`: PEM file of the authorities that the broker's certificate is verified with, for amqps. (the system's)")
 	f.StringVar(&o.CertFile, "rabbitmq-cert-file", "", "`FILE`: PEM file of the client certificate for amqps.")

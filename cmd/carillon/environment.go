@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/carillon-scheduler/carillon/nearest"
+	"github.com/carillon-scheduler/carillon/store/storeurl/nearest"
 )
 
 // ofOthers are variables that begin like ours and are not meant for the program: those of its tests, and those which

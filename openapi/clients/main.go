@@ -34,7 +34,8 @@ func run(ctx context.Context, program string) (err error) {
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	serving, cancel := context.WithCancel(ctx)
-	cmd := exec.CommandContext(serving, program, "serve", "--listen=127.0.0.1:0", "--store=sqlite:"+filepath.Join(dir, "carillon.db"))
+	cmd := exec.CommandContext(serving, program, "serve", "--listen=127.0.0.1:0",
+		"--store=sqlite:"+filepath.Join(dir, "carillon.db"))
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	log, err := cmd.StderrPipe()
 	if err != nil {
@@ -102,7 +103,8 @@ func use(ctx context.Context, client *api.ClientWithResponses) error {
 		return err
 	}
 	shown, err := got.JSON200.Callback.AsHTTPCallback()
-	if err != nil || shown.Data.Url != "https://example.com/hook" || got.JSON200.Key != key || got.JSON200.Retry.MaxAttempts != attempts {
+	if err != nil || shown.Data.Url != "https://example.com/hook" ||
+		got.JSON200.Key != key || got.JSON200.Retry.MaxAttempts != attempts {
 		return errors.Join(err, fmt.Errorf("the job is shown as %s", got.Body))
 	}
 	tag, limit := got.Headers200.ETag, api.Deadline("1h")
@@ -110,8 +112,8 @@ func use(ctx context.Context, client *api.ClientWithResponses) error {
 	if err != nil || same.StatusCode() != http.StatusNotModified {
 		return errors.Join(err, fmt.Errorf("what has not changed is answered with %s", same.Status()))
 	}
-	patched, err := client.PatchJobWithApplicationMergePatchPlusJSONBodyWithResponse(ctx, key, &api.PatchJobParams{IfMatch: &tag},
-		api.JobPatch{Deadline: &limit})
+	patched, err := client.PatchJobWithApplicationMergePatchPlusJSONBodyWithResponse(ctx, key,
+		&api.PatchJobParams{IfMatch: &tag}, api.JobPatch{Deadline: &limit})
 	if err = check(patched, err); err != nil {
 		return err
 	}

@@ -75,7 +75,9 @@ func (s *metered) Jobs(ctx context.Context, filter store.JobFilter) ([]store.Job
 }
 
 // Occurrences implements [store.Jobs].
-func (s *metered) Occurrences(ctx context.Context, filter store.OccurrenceFilter) (page []job.Occurrence, total int, err error) {
+func (s *metered) Occurrences(
+	ctx context.Context, filter store.OccurrenceFilter,
+) (page []job.Occurrence, total int, err error) {
 	start := time.Now()
 	page, total, err = s.inner.Occurrences(ctx, filter)
 	s.occurrences.done(ctx, start, err)
@@ -191,7 +193,9 @@ func (s *metered) WriteRecords(ctx context.Context, changes []store.RecordChange
 }
 
 // Export implements [store.Transfer].
-func (s *metered) Export(ctx context.Context, after store.Place, limit int) (records []store.Document, next store.Place, err error) {
+func (s *metered) Export(
+	ctx context.Context, after store.Place, limit int,
+) (records []store.Document, next store.Place, err error) {
 	start := time.Now()
 	records, next, err = s.inner.Export(ctx, after, limit)
 	s.exports.done(ctx, start, err)

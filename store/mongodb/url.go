@@ -14,9 +14,9 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 
-	"github.com/carillon-scheduler/carillon/nearest"
 	"github.com/carillon-scheduler/carillon/store"
 	"github.com/carillon-scheduler/carillon/store/storeurl"
+	"github.com/carillon-scheduler/carillon/store/storeurl/nearest"
 )
 
 // parseURL reads a store URL, with the name of its database, and the client's options. The error says what is wrong and

@@ -12,15 +12,16 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// errRaced is that a transaction met another one halfway, and is to be done again.
+// errRaced is the error of a transaction that must be done again, because another one changed its jobs meanwhile.
 var errRaced = errors.New("other calls for the same jobs come in between again and again")
 
-// Cancel implements [store.Jobs]. All of it is one transaction. The jobs go first: then nothing more is inserted for
-// them. A claim that has just taken one of their occurrences is waited for, and then holds it.
+// Cancel implements [store.Jobs]. It is one transaction. It deletes the jobs first, so that nothing more is inserted
+// for them. If a claim has just taken one of their occurrences, it waits for that claim, and counts the occurrence as
+// held.
 //
-// Of a name without a job there is no row to lock. So one is inserted, and deleted as if it were a job: then nobody can
-// put one before this transaction ends, and one that is being put is waited for. Were it not, it could be answered that
-// there is no such job, and after that it would be there, of a submission that was made before.
+// A name without a job has no row to lock. So Cancel inserts a row, and deletes it as if it were a job: nobody can put
+// a job of that name before this transaction ends, and Cancel waits for a put under way. Otherwise it could answer that
+// there is no such job, and a job that was submitted earlier would appear after that answer.
 func (s *Store) Cancel(ctx context.Context, names []job.Name, asked store.Asked) ([]store.CancelResult, error) {
 	of := make(map[job.Name]int, len(names)) // of a name that is there twice, the first takes all
 	for i, n := range slices.Backward(names) {
@@ -36,8 +37,8 @@ func (s *Store) Cancel(ctx context.Context, names []job.Name, asked store.Asked)
 		revisionOf := make(map[pgtype.UUID]int, len(ordered))
 		var left []job.Name // those that there is nothing newer of
 		err := tx.do(ctx, func(t *transaction) {
-			t.exec(`INSERT INTO carillon.jobs (tenant, key, revision, version, created_at, updated_at, expires_at, missed, callback_type,
-					callback_data, schedule)
+			t.exec(`INSERT INTO carillon.jobs (tenant, key, revision, version, created_at, updated_at, expires_at, missed,
+					callback_type, callback_data, schedule)
 				SELECT tenant, key, $3, '', 0, 0, 0, 0, '', '', '' FROM unnest($1::text[], $2::text[]) AS n (tenant, key)
 				ON CONFLICT (tenant, key) DO NOTHING`, tenants, keys, own)
 			t.rows(`DELETE FROM carillon.jobs j USING unnest($1::text[], $2::text[]) AS n (tenant, key)
@@ -85,7 +86,8 @@ func (s *Store) Cancel(ctx context.Context, names []job.Name, asked store.Asked)
 						JOIN carillon.occurrences o ON o.revision = ANY (ARRAY[r.revision])
 						UNION ALL
 						SELECT o.revision, o.id FROM unnest($2::text[], $3::text[]) AS n (tenant, key)
-						JOIN carillon.occurrences o ON o.tenant = ANY (ARRAY[n.tenant]) AND o.key = n.key AND o.tenant IS NOT NULL AND o.due_at IS NOT NULL
+						JOIN carillon.occurrences o ON o.tenant = ANY (ARRAY[n.tenant]) AND o.key = n.key
+							AND o.tenant IS NOT NULL AND o.due_at IS NOT NULL
 					) AS all_of_them ORDER BY revision, id
 				), deleted AS (
 					DELETE FROM carillon.occurrences o USING found f

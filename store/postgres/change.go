@@ -23,7 +23,8 @@ func (s *Store) Amend(ctx context.Context, a store.Amendment) error {
 			)
 			SELECT EXISTS (SELECT FROM amended), EXISTS (SELECT FROM carillon.jobs WHERE tenant = $1 AND key = $2)`,
 			func(row pgx.Row) error { return row.Scan(&amended, &exists) },
-			a.Name.Tenant, a.Name.Key, string(a.Of), string(a.Version), a.Now.UnixMilli(), a.Callback.Type, data(a.Callback), a.Options.Encode())
+			a.Name.Tenant, a.Name.Key, string(a.Of), string(a.Version), a.Now.UnixMilli(),
+			a.Callback.Type, data(a.Callback), a.Options.Encode())
 	})
 	switch {
 	case err != nil || amended:
@@ -38,7 +39,8 @@ func (s *Store) Amend(ctx context.Context, a store.Amendment) error {
 // Pause implements [store.Jobs]. It writes the job only, however many occurrences it has: claims put those back.
 // Without expand_at the job is not found for expansion, and without the token an expansion under way comes to nothing.
 //
-// Whether there is the job is told by the statement that pauses it: between two, another one could take its place.
+// The statement that pauses the job also tells whether it exists: between two statements, another job could take its
+// place.
 func (s *Store) Pause(ctx context.Context, name job.Name, version job.Revision, now time.Time) error {
 	if !storable(name.Tenant, name.Key) {
 		return store.ErrNotFound
@@ -56,9 +58,9 @@ func (s *Store) Pause(ctx context.Context, name job.Name, version job.Revision, 
 	return foundOr(found, err)
 }
 
-// Resume implements [store.Jobs]. A claim that is putting occurrences back has the job locked, so the first statement
-// waits for it, and the last sees them. It looks at all of the job's, for the claim may have been early, or by a clock
-// that is ahead.
+// Resume implements [store.Jobs]. A claim that puts occurrences back has the job locked, so the first statement waits
+// for that claim, and the last sees its changes. The last looks at all occurrences of the job, since the claim may have
+// come early, or have gone by a clock that is ahead.
 func (s *Store) Resume(ctx context.Context, name job.Name, version job.Revision, now time.Time) error {
 	if !storable(name.Tenant, name.Key) {
 		return store.ErrNotFound
@@ -84,8 +86,8 @@ func foundOr(found int, err error) error {
 	return err
 }
 
-// Trigger implements [store.Jobs]. It locks the job, so that a cancel comes before, and it is not found, or after, and
-// sees the occurrence. It is one statement for the same reason as a pause is.
+// Trigger implements [store.Jobs]. It locks the job: a cancel either comes before, and the job is not found, or comes
+// after, and sees the occurrence. It is one statement for the same reason as in Pause.
 func (s *Store) Trigger(ctx context.Context, o job.Occurrence) error {
 	if !storable(o.Name.Tenant, o.Name.Key) {
 		return store.ErrNotFound
@@ -96,13 +98,15 @@ func (s *Store) Trigger(ctx context.Context, o job.Occurrence) error {
 		t.affected(&found, `WITH present AS MATERIALIZED (
 				SELECT tenant, key FROM carillon.jobs WHERE tenant = $1 AND key = $2 FOR KEY SHARE
 			), inserted AS (
-				INSERT INTO carillon.occurrences (tenant, key, lane, revision, id, position, step, subscriber, timestamp, due_at, attempt,
-					callback_type, callback_data, options)
-				SELECT tenant, key, $13, $3::uuid, $4::uuid, $5::integer, $6::integer, $7, $8::bigint, $9::bigint, 0, $10, $11::bytea, $12::bytea
+				INSERT INTO carillon.occurrences (tenant, key, lane, revision, id, position, step, subscriber,
+					timestamp, due_at, attempt, callback_type, callback_data, options)
+				SELECT tenant, key, $13, $3::uuid, $4::uuid, $5::integer, $6::integer, $7,
+					$8::bigint, $9::bigint, 0, $10, $11::bytea, $12::bytea
 				FROM present ON CONFLICT (revision, id) DO NOTHING
 			)
 			SELECT FROM present`,
-			o.Name.Tenant, o.Name.Key, own, uuid(o.ID), o.Position, step, subscriber, o.Timestamp.UnixMilli(), o.DueAt.UnixMilli(),
+			o.Name.Tenant, o.Name.Key, own, uuid(o.ID), o.Position, step, subscriber,
+			o.Timestamp.UnixMilli(), o.DueAt.UnixMilli(),
 			o.Own.Callback.Type, data(o.Own.Callback), o.Own.Options.Encode(), o.Lane().String())
 	})
 	return foundOr(found, err)

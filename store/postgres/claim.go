@@ -18,11 +18,11 @@ import (
 // splitFrom is the smallest number of occurrences for which a claim is made as two.
 const splitFrom = 200
 
-// Claim implements [store.Queue]. There are no orphans, and nothing is beyond its job's cursor.
+// Claim implements [store.Queue]. There are no orphans, and no occurrence is beyond its job's cursor.
 //
-// While claims find most of what they have room for, a claim is made as two at the same time, each of one half: the
-// server has one core for each connection, and one half is written to its disk while the other is looked up. What the
-// two lock they pass over, as those of two replicas do.
+// While claims find more than half of their limits, a claim runs as two transactions at the same time, each for one
+// half: the server has one core for each connection, and writes one half to its disk while it looks up the other. Each
+// passes over the occurrences that the other has locked, as the claims of two replicas do.
 func (s *Store) Claim(ctx context.Context, p store.ClaimParams) (store.Claim, error) {
 	parts := []*part{newPart(p.Quotas, 0)}
 	if s.behind.Load() {
@@ -58,7 +58,8 @@ func (s *Store) Claim(ctx context.Context, p store.ClaimParams) (store.Claim, er
 		room += q.Limit
 		left.More = left.More || left.Found == q.Limit
 		// Parts come in this order as long as the planner joins in the order that was locked in.
-		if longestDue := func(a, b store.Claimed) int { return a.DueAt.Compare(b.DueAt) }; !slices.IsSortedFunc(found, longestDue) {
+		longestDue := func(a, b store.Claimed) int { return a.DueAt.Compare(b.DueAt) }
+		if !slices.IsSortedFunc(found, longestDue) {
 			slices.SortStableFunc(found, longestDue)
 		}
 	}
@@ -90,7 +91,7 @@ func newPart(quotas []store.Quota, first int) *part {
 	return t
 }
 
-// clear forgets what was found.
+// clear forgets the occurrences found.
 func (t *part) clear() {
 	t.found, t.next = make([][]store.Claimed, len(t.quotas)), make([]time.Time, len(t.quotas))
 }
@@ -227,12 +228,12 @@ func (s *Store) readTargets(ctx context.Context, found [][]store.Claimed) error 
 	return err
 }
 
-// mostPutBack is among how many due occurrences those of paused jobs are looked for. It is more than most claims find,
-// so that a paused backlog is soon out of the way of others.
+// mostPutBack is the number of due occurrences that are searched for those of paused jobs. It is more than most claims
+// find, so that a paused backlog is soon out of the way of others.
 const mostPutBack = 5000
 
-// passedOver tells of which quotas something is left that is due, that nobody has locked, and that there was room for.
-// It is of paused jobs, most likely, and what is of these is put back. If that fails, the next claim does it.
+// passedOver finds the quotas whose lanes still have due occurrences that nobody has locked, although their limits left
+// room. Most likely those are of paused jobs, and it puts these back. If that fails, the next claim does it.
 func (s *Store) passedOver(ctx context.Context, p store.ClaimParams, t *part) error {
 	var open, left quotaColumns
 	var opened, due []int
@@ -262,9 +263,9 @@ func (s *Store) passedOver(ctx context.Context, p store.ClaimParams, t *part) er
 	return s.putBackPaused(ctx, p, left)
 }
 
-// putBackPaused makes due occurrences of paused jobs due later. Their jobs stay locked until that is done, so that a
-// job is resumed before, and its occurrences are not put back, or after, and they are brought forward. It waits for
-// nobody: what is locked is resumed or claimed at this moment, and the next claim will see.
+// putBackPaused makes due occurrences of paused jobs due later. Their jobs stay locked until that is done: a job is
+// resumed either before, and its occurrences are not put back, or after, and they are brought forward. It never waits
+// for a lock: a locked job or occurrence is being resumed or claimed, and is left to the next claim.
 func (s *Store) putBackPaused(ctx context.Context, p store.ClaimParams, c quotaColumns) error {
 	sql, args := c.statements()
 	return s.converse(ctx, func(ctx context.Context, tx *conversation) error {

@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// clock tells what the server's clock shows, by this process' monotonic one, which never steps.
+// clock estimates the server's clock by this process's monotonic clock, which never steps.
 //
-// What it tells is no later than it is, if the server's clock runs on: a reading is of the time at which the server
-// answered, and noted when the answer has come. So a deadline is too early by the answer's way at most, or by as long
-// as this process was stopped just then, and never too late.
+// The estimate is never ahead of the server's clock, as long as that does not step: a reading is of the moment at which
+// the server answered, and is noted when the answer has come. So a deadline is too early by at most the time that the
+// answer took, or that this process was stopped just then, and is never too late.
 type clock struct {
 	closest atomic.Pointer[reading]
 }
@@ -21,11 +21,11 @@ type reading struct {
 
 func (r *reading) at(here time.Time) time.Time { return r.server.Add(here.Sub(r.here)) }
 
-// steady is how long the server's clock is taken to run on. Of the readings of so long, the one that tells the latest
-// time has come the soonest.
+// steady is how long a reading is relied on, since the server's clock may step. Of the readings in that time, the one
+// that gives the latest time came by the fastest answer.
 const steady = 10 * time.Second
 
-// note notes an answer of the server that it read its clock at, in Unix microseconds.
+// note takes a reading of the server's clock, in Unix microseconds, from an answer that has just come.
 func (c *clock) note(micros int64) {
 	r := read(micros)
 	before := c.closest.Load()
@@ -35,7 +35,7 @@ func (c *clock) note(micros int64) {
 	c.closest.CompareAndSwap(before, r) // or another one is as recent
 }
 
-// set notes the first answer of a server, which may be another one than before.
+// set takes the first reading of a server, which may be another one than before.
 func (c *clock) set(micros int64) { c.closest.Store(read(micros)) }
 
 func read(micros int64) *reading { return &reading{server: time.UnixMicro(micros), here: time.Now()} }

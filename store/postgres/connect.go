@@ -13,7 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// errPooler is that a connection turned out to go through a pooler. The next one is made to suit that.
+// errPooler is the error of a connection that turned out to go through a pooler. The next one is made to suit that.
 var errPooler = errors.New("there is a connection pooler between here and the server")
 
 // pingWithin is how long a connection that was idle may take to answer.
@@ -58,15 +58,15 @@ func (s *Store) beforeConnect(_ context.Context, config *pgx.ConnConfig) error {
 	return nil
 }
 
-// afterConnect looks at a new connection. A pooler greets a client with a process id of its own making; the server
-// tells the true one.
+// afterConnect checks the server of a new connection, and whether a pooler is between: a pooler greets a client with a
+// process id of its own making, while the server tells the true one.
 func (s *Store) afterConnect(ctx context.Context, conn *pgx.Conn) error {
 	var pid uint32
 	var version int
 	var encoding string
 	var micros int64
-	row := conn.QueryRow(ctx, `SELECT pg_backend_pid(), current_setting('server_version_num')::int, current_setting('server_encoding'), `+
-		microsSQL, pgx.QueryExecModeSimpleProtocol)
+	row := conn.QueryRow(ctx, `SELECT pg_backend_pid(), current_setting('server_version_num')::int,
+		current_setting('server_encoding'), `+microsSQL, pgx.QueryExecModeSimpleProtocol)
 	if err := row.Scan(&pid, &version, &encoding, &micros); err != nil {
 		return err
 	}
@@ -75,7 +75,8 @@ func (s *Store) afterConnect(ctx context.Context, conn *pgx.Conn) error {
 	case version < oldest:
 		return fmt.Errorf("the server is PostgreSQL %d, and it must be %d or later; upgrade it", version/10000, oldest/10000)
 	case encoding != "UTF8":
-		return fmt.Errorf("the database's encoding is %s, and it must be UTF8; make one by CREATE DATABASE … ENCODING 'UTF8' TEMPLATE template0", encoding)
+		return fmt.Errorf("the database's encoding is %s, and it must be UTF8; "+
+			"make one by CREATE DATABASE … ENCODING 'UTF8' TEMPLATE template0", encoding)
 	case pid != conn.PgConn().PID() && conn.PgConn().CustomData()[suited] == nil:
 		s.pooled.Store(true)
 		return errPooler
@@ -83,8 +84,8 @@ func (s *Store) afterConnect(ctx context.Context, conn *pgx.Conn) error {
 	return nil
 }
 
-// shouldPing looks at a connection that was idle for a while, before it is used. If it is lost the others are likely to
-// be, too, and are given up with it: where the server's machine has vanished each would take its time to tell.
+// shouldPing checks a connection that was idle for more than a second, before it is used. If it is lost, the others are
+// likely lost too, and it drops them all: if the server's machine has vanished, each would take pingWithin to fail.
 func (s *Store) shouldPing(ctx context.Context, p pgxpool.ShouldPingParams) bool {
 	if p.IdleDuration <= time.Second {
 		return false

@@ -10,7 +10,7 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// deadSQL are a tenant's dead letters of a list of ids.
+// deadSQL is the condition that selects a tenant's dead letters by a list n of ids.
 const deadSQL = `o.revision = ANY (ARRAY[n.revision]) AND o.id = n.id AND o.tenant = $1 AND o.due_at IS NULL`
 
 // SettleDead implements [store.Jobs].

@@ -40,8 +40,8 @@ var transientClasses = []string{"08", "53", "57", "58"}
 
 // transientCodes are those of other classes.
 var transientCodes = []string{
-	codeReadOnly, codeSerialization, codeDeadlock, codeNoStatement, codeSameStatement, codeLockNotAvailable, codeQueryCanceled, codeIdleInTransaction,
-	codeTransactionTime, codeLate,
+	codeReadOnly, codeSerialization, codeDeadlock, codeNoStatement, codeSameStatement, codeLockNotAvailable,
+	codeQueryCanceled, codeIdleInTransaction, codeTransactionTime, codeLate,
 }
 
 // mark marks the faults that may go away by themselves by an error. Whatever fails once ctx has ended has failed for
@@ -132,7 +132,8 @@ func poolerCode(message string) string {
 	case strings.HasSuffix(message, "authentication failed"), strings.HasPrefix(message, "password authentication failed"),
 		strings.HasPrefix(message, "no such user"):
 		return codeWrongPassword
-	case strings.HasPrefix(message, "no such database"), strings.HasPrefix(message, "database ") && strings.HasSuffix(message, "does not exist"):
+	case strings.HasPrefix(message, "no such database"),
+		strings.HasPrefix(message, "database ") && strings.HasSuffix(message, "does not exist"):
 		return codeNoDatabase
 	default:
 		return codeProtocol
@@ -144,19 +145,22 @@ func (t *target) explain(err error) error {
 	database, user, schema := t.config.ConnConfig.Database, t.config.ConnConfig.User, quote(t.schema)
 	switch code := sqlState(err); {
 	case code == codeWrongPassword || code == codeNotAuthorized:
-		return fmt.Errorf("the server refuses the user; check user and password of the store URL, and the server's pg_hba.conf, or its pooler's users: %w", err)
+		return fmt.Errorf("the server refuses the user; check user and password of the store URL, "+
+			"and the server's pg_hba.conf, or its pooler's users: %w", err)
 	case code == codeNoDatabase:
-		return fmt.Errorf("there is no such database; name another, or run as an administrator: CREATE DATABASE %s OWNER %s: %w",
-			quote(database), quote(user), err)
+		return fmt.Errorf("there is no such database; name another, or run as an administrator: "+
+			"CREATE DATABASE %s OWNER %s: %w", quote(database), quote(user), err)
 	case code == codePermission && errors.Is(err, errMigrate):
 		return fmt.Errorf("the user may not make its tables; run as an administrator: CREATE SCHEMA IF NOT EXISTS %s; "+
 			"GRANT USAGE, CREATE ON SCHEMA %s TO %s: %w", schema, schema, quote(user), err)
 	case code == codePermission || errors.Is(err, errPrivileges):
 		return fmt.Errorf("the user may not use the tables; run as their owner: GRANT USAGE ON SCHEMA %s TO %s; "+
-			"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA %s TO %s; GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA %s TO %s: %w",
+			"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA %s TO %s; "+
+			"GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA %s TO %s: %w",
 			schema, quote(user), schema, quote(user), schema, quote(user), err)
 	case code == codeDuplicateTable:
-		return fmt.Errorf("the schema has tables of another program; name one of its own by the option schema of the store URL: %w", err)
+		return fmt.Errorf("the schema has tables of another program; "+
+			"name one of its own by the option schema of the store URL: %w", err)
 	}
 	return err
 }

@@ -13,10 +13,10 @@ import (
 )
 
 // Import implements [store.Transfer]. The jobs come first, and then the occurrences, in transactions of bounded size
-// that each lock rows in its order.
+// that each lock rows in order.
 //
-// What does not belong to its job is left out, because that changed during the export, or is changed here at this
-// moment: a claim would take it.
+// It leaves out occurrences that do not belong to their jobs, because these changed during the export, or are changed
+// here at this moment: a claim would take them.
 func (s *Store) Import(ctx context.Context, records []store.Document) (inserted int, err error) {
 	var jobs []*job.Job
 	var occurrences []*job.Occurrence
@@ -73,17 +73,20 @@ func (s *Store) importJobs(ctx context.Context, jobs []*job.Job) (inserted int, 
 	err = s.converse(ctx, func(ctx context.Context, tx *conversation) error {
 		var others []job.Name
 		err := tx.do(ctx, func(t *transaction) {
-			t.affected(&inserted, `INSERT INTO carillon.jobs (tenant, key, revision, version, callback_type, callback_data, options,
-					schedule, created_at, updated_at, expires_at, cursor_at, expand_at, missed, paused_at, planned, failed, trouble)
-				SELECT * FROM unnest($1::text[], $2::text[], $3::uuid[], $4::text[], $5::text[], $6::bytea[], $7::bytea[], $8::bytea[],
-					$9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[], $13::bigint[], $14::bigint[], $15::bigint[],
-					$16::bigint[], $17::bigint[], $18::text[])
+			t.affected(&inserted, `INSERT INTO carillon.jobs (tenant, key, revision, version, callback_type, callback_data,
+					options, schedule, created_at, updated_at, expires_at, cursor_at, expand_at, missed, paused_at,
+					planned, failed, trouble)
+				SELECT * FROM unnest($1::text[], $2::text[], $3::uuid[], $4::text[], $5::text[], $6::bytea[],
+					$7::bytea[], $8::bytea[], $9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[],
+					$13::bigint[], $14::bigint[], $15::bigint[], $16::bigint[], $17::bigint[], $18::text[])
 				ON CONFLICT (tenant, key) DO NOTHING`,
 				c.tenant, c.key, c.revision, c.version, c.callbackType, c.callbackData, c.options, c.schedule,
 				c.createdAt, c.updatedAt, c.expiresAt, c.cursor, c.expandAt, c.missed, c.pausedAt, c.planned, c.failed, c.trouble)
-			t.rows(`SELECT n.tenant, n.key FROM unnest($1::text[], $2::text[], $3::uuid[], $4::text[]) AS n (tenant, key, revision, version)
+			t.rows(`SELECT n.tenant, n.key FROM unnest($1::text[], $2::text[], $3::uuid[], $4::text[])
+					AS n (tenant, key, revision, version)
 				WHERE NOT EXISTS (SELECT FROM carillon.jobs j
-					WHERE j.tenant = ANY (ARRAY[n.tenant]) AND j.key = n.key AND j.revision = n.revision AND j.version = n.version)
+					WHERE j.tenant = ANY (ARRAY[n.tenant]) AND j.key = n.key
+						AND j.revision = n.revision AND j.version = n.version)
 				LIMIT 1`,
 				func(rows pgx.Rows) error {
 					var name job.Name
@@ -121,16 +124,20 @@ func (s *Store) importOccurrences(ctx context.Context, occurrences []*job.Occurr
 	tenants, keys := nameColumns(names)
 	err = s.transact(ctx, func(t *transaction) {
 		t.exec(`SELECT FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS n (tenant, key, place)
-			JOIN carillon.jobs j ON j.tenant = ANY (ARRAY[n.tenant]) AND j.key = n.key ORDER BY n.place FOR NO KEY UPDATE OF j`, tenants, keys)
-		t.affected(&inserted, `INSERT INTO carillon.occurrences (id, lane, tenant, key, revision, position, step, subscriber, timestamp, due_at,
-				scheduled_at, token, attempt, last_error, failed_at, callback_type, callback_data, options)
-			SELECT n.id, n.lane, n.tenant, n.key, n.revision, n.position,
-				n.step, n.subscriber, n.timestamp, n.due_at, n.scheduled_at, n.token, n.attempt, n.last_error, n.failed_at, n.callback_type,
-				n.callback_data, n.options
-			FROM unnest($1::uuid[], $19::text[], $2::text[], $3::text[], $4::uuid[], $5::integer[], $6::integer[], $7::text[], $8::bigint[],
-				$9::bigint[], $10::bigint[], $11::text[], $12::integer[], $13::text[], $14::bigint[], $15::text[], $16::bytea[], $17::bytea[])
-				AS n (id, lane, tenant, key, revision, position, step, subscriber, timestamp, due_at, scheduled_at, token, attempt, last_error,
-					failed_at, callback_type, callback_data, options)
+			JOIN carillon.jobs j ON j.tenant = ANY (ARRAY[n.tenant]) AND j.key = n.key
+			ORDER BY n.place FOR NO KEY UPDATE OF j`, tenants, keys)
+		t.affected(&inserted, `INSERT INTO carillon.occurrences (id, lane, tenant, key, revision, position, step,
+				subscriber, timestamp, due_at, scheduled_at, token, attempt, last_error, failed_at,
+				callback_type, callback_data, options)
+			SELECT n.id, n.lane, n.tenant, n.key, n.revision, n.position, n.step,
+				n.subscriber, n.timestamp, n.due_at, n.scheduled_at, n.token, n.attempt, n.last_error, n.failed_at,
+				n.callback_type, n.callback_data, n.options
+			FROM unnest($1::uuid[], $19::text[], $2::text[], $3::text[], $4::uuid[], $5::integer[], $6::integer[],
+				$7::text[], $8::bigint[], $9::bigint[], $10::bigint[], $11::text[], $12::integer[], $13::text[],
+				$14::bigint[], $15::text[], $16::bytea[], $17::bytea[])
+				AS n (id, lane, tenant, key, revision, position, step,
+					subscriber, timestamp, due_at, scheduled_at, token, attempt, last_error, failed_at,
+					callback_type, callback_data, options)
 			WHERE CASE WHEN n.revision = $18 THEN NOT EXISTS (SELECT FROM carillon.jobs j
 					JOIN carillon.occurrences o ON o.revision = ANY (ARRAY[j.revision]) AND o.id = n.id
 					WHERE j.tenant = n.tenant AND j.key = n.key)

@@ -50,7 +50,8 @@ func (s *Store) Count(
 		counts = make([]store.Count, 0, len(lanes))
 		t.rows(`SELECT n.pending, n.due FROM unnest($1::text[]) WITH ORDINALITY AS q (lane, place)
 			CROSS JOIN LATERAL (SELECT count(*) AS pending, count(*) FILTER (WHERE first.due_at <= $2) AS due FROM (
-				SELECT o.due_at FROM carillon.occurrences o WHERE o.lane = q.lane AND o.due_at IS NOT NULL ORDER BY o.due_at LIMIT $3) first) n
+				SELECT o.due_at FROM carillon.occurrences o WHERE o.lane = q.lane AND o.due_at IS NOT NULL
+				ORDER BY o.due_at LIMIT $3) first) n
 			ORDER BY q.place`,
 			func(rows pgx.Rows) error {
 				var c store.Count
@@ -66,14 +67,17 @@ func (s *Store) Count(
 const sampleSQL = `SELECT o.due_at, j.revision IS NOT NULL AND o.follows,
 		CASE WHEN j.revision IS NULL THEN o.callback_type WHEN NOT o.follows THEN j.callback_type END,
 		CASE WHEN j.revision IS NULL THEN o.callback_data WHEN NOT o.follows THEN j.callback_data END
-	FROM (SELECT *, row_number() OVER w AS place, lag(first.revision) OVER w IS NOT DISTINCT FROM first.revision AS follows FROM (
+	FROM (SELECT *, row_number() OVER w AS place,
+			lag(first.revision) OVER w IS NOT DISTINCT FROM first.revision AS follows FROM (
 			SELECT o.due_at, o.timestamp, o.revision, o.id, o.callback_type, o.callback_data FROM carillon.occurrences o
 			WHERE o.lane = $1 AND o.due_at >= $2 ORDER BY o.due_at, o.timestamp LIMIT $3) first
 		WINDOW w AS (ORDER BY first.due_at, first.timestamp, first.revision, first.id)) o
 	LEFT JOIN carillon.jobs j ON j.revision = ANY (ARRAY[o.revision]) ORDER BY o.place`
 
 // Sample implements [store.Inspector].
-func (s *Store) Sample(ctx context.Context, lane job.Lane, from time.Time, limit int) (found []store.Sampled, err error) {
+func (s *Store) Sample(
+	ctx context.Context, lane job.Lane, from time.Time, limit int,
+) (found []store.Sampled, err error) {
 	err = s.transact(ctx, func(t *transaction) {
 		found = nil
 		t.rows(sampleSQL, func(rows pgx.Rows) error {

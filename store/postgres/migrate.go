@@ -89,7 +89,8 @@ func upgrade(ctx context.Context, tx *conversation) error {
 		return err
 	}
 	if present == 0 {
-		err := tx.script(ctx, `CREATE TABLE carillon.format (version integer PRIMARY KEY, applied_at timestamptz NOT NULL DEFAULT now())`)
+		err := tx.script(ctx, `CREATE TABLE carillon.format (
+			version integer PRIMARY KEY, applied_at timestamptz NOT NULL DEFAULT now())`)
 		if err != nil {
 			return err
 		}
@@ -119,7 +120,8 @@ func (c *conversation) script(ctx context.Context, sql string) error {
 func (s *Store) checkPrivileges(ctx context.Context) error {
 	var granted bool
 	err := s.transact(ctx, func(t *transaction) {
-		t.row(`SELECT bool_and(has_table_privilege(name::regclass, privilege)) AND has_function_privilege('carillon.judge(bigint)', 'EXECUTE')
+		t.row(`SELECT bool_and(has_table_privilege(name::regclass, privilege))
+				AND has_function_privilege('carillon.judge(bigint)', 'EXECUTE')
 			FROM unnest(ARRAY['carillon.jobs', 'carillon.occurrences', 'carillon.records']) name,
 				unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) privilege`,
 			func(row pgx.Row) error { return row.Scan(&granted) })

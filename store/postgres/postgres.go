@@ -5,10 +5,11 @@
 // its job. All transactions are READ COMMITTED: each statement sees what was committed before it began, and a row that
 // it had to wait for as it is now. What must not change meanwhile is locked:
 //
-//   - A claim locks the occurrences that it takes, and passes over those that somebody else has locked. A put or a cancel
-//     that is to delete one waits for it, and then sees who holds it; so does a claim see what was deleted.
-//   - Rows are locked in one order, so that nobody waits in a circle: jobs by name, then occurrences by revision and id. Where that can't
-//     be, the server finds the circle, and the transaction is done again.
+//   - A claim locks the occurrences that it takes, and passes over those that another transaction has locked. A put or
+//     a cancel that deletes one of them waits for the claim, and then sees that the occurrence is held. In the same way
+//     a claim sees deletions.
+//   - Every transaction locks rows in one order, to prevent deadlocks: jobs by name, then occurrences by revision and
+//     id. Where that can't be, the server detects the deadlock, and the transaction is done again.
 //
 // What clients ask for is judged by the server's clock in the step that commits it, see [Store.change].
 //
@@ -35,7 +36,7 @@ const (
 	// chunk is how many occurrences one statement writes at most.
 	chunk = 10_000
 
-	// limit is how long a call that changes nothing for a client may take whose context sets no limit.
+	// limit bounds a call that changes nothing for a client, if its context has no deadline.
 	limit = time.Minute
 
 	// grace is how long a call whose context has ended waits for the server to say whether it was done.
@@ -47,13 +48,13 @@ type Store struct {
 	pool   *pgxpool.Pool
 	schema string
 
-	// modeChosen is that the URL says how to send statements.
+	// modeChosen tells whether the URL sets default_query_exec_mode.
 	modeChosen bool
 	// pooled is set once a pooler was seen between here and the server.
 	pooled atomic.Bool
-	// clock is the server's.
+	// clock estimates the server's clock.
 	clock clock
-	// behind is that the last claim found more than half of what it had room for.
+	// behind tells whether the last claim found more than half of its limits.
 	behind atomic.Bool
 }
 

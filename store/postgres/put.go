@@ -104,7 +104,9 @@ func creatable(p *store.Put) bool {
 
 // transact runs f, which writes jobs and answers of which the occurrences are left, in a transaction, and inserts
 // those. If that fails, it is the result of all of the indexes.
-func (p *putter) transact(ctx context.Context, indexes []int, f func(ctx context.Context, tx *conversation) ([]int, error)) (ok bool) {
+func (p *putter) transact(
+	ctx context.Context, indexes []int, f func(ctx context.Context, tx *conversation) ([]int, error),
+) (ok bool) {
 	if len(indexes) == 0 {
 		return true
 	}
@@ -144,13 +146,14 @@ func (p *putter) create(ctx context.Context, tx *conversation, indexes []int) (l
 		t.rows(`WITH created AS (
 				INSERT INTO carillon.jobs (tenant, key, revision, version, callback_type, callback_data, options, schedule,
 					created_at, updated_at, expires_at, cursor_at, expand_at, missed, planned, trouble)
-				SELECT * FROM unnest($1::text[], $2::text[], $3::uuid[], $4::text[], $5::text[], $6::bytea[], $7::bytea[], $8::bytea[],
-					$9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[], $13::bigint[], $14::bigint[],
-					$23::bigint[], $24::text[])
+				SELECT * FROM unnest($1::text[], $2::text[], $3::uuid[], $4::text[], $5::text[], $6::bytea[],
+					$7::bytea[], $8::bytea[], $9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[],
+					$13::bigint[], $14::bigint[], $23::bigint[], $24::text[])
 				ON CONFLICT (tenant, key) DO NOTHING RETURNING revision
 			), inserted AS (
 				INSERT INTO carillon.occurrences (revision, id, lane, position, step, subscriber, timestamp, due_at, attempt)
-				SELECT *, 0 FROM unnest($15::uuid[], $16::uuid[], $22::text[], $17::integer[], $18::integer[], $19::text[], $20::bigint[], $21::bigint[])
+				SELECT *, 0 FROM unnest($15::uuid[], $16::uuid[], $22::text[], $17::integer[], $18::integer[],
+						$19::text[], $20::bigint[], $21::bigint[])
 					AS o (revision, id, lane, position, step, subscriber, timestamp, due_at)
 				WHERE (o.revision IN (SELECT revision FROM created)) IS TRUE
 			)
@@ -240,9 +243,9 @@ func (p *putter) replace(ctx context.Context, tx *conversation, indexes []int) (
 				expand_at = CASE WHEN n.anew OR j.paused_at IS NULL THEN n.expand_at END,
 				paused_at = CASE WHEN NOT n.anew THEN j.paused_at END,
 				created_at = CASE WHEN n.anew THEN n.created_at ELSE j.created_at END
-			FROM unnest($1::text[], $2::text[], $3::uuid[], $4::text[], $5::text[], $6::bytea[], $7::bytea[], $8::bytea[],
-				$9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[], $13::bigint[], $14::bigint[], $15::boolean[],
-				$16::bigint[], $17::bigint[], $18::text[])
+			FROM unnest($1::text[], $2::text[], $3::uuid[], $4::text[], $5::text[], $6::bytea[], $7::bytea[],
+				$8::bytea[], $9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[], $13::bigint[], $14::bigint[],
+				$15::boolean[], $16::bigint[], $17::bigint[], $18::text[])
 				AS n (tenant, key, revision, version, callback_type, callback_data, options, schedule,
 					created_at, updated_at, expires_at, cursor_at, expand_at, missed, anew, planned, named, trouble)
 			WHERE j.tenant = ANY (ARRAY[n.tenant]) AND j.key = n.key`,
@@ -318,8 +321,9 @@ type carryColumns struct {
 
 func (c *carryColumns) add(from pgtype.UUID, p *store.Put, o *store.Carried) {
 	step, subscriber := partColumns(o.As.Part)
-	c.from, c.id, c.revision = append(c.from, from), append(c.id, uuid(o.ID)), append(c.revision, revisionOf(p.Job.Revision))
-	c.position, c.step, c.subscriber = append(c.position, int32(o.As.Position)), append(c.step, step), append(c.subscriber, subscriber)
+	c.from, c.id = append(c.from, from), append(c.id, uuid(o.ID))
+	c.revision, c.position = append(c.revision, revisionOf(p.Job.Revision)), append(c.position, int32(o.As.Position))
+	c.step, c.subscriber = append(c.step, step), append(c.subscriber, subscriber)
 	c.lane, c.now = append(c.lane, o.As.Lane().String()), append(c.now, p.Now.UnixMilli())
 }
 
@@ -327,7 +331,8 @@ func (c *carryColumns) add(from pgtype.UUID, p *store.Put, o *store.Carried) {
 // of each revision that is replaced.
 func (c *carryColumns) carry(t *transaction, count func(from pgtype.UUID, carried, held int)) {
 	t.rows(`WITH carried AS (
-			UPDATE carillon.occurrences o SET revision = c.revision, position = c.position, step = c.step, subscriber = c.subscriber,
+			UPDATE carillon.occurrences o SET revision = c.revision, position = c.position, step = c.step,
+				subscriber = c.subscriber,
 				lane = CASE WHEN o.token IS NOT NULL AND o.due_at > c.now THEN o.lane ELSE c.lane END
 			FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::integer[], $5::integer[], $6::text[], $7::text[], $8::bigint[])
 				AS c (from_revision, id, revision, position, step, subscriber, lane, now)
@@ -346,7 +351,7 @@ func (c *carryColumns) carry(t *transaction, count func(from pgtype.UUID, carrie
 		}, c.from, c.id, c.revision, c.position, c.step, c.subscriber, c.lane, c.now)
 }
 
-// state is what of a present job a put must know.
+// state is the part of a present job that decides a put.
 type state struct {
 	revision pgtype.UUID
 	version  job.Revision
@@ -457,7 +462,7 @@ type occurrenceColumns struct {
 	lane             []string
 }
 
-// once is each of a job's occurrences, though it be there twice.
+// once yields each of a job's occurrences once, even if it is listed twice.
 func once(occurrences []job.Occurrence) iter.Seq[*job.Occurrence] {
 	return func(yield func(*job.Occurrence) bool) {
 		seen := make(map[job.ID]bool)
@@ -481,14 +486,16 @@ func (c *occurrenceColumns) add(o *job.Occurrence) {
 	c.timestamp, c.dueAt = append(c.timestamp, o.Timestamp.UnixMilli()), append(c.dueAt, o.DueAt.UnixMilli())
 	c.lane = append(c.lane, o.Lane().String())
 	step, subscriber := partColumns(o.Part)
-	c.position, c.step, c.subscriber = append(c.position, int32(o.Position)), append(c.step, step), append(c.subscriber, subscriber)
+	c.position, c.step = append(c.position, int32(o.Position)), append(c.step, step)
+	c.subscriber = append(c.subscriber, subscriber)
 }
 
 // insert adds the statement that inserts them. None is there already, which would cost a look at each: their revision
 // is fresh, or its cursor, which moves in the same transaction, was before them.
 func (c *occurrenceColumns) insert(t *transaction) {
 	t.exec(`INSERT INTO carillon.occurrences (revision, id, lane, position, step, subscriber, timestamp, due_at, attempt)
-		SELECT *, 0 FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::integer[], $5::integer[], $6::text[], $7::bigint[], $8::bigint[])`,
+		SELECT *, 0 FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::integer[], $5::integer[],
+			$6::text[], $7::bigint[], $8::bigint[])`,
 		c.revision, c.id, c.lane, c.position, c.step, c.subscriber, c.timestamp, c.dueAt)
 }
 

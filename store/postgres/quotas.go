@@ -13,7 +13,8 @@ import (
 type quotas struct{ claim, next, due, paused string }
 
 var (
-	oneQuota   = quotasOf(`(VALUES ($1::text, $2::bigint, $3::bigint, $4::bigint, 1::bigint)) AS q (lane, after, until, most, place)`)
+	oneQuota = quotasOf(`(VALUES ($1::text, $2::bigint, $3::bigint, $4::bigint, 1::bigint))
+		AS q (lane, after, until, most, place)`)
 	manyQuotas = quotasOf(`unnest($1::text[], $2::bigint[], $3::bigint[], $4::bigint[])
 		WITH ORDINALITY AS q (lane, after, until, most, place)`)
 )
@@ -38,20 +39,23 @@ func quotasOf(q string) quotas {
 		//
 		// Of a job that has several of them in a row only the first has its target, which may be large. What is stamped
 		// is answered at once rather than gathered: as part of a larger query it would be copied twice more.
-		claim: `WITH due AS MATERIALIZED (SELECT q.place, o.ctid, o.revision, o.due_at, o.scheduled_at FROM ` + due + ` FOR UPDATE SKIP LOCKED) o)
+		claim: `WITH due AS MATERIALIZED (
+				SELECT q.place, o.ctid, o.revision, o.due_at, o.scheduled_at FROM ` + due + ` FOR UPDATE SKIP LOCKED) o
+			)
 			UPDATE carillon.occurrences o SET token = $5, scheduled_at = $6, due_at = $7, attempt = o.attempt + 1
 			FROM (SELECT *, lag(revision) OVER () IS NOT DISTINCT FROM revision AS follows FROM due) d
 				LEFT JOIN carillon.jobs j ON j.revision = ANY (ARRAY[d.revision])
 			WHERE o.ctid = d.ctid AND j.paused_at IS NULL
-			RETURNING coalesce(j.tenant, o.tenant), coalesce(j.key, o.key), o.lane, o.revision, o.id, o.position, o.step, o.subscriber,
-				o.timestamp, d.due_at, d.scheduled_at, NULL, o.attempt, o.last_error, o.failed_at,
+			RETURNING coalesce(j.tenant, o.tenant), coalesce(j.key, o.key), o.lane, o.revision, o.id, o.position,
+				o.step, o.subscriber, o.timestamp, d.due_at, d.scheduled_at, NULL, o.attempt, o.last_error, o.failed_at,
 				CASE WHEN j.revision IS NULL THEN o.callback_type WHEN NOT d.follows THEN j.callback_type END,
 				CASE WHEN j.revision IS NULL THEN o.callback_data WHEN NOT d.follows THEN j.callback_data END,
 				CASE WHEN j.revision IS NULL THEN o.options WHEN NOT d.follows THEN j.options END,
 				d.place, (SELECT count(*) FROM due)`,
 		// Answers for each quota when the next of its lane becomes due that is not due yet, with what this claim has
 		// made due at its lease's end.
-		next: `SELECT (SELECT o.due_at FROM carillon.occurrences o WHERE o.lane = q.lane AND o.due_at > $5 ORDER BY o.due_at LIMIT 1)
+		next: `SELECT (SELECT o.due_at FROM carillon.occurrences o WHERE o.lane = q.lane AND o.due_at > $5
+				ORDER BY o.due_at LIMIT 1)
 			FROM ` + q + ` ORDER BY q.place`,
 		// Answers the places of those quotas of which something is due that nobody has locked.
 		due: `SELECT q.place FROM ` + due + ` FOR UPDATE SKIP LOCKED) o`,
@@ -80,7 +84,7 @@ func (c *quotaColumns) add(p store.ClaimParams, q store.Quota, most int) {
 	c.after, c.until = append(c.after, bound), append(c.until, until.UnixMilli())
 }
 
-// statements are those for so many quotas, and what they are given, with what else they need.
+// statements answers the statements for this number of quotas, and their parameters: the quotas, and then more.
 func (c *quotaColumns) statements(more ...any) (sql *quotas, args []any) {
 	if len(c.lane) == 1 {
 		return &oneQuota, append([]any{c.lane[0], c.after[0], c.until[0], c.most[0]}, more...)

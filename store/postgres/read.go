@@ -131,7 +131,8 @@ func (s *Store) DeadLetters(ctx context.Context, f store.DeadLetterFilter) (page
 		page = nil
 		var r occurrenceRow
 		var targets targetReader
-		t.rows(`SELECT o.tenant, o.key, `+occurrenceColumnsSQL+`, o.callback_type, `+dataColumn+`, o.options FROM carillon.occurrences o
+		t.rows(`SELECT o.tenant, o.key, `+occurrenceColumnsSQL+`, o.callback_type, `+dataColumn+`, o.options
+			FROM carillon.occurrences o
 			WHERE `+where+` ORDER BY o.id LIMIT $3`,
 			func(rows pgx.Rows) error {
 				var callbackType *string

@@ -89,12 +89,15 @@ func (t *transaction) changeRecord(c *store.RecordChange, answer *error) {
 				_, *answer = c.Judge(present)
 				return err
 			}, c.Collection, c.Key, now)
-		t.exec(`DELETE FROM carillon.records WHERE collection = $1 AND key = $2 AND (expires_at <= $3 OR NOT $4 AND $5 IN ('', version))`,
+		t.exec(`DELETE FROM carillon.records
+			WHERE collection = $1 AND key = $2 AND (expires_at <= $3 OR NOT $4 AND $5 IN ('', version))`,
 			c.Collection, c.Key, now, c.If.Absent, string(c.If.Version))
 		return
 	}
-	const insert = `INSERT INTO carillon.records AS r (collection, key, version, expires_at, body) VALUES ($1, $2, $3, $4, $5)
-		ON CONFLICT (collection, key) DO UPDATE SET version = excluded.version, expires_at = excluded.expires_at, body = excluded.body`
+	const insert = `INSERT INTO carillon.records AS r (collection, key, version, expires_at, body)
+		VALUES ($1, $2, $3, $4, $5)
+		ON CONFLICT (collection, key) DO UPDATE
+		SET version = excluded.version, expires_at = excluded.expires_at, body = excluded.body`
 	args := []any{c.Collection, c.Key, string(c.Version), millis(c.ExpiresAt), c.Body}
 	switch {
 	case c.If.Absent:

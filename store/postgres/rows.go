@@ -15,11 +15,11 @@ import (
 // Columns in the order that jobRow and occurrenceRow read them. Those of an occurrence come behind its job's name,
 // which it has itself only if it stands on its own.
 const (
-	jobColumnsSQL = `j.tenant, j.key, j.revision, j.version, j.created_at, j.updated_at, j.expires_at, j.paused_at, j.cursor_at,
-		j.expand_at, j.missed, j.planned, j.failed, j.trouble, j.callback_type, ` + nextSQL
+	jobColumnsSQL = `j.tenant, j.key, j.revision, j.version, j.created_at, j.updated_at, j.expires_at, j.paused_at,
+		j.cursor_at, j.expand_at, j.missed, j.planned, j.failed, j.trouble, j.callback_type, ` + nextSQL
 
-	occurrenceColumnsSQL = `o.lane, o.revision, o.id, o.position, o.step, o.subscriber, o.timestamp, o.due_at, o.scheduled_at, o.token,
-		o.attempt, o.last_error, o.failed_at`
+	occurrenceColumnsSQL = `o.lane, o.revision, o.id, o.position, o.step, o.subscriber, o.timestamp, o.due_at,
+		o.scheduled_at, o.token, o.attempt, o.last_error, o.failed_at`
 
 	// The id of a job's first pending occurrence.
 	nextSQL = `(SELECT o.id FROM carillon.occurrences o WHERE o.revision = j.revision ORDER BY o.id LIMIT 1)`
@@ -28,7 +28,7 @@ const (
 		OR EXISTS (SELECT 1 FROM carillon.occurrences o WHERE o.revision = j.revision))`
 )
 
-// jobRow is where a row of jobColumnsSQL is read into.
+// jobRow is the destination of a row of jobColumnsSQL.
 type jobRow struct {
 	status                    store.JobStatus
 	revision                  pgtype.UUID
@@ -77,7 +77,7 @@ func (r *jobRow) scanListed(row pgx.Row, whole bool) (status store.JobStatus, er
 	return status, err
 }
 
-// occurrenceRow is where a row of a name and occurrenceColumnsSQL is read into.
+// occurrenceRow is the destination of a row of a name and occurrenceColumnsSQL.
 type occurrenceRow struct {
 	tenant, key, lane            string
 	revision                     pgtype.UUID
@@ -92,8 +92,8 @@ type occurrenceRow struct {
 // scan reads a name, occurrenceColumnsSQL and whatever more was selected.
 func (r *occurrenceRow) scan(row pgx.Row, more ...any) (job.Occurrence, error) {
 	*r = occurrenceRow{}
-	err := row.Scan(append([]any{&r.tenant, &r.key, &r.lane, &r.revision, &r.id, &r.position, &r.step, &r.subscriber, &r.timestamp,
-		&r.due, &r.scheduled, &r.token, &r.attempt, &r.lastError, &r.failed}, more...)...)
+	err := row.Scan(append([]any{&r.tenant, &r.key, &r.lane, &r.revision, &r.id, &r.position, &r.step, &r.subscriber,
+		&r.timestamp, &r.due, &r.scheduled, &r.token, &r.attempt, &r.lastError, &r.failed}, more...)...)
 	o := job.Occurrence{
 		ID:          r.id,
 		Name:        job.Name{Tenant: r.tenant, Key: r.key},
@@ -114,7 +114,8 @@ func (r *occurrenceRow) scan(row pgx.Row, more ...any) (job.Occurrence, error) {
 	return o, err
 }
 
-// own is the revision that what stands on its own is kept under. No job has it: its time is the last of all.
+// own is the revision under which standalone occurrences and dead letters are stored. No job has it: its time is the
+// last of all.
 var own = pgtype.UUID{Bytes: [16]byte(bytes.Repeat([]byte{0xFF}, 16)), Valid: true}
 
 // revisionOf is a job's revision as it is stored; NULL, which none equals, if it is empty or none of ours.

@@ -82,7 +82,7 @@ func (s *Store) carriedOver(ctx context.Context, settlements []store.Settlement)
 	return moved, err
 }
 
-// heldSQL are the occurrences that settlements s are of, as long as their claims hold.
+// heldSQL is the condition that selects the occurrences of settlements s whose claims still hold.
 const heldSQL = `o.revision = ANY (ARRAY[s.revision]) AND o.id = s.id AND o.token = s.token`
 
 // settle has one statement for each way of ending. It answers how many were found.
@@ -91,7 +91,9 @@ func (s *Store) settle(ctx context.Context, settlements []store.Settlement) (fou
 	for i := range settlements {
 		ordered[i] = &settlements[i]
 	}
-	slices.SortStableFunc(ordered, func(a, b *store.Settlement) int { return compareKept(a.Revision, b.Revision, a.ID, b.ID) })
+	slices.SortStableFunc(ordered, func(a, b *store.Settlement) int {
+		return compareKept(a.Revision, b.Revision, a.ID, b.ID)
+	})
 	var acks, misses, buries, again settlementColumns
 	for _, t := range ordered {
 		switch t.Outcome {
@@ -112,7 +114,8 @@ func (s *Store) settle(ctx context.Context, settlements []store.Settlement) (fou
 			for _, s := range ordered {
 				all.name(s)
 			}
-			t.affected(&found, `SELECT FROM unnest($1::uuid[], $2::uuid[], $3::text[]) WITH ORDINALITY AS s (revision, id, token, place)
+			t.affected(&found, `SELECT FROM unnest($1::uuid[], $2::uuid[], $3::text[]) WITH ORDINALITY
+					AS s (revision, id, token, place)
 				JOIN carillon.occurrences o ON `+heldSQL+` ORDER BY s.place FOR UPDATE OF o`, all.revision, all.id, all.token)
 		}
 		if len(acks.id) > 0 {
@@ -120,12 +123,14 @@ func (s *Store) settle(ctx context.Context, settlements []store.Settlement) (fou
 			if len(acks.id) == len(ordered) {
 				deleted = &found
 			}
-			t.affected(deleted, `DELETE FROM carillon.occurrences o USING unnest($1::uuid[], $2::uuid[], $3::text[]) AS s (revision, id, token)
+			t.affected(deleted, `DELETE FROM carillon.occurrences o
+				USING unnest($1::uuid[], $2::uuid[], $3::text[]) AS s (revision, id, token)
 				WHERE `+heldSQL, acks.revision, acks.id, acks.token)
 		}
 		if len(misses.id) > 0 {
 			t.exec(`WITH missed AS (
-					DELETE FROM carillon.occurrences o USING unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[]) AS s (revision, id, token, trouble)
+					DELETE FROM carillon.occurrences o
+					USING unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[]) AS s (revision, id, token, trouble)
 					WHERE `+heldSQL+` RETURNING s.revision, s.trouble
 				)
 				UPDATE carillon.jobs j SET missed = j.missed + m.n, trouble = greatest(j.trouble, m.trouble)
@@ -134,7 +139,8 @@ func (s *Store) settle(ctx context.Context, settlements []store.Settlement) (fou
 		}
 		if len(again.id) > 0 {
 			t.exec(`WITH again AS (
-					UPDATE carillon.occurrences o SET due_at = s.due_at, last_error = coalesce(s.error, CASE WHEN s.undo THEN o.last_error END),
+					UPDATE carillon.occurrences o SET due_at = s.due_at,
+						last_error = coalesce(s.error, CASE WHEN s.undo THEN o.last_error END),
 						attempt = o.attempt - CASE WHEN s.undo THEN 1 ELSE 0 END, scheduled_at = NULL, token = NULL
 					FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::bigint[], $5::text[], $6::boolean[], $7::bigint[])
 						AS s (revision, id, token, due_at, error, undo, keep_until)
@@ -147,16 +153,19 @@ func (s *Store) settle(ctx context.Context, settlements []store.Settlement) (fou
 		}
 		if len(buries.id) > 0 {
 			t.exec(`WITH buried AS (
-				UPDATE carillon.occurrences o SET revision = $11, tenant = s.tenant, key = s.key, due_at = NULL, scheduled_at = NULL,
-					token = NULL, failed_at = s.failed_at, last_error = s.error, callback_type = s.callback_type, callback_data = s.callback_data,
-					options = s.options
-				FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::text[], $6::bigint[], $7::text[], $8::text[], $9::bytea[], $10::bytea[], $12::text[])
-					AS s (revision, id, token, tenant, key, failed_at, error, callback_type, callback_data, options, trouble)
-				WHERE `+heldSQL+` RETURNING s.revision, s.trouble
+				UPDATE carillon.occurrences o SET revision = $11, tenant = s.tenant, key = s.key,
+						due_at = NULL, scheduled_at = NULL, token = NULL, failed_at = s.failed_at, last_error = s.error,
+						callback_type = s.callback_type, callback_data = s.callback_data, options = s.options
+					FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::text[], $6::bigint[], $7::text[],
+						$8::text[], $9::bytea[], $10::bytea[], $12::text[])
+						AS s (revision, id, token, tenant, key, failed_at, error,
+							callback_type, callback_data, options, trouble)
+					WHERE `+heldSQL+` RETURNING s.revision, s.trouble
 				)
 				UPDATE carillon.jobs j SET failed = j.failed + b.n, trouble = greatest(j.trouble, b.trouble)
 				FROM (SELECT revision, count(*) AS n, max(trouble COLLATE "C") AS trouble FROM buried GROUP BY revision) b
-				WHERE j.revision = ANY (ARRAY[b.revision])`, buries.revision, buries.id, buries.token, buries.tenant, buries.key, buries.failedAt, buries.lastError,
+				WHERE j.revision = ANY (ARRAY[b.revision])`, buries.revision, buries.id, buries.token,
+				buries.tenant, buries.key, buries.failedAt, buries.lastError,
 				buries.callbackType, buries.callbackData, buries.options, own, buries.trouble)
 		}
 	})
@@ -181,7 +190,8 @@ func lockJobs(t *transaction, again settlementColumns, counted ...settlementColu
 		all = append(all, name{again.tenant[i], again.key[i], again.revision[i], again.keepUntil[i]})
 	}
 	slices.SortFunc(all, func(a, b name) int {
-		return cmp.Or(cmp.Compare(a.tenant, b.tenant), cmp.Compare(a.key, b.key), bytes.Compare(a.revision.Bytes[:], b.revision.Bytes[:]), cmp.Compare(b.keepUntil, a.keepUntil))
+		return cmp.Or(cmp.Compare(a.tenant, b.tenant), cmp.Compare(a.key, b.key),
+			bytes.Compare(a.revision.Bytes[:], b.revision.Bytes[:]), cmp.Compare(b.keepUntil, a.keepUntil))
 	})
 	var revisions []pgtype.UUID
 	var keepUntil []int64
@@ -225,7 +235,8 @@ func (c *settlementColumns) add(t *store.Settlement) {
 	}
 	if t.Outcome == store.Bury {
 		c.failedAt = append(c.failedAt, t.At.UnixMilli())
-		c.callbackType, c.callbackData = append(c.callbackType, t.Target.Callback.Type), append(c.callbackData, data(t.Target.Callback))
+		c.callbackType = append(c.callbackType, t.Target.Callback.Type)
+		c.callbackData = append(c.callbackData, data(t.Target.Callback))
 		c.options = append(c.options, t.Target.Options.Encode())
 		return
 	}
@@ -235,5 +246,6 @@ func (c *settlementColumns) add(t *store.Settlement) {
 
 // name adds what tells which claim a settlement ends.
 func (c *settlementColumns) name(t *store.Settlement) {
-	c.revision, c.id, c.token = append(c.revision, keptUnder(t.Revision)), append(c.id, uuid(t.ID)), append(c.token, t.Token)
+	c.revision, c.id = append(c.revision, keptUnder(t.Revision)), append(c.id, uuid(t.ID))
+	c.token = append(c.token, t.Token)
 }

@@ -18,7 +18,8 @@ func (s *Store) Sweep(ctx context.Context, p store.SweepParams) (swept store.Swe
 		}
 		err := tx.do(ctx, func(t *transaction) {
 			t.affected(&swept.Records, `WITH old AS MATERIALIZED (
-					SELECT collection, key FROM carillon.records WHERE expires_at <= $1 ORDER BY expires_at LIMIT $2 FOR UPDATE SKIP LOCKED
+					SELECT collection, key FROM carillon.records
+					WHERE expires_at <= $1 ORDER BY expires_at LIMIT $2 FOR UPDATE SKIP LOCKED
 				)
 				DELETE FROM carillon.records r USING old WHERE r.collection = ANY (ARRAY[old.collection]) AND r.key = old.key`,
 				p.Now.UnixMilli(), p.Limit)
@@ -29,7 +30,8 @@ func (s *Store) Sweep(ctx context.Context, p store.SweepParams) (swept store.Swe
 		}
 		err = tx.do(ctx, func(t *transaction) {
 			t.affected(&swept.DeadLetters, `WITH old AS MATERIALIZED (
-					SELECT revision, id FROM carillon.occurrences WHERE failed_at < $1 ORDER BY failed_at LIMIT $2 FOR UPDATE SKIP LOCKED
+					SELECT revision, id FROM carillon.occurrences
+					WHERE failed_at < $1 ORDER BY failed_at LIMIT $2 FOR UPDATE SKIP LOCKED
 				)
 				DELETE FROM carillon.occurrences o USING old WHERE o.revision = ANY (ARRAY[old.revision]) AND o.id = old.id`,
 				p.FailedBefore.UnixMilli(), p.Limit)
@@ -40,12 +42,13 @@ func (s *Store) Sweep(ctx context.Context, p store.SweepParams) (swept store.Swe
 	return swept, err
 }
 
-// sweepJobs deletes expired jobs, or looks at them later if they are still live. They are locked before that is looked
-// at, so nothing can be inserted for them meanwhile.
+// sweepJobs deletes expired jobs, and postpones those that are still live. It locks them before it checks that, so
+// nothing can be inserted for them meanwhile.
 func sweepJobs(ctx context.Context, tx *conversation, p store.SweepParams, swept *store.Swept) error {
 	var names []job.Name
 	err := tx.do(ctx, func(t *transaction) {
-		t.rows(`SELECT tenant, key FROM carillon.jobs WHERE expires_at <= $1 ORDER BY expires_at LIMIT $2 FOR UPDATE SKIP LOCKED`,
+		t.rows(`SELECT tenant, key FROM carillon.jobs
+			WHERE expires_at <= $1 ORDER BY expires_at LIMIT $2 FOR UPDATE SKIP LOCKED`,
 			func(rows pgx.Rows) error {
 				var name job.Name
 				err := rows.Scan(&name.Tenant, &name.Key)

@@ -13,7 +13,8 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// prepareSQL is what each transaction begins with. All of it ends with the transaction, so poolers need not know of it.
+// prepareSQL is the first statement of each transaction. Its settings end with the transaction, so poolers need not
+// know of them.
 //
 // Statements here look rows up by an index, in its order, and nothing else is ever good: a plan that was made while a
 // table was small would read it from end to end once it is large. So the planner is left nothing else to choose from,
@@ -33,7 +34,8 @@ const prepareSQL = `SELECT ` + microsSQL + ` WHERE num_nonnulls(` + settingsSQL 
 
 // prepareChangeSQL is what a change begins with, which is judged by its deadline at its commit, see [Store.change].
 const prepareChangeSQL = `SELECT ` + microsSQL + ` WHERE num_nonnulls(
-	set_config('carillon_change.deadline', $2, true), set_config('carillon_change.unjudged', 'yes', true),` + settingsSQL + `) > 0`
+	set_config('carillon_change.deadline', $2, true),
+	set_config('carillon_change.unjudged', 'yes', true),` + settingsSQL + `) > 0`
 
 const settingsSQL = `
 	set_config('statement_timeout', $1, true),
@@ -88,7 +90,7 @@ func (t *transaction) rows(sql string, scan func(pgx.Rows) error, args ...any) {
 	})
 }
 
-// begin adds what a transaction begins with. A change has the deadline of the context, by the server's clock.
+// begin adds the first statements of a transaction. A change has the deadline of the context, by the server's clock.
 func (t *transaction) begin(ctx context.Context, change bool) {
 	t.exec(beginSQL)
 	deadline, _ := ctx.Deadline()
@@ -112,14 +114,18 @@ func timeout(deadline time.Time) string {
 	return strconv.FormatInt(max(1, time.Until(deadline).Milliseconds()), 10)
 }
 
-// transact does the statements that fill adds in one transaction.
+// onConnection does the work of a call on one connection. The answer committing tells whether the error, if any, may be
+// that of a commit.
+type onConnection func(ctx context.Context, conn *pgx.Conn) (committing bool, err error)
+
+// transact runs the statements that fill adds in one transaction. It may call fill again, see attempts.
 func (s *Store) transact(ctx context.Context, fill func(t *transaction)) error {
-	return s.retried(ctx, limit, store.ErrUnavailable, func(ctx context.Context, conn *pgx.Conn) (committing bool, err error) {
+	return s.retried(ctx, limit, store.ErrUnavailable, func(ctx context.Context, conn *pgx.Conn) (bool, error) {
 		t := &transaction{store: s}
 		t.begin(ctx, false)
 		fill(t)
 		t.exec(`COMMIT`)
-		err = conn.SendBatch(ctx, &t.batch).Close()
+		err := conn.SendBatch(ctx, &t.batch).Close()
 		if err != nil {
 			rollback(ctx, conn)
 		}
@@ -129,7 +135,7 @@ func (s *Store) transact(ctx context.Context, fill func(t *transaction)) error {
 
 // converse runs f in one transaction, in which what is done next depends on what was answered before. F may run again.
 func (s *Store) converse(ctx context.Context, f func(ctx context.Context, tx *conversation) error) error {
-	return s.retried(ctx, limit, store.ErrUnavailable, func(ctx context.Context, conn *pgx.Conn) (committing bool, err error) {
+	return s.retried(ctx, limit, store.ErrUnavailable, func(ctx context.Context, conn *pgx.Conn) (bool, error) {
 		return (&conversation{store: s, conn: conn}).run(ctx, f)
 	})
 }
@@ -145,7 +151,7 @@ func (s *Store) converse(ctx context.Context, f func(ctx context.Context, tx *co
 // A commit that was judged may still take long, while the server waits for its disk or for a standby. All that it
 // changes stays locked until then, so nobody can come in between.
 func (s *Store) change(ctx context.Context, undone error, f func(ctx context.Context, tx *conversation) error) error {
-	return s.retried(ctx, store.Within, undone, func(ctx context.Context, conn *pgx.Conn) (committing bool, err error) {
+	return s.retried(ctx, store.Within, undone, func(ctx context.Context, conn *pgx.Conn) (bool, error) {
 		return (&conversation{store: s, conn: conn, change: true}).run(ctx, f)
 	})
 }
@@ -175,8 +181,10 @@ type conversation struct {
 	ended  bool
 }
 
-// run does f, and commits what that has not. It tells whether an error may be one of a commit under way.
-func (c *conversation) run(ctx context.Context, f func(ctx context.Context, tx *conversation) error) (committing bool, err error) {
+// run runs f, and commits unless f has. The answer committing is that of [onConnection].
+func (c *conversation) run(
+	ctx context.Context, f func(ctx context.Context, tx *conversation) error,
+) (committing bool, err error) {
 	err = f(ctx, c)
 	if err == nil && c.begun && !c.ended {
 		err = c.commit(ctx)
@@ -219,9 +227,10 @@ func (c *conversation) commit(ctx context.Context) error {
 	return err
 }
 
-// retried runs f on a connection, again if the server asks for it. F tells whether what has failed may be a commit.
-func (s *Store) retried(ctx context.Context, limit time.Duration, undone error,
-	f func(ctx context.Context, conn *pgx.Conn) (committing bool, err error)) error {
+// retried runs f on a connection, at most attempts times: again after a conflict with other transactions, or if the
+// server judged a change late. Without a deadline of ctx, all of it may take limit. An error that marks the store as
+// unavailable is undone, or [store.ErrUnavailable] if the outcome of a commit is not known.
+func (s *Store) retried(ctx context.Context, limit time.Duration, undone error, f onConnection) error {
 	if _, ok := ctx.Deadline(); !ok {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, limit)
@@ -260,11 +269,10 @@ func over(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// connected runs f on a connection of the pool. After a fault of the connection or of its server all of the pool's are
-// replaced: the others are likely to have the same. That nothing was said in time may be
-// this call's own fault; if it is the server's, [Store.shouldPing] finds out.
-func (s *Store) connected(ctx context.Context,
-	f func(ctx context.Context, conn *pgx.Conn) (committing bool, err error)) (committing bool, err error) {
+// connected runs f on a connection of the pool. After a fault of the connection or of its server, it replaces all
+// connections of the pool: the others are likely to have the same fault. A time-out may be this call's own fault; if it
+// is the server's, [Store.shouldPing] finds out.
+func (s *Store) connected(ctx context.Context, f onConnection) (committing bool, err error) {
 	conn, err := s.pool.Acquire(ctx)
 	for errors.Is(err, errPooler) {
 		conn, err = s.pool.Acquire(ctx)

@@ -33,7 +33,8 @@ const (
 			FROM (SELECT * FROM carillon.jobs WHERE (tenant, key) > ($1, $2) ORDER BY tenant, key LIMIT $3) page
 		) j WHERE coalesce(j.size, 0) < $4 ORDER BY j.tenant, j.key`
 
-	exportOccurrencesSQL = `SELECT coalesce(o.tenant, j.tenant), coalesce(o.key, j.key), ` + occurrenceColumnsSQL + `, o.callback_type, o.callback_data, o.options FROM (
+	exportOccurrencesSQL = `SELECT coalesce(o.tenant, j.tenant), coalesce(o.key, j.key), ` + occurrenceColumnsSQL + `,
+			o.callback_type, o.callback_data, o.options FROM (
 			SELECT *, sum(coalesce(length(callback_data), 0) + coalesce(length(options), 0))
 				OVER (ORDER BY revision, id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS size
 			FROM (SELECT * FROM carillon.occurrences WHERE (revision, id) > ($1, $2) ORDER BY revision, id LIMIT $3) page
@@ -44,7 +45,9 @@ const (
 // Export implements [store.Transfer]. Jobs are read in the order of their names and occurrences in that of their
 // revisions and ids, which nothing changes but a burial, and that moves an occurrence to behind all that are of
 // revisions.
-func (s *Store) Export(ctx context.Context, after store.Place, limit int) (records []store.Document, next store.Place, err error) {
+func (s *Store) Export(
+	ctx context.Context, after store.Place, limit int,
+) (records []store.Document, next store.Place, err error) {
 	if behind, ok := strings.CutPrefix(string(after), placeOccurrence); ok {
 		revision, id, _ := strings.Cut(behind, "/")
 		last, err := job.ParseID(id)

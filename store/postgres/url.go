@@ -23,12 +23,12 @@ const (
 
 var schemaName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,62}$`)
 
-// target is what a store URL names.
+// target is the database that a store URL names, and how to connect to it.
 type target struct {
 	url    storeurl.URL
 	config *pgxpool.Config
 	schema string
-	// modeChosen is that it says how to send statements.
+	// modeChosen tells whether the URL sets default_query_exec_mode.
 	modeChosen bool
 }
 
@@ -47,16 +47,18 @@ func parseURL(rawURL string) (*target, error) {
 		return nil, u.Faultf("%s", reason(err))
 	}
 	t := &target{url: u, config: config, schema: defaultSchema, modeChosen: options.Has("default_query_exec_mode")}
-	// These write parameters as text, by types that they guess.
-	if mode := config.ConnConfig.DefaultQueryExecMode; mode == pgx.QueryExecModeExec || mode == pgx.QueryExecModeSimpleProtocol {
-		return nil, u.Faultf("default_query_exec_mode must be cache_statement, cache_describe or describe_exec; without it, the right one is found out")
+	switch config.ConnConfig.DefaultQueryExecMode {
+	case pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol: // they send parameters as text, with guessed types
+		return nil, u.Faultf("default_query_exec_mode must be cache_statement, cache_describe or describe_exec; " +
+			"without it, the right one is found out")
 	}
 	if options.Has("schema") {
 		t.schema = options.Get("schema")
 		delete(config.ConnConfig.RuntimeParams, "schema")
 	}
 	if !schemaName.MatchString(t.schema) || strings.HasPrefix(t.schema, "pg_") {
-		return nil, u.Faultf("%q can't be a schema's name: at most 63 letters, digits and underscores, not beginning with a digit or pg_", t.schema)
+		return nil, u.Faultf("%q can't be a schema's name: at most 63 letters, digits and underscores, "+
+			"not beginning with a digit or pg_", t.schema)
 	}
 	if !options.Has("pool_max_conns") {
 		config.MaxConns = maxConns

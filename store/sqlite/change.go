@@ -68,10 +68,13 @@ func (s *Store) Resume(ctx context.Context, name job.Name, version job.Revision,
 	return err
 }
 
-// bringForward makes unclaimed occurrences of a job, while it has the revision, that are due later than they were meant
-// for due at their instants, or at now if those have passed: in the order of their ids, from after one of them on. It
-// answers the last one, and whether there may be more.
-func (s *Store) bringForward(tx *sql.Tx, name job.Name, revision job.Revision, after job.ID, now time.Time) (last job.ID, more bool, err error) {
+// bringForward undoes the delay of a job's unclaimed occurrences: those due later than their instants become due at
+// their instants, or at now if these have passed. It does so in the order of ids, for one transaction's worth of those
+// behind an id, and does nothing once the job has another revision. It answers the last id, and whether there may be
+// more.
+func (s *Store) bringForward(
+	tx *sql.Tx, name job.Name, revision job.Revision, after job.ID, now time.Time,
+) (last job.ID, more bool, err error) {
 	present, err := s.stmt.present(tx, name)
 	if present.revision != revision || err != nil {
 		return last, false, err
@@ -95,7 +98,8 @@ func (s *Store) Trigger(ctx context.Context, o job.Occurrence) error {
 		if !present.exists() {
 			return store.ErrNotFound
 		}
-		_, err = tx.Stmt(s.stmt.ownInsert).Exec(append(ownValues(&o), o.Own.Callback.Type, o.Own.Callback.Data, o.Own.Options.Encode())...)
+		_, err = tx.Stmt(s.stmt.ownInsert).Exec(append(ownValues(&o),
+			o.Own.Callback.Type, o.Own.Callback.Data, o.Own.Options.Encode())...)
 		return err
 	})
 }

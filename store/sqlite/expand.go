@@ -9,7 +9,7 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// ClaimJobs implements [store.Queue]. It takes the write lock only if something is to be expanded.
+// ClaimJobs implements [store.Queue]. It takes the write lock only if a job is due for expansion.
 func (s *Store) ClaimJobs(ctx context.Context, p store.ClaimJobsParams) (store.ClaimedJobs, error) {
 	var due bool
 	if err := s.stmt.expandDue.QueryRowContext(ctx, p.Now.UnixMilli()).Scan(&due); err != nil || !due {
@@ -84,7 +84,8 @@ func (s *Store) advance(tx *sql.Tx, a *store.Advance, occurrences *inserter) (ro
 		cursor = a.Cursor.UnixMilli()
 	}
 	var row int64
-	err = tx.Stmt(s.stmt.advance).QueryRow(cursor, millis(a.ExpandAt), a.Missed, a.Planned(), a.Trouble.Encode(), millis(a.ExpiresAt),
+	err = tx.Stmt(s.stmt.advance).QueryRow(cursor, millis(a.ExpandAt), a.Missed, a.Planned(),
+		a.Trouble.Encode(), millis(a.ExpiresAt),
 		a.Name.Tenant, a.Name.Key, string(a.Revision), millis(a.From), a.Token).Scan(&row)
 	if errors.Is(err, sql.ErrNoRows) {
 		return 1, nil

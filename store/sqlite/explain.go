@@ -12,9 +12,8 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 )
 
-// explain says what an operator can do about an error of Open, where SQLite does not. What is wrong with the file's
-// place or its permissions is then no longer [store.ErrUnavailable], which it is later on: it does not go away by
-// itself.
+// explain adds advice for the operator to an error of Open. An error of the file's place or permissions then no longer
+// wraps [store.ErrUnavailable], as it would after Open: it does not go away by itself.
 func explain(path string, err error) error {
 	cause, ok := errors.AsType[*sqlite.Error](err)
 	if !ok {
@@ -48,7 +47,8 @@ func unusable(path string) (why string) {
 	case err == nil && !info.Mode().IsRegular():
 		return "it is no file, but a folder or the like; name a file in a folder"
 	}
-	for _, name := range []string{path, path + "-wal", path + "-shm"} { // the last two are left by a process that was killed
+	// A process that was killed leaves the last two.
+	for _, name := range []string{path, path + "-wal", path + "-shm"} {
 		file, err := os.OpenFile(name, os.O_RDWR, 0)
 		if err == nil {
 			_ = file.Close()
@@ -60,10 +60,11 @@ func unusable(path string) (why string) {
 	if err == nil {
 		_ = errors.Join(file.Close(), os.Remove(file.Name()))
 	} else if denied(err) {
-		return fmt.Sprintf("this user may not make files in the folder %s, where SQLite has others beside this one; permit it, or name another file", folder)
+		return fmt.Sprintf("this user may not make files in the folder %s, where SQLite has others beside this one; "+
+			"permit it, or name another file", folder)
 	}
 	return ""
 }
 
-// denied tells whether it takes other permissions, or another file system, to do what has failed.
+// denied tells whether an operation failed for lack of permission, or because the file system is read-only.
 func denied(err error) bool { return errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS) }

@@ -11,7 +11,8 @@ import (
 
 // DueLanes implements [store.Inspector].
 func (s *Store) DueLanes(ctx context.Context, p store.DueParams) (store.DuePage, error) {
-	rows, err := s.stmt.dueLanes.QueryContext(ctx, p.After.DueAt.UnixMilli(), p.After.Lane.String(), p.Until.UnixMilli(), p.Limit)
+	rows, err := s.stmt.dueLanes.QueryContext(ctx,
+		p.After.DueAt.UnixMilli(), p.After.Lane.String(), p.Until.UnixMilli(), p.Limit)
 	found, err := read(ctx, rows, err, func(r scanner) (e store.DueEntries, err error) {
 		var lane string
 		var first, last int64
@@ -41,8 +42,8 @@ func (s *Store) Count(ctx context.Context, now time.Time, lanes []job.Lane, limi
 	return counts, nil
 }
 
-// countAll counts what the whole store has. It is exact, and reads indexes beside the writer: of ten million
-// occurrences, that takes a second or two.
+// countAll counts the occurrences of the whole store. The counts are exact, and read from indexes beside the writer:
+// with ten million occurrences, that takes a second or two.
 func (s *Store) countAll(ctx context.Context, now time.Time) (c store.Count, err error) {
 	err = s.stmt.countAll.QueryRowContext(ctx, now.UnixMilli()).Scan(&c.Pending, &c.Due, &c.DeadLetters)
 	return c, mapError(ctx, err)

@@ -46,7 +46,8 @@ func (w *putter) put(p *store.Put) (result store.PutResult, rows int, err error)
 	only := sole(p)
 	var row int64
 	created := false
-	if p.From == (store.Replaced{}) && (p.If.Always() || p.If.Absent) { // most jobs are new: one statement tells, and does it
+	// Most jobs are new. For these, one statement both finds that out and inserts.
+	if p.From == (store.Replaced{}) && (p.If.Always() || p.If.Absent) {
 		if row, created, err = w.insert(&p.Job, only); err != nil {
 			return result, rows, err
 		}
@@ -114,8 +115,8 @@ func (w *putter) replace(p *store.Put, only any) (result store.PutResult, row in
 	}
 	j := &p.Job
 	err = w.tx.Stmt(w.stmt.jobReplace).QueryRow(p.StartsOver, j.Tenant, j.Key, string(j.Revision), string(j.Version),
-		j.CreatedAt.UnixMilli(), j.UpdatedAt.UnixMilli(), j.ExpiresAt.UnixMilli(), millis(j.Cursor), millis(j.ExpandAt), j.Missed,
-		j.Callback.Type, j.Callback.Data, j.Options.Encode(), only, j.Schedule.Encode(),
+		j.CreatedAt.UnixMilli(), j.UpdatedAt.UnixMilli(), j.ExpiresAt.UnixMilli(), millis(j.Cursor), millis(j.ExpandAt),
+		j.Missed, j.Callback.Type, j.Callback.Data, j.Options.Encode(), only, j.Schedule.Encode(),
 		p.Planned(result.Carried), j.Failed, j.Trouble.Encode()).Scan(&result.Paused)
 	return result, row, replaced, err
 }
@@ -141,8 +142,8 @@ func (w *putter) carry(p *store.Put, row int64) (carried int, err error) {
 	return carried, err
 }
 
-// stamps are what tells a job from what it was before. The row is the job's within the transaction only: when the job
-// is deleted, another one may get it. There is no row 0.
+// stamps identify one state of a job. The row is the job's within the transaction only: when the job is deleted,
+// another one may get it. There is no row 0.
 type stamps struct {
 	row               int64
 	revision, version job.Revision
@@ -298,7 +299,9 @@ func (s *Store) SettleDead(ctx context.Context, d store.DeadSettlement) (int, er
 }
 
 // forEach runs a statement for each id in one transaction and counts the rows it changed.
-func (s *Store) forEach(ctx context.Context, stmt *sql.Stmt, ids []job.ID, args func(job.ID) []any) (changed int, err error) {
+func (s *Store) forEach(
+	ctx context.Context, stmt *sql.Stmt, ids []job.ID, args func(job.ID) []any,
+) (changed int, err error) {
 	err = s.write(ctx, func(tx *sql.Tx) error {
 		changed = 0
 		each := tx.Stmt(stmt)

@@ -45,7 +45,7 @@ type claimer struct {
 	reader claimReader
 }
 
-// claim claims by one quota, and tells what is left of it.
+// claim claims the occurrences of one quota, and sets left to the rest of its lane.
 func (c *claimer) claim(ctx context.Context, q store.Quota, left *store.QuotaLeft) ([]store.Claimed, error) {
 	lane := q.Lane.String()
 	after, until := c.params.Range(q)
@@ -73,7 +73,7 @@ func (c *claimer) claim(ctx context.Context, q store.Quota, left *store.QuotaLef
 	return found, err
 }
 
-// stamp claims what was found, which nobody has touched since.
+// stamp claims the occurrences found. The write lock has kept them unchanged since they were read.
 func (c *claimer) stamp(q store.Quota, found []store.Claimed) error {
 	last, until := found[len(found)-1], c.params.Now.Add(c.params.Lease)
 	n, err := affected(c.tx.Stmt(c.stmt.claimStamp).Exec(c.params.Now.UnixMilli(), c.token, until.UnixMilli(),
@@ -93,7 +93,7 @@ func (c *claimer) stamp(q store.Quota, found []store.Claimed) error {
 	return nil
 }
 
-// bound is a time that others are to be later than, as they are stored; all are later than none.
+// bound is an exclusive lower bound of stored times, in Unix milliseconds. For the zero time it is below all of them.
 func bound(after time.Time) int64 {
 	if after.IsZero() {
 		return math.MinInt64
@@ -101,20 +101,24 @@ func bound(after time.Time) int64 {
 	return after.UnixMilli()
 }
 
-// mostPutBack bounds what one claim puts back, unless its limit is higher.
+// mostPutBack is the number of due occurrences that a claim searches for those of paused jobs, unless its limit is
+// higher.
 const mostPutBack = 1000
 
-// putBackPaused puts back what is of paused jobs among the first that are due. That is more than what the claim could
-// take, so that many of them don't hold up one that can take few. They were not stamped yet, so there is no attempt to
-// undo.
+// putBackPaused puts back the occurrences of paused jobs among the first due ones. It searches more than the claim's
+// limit, so that many of them do not hold up a claim with a small limit. They are not stamped yet, so there is no
+// attempt to undo.
 func (c *claimer) putBackPaused(ctx context.Context, q store.Quota) error {
 	type paused struct {
 		id               job.ID
 		timestamp, since int64
 	}
 	after, until := c.params.Range(q)
-	rows, err := c.tx.Stmt(c.stmt.pausedRead).QueryContext(ctx, q.Lane.String(), bound(after), until.UnixMilli(), max(q.Limit, mostPutBack))
-	found, err := collect(rows, err, func(r scanner) (o paused, err error) { return o, r.Scan(&o.id, &o.timestamp, &o.since) })
+	rows, err := c.tx.Stmt(c.stmt.pausedRead).QueryContext(ctx,
+		q.Lane.String(), bound(after), until.UnixMilli(), max(q.Limit, mostPutBack))
+	found, err := collect(rows, err, func(r scanner) (o paused, err error) {
+		return o, r.Scan(&o.id, &o.timestamp, &o.since)
+	})
 	if err != nil {
 		return err
 	}
@@ -146,8 +150,8 @@ func (r *claimReader) scan(row scanner) (store.Claimed, error) {
 	var priority, subscriber, lastError, revision, callbackType sql.NullString
 	var paused bool
 	var options []byte
-	err := row.Scan(&c.ID, &priority, &c.Position, &timestamp, &due, &scheduled, &c.Attempt, &step, &subscriber, &lastError,
-		&c.Name.Tenant, &c.Name.Key, &revision, &paused, &callbackType, &c.Callback.Data, &options)
+	err := row.Scan(&c.ID, &priority, &c.Position, &timestamp, &due, &scheduled, &c.Attempt, &step, &subscriber,
+		&lastError, &c.Name.Tenant, &c.Name.Key, &revision, &paused, &callbackType, &c.Callback.Data, &options)
 	if err != nil {
 		return c, err
 	}
@@ -194,15 +198,15 @@ func (s *Store) Settle(ctx context.Context, settlements []store.Settlement) erro
 	})
 }
 
-// acker deletes what was delivered within one transaction: of one claim, as most are that come one after the other,
-// several by one statement.
+// acker deletes acknowledged occurrences within one transaction. Successive settlements are mostly of one claim: it
+// deletes atOnce of these by one statement.
 type acker struct {
 	one, many *sql.Stmt
 	token     string
 	waiting   []any // the token, and the ids that are yet to be deleted
 }
 
-// add deletes what a settlement acknowledges, now or at the next flush.
+// add deletes the occurrence that a settlement acknowledges, now or at the next flush.
 func (a *acker) add(t *store.Settlement) error {
 	if t.Token != a.token {
 		if err := a.flush(); err != nil {
@@ -222,7 +226,7 @@ func (a *acker) add(t *store.Settlement) error {
 	return err
 }
 
-// flush deletes what is yet to be deleted.
+// flush deletes the waiting occurrences.
 func (a *acker) flush() error {
 	for i := 1; i < len(a.waiting); i++ {
 		if _, err := a.one.Exec(a.token, a.waiting[i]); err != nil {

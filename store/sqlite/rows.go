@@ -45,15 +45,15 @@ func collectUpTo[T any](rows *sql.Rows, err error, scan func(scanner) (item T, l
 	return all, rows.Err()
 }
 
-// scanJob reads jobColumns and whatever more was selected.
+// scanJob reads jobColumns, and the columns selected after them.
 func scanJob(row scanner, more ...any) (store.JobStatus, error) {
 	var s store.JobStatus
 	var created, updated, expires int64
 	var paused, cursor, expand sql.NullInt64
 	var next []byte
 	var trouble string
-	err := row.Scan(append([]any{&s.Tenant, &s.Key, &s.Revision, &s.Version, &created, &updated, &expires, &paused, &cursor, &expand,
-		&s.Missed, &s.Planned, &s.Failed, &trouble, &s.Callback.Type, &next}, more...)...)
+	err := row.Scan(append([]any{&s.Tenant, &s.Key, &s.Revision, &s.Version, &created, &updated, &expires, &paused,
+		&cursor, &expand, &s.Missed, &s.Planned, &s.Failed, &trouble, &s.Callback.Type, &next}, more...)...)
 	s.CreatedAt = time.UnixMilli(created).UTC()
 	s.UpdatedAt = time.UnixMilli(updated).UTC()
 	s.ExpiresAt = time.UnixMilli(expires).UTC()
@@ -82,21 +82,23 @@ func scanWholeJob(row scanner) (store.JobStatus, error) {
 	return s, err
 }
 
-// jobValues are what jobInsert takes.
+// jobValues are the parameters of jobInsert.
 func jobValues(j *job.Job, pausedAt time.Time, sole any) []any {
 	return []any{
 		j.Tenant, j.Key, string(j.Revision), string(j.Version), j.CreatedAt.UnixMilli(), j.UpdatedAt.UnixMilli(),
-		j.ExpiresAt.UnixMilli(), millis(pausedAt), millis(j.Cursor), millis(j.ExpandAt), j.Missed, j.Callback.Type, j.Callback.Data,
-		j.Options.Encode(), sole, j.Schedule.Encode(), j.Planned, j.Failed, j.Trouble.Encode(),
+		j.ExpiresAt.UnixMilli(), millis(pausedAt), millis(j.Cursor), millis(j.ExpandAt), j.Missed,
+		j.Callback.Type, j.Callback.Data, j.Options.Encode(), sole, j.Schedule.Encode(),
+		j.Planned, j.Failed, j.Trouble.Encode(),
 	}
 }
 
-// ownValues are what ownInsert takes, but for the callback.
+// ownValues are the parameters of ownInsert, without the callback.
 func ownValues(o *job.Occurrence) []any {
 	step, subscriber := partValues(o)
 	priority, lane := laneValues(o)
 	return []any{
-		o.Name.Tenant, o.Name.Key, o.ID[:], priority, lane, o.Position, o.Timestamp.UnixMilli(), o.DueAt.UnixMilli(), step, subscriber,
+		o.Name.Tenant, o.Name.Key, o.ID[:], priority, lane, o.Position, o.Timestamp.UnixMilli(), o.DueAt.UnixMilli(),
+		step, subscriber,
 	}
 }
 
@@ -112,15 +114,16 @@ func partValues(o *job.Occurrence) (step, subscriber any) {
 	return o.Part.Step, nullable(o.Part.Subscriber)
 }
 
-// scanOccurrence reads occurrenceColumns and whatever more was selected.
+// scanOccurrence reads occurrenceColumns, and the columns selected after them.
 func scanOccurrence(row scanner, more ...any) (job.Occurrence, error) {
 	var o job.Occurrence
 	var timestamp int64
 	var due, scheduled, step, failed sql.NullInt64
 	var priority, token, subscriber, lastError, callbackType sql.NullString
 	var callbackData, options []byte
-	err := row.Scan(append([]any{&o.ID, &o.Name.Tenant, &o.Name.Key, &priority, &o.Revision, &o.Position, &timestamp, &due, &scheduled,
-		&token, &o.Attempt, &step, &subscriber, &lastError, &failed, &callbackType, &callbackData, &options}, more...)...)
+	err := row.Scan(append([]any{&o.ID, &o.Name.Tenant, &o.Name.Key, &priority, &o.Revision, &o.Position, &timestamp,
+		&due, &scheduled, &token, &o.Attempt, &step, &subscriber, &lastError, &failed,
+		&callbackType, &callbackData, &options}, more...)...)
 	if err != nil {
 		return o, err
 	}

@@ -36,10 +36,10 @@ const (
 	laneDead = ""
 )
 
-// oldest is the oldest format that is brought up to the present one.
+// oldest is the oldest format that Open upgrades to the present one.
 const oldest = 4
 
-// Each upgrade makes a file of the format that it is named by one of the next.
+// Each file upgradeN.sql upgrades a database of format N to format N+1.
 //
 //go:embed upgrade*.sql
 var upgrades embed.FS
@@ -51,7 +51,8 @@ var schema string
 var indexes string
 
 // Store implements [store.Store]. SQLite has one writer at a time, so there is one connection that writes, and a few
-// that read beside it. What the claim loop reads has a connection of its own, so that no long listing is in its way.
+// that read beside it. The queries of the claim loop have a connection of their own, so that they never wait for a long
+// listing.
 type Store struct {
 	writer *sql.DB
 	reader *sql.DB
@@ -59,8 +60,8 @@ type Store struct {
 	stmt   statements
 }
 
-// Open opens or creates the file that a URL such as "sqlite:carillon.db" or "sqlite:/var/lib/carillon/jobs.db" names. A
-// file that this user can't use there, whenever it is tried, is an error that says why and does not wrap
+// Open opens or creates the file that a URL such as "sqlite:carillon.db" or "sqlite:/var/lib/carillon/jobs.db" names.
+// If this user can't use a file there, now or on any later attempt, the error says why and does not wrap
 // [store.ErrUnavailable].
 func Open(ctx context.Context, rawURL string) (*Store, error) {
 	path, err := filePath(rawURL)
@@ -70,8 +71,7 @@ func Open(ctx context.Context, rawURL string) (*Store, error) {
 	return openFile(ctx, path)
 }
 
-// OpenExisting does as [Open], but for a file that is not there, or holds nothing at all: it makes no store of it, and
-// that is an error.
+// OpenExisting opens a store as [Open] does, but creates none: a file that is missing or empty is an error.
 func OpenExisting(ctx context.Context, rawURL string) (*Store, error) {
 	path, err := filePath(rawURL)
 	if err != nil {
@@ -115,9 +115,9 @@ func filePath(rawURL string) (string, error) {
 	return path, nil
 }
 
-// What each connection keeps of the file in memory, in KiB. Larger ones made nothing faster that was measured, with a
-// million waiting neither; the system keeps the file in memory as well. What a connection that only reads has kept is
-// void with each write of the writer.
+// The page cache of each connection, in KiB. Larger caches made no measured operation faster, not even with a million
+// pending occurrences; the system caches the file as well. Each write invalidates the caches of the connections that
+// only read.
 const (
 	writerCache = 16 << 10
 	readerCache = 2 << 10
@@ -147,7 +147,8 @@ func open(path, txlock string, connections, cache int) (*sql.DB, error) {
 	return db, nil
 }
 
-// prepare makes the schema if the file is new, refuses what it can't use, and prepares the statements.
+// prepare creates the schema if the file is new, upgrades an older format, refuses a file that it can't use, and
+// prepares the statements.
 func (s *Store) prepare(ctx context.Context) error {
 	if err := s.switchToWAL(ctx); err != nil {
 		return err
@@ -164,9 +165,11 @@ func (s *Store) prepare(ctx context.Context) error {
 		case tables > 0 && application != applicationID:
 			return errors.New("it is a database of another program; name a file of its own")
 		case version > format:
-			return fmt.Errorf("%w: its format is %d, this one reads up to %d; upgrade carillon", store.ErrFormat, version, format)
+			return fmt.Errorf("%w: its format is %d, this one reads up to %d; upgrade carillon",
+				store.ErrFormat, version, format)
 		case tables > 0 && version < oldest:
-			return fmt.Errorf("its format is %d, which only a pre-release of carillon wrote and this one does not read; name a new file", version)
+			return fmt.Errorf("its format is %d, which only a pre-release of carillon wrote and this one does not read; "+
+				"name a new file", version)
 		}
 		script := schema
 		if tables > 0 {
@@ -224,9 +227,9 @@ func (s *Store) Now(ctx context.Context) (time.Time, error) {
 	return time.Now(), nil
 }
 
-// write runs f in a transaction that has the write lock from its beginning, and commits it if f returns nil and ctx's
-// time is not over. An error that marks the store as unavailable is an [store.ErrNotDone], unless the commit itself has
-// failed.
+// write runs f in a transaction that has the write lock from its beginning, and commits it if f returns nil and ctx has
+// not ended. An error that marks the store as unavailable is [store.ErrNotDone], unless the commit itself
+// has failed.
 func (s *Store) write(ctx context.Context, f func(tx *sql.Tx) error) error {
 	return s.writeOr(ctx, store.ErrNotDone, f)
 }
@@ -236,7 +239,7 @@ func (s *Store) writeMore(ctx context.Context, f func(tx *sql.Tx) error) error {
 	return s.writeOr(ctx, store.ErrUnavailable, f)
 }
 
-// writeOr marks by an error of its caller's what was undone.
+// writeOr does as write does, but marks a transaction that was rolled back by the error undone.
 //
 // The time is looked at last, since this process may have been stopped for long, at any place, and the timers of a
 // process that goes on may come late. If it is stopped between that look and the end of the commit, the commit is late
@@ -288,14 +291,16 @@ func (s *Store) begin(ctx context.Context) (*sql.Tx, error) {
 	}
 }
 
-// largestTransaction bounds, in rows of occurrences, what is written at once when there is much to do: meanwhile nobody
-// else can write, so nobody can claim.
+// largestTransaction is the number of rows of occurrences after which a transaction takes no more items: until it ends
+// nobody else can write, and so nobody can claim.
 const largestTransaction = 10_000
 
 // writeEach runs f for each of n items, in as few transactions as largestTransaction allows. F answers how many rows it
-// wrote; end, unless it is nil, ends a transaction's work. The error is that of the transaction which failed; done is
-// how many items were committed before it.
-func (s *Store) writeEach(ctx context.Context, n int, f func(tx *sql.Tx, i int) (rows int, err error), end func() error) (done int, err error) {
+// wrote; end, unless it is nil, runs last in each transaction. The error is that of the transaction that failed; done
+// is how many items were committed before it.
+func (s *Store) writeEach(
+	ctx context.Context, n int, f func(tx *sql.Tx, i int) (rows int, err error), end func() error,
+) (done int, err error) {
 	ctx, cancel := within(ctx)
 	defer cancel()
 	write := s.write

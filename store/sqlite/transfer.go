@@ -17,12 +17,15 @@ const (
 	placeOccurrence = "occurrence:" // and the id
 )
 
-// largestPage bounds, in bytes of what may be large, how much is exported at once.
+// largestPage is the size, in bytes of callback data, options and schedules, that ends a page of an export: the
+// document that exceeds it is the page's last.
 const largestPage = 8 << 20
 
 // Export implements [store.Transfer]. Jobs are read in the order of their names, not of their rows: one that is
 // cancelled and put anew meanwhile has another row, but the same name.
-func (s *Store) Export(ctx context.Context, after store.Place, limit int) (records []store.Document, next store.Place, err error) {
+func (s *Store) Export(
+	ctx context.Context, after store.Place, limit int,
+) (records []store.Document, next store.Place, err error) {
 	if id, ok := strings.CutPrefix(string(after), placeOccurrence); ok {
 		return s.exportOccurrences(ctx, id, limit)
 	}
@@ -78,7 +81,9 @@ func parseJobPlace(p store.Place) (tenant, key string, err error) {
 
 // exportOccurrences exports those behind an id, given as text; empty for all. None is an orphan, or beyond its job's
 // cursor: a job and its occurrences change in one transaction.
-func (s *Store) exportOccurrences(ctx context.Context, after string, limit int) (records []store.Document, next store.Place, err error) {
+func (s *Store) exportOccurrences(
+	ctx context.Context, after string, limit int,
+) (records []store.Document, next store.Place, err error) {
 	var id job.ID
 	if after != "" {
 		if id, err = job.ParseID(after); err != nil {
@@ -105,8 +110,8 @@ func (s *Store) exportOccurrences(ctx context.Context, after string, limit int) 
 	return records, store.Place(placeOccurrence + id.String()), nil
 }
 
-// Import implements [store.Transfer]. What does not belong to its job, because that changed during the export, is left
-// out.
+// Import implements [store.Transfer]. It leaves out occurrences that do not belong to their jobs, because these changed
+// during the export.
 func (s *Store) Import(ctx context.Context, records []store.Document) (inserted int, err error) {
 	for len(records) > 0 {
 		part := records[:min(len(records), largestTransaction)]
@@ -155,7 +160,7 @@ func (w *importer) insert(r store.Document) (int, error) {
 	return 0, err
 }
 
-// importedOccurrence are what occurrenceImport takes.
+// importedOccurrence are the parameters of occurrenceImport.
 func importedOccurrence(o *job.Occurrence) []any {
 	priority, lane := laneValues(o)
 	if !o.FailedAt.IsZero() {
@@ -169,8 +174,9 @@ func importedOccurrence(o *job.Occurrence) []any {
 		callbackType, callbackData, options = o.Own.Callback.Type, o.Own.Callback.Data, o.Own.Options.Encode()
 	}
 	return []any{
-		o.ID[:], o.Name.Tenant, o.Name.Key, string(o.Revision), o.Position, o.Timestamp.UnixMilli(), priority, lane, millis(o.DueAt),
-		millis(o.ScheduledAt), nullable(o.Token), o.Attempt, step, subscriber, nullable(o.LastError), millis(o.FailedAt),
+		o.ID[:], o.Name.Tenant, o.Name.Key, string(o.Revision), o.Position, o.Timestamp.UnixMilli(), priority, lane,
+		millis(o.DueAt), millis(o.ScheduledAt), nullable(o.Token), o.Attempt, step, subscriber,
+		nullable(o.LastError), millis(o.FailedAt),
 		callbackType, callbackData, options,
 	}
 }

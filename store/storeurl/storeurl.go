@@ -82,7 +82,8 @@ func (u URL) Query() string { return u.query }
 func (u URL) Options() (url.Values, error) {
 	options, err := url.ParseQuery(u.query)
 	if err != nil {
-		return nil, u.Fault(errors.New("its options can't be read: they must be percent-encoded, as in ?name=value&name=value"))
+		return nil, u.Fault(errors.New("its options can't be read: " +
+			"they must be percent-encoded, as in ?name=value&name=value"))
 	}
 	return options, nil
 }

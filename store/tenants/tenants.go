@@ -98,8 +98,8 @@ func insertion(collection, name string, body []byte) store.RecordChange {
 	return c
 }
 
-// change is the change that writes a record of a tenant, or deletes it if there is no body. None of them expires, so the
-// time decides nothing.
+// change is the change that writes a record of a tenant, or deletes it if there is no body. None of them expires, so
+// the time decides nothing.
 func change(collection, name string, body []byte) store.RecordChange {
 	now := time.Now()
 	return store.RecordChange{Collection: collection, Key: name, Version: job.NewRevision(now), Body: body, Now: now}

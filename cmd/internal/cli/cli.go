@@ -18,7 +18,7 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/carillon-scheduler/carillon/nearest"
+	"github.com/carillon-scheduler/carillon/store/storeurl/nearest"
 )
 
 // The exit codes, besides 0.

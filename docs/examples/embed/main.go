@@ -91,7 +91,8 @@ func run(ctx context.Context, write func(string) (int, error)) (err error) {
 
 	// The API is an http.Handler, to be served where this program serves, or called as here.
 	api := handlers.New(handlers.Config{
-		Store: jobs, Inspector: jobs, Records: jobs, Callbacks: config.Callbacks, Wake: d.Wake, WakeExpander: d.WakeExpander, Expansion: config.Expansion(),
+		Store: jobs, Inspector: jobs, Records: jobs, Callbacks: config.Callbacks,
+		Wake: d.Wake, WakeExpander: d.WakeExpander, Expansion: config.Expansion(),
 		Limits: job.Limits{Instants: 1000, Payload: 1 << 16}, MaxBody: 1 << 20, Retain: config.Retain,
 	})
 	soon := time.Now().Add(300 * time.Millisecond)

@@ -86,7 +86,8 @@ func consume(ctx context.Context, url, queue string, db *sql.DB) error {
 			}
 		case <-forget.C:
 			// These can't come again: a week covers the default retry policy with room to spare.
-			if _, err := db.ExecContext(ctx, `DELETE FROM seen WHERE at < ?`, time.Now().Add(-7*24*time.Hour).Unix()); err != nil {
+			weekAgo := time.Now().Add(-7 * 24 * time.Hour)
+			if _, err := db.ExecContext(ctx, `DELETE FROM seen WHERE at < ?`, weekAgo.Unix()); err != nil {
 				log.Print(err)
 			}
 		case <-ctx.Done():
@@ -123,7 +124,8 @@ func once(ctx context.Context, db *sql.DB, id string, work func(tx *sql.Tx) erro
 		return err
 	}
 	defer func() { _ = tx.Rollback() }() // does nothing after the commit
-	result, err := tx.ExecContext(ctx, `INSERT INTO seen (id, at) VALUES (?, ?) ON CONFLICT DO NOTHING`, id, time.Now().Unix())
+	result, err := tx.ExecContext(ctx, `INSERT INTO seen (id, at) VALUES (?, ?) ON CONFLICT DO NOTHING`,
+		id, time.Now().Unix())
 	if err != nil {
 		return err
 	}

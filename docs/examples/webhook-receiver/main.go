@@ -81,7 +81,8 @@ func once(ctx context.Context, db *sql.DB, id string, work func(tx *sql.Tx) erro
 		return err
 	}
 	defer func() { _ = tx.Rollback() }() // does nothing after the commit
-	result, err := tx.ExecContext(ctx, `INSERT INTO seen (id, at) VALUES (?, ?) ON CONFLICT DO NOTHING`, id, time.Now().Unix())
+	result, err := tx.ExecContext(ctx, `INSERT INTO seen (id, at) VALUES (?, ?) ON CONFLICT DO NOTHING`,
+		id, time.Now().Unix())
 	if err != nil {
 		return err
 	}

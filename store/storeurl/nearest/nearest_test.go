@@ -3,7 +3,7 @@ package nearest_test
 import (
 	"testing"
 
-	"github.com/carillon-scheduler/carillon/nearest"
+	"github.com/carillon-scheduler/carillon/store/storeurl/nearest"
 )
 
 func TestName(t *testing.T) {
