@@ -129,7 +129,8 @@ func testAdvanceTwice(f *fixture) {
 
 	// One that does not move the cursor: there are no more instants.
 	j, token := f.claimJob(a.ExpandAt)
-	end := store.Advance{Name: j.Name, Revision: j.Revision, From: j.Cursor, Token: token, Cursor: j.Cursor, ExpiresAt: far, Missed: 1}
+	end := store.Advance{Name: j.Name, Revision: j.Revision, From: j.Cursor, Token: token, Cursor: j.Cursor,
+		ExpiresAt: far, Missed: 1}
 	f.advance(end)
 	f.advance(end)
 	expect(f, "missed", f.job(name("k")).Missed, 4)

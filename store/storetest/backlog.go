@@ -47,8 +47,10 @@ func testBacklog(f *fixture) {
 	f.put(newPut(name("a"), epoch, time.Second, time.Minute, time.Hour))
 	f.put(newPut(name("b"), epoch, 2*time.Second))
 	f.expectBacklog("fresh", epoch.Add(time.Second-time.Millisecond), backlog{Pending: 4})
-	f.expectBacklog("the first is due", epoch.Add(time.Second), backlog{Pending: 4, Due: 1, OldestDue: epoch.Add(time.Second)})
-	f.expectBacklog("another too", epoch.Add(3*time.Second), backlog{Pending: 4, Due: 2, OldestDue: epoch.Add(time.Second)})
+	f.expectBacklog("the first is due", epoch.Add(time.Second),
+		backlog{Pending: 4, Due: 1, OldestDue: epoch.Add(time.Second)})
+	f.expectBacklog("another too", epoch.Add(3*time.Second),
+		backlog{Pending: 4, Due: 2, OldestDue: epoch.Add(time.Second)})
 
 	now := epoch.Add(3 * time.Second)
 	expect(f, "claimed", len(f.claim(now, 1)), 1)

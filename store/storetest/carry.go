@@ -99,13 +99,16 @@ func testFrom(f *fixture) {
 	changed := f.pause(name("there"), epoch)
 	p := newPut(name("there"), epoch, 2*time.Hour)
 	p.From = store.Replaced{Version: there.Job.Version}
-	expect(f, "of a version before a change", errors.Is(f.store().Put(f.Context(), []store.Put{p})[0].Err, store.ErrPrecondition), true)
+	expect(f, "of a version before a change",
+		errors.Is(f.store().Put(f.Context(), []store.Put{p})[0].Err, store.ErrPrecondition), true)
 	f.resume(name("there"), epoch)
 	p.From.Version = changed
-	expect(f, "of one in between", errors.Is(f.store().Put(f.Context(), []store.Put{p})[0].Err, store.ErrPrecondition), true)
+	expect(f, "of one in between", errors.Is(f.store().Put(f.Context(), []store.Put{p})[0].Err, store.ErrPrecondition),
+		true)
 	p.From.Version = f.job(name("there")).Version
 	expect(f, "replaced", f.put(p).Replaced, there.Job.Revision)
-	f.expectTimes("all that can be claimed", timestamps(f.drain(epoch.Add(24*time.Hour)), claimedTime), epoch.Add(2*time.Hour))
+	f.expectTimes("all that can be claimed", timestamps(f.drain(epoch.Add(24*time.Hour)), claimedTime),
+		epoch.Add(2*time.Hour))
 }
 
 func testFromCursor(f *fixture) {
@@ -123,7 +126,8 @@ func testFromCursor(f *fixture) {
 	j, token := f.claimJob(there.Job.ExpandAt)
 	f.advance(advanceOf(j, token, there.Job.ExpandAt))
 	p.From = store.Replaced{Version: there.Job.Version, Cursor: there.Job.Cursor}
-	expect(f, "the cursor before an advance", errors.Is(f.store().Put(f.Context(), []store.Put{p})[0].Err, store.ErrPrecondition), true)
+	expect(f, "the cursor before an advance",
+		errors.Is(f.store().Put(f.Context(), []store.Put{p})[0].Err, store.ErrPrecondition), true)
 	p.From.Cursor = f.job(name("k")).Cursor
 	expect(f, "replaced", f.put(p).Replaced, there.Job.Revision)
 }
@@ -155,7 +159,8 @@ func testCarry(f *fixture) {
 		expectSame(f, "carried one", byTime(f, pending, after), want)
 	}
 	fired := f.drain(epoch.Add(24 * time.Hour))
-	f.expectTimes("fired", timestamps(fired, claimedTime), epoch, epoch.Add(time.Minute), epoch.Add(2*time.Hour), epoch.Add(time.Hour))
+	f.expectTimes("fired", timestamps(fired, claimedTime), epoch, epoch.Add(time.Minute), epoch.Add(2*time.Hour),
+		epoch.Add(time.Hour))
 	for _, c := range fired {
 		if c.Name != name("k") {
 			continue
@@ -259,7 +264,8 @@ func testCarrySettled(f *fixture) {
 			want = append(want, epoch)
 		}
 		f.expectTimes("pending", timestamps(f.pending(n), occurrenceTime), want...)
-		expect(f, "dead letters", len(f.deadLetters(store.DeadLetterFilter{Key: n.Key})), map[store.Outcome]int{store.Bury: 1}[outcome])
+		expect(f, "dead letters", len(f.deadLetters(store.DeadLetterFilter{Key: n.Key})),
+			map[store.Outcome]int{store.Bury: 1}[outcome])
 		f.expectTimes("fired", timestamps(f.drain(epoch.Add(24*time.Hour)), claimedTime), want...)
 	}
 }
@@ -272,7 +278,8 @@ func testCarryRefused(f *fixture) {
 	version := f.pause(name("k"), epoch)
 	before, pending := f.job(name("k")), f.pending(name("k"))
 	superseded := stale
-	superseded.From.Version, superseded.Newer = version, store.Span{After: job.NewRevision(epoch.Add(-time.Second)), Until: version}
+	superseded.From.Version = version
+	superseded.Newer = store.Span{After: job.NewRevision(epoch.Add(-time.Second)), Until: version}
 	for _, c := range []struct {
 		p    store.Put
 		want error
@@ -299,13 +306,15 @@ func testCarryForeign(f *fixture) {
 	buried := f.bury(name("dead"), epoch)
 	p := replacing(first, edited(name("k"), epoch.Add(time.Second), time.Hour, 2*time.Hour))
 	as := p.Carried[0].As
-	for _, id := range []job.ID{other.Occurrences[0].ID, trigger(name("k"), epoch.Add(time.Hour), 1).ID, buried.ID, as.ID} {
+	for _, id := range []job.ID{other.Occurrences[0].ID, trigger(name("k"), epoch.Add(time.Hour), 1).ID, buried.ID,
+		as.ID} {
 		p.Carried = append(p.Carried, store.Carried{ID: id, As: as})
 	}
 	expect(f, "carried", f.put(p).Carried, 1)
 	expect(f, "pending of the other", len(f.pending(name("other"))), 1)
 	expect(f, "dead letters", len(f.deadLetters(store.DeadLetterFilter{})), 1)
-	expect(f, "cancelled with what stands on its own", f.cancel(name("k"))[0], store.CancelResult{Found: true, Cancelled: 3})
+	expect(f, "cancelled with what stands on its own", f.cancel(name("k"))[0],
+		store.CancelResult{Found: true, Cancelled: 3})
 }
 
 func testCarryAgain(f *fixture) {
@@ -386,7 +395,8 @@ func testCarryPriority(f *fixture) {
 	expect(f, "priority of what is held", byTime(f, pending, 0).Priority, job.PriorityDefault)
 	expect(f, "priority of the others", byTime(f, pending, time.Minute).Priority, job.PriorityHigh)
 	expectSame(f, "lanes", f.lanes(), map[string]time.Duration{acme.String(): lease, acmeHigh.String(): time.Minute})
-	claim := f.claimOf(epoch.Add(time.Minute-time.Millisecond), store.Quota{Lane: acme, Limit: 10}, store.Quota{Lane: acmeHigh, Limit: 10})
+	claim := f.claimOf(epoch.Add(time.Minute-time.Millisecond), store.Quota{Lane: acme, Limit: 10},
+		store.Quota{Lane: acmeHigh, Limit: 10})
 	expect(f, "claimed too early", len(claim.Occurrences), 0)
 	s := settlement(held, store.Retry)
 	s.DueAt = epoch.Add(time.Minute)
@@ -413,7 +423,8 @@ func testCarryParts(f *fixture) {
 		f.settle(settlement(c, store.Ack))
 	}
 	// The wait of a minute becomes two of half a minute, so the second job step is another one of the list.
-	draft, err := job.Decode([]byte(`{"key":"k","timezone":"Europe/Paris","subscribers":["b","c"],"startAt":"` + job.FormatTime(epoch) + `","steps":[
+	draft, err := job.Decode([]byte(`{"key":"k","timezone":"Europe/Paris","subscribers":["b","c"],
+		"startAt":"` + job.FormatTime(epoch) + `","steps":[
 		{"type":"job"},{"type":"wait_certain_period","delay_period":30,"delay_unit":"second"},
 		{"type":"wait_certain_period","delay_period":30,"delay_unit":"second"},{"type":"job","metadata":{"new":1}}],
 		"callback":{"type":"http","data":{"url":"http://127.0.0.1/","payload":2}}}`))
@@ -456,7 +467,8 @@ func testCarryRecurring(f *fixture) {
 	// The same crontab again, as it stands: what is in the store stays, and so does the cursor.
 	again := newRecurring(name("k"), now, "@every 5s")
 	again.Job.Callback.Data = []byte(`{"payload":"edited"}`)
-	again.Job.Schedule.Anchor, again.Job.Cursor, again.Job.ExpandAt = first.Job.Schedule.Anchor, first.Job.Cursor, first.Job.ExpandAt
+	again.Job.Schedule.Anchor = first.Job.Schedule.Anchor
+	again.Job.Cursor, again.Job.ExpandAt = first.Job.Cursor, first.Job.ExpandAt
 	again.Job.Options.Recurrence = first.Job.Options.Recurrence
 	again.Occurrences = nil
 	for _, o := range first.Occurrences {
@@ -474,7 +486,8 @@ func testCarryRecurring(f *fixture) {
 	advance := advanceOf(j, token, got.ExpandAt)
 	f.advance(advance)
 	fired := f.drainUntil(advance.Cursor)
-	f.expectTimes("fired", timestamps(fired, claimedTime), ticks(epoch.Add(5*time.Second), 5*time.Second, advance.Cursor)...)
+	f.expectTimes("fired", timestamps(fired, claimedTime),
+		ticks(epoch.Add(5*time.Second), 5*time.Second, advance.Cursor)...)
 	for _, c := range fired {
 		expect(f, "callback", string(c.Callback.Data), `{"payload":"edited"}`)
 		expect(f, "claimed revision", c.Revision, second.Job.Revision)
@@ -509,7 +522,8 @@ func testCarryPaused(f *fixture) {
 	c := f.claimOne(now)
 	expect(f, "claimed on resume", c.Timestamp, epoch.Add(time.Minute))
 	f.settle(settlement(c, store.Ack))
-	f.expectTimes("fired", timestamps(f.drain(epoch.Add(24*time.Hour)), claimedTime), epoch.Add(time.Hour), epoch.Add(2*time.Hour))
+	f.expectTimes("fired", timestamps(f.drain(epoch.Add(24*time.Hour)), claimedTime), epoch.Add(time.Hour),
+		epoch.Add(2*time.Hour))
 }
 
 func testCarryMany(f *fixture) {
@@ -532,7 +546,8 @@ func testCarryMany(f *fixture) {
 	result := f.put(second)
 	expect(f, "carried", result.Carried, n-acked)
 	expect(f, "in flight", result.InFlight, held-acked)
-	_, total, err := f.store().Occurrences(f.Context(), store.OccurrenceFilter{Name: name("k"), Revision: second.Job.Revision, Limit: 1, Count: true})
+	_, total, err := f.store().Occurrences(f.Context(),
+		store.OccurrenceFilter{Name: name("k"), Revision: second.Job.Revision, Limit: 1, Count: true})
 	f.must(err)
 	expect(f, "pending", total, n-acked+1)
 	for _, c := range claimed[acked:] {
@@ -574,7 +589,8 @@ func testCarryMoved(f *fixture) {
 	expectSame(f, "what it has", to.pending(name("k")), f.pending(name("k")))
 	for _, g := range []*fixture{f, to} {
 		g.settle(settlement(held, store.Ack))
-		g.expectTimes("fired", timestamps(g.drain(epoch.Add(24*time.Hour)), claimedTime), epoch.Add(time.Minute), epoch.Add(2*time.Hour))
+		g.expectTimes("fired", timestamps(g.drain(epoch.Add(24*time.Hour)), claimedTime), epoch.Add(time.Minute),
+			epoch.Add(2*time.Hour))
 	}
 }
 

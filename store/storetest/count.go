@@ -40,14 +40,17 @@ func testCountLanes(f *fixture) {
 		{"one is due", epoch, 10, []store.Count{{}, {Pending: 4, Due: 1}, {Pending: 1}}},
 		{"more are due", epoch.Add(time.Second), 10, []store.Count{{}, {Pending: 4, Due: 2}, {Pending: 1, Due: 1}}},
 		{"as many as the limit", epoch.Add(time.Hour), 4, []store.Count{{}, {Pending: 4, Due: 4}, {Pending: 1, Due: 1}}},
-		{"more than the limit are due", epoch.Add(time.Hour), 2, []store.Count{{}, {Pending: 2, Due: 2}, {Pending: 1, Due: 1}}},
-		{"more than the limit are pending", epoch.Add(time.Second), 3, []store.Count{{}, {Pending: 3, Due: 2}, {Pending: 1, Due: 1}}},
+		{"more than the limit are due", epoch.Add(time.Hour), 2,
+			[]store.Count{{}, {Pending: 2, Due: 2}, {Pending: 1, Due: 1}}},
+		{"more than the limit are pending", epoch.Add(time.Second), 3,
+			[]store.Count{{}, {Pending: 3, Due: 2}, {Pending: 1, Due: 1}}},
 	} {
 		expectSame(f, c.what, f.counts(c.now, c.limit, lanes...), c.want)
 	}
 	f.claimOf(epoch.Add(time.Second), store.Quota{Lane: acmeHigh, Limit: 1})
 	expectSame(f, "while one is held", f.counts(epoch.Add(time.Second), 10, acmeHigh), []store.Count{{Pending: 4, Due: 1}})
-	expectSame(f, "once its lease has ended", f.counts(epoch.Add(time.Second+lease), 10, acmeHigh), []store.Count{{Pending: 4, Due: 3}})
+	expectSame(f, "once its lease has ended", f.counts(epoch.Add(time.Second+lease), 10, acmeHigh),
+		[]store.Count{{Pending: 4, Due: 3}})
 }
 
 func testCountManyLanes(f *fixture) {

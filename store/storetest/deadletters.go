@@ -67,7 +67,8 @@ func testRedrive(f *fixture) {
 			f.cancel(name(became))
 		}
 		now := epoch.Add(2 * time.Hour)
-		n, err := f.store().SettleDead(f.Context(), redrive(job.DefaultTenant, now, buried.ID, job.OccurrenceID(name("x"), "", epoch, 0, "")))
+		n, err := f.store().SettleDead(f.Context(),
+			redrive(job.DefaultTenant, now, buried.ID, job.OccurrenceID(name("x"), "", epoch, 0, "")))
 		f.must(err)
 		expect(f, "redriven", n, 1)
 		expect(f, "dead letters", len(f.deadLetters(store.DeadLetterFilter{})), 0)

@@ -202,7 +202,8 @@ func testClaimJobsNone(f *fixture) {
 	f.pause(name("paused"), epoch)
 	f.put(newRecurring(name("cancelled"), epoch, "@every 10s"))
 	f.cancel(name("cancelled"))
-	f.put(newEnding(name("ended"), epoch, "@every 10s", epoch.Add(15*time.Second))) // whose submission has made all there is
+	// The submission of this one has made all of its occurrences.
+	f.put(newEnding(name("ended"), epoch, "@every 10s", epoch.Add(15*time.Second)))
 	expect(f, "the end", f.job(name("ended")).ExpandAt.IsZero(), true)
 	claimed := f.claimJobs(epoch.Add(24*time.Hour), 10)
 	expect(f, "claimed", len(claimed.Jobs), 0)
@@ -217,7 +218,8 @@ func testAdvance(f *fixture) {
 	}
 	now := epoch.Add(time.Minute) // later than the cursor by four ticks, the latest of which is caught up on
 	claimed := f.claimJobs(now, 10)
-	slices.SortFunc(claimed.Jobs, func(a, b job.Job) int { return cmp.Compare(a.Key, b.Key) }) // both are due at the same time
+	// Both are due at the same time, and may come in any order.
+	slices.SortFunc(claimed.Jobs, func(a, b job.Job) int { return cmp.Compare(a.Key, b.Key) })
 	var advances []store.Advance
 	for _, j := range claimed.Jobs {
 		advances = append(advances, advanceOf(j, claimed.Token, now))
@@ -285,7 +287,8 @@ func testExpandEnds(f *fixture) {
 
 	expectFired(f, "in all", name("k"), f.drain(epoch), ticks(epoch, 10*time.Second, end))
 	expect(f, "live in the end", f.job(name("k")).Live(), false)
-	expect(f, "swept before it expires", f.sweep(store.SweepParams{Now: a.ExpiresAt.Add(-time.Millisecond)}), store.Swept{})
+	expect(f, "swept before it expires", f.sweep(store.SweepParams{Now: a.ExpiresAt.Add(-time.Millisecond)}),
+		store.Swept{})
 	expect(f, "swept", f.sweep(store.SweepParams{Now: a.ExpiresAt}), store.Swept{Jobs: 1})
 }
 

@@ -76,7 +76,8 @@ func testEndedContext(f *fixture) {
 	_, cancelErr := s.Cancel(ended, []job.Name{name("k")}, store.Asked{Now: epoch})
 	_, claimJobsErr := s.ClaimJobs(ended, store.ClaimJobsParams{Now: epoch.Add(time.Hour), Lease: lease, Limit: 1})
 	for what, err := range map[string]error{
-		"put": result.Err, "claim": claimErr, "cancel": cancelErr, "settle": s.Settle(ended, []store.Settlement{settlement(held, store.Ack)}),
+		"put": result.Err, "claim": claimErr, "cancel": cancelErr,
+		"settle":  s.Settle(ended, []store.Settlement{settlement(held, store.Ack)}),
 		"amend":   s.Amend(ended, amendment(before.Job, before.Version, epoch)),
 		"pause":   s.Pause(ended, name("k"), job.NewRevision(epoch), epoch),
 		"resume":  s.Resume(ended, name("k"), job.NewRevision(epoch), epoch),

@@ -33,8 +33,8 @@ var (
 	acmeLow  = job.Lane{Tenant: "acme", Priority: job.PriorityLow}
 	// lookalikes are lanes whose names begin alike, and sort in different ways with and without what follows them.
 	lookalikes = []job.Lane{
-		job.DefaultLane, acme, acmeHigh, acmeLow, {Tenant: "acme", Priority: job.PriorityNormal}, {Tenant: "acme-eu"}, {Tenant: "acme.eu"},
-		{Tenant: "acme0"}, {Tenant: "Acme"}, {Tenant: "a"}, {Tenant: "Z_z", Priority: job.PriorityLow},
+		job.DefaultLane, acme, acmeHigh, acmeLow, {Tenant: "acme", Priority: job.PriorityNormal}, {Tenant: "acme-eu"},
+		{Tenant: "acme.eu"}, {Tenant: "acme0"}, {Tenant: "Acme"}, {Tenant: "a"}, {Tenant: "Z_z", Priority: job.PriorityLow},
 	}
 )
 
@@ -80,7 +80,8 @@ func (f *fixture) dueLanes(after store.LaneDue, until time.Time, limit int) (all
 			return all
 		}
 		if len(page.Lanes) > limit || page.Next.Compare(after) <= 0 || pages > 1000 {
-			f.Fatalf("page %d after %v has %d lanes of %d, and the next is after %v", pages, after, len(page.Lanes), limit, page.Next)
+			f.Fatalf("page %d after %v has %d lanes of %d, and the next is after %v", pages, after, len(page.Lanes), limit,
+				page.Next)
 		}
 		after = page.Next
 	}
@@ -166,11 +167,12 @@ func testDueLanes(f *fixture) {
 	f.expectDue("all", store.LaneDue{}, 20*time.Minute, all)
 	f.expectDue("what is due", store.LaneDue{}, 0, between(-time.Hour, 0))
 	f.expectDue("what is due a millisecond before", store.LaneDue{}, -time.Millisecond, between(-time.Hour, -time.Minute))
-	f.expectDue("what becomes due from a time on", store.LaneDue{DueAt: epoch.Add(time.Minute)}, 5*time.Minute, between(time.Minute, 5*time.Minute))
-	f.expectDue("what becomes due a millisecond later", store.LaneDue{DueAt: epoch.Add(time.Minute + time.Millisecond)}, 5*time.Minute,
-		between(2*time.Minute, 5*time.Minute))
-	f.expectDue("what comes after one of them", store.LaneDue{Lane: lookalikes[3], DueAt: epoch.Add(time.Minute)}, 5*time.Minute,
-		between(2*time.Minute, 5*time.Minute))
+	f.expectDue("what becomes due from a time on", store.LaneDue{DueAt: epoch.Add(time.Minute)}, 5*time.Minute,
+		between(time.Minute, 5*time.Minute))
+	f.expectDue("what becomes due a millisecond later", store.LaneDue{DueAt: epoch.Add(time.Minute + time.Millisecond)},
+		5*time.Minute, between(2*time.Minute, 5*time.Minute))
+	f.expectDue("what comes after one of them", store.LaneDue{Lane: lookalikes[3], DueAt: epoch.Add(time.Minute)},
+		5*time.Minute, between(2*time.Minute, 5*time.Minute))
 	f.expectDue("nothing", store.LaneDue{DueAt: epoch.Add(time.Hour)}, 2*time.Hour, between(1, 0))
 }
 
@@ -287,8 +289,10 @@ func testQuotas(f *fixture) {
 	now := epoch.Add(time.Minute)
 	claim := f.claimOf(now, store.Quota{Lane: acmeLow, Limit: 2}, store.Quota{Lane: job.Lane{Tenant: "nobody"}, Limit: 3},
 		store.Quota{Lane: acme, Limit: 3}, store.Quota{Lane: job.Lane{Tenant: "a"}, Limit: 9})
-	expectSame(f, "claimed", claimedKeys(claim), []string{"acme!l 0l", "acme!l 1l", "acme 0", "acme 1", "acme 2", "a 0", "a 1", "a 2", "a 3", "a 4"})
-	expectSame(f, "left", claim.Quotas, []store.QuotaLeft{{Found: 2, More: true}, {}, {Found: 3, More: true}, {Found: 5, Next: now.Add(lease)}})
+	expectSame(f, "claimed", claimedKeys(claim),
+		[]string{"acme!l 0l", "acme!l 1l", "acme 0", "acme 1", "acme 2", "a 0", "a 1", "a 2", "a 3", "a 4"})
+	expectSame(f, "left", claim.Quotas, []store.QuotaLeft{{Found: 2, More: true}, {}, {Found: 3, More: true},
+		{Found: 5, Next: now.Add(lease)}})
 	expect(f, "more", claim.More(), true)
 	claim = f.claimOf(now, store.Quota{Lane: acme, Limit: 10}, store.Quota{Lane: acmeLow, Limit: 10})
 	expectSame(f, "claimed next", claimedKeys(claim), []string{"acme 3", "acme 4", "acme!l 2l", "acme!l 3l", "acme!l 4l"})
@@ -308,7 +312,8 @@ func testQuotaRange(f *fixture) {
 		f.put(in(acme, strconv.Itoa(i), epoch, time.Duration(i)*time.Second))
 	}
 	at := func(seconds int) time.Time { return epoch.Add(time.Duration(seconds) * time.Second) }
-	claim := f.claimOf(at(4), store.Quota{Lane: acme, Until: at(1), Limit: 1}, store.Quota{Lane: acme, After: at(1), Limit: 2})
+	claim := f.claimOf(at(4), store.Quota{Lane: acme, Until: at(1), Limit: 1},
+		store.Quota{Lane: acme, After: at(1), Limit: 2})
 	expectSame(f, "claimed", claimedKeys(claim), []string{"acme 0", "acme 2", "acme 3"})
 	expectSame(f, "left", claim.Quotas, []store.QuotaLeft{{Found: 1, More: true}, {Found: 2, More: true}})
 	claim = f.claimOf(at(4), store.Quota{Lane: acme, After: at(1), Until: at(3), Limit: 5})
@@ -321,16 +326,20 @@ func testQuotaNext(f *fixture) {
 	f.put(in(acme, "k", epoch, 0, time.Second, time.Hour))
 	f.put(in(acmeHigh, "high", epoch, 2*time.Hour))
 	all := store.Quota{Lane: acme, Limit: 10}
-	expect(f, "next, of an empty lane", f.claimOf(epoch, store.Quota{Lane: acmeLow, Limit: 1}).Quotas[0], store.QuotaLeft{})
+	expect(f, "next, of an empty lane", f.claimOf(epoch, store.Quota{Lane: acmeLow, Limit: 1}).Quotas[0],
+		store.QuotaLeft{})
 	claim := f.claimOf(epoch, all)
 	expect(f, "left after the first", claim.Quotas[0], store.QuotaLeft{Found: 1, Next: epoch.Add(time.Second)})
 	f.settle(settlement(claim.Occurrences[0], store.Ack))
 	claim = f.claimOf(epoch.Add(time.Second), all)
-	expect(f, "left after the second, which is held", claim.Quotas[0], store.QuotaLeft{Found: 1, Next: epoch.Add(time.Second + lease)})
+	expect(f, "left after the second, which is held", claim.Quotas[0],
+		store.QuotaLeft{Found: 1, Next: epoch.Add(time.Second + lease)})
 	f.settle(settlement(claim.Occurrences[0], store.Ack))
-	expect(f, "left when nothing is due", f.claimOf(epoch.Add(time.Minute), all).Quotas[0], store.QuotaLeft{Next: epoch.Add(time.Hour)})
+	expect(f, "left when nothing is due", f.claimOf(epoch.Add(time.Minute), all).Quotas[0],
+		store.QuotaLeft{Next: epoch.Add(time.Hour)})
 	f.claimOf(epoch.Add(time.Hour), all)
-	early := store.ClaimParams{Now: epoch.Add(2*time.Hour - lease/2), Early: lease / 2, Lease: lease, Quotas: []store.Quota{{Lane: acmeHigh, Limit: 1}}}
+	early := store.ClaimParams{Now: epoch.Add(2*time.Hour - lease/2), Early: lease / 2, Lease: lease,
+		Quotas: []store.Quota{{Lane: acmeHigh, Limit: 1}}}
 	got, err := f.store().Claim(f.Context(), early)
 	f.must(err)
 	expectSame(f, "claimed early", claimedKeys(got), []string{"acme!h high"})
@@ -342,7 +351,8 @@ func testQuotaApart(f *fixture) {
 	}
 	f.put(in(acmeHigh, "late", epoch, time.Second))
 	f.put(in(job.DefaultLane, "last", epoch, 2*time.Second))
-	claim := f.claimOf(epoch.Add(time.Minute), store.Quota{Lane: job.DefaultLane, Limit: 5}, store.Quota{Lane: acmeHigh, Limit: 5}, store.Quota{Lane: acme, Limit: 1})
+	claim := f.claimOf(epoch.Add(time.Minute), store.Quota{Lane: job.DefaultLane, Limit: 5},
+		store.Quota{Lane: acmeHigh, Limit: 5}, store.Quota{Lane: acme, Limit: 1})
 	expect(f, "claimed", len(claim.Occurrences), 3)
 	expectSame(f, "the first two", claimedKeys(claim)[:2], []string{"default last", "acme!h late"})
 }
@@ -350,7 +360,8 @@ func testQuotaApart(f *fixture) {
 func testQuotaPaused(f *fixture) {
 	for i := range 4 {
 		f.put(in(acme, "paused"+strconv.Itoa(i), epoch, time.Minute))
-		f.must(f.store().Pause(f.Context(), job.Name{Tenant: "acme", Key: "paused" + strconv.Itoa(i)}, job.NewRevision(epoch), epoch))
+		f.must(f.store().Pause(f.Context(), job.Name{Tenant: "acme", Key: "paused" + strconv.Itoa(i)}, job.NewRevision(epoch),
+			epoch))
 	}
 	f.put(in(acme, "k", epoch, 2*time.Minute))
 	f.put(in(acmeLow, "low", epoch, 2*time.Minute))
@@ -428,6 +439,8 @@ func testPriorityChanges(f *fixture) {
 	f.put(in(acme, "k", epoch, time.Minute, time.Hour))
 	f.put(in(acmeHigh, "k", epoch, time.Minute))
 	expectSame(f, "lanes", f.lanes(), map[string]time.Duration{acmeHigh.String(): time.Minute})
-	expect(f, "claimed of the old lane", len(f.claimOf(epoch.Add(time.Hour), store.Quota{Lane: acme, Limit: 5}).Occurrences), 0)
-	expect(f, "claimed of the new one", len(f.claimOf(epoch.Add(time.Hour), store.Quota{Lane: acmeHigh, Limit: 5}).Occurrences), 1)
+	expect(f, "claimed of the old lane", len(f.claimOf(epoch.Add(time.Hour),
+		store.Quota{Lane: acme, Limit: 5}).Occurrences), 0)
+	expect(f, "claimed of the new one", len(f.claimOf(epoch.Add(time.Hour),
+		store.Quota{Lane: acmeHigh, Limit: 5}).Occurrences), 1)
 }

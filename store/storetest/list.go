@@ -43,7 +43,8 @@ func testJobsPrefix(f *fixture) {
 		{"🔔", "", `["🔔" "🔔x"]`},
 		{"none", "", `[]`},
 	} {
-		expect(f, fmt.Sprintf("prefix %q after %q", c.prefix, c.after), keys(f.jobs(store.JobFilter{Prefix: c.prefix, After: c.after})), c.want)
+		expect(f, fmt.Sprintf("prefix %q after %q", c.prefix, c.after),
+			keys(f.jobs(store.JobFilter{Prefix: c.prefix, After: c.after})), c.want)
 	}
 	for i, s := range f.jobs(store.JobFilter{}) {
 		expect(f, "live "+s.Key, s.Live(), i%2 == 0)
@@ -154,7 +155,8 @@ func testNext(f *fixture) {
 		settlements = append(settlements, settlement(c, outcome))
 	}
 	f.settle(settlements...)
-	for key, want := range map[string]time.Duration{"a": 2 * time.Minute, "b": time.Minute, "c": 2 * time.Minute, "d": 2 * time.Minute} {
+	for key, want := range map[string]time.Duration{"a": 2 * time.Minute, "b": time.Minute, "c": 2 * time.Minute,
+		"d": 2 * time.Minute} {
 		next("settled", key, epoch.Add(want))
 	}
 	f.pause(name("a"), epoch)

@@ -49,7 +49,8 @@ func testMissMany(f *fixture) {
 	f.put(newPut(name("b"), epoch, after...))
 	var settlements []store.Settlement
 	for i, c := range f.claim(epoch.Add(time.Second), 100) {
-		settlements = append(settlements, settlement(c, []store.Outcome{store.Miss, store.Ack, store.Miss, store.Retry}[i/2%4]))
+		settlements = append(settlements, settlement(c,
+			[]store.Outcome{store.Miss, store.Ack, store.Miss, store.Retry}[i/2%4]))
 	}
 	f.settle(settlements...)
 	expect(f, "missed in all", f.job(name("a")).Missed+f.job(name("b")).Missed, 20)

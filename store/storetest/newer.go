@@ -32,12 +32,18 @@ func testPutSuperseded(f *fixture) {
 		want  error
 	}{
 		{"taken later", submitted(epoch), store.Condition{}, store.Replaced{}, store.ErrSuperseded},
-		{"taken later, and there should be none", submitted(epoch), store.Condition{Absent: true}, store.Replaced{}, store.ErrSuperseded},
-		{"taken later, and there is one as there should be", submitted(epoch), store.Condition{Present: true}, store.Replaced{}, store.ErrSuperseded},
-		{"taken later, and another was meant", submitted(epoch), store.Condition{Versions: []job.Revision{job.NewRevision(epoch)}}, store.Replaced{}, store.ErrSuperseded},
-		{"taken later, though it was meant", submitted(epoch), store.Condition{}, store.Replaced{Version: there.Job.Version}, store.ErrSuperseded},
-		{"the last of the span", store.Span{After: job.NewRevision(epoch), Until: there.Job.Version}, store.Condition{}, store.Replaced{}, store.ErrSuperseded},
-		{"taken before, and another was meant", submitted(epoch.Add(2 * time.Second)), store.Condition{Absent: true}, store.Replaced{}, store.ErrPrecondition},
+		{"taken later, and there should be none", submitted(epoch), store.Condition{Absent: true}, store.Replaced{},
+			store.ErrSuperseded},
+		{"taken later, and there is one as there should be", submitted(epoch), store.Condition{Present: true},
+			store.Replaced{}, store.ErrSuperseded},
+		{"taken later, and another was meant", submitted(epoch),
+			store.Condition{Versions: []job.Revision{job.NewRevision(epoch)}}, store.Replaced{}, store.ErrSuperseded},
+		{"taken later, though it was meant", submitted(epoch), store.Condition{}, store.Replaced{Version: there.Job.Version},
+			store.ErrSuperseded},
+		{"the last of the span", store.Span{After: job.NewRevision(epoch), Until: there.Job.Version}, store.Condition{},
+			store.Replaced{}, store.ErrSuperseded},
+		{"taken before, and another was meant", submitted(epoch.Add(2 * time.Second)), store.Condition{Absent: true},
+			store.Replaced{}, store.ErrPrecondition},
 	} {
 		p := newPut(name("k"), epoch, 2*time.Hour)
 		p.Newer, p.If, p.From = c.newer, c.cond, c.from
@@ -145,7 +151,8 @@ func testCancelSuperseded(f *fixture) {
 	f.cancel(name("own"))
 	_, err := f.store().SettleDead(f.Context(), redrive(job.DefaultTenant, later, buried.ID))
 	f.must(err)
-	results, err := f.store().Cancel(f.Context(), []job.Name{name("own")}, store.Asked{Now: epoch, Newer: submitted(epoch)})
+	results, err := f.store().Cancel(f.Context(), []job.Name{name("own")},
+		store.Asked{Now: epoch, Newer: submitted(epoch)})
 	f.must(err)
 	expectSame(f, "results without a job", results, []store.CancelResult{{Found: true, Cancelled: 1}})
 	expect(f, "claimed after all", len(f.claim(epoch.Add(24*time.Hour), 10)), 0)

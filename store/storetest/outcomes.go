@@ -128,8 +128,8 @@ func testOutcomesCarried(f *fixture) {
 	}
 }
 
-// testOutcomesCarriedLate: what is settled after the put was made and before it takes effect was the replaced job's, and
-// is none of the new one's outcomes.
+// testOutcomesCarriedLate: what is settled after the put was made and before it takes effect was the replaced job's,
+// and is none of the new one's outcomes.
 func testOutcomesCarriedLate(f *fixture) {
 	for i, outcome := range []store.Outcome{store.Ack, store.Bury, store.Miss} {
 		n := name(fmt.Sprint("k", i))

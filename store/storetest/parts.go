@@ -16,8 +16,9 @@ var partTests = []namedTest{
 
 // newSequence is a submission of a sequence at now: at once a job step, a minute later another, with metadata.
 func newSequence(n job.Name, now time.Time, subscribers string) store.Put {
-	draft, err := job.Decode(fmt.Appendf(nil, `{"key":%q,"timezone":"Europe/Paris","subscribers":%s,"steps":[{"type":"job"},
-		{"type":"wait_certain_period","delay_period":1,"delay_unit":"minute"},{"type":"job","metadata":{"n":[1,"<é>",1e2]}}],
+	draft, err := job.Decode(fmt.Appendf(nil, `{"key":%q,"timezone":"Europe/Paris","subscribers":%s,
+		"steps":[{"type":"job"},{"type":"wait_certain_period","delay_period":1,"delay_unit":"minute"},
+			{"type":"job","metadata":{"n":[1,"<é>",1e2]}}],
 		"callback":{"type":"http","data":{"url":"http://127.0.0.1/","payload":1}}}`, n.Key, subscribers))
 	if err != nil {
 		panic(err)

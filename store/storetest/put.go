@@ -29,7 +29,8 @@ var putTests = []namedTest{
 
 func testPutKeeps(f *fixture) {
 	p := newPut(name("k"), epoch, time.Minute, 2*time.Minute)
-	p.Job.Options.Retry = job.Retry{MaxAttempts: 7, Initial: job.Duration(time.Second), Factor: 1.5, Max: job.Duration(time.Hour)}
+	p.Job.Options.Retry = job.Retry{MaxAttempts: 7, Initial: job.Duration(time.Second), Factor: 1.5,
+		Max: job.Duration(time.Hour)}
 	p.Job.Options.Trace = traced
 	p.Job.ExpiresAt = epoch.Add(24 * time.Hour)
 	result := f.put(p)
@@ -73,14 +74,16 @@ func testPutKeeps(f *fixture) {
 
 // oddKeys are keys that have broken stores and query builders.
 var oddKeys = []string{
-	"a", "a+b/c", "%", "%25", ".", "..", "batch", "$where", "a.b", "$", "{}", "*", "?", "[a]", "a_b", `a\b`, `"`, "'; DROP TABLE jobs; --",
-	" ", " leading", "trailing ", "ключ", "鍵", "🔔", "\u00e9", "e\u0301", "A", "\u2028", "\U0010FFFF", "{tag}", ":", "a:b", "0", "null",
-	strings.Repeat("k", 255), strings.Repeat("🔔", 63),
+	"a", "a+b/c", "%", "%25", ".", "..", "batch", "$where", "a.b", "$", "{}", "*", "?", "[a]", "a_b", `a\b`, `"`,
+	"'; DROP TABLE jobs; --", " ", " leading", "trailing ", "ключ", "鍵", "🔔", "\u00e9", "e\u0301", "A", "\u2028",
+	"\U0010FFFF", "{tag}", ":", "a:b",
+	"0", "null", strings.Repeat("k", 255), strings.Repeat("🔔", 63),
 }
 
 // oddPayloads are callback data whose bytes must come back as they are.
 var oddPayloads = []string{
-	`{"payload":12345678901234567890123456789}`, `{"z":1,"a":2,"payload":{"b":1,"a":2}}`, `{ "payload" :  [ 1.0, 1e2, -0 ] }`,
+	`{"payload":12345678901234567890123456789}`, `{"z":1,"a":2,"payload":{"b":1,"a":2}}`,
+	`{ "payload" :  [ 1.0, 1e2, -0 ] }`,
 	"{\n\t\"payload\": \"<&>\u2028\\u0000\\/\"}", `{"payload":null}`, `{"$set":{"a.b":1}}`, `{"payload":"🔔"}`, `""`,
 	`{"payload":"` + strings.Repeat("x", 200_000) + `"}`,
 }
@@ -121,8 +124,10 @@ func testPutTimes(f *fixture) {
 	p.Job.Schedule.Instants = instants
 	f.put(begin(p.Job, epoch))
 	f.expectTimes("pending", timestamps(f.pending(name("k")), occurrenceTime), instants...)
-	f.expectTimes("due", timestamps(f.pending(name("k")), func(o job.Occurrence) time.Time { return o.DueAt }), instants...)
-	f.expectTimes("schedule", timestamps(f.job(name("k")).Schedule.Instants, func(t time.Time) time.Time { return t }), instants...)
+	f.expectTimes("due", timestamps(f.pending(name("k")), func(o job.Occurrence) time.Time { return o.DueAt }),
+		instants...)
+	f.expectTimes("schedule", timestamps(f.job(name("k")).Schedule.Instants, func(t time.Time) time.Time { return t }),
+		instants...)
 
 	expect(f, "next due", f.nextDue(), instants[0])
 	expect(f, "claimed one millisecond before the instant", len(f.claim(instants[2].Add(-time.Millisecond), 10)), 2)
@@ -192,7 +197,8 @@ func testPutConditions(f *fixture) {
 		{"present, of none", "new2", store.Condition{Present: true}, false},
 		{"version, of none", "new3", store.Condition{Versions: []job.Revision{first.Job.Revision}}, false},
 		{"another version", "there", store.Condition{Versions: []job.Revision{job.NewRevision(epoch)}}, false},
-		{"one of two versions", "there", store.Condition{Versions: []job.Revision{job.NewRevision(epoch), first.Job.Revision}}, true},
+		{"one of two versions", "there", store.Condition{Versions: []job.Revision{job.NewRevision(epoch),
+			first.Job.Revision}}, true},
 		{"a version that was replaced", "there", store.Condition{Versions: []job.Revision{first.Job.Revision}}, false},
 		{"present, of one that exists", "there", store.Condition{Present: true}, true},
 	} {
@@ -214,7 +220,8 @@ func testPutConditions(f *fixture) {
 		expect(f, c.name+": pending", len(f.pending(name(c.key))), map[bool]int{true: 1}[beforeErr == nil])
 	}
 	// What failed has left nothing behind that could fire.
-	f.expectTimes("claimed", timestamps(f.claim(epoch.Add(24*time.Hour), 100), claimedTime), epoch.Add(2*time.Hour), epoch.Add(2*time.Hour))
+	f.expectTimes("claimed", timestamps(f.claim(epoch.Add(24*time.Hour), 100), claimedTime), epoch.Add(2*time.Hour),
+		epoch.Add(2*time.Hour))
 }
 
 func testPutMany(f *fixture) {
@@ -247,7 +254,8 @@ func testPutMany(f *fixture) {
 	f.expectTimes("its occurrences", timestamps(f.pending(name("many-7")), occurrenceTime), epoch.Add(6*time.Hour))
 	f.expectTimes("the replaced one's", timestamps(f.pending(name("old")), occurrenceTime), epoch.Add(3*time.Hour))
 	for _, i := range []int{0, 30, 59} {
-		f.expectTimes("occurrences", timestamps(f.pending(puts[i].Job.Name), occurrenceTime), epoch.Add(time.Duration(i)*time.Minute))
+		f.expectTimes("occurrences", timestamps(f.pending(puts[i].Job.Name), occurrenceTime),
+			epoch.Add(time.Duration(i)*time.Minute))
 	}
 	expect(f, "results of nothing", len(f.store().Put(f.Context(), nil)), 0)
 }
@@ -294,7 +302,8 @@ func testPutRace(f *fixture) {
 		replaced[r.Replaced]++
 		if puts[i].Job.Revision == winner.Revision {
 			want := timestamps(puts[i].Occurrences, occurrenceTime)
-			f.expectTimes("pending of the winner", timestamps(f.pending(name("k")), occurrenceTime), puts[i].Job.Schedule.Instants...)
+			f.expectTimes("pending of the winner", timestamps(f.pending(name("k")), occurrenceTime),
+				puts[i].Job.Schedule.Instants...)
 			claimed := f.claim(epoch.Add(100*time.Hour), 200)
 			got := timestamps(claimed, claimedTime)
 			expect(f, "all that can be claimed", strings.Join(got, " "), strings.Join(want, " "))

@@ -40,7 +40,8 @@ const collection = "things"
 
 // write is a change that writes a record with a body, at the epoch.
 func write(key, body string) store.RecordChange {
-	return store.RecordChange{Collection: collection, Key: key, Version: job.NewRevision(epoch), Body: []byte(body), Now: epoch}
+	return store.RecordChange{Collection: collection, Key: key, Version: job.NewRevision(epoch), Body: []byte(body),
+		Now: epoch}
 }
 
 // remove is a change that deletes a record, at the epoch.
@@ -144,7 +145,8 @@ func (f *fixture) expectPage(what string, page []store.Record, changes ...store.
 	}
 	for i, got := range page {
 		want := written(changes[i])
-		if got.Key != want.Key || got.Version != want.Version || !bytes.Equal(got.Body, want.Body) || got.ExpiresAt != want.ExpiresAt {
+		if got.Key != want.Key || got.Version != want.Version || !bytes.Equal(got.Body, want.Body) ||
+			got.ExpiresAt != want.ExpiresAt {
 			f.Errorf("%s: record %d:\n got %.200q %s %.80q %s\nwant %.200q %s %.80q %s", what, i,
 				got.Key, got.Version, got.Body, got.ExpiresAt, want.Key, want.Version, want.Body, want.ExpiresAt)
 		}
@@ -290,15 +292,17 @@ func testRecordBounds(f *fixture) {
 		large, write("k", strings.Repeat("x", store.MaxRecordBody+1)), write(long+"x", "1"), beside,
 	}, nil, store.ErrTooLarge, store.ErrTooLarge, nil)
 	f.expectRecords("bounds", beside, large)
-	f.expectWrites("a larger one", []store.RecordChange{write(long, strings.Repeat("y", store.MaxRecordBody+1))}, store.ErrTooLarge)
+	f.expectWrites("a larger one", []store.RecordChange{write(long, strings.Repeat("y", store.MaxRecordBody+1))},
+		store.ErrTooLarge)
 	f.expectRecords("what was there stays", beside, large)
 }
 
 // byteOrder are keys in the order of their bytes, which is neither that of any language nor that of UTF-16, with
 // characters that mean something to the one or other query language.
 var byteOrder = []string{
-	" ", " a", "!", "#", "$", "$a", "%", "(a", "*", "+", "-", ".", "/", "0", "10", "9", ":", "A", "B", "[a", "\\", "]", "^a", "_",
-	"a", "a ", "a%", "a*", "a-b", "a.b", "a/b", "aB", "a\\", "a_", "a_b", "aa", "ab", "aé", "b", "{a}", "|", "~", "é", "ö", "日本", "\uffff", "🔔", "🔔x",
+	" ", " a", "!", "#", "$", "$a", "%", "(a", "*", "+", "-", ".", "/", "0", "10", "9", ":", "A", "B", "[a", "\\", "]",
+	"^a", "_", "a", "a ", "a%", "a*", "a-b", "a.b", "a/b", "aB", "a\\", "a_", "a_b", "aa", "ab", "aé", "b", "{a}", "|",
+	"~", "é", "ö", "日本", "\uffff", "🔔", "🔔x",
 }
 
 func testListRecords(f *fixture) {
@@ -313,9 +317,10 @@ func testListRecords(f *fixture) {
 		f.expectPage(fmt.Sprintf("by pages of %d", limit), f.allRecords(store.RecordFilter{}, limit), changes...)
 	}
 	for _, c := range []struct{ prefix, after string }{
-		{"", "a"}, {"", "a\\\\"}, {"", "🔔x"}, {"", "none"}, {"a", ""}, {"a", "a*"}, {"a", "Z"}, {"a", "b"}, {"a_", ""}, {"a%", ""}, {"a.", ""},
-		{"a*", ""}, {"a\\", ""}, {"[a", ""}, {"(a", ""}, {"^", ""}, {"$", ""}, {" ", ""}, {"é", ""}, {"\uffff", ""}, {"🔔", ""}, {"🔔", "🔔"},
-		{"none", ""}, {"🔔xy", ""},
+		{"", "a"}, {"", "a\\\\"}, {"", "🔔x"}, {"", "none"}, {"a", ""}, {"a", "a*"}, {"a", "Z"}, {"a", "b"}, {"a_", ""},
+		{"a%", ""}, {"a.", ""}, {"a*", ""}, {"a\\", ""}, {"[a", ""}, {"(a", ""}, {"^", ""}, {"$", ""}, {" ", ""}, {"é", ""},
+		{"\uffff", ""},
+		{"🔔", ""}, {"🔔", "🔔"}, {"none", ""}, {"🔔xy", ""},
 	} {
 		var want []store.RecordChange
 		for _, change := range changes {
@@ -345,7 +350,8 @@ func testListRecordsByKey(f *fixture) {
 		{"none that are there", store.RecordFilter{Keys: []string{"nobody", "aa", "A "}}, []string{}},
 		{"a page", store.RecordFilter{Keys: []string{"b", "a_b", "a"}, Limit: 2}, []string{"a", "a_b"}},
 		{"the next", store.RecordFilter{Keys: []string{"b", "a_b", "a"}, Limit: 2, After: "a_b"}, []string{"b"}},
-		{"those with a prefix", store.RecordFilter{Keys: []string{"b", "a_b", "a_", "a"}, Prefix: "a_"}, []string{"a_", "a_b"}},
+		{"those with a prefix", store.RecordFilter{Keys: []string{"b", "a_b", "a_", "a"}, Prefix: "a_"},
+			[]string{"a_", "a_b"}},
 	} {
 		expectSame(f, c.what, recordKeys(f.records(c.filter)), c.want)
 	}
@@ -353,7 +359,8 @@ func testListRecordsByKey(f *fixture) {
 	for i := range many {
 		many[i] = fmt.Sprintf("none %d", i)
 	}
-	expectSame(f, "among many", recordKeys(f.records(store.RecordFilter{Keys: append(many, "b", "a")})), []string{"a", "b"})
+	expectSame(f, "among many", recordKeys(f.records(store.RecordFilter{Keys: append(many, "b", "a")})),
+		[]string{"a", "b"})
 }
 
 func testRecordCollections(f *fixture) {
@@ -375,7 +382,8 @@ func testRecordCollections(f *fixture) {
 				want = want[:1]
 			}
 			f.expectPage(what+": "+name, f.allRecords(store.RecordFilter{Collection: name}, 1), want...)
-			f.expectPage(what+": by key: "+name, f.records(store.RecordFilter{Collection: name, Keys: []string{"k", "b:k"}}), want...)
+			f.expectPage(what+": by key: "+name, f.records(store.RecordFilter{Collection: name, Keys: []string{"k", "b:k"}}),
+				want...)
 		}
 	}
 	expectCollections("written", "")
@@ -409,14 +417,16 @@ func testExpiredRecords(f *fixture) {
 		f.expectPage("when they have expired", f.allRecords(filter(end), limit), lasting...)
 		f.expectPage("long after", f.allRecords(filter(end.Add(1000*time.Hour)), limit), lasting...)
 	}
-	expectSame(f, "by key", recordKeys(f.records(store.RecordFilter{Keys: []string{"k00", "k09", "k10"}, Now: end})), []string{"k09"})
+	expectSame(f, "by key", recordKeys(f.records(store.RecordFilter{Keys: []string{"k00", "k09", "k10"}, Now: end})),
+		[]string{"k09"})
 
 	renewed := until(write("k00", "renewed"), end.Add(time.Minute))
 	kept := write("k01", "kept")
 	f.writeRecords(renewed, kept, ifAbsent(at(write("k02", "anew"), end)))
 	expectSame(f, "of those that were renewed", recordKeys(f.records(store.RecordFilter{Prefix: "k0", Now: end})),
 		[]string{"k00", "k01", "k02", "k09"})
-	expectSame(f, "of those that were renewed, later", recordKeys(f.records(store.RecordFilter{Prefix: "k0", Now: end.Add(time.Minute)})),
+	expectSame(f, "of those that were renewed, later",
+		recordKeys(f.records(store.RecordFilter{Prefix: "k0", Now: end.Add(time.Minute)})),
 		[]string{"k01", "k02", "k09"})
 }
 
@@ -431,12 +441,14 @@ func testSweepRecords(f *fixture) {
 		f.writeRecords(c)
 	}
 	later, lasting := until(write("later", "1"), end.Add(time.Millisecond)), write("lasting", "1")
-	f.writeRecords(later, lasting, until(write("renewed", "1"), end), until(write("kept", "1"), end), until(write("deleted", "1"), end))
+	f.writeRecords(later, lasting, until(write("renewed", "1"), end), until(write("kept", "1"), end),
+		until(write("deleted", "1"), end))
 	renewed, kept := until(write("renewed", "2"), end.Add(time.Hour)), write("kept", "2")
 	f.writeRecords(renewed, kept, remove("deleted"))
 
 	expect(f, "swept before they expire", f.sweep(store.SweepParams{Now: end.Add(-time.Millisecond)}), store.Swept{})
-	expect(f, "records before", len(f.records(store.RecordFilter{}))+len(f.records(store.RecordFilter{Collection: "others"})), n+4)
+	others := f.records(store.RecordFilter{Collection: "others"})
+	expect(f, "records before", len(f.records(store.RecordFilter{}))+len(others), n+4)
 	swept := 0
 	for _, want := range []int{3, 3, n - 6} {
 		got := f.sweep(store.SweepParams{Now: end, Limit: 3})
@@ -594,7 +606,8 @@ func testRecordsEnded(f *fixture) {
 	ended, cancel := context.WithCancel(f.Context())
 	cancel()
 	_, listErr := f.store().Records(ended, store.RecordFilter{Collection: collection, Limit: 1, Now: epoch})
-	_, namedErr := f.store().Records(ended, store.RecordFilter{Collection: collection, Limit: 1, Now: epoch, Keys: []string{"there"}})
+	_, namedErr := f.store().Records(ended,
+		store.RecordFilter{Collection: collection, Limit: 1, Now: epoch, Keys: []string{"there"}})
 	answers := f.store().WriteRecords(ended, []store.RecordChange{write("k", "1"), write("there", "2"), remove("there")})
 	expect(f, "answers", len(answers), 3)
 	for i, err := range append(answers, listErr, namedErr) {

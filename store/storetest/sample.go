@@ -63,7 +63,8 @@ func testSample(f *fixture) {
 	}
 	f.claimOf(epoch, store.Quota{Lane: acmeHigh, Limit: 1})
 	expectSame(f, "while one is held", f.sampled(acmeHigh, epoch, 10), of(time.Second, 2*time.Second, lease, time.Hour))
-	expectSame(f, "they are as they were", f.counts(epoch.Add(time.Second), 10, acmeHigh), []store.Count{{Pending: 4, Due: 1}})
+	expectSame(f, "they are as they were", f.counts(epoch.Add(time.Second), 10, acmeHigh),
+		[]store.Count{{Pending: 4, Due: 1}})
 	expect(f, "beside a dead letter", len(f.sampled(acme, epoch, 10)), 1)
 }
 
@@ -71,7 +72,8 @@ func testSampleMany(f *fixture) {
 	const jobs, each = 40, 2
 	var want []string
 	for i := range jobs * each {
-		p := in(acme, fmt.Sprint("k", i%jobs), epoch, time.Duration(i%jobs)*time.Second, time.Duration(i%jobs+jobs)*time.Second)
+		p := in(acme, fmt.Sprint("k", i%jobs), epoch, time.Duration(i%jobs)*time.Second,
+			time.Duration(i%jobs+jobs)*time.Second)
 		want = append(want, sampleText(epoch.Add(time.Duration(i)*time.Second), p.Job.Callback))
 		if i < jobs {
 			f.put(p)
@@ -111,7 +113,8 @@ func testSampleCallbacks(f *fixture) {
 		sampleText(epoch.Add(2*time.Second), trigger(n, epoch, 0).Own.Callback),
 	})
 	f.claimOf(epoch.Add(time.Second), store.Quota{Lane: acme, Limit: 1})
-	expect(f, "sampled when the paused one is put back", len(f.sampled(acme, epoch.Add(time.Second+time.Millisecond), 10)), 2)
+	expect(f, "sampled when the paused one is put back", len(f.sampled(acme, epoch.Add(time.Second+time.Millisecond), 10)),
+		2)
 }
 
 func testSampleEnded(f *fixture) {

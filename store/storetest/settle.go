@@ -154,7 +154,8 @@ func testSettleMixed(f *fixture) {
 	}
 	var settlements []store.Settlement
 	for i, c := range append(f.claim(epoch, 8), f.claim(epoch, 12)...) {
-		settlements = append(settlements, settlement(c, []store.Outcome{store.Ack, store.Retry, store.Bury, store.Release}[i%4]))
+		settlements = append(settlements, settlement(c,
+			[]store.Outcome{store.Ack, store.Retry, store.Bury, store.Release}[i%4]))
 	}
 	unknown := settlements[0]
 	unknown.ID = job.OccurrenceID(name("unknown"), "", epoch, 0, "")

@@ -80,7 +80,8 @@ func testSweepDeadLetters(f *fixture) {
 
 	expect(f, "swept without a bound", f.sweep(store.SweepParams{Now: now}), store.Swept{})
 	bound := epoch.Add(time.Minute)
-	expect(f, "first", f.sweep(store.SweepParams{Now: now, FailedBefore: bound, Limit: 1}), store.Swept{DeadLetters: 1, More: true})
+	expect(f, "first", f.sweep(store.SweepParams{Now: now, FailedBefore: bound, Limit: 1}),
+		store.Swept{DeadLetters: 1, More: true})
 	expect(f, "second", f.sweep(store.SweepParams{Now: now, FailedBefore: bound}), store.Swept{DeadLetters: 1})
 	left := f.deadLetters(store.DeadLetterFilter{})
 	if len(left) != 2 || left[0].Name.Key != "late" || left[1].Name.Key != "young" {

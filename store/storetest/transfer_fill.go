@@ -19,7 +19,8 @@ var tenants = []string{job.DefaultTenant, "o/t %2F", "other"}
 // fill puts one of everything that a store keeps, as it is a minute after the epoch.
 func (f *fixture) fill() {
 	f.Helper()
-	for _, key := range []string{"list", `a/b %2F?#"\<é>&`, "🔔", "job:default/x", "acked", "retried", "released", "buried", "redriven", "cancelled"} {
+	for _, key := range []string{"list", `a/b %2F?#"\<é>&`, "🔔", "job:default/x", "acked", "retried", "released", "buried",
+		"redriven", "cancelled"} {
 		p := newPut(name(key), epoch, 0, 10*time.Minute, time.Hour)
 		p.Job.Options.Retry.MaxAttempts = 7
 		p.Job.Options.Trace = traced
@@ -33,13 +34,16 @@ func (f *fixture) fill() {
 	finished := newPut(name("finished"), epoch)
 	finished.Job.ExpiresAt = epoch.Add(24 * time.Hour)
 	f.put(finished)
-	for key, subscribers := range map[string]string{"steps": "null", "counted": "3", "named": `["a","b \"<é>",{"id":7, "name":"<x>"}]`} {
+	for key, subscribers := range map[string]string{
+		"steps": "null", "counted": "3", "named": `["a","b \"<é>",{"id":7, "name":"<x>"}]`,
+	} {
 		f.put(newSequence(name(key), epoch, subscribers))
 	}
 	f.fillRecurring()
 	for _, c := range f.claim(epoch, 100) { // what is left claimed is held
 		outcome, ok := map[string]store.Outcome{
-			"acked": store.Ack, "retried": store.Retry, "released": store.Release, "buried": store.Bury, "redriven": store.Bury, "named": store.Bury,
+			"acked": store.Ack, "retried": store.Retry, "released": store.Release, "buried": store.Bury, "redriven": store.Bury,
+			"named": store.Bury,
 		}[c.Name.Key]
 		if ok {
 			f.settle(settlement(c, outcome))
@@ -121,7 +125,9 @@ func sorted(records []store.Document) (jobs []job.Job, occurrences []job.Occurre
 			occurrences = append(occurrences, *r.Occurrence)
 		}
 	}
-	slices.SortFunc(jobs, func(a, b job.Job) int { return cmp.Or(cmp.Compare(a.Tenant, b.Tenant), cmp.Compare(a.Key, b.Key)) })
+	slices.SortFunc(jobs, func(a, b job.Job) int {
+		return cmp.Or(cmp.Compare(a.Tenant, b.Tenant), cmp.Compare(a.Key, b.Key))
+	})
 	slices.SortFunc(occurrences, func(a, b job.Occurrence) int { return a.ID.Compare(b.ID) })
 	return jobs, occurrences
 }

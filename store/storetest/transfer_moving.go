@@ -38,7 +38,8 @@ func testMovedGoesOn(f *fixture) {
 		expectEach(f, what+": claimed", got, want)
 	}
 	// Before and after the leases end that are held, and at later instants and retries.
-	for _, after := range []time.Duration{0, 10 * time.Second, 59 * time.Second, time.Minute, 2 * time.Minute, 10 * time.Minute, time.Hour, 2 * time.Hour} {
+	for _, after := range []time.Duration{0, 10 * time.Second, 59 * time.Second, time.Minute, 2 * time.Minute,
+		10 * time.Minute, time.Hour, 2 * time.Hour} {
 		compare(after)
 	}
 	for _, key := range []string{"retried", "acked", "paused"} {
@@ -63,7 +64,9 @@ func (f *fixture) expandAll(now time.Time) (all []job.Job) {
 		}
 		all, more = append(all, claimed.Jobs...), claimed.More
 	}
-	slices.SortFunc(all, func(a, b job.Job) int { return cmp.Or(cmp.Compare(a.Tenant, b.Tenant), cmp.Compare(a.Key, b.Key)) })
+	slices.SortFunc(all, func(a, b job.Job) int {
+		return cmp.Or(cmp.Compare(a.Tenant, b.Tenant), cmp.Compare(a.Key, b.Key))
+	})
 	return all
 }
 
@@ -105,7 +108,8 @@ func testMovedTicks(f *fixture) {
 	for i, key := range keys {
 		cursor := f.job(name(key)).Cursor
 		expect(f, "expanded to the end", cursor.After(now), true)
-		expectFired(f, "over all moves", name(key), fired, ticks(epoch.Add(time.Duration(i)*3*time.Second), 10*time.Second, cursor))
+		expectFired(f, "over all moves", name(key), fired,
+			ticks(epoch.Add(time.Duration(i)*3*time.Second), 10*time.Second, cursor))
 		expect(f, "missed", f.job(name(key)).Missed, 0)
 	}
 }
@@ -116,7 +120,8 @@ func testMovedChanges(f *fixture) {
 	g := f.moved()
 	list, due := g.job(name("list")), g.job(name("due"))
 
-	expect(f, "cancelled", g.cancel(name("list"))[0], f.cancel(name("list"))[0]) // with what was triggered of it, and what is held
+	// With its triggered occurrence, and the held one.
+	expect(f, "cancelled", g.cancel(name("list"))[0], f.cancel(name("list"))[0])
 	g.must(g.store().Amend(f.Context(), amendment(due.Job, due.Version, epoch)))
 	replacement := newPut(name("🔔"), epoch, time.Minute)
 	replacement.If = store.Condition{Versions: []job.Revision{g.job(name("🔔")).Version}}
@@ -124,7 +129,8 @@ func testMovedChanges(f *fixture) {
 	dead := g.deadLetters(store.DeadLetterFilter{Key: "buried"})
 	expect(f, "dead letters", len(dead), 1)
 	expect(f, "redriven", g.redrive(dead[0].ID), 1)
-	n, err := g.store().SettleDead(f.Context(), discard(job.DefaultTenant, g.deadLetters(store.DeadLetterFilter{Key: "named"})[0].ID))
+	n, err := g.store().SettleDead(f.Context(),
+		discard(job.DefaultTenant, g.deadLetters(store.DeadLetterFilter{Key: "named"})[0].ID))
 	g.must(err)
 	expect(f, "deleted dead letters", n, 1)
 

@@ -9,10 +9,10 @@ import (
 	"path/filepath"
 )
 
-// indexIDs gives the collections of a database indexes by which SQLite finds a document by its id. FerretDB makes one
-// that would do, on _ferretdb_sjson->"_id", but asks for _ferretdb_sjson->'$._id', which to SQLite is something else.
-// So each document that is updated or deleted is looked for in the whole collection, and a test with a few thousand of
-// them takes minutes on a busy machine.
+// indexIDs creates indexes by which SQLite finds the documents of a database by id. FerretDB creates an index on
+// _ferretdb_sjson->"_id", but queries _ferretdb_sjson->'$._id', a different expression to SQLite. Without these
+// indexes, SQLite scans the whole collection for each document to update or delete, and a test with a few thousand
+// documents takes minutes on a busy machine.
 func indexIDs(ctx context.Context, data, database string) (err error) {
 	u := url.URL{
 		Scheme:   "file",

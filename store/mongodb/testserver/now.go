@@ -9,13 +9,13 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// judgeNow does what MongoDB does and FerretDB can't: it judges the condition
+// judgeNow evaluates a condition that MongoDB supports and FerretDB does not,
 //
 //	$expr: {$lte: ["$$NOW", <date>]}
 //
-// in the filter of an update, a delete or a findAndModify, by this machine's clock. A filter whose condition holds goes
-// on without it; one whose condition does not hold matches nothing. A message without such a condition is not touched.
-// As in MongoDB, the time is the same for all statements of a command.
+// in the filter of an update, a delete or a findAndModify, by this machine's clock. If the condition holds, judgeNow
+// removes it from the filter; if not, it makes the filter match nothing. It does not change a message without such a
+// condition. As in MongoDB, the time is the same for all statements of a command.
 func judgeNow(m message, now time.Time) (message, error) {
 	if m.opcode() != opMsg || !bytes.Contains(m, []byte("$$NOW")) {
 		return m, nil
@@ -117,7 +117,7 @@ func judgeStatement(statement bson.D, now time.Time) {
 	}
 }
 
-// judgeFilter answers the filter without its condition, or one that matches nothing.
+// judgeFilter returns the filter without its condition, or a filter that matches nothing.
 func judgeFilter(filter bson.D, now time.Time) bson.D {
 	for i, e := range filter {
 		bound, ok := boundOf(e)
@@ -132,8 +132,8 @@ func judgeFilter(filter bson.D, now time.Time) bson.D {
 	return filter
 }
 
-// boundOf is the date of the condition, if an element of a filter is it. Whatever else is asked by $expr is for
-// FerretDB to refuse.
+// boundOf returns the date of the condition, if an element of a filter is that condition. FerretDB refuses any other
+// use of $expr.
 func boundOf(e bson.E) (bound bson.DateTime, ok bool) {
 	expression, _ := e.Value.(bson.D)
 	if e.Key != "$expr" || len(expression) != 1 || expression[0].Key != "$lte" {

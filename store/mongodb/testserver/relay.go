@@ -62,7 +62,7 @@ func (r *relay) serve(ctx context.Context, listener net.Listener) error {
 	}
 }
 
-// handle relays one client's messages until either side hangs up. Errors need no word: the client
+// handle relays one client's messages until either side hangs up. It does not report errors: the client
 // sees its connection close, as it would if a real server failed.
 func (r *relay) handle(ctx context.Context, client net.Conn) {
 	defer client.Close()
@@ -173,8 +173,8 @@ func (m message) isHello() bool {
 	return false
 }
 
-// command is the name of the request's command, which is the name of its document's first element; empty if it is not
-// told by the message's first section.
+// command returns the name of the request's command: the name of its document's first element. It is empty if the
+// message's first section is not a document.
 func (m message) command() string {
 	const (
 		kind = headerLen + 4    // after the flags
@@ -187,7 +187,7 @@ func (m message) command() string {
 	return string(command)
 }
 
-// database is the one that the request's command is about; empty if the message's first section is not a command.
+// database returns the name of the command's database; empty if the message's first section is not a command.
 func (m message) database() string {
 	const document = headerLen + 4 + 1 // after the flags and the kind
 	if m.command() == "" {
