@@ -323,7 +323,7 @@ func TestIdleBudget(t *testing.T) {
 				}
 			}
 		}
-		if total > 2*60*minutes || asked["due_lanes"] == 0 || asked["backlog"] == 0 {
+		if total > 2*60*minutes || asked["due_lanes"] == 0 || asked["count"] == 0 {
 			b.Errorf("in %d minutes, it asked the store %d times: %v", minutes, total, asked)
 		}
 	})
