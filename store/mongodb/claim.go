@@ -19,15 +19,15 @@ import (
 
 // Claim implements [store.Queue] in two or three round trips.
 //
-// The first finds what is due, by two commands for each quota. Where few are expected to be, each of them is claimed in
-// the same trip, by a findOneAndUpdate, which the driver does again after a failover: then the jobs are read in the
-// second, and that is all.
+// The first trip finds due occurrences, by two commands for each quota. Where few are expected, the same trip also
+// claims each of them by a findOneAndUpdate, which the driver repeats after a failover. Then the second trip reads
+// their jobs, and the claim is complete.
 //
-// What was found and not claimed so is stamped in the second if it is still due. In the third what got this claim's
-// stamp is read, and its jobs: by two commands for all, which are under way together.
+// The second trip stamps the other found occurrences if they are still due. The third trip reads those that got this
+// claim's stamp, and their jobs, by two concurrent commands.
 //
-// More commands put back what is not to fire now, if there is any. If one fails that may have stamped something, or any
-// after it, all that has this claim's token is given back.
+// Further commands put back occurrences that must not fire now. If a command that may have stamped an occurrence fails,
+// or any later command does, all occurrences with this claim's token are given back.
 func (s *Store) Claim(ctx context.Context, p store.ClaimParams) (store.Claim, error) {
 	if err := s.lost.wait(ctx); err != nil {
 		return store.Claim{}, err
@@ -54,13 +54,13 @@ func (s *Store) Claim(ctx context.Context, p store.ClaimParams) (store.Claim, er
 type attempt struct {
 	store.ClaimParams
 	token   string
-	stamped bool                 // something, maybe
+	stamped bool                 // an occurrence may have this claim's stamp
 	finds   []finding            // one for each quota
-	won     []occurrenceDocument // as they are stamped
-	targets map[string]target    // of their jobs, by id
+	won     []occurrenceDocument // the claimed occurrences, with their stamps
+	targets map[string]target    // of their jobs, by the job's id
 }
 
-// take claims what is due, and reads what that fires with.
+// take claims due occurrences and reads their jobs' targets.
 func (s *Store) take(ctx context.Context, a *attempt) error {
 	tries := s.expected.tries(a.ClaimParams, s.routed())
 	a.stamped = len(tries) > 0
@@ -85,16 +85,18 @@ func (s *Store) take(ctx context.Context, a *attempt) error {
 	return s.takeLeft(ctx, a, left)
 }
 
-// finding is what a quota has found.
+// finding is the result of one quota's queries.
 type finding struct {
-	due  []occurrenceDocument // the longest due first; no more of them than the order, whose they are and what tells a reclaim
-	next time.Time            // when the first of the lane becomes due that is not due yet; zero if there is none
+	due  []occurrenceDocument // longest due first; without fields other than id, job, dueAt and scheduledAt
+	next time.Time            // when the lane's next occurrence becomes due; zero if there is none
 }
 
-// join adds what was taken of what is due, and answers what was found and not taken, up to the limit in all.
+// join adds the taken occurrences to the due ones. It returns those that were found but not taken, so that both
+// together do not exceed the limit.
 func (f *finding) join(taken []occurrenceDocument, limit int) (left []occurrenceDocument) {
 	for _, d := range f.due {
-		if len(taken)+len(left) < limit && !slices.ContainsFunc(taken, func(t occurrenceDocument) bool { return t.ID == d.ID }) {
+		same := func(t occurrenceDocument) bool { return t.ID == d.ID }
+		if len(taken)+len(left) < limit && !slices.ContainsFunc(taken, same) {
 			left = append(left, d)
 		}
 	}
@@ -105,7 +107,7 @@ func (f *finding) join(taken []occurrenceDocument, limit int) (left []occurrence
 	return left
 }
 
-// look finds what is due by each quota.
+// look finds each quota's due occurrences, and when the next one becomes due.
 func (s *Store) look(ctx context.Context, a *attempt) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(parallel)
@@ -116,7 +118,7 @@ func (s *Store) look(ctx context.Context, a *attempt) error {
 		})
 		later := bson.M{"lane": q.Lane.String(), "dueAt": bson.M{"$gt": a.Due()}}
 		if a.stamped {
-			later["token"] = bson.M{"$ne": a.token} // that may be put back until later than its lease's end
+			later["token"] = bson.M{"$ne": a.token} // this claim may put its own back, due later than the lease's end
 		}
 		group.Go(func() error {
 			next, err := s.first(ctx, later)
@@ -127,13 +129,15 @@ func (s *Store) look(ctx context.Context, a *attempt) error {
 	return group.Wait()
 }
 
-// findDue finds what is due by a quota but for its limit, the longest due first, and reads these fields of it.
-func (s *Store) findDue(ctx context.Context, p store.ClaimParams, q store.Quota, limit int, fields ...string) ([]occurrenceDocument, error) {
+// findDue finds up to limit due occurrences of a quota, the longest due first, and reads these fields of them. It
+// ignores the quota's own limit.
+func (s *Store) findDue(ctx context.Context, p store.ClaimParams, q store.Quota, limit int, fields ...string) (
+	[]occurrenceDocument, error) {
 	return find[occurrenceDocument](ctx, s.occurrences, dueOf(p, q), options.Find().
 		SetSort(keys("dueAt", "_id")).SetLimit(int64(limit)).SetProjection(keys(fields...)))
 }
 
-// dueOf matches what is due by a quota.
+// dueOf matches a quota's due occurrences.
 func dueOf(p store.ClaimParams, q store.Quota) bson.M {
 	after, until := p.Range(q)
 	return bson.M{"lane": q.Lane.String(), "dueAt": bson.M{"$gt": after, "$lte": until}}
@@ -149,10 +153,10 @@ func (s *Store) first(ctx context.Context, filter bson.M) (d occurrenceDocument,
 	return d, mapError(err)
 }
 
-// takeLeft stamps what was found and not taken yet, and reads what it got. Meanwhile it reads the jobs of all: those of
-// what was taken at once, since that is stamped. Of what was found it reads them too before it knows which of it was
-// got: to wait for that would cost a claim a fourth of its time. An occurrence that has a job when it is found may only
-// lose it until then, by standing on its own.
+// takeLeft stamps the occurrences that were found but not taken yet, reads those that it got, and reads the jobs of
+// all. It reads the jobs of the taken occurrences while it stamps, since those have their stamps already. It reads the
+// jobs of the others before it knows which of them it got: waiting for that would take a fourth of a claim's time. An
+// occurrence's job can't change in between, except that the occurrence may become standalone.
 func (s *Store) takeLeft(ctx context.Context, a *attempt, left []occurrenceDocument) error {
 	ids, stamped := occurrenceIDs(left), false
 	group, trip := errgroup.WithContext(ctx)
@@ -177,8 +181,9 @@ func (s *Store) takeLeft(ctx context.Context, a *attempt, left []occurrenceDocum
 	return group.Wait()
 }
 
-// stamp claims those of the ids that are still due, and answers whether there were any. An occurrence that was claimed
-// since they were found is due only at its lease's end, after the last of what was found, so it does not match.
+// stamp claims those of the ids that are still due, and tells whether there were any. An occurrence that another
+// replica has claimed meanwhile does not match: it is due only when its lease ends, which is after the last due time
+// found.
 func (s *Store) stamp(ctx context.Context, a *attempt, ids []string, due []occurrenceDocument) (bool, error) {
 	var last time.Time
 	for i := range due {
@@ -186,14 +191,14 @@ func (s *Store) stamp(ctx context.Context, a *attempt, ids []string, due []occur
 	}
 	result, err := s.occurrences.UpdateMany(ctx,
 		bson.M{"_id": in(ids), "lane": anyLane(), "dueAt": bson.M{"$lte": last}}, a.stampOf(),
-		options.UpdateMany().SetHint(indexByID)) // the claim index would do, but may be read far beyond these ids
+		options.UpdateMany().SetHint(indexByID)) // a scan of the claim index could go far beyond these ids
 	if err != nil {
 		return false, mapError(err)
 	}
 	return result.MatchedCount > 0, nil
 }
 
-// stampOf is what makes an occurrence this claim's.
+// stampOf is the update that claims an occurrence.
 func (a *attempt) stampOf() bson.M {
 	return bson.M{
 		"$set": bson.M{"token": a.token, "scheduledAt": a.Now, "dueAt": a.Now.Add(a.Lease)},
@@ -201,7 +206,7 @@ func (a *attempt) stampOf() bson.M {
 	}
 }
 
-// stamp is an occurrence as it is after this claim's stamp.
+// stamp returns an occurrence as stampOf changes it.
 func (a *attempt) stamp(d occurrenceDocument) occurrenceDocument {
 	d.Token, d.ScheduledAt, d.DueAt = a.token, a.Now.UTC(), a.Now.Add(a.Lease).UTC()
 	d.Attempt++
@@ -211,7 +216,8 @@ func (a *attempt) stamp(d occurrenceDocument) occurrenceDocument {
 // indexByID is the name of the index that every collection has.
 const indexByID = "_id_"
 
-// target is what tells whether a job's occurrences are to fire, and what they fire with, or why that can't be read.
+// target is a job's callback and options, with the state that tells whether its occurrences may fire. If the callback
+// or options can't be read, fault is the reason.
 type target struct {
 	revision         string
 	pausedAt, cursor time.Time
@@ -219,8 +225,8 @@ type target struct {
 	fault error
 }
 
-// readTargets reads the jobs of occurrences, by their ids. It comes after the stamping and uses no cache: a job that
-// was replaced or cancelled before its occurrence was claimed is seen to be.
+// readTargets reads the jobs of occurrences into a.targets. It uses no cache, and its result decides only over stamped
+// occurrences: so a claim sees every replacement or cancellation that came before it.
 func (s *Store) readTargets(ctx context.Context, a *attempt, occurrences []occurrenceDocument) error {
 	ids := jobIDs(occurrences)
 	if len(ids) == 0 {
@@ -239,8 +245,10 @@ func (s *Store) readTargets(ctx context.Context, a *attempt, occurrences []occur
 	return nil
 }
 
-// join matches what was won with its jobs, in the order of what was found, and tells what is to be put back.
-func join(p store.ClaimParams, finds []finding, won []occurrenceDocument, targets map[string]target) (claim store.Claim, back []returned) {
+// join combines the claimed occurrences with their jobs, in the order in which they were found. It returns the claim,
+// and the occurrences to put back.
+func join(p store.ClaimParams, finds []finding, won []occurrenceDocument, targets map[string]target) (
+	claim store.Claim, back []returned) {
 	wonByID := make(map[string]*occurrenceDocument, len(won))
 	for i := range won {
 		wonByID[won[i].ID] = &won[i]
@@ -271,14 +279,15 @@ func join(p store.ClaimParams, finds []finding, won []occurrenceDocument, target
 	return claim, back
 }
 
-// joined is what was won with what it fires with, or if it is not to fire now, what becomes of it instead.
+// joined combines a claimed occurrence with its job's target. If the occurrence must not fire now, r tells whether to
+// drop it, or when it is due again.
 func joined(p store.ClaimParams, d *occurrenceDocument, targets map[string]target) (c store.Claimed, r returned) {
 	t, ok := targets[d.jobID()]
 	d.inherit(t.revision)
 	c.Occurrence, c.Fault = d.occurrence()
 	r.occurrenceDocument = d
 	switch {
-	case c.Own != nil: // whatever became of its job
+	case c.Own != nil: // it does not depend on its job
 		c.Target = *c.Own
 	case !ok || t.revision != d.Revision:
 		r.dueAt, r.drop = store.PutBack(job.Revision(d.Revision), p.Now)
@@ -293,7 +302,7 @@ func joined(p store.ClaimParams, d *occurrenceDocument, targets map[string]targe
 	return c, r
 }
 
-// unclaim gives an occurrence back as if it had not been claimed, due at a time.
+// unclaim is the update that undoes a claim of an occurrence and makes it due at a time.
 func unclaim(dueAt time.Time) bson.M {
 	return bson.M{
 		"$set":   bson.M{"dueAt": dueAt},

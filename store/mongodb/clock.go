@@ -16,38 +16,38 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// clock tells the server's time by the last answer that had it, and by how long ago that was on this machine's
-// monotonic clock. It is behind the server's by the answer's way at most, so that a bound which is told by it is never
-// too late.
+// clock estimates the server's time: the time in the server's latest answer, plus the time since then on this machine's
+// monotonic clock. The estimate lags by at most that answer's time in transit, and is never ahead, so a bound that is
+// derived from it is never too late. It is safe for concurrent use.
 type clock struct {
 	last atomic.Pointer[reading]
 }
 
-// reading is the server's time, and when this process learned of it.
+// reading is the server's time, and this machine's when the answer arrived.
 type reading struct{ server, at time.Time }
 
 func (c *clock) note(server time.Time) { c.last.Store(&reading{server: server, at: time.Now()}) }
 
-// now is the server's time at least. It is known since the store was opened.
+// now returns a time that the server's clock has reached. Open makes the first reading.
 func (c *clock) now() time.Time {
 	r := c.last.Load()
 	return r.server.Add(time.Since(r.at))
 }
 
-// tries is how often a write is made that the server may have refused for being late.
+// tries bounds how often a write is sent that the server may have refused as late.
 const tries = 4
 
-// within gives a mutation its time.
+// within limits a mutation to [store.Within].
 func within(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, store.Within)
 }
 
-// bounded is the context of one write that must not take effect after the context's deadline, the condition which sees
-// to that in the write's filter, and the server's time up to which it holds.
+// bounded prepares one write that must not take effect after the context's deadline. It returns a context for the
+// write, a condition for the write's filter, and the server's time until which that condition holds.
 //
-// MongoDB reads its clock once for a command, when it begins, and compares that with the condition for each document.
-// What begins in time may then go on for as long as its maxTimeMS, which the driver tells by the write's context. Each
-// of them gets half of the time that is left, so that both together are over at the deadline.
+// MongoDB reads its clock once, when a command begins, and evaluates the condition against that time for each document.
+// A command that begins in time may run for its maxTimeMS, which the driver derives from the write's context. The wait
+// and the run get half of the remaining time each, so that both are over by the deadline.
 func (s *Store) bounded(ctx context.Context) (
 	part context.Context, cancel context.CancelFunc, inTime bson.M, bound time.Time, err error) {
 	deadline, _ := ctx.Deadline()
@@ -60,10 +60,10 @@ func (s *Store) bounded(ctx context.Context) (
 	return part, cancel, bson.M{"$expr": bson.M{"$lte": bson.A{"$$NOW", bound}}}, bound, nil
 }
 
-// inTime makes a write that takes effect before the context's deadline, or never. The write is one command, and puts
-// the condition that it is given into its filters. It answers whether the condition must have held: that something has
-// matched. If nothing has, the server's time tells whether that is why; then the write is made again with the time that
-// is left. So without an error, what the write matched is what there was.
+// inTime makes a write that takes effect before the context's deadline, or never. The write must be one command, and
+// put the condition inTime into its filters. It returns whether its filters matched, which proves that the condition
+// held. If they did not, and the server's time shows that the condition may have failed, inTime repeats the write in
+// the remaining time. Without an error, the write has therefore matched all documents that its own filters match.
 func (s *Store) inTime(
 	ctx context.Context, write func(ctx context.Context, inTime bson.M) (matched bool, err error)) error {
 	for range tries {
@@ -87,7 +87,7 @@ func (s *Store) inTime(
 	return fmt.Errorf("%w: the server got it too late", store.ErrNotDone)
 }
 
-// notDone marks an error as that of a mutation which has changed nothing yet.
+// notDone wraps a transient error in [store.ErrNotDone]: the mutation has changed nothing, and never will.
 func notDone(err error) error {
 	if !errors.Is(err, store.ErrUnavailable) || errors.Is(err, store.ErrNotDone) {
 		return err
@@ -95,7 +95,8 @@ func notDone(err error) error {
 	return fmt.Errorf("%w: %w", store.ErrNotDone, err)
 }
 
-// unknown hides that nothing was changed by the last step of a mutation of several steps.
+// unknown removes [store.ErrNotDone] from an error of a later step of a mutation: earlier steps may have changed
+// something.
 func unknown(err error) error {
 	if !errors.Is(err, store.ErrNotDone) {
 		return err
@@ -103,23 +104,24 @@ func unknown(err error) error {
 	return fmt.Errorf("%w: %s", store.ErrUnavailable, err.Error())
 }
 
-// codeOutOfDiskSpace is the server's error for a write that it refuses since its disk is full.
+// codeOutOfDiskSpace is the server's error code for a write that it refuses because its disk is full.
 const codeOutOfDiskSpace = 14031
 
-// writeError maps the error of a write that has been given to the driver. Where there was no server to send it to, or
-// the server has refused it, nothing was written. That a server is not the primary does not show that: the driver may
-// have tried it before with another, whose answer was lost.
+// writeError maps the error of a write that was given to the driver. It adds [store.ErrNotDone] if no server could be
+// reached or the disk was full. The error "not primary" does not prove that nothing was written: the driver may have
+// sent the write to another server before, whose answer was lost.
 func writeError(err error) error {
 	if err = mapError(err); !errors.Is(err, store.ErrUnavailable) {
 		return err
 	}
-	if refused, ok := errors.AsType[mongo.ServerError](err); ok && slices.Contains(refused.ErrorCodes(), codeOutOfDiskSpace) {
+	refused, ok := errors.AsType[mongo.ServerError](err)
+	if ok && slices.Contains(refused.ErrorCodes(), codeOutOfDiskSpace) {
 		return notDone(err)
 	}
 	if dial, ok := errors.AsType[*net.OpError](err); ok && dial.Op == "dial" {
 		return notDone(err)
 	}
-	if strings.Contains(err.Error(), "server selection error") { // it has no type, and is only told of a first attempt
+	if strings.Contains(err.Error(), "server selection error") { // has no type; occurs only in a first attempt
 		return notDone(err)
 	}
 	return err

@@ -58,7 +58,7 @@ var transientCodes = []int{
 	14031, // OutOfDiskSpace
 }
 
-// Codes of a user who may not do what must be done.
+// Error codes for a user who is not authenticated or not authorized.
 var (
 	authenticationCodes = []int{11, 18, 334, 8000} // UserNotFound, AuthenticationFailed, MechanismUnavailable, Atlas' own
 	permissionCodes     = []int{13}                // Unauthorized
@@ -69,14 +69,14 @@ const (
 	codeUnknownWriteConcern = 79
 )
 
-// tooLargeCodes are those of what does not fit into one document.
+// tooLargeCodes are the server's error codes for data that do not fit into one document.
 var tooLargeCodes = []int{
 	10334, // BSONObjectTooLarge
-	17419, // the document that results from an update
-	17420, // the one that results from an upsert
+	17419, // the result of an update
+	17420, // the result of an upsert
 }
 
-// mapError marks the faults that may go away by themselves, and what is too large.
+// mapError wraps transient faults in [store.ErrUnavailable], and those of size in [store.ErrTooLarge].
 func mapError(err error) error {
 	switch {
 	case err == nil || errors.Is(err, store.ErrUnavailable) || errors.Is(err, store.ErrTooLarge):
@@ -100,7 +100,8 @@ func tooLarge(err error) bool {
 	if !ok {
 		return strings.Contains(err.Error(), driverTooLarge)
 	}
-	return slices.ContainsFunc(tooLargeCodes, refused.HasErrorCode) || refused.HasErrorCodeWithMessage(codeBadValue, "too large")
+	return slices.ContainsFunc(tooLargeCodes, refused.HasErrorCode) ||
+		refused.HasErrorCodeWithMessage(codeBadValue, "too large")
 }
 
 func transient(err error) bool {
@@ -122,8 +123,8 @@ func transient(err error) bool {
 	if mongo.IsNetworkError(err) || mongo.IsTimeout(err) {
 		return true
 	}
-	// A connection that could not be made, one that was taken back from this command because another had failed on it,
-	// and a store that is being closed.
+	// A failed connection attempt; a connection that the pool withdrew after another command failed on it; and a store
+	// that is being closed.
 	if _, ok := errors.AsType[net.Error](err); ok {
 		return true
 	}
@@ -133,7 +134,9 @@ func transient(err error) bool {
 	}](err); ok && pool.Retryable() {
 		return true
 	}
-	for _, target := range []error{context.Canceled, io.EOF, io.ErrUnexpectedEOF, net.ErrClosed, mongo.ErrClientDisconnected} {
+	for _, target := range []error{
+		context.Canceled, io.EOF, io.ErrUnexpectedEOF, net.ErrClosed, mongo.ErrClientDisconnected,
+	} {
 		if errors.Is(err, target) {
 			return true
 		}
@@ -141,7 +144,8 @@ func transient(err error) bool {
 	return false
 }
 
-// writeConcernError is set if a write was made but has not been acknowledged as widely as it had to be.
+// writeConcernError returns the error of a write that was made but whose write concern was not satisfied; nil for any
+// other error.
 func writeConcernError(err error) *mongo.WriteConcernError {
 	if e, ok := errors.AsType[mongo.WriteException](err); ok {
 		return e.WriteConcernError
@@ -152,19 +156,19 @@ func writeConcernError(err error) *mongo.WriteConcernError {
 	return nil
 }
 
-// onlyDuplicates tells whether an unordered insert failed only for documents that are there already.
+// onlyDuplicates tells whether an unordered insert failed only for documents that existed already.
 func onlyDuplicates(err error) bool {
 	bulk, ok := errors.AsType[mongo.BulkWriteException](err)
-	return ok && bulk.WriteConcernError == nil && !slices.ContainsFunc(bulk.WriteErrors, func(e mongo.BulkWriteError) bool {
-		return !mongo.IsDuplicateKeyError(e.WriteError)
-	})
+	other := func(e mongo.BulkWriteError) bool { return !mongo.IsDuplicateKeyError(e.WriteError) }
+	return ok && bulk.WriteConcernError == nil && !slices.ContainsFunc(bulk.WriteErrors, other)
 }
 
-// explain says what an operator can do about an error of Open; named tells whether the URL names a user.
+// explain adds advice for the operator to an error of Open; named tells whether the URL names a user.
 func (s *Store) explain(err error, named bool) error {
 	if d := s.topology.Load(); d != nil && d.Kind == "ReplicaSetNoPrimary" && len(d.Servers) == 0 {
-		// Those that don't answer would still be among them, so it does not go away by itself.
-		return fmt.Errorf("none of the hosts is a member of the replica set that the store URL names; check the option replicaSet: %s",
+		// Hosts that don't answer would still be listed, so this fault is not transient.
+		return fmt.Errorf("none of the hosts is a member of the replica set that the store URL names; "+
+			"check the option replicaSet: %s",
 			strings.TrimPrefix(err.Error(), store.ErrUnavailable.Error()+": "))
 	}
 	serverError, ok := errors.AsType[mongo.ServerError](err)
@@ -174,9 +178,11 @@ func (s *Store) explain(err error, named bool) error {
 	for _, code := range serverError.ErrorCodes() {
 		switch {
 		case slices.Contains(authenticationCodes, code):
-			return fmt.Errorf("the server refuses the user; check user, password, authSource and authMechanism of the store URL: %w", err)
+			return fmt.Errorf("the server refuses the user; "+
+				"check user, password, authSource and authMechanism of the store URL: %w", err)
 		case slices.Contains(permissionCodes, code) && !named:
-			return fmt.Errorf("the server asks for a user; name one in the store URL, as in mongodb://user:password@host/database: %w", err)
+			return fmt.Errorf("the server asks for a user; "+
+				"name one in the store URL, as in mongodb://user:password@host/database: %w", err)
 		case slices.Contains(permissionCodes, code):
 			return fmt.Errorf("the user may not use this database; it needs the role readWrite: %w", err)
 		}

@@ -14,8 +14,8 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// ClaimJobs implements [store.Queue] in three commands, as [Store.Claim] does: find what is due, stamp it if it is
-// still due, and read back what got this claim's stamp.
+// ClaimJobs implements [store.Queue] in three commands, as [Store.Claim] does: it finds due jobs, stamps those that are
+// still due, and reads back those that got this claim's stamp.
 func (s *Store) ClaimJobs(ctx context.Context, p store.ClaimJobsParams) (store.ClaimedJobs, error) {
 	due, err := find[jobDocument](ctx, s.jobs, bson.M{"expandAt": bson.M{"$lte": p.Now}},
 		options.Find().SetSort(keys("expandAt")).SetLimit(int64(p.Limit)).SetProjection(bson.M{"expandAt": 1}))
@@ -52,7 +52,8 @@ func (s *Store) ClaimJobs(ctx context.Context, p store.ClaimJobsParams) (store.C
 }
 
 // stampJobs claims those of the ids that are still due, and reads them back.
-func (s *Store) stampJobs(ctx context.Context, p store.ClaimJobsParams, ids []string, due time.Time, token string) ([]jobDocument, error) {
+func (s *Store) stampJobs(ctx context.Context, p store.ClaimJobsParams, ids []string, due time.Time, token string) (
+	[]jobDocument, error) {
 	_, err := s.jobs.UpdateMany(ctx,
 		bson.M{"_id": in(ids), "expandAt": bson.M{"$lte": due}},
 		bson.M{"$set": bson.M{"expandToken": token, "expandAt": p.Now.Add(p.Lease), "expandingUntil": p.Now.Add(p.Lease)}},
@@ -64,7 +65,7 @@ func (s *Store) stampJobs(ctx context.Context, p store.ClaimJobsParams, ids []st
 		options.Find().SetProjection(bson.M{"callback.data": 0}))
 }
 
-// giveBackJobs undoes a claim whose answer could not be completed.
+// giveBackJobs undoes a claim that failed after it may have stamped jobs.
 func (s *Store) giveBackJobs(p store.ClaimJobsParams, ids []string, token string) {
 	s.lost.giveBack(p.Lease, func(ctx context.Context) error {
 		_, err := s.jobs.UpdateMany(ctx, bson.M{"_id": in(ids), "expandToken": token},
@@ -73,12 +74,12 @@ func (s *Store) giveBackJobs(p store.ClaimJobsParams, ids []string, token string
 	})
 }
 
-// Advance implements [store.Queue]. The cursor is the commit of a job's occurrences: until it is moved, by a write
-// guarded by the claim, those that are inserted lie beyond it and do not fire.
+// Advance implements [store.Queue]. Moving the cursor commits a job's new occurrences: until then they lie beyond it
+// and do not fire. The write that moves it is guarded by the claim.
 //
-// An insertion that comes late may be of what has been delivered since, and would have it delivered again. So
-// occurrences are staged first, and made the job's by a write that is bounded. Whether the claims still stand is looked
-// at before, though the last writes decide, for the same reason.
+// A late insertion could bring back occurrences that have been delivered meanwhile. So occurrences are staged first,
+// and a bounded write makes them the job's. For the same reason the claims are checked beforehand, although the last
+// write decides.
 func (s *Store) Advance(ctx context.Context, advances []store.Advance) error {
 	ctx, cancel := within(ctx)
 	defer cancel()
@@ -99,13 +100,13 @@ func (s *Store) Advance(ctx context.Context, advances []store.Advance) error {
 	if err != nil {
 		return err
 	}
-	if there < n { // some of it was replaced or cancelled meanwhile, or swept
+	if there < n { // some were replaced, cancelled or swept meanwhile
 		left, err := s.standing(ctx, advances)
 		if err != nil {
 			return err
 		}
 		if len(left) == len(standing) {
-			return fmt.Errorf("%w: what was staged is gone", store.ErrUnavailable)
+			return fmt.Errorf("%w: the staged occurrences are gone", store.ErrUnavailable)
 		}
 		return s.Advance(ctx, advances)
 	}
@@ -119,7 +120,7 @@ func (s *Store) Advance(ctx context.Context, advances []store.Advance) error {
 	})
 }
 
-// standing reads which of the advances are of claims that still stand.
+// standing returns the advances whose claims are still valid.
 func (s *Store) standing(ctx context.Context, advances []store.Advance) (standing []*store.Advance, err error) {
 	for part := range slices.Chunk(advances, chunk) {
 		ids := make([]string, len(part))
@@ -145,12 +146,12 @@ func (s *Store) standing(ctx context.Context, advances []store.Advance) (standin
 	return standing, nil
 }
 
-// claimOf matches the job of an advance while it is claimed for it.
+// claimOf matches the job of an advance while the advance's claim is valid.
 func claimOf(a *store.Advance) bson.M {
 	return bson.M{"_id": jobID(a.Name), "revision": a.Revision, "cursor": a.From, "expandToken": a.Token}
 }
 
-// advanced is what an advance does to its job. One whose schedule has ended has no cursor.
+// advanced is the update that an advance makes to its job. A job whose schedule has ended has no cursor.
 func advanced(a *store.Advance) bson.M {
 	set, unset := bson.M{}, bson.M{"expandToken": "", "expandingUntil": ""}
 	assign(set, unset, "cursor", a.Cursor, !a.ExpandAt.IsZero())

@@ -14,7 +14,7 @@ import (
 
 // DueLanes implements [store.Inspector]. It reads one batch of the index by due times, and nothing else.
 func (s *Store) DueLanes(ctx context.Context, p store.DueParams) (store.DuePage, error) {
-	// What is staged has a due time too, and is in no lane.
+	// Staged occurrences have due times too, but no lane.
 	span := bson.M{"dueAt": bson.M{"$gte": p.After.DueAt, "$lte": p.Until}, "lane": anyLane()}
 	if after := p.After; after.Lane != (job.Lane{}) {
 		span = bson.M{"$or": bson.A{
@@ -42,10 +42,10 @@ func (s *Store) DueLanes(ctx context.Context, p store.DueParams) (store.DuePage,
 	return store.DuePageOf(found, limit), nil
 }
 
-// Count implements [store.Inspector]. It counts what is due of a lane, and only if that is below the limit, what
-// comes later, up to what is left of the limit: one or two commands for each lane, those of some lanes under way
-// together. What is claimed between the two is counted twice. Where the collection is sharded, each shard reads up to
-// the limit.
+// Count implements [store.Inspector]. It counts a lane's due occurrences; if these are fewer than the limit, it counts
+// the later ones too, up to the rest of the limit. That takes one or two commands for each lane; the lanes run
+// concurrently. An occurrence that is claimed between the two commands is counted twice. In a sharded collection, each
+// shard reads up to the limit.
 func (s *Store) Count(ctx context.Context, now time.Time, lanes []job.Lane, limit int) ([]store.Count, error) {
 	if len(lanes) == 0 {
 		all, err := s.countAll(ctx, now)
@@ -74,7 +74,8 @@ func (s *Store) Count(ctx context.Context, now time.Time, lanes []job.Lane, limi
 
 // Sample implements [store.Inspector] by two commands: one finds the occurrences, the other reads their jobs.
 func (s *Store) Sample(ctx context.Context, lane job.Lane, from time.Time, limit int) ([]store.Sampled, error) {
-	found, err := find[occurrenceDocument](ctx, s.occurrences, bson.M{"lane": lane.String(), "dueAt": bson.M{"$gte": from}},
+	found, err := find[occurrenceDocument](ctx, s.occurrences,
+		bson.M{"lane": lane.String(), "dueAt": bson.M{"$gte": from}},
 		options.Find().SetSort(keys("dueAt", "_id")).SetLimit(int64(limit)).
 			SetProjection(bson.M{"_id": 0, "dueAt": 1, "tenant": 1, "key": 1, "revision": 1, "callback": 1, "heirs": 1}))
 	if err != nil {
@@ -105,11 +106,11 @@ func (s *Store) Sample(ctx context.Context, lane job.Lane, from time.Time, limit
 	return sampled, nil
 }
 
-// countable is up to how many documents are counted one by one. Of more, the server has a number of its own, which a
-// crash of it, and on a sharded cluster a migration, can leave a little off.
+// countable bounds the documents that are counted one by one. Above it, the server's own estimate is used, which can be
+// slightly wrong after a crash of the server or, on a sharded cluster, after a migration.
 const countable = 100_000
 
-// countAll counts what the whole store has, in the indexes by due times and by lanes, but for more than is countable.
+// countAll counts the occurrences and dead letters of the whole store, by its indexes of due times and of lanes.
 func (s *Store) countAll(ctx context.Context, now time.Time) (c store.Count, err error) {
 	if c.Due, err = s.count(ctx, bson.M{"dueAt": bson.M{"$lte": now}, "lane": anyLane()}, 0); err != nil {
 		return store.Count{}, err

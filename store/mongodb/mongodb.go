@@ -1,27 +1,27 @@
 // Package mongodb keeps Carillon's documents in a MongoDB database: a standalone server, a replica set or a sharded
 // cluster, version 4.4 or later. Any number of replicas share it.
 //
-// Only the write of one document is atomic here, and no transaction is used, so that a standalone server will do. The
-// order of the writes makes up for it:
+// The store relies on atomic writes of single documents only. It uses no transactions, so a standalone server will do.
+// The order of its writes keeps the documents consistent:
 //
-//   - A job's occurrences carry its revision, and fire only while the job document has the same one. Put inserts the new
-//     occurrences, then flips the job document from the revision that it read to the new one, then deletes the replaced
-//     revision's occurrences. Racing Puts and Cancels of one job decide who came first by that one guarded write.
-//   - Whatever a crash of a Put leaves behind is an orphan: an occurrence of a revision that is no job's. A claim that
-//     meets one puts it back, since its Put may be about to flip, and drops it after an hour.
-//   - The next occurrences of a schedule that recurs fire only once its job's cursor has come to them. Advance inserts
-//     them, then moves the cursor. A claim that meets one beyond the cursor puts it back, and never drops it for that.
-//   - Every change that a client makes of a job gives it a new version. A flip is guarded by the version, so what another
-//     client has changed since the job was read is not lost in it.
-//   - What a client asks for takes effect by a write that is bounded by the server's time, never by an insertion, which can't
-//     be: a job is created by the update of a stub of it, and a triggered or expanded occurrence is staged before it counts.
-//   - What a replaced job and the new one both have is named an heir before the flip, and counts as the new revision's from
-//     the flip on; it is made that by whoever comes to it first.
-//   - Claims and settlements are guarded by what they rely on: a claim by the occurrence still being due, a settlement by
-//     the claim's token.
+//   - An occurrence carries its job's revision, and fires only while the job document has the same revision. Put
+//     inserts the new occurrences, then flips the job document from the revision that it read to the new one, then
+//     deletes the replaced revision's occurrences. That one guarded write orders racing Puts and Cancels of a job.
+//   - An orphan is an occurrence whose revision no job has, as a crash during Put leaves it behind. A claim that meets
+//     an orphan puts it back, since its Put may be about to flip, and drops it after an hour.
+//   - The next occurrences of a recurring schedule fire only once the job's cursor has reached them. Advance inserts
+//     them, then moves the cursor. A claim that meets an occurrence beyond the cursor puts it back, and never drops it
+//     for that reason.
+//   - Every change of a job by a client gives the job a new version. A flip is guarded by the version, so it never
+//     overwrites a change that another client has made since the job was read.
+//   - A client's request takes effect by an update that is bounded by the server's time. An insertion can't be bounded,
+//     so a job is created by the update of a stub, and a triggered or expanded occurrence is staged before it counts.
+//   - An occurrence that the replaced job and the new job share is named an heir before the flip. From the flip on it
+//     counts as the new revision's. The first caller that meets it afterwards rewrites it as such.
+//   - A claim is guarded by the occurrence still being due, and a settlement by the claim's token.
 //
-// All reads go to the primary, and see what it has. Writes are acknowledged by a majority unless the URL says
-// otherwise. Nothing is dropped for what a read of less than a majority has told.
+// All reads go to the primary with read concern local. Writes are acknowledged by a majority unless the URL says
+// otherwise. An orphan is dropped only after a read with read concern majority.
 package mongodb
 
 import (
@@ -45,12 +45,12 @@ const (
 	format   = 5
 	formatID = "format"
 
-	// oldest is the oldest format that is brought up to this one. What is of format 3 is also of format 4; but a program
-	// that reads only 3 would take an occurrence that was carried over for an orphan, and so drop it, and a stub for a
-	// job. Since 5, tenants and replicas are records, see [Store.upgrade].
+	// oldest is the oldest format that is upgraded to this one. Documents of format 3 are also valid in format 4; but a
+	// program that reads only 3 would mistake a carried-over occurrence for an orphan and drop it, and a stub for a job.
+	// Since 5, tenants and replicas are records, see [Store.upgrade].
 	oldest = 3
 
-	// laneDead is the lane of dead letters, so that one index serves them and what is pending.
+	// laneDead is the lane of dead letters, so that one index serves them and the pending occurrences.
 	laneDead = ""
 
 	// parallel bounds the commands that one call has under way at once, and chunk the documents or ids that one command
@@ -58,7 +58,7 @@ const (
 	parallel = 16
 	chunk    = 1000
 
-	// tidyWithin bounds work that is done for tidiness after a call has failed.
+	// tidyWithin bounds the time for cleaning up after a failed call.
 	tidyWithin = 2 * time.Second
 )
 
@@ -70,8 +70,8 @@ type Store struct {
 	records     *mongo.Collection
 	meta        *mongo.Collection
 	clock       clock
-	committed   *mongo.Collection                         // the jobs, as a majority has them
-	topology    atomic.Pointer[event.TopologyDescription] // as the driver has seen it last
+	committed   *mongo.Collection                         // the jobs, read with read concern majority
+	topology    atomic.Pointer[event.TopologyDescription] // the driver's latest view of it
 	expected    expected
 	lost        lost
 }
@@ -124,7 +124,8 @@ func (s *Store) prepare(ctx context.Context) error {
 		return fmt.Errorf("%w: its format is %d, this one reads up to %d; upgrade carillon", store.ErrFormat, version, format)
 	}
 	if version < oldest {
-		return fmt.Errorf("its format is %d, which only a pre-release of carillon wrote and this one does not read; name a new database", version)
+		return fmt.Errorf("its format is %d, which only a pre-release of carillon wrote and this one does not read; "+
+			"name a new database", version)
 	}
 	for _, index := range []struct {
 		of     *mongo.Collection
@@ -132,17 +133,16 @@ func (s *Store) prepare(ctx context.Context) error {
 		sparse bool // has no entries for documents without any of the fields
 	}{
 		{s.jobs, keys("expiresAt"), false},
-		// What is to be expanded. Most jobs may be none of it for ever, and cost nothing here.
+		// Jobs to expand. Jobs that don't recur have no entry.
 		{s.jobs, keys("expandAt"), true},
 		// Claims, the lanes, and the list of dead letters, which have no dueAt.
 		{s.occurrences, keys("lane", "dueAt", "_id"), false},
-		// What becomes due, whoever's it is.
+		// The occurrences of all lanes by due time.
 		{s.occurrences, keys("dueAt", "lane"), false},
 		// The records that expire.
 		{s.records, keys("expiresAt"), true},
-		// The occurrences of a job, and by the empty revision those that stand on their own and dead letters by key.
-		// None of these fields changes when an occurrence is claimed or settled otherwise than by burying it, so a scan
-		// by them misses none.
+		// The occurrences of a job; and under the empty revision, standalone occurrences and dead letters by key. Claims
+		// and settlements other than bury change none of these fields, so a scan of this index misses no occurrence.
 		{s.occurrences, indexByRevision(), false},
 	} {
 		model := mongo.IndexModel{Keys: index.keys}
@@ -162,7 +162,7 @@ func (s *Store) prepare(ctx context.Context) error {
 // indexByRevision are the fields of the index by which a job's occurrences are found.
 func indexByRevision() bson.D { return keys("revision", "tenant", "key", "_id") }
 
-// claimDatabase marks a new database as ours and answers the format that it then has.
+// claimDatabase marks a new database as Carillon's and returns the format that it has afterwards.
 func (s *Store) claimDatabase(ctx context.Context) (version int, err error) {
 	for _, collection := range []*mongo.Collection{s.jobs, s.occurrences, s.records} {
 		err := collection.FindOne(ctx, bson.M{}, options.FindOne().SetProjection(bson.M{"_id": 1})).Err()
@@ -185,8 +185,7 @@ func (s *Store) claimDatabase(ctx context.Context) (version int, err error) {
 	return format, mapError(err)
 }
 
-// tellsTime sees to it that the server judges the time of updates and deletions, before any is asked for, and learns
-// it.
+// tellsTime reads the server's time and checks that the server can bound updates and deletions by it.
 func (s *Store) tellsTime(ctx context.Context) error {
 	if _, err := s.Now(ctx); err != nil {
 		return err
@@ -217,8 +216,8 @@ func (s *Store) readFormat(ctx context.Context) (int, error) {
 	return doc.Version, mapError(err)
 }
 
-// Close ends all connections. Commands under way get a few seconds to end. Claims that are still to be given back wait
-// for their leases' ends.
+// Close closes all connections. Commands under way get 5 s to complete. Claims that are still to be given back become
+// due again when their leases end. A second call does nothing.
 func (s *Store) Close() error {
 	s.lost.close()
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
@@ -230,7 +229,7 @@ func (s *Store) Close() error {
 	return err
 }
 
-// Now implements [store.Queue]: it answers the time of the primary, or of the router of a sharded cluster.
+// Now implements [store.Queue]: it returns the time of the primary, or of the router of a sharded cluster.
 func (s *Store) Now(ctx context.Context) (time.Time, error) {
 	var hello struct {
 		LocalTime time.Time `bson:"localTime"`

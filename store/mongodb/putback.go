@@ -15,28 +15,28 @@ import (
 )
 
 const (
-	// passed bounds what a claim that meets a pause looks through for more of what is paused. It is more than most
-	// claims take, so that a backlog is passed in few claims, and costs a claim no more than a few commands.
+	// passed bounds how many due occurrences a claim that meets a paused job reads, to put back those of paused jobs. It
+	// exceeds the size of most claims, so that a few claims get past a paused backlog, for a few commands each.
 	passed = chunk
 
 	// mostEarly bounds how long before an instant a claim may have met it: early, or on a clock that is ahead.
 	mostEarly = 10 * time.Minute
 )
 
-// returned is an occurrence that is not to fire now, and when it is due again.
+// returned is an occurrence that must not fire now, and when it is due again.
 type returned struct {
 	*occurrenceDocument
-	quota  int // that it was found by
+	quota  int // the index of the quota that found it
 	dueAt  time.Time
-	drop   bool // rather than make it due again
-	paused bool // its job is
+	drop   bool // delete it rather than make it due again
+	paused bool // its job is paused
 
 	orphan      bool
-	jobRevision string // that its job has instead; empty if there is no job
+	jobRevision string // its job's present revision; empty if there is no job
 }
 
-// putBack gives back what was claimed and is not to fire now. One for which that fails is claimed again at its lease's
-// end. If some job is paused, what else is due of paused jobs by the same quota is put back as well.
+// putBack gives back claimed occurrences that must not fire now. If that fails, they are due again when their leases
+// end. If a job is paused, other due occurrences of paused jobs under the same quota are put back as well.
 func (s *Store) putBack(ctx context.Context, p store.ClaimParams, back []returned) {
 	back = s.confirmed(ctx, back)
 	if len(back) == 0 {
@@ -78,9 +78,9 @@ func (s *Store) putBack(ctx context.Context, p store.ClaimParams, back []returne
 	s.catchResumes(ctx, p.Now, slices.Concat(paused, slices.Concat(more...)))
 }
 
-// confirmed is what is to be put back, without what is not to be dropped after all: a majority has a job of that
-// revision, or can't be asked. That waits for its lease's end. The server that told of the jobs before may have been
-// deposed without knowing.
+// confirmed removes from back each occurrence that must not be dropped after all, because a read with read concern
+// majority finds a job of its revision, or fails. Such an occurrence is due again when its lease ends. The earlier read
+// may have come from a primary that had been deposed without knowing it.
 func (s *Store) confirmed(ctx context.Context, back []returned) []returned {
 	var drops []occurrenceDocument
 	for _, r := range back {
@@ -107,9 +107,9 @@ func (s *Store) confirmed(ctx context.Context, back []returned) []returned {
 	})
 }
 
-// passPaused puts back what is due of paused jobs among the first that are due by a quota, and answers it. It claims
-// nothing: each write is guarded by the occurrence still being as it was read, so what another replica has claimed
-// since stays claimed. What can't be read or written is for a later claim.
+// passPaused puts back the occurrences of paused jobs among the first due ones of a quota, and returns them. It claims
+// nothing: each write applies only while the occurrence is as it was read, so other replicas' claims stand. After an
+// error, a later claim does the rest.
 func (s *Store) passPaused(ctx context.Context, p store.ClaimParams, quota int) (back []returned) {
 	due, err := s.findDue(ctx, p, p.Quotas[quota], passed, "tenant", "key", "revision", "timestamp", "dueAt", "token")
 	if err != nil {
@@ -130,7 +130,8 @@ func (s *Store) passPaused(ctx context.Context, p store.ClaimParams, quota int) 
 		if d.Token == "" {
 			same["token"] = absent()
 		}
-		r := returned{occurrenceDocument: d, quota: quota, dueAt: store.PutBackPaused(d.Timestamp, of.pausedAt, p), paused: true}
+		dueAt := store.PutBackPaused(d.Timestamp, of.pausedAt, p)
+		r := returned{occurrenceDocument: d, quota: quota, dueAt: dueAt, paused: true}
 		writes = append(writes, updateOf(same, bson.M{
 			"$set": bson.M{"dueAt": r.dueAt}, "$unset": bson.M{"token": "", "scheduledAt": ""}, // of a stale claim
 		}))
@@ -149,9 +150,9 @@ func (s *Store) presentOf(ctx context.Context, occurrences []occurrenceDocument)
 	return s.present(ctx, ids...)
 }
 
-// catchResumes looks again at the jobs whose occurrences have just been put back because of a pause. A resume in
-// between did not bring those forward, since they were claimed, or due. One that comes later does. Only what is still
-// due when it was put back to is changed: anything else is another's doing.
+// catchResumes reads again the jobs whose occurrences have just been put back because of a pause. A resume in between
+// did not bring those forward, since they were claimed, or due; a later resume does. It changes only occurrences that
+// are still due at the time to which they were put back; others have been changed by another caller.
 func (s *Store) catchResumes(ctx context.Context, now time.Time, back []returned) {
 	for part := range slices.Chunk(back, chunk) {
 		documents := make([]occurrenceDocument, len(part))
@@ -160,7 +161,7 @@ func (s *Store) catchResumes(ctx context.Context, now time.Time, back []returned
 		}
 		jobs, err := s.presentOf(ctx, documents)
 		if err != nil {
-			return // they wait for as long as they were put back for
+			return // they stay due at the time to which they were put back
 		}
 		var writes []mongo.WriteModel
 		for _, r := range part {
@@ -174,11 +175,11 @@ func (s *Store) catchResumes(ctx context.Context, now time.Time, back []returned
 	}
 }
 
-// bringForward makes those occurrences of a job due at their instants, or at now if those have passed, that are not
-// claimed and due later.
+// bringForward makes the unclaimed occurrences of a job due at their instants, or at now if those have passed. It
+// leaves those that are due earlier.
 //
-// An instant that is still ahead may have been put back too: by a claim that was early, or whose clock is ahead. Not
-// all servers can compare two fields of a document in a filter, so those are read.
+// An occurrence whose instant is still ahead may have been put back too: by a claim with an early window, or by a
+// replica whose clock is ahead. Not all servers can compare two fields of a document in a filter, so these are read.
 func (s *Store) bringForward(ctx context.Context, name job.Name, revision job.Revision, now time.Time) error {
 	unclaimed := bson.M{"revision": revision, "tenant": name.Tenant, "key": name.Key, "token": absent()}
 	passed := both(unclaimed, bson.M{"timestamp": bson.M{"$lte": now}, "dueAt": bson.M{"$gt": now}})
@@ -221,9 +222,8 @@ func (s *Store) bringForward(ctx context.Context, name job.Name, revision job.Re
 	})
 }
 
-// updateOf is the update of one document, by its id, among very many. It is made as an update of all that match:
-// FerretDB, which the tests run on, holds one of its 100 connections for each update of one until the whole command has
-// ended.
+// updateOf updates one document, by its id, in a bulk write. It uses an updateMany: FerretDB, which the tests run on,
+// holds one of its 100 connections for each updateOne until the whole command has ended.
 func updateOf(filter, update bson.M) mongo.WriteModel {
 	return mongo.NewUpdateManyModel().SetFilter(filter).SetUpdate(update)
 }

@@ -13,13 +13,14 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// batchSize is how many documents come with the first answer. The server's own is 101. Nothing on the way of a claim
-// finds more than this, so that each find is one round trip; with one more than a chunk the server knows that there are
-// no more.
+// batchSize is the number of documents in the first answer; the server's default is 101. No find of a claim matches
+// more, so each takes one round trip. It is one more than a chunk, so that the server closes the cursor with a full
+// chunk.
 const batchSize = chunk + 1
 
 // find reads all documents that match.
-func find[T any](ctx context.Context, c *mongo.Collection, filter bson.M, opts *options.FindOptionsBuilder) ([]T, error) {
+func find[T any](ctx context.Context, c *mongo.Collection, filter bson.M, opts *options.FindOptionsBuilder) (
+	[]T, error) {
 	cursor, err := c.Find(ctx, filter, opts.SetBatchSize(batchSize))
 	if err != nil {
 		return nil, mapError(err)
@@ -31,7 +32,7 @@ func find[T any](ctx context.Context, c *mongo.Collection, filter bson.M, opts *
 	return all, nil
 }
 
-// in matches any of the values, of which there must be one.
+// in matches any of the values. There must be at least one.
 func in[T any](values []T) bson.M { return bson.M{"$in": values} }
 
 // absent matches documents that do not have a field.
@@ -44,7 +45,7 @@ func held(now time.Time) bson.M {
 
 func notHeld(now time.Time) bson.M { return bson.M{"$nor": bson.A{held(now)}} }
 
-// anyLane matches the lane of whatever is pending.
+// anyLane matches the lanes of pending occurrences.
 func anyLane() bson.M { return bson.M{"$gt": laneDead} }
 
 // both joins two filters that have no field in common.

@@ -13,8 +13,8 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// recordDocument is a document of the collection records. One without a version is a stub: it stands for no record, and
-// is there since an insertion can't be bounded, and the update of a document can.
+// recordDocument is a document of the collection records. A document without a version is a stub and no record: it
+// exists because an update can be bounded by the server's time, and an insertion can't.
 type recordDocument struct {
 	ID        string    `bson:"_id"`
 	Version   string    `bson:"version"`
@@ -60,9 +60,8 @@ type recordChange struct {
 	answer *error
 }
 
-// WriteRecords implements [store.Records]. A change that is made is one write, guarded by the version that the document
-// had when it was read, which decided on the change, and by the server's time. Where there is no document, a stub is
-// inserted first.
+// WriteRecords implements [store.Records]. Each change is judged by the document as read, and made by one write, which
+// is guarded by that document's version and by the server's time. Where there is no document, a stub is inserted first.
 func (s *Store) WriteRecords(ctx context.Context, changes []store.RecordChange) []error {
 	ctx, cancel := within(ctx)
 	defer cancel()
@@ -86,8 +85,8 @@ func (s *Store) WriteRecords(ctx context.Context, changes []store.RecordChange) 
 	return answers
 }
 
-// writeRecords makes changes of distinct records, and answers them. A write that does not match means that somebody
-// else's change has succeeded since the record was read, so it is read again.
+// writeRecords makes changes of distinct records and sets their answers. If a write does not match, another change has
+// succeeded since the record was read, so the record is read again.
 func (s *Store) writeRecords(ctx context.Context, going []recordChange) {
 	fail := func(err error, partly bool) { // some may have been made
 		if partly {
@@ -181,8 +180,10 @@ func (c *recordChange) live(present map[string]recordDocument) job.Revision {
 	return ""
 }
 
-// insertRecordStubs inserts stubs of records where there is nothing. What is there by then is looked at by the write.
-func (s *Store) insertRecordStubs(ctx context.Context, changes []recordChange, present map[string]recordDocument) error {
+// insertRecordStubs inserts stubs for records that have no document. If another replica has inserted one meanwhile, the
+// guarded write that follows decides.
+func (s *Store) insertRecordStubs(
+	ctx context.Context, changes []recordChange, present map[string]recordDocument) error {
 	var stubs []any
 	for _, c := range changes {
 		if _, there := present[c.id]; !there {

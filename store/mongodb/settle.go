@@ -13,12 +13,12 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// Settle implements [store.Queue]: what is delivered or missed is deleted, by one write for each claim; the rest is
-// written in bulk. Which of those that are missed or buried are still held is read first, so that a settlement that
-// comes twice counts once; a crash before the last write loses that count.
+// Settle implements [store.Queue]. It deletes delivered and missed occurrences, by one write for each claim, and
+// updates the others in bulk. It first reads which of the missed or buried occurrences are still held, so that a
+// repeated settlement counts once; a crash before the last write loses that count.
 //
-// A job is kept for a settlement whether or not that still held its claim, since a bulk write does not tell. So a stale
-// settlement can keep a job a little longer, if the job still has that revision.
+// A bulk write does not tell which claims were still held. So a stale settlement, too, may postpone the expiry of its
+// job, if the job still has that revision.
 func (s *Store) Settle(ctx context.Context, settlements []store.Settlement) error {
 	troubled, err := s.troubled(ctx, settlements)
 	if err != nil {
@@ -60,20 +60,21 @@ func (s *Store) Settle(ctx context.Context, settlements []store.Settlement) erro
 	return bulkWrite(ctx, s.jobs, ofJobs)
 }
 
-// revisionOf is a revision of a job, which may have another one by now.
+// revisionOf is a past or present revision of a job.
 type revisionOf struct {
 	id       string // of the job document
 	revision job.Revision
 }
 
-// troubled is what a job counts and keeps of settlements.
+// troubled is the sum of a job's missed and buried occurrences: how much to add to each counter, and the latest
+// trouble.
 type troubled struct {
 	counts bson.M // by field
 	latest string
 }
 
-// troubled tells what is settled as missed or buried and still held by the claims that are settled, by its job's
-// revision.
+// troubled sums up the settlements that miss or bury an occurrence which their claim still holds, by the revision of
+// the occurrence's job.
 func (s *Store) troubled(ctx context.Context, settlements []store.Settlement) (map[revisionOf]troubled, error) {
 	type claim struct{ id, token string }
 	of := make(map[claim]*store.Settlement)
@@ -113,11 +114,12 @@ func (s *Store) troubled(ctx context.Context, settlements []store.Settlement) (m
 	return all, nil
 }
 
-// settlementUpdate is what a settlement other than an ack does to its occurrence.
+// settlementUpdate is the update that a retry, bury or release makes to its occurrence.
 func settlementUpdate(t *store.Settlement) bson.M {
 	if t.Outcome == store.Bury {
 		set := bson.M{
-			"lane": laneDead, "revision": "", "failedAt": t.At, "lastError": t.Error, "callback": newCallbackDocument(t.Target.Callback),
+			"lane": laneDead, "revision": "", "failedAt": t.At, "lastError": t.Error,
+			"callback": newCallbackDocument(t.Target.Callback),
 		}
 		unset := bson.M{"dueAt": "", "scheduledAt": "", "token": "", "heirs": ""}
 		encoded := t.Target.Options.Encode()

@@ -13,9 +13,9 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// Sweep implements [store.Queue]. A revision gets no occurrences after its job has it, unless the job is to be expanded
-// or will be once it is resumed. The index that tells whether any occurrence is left has no field that a claim or a
-// settlement changes. So a job that is found to have finished stays so while its version does.
+// Sweep implements [store.Queue]. Once a job has a revision, that revision gets new occurrences only by expansion, now
+// or after a resume. The index that tells whether occurrences remain has no field that a claim or a settlement changes.
+// So a job that was found to have finished has still finished as long as its version is the same.
 func (s *Store) Sweep(ctx context.Context, p store.SweepParams) (swept store.Swept, err error) {
 	if err := s.sweepJobs(ctx, p, &swept); err != nil {
 		return swept, err
@@ -33,7 +33,7 @@ func (s *Store) Sweep(ctx context.Context, p store.SweepParams) (swept store.Swe
 	return swept, err
 }
 
-// sweepJobs deletes expired jobs that have finished, and looks at the others later.
+// sweepJobs deletes expired jobs that have finished, and postpones the expiry of the others.
 func (s *Store) sweepJobs(ctx context.Context, p store.SweepParams, swept *store.Swept) error {
 	expired, err := find[jobDocument](ctx, s.jobs, both(bson.M{"expiresAt": bson.M{"$lte": p.Now}}, realJobs()),
 		options.Find().SetSort(keys("expiresAt")).SetLimit(int64(p.Limit)).
@@ -55,7 +55,8 @@ func (s *Store) sweepJobs(ctx context.Context, p store.SweepParams, swept *store
 	for i, d := range expired {
 		same := bson.M{"_id": d.ID, "version": d.Version, "expiresAt": bson.M{"$lte": p.Now}}
 		if live[d.Revision] {
-			writes[i] = mongo.NewUpdateOneModel().SetFilter(same).SetUpdate(bson.M{"$set": bson.M{"expiresAt": p.Now.Add(p.Again)}})
+			later := bson.M{"$set": bson.M{"expiresAt": p.Now.Add(p.Again)}}
+			writes[i] = mongo.NewUpdateOneModel().SetFilter(same).SetUpdate(later)
 		} else {
 			writes[i] = mongo.NewDeleteOneModel().SetFilter(same)
 		}
@@ -68,8 +69,8 @@ func (s *Store) sweepJobs(ctx context.Context, p store.SweepParams, swept *store
 	return nil
 }
 
-// sweepDeadLetters deletes old dead letters. An instant is not after its failure, so the ids before the bound, which
-// the index has in order, hold all that failed before it.
+// sweepDeadLetters deletes old dead letters. An occurrence's instant, which begins its id, is never after its failure.
+// So the ids below the bound, which the index has in order, include all dead letters that failed before it.
 func (s *Store) sweepDeadLetters(ctx context.Context, p store.SweepParams, swept *store.Swept) error {
 	var bound job.ID
 	if err := bound.SetTime(ulid.Timestamp(p.FailedBefore) + 1); err != nil {
@@ -91,12 +92,13 @@ func (s *Store) sweepDeadLetters(ctx context.Context, p store.SweepParams, swept
 	return nil
 }
 
-// sweepUnfinished deletes what puts, triggers and expansions have left that broke off: stubs of jobs, and occurrences
-// that are staged. An hour is far more than the time within which they could still have been made use of.
+// sweepUnfinished deletes the remains of interrupted puts, triggers and expansions: stubs of jobs, and occurrences that
+// are staged. It waits for an hour, far longer than a mutation may take.
 func (s *Store) sweepUnfinished(ctx context.Context, now time.Time) error {
 	if _, err := s.jobs.DeleteMany(ctx, both(stubs(), bson.M{"expiresAt": bson.M{"$lte": now}})); err != nil {
 		return mapError(err)
 	}
-	_, err := s.occurrences.DeleteMany(ctx, both(allStaged(), bson.M{"staged": bson.M{"$lt": s.clock.now().Add(-time.Hour)}}))
+	old := bson.M{"staged": bson.M{"$lt": s.clock.now().Add(-time.Hour)}}
+	_, err := s.occurrences.DeleteMany(ctx, both(allStaged(), old))
 	return mapError(err)
 }

@@ -16,17 +16,18 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// A place is behind a job, by its name, or behind an occurrence, by its id. The occurrences come after all jobs.
+// A place names the last job or the last occurrence exported. The occurrences come after all jobs.
 const (
-	placeJob        = "job:"        // and the tenant and the key, escaped, with a slash between them
-	placeOccurrence = "occurrence:" // and the id
+	placeJob        = "job:"        // followed by the tenant and the key, escaped, with a slash between them
+	placeOccurrence = "occurrence:" // followed by the id
 )
 
-// largestPage bounds, in bytes of what may be large, how much is exported at once.
+// largestPage bounds a page of an export, in bytes of callback data, options and schedules.
 const largestPage = 8 << 20
 
 // Export implements [store.Transfer]. Both collections are read in the order of their ids, which nothing changes.
-func (s *Store) Export(ctx context.Context, after store.Place, limit int) (records []store.Document, next store.Place, err error) {
+func (s *Store) Export(ctx context.Context, after store.Place, limit int) (
+	records []store.Document, next store.Place, err error) {
 	if id, ok := strings.CutPrefix(string(after), placeOccurrence); ok {
 		return s.exportOccurrences(ctx, id, limit)
 	}
@@ -69,9 +70,10 @@ func parseJobPlace(p store.Place) (id string, err error) {
 	return jobID(job.Name{Tenant: tenant, Key: key}), nil
 }
 
-// exportOccurrences exports those behind an id, given as text; empty for all. It leaves out what fires by no job:
-// orphans, and what lies beyond its job's cursor, which the job's next expansion makes again.
-func (s *Store) exportOccurrences(ctx context.Context, after string, limit int) (records []store.Document, next store.Place, err error) {
+// exportOccurrences exports the occurrences after an id, given as text; empty for all. It leaves out orphans, and
+// occurrences beyond their job's cursor, which the job's next expansion makes again.
+func (s *Store) exportOccurrences(ctx context.Context, after string, limit int) (
+	records []store.Document, next store.Place, err error) {
 	if after != "" {
 		if _, err := job.ParseID(after); err != nil {
 			return nil, "", err
@@ -98,7 +100,7 @@ func (s *Store) exportOccurrences(ctx context.Context, after string, limit int) 
 	return records, store.Place(placeOccurrence + after), nil
 }
 
-// matching are those of the occurrences that their jobs have, and those that stand on their own.
+// matching returns the occurrences whose job has their revision, and the standalone ones.
 func (s *Store) matching(ctx context.Context, documents []occurrenceDocument) (records []store.Document, err error) {
 	jobs := make(map[string]jobDocument)
 	for ids := range slices.Chunk(jobIDs(documents), chunk) {
@@ -126,14 +128,17 @@ func (s *Store) matching(ctx context.Context, documents []occurrenceDocument) (r
 	return records, nil
 }
 
-// readPage reads documents that match in the order of their ids, from after one of them on, up to a limit or until they
-// are large.
-func readPage[T any](ctx context.Context, c *mongo.Collection, after string, match bson.M, limit int, size func(*T) int) (all []T, err error) {
-	cursor, err := c.Find(ctx, both(bson.M{"_id": bson.M{"$gt": after}}, match), options.Find().SetSort(keys("_id")).SetLimit(int64(limit)))
+// readPage reads the documents that match, in the order of their ids, beginning after one of these. It ends at the
+// limit or after the document by which the page exceeds largestPage bytes.
+func readPage[T any](
+	ctx context.Context, c *mongo.Collection, after string, match bson.M, limit int, size func(*T) int,
+) (all []T, err error) {
+	cursor, err := c.Find(ctx, both(bson.M{"_id": bson.M{"$gt": after}}, match),
+		options.Find().SetSort(keys("_id")).SetLimit(int64(limit)))
 	if err != nil {
 		return nil, mapError(err)
 	}
-	defer func() { _ = cursor.Close(ctx) }() // what was read is right, whatever it says
+	defer func() { _ = cursor.Close(ctx) }() // its error does not affect the documents read
 	for total := 0; total <= largestPage && cursor.Next(ctx); total += size(&all[len(all)-1]) {
 		var d T
 		if err := cursor.Decode(&d); err != nil {
@@ -144,8 +149,8 @@ func readPage[T any](ctx context.Context, c *mongo.Collection, after string, mat
 	return all, mapError(cursor.Err())
 }
 
-// Import implements [store.Transfer]. The jobs come first, so that no occurrence is an orphan. How often a dead letter
-// was redriven is not kept: that only tells it from itself while a cancel is under way.
+// Import implements [store.Transfer]. It inserts the jobs first, so that no occurrence is an orphan. It does not keep
+// how often a dead letter was redriven, which matters only during a cancellation.
 func (s *Store) Import(ctx context.Context, records []store.Document) (inserted int, err error) {
 	var jobs, occurrences []any
 	var asJobs []*job.Job

@@ -14,22 +14,22 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// The collections of formats before 5, which are records since.
+// The collections of formats before 5. Since 5, their documents are records.
 const (
 	tenantsBefore  = "tenants"
 	replicasBefore = "replicas"
 )
 
-// upgradeLease is how long one replica has the upgrade to itself. It is longer than what it writes may take effect after
-// it has asked for that, see [store.Within].
+// upgradeLease is how long one replica has the upgrade to itself. It exceeds the time within which that replica's
+// writes can take effect, see [store.Within].
 const upgradeLease = 2 * store.Within
 
-// upgrade makes a database of an older format one of the present. It may break off anywhere, and is done again then from
-// the beginning: what was moved already stays as it is.
+// upgrade converts a database of an older format to the present one. After an interruption it starts again from the
+// beginning, and leaves records that were moved already as they are.
 //
-// One replica does it at a time, and the others wait: once the format is raised, a replica may serve, and nobody may
-// insert any more what a client has deleted since. So each page is moved within a lease, by writes that can't take
-// effect after its end, and the format is raised by the replica that still has the lease.
+// One replica upgrades at a time, and the others wait. Once the format is raised, a replica may serve; from then on no
+// replica may insert a record that a client has deleted meanwhile. So each page is moved within a lease, by writes that
+// can't take effect after its end, and only the replica that still has the lease raises the format.
 func (s *Store) upgrade(ctx context.Context) error {
 	token := job.NewToken()
 	for {
@@ -55,9 +55,9 @@ func (s *Store) upgrade(ctx context.Context) error {
 	}
 }
 
-// holdUpgrade takes the lease for the replica of a token, or takes it anew. It answers whether it has.
+// holdUpgrade takes or renews the upgrade lease for the replica with this token. It returns whether that succeeded.
 func (s *Store) holdUpgrade(ctx context.Context, token string) (bool, error) {
-	now := s.clock.now() // the server's at the latest, so that no lease is thought to be over that is not
+	now := s.clock.now() // never ahead of the server's clock, so that no lease is taken before its end
 	result, err := s.meta.UpdateOne(ctx, bson.M{
 		"_id": formatID, "version": bson.M{"$lt": format},
 		"$nor": bson.A{bson.M{"upgrade.until": bson.M{"$gt": now}, "upgrade.token": bson.M{"$ne": token}}},
@@ -65,8 +65,8 @@ func (s *Store) holdUpgrade(ctx context.Context, token string) (bool, error) {
 	return err == nil && result.MatchedCount > 0, mapError(err)
 }
 
-// moveBefore makes records of what formats before 5 had in collections of their own. It answers whether all was moved
-// under the lease.
+// moveBefore turns the tenants and replicas of formats before 5 into records. It returns whether all were moved under
+// the lease.
 func (s *Store) moveBefore(ctx context.Context, token string) (done bool, err error) {
 	for _, of := range []struct {
 		collection string
@@ -85,9 +85,10 @@ func (s *Store) moveBefore(ctx context.Context, token string) (done bool, err er
 	return true, nil
 }
 
-// movePage moves a page of a collection, if it can be done under the lease. It answers where the next page begins.
-func (s *Store) movePage(ctx context.Context, token, collection, after string, records func(d *documentBefore) []store.RecordChange) (
-	held bool, next string, more bool, err error) {
+// movePage moves a page of a collection, if this replica has the lease. It returns where the next page begins.
+func (s *Store) movePage(
+	ctx context.Context, token, collection, after string, records func(d *documentBefore) []store.RecordChange,
+) (held bool, next string, more bool, err error) {
 	ctx, cancel := within(ctx)
 	defer cancel()
 	if held, err = s.holdUpgrade(ctx, token); !held || err != nil {
@@ -141,7 +142,7 @@ func (d *documentBefore) record(collection string, body []byte) store.RecordChan
 	}
 }
 
-// dropLeftovers drops the collections that were made records, once no replica reads them any more.
+// dropLeftovers drops the collections whose documents have become records, once the upgrade is complete.
 func (s *Store) dropLeftovers(ctx context.Context) error {
 	err := s.meta.FindOne(ctx, bson.M{"_id": formatID, "leftovers": true}).Err()
 	if errors.Is(err, mongo.ErrNoDocuments) {

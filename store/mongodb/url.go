@@ -19,8 +19,8 @@ import (
 	"github.com/carillon-scheduler/carillon/store/storeurl/nearest"
 )
 
-// parseURL reads a store URL, with the name of its database, and the client's options. The error says what is wrong and
-// shows no secret.
+// parseURL reads a store URL. It returns the URL, the name of its database and the options for the driver's client. The
+// error names the fault and shows no secret.
 func parseURL(rawURL string) (u storeurl.URL, database string, opts *options.ClientOptions, err error) {
 	fail := func(err error) (storeurl.URL, string, *options.ClientOptions, error) { return u, "", nil, err }
 	if u, err = storeurl.Parse(rawURL, "mongodb", "mongodb+srv"); err != nil {
@@ -40,13 +40,13 @@ func parseURL(rawURL string) (u storeurl.URL, database string, opts *options.Cli
 		return fail(u.Fault(err))
 	}
 
-	opts.SetReadPreference(readpref.Primary()) // a secondary may lag, and a claim must see its job as it is
-	opts.SetReadConcern(readconcern.Local())   // a claim must see what it has just written, whatever w is
+	opts.SetReadPreference(readpref.Primary()) // a secondary may lag, and a claim must see its job's present state
+	opts.SetReadConcern(readconcern.Local())   // a claim must see its own writes, whatever w is
 	if opts.WriteConcern == nil {
 		opts.SetWriteConcern(writeconcern.Majority())
 	}
 	switch opts.WriteConcern.W {
-	case nil: // other options of writes alone
+	case nil: // the URL sets other write options only
 		opts.WriteConcern.W = writeconcern.WCMajority
 	case 0:
 		return fail(u.Faultf("w=0 can't be used: what is not acknowledged may be lost"))
@@ -66,34 +66,35 @@ func parseURL(rawURL string) (u storeurl.URL, database string, opts *options.Cli
 	return u, database, opts, nil
 }
 
-// knownOptions are the options that a URL may have: those of the driver, by the names that MongoDB's manual gives them,
-// and older names of some. Of them readConcernLevel, readPreference, readPreferenceTags and maxStalenessSeconds are
-// overridden here, and socketTimeoutMS and wtimeoutMS change nothing, since the driver has only one time limit for a
-// whole call.
+// knownOptions are the options that a URL may have: the driver's, by their names in MongoDB's manual. parseURL
+// overrides readConcernLevel, readPreference, readPreferenceTags and maxStalenessSeconds. The options socketTimeoutMS
+// and wtimeoutMS have no effect, since the driver has only one time limit for a whole call.
 var knownOptions = []string{
-	"appName", "authMechanism", "authMechanismProperties", "authSource", "compressors", "connect", "connectTimeoutMS", "directConnection",
-	"enableOverloadRetargeting", "heartbeatFrequencyMS", "journal", "loadBalanced", "localThresholdMS", "maxAdaptiveRetries", "maxConnecting",
-	"maxIdleTimeMS", "maxPoolSize", "maxStalenessSeconds", "minPoolSize", "readConcernLevel", "readPreference", "readPreferenceTags",
-	"replicaSet", "retryReads", "retryWrites", "serverMonitoringMode", "serverSelectionTimeoutMS", "socketTimeoutMS", "srvMaxHosts",
-	"srvServiceName", "ssl", "timeoutMS", "tls", "tlsCAFile", "tlsCertificateFile", "tlsCertificateKeyFile", "tlsCertificateKeyFilePassword",
-	"tlsDisableCertificateRevocationCheck", "tlsDisableOCSPEndpointCheck", "tlsInsecure", "tlsPrivateKeyFile", "w", "wtimeoutMS",
-	"zlibCompressionLevel", "zstdCompressionLevel",
+	"appName", "authMechanism", "authMechanismProperties", "authSource", "compressors", "connect", "connectTimeoutMS",
+	"directConnection", "enableOverloadRetargeting", "heartbeatFrequencyMS", "journal", "loadBalanced",
+	"localThresholdMS", "maxAdaptiveRetries", "maxConnecting", "maxIdleTimeMS", "maxPoolSize", "maxStalenessSeconds",
+	"minPoolSize", "readConcernLevel", "readPreference", "readPreferenceTags", "replicaSet", "retryReads",
+	"retryWrites", "serverMonitoringMode", "serverSelectionTimeoutMS", "socketTimeoutMS", "srvMaxHosts",
+	"srvServiceName", "ssl", "timeoutMS", "tls", "tlsCAFile", "tlsCertificateFile", "tlsCertificateKeyFile",
+	"tlsCertificateKeyFilePassword", "tlsDisableCertificateRevocationCheck", "tlsDisableOCSPEndpointCheck",
+	"tlsInsecure", "tlsPrivateKeyFile", "w", "wtimeoutMS", "zlibCompressionLevel", "zstdCompressionLevel",
 }
 
 // otherNames are older names of known options.
 var otherNames = []string{
-	"heartbeatIntervalMS", "maxStaleness", "sslCertificateAuthorityFile", "sslClientCertificateKeyFile", "sslClientCertificateKeyPassword", "sslInsecure",
+	"heartbeatIntervalMS", "maxStaleness", "sslCertificateAuthorityFile", "sslClientCertificateKeyFile",
+	"sslClientCertificateKeyPassword", "sslInsecure",
 }
 
-// insteadOf are options of other drivers, in lower case, and what this one has for them.
+// insteadOf maps options of other drivers, in lower case, to this driver's equivalents.
 var insteadOf = map[string]string{
 	"tlsallowinvalidcertificates": "tlsInsecure",
 	"tlsallowinvalidhostnames":    "tlsInsecure",
 	"waitqueuetimeoutms":          "timeoutMS",
 }
 
-// checkOptions refuses options that are not known, which the driver would ignore. One that has no value, it refuses
-// itself.
+// checkOptions refuses unknown options, which the driver would ignore. The driver itself refuses an option without a
+// value.
 func checkOptions(query string) error {
 	for option := range strings.FieldsFuncSeq(query, func(r rune) bool { return r == '&' || r == ';' }) {
 		name, _, ok := strings.Cut(option, "=")
@@ -113,7 +114,7 @@ func checkOptions(query string) error {
 	return nil
 }
 
-// meant is the known option that an unknown one was probably meant to be; empty if there is none.
+// meant returns the known option that is most like an unknown one; empty if none is.
 func meant(name string) string {
 	if instead, ok := insteadOf[strings.ToLower(name)]; ok {
 		return instead
@@ -121,14 +122,15 @@ func meant(name string) string {
 	return nearest.Name(name, knownOptions)
 }
 
-// databaseName checks the name that a URL has as its path.
+// databaseName decodes and checks the name of the database in a URL's path.
 func databaseName(escaped string) (string, error) {
 	if escaped == "" {
 		return "carillon", nil
 	}
 	name, err := url.PathUnescape(escaped)
 	if err != nil || len(name) > 63 || strings.ContainsAny(name, "/\\. \"$*<>:|?\x00") {
-		return escaped, fmt.Errorf(`%q can't be a database's name: at most 63 bytes, none of / \ . " $ * < > : | ? and no space`, escaped)
+		return escaped, fmt.Errorf(
+			`%q can't be a database's name: at most 63 bytes, none of / \ . " $ * < > : | ? and no space`, escaped)
 	}
 	return name, nil
 }

@@ -21,7 +21,8 @@ func (s *Store) Cancel(ctx context.Context, names []job.Name, asked store.Asked)
 	for first := true; len(going) > 0; first = false {
 		calls := make([]call, len(going))
 		for k, i := range going {
-			calls[k] = call{cancelScript, s.shardOf(names[i]), []any{jobField(names[i]), asked.Now.UnixMilli(), chunk, span(asked.Newer)}}
+			args := []any{jobField(names[i]), asked.Now.UnixMilli(), chunk, span(asked.Newer)}
+			calls[k] = call{cancelScript, s.shardOf(names[i]), args}
 		}
 		replies := s.run(ctx, calls)
 		if err := firstError(replies); err != nil {
@@ -35,7 +36,7 @@ func (s *Store) Cancel(ctx context.Context, names []job.Name, asked store.Asked)
 			answer, _ := reply.list()
 			i := going[k]
 			r := &results[i]
-			// What stood on its own may be gone already when a newer job comes: then that comes after the cancellation.
+			// If an earlier call deleted standalone occurrences, a newer job comes after the cancellation.
 			r.Superseded = answer.text(0) == "superseded" && !r.Found
 			r.Found = r.Found || answer.text(0) == "found"
 			r.Cancelled += answer.number(1)
@@ -55,7 +56,8 @@ func (s *Store) Cancel(ctx context.Context, names []job.Name, asked store.Asked)
 // Amend implements [store.Jobs].
 func (s *Store) Amend(ctx context.Context, a store.Amendment) error {
 	answer, err := s.run(ctx, []call{{amendScript, s.shardOf(a.Name), []any{
-		jobField(a.Name), string(a.Of), string(a.Version), a.Now.UnixMilli(), a.Callback.Type, encodeTarget(a.Callback, a.Options),
+		jobField(a.Name), string(a.Of), string(a.Version), a.Now.UnixMilli(),
+		a.Callback.Type, encodeTarget(a.Callback, a.Options),
 	}}})[0].text()
 	switch {
 	case err != nil:
@@ -111,6 +113,7 @@ func (s *Store) Resume(ctx context.Context, name job.Name, version job.Revision,
 // Trigger implements [store.Jobs].
 func (s *Store) Trigger(ctx context.Context, o job.Occurrence) error {
 	return s.ifThere(ctx, call{triggerScript, s.shardOf(o.Name), []any{
-		jobField(o.Name), o.ID.String(), encodeOccurrence(&o), o.DueAt.UnixMilli(), encodeTarget(o.Own.Callback, o.Own.Options),
+		jobField(o.Name), o.ID.String(), encodeOccurrence(&o), o.DueAt.UnixMilli(),
+		encodeTarget(o.Own.Callback, o.Own.Options),
 	}})
 }

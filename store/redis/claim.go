@@ -12,17 +12,19 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// Claim implements [store.Queue]: one script on each shard that has what is due, for all quotas, or more if they add up
-// to more than a script may claim. If there are several shards, they are first asked what is due, so that the longest
-// due comes first.
+// Claim implements [store.Queue]. It runs one script for all quotas on each shard with due occurrences, or several if
+// the quotas add up to more than a script may claim. If there are several shards, it first asks all of them for due
+// times, so that the longest due come first.
 //
-// If a shard's node fails, what the others gave is claimed all the same, and more may be due of every quota.
+// If a shard's node fails, the occurrences of the other shards are claimed all the same, and every quota is marked as
+// having more.
 func (s *Store) Claim(ctx context.Context, p store.ClaimParams) (store.Claim, error) {
 	wants := make([]want, len(p.Quotas))
 	for i, q := range p.Quotas {
 		after, until := p.Range(q)
 		wants[i] = want{
-			set: set{keyPending, q.Lane.String()}, after: "-inf", bound: strconv.FormatInt(until.UnixMilli(), 10), limit: q.Limit,
+			set: set{keyPending, q.Lane.String()}, limit: q.Limit,
+			after: "-inf", bound: strconv.FormatInt(until.UnixMilli(), 10),
 			next: "(" + strconv.FormatInt(p.Due().UnixMilli(), 10),
 		}
 		if !after.IsZero() {
@@ -69,14 +71,15 @@ type claiming struct {
 	wants   []want
 	divided []division
 	claim   store.Claim
-	// places are where the claimed belong.
+	// places has one entry for each claimed occurrence.
 	places []claimedPlace
 }
 
-// claimedPlace is of which quota something was claimed, and when it was due if that was asked for.
+// claimedPlace is the quota under which an occurrence was claimed, and when it was due, in Unix milliseconds, if that
+// was asked for.
 type claimedPlace struct{ quota, due int }
 
-// claimRun is one run of claim.lua, for the shares that a shard is to give of some quotas.
+// claimRun is one run of claim.lua, for one shard's shares of some quotas.
 type claimRun struct {
 	shard  int
 	quotas []int
@@ -85,7 +88,7 @@ type claimRun struct {
 	args   []any
 }
 
-// runs are the runs that claim what was divided, in the order of the quotas. None is for more than a script may claim.
+// runs returns the runs that claim all shares, in the order of the quotas. None claims more than chunk occurrences.
 func (c *claiming) runs() (runs []*claimRun) {
 	merged := slices.ContainsFunc(c.divided, func(d division) bool { return len(d.shares) > 1 })
 	open := make(map[int]*claimRun)
@@ -95,7 +98,9 @@ func (c *claiming) runs() (runs []*claimRun) {
 			r := open[sh.shard]
 			if r == nil || r.n+sh.n > chunk {
 				ends := c.params.Now.Add(c.params.Lease)
-				r = &claimRun{shard: sh.shard, args: []any{c.params.Now.UnixMilli(), ends.UnixMilli(), c.token, w.next, chunk, flag(merged)}}
+				r = &claimRun{shard: sh.shard, args: []any{
+					c.params.Now.UnixMilli(), ends.UnixMilli(), c.token, w.next, chunk, flag(merged),
+				}}
 				open[sh.shard], runs = r, append(runs, r)
 			}
 			r.quotas, r.shares, r.n = append(r.quotas, i), append(r.shares, sh), r.n+sh.n
@@ -171,14 +176,14 @@ func readTaken(answer list) []store.Claimed {
 	return taken
 }
 
-// target is what occurrences fire with, or why that can't be read.
+// target is the callback and options of occurrences, or the reason why these can't be read.
 type target struct {
 	job.Target
 	fault error
 }
 
-// readTargets answers each claimed occurrence's target. Those that it is given come in the order in which they are
-// first needed, and are read once, however many occurrences have one.
+// readTargets returns each claimed occurrence's target. The targets in answer are in the order in which the occurrences
+// first refer to them. Each is decoded once, however many occurrences share it.
 func readTargets(ids, records, answer list) []*target {
 	all := make([]target, len(answer))
 	for i := range all {
@@ -207,7 +212,8 @@ func readTargets(ids, records, answer list) []*target {
 	return targets
 }
 
-// putBack puts back what a claim has set aside, or drops it. What it fails for is due again when the claim would end.
+// putBack puts back or drops the occurrences that a claim has set aside. If it fails, they are due again when the claim
+// would end.
 func (s *Store) putBack(ctx context.Context, p store.ClaimParams, shard int, aside list) {
 	if len(aside) == 0 {
 		return
@@ -225,7 +231,7 @@ func (s *Store) putBack(ctx context.Context, p store.ClaimParams, shard int, asi
 			dueAt = store.PutBackUnexpanded(p.Now)
 		default:
 			if dueAt, drop = store.PutBack(o.Revision, p.Now); err != nil {
-				dueAt = p.Now.Add(time.Hour) // nobody can tell what it is of; it is left where somebody can look at it
+				dueAt = p.Now.Add(time.Hour) // its record is damaged; it is kept for an operator to examine
 			}
 		}
 		if drop {

@@ -16,20 +16,20 @@ import (
 // clock relates a server's clock to this process' monotonic one, which nobody sets. It is safe for concurrent use.
 type clock struct{ last atomic.Pointer[reading] }
 
-// reading is what a server's clock showed, and when its answer came.
+// reading is a server's time, and this process' when the answer arrived.
 type reading struct {
 	shown int64 // Unix time in milliseconds
 	came  time.Time
 }
 
-// trusted is for how long a reading is relied on: clocks drift apart, and are set.
+// trusted is how long a reading is relied on: clocks drift, and are set.
 const trusted = time.Minute
 
 // note notes what the server's clock showed a moment ago.
 func (c *clock) note(shown int64) { c.last.Store(&reading{shown, time.Now()}) }
 
-// at is what the server's clock will show at a time, or a little less, as if it had stood still while the last answer
-// was on its way: what is bounded by it may end too early, and never too late.
+// at converts a time of this process to the server's clock, in Unix milliseconds. The result lags by the last answer's
+// time in transit, so a bound derived from it may be too early, but never too late.
 func (c *clock) at(t time.Time) int64 {
 	r := c.last.Load()
 	return r.shown + t.Sub(r.came).Milliseconds()
@@ -41,7 +41,7 @@ func (c *clock) fresh() bool {
 	return r != nil && time.Since(r.came) < trusted
 }
 
-// readClocks reads the clocks of shards, and answers of which it could not, and why.
+// readClocks reads the clocks of shards. It returns the errors of those that it could not read, by shard.
 func (s *Store) readClocks(ctx context.Context, shards []int) map[int]error {
 	if len(shards) == 0 {
 		return nil
@@ -62,12 +62,12 @@ func (s *Store) readClocks(ctx context.Context, shards []int) map[int]error {
 	return failed
 }
 
-// bound gives a change that has no time within which it takes effect the usual one.
+// bound limits a change to [store.Within].
 func bound(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, store.Within)
 }
 
-// monotonic is a time that only goes forward, of no particular beginning.
+// monotonic is the time since this process began, by a clock that is never set back.
 func monotonic() time.Duration { return time.Since(began) }
 
 var began = time.Now()

@@ -14,11 +14,11 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// lateCode begins the error of a script that came too late to change anything, see bounded.lua.
+// lateCode is the code of the error by which a script refuses to run after its deadline, see bounded.lua.
 const lateCode = "LATE"
 
-// transientCodes begin the server's errors for faults that may go away by themselves. By all of them it refuses to
-// begin: none comes after a script has changed something.
+// transientCodes are the codes of the server's errors for faults that may go away by themselves. All of them are raised
+// before a command or a script has changed anything.
 var transientCodes = []string{
 	"ASK", "MOVED", // the slot's node could not be reached, or it moves again and again
 	"BUSY",        // another program's script
@@ -33,7 +33,7 @@ var transientCodes = []string{
 	"TRYAGAIN",    // the slot is being moved
 }
 
-// Codes of a user who may not do what must be done.
+// Error codes for a user who is not authenticated or not authorized.
 var (
 	authenticationCodes = []string{"NOAUTH", "WRONGPASS"}
 	permissionCodes     = []string{"NOPERM"}
@@ -49,15 +49,15 @@ func code(err error) string {
 	return word
 }
 
-// undoneError is a fault by which nothing was changed, nor ever will be.
+// undoneError is a fault after which nothing was changed, nor ever will be.
 type undoneError struct{ cause error }
 
 func (e undoneError) Error() string { return fmt.Sprintf("%v: %v", store.ErrNotDone, e.cause) }
 
 func (e undoneError) Unwrap() []error { return []error{store.ErrNotDone, e.cause} }
 
-// undone marks a fault, of something without which nothing is changed, as one by which nothing was. Another error stays
-// as it is.
+// undone wraps a transient fault in undoneError. The caller must know that nothing was changed. It returns any other
+// error as it is.
 func undone(err error) error {
 	if !errors.Is(err, store.ErrUnavailable) || errors.Is(err, store.ErrNotDone) {
 		return err
@@ -65,7 +65,7 @@ func undone(err error) error {
 	return undoneError{err}
 }
 
-// partly is the error of a change of which another part is done, or may be.
+// partly removes [store.ErrNotDone] from the error of a change of which another part is done, or may be.
 func partly(err error) error {
 	if e, ok := errors.AsType[undoneError](err); ok {
 		return fmt.Errorf("%w: %w", store.ErrUnavailable, e.cause)
@@ -73,7 +73,7 @@ func partly(err error) error {
 	return err
 }
 
-// mapError marks the faults that may go away by themselves, and those of them by which nothing was changed.
+// mapError wraps transient faults in [store.ErrUnavailable], and in [store.ErrNotDone] too if nothing was changed.
 func mapError(err error) error {
 	switch {
 	case err == nil || errors.Is(err, store.ErrUnavailable):
@@ -86,7 +86,7 @@ func mapError(err error) error {
 	return err
 }
 
-// refused tells whether a fault is one of a command that was not sent, or that the server refused.
+// refused tells whether a command was not sent, or was refused by the server for a transient fault.
 func refused(err error) bool {
 	if code := code(err); code != "" {
 		return slices.Contains(transientCodes, code) || strings.HasPrefix(err.Error(), "ERR max number of clients")
@@ -99,11 +99,12 @@ func refused(err error) bool {
 			return true
 		}
 	}
-	// The client's own words for a cluster of which it can reach no node.
-	return strings.Contains(err.Error(), "cluster has no nodes") || strings.Contains(err.Error(), "cannot load cluster slots")
+	// The client's errors when it can reach no node of a cluster. They have no type.
+	return strings.Contains(err.Error(), "cluster has no nodes") ||
+		strings.Contains(err.Error(), "cannot load cluster slots")
 }
 
-// transient tells whether a fault is one of the connection: nobody knows what became of the command.
+// transient tells whether the connection failed. Then it is unknown whether the command was carried out.
 func transient(err error) bool {
 	if _, ok := errors.AsType[net.Error](err); ok {
 		return true
@@ -118,21 +119,24 @@ func transient(err error) bool {
 	return false
 }
 
-// explain says what an operator can do about an error of Open, which spoke TLS or did not.
+// explain adds advice for the operator to an error of Open; tls tells whether the connection used TLS.
 func explain(err error, tls bool) error {
 	switch code := code(err); {
 	case slices.Contains(authenticationCodes, code):
 		return fmt.Errorf("the server refuses the user; check user and password of the store URL: %w", err)
 	case slices.Contains(permissionCodes, code):
 		return fmt.Errorf("the user may not do all that is needed; see docs/stores.md for the ACL rule: %w", err)
-	case strings.Contains(err.Error(), "DB index is out of range"), strings.Contains(err.Error(), "SELECT is not allowed in cluster mode"):
+	case strings.Contains(err.Error(), "DB index is out of range"),
+		strings.Contains(err.Error(), "SELECT is not allowed in cluster mode"):
 		return fmt.Errorf("there is no such database; check the number in the path of the store URL: %w", err)
 	case strings.Contains(err.Error(), "cluster support disabled"):
 		return fmt.Errorf("it is not a Redis Cluster: leave out the option cluster: %w", err)
 	case code == "CLUSTERDOWN":
-		return fmt.Errorf("the cluster has no node for some of its slots, or too few nodes; ask one of them by CLUSTER INFO: %w", err)
+		return fmt.Errorf("the cluster has no node for some of its slots, or too few nodes; "+
+			"ask one of them by CLUSTER INFO: %w", err)
 	case strings.Contains(err.Error(), "redis: can't parse"):
-		return fmt.Errorf("what answers does not speak the Redis protocol; with TLS, the store URL begins with rediss://: %w", err)
+		return fmt.Errorf("what answers does not speak the Redis protocol; "+
+			"with TLS, the store URL begins with rediss://: %w", err)
 	case !tls && errors.Is(err, io.EOF):
 		return fmt.Errorf("it ended the connection; with TLS, the store URL begins with rediss://: %w", err)
 	case tls && errors.Is(err, context.DeadlineExceeded):

@@ -23,7 +23,8 @@ func (s *Store) ClaimJobs(ctx context.Context, p store.ClaimJobsParams) (store.C
 	claimed := store.ClaimedJobs{Token: job.NewToken(), More: divided[0].more}
 	calls := make([]call, len(shares))
 	for i, share := range shares {
-		calls[i] = call{claimJobsScript, share.shard, []any{share.bound, share.n, p.Now.Add(p.Lease).UnixMilli(), claimed.Token}}
+		args := []any{share.bound, share.n, p.Now.Add(p.Lease).UnixMilli(), claimed.Token}
+		calls[i] = call{claimJobsScript, share.shard, args}
 	}
 	type expandable struct {
 		job.Job
@@ -39,7 +40,7 @@ func (s *Store) ClaimJobs(ctx context.Context, p store.ClaimJobsParams) (store.C
 		}
 		for k := range answer {
 			j, readable := readExpandable(answer.list(k))
-			if !readable { // it stays claimed, lest it keeps the others from being claimed
+			if !readable { // it stays claimed, so that it does not hold up claims of the others
 				claimed.Unreadable = append(claimed.Unreadable, parseJobField(answer.list(k).text(0)))
 				continue
 			}
@@ -104,13 +105,14 @@ func (s *Store) Advance(ctx context.Context, advances []store.Advance) error {
 		if a.ExpandAt.IsZero() { // the schedule has ended
 			cursor = time.Time{}
 		}
-		args := append(advanceArgs(a), "last", millis(cursor), millis(a.ExpandAt), expiresAt, a.Missed, a.Planned(), a.Trouble.Encode())
+		args := append(advanceArgs(a), "last", millis(cursor), millis(a.ExpandAt), expiresAt,
+			a.Missed, a.Planned(), a.Trouble.Encode())
 		last = append(last, call{advanceScript, shard, appendOccurrences(args, rest)})
 	}
 	return firstError(s.run(ctx, last))
 }
 
-// advanceArgs are the arguments of advance.lua that say which job it is for, as it was claimed.
+// advanceArgs are the first arguments of advance.lua: the job's name, and its state when it was claimed.
 func advanceArgs(a *store.Advance) []any {
 	return []any{jobField(a.Name), string(a.Revision), millis(a.From), a.Token}
 }

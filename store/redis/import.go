@@ -9,8 +9,9 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// Import implements [store.Transfer]. Each job is inserted by a script, and then the occurrences of each shard are, by
-// scripts of bounded size. What does not belong to its job, because that changed during the export, is left out.
+// Import implements [store.Transfer]. It inserts each job by a script, and then the occurrences of each shard by
+// scripts of bounded size. It leaves out occurrences that don't match their job, because the job changed during the
+// export.
 func (s *Store) Import(ctx context.Context, records []store.Document) (inserted int, err error) {
 	var jobs []call
 	var names []job.Name
@@ -40,8 +41,8 @@ func (s *Store) Import(ctx context.Context, records []store.Document) (inserted 
 	return inserted + n, err
 }
 
-// storable refuses what would not be read again as it is written, see records.lua: no store makes such a record, but a
-// file that was edited may have one.
+// storable refuses a document that would not read back as it was written, see records.lua. No store exports such a
+// document, but an edited file may contain one.
 func storable(r store.Document) error {
 	var stamps []string
 	var target *job.Target
@@ -49,7 +50,8 @@ func storable(r store.Document) error {
 	if j := r.Job; j != nil {
 		stamps, target, name = []string{string(j.Revision), string(j.Version)}, &job.Target{Callback: j.Callback}, j.Name
 	} else {
-		stamps, target, name = []string{string(r.Occurrence.Revision), r.Occurrence.Token}, r.Occurrence.Own, r.Occurrence.Name
+		o := r.Occurrence
+		stamps, target, name = []string{string(o.Revision), o.Token}, o.Own, o.Name
 	}
 	for _, stamp := range stamps {
 		if strings.ContainsAny(stamp, " \t\n\v\f\r\x00") {
@@ -64,9 +66,10 @@ func storable(r store.Document) error {
 
 func importJobArgs(j *job.Job) []any {
 	return []any{
-		jobField(j.Name), string(j.Revision), string(j.Version), millis(j.CreatedAt), millis(j.UpdatedAt), millis(j.ExpiresAt),
-		millis(j.PausedAt), millis(j.Cursor), millis(j.ExpandAt), encodeCounts(j), j.Callback.Type, encodeTarget(j.Callback, j.Options),
-		j.Schedule.Encode(),
+		jobField(j.Name), string(j.Revision), string(j.Version),
+		millis(j.CreatedAt), millis(j.UpdatedAt), millis(j.ExpiresAt),
+		millis(j.PausedAt), millis(j.Cursor), millis(j.ExpandAt),
+		encodeCounts(j), j.Callback.Type, encodeTarget(j.Callback, j.Options), j.Schedule.Encode(),
 	}
 }
 
@@ -104,7 +107,7 @@ func (s *Store) importCalls(records []store.Document) (calls []call) {
 	return calls
 }
 
-// importedFields is how many arguments importArgs makes.
+// importedFields is the number of arguments that importArgs returns.
 const importedFields = 7
 
 // importArgs are an occurrence as importoccurrences.lua takes it.

@@ -12,8 +12,8 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// DueLanes implements [store.Inspector]: it asks all shards at once for what their heads tell. If some fail, it answers
-// the lanes of the others, with the error.
+// DueLanes implements [store.Inspector]. It reads the lanes' heads from all shards at once. If some shards fail, it
+// returns the lanes of the others, with the error.
 func (s *Store) DueLanes(ctx context.Context, p store.DueParams) (page store.DuePage, err error) {
 	after, until, limit := p.After, p.Until.UnixMilli(), min(p.Limit, chunk)
 	commands, err := askAll(ctx, s, func(ctx context.Context, pipe redis.Pipeliner, of *shard) []*redis.Cmd {
@@ -93,8 +93,8 @@ func (s *Store) Count(ctx context.Context, now time.Time, lanes []job.Lane, limi
 	return counts, nil
 }
 
-// Sample implements [store.Inspector]. If there are several shards, they are first asked what becomes due when, so that
-// none reads more than its part of the first.
+// Sample implements [store.Inspector]. If there are several shards, it first reads their due times, so that no shard
+// reads more than its part of the sample.
 func (s *Store) Sample(ctx context.Context, lane job.Lane, from time.Time, limit int) ([]store.Sampled, error) {
 	begin := strconv.FormatInt(from.UnixMilli(), 10)
 	shares := []share{{n: limit}}
@@ -130,9 +130,9 @@ func (s *Store) Sample(ctx context.Context, lane job.Lane, from time.Time, limit
 	return all, nil
 }
 
-// countAll counts what the whole store has. It asks all shards at once; what that costs grows with the lanes of which
-// something is due, and not with the occurrences. Each shard's answers are exact, and of one moment, unless more than a
-// script may look at have something due.
+// countAll counts the occurrences and dead letters of the whole store. It asks all shards at once. The cost grows with
+// the number of lanes with due occurrences, not with the number of occurrences. Each shard's counts are exact and of
+// one moment, unless more than chunk lanes are due.
 func (s *Store) countAll(ctx context.Context, now time.Time) (c store.Count, err error) {
 	var calls []call
 	for i := range s.shards {
@@ -142,7 +142,7 @@ func (s *Store) countAll(ctx context.Context, now time.Time) (c store.Count, err
 		var more []call
 		for i, r := range s.run(ctx, calls) {
 			answer, err := r.list()
-			if err != nil { // of any of them: a part of it would pass for the whole
+			if err != nil { // a count without this shard would pass for the whole
 				return store.Count{}, err
 			}
 			if first == 0 {

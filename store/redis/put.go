@@ -14,9 +14,9 @@ import (
 
 // Put implements [store.Jobs]. Jobs are put independently of each other, but for those of one name.
 //
-// A job with up to chunk occurrences, and as many that it carries over, is put by one script, which may put others too.
-// Of one with more, the others are inserted before, and are orphans until that script has run, or marked before, see
-// records.lua. Should it not run, they stay orphans, and the marks mean nothing.
+// One script, the flip, puts a job with up to chunk occurrences and up to chunk carried-over ones; it may put other
+// jobs too. Of a larger job, the other occurrences are inserted beforehand, and are orphans until the flip, or marked
+// beforehand, see records.lua. If the flip does not run, they stay orphans, and the marks have no effect.
 func (s *Store) Put(ctx context.Context, puts []store.Put) []store.PutResult {
 	ctx, cancel := bound(ctx)
 	defer cancel()
@@ -32,11 +32,11 @@ type put struct {
 	*store.Put
 	*store.PutResult
 	shard    int
-	schedule []byte           // as it is stored
-	rest     []job.Occurrence // those that the flip inserts
-	carry    []store.Carried  // those that the flip carries over
-	alone    bool             // the flip is for a script of its own
-	more     bool             // more of what was replaced is to be deleted
+	schedule []byte           // encoded
+	rest     []job.Occurrence // the occurrences that the flip inserts
+	carry    []store.Carried  // the occurrences that the flip carries over
+	alone    bool             // the flip needs a script of its own
+	more     bool             // the replaced revision has more occurrences to delete
 }
 
 // rounds splits puts so that no round has a name twice and those of one name are in order.
@@ -71,7 +71,9 @@ func (s *Store) putRound(ctx context.Context, round []*put) {
 	}
 	s.flip(ctx, alone)
 	for _, p := range round {
-		switch unchanged := errors.Is(p.Err, store.ErrPrecondition) || errors.Is(p.Err, store.ErrSuperseded) || errors.Is(p.Err, store.ErrNotDone); {
+		unchanged := errors.Is(p.Err, store.ErrPrecondition) || errors.Is(p.Err, store.ErrSuperseded) ||
+			errors.Is(p.Err, store.ErrNotDone)
+		switch {
 		case unchanged && (len(p.rest) < len(p.Occurrences) || len(p.carry) < len(p.Put.Carried)):
 			tidying, cancel := context.WithTimeout(context.WithoutCancel(ctx), tidyWithin) // the put's time may be over
 			s.dropAll(tidying, p.shard, p.Job.Revision, jobField(p.Job.Name), p.Now)
@@ -82,13 +84,13 @@ func (s *Store) putRound(ctx context.Context, round []*put) {
 	}
 }
 
-// prepareFlip inserts the occurrences of a put, and marks those that it carries over, for which the flip has no room.
-// If it fails, nothing is changed, as there is no flip.
+// prepareFlip inserts the occurrences of a put and marks the carried-over ones that exceed what the flip may write. If
+// it fails, there is no flip, so nothing takes effect.
 func (s *Store) prepareFlip(ctx context.Context, p *put) error {
 	p.rest, p.carry = p.Occurrences, p.Put.Carried
 	for len(p.rest) > chunk {
 		var calls []call
-		for len(p.rest) > chunk && len(calls) < 16 { // so many at once take little memory here
+		for len(p.rest) > chunk && len(calls) < 16 { // bounds this process' memory
 			args := appendOccurrences([]any{string(p.Job.Revision)}, p.rest[:chunk])
 			calls, p.rest = append(calls, call{insertScript, p.shard, args}), p.rest[chunk:]
 		}
@@ -110,7 +112,7 @@ func (s *Store) prepareFlip(ctx context.Context, p *put) error {
 	return nil
 }
 
-// appendCarried adds occurrences that are carried over to arguments, each with what a mark would have.
+// appendCarried appends the ids of carried-over occurrences to arguments, each with the text of its mark.
 func appendCarried(args []any, carried []store.Carried) []any {
 	for i := range carried {
 		args = append(args, carried[i].ID.String(), encodeHeir(&carried[i].As))
@@ -140,11 +142,11 @@ func (s *Store) flip(ctx context.Context, puts []*put) {
 	}
 }
 
-// putTogether bounds the jobs that one script puts, lest it keeps others waiting for long.
+// putTogether bounds the jobs that one script puts, so that it does not block other clients for long.
 const putTogether = 100
 
-// groups divides puts by what one script may put: jobs of one shard, with a bounded number of occurrences and of bytes.
-// A job that has as many as that alone is in no company, nor is one that replaces as many.
+// groups divides puts into groups that one script each may put: jobs of one shard, with a bounded number of occurrences
+// and of bytes. A job that reaches a bound alone, or that replaces too many occurrences, has a group of its own.
 func (s *Store) groups(puts []*put) (groups [][]*put) {
 	type open struct{ group, occurrences, size int }
 	shards := make([]open, len(s.shards))
@@ -153,7 +155,8 @@ func (s *Store) groups(puts []*put) (groups [][]*put) {
 	}
 	for _, p := range puts {
 		o, n, size := &shards[p.shard], len(p.rest)+len(p.carry), len(p.Job.Callback.Data)+len(p.schedule)
-		if o.group < 0 || p.alone || len(groups[o.group]) == putTogether || o.occurrences+n > chunk || o.size+size > largestPage {
+		if o.group < 0 || p.alone || len(groups[o.group]) == putTogether ||
+			o.occurrences+n > chunk || o.size+size > largestPage {
 			groups = append(groups, nil)
 			*o = open{group: len(groups) - 1}
 		}
@@ -163,7 +166,7 @@ func (s *Store) groups(puts []*put) (groups [][]*put) {
 	return groups
 }
 
-// putArgs are what put.lua takes, of puts of one shard.
+// putArgs are the arguments of put.lua for puts of one shard.
 func putArgs(puts []*put) []any {
 	n := 1
 	for _, p := range puts {
@@ -177,14 +180,16 @@ func putArgs(puts []*put) []any {
 			carried = fmt.Sprintf("%d %d %d", len(p.carry), len(p.Occurrences)-len(p.rest), len(p.Put.Carried))
 		}
 		args = append(args, jobField(j.Name), condition(p.Put), span(p.Newer),
-			string(j.Revision), millis(j.CreatedAt), millis(j.UpdatedAt), millis(j.ExpiresAt), millis(j.Cursor), millis(j.ExpandAt), encodeCounts(j),
-			j.Callback.Type, encodeTarget(j.Callback, j.Options), p.schedule, flag(p.StartsOver), p.Now.UnixMilli(), len(p.rest), carried)
+			string(j.Revision), millis(j.CreatedAt), millis(j.UpdatedAt), millis(j.ExpiresAt),
+			millis(j.Cursor), millis(j.ExpandAt), encodeCounts(j),
+			j.Callback.Type, encodeTarget(j.Callback, j.Options), p.schedule,
+			flag(p.StartsOver), p.Now.UnixMilli(), len(p.rest), carried)
 		args = appendCarried(appendOccurrences(args, p.rest), p.carry)
 	}
 	return args
 }
 
-// span writes a span of versions as the scripts take it.
+// span encodes a span of versions for the scripts.
 func span(s store.Span) string {
 	if s == (store.Span{}) {
 		return ""
@@ -192,7 +197,7 @@ func span(s store.Span) string {
 	return string(s.After) + " " + string(s.Until)
 }
 
-// flag writes what is so or not as the scripts take it.
+// flag encodes a boolean for the scripts.
 func flag(b bool) int {
 	if b {
 		return 1
@@ -200,7 +205,7 @@ func flag(b bool) int {
 	return 0
 }
 
-// condition writes the condition of a put as put.lua takes it.
+// condition encodes the condition of a put for put.lua.
 func condition(p *store.Put) string {
 	switch c := p.If; {
 	case p.From != store.Replaced{}:
@@ -248,8 +253,8 @@ func readFlip(puts []*put, r reply) {
 	}
 }
 
-// dropAll deletes the occurrences of a revision that is no job's. If it was to be one's, that is named. What it fails
-// to delete stays as orphans, and what the job's successor has stays that one's.
+// dropAll deletes the occurrences of a revision that no job has. The name is that of the job that was to have the
+// revision, or empty if a job had it. Occurrences that it fails to delete stay as orphans; those carried over stay.
 func (s *Store) dropAll(ctx context.Context, shard int, revision job.Revision, name string, now time.Time) {
 	for more := 1; more > 0; {
 		more, _ = s.run(ctx, []call{{dropScript, shard, []any{string(revision), now.UnixMilli(), chunk, name}}})[0].number()

@@ -17,13 +17,14 @@ import (
 
 // recordKeys are the keys of all records of the store, which are few and small, and of no shard:
 //
-//   - entries is a sorted set whose scores are all the same. A record is one entry: its collection, a NUL, its key, a NUL,
-//     its version, a space, when it expires, 0 for never, a space and its body. So the records of a collection sort by the
-//     bytes of their keys, and a page of them is one command. A record's name is what precedes the second NUL.
-//   - expiry has the names of records that expire, by when.
-//   - The last one is where formats before 4 had the tenants. It is in the braces, so that a cluster has the others where
-//     it is, and one script can move what it holds. It does not exist since: so a cluster that is moving the slot lacks a
-//     key of every script, and refuses it before it has begun, never half way.
+//   - entries is a sorted set whose scores are all the same. A record is one entry: its collection, a NUL, its key, a
+//     NUL, its version, a space, its expiry in Unix milliseconds (0 for never), a space and its body. So the records of
+//     a collection sort by the bytes of their keys, and one command reads a page. The part before the second NUL is the
+//     record's name.
+//   - expiry has the names of records that expire, with their expiry as the score.
+//   - The last key had the tenants in formats before 4. It is the hash tag of the others, so that a cluster has them on
+//     the same node, and one script can move the tenants. Since 4 it never exists: so while a cluster is moving the
+//     slot, every script lacks a key, and the server refuses it before it begins rather than half way.
 func recordKeys(prefix string) []any {
 	before := prefix + ":tenants"
 	return []any{prefix + ":{" + before + "}:records", prefix + ":{" + before + "}:expiry", before}
@@ -32,7 +33,7 @@ func recordKeys(prefix string) []any {
 // entries is the key of the records.
 func (s *Store) entries() string { return s.records.keys[0].(string) } //nolint:errcheck // they all are
 
-// recordName is what an entry of a record begins with, but for the NUL.
+// recordName is a record's name: the beginning of its entry, without the second NUL.
 func recordName(collection, key string) string { return collection + separator + key }
 
 // Records implements [store.Records].
@@ -106,7 +107,7 @@ func appendLive(page []store.Record, entries []string, f store.RecordFilter) ([]
 	return page, nil
 }
 
-// largestWrite bounds how many bytes of records one script writes: nobody else is served meanwhile.
+// largestWrite bounds how many bytes of records one script writes: Redis serves no other command meanwhile.
 const largestWrite = 1 << 20
 
 // WriteRecords implements [store.Records]. The scripts are run one after the other, since keys may repeat.
@@ -161,11 +162,12 @@ func recordArgs(c *store.RecordChange) []any {
 	case c.If.Version != "":
 		condition = "=" + string(c.If.Version)
 	}
-	return []any{recordName(c.Collection, c.Key), string(c.Version), body, millis(c.ExpiresAt), condition, c.Now.UnixMilli()}
+	name := recordName(c.Collection, c.Key)
+	return []any{name, string(c.Version), body, millis(c.ExpiresAt), condition, c.Now.UnixMilli()}
 }
 
-// moveTenants makes records of what formats before 4 had in keys of their own: the tenants, and the replicas. It is done
-// each time that a store is opened, since it may have broken off.
+// moveTenants turns the tenants and replicas of formats before 4 into records. It runs whenever a store is opened,
+// since an earlier run may have been interrupted.
 func (s *Store) moveTenants(ctx context.Context) error {
 	for left := chunk; left == chunk; {
 		var err error

@@ -1,23 +1,23 @@
 // Package redis keeps Carillon's documents in Redis 7 or later: one server, with or without replicas, or a Redis
 // Cluster. Any number of replicas of Carillon share it.
 //
-// Jobs are spread over shards by their names. All keys of a shard have the same hash tag, so that they live on one node
-// of a cluster, and every change is a Lua script on one shard, which Redis runs whole or not at all. So a job and its
-// occurrences change together, but for what would take a script too long while nobody else is served:
+// Jobs are spread over shards by their names. All keys of a shard have the same hash tag, so they live on one node of a
+// cluster. Every change is a Lua script on one shard, which Redis runs whole or not at all. So a job and its
+// occurrences change together. Redis serves no other command while a script runs, so long changes are made in parts:
 //
-//   - A job with very many occurrences is put in parts: all but the last part are inserted first, under the new revision,
-//     and the script that inserts the last makes that revision the job's. Occurrences of a revision that is no job's are
-//     orphans; a claim sets them aside, and drops them after an hour. In the same way, a long expansion is inserted beyond
-//     its job's cursor before the cursor is moved, under the protection of the expansion's token.
-//   - Very many occurrences that a job carries over from the one which it replaces are marked in parts before: the marks mean
-//     nothing until that script has run, and everything after it.
-//   - What a replacement or a cancellation leaves behind is deleted in parts, the first of them in the script that replaces
-//     or cancels, which counts all of it. No claim gets any of it after that script.
-//   - A resumption brings occurrences forward in parts, as long as the job stays as it was resumed.
+//   - A job with very many occurrences is put in parts. All parts but the last are inserted first, under the new
+//     revision; the script that inserts the last makes that revision the job's. An occurrence whose revision no job has
+//     is an orphan: a claim sets it aside, and drops it after an hour. In the same way, a long expansion is inserted
+//     beyond its job's cursor before the cursor is moved, guarded by the expansion's token.
+//   - If a replacement carries over very many occurrences, these are marked in parts beforehand. The marks take effect
+//     when the script that replaces the job has run.
+//   - The occurrences of a replaced or cancelled job are deleted in parts. The script that replaces or cancels counts
+//     them all and deletes the first part. After that script, no claim gets any of them.
+//   - A resume brings occurrences forward in parts, as long as the job stays as it was resumed.
 //
-// No script reads or writes more than a bounded number of documents, but for that count. Nothing is sent a second time
-// by itself: a script whose answer was lost is for the caller to repeat. One that changes something does so in its time
-// or never, see [clock].
+// Except for that count, no script reads or writes more than a bounded number of documents. The client repeats no
+// script whose answer was lost; that is up to the caller. A bounded change takes effect before its deadline or never,
+// see [clock].
 package redis
 
 import (
@@ -40,12 +40,12 @@ const (
 	// format is the version of the keys and records, kept in the store's own key.
 	format = 4
 
-	// migrated is the oldest format that is brought up to the present one: since 3 there are heirs, see records.lua,
-	// which a program that does not know them would forget to delete, and the heads of lanes, see adopt; since 4,
-	// tenants and replicas are records, see moveTenants.
+	// migrated is the oldest format that is upgraded to the present one. Since 3, there are heirs, see records.lua, which
+	// older programs would fail to delete, and the heads of lanes, see adopt. Since 4, tenants and replicas are records,
+	// see moveTenants.
 	migrated = 2
 
-	// oldest is the oldest version of Redis that will do: before it, an error inside a script came without its code.
+	// oldest is the oldest supported version of Redis: older ones omit the code of an error inside a script.
 	oldest = 7
 
 	// chunk bounds the documents that one run of a script reads or writes of each kind.
@@ -54,15 +54,15 @@ const (
 	// pipelined bounds the scripts that are sent at once.
 	pipelined = 128
 
-	// answerWithin is how long an answer is waited for when the time for the call is over.
+	// answerWithin is how much longer than the call's deadline to wait for an answer.
 	answerWithin = 2 * time.Second
 
-	// headsWithin is how long shards may take to tell what is due, if there are several; one that does not is not asked
-	// again for as long as awayFor. Else a node that hangs would keep what the others have from being claimed.
+	// headsWithin bounds how long shards may take to list due occurrences, if there are several. A shard that takes
+	// longer is not asked again for awayFor, so that a hanging node does not hold up claims from the others.
 	headsWithin = time.Second
 	awayFor     = 3 * time.Second
 
-	// tidyWithin bounds work that is done for tidiness after a call has failed.
+	// tidyWithin bounds the time for cleaning up after a failed call.
 	tidyWithin = 2 * time.Second
 )
 
@@ -71,26 +71,26 @@ type Store struct {
 	client redis.UniversalClient
 	prefix string
 	shards []shard
-	// records is what is of no shard, and changed by scripts all the same, see recordKeys.
+	// records has the keys of the records, which belong to no shard, see recordKeys.
 	records shard
 	// first is the shard that this replica prefers among those whose occurrences are due at the same time, so that
 	// replicas get in each other's way less.
 	first int
 }
 
-// shard is what is known of one shard.
+// shard is the state of one shard.
 type shard struct {
-	// keys are those of its documents, in the order that records.lua gives.
+	// keys are its keys, in the order that records.lua gives.
 	keys  []any
 	clock clock
-	// away is until when, by [monotonic], it is not asked what is due. See [Store.heads].
+	// away is the time, by [monotonic] in nanoseconds, until which the shard is not asked for due occurrences, see askAll.
 	away atomic.Int64
 }
 
-// noShard stands for what is of no shard, in the place of one's number.
+// noShard stands in place of a shard's number for the records.
 const noShard = -1
 
-// shard is what is known of a shard, or of what is of none.
+// shard returns the state of the shard with this number, or that of the records for noShard.
 func (s *Store) shard(i int) *shard {
 	if i == noShard {
 		return &s.records
@@ -107,11 +107,12 @@ func (s *Store) shard(i int) *shard {
 // The scheme rediss stands for TLS. The options are:
 //
 //	cluster=true  it is a Redis Cluster; the hosts are some of its nodes
-//	shards=n      over how many shards to spread the jobs. It is fixed when the store is made, and 1 for a server and 16 for a
-//	              cluster unless it is given. Given later, it must be the same
-//	prefix=text   what all keys begin with, "carillon" unless it is given; several stores can share a server
-//	and those of the client library for connections and their time limits, such as dial_timeout, read_timeout and pool_size
-//	(https://pkg.go.dev/github.com/redis/go-redis/v9#ParseURL)
+//	shards=n      the number of shards over which the jobs are spread. It is fixed when the store is made: by default 1
+//	              for a server and 16 for a cluster. A later value must be the same
+//	prefix=text   the beginning of all keys, by default "carillon"; several stores can share a server
+//
+// and those of the client library for connections and their time limits, such as dial_timeout, read_timeout and
+// pool_size (https://pkg.go.dev/github.com/redis/go-redis/v9#ParseURL).
 //
 // A server that can't be reached is an error that wraps [store.ErrUnavailable]. No error shows the URL's password.
 func Open(ctx context.Context, rawURL string) (*Store, error) {
@@ -124,12 +125,13 @@ func Open(ctx context.Context, rawURL string) (*Store, error) {
 	defer cancel()
 	s := &Store{client: client, prefix: t.prefix}
 	if err := s.prepare(ctx, t); err != nil {
-		return nil, errors.Join(fmt.Errorf("open Redis store %s: %w", t.url, explain(mapError(err), t.url.Scheme() == "rediss")), s.Close())
+		err = explain(mapError(err), t.url.Scheme() == "rediss")
+		return nil, errors.Join(fmt.Errorf("open Redis store %s: %w", t.url, err), s.Close())
 	}
 	return s, nil
 }
 
-// openWithin is how long a server may take in all until a store is open: as long as for one connection and one answer.
+// openWithin bounds how long Open takes: the time limits of one connection and one answer.
 func openWithin(client redis.UniversalClient) time.Duration {
 	var dial, read time.Duration
 	switch c := client.(type) {
@@ -144,8 +146,8 @@ func openWithin(client redis.UniversalClient) time.Duration {
 	return dial + read
 }
 
-// quiet turns off the client library's log, which all clients of a process have in common. What it has to say comes as
-// errors too, and the log would go to standard error in a form of its own.
+// quiet turns off the client library's log, which all clients of a process share. The same faults are returned as
+// errors, and the log would go to standard error in a format of its own.
 var quiet = sync.OnceFunc(func() { redis.SetLogger(silence{}) })
 
 type silence struct{}
@@ -153,8 +155,8 @@ type silence struct{}
 // Printf does nothing.
 func (silence) Printf(context.Context, string, ...any) {}
 
-// prepare refuses a server or a store that can't be used, marks a new store as ours, and learns what the servers'
-// clocks show. Doing it again, or in several replicas at once, changes nothing.
+// prepare refuses a server or a store that can't be used, marks a new store as Carillon's, and reads the servers'
+// clocks. Repeating it, or running it in several replicas at once, changes nothing.
 func (s *Store) prepare(ctx context.Context, t *address) error {
 	if err := s.eachServer(ctx, func(ctx context.Context, server *redis.Client) error {
 		info, err := server.Info(ctx).Result() // without sections, since servers that are too old know but one at a time
@@ -185,8 +187,8 @@ func (s *Store) prepare(ctx context.Context, t *address) error {
 	return errors.Join(s.adopt(ctx), s.moveTenants(ctx))
 }
 
-// adopt notes the heads of all lanes that an older version has noted as not empty. What a replica of that version notes
-// after that, each look takes over, see duelanes.lua.
+// adopt notes the heads of the lanes that an older version has recorded as not empty. Lanes that a replica of that
+// version records later are taken over by duelanes.lua.
 func (s *Store) adopt(ctx context.Context) error {
 	for i := range s.shards {
 		for left := chunk; left == chunk; {
@@ -199,7 +201,7 @@ func (s *Store) adopt(ctx context.Context) error {
 	return nil
 }
 
-// check refuses a server that can't be used, by what it says of itself.
+// check refuses a server that can't be used, by the answer to its command INFO.
 func check(info string, cluster bool) error {
 	version := field(info, "redis_version")
 	major, _, _ := strings.Cut(version, ".")
@@ -215,15 +217,17 @@ func check(info string, cluster bool) error {
 		return errors.New("it is not a Redis Cluster: leave out the option cluster")
 	}
 	if policy := evicts(info); policy != "" {
-		return fmt.Errorf("its maxmemory-policy is %s, by which it would drop jobs when memory runs out; it must be noeviction", policy)
+		return fmt.Errorf("its maxmemory-policy is %s, by which it would drop jobs when memory runs out; "+
+			"it must be noeviction", policy)
 	}
 	if field(info, "role") == "slave" { // it may become the master
-		return fmt.Errorf("%w: it is a replica, which takes no writes: name the master, by an address that follows it", store.ErrUnavailable)
+		return fmt.Errorf("%w: it is a replica, which takes no writes: name the master, by an address that follows it",
+			store.ErrUnavailable)
 	}
 	return nil
 }
 
-// readMeta reads how the store was made, and makes it if it is new.
+// readMeta reads and checks the store's format and number of shards, and writes them if the store is new.
 func (s *Store) readMeta(ctx context.Context, t *address) (shards int, err error) {
 	shards = t.shards
 	if shards == 0 {
@@ -242,25 +246,26 @@ func (s *Store) readMeta(ctx context.Context, t *address) (shards int, err error
 		return 0, fmt.Errorf("its key %s:store is another program's; choose another prefix", s.prefix)
 	}
 	if version > format {
-		return 0, fmt.Errorf("%w: its format is %d, this one reads up to %d; upgrade carillon", store.ErrFormat, version, format)
+		return 0, fmt.Errorf("%w: its format is %d, this one reads up to %d; upgrade carillon",
+			store.ErrFormat, version, format)
 	}
 	if version < migrated {
-		return 0, fmt.Errorf("its format is %d, which only a pre-release of carillon wrote and this one does not read; choose another prefix",
-			version)
+		return 0, fmt.Errorf("its format is %d, which only a pre-release of carillon wrote and this one does not read; "+
+			"choose another prefix", version)
 	}
 	if shards = list(values).number(1); shards < 1 || shards > maxShards {
 		return 0, fmt.Errorf("its key %s:store is damaged: the number of shards is %v", s.prefix, values[1])
 	}
 	if t.shards != 0 && t.shards != shards {
-		return 0, fmt.Errorf("it was made with %d shards, not %d, and stays so; leave out the option shards, or move the jobs to a new store",
-			shards, t.shards)
+		return 0, fmt.Errorf("it was made with %d shards, not %d, and stays so; "+
+			"leave out the option shards, or move the jobs to a new store", shards, t.shards)
 	}
 	return shards, nil
 }
 
-// Warnings says in what the servers are set up otherwise than they should be, though the store works: one that writes
-// nothing to disk forgets all jobs when it restarts, and one that evicts drops them when it is full. What a server does
-// not tell is not warned of.
+// Warnings lists settings of the servers that endanger the jobs: a server that writes nothing to disk loses all jobs
+// when it restarts, and one that evicts keys drops jobs when it is full. Settings that a server does not reveal are not
+// checked.
 func (s *Store) Warnings(ctx context.Context) []string {
 	var mu sync.Mutex
 	var warnings []string
@@ -292,7 +297,8 @@ func (s *Store) Warnings(ctx context.Context) []string {
 	return warnings
 }
 
-// evicts is the policy by which a server drops keys when memory runs out; empty if it drops none, or does not tell.
+// evicts returns the policy by which a server drops keys when memory runs out; empty if it drops none, or if INFO does
+// not reveal the policy.
 func evicts(info string) string {
 	if policy := field(info, "maxmemory_policy"); policy != "noeviction" {
 		return policy
@@ -300,7 +306,7 @@ func evicts(info string) string {
 	return ""
 }
 
-// eachServer calls f for the server, or for each master of the cluster, at the same time.
+// eachServer calls f for the server, or concurrently for each master of the cluster.
 func (s *Store) eachServer(ctx context.Context, f func(ctx context.Context, server *redis.Client) error) error {
 	if cluster, ok := s.client.(*redis.ClusterClient); ok {
 		return cluster.ForEachMaster(ctx, f)
@@ -308,7 +314,7 @@ func (s *Store) eachServer(ctx context.Context, f func(ctx context.Context, serv
 	return f(ctx, s.client.(*redis.Client)) //nolint:errcheck // there is no third kind, see parseURL
 }
 
-// field reads a line of a server's information about itself; empty if there is none.
+// field reads a field of the answer to INFO; empty if there is none.
 func field(info, name string) string {
 	for line := range strings.Lines(info) {
 		if value, ok := strings.CutPrefix(line, name+":"); ok {
@@ -321,7 +327,7 @@ func field(info, name string) string {
 // Close ends all connections.
 func (s *Store) Close() error { return s.client.Close() }
 
-// Now implements [store.Queue]: it answers the time of the server that has the first shard.
+// Now implements [store.Queue]: it returns the time of the server that has the first shard.
 func (s *Store) Now(ctx context.Context) (time.Time, error) {
 	return s.run(ctx, []call{{script: clockScript}})[0].time()
 }

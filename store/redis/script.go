@@ -26,13 +26,13 @@ var sources embed.FS
 // script is a Lua script. Servers know it by the hash of its text once they have run it.
 type script struct {
 	text, hash string
-	// bounded tells that it takes effect before the end of its context or never, see [clock].
+	// bounded tells that the script takes effect before its context's deadline or never, see [clock].
 	bounded bool
 }
 
-// newScript reads the script of a file and puts what it uses of records.lua after its first line. That line says
-// whether the server may run it although its memory is used up: what ends something may, so that a full store still
-// empties.
+// newScript reads a script's file and inserts the functions of records.lua that it uses after its first line. The flag
+// allow-oom in that line lets the server run the script when its memory is used up. Scripts that free memory have it,
+// so that a full store still empties.
 func newScript(name string) *script {
 	first, body, _ := strings.Cut(source(name), "\n")
 	text := first + "\n" + withRecords(body)
@@ -50,8 +50,8 @@ func newChange(name string) *script {
 
 var defined = regexp.MustCompile(`(?m)^local function (\w+)\(`)
 
-// withRecords puts before a script what it uses of records.lua, paragraph by paragraph: a server makes each function
-// anew whenever a script runs, which takes longer than most calls of one.
+// withRecords puts the paragraphs of records.lua that a script uses before it, and leaves out the others: a server
+// creates each function anew whenever a script runs, which takes longer than most calls of a function.
 func withRecords(body string) string {
 	paragraphs := strings.SplitAfter(source("records"), "\n\n")
 	for _, p := range slices.Backward(paragraphs[1:]) { // none uses a later one
@@ -72,7 +72,7 @@ func source(name string) string {
 	return string(b)
 }
 
-// The scripts. Each one's file says what it does, takes and answers.
+// The scripts. Each file documents its script's effect, arguments and answer.
 var (
 	ackScript               = newScript("ack")
 	adoptScript             = newScript("adopt")
@@ -110,8 +110,8 @@ var (
 	triggerScript           = newChange("trigger")
 	writeRecordsScript      = newChange("writerecords")
 
-	metaScript     = source("meta")     // it is run once, and on no shard
-	dueLanesScript = source("duelanes") // it is asked for like what is due, see heads
+	metaScript     = source("meta")     // runs once, and on no shard
+	dueLanesScript = source("duelanes") // read-only for callers, so sent by askAll
 )
 
 // call is one run of a script on one shard.
@@ -127,9 +127,9 @@ type reply struct {
 	err   error
 }
 
-// run runs scripts, in order if they are on one shard, many at a time. The order is not kept if a server does not know
-// a script and gets its text, or refuses one by a clock that was known wrongly: so those whose order matters must be
-// run one after the other. None is sent again once it may have been carried out.
+// run runs scripts, many at a time. Those on one shard usually run in order, but not if a server does not know a script
+// and gets its text, or refuses one because of a wrong reading of its clock. So scripts whose order matters need
+// separate calls of run. No script is sent again once it may have been carried out.
 func (s *Store) run(ctx context.Context, calls []call) []reply {
 	if len(calls) > 0 && calls[0].script.bounded {
 		if _, limited := ctx.Deadline(); !limited {
@@ -149,10 +149,11 @@ func (s *Store) run(ctx context.Context, calls []call) []reply {
 	return replies
 }
 
-// tries is how often a call is sent at most: a server may not know its script, and its clock may have been set.
+// tries bounds how often a call is sent: a server may not know its script, or may have had its clock set.
 const tries = 4
 
-// runTogether runs calls at once, and those again that their servers refused for a reason which that mends.
+// runTogether runs calls at once. It repeats those that a server refused because it did not know the script, or as
+// late.
 func (s *Store) runTogether(ctx context.Context, calls []call, replies []reply) {
 	going := make([]int, len(calls))
 	for i := range going {
@@ -181,13 +182,15 @@ func (s *Store) runTogether(ctx context.Context, calls []call, replies []reply) 
 	}
 }
 
-// over tells whether a context has ended, though nobody may have been told yet: this process may have been stopped.
+// over tells whether a context's deadline has passed. It compares clocks, since after a stop of this process the
+// context's timer may not have fired yet.
 func over(ctx context.Context) bool {
 	ends, limited := ctx.Deadline()
 	return ctx.Err() != nil || limited && !time.Now().Before(ends)
 }
 
-// ready are those among some calls that can be sent: a bounded one's server must have told its time.
+// ready returns the calls that can be sent. A bounded call needs a recent reading of its server's clock; if that fails,
+// ready sets the call's error.
 func (s *Store) ready(ctx context.Context, calls []call, replies []reply, going []int) []int {
 	var unknown []int
 	for _, i := range going {
@@ -209,8 +212,8 @@ func (s *Store) ready(ctx context.Context, calls []call, replies []reply, going 
 	})
 }
 
-// readBounded takes the server's time from the answer of a script that is bounded, and tells whether it was refused as
-// late.
+// readBounded notes the server's time from the answer of a bounded script, and tells whether the server refused the
+// script as late.
 func (s *Store) readBounded(c *call, r *reply) (late bool) {
 	clock := &s.shard(c.shard).clock
 	if r.err == nil {
@@ -226,8 +229,9 @@ func (s *Store) readBounded(c *call, r *reply) (late bool) {
 	return late
 }
 
-// send sends some of the calls at once, by their scripts' hashes or texts. If the context ends after that, it waits a
-// little longer for the answers: whoever is told that something failed should not see it happen.
+// send sends some of the calls at once, by their scripts' hashes, or by their texts if whole. It waits for the answers
+// up to answerWithin longer than the context's deadline, so that a call that has taken effect is less often reported as
+// failed.
 func (s *Store) send(ctx context.Context, calls []call, replies []reply, going []int, whole bool) {
 	ends, limited := ctx.Deadline()
 	ctx = context.WithoutCancel(ctx)
@@ -244,17 +248,17 @@ func (s *Store) send(ctx context.Context, calls []call, replies []reply, going [
 	})
 }
 
-// eachNode divides n things that concern a shard each by the nodes that are thought to have those, and calls f for each
-// part, at the same time. A pipeline to several nodes answers nothing before the last of them has answered, and nothing
-// at all if that one hangs.
+// eachNode groups n items by the node that has their shard, as far as the client knows, and calls f concurrently for
+// each group. A pipeline to several nodes would return only when the last of them has answered, and not at all if one
+// hangs.
 func (s *Store) eachNode(ctx context.Context, n int, shard func(i int) int, f func(part []int)) {
 	cluster, _ := s.client.(*redis.ClusterClient)
 	parts := make(map[string][]int)
 	for i := range n {
 		node := ""
 		if cluster != nil {
-			// What is not known is for the client to find out again.
-			if master, err := cluster.MasterForKey(ctx, s.shard(shard(i)).keys[0].(string)); err == nil { //nolint:errcheck // they all are
+			key := s.shard(shard(i)).keys[0].(string)                      //nolint:errcheck // all keys are strings
+			if master, err := cluster.MasterForKey(ctx, key); err == nil { // else the client looks again
 				node = master.Options().Addr
 			}
 		}
@@ -271,8 +275,9 @@ func (s *Store) eachNode(ctx context.Context, n int, shard func(i int) int, f fu
 	group.Wait()
 }
 
-// sendTogether sends some of the calls by one pipeline. Those that are bounded must take effect before a time.
-func (s *Store) sendTogether(ctx context.Context, ends time.Time, calls []call, replies []reply, part []int, whole bool) {
+// sendTogether sends some of the calls by one pipeline. Bounded ones take effect before ends, or never.
+func (s *Store) sendTogether(
+	ctx context.Context, ends time.Time, calls []call, replies []reply, part []int, whole bool) {
 	commands := make([]once, len(part))
 	pipe := s.client.Pipeline()
 	for k, i := range part {
@@ -298,10 +303,10 @@ func (s *Store) sendTogether(ctx context.Context, ends time.Time, calls []call, 
 	}
 }
 
-// once is a command that the client must not send again by itself: it can't know whether the first was carried out.
+// once is a command that the client must not repeat by itself: it can't know whether the first was carried out.
 type once struct{ *redis.Cmd }
 
-// NoRetry tells the client so.
+// NoRetry tells the client not to repeat the command.
 func (once) NoRetry() bool { return true }
 
 // firstError is the first error among replies. It is [store.ErrNotDone] only if they all are.

@@ -15,13 +15,13 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// want is what is wanted of one sorted set of each shard, by its scores: the first of those that are due, later than
-// after and up to bound, both as Redis takes them.
+// want asks for the first entries of one sorted set of all shards together: those with a score beyond after and up to
+// bound, both in Redis' notation for ranges.
 type want struct {
 	set
 	after, bound string
 	limit        int
-	// next is the bound of what is not due yet; empty if it does not matter.
+	// next is the lower bound of the scores that are not due yet; empty if the first of these is not asked for.
 	next string
 }
 
@@ -34,30 +34,30 @@ type set struct {
 // of is the key of the set in a shard.
 func (n set) of(s *shard) string { return s.keys[n.key].(string) + n.lane } //nolint:errcheck // they all are
 
-// division is how what is wanted is divided among the shards.
+// division is how a want is divided among the shards.
 type division struct {
 	shares []share
-	// more tells that more are due than are shared.
+	// more tells that more entries are due than the shares include.
 	more bool
-	// next is when the first becomes due that is not due yet, if that was asked for and there is more than one shard.
+	// next is when the next entry becomes due, if that was asked for and there is more than one shard.
 	next time.Time
 }
 
-// share is what one shard is to give of what is due in all of them.
+// share is one shard's part of a want.
 type share struct {
 	shard int
-	// n is how many, and bound up to which score, as Redis takes it.
+	// n is the number of entries, and bound their greatest score, in Redis' notation.
 	n     int
 	bound string
-	// counted tells that there were so many a moment ago.
+	// counted tells that the shard had n such entries a moment ago.
 	counted bool
 }
 
-// share asks all shards at once what is due of all that is wanted, and divides each limit among them so that the
-// longest due come first. What is due at the same time is taken from the shard that this replica prefers, and the ones
-// after it.
+// share asks all shards at once for the due entries of all wants, and divides each want's limit among them so that the
+// longest due come first. Among entries that are due at the same time, those of the shard that this replica prefers
+// come first, and then those of the shards after it.
 //
-// If some shards fail, it answers the shares of the others, with the error.
+// If some shards fail, it returns the shares of the others, with the error.
 func (s *Store) share(ctx context.Context, wants []want) (divided []division, err error) {
 	divided = make([]division, len(wants))
 	if len(s.shards) == 1 { // nothing to divide
@@ -68,7 +68,7 @@ func (s *Store) share(ctx context.Context, wants []want) (divided []division, er
 	}
 	counts, going := make([]int, len(wants)), make([]int, len(wants))
 	for i, w := range wants {
-		// A shard is rarely to give much more than the others. If one is, it is asked for all.
+		// One shard's part is rarely much larger than the others'. If it is, all shards are asked for the whole limit.
 		counts[i], going[i] = min(w.limit, chunk, max(16, 2*w.limit/len(s.shards))), i
 	}
 	for len(going) > 0 {
@@ -101,7 +101,7 @@ func (s *Store) share(ctx context.Context, wants []want) (divided []division, er
 	return divided, err
 }
 
-// sharesOf gathers by their shards what was chosen.
+// sharesOf groups the chosen entries by shard.
 func sharesOf(chosen []entry) (shares []share) {
 	byShard := make(map[int]*share)
 	for _, e := range chosen {
@@ -119,7 +119,7 @@ func sharesOf(chosen []entry) (shares []share) {
 	return shares
 }
 
-// firstOf is the earliest time that any shard has answered; zero if none has.
+// firstOf returns the earliest time in the shards' answers; zero if there is none.
 func firstOf(found [][]redis.Z) (first time.Time) {
 	for _, of := range found {
 		if len(of) > 0 {
@@ -140,14 +140,14 @@ func earliest(a, b time.Time) time.Time {
 	return a
 }
 
-// entry is one that is due.
+// entry is a due entry of a shard.
 type entry struct {
 	score float64
 	shard int
 }
 
-// choose picks the first of what all shards have answered, up to the limit. A shard that answered as many as it was
-// asked for may have more, of which nothing is known: so what is due after the last of those is left.
+// choose picks the first entries of all shards' answers, up to the limit. A shard whose answer has count entries may
+// have more, which are unknown: so entries after that answer's last one are left out.
 func (s *Store) choose(due [][]redis.Z, count, limit int) (chosen []entry, more bool) {
 	var all []entry
 	known, cut := 0.0, false
@@ -171,13 +171,13 @@ func (s *Store) choose(due [][]redis.Z, count, limit int) (chosen []entry, more 
 	return all, cut
 }
 
-// ask is about a range of a sorted set of each shard.
+// ask is a query for a range of a sorted set of each shard.
 type ask struct {
 	set
 	by redis.ZRangeBy
 }
 
-// heads reads ranges of sorted sets of each shard, all at once: of each, what each shard has.
+// heads reads ranges of sorted sets of all shards at once. Its result has, for each ask, the entries of each shard.
 func (s *Store) heads(ctx context.Context, asks []ask) (found [][][]redis.Z, err error) {
 	commands, err := askAll(ctx, s, func(ctx context.Context, pipe redis.Pipeliner, of *shard) (all []*redis.ZSliceCmd) {
 		for i := range asks {
@@ -197,10 +197,12 @@ func (s *Store) heads(ctx context.Context, asks []ask) (found [][][]redis.Z, err
 	return found, err
 }
 
-// askAll sends commands that change nothing to all shards at once, and answers those of each. A shard that fails has
-// answered nothing, and one that did not answer in time is passed over for a while, but for the case that all of them
-// did not.
-func askAll[C redis.Cmder](ctx context.Context, s *Store, queue func(context.Context, redis.Pipeliner, *shard) []C) (commands [][]C, err error) {
+// askAll sends read-only commands to all shards at once and returns each shard's commands, with their answers. A shard
+// that did not answer in time is skipped for awayFor, unless all shards are. The error is that of a failed shard; the
+// answers of the others are valid.
+func askAll[C redis.Cmder](
+	ctx context.Context, s *Store, queue func(context.Context, redis.Pipeliner, *shard) []C,
+) (commands [][]C, err error) {
 	asking := ctx
 	if len(s.shards) > 1 {
 		var cancel context.CancelFunc
@@ -234,7 +236,7 @@ func askAll[C redis.Cmder](ctx context.Context, s *Store, queue func(context.Con
 	return commands, err
 }
 
-// present are the shards that are to be asked: those that are not away, or all if they all are.
+// present returns the shards to ask: those that are not away, or all if all are away.
 func (s *Store) present() []int {
 	now := int64(monotonic())
 	var all, present []int

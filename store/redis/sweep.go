@@ -32,7 +32,8 @@ func (s *Store) Sweep(ctx context.Context, p store.SweepParams) (swept store.Swe
 	}
 	swept.More = divided[0].more || looked >= min(p.Limit, chunk)
 	limit := min(p.Limit, chunk)
-	if swept.Records, err = s.run(ctx, []call{{sweepRecordsScript, noShard, []any{p.Now.UnixMilli(), limit}}})[0].number(); err != nil {
+	swept.Records, err = s.run(ctx, []call{{sweepRecordsScript, noShard, []any{p.Now.UnixMilli(), limit}}})[0].number()
+	if err != nil {
 		return swept, err
 	}
 	swept.More = swept.More || swept.Records == limit
@@ -60,7 +61,7 @@ func (s *Store) sweepDeadLetters(ctx context.Context, p store.SweepParams, swept
 	return err
 }
 
-// SettleDead implements [store.Jobs]. An id does not tell the shard, so all are asked.
+// SettleDead implements [store.Jobs]. An id does not tell its shard, so the script runs on all shards.
 func (s *Store) SettleDead(ctx context.Context, d store.DeadSettlement) (int, error) {
 	if d.Outcome == store.Discard {
 		return s.sum(ctx, s.everywhere(discardScript, d.IDs, d.Tenant))
@@ -68,7 +69,7 @@ func (s *Store) SettleDead(ctx context.Context, d store.DeadSettlement) (int, er
 	return s.sum(ctx, s.everywhere(redriveScript, d.IDs, d.Tenant, d.Now.UnixMilli()))
 }
 
-// everywhere makes calls of a script on all shards, with some arguments and then ids.
+// everywhere returns calls of a script on all shards, with these arguments followed by the ids.
 func (s *Store) everywhere(script *script, ids []job.ID, args ...any) (calls []call) {
 	for part := range slices.Chunk(ids, chunk) {
 		all := args[:len(args):len(args)]
@@ -82,7 +83,8 @@ func (s *Store) everywhere(script *script, ids []job.ID, args ...any) (calls []c
 	return calls
 }
 
-// sum runs scripts that answer how many documents they changed.
+// sum runs scripts that answer how many documents they changed, and adds up their answers. With an error, the total is
+// that of the scripts that succeeded.
 func (s *Store) sum(ctx context.Context, calls []call) (total int, err error) {
 	replies := s.run(ctx, calls)
 	for _, r := range replies {

@@ -11,20 +11,20 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// place is where an export has got to: shard by shard, and in each one part after the other. After is the last entry of
-// the part's index that was looked at; empty for its beginning.
+// place is the position of an export, which goes shard by shard, and in each shard part by part. After is the last
+// entry read from the part's index; empty at its beginning.
 type place struct {
 	shard int
 	part  int
 	after string
 }
 
-// The parts of an export of one shard. Each is in the order of an index whose entries nothing changes. What is buried
-// meanwhile may come twice, of its revision and as a dead letter, but never not at all.
+// The parts of an export of one shard. Each is in the order of an index whose entries nothing changes. An occurrence
+// that is buried meanwhile may be exported twice, under its revision and as a dead letter, but is never left out.
 const (
 	partJobs    = iota // by name
 	partMembers        // the occurrences of jobs, by revision and id
-	partOwned          // what stands on its own, and dead letters, by name and id
+	partOwned          // standalone occurrences and dead letters, by name and id
 	parts
 )
 
@@ -49,12 +49,13 @@ func (s *Store) parsePlace(text store.Place) (p place, err error) {
 	return p, nil
 }
 
-// largestPage bounds, in bytes of what may be large, how much one script exports or imports. Whatever reaches it is the
-// last.
+// largestPage bounds how much one script exports or imports, in bytes of callback data, options and schedules. The
+// document that reaches the bound is the page's last.
 const largestPage = 2 << 20
 
-// Export implements [store.Transfer]. A page is what one script answers, but for those that find nothing.
-func (s *Store) Export(ctx context.Context, after store.Place, limit int) (records []store.Document, next store.Place, err error) {
+// Export implements [store.Transfer]. A page is the answer of one script; empty answers are skipped.
+func (s *Store) Export(ctx context.Context, after store.Place, limit int) (
+	records []store.Document, next store.Place, err error) {
 	p, err := s.parsePlace(after)
 	if err != nil {
 		return nil, "", err
@@ -72,7 +73,7 @@ func (s *Store) Export(ctx context.Context, after store.Place, limit int) (recor
 	return records, store.Place(p.String()), nil
 }
 
-// exportPage exports what one script answers. Last is the last entry that was looked at; empty if there are no more.
+// exportPage exports the answer of one script. Last is the last index entry that it read; empty if there are no more.
 func (s *Store) exportPage(ctx context.Context, p place, limit int) (records []store.Document, last string, err error) {
 	if p.part == partJobs {
 		return s.exportJobs(ctx, p, limit)

@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
 -- Deletes occurrences that were delivered.
 --
--- ARGV: of each claim and lane the claim's token, the lane, how many occurrences follow, and of each the revision that it was
---   claimed with, a colon and its id, as the members have it
+-- ARGV: of each claim and lane: the claim's token, the lane, the number of occurrences that follow, and of each its
+--   entry in `members`: the revision under which it was claimed, a colon and its id
 -- Returns how many were deleted
 local gone, entries = {}, {}
 local from = 1
@@ -31,7 +31,9 @@ end
 if #gone > 0 then
   if redis.call('ZREM', members, unpack(entries)) < #gone then -- carried over since they were claimed
     entries = {}
-    for i, record in ipairs(redis.call('HMGET', occurrences, unpack(gone))) do entries[i] = member(read_owner(record or '') or '', gone[i]) end
+    for i, record in ipairs(redis.call('HMGET', occurrences, unpack(gone))) do
+      entries[i] = member(read_owner(record or '') or '', gone[i])
+    end
     redis.call('ZREM', members, unpack(entries))
   end
   unmark(gone)

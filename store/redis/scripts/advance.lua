@@ -1,10 +1,11 @@
 #!lua
--- Gives a job its next occurrences, if it is still as it was claimed to be expanded. Only the last call of an expansion
--- moves the cursor; what the calls before it insert lies beyond the cursor, so that it does not fire.
+-- Inserts a job's next occurrences, if the claim to expand it still stands. Only the last call of an expansion moves
+-- the cursor: until then the new occurrences lie beyond it and do not fire.
 --
--- ARGV: 1 name, 2 revision, 3 the cursor as it was claimed, 4 the claim's token, 5 "last" or nothing, 6 cursor, 7 expandAt
---   (both 0 if the schedule has ended), 8 expiresAt or nothing, 9 how many were missed, 10 how many were planned, 11 the trouble, 12... occurrences, see insert
--- Returns whether it was
+-- ARGV: 1 name, 2 revision, 3 the cursor when it was claimed, 4 the claim's token, 5 "last" or nothing, 6 the new
+--   cursor, 7 expandAt (both 0 if the schedule has ended), 8 expiresAt or nothing, 9 the number of missed occurrences,
+--   10 the number of planned ones, 11 the trouble, 12... occurrences, see insert
+-- Returns whether the claim still stood
 local name = ARGV[1]
 local j = read_job(name)
 if not j or j.revision ~= ARGV[2] or j.cursor ~= ARGV[3] or j.token == '' or j.token ~= ARGV[4] then return 0 end

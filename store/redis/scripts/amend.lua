@@ -1,7 +1,7 @@
 #!lua
 -- Changes a job's callback and options.
 --
--- ARGV: 1 name, 2 the version that it is for, 3 the version from then on, 4 now, 5 callback type, 6 target
+-- ARGV: 1 name, 2 the version that it must have, 3 its new version, 4 now, 5 callback type, 6 target
 -- Returns "ok", "missing" or "precondition"
 local j = read_job(ARGV[1])
 if not j then return 'missing' end

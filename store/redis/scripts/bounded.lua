@@ -1,5 +1,6 @@
--- Begins a script whose effect must not come late: beyond the last of ARGV, a time by this server's clock, it changes nothing.
--- Else it returns the time by this server's clock, and what the script returns.
+-- Begins a bounded script. The last of ARGV is the script's deadline by this server's clock, in Unix milliseconds. From
+-- then on the script changes nothing and fails with LATE and the server's time. Before, it returns the server's time
+-- and the script's own answer.
 local latest = tonumber(table.remove(ARGV))
 local seconds = redis.call('TIME')
 local clock = seconds[1] * 1000 + math.floor(seconds[2] / 1000)

@@ -1,12 +1,12 @@
 #!lua flags=allow-oom
--- Deletes a job and what is pending of its name, and counts it all, unless the job came after the request. If more than the limit stand
--- on their own, so many of them are deleted and nothing else: it is to be called again, and the last call is the moment of the
--- cancellation.
+-- Deletes a job and the pending occurrences of its name, and counts these, unless the job came after the request. If
+-- the standalone occurrences reach the limit, it deletes that many of them and nothing else, and must be called again:
+-- the last call is the moment of the cancellation.
 --
--- ARGV: 1 name, 2 now, 3 how many occurrences of each kind to delete at most, 4 the span of versions that came after the
---   request, see superseded
--- Returns 1 "superseded", or whether there was anything: "found" or nothing, 2 how many occurrences were not held, 3 how many were,
---   4 whether to call again, 5 the revision of which some were counted and are yet to be deleted, if any
+-- ARGV: 1 name, 2 now, 3 the greatest number of occurrences of each kind to delete, 4 the span of versions that came
+--   after the request, see superseded
+-- Returns 1 "superseded"; else "found" or nothing, 2 how many occurrences were not held, 3 how many were held,
+--   4 whether to call again, 5 the revision whose remaining occurrences were counted and are yet to be deleted, if any
 local name, now, limit = ARGV[1], ARGV[2], ARGV[3]
 local j = read_job(name)
 if j and superseded(j, ARGV[4]) then return {'superseded', 0, 0, 0, ''} end

@@ -1,30 +1,32 @@
 #!lua flags=allow-oom
--- Claims due occurrences by quotas, of each the longest due first. Those that are not to fire now are set aside: due when the
--- claim ends, but claimed by nobody. Putting them back properly is the caller's. What is its job's by a mark only, see heirs, is made
--- its job's, and left to the next claim. If there is one to set aside, so are all
--- others of the quota among the first that are due, so that not even a claim of one at a time is long about a paused backlog.
+-- Claims due occurrences by quotas, the longest due of each first. Occurrences that must not fire now are set aside:
+-- due when the claim ends, but unclaimed. The caller puts them back to their proper times. An occurrence that belongs
+-- to its job by a mark only, see `heirs`, is rewritten as the job's, and left to the next claim. If a quota has an
+-- occurrence to set aside, all such occurrences among its first due ones are set aside, so that even claims of one
+-- occurrence at a time get past a paused backlog soon.
 --
--- What it answers of the claimed is lists of what Redis gave it, one beside the other. To make a table of each costs more
--- than all else that it does.
+-- The answer has parallel lists of the claimed occurrences' fields, as Redis returned them. To build a table for each
+-- occurrence would take longer than the rest of the script.
 --
--- ARGV: 1 now, 2 the lease's end, 3 token, 4 after when is not due yet, as a bound, 5 among how many to look for those to
---   set aside, with those to claim, 6 whether to tell when the claimed were due; then of each quota: 1 lane, 2 the bound after
---   which and 3 up to when those to claim are due, 4 how many of them at most, 5 up to when those to set aside are due
--- Returns 1 the ids of the claimed, 2 their records, 3 when they were due, if asked for, 4 of each that was claimed before or
---   has an error: its place among the claimed, which attempt it is, whether a claim of it was never settled, and its error;
---   5 those set aside: of each its id, record, why ("orphan", "paused" or "unexpanded"), since when its job is paused, and its
---   lane; 6 the targets of the claimed, in the order in which they come to be needed: a job's once, however many it has, and
---   the own one of what stands on its own; 7 of each quota: how many are claimed, how many are set aside or left, and when the next of
---   the lane becomes due that is not due yet, or nothing
+-- ARGV: 1 now, 2 the lease's end, 3 token, 4 the lower bound of times that are not due yet, 5 the greatest number of
+--   occurrences to read, for claiming and setting aside, 6 whether to return when the claimed ones were due; then of
+--   each quota: 1 lane, 2 the lower and 3 the upper bound of due times to claim, 4 the greatest number to claim, 5 the
+--   upper bound of due times to set aside
+-- Returns 1 the ids of the claimed, 2 their records, 3 when they were due, if asked for; 4 of each that was claimed
+--   before or has an error: its place among the claimed, the number of its attempt, whether an earlier claim was never
+--   settled, and its error; 5 of each that was set aside: its id, record, the reason ("orphan", "paused" or
+--   "unexpanded"), since when its job is paused, and its lane; 6 the targets of the claimed, in the order in which the
+--   claimed first refer to them: a job's target once, and a standalone occurrence's own; 7 of each quota: how many were
+--   claimed, how many were set aside or left, and when the lane's next one becomes due, or nothing
 local now, ends, token, spare = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[5])
 local claimed, claimedRecords, before, aside = {}, {}, {}, {}
 local moved, stamps, fired, seen, dues, left = {}, {}, {}, {}, {}, {}
 local adopted = 0
 local fresh = '1 ' .. now .. ' ' .. token
 
--- Why an occurrence is not to fire now, if so, and since when its job is paused, if that is why.
+-- Returns why an occurrence must not fire now, or nil, and since when its job is paused, if that is the reason.
 local function obstacle(revision, record, state)
-  if not revision then return 'orphan' end -- nothing is known of it
+  if not revision then return 'orphan' end -- its record is damaged
   if revision == '' then return nil end
   if not state then return 'orphan' end
   if string.sub(state, 1, #revision + 5) == revision .. ' 0 0 ' then return nil end -- neither paused nor recurring
@@ -42,8 +44,8 @@ local function delay(id)
   moved[#moved + 1] = id
 end
 
--- Looks at count due occurrences of a lane but for the first few, and sets aside what is not to fire now. It claims the others,
--- or leaves them. Returns how many there were.
+-- Reads up to count due occurrences of a lane, after the first few, and sets aside those that must not fire now. Claims
+-- the others, or leaves them. Returns how many it has read.
 local function look(lane, after, bound, first, count, claims)
   local ids = redis.call('ZRANGEBYSCORE', pending .. lane, after, bound, 'LIMIT', first, count)
   if #ids == 0 then return 0 end
@@ -89,7 +91,7 @@ local function look(lane, after, bound, first, count, claims)
   return #ids
 end
 
--- Claims by the quota that ARGV has from an index on.
+-- Claims by the quota that begins at an index of ARGV.
 local function claim(at)
   local lane, after, claimedBefore, asideBefore, adoptedBefore = ARGV[at], ARGV[at + 1], #claimed, #aside, adopted
   moved = {}
@@ -98,13 +100,14 @@ local function claim(at)
   if #aside > asideBefore and spare > 0 then spare = spare - look(lane, after, ARGV[at + 4], found, spare, false) end
   if #moved > 0 then
     if ARGV[6] == '1' and #claimed > claimedBefore then
-      for _, due in ipairs(redis.call('ZMSCORE', pending .. lane, unpack(claimed, claimedBefore + 1))) do dues[#dues + 1] = due end
+      local times = redis.call('ZMSCORE', pending .. lane, unpack(claimed, claimedBefore + 1))
+      for _, due in ipairs(times) do dues[#dues + 1] = due end
     end
     redis.call('ZADD', pending .. lane, unpack(moved))
   end
   local nextDue = redis.call('ZRANGEBYSCORE', pending .. lane, ARGV[4], '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
-  if #moved > 0 and after == '-inf' and found < tonumber(ARGV[at + 3]) and '(' .. ARGV[at + 2] == ARGV[4] then -- nothing is due any more
-    redis.call('ZADD', heads, nextDue[2], lane)
+  if #moved > 0 and after == '-inf' and found < tonumber(ARGV[at + 3]) and '(' .. ARGV[at + 2] == ARGV[4] then
+    redis.call('ZADD', heads, nextDue[2], lane) -- nothing is due any more
   else
     note_head(lane)
   end

@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
--- Claims jobs that are to be expanded, the longest due first.
+-- Claims jobs for expansion, the longest due first.
 --
--- ARGV: 1 now, 2 how many at most, 3 the lease's end, 4 token
--- Returns of each its name, when it was due, its state, options and schedule
+-- ARGV: 1 now, 2 the greatest number of jobs, 3 the lease's end, 4 token
+-- Returns of each job its name, when it was due, its state, options and schedule
 local claimed = {}
 local due = redis.call('ZRANGEBYSCORE', expansion, '-inf', ARGV[1], 'WITHSCORES', 'LIMIT', 0, ARGV[2])
 for i = 1, #due, 2 do

@@ -1,10 +1,11 @@
 #!lua flags=no-writes,allow-oom
 -- Lists dead letters in the order of their ids.
 --
--- ARGV: 1 "tenant" or "job" and 2 whose dead letters, 3 the id after which they begin, unless 7 is given, 4 how many at most, 5 how many to
---   look at, 6 what the name must begin with, 7 the only id, or nothing, 8 whether to leave out the callbacks' data
--- Returns 1 the last id looked at, or nothing if there are no more, 2... of each its id, record, attempts, error, failedAt
---   and target
+-- ARGV: 1 "tenant" or "job", 2 the tenant or the job's name, 3 the id after which to begin, unless 7 is given, 4 the
+--   greatest number to return, 5 the greatest number to read, 6 the prefix of the name, 7 the only id, or nothing,
+--   8 whether to leave out the callbacks' data
+-- Returns 1 the last id read, or nothing if there are no more, 2... of each dead letter its id, record, attempts,
+--   error, failedAt and target
 local index = ARGV[1] == 'job' and deadByJob or deadByTenant
 local whose, limit, scan, prefix = ARGV[2], tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6]
 local entries

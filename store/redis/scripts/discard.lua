@@ -1,7 +1,8 @@
 #!lua flags=allow-oom
--- Deletes dead letters: those of some ids, or the first that failed before a time.
+-- Deletes a tenant's dead letters by id, or the first of all that failed up to a time.
 --
--- ARGV: 1 tenant, 2... ids, which may be those of anything; or: 1 nothing, 2 the bound of failedAt, 3 how many at most
+-- ARGV: 1 tenant, 2... ids, also of other documents, which stay; or: 1 nothing, 2 the upper bound of failedAt, 3 the
+--   greatest number
 -- Returns how many were deleted
 local tenant, ids, deleted = ARGV[1], {}, 0
 if tenant == '' then

@@ -1,9 +1,9 @@
--- Tells the lanes of a shard of which the first is due after a place and up to a time, in order. What an older version that is
--- still running has noted it takes over before, as adopt.lua does.
+-- Lists a shard's lanes whose first occurrence is due after a place and up to a time, in the order of that time and the
+-- lane. First it takes over the lanes that a running older version has recorded, as adopt.lua does.
 --
--- KEYS: 1 the shard's heads, 2 its lanes, 3 what the keys of their sets begin with
--- ARGV: 1 the place's time, 2 its lane, or nothing for all that is due at the time or later, 3 up to when, 4 how many at most
--- Returns of each its text and when its first is due
+-- KEYS: 1 the shard's heads, 2 its lanes, 3 the prefix of the keys of the lanes' sorted sets
+-- ARGV: 1 the place's time, 2 its lane, or nothing to begin with the time, 3 the last time, 4 the greatest number
+-- Returns of each lane its text, and when its first occurrence is due
 local heads, lanes, pending = unpack(KEYS)
 for _, lane in ipairs(redis.call('SPOP', lanes, 100)) do
   local first = redis.call('ZRANGE', pending .. lane, 0, 0, 'WITHSCORES')[2]

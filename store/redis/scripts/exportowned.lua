@@ -1,10 +1,11 @@
 #!lua flags=no-writes,allow-oom
--- Reads what stands on its own, pending or a dead letter, by the job's name, up to the first by which it is large enough. Both
--- come in one order, since each may become the other: its entry is the same in both indexes.
+-- Reads pending standalone occurrences and dead letters, by the job's name. The page ends with the one by which it
+-- reaches a number of bytes. Both kinds are merged into one order, since either may become the other; its entry is the
+-- same in both indexes.
 --
--- ARGV: 1 the entry after which to begin, or nothing, 2 how many at most, 3 how many bytes are enough
--- Returns 1 the last entry, or nothing if there are no more, 2... of each its id, record, attempts, error, dueAt, failedAt
---   (one of which is nothing) and target
+-- ARGV: 1 the entry after which to begin, or nothing, 2 the greatest number, 3 the number of bytes
+-- Returns 1 the last entry, or nothing if there are no more, 2... of each its id, record, attempts, error, dueAt or
+--   nothing, failedAt or nothing, and target
 local from, limit = ARGV[1] == '' and '-' or '(' .. ARGV[1], tonumber(ARGV[2])
 local alive = redis.call('ZRANGEBYLEX', own, from, '+', 'LIMIT', 0, limit)
 local buried = redis.call('ZRANGEBYLEX', deadByJob, from, '+', 'LIMIT', 0, limit)
@@ -19,8 +20,8 @@ for i = 1, #alive + #buried do
   local id = id_of(entry)
   local record, target = redis.call('HGET', occurrences, id) or '', redis.call('HGET', targets, id) or ''
   local due, failed = redis.call('ZSCORE', pending .. lane_of(record), id), redis.call('ZSCORE', dead, id)
-  result[i + 1] = {id, record, redis.call('HGET', attempts, id) or '', redis.call('HGET', errors, id) or '', due or '', failed or '',
-    target}
+  result[i + 1] = {id, record, redis.call('HGET', attempts, id) or '', redis.call('HGET', errors, id) or '',
+    due or '', failed or '', target}
   size = size + #target
   if i == limit or size >= tonumber(ARGV[3]) then
     result[1] = entry

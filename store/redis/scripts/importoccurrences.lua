@@ -1,8 +1,9 @@
 #!lua
--- Inserts occurrences as they are, but for those that are there, and those of a job that is another or has not come to them.
+-- Inserts occurrences as exported, except those that exist, those whose job has another revision, and those beyond
+-- their job's cursor.
 --
--- ARGV: of each its id, record, attempts, error, dueAt, failedAt (one of which is nothing), and target if it stands on its own;
---   without attempts, error or target nothing
+-- ARGV: of each occurrence: its id, record, attempts or nothing, error or nothing, dueAt or nothing, failedAt or
+--   nothing, and the target of a standalone one or nothing
 -- Returns how many were inserted
 local inserted, entered = 0, {}
 local fires = matcher()

@@ -1,5 +1,5 @@
 #!lua
--- Inserts occurrences of a revision that is no job's yet. Until a put makes it one, they are orphans.
+-- Inserts occurrences of a revision that no job has yet. They are orphans until a put makes it a job's.
 --
 -- ARGV: 1 revision, 2... occurrences, see insert
 insert(ARGV[1], 2)

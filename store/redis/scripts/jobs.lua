@@ -1,8 +1,9 @@
 #!lua flags=no-writes,allow-oom
 -- Lists jobs in the order of their names.
 --
--- ARGV: 1 and 2 the bounds of the names, 3 how many at most, 4 whether to read them whole
--- Returns of each its name, state, and the id of its first pending occurrence, if any; and of a whole one its target and schedule
+-- ARGV: 1 and 2 the bounds of the names, 3 the greatest number, 4 whether to read whole jobs
+-- Returns of each job its name, state, and the id of its first pending occurrence, if any; and of a whole job its
+--   target and schedule too
 local page = {}
 for i, name in ipairs(redis.call('ZRANGEBYLEX', names, ARGV[1], ARGV[2], 'LIMIT', 0, ARGV[3])) do
   local state = redis.call('HGET', jobs, name)

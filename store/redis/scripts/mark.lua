@@ -1,9 +1,9 @@
 #!lua
--- Marks occurrences of a job that another, which is to replace it, has too. Until a put makes that the job, nothing is changed.
+-- Marks occurrences of a job that its replacement is to carry over. The marks take effect when a put replaces the job.
 --
--- ARGV: 1 name, 2 the revision of the other, 3 "first" if it is the first call of a put, or nothing, 4... of each its id and what
---   its mark has besides the revision, see heirs
--- Returns 1, or 0 if there is no such job, or another put has begun since to mark what it has
+-- ARGV: 1 name, 2 the new revision, 3 "first" in the first call of a put, or nothing, 4... of each occurrence its id
+--   and the text of its mark after the revision, see `heirs`
+-- Returns 1, or 0 if there is no such job, or another put has begun to mark occurrences since
 local name, revision = ARGV[1], ARGV[2]
 local j = read_job(name)
 if not j or j.revision == revision then return 0 end

@@ -1,10 +1,10 @@
 #!lua flags=allow-oom
--- Makes records of tenants as formats before 4 had them: in a sorted set of one entry each, which is the name, a NUL, firstSeen,
--- a space and the settings. Each is moved once, however many replicas do it, and a record that is there stays.
+-- Turns the tenants of formats before 4 into records. They were a sorted set with one entry each: the name, a NUL,
+-- firstSeen, a space and the settings. Each is moved once, however many replicas run this, and existing records stay.
 --
 -- KEYS: 1 entries, 2 expiry, 3 the key of the tenants
--- ARGV: 1 how many at most
--- Returns how many
+-- ARGV: 1 the greatest number of tenants
+-- Returns how many were moved
 local function insert(name, body)
   if redis.call('ZLEXCOUNT', KEYS[1], '[' .. name .. '\0', '(' .. name .. '\1') == 0 then
     redis.call('ZADD', KEYS[1], 0, name .. '\0format-3 0 ' .. body)

@@ -1,9 +1,9 @@
 #!lua flags=no-writes,allow-oom
--- Lists pending occurrences in the order of their ids: those of a revision, then those of a name that stand on their own.
+-- Lists pending occurrences in the order of their ids: those of a revision, then the standalone ones of a name.
 --
--- ARGV: 1 name, 2 revision or nothing, 3 the id after which they begin, 4 how many of each kind at most,
---   5 whether to count them
--- Returns 1 how many there are in all, if that was asked, else 0; 2... of each its id, record, attempts, error and dueAt
+-- ARGV: 1 name, 2 revision or nothing, 3 the id after which to begin, 4 the greatest number of each kind, 5 whether to
+--   count all
+-- Returns 1 the number of all, if that was asked for, else 0; 2... of each its id, record, attempts, error and dueAt
 local name, revision, after = ARGV[1], ARGV[2], ARGV[3]
 local result = {0}
 local function list(index, from, first, last)
@@ -12,7 +12,7 @@ local function list(index, from, first, last)
     local id = id_of(entry)
     local record = redis.call('HGET', occurrences, id)
     local lane = lane_of(record)
-    if index == members and read_owner(record) ~= revision then -- it is by its mark
+    if index == members and read_owner(record) ~= revision then -- it belongs to that revision by its mark
       local _, as = read_mark(id)
       record = inherited(record, revision, code_of(record), as)
     end

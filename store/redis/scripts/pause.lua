@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
--- Pauses a job, unless it is paused. Without expandAt it is not found for expansion, and without the token an expansion
--- under way comes to nothing.
+-- Pauses a job, unless it is paused. It clears expandAt, so that the job is not expanded, and the token, so that an
+-- expansion under way has no effect.
 --
--- ARGV: 1 name, 2 the version from then on, 3 now
+-- ARGV: 1 name, 2 its new version, 3 now
 -- Returns whether there is such a job
 local j = read_job(ARGV[1])
 if not j then return 0 end

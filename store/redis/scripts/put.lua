@@ -1,19 +1,20 @@
 #!lua
--- Creates or replaces jobs, each with the last of its occurrences, if its condition holds, and begins to delete those of the
--- revisions that they replace. What it writes of all jobs it gathers, to write it by one call for each key: calls cost more
--- than what they do.
+-- Creates or replaces jobs whose conditions hold, each with the last of its occurrences, and begins to delete the
+-- replaced revisions' occurrences. It gathers the writes of all jobs, for one call to each key: a call costs more than
+-- its work.
 --
--- ARGV: 1 how many occurrences to delete in all, but for a few of each job: one that replaces more than are left to delete is
---   for a script of its own, which deletes so many of it and counts the others; then of each job, no two of which have the same name:
---   1 name, 2 the condition: "absent", "present", "versions" and the versions, "from", a version and a cursor, or nothing,
---   3 the span of versions that came after it, see superseded, 4 revision, 5 createdAt, 6 updatedAt, 7 expiresAt, 8 cursor,
---   9 expandAt, 10 counts, 11 callback type, 12 target, 13 schedule, 14 whether the present job leaves neither its pause nor its
---   creation time, 15 now, 16 how many occurrences follow, 17 how many that are carried over follow those, and if some were
---   marked before a space, how many occurrences were inserted before, a space and how many are carried over in all, 18... the
---   occurrences, see add, and of each that is carried over its id and what a mark would have, see heirs
--- Returns of each job that was not just created: its place among the jobs, "ok", "precondition", "superseded", or "alone" if it is for
---   a script of its own, the revision that was replaced, how many of that were held, whether there may be more to delete, since
---   when the job is paused, how many were carried over
+-- ARGV: 1 how many occurrences to delete in all, apart from a few of each job: a job that replaces more than the rest
+--   of these needs a script of its own, which deletes that many and counts the others; then of each job, of distinct
+--   names: 1 name, 2 the condition: "absent", "present", "versions" and the versions, "from", a version and a cursor,
+--   or nothing, 3 the span of versions that came after the put, see superseded, 4 revision, 5 createdAt, 6 updatedAt,
+--   7 expiresAt, 8 cursor, 9 expandAt, 10 counts, 11 callback type, 12 target, 13 schedule, 14 whether to ignore the
+--   present job's pause and creation time, 15 now, 16 the number of occurrences that follow, 17 the number of
+--   carried-over ones that follow those, and if some were marked beforehand, also a space, the number of occurrences
+--   inserted beforehand, a space and the number of all carried-over ones, 18... the occurrences, see add, and of each
+--   carried-over one its id and the text of its mark, see `heirs`
+-- Returns of each job that was not just created: its place among the jobs; "ok", "precondition", "superseded", or
+--   "alone" if it needs a script of its own; the replaced revision, how many of its occurrences were held, whether
+--   there may be more to delete, since when the job is paused, and how many occurrences were carried over
 local budget, few = tonumber(ARGV[1]), 10
 
 local starts, jobNames = {}, {}
@@ -31,16 +32,16 @@ local function holds(condition, present)
   return kind ~= 'versions' or present and string.find(rest .. ' ', ' ' .. present.version .. ' ', 1, true)
 end
 
-local replacedEntries = {} -- of the revisions that are replaced, by where their jobs begin
+local replacedEntries = {} -- the replaced revisions' entries, by the index of ARGV at which the job begins
 
--- Why a job may not be put, if so. At is where it begins.
+-- Returns why the job that begins at an index of ARGV may not be put, or nil.
 local function obstacle(at, name, present)
   if present and ARGV[at + 2] ~= '' and superseded(present, ARGV[at + 2]) then return 'superseded' end
   if ARGV[at + 1] ~= '' and not holds(ARGV[at + 1], present) then return 'precondition' end
   local revision = ARGV[at + 3]
   if not present or present.revision == revision then return nil end
   if string.find(ARGV[at + 16], ' ', 1, true) then
-    local heir, of = read_mark(name) -- else another put has marked what it is to have, or the job is another
+    local heir, of = read_mark(name) -- if these differ, another put has marked occurrences, or replaced the job
     if heir ~= revision or of ~= present.revision then return 'precondition' end
   end
   if #jobNames == 1 then return nil end
@@ -62,8 +63,9 @@ for place, text in ipairs(redis.call('HMGET', jobs, unpack(jobNames))) do
   if why then
     answers[#answers + 1] = {place, why}
   else
-    local j = {revision = revision, version = revision, created = ARGV[at + 4], updated = ARGV[at + 5], expires = ARGV[at + 6],
-      paused = '0', cursor = ARGV[at + 7], expand = ARGV[at + 8], token = '', counts = ARGV[at + 9], type = ARGV[at + 10]}
+    local j = {revision = revision, version = revision,
+      created = ARGV[at + 4], updated = ARGV[at + 5], expires = ARGV[at + 6], paused = '0',
+      cursor = ARGV[at + 7], expand = ARGV[at + 8], token = '', counts = ARGV[at + 9], type = ARGV[at + 10]}
     if present then
       if ARGV[at + 13] == '0' then j.created, j.paused = present.created, present.paused end
       if j.paused ~= '0' then j.expand = '0' end
@@ -93,7 +95,8 @@ write(expansions, 'ZADD', expansion)
 write(jobTargets, 'HSET', targets)
 write(jobSchedules, 'HSET', schedules)
 
--- Carries over what a job has of its predecessor. Returns how many were, how many of those were held, and how many were to be.
+-- Carries over a job's occurrences from its predecessor. Returns how many it has carried over, how many of those were
+-- held, and how many the put names.
 local function carry_over(old, at)
   local n, before, all = string.match(ARGV[at + 16], '^(%d+) ?(%d*) ?(%d*)$')
   if all == '' then all = n end
@@ -120,7 +123,7 @@ end
 for _, answer in ipairs(replaced) do
   local at, old, held, more, all = starts[answer[1]], answer[3], nil, nil, nil
   answer[7], answer[4], all = carry_over(old, at)
-  if answer[7] < tonumber(all) then -- the others were settled before: they were not the new job's
+  if answer[7] < tonumber(all) then -- the others were settled before, so the new job does not count them
     local name = jobNames[answer[1]]
     local j = read_job(name)
     add_counts(j, 0, answer[7] - all, 0, '')

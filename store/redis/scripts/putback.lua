@@ -1,9 +1,9 @@
 #!lua flags=allow-oom
--- Puts back what a claim has set aside, or drops orphans. What has changed since, by a resumption or another claim, is left
--- as it is.
+-- Puts back occurrences that a claim has set aside, or drops orphans. It leaves those that a resume or another claim
+-- has changed since.
 --
--- ARGV: 1 until when they were set aside, 2... of each its lane, its id, when it is due again, or nothing to drop it, and
---   whether that is only if its job is still paused
+-- ARGV: 1 the time until which they were set aside, 2... of each its lane, its id, when it is due again, or nothing to
+--   drop it, and whether to put it back only if its job is still paused
 local stopped = {} -- whether jobs are paused, by name
 local function is_paused(name)
   if stopped[name] == nil then

@@ -1,26 +1,27 @@
--- What every script begins with: the keys of one shard and how records are read and written.
+-- The beginning of every script: the keys of one shard, and the functions that read and write its documents.
 --
--- KEYS are the keys of the shard, in the order below. A script touches no others but the lanes' sorted sets, of pending
--- occurrences by when they are due: their keys are that of `pending` with the lane after it, which is the tenant, and an
--- exclamation mark and the priority's code if there is a priority. The key `pending` itself never exists. So a cluster
--- that is moving the shard's slot lacks a key of every script, and refuses it before it has begun, never half way.
+-- KEYS are the keys of the shard, in the order below. A script touches no others except the lanes' sorted sets, which
+-- have the pending occurrences by due time. Such a set's key is `pending` followed by the lane: the tenant, and if
+-- there is a priority, an exclamation mark and its code. The key `pending` itself never exists. So while a cluster is
+-- moving the shard's slot, every script lacks a key, and the server refuses it before it begins rather than half way.
 --
--- `heads` has each lane that is not empty, by when its first is due. `lanes` is what an older version kept in its place: the set of
--- the lanes that are not empty. What is found there was noted by one, and is taken over, see adopt.lua.
+-- `heads` has each lane that is not empty, with the due time of its first occurrence as the score. Older versions kept
+-- the set `lanes` of lanes that are not empty instead. Lanes found there are taken over, see adopt.lua.
 --
--- A job's state is text: its revision, pausedAt, cursor, version, createdAt, updatedAt, expiresAt, expandAt, the token of
--- the claim to expand it, its counts, and callback type, with a space between. The counts are missed, planned, failed and the
--- trouble, with a colon between; of what comes last, zeros and nothing may be left out. An occurrence's record is its revision, a space,
--- its job's name, a NUL, its priority's code, which is a letter or nothing, and its timestamp, position, step and subscriber,
--- with a space between. Its attempts are the number of them, scheduledAt and the token. Times are Unix milliseconds, 0 for
--- none. A name is the tenant, a NUL and the key. What a claim looks at comes first, where it is found without a pattern, since
--- patterns are slow.
+-- A job's state is text: its revision, pausedAt, cursor, version, createdAt, updatedAt, expiresAt, expandAt, the token
+-- of the claim to expand it, its counts, and callback type, separated by spaces. The counts are missed, planned, failed
+-- and the trouble, separated by colons; zeros and an empty trouble may be omitted at the end. An occurrence's record is
+-- its revision, a space, its job's name, a NUL, its priority's code (a letter or nothing), and its timestamp, position,
+-- step and subscriber, separated by spaces. Its attempts are their number, scheduledAt and the token. Times are Unix
+-- milliseconds, 0 for none. A name is the tenant, a NUL and the key. The fields that a claim needs come first, where
+-- they are found without a pattern, since patterns are slow.
 --
--- A job that replaces another and has some of its occurrences too carries these over: they become its own. If they are very
--- many, most are marked before it replaces the other. `heirs` has of each marked occurrence, by its id, the revision that is to
--- have it, a space, and its priority's code, position, step and subscriber as they are to be; and of the job, by its name, the
--- revision that is to replace it, a space, and its own. `members` has an entry of the occurrence for each of the two revisions.
--- A mark means nothing until its revision is the job's. From then on the occurrence is of that job, whatever its record says.
+-- A job that replaces another one may carry over some of its occurrences: they become its own. If there are very many,
+-- most are marked before the replacement. For each marked occurrence, `heirs` has under its id the revision that is to
+-- have it, a space, and its future priority code, position, step and subscriber; and under the job's name, the revision
+-- that is to replace the job, a space, and the job's own. `members` has an entry of the occurrence for each of the two
+-- revisions. A mark has no effect until its revision is the job's. From then on the occurrence belongs to that
+-- revision, whatever its record says.
 local jobs, targets, schedules, names, expiry, expansion,
   occurrences, attempts, errors, pending, lanes, members, own,
   dead, deadByTenant, deadByJob, heirs, heads = unpack(KEYS)
@@ -46,7 +47,7 @@ local function read_job(name)
   return text and read_state(text) or nil
 end
 
--- Adds to what a job counts. Planned stays zero, which is that it is not known. Of two troubles it keeps the later.
+-- Adds to a job's counts. A planned count of zero means unknown, and stays zero. Of two troubles the later one is kept.
 local function add_counts(j, missed, planned, failed, trouble)
   local m, p, f, t = string.match(j.counts, '^(%d+):?(%d*):?(%d*):?(%S*)$')
   p = tonumber(p) or 0
@@ -61,8 +62,8 @@ local function read_stamps(text)
 end
 
 local function write_state(j)
-  return table.concat({j.revision, j.paused, j.cursor, j.version, j.created, j.updated, j.expires, j.expand, j.token, j.counts,
-    j.type}, ' ')
+  return table.concat({j.revision, j.paused, j.cursor, j.version, j.created, j.updated, j.expires, j.expand, j.token,
+    j.counts, j.type}, ' ')
 end
 
 local function write_job(name, j)
@@ -113,7 +114,7 @@ local function lane_of(record)
   return code and tenant_of(name) .. '!' .. code or tenant_of(name)
 end
 
--- Divides ids by the lanes that their records tell.
+-- Groups ids by the lanes in their records.
 local function by_lane(ids, records)
   local divided = {}
   for i, id in ipairs(ids) do
@@ -124,7 +125,7 @@ local function by_lane(ids, records)
   return divided
 end
 
--- When pending occurrences are due, by their ids. They are given by lanes.
+-- The due times of pending occurrences, by their ids. The ids are given by lanes.
 local function read_due(divided)
   local due = {}
   for lane, some in pairs(divided) do
@@ -133,7 +134,7 @@ local function read_due(divided)
   return due
 end
 
--- The number of attempts, scheduledAt and token of an occurrence, of which nothing may be stored.
+-- The number of attempts, scheduledAt and token of an occurrence; 0, 0 and nothing if none are stored.
 local function read_attempts(text)
   if not text then return 0, '0', '' end
   local n, scheduled, token = string.match(text, '^(%d+) (%d+) (%S*)$')
@@ -208,7 +209,7 @@ local function add_due(to, lane, at, id)
   due[#due + 1], due[#due + 2] = at, id
 end
 
--- Notes when the first of a lane is due. It is called whenever that may have changed.
+-- Notes the due time of a lane's first occurrence. It must be called whenever that may have changed.
 local function note_head(lane)
   local first = redis.call('ZRANGE', pending .. lane, 0, 0, 'WITHSCORES')[2]
   if first then
@@ -218,8 +219,8 @@ local function note_head(lane)
   end
 end
 
--- Makes occurrences pending, due as lists say. Those that are there already stay due when they are; then the head of their lane may be
--- too early, until the next claim.
+-- Makes occurrences pending, at the due times in the lists. Occurrences that are pending already keep their due times;
+-- then the head of their lane may be too early until the next claim.
 local function enter(lists)
   for lane, due in pairs(lists) do
     write(due, 'ZADD', pending .. lane, 'NX')
@@ -231,7 +232,7 @@ local function enter(lists)
   end
 end
 
--- Makes pending occurrences due as lists say.
+-- Changes pending occurrences' due times to those in the lists.
 local function move(lists)
   for lane, due in pairs(lists) do
     write(due, 'ZADD', pending .. lane)
@@ -246,10 +247,10 @@ local function remove(lane, ids)
   return removed
 end
 
--- Lists of the occurrences to insert, see add and insert_all.
+-- Empty lists of occurrences to insert, see add and insert_all.
 local function no_occurrences() return {records = {}, due = {}, entries = {}} end
 
--- Adds the occurrences of a revision that ARGV has at some indexes: of each, its id, record, lane and dueAt.
+-- Adds a revision's occurrences from a range of ARGV: of each, its id, record, lane and dueAt.
 local function add(to, revision, first, last)
   local records, due, entries = to.records, to.due, to.entries
   for i = first, last, 4 do
@@ -260,15 +261,15 @@ local function add(to, revision, first, last)
   end
 end
 
--- Inserts what was added. Those that are there already stay due when they are.
+-- Inserts the added occurrences. Occurrences that are pending already keep their due times.
 local function insert_all(added)
   write(added.records, 'HSET', occurrences)
   enter(added.due)
   write(added.entries, 'ZADD', members)
 end
 
--- Inserts the occurrences of a revision that ARGV has from the index first on, see add, but for those that are there: an
--- expansion that is done again may have another priority, and one occurrence must not be in two lanes.
+-- Inserts a revision's occurrences from the rest of ARGV, see add, except those that exist: a repeated expansion may
+-- have another priority, and an occurrence must not be in two lanes.
 local function insert(revision, first)
   local ids, added = {}, no_occurrences()
   for i = first, #ARGV, 4 do ids[#ids + 1] = ARGV[i] end
@@ -280,7 +281,7 @@ local function insert(revision, first)
   insert_all(added)
 end
 
--- Which of some occurrences are held at now, and how many.
+-- The set of those occurrences that are held at now, and their number.
 local function find_held(ids, now)
   local claimed, held, n = {}, {}, 0
   for i, state in ipairs(redis.call('HMGET', attempts, unpack(ids))) do
@@ -294,7 +295,7 @@ local function find_held(ids, now)
   return held, n
 end
 
--- What the mark of an occurrence, or of a job, has: a revision and the rest; nothing if there is no mark.
+-- The revision and the rest of the mark of an occurrence or of a job; nothing if there is no mark.
 local function read_mark(id)
   local mark = redis.call('HGET', heirs, id)
   if mark then return string.match(mark, '^(%S*) (.*)$') end
@@ -307,7 +308,7 @@ local function any_marks()
   return marked_any
 end
 
--- Removes the marks of occurrences. None of them is any revision's by its mark then.
+-- Removes the marks of occurrences, and the entries in `members` for the marks' revisions.
 local function unmark(ids)
   if not any_marks() then return end
   local marked, entries = {}, {}
@@ -322,20 +323,21 @@ local function unmark(ids)
   redis.call('ZREM', members, unpack(entries))
 end
 
--- The record that an occurrence is to have as one of a revision, with a priority's code, and the rest as a mark has it.
+-- The record of an occurrence once a revision has it: with this priority code, and the other fields from a mark's text.
 local function inherited(record, revision, code, as)
   local _, name, rest = read_owner(record)
-  return revision .. ' ' .. name .. '\0' .. code .. string.match(record, '^%a?(%d+ )', rest) .. string.match(as, '^%a?(.*)$')
+  return revision .. ' ' .. name .. '\0' .. code .. string.match(record, '^%a?(%d+ )', rest) ..
+    string.match(as, '^%a?(.*)$')
 end
 
--- The code of the priority that a record has.
+-- The priority code in a record.
 local function code_of(record)
   local _, _, rest = read_owner(record)
   return string.match(record, '^%a?', rest)
 end
 
--- Makes an occurrence that of its job which it is by its mark, if it is, and its record says otherwise. It stays in its lane.
--- Returns its record then, else nothing.
+-- Rewrites an occurrence that belongs to its job's present revision by its mark, so that its record says so. It stays
+-- in its lane. Returns the new record, or nothing if the occurrence has no such mark.
 local function adopt(id, record, j)
   local revision, as = read_mark(id)
   if not j or revision ~= j.revision then return nil end
@@ -346,8 +348,8 @@ local function adopt(id, record, j)
   return new
 end
 
--- Makes pending occurrences those of another revision, which has them as the texts beside them say, see heirs. Those that are
--- held stay in their lanes, so that whoever holds them finds them.
+-- Moves pending occurrences to another revision. Each one's text has its new fields as a mark has them, see `heirs`.
+-- Held occurrences stay in their lanes, so that the replicas that hold them find them.
 local function carry(ids, records, texts, revision, held)
   local leaving, entering, written, gone, entries = {}, {}, {}, {}, {}
   for i, id in ipairs(ids) do
@@ -372,9 +374,9 @@ local function carry(ids, records, texts, revision, held)
   write(written, 'HSET', occurrences)
 end
 
--- Of occurrences that a revision has entries of, those that are to be deleted with it. Those that its job's successor has too
--- are carried over to that. Those that are another's, and were to be the revision's only once it was a job's, stay what they
--- are, unless it was.
+-- Returns those occurrences with entries of a revision that are to be deleted with it, and their records. It carries
+-- over those that the job's present revision inherits. An occurrence of another revision, with a mark for this one,
+-- stays and loses the mark, unless this revision was a job's.
 local function divide(ids, revision, was, held)
   local records = redis.call('HMGET', occurrences, unpack(ids))
   if not any_marks() then return ids, records end
@@ -403,7 +405,7 @@ local function divide(ids, revision, was, held)
   return doomed, doomedRecords
 end
 
--- Deletes pending occurrences, but for what they are found by in an index.
+-- Deletes pending occurrences, except their entries in the indexes `members` and `own`.
 local function delete_all(ids, records)
   if #ids == 0 then return end
   for lane, some in pairs(by_lane(ids, records)) do remove(lane, some) end
@@ -417,8 +419,9 @@ local function entries_of(revision, limit)
   return redis.call('ZRANGEBYLEX', members, first_member(revision), last_member(revision), 'LIMIT', 0, limit)
 end
 
--- Deletes what is pending of a revision that is no job's, under entries of it, up to limit, see divide. Was tells that it was a
--- job's. Returns how many of them were not held at now, how many were, and whether there may be more.
+-- Deletes the pending occurrences that have these entries, at most limit, of a revision that no job has, see divide.
+-- Was tells whether a job had it. Returns how many were not held at now, how many were held, and whether there may be
+-- more.
 local function drop(revision, was, now, limit, entries)
   if #entries == 0 then return 0, 0, 0 end
   local ids = ids_of(entries)
@@ -428,8 +431,8 @@ local function drop(revision, was, now, limit, entries)
   return #ids - n, n, #entries == tonumber(limit) and 1 or 0
 end
 
--- Counts what is pending of a revision: how many are not held at now, and how many are. It looks at all of them, but changes
--- nothing: that takes a sixth of the time in which they are deleted.
+-- Counts the pending occurrences of a revision: how many are not held at now, and how many are held. It reads all of
+-- them, in a sixth of the time that deleting them takes.
 local function count(revision, now)
   local from, n, held = first_member(revision), 0, 0
   while true do
@@ -455,15 +458,15 @@ local function delete_pending(lane, id, revision, name)
   end
 end
 
--- Adds a dead letter to all that it is found by.
+-- Adds a dead letter to its indexes.
 local function add_dead(id, name, failed)
   redis.call('ZADD', dead, failed, id)
   redis.call('ZADD', deadByTenant, 0, owned(tenant_of(name), id))
   redis.call('ZADD', deadByJob, 0, owned(name, id))
 end
 
--- Returns a function that tells of an occurrence, by its record, whether its job has its revision and has come to it. What
--- stands on its own needs no job. It reads each job once.
+-- Returns a function that tells whether an occurrence's job has the occurrence's revision, and a cursor that has
+-- reached it. It is always true of a standalone occurrence. The function reads each job once.
 local function matcher()
   local states = {}
   return function(revision, at, name)

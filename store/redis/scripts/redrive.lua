@@ -1,7 +1,7 @@
 #!lua
--- Makes dead letters due, with no attempt used.
+-- Makes dead letters due, with no attempts used.
 --
--- ARGV: 1 tenant, 2 now, 3... ids, which may be those of anything
+-- ARGV: 1 tenant, 2 now, 3... ids, also of other documents, which stay
 -- Returns how many were dead letters of the tenant
 local redriven, due = 0, {}
 for i = 3, #ARGV do

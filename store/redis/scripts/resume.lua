@@ -1,11 +1,11 @@
 #!lua flags=allow-oom
--- Resumes a job, unless it is not paused, and brings forward some of its occurrences that are not claimed and due later than
--- they were meant for: to their instants, or to now if those have passed. To bring forward all of them, it is called again
--- with the id that it answered.
+-- Resumes a job if it is paused, and brings forward some of its unclaimed occurrences that are due later than their
+-- timestamps: to these, or to now if they have passed. The caller repeats the call with the returned id until all are
+-- brought forward.
 --
--- ARGV: 1 name, 2 the version from then on, 3 now, 4 how many occurrences to look at, 5 the revision and 6 the id that the
---   call before answered, or nothing
--- Returns 1 whether there is such a job, 2 its revision, 3 the last id looked at, or nothing if there are no more
+-- ARGV: 1 name, 2 its new version, 3 now, 4 how many occurrences to read, 5 the revision and 6 the id that the previous
+--   call returned, or nothing
+-- Returns 1 whether there is such a job, 2 its revision, 3 the last id read, or nothing if there are no more
 local name, now, again = ARGV[1], ARGV[3], ARGV[5] ~= ''
 local j = read_job(name)
 if not j then return {again and 1 or 0, '', ''} end

@@ -1,9 +1,9 @@
 #!lua flags=no-writes,allow-oom
--- Tells of the first pending occurrences of a lane that become due at some time or later, when that is and what they call.
+-- Reads due times and targets of a lane's first pending occurrences that are due at a time or later.
 --
--- ARGV: 1 lane, 2 the time, 3 how many at most, which is at least 1
--- Returns 1 when they are due, in order, 2 the place of each one's target, 0 for those whose job is gone or another, 3 the
---   targets: a job's once, however many it has
+-- ARGV: 1 lane, 2 the time, 3 the greatest number, at least 1
+-- Returns 1 when they are due, in order, 2 the place of each one's target, 0 if its job is gone or was replaced, 3 the
+--   targets: a job's once, however many of its occurrences there are
 local found = redis.call('ZRANGEBYSCORE', pending .. ARGV[1], ARGV[2], '+inf', 'WITHSCORES', 'LIMIT', 0, ARGV[3])
 if #found == 0 then return {{}, {}, {}} end
 local ids, dues, places, owners, known = {}, {}, {}, {}, {}

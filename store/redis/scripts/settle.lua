@@ -1,8 +1,9 @@
 #!lua flags=allow-oom
--- Ends one claim otherwise than by a delivery.
+-- Settles one claim by another outcome than an ack.
 --
--- ARGV: 1 id, 2 the claim's token, 3 "retry", "release", "bury" or "miss", 4 when it is due again or failed, 5 error or
---   nothing, 6 before when its job must not expire, 7 the target to bury it with, 8 the trouble that its job keeps
+-- ARGV: 1 id, 2 the claim's token, 3 "retry", "release", "bury" or "miss", 4 when it is due again or has failed,
+--   5 error or nothing, 6 the earliest expiry of its job, 7 the target to bury it with, 8 the trouble that its job
+--   keeps
 -- Returns whether the claim was still held
 local id, outcome, at, failure = ARGV[1], ARGV[3], ARGV[4], ARGV[5]
 local n, _, token = read_attempts(redis.call('HGET', attempts, id))

@@ -1,7 +1,7 @@
 #!lua flags=no-writes,allow-oom
--- Lists names that have pending occurrences which stand on their own. It looks at one entry of each.
+-- Lists names that have pending standalone occurrences. It reads one entry of each.
 --
--- ARGV: 1 and 2 the bounds of the names, 3 how many at most
+-- ARGV: 1 and 2 the bounds of the names, 3 the greatest number
 -- Returns the names
 local found, from = {}, ARGV[1]
 while #found < tonumber(ARGV[3]) do

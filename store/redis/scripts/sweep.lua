@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
--- Deletes expired jobs that are not live, the longest expired first. The others are looked at again later.
+-- Deletes expired jobs that are not live, the longest expired first, and postpones the expiry of the others.
 --
--- ARGV: 1 now, 2 how many to look at, 3 when to look again
--- Returns 1 how many were deleted, 2 how many were looked at
+-- ARGV: 1 now, 2 the greatest number to read, 3 the new expiry of live jobs
+-- Returns 1 how many were deleted, 2 how many were read
 local expired = redis.call('ZRANGEBYSCORE', expiry, '-inf', ARGV[1], 'LIMIT', 0, ARGV[2])
 local deleted = 0
 for _, name in ipairs(expired) do

@@ -1,5 +1,5 @@
 #!lua
--- Inserts an occurrence that stands on its own, if there is a job of its name.
+-- Inserts a standalone occurrence, if there is a job of its name.
 --
 -- ARGV: 1 name, 2 id, 3 record, 4 dueAt, 5 target
 -- Returns whether there is such a job

@@ -1,10 +1,11 @@
 #!lua flags=allow-oom
--- Makes changes of records, one after the other. They are few and small, and made though the server's memory is used up: so a
--- full store can still be told to pause a tenant, or who is claiming.
+-- Makes changes of records, one after the other. Records are few and small, and are written even when the server's
+-- memory is used up: so tenants can be paused, and replicas can report, on a full store too.
 --
--- KEYS: 1 entries, 2 expiry, 3 a key that does not exist, see Store.recordKeys
--- ARGV: of each change 1 the record's name, 2 its version, 3 its body after an equals sign, or nothing to delete it, 4 when it
--- expires, 0 for never, 5 the version that it must have after an equals sign, a minus for none, or nothing, 6 now
+-- KEYS: 1 entries, 2 expiry, 3 a key that does not exist, see recordKeys in records.go
+-- ARGV: of each change: 1 the record's name, 2 its new version, 3 an equals sign and its body, or nothing to delete it,
+--   4 its expiry, 0 for never, 5 the condition: an equals sign and the version that it must have, a minus if it must
+--   not exist, or nothing, 6 now
 -- Returns of each change 1, or 0 if its condition does not hold
 local answers = {}
 for i = 1, #ARGV, 6 do

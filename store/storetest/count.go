@@ -9,7 +9,7 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-var laneCountTests = []namedTest{
+var countTests = []namedTest{
 	{"lanes are counted up to a limit", testCountLanes},
 	{"lanes are counted in many and in none", testCountManyLanes},
 	{"lanes are counted with an ended context", testCountLanesEnded},
