@@ -47,8 +47,9 @@ func parseURL(rawURL string) (*target, error) {
 		return nil, u.Faultf("%s", reason(err))
 	}
 	t := &target{url: u, config: config, schema: defaultSchema, modeChosen: options.Has("default_query_exec_mode")}
-	switch config.ConnConfig.DefaultQueryExecMode {
-	case pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol: // they send parameters as text, with guessed types
+	// These two send parameters as text, with guessed types.
+	mode := config.ConnConfig.DefaultQueryExecMode
+	if mode == pgx.QueryExecModeExec || mode == pgx.QueryExecModeSimpleProtocol {
 		return nil, u.Faultf("default_query_exec_mode must be cache_statement, cache_describe or describe_exec; " +
 			"without it, the right one is found out")
 	}
