@@ -79,20 +79,6 @@ func user(u string) func(string) string {
 	return func(server string) string { return strings.Replace(server, "://", "://"+u+"@", 1) }
 }
 
-// TestMigrated: a store of the format before is made the present one's when it is opened, and refused by the program
-// that wrote it from then on.
-func TestMigrated(t *testing.T) {
-	server := newServer(t)
-	mustPut(t, open(t, server.url), put("k", 1))
-	server.must("hset", "carillon:store", "format", 2)
-	if c := claim(t, open(t, server.url), epoch, 10); len(c.Occurrences) != 1 {
-		t.Errorf("claimed %d", len(c.Occurrences))
-	}
-	if format := server.must("hget", "carillon:store", "format"); format != "3" {
-		t.Errorf("its format is %v", format)
-	}
-}
-
 // TestShardsStay: the number of shards is that which the store was made with.
 func TestShardsStay(t *testing.T) {
 	server := newServer(t)
