@@ -1,6 +1,5 @@
 // Package memory is the reference store: the contract of package store in the plainest code. It keeps everything in
-// maps under one mutex, and nothing outlives the process. Each method looks at as much as there is, so a claim takes
-// longer the more there is: it is meant for tests, of this project and of its users.
+// maps under one mutex, and nothing outlives the process. Every call looks at all there is, so it is meant for tests.
 //
 // Every call is one step under the mutex, so a job and its occurrences always change together, and no occurrence is
 // ever without its job or beyond its job's cursor.
@@ -311,7 +310,8 @@ func (s *Store) Claim(ctx context.Context, p store.ClaimParams) (claim store.Cla
 // claim claims by one quota, and tells what is left.
 func (s *Store) claim(p store.ClaimParams, q store.Quota, token string) (found []store.Claimed, left store.QuotaLeft) {
 	after, until := p.Range(q)
-	for _, o := range s.inLane(q.Lane, after) {
+	lane := s.inLane(q.Lane, after)
+	for _, o := range lane {
 		if len(found) == q.Limit || o.DueAt.After(until) {
 			break
 		}
@@ -326,8 +326,10 @@ func (s *Store) claim(p store.ClaimParams, q store.Quota, token string) (found [
 		found = append(found, store.Claimed{Occurrence: *o, Target: s.target(o), Reclaimed: reclaimed})
 	}
 	left.Found, left.More = len(found), left.More || len(found) == q.Limit
-	for _, o := range page(s.inLane(q.Lane, p.Due()), 1) {
-		left.Next = o.DueAt
+	for _, o := range lane {
+		if o.DueAt.After(p.Due()) && (left.Next.IsZero() || o.DueAt.Before(left.Next)) {
+			left.Next = o.DueAt
+		}
 	}
 	return found, left
 }
@@ -629,7 +631,7 @@ func dead(o *job.Occurrence) bool { return !o.FailedAt.IsZero() }
 
 // inLane are the pending occurrences of a lane that are due later than a time.
 func (s *Store) inLane(l job.Lane, after time.Time) []*job.Occurrence {
-	match := func(o *job.Occurrence) bool { return !dead(o) && o.Lane() == l && o.DueAt.After(after) }
+	match := func(o *job.Occurrence) bool { return o.DueAt.After(after) && o.Lane() == l && !dead(o) }
 	return selected(s.occurrences, match, byDueAt)
 }
 
