@@ -310,9 +310,11 @@ func (s *Store) Claim(ctx context.Context, p store.ClaimParams) (claim store.Cla
 // claim claims by one quota, and tells what is left.
 func (s *Store) claim(p store.ClaimParams, q store.Quota, token string) (found []store.Claimed, left store.QuotaLeft) {
 	after, until := p.Range(q)
-	lane := s.inLane(q.Lane, after)
-	for _, o := range lane {
-		if len(found) == q.Limit || o.DueAt.After(until) {
+	match := func(o *job.Occurrence) bool {
+		return o.DueAt.After(after) && !o.DueAt.After(until) && inLane(o, q.Lane)
+	}
+	for _, o := range selected(s.occurrences, match, byDueAt) {
+		if len(found) == q.Limit {
 			break
 		}
 		if j := s.jobs[o.Name]; o.Revision != "" && !j.PausedAt.IsZero() {
@@ -326,8 +328,8 @@ func (s *Store) claim(p store.ClaimParams, q store.Quota, token string) (found [
 		found = append(found, store.Claimed{Occurrence: *o, Target: s.target(o), Reclaimed: reclaimed})
 	}
 	left.Found, left.More = len(found), left.More || len(found) == q.Limit
-	for _, o := range lane {
-		if o.DueAt.After(p.Due()) && (left.Next.IsZero() || o.DueAt.Before(left.Next)) {
+	for _, o := range s.occurrences {
+		if o.DueAt.After(p.Due()) && (left.Next.IsZero() || o.DueAt.Before(left.Next)) && inLane(o, q.Lane) {
 			left.Next = o.DueAt
 		}
 	}
@@ -475,32 +477,35 @@ func (s *Store) DueLanes(ctx context.Context, p store.DueParams) (found store.Du
 
 // Count implements [store.Inspector].
 func (s *Store) Count(ctx context.Context, now time.Time, lanes []job.Lane, limit int) (all []store.Count, err error) {
+	var whole store.Count
+	of := map[job.Lane]store.Count{}
 	err = s.do(ctx, func() {
-		for _, l := range lanes {
-			all = append(all, count(page(s.inLane(l, time.Time{}), limit), now))
+		for _, o := range s.occurrences {
+			c := of[o.Lane()]
+			if dead(o) {
+				whole.DeadLetters++
+			} else if c.Pending++; !o.DueAt.After(now) {
+				c.Due++
+				whole.Due++
+			}
+			of[o.Lane()] = c
 		}
-		if len(lanes) == 0 {
-			all = append(all, count(slices.Collect(maps.Values(s.occurrences)), now))
-		}
+		whole.Pending = len(s.occurrences) - whole.DeadLetters
 	})
-	return all, err
-}
-
-func count(all []*job.Occurrence, now time.Time) (c store.Count) {
-	for _, o := range all {
-		if dead(o) {
-			c.DeadLetters++
-		} else if c.Pending++; !o.DueAt.After(now) {
-			c.Due++
-		}
+	for _, l := range lanes {
+		all = append(all, store.Count{Pending: min(of[l].Pending, limit), Due: min(of[l].Due, limit)})
 	}
-	return c
+	if len(lanes) == 0 {
+		all = append(all, whole)
+	}
+	return all, err
 }
 
 // Sample implements [store.Inspector].
 func (s *Store) Sample(ctx context.Context, lane job.Lane, from time.Time, limit int) (all []store.Sampled, err error) {
+	match := func(o *job.Occurrence) bool { return !o.DueAt.Before(from) && inLane(o, lane) }
 	err = s.do(ctx, func() {
-		for _, o := range page(s.inLane(lane, from.Add(-1)), limit) {
+		for _, o := range page(selected(s.occurrences, match, byDueAt), limit) {
 			all = append(all, store.Sampled{DueAt: o.DueAt, Callback: s.target(o).Callback})
 		}
 	})
@@ -629,11 +634,8 @@ func byDueAt(a, b *job.Occurrence) int {
 // dead tells whether an occurrence is a dead letter; else it is pending.
 func dead(o *job.Occurrence) bool { return !o.FailedAt.IsZero() }
 
-// inLane are the pending occurrences of a lane that are due later than a time.
-func (s *Store) inLane(l job.Lane, after time.Time) []*job.Occurrence {
-	match := func(o *job.Occurrence) bool { return o.DueAt.After(after) && o.Lane() == l && !dead(o) }
-	return selected(s.occurrences, match, byDueAt)
-}
+// inLane tells whether an occurrence is a pending one of a lane.
+func inLane(o *job.Occurrence, l job.Lane) bool { return o.Lane() == l && !dead(o) }
 
 // target is what a pending occurrence calls: its own, or its job's.
 func (s *Store) target(o *job.Occurrence) job.Target {

@@ -31,7 +31,7 @@ func TestStore(t *testing.T) {
 // TestDifferential: the store does as the reference does.
 func TestDifferential(t *testing.T) {
 	t.Parallel()
-	storetest.Differential(t, 25, func() store.Store { return memory.New() }, newOpener)
+	storetest.Differential(t, 20, func() store.Store { return memory.New() }, newOpener)
 }
 
 func newOpener(t *testing.T) storetest.Opener {

@@ -29,7 +29,7 @@ func TestStore(t *testing.T) {
 // TestDifferential: the store does as the reference does.
 func TestDifferential(t *testing.T) {
 	t.Parallel()
-	storetest.Differential(t, 50, func() store.Store { return memory.New() },
+	storetest.Differential(t, 30, func() store.Store { return memory.New() },
 		func(t *testing.T) storetest.Opener { return newSchema(t, serverURL).opener() })
 }
 

@@ -25,7 +25,7 @@ func TestStore(t *testing.T) {
 // TestDifferential: the store does as the reference does.
 func TestDifferential(t *testing.T) {
 	t.Parallel()
-	storetest.Differential(t, 100, func() store.Store { return memory.New() }, newFile)
+	storetest.Differential(t, 50, func() store.Store { return memory.New() }, newFile)
 }
 
 func newFile(t *testing.T) storetest.Opener {

@@ -22,7 +22,7 @@ import (
 )
 
 // Differential makes a number of sequences of random operations on a store and on a reference. It compares every answer
-// and, after each operation, all documents of both. Two handles of the store take turns. NewStore is as for [Run];
+// and, after every few operations and in the end, all documents of both. Two handles of the store take turns. NewStore is as for [Run];
 // newReference makes an empty reference.
 //
 // Tokens, the order of occurrences that are due at the same time, and the due times of occurrences that a claim has put
@@ -77,14 +77,14 @@ func (d *differential) actions() map[string]func(*rapid.T) {
 			actions[a.name+" "[:min(i, 1)]+strings.Repeat("+", i)] = d.do(a.do)
 		}
 	}
-	actions[""] = d.do(d.compareContents)
+	actions[""] = d.do(d.afterEach)
 	return actions
 }
 
 // configureRapid sets the number of checks and their seed, unless the command line does. No check may be under way.
 func configureRapid(checks int) {
 	settings := map[string]string{"rapid.steps": "60", "rapid.seed": "1", "rapid.nofailfile": "true"}
-	if os.Getenv("CARILLON_TEST_LONG") == "1" {
+	if long() {
 		checks, settings["rapid.seed"] = 20*checks, "0"
 	}
 	settings["rapid.checks"] = strconv.Itoa(checks)
@@ -97,6 +97,8 @@ func configureRapid(checks int) {
 		}
 	}
 }
+
+func long() bool { return os.Getenv("CARILLON_TEST_LONG") == "1" }
 
 // commandLine has the flags that were given.
 var commandLine = sync.OnceValue(func() map[string]bool {
@@ -113,6 +115,8 @@ type differential struct {
 	handles   [2]store.Store
 	now       time.Time
 	serial    uint64
+	// operations are those done so far.
+	operations int
 
 	claims     []claimed
 	expansions []expanding
@@ -269,6 +273,15 @@ func (d *differential) contents(s store.Store, limit int) (documents []store.Doc
 			return documents
 		}
 		documents, after = append(documents, page...), next
+	}
+}
+
+// afterEach compares the documents after each operation of a long test, else after every fourth, since it takes longer
+// than an operation.
+func (d *differential) afterEach() {
+	d.Helper()
+	if d.operations++; long() || d.operations%4 == 0 {
+		d.compareContents()
 	}
 }
 
