@@ -97,7 +97,7 @@ func (s *Store) Put(ctx context.Context, puts []store.Put) []store.PutResult {
 }
 
 func (s *Store) put(p *store.Put) store.PutResult {
-	before := cmp.Or(s.jobs[p.Job.Name], &entry{}) // nothing belongs to the empty one
+	before := cmp.Or(s.jobs[p.Job.Name], &entry{})
 	if err := p.Judge(before.Version, before.Cursor); err != nil {
 		return store.PutResult{Err: err}
 	}
@@ -120,6 +120,9 @@ func (s *Store) put(p *store.Put) store.PutResult {
 // are held are deleted too: their settlements will find nothing.
 func (s *Store) replace(p *store.Put, before *entry) store.PutResult {
 	result := store.PutResult{Replaced: before.Revision}
+	if before.Revision == "" {
+		return result
+	}
 	replaced := func(o *job.Occurrence) bool { return o.Name == before.Name && o.Revision == before.Revision }
 	for _, c := range p.Carried {
 		o := s.occurrences[c.ID]
@@ -355,32 +358,26 @@ func (s *Store) ClaimJobs(ctx context.Context, p store.ClaimJobsParams) (claimed
 // Advance implements [store.Queue].
 func (s *Store) Advance(ctx context.Context, advances []store.Advance) error {
 	return s.do(ctx, func() {
-		for i := range advances {
-			s.advance(&advances[i])
+		for _, a := range advances {
+			j := s.jobs[a.Name]
+			if j == nil || j.Revision != a.Revision || !j.Cursor.Equal(a.From) || j.token == "" || j.token != a.Token {
+				continue
+			}
+			j.Cursor, j.ExpandAt, j.token = millis(a.Cursor), millis(a.ExpandAt), ""
+			if a.ExpandAt.IsZero() {
+				j.Cursor = time.Time{}
+			}
+			if j.Planned > 0 {
+				j.Planned += a.Planned()
+			}
+			j.ExpiresAt = cmp.Or(millis(a.ExpiresAt), j.ExpiresAt)
+			j.Missed += a.Missed
+			j.note(a.Trouble)
+			for _, o := range a.Occurrences {
+				s.insert(fresh(o))
+			}
 		}
 	})
-}
-
-func (s *Store) advance(a *store.Advance) {
-	j := s.jobs[a.Name]
-	if j == nil || j.Revision != a.Revision || !j.Cursor.Equal(a.From) || j.token == "" || j.token != a.Token {
-		return
-	}
-	j.Cursor, j.ExpandAt, j.token = millis(a.Cursor), millis(a.ExpandAt), ""
-	if a.ExpandAt.IsZero() {
-		j.Cursor = time.Time{}
-	}
-	if j.Planned > 0 {
-		j.Planned += a.Planned()
-	}
-	if !a.ExpiresAt.IsZero() {
-		j.ExpiresAt = millis(a.ExpiresAt)
-	}
-	j.Missed += a.Missed
-	j.note(a.Trouble)
-	for _, o := range a.Occurrences {
-		s.insert(fresh(o))
-	}
 }
 
 // note keeps a trouble unless the job has one of a later instant.

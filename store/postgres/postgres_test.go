@@ -26,16 +26,19 @@ func TestStore(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) storetest.Opener { return newSchema(t, serverURL).opener() })
 }
 
-// TestDifferential: the store does as the reference does.
+// TestStoreThroughPgBouncer is for a long test: in others, it is the random histories that go through PgBouncer.
+func TestStoreThroughPgBouncer(t *testing.T) {
+	t.Parallel()
+	if storetest.Long() {
+		storetest.Run(t, func(t *testing.T) storetest.Opener { return newSchema(t, pgbouncerURL).opener() })
+	}
+}
+
+// TestDifferential: the store does as the reference does, through PgBouncer.
 func TestDifferential(t *testing.T) {
 	t.Parallel()
 	storetest.Differential(t, 30, func() store.Store { return memory.New() },
-		func(t *testing.T) storetest.Opener { return newSchema(t, serverURL).opener() })
-}
-
-func TestStoreThroughPgBouncer(t *testing.T) {
-	t.Parallel()
-	storetest.Run(t, func(t *testing.T) storetest.Opener { return newSchema(t, pgbouncerURL).opener() })
+		func(t *testing.T) storetest.Opener { return newSchema(t, pgbouncerURL).opener() })
 }
 
 // Where the addresses of the servers are found.

@@ -18,13 +18,21 @@ import (
 	"github.com/carillon-scheduler/carillon/store/storetest"
 )
 
+// TestStore has all cases on a cluster, which refuses more than one server does. A long test has them on one server too;
+// in others, the random histories are made there.
 func TestStore(t *testing.T) {
 	server := newServer(t, "--appendonly", "yes", "--appendfsync", "always").url
-	for _, c := range []struct{ name, server, options string }{
-		{"one server", server, ""},
-		{"one server of several shards", server, "shards=5"},
-		{"cluster", clusterURL(t), ""},
+	for _, c := range []struct {
+		name, server, options string
+		long                  bool
+	}{
+		{"cluster", clusterURL(t), "", false},
+		{"one server", server, "", true},
+		{"one server of several shards", server, "shards=5", true},
 	} {
+		if c.long && !storetest.Long() {
+			continue
+		}
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			storetest.Run(t, func(t *testing.T) storetest.Opener {

@@ -84,7 +84,7 @@ func (d *differential) actions() map[string]func(*rapid.T) {
 // configureRapid sets the number of checks and their seed, unless the command line does. No check may be under way.
 func configureRapid(checks int) {
 	settings := map[string]string{"rapid.steps": "60", "rapid.seed": "1", "rapid.nofailfile": "true"}
-	if long() {
+	if Long() {
 		checks, settings["rapid.seed"] = 20*checks, "0"
 	}
 	settings["rapid.checks"] = strconv.Itoa(checks)
@@ -98,7 +98,8 @@ func configureRapid(checks int) {
 	}
 }
 
-func long() bool { return os.Getenv("CARILLON_TEST_LONG") == "1" }
+// Long tells whether this is a long test, which leaves nothing out: CARILLON_TEST_LONG=1.
+func Long() bool { return os.Getenv("CARILLON_TEST_LONG") == "1" }
 
 // commandLine has the flags that were given.
 var commandLine = sync.OnceValue(func() map[string]bool {
@@ -280,7 +281,7 @@ func (d *differential) contents(s store.Store, limit int) (documents []store.Doc
 // than an operation.
 func (d *differential) afterEach() {
 	d.Helper()
-	if d.operations++; long() || d.operations%4 == 0 {
+	if d.operations++; Long() || d.operations%4 == 0 {
 		d.compareContents()
 	}
 }
