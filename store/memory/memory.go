@@ -668,7 +668,7 @@ func (s *Store) remove(now time.Time, match func(*job.Occurrence) bool) (total, 
 func (s *Store) statuses(jobs []*entry) []store.JobStatus {
 	all, first := make([]store.JobStatus, len(jobs)), map[job.Name]job.ID{}
 	for _, o := range s.occurrences {
-		if at, has := first[o.Name]; o.Revision != "" && !(has && at.Compare(o.ID) < 0) {
+		if at, has := first[o.Name]; o.Revision != "" && (!has || at.Compare(o.ID) > 0) {
 			first[o.Name] = o.ID
 		}
 	}
