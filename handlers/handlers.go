@@ -15,9 +15,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/carillon-scheduler/carillon/access"
 	"github.com/carillon-scheduler/carillon/callbacks"
 	"github.com/carillon-scheduler/carillon/job"
-	"github.com/carillon-scheduler/carillon/openapi"
 	"github.com/carillon-scheduler/carillon/store"
 	"github.com/carillon-scheduler/carillon/store/clock"
 	"github.com/carillon-scheduler/carillon/store/tenants"
@@ -105,42 +105,75 @@ func newEngine(config Config) *gin.Engine {
 	e.NoRoute(a.answer(noRoute))
 	e.NoMethod(a.answer(noMethod))
 
-	e.GET("/", a.answer(a.showIndex))
-	e.GET("/healthz", a.answer(a.health))
-	e.GET("/readyz", a.answer(a.ready))
-	e.GET("/openapi.yaml", a.answer(specificationAs("application/yaml", func() []byte { return openapi.YAML })))
-	e.GET("/openapi.json", a.answer(specificationAs("application/json", openapi.JSON)))
-	e.GET("/metrics", a.answer(a.showMetrics))
-
-	v1 := e.Group("/v1", a.refuseTenant)
-	v1.GET("/jobs", a.answer(a.listJobs))
-	v1.POST("/jobs", a.answer(a.postJob))
-	v1.DELETE("/jobs", a.answer(a.cancelJobs))
-	v1.POST("/jobs/batch", a.answer(a.postBatch))
-	v1.GET("/jobs/:key", a.answer(a.getJob))
-	v1.PUT("/jobs/:key", a.answer(a.putJob))
-	v1.PATCH("/jobs/:key", a.answer(a.patchJob))
-	v1.DELETE("/jobs/:key", a.answer(a.cancelJob))
-	v1.GET("/jobs/:key/preview", a.answer(a.previewJob))
-	v1.POST("/jobs/:key/pause", a.answer(a.pauseJob))
-	v1.POST("/jobs/:key/resume", a.answer(a.resumeJob))
-	v1.POST("/jobs/:key/trigger", a.answer(a.triggerJob))
-	v1.POST("/preview", a.answer(a.previewDraft))
-
-	v1.GET("/dead-letters", a.answer(a.listDeadLetters))
-	v1.DELETE("/dead-letters", a.answer(a.deleteDeadLetters))
-	v1.POST("/dead-letters/redrive", a.answer(a.redriveMany))
-	v1.POST("/dead-letters/:id/redrive", a.answer(a.redriveOne))
-	v1.DELETE("/dead-letters/:id", a.answer(a.deleteDeadLetter))
-
-	// These are about all tenants, whoever asks.
-	all := e.Group("/v1", a.refuseAnyTenant)
-	all.GET("/tenants", a.answer(a.listTenants))
-	all.GET("/tenants/:tenant", a.answer(a.getTenant))
-	all.PUT("/tenants/:tenant", a.answer(a.putTenant))
-	all.DELETE("/tenants/:tenant", a.answer(a.resetTenant))
-	all.GET("/backlog", a.answer(a.getBacklog))
+	for _, r := range a.routes() {
+		handle := a.answer(r.handle)
+		switch r.about {
+		case aboutItself:
+			e.Handle(r.method, r.path, handle)
+		case aboutTenant:
+			e.Handle(r.method, r.path, a.refuseTenant, handle)
+		case aboutAll:
+			e.Handle(r.method, r.path, a.refuseAnyTenant, handle)
+		}
+	}
 	return e
+}
+
+// route is one operation of the API.
+type route struct {
+	method, path string
+	// needs is the permission that whoever asks must have.
+	needs access.Permission
+	about subject
+	// handle answers a request. Its error becomes a problem.
+	handle func(*gin.Context) error
+}
+
+// subject is the extent of a route.
+type subject uint8
+
+const (
+	aboutItself subject = iota // the service itself
+	aboutTenant                // the tenant that a request acts for, see [tenantHeader]
+	aboutAll                   // all tenants, whoever asks
+)
+
+// routes are all operations. openapi.yaml names the same permissions.
+func (a *api) routes() []route {
+	return []route{
+		{"GET", "/", access.Public, aboutItself, a.showIndex},
+		{"GET", "/healthz", access.Public, aboutItself, a.health},
+		{"GET", "/readyz", access.Public, aboutItself, a.ready},
+		{"GET", "/openapi.yaml", access.Public, aboutItself, specificationYAML},
+		{"GET", "/openapi.json", access.Public, aboutItself, specificationJSON},
+		{"GET", "/metrics", access.Read, aboutItself, a.showMetrics},
+
+		{"GET", "/v1/jobs", access.Read, aboutTenant, a.listJobs},
+		{"POST", "/v1/jobs", access.Submit, aboutTenant, a.postJob},
+		{"DELETE", "/v1/jobs", access.Submit, aboutTenant, a.cancelJobs},
+		{"POST", "/v1/jobs/batch", access.Submit, aboutTenant, a.postBatch},
+		{"GET", "/v1/jobs/:key", access.Read, aboutTenant, a.getJob},
+		{"PUT", "/v1/jobs/:key", access.Submit, aboutTenant, a.putJob},
+		{"PATCH", "/v1/jobs/:key", access.Submit, aboutTenant, a.patchJob},
+		{"DELETE", "/v1/jobs/:key", access.Submit, aboutTenant, a.cancelJob},
+		{"GET", "/v1/jobs/:key/preview", access.Read, aboutTenant, a.previewJob},
+		{"POST", "/v1/jobs/:key/pause", access.Operate, aboutTenant, a.pauseJob},
+		{"POST", "/v1/jobs/:key/resume", access.Operate, aboutTenant, a.resumeJob},
+		{"POST", "/v1/jobs/:key/trigger", access.Operate, aboutTenant, a.triggerJob},
+		{"POST", "/v1/preview", access.Read, aboutTenant, a.previewDraft},
+
+		{"GET", "/v1/dead-letters", access.Read, aboutTenant, a.listDeadLetters},
+		{"DELETE", "/v1/dead-letters", access.Operate, aboutTenant, a.deleteDeadLetters},
+		{"POST", "/v1/dead-letters/redrive", access.Operate, aboutTenant, a.redriveMany},
+		{"POST", "/v1/dead-letters/:id/redrive", access.Operate, aboutTenant, a.redriveOne},
+		{"DELETE", "/v1/dead-letters/:id", access.Operate, aboutTenant, a.deleteDeadLetter},
+
+		{"GET", "/v1/tenants", access.Read, aboutAll, a.listTenants},
+		{"GET", "/v1/tenants/:tenant", access.Read, aboutAll, a.getTenant},
+		{"PUT", "/v1/tenants/:tenant", access.Operate, aboutAll, a.putTenant},
+		{"DELETE", "/v1/tenants/:tenant", access.Operate, aboutAll, a.resetTenant},
+		{"GET", "/v1/backlog", access.Read, aboutAll, a.getBacklog},
+	}
 }
 
 func (c Config) withDefaults() Config {

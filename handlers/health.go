@@ -5,6 +5,8 @@ import (
 	"sync"
 
 	"github.com/gin-gonic/gin"
+
+	"github.com/carillon-scheduler/carillon/openapi"
 )
 
 // health answers that the process runs.
@@ -26,7 +28,12 @@ type status struct {
 	Warnings []string `json:"warnings,omitempty"`
 }
 
-// specificationAs answers with the API's own specification in one of its forms.
+// The API's own specification, in its two forms.
+var (
+	specificationYAML = specificationAs("application/yaml", func() []byte { return openapi.YAML })
+	specificationJSON = specificationAs("application/json", openapi.JSON)
+)
+
 func specificationAs(mediaType string, form func() []byte) func(*gin.Context) error {
 	tag := sync.OnceValue(func() string { return digest(form()) })
 	return func(c *gin.Context) error {
