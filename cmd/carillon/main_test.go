@@ -54,6 +54,7 @@ func TestUsageErrors(t *testing.T) {
 		{"limit", []string{"serve", "--max-payload=-1"}, nil, "--max-payload"},
 		{"log level", []string{"serve", "--log-level=loud"}, nil, "--log-level"},
 		{"log format", []string{"serve", "--log-format=xml"}, nil, "--log-format"},
+		{"audit trail in no folder", []string{"serve", "--audit=none/audit"}, nil, "--audit"},
 		{"store", []string{"serve", "--store=oracle://host"}, nil, "--store"},
 		{"store without a file", []string{"serve", "--store=sqlite:"}, nil, "--store"},
 		{"memory with a name", []string{"serve", "--store=memory:jobs"}, nil, "--store"},
