@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/carillon-scheduler/carillon/cmd/internal/cli"
+	"github.com/carillon-scheduler/carillon/cmd/internal/listen"
 	"github.com/carillon-scheduler/carillon/dispatcher"
 	"github.com/carillon-scheduler/carillon/job"
 )
@@ -15,6 +16,8 @@ import (
 type Options struct {
 	Store     string // the URL
 	StoreWait time.Duration
+
+	Listen listen.Options
 
 	callbackTypes []callbackType
 
@@ -35,6 +38,8 @@ type Options struct {
 	MaxInstants int
 	MaxPayload  int // bytes
 	MaxBody     int // bytes
+
+	Audit string // where the audit trail goes, see [audit.Open]
 }
 
 // Flags declares the options, and sets them to their defaults.
@@ -43,6 +48,8 @@ func (o *Options) Flags(f *flag.FlagSet) {
 		"`URL`: Where jobs are kept: "+StoreExamples()+". See docs/stores.md.")
 	cli.Duration(f, &o.StoreWait, "store-wait", 0,
 		"`DURATION`: How long to keep trying at the start while the store can't be reached.")
+
+	o.Listen.Flags(f)
 
 	o.callbackTypes = callbackTypes()
 	for _, t := range o.callbackTypes {
@@ -80,6 +87,10 @@ func (o *Options) Flags(f *flag.FlagSet) {
 	f.IntVar(&o.MaxPayload, "max-payload", 262_144,
 		"`BYTES`: How large the callback data of one job may be, and the metadata in its steps.")
 	f.IntVar(&o.MaxBody, "max-body", 4_194_304, "`BYTES`: How large a request, or an item of a batch, may be.")
+
+	f.StringVar(&o.Audit, "audit", "",
+		"`PATH`: Where to write the audit trail: a line of JSON for each change and each refusal. It is a file, which may "+
+			"be rotated, or stdout. See docs/audit.md.")
 }
 
 // Configure answers the options with these settings, by their names, and all others at their defaults.
@@ -118,6 +129,9 @@ func (o *Options) limits() job.Limits {
 
 // check checks the options that are not the dispatcher's.
 func (o *Options) check() error {
+	if err := o.Listen.Check(); err != nil {
+		return err
+	}
 	for _, bound := range []struct {
 		option string
 		value  int
