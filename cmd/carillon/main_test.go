@@ -79,6 +79,21 @@ func TestUsageErrors(t *testing.T) {
 		{"no address", []string{"serve", "--listen", ""}, nil, "--listen: must be HOST:PORT"},
 		{"an address of another machine", []string{"serve", "--listen", "203.0.113.1:1"}, nil, "--listen"},
 		{"where to ask", []string{"healthcheck", "--listen", "9090"}, nil, "--listen: must be HOST:PORT"},
+		{"a port alone for metrics", []string{"serve", "--metrics-listen", "9090"}, nil, "--metrics-listen: must be HOST:PORT"},
+		{"metrics at an address of another machine", []string{"serve", "--metrics-listen", "203.0.113.1:1"}, nil, "--metrics-listen"},
+		{"a certificate without a key", []string{"serve", "--tls-cert=c.pem"}, nil, "--tls-cert and --tls-key must be given together"},
+		{"a key without a certificate", []string{"serve", "--tls-key=k.pem"}, nil, "--tls-cert and --tls-key must be given together"},
+		{"a certificate that is not there", []string{"serve", "--tls-cert=c.pem", "--tls-key=k.pem"}, nil, "--tls-cert, --tls-key: open c.pem"},
+		{"clients' authorities without TLS", []string{"serve", "--tls-client-ca=ca.pem"}, nil, "--tls-client-ca needs --tls-cert"},
+		{"whether clients need certificates", []string{"serve", "--tls-client-certs=perhaps"}, nil, "--tls-client-certs: must be one of required, optional"},
+		{"no connections", []string{"serve", "--max-connections=0"}, nil, "--max-connections is 0; it must be at least 1"},
+		{"no headers", []string{"serve", "--max-header-bytes=10"}, nil, "--max-header-bytes is 10; it must be at least 4096"},
+		{"networks", []string{"serve", "--webhook-networks=some"}, nil, "--webhook-networks: must be one of public, private, any"},
+		{"a network that is none", []string{"serve", "--webhook-allow=10.0.0.1/8"}, nil, "is 10.0.0.0/8 meant?"},
+		{"a name for a network", []string{"serve", "--webhook-deny=example.com"}, nil, "--webhook-deny: must be addresses or networks"},
+		{"ports", []string{"serve", "--webhook-ports=80-"}, nil, "--webhook-ports: must be ports such as"},
+		{"a proxy that would check nothing", []string{"serve", "--webhook-networks=public"}, map[string]string{"HTTPS_PROXY": "proxy:3128"}, "--webhook-proxy"},
+		{"a proxy where others can reach the API", []string{"serve", "--listen=:0"}, map[string]string{"HTTPS_PROXY": "proxy:3128"}, "--webhook-proxy"},
 		{"negative tick", []string{"serve", "--tick", "-5s"}, nil, `--tick: must not be negative; "-5s" is`},
 		{"negative tick in one", []string{"serve", "--tick=-5s"}, nil, `--tick: must not be negative; "-5s" is`},
 		{"negative number", []string{"serve", "--concurrency", "-1"}, nil, "concurrency is -1"},
@@ -95,6 +110,23 @@ func TestUsageErrors(t *testing.T) {
 		{"import of no file", []string{"import", "--store=sqlite:x.db", "--input=none"}, nil, "--input"},
 		{"export from memory", []string{"export", "--store=memory:"}, nil, "nothing can be exported"},
 		{"import into memory", []string{"import", "--store=memory:"}, nil, "nothing can be imported"},
+		{"keys and no verb", []string{"keys"}, nil, "keys create"},
+		{"keys without a store", []string{"keys", "create", "--role=admin"}, nil, "--store"},
+		{"keys of memory", []string{"keys", "create", "--role=admin", "--store=memory:"}, nil, "--store"},
+		{"keys of no store", []string{"keys", "list", "--store=oracle://host"}, nil, "--store"},
+		{"keys of a file that is not there", []string{"keys", "list", "--store=sqlite:none.db"}, nil, "--store"},
+		{"a key without a role", []string{"keys", "create", "--store=sqlite:x.db"}, nil, "--role"},
+		{"a key of no role", []string{"keys", "create", "--store=sqlite:x.db", "--role=root"}, nil, "--role: must be one of viewer"},
+		{"a key of no tenant", []string{"keys", "create", "--store=sqlite:x.db", "--role=admin", "--tenant=a,b/c"}, nil, "--tenant"},
+		{"a key of all tenants and one", []string{"keys", "create", "--store=sqlite:x.db", "--role=admin", "--tenant=*,a"}, nil, "--tenant"},
+		{"a key's prefix", []string{"keys", "create", "--store=sqlite:x.db", "--role=admin", "--key-prefix=\n"}, nil, "--key-prefix"},
+		{"a key that has expired", []string{"keys", "create", "--store=sqlite:x.db", "--role=admin", "--expires-at=2020-01-01T00:00:00Z"}, nil, "--expires-at"},
+		{"a key's end that is none", []string{"keys", "create", "--store=sqlite:x.db", "--role=admin", "--expires-at=soon"}, nil, "--expires-at: must be an RFC 3339"},
+		{"a key with two ends", []string{"keys", "create", "--store=sqlite:x.db", "--role=admin", "--expires-in=1d", "--expires-at=2099-01-01T00:00:00Z"}, nil, "--expires-in and --expires-at"},
+		{"no key to revoke", []string{"keys", "revoke", "--store=sqlite:x.db"}, nil, "by its id"},
+		{"two keys to revoke", []string{"keys", "revoke", "--store=sqlite:x.db", "a", "b"}, nil, "by its id"},
+		{"no id to revoke", []string{"keys", "revoke", "--store=sqlite:x.db", "hunter2"}, nil, "no id of a key"},
+		{"too long an overlap", []string{"keys", "rotate", "--store=sqlite:x.db", "4iC0dQxYb7Zr", "--overlap=31d"}, nil, "--overlap"},
 		{"import by file", []string{"import"}, map[string]string{"CARILLON_STORE_FILE": secret}, "--store"},
 		{"by environment", []string{"serve"}, map[string]string{"CARILLON_TICK": "soon"}, "--tick"},
 		{"by file", []string{"serve"}, map[string]string{"CARILLON_STORE_FILE": secret}, "--store"},
@@ -137,8 +169,9 @@ func TestPortTaken(t *testing.T) {
 }
 
 func TestHelp(t *testing.T) {
-	for _, args := range [][]string{{"--help"}, {"serve", "--help"}, {"demo", "--help"}, {"export", "--help"}, {"import", "--help"}, {"healthcheck", "--help"}, {"--store=x", "--help"}, {"--version"},
-		{"help"}, {"help", "serve"}, {"help", "export"}, {"version"}} {
+	for _, args := range [][]string{{"--help"}, {"serve", "--help"}, {"demo", "--help"}, {"export", "--help"}, {"import", "--help"}, {"healthcheck", "--help"},
+		{"keys", "--help"}, {"keys", "create", "--help"}, {"keys", "list", "--help"}, {"keys", "rotate", "--help"}, {"keys", "revoke", "--help"}, {"--store=x", "--help"}, {"--version"},
+		{"help"}, {"help", "serve"}, {"help", "export"}, {"help", "keys", "create"}, {"version"}} {
 		var stdout, stderr bytes.Buffer
 		if code := run(args, &stdout, &stderr); code != 0 {
 			t.Errorf("%q: exit code %d: %s", args, code, &stderr)
@@ -155,6 +188,8 @@ func TestHelp(t *testing.T) {
 		"dead-letter-retain", "catch-up-limit", "max-instants", "max-payload", "max-body", "log-level", "log-format", "store-wait",
 		"priority-shares", "overdue-after", "overdue-share", "auto-priority", "auto-priority-new", "auto-priority-small",
 		"destination-max-in-flight", "slow-destination-max-in-flight", "circuit-failures", "circuit-probe", "circuit-longest-probe", "tenant-labels",
+		"metrics-listen", "tls-cert", "tls-key", "tls-client-ca", "tls-client-certs", "max-connections", "max-header-bytes",
+		"webhook-networks", "webhook-allow", "webhook-deny", "webhook-ports", "webhook-proxy",
 	} {
 		if !strings.Contains(stdout.String(), "--"+option) {
 			t.Errorf("the help does not tell of --%s", option)
