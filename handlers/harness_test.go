@@ -216,7 +216,10 @@ func (a *api) conforms(request *http.Request, body string, got answer) {
 		Route: &routers.Route{
 			Spec: a.spec, Path: path, PathItem: a.spec.Paths.Value(path), Method: request.Method, Operation: operation,
 		},
-		Options: &openapi3filter.Options{IncludeResponseStatus: true, RejectWhenRequestBodyNotSpecified: true},
+		Options: &openapi3filter.Options{
+			IncludeResponseStatus: true, RejectWhenRequestBodyNotSpecified: true,
+			AuthenticationFunc: openapi3filter.NoopAuthenticationFunc,
+		},
 	}
 	if path == "/v1/jobs/batch" { // a batch that is broken in part is accepted in part
 		input.Options.ExcludeRequestBody = body == "" || bytes.Contains(got.body, []byte(`"title":`))
