@@ -16,7 +16,7 @@ const (
 )
 
 // mostAddresses bounds the addresses that are remembered, twice.
-const mostAddresses = 10_000
+const mostAddresses = 4096
 
 // wrongKeys counts the wrong keys that are shown from each address. When there are too many addresses, it forgets those
 // that were seen the longest ago. It is safe for concurrent use.
