@@ -35,6 +35,8 @@ type Config struct {
 	Registerer prometheus.Registerer
 	// Traces makes a span of each attempt, in a trace of its own; nil makes none.
 	Traces trace.TracerProvider
+	// Secrets are joined to callbacks when they are sent, and sign them; nil has none.
+	Secrets callbacks.Secrets
 
 	// Tick is how often to ask the store for the next due time. It bounds how late an occurrence is noticed that
 	// another replica submitted; those that this replica knows of fire at their instants.

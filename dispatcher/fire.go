@@ -150,8 +150,14 @@ func (d *Dispatcher) attempt(
 		entered.Cancel()
 		return nil, &unfired{error: errTooLate, after: tooLatePause}
 	}
-	shown := destinations.Failed // also by a panic
-	defer func() { entered.Done(shown) }()
+	shown, unsent := destinations.Failed, false // also by a panic
+	defer func() {
+		if unsent {
+			entered.Cancel()
+		} else {
+			entered.Done(shown)
+		}
+	}()
 	sending := b.ctx
 	if d.tracer != nil {
 		sending, *span = d.startSpan(b.ctx, sender, c, now)
@@ -159,6 +165,9 @@ func (d *Dispatcher) attempt(
 	err = d.send(sending, sender, c, now)
 	shown = verdict(err)
 	failure, classified := errors.AsType[*callbacks.Failure](err)
+	if unsent = classified && failure.Blame == callbacks.BlameNobody; unsent {
+		return nil, err
+	}
 	if classified && failure.Unavailable {
 		return nil, &unfired{error: err, after: d.outages[c.Callback.Type].begun(now, failure.After)}
 	}
@@ -216,6 +225,8 @@ func (d *Dispatcher) send(ctx context.Context, sender callbacks.Sender, c *store
 		Payload:   c.Payload(c.Options),
 		Part:      c.Part,
 		Envelope:  c.Options.Envelope,
+		Signing:   c.Options.Signing,
+		Secrets:   d.cfg.Secrets,
 	}
 	if d.tracer != nil {
 		delivery.Trace = job.TraceOf(trace.SpanContextFromContext(ctx))

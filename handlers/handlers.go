@@ -18,6 +18,7 @@ import (
 	"github.com/carillon-scheduler/carillon/access"
 	"github.com/carillon-scheduler/carillon/callbacks"
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/secrets"
 	"github.com/carillon-scheduler/carillon/store"
 	"github.com/carillon-scheduler/carillon/store/clock"
 	"github.com/carillon-scheduler/carillon/store/tenants"
@@ -30,6 +31,8 @@ type Config struct {
 	Inspector store.Inspector
 	Records   store.Records
 	Callbacks *callbacks.Registry
+	// Secrets are those of the same store. Nil can keep none.
+	Secrets *secrets.Secrets
 	// Wake is called after each submission, with the lane and the earliest instant of its occurrences, so that they fire
 	// on time. It must not block. Nil does nothing.
 	Wake func(job.Lane, time.Time)
@@ -173,6 +176,14 @@ func (a *api) routes() []route {
 		{"PUT", "/v1/tenants/:tenant", access.Operate, aboutAll, a.putTenant},
 		{"DELETE", "/v1/tenants/:tenant", access.Operate, aboutAll, a.resetTenant},
 		{"GET", "/v1/backlog", access.Read, aboutAll, a.getBacklog},
+
+		{"GET", "/v1/secrets", access.Read, aboutTenant, a.listSecrets},
+		{"PUT", "/v1/secrets/:name", access.Operate, aboutTenant, a.putSecret},
+		{"DELETE", "/v1/secrets/:name", access.Operate, aboutTenant, a.deleteSecret},
+		{"GET", "/v1/signing-secrets", access.Read, aboutTenant, a.listSigningSecrets},
+		{"POST", "/v1/signing-secrets", access.Operate, aboutTenant, a.postSigningSecret},
+		{"POST", "/v1/signing-secrets/:name/rotate", access.Operate, aboutTenant, a.rotateSigningSecret},
+		{"DELETE", "/v1/signing-secrets/:name", access.Operate, aboutTenant, a.deleteSigningSecret},
 	}
 }
 
@@ -206,6 +217,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Logger == nil {
 		c.Logger = slog.Default()
+	}
+	if c.Secrets == nil {
+		c.Secrets = secrets.New(c.Records, &secrets.Keyring{}, c.Logger)
 	}
 	return c
 }

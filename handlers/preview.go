@@ -57,7 +57,7 @@ func (a *api) previewDraft(c *gin.Context) error {
 	if err != nil {
 		return withoutCallback(draft, err)
 	}
-	j, err := a.checkPreview(a.tenant(c), draft)
+	j, err := a.checkPreview(c.Request.Context(), a.tenant(c), draft)
 	if err != nil {
 		return err
 	}
@@ -91,12 +91,12 @@ func withoutCallback(draft job.Draft, err error) error {
 }
 
 // checkPreview makes a draft a job, with a key and a callback that only fill their places if it has none.
-func (a *api) checkPreview(tenant string, draft job.Draft) (job.Job, error) {
+func (a *api) checkPreview(ctx context.Context, tenant string, draft job.Draft) (job.Job, error) {
 	if draft.Key == "" {
 		draft.Key = "preview"
 	}
 	if draft.Callback != nil {
-		s, err := a.check(tenant, draft)
+		s, err := a.check(ctx, tenant, draft)
 		if err != nil {
 			return job.Job{}, err
 		}

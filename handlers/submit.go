@@ -48,7 +48,7 @@ func (a *api) put(c *gin.Context, key string) error {
 		}
 		draft.Key = key
 	}
-	s, err := a.check(a.tenant(c), draft)
+	s, err := a.check(c.Request.Context(), a.tenant(c), draft)
 	if err != nil {
 		return err
 	}
@@ -76,13 +76,16 @@ type submission struct {
 	newer store.Span
 }
 
-// check makes a draft a submission. The error is a [*job.Invalid].
-func (a *api) check(tenant string, draft job.Draft) (*submission, error) {
+// check makes a draft a submission. The error is a [*job.Invalid], or the store's if that was asked for secrets.
+func (a *api) check(ctx context.Context, tenant string, draft job.Draft) (*submission, error) {
 	j, err := draft.Job(tenant, a.Limits)
 	if err != nil {
 		return nil, err
 	}
 	if err := a.Callbacks.Validate(j.Target()); err != nil {
+		return nil, err
+	}
+	if err := a.checkSecrets(ctx, tenant, j.Target()); err != nil {
 		return nil, err
 	}
 	return &submission{job: j, past: draft.PastOrDefault()}, nil

@@ -15,8 +15,11 @@ import (
 	"github.com/carillon-scheduler/carillon/callbacks"
 )
 
-// failure makes an error of an answer that is not a success.
-func failure(req *http.Request, resp *http.Response) error {
+// mostRead is how many bytes of an error's body are read.
+const mostRead = 1024
+
+// failure makes an error of an answer that is not a success. The named secrets are those that were joined to the request.
+func failure(req *http.Request, resp *http.Response, named []string) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s %s answered %d", req.Method, req.URL.Host, resp.StatusCode)
 	if text := http.StatusText(resp.StatusCode); text != "" {
@@ -26,8 +29,8 @@ func failure(req *http.Request, resp *http.Response) error {
 		b.WriteString(", and redirects are not followed")
 	}
 	// Enough for the excerpt; if it can't be read, the error does without.
-	body, _ := io.ReadAll(io.LimitReader(resp.Body, 1024))
-	if text := excerpt(body, secrets(req)); text != "" {
+	body, _ := io.ReadAll(io.LimitReader(resp.Body, mostRead))
+	if text := excerpt(body, secrets(req, named)); text != "" {
 		b.WriteString(": " + text)
 	}
 	err := &refusal{b.String(), resp.StatusCode}
@@ -101,6 +104,9 @@ func excerpt(body []byte, secrets []string) string {
 	for _, secret := range secrets {
 		text = strings.ReplaceAll(text, secret, "***")
 	}
+	if len(body) == mostRead {
+		text = withoutBeginning(text, secrets)
+	}
 	printable := strings.Map(func(r rune) rune {
 		switch {
 		case unicode.IsSpace(r):
@@ -114,10 +120,25 @@ func excerpt(body []byte, secrets []string) string {
 	return string(line[:min(len(line), most)])
 }
 
+// withoutBeginning takes from the end of a text the beginning of a secret, whose rest was cut off.
+func withoutBeginning(text string, secrets []string) string {
+	for _, secret := range secrets {
+		for n := min(len(secret), len(text)); n > 0; n-- {
+			if rest, ok := strings.CutSuffix(text, secret[:n]); ok {
+				return rest
+			}
+		}
+	}
+	return text
+}
+
 // secrets are the parts of a request that may be secret, in the forms in which a receiver may quote them, the longest
-// first. Short ones are left out: masking them would garble the text more than it hides.
-func secrets(req *http.Request) []string {
+// first. Short ones are left out, but for named secrets: masking them would garble the text more than it hides.
+func secrets(req *http.Request, named []string) []string {
 	var all []string
+	for _, v := range named {
+		all = append(all, v, url.QueryEscape(v))
+	}
 	add := func(values ...string) {
 		for _, v := range values {
 			if len(v) >= 6 {

@@ -26,6 +26,10 @@ func program() cli.Program {
 			{Name: "demo", Help: demoHelp, New: func() cli.Runner { return &demoCommand{} }},
 			{Name: "export", Help: exportHelp, New: func() cli.Runner { return &exportCommand{} }},
 			{Name: "import", Help: importHelp, New: func() cli.Runner { return &importCommand{} }},
+			{
+				Name: "secrets", Arguments: "new-key FILE | reencrypt", Help: secretsHelp,
+				New: func() cli.Runner { return &secretsCommand{} },
+			},
 			{Name: "next", Arguments: "CRONTAB", Help: nextHelp, New: func() cli.Runner { return &nextCommand{} }},
 			{Name: "healthcheck", Help: healthcheckHelp, New: func() cli.Runner { return &healthcheckCommand{} }},
 		},

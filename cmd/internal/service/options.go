@@ -18,6 +18,8 @@ type Options struct {
 
 	callbackTypes []callbackType
 
+	EncryptionKeyFiles []string
+
 	Tick            time.Duration
 	Early           time.Duration
 	Lease           time.Duration
@@ -48,6 +50,8 @@ func (o *Options) Flags(f *flag.FlagSet) {
 	for _, t := range o.callbackTypes {
 		t.Flags(f)
 	}
+
+	EncryptionKeyFlag(f, &o.EncryptionKeyFiles)
 
 	standard := dispatcher.Defaults
 	cli.Duration(f, &o.Tick, "tick", standard.Tick,
@@ -80,6 +84,13 @@ func (o *Options) Flags(f *flag.FlagSet) {
 	f.IntVar(&o.MaxPayload, "max-payload", 262_144,
 		"`BYTES`: How large the callback data of one job may be, and the metadata in its steps.")
 	f.IntVar(&o.MaxBody, "max-body", 4_194_304, "`BYTES`: How large a request, or an item of a batch, may be.")
+}
+
+// EncryptionKeyFlag declares the option for the files of encryption keys.
+func EncryptionKeyFlag(f *flag.FlagSet, files *[]string) {
+	cli.List(f, files, "encryption-key-file",
+		"`FILES`: Files with the keys that encrypt secrets in the store, with commas between them. The first one encrypts, "+
+			"all decrypt. \"carillon secrets new-key FILE\" makes one. (none: secrets can't be kept)")
 }
 
 // Configure answers the options with these settings, by their names, and all others at their defaults.

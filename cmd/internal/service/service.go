@@ -11,12 +11,14 @@ import (
 	"net"
 	"net/http"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/carillon-scheduler/carillon/callbacks"
 	"github.com/carillon-scheduler/carillon/cmd/internal/cli"
 	"github.com/carillon-scheduler/carillon/dispatcher"
 	"github.com/carillon-scheduler/carillon/handlers"
+	"github.com/carillon-scheduler/carillon/secrets"
 	"github.com/carillon-scheduler/carillon/store"
 	"github.com/carillon-scheduler/carillon/store/bounded"
 	"github.com/carillon-scheduler/carillon/store/clock"
@@ -28,6 +30,7 @@ import (
 // Service is one replica.
 type Service struct {
 	dispatcher *dispatcher.Dispatcher
+	secrets    *secrets.Secrets
 	server     *http.Server
 	log        *slog.Logger
 	shutdown   time.Duration
@@ -53,6 +56,7 @@ type Parts struct {
 
 	options  Options
 	config   dispatcher.Config
+	keys     *secrets.Keyring
 	warnings func(context.Context) []string // of the store
 	traces   *tracing
 	log      *slog.Logger
@@ -69,6 +73,11 @@ func Open(ctx context.Context, o Options, log *slog.Logger) (*Parts, error) {
 	if err := o.check(); err != nil {
 		return nil, cli.Usage(err)
 	}
+	keys, err := secrets.ReadKeyring(o.EncryptionKeyFiles)
+	if err != nil {
+		return nil, cli.Usagef("--encryption-key-file: %w", err)
+	}
+	p.keys = keys
 	p.traces = newTracing(ctx, min(o.ShutdownTimeout, tracesPatience), log)
 	if p.traces != nil {
 		p.closers.add(p.traces) // first, and so closed last: by then all spans have ended
@@ -100,7 +109,13 @@ func (p *Parts) Assemble(ctx context.Context) (*Service, error) {
 	cfg := p.config
 	cfg.Store, cfg.Callbacks = jobs, callbacks.NewRegistry(p.Senders...)
 	cfg.Registerer, cfg.Traces = registry, p.traces.spans()
+	records := bounded.Records(jobs)
 	var err error
+	if s.secrets, err = openSecrets(ctx, records, p.keys, p.log); err != nil {
+		return nil, errors.Join(err, s.closers.Close())
+	}
+	showSecrets(registry, s.secrets)
+	cfg.Secrets = s.secrets
 	if s.dispatcher, err = dispatcher.New(cfg); err != nil {
 		return nil, errors.Join(err, s.closers.Close())
 	}
@@ -109,8 +124,9 @@ func (p *Parts) Assemble(ctx context.Context) (*Service, error) {
 		Handler: handlers.New(handlers.Config{
 			Store:        bounded.Jobs(groupcommit.New(jobs, writers(p.options.Store))),
 			Inspector:    jobs,
-			Records:      bounded.Records(jobs),
+			Records:      records,
 			Callbacks:    cfg.Callbacks,
+			Secrets:      s.secrets,
 			PrioritiesOf: s.dispatcher.Priorities,
 			Destinations: func() []handlers.DestinationState { return destinationStates(s.dispatcher) },
 			Rate:         s.dispatcher.Rate,
@@ -138,6 +154,21 @@ func (p *Parts) Assemble(ctx context.Context) (*Service, error) {
 		WriteTimeout: time.Minute,
 		IdleTimeout:  2 * time.Minute,
 		ErrorLog:     slog.NewLogLogger(p.log.Handler(), slog.LevelDebug),
+	}
+	return s, nil
+}
+
+// openSecrets reads the secrets in a store.
+func openSecrets(
+	ctx context.Context, records store.Records, keys *secrets.Keyring, log *slog.Logger,
+) (*secrets.Secrets, error) {
+	s := secrets.New(records, keys, log)
+	err := s.Load(ctx)
+	if missing, ok := errors.AsType[*secrets.MissingKeyError](err); ok {
+		return nil, cli.Usage(missing)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("secrets can't be read from the store: %w", err)
 	}
 	return s, nil
 }
@@ -190,6 +221,8 @@ func (s *Service) together(ctx context.Context, listener net.Listener, dispatch 
 		fail(err)
 		served <- err
 	}()
+	var refreshing sync.WaitGroup
+	refreshing.Go(func() { s.secrets.Run(failed) })
 	dispatched := make(chan error, 1)
 	go func() {
 		err := dispatch(failed)
@@ -205,7 +238,9 @@ func (s *Service) together(ctx context.Context, listener net.Listener, dispatch 
 		s.log.Warn("closing requests under way", "error", err)
 		_ = s.server.Close() // nothing more can be done for them
 	}
-	err := errors.Join(<-served, <-dispatched, s.Close())
+	err := errors.Join(<-served, <-dispatched)
+	refreshing.Wait()
+	err = errors.Join(err, s.Close())
 	s.log.Info("stopped")
 	return err
 }
