@@ -20,7 +20,7 @@ import (
 type Text struct {
 	literal string
 	reference
-	wrong bool // it is neither
+	kind jsontext.Kind // of the JSON value
 }
 
 type reference struct {
@@ -30,16 +30,13 @@ type reference struct {
 
 // UnmarshalJSONFrom reads either form. Null is an empty text, as it is for a string.
 func (t *Text) UnmarshalJSONFrom(d *jsontext.Decoder) error {
-	*t = Text{}
-	switch d.PeekKind() {
+	*t = Text{kind: d.PeekKind()}
+	switch t.kind {
 	case jsontext.KindString, jsontext.KindNull:
 		return json.UnmarshalDecode(d, &t.literal)
 	case jsontext.KindBeginObject:
-		err := json.UnmarshalDecode(d, &t.reference)
-		t.wrong = err == nil && t.Secret == ""
-		return err
+		return json.UnmarshalDecode(d, &t.reference)
 	default:
-		t.wrong = true
 		return d.SkipValue()
 	}
 }
@@ -53,9 +50,11 @@ func (t Text) Literal() string { return t.literal }
 // Check notes the faults of a reference at a pointer, or that it is neither a string nor a reference.
 func (t Text) Check(pointer string, invalid *job.Invalid) {
 	switch {
-	case t.wrong:
+	case t.kind == jsontext.KindString, t.kind == jsontext.KindNull:
+	case t.kind != jsontext.KindBeginObject:
 		invalid.Add(pointer, `must be a string, or an object that refers to a secret, such as {"secret": "name"}`)
-	case !t.Refers():
+	case t.Secret == "":
+		invalid.Add(pointer+"/secret", "is required: the name of a secret")
 	case !job.ValidSecretName(t.Secret):
 		invalid.Add(pointer+"/secret", fmt.Sprintf("must be the name of a secret: 1 to %d letters, digits, dots, "+
 			"underscores and hyphens", job.MaxSecretName))

@@ -120,16 +120,17 @@ func excerpt(body []byte, secrets []string) string {
 	return string(line[:min(len(line), most)])
 }
 
-// withoutBeginning takes from the end of a text the beginning of a secret, whose rest was cut off.
+// withoutBeginning takes from the end of a text the longest beginning of a secret, whose rest was cut off.
 func withoutBeginning(text string, secrets []string) string {
+	longest := 0
 	for _, secret := range secrets {
-		for n := min(len(secret), len(text)); n > 0; n-- {
-			if rest, ok := strings.CutSuffix(text, secret[:n]); ok {
-				return rest
+		for n := min(len(secret), len(text)); n > longest; n-- {
+			if strings.HasSuffix(text, secret[:n]) {
+				longest = n
 			}
 		}
 	}
-	return text
+	return text[:len(text)-longest]
 }
 
 // secrets are the parts of a request that may be secret, in the forms in which a receiver may quote them, the longest
