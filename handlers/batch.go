@@ -82,7 +82,7 @@ func (a *api) runBatch(c *gin.Context, items itemReader, results *resultWriter, 
 				return results.end() == nil
 			}
 			// Items that arrived while another chunk was stored count as submitted at its end.
-			if failed++; !a.putChunk(ctx, c.Request, latest(arrival(c.Request), ended), chunk.items, results) {
+			if failed++; !a.putChunk(ctx, c, latest(arrival(c.Request), ended), chunk.items, results) {
 				failed = 0
 			}
 			ended = time.Now()
@@ -204,7 +204,7 @@ func latest(a, b time.Time) time.Time {
 // putChunk stores the submissions of a chunk, submitted at a time, and adds a result for each of its items. Down tells
 // that the store answered none.
 func (a *api) putChunk(
-	ctx context.Context, r *http.Request, asked time.Time, chunk []item, results *resultWriter,
+	ctx context.Context, c *gin.Context, asked time.Time, chunk []item, results *resultWriter,
 ) (down bool) {
 	ctx, cancel, newer := a.between(ctx, asked, asked.Add(store.Within))
 	defer cancel()
@@ -224,11 +224,14 @@ func (a *api) putChunk(
 			down = down && errors.Is(o.err, store.ErrUnavailable)
 			if o.err == nil {
 				results.add(success(it.index, o))
+				a.auditItem(c, o.key, o.status(), o.version)
 				continue
 			}
 			it.err = o.err
 		}
-		results.add(failure(it.index, it.key, a.report(r, it.err)))
+		p := a.report(c.Request, it.err)
+		results.add(failure(it.index, it.key, p))
+		a.auditItem(c, it.key, p.Status, "")
 	}
 	return down
 }

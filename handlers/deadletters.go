@@ -208,6 +208,7 @@ func (a *api) manyDeadLetters(c *gin.Context, verb string, outcome store.DeadOut
 			return 0, err
 		}
 		sum += n
+		auditOf(c).Changed = sum
 		if len(ids) < sliceSize {
 			return sum, nil
 		}

@@ -16,6 +16,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/carillon-scheduler/carillon/access"
+	"github.com/carillon-scheduler/carillon/audit"
 	"github.com/carillon-scheduler/carillon/callbacks"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/secrets"
@@ -75,6 +76,8 @@ type Config struct {
 	Logger *slog.Logger
 	// Traces makes a span of each request to /v1, a child of its caller's; nil makes none.
 	Traces trace.TracerProvider
+	// Audit is told of each change that is asked for, and of each request that is refused. Nil keeps no trail.
+	Audit *audit.Log
 	// Metrics answers GET /metrics; nil answers that there is nothing.
 	Metrics http.Handler
 	// Registerer registers the API's own metrics. Nil has none.
@@ -100,9 +103,12 @@ func newEngine(config Config) *gin.Engine {
 	e.RedirectTrailingSlash = false
 	e.RedirectFixedPath = false
 	e.HandleMethodNotAllowed = true
-	e.Use(a.measure)
+	e.Use(nameRequest, a.measure)
 	if a.Traces != nil {
 		e.Use(traced(a.Traces)) // around recoverPanic, so that it sees the answer to a panic
+	}
+	if a.Audit != nil {
+		e.Use(a.audited())
 	}
 	e.Use(a.recoverPanic)
 	e.NoRoute(a.answer(noRoute))

@@ -238,6 +238,7 @@ func (a *api) cancelJobs(c *gin.Context) error {
 			return err
 		}
 		answer.add(sum)
+		auditOf(c).Changed = answer.Jobs
 		if len(names) < sliceSize {
 			return writeJSON(c, http.StatusOK, answer)
 		}

@@ -23,6 +23,8 @@ type problem struct {
 	Status int          `json:"status"`
 	Detail string       `json:"detail"`
 	Errors []fieldError `json:"errors,omitempty"`
+	// RequestID is the request's name in the log and the audit trail.
+	RequestID string `json:"requestId,omitzero"`
 }
 
 // fieldError describes the fault of one field of the body, named by a JSON Pointer, or of one parameter of the path or
@@ -122,12 +124,14 @@ func (a *api) writeProblem(c *gin.Context, err error) {
 // report turns an error into a problem, and logs a hidden error.
 func (a *api) report(r *http.Request, err error) problem {
 	p, hidden := problemOf(err)
+	p.RequestID = requestID(r)
 	if hidden && r.Context().Err() == nil { // else the client has gone, and that is why it failed
 		level := a.Logger.Error
 		if p.Status == http.StatusServiceUnavailable {
 			level = a.Logger.Warn
 		}
-		level("request failed", "method", r.Method, "path", r.URL.EscapedPath(), "status", p.Status, "error", err)
+		level("request failed", "method", r.Method, "path", r.URL.EscapedPath(), "status", p.Status, "error", err,
+			"request", requestID(r))
 	}
 	return p
 }
@@ -143,11 +147,12 @@ func (a *api) recoverPanic(c *gin.Context) {
 			panic(fault)
 		}
 		a.Logger.Error("panic", "method", c.Request.Method, "path", c.Request.URL.EscapedPath(),
-			"panic", fault, "stack", string(debug.Stack()))
+			"panic", fault, "stack", string(debug.Stack()), "request", requestID(c.Request))
 		if c.Writer.Written() {
 			panic(http.ErrAbortHandler) // a part was sent: break the connection, so that it is not taken for the whole
 		}
 		p := newProblem(http.StatusInternalServerError, "something is wrong on this side; the log tells more")
+		p.RequestID = requestID(c.Request)
 		writeAs(c, p.Status, "application/problem+json", mustEncode(p))
 	}()
 	c.Next()

@@ -209,6 +209,7 @@ func (a *api) postSigningSecret(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
+	auditOf(c).Target = draft.Name
 	ctx, cancel, _ := a.inTime(c.Request)
 	defer cancel()
 	secret, made, err := a.Secrets.CreateSigning(ctx, a.tenant(c), draft.Name,

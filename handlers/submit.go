@@ -48,6 +48,7 @@ func (a *api) put(c *gin.Context, key string) error {
 		}
 		draft.Key = key
 	}
+	auditOf(c).Key = draft.Key
 	s, err := a.check(c.Request.Context(), a.tenant(c), draft)
 	if err != nil {
 		return err

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -105,5 +106,37 @@ func TestCompose(t *testing.T) {
 		if strings.Contains(stderr.String(), "variable of no option") || !strings.Contains(stderr.String(), "--listen") {
 			t.Errorf("%s: the service says %s", name, &stderr)
 		}
+	}
+}
+
+// TestImagesArePinned: each image that is not ours is named by its digest, beside a tag for those who read it.
+func TestImagesArePinned(t *testing.T) {
+	files, err := filepath.Glob("../../docker/*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	named := regexp.MustCompile(`(?m)^(?:FROM|# syntax=|\s+image:)\s*(\S+)`)
+	pinned := regexp.MustCompile(`^[\w./-]+:[\w.-]+@sha256:[0-9a-f]{64}$`)
+	stages := map[string]bool{}
+	n := 0
+	for _, name := range files {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			continue // a folder
+		}
+		for _, m := range regexp.MustCompile(`(?m)^FROM .* AS (\S+)$`).FindAllSubmatch(text, -1) {
+			stages[string(m[1])] = true
+		}
+		for _, m := range named.FindAllSubmatch(text, -1) {
+			if image := string(m[1]); !stages[image] {
+				n++
+				if !pinned.MatchString(image) {
+					t.Errorf("%s: %s is not pinned", name, image)
+				}
+			}
+		}
+	}
+	if n < 10 {
+		t.Errorf("%d images were found: does this test still find them?", n)
 	}
 }

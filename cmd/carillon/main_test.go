@@ -54,6 +54,7 @@ func TestUsageErrors(t *testing.T) {
 		{"limit", []string{"serve", "--max-payload=-1"}, nil, "--max-payload"},
 		{"log level", []string{"serve", "--log-level=loud"}, nil, "--log-level"},
 		{"log format", []string{"serve", "--log-format=xml"}, nil, "--log-format"},
+		{"audit trail in no folder", []string{"serve", "--audit=none/audit"}, nil, "--audit"},
 		{"store", []string{"serve", "--store=oracle://host"}, nil, "--store"},
 		{"store without a file", []string{"serve", "--store=sqlite:"}, nil, "--store"},
 		{"memory with a name", []string{"serve", "--store=memory:jobs"}, nil, "--store"},
@@ -94,6 +95,23 @@ func TestUsageErrors(t *testing.T) {
 		{"import of no file", []string{"import", "--store=sqlite:x.db", "--input=none"}, nil, "--input"},
 		{"export from memory", []string{"export", "--store=memory:"}, nil, "nothing can be exported"},
 		{"import into memory", []string{"import", "--store=memory:"}, nil, "nothing can be imported"},
+		{"keys and no verb", []string{"keys"}, nil, "keys create"},
+		{"keys without a store", []string{"keys", "create", "--role=admin"}, nil, "--store"},
+		{"keys of memory", []string{"keys", "create", "--role=admin", "--store=memory:"}, nil, "--store"},
+		{"keys of no store", []string{"keys", "list", "--store=oracle://host"}, nil, "--store"},
+		{"keys of a file that is not there", []string{"keys", "list", "--store=sqlite:none.db"}, nil, "--store"},
+		{"a key without a role", []string{"keys", "create", "--store=sqlite:x.db"}, nil, "--role"},
+		{"a key of no role", []string{"keys", "create", "--store=sqlite:x.db", "--role=root"}, nil, "--role: must be one of viewer"},
+		{"a key of no tenant", []string{"keys", "create", "--store=sqlite:x.db", "--role=admin", "--tenant=a,b/c"}, nil, "--tenant"},
+		{"a key of all tenants and one", []string{"keys", "create", "--store=sqlite:x.db", "--role=admin", "--tenant=*,a"}, nil, "--tenant"},
+		{"a key's prefix", []string{"keys", "create", "--store=sqlite:x.db", "--role=admin", "--key-prefix=\n"}, nil, "--key-prefix"},
+		{"a key that has expired", []string{"keys", "create", "--store=sqlite:x.db", "--role=admin", "--expires-at=2020-01-01T00:00:00Z"}, nil, "--expires-at"},
+		{"a key's end that is none", []string{"keys", "create", "--store=sqlite:x.db", "--role=admin", "--expires-at=soon"}, nil, "--expires-at: must be an RFC 3339"},
+		{"a key with two ends", []string{"keys", "create", "--store=sqlite:x.db", "--role=admin", "--expires-in=1d", "--expires-at=2099-01-01T00:00:00Z"}, nil, "--expires-in and --expires-at"},
+		{"no key to revoke", []string{"keys", "revoke", "--store=sqlite:x.db"}, nil, "by its id"},
+		{"two keys to revoke", []string{"keys", "revoke", "--store=sqlite:x.db", "a", "b"}, nil, "by its id"},
+		{"no id to revoke", []string{"keys", "revoke", "--store=sqlite:x.db", "hunter2"}, nil, "no id of a key"},
+		{"too long an overlap", []string{"keys", "rotate", "--store=sqlite:x.db", "4iC0dQxYb7Zr", "--overlap=31d"}, nil, "--overlap"},
 		{"import by file", []string{"import"}, map[string]string{"CARILLON_STORE_FILE": secret}, "--store"},
 		{"by environment", []string{"serve"}, map[string]string{"CARILLON_TICK": "soon"}, "--tick"},
 		{"by file", []string{"serve"}, map[string]string{"CARILLON_STORE_FILE": secret}, "--store"},
@@ -136,8 +154,9 @@ func TestPortTaken(t *testing.T) {
 }
 
 func TestHelp(t *testing.T) {
-	for _, args := range [][]string{{"--help"}, {"serve", "--help"}, {"demo", "--help"}, {"export", "--help"}, {"import", "--help"}, {"healthcheck", "--help"}, {"--store=x", "--help"}, {"--version"},
-		{"help"}, {"help", "serve"}, {"help", "export"}, {"version"}} {
+	for _, args := range [][]string{{"--help"}, {"serve", "--help"}, {"demo", "--help"}, {"export", "--help"}, {"import", "--help"}, {"healthcheck", "--help"},
+		{"keys", "--help"}, {"keys", "create", "--help"}, {"keys", "list", "--help"}, {"keys", "rotate", "--help"}, {"keys", "revoke", "--help"}, {"--store=x", "--help"}, {"--version"},
+		{"help"}, {"help", "serve"}, {"help", "export"}, {"help", "keys", "create"}, {"version"}} {
 		var stdout, stderr bytes.Buffer
 		if code := run(args, &stdout, &stderr); code != 0 {
 			t.Errorf("%q: exit code %d: %s", args, code, &stderr)

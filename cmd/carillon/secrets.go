@@ -15,36 +15,24 @@ import (
 	"github.com/carillon-scheduler/carillon/store/bounded"
 )
 
-const secretsHelp = "Look after the keys that encrypt secrets. \"new-key FILE\" makes a random key in a new file that " +
-	"only its owner can read. \"reencrypt\" encrypts all secrets in a store with the first of the keys, while replicas " +
-	"run: give the new key first, and those that are in use after it."
+const (
+	secretsNewKeyHelp    = "Make a random key for --encryption-key-file, in a new file that only its owner can read."
+	secretsReencryptHelp = "Encrypt all secrets in a store with the first of the keys, while replicas run. Give the new " +
+		"key first, and those that are in use after it. See docs/secrets.md."
+)
 
-// secretsCommand looks after encryption keys.
-type secretsCommand struct {
-	store string
-	files []string
-}
+// secretsNewKeyCommand makes an encryption key.
+type secretsNewKeyCommand struct{}
 
-// Flags declares the options.
-func (c *secretsCommand) Flags(f *flag.FlagSet) {
-	f.StringVar(&c.store, "store", "", "`URL`: Of reencrypt: the store, as for serve.")
-	service.EncryptionKeyFlag(f, &c.files)
-}
+// Flags declares no option.
+func (*secretsNewKeyCommand) Flags(*flag.FlagSet) {}
 
-// Run does what the first argument says.
-func (c *secretsCommand) Run(ctx context.Context, in cli.Input) error {
-	const usage = "give \"new-key FILE\" or \"reencrypt\""
-	if len(in.Arguments) == 0 {
-		return cli.Usagef(usage)
+// Run makes the key.
+func (*secretsNewKeyCommand) Run(_ context.Context, in cli.Input) error {
+	if len(in.Arguments) != 1 {
+		return cli.Usagef("give the name of one file, such as 'carillon secrets new-key carillon.key'")
 	}
-	switch what, rest := in.Arguments[0], in.Arguments[1:]; {
-	case what == "new-key" && len(rest) == 1:
-		return newKey(rest[0], in.Stderr)
-	case what == "reencrypt" && len(rest) == 0:
-		return c.reencrypt(ctx, in.Stderr)
-	default:
-		return cli.Usagef(usage+", not %q", in.Arguments)
-	}
+	return newKey(in.Arguments[0], in.Stderr)
 }
 
 // newKey makes a key in a file that does not exist yet.
@@ -63,8 +51,20 @@ func newKey(name string, stderr io.Writer) error {
 	return nil
 }
 
-// reencrypt encrypts all secrets of a store with the first key.
-func (c *secretsCommand) reencrypt(ctx context.Context, stderr io.Writer) (err error) {
+// secretsReencryptCommand encrypts the secrets of a store with another key.
+type secretsReencryptCommand struct {
+	store string
+	files []string
+}
+
+// Flags declares the options.
+func (c *secretsReencryptCommand) Flags(f *flag.FlagSet) {
+	f.StringVar(&c.store, "store", "", "`URL`: The store that has the secrets, as for serve.")
+	service.EncryptionKeyFlag(f, &c.files)
+}
+
+// Run encrypts all secrets with the first key, and tells on standard error how many.
+func (c *secretsReencryptCommand) Run(ctx context.Context, in cli.Input) (err error) {
 	switch {
 	case c.store == "":
 		return cli.Usagef("--store is missing: name the store, as for serve")
@@ -84,7 +84,7 @@ func (c *secretsCommand) reencrypt(ctx context.Context, stderr io.Writer) (err e
 	defer func() { err = errors.Join(err, s.Close()) }()
 	all := secrets.New(bounded.Records(s), keys, slog.New(slog.DiscardHandler))
 	so, err := all.Reencrypt(ctx)
-	fmt.Fprintf(stderr, "encrypted with the key %s: %d secrets, and %d that were so already\n",
+	fmt.Fprintf(in.Stderr, "encrypted with the key %s: %d secrets, and %d that were so already\n",
 		keys.Encrypting(), so.Done, so.Before)
 	if err != nil {
 		return err

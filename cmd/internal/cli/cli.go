@@ -46,6 +46,7 @@ type Program struct {
 
 // Command is one command of a program.
 type Command struct {
+	// Name is a word, or two with a space between them for one of several that belong together.
 	Name string
 	// Arguments are the command's arguments as its help shows them; empty if it takes none.
 	Arguments string
@@ -109,7 +110,14 @@ func (p Program) run(args []string, stdout, stderr io.Writer) error {
 	case "":
 		return Usagef("name a command: %s", strings.Join(p.names(), ", "))
 	}
-	i := slices.IndexFunc(p.Commands, func(c Command) bool { return c.Name == name })
+	i := p.index(name)
+	if group := p.group(name); i < 0 && len(group) > 0 {
+		if slices.Contains(args, "--help") || slices.Contains(args, "-h") {
+			p.help(stdout)
+			return nil
+		}
+		return Usagef("%s is none by itself; name a command: %s", name, strings.Join(group, ", "))
+	}
 	if i < 0 {
 		return Usagef("there is no command %q%s", name, meant(nearest.Name(name, p.names())))
 	}
@@ -151,11 +159,30 @@ func (p Program) command(args []string) (name string, rest []string) {
 	case name == "-h", name == "help" && len(rest) == 0:
 		return "--help", nil
 	case name == "help":
-		return rest[0], []string{"--help"}
+		name, _ = p.command(rest)
+		return name, []string{"--help"}
 	case strings.HasPrefix(name, "-") && name != "--help" && name != "--version" && p.Default != "":
 		return p.Default, args // so that options can stand behind the name of an image
 	}
+	if len(rest) > 0 && p.index(name+" "+rest[0]) >= 0 {
+		return name + " " + rest[0], rest[1:]
+	}
 	return name, rest
+}
+
+// index is the place of a command; negative if there is none of the name.
+func (p Program) index(name string) int {
+	return slices.IndexFunc(p.Commands, func(c Command) bool { return c.Name == name })
+}
+
+// group names the commands whose names begin with a word.
+func (p Program) group(word string) (names []string) {
+	for _, name := range p.names() {
+		if strings.HasPrefix(name, word+" ") {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 func (p Program) names() (names []string) {

@@ -60,6 +60,8 @@ var tower = cli.Program{
 	Commands: []cli.Command{
 		{Name: "ring", Arguments: "PLACE", Help: "Ring a bell.", New: func() cli.Runner { return &ring{} }},
 		{Name: "oil", Help: "Oil a bell.", New: func() cli.Runner { return &oil{} }},
+		{Name: "rope list", Help: "List ropes.", New: func() cli.Runner { return &oil{} }},
+		{Name: "rope splice", Arguments: "ROPE", Help: "Splice a rope.", New: func() cli.Runner { return &ring{} }},
 		{Name: "secret", New: func() cli.Runner { return &oil{} }},
 	},
 }
@@ -87,6 +89,9 @@ func TestRun(t *testing.T) {
 		{"options alone", "--loud", "", 0, "great 1 true 1h30m0s [] round []"},
 		{"a hidden command", "secret", "", 0, " small"},
 
+		{"two words", "rope list --can=x", "", 0, " x"},
+		{"two words and an argument", "rope splice hemp --loud", "", 0, "great 1 true 1h30m0s [] round [hemp]"},
+
 		{"variable", "ring", "TOWER_HOW_OFTEN=4", 0, "great 4 false 1h30m0s [] round []"},
 		{"variable and option", "ring --how-often=5", "TOWER_HOW_OFTEN=4", 0, "great 5 false 1h30m0s [] round []"},
 		{"variable that is on or off", "ring", "TOWER_LOUD=true", 0, "great 1 true 1h30m0s [] round []"},
@@ -96,7 +101,9 @@ func TestRun(t *testing.T) {
 		{"no variable", "oil", "TOWER_CAN=large", 0, " small"},
 
 		{"failure", "ring --bell=cracked", "", cli.ExitFailure, "tower: it makes no sound\n"},
-		{"no command", "", "", cli.ExitUsage, "name a command: ring, oil\n"},
+		{"no command", "", "", cli.ExitUsage, "name a command: ring, oil, rope list, rope splice\n"},
+		{"one word of two", "rope", "", cli.ExitUsage, "rope is none by itself; name a command: rope list, rope splice\n"},
+		{"another second word", "rope cut", "", cli.ExitUsage, "name a command: rope list, rope splice\n"},
 		{"unknown command", "rign", "", cli.ExitUsage, `there is no command "rign"` + "\n"},
 		{"mistyped command", "rings", "", cli.ExitUsage, `there is no command "rings"; is ring meant?`},
 		{"unknown option", "oil --paint=SECRET", "", cli.ExitUsage, "unknown option --paint=\n"},
@@ -131,12 +138,15 @@ func TestRun(t *testing.T) {
 }
 
 func TestHelp(t *testing.T) {
-	program := "Usage: tower COMMAND [OPTIONS]\n\nRings bells.\n\nCommands:\n  ring\n      Ring a bell.\n  oil\n      Oil a bell.\n\n" +
+	program := "Usage: tower COMMAND [OPTIONS]\n\nRings bells.\n\nCommands:\n  ring\n      Ring a bell.\n  oil\n      Oil a bell.\n" +
+		"  rope list\n      List ropes.\n  rope splice\n      Splice a rope.\n\n" +
 		"Run \"tower COMMAND --help\" for a command's options.\n"
 	oiling := "Usage: tower oil [OPTIONS]\n\nOil a bell.\n\nOptions:\n  --bell=NAME  $TOWER_BELL\n      The bell.\n  --can=SIZE\n" +
 		"      The can. (small)\n  --help\n      Print this.\n  --version\n      Print the version.\n"
+	listing := strings.NewReplacer("tower oil", "tower rope list", "Oil a bell", "List ropes").Replace(oiling)
 	for args, want := range map[string]string{
-		"--help": program, "-h": program, "help": program,
+		"--help": program, "-h": program, "help": program, "rope --help": program, "help rope": program,
+		"rope list --help": listing, "help rope list": listing,
 		"oil --help": oiling, "oil -h": oiling, "help oil": oiling, "oil --bell=x --help": oiling,
 		"version": "tower 1\n", "--version": "tower 1\n", "oil --version": "tower 1\n", "--loud --version": "tower 1\n",
 	} {

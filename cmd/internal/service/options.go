@@ -37,6 +37,8 @@ type Options struct {
 	MaxInstants int
 	MaxPayload  int // bytes
 	MaxBody     int // bytes
+
+	Audit string // where the audit trail goes, see [audit.Open]
 }
 
 // Flags declares the options, and sets them to their defaults.
@@ -84,6 +86,10 @@ func (o *Options) Flags(f *flag.FlagSet) {
 	f.IntVar(&o.MaxPayload, "max-payload", 262_144,
 		"`BYTES`: How large the callback data of one job may be, and the metadata in its steps.")
 	f.IntVar(&o.MaxBody, "max-body", 4_194_304, "`BYTES`: How large a request, or an item of a batch, may be.")
+
+	f.StringVar(&o.Audit, "audit", "",
+		"`PATH`: Where to write the audit trail: a line of JSON for each change and each refusal. It is a file, which may "+
+			"be rotated, or stdout. See docs/audit.md.")
 }
 
 // EncryptionKeyFlag declares the option for the files of encryption keys.

@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/carillon-scheduler/carillon/audit"
 	"github.com/carillon-scheduler/carillon/callbacks"
 	"github.com/carillon-scheduler/carillon/cmd/internal/cli"
 	"github.com/carillon-scheduler/carillon/dispatcher"
@@ -120,6 +121,11 @@ func (p *Parts) Assemble(ctx context.Context) (*Service, error) {
 		return nil, errors.Join(err, s.closers.Close())
 	}
 	showReady(registry, s.dispatcher)
+	trail, err := audit.Open(p.options.Audit, p.log, registry)
+	if err != nil {
+		return nil, errors.Join(cli.Usagef("--audit: %w", err), s.closers.Close())
+	}
+	s.closers.add(trail)
 	s.server = &http.Server{
 		Handler: handlers.New(handlers.Config{
 			Store:        bounded.Jobs(groupcommit.New(jobs, writers(p.options.Store))),
@@ -144,6 +150,7 @@ func (p *Parts) Assemble(ctx context.Context) (*Service, error) {
 			Version:      moduleVersion(),
 			Logger:       p.log,
 			Traces:       p.traces.spans(),
+			Audit:        trail,
 			Metrics:      metricsHandler(registry, p.log),
 			Registerer:   registry,
 		}),

@@ -1,0 +1,339 @@
+package access
+
+import (
+	"context"
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/go-json-experiment/json"
+
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// Key is an API key, without its secret: that is shown once, when it is made.
+type Key struct {
+	// ID names the key, in lists and logs. It is no secret.
+	ID    string
+	Role  Role
+	Scope Scope
+	Note  string
+	// CreatedBy is the [Principal.ID] of whoever created it.
+	CreatedBy string
+	CreatedAt time.Time
+	// ExpiresAt is from when on it is not valid; zero if it does not expire.
+	ExpiresAt time.Time
+	// RotatedAt is when it last got another token; zero if it still has its first.
+	RotatedAt time.Time
+	// OldValidUntil is until when the token that it had before the last rotation is valid; zero if there was none.
+	OldValidUntil time.Time
+	// LastUsed is the hour in which it was last used, to the knowledge of the store; zero if it never was.
+	LastUsed time.Time
+}
+
+// Expired tells whether the key is not valid any more.
+func (k *Key) Expired(now time.Time) bool { return !k.ExpiresAt.IsZero() && !now.Before(k.ExpiresAt) }
+
+// principal is who shows the key.
+func (k *Key) principal() Principal { return Principal{ID: k.ID, Role: k.Role, Scope: k.Scope} }
+
+// KeyParams say what a new key may do.
+type KeyParams struct {
+	Role  Role
+	Scope Scope
+	// ExpiresAt is from when on it is not valid; zero if it does not expire.
+	ExpiresAt time.Time
+	// Note says what the key is for.
+	Note string
+}
+
+// Bounds of a key.
+const (
+	MaxKeyTenants = 500
+	MaxNoteBytes  = 255
+	MaxKeyOverlap = 30 * 24 * time.Hour
+)
+
+// keyDraft is a key as a client submits it.
+type keyDraft struct {
+	Role      Role     `json:"role"`
+	Tenants   []string `json:"tenants"`
+	KeyPrefix string   `json:"keyPrefix,omitzero"`
+	ExpiresAt *string  `json:"expiresAt,omitzero"`
+	Note      string   `json:"note,omitzero"`
+}
+
+// ParseKeyParams reads what a client submits about a new key: role, tenants, keyPrefix, expiresAt and note. The error
+// is a [*job.Malformed] or a [*job.Invalid].
+func ParseKeyParams(body []byte, now time.Time) (KeyParams, error) {
+	d, err := job.Parse[keyDraft](body)
+	if err != nil {
+		return KeyParams{}, err
+	}
+	p := KeyParams{Role: d.Role, Scope: Scope{Tenants: d.Tenants, KeyPrefix: d.KeyPrefix}, Note: d.Note}
+	invalid := &job.Invalid{}
+	if d.ExpiresAt != nil {
+		if p.ExpiresAt, err = job.ParseInstant(*d.ExpiresAt); err != nil {
+			invalid.Add("/expiresAt", err.Error())
+		}
+	}
+	p.check(now, invalid)
+	return p, invalid.Err()
+}
+
+// Check answers a [*job.Invalid] that names each field which no key can have.
+func (p *KeyParams) Check(now time.Time) error {
+	invalid := &job.Invalid{}
+	p.check(now, invalid)
+	return invalid.Err()
+}
+
+func (p *KeyParams) check(now time.Time, invalid *job.Invalid) {
+	if !p.Role.Valid() {
+		var roles []string
+		for _, r := range Roles() {
+			roles = append(roles, string(r))
+		}
+		invalid.Add("/role", fmt.Sprintf("must be one of %s, not %q", strings.Join(roles, ", "), p.Role))
+	}
+	checkTenants(p.Scope.Tenants, invalid)
+	if prefix := p.Scope.KeyPrefix; prefix != "" && !job.ValidKey(prefix) {
+		invalid.Add("/keyPrefix", fmt.Sprintf("must be what a job's key can begin with: at most %d bytes of UTF-8, without "+
+			"control characters", job.MaxKeyBytes))
+	}
+	if !p.ExpiresAt.IsZero() && !p.ExpiresAt.After(now) {
+		invalid.Add("/expiresAt", "must be in the future; leave it out for a key that does not expire")
+	}
+	if n := p.Note; len(n) > MaxNoteBytes || !utf8.ValidString(n) || strings.IndexFunc(n, unicode.IsControl) >= 0 {
+		invalid.Add("/note", fmt.Sprintf("must be at most %d bytes of UTF-8, without control characters", MaxNoteBytes))
+	}
+}
+
+func checkTenants(tenants []string, invalid *job.Invalid) {
+	const all = `["*"] for all tenants`
+	switch {
+	case len(tenants) == 0:
+		invalid.Add("/tenants", "must name at least one tenant, or be "+all)
+		return
+	case len(tenants) > MaxKeyTenants:
+		invalid.Add("/tenants", fmt.Sprintf("must name at most %d tenants, or be %s", MaxKeyTenants, all))
+		return
+	case len(tenants) == 1 && tenants[0] == AllTenants:
+		return
+	}
+	for i, name := range tenants {
+		switch {
+		case name == AllTenants:
+			invalid.Add(job.Pointer("tenants", i), "stands alone, as "+all+"; leave out the others, or this")
+		case !job.ValidTenant(name):
+			invalid.Add(job.Pointer("tenants", i), fmt.Sprintf("must be a tenant's name: 1 to %d letters (a to z, A to Z), "+
+				"digits, dots, underscores and hyphens; not %q", job.MaxTenantBytes, name))
+		case slices.Contains(tenants[:i], name):
+			invalid.Add(job.Pointer("tenants", i), "is given twice; give it once")
+		}
+	}
+}
+
+// keysCollection is the collection of records that has the keys, by their ids.
+const keysCollection = "keys"
+
+// expiredKept is how long an expired key is still listed.
+const expiredKept = 30 * 24 * time.Hour
+
+// keyBody is the body of a key's record. Times are Unix milliseconds; zero is none.
+type keyBody struct {
+	Hash    tokenHash `json:"hash"`
+	OldHash tokenHash `json:"oldHash,omitzero"`
+	// OldUntil is until when the token with the old hash is valid.
+	OldUntil  int64    `json:"oldUntil,omitzero"`
+	Role      Role     `json:"role"`
+	Tenants   []string `json:"tenants"`
+	KeyPrefix string   `json:"keyPrefix,omitzero"`
+	Note      string   `json:"note,omitzero"`
+	CreatedBy string   `json:"createdBy,omitzero"`
+	CreatedAt int64    `json:"createdAt"`
+	ExpiresAt int64    `json:"expiresAt,omitzero"`
+	RotatedAt int64    `json:"rotatedAt,omitzero"`
+	LastUsed  int64    `json:"lastUsed,omitzero"`
+}
+
+// key is the key with this body.
+func (b *keyBody) key(id string) Key {
+	return Key{
+		ID: id, Role: b.Role, Scope: Scope{Tenants: b.Tenants, KeyPrefix: b.KeyPrefix}, Note: b.Note,
+		CreatedBy: b.CreatedBy, CreatedAt: fromMilli(b.CreatedAt), ExpiresAt: fromMilli(b.ExpiresAt),
+		RotatedAt: fromMilli(b.RotatedAt), OldValidUntil: fromMilli(b.OldUntil), LastUsed: fromMilli(b.LastUsed),
+	}
+}
+
+// has tells whether a token with this hash is one of the key's. It takes as long whatever the hash is.
+func (b *keyBody) has(hash tokenHash, now time.Time) bool {
+	is := subtle.ConstantTimeCompare(b.Hash[:], hash[:])
+	was := subtle.ConstantTimeCompare(b.OldHash[:], hash[:])
+	return is == 1 || was == 1 && now.UnixMilli() < b.OldUntil
+}
+
+func fromMilli(ms int64) time.Time {
+	if ms == 0 {
+		return time.Time{}
+	}
+	return time.UnixMilli(ms).UTC()
+}
+
+func toMilli(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return t.UnixMilli()
+}
+
+// stored is a key as a store has it.
+type stored struct {
+	key     Key
+	body    keyBody
+	version job.Revision
+}
+
+// change is the change that writes the body, under a fresh version.
+func (b *keyBody) change(id string, now time.Time, condition store.RecordCondition) (store.RecordChange, error) {
+	body, err := json.Marshal(b)
+	c := store.RecordChange{
+		Collection: keysCollection, Key: id, Version: job.NewRevision(now), Body: body, If: condition, Now: now,
+	}
+	if b.ExpiresAt != 0 {
+		c.ExpiresAt = fromMilli(b.ExpiresAt).Add(expiredKept)
+	}
+	return c, err
+}
+
+// Create makes a key, and answers the token that is shown once: nothing keeps it. by names who asks for it. The error
+// is a [*job.Invalid], or wraps [store.ErrUnavailable]; then there may be a key whose token nobody knows.
+func (k *Keys) Create(ctx context.Context, p KeyParams, by string, now time.Time) (token string, _ Key, err error) {
+	if err := p.Check(now); err != nil {
+		return "", Key{}, err
+	}
+	id := newID()
+	token = newToken(id)
+	body := keyBody{
+		Hash: hashToken(token), Role: p.Role, Tenants: slices.Clone(p.Scope.Tenants), KeyPrefix: p.Scope.KeyPrefix,
+		Note: p.Note, CreatedBy: by, CreatedAt: now.UnixMilli(), ExpiresAt: toMilli(p.ExpiresAt),
+	}
+	change, err := body.change(id, now, store.RecordCondition{Absent: true})
+	if err == nil {
+		err = k.records.WriteRecords(ctx, []store.RecordChange{change})[0]
+	}
+	if err != nil {
+		return "", Key{}, fmt.Errorf("create a key: %w", err)
+	}
+	return token, body.key(id), nil
+}
+
+// List reads up to limit of the keys whose ids sort after an id, in the order of the bytes of their ids. Keys that have
+// expired are listed for another 30 days; keys that were revoked are not.
+func (k *Keys) List(ctx context.Context, after string, limit int) ([]Key, error) {
+	records, err := k.records.Records(ctx, store.RecordFilter{Collection: keysCollection, After: after, Limit: limit})
+	if err != nil {
+		return nil, err
+	}
+	all := make([]Key, len(records))
+	for i, r := range records {
+		s, err := decodeKey(r)
+		if err != nil {
+			return nil, err
+		}
+		all[i] = s.key
+	}
+	return all, nil
+}
+
+// Key reads one key, or answers [store.ErrNotFound].
+func (k *Keys) Key(ctx context.Context, id string) (Key, error) {
+	s, err := k.read(ctx, id)
+	if err != nil {
+		return Key{}, err
+	}
+	return s.key, nil
+}
+
+// Rotate gives a key another token, and answers it: nothing keeps it. The present token is valid for the overlap, and
+// one from before that not any more. It answers [store.ErrNotFound] if there is no such key, a [*job.Invalid] for an
+// overlap that can't be, or an error that wraps [store.ErrUnavailable]; then rotate it again.
+func (k *Keys) Rotate(
+	ctx context.Context, id string, overlap time.Duration, now time.Time,
+) (token string, _ Key, err error) {
+	if overlap < 0 || overlap > MaxKeyOverlap {
+		return "", Key{}, job.InvalidField("/overlap", "must be a duration of at most 30d; 0s ends the present key at once")
+	}
+	token = newToken(id)
+	for range 10 { // others write when it was last used
+		s, err := k.read(ctx, id)
+		if err != nil {
+			return "", Key{}, err
+		}
+		if s.key.Expired(now) {
+			return "", Key{}, job.InvalidField("", "the key has expired; create another one in its place")
+		}
+		s.body.OldHash, s.body.OldUntil = s.body.Hash, now.Add(overlap).UnixMilli()
+		s.body.Hash, s.body.RotatedAt = hashToken(token), now.UnixMilli()
+		change, err := s.body.change(id, now, store.RecordCondition{Version: s.version})
+		if err != nil {
+			return "", Key{}, err
+		}
+		err = k.records.WriteRecords(ctx, []store.RecordChange{change})[0]
+		if errors.Is(err, store.ErrPrecondition) {
+			continue
+		}
+		if err != nil {
+			return "", Key{}, fmt.Errorf("rotate a key: %w", err)
+		}
+		k.forget(id)
+		return token, s.body.key(id), nil
+	}
+	return "", Key{}, fmt.Errorf("rotate a key: %w: it is changed again and again", store.ErrUnavailable)
+}
+
+// Revoke ends a key, or answers [store.ErrNotFound]. It holds here at once, and on all replicas within [RevokedWithin].
+func (k *Keys) Revoke(ctx context.Context, id string, now time.Time) error {
+	if _, err := k.read(ctx, id); err != nil {
+		return err
+	}
+	err := k.records.WriteRecords(ctx, []store.RecordChange{{
+		Collection: keysCollection, Key: id, Version: job.NewRevision(now), Now: now,
+	}})[0]
+	if err != nil {
+		return fmt.Errorf("revoke a key: %w", err)
+	}
+	k.forget(id)
+	return nil
+}
+
+// read reads a key from the store, or answers [store.ErrNotFound].
+func (k *Keys) read(ctx context.Context, id string) (*stored, error) {
+	if !ValidKeyID(id) {
+		return nil, store.ErrNotFound
+	}
+	filter := store.RecordFilter{Collection: keysCollection, Keys: []string{id}, Limit: 1}
+	records, err := k.records.Records(ctx, filter)
+	if err != nil {
+		return nil, err
+	}
+	if len(records) == 0 {
+		return nil, store.ErrNotFound
+	}
+	return decodeKey(records[0])
+}
+
+func decodeKey(r store.Record) (*stored, error) {
+	s := &stored{version: r.Version}
+	if err := json.Unmarshal(r.Body, &s.body); err != nil {
+		return nil, fmt.Errorf("key %s: %w", r.Key, err)
+	}
+	s.key = s.body.key(r.Key)
+	return s, nil
+}

@@ -1,0 +1,368 @@
+// Package audit writes the audit trail: a line of JSON for each change that somebody asked for, and for each request
+// that was refused. It tells who asked, for what, from where, and how it ended; never what a callback carries, nor a
+// secret.
+//
+// Whoever tells it of something never waits: lines go through a queue of bounded length to the one goroutine that
+// writes them. What does not fit, or can't be written, is counted, and the trail tells how many lines are missing at
+// that place.
+package audit
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+	"unicode/utf8"
+
+	"github.com/go-json-experiment/json"
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Entry is one line. Empty fields are left out. Texts are cut to [MaxText] bytes.
+type Entry struct {
+	// Time is when the request was answered.
+	Time time.Time `json:"time"`
+	// RequestID is the X-Request-Id of the request and its answer.
+	RequestID string `json:"requestId,omitzero"`
+	// Principal is who asked, see [github.com/carillon-scheduler/carillon/access.Principal]; empty if that is not known.
+	Principal string `json:"principal,omitzero"`
+	// From is the address of the other end of the connection: of a proxy, if there is one.
+	From string `json:"from,omitzero"`
+	// Action is the request's method, and its path with parameters in place of their values.
+	Action string `json:"action"`
+	// Tenant is the tenant that the request acted for.
+	Tenant string `json:"tenant,omitzero"`
+	// Key is that of the job.
+	Key string `json:"key,omitzero"`
+	// Target is what else the path names: a tenant, a dead letter, a key or a secret.
+	Target string `json:"target,omitzero"`
+	// Query is the query, which says to which of many things the request applies.
+	Query string `json:"query,omitzero"`
+	// Status is the status of the answer, or that of one item of a batch.
+	Status int `json:"status"`
+	// Result tells in a word what the status means.
+	Result Result `json:"result"`
+	// Version is that of the job after the change.
+	Version string `json:"version,omitzero"`
+	// Changed is how many things a request changed that may change many, and Failed how many of its items were refused or
+	// failed.
+	Changed int `json:"changed,omitzero"`
+	Failed  int `json:"failed,omitzero"`
+	// Missing is how many lines are missing before this one. It has no other field then but Time, Action and Result.
+	Missing int `json:"missing,omitzero"`
+}
+
+// Result is how a request ended.
+type Result string
+
+// The results.
+const (
+	Done    Result = "done"
+	Refused Result = "refused" // it changed nothing
+	Failed  Result = "failed"  // by a fault of the service or its store; what was asked for may have happened
+	Broken  Result = "broken"  // the connection broke off before the answer was complete; a part may have happened
+)
+
+// ResultOf is that of a status.
+func ResultOf(status int) Result {
+	switch {
+	case status >= 500:
+		return Failed
+	case status >= 400:
+		return Refused
+	default:
+		return Done
+	}
+}
+
+// MaxText is how many bytes each text of an entry has at most.
+const MaxText = 512
+
+const (
+	// queueLength is how many entries wait to be written: several seconds of a busy replica.
+	queueLength = 8192
+	// writeSize is about how much is written at once.
+	writeSize = 64 << 10
+	// closeTime is how long Close waits for the last lines.
+	closeTime = 5 * time.Second
+	// tellInterval is how often the log is told of failures.
+	tellInterval = time.Minute
+)
+
+// Stdout is the target that stands for standard output.
+const Stdout = "stdout"
+
+// Log is an audit trail. A nil Log writes nothing. Its methods are safe for concurrent use.
+type Log struct {
+	queue   chan Entry
+	to      io.Writer
+	log     *slog.Logger
+	metrics *metrics
+	missing atomic.Int64 // lines that were lost since the trail was last told how many
+	stop    chan struct{}
+	ended   chan struct{}
+	once    sync.Once
+}
+
+// Open opens the trail that a target names: [Stdout], the path of a file, or, if it is empty, none, which is nil. A
+// file is created if there is none, readable by its owner alone, and appended to. It is opened anew when another file,
+// or none, is at the path, as after logrotate, so nobody has to signal that.
+//
+// The metrics are registered in any case.
+func Open(target string, log *slog.Logger, registerer prometheus.Registerer) (*Log, error) {
+	m := newMetrics(registerer)
+	switch target {
+	case "":
+		return nil, nil //nolint:nilnil // a nil Log is one that writes nothing
+	case Stdout:
+		// Else the process would end by this signal when whoever reads its output goes away.
+		signal.Ignore(syscall.SIGPIPE)
+		return start(os.Stdout, log, m), nil
+	}
+	f := &file{path: target}
+	if err := f.follow(); err != nil {
+		return nil, err
+	}
+	return start(f, log, m), nil
+}
+
+// New starts a trail that is written to w, by one goroutine. W is closed with the trail if it is an [io.Closer].
+func New(w io.Writer, log *slog.Logger, registerer prometheus.Registerer) *Log {
+	return start(w, log, newMetrics(registerer))
+}
+
+func start(to io.Writer, log *slog.Logger, m *metrics) *Log {
+	l := &Log{
+		queue: make(chan Entry, queueLength), to: to, log: log, metrics: m,
+		stop: make(chan struct{}), ended: make(chan struct{}),
+	}
+	go l.run()
+	return l
+}
+
+// Write adds a line. It never blocks: if there is no room for it, it is counted as missing.
+func (l *Log) Write(e Entry) {
+	if l == nil {
+		return
+	}
+	for _, text := range []*string{
+		&e.RequestID, &e.Principal, &e.From, &e.Action, &e.Tenant, &e.Key, &e.Target, &e.Query, &e.Version,
+	} {
+		*text = clip(*text)
+	}
+	select {
+	case l.queue <- e:
+	default:
+		l.lose(1)
+	}
+}
+
+// Close writes what waits, for some seconds at most, and closes the trail. What is written later is lost.
+func (l *Log) Close() error {
+	if l == nil {
+		return nil
+	}
+	l.once.Do(func() { close(l.stop) })
+	select {
+	case <-l.ended:
+	case <-time.After(closeTime):
+		return fmt.Errorf("the audit trail does not take its last lines: %d or more are lost", len(l.queue))
+	}
+	if closer, ok := l.to.(io.Closer); ok && l.to != os.Stdout {
+		return closer.Close()
+	}
+	return nil
+}
+
+func (l *Log) lose(lines int) {
+	l.missing.Add(int64(lines))
+	l.metrics.dropped.Add(float64(lines))
+}
+
+// run writes entries until the trail is closed.
+func (l *Log) run() {
+	defer close(l.ended)
+	w := writer{Log: l}
+	for {
+		select {
+		case e := <-l.queue:
+			w.add(e)
+			w.drain()
+			w.flush()
+		case <-l.stop:
+			for len(l.queue) > 0 {
+				w.drain()
+				w.flush()
+			}
+			w.begin() // lines may be missing at the end
+			w.flush()
+			return
+		}
+	}
+}
+
+// writer is the state of the goroutine that writes.
+type writer struct {
+	*Log
+	waiting bytes.Buffer
+	lines   int       // that wait
+	telling int       // how many missing lines the first of them tells of
+	torn    bool      // the trail ends in the middle of a line
+	told    time.Time // when the log was told of a failure
+}
+
+// drain adds entries that wait already, up to about the size of one write.
+func (w *writer) drain() {
+	for w.waiting.Len() < writeSize {
+		select {
+		case e := <-w.queue:
+			w.add(e)
+		default:
+			return
+		}
+	}
+}
+
+// add encodes an entry. The first of a write comes after a line that tells how many are missing there, if any are.
+func (w *writer) add(e Entry) {
+	if w.lines == 0 {
+		w.begin()
+	}
+	w.encode(e)
+}
+
+func (w *writer) begin() {
+	if w.torn {
+		w.waiting.WriteByte('\n')
+	}
+	if w.telling = int(w.missing.Swap(0)); w.telling > 0 {
+		w.encode(Entry{Time: time.Now().UTC(), Action: "audit", Result: Failed, Missing: w.telling})
+	}
+}
+
+func (w *writer) encode(e Entry) {
+	if err := json.MarshalWrite(&w.waiting, &e); err != nil {
+		panic(err) // can't happen: all texts are valid
+	}
+	w.waiting.WriteByte('\n')
+	w.lines++
+}
+
+// flush writes what was added. Lines that can't be written are missing.
+func (w *writer) flush() {
+	if w.lines == 0 {
+		return
+	}
+	all := w.waiting.Bytes()
+	n, err := w.to.Write(all)
+	n = max(0, min(n, len(all)))
+	written := w.lines
+	if err != nil || n < len(all) {
+		written = bytes.Count(all[:n], []byte{'\n'})
+		if w.torn && n > 0 { // the first one only ended the torn line
+			written--
+		}
+		lost := w.lines - written
+		if w.telling > 0 && written == 0 {
+			w.missing.Add(int64(w.telling))
+			lost-- // that line is made again
+		}
+		w.lose(lost)
+		w.tell(cmp.Or(err, io.ErrShortWrite))
+	}
+	if n > 0 {
+		w.torn = all[n-1] != '\n'
+	}
+	w.metrics.written.Add(float64(written))
+	w.waiting.Reset()
+	w.lines = 0
+}
+
+// tell logs a failure, unless one was logged lately.
+func (w *writer) tell(err error) {
+	if now := time.Now(); w.told.IsZero() || now.Sub(w.told) >= tellInterval {
+		w.told = now
+		w.log.Error("the audit trail can't be written; its lines are lost, and counted in carillon_audit_lines_total",
+			"error", err)
+	}
+}
+
+// clip makes a text valid, and cuts it.
+func clip(s string) string {
+	if len(s) > MaxText {
+		s = strings.Clone(s[:MaxText]) // lest the rest be kept with it
+	}
+	if !utf8.ValidString(s) {
+		s = strings.ToValidUTF8(s, "\uFFFD")
+	}
+	return s
+}
+
+// file is a file that is followed by its path. It is used by one goroutine.
+type file struct {
+	path string
+	open *os.File
+	info os.FileInfo
+}
+
+// Write appends to the file that is at the path now.
+func (f *file) Write(b []byte) (int, error) {
+	if err := f.follow(); err != nil && f.open == nil {
+		return 0, err
+	}
+	return f.open.Write(b) // to the one that was there before, if there can't be another
+}
+
+// follow opens the file at the path, unless it is open.
+func (f *file) follow() error {
+	info, err := os.Stat(f.path)
+	switch {
+	case err == nil && f.open != nil && os.SameFile(info, f.info):
+		return nil
+	case err == nil && info.Mode()&os.ModeNamedPipe != 0:
+		return fmt.Errorf("%s is a pipe, which nobody may read: write to standard output (%s), and pipe that",
+			f.path, Stdout)
+	case err == nil && info.IsDir():
+		return fmt.Errorf("%s is a folder; name a file in it", f.path)
+	case err != nil && !errors.Is(err, os.ErrNotExist):
+		return err
+	}
+	opened, err := os.OpenFile(f.path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	if info, err = opened.Stat(); err != nil {
+		return errors.Join(err, opened.Close())
+	}
+	if f.open != nil {
+		_ = f.open.Close() // all that was written to it is there
+	}
+	f.open, f.info = opened, info
+	return nil
+}
+
+// Close closes the file.
+func (f *file) Close() error { return f.open.Close() }
+
+// metrics count lines.
+type metrics struct{ written, dropped prometheus.Counter }
+
+func newMetrics(registerer prometheus.Registerer) *metrics {
+	lines := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "carillon_audit_lines_total",
+		Help: "Lines of the audit trail: written, or dropped since they could not be.",
+	}, []string{"result"})
+	if registerer != nil {
+		registerer.MustRegister(lines)
+	}
+	return &metrics{lines.WithLabelValues("written"), lines.WithLabelValues("dropped")}
+}

@@ -1,0 +1,116 @@
+package handlers
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/carillon-scheduler/carillon/access"
+	"github.com/carillon-scheduler/carillon/audit"
+	"github.com/carillon-scheduler/carillon/job"
+)
+
+// auditKey is the key of a request's audit entry in its context, if it gets one in any case.
+const auditKey = "audit"
+
+// audited writes a line of the audit trail for each request that may change something, whatever its answer, and for
+// each that is refused, whatever it asks for.
+func (a *api) audited() gin.HandlerFunc {
+	routes := make(map[string]route)
+	for _, r := range a.routes() {
+		routes[r.method+r.path] = r
+	}
+	return func(c *gin.Context) {
+		entry := &audit.Entry{}
+		asked := routes[c.Request.Method+c.FullPath()] // none, if there is no such path
+		changes := asked.method != "" && asked.needs != access.Public && asked.needs != access.Read
+		if changes {
+			c.Set(auditKey, entry)
+		}
+		answered := false
+		defer func() { // also when the connection is broken by a panic
+			if status := c.Writer.Status(); changes || refused(status) {
+				a.complete(entry, c, asked.about, status)
+				if !answered {
+					entry.Result = audit.Broken
+				}
+				a.Audit.Write(*entry)
+			}
+		}()
+		c.Next()
+		answered = true
+	}
+}
+
+// refused tells whether a status is that of a request or an item which was turned away because of who asked, or how
+// often.
+func refused(status int) bool {
+	return status == http.StatusUnauthorized || status == http.StatusForbidden || status == http.StatusTooManyRequests
+}
+
+// complete fills in what a request and its answer, or that to an item of it, tell.
+func (a *api) complete(e *audit.Entry, c *gin.Context, about subject, status int) {
+	e.Time, e.Status, e.Result = a.now(), status, audit.ResultOf(status)
+	e.RequestID, e.From = requestID(c.Request), c.Request.RemoteAddr
+	e.Principal = principalID(c)
+	e.Action = c.Request.Method + " " + c.FullPath()
+	if c.FullPath() == "" { // clients can make up any path
+		e.Action, e.Target = c.Request.Method, c.Request.URL.EscapedPath()
+	}
+	e.Query = c.Request.URL.RawQuery
+	if about == aboutTenant {
+		e.Tenant = a.tenant(c)
+	}
+	for _, p := range c.Params {
+		value, err := url.PathUnescape(p.Value)
+		if err != nil {
+			value = p.Value
+		}
+		if p.Key == "key" {
+			e.Key = value
+		} else {
+			e.Target = value
+		}
+	}
+	if status < http.StatusMultipleChoices && e.Key != "" {
+		e.Version = versionOf(c.Writer.Header().Get("ETag"))
+	}
+}
+
+// auditOf is the entry of a request that gets one in any case, in which handlers note what neither the path nor the
+// answer tells; else one that is never written.
+func auditOf(c *gin.Context) *audit.Entry {
+	if e, ok := c.Get(auditKey); ok {
+		return e.(*audit.Entry)
+	}
+	return &audit.Entry{}
+}
+
+// auditItem writes a line for an item of a batch that changed a job, or was refused. The batch's own line only counts
+// them.
+func (a *api) auditItem(c *gin.Context, key string, status int, version job.Revision) {
+	e := auditOf(c)
+	if status >= http.StatusBadRequest {
+		e.Failed++
+	} else {
+		e.Changed++
+	}
+	if a.Audit == nil || status >= http.StatusBadRequest && !refused(status) {
+		return
+	}
+	item := audit.Entry{}
+	a.complete(&item, c, aboutTenant, status)
+	item.Key, item.Version = key, string(version)
+	a.Audit.Write(item)
+}
+
+// versionOf is the version that an entity tag begins with, see [tagOf].
+func versionOf(tag string) string {
+	version, _, _ := strings.Cut(strings.Trim(tag, `"`), "-")
+	return version
+}
+
+// principalID names whoever makes a request.
+func principalID(*gin.Context) string { return access.Anyone().ID }
