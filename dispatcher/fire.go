@@ -159,6 +159,9 @@ func (d *Dispatcher) attempt(
 	err = d.send(sending, sender, c, now)
 	shown = verdict(err)
 	failure, classified := errors.AsType[*callbacks.Failure](err)
+	if classified && failure.Refused {
+		d.metrics.refuse(c.Callback.Type)
+	}
 	if classified && failure.Unavailable {
 		return nil, &unfired{error: err, after: d.outages[c.Callback.Type].begun(now, failure.After)}
 	}

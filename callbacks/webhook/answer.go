@@ -15,8 +15,8 @@ import (
 	"github.com/carillon-scheduler/carillon/callbacks"
 )
 
-// failure makes an error of an answer that is not a success.
-func failure(req *http.Request, resp *http.Response) error {
+// failure makes an error of an answer that is not a success. It quotes the answer if that may be shown.
+func failure(req *http.Request, resp *http.Response, quotable bool) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s %s answered %d", req.Method, req.URL.Host, resp.StatusCode)
 	if text := http.StatusText(resp.StatusCode); text != "" {
@@ -25,10 +25,12 @@ func failure(req *http.Request, resp *http.Response) error {
 	if isRedirect(resp.StatusCode) {
 		b.WriteString(", and redirects are not followed")
 	}
-	// Enough for the excerpt; if it can't be read, the error does without.
-	body, _ := io.ReadAll(io.LimitReader(resp.Body, 1024))
-	if text := excerpt(body, secrets(req)); text != "" {
-		b.WriteString(": " + text)
+	if quotable {
+		// Enough for the excerpt; if it can't be read, the error does without.
+		body, _ := io.ReadAll(io.LimitReader(resp.Body, 1024))
+		if text := excerpt(body, secrets(req)); text != "" {
+			b.WriteString(": " + text)
+		}
 	}
 	err := &refusal{b.String(), resp.StatusCode}
 	if permanent(resp.StatusCode) {
@@ -133,9 +135,24 @@ func secrets(req *http.Request) []string {
 		password, _ := user.Password()
 		add(password)
 	}
-	authorization := req.Header.Get("Authorization") // also that of the URL's user
-	_, credentials, _ := strings.Cut(authorization, " ")
-	add(authorization, credentials)
+	for name, values := range req.Header { // with the Authorization of the URL's user
+		if shownHeader(name) {
+			continue
+		}
+		for _, v := range values {
+			_, credentials, _ := strings.Cut(v, " ")
+			add(v, credentials)
+		}
+	}
 	slices.SortFunc(all, func(a, b string) int { return len(b) - len(a) })
 	return all
+}
+
+// shownHeader tells whether a header holds nothing secret: Carillon's own, and those that say what a request is.
+func shownHeader(canonical string) bool {
+	switch canonical {
+	case "Content-Type", "User-Agent", "Traceparent", "Tracestate", "Webhook-Id", "Webhook-Timestamp":
+		return true
+	}
+	return strings.HasPrefix(canonical, "Carillon-") || strings.HasPrefix(canonical, "Ce-")
 }

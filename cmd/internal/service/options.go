@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/carillon-scheduler/carillon/cmd/internal/cli"
+	"github.com/carillon-scheduler/carillon/cmd/internal/listen"
 	"github.com/carillon-scheduler/carillon/dispatcher"
 	"github.com/carillon-scheduler/carillon/job"
 )
@@ -15,6 +16,8 @@ import (
 type Options struct {
 	Store     string // the URL
 	StoreWait time.Duration
+
+	Listen listen.Options
 
 	callbackTypes []callbackType
 
@@ -45,6 +48,8 @@ func (o *Options) Flags(f *flag.FlagSet) {
 		"`URL`: Where jobs are kept: "+StoreExamples()+". See docs/stores.md.")
 	cli.Duration(f, &o.StoreWait, "store-wait", 0,
 		"`DURATION`: How long to keep trying at the start while the store can't be reached.")
+
+	o.Listen.Flags(f)
 
 	o.callbackTypes = callbackTypes()
 	for _, t := range o.callbackTypes {
@@ -124,6 +129,9 @@ func (o *Options) limits() job.Limits {
 
 // check checks the options that are not the dispatcher's.
 func (o *Options) check() error {
+	if err := o.Listen.Check(); err != nil {
+		return err
+	}
 	for _, bound := range []struct {
 		option string
 		value  int
