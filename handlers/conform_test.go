@@ -44,7 +44,10 @@ func (a *api) conforms(request *http.Request, body string, got answer) {
 			Spec: a.spec, Path: path, PathItem: a.spec.Paths.Value(path), Method: request.Method, Operation: operation,
 		},
 		// It compiles a schema anew for each body, so bodies are checked here.
-		Options: &openapi3filter.Options{IncludeResponseStatus: true, ExcludeRequestBody: true, ExcludeResponseBody: true},
+		Options: &openapi3filter.Options{
+			IncludeResponseStatus: true, ExcludeRequestBody: true, ExcludeResponseBody: true,
+			AuthenticationFunc: openapi3filter.NoopAuthenticationFunc,
+		},
 	}
 	input.Request.Body = http.NoBody
 	err := openapi3filter.ValidateRequest(context.Background(), input)
