@@ -30,6 +30,7 @@ type Sender interface {
 	// returns soon after ctx ends. It neither retries nor waits for a receiver to come back: the dispatcher does that,
 	// for all replicas. Its error is one of
 	//   - [Permanent]: no later attempt can succeed;
+	//   - [Refused]: the operator does not allow it;
 	//   - [Unavailable]: the sender's own connection failed before the receiver answered, or there is none; it costs the
 	//     job no attempt;
 	//   - [RetryAfter]: it failed, and the receiver asked for a pause;
@@ -226,6 +227,8 @@ type Failure struct {
 	Unavailable bool
 	// After is the least pause before the next attempt; zero leaves it to the retry policy.
 	After time.Duration
+	// Refused tells that nothing was sent because the operator does not allow it, see [Refused].
+	Refused bool
 	// Blame is ignored if the failure is permanent, which blames the delivery, or unavailable, which blames the sender.
 	Blame Blame
 }
@@ -235,6 +238,10 @@ func (f *Failure) Unwrap() error { return f.Err }
 
 // Permanent marks an error that no later attempt can mend: the occurrence is buried at once.
 func Permanent(err error) error { return &Failure{Err: err, Permanent: true} }
+
+// Refused marks an error with which the sender itself refused to send, by a rule of the operator that the error names.
+// It is permanent.
+func Refused(err error) error { return &Failure{Err: err, Permanent: true, Refused: true} }
 
 // Unavailable marks an error of the sender's own connection: as a rule nothing was sent, and if something was, the
 // answer was lost with the connection. Neither the job nor its receiver is to blame, so the attempt is not counted. It

@@ -168,6 +168,9 @@ func (d *Dispatcher) attempt(
 	if unsent = classified && failure.Blame == callbacks.BlameNobody; unsent {
 		return nil, err
 	}
+	if classified && failure.Refused {
+		d.metrics.refuse(c.Callback.Type)
+	}
 	if classified && failure.Unavailable {
 		return nil, &unfired{error: err, after: d.outages[c.Callback.Type].begun(now, failure.After)}
 	}

@@ -33,6 +33,7 @@ type typeMetrics struct {
 	deviation prometheus.Observer
 	duration  prometheus.Observer
 	outcomes  [len(outcomeLabels)]prometheus.Counter // by store.Outcome
+	refused   prometheus.Counter
 }
 
 // outcomeLabels are the outcomes of a delivery. A miss is none: nothing was to be delivered any more.
@@ -64,6 +65,10 @@ func newMetrics(d *Dispatcher, registerer prometheus.Registerer) (*metrics, erro
 		Name: "carillon_deliveries_total",
 		Help: "Claims of occurrences that have ended, by how: delivered, retried, buried or released.",
 	}, []string{"type", "outcome"})
+	refused := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "carillon_refused_total",
+		Help: "Callbacks that were not sent because the operator does not allow their destination.",
+	}, []string{"type"})
 	missed := newCounter("carillon_missed_total",
 		"Occurrences that were dropped by their deadline or by their job's rule for catching up.")
 	claims := newCounter("carillon_claims_total", "Occurrences that were claimed.")
@@ -85,7 +90,10 @@ func newMetrics(d *Dispatcher, registerer prometheus.Registerer) (*metrics, erro
 		if t == "" {
 			label = otherType
 		}
-		of := &typeMetrics{deviation: deviation.WithLabelValues(label), duration: duration.WithLabelValues(label)}
+		of := &typeMetrics{
+			deviation: deviation.WithLabelValues(label), duration: duration.WithLabelValues(label),
+			refused: refused.WithLabelValues(label),
+		}
 		for outcome, name := range outcomeLabels {
 			of.outcomes[outcome] = deliveries.WithLabelValues(label, name)
 		}
@@ -93,7 +101,7 @@ func newMetrics(d *Dispatcher, registerer prometheus.Registerer) (*metrics, erro
 	}
 	var errs []error
 	for _, c := range append([]prometheus.Collector{
-		deviation, duration, deliveries, missed, parked, claims, reclaims, batches, m.tenants.deviation, m.tenants.deliveries,
+		deviation, duration, deliveries, refused, missed, parked, claims, reclaims, batches, m.tenants.deviation, m.tenants.deliveries,
 		newGauge("carillon_destinations_open", "Destinations that this replica tries, or paths of them, "+
 			"with single callbacks only, since they have failed again and again.",
 			func() float64 { return float64(d.destinations.Open()) }),
@@ -171,6 +179,13 @@ func (m *metrics) settled(c *store.Claimed, outcome store.Outcome, firedAt time.
 		exemplar.Observe(of.deviation, deviation, span)
 	}
 	m.tenants.settled(c.Name.Tenant, outcome, deviation)
+}
+
+// refuse notes that a callback was not sent because its sender's operator does not allow it.
+func (m *metrics) refuse(callbackType string) {
+	if m != nil {
+		m.of(callbackType).refused.Inc()
+	}
 }
 
 // park notes that an occurrence is given back because its destination is busy.

@@ -13,8 +13,15 @@ type connKey struct{}
 // KeepConn is to be the ConnContext of the [net/http.Server] that serves the API. The connection tells when a request
 // arrived: a replica that was stopped for some seconds finds requests that have waited as long, and must not put them
 // before changes that were accepted elsewhere meanwhile. A connection other than TCP may tell it by a method
-// SinceReceived.
+// SinceReceived, or have the connection that it is made over by a method NetConn, as TLS has.
 func KeepConn(ctx context.Context, conn net.Conn) context.Context {
+	for {
+		over, ok := conn.(interface{ NetConn() net.Conn })
+		if !ok {
+			break
+		}
+		conn = over.NetConn()
+	}
 	return context.WithValue(ctx, connKey{}, conn)
 }
 

@@ -30,7 +30,7 @@ func viewSecret(n secrets.Named) secretView {
 // listSecrets answers with a page of the tenant's named secrets.
 func (a *api) listSecrets(c *gin.Context) error {
 	return listNames(c, func(ctx context.Context, after string, limit int) ([]secretView, error) {
-		found, err := a.Secrets.List(ctx, a.tenant(c), after, limit)
+		found, err := a.Secrets.List(ctx, who(c).tenant, after, limit)
 		views := make([]secretView, len(found))
 		for i, n := range found {
 			views[i] = viewSecret(n)
@@ -98,7 +98,7 @@ func (a *api) putSecret(c *gin.Context) error {
 	}
 	ctx, cancel, _ := a.inTime(c.Request)
 	defer cancel()
-	put, created, err := a.Secrets.Put(ctx, a.tenant(c), name, draft.value(), a.now())
+	put, created, err := a.Secrets.Put(ctx, who(c).tenant, name, draft.value(), a.now())
 	if err != nil {
 		return secretError(err)
 	}
@@ -127,7 +127,7 @@ func (a *api) deleteNamed(
 	}
 	ctx, cancel, _ := a.inTime(c.Request)
 	defer cancel()
-	if err := remove(ctx, a.tenant(c), name); err != nil {
+	if err := remove(ctx, who(c).tenant, name); err != nil {
 		return secretError(err)
 	}
 	writeNoBody(c, http.StatusNoContent)
@@ -162,7 +162,7 @@ func viewSigning(s secrets.Signing, secret string) signingView {
 // listSigningSecrets answers with a page of the tenant's signing secrets.
 func (a *api) listSigningSecrets(c *gin.Context) error {
 	return listNames(c, func(ctx context.Context, after string, limit int) ([]signingView, error) {
-		found, err := a.Secrets.ListSigning(ctx, a.tenant(c), after, limit, a.now())
+		found, err := a.Secrets.ListSigning(ctx, who(c).tenant, after, limit, a.now())
 		views := make([]signingView, len(found))
 		for i, s := range found {
 			views[i] = viewSigning(s, "")
@@ -212,12 +212,12 @@ func (a *api) postSigningSecret(c *gin.Context) error {
 	auditOf(c).Target = draft.Name
 	ctx, cancel, _ := a.inTime(c.Request)
 	defer cancel()
-	secret, made, err := a.Secrets.CreateSigning(ctx, a.tenant(c), draft.Name,
+	secret, made, err := a.Secrets.CreateSigning(ctx, who(c).tenant, draft.Name,
 		secrets.NewSigning{Secret: valueOf(draft.Secret), Ed25519: draft.Ed25519}, a.now())
 	if err != nil {
 		return secretError(err)
 	}
-	return writeOnce(c, http.StatusCreated, viewSigning(made, secret))
+	return writeJSON(c, http.StatusCreated, viewSigning(made, secret))
 }
 
 // rotationDraft is a submitted rotation.
@@ -253,11 +253,11 @@ func (a *api) rotateSigningSecret(c *gin.Context) error {
 	}
 	ctx, cancel, _ := a.inTime(c.Request)
 	defer cancel()
-	secret, rotated, err := a.Secrets.Rotate(ctx, a.tenant(c), name, valueOf(draft.Secret), overlap, a.now())
+	secret, rotated, err := a.Secrets.Rotate(ctx, who(c).tenant, name, valueOf(draft.Secret), overlap, a.now())
 	if err != nil {
 		return secretError(err)
 	}
-	return writeOnce(c, http.StatusOK, viewSigning(rotated, secret))
+	return writeJSON(c, http.StatusOK, viewSigning(rotated, secret))
 }
 
 // deleteSigningSecret deletes a signing secret, with all that are valid.
@@ -275,12 +275,6 @@ func readDraft[T any](a *api, c *gin.Context) (draft T, err error) {
 		return draft, err
 	}
 	return job.Parse[T](body)
-}
-
-// writeOnce answers with what is not to be kept on the way.
-func writeOnce(c *gin.Context, status int, v any) error {
-	c.Header("Cache-Control", "no-store")
-	return writeJSON(c, status, v)
 }
 
 func valueOf(s *string) string {

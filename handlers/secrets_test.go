@@ -20,12 +20,16 @@ import (
 
 // withSecrets gives the API an encryption key, and the real sender of webhooks.
 func withSecrets(c *handlers.Config) {
+	withEncryptionKey(c)
+	c.Callbacks = callbacks.NewRegistry(webhook.New(webhook.Options{}), sender("kafka"))
+}
+
+func withEncryptionKey(c *handlers.Config) {
 	keys, err := secrets.NewKeyring(bytes.Repeat([]byte{7}, 32))
 	if err != nil {
 		panic(err)
 	}
 	c.Secrets = secrets.New(c.Records, keys, slog.New(slog.DiscardHandler))
-	c.Callbacks = callbacks.NewRegistry(webhook.New(webhook.Options{}), sender("kafka"))
 }
 
 type secretView struct {

@@ -18,8 +18,9 @@ import (
 // mostRead is how many bytes of an error's body are read.
 const mostRead = 1024
 
-// failure makes an error of an answer that is not a success. The named secrets are those that were joined to the request.
-func failure(req *http.Request, resp *http.Response, named []string) error {
+// failure makes an error of an answer that is not a success. It quotes the answer if that may be shown, without the named
+// secrets, which are those that were joined to the request.
+func failure(req *http.Request, resp *http.Response, quotable bool, named []string) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s %s answered %d", req.Method, req.URL.Host, resp.StatusCode)
 	if text := http.StatusText(resp.StatusCode); text != "" {
@@ -28,10 +29,12 @@ func failure(req *http.Request, resp *http.Response, named []string) error {
 	if isRedirect(resp.StatusCode) {
 		b.WriteString(", and redirects are not followed")
 	}
-	// Enough for the excerpt; if it can't be read, the error does without.
-	body, _ := io.ReadAll(io.LimitReader(resp.Body, mostRead))
-	if text := excerpt(body, secrets(req, named)); text != "" {
-		b.WriteString(": " + text)
+	if quotable {
+		// Enough for the excerpt; if it can't be read, the error does without.
+		body, _ := io.ReadAll(io.LimitReader(resp.Body, mostRead))
+		if text := excerpt(body, secrets(req, named)); text != "" {
+			b.WriteString(": " + text)
+		}
 	}
 	err := &refusal{b.String(), resp.StatusCode}
 	if permanent(resp.StatusCode) {

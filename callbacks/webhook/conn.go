@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net"
 	"net/http/httptrace"
+	"slices"
 	"sync"
 	"time"
 )
@@ -18,6 +19,7 @@ var errLate = errors.New("its time was over before it could be written: this mac
 // when its timer runs, which may be later.
 type conn struct {
 	net.Conn
+	quotable bool // answers that come over it may be shown
 
 	mu       sync.Mutex
 	requests int       // under way; over HTTP/2 there may be several
@@ -26,23 +28,26 @@ type conn struct {
 
 type dialer = func(ctx context.Context, network, address string) (net.Conn, error)
 
-// dialTimed makes such connections.
-func dialTimed(dial dialer) dialer {
+// dialTimed makes such connections. Quotable tells whether answers that come over one may be shown.
+func dialTimed(dial dialer, quotable func(net.Conn) bool) dialer {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		c, err := dial(ctx, network, address)
 		if err != nil {
 			return nil, err
 		}
-		return &conn{Conn: c}, nil
+		return &conn{Conn: c, quotable: quotable(c)}, nil
 	}
 }
+
+// taken are the connections on which a request was made: more than one if the first was closed just then.
+type taken struct{ conns []*conn }
 
 // timed has the connection on which a request is made end with the request's time, until done is called. Over HTTP/2
 // several requests share one, which ends with the last of them: each of the others is looked at before it is written,
 // though not in the same moment.
-func timed(ctx context.Context) (_ context.Context, done func()) {
+func timed(ctx context.Context) (context.Context, *taken) {
 	ends, _ := ctx.Deadline()
-	var conns []*conn // more than one if the first was closed just then
+	on := &taken{}
 	trace := &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) {
 		c, shared := info.Conn, false
 		for {
@@ -55,14 +60,22 @@ func timed(ctx context.Context) (_ context.Context, done func()) {
 		}
 		if c, is := c.(*conn); is {
 			c.begin(ends, shared)
-			conns = append(conns, c)
+			on.conns = append(on.conns, c)
 		}
 	}}
-	return httptrace.WithClientTrace(ctx, trace), func() {
-		for _, c := range conns {
-			c.done()
-		}
+	return httptrace.WithClientTrace(ctx, trace), on
+}
+
+// done notes that the request is over.
+func (t *taken) done() {
+	for _, c := range t.conns {
+		c.done()
 	}
+}
+
+// quotable tells whether the answer may be shown.
+func (t *taken) quotable() bool {
+	return !slices.ContainsFunc(t.conns, func(c *conn) bool { return !c.quotable })
 }
 
 // begin notes a request with its end, or none. If the connection is shared, that of another may be later.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 	"golang.org/x/net/http/httpguts"
+	"golang.org/x/net/idna"
 
 	"github.com/carillon-scheduler/carillon/callbacks"
 	"github.com/carillon-scheduler/carillon/job"
@@ -23,13 +24,7 @@ type callback struct {
 	Payload jsontext.Value            `json:"payload"` // nil if there is none
 }
 
-// validate checks callback data. newRequest and the transport accept all data that it lets pass.
-func validate(data []byte) error {
-	_, err := callbacks.Parse[callback](data)
-	return err
-}
-
-// Check implements [job.Checker]. The methods do not include GET and DELETE: receivers need not look at the body of
+// Check implements [job.Checker]. newRequest and the transport accept all data that it lets pass. The methods do not include GET and DELETE: receivers need not look at the body of
 // either, so the payload would be lost.
 func (c callback) Check(invalid *job.Invalid) {
 	job.CheckTags(c, invalid)
@@ -67,6 +62,20 @@ func parseURL(s string) (u *url.URL, problem string) {
 		return nil, "must have a valid host name"
 	}
 	return u, ""
+}
+
+// target is the host of a URL that was accepted, in ASCII as the transport has it looked up, and its port.
+func target(u *url.URL) (host string, port uint16) {
+	host = u.Hostname()
+	if strings.ContainsFunc(host, unfit) { // letters and digits of other forms may stand for those of an address
+		if ascii, err := idna.Lookup.ToASCII(host); err == nil {
+			host = ascii
+		}
+	}
+	if n, err := strconv.ParseUint(u.Port(), 10, 16); err == nil {
+		return host, uint16(n)
+	}
+	return host, map[string]uint16{"http": 80, "https": 443}[u.Scheme]
 }
 
 func unfit(r rune) bool { return r <= ' ' || r > '~' }

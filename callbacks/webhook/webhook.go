@@ -12,6 +12,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -20,6 +21,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/carillon-scheduler/carillon/callbacks"
+	"github.com/carillon-scheduler/carillon/callbacks/webhook/guard"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -33,43 +35,48 @@ type Options struct {
 	IdleConns int
 	// UserAgent is how requests name their sender, unless the job's headers do; empty means "carillon".
 	UserAgent string
-	// Dial connects to a receiver or a proxy; nil dials with a timeout of 10 s.
+	// Guard are the rules for addresses of receivers.
+	Guard guard.Guard
+	// Proxy is what is done with a proxy that the environment names (HTTP_PROXY, HTTPS_PROXY, NO_PROXY) when the sender
+	// is made; empty is [ProxyRefuse].
+	Proxy ProxyMode
+	// Resolver looks up the names of receivers; nil is [net.DefaultResolver].
+	Resolver *net.Resolver
+	// Dial connects to a receiver or a proxy in place of this package, which then does not ask the guard about
+	// addresses; nil dials with a timeout of 10 s.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
 // Sender sends callbacks over HTTP. Its methods are safe for concurrent use.
 type Sender struct {
-	transport *http.Transport
+	ways      *ways
 	userAgent string
 }
 
-// New makes a sender. It connects to nothing yet. A proxy is taken from the environment, see
-// [http.ProxyFromEnvironment].
+// New makes a sender. It connects to nothing yet.
 func New(o Options) *Sender {
-	if o.IdleConns == 0 {
-		o.IdleConns = 1024
-	}
-	if o.Dial == nil {
-		o.Dial = (&net.Dialer{Timeout: 10 * time.Second}).DialContext
-	}
-	return &Sender{userAgent: cmp.Or(o.UserAgent, "carillon"), transport: &http.Transport{
-		Proxy:               http.ProxyFromEnvironment,
-		DialContext:         dialTimed(o.Dial),
+	return &Sender{userAgent: cmp.Or(o.UserAgent, "carillon"), ways: newWays(&o)}
+}
+
+// transport makes requests over connections that dial makes.
+func transport(o *Options, dial dialer) *http.Transport {
+	return &http.Transport{
+		DialContext:         dial,
 		TLSClientConfig:     o.TLS,
 		TLSHandshakeTimeout: 10 * time.Second,
 		ForceAttemptHTTP2:   true,
-		MaxIdleConnsPerHost: o.IdleConns,
+		MaxIdleConnsPerHost: cmp.Or(o.IdleConns, 1024),
 		// Below what common servers and load balancers allow, so that we rarely send on a connection just being closed.
 		IdleConnTimeout: 50 * time.Second,
 		// Nobody reads the answers, so nobody should compress them.
 		DisableCompression:     true,
 		MaxResponseHeaderBytes: 64 << 10,
-	}}
+	}
 }
 
 // Close drops the idle connections. Attempts under way end by themselves.
 func (s *Sender) Close() error {
-	s.transport.CloseIdleConnections()
+	s.ways.Close()
 	return nil
 }
 
@@ -80,7 +87,20 @@ func (s *Sender) Responds() {}
 func (s *Sender) Type() string { return "http" }
 
 // Validate checks a request that a client wants made.
-func (s *Sender) Validate(data []byte) error { return validate(data) }
+func (s *Sender) Validate(data []byte) error {
+	c, err := callbacks.Parse[callback](data)
+	if err != nil {
+		return err
+	}
+	u, err := url.Parse(c.URL)
+	if err != nil {
+		return job.InvalidField("/url", err.Error()) // can't happen: it was checked
+	}
+	if err := s.ways.guard.CheckHost(target(u)); err != nil {
+		return job.InvalidField("/url", "must not be called: "+err.Error())
+	}
+	return nil
+}
 
 // Destination is the URL's scheme and host, with its port.
 func (s *Sender) Destination(data []byte) string {
@@ -131,8 +151,8 @@ const latePause = 5 * time.Second
 // followed, because whom to call is for the job to say. Errors name the receiver by its host only: a path or a query
 // may be a secret.
 func (s *Sender) Send(ctx context.Context, d callbacks.Delivery) error {
-	ctx, done := timed(ctx)
-	defer done()
+	ctx, on := timed(ctx)
+	defer on.done()
 	req, secrets, err := s.newRequest(ctx, &d)
 	if failure, ok := errors.AsType[*callbacks.Failure](err); ok {
 		return failure
@@ -144,9 +164,12 @@ func (s *Sender) Send(ctx context.Context, d callbacks.Delivery) error {
 	span := trace.SpanFromContext(ctx)
 	describeRequest(span, req)
 	// The transport and not a client: that would follow redirects, and put the URL into its errors.
-	resp, err := s.transport.RoundTrip(req)
+	resp, err := s.ways.RoundTrip(req)
 	if err != nil {
 		err = fmt.Errorf("%s %s: %w", req.Method, req.URL.Host, err)
+		if _, refused := errors.AsType[*guard.Refusal](err); refused {
+			return callbacks.Refused(err)
+		}
 		if errors.Is(err, errLate) { // so the receiver has not got all of it
 			return callbacks.Unavailable(err, latePause)
 		}
@@ -162,7 +185,7 @@ func (s *Sender) Send(ctx context.Context, d callbacks.Delivery) error {
 	if 200 <= resp.StatusCode && resp.StatusCode <= 299 {
 		return nil
 	}
-	return failure(req, resp, secrets)
+	return failure(req, resp, on.quotable(), secrets)
 }
 
 // newRequest makes the request of an attempt, and answers the secrets that were joined to it. The error is a

@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -9,33 +11,53 @@ import (
 	"time"
 
 	"github.com/carillon-scheduler/carillon/cmd/internal/cli"
+	"github.com/carillon-scheduler/carillon/cmd/internal/listen"
 )
 
 const healthcheckHelp = "Ask the service on this machine whether it runs, for the HEALTHCHECK of a container: exit " +
 	"code 0 if so, else 1."
 
-// healthcheckCommand asks a service on this machine how it is. The address comes from the environment, like its own.
-type healthcheckCommand struct{ listen address }
+// healthcheckCommand asks a service on this machine how it is. Its options come from the environment, like the
+// service's own.
+type healthcheckCommand struct {
+	api, observe listen.Address
+	tls          listen.TLS
+}
 
 // Flags declares the options.
 func (c *healthcheckCommand) Flags(f *flag.FlagSet) {
-	c.listen.flag(f, "Where the service listens, as for serve.")
+	listen.FlagAddresses(f, &c.api, &c.observe)
+	listen.FlagTLS(f, &c.tls)
 }
 
 // healthcheckPatience bounds the question. Who asks again and again has a bound of their own.
 const healthcheckPatience = 30 * time.Second
 
-// Run asks /healthz, and fails unless the answer is that the service runs.
+// Run asks /healthz, and fails unless the answer is that the service runs. Where metrics have an address of their own,
+// that one is asked.
 func (c *healthcheckCommand) Run(ctx context.Context, in cli.Input) error {
 	ctx, cancel := context.WithTimeout(ctx, healthcheckPatience)
 	defer cancel()
-	url := "http://" + c.listen.reachable() + "/healthz"
+	url := "http://" + c.api.Reachable() + "/healthz"
+	switch {
+	case c.observe != "":
+		url = "http://" + c.observe.Reachable() + "/healthz"
+	case c.tls.CertFile != "":
+		url = "https://" + c.api.Reachable() + "/healthz"
+	}
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return cli.Usage(fmt.Errorf("--listen: %w", err))
 	}
-	client := http.Client{Transport: &http.Transport{}} // which goes by no proxy: it is this machine that is asked
+	client := http.Client{Transport: &http.Transport{ // which goes by no proxy: it is this machine that is asked
+		// The certificate is for other names than this machine's address. Nothing secret is said, or believed.
+		TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: true}, //nolint:gosec // see above
+	}}
 	answer, err := client.Do(request)
+	if alert, ok := errors.AsType[tls.AlertError](err); ok && alert == certificateRequired && c.tls.ClientCAFile != "" {
+		_, err = fmt.Fprintf(in.Stdout, "%s asks for a client certificate, so it runs\n", url)
+		return err
+	}
 	if err != nil {
 		return err
 	}
@@ -46,3 +68,6 @@ func (c *healthcheckCommand) Run(ctx context.Context, in cli.Input) error {
 	_, err = io.Copy(in.Stdout, answer.Body)
 	return err
 }
+
+// certificateRequired is the alert of a server that asks for a client certificate (RFC 8446).
+const certificateRequired = tls.AlertError(116)

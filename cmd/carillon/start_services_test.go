@@ -141,7 +141,7 @@ func relayed(t *testing.T, rawURL string, do func(client net.Conn, target string
 	if err != nil {
 		t.Fatal(err)
 	}
-	target, listener := u.Host, listen(t)
+	target, listener := u.Host, listening(t)
 	u.Host = listener.Addr().String()
 	go func() {
 		for {

@@ -19,7 +19,7 @@ import (
 
 // TestUnreachable: a store that can't be reached is no mistake in the configuration, and is told of within seconds.
 func TestUnreachable(t *testing.T) {
-	closed, silent := listen(t), listen(t)
+	closed, silent := listening(t), listening(t)
 	if err := closed.Close(); err != nil { // nobody listens there any more
 		t.Fatal(err)
 	}
@@ -44,7 +44,7 @@ func TestMemory(t *testing.T) {
 	startFails(t, []string{"--store=memory:"}, cli.ExitUsage, "level=WARN", "gone when it ends", "no other replica")
 }
 
-func listen(t *testing.T) net.Listener {
+func listening(t *testing.T) net.Listener {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -59,7 +59,7 @@ func listen(t *testing.T) net.Listener {
 func startFails(t *testing.T, options []string, code int, want ...string) {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
-	if got := run(append([]string{"serve", "--listen=203.0.113.1:1"}, options...), &stdout, &stderr); got != code {
+	if got := run(append([]string{"serve", "--listen=203.0.113.1:1", "--insecure-no-auth-beyond-loopback"}, options...), &stdout, &stderr); got != code {
 		t.Errorf("exit code %d, want %d", got, code)
 	}
 	for _, w := range want {
@@ -119,7 +119,7 @@ func TestUnusableFile(t *testing.T) {
 // unreachable is a store at which nobody answers.
 func unreachable(t *testing.T) (url string) {
 	t.Helper()
-	listener := listen(t)
+	listener := listening(t)
 	if err := listener.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -147,16 +147,17 @@ type started struct {
 
 func start(t *testing.T, url string, wait time.Duration) *started {
 	t.Helper()
-	return startAt(t, "127.0.0.1:0", url, wait)
+	return startWith(t, map[string]string{"listen": "127.0.0.1:0", "store": url, "store-wait": wait.String()})
 }
 
-func startAt(t *testing.T, listen, url string, wait time.Duration) *started {
+// startWith starts a service with options.
+func startWith(t *testing.T, settings map[string]string) *started {
 	t.Helper()
-	options, err := service.Configure(map[string]string{"store": url, "store-wait": wait.String()})
+	options, err := service.Configure(settings)
 	if err != nil {
 		t.Fatal(err)
 	}
-	command := serveCommand{listen: address(listen), options: options, log: logOptions{"info", "text"}}
+	command := serveCommand{options: options, log: logOptions{"info", "text"}}
 	ctx, cancel := context.WithCancel(t.Context())
 	reader, writer := io.Pipe()
 	s := &started{T: t, log: bufio.NewScanner(reader), cancel: cancel, ended: make(chan error, 1)}

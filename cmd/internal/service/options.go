@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/carillon-scheduler/carillon/cmd/internal/cli"
+	"github.com/carillon-scheduler/carillon/cmd/internal/listen"
 	"github.com/carillon-scheduler/carillon/dispatcher"
 	"github.com/carillon-scheduler/carillon/job"
 )
@@ -15,6 +16,9 @@ import (
 type Options struct {
 	Store     string // the URL
 	StoreWait time.Duration
+
+	Listen listen.Options
+	Access
 
 	callbackTypes []callbackType
 
@@ -47,6 +51,9 @@ func (o *Options) Flags(f *flag.FlagSet) {
 		"`URL`: Where jobs are kept: "+StoreExamples()+". See docs/stores.md.")
 	cli.Duration(f, &o.StoreWait, "store-wait", 0,
 		"`DURATION`: How long to keep trying at the start while the store can't be reached.")
+
+	o.Listen.Flags(f)
+	o.Access.Flags(f)
 
 	o.callbackTypes = callbackTypes()
 	for _, t := range o.callbackTypes {
@@ -135,6 +142,12 @@ func (o *Options) limits() job.Limits {
 
 // check checks the options that are not the dispatcher's.
 func (o *Options) check() error {
+	if err := o.Listen.Check(); err != nil {
+		return err
+	}
+	if err := o.Access.check(o.Listen.Address.Loopback(), o.Store); err != nil {
+		return err
+	}
 	for _, bound := range []struct {
 		option string
 		value  int

@@ -31,7 +31,10 @@ type callbackType interface {
 
 // openSenders makes the senders of all callback types that are configured.
 func (p *Parts) openSenders() error {
-	replica := callbacks.Replica{Concurrency: p.options.Concurrency, UserAgent: userAgent(moduleVersion()), Logger: p.log}
+	replica := callbacks.Replica{
+		Concurrency: p.options.Concurrency, UserAgent: userAgent(moduleVersion()), Logger: p.log,
+		Exposed: !p.options.Listen.Address.Loopback(),
+	}
 	for _, t := range p.options.callbackTypes {
 		sender, err := t.Open(replica)
 		if err != nil {

@@ -14,9 +14,11 @@ import (
 	"sync"
 	"time"
 
+	"github.com/carillon-scheduler/carillon/access"
 	"github.com/carillon-scheduler/carillon/audit"
 	"github.com/carillon-scheduler/carillon/callbacks"
 	"github.com/carillon-scheduler/carillon/cmd/internal/cli"
+	"github.com/carillon-scheduler/carillon/cmd/internal/listen"
 	"github.com/carillon-scheduler/carillon/dispatcher"
 	"github.com/carillon-scheduler/carillon/handlers"
 	"github.com/carillon-scheduler/carillon/secrets"
@@ -30,12 +32,17 @@ import (
 
 // Service is one replica.
 type Service struct {
-	dispatcher *dispatcher.Dispatcher
-	secrets    *secrets.Secrets
-	server     *http.Server
-	log        *slog.Logger
-	shutdown   time.Duration
-	closers    closers
+	dispatcher   *dispatcher.Dispatcher
+	secrets      *secrets.Secrets
+	server       *http.Server
+	connections  *listen.Connections
+	certificates *listen.Certificates // nil without TLS
+	// observed is where metrics, health and profiles are served by observer; nil if they are the API's.
+	observed net.Listener
+	observer *http.Server
+	log      *slog.Logger
+	shutdown time.Duration
+	closers  closers
 }
 
 // New opens a store and senders, and makes a service of them. An error that trying again can't mend is a
@@ -55,13 +62,15 @@ type Parts struct {
 	Store   store.Store
 	Senders []callbacks.Sender
 
-	options  Options
-	config   dispatcher.Config
-	keys     *secrets.Keyring
-	warnings func(context.Context) []string // of the store
-	traces   *tracing
-	log      *slog.Logger
-	closers  closers
+	options Options
+	config  dispatcher.Config
+
+	keyring      *secrets.Keyring
+	certificates *listen.Certificates           // nil without TLS
+	warnings     func(context.Context) []string // of the store
+	traces       *tracing
+	log          *slog.Logger
+	closers      closers
 }
 
 // Open checks the options, and opens the store and the senders that they name.
@@ -74,11 +83,17 @@ func Open(ctx context.Context, o Options, log *slog.Logger) (*Parts, error) {
 	if err := o.check(); err != nil {
 		return nil, cli.Usage(err)
 	}
-	keys, err := secrets.ReadKeyring(o.EncryptionKeyFiles)
+	keyring, err := secrets.ReadKeyring(o.EncryptionKeyFiles)
 	if err != nil {
 		return nil, cli.Usagef("--encryption-key-file: %w", err)
 	}
-	p.keys = keys
+	p.keyring = keyring
+	if p.options.Listen.TLS.CertFile != "" {
+		var err error
+		if p.certificates, err = listen.LoadCertificates(p.options.Listen.TLS, log); err != nil {
+			return nil, cli.Usage(err)
+		}
+	}
 	p.traces = newTracing(ctx, min(o.ShutdownTimeout, tracesPatience), log)
 	if p.traces != nil {
 		p.closers.add(p.traces) // first, and so closed last: by then all spans have ended
@@ -102,8 +117,13 @@ func Open(ctx context.Context, o Options, log *slog.Logger) (*Parts, error) {
 // Assemble wires the parts to a dispatcher and an API. The parts are the service's from now on, and closed with it or
 // if it can't be made.
 func (p *Parts) Assemble(ctx context.Context) (*Service, error) {
-	s := &Service{log: p.log, shutdown: p.options.ShutdownTimeout, closers: p.closers}
+	s := &Service{
+		log: p.log, shutdown: p.options.ShutdownTimeout, closers: p.closers, certificates: p.certificates,
+		connections: listen.NewConnections(p.options.Listen.Connections),
+	}
 	registry := newRegistry()
+	s.connections.Register(registry)
+	s.certificates.Register(registry)
 	theirs := &clock.Clock{}
 	jobs := theirs.Watch(instrumented.New(p.Store, registry))
 	_, _ = jobs.Now(ctx) // so that the clock is known before the first request; the dispatcher asks again and again
@@ -112,7 +132,7 @@ func (p *Parts) Assemble(ctx context.Context) (*Service, error) {
 	cfg.Registerer, cfg.Traces = registry, p.traces.spans()
 	records := bounded.Records(jobs)
 	var err error
-	if s.secrets, err = openSecrets(ctx, records, p.keys, p.log); err != nil {
+	if s.secrets, err = openSecrets(ctx, records, p.keyring, p.log); err != nil {
 		return nil, errors.Join(err, s.closers.Close())
 	}
 	showSecrets(registry, s.secrets)
@@ -126,43 +146,68 @@ func (p *Parts) Assemble(ctx context.Context) (*Service, error) {
 		return nil, errors.Join(cli.Usagef("--audit: %w", err), s.closers.Close())
 	}
 	s.closers.add(trail)
-	s.server = &http.Server{
-		Handler: handlers.New(handlers.Config{
-			Store:        bounded.Jobs(groupcommit.New(jobs, writers(p.options.Store))),
-			Inspector:    jobs,
-			Records:      records,
-			Callbacks:    cfg.Callbacks,
-			Secrets:      s.secrets,
-			PrioritiesOf: s.dispatcher.Priorities,
-			Destinations: func() []handlers.DestinationState { return destinationStates(s.dispatcher) },
-			Rate:         s.dispatcher.Rate,
-			Wake:         s.dispatcher.Wake,
-			WakeExpander: s.dispatcher.WakeExpander,
-			Ready:        func(ctx context.Context) error { return ready(ctx, s.dispatcher, jobs) },
-			Warnings:     p.warnings,
-			Replicas:     func(ctx context.Context, now time.Time) (int, error) { return replicas.Count(ctx, jobs, now) },
-			Limits:       p.options.limits(),
-			Expansion:    cfg.Expansion(),
-			MaxBody:      int64(p.options.MaxBody),
-			Retain:       p.options.Retain,
-			Early:        cfg.Early,
-			Clock:        theirs,
-			Version:      moduleVersion(),
-			Logger:       p.log,
-			Traces:       p.traces.spans(),
-			Audit:        trail,
-			Metrics:      metricsHandler(registry, p.log),
-			Registerer:   registry,
-		}),
-		ConnContext:       handlers.KeepConn,
+	keys := access.NewKeys(records)
+	s.closers.add(keys)
+	auth, err := p.options.authenticator(keys, p.log)
+	if err != nil {
+		return nil, errors.Join(err, s.closers.Close())
+	}
+	api := handlers.Config{
+		Store:        bounded.Jobs(groupcommit.New(jobs, writers(p.options.Store))),
+		Inspector:    jobs,
+		Records:      records,
+		Callbacks:    cfg.Callbacks,
+		Secrets:      s.secrets,
+		PrioritiesOf: s.dispatcher.Priorities,
+		Destinations: func() []handlers.DestinationState { return destinationStates(s.dispatcher) },
+		Rate:         s.dispatcher.Rate,
+		Wake:         s.dispatcher.Wake,
+		WakeExpander: s.dispatcher.WakeExpander,
+		Ready:        func(ctx context.Context) error { return ready(ctx, s.dispatcher, jobs) },
+		Warnings: func(ctx context.Context) []string {
+			return slices.Concat(p.warnings(ctx), s.certificates.Warnings(time.Now()))
+		},
+		Replicas:   func(ctx context.Context, now time.Time) (int, error) { return replicas.Count(ctx, jobs, now) },
+		Limits:     p.options.limits(),
+		Expansion:  cfg.Expansion(),
+		MaxBody:    int64(p.options.MaxBody),
+		Retain:     p.options.Retain,
+		Early:      cfg.Early,
+		Clock:      theirs,
+		Version:    moduleVersion(),
+		Logger:     p.log,
+		Traces:     p.traces.spans(),
+		Audit:      trail,
+		Auth:       auth,
+		Keys:       keys,
+		Metrics:    metricsHandler(registry, p.log),
+		Registerer: registry,
+	}
+	if err := s.observe(ctx, p.options.Listen.Observe, &api); err != nil {
+		return nil, errors.Join(err, s.closers.Close())
+	}
+	s.server = newServer(s.connections.Handler(handlers.New(api)), p.log)
+	s.server.MaxHeaderBytes = p.options.Listen.HeaderBytes
+	s.server.ConnContext = func(ctx context.Context, there net.Conn) context.Context {
+		return handlers.KeepConn(s.connections.Keep(ctx, there), there)
+	}
+	if s.certificates != nil {
+		s.server.TLSConfig = s.certificates.Config()
+	}
+	return s, nil
+}
+
+// newServer makes a server that gives no client for ever.
+func newServer(handler http.Handler, log *slog.Logger) *http.Server {
+	return &http.Server{
+		Handler:           handler,
 		ReadHeaderTimeout: 10 * time.Second,
 		// A batch has as much for each of its parts, and what takes longer to answer has as much for its answer.
 		ReadTimeout:  time.Minute,
 		WriteTimeout: time.Minute,
 		IdleTimeout:  2 * time.Minute,
-		ErrorLog:     slog.NewLogLogger(p.log.Handler(), slog.LevelDebug),
+		ErrorLog:     slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
-	return s, nil
 }
 
 // openSecrets reads the secrets in a store.
@@ -214,19 +259,25 @@ func (s *Service) Serve(ctx context.Context, listener net.Listener) error {
 	return s.together(ctx, listener, func(ctx context.Context) error { <-ctx.Done(); return nil })
 }
 
-// together serves on the listener while dispatch runs. When ctx or one of them ends, so does the other.
+// together serves on the listener while dispatch runs. When ctx or one of them ends, so does the other. What shows how
+// the service is ends last.
 func (s *Service) together(ctx context.Context, listener net.Listener, dispatch func(context.Context) error) error {
 	failed, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
 	s.server.BaseContext = func(net.Listener) context.Context { return context.WithoutCancel(ctx) }
 	served := make(chan error, 1)
 	go func() {
-		err := s.server.Serve(listener)
-		if errors.Is(err, http.ErrServerClosed) {
-			err = nil
-		}
+		err := s.serve(listener)
 		fail(err)
 		served <- err
+	}()
+	observed := make(chan error, 1)
+	go func() {
+		err := s.serveObserver()
+		if err != nil {
+			fail(err)
+		}
+		observed <- err
 	}()
 	var refreshing sync.WaitGroup
 	refreshing.Go(func() { s.secrets.Run(failed) })
@@ -246,9 +297,27 @@ func (s *Service) together(ctx context.Context, listener net.Listener, dispatch 
 		_ = s.server.Close() // nothing more can be done for them
 	}
 	err := errors.Join(<-served, <-dispatched)
+	_ = s.observer.Close()
 	refreshing.Wait()
-	err = errors.Join(err, s.Close())
+	err = errors.Join(err, <-observed, s.Close())
 	s.log.Info("stopped")
+	return err
+}
+
+// serve serves the API until it is shut down.
+func (s *Service) serve(listener net.Listener) error {
+	listener = s.connections.Limit(listener)
+	if s.certificates != nil {
+		return unlessClosed(s.server.ServeTLS(listener, "", "")) // its configuration has the certificate
+	}
+	return unlessClosed(s.server.Serve(listener))
+}
+
+// unlessClosed is how a server ended, if it was not told to.
+func unlessClosed(err error) error {
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
 	return err
 }
 
@@ -282,5 +351,9 @@ func (s *Service) Start(
 	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	done := make(chan error, 1)
 	go func() { done <- run(running, listener) }()
-	return "http://" + listener.Addr().String(), func() error { cancel(); return <-done }, nil
+	scheme := "http://"
+	if s.certificates != nil {
+		scheme = "https://"
+	}
+	return scheme + listener.Addr().String(), func() error { cancel(); return <-done }, nil
 }

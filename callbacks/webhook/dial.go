@@ -1,0 +1,160 @@
+package webhook
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/net/http/httpproxy"
+
+	"github.com/carillon-scheduler/carillon/callbacks/webhook/guard"
+)
+
+// ProxyMode is what is done with a proxy that the environment names. It looks up and connects to receivers in this
+// program's stead, so the guard would see the proxy's address only.
+type ProxyMode string
+
+// The modes.
+const (
+	// ProxyRefuse does not go together with a guard that restricts addresses: [Options.Open] refuses it, and [New] takes
+	// it for ProxyIgnore. Without restrictions it is the same as ProxyTrust.
+	ProxyRefuse ProxyMode = "refuse"
+	// ProxyIgnore connects to receivers directly.
+	ProxyIgnore ProxyMode = "ignore"
+	// ProxyTrust uses the proxy, which must enforce the rules itself. Only what URLs say is checked here.
+	ProxyTrust ProxyMode = "trust"
+)
+
+// environmentHasProxy tells whether the environment names a proxy for some receivers.
+func environmentHasProxy() bool {
+	c := httpproxy.FromEnvironment()
+	return c.HTTPProxy != "" || c.HTTPSProxy != ""
+}
+
+// ways are the two ways to receivers: directly, or by a proxy. Each has its own connections, so that the guard applies
+// to all connections of the one, and to none of the other.
+type ways struct {
+	guard   *guard.Guard
+	direct  *http.Transport
+	proxied *http.Transport                         // nil if proxies are not used
+	proxyOf func(target *url.URL) (*url.URL, error) // nil for no proxy
+}
+
+// newWays makes the ways, with the proxies that the environment names now.
+func newWays(o *Options) *ways {
+	w := &ways{guard: &o.Guard}
+	plain := net.Dialer{Timeout: dialLimit, Resolver: o.Resolver}
+	dial, dialProxy := w.guarded(plain), plain.DialContext
+	if o.Dial != nil {
+		dial, dialProxy = o.Dial, o.Dial
+	}
+	w.direct = transport(o, dialTimed(dial, func(there net.Conn) bool {
+		at, _ := netip.ParseAddrPort(there.RemoteAddr().String()) // it is none of the Internet's if it can't be read
+		return w.guard.Quotes(at.Addr())
+	}))
+	if o.Proxy == ProxyIgnore || o.Proxy != ProxyTrust && o.Guard.Restricts() || !environmentHasProxy() {
+		return w
+	}
+	w.proxyOf = httpproxy.FromEnvironment().ProxyFunc()
+	w.proxied = transport(o, dialTimed(dialProxy, func(net.Conn) bool { return w.guard.Quotes(netip.Addr{}) }))
+	w.proxied.Proxy = func(req *http.Request) (*url.URL, error) { return w.proxyOf(req.URL) }
+	return w
+}
+
+// RoundTrip makes a request the one way or the other. What can be seen from the URL is refused here, whoever would
+// connect.
+func (w *ways) RoundTrip(req *http.Request) (*http.Response, error) {
+	if err := w.guard.CheckHost(target(req.URL)); err != nil {
+		return nil, err
+	}
+	if w.proxied == nil {
+		return w.direct.RoundTrip(req)
+	}
+	proxy, err := w.proxyOf(req.URL)
+	if err != nil {
+		return nil, err
+	}
+	if proxy == nil {
+		return w.direct.RoundTrip(req)
+	}
+	return w.proxied.RoundTrip(req)
+}
+
+// Close drops the idle connections.
+func (w *ways) Close() {
+	w.direct.CloseIdleConnections()
+	if w.proxied != nil {
+		w.proxied.CloseIdleConnections()
+	}
+}
+
+// dialLimit is how long connecting may take, with the look-up of the name.
+const dialLimit = 10 * time.Second
+
+// guarded dials receivers. Of several addresses that a name has, those that must not be called are passed over; if there
+// are no others, the error is a [*guard.Refusal]. The check is made on the address that the system is about to connect
+// to, each time, so what a name stands for at other times does not matter.
+func (w *ways) guarded(plain net.Dialer) dialer {
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		var all checks
+		d := plain
+		d.Control = func(_, address string, _ syscall.RawConn) error {
+			at, err := netip.ParseAddrPort(address)
+			if err != nil {
+				return err
+			}
+			return all.note(w.guard.Check(at.Addr(), at.Port()))
+		}
+		there, err := d.DialContext(ctx, network, address)
+		if err != nil {
+			return nil, all.verdict(err)
+		}
+		return there, nil
+	}
+}
+
+// checks are those of the addresses of one name, several of which may be tried at once.
+type checks struct {
+	mu      sync.Mutex
+	refusal error
+	tried   bool // an address that may be called
+}
+
+func (c *checks) note(refusal error) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if refusal != nil {
+		c.refusal = refusal
+	} else {
+		c.tried = true
+	}
+	return refusal
+}
+
+var errOthersRefused = errors.New("none of its addresses that may be called can be reached, and others of them must not " +
+	"be called")
+
+// verdict is the error of all that was tried. If some address may be called, a later attempt may do better. Errors don't
+// tell what is the operator's: the address of a connection that was refused, or of the server that looks up names.
+func (c *checks) verdict(err error) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.refusal != nil && !c.tried {
+		return c.refusal
+	}
+	if _, refused := errors.AsType[*guard.Refusal](err); refused {
+		return errOthersRefused
+	}
+	if unknown, ok := errors.AsType[*net.DNSError](err); ok {
+		shown := *unknown
+		shown.Server = ""
+		return &shown
+	}
+	return err
+}

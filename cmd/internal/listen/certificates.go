@@ -1,0 +1,196 @@
+package listen
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Certificates are the API's certificate and the authorities of its clients. When their files change they are read
+// again; until that succeeds, the last ones that could be read are used. Its methods are safe for concurrent use. Nil
+// is no TLS.
+type Certificates struct {
+	options  TLS
+	log      *slog.Logger
+	failures prometheus.Counter
+
+	mu      sync.Mutex
+	checked time.Time // when the files were last looked at
+	files   []file    // as they were then
+	config  *tls.Config
+	ends    time.Time // of the certificate
+	err     error     // why the files, as they are now, can't be used; nil if they are in use
+}
+
+// How often the files are looked at, at most, and how long before its end a certificate is warned of.
+const (
+	lookAgain = time.Second
+	warnAhead = 14 * 24 * time.Hour
+)
+
+// file is what a file's last change shows in.
+type file struct {
+	info os.FileInfo
+	err  error
+}
+
+// LoadCertificates reads the files. Errors name the option at fault.
+func LoadCertificates(o TLS, log *slog.Logger) (*Certificates, error) {
+	c := &Certificates{options: o, log: log, failures: newFailures()}
+	c.look(time.Now())
+	if c.err != nil {
+		return nil, c.err
+	}
+	return c, nil
+}
+
+func newFailures() prometheus.Counter {
+	return prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "carillon_tls_reload_failures_total",
+		Help: "Changes of the files of TLS that could not be used.",
+	})
+}
+
+// Config is the configuration of a server.
+func (c *Certificates) Config() *tls.Config {
+	return &tls.Config{
+		MinVersion: tls.VersionTLS12,
+		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
+			config, _, _ := c.current()
+			return config, nil
+		},
+	}
+}
+
+// Warnings are what is wrong with the certificate, or soon will be. Without TLS there are none.
+func (c *Certificates) Warnings(now time.Time) (all []string) {
+	if c == nil {
+		return nil
+	}
+	_, ends, err := c.current()
+	if err != nil {
+		all = append(all, fmt.Sprintf("the changed TLS files can't be used, and those from before still are: %v", err))
+	}
+	switch left := ends.Sub(now); {
+	case left <= 0:
+		all = append(all, fmt.Sprintf("the certificate of --tls-cert has expired on %s", ends.UTC().Format(time.RFC3339)))
+	case left < warnAhead:
+		all = append(all, fmt.Sprintf("the certificate of --tls-cert expires on %s", ends.UTC().Format(time.RFC3339)))
+	}
+	return all
+}
+
+// current looks at the files, unless that was done just now, and answers what is in use.
+func (c *Certificates) current() (config *tls.Config, ends time.Time, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if now := time.Now(); now.Sub(c.checked) >= lookAgain {
+		c.look(now)
+	}
+	return c.config, c.ends, c.err
+}
+
+// look reads the files if they have changed since they were looked at last, or could not be used then: one of them may
+// have been replaced before the other.
+func (c *Certificates) look(now time.Time) {
+	c.checked = now
+	files := c.stat()
+	changed := !same(files, c.files)
+	if !changed && c.err == nil {
+		return
+	}
+	c.files = files
+	config, ends, err := c.read()
+	first := c.config == nil
+	switch {
+	case err == nil:
+		if c.config, c.ends = config, ends; !first {
+			c.log.Info("the TLS files were read again", "expires", ends)
+		}
+	case changed && !first:
+		c.failures.Inc()
+		c.log.Error("the TLS files have changed and can't be used; those from before still are", "error", err)
+	}
+	c.err = err
+}
+
+func (c *Certificates) stat() (all []file) {
+	for _, path := range []string{c.options.CertFile, c.options.KeyFile, c.options.ClientCAFile} {
+		if path != "" {
+			info, err := os.Stat(path)
+			all = append(all, file{info, err})
+		}
+	}
+	return all
+}
+
+// same tells whether files are unchanged.
+func same(a, b []file) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for i := range a {
+		if a[i].err != nil || b[i].err != nil {
+			return false
+		}
+		if x, y := a[i].info, b[i].info; !os.SameFile(x, y) || !x.ModTime().Equal(y.ModTime()) || x.Size() != y.Size() {
+			return false
+		}
+	}
+	return true
+}
+
+// read makes a configuration of the files, and answers until when its certificate is valid.
+func (c *Certificates) read() (*tls.Config, time.Time, error) {
+	pair, err := tls.LoadX509KeyPair(c.options.CertFile, c.options.KeyFile)
+	if err != nil {
+		return nil, time.Time{}, fmt.Errorf("--tls-cert, --tls-key: %w", err)
+	}
+	config := &tls.Config{
+		MinVersion:   tls.VersionTLS12,
+		Certificates: []tls.Certificate{pair},
+		NextProtos:   []string{"h2", "http/1.1"},
+	}
+	if path := c.options.ClientCAFile; path != "" {
+		pem, err := os.ReadFile(path)
+		if err != nil {
+			return nil, time.Time{}, fmt.Errorf("--tls-client-ca: %w", err)
+		}
+		config.ClientCAs = x509.NewCertPool()
+		if !config.ClientCAs.AppendCertsFromPEM(pem) {
+			return nil, time.Time{}, errors.New("--tls-client-ca: the file has no PEM certificate")
+		}
+		config.ClientAuth = tls.RequireAndVerifyClientCert
+		if c.options.ClientCerts == "optional" {
+			config.ClientAuth = tls.VerifyClientCertIfGiven
+		}
+		config.SessionTicketsDisabled = true // each handshake goes by the authorities as they are now
+	}
+	return config, pair.Leaf.NotAfter, nil
+}
+
+// Register shows the certificates in metrics; zeros if there are none, without TLS.
+func (c *Certificates) Register(r prometheus.Registerer) {
+	expiry := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "carillon_tls_certificate_expiry_timestamp_seconds",
+		Help: "When the API's certificate expires, in Unix time; 0 without TLS.",
+	}, func() float64 {
+		if c == nil {
+			return 0
+		}
+		_, ends, _ := c.current()
+		return float64(ends.Unix())
+	})
+	failures := newFailures()
+	if c != nil {
+		failures = c.failures
+	}
+	r.MustRegister(expiry, failures)
+}

@@ -1,0 +1,249 @@
+package listen
+
+import (
+	"cmp"
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Connections bounds how many clients are connected to a server, so that those which keep it waiting can't take the
+// place of others.
+//
+// A connection waits for its client while no request on it is being worked on: it is idle, or its handshake, a header or
+// the body of a request is still to come, or the client does not take its answer. When there are as many connections as
+// may be, a new one has the connections of those clients closed that have the most waiting ones, the longest waiting
+// first. A connection with a request that is worked on is never closed. If there is no other, the new one is.
+type Connections struct {
+	limit int
+	shed  *prometheus.CounterVec
+
+	mu   sync.Mutex
+	open map[*conn]struct{}
+}
+
+// The reasons for which connections are closed, as metrics name them.
+const (
+	shedWaiting = "waiting" // it kept the server waiting, and made room
+	shedFull    = "full"    // it came when there was no room, and none to be made
+)
+
+// NewConnections makes a bound.
+func NewConnections(limit int) *Connections {
+	t := &Connections{limit: limit, open: make(map[*conn]struct{}), shed: prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "carillon_connections_shed_total",
+		Help: "Connections to the API that were closed because there were --max-connections: those which kept it waiting, " +
+			"and new ones if no other did.",
+	}, []string{"reason"})}
+	for _, reason := range []string{shedWaiting, shedFull} {
+		t.shed.WithLabelValues(reason)
+	}
+	return t
+}
+
+// Register shows the connections in metrics.
+func (t *Connections) Register(r prometheus.Registerer) {
+	r.MustRegister(t.shed, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "carillon_connections",
+		Help: "Connections to the API.",
+	}, func() float64 {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		return float64(len(t.open))
+	}))
+}
+
+// Limit makes a listener of which the connections are bounded.
+func (t *Connections) Limit(l net.Listener) net.Listener { return &listener{l, t} }
+
+type listener struct {
+	net.Listener
+	connections *Connections
+}
+
+// Accept waits for a connection for which there is room.
+func (l *listener) Accept() (net.Conn, error) {
+	for {
+		accepted, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		if c := l.connections.admit(accepted); c != nil {
+			return c, nil
+		}
+		_ = accepted.Close() // there is nobody to tell
+	}
+}
+
+// admit makes room for a connection; nil if there is none.
+func (t *Connections) admit(accepted net.Conn) *conn {
+	c := &conn{Conn: accepted, among: t, since: time.Now()}
+	if at, err := netip.ParseAddrPort(accepted.RemoteAddr().String()); err == nil {
+		c.from = at.Addr().Unmap()
+	}
+	t.mu.Lock()
+	var leaving []*conn
+	if len(t.open) >= t.limit {
+		leaving = longest(t.waiting(), max(1, t.limit/32))
+	}
+	for _, l := range leaving {
+		delete(t.open, l)
+	}
+	full := len(t.open) >= t.limit
+	if !full {
+		t.open[c] = struct{}{}
+	}
+	t.mu.Unlock()
+
+	for _, l := range leaving {
+		_ = l.Conn.Close() // the server notices
+	}
+	t.shed.WithLabelValues(shedWaiting).Add(float64(len(leaving)))
+	if full {
+		t.shed.WithLabelValues(shedFull).Inc()
+		return nil
+	}
+	return c
+}
+
+// wait is a connection that waits for its client.
+type wait struct {
+	conn  *conn
+	from  netip.Addr
+	since time.Time
+}
+
+// waiting are the connections that wait for their clients.
+func (t *Connections) waiting() (all []wait) {
+	for c := range t.open {
+		if since, waits := c.waits(); waits {
+			all = append(all, wait{c, c.from, since})
+		}
+	}
+	return all
+}
+
+// longest are the n waiting connections that are to leave: of whoever has the most, those which have waited the
+// longest. Finding several at once costs little more than finding one.
+func longest(all []wait, n int) (leaving []*conn) {
+	slices.SortFunc(all, func(a, b wait) int { return b.since.Compare(a.since) })
+	later := make(map[netip.Addr]int)
+	order := make([]int, len(all)) // how many of the same client have waited for less long
+	for i, w := range all {
+		order[i] = later[w.from]
+		later[w.from]++
+	}
+	positions := make([]int, len(all))
+	for i := range positions {
+		positions[i] = i
+	}
+	slices.SortFunc(positions, func(a, b int) int { return cmp.Or(order[b]-order[a], b-a) })
+	for _, i := range positions[:min(n, len(positions))] {
+		leaving = append(leaving, all[i].conn)
+	}
+	return leaving
+}
+
+// conn is a connection of which it is known whether it waits for its client.
+type conn struct {
+	net.Conn
+	among *Connections
+	from  netip.Addr // its client
+
+	mu sync.Mutex
+	// working counts the requests that are being worked on, less the reads and writes for which the client is waited for.
+	working int
+	since   time.Time // when working was last more than 0
+}
+
+// waits tells whether it waits for its client, and since when.
+func (c *conn) waits() (since time.Time, waits bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.since, c.working <= 0
+}
+
+func (c *conn) work(n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.working > 0 {
+		c.since = time.Now()
+	}
+	c.working += n
+}
+
+// NetConn is the connection itself.
+func (c *conn) NetConn() net.Conn { return c.Conn }
+
+func (c *conn) Write(b []byte) (int, error) {
+	c.work(-1)
+	defer c.work(1)
+	return c.Conn.Write(b)
+}
+
+// CloseWrite tells the client that no more will come, for the server to do before it closes.
+func (c *conn) CloseWrite() error {
+	if tcp, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return tcp.CloseWrite()
+	}
+	return nil
+}
+
+func (c *conn) Close() error {
+	c.among.mu.Lock()
+	delete(c.among.open, c)
+	c.among.mu.Unlock()
+	return c.Conn.Close()
+}
+
+// connKey is the key of a request's connection in its context.
+type connKey struct{}
+
+// Keep is to be a part of the server's ConnContext.
+func (t *Connections) Keep(ctx context.Context, there net.Conn) context.Context {
+	if over, ok := there.(interface{ NetConn() net.Conn }); ok { // TLS
+		if _, own := there.(*conn); !own {
+			there = over.NetConn()
+		}
+	}
+	if c, ok := there.(*conn); ok {
+		return context.WithValue(ctx, connKey{}, c)
+	}
+	return ctx
+}
+
+// Handler notes on requests' connections when they are worked on. It is to be around all other handlers.
+func (t *Connections) Handler(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		c, ok := r.Context().Value(connKey{}).(*conn)
+		if !ok {
+			next.ServeHTTP(w, r)
+			return
+		}
+		c.work(1)
+		defer c.work(-1)
+		if r.Body != nil && r.Body != http.NoBody {
+			r.Body = &body{r.Body, c}
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// body is that of a request, which its client may send slowly.
+type body struct {
+	io.ReadCloser
+	conn *conn
+}
+
+func (b *body) Read(p []byte) (int, error) {
+	b.conn.work(-1)
+	defer b.conn.work(1)
+	return b.ReadCloser.Read(p)
+}

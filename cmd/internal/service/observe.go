@@ -1,0 +1,59 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/pprof"
+
+	"github.com/carillon-scheduler/carillon/cmd/internal/listen"
+	"github.com/carillon-scheduler/carillon/handlers"
+)
+
+// observe makes the server of metrics, health and profiles at an address of its own, if there is one, and takes the
+// metrics from the API.
+func (s *Service) observe(ctx context.Context, at listen.Address, api *handlers.Config) error {
+	s.observer = newServer(http.NotFoundHandler(), s.log)
+	if at == "" {
+		return nil
+	}
+	var err error
+	if s.observed, err = at.Open(ctx, "metrics-listen"); err != nil {
+		return err
+	}
+	s.closers.add(closedOnce{s.observed})
+	mux := http.NewServeMux()
+	mux.Handle("/", handlers.Observe(*api))
+	// All but the command line, which may have secrets.
+	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
+	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
+	mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
+	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
+	s.observer.Handler = mux
+	api.Metrics = nil
+	return nil
+}
+
+// observers is how many clients may be connected at once to the server that observe makes.
+const observers = 256
+
+// serveObserver serves what observe made until it is closed. Without an address of its own it does nothing.
+func (s *Service) serveObserver() error {
+	if s.observed == nil {
+		return nil
+	}
+	s.log.Info("serving metrics", "address", s.observed.Addr().String())
+	return unlessClosed(s.observer.Serve(listen.NewConnections(observers).Limit(s.observed)))
+}
+
+// closedOnce closes what may be closed already.
+type closedOnce struct{ io.Closer }
+
+func (c closedOnce) Close() error {
+	if err := c.Closer.Close(); !errors.Is(err, net.ErrClosed) {
+		return err
+	}
+	return nil
+}
