@@ -81,6 +81,31 @@ func (s *Secrets) reencrypt(ctx context.Context, collection string, at id) (done
 	return err == nil, err
 }
 
+// Copy copies all secrets from one store to another, encrypted as they are, and answers how many. It leaves those alone
+// that are there already. It may be repeated, and needs no key.
+func Copy(ctx context.Context, from, to store.Records) (copied, there int, err error) {
+	source, target := New(from, &Keyring{}, nil), New(to, &Keyring{}, nil)
+	for _, collection := range []string{namedCollection, signingCollection} {
+		var all []store.Record
+		err := source.each(ctx, collection, time.Now(), func(_ id, r store.Record) { all = append(all, r) })
+		if err != nil {
+			return copied, there, err
+		}
+		for _, r := range all {
+			err := target.write(ctx, collection, idOf(r.Key), r.Body, store.RecordCondition{Absent: true})
+			switch {
+			case errors.Is(err, store.ErrPrecondition):
+				there++
+			case err != nil:
+				return copied, there, err
+			default:
+				copied++
+			}
+		}
+	}
+	return copied, there, nil
+}
+
 // KeysNeeded are the ids of the encryption keys that the secrets in the store need, sorted.
 func (s *Secrets) KeysNeeded(ctx context.Context) ([]string, error) {
 	var needed []string

@@ -36,6 +36,7 @@ func program() cli.Program {
 				New: func() cli.Runner { return &secretsNewKeyCommand{} }},
 			{Name: "secrets reencrypt", Help: secretsReencryptHelp,
 				New: func() cli.Runner { return &secretsReencryptCommand{} }},
+			{Name: "secrets copy", Help: secretsCopyHelp, New: func() cli.Runner { return &secretsCopyCommand{} }},
 			{Name: "next", Arguments: "CRONTAB", Help: nextHelp, New: func() cli.Runner { return &nextCommand{} }},
 			{Name: "healthcheck", Help: healthcheckHelp, New: func() cli.Runner { return &healthcheckCommand{} }},
 		},

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -81,6 +82,26 @@ func TestSecretsCommands(t *testing.T) {
 	} {
 		carillon(t, cli.ExitUsage, append([]string{"secrets", "reencrypt"}, args...)...)
 	}
+
+	to := "sqlite:" + filepath.Join(t.TempDir(), "to.db")
+	_, stderr = carillon(t, 0, "secrets", "copy", "--store="+url, "--to="+to)
+	expectContains(t, "the first time", stderr, "copied: 2 secrets; there already: 0")
+	_, stderr = carillon(t, 0, "secrets", "copy", "--store="+url, "--to="+to)
+	expectContains(t, "the second time", stderr, "copied: 0 secrets; there already: 2")
+	onStore(t, to, func(s store.Store) {
+		keys, err := secrets.ReadKeyring([]string{second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		moved := secrets.New(s, keys, slog.New(slog.DiscardHandler))
+		value, err := moved.Secret(t.Context(), "acme", "token", "")
+		signature, signErr := moved.Sign(t.Context(), "acme", "default", "id", time.Now(), nil)
+		if err != nil || value != "s3cret" || signErr != nil || signature == "" {
+			t.Errorf("moved: %q, %v, %q, %v", value, err, signature, signErr)
+		}
+	})
+	carillon(t, cli.ExitUsage, "secrets", "copy", "--store="+url)
+	carillon(t, cli.ExitUsage, "secrets", "copy", "--store="+url, "--to=memory:")
 
 	export := filepath.Join(t.TempDir(), "export")
 	carillon(t, 0, "export", "--store="+url, "--output="+export)
