@@ -79,6 +79,7 @@ func (a *api) createKey(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
+	auditOf(c).Target = key.ID
 	c.Header("Location", "/v1/keys/"+key.ID)
 	return writeJSON(c, http.StatusCreated, viewKey(key, token))
 }

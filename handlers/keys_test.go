@@ -2,12 +2,14 @@ package handlers_test
 
 import (
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/carillon-scheduler/carillon/access"
+	"github.com/carillon-scheduler/carillon/audit"
 	"github.com/carillon-scheduler/carillon/handlers"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
@@ -465,5 +467,41 @@ func TestLongRequestEndsWithItsKey(t *testing.T) {
 	root := a.key(access.Viewer, "", "*")
 	if got := a.call("GET", "/v1/jobs", "", root, "Carillon-Tenant: acme").want(200); strings.Contains(string(got.body), "k2") {
 		t.Errorf("it was put: %s", got.body)
+	}
+}
+
+// TestAuditTellsWhichKey: the trail names the key of what was done and of what was refused, and none where it is not
+// known.
+func TestAuditTellsWhichKey(t *testing.T) {
+	t.Parallel()
+	written := make(lineByLine, 100)
+	trail := audit.New(written, slog.Default(), nil)
+	t.Cleanup(func() { _ = trail.Close() })
+	a := newKeyedAPI(t, func(c *handlers.Config) { c.Audit = trail })
+	token := a.token(access.KeyParams{Role: access.Submitter, Scope: access.Scope{Tenants: []string{"acme"}, KeyPrefix: "mail/"}})
+	id, _ := access.ParseToken(token)
+	by, root := shows(token), a.token(access.KeyParams{Role: access.Admin, Scope: access.Everything()})
+	made := decode[apiKey](a.call("POST", "/v1/keys", `{"role":"viewer","tenants":["acme"]}`, shows(root)).want(201))
+	rootID, _ := access.ParseToken(root)
+	if got, want := auditLines(t, <-written)[0].brief(), rootID+" POST /v1/keys done target="+made.ID; got != want {
+		t.Errorf("a key that is made is in the trail as %s, want %s", got, want)
+	}
+	for _, c := range []struct {
+		method, path, body, header string
+		status                     int
+		want                       string
+	}{
+		{"PUT", "/v1/jobs/mail%2F1", body("mail/1", time.Hour), by, 201, id + " PUT /v1/jobs/:key done tenant=acme key=mail/1"},
+		{"PUT", "/v1/jobs/news", body("news", time.Hour), by, 403, id + " PUT /v1/jobs/:key refused tenant=acme key=news"},
+		{"POST", "/v1/jobs/mail%2F1/pause", "", by, 403, id + " POST /v1/jobs/:key/pause refused key=mail/1"},
+		{"GET", "/metrics", "", by, 403, id + " GET /metrics refused"},
+		{"GET", "/v1/jobs", "", shows(token + "0"), 401, " GET /v1/jobs refused"},
+		{"GET", "/v1/jobs", "", "Carillon-Tenant: acme", 401, " GET /v1/jobs refused tenant=acme"},
+	} {
+		a.call(c.method, c.path, c.body, c.header).want(c.status)
+		text := <-written
+		if got := auditLines(t, text)[0].brief(); got != c.want || strings.Contains(text, token) {
+			t.Errorf("%s %s is in the trail as %s", c.method, c.path, text)
+		}
 	}
 }
