@@ -185,8 +185,8 @@ func refuseLookalikes(header http.Header) error {
 	return nil
 }
 
-// refuseOtherSites refuses a change that a page of another site has a browser ask for: where nobody is asked for a key, the
-// browser's place in the network would do for one.
+// refuseOtherSites refuses a change that a page of another site has a browser ask for: where nobody is asked for a key,
+// the browser's place in the network would do for one.
 func refuseOtherSites(r *http.Request) error {
 	var sites http.CrossOriginProtection // which knows no exceptions
 	if sites.Check(r) != nil {
