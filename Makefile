@@ -81,6 +81,14 @@ lint: ## Check style, mistakes and the direction of imports
 lint-spec: build ## Hold the API's specification against linters and generators of clients; installs Node.js if it is missing
 	.ci/spec bin/carillon
 
+.PHONY: vulnerabilities
+vulnerabilities: ## Look for known vulnerabilities in what the programs call; needs vuln.go.dev, or a copy of it in CARILLON_VULNDB
+	@.ci/vulnerabilities
+
+.PHONY: sbom
+sbom: build ## Write the list of all that the service is made of, bin/carillon.cdx.json, in the form of CycloneDX
+	@.ci/sbom bin/carillon
+
 .PHONY: clean
 clean: ## Remove what was built
 	rm -rf bin

@@ -100,7 +100,7 @@ func TestOutageBuriesNothing(t *testing.T) {
 			}
 			return nil
 		}
-		b.replica(func(c *dispatcher.Config) { c.Tick, c.Lease = time.Minute, 10*time.Minute }) // a day of seconds would be many queries
+		b.replica(func(c *dispatcher.Config) { c.Tick, c.Lease = 10*time.Minute, 10*time.Minute }) // a day of seconds would be many queries
 		b.submit("k", func(j *job.Job) { j.Options.Retry.MaxAttempts = 1 }, 0)
 		time.Sleep(26 * time.Hour)
 		sent := b.receiver.all()

@@ -54,14 +54,16 @@ func refused(status int) bool {
 func (a *api) complete(e *audit.Entry, c *gin.Context, about subject, status int) {
 	e.Time, e.Status, e.Result = a.now(), status, audit.ResultOf(status)
 	e.RequestID, e.From = requestID(c.Request), c.Request.RemoteAddr
-	e.Principal = principalID(c)
+	if w := who(c); w != nil { // else nobody knows
+		e.Principal, e.Tenant = w.ID, w.tenant
+	}
 	e.Action = c.Request.Method + " " + c.FullPath()
 	if c.FullPath() == "" { // clients can make up any path
 		e.Action, e.Target = c.Request.Method, c.Request.URL.EscapedPath()
 	}
 	e.Query = c.Request.URL.RawQuery
-	if about == aboutTenant {
-		e.Tenant = a.tenant(c)
+	if e.Tenant == "" && (about == aboutJobs || about == aboutTenant) { // it was refused
+		e.Tenant = c.Request.Header.Get(tenantHeader)
 	}
 	for _, p := range c.Params {
 		value, err := url.PathUnescape(p.Value)
@@ -101,7 +103,7 @@ func (a *api) auditItem(c *gin.Context, key string, status int, version job.Revi
 		return
 	}
 	item := audit.Entry{}
-	a.complete(&item, c, aboutTenant, status)
+	a.complete(&item, c, aboutJobs, status)
 	item.Key, item.Version = key, string(version)
 	a.Audit.Write(item)
 }
@@ -111,6 +113,3 @@ func versionOf(tag string) string {
 	version, _, _ := strings.Cut(strings.Trim(tag, `"`), "-")
 	return version
 }
-
-// principalID names whoever makes a request.
-func principalID(*gin.Context) string { return access.Anyone().ID }

@@ -7,10 +7,12 @@ import (
 	"math"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/gin-gonic/gin"
 
+	"github.com/carillon-scheduler/carillon/access"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
 )
@@ -32,7 +34,7 @@ func (a *api) getBacklog(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	view, err := a.recentBacklog(c.Request.Context())
+	view, err := a.recentBacklog(c.Request.Context(), who(c).Scope)
 	if err != nil {
 		return err
 	}
@@ -46,9 +48,10 @@ type backlogView struct {
 	At            string               `json:"at"`
 	Pending       int                  `json:"pending"`
 	Due           int                  `json:"due"`
+	AtLeast       bool                 `json:"atLeast,omitzero"` // only of some tenants
 	OldestDue     string               `json:"oldestDue,omitzero"`
-	DeadLetters   int                  `json:"deadLetters"`
-	Replicas      int                  `json:"replicas"`
+	DeadLetters   *int                 `json:"deadLetters,omitzero"` // of the whole store only, as all that is nil of some tenants
+	Replicas      *int                 `json:"replicas,omitzero"`
 	RatePerSecond float64              `json:"ratePerSecond,omitzero"`
 	DrainSeconds  int                  `json:"drainSeconds,omitzero"`
 	Priorities    []priorityBacklog    `json:"priorities"`
@@ -84,12 +87,21 @@ type tenantBacklog struct {
 	share
 }
 
-// recent is the last count of the backlog.
+// recent are the last counts of the backlog.
 type recent struct {
-	turn  chan struct{} // has an element while somebody counts or reads the count; it guards the other fields
-	view  backlogView
-	until time.Time // the view is valid until then
+	turn chan struct{} // has an element while somebody counts or reads a count; it guards the other field
+	// views are by the tenants that were counted.
+	views map[string]recentView
 }
+
+// recentView is a count that is valid until a time.
+type recentView struct {
+	backlogView
+	until time.Time
+}
+
+// mostViews bounds the counts that are kept.
+const mostViews = 100
 
 // A backlog is counted again at this age, or at this many times as long as the counting took.
 const (
@@ -97,8 +109,9 @@ const (
 	backlogRest = 10
 )
 
-// recentBacklog counts the backlog, unless a recent count is valid. However many requests ask, one counts at a time.
-func (a *api) recentBacklog(ctx context.Context) (backlogView, error) {
+// recentBacklog counts the backlog of a scope's tenants, unless a recent count is valid. However many requests ask, one
+// counts at a time.
+func (a *api) recentBacklog(ctx context.Context, scope access.Scope) (backlogView, error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTime)
 	defer cancel()
 	select {
@@ -107,29 +120,29 @@ func (a *api) recentBacklog(ctx context.Context) (backlogView, error) {
 	case <-ctx.Done():
 		return backlogView{}, ctx.Err()
 	}
-	start := a.Now()
-	if start.Before(a.recent.until) {
-		return a.recent.view, nil
+	start, of := a.Now(), strings.Join(scope.Tenants, ",")
+	if last := a.recent.views[of]; start.Before(last.until) {
+		return last.backlogView, nil
 	}
 	// Counting goes on when the client leaves: otherwise impatient clients would start it again and again.
 	ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), storeTime)
 	defer cancel()
-	view, err := a.readBacklog(ctx, a.now())
+	view, err := a.readBacklog(ctx, a.now(), scope)
 	if err != nil {
 		return backlogView{}, err
 	}
+	if len(a.recent.views) >= mostViews || a.recent.views == nil {
+		a.recent.views = make(map[string]recentView)
+	}
 	end := a.Now()
-	a.recent.view, a.recent.until = view, end.Add(max(backlogAge, backlogRest*end.Sub(start)))
+	a.recent.views[of] = recentView{view, end.Add(max(backlogAge, backlogRest*end.Sub(start)))}
 	return view, nil
 }
 
-// readBacklog reads the whole backlog.
-func (a *api) readBacklog(ctx context.Context, now time.Time) (backlogView, error) {
-	total, err := store.CountAll(ctx, a.Inspector, now)
-	if err != nil {
-		return backlogView{}, err
-	}
-	lanes, all, err := a.countLanes(ctx, now)
+// readBacklog reads the whole backlog of a scope's tenants. Of what is not told by tenant it reads nothing, unless the
+// scope has all of them.
+func (a *api) readBacklog(ctx context.Context, now time.Time, scope access.Scope) (backlogView, error) {
+	lanes, all, err := a.countLanes(ctx, now, scope)
 	if err != nil {
 		return backlogView{}, err
 	}
@@ -137,30 +150,37 @@ func (a *api) readBacklog(ctx context.Context, now time.Time) (backlogView, erro
 	if err != nil {
 		return backlogView{}, err
 	}
+	destinations, err := a.destinationBacklogs(ctx, now, lanes, all, scope)
+	if err != nil {
+		return backlogView{}, err
+	}
+	view := backlogView{At: job.FormatTime(now), Destinations: destinations}
+	view.Priorities, view.Tenants = a.shareOut(ctx, lanes, all, tenants)
+	if len(lanes) > 0 { // the first has waited the longest
+		view.OldestDue = instantText(lanes[0].oldest)
+	}
+	if !scope.All() {
+		var sum share
+		for i := range lanes {
+			sum.add(lanes[i].share)
+		}
+		view.Due, view.Pending, view.AtLeast = sum.Due, sum.Pending, sum.AtLeast || !all
+		return view, nil
+	}
+	total, err := store.CountAll(ctx, a.Inspector, now)
+	if err != nil {
+		return backlogView{}, err
+	}
 	replicas, err := a.Replicas(ctx, now)
 	if err != nil {
 		return backlogView{}, err
 	}
-	destinations, err := a.destinationBacklogs(ctx, now, lanes, all)
-	if err != nil {
-		return backlogView{}, err
-	}
-	view := backlogView{
-		At:           job.FormatTime(now),
-		Pending:      total.Pending,
-		Due:          total.Due,
-		DeadLetters:  total.DeadLetters,
-		Replicas:     max(replicas, 1), // this one, even before its first heartbeat
-		Destinations: destinations,
-	}
-	if len(lanes) > 0 { // the first has waited the longest
-		view.OldestDue = instantText(lanes[0].oldest)
-	}
-	if rate := a.Rate() * float64(view.Replicas); rate > 0 {
+	replicas = max(replicas, 1) // this one, even before its first heartbeat
+	view.Due, view.Pending, view.DeadLetters, view.Replicas = total.Due, total.Pending, &total.DeadLetters, &replicas
+	if rate := a.Rate() * float64(replicas); rate > 0 {
 		view.RatePerSecond = rate
 		view.DrainSeconds = int(math.Ceil(float64(toFire(total.Due, lanes, all, tenants)) / rate))
 	}
-	view.Priorities, view.Tenants = a.shareOut(ctx, lanes, all, tenants)
 	return view, nil
 }
 
@@ -291,13 +311,56 @@ func (a *api) findLanes(ctx context.Context, now time.Time) (found []laneBacklog
 	return found, len(tenants) <= most, nil
 }
 
-// countLanes counts the occurrences of lanes, those that have been due the longest first, until the cost is used up. Of
-// the other lanes it knows at most that they are not empty. Whole reports whether these are all lanes.
-func (a *api) countLanes(ctx context.Context, now time.Time) (all []laneBacklog, whole bool, err error) {
-	all, whole, err = a.findLanes(ctx, now)
-	if err != nil {
+// lanesOf are the lanes that some tenants can have.
+func lanesOf(tenants []string) (all []laneBacklog) {
+	for _, tenant := range tenants {
+		for _, p := range []job.Priority{job.PriorityDefault, job.PriorityHigh, job.PriorityNormal, job.PriorityLow} {
+			all = append(all, laneBacklog{Lane: job.Lane{Tenant: tenant, Priority: p}})
+		}
+	}
+	return all
+}
+
+// countLanes counts the occurrences of a scope's lanes that have any, those that have been due the longest first, until
+// the cost is used up. Of the other lanes it knows at most that they are not empty. Whole reports whether these are all
+// lanes.
+func (a *api) countLanes(
+	ctx context.Context, now time.Time, scope access.Scope,
+) (all []laneBacklog, whole bool, err error) {
+	if scope.All() {
+		if all, whole, err = a.findLanes(ctx, now); err == nil {
+			all, whole, err = a.countEach(ctx, now, all, whole)
+		}
+		return all, whole, err
+	}
+	if all, whole, err = a.countEach(ctx, now, lanesOf(scope.Tenants), true); err != nil {
 		return nil, false, err
 	}
+	for i := range all {
+		if all[i].Due == 0 {
+			continue
+		}
+		first, err := a.Inspector.Sample(ctx, all[i].Lane, time.Time{}, 1)
+		if err != nil {
+			return nil, false, err
+		}
+		if len(first) > 0 && !first[0].DueAt.After(now) {
+			all[i].oldest = first[0].DueAt
+		}
+	}
+	slices.SortFunc(all, func(a, b laneBacklog) int {
+		if a.oldest.IsZero() != b.oldest.IsZero() {
+			return a.oldest.Compare(b.oldest) * -1 // those of which nothing is due come last
+		}
+		return cmp.Or(a.oldest.Compare(b.oldest), job.CompareLanes(a.Lane, b.Lane))
+	})
+	return all, whole, nil
+}
+
+// countEach counts the occurrences of lanes, in their order, and leaves out those that have none.
+func (a *api) countEach(
+	ctx context.Context, now time.Time, all []laneBacklog, whole bool,
+) (counted []laneBacklog, _ bool, err error) {
 	rest := all
 	for left := mostEntries; len(rest) > 0 && left >= leastEntries; {
 		n := min(len(rest), left/leastEntries)

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/carillon-scheduler/carillon/access"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -25,12 +26,17 @@ type DestinationState struct {
 	Duration time.Duration
 }
 
-// destinationBacklog is the backlog of one destination in the whole store, with its state.
+// destinationBacklog is the backlog of one destination.
 type destinationBacklog struct {
 	Name string `json:"name"`
 	share
 	// Estimated tells that due and pending were estimated from a sample.
-	Estimated bool         `json:"estimated,omitzero"`
+	Estimated bool `json:"estimated,omitzero"`
+	*doing         // nil for a caller that may not see all tenants: others call the destination too
+}
+
+// doing is how a destination is doing, as it is answered.
+type doing struct {
 	InFlight  int          `json:"inFlight"`
 	Parked    int          `json:"parked"`
 	Failures  int          `json:"failures"`
@@ -38,10 +44,10 @@ type destinationBacklog struct {
 	Duration  job.Duration `json:"duration,omitzero"`
 }
 
-// destinationBacklogs splits the occurrences of lanes by destination, those with the most first. Unless all lanes are
-// given, a destination may have more.
+// destinationBacklogs splits the occurrences of lanes by destination, those with the most first. Unless all lanes of the
+// scope are given, a destination may have more.
 func (a *api) destinationBacklogs(
-	ctx context.Context, now time.Time, lanes []laneBacklog, whole bool,
+	ctx context.Context, now time.Time, lanes []laneBacklog, whole bool, scope access.Scope,
 ) ([]destinationBacklog, error) {
 	shares, exact, err := a.shareByDestination(ctx, now, lanes)
 	if err != nil {
@@ -52,21 +58,26 @@ func (a *api) destinationBacklogs(
 	}
 	exact = exact && whole
 	states := map[string]DestinationState{}
-	for _, s := range a.Destinations() {
-		states[s.Name] = s
-		shares.of(s.Name)
+	if scope.All() {
+		for _, s := range a.Destinations() {
+			states[s.Name] = s
+			shares.of(s.Name)
+		}
 	}
 	all := make([]destinationBacklog, 0, len(shares))
 	for name, has := range shares {
-		s := states[name]
-		all = append(all, destinationBacklog{
-			name, *has, !exact, s.InFlight, s.Parked, s.Failures,
-			instantText(s.OpenSince), job.Duration(s.Duration.Round(time.Millisecond)),
-		})
+		d := destinationBacklog{Name: name, share: *has, Estimated: !exact}
+		if s := states[name]; scope.All() {
+			d.doing = &doing{
+				s.InFlight, s.Parked, s.Failures, instantText(s.OpenSince), job.Duration(s.Duration.Round(time.Millisecond)),
+			}
+		}
+		all = append(all, d)
 	}
 	slices.SortFunc(all, func(a, b destinationBacklog) int {
-		return cmp.Or(cmp.Compare(b.Due, a.Due), cmp.Compare(b.Pending, a.Pending), cmp.Compare(b.Parked, a.Parked),
-			cmp.Compare(b.InFlight, a.InFlight), cmp.Compare(b.Failures, a.Failures), cmp.Compare(a.Name, b.Name))
+		x, y := states[a.Name], states[b.Name]
+		return cmp.Or(cmp.Compare(b.Due, a.Due), cmp.Compare(b.Pending, a.Pending), cmp.Compare(y.Parked, x.Parked),
+			cmp.Compare(y.InFlight, x.InFlight), cmp.Compare(y.Failures, x.Failures), cmp.Compare(a.Name, b.Name))
 	})
 	return all, nil
 }

@@ -62,7 +62,7 @@ func (a *api) postBatch(c *gin.Context) error {
 // the body any more.
 func (a *api) runBatch(c *gin.Context, items itemReader, results *resultWriter, body *batchBody) bool {
 	ctx, cancel := context.WithCancel(c.Request.Context())
-	common, chunks := itemCommon{a.tenant(c), traceOf(c.Request)}, make(chan chunk, 1)
+	common, chunks := itemCommon{who(c), traceOf(c.Request)}, make(chan chunk, 1)
 	var running sync.WaitGroup
 	running.Go(func() { a.readItems(ctx, common, items, chunks) })
 	defer func() {
@@ -79,6 +79,10 @@ func (a *api) runBatch(c *gin.Context, items itemReader, results *resultWriter, 
 				return false
 			}
 			if !ok {
+				return results.end() == nil
+			}
+			if err := a.readmit(ctx); err != nil {
+				results.add(failure(chunk.items[0].index, "", a.report(c.Request, err)))
 				return results.end() == nil
 			}
 			// Items that arrived while another chunk was stored count as submitted at its end.
@@ -120,8 +124,8 @@ type item struct {
 
 // itemCommon are the properties that all items of a batch share.
 type itemCommon struct {
-	tenant string
-	trace  job.Trace
+	by    *caller
+	trace job.Trace
 }
 
 // chunk is a group of items that are stored together.
@@ -183,7 +187,7 @@ func (a *api) checkItem(common itemCommon, raw []byte, it *item) {
 		if err != nil {
 			return nil, err
 		}
-		s, err := a.check(common.tenant, draft)
+		s, err := a.check(common.by, draft)
 		if err != nil {
 			return nil, err
 		}

@@ -10,8 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/getkin/kin-openapi/openapi3"
-
 	"github.com/carillon-scheduler/carillon/handlers"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
@@ -40,13 +38,11 @@ func (a *api) batch(media string, items ...string) []result {
 	}
 	got := a.call("POST", "/v1/jobs/batch", text, "Content-Type: "+media).want(200)
 	results := a.results(media, got.body)
-	stored := []json.RawMessage{}
 	for _, r := range results {
 		if r.Status < 400 {
-			stored = append(stored, json.RawMessage(items[r.Index]))
+			a.matches(a.spec.Components.Schemas["NewJob"], []byte(items[r.Index]))
 		}
 	}
-	a.matches(openapi3.NewSchemaRef("", &openapi3.Schema{Items: a.spec.Components.Schemas["NewJob"]}), []byte(encode(stored)))
 	return results
 }
 

@@ -76,7 +76,7 @@ func (a *api) commanded(c *gin.Context) (job.Name, error) {
 	if err := refuseConditions(c.Request); err != nil {
 		return job.Name{}, err
 	}
-	return job.Name{Tenant: a.tenant(c), Key: key}, a.refuseBody(c)
+	return job.Name{Tenant: who(c).tenant, Key: key}, a.refuseBody(c)
 }
 
 // triggered names the occurrence that was triggered.

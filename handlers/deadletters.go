@@ -103,7 +103,7 @@ func deadLetterItem(o job.Occurrence) []byte {
 
 // deadLetterFilter reads which dead letters a query means: those of one key, of a prefix, or all.
 func (a *api) deadLetterFilter(c *gin.Context, query url.Values) (store.DeadLetterFilter, error) {
-	filter := store.DeadLetterFilter{Tenant: a.tenant(c)}
+	filter := store.DeadLetterFilter{Tenant: who(c).tenant}
 	if query.Has("key") && query.Has("prefix") {
 		return filter, &parameterError{"prefix", "can't be combined with key; give one of them"}
 	}
@@ -171,7 +171,8 @@ func (a *api) oneDeadLetter(c *gin.Context, outcome store.DeadOutcome) (n int, e
 	}
 	ctx, cancel, _ := a.inTime(c.Request)
 	defer cancel()
-	if n, err = a.settleDead(ctx, a.tenant(c), []job.ID{id}, outcome); err == nil && n == 0 {
+	filter := store.DeadLetterFilter{Tenant: who(c).tenant, ID: id, Limit: 1, Brief: true}
+	if _, n, err = a.deadLetterSlice(ctx, filter, outcome); err == nil && n == 0 {
 		err = errNoDeadLetter
 	}
 	return n, err
@@ -201,6 +202,9 @@ func (a *api) manyDeadLetters(c *gin.Context, verb string, outcome store.DeadOut
 	filter.Limit, filter.Brief = sliceSize, true
 	asked := arrival(c.Request)
 	for over := asked.Add(store.Within); ; over = time.Now().Add(store.Within) {
+		if err := a.readmit(c.Request.Context()); err != nil {
+			return 0, err
+		}
 		ctx, cancel, _ := a.between(c.Request.Context(), asked, over)
 		ids, n, err := a.deadLetterSlice(ctx, filter, outcome)
 		cancel()

@@ -77,6 +77,11 @@ type Config struct {
 	Audit *audit.Log
 	// Metrics answers GET /metrics; nil answers that there is nothing.
 	Metrics http.Handler
+	// Auth makes out who asks, by the key or token of a request. Nil asks nobody: whoever reaches the API may do
+	// everything.
+	Auth access.Authenticator
+	// Keys are those that the API lists, creates, rotates and revokes. Nil makes them of Records.
+	Keys *access.Keys
 	// Registerer registers the API's own metrics. Nil has none.
 	Registerer prometheus.Registerer
 }
@@ -91,8 +96,9 @@ func New(config Config) http.Handler {
 func newEngine(config Config) *gin.Engine {
 	a := &api{
 		Config: config.withDefaults(), metrics: newMetrics(config.Registerer), recent: recent{turn: make(chan struct{}, 1)},
-		tenants: tenants.New(config.Records),
+		tenants: tenants.New(config.Records), anyone: access.Anyone(), wrong: newWrongKeys(),
 	}
+	a.Store = within{a.Store}
 	gin.SetMode(gin.ReleaseMode) // else gin prints each route to standard output
 	e := gin.New()
 	e.UseEscapedPath = true // so that an escaped slash is part of a key
@@ -112,14 +118,10 @@ func newEngine(config Config) *gin.Engine {
 	e.NoMethod(a.answer(noMethod))
 
 	for _, r := range a.routes() {
-		handle := a.answer(r.handle)
-		switch r.about {
-		case aboutItself:
-			e.Handle(r.method, r.path, handle)
-		case aboutTenant:
-			e.Handle(r.method, r.path, a.refuseTenant, handle)
-		case aboutAll:
-			e.Handle(r.method, r.path, a.refuseAnyTenant, handle)
+		if r.needs == access.Public {
+			e.Handle(r.method, r.path, a.answer(r.handle))
+		} else {
+			e.Handle(r.method, r.path, a.admit(r), a.answer(r.handle))
 		}
 	}
 	return e
@@ -135,14 +137,28 @@ type route struct {
 	handle func(*gin.Context) error
 }
 
-// subject is the extent of a route.
+// subject is the extent of a route: what the scope of whoever asks must have of it, and what it is narrowed to.
 type subject uint8
 
 const (
-	aboutItself subject = iota // the service itself
-	aboutTenant                // the tenant that a request acts for, see [tenantHeader]
-	aboutAll                   // all tenants, whoever asks
+	// aboutItself is about the service itself. It is open to all.
+	aboutItself subject = iota
+	// aboutJobs is about jobs of the tenant that a request acts for, see [subject.tenantOf]: those in the scope.
+	aboutJobs
+	// aboutTenant is about that tenant as a whole. A scope with a key prefix has no part of it.
+	aboutTenant
+	// aboutTenants is about tenants, or keys for them: those in the scope.
+	aboutTenants
+	// aboutWholeTenants is about tenants as a whole: those in the scope, which must have no key prefix.
+	aboutWholeTenants
+	// aboutEverything is about all tenants at once. The scope must have everything.
+	aboutEverything
 )
+
+// wholly tells whether a scope with a key prefix is too narrow.
+func (s subject) wholly() bool {
+	return s == aboutTenant || s == aboutWholeTenants || s == aboutEverything
+}
 
 // routes are all operations. openapi.yaml names the same permissions.
 func (a *api) routes() []route {
@@ -152,33 +168,40 @@ func (a *api) routes() []route {
 		{"GET", "/readyz", access.Public, aboutItself, a.ready},
 		{"GET", "/openapi.yaml", access.Public, aboutItself, specificationYAML},
 		{"GET", "/openapi.json", access.Public, aboutItself, specificationJSON},
-		{"GET", "/metrics", access.Read, aboutItself, a.showMetrics},
+		{"GET", "/metrics", access.Read, aboutEverything, a.showMetrics},
 
-		{"GET", "/v1/jobs", access.Read, aboutTenant, a.listJobs},
-		{"POST", "/v1/jobs", access.Submit, aboutTenant, a.postJob},
-		{"DELETE", "/v1/jobs", access.Submit, aboutTenant, a.cancelJobs},
-		{"POST", "/v1/jobs/batch", access.Submit, aboutTenant, a.postBatch},
-		{"GET", "/v1/jobs/:key", access.Read, aboutTenant, a.getJob},
-		{"PUT", "/v1/jobs/:key", access.Submit, aboutTenant, a.putJob},
-		{"PATCH", "/v1/jobs/:key", access.Submit, aboutTenant, a.patchJob},
-		{"DELETE", "/v1/jobs/:key", access.Submit, aboutTenant, a.cancelJob},
-		{"GET", "/v1/jobs/:key/preview", access.Read, aboutTenant, a.previewJob},
-		{"POST", "/v1/jobs/:key/pause", access.Operate, aboutTenant, a.pauseJob},
-		{"POST", "/v1/jobs/:key/resume", access.Operate, aboutTenant, a.resumeJob},
-		{"POST", "/v1/jobs/:key/trigger", access.Operate, aboutTenant, a.triggerJob},
-		{"POST", "/v1/preview", access.Read, aboutTenant, a.previewDraft},
+		{"GET", "/v1/jobs", access.Read, aboutJobs, a.listJobs},
+		{"POST", "/v1/jobs", access.Submit, aboutJobs, a.postJob},
+		{"DELETE", "/v1/jobs", access.Submit, aboutJobs, a.cancelJobs},
+		{"POST", "/v1/jobs/batch", access.Submit, aboutJobs, a.postBatch},
+		{"GET", "/v1/jobs/:key", access.Read, aboutJobs, a.getJob},
+		{"PUT", "/v1/jobs/:key", access.Submit, aboutJobs, a.putJob},
+		{"PATCH", "/v1/jobs/:key", access.Submit, aboutJobs, a.patchJob},
+		{"DELETE", "/v1/jobs/:key", access.Submit, aboutJobs, a.cancelJob},
+		{"GET", "/v1/jobs/:key/preview", access.Read, aboutJobs, a.previewJob},
+		{"POST", "/v1/jobs/:key/pause", access.Operate, aboutJobs, a.pauseJob},
+		{"POST", "/v1/jobs/:key/resume", access.Operate, aboutJobs, a.resumeJob},
+		{"POST", "/v1/jobs/:key/trigger", access.Operate, aboutJobs, a.triggerJob},
+		{"POST", "/v1/preview", access.Read, aboutJobs, a.previewDraft},
 
-		{"GET", "/v1/dead-letters", access.Read, aboutTenant, a.listDeadLetters},
-		{"DELETE", "/v1/dead-letters", access.Operate, aboutTenant, a.deleteDeadLetters},
-		{"POST", "/v1/dead-letters/redrive", access.Operate, aboutTenant, a.redriveMany},
-		{"POST", "/v1/dead-letters/:id/redrive", access.Operate, aboutTenant, a.redriveOne},
-		{"DELETE", "/v1/dead-letters/:id", access.Operate, aboutTenant, a.deleteDeadLetter},
+		{"GET", "/v1/dead-letters", access.Read, aboutJobs, a.listDeadLetters},
+		{"DELETE", "/v1/dead-letters", access.Operate, aboutJobs, a.deleteDeadLetters},
+		{"POST", "/v1/dead-letters/redrive", access.Operate, aboutJobs, a.redriveMany},
+		{"POST", "/v1/dead-letters/:id/redrive", access.Operate, aboutJobs, a.redriveOne},
+		{"DELETE", "/v1/dead-letters/:id", access.Operate, aboutJobs, a.deleteDeadLetter},
 
-		{"GET", "/v1/tenants", access.Read, aboutAll, a.listTenants},
-		{"GET", "/v1/tenants/:tenant", access.Read, aboutAll, a.getTenant},
-		{"PUT", "/v1/tenants/:tenant", access.Operate, aboutAll, a.putTenant},
-		{"DELETE", "/v1/tenants/:tenant", access.Operate, aboutAll, a.resetTenant},
-		{"GET", "/v1/backlog", access.Read, aboutAll, a.getBacklog},
+		{"GET", "/v1/tenants", access.Read, aboutTenants, a.listTenants},
+		{"GET", "/v1/tenants/:tenant", access.Read, aboutTenants, a.getTenant},
+		{"PUT", "/v1/tenants/:tenant", access.Operate, aboutWholeTenants, a.putTenant},
+		{"DELETE", "/v1/tenants/:tenant", access.Operate, aboutWholeTenants, a.resetTenant},
+
+		{"GET", "/v1/keys", access.Administer, aboutTenants, unkept(a.listKeys)},
+		{"POST", "/v1/keys", access.Administer, aboutTenants, unkept(a.createKey)},
+		{"GET", "/v1/keys/:id", access.Administer, aboutTenants, unkept(a.getKey)},
+		{"DELETE", "/v1/keys/:id", access.Administer, aboutTenants, unkept(a.revokeKey)},
+		{"POST", "/v1/keys/:id/rotate", access.Administer, aboutTenants, unkept(a.rotateKey)},
+
+		{"GET", "/v1/backlog", access.Read, aboutWholeTenants, a.getBacklog},
 	}
 }
 
@@ -204,6 +227,9 @@ func (c Config) withDefaults() Config {
 	if c.Replicas == nil {
 		c.Replicas = func(context.Context, time.Time) (int, error) { return 1, nil }
 	}
+	if c.Keys == nil {
+		c.Keys = access.NewKeys(c.Records)
+	}
 	if c.Clock == nil {
 		c.Clock = &clock.Clock{}
 	}
@@ -222,6 +248,8 @@ type api struct {
 	metrics *metrics
 	recent  recent
 	tenants *tenants.Tenants
+	anyone  access.Principal
+	wrong   *wrongKeys
 }
 
 // answer makes a gin handler of one that answers its errors as a problem.
@@ -236,31 +264,15 @@ func (a *api) answer(handle func(*gin.Context) error) gin.HandlerFunc {
 // now is the present time, as whole milliseconds.
 func (a *api) now() time.Time { return a.Now().UTC().Truncate(time.Millisecond) }
 
-// tenantHeader names the tenant that a request acts for; without it that is [job.DefaultTenant].
+// tenantHeader names the tenant that a request acts for. Without it that is [job.DefaultTenant], or the one tenant that
+// a key is for.
 const tenantHeader = "Carillon-Tenant"
-
-// tenant is the one that a request acts for.
-func (a *api) tenant(c *gin.Context) string {
-	if named := c.Request.Header[tenantHeader]; len(named) > 0 {
-		return named[0]
-	}
-	return job.DefaultTenant
-}
-
-// refuseTenant refuses a request that does not name one tenant properly.
-func (a *api) refuseTenant(c *gin.Context) {
-	named := c.Request.Header[tenantHeader]
-	if len(named) == 0 || len(named) == 1 && job.ValidTenant(named[0]) {
-		return
-	}
-	a.writeProblem(c, &parameterError{tenantHeader, tenantRule})
-	c.Abort()
-}
 
 var (
 	tenantNames = fmt.Sprintf("1 to %d letters (a to z, A to Z), digits, dots, underscores and hyphens",
 		job.MaxTenantBytes)
-	tenantRule = fmt.Sprintf("must name one tenant, by %s; without the header it is %q", tenantNames, job.DefaultTenant)
+	tenantRule = fmt.Sprintf("must name one tenant, by %s; without the header it is %q, or the one of a key for one tenant",
+		tenantNames, job.DefaultTenant)
 )
 
 // wakeTenant tells that something of a tenant is due, in whichever lane.

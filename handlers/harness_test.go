@@ -9,15 +9,12 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/getkin/kin-openapi/openapi3"
-	"github.com/getkin/kin-openapi/openapi3filter"
-	"github.com/getkin/kin-openapi/routers"
 
 	"github.com/carillon-scheduler/carillon/callbacks"
 	"github.com/carillon-scheduler/carillon/handlers"
@@ -192,106 +189,6 @@ func (a *api) call(method, path, body string, headers ...string) answer {
 	return got
 }
 
-// conforms checks an exchange against the specification: the answer always, the request if it was accepted.
-func (a *api) conforms(request *http.Request, body string, got answer) {
-	a.Helper()
-	path, parameters := a.specPath(request.URL)
-	operation := (*openapi3.Operation)(nil)
-	if path != "" {
-		operation = a.spec.Paths.Value(path).GetOperation(request.Method)
-	}
-	if operation == nil { // 404 and 405 of what is not there, HEAD and OPTIONS
-		if got.status >= 400 && request.Method != http.MethodHead {
-			a.isProblem(got)
-		}
-		return
-	}
-	if got.status >= 400 {
-		a.isProblem(got)
-	}
-	input := &openapi3filter.RequestValidationInput{
-		Request:     request.Clone(context.Background()),
-		PathParams:  parameters,
-		QueryParams: request.URL.Query(),
-		Route: &routers.Route{
-			Spec: a.spec, Path: path, PathItem: a.spec.Paths.Value(path), Method: request.Method, Operation: operation,
-		},
-		Options: &openapi3filter.Options{IncludeResponseStatus: true, RejectWhenRequestBodyNotSpecified: true},
-	}
-	if path == "/v1/jobs/batch" { // a batch that is broken in part is accepted in part
-		input.Options.ExcludeRequestBody = body == "" || bytes.Contains(got.body, []byte(`"title":`))
-	}
-	if request.Header.Get("Content-Type") == "" { // then nothing is specified but that it may be so
-		input.Options.ExcludeRequestBody = true
-	}
-	input.Request.Body = io.NopCloser(strings.NewReader(body))
-	if body == "" {
-		input.Request.Body = http.NoBody
-	}
-	if err := openapi3filter.ValidateRequest(context.Background(), input); err != nil && got.status < 400 {
-		a.Errorf("%s %s was answered with %d, but the specification refuses it: %v", request.Method, request.URL, got.status, err)
-	}
-	output := &openapi3filter.ResponseValidationInput{
-		RequestValidationInput: input, Status: got.status, Header: got.header, Options: input.Options,
-	}
-	output.SetBodyBytes(got.body)
-	if err := openapi3filter.ValidateResponse(context.Background(), output); err != nil {
-		a.Errorf("%s %s: the answer is not as specified: %v\n%s", request.Method, request.URL, err, got.body)
-	}
-}
-
-// isProblem checks that an answer is a problem document whose status is the answer's.
-func (a *api) isProblem(got answer) {
-	a.Helper()
-	if media := got.header.Get("Content-Type"); media != "application/problem+json" {
-		a.Fatalf("status %d has Content-Type %q: %s", got.status, media, got.body)
-	}
-	a.matches(a.spec.Components.Schemas["Problem"], got.body)
-	if p := got.problem(); p.Status != got.status {
-		a.Errorf("status %d has a problem with status %d", got.status, p.Status)
-	}
-}
-
-// matches checks a document against a schema of the specification.
-func (a *api) matches(schema *openapi3.SchemaRef, document []byte) {
-	a.Helper()
-	var v any
-	if err := json.Unmarshal(document, &v); err != nil {
-		a.Fatalf("not JSON: %v: %s", err, document)
-	}
-	if err := schema.Value.VisitJSON(v, openapi3.EnableJSONSchema2020()); err != nil {
-		a.Errorf("not as specified (%s): %v: %s", schema.Ref, err, document)
-	}
-}
-
-// specPath finds the specification's path for a URL, static segments before parameters.
-func (a *api) specPath(u *url.URL) (path string, parameters map[string]string) {
-	segments := strings.Split(u.EscapedPath(), "/")
-	for _, candidate := range slices.Backward(a.spec.Paths.InMatchingOrder()) {
-		found, ok := map[string]string{}, true
-		parts := strings.Split(candidate, "/")
-		if len(parts) != len(segments) {
-			continue
-		}
-		for i, part := range parts {
-			switch {
-			case strings.HasPrefix(part, "{") && segments[i] != "":
-				value, err := url.PathUnescape(segments[i])
-				if err != nil {
-					a.Fatal(err)
-				}
-				found[strings.Trim(part, "{}")] = value
-			case part != segments[i]:
-				ok = false
-			}
-		}
-		if ok && (path == "" || len(found) < len(parameters)) {
-			path, parameters = candidate, found
-		}
-	}
-	return path, parameters
-}
-
 // want checks the status.
 func (g answer) want(status int) answer {
 	g.api.Helper()
@@ -425,11 +322,4 @@ func (l *lockedBuffer) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.b.String()
-}
-
-func TestMain(m *testing.M) {
-	for _, media := range []string{"application/x-ndjson", "application/jsonl"} {
-		openapi3filter.RegisterBodyDecoder(media, openapi3filter.PlainBodyDecoder)
-	}
-	m.Run()
 }

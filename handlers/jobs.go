@@ -35,7 +35,7 @@ func (a *api) getJob(c *gin.Context) error {
 	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTime)
 	defer cancel()
 	now := a.now()
-	status, err := a.readableJob(ctx, job.Name{Tenant: a.tenant(c), Key: key}, now)
+	status, err := a.readableJob(ctx, job.Name{Tenant: who(c).tenant, Key: key}, now)
 	if err != nil {
 		return err
 	}
@@ -92,7 +92,7 @@ func (a *api) listJobs(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	filter := store.JobFilter{Tenant: a.tenant(c)}
+	filter := store.JobFilter{Tenant: who(c).tenant}
 	if query.Get("prefix") != "" { // an empty one is that of all jobs
 		if filter.Prefix, err = keyParameter(query, "prefix"); err != nil {
 			return err
@@ -187,7 +187,7 @@ func (a *api) cancelJob(c *gin.Context) error {
 	}
 	ctx, cancel, newer := a.inTime(c.Request)
 	defer cancel()
-	name, now := job.Name{Tenant: a.tenant(c), Key: key}, a.now()
+	name, now := job.Name{Tenant: who(c).tenant, Key: key}, a.now()
 	status, err := store.ReadJob(ctx, a.Store, name)
 	if err != nil && !errors.Is(err, store.ErrNotFound) {
 		return err
@@ -228,9 +228,12 @@ func (a *api) cancelJobs(c *gin.Context) error {
 	}
 	var answer cancelledJobs
 	// Also what was redriven and whose job is gone.
-	filter := store.JobFilter{Tenant: a.tenant(c), Prefix: prefix, Limit: sliceSize, Standalone: true}
+	filter := store.JobFilter{Tenant: who(c).tenant, Prefix: prefix, Limit: sliceSize, Standalone: true}
 	asked := arrival(c.Request)
 	for over := asked.Add(store.Within); ; over = time.Now().Add(store.Within) {
+		if err := a.readmit(c.Request.Context()); err != nil {
+			return err
+		}
 		ctx, cancel, newer := a.between(c.Request.Context(), asked, over)
 		names, sum, err := a.cancelSlice(ctx, newer, filter)
 		cancel()

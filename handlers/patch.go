@@ -33,7 +33,7 @@ func (a *api) patchJob(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	name := job.Name{Tenant: a.tenant(c), Key: key}
+	name := job.Name{Tenant: who(c).tenant, Key: key}
 	ctx, cancel, newer := a.inTime(c.Request)
 	defer cancel()
 	for range maxRounds {
@@ -98,7 +98,7 @@ func (a *api) patch(
 	if draft.Key != present.Key {
 		return accepted{}, job.InvalidField("/key", fmt.Sprintf("must stay %q: a job can't change its key", present.Key))
 	}
-	s, err := a.check(present.Tenant, draft)
+	s, err := a.check(callerOf(ctx), draft)
 	if err != nil {
 		return accepted{}, err
 	}

@@ -1,6 +1,7 @@
 package handlers
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -32,7 +33,7 @@ func (a *api) previewJob(c *gin.Context) error {
 	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTime)
 	defer cancel()
 	now := a.now()
-	status, err := a.readableJob(ctx, job.Name{Tenant: a.tenant(c), Key: key}, now)
+	status, err := a.readableJob(ctx, job.Name{Tenant: who(c).tenant, Key: key}, now)
 	if err != nil {
 		return err
 	}
@@ -57,7 +58,7 @@ func (a *api) previewDraft(c *gin.Context) error {
 	if err != nil {
 		return withoutCallback(draft, err)
 	}
-	j, err := a.checkPreview(a.tenant(c), draft)
+	j, err := a.checkPreview(who(c), draft)
 	if err != nil {
 		return err
 	}
@@ -91,19 +92,20 @@ func withoutCallback(draft job.Draft, err error) error {
 }
 
 // checkPreview makes a draft a job, with a key and a callback that only fill their places if it has none.
-func (a *api) checkPreview(tenant string, draft job.Draft) (job.Job, error) {
-	if draft.Key == "" {
-		draft.Key = "preview"
-	}
+func (a *api) checkPreview(by *caller, draft job.Draft) (job.Job, error) {
+	draft.Key = cmp.Or(draft.Key, by.Scope.KeyPrefix, "preview")
 	if draft.Callback != nil {
-		s, err := a.check(tenant, draft)
+		s, err := a.check(by, draft)
 		if err != nil {
 			return job.Job{}, err
 		}
 		return s.job, nil
 	}
+	if !by.Scope.HasKey(draft.Key) {
+		return job.Job{}, beyond(by.Scope)
+	}
 	draft.Callback = &job.CallbackDraft{Type: "none", Data: jsontext.Value("null")}
-	return draft.Job(tenant, a.Limits)
+	return draft.Job(by.tenant, a.Limits)
 }
 
 // preview lists the next instants of a schedule.

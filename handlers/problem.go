@@ -12,6 +12,7 @@ import (
 
 	"github.com/gin-gonic/gin"
 
+	"github.com/carillon-scheduler/carillon/access"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
 )
@@ -80,6 +81,9 @@ func problemOf(err error) (p problem, hidden bool) {
 			fmt.Sprintf("at most %d bytes are allowed (--max-body)", e.Limit)), false
 	}
 	switch {
+	case errors.Is(err, access.ErrUnauthenticated):
+		return newProblem(http.StatusUnauthorized,
+			"the key or token is not valid: it is misspelled or unknown, or it has expired or was revoked"), false
 	case errors.Is(err, store.ErrNotFound):
 		return newProblem(http.StatusNotFound, "there is no job with this key"), false
 	case errors.Is(err, store.ErrPrecondition):

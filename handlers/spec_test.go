@@ -197,11 +197,7 @@ func TestCallbackDataAsSpecified(t *testing.T) {
 		if (err == nil) != taken {
 			t.Errorf("%s: it is taken: %t, want %t: %v", callback, err == nil, taken, err)
 		}
-		var v any
-		if err := json.Unmarshal([]byte(callback), &v); err != nil {
-			t.Fatal(err)
-		}
-		err = a.spec.Components.Schemas["Callback"].Value.VisitJSON(v, openapi3.EnableJSONSchema2020())
+		err = a.schemaConforms(a.spec.Components.Schemas["Callback"], []byte(callback))
 		if (err == nil) != taken {
 			t.Errorf("%s: the specification takes it: %t, want %t: %v", callback, err == nil, taken, err)
 		}

@@ -49,7 +49,7 @@ func (a *api) put(c *gin.Context, key string) error {
 		draft.Key = key
 	}
 	auditOf(c).Key = draft.Key
-	s, err := a.check(a.tenant(c), draft)
+	s, err := a.check(who(c), draft)
 	if err != nil {
 		return err
 	}
@@ -77,9 +77,12 @@ type submission struct {
 	newer store.Span
 }
 
-// check makes a draft a submission. The error is a [*job.Invalid].
-func (a *api) check(tenant string, draft job.Draft) (*submission, error) {
-	j, err := draft.Job(tenant, a.Limits)
+// check makes a draft a submission. The error is a [*job.Invalid], or that of a job which is beyond the caller's scope.
+func (a *api) check(by *caller, draft job.Draft) (*submission, error) {
+	if !by.Scope.HasKey(draft.Key) {
+		return nil, beyond(by.Scope)
+	}
+	j, err := draft.Job(by.tenant, a.Limits)
 	if err != nil {
 		return nil, err
 	}

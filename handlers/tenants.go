@@ -10,6 +10,7 @@ import (
 
 	"github.com/gin-gonic/gin"
 
+	"github.com/carillon-scheduler/carillon/access"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
 )
@@ -45,7 +46,7 @@ func (a *api) prioritiesOf(ctx context.Context, tenants []job.Tenant) []job.Prio
 	return priorities
 }
 
-// listTenants answers with a page of tenants, by name.
+// listTenants answers with a page of the tenants that are in the caller's scope, by name.
 func (a *api) listTenants(c *gin.Context) error {
 	query, err := readQuery(c.Request, "limit", "cursor")
 	if err != nil {
@@ -61,7 +62,7 @@ func (a *api) listTenants(c *gin.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTime)
 	defer cancel()
-	tenants, err := a.tenants.List(ctx, after, limit+1)
+	tenants, err := a.tenantsIn(ctx, who(c).Scope, after, limit+1)
 	if err != nil {
 		return err
 	}
@@ -75,6 +76,16 @@ func (a *api) listTenants(c *gin.Context) error {
 		items[i] = mustEncode(view)
 	}
 	return writePage(c, items, nextCursor)
+}
+
+// tenantsIn reads up to limit of the known tenants that are in a scope and whose names sort after a name, in order.
+func (a *api) tenantsIn(ctx context.Context, scope access.Scope, after string, limit int) ([]job.Tenant, error) {
+	if scope.All() {
+		return a.tenants.List(ctx, after, limit)
+	}
+	names := slices.DeleteFunc(slices.Clone(scope.Tenants), func(name string) bool { return name <= after })
+	tenants, err := a.tenants.Named(ctx, names)
+	return tenants[:min(limit, len(tenants))], err
 }
 
 // getTenant answers with one tenant.
@@ -100,6 +111,9 @@ func (a *api) putTenant(c *gin.Context) error {
 	}
 	if err := refuseConditions(c.Request); err != nil {
 		return err
+	}
+	if !who(c).Scope.HasTenant(name) {
+		return &statusError{http.StatusForbidden, "yours is not a key for this tenant"}
 	}
 	body, err := a.readJSON(c)
 	if err != nil {
@@ -155,7 +169,11 @@ func (a *api) setTenant(
 var errNoTenant = &statusError{http.StatusNotFound,
 	"this tenant is not known: nobody has submitted a job of it, or made settings for it"}
 
+// knownTenant reads a tenant that is in the caller's scope.
 func (a *api) knownTenant(ctx context.Context, name string) (job.Tenant, error) {
+	if !callerOf(ctx).Scope.HasTenant(name) {
+		return job.Tenant{}, errNoTenant
+	}
 	t, err := a.tenants.Tenant(ctx, name)
 	if errors.Is(err, store.ErrNotFound) {
 		return t, errNoTenant
@@ -171,15 +189,6 @@ func tenantInPath(c *gin.Context) (string, error) {
 	}
 	_, err = readQuery(c.Request)
 	return name, err
-}
-
-// refuseAnyTenant refuses a request that names a tenant where all of them are what it is about: a proxy that names one
-// for whoever asks keeps its clients from the others by that.
-func (a *api) refuseAnyTenant(c *gin.Context) {
-	if err := refuseHeaders(c.Request, tenantHeader); err != nil {
-		a.writeProblem(c, err)
-		c.Abort()
-	}
 }
 
 // meetAndPut puts jobs once the store knows their tenants: not after that, since a replica that died in between would

@@ -76,7 +76,7 @@ func (d *deadlines) remove(id string, at time.Time) {
 // late tells whether a request has a record whose deadline is over, by more than records may come behind others anyway.
 func (d *deadlines) late(request []byte) bool {
 	const keyAt = 4 // behind the request's size
-	if len(request) < keyAt+2 || int16(binary.BigEndian.Uint16(request[keyAt:])) != int16(kmsg.Produce) {
+	if len(request) < keyAt+2 || binary.BigEndian.Uint16(request[keyAt:]) != uint16(kmsg.Produce) {
 		return false
 	}
 	now := time.Now()

@@ -66,7 +66,7 @@ func (c *callback) partition() int32 {
 	if c.Partition == nil {
 		return byKey
 	}
-	return int32(*c.Partition)
+	return int32(*c.Partition) //nolint:gosec // it was checked to be one
 }
 
 // newRecord makes the record of an attempt. Without a payload its value is null, as for a deletion from a compacted

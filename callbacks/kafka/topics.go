@@ -138,7 +138,7 @@ func (s *Sender) askFor(ctx context.Context, x *session, name string) (int32, er
 		}
 		err = kerr.ErrorForCode(resp.Topics[0].ErrorCode)
 		if err == nil {
-			return int32(len(resp.Topics[0].Partitions)), nil
+			return int32(len(resp.Topics[0].Partitions)), nil //nolint:gosec // as the protocol counts them
 		}
 		missing := errors.Is(err, kerr.UnknownTopicOrPartition) || errors.Is(err, kerr.LeaderNotAvailable)
 		creating := s.options.AutoCreateTopics && missing

@@ -105,11 +105,7 @@ func TestKill(t *testing.T) {
 		if distinct != 300 {
 			t.Errorf("%d of 300 were delivered", distinct)
 		}
-		for _, id := range twice {
-			if !held[id] {
-				t.Errorf("%s came twice and was not held by the replica that was killed", id)
-			}
-		}
+		c.cameTwice(twice, held)
 		c.noDeadLetters()
 	})
 }
@@ -132,11 +128,7 @@ func TestStall(t *testing.T) {
 		if distinct != 200 {
 			t.Errorf("%d of 200 were delivered", distinct)
 		}
-		for _, id := range twice { // sent just before it was stopped, and never settled
-			if !held[id] {
-				t.Errorf("%s came twice and was not held by the replica that was stopped", id)
-			}
-		}
+		c.cameTwice(twice, held) // sent just before it was stopped, and never settled
 	})
 }
 

@@ -59,7 +59,7 @@ func listening(t *testing.T) net.Listener {
 func startFails(t *testing.T, options []string, code int, want ...string) {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
-	if got := run(append([]string{"serve", "--listen=203.0.113.1:1"}, options...), &stdout, &stderr); got != code {
+	if got := run(append([]string{"serve", "--listen=203.0.113.1:1", "--insecure-no-auth-beyond-loopback"}, options...), &stdout, &stderr); got != code {
 		t.Errorf("exit code %d, want %d", got, code)
 	}
 	for _, w := range want {

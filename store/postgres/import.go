@@ -173,7 +173,7 @@ func (c *importColumns) add(o *job.Occurrence) {
 		tenant, key = &o.Name.Tenant, &o.Name.Key
 	}
 	c.revision, c.tenant, c.key = append(c.revision, keptUnder(o.Revision)), append(c.tenant, tenant), append(c.key, key)
-	c.position, c.attempt = append(c.position, int32(o.Position)), append(c.attempt, int32(o.Attempt))
+	c.position, c.attempt = append(c.position, column4(o.Position)), append(c.attempt, column4(o.Attempt))
 	c.step, c.subscriber = append(c.step, step), append(c.subscriber, subscriber)
 	c.timestamp, c.dueAt = append(c.timestamp, o.Timestamp.UnixMilli()), append(c.dueAt, millis(o.DueAt))
 	c.scheduledAt, c.failedAt = append(c.scheduledAt, millis(o.ScheduledAt)), append(c.failedAt, millis(o.FailedAt))

@@ -322,7 +322,7 @@ type carryColumns struct {
 func (c *carryColumns) add(from pgtype.UUID, p *store.Put, o *store.Carried) {
 	step, subscriber := partColumns(o.As.Part)
 	c.from, c.id = append(c.from, from), append(c.id, uuid(o.ID))
-	c.revision, c.position = append(c.revision, revisionOf(p.Job.Revision)), append(c.position, int32(o.As.Position))
+	c.revision, c.position = append(c.revision, revisionOf(p.Job.Revision)), append(c.position, column4(o.As.Position))
 	c.step, c.subscriber = append(c.step, step), append(c.subscriber, subscriber)
 	c.lane, c.now = append(c.lane, o.As.Lane().String()), append(c.now, p.Now.UnixMilli())
 }
@@ -486,7 +486,7 @@ func (c *occurrenceColumns) add(o *job.Occurrence) {
 	c.timestamp, c.dueAt = append(c.timestamp, o.Timestamp.UnixMilli()), append(c.dueAt, o.DueAt.UnixMilli())
 	c.lane = append(c.lane, o.Lane().String())
 	step, subscriber := partColumns(o.Part)
-	c.position, c.step = append(c.position, int32(o.Position)), append(c.step, step)
+	c.position, c.step = append(c.position, column4(o.Position)), append(c.step, step)
 	c.subscriber = append(c.subscriber, subscriber)
 }
 
@@ -499,12 +499,15 @@ func (c *occurrenceColumns) insert(t *transaction) {
 		c.revision, c.id, c.lane, c.position, c.step, c.subscriber, c.timestamp, c.dueAt)
 }
 
+// column4 is a number as a column of four bytes has it. All numbers of a job are bounded far below that.
+func column4(n int) int32 { return int32(n) } //nolint:gosec // see above
+
 // partColumns is an occurrence's part as it is stored.
 func partColumns(p *job.Part) (step *int32, subscriber *string) {
 	if p == nil {
 		return nil, nil
 	}
-	index := int32(p.Step)
+	index := column4(p.Step)
 	return &index, nullable(p.Subscriber)
 }
 

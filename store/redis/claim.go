@@ -151,12 +151,12 @@ func (c *claiming) sort() {
 
 // readTaken reads what claim.lua answers of the claimed.
 func readTaken(answer list) []store.Claimed {
-	ids, records, before := answer.list(0), answer.list(1), answer.list(3)
-	targets := readTargets(ids, records, answer.list(5))
+	ids, lines, before := answer.list(0), answer.list(1), answer.list(3)
+	targets := readTargets(ids, lines, answer.list(5))
 	taken := make([]store.Claimed, len(ids))
 	for i := range taken {
 		c := &taken[i]
-		c.Occurrence, c.Fault = decodeOccurrence(ids.text(i), records.text(i))
+		c.Occurrence, c.Fault = decodeOccurrence(ids.text(i), lines.text(i))
 		c.Attempt = 1
 		t := targets[i]
 		if c.Target = t.Target; c.Fault == nil {
@@ -184,7 +184,7 @@ type target struct {
 
 // readTargets returns each claimed occurrence's target. The targets in answer are in the order in which the occurrences
 // first refer to them. Each is decoded once, however many occurrences share it.
-func readTargets(ids, records, answer list) []*target {
+func readTargets(ids, lines, answer list) []*target {
 	all := make([]target, len(answer))
 	for i := range all {
 		all[i].Target, all[i].fault = decodeTarget(answer.text(i))
@@ -197,7 +197,7 @@ func readTargets(ids, records, answer list) []*target {
 			targets[i] = &all[i]
 			continue
 		}
-		owner, name := ids.text(i), recordOwner(records.text(i))
+		owner, name := ids.text(i), lineOwner(lines.text(i))
 		if name != "" {
 			owner = name
 		}
@@ -231,7 +231,7 @@ func (s *Store) putBack(ctx context.Context, p store.ClaimParams, shard int, asi
 			dueAt = store.PutBackUnexpanded(p.Now)
 		default:
 			if dueAt, drop = store.PutBack(o.Revision, p.Now); err != nil {
-				dueAt = p.Now.Add(time.Hour) // its record is damaged; it is kept for an operator to examine
+				dueAt = p.Now.Add(time.Hour) // its line is damaged; it is kept for an operator to examine
 			}
 		}
 		if drop {

@@ -11,7 +11,7 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// shardKeys are the keys of a shard, in the order that records.lua gives, but for those of its lanes, see [set]. The
+// shardKeys are the keys of a shard, in the order that prelude.lua gives, but for those of its lanes, see [set]. The
 // number in braces decides in which slot of a cluster they are
 // (https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/#hash-tags).
 func shardKeys(prefix string, i int) []any {
@@ -39,8 +39,8 @@ const (
 // shardOf is the shard of a job's documents.
 func (s *Store) shardOf(n job.Name) int {
 	h := fnv.New64a()
-	_, _ = h.Write([]byte(jobField(n))) // it has no error
-	return int(h.Sum64() % uint64(len(s.shards)))
+	_, _ = h.Write([]byte(jobField(n)))           // it has no error
+	return int(h.Sum64() % uint64(len(s.shards))) //nolint:gosec // it is less than the number of shards
 }
 
 // separator ends the tenant in a job's name, and the name in what follows it. No tenant or key has a control character
@@ -106,7 +106,7 @@ func decodeTarget(text string) (t job.Target, err error) {
 	return t, err
 }
 
-// encodeOccurrence writes what of an occurrence never changes, as records.lua says.
+// encodeOccurrence writes what of an occurrence never changes, as prelude.lua says.
 func encodeOccurrence(o *job.Occurrence) string {
 	b := make([]byte, 0, 128)
 	b = append(append(b, o.Revision...), ' ')
@@ -126,7 +126,7 @@ func appendPlace(b []byte, o *job.Occurrence) []byte {
 	return append(b, o.Part.Subscriber...)
 }
 
-// encodeHeir writes what an occurrence that is carried over is to be, as a mark has it, see records.lua.
+// encodeHeir writes what an occurrence that is carried over is to be, as a mark has it, see prelude.lua.
 func encodeHeir(as *job.Occurrence) string {
 	return string(appendPlace([]byte(as.Priority.Code()), as))
 }
@@ -134,12 +134,12 @@ func encodeHeir(as *job.Occurrence) string {
 // priorities are the codes of all of them.
 const priorities = "hnl"
 
-// decodeOccurrence reads an occurrence's id and record. What of it could be read is answered with the error too.
-func decodeOccurrence(id, record string) (o job.Occurrence, err error) {
+// decodeOccurrence reads an occurrence's id and line. What of it could be read is answered with the error too.
+func decodeOccurrence(id, line string) (o job.Occurrence, err error) {
 	if o.ID, err = job.ParseID(id); err != nil {
 		return o, err
 	}
-	revision, rest, hasRevision := strings.Cut(record, " ")
+	revision, rest, hasRevision := strings.Cut(line, " ")
 	tenant, rest, hasTenant := strings.Cut(rest, separator)
 	key, rest, hasKey := strings.Cut(rest, separator)
 	instant, rest, hasInstant := strings.Cut(rest, " ")
@@ -151,24 +151,24 @@ func decodeOccurrence(id, record string) (o job.Occurrence, err error) {
 	place, placeErr := strconv.Atoi(position)
 	whole := hasRevision && hasTenant && hasKey && hasInstant && hasPosition && hasStep
 	if err != nil || placeErr != nil || !whole {
-		return o, fmt.Errorf("the stored occurrence %s can't be understood: %.80q", id, record)
+		return o, fmt.Errorf("the stored occurrence %s can't be understood: %.80q", id, line)
 	}
 	o.Name = job.Name{Tenant: tenant, Key: key}
 	o.Revision, o.Timestamp, o.Position = job.Revision(revision), time.UnixMilli(at).UTC(), place
 	if step != "-" {
 		n, err := strconv.Atoi(step)
 		if err != nil {
-			return o, fmt.Errorf("the stored occurrence %s can't be understood: %.80q", id, record)
+			return o, fmt.Errorf("the stored occurrence %s can't be understood: %.80q", id, line)
 		}
 		o.Part = &job.Part{Step: n, Subscriber: subscriber}
 	}
 	return o, nil
 }
 
-// recordOwner is the name of the job that the occurrence of a record is of, as the scripts know it; empty if it stands
-// on its own, or the record is damaged.
-func recordOwner(record string) string {
-	revision, rest, _ := strings.Cut(record, " ")
+// lineOwner is the name of the job that the occurrence of a line is of, as the scripts know it; empty if it stands
+// on its own, or the line is damaged.
+func lineOwner(line string) string {
+	revision, rest, _ := strings.Cut(line, " ")
 	tenant, key, _ := strings.Cut(rest, separator)
 	end := strings.Index(key, separator)
 	if revision == "" || end < 0 {
@@ -187,7 +187,7 @@ func setAttempts(o *job.Occurrence, attempts string) {
 	o.Attempt, o.ScheduledAt, o.Token = l.number(0), l.millis(1), l.text(2)
 }
 
-// encodeCounts writes what a job counts, as records.lua says.
+// encodeCounts writes what a job counts, as prelude.lua says.
 func encodeCounts(j *job.Job) string {
 	return fmt.Sprintf("%d:%d:%d:%s", j.Missed, j.Planned, j.Failed, j.Trouble.Encode())
 }
@@ -206,7 +206,7 @@ func decodeCounts(j *job.Job, text string) (err error) {
 	return err
 }
 
-// decodeState reads a job's state, as records.lua says, and what is next of it: an id, or nothing.
+// decodeState reads a job's state, as prelude.lua says, and what is next of it: an id, or nothing.
 func decodeState(name, state, next string) (s store.JobStatus, err error) {
 	fields := strings.SplitN(state, " ", 11)
 	if len(fields) != 11 {

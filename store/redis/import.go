@@ -12,10 +12,10 @@ import (
 // Import implements [store.Transfer]. It inserts each job by a script, and then the occurrences of each shard by
 // scripts of bounded size. It leaves out occurrences that don't match their job, because the job changed during the
 // export.
-func (s *Store) Import(ctx context.Context, records []store.Document) (inserted int, err error) {
+func (s *Store) Import(ctx context.Context, documents []store.Document) (inserted int, err error) {
 	var jobs []call
 	var names []job.Name
-	for _, r := range records {
+	for _, r := range documents {
 		if err := storable(r); err != nil {
 			return 0, err
 		}
@@ -37,11 +37,11 @@ func (s *Store) Import(ctx context.Context, records []store.Document) (inserted 
 	if err != nil {
 		return inserted, err
 	}
-	n, err := s.sum(ctx, s.importCalls(records))
+	n, err := s.sum(ctx, s.importCalls(documents))
 	return inserted + n, err
 }
 
-// storable refuses a document that would not read back as it was written, see records.lua. No store exports such a
+// storable refuses a document that would not read back as it was written, see prelude.lua. No store exports such a
 // document, but an edited file may contain one.
 func storable(r store.Document) error {
 	var stamps []string
@@ -73,8 +73,8 @@ func importJobArgs(j *job.Job) []any {
 	}
 }
 
-// importCalls are the calls that insert the occurrences among records.
-func (s *Store) importCalls(records []store.Document) (calls []call) {
+// importCalls are the calls that insert the occurrences among documents.
+func (s *Store) importCalls(documents []store.Document) (calls []call) {
 	type page struct {
 		args []any
 		size int
@@ -84,7 +84,7 @@ func (s *Store) importCalls(records []store.Document) (calls []call) {
 		calls = append(calls, call{importOccurrencesScript, shard, pages[shard].args})
 		pages[shard] = page{}
 	}
-	for _, r := range records {
+	for _, r := range documents {
 		o := r.Occurrence
 		if o == nil {
 			continue

@@ -16,7 +16,7 @@ import (
 //
 // One script, the flip, puts a job with up to chunk occurrences and up to chunk carried-over ones; it may put other
 // jobs too. Of a larger job, the other occurrences are inserted beforehand, and are orphans until the flip, or marked
-// beforehand, see records.lua. If the flip does not run, they stay orphans, and the marks have no effect.
+// beforehand, see prelude.lua. If the flip does not run, they stay orphans, and the marks have no effect.
 func (s *Store) Put(ctx context.Context, puts []store.Put) []store.PutResult {
 	ctx, cancel := bound(ctx)
 	defer cancel()

@@ -40,7 +40,7 @@ const (
 	// format is the version of the keys and records, kept in the store's own key.
 	format = 4
 
-	// migrated is the oldest format that is upgraded to the present one. Since 3, there are heirs, see records.lua, which
+	// migrated is the oldest format that is upgraded to the present one. Since 3, there are heirs, see prelude.lua, which
 	// older programs would fail to delete, and the heads of lanes, see adopt. Since 4, tenants and replicas are records,
 	// see moveTenants.
 	migrated = 2
@@ -80,7 +80,7 @@ type Store struct {
 
 // shard is the state of one shard.
 type shard struct {
-	// keys are its keys, in the order that records.lua gives.
+	// keys are its keys, in the order that prelude.lua gives.
 	keys  []any
 	clock clock
 	// away is the time, by [monotonic] in nanoseconds, until which the shard is not asked for due occurrences, see askAll.

@@ -3,7 +3,7 @@ package redis
 import (
 	"cmp"
 	"context"
-	"crypto/sha1"
+	"crypto/sha1" //nolint:gosec // by which Redis names scripts
 	"embed"
 	"encoding/hex"
 	"errors"
@@ -30,30 +30,34 @@ type script struct {
 	bounded bool
 }
 
-// newScript reads a script's file and inserts the functions of records.lua that it uses after its first line. The flag
+// newScript reads a script's file and inserts the functions of prelude.lua that it uses after its first line. The flag
 // allow-oom in that line lets the server run the script when its memory is used up. Scripts that free memory have it,
 // so that a full store still empties.
 func newScript(name string) *script {
 	first, body, _ := strings.Cut(source(name), "\n")
 	text := first + "\n" + withRecords(body)
-	sum := sha1.Sum([]byte(text))
-	return &script{text: text, hash: hex.EncodeToString(sum[:])}
+	return &script{text: text, hash: hashOf(text)}
 }
 
 // newChange makes a script that is bounded.
 func newChange(name string) *script {
 	first, body, _ := strings.Cut(source(name), "\n")
 	text := first + "\n" + withRecords(source("bounded")+body+"end\nreturn {clock, change()}\n")
-	sum := sha1.Sum([]byte(text))
-	return &script{text: text, hash: hex.EncodeToString(sum[:]), bounded: true}
+	return &script{text: text, hash: hashOf(text), bounded: true}
+}
+
+// hashOf is the name by which the server knows a script.
+func hashOf(text string) string {
+	sum := sha1.Sum([]byte(text)) //nolint:gosec // the server says so
+	return hex.EncodeToString(sum[:])
 }
 
 var defined = regexp.MustCompile(`(?m)^local function (\w+)\(`)
 
-// withRecords puts the paragraphs of records.lua that a script uses before it, and leaves out the others: a server
+// withRecords puts the paragraphs of prelude.lua that a script uses before it, and leaves out the others: a server
 // creates each function anew whenever a script runs, which takes longer than most calls of a function.
 func withRecords(body string) string {
-	paragraphs := strings.SplitAfter(source("records"), "\n\n")
+	paragraphs := strings.SplitAfter(source("prelude"), "\n\n")
 	for _, p := range slices.Backward(paragraphs[1:]) { // none uses a later one
 		if slices.ContainsFunc(defined.FindAllStringSubmatch(p, -1), func(f []string) bool {
 			return regexp.MustCompile(`\b` + f[1] + `\(`).MatchString(body)

@@ -55,13 +55,13 @@ const largestPage = 2 << 20
 
 // Export implements [store.Transfer]. A page is the answer of one script; empty answers are skipped.
 func (s *Store) Export(ctx context.Context, after store.Place, limit int) (
-	records []store.Document, next store.Place, err error) {
+	documents []store.Document, next store.Place, err error) {
 	p, err := s.parsePlace(after)
 	if err != nil {
 		return nil, "", err
 	}
-	for len(records) == 0 && p.shard < len(s.shards) {
-		if records, p.after, err = s.exportPage(ctx, p, min(limit, chunk)); err != nil {
+	for len(documents) == 0 && p.shard < len(s.shards) {
+		if documents, p.after, err = s.exportPage(ctx, p, min(limit, chunk)); err != nil {
 			return nil, "", err
 		}
 		if p.after == "" { // the part has ended
@@ -70,11 +70,11 @@ func (s *Store) Export(ctx context.Context, after store.Place, limit int) (
 			}
 		}
 	}
-	return records, store.Place(p.String()), nil
+	return documents, store.Place(p.String()), nil
 }
 
 // exportPage exports the answer of one script. Last is the last index entry that it read; empty if there are no more.
-func (s *Store) exportPage(ctx context.Context, p place, limit int) (records []store.Document, last string, err error) {
+func (s *Store) exportPage(ctx context.Context, p place, limit int) (documents []store.Document, last string, err error) {
 	if p.part == partJobs {
 		return s.exportJobs(ctx, p, limit)
 	}
@@ -91,12 +91,12 @@ func (s *Store) exportPage(ctx context.Context, p place, limit int) (records []s
 		if err != nil {
 			return nil, "", fmt.Errorf("occurrence %s of job %s: %w", o.ID, o.Name, err)
 		}
-		records = append(records, store.Document{Occurrence: &o})
+		documents = append(documents, store.Document{Occurrence: &o})
 	}
-	return records, answer.text(0), nil
+	return documents, answer.text(0), nil
 }
 
-func (s *Store) exportJobs(ctx context.Context, p place, limit int) (records []store.Document, last string, err error) {
+func (s *Store) exportJobs(ctx context.Context, p place, limit int) (documents []store.Document, last string, err error) {
 	answer, err := s.run(ctx, []call{{exportJobsScript, p.shard, []any{p.after, limit, largestPage}}})[0].list()
 	if err != nil {
 		return nil, "", err
@@ -116,9 +116,9 @@ func (s *Store) exportJobs(ctx context.Context, p place, limit int) (records []s
 		if err != nil {
 			return nil, "", fmt.Errorf("job %s: %w", j.Name, err)
 		}
-		records, last = append(records, store.Document{Job: &j}), row.text(0)
+		documents, last = append(documents, store.Document{Job: &j}), row.text(0)
 	}
-	return records, last, nil
+	return documents, last, nil
 }
 
 // readExported reads an occurrence as exportmembers.lua or exportowned.lua answers it.

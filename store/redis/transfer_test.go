@@ -19,14 +19,14 @@ import (
 func exported(t *testing.T, s store.Store, limit int, between func()) (all []store.Document) {
 	t.Helper()
 	for after := store.Place(""); ; between() {
-		records, next, err := s.Export(t.Context(), after, limit)
+		documents, next, err := s.Export(t.Context(), after, limit)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(records) == 0 {
+		if len(documents) == 0 {
 			return all
 		}
-		all, after = append(all, records...), next
+		all, after = append(all, documents...), next
 	}
 }
 
@@ -53,13 +53,13 @@ func TestTransferBounded(t *testing.T) {
 	}
 
 	before := servers[0].scripts()
-	records := exported(t, from, 10*n, nothing)
-	if ran := servers[0].scripts() - before; len(records) != n+1 || ran < n/most {
-		t.Errorf("%d records were exported by %d scripts", len(records), ran)
+	documents := exported(t, from, 10*n, nothing)
+	if ran := servers[0].scripts() - before; len(documents) != n+1 || ran < n/most {
+		t.Errorf("%d documents were exported by %d scripts", len(documents), ran)
 	}
 	before = servers[1].scripts()
-	if inserted, err := to.Import(t.Context(), records); err != nil || inserted != len(records) {
-		t.Errorf("imported %d of %d, %v", inserted, len(records), err)
+	if inserted, err := to.Import(t.Context(), documents); err != nil || inserted != len(documents) {
+		t.Errorf("imported %d of %d, %v", inserted, len(documents), err)
 	}
 	if ran := servers[1].scripts() - before; ran < n/most {
 		t.Errorf("the import took %d scripts", ran)
@@ -108,17 +108,17 @@ func TestExportLimitsItsPages(t *testing.T) {
 	}
 	got, pages := 0, 0
 	for after := store.Place(""); ; pages++ {
-		records, next, err := s.Export(t.Context(), after, 1000)
+		documents, next, err := s.Export(t.Context(), after, 1000)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(records) == 0 {
+		if len(documents) == 0 {
 			break
 		}
-		if len(records) > 2 {
-			t.Errorf("%d are on one page", len(records))
+		if len(documents) > 2 {
+			t.Errorf("%d are on one page", len(documents))
 		}
-		got, after = got+len(records), next
+		got, after = got+len(documents), next
 	}
 	if got != 2*jobs || pages != jobs {
 		t.Errorf("%d of %d are on %d pages", got, 2*jobs, pages)
@@ -177,7 +177,7 @@ func TestExportWhatIsBuriedAndRedriven(t *testing.T) {
 	for _, id := range ids {
 		missing[id] = true
 	}
-	records := exported(t, s, 2, func() {
+	documents := exported(t, s, 2, func() {
 		if page++; page%2 == 1 {
 			if err := s.Settle(t.Context(), buries); err != nil {
 				t.Fatal(err)
@@ -196,7 +196,7 @@ func TestExportWhatIsBuriedAndRedriven(t *testing.T) {
 			buries[i].Outcome, buries[i].At, buries[i].Target = store.Bury, epoch, again.Occurrences[i].Target
 		}
 	})
-	for _, r := range records {
+	for _, r := range documents {
 		if r.Occurrence != nil {
 			delete(missing, r.Occurrence.ID)
 		}
@@ -223,14 +223,14 @@ func TestTransferRefuses(t *testing.T) {
 		"callback type": func(r []store.Document) { r[0].Job.Callback.Type = "a\x00b" },
 	} {
 		p := put("odd", 1)
-		records := []store.Document{{Job: &p.Job}, {Occurrence: &p.Occurrences[0]}}
-		spoil(records)
-		if _, err := s.Import(t.Context(), records); err == nil || !strings.Contains(err.Error(), what) {
+		documents := []store.Document{{Job: &p.Job}, {Occurrence: &p.Occurrences[0]}}
+		spoil(documents)
+		if _, err := s.Import(t.Context(), documents); err == nil || !strings.Contains(err.Error(), what) {
 			t.Errorf("an odd %s: %v", what, err)
 		}
 	}
 	if got := exported(t, s, 10, nothing); len(got) != 0 {
-		t.Errorf("%d records were imported", len(got))
+		t.Errorf("%d documents were imported", len(got))
 	}
 	mustPut(t, s, put("bad", 1))
 	server.must("hset", "carillon:{0}:schedules", job.DefaultTenant+"\x00bad", "nonsense")
@@ -243,10 +243,10 @@ func TestTransferRefuses(t *testing.T) {
 func TestImportClaimedWithoutAttempt(t *testing.T) {
 	s := open(t, newServer(t).url)
 	p := put("k", 2)
-	records := []store.Document{{Job: &p.Job}, {Occurrence: &p.Occurrences[0]}, {Occurrence: &p.Occurrences[1]}}
+	documents := []store.Document{{Job: &p.Job}, {Occurrence: &p.Occurrences[0]}, {Occurrence: &p.Occurrences[1]}}
 	held := &p.Occurrences[0]
 	held.Token, held.DueAt = job.NewToken(), epoch.Add(lease)
-	if n, err := s.Import(t.Context(), records); err != nil || n != len(records) {
+	if n, err := s.Import(t.Context(), documents); err != nil || n != len(documents) {
 		t.Fatalf("imported %d, %v", n, err)
 	}
 	released := store.Settlement{
@@ -274,11 +274,11 @@ func TestTransferFull(t *testing.T) {
 	if n, err := replicas.Count(t.Context(), s, epoch); err != nil || n != 1 {
 		t.Errorf("there are %d replicas, %v", n, err)
 	}
-	records := exported(t, s, 10, nothing)
-	if len(records) != 4 {
-		t.Errorf("exported %d", len(records))
+	documents := exported(t, s, 10, nothing)
+	if len(documents) != 4 {
+		t.Errorf("exported %d", len(documents))
 	}
-	if _, err := s.Import(t.Context(), records); !errors.Is(err, store.ErrUnavailable) {
+	if _, err := s.Import(t.Context(), documents); !errors.Is(err, store.ErrUnavailable) {
 		t.Errorf("import answers %v", err)
 	}
 }

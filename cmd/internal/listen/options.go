@@ -48,8 +48,8 @@ func (o *Options) Flags(f *flag.FlagSet) {
 // FlagAddresses declares the options for addresses.
 func FlagAddresses(f *flag.FlagSet, api, observe *Address) {
 	*api = "127.0.0.1:8080"
-	f.Var(api, "listen", "`HOST:PORT`: Address of the HTTP API; :PORT is all addresses of this machine. There is no access "+
-		"control yet: keep it on loopback or behind a proxy that has it.")
+	f.Var(api, "listen", "`HOST:PORT`: Address of the HTTP API; :PORT is all addresses of this machine. Beyond loopback, "+
+		"--auth=keys is needed.")
 	f.Var(observe, "metrics-listen", "`HOST:PORT`: Address of another listener, without TLS, for /metrics, /healthz, /readyz "+
 		"and /debug/pprof. /metrics is then there only. (none; /metrics is at the API's address)")
 }

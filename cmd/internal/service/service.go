@@ -13,6 +13,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/carillon-scheduler/carillon/access"
 	"github.com/carillon-scheduler/carillon/audit"
 	"github.com/carillon-scheduler/carillon/callbacks"
 	"github.com/carillon-scheduler/carillon/cmd/internal/cli"
@@ -130,6 +131,12 @@ func (p *Parts) Assemble(ctx context.Context) (*Service, error) {
 		return nil, errors.Join(cli.Usagef("--audit: %w", err), s.closers.Close())
 	}
 	s.closers.add(trail)
+	keys := access.NewKeys(bounded.Records(jobs))
+	s.closers.add(keys)
+	auth, err := p.options.authenticator(keys, p.log)
+	if err != nil {
+		return nil, errors.Join(err, s.closers.Close())
+	}
 	api := handlers.Config{
 		Store:        bounded.Jobs(groupcommit.New(jobs, writers(p.options.Store))),
 		Inspector:    jobs,
@@ -155,6 +162,8 @@ func (p *Parts) Assemble(ctx context.Context) (*Service, error) {
 		Logger:     p.log,
 		Traces:     p.traces.spans(),
 		Audit:      trail,
+		Auth:       auth,
+		Keys:       keys,
 		Metrics:    metricsHandler(registry, p.log),
 		Registerer: registry,
 	}

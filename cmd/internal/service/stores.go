@@ -24,7 +24,7 @@ var storeKinds = []storeKind{
 		schemes: []string{"mongodb", "mongodb+srv"}, open: opener(mongodb.Open), writers: 2,
 		example: "mongodb://user:password@host1,host2/database?replicaSet=rs0",
 	},
-	{
+	{ //nolint:gosec // the password here is an example
 		schemes: []string{"postgres", "postgresql"}, open: opener(postgres.Open), writers: 2,
 		example: "postgres://user:password@host/database",
 	},

@@ -63,7 +63,7 @@ func handler(db *sql.DB) http.Handler {
 			return
 		}
 		if err := once(r.Context(), db, id, func(tx *sql.Tx) error { return remind(tx, payload) }); err != nil {
-			log.Printf("delivery %s: %v", id, err)
+			log.Printf("delivery %q: %v", id, err) //nolint:gosec // quoted, so it stays on its line
 			w.Header().Set("Retry-After", "5")
 			http.Error(w, "try again", http.StatusServiceUnavailable)
 			return

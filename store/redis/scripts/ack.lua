@@ -31,8 +31,8 @@ end
 if #gone > 0 then
   if redis.call('ZREM', members, unpack(entries)) < #gone then -- carried over since they were claimed
     entries = {}
-    for i, record in ipairs(redis.call('HMGET', occurrences, unpack(gone))) do
-      entries[i] = member(read_owner(record or '') or '', gone[i])
+    for i, line in ipairs(redis.call('HMGET', occurrences, unpack(gone))) do
+      entries[i] = member(read_owner(line or '') or '', gone[i])
     end
     redis.call('ZREM', members, unpack(entries))
   end

@@ -12,21 +12,21 @@
 --   occurrences to read, for claiming and setting aside, 6 whether to return when the claimed ones were due; then of
 --   each quota: 1 lane, 2 the lower and 3 the upper bound of due times to claim, 4 the greatest number to claim, 5 the
 --   upper bound of due times to set aside
--- Returns 1 the ids of the claimed, 2 their records, 3 when they were due, if asked for; 4 of each that was claimed
+-- Returns 1 the ids of the claimed, 2 their lines, 3 when they were due, if asked for; 4 of each that was claimed
 --   before or has an error: its place among the claimed, the number of its attempt, whether an earlier claim was never
---   settled, and its error; 5 of each that was set aside: its id, record, the reason ("orphan", "paused" or
+--   settled, and its error; 5 of each that was set aside: its id, line, the reason ("orphan", "paused" or
 --   "unexpanded"), since when its job is paused, and its lane; 6 the targets of the claimed, in the order in which the
 --   claimed first refer to them: a job's target once, and a standalone occurrence's own; 7 of each quota: how many were
 --   claimed, how many were set aside or left, and when the lane's next one becomes due, or nothing
 local now, ends, token, spare = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[5])
-local claimed, claimedRecords, before, aside = {}, {}, {}, {}
+local claimed, claimedLines, before, aside = {}, {}, {}, {}
 local moved, stamps, fired, seen, dues, left = {}, {}, {}, {}, {}, {}
 local adopted = 0
 local fresh = '1 ' .. now .. ' ' .. token
 
 -- Returns why an occurrence must not fire now, or nil, and since when its job is paused, if that is the reason.
-local function obstacle(revision, record, state)
-  if not revision then return 'orphan' end -- its record is damaged
+local function obstacle(revision, line, state)
+  if not revision then return 'orphan' end -- its line is damaged
   if revision == '' then return nil end
   if not state then return 'orphan' end
   if string.sub(state, 1, #revision + 5) == revision .. ' 0 0 ' then return nil end -- neither paused nor recurring
@@ -34,7 +34,7 @@ local function obstacle(revision, record, state)
   if present ~= revision then return 'orphan' end
   if since ~= '0' then return 'paused', since end
   if cursor == '0' then return nil end
-  local _, at = read_record(record)
+  local _, at = read_line(line)
   if not at then return 'orphan' end
   if tonumber(at) > tonumber(cursor) then return 'unexpanded' end
 end
@@ -49,29 +49,29 @@ end
 local function look(lane, after, bound, first, count, claims)
   local ids = redis.call('ZRANGEBYSCORE', pending .. lane, after, bound, 'LIMIT', first, count)
   if #ids == 0 then return 0 end
-  local records = redis.call('HMGET', occurrences, unpack(ids))
+  local lines = redis.call('HMGET', occurrences, unpack(ids))
   local states = redis.call('HMGET', attempts, unpack(ids))
   local failures = claims and redis.call('EXISTS', errors) == 1 and redis.call('HMGET', errors, unpack(ids)) or {}
   local revisions, jobNames = {}, {}
-  for i, record in ipairs(records) do
-    local revision, name = read_owner(record or '')
+  for i, line in ipairs(lines) do
+    local revision, name = read_owner(line or '')
     revisions[i], jobNames[i] = revision or false, name or ''
   end
   local jobStates = redis.call('HMGET', jobs, unpack(jobNames))
 
   for i, id in ipairs(ids) do
-    local revision, record, state = revisions[i], records[i], states[i]
-    local why, since = obstacle(revision, record, jobStates[i])
-    if why == 'orphan' and revision and adopt(id, record, jobStates[i] and read_state(jobStates[i])) then
+    local revision, line, state = revisions[i], lines[i], states[i]
+    local why, since = obstacle(revision, line, jobStates[i])
+    if why == 'orphan' and revision and adopt(id, line, jobStates[i] and read_state(jobStates[i])) then
       adopted = adopted + 1
     elseif why then
       local n, _, held = read_attempts(state)
       if held ~= '' then write_attempts(id, n, '0', '') end
-      aside[#aside + 1] = {id, record or '', why, since or '0', lane}
+      aside[#aside + 1] = {id, line or '', why, since or '0', lane}
       delay(id)
     elseif claims then
       local place = #claimed + 1
-      claimed[place], claimedRecords[place] = id, record
+      claimed[place], claimedLines[place] = id, line
       stamps[#stamps + 1] = id
       if state or failures[i] then
         local n, scheduled = read_attempts(state)
@@ -117,4 +117,4 @@ end
 for at = 7, #ARGV, 5 do claim(at) end
 if #claimed == 0 then return {{}, {}, {}, {}, aside, {}, left} end
 redis.call('HSET', attempts, unpack(stamps))
-return {claimed, claimedRecords, dues, before, aside, redis.call('HMGET', targets, unpack(fired)), left}
+return {claimed, claimedLines, dues, before, aside, redis.call('HMGET', targets, unpack(fired)), left}

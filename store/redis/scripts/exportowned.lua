@@ -4,7 +4,7 @@
 -- same in both indexes.
 --
 -- ARGV: 1 the entry after which to begin, or nothing, 2 the greatest number, 3 the number of bytes
--- Returns 1 the last entry, or nothing if there are no more, 2... of each its id, record, attempts, error, dueAt or
+-- Returns 1 the last entry, or nothing if there are no more, 2... of each its id, line, attempts, error, dueAt or
 --   nothing, failedAt or nothing, and target
 local from, limit = ARGV[1] == '' and '-' or '(' .. ARGV[1], tonumber(ARGV[2])
 local alive = redis.call('ZRANGEBYLEX', own, from, '+', 'LIMIT', 0, limit)
@@ -18,9 +18,9 @@ for i = 1, #alive + #buried do
     nextAlive = nextAlive + 1
   end
   local id = id_of(entry)
-  local record, target = redis.call('HGET', occurrences, id) or '', redis.call('HGET', targets, id) or ''
-  local due, failed = redis.call('ZSCORE', pending .. lane_of(record), id), redis.call('ZSCORE', dead, id)
-  result[i + 1] = {id, record, redis.call('HGET', attempts, id) or '', redis.call('HGET', errors, id) or '',
+  local line, target = redis.call('HGET', occurrences, id) or '', redis.call('HGET', targets, id) or ''
+  local due, failed = redis.call('ZSCORE', pending .. lane_of(line), id), redis.call('ZSCORE', dead, id)
+  result[i + 1] = {id, line, redis.call('HGET', attempts, id) or '', redis.call('HGET', errors, id) or '',
     due or '', failed or '', target}
   size = size + #target
   if i == limit or size >= tonumber(ARGV[3]) then

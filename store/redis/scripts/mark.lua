@@ -16,9 +16,9 @@ end
 
 local ids, some, marks, entries = {}, {}, {}, {}
 for i = 4, #ARGV, 2 do ids[#ids + 1] = ARGV[i] end
-for i, record in ipairs(redis.call('HMGET', occurrences, unpack(ids))) do
-  local of = read_owner(record or '')
-  if of and of ~= '' and of ~= j.revision and adopt(ids[i], record, j) then of = j.revision end
+for i, line in ipairs(redis.call('HMGET', occurrences, unpack(ids))) do
+  local of = read_owner(line or '')
+  if of and of ~= '' and of ~= j.revision and adopt(ids[i], line, j) then of = j.revision end
   if of == j.revision then
     some[#some + 1] = ids[i]
     marks[#marks + 1], marks[#marks + 2] = ids[i], revision .. ' ' .. ARGV[2 * i + 3]

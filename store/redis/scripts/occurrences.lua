@@ -3,20 +3,20 @@
 --
 -- ARGV: 1 name, 2 revision or nothing, 3 the id after which to begin, 4 the greatest number of each kind, 5 whether to
 --   count all
--- Returns 1 the number of all, if that was asked for, else 0; 2... of each its id, record, attempts, error and dueAt
+-- Returns 1 the number of all, if that was asked for, else 0; 2... of each its id, line, attempts, error and dueAt
 local name, revision, after = ARGV[1], ARGV[2], ARGV[3]
 local result = {0}
 local function list(index, from, first, last)
   if ARGV[5] == '1' then result[1] = result[1] + redis.call('ZLEXCOUNT', index, first, last) end
   for _, entry in ipairs(redis.call('ZRANGEBYLEX', index, from, last, 'LIMIT', 0, ARGV[4])) do
     local id = id_of(entry)
-    local record = redis.call('HGET', occurrences, id)
-    local lane = lane_of(record)
-    if index == members and read_owner(record) ~= revision then -- it belongs to that revision by its mark
+    local line = redis.call('HGET', occurrences, id)
+    local lane = lane_of(line)
+    if index == members and read_owner(line) ~= revision then -- it belongs to that revision by its mark
       local _, as = read_mark(id)
-      record = inherited(record, revision, code_of(record), as)
+      line = inherited(line, revision, code_of(line), as)
     end
-    result[#result + 1] = {id, record, redis.call('HGET', attempts, id) or '', redis.call('HGET', errors, id) or '',
+    result[#result + 1] = {id, line, redis.call('HGET', attempts, id) or '', redis.call('HGET', errors, id) or '',
       redis.call('ZSCORE', pending .. lane, id)}
   end
 end

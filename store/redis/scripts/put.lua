@@ -107,16 +107,16 @@ local function carry_over(old, at)
   if n == '0' then return carried, 0, all end
   local first, ids, texts = at + 17 + 4 * ARGV[at + 15], {}, {}
   for i = 1, tonumber(n) do ids[i], texts[i] = ARGV[first + 2 * i - 2], ARGV[first + 2 * i - 1] end
-  local some, records, as = {}, {}, {}
-  for i, record in ipairs(redis.call('HMGET', occurrences, unpack(ids))) do
-    local of = read_owner(record or '')
+  local some, lines, as = {}, {}, {}
+  for i, line in ipairs(redis.call('HMGET', occurrences, unpack(ids))) do
+    local of = read_owner(line or '')
     if of and (of == old or of ~= '' and read_mark(ids[i]) == old) then
-      some[#some + 1], records[#records + 1], as[#as + 1] = ids[i], record, texts[i]
+      some[#some + 1], lines[#lines + 1], as[#as + 1] = ids[i], line, texts[i]
     end
   end
   if #some == 0 then return carried, 0, all end
   local held, count = find_held(some, ARGV[at + 14])
-  carry(some, records, as, revision, held)
+  carry(some, lines, as, revision, held)
   return carried + #some, count, all
 end
 

@@ -19,8 +19,8 @@ for i = 2, #ARGV, 4 do
   local score = redis.call('ZSCORE', pending .. lane, id)
   local _, _, token = read_attempts(redis.call('HGET', attempts, id))
   if score and tonumber(score) == tonumber(ARGV[1]) and token == '' then
-    local record = redis.call('HGET', occurrences, id) or ''
-    local revision, name = read_owner(record)
+    local line = redis.call('HGET', occurrences, id) or ''
+    local revision, name = read_owner(line)
     if due ~= '' then
       -- A resumption may have left it due at that very time.
       if ARGV[i + 3] == '0' or is_paused(name) then add_due(again, lane, due, id) end
@@ -28,7 +28,7 @@ for i = 2, #ARGV, 4 do
       local j = revision and read_job(name)
       if not revision then
         remove(lane, {id})
-      elseif not j or j.revision ~= revision and not adopt(id, record, j) then
+      elseif not j or j.revision ~= revision and not adopt(id, line, j) then
         delete_pending(lane, id, revision, name)
       end
     end

@@ -22,14 +22,14 @@ if #entries == 0 then return {1, j.revision, ''} end
 local ids = {}
 for i, entry in ipairs(entries) do ids[i] = id_of(entry) end
 local states = redis.call('HMGET', attempts, unpack(ids))
-local records = redis.call('HMGET', occurrences, unpack(ids))
-local due = read_due(by_lane(ids, records))
+local lines = redis.call('HMGET', occurrences, unpack(ids))
+local due = read_due(by_lane(ids, lines))
 local forward = {}
 for i, id in ipairs(ids) do
   local _, _, token = read_attempts(states[i])
-  local _, at = read_record(records[i])
+  local _, at = read_line(lines[i])
   if tonumber(at) < tonumber(now) then at = now end
-  if token == '' and tonumber(due[id]) > tonumber(at) then add_due(forward, lane_of(records[i]), at, id) end
+  if token == '' and tonumber(due[id]) > tonumber(at) then add_due(forward, lane_of(lines[i]), at, id) end
 end
 move(forward)
 return {1, j.revision, #ids == tonumber(ARGV[4]) and ids[#ids] or ''}

@@ -8,8 +8,8 @@ local found = redis.call('ZRANGEBYSCORE', pending .. ARGV[1], ARGV[2], '+inf', '
 if #found == 0 then return {{}, {}, {}} end
 local ids, dues, places, owners, known = {}, {}, {}, {}, {}
 for i = 1, #found, 2 do ids[#ids + 1], dues[#dues + 1] = found[i], found[i + 1] end
-for i, record in ipairs(redis.call('HMGET', occurrences, unpack(ids))) do
-  local revision, name = read_owner(record or '')
+for i, line in ipairs(redis.call('HMGET', occurrences, unpack(ids))) do
+  local revision, name = read_owner(line or '')
   local owner = revision == '' and ids[i] or name
   local state = revision and revision ~= '' and redis.call('HGET', jobs, name)
   if revision == '' or state and read_stamps(state) == revision then

@@ -8,14 +8,14 @@
 local id, outcome, at, failure = ARGV[1], ARGV[3], ARGV[4], ARGV[5]
 local n, _, token = read_attempts(redis.call('HGET', attempts, id))
 if token == '' or token ~= ARGV[2] then return 0 end
-local record = redis.call('HGET', occurrences, id)
-local revision, name = read_owner(record or '')
+local line = redis.call('HGET', occurrences, id)
+local revision, name = read_owner(line or '')
 if not revision then return 0 end -- the next claim finds that it is damaged
-local lane = lane_of(record)
+local lane = lane_of(line)
 local j = revision ~= '' and read_job(name) or nil
 if j and j.revision ~= revision then
-  record = adopt(id, record, j) or record
-  revision = read_owner(record)
+  line = adopt(id, line, j) or line
+  revision = read_owner(line)
 end
 
 if outcome == 'bury' then
@@ -25,7 +25,7 @@ if outcome == 'bury' then
   else
     redis.call('ZREM', members, member(revision, id))
     unmark({id})
-    redis.call('HSET', occurrences, id, (string.gsub(record, '^%S*', '', 1)))
+    redis.call('HSET', occurrences, id, (string.gsub(line, '^%S*', '', 1)))
   end
   redis.call('HSET', targets, id, ARGV[7])
   redis.call('HSET', errors, id, failure)

@@ -1,7 +1,7 @@
 #!lua
 -- Inserts a standalone occurrence, if there is a job of its name.
 --
--- ARGV: 1 name, 2 id, 3 record, 4 dueAt, 5 target
+-- ARGV: 1 name, 2 id, 3 line, 4 dueAt, 5 target
 -- Returns whether there is such a job
 local name, id = ARGV[1], ARGV[2]
 if redis.call('HEXISTS', jobs, name) == 0 then return 0 end

@@ -10,7 +10,7 @@
 --
 -- A job's state is text: its revision, pausedAt, cursor, version, createdAt, updatedAt, expiresAt, expandAt, the token
 -- of the claim to expand it, its counts, and callback type, separated by spaces. The counts are missed, planned, failed
--- and the trouble, separated by colons; zeros and an empty trouble may be omitted at the end. An occurrence's record is
+-- and the trouble, separated by colons; zeros and an empty trouble may be omitted at the end. An occurrence's line is
 -- its revision, a space, its job's name, a NUL, its priority's code (a letter or nothing), and its timestamp, position,
 -- step and subscriber, separated by spaces. Its attempts are their number, scheduledAt and the token. Times are Unix
 -- milliseconds, 0 for none. A name is the tenant, a NUL and the key. The fields that a claim needs come first, where
@@ -21,7 +21,7 @@
 -- have it, a space, and its future priority code, position, step and subscriber; and under the job's name, the revision
 -- that is to replace the job, a space, and the job's own. `members` has an entry of the occurrence for each of the two
 -- revisions. A mark has no effect until its revision is the job's. From then on the occurrence belongs to that
--- revision, whatever its record says.
+-- revision, whatever its line says.
 local jobs, targets, schedules, names, expiry, expansion,
   occurrences, attempts, errors, pending, lanes, members, own,
   dead, deadByTenant, deadByJob, heirs, heads = unpack(KEYS)
@@ -86,19 +86,19 @@ local function delete_job(name)
   redis.call('ZREM', expansion, name)
 end
 
--- The revision and job's name of an occurrence, and where in its record the rest begins; nothing if that is damaged.
-local function read_owner(record)
-  local space = string.find(record, ' ', 1, true)
-  local tenant = space and string.find(record, '\0', space, true)
-  local key = tenant and string.find(record, '\0', tenant + 1, true)
+-- The revision and job's name of an occurrence, and where in its line the rest begins; nothing if that is damaged.
+local function read_owner(line)
+  local space = string.find(line, ' ', 1, true)
+  local tenant = space and string.find(line, '\0', space, true)
+  local key = tenant and string.find(line, '\0', tenant + 1, true)
   if not key then return nil end
-  return string.sub(record, 1, space - 1), string.sub(record, space + 1, key - 1), key + 1
+  return string.sub(line, 1, space - 1), string.sub(line, space + 1, key - 1), key + 1
 end
 
 -- The revision, timestamp and job's name of an occurrence.
-local function read_record(record)
-  local revision, name, rest = read_owner(record)
-  local at = rest and string.match(record, '^%a?(%d+)', rest)
+local function read_line(line)
+  local revision, name, rest = read_owner(line)
+  local at = rest and string.match(line, '^%a?(%d+)', rest)
   if not at then return nil end
   return revision, at, name
 end
@@ -106,19 +106,19 @@ end
 -- The tenant in a name.
 local function tenant_of(name) return string.match(name, '^[^%z]*') end
 
--- The lane of an occurrence; nothing if its record is damaged.
-local function lane_of(record)
-  local _, name, rest = read_owner(record or '')
+-- The lane of an occurrence; nothing if its line is damaged.
+local function lane_of(line)
+  local _, name, rest = read_owner(line or '')
   if not rest then return '' end
-  local code = string.match(record, '^%a', rest)
+  local code = string.match(line, '^%a', rest)
   return code and tenant_of(name) .. '!' .. code or tenant_of(name)
 end
 
--- Groups ids by the lanes in their records.
-local function by_lane(ids, records)
+-- Groups ids by the lanes in their lines.
+local function by_lane(ids, lines)
   local divided = {}
   for i, id in ipairs(ids) do
-    local lane = lane_of(records[i])
+    local lane = lane_of(lines[i])
     local some = divided[lane] or {}
     divided[lane], some[#some + 1] = some, id
   end
@@ -248,14 +248,14 @@ local function remove(lane, ids)
 end
 
 -- Empty lists of occurrences to insert, see add and insert_all.
-local function no_occurrences() return {records = {}, due = {}, entries = {}} end
+local function no_occurrences() return {lines = {}, due = {}, entries = {}} end
 
--- Adds a revision's occurrences from a range of ARGV: of each, its id, record, lane and dueAt.
+-- Adds a revision's occurrences from a range of ARGV: of each, its id, line, lane and dueAt.
 local function add(to, revision, first, last)
-  local records, due, entries = to.records, to.due, to.entries
+  local lines, due, entries = to.lines, to.due, to.entries
   for i = first, last, 4 do
-    local id, n = ARGV[i], #records
-    records[n + 1], records[n + 2] = id, ARGV[i + 1]
+    local id, n = ARGV[i], #lines
+    lines[n + 1], lines[n + 2] = id, ARGV[i + 1]
     add_due(due, ARGV[i + 2], ARGV[i + 3], id)
     entries[n + 1], entries[n + 2] = 0, member(revision, id)
   end
@@ -263,7 +263,7 @@ end
 
 -- Inserts the added occurrences. Occurrences that are pending already keep their due times.
 local function insert_all(added)
-  write(added.records, 'HSET', occurrences)
+  write(added.lines, 'HSET', occurrences)
   enter(added.due)
   write(added.entries, 'ZADD', members)
 end
@@ -323,47 +323,47 @@ local function unmark(ids)
   redis.call('ZREM', members, unpack(entries))
 end
 
--- The record of an occurrence once a revision has it: with this priority code, and the other fields from a mark's text.
-local function inherited(record, revision, code, as)
-  local _, name, rest = read_owner(record)
-  return revision .. ' ' .. name .. '\0' .. code .. string.match(record, '^%a?(%d+ )', rest) ..
+-- The line of an occurrence once a revision has it: with this priority code, and the other fields from a mark's text.
+local function inherited(line, revision, code, as)
+  local _, name, rest = read_owner(line)
+  return revision .. ' ' .. name .. '\0' .. code .. string.match(line, '^%a?(%d+ )', rest) ..
     string.match(as, '^%a?(.*)$')
 end
 
--- The priority code in a record.
-local function code_of(record)
-  local _, _, rest = read_owner(record)
-  return string.match(record, '^%a?', rest)
+-- The priority code in a line.
+local function code_of(line)
+  local _, _, rest = read_owner(line)
+  return string.match(line, '^%a?', rest)
 end
 
--- Rewrites an occurrence that belongs to its job's present revision by its mark, so that its record says so. It stays
--- in its lane. Returns the new record, or nothing if the occurrence has no such mark.
-local function adopt(id, record, j)
+-- Rewrites an occurrence that belongs to its job's present revision by its mark, so that its line says so. It stays
+-- in its lane. Returns the new line, or nothing if the occurrence has no such mark.
+local function adopt(id, line, j)
   local revision, as = read_mark(id)
   if not j or revision ~= j.revision then return nil end
-  local new = inherited(record, revision, code_of(record), as)
+  local new = inherited(line, revision, code_of(line), as)
   redis.call('HSET', occurrences, id, new)
   redis.call('HDEL', heirs, id)
-  redis.call('ZREM', members, member(read_owner(record), id))
+  redis.call('ZREM', members, member(read_owner(line), id))
   return new
 end
 
 -- Moves pending occurrences to another revision. Each one's text has its new fields as a mark has them, see `heirs`.
 -- Held occurrences stay in their lanes, so that the replicas that hold them find them.
-local function carry(ids, records, texts, revision, held)
+local function carry(ids, lines, texts, revision, held)
   local leaving, entering, written, gone, entries = {}, {}, {}, {}, {}
   for i, id in ipairs(ids) do
-    local record = records[i]
-    local code, present = string.match(texts[i], '^%a?'), code_of(record)
+    local line = lines[i]
+    local code, present = string.match(texts[i], '^%a?'), code_of(line)
     if held[id] then code = present end
-    local new = inherited(record, revision, code, texts[i])
+    local new = inherited(line, revision, code, texts[i])
     if code ~= present then
-      local from, to = lane_of(record), lane_of(new)
+      local from, to = lane_of(line), lane_of(new)
       add_due(entering, to, redis.call('ZSCORE', pending .. from, id), id)
       remove(from, {id})
     end
     written[2 * i - 1], written[2 * i] = id, new
-    gone[i] = member(read_owner(record), id)
+    gone[i] = member(read_owner(line), id)
     entries[2 * i - 1], entries[2 * i] = 0, member(revision, id)
   end
   if #gone == 0 then return end
@@ -374,16 +374,16 @@ local function carry(ids, records, texts, revision, held)
   write(written, 'HSET', occurrences)
 end
 
--- Returns those occurrences with entries of a revision that are to be deleted with it, and their records. It carries
+-- Returns those occurrences with entries of a revision that are to be deleted with it, and their lines. It carries
 -- over those that the job's present revision inherits. An occurrence of another revision, with a mark for this one,
 -- stays and loses the mark, unless this revision was a job's.
 local function divide(ids, revision, was, held)
-  local records = redis.call('HMGET', occurrences, unpack(ids))
-  if not any_marks() then return ids, records end
-  local doomed, doomedRecords, entries = {}, {}, {}
-  local inherits, inheritsRecords, texts, heir = {}, {}, {}, nil
+  local lines = redis.call('HMGET', occurrences, unpack(ids))
+  if not any_marks() then return ids, lines end
+  local doomed, doomedLines, entries = {}, {}, {}
+  local inherits, inheritsLines, texts, heir = {}, {}, {}, nil
   for i, id in ipairs(ids) do
-    local of, name = read_owner(records[i] or '')
+    local of, name = read_owner(lines[i] or '')
     local marked, as = read_mark(id)
     if of == revision and heir == nil then
       local j = read_job(name)
@@ -391,24 +391,24 @@ local function divide(ids, revision, was, held)
     end
     if of == revision and marked and marked == heir then
       local n = #inherits + 1
-      inherits[n], inheritsRecords[n], texts[n] = id, records[i], as
+      inherits[n], inheritsLines[n], texts[n] = id, lines[i], as
     elseif of == revision or was then
-      doomed[#doomed + 1], doomedRecords[#doomedRecords + 1] = id, records[i]
+      doomed[#doomed + 1], doomedLines[#doomedLines + 1] = id, lines[i]
       if of then entries[#entries + 1] = member(of, id) end
     elseif marked == revision then
       redis.call('HDEL', heirs, id)
     end
   end
-  carry(inherits, inheritsRecords, texts, heir, held)
+  carry(inherits, inheritsLines, texts, heir, held)
   if #doomed > 0 then unmark(doomed) end
   if #entries > 0 then redis.call('ZREM', members, unpack(entries)) end
-  return doomed, doomedRecords
+  return doomed, doomedLines
 end
 
 -- Deletes pending occurrences, except their entries in the indexes `members` and `own`.
-local function delete_all(ids, records)
+local function delete_all(ids, lines)
   if #ids == 0 then return end
-  for lane, some in pairs(by_lane(ids, records)) do remove(lane, some) end
+  for lane, some in pairs(by_lane(ids, lines)) do remove(lane, some) end
   redis.call('HDEL', occurrences, unpack(ids))
   redis.call('HDEL', attempts, unpack(ids))
   redis.call('HDEL', errors, unpack(ids))

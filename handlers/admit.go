@@ -1,0 +1,244 @@
+package handlers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/carillon-scheduler/carillon/access"
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// caller is who makes a request.
+type caller struct {
+	access.Principal
+	// token is what the caller made itself known by; empty where nobody is asked.
+	token string
+	// tenant is the one that the request acts for; empty if it is about none, or about several.
+	tenant string
+}
+
+// callerKey is the key of a request's caller in its context.
+type callerKey struct{}
+
+// callerOf is the caller of a request that was admitted, by its context; nil of a route that is open to all.
+func callerOf(ctx context.Context) *caller {
+	who, _ := ctx.Value(callerKey{}).(*caller)
+	return who
+}
+
+// who is the caller of a request that was admitted.
+func who(c *gin.Context) *caller { return callerOf(c.Request.Context()) }
+
+// admit lets the requests to a route pass that their callers may make, and notes the caller. This is the one place
+// where that is decided; what a caller may see and change of the store is decided by [within].
+func (a *api) admit(r route) gin.HandlerFunc {
+	able := rolesThatMay(r.needs)
+	return func(c *gin.Context) {
+		caller, err := a.identify(c)
+		if err == nil {
+			c.Request = c.Request.WithContext(context.WithValue(c.Request.Context(), callerKey{}, caller))
+			err = caller.enter(c.Request, r, able)
+		}
+		if err != nil {
+			a.writeProblem(c, err)
+			c.Abort()
+		}
+	}
+}
+
+// rolesThatMay are the roles that have a permission.
+func rolesThatMay(p access.Permission) []access.Role {
+	return slices.DeleteFunc(access.Roles(), func(r access.Role) bool { return !r.May(p) })
+}
+
+// enter refuses a caller that may not make a request, or finds the tenant that it is for.
+func (w *caller) enter(r *http.Request, asked route, able []access.Role) (err error) {
+	switch {
+	case !slices.Contains(able, w.Role):
+		return &statusError{http.StatusForbidden, fmt.Sprintf("this needs the permission %s, which the roles %s have; "+
+			"yours is %s", asked.needs, strings.Join(texts(able), ", "), w.Role)}
+	case asked.about.wholly() && w.Scope.KeyPrefix != "":
+		return &statusError{http.StatusForbidden, fmt.Sprintf("this is about whole tenants, and yours is a key for jobs "+
+			"whose keys begin with %q; it needs one without a prefix", w.Scope.KeyPrefix)}
+	case asked.about == aboutEverything && !w.Scope.All():
+		return &statusError{http.StatusForbidden, `this is about all tenants; it needs a key for the tenants "*"`}
+	}
+	if err := refuseOtherSites(r); err != nil {
+		return err
+	}
+	w.tenant, err = asked.about.tenantOf(r, w.Scope)
+	return err
+}
+
+func texts(roles []access.Role) []string {
+	all := make([]string, len(roles))
+	for i, r := range roles {
+		all[i] = string(r)
+	}
+	return all
+}
+
+// Headers that a credential is asked for, and shown, by (RFC 9110, section 11; RFC 6750).
+const (
+	credentialHeader = "Authorization"
+	challengeHeader  = "WWW-Authenticate"
+	scheme           = "Bearer"
+	challenge        = scheme + ` realm="carillon"`
+)
+
+// identify makes out who makes a request. Where nobody is asked, that is anyone.
+func (a *api) identify(c *gin.Context) (*caller, error) {
+	if err := refuseLookalikes(c.Request.Header); err != nil {
+		return nil, err
+	}
+	if a.Auth == nil {
+		return &caller{Principal: a.anyone}, nil
+	}
+	shown := c.Request.Header[credentialHeader]
+	if len(shown) == 0 {
+		c.Header(challengeHeader, challenge)
+		return nil, &statusError{http.StatusUnauthorized,
+			"this needs a key: send it in a header, as " + credentialHeader + ": " + scheme + " KEY"}
+	}
+	if len(shown) > 1 {
+		c.Header(challengeHeader, challenge+`, error="invalid_request"`)
+		return nil, &statusError{http.StatusUnauthorized, "there are several " + credentialHeader + " headers; send one"}
+	}
+	return a.authenticate(c, shown[0])
+}
+
+// authenticate makes out whose credential it is. While an address has shown too many wrong ones, only those that were
+// right before are looked up.
+func (a *api) authenticate(c *gin.Context, credential string) (*caller, error) {
+	from, now := addressOf(c.Request.RemoteAddr), a.Now()
+	token, err := bearer(credential)
+	if wait := a.wrong.wait(from, now); wait > 0 && (err != nil || !a.knows(token, now)) {
+		c.Header("Retry-After", strconv.Itoa(int(math.Ceil(wait.Seconds()))))
+		return nil, &statusError{http.StatusTooManyRequests,
+			"too many keys from this address were wrong, so no other one is looked up for now; ask again after Retry-After"}
+	}
+	var principal access.Principal
+	if err == nil {
+		principal, err = a.Auth.Authenticate(c.Request.Context(), token, now)
+	}
+	switch {
+	case errors.Is(err, access.ErrUnauthenticated):
+		a.wrong.shown(from, now)
+		c.Header(challengeHeader, challenge+`, error="invalid_token"`)
+		return nil, err
+	case errors.Is(err, store.ErrUnavailable): // before anything was done
+		return nil, fmt.Errorf("%w: who asks is not known: %w", store.ErrNotDone, err)
+	case err != nil:
+		return nil, err
+	}
+	return &caller{Principal: principal, token: token}, nil
+}
+
+// knows tells whether a token was right before, if the authenticator can tell without a look-up.
+func (a *api) knows(token string, now time.Time) bool {
+	auth, ok := a.Auth.(interface {
+		Knows(token string, now time.Time) bool
+	})
+	return ok && auth.Knows(token, now)
+}
+
+// maxToken bounds the bytes of a credential. The tokens of some issuers have some kilobytes.
+const maxToken = 16 << 10
+
+// bearer reads a credential of the form "Bearer TOKEN".
+func bearer(credential string) (string, error) {
+	named, token, found := strings.Cut(credential, " ")
+	token = strings.TrimLeft(token, " ")
+	if !found || !strings.EqualFold(named, scheme) || len(token) > maxToken || !isToken68(token) {
+		return "", access.ErrUnauthenticated
+	}
+	return token, nil
+}
+
+// isToken68 tells whether a text has the form of a bearer's token (RFC 9110, section 11.2). A list has not.
+func isToken68(text string) bool {
+	text = strings.TrimRight(text, "=")
+	for i := range len(text) {
+		switch b := text[i]; {
+		case 'a' <= b && b <= 'z', 'A' <= b && b <= 'Z', '0' <= b && b <= '9':
+		case strings.IndexByte("-._~+/", b) >= 0:
+		default:
+			return false
+		}
+	}
+	return text != ""
+}
+
+// refuseLookalikes refuses headers that a proxy may take for one that says who asks, or for whom. Then the proxy and
+// this service would not mean the same request.
+func refuseLookalikes(header http.Header) error {
+	for name := range header {
+		if !strings.Contains(name, "_") {
+			continue
+		}
+		switch meant := http.CanonicalHeaderKey(strings.ReplaceAll(name, "_", "-")); meant {
+		case tenantHeader, credentialHeader:
+			return &statusError{http.StatusBadRequest, fmt.Sprintf("%s is no header; it is %s", name, meant)}
+		}
+	}
+	return nil
+}
+
+// refuseOtherSites refuses a change that a page of another site has a browser ask for: where nobody is asked for a key, the
+// browser's place in the network would do for one.
+func refuseOtherSites(r *http.Request) error {
+	var sites http.CrossOriginProtection // which knows no exceptions
+	if sites.Check(r) != nil {
+		return &statusError{http.StatusForbidden, "a page of another site can't ask for changes here"}
+	}
+	return nil
+}
+
+// readmit checks again that the caller of a request is known, between the parts of one that may take long. A key that
+// was revoked meanwhile ends it.
+func (a *api) readmit(ctx context.Context) error {
+	w := callerOf(ctx)
+	if a.Auth == nil || w == nil {
+		return nil
+	}
+	_, err := a.Auth.Authenticate(ctx, w.token, a.Now())
+	return err
+}
+
+// tenantOf is the tenant that a request is for.
+func (s subject) tenantOf(r *http.Request, scope access.Scope) (string, error) {
+	named := r.Header[tenantHeader]
+	switch s {
+	case aboutItself, aboutEverything:
+		return "", nil
+	case aboutTenants, aboutWholeTenants:
+		// A proxy that names a tenant for whoever asks keeps its clients from the others by that.
+		return "", refuseHeaders(r, tenantHeader)
+	case aboutJobs, aboutTenant:
+	}
+	switch {
+	case len(named) > 1, len(named) == 1 && !job.ValidTenant(named[0]):
+		return "", &parameterError{tenantHeader, tenantRule}
+	case len(named) == 1 && !scope.HasTenant(named[0]):
+		return "", &statusError{http.StatusForbidden, "yours is not a key for the tenant that " + tenantHeader + " names"}
+	case len(named) == 1:
+		return named[0], nil
+	case scope.HasTenant(job.DefaultTenant):
+		return job.DefaultTenant, nil
+	case len(scope.Tenants) == 1:
+		return scope.Tenants[0], nil
+	default:
+		return "", &parameterError{tenantHeader,
+			"is required, as yours is a key for several tenants: name one of " + strings.Join(scope.Tenants, ", ")}
+	}
+}

@@ -1,0 +1,221 @@
+package handlers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/carillon-scheduler/carillon/access"
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// keyView is a key as it is answered.
+type keyView struct {
+	ID            string      `json:"id"`
+	Key           string      `json:"key,omitzero"` // only once
+	Role          access.Role `json:"role"`
+	Tenants       []string    `json:"tenants"`
+	KeyPrefix     string      `json:"keyPrefix,omitzero"`
+	Note          string      `json:"note,omitzero"`
+	CreatedBy     string      `json:"createdBy"`
+	CreatedAt     string      `json:"createdAt"`
+	ExpiresAt     string      `json:"expiresAt,omitzero"`
+	RotatedAt     string      `json:"rotatedAt,omitzero"`
+	OldValidUntil string      `json:"oldValidUntil,omitzero"`
+	LastUsed      string      `json:"lastUsed,omitzero"`
+}
+
+func viewKey(k access.Key, token string) keyView {
+	return keyView{
+		ID: k.ID, Key: token, Role: k.Role, Tenants: k.Scope.Tenants, KeyPrefix: k.Scope.KeyPrefix, Note: k.Note,
+		CreatedBy: k.CreatedBy, CreatedAt: job.FormatTime(k.CreatedAt), ExpiresAt: instantText(k.ExpiresAt),
+		RotatedAt: instantText(k.RotatedAt), OldValidUntil: instantText(k.OldValidUntil), LastUsed: instantText(k.LastUsed),
+	}
+}
+
+// unkept keeps caches from what is answered: it may have a key in it.
+func unkept(handle func(*gin.Context) error) func(*gin.Context) error {
+	return func(c *gin.Context) error {
+		c.Header("Cache-Control", "no-store")
+		return handle(c)
+	}
+}
+
+// manages tells whether a caller may see and change a key: one that can do nothing which the caller can't.
+func (w *caller) manages(role access.Role, scope access.Scope) bool {
+	return slices.Index(access.Roles(), role) <= slices.Index(access.Roles(), w.Role) && scope.Within(w.Scope)
+}
+
+// createKey makes a key, and answers it this once.
+func (a *api) createKey(c *gin.Context) error {
+	if _, err := readQuery(c.Request); err != nil {
+		return err
+	}
+	if err := refuseConditions(c.Request); err != nil {
+		return err
+	}
+	body, err := a.readJSON(c)
+	if err != nil {
+		return err
+	}
+	now, by := a.now(), who(c)
+	params, err := access.ParseKeyParams(body, now)
+	if err != nil {
+		return err
+	}
+	if !by.manages(params.Role, params.Scope) {
+		return &statusError{http.StatusForbidden, fmt.Sprintf("a key can't have more than yours, which has the role %s, "+
+			"the tenants %q and the key prefix %q", by.Role, by.Scope.Tenants, by.Scope.KeyPrefix)}
+	}
+	ctx, cancel, _ := a.inTime(c.Request)
+	defer cancel()
+	token, key, err := a.Keys.Create(ctx, params, by.ID, now)
+	if err != nil {
+		return err
+	}
+	c.Header("Location", "/v1/keys/"+key.ID)
+	return writeJSON(c, http.StatusCreated, viewKey(key, token))
+}
+
+// listKeys answers with a page of the keys that the caller manages, by id.
+func (a *api) listKeys(c *gin.Context) error {
+	query, err := readQuery(c.Request, "limit", "cursor")
+	if err != nil {
+		return err
+	}
+	limit, err := limitParameter(query)
+	if err != nil {
+		return err
+	}
+	after, err := keyCursorParameter(query)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTime)
+	defer cancel()
+	keys, err := a.findKeys(ctx, who(c), after, limit+1)
+	if err != nil {
+		return err
+	}
+	nextCursor := ""
+	if len(keys) > limit {
+		keys = keys[:limit]
+		nextCursor = keyCursor(keys[limit-1].ID)
+	}
+	items := make([][]byte, len(keys))
+	for i, k := range keys {
+		items[i] = mustEncode(viewKey(k, ""))
+	}
+	return writePage(c, items, nextCursor)
+}
+
+// findKeys reads up to limit of the keys that the caller manages, whose ids sort after an id. It reads all others on the way:
+// a cursor must not name a key that the caller can't see.
+func (a *api) findKeys(ctx context.Context, by *caller, after string, limit int) (found []access.Key, err error) {
+	for {
+		page, err := a.Keys.List(ctx, after, pageSize)
+		if err != nil {
+			return nil, err
+		}
+		for _, k := range page {
+			if by.manages(k.Role, k.Scope) {
+				found = append(found, k)
+			}
+			if after = k.ID; len(found) == limit {
+				return found, nil
+			}
+		}
+		if len(page) < pageSize {
+			return found, nil
+		}
+	}
+}
+
+var errNoKey = &statusError{http.StatusNotFound, "there is no key with this id"}
+
+// keyOfPath reads the key that a path names, if the caller manages it. There is nothing to say in the query.
+func (a *api) keyOfPath(ctx context.Context, c *gin.Context) (access.Key, error) {
+	if _, err := readQuery(c.Request); err != nil {
+		return access.Key{}, err
+	}
+	key, err := a.Keys.Key(ctx, c.Param("id"))
+	if err == nil && !who(c).manages(key.Role, key.Scope) {
+		err = store.ErrNotFound
+	}
+	return key, noKey(err)
+}
+
+// noKey is the error of a call about a key.
+func noKey(err error) error {
+	if errors.Is(err, store.ErrNotFound) {
+		return errNoKey
+	}
+	return err
+}
+
+// getKey answers with one key.
+func (a *api) getKey(c *gin.Context) error {
+	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTime)
+	defer cancel()
+	key, err := a.keyOfPath(ctx, c)
+	if err != nil {
+		return err
+	}
+	return writeJSON(c, http.StatusOK, viewKey(key, ""))
+}
+
+// rotation says how a key is rotated.
+type rotation struct {
+	// Overlap is how long the present token stays valid. It is required: without one, all who use it would be cut off.
+	Overlap *job.Duration `json:"overlap" validate:"required"`
+}
+
+// rotateKey gives a key another token, and answers it this once.
+func (a *api) rotateKey(c *gin.Context) error {
+	if err := refuseConditions(c.Request); err != nil {
+		return err
+	}
+	body, err := a.readJSON(c)
+	if err != nil {
+		return err
+	}
+	rotated, err := job.Parse[*rotation](body)
+	if err != nil {
+		return err
+	}
+	ctx, cancel, _ := a.inTime(c.Request)
+	defer cancel()
+	key, err := a.keyOfPath(ctx, c)
+	if err != nil {
+		return err
+	}
+	token, key, err := a.Keys.Rotate(ctx, key.ID, time.Duration(*rotated.Overlap), a.now())
+	if err != nil {
+		return noKey(err)
+	}
+	return writeJSON(c, http.StatusOK, viewKey(key, token))
+}
+
+// revokeKey ends a key.
+func (a *api) revokeKey(c *gin.Context) error {
+	if err := refuseConditions(c.Request); err != nil {
+		return err
+	}
+	ctx, cancel, _ := a.inTime(c.Request)
+	defer cancel()
+	key, err := a.keyOfPath(ctx, c)
+	if err != nil {
+		return err
+	}
+	if err := a.Keys.Revoke(ctx, key.ID, a.now()); err != nil {
+		return noKey(err)
+	}
+	writeNoBody(c, http.StatusNoContent)
+	return nil
+}
