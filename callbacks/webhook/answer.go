@@ -156,7 +156,7 @@ func secrets(req *http.Request, named []string) []string {
 	}
 	if user := req.URL.User; user != nil {
 		password, _ := user.Password()
-		add(password)
+		add(password, user.Username()) // some services take a key as the name
 	}
 	authorization := req.Header.Get("Authorization") // also that of the URL's user
 	_, credentials, _ := strings.Cut(authorization, " ")
