@@ -35,7 +35,7 @@ func (a AutoPriority) validate() error {
 	return nil
 }
 
-// Bounds of counting, which is what costs the store most. The cost must not grow with the number of tenants with due
+// Bounds of counting, the most expensive part for the store. Its cost must not grow with the number of tenants with due
 // occurrences.
 const (
 	// countedPerPage is the number of tenants that are counted before a page of the due scan is used: as many as one call

@@ -144,7 +144,7 @@ func (s *Set) enter(name string, l Limits) (*Pass, *waiter, error) {
 	mayBegin := room > 0
 	if !mayBegin {
 		room = int(s.policy.Patience/each) - len(d.waiting)
-		if d.slow(now) && d.underWay.Len()+len(d.waiting) >= s.policy.InFlight { // a waiting callback has a slot all the while
+		if d.slow(now) && d.underWay.Len()+len(d.waiting) >= s.policy.InFlight { // a waiting callback keeps its slot
 			room = 0
 		}
 	}
