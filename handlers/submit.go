@@ -89,6 +89,9 @@ func (a *api) check(by *caller, draft job.Draft) (*submission, error) {
 	if err := a.Callbacks.Validate(j.Target()); err != nil {
 		return nil, err
 	}
+	if err := a.Callbacks.Granted(by.tenant, j.Callback); err != nil {
+		return nil, err
+	}
 	return &submission{job: j, past: draft.PastOrDefault()}, nil
 }
 
