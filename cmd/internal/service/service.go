@@ -13,6 +13,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/carillon-scheduler/carillon/access/limits"
 	"github.com/carillon-scheduler/carillon/audit"
 	"github.com/carillon-scheduler/carillon/callbacks"
 	"github.com/carillon-scheduler/carillon/cmd/internal/cli"
@@ -130,7 +131,15 @@ func (p *Parts) Assemble(ctx context.Context) (*Service, error) {
 		return nil, errors.Join(cli.Usagef("--audit: %w", err), s.closers.Close())
 	}
 	s.closers.add(trail)
+	own := limits.NewOwn(bounded.Records(jobs), p.log)
+	if err := own.Load(ctx); err != nil { // it is tried again with the first request
+		p.log.Warn("tenants' limits can't be read yet", "error", err)
+	}
 	api := handlers.Config{
+		Limiter: limits.New(limits.Config{
+			Key: p.options.Limits.Key, Tenant: p.options.Limits.Tenant, Own: own, Count: jobs, Registerer: registry,
+		}),
+		OwnLimits:    own,
 		Store:        bounded.Jobs(groupcommit.New(jobs, writers(p.options.Store))),
 		Inspector:    jobs,
 		Records:      bounded.Records(jobs),
