@@ -133,7 +133,7 @@ func secrets(req *http.Request) []string {
 	}
 	if user := req.URL.User; user != nil {
 		password, _ := user.Password()
-		add(password)
+		add(password, user.Username()) // some services take a key as the name
 	}
 	for name, values := range req.Header { // with the Authorization of the URL's user
 		if shownHeader(name) {

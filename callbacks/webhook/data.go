@@ -23,8 +23,8 @@ type callback struct {
 	Payload jsontext.Value    `json:"payload"` // nil if there is none
 }
 
-// Check implements [job.Checker]. newRequest and the transport accept all data that it lets pass. The methods do not include GET and DELETE: receivers need not look at the body of
-// either, so the payload would be lost.
+// Check implements [job.Checker]. newRequest and the transport accept all data that it lets pass. The methods do not
+// include GET and DELETE: receivers need not look at the body of either, so the payload would be lost.
 func (c callback) Check(invalid *job.Invalid) {
 	job.CheckTags(c, invalid)
 	var target *url.URL

@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/carillon-scheduler/carillon/access/limits"
 )
 
@@ -28,6 +30,11 @@ func (o *Limits) Flags(f *flag.FlagSet) {
 	number(&o.Tenant.Pending, "limit-tenant-pending", "`N`: How many pending occurrences each tenant may have.")
 	number(&o.Tenant.Payload, "limit-tenant-payload",
 		"`BYTES`: How large the callback data of one job may be, if that is less than --max-payload.")
+}
+
+// config is how the options configure a limiter.
+func (o *Limits) config(own *limits.Own, count limits.Counter, registerer prometheus.Registerer) limits.Config {
+	return limits.Config{Key: o.Key, Tenant: o.Tenant, Own: own, Count: count, Registerer: registerer}
 }
 
 // rateOption is an option such as "50/100", or "50" for as many at once.

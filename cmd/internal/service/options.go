@@ -18,6 +18,7 @@ type Options struct {
 	StoreWait time.Duration
 
 	Listen listen.Options
+	Access
 
 	callbackTypes []callbackType
 
@@ -52,6 +53,7 @@ func (o *Options) Flags(f *flag.FlagSet) {
 		"`DURATION`: How long to keep trying at the start while the store can't be reached.")
 
 	o.Listen.Flags(f)
+	o.Access.Flags(f)
 
 	o.callbackTypes = callbackTypes()
 	for _, t := range o.callbackTypes {
@@ -134,6 +136,9 @@ func (o *Options) limits() job.Limits {
 // check checks the options that are not the dispatcher's.
 func (o *Options) check() error {
 	if err := o.Listen.Check(); err != nil {
+		return err
+	}
+	if err := o.Access.check(o.Listen.Address.Loopback(), o.Store); err != nil {
 		return err
 	}
 	for _, bound := range []struct {

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/carillon-scheduler/carillon/access"
 	"github.com/carillon-scheduler/carillon/access/limits"
 	"github.com/carillon-scheduler/carillon/audit"
 	"github.com/carillon-scheduler/carillon/callbacks"
@@ -135,11 +136,13 @@ func (p *Parts) Assemble(ctx context.Context) (*Service, error) {
 	if err := own.Load(ctx); err != nil { // it is tried again with the first request
 		p.log.Warn("tenants' limits can't be read yet", "error", err)
 	}
+	keys := access.NewKeys(bounded.Records(jobs))
+	s.closers.add(keys)
+	auth, err := p.options.authenticator(keys, p.log)
+	if err != nil {
+		return nil, errors.Join(err, s.closers.Close())
+	}
 	api := handlers.Config{
-		Limiter: limits.New(limits.Config{
-			Key: p.options.Limits.Key, Tenant: p.options.Limits.Tenant, Own: own, Count: jobs, Registerer: registry,
-		}),
-		OwnLimits:    own,
 		Store:        bounded.Jobs(groupcommit.New(jobs, writers(p.options.Store))),
 		Inspector:    jobs,
 		Records:      bounded.Records(jobs),
@@ -154,6 +157,8 @@ func (p *Parts) Assemble(ctx context.Context) (*Service, error) {
 			return slices.Concat(p.warnings(ctx), s.certificates.Warnings(time.Now()))
 		},
 		Replicas:   func(ctx context.Context, now time.Time) (int, error) { return replicas.Count(ctx, jobs, now) },
+		Limiter:    limits.New(p.options.Limits.config(own, jobs, registry)),
+		OwnLimits:  own,
 		Limits:     p.options.limits(),
 		Expansion:  cfg.Expansion(),
 		MaxBody:    int64(p.options.MaxBody),
@@ -164,6 +169,8 @@ func (p *Parts) Assemble(ctx context.Context) (*Service, error) {
 		Logger:     p.log,
 		Traces:     p.traces.spans(),
 		Audit:      trail,
+		Auth:       auth,
+		Keys:       keys,
 		Metrics:    metricsHandler(registry, p.log),
 		Registerer: registry,
 	}
