@@ -280,7 +280,9 @@ func success(index int, o *outcome) result {
 }
 
 func failure(index int, key string, p problem) result {
-	return result{Index: index, Key: key, Status: p.Status, Title: p.Title, Detail: p.Detail, Errors: p.Errors, Quota: p.Quota}
+	return result{
+		Index: index, Key: key, Status: p.Status, Title: p.Title, Detail: p.Detail, Errors: p.Errors, Quota: p.Quota,
+	}
 }
 
 // resultWriter streams results, as the elements of an array or as lines.

@@ -79,9 +79,9 @@ type quotaView struct {
 // admission is what was admitted of a submission to its tenant's quotas.
 type admission struct{ jobs, pending int }
 
-// admitToQuota admits attempts of one tenant to its quotas, and fails those that there is no room for. It answers for how
-// many of them it has done so, the first ones: once there is no room, those before have to be settled, since some of what
-// was admitted for them may not be used.
+// admitToQuota admits attempts of one tenant to its quotas, and fails those that there is no room for. It answers for
+// how many of them it has done so, the first ones: once there is no room, those before have to be settled, since some
+// of what was admitted for them may not be used.
 func (a *api) admitToQuota(ctx context.Context, attempts []*attempt) (n int) {
 	if a.Limiter.Of(attempts[0].job.Tenant).Quota == (limits.Quota{}) {
 		return len(attempts)
@@ -132,7 +132,8 @@ func (a *api) admitOne(ctx context.Context, s *submission) (admission, error) {
 	return grows, a.Limiter.Admit(ctx, s.job.Tenant, grows.jobs, grows.pending)
 }
 
-// pendingOf is how many occurrences a schedule adds: of one that recurs, one, since others follow only when it has fired.
+// pendingOf is how many occurrences a schedule adds: of one that recurs, one, since others follow only when it has
+// fired.
 func pendingOf(s *job.Schedule) int {
 	if s.Recurs() {
 		return 1
@@ -186,8 +187,8 @@ func (a *api) showLimits(c *gin.Context, name string, own limits.Draft) error {
 	return writeJSON(c, http.StatusOK, limitsView{name, own, a.Limiter.Effective(own)})
 }
 
-// putLimits gives a tenant limits in place of all of its own, whether or not it is known. It takes a key of all tenants,
-// since a tenant must not raise its own.
+// putLimits gives a tenant limits in place of all of its own, whether or not it is known. It takes a key of all
+// tenants, since a tenant must not raise its own.
 func (a *api) putLimits(c *gin.Context) error {
 	name, err := tenantInPath(c)
 	if err != nil {

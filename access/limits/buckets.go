@@ -23,8 +23,8 @@ func inTime(n, perSecond float64) time.Duration {
 	return time.Duration(n / perSecond * float64(time.Second))
 }
 
-// recent holds a value for each of the names that were seen lately, up to twice a bound. When there are more, those that
-// were seen the longest ago are forgotten. The zero value is ready; the caller locks it.
+// recent holds a value for each of the names that were seen lately, up to twice a bound. When there are more, those
+// that were seen the longest ago are forgotten. The zero value is ready; the caller locks it.
 type recent[V any] struct {
 	most        int
 	young, aged map[string]V

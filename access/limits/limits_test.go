@@ -286,8 +286,8 @@ func TestQuotas(t *testing.T) {
 	})
 }
 
-// TestCountsAreRenewed: what other replicas add is noticed within seconds, in the background; and reading stops above the
-// quota.
+// TestCountsAreRenewed: what other replicas add is noticed within seconds, in the background; and reading stops above
+// the quota.
 func TestCountsAreRenewed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := counted{slow: 100 * time.Millisecond}
@@ -346,8 +346,8 @@ func TestQuotasWhileTheStoreIsAway(t *testing.T) {
 	})
 }
 
-// TestOwnLimits: they are in force on every replica within seconds, in the places of the defaults; also while the store is
-// away.
+// TestOwnLimits: they are in force on every replica within seconds, in the places of the defaults; also while the store
+// is away.
 func TestOwnLimits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &flaky{to: memory.New()}

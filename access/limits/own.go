@@ -17,8 +17,8 @@ import (
 // collection holds a record for each tenant that has limits of its own, by its name.
 const collection = "tenant-limits"
 
-// Draft are a tenant's own limits as an administrator submits and sees them, and as they are stored. A field that is left
-// out has the default of the service; 0 is no limit.
+// Draft are a tenant's own limits as an administrator submits and sees them, and as they are stored. A field that is
+// left out has the default of the service; 0 is no limit.
 type Draft struct {
 	RequestsPerSecond *float64 `json:"requestsPerSecond,omitzero" validate:"omitnil,min=0,max=1000000"`
 	RequestBurst      *int     `json:"requestBurst,omitzero" validate:"omitnil,min=0,max=1000000"`
