@@ -283,7 +283,7 @@ const tenantHeader = "Carillon-Tenant"
 var (
 	tenantNames = fmt.Sprintf("1 to %d letters (a to z, A to Z), digits, dots, underscores and hyphens",
 		job.MaxTenantBytes)
-	tenantRule = fmt.Sprintf("must name one tenant, by %s; without the header it is %q, or the one of a key for one tenant",
+	tenantRule = fmt.Sprintf("must name one tenant, by %s; without the header it is %q, or that of a key for one tenant",
 		tenantNames, job.DefaultTenant)
 )
 

@@ -55,7 +55,7 @@ var samples = map[string]sample{
 
 	"listJobs": {ok: 200, beyond: 200, shows: true},
 	"postJob":  {ok: 200, beyond: 403, changes: true, body: func(w *world, c corner) string { return w.job(c.job(), "new") }},
-	"putJob":   {ok: 200, beyond: 403, changes: true, body: func(w *world, c corner) string { return w.job("", "new") }},
+	"putJob":   {ok: 200, beyond: 403, changes: true, body: func(w *world, _ corner) string { return w.job("", "new") }},
 	"postBatch": {ok: 200, beyond: 200, changes: true, echoes: true, body: func(w *world, c corner) string {
 		return "[" + w.job(c.job(), "new") + "]"
 	}},

@@ -152,7 +152,7 @@ func (p *Parts) Assemble(ctx context.Context) (*Service, error) {
 		Rate:         s.dispatcher.Rate,
 		Wake:         s.dispatcher.Wake,
 		WakeExpander: s.dispatcher.WakeExpander,
-		Ready:        func(ctx context.Context) error { return ready(ctx, s.dispatcher, jobs) },
+		Ready:        func(ctx context.Context) error { return ready(ctx, s.dispatcher, jobs, p.log) },
 		Warnings: func(ctx context.Context) []string {
 			return slices.Concat(p.warnings(ctx), s.certificates.Warnings(time.Now()))
 		},
@@ -212,14 +212,15 @@ func destinationStates(d *dispatcher.Dispatcher) (all []handlers.DestinationStat
 }
 
 // ready answers why the replica can't do its work, or nil.
-func ready(ctx context.Context, d *dispatcher.Dispatcher, s store.Store) error {
+func ready(ctx context.Context, d *dispatcher.Dispatcher, s store.Store, log *slog.Logger) error {
 	if err := d.Ready(); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	if _, err := s.Now(ctx); err != nil {
-		return fmt.Errorf("the store does not answer: %w", err)
+		log.Warn("the store does not answer", "error", err) // it may name hosts, and anybody may ask
+		return errors.New("the store does not answer; the log tells more")
 	}
 	return nil
 }
