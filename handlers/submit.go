@@ -82,7 +82,7 @@ func (a *api) check(by *caller, draft job.Draft) (*submission, error) {
 	if !by.Scope.HasKey(draft.Key) {
 		return nil, beyond(by.Scope)
 	}
-	j, err := draft.Job(by.tenant, a.Limits)
+	j, err := draft.Job(by.tenant, a.limitsOf(by.tenant))
 	if err != nil {
 		return nil, err
 	}
@@ -130,8 +130,9 @@ func (a *api) submit(ctx context.Context, submissions []*submission) []outcome {
 		attempts[i] = a.newAttempt(s, &outcomes[i], now)
 	}
 	for len(attempts) > 0 {
-		n := distinctNames(attempts)
+		n := a.admitToQuota(ctx, attempts[:distinctNames(attempts)])
 		a.run(ctx, slices.Clone(attempts[:n]))
+		a.settleQuota(attempts[:n])
 		allowEarlier(attempts[:n], attempts[n:])
 		attempts = attempts[n:]
 	}
