@@ -64,7 +64,8 @@ func (a *api) runBatch(c *gin.Context, items itemReader, results *resultWriter, 
 	ctx, cancel := context.WithCancel(c.Request.Context())
 	common, chunks := itemCommon{who(c), traceOf(c.Request)}, make(chan chunk, 1)
 	var running sync.WaitGroup
-	running.Go(func() { a.readItems(ctx, common, items, chunks) })
+	flow := a.Limiter.Flow(common.by.ID, common.by.tenant)
+	running.Go(func() { a.readItems(ctx, common, slowed(ctx, items, flow, a.MaxBody), chunks) })
 	defer func() {
 		cancel()
 		body.stop()
@@ -254,6 +255,7 @@ type result struct {
 	Missed      int          `json:"missed,omitzero"`
 	NextInstant string       `json:"nextInstant,omitzero"`
 	InFlight    *int         `json:"inFlight,omitzero"`
+	Quota       *quotaView   `json:"quota,omitzero"`
 	Title       string       `json:"title,omitzero"`
 	Detail      string       `json:"detail,omitzero"`
 	Errors      []fieldError `json:"errors,omitempty"`
@@ -278,7 +280,9 @@ func success(index int, o *outcome) result {
 }
 
 func failure(index int, key string, p problem) result {
-	return result{Index: index, Key: key, Status: p.Status, Title: p.Title, Detail: p.Detail, Errors: p.Errors}
+	return result{
+		Index: index, Key: key, Status: p.Status, Title: p.Title, Detail: p.Detail, Errors: p.Errors, Quota: p.Quota,
+	}
 }
 
 // resultWriter streams results, as the elements of an array or as lines.

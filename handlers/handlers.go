@@ -16,6 +16,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/carillon-scheduler/carillon/access"
+	"github.com/carillon-scheduler/carillon/access/limits"
 	"github.com/carillon-scheduler/carillon/audit"
 	"github.com/carillon-scheduler/carillon/callbacks"
 	"github.com/carillon-scheduler/carillon/job"
@@ -56,6 +57,10 @@ type Config struct {
 	Rate func() float64
 	// Replicas counts those that may be claiming at a time. Nil is always one.
 	Replicas func(ctx context.Context, now time.Time) (int, error)
+	// Limiter bounds what keys and tenants may ask for. Nil bounds nothing.
+	Limiter *limits.Limiter
+	// OwnLimits are those that tenants have of their own, which the API shows and sets. Nil makes them of Records.
+	OwnLimits *limits.Own
 	// Limits bound each job.
 	Limits job.Limits
 	// Expansion bounds the first expansion of a schedule that recurs. It must be the same as the expander's.
@@ -124,7 +129,7 @@ func newEngine(config Config) *gin.Engine {
 		if r.needs == access.Public {
 			e.Handle(r.method, r.path, a.answer(r.handle))
 		} else {
-			e.Handle(r.method, r.path, a.admit(r), a.answer(r.handle))
+			e.Handle(r.method, r.path, a.admit(r), a.limited, a.answer(r.handle))
 		}
 	}
 	return e
@@ -198,6 +203,10 @@ func (a *api) routes() []route {
 		{"PUT", "/v1/tenants/:tenant", access.Operate, aboutWholeTenants, a.putTenant},
 		{"DELETE", "/v1/tenants/:tenant", access.Operate, aboutWholeTenants, a.resetTenant},
 
+		{"GET", "/v1/tenants/:tenant/limits", access.Read, aboutTenants, a.getLimits},
+		{"PUT", "/v1/tenants/:tenant/limits", access.Administer, aboutEverything, a.putLimits},
+		{"DELETE", "/v1/tenants/:tenant/limits", access.Administer, aboutEverything, a.resetLimits},
+
 		{"GET", "/v1/keys", access.Administer, aboutTenants, unkept(a.listKeys)},
 		{"POST", "/v1/keys", access.Administer, aboutTenants, unkept(a.createKey)},
 		{"GET", "/v1/keys/:id", access.Administer, aboutTenants, unkept(a.getKey)},
@@ -240,6 +249,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Keys == nil {
 		c.Keys = access.NewKeys(c.Records)
+	}
+	if c.OwnLimits == nil {
+		c.OwnLimits = limits.NewOwn(c.Records, c.Logger)
 	}
 	if c.Clock == nil {
 		c.Clock = &clock.Clock{}

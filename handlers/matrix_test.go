@@ -94,6 +94,10 @@ var samples = map[string]sample{
 	"deleteSigningSecret": {ok: 204, changes: true},
 	"postSigningSecret":   {ok: 201, changes: true, body: func(_ *world, c corner) string { return `{"name":"new-` + c.marker() + `"}` }},
 
+	"getLimits":   {ok: 200, beyond: 404},
+	"putLimits":   {ok: 200, changes: true, body: func(*world, corner) string { return `{"maxJobs":9}` }},
+	"resetLimits": {ok: 200, changes: true},
+
 	"listKeys": {ok: 200, beyond: 200, shows: true},
 	"createKey": {ok: 201, beyond: 403, changes: true, body: func(_ *world, c corner) string {
 		return encode(map[string]any{"role": "viewer", "tenants": []string{c.tenant}, "keyPrefix": c.prefix, "note": "new"})
@@ -315,7 +319,7 @@ type template struct {
 }
 
 // collections are those of all records that an API writes.
-var collections = []string{"tenants", "tenant-settings", "keys", "secrets", "signing-secrets"}
+var collections = []string{"tenants", "tenant-settings", "tenant-limits", "keys", "secrets", "signing-secrets"}
 
 func newTemplate(t *testing.T) *template {
 	a := newAPI(t, withEncryptionKey)
@@ -341,6 +345,7 @@ func newTemplate(t *testing.T) *template {
 		a.call("PUT", "/v1/tenants/"+c.tenant, `{"weight":2}`)
 		a.call("PUT", "/v1/secrets/"+c.marker(), `{"value":"`+c.marker()+`"}`, of).want(201)
 		a.call("POST", "/v1/signing-secrets", `{"name":"`+c.marker()+`"}`, of).want(201)
+		a.call("PUT", "/v1/tenants/"+c.tenant+"/limits", `{"maxPending":1000}`)
 	}
 	for _, by := range matrixCallers()[1:] {
 		token, _, err := w.access.Create(t.Context(), access.KeyParams{Role: by.role, Scope: by.scope, Note: "of a caller"}, "anyone", start)
@@ -424,7 +429,7 @@ func (w *world) content() map[corner]string {
 		o := d.Occurrence
 		all[of(o.Name)] = append(all[of(o.Name)], o.ID, o.DueAt, o.FailedAt, o.LastError, o.Attempt)
 	}
-	for _, collection := range []string{"tenants", "tenant-settings", "secrets", "signing-secrets"} {
+	for _, collection := range []string{"tenants", "tenant-settings", "tenant-limits", "secrets", "signing-secrets"} {
 		records, err := w.store.Records(context.Background(), store.RecordFilter{Collection: collection, Limit: 1000, Now: start})
 		if err != nil {
 			w.Fatal(err)

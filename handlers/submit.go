@@ -83,11 +83,14 @@ func (a *api) check(ctx context.Context, by *caller, draft job.Draft) (*submissi
 	if !by.Scope.HasKey(draft.Key) {
 		return nil, beyond(by.Scope)
 	}
-	j, err := draft.Job(by.tenant, a.Limits)
+	j, err := draft.Job(by.tenant, a.limitsOf(by.tenant))
 	if err != nil {
 		return nil, err
 	}
 	if err := a.Callbacks.Validate(j.Target()); err != nil {
+		return nil, err
+	}
+	if err := a.Callbacks.Granted(by.tenant, j.Callback); err != nil {
 		return nil, err
 	}
 	if err := a.checkSecrets(ctx, by.tenant, j.Target()); err != nil {
@@ -131,8 +134,9 @@ func (a *api) submit(ctx context.Context, submissions []*submission) []outcome {
 		attempts[i] = a.newAttempt(s, &outcomes[i], now)
 	}
 	for len(attempts) > 0 {
-		n := distinctNames(attempts)
+		n := a.admitToQuota(ctx, attempts[:distinctNames(attempts)])
 		a.run(ctx, slices.Clone(attempts[:n]))
+		a.settleQuota(attempts[:n])
 		allowEarlier(attempts[:n], attempts[n:])
 		attempts = attempts[n:]
 	}

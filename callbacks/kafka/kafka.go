@@ -43,6 +43,8 @@ type Options struct {
 	Username, Password string
 	// AutoCreateTopics has the brokers create topics that don't exist, if they are set up to.
 	AutoCreateTopics bool
+	// Allow says which topics each tenant may use.
+	Allow callbacks.Grants
 	// Logger gets a line when the cluster can be reached again or no longer, and the client's own at debug level; nil
 	// discards.
 	Logger *slog.Logger
@@ -123,6 +125,22 @@ func (s *Sender) Type() string { return "kafka" }
 // Validate checks a record that a client wants produced.
 func (s *Sender) Validate(data []byte) error { return validate(data) }
 
+// Granted checks that a tenant may use the topic.
+func (s *Sender) Granted(tenant string, data []byte) error {
+	c, err := job.ParseTrusted[callback](data)
+	if err != nil {
+		return err // can't happen to data that was accepted
+	}
+	if s.options.Allow.Allow(tenant, c.Topic) {
+		return nil
+	}
+	return job.InvalidField("/topic", notAllowed(tenant))
+}
+
+func notAllowed(tenant string) string {
+	return fmt.Sprintf("is not one that the tenant %q may use; --kafka-allow has those", tenant)
+}
+
 // Destination is the topic.
 func (s *Sender) Destination(data []byte) string {
 	c, err := job.ParseTrusted[struct {
@@ -156,6 +174,9 @@ func (s *Sender) Send(ctx context.Context, d callbacks.Delivery) error {
 	c, err := job.ParseTrusted[callback](d.Data)
 	if err != nil {
 		return callbacks.Permanent(fmt.Errorf("callback data: %w", err))
+	}
+	if !s.options.Allow.Allow(d.Name.Tenant, c.Topic) {
+		return callbacks.Refused(fmt.Errorf("kafka: the topic %s", notAllowed(d.Name.Tenant)))
 	}
 	callbacks.DescribeMessage(ctx, semconv.MessagingSystemKafka, c.Topic, "send")
 	if err := ctx.Err(); err != nil {

@@ -159,6 +159,14 @@ func (c callback) target() (exchange, routingKey string) {
 	return c.Exchange, c.RoutingKey
 }
 
+// granted is the queue or the exchange, with its pointer, as it is named in [Options.Allow].
+func (c callback) granted() (pointer, name string) {
+	if c.Queue != "" {
+		return "/queue", "queue:" + c.Queue
+	}
+	return "/exchange", "exchange:" + c.Exchange
+}
+
 // deliveryMode is persistent unless the client chose otherwise.
 func (c callback) deliveryMode() uint8 {
 	if c.Persistent != nil && !*c.Persistent {

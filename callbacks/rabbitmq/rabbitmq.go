@@ -49,6 +49,8 @@ type Options struct {
 	Channels int
 	// Window is how many messages one channel may have unconfirmed; zero means 1000.
 	Window int
+	// Allow says which queues and exchanges each tenant may use: patterns for "queue:NAME" and "exchange:NAME".
+	Allow callbacks.Grants
 	// Logger is told when the connection is made, lost, blocked and unblocked; nil discards.
 	Logger *slog.Logger
 }
@@ -123,6 +125,23 @@ func (s *Sender) Type() string { return "rabbitmq" }
 // Validate checks a message that a client wants published.
 func (s *Sender) Validate(data []byte) error { return validate(data) }
 
+// Granted checks that a tenant may use the queue or the exchange.
+func (s *Sender) Granted(tenant string, data []byte) error {
+	c, err := job.ParseTrusted[callback](data)
+	if err != nil {
+		return err // can't happen to data that was accepted
+	}
+	pointer, name := c.granted()
+	if s.options.Allow.Allow(tenant, name) {
+		return nil
+	}
+	return job.InvalidField(pointer, notAllowed(tenant))
+}
+
+func notAllowed(tenant string) string {
+	return fmt.Sprintf("is not one that the tenant %q may use; --rabbitmq-allow has those", tenant)
+}
+
 // Destination is the queue, or the exchange.
 func (s *Sender) Destination(data []byte) string {
 	c, err := job.ParseTrusted[struct {
@@ -166,6 +185,9 @@ func (s *Sender) Send(ctx context.Context, d callbacks.Delivery) error {
 	c, err := job.ParseTrusted[callback](d.Data)
 	if err != nil {
 		return callbacks.Permanent(fmt.Errorf("callback data: %w", err))
+	}
+	if pointer, name := c.granted(); !s.options.Allow.Allow(d.Name.Tenant, name) {
+		return callbacks.Refused(fmt.Errorf("rabbitmq: the %s %s", pointer[1:], notAllowed(d.Name.Tenant)))
 	}
 	p, err := newPublish(ctx, s, c, &d)
 	if failure, ok := errors.AsType[*callbacks.Failure](err); ok {

@@ -42,6 +42,8 @@ type Options struct {
 	MaxPayload  int // bytes
 	MaxBody     int // bytes
 
+	Limits Limits // of keys and tenants
+
 	Audit string // where the audit trail goes, see [audit.Open]
 }
 
@@ -93,6 +95,8 @@ func (o *Options) Flags(f *flag.FlagSet) {
 	f.IntVar(&o.MaxPayload, "max-payload", 262_144,
 		"`BYTES`: How large the callback data of one job may be, and the metadata in its steps.")
 	f.IntVar(&o.MaxBody, "max-body", 4_194_304, "`BYTES`: How large a request, or an item of a batch, may be.")
+
+	o.Limits.Flags(f)
 
 	f.StringVar(&o.Audit, "audit", "",
 		"`PATH`: Where to write the audit trail: a line of JSON for each change and each refusal. It is a file, which may "+

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/carillon-scheduler/carillon/access"
+	"github.com/carillon-scheduler/carillon/access/limits"
 	"github.com/carillon-scheduler/carillon/audit"
 	"github.com/carillon-scheduler/carillon/callbacks"
 	"github.com/carillon-scheduler/carillon/cmd/internal/cli"
@@ -146,6 +147,10 @@ func (p *Parts) Assemble(ctx context.Context) (*Service, error) {
 		return nil, errors.Join(cli.Usagef("--audit: %w", err), s.closers.Close())
 	}
 	s.closers.add(trail)
+	own := limits.NewOwn(records, p.log)
+	if err := own.Load(ctx); err != nil { // it is tried again with the first request
+		p.log.Warn("tenants' limits can't be read yet", "error", err)
+	}
 	keys := access.NewKeys(records)
 	s.closers.add(keys)
 	auth, err := p.options.authenticator(keys, p.log)
@@ -168,6 +173,8 @@ func (p *Parts) Assemble(ctx context.Context) (*Service, error) {
 			return slices.Concat(p.warnings(ctx), s.certificates.Warnings(time.Now()))
 		},
 		Replicas:   func(ctx context.Context, now time.Time) (int, error) { return replicas.Count(ctx, jobs, now) },
+		Limiter:    limits.New(p.options.Limits.config(own, jobs, registry)),
+		OwnLimits:  own,
 		Limits:     p.options.limits(),
 		Expansion:  cfg.Expansion(),
 		MaxBody:    int64(p.options.MaxBody),
