@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/klauspost/compress/zstd"
@@ -61,17 +60,20 @@ const tookUnit = 100 * time.Microsecond
 // mostBytes bounds the size of a body that is decompressed.
 const mostBytes = 16 << 20
 
-// compressor and decompressor have no state between calls, and may be used by any number of goroutines.
-var (
-	compressor = sync.OnceValue(func() *zstd.Encoder {
-		return must(zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedDefault), zstd.WithEncoderConcurrency(1),
-			zstd.WithWindowSize(256<<10), zstd.WithLowerEncoderMem(true), zstd.WithEncoderCRC(false)))
-	})
-	decompressor = sync.OnceValue(func() *zstd.Decoder {
-		return must(zstd.NewReader(nil, zstd.WithDecoderConcurrency(0), zstd.WithDecoderLowmem(true),
-			zstd.WithDecoderMaxMemory(mostBytes)))
-	})
-)
+// codec encodes and decodes bodies. It is safe for concurrent use.
+type codec struct {
+	compressor   *zstd.Encoder
+	decompressor *zstd.Decoder
+}
+
+func newCodec() codec {
+	return codec{
+		must(zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedDefault), zstd.WithEncoderConcurrency(1),
+			zstd.WithWindowSize(256<<10), zstd.WithLowerEncoderMem(true), zstd.WithEncoderCRC(false))),
+		must(zstd.NewReader(nil, zstd.WithDecoderConcurrency(0), zstd.WithDecoderLowmem(true),
+			zstd.WithDecoderMaxMemory(mostBytes))),
+	}
+}
 
 // must is for constructors that fail only if their options are wrong.
 func must[T any](v T, err error) T {
@@ -82,23 +84,23 @@ func must[T any](v T, err error) T {
 }
 
 // pack compresses columns to a body.
-func pack(parts [][]byte) []byte {
+func (z codec) pack(parts [][]byte) []byte {
 	var plain []byte
 	for _, p := range parts {
 		plain = binary.AppendUvarint(plain, uint64(len(p)))
 		plain = append(plain, p...)
 	}
-	return compressor().EncodeAll(plain, []byte{format})
+	return z.compressor.EncodeAll(plain, []byte{format})
 }
 
 var errCorrupt = errors.New("the stored history can't be understood")
 
 // unpack is pack's inverse: n columns.
-func unpack(body []byte, n int) ([]column, error) {
+func (z codec) unpack(body []byte, n int) ([]column, error) {
 	if len(body) == 0 || body[0] != format {
 		return nil, fmt.Errorf("%w: it is of another format", errCorrupt)
 	}
-	plain, err := decompressor().DecodeAll(body[1:], nil)
+	plain, err := z.decompressor.DecodeAll(body[1:], nil)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errCorrupt, err)
 	}
@@ -213,7 +215,7 @@ type segment struct {
 }
 
 // encodeSegment encodes rows in the order of [byJob].
-func encodeSegment(rows []*Entry, gap Gap) []byte {
+func (z codec) encodeSegment(rows []*Entry, gap Gap) []byte {
 	var c [columns][]byte
 	var t texts
 	var base int64
@@ -284,7 +286,7 @@ func encodeSegment(rows []*Entry, gap Gap) []byte {
 		c[columnFlags] = append(c[columnFlags], flags)
 	}
 	c[columnText] = t.column
-	return pack(c[:])
+	return z.pack(c[:])
 }
 
 // shared is how many bytes two texts begin with in common.
@@ -297,8 +299,8 @@ func shared(a, b string) int {
 }
 
 // decodeSegment decodes those entries that are wanted by their names, kinds and times. Nil wants all.
-func decodeSegment(body []byte, wanted func(name job.Name) bool) (s segment, err error) {
-	c, err := unpack(body, columns)
+func (z codec) decodeSegment(body []byte, wanted func(name job.Name) bool) (s segment, err error) {
+	c, err := z.unpack(body, columns)
 	if err != nil {
 		return s, err
 	}

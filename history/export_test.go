@@ -1,7 +1,11 @@
 package history
 
+var testCodec = newCodec()
+
 // EncodeSegment encodes entries, in the order in which DecodeSegment answers them.
-func EncodeSegment(entries []Entry, gap Gap) []byte { return encodeSegment(byJob(entries), gap) }
+func EncodeSegment(entries []Entry, gap Gap) []byte {
+	return testCodec.encodeSegment(byJob(entries), gap)
+}
 
 // Sorted are entries in that order.
 func Sorted(entries []Entry) (sorted []Entry) {
@@ -13,13 +17,13 @@ func Sorted(entries []Entry) (sorted []Entry) {
 
 // DecodeSegment decodes what EncodeSegment wrote.
 func DecodeSegment(body []byte) ([]Entry, Gap, error) {
-	s, err := decodeSegment(body, nil)
+	s, err := testCodec.decodeSegment(body, nil)
 	return s.entries, s.gap, err
 }
 
 // DecodeRun only shows whether it can be decoded.
 func DecodeRun(body []byte) error {
-	_, err := decodeRun("", body)
+	_, err := testCodec.decodeRun("", body)
 	return err
 }
 

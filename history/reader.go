@@ -16,10 +16,11 @@ import (
 // Reader finds entries. It is safe for concurrent use.
 type Reader struct {
 	records store.Records
+	codec   codec
 }
 
 // NewReader makes a reader of what a store holds.
-func NewReader(records store.Records) *Reader { return &Reader{records} }
+func NewReader(records store.Records) *Reader { return &Reader{records, newCodec()} }
 
 // Filter selects entries of one tenant.
 type Filter struct {
@@ -81,6 +82,7 @@ type Reading struct {
 	Gap *Gap
 
 	records store.Records
+	codec   codec
 	filter  Filter
 	now     time.Time
 	found   []Entry // so far, and not answered yet
@@ -90,7 +92,7 @@ type Reading struct {
 // Read begins to read what was recorded before. Its cost follows the number of runs that are kept, each some hundred
 // bytes, and what is recent.
 func (r *Reader) Read(ctx context.Context, f Filter, now time.Time) (*Reading, error) {
-	s := &Reading{records: r.records, filter: f, now: now.Truncate(time.Millisecond)}
+	s := &Reading{records: r.records, codec: r.codec, filter: f, now: now.Truncate(time.Millisecond)}
 	// In this order: a run may be completed meanwhile, and then is read twice rather than not at all.
 	recent := make(map[string][]segment)
 	err := s.each(ctx, recentCollection, func(record store.Record) error {
@@ -102,7 +104,7 @@ func (r *Reader) Read(ctx context.Context, f Filter, now time.Time) (*Reading, e
 		return nil, err
 	}
 	err = s.each(ctx, runCollection, func(record store.Record) error {
-		complete, err := decodeRun(record.Key, record.Body)
+		complete, err := s.codec.decodeRun(record.Key, record.Body)
 		if err != nil {
 			return fmt.Errorf("%w: run %s", err, record.Key)
 		}
@@ -161,7 +163,7 @@ func (s *Reading) each(ctx context.Context, collection string, do func(store.Rec
 
 // decode reads what is selected of a segment.
 func (s *Reading) decode(record store.Record) (segment, error) {
-	found, err := decodeSegment(record.Body, s.filter.wantsName)
+	found, err := s.codec.decodeSegment(record.Body, s.filter.wantsName)
 	if err != nil {
 		return found, fmt.Errorf("%w: segment %s", err, record.Key)
 	}

@@ -40,7 +40,7 @@ const (
 	runParts
 )
 
-func (r *run) encode() []byte {
+func (z codec) encodeRun(r *run) []byte {
 	var p [runParts][]byte
 	p[runHead] = binary.AppendVarint(nil, r.first.UnixMilli())
 	p[runHead] = binary.AppendVarint(p[runHead], r.until.UnixMilli())
@@ -59,12 +59,12 @@ func (r *run) encode() []byte {
 			p[runNames] = append(p[runNames], name[same:]...)
 		}
 	}
-	return pack(p[:])
+	return z.pack(p[:])
 }
 
-func decodeRun(id string, body []byte) (run, error) {
+func (z codec) decodeRun(id string, body []byte) (run, error) {
 	r := run{id: id}
-	p, err := unpack(body, runParts)
+	p, err := z.unpack(body, runParts)
 	if err != nil {
 		return r, err
 	}

@@ -51,6 +51,7 @@ type Config struct {
 // Writer writes entries to a store, behind those who record them. A nil Writer writes nothing.
 type Writer struct {
 	cfg     Config
+	codec   codec
 	metrics metrics
 
 	lock    sync.Mutex
@@ -87,7 +88,7 @@ func NewWriter(cfg Config) *Writer {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	w := &Writer{cfg: cfg, wake: make(chan struct{}, 1), done: make(chan struct{}), stop: stop}
+	w := &Writer{cfg: cfg, codec: newCodec(), wake: make(chan struct{}, 1), done: make(chan struct{}), stop: stop}
 	w.metrics = metrics{
 		written: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "carillon_history_written_total", Help: "Entries of history that were written.",
@@ -254,10 +255,10 @@ func (w *Writer) recent() (changes []store.RecordChange) {
 	rest, gap := w.run.tail.entries, w.run.tail.gap
 	for first := true; first || len(rest) > 0; first = false {
 		part := rest[:min(len(rest), mostRecent)]
-		body := encodeSegment(byJob(part), gap)
+		body := w.codec.encodeSegment(byJob(part), gap)
 		for len(body) > longestBody && len(part) > 1 { // long keys, or errors that all differ
 			part = part[:len(part)/2]
-			body = encodeSegment(byJob(part), gap)
+			body = w.codec.encodeSegment(byJob(part), gap)
 		}
 		n := len(part)
 		changes = append(changes, w.put(recentCollection, partKey(w.run.id, len(w.run.full)), body, newest(part, gap)))
@@ -349,7 +350,7 @@ func (w *Writer) complete(ctx context.Context) {
 	if r.id == "" {
 		return
 	}
-	segments, described, ok := r.sorted()
+	segments, described, ok := r.sorted(w.codec)
 	if !ok { // it was made here, so that can't be; what is recent can be read all the same
 		return
 	}
@@ -362,7 +363,7 @@ func (w *Writer) complete(ctx context.Context) {
 		changes = append(changes, w.put(segmentCollection, partKey(r.id, i), body, newest))
 	}
 	// The record of the run comes after its segments, since from then on readers go by them, and not by what is recent.
-	changes = append(changes, w.put(runCollection, r.id, described.encode(), newest))
+	changes = append(changes, w.put(runCollection, r.id, w.codec.encodeRun(&described), newest))
 	if !w.store(ctx, changes) {
 		return
 	}
@@ -374,11 +375,11 @@ func (w *Writer) complete(ctx context.Context) {
 }
 
 // sorted makes the segments of a run, and describes it.
-func (r *running) sorted() (bodies [][]byte, described run, ok bool) {
+func (r *running) sorted(z codec) (bodies [][]byte, described run, ok bool) {
 	described = run{id: r.id, gap: r.tail.gap}
 	all := byJob(r.tail.entries)
 	for _, body := range r.full {
-		s, err := decodeSegment(body, nil)
+		s, err := z.decodeSegment(body, nil)
 		if err != nil {
 			return nil, described, false
 		}
@@ -403,10 +404,10 @@ func (r *running) sorted() (bodies [][]byte, described run, ok bool) {
 		before := ""
 		for len(rows) > 0 {
 			n := min(len(rows), perSegment)
-			body := encodeSegment(rows[:n], Gap{})
+			body := z.encodeSegment(rows[:n], Gap{})
 			for len(body) > longestBody && n > 1 {
 				n /= 2
-				body = encodeSegment(rows[:n], Gap{})
+				body = z.encodeSegment(rows[:n], Gap{})
 			}
 			at := ""
 			if len(described.at[c]) > 0 {
