@@ -42,7 +42,7 @@ func (f failing) WriteRecords(context.Context, []store.RecordChange) []error {
 }
 func (f failing) Jobs(context.Context, store.JobFilter) ([]store.JobStatus, error) { return nil, f.err }
 
-// TestUnknownOutcomesAreAnsweredWhenTheyAreFinal does everything that a store can be asked for.
+// TestUnknownOutcomesAreAnsweredWhenTheyAreFinal makes every mutation of a store.
 func TestUnknownOutcomesAreAnsweredWhenTheyAreFinal(t *testing.T) {
 	lost := fmt.Errorf("%w: the answer was lost", store.ErrUnavailable)
 	for name, do := range map[string]func(ctx context.Context, s store.Jobs, r store.Records) error{
