@@ -77,7 +77,7 @@ func TestCount(t *testing.T) {
 	}
 }
 
-// However many there are, all are counted.
+// Count counts all replicas, however many there are.
 func TestCountMany(t *testing.T) {
 	s := open(t)
 	const n = 2001
@@ -98,7 +98,7 @@ func TestCountMany(t *testing.T) {
 	}
 }
 
-// recorder keeps changes to itself.
+// recorder records changes and does not write them.
 type recorder struct {
 	store.Store
 	changes *[]store.RecordChange
