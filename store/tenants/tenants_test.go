@@ -19,7 +19,7 @@ import (
 
 var epoch = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
-// everySetting has a value of its own for each setting.
+// everySetting has a distinct value for each setting.
 var everySetting = job.TenantSettings{Weight: 2.5, Priority: job.PriorityLow, MaxInFlight: 7, Paused: true}
 
 // bench is one store, and two replicas of it.
@@ -98,7 +98,7 @@ func TestMeet(t *testing.T) {
 	b.expect("before 1970", old)
 }
 
-// What one replica has met is known to another, which has not met it.
+// A tenant that one replica has met is known to another replica, which has not met it.
 func TestMeetBesideAnother(t *testing.T) {
 	b := newBench(t)
 	b.meet(1, job.Tenant{Name: "acme", FirstSeen: epoch})
@@ -186,7 +186,7 @@ func TestList(t *testing.T) {
 	expectEach(t, "after one that there is not", got, err, all[9])
 }
 
-// Those that have settings are listed without the others, and read at a cost that follows how many they are.
+// Settings lists only tenants with settings of their own, at a cost that follows their number.
 func TestSettings(t *testing.T) {
 	b := newBench(t)
 	pages := func(limit int) (all []tenants.Settings) {
@@ -265,7 +265,7 @@ func TestNamed(t *testing.T) {
 	}
 }
 
-// A tenant that has jobs, but was not met, is not known; and one that is known outlives its jobs.
+// A tenant with jobs that was never met is unknown. A known tenant outlives its jobs.
 func TestTenantsAreApartFromJobs(t *testing.T) {
 	b := newBench(t)
 	n, r := job.Name{Tenant: "acme", Key: "k"}, job.NewRevision(epoch)
@@ -311,7 +311,7 @@ func TestUnavailable(t *testing.T) {
 	b.expectUnknown("after all failed", "acme")
 }
 
-// An insertion of tenants with settings that broke off anywhere is completed when it is repeated.
+// Repeating an interrupted insertion of tenants with settings completes it.
 func TestMeetBrokenOff(t *testing.T) {
 	all := []job.Tenant{{Name: "a", FirstSeen: epoch, Settings: everySetting}, {Name: "b", FirstSeen: epoch}}
 	for writes := range 3 {
@@ -343,7 +343,7 @@ func (r *breakingRecords) WriteRecords(ctx context.Context, changes []store.Reco
 	return r.Store.WriteRecords(ctx, changes)
 }
 
-// What is remembered of tenants is bounded, however many there are.
+// The number of remembered tenants is bounded.
 func TestMetIsBounded(t *testing.T) {
 	const n = 250_000
 	all := tenants.New(&takingRecords{})
