@@ -181,7 +181,7 @@ func (s *Store) takeLeft(ctx context.Context, a *attempt, left []occurrenceDocum
 	return group.Wait()
 }
 
-// stamp claims those of the ids that are still due, and tells whether there were any. An occurrence that another
+// stamp claims those of the ids that are still due, and reports whether there were any. An occurrence that another
 // replica has claimed meanwhile does not match: it is due only when its lease ends, which is after the last due time
 // found.
 func (s *Store) stamp(ctx context.Context, a *attempt, ids []string, due []occurrenceDocument) (bool, error) {

@@ -133,7 +133,7 @@ func (d *documentBefore) replicaRecords() []store.RecordChange {
 	return []store.RecordChange{c}
 }
 
-// record is the change that inserts a record unless there is one.
+// record returns the change that inserts a record unless it exists.
 func (d *documentBefore) record(collection string, body []byte) store.RecordChange {
 	now := time.Now()
 	return store.RecordChange{
