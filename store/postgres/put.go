@@ -130,10 +130,7 @@ func (p *putter) transact(
 	return false
 }
 
-// create inserts the jobs whose names have none, together with their occurrences if one statement may write them, which
-// is the usual case: then it also commits, and the transaction takes one round trip. It returns the jobs whose
-// occurrences are left to be inserted, and the jobs that were not inserted because their names have one.
-// A table made for the puts, in place of a join, tells whether an occurrence's job was inserted.
+// The statement looks up an occurrence's revision in a hash table of the created jobs, in place of a join.
 func (p *putter) create(ctx context.Context, tx *conversation, indexes []int) (left, present []int, err error) {
 	inserted := make(map[pgtype.UUID]bool, len(indexes))
 	c := p.columns(indexes)

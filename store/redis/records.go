@@ -65,7 +65,7 @@ func (s *Store) Records(ctx context.Context, f store.RecordFilter) ([]store.Reco
 	}
 }
 
-// recordsByKey reads those of the records that a filter names.
+// recordsByKey reads the records that a filter names.
 func (s *Store) recordsByKey(ctx context.Context, f store.RecordFilter) (page []store.Record, err error) {
 	for part := range slices.Chunk(f.Wanted(), chunk) {
 		pipe := s.client.Pipeline()

@@ -159,7 +159,7 @@ func (silence) Printf(context.Context, string, ...any) {}
 // clocks. Repeating it, or running it in several replicas at once, changes nothing.
 func (s *Store) prepare(ctx context.Context, t *address) error {
 	if err := s.eachServer(ctx, func(ctx context.Context, server *redis.Client) error {
-		info, err := server.Info(ctx).Result() // without sections, since servers that are too old know but one at a time
+		info, err := server.Info(ctx).Result() // without sections, since old servers accept only one at a time
 		if err != nil {
 			return err
 		}
