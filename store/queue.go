@@ -214,7 +214,7 @@ func PutBack(revision job.Revision, now time.Time) (dueAt time.Time, drop bool) 
 // before the instant does not bring it forward.
 func PutBackPaused(timestamp, pausedAt time.Time, p ClaimParams) time.Time {
 	if timestamp.After(p.Now) {
-		return timestamp.Add(p.Early + time.Millisecond) // so that the same claim does not find it again
+		return timestamp.Add(p.Early + time.Millisecond) // the same claim must not find it again
 	}
 	const longest = 10 * time.Minute
 	after := max(p.Lease, p.Early+time.Millisecond, min(p.Now.Sub(pausedAt), longest))

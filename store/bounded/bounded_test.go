@@ -73,8 +73,8 @@ func TestUnknownOutcomesAreAnsweredWhenTheyAreFinal(t *testing.T) {
 	} {
 		for _, test := range []struct {
 			err       error
-			limit     time.Duration // of the caller; zero is none
-			cancelled bool          // by the caller, as a server does when its client has gone
+			limit     time.Duration // time limit of the caller; zero for none
+			cancelled bool          // cancelled by the caller, like a server whose client has gone
 			after     time.Duration
 		}{
 			{err: lost, after: store.Within},

@@ -18,7 +18,7 @@ type server struct {
 	begin time.Time
 	ahead time.Duration
 	rate  float64
-	way   func() time.Duration // to it, or back
+	way   func() time.Duration // the duration of one way to the server, or back
 }
 
 func (s *server) time() time.Time {

@@ -48,7 +48,7 @@ func TestMain(m *testing.M) {
 // medians are compared. Run it with -benchtime 1x.
 func BenchmarkPost(b *testing.B) {
 	programs := []string{buildProgram(b)}
-	if list := os.Getenv("CARILLON_BENCH_PROGRAMS"); list != "" { // others to compare with
+	if list := os.Getenv("CARILLON_BENCH_PROGRAMS"); list != "" { // further programs to compare
 		programs = append(programs, strings.Split(list, ",")...)
 	}
 	for _, s := range []struct{ name, variable, id string }{
@@ -85,7 +85,7 @@ func compare(b *testing.B, targets []*target) {
 	const rounds = 5
 	for _, connections := range []int{256, 1} {
 		rates, delays, costs := make([][]float64, len(targets)), make([][]float64, len(targets)), make([][]float64, len(targets))
-		for round := range rounds + 1 { // the first warms up
+		for round := range rounds + 1 { // the first round is a warm-up
 			for i, t := range targets {
 				before := t.cpu(b)
 				r := load(b, t.address, connections, 1500*time.Millisecond)

@@ -42,7 +42,7 @@ type gatherer struct {
 	writers int
 
 	mu      sync.Mutex
-	writing int     // calls under way, or left to a caller that is about to make one
+	writing int     // calls under way, or handed to a caller that is about to make one
 	waiting []*call // in the order of their coming; empty while fewer than writers are writing
 }
 
@@ -52,8 +52,8 @@ type call struct {
 	ends   time.Time
 	put    *store.Put
 	weight int
-	turn   chan turn // gets one, once the call is no longer among those that wait
-	batch  *batch    // it is part of; nil until then
+	turn   chan turn // gets one when the call has left the queue
+	batch  *batch    // the call's batch; nil while it waits
 	result store.PutResult
 }
 
@@ -61,7 +61,7 @@ type call struct {
 type turn int
 
 const (
-	answer turn = iota // return the result
+	answer turn = iota // return the result of the call
 	lead               // put the next batch, beginning with its own
 	single             // put its own alone
 )
@@ -113,7 +113,7 @@ func endOf(ctx context.Context) time.Time {
 	if end, ok := ctx.Deadline(); ok {
 		return end
 	}
-	return time.Now().Add(store.Within) // as for all whose callers set no limit
+	return time.Now().Add(store.Within) // the limit of calls without a deadline
 }
 
 // await waits for a call's turn, or for the end of its context, which removes the call from the queue.
@@ -178,7 +178,7 @@ func (g *gatherer) lead(first *call) turn {
 	b := g.take(first)
 	turns := make([]turn, len(b.calls))
 	defer func() { // after a panic too
-		g.pass() // first, so that the store is not idle while the others are answered
+		g.pass() // first, so that the store is not idle while the other callers are notified
 		for i, c := range b.calls[1:] {
 			c.turn <- turns[i+1]
 		}
@@ -247,7 +247,7 @@ func (g *gatherer) write(b *batch, turns []turn) {
 			failed++
 		}
 	}
-	if failed == 1 { // the store has found the one at fault, so there is no need to try it alone
+	if failed == 1 { // the store has identified the fault, so its put need not be tried alone
 		clear(turns)
 	}
 }

@@ -55,7 +55,7 @@ func TestGathers(t *testing.T) {
 		h.finish()
 		h.expectUnderWay()
 		h.expectAnswers("a: a", "b: b", "c: precondition failed", "b: b", "d: d")
-		h.start("e") // nobody else is there, so it does not wait
+		h.start("e") // no call is under way, so it does not wait
 		h.expectUnderWay("e")
 		h.finish()
 	})
@@ -127,7 +127,7 @@ func TestEndsWhileItWaits(t *testing.T) {
 		h.startPuts(cancelled, newPut("b"))
 		h.startPuts(h.within(time.Second), newPut("c"))
 		h.startPuts(h.within(2*time.Second), newPut("d"))
-		h.start("e") // has the time that a put without a limit has
+		h.start("e") // gets the time limit of a put without a deadline
 		cancel()
 		synctest.Wait()
 		h.expectAnswers("a: -", "b: the store is unavailable", "c: -", "d: -", "e: -")
@@ -147,7 +147,7 @@ func TestEndsWhileItWaits(t *testing.T) {
 
 // A put whose deadline passes just before its turn is not made either, even if its caller has not noticed yet.
 func TestEndsAtItsTurn(t *testing.T) {
-	for range 100 { // it is noticed here or there
+	for range 100 { // the end is noticed at one point or another
 		synctest.Test(t, func(t *testing.T) {
 			h := newHarness(t, 1)
 			h.start("a")
@@ -218,7 +218,7 @@ func TestFaults(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		results []error  // of b, c and d together
-		again   []string // the puts that are made alone after that
+		again   []string // the puts that are then made alone
 		want    string   // of c
 	}{
 		{"it spoils all", []error{faulty, faulty, faulty}, []string{"b", "c", "d"}, "faulty"},
@@ -286,7 +286,7 @@ func TestFaultOnSQLite(t *testing.T) {
 		h.start("a")
 		h.start("b")
 		faulty := newPut("faulty")
-		faulty.Job.Callback.Data = nil // there is no job without
+		faulty.Job.Callback.Data = nil // every job has data
 		h.startPuts(t.Context(), faulty)
 		h.start("c")
 		h.store = s
@@ -298,7 +298,7 @@ func TestFaultOnSQLite(t *testing.T) {
 			h.finish()
 		}
 		for i, want := range []string{"a: ", "b: ", "faulty: constraint failed", "c: "} {
-			if got := h.answers[i]; !strings.HasPrefix(got, want) || i != 2 && got != want { // they replace nothing
+			if got := h.answers[i]; !strings.HasPrefix(got, want) || i != 2 && got != want { // these puts replace nothing
 				t.Errorf("the answer is %q, want %q", got, want)
 			}
 		}

@@ -20,10 +20,10 @@ import (
 type harness struct {
 	*testing.T
 	jobs  store.Jobs
-	store store.Jobs // gets the calls; nil invents their results
-	onEnd func()     // is called by who made a call, as it ends, if it is set
+	store store.Jobs // gets the calls; if nil, the harness invents their results
+	onEnd func()     // if set, the caller of a call calls it at the call's end
 
-	lock    sync.Mutex  // of what follows, while callers go on
+	lock    sync.Mutex  // guards the fields below
 	calls   []*underWay // that have not finished
 	answers []string    // of the callers, in the order in which they were started
 }

@@ -73,7 +73,7 @@ func (s *Store) do(ctx context.Context, step func()) error {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
 	err := ctx.Err()
-	if deadline, ok := ctx.Deadline(); ok && !time.Now().Before(deadline) { // its timer may come late
+	if deadline, ok := ctx.Deadline(); ok && !time.Now().Before(deadline) { // its timer may fire late
 		err = context.DeadlineExceeded
 	}
 	if err != nil {
@@ -383,7 +383,7 @@ func (s *Store) Advance(ctx context.Context, advances []store.Advance) error {
 // note keeps a trouble unless the job has one of a later instant.
 func (j *entry) note(t job.Trouble) {
 	if text := t.Encode(); text > j.Trouble.Encode() {
-		j.Trouble, _ = job.DecodeTrouble(text) // it can read what it has written
+		j.Trouble, _ = job.DecodeTrouble(text) // the store wrote this text itself
 	}
 }
 
@@ -403,7 +403,7 @@ func (s *Store) settle(o *job.Occurrence, t store.Settlement) {
 	o.ScheduledAt, o.Token = time.Time{}, ""
 	j := s.jobs[o.Name]
 	if o.Revision == "" {
-		j = &entry{} // it stands on its own: nothing is noted of it
+		j = &entry{} // a standalone occurrence has no job to update
 	}
 	switch t.Outcome {
 	case store.Ack:

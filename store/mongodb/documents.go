@@ -93,7 +93,7 @@ func beyond(prefix string) string {
 		return ""
 	}
 	last := &runes[len(runes)-1]
-	if *last++; *last == 0xd800 { // surrogates are not valid
+	if *last++; *last == 0xd800 { // surrogates are not valid code points
 		*last = 0xe000
 	}
 	return string(runes)

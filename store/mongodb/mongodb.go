@@ -159,7 +159,7 @@ func (s *Store) prepare(ctx context.Context) error {
 	return s.dropLeftovers(ctx)
 }
 
-// indexByRevision are the fields of the index by which a job's occurrences are found.
+// indexByRevision returns the fields of the index by which a job's occurrences are found.
 func indexByRevision() bson.D { return keys("revision", "tenant", "key", "_id") }
 
 // claimDatabase marks a new database as Carillon's and returns the format that it has afterwards.

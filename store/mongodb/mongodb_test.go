@@ -181,7 +181,7 @@ func TestOpenExplains(t *testing.T) {
 			if c.user != "" {
 				url = "mongodb://" + c.user + strings.TrimPrefix(url[strings.LastIndex(url, "@")+1:], "mongodb://")
 			}
-			if strings.Contains(c.options, "replicaSet") { // of which one server tells nothing if it alone is to be used
+			if strings.Contains(c.options, "replicaSet") { // a single direct connection does not show the set
 				url = strings.Replace(url, "directConnection=true&", "", 1)
 			}
 			url += c.options + "&serverSelectionTimeoutMS=1000"

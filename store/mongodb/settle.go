@@ -114,7 +114,7 @@ func (s *Store) troubled(ctx context.Context, settlements []store.Settlement) (m
 	return all, nil
 }
 
-// settlementUpdate is the update that a retry, bury or release makes to its occurrence.
+// settlementUpdate returns the update that a retry, bury or release makes to its occurrence.
 func settlementUpdate(t *store.Settlement) bson.M {
 	if t.Outcome == store.Bury {
 		set := bson.M{

@@ -58,7 +58,7 @@ func (s *Store) Export(ctx context.Context, after store.Place, limit int) (
 // parseJobPlace reads the id of the job document that a place is behind.
 func parseJobPlace(p store.Place) (id string, err error) {
 	if p == "" {
-		return "", nil // which sorts before all ids
+		return "", nil // it sorts before all ids
 	}
 	name, ok := strings.CutPrefix(string(p), placeJob)
 	escapedTenant, escapedKey, cut := strings.Cut(name, "/")

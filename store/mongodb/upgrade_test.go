@@ -19,7 +19,7 @@ import (
 	"github.com/carillon-scheduler/carillon/store/tenants"
 )
 
-// databaseBefore is a database of an older format, with tenants and replicas in collections of their own.
+// databaseBefore makes a database of an older format, with tenants and replicas in collections of their own.
 func databaseBefore(t *testing.T, format, n int) (db database, want []job.Tenant) {
 	t.Helper()
 	db = newDatabase(t)

@@ -90,7 +90,7 @@ func breakings(t *testing.T, then func(b *broken)) {
 	}
 }
 
-// present is the put that has taken effect.
+// present returns the put that has taken effect.
 func (b *broken) present() store.Put {
 	if b.flipped {
 		return b.next

@@ -84,7 +84,7 @@ type claimRun struct {
 	shard  int
 	quotas []int
 	shares []share
-	n      int // how many are to be claimed in all
+	n      int // number of occurrences to claim in all
 	args   []any
 }
 

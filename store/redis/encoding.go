@@ -56,8 +56,8 @@ func parseJobField(s string) job.Name {
 }
 
 // keyRange returns bounds of the names that a filter selects, in Redis' notation: "[" includes the bound, "(" excludes
-// it. The range excludes the texts after a name and a separator in the entries of its occurrences. No name has a byte
-// 0xff.
+// it. The bounds also fit the index of standalone occurrences, whose entries have a name, a separator and an id: a
+// range after a name begins behind all entries of that name. No name has a byte 0xff.
 func keyRange(f store.JobFilter, after string) (from, to string) {
 	prefix := jobField(job.Name{Tenant: f.Tenant, Key: f.Prefix})
 	from, to = "["+prefix, "("+prefix+"\xff"

@@ -112,7 +112,7 @@ func (s *Store) Advance(ctx context.Context, advances []store.Advance) error {
 	return firstError(s.run(ctx, last))
 }
 
-// advanceArgs are the first arguments of advance.lua: the job's name, and its state when it was claimed.
+// advanceArgs returns the first arguments of advance.lua: the job's name, and its state when it was claimed.
 func advanceArgs(a *store.Advance) []any {
 	return []any{jobField(a.Name), string(a.Revision), millis(a.From), a.Token}
 }

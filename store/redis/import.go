@@ -73,7 +73,7 @@ func importJobArgs(j *job.Job) []any {
 	}
 }
 
-// importCalls are the calls that insert the occurrences among documents.
+// importCalls returns the calls that insert the occurrences among documents.
 func (s *Store) importCalls(documents []store.Document) (calls []call) {
 	type page struct {
 		args []any

@@ -166,7 +166,7 @@ func (s *Store) groups(puts []*put) (groups [][]*put) {
 	return groups
 }
 
-// putArgs are the arguments of put.lua for puts of one shard.
+// putArgs returns the arguments of put.lua for puts of one shard.
 func putArgs(puts []*put) []any {
 	n := 1
 	for _, p := range puts {

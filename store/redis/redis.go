@@ -54,7 +54,7 @@ const (
 	// pipelined bounds the scripts that are sent at once.
 	pipelined = 128
 
-	// answerWithin is how much longer than the call's deadline to wait for an answer.
+	// answerWithin is the time after the call's deadline for which it waits for an answer.
 	answerWithin = 2 * time.Second
 
 	// headsWithin bounds how long shards may take to list due occurrences, if there are several. A shard that takes

@@ -84,7 +84,7 @@ func (r *relay) died() bool {
 	return r.left == 0
 }
 
-// hold keeps what the store sends from now on.
+// hold keeps the store's bytes from now on.
 func (r *relay) hold() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

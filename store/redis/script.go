@@ -310,10 +310,10 @@ func (s *Store) sendTogether(
 // once is a command that the client must not repeat by itself, since it can't know whether the first one was executed.
 type once struct{ *redis.Cmd }
 
-// NoRetry tells the client not to repeat the command.
+// NoRetry makes the client not repeat the command.
 func (once) NoRetry() bool { return true }
 
-// firstError is the first error among replies. It is [store.ErrNotDone] only if they all are.
+// firstError returns the first error among replies. It is [store.ErrNotDone] only if they all are.
 func firstError(replies []reply) (err error) {
 	part := false
 	for i := range replies {

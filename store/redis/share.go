@@ -132,7 +132,7 @@ func firstOf(found [][]redis.Z) (first time.Time) {
 // scoreTime reads a time that is a score.
 func scoreTime(score float64) time.Time { return time.UnixMilli(int64(score)).UTC() }
 
-// earliest is the earlier of two times; the zero time is none.
+// earliest returns the earlier of two times; a zero time is ignored.
 func earliest(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b

@@ -88,7 +88,7 @@ func TestCountMany(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, err := range s.WriteRecords(t.Context(), changes) { // all at once, which takes less long
+	for _, err := range s.WriteRecords(t.Context(), changes) { // in one call, which is faster
 		if err != nil {
 			t.Fatal(err)
 		}

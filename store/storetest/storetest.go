@@ -210,7 +210,7 @@ func claimParams(now time.Time, limit int) store.ClaimParams {
 	return store.ClaimParams{Now: now, Lease: lease, Quotas: []store.Quota{{Lane: job.DefaultLane, Limit: limit}}}
 }
 
-// earlyParams are claimParams with an early window.
+// earlyParams returns claimParams with an early window.
 func earlyParams(now time.Time, early time.Duration, limit int) store.ClaimParams {
 	p := claimParams(now, limit)
 	p.Early = early

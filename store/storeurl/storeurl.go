@@ -14,7 +14,7 @@ import (
 // URL is a parsed store URL. Printing, logging and encoding it all give the text of [URL.String].
 type URL struct {
 	scheme         string
-	user, password string // as they were written
+	user, password string // still encoded
 	hosts          string
 	path           string
 	query          string
@@ -113,7 +113,7 @@ func (u URL) Hide(text string) string {
 				text = strings.ReplaceAll(text, s, mask)
 			}
 		}
-		if s, err := url.QueryUnescape(secret); err == nil && s != "" { // which has a plus for a space
+		if s, err := url.QueryUnescape(secret); err == nil && s != "" { // in which a plus stands for a space
 			text = strings.ReplaceAll(text, s, mask)
 		}
 	}
@@ -123,12 +123,12 @@ func (u URL) Hide(text string) string {
 			continue
 		}
 		hide(value)
-		for property := range strings.SplitSeq(value, ",") { // as MongoDB's authMechanismProperties have
+		for property := range strings.SplitSeq(value, ",") { // as in MongoDB's authMechanismProperties
 			_, value, _ := strings.Cut(property, ":")
 			hide(value)
 		}
 	}
-	if len(u.password) < 4 { // a text has that for other reasons; a URL that is quoted has it so
+	if len(u.password) < 4 { // so short a text may occur elsewhere; a quoted URL has the password in this form
 		return strings.ReplaceAll(text, ":"+u.password+"@", ":"+mask+"@")
 	}
 	hide(u.password)
@@ -163,7 +163,7 @@ func (u URL) String() string {
 		return ""
 	}
 	user := u.user
-	if strings.ContainsAny(user, "/?#[]@") { // some other "@" was taken for the end of the user
+	if strings.ContainsAny(user, "/?#[]@") { // another "@" was taken for the end of the user
 		return u.scheme + "://…"
 	}
 	if u.password != "" {

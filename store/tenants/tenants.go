@@ -19,8 +19,8 @@ import (
 // The collections of records. Their keys are the tenants' names. Each store's upgrade of older formats uses these names
 // and bodies.
 const (
-	known    = "tenants"         // a seen of each tenant that is known
-	settings = "tenant-settings" // the settings, as [job.TenantSettings.Encode] writes them, of those that have any
+	known    = "tenants"         // a seen for each known tenant
+	settings = "tenant-settings" // the settings of tenants that have any, as [job.TenantSettings.Encode] encodes them
 )
 
 // seen is the body of a record of a known tenant.
@@ -34,7 +34,7 @@ type Tenants struct {
 	records store.Records
 
 	lock sync.Mutex
-	met  map[string]bool // some that are known: a tenant stays known
+	met  map[string]bool // some known tenants; a tenant stays known
 }
 
 // mostMet bounds the number of names remembered as known. Inserting a known tenant again does no harm.
@@ -208,7 +208,7 @@ func (t *Tenants) read(ctx context.Context, filter store.RecordFilter) ([]job.Te
 		return nil, err
 	}
 	for i := range all {
-		if len(own) > 0 && own[0].Tenant == all[i].Name { // both are in one order
+		if len(own) > 0 && own[0].Tenant == all[i].Name { // both lists have the same order
 			all[i].Settings, own = own[0].TenantSettings, own[1:]
 		}
 	}

@@ -157,7 +157,7 @@ func TestList(t *testing.T) {
 	got, err := b.second.List(t.Context(), "", 10)
 	expectEach(t, "of an empty store", got, err)
 	var all []job.Tenant
-	for i, name := range []string{"-", ".", "0", "A", "B", "_", "a", "a-b", "a.b", "ab", "b"} { // in the order of their bytes
+	for i, name := range []string{"-", ".", "0", "A", "B", "_", "a", "a-b", "a.b", "ab", "b"} { // sorted by their bytes
 		tenant := job.Tenant{Name: name, FirstSeen: epoch.Add(time.Duration(i) * time.Second)}
 		if i%2 == 0 {
 			tenant.Settings = everySetting
@@ -218,7 +218,7 @@ func TestSettings(t *testing.T) {
 	for _, limit := range []int{1, 2, 5, 100} {
 		expectEach(t, "with settings", pages(limit), nil, want...)
 	}
-	for i, at := range []int{0, 2} { // those that have their defaults again are among them no more
+	for i, at := range []int{0, 2} { // tenants with default settings are no longer listed
 		b.set(want[at-i].Tenant, job.TenantSettings{}, epoch)
 		want = slices.Delete(want, at-i, at-i+1)
 	}

@@ -65,8 +65,8 @@ func Find(r io.Reader) (*Found, error) {
 // lines reads lines and counts them.
 type lines struct {
 	scanner *bufio.Scanner
-	ended   int // lines that were read and have an end
-	read    int // lines that were read
+	ended   int // lines read that have an end
+	read    int // lines read
 }
 
 func newLines(r io.Reader) *lines {
@@ -103,7 +103,7 @@ func (l *lines) next() ([]byte, error) {
 		l.ended++
 		return b, nil
 	}
-	return b, l.scanner.Err() // which is why it has no end, if it is set
+	return b, l.scanner.Err() // if it is set, it is the reason for the missing end
 }
 
 // fault adds the line's number to an error.

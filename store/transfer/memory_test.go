@@ -17,10 +17,10 @@ import (
 type memory struct {
 	records []store.Document
 	tenants []job.Tenant                  // by name
-	given   map[string]job.TenantSettings // of tenants that are still to be inserted
-	page    int                           // how many records it exports at once
+	given   map[string]job.TenantSettings // of tenants that are not inserted yet
+	page    int                           // the number of records that one call exports
 	fail    int                           // the call that fails, from 1
-	failure error                         // with which
+	failure error                         // the error of that call
 	calls   int
 	sizes   []int // of the imported batches
 	check   func()
@@ -80,7 +80,7 @@ func (m *memory) Records(_ context.Context, filter store.RecordFilter) (page []s
 		}
 	}
 	if len(keys) > 0 {
-		return page, nil // what belongs to a call that was counted
+		return page, nil // these reads belong to a call that was already counted
 	}
 	return page, m.call()
 }

@@ -154,7 +154,7 @@ func newOccurrenceLine(o *job.Occurrence) *occurrenceLine {
 		ScheduledAt: moment(o.ScheduledAt),
 		Token:       o.Token,
 		Attempt:     o.Attempt,
-		LastError:   strings.ToValidUTF8(o.LastError, "\ufffd"), // it is for people
+		LastError:   strings.ToValidUTF8(o.LastError, "\ufffd"), // the text is only for people
 		FailedAt:    moment(o.FailedAt),
 	}
 	if o.Part != nil {

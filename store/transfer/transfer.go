@@ -94,7 +94,7 @@ func Export(ctx context.Context, from Store, w io.Writer, o ExportOptions) (Coun
 	} else {
 		out.write(line{Export: &header{Format: format, At: moment(o.Now), Source: o.Source}})
 	}
-	if at.Tenants == 0 { // else they stand before the place where it goes on
+	if at.Tenants == 0 { // otherwise the export has them before the resumed place
 		if err := exportTenants(ctx, from, &out, &at.Counts); err != nil {
 			return at.Counts, err
 		}

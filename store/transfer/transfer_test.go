@@ -121,7 +121,7 @@ func TestContinue(t *testing.T) {
 				t.Fatalf("cut at %d: found %+v", cut, found)
 			}
 			kept = whole[:found.Size]
-			last := 0 // where the last complete line ends that is a place or the header
+			last := 0 // the end of the last complete line that is a place or the header
 			for end := 0; ; {
 				next, _, complete := strings.Cut(whole[end:cut], "\n")
 				if !complete {

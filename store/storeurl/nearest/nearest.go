@@ -18,7 +18,7 @@ func Name(name string, known []string) (best string) {
 
 // distance returns how many bytes have to be inserted, deleted or replaced to turn one text into the other.
 func distance(a, b string) int {
-	row := make([]int, len(b)+1) // of the bytes of a so far, to each beginning of b
+	row := make([]int, len(b)+1) // distances from the bytes of a so far to each prefix of b
 	for i := range row {
 		row[i] = i
 	}
