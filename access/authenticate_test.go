@@ -20,22 +20,24 @@ func (b *bench) revoke(id string) {
 	}
 }
 
-// A revocation holds on another replica within 5 s, however often the key is used there.
+// A revocation holds on another replica within 5 s, however often the key is used there, and if it is not.
 func TestRevocationHoldsEverywhere(t *testing.T) {
-	for _, every := range []time.Duration{10 * time.Millisecond, time.Second, 3 * time.Second, 4999 * time.Millisecond} {
+	for _, every := range []time.Duration{10 * time.Millisecond, time.Second, 3 * time.Second, 4999 * time.Millisecond, 0} {
 		synctest.Test(t, func(t *testing.T) {
 			b := newBench(t)
 			defer b.close()
 			token, key := b.create(admin)
-			for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(every) {
+			b.expect("in use", token, epoch, nil)
+			for end := time.Now().Add(20 * time.Second); every > 0 && time.Now().Before(end); time.Sleep(every) {
 				b.expect("in use", token, epoch, nil)
 			}
 			b.revoke(key.ID)
 			revoked := time.Now()
-			for time.Since(revoked) < access.RevokedWithin {
+			for every > 0 && time.Since(revoked) < access.RevokedWithin {
 				_, _ = b.keys.Authenticate(t.Context(), token, epoch) // either answer will do
 				time.Sleep(min(every, access.RevokedWithin-time.Since(revoked)))
 			}
+			time.Sleep(access.RevokedWithin - time.Since(revoked))
 			b.expect("5 s after its revocation", token, epoch, access.ErrUnauthenticated)
 		})
 	}
@@ -85,30 +87,45 @@ func TestOutage(t *testing.T) {
 	}
 }
 
-// One that was revoked in an outage is refused 5 s after its end.
+// One that was revoked in an outage is refused 5 s after its end, whether it is used meanwhile or not.
 func TestEndOfAnOutage(t *testing.T) {
-	for _, hangs := range []bool{false, true} {
-		for _, every := range []time.Duration{50 * time.Millisecond, 4 * time.Second} {
+	for name, c := range map[string]struct {
+		fails, hangs, used bool
+		every              time.Duration
+	}{
+		"fails, used often":  {fails: true, used: true, every: 50 * time.Millisecond},
+		"fails, used rarely": {fails: true, used: true, every: 4 * time.Second},
+		"fails, then unused": {fails: true, every: 50 * time.Millisecond},
+		"hangs, used often":  {hangs: true, used: true, every: 50 * time.Millisecond},
+		"hangs, used rarely": {hangs: true, used: true, every: 4 * time.Second},
+		"hangs, then unused": {hangs: true, every: 50 * time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b := newBench(t)
 				defer b.close()
 				token, key := b.create(admin)
 				b.expect("before", token, epoch, nil)
-				b.records.set(!hangs, hangs)
+				b.records.set(c.fails, c.hangs)
 				b.revoke(key.ID)
 				for range 20 {
-					time.Sleep(every)
+					time.Sleep(c.every)
+					b.expect("in the outage", token, epoch, nil)
+				}
+				for range 100 { // until just before the end
+					time.Sleep(100 * time.Millisecond)
 					b.expect("in the outage", token, epoch, nil)
 				}
 				b.records.set(false, false)
 				over := time.Now()
-				for time.Since(over) < access.RevokedWithin {
+				for c.used && time.Since(over) < access.RevokedWithin {
 					_, _ = b.keys.Authenticate(t.Context(), token, epoch)
-					time.Sleep(min(every, access.RevokedWithin-time.Since(over)))
+					time.Sleep(min(c.every, access.RevokedWithin-time.Since(over)))
 				}
+				time.Sleep(access.RevokedWithin - time.Since(over))
 				b.expect("5 s after the outage", token, epoch, access.ErrUnauthenticated)
 			})
-		}
+		})
 	}
 }
 
@@ -173,22 +190,28 @@ func TestSharedLookUp(t *testing.T) {
 	})
 }
 
-// A replica that reads a key while it is rotated takes the new token all the same.
+// A replica that reads a key while it is rotated takes the new token all the same, whether or not it knew the key.
 func TestRotatedDuringALookUp(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t)
-		defer b.close()
-		old, key := b.create(admin)
-		b.records.delay(time.Second)
-		go func() { _, _ = b.keys.Authenticate(t.Context(), old, epoch) }()
-		time.Sleep(time.Millisecond) // it has read, and waits for the answer
-		token, _, err := b.other.Rotate(t.Context(), key.ID, 0, epoch)
-		if err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(time.Millisecond)
-		b.expect("the new token", token, epoch, nil)
-	})
+	for _, known := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			b := newBench(t)
+			defer b.close()
+			old, key := b.create(admin)
+			if known {
+				b.expect("the old token", old, epoch, nil)
+				time.Sleep(3 * time.Second)
+			}
+			b.records.delay(time.Second)
+			go func() { _, _ = b.keys.Authenticate(t.Context(), old, epoch) }()
+			time.Sleep(time.Millisecond) // the key has been read, and the answer is on its way
+			token, _, err := b.other.Rotate(t.Context(), key.ID, 0, epoch)
+			if err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Millisecond)
+			b.expect("the new token", token, epoch, nil)
+		})
+	}
 }
 
 // The last use is written to the hour, once for all replicas, and by nobody whom a request waits for.
@@ -227,6 +250,14 @@ func TestLastUse(t *testing.T) {
 		b.records.refuseWrites(true)
 		later := epoch.Add(5 * time.Hour)
 		b.expect("in use", token, later, nil)
+		b.records.counted()
+		for range 50 {
+			time.Sleep(time.Second)
+			b.expect("in use", token, later, nil)
+		}
+		if _, writes := b.records.counted(); writes > 1 {
+			t.Errorf("a store that takes no writes was asked %d times in a minute", writes)
+		}
 		if got := used(); got.Equal(later.Truncate(time.Hour)) {
 			t.Errorf("it was last used at %s, which nobody could write", got)
 		}

@@ -67,8 +67,8 @@ func (k *Keys) takeUses() (uses []use) {
 	return uses
 }
 
-// writeSome writes uses, each on the condition that its key is as it was read: one that was revoked or rotated meanwhile
-// stays so. What is not written is handed in again when the key is used.
+// writeSome writes uses, each on the condition that its key is as it was read: one that was revoked or rotated
+// meanwhile stays so. What is not written is handed in again when the key is used.
 func (k *Keys) writeSome(uses []use) {
 	ctx, cancel := context.WithTimeout(k.ctx, useTime)
 	defer cancel()

@@ -27,7 +27,8 @@ const (
 // newToken makes a token of a key with this id.
 func newToken(id string) string {
 	body := TokenPrefix + id + "_" + randomText(secretLength)
-	return body + checksum(body)
+	sum := checksum([]byte(body))
+	return body + string(sum[:])
 }
 
 func newID() string { return randomText(idLength) }
@@ -43,8 +44,10 @@ func ParseToken(token string) (id string, ok bool) {
 	if !isBase62(id) || !isBase62(rest[idLength+1:]) {
 		return "", false
 	}
-	body := token[:tokenLength-checksumLength]
-	if checksum(body) != token[len(body):] {
+	var text [tokenLength]byte
+	copy(text[:], token)
+	const body = tokenLength - checksumLength
+	if checksum(text[:body]) != [checksumLength]byte(text[body:]) {
 		return "", false
 	}
 	return id, true
@@ -71,14 +74,13 @@ func randomText(length int) string {
 }
 
 // checksum is that of a token's other parts.
-func checksum(body string) string {
-	sum := crc32.ChecksumIEEE([]byte(body))
-	var digits [checksumLength]byte
+func checksum(body []byte) (digits [checksumLength]byte) {
+	sum := crc32.ChecksumIEEE(body)
 	for i := checksumLength - 1; i >= 0; i-- {
 		digits[i] = base62[sum%uint32(len(base62))]
 		sum /= uint32(len(base62))
 	}
-	return string(digits[:])
+	return digits
 }
 
 func isBase62(s string) bool {
@@ -94,4 +96,7 @@ func isBase62(s string) bool {
 // random bits, however fast the hash is.
 type tokenHash [sha256.Size]byte
 
-func hashToken(token string) tokenHash { return sha256.Sum256([]byte(token)) }
+func hashToken(token string) tokenHash {
+	var text [tokenLength]byte
+	return sha256.Sum256(text[:copy(text[:], token)])
+}

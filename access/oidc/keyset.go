@@ -20,8 +20,8 @@ var errIssuer = errors.New("it can't be reached")
 // errTooSoon is that the issuer was asked for its keys just now: a token with an unknown key makes nobody ask again.
 var errTooSoon = errors.New("its keys were fetched just now")
 
-// outcomeKey is the key of a context's *error, in which a keySet notes what it has answered: the verifier only passes on
-// the text.
+// outcomeKey is the key of a context's *error, in which a keySet notes what it has answered: the verifier only passes
+// on the text.
 type outcomeKey struct{}
 
 // keySet is the issuer's public keys. The library caches them, and asks for them again when a token has an unknown key;

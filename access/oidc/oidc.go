@@ -77,19 +77,28 @@ type attempt struct {
 	err   error
 }
 
-// New makes an authenticator, and begins to look for the issuer, which need not be there. The error names the field of
-// the configuration that is wrong.
-func New(c Config) (*Tokens, error) {
-	if err := checkIssuer(c.Issuer); err != nil {
-		return nil, fmt.Errorf("issuer: %w", err)
+// Check answers an error that begins with the name of the field that is wrong: issuer, audience, role-claim or
+// tenants-claim.
+func (c *Config) Check() error {
+	if err := checkURL(c.Issuer); err != nil {
+		return fmt.Errorf("issuer: %w", err)
 	}
 	switch {
 	case c.Audience == "":
-		return nil, errors.New("audience: is required, else tokens that the issuer has made for others would be valid here")
+		return errors.New("audience: is required, else tokens that the issuer has made for others would be valid here")
 	case c.RoleClaim == "":
-		return nil, errors.New("role-claim: is required")
+		return errors.New("role-claim: is required")
 	case c.TenantsClaim == "":
-		return nil, errors.New("tenants-claim: is required")
+		return errors.New("tenants-claim: is required")
+	}
+	return nil
+}
+
+// New makes an authenticator, and begins to look for the issuer, which need not be there. The error is that of
+// [Config.Check].
+func New(c Config) (*Tokens, error) {
+	if err := c.Check(); err != nil {
+		return nil, err
 	}
 	if c.Logger == nil {
 		c.Logger = slog.Default()
@@ -102,9 +111,9 @@ func New(c Config) (*Tokens, error) {
 	return t, nil
 }
 
-// checkIssuer refuses an issuer whose keys could be replaced on their way.
-func checkIssuer(issuer string) error {
-	u, err := url.Parse(issuer)
+// checkURL refuses a URL whose answer could be replaced on its way.
+func checkURL(raw string) error {
+	u, err := url.Parse(raw)
 	if err != nil || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
 		return errors.New("must be a URL such as https://login.example.com, as it stands in the tokens")
 	}
@@ -114,6 +123,9 @@ func checkIssuer(issuer string) error {
 	}
 	return nil
 }
+
+// Knows implements [access.Authenticator]: of all tokens, since their signatures are checked here.
+func (*Tokens) Knows(string, time.Time) bool { return true }
 
 // Authenticate implements [access.Authenticator].
 func (t *Tokens) Authenticate(ctx context.Context, token string, now time.Time) (access.Principal, error) {
@@ -206,7 +218,7 @@ func discover(c Config) (*oidc.IDTokenVerifier, error) {
 	if err := provider.Claims(&endpoints); err != nil {
 		return nil, err
 	}
-	if err := checkIssuer(endpoints.Keys); err != nil {
+	if err := checkURL(endpoints.Keys); err != nil {
 		return nil, fmt.Errorf("jwks_uri %w", err)
 	}
 	return oidc.NewVerifier(c.Issuer, newKeySet(endpoints.Keys, c.Transport), &oidc.Config{

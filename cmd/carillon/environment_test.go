@@ -45,7 +45,7 @@ func TestUnknownVariables(t *testing.T) {
 			t.Setenv(name, value)
 			var stdout, stderr bytes.Buffer
 			// An address that no machine has ends it when all else is well.
-			run([]string{"serve", "--listen=203.0.113.1:1"}, &stdout, &stderr)
+			run([]string{"serve", "--listen=203.0.113.1:1", "--insecure-no-auth-beyond-loopback"}, &stdout, &stderr)
 			told := strings.Count(stderr.String(), name+" is the variable of no option")
 			switch log := strings.ReplaceAll(stderr.String(), `\"`, `"`); {
 			case c.want == "" && told > 0:

@@ -20,7 +20,7 @@ func TestHealthcheck(t *testing.T) {
 	onStore(t, url, func(store.Store) {})
 	for _, host := range []string{"127.0.0.1", "", "0.0.0.0"} {
 		t.Run(host, func(t *testing.T) {
-			s := startWith(t, map[string]string{"listen": net.JoinHostPort(host, "0"), "store": url, "webhook-proxy": "ignore"})
+			s := startWith(t, map[string]string{"auth": "keys", "listen": net.JoinHostPort(host, "0"), "store": url, "webhook-proxy": "ignore"})
 			_, port, err := net.SplitHostPort(s.address())
 			if err != nil {
 				t.Fatal(err)

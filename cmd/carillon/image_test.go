@@ -97,15 +97,62 @@ func TestCompose(t *testing.T) {
 			t.Errorf("%s: the replicas do not wait until %s is healthy: %v", name, kind, carillon.DependsOn)
 		}
 		t.Setenv("CARILLON_LISTEN", "203.0.113.1:1") // which no machine has
-		for variable, value := range carillon.Environment {
-			t.Setenv(variable, value)
+		t.Setenv("CARILLON_AUTH", "keys")            // which is the image's
+		for _, environment := range []map[string]string{base["carillon"].Environment, carillon.Environment} {
+			for variable, value := range environment {
+				t.Setenv(variable, value)
+			}
 		}
 		t.Setenv("CARILLON_STORE", "memory:")
 		var stdout, stderr bytes.Buffer
 		run([]string{"serve"}, &stdout, &stderr)
-		if strings.Contains(stderr.String(), "variable of no option") || !strings.Contains(stderr.String(), "--listen") {
+		if strings.Contains(stderr.String(), "variable of no option") || !strings.Contains(stderr.String(), "--listen: listen") {
 			t.Errorf("%s: the service says %s", name, &stderr)
 		}
+	}
+}
+
+// TestImageAsksForKeys: the image listens where others reach it, so it asks for keys unless it is told otherwise.
+func TestImageAsksForKeys(t *testing.T) {
+	file, err := os.ReadFile("../../docker/Dockerfile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, setting := range []string{"CARILLON_LISTEN=:8080", "CARILLON_AUTH=keys"} {
+		if !bytes.Contains(file, []byte(setting)) {
+			t.Errorf("the image does not set %s", setting)
+		}
+	}
+}
+
+// TestComposeIsForThisMachine: the demo asks nobody for a key, so nothing of it is published beyond this machine.
+func TestComposeIsForThisMachine(t *testing.T) {
+	files, err := filepath.Glob("../../docker/compose*.yaml")
+	if err != nil || len(files) == 0 {
+		t.Fatal(files, err)
+	}
+	published := 0
+	for _, path := range files {
+		file, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var compose struct {
+			Services map[string]struct{ Ports []string }
+		}
+		if err := yaml.Unmarshal(file, &compose); err != nil {
+			t.Fatalf("%s: %v", path, err)
+		}
+		for name, service := range compose.Services {
+			for _, port := range service.Ports {
+				if published++; !strings.HasPrefix(port, "127.0.0.1:") {
+					t.Errorf("%s: %s publishes %s", path, name, port)
+				}
+			}
+		}
+	}
+	if published == 0 {
+		t.Error("nothing is published at all")
 	}
 }
 
