@@ -150,8 +150,8 @@ func (s *Store) presentRecords(ctx context.Context, changes []recordChange) (map
 }
 
 // judgeRecords sets the results of changes that need no write, and returns the others. Made is the number of changes
-// that the last bulk write made. If fewer of them are still in the store, other clients have changed some of the records
-// again, and it is unknown which; then all changes whose version is absent get an error.
+// that the last bulk write made. If fewer of them are still in the store, other clients have changed some of the
+// records again, and it is unknown which; then all changes whose version is absent get an error.
 func judgeRecords(changes []recordChange, present map[string]recordDocument, made int) (left []recordChange) {
 	for _, c := range changes {
 		write, answer := c.Judge(c.live(present))

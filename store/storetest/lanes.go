@@ -221,8 +221,8 @@ func testDueLanesDense(f *fixture) {
 	}
 }
 
-// testDueLanesMove: the reported due time of a lane is right after each claim, settlement, put-back, resume and deletion
-// of its occurrences.
+// testDueLanesMove: the reported due time of a lane is right after each claim, settlement, put-back, resume and
+// deletion of its occurrences.
 func testDueLanesMove(f *fixture) {
 	expect := func(what string, want ...time.Duration) {
 		f.Helper()
