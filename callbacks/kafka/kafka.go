@@ -152,6 +152,15 @@ func (s *Sender) Destination(data []byte) string {
 	return "topic " + c.Topic
 }
 
+// References are those in headers.
+func (s *Sender) References(data []byte) []callbacks.Reference {
+	c, err := job.ParseTrusted[callback](data)
+	if err != nil {
+		return nil // can't happen to data that was accepted
+	}
+	return callbacks.HeaderReferences(c.Headers)
+}
+
 // Envelopes are all there are.
 func (s *Sender) Envelopes() []job.Envelope {
 	return []job.Envelope{job.EnvelopeStructured, job.EnvelopeBinary}
@@ -185,11 +194,15 @@ func (s *Sender) Send(ctx context.Context, d callbacks.Delivery) error {
 	if err != nil {
 		return err
 	}
-	begun := time.Now()
-	err = s.produce(ctx, x, t, c, &d, 1)
+	record, err := newRecord(ctx, s, c, &d)
+	if err != nil {
+		return err
+	}
+	begun, id := time.Now(), d.ID.String()
+	err = s.produce(ctx, x, t, id, record, 1)
 	if maybeAnothers(err) {
 		// The broker refuses batches, not records. A record by itself shows whose fault it was.
-		err = s.produce(ctx, x, t, c, &d, alone)
+		err = s.produce(ctx, x, t, id, record, alone)
 	}
 	return s.verdict(ctx, x, c, begun, err)
 }
@@ -199,9 +212,10 @@ type errUnsent struct{ error }
 
 func (e errUnsent) Unwrap() error { return e.error }
 
-// produce produces the record of a delivery: together with others of the topic, or alone, by the number of permits.
+// produce produces the record of the delivery with an id: together with others of the topic, or alone, by the number of
+// permits.
 func (s *Sender) produce(
-	ctx context.Context, x *session, t *topic, c callback, d *callbacks.Delivery, permits int64,
+	ctx context.Context, x *session, t *topic, id string, record kgo.Record, permits int64,
 ) error {
 	if err := t.permits.Acquire(ctx, permits); err != nil {
 		return errUnsent{err}
@@ -211,14 +225,13 @@ func (s *Sender) produce(
 		return errUnsent{err}
 	}
 	s.hold(x)
-	id := d.ID.String()
 	deadline, limited := ctx.Deadline()
 	if limited {
 		s.deadlines.add(id, deadline)
 	}
 	done := make(chan error, 1)
 	// The client gives the record up when ctx ends, or soon after.
-	x.client.Produce(ctx, newRecord(c, d), func(_ *kgo.Record, err error) {
+	x.client.Produce(ctx, &record, func(_ *kgo.Record, err error) {
 		if limited {
 			s.deadlines.remove(id, deadline)
 		}

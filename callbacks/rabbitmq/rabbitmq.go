@@ -22,6 +22,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/go-json-experiment/json/jsontext"
 	amqp "github.com/rabbitmq/amqp091-go"
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 
@@ -157,6 +158,21 @@ func (s *Sender) Destination(data []byte) string {
 	}
 }
 
+// References are those in headers.
+func (s *Sender) References(data []byte) []callbacks.Reference {
+	c, err := job.ParseTrusted[callback](data)
+	if err != nil {
+		return nil // can't happen to data that was accepted
+	}
+	texts := make(map[string]callbacks.Text)
+	for name, v := range c.Headers {
+		if text, err := headerText(v); v.Kind() == jsontext.KindBeginObject && err == nil {
+			texts[name] = text
+		}
+	}
+	return callbacks.HeaderReferences(texts)
+}
+
 // Envelopes are all there are.
 func (s *Sender) Envelopes() []job.Envelope {
 	return []job.Envelope{job.EnvelopeStructured, job.EnvelopeBinary}
@@ -173,7 +189,10 @@ func (s *Sender) Send(ctx context.Context, d callbacks.Delivery) error {
 	if pointer, name := c.granted(); !s.options.Allow.Allow(d.Name.Tenant, name) {
 		return callbacks.Refused(fmt.Errorf("rabbitmq: the %s %s", pointer[1:], notAllowed(d.Name.Tenant)))
 	}
-	p, err := newPublish(c, d)
+	p, err := newPublish(ctx, s, c, &d)
+	if failure, ok := errors.AsType[*callbacks.Failure](err); ok {
+		return failure
+	}
 	if err != nil {
 		return callbacks.Permanent(fmt.Errorf("callback data: %w", err))
 	}
