@@ -15,6 +15,9 @@ type Authenticator interface {
 	// Authenticate answers whose token it is. The error is [ErrUnauthenticated], or wraps [store.ErrUnavailable] if that
 	// can't be known now. now is the wall clock's, for what expires. The principal is shared: it must not be changed.
 	Authenticate(ctx context.Context, token string, now time.Time) (Principal, error)
+	// Knows tells, without asking anybody, whether it is worthwhile to look up a token that comes from an address which has
+	// shown too many wrong ones. That it is valid is not told.
+	Knows(token string, now time.Time) bool
 }
 
 // ErrUnauthenticated is answered for every token that is not valid: unknown, malformed, revoked or expired. There is

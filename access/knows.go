@@ -2,7 +2,7 @@ package access
 
 import "time"
 
-// Knows tells whether a token was lately found to be valid, without a look-up. It may not be valid any more.
+// Knows implements [Authenticator]: of a token that was valid when it was last looked up.
 func (k *Keys) Knows(token string, now time.Time) bool {
 	id, ok := ParseToken(token)
 	if !ok {

@@ -13,12 +13,13 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// AutoPriority gives tenants a priority whose settings name none: a high one while they are new, else a normal one
-// while they have few pending occurrences, else a low one. The zero value leaves all at normal.
+// AutoPriority gives a priority to tenants whose settings name none: high while they are new, then normal while they
+// have few pending occurrences, else low. With the zero value all are normal.
 type AutoPriority struct {
-	// New is for how long a tenant is new, from when it was first seen. Zero with Small zero is no automatic priority.
+	// New is the age up to which a tenant is new, counted from when it was first seen. If both fields are zero, there are
+	// no automatic priorities.
 	New time.Duration
-	// Small is how many occurrences one may have pending to be served before those that have more.
+	// Small is the largest number of pending occurrences with which a tenant has normal priority.
 	Small int
 }
 
@@ -34,37 +35,38 @@ func (a AutoPriority) validate() error {
 	return nil
 }
 
-// Bounds of counting, which costs the store most: its cost must not follow the number of tenants with due occurrences.
+// Bounds of counting, the most expensive part for the store. Its cost must not grow with the number of tenants with due
+// occurrences.
 const (
-	// countedPerPage is how many tenants are counted before a page of the due scan is used; as many as one call counts.
-	// The others of the page are normal until a later round counts them.
+	// countedPerPage is the number of tenants that are counted before a page of the due scan is used: as many as one call
+	// counts. The others of the page are normal until a later round counts them.
 	countedPerPage = countedPerCall
-	// countedPerRound is how many tenants a round counts, see [Dispatcher.readTenants].
+	// countedPerRound is the number of tenants that a round counts, see [Dispatcher.readTenants].
 	countedPerRound = 2000
 	countedPerCall  = 100
-	// pruneInterval is how often tenants without due occurrences are forgotten.
+	// pruneInterval is the interval at which tenants without due occurrences are forgotten.
 	pruneInterval = time.Minute
 )
 
 // autoPriorities are the automatic priorities of tenants with occurrences that are due, or soon will be. A tenant
-// enters when the due scan first finds it, is counted at once or in a later round, and then again in turn; it leaves
+// enters when the due scan first finds it. It is counted at once or in a later round, and then again in turn. It leaves
 // when the fair queue has forgotten it.
 type autoPriorities struct {
 	lock  sync.RWMutex
 	given map[string]job.Priority // read at every firing
 
-	// The fair queue's tenants of a moment, until the next round has heeded them; nil then.
+	// The tenants in the fair queue at some moment; nil once a round has used them.
 	known  atomic.Pointer[knownTenants]
-	pruned time.Time // when they were last told; the claim loop's
+	pruned time.Time // when they were last taken; the claim loop's
 
-	counting  sync.Mutex // held while the store is asked; guards what follows
+	counting  sync.Mutex // held during calls to the store; guards the fields below
 	met       map[string]metTenant
 	uncounted []string // never counted
-	counted   []string // the others, the longest ago first
+	counted   []string // the others, those counted longest ago first
 	faults    faults
 }
 
-// metTenant is a tenant that has a priority.
+// metTenant is a tenant with an automatic priority.
 type metTenant struct {
 	first time.Time // when it was first seen; zero if the store does not know it
 	met   time.Time // when the due scan found it
@@ -76,7 +78,7 @@ type knownTenants struct {
 	at    time.Time
 }
 
-// of is a tenant's priority; ok is false if it has none yet.
+// of returns a tenant's priority; ok is false if it has none yet.
 func (a *autoPriorities) of(tenant string) (p job.Priority, ok bool) {
 	a.lock.RLock()
 	defer a.lock.RUnlock()
@@ -84,7 +86,7 @@ func (a *autoPriorities) of(tenant string) (p job.Priority, ok bool) {
 	return p, ok
 }
 
-// give sets priorities. Of the names, those that have none and get none are normal.
+// give sets priorities. Tenants among the names without a priority, old or new, become normal.
 func (a *autoPriorities) give(priorities map[string]job.Priority, names []string) {
 	a.lock.Lock()
 	defer a.lock.Unlock()
@@ -104,7 +106,8 @@ func (a *autoPriorities) drop(name string) {
 	delete(a.given, name)
 }
 
-// tellKnown hands the fair queue's tenants on to the next round, every so often. Tenants copies their names.
+// tellKnown passes the fair queue's tenants to the next round, once per pruneInterval. The function tenants copies
+// their names.
 func (a *autoPriorities) tellKnown(tenants func() map[string]bool, now time.Time) {
 	if now.Sub(a.pruned) >= pruneInterval {
 		a.pruned = now
@@ -112,8 +115,8 @@ func (a *autoPriorities) tellKnown(tenants func() map[string]bool, now time.Time
 	}
 }
 
-// meetTenants gives priorities to the tenants of a page of the due scan that have none yet. For each thousand of them
-// it costs one call to the store, and one call that counts.
+// meetTenants gives priorities to the tenants of a page of the due scan that have none yet. It makes one call to the
+// store for each thousand of them, and one call that counts.
 func (d *Dispatcher) meetTenants(ctx context.Context, page []store.LaneDue) {
 	if !d.cfg.Auto.on() {
 		return
@@ -132,7 +135,7 @@ func (d *Dispatcher) meetTenants(ctx context.Context, page []store.LaneDue) {
 	d.assign(ctx, names, d.now(), countedPerPage)
 }
 
-// recount is one round: it forgets tenants without due occurrences, meets those that the due scan has not found, and
+// recount is one round: it forgets tenants without due occurrences, adds those that the due scan has not found, and
 // counts some of the others again.
 func (d *Dispatcher) recount(ctx context.Context, now time.Time) {
 	a := &d.tenants.auto
@@ -151,7 +154,7 @@ func (d *Dispatcher) recount(ctx context.Context, now time.Time) {
 	}), now, len(names))
 }
 
-// prune forgets the tenants that the fair queue does not know, and answers those that only it knows.
+// prune forgets the tenants that are not in the fair queue, and returns the tenants that are only there.
 func (a *autoPriorities) prune(known *knownTenants) (unmet []string) {
 	for name, of := range a.met {
 		if !known.names[name] && of.met.Before(known.at) {
@@ -171,7 +174,7 @@ func (a *autoPriorities) prune(known *knownTenants) (unmet []string) {
 	return unmet
 }
 
-// next takes the tenants that are to be counted next.
+// next takes the next tenants to count.
 func (a *autoPriorities) next(most int) (names []string) {
 	n := min(most, len(a.uncounted))
 	names, a.uncounted = append(names, a.uncounted[:n]...), a.uncounted[n:]
@@ -180,9 +183,9 @@ func (a *autoPriorities) next(most int) (names []string) {
 	return names
 }
 
-// assign gives priorities to tenants: a high one to those that are new, and to some of the others one by the number of
-// their pending occurrences. The rest are normal unless they have a priority already, and are counted in a later round,
-// as are those that the store does not tell.
+// assign gives priorities to tenants: high to new ones, and to at most the given number of others by their pending
+// occurrences. The rest keep their priority, or become normal, and are counted in a later round. So are tenants that
+// the store does not return.
 func (d *Dispatcher) assign(ctx context.Context, names []string, now time.Time, most int) {
 	if len(names) == 0 {
 		return
@@ -195,7 +198,7 @@ func (d *Dispatcher) assign(ctx context.Context, names []string, now time.Time, 
 		switch of := a.met[name]; {
 		case err == nil && (of.first.IsZero() || now.Sub(of.first) < d.cfg.Auto.New):
 			priorities[name] = job.PriorityHigh
-			a.counted = append(a.counted, name) // its turn comes when it is no longer new
+			a.counted = append(a.counted, name) // it is counted when it is no longer new
 		case err == nil && len(old) < most:
 			old = append(old, name)
 		default:
@@ -217,7 +220,7 @@ func (d *Dispatcher) assign(ctx context.Context, names []string, now time.Time, 
 	a.give(priorities, names)
 }
 
-// firstSeen asks the store when tenants were first seen, where that is not known.
+// firstSeen asks the store for the times at which tenants were first seen, where they are unknown.
 func (d *Dispatcher) firstSeen(ctx context.Context, names []string, now time.Time) (err error) {
 	a := &d.tenants.auto
 	if a.met == nil {
@@ -246,13 +249,13 @@ func (d *Dispatcher) firstSeen(ctx context.Context, names []string, now time.Tim
 	return nil
 }
 
-// hasOwnPriority tells whether a tenant's settings name a priority.
+// hasOwnPriority reports whether a tenant's settings name a priority.
 func (d *Dispatcher) hasOwnPriority(name string) bool {
 	settings := d.tenants.known.Load()
 	return settings != nil && (*settings)[name].Priority != job.PriorityDefault
 }
 
-// classify answers the priorities of tenants that are not new. On an error it answers those that it has come to.
+// classify returns the priorities of tenants that are not new. On an error it returns those known by then.
 func (d *Dispatcher) classify(
 	ctx context.Context, names []string, now time.Time,
 ) (map[string]job.Priority, error) {

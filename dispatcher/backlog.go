@@ -14,24 +14,24 @@ import (
 )
 
 const (
-	// backlogInterval is how often to ask the store for its backlog, at the most.
+	// backlogInterval is the shortest interval between two readings of the store's backlog.
 	backlogInterval = 15 * time.Second
-	// backlogShare bounds how much of the time the store is busy with it: one part in so many.
-	backlogShare = 100
-	// backlogTimeout bounds one look. Counting a large backlog may take longer than anything else that a store is asked
-	// for.
+	// backlogPauseFactor is the ratio of the pause after a reading to its duration. So readings take the store at most a
+	// hundredth of its time.
+	backlogPauseFactor = 100
+	// backlogTimeout bounds one reading. Counting a large backlog may take longer than any other call to a store.
 	backlogTimeout = 3 * storeTimeout
-	// backlogMisses is how many refreshes may fail before the last reading is no longer shown.
+	// backlogMisses is the number of failed readings after which the last reading is no longer shown.
 	backlogMisses = 3
 )
 
-// backlog is the last reading of the store's backlog. It is read at intervals, never when it is asked for, so that it
-// costs the same however many ask, and whoever asks is answered though the store is not.
+// backlog is the last reading of the store's backlog. It is read at intervals, never on a request. So it costs the same
+// however many ask, and they get an answer while the store gives none.
 type backlog struct {
-	shown atomic.Pointer[reading] // nil until the first
+	shown atomic.Pointer[reading] // nil until the first reading
 
-	reading  sync.Mutex // held while the store is asked; guards what follows
-	next     time.Time  // not to ask before
+	reading  sync.Mutex // held during a reading; guards the fields below
+	next     time.Time  // no reading before this
 	last     time.Time  // the last success, or the first attempt
 	failures int        // in a row
 }
@@ -39,12 +39,12 @@ type backlog struct {
 // reading is a reading of the backlog at a time.
 type reading struct {
 	store.Count
-	oldest   time.Duration // how long the longest due had been due
+	oldest   time.Duration // the time since the oldest due occurrence became due
 	replicas int
-	until    time.Time // from then on it is not shown
+	until    time.Time // it is not shown after this
 }
 
-// collectors are the gauges of the reading.
+// collectors returns the gauges that show the reading.
 func (b *backlog) collectors(now func() time.Time) (all []prometheus.Collector) {
 	for _, g := range []struct {
 		name, help string
@@ -74,7 +74,7 @@ func (b *backlog) collectors(now func() time.Time) (all []prometheus.Collector) 
 		all = append(all, newGauge(g.name, g.help+" NaN if the store has not told for long.", func() float64 {
 			r := b.shown.Load()
 			if r == nil || !now().Before(r.until) {
-				return math.NaN() // an old number would pass for a new one
+				return math.NaN() // an old number would look like a new one
 			}
 			return g.value(r)
 		}))
@@ -82,7 +82,7 @@ func (b *backlog) collectors(now func() time.Time) (all []prometheus.Collector) 
 	return all
 }
 
-// readBacklog asks the store for its backlog, unless nobody wants to know or it was asked lately.
+// readBacklog reads the store's backlog, unless there are no metrics or the last reading is recent.
 func (d *Dispatcher) readBacklog(ctx context.Context) {
 	if d.metrics == nil || !d.metrics.backlog.reading.TryLock() {
 		return
@@ -95,11 +95,11 @@ func (d *Dispatcher) readBacklog(ctx context.Context) {
 	}
 	r, err := d.askBacklog(ctx, start)
 	end := d.now()
-	pause := backlogShare * end.Sub(start)
+	pause := backlogPauseFactor * end.Sub(start)
 	if err == nil {
 		b.failures, b.last = 0, end
 		b.next = end.Add(pause)
-		periods := max(1, (pause+backlogInterval-1)/backlogInterval) // until it is asked again
+		periods := max(1, (pause+backlogInterval-1)/backlogInterval) // until the next reading
 		r.until = end.Add(backlogMisses*periods*backlogInterval + storeTimeout)
 		b.shown.Store(&r)
 		return
@@ -110,15 +110,15 @@ func (d *Dispatcher) readBacklog(ctx context.Context) {
 	if b.last.IsZero() {
 		b.last = start
 	}
-	// A store that is away is not to be away for longer here than it is; one that can't count so many in time is not to
-	// be busy with nothing else.
+	// After a failure the pause is no longer than the outage so far, so that the metrics recover soon after the store
+	// does. A store that can't count in time is not kept busy with it.
 	b.next = end.Add(min(pause, end.Sub(b.last)))
 	if b.failures++; b.failures == backlogMisses {
 		d.log.Warn("the store does not tell its backlog, so the metrics don't show it", "failures", b.failures, "error", err)
 	}
 }
 
-// askBacklog asks the store.
+// askBacklog makes one reading.
 func (d *Dispatcher) askBacklog(ctx context.Context, now time.Time) (r reading, err error) {
 	ctx, cancel := context.WithTimeout(ctx, backlogTimeout)
 	defer cancel()
@@ -133,10 +133,10 @@ func (d *Dispatcher) askBacklog(ctx context.Context, now time.Time) (r reading, 
 	return r, err
 }
 
-// oldestUnpaused is how long the longest due of a tenant that is not paused has been due. It passes over the
-// occurrences of paused ones, the longest due first.
+// oldestUnpaused returns the time since the oldest due occurrence of an unpaused tenant became due. It skips the
+// occurrences of paused tenants, the oldest first.
 func (d *Dispatcher) oldestUnpaused(ctx context.Context, now time.Time) (time.Duration, error) {
-	for p := (store.DueParams{Until: now, Limit: 1}); ; p.Limit = scanPageSize { // one is enough if nobody is paused
+	for p := (store.DueParams{Until: now, Limit: 1}); ; p.Limit = scanPageSize { // one is enough if no tenant is paused
 		page, err := d.cfg.Store.DueLanes(ctx, p)
 		if err != nil {
 			return 0, err

@@ -33,7 +33,7 @@ func (m measured) expectUnknown(what string) {
 	m.expectBacklog(what, "NaN", "NaN", "NaN", "NaN", "NaN")
 }
 
-// backlogQueue is the store, whose backlog is slow to tell or can't be told.
+// backlogQueue is a store that counts its backlog slowly, or can't count it.
 type backlogQueue struct {
 	dispatcher.Store
 	asked atomic.Int64
@@ -57,7 +57,7 @@ func (q *backlogQueue) Count(ctx context.Context, now time.Time, lanes []job.Lan
 	return q.Store.Count(ctx, now, nil, limit)
 }
 
-// measureBacklog starts a replica with metrics on a store whose backlog is slow to tell.
+// measureBacklog starts a replica with metrics on a backlogQueue.
 func (b *bench) measureBacklog(takes time.Duration) (m measured, q *backlogQueue, log *lockedLog) {
 	b.Helper()
 	q, log = &backlogQueue{Store: b.queue}, &lockedLog{}
@@ -104,8 +104,8 @@ func TestBacklogIsShown(t *testing.T) {
 	})
 }
 
-// When the store does not tell any more, the last numbers are shown until three refreshes were missed, and then none,
-// until it tells again.
+// When the store does not count its backlog any more, the last numbers are shown until three refreshes have failed.
+// Then none are shown until the store answers again.
 func TestBacklogGoesStale(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(b *bench) {
@@ -114,7 +114,7 @@ func TestBacklogGoesStale(t *testing.T) {
 		time.Sleep(time.Second)
 		m.expectBacklog("at first", 0, 0, 1, 0, 1)
 		q.down.Store(true)
-		time.Sleep(44 * time.Second) // 15 s and 30 s were missed, and the third is about to be
+		time.Sleep(44 * time.Second) // 15 s and 30 s have failed, and the third is about to
 		m.expectBacklog("after two missed refreshes", 0, 0, 1, 0, 1)
 		time.Sleep(11 * time.Second)
 		m.expectUnknown("after three")
@@ -129,8 +129,8 @@ func TestBacklogGoesStale(t *testing.T) {
 	})
 }
 
-// A store that takes long to tell is asked so rarely that it is busy with it for at most a hundredth of the time, and
-// what it told is shown until it is asked again.
+// A store that takes long to count is asked so rarely that this takes at most a hundredth of its time. The last numbers
+// are shown until the next reading.
 func TestSlowBacklog(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(b *bench) {
@@ -146,7 +146,7 @@ func TestSlowBacklog(t *testing.T) {
 		if n := q.asked.Load(); n < 5 || n > 10 { // every 202 s, or a little later
 			b.Errorf("it was asked %d times in half an hour", n)
 		}
-		// One that never tells in time is asked less and less.
+		// A store that never answers in time is asked less and less.
 		q.takes.Store(int64(time.Hour))
 		time.Sleep(time.Hour)
 		m.expectUnknown("when it has been too slow for long")
@@ -158,7 +158,7 @@ func TestSlowBacklog(t *testing.T) {
 	})
 }
 
-// Without anybody to show it to, the store is not asked.
+// Without metrics, the backlog is not read.
 func TestNobodyAsksForTheBacklog(t *testing.T) {
 	bubble(t, func(b *bench) {
 		q := &backlogQueue{Store: b.queue}
@@ -170,7 +170,7 @@ func TestNobodyAsksForTheBacklog(t *testing.T) {
 	})
 }
 
-// A count under way does not hold up the end.
+// A count under way does not delay the end.
 func TestBacklogAtTheEnd(t *testing.T) {
 	bubble(t, func(b *bench) {
 		q := &backlogQueue{Store: b.queue}

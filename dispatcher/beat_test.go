@@ -15,7 +15,7 @@ import (
 	"github.com/carillon-scheduler/carillon/store/replicas"
 )
 
-// expectReplicas expects the store to know of so many replicas now.
+// expectReplicas expects the number of replicas that the store knows of now.
 func (b *bench) expectReplicas(what string, want int) {
 	b.Helper()
 	got, err := replicas.Count(b.Context(), b.store, time.Now())
@@ -27,7 +27,7 @@ func (b *bench) expectReplicas(what string, want int) {
 	}
 }
 
-// Each replica is known for as long as it runs, and no longer.
+// A replica is known for as long as it runs, and no longer.
 func TestBeats(t *testing.T) {
 	bubble(t, func(b *bench) {
 		b.expectReplicas("before any runs", 0)
@@ -46,7 +46,7 @@ func TestBeats(t *testing.T) {
 	})
 }
 
-// A replica is known before it has claimed anything, and until it has settled all its claims.
+// A replica is known before its first claim, and until it has settled all its claims.
 func TestBeatsAroundClaims(t *testing.T) {
 	bubble(t, func(b *bench) {
 		b.submit("k", nil, 0)
@@ -70,7 +70,7 @@ func TestBeatsAroundClaims(t *testing.T) {
 	})
 }
 
-// A store that can't be told of a replica stops nothing. One that has not been told for long counts it no more.
+// A failure of heartbeats stops nothing. A store that has had no heartbeat for long does not count the replica.
 func TestBeatFails(t *testing.T) {
 	bubble(t, func(b *bench) {
 		b.queue.set(func(q *flakyQueue) { q.beatErr = fmt.Errorf("%w: not now", store.ErrUnavailable) })
@@ -91,7 +91,7 @@ func TestBeatFails(t *testing.T) {
 	})
 }
 
-// A beat that hangs does not hold up a replica that is told to stop.
+// A heartbeat that hangs does not delay a replica's end.
 func TestBeatHangsAtTheEnd(t *testing.T) {
 	bubble(t, func(b *bench) {
 		_, stop := b.replica(func(c *dispatcher.Config) { c.Store = hangingBeats{c.Store} })
@@ -104,7 +104,7 @@ func TestBeatHangsAtTheEnd(t *testing.T) {
 	})
 }
 
-// hangingBeats answers no beat before its time is over.
+// hangingBeats answers heartbeats only when their time is over.
 type hangingBeats struct{ dispatcher.Store }
 
 func (hangingBeats) WriteRecords(ctx context.Context, _ []store.RecordChange) []error {

@@ -15,7 +15,7 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// BenchmarkFire measures the cost of one firing beside its store and its receiver, neither of which does anything.
+// BenchmarkFire measures the cost of one firing, without the store's and the receiver's part.
 func BenchmarkFire(b *testing.B) {
 	provider := sdktrace.NewTracerProvider() // exports nothing
 	for name, change := range map[string]func(*dispatcher.Config){
@@ -47,8 +47,8 @@ func BenchmarkFire(b *testing.B) {
 	}
 }
 
-// BenchmarkScan measures the first due scan of a replica when 100,000 tenants have something due soon, and how many lanes
-// it has the store count.
+// BenchmarkScan measures the first due scan of a replica when 100,000 tenants have something due soon, and counts the
+// lanes that the store is asked to count.
 func BenchmarkScan(b *testing.B) {
 	for name, auto := range map[string]dispatcher.AutoPriority{
 		"plain": {}, "auto": {New: time.Hour, Small: 1000},
@@ -63,7 +63,7 @@ func BenchmarkScan(b *testing.B) {
 				}
 				cfg := dispatcher.Defaults
 				cfg.Store, cfg.Callbacks, cfg.Auto = q, callbacks.NewRegistry(taker{}), auto
-				cfg.Tick = time.Minute // a scan reaches two ticks ahead
+				cfg.Tick = time.Minute // a scan reaches two poll intervals ahead
 				d, err := dispatcher.New(cfg)
 				if err != nil {
 					b.Fatal(err)
@@ -88,7 +88,7 @@ type crowded struct {
 	*endless
 	at      time.Time
 	lanes   []store.LaneDue
-	counted int // the scan's goroutine's
+	counted int // owned by the scan's goroutine
 	scanned chan struct{}
 }
 
@@ -119,10 +119,10 @@ func (q *crowded) Count(_ context.Context, _ time.Time, lanes []job.Lane, _ int)
 	return make([]store.Count, len(lanes)), nil
 }
 
-// endless is a queue in which something is due until so many were settled.
+// endless is a queue in which something is always due, until a number of occurrences were settled.
 type endless struct {
 	dispatcher.Store
-	claimed, left int // the one is the claim loop's, the other the settler's
+	claimed, left int // owned by the claim loop and the settler
 	done          chan struct{}
 }
 
@@ -173,7 +173,7 @@ func (*endless) WriteRecords(_ context.Context, changes []store.RecordChange) []
 	return make([]error, len(changes))
 }
 
-// taker is a sender that takes all.
+// taker is a sender whose receiver takes everything.
 type taker struct{}
 
 func (taker) Type() string                                   { return "take" }

@@ -9,24 +9,24 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// catchUp is an answer of [job.Options.CatchUpFrom].
+// catchUp is a result of [job.Options.CatchUpFrom].
 type catchUp struct {
 	from time.Time
 	any  bool
 	err  error
 }
 
-// missed is why an occurrence is dropped unfired: by its job's own rules it is too late.
+// missed is the reason for dropping an occurrence unfired: its job's rules say that it is too late.
 type missed struct{ error }
 
-// tooLate answers why an occurrence must not be attempted any more: that it is [missed], or [unfired] because this
-// replica can't tell. A triggered or redriven occurrence is never too late.
+// tooLate returns an error if an occurrence must not be attempted any more: [missed], or [unfired] if this replica
+// can't decide. A triggered or redriven occurrence is never too late.
 func (d *Dispatcher) tooLate(c *store.Claimed, b *batch) error {
 	now := b.start.Truncate(time.Millisecond)
 	if overdue(c, now) {
 		return missed{fmt.Errorf("its deadline of %s has passed", c.Options.Deadline)}
 	}
-	// After an outage that is shorter than a lease, all occurrences fire, late. So do those that were attempted in time.
+	// After an outage shorter than a lease, all occurrences fire late. So do those that were attempted in time.
 	if c.Revision == "" || c.Options.Recurrence == nil || c.Attempt > 1 || now.Sub(c.Timestamp) <= d.cfg.Lease {
 		return nil
 	}
@@ -42,13 +42,13 @@ func (d *Dispatcher) tooLate(c *store.Claimed, b *batch) error {
 	return nil
 }
 
-// overdue tells whether an occurrence's deadline has passed at a time.
+// overdue reports whether an occurrence's deadline has passed at a time.
 func overdue(c *store.Claimed, at time.Time) bool {
 	return c.Revision != "" && c.Options.Overdue(c.Timestamp, at)
 }
 
-// catchUp answers from which instant on an occurrence's job catches up. It is computed once for all occurrences of a
-// revision in the batch: after an outage that may be all of them.
+// catchUp returns the instant from which an occurrence's job catches up. It is computed once for all occurrences of a
+// revision in the batch: after an outage, that may be all of them.
 func (b *batch) catchUp(c *store.Claimed, now time.Time, limit int) catchUp {
 	b.lock.Lock()
 	compute, known := b.catchUps[c.Revision]

@@ -43,8 +43,8 @@ func TestCatchUp(t *testing.T) {
 		changes []func(*job.Job)
 		limit   int
 		instant []time.Duration
-		onTime  []time.Duration // of the occurrences that fire at their instants
-		late    []time.Duration // of those that fire when the hour is over
+		onTime  []time.Duration // the occurrences that fire at their instants
+		late    []time.Duration // the occurrences that fire when the hour is over
 		missed  int
 	}
 	byLimit := make(map[int][]test)
@@ -67,7 +67,7 @@ func TestCatchUp(t *testing.T) {
 		{name: "hourly, none", crontab: "@hourly", changes: []func(*job.Job){none}, missed: 1},
 		{name: "all beyond the limit", crontab: "@every 1m", changes: []func(*job.Job){all}, limit: 7,
 			onTime: slices.Concat(minutes(1, 10, 1), minutes(71, runsTo, 1)), late: minutes(64, 70, 1), missed: 53},
-		// One tick is in the store, 58 are not yet expanded.
+		// One tick is in the store; 58 are not expanded yet.
 		{name: "all, to a limit that reaches into what was expanded", crontab: "@every 1m", changes: []func(*job.Job){all}, limit: 59,
 			onTime: slices.Concat(minutes(1, 10, 1), minutes(71, runsTo, 1)), late: minutes(12, 70, 1), missed: 1},
 		{name: "all within a deadline", crontab: "@every 1m", changes: []func(*job.Job){all, deadline(10*time.Minute + 30*time.Second)},
@@ -154,7 +154,7 @@ func TestCatchUp(t *testing.T) {
 	}
 }
 
-// A pause that is shorter than the lease leaves nothing out, and an occurrence triggered meanwhile fires at once.
+// A pause shorter than the lease leaves nothing out, and an occurrence triggered meanwhile fires at once.
 func TestShortPause(t *testing.T) {
 	bubble(t, func(b *bench) {
 		d, _ := b.replica(nil)
@@ -180,7 +180,7 @@ func TestShortPause(t *testing.T) {
 	})
 }
 
-// A triggered or redriven occurrence fires whatever its options say of lateness.
+// A triggered or redriven occurrence fires however late it is.
 func TestOwnIsNeverTooLate(t *testing.T) {
 	bubble(t, func(b *bench) {
 		time.Sleep(time.Hour)
@@ -207,7 +207,7 @@ func TestOwnIsNeverTooLate(t *testing.T) {
 	})
 }
 
-// Whatever was attempted in time is no matter for catch-up: it is retried until its attempts are used up.
+// Catch-up does not apply to an occurrence that was attempted in time: it is retried until its attempts are used up.
 func TestRetriesAreNotCaughtUpOn(t *testing.T) {
 	bubble(t, func(b *bench) {
 		b.receiver.answers(func(_ context.Context, d callbacks.Delivery) error {
@@ -222,7 +222,7 @@ func TestRetriesAreNotCaughtUpOn(t *testing.T) {
 			j.Options.CatchUp = job.CatchUpNone
 		})
 		time.Sleep(time.Hour + time.Second)
-		// And they delay no other.
+		// The retries delay no other occurrence.
 		attempts := make(map[time.Duration]int)
 		for _, d := range b.receiver.of("k") {
 			instant := d.Timestamp.Sub(b.start)
@@ -236,7 +236,7 @@ func TestRetriesAreNotCaughtUpOn(t *testing.T) {
 	})
 }
 
-// A replica that can't tell which instants are to be caught up on leaves it to the others.
+// A replica that can't compute which instants are caught up leaves that to the others.
 func TestCatchUpUnknown(t *testing.T) {
 	bubble(t, func(b *bench) {
 		j := b.submit("k", crontab("@every 1m"))
@@ -251,7 +251,7 @@ func TestCatchUpUnknown(t *testing.T) {
 		_, stop := b.replica(nil)
 		time.Sleep(10 * time.Second)
 		stop()
-		b.expectSent("1h0m1s k #1") // that was expanded in time, so there is nothing to tell
+		b.expectSent("1h0m1s k #1") // it was expanded in time, so there is nothing to compute
 		if left := b.pending(j)[0]; left.Attempt != 0 || !strings.Contains(left.LastError, "Mars/Olympus") {
 			b.Errorf("after a replica that can't tell: attempt %d, last error %q", left.Attempt, left.LastError)
 		}
@@ -265,7 +265,7 @@ func TestCatchUpUnknown(t *testing.T) {
 	})
 }
 
-// An attempt is the last if the next one would come after the deadline.
+// An attempt is the last one if the next would come after the deadline.
 func TestRetriesEndAtTheDeadline(t *testing.T) {
 	const ends = "; the next attempt would come after the deadline"
 	pause := callbacks.RetryAfter(errors.New("busy"), 20*time.Second)
@@ -305,7 +305,7 @@ func TestRetriesEndAtTheDeadline(t *testing.T) {
 				if dead[0].LastError != c.dead {
 					b.Errorf("the dead letter's error is %q, want %q", dead[0].LastError, c.dead)
 				}
-				// A redrive fires whatever the deadline, and is retried whatever it is.
+				// A redriven occurrence fires and is retried in spite of the deadline.
 				b.receiver.answers(func(_ context.Context, d callbacks.Delivery) error {
 					if d.Attempt == 1 {
 						return pause

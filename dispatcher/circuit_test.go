@@ -13,13 +13,13 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// The answers of one path of a host, to however many jobs, make nothing late that goes to another path.
+// Error answers of one path of a host, from however many jobs, delay no other path.
 func TestNeighboursOfRefusals(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		jobs  int
 		blame callbacks.Blame
-		most  int // that are sent there in the time of the test; zero is any number
+		most  int // the largest number sent there during the test; zero is no limit
 	}{
 		{"one job has errors", 1, callbacks.BlamePart, 50},
 		{"many jobs have errors", 300, callbacks.BlamePart, 50},
@@ -63,8 +63,8 @@ func TestNeighboursOfRefusals(t *testing.T) {
 	}
 }
 
-// What is well again after a long time is found to be at the next probe, though all that wait for it have an hour's
-// pause of their own. And these probes use up no attempts: in hours none is given up.
+// A destination that recovers after a long outage is noticed at the next probe, even if each of its occurrences has a
+// pause of an hour. The probes use up no attempts: no occurrence is given up within hours.
 func TestWellAgainIsNoticed(t *testing.T) {
 	bubble(t, func(b *bench) {
 		const lasts = 8 * time.Hour
@@ -97,7 +97,7 @@ func TestWellAgainIsNoticed(t *testing.T) {
 	})
 }
 
-// One that probes has no more attempts, and no later end, than its retry policy says.
+// A probing occurrence has no more attempts, and no later end, than its retry policy allows.
 func TestProbesEnd(t *testing.T) {
 	bubble(t, func(b *bench) {
 		b.receiver.answers(func(context.Context, callbacks.Delivery) error { return errors.New("connection refused") })

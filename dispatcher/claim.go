@@ -11,17 +11,17 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// How long the claim loop rests after a claim that left nothing due: a part of the time of the claim, but no longer
-// than longestPause. A claim costs about as much for one occurrence as for many, so at hundreds of instants a second
-// that spares most claims, and makes nothing later than a claim does. Half of it would make instants a third of a
-// millisecond earlier, for a tenth to a quarter more processor time.
+// The claim loop's rest after a claim that left nothing due: a part of the claim's duration, but no longer than
+// longestPause. A claim costs about as much for one occurrence as for many. So at hundreds of instants a second the
+// rest saves most claims, and delays no occurrence by more than a claim takes. Half of it would make occurrences a
+// third of a millisecond earlier, for a tenth to a quarter more processor time.
 const (
 	restPart     = 0.75
 	longestPause = 5 * time.Millisecond
 )
 
-// longestSleep is how long the claim loop sleeps at most before it looks at the wall clock again, which may be set
-// meanwhile.
+// longestSleep is the longest time for which the claim loop sleeps before it reads the wall clock again, since the
+// clock may be set meanwhile.
 const longestSleep = time.Second
 
 // claimLoop is the state of the goroutine that claims.
@@ -31,18 +31,18 @@ type claimLoop struct {
 	free   int             // slots
 	queue  *fairqueue.Queue
 
-	// No claim is made before either of these.
+	// No claim is made before both of these times.
 	rest    time.Time // after a claim that left nothing due
 	backoff time.Time // after a failure
 
-	scanner  scanner                // of the scan's goroutine, while a scan is under way
+	scanner  scanner                // owned by the scan's goroutine while a scan is under way
 	scanning bool                   // a scan is under way
 	pages    chan scanPage          // of the scan
-	scanAt   time.Time              // when to scan, unless a tick comes first; zero to wait for one
-	scanned  time.Time              // due times are known up to this; zero if the last scan failed, or one is under way
-	noScan   time.Time              // no tick starts a scan before this
-	ticked   time.Time              // when the last tick was taken
-	woken    map[job.Lane]time.Time // due times that others have told since the scan began
+	scanAt   time.Time              // the time of the next scan, unless a poll comes first; zero to wait for a poll
+	scanned  time.Time              // due times up to this are known; zero if the last scan failed, or one is under way
+	noScan   time.Time              // no poll starts a scan before this
+	polled   time.Time              // when a poll last started a scan
+	woken    map[job.Lane]time.Time // due times from Wake since the scan began
 
 	claimFaults faults
 	scanFaults  faults
@@ -55,7 +55,7 @@ func (l *claimLoop) run(ctx context.Context) {
 	l.checkClock(ctx)
 	l.scan(ctx)
 	defer func() {
-		for l.scanning { // it ends with ctx, and nothing is to use the store after this loop
+		for l.scanning { // it ends with ctx; nothing may use the store after this loop
 			l.scanning = !(<-l.pages).last
 		}
 	}()
@@ -80,15 +80,15 @@ func (l *claimLoop) run(ctx context.Context) {
 			l.takePage(ctx, page)
 		case <-l.wake:
 			l.takeWakes()
-		case <-l.ticks:
-			l.takeTick(ctx)
+		case <-l.polls:
+			l.takePoll(ctx)
 		}
 		l.catchUp(ctx)
 	}
 }
 
-// catchUp takes all events that have happened since, without waiting. While there is a backlog and a free slot, the
-// loop claims all the time: so the next claim is as large as can be, and knows of all due lanes.
+// catchUp takes all pending events without waiting. While there is a backlog and a free slot, the loop claims all the
+// time. So the next claim is as large as possible, and covers all known due lanes.
 func (l *claimLoop) catchUp(ctx context.Context) {
 	l.collectFreed()
 	l.takeWakes()
@@ -98,30 +98,30 @@ func (l *claimLoop) catchUp(ctx context.Context) {
 	default:
 	}
 	select {
-	case <-l.ticks:
-		l.takeTick(ctx)
+	case <-l.polls:
+		l.takePoll(ctx)
 	default:
 	}
 }
 
-// takeTick starts a scan, unless a tick did just now: the scheduler may tick twice at once.
-func (l *claimLoop) takeTick(ctx context.Context) {
-	if now := l.now(); now.Sub(l.ticked) > l.cfg.Tick/2 && !now.Before(l.noScan) {
-		l.ticked = now
+// takePoll starts a scan, unless a poll did so just now: the scheduler may fire twice at once.
+func (l *claimLoop) takePoll(ctx context.Context) {
+	if now := l.now(); now.Sub(l.polled) > l.cfg.Tick/2 && !now.Before(l.noScan) {
+		l.polled = now
 		l.scan(ctx)
 	}
 }
 
-// plan answers the loop's next action and in how long it is due; nil if the loop is to wait for an event. Pauses go by
-// the monotonic clock and due times by the wall clock, so only the times that are left can be compared. When the store
-// is back after an outage, outcomes are written first: their leases may have run out meanwhile, and a claim would
-// deliver these occurrences again. The settler wakes the loop then.
+// plan returns the loop's next action and the time until then; act is nil if the loop is to wait for an event. Pauses
+// use the monotonic clock and due times the wall clock, so only the remaining times can be compared. When the store is
+// back after an outage, outcomes are written first: their leases may have ended meanwhile, and a claim would deliver
+// these occurrences again. The settler wakes the loop after that.
 func (l *claimLoop) plan() (wait time.Duration, act func(context.Context)) {
 	now := l.now()
 	switch {
 	case !l.scanAt.IsZero():
 		wait, act = l.scanAt.Sub(now), l.scan
-	case !l.scanned.IsZero(): // no tick has come before, or the clock was set
+	case !l.scanned.IsZero(): // no poll has come before, or the clock was set
 		wait, act = l.scanned.Sub(now), l.scan
 	}
 	if next := l.queue.Next(); l.free > 0 && !next.IsZero() && l.unsettled.Load() == nil {
@@ -135,7 +135,7 @@ func (l *claimLoop) plan() (wait time.Duration, act func(context.Context)) {
 
 func latestOf(times ...time.Time) time.Time { return slices.MaxFunc(times, time.Time.Compare) }
 
-// takeWakes notes due times that others have told.
+// takeWakes notes the due times from Wake.
 func (l *claimLoop) takeWakes() {
 	for lane, at := range l.takeWakeAts() {
 		l.queue.Due(lane, at)
@@ -145,7 +145,7 @@ func (l *claimLoop) takeWakes() {
 	}
 }
 
-// collect takes slots that have become free.
+// collect adds freed slots.
 func (l *claimLoop) collect(f freed) {
 	for _, of := range f {
 		l.free += of.n
@@ -153,7 +153,7 @@ func (l *claimLoop) collect(f freed) {
 	}
 }
 
-// collectFreed takes all slots that have become free.
+// collectFreed adds all freed slots without waiting.
 func (l *claimLoop) collectFreed() {
 	for {
 		select {
@@ -165,7 +165,7 @@ func (l *claimLoop) collectFreed() {
 	}
 }
 
-// claim claims as many occurrences as there are free slots and fires them.
+// claim claims as many occurrences as there are free slots, and fires them.
 func (l *claimLoop) claim(ctx context.Context) {
 	start, may := l.mayClaim(ctx)
 	if !may {
@@ -176,7 +176,7 @@ func (l *claimLoop) claim(ctx context.Context) {
 	if params.Quotas = a.Quotas; len(a.Quotas) == 0 {
 		return
 	}
-	// Not the loop's own context: a claim that is cut off may have claimed all the same.
+	// Not the loop's own context: a cancelled claim may have claimed all the same.
 	call, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
 	defer cancel()
 	claim, err := l.cfg.Store.Claim(call, params)
@@ -196,8 +196,8 @@ func (l *claimLoop) claim(ctx context.Context) {
 	}
 }
 
-// mayClaim tells whether claiming is safe, and as of when. This machine's clock must be right, and the tenants must be
-// known, since one may be paused.
+// mayClaim reports whether claiming is safe, and returns the time for the claim. This machine's clock must be right,
+// and the tenants' settings must be known, since a tenant may be paused.
 func (l *claimLoop) mayClaim(ctx context.Context) (now time.Time, may bool) {
 	if l.tenants.known.Load() == nil {
 		l.readTenants(ctx)
@@ -210,7 +210,7 @@ func (l *claimLoop) mayClaim(ctx context.Context) (now time.Time, may bool) {
 	return now, false
 }
 
-// scan starts a scan of the due lanes, unless one is under way. Claims go on meanwhile.
+// scan starts a scan of the due lanes, unless one is under way. The loop goes on claiming meanwhile.
 func (l *claimLoop) scan(ctx context.Context) {
 	l.scanAt, l.scanned = time.Time{}, time.Time{}
 	if l.scanning {
@@ -222,7 +222,7 @@ func (l *claimLoop) scan(ctx context.Context) {
 }
 
 // takePage takes a page of the scan. A scan counts as a success of the loop only if claims have not failed: a store
-// that can be read but not written is of no use.
+// that can be read but not written is no use.
 func (l *claimLoop) takePage(ctx context.Context, p scanPage) {
 	if p.last {
 		l.scanning = false
@@ -261,7 +261,7 @@ func (l *claimLoop) takePage(ctx context.Context, p scanPage) {
 	}
 	l.scanned = p.reach
 	if l.claimFaults == 0 {
-		at := latestOf(p.end, l.noScan) // if nothing is due, the next success comes no sooner
+		at := latestOf(p.end, l.noScan) // if nothing is due, there is no success before that
 		l.progress.Store(&at)
 	}
 }
@@ -269,8 +269,8 @@ func (l *claimLoop) takePage(ctx context.Context, p scanPage) {
 // faults counts failures in a row.
 type faults int
 
-// note counts the failure of a call to the store, or that there is none any more, and tells whether the call succeeded.
-// It logs the first of a row of failures, and every so often another one.
+// note counts a failure of a call to the store, or resets the count, and reports whether the call succeeded. It logs
+// the first of a row of failures, and then every sixtieth.
 func (f *faults) note(log *slog.Logger, what string, err error) bool {
 	if err == nil {
 		if *f > 0 {
@@ -286,12 +286,12 @@ func (f *faults) note(log *slog.Logger, what string, err error) bool {
 	return false
 }
 
-// pause is how long to let the store alone: a little longer after each failure.
+// pause returns the pause before the next call, a little longer after each failure.
 func (f *faults) pause() time.Duration {
 	return min(time.Duration(*f)*50*time.Millisecond, time.Second)
 }
 
-// waitIdle waits until all slots are free, at most for the given time, and tells whether they are.
+// waitIdle waits until all slots are free, at most for the given time, and reports whether they are.
 func (l *claimLoop) waitIdle(limit time.Duration) bool {
 	timeout := time.NewTimer(limit)
 	defer timeout.Stop()

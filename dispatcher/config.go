@@ -28,46 +28,49 @@ type Config struct {
 	Store     Store
 	Callbacks *callbacks.Registry
 	Logger    *slog.Logger
-	// Now reads both clocks of the machine, as [time.Now] does, which it is if nil: the wall clock by which things are
-	// due, and the monotonic one by which pauses, timeouts and ages are measured. Safe for concurrent use.
+	// Now reads the machine's wall clock, by which occurrences are due, and its monotonic clock, which measures pauses,
+	// timeouts and ages. Nil is [time.Now]. It must be safe for concurrent use.
 	Now func() time.Time
-	// Registerer is told of the metrics. Nil has none, and then the store is not asked for its backlog.
+	// Registerer registers the metrics. If it is nil, there are none, and the store's backlog is not read.
 	Registerer prometheus.Registerer
-	// Traces makes a span of each attempt, in a trace of its own; nil makes none.
+	// Traces makes a span for each attempt, in a trace of its own; nil makes none.
 	Traces trace.TracerProvider
+	// Secrets are joined to callbacks when they are sent, and sign them; nil has none.
+	Secrets callbacks.Secrets
 
-	// Tick is how often to ask the store for the next due time. It bounds how late an occurrence is noticed that
-	// another replica submitted; those that this replica knows of fire at their instants.
+	// Tick is the poll interval: the interval between two requests to the store for the next due times. It bounds the
+	// delay of noticing an occurrence that another replica submitted. Occurrences submitted through this replica fire at
+	// their instants.
 	Tick time.Duration
-	// Early is how far ahead of its instant an occurrence may fire. All replicas must agree on it.
+	// Early is the time before its instant from which an occurrence may fire. All replicas must agree on it.
 	Early time.Duration
-	// Lease is how long a claim is exclusive. All replicas should agree on it.
+	// Lease is the time for which a claim is exclusive. All replicas should agree on it.
 	Lease time.Duration
 	// CallbackTimeout bounds one attempt, from the moment of the claim.
 	CallbackTimeout time.Duration
-	// Concurrency is how many callbacks may be under way at once.
+	// Concurrency is the largest number of callbacks under way.
 	Concurrency int
-	// ShutdownTimeout bounds how long Run waits for callbacks under way when it is told to stop.
+	// ShutdownTimeout is the longest time that Run waits for callbacks under way when its context ends.
 	ShutdownTimeout time.Duration
-	// CatchUpLimit is how many instants of a recurring job fire late at most, of those that fell due while nothing ran.
-	// All replicas should agree on it.
+	// CatchUpLimit is the largest number of a recurring job's instants that fire late, of those that fell due while
+	// nothing ran. All replicas should agree on it.
 	CatchUpLimit int
-	// Policy is how slots are shared out while more is due than there are.
+	// Policy shares out the slots while more is due than there are slots.
 	Policy fairqueue.Policy
-	// Destinations is how many callbacks may go to one destination, and when its circuit opens. Its InFlight is
-	// three quarters of Concurrency if it is zero, and its SlowInFlight one half.
+	// Destinations has the limits of destinations and the rules of their circuits. If its InFlight is zero, it becomes
+	// three quarters of Concurrency, and a zero SlowInFlight one half.
 	Destinations destinations.Policy
-	// Auto gives tenants a priority that have none.
+	// Auto gives a priority to tenants without one.
 	Auto AutoPriority
-	// TenantLabels is how many tenants have metrics of their own; the others share one label.
+	// TenantLabels is the number of tenants with metrics of their own; the others share one label.
 	TenantLabels int
-	// Retain is how long a job stays readable after its last occurrence; DeadLetterRetain how long dead letters are
-	// kept, zero for ever.
+	// Retain is the time that a job stays readable after its last occurrence. DeadLetterRetain is the time that dead
+	// letters are kept; zero is for ever.
 	Retain           time.Duration
 	DeadLetterRetain time.Duration
 }
 
-// Defaults are a Config's values unless the operator says otherwise.
+// Defaults are the default values of a Config.
 var Defaults = Config{
 	Tick:            time.Second,
 	Lease:           time.Minute,
@@ -84,26 +87,27 @@ var Defaults = Config{
 	Retain:       24 * time.Hour,
 }
 
-// margin is how much of the lease is left when a callback has timed out.
+// margin is the part of the lease that is left when a callback has timed out.
 func (c *Config) margin() time.Duration { return c.Lease - c.CallbackTimeout - c.Early }
 
-// permittedSkew is how far this machine's clock may be off the store's. Two replicas, each off by it, still keep the
-// lease: a callback ends before another can claim, and an expansion, which has half a lease, before another can expand.
+// permittedSkew is the largest permitted difference between this machine's clock and the store's. Two replicas that are
+// both off by it still keep the lease: a callback ends before another replica can claim, and an expansion, which has
+// half a lease, before another replica can expand.
 func (c *Config) permittedSkew() time.Duration { return min(c.margin(), c.Lease/2) / 2 }
 
-// Expansion bounds how recurring jobs are expanded. It depends on the lease: the lead of an expansion leaves room for a
-// replica that has died in it, so that another one still is in time.
+// Expansion returns the bounds of expanding recurring jobs. They follow from the lease: if a replica dies during an
+// expansion, the lead leaves another one enough time.
 func (c *Config) Expansion() job.Expansion {
 	return job.Expansion{Horizon: 2 * c.Lease, CatchUpLimit: c.CatchUpLimit}
 }
 
-// expandInterval is how often to look for jobs that are to be expanded: often enough for the lead, and rarely for the
-// store.
+// expandInterval is the interval between two looks for jobs to expand: short enough for the lead, and long enough to
+// spare the store.
 func (c *Config) expandInterval() time.Duration {
 	return max(c.Expansion().Horizon/24, 100*time.Millisecond)
 }
 
-// Validate checks all but Store and Callbacks. The error names the option at fault and what would be right.
+// Validate checks all but Store and Callbacks. The error names the wrong option and a valid value.
 func (c *Config) Validate() error {
 	least := max(time.Second, c.Lease/10)
 	switch {
@@ -133,7 +137,7 @@ func (c *Config) Validate() error {
 	return errors.Join(c.Policy.Validate(), of.Validate(), c.Auto.validate())
 }
 
-// destinations is the policy with the limits that depend on the slots.
+// destinations returns the policy with the limits that follow from the number of slots.
 func (c *Config) destinations() destinations.Policy {
 	p := c.Destinations
 	if p.InFlight == 0 {

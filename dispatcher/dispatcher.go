@@ -1,10 +1,10 @@
 // Package dispatcher fires occurrences: it wakes at the instant, claims due occurrences, fires their callbacks and
 // settles the claims. Replicas that share a store need nothing else in common; each runs one Dispatcher.
 //
-// A Dispatcher is four parts, each a goroutine that owns its state: the claim loop (claim.go), one goroutine for each
-// callback under way (fire.go), the settler, which writes outcomes in batches (settle.go), and the expander, which
+// A Dispatcher has four parts, and each goroutine owns its state: the claim loop (claim.go); one goroutine for each
+// callback under way (fire.go); the settler, which writes outcomes in batches (settle.go); and the expander, which
 // keeps the next occurrences of recurring jobs in the store (expand.go). Claimed occurrences are fired at once, so none
-// waits in memory, and a slot is free again only once its outcome is written.
+// waits in memory. A slot is free again only when its outcome is written.
 package dispatcher
 
 import (
@@ -26,7 +26,7 @@ import (
 	"github.com/carillon-scheduler/carillon/store/tenants"
 )
 
-// Bounds of one call to the store, and of its batch.
+// Bounds of one call to the store and of a batch.
 const (
 	storeTimeout = 10 * time.Second
 	largestBatch = 1000
@@ -37,12 +37,12 @@ type Dispatcher struct {
 	cfg     Config
 	log     *slog.Logger
 	tracer  trace.Tracer // nil if there are no traces
-	metrics *metrics     // nil if nobody wants them
+	metrics *metrics     // nil if there is no registerer
 
-	work  chan firing           // to goroutines that have nothing to do
+	work  chan firing           // to idle goroutines
 	fired chan store.Settlement // from firings to the settler
 	freed chan freed            // slots, from the settler to the claim loop
-	ticks chan struct{}
+	polls chan struct{}         // tells the claim loop to poll the store
 
 	expand chan struct{} // tells the expander to look for jobs
 
@@ -54,16 +54,16 @@ type Dispatcher struct {
 	tenants      tenancy
 	finished     throughput
 
-	replica string // its own id
+	replica string // its random id
 	clock   clock
-	outages map[string]*outage // by callback type, fixed once made; the one of "" is for all that have no sender
-	// Times with the monotonic clock: of the claim loop's last success; since when outcomes wait for the store to
-	// answer, nil if none do; and of the expander's last success, or of its beginning.
+	outages map[string]*outage // by callback type, fixed once made; "" is for all types without a sender
+	// Times with the monotonic clock: the claim loop's last success; the first failure to write outcomes that still wait,
+	// nil if none wait; and the expander's last success, or its start.
 	progress, unsettled, expanded atomic.Pointer[time.Time]
 	stopping                      atomic.Bool
 }
 
-// New makes a Dispatcher. The error names the option at fault.
+// New makes a Dispatcher. The error names the wrong option and a valid value.
 func New(cfg Config) (*Dispatcher, error) {
 	if cfg.Store == nil || cfg.Callbacks == nil {
 		return nil, errors.New("store and callbacks must be set")
@@ -94,8 +94,8 @@ func New(cfg Config) (*Dispatcher, error) {
 		tracer: tracerOf(cfg.Traces),
 		work:   make(chan firing),
 		fired:  make(chan store.Settlement, cfg.Concurrency),
-		freed:  make(chan freed, cfg.Concurrency), // so that the settler never waits for the claim loop
-		ticks:  make(chan struct{}, 1),
+		freed:  make(chan freed, cfg.Concurrency), // large enough that the settler never waits for the claim loop
+		polls:  make(chan struct{}, 1),
 		expand: make(chan struct{}, 1),
 		wake:   make(chan struct{}, 1),
 	}
@@ -106,11 +106,10 @@ func New(cfg Config) (*Dispatcher, error) {
 	return d, nil
 }
 
-// now reads both clocks. Nothing else reads a clock here, so that a test can set the wall clock.
+// now reads both clocks. All code here uses it, so that a test can set the wall clock.
 func (d *Dispatcher) now() time.Time { return d.cfg.Now() }
 
-// Wake tells that an occurrence of a lane becomes due at t, so that this replica need not wait for its next tick to
-// notice.
+// Wake notes that an occurrence of a lane becomes due at t, so that this replica need not wait for its next poll.
 func (d *Dispatcher) Wake(lane job.Lane, t time.Time) {
 	if t.IsZero() {
 		return
@@ -126,7 +125,7 @@ func (d *Dispatcher) Wake(lane job.Lane, t time.Time) {
 	d.wakeLock.Unlock()
 	select {
 	case d.wake <- struct{}{}:
-	default: // it will see this too
+	default: // the waiting signal covers this one too
 	}
 }
 
@@ -138,25 +137,25 @@ func (d *Dispatcher) takeWakeAts() map[job.Lane]time.Time {
 	return taken
 }
 
-// WakeExpander tells that a recurring job is to be expanded now, so that it need not wait for the expander's next look.
+// WakeExpander notes that a recurring job is to be expanded now, so that it need not wait for the expander's next look.
 func (d *Dispatcher) WakeExpander() {
 	select {
 	case d.expand <- struct{}{}:
-	default: // it is about to look anyway
+	default: // a look is about to begin
 	}
 }
 
-// forgetAfter is for how long a destination is remembered that nothing is sent to.
+// forgetAfter is the time after which an unused destination is forgotten.
 const forgetAfter = 10 * time.Minute
 
-// Destinations are those that this replica has lately sent to, by name.
+// Destinations returns the state of each destination that this replica has lately sent to, by name.
 func (d *Dispatcher) Destinations() []destinations.State { return d.destinations.States() }
 
-// Rate is how many occurrences a second this replica has finished with lately: delivered, buried or dropped.
+// Rate returns the occurrences per second that this replica has lately finished: delivered, buried or dropped.
 func (d *Dispatcher) Rate() float64 { return d.finished.rate(d.now()) }
 
-// Ready returns nil if the store answers the claim loop and the clock is right, else the reason why not. That
-// recurring jobs could not be expanded is a reason as soon as their next occurrences may be late for it.
+// Ready returns the reason that the replica can't do its work, or nil if the store answers the claim loop and the clock
+// is right. A failure to expand recurring jobs is a reason once their next occurrences may be late because of it.
 func (d *Dispatcher) Ready() error {
 	if d.stopping.Load() {
 		return errors.New("shutting down")
@@ -189,7 +188,7 @@ func (d *Dispatcher) Ready() error {
 // cancels the rest, and writes every outcome. The error is nil unless outcomes could not be written; those occurrences
 // are claimed again when their leases end.
 func (d *Dispatcher) Run(ctx context.Context) error {
-	d.beat(ctx) // before anything counts the replicas
+	d.beat(ctx) // the heartbeat comes before the first claim
 	stopJobs, err := d.startJobs(ctx)
 	if err != nil {
 		return err
@@ -209,7 +208,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 
 	l := claimLoop{
 		Dispatcher: d, firing: firing, free: d.cfg.Concurrency, queue: fairqueue.New(d.cfg.Policy, d.treat),
-		scanner: scanner{store: d.cfg.Store, tick: d.cfg.Tick, early: d.cfg.Early, now: d.now, meet: d.meetTenants},
+		scanner: scanner{store: d.cfg.Store, poll: d.cfg.Tick, early: d.cfg.Early, now: d.now, meet: d.meetTenants},
 		pages:   make(chan scanPage, 1), woken: make(map[job.Lane]time.Time),
 	}
 	l.run(ctx)
@@ -230,7 +229,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	close(allFired)
 	lost := <-settled
 	l.collectFreed()
-	lost += d.cfg.Concurrency - l.free // senders that did not return
+	lost += d.cfg.Concurrency - l.free // the senders that did not return
 	<-expanded
 	d.lastBeat(context.WithoutCancel(ctx))
 	if lost > 0 {
@@ -243,14 +242,14 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 func (d *Dispatcher) startJobs(ctx context.Context) (stop func(), err error) {
 	cron, err := gocron.NewScheduler(gocron.WithLogger(gocronLogger{d.log}), gocron.WithClock(steadyClock(d.cfg.Now)))
 	if err != nil {
-		return nil, fmt.Errorf("start ticking: %w", err)
+		return nil, fmt.Errorf("start periodic work: %w", err)
 	}
 	housekeeping, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	for _, j := range []struct {
 		every gocron.JobDefinition
 		run   func()
 	}{
-		{gocron.DurationJob(d.cfg.Tick), d.tick},
+		{gocron.DurationJob(d.cfg.Tick), d.poll},
 		{gocron.DurationJob(d.cfg.expandInterval()), d.WakeExpander},
 		{gocron.DurationJob(clockInterval), func() { d.checkClock(housekeeping) }},
 		{gocron.DurationJob(beatInterval), func() { d.beat(housekeeping) }},
@@ -258,20 +257,20 @@ func (d *Dispatcher) startJobs(ctx context.Context) (stop func(), err error) {
 		{gocron.DurationJob(time.Minute), d.forgetDestinations},
 		{gocron.OneTimeJob(gocron.OneTimeJobStartImmediately()), func() { d.readBacklog(housekeeping) }},
 		{gocron.DurationJob(backlogInterval), func() { d.readBacklog(housekeeping) }},
-		// Replicas that started together should not all sweep together.
+		// A random interval, so that replicas that start together do not all sweep together.
 		{gocron.DurationRandomJob(sweepInterval/2, sweepInterval*3/2), func() { d.sweep(housekeeping) }},
 	} {
 		_, err := cron.NewJob(j.every, gocron.NewTask(j.run), gocron.WithSingletonMode(gocron.LimitModeReschedule))
 		if err != nil {
 			cancel()
-			return nil, errors.Join(fmt.Errorf("start ticking: %w", err), cron.Shutdown())
+			return nil, errors.Join(fmt.Errorf("start periodic work: %w", err), cron.Shutdown())
 		}
 	}
 	cron.Start()
 	return func() {
 		cancel()
 		if err := cron.Shutdown(); err != nil {
-			d.log.Warn("stopping the tick failed", "error", err)
+			d.log.Warn("stopping periodic work failed", "error", err)
 		}
 	}, nil
 }
@@ -280,9 +279,9 @@ func (d *Dispatcher) forgetDestinations() {
 	d.destinations.Forget(d.now().Add(-max(forgetAfter, 2*d.cfg.Destinations.LongestProbe)))
 }
 
-func (d *Dispatcher) tick() {
+func (d *Dispatcher) poll() {
 	select {
-	case d.ticks <- struct{}{}:
-	default: // the last tick has not been taken yet
+	case d.polls <- struct{}{}:
+	default: // the last poll has not been taken yet
 	}
 }

@@ -31,7 +31,8 @@ func TestFiresAtTheInstant(t *testing.T) {
 	})
 }
 
-// Without a wake, as for what another replica submitted, the tick notices in time whatever is due later than one tick.
+// Without a wake, as when another replica took the submission, a poll notices in time all that is due later than one
+// poll interval.
 func TestTickNotices(t *testing.T) {
 	bubble(t, func(b *bench) {
 		b.replica(nil)
@@ -44,7 +45,7 @@ func TestTickNotices(t *testing.T) {
 	})
 }
 
-// One slow answer of the store does not leave a replica blind for long.
+// One slow answer of the store leaves a replica without due times only for a short time.
 func TestTickNoticesAfterASlowLook(t *testing.T) {
 	bubble(t, func(b *bench) {
 		b.replica(func(c *dispatcher.Config) { c.Store = &slowLook{Store: b.queue} })
@@ -57,7 +58,7 @@ func TestTickNoticesAfterASlowLook(t *testing.T) {
 	})
 }
 
-// slowLook takes long for the first page of due lanes.
+// slowLook is a store whose first page of due lanes takes long.
 type slowLook struct {
 	dispatcher.Store
 	once sync.Once
@@ -68,14 +69,14 @@ func (q *slowLook) DueLanes(ctx context.Context, p store.DueParams) (store.DuePa
 	return q.Store.DueLanes(ctx, p)
 }
 
-// While a scan is under way, occurrences that are known to be due fire on time.
+// While a scan is under way, occurrences known to be due fire on time.
 func TestFiresWhileLooking(t *testing.T) {
 	bubble(t, func(b *bench) {
 		d, _ := b.replica(func(c *dispatcher.Config) { c.Store = alwaysSlow{b.queue} })
 		for i := range 100 {
 			tenant := fmt.Sprint("t", i)
 			b.submit("told", of(tenant, ""), 100*time.Millisecond)
-			b.submit("seen", of(tenant, ""), 250*time.Millisecond) // by the claim for the other
+			b.submit("seen", of(tenant, ""), 250*time.Millisecond) // in the claim for the other lane
 			d.Wake(job.Lane{Tenant: tenant}, time.Now().Add(100*time.Millisecond))
 			time.Sleep(130 * time.Millisecond)
 		}
@@ -92,16 +93,16 @@ func TestFiresWhileLooking(t *testing.T) {
 	})
 }
 
-// alwaysSlow takes long for each page of due lanes.
+// alwaysSlow is a store whose every page of due lanes takes long.
 type alwaysSlow struct{ dispatcher.Store }
 
 func (q alwaysSlow) DueLanes(ctx context.Context, p store.DueParams) (store.DuePage, error) {
-	page, err := q.Store.DueLanes(ctx, p) // as of the time when it was asked
+	page, err := q.Store.DueLanes(ctx, p) // the due times of the moment of the call
 	time.Sleep(3 * time.Second)
 	return page, err
 }
 
-// One claim is for so many lanes at most. The next, for others, follows at once.
+// One claim covers a limited number of lanes. The next claim, for others, follows at once.
 func TestManyLanes(t *testing.T) {
 	bubble(t, func(b *bench) {
 		const tenants, eachClaim = 1280, 4 * time.Millisecond
@@ -116,19 +117,19 @@ func TestManyLanes(t *testing.T) {
 	})
 }
 
-// A backlog keeps the loop busy while slots are free. What another tenant gets meanwhile does not wait for its end: it
-// is heard of by the next claim if this replica is told, else at the next tick.
+// A backlog keeps the loop busy while slots are free. Another tenant's new occurrences do not wait for its end: the
+// next claim covers them if this replica was woken, else the first claim after the next poll.
 func TestHearsWhileBusy(t *testing.T) {
 	for name, c := range map[string]struct {
 		told bool
 		most time.Duration
 	}{
 		"a wake": {true, 250 * time.Millisecond},
-		"a tick": {false, 1250 * time.Millisecond},
+		"a poll": {false, 1250 * time.Millisecond},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(b *bench) {
-				backlog := make([]time.Duration, 100) // of ten seconds
+				backlog := make([]time.Duration, 100) // due over ten seconds
 				for i := range backlog {
 					backlog[i] = -time.Minute - time.Duration(i)*time.Millisecond
 				}
@@ -154,7 +155,7 @@ func TestHearsWhileBusy(t *testing.T) {
 	}
 }
 
-// oneByOne claims one occurrence of a lane at a time, however many are asked for.
+// oneByOne is a store that claims at most one occurrence of a lane at a time.
 type oneByOne struct{ dispatcher.Store }
 
 func (q oneByOne) Claim(ctx context.Context, p store.ClaimParams) (store.Claim, error) {
@@ -188,11 +189,11 @@ func TestIdlePollsOncePerTick(t *testing.T) {
 	bubble(t, func(b *bench) {
 		b.replica(nil)
 		b.submit("far", nil, 24*time.Hour)
-		time.Sleep(time.Minute + 500*time.Millisecond) // between two ticks
+		time.Sleep(time.Minute + 500*time.Millisecond) // between two polls
 		before := b.queue.polls()
 		time.Sleep(100 * time.Second)
 		if polls := b.queue.polls() - before; polls < 120 || polls > 142 {
-			b.Errorf("%d queries in 100 idle seconds, want one per tick, one per clock check, one per beat and one per look for expansions", polls)
+			b.Errorf("%d queries in 100 idle seconds, want one per poll, one per clock check, one per beat and one per look for expansions", polls)
 		}
 	})
 }
@@ -231,7 +232,7 @@ func TestClaimsNoMoreThanSlots(t *testing.T) {
 			b.Errorf("%d occurrences are held with 5 slots", held)
 		}
 		time.Sleep(time.Minute)
-		sent := b.receiver.count() // by which what the goroutines have written can be read
+		sent := b.receiver.count() // so that writes of the other goroutines can be read
 		if most != 5 || sent != 23 {
 			b.Errorf("%d sent, at most %d at once; want 23 and 5", sent, most)
 		}
@@ -293,8 +294,7 @@ func TestSweeps(t *testing.T) {
 	})
 }
 
-// Dead letters that are to be kept for longer than there has been time are kept for ever, and jobs are swept all the
-// same.
+// A retention of dead letters longer than the time since 1970 keeps them for ever, and jobs are swept all the same.
 func TestLongRetention(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(b *bench) {

@@ -8,59 +8,60 @@ import (
 )
 
 const (
-	// scanPageSize is how many index entries the store reads at most for one page of a scan.
+	// scanPageSize is the largest number of index entries that the store reads for one page of a scan.
 	scanPageSize = 2000
-	// scanAhead is how far ahead a scan reaches if that is on its last page: farther than it must, so that a store that
-	// does not answer for a while makes few occurrences late.
+	// scanAhead is the time ahead that a scan covers if its last page reaches that far. It is longer than necessary, so
+	// that few occurrences are late if the store does not answer for a while.
 	scanAhead = time.Minute
-	// maxWriteDelay is for how long a write may have been under way that makes an occurrence due at once.
+	// maxWriteDelay is the longest time that a write may take which makes an occurrence due at once.
 	maxWriteDelay = 2 * time.Second
 )
 
-// How rarely the store is scanned if that takes long: it is busy with it for one part of the time in so many, unless
-// the pause would be more than a few ticks, lest one slow answer leaves this replica without due times. Then the pause
-// is as long as the scan.
+// The pause after a scan is scanPauseFactor times the scan's duration, so that scans take the store at most a fiftieth
+// of its time. But it is at most maxScanPause, so that one slow answer does not leave this replica without due times;
+// or as long as the scan, if that is longer.
 const (
-	busiest  = 50
-	mostLate = 2 // ticks
+	scanPauseFactor = 50
+	maxScanPause    = 2 // poll intervals
 )
 
 // scanner finds the lanes in which occurrences become due, at a cost that follows the due occurrences.
 //
-// An occurrence becomes due no sooner than it is written, unless it is submitted with an instant that has passed. So a
-// scan reads the index of due times from a little before the last scan on: the recent part. Earlier due times are known
-// already, with exceptions: the replica that wrote the occurrence has died since, or its clock is behind, or the write
-// took long. To find these too, each scan also reads one more page of the past part, from the oldest due time on, round
-// and round. As long as all due lanes are on one page, as they nearly always are, that page is the whole scan.
+// An occurrence becomes due at or after the time at which it is written, unless it is submitted with an instant that
+// has passed. So a scan reads the index of due times from a little before the last scan on: the recent part. Earlier
+// due times are known already, except when the replica that wrote the occurrence has died, or its clock is behind, or
+// the write took long. To find these too, each scan also reads one more page of the past part, from the oldest due time
+// on, and begins again at its end. While all due lanes fit on one page, as they nearly always do, that page is the
+// whole scan.
 //
-// One goroutine uses it at a time.
+// Only one goroutine may use it at a time.
 type scanner struct {
 	store store.Inspector
-	tick  time.Duration
+	poll  time.Duration // the poll interval
 	early time.Duration
 	now   func() time.Time
-	meet  func(ctx context.Context, lanes []store.LaneDue) // is called with each page before it is handed on
+	meet  func(ctx context.Context, lanes []store.LaneDue) // is called with each page before it is passed on
 
 	known time.Time     // all lanes that were due at this time are known; zero before the first scan has ended
-	past  store.LaneDue // where the past part goes on; zero for the oldest due time
-	// recent is where the recent part goes on if a scan was interrupted, and begun when that scan began; else zero.
+	past  store.LaneDue // where the past part continues; zero for the oldest due time
+	// After an interrupted scan, recent is where its recent part continues, and begun the time at which it began; else
+	// zero.
 	recent store.LaneDue
 	begun  time.Time
-	took   time.Duration // the last scan
+	took   time.Duration // the duration of the last scan
 }
 
 // scanPage is one page of a scan.
 type scanPage struct {
 	lanes []store.LaneDue
 	err   error
-	// last tells that it is the last page of its scan. Then, if complete is set, the lanes are all lanes that become due,
-	// of all pages.
+	// last is set for the last page of a scan. If complete is set too, lanes has all lanes that become due, of all pages.
 	last, complete bool
 	start, end     time.Time // of the scan, and of the page
 	reach          time.Time // of the last page: all due times up to this were found
 }
 
-// scan makes one scan and hands on each page as it comes: lanes that were found count though a later page fails.
+// scan makes one scan and passes on each page as it comes. So lanes that were found count even if a later page fails.
 func (k *scanner) scan(ctx context.Context, pages chan<- scanPage) {
 	s := scan{scanner: k, ctx: ctx, pages: pages, start: k.now()}
 	s.run()
@@ -73,8 +74,8 @@ type scan struct {
 	pages    chan<- scanPage
 	start    time.Time
 	complete bool            // so far, the scan has read all due times from the oldest on
-	all      []store.LaneDue // then, the lanes of all pages
-	err      error           // of a part of the store
+	all      []store.LaneDue // the lanes of all pages, while complete
+	err      error           // of one part of the store
 }
 
 // run makes the scan.
@@ -105,7 +106,7 @@ func (s *scan) run() {
 			}
 			s.end(page, past, until.Add(-s.early))
 			return
-		case past && next.Compare(s.recent) < 0: // the next scan goes on there
+		case past && next.Compare(s.recent) < 0: // the next scan continues there
 			at, s.past, s.complete = s.recent, next, false
 		case past:
 			at, s.past, s.recent = next, store.LaneDue{}, next
@@ -117,30 +118,32 @@ func (s *scan) run() {
 	}
 }
 
-// recentFrom is where the recent part begins: a little before the last scan, also by a clock that was set back since.
+// recentFrom returns the beginning of the recent part: a little before the last scan, also if the clock was set back
+// since.
 func (s *scan) recentFrom() time.Time {
-	from, now := s.known.Round(0), s.start.Round(0) // the wall clock's, which goes back if it is set
+	from, now := s.known.Round(0), s.start.Round(0) // the wall clock's times, which may go back
 	if now.Before(from) {
 		from = now
 	}
 	return from.Add(-maxWriteDelay).Truncate(time.Millisecond)
 }
 
-// page asks the store for a page, up to a time.
+// page asks the store for a page of due times up to a time.
 func (s *scan) page(after store.LaneDue, until time.Time) (store.DuePage, error) {
 	call, cancel := context.WithTimeout(s.ctx, storeTimeout)
 	defer cancel()
 	return s.store.DueLanes(call, store.DueParams{After: after, Until: until, Limit: scanPageSize})
 }
 
-// needed is up to when this scan must find due times: until the next one has ended, with a tick to spare.
+// needed returns the time up to which this scan must find due times: the end of the next scan, and one poll interval
+// more.
 func (s *scan) needed() time.Time {
 	now := s.now()
 	took := max(s.took, now.Sub(s.start))
-	return now.Round(0).Add(s.early + 2*s.tick + restAfter(took, s.tick) + took)
+	return now.Round(0).Add(s.early + 2*s.poll + restAfter(took, s.poll) + took)
 }
 
-// handOn hands on a page.
+// handOn passes on a page.
 func (s *scan) handOn(p scanPage) {
 	if s.complete {
 		s.all = append(s.all, p.lanes...)
@@ -161,7 +164,7 @@ func (s *scan) send(p scanPage) {
 	s.pages <- p
 }
 
-// end hands on the last page. If a part of the store has failed, the next scan begins where this one has.
+// end passes on the last page. If a part of the store has failed, the next scan begins where this one began.
 func (s *scan) end(page store.DuePage, past bool, reach time.Time) {
 	if past {
 		s.past = store.LaneDue{}
@@ -173,7 +176,7 @@ func (s *scan) end(page store.DuePage, past bool, reach time.Time) {
 	s.handOn(scanPage{lanes: page.Lanes, err: s.err, last: true, reach: reach})
 }
 
-// restAfter is the pause after a scan that took some time.
-func restAfter(took, tick time.Duration) time.Duration {
-	return min(busiest*took, max(mostLate*tick, took))
+// restAfter returns the pause after a scan that took some time.
+func restAfter(took, poll time.Duration) time.Duration {
+	return min(scanPauseFactor*took, max(maxScanPause*poll, took))
 }

@@ -13,14 +13,14 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// pagedQueue tells few lanes on a page, so that it takes many pages to tell of few.
+// pagedQueue has few lanes on a page, so that a scan of few lanes takes many pages.
 type pagedQueue struct {
 	dispatcher.Store
 	most int
 
 	lock        sync.Mutex
 	calls, told int
-	fail        func(p store.DueParams) bool // whether a page fails; nil: none does
+	fail        func(p store.DueParams) bool // fails some pages; nil fails none
 }
 
 func (q *pagedQueue) DueLanes(ctx context.Context, p store.DueParams) (store.DuePage, error) {
@@ -39,7 +39,7 @@ func (q *pagedQueue) DueLanes(ctx context.Context, p store.DueParams) (store.Due
 	return page, err
 }
 
-// counts are how many pages were asked for and lanes told since they were last read.
+// counts returns the pages requested and the lanes returned since the last call.
 func (q *pagedQueue) counts() (calls, told int) {
 	q.lock.Lock()
 	defer q.lock.Unlock()
@@ -53,14 +53,14 @@ func (q *pagedQueue) failing(fail func(p store.DueParams) bool) {
 	q.fail = fail
 }
 
-// paged makes a replica with such a queue.
+// paged makes a replica on such a queue.
 func (b *bench) paged(most int) *pagedQueue {
 	q := &pagedQueue{Store: b.queue, most: most}
 	b.replica(func(c *dispatcher.Config) { c.Store = q })
 	return q
 }
 
-// The cost of a scan follows the lanes that become due soon, however many tenants have something pending.
+// The cost of a scan follows the lanes that become due soon, not the number of tenants with something pending.
 func TestLookFollowsWhatIsDue(t *testing.T) {
 	bubble(t, func(b *bench) {
 		for i := range 300 {
@@ -79,7 +79,7 @@ func TestLookFollowsWhatIsDue(t *testing.T) {
 	})
 }
 
-// Occurrences of many tenants that become due at one time, which are many pages of a scan, fire at that time.
+// Occurrences of many tenants that become due at one time, on many pages of a scan, fire at that time.
 func TestLookOfManyPages(t *testing.T) {
 	bubble(t, func(b *bench) {
 		b.paged(5)
@@ -100,7 +100,7 @@ func TestLookOfManyPages(t *testing.T) {
 	})
 }
 
-// A scan that is interrupted keeps the lanes that it has found, and goes on there.
+// A scan that is interrupted keeps the lanes that it has found, and continues from there.
 func TestLookThatBreaksOff(t *testing.T) {
 	bubble(t, func(b *bench) {
 		for i := range 20 {
@@ -121,8 +121,9 @@ func TestLookThatBreaksOff(t *testing.T) {
 	})
 }
 
-// While so much is due that it takes many pages to tell, what another replica submits is found within two ticks, and
-// what one left behind with an instant that had passed is found when the look through all that is due comes to it.
+// While so much is due that a scan takes many pages, a submission to another replica is noticed within two poll
+// intervals. An occurrence that another replica left behind, with an instant that had passed, is noticed when the scans
+// have read up to it.
 func TestLooksBesideABacklog(t *testing.T) {
 	bubble(t, func(b *bench) {
 		const paused, page = 60, 5
@@ -136,18 +137,18 @@ func TestLooksBesideABacklog(t *testing.T) {
 		q.counts()
 		time.Sleep(10 * time.Second)
 		if calls, _ := q.counts(); calls > 20 {
-			t.Errorf("in ten ticks, it takes %d pages", calls)
+			t.Errorf("ten seconds of polls take %d pages", calls)
 		}
 		now := time.Since(b.start)
 		b.submit("now", of("other", ""), 0)
 		b.submit("past", of("third", ""), -59*time.Minute-30*time.Second-now)
 		time.Sleep(2 * time.Second)
 		if n := len(b.receiver.of("now")); n != 1 {
-			t.Errorf("what is due now is sent %d times in two ticks", n)
+			t.Errorf("the occurrence due now is sent %d times within two poll intervals", n)
 		}
 		time.Sleep((paused/page + 2) * time.Second)
 		if n := len(b.receiver.of("past")); n != 1 {
-			t.Errorf("what was due before is sent %d times once all was looked through", n)
+			t.Errorf("the occurrence due before is sent %d times after all pages", n)
 		}
 		if n := b.receiver.count(); n != 2 {
 			t.Errorf("%d are sent", n)
@@ -155,7 +156,7 @@ func TestLooksBesideABacklog(t *testing.T) {
 	})
 }
 
-// A part of the store that fails hides none of the others' lanes, however many pages these are.
+// If a part of the store fails, the lanes of all other parts are found, on however many pages they are.
 func TestLookAtAPart(t *testing.T) {
 	bubble(t, func(b *bench) {
 		for i := range 20 {
@@ -171,7 +172,7 @@ func TestLookAtAPart(t *testing.T) {
 	})
 }
 
-// partQueue has a part that never answers.
+// partQueue is a store with a part that never answers.
 type partQueue struct{ pagedQueue }
 
 func (q *partQueue) DueLanes(ctx context.Context, p store.DueParams) (store.DuePage, error) {

@@ -11,21 +11,21 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// jobsAtOnce is how many jobs are claimed for expansion at once.
+// jobsAtOnce is the number of jobs claimed for expansion in one call.
 const jobsAtOnce = 100
 
 // expander is the state of the goroutine that expands recurring jobs: it keeps their next occurrences in the store. All
-// replicas do it side by side. A job that one has claimed and not advanced is claimed again when its lease ends, and
+// replicas do it side by side. A job that a replica has claimed and not advanced is claimed again when its lease ends;
 // the lead is long enough for that.
 type expander struct {
 	*Dispatcher
 	claiming  faults
 	advancing faults
-	// From yieldFrom to yieldUntil, the leases of jobs end that this replica could not advance.
+	// Between these times, leases of jobs end that this replica could not advance.
 	yieldFrom, yieldUntil time.Time
 }
 
-// run expands the jobs that are to be expanded, at once and whenever it is woken, until ctx ends.
+// run expands the jobs whose time has come, at once and at each wake, until ctx ends.
 func (e *expander) run(ctx context.Context) {
 	e.advanced()
 	for {
@@ -39,7 +39,7 @@ func (e *expander) run(ctx context.Context) {
 	}
 }
 
-// expandSome claims jobs and advances them. It tells whether there may be more to do at once.
+// expandSome claims jobs and advances them. It reports whether there may be more to do at once.
 func (e *expander) expandSome(ctx context.Context) (more bool) {
 	if e.yields(e.now()) {
 		return false
@@ -48,7 +48,7 @@ func (e *expander) expandSome(ctx context.Context) (more bool) {
 	if !agrees {
 		return false
 	}
-	// Not the loop's own context: a claim that is cut off may have claimed all the same.
+	// Not the loop's own context: a cancelled claim may have claimed all the same.
 	call, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
 	defer cancel()
 	claimed, err := e.cfg.Store.ClaimJobs(call, store.ClaimJobsParams{
@@ -76,8 +76,8 @@ func (e *expander) advanced() {
 	e.expanded.Store(&now)
 }
 
-// leave notes that jobs which were claimed at a time are left to their leases. This replica looks at fixed intervals,
-// so it would be the first to see the leases end, again and again. But the others may be able to advance them.
+// leave notes that jobs claimed at a time are left until their leases end. This replica looks at fixed intervals, so it
+// would be the first to see the leases end, again and again; but another replica may be able to advance the jobs.
 func (e *expander) leave(claimedAt time.Time) {
 	end := claimedAt.Add(e.cfg.Lease)
 	if e.yieldUntil.Before(claimedAt) {
@@ -86,13 +86,13 @@ func (e *expander) leave(claimedAt time.Time) {
 	e.yieldUntil = end.Add(e.cfg.expandInterval() * 3 / 2) // all others have looked by then
 }
 
-// yields tells whether to let the others look now.
+// yields reports whether the other replicas are to look now.
 func (e *expander) yields(now time.Time) bool {
 	return !now.Before(e.yieldFrom) && now.Before(e.yieldUntil)
 }
 
-// advanceAll expands claimed jobs and writes that bit by bit, so that neither memory nor one call has to hold all of
-// it. It tells whether it came to the end. If not, the rest are claimed again when their leases end.
+// advanceAll expands claimed jobs and writes the result in parts, so that neither memory nor one call holds all of it.
+// It reports whether it came to the end. If not, the rest are claimed again when their leases end.
 func (e *expander) advanceAll(ctx context.Context, claimed store.ClaimedJobs, start time.Time) bool {
 	var advances []store.Advance
 	occurrences := 0
@@ -118,8 +118,8 @@ func (e *expander) advanceAll(ctx context.Context, claimed store.ClaimedJobs, st
 	return true
 }
 
-// next is the next part of a claimed job's schedule. The error is that this replica can't tell, as when its schedule
-// makes the expansion panic: one job must not end the process.
+// next returns the next part of a claimed job's schedule. The error means that this replica can't compute it. A panic
+// in the expansion is such an error too: one job must not end the process.
 func (e *expander) next(j *job.Job, token string, start time.Time) (a store.Advance, err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -148,9 +148,9 @@ func (e *expander) next(j *job.Job, token string, start time.Time) (a store.Adva
 
 var errHalfLease = errors.New("half of the claims' lease has passed: the store or this machine is slow")
 
-// advance writes what was expanded, and wakes the claim loop for it. The error is that the store is unavailable, or
-// that it is too late. Then it is not tried again, but left to the lease: occurrences that the store
-// has inserted may be delivered already.
+// advance writes expanded parts, and wakes the claim loop for them. The error means that the store is unavailable, or
+// that it is too late. Then advance does not try again, but leaves the jobs until their leases end: occurrences that
+// the store has inserted may be delivered already.
 func (e *expander) advance(ctx context.Context, advances []store.Advance, start time.Time) error {
 	left := e.cfg.Lease/2 - elapsed(start, e.now())
 	if left <= 0 {
@@ -165,7 +165,7 @@ func (e *expander) advance(ctx context.Context, advances []store.Advance, start 
 		return nil
 	case errors.Is(err, store.ErrUnavailable) || ctx.Err() != nil:
 		return err
-	case len(advances) > 1: // one may spoil it for the others
+	case len(advances) > 1: // one job may be the cause of the others' failure
 		for i := range advances {
 			if err := e.advance(ctx, advances[i:i+1], start); err != nil {
 				return err
@@ -180,8 +180,7 @@ func (e *expander) advance(ctx context.Context, advances []store.Advance, start 
 	}
 }
 
-// wakeForExpanded tells the claim loop when the new occurrences are due, and tells of those that
-// were missed.
+// wakeForExpanded wakes the claim loop for the new occurrences, and logs and counts the missed ones.
 func (e *expander) wakeForExpanded(advances []store.Advance) {
 	for i := range advances {
 		for j := range advances[i].Occurrences {

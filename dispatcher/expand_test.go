@@ -16,8 +16,8 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// expectEvery checks that a job's ticks so far, one at this instant included, have each fired on time and once,
-// but for those left out.
+// expectEvery checks that each tick of a job up to now, including one at this instant, has fired once and on time,
+// except for those left out.
 func (b *bench) expectEvery(j job.Job, every time.Duration, without ...int) {
 	b.Helper()
 	synctest.Wait() // all that fires at this instant has fired
@@ -43,7 +43,7 @@ func (b *bench) expectEvery(j job.Job, every time.Duration, without ...int) {
 	}
 }
 
-// Replicas side by side do as much as one would do, no more.
+// Replicas side by side do no more work in all than one replica.
 func TestExpandsOnce(t *testing.T) {
 	t.Parallel()
 	expansions := make(map[int]int) // by replicas
@@ -59,13 +59,13 @@ func TestExpandsOnce(t *testing.T) {
 			expansions[replicas] = b.queue.expanded()
 		})
 	}
-	// Each is good for half a minute at least. Which replica looks when makes little difference.
+	// Each expansion lasts half a minute at least. It makes little difference which replica looks when.
 	if one, three := expansions[1], expansions[3]; one > 2*60+3 || three > one+one/5 {
 		t.Errorf("one replica expanded %d times in an hour, three did %d times", one, three)
 	}
 }
 
-// Neither a callback that fails, now or for good, nor the loss of occurrences ends a chain or delays another tick.
+// A callback that fails, once or for good, and the loss of occurrences neither end a chain nor delay another tick.
 func TestChainHolds(t *testing.T) {
 	bubble(t, func(b *bench) {
 		b.receiver.answers(func(_ context.Context, d callbacks.Delivery) error {
@@ -107,7 +107,7 @@ func TestChainHolds(t *testing.T) {
 	})
 }
 
-// A job that one replica claims for expansion and does not advance, for whatever reason, another advances in time.
+// A job that one replica claims for expansion and does not advance is advanced by another one in time.
 func TestExpansionIsTakenOver(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -147,7 +147,7 @@ func TestExpansionIsTakenOver(t *testing.T) {
 	}
 }
 
-// A job that can't be advanced, or not be expanded, does not keep the others from it.
+// A job that can't be expanded or advanced does not keep the others from it.
 func TestSpoiltExpansion(t *testing.T) {
 	bubble(t, func(b *bench) {
 		spoilt := func(key string) bool { return strings.HasPrefix(key, "bad") }
@@ -200,13 +200,13 @@ func TestPanicInExpansion(t *testing.T) {
 	})
 }
 
-// breakCrontab sets the interval of an @every to zero, as only a bug could: whatever divides by it panics.
+// breakCrontab sets the interval of an @every to zero, as only a bug could: each division by it panics.
 func breakCrontab(c *job.Crontab) {
 	every := reflect.ValueOf(c).Elem().FieldByName("every")
 	*(*time.Duration)(every.Addr().UnsafePointer()) = 0
 }
 
-// While the store can be claimed from but not expanded in, a replica is ready as long as nothing may be late for it.
+// While jobs can be claimed but not advanced, a replica is ready as long as no tick can be late because of it.
 func TestReadyWithoutExpansion(t *testing.T) {
 	bubble(t, func(b *bench) {
 		d, _ := b.replica(nil)
@@ -224,7 +224,7 @@ func TestReadyWithoutExpansion(t *testing.T) {
 			}
 		}
 		b.queue.set(func(q *flakyQueue) { q.claimJobsErr = nil })
-		time.Sleep(6*time.Second + 500*time.Millisecond) // between two ticks
+		time.Sleep(6*time.Second + 500*time.Millisecond) // between two polls
 		if err := d.Ready(); err != nil {
 			b.Errorf("not ready after the fault: %v", err)
 		}
@@ -287,7 +287,7 @@ func TestAdvancesWithinHalfTheLease(t *testing.T) {
 	}
 }
 
-// Told to stop, a replica ends the advance that is under way, and claims no more.
+// When a replica is stopped, it ends the advance under way, and claims no more.
 func TestShutdownDuringExpansion(t *testing.T) {
 	bubble(t, func(b *bench) {
 		b.queue.advance = func(ctx context.Context, _ []store.Advance) error {
@@ -313,7 +313,7 @@ func TestShutdownDuringExpansion(t *testing.T) {
 	})
 }
 
-// However much there is to expand at once, it is written bit by bit.
+// However much there is to expand at once, it is written in parts.
 func TestExpandsBitByBit(t *testing.T) {
 	bubble(t, func(b *bench) {
 		largest := 0
@@ -343,7 +343,7 @@ func TestExpandsBitByBit(t *testing.T) {
 	})
 }
 
-// A job whose schedule has ended is kept for as long as others are, from its last instant on.
+// A job whose schedule has ended is kept as long as other jobs, counted from its last instant.
 func TestScheduleEnds(t *testing.T) {
 	bubble(t, func(b *bench) {
 		b.replica(func(cfg *dispatcher.Config) { cfg.Retain = time.Hour })
@@ -365,8 +365,8 @@ func TestScheduleEnds(t *testing.T) {
 	})
 }
 
-// The cursor of a recurring job that was submitted through another replica, or before an outage, is no news to a
-// replica that starts: it looks at once.
+// A replica that starts looks for recurring jobs at once: some may have been submitted through another replica, or
+// before an outage.
 func TestExpandsAtOnce(t *testing.T) {
 	bubble(t, func(b *bench) {
 		b.submit("k", crontab("@every 1h"))

@@ -16,7 +16,7 @@ import (
 	"github.com/carillon-scheduler/carillon/store/tenants"
 )
 
-// of is a change for submit: the job is a tenant's, and has a priority.
+// of returns a change for submit: the job is a tenant's, and has a priority.
 func of(tenant string, priority job.Priority) func(*job.Job) {
 	return func(j *job.Job) { j.Tenant, j.Options.Priority = tenant, priority }
 }
@@ -52,13 +52,13 @@ func quickly(context.Context, callbacks.Delivery) error {
 	return nil
 }
 
-// few is a change of a replica's configuration that leaves it few slots.
+// few changes a replica's configuration to few slots.
 func few(c *dispatcher.Config) {
 	c.Concurrency = 8
 	alone(c)
 }
 
-// Whoever comes to a backlog is served beside it.
+// A tenant that comes to another's backlog is served beside it.
 func TestBacklogOfAnother(t *testing.T) {
 	bubble(t, func(b *bench) {
 		b.receiver.answers(quickly)
@@ -74,7 +74,7 @@ func TestBacklogOfAnother(t *testing.T) {
 	})
 }
 
-// So is who comes to where another's backlog is parked, and by priority.
+// The same holds where the other's backlog is parked, and for priorities.
 func TestBacklogAtADestination(t *testing.T) {
 	t.Parallel()
 	bubble(t, func(b *bench) {
@@ -99,12 +99,12 @@ func TestBacklogAtADestination(t *testing.T) {
 	})
 }
 
-// Turns where backlogs are parked go by weights and by priorities.
+// Where backlogs are parked, turns follow weights and priorities.
 func TestWeightsAtADestination(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		more, less  func(*job.Job)
-		least, most float64 // how many times as many are sent of the one
+		least, most float64 // the ratio of one tenant's deliveries to the other's
 	}{
 		"tenants":    {of("heavy", ""), of("light", ""), 2.5, 6.4},
 		"priorities": {of("heavy", job.PriorityHigh), of("heavy", job.PriorityLow), 5, 25},
@@ -143,8 +143,7 @@ func TestWeights(t *testing.T) {
 	})
 }
 
-// A tenant that is paused waits, from its settings on and from a replica's start on; and goes on when it is not any
-// more.
+// A paused tenant waits, from the moment of its settings on and from a replica's start on, until the pause ends.
 func TestPausedTenant(t *testing.T) {
 	bubble(t, func(b *bench) {
 		b.tenant("paused", b.start, job.TenantSettings{Paused: true})
@@ -166,7 +165,7 @@ func TestPausedTenant(t *testing.T) {
 	})
 }
 
-// Occurrences that wait since their tenant is paused are not late, but due.
+// Occurrences that wait because their tenant is paused are due, but do not count as late.
 func TestPausedTenantIsNotLate(t *testing.T) {
 	bubble(t, func(b *bench) {
 		b.tenant("paused", b.start, job.TenantSettings{Paused: true})
@@ -178,7 +177,7 @@ func TestPausedTenantIsNotLate(t *testing.T) {
 	})
 }
 
-// The tenants beyond those that have metrics of their own share one label.
+// Tenants beyond the number with metrics of their own share one label.
 func TestTenantMetrics(t *testing.T) {
 	bubble(t, func(b *bench) {
 		for _, name := range []string{"a", "b", "c", "d"} {
@@ -201,7 +200,8 @@ func TestTenantMetrics(t *testing.T) {
 	})
 }
 
-// Nothing is claimed before it is known who is paused; the last answer holds while the store gives none.
+// Nothing is claimed before the paused tenants are known. Settings read once stay in use while the store does not
+// answer.
 func TestPausedTenantUnknown(t *testing.T) {
 	bubble(t, func(b *bench) {
 		b.tenant("paused", b.start, job.TenantSettings{Paused: true})
@@ -224,7 +224,7 @@ func TestPausedTenantUnknown(t *testing.T) {
 	})
 }
 
-// A tenant has no more callbacks under way than its limit, and leaves the rest to others.
+// A tenant has no more callbacks under way than its limit, and leaves the other slots to others.
 func TestTenantMaxInFlight(t *testing.T) {
 	bubble(t, func(b *bench) {
 		var lock sync.Mutex
@@ -256,7 +256,7 @@ func TestTenantMaxInFlight(t *testing.T) {
 	})
 }
 
-// priority is that of a tenant's jobs which have none of their own, as a replica says.
+// priority returns the priority of a tenant's jobs without their own, as a replica reports it.
 func (b *bench) priority(d *dispatcher.Dispatcher, name string) job.Priority {
 	b.Helper()
 	t, err := tenants.New(b.queue).Tenant(b.Context(), name)
@@ -269,7 +269,7 @@ func (b *bench) priority(d *dispatcher.Dispatcher, name string) job.Priority {
 	return d.Priorities(b.Context(), []job.Tenant{t})[0]
 }
 
-// The classes that tenants have by themselves: the new first, then those that have little to fire.
+// Automatic priorities: new tenants come first, then those with few pending occurrences.
 func TestAutoPriority(t *testing.T) {
 	bubble(t, func(b *bench) {
 		b.receiver.answers(quickly)
@@ -301,7 +301,7 @@ func TestAutoPriority(t *testing.T) {
 		for name, n := range after {
 			sent[name] = n - before[name]
 		}
-		// 70 of 100 to the two that are high, 25 to the small one, 5 to the others.
+		// Of 100 slots, 70 go to the two high ones, 25 to the small one, 5 to the others.
 		total := sent["new"] + sent["set"] + sent["small"] + sent["large"] + sent["told"]
 		if high := sent["new"] + sent["set"]; high < total*65/100 || high > total*75/100 || sent["small"] < total*22/100 || sent["large"] == 0 || sent["told"] == 0 {
 			t.Errorf("in a second were sent %v", sent)
@@ -312,7 +312,7 @@ func TestAutoPriority(t *testing.T) {
 	})
 }
 
-// However many tenants have due occurrences, a due scan counts those of few, and later rounds those of the others.
+// Of very many tenants with due occurrences, a due scan counts those of few, and later rounds count the others.
 func TestAutoPriorityOfManyTenants(t *testing.T) {
 	bubble(t, func(b *bench) {
 		const tenants, lanesOfOne = 2500, 4
@@ -354,10 +354,10 @@ func TestAutoPriorityOfManyTenants(t *testing.T) {
 	})
 }
 
-// countedPerRound is how many tenants are counted every five seconds at most.
+// countedPerRound is the largest number of tenants that are counted every five seconds.
 const countedPerRound = 2000
 
-// Settings hold whether or not the store can tell how much tenants have.
+// Settings apply even if the store can't count the tenants' occurrences.
 func TestAutoPriorityUnknown(t *testing.T) {
 	bubble(t, func(b *bench) {
 		b.tenant("paused", b.start.Add(-30*24*time.Hour), job.TenantSettings{Paused: true})
@@ -385,7 +385,7 @@ func TestNoAutoPriority(t *testing.T) {
 	})
 }
 
-// A destination that is slow, or down, delays no other, and its callbacks are not claimed again and again.
+// A destination that is slow or down delays no other, and its callbacks are not claimed again and again.
 func TestDestinationsApart(t *testing.T) {
 	for name, answer := range map[string]func(context.Context) error{
 		"slow": func(context.Context) error { time.Sleep(20 * time.Second); return nil },
@@ -421,7 +421,7 @@ func TestDestinationsApart(t *testing.T) {
 				if n := len(b.receiver.of("well")); n != 80 || late > 2 {
 					t.Errorf("%d of 80 are sent to the other destination, %d of them late", n, late)
 				}
-				// Once, and at most once in each probe interval.
+				// Once, and at most once per probe interval.
 				if parked, err := strconv.Atoi(m.text("carillon_parked_total")); err != nil || parked == 0 || parked > 300*(5+12)/5 {
 					t.Errorf("%d were given back, %v", parked, err)
 				}
@@ -430,7 +430,7 @@ func TestDestinationsApart(t *testing.T) {
 	}
 }
 
-// crowdOf are instants that are due already.
+// crowdOf returns instants that are due already.
 func crowdOf(n int) []time.Duration {
 	instants := make([]time.Duration, n)
 	for i := range instants {
@@ -439,7 +439,7 @@ func crowdOf(n int) []time.Duration {
 	return instants
 }
 
-// A job's own limits of its destination hold.
+// A job's own limits of its destination apply.
 func TestDestinationOfAJob(t *testing.T) {
 	bubble(t, func(b *bench) {
 		b.receiver.answers(quickly)

@@ -14,7 +14,7 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// A claim that is under way when the replica is told to stop is waited for, so that what it claimed is given back.
+// A replica that is stopped waits for a claim under way, so that its occurrences are given back.
 func TestShutdownDuringClaim(t *testing.T) {
 	bubble(t, func(b *bench) {
 		j := b.submit("k", nil, 0)
@@ -27,7 +27,7 @@ func TestShutdownDuringClaim(t *testing.T) {
 	})
 }
 
-// A replica that was stopped between its claim and its callbacks fires nothing it may no longer hold.
+// A replica that was stopped between its claim and its callbacks fires no occurrence that another replica may hold.
 func TestStoppedReplicaFiresNothing(t *testing.T) {
 	bubble(t, func(b *bench) {
 		slow := &slowQueue{Store: b.store, pause: time.Hour, stopped: true}
@@ -45,7 +45,7 @@ func TestStoppedReplicaFiresNothing(t *testing.T) {
 	})
 }
 
-// While the store is down, fired occurrences wait to be settled; then they are, before anyone delivers them again.
+// While the store is down, the outcomes of fired occurrences wait. They are written before anything is claimed again.
 func TestStoreOutage(t *testing.T) {
 	for offset := time.Duration(0); offset < time.Second; offset += 70 * time.Millisecond { // claims and outcomes may each come first
 		bubble(t, func(b *bench) {
@@ -75,7 +75,7 @@ func TestStoreOutage(t *testing.T) {
 	}
 }
 
-// An outcome that can't ever be written does not keep the others, nor the claims, for good.
+// An outcome that can never be written blocks neither the others nor the claims for good.
 func TestSpoiltOutcome(t *testing.T) {
 	for _, jobs := range []int{1, 3} {
 		t.Run(fmt.Sprint(jobs, " at once"), func(t *testing.T) {
@@ -133,7 +133,7 @@ func TestSlowClaims(t *testing.T) {
 		if n := b.receiver.count(); n != 0 {
 			b.Errorf("%d sent without time to do so", n)
 		}
-		if polls := b.queue.polls(); polls > 1500 { // a tick a second, and a claim and a settlement in five or more
+		if polls := b.queue.polls(); polls > 1500 { // a poll a second, and a claim and a settlement in five or more
 			b.Errorf("%d queries in ten minutes", polls)
 		}
 		b.replica(nil)
@@ -227,7 +227,7 @@ func TestClockWithinTheLease(t *testing.T) {
 	})
 }
 
-// While the store can't be written, submissions to this replica make it claim no more often.
+// While the store can't be written, submissions to this replica do not make it claim more often.
 func TestSubmissionsWhileClaimsFail(t *testing.T) {
 	bubble(t, func(b *bench) {
 		b.queue.claimErr = fmt.Errorf("%w: the disk is full", store.ErrUnavailable)
@@ -251,9 +251,9 @@ func TestSubmissionsWhileClaimsFail(t *testing.T) {
 	})
 }
 
-// What becomes due at a fraction of a millisecond, as is told when outcomes are written again after an outage, makes
-// the loop wait for the next whole one, by which the store goes. It would else never end here, where no time passes
-// while it is busy.
+// For a due time within a millisecond, as after outcomes were written at the end of an outage, the loop waits for the
+// next whole millisecond, which is the store's precision. Otherwise this test would never end, since no time passes
+// while the loop is busy.
 func TestDueWithinAMillisecond(t *testing.T) {
 	bubble(t, func(b *bench) {
 		b.queue.settle = []error{fmt.Errorf("%w: restarting", store.ErrUnavailable)}

@@ -23,23 +23,23 @@ import (
 
 // batch is the common state of the firings of one claim.
 type batch struct {
-	// start is the moment of the claim. The callbacks' time runs from there, so that it ends before the lease does.
+	// start is the moment of the claim. The callbacks' time runs from it, so that it ends before the lease does.
 	start time.Time
-	// ctx ends with the callbacks' time, when they are cut off, or when the last of the batch has been fired.
+	// ctx ends with the callbacks' time, when they are cut off, or after the last of the batch.
 	ctx    context.Context
 	cancel context.CancelFunc
-	left   atomic.Int64 // to be fired
+	left   atomic.Int64 // occurrences yet to be fired
 
 	lock     sync.Mutex
 	catchUps map[job.Revision]func() catchUp
 }
 
-// time tells the time by the clock of the claim, which agreed with the store's: were the wall clock set since, a retry
-// would come as much too early or too late. Now is with the monotonic clock.
+// time converts a time with the monotonic clock to the wall clock of the claim, which agreed with the store's. If the
+// wall clock has been set since, its own time would make a retry too early or too late.
 func (b *batch) time(now time.Time) time.Time { return b.start.Add(now.Sub(b.start)) }
 
-// start has all occurrences of a claim fired at once, each by a goroutine that has nothing else to do, or a new one.
-// They stay, since their stacks have grown: at most as many as there were at once.
+// start fires all occurrences of a claim at once, each in an idle goroutine or a new one. The goroutines stay, since
+// their stacks have grown: at most as many as ever fired at the same time.
 func (d *Dispatcher) start(ctx context.Context, at time.Time, claimed []store.Claimed) {
 	if len(claimed) == 0 {
 		return
@@ -48,7 +48,7 @@ func (d *Dispatcher) start(ctx context.Context, at time.Time, claimed []store.Cl
 	b.left.Store(int64(len(claimed)))
 	b.ctx, b.cancel = context.WithTimeout(ctx, d.cfg.CallbackTimeout-d.now().Sub(at))
 	for i := range claimed {
-		f := firing{claimed[i], b} // a copy: one callback that takes long is not to keep all of its claim in memory
+		f := firing{claimed[i], b} // a copy, so that one long callback does not keep the whole claim in memory
 		select {
 		case d.work <- f:
 		default:
@@ -63,7 +63,7 @@ type firing struct {
 	batch   *batch
 }
 
-// worker fires one occurrence after the other, until there are no more to come.
+// worker fires one occurrence after the other, until the dispatcher ends.
 func (d *Dispatcher) worker(f firing) {
 	d.fire(f)
 	for f := range d.work {
@@ -71,7 +71,7 @@ func (d *Dispatcher) worker(f firing) {
 	}
 }
 
-// fire makes one attempt at a claimed occurrence, unless it is too late for one, and hands its outcome to the settler.
+// fire makes one attempt at a claimed occurrence, unless it is too late, and passes the outcome to the settler.
 func (d *Dispatcher) fire(f firing) {
 	c, b, now := &f.claimed, f.batch, d.now()
 	var span trace.Span
@@ -89,8 +89,8 @@ func (d *Dispatcher) fire(f firing) {
 	d.fired <- s
 }
 
-// unfired is why a claim is given back without an attempt, and after which pause it may be claimed again. The pause is
-// made up to half as long again, lest a whole backlog comes back at once, unless it is exact.
+// unfired is the reason for releasing a claim without an attempt, and the pause until the next claim. Unless the pause
+// is exact, up to half of it is added at random, so that a backlog does not return all at once.
 type unfired struct {
 	error
 	after time.Duration
@@ -105,14 +105,16 @@ var (
 )
 
 const (
-	// abandonAfter is how many claims beyond a job's MaxAttempts are granted for replicas that died on the way.
+	// abandonAfter is the number of claims beyond a job's MaxAttempts that are granted because replicas may have died.
 	abandonAfter = 3
-	// tooLatePause is the pause of an occurrence that came too late, lest a slow store is made slower.
+	// tooLatePause is the pause of an occurrence that was claimed too late to fire, so that a slow store is not made
+	// slower.
 	tooLatePause = 5 * time.Second
 )
 
-// attempt makes the attempt, unless there is a reason not to: then there is no pass. It sets the attempt's span, if
-// there are traces. A panic is an error like any other: neither a job's data nor a sender's code ends the process.
+// attempt makes the attempt and returns its pass, or returns the reason for making none, and no pass. It sets the
+// attempt's span, if there are traces. A panic is an error like any other: neither a job's data nor a sender's code
+// ends the process.
 func (d *Dispatcher) attempt(
 	c *store.Claimed, b *batch, now time.Time, span *trace.Span,
 ) (pass *destinations.Pass, err error) {
@@ -141,7 +143,7 @@ func (d *Dispatcher) attempt(
 		d.metrics.park()
 		return nil, &unfired{err, after, true}
 	}
-	if err != nil { // it was cut off while it waited
+	if err != nil { // the context ended while it waited
 		return nil, &unfired{error: errTooLate, after: tooLatePause}
 	}
 	now = d.now() // it may have waited for its turn
@@ -150,8 +152,14 @@ func (d *Dispatcher) attempt(
 		entered.Cancel()
 		return nil, &unfired{error: errTooLate, after: tooLatePause}
 	}
-	shown := destinations.Failed // also by a panic
-	defer func() { entered.Done(shown) }()
+	shown, unsent := destinations.Failed, false // this holds for a panic too
+	defer func() {
+		if unsent {
+			entered.Cancel()
+		} else {
+			entered.Done(shown)
+		}
+	}()
 	sending := b.ctx
 	if d.tracer != nil {
 		sending, *span = d.startSpan(b.ctx, sender, c, now)
@@ -159,6 +167,9 @@ func (d *Dispatcher) attempt(
 	err = d.send(sending, sender, c, now)
 	shown = verdict(err)
 	failure, classified := errors.AsType[*callbacks.Failure](err)
+	if unsent = classified && failure.Blame == callbacks.BlameNobody; unsent {
+		return nil, err
+	}
 	if classified && failure.Refused {
 		d.metrics.refuse(c.Callback.Type)
 	}
@@ -181,7 +192,7 @@ func (d *Dispatcher) recovered(c *store.Claimed, err *error) {
 	}
 }
 
-// flow is whose turns a callback takes at a destination.
+// flow returns the flow that a callback belongs to at its destination.
 func (d *Dispatcher) flow(c *store.Claimed) destinations.Flow {
 	tenant := d.treat(c.Name.Tenant)
 	priority := cmp.Or(c.Priority, tenant.Priority, job.PriorityNormal)
@@ -191,8 +202,8 @@ func (d *Dispatcher) flow(c *store.Claimed) destinations.Flow {
 	}
 }
 
-// verdict is the state of its destination that an attempt has shown. A receiver that refuses a delivery for good works,
-// and a lost connection to a broker is the outage of a whole callback type, not of one destination.
+// verdict returns the state of the destination that an attempt's error shows. A receiver that permanently refuses a
+// delivery works. A lost connection to a broker is an outage of the whole callback type, not of one destination.
 func verdict(err error) destinations.Verdict {
 	failure, classified := errors.AsType[*callbacks.Failure](err)
 	switch {
@@ -205,7 +216,7 @@ func verdict(err error) destinations.Verdict {
 	}
 }
 
-// send calls the sender within the time that is left to the callback.
+// send calls the sender within the callback's remaining time.
 func (d *Dispatcher) send(ctx context.Context, sender callbacks.Sender, c *store.Claimed, now time.Time) (err error) {
 	defer func() { d.metrics.sent(c.Callback.Type, d.now().Sub(now), trace.SpanContextFromContext(ctx)) }()
 	defer d.recovered(c, &err)
@@ -219,6 +230,8 @@ func (d *Dispatcher) send(ctx context.Context, sender callbacks.Sender, c *store
 		Payload:   c.Payload(c.Options),
 		Part:      c.Part,
 		Envelope:  c.Options.Envelope,
+		Signing:   c.Options.Signing,
+		Secrets:   d.cfg.Secrets,
 	}
 	if d.tracer != nil {
 		delivery.Trace = job.TraceOf(trace.SpanContextFromContext(ctx))
@@ -226,25 +239,25 @@ func (d *Dispatcher) send(ctx context.Context, sender callbacks.Sender, c *store
 	if err = sender.Send(ctx, delivery); err == nil {
 		return nil
 	}
-	_ = err.Error() // an error that panics, such as a nil pointer, does so where that is recovered
+	_ = err.Error() // an error whose method panics, such as a nil pointer, panics here, where it is recovered
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return fmt.Errorf("no answer within %s: %w", d.cfg.CallbackTimeout, err)
 	}
 	return err
 }
 
-// outage is how long a type's callbacks have been impossible to send. The longer it lasts, the longer the pauses, so
-// that a large backlog of callbacks that can't be sent does not take all claims from the others.
+// outage is the time for which a type's callbacks have been impossible to send. Pauses grow with it, so that a large
+// backlog of such callbacks does not take all claims from the others.
 type outage struct {
 	since atomic.Pointer[time.Time] // with the monotonic clock; nil while there is none
 }
 
-// begun notes that a callback could not be sent, and answers the pause: the one asked for, or a tenth of the outage so
+// begun notes that a callback could not be sent, and returns the pause: the requested one, or a tenth of the outage so
 // far, up to a minute.
 func (o *outage) begun(now time.Time, asked time.Duration) time.Duration {
 	o.since.CompareAndSwap(nil, &now)
 	var lasted time.Duration
-	if since := o.since.Load(); since != nil { // else it has ended just now
+	if since := o.since.Load(); since != nil { // otherwise the outage has just ended
 		lasted = now.Sub(*since)
 	}
 	return max(asked, min(lasted/10, time.Minute))
@@ -252,12 +265,12 @@ func (o *outage) begun(now time.Time, asked time.Duration) time.Duration {
 
 // ended notes that a callback could be sent.
 func (o *outage) ended() {
-	if o.since.Load() != nil { // reading is cheaper than writing, for all the cores that do it at once
+	if o.since.Load() != nil { // a read is cheaper than a write when all cores do it at once
 		o.since.Store(nil)
 	}
 }
 
-// outcome decides how a claim ends. Pass is that of the attempt; nil if none was made.
+// outcome decides how a claim ends. Pass is the attempt's; nil if none was made.
 func (d *Dispatcher) outcome(c *store.Claimed, b *batch, pass *destinations.Pass, err error) store.Settlement {
 	s := store.Settlement{
 		ID: c.ID, Token: c.Token, Name: c.Name, Priority: c.Priority, Revision: c.Revision, Outcome: store.Ack,
@@ -286,10 +299,10 @@ func (d *Dispatcher) outcome(c *store.Claimed, b *batch, pass *destinations.Pass
 	}
 	own := max(failure.After, c.Options.Retry.Delay(c.Attempt, random))
 	after, free := own, false
-	if pass != nil && !failure.Permanent && failure.After == 0 { // a pause that a receiver asked for is kept
+	if pass != nil && !failure.Permanent && failure.After == 0 { // a pause requested by the receiver is kept
 		after, free = pass.Again(c.ID, own)
 	}
-	now := b.time(d.now()) // after the pass has told when, lest it comes before its time
+	now := b.time(d.now()) // read after the pass has set the pause, so that the retry is not early
 	if s.DueAt = job.CeilMilli(now.Add(after)); free {
 		s.Outcome = store.Release
 		return s
@@ -308,7 +321,7 @@ func (d *Dispatcher) outcome(c *store.Claimed, b *batch, pass *destinations.Pass
 	return s
 }
 
-// describe is an error's text as it is kept: valid UTF-8 of bounded length.
+// describe returns an error's text for the store: valid UTF-8 of bounded length.
 func describe(err error) string {
 	const most = 500
 	text := strings.ToValidUTF8(err.Error(), "�")
@@ -334,7 +347,7 @@ func (d *Dispatcher) logOutcome(ctx context.Context, c *store.Claimed, s *store.
 	case store.Bury:
 		level, text = slog.LevelWarn, "given up; moved to the dead letters"
 	}
-	if !d.log.Enabled(ctx, level) { // before anything is formatted: this runs for every firing
+	if !d.log.Enabled(ctx, level) { // checked first, before anything is formatted: this runs for every firing
 		return
 	}
 	attrs := []slog.Attr{
@@ -342,7 +355,7 @@ func (d *Dispatcher) logOutcome(ctx context.Context, c *store.Claimed, s *store.
 		slog.String("delivery", c.DeliveryID().String()), slog.String("type", c.Callback.Type),
 		slog.String("deviation", firedAt.Sub(c.Timestamp).Round(100*time.Microsecond).String()),
 	}
-	if s.Outcome != store.Miss { // which is none
+	if s.Outcome != store.Miss { // a miss has no outcome label
 		attrs = append(attrs, slog.Int("attempt", c.Attempt))
 	}
 	if s.Error != "" {

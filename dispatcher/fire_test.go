@@ -167,12 +167,12 @@ func TestPanicIsContained(t *testing.T) {
 	}
 }
 
-// bugError is an error that can't be told.
+// bugError is an error whose method panics.
 type bugError struct{}
 
 func (bugError) Error() string { panic("a bug") }
 
-// The callbacks of one claim have their deadline in common and nothing else: one that ends, or fails, cuts off no other.
+// The callbacks of one claim share their deadline and nothing else: if one ends or fails, the others go on.
 func TestOneEndsNoOther(t *testing.T) {
 	bubble(t, func(b *bench) {
 		b.receiver.answer = func(ctx context.Context, d callbacks.Delivery) error {
@@ -216,7 +216,7 @@ func TestCallbackTimeout(t *testing.T) {
 	})
 }
 
-// A retry fires at its time, not at the next tick.
+// A retry fires at its time, not at the next poll.
 func TestRetryOnTime(t *testing.T) {
 	bubble(t, func(b *bench) {
 		b.receiver.answer = func(_ context.Context, d callbacks.Delivery) error {
@@ -232,7 +232,7 @@ func TestRetryOnTime(t *testing.T) {
 		b.replica(nil)
 		time.Sleep(time.Minute)
 		b.expectSent("0s k #1", "300ms k #2")
-		// And its job is kept for as long as if that had been its instant.
+		// Its job is kept as long as if the retry's time had been its instant.
 		kept, err := store.ReadJob(b.Context(), b.store, j.Name)
 		if want := b.start.Add(300*time.Millisecond + 24*time.Hour); err != nil || !kept.ExpiresAt.Equal(want) {
 			b.Errorf("the job expires at %s, want %s: %v", kept.ExpiresAt, want, err)
@@ -254,7 +254,7 @@ func TestCallbackTimeRunsFromTheClaim(t *testing.T) {
 			c.Store, c.CallbackTimeout = &slowQueue{Store: b.queue, pause: 3 * time.Second}, 7*time.Second
 		})
 		time.Sleep(time.Minute)
-		synctest.Wait() // by which what the callback has written can be read
+		synctest.Wait() // so that the callback's writes can be read
 		b.expectSent("3s k #1")
 		if cut != 7*time.Second {
 			b.Errorf("the callback was cut off after %s, want 7s", cut)
@@ -287,7 +287,7 @@ func TestOutageEnds(t *testing.T) {
 	})
 }
 
-// An occurrence that the store can't read is buried, and takes nothing else with it.
+// An occurrence that the store can't read is buried, and affects no other.
 func TestUnreadable(t *testing.T) {
 	bubble(t, func(b *bench) {
 		b.queue.read = func(c *store.Claimed) {
@@ -306,7 +306,7 @@ func TestUnreadable(t *testing.T) {
 	})
 }
 
-// The longer callbacks of a type can't be sent, the longer are the pauses, up to a minute and a half.
+// The longer the callbacks of a type can't be sent, the longer the pauses are, up to a minute and a half.
 func TestOutagePauses(t *testing.T) {
 	bubble(t, func(b *bench) {
 		b.submit("k", func(j *job.Job) { j.Callback.Type = "another" }, 0)
@@ -315,8 +315,8 @@ func TestOutagePauses(t *testing.T) {
 		time.Sleep(time.Hour)
 		before := b.queue.polls()
 		time.Sleep(time.Hour)
-		const ticks, clocks, beats, expansions = 3600, 360, 360, 720
-		if busy := b.queue.polls() - before - ticks - clocks - beats - expansions; busy > 3*65 { // claim, look again, settle: a minute apart or more
+		const polls, clocks, beats, expansions = 3600, 360, 360, 720
+		if busy := b.queue.polls() - before - polls - clocks - beats - expansions; busy > 3*65 { // claim, look again, settle: a minute apart or more
 			b.Errorf("%d queries an hour for one occurrence that can't be sent", busy)
 		}
 		if o := b.pending(j)[0]; o.Attempt != 0 || !strings.Contains(o.LastError, "another") {
@@ -325,7 +325,7 @@ func TestOutagePauses(t *testing.T) {
 	})
 }
 
-// A job that takes every replica down with it ends among the dead letters.
+// A job that kills every replica ends among the dead letters.
 func TestAbandons(t *testing.T) {
 	bubble(t, func(b *bench) {
 		j := b.submit("k", func(j *job.Job) { j.Options.Retry.MaxAttempts = 2 }, 0)

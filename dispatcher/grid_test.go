@@ -15,7 +15,7 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// stalledQueue is a store that does not answer until a time: its calls hang until they are given up, or fail at once.
+// stalledQueue is a store that does not answer until a time: its calls hang until they are cut off, or fail at once.
 type stalledQueue struct {
 	*flakyQueue
 	hang bool
@@ -85,11 +85,11 @@ func (q *stalledQueue) Now(ctx context.Context) (time.Time, error) {
 	return q.flakyQueue.Now(ctx)
 }
 
-// recovery is how soon after a stall everything fires on time again: calls that hang end first, and are made again.
+// recovery is the time after a stall until everything fires on time again: calls that hang end first, and are repeated.
 const recovery = 15 * time.Second
 
-// An interval stays on its grid for as long as it runs, however often the store stalls or nothing runs: each tick fires
-// once, on time unless it fell due meanwhile, and those that do not fire are counted, each of them.
+// An interval stays on its grid, however often the store stalls or no replica runs. Each tick fires once, and on time
+// unless it fell due meanwhile; each tick that does not fire is counted.
 func TestStaysOnTheGrid(t *testing.T) {
 	t.Parallel()
 	const every, day = time.Second, 24 * time.Hour
@@ -157,7 +157,7 @@ func TestStaysOnTheGrid(t *testing.T) {
 	}
 }
 
-// grid is the last tick that is not after a time.
+// grid returns the last tick at or before a time.
 func grid(anchor, at time.Time, every time.Duration) time.Time {
 	return anchor.Add(at.Sub(anchor) / every * every)
 }

@@ -30,11 +30,10 @@ func bubble(t *testing.T, f func(b *bench)) {
 	})
 }
 
-// calm is a change of a replica's configuration that makes it ask less often for what it can't know of, so that hours
-// pass faster.
+// calm changes a replica's configuration: it polls less often, so that a test of hours is faster.
 func calm(c *dispatcher.Config) { c.Tick = time.Minute }
 
-// alone is a change of a replica's configuration that lets one destination have all slots, however slow it is.
+// alone changes a replica's configuration: one destination may have all slots, however slow it is.
 func alone(c *dispatcher.Config) {
 	c.Destinations.InFlight, c.Destinations.SlowInFlight = c.Concurrency, c.Concurrency
 }
@@ -45,7 +44,7 @@ type bench struct {
 	queue    *flakyQueue
 	receiver *receiver
 	start    time.Time
-	now      func() time.Time // of who submits
+	now      func() time.Time // the submitter's clock
 	stops    []func()
 }
 
@@ -80,7 +79,7 @@ func (b *bench) stopAll() {
 	}
 }
 
-// submit puts a job with instants that many after now, or with the schedule that change gives it.
+// submit puts a job with instants at these times after now, or with the schedule that change sets.
 func (b *bench) submit(key string, change func(*job.Job), after ...time.Duration) job.Job {
 	b.Helper()
 	now := b.now().Round(0)
@@ -110,7 +109,7 @@ func (b *bench) submit(key string, change func(*job.Job), after ...time.Duration
 	return j
 }
 
-// crontab is a change for submit.
+// crontab returns a change for submit.
 func crontab(expression string) func(*job.Job) {
 	return func(j *job.Job) {
 		var err error
@@ -179,13 +178,13 @@ func (b *bench) expectSent(want ...string) {
 	}
 }
 
-// receiver is a sender that records what it is given and answers as told.
+// receiver is a sender that records its deliveries and answers as set.
 type receiver struct {
 	lock   sync.Mutex
 	sent   []callbacks.Delivery
 	answer func(ctx context.Context, d callbacks.Delivery) error
-	to     func(data []byte) string // its destinations; nil is one for all
-	part   func(data []byte) string // of those; nil is one for all
+	to     func(data []byte) string // the destinations; nil is one for all
+	part   func(data []byte) string // the parts of destinations; nil is one for all
 }
 
 func (*receiver) Type() string          { return "test" }
@@ -220,7 +219,7 @@ func (r *receiver) Send(ctx context.Context, d callbacks.Delivery) error {
 	return answer(ctx, d)
 }
 
-// log lists what was sent: when since start, to whom, which attempt.
+// log lists the deliveries: the time since start, the job, the attempt.
 func (r *receiver) log(start time.Time) string {
 	r.lock.Lock()
 	defer r.lock.Unlock()
@@ -231,14 +230,14 @@ func (r *receiver) log(start time.Time) string {
 	return strings.Join(lines, "\n")
 }
 
-// all lists what was sent.
+// all lists the deliveries.
 func (r *receiver) all() []callbacks.Delivery {
 	r.lock.Lock()
 	defer r.lock.Unlock()
 	return slices.Clone(r.sent)
 }
 
-// of lists what was sent of a job.
+// of lists the deliveries of a job.
 func (r *receiver) of(key string) []callbacks.Delivery {
 	r.lock.Lock()
 	defer r.lock.Unlock()
@@ -251,7 +250,7 @@ func (r *receiver) of(key string) []callbacks.Delivery {
 	return sent
 }
 
-// answers sets how the receiver answers from now on.
+// answers sets the receiver's answers from now on.
 func (r *receiver) answers(answer func(ctx context.Context, d callbacks.Delivery) error) {
 	r.lock.Lock()
 	defer r.lock.Unlock()
@@ -264,7 +263,7 @@ func (r *receiver) count() int {
 	return len(r.sent)
 }
 
-// flakyQueue is the store with faults to order.
+// flakyQueue is a store whose faults a test sets.
 type flakyQueue struct {
 	dispatcher.Store
 	lock       sync.Mutex
@@ -281,9 +280,9 @@ type flakyQueue struct {
 	read       func(*store.Claimed)
 
 	claimJobsErr error                                                     // of every claim of jobs
-	readJob      func(*job.Job)                                            // of every job that is claimed for expansion
-	advance      func(ctx context.Context, advances []store.Advance) error // before every advance, which an error prevents
-	expansions   int                                                       // advances of jobs that were done
+	readJob      func(*job.Job)                                            // changes every job that is claimed for expansion
+	advance      func(ctx context.Context, advances []store.Advance) error // runs before every advance; an error prevents the advance
+	expansions   int                                                       // successful advances of jobs
 }
 
 func (q *flakyQueue) set(f func(q *flakyQueue)) {
@@ -292,7 +291,7 @@ func (q *flakyQueue) set(f func(q *flakyQueue)) {
 	f(q)
 }
 
-// expanded is how many jobs were advanced.
+// expanded returns the number of advances.
 func (q *flakyQueue) expanded() int {
 	q.lock.Lock()
 	defer q.lock.Unlock()
@@ -431,7 +430,7 @@ func (q *flakyQueue) Now(ctx context.Context) (time.Time, error) {
 	return now.Add(q.skew), err
 }
 
-// slowQueue lets a claim's answer wait, however little time the claim has if the whole process is stopped.
+// slowQueue delays a claim's answer beyond the claim's time limit, as if the whole process were stopped.
 type slowQueue struct {
 	dispatcher.Store
 	pause   time.Duration

@@ -14,20 +14,20 @@ import (
 	"github.com/carillon-scheduler/carillon/store/replicas"
 )
 
-// How often replicas look at the store's clock, say that they are there, and on average sweep.
+// The intervals between looks at the store's clock, between heartbeats, and, on average, between sweeps.
 const (
 	clockInterval = 10 * time.Second
 	beatInterval  = 10 * time.Second
 	sweepInterval = 20 * time.Second
 )
 
-// beatFor is for how long a replica says that it may be claiming. One that dies is counted for as long.
+// beatFor is the time for which a heartbeat holds. A replica that dies is counted that long.
 const beatFor = 30 * time.Second
 
-// clock is how far this machine's clock is from the store's.
+// clock is the difference between this machine's clock and the store's.
 type clock struct {
-	checked atomic.Pointer[clockCheck] // nil until the store has told its time
-	off     atomic.Bool                // whether it was further off than notableSkew
+	checked atomic.Pointer[clockCheck] // nil until the store has returned its time
+	off     atomic.Bool                // whether the difference exceeded notableSkew
 }
 
 type clockCheck struct {
@@ -35,29 +35,31 @@ type clockCheck struct {
 	skew time.Duration
 }
 
-// notableSkew is how far this machine's clock may be off without a warning. It is safe to claim,
-// but occurrences fire here that much too late, or too early.
+// notableSkew is the largest difference without a warning. Claiming is safe beyond it, but occurrences fire that much
+// too late or too early.
 const notableSkew = 100 * time.Millisecond
 
-// largestStep is how much this machine's clock may be set or slewed between two looks at the store's.
+// largestStep is the largest change of this machine's clock, by setting or slewing, that is tolerated between two looks
+// at the store's clock.
 const largestStep = 50 * time.Millisecond
 
-// known tells whether the last look at the store's clock still holds: it does not if this machine's was set since.
+// known reports whether the last look at the store's clock still holds: it does not if this machine's clock was set
+// since.
 func (c *clock) known(now time.Time) bool {
 	last := c.checked.Load()
 	return last != nil && step(last.at, now).Abs() <= largestStep
 }
 
-// step is how much the wall clock was set between two times that have both clocks.
+// step returns the amount by which the wall clock was set between two times that have both clocks.
 func step(from, to time.Time) time.Duration { return to.Round(0).Sub(from.Round(0)) - to.Sub(from) }
 
-// elapsed is how long it is from one time to another by whichever clock says longer: the monotonic one is right when
-// the other was set, the other when the whole machine slept.
+// elapsed returns the longer of the two clocks' times between two times. The monotonic clock is right if the wall clock
+// was set; the wall clock is right if the whole machine slept.
 func elapsed(from, to time.Time) time.Duration {
 	return max(to.Sub(from), to.Round(0).Sub(from.Round(0)))
 }
 
-// err tells why claiming is not safe; nil if the clocks agree within the permitted skew.
+// err returns the reason that claiming is not safe; nil if the clocks agree within the permitted skew.
 func (c *clock) err(permitted time.Duration) error {
 	last := c.checked.Load()
 	if last == nil {
@@ -70,8 +72,8 @@ func (c *clock) err(permitted time.Duration) error {
 	return nil
 }
 
-// clockAgrees tells the time, and whether this machine's clock is known to agree with the store's: not before the store
-// has told its time, nor when the clock was set since.
+// clockAgrees returns the time, and reports whether this machine's clock is known to agree with the store's. It is
+// unknown before the store has returned its time, and after this machine's clock was set.
 func (d *Dispatcher) clockAgrees(ctx context.Context) (now time.Time, agrees bool) {
 	if now = d.now(); !d.clock.known(now) {
 		d.checkClock(ctx)
@@ -80,14 +82,14 @@ func (d *Dispatcher) clockAgrees(ctx context.Context) (now time.Time, agrees boo
 	return now, d.clock.known(now) && d.clock.err(d.cfg.permittedSkew()) == nil
 }
 
-// checkClock compares this machine's clock with the store's. The time that the answer took is not held against it.
+// checkClock compares this machine's clock with the store's. It allows for the time that the answer took.
 func (d *Dispatcher) checkClock(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	before := d.now()
 	theirs, err := d.cfg.Store.Now(ctx)
 	if err != nil {
-		return // the claim loop tells of a store that can't be reached
+		return // the claim loop logs that the store can't be reached
 	}
 	after := d.now()
 	var skew time.Duration
@@ -108,7 +110,7 @@ func (d *Dispatcher) checkClock(ctx context.Context) {
 	d.tellSkew(skew)
 }
 
-// tellSkew tells when this machine's clock begins to be notably off, and when that has ended.
+// tellSkew logs the moment at which this machine's clock begins to be notably off, and the moment at which that ends.
 func (d *Dispatcher) tellSkew(skew time.Duration) {
 	is := skew.Abs() > notableSkew
 	if was := d.clock.off.Swap(is); is == was {
@@ -122,7 +124,7 @@ func (d *Dispatcher) tellSkew(skew time.Duration) {
 	}
 }
 
-// sweep removes finished jobs and old dead letters whose retention has passed.
+// sweep removes finished jobs and old dead letters after their retention.
 func (d *Dispatcher) sweep(ctx context.Context) {
 	for more := true; more && ctx.Err() == nil; {
 		now := d.now().Truncate(time.Millisecond)
@@ -146,8 +148,8 @@ func (d *Dispatcher) sweep(ctx context.Context) {
 	}
 }
 
-// beat says that this replica may be claiming, so that nobody moves the store's documents meanwhile. It is for people
-// who look before they do that: nothing else depends on it, so its failure stops nothing.
+// beat records that this replica may be claiming, so that nobody moves the store's documents meanwhile. Only the
+// commands that move them read it; no guarantee depends on it, so its failure stops nothing.
 func (d *Dispatcher) beat(ctx context.Context) {
 	now := d.now().Truncate(time.Millisecond)
 	d.noteBeat(ctx, storeTimeout, func(ctx context.Context) error {
@@ -155,8 +157,8 @@ func (d *Dispatcher) beat(ctx context.Context) {
 	})
 }
 
-// lastBeat records that this replica has stopped. It gives up soon: a store that is down must not hold up the end for
-// long.
+// lastBeat records that this replica has stopped. It gives up soon, so that a store that is down does not delay the end
+// for long.
 func (d *Dispatcher) lastBeat(ctx context.Context) {
 	d.noteBeat(ctx, beatInterval/5, func(ctx context.Context) error {
 		return replicas.Stop(ctx, d.cfg.Store, d.replica, d.now().Truncate(time.Millisecond))
@@ -171,10 +173,10 @@ func (d *Dispatcher) noteBeat(ctx context.Context, within time.Duration, note fu
 	}
 }
 
-// steady is a clock for gocron, which goes by wall times: these go by the monotonic clock from when the clock was made,
-// so nothing that is done at intervals is put off, or done again, when the machine's clock is set.
+// steady is a clock for gocron, which uses wall times. Its wall times follow the monotonic clock from its creation on.
+// So periodic work is neither delayed nor repeated when the machine's clock is set.
 type steady struct {
-	clockwork.Clock // whose timers go by the monotonic clock
+	clockwork.Clock // its timers use the monotonic clock
 	now             func() time.Time
 	begun           time.Time
 }
@@ -187,7 +189,7 @@ func (s steady) Now() time.Time                  { return s.begun.Add(s.now().Su
 func (s steady) Since(t time.Time) time.Duration { return s.Now().Sub(t) }
 func (s steady) Until(t time.Time) time.Duration { return t.Sub(s.Now()) }
 
-// gocronLogger passes on gocron's log.
+// gocronLogger passes gocron's log to ours.
 type gocronLogger struct{ log *slog.Logger }
 
 func (l gocronLogger) Debug(msg string, args ...any) { l.log.Debug(msg, args...) }

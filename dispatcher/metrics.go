@@ -13,10 +13,10 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// metrics are the metrics of a Dispatcher. Those which are written for each occurrence are looked up by the
-// callback's type alone, and writing them allocates nothing. A nil metrics takes everything and keeps nothing.
+// metrics are the metrics of a Dispatcher. Those that are written for each occurrence are looked up by the callback's
+// type alone, and writing them allocates nothing. A nil metrics accepts every call and does nothing.
 type metrics struct {
-	types   map[string]*typeMetrics // by callback type, fixed once made; that of "" is for all that have no sender
+	types   map[string]*typeMetrics // by callback type, fixed once made; "" is for all types without a sender
 	tenants *tenantMetrics
 	missed  prometheus.Counter
 	parked  prometheus.Counter
@@ -24,11 +24,11 @@ type metrics struct {
 	reclaim prometheus.Counter
 	batches prometheus.Observer
 
-	inFlight atomic.Int64 // callbacks under way; a slot is one from its claim to its outcome being written
+	inFlight atomic.Int64 // callbacks under way. A slot is in use longer: from the claim until the outcome is written
 	backlog  backlog
 }
 
-// typeMetrics are those of one type of callback.
+// typeMetrics are the metrics of one callback type.
 type typeMetrics struct {
 	deviation prometheus.Observer
 	duration  prometheus.Observer
@@ -36,19 +36,18 @@ type typeMetrics struct {
 	refused   prometheus.Counter
 }
 
-// outcomeLabels are the outcomes of a delivery. A miss is none: nothing was to be delivered any more.
+// outcomeLabels are the labels of the outcomes. A miss has none: it is no delivery.
 var outcomeLabels = [...]string{
 	store.Ack: "delivered", store.Retry: "retried", store.Bury: "buried", store.Release: "released",
 }
 
-// otherType is the label of callbacks that this replica has no sender for, whatever their type is: anybody can submit
-// any.
+// otherType is the label of all callback types without a sender here: clients may submit any type.
 const otherType = "other"
 
 // newMetrics makes the metrics of a Dispatcher and registers them; nil if there is no registerer.
 func newMetrics(d *Dispatcher, registerer prometheus.Registerer) (*metrics, error) {
 	if registerer == nil {
-		return nil, nil //nolint:nilnil // a nil metrics is one that keeps nothing
+		return nil, nil // a nil metrics does nothing
 	}
 	deviation := prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name: "carillon_deviation_seconds",
@@ -122,7 +121,7 @@ func newCounter(name, help string) prometheus.Counter {
 	return prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
 }
 
-// newGauge makes a gauge that is read when it is asked for.
+// newGauge makes a gauge whose value is read at each request.
 func newGauge(name, help string, read func() float64) prometheus.Collector {
 	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, read)
 }
@@ -144,21 +143,21 @@ func (m *metrics) claimed(occurrences []store.Claimed) {
 	m.inFlight.Add(int64(len(occurrences)))
 }
 
-// freed notes that so many outcomes are written, or given up.
+// freed notes that n outcomes were written, or given up.
 func (m *metrics) freed(n int) {
 	if m != nil {
 		m.inFlight.Add(-int64(n))
 	}
 }
 
-// sent notes that sending a callback has ended, and how long it took. Span is the attempt's, if there are traces.
+// sent notes the end of sending a callback, and its duration. Span is the attempt's, if there are traces.
 func (m *metrics) sent(callbackType string, took time.Duration, span trace.SpanContext) {
 	if m != nil {
 		exemplar.Observe(m.of(callbackType).duration, took.Seconds(), span)
 	}
 }
 
-// settled notes how a claim that was fired at a time ended. Span is the attempt's, if there was one and there are
+// settled notes the outcome of a claim that was fired at a time. Span is the attempt's, if there was one and there are
 // traces.
 func (m *metrics) settled(c *store.Claimed, outcome store.Outcome, firedAt time.Time, span trace.SpanContext) {
 	if m == nil {
@@ -171,31 +170,31 @@ func (m *metrics) settled(c *store.Claimed, outcome store.Outcome, firedAt time.
 	of := m.of(c.Callback.Type)
 	of.outcomes[outcome].Inc()
 	deviation := -1.
-	// A retry has its own delay, and a released occurrence is fired another time. A triggered or redriven one should not
-	// have fired at its timestamp. One that can't be read was not fired.
+	// A retry has its own delay, and a released occurrence fires another time. A triggered or redriven one has no instant
+	// to be late for. One that can't be read was not fired.
 	if c.Attempt == 1 && outcome != store.Release && c.Revision != "" && c.Fault == nil {
-		// An occurrence that may be fired early is not late if it is. Its sum would else shrink, which a sum must not.
+		// An early occurrence counts as on time. A negative value would decrease the sum, and a sum must not decrease.
 		deviation = max(0, firedAt.Sub(c.Timestamp).Seconds())
 		exemplar.Observe(of.deviation, deviation, span)
 	}
 	m.tenants.settled(c.Name.Tenant, outcome, deviation)
 }
 
-// refuse notes that a callback was not sent because its sender's operator does not allow it.
+// refuse notes that a callback was not sent because the operator does not allow its destination.
 func (m *metrics) refuse(callbackType string) {
 	if m != nil {
 		m.of(callbackType).refused.Inc()
 	}
 }
 
-// park notes that an occurrence is given back because its destination is busy.
+// park notes that an occurrence is parked.
 func (m *metrics) park() {
 	if m != nil {
 		m.parked.Inc()
 	}
 }
 
-// miss notes occurrences that were dropped before there was anything to claim.
+// miss notes occurrences that were dropped before they were in the store.
 func (m *metrics) miss(n int) {
 	if m != nil {
 		m.missed.Add(float64(n))
@@ -209,7 +208,7 @@ func (m *metrics) of(callbackType string) *typeMetrics {
 	return m.types[""]
 }
 
-// seconds is the last skew that was seen.
+// seconds returns the last measured skew.
 func (c *clock) seconds() float64 {
 	last := c.checked.Load()
 	if last == nil {

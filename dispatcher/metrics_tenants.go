@@ -8,11 +8,11 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// otherTenants is the label of all tenants that have none of their own. No tenant has that name.
+// otherTenants is the label of all tenants without a label of their own. It is not a valid tenant name.
 const otherTenants = "(other)"
 
-// tenantMetrics are those by tenant. The first that have anything to fire on this replica have a label of their own, so
-// that there are never more than so many.
+// tenantMetrics are the metrics by tenant. The first tenants that this replica fires for have a label of their own, so
+// the number of labels is bounded.
 type tenantMetrics struct {
 	deviation  *prometheus.SummaryVec
 	deliveries *prometheus.CounterVec
@@ -22,7 +22,7 @@ type tenantMetrics struct {
 	of   map[string]*oneTenant
 }
 
-// oneTenant are those of one tenant, or of all others.
+// oneTenant are the metrics of one tenant, or of all others.
 type oneTenant struct {
 	deviation prometheus.Observer
 	outcomes  [len(outcomeLabels)]prometheus.Counter // by store.Outcome
@@ -55,7 +55,7 @@ func (t *tenantMetrics) label(tenant string) *oneTenant {
 	return one
 }
 
-// tenant finds the metrics of a tenant.
+// tenant finds or makes the metrics of a tenant.
 func (t *tenantMetrics) tenant(name string) *oneTenant {
 	t.lock.RLock()
 	one, full := t.of[name], len(t.of) > t.most
@@ -78,7 +78,7 @@ func (t *tenantMetrics) tenant(name string) *oneTenant {
 	return t.of[name]
 }
 
-// settled notes how a claim ended that was fired some time after its instant; less than zero says nothing of that.
+// settled notes the outcome of a claim and its deviation, unless that is negative.
 func (t *tenantMetrics) settled(tenant string, outcome store.Outcome, deviation float64) {
 	one := t.tenant(tenant)
 	one.outcomes[outcome].Inc()

@@ -21,7 +21,7 @@ import (
 	"github.com/carillon-scheduler/carillon/store/instrumented"
 )
 
-// measured are the metrics of one replica.
+// measured has the metrics of one replica.
 type measured struct {
 	*bench
 	*prometheus.Registry
@@ -40,7 +40,7 @@ func (b *bench) measure(change func(*dispatcher.Config)) (m measured, d *dispatc
 	return m, d, stop
 }
 
-// text is a metric by its name and the values of its labels: of a histogram, how many there were and their sum.
+// text returns a metric's value by its name and labels: of a histogram, the count and the sum.
 func (m measured) text(name string, labels ...string) string {
 	m.Helper()
 	families, err := m.Gather()
@@ -79,7 +79,7 @@ func (m measured) expect(what, want, name string, labels ...string) {
 	}
 }
 
-// The deviation is exactly what it was, of first attempts, and of nothing that had no instant to be late for.
+// The deviation is exact. It is recorded for first attempts, and only for occurrences with an instant to be late for.
 func TestDeviation(t *testing.T) {
 	bubble(t, func(b *bench) {
 		const name = "carillon_deviation_seconds"
@@ -133,7 +133,7 @@ func TestDeviation(t *testing.T) {
 	})
 }
 
-// Each claim is counted by how it ended, and by the type of its callback if there is a sender for it.
+// Each claim is counted by its outcome and, if it has a sender, by its callback type.
 func TestDeliveriesAreCounted(t *testing.T) {
 	bubble(t, func(b *bench) {
 		b.receiver.answers(func(_ context.Context, d callbacks.Delivery) error {
@@ -201,7 +201,7 @@ func TestMissedByExpansion(t *testing.T) {
 	})
 }
 
-// submitted is a job as it is.
+// submitted returns a job unchanged.
 func (b *bench) submitted(key string) job.Job {
 	return b.status(job.Job{Name: job.Name{Tenant: job.DefaultTenant, Key: key}}).Job
 }
@@ -250,7 +250,7 @@ func TestInFlight(t *testing.T) {
 	})
 }
 
-// The clock's skew is shown, and told of once when it begins to be notable and once when that ends.
+// The clock's skew is shown. One log line says that it has become notable, and one that it has ended.
 func TestSkewIsTold(t *testing.T) {
 	bubble(t, func(b *bench) {
 		var log lockedLog
@@ -258,7 +258,7 @@ func TestSkewIsTold(t *testing.T) {
 		synctest.Wait()
 		m.expect("none", "0", "carillon_clock_skew_seconds")
 		for _, step := range []struct {
-			skew         time.Duration // by how much the store's clock is ahead
+			skew         time.Duration // the lead of the store's clock
 			shown        string
 			begun, ended int
 		}{
@@ -302,7 +302,7 @@ func (l *lockedLog) count(text string) int {
 	return strings.Count(l.text.String(), text)
 }
 
-// A replica that has nothing to do asks the store for little: less than twice a second in all.
+// An idle replica makes fewer than two requests a second to the store.
 func TestIdleBudget(t *testing.T) {
 	bubble(t, func(b *bench) {
 		registry := prometheus.NewRegistry()

@@ -14,8 +14,8 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// Each step's payload and part reach the sender, for each subscriber, and also after a redrive, which keeps of the job
-// only what it takes.
+// Each step's payload and part reach the sender, for each subscriber, and also after a redrive, when only a part of the
+// job is kept.
 func TestSequence(t *testing.T) {
 	bubble(t, func(b *bench) {
 		draft, err := job.Decode([]byte(`{"key":"s","steps":[
@@ -40,7 +40,7 @@ func TestSequence(t *testing.T) {
 		b.submit("s", func(j *job.Job) {
 			j.Schedule, j.Options, j.Callback = sequence.Schedule, sequence.Options, sequence.Callback
 		})
-		d, _ := b.replica(nil) // which finds it when it begins
+		d, _ := b.replica(nil) // it finds the job when it starts
 		time.Sleep(2 * time.Hour)
 		want := []string{`1h0m0s 2 ann ""`, `1h0m0s 2 bob ""`, `1h0m0s 3 ann "null"`, `1h0m0s 3 bob "null"`,
 			`0s 0 ann "{\"mail\":\"welcome\"}"`, `0s 0 bob "{\"mail\":\"welcome\"}"`}
@@ -69,7 +69,7 @@ func TestSequence(t *testing.T) {
 	})
 }
 
-// expectParts compares what was sent, in any order, and answers the ids of the deliveries.
+// expectParts compares the deliveries, in any order, and returns their ids.
 func (b *bench) expectParts(want []string) map[job.ID]bool {
 	b.Helper()
 	ids := make(map[job.ID]bool)
@@ -86,7 +86,7 @@ func (b *bench) expectParts(want []string) map[job.ID]bool {
 	return ids
 }
 
-// What is recurring, a redrive must not know, nor that it has a deadline.
+// A redriven occurrence keeps neither its job's recurrence nor its deadline.
 func TestRedriveKeepsNoRecurrence(t *testing.T) {
 	bubble(t, func(b *bench) {
 		b.receiver.answers(func(_ context.Context, d callbacks.Delivery) error {

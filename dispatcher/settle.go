@@ -11,14 +11,14 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// gatherTime is how long an outcome may wait for others to be written with it, unless slots become scarce: a write
-// costs about as much for one outcome as for many.
+// gatherTime is the longest time that an outcome waits for others to be written with it, unless slots become scarce. A
+// write costs about as much for one outcome as for many.
 const gatherTime = 5 * time.Millisecond
 
-// settleLoop writes outcomes until allFired is closed: whatever has gathered while the last batch was written, and for
-// a moment after that, makes the next one. It is the only way back of a slot, so the unwritten outcomes can't grow. It
-// answers how many outcomes could not be written before ctx ended. Senders that have not returned by the end are given
-// up; fired has room for them.
+// settleLoop writes outcomes until allFired is closed. The outcomes that arrive while a batch is written, and for a
+// moment after that, make the next batch. Slots are freed only here, so the unwritten outcomes are bounded. It returns
+// the number of outcomes that could not be written before ctx ended. Senders that have not returned by the end are
+// abandoned; the channel fired has room for their outcomes.
 func (d *Dispatcher) settleLoop(ctx context.Context, allFired <-chan struct{}) (lost int) {
 	for {
 		batch := d.gather(allFired)
@@ -29,13 +29,13 @@ func (d *Dispatcher) settleLoop(ctx context.Context, allFired <-chan struct{}) (
 	}
 }
 
-// gather waits for an outcome, and for those that come with it: until gatherTime is over, or an eighth of all slots
-// wait for theirs to be written, since then there may soon be none to claim with. While stopping it waits for no more.
-// It answers none if allFired is closed and none waits.
+// gather waits for an outcome, and for more that come with it: until gatherTime is over, or until an eighth of all
+// slots wait for their outcomes to be written, since then there may soon be none to claim with. While the dispatcher
+// stops, it does not wait for more. It returns none if allFired is closed and none waits.
 func (d *Dispatcher) gather(allFired <-chan struct{}) (batch []store.Settlement) {
 	var over <-chan time.Time
 	for ended, yielded := false, false; ; {
-		for len(d.fired) > 0 { // nobody else takes them
+		for len(d.fired) > 0 { // there is no other reader
 			batch = append(batch, <-d.fired)
 			if len(batch) == largestBatch {
 				return batch
@@ -43,7 +43,7 @@ func (d *Dispatcher) gather(allFired <-chan struct{}) (batch []store.Settlement)
 		}
 		if !yielded && len(batch) > 0 {
 			yielded = true
-			runtime.Gosched() // firings that are about to end come along
+			runtime.Gosched() // lets firings that are about to end come along
 			continue
 		}
 		ended = ended || len(batch) > 0 && d.stopping.Load()
@@ -80,7 +80,7 @@ func (d *Dispatcher) settle(ctx context.Context, batch []store.Settlement) (lost
 		if resumed { // claiming has waited for this
 			d.Wake(job.Lane{Tenant: s.Name.Tenant, Priority: s.Priority}, now)
 		}
-		d.Wake(job.Lane{Tenant: s.Name.Tenant, Priority: s.Priority}, s.DueAt) // of a retry; others have none
+		d.Wake(job.Lane{Tenant: s.Name.Tenant, Priority: s.Priority}, s.DueAt) // zero unless it is due again
 	}
 	d.metrics.freed(len(batch))
 	d.finished.add(max(0, finished-lost), now)
@@ -88,9 +88,9 @@ func (d *Dispatcher) settle(ctx context.Context, batch []store.Settlement) (lost
 	return lost
 }
 
-// throughput counts the occurrences that were finished in each of the last seconds.
+// throughput counts the occurrences finished in each of the last seconds.
 type throughput struct {
-	begun   time.Time // with the monotonic clock, from which seconds are counted
+	begun   time.Time // seconds are counted from here, by the monotonic clock
 	lock    sync.Mutex
 	seconds [16]struct{ second, n int }
 }
@@ -108,7 +108,7 @@ func (t *throughput) add(n int, now time.Time) {
 
 func (t *throughput) second(now time.Time) int { return int(now.Sub(t.begun) / time.Second) }
 
-// rate is how many a second there were in the last ten seconds, from the first of them that had any.
+// rate returns the mean per second over the last ten seconds, counted from the first of them that had any.
 func (t *throughput) rate(now time.Time) float64 {
 	t.lock.Lock()
 	defer t.lock.Unlock()
@@ -116,7 +116,7 @@ func (t *throughput) rate(now time.Time) float64 {
 	second, n := t.second(now), 0
 	first := second
 	for _, s := range t.seconds {
-		if age := second - s.second; s.n > 0 && 0 < age && age <= last { // not the second that has only begun
+		if age := second - s.second; s.n > 0 && 0 < age && age <= last { // without the present second, which is not over
 			first, n = min(first, s.second), n+s.n
 		}
 	}
@@ -126,7 +126,7 @@ func (t *throughput) rate(now time.Time) float64 {
 	return float64(n) / float64(second-first)
 }
 
-// freed are slots that have become free, by the tenants that had them.
+// freed are the freed slots, by tenant.
 type freed []struct {
 	tenant string
 	n      int
@@ -145,19 +145,19 @@ func (f *freed) add(tenant string) {
 	}{tenant, 1})
 }
 
-// settleBatch writes a batch, and tries again while the store is unavailable, even past the leases' ends: a settlement
-// still holds if nobody else has claimed the occurrence, and then prevents a second delivery. It answers how many
-// settlements were given up because ctx ended.
+// settleBatch writes a batch. It tries again while the store is unavailable, even after the leases have ended: a
+// settlement still holds if nobody else has claimed the occurrence, and then prevents a second delivery. It returns the
+// number of settlements that were given up because ctx ended.
 func (d *Dispatcher) settleBatch(ctx context.Context, batch []store.Settlement) (lost int) {
 	for failures := 0; ; failures++ {
-		// Longer each time: outcomes may be large, and none may stay unwritten for ever.
+		// Longer after each failure: outcomes may be large, and none may stay unwritten for ever.
 		call, cancel := context.WithTimeout(ctx, storeTimeout*time.Duration(min(1+failures, 12)))
 		err := d.cfg.Store.Settle(call, batch)
 		cancel()
 		switch {
 		case err == nil:
 			return 0
-		case !errors.Is(err, store.ErrUnavailable) && len(batch) > 1: // one may spoil it for the others
+		case !errors.Is(err, store.ErrUnavailable) && len(batch) > 1: // one may be the cause of the others' failure
 			for i := range batch {
 				lost += d.settleBatch(ctx, batch[i:i+1])
 			}

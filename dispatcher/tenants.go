@@ -13,22 +13,22 @@ import (
 	"github.com/carillon-scheduler/carillon/store/tenants"
 )
 
-// tenantsInterval is how often a replica looks at the tenants: within that time it goes by new settings.
+// tenantsInterval is the interval at which a replica reads the tenants' settings. New settings apply within that time.
 const tenantsInterval = 5 * time.Second
 
-// tenancy is the tenants' settings and automatic priorities, as far as this replica needs them.
+// tenancy has the tenants' settings and automatic priorities that this replica needs.
 type tenancy struct {
 	stored *tenants.Tenants
 	known  atomic.Pointer[map[string]fairqueue.Tenant] // those with settings; nil until the store has answered
 	auto   autoPriorities
 
-	reading sync.Mutex // guards what follows
-	next    time.Time  // not before this
+	reading sync.Mutex // guards the fields below
+	next    time.Time  // no reading before this
 	faults  faults
 }
 
-// treat answers a tenant's settings. A tenant without an automatic priority yet has come since the last due scan, and
-// so counts as new.
+// treat returns a tenant's settings. A tenant without an automatic priority has appeared since the last due scan, so it
+// counts as new.
 func (d *Dispatcher) treat(name string) (t fairqueue.Tenant) {
 	if known := d.tenants.known.Load(); known != nil {
 		t = (*known)[name]
@@ -42,8 +42,8 @@ func (d *Dispatcher) treat(name string) (t fairqueue.Tenant) {
 	return t
 }
 
-// Priorities are the priorities of tenants' jobs that have none of their own, in the order of the tenants. Those of
-// tenants with due occurrences are known; of the others, the pending occurrences are counted now.
+// Priorities returns the priorities for jobs without their own, in the order of the tenants. Those of tenants with due
+// occurrences are known; for the others, the pending occurrences are counted now.
 func (d *Dispatcher) Priorities(ctx context.Context, tenants []job.Tenant) []job.Priority {
 	all := make([]job.Priority, len(tenants))
 	now := d.now()
@@ -59,14 +59,14 @@ func (d *Dispatcher) Priorities(ctx context.Context, tenants []job.Tenant) []job
 			uncounted, places[t.Name] = append(uncounted, t.Name), i
 		}
 	}
-	counted, _ := d.classify(ctx, uncounted, now) // the others are told as if they were new
+	counted, _ := d.classify(ctx, uncounted, now) // on an error, the rest count as new
 	for name, priority := range counted {
 		all[places[name]] = priority
 	}
 	return all
 }
 
-// readTenants reads the tenants' settings. While the store does not answer, the last ones hold.
+// readTenants reads the tenants' settings. While the store does not answer, the last ones apply.
 func (d *Dispatcher) readTenants(ctx context.Context) {
 	d.tenants.reading.Lock()
 	defer d.tenants.reading.Unlock()
@@ -83,11 +83,11 @@ func (d *Dispatcher) readTenants(ctx context.Context) {
 		d.recount(ctx, start)
 	}
 	end := d.now()
-	const busiest = 20 // the store is busy with it for one part of the time in so many
-	d.tenants.next = end.Add(min(busiest*end.Sub(start), time.Minute))
+	const pauseFactor = 20 // so that this takes the store at most a twentieth of its time
+	d.tenants.next = end.Add(min(pauseFactor*end.Sub(start), time.Minute))
 }
 
-// askTenants reads all tenants that have settings of their own.
+// askTenants reads all tenants that have settings.
 func (d *Dispatcher) askTenants(ctx context.Context) (map[string]fairqueue.Tenant, error) {
 	known := make(map[string]fairqueue.Tenant)
 	for after := ""; ; {

@@ -15,7 +15,7 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// tracerOf is the provider's tracer; nil if there is no provider, and then attempts have no spans.
+// tracerOf returns the provider's tracer; nil if there is no provider. Then attempts have no spans.
 func tracerOf(provider trace.TracerProvider) trace.Tracer {
 	if provider == nil {
 		return nil
@@ -23,8 +23,8 @@ func tracerOf(provider trace.TracerProvider) trace.Tracer {
 	return provider.Tracer("github.com/carillon-scheduler/carillon/dispatcher")
 }
 
-// startSpan begins the span of an attempt that is about to be sent. It begins a trace of its own, with a link to the
-// request that the job came with: that may be years ago, and a crontab's trace would never end.
+// startSpan begins the span of an attempt. The span begins a trace of its own, with a link to the request that
+// submitted the job: that may be years ago, and a crontab's trace would never end.
 func (d *Dispatcher) startSpan(
 	ctx context.Context, sender callbacks.Sender, c *store.Claimed, now time.Time,
 ) (context.Context, trace.Span) {
@@ -50,8 +50,8 @@ func (d *Dispatcher) startSpan(
 	return d.tracer.Start(ctx, "fire "+c.Callback.Type, options...)
 }
 
-// endSpan ends an attempt's span with its outcome, and the error that was the reason. Span is nil if no attempt was
-// made, or there are no traces.
+// endSpan ends an attempt's span with its outcome and its error. Span is nil if no attempt was made, or there are no
+// traces.
 func endSpan(span trace.Span, s *store.Settlement, err error) {
 	if span == nil {
 		return
@@ -64,7 +64,7 @@ func endSpan(span trace.Span, s *store.Settlement, err error) {
 	span.End()
 }
 
-// spanContext is the context of a span; empty if there is none.
+// spanContext returns a span's context; empty if there is no span.
 func spanContext(span trace.Span) trace.SpanContext {
 	if span == nil {
 		return trace.SpanContext{}
@@ -72,7 +72,7 @@ func spanContext(span trace.Span) trace.SpanContext {
 	return span.SpanContext()
 }
 
-// errorType names the kind of an error, in one of a few words: by its ErrorType method, if it has one, or by its Go
+// errorType names the kind of an error in one of a few words: by its ErrorType method if it has one, else by its Go
 // type.
 func errorType(err error) attribute.KeyValue {
 	if u, ok := errors.AsType[*unfired](err); ok {

@@ -24,18 +24,18 @@ import (
 
 const submission job.Trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01,a=1"
 
-// submitted is a change for submit: by a request with a trace.
+// submitted returns a change for submit: the submitting request has a trace.
 func submitted(j *job.Job) { j.Options.Trace = submission }
 
-// traced is a change of a replica's configuration, and the spans that it makes then.
+// traced returns a change of a replica's configuration, and the spans that it makes from then on.
 func traced(sampler sdktrace.Sampler) (func(*dispatcher.Config), *tracetest.SpanRecorder) {
 	spans := tracetest.NewSpanRecorder()
 	provider := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans), sdktrace.WithSampler(sampler))
 	return func(c *dispatcher.Config) { c.Traces = provider }, spans
 }
 
-// TestAttemptsHaveSpans: each is the root of a trace of its own, linked to the submission, and what the receiver is
-// sent goes on with it.
+// TestAttemptsHaveSpans: each span is the root of its own trace, linked to the submission, and the receiver gets its
+// context.
 func TestAttemptsHaveSpans(t *testing.T) {
 	type attempt struct {
 		number    int64
@@ -45,7 +45,7 @@ func TestAttemptsHaveSpans(t *testing.T) {
 	}
 	for _, c := range []struct {
 		name    string
-		answers []error // later ones are the last
+		answers []error // the last one repeats
 		change  func(*job.Job)
 		want    []attempt
 	}{
@@ -64,7 +64,7 @@ func TestAttemptsHaveSpans(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			bubble(t, func(b *bench) {
-				var within []trace.SpanContext // what the sender can go on with by itself
+				var within []trace.SpanContext // the contexts in which the sender was called
 				answers := c.answers
 				b.receiver.answers(func(ctx context.Context, _ callbacks.Delivery) error {
 					within = append(within, trace.SpanContextFromContext(ctx))
@@ -78,7 +78,7 @@ func TestAttemptsHaveSpans(t *testing.T) {
 				j := b.submit("k", c.change, 0)
 				b.replica(on)
 				time.Sleep(10 * time.Minute)
-				synctest.Wait() // by which what the callbacks have written can be read
+				synctest.Wait() // so that the callbacks' writes can be read
 				ended, sent := spans.Ended(), b.receiver.of("k")
 				if len(ended) != len(c.want) || len(sent) != len(c.want) {
 					t.Fatalf("%d spans of %d attempts, want %d", len(ended), len(sent), len(c.want))
@@ -134,7 +134,7 @@ func expectAttribute(t *testing.T, got attribute.Set, name attribute.Key, want a
 	}
 }
 
-// TestErrorTypes: a span says of what kind its error is, in words of which there are few.
+// TestErrorTypes: a span names the type of its error, in one of a few words.
 func TestErrorTypes(t *testing.T) {
 	for name, c := range map[string]struct {
 		err  error
@@ -165,7 +165,7 @@ func TestErrorTypes(t *testing.T) {
 	}
 }
 
-// statusError is an error that has a type of its own for traces.
+// statusError is an error with its own type for traces.
 type statusError int
 
 func (e statusError) Error() string     { return "refused" }
@@ -186,7 +186,7 @@ func TestNoAttemptNoSpan(t *testing.T) {
 	})
 }
 
-// TestWithoutTraces: nothing is passed on, neither the submission's trace nor one that whoever runs the dispatcher has.
+// TestWithoutTraces: no trace is passed on, neither the submission's nor that of the dispatcher's context.
 func TestWithoutTraces(t *testing.T) {
 	bubble(t, func(b *bench) {
 		b.receiver.answers(func(ctx context.Context, _ callbacks.Delivery) error {
@@ -204,8 +204,8 @@ func TestWithoutTraces(t *testing.T) {
 	})
 }
 
-// TestAttemptsThatAreNotSampled pass on that they are not, so that receivers don't begin a trace of which the rest is
-// missing.
+// TestAttemptsThatAreNotSampled: unsampled attempts pass that decision on, so that receivers don't begin a trace whose
+// rest is missing.
 func TestAttemptsThatAreNotSampled(t *testing.T) {
 	bubble(t, func(b *bench) {
 		off, spans := traced(sdktrace.NeverSample())
@@ -222,7 +222,7 @@ func TestAttemptsThatAreNotSampled(t *testing.T) {
 	})
 }
 
-// A dead letter that is redriven is linked to the submission that it was buried with.
+// A redriven dead letter is linked to the submission with which it was buried.
 func TestRedrivenKeepsItsTrace(t *testing.T) {
 	bubble(t, func(b *bench) {
 		b.receiver.answers(func(context.Context, callbacks.Delivery) error { return callbacks.Permanent(errors.New("gone")) })

@@ -12,14 +12,14 @@ import (
 	"github.com/carillon-scheduler/carillon/dispatcher"
 )
 
-// wall is a machine's clocks in a bubble: the wall clock can be set, and the monotonic one goes on as it did. A
-// bubble's own times have no monotonic clock, and nothing but the runtime makes times that have both and differ, so
-// they are put together here as the runtime does it. That they are as they should be is checked by [TestWall].
+// wall has a machine's clocks in a bubble: the wall clock can be set, and the monotonic clock goes on. A bubble's own
+// times have no monotonic clock, and only the runtime can make times with two clocks that differ. So they are put
+// together here as the runtime does it; [TestWall] checks that.
 type wall struct{ ahead atomic.Int64 }
 
 func (w *wall) set(ahead time.Duration) { w.ahead.Store(int64(ahead)) }
 
-// Now is as [time.Now] is where no bubble is.
+// Now works as [time.Now] does outside a bubble.
 func (w *wall) Now() (t time.Time) {
 	at := time.Now().Add(time.Duration(w.ahead.Load()))
 	since1885 := at.Sub(time.Date(1885, 1, 1, 0, 0, 0, 0, time.UTC).Add(100*365*24*time.Hour)) + 100*365*24*time.Hour
@@ -50,7 +50,7 @@ func TestWall(t *testing.T) {
 	})
 }
 
-// machine is a replica whose wall clock can be set. The store has a clock of its own, or the machine's, as SQLite has.
+// machine starts a replica whose wall clock can be set. The store has its own clock, or the machine's, as SQLite has.
 func (b *bench) machine(w *wall, own bool, change func(*dispatcher.Config)) (d *dispatcher.Dispatcher, stop func()) {
 	b.Helper()
 	return b.replica(func(c *dispatcher.Config) {
@@ -64,7 +64,7 @@ func (b *bench) machine(w *wall, own bool, change func(*dispatcher.Config)) (d *
 	})
 }
 
-// machineStore goes by a machine's clock.
+// machineStore is a store that uses a machine's clock.
 type machineStore struct {
 	dispatcher.Store
 	wall *wall
@@ -72,21 +72,21 @@ type machineStore struct {
 
 func (s machineStore) Now(context.Context) (time.Time, error) { return s.wall.Now().Round(0), nil }
 
-// A wall clock that is set wrong and right again, while a replica runs, makes nothing early, and late nothing but what
-// was due meanwhile.
+// If a wall clock is set wrong and right again while a replica runs, nothing is early, and only occurrences that were
+// due meanwhile are late.
 func TestWallClockIsWrongForAWhile(t *testing.T) {
 	for _, wrong := range []time.Duration{time.Hour, -time.Hour, 20 * time.Second, -20 * time.Second} {
-		for _, tick := range []time.Duration{time.Second, 20 * time.Second} {
-			t.Run(fmt.Sprint(wrong, " with a tick of ", tick), func(t *testing.T) {
+		for _, poll := range []time.Duration{time.Second, 20 * time.Second} {
+			t.Run(fmt.Sprint(wrong, " polling every ", poll), func(t *testing.T) {
 				t.Parallel()
 				bubble(t, func(b *bench) {
 					var w wall
 					b.submit("ticks", crontab("*/10 * * * * *"))
-					d, _ := b.machine(&w, true, func(c *dispatcher.Config) { c.Tick = tick })
+					d, _ := b.machine(&w, true, func(c *dispatcher.Config) { c.Tick = poll })
 					time.Sleep(31*time.Second + 300*time.Microsecond)
 					w.set(wrong)
 					b.submit("meanwhile", nil, 2*time.Second) // through another replica
-					time.Sleep(12 * time.Second)              // in which all that is done at intervals is done
+					time.Sleep(12 * time.Second)              // time for all periodic work
 					if err := d.Ready(); err == nil {
 						b.Errorf("it is ready while its clock is wrong")
 					}
@@ -108,7 +108,7 @@ func TestWallClockIsWrongForAWhile(t *testing.T) {
 								latest = righted.Add(time.Second)
 							}
 							if key == "meanwhile" {
-								latest = righted.Add(2 * tick) // the next look
+								latest = righted.Add(2 * poll) // the next poll
 							}
 							if s.SentAt.Before(s.Timestamp) || s.SentAt.After(latest.Add(time.Millisecond)) {
 								b.Errorf("%s of %s was sent after %s", key, s.Timestamp.Sub(b.start), s.SentAt.Sub(b.start))
@@ -122,8 +122,8 @@ func TestWallClockIsWrongForAWhile(t *testing.T) {
 	}
 }
 
-// When a wall clock is set, for good, what has become due by it fires at once, and what is due later at its time by it.
-// Periodic work goes on.
+// If a wall clock is set for good, occurrences that it has made due fire at once, and later ones at their times by the
+// new clock. Periodic work goes on.
 func TestWallClockIsSet(t *testing.T) {
 	for _, c := range []struct {
 		name  string

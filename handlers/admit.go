@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/gin-gonic/gin"
 
@@ -122,7 +121,7 @@ func (a *api) identify(c *gin.Context) (*caller, error) {
 func (a *api) authenticate(c *gin.Context, credential string) (*caller, error) {
 	from, now := addressOf(c.Request.RemoteAddr), a.Now()
 	token, err := bearer(credential)
-	if wait := a.wrong.wait(from, now); wait > 0 && (err != nil || !a.knows(token, now)) {
+	if wait := a.wrong.wait(from, now); wait > 0 && (err != nil || !a.Auth.Knows(token, now)) {
 		c.Header("Retry-After", strconv.Itoa(int(math.Ceil(wait.Seconds()))))
 		return nil, &statusError{http.StatusTooManyRequests,
 			"too many keys from this address were wrong, so no other one is looked up for now; ask again after Retry-After"}
@@ -142,14 +141,6 @@ func (a *api) authenticate(c *gin.Context, credential string) (*caller, error) {
 		return nil, err
 	}
 	return &caller{Principal: principal, token: token}, nil
-}
-
-// knows tells whether a token was right before, if the authenticator can tell without a look-up.
-func (a *api) knows(token string, now time.Time) bool {
-	auth, ok := a.Auth.(interface {
-		Knows(token string, now time.Time) bool
-	})
-	return ok && auth.Knows(token, now)
 }
 
 // maxToken bounds the bytes of a credential. The tokens of some issuers have some kilobytes.
@@ -194,8 +185,8 @@ func refuseLookalikes(header http.Header) error {
 	return nil
 }
 
-// refuseOtherSites refuses a change that a page of another site has a browser ask for: where nobody is asked for a key, the
-// browser's place in the network would do for one.
+// refuseOtherSites refuses a change that a page of another site has a browser ask for: where nobody is asked for a key,
+// the browser's place in the network would do for one.
 func refuseOtherSites(r *http.Request) error {
 	var sites http.CrossOriginProtection // which knows no exceptions
 	if sites.Check(r) != nil {

@@ -288,12 +288,16 @@ func (unavailable) Authenticate(context.Context, string, time.Time) (access.Prin
 	return access.Principal{}, fmt.Errorf("look up a key at db.internal: %w", store.ErrUnavailable)
 }
 
+func (unavailable) Knows(string, time.Time) bool { return false }
+
 // broken is an authenticator that fails.
 type broken struct{}
 
 func (broken) Authenticate(context.Context, string, time.Time) (access.Principal, error) {
 	return access.Principal{}, errors.New("no route to db.internal")
 }
+
+func (broken) Knows(string, time.Time) bool { return false }
 
 // TestWhoAsksCanNotBeTold: then nobody is admitted, and told nothing.
 func TestWhoAsksCanNotBeTold(t *testing.T) {

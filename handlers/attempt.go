@@ -44,6 +44,8 @@ type attempt struct {
 	pending []job.Occurrence
 	// neverFires is why the schedule can't begin anew. It fails the attempt unless the job has that very schedule.
 	neverFires error
+	// admitted is what the tenant's quotas have room for, until the outcome is known.
+	admitted admission
 	// expected is the outcome of the last put if all of its Carried are still pending when it takes effect.
 	expected outcome
 }

@@ -50,7 +50,7 @@ type backlogView struct {
 	Due           int                  `json:"due"`
 	AtLeast       bool                 `json:"atLeast,omitzero"` // only of some tenants
 	OldestDue     string               `json:"oldestDue,omitzero"`
-	DeadLetters   *int                 `json:"deadLetters,omitzero"` // of the whole store only, as all that is nil of some tenants
+	DeadLetters   *int                 `json:"deadLetters,omitzero"` // of all tenants only, as what follows up to the rate
 	Replicas      *int                 `json:"replicas,omitzero"`
 	RatePerSecond float64              `json:"ratePerSecond,omitzero"`
 	DrainSeconds  int                  `json:"drainSeconds,omitzero"`

@@ -44,8 +44,8 @@ type doing struct {
 	Duration  job.Duration `json:"duration,omitzero"`
 }
 
-// destinationBacklogs splits the occurrences of lanes by destination, those with the most first. Unless all lanes of the
-// scope are given, a destination may have more.
+// destinationBacklogs splits the occurrences of lanes by destination, those with the most first. Unless all lanes of
+// the scope are given, a destination may have more.
 func (a *api) destinationBacklogs(
 	ctx context.Context, now time.Time, lanes []laneBacklog, whole bool, scope access.Scope,
 ) ([]destinationBacklog, error) {

@@ -64,7 +64,8 @@ func (a *api) runBatch(c *gin.Context, items itemReader, results *resultWriter, 
 	ctx, cancel := context.WithCancel(c.Request.Context())
 	common, chunks := itemCommon{who(c), traceOf(c.Request)}, make(chan chunk, 1)
 	var running sync.WaitGroup
-	running.Go(func() { a.readItems(ctx, common, items, chunks) })
+	flow := a.Limiter.Flow(common.by.ID, common.by.tenant)
+	running.Go(func() { a.readItems(ctx, common, slowed(ctx, items, flow, a.MaxBody), chunks) })
 	defer func() {
 		cancel()
 		body.stop()
@@ -147,7 +148,7 @@ func (a *api) readItems(ctx context.Context, common itemCommon, items itemReader
 		it := item{index: index, weight: len(raw), err: err}
 		_, tooLarge := errors.AsType[*http.MaxBytesError](err)
 		if err == nil {
-			a.checkItem(common, raw, &it)
+			a.checkItem(ctx, common, raw, &it)
 		}
 		if !gather(ctx, chunks, it) || err != nil && !tooLarge {
 			return
@@ -178,7 +179,7 @@ func gather(ctx context.Context, chunks chan chunk, it item) bool {
 }
 
 // checkItem decodes and checks one item.
-func (a *api) checkItem(common itemCommon, raw []byte, it *item) {
+func (a *api) checkItem(ctx context.Context, common itemCommon, raw []byte, it *item) {
 	it.submission, it.err = guarded(func() (*submission, error) {
 		draft, err := job.Decode(raw)
 		if job.ValidKey(draft.Key) {
@@ -187,7 +188,7 @@ func (a *api) checkItem(common itemCommon, raw []byte, it *item) {
 		if err != nil {
 			return nil, err
 		}
-		s, err := a.check(common.by, draft)
+		s, err := a.check(ctx, common.by, draft)
 		if err != nil {
 			return nil, err
 		}
@@ -254,6 +255,7 @@ type result struct {
 	Missed      int          `json:"missed,omitzero"`
 	NextInstant string       `json:"nextInstant,omitzero"`
 	InFlight    *int         `json:"inFlight,omitzero"`
+	Quota       *quotaView   `json:"quota,omitzero"`
 	Title       string       `json:"title,omitzero"`
 	Detail      string       `json:"detail,omitzero"`
 	Errors      []fieldError `json:"errors,omitempty"`
@@ -278,7 +280,9 @@ func success(index int, o *outcome) result {
 }
 
 func failure(index int, key string, p problem) result {
-	return result{Index: index, Key: key, Status: p.Status, Title: p.Title, Detail: p.Detail, Errors: p.Errors}
+	return result{
+		Index: index, Key: key, Status: p.Status, Title: p.Title, Detail: p.Detail, Errors: p.Errors, Quota: p.Quota,
+	}
 }
 
 // resultWriter streams results, as the elements of an array or as lines.

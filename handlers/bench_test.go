@@ -3,6 +3,7 @@ package handlers_test
 import (
 	"context"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -10,11 +11,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/carillon-scheduler/carillon/access"
 	"github.com/carillon-scheduler/carillon/callbacks"
 	"github.com/carillon-scheduler/carillon/callbacks/webhook"
 	"github.com/carillon-scheduler/carillon/handlers"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
+	"github.com/carillon-scheduler/carillon/store/memory"
 )
 
 // BenchmarkSubmit submits 10,000 jobs of one instant, with 200 bytes of payload, to an API whose store does nothing,
@@ -66,6 +69,67 @@ func BenchmarkSubmit(b *testing.B) {
 				}
 			}
 			b.ReportMetric((processorTime(b)-before).Seconds()*1e6/float64(b.N*n), "us-cpu/job")
+		})
+	}
+}
+
+// BenchmarkKeys puts a job, as in [BenchmarkSubmit], with a key and where none is asked for, over a real connection and
+// without one.
+func BenchmarkKeys(b *testing.B) {
+	records := memory.New()
+	keys := access.NewKeys(records)
+	defer keys.Close()
+	token, _, err := keys.Create(b.Context(), access.KeyParams{Role: access.Submitter, Scope: access.Everything()}, "anyone", time.Now())
+	if err != nil {
+		b.Fatal(err)
+	}
+	text := fmt.Sprintf(`{"past":"fire","schedules":["%s"],"callback":{"type":"discard","data":{"payload":{"n":1,"text":"%s"}}}}`,
+		job.FormatTime(start), strings.Repeat("abcdefghijklmnopqrstuvwxyz ", 7))
+	for _, c := range []struct {
+		name string
+		auth access.Authenticator
+	}{{"none", nil}, {"keys", keys}} {
+		api := handlers.New(handlers.Config{
+			Store: storesNothing{}, Records: storesNothing{}, Callbacks: callbacks.NewRegistry(sender("discard")),
+			Limits: job.Limits{Instants: 1000, Payload: 1 << 20}, MaxBody: 1 << 20, Retain: retain, Auth: c.auth,
+		})
+		b.Run("handler/"+c.name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				request := httptest.NewRequestWithContext(b.Context(), http.MethodPut, "/v1/jobs/bench", strings.NewReader(text))
+				request.Header.Set("Content-Type", asArray)
+				request.Header.Set("Authorization", "Bearer "+token)
+				answer := httptest.NewRecorder()
+				answer.Body = nil
+				api.ServeHTTP(answer, request)
+				if answer.Code > http.StatusCreated {
+					b.Fatalf("status %d", answer.Code)
+				}
+			}
+		})
+		server := httptest.NewServer(api)
+		defer server.Close()
+		b.Run("http/"+c.name, func(b *testing.B) {
+			b.ReportAllocs()
+			before := processorTime(b)
+			for b.Loop() {
+				request, err := http.NewRequestWithContext(b.Context(), http.MethodPut, server.URL+"/v1/jobs/bench", strings.NewReader(text))
+				if err != nil {
+					b.Fatal(err)
+				}
+				request.Header.Set("Content-Type", asArray)
+				request.Header.Set("Authorization", "Bearer "+token)
+				answer, err := http.DefaultClient.Do(request)
+				if err != nil {
+					b.Fatal(err)
+				}
+				_, _ = io.Copy(io.Discard, answer.Body)
+				answer.Body.Close()
+				if answer.StatusCode > http.StatusCreated {
+					b.Fatalf("status %d", answer.StatusCode)
+				}
+			}
+			b.ReportMetric((processorTime(b)-before).Seconds()*1e6/float64(b.N), "us-cpu/job")
 		})
 	}
 }

@@ -16,9 +16,11 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/carillon-scheduler/carillon/access"
+	"github.com/carillon-scheduler/carillon/access/limits"
 	"github.com/carillon-scheduler/carillon/audit"
 	"github.com/carillon-scheduler/carillon/callbacks"
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/secrets"
 	"github.com/carillon-scheduler/carillon/store"
 	"github.com/carillon-scheduler/carillon/store/clock"
 	"github.com/carillon-scheduler/carillon/store/tenants"
@@ -31,6 +33,8 @@ type Config struct {
 	Inspector store.Inspector
 	Records   store.Records
 	Callbacks *callbacks.Registry
+	// Secrets are those of the same store. Nil can keep none.
+	Secrets *secrets.Secrets
 	// Wake is called after each submission, with the lane and the earliest instant of its occurrences, so that they fire
 	// on time. It must not block. Nil does nothing.
 	Wake func(job.Lane, time.Time)
@@ -53,6 +57,10 @@ type Config struct {
 	Rate func() float64
 	// Replicas counts those that may be claiming at a time. Nil is always one.
 	Replicas func(ctx context.Context, now time.Time) (int, error)
+	// Limiter bounds what keys and tenants may ask for. Nil bounds nothing.
+	Limiter *limits.Limiter
+	// OwnLimits are those that tenants have of their own, which the API shows and sets. Nil makes them of Records.
+	OwnLimits *limits.Own
 	// Limits bound each job.
 	Limits job.Limits
 	// Expansion bounds the first expansion of a schedule that recurs. It must be the same as the expander's.
@@ -121,7 +129,7 @@ func newEngine(config Config) *gin.Engine {
 		if r.needs == access.Public {
 			e.Handle(r.method, r.path, a.answer(r.handle))
 		} else {
-			e.Handle(r.method, r.path, a.admit(r), a.answer(r.handle))
+			e.Handle(r.method, r.path, a.admit(r), a.limited, a.answer(r.handle))
 		}
 	}
 	return e
@@ -195,11 +203,23 @@ func (a *api) routes() []route {
 		{"PUT", "/v1/tenants/:tenant", access.Operate, aboutWholeTenants, a.putTenant},
 		{"DELETE", "/v1/tenants/:tenant", access.Operate, aboutWholeTenants, a.resetTenant},
 
+		{"GET", "/v1/tenants/:tenant/limits", access.Read, aboutTenants, a.getLimits},
+		{"PUT", "/v1/tenants/:tenant/limits", access.Administer, aboutEverything, a.putLimits},
+		{"DELETE", "/v1/tenants/:tenant/limits", access.Administer, aboutEverything, a.resetLimits},
+
 		{"GET", "/v1/keys", access.Administer, aboutTenants, unkept(a.listKeys)},
 		{"POST", "/v1/keys", access.Administer, aboutTenants, unkept(a.createKey)},
 		{"GET", "/v1/keys/:id", access.Administer, aboutTenants, unkept(a.getKey)},
 		{"DELETE", "/v1/keys/:id", access.Administer, aboutTenants, unkept(a.revokeKey)},
 		{"POST", "/v1/keys/:id/rotate", access.Administer, aboutTenants, unkept(a.rotateKey)},
+
+		{"GET", "/v1/secrets", access.Read, aboutTenant, a.listSecrets},
+		{"PUT", "/v1/secrets/:name", access.Operate, aboutTenant, a.putSecret},
+		{"DELETE", "/v1/secrets/:name", access.Operate, aboutTenant, a.deleteSecret},
+		{"GET", "/v1/signing-secrets", access.Read, aboutTenant, a.listSigningSecrets},
+		{"POST", "/v1/signing-secrets", access.Operate, aboutTenant, unkept(a.postSigningSecret)},
+		{"POST", "/v1/signing-secrets/:name/rotate", access.Operate, aboutTenant, unkept(a.rotateSigningSecret)},
+		{"DELETE", "/v1/signing-secrets/:name", access.Operate, aboutTenant, a.deleteSigningSecret},
 
 		{"GET", "/v1/backlog", access.Read, aboutWholeTenants, a.getBacklog},
 	}
@@ -230,6 +250,9 @@ func (c Config) withDefaults() Config {
 	if c.Keys == nil {
 		c.Keys = access.NewKeys(c.Records)
 	}
+	if c.OwnLimits == nil {
+		c.OwnLimits = limits.NewOwn(c.Records, c.Logger)
+	}
 	if c.Clock == nil {
 		c.Clock = &clock.Clock{}
 	}
@@ -238,6 +261,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Logger == nil {
 		c.Logger = slog.Default()
+	}
+	if c.Secrets == nil {
+		c.Secrets = secrets.New(c.Records, &secrets.Keyring{}, c.Logger)
 	}
 	return c
 }
@@ -271,7 +297,7 @@ const tenantHeader = "Carillon-Tenant"
 var (
 	tenantNames = fmt.Sprintf("1 to %d letters (a to z, A to Z), digits, dots, underscores and hyphens",
 		job.MaxTenantBytes)
-	tenantRule = fmt.Sprintf("must name one tenant, by %s; without the header it is %q, or the one of a key for one tenant",
+	tenantRule = fmt.Sprintf("must name one tenant, by %s; without the header it is %q, or that of a key for one tenant",
 		tenantNames, job.DefaultTenant)
 )
 

@@ -3,6 +3,7 @@ package handlers
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -10,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/carillon-scheduler/carillon/access/limits"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -19,6 +21,34 @@ import (
 // any other error is the end too, and names the fault of the rest.
 type itemReader interface {
 	next() ([]byte, error)
+}
+
+// slowed reads items no faster than a flow allows; nil has no limit. An item that is too large counts as much as one may
+// have.
+func slowed(ctx context.Context, items itemReader, flow *limits.Flow, most int64) itemReader {
+	if flow == nil {
+		return items
+	}
+	return &slowReader{ctx, items, flow, int(most)}
+}
+
+type slowReader struct {
+	ctx   context.Context //nolint:containedctx // of the batch that is read
+	items itemReader
+	flow  *limits.Flow
+	most  int
+}
+
+func (r *slowReader) next() ([]byte, error) {
+	item, err := r.items.next()
+	size := len(item)
+	if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
+		size = r.most
+	}
+	if ended := r.flow.Wait(r.ctx, size); ended != nil {
+		return nil, ended
+	}
+	return item, err
 }
 
 // lineReader reads NDJSON: an item per line. Lines are independent of one another; blank ones are no items.

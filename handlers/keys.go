@@ -79,6 +79,7 @@ func (a *api) createKey(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
+	auditOf(c).Target = key.ID
 	c.Header("Location", "/v1/keys/"+key.ID)
 	return writeJSON(c, http.StatusCreated, viewKey(key, token))
 }
@@ -115,8 +116,8 @@ func (a *api) listKeys(c *gin.Context) error {
 	return writePage(c, items, nextCursor)
 }
 
-// findKeys reads up to limit of the keys that the caller manages, whose ids sort after an id. It reads all others on the way:
-// a cursor must not name a key that the caller can't see.
+// findKeys reads up to limit of the keys that the caller manages, whose ids sort after an id. It reads all others on the
+// way: a cursor must not name a key that the caller can't see.
 func (a *api) findKeys(ctx context.Context, by *caller, after string, limit int) (found []access.Key, err error) {
 	for {
 		page, err := a.Keys.List(ctx, after, pageSize)

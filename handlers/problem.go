@@ -13,6 +13,7 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"github.com/carillon-scheduler/carillon/access"
+	"github.com/carillon-scheduler/carillon/access/limits"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
 )
@@ -24,6 +25,7 @@ type problem struct {
 	Status int          `json:"status"`
 	Detail string       `json:"detail"`
 	Errors []fieldError `json:"errors,omitempty"`
+	Quota  *quotaView   `json:"quota,omitzero"`
 	// RequestID is the request's name in the log and the audit trail.
 	RequestID string `json:"requestId,omitzero"`
 }
@@ -74,6 +76,11 @@ func problemOf(err error) (p problem, hidden bool) {
 		for _, f := range e.Fields {
 			p.Errors = append(p.Errors, fieldError{Pointer: &f.Pointer, Message: f.Message})
 		}
+		return p, false
+	}
+	if e, ok := errors.AsType[*limits.Exceeded](err); ok {
+		p := newProblem(http.StatusForbidden, e.Error())
+		p.Quota = &quotaView{e.Name, e.Limit, e.Present, e.Wanted}
 		return p, false
 	}
 	if e, ok := errors.AsType[*http.MaxBytesError](err); ok {

@@ -27,7 +27,7 @@ type streamed struct {
 	close   func()
 }
 
-func (a *api) stream(ctx context.Context, media string) *streamed {
+func (a *api) stream(ctx context.Context, media string, headers ...string) *streamed {
 	read, write := io.Pipe()
 	s := &streamed{api: a, items: write, started: make(chan struct{})}
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, a.url+"/v1/jobs/batch", read)
@@ -35,6 +35,10 @@ func (a *api) stream(ctx context.Context, media string) *streamed {
 		a.Fatal(err)
 	}
 	request.Header.Set("Content-Type", media)
+	for _, h := range headers {
+		name, value, _ := strings.Cut(h, ": ")
+		request.Header.Set(name, value)
+	}
 	go func() {
 		defer close(s.started)
 		response, err := http.DefaultClient.Do(request)

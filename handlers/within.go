@@ -51,7 +51,8 @@ func longer(a, b string) (prefix string, ok bool) {
 	return a, strings.HasPrefix(a, b)
 }
 
-// Put implements [store.Jobs]. It puts none of the jobs if one is beyond the scope: handlers refuse each of those before.
+// Put implements [store.Jobs]. It puts none of the jobs if one is beyond the scope: handlers refuse each of those
+// before.
 func (s within) Put(ctx context.Context, puts []store.Put) []store.PutResult {
 	for i := range puts {
 		ok, err := has(ctx, puts[i].Job.Name)

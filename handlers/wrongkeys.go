@@ -8,8 +8,8 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// How many wrong keys an address may show at once, and how often it may show one more. Whoever has a right one shows none,
-// but for a mistake in a configuration; a guess would have to be repeated 2^177 times.
+// How many wrong keys an address may show at once, and how often it may show one more. Whoever has a right one shows
+// none, but for a mistake in a configuration; a guess would have to be repeated 2^177 times.
 const (
 	wrongAtOnce = 20
 	wrongPause  = time.Second

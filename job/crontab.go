@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// Crontab is a parsed crontab expression: five fields, six with leading seconds, a descriptor such as @daily,
-// "@every <duration>" or "@at <unix seconds>". It is a value: comparable, and safe for concurrent use. The zero value
-// never fires. The rules that it follows, those for changes of the clocks among them, are docs/time.md's.
+// Crontab is a parsed crontab expression: five fields, six with leading seconds, a descriptor such as @daily, "@every
+// <duration>" or "@at <unix seconds>". It is a value: comparable, and safe for concurrent use. The zero value never
+// fires. docs/time.md has the rules, including those for daylight saving time.
 type Crontab struct {
 	expression string
 	fields     fields        // of five or six fields, or a descriptor
@@ -38,7 +38,7 @@ const maxCrontabBytes = 1000
 // finalSecond is the last second of the year 9999, beyond which RFC 3339 has no instants.
 const finalSecond = 253402300799
 
-// descriptor is the fields that a name such as @daily stands for.
+// descriptor returns the fields that a name such as @daily stands for.
 func descriptor(name string) (fields string, known bool) {
 	switch name {
 	case "@yearly", "@annually":
@@ -56,8 +56,8 @@ func descriptor(name string) (fields string, known bool) {
 	}
 }
 
-// ParseCrontab reads a crontab expression. It refuses one that no date ever matches, such as the 30th of February. The
-// error names in one line the wrong field and a correct form, without naming the member that held it.
+// ParseCrontab reads a crontab expression. It refuses an expression that matches no date, such as the 30th of February.
+// The error names the wrong field and a correct form, in one line. It does not name the JSON member.
 func ParseCrontab(expression string) (Crontab, error) {
 	if len(expression) > maxCrontabBytes {
 		return Crontab{}, fmt.Errorf("is %d bytes; at most %d are allowed", len(expression), maxCrontabBytes)
@@ -128,14 +128,14 @@ func parseAt(words []string) (int64, error) {
 
 func digits(s string) bool { return s != "" && strings.Trim(s, "0123456789") == "" }
 
-// String is the expression as it was given, with single blanks.
+// String returns the expression as it was given, with single blanks.
 func (c Crontab) String() string { return c.expression }
 
-// Next is the first instant strictly after a given one, in UTC; false if there is none. Wall times are those of the
-// zone (nil for UTC). The anchor is where @every begins: its instants are the anchor plus 0, 1, 2... intervals; other
-// crontabs don't look at it. Instants are whole seconds; @every keeps the milliseconds of the anchor, which is rounded
-// up to one. There are none after the year 9999, and none when a hundred years pass without any, as is the case if all
-// matching wall times lie in gaps.
+// Next returns the first instant strictly after a given one, in UTC; false if there is none. Wall times are those of
+// the zone (nil for UTC). The anchor is the beginning of @every: its instants are the anchor plus 0, 1, 2... intervals.
+// Other crontabs ignore the anchor. Instants are whole seconds; @every keeps the milliseconds of the anchor, rounded
+// up. There are no instants after the year 9999, and none after a hundred years without an instant, which happens if
+// all matching wall times lie in gaps.
 func (c Crontab) Next(after time.Time, in *time.Location, anchor time.Time) (time.Time, bool) {
 	switch c.kind {
 	case kindFields:
@@ -161,8 +161,8 @@ func (c Crontab) Next(after time.Time, in *time.Location, anchor time.Time) (tim
 	return time.Time{}, false
 }
 
-// Last is the latest instant that is after one time and not after another; false if there is none. It takes about as
-// long as Next does, however many instants lie between.
+// Last returns the latest instant in (after, upTo]; false if there is none. It takes about as long as Next, however
+// many instants lie in between.
 func (c Crontab) Last(after, upTo time.Time, in *time.Location, anchor time.Time) (time.Time, bool) {
 	var last time.Time
 	switch c.kind {
@@ -189,8 +189,8 @@ func (c Crontab) Last(after, upTo time.Time, in *time.Location, anchor time.Time
 	return last, true
 }
 
-// Newest is at most limit of the instants that are after one time and not after another: the latest ones, ascending. It
-// is how a crontab catches up after an outage, at a cost that depends on the limit only.
+// Newest returns the latest instants in (after, upTo], at most limit of them, ascending. A crontab catches up after an
+// outage by it. Its cost depends on the limit only.
 func (c Crontab) Newest(after, upTo time.Time, limit int, in *time.Location, anchor time.Time) []time.Time {
 	var newest []time.Time
 	for len(newest) < limit {
@@ -205,12 +205,12 @@ func (c Crontab) Newest(after, upTo time.Time, limit int, in *time.Location, anc
 	return newest
 }
 
-// count is how many instants are after one time and not after another. Those that are not of @every are counted one by
-// one, and no more than a limit.
+// count returns the number of instants in (after, upTo]. Instants of @every are computed; others are counted one by
+// one, up to a limit.
 func (c Crontab) count(after, upTo time.Time, limit int, in *time.Location, anchor time.Time) int {
 	if c.kind == kindEvery {
 		first := CeilMilli(anchor).UnixMilli()
-		passed := func(t time.Time) int { // up to a time, that one included
+		passed := func(t time.Time) int { // up to and including a time
 			if t.UnixMilli() < first {
 				return 0
 			}

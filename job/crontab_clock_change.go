@@ -12,28 +12,28 @@ type ClockChangeKind int
 const (
 	// Unaffected: the wall time comes once.
 	Unaffected ClockChangeKind = iota
-	// Moved: it stands for a fixed time in a gap, and fires right after it.
+	// Moved: a fixed time lies in a gap, and this instant, right after the gap, fires for it.
 	Moved
-	// OnlyFirst: the wall time comes twice, and a fixed time fires the first time only.
+	// OnlyFirst: the wall time comes twice, and a fixed time fires only the first time.
 	OnlyFirst
-	// FirstOfTwo: the wall time comes twice, it fires both times, and this is the first.
+	// FirstOfTwo: the wall time comes twice and fires both times; this is the first.
 	FirstOfTwo
-	// SecondOfTwo is the other.
+	// SecondOfTwo: the same; this is the second.
 	SecondOfTwo
-	// LeftOut: a matching wall time lies in a gap, and nothing fires in its stead.
+	// LeftOut: a matching wall time lies in a gap, and nothing fires for it.
 	LeftOut
 )
 
-// ClockChange is the effect of a change of the clocks on one instant of a crontab. It is meant for people to read.
+// ClockChange is the effect of a change of the clocks on one instant of a crontab, for people to read.
 type ClockChange struct {
 	Kind ClockChangeKind
-	// Wall is the wall time concerned, as a time in UTC with the same reading. Of several in one gap it is the first.
+	// Wall is the wall time, as a time in UTC with the same reading. Of several in one gap it is the first.
 	Wall time.Time
-	// At is the instant that fires; if it is left out, the one right after the gap.
+	// At is the instant that fires; if nothing fires, the instant right after the gap.
 	At time.Time
 }
 
-// String says it in a few words; it is empty for no effect.
+// String describes the effect in a few words; it is empty if there is none.
 func (e ClockChange) String() string {
 	clock := e.Wall.Format("15:04")
 	if e.Wall.Second() != 0 {
@@ -55,8 +55,8 @@ func (e ClockChange) String() string {
 	}
 }
 
-// ClockChange returns the effect of a change of the zone's clocks on an instant that Next has returned. There is none
-// on @every and @at, which don't go by clocks.
+// ClockChange returns the effect of a change of the zone's clocks on an instant that Next has returned. @every and @at
+// do not use wall clocks, so there is none on them.
 func (c Crontab) ClockChange(at time.Time, in *time.Location) ClockChange {
 	effect := ClockChange{At: at}
 	if c.kind != kindFields {
@@ -85,8 +85,8 @@ func (c Crontab) ClockChange(at time.Time, in *time.Location) ClockChange {
 	return effect
 }
 
-// LeftOut returns the times of the crontab that lie in gaps and fire nowhere, between two times, one entry for each
-// gap. It looks at every change of the clocks between the two.
+// LeftOut returns the crontab's wall times in (after, upTo] that lie in gaps and do not fire, one entry for each gap.
+// It visits every change of the clocks in that time.
 func (c Crontab) LeftOut(after, upTo time.Time, in *time.Location) []ClockChange {
 	var effects []ClockChange
 	if c.kind != kindFields {

@@ -11,13 +11,13 @@ import (
 	"github.com/robfig/cron/v3"
 )
 
-// fields are the sets of a crontab's five or six fields, as bits by value. Sunday is 0.
+// fields are the sets of values of a crontab's fields, as bits. Sunday is 0.
 type fields struct {
 	second, minute, hour, day, month, weekday uint64
-	// either is set if both day fields are restricted, so that a date matches if one of them does; else both must.
+	// either is set if both day fields are restricted: then a date matches if one of them does; else both must.
 	either bool
-	// real is set if the minute or the hour begins with *: it fires whenever a clock shows a matching time. If not, it
-	// has fixed times, and each of them counts once.
+	// real is set if the minute or the hour begins with *: the crontab fires whenever a clock shows a matching time.
+	// Otherwise it has fixed times, each of which fires once.
 	real bool
 }
 
@@ -69,8 +69,8 @@ func parseFields(words []string) (fields, error) {
 	return f, nil
 }
 
-// hasDate reports whether any month has any of the days. Given that, every day of the week falls on such a date some
-// day.
+// hasDate reports whether any month has any of the days. If so, every day of the week falls on such a date in some
+// year.
 func (f fields) hasDate() bool {
 	for month := f.month; month != 0; month &= month - 1 {
 		first := time.Month(bits.TrailingZeros64(month))
@@ -94,9 +94,9 @@ func (f crontabField) parse(word string) (uint64, error) {
 	return set, nil
 }
 
-// element reads one element of a list. The library reads values, names, ranges and steps. The rest is here: refusing
-// elements that the library accepts by mistake (signs, "?", "*-5", nothing at all), the 7 for Sunday, which it does not
-// know, and our own error messages.
+// element reads one element of a list. The library reads values, names, ranges and steps. This method refuses elements
+// that the library accepts by mistake (signs, "?", "*-5", an empty one), reads 7 as Sunday, which the library does not
+// know, and has our own error messages.
 func (f crontabField) element(element string) (uint64, error) {
 	if strings.Trim(element, "*/-0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ") != "" || element == "" {
 		return 0, f.refuse(element)
@@ -118,7 +118,7 @@ func (f crontabField) element(element string) (uint64, error) {
 	return set, nil
 }
 
-// weekdays reads an element of the day of week, in which 7 is Sunday, and so is SUN where a range ends.
+// weekdays reads an element of the day of week. 7 is Sunday; SUN is 7 at the end of a range.
 func (f crontabField) weekdays(element string) (uint64, error) {
 	const sunday = 1 << 0
 	span, step, stepped := strings.Cut(element, "/")
@@ -153,7 +153,7 @@ func (f crontabField) weekdays(element string) (uint64, error) {
 
 // library reads an element, or part of one, with the library's parser for the field.
 func (f crontabField) library(element string) (set uint64, ok bool) {
-	if strings.Contains(element, "=") { // TZ= would be a time zone to it, and it panics if no field follows
+	if strings.Contains(element, "=") { // the library would read TZ= as a time zone, and panics if no field follows
 		return 0, false
 	}
 	schedule, err := cron.NewParser(f.option).Parse(element)
@@ -179,7 +179,7 @@ func (f crontabField) library(element string) (set uint64, ok bool) {
 	return set &^ star, true
 }
 
-// refuse returns the reason why an element is not one, if that is clear, and a correct form.
+// refuse returns an error with the reason, if it is clear, and a correct form.
 func (f crontabField) refuse(element string) error {
 	right := fmt.Sprintf("must be *, or values from %d to %d", f.low, f.high)
 	if f.names != "" {

@@ -161,7 +161,7 @@ func TestEveryGrid(t *testing.T) {
 			t.Errorf("%s after %s fires at %v, %v, want %s", test.crontab, test.after, at, ok, test.want)
 		}
 	}
-	// However long it has run, an interval is exactly that.
+	// An interval stays exact, however long the crontab has run.
 	c, at := crontab(t, "@every 1s"), anchor.Add(100*365*24*time.Hour)
 	for range 1000 {
 		next, ok := c.Next(at, nil, anchor)
@@ -195,7 +195,7 @@ func TestCrontabLast(t *testing.T) {
 		{"the end of time, fields", "UTC", "* * * * *", "1960-01-01T00:00:00Z", "12026-12-31T23:59:59Z", "9999-12-31T23:59:00Z"},
 	} {
 		upTo := time.Date(12026, 12, 31, 0, 0, 0, 0, time.UTC)
-		if !strings.HasPrefix(test.upTo, "12026") { // which RFC 3339 has not
+		if !strings.HasPrefix(test.upTo, "12026") { // RFC 3339 has no such year
 			upTo = moment(t, test.upTo)
 		}
 		at, ok := crontab(t, test.crontab).Last(moment(t, test.after), upTo, zoned(t, test.zone), time.Unix(0, 0))
@@ -205,7 +205,7 @@ func TestCrontabLast(t *testing.T) {
 	}
 }
 
-// The ticks that a crontab missed in ten years are caught up from its end.
+// Ticks missed for ten years are found from the end of the outage.
 func TestCrontabNewest(t *testing.T) {
 	after, upTo := moment(t, "2016-01-01T00:00:00Z"), moment(t, "2026-01-01T00:00:00.5Z")
 	for _, expression := range []string{"* * * * * *", "@every 1s"} {

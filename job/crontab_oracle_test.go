@@ -12,8 +12,9 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// oracle is the rules of docs/time.md, written down once more and independently: it watches a clock on the wall, minute
-// by minute (second by second for six fields), as a cron daemon does, and knows neither sets nor periods of zones.
+// oracle has the rules of docs/time.md, implemented a second time and independently. It watches a clock on the wall,
+// minute by minute (second by second for six fields), as a cron daemon does. It uses neither sets of values nor periods
+// of zones.
 type oracle struct {
 	words [6]string
 	tick  time.Duration
@@ -30,8 +31,8 @@ func newOracle(expression string) oracle {
 // fires lists the instants from a full minute, exclusive, to another, inclusive.
 func (o oracle) fires(after, upTo time.Time, in *time.Location) []time.Time {
 	fixed := o.words[1][0] != '*' && o.words[2][0] != '*'
-	// The clock is watched from some hours before, so that the times that it has shown are known; no zone of the test's years
-	// was set back by more.
+	// The clock is watched from some hours before, so that the times that it has shown are known. In the test's years, no
+	// zone was set back by more.
 	at := after.Add(-6 * time.Hour)
 	shown := wallOf(at, in)
 	var fires []time.Time
@@ -44,7 +45,7 @@ func (o oracle) fires(after, upTo time.Time, in *time.Location) []time.Time {
 			due = o.matches(wall)
 		case wall.Sub(shown)-o.tick >= 3*time.Hour: // the clock was corrected
 			due = o.matches(wall)
-		default: // a time that the clock has not yet shown is due when it shows it, or a later one
+		default: // a time that the clock has not shown yet is due when the clock shows it or a later one
 			for missed := shown.Add(o.tick); !missed.After(wall); missed = missed.Add(o.tick) {
 				due = due || o.matches(missed)
 			}
@@ -75,7 +76,7 @@ func (o oracle) matches(wall time.Time) bool {
 		inField(o.words[2], wall.Hour(), 23) && inField(o.words[4], int(wall.Month()), 12)
 }
 
-// inField tells whether a field without names has a value.
+// inField reports whether a field without names has a value.
 func inField(field string, value, highest int) bool {
 	for element := range strings.SplitSeq(field, ",") {
 		span, stepText, stepped := strings.Cut(element, "/")
@@ -111,7 +112,7 @@ func number(s string) int {
 	return n
 }
 
-// The zones of the property test: of all sorts, and those whose clocks do odd things.
+// The zones of the property test: ordinary ones, and some with unusual changes of the clocks.
 func oddZones() []string {
 	return []string{
 		"UTC", "America/New_York", "Europe/Paris", "Europe/Dublin", "Europe/Lisbon", "Australia/Lord_Howe", "Africa/Casablanca", "Asia/Kathmandu",
@@ -121,8 +122,7 @@ func oddZones() []string {
 	}
 }
 
-// randomField writes a field that has no names. Few values are likely, so that crontabs are sparse enough to be
-// telling.
+// randomField writes a field without names. It prefers few values, so that crontabs are sparse enough to test much.
 func randomField(random *rand.Rand, low, high int) string {
 	pick := func() int { return low + random.IntN(high-low+1) }
 	element := func() string {
@@ -166,8 +166,8 @@ func randomCrontab(random *rand.Rand, seconds bool) string {
 	return strings.Join(append(words, randomField(random, 1, 31), randomField(random, 1, 12), randomField(random, 0, 7)), " ")
 }
 
-// randomStart is a full minute, mostly within a day of a change of the zone's clocks. From 1973 on, all of them differ
-// from UTC by whole minutes.
+// randomStart returns a full minute, mostly within a day of a change of the zone's clocks. From 1973 on, all zones
+// differ from UTC by whole minutes.
 func randomStart(random *rand.Rand, in *time.Location) time.Time {
 	from, to := time.Date(1973, 1, 1, 0, 0, 0, 0, time.UTC).Unix(), time.Date(2060, 1, 1, 0, 0, 0, 0, time.UTC).Unix()
 	at := time.Unix(from+random.Int64N(to-from), 0).UTC()
@@ -178,7 +178,7 @@ func randomStart(random *rand.Rand, in *time.Location) time.Time {
 }
 
 // For random crontabs, zones and starts, stepping forward finds exactly the oracle's instants: each instant is later
-// than the one before, matches, and none between is left out. Stepping backward finds the same.
+// than the one before, matches, and none in between is left out. Stepping backward finds the same.
 func TestCrontabAgainstOracle(t *testing.T) {
 	const seed = 20261121
 	random := rand.New(rand.NewPCG(seed, seed))
@@ -200,7 +200,7 @@ func TestCrontabAgainstOracle(t *testing.T) {
 		if seconds {
 			upTo = after.Add(4 * time.Hour)
 		}
-		// Starting and ending between ticks must make no difference to starting and ending on them.
+		// It must make no difference whether the range begins and ends on ticks or between them.
 		shift := time.Duration(random.Int64N(int64(time.Second)))
 		want := newOracle(expression).fires(after, upTo, in)
 
@@ -246,7 +246,7 @@ func difference(got, want []time.Time) string {
 	return "is the same"
 }
 
-// Wherever a sparse crontab's next instant lies, it is on the date and at the time that the crontab says.
+// A sparse crontab's next instant is on the date and at the time in the crontab, however far ahead it lies.
 func TestSparseCrontabs(t *testing.T) {
 	random := rand.New(rand.NewPCG(7, 11))
 	for range 300 {

@@ -39,7 +39,7 @@ func moment(t testing.TB, s string) time.Time {
 	return at
 }
 
-// upcoming is the next instants after a time, at most limit, in the zone.
+// upcoming returns the next instants after a time, at most limit, in the zone.
 func upcoming(c job.Crontab, after time.Time, limit int, in *time.Location) []string {
 	var all []string
 	for len(all) < limit {

@@ -6,8 +6,8 @@ import (
 )
 
 // A wall time is the time that clocks show, counted like Unix seconds as if there were no zones. This file finds the
-// wall times that a crontab's fields match. It jumps from field to field, months first, and never steps through the
-// times between.
+// wall times that a crontab's fields match. The search goes from field to field, months first. It does not step through
+// the times in between.
 
 const (
 	perMinute = 60
@@ -15,11 +15,11 @@ const (
 	perDay    = 24 * perHour
 )
 
-// rarest is how many months can lie between two matching dates: 40 years from a 29th of February on one day of the week
-// to the next, where a year such as 2100 is no leap year.
+// rarest is the largest number of months between two matching dates: 40 years from a 29th of February on one day of the
+// week to the next, since a year such as 2100 is no leap year.
 const rarest = 40 * 12
 
-// nextWall is the first matching wall time that is not before a given one.
+// nextWall returns the first matching wall time at or after a given one.
 func (f fields) nextWall(wall int64) (int64, bool) {
 	day, second := divide(wall)
 	if f.matches(day) {
@@ -32,7 +32,7 @@ func (f fields) nextWall(wall int64) (int64, bool) {
 	return day*perDay + int64(at), ok && found
 }
 
-// lastWall is the last matching wall time that is not after a given one.
+// lastWall returns the last matching wall time at or before a given one.
 func (f fields) lastWall(wall int64) (int64, bool) {
 	day, second := divide(wall)
 	if f.matches(day) {
@@ -51,7 +51,7 @@ func divide(wall int64) (day int64, second int) {
 	return (wall - int64(second)) / perDay, second
 }
 
-// nextSecond is the first matching second of a day that is not before a given one.
+// nextSecond returns a day's first matching second at or after a given one.
 func (f fields) nextSecond(from int) (int, bool) {
 	hour, minute, second := from/perHour, from/perMinute%60, from%60
 	if has(f.hour, hour) {
@@ -68,7 +68,7 @@ func (f fields) nextSecond(from int) (int, bool) {
 	return h*perHour + bits.TrailingZeros64(f.minute)*perMinute + bits.TrailingZeros64(f.second), ok
 }
 
-// lastSecond is the last matching second of a day that is not after a given one.
+// lastSecond returns a day's last matching second at or before a given one.
 func (f fields) lastSecond(from int) (int, bool) {
 	hour, minute, second := from/perHour, from/perMinute%60, from%60
 	if has(f.hour, hour) {
@@ -85,7 +85,7 @@ func (f fields) lastSecond(from int) (int, bool) {
 	return h*perHour + (bits.Len64(f.minute)-1)*perMinute + bits.Len64(f.second) - 1, ok
 }
 
-// nextDay is the first matching day that is not before a given one.
+// nextDay returns the first matching day at or after a given one.
 func (f fields) nextDay(from int64) (int64, bool) {
 	year, month, day := date(from)
 	for range rarest + 1 {
@@ -103,7 +103,7 @@ func (f fields) nextDay(from int64) (int64, bool) {
 	return 0, false
 }
 
-// lastDay is the last matching day that is not after a given one.
+// lastDay returns the last matching day at or before a given one.
 func (f fields) lastDay(from int64) (int64, bool) {
 	year, month, day := date(from)
 	for range rarest + 1 {
@@ -131,7 +131,7 @@ func (f fields) matches(day int64) bool {
 	return has(days, d)
 }
 
-// days is the set of a month's days that match, whether or not the month itself does, and its first day's number.
+// days returns the set of a month's matching days, whether or not the month itself matches, and its first day's number.
 func (f fields) days(year int, month time.Month) (days uint64, first int64) {
 	first, _ = divide(time.Date(year, month, 1, 0, 0, 0, 0, time.UTC).Unix())
 	begins := ((first+4)%7 + 7) % 7 // 1970-01-01 was a Thursday
@@ -143,7 +143,7 @@ func (f fields) days(year int, month time.Month) (days uint64, first int64) {
 	return f.day & byWeekday & daysOf(year, month), first
 }
 
-// daysOf is the set of the days that a month has.
+// daysOf returns the set of a month's days.
 func daysOf(year int, month time.Month) uint64 {
 	last := time.Date(year, month+1, 0, 0, 0, 0, 0, time.UTC).Day()
 	return 1<<(last+1) - 2
@@ -153,13 +153,13 @@ func date(day int64) (int, time.Month, int) { return time.Unix(day*perDay, 0).UT
 
 func has(set uint64, value int) bool { return set>>value&1 == 1 }
 
-// atLeast is a set's least value that is not below a bound.
+// atLeast returns a set's least value at or above a bound.
 func atLeast(set uint64, bound int) (int, bool) {
 	set = set >> bound << bound
 	return bits.TrailingZeros64(set), set != 0
 }
 
-// atMost is a set's greatest value that is not above a bound.
+// atMost returns a set's greatest value at or below a bound.
 func atMost(set uint64, bound int) (int, bool) {
 	set &= 1<<(bound+1) - 1
 	return bits.Len64(set) - 1, set != 0

@@ -5,11 +5,11 @@ import (
 	"math"
 	"strings"
 	"time"
-	_ "time/tzdata" // so that a zone's name is known on every machine; where the system has zones of its own, those count
+	_ "time/tzdata" // the zones of machines that have none; those of the system take precedence
 )
 
 // LoadZone finds a time zone by its IANA name, such as Europe/Paris or UTC. Unlike [time.LoadLocation] it refuses the
-// empty name and everything that depends on the machine, such as Local, or that counts leap seconds.
+// empty name, names that depend on the machine, such as Local, and zones that count leap seconds.
 func LoadZone(name string) (*time.Location, error) {
 	bad := fmt.Errorf(
 		"%q is not a time zone; must be an IANA name, spelled as in Europe/Paris, America/New_York or UTC", name)
@@ -26,19 +26,19 @@ func LoadZone(name string) (*time.Location, error) {
 }
 
 const (
-	// correction is the length of a gap that is taken for a correction of the clocks rather than a change to summer
-	// time, so that fixed times in it are not made up for. It is ISC cron's.
+	// correction is the length from which a gap counts as a correction of the clocks, not as a change to summer time.
+	// Fixed times in such a gap do not fire. The value is ISC cron's.
 	correction = 3 * perHour
 
-	// horizon is the time without an instant after which there will be none: more than the 40 years of the rarest date
-	// together with the gaps in between.
+	// horizon is the time without an instant after which the search ends: more than the 40 years of the rarest date and
+	// the gaps in between.
 	horizon = 100 * 366 * perDay
 
-	// far bounds how much two clocks of one zone ever differed: none has been 16 h off UTC.
+	// far bounds the difference between two clocks of one zone: no clock was ever 16 h off UTC.
 	far = 32 * perHour
 )
 
-// next is the first instant that is not before a given one. Both are Unix seconds.
+// next returns the first instant at or after a given one. Both are Unix seconds.
 func (f fields) next(from int64, z zone) (int64, bool) {
 	limit := min(from+horizon, finalSecond)
 	for from <= limit {
@@ -59,7 +59,7 @@ func (f fields) next(from int64, z zone) (int64, bool) {
 	return 0, false
 }
 
-// last is the latest instant that is neither before one time nor after another. All are Unix seconds.
+// last returns the latest instant in [from, upTo]. All are Unix seconds.
 func (f fields) last(from, upTo int64, z zone) (int64, bool) {
 	for upTo >= from {
 		p := z.at(upTo)
@@ -93,7 +93,7 @@ func (f fields) moved(g gap) (wall int64, ok bool) {
 	return f.inside(g)
 }
 
-// inside is the first matching wall time in a gap.
+// inside returns the first matching wall time in a gap.
 func (f fields) inside(g gap) (wall int64, ok bool) {
 	if g.from >= g.to {
 		return 0, false
@@ -102,7 +102,7 @@ func (f fields) inside(g gap) (wall int64, ok bool) {
 	return wall, ok && wall < g.to
 }
 
-// zone is a time zone, as a sequence of periods in which its clocks differ from UTC by the same.
+// zone is a time zone, as a sequence of periods with one offset from UTC each.
 type zone struct{ *time.Location }
 
 func zoneOf(in *time.Location) zone {
@@ -112,14 +112,14 @@ func zoneOf(in *time.Location) zone {
 	return zone{in}
 }
 
-// period is one of them: the instants from start to before end, in Unix seconds.
+// period is one period of a zone: the instants from start to before end, in Unix seconds.
 type period struct {
 	start, end int64
 	offset     int64 // how many seconds the clocks are ahead of UTC
 }
 
-// at is the period that an instant lies in, or a part of it that is cut off where a year of UTC begins or ends: so
-// package time has it where a zone's table of changes has ended and its yearly rule goes on.
+// at returns the period of an instant. It may be only a part of the period, cut off where a year of UTC begins or ends:
+// package time does that where a zone's table of changes has ended and its yearly rule applies.
 func (z zone) at(instant int64) period {
 	t := time.Unix(instant, 0).In(z.Location)
 	_, offset := t.Zone()
@@ -131,18 +131,19 @@ func (z zone) at(instant int64) period {
 	if !end.IsZero() {
 		p.end = end.Unix()
 	}
-	if p.end <= instant { // by that package, the yearly rule's periods end after 365 days, in leap years too
+	if p.end <= instant { // in package time, the yearly rule's periods end after 365 days, in leap years too
 		p.end = instant + perDay - (instant%perDay+perDay)%perDay
 	}
 	return p
 }
 
-// gap is the wall times that are skipped when a period begins: those from one to before another. If the clocks are set
-// back then, it ends before it begins, and the wall times between come again.
+// gap is the wall times from one to before another that clocks skip when a period begins. If the clocks are set back
+// then, the gap ends before it begins, and the wall times in between come again.
 type gap struct{ from, to int64 }
 
-// before is the gap right before a period that has a start. It begins at the latest time that the clocks had shown:
-// usually the time at the end of the period before, but a period may be shorter than the step back that began it.
+// before returns the gap right before a period that has a start. The gap begins at the latest time that the clocks had
+// shown. That is usually the time at the end of the period before, but a period may be shorter than the step back that
+// began it.
 func (z zone) before(p period) gap {
 	g := gap{math.MinInt64, p.start + p.offset}
 	for start := p.start; start > p.start-far; {
@@ -153,8 +154,8 @@ func (z zone) before(p period) gap {
 	return g
 }
 
-// shows is the first instant at which the zone's clocks show a wall time. If they skip it, it is the one right after
-// the gap, and not exact.
+// shows returns the first instant at which the zone's clocks show a wall time. If they skip it, the result is the
+// instant right after the gap, and exact is false.
 func (z zone) shows(wall int64) (instant int64, exact bool) {
 	p := z.at(wall - far)
 	for wall-p.offset >= p.end {

@@ -10,9 +10,9 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// FuzzDecode reads any bytes as a job. Whatever it accepts is a job that keeps the domain's rules and the payload's
-// bytes: it begins, is read back from a store, previewed and drafted again, all as the same. Whatever is refused, at
-// any point, is refused in the API's terms.
+// FuzzDecode reads any bytes as a job. An accepted job keeps the domain's rules and the payload's bytes: it begins, is
+// read back from a store, previewed and drafted again, and stays the same. A refused one is refused in the API's terms,
+// at whatever point.
 func FuzzDecode(f *testing.F) {
 	for _, text := range allKinds() {
 		f.Add([]byte(text))

@@ -31,12 +31,13 @@ type CallbackDraft struct {
 	Type     string         `json:"type"`
 	Data     jsontext.Value `json:"data"`
 	Envelope *Envelope      `json:"envelope,omitzero"`
+	Signing  *string        `json:"signing,omitzero"`
 }
 
-// Limits bound what one job may ask for. A client that exceeds one is told the option that sets it.
+// Limits bound one job. The error about an exceeded limit names the option that sets it.
 type Limits struct {
-	Instants int // instants of one job, for each of its subscribers (--max-instants)
-	Payload  int // bytes of callback data, and of all steps' metadata together (--max-payload)
+	Instants int // the most instants of one job, for each of its subscribers (--max-instants)
+	Payload  int // the most bytes of callback data, and of all steps' metadata together (--max-payload)
 }
 
 // Decode reads a job's JSON. Syntax errors are a [*Malformed]; unknown or mistyped fields an [*Invalid].
@@ -44,8 +45,8 @@ func Decode(body []byte) (Draft, error) {
 	return decode[Draft](body)
 }
 
-// Job checks the draft and makes it a job of the tenant, without a revision; [Job.Begin] does the rest. The error is an
-// [*Invalid] that names every field at fault. What the callback's data must hold is left to its sender.
+// Job checks the draft and makes a job of the tenant from it, without a revision; [Job.Begin] does the rest. The error
+// is an [*Invalid] that names every field at fault. The callback's data is checked by its sender.
 func (d Draft) Job(tenant string, limits Limits) (Job, error) {
 	var invalid Invalid
 	if d.Subscribers.Kind() == jsontext.KindNull {
@@ -63,6 +64,7 @@ func (d Draft) Job(tenant string, limits Limits) (Job, error) {
 		if e := value(d.Callback.Envelope); e != "none" {
 			j.Options.Envelope = e
 		}
+		j.Options.Signing = value(d.Callback.Signing)
 		if n := len(d.Callback.Data); n > limits.Payload {
 			invalid.Add("/callback/data", fmt.Sprintf("is %d bytes; at most %d are allowed (--max-payload)", n, limits.Payload))
 		}
@@ -76,10 +78,10 @@ func (d Draft) Job(tenant string, limits Limits) (Job, error) {
 	return j, nil
 }
 
-// PastOrDefault is what is to become of instants that have passed; [PastDefault] if the draft leaves that open.
+// PastOrDefault returns the treatment of instants that have passed; [PastDefault] if the draft has none.
 func (d *Draft) PastOrDefault() Past { return value(d.Past) }
 
-// schedule reads the fields that say when, and notes what is wrong with them.
+// schedule reads the fields of the schedule, and notes their errors.
 func (d *Draft) schedule(limits Limits, invalid *Invalid) Schedule {
 	var s Schedule
 	d.checkKind(invalid)
@@ -106,7 +108,7 @@ func (d *Draft) schedule(limits Limits, invalid *Invalid) Schedule {
 	return s
 }
 
-// checkKind notes if the draft is not of exactly one kind, or has what only another kind has.
+// checkKind checks that the schedule is of exactly one kind, and has no fields of another kind.
 func (d *Draft) checkKind(invalid *Invalid) {
 	var kinds []string
 	for _, k := range []struct {
@@ -153,7 +155,7 @@ func (d *Draft) checkKind(invalid *Invalid) {
 	}
 }
 
-// crontab reads the crontab. One that is "@at" is an instant.
+// crontab reads the crontab. An "@at" becomes an instant.
 func (d *Draft) crontab(s *Schedule, invalid *Invalid) {
 	if d.Crontab == nil {
 		return
@@ -203,7 +205,7 @@ func (d *Draft) sequence(s *Schedule, limits Limits, invalid *Invalid) {
 		invalid.Add("/subscribers", err.Error())
 	}
 	switch each := subscribers.Len(); {
-	case each <= limits.Instants/max(n, 1): // a product might overflow
+	case each <= limits.Instants/max(n, 1): // the product could overflow
 	case each == 1:
 		invalid.Add("/steps", fmt.Sprintf("has %d job steps; at most %d are allowed (--max-instants)", n, limits.Instants))
 	default:
@@ -214,7 +216,7 @@ func (d *Draft) sequence(s *Schedule, limits Limits, invalid *Invalid) {
 	s.Steps, s.Subscribers = d.Steps, subscribers
 }
 
-// payloads is what steps deliver instead of the callback's payload.
+// payloads returns the payloads of steps that replace the callback's payload, by step.
 func (d *Draft) payloads(limits Limits, invalid *Invalid) map[int]jsontext.Value {
 	var payloads map[int]jsontext.Value
 	total := 0
@@ -234,7 +236,7 @@ func (d *Draft) payloads(limits Limits, invalid *Invalid) map[int]jsontext.Value
 	return payloads
 }
 
-// Draft is the job as it could be submitted again: what its client gave, but for past, and with what it left out left
+// Draft returns the job as its client could submit it again, without past. Fields that the client left out are left
 // out.
 func (j *Job) Draft() Draft {
 	s := &j.Schedule
@@ -246,7 +248,9 @@ func (j *Job) Draft() Draft {
 		StartAt:      given(instantText(s.StartAt)),
 		EndAt:        given(instantText(s.EndAt)),
 		OptionsDraft: j.Options.draft(),
-		Callback:     &CallbackDraft{Type: j.Callback.Type, Data: j.Callback.Data, Envelope: given(j.Options.Envelope)},
+		Callback: &CallbackDraft{
+			Type: j.Callback.Type, Data: j.Callback.Data, Envelope: given(j.Options.Envelope), Signing: given(j.Options.Signing),
+		},
 	}
 	switch {
 	case s.Steps != nil:
@@ -275,12 +279,12 @@ func instants(schedules []string) []time.Time {
 	return slices.CompactFunc(all, time.Time.Equal)
 }
 
-// instant reads a checked instant; zero if there is none.
+// instant reads a checked instant; zero if s is nil.
 func instant(s *string) time.Time {
 	if s == nil {
 		return time.Time{}
 	}
-	at, _ := ParseInstant(*s) // what can't be read has been noted
+	at, _ := ParseInstant(*s) // the error was noted by the check
 	return at
 }
 
@@ -299,7 +303,7 @@ func value[T any](p *T) T {
 	return *p
 }
 
-// given is a field of a draft: nil for the zero value, which stands for none.
+// given returns a field of a draft: nil for the zero value.
 func given[T comparable](v T) *T {
 	var zero T
 	if v == zero {

@@ -8,7 +8,7 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// Of any error in the schedule of a job, the answer names the fields and a correct form.
+// For each error in a job's schedule, the answer names the fields and a correct form.
 func TestSchedulesThatAreRefused(t *testing.T) {
 	const at = `"schedules":["2030-01-01T12:00:00Z"]`
 	wait := func(period, unit string) string {

@@ -155,7 +155,7 @@ func TestLimitsAreInclusive(t *testing.T) {
 	}
 }
 
-// TestParseSaysWhatTypeIsRight covers the kinds of fields that senders have in their callback data.
+// TestParseSaysWhatTypeIsRight covers the kinds of fields in the callback data of senders.
 func TestParseSaysWhatTypeIsRight(t *testing.T) {
 	type document struct {
 		Text    string            `json:"text"`
@@ -244,7 +244,7 @@ func TestDecodeNamesAllFields(t *testing.T) {
 	}
 }
 
-// manyUnknown is as many members that no job has.
+// manyUnknown returns that many members that no job has.
 func manyUnknown(n int) string {
 	var b strings.Builder
 	for i := range n {
@@ -253,7 +253,7 @@ func manyUnknown(n int) string {
 	return b.String()
 }
 
-// distinct is so many different instants.
+// distinct returns that many different instants.
 func distinct(n int) string {
 	all := make([]string, n)
 	for i := range all {

@@ -17,7 +17,7 @@ func withEnvelope(t *testing.T, callback string) (job.Job, error) {
 	return draft.Job(job.DefaultTenant, limits)
 }
 
-// envelopeOf is the envelope that a draft asks for.
+// envelopeOf returns the envelope that a draft asks for.
 func envelopeOf(d *job.Draft) job.Envelope {
 	if d.Callback.Envelope == nil {
 		return job.EnvelopeNone
@@ -25,7 +25,7 @@ func envelopeOf(d *job.Draft) job.Envelope {
 	return *d.Callback.Envelope
 }
 
-// An envelope goes with the options, is shown as it was submitted, and survives storage and patches.
+// An envelope is part of the options, is shown as it was submitted, and survives storage and patches.
 func TestEnvelope(t *testing.T) {
 	const member = `,"envelope":"cloudevents-binary"`
 	for submitted, shown := range map[string]string{

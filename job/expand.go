@@ -11,42 +11,44 @@ type CatchUp string
 // The ways to catch up. The zero value stands for the default, the latest.
 const (
 	CatchUpLatest CatchUp = "latest" // only the latest of them fires
-	CatchUpAll    CatchUp = "all"    // all fire, up to a limit the newest ones
+	CatchUpAll    CatchUp = "all"    // all fire, or the newest up to a limit
 	CatchUpNone   CatchUp = "none"   // none fires
 )
 
-// Expansion bounds how a schedule that recurs is expanded.
+// Expansion has the bounds of an expansion.
 type Expansion struct {
-	// Horizon is how far ahead its occurrences are kept in the store. The next one is, however far it is.
+	// Horizon is the time ahead for which occurrences are kept in the store. The next one is kept however far ahead it
+	// is.
 	Horizon time.Duration
-	// CatchUpLimit is how many instants fire at most that [CatchUpAll] catches up on.
+	// CatchUpLimit is the largest number of late instants that [CatchUpAll] fires.
 	CatchUpLimit int
 }
 
-// DefaultCatchUpLimit is the CatchUpLimit unless the operator says otherwise.
+// DefaultCatchUpLimit is the default CatchUpLimit.
 const DefaultCatchUpLimit = 1000
 
-// Lead is how long before the first instant beyond the horizon the next expansion is due. It leaves time for another
-// replica to take over an expansion that one has died in.
+// Lead returns the time by which the next expansion is due ahead of the first instant beyond the horizon. It leaves
+// time for another replica to take over the expansion of a replica that died.
 func (e Expansion) Lead() time.Duration { return e.Horizon / 4 * 3 }
 
 // Beginning is the result of beginning a schedule.
 type Beginning struct {
-	// Occurrences are the first ones, or all if the schedule does not recur, in the order of their instants but for
-	// steps that go back.
+	// Occurrences are the first occurrences, or all if the schedule does not recur. They are in the order of their
+	// instants, except for steps that go back.
 	Occurrences []Occurrence
-	// Carried are those which a predecessor has too, and which are pending; Occurrences does not have them.
+	// Carried are the pending occurrences that a predecessor has too. They are not in Occurrences.
 	Carried []Carried
-	// Settled is how many a predecessor has delivered, given up or dropped, and which do not fire again.
+	// Settled counts the occurrences that a predecessor has delivered, given up or dropped, and that do not fire again.
 	Settled int
-	// Skipped is how many more were left out because they are past.
+	// Skipped counts the other occurrences that are left out because they are past.
 	Skipped int
-	// Missed is how many were past their deadline.
+	// Missed counts the occurrences that are past their deadline.
 	Missed int
 }
 
-// Begin begins the job's schedule at now: it sets the fields that depend on that, and returns the first occurrences.
-// Past decides about instants before now; with [PastReject], one is an [*Invalid]. So is a crontab without instants.
+// Begin begins the job's schedule at now: it sets the fields that depend on the time, and returns the first
+// occurrences. Past is the treatment of instants before now; with [PastReject], such an instant is an [*Invalid]. A
+// crontab without instants is an [*Invalid] too.
 func (j *Job) Begin(now time.Time, past Past, e Expansion) (Beginning, error) {
 	return j.begin(nil, now, past, e)
 }
@@ -107,8 +109,8 @@ func (j *Job) count(b *Beginning) {
 	j.Missed, j.Failed, j.Planned = b.Missed, 0, len(b.Occurrences)+len(b.Carried)+b.Missed
 }
 
-// keep adds those of some occurrences that are to be inserted. They may lie in the same memory, behind those that are
-// there.
+// keep appends the occurrences for which inserted returns true. The occurrences may lie in the spare capacity of
+// b.Occurrences.
 func (b *Beginning) keep(some []Occurrence, inserted func(*Occurrence) bool) {
 	for i := range some {
 		if inserted(&some[i]) {
@@ -117,8 +119,8 @@ func (b *Beginning) keep(some []Occurrence, inserted func(*Occurrence) bool) {
 	}
 }
 
-// fires reports whether an occurrence is still to be inserted, given its fate under a predecessor. With again, one that
-// was settled fires once more.
+// fires reports whether to insert an occurrence, given its fate under a predecessor. With again, a settled occurrence
+// fires once more.
 func (b *Beginning) fires(s *fates, o *Occurrence, again bool) bool {
 	switch fate, id := s.fate(o); fate {
 	case pending:
@@ -134,7 +136,7 @@ func (b *Beginning) fires(s *fates, o *Occurrence, again bool) bool {
 	}
 }
 
-// pointer names the field that an instant is of.
+// pointer names the field that an instant comes from.
 func (s *Schedule) pointer(p Planned) string {
 	switch {
 	case p.Step >= 0:
@@ -162,7 +164,7 @@ func (j *Job) append(to []Occurrence, p Planned) []Occurrence {
 	return to
 }
 
-// beginRecurring answers the first occurrences of a schedule that recurs.
+// beginRecurring returns the first occurrences of a schedule that recurs.
 func (j *Job) beginRecurring(now time.Time, e Expansion) ([]Occurrence, error) {
 	in, err := location(j.Schedule.Zone)
 	if err != nil {
@@ -186,7 +188,7 @@ func (j *Job) beginRecurring(now time.Time, e Expansion) ([]Occurrence, error) {
 	return x.Occurrences, nil
 }
 
-// beginsAfter is the time after which the first instant of a crontab that is submitted at now comes.
+// beginsAfter returns the time after which the instants of a crontab submitted at now begin.
 func (s *Schedule) beginsAfter(now time.Time) time.Time {
 	if s.StartAt.Before(now) {
 		return now
@@ -194,7 +196,7 @@ func (s *Schedule) beginsAfter(now time.Time) time.Time {
 	return s.StartAt.Add(-time.Millisecond) // the start itself may be an instant
 }
 
-// next is the first instant of a crontab after a time, whatever its end.
+// next returns a crontab's first instant after a time. It ignores the end of the schedule.
 func (s *Schedule) next(after time.Time, in *time.Location) (time.Time, bool) {
 	return s.Crontab.Next(after, in, s.Anchor)
 }
@@ -202,25 +204,24 @@ func (s *Schedule) next(after time.Time, in *time.Location) (time.Time, bool) {
 // Expanded is the next part of a schedule that recurs.
 type Expanded struct {
 	Occurrences []Occurrence
-	// Cursor and ExpandAt are the job's from then on; ExpandAt is zero if there are no more instants.
+	// Cursor and ExpandAt are the job's new ones; ExpandAt is zero if there are no more instants.
 	Cursor   time.Time
 	ExpandAt time.Time
-	// Missed is how many instants up to now are dropped, because nothing ran when they fell due. Of a crontab that is
-	// not "@every" it is no more than 100,000.
+	// Missed counts the dropped instants up to now, which fell due while nothing ran. Except for "@every" it is at most
+	// 100,000.
 	Missed int
-	// Trouble is that of the last of them.
+	// Trouble is that of the last missed instant.
 	Trouble Trouble
 }
 
-// The bounds of one expansion. The rest is left to the next one, which is due at once.
+// The bounds of one expansion. If it reaches them, the next one is due at once.
 const (
 	mostExpanded = 1000
 	mostCounted  = 100_000
 )
 
-// Expand continues a schedule that recurs from its job's cursor. Instants up to now are those that fell due while
-// nothing ran: which of them fire is for catch-up and deadline to say. The error is that the zone is no longer known
-// here.
+// Expand continues a schedule that recurs from its job's cursor. Instants up to now fell due while nothing ran;
+// catch-up and deadline decide which of them fire. The error means that this machine does not know the zone.
 func (j *Job) Expand(now time.Time, e Expansion) (Expanded, error) {
 	in, err := location(j.Schedule.Zone)
 	if err != nil {
@@ -232,7 +233,7 @@ func (j *Job) Expand(now time.Time, e Expansion) (Expanded, error) {
 	return x, nil
 }
 
-// catchUp adds those of the instants up to now that fire late, and counts the others.
+// catchUp adds the instants up to now that fire late, and counts the others.
 func (j *Job) catchUp(x *Expanded, now time.Time, limit int, in *time.Location) {
 	s := &j.Schedule
 	upTo := now
@@ -253,14 +254,13 @@ func (j *Job) catchUp(x *Expanded, now time.Time, limit int, in *time.Location) 
 		}
 	}
 	passed := s.Crontab.count(x.Cursor, upTo, mostCounted, in, s.Anchor)
-	x.Missed = max(0, passed-len(x.Occurrences)) // more may be kept than are counted
+	x.Missed = max(0, passed-len(x.Occurrences)) // more may be kept than counted
 	x.Cursor = last
 }
 
-// lookAhead adds the instants that the horizon reaches, and one if otherwise there is none ahead, and sets when to look
-// again.
+// lookAhead adds the instants within the horizon, and at least one ahead, and sets the time of the next expansion.
 func (j *Job) lookAhead(x *Expanded, now time.Time, e Expansion, in *time.Location) {
-	oneAhead := j.Cursor.After(now) // when it begins, it has no cursor
+	oneAhead := j.Cursor.After(now) // at the beginning there is no cursor
 	for added := 0; ; added++ {
 		at, ok := j.Schedule.next(x.Cursor, in)
 		if !ok || j.Schedule.ended(at) {
@@ -268,7 +268,7 @@ func (j *Job) lookAhead(x *Expanded, now time.Time, e Expansion, in *time.Locati
 			return
 		}
 		if oneAhead && at.After(now.Add(e.Horizon)) || added == mostExpanded {
-			// In time for that instant, and in any case when the last one that is there passes, so that one always is.
+			// In time for that instant, and no later than the last stored one, so that there always is a next one.
 			if x.ExpandAt = at.Add(-e.Lead()); x.Cursor.Before(x.ExpandAt) {
 				x.ExpandAt = x.Cursor
 			}
@@ -283,7 +283,7 @@ func (j *Job) lookAhead(x *Expanded, now time.Time, e Expansion, in *time.Locati
 // ended reports whether a time lies after a crontab's end.
 func (s *Schedule) ended(at time.Time) bool { return !s.EndAt.IsZero() && at.After(s.EndAt) }
 
-// keep is how many instants are caught up on.
+// keep returns the largest number of instants to catch up on.
 func (o *Options) keep(limit int) int {
 	switch o.CatchUp {
 	case CatchUpAll:
@@ -295,12 +295,12 @@ func (o *Options) keep(limit int) int {
 	}
 }
 
-// Overdue reports whether an instant is past its deadline.
+// Overdue reports whether an instant's deadline has passed at now.
 func (o *Options) Overdue(at, now time.Time) bool {
 	return o.Deadline != 0 && now.Sub(at) > time.Duration(o.Deadline)
 }
 
-// Recurrence is the part of a recurring schedule by which firing decides which instants are caught up.
+// Recurrence is the part of a recurring schedule that decides, at firing, which instants are caught up.
 type Recurrence struct {
 	Crontab  string `json:"crontab"`
 	Timezone string `json:"timezone,omitzero"`
@@ -308,7 +308,7 @@ type Recurrence struct {
 	EndAt    *int64 `json:"endAt,omitzero"` // Unix milliseconds; nil if there is no end
 }
 
-// recurrence is the schedule's; nil if it does not recur.
+// recurrence returns the schedule's recurrence; nil if it does not recur.
 func (s *Schedule) recurrence() *Recurrence {
 	if !s.Recurs() {
 		return nil
@@ -318,8 +318,8 @@ func (s *Schedule) recurrence() *Recurrence {
 	}
 }
 
-// CatchUpFrom is the earliest of a recurrence's instants up to now that catch-up lets fire late; ok is false if it lets
-// none. An instant before it was missed.
+// CatchUpFrom returns the earliest of a recurrence's instants up to now that catch-up lets fire late; ok is false if
+// there is none. An instant before it was missed.
 func (o *Options) CatchUpFrom(now time.Time, limit int) (from time.Time, ok bool, err error) {
 	r := o.Recurrence
 	crontab, err := ParseCrontab(r.Crontab)

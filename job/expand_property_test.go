@@ -20,8 +20,8 @@ type recurring struct {
 	text          string
 }
 
-// randomRecurring is a random crontab, in a random zone and from a random start, mostly near a change of the clocks,
-// submitted at now. Few of them never fire.
+// randomRecurring returns a random crontab, in a random zone and from a random start, mostly near a change of the
+// clocks, submitted at now. Few of them never fire.
 func randomRecurring(t *testing.T, random *rand.Rand, options string) (r recurring, now time.Time) {
 	t.Helper()
 	zones := oddZones()
@@ -57,7 +57,7 @@ func randomRecurring(t *testing.T, random *rand.Rand, options string) (r recurri
 	return r, now
 }
 
-// next is the first instant after a time, by the crontab itself.
+// next returns the first instant after a time, by the crontab itself.
 func (r *recurring) next(after time.Time) (time.Time, bool) {
 	at, ok := r.crontab.Next(after, r.in, r.anchor)
 	if end := r.Schedule.EndAt; !end.IsZero() && at.After(end) {
@@ -66,7 +66,7 @@ func (r *recurring) next(after time.Time) (time.Time, bool) {
 	return at, ok
 }
 
-// ticks are its instants after one time and up to another.
+// ticks returns the instants in (after, upTo].
 func (r *recurring) ticks(after, upTo time.Time) (all []time.Time) {
 	for {
 		at, ok := r.next(after)
@@ -84,8 +84,8 @@ func timestamps(occurrences []job.Occurrence) (all []time.Time) {
 	return all
 }
 
-// As long as expansions come in time, whenever that is, they make the crontab's own instants, without a gap or a
-// repetition, and the next is always there. Each is asked for as late as the lead allows.
+// If expansions come in time, they make exactly the crontab's instants, without gaps or repetitions, and the next
+// instant is always in the store. Each expansion is as late as the lead allows.
 func TestExpansionsAreTheCrontab(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 1))
 	horizons := []time.Duration{0, time.Second, 2 * time.Minute, time.Hour, 36 * time.Hour}
@@ -153,8 +153,8 @@ func TestExpansionsAreTheCrontab(t *testing.T) {
 	}
 }
 
-// After an outage, those ticks fire that catch-up and deadline say, all others are counted, and CatchUpFrom says the
-// same of ticks that are in the store already.
+// After an outage, exactly the ticks fire that catch-up and deadline allow, and all others are counted. CatchUpFrom
+// gives the same result for ticks that are in the store already.
 func TestCatchUpOfRandomCrontabs(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 2))
 	kept, missed := 0, 0
@@ -208,7 +208,7 @@ func TestCatchUpOfRandomCrontabs(t *testing.T) {
 	}
 }
 
-// A preview has the occurrences of beginning and expanding, before a job is submitted and later.
+// A preview shows the same occurrences as beginning and expanding make, both before a job is submitted and later.
 func TestPreviewsComeTrue(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 3))
 	for range 200 {

@@ -65,7 +65,7 @@ func TestCrontabsBegin(t *testing.T) {
 	}
 }
 
-// An @at is an instant: one that is past when it is submitted is treated by past and deadline.
+// An @at is an instant: if it is past at the submission, past and deadline apply.
 func TestAtBegins(t *testing.T) {
 	const past, due = `"crontab":"@at 1893499199"`, `"crontab":"@at 1893499200"`
 	for _, test := range []struct {
@@ -180,7 +180,7 @@ func TestExpandAfterAnOutage(t *testing.T) {
 
 // Ten years of a tick a second are caught up with as quickly as an hour.
 func TestExpandAfterTenYears(t *testing.T) {
-	passed := int(start.AddDate(10, 0, 0).Sub(start)/time.Second) - 120 // which were expanded when it began
+	passed := int(start.AddDate(10, 0, 0).Sub(start)/time.Second) - 120 // the others were expanded at the beginning
 	for _, test := range []struct {
 		catchUp             string
 		limit, kept, missed int
@@ -200,7 +200,7 @@ func TestExpandAfterTenYears(t *testing.T) {
 	}
 }
 
-// Missed ticks of a crontab of fields are counted one by one, up to a bound; more may be kept than that.
+// Missed ticks of a crontab with fields are counted one by one, up to a bound; more may be kept than counted.
 func TestExpandCountsNoMoreThan(t *testing.T) {
 	const counted = 100_000
 	for _, test := range []struct{ limit, missed int }{{1000, counted - 1000}, {2 * counted, 0}} {
@@ -212,7 +212,7 @@ func TestExpandCountsNoMoreThan(t *testing.T) {
 	}
 }
 
-// A horizon that holds very many instants is filled bit by bit, each at once after the one before.
+// A horizon with very many instants is filled part by part; each part is due at once.
 func TestExpandBitByBit(t *testing.T) {
 	e := job.Expansion{Horizon: time.Hour, CatchUpLimit: 1000}
 	j := parsed(t, body(`"crontab":"@every 1s"`))
@@ -221,7 +221,7 @@ func TestExpandBitByBit(t *testing.T) {
 		t.Fatal(err)
 	}
 	all := b.Occurrences
-	// After the third, there are as many as the lead asks for, so that the fourth has time.
+	// The third part reaches the lead, so the fourth has time.
 	for i, now := range []time.Time{start, start, start.Add(3001*time.Second - 45*time.Minute)} {
 		if len(all) != 1000*(i+1) || j.ExpandAt.After(now) {
 			t.Fatalf("after %d occurrences it is to be expanded at %v", len(all), j.ExpandAt)

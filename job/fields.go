@@ -7,13 +7,13 @@ import (
 	"time"
 )
 
-// week is 7 * 24 hours, as durations have it.
+// week is 7 × 24 hours.
 const week = Duration(7 * 24 * time.Hour)
 
 const required = "is required"
 
-// Check notes invalid fields. Every submission passes here, so the fields that most submissions have are checked by
-// hand: by struct tags that took as long as reading the JSON. Options are checked by theirs.
+// Check notes invalid fields. It runs for every submission, so it checks the fields that most submissions have by hand:
+// struct tags took as long for that as reading the JSON. Options are checked by their tags.
 func (d Draft) Check(invalid *Invalid) {
 	switch {
 	case d.Key == "":
@@ -53,9 +53,13 @@ func (d *CallbackDraft) checkFields(invalid *Invalid) {
 		invalid.Add("/callback/data", required)
 	}
 	checkOneOf("/callback/envelope", d.Envelope, invalid, "none", EnvelopeStructured, EnvelopeBinary)
+	if d.Signing != nil && !ValidSecretName(*d.Signing) {
+		invalid.Add("/callback/signing", fmt.Sprintf("must name a signing secret, by 1 to %d letters, digits, dots, "+
+			"underscores and hyphens, or be %q", MaxSecretName, NoSigning))
+	}
 }
 
-// checkInstant, like checkOneOf, notes nothing of a field that is not given.
+// checkInstant checks a field that may be nil, like checkOneOf.
 func checkInstant(pointer string, s *string, invalid *Invalid) {
 	if s == nil {
 		return

@@ -10,9 +10,9 @@ import (
 	"github.com/oklog/ulid/v2"
 )
 
-// ID identifies an occurrence or a delivery. It is a ULID (https://github.com/ulid/spec) whose time part is the
-// instant and whose other 80 bits are a hash, so ids sort by instant, which keeps every index local, and the same
-// occurrence always gets the same id, so inserting it twice does nothing.
+// ID identifies an occurrence or a delivery. It is a ULID (https://github.com/ulid/spec): its time part is the instant,
+// its other 80 bits are a hash. So ids sort by instant, which keeps every index local. The same occurrence always gets
+// the same id, so inserting it twice does nothing.
 type ID = ulid.ULID
 
 // ParseID reads an id's 26-character text form.
@@ -24,14 +24,14 @@ func ParseID(s string) (ID, error) {
 	return id, nil
 }
 
-// OccurrenceID is the id of a revision's occurrence at an instant. Position and subscriber tell occurrences at one
-// instant apart.
+// OccurrenceID returns the id of a revision's occurrence at an instant. Position and subscriber distinguish the
+// occurrences of one instant.
 func OccurrenceID(n Name, r Revision, at time.Time, position int, subscriber string) ID {
 	return hashID(at, n.Tenant, n.Key, string(r), position, subscriber)
 }
 
-// DeliveryID identifies an occurrence to receivers: the same for every attempt, and for the same instant of the same
-// job when it is submitted again.
+// DeliveryID returns the id by which receivers know an occurrence. It is the same for every attempt, and for the same
+// instant of the same job when the job is submitted again.
 func DeliveryID(n Name, at time.Time, position int, subscriber string) ID {
 	return hashID(at, n.Tenant, n.Key, "", position, subscriber)
 }
@@ -40,7 +40,7 @@ func hashID(at time.Time, tenant, key, revision string, position int, subscriber
 	var scratch [512]byte
 	b := scratch[:0]
 	for _, field := range []string{tenant, key, revision} {
-		b = binary.AppendUvarint(b, uint64(len(field))) // so that no two lists of fields read the same
+		b = binary.AppendUvarint(b, uint64(len(field))) // so that different lists of fields have different bytes
 		b = append(b, field...)
 	}
 	b = binary.BigEndian.AppendUint64(b, uint64(at.UnixMilli()))
@@ -54,7 +54,7 @@ func hashID(at time.Time, tenant, key, revision string, position int, subscriber
 	return id
 }
 
-// InstantOf is the instant in an occurrence's id; zero for no id.
+// InstantOf returns the instant in an occurrence's id; the zero time for the zero id.
 func InstantOf(id ID) time.Time {
 	if id == (ID{}) {
 		return time.Time{}
@@ -62,17 +62,17 @@ func InstantOf(id ID) time.Time {
 	return ulid.Time(id.Time()).UTC()
 }
 
-// Revision is the unique stamp of a job's schedule, or of a whole job, see [Job.Version]: a ULID of the time it was
-// taken and 80 random bits. Occurrences of different schedules are told apart by equality only. The order of versions
-// is that in which they were taken, as far as the clocks agree.
+// Revision is the unique stamp of a job's schedule, or of a whole job, see [Job.Version]. It is a ULID of the time at
+// which it was made, with 80 random bits. Revisions of schedules are compared for equality only. Versions are ordered
+// by the time at which they were made, as far as the clocks agree.
 type Revision string
 
-// NewRevision takes a fresh revision.
+// NewRevision makes a revision.
 func NewRevision(now time.Time) Revision {
 	return Revision(ulid.MustNew(uint64(now.UnixMilli()), rand.Reader).String())
 }
 
-// LastRevision is the last of all revisions that can be taken at a time.
+// LastRevision returns the greatest revision that can be made at a time.
 func LastRevision(at time.Time) Revision {
 	id := ulid.ULID{}
 	_ = id.SetTime(uint64(max(0, at.UnixMilli()))) // fails only past the year 10889
@@ -82,7 +82,7 @@ func LastRevision(at time.Time) Revision {
 	return Revision(id.String())
 }
 
-// Age is how long before now the revision was taken; negative if that clock was ahead, zero if it is none of ours.
+// Age returns the time since the revision was made; negative if that clock was ahead, zero if the text is no revision.
 func (r Revision) Age(now time.Time) time.Duration {
 	id, err := ulid.ParseStrict(string(r))
 	if err != nil {
@@ -91,5 +91,5 @@ func (r Revision) Age(now time.Time) time.Duration {
 	return now.Sub(ulid.Time(id.Time()))
 }
 
-// NewToken makes a fencing token that no other claim has: 128 random bits as text.
+// NewToken makes a unique fencing token: 128 random bits as text.
 func NewToken() string { return rand.Text() }

@@ -23,7 +23,7 @@ func TestIDsSortByInstant(t *testing.T) {
 	}
 }
 
-// TestIDsDiffer has fields that would read the same if they were only joined.
+// TestIDsDiffer uses fields whose plain concatenations are equal.
 func TestIDsDiffer(t *testing.T) {
 	type of struct {
 		tenant, key string

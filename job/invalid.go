@@ -12,7 +12,7 @@ type FieldError struct {
 	Message string `json:"message"`
 }
 
-// Invalid is a submission that was understood but can't be accepted. It names every field at fault that was found.
+// Invalid is a well-formed submission that can't be accepted. It names every field at fault that was found.
 type Invalid struct {
 	Fields []FieldError
 }
@@ -30,17 +30,17 @@ func (e *Invalid) Error() string {
 	return strings.Join(parts, "; ")
 }
 
-// mostFields is how many fields an error names at most: it is read by people.
+// mostFields is the largest number of fields that an error names, since people read it.
 const mostFields = 100
 
-// Add notes one more field, unless there are very many already.
+// Add notes a field, unless there are mostFields already.
 func (e *Invalid) Add(pointer, message string) {
 	if len(e.Fields) < mostFields {
 		e.Fields = append(e.Fields, FieldError{Pointer: pointer, Message: message})
 	}
 }
 
-// Err is e, or nil if no field was noted.
+// Err returns e, or nil if no field was noted.
 func (e *Invalid) Err() error {
 	if len(e.Fields) == 0 {
 		return nil
@@ -57,7 +57,7 @@ func (e *Invalid) Under(prefix string) *Invalid {
 	return moved
 }
 
-// Malformed is a body that is not the JSON it should be, so no field can be named.
+// Malformed is a body that is not JSON of the right form, so no field can be named.
 type Malformed struct {
 	Reason string
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// start is the present of these tests, a fraction of a millisecond after a whole one where that matters.
+// start is the present time of these tests.
 var start = time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
 
 func TestOccurrences(t *testing.T) {

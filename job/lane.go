@@ -8,7 +8,7 @@ import (
 // Priority is the precedence of a job's occurrences while more is due than can be fired.
 type Priority string
 
-// The priorities. A job that names none has that of its tenant.
+// The priorities. A job without a priority has its tenant's.
 const (
 	PriorityDefault Priority = ""
 	PriorityHigh    Priority = "high"
@@ -25,10 +25,10 @@ func (p Priority) Valid() bool {
 	return false
 }
 
-// Code is the priority as stores keep it: its first letter, or nothing.
+// Code returns the priority as stores keep it: its first letter, or nothing.
 func (p Priority) Code() string { return string(p[:min(1, len(p))]) }
 
-// PriorityOf is the inverse of Code. A text that is no code is the default.
+// PriorityOf is the inverse of Code. An unknown text is the default.
 func PriorityOf(code string) Priority {
 	switch code {
 	case "h":
@@ -41,20 +41,21 @@ func PriorityOf(code string) Priority {
 	return PriorityDefault
 }
 
-// Lane is a tenant and a priority, the unit by which occurrences wait to be claimed: each lane has an order of its own,
-// so that no occurrence waits behind another lane's backlog.
+// Lane is a tenant and a priority: the unit in which occurrences wait to be claimed. Each lane has its own order, so no
+// occurrence waits behind another lane's backlog.
 type Lane struct {
 	Tenant   string
 	Priority Priority
 }
 
-// DefaultLane is that of jobs which name neither a tenant nor a priority.
+// DefaultLane is the lane of jobs that name neither a tenant nor a priority.
 var DefaultLane = Lane{Tenant: DefaultTenant}
 
-// laneMark divides a lane's tenant from its priority; no tenant has it.
+// laneMark separates a lane's tenant from its priority. A tenant's name can't contain it.
 const laneMark = "!"
 
-// String is the lane as it is stored: the tenant, short as it is, unless there is a priority. It is never empty.
+// String returns the lane as it is stored: the tenant, followed by the priority's code if there is a priority. It is
+// never empty.
 func (l Lane) String() string {
 	if l.Priority == PriorityDefault {
 		return l.Tenant
@@ -75,5 +76,5 @@ func ParseLane(text string) (Lane, error) {
 // CompareLanes orders lanes by the bytes of their texts.
 func CompareLanes(a, b Lane) int { return strings.Compare(a.String(), b.String()) }
 
-// Lane is the one in which the occurrence waits.
+// Lane returns the lane in which the occurrence waits.
 func (o *Occurrence) Lane() Lane { return Lane{o.Name.Tenant, o.Priority} }

@@ -9,30 +9,32 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Options are the parts of a definition that matter when an occurrence fires. Those that a client sets at the top level
-// of a submission are fields of [OptionsDraft] too.
+// Options are the parts of a definition that matter when an occurrence fires. Options that a client sets at the top
+// level of a submission are fields of [OptionsDraft] too.
 type Options struct {
 	// Envelope is the form in which the callback delivers payloads.
 	Envelope Envelope `json:"envelope,omitzero"`
-	Retry    Retry    `json:"retry,omitzero"`
+	// Signing is the name of the secret that signs the callback, or [NoSigning]; empty for the tenant's default, if it
+	// has one.
+	Signing string `json:"signing,omitzero"`
+	Retry   Retry  `json:"retry,omitzero"`
 	// Priority decides which lane the occurrences wait in.
 	Priority Priority `json:"priority,omitzero"`
-	// Destination limits the callback's destination, whatever other jobs send there.
+	// Destination has limits for the callback's destination, besides those of other jobs.
 	Destination DestinationLimits `json:"destination,omitzero"`
-	// Deadline is how long after its instant an occurrence may still be attempted; zero for ever.
+	// Deadline is the time after its instant within which an occurrence may be attempted; zero for ever.
 	Deadline Duration `json:"deadline,omitzero"`
 	CatchUp  CatchUp  `json:"catchUp,omitzero"`
 	// Recurrence is set if the schedule recurs.
 	Recurrence *Recurrence `json:"recurrence,omitzero"`
-	// Payloads are delivered by the steps of a sequence instead of the callback's payload, by the index of the step.
+	// Payloads are the payloads of a sequence's steps that replace the callback's payload, by the index of the step.
 	Payloads map[int]jsontext.Value `json:"payloads,omitempty"`
-	// Trace is that of the request which made the definition. Definitions that differ only in it are the same, see
-	// [Options.Same].
+	// Trace is that of the request that made the definition. [Options.Same] ignores it.
 	Trace Trace `json:"trace,omitzero"`
 }
 
 // OptionsDraft are options as a client submits them: nil if they are left out. A field is copied to and from the field
-// of [Options] that has its name, and checked by its validate tag, so an option is a field there and one here.
+// of the same name in [Options], and checked by its validate tag. So a new option is one field there and one here.
 type OptionsDraft struct {
 	Deadline    *Duration         `json:"deadline,omitzero" validate:"omitnil,within=1ms 5200w"`
 	CatchUp     *CatchUp          `json:"catchUp,omitzero" validate:"omitnil,oneof=latest all none"`
@@ -41,11 +43,12 @@ type OptionsDraft struct {
 	Retry       *RetryDraft       `json:"retry,omitzero"`
 }
 
-// DestinationLimits bound the callbacks that one replica sends to a destination. Zero does not.
+// DestinationLimits bound the callbacks that one replica sends to a destination. Zero is no limit.
 type DestinationLimits struct {
-	// MaxInFlight is how many callbacks to it may be under way when one of this job begins, that one included.
+	// MaxInFlight is the largest number of callbacks under way to it when one of this job begins, including that one.
 	MaxInFlight int `json:"maxInFlight,omitzero"`
-	// RatePerSecond is how many of this job and others with the same rate may begin in a second.
+	// RatePerSecond is the largest number of callbacks, of this job and others with the same rate, that begin in a
+	// second.
 	RatePerSecond float64 `json:"ratePerSecond,omitzero"`
 }
 
@@ -55,7 +58,7 @@ type DestinationDraft struct {
 	RatePerSecond *float64 `json:"ratePerSecond,omitzero" validate:"omitnil,min=0.001,max=100000"`
 }
 
-// RetryDraft is a submitted [Retry]; what it leaves out is taken from [DefaultRetry].
+// RetryDraft is a submitted [Retry]; fields that it leaves out are those of [DefaultRetry].
 type RetryDraft struct {
 	MaxAttempts *int      `json:"maxAttempts,omitzero" validate:"omitnil,min=1,max=1000"`
 	Initial     *Duration `json:"initial,omitzero" validate:"omitnil,within=1ms 30d"`
@@ -63,7 +66,7 @@ type RetryDraft struct {
 	Max         *Duration `json:"max,omitzero" validate:"omitnil,within=1ms 30d"`
 }
 
-// options are the options that were submitted. Most submissions have none.
+// options returns the submitted options. Most submissions have none.
 func (d *OptionsDraft) options() (o Options) {
 	if *d != (OptionsDraft{}) {
 		fromDraft(reflect.ValueOf(&o).Elem(), reflect.ValueOf(d).Elem())
@@ -71,7 +74,7 @@ func (d *OptionsDraft) options() (o Options) {
 	return o
 }
 
-// fromDraft copies the given fields of a draft to the fields of those names. A draft of a struct is copied likewise.
+// fromDraft copies the given fields of a draft to the fields of the same names, recursively.
 func fromDraft(to, draft reflect.Value) {
 	for field, given := range draft.Fields() {
 		if given.IsNil() {
@@ -85,13 +88,13 @@ func fromDraft(to, draft reflect.Value) {
 	}
 }
 
-// draft is the options as they could be submitted again.
+// draft returns the options as a client could submit them again.
 func (o *Options) draft() (d OptionsDraft) {
 	toDraft(reflect.ValueOf(&d).Elem(), reflect.ValueOf(o).Elem())
 	return d
 }
 
-// toDraft is the inverse of fromDraft. A zero field stands for one that was left out.
+// toDraft is the inverse of fromDraft. A zero field becomes one that is left out.
 func toDraft(draft, from reflect.Value) {
 	for field, given := range draft.Fields() {
 		option := from.FieldByName(field.Name)
@@ -107,9 +110,9 @@ func toDraft(draft, from reflect.Value) {
 	}
 }
 
-// Alone are the options of an occurrence that stands on its own: one that was triggered, or is kept as a dead letter.
-// An operator or a client wants it to fire, so it heeds neither deadline nor catch-up. Of the payloads it takes that of
-// its own part, which may be nil.
+// Alone returns the options of an occurrence that stands on its own: it was triggered, or is a dead letter. An operator
+// or a client wants it to fire, so it has neither deadline nor catch-up. It keeps the payload of its own part, which
+// may be nil.
 func (o Options) Alone(part *Part) Options {
 	var own map[int]jsontext.Value
 	if part != nil && o.Payloads[part.Step] != nil {
@@ -119,13 +122,13 @@ func (o Options) Alone(part *Part) Options {
 	return o
 }
 
-// Same reports whether two options ask for the same, whichever requests they came with.
+// Same reports whether two options are equal, except for their traces.
 func (o Options) Same(other Options) bool {
 	o.Trace, other.Trace = "", ""
 	return bytes.Equal(o.Encode(), other.Encode())
 }
 
-// Encode returns the options as stores keep them: compact JSON, or nothing if all are left at their defaults.
+// Encode returns the options as stores keep them: compact JSON, or nothing if all have their defaults.
 func (o Options) Encode() []byte {
 	if reflect.ValueOf(&o).Elem().IsZero() {
 		return nil

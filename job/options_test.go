@@ -11,8 +11,9 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// TestEachOptionAlone sets each field of the options alone, and each field of a structure among them. It is encoded and
-// decoded, tells definitions apart, and goes with what fires on its own, unless that is to fire whatever it says.
+// TestEachOptionAlone sets each field of the options alone, and each field of a nested struct. The options are encoded
+// and decoded, make a definition differ, and apply to an occurrence that stands on its own, except for the options that
+// such an occurrence ignores.
 func TestEachOptionAlone(t *testing.T) {
 	dropped := []string{"Deadline", "CatchUp", "Recurrence", "Payloads"}
 	eachAlone(t, reflect.TypeFor[job.Options](), nil, func(path []string, o job.Options) {
@@ -48,7 +49,7 @@ func TestWhatFiresOnItsOwnHasItsOwnPayload(t *testing.T) {
 	}
 }
 
-// eachAlone calls a function with options of which one field is not zero, for each.
+// eachAlone calls a function once for each field, with options in which only that field is not zero.
 func eachAlone(t *testing.T, of reflect.Type, path []string, do func(path []string, o job.Options)) {
 	for field := range of.Fields() {
 		path := append(slices.Clone(path), field.Name)

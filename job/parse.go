@@ -16,9 +16,8 @@ import (
 )
 
 // Parse reads a JSON document into a struct and checks it: by its [Checker], or else by its validate tags. Every
-// document that a client sends is read so, callback data included: unknown and repeated fields are refused by name,
-// names are case-sensitive, and a [jsontext.Value] field keeps its bytes as they are. The error is a [*Malformed] or an
-// [*Invalid].
+// document from a client, including callback data, is read by it: unknown and repeated fields are refused by name,
+// names are case-sensitive, and a [jsontext.Value] field keeps its bytes. The error is a [*Malformed] or an [*Invalid].
 func Parse[T any](data []byte) (T, error) {
 	v, err := decode[T](data)
 	if err != nil {
@@ -28,22 +27,22 @@ func Parse[T any](data []byte) (T, error) {
 	return v, invalid.Err()
 }
 
-// ParseTrusted reads a document that [Parse] has accepted before, without the checks, which take about as long as
+// ParseTrusted reads a document that [Parse] has accepted before. It leaves out the checks, which take about as long as
 // reading. Its error may quote the document.
 func ParseTrusted[T any](data []byte) (v T, err error) {
 	err = json.Unmarshal(data, &v, jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 	return v, err
 }
 
-// A document is read again for each field at fault, so only the first one is named of a large document, and the first
-// few of others.
+// A document is read again for each field at fault. So of a large document only the first one is named, and of others
+// the first few.
 const (
 	mostMended    = 20
 	largestMended = 64 << 10
 )
 
-// decode reads a document. Fields that are unknown or of the wrong type are noted and left out, so that one answer
-// names all of them, together with the errors of the rest.
+// decode reads a document. It notes and leaves out fields that are unknown or of the wrong type, so that one answer
+// names all of them, together with the errors of the other fields.
 func decode[T any](data []byte) (T, error) {
 	var invalid Invalid
 	rest := data
@@ -83,7 +82,7 @@ func decode[T any](data []byte) (T, error) {
 	}
 }
 
-// merge adds the errors of fields that have none yet. A key may come later, so the lack of one is left out.
+// merge adds the errors of fields that have none yet, except that the key is missing: it may come later.
 func (e *Invalid) merge(other *Invalid) {
 	noted := map[string]bool{"/key": true}
 	for _, f := range e.Fields {
@@ -96,9 +95,9 @@ func (e *Invalid) merge(other *Invalid) {
 	}
 }
 
-// without copies a document except for the value at a pointer: a member is left out, or its value becomes null; an
-// element of an array becomes null, so that the others keep their places. It returns nil for a pointer to nothing, or
-// to the whole document.
+// without copies a document except for the value at a pointer. A member is left out, or its value becomes null; an
+// element of an array becomes null, so that the others keep their places. The result is nil if the pointer points to
+// nothing, or to the whole document.
 func without(data []byte, at jsontext.Pointer, leaveOut bool) []byte {
 	var out bytes.Buffer
 	from, to := jsontext.NewDecoder(bytes.NewReader(data)), jsontext.NewEncoder(&out)
@@ -138,7 +137,7 @@ func without(data []byte, at jsontext.Pointer, leaveOut bool) []byte {
 	return out.Bytes()
 }
 
-// typeMessage names the right type of a value that could not be decoded.
+// typeMessage names the right type for a value that could not be decoded.
 func typeMessage(e *json.SemanticError) string {
 	switch {
 	case errors.Is(e.Err, json.ErrUnknownName):
@@ -205,7 +204,7 @@ func newRules() *validator.Validate {
 	return v
 }
 
-// within is the rule of a duration that has a shortest and a longest value, as in "within=1ms 30d".
+// within checks that a duration lies between two values, as in "within=1ms 30d".
 func within(f validator.FieldLevel) bool {
 	least, most, _ := strings.Cut(f.Param(), " ")
 	low, lowErr := ParseDuration(least)
@@ -217,7 +216,7 @@ func within(f validator.FieldLevel) bool {
 	return low <= d && d <= high
 }
 
-// maxBytes is the rule of a string that has a longest length in bytes, as in "maxbytes=255".
+// maxBytes checks a string's length in bytes, as in "maxbytes=255".
 func maxBytes(f validator.FieldLevel) bool {
 	most, err := strconv.Atoi(f.Param())
 	if err != nil {
@@ -226,7 +225,7 @@ func maxBytes(f validator.FieldLevel) bool {
 	return f.Field().Len() <= most
 }
 
-// MaxKeyBytes is how long a key may be.
+// MaxKeyBytes is the length limit of a key, in bytes.
 const MaxKeyBytes = 255
 
 // ValidKey reports whether s may be a job's key, or a prefix of one.
@@ -234,7 +233,7 @@ func ValidKey(s string) bool {
 	return s != "" && len(s) <= MaxKeyBytes && utf8.ValidString(s) && strings.IndexFunc(s, unicode.IsControl) < 0
 }
 
-// Checker is a document with more rules than its validate tags say. Check notes the fields that break them, and calls
+// Checker is a document with rules beyond its validate tags. Check notes the fields that break them, and calls
 // [CheckTags] for the tags.
 type Checker interface {
 	Check(invalid *Invalid)
@@ -250,8 +249,8 @@ func check(document any) (invalid Invalid) {
 	return invalid
 }
 
-// CheckTags notes the fields of a struct that break the rules in their validate tags, in our own words. Beside those of
-// validator there are two rules: within=1ms 30d is for a [Duration], and maxbytes=255 for a string.
+// CheckTags notes the fields of a struct that break the rules in their validate tags, with our own messages. There are
+// two rules besides those of the validator: within=1ms 30d for a [Duration], and maxbytes=255 for a string.
 func CheckTags(v any, invalid *Invalid) {
 	err := rules.Struct(v)
 	if _, ok := errors.AsType[*validator.InvalidValidationError](err); ok { // a nil pointer

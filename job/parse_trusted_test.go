@@ -9,7 +9,7 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// A document that was accepted once reads the same again, byte for byte where it is kept unchanged.
+// A document that was accepted once reads the same again, byte for byte in the fields that keep their bytes.
 func TestReread(t *testing.T) {
 	type document struct {
 		URL     string            `json:"url" validate:"required"`

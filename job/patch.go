@@ -7,8 +7,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Patch applies a JSON merge patch (RFC 7396) to the job as it was submitted, and answers the outcome as a draft, not
-// yet checked. Members that the patch does not name keep their bytes. The error is a [*Malformed] or an [*Invalid].
+// Patch applies a JSON merge patch (RFC 7396) to the job as it was submitted, and returns the result as a draft that is
+// not yet checked. Members that the patch does not name keep their bytes. The error is a [*Malformed] or an [*Invalid].
 func (j *Job) Patch(patch []byte) (Draft, error) {
 	members, err := decode[map[string]jsontext.Value](patch)
 	if err != nil {
@@ -29,8 +29,8 @@ func (j *Job) Patch(patch []byte) (Draft, error) {
 	return Decode(merged)
 }
 
-// merge applies a patch to a value. Members keep their order; new ones come last. However deeply the two are nested,
-// each is read once.
+// merge applies a patch to a value. Members keep their order; new ones come last. Each of the two is read once, however
+// deeply it is nested.
 func merge(value, patch jsontext.Value) (jsontext.Value, error) {
 	target, err := readTree(value)
 	if err != nil {
@@ -45,7 +45,7 @@ func merge(value, patch jsontext.Value) (jsontext.Value, error) {
 	return out.Bytes(), nil
 }
 
-// tree is a JSON value: its bytes, and if it is an object, its members, and their names in order.
+// tree is a JSON value: its bytes and, if it is an object, its members and their names in order.
 type tree struct {
 	raw     []byte
 	names   []string
@@ -84,7 +84,7 @@ func readNode(d *jsontext.Decoder, all []byte) (*tree, error) {
 	return t, err
 }
 
-// merged writes a value as a patch makes it. The value may be nil: there is none yet.
+// merged writes the value that results from a patch. The value before may be nil.
 func (t *tree) merged(patch *tree, out *bytes.Buffer) {
 	if patch.members == nil {
 		out.Write(patch.raw)

@@ -28,7 +28,7 @@ func TestMergePatchOfTheRFC(t *testing.T) {
 		{`{"e":null}`, `{"a":1}`, `{"e":null,"a":1}`},
 		{`[1,2]`, `{"a":"b","c":null}`, `{"a":"b"}`},
 		{`{}`, `{"a":{"bb":{"ccc":null}}}`, `{"a":{"bb":{}}}`},
-		// And some more: order, arrays, names and bytes.
+		// More cases: order, arrays, names and bytes.
 		{`{"a":1,"b":2,"c":3}`, `{"d":4,"b":{"x":null},"a":null}`, `{"b":{},"c":3,"d":4}`},
 		{`{"a":[1]}`, `{"a":[null,{"b":null}]}`, `{"a":[null,{"b":null}]}`},
 		{`{"a/b":{"\u0041":1}}`, `{"a\/b":{"A":2}}`, `{"a/b":{"A":2}}`},
@@ -43,7 +43,7 @@ func TestMergePatchOfTheRFC(t *testing.T) {
 	}
 }
 
-// Members that a patch does not name stay: the schedule the same, the callback's data byte for byte.
+// Members that a patch does not name stay: the schedule is the same, and the callback's data the same byte for byte.
 func TestPatchKeepsWhatItDoesNotName(t *testing.T) {
 	const data = `{ "payload" : { "b" : 1.0, "a":[ 1e2 ,"\u00e9\/" ]} ,"url":"http:\/\/localhost" }`
 	for name, text := range allKinds() {
@@ -149,8 +149,8 @@ func TestPatchesThatAreRefused(t *testing.T) {
 	}
 }
 
-// A patch is read once, however large and however deeply it and the job are nested: it does not need memory, nor time,
-// for each level of it anew.
+// A patch is read once, however large and deeply nested it and the job are: memory and time do not grow with the number
+// of levels.
 func TestLargePatches(t *testing.T) {
 	j, _ := begun(t, `{"key":"k","delay":"1h","callback":{"type":"http","data":`+nested(`1`)+`}}`, start)
 	var members strings.Builder
@@ -172,13 +172,13 @@ func TestLargePatches(t *testing.T) {
 	}
 }
 
-// nested is a value as a member of a member, and so on.
+// nested returns a value as a member of a member, and so on.
 func nested(value string) string {
 	const depth = 1000
 	return strings.Repeat(`{"a":`, depth) + value + strings.Repeat("}", depth)
 }
 
-// The draft has nothing to do with the bytes that it was made from.
+// The draft does not share the bytes that it was made from.
 func TestPatchesOutliveTheirBytes(t *testing.T) {
 	j, _ := begun(t, body(`"delay":"1h"`), start)
 	patch := []byte(`{"callback":{"data":{"a":[1]}},"delay":null,` + steps + `,"subscribers":["a"]}`)

@@ -5,28 +5,28 @@ import (
 	"time"
 )
 
-// Upcoming is one of the next instants of a schedule, as people are shown it.
+// Upcoming is one of the next instants of a schedule, for people to read.
 type Upcoming struct {
 	Planned
-	// Count is how many occurrences there are at the instant for its step: one for each subscriber.
+	// Count is the number of occurrences of the step at the instant: one for each subscriber.
 	Count int
-	// ClockChange is the effect of a change of the clocks on it.
+	// ClockChange is the effect of a change of the clocks on the instant.
 	ClockChange ClockChange
 }
 
 // Preview is the future of a schedule.
 type Preview struct {
-	// Zone is the one that the schedule is meant in.
+	// Zone is the schedule's zone.
 	Zone     *time.Location
 	Upcoming []Upcoming
-	// LeftOut are the times that changes of the clocks leave out, up to the last of the instants.
+	// LeftOut are the wall times that changes of the clocks leave out, up to the last of the instants.
 	LeftOut []ClockChange
-	// Passed is how many instants of a schedule that does not recur lie before.
+	// Passed counts the earlier instants of a schedule that does not recur.
 	Passed int
 }
 
-// Preview lists the first instants, up to count, that are not before a time. A schedule that has not begun is previewed
-// as if it began then.
+// Preview lists the first instants at or after a time, up to count. A schedule that has not begun is previewed as if it
+// began at that time.
 func (s Schedule) Preview(from time.Time, count int) (Preview, error) {
 	from = from.Truncate(time.Millisecond)
 	after := from.Add(-time.Millisecond)

@@ -68,7 +68,7 @@ func TestPreview(t *testing.T) {
 	}
 }
 
-// The effects of changes of the clocks are shown beside the instants, and the times that they leave out between them.
+// A preview shows the effects of changes of the clocks beside the instants, and the wall times that they leave out.
 func TestPreviewOfEffects(t *testing.T) {
 	for _, test := range []struct {
 		name, crontab, from string
@@ -116,7 +116,7 @@ func TestPreviewOfAnEndlessSequence(t *testing.T) {
 	}
 }
 
-// A job of very many instants is previewed from its first to come.
+// The preview of a job with very many instants begins with the first future one.
 func TestPreviewOfManyInstants(t *testing.T) {
 	all := make([]string, 100_000)
 	for i := range all {

@@ -2,27 +2,27 @@ package job
 
 import "time"
 
-// Predecessor is a job that another one replaces, with the occurrences that may be claimed before that happens.
+// Predecessor is a job that another one replaces, with the occurrences that may be claimed before the replacement.
 type Predecessor struct {
 	Job *Job
-	// Pending are its occurrences that are neither delivered nor given up, those up to Until at least.
+	// Pending are its occurrences that are neither delivered nor given up, at least those up to Until.
 	Pending []Occurrence
-	// Until is the latest instant that may be claimed before the replacement takes effect. A later instant of both jobs
-	// is certainly pending: it is deleted with the predecessor, and inserted again.
+	// Until is the latest instant that may be claimed before the replacement takes effect. A later instant of both jobs is
+	// certainly pending: it is deleted with the predecessor, and inserted again.
 	Until time.Time
 }
 
-// Carried is a pending occurrence of a predecessor which its successor has too.
+// Carried is a predecessor's pending occurrence that its successor has too.
 type Carried struct {
-	// ID is the occurrence's, which it keeps.
+	// ID is the occurrence's id, which it keeps.
 	ID ID
-	// As is the occurrence as the successor's: its revision, priority, position and part count.
+	// As has the successor's values for the occurrence: revision, priority, position and part.
 	As Occurrence
 }
 
 // BeginInstead is [Job.Begin] for a job that replaces another. An instant of both fires once: its pending occurrences
-// are carried over, and settled ones are not fired again, unless past is [PastFire] and the instant has passed at now.
-// The error may also be that this machine lacks the predecessor's zone.
+// are carried over. Its settled ones do not fire again, unless past is [PastFire] and the instant has passed at now.
+// The error may also mean that this machine lacks the predecessor's zone.
 func (j *Job) BeginInstead(of Predecessor, now time.Time, past Past, e Expansion) (Beginning, error) {
 	s, err := of.fates()
 	if err != nil {
@@ -40,10 +40,10 @@ const (
 	settled
 )
 
-// fates has the fates of occurrences under a predecessor. Nil stands for a job without one.
+// fates knows the fates of occurrences under a predecessor. Nil means that there is none.
 type fates struct {
 	until   time.Time
-	all     []Occurrence // that are pending
+	all     []Occurrence // the pending ones
 	pending map[ID]ID    // their own ids, by delivery id
 	had     func(*Occurrence) bool
 }
@@ -60,7 +60,7 @@ func (p *Predecessor) fates() (*fates, error) {
 	return s, err
 }
 
-// fate returns the fate of an occurrence, and the id under which it is pending.
+// fate returns the fate of an occurrence, and the id of the pending one.
 func (s *fates) fate(o *Occurrence) (fate, ID) {
 	if s == nil || o.Timestamp.After(s.until) {
 		return unknown, ID{}
@@ -74,15 +74,14 @@ func (s *fates) fate(o *Occurrence) (fate, ID) {
 	return unknown, ID{}
 }
 
-// late carries over those ticks of a schedule that recurs which come before its beginning, and which a predecessor has
-// pending.
+// late carries over the predecessor's pending ticks that are ticks of this job too, but lie before its beginning.
 func (j *Job) late(s *fates, now time.Time) (carried []Carried) {
 	if s == nil {
 		return nil
 	}
 	in, err := location(j.Schedule.Zone)
 	if err != nil {
-		return nil // its ticks are unknown, so it has not begun either
+		return nil // the ticks are unknown, so nothing has begun
 	}
 	for i := range s.all {
 		o := &s.all[i]
@@ -95,7 +94,7 @@ func (j *Job) late(s *fates, now time.Time) (carried []Carried) {
 	return carried
 }
 
-// ticks reports whether an instant is one of a recurring schedule, wherever that began unless it says so.
+// ticks reports whether an instant is a tick of a recurring schedule. Only StartAt and EndAt bound it, not the anchor.
 func (s *Schedule) ticks(at time.Time, in *time.Location) bool {
 	if s.ended(at) || at.Before(s.StartAt) {
 		return false
@@ -105,7 +104,7 @@ func (s *Schedule) ticks(at time.Time, in *time.Location) bool {
 }
 
 // had returns a function that reports whether the job has put an occurrence of that instant, position and subscriber
-// into the store, or has dropped it, for instants up to a time.
+// into the store, or has dropped it. It holds for instants up to a time.
 func (j *Job) had(until time.Time) (func(*Occurrence) bool, error) {
 	if j.Schedule.Recurs() {
 		in, err := location(j.Schedule.Zone)
@@ -127,7 +126,7 @@ func (j *Job) had(until time.Time) (func(*Occurrence) bool, error) {
 	return func(o *Occurrence) bool { return all[o.DeliveryID()] }, nil
 }
 
-// subscriberOf names the subscriber whom an instant's i-th occurrence is for.
+// subscriberOf returns the subscriber of an instant's i-th occurrence.
 func (j *Job) subscriberOf(p Planned, i int) string {
 	if p.Step < 0 {
 		return ""
@@ -135,7 +134,7 @@ func (j *Job) subscriberOf(p Planned, i int) string {
 	return j.Schedule.Subscribers.Name(i)
 }
 
-// ticked reports whether a recurring job has expanded an instant: whether it is one of its own, up to the cursor.
+// ticked reports whether a recurring job has expanded an instant: it is a tick of the job, at or before the cursor.
 func (j *Job) ticked(at time.Time, in *time.Location) bool {
 	s := &j.Schedule
 	return (j.Cursor.IsZero() || !at.After(j.Cursor)) && !at.Before(s.Anchor) && s.ticks(at, in)

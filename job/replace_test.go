@@ -9,10 +9,10 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// second is an instant some seconds after the start.
+// second returns an instant some seconds after the start.
 func second(n int) time.Time { return start.Add(time.Duration(n) * time.Second) }
 
-// predecessor is a job that began at the start, with its first occurrences.
+// predecessor returns a job that began at the start, with its first occurrences.
 func predecessor(t *testing.T, s job.Schedule) (job.Job, []job.Occurrence) {
 	t.Helper()
 	j := job.Job{Name: job.Name{Tenant: "t", Key: "k"}, Revision: job.NewRevision(start), Schedule: s}
@@ -23,8 +23,8 @@ func predecessor(t *testing.T, s job.Schedule) (job.Job, []job.Occurrence) {
 	return j, b.Occurrences
 }
 
-// TestBeginInstead replaces random lists of instants by others. Each instant of the new one is inserted, carried over,
-// settled or skipped, by the pending occurrences of the old one.
+// TestBeginInstead replaces random lists of instants by others. The pending occurrences of the old job decide whether
+// each instant of the new one is inserted, carried over, settled or skipped.
 func TestBeginInstead(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // it is a test's
 	instants := func() (all []time.Time) {
@@ -91,7 +91,8 @@ func TestBeginInstead(t *testing.T) {
 	}
 }
 
-// TestBeginInsteadOfACrontab tells which ticks a crontab has had from its grid, its beginning, its cursor and its end.
+// TestBeginInsteadOfACrontab derives the ticks that a crontab has had from its grid, its beginning, its cursor and its
+// end.
 func TestBeginInsteadOfACrontab(t *testing.T) {
 	crontab, err := job.ParseCrontab("@every 2s")
 	if err != nil {
@@ -100,7 +101,7 @@ func TestBeginInsteadOfACrontab(t *testing.T) {
 	list := job.Schedule{Instants: []time.Time{second(1), second(2), second(3), second(4), second(5), second(6)}}
 	for name, test := range map[string]struct {
 		schedule job.Schedule
-		cursor   time.Time // in place of that of the beginning
+		cursor   time.Time // replaces the cursor of the beginning
 		settled  []time.Time
 	}{
 		"as it began":           {job.Schedule{Crontab: crontab}, second(20), []time.Time{second(2), second(4), second(6)}},

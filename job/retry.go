@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// Retry says how an occurrence is tried again. A zero field stands for its default, see [DefaultRetry].
+// Retry is a retry policy. A zero field stands for its default, see [DefaultRetry].
 type Retry struct {
-	// MaxAttempts is how many attempts there are in all, the first included.
+	// MaxAttempts is the number of all attempts, including the first.
 	MaxAttempts int `json:"maxAttempts,omitzero"`
 	// Initial bounds the pause after the first failed attempt; each later bound is Factor times the one before, up to
 	// Max.
@@ -16,8 +16,8 @@ type Retry struct {
 	Max     Duration `json:"max,omitzero"`
 }
 
-// DefaultRetry is the policy of a job that names none. With full jitter its attempts spread over 44 hours on average
-// and, except for one case in ten billion, over more than 24, so an outage of a day buries nothing.
+// DefaultRetry is the policy of a job without one. With full jitter its attempts spread over 44 hours on average and,
+// except for one case in ten billion, over more than 24. So an outage of a day buries nothing.
 var DefaultRetry = Retry{
 	MaxAttempts: 100,
 	Initial:     Duration(time.Second),
@@ -42,7 +42,7 @@ func (r Retry) WithDefaults() Retry {
 	return r
 }
 
-// Delay is the pause after the n-th failed attempt, n from 1: exponential backoff with full jitter
+// Delay returns the pause after the n-th failed attempt, n from 1: exponential backoff with full jitter
 // (https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/). Random is uniform in [0, 1).
 func (r Retry) Delay(n int, random float64) time.Duration {
 	r = r.WithDefaults()

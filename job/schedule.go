@@ -11,15 +11,15 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Schedule is the when of a job. It is of one kind: instants, a delay, a crontab, or steps. Times are UTC and whole
+// Schedule is the schedule of a job. It is of one kind: instants, a delay, a crontab, or steps. Times are UTC and whole
 // milliseconds.
 type Schedule struct {
-	// Instants are ascending and distinct. Those of a delay are made when the job begins.
+	// Instants are ascending and distinct. The instant of a delay is computed when the job begins.
 	Instants []time.Time
-	// Delay is how long after the submission the one instant is; nil if it is of another kind.
+	// Delay is the time from the submission to the one instant; nil if the schedule is of another kind.
 	Delay *Duration
-	// Crontab recurs in Zone, from StartAt on or, if that is zero or past, from the submission on, until EndAt, which
-	// may be an instant itself. One that is "@at" has its one instant in Instants too.
+	// Crontab recurs in Zone until EndAt, which may be an instant itself. It begins at StartAt or, if that is zero or
+	// past, at the submission. An "@at" has its one instant in Instants too.
 	Crontab Crontab
 	EndAt   time.Time
 	// Steps are walked by a cursor that begins at StartAt or, if that is zero, at the submission.
@@ -28,27 +28,27 @@ type Schedule struct {
 	// Zone is an IANA name; empty for UTC.
 	Zone    string
 	StartAt time.Time
-	// Anchor is where a crontab or a sequence began: StartAt or the submission. It is set when the job begins.
+	// Anchor is the beginning of a crontab or a sequence: StartAt or the submission. It is set when the job begins.
 	Anchor time.Time
 }
 
-// Recurs reports whether the schedule has instants without end, or nearly so: it is expanded a part at a time.
+// Recurs reports whether the schedule has instants without end, or nearly so. Such a schedule is expanded part by part.
 func (s *Schedule) Recurs() bool { return s.Crontab != (Crontab{}) && s.Crontab.kind != kindAt }
 
-// Same reports whether two schedules were submitted with the same meaning, whenever that was.
+// Same reports whether two schedules were submitted with the same meaning, at whatever times.
 func (s *Schedule) Same(other *Schedule) bool {
 	return bytes.Equal(s.submitted().Encode(), other.submitted().Encode())
 }
 
-// GoOn makes a schedule that replaces another begin where that one began, unless it has a beginning of its own. Then
-// the parts that they have in common have the same instants.
+// GoOn gives a schedule the beginning of the schedule that it replaces, unless it has a StartAt of its own. So instants
+// that both have stay the same.
 func (s *Schedule) GoOn(from *Schedule) {
 	if s.Recurs() == from.Recurs() && (len(s.Steps) > 0) == (len(from.Steps) > 0) {
 		s.Anchor = from.Anchor
 	}
 }
 
-// submitted is the schedule without the fields that were set when it began.
+// submitted returns the schedule without the fields that were set at its beginning.
 func (s *Schedule) submitted() Schedule {
 	c := *s
 	c.Anchor = time.Time{}
@@ -61,8 +61,8 @@ func (s *Schedule) submitted() Schedule {
 	return c
 }
 
-// location is the zone that wall times are meant in. Names are checked when a job is submitted, so the error is that
-// this machine's zones lack one that another machine's have.
+// location returns the zone of wall times. Names are checked at submission, so an error means that this machine lacks a
+// zone that another machine has.
 func location(name string) (*time.Location, error) {
 	if name == "" {
 		return time.UTC, nil
@@ -73,12 +73,12 @@ func location(name string) (*time.Location, error) {
 // Planned is an instant of a schedule.
 type Planned struct {
 	At time.Time
-	// Step is the index of the job step that it belongs to; -1 if the schedule has no steps.
+	// Step is the index of its job step; -1 if the schedule has no steps.
 	Step int
 	// Position counts the earlier job steps at the same instant.
 	Position int
 
-	effect ClockChange // of a wait for a weekday that led there; none for a crontab
+	effect ClockChange // of the wait for a weekday that led to the instant; none for a crontab
 }
 
 // plan lists all instants of a schedule that does not recur, in the order of its steps. A sequence's anchor must be
@@ -94,8 +94,8 @@ func (s *Schedule) plan() ([]Planned, error) {
 	return planned, nil
 }
 
-// anchored is the schedule as it begins at now. One that goes on from another, see [Schedule.GoOn], has its anchor
-// already.
+// anchored returns the schedule with its beginning at now. A schedule that continues another, see [Schedule.GoOn], has
+// its anchor already.
 func (s *Schedule) anchored(now time.Time) Schedule {
 	c := *s
 	if c.Delay != nil {
@@ -111,8 +111,8 @@ func (s *Schedule) anchored(now time.Time) Schedule {
 	return c
 }
 
-// Reaches reports whether any instant of the schedule, if it began at now, would lie at or before a time. One that
-// recurs is taken to.
+// Reaches reports whether the schedule, begun at now, would have an instant at or before a time. It is true of a
+// recurring schedule.
 func (s Schedule) Reaches(until, now time.Time) bool {
 	if s.Recurs() {
 		return true
@@ -122,13 +122,13 @@ func (s Schedule) Reaches(until, now time.Time) bool {
 	return err == nil && slices.ContainsFunc(planned, func(p Planned) bool { return !p.At.After(until) })
 }
 
-// Weight is about how many occurrences the schedule makes at once.
+// Weight returns roughly the number of occurrences that the schedule makes at once.
 func (s *Schedule) Weight() int {
 	if len(s.Steps) > 0 {
 		return jobSteps(s.Steps) * s.Subscribers.Len()
 	}
 	if s.Recurs() {
-		return 100 // if it is a dense one, of which the horizon holds that many
+		return 100 // a dense one has that many within the horizon
 	}
 	return max(1, len(s.Instants))
 }
@@ -168,14 +168,14 @@ func (s Schedule) Encode() []byte {
 	return mustEncode(doc)
 }
 
-// listOnly reports whether the schedule has instants and nothing else, as most have.
+// listOnly reports whether the schedule has instants only, as most have.
 func (s *Schedule) listOnly() bool {
 	return len(s.Instants) > 0 && s.Delay == nil && s.Crontab == (Crontab{}) &&
 		len(s.Steps) == 0 && len(s.Subscribers.raw) == 0 &&
 		s.Zone == "" && s.StartAt.IsZero() && s.EndAt.IsZero() && s.Anchor.IsZero()
 }
 
-// encodeInstants makes the same scheduleDocument as the encoder would, for a tenth of the time.
+// encodeInstants writes the same scheduleDocument as the encoder, in a tenth of the time.
 func encodeInstants(instants []time.Time) []byte {
 	b := append(make([]byte, 0, 16+15*len(instants)), `{"instants":[`...)
 	for i, at := range instants {
@@ -210,7 +210,8 @@ func DecodeSchedule(b []byte) (s Schedule, err error) {
 	return s, nil
 }
 
-// toMillis writes a time as Unix milliseconds; nil for none. Zero is a time like any other: grids like to begin at it.
+// toMillis returns a time as Unix milliseconds; nil for the zero time. The Unix epoch is a valid time: grids often
+// begin there.
 func toMillis(t time.Time) *int64 {
 	if t.IsZero() {
 		return nil

@@ -11,17 +11,17 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// expansion is as the dispatcher's defaults are.
+// expansion has the dispatcher's defaults.
 var expansion = job.Expansion{Horizon: 2 * time.Minute, CatchUpLimit: 1000}
 
 var generous = job.Limits{Instants: 100_000, Payload: 1 << 20}
 
-// body is a job's, of the given members besides its key and callback.
+// body returns a job's body with the given members besides its key and callback.
 func body(members string) string {
 	return `{"key":"k","callback":{"type":"http","data":{"url":"http://localhost"}},` + members + `}`
 }
 
-// parsed is the job of a body, before it begins.
+// parsed returns the job of a body, before it begins.
 func parsed(t testing.TB, body string) job.Job {
 	t.Helper()
 	d, err := job.Decode([]byte(body))
@@ -35,7 +35,7 @@ func parsed(t testing.TB, body string) job.Job {
 	return j
 }
 
-// begun is the job of a body, as it begins at a time.
+// begun returns the job of a body, begun at a time.
 func begun(t testing.TB, body string, now time.Time) (job.Job, job.Beginning) {
 	t.Helper()
 	j := parsed(t, body)
@@ -56,7 +56,7 @@ func instantsOf(occurrences []job.Occurrence) string {
 	return strings.Join(all, " ")
 }
 
-// restored is the schedule as it is read back from a store.
+// restored returns the schedule as it is read back from a store.
 func restored(t testing.TB, s job.Schedule) job.Schedule {
 	t.Helper()
 	again, err := job.DecodeSchedule(s.Encode())
@@ -66,7 +66,7 @@ func restored(t testing.TB, s job.Schedule) job.Schedule {
 	return again
 }
 
-// allKinds is bodies of jobs of all kinds, with all that they may have.
+// allKinds returns bodies of jobs of all kinds, with all their fields.
 func allKinds() map[string]string {
 	const options = `"deadline":"90m","retry":{"maxAttempts":3,"initial":"2s","factor":1.5,"max":"2d"}`
 	return map[string]string{
@@ -164,7 +164,7 @@ func TestDraftsAreTheJobAgain(t *testing.T) {
 				t.Errorf("%s is drafted as %s", j.Schedule.Encode(), text)
 			}
 			if r := again.Options.Recurrence; r != nil && j.Schedule.StartAt.IsZero() {
-				r.Anchor = j.Options.Recurrence.Anchor // it is that of its submission
+				r.Anchor = j.Options.Recurrence.Anchor // it is the anchor of the submission
 			}
 			if !sameOptions(again.Options, j.Options) {
 				t.Errorf("options %s are drafted as %s", j.Options.Encode(), text)
@@ -189,7 +189,7 @@ func compact(t testing.TB, data []byte) string {
 	return string(b)
 }
 
-// Schedules are the same if they were submitted alike; each of these differs from all others.
+// Schedules are the same if they were submitted with the same meaning; each of these differs from all others.
 func TestSame(t *testing.T) {
 	bodies := []string{
 		`"schedules":["2030-02-01T12:00:00Z"]`, `"schedules":["2030-02-01T12:00:00.001Z"]`, `"schedules":["2030-02-01T12:00:00Z","2030-02-02T12:00:00Z"]`,
@@ -217,7 +217,7 @@ func TestSame(t *testing.T) {
 			}
 		}
 	}
-	// Spelled differently, they are the same all the same.
+	// Different spellings of the same schedule.
 	for _, pair := range [][2]string{
 		{`"schedules":["2030-02-02T12:00:00Z","2030-02-01T12:00:00Z"]`, `"schedules":["2030-02-01T13:00:00.000+01:00","2030-02-02T12:00:00Z","2030-02-02T12:00:00Z"]`},
 		{`"delay":"1w"`, `"delay":"7d"`},
@@ -237,7 +237,7 @@ func TestReachesThePastOfAllKinds(t *testing.T) {
 		`"schedules":["2030-01-01T12:00:00Z"]`:     false,
 		`"schedules":["2030-01-01T11:59:59.999Z"]`: true,
 		`"delay":"0s"`: false,
-		`"crontab":"@hourly","startAt":"2020-01-01T00:00:00Z"`:                                                           true, // it is taken to
+		`"crontab":"@hourly","startAt":"2020-01-01T00:00:00Z"`:                                                           true, // always true of a recurring schedule
 		`"crontab":"@at 1893499199"`:                                                                                     true,
 		`"crontab":"@at 1893499200"`:                                                                                     false,
 		`"steps":[{"type":"job"}]`:                                                                                       false,

@@ -10,17 +10,19 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Step is one step of a sequence. A cursor walks the steps: those that wait move it, and a job step fires where it is.
+// Step is one step of a sequence. A cursor walks the steps: a wait moves the cursor, and a job step fires at the
+// cursor.
 type Step struct {
 	Type string `json:"type"`
-	// Of StepPeriod: how far the cursor moves on.
+	// Of StepPeriod: the length of the wait.
 	DelayPeriod *float64 `json:"delay_period,omitzero"`
 	DelayUnit   *string  `json:"delay_unit,omitzero"`
-	// Of StepWeekday: the days on which it may stay; else it moves on to the nearest of them, at the same time of day.
+	// Of StepWeekday: the days on which the cursor may stay. From any other day it moves to the nearest of them, at the
+	// same time of day.
 	Weekdays []string `json:"weekdays,omitzero"`
-	// Of StepDate: where the cursor moves, which may be back.
+	// Of StepDate: the new place of the cursor, which may be earlier.
 	Date *string `json:"date,omitzero"`
-	// Of StepJob: the payload that is delivered in place of the callback's, if there is one.
+	// Of StepJob: the payload that replaces the callback's, if there is one.
 	Metadata jsontext.Value `json:"metadata,omitzero"`
 }
 
@@ -32,7 +34,7 @@ const (
 	StepJob     = "job"
 )
 
-// units are those of periods. A day is 24 hours, whatever clocks do.
+// units are the units of periods. A day is 24 hours, also when clocks change.
 var units = []struct {
 	name   string
 	length time.Duration
@@ -41,7 +43,7 @@ var units = []struct {
 	{"day", 24 * time.Hour}, {"week", 7 * 24 * time.Hour},
 }
 
-// longestPeriod keeps cursors within the years that instants may have, and periods within a [time.Duration].
+// longestPeriod keeps cursors within the allowed years, and periods within a [time.Duration].
 const longestPeriod = 100 * 366 * 24 * time.Hour
 
 // check notes the errors of a step, under its pointer.
@@ -109,7 +111,7 @@ func (s *Step) checkPeriod(at string, invalid *Invalid) {
 	}
 }
 
-// unit is the length of a unit, in the singular or the plural.
+// unit returns the length of a unit, in the singular or the plural.
 func unit(name string) (time.Duration, bool) {
 	for _, u := range units {
 		if strings.EqualFold(name, u.name) || strings.EqualFold(name, u.name+"s") {
@@ -119,7 +121,7 @@ func unit(name string) (time.Duration, bool) {
 	return 0, false
 }
 
-// weekday reads a day's English name, in any case; its first three letters will do.
+// weekday reads a day's English name, or its first three letters, in any case.
 func weekday(name string) (time.Weekday, bool) {
 	for d := time.Sunday; d <= time.Saturday; d++ {
 		if full := d.String(); strings.EqualFold(name, full) || strings.EqualFold(name, full[:3]) {
@@ -138,7 +140,7 @@ func jobSteps(steps []Step) (n int) {
 	return n
 }
 
-// walk lists the instants of a sequence whose steps have been checked, from where its cursor begins. The error is an
+// walk lists the instants of a sequence with checked steps, from the beginning of its cursor. The error is an
 // [*Invalid].
 func walk(steps []Step, cursor time.Time, zoneName string) ([]Planned, error) {
 	in, err := location(zoneName)
@@ -171,19 +173,17 @@ func walk(steps []Step, cursor time.Time, zoneName string) ([]Planned, error) {
 	return planned, nil
 }
 
-// period is how far a step of type [StepPeriod] moves the cursor: whole periods exactly, a fraction rounded up to the
-// millisecond.
+// period returns the length of a [StepPeriod]: exact for whole periods, rounded up to the millisecond for a fraction.
 func (s *Step) period() time.Duration {
 	length, _ := unit(*s.DelayUnit)
 	ms := *s.DelayPeriod * float64(length/time.Millisecond)
-	// One step down, as the product of a fraction such as 1.07, which is not quite that, may lie just above a whole
-	// number.
+	// One step down: a binary fraction is not exactly 1.07, say, so a product may lie just above a whole number.
 	return time.Duration(math.Ceil(math.Nextafter(ms, 0))) * time.Millisecond
 }
 
-// onWeekday is the cursor itself if it lies on one of the days by the zone's clocks, else the same time of day on the
-// nearest later one, with the effect of the clocks on it. A time that clocks skip stands for the moment right after the
-// gap, one that comes twice for the first; a day that was skipped whole does not count.
+// onWeekday returns the cursor if it lies on one of the days by the zone's clocks, else the same time of day on the
+// nearest later one, with the effect of the clocks on it. A skipped time becomes the moment right after the gap; a time
+// that comes twice is the first of the two; a day that was skipped whole does not count.
 func onWeekday(cursor time.Time, effect ClockChange, names []string, in *time.Location) (time.Time, ClockChange) {
 	var wanted [7]bool
 	for _, name := range names {

@@ -24,14 +24,14 @@ func TestSequenceOfTheKnownCase(t *testing.T) {
 	}
 }
 
-// The example of a campaign: each job step once for each of 20 subscribers, with the step's own payload.
+// A campaign: each job step fires once for each of 20 subscribers, with the step's own payload.
 func TestMarketingSequence(t *testing.T) {
 	file, err := os.ReadFile("testdata/marketing-sequence.json")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for now, want := range map[string]string{
-		// A Thursday, which is one of the days, so that the third step waits for nothing.
+		// A Thursday is one of the days, so the third step does not wait.
 		"2023-12-28T12:00:00Z": "2023-12-28T12:01:00.000Z 2023-12-28T12:01:00.000Z 2023-12-29T18:48:34.200Z",
 		// A Saturday; the date is past.
 		"2024-01-06T23:59:30Z": "2024-01-07T00:00:30.000Z 2024-01-08T00:00:30.000Z 2023-12-29T18:48:34.200Z",
@@ -90,7 +90,7 @@ func TestPeriods(t *testing.T) {
 	}
 }
 
-// No decimal fraction that is whole milliseconds is rounded, although most are no binary fractions.
+// A decimal fraction that is a whole number of milliseconds is not rounded, although most have no exact binary form.
 func TestPeriodsInHundredths(t *testing.T) {
 	for unit, length := range map[string]time.Duration{
 		"second": time.Second, "minute": time.Minute, "hour": time.Hour, "day": 24 * time.Hour, "week": 7 * 24 * time.Hour,
@@ -176,7 +176,7 @@ func TestWaitForWeekdays(t *testing.T) {
 	}
 }
 
-// The effect of the clocks on a wait is shown at the job steps right there, and not at later ones.
+// The effect of the clocks on a wait is shown at the job steps at that instant, and not at later ones.
 func TestEffectsEndWithTheNextWait(t *testing.T) {
 	const wait = `{"type":"wait_weekday","weekdays":["sunday"]}`
 	j := parsed(t, body(`"steps":[`+wait+`,{"type":"job"},{"type":"job"},`+wait+`,{"type":"job"}`+hour+`,{"type":"job"},`+
@@ -218,7 +218,7 @@ func TestSequencesThatGoBack(t *testing.T) {
 	}
 }
 
-// A cursor that leaves the years that instants may have is refused, where it does.
+// A cursor that leaves the allowed years is refused at the step that does it.
 func TestSequencesEndWithTheYear9999(t *testing.T) {
 	for _, test := range []struct{ members, pointer string }{
 		{`"steps":[{"type":"job"}` + hour + `],"startAt":"9999-12-31T22:59:59.999Z"`, ""},
@@ -272,7 +272,7 @@ func TestPastStepsAndDeadlines(t *testing.T) {
 	}
 }
 
-// pointers are the fields that an error names.
+// pointers returns the pointers of the fields that an error names.
 func pointers(err error) string {
 	invalid, ok := errors.AsType[*job.Invalid](err)
 	if !ok {

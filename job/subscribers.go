@@ -12,8 +12,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Subscribers are whom each job step of a sequence is for: one occurrence for each of them. The zero value is a
-// sequence without any, whose job steps fire once.
+// Subscribers are the receivers of a sequence's job steps: each step has one occurrence for each of them. The zero
+// value is a sequence without subscribers, whose job steps fire once.
 type Subscribers struct {
 	raw   jsontext.Value // as submitted
 	count int            // if they are numbered
@@ -23,7 +23,7 @@ type Subscribers struct {
 // maxSubscriberBytes bounds the name of one subscriber, since it travels in a header.
 const maxSubscriberBytes = 1024
 
-// Len is how many occurrences a job step makes: one if there are no subscribers.
+// Len returns the number of occurrences of a job step: one if there are no subscribers.
 func (s *Subscribers) Len() int {
 	if s.raw == nil {
 		return 1
@@ -31,7 +31,7 @@ func (s *Subscribers) Len() int {
 	return max(s.count, len(s.names))
 }
 
-// Name is how the i-th subscriber, from 0, is named in deliveries: its number from 1, its id, or its object as compact
+// Name returns the i-th subscriber's name in deliveries, i from 0: its number from 1, its id, or its object as compact
 // JSON. It is empty if there are no subscribers.
 func (s *Subscribers) Name(i int) string {
 	switch {
@@ -44,7 +44,7 @@ func (s *Subscribers) Name(i int) string {
 	}
 }
 
-// Raw are the subscribers as submitted; nil if there were none.
+// Raw returns the subscribers as submitted; nil if there were none.
 func (s *Subscribers) Raw() jsontext.Value { return s.raw }
 
 var errSubscribers = errors.New("must be a whole number of at least 1, or a list of ids or objects")
@@ -57,7 +57,7 @@ func parseSubscribers(raw jsontext.Value) (s Subscribers, err error) {
 	s.raw = raw
 	switch raw.Kind() {
 	case '0':
-		s.count, err = strconv.Atoi(string(raw)) // of a number out of range, the nearest within
+		s.count, err = strconv.Atoi(string(raw)) // a number out of range becomes the nearest within it
 		if err != nil && !errors.Is(err, strconv.ErrRange) || s.count < 1 {
 			return s, InvalidField("", errSubscribers.Error())
 		}
@@ -69,7 +69,7 @@ func parseSubscribers(raw jsontext.Value) (s Subscribers, err error) {
 	}
 }
 
-// parseList reads a list. Each name must be the only one of its kind: it is part of the delivery's id.
+// parseList reads a list. Names must be unique: they are part of the delivery ids.
 func (s *Subscribers) parseList() error {
 	var invalid Invalid
 	s.names = []string{}
@@ -110,7 +110,7 @@ func subscriberName(value jsontext.Value) (name, problem string) {
 		}
 		name = string(text)
 	case '0', '{':
-		name = string(mustEncode(value)) // as a store keeps it, so that it has the same name when it is read back
+		name = string(mustEncode(value)) // as a store keeps it, so the name stays the same when it is read back
 	default:
 		return "", "must be a text, a number or an object"
 	}

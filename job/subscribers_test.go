@@ -9,7 +9,7 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// names are whom the occurrences of one job step are for.
+// names returns the subscribers' names, as the occurrences of one job step have them.
 func names(occurrences []job.Occurrence) []string {
 	var all []string
 	for _, o := range occurrences {
@@ -45,7 +45,7 @@ func TestSubscriberNames(t *testing.T) {
 		if got := names(b.Occurrences); !slices.Equal(got, test.want) {
 			t.Errorf("%s: %q, want %q", test.name, got, test.want)
 		}
-		// The names make the delivery ids, so they must be the same when the job is read back.
+		// The names are part of the delivery ids, so they must be the same when the job is read back.
 		j.Schedule = restored(t, j.Schedule)
 		again, err := j.Begin(start, job.PastFire, expansion)
 		if got := names(again.Occurrences); err != nil || !slices.Equal(got, test.want) {
@@ -100,8 +100,8 @@ func TestSubscribersThatAreRefused(t *testing.T) {
 	}
 }
 
-// Whom a delivery is for, and of which instant, makes its id: neither a resubmission, nor the order of the subscribers,
-// nor new ones change it.
+// The subscriber and the instant make a delivery's id. A resubmission, another order of the subscribers, or new
+// subscribers do not change it.
 func TestDeliveryIDsOfSubscribersAreStable(t *testing.T) {
 	ids := func(subscribers string) map[string]job.ID {
 		all := make(map[string]job.ID)
@@ -150,7 +150,7 @@ func TestSubscribersAreNotTheRequestsBytes(t *testing.T) {
 	}
 }
 
-// Many subscribers are no more than that: neither listing them nor beginning takes time beyond their number.
+// Listing very many subscribers, and beginning their job, takes time in proportion to their number.
 func BenchmarkSubscribers(b *testing.B) {
 	var objects strings.Builder
 	for i := range 10_000 {

@@ -11,25 +11,26 @@ import (
 // Tenant is the owner of jobs. Tenants share the slots for due occurrences by their settings.
 type Tenant struct {
 	Name string
-	// FirstSeen is when a job of it was first submitted, or its settings were first made.
+	// FirstSeen is the time of the tenant's first job, or of its first settings.
 	FirstSeen time.Time
 	Settings  TenantSettings
 }
 
-// TenantSettings say how a tenant is served. The zero value has the defaults.
+// TenantSettings are a tenant's settings. The zero value has the defaults.
 type TenantSettings struct {
-	// Weight is the tenant's part of the slots of its priority, beside the weights of the other tenants. Zero is 1.
+	// Weight is the tenant's share of the slots of its priority, relative to the other tenants' weights. Zero is 1.
 	Weight float64 `json:"weight,omitzero"`
-	// Priority is that of its jobs which have none of their own.
+	// Priority is that of jobs without their own.
 	Priority Priority `json:"priority,omitzero"`
-	// MaxInFlight is how many of its callbacks may be under way at once on each replica. Zero is no limit of its own.
+	// MaxInFlight is the largest number of its callbacks under way at once on each replica. Zero is no limit.
 	MaxInFlight int `json:"maxInFlight,omitzero"`
 	// Paused stops all of its jobs from firing. Occurrences that fall due wait.
 	Paused bool `json:"paused,omitzero"`
 }
 
-// TenantDraft are settings as a client submits and sees them. A field that is left out has its default. With less than
-// the least weight, a tenant would be served so rarely that it took ages to get its due after its weight was raised.
+// TenantDraft are settings as a client submits and sees them. A field that is left out has its default. The weight has
+// a minimum: a tenant with less would be served so rarely that it would catch up only after ages when its weight is
+// raised.
 type TenantDraft struct {
 	Weight      *float64  `json:"weight,omitzero" validate:"omitnil,min=0.001,max=1000"`
 	Priority    *Priority `json:"priority,omitzero" validate:"omitnil,oneof=high normal low"`
@@ -48,16 +49,16 @@ func ParseTenantSettings(body []byte) (TenantSettings, error) {
 	}, nil
 }
 
-// Draft is the settings as they could be submitted again, with the weight that they stand for.
+// Draft returns the settings as a client could submit them again, with the effective weight.
 func (s TenantSettings) Draft() TenantDraft {
 	weight := s.EffectiveWeight()
 	return TenantDraft{Weight: &weight, Priority: given(s.Priority), MaxInFlight: given(s.MaxInFlight), Paused: s.Paused}
 }
 
-// EffectiveWeight is the weight, with its default filled in.
+// EffectiveWeight returns the weight, or its default.
 func (s TenantSettings) EffectiveWeight() float64 { return cmp.Or(s.Weight, 1) }
 
-// Encode returns the settings as stores keep them: compact JSON, or nothing if all are left at their defaults.
+// Encode returns the settings as stores keep them: compact JSON, or nothing if all have their defaults.
 func (s TenantSettings) Encode() []byte {
 	if s == (TenantSettings{}) {
 		return nil

@@ -11,8 +11,8 @@ import (
 // Past is the treatment of instants that have already passed when a job is submitted.
 type Past string
 
-// The treatments of past instants. The zero value stands for the default: fire when the submission creates the job,
-// skip when it replaces one, so that an edited job does not send again what it has delivered.
+// The treatments of past instants. The zero value stands for the default: fire when the submission creates the job;
+// skip when it replaces one, so that an edited job does not repeat its deliveries.
 const (
 	PastDefault Past = ""
 	PastFire    Past = "fire"
@@ -23,7 +23,7 @@ const (
 // timeLayout is RFC 3339 in UTC to the millisecond, Carillon's resolution.
 const timeLayout = "2006-01-02T15:04:05.000Z"
 
-// FormatTime writes an instant the way the API, the logs and the callbacks do.
+// FormatTime writes an instant as the API, the logs and the callbacks show it.
 func FormatTime(t time.Time) string { return t.UTC().Format(timeLayout) }
 
 // CeilMilli rounds up to the millisecond, so that a rounded instant is never early.
@@ -54,14 +54,14 @@ func ParseInstant(s string) (time.Time, error) {
 	return t, nil
 }
 
-// readInstant reads an instant as it is written, if it is one.
+// readInstant reads an instant; ok is false if the text is not one.
 func readInstant(s string) (t time.Time, ok bool) {
 	err := t.UnmarshalText([]byte(strings.ToUpper(s))) // RFC 3339 allows "t" and "z"
 	return t, err == nil && strict(s)
 }
 
-// misread returns the error of a text that is no instant: it names the number that is out of range, if the text would
-// be an instant with another one.
+// misread returns the error for a text that is no instant. It names the number that is out of range, if the rest of the
+// text is right.
 func misread(s string) error {
 	with := func(number string, at int) (time.Time, bool) {
 		if len(s) < at+len(number) {
@@ -82,8 +82,8 @@ func misread(s string) error {
 	return errInstant
 }
 
-// strict reports whether an instant that package time has read is one that RFC 3339 allows; it also reads an hour of
-// one digit, a decimal comma and impossible offsets (https://go.dev/issue/54580).
+// strict reports whether RFC 3339 allows a text that package time has read as an instant. That package also accepts an
+// hour of one digit, a decimal comma and impossible offsets (https://go.dev/issue/54580).
 func strict(s string) bool {
 	if s[len("2006-01-02T15")] != ':' || strings.Contains(s, ",") {
 		return false
@@ -94,11 +94,11 @@ func strict(s string) bool {
 	return true // "Z"
 }
 
-// Duration is a length of time whose text form takes "d" (24 h) and "w" (7 d) besides the units of Go's
-// [time.ParseDuration], as in "1d12h". Days and weeks are elapsed time, whatever clocks do.
+// Duration is a length of time. Its text form has the units "d" (24 h) and "w" (7 d) besides those of
+// [time.ParseDuration], as in "1d12h". Days and weeks are elapsed time, also when clocks change.
 type Duration time.Duration
 
-// longest is the longest duration that can be said. No field takes more.
+// longest is the longest duration that a field can have.
 const longest = 5200 * 7 * 24 * time.Hour
 
 // ParseDuration reads a duration's text form. It must be neither negative nor longer than 5200w, a hundred years.
@@ -136,7 +136,7 @@ func ParseDuration(s string) (Duration, error) {
 	return Duration(total), nil
 }
 
-// parsePart reads one number and its unit; as a little more than longest, if it is longer than that.
+// parsePart reads one number and its unit. A value above longest is returned as a little more than longest.
 func parsePart(value, unit string) (time.Duration, error) {
 	scale := 1.0
 	switch unit {
@@ -156,7 +156,7 @@ func parsePart(value, unit string) (time.Duration, error) {
 	case err != nil:
 		return 0, err
 	case scale == 1:
-		return time.ParseDuration(value + unit) // which is as exact as can be
+		return time.ParseDuration(value + unit) // this is exact
 	default:
 		return time.Duration(exact), nil
 	}
@@ -168,7 +168,7 @@ func (d Duration) String() string { return time.Duration(d).String() }
 // MarshalText writes the duration so that [ParseDuration] reads it back.
 func (d Duration) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
 
-// UnmarshalText is [ParseDuration].
+// UnmarshalText reads the text form, see [ParseDuration].
 func (d *Duration) UnmarshalText(b []byte) (err error) {
 	*d, err = ParseDuration(string(b))
 	return err

@@ -9,10 +9,11 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// Trace is a trace context as W3C has it: a traceparent and, if it has a tracestate, a comma and that. Empty for none.
+// Trace is a W3C trace context: a traceparent and, if there is a tracestate, a comma and the tracestate. It is empty if
+// there is none.
 type Trace string
 
-// TraceOf is the trace context of a span; empty if there is no such span.
+// TraceOf returns the trace context of a span; empty if there is no such span.
 func TraceOf(span trace.SpanContext) Trace {
 	if !span.IsValid() {
 		return ""
@@ -26,8 +27,8 @@ func TraceOf(span trace.SpanContext) Trace {
 	return Trace(t)
 }
 
-// RequestSpan is the span that a request's headers name as its caller. Malformed headers are ignored, as the
-// specification says: no request fails because of its trace.
+// RequestSpan returns the caller's span from a request's headers. Malformed headers are ignored, as the specification
+// requires: no request fails because of its trace.
 func RequestSpan(headers map[string][]string) trace.SpanContext {
 	parents := headers[textproto.CanonicalMIMEHeaderKey(parentHeader)]
 	if len(parents) != 1 {
@@ -36,22 +37,22 @@ func RequestSpan(headers map[string][]string) trace.SpanContext {
 	return spanContext(parents[0], strings.Join(headers[textproto.CanonicalMIMEHeaderKey(stateHeader)], ","))
 }
 
-// Parent is the traceparent.
+// Parent returns the traceparent.
 func (t Trace) Parent() string {
 	parent, _, _ := strings.Cut(string(t), ",")
 	return parent
 }
 
-// State is the tracestate; empty if there is none.
+// State returns the tracestate; empty if there is none.
 func (t Trace) State() string {
 	_, state, _ := strings.Cut(string(t), ",")
 	return state
 }
 
-// SpanContext is that of the span that the trace context names; not valid if it names none.
+// SpanContext returns that of the span that the trace context names; not valid if it names none.
 func (t Trace) SpanContext() trace.SpanContext { return spanContext(t.Parent(), t.State()) }
 
-// The names of the headers, in which case does not matter.
+// The names of the headers; case does not matter in them.
 const (
 	parentHeader = "traceparent"
 	stateHeader  = "tracestate"
@@ -65,8 +66,8 @@ func spanContext(parent, state string) trace.SpanContext {
 	return trace.SpanContextFromContext(propagation.TraceContext{}.Extract(context.Background(), carrier))
 }
 
-// shorten leaves of a tracestate as many members as W3C asks everyone to pass on. A client's state is stored with its
-// job, and could otherwise be many times as large.
+// shorten cuts a tracestate to the number of members that W3C asks everyone to pass on. A client's tracestate is stored
+// with its job, and could otherwise be many times as large.
 func shorten(state string) string {
 	const most = 512 // bytes
 	for len(state) > most {

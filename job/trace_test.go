@@ -78,7 +78,7 @@ func TestTraceThatIsNone(t *testing.T) {
 	}
 }
 
-// TestOptionsKeepTheirTrace: it is stored, and yet is nothing that a client asked for.
+// TestOptionsKeepTheirTrace: the trace is stored, but is not one of the options that a client sees.
 func TestOptionsKeepTheirTrace(t *testing.T) {
 	plain, other := job.Options{}, job.Options{Deadline: 1000}
 	traced := job.Options{Trace: parent + ",a=1"}

@@ -8,26 +8,26 @@ import (
 	"time"
 )
 
-// Trouble is how an occurrence ended that was not delivered. A job keeps that of its latest instant.
+// Trouble is the outcome of an occurrence that was not delivered. A job keeps that of its latest instant.
 type Trouble struct {
-	// Missed is set if it was dropped by deadline or catch-up; otherwise it was given up and is a dead letter.
+	// Missed is set if the occurrence was dropped by deadline or catch-up; otherwise it was given up and is a dead letter.
 	Missed bool
-	// Instant is that of the occurrence.
+	// Instant is the occurrence's instant.
 	Instant time.Time
-	// At is when it ended; zero if that was not noted.
+	// At is the time of the outcome; zero if it is unknown.
 	At time.Time
-	// Error is that of its last attempt, if it failed.
+	// Error is that of the last attempt, if it failed.
 	Error string
 }
 
-// mostTroubleError bounds the error that a job keeps, in bytes.
+// mostTroubleError bounds the error kept by a job, in bytes.
 const mostTroubleError = 1000
 
-// IsZero reports whether there is none.
+// IsZero reports whether there is no trouble.
 func (t Trouble) IsZero() bool { return t.Instant.IsZero() }
 
 // Encode returns the trouble as stores keep it, or nothing if there is none: text of letters, digits, ".", "-" and "_".
-// Of two such texts, the later by its bytes is that of the later instant, and nothing is earlier than all.
+// Such texts sort by their instants, and the empty one sorts first.
 func (t Trouble) Encode() string {
 	if t.IsZero() {
 		return ""
@@ -60,18 +60,18 @@ func DecodeTrouble(text string) (t Trouble, err error) {
 		return t, fmt.Errorf("decode trouble: %.40q", text)
 	}
 	t = Trouble{Missed: fields[2] == "missed", Instant: time.UnixMilli(instant).UTC()}
-	t.Error = strings.ToValidUTF8(string(failure), "") // it may end within a character
+	t.Error = strings.ToValidUTF8(string(failure), "") // the cut may lie within a character
 	if at != 0 {
 		t.At = time.UnixMilli(at).UTC()
 	}
 	return t, nil
 }
 
-// Settled is the latest instant up to now of which the job's present revision had occurrences and none is pending any
-// more; ok is false if there is none. Pending are the instants up to now, of its schedule, that are pending.
+// Settled returns the latest instant up to now at which the job's present revision had occurrences, none of which is
+// pending any more; ok is false if there is none. Pending are the schedule's pending instants up to now.
 //
-// Of a schedule that does not recur, instants that had passed when the revision was taken count only if all of the
-// schedule was planned: else some were skipped, or settled before.
+// For a schedule that does not recur, instants that had passed when the revision was made count only if the whole
+// schedule was planned. Otherwise some of them were skipped, or settled before.
 func (j *Job) Settled(now time.Time, pending []time.Time) (at time.Time, ok bool) {
 	waits := make(map[int64]bool, len(pending))
 	for _, p := range pending {
@@ -94,7 +94,7 @@ func (j *Job) Settled(now time.Time, pending []time.Time) (at time.Time, ok bool
 	return at, ok
 }
 
-// settledTick is [Job.Settled] of a schedule that recurs.
+// settledTick is [Job.Settled] for a schedule that recurs.
 func (j *Job) settledTick(now time.Time, waits map[int64]bool) (at time.Time, ok bool) {
 	in, err := location(j.Schedule.Zone)
 	if err != nil {

@@ -31,7 +31,7 @@ func TestTroubleAsItIsKept(t *testing.T) {
 	}
 }
 
-// TestTroubleSorts: the later text is that of the later instant, whatever else is in it.
+// TestTroubleSorts: texts sort by their instants, whatever else they contain.
 func TestTroubleSorts(t *testing.T) {
 	some := func() job.Trouble {
 		at := time.UnixMilli(rand.Int64N(1 << rand.IntN(47)))
@@ -45,7 +45,7 @@ func TestTroubleSorts(t *testing.T) {
 	}
 }
 
-// TestSettled: the latest instant that has ended is none that is pending, was skipped, or is yet to come.
+// TestSettled: the latest ended instant is neither pending, nor skipped, nor in the future.
 func TestSettled(t *testing.T) {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	list := func(past job.Past, offsets ...time.Duration) job.Job {

@@ -97,9 +97,9 @@ func (w *ways) Close() {
 // dialLimit is how long connecting may take, with the look-up of the name.
 const dialLimit = 10 * time.Second
 
-// guarded dials receivers. Of several addresses that a name has, those that must not be called are passed over; if there
-// are no others, the error is a [*guard.Refusal]. The check is made on the address that the system is about to connect
-// to, each time, so what a name stands for at other times does not matter.
+// guarded dials receivers. Of several addresses that a name has, those that must not be called are passed over; if
+// there are no others, the error is a [*guard.Refusal]. The check is made on the address that the system is about to
+// connect to, each time, so what a name stands for at other times does not matter.
 func (w *ways) guarded(plain net.Dialer) dialer {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		var all checks
@@ -137,11 +137,12 @@ func (c *checks) note(refusal error) error {
 	return refusal
 }
 
-var errOthersRefused = errors.New("none of its addresses that may be called can be reached, and others of them must not " +
-	"be called")
+var errOthersRefused = errors.New("none of its addresses that may be called can be reached, and others of them must " +
+	"not be called")
 
-// verdict is the error of all that was tried. If some address may be called, a later attempt may do better. Errors don't
-// tell what is the operator's: the address of a connection that was refused, or of the server that looks up names.
+// verdict is the error of all that was tried. If some address may be called, a later attempt may do better. Errors
+// don't tell what is the operator's: the address of a connection that was refused, or of the server that looks up
+// names.
 func (c *checks) verdict(err error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -26,7 +26,8 @@ func (o *Options) Flags(f *flag.FlagSet) {
 	f.Var(&o.Guard.Allow, "webhook-allow",
 		"`NETWORKS`: Addresses and networks, such as 10.1.2.3,10.2.0.0/16, that may be called besides those. The address of "+
 			"a metadata service only by itself.")
-	f.Var(&o.Guard.Deny, "webhook-deny", "`NETWORKS`: Addresses and networks that must not be called, whatever else says so.")
+	f.Var(&o.Guard.Deny, "webhook-deny",
+		"`NETWORKS`: Addresses and networks that must not be called, whatever else says so.")
 	f.Var(&o.Guard.Ports, "webhook-ports", "`PORTS`: The ports that may be called, such as 443,8000-8999. (all)")
 	f.Func("webhook-proxy",
 		"`MODE`: What to do with a proxy in the environment (HTTPS_PROXY, HTTP_PROXY) if these options restrict addresses: "+

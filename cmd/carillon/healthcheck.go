@@ -7,6 +7,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"time"
 
@@ -54,7 +55,7 @@ func (c *healthcheckCommand) Run(ctx context.Context, in cli.Input) error {
 		TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: true}, //nolint:gosec // see above
 	}}
 	answer, err := client.Do(request)
-	if alert, ok := errors.AsType[tls.AlertError](err); ok && alert == certificateRequired && c.tls.ClientCAFile != "" {
+	if alert, ok := errors.AsType[*net.OpError](err); ok && alert.Op == "remote error" && c.tls.ClientCAFile != "" {
 		_, err = fmt.Fprintf(in.Stdout, "%s asks for a client certificate, so it runs\n", url)
 		return err
 	}
@@ -68,6 +69,3 @@ func (c *healthcheckCommand) Run(ctx context.Context, in cli.Input) error {
 	_, err = io.Copy(in.Stdout, answer.Body)
 	return err
 }
-
-// certificateRequired is the alert of a server that asks for a client certificate (RFC 8446).
-const certificateRequired = tls.AlertError(116)

@@ -6,15 +6,15 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// Verdict is the state of its destination that a callback has shown.
+// Verdict is the state of the destination that a callback has shown.
 type Verdict uint8
 
 const (
-	// Well tells that the destination works: it took the callback, or refused only this one.
+	// Well means that the destination works: it took the callback, or refused only this one.
 	Well Verdict = iota
-	// PartFailed tells that the destination answered with an error, maybe only of the part that was called.
+	// PartFailed means that the destination answered with an error, which may concern only the part that was called.
 	PartFailed
-	// Failed tells that the destination did not answer, or answered with an error of the whole.
+	// Failed means that the destination did not answer, or answered with an error about the whole.
 	Failed
 )
 
@@ -24,13 +24,13 @@ type circuit struct {
 	failures int       // in a row
 	opened   time.Time // zero while it is closed
 	probe    time.Duration
-	probeAt  time.Time // when the next probe may be
+	probeAt  time.Time // the earliest time of the next probe
 	probing  bool
 	scout    scout
-	used     time.Time // of a part: when it failed last, or was called while it was open
+	used     time.Time // of a part: the last failure, or the last call while it was open
 }
 
-// scout is the callback that makes the next probe. It comes sooner than its own retry policy says, and an attempt
+// scout is the callback that makes the next probe. It returns before the time of its own retry policy, and an attempt
 // before that time is not counted.
 type scout struct {
 	id  job.ID
@@ -39,20 +39,20 @@ type scout struct {
 
 func (c *circuit) open() bool { return !c.opened.IsZero() }
 
-// lets tells whether it lets a callback through: any while it is closed, else one at the time of the probe, give or
-// take a hundredth.
+// lets reports whether the circuit admits a callback: any while it is closed, else one at the time of the probe, with a
+// tolerance of a hundredth.
 func (c *circuit) lets(now time.Time) bool {
 	return !c.open() || !c.probing && !now.Before(c.probeAt.Add(-c.probe/100))
 }
 
-// begin notes that a callback was let through. It tells whether that is a probe.
+// begin notes that a callback was admitted, and reports whether it is a probe.
 func (c *circuit) begin() (probe bool) {
 	probe = c.open() && !c.probing
 	c.probing = c.probing || probe
 	return probe
 }
 
-// fail notes a failure. It tells whether that opened the circuit, or was the probe's.
+// fail notes a failure, and reports whether it opened the circuit, or was a probe's.
 func (c *circuit) fail(probe bool, p *Policy, now time.Time) (leads bool) {
 	c.failures++
 	switch {
@@ -60,15 +60,16 @@ func (c *circuit) fail(probe bool, p *Policy, now time.Time) (leads bool) {
 		c.probe = min(2*c.probe, p.LongestProbe)
 	case !c.open() && c.failures >= p.Failures:
 		c.opened, c.probe = now, p.Probe
-	default: // a few failures, or one that was under way when the circuit opened
+	default: // too few failures, or the callback was under way when the circuit opened
 		return false
 	}
 	c.probeAt = now.Add(c.probe)
 	return true
 }
 
-// done notes a callback's verdict. Any answer closes a circuit that opened for want of answers. An answer with an error
-// counts for the part that was called, and for the whole destination up to half as many as open a circuit.
+// done notes a callback's verdict. Any answer closes a circuit that opened because there were no answers. An answer
+// with an error counts for the part that was called. For the whole destination, such answers count up to half the
+// number that opens a circuit.
 func (d *destination) done(p *Pass, v Verdict, now time.Time) {
 	part := d.parts[p.part]
 	switch v {
@@ -102,10 +103,10 @@ func (d *destination) done(p *Pass, v Verdict, now time.Time) {
 	}
 }
 
-// Again answers the pause before the next attempt of a callback that has failed; own is the pause by its own retry
-// policy. A callback that opened a circuit, or probed one in vain, comes again for the next probe: so a destination
-// that works again is noticed, however long the deferred callbacks still have to wait. Free tells that the callback
-// came before its own time, so the attempt is not counted. Again is called after Done.
+// Again returns the pause before the next attempt of a callback that has failed; own is the pause by its own retry
+// policy. A callback that opened a circuit, or whose probe failed, makes the next probe. So a recovered destination is
+// noticed, however long the parked callbacks still have to wait. Free reports that the callback returns before its own
+// time, so that the attempt is not counted. Call Again after Done.
 func (p *Pass) Again(id job.ID, own time.Duration) (after time.Duration, free bool) {
 	p.set.lock.Lock()
 	defer p.set.lock.Unlock()

@@ -8,7 +8,7 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// part lets a callback to a part of the destination through, which shows something of it.
+// part admits a callback to a part of the destination, with a verdict.
 func (f field) part(part string, shows destinations.Verdict) *destinations.Pass {
 	f.Helper()
 	pass, err := f.Enter(f.Context(), "d", destinations.Limits{Part: part})
@@ -19,13 +19,13 @@ func (f field) part(part string, shows destinations.Verdict) *destinations.Pass 
 	return pass
 }
 
-// refusedPart is given back at once.
+// refusedPart expects a callback to be deferred at once.
 func (f field) refusedPart(part, says string) {
 	f.Helper()
 	f.refused("d", destinations.Limits{Part: part}, says)
 }
 
-// The answers of one part, however often, open a circuit of that part, and hold up no other.
+// Error answers of one part, however many, open the circuit of that part and delay no other.
 func TestPartFails(t *testing.T) {
 	on(t, func(f field) {
 		for range policy.Failures {
@@ -54,11 +54,11 @@ func TestPartFails(t *testing.T) {
 	})
 }
 
-// Answers of several parts, with no other between them, are taken for the destination's.
+// Error answers of several parts, with no success in between, count for the destination.
 func TestPartsFail(t *testing.T) {
 	on(t, func(f field) {
 		f.part("/1", destinations.PartFailed)
-		f.part("/1", destinations.PartFailed) // which counts no more
+		f.part("/1", destinations.PartFailed) // it does not count any more
 		f.part("/2", destinations.PartFailed)
 		f.part("/3", destinations.Well)
 		f.part("/1", destinations.PartFailed)
@@ -75,7 +75,7 @@ func TestPartsFail(t *testing.T) {
 	})
 }
 
-// Where nothing came back, one part tells of all of them. An answer that something is wrong is one.
+// If nothing comes back, one part stands for all of them. An error answer counts as an answer.
 func TestNothingComesBack(t *testing.T) {
 	on(t, func(f field) {
 		for range policy.Failures {
@@ -88,7 +88,7 @@ func TestNothingComesBack(t *testing.T) {
 	})
 }
 
-// Parts that failed once are not remembered for ever.
+// Parts that failed once are forgotten after a while.
 func TestForgetParts(t *testing.T) {
 	on(t, func(f field) {
 		f.part("/1", destinations.PartFailed)
@@ -104,7 +104,8 @@ func TestForgetParts(t *testing.T) {
 	})
 }
 
-// Whoever opens a circuit, or probes it in vain, is to make the next probe, which costs nothing before its own time.
+// The callback that opens a circuit, or whose probe fails, makes the next probe, which costs no attempt before its own
+// time.
 func TestWhoProbes(t *testing.T) {
 	for _, shows := range []destinations.Verdict{destinations.PartFailed, destinations.Failed} {
 		on(t, func(f field) {

@@ -9,13 +9,13 @@ import (
 	"github.com/carillon-scheduler/carillon/dispatcher/destinations"
 )
 
-// crowd is callbacks of one that come to a destination, each of which comes again when it is told to.
+// crowd is the callbacks of one flow to a destination. Each returns when its deferral says.
 type crowd struct {
 	field
 	limits destinations.Limits
 	takes  time.Duration
 
-	replicas []*destinations.Set  // that one comes to at random; nil for the field's
+	replicas []*destinations.Set  // each callback comes to one of them at random; nil for the field's
 	random   func() time.Duration // instead of takes
 
 	group sync.WaitGroup
@@ -29,7 +29,7 @@ func (f field) crowd(tenant string, takes time.Duration, limits destinations.Lim
 	return &crowd{field: f, limits: limits, takes: takes}
 }
 
-// submit has n come, one after each interval, until ctx ends.
+// submit makes n callbacks come, one after each interval, until ctx ends.
 func (c *crowd) submit(ctx context.Context, n int, interval time.Duration) {
 	c.group.Go(func() {
 		for range n {
@@ -72,7 +72,7 @@ func (c *crowd) note(what func()) {
 	what()
 }
 
-// since counts those that were sent since a time.
+// since counts the callbacks sent since a time.
 func (c *crowd) since(from time.Time) (n int) {
 	c.lock.Lock()
 	defer c.lock.Unlock()

@@ -9,16 +9,16 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// Deferral is why a callback can't be sent now, and when to try again.
+// Deferral is the reason that a callback can't be sent now, and the pause before the next try.
 type Deferral struct {
 	Reason string
-	// After is the pause before the next try. The pauses of many callbacks are spread already.
+	// After is the pause. The pauses of many callbacks are already spread.
 	After time.Duration
 }
 
 func (d *Deferral) Error() string { return d.Reason }
 
-// IsDeferral tells whether an error is a [*Deferral], and when to try again.
+// IsDeferral reports whether an error is a [*Deferral], and returns its pause.
 func IsDeferral(err error) (after time.Duration, ok bool) {
 	deferral, ok := errors.AsType[*Deferral](err)
 	if !ok {
@@ -27,7 +27,7 @@ func IsDeferral(err error) (after time.Duration, ok bool) {
 	return deferral.After, true
 }
 
-// circuitOpen defers a callback while a circuit is open: spread over the time from the next probe to the one after.
+// circuitOpen defers a callback while a circuit is open: to a random time between the next probe and the one after it.
 func (d *destination) circuitOpen(c *circuit, now time.Time) error {
 	name := d.name
 	if c != &d.circuit {
@@ -38,7 +38,7 @@ func (d *destination) circuitOpen(c *circuit, now time.Time) error {
 	return d.park(reason, now, after)
 }
 
-// reserve asks for a place in the destination's rate.
+// reserve takes a place in the destination's rate, or defers the callback.
 func (d *destination) reserve(l Limits, now time.Time) error {
 	if l.Rate <= 0 {
 		return nil
@@ -50,7 +50,7 @@ func (d *destination) reserve(l Limits, now time.Time) error {
 	}
 	each, r := interval(l.Rate), d.pace.ReserveN(now, 1)
 	delay := r.DelayFrom(now)
-	// A callback that comes a little before its turn has it: its place is taken all the same.
+	// A callback that returns a little before its turn may begin: its place is taken in any case.
 	room := 1 + int((d.policy.Patience-delay)/each)
 	if delay <= d.policy.Patience && d.queue.keptFrom(l.Flow, pace, now.Add(each)) < room {
 		return nil
@@ -62,7 +62,7 @@ func (d *destination) reserve(l Limits, now time.Time) error {
 	}, now)
 }
 
-// interval is the time between two callbacks at a rate.
+// interval returns the time between two callbacks at a rate.
 func interval(perSecond float64) time.Duration {
 	return time.Duration(float64(time.Second) / perSecond)
 }
@@ -84,14 +84,14 @@ func (d *destination) atLimit(l Limits, now time.Time) error {
 	}, now)
 }
 
-// crowdedOut defers a callback because of other destinations that are slow.
+// crowdedOut defers a callback because other slow destinations use the slots.
 func (d *destination) crowdedOut(l Limits, now time.Time) error {
 	return d.refuse(
 		fmt.Sprintf("%s is slow, like others, which have %d callbacks under way together", d.name, d.policy.InFlight),
 		request{flow: l.Flow, interval: d.interval(d.limit(l.InFlight, now), now), earliest: d.policy.Probe}, now)
 }
 
-// waitsFor explains the state of a deferred callback.
+// waitsFor has the text of an error for each state of a deferred callback.
 var waitsFor = [...]string{
 	queued:    "it waits for its turn",
 	reserved:  "a slot is reserved for it",
@@ -105,15 +105,16 @@ func (d *destination) refuse(reason string, r request, now time.Time) error {
 	return d.park(reason+"; "+waitsFor[next], now, wait)
 }
 
-// park counts a callback as deferred for a time.
+// park counts a callback as parked for a time.
 func (d *destination) park(reason string, now time.Time, after time.Duration) error {
-	d.parked.count(now) // forgets those that have come
+	d.parked.count(now) // forgets those that have returned
 	d.parked.add(now.Add(after))
 	return &Deferral{reason, after}
 }
 
-// untilNextEnd is how long it is until one of the callbacks under way is likely to end. When that is overdue, it is as
-// long again as it has been; if none has ever ended, three times as long, since none may ever.
+// untilNextEnd returns the likely time until one of the callbacks under way ends. If that end is overdue, it is the
+// time for which it has been overdue; if none has ever ended, three times the age of the oldest callback, since none
+// may ever end.
 func (d *destination) untilNextEnd(now time.Time) time.Duration {
 	oldest := d.underWay.Front()
 	if oldest == nil {

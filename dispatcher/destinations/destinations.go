@@ -1,9 +1,10 @@
 // Package destinations protects receivers from too many callbacks, and the replica's slots from slow receivers. Each
 // destination, such as a host or a queue, has a limit of callbacks under way, a rate if its jobs ask for one, and a
-// circuit that opens when callbacks fail again and again, as has each part of it, such as a path. A callback that can't
-// be sent now is deferred, and comes again when it is likely to be its turn (waitqueue.go).
+// circuit that opens when callbacks fail again and again. Each part of it, such as a path, has a circuit too. A
+// callback that can't be sent now is deferred. Its occurrence is then parked: it waits in the store, and returns when
+// its turn is likely to come (waitqueue.go).
 //
-// Limits are those of one replica: with three, a destination gets up to three times as many.
+// Limits are those of one replica: with three replicas, a destination gets up to three times as many.
 package destinations
 
 import (
@@ -34,10 +35,10 @@ func New(p Policy, now func() time.Time) *Set {
 type destination struct {
 	name     string
 	policy   *Policy
-	underWay list.List     // of *Pass, in the order in which they began
-	waiting  []*waiter     // in the order in which they came
-	took     time.Duration // about how long a callback takes; zero until one has ended
-	ended    time.Time     // when the last callback did
+	underWay list.List     // of *Pass, oldest first
+	waiting  []*waiter     // in order of arrival
+	took     time.Duration // the average duration of a callback; zero until one has ended
+	ended    time.Time     // when the last callback ended
 	used     time.Time
 
 	circuit circuit
@@ -46,32 +47,32 @@ type destination struct {
 
 	pace   *rate.Limiter // nil until a rate is asked for
 	begun  time.Time     // when the last callback was admitted
-	queue  waitQueue     // of deferred callbacks
-	parked parked        // how many there are
+	queue  waitQueue     // gives deferred callbacks their turns
+	parked bySecond      // the parked callbacks, by the second of their return
 }
 
-// Pass is the permission to send a callback. Done must be called once it was sent, or Cancel if it was not.
+// Pass is the permission to send a callback. Call Done after sending it, or Cancel if it was not sent.
 type Pass struct {
 	set   *Set
 	to    *destination
 	part  string
 	place *list.Element
 	begun time.Time
-	// probe and probesPart tell that it probes an open circuit; leads is the circuit that it has opened, or probed in
-	// vain.
+	// probe and probesPart are set if the callback probes an open circuit. Leads is the circuit that it has opened, or
+	// whose probe it was and failed.
 	probe, probesPart bool
 	leads             *circuit
 }
 
-// waiter is a callback that waits for a moment.
+// waiter is a claimed callback that waits for a moment.
 type waiter struct {
 	own  int // its job's own limit; zero for none
 	part string
-	pass chan *Pass // with room for one
+	pass chan *Pass // has room for one
 }
 
-// Enter waits until a callback may be sent, but no longer than the policy's Patience: the error is a [*Deferral] if it
-// is not to be sent now, or that of the context.
+// Enter waits until a callback may be sent, at most for the policy's Patience. The error is a [*Deferral] if it can't
+// be sent now, or the context's.
 func (s *Set) Enter(ctx context.Context, name string, l Limits) (*Pass, error) {
 	pass, w, err := s.enter(name, l)
 	if w == nil {
@@ -87,9 +88,9 @@ func (s *Set) Enter(ctx context.Context, name string, l Limits) (*Pass, error) {
 	}
 	s.lock.Lock()
 	defer s.lock.Unlock()
-	d := s.all[name] // it is kept while somebody waits
+	d := s.all[name] // it is kept while a callback waits
 	select {
-	case pass := <-w.pass: // it has come just now
+	case pass := <-w.pass: // it was admitted just now
 		return pass, nil
 	default:
 	}
@@ -115,7 +116,7 @@ func (s *Set) enter(name string, l Limits) (*Pass, *waiter, error) {
 	if !known {
 		d = &destination{
 			name: name, policy: &s.policy, parts: make(map[string]*circuit), answers: make(map[string]int),
-			parked: make(parked), queue: newWaitQueue(),
+			parked: make(bySecond), queue: newWaitQueue(),
 		}
 		s.all[name] = d
 	}
@@ -139,11 +140,11 @@ func (s *Set) enter(name string, l Limits) (*Pass, *waiter, error) {
 		return nil, nil, d.crowdedOut(l, now)
 	}
 	each := max(1, d.interval(limit, now))
-	room := limit - d.underWay.Len() // a callback that waits may not begin, or would have
+	room := limit - d.underWay.Len() // a waiting callback has no room, or it would have begun
 	mayBegin := room > 0
 	if !mayBegin {
 		room = int(s.policy.Patience/each) - len(d.waiting)
-		if d.slow(now) && d.underWay.Len()+len(d.waiting) >= s.policy.InFlight { // a waiting one has a slot all the while
+		if d.slow(now) && d.underWay.Len()+len(d.waiting) >= s.policy.InFlight { // a waiting callback keeps its slot
 			room = 0
 		}
 	}
@@ -171,10 +172,10 @@ func (s *Set) enter(name string, l Limits) (*Pass, *waiter, error) {
 	return nil, w, nil
 }
 
-// begin lets one callback begin.
+// begin admits one callback.
 func (d *destination) begin(s *Set, part string, now time.Time) *Pass {
 	if d.underWay.Len() == 0 && now.Sub(d.begun) > 2*d.queue.interval+d.policy.Patience {
-		d.queue.forget() // nobody comes for the turns: the callbacks may have been cancelled
+		d.queue.forget() // none came for its turn: the callbacks may have been cancelled
 	}
 	d.begun = now
 	p := &Pass{set: s, to: d, part: part, begun: now, probe: d.circuit.begin()}
@@ -186,7 +187,7 @@ func (d *destination) begin(s *Set, part string, now time.Time) *Pass {
 	return p
 }
 
-// slow is how many callbacks are under way to destinations that are slow.
+// slow returns the number of callbacks under way to slow destinations.
 func (s *Set) slow(now time.Time) (n int) {
 	for d := range s.active {
 		if d.slow(now) {
@@ -196,7 +197,7 @@ func (s *Set) slow(now time.Time) (n int) {
 	return n
 }
 
-// limit is how many callbacks may be under way now, for a job with a limit of its own; zero for none.
+// limit returns the largest number of callbacks under way now, for a job with a limit of its own; zero for none.
 func (d *destination) limit(own int, now time.Time) int {
 	limit := d.policy.InFlight
 	if d.slow(now) {
@@ -208,12 +209,13 @@ func (d *destination) limit(own int, now time.Time) int {
 	return limit
 }
 
-// slow tells whether callbacks take long. A destination that has not answered yet counts as slow.
+// slow reports whether callbacks take long. A destination that has not answered yet counts as slow.
 func (d *destination) slow(now time.Time) bool {
 	return d.took == 0 || d.takes(now) > d.policy.SlowAfter
 }
 
-// takes is about how long a callback takes: no less than it is since one ended, or the oldest of those under way began.
+// takes returns the average duration of a callback, or the time since one ended or since the oldest under way began, if
+// that is longer.
 func (d *destination) takes(now time.Time) time.Duration {
 	oldest := d.underWay.Front()
 	if oldest == nil {
@@ -226,7 +228,7 @@ func (d *destination) takes(now time.Time) time.Duration {
 	return max(d.took, now.Sub(since))
 }
 
-// interval is about how long it takes until one more can begin while the limit is reached.
+// interval returns the average time until one more callback can begin while the limit is reached.
 func (d *destination) interval(limit int, now time.Time) time.Duration {
 	return d.takes(now) / time.Duration(limit)
 }
@@ -242,7 +244,7 @@ func (p *Pass) Done(v Verdict) {
 	if d.took == 0 {
 		d.took = took
 	}
-	const weight = 8 // of the callbacks before
+	const weight = 8 // of the earlier callbacks in the average
 	d.took += (took - d.took) / weight
 	d.done(p, v, now)
 	p.leave(now)
@@ -272,7 +274,7 @@ func (p *Pass) leave(now time.Time) {
 	d.admitWaiting(p.set, now)
 }
 
-// admitWaiting lets waiting callbacks begin, as far as their limits allow. Most have no limit of their own.
+// admitWaiting admits waiting callbacks, as far as their limits allow. Most have no limit of their own.
 func (d *destination) admitWaiting(s *Set, now time.Time) {
 	if d.circuit.open() { // they are deferred when their patience ends
 		return

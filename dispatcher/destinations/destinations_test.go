@@ -30,7 +30,7 @@ func on(t *testing.T, f func(f field)) {
 	synctest.Test(t, func(t *testing.T) { f(field{t, destinations.New(policy, time.Now)}) })
 }
 
-// enter is let in at once.
+// enter expects a callback to be admitted at once.
 func (f field) enter(name string) *destinations.Pass {
 	f.Helper()
 	before := time.Now()
@@ -41,7 +41,7 @@ func (f field) enter(name string) *destinations.Pass {
 	return pass
 }
 
-// refused is given back at once, and says when to come again.
+// refused expects a callback to be deferred at once, and returns its pause.
 func (f field) refused(name string, limits destinations.Limits, says string) time.Duration {
 	f.Helper()
 	before := time.Now()
@@ -53,7 +53,7 @@ func (f field) refused(name string, limits destinations.Limits, says string) tim
 	return after
 }
 
-// take lets many callbacks through, one after the other, each of which takes so long.
+// take admits many callbacks, one after the other, each of which takes some time.
 func (f field) take(name string, takes time.Duration) {
 	f.Helper()
 	for range 50 {
@@ -63,7 +63,7 @@ func (f field) take(name string, takes time.Duration) {
 	}
 }
 
-// fail lets n callbacks through that fail.
+// fail admits n callbacks that fail.
 func (f field) fail(name string, n int) {
 	f.Helper()
 	for range n {
@@ -71,7 +71,7 @@ func (f field) fail(name string, n int) {
 	}
 }
 
-// A slow destination has fewer callbacks under way. The others are deferred, and hold up nothing else.
+// A slow destination has fewer callbacks under way. The others are deferred, and delay no other destination.
 func TestSlow(t *testing.T) {
 	on(t, func(f field) {
 		f.take("slow", 10*time.Second)
@@ -108,7 +108,7 @@ func TestSlow(t *testing.T) {
 	})
 }
 
-// All that are slow have no more under way together than one that is fast, which is not held up.
+// All slow destinations together have no more under way than one fast one, which is not delayed.
 func TestManySlow(t *testing.T) {
 	on(t, func(f field) {
 		f.take("fast", time.Millisecond)
@@ -119,7 +119,7 @@ func TestManySlow(t *testing.T) {
 		for range policy.SlowInFlight {
 			passes = append(passes, f.enter("a"), f.enter("b"))
 		}
-		first := f.enter("c") // which has nothing else under way
+		first := f.enter("c") // nothing else is under way to it
 		if after := f.refused("c", destinations.Limits{}, "c is slow, like others, which have 8 callbacks"); after < policy.Probe {
 			t.Errorf("it is tried again after %s", after)
 		}
@@ -134,15 +134,15 @@ func TestManySlow(t *testing.T) {
 	})
 }
 
-// What has not answered yet is not known to be fast; as soon as it is, it has more callbacks under way. Until then no
-// more wait for it than may be under way.
+// A destination that has not answered yet does not count as fast. Once it does, it has more callbacks under way. Until
+// then, no more wait for it than may be under way.
 func TestUnknown(t *testing.T) {
 	on(t, func(f field) {
 		var passes []*destinations.Pass
 		for range policy.SlowInFlight {
 			passes = append(passes, f.enter("new"))
 		}
-		const waiting = 4 // the rest of those that may be under way to one that is fast
+		const waiting = 4 // the others that a fast destination could have
 		waits := make(chan *destinations.Pass, waiting)
 		for range waiting {
 			go func() {
@@ -173,7 +173,7 @@ func TestUnknown(t *testing.T) {
 	})
 }
 
-// A destination that no longer answers is slow, however fast it was.
+// A destination that stops answering counts as slow, however fast it was.
 func TestHangs(t *testing.T) {
 	on(t, func(f field) {
 		f.take("d", time.Millisecond)
@@ -189,7 +189,7 @@ func TestHangs(t *testing.T) {
 	})
 }
 
-// A destination that hangs is slow with all callbacks under way to it, however fast it was when they began.
+// A destination that hangs with all callbacks under way counts as slow, however fast it was when they began.
 func TestManyHang(t *testing.T) {
 	on(t, func(f field) {
 		f.take("fast", time.Millisecond)
@@ -199,12 +199,12 @@ func TestManyHang(t *testing.T) {
 		}
 		f.enter("slow").Cancel()
 		time.Sleep(policy.SlowAfter + time.Millisecond)
-		f.enter("slow") // which has nothing else under way
+		f.enter("slow") // nothing else is under way to it
 		f.refused("slow", destinations.Limits{}, "slow is slow, like others")
 	})
 }
 
-// Those that wait when the circuit opens are not let in.
+// Callbacks that wait when the circuit opens are not admitted.
 func TestWaitingWhenItOpens(t *testing.T) {
 	on(t, func(f field) {
 		f.take("d", time.Millisecond)
@@ -234,7 +234,7 @@ func TestWaitingWhenItOpens(t *testing.T) {
 	})
 }
 
-// Callbacks wait for a quick destination, in turn, and it never has more than its limit.
+// Callbacks wait for a fast destination in turn, and it never exceeds its limit.
 func TestQuick(t *testing.T) {
 	on(t, func(f field) {
 		f.take("quick", time.Millisecond)
@@ -263,14 +263,14 @@ func TestQuick(t *testing.T) {
 			synctest.Wait()
 		}
 		group.Wait()
-		turns := func(a, b int) int { return a/policy.InFlight - b/policy.InFlight } // those of one turn are let in at once
+		turns := func(a, b int) int { return a/policy.InFlight - b/policy.InFlight } // callbacks of one turn enter together
 		if most != policy.InFlight || !slices.IsSortedFunc(order, turns) || len(order) != 100 {
 			t.Errorf("%d at once, in the order %v", most, order)
 		}
 	})
 }
 
-// A job's own limit holds for it, and delays no other.
+// A job's own limit applies to it, and delays no other job.
 func TestLimitsOfJobs(t *testing.T) {
 	on(t, func(f field) {
 		f.take("d", time.Second)
@@ -289,12 +289,12 @@ func TestLimitsOfJobs(t *testing.T) {
 	})
 }
 
-// Who waits is let in by the context, or given back when it has been too long.
+// A waiting callback is admitted, or ends with its context, or is deferred when its patience ends.
 func TestWaitingEnds(t *testing.T) {
 	on(t, func(f field) {
 		f.take("d", time.Millisecond)
 		for range policy.InFlight {
-			f.enter("d") // and they take much longer than was to be expected
+			f.enter("d") // they take much longer than expected
 		}
 		start := time.Now()
 		_, err := f.Enter(f.Context(), "d", destinations.Limits{})
@@ -329,7 +329,7 @@ func TestRate(t *testing.T) {
 		if begun < 500 || begun > 511 {
 			t.Errorf("%d have begun in ten seconds, at 50 a second", begun)
 		}
-		for range 50 / 10 { // whatever there is left of a tenth of a second
+		for range 50 / 10 { // the rest of a tenth of a second
 			_, _ = f.Enter(f.Context(), "d", limits)
 		}
 		if after := f.refused("d", limits, "d is at its rate of 50/s"); after < policy.Patience {
@@ -340,7 +340,7 @@ func TestRate(t *testing.T) {
 	})
 }
 
-// The circuit opens after failures in a row, lets one through at a time, ever more rarely, and closes with the first
+// The circuit opens after failures in a row, admits one callback at a time, ever more rarely, and closes with the first
 // success.
 func TestCircuit(t *testing.T) {
 	on(t, func(f field) {
@@ -376,7 +376,7 @@ func TestCircuit(t *testing.T) {
 	})
 }
 
-// A callback that was not sent after all says nothing of its destination, and makes room for another.
+// A callback that was not sent after all has no verdict, and makes room for another.
 func TestCancel(t *testing.T) {
 	on(t, func(f field) {
 		for range 2 * policy.InFlight {
@@ -397,7 +397,7 @@ func TestCancel(t *testing.T) {
 	})
 }
 
-// Those that were under way when the circuit opened neither open it again nor put off the next probe.
+// Callbacks that were under way when the circuit opened neither open it again nor delay the next probe.
 func TestLateFailures(t *testing.T) {
 	on(t, func(f field) {
 		under := f.enter("d")

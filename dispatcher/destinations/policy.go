@@ -5,28 +5,29 @@ import (
 	"time"
 )
 
-// Policy is the limits of destinations.
+// Policy has the limits of destinations.
 type Policy struct {
-	// InFlight is how many callbacks to one destination may be under way at once; at least 1. It is also the limit of
-	// all slow destinations together, and of those that have not answered yet.
+	// InFlight is the largest number of callbacks under way to one destination; at least 1. It is also the limit of all
+	// slow destinations together, including those that have not answered yet.
 	InFlight int
 	// SlowInFlight is the limit of one destination that is slow, or has not answered yet; at least 1.
 	SlowInFlight int
-	// FirstInFlight is how many more callbacks may be under way to slow destinations that have no other.
+	// FirstInFlight is the number of additional callbacks for slow destinations with nothing else under way.
 	FirstInFlight int
-	// SlowAfter is how long callbacks take, on average, to a destination that is slow.
+	// SlowAfter is the average duration of callbacks from which a destination is slow.
 	SlowAfter time.Duration
-	// Patience is how long a claimed callback may wait to be sent. If it is likely to be longer, it is deferred.
+	// Patience is the longest time that a claimed callback waits to be sent. If the wait is likely to be longer, it is
+	// deferred.
 	Patience time.Duration
-	// Failures is how many failures in a row open a circuit; at least 1. At most half as many of one part count for the
-	// whole destination.
+	// Failures is the number of failures in a row that opens a circuit; at least 1. At most half as many of one part count
+	// for the whole destination.
 	Failures int
-	// Probe is how long an open circuit waits before it lets one callback through, at first; each probe that fails
-	// doubles it, up to LongestProbe. A callback that is deferred meanwhile is not claimed again before Probe is over.
+	// Probe is the first pause before an open circuit admits a callback. Each failed probe doubles it, up to LongestProbe.
+	// A callback that is deferred meanwhile is not claimed again before Probe is over.
 	Probe, LongestProbe time.Duration
 }
 
-// Validate checks the policy. The error names the option at fault and what would be right.
+// Validate checks the policy. The error names the wrong option and a valid value.
 func (p *Policy) Validate() error {
 	switch {
 	case p.InFlight < 1:
@@ -45,11 +46,11 @@ func (p *Policy) Validate() error {
 	return nil
 }
 
-// Limits are the limits of one callback's job beside the policy, and whose turn it is. Zero is no limit.
+// Limits are the limits of one callback's job besides the policy, and its flow. Zero is no limit.
 type Limits struct {
-	Part     string  // of the destination, with a circuit of its own; it may be secret; empty is one like any other
-	InFlight int     // at most so many of its destination are under way
-	Rate     float64 // at most so many begin in a second
+	Part     string  // a part of the destination, with a circuit of its own; it may be secret; empty is a part too
+	InFlight int     // the most callbacks under way to the destination
+	Rate     float64 // the most that begin in a second
 	Flow     Flow
 	Again    bool // it has been deferred before
 }

@@ -11,11 +11,10 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// times is how often that is tried of which single runs differ by chance. What is asked for holds for all of them
-// together.
+// times is the number of runs of tests whose single runs differ by chance. The tests judge all runs together.
 const times = 8
 
-// Turns are shared as claims are: between priorities and tenants, however much of one waits already.
+// Turns are shared between priorities and tenants as claims are, however many callbacks of one flow wait already.
 func TestTurnsAreShared(t *testing.T) {
 	const takes, perSecond, n = 20 * time.Millisecond, 100, 150
 	inFlight, paced := destinations.Limits{InFlight: 2}, destinations.Limits{Rate: perSecond}
@@ -24,9 +23,9 @@ func TestTurnsAreShared(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		limits destinations.Limits
-		crowd  destinations.Flow   // has many that wait
-		others []destinations.Flow // come later with n each
-		part   float64             // of all turns, that each of these has
+		crowd  destinations.Flow   // many of it wait
+		others []destinations.Flow // they come later, with n each
+		part   float64             // the part of all turns that each of these has
 	}{
 		"tenants":          {inFlight, whose("a", "", 0, 0), []destinations.Flow{whose("b", "", 0, 0)}, 1. / 2},
 		"a rate":           {paced, whose("a", "", 0, 0), []destinations.Flow{whose("b", "", 0, 0)}, 1. / 2},
@@ -70,7 +69,7 @@ func TestTurnsAreShared(t *testing.T) {
 	}
 }
 
-// Room that is kept for those that another replica claims is not lost, nor for those that take longer or shorter than
+// Room kept for callbacks that another replica claims is not lost, nor room for those that take longer or shorter than
 // usual.
 func TestTurnsBesideOtherReplicas(t *testing.T) {
 	for name, takes := range map[string]func() time.Duration{
@@ -113,7 +112,7 @@ func TestTurnsBesideOtherReplicas(t *testing.T) {
 	}
 }
 
-// All of a rate is used, whoever shares it.
+// The whole rate is used, however the flows share it.
 func TestRateIsShared(t *testing.T) {
 	for _, tenants := range []int{1, 2, 4} {
 		const n, perSecond = 200, 10
@@ -142,7 +141,7 @@ func TestRateIsShared(t *testing.T) {
 	}
 }
 
-// A rate that leaves no room for waiting is shared by weights too.
+// A rate too high for waiting is shared by weights too.
 func TestLowRateIsShared(t *testing.T) {
 	on(t, func(f field) {
 		const seconds, perSecond = 50, 4
@@ -166,7 +165,7 @@ func TestLowRateIsShared(t *testing.T) {
 	})
 }
 
-// Many tenants with little each do not come all at once, again and again.
+// The callbacks of many tenants with little each do not return all at once, again and again.
 func TestTurnsOfManyTenants(t *testing.T) {
 	for _, each := range []int{1, 4} {
 		const tenants, takes = 300, 200 * time.Millisecond
@@ -196,13 +195,13 @@ func TestTurnsOfManyTenants(t *testing.T) {
 	}
 }
 
-// Room that is kept for many that never come, as they have been cancelled, is soon had by those that do.
+// Room kept for cancelled callbacks, which never come, soon goes to others.
 func TestExpectedThatDoNotCome(t *testing.T) {
 	for name, c := range map[string]struct {
 		limits  destinations.Limits
 		takes   time.Duration
 		tenants int
-		perStep time.Duration // between two that can be sent
+		perStep time.Duration // the time between two admissions
 	}{
 		"slow":          {destinations.Limits{}, 2 * time.Second, 200, 2 * time.Second / 4},
 		"fast":          {destinations.Limits{}, 80 * time.Millisecond, 2000, 10 * time.Millisecond},
@@ -239,7 +238,7 @@ func TestExpectedThatDoNotCome(t *testing.T) {
 	}
 }
 
-// Room that is reserved for callbacks with limits of their own is not kept from those without.
+// Room reserved for callbacks with limits of their own is not kept from those without.
 func TestNothingIsKeptForLimitsOfOthers(t *testing.T) {
 	on(t, func(f field) {
 		const takes = 200 * time.Millisecond // too long to wait for, and not slow
@@ -258,7 +257,7 @@ func TestNothingIsKeptForLimitsOfOthers(t *testing.T) {
 	})
 }
 
-// However many tenants wait, nobody is put off for longer than is documented.
+// However many tenants wait, no pause is longer than documented.
 func TestLongestPause(t *testing.T) {
 	on(t, func(f field) {
 		f.take("d", 10*time.Second)
@@ -274,7 +273,7 @@ func TestLongestPause(t *testing.T) {
 	})
 }
 
-// Those that are put off because of other slow destinations are not put off for longer because there are many of them.
+// The number of callbacks deferred because of other slow destinations does not make their pauses longer.
 func TestManyThatAreCrowdedOut(t *testing.T) {
 	on(t, func(f field) {
 		for _, name := range []string{"a", "b", "d"} {

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Forget drops destinations that have not been used since a time, which must lie further back than the longest pause
+// Forget drops destinations that have not been used since a time, which must be longer ago than the longest pause
 // between two probes.
 func (s *Set) Forget(before time.Time) {
 	s.lock.Lock()
@@ -24,19 +24,19 @@ func (s *Set) Forget(before time.Time) {
 // State is the state of a destination.
 type State struct {
 	Name string
-	// InFlight is how many callbacks are under way, and Waiting how many are claimed and wait for a moment.
+	// InFlight counts the callbacks under way; Waiting counts those that are claimed and wait for a moment.
 	InFlight, Waiting int
-	// Parked is how many deferred callbacks wait in the store for their turns.
+	// Parked counts the parked callbacks, which wait in the store for their turns.
 	Parked int
-	// Failures is how many callbacks in a row have failed by the fault of the whole destination; Open is since when its
-	// circuit is open, zero while that is closed.
+	// Failures counts failures in a row that concern the whole destination. Open is the time at which its circuit opened,
+	// zero while it is closed.
 	Failures int
 	Open     time.Time
-	// Took is about how long a callback takes; zero until one has ended.
+	// Took is the average duration of a callback; zero until one has ended.
 	Took time.Duration
 }
 
-// States are all destinations that are in use, by name.
+// States returns the states of all destinations in use, by name.
 func (s *Set) States() (all []State) {
 	now := s.now()
 	s.lock.Lock()
@@ -50,7 +50,7 @@ func (s *Set) States() (all []State) {
 	return all
 }
 
-// Open counts the destinations whose circuits are open, or those of parts of them.
+// Open counts the destinations with an open circuit, of their own or of a part.
 func (s *Set) Open() (n int) {
 	s.lock.Lock()
 	defer s.lock.Unlock()

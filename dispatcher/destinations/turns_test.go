@@ -10,8 +10,8 @@ import (
 	"github.com/carillon-scheduler/carillon/dispatcher/destinations"
 )
 
-// Those that were given back come again when it is their turn: the destination is busy all the time, and hardly any
-// comes in vain.
+// Deferred callbacks return when it is their turn: the destination is always busy, and hardly any callback returns in
+// vain.
 func TestTurns(t *testing.T) {
 	for name, c := range map[string]struct {
 		limits destinations.Limits
@@ -44,7 +44,7 @@ func TestTurns(t *testing.T) {
 	}
 }
 
-// A deferred callback waits in the state that the drawing of the queue shows, and its error says in which.
+// A deferred callback is in the state that the queue's diagram shows, and its error names the state.
 func TestStatesOfDeferred(t *testing.T) {
 	const inTurn, reserved, unordered = "waits for its turn", "a slot is reserved", "too long for turns"
 	on(t, func(f field) {
@@ -60,9 +60,9 @@ func TestStatesOfDeferred(t *testing.T) {
 			n      int
 			says   string
 		}{
-			{one, 1, reserved},   // nobody is before it, and a place is free in ten seconds
-			{one, 4, inTurn},     // four are sent each ten seconds
-			{again, 3, reserved}, // for as many as are sent within one's time
+			{one, 1, reserved},   // no other is before it, and a place is free in ten seconds
+			{one, 4, inTurn},     // four are sent every ten seconds
+			{again, 3, reserved}, // as many as are sent while one is under way
 			{again, 4, inTurn},   // up to the longest pause
 			{again, 5, unordered},
 			{one, 5, unordered},
@@ -86,8 +86,8 @@ func TestStatesOfDeferred(t *testing.T) {
 	})
 }
 
-// Whoever is given back is not overtaken for ever by those that come just when there is room: while a destination can
-// do what comes, nobody waits for long.
+// A deferred callback is not overtaken for ever by callbacks that arrive just when there is room. While a destination
+// can serve all arrivals, none waits for long.
 func TestWaitingAtRandom(t *testing.T) {
 	on(t, func(f field) {
 		const takes, load, n = time.Second, 0.8, 1500
@@ -116,14 +116,14 @@ func TestWaitingAtRandom(t *testing.T) {
 			})
 		}
 		group.Wait()
-		// In the order of their coming it would be two seconds, by Pollaczek and Khinchine.
+		// In order of arrival it would be two seconds, by the formula of Pollaczek and Khinchine.
 		if mean := sum / n; mean > 10*time.Second || most > 3*time.Minute {
 			t.Errorf("they wait %s on average and at most %s", mean, most)
 		}
 	})
 }
 
-// However many wait, each comes in vain only a few times.
+// However many wait, each returns in vain only a few times.
 func TestLongBacklog(t *testing.T) {
 	on(t, func(f field) {
 		const takes, n = time.Second, 2000
@@ -157,7 +157,7 @@ func TestLongBacklog(t *testing.T) {
 	})
 }
 
-// Turns of those that do not come delay nobody.
+// Turns of callbacks that never return delay no other.
 func TestTurnsThatAreNotTaken(t *testing.T) {
 	on(t, func(f field) {
 		f.take("d", time.Second)
@@ -182,7 +182,7 @@ func TestTurnsThatAreNotTaken(t *testing.T) {
 	})
 }
 
-// The limits of one tenant's jobs do not hold for another's.
+// The limits of one tenant's jobs do not apply to another's.
 func TestLimitsOfOthers(t *testing.T) {
 	for name, limits := range map[string]destinations.Limits{"a low rate": {Rate: 0.1}, "a rate": {Rate: 1}, "one at a time": {InFlight: 1}} {
 		t.Run(name, func(t *testing.T) {
@@ -206,7 +206,7 @@ func TestLimitsOfOthers(t *testing.T) {
 	}
 }
 
-// A line whose turns are taken one by one stays: whoever comes later has the end of it.
+// A flow whose turns are taken one by one keeps its order: a later callback gets the last turn.
 func TestLineThatIsServed(t *testing.T) {
 	on(t, func(f field) {
 		const takes = time.Second
@@ -223,7 +223,7 @@ func TestLineThatIsServed(t *testing.T) {
 	})
 }
 
-// A line from which nobody comes any more leaves its part to others.
+// A flow whose callbacks do not return any more leaves its part to others.
 func TestLineThatIsCancelled(t *testing.T) {
 	on(t, func(f field) {
 		const takes = 100 * time.Millisecond

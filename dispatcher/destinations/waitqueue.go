@@ -7,8 +7,8 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// waitQueue decides when the callbacks that a destination has deferred come again. They wait in the store, not here:
-// the queue knows how many turns it has given to each flow, not to whom. This is the state machine of one callback:
+// waitQueue decides when the deferred callbacks of a destination return. They wait in the store. The queue knows the
+// number of turns of each flow, but not the callbacks that have them. This is the state machine of one callback:
 //
 //	                                 admitted
 //	           ┌──────────┐  (its flow is charged for it)   ┌──────────┐
@@ -25,21 +25,21 @@ import (
 //	 │     arrived, in turn   │                │ arrived, has its slot       │ arrived, at random
 //	 └────────────────────────┴────────────────┴─────────────────────────────┘
 //
-// The events are arrived, admitted and refused, which [waitQueue.on] takes, and the passing of time, by which
-// reservations expire and flows are forgotten ([waitQueue.sweep]).
+// [waitQueue.on] takes the events arrived, admitted and refused. With time, reservations expire and flows are forgotten
+// ([waitQueue.sweep]).
 //
-//   - queued: the turns of a flow follow each other at the pace that is the flow's part of the destination's, so the
-//     destination is busy all the time and few callbacks are claimed in vain.
+//   - queued: the turns of a flow follow each other at the flow's part of the destination's pace. So the destination is
+//     always busy, and few callbacks are claimed in vain.
 //   - reserved: a delivery that misses its turn gets a reserved slot, which is kept from flows that have had more.
-//     Without that, the flow with the most callbacks would have all slots, since one of its callbacks is always there
+//     Otherwise the flow with the most callbacks would take all slots, since one of its callbacks is always there
 //     first.
-//   - unordered: in a backlog so long that a turn would come after the longest pause, nobody knows the order. Callbacks
-//     come about as fast as they are sent.
+//   - unordered: if a turn would come after the longest pause, the callback returns at a random time. Such callbacks
+//     return at about the rate at which they are sent.
 type waitQueue struct {
 	flows     map[flowID]*flow
 	classes   map[job.Priority]*class
 	reserving map[*flow]struct{} // the flows with reservations
-	expired   int                // reservations in a row that nobody came for
+	expired   int                // reservations in a row that expired unused
 	swept     time.Time
 	interval  time.Duration // between two turns at the destination, as of the last refusal
 }
@@ -50,7 +50,7 @@ func newWaitQueue() waitQueue {
 	}
 }
 
-// state is that of a callback.
+// state is the state of a callback.
 type state uint8
 
 const (
@@ -67,33 +67,33 @@ type event uint8
 const (
 	arrived  event = iota // for the first time, or again
 	admitted              // it is sent now
-	refused               // it is not
+	refused               // it is deferred
 )
 
-// after is the state after an event; after refused, [waitQueue.refuse] decides.
+// after has the state after an event, except after refused: [waitQueue.refuse] decides that one.
 var after = [...]state{arrived: arriving, admitted: underWay}
 
-// Flow says whose a callback is. Turns are shared between the flows of a destination: between priorities, and between
-// the tenants of one priority, by their weights, however much of one flow waits.
+// Flow is the tenant and the priority of a callback. The flows of a destination share its turns by their weights,
+// between priorities and between the tenants of one priority, however many callbacks of one flow wait.
 type Flow struct {
 	Tenant   string
 	Priority job.Priority
-	// PriorityWeight is the weight of the priority, TenantWeight that of the tenant among those of the same priority.
+	// PriorityWeight is the weight of the priority. TenantWeight is that of the tenant among those of the same priority.
 	// Zero is 1.
 	PriorityWeight, TenantWeight float64
 }
 
-// request is a callback to which something happens.
+// request describes a callback at an event.
 type request struct {
 	flow     Flow
 	again    bool          // it has been deferred before
 	interval time.Duration // between two turns at the destination
 
-	// Of a refused one:
-	lacks    room          // for want of which it is refused; zero if that is not all that it waits for
-	earliest time.Duration // until there may be room
-	window   time.Duration // how long after that reservations of one flow may lie
-	longest  time.Duration // the longest pause, unless more callbacks are unordered than have their turns by then
+	// After refused:
+	lacks    room          // the missing kind of room; zero if room alone would not admit it
+	earliest time.Duration // the time until there may be room
+	window   time.Duration // the time after that in which one flow's reservations may lie
+	longest  time.Duration // the longest pause, unless the unordered callbacks need longer for their turns
 }
 
 // room is a set of the kinds of room that callbacks need at a destination.
@@ -101,7 +101,7 @@ type room uint8
 
 const (
 	slot      room = 1 << iota
-	slotOfOwn      // one of as many as the callback's own limit allows
+	slotOfOwn      // a slot within the callback's own limit
 	pace
 )
 
@@ -115,50 +115,51 @@ type flowID struct {
 type flow struct {
 	weight   float64
 	lastTurn time.Time
-	// served is until when it has used its part of the destination: of two flows, the one with less has had less.
+	// served is the time up to which the flow has used its part of the destination. Of two flows, the one with the earlier
+	// time has had less.
 	served time.Time
-	// abandoned is when it is forgotten in spite of turns ahead, since none of its callbacks has come: they may have
-	// been cancelled.
+	// abandoned is the time at which the flow is forgotten although it has turns ahead, since none of its callbacks has
+	// returned: they may have been cancelled.
 	abandoned    time.Time
-	reservations []time.Time // in order: from when on room is kept
-	lacks        room        // which
-	unordered    parked
+	reservations []time.Time // the times from which room is kept, in order
+	lacks        room        // the kind of that room
+	unordered    bySecond
 }
 
-// class is the flows of one priority.
+// class has the flows of one priority.
 type class struct {
 	weight float64
 	flows  float64 // the sum of their weights
 }
 
 const (
-	// queueSweepInterval is how often flows without turns ahead are forgotten, so that the others have more.
+	// queueSweepInterval is the interval at which flows without turns ahead are forgotten, so that the others have more.
 	queueSweepInterval = 50 * time.Millisecond
-	// grace is how late a callback may come for its turn.
+	// grace is the longest delay with which a callback may come for its turn.
 	grace = time.Second
-	// maxReserving is how many flows may have reservations.
+	// maxReserving is the largest number of flows with reservations.
 	maxReserving = 500
-	// minReserved is how long a reservation holds at least: claims take their time.
+	// minReserved is the shortest time for which a reservation holds: claims take time.
 	minReserved = 50 * time.Millisecond
-	// maxExpired is how many reservations in a row may expire. After so many, the callbacks were most likely cancelled,
-	// or other replicas claim them, and no reservation holds any more.
+	// maxExpired is the number of reservations in a row that may expire. After that, all reservations are dropped: most
+	// likely the callbacks were cancelled, or other replicas claim them.
 	maxExpired = 3
-	// maxBacklogPauses is how many of the longest pauses an unordered callback waits at most.
+	// maxBacklogPauses bounds the wait of an unordered callback, as a multiple of the longest pause.
 	maxBacklogPauses = 10
 )
 
-// on is the transition function: it answers the state of a callback after an event and, if it waits, for how long.
+// on is the transition function: it returns the state of a callback after an event and, if it waits, the wait.
 func (q *waitQueue) on(e event, r request, now time.Time) (next state, wait time.Duration) {
 	if e == refused {
 		q.interval = r.interval
-	} else if len(q.flows) == 0 { // nobody waits, so there is nothing to share
+	} else if len(q.flows) == 0 { // nothing waits, so there is nothing to share
 		return after[e], 0
 	}
 	if now.Sub(q.swept) >= queueSweepInterval {
 		q.sweep(now)
 	}
 	f, part := q.flow(r.flow)
-	step := time.Duration(float64(r.interval) / part) // between two turns of the flow
+	step := time.Duration(float64(r.interval) / part) // the time between two turns of the flow
 	switch e {
 	case arrived:
 		f.abandoned = latest(f.abandoned, now.Add(2*step+grace))
@@ -167,7 +168,7 @@ func (q *waitQueue) on(e event, r request, now time.Time) (next state, wait time
 		}
 	case admitted:
 		if part < 1 {
-			// No more than two steps ahead: others left it more, or its part was less when it had that.
+			// At most two steps ahead: others left it more, or its part was smaller at that time.
 			f.served = earliest(latest(f.served, now).Add(step), now.Add(2*step))
 		}
 	case refused:
@@ -196,7 +197,8 @@ func (q *waitQueue) refuse(f *flow, r request, step time.Duration, now time.Time
 	return queued, turn.Sub(now)
 }
 
-// reserve keeps room for a callback of a flow: behind the reservations of flows that have had less, and of its own.
+// reserve keeps room for a callback, after the reservations of flows that have had less, and after those of its own
+// flow.
 func (q *waitQueue) reserve(f *flow, r request, step time.Duration, now time.Time) (at time.Time, ok bool) {
 	n := len(f.reservations)
 	if r.lacks == 0 || n == 0 && len(q.reserving) >= maxReserving {
@@ -220,7 +222,7 @@ func (q *waitQueue) reserve(f *flow, r request, step time.Duration, now time.Tim
 	return at, true
 }
 
-// claimReservation ends the first reservation of a flow, if its time has come: somebody has come for it.
+// claimReservation ends the first reservation of a flow once its time has come, since its callback has come for it.
 func (q *waitQueue) claimReservation(f *flow, now time.Time) {
 	if len(f.reservations) > 0 && !f.reservations[0].After(now) {
 		q.expired = 0
@@ -234,8 +236,8 @@ func (q *waitQueue) dropReservation(f *flow) {
 	}
 }
 
-// keptFrom counts the places of some kinds of room that are kept from a flow, for flows that have had less: the next
-// reservation of each, and those that begin until there is likely to be more room.
+// keptFrom counts the places, of some kinds of room, that are kept from a flow for flows that have had less. They are
+// the next reservation of each, and the reservations that begin before there is likely to be more room.
 func (q *waitQueue) keptFrom(of Flow, kinds room, more time.Time) (n int) {
 	f, known := q.flows[flowID{of.Tenant, of.Priority}]
 	if !known {
@@ -255,12 +257,12 @@ func (q *waitQueue) keptFrom(of Flow, kinds room, more time.Time) (n int) {
 	return n
 }
 
-// flow finds or makes a flow, and answers which part of all turns it has.
+// flow finds or makes a flow, and returns its part of all turns.
 func (q *waitQueue) flow(of Flow) (f *flow, part float64) {
 	id := flowID{of.Tenant, of.Priority}
 	f, known := q.flows[id]
 	if !known {
-		f = &flow{unordered: make(parked)}
+		f = &flow{unordered: make(bySecond)}
 		q.flows[id] = f
 	}
 	c, known := q.classes[of.Priority]
@@ -278,8 +280,8 @@ func (q *waitQueue) flow(of Flow) (f *flow, part float64) {
 	return f, c.weight / all * f.weight / c.flows
 }
 
-// sweep lets reservations expire that nobody has come for, and forgets the flows that have no turns ahead and have had
-// no more than their parts.
+// sweep drops expired reservations, and forgets the flows that have no turns ahead and have had no more than their
+// parts.
 func (q *waitQueue) sweep(now time.Time) {
 	q.swept = now
 	q.expire(now)
@@ -301,7 +303,7 @@ func (q *waitQueue) sweep(now time.Time) {
 	}
 }
 
-// expire drops reservations that nobody has come for in time.
+// expire drops reservations whose callbacks have not come in time.
 func (q *waitQueue) expire(now time.Time) {
 	for f := range q.reserving {
 		for len(f.reservations) > 0 && now.Sub(f.reservations[0]) > max(minReserved, min(q.interval, grace)) {
@@ -350,18 +352,18 @@ func latest(a, b time.Time) time.Time {
 	return b
 }
 
-// parked counts deferred callbacks by the second in which they come again.
-type parked map[int64]int
+// bySecond counts callbacks by the second in which they return.
+type bySecond map[int64]int
 
 // epoch is the beginning of the count of seconds, by the monotonic clock.
 var epoch = time.Now()
 
 func second(t time.Time) int64 { return int64(t.Sub(epoch) / time.Second) }
 
-func (k parked) add(until time.Time) { k[second(until)]++ }
+func (k bySecond) add(until time.Time) { k[second(until)]++ }
 
-// count is how many have not come again yet.
-func (k parked) count(now time.Time) (n int) {
+// count returns the number of callbacks that have not returned yet.
+func (k bySecond) count(now time.Time) (n int) {
 	for at, of := range k {
 		if at < second(now) {
 			delete(k, at)

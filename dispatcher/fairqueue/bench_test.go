@@ -10,7 +10,7 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// BenchmarkClaim measures the division of one claim of 256, by the number of lanes and of those with a backlog.
+// BenchmarkClaim measures the division of one claim of 256 slots, by the number of lanes and of those with a backlog.
 func BenchmarkClaim(b *testing.B) {
 	for _, c := range []struct{ lanes, due int }{{1, 1}, {100, 1}, {100, 100}, {10_000, 1}, {10_000, 100}, {10_000, 10_000}} {
 		b.Run(fmt.Sprintf("lanes=%d,due=%d", c.lanes, c.due), func(b *testing.B) {

@@ -1,12 +1,12 @@
-// Package fairqueue decides how many occurrences of which lanes a replica claims.
+// Package fairqueue decides how many occurrences of each lane a replica claims.
 //
-// While there are slots for all due occurrences, each lane gets as many as it has. While there are not, the slots are
-// divided between the priorities by their weights, and between the tenants of one priority by theirs, whatever the
-// backlogs. The slots of a lane that has fallen behind are divided between overdue occurrences and those due now.
+// While there are slots for all due occurrences, each lane gets as many as it has. Otherwise the slots are divided
+// between the priorities by their weights, and between the tenants of one priority by theirs, whatever their backlogs.
+// The slots of a lane that is behind are divided between overdue occurrences and those due now.
 //
-// On each level this is start-time fair queueing (Goyal, Vin, Cheng 1996): the member that has had the fewest slots for
-// its weight is served next. A member that had nothing due comes back as if it had had as much as the others, without a
-// claim to the slots that it left to them. The package does no I/O and reads no clock.
+// Each level is start-time fair queueing (Goyal, Vin, Cheng 1996): the member that has had the fewest slots for its
+// weight is served next. A member that had nothing due returns with the same count as the others, without a claim to
+// the slots that it left to them. The package does no I/O and reads no clock.
 package fairqueue
 
 import (
@@ -20,31 +20,31 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// Queue divides the slots of one replica between lanes. One goroutine uses it. Its cost hardly depends on the number of
-// lanes, with due occurrences or without.
+// Queue divides the slots of one replica between lanes. It is for one goroutine. Its cost hardly depends on the number
+// of lanes, whether they have due occurrences or not.
 type Queue struct {
 	policy   Policy
 	tenant   func(name string) Tenant
 	lanes    map[job.Lane]*lane
-	idle     idleLanes          // without an occurrence that is known to be due
-	active   int                // how many leaves of the tree have due occurrences
+	idle     idleLanes          // without an occurrence known to be due
+	active   int                // the number of the tree's leaves with due occurrences
 	blocked  map[string][]*lane // by tenant: neither idle nor active, since the tenant has no room
 	inFlight map[string]int     // by tenant: claimed, and not settled yet
 	tree     tree
 }
 
-// Policy is the weights of the priorities, and how overdue occurrences are treated.
+// Policy has the weights of the priorities, and the treatment of overdue occurrences.
 type Policy struct {
-	// High, Normal and Low are the weights of the priorities, each more than zero.
+	// High, Normal and Low are the weights of the priorities, each greater than zero.
 	High, Normal, Low float64
-	// OverdueAfter is how long an occurrence must have been due to be overdue, more than zero.
+	// OverdueAfter is the time since its due time after which an occurrence is overdue; greater than zero.
 	OverdueAfter time.Duration
-	// OverdueShare is the fraction of a lane's slots that go to overdue occurrences while others of the lane are due:
-	// more than zero and less than one.
+	// OverdueShare is the fraction of a lane's slots for overdue occurrences while others of the lane are due: greater
+	// than zero and less than one.
 	OverdueShare float64
 }
 
-// Validate checks the policy. The error names the option at fault and what would be right.
+// Validate checks the policy. The error names the wrong option and a valid value.
 func (p *Policy) Validate() error {
 	switch {
 	case !(p.High > 0 && p.Normal > 0 && p.Low > 0) || math.IsInf(p.High+p.Normal+p.Low, 1):
@@ -57,7 +57,7 @@ func (p *Policy) Validate() error {
 	return nil
 }
 
-// Weight is the weight of a priority; the default priority is normal.
+// Weight returns the weight of a priority; the default priority is normal.
 func (p *Policy) Weight(of job.Priority) float64 {
 	switch of {
 	case job.PriorityHigh:
@@ -69,22 +69,22 @@ func (p *Policy) Weight(of job.Priority) float64 {
 	}
 }
 
-// Tenant is the settings of a tenant. The zero value is those of a tenant without any.
+// Tenant has the settings of a tenant. The zero value has the defaults.
 type Tenant struct {
 	Weight      float64      // zero is 1
-	Priority    job.Priority // of jobs that have none of their own; the default is normal
-	MaxInFlight int          // of this replica; zero is no limit
+	Priority    job.Priority // of jobs without their own; the default is normal
+	MaxInFlight int          // on this replica; zero is no limit
 	Paused      bool         // nothing is claimed
 }
 
 // lane is the state of a lane.
 type lane struct {
 	job.Lane
-	// next is no later than the due time of its first unclaimed occurrence; zero if none is known.
+	// next is at or before the due time of its first unclaimed occurrence; zero if none is known.
 	next time.Time
-	// oldest is, once next has come, since when that occurrence has been due, as far as is known.
+	// Once next has come, oldest is the time since which that occurrence is known to be due.
 	oldest time.Time
-	// fresh is like next, of occurrences that are not overdue, while the lane is behind.
+	// fresh is like next, for occurrences that are not overdue, while the lane is behind.
 	fresh time.Time
 
 	place   int     // in the heap of idle lanes; -1 if it is not there
@@ -92,7 +92,7 @@ type lane struct {
 	blocked bool    // neither idle nor active, since its tenant has no room
 }
 
-// New makes a queue. Tenant answers a tenant's settings of the moment; it is called often.
+// New makes a queue. Tenant returns a tenant's present settings; it is called often.
 func New(p Policy, tenant func(name string) Tenant) *Queue {
 	return &Queue{
 		policy: p, tenant: tenant, tree: newTree(),
@@ -112,7 +112,7 @@ func (q *Queue) Due(at job.Lane, when time.Time) {
 	}
 	if l.fresh.IsZero() || when.Before(l.fresh) {
 		l.fresh = when
-		if len(l.leaves) == 1 && l.leaves[0].part == overdue { // it needs a second one, now or soon
+		if len(l.leaves) == 1 && l.leaves[0].part == overdue { // it needs a second leaf, now or soon
 			q.deactivate(l)
 			q.await(l)
 		}
@@ -149,8 +149,7 @@ func (q *Queue) Replace(found []store.LaneDue) {
 	q.ApplySettings()
 }
 
-// ApplySettings applies the tenants' settings of the moment, also to lanes that are being served. It forgets lanes
-// without a due time.
+// ApplySettings applies the tenants' present settings, also to active lanes. It forgets lanes without a due time.
 func (q *Queue) ApplySettings() {
 	q.idle, q.blocked = q.idle[:0], make(map[string][]*lane)
 	for _, l := range q.lanes {
@@ -166,7 +165,7 @@ func (q *Queue) ApplySettings() {
 	q.tree.forget(len(q.lanes))
 }
 
-// Tenants are the tenants of the known lanes.
+// Tenants returns the tenants of the known lanes.
 func (q *Queue) Tenants() map[string]bool {
 	all := make(map[string]bool, len(q.lanes))
 	for l := range q.lanes {
@@ -175,7 +174,7 @@ func (q *Queue) Tenants() map[string]bool {
 	return all
 }
 
-// await puts a lane that is not active among the idle ones until its next due time.
+// await puts an inactive lane among the idle ones until its next due time.
 func (q *Queue) await(l *lane) {
 	if !l.blocked && l.place < 0 && !l.next.IsZero() {
 		heap.Push(&q.idle, l)
@@ -194,7 +193,7 @@ func (q *Queue) deactivate(l *lane) {
 	l.leaves = l.leaves[:0]
 }
 
-// block keeps a lane for when its tenant has room.
+// block keeps a lane until its tenant has room.
 func (q *Queue) block(l *lane) {
 	q.deactivate(l)
 	q.idle.remove(l)
@@ -202,7 +201,7 @@ func (q *Queue) block(l *lane) {
 	q.blocked[l.Tenant] = append(q.blocked[l.Tenant], l)
 }
 
-// Next is the earliest time at which there may be an occurrence to claim; zero if none is known.
+// Next returns the earliest time at which there may be an occurrence to claim; zero if none is known.
 func (q *Queue) Next() time.Time {
 	for q.active > 0 {
 		l := q.tree.root.least().lane
@@ -221,7 +220,7 @@ func (q *Queue) Next() time.Time {
 	return time.Time{}
 }
 
-// room is how many more slots a tenant may have.
+// room returns the number of slots that a tenant may still have.
 func (q *Queue) room(name string) int {
 	switch t := q.tenant(name); {
 	case t.Paused:
@@ -233,25 +232,25 @@ func (q *Queue) room(name string) int {
 	}
 }
 
-// Allotment is how many slots each lane gets in one claim.
+// Allotment is the division of the slots of one claim.
 type Allotment struct {
 	Quotas []store.Quota
 	leaves []*node // one for each quota
 }
 
-// Allot divides slots between the lanes with occurrences that are due by a time: no more than the slots in all, and
+// Allot divides slots between the lanes with occurrences due by a time. It gives no more than the slots in all, and
 // none if nothing is due.
 func (q *Queue) Allot(due time.Time, slots int) (a Allotment) {
 	for len(q.idle) > 0 && !q.idle[0].next.After(due) {
 		q.activate(q.idle[0], due)
 	}
-	const quanta = 64 // bounds how finely one claim divides slots; the next ones make up for it
+	const quanta = 64 // bounds how finely one claim divides slots; later claims compensate
 	quantum := max(1, slots/quanta)
-	granted := make(map[string]int) // to tenants that have limits
+	granted := make(map[string]int) // to tenants with limits
 	for slots > 0 && q.active > 0 {
 		leaf := q.tree.root.least()
 		l := leaf.lane
-		if leaf.part == whole && q.behind(l, due) { // it has become so while it waited
+		if leaf.part == whole && q.behind(l, due) { // the lane has fallen behind meanwhile
 			q.activate(l, due)
 			continue
 		}
@@ -280,7 +279,7 @@ func (q *Queue) Allot(due time.Time, slots int) (a Allotment) {
 	return a
 }
 
-// behind tells whether an occurrence of a lane is overdue.
+// behind reports whether a lane has an overdue occurrence.
 func (q *Queue) behind(l *lane, due time.Time) bool {
 	return l.oldest.Before(due.Add(-q.policy.OverdueAfter))
 }
@@ -322,7 +321,7 @@ func (q *Queue) Failed(a Allotment) {
 	q.unblock(a)
 }
 
-// Claimed notes the result of a claim by an allotment. Due is up to when occurrences were due that it claimed.
+// Claimed notes the result of a claim by an allotment, which claimed occurrences due up to a time.
 func (q *Queue) Claimed(a Allotment, claim store.Claim, due time.Time) {
 	first := 0
 	for i, quota := range a.Quotas {
@@ -334,7 +333,7 @@ func (q *Queue) Claimed(a Allotment, claim store.Claim, due time.Time) {
 	}
 	for _, leaf := range a.leaves {
 		l := leaf.lane
-		if len(l.leaves) == 0 { // it is blocked, or its other leaf came first
+		if len(l.leaves) == 0 { // it is blocked, or its other leaf was handled first
 			continue
 		}
 		q.deactivate(l)
@@ -345,15 +344,15 @@ func (q *Queue) Claimed(a Allotment, claim store.Claim, due time.Time) {
 	q.unblock(a)
 }
 
-// unblock checks tenants again that would have been at their limits with all slots of an allotment.
+// unblock checks the tenants again that would have reached their limits with all slots of an allotment.
 func (q *Queue) unblock(a Allotment) {
 	for _, quota := range a.Quotas {
 		q.Settled(quota.Lane.Tenant, 0)
 	}
 }
 
-// newest is the last instant of claimed occurrences; zero if there are none. The longest due are claimed first, and are
-// due no sooner than at their instants, so the others have not been due for longer.
+// newest returns the last instant of claimed occurrences; zero if there are none. The oldest due are claimed first, and
+// an occurrence is due no sooner than its instant. So the other occurrences have not been due for longer.
 func newest(claimed []store.Claimed) (at time.Time) {
 	for i := range claimed {
 		if claimed[i].Timestamp.After(at) {
@@ -363,7 +362,7 @@ func newest(claimed []store.Claimed) (at time.Time) {
 	return at
 }
 
-// claimed notes the result of a claim by a quota: the newest instant that it found, and the occurrences that it left.
+// claimed notes the result of a claim by a quota: the newest claimed instant, and the occurrences that are left.
 func (l *lane) claimed(q store.Quota, left store.QuotaLeft, due, newest time.Time) {
 	next := left.Next
 	if left.More {
@@ -392,7 +391,7 @@ func (l *lane) claimed(q store.Quota, left store.QuotaLeft, due, newest time.Tim
 	}
 }
 
-// Settled notes that claims of a tenant have ended.
+// Settled notes that n claims of a tenant have ended.
 func (q *Queue) Settled(tenant string, n int) {
 	if q.inFlight[tenant] -= n; q.inFlight[tenant] <= 0 {
 		delete(q.inFlight, tenant)

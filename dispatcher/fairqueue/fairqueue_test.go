@@ -17,7 +17,7 @@ var start = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
 var policy = fairqueue.Policy{High: 70, Normal: 25, Low: 5, OverdueAfter: 10 * time.Second, OverdueShare: 0.5}
 
-// world is a store of which only the due times matter, and one replica's queue of it.
+// world is a store with due times only, and one replica's queue of it.
 type world struct {
 	*testing.T
 	*fairqueue.Queue
@@ -46,7 +46,7 @@ func (w *world) add(l job.Lane, n int, at time.Time) {
 	w.Due(l, at)
 }
 
-// claim claims with so many slots, and answers how many were taken.
+// claim claims with a number of slots, and returns the number of claimed occurrences.
 func (w *world) claim(slots int) (taken int) {
 	w.Helper()
 	a := w.Allot(w.now, slots)
@@ -67,7 +67,7 @@ func (w *world) claim(slots int) (taken int) {
 		if next := firstAfter(all, w.now); next < len(all) {
 			left.Next = all[next]
 		}
-		if from == 0 { // as nearly always, and far cheaper
+		if from == 0 { // nearly always so, and far cheaper
 			w.waiting[q.Lane] = all[to:]
 		} else {
 			w.waiting[q.Lane] = slices.Delete(all, from, to)
@@ -89,13 +89,13 @@ func (w *world) claim(slots int) (taken int) {
 	return taken
 }
 
-// firstAfter is the index of the first time that is later than another.
+// firstAfter returns the index of the first time after another.
 func firstAfter(all []time.Time, at time.Time) int {
 	return sort.Search(len(all), func(i int) bool { return all[i].After(at) })
 }
 
-// fire claims again and again, with so many slots each time, until n were claimed or nothing is due. A claim may find
-// nothing, but not for ever.
+// fire claims again and again, with a number of slots each time, until n occurrences were claimed or nothing is due.
+// Claims may find nothing, but not for ever.
 func (w *world) fire(n, slots int) {
 	w.Helper()
 	for idle := 0; n > 0; {
@@ -112,7 +112,7 @@ func (w *world) fire(n, slots int) {
 	}
 }
 
-// share is the part of all that was claimed which a lane had.
+// share returns a lane's part of all claimed occurrences.
 func (w *world) share(l job.Lane) float64 {
 	all := 0
 	for _, n := range w.claimed {
@@ -130,7 +130,7 @@ func (w *world) expectShare(what string, l job.Lane, want float64) {
 
 func tenant(name string) job.Lane { return job.Lane{Tenant: name} }
 
-// slots are as many as may be free when a claim is made.
+// slots are numbers of free slots at a claim.
 var slots = []int{1, 3, 64, 450, 1000}
 
 func each(t *testing.T, f func(w *world, slots int)) {
@@ -155,7 +155,7 @@ func TestNothingIsDue(t *testing.T) {
 	}
 }
 
-// While there is no backlog, a claim takes all that is due of one lane, and of many by few claims.
+// While there is no backlog, one claim takes all due occurrences of a lane, and a few claims take those of many lanes.
 func TestNoBacklog(t *testing.T) {
 	w := newWorld(t)
 	w.add(tenant("a"), 1000, start)
@@ -175,7 +175,7 @@ func TestNoBacklog(t *testing.T) {
 	}
 }
 
-// Tenants share alike whatever their backlogs, until they have nothing left.
+// Tenants have equal shares, whatever their backlogs, until they have nothing left.
 func TestEqualTenants(t *testing.T) {
 	each(t, func(w *world, slots int) {
 		const tenants = 100
@@ -205,7 +205,7 @@ func TestEqualTenants(t *testing.T) {
 			if jain := sum * sum / (float64(len(lasting)) * squares); jain < 0.95 {
 				w.Fatalf("window %d: Jain's index is %.3f", window, jain)
 			}
-			for l, left := range w.waiting { // a lane that is nearly empty would only be in the way of the count
+			for l, left := range w.waiting { // a lane that is nearly empty would only disturb the count
 				if len(left) < 400 {
 					w.claimed[l] -= len(left)
 					w.waiting[l] = nil
@@ -228,7 +228,7 @@ func TestWeights(t *testing.T) {
 	})
 }
 
-// However much of a high priority is due, the others get their slots, and those that one does not use.
+// However much of high priority is due, the others get their slots, and the slots that one of them does not use.
 func TestPriorities(t *testing.T) {
 	each(t, func(w *world, slots int) {
 		high, normal, low := job.Lane{Tenant: "a", Priority: job.PriorityHigh}, tenant("a"), job.Lane{Tenant: "b", Priority: job.PriorityLow}
@@ -247,8 +247,8 @@ func TestPriorities(t *testing.T) {
 	})
 }
 
-// A tenant's own priority is that of its jobs without one, and a tenant with jobs of several lanes has no more of a
-// priority for it.
+// A tenant's own priority applies to its jobs without one. A tenant with jobs in several lanes has no larger part of a
+// priority.
 func TestTenantsPriority(t *testing.T) {
 	each(t, func(w *world, slots int) {
 		w.tenants["a"] = fairqueue.Tenant{Priority: job.PriorityHigh}
@@ -263,7 +263,7 @@ func TestTenantsPriority(t *testing.T) {
 	})
 }
 
-// A lane that had nothing due has no claim to the slots that it left to the others, and a new one gets its own at once.
+// A lane that had nothing due has no claim to the slots that it left to others. A new lane gets its slots at once.
 func TestComingBack(t *testing.T) {
 	each(t, func(w *world, slots int) {
 		w.add(tenant("a"), 200000, start)
@@ -303,7 +303,7 @@ func TestOverdue(t *testing.T) {
 	t.Errorf("%d are overdue in the end", w.overdue(l))
 }
 
-// A lane that is behind stays so when it hears of what became due a moment ago, before its last claim.
+// A lane that is behind stays so when it learns of an occurrence that became due before its last claim.
 func TestOverdueHearsOfNow(t *testing.T) {
 	for _, slots := range []int{8, 30} {
 		w := newWorld(t)
@@ -325,7 +325,7 @@ func TestOverdueHearsOfNow(t *testing.T) {
 	}
 }
 
-// Once all overdue occurrences have been claimed, the rest get all slots, though they have been due for a while too.
+// Once all overdue occurrences have been claimed, the rest get all slots, even if they have been due for a while.
 func TestNoMoreOverdue(t *testing.T) {
 	for _, slots := range slots {
 		w := newWorld(t)
@@ -344,7 +344,7 @@ func TestNoMoreOverdue(t *testing.T) {
 	}
 }
 
-// Slots for which a claim found no occurrence are free again, and nobody has to settle anything for them.
+// Slots for which a claim found no occurrence are free again without a settlement.
 func TestRoomThatIsLeft(t *testing.T) {
 	for name, end := range map[string]func(w *world, a fairqueue.Allotment){
 		"nothing is found": func(w *world, a fairqueue.Allotment) {
@@ -367,7 +367,7 @@ func TestRoomThatIsLeft(t *testing.T) {
 	}
 }
 
-// overdue is how much of a lane has been due for longer than the policy says.
+// overdue counts a lane's occurrences that are overdue by the policy.
 func (w *world) overdue(l job.Lane) (n int) {
 	for _, at := range w.waiting[l] {
 		if at.Before(w.now.Add(-policy.OverdueAfter)) {
@@ -405,7 +405,7 @@ func TestTenantIsPaused(t *testing.T) {
 	w.fire(20, 100)
 }
 
-// A tenant has no more slots than it may, and leaves the rest to others.
+// A tenant has no more slots than its limit, and leaves the rest to others.
 func TestMaxInFlight(t *testing.T) {
 	each(t, func(w *world, slots int) {
 		w.keep = true
@@ -429,7 +429,7 @@ func TestMaxInFlight(t *testing.T) {
 	})
 }
 
-// A claim that failed has taken nothing from anybody.
+// A failed claim costs nobody a share.
 func TestFailedClaims(t *testing.T) {
 	w := newWorld(t)
 	w.add(tenant("a"), 5000, start)
@@ -454,8 +454,8 @@ func TestRefresh(t *testing.T) {
 	}
 }
 
-// What was told page by page stays known; how tenants are treated is heeded anew, and lanes of which nothing is known
-// are forgotten.
+// Lanes found page by page stay known; the tenants' present settings apply; lanes without a known due time are
+// forgotten.
 func TestRenew(t *testing.T) {
 	w := newWorld(t)
 	w.add(tenant("a"), 10, start)
@@ -475,7 +475,7 @@ func TestRenew(t *testing.T) {
 	}
 }
 
-// That a lane falls behind shows in its claims.
+// A lane that falls behind shows it in its claims.
 func TestFallsBehind(t *testing.T) {
 	w := newWorld(t)
 	l := tenant("a")
@@ -489,7 +489,7 @@ func TestFallsBehind(t *testing.T) {
 	}
 }
 
-// The slots that tenants had are remembered as long as they matter, however many others come and go.
+// The slots that tenants had are remembered as long as they matter, however many other tenants come and go.
 func TestFairWhileOthersComeAndGo(t *testing.T) {
 	w := newWorld(t)
 	w.tenants["a"] = fairqueue.Tenant{Weight: 0.1}

@@ -7,36 +7,36 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// tree is the hierarchy by which slots are divided: below the root are the priorities, below these the tenants, then
-// their lanes, and below a lane that is behind its two parts. It remembers how many slots each node has had.
+// tree is the hierarchy by which slots are divided: the priorities are below the root, the tenants below these, then
+// their lanes, and below a lane that is behind its two parts. It counts the slots of each node.
 type tree struct {
 	root  node
 	nodes map[place]*node
 }
 
-// place names a node below another.
+// place is a key of a child: its parent and its name.
 type place struct {
 	parent *node
 	name   string
 }
 
-// node competes by its weight for the slots of its parent while it is active: while it has due occurrences.
+// node competes for its parent's slots by its weight while it is active, that is while it has due occurrences.
 type node struct {
 	parent *node
-	below  int      // how many children it has
-	active nodeHeap // the active ones of them
+	below  int      // the number of its children
+	active nodeHeap // its active children
 	index  int      // in its parent's heap; -1 while it is not active
 	weight float64
-	served float64   // how many slots it has had, divided by its weight
-	clock  float64   // the least of an active child's served
+	served float64   // the slots that it has had, divided by its weight
+	clock  float64   // the least served of its active children
 	since  time.Time // when it became active
 
 	lane  *lane // of a leaf
 	part  part
-	quota int // its number in the allotment under way; -1 if it has none
+	quota int // the index of its quota in the present allotment; -1 if it has none
 }
 
-// part is the part of its lane that a leaf is for.
+// part is a leaf's part of its lane.
 type part int
 
 const (
@@ -47,7 +47,7 @@ const (
 
 func newTree() tree { return tree{nodes: make(map[place]*node)} }
 
-// child finds or makes a node below another.
+// child finds or makes a child of a node.
 func (t *tree) child(parent *node, name string, weight float64) *node {
 	n, known := t.nodes[place{parent, name}]
 	if !known {
@@ -59,10 +59,10 @@ func (t *tree) child(parent *node, name string, weight float64) *node {
 	return n
 }
 
-// forget drops nodes if there are many more than lanes: those that would come back with the same count, since they have
+// forget drops nodes if there are many more than lanes: those that would return with the same count, since they have
 // had no more than the nodes that are served now. No node may be active.
 func (t *tree) forget(lanes int) {
-	const each = 8 // a lane has five nodes at most, some of which it shares
+	const each = 8 // a lane has at most five nodes, some of them shared
 	if len(t.nodes) <= each*(lanes+each) {
 		return
 	}
@@ -78,7 +78,7 @@ func (t *tree) forget(lanes int) {
 	}
 }
 
-// least is the leaf below an active node that is served next.
+// least returns the leaf that is served next below an active node.
 func (n *node) least() *node {
 	for len(n.active) > 0 {
 		n = n.active[0]
@@ -86,7 +86,7 @@ func (n *node) least() *node {
 	return n
 }
 
-// join makes a node and those above it active. A node that was not active counts as served as much as the others.
+// join makes a node and its ancestors active. A node that was not active counts as served as much as the others.
 func (n *node) join(since time.Time) {
 	for ; n.parent != nil && n.index < 0; n = n.parent {
 		n.served, n.since = max(n.served, n.parent.clock), since
@@ -94,14 +94,14 @@ func (n *node) join(since time.Time) {
 	}
 }
 
-// leave makes a node inactive, and those above it that have no other active child.
+// leave makes a node inactive, and its ancestors that have no other active child.
 func (n *node) leave() {
 	for ; n.parent != nil && n.index >= 0 && len(n.active) == 0; n = n.parent {
 		heap.Remove(&n.parent.active, n.index)
 	}
 }
 
-// serve counts slots that a leaf got; less than zero takes back slots that it could not use.
+// serve counts slots that a leaf got; a negative number takes back slots that it could not use.
 func (n *node) serve(slots int) {
 	for ; n.parent != nil; n = n.parent {
 		n.served += float64(slots) / n.weight
@@ -112,7 +112,7 @@ func (n *node) serve(slots int) {
 	}
 }
 
-// newQuota is the quota of a leaf's claim, without a limit yet. Before is the time before which due occurrences are
+// newQuota returns the quota for a leaf's claim, still without a limit. Occurrences due before the time before are
 // overdue.
 func (n *node) newQuota(before time.Time) store.Quota {
 	switch n.part {
@@ -125,8 +125,8 @@ func (n *node) newQuota(before time.Time) store.Quota {
 	}
 }
 
-// nodeHeap is a heap of active nodes, with that on top which is served next: the least served, and of these the one
-// that has waited longest.
+// nodeHeap is a heap of active nodes, with the next one to serve on top: the least served, and of these the one that
+// has waited longest.
 type nodeHeap []*node
 
 func (c nodeHeap) Len() int { return len(c) }

@@ -177,11 +177,11 @@ func parseNumber(s string) (n uint64, ok bool) {
 		s, base = s[1:], 8
 	}
 	for _, c := range []byte(s) {
-		digit := uint64(strings.IndexByte("0123456789abcdef", c))
-		if digit >= base { // also -1, which is very large
+		digit := strings.IndexByte("0123456789abcdef", c)
+		if digit < 0 || uint64(digit) >= base {
 			return 0, false
 		}
-		if n = n*base + digit; n >= 1<<32 {
+		if n = n*base + uint64(digit); n >= 1<<32 {
 			return 0, false
 		}
 	}

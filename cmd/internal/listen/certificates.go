@@ -90,35 +90,39 @@ func (c *Certificates) Warnings(now time.Time) (all []string) {
 // current looks at the files, unless that was done just now, and answers what is in use.
 func (c *Certificates) current() (config *tls.Config, ends time.Time, err error) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
+	report := func() {}
 	if now := time.Now(); now.Sub(c.checked) >= lookAgain {
-		c.look(now)
+		report = c.look(now)
 	}
-	return c.config, c.ends, c.err
+	config, ends, err = c.config, c.ends, c.err
+	c.mu.Unlock()
+	report() // nobody else waits for the log
+	return config, ends, err
 }
 
 // look reads the files if they have changed since they were looked at last, or could not be used then: one of them may
-// have been replaced before the other.
-func (c *Certificates) look(now time.Time) {
+// have been replaced before the other. It answers how to tell of it.
+func (c *Certificates) look(now time.Time) (report func()) {
 	c.checked = now
 	files := c.stat()
 	changed := !same(files, c.files)
 	if !changed && c.err == nil {
-		return
+		return func() {}
 	}
 	c.files = files
 	config, ends, err := c.read()
-	first := c.config == nil
-	switch {
-	case err == nil:
-		if c.config, c.ends = config, ends; !first {
-			c.log.Info("the TLS files were read again", "expires", ends)
-		}
-	case changed && !first:
-		c.failures.Inc()
+	c.err = err
+	if err == nil {
+		c.config, c.ends = config, ends
+		return func() { c.log.Info("the TLS files were read again", "expires", ends) }
+	}
+	if !changed {
+		return func() {}
+	}
+	c.failures.Inc()
+	return func() {
 		c.log.Error("the TLS files have changed and can't be used; those from before still are", "error", err)
 	}
-	c.err = err
 }
 
 func (c *Certificates) stat() (all []file) {

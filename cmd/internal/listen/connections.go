@@ -17,9 +17,9 @@ import (
 // Connections bounds how many clients are connected to a server, so that those which keep it waiting can't take the
 // place of others.
 //
-// A connection waits for its client while no request on it is being worked on: it is idle, or its handshake, a header or
-// the body of a request is still to come, or the client does not take its answer. When there are as many connections as
-// may be, a new one has the connections of those clients closed that have the most waiting ones, the longest waiting
+// A connection waits for its client while no request on it is being worked on: it is idle, or its handshake, a header
+// or the body of a request is still to come, or the client does not take its answer. When there are as many connections
+// as may be, a new one has the connections of those clients closed that have the most waiting ones, the longest waiting
 // first. A connection with a request that is worked on is never closed. If there is no other, the new one is.
 type Connections struct {
 	limit int

@@ -40,8 +40,8 @@ func (o *Options) Flags(f *flag.FlagSet) {
 	cli.Choice(f, &o.TLS.ClientCerts, "tls-client-certs", []string{"required", "optional"},
 		"`WHETHER`: Whether clients must have a certificate, with --tls-client-ca. One that is given is verified in any case.")
 	f.IntVar(&o.Connections, "max-connections", 4096,
-		"`N`: How many clients may be connected to the API at once. Beyond that, those which have kept it waiting the longest "+
-			"make room.")
+		"`N`: How many clients may be connected to the API at once. Beyond that, those which have kept it waiting the "+
+			"longest make room.")
 	f.IntVar(&o.HeaderBytes, "max-header-bytes", 65_536, "`BYTES`: How large the header of a request may be.")
 }
 
@@ -50,8 +50,8 @@ func FlagAddresses(f *flag.FlagSet, api, observe *Address) {
 	*api = "127.0.0.1:8080"
 	f.Var(api, "listen", "`HOST:PORT`: Address of the HTTP API; :PORT is all addresses of this machine. Beyond loopback, "+
 		"--auth=keys is needed.")
-	f.Var(observe, "metrics-listen", "`HOST:PORT`: Address of another listener, without TLS, for /metrics, /healthz, /readyz "+
-		"and /debug/pprof. /metrics is then there only. (none; /metrics is at the API's address)")
+	f.Var(observe, "metrics-listen", "`HOST:PORT`: Address of another listener, without TLS, for /metrics, /healthz, "+
+		"/readyz and /debug/pprof. /metrics is then there only. (none; /metrics is at the API's address)")
 }
 
 // FlagTLS declares the options that tell which TLS the API has.

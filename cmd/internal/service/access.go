@@ -99,10 +99,18 @@ func (o *Access) oidc(log *slog.Logger) *oidc.Config {
 // keysAndTokens tells API keys from other tokens.
 type keysAndTokens struct{ keys, tokens access.Authenticator }
 
+// of is who tells about a token.
+func (a *keysAndTokens) of(token string) access.Authenticator {
+	if strings.HasPrefix(token, access.TokenPrefix) {
+		return a.keys
+	}
+	return a.tokens
+}
+
 // Authenticate implements [access.Authenticator].
 func (a *keysAndTokens) Authenticate(ctx context.Context, token string, now time.Time) (access.Principal, error) {
-	if strings.HasPrefix(token, access.TokenPrefix) {
-		return a.keys.Authenticate(ctx, token, now)
-	}
-	return a.tokens.Authenticate(ctx, token, now)
+	return a.of(token).Authenticate(ctx, token, now)
 }
+
+// Knows implements [access.Authenticator].
+func (a *keysAndTokens) Knows(token string, now time.Time) bool { return a.of(token).Knows(token, now) }

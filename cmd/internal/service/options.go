@@ -22,6 +22,8 @@ type Options struct {
 
 	callbackTypes []callbackType
 
+	EncryptionKeyFiles []string
+
 	Tick            time.Duration
 	Early           time.Duration
 	Lease           time.Duration
@@ -40,6 +42,8 @@ type Options struct {
 	MaxPayload  int // bytes
 	MaxBody     int // bytes
 
+	Limits Limits // of keys and tenants
+
 	Audit string // where the audit trail goes, see [audit.Open]
 }
 
@@ -57,6 +61,8 @@ func (o *Options) Flags(f *flag.FlagSet) {
 	for _, t := range o.callbackTypes {
 		t.Flags(f)
 	}
+
+	EncryptionKeyFlag(f, &o.EncryptionKeyFiles)
 
 	standard := dispatcher.Defaults
 	cli.Duration(f, &o.Tick, "tick", standard.Tick,
@@ -90,9 +96,18 @@ func (o *Options) Flags(f *flag.FlagSet) {
 		"`BYTES`: How large the callback data of one job may be, and the metadata in its steps.")
 	f.IntVar(&o.MaxBody, "max-body", 4_194_304, "`BYTES`: How large a request, or an item of a batch, may be.")
 
+	o.Limits.Flags(f)
+
 	f.StringVar(&o.Audit, "audit", "",
 		"`PATH`: Where to write the audit trail: a line of JSON for each change and each refusal. It is a file, which may "+
 			"be rotated, or stdout. See docs/audit.md.")
+}
+
+// EncryptionKeyFlag declares the option for the files of encryption keys.
+func EncryptionKeyFlag(f *flag.FlagSet, files *[]string) {
+	cli.List(f, files, "encryption-key-file",
+		"`FILES`: Files with the keys that encrypt secrets in the store, with commas between them. The first one encrypts, "+
+			"all decrypt. \"carillon secrets new-key FILE\" makes one. (none: secrets can't be kept)")
 }
 
 // Configure answers the options with these settings, by their names, and all others at their defaults.

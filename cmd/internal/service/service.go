@@ -11,15 +11,18 @@ import (
 	"net"
 	"net/http"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/carillon-scheduler/carillon/access"
+	"github.com/carillon-scheduler/carillon/access/limits"
 	"github.com/carillon-scheduler/carillon/audit"
 	"github.com/carillon-scheduler/carillon/callbacks"
 	"github.com/carillon-scheduler/carillon/cmd/internal/cli"
 	"github.com/carillon-scheduler/carillon/cmd/internal/listen"
 	"github.com/carillon-scheduler/carillon/dispatcher"
 	"github.com/carillon-scheduler/carillon/handlers"
+	"github.com/carillon-scheduler/carillon/secrets"
 	"github.com/carillon-scheduler/carillon/store"
 	"github.com/carillon-scheduler/carillon/store/bounded"
 	"github.com/carillon-scheduler/carillon/store/clock"
@@ -31,6 +34,7 @@ import (
 // Service is one replica.
 type Service struct {
 	dispatcher   *dispatcher.Dispatcher
+	secrets      *secrets.Secrets
 	server       *http.Server
 	connections  *listen.Connections
 	certificates *listen.Certificates // nil without TLS
@@ -62,6 +66,7 @@ type Parts struct {
 	options Options
 	config  dispatcher.Config
 
+	keyring      *secrets.Keyring
 	certificates *listen.Certificates           // nil without TLS
 	warnings     func(context.Context) []string // of the store
 	traces       *tracing
@@ -79,6 +84,11 @@ func Open(ctx context.Context, o Options, log *slog.Logger) (*Parts, error) {
 	if err := o.check(); err != nil {
 		return nil, cli.Usage(err)
 	}
+	keyring, err := secrets.ReadKeyring(o.EncryptionKeyFiles)
+	if err != nil {
+		return nil, cli.Usagef("--encryption-key-file: %w", err)
+	}
+	p.keyring = keyring
 	if p.options.Listen.TLS.CertFile != "" {
 		var err error
 		if p.certificates, err = listen.LoadCertificates(p.options.Listen.TLS, log); err != nil {
@@ -121,7 +131,13 @@ func (p *Parts) Assemble(ctx context.Context) (*Service, error) {
 	cfg := p.config
 	cfg.Store, cfg.Callbacks = jobs, callbacks.NewRegistry(p.Senders...)
 	cfg.Registerer, cfg.Traces = registry, p.traces.spans()
+	records := bounded.Records(jobs)
 	var err error
+	if s.secrets, err = openSecrets(ctx, records, p.keyring, p.log); err != nil {
+		return nil, errors.Join(err, s.closers.Close())
+	}
+	showSecrets(registry, s.secrets)
+	cfg.Secrets = s.secrets
 	if s.dispatcher, err = dispatcher.New(cfg); err != nil {
 		return nil, errors.Join(err, s.closers.Close())
 	}
@@ -131,7 +147,11 @@ func (p *Parts) Assemble(ctx context.Context) (*Service, error) {
 		return nil, errors.Join(cli.Usagef("--audit: %w", err), s.closers.Close())
 	}
 	s.closers.add(trail)
-	keys := access.NewKeys(bounded.Records(jobs))
+	own := limits.NewOwn(records, p.log)
+	if err := own.Load(ctx); err != nil { // it is tried again with the first request
+		p.log.Warn("tenants' limits can't be read yet", "error", err)
+	}
+	keys := access.NewKeys(records)
 	s.closers.add(keys)
 	auth, err := p.options.authenticator(keys, p.log)
 	if err != nil {
@@ -140,18 +160,21 @@ func (p *Parts) Assemble(ctx context.Context) (*Service, error) {
 	api := handlers.Config{
 		Store:        bounded.Jobs(groupcommit.New(jobs, writers(p.options.Store))),
 		Inspector:    jobs,
-		Records:      bounded.Records(jobs),
+		Records:      records,
 		Callbacks:    cfg.Callbacks,
+		Secrets:      s.secrets,
 		PrioritiesOf: s.dispatcher.Priorities,
 		Destinations: func() []handlers.DestinationState { return destinationStates(s.dispatcher) },
 		Rate:         s.dispatcher.Rate,
 		Wake:         s.dispatcher.Wake,
 		WakeExpander: s.dispatcher.WakeExpander,
-		Ready:        func(ctx context.Context) error { return ready(ctx, s.dispatcher, jobs) },
+		Ready:        func(ctx context.Context) error { return ready(ctx, s.dispatcher, jobs, p.log) },
 		Warnings: func(ctx context.Context) []string {
 			return slices.Concat(p.warnings(ctx), s.certificates.Warnings(time.Now()))
 		},
 		Replicas:   func(ctx context.Context, now time.Time) (int, error) { return replicas.Count(ctx, jobs, now) },
+		Limiter:    limits.New(p.options.Limits.config(own, jobs, registry)),
+		OwnLimits:  own,
 		Limits:     p.options.limits(),
 		Expansion:  cfg.Expansion(),
 		MaxBody:    int64(p.options.MaxBody),
@@ -194,6 +217,21 @@ func newServer(handler http.Handler, log *slog.Logger) *http.Server {
 	}
 }
 
+// openSecrets reads the secrets in a store.
+func openSecrets(
+	ctx context.Context, records store.Records, keys *secrets.Keyring, log *slog.Logger,
+) (*secrets.Secrets, error) {
+	s := secrets.New(records, keys, log)
+	err := s.Load(ctx)
+	if missing, ok := errors.AsType[*secrets.MissingKeyError](err); ok {
+		return nil, cli.Usage(missing)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("secrets can't be read from the store: %w", err)
+	}
+	return s, nil
+}
+
 // destinationStates are what the API tells of a replica's destinations.
 func destinationStates(d *dispatcher.Dispatcher) (all []handlers.DestinationState) {
 	for _, s := range d.Destinations() {
@@ -205,14 +243,15 @@ func destinationStates(d *dispatcher.Dispatcher) (all []handlers.DestinationStat
 }
 
 // ready answers why the replica can't do its work, or nil.
-func ready(ctx context.Context, d *dispatcher.Dispatcher, s store.Store) error {
+func ready(ctx context.Context, d *dispatcher.Dispatcher, s store.Store, log *slog.Logger) error {
 	if err := d.Ready(); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	if _, err := s.Now(ctx); err != nil {
-		return fmt.Errorf("the store does not answer: %w", err)
+		log.Warn("the store does not answer", "error", err) // it may name hosts, and anybody may ask
+		return errors.New("the store does not answer; the log tells more")
 	}
 	return nil
 }
@@ -248,6 +287,8 @@ func (s *Service) together(ctx context.Context, listener net.Listener, dispatch 
 		}
 		observed <- err
 	}()
+	var refreshing sync.WaitGroup
+	refreshing.Go(func() { s.secrets.Run(failed) })
 	dispatched := make(chan error, 1)
 	go func() {
 		err := dispatch(failed)
@@ -265,6 +306,7 @@ func (s *Service) together(ctx context.Context, listener net.Listener, dispatch 
 	}
 	err := errors.Join(<-served, <-dispatched)
 	_ = s.observer.Close()
+	refreshing.Wait()
 	err = errors.Join(err, <-observed, s.Close())
 	s.log.Info("stopped")
 	return err

@@ -1,0 +1,237 @@
+package handlers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/carillon-scheduler/carillon/access/limits"
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// limited refuses requests beyond what their key or their tenant may ask for, and tells all others where they stand, by
+// the fields of draft-ietf-httpapi-ratelimit-headers.
+func (a *api) limited(c *gin.Context) {
+	by := who(c)
+	all := a.Limiter.Take(by.ID, by.tenant, a.Now())
+	if len(all) == 0 {
+		return
+	}
+	var policies, standings strings.Builder
+	for i, s := range all {
+		if i > 0 {
+			policies.WriteString(", ")
+			standings.WriteString(", ")
+		}
+		fmt.Fprintf(&policies, "%q;q=%d;w=%d", s.Name, s.Burst, seconds(s.Window()))
+		fmt.Fprintf(&standings, "%q;r=%d;t=%d", s.Name, s.Left, seconds(s.Reset))
+	}
+	c.Header("RateLimit-Policy", policies.String())
+	c.Header("RateLimit", standings.String())
+	for _, s := range all {
+		if s.Exceeded {
+			c.Header("Retry-After", strconv.Itoa(seconds(s.Reset)))
+			a.writeProblem(c, exceeded(&s))
+			c.Abort()
+		}
+	}
+}
+
+// exceeded is the answer to a request that comes too soon.
+func exceeded(s *limits.Standing) error {
+	whose := "this key"
+	if s.Name == limits.TenantRequests {
+		whose = "the tenant"
+	}
+	return &statusError{http.StatusTooManyRequests, fmt.Sprintf(
+		"%s may make %g requests per second, and %d at once (limit %s); ask again after Retry-After",
+		whose, s.PerSecond, s.Burst, s.Name)}
+}
+
+// seconds are a time in whole seconds, rounded up; at least one.
+func seconds(d time.Duration) int { return max(1, int(math.Ceil(d.Seconds()))) }
+
+// limitsOf are the bounds of each of a tenant's jobs.
+func (a *api) limitsOf(tenant string) job.Limits {
+	bounds := a.Limits
+	if own := a.Limiter.Of(tenant).Payload; own > 0 {
+		bounds.Payload = min(bounds.Payload, own)
+	}
+	return bounds
+}
+
+// quotaView is a quota that has no room for a submission, as a problem tells of it.
+type quotaView struct {
+	Name    string `json:"name"`
+	Limit   int    `json:"limit"`
+	Present int    `json:"present"`
+	Wanted  int    `json:"wanted"`
+}
+
+// admission is what was admitted of a submission to its tenant's quotas.
+type admission struct{ jobs, pending int }
+
+// admitToQuota admits attempts of one tenant to its quotas, and fails those that there is no room for. It answers for
+// how many of them it has done so, the first ones: once there is no room, those before have to be settled, since some
+// of what was admitted for them may not be used.
+func (a *api) admitToQuota(ctx context.Context, attempts []*attempt) (n int) {
+	if a.Limiter.Of(attempts[0].job.Tenant).Quota == (limits.Quota{}) {
+		return len(attempts)
+	}
+	unsettled := false
+	for i, t := range attempts {
+		if t.state == done {
+			continue
+		}
+		admitted, err := a.admitOne(ctx, t.submission)
+		full, isFull := errors.AsType[*limits.Exceeded](err)
+		switch {
+		case isFull && unsettled:
+			return i
+		case isFull:
+			a.Limiter.Refuse(full)
+			t.advance(failed, err)
+		case err != nil:
+			t.advance(failed, err)
+		default:
+			t.admitted, unsettled = admitted, true
+		}
+	}
+	return len(attempts)
+}
+
+// admitOne admits one submission to its tenant's quotas. One that replaces a job adds no job, and only those pending
+// occurrences that the job has not; to know that, the job is read, if there is no room otherwise.
+func (a *api) admitOne(ctx context.Context, s *submission) (admission, error) {
+	asked := admission{1, pendingOf(&s.job.Schedule)}
+	full := a.Limiter.Admit(ctx, s.job.Tenant, asked.jobs, asked.pending)
+	if _, isFull := errors.AsType[*limits.Exceeded](full); !isFull {
+		return asked, full
+	}
+	present, err := store.ReadJob(ctx, a.Store, s.job.Name)
+	if errors.Is(err, store.ErrNotFound) {
+		return admission{}, full
+	}
+	if err != nil {
+		return admission{}, err
+	}
+	filter := store.OccurrenceFilter{Name: present.Name, Revision: present.Revision, Limit: 1, Count: true}
+	_, has, err := a.Store.Occurrences(ctx, filter)
+	if err != nil {
+		return admission{}, err
+	}
+	grows := admission{0, max(0, asked.pending-has)}
+	return grows, a.Limiter.Admit(ctx, s.job.Tenant, grows.jobs, grows.pending)
+}
+
+// pendingOf is how many occurrences a schedule adds: of one that recurs, one, since others follow only when it has
+// fired.
+func pendingOf(s *job.Schedule) int {
+	if s.Recurs() {
+		return 1
+	}
+	return s.Weight()
+}
+
+// settleQuota gives back what attempts have not used. One whose outcome is not known may have used all.
+func (a *api) settleQuota(attempts []*attempt) {
+	for _, t := range attempts {
+		o, unused := t.outcome, t.admitted
+		switch {
+		case errors.Is(o.err, store.ErrUnavailable) && !errors.Is(o.err, store.ErrNotDone):
+			continue
+		case o.err == nil && o.created:
+			unused.jobs--
+			fallthrough
+		case o.err == nil:
+			unused.pending -= min(unused.pending, o.occurrences)
+		}
+		a.Limiter.Return(t.job.Tenant, unused.jobs, unused.pending)
+	}
+}
+
+// limitsView are a tenant's limits as they are answered.
+type limitsView struct {
+	Tenant    string       `json:"tenant"`
+	Own       limits.Draft `json:"own"`
+	Effective limits.Draft `json:"effective"`
+}
+
+// getLimits answers with a tenant's limits: its own, and with the defaults that apply where it has none.
+func (a *api) getLimits(c *gin.Context) error {
+	name, err := tenantInPath(c)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTime)
+	defer cancel()
+	if _, err := a.knownTenant(ctx, name); err != nil {
+		return err
+	}
+	own, err := a.OwnLimits.Get(ctx, name)
+	if err != nil {
+		return err
+	}
+	return a.showLimits(c, name, own)
+}
+
+func (a *api) showLimits(c *gin.Context, name string, own limits.Draft) error {
+	return writeJSON(c, http.StatusOK, limitsView{name, own, a.Limiter.Effective(own)})
+}
+
+// putLimits gives a tenant limits in place of all of its own, whether or not it is known. It takes a key of all
+// tenants, since a tenant must not raise its own.
+func (a *api) putLimits(c *gin.Context) error {
+	name, err := tenantInPath(c)
+	if err != nil {
+		return err
+	}
+	if err := refuseConditions(c.Request); err != nil {
+		return err
+	}
+	body, err := a.readJSON(c)
+	if err != nil {
+		return err
+	}
+	own, err := limits.ParseDraft(body)
+	if err != nil {
+		return err
+	}
+	ctx, cancel, _ := a.inTime(c.Request)
+	defer cancel()
+	if _, err := a.tenants.Meet(ctx, []job.Tenant{{Name: name, FirstSeen: a.now()}}); err != nil {
+		return err
+	}
+	if err := a.OwnLimits.Set(ctx, name, own); err != nil {
+		return err
+	}
+	return a.showLimits(c, name, own)
+}
+
+// resetLimits gives a tenant the default limits back.
+func (a *api) resetLimits(c *gin.Context) error {
+	name, err := tenantInPath(c)
+	if err != nil {
+		return err
+	}
+	if err := refuseConditions(c.Request); err != nil {
+		return err
+	}
+	ctx, cancel, _ := a.inTime(c.Request)
+	defer cancel()
+	if _, err := a.knownTenant(ctx, name); err != nil {
+		return err
+	}
+	if err := a.OwnLimits.Set(ctx, name, limits.Draft{}); err != nil {
+		return err
+	}
+	return a.showLimits(c, name, limits.Draft{})
+}
