@@ -88,6 +88,23 @@ type Delivery struct {
 	// Trace is the trace context to pass on to the receiver; empty if there is none. The headers that a job names
 	// itself win: see [TraceHeaders].
 	Trace job.Trace
+	// Signing names the secret that signs the delivery, or is [job.NoSigning]; empty for the tenant's default, if it has
+	// one. See [Delivery.Signature].
+	Signing string
+	// Secrets has the values that Data only refers to, see [Text], and the signatures; nil has none.
+	Secrets Secrets
+}
+
+// Secrets answers what deliveries need and nobody may read. It is safe for concurrent use. Its errors are for people,
+// and hold no secret. After each of them the delivery must not be sent as it is, but may be later.
+type Secrets interface {
+	// Secret is the value of a tenant's secret, to be sent to a destination, which is named as [Registry.Destination]
+	// does.
+	Secret(ctx context.Context, tenant, name, destination string) (value string, err error)
+
+	// Sign answers the signatures of a message by a tenant's signing secret, as Standard Webhooks has them in the header
+	// webhook-signature. An empty name is the tenant's default: without one the message has no signature, which is empty.
+	Sign(ctx context.Context, tenant, name, messageID string, at time.Time, body []byte) (signature string, err error)
 }
 
 // Registry holds the senders that a replica has, by type. It does not change once made.
@@ -197,6 +214,8 @@ const (
 	BlamePart
 	// BlameDelivery is this delivery alone: the destination works, and refused it.
 	BlameDelivery
+	// BlameNobody is for what was not sent, which says nothing of the destination.
+	BlameNobody
 )
 
 // Failure is an attempt's error with advice on the next step. Make one by [Permanent], [Unavailable] or [RetryAfter].

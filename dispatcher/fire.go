@@ -152,8 +152,14 @@ func (d *Dispatcher) attempt(
 		entered.Cancel()
 		return nil, &unfired{error: errTooLate, after: tooLatePause}
 	}
-	shown := destinations.Failed // this holds for a panic too
-	defer func() { entered.Done(shown) }()
+	shown, unsent := destinations.Failed, false // this holds for a panic too
+	defer func() {
+		if unsent {
+			entered.Cancel()
+		} else {
+			entered.Done(shown)
+		}
+	}()
 	sending := b.ctx
 	if d.tracer != nil {
 		sending, *span = d.startSpan(b.ctx, sender, c, now)
@@ -161,6 +167,9 @@ func (d *Dispatcher) attempt(
 	err = d.send(sending, sender, c, now)
 	shown = verdict(err)
 	failure, classified := errors.AsType[*callbacks.Failure](err)
+	if unsent = classified && failure.Blame == callbacks.BlameNobody; unsent {
+		return nil, err
+	}
 	if classified && failure.Refused {
 		d.metrics.refuse(c.Callback.Type)
 	}
@@ -221,6 +230,8 @@ func (d *Dispatcher) send(ctx context.Context, sender callbacks.Sender, c *store
 		Payload:   c.Payload(c.Options),
 		Part:      c.Part,
 		Envelope:  c.Options.Envelope,
+		Signing:   c.Options.Signing,
+		Secrets:   d.cfg.Secrets,
 	}
 	if d.tracer != nil {
 		delivery.Trace = job.TraceOf(trace.SpanContextFromContext(ctx))

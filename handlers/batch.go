@@ -148,7 +148,7 @@ func (a *api) readItems(ctx context.Context, common itemCommon, items itemReader
 		it := item{index: index, weight: len(raw), err: err}
 		_, tooLarge := errors.AsType[*http.MaxBytesError](err)
 		if err == nil {
-			a.checkItem(common, raw, &it)
+			a.checkItem(ctx, common, raw, &it)
 		}
 		if !gather(ctx, chunks, it) || err != nil && !tooLarge {
 			return
@@ -179,7 +179,7 @@ func gather(ctx context.Context, chunks chan chunk, it item) bool {
 }
 
 // checkItem decodes and checks one item.
-func (a *api) checkItem(common itemCommon, raw []byte, it *item) {
+func (a *api) checkItem(ctx context.Context, common itemCommon, raw []byte, it *item) {
 	it.submission, it.err = guarded(func() (*submission, error) {
 		draft, err := job.Decode(raw)
 		if job.ValidKey(draft.Key) {
@@ -188,7 +188,7 @@ func (a *api) checkItem(common itemCommon, raw []byte, it *item) {
 		if err != nil {
 			return nil, err
 		}
-		s, err := a.check(common.by, draft)
+		s, err := a.check(ctx, common.by, draft)
 		if err != nil {
 			return nil, err
 		}

@@ -20,6 +20,7 @@ import (
 	"github.com/carillon-scheduler/carillon/audit"
 	"github.com/carillon-scheduler/carillon/callbacks"
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/secrets"
 	"github.com/carillon-scheduler/carillon/store"
 	"github.com/carillon-scheduler/carillon/store/clock"
 	"github.com/carillon-scheduler/carillon/store/tenants"
@@ -32,6 +33,8 @@ type Config struct {
 	Inspector store.Inspector
 	Records   store.Records
 	Callbacks *callbacks.Registry
+	// Secrets are those of the same store. Nil can keep none.
+	Secrets *secrets.Secrets
 	// Wake is called after each submission, with the lane and the earliest instant of its occurrences, so that they fire
 	// on time. It must not block. Nil does nothing.
 	Wake func(job.Lane, time.Time)
@@ -210,6 +213,14 @@ func (a *api) routes() []route {
 		{"DELETE", "/v1/keys/:id", access.Administer, aboutTenants, unkept(a.revokeKey)},
 		{"POST", "/v1/keys/:id/rotate", access.Administer, aboutTenants, unkept(a.rotateKey)},
 
+		{"GET", "/v1/secrets", access.Read, aboutTenant, a.listSecrets},
+		{"PUT", "/v1/secrets/:name", access.Operate, aboutTenant, a.putSecret},
+		{"DELETE", "/v1/secrets/:name", access.Operate, aboutTenant, a.deleteSecret},
+		{"GET", "/v1/signing-secrets", access.Read, aboutTenant, a.listSigningSecrets},
+		{"POST", "/v1/signing-secrets", access.Operate, aboutTenant, unkept(a.postSigningSecret)},
+		{"POST", "/v1/signing-secrets/:name/rotate", access.Operate, aboutTenant, unkept(a.rotateSigningSecret)},
+		{"DELETE", "/v1/signing-secrets/:name", access.Operate, aboutTenant, a.deleteSigningSecret},
+
 		{"GET", "/v1/backlog", access.Read, aboutWholeTenants, a.getBacklog},
 	}
 }
@@ -250,6 +261,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Logger == nil {
 		c.Logger = slog.Default()
+	}
+	if c.Secrets == nil {
+		c.Secrets = secrets.New(c.Records, &secrets.Keyring{}, c.Logger)
 	}
 	return c
 }

@@ -86,6 +86,14 @@ var samples = map[string]sample{
 	"resetTenant": {ok: 200, beyond: 404, changes: true},
 	"getBacklog":  {ok: 200, beyond: 200},
 
+	"listSecrets":         {ok: 200, shows: true},
+	"putSecret":           {ok: 200, changes: true, body: func(*world, corner) string { return `{"value":"new"}` }},
+	"deleteSecret":        {ok: 204, changes: true},
+	"listSigningSecrets":  {ok: 200, shows: true},
+	"rotateSigningSecret": {ok: 200, changes: true, body: func(*world, corner) string { return `{"overlap":"1h"}` }},
+	"deleteSigningSecret": {ok: 204, changes: true},
+	"postSigningSecret":   {ok: 201, changes: true, body: func(_ *world, c corner) string { return `{"name":"new-` + c.marker() + `"}` }},
+
 	"getLimits":   {ok: 200, beyond: 404},
 	"putLimits":   {ok: 200, changes: true, body: func(*world, corner) string { return `{"maxJobs":9}` }},
 	"resetLimits": {ok: 200, changes: true},
@@ -219,7 +227,7 @@ func (w *world) ask(
 ) (changed bool) {
 	w.Helper()
 	what := fmt.Sprintf("%s by %s about %s", operation.OperationID, by, of.marker())
-	path := strings.NewReplacer("{key}", url.PathEscape(of.job()), "{tenant}", of.tenant).Replace(template)
+	path := strings.NewReplacer("{key}", url.PathEscape(of.job()), "{tenant}", of.tenant, "{name}", of.marker()).Replace(template)
 	if s.id != nil {
 		path = strings.ReplaceAll(path, "{id}", s.id(w, of))
 	}
@@ -311,10 +319,10 @@ type template struct {
 }
 
 // collections are those of all records that an API writes.
-var collections = []string{"tenants", "tenant-settings", "tenant-limits", "keys"}
+var collections = []string{"tenants", "tenant-settings", "tenant-limits", "keys", "secrets", "signing-secrets"}
 
 func newTemplate(t *testing.T) *template {
-	a := newAPI(t)
+	a := newAPI(t, withEncryptionKey)
 	w := &template{world: world{
 		api: a, store: a.store, access: access.NewKeys(a.store),
 		tokens: map[string]string{}, letters: map[corner]string{}, keys: map[corner]string{},
@@ -335,6 +343,8 @@ func newTemplate(t *testing.T) *template {
 		}
 		w.keys[c] = key.ID
 		a.call("PUT", "/v1/tenants/"+c.tenant, `{"weight":2}`)
+		a.call("PUT", "/v1/secrets/"+c.marker(), `{"value":"`+c.marker()+`"}`, of).want(201)
+		a.call("POST", "/v1/signing-secrets", `{"name":"`+c.marker()+`"}`, of).want(201)
 		a.call("PUT", "/v1/tenants/"+c.tenant+"/limits", `{"maxPending":1000}`)
 	}
 	for _, by := range matrixCallers()[1:] {
@@ -374,14 +384,16 @@ func (from *template) fresh(t *testing.T) *world {
 	w.store, w.access = stored, access.NewKeys(stored)
 	t.Cleanup(func() { _ = w.access.Close() })
 	w.api = &api{TB: t, spec: withAnyData(t)}
-	w.handler = handlers.New(handlers.Config{
+	config := handlers.Config{
 		Store: stored, Inspector: stored, Records: stored, Auth: w.access, Keys: w.access,
 		Callbacks: callbacks.NewRegistry(sender("http")),
 		Metrics:   promhttp.HandlerFor(prometheus.NewRegistry(), promhttp.HandlerOpts{}),
 		Limits:    job.Limits{Instants: 10, Payload: 2000}, MaxBody: 4000,
 		Expansion: job.Expansion{Horizon: horizon, CatchUpLimit: 1000}, Retain: retain,
 		Now: func() time.Time { return start },
-	})
+	}
+	withEncryptionKey(&config)
+	w.handler = handlers.New(config)
 	w.last = w.content()
 	return &w
 }
@@ -417,14 +429,15 @@ func (w *world) content() map[corner]string {
 		o := d.Occurrence
 		all[of(o.Name)] = append(all[of(o.Name)], o.ID, o.DueAt, o.FailedAt, o.LastError, o.Attempt)
 	}
-	for _, collection := range []string{"tenants", "tenant-settings", "tenant-limits"} {
+	for _, collection := range []string{"tenants", "tenant-settings", "tenant-limits", "secrets", "signing-secrets"} {
 		records, err := w.store.Records(context.Background(), store.RecordFilter{Collection: collection, Limit: 1000, Now: start})
 		if err != nil {
 			w.Fatal(err)
 		}
 		for _, r := range records {
 			for _, c := range corners {
-				if c.tenant == r.Key {
+				tenant, secret, _ := strings.Cut(r.Key, "/")
+				if c.tenant == tenant && (secret == "" || strings.Contains(secret, c.marker())) {
 					all[c] = append(all[c], collection, r.Version, string(r.Body))
 				}
 			}

@@ -117,6 +117,8 @@ func otherSettings(t *testing.T) (all []setting) {
 	others := map[string]setting{
 		"Envelope": {pointer: []string{"callback", "envelope"}, value: "cloudevents",
 			request: enveloped("kafka", "cloudevents", time.Minute)},
+		"Signing": {pointer: []string{"callback", "signing"}, value: "none",
+			request: with(body("a", time.Minute), "callback", map[string]any{"type": "http", "data": 1, "signing": "none"})},
 		"Recurrence": {pointer: []string{"crontab"}, value: "@every 1m", request: recurring("a", "@every 1m")},
 		"Payloads": {pointer: []string{"steps"}, value: []any{wait(1, "minute"), fire("x")},
 			request: sequence("a", []any{wait(1, "minute"), fire("x")})},

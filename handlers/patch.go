@@ -98,7 +98,7 @@ func (a *api) patch(
 	if draft.Key != present.Key {
 		return accepted{}, job.InvalidField("/key", fmt.Sprintf("must stay %q: a job can't change its key", present.Key))
 	}
-	s, err := a.check(callerOf(ctx), draft)
+	s, err := a.check(ctx, callerOf(ctx), draft)
 	if err != nil {
 		return accepted{}, err
 	}

@@ -58,7 +58,7 @@ func (a *api) previewDraft(c *gin.Context) error {
 	if err != nil {
 		return withoutCallback(draft, err)
 	}
-	j, err := a.checkPreview(who(c), draft)
+	j, err := a.checkPreview(c.Request.Context(), who(c), draft)
 	if err != nil {
 		return err
 	}
@@ -92,10 +92,10 @@ func withoutCallback(draft job.Draft, err error) error {
 }
 
 // checkPreview makes a draft a job, with a key and a callback that only fill their places if it has none.
-func (a *api) checkPreview(by *caller, draft job.Draft) (job.Job, error) {
+func (a *api) checkPreview(ctx context.Context, by *caller, draft job.Draft) (job.Job, error) {
 	draft.Key = cmp.Or(draft.Key, by.Scope.KeyPrefix, "preview")
 	if draft.Callback != nil {
-		s, err := a.check(by, draft)
+		s, err := a.check(ctx, by, draft)
 		if err != nil {
 			return job.Job{}, err
 		}

@@ -49,7 +49,7 @@ func (a *api) put(c *gin.Context, key string) error {
 		draft.Key = key
 	}
 	auditOf(c).Key = draft.Key
-	s, err := a.check(who(c), draft)
+	s, err := a.check(c.Request.Context(), who(c), draft)
 	if err != nil {
 		return err
 	}
@@ -77,8 +77,9 @@ type submission struct {
 	newer store.Span
 }
 
-// check makes a draft a submission. The error is a [*job.Invalid], or that of a job which is beyond the caller's scope.
-func (a *api) check(by *caller, draft job.Draft) (*submission, error) {
+// check makes a draft a submission. The error is a [*job.Invalid], that of a job which is beyond the caller's scope, or
+// the store's if that was asked for secrets.
+func (a *api) check(ctx context.Context, by *caller, draft job.Draft) (*submission, error) {
 	if !by.Scope.HasKey(draft.Key) {
 		return nil, beyond(by.Scope)
 	}
@@ -87,6 +88,12 @@ func (a *api) check(by *caller, draft job.Draft) (*submission, error) {
 		return nil, err
 	}
 	if err := a.Callbacks.Validate(j.Target()); err != nil {
+		return nil, err
+	}
+	if err := a.Callbacks.Granted(by.tenant, j.Callback); err != nil {
+		return nil, err
+	}
+	if err := a.checkSecrets(ctx, by.tenant, j.Target()); err != nil {
 		return nil, err
 	}
 	return &submission{job: j, past: draft.PastOrDefault()}, nil

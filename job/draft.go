@@ -31,6 +31,7 @@ type CallbackDraft struct {
 	Type     string         `json:"type"`
 	Data     jsontext.Value `json:"data"`
 	Envelope *Envelope      `json:"envelope,omitzero"`
+	Signing  *string        `json:"signing,omitzero"`
 }
 
 // Limits bound one job. The error about an exceeded limit names the option that sets it.
@@ -63,6 +64,7 @@ func (d Draft) Job(tenant string, limits Limits) (Job, error) {
 		if e := value(d.Callback.Envelope); e != "none" {
 			j.Options.Envelope = e
 		}
+		j.Options.Signing = value(d.Callback.Signing)
 		if n := len(d.Callback.Data); n > limits.Payload {
 			invalid.Add("/callback/data", fmt.Sprintf("is %d bytes; at most %d are allowed (--max-payload)", n, limits.Payload))
 		}
@@ -246,7 +248,9 @@ func (j *Job) Draft() Draft {
 		StartAt:      given(instantText(s.StartAt)),
 		EndAt:        given(instantText(s.EndAt)),
 		OptionsDraft: j.Options.draft(),
-		Callback:     &CallbackDraft{Type: j.Callback.Type, Data: j.Callback.Data, Envelope: given(j.Options.Envelope)},
+		Callback: &CallbackDraft{
+			Type: j.Callback.Type, Data: j.Callback.Data, Envelope: given(j.Options.Envelope), Signing: given(j.Options.Signing),
+		},
 	}
 	switch {
 	case s.Steps != nil:

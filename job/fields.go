@@ -53,6 +53,10 @@ func (d *CallbackDraft) checkFields(invalid *Invalid) {
 		invalid.Add("/callback/data", required)
 	}
 	checkOneOf("/callback/envelope", d.Envelope, invalid, "none", EnvelopeStructured, EnvelopeBinary)
+	if d.Signing != nil && !ValidSecretName(*d.Signing) {
+		invalid.Add("/callback/signing", fmt.Sprintf("must name a signing secret, by 1 to %d letters, digits, dots, "+
+			"underscores and hyphens, or be %q", MaxSecretName, NoSigning))
+	}
 }
 
 // checkInstant checks a field that may be nil, like checkOneOf.

@@ -17,7 +17,26 @@ const MaxTenantBytes = 64
 
 // ValidTenant reports whether a name is valid for a tenant: 1 to [MaxTenantBytes] of ASCII letters, digits, ".", "_"
 // and "-". So it needs no encoding in a header, a path or a metric's label.
-func ValidTenant(name string) bool {
+func ValidTenant(name string) bool { return validName(name, MaxTenantBytes) }
+
+// MaxSecretName bounds the name of a secret, in bytes.
+const MaxSecretName = 128
+
+// ValidSecretName reports whether a secret can have that name: as a tenant's, of 1 to [MaxSecretName] bytes.
+func ValidSecretName(name string) bool { return validName(name, MaxSecretName) }
+
+// How a callback is signed, beside the names of signing secrets.
+const (
+	// DefaultSigning is the secret that signs the callbacks of jobs which name none, if their tenant has it.
+	DefaultSigning = "default"
+	// NoSigning stands for no signature, whichever secrets there are. It is no secret's name.
+	NoSigning = "none"
+)
+
+// ValidSigningName reports whether a signing secret can have that name.
+func ValidSigningName(name string) bool { return ValidSecretName(name) && name != NoSigning }
+
+func validName(name string, most int) bool {
 	inName := func(c byte) bool {
 		return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '.' || c == '_' || c == '-'
 	}
@@ -26,7 +45,7 @@ func ValidTenant(name string) bool {
 			return false
 		}
 	}
-	return 0 < len(name) && len(name) <= MaxTenantBytes
+	return 0 < len(name) && len(name) <= most
 }
 
 // Name identifies a job: keys are unique within a tenant.
@@ -181,6 +200,9 @@ func (t *Target) EncodeCallback() []byte {
 	b := slices.Concat([]byte(`{"type":`), mustEncode(t.Callback.Type), []byte(`,"data":`), t.Callback.Data)
 	if e := t.Options.Envelope; e != EnvelopeNone {
 		b = slices.Concat(b, []byte(`,"envelope":`), mustEncode(e))
+	}
+	if signing := t.Options.Signing; signing != "" {
+		b = slices.Concat(b, []byte(`,"signing":`), mustEncode(signing))
 	}
 	return append(b, '}')
 }

@@ -14,7 +14,10 @@ import (
 type Options struct {
 	// Envelope is the form in which the callback delivers payloads.
 	Envelope Envelope `json:"envelope,omitzero"`
-	Retry    Retry    `json:"retry,omitzero"`
+	// Signing is the name of the secret that signs the callback, or [NoSigning]; empty for the tenant's default, if it
+	// has one.
+	Signing string `json:"signing,omitzero"`
+	Retry   Retry  `json:"retry,omitzero"`
 	// Priority decides which lane the occurrences wait in.
 	Priority Priority `json:"priority,omitzero"`
 	// Destination has limits for the callback's destination, besides those of other jobs.

@@ -61,6 +61,9 @@ type Received struct {
 	// TraceParent and TraceState are empty if there were none.
 	TraceParent string
 	TraceState  string
+	// Headers has others as they came, by their names in lower case: at least those of Standard Webhooks (webhook-id,
+	// webhook-timestamp and webhook-signature), and those that begin with "x-".
+	Headers map[string]string
 }
 
 // NotTold stands for a tenant or a part of a sequence of which the receiver was told nothing, not even that it is
@@ -114,6 +117,9 @@ func Run(t *testing.T, open func(t *testing.T) Harness) {
 		{"envelope", testEnvelope},
 		{"trace", testTrace},
 		{"span", testSpan},
+		{"secrets", testSecrets},
+		{"no secrets", testNoSecrets},
+		{"signatures", testSignatures},
 		{"structured events", testStructured},
 		{"binary events", testBinary},
 		{"no events", testNoEvents},

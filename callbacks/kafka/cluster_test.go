@@ -161,6 +161,7 @@ func (c *cluster) await(ctx context.Context, t *testing.T, id job.ID) callbackst
 		ID: header(r, "carillon-id"), Key: header(r, "carillon-key"), Timestamp: header(r, "carillon-timestamp"), Attempt: attempt,
 		SentAt: r.Timestamp.Truncate(time.Second), Payload: string(r.Value), ContentType: header(r, "content-type"),
 		Tenant: callbackstest.NotTold, Step: callbackstest.NotTold, Subscriber: callbackstest.NotTold,
+		Headers: headers(r),
 	}
 	all := headers(r)
 	if tenant, told := all["carillon-tenant"]; told {

@@ -1,6 +1,7 @@
 package kafka
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -16,11 +17,11 @@ import (
 
 // callback is the callback data of a job.
 type callback struct {
-	Topic     string            `json:"topic" validate:"required"`
-	Key       *string           `json:"key"`
-	Partition *int64            `json:"partition" validate:"omitnil,min=0,max=2147483647"`
-	Headers   map[string]string `json:"headers"`
-	Payload   jsontext.Value    `json:"payload"` // nil if there is none
+	Topic     string                    `json:"topic" validate:"required"`
+	Key       *string                   `json:"key"`
+	Partition *int64                    `json:"partition" validate:"omitnil,min=0,max=2147483647"`
+	Headers   map[string]callbacks.Text `json:"headers"`
+	Payload   jsontext.Value            `json:"payload"` // nil if there is none
 }
 
 // maxTopicBytes is Kafka's own bound.
@@ -45,6 +46,8 @@ func (c callback) Check(invalid *job.Invalid) {
 			invalid.Add(job.Pointer("headers", name), "must have a name")
 		case strings.HasPrefix(strings.ToLower(name), "carillon-"):
 			invalid.Add(job.Pointer("headers", name), "is set by Carillon; leave it out")
+		default:
+			c.Headers[name].Check(job.Pointer("headers", name), invalid)
 		}
 	}
 }
@@ -70,10 +73,10 @@ func (c *callback) partition() int32 {
 }
 
 // newRecord makes the record of an attempt. Without a payload its value is null, as for a deletion from a compacted
-// topic.
-func newRecord(c callback, d *callbacks.Delivery) *kgo.Record {
+// topic. The error is a [*callbacks.Failure]: a secret is missing.
+func newRecord(ctx context.Context, s *Sender, c callback, d *callbacks.Delivery) (kgo.Record, error) {
 	m := d.Message(c.Payload)
-	r := &kgo.Record{
+	r := kgo.Record{
 		Topic:     c.Topic,
 		Partition: c.partition(),
 		Key:       []byte(d.Name.Key),
@@ -106,23 +109,34 @@ func newRecord(c callback, d *callbacks.Delivery) *kgo.Record {
 	for _, a := range m.Attributes {
 		add("ce_"+a.Name, a.Value)
 	}
+	signature, err := d.SignatureHeaders(ctx, m.Body)
+	if err != nil {
+		return kgo.Record{}, err
+	}
+	for _, h := range signature {
+		add(h.Name, h.Value)
+	}
 	ours := len(r.Headers)
 	for _, name := range slices.Sorted(maps.Keys(c.Headers)) {
+		value, _, err := d.Join(ctx, s, c.Headers[name])
+		if err != nil {
+			return kgo.Record{}, err
+		}
 		isType := strings.EqualFold(name, contentType)
 		switch {
 		case isType && d.Envelope == job.EnvelopeStructured: // it would be taken for something else
 		case slices.ContainsFunc(r.Headers[:ours], func(h kgo.RecordHeader) bool { return h.Key == name }):
 		case d.Envelope == job.EnvelopeBinary && name == "ce_datacontenttype": // the content type is it
 		case isType:
-			m.ContentType = c.Headers[name]
+			m.ContentType = value
 		default:
-			add(name, c.Headers[name])
+			add(name, value)
 		}
 	}
 	if m.ContentType != "" {
 		add(contentType, m.ContentType)
 	}
-	return r
+	return r, nil
 }
 
 const contentType = "content-type"

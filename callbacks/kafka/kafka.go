@@ -43,6 +43,8 @@ type Options struct {
 	Username, Password string
 	// AutoCreateTopics has the brokers create topics that don't exist, if they are set up to.
 	AutoCreateTopics bool
+	// Allow says which topics each tenant may use.
+	Allow callbacks.Grants
 	// Logger gets a line when the cluster can be reached again or no longer, and the client's own at debug level; nil
 	// discards.
 	Logger *slog.Logger
@@ -123,6 +125,22 @@ func (s *Sender) Type() string { return "kafka" }
 // Validate checks a record that a client wants produced.
 func (s *Sender) Validate(data []byte) error { return validate(data) }
 
+// Granted checks that a tenant may use the topic.
+func (s *Sender) Granted(tenant string, data []byte) error {
+	c, err := job.ParseTrusted[callback](data)
+	if err != nil {
+		return err // can't happen to data that was accepted
+	}
+	if s.options.Allow.Allow(tenant, c.Topic) {
+		return nil
+	}
+	return job.InvalidField("/topic", notAllowed(tenant))
+}
+
+func notAllowed(tenant string) string {
+	return fmt.Sprintf("is not one that the tenant %q may use; --kafka-allow has those", tenant)
+}
+
 // Destination is the topic.
 func (s *Sender) Destination(data []byte) string {
 	c, err := job.ParseTrusted[struct {
@@ -132,6 +150,15 @@ func (s *Sender) Destination(data []byte) string {
 		return "" // can't happen to data that was accepted
 	}
 	return "topic " + c.Topic
+}
+
+// References are those in headers.
+func (s *Sender) References(data []byte) []callbacks.Reference {
+	c, err := job.ParseTrusted[callback](data)
+	if err != nil {
+		return nil // can't happen to data that was accepted
+	}
+	return callbacks.HeaderReferences(c.Headers)
 }
 
 // Envelopes are all there are.
@@ -147,6 +174,9 @@ func (s *Sender) Send(ctx context.Context, d callbacks.Delivery) error {
 	c, err := job.ParseTrusted[callback](d.Data)
 	if err != nil {
 		return callbacks.Permanent(fmt.Errorf("callback data: %w", err))
+	}
+	if !s.options.Allow.Allow(d.Name.Tenant, c.Topic) {
+		return callbacks.Refused(fmt.Errorf("kafka: the topic %s", notAllowed(d.Name.Tenant)))
 	}
 	callbacks.DescribeMessage(ctx, semconv.MessagingSystemKafka, c.Topic, "send")
 	if err := ctx.Err(); err != nil {
@@ -164,11 +194,15 @@ func (s *Sender) Send(ctx context.Context, d callbacks.Delivery) error {
 	if err != nil {
 		return err
 	}
-	begun := time.Now()
-	err = s.produce(ctx, x, t, c, &d, 1)
+	record, err := newRecord(ctx, s, c, &d)
+	if err != nil {
+		return err
+	}
+	begun, id := time.Now(), d.ID.String()
+	err = s.produce(ctx, x, t, id, record, 1)
 	if maybeAnothers(err) {
 		// The broker refuses batches, not records. A record by itself shows whose fault it was.
-		err = s.produce(ctx, x, t, c, &d, alone)
+		err = s.produce(ctx, x, t, id, record, alone)
 	}
 	return s.verdict(ctx, x, c, begun, err)
 }
@@ -178,9 +212,10 @@ type errUnsent struct{ error }
 
 func (e errUnsent) Unwrap() error { return e.error }
 
-// produce produces the record of a delivery: together with others of the topic, or alone, by the number of permits.
+// produce produces the record of the delivery with an id: together with others of the topic, or alone, by the number of
+// permits.
 func (s *Sender) produce(
-	ctx context.Context, x *session, t *topic, c callback, d *callbacks.Delivery, permits int64,
+	ctx context.Context, x *session, t *topic, id string, record kgo.Record, permits int64,
 ) error {
 	if err := t.permits.Acquire(ctx, permits); err != nil {
 		return errUnsent{err}
@@ -190,14 +225,13 @@ func (s *Sender) produce(
 		return errUnsent{err}
 	}
 	s.hold(x)
-	id := d.ID.String()
 	deadline, limited := ctx.Deadline()
 	if limited {
 		s.deadlines.add(id, deadline)
 	}
 	done := make(chan error, 1)
 	// The client gives the record up when ctx ends, or soon after.
-	x.client.Produce(ctx, newRecord(c, d), func(_ *kgo.Record, err error) {
+	x.client.Produce(ctx, &record, func(_ *kgo.Record, err error) {
 		if limited {
 			s.deadlines.remove(id, deadline)
 		}

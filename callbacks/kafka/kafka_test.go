@@ -26,6 +26,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/callbacks"
 	"github.com/carillon-scheduler/carillon/callbacks/kafka"
+	"github.com/carillon-scheduler/carillon/job"
 )
 
 func TestNewRefuses(t *testing.T) {
@@ -335,4 +336,38 @@ func unused(t *testing.T) string {
 	}
 	defer listener.Close()
 	return listener.Addr().String()
+}
+
+// What a tenant may use is checked when a job is submitted, and again when it is sent; nothing reaches a broker then.
+func TestGranted(t *testing.T) {
+	var allow callbacks.Grants
+	if err := allow.Set("acme=acme.*,*=public"); err != nil {
+		t.Fatal(err)
+	}
+	sender, err := kafka.New(kafka.Options{Brokers: []string{"127.0.0.1:1"}, Allow: allow})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sender.Close()
+	for _, c := range []struct {
+		tenant, topic string
+		want          bool
+	}{
+		{"acme", "acme.mails", true}, {"acme", "public", true}, {"other", "public", true},
+		{"acme", "other.mails", false}, {"other", "acme.mails", false}, {"acme", "acme", false},
+	} {
+		data := []byte(`{"topic":"` + c.topic + `"}`)
+		err := sender.Granted(c.tenant, data)
+		if invalid, ok := errors.AsType[*job.Invalid](err); ok == c.want || ok && invalid.Fields[0].Pointer != "/topic" {
+			t.Errorf("%s, %s: %v", c.tenant, c.topic, err)
+		}
+		err = sender.Send(t.Context(), callbacks.Delivery{Name: job.Name{Tenant: c.tenant, Key: "k"}, Data: data})
+		failure, ok := errors.AsType[*callbacks.Failure](err)
+		if !ok || failure.Refused == c.want || failure.Unavailable != c.want {
+			t.Errorf("%s, %s: %v", c.tenant, c.topic, err)
+		}
+		if failure.Refused && !strings.Contains(err.Error(), "--kafka-allow") {
+			t.Errorf("the error does not name the option: %v", err)
+		}
+	}
 }

@@ -181,6 +181,7 @@ func (b *broker) await(ctx context.Context, t *testing.T, id job.ID) callbackste
 	got := callbackstest.Received{
 		ID: d.MessageId, Key: key, Timestamp: timestamp, Attempt: int(attempt), SentAt: d.Timestamp, Payload: string(d.Body),
 		ContentType: d.ContentType, Tenant: callbackstest.NotTold, Step: callbackstest.NotTold, Subscriber: callbackstest.NotTold,
+		Headers: map[string]string{},
 	}
 	if tenant, told := d.Headers["carillon-tenant"]; told {
 		got.Tenant = fmt.Sprint(tenant)
@@ -192,6 +193,7 @@ func (b *broker) await(ctx context.Context, t *testing.T, id job.ID) callbackste
 		got.Subscriber = fmt.Sprint(subscriber)
 	}
 	for name, value := range d.Headers {
+		got.Headers[name] = fmt.Sprint(value)
 		switch strings.ToLower(name) {
 		case "traceparent":
 			got.TraceParent += fmt.Sprint(value)

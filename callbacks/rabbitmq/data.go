@@ -1,6 +1,7 @@
 package rabbitmq
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -74,12 +75,48 @@ func checkHeaders(headers map[string]jsontext.Value, invalid *job.Invalid) {
 			invalid.Add(pointer, "is set by Carillon; leave it out")
 		case name == "CC" || name == "BCC": // lists of routing keys: anything else closes the channel
 			invalid.Add(pointer, "is read by RabbitMQ itself; bind the queues to an exchange instead")
+		case headers[name].Kind() == jsontext.KindBeginObject:
+			checkReference(headers[name], pointer, invalid)
 		default:
 			if _, err := headerValue(headers[name]); err != nil {
 				invalid.Add(pointer, err.Error())
 			}
 		}
 	}
+}
+
+// checkReference notes what is wrong with a reference to a secret.
+func checkReference(v jsontext.Value, pointer string, invalid *job.Invalid) {
+	_, err := job.Parse[reference](v)
+	if wrong, ok := errors.AsType[*job.Invalid](err); ok {
+		for _, f := range wrong.Under(pointer).Fields {
+			invalid.Add(f.Pointer, f.Message)
+		}
+	}
+}
+
+// reference is a document that is nothing but a reference to a secret.
+type reference struct{ callbacks.Text }
+
+// Check implements [job.Checker].
+func (r reference) Check(invalid *job.Invalid) { r.Text.Check("", invalid) }
+
+// headerText reads a reference to a secret.
+func headerText(v jsontext.Value) (callbacks.Text, error) { return job.ParseTrusted[callbacks.Text](v) }
+
+// joinedValue is a header's value, and the secret that it has been joined with, if it refers to one.
+func joinedValue(
+	ctx context.Context, s *Sender, d *callbacks.Delivery, v jsontext.Value,
+) (value any, secret string, err error) {
+	if v.Kind() != jsontext.KindBeginObject {
+		value, err = headerValue(v)
+		return value, "", err
+	}
+	text, err := headerText(v)
+	if err != nil {
+		return nil, "", err
+	}
+	return d.Join(ctx, s, text)
 }
 
 // headerValue turns a header's value into AMQP's type for it: a long string, a boolean, a 64-bit integer for a number
@@ -109,7 +146,8 @@ func headerValue(v jsontext.Value) (any, error) {
 		}
 		return f, nil
 	default:
-		return nil, errors.New("must be a string, a number or a boolean")
+		return nil, errors.New(`must be a string, a number, a boolean, or an object that refers to a secret, such as ` +
+			`{"secret": "name"}`)
 	}
 }
 
@@ -119,6 +157,14 @@ func (c callback) target() (exchange, routingKey string) {
 		return "", c.Queue
 	}
 	return c.Exchange, c.RoutingKey
+}
+
+// granted is the queue or the exchange, with its pointer, as it is named in [Options.Allow].
+func (c callback) granted() (pointer, name string) {
+	if c.Queue != "" {
+		return "/queue", "queue:" + c.Queue
+	}
+	return "/exchange", "exchange:" + c.Exchange
 }
 
 // deliveryMode is persistent unless the client chose otherwise.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"strings"
 
 	"github.com/carillon-scheduler/carillon/callbacks"
 )
@@ -17,13 +18,29 @@ func (o *Options) Flags(f *flag.FlagSet) {
 		"`FILE`: PEM file of the authorities that the broker's certificate is verified with, for amqps. (the system's)")
 	f.StringVar(&o.CertFile, "rabbitmq-cert-file", "", "`FILE`: PEM file of the client certificate for amqps.")
 	f.StringVar(&o.KeyFile, "rabbitmq-key-file", "", "`FILE`: PEM file of the client certificate's key.")
+	f.Func("rabbitmq-allow",
+		"`TENANT=PATTERN`: Queues and exchanges that a tenant may use, such as acme=queue:acme.*,*=exchange:public; the tenant "+
+			"* is every one, and * in a pattern any text. If there are any, all others are refused. (all)",
+		func(s string) error {
+			var added callbacks.Grants
+			if err := added.Set(s); err != nil {
+				return err
+			}
+			for _, g := range added {
+				if !strings.HasPrefix(g.Pattern, "queue:") && !strings.HasPrefix(g.Pattern, "exchange:") {
+					return fmt.Errorf("must have patterns that begin with queue: or exchange:, not %q", g.Pattern)
+				}
+			}
+			o.Allow = append(o.Allow, added...)
+			return nil
+		})
 }
 
 // Open makes the sender of a replica; nil if no broker is set. An error names the option that is wrong.
 func (o *Options) Open(r callbacks.Replica) (callbacks.Sender, error) {
 	if o.URL == "" {
-		if o.CAFile+o.CertFile+o.KeyFile != "" {
-			return nil, errors.New("--rabbitmq-ca-file, --rabbitmq-cert-file and --rabbitmq-key-file need --rabbitmq-url")
+		if o.CAFile+o.CertFile+o.KeyFile != "" || len(o.Allow) > 0 {
+			return nil, errors.New("the other options that begin with --rabbitmq- need --rabbitmq-url")
 		}
 		return nil, nil
 	}

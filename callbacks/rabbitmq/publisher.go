@@ -31,17 +31,29 @@ type publish struct {
 // whose application properties RabbitMQ makes of these headers, and has "cloudEvents:" beside it, but prefers this one.
 const eventPrefix = "cloudEvents_"
 
-func newPublish(c callback, d callbacks.Delivery) (*publish, error) {
+// newPublish makes the message of an attempt. The error is a [*callbacks.Failure] if a secret is missing.
+func newPublish(ctx context.Context, s *Sender, c callback, d *callbacks.Delivery) (*publish, error) {
 	m := d.Message(c.Payload)
 	headers := make(amqp.Table, len(c.Headers)+len(m.Attributes)+5)
+	joined := 0
 	for name, v := range c.Headers {
-		value, err := headerValue(v)
+		value, secret, err := joinedValue(ctx, s, d, v)
 		if err != nil {
 			return nil, err
 		}
+		if joined += len(secret); joined > maxHeadersBytes { // which the whole connection would be closed for
+			return nil, fmt.Errorf("the secrets in its headers are more than %d bytes together", maxHeadersBytes)
+		}
 		headers[name] = value
 	}
-	for _, h := range callbacks.TraceHeaders(&d, c.Headers) {
+	for _, h := range callbacks.TraceHeaders(d, c.Headers) {
+		headers[h.Name] = h.Value
+	}
+	signature, err := d.SignatureHeaders(ctx, m.Body)
+	if err != nil {
+		return nil, err
+	}
+	for _, h := range signature {
 		headers[h.Name] = h.Value
 	}
 	headers["carillon-key"] = d.Name.Key

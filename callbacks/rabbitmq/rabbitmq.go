@@ -22,6 +22,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/go-json-experiment/json/jsontext"
 	amqp "github.com/rabbitmq/amqp091-go"
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 
@@ -48,6 +49,8 @@ type Options struct {
 	Channels int
 	// Window is how many messages one channel may have unconfirmed; zero means 1000.
 	Window int
+	// Allow says which queues and exchanges each tenant may use: patterns for "queue:NAME" and "exchange:NAME".
+	Allow callbacks.Grants
 	// Logger is told when the connection is made, lost, blocked and unblocked; nil discards.
 	Logger *slog.Logger
 }
@@ -122,6 +125,23 @@ func (s *Sender) Type() string { return "rabbitmq" }
 // Validate checks a message that a client wants published.
 func (s *Sender) Validate(data []byte) error { return validate(data) }
 
+// Granted checks that a tenant may use the queue or the exchange.
+func (s *Sender) Granted(tenant string, data []byte) error {
+	c, err := job.ParseTrusted[callback](data)
+	if err != nil {
+		return err // can't happen to data that was accepted
+	}
+	pointer, name := c.granted()
+	if s.options.Allow.Allow(tenant, name) {
+		return nil
+	}
+	return job.InvalidField(pointer, notAllowed(tenant))
+}
+
+func notAllowed(tenant string) string {
+	return fmt.Sprintf("is not one that the tenant %q may use; --rabbitmq-allow has those", tenant)
+}
+
 // Destination is the queue, or the exchange.
 func (s *Sender) Destination(data []byte) string {
 	c, err := job.ParseTrusted[struct {
@@ -138,6 +158,21 @@ func (s *Sender) Destination(data []byte) string {
 	}
 }
 
+// References are those in headers.
+func (s *Sender) References(data []byte) []callbacks.Reference {
+	c, err := job.ParseTrusted[callback](data)
+	if err != nil {
+		return nil // can't happen to data that was accepted
+	}
+	texts := make(map[string]callbacks.Text)
+	for name, v := range c.Headers {
+		if text, err := headerText(v); v.Kind() == jsontext.KindBeginObject && err == nil {
+			texts[name] = text
+		}
+	}
+	return callbacks.HeaderReferences(texts)
+}
+
 // Envelopes are all there are.
 func (s *Sender) Envelopes() []job.Envelope {
 	return []job.Envelope{job.EnvelopeStructured, job.EnvelopeBinary}
@@ -151,7 +186,13 @@ func (s *Sender) Send(ctx context.Context, d callbacks.Delivery) error {
 	if err != nil {
 		return callbacks.Permanent(fmt.Errorf("callback data: %w", err))
 	}
-	p, err := newPublish(c, d)
+	if pointer, name := c.granted(); !s.options.Allow.Allow(d.Name.Tenant, name) {
+		return callbacks.Refused(fmt.Errorf("rabbitmq: the %s %s", pointer[1:], notAllowed(d.Name.Tenant)))
+	}
+	p, err := newPublish(ctx, s, c, &d)
+	if failure, ok := errors.AsType[*callbacks.Failure](err); ok {
+		return failure
+	}
 	if err != nil {
 		return callbacks.Permanent(fmt.Errorf("callback data: %w", err))
 	}

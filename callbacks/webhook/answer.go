@@ -15,8 +15,12 @@ import (
 	"github.com/carillon-scheduler/carillon/callbacks"
 )
 
-// failure makes an error of an answer that is not a success. It quotes the answer if that may be shown.
-func failure(req *http.Request, resp *http.Response, quotable bool) error {
+// mostRead is how many bytes of an error's body are read.
+const mostRead = 1024
+
+// failure makes an error of an answer that is not a success. It quotes the answer if that may be shown, without the named
+// secrets, which are those that were joined to the request.
+func failure(req *http.Request, resp *http.Response, quotable bool, named []string) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s %s answered %d", req.Method, req.URL.Host, resp.StatusCode)
 	if text := http.StatusText(resp.StatusCode); text != "" {
@@ -27,8 +31,8 @@ func failure(req *http.Request, resp *http.Response, quotable bool) error {
 	}
 	if quotable {
 		// Enough for the excerpt; if it can't be read, the error does without.
-		body, _ := io.ReadAll(io.LimitReader(resp.Body, 1024))
-		if text := excerpt(body, secrets(req)); text != "" {
+		body, _ := io.ReadAll(io.LimitReader(resp.Body, mostRead))
+		if text := excerpt(body, secrets(req, named)); text != "" {
 			b.WriteString(": " + text)
 		}
 	}
@@ -103,6 +107,9 @@ func excerpt(body []byte, secrets []string) string {
 	for _, secret := range secrets {
 		text = strings.ReplaceAll(text, secret, "***")
 	}
+	if len(body) == mostRead {
+		text = withoutBeginning(text, secrets)
+	}
 	printable := strings.Map(func(r rune) rune {
 		switch {
 		case unicode.IsSpace(r):
@@ -116,10 +123,26 @@ func excerpt(body []byte, secrets []string) string {
 	return string(line[:min(len(line), most)])
 }
 
+// withoutBeginning takes from the end of a text the longest beginning of a secret, whose rest was cut off.
+func withoutBeginning(text string, secrets []string) string {
+	longest := 0
+	for _, secret := range secrets {
+		for n := min(len(secret), len(text)); n > longest; n-- {
+			if strings.HasSuffix(text, secret[:n]) {
+				longest = n
+			}
+		}
+	}
+	return text[:len(text)-longest]
+}
+
 // secrets are the parts of a request that may be secret, in the forms in which a receiver may quote them, the longest
-// first. Short ones are left out: masking them would garble the text more than it hides.
-func secrets(req *http.Request) []string {
+// first. Short ones are left out, but for named secrets: masking them would garble the text more than it hides.
+func secrets(req *http.Request, named []string) []string {
 	var all []string
+	for _, v := range named {
+		all = append(all, v, url.QueryEscape(v))
+	}
 	add := func(values ...string) {
 		for _, v := range values {
 			if len(v) >= 6 {
@@ -135,24 +158,9 @@ func secrets(req *http.Request) []string {
 		password, _ := user.Password()
 		add(password, user.Username()) // some services take a key as the name
 	}
-	for name, values := range req.Header { // with the Authorization of the URL's user
-		if shownHeader(name) {
-			continue
-		}
-		for _, v := range values {
-			_, credentials, _ := strings.Cut(v, " ")
-			add(v, credentials)
-		}
-	}
+	authorization := req.Header.Get("Authorization") // also that of the URL's user
+	_, credentials, _ := strings.Cut(authorization, " ")
+	add(authorization, credentials)
 	slices.SortFunc(all, func(a, b string) int { return len(b) - len(a) })
 	return all
-}
-
-// shownHeader tells whether a header holds nothing secret: Carillon's own, and those that say what a request is.
-func shownHeader(canonical string) bool {
-	switch canonical {
-	case "Content-Type", "User-Agent", "Traceparent", "Tracestate", "Webhook-Id", "Webhook-Timestamp":
-		return true
-	}
-	return strings.HasPrefix(canonical, "Carillon-") || strings.HasPrefix(canonical, "Ce-")
 }

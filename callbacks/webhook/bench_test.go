@@ -47,6 +47,12 @@ func BenchmarkSend(b *testing.B) {
 			d := delivery(dataOf(server.URL, payload))
 			measure(b, atOnce, func(ctx context.Context) error { return sender.Send(ctx, d) })
 		})
+		b.Run(fmt.Sprintf("sender, signed/%d", atOnce), func(b *testing.B) {
+			sender := webhook.New(webhook.Options{})
+			defer func() { _ = sender.Close() }()
+			d := signedBy(b.Context(), b, delivery(dataOf(server.URL, payload)))
+			measure(b, atOnce, func(ctx context.Context) error { return sender.Send(ctx, d) })
+		})
 	}
 }
 

@@ -12,15 +12,16 @@ import (
 	"golang.org/x/net/http/httpguts"
 	"golang.org/x/net/idna"
 
+	"github.com/carillon-scheduler/carillon/callbacks"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
 // callback is the callback data of a job.
 type callback struct {
-	URL     string            `json:"url" validate:"required"`
-	Method  string            `json:"method" validate:"omitempty,oneof=POST PUT PATCH"` // empty is POST
-	Headers map[string]string `json:"headers"`
-	Payload jsontext.Value    `json:"payload"` // nil if there is none
+	URL     string                    `json:"url" validate:"required"`
+	Method  string                    `json:"method" validate:"omitempty,oneof=POST PUT PATCH"` // empty is POST
+	Headers map[string]callbacks.Text `json:"headers"`
+	Payload jsontext.Value            `json:"payload"` // nil if there is none
 }
 
 // Check implements [job.Checker]. newRequest and the transport accept all data that it lets pass. The methods do not
@@ -89,7 +90,7 @@ func validPort(u *url.URL) bool {
 }
 
 // checkHeaders notes the headers that can't be sent. The target is nil if the URL is wrong.
-func checkHeaders(headers map[string]string, target *url.URL, invalid *job.Invalid) {
+func checkHeaders(headers map[string]callbacks.Text, target *url.URL, invalid *job.Invalid) {
 	names := make([]string, 0, len(headers))
 	for name := range headers {
 		names = append(names, name)
@@ -107,8 +108,10 @@ func checkHeaders(headers map[string]string, target *url.URL, invalid *job.Inval
 			invalid.Add(pointer, fmt.Sprintf("is the same header as %s, since case does not matter; give it once", first))
 		case canonical == "Authorization" && target != nil && target.User != nil:
 			invalid.Add(pointer, "is already given by the user in the url; give one of them")
-		case !validValue(headers[name]):
+		case !validValue(headers[name].Literal()):
 			invalid.Add(pointer, "must be printable ASCII that neither begins nor ends with a space")
+		default:
+			headers[name].Check(pointer, invalid)
 		}
 		seen[canonical] = name
 	}

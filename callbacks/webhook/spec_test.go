@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/getkin/kin-openapi/openapi3filter"
@@ -17,6 +18,7 @@ import (
 	"github.com/carillon-scheduler/carillon/callbacks/webhook"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/openapi"
+	"github.com/carillon-scheduler/carillon/secrets"
 )
 
 // TestDeliveriesAreAsSpecified holds what receivers get against the specification's webhook: all that it requires is
@@ -40,6 +42,18 @@ func TestDeliveriesAreAsSpecified(t *testing.T) {
 	}))
 	defer server.Close()
 	sender := newSender(t, webhook.Options{})
+	vault := newSecrets(t)
+	for _, overlap := range []bool{false, true} {
+		var err error
+		if overlap {
+			_, _, err = vault.Rotate(t.Context(), "acme", "default", "", time.Hour, instant)
+		} else {
+			_, _, err = vault.CreateSigning(t.Context(), "acme", "default", secrets.NewSigning{Ed25519: true}, instant)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
 	for _, payload := range []string{`{"user": 1}`, `[1,"a"]`, `null`, ``} {
 		for _, envelope := range []job.Envelope{job.EnvelopeNone, job.EnvelopeStructured, job.EnvelopeBinary} {
 			for _, part := range []*job.Part{nil, {Step: 2}, {Step: 0, Subscriber: "Zoë 1%"}} {
@@ -49,6 +63,9 @@ func TestDeliveriesAreAsSpecified(t *testing.T) {
 				}
 				d.Envelope, d.Part, d.Name.Tenant = envelope, part, "acme"
 				d.Trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01,a=1"
+				if part != nil {
+					d.Secrets = vault
+				}
 				if err := sender.Send(t.Context(), d); err != nil {
 					t.Fatal(err)
 				}

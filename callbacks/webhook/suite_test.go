@@ -256,6 +256,10 @@ func (r *receiver) take(req *http.Request, id string, body []byte) {
 			SentAt: time.Unix(seconds, 0), Payload: string(body), ContentType: req.Header.Get("Content-Type"),
 			Step: told(req, "Carillon-Step"), Subscriber: told(req, "Carillon-Subscriber"),
 			TraceParent: strings.Join(req.Header.Values("traceparent"), " and "), TraceState: strings.Join(req.Header.Values("tracestate"), " and "),
+			Headers: map[string]string{},
+		}
+		for name, values := range req.Header {
+			r.taken[id].Headers[strings.ToLower(name)] = strings.Join(values, " and ")
 		}
 		r.attributes[id] = attributes(req.Header)
 	}

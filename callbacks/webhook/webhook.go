@@ -129,6 +129,15 @@ func (s *Sender) Place(data []byte) (destination, path string) {
 	return scheme + "://" + strings.ToLower(host), cmp.Or(path, "/")
 }
 
+// References are those in headers.
+func (s *Sender) References(data []byte) []callbacks.Reference {
+	c, err := job.ParseTrusted[callback](data)
+	if err != nil {
+		return nil // can't happen to data that was accepted
+	}
+	return callbacks.HeaderReferences(c.Headers)
+}
+
 // Envelopes are all there are.
 func (s *Sender) Envelopes() []job.Envelope {
 	return []job.Envelope{job.EnvelopeStructured, job.EnvelopeBinary}
@@ -144,7 +153,10 @@ const latePause = 5 * time.Second
 func (s *Sender) Send(ctx context.Context, d callbacks.Delivery) error {
 	ctx, on := timed(ctx)
 	defer on.done()
-	req, err := s.newRequest(ctx, &d)
+	req, secrets, err := s.newRequest(ctx, &d)
+	if failure, ok := errors.AsType[*callbacks.Failure](err); ok {
+		return failure
+	}
 	if err != nil {
 		// Can't happen to data that was accepted. The error is left out for it would quote the URL.
 		return callbacks.Permanent(errors.New("callback data: no request can be made of it"))
@@ -173,26 +185,40 @@ func (s *Sender) Send(ctx context.Context, d callbacks.Delivery) error {
 	if 200 <= resp.StatusCode && resp.StatusCode <= 299 {
 		return nil
 	}
-	return failure(req, resp, on.quotable())
+	return failure(req, resp, on.quotable(), secrets)
 }
 
-func (s *Sender) newRequest(ctx context.Context, d *callbacks.Delivery) (*http.Request, error) {
+// newRequest makes the request of an attempt, and answers the secrets that were joined to it. The error is a
+// [*callbacks.Failure] if a secret is missing.
+func (s *Sender) newRequest(ctx context.Context, d *callbacks.Delivery) (*http.Request, []string, error) {
 	c, err := job.ParseTrusted[callback](d.Data)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	m := d.Message(c.Payload)
 	req, err := http.NewRequestWithContext(ctx, cmp.Or(c.Method, http.MethodPost), c.URL, bytes.NewReader(m.Body))
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	// Most requests have these eight headers and no other.
-	h := header{make(http.Header, 8+len(c.Headers)+len(m.Attributes)), make([]string, 0, 8)}
+	signature, err := d.Signature(ctx, m.Body)
+	if err != nil {
+		return nil, nil, err
+	}
+	var joined []string
+	// Most requests have these nine headers and no other.
+	h := header{make(http.Header, 9+len(c.Headers)+len(m.Attributes)), make([]string, 0, 9)}
 	if m.ContentType != "" {
 		h.set("Content-Type", m.ContentType)
 	}
 	h.set("User-Agent", s.userAgent)
-	for name, value := range c.Headers {
+	for name, text := range c.Headers {
+		value, secret, err := d.Join(ctx, s, text)
+		if err != nil {
+			return nil, nil, err
+		}
+		if secret != "" {
+			joined = append(joined, secret)
+		}
 		h.set(http.CanonicalHeaderKey(name), value)
 	}
 	if d.Envelope == job.EnvelopeStructured {
@@ -210,6 +236,9 @@ func (s *Sender) newRequest(ctx context.Context, d *callbacks.Delivery) (*http.R
 	}
 	h.set("Webhook-Id", d.ID.String())
 	h.set("Webhook-Timestamp", strconv.FormatInt(d.SentAt.Unix(), 10))
+	if signature != "" {
+		h.set("Webhook-Signature", signature)
+	}
 	h.set("Carillon-Key", escape(d.Name.Key))
 	if d.Name.Tenant != job.DefaultTenant {
 		h.set("Carillon-Tenant", d.Name.Tenant)
@@ -232,7 +261,7 @@ func (s *Sender) newRequest(ctx context.Context, d *callbacks.Delivery) (*http.R
 		password, _ := user.Password()
 		req.SetBasicAuth(user.Username(), password)
 	}
-	return req, nil
+	return req, joined, nil
 }
 
 // header is a header with room for its values, so that they need not be allocated one by one.

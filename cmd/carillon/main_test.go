@@ -75,6 +75,10 @@ func TestUsageErrors(t *testing.T) {
 		{"Kafka without a broker", []string{"serve", "--kafka-tls"}, nil, "--kafka-brokers"},
 		{"Kafka's password without a broker", []string{"serve"}, map[string]string{"CARILLON_KAFKA_PASSWORD": "x"}, "--kafka-brokers"},
 		{"Kafka's password without a mechanism", []string{"serve", "--kafka-brokers=host", "--kafka-password=x"}, nil, "mechanism"},
+		{"grants", []string{"serve", "--kafka-brokers=host", "--kafka-allow=topic"}, nil, "--kafka-allow: must be a tenant and a pattern"},
+		{"grants of neither queues nor exchanges", []string{"serve", "--rabbitmq-url=amqp://host", "--rabbitmq-allow=acme=orders"}, nil, "--rabbitmq-allow: must have patterns that begin with queue: or exchange:"},
+		{"grants without a broker", []string{"serve", "--rabbitmq-allow=acme=queue:orders"}, nil, "--rabbitmq-url"},
+		{"grants without Kafka", []string{"serve", "--kafka-allow=acme=orders"}, nil, "--kafka-brokers"},
 		{"address", []string{"serve", "--listen=nowhere:1:2"}, nil, "--listen: must be HOST:PORT"},
 		{"a port alone", []string{"serve", "--listen", "9090"}, nil, "--listen: must be HOST:PORT, such as 127.0.0.1:9090, or :9090 "},
 		{"a host alone", []string{"serve", "--listen", "localhost"}, nil, "--listen: must be HOST:PORT, such as 127.0.0.1:8080, or :8080 "},
@@ -205,6 +209,7 @@ func TestHelp(t *testing.T) {
 		"destination-max-in-flight", "slow-destination-max-in-flight", "circuit-failures", "circuit-probe", "circuit-longest-probe", "tenant-labels",
 		"metrics-listen", "tls-cert", "tls-key", "tls-client-ca", "tls-client-certs", "max-connections", "max-header-bytes",
 		"webhook-networks", "webhook-allow", "webhook-deny", "webhook-ports", "webhook-proxy",
+		"rabbitmq-allow", "kafka-allow",
 	} {
 		if !strings.Contains(stdout.String(), "--"+option) {
 			t.Errorf("the help does not tell of --%s", option)

@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -249,6 +250,87 @@ func TestWebhooksByDefault(t *testing.T) {
 	}
 }
 
+// TestRulesAreForOldJobsToo: what is not allowed is refused when it is submitted, and what was submitted before the rules
+// were made is not sent.
+func TestRulesAreForOldJobsToo(t *testing.T) {
+	var received atomic.Int32
+	receiver := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { received.Add(1) }))
+	defer receiver.Close()
+	callbacks := map[string]string{
+		"http":     fmt.Sprintf(`{"url": %q}`, receiver.URL),
+		"kafka":    `{"topic": "salaries"}`,
+		"rabbitmq": `{"queue": "salaries"}`,
+	}
+	pointers := map[string]string{"http": "/callback/data/url", "kafka": "/callback/data/topic", "rabbitmq": "/callback/data/queue"}
+	call := func(method, url, body string) (status int, answer string) {
+		t.Helper()
+		request, err := http.NewRequest(method, url, strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		request.Header.Set("Content-Type", "application/json")
+		response, err := http.DefaultClient.Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer response.Body.Close()
+		text, err := io.ReadAll(response.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return response.StatusCode, string(text)
+	}
+	settings := map[string]string{
+		"listen": "127.0.0.1:0", "store": "sqlite:" + filepath.Join(t.TempDir(), "carillon.db"),
+		"kafka-brokers": "127.0.0.1:1", "rabbitmq-url": "amqp://127.0.0.1:1",
+	}
+	before := startWith(t, settings)
+	api := before.url()
+	for kind, data := range callbacks {
+		body := fmt.Sprintf(`{"delay": "1h", "callback": {"type": %q, "data": %s}}`, kind, data)
+		if status, answer := call(http.MethodPut, api+"/v1/jobs/"+kind, body); status != http.StatusCreated {
+			t.Errorf("without rules: %d: %s", status, answer)
+		}
+	}
+	before.stop()
+
+	settings["webhook-networks"] = "public"
+	settings["kafka-allow"], settings["rabbitmq-allow"] = "acme=*", "default=queue:public,acme=queue:*"
+	after := startWith(t, settings)
+	api = after.url()
+	for kind, data := range callbacks {
+		body := fmt.Sprintf(`{"delay": "1h", "callback": {"type": %q, "data": %s}}`, kind, data)
+		if status, answer := call(http.MethodPut, api+"/v1/jobs/new-"+kind, body); status != http.StatusUnprocessableEntity || !strings.Contains(answer, pointers[kind]) {
+			t.Errorf("a new job: %d: %s", status, answer)
+		}
+		if status, answer := call(http.MethodPost, api+"/v1/jobs/"+kind+"/trigger", ""); status/100 != 2 {
+			t.Errorf("an old job: %d: %s", status, answer)
+		}
+		for end := time.Now().Add(2 * time.Minute); ; time.Sleep(10 * time.Millisecond) {
+			_, dead := call(http.MethodGet, api+"/v1/dead-letters?key="+kind, "")
+			if strings.Contains(dead, "--webhook-networks") || strings.Contains(dead, "--"+kind+"-allow") {
+				break
+			}
+			if time.Now().After(end) {
+				t.Fatalf("it is not refused: %s", dead)
+			}
+		}
+		refused := 0.
+		for _, m := range scrape(t, api)["carillon_refused_total"].GetMetric() {
+			if m.GetLabel()[0].GetValue() == kind {
+				refused = m.GetCounter().GetValue()
+			}
+		}
+		if refused != 1 {
+			t.Errorf("%v callbacks of type %s are counted as refused, want 1", refused, kind)
+		}
+	}
+	if n := received.Load(); n > 0 {
+		t.Errorf("%d deliveries came", n)
+	}
+	after.stop()
+}
+
 // TestNothingSecretIsShown: what is secret in a job, in a request and in options is in no line of the log, whatever its
 // level, in no metric and in no error that a job shows, though the receiver quotes all it gets.
 func TestNothingSecretIsShown(t *testing.T) {
@@ -268,12 +350,6 @@ func TestNothingSecretIsShown(t *testing.T) {
 		"kafka-sasl-mechanism": "PLAIN", "kafka-username": "u", "kafka-password": "s3cret-word", "rabbitmq-url": "amqp://u:s3cret-word@127.0.0.1:1/",
 	}, "debug", &log)
 	api := s.url()
-	drained := make(chan struct{})
-	go func() {
-		defer close(drained)
-		for s.log.Scan() { // the log must be read, or the service waits
-		}
-	}()
 	host := strings.TrimPrefix(receiver.URL, "http://")
 	shown := ""
 	for i, url := range []string{
@@ -310,11 +386,7 @@ func TestNothingSecretIsShown(t *testing.T) {
 	}
 	_, metrics := get(t, http.DefaultClient, api+"/metrics")
 	get(t, http.DefaultClient, api+"/nowhere?token=s3cret-query")
-	s.cancel()
-	<-drained
-	if err := <-s.ended; err != nil {
-		t.Error(err)
-	}
+	s.stop()
 	for name, text := range map[string]string{"the log": log.String(), "the metrics": metrics, "the errors of jobs": shown} {
 		if len(text) < 100 {
 			t.Errorf("%s are %q: this test shows nothing", name, text)

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -165,13 +166,50 @@ func startLogging(t *testing.T, settings map[string]string, level string, log io
 	}
 	command := serveCommand{options: options, log: logOptions{level, "text"}}
 	ctx, cancel := context.WithCancel(t.Context())
-	reader, writer := io.Pipe()
-	s := &started{T: t, log: bufio.NewScanner(io.TeeReader(reader, log)), cancel: cancel, ended: make(chan error, 1)}
+	lines := newLines()
+	s := &started{T: t, log: bufio.NewScanner(io.TeeReader(lines, log)), cancel: cancel, ended: make(chan error, 1)}
 	go func() {
-		s.ended <- command.Run(ctx, cli.Input{Stdout: writer, Stderr: writer})
-		_ = writer.Close()
+		s.ended <- command.Run(ctx, cli.Input{Stdout: lines, Stderr: lines})
+		lines.end()
 	}()
 	return s
+}
+
+// lines is a log that a test reads as it comes, and that nobody waits for when it is not read.
+type lines struct {
+	mu    sync.Mutex
+	more  *sync.Cond
+	text  bytes.Buffer
+	ended bool
+}
+
+func newLines() *lines {
+	l := &lines{}
+	l.more = sync.NewCond(&l.mu)
+	return l
+}
+
+func (l *lines) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	defer l.more.Broadcast()
+	return l.text.Write(b)
+}
+
+func (l *lines) Read(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for l.text.Len() == 0 && !l.ended {
+		l.more.Wait()
+	}
+	return l.text.Read(b)
+}
+
+func (l *lines) end() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.ended = true
+	l.more.Broadcast()
 }
 
 // logs waits until a line of the log has a text.

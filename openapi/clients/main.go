@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"time"
 
 	"github.com/carillon-scheduler/carillon/openapi/clients/api"
@@ -33,9 +34,13 @@ func run(ctx context.Context, program string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	key := filepath.Join(dir, "carillon.key")
+	if out, err := exec.CommandContext(ctx, program, "secrets", "new-key", key).CombinedOutput(); err != nil {
+		return fmt.Errorf("no key is made: %w: %s", err, out)
+	}
 	serving, cancel := context.WithCancel(ctx)
 	cmd := exec.CommandContext(serving, program, "serve", "--listen=127.0.0.1:0",
-		"--store=sqlite:"+filepath.Join(dir, "carillon.db"))
+		"--store=sqlite:"+filepath.Join(dir, "carillon.db"), "--encryption-key-file="+key)
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	log, err := cmd.StderrPipe()
 	if err != nil {
@@ -58,7 +63,7 @@ func run(ctx context.Context, program string) (err error) {
 	if err != nil {
 		return err
 	}
-	return use(ctx, client)
+	return errors.Join(use(ctx, client), verify(ctx, client))
 }
 
 // listening reads the log up to the address that is served on, and has the rest of it read too.
@@ -83,8 +88,18 @@ const key = "a/b %ü"
 func use(ctx context.Context, client *api.ClientWithResponses) error {
 	var callback api.Callback
 	var payload any = map[string]any{"user": 1234}
-	err := callback.FromHTTPCallback(api.HTTPCallback{Type: api.Http, Data: api.HTTPCallbackData{
-		Url: "https://example.com/hook", Headers: &map[string]string{"X-Team": "billing"}, Payload: &payload,
+	var team, authorization api.HeaderValue
+	secret, err := client.PutSecretWithResponse(ctx, "token", nil, api.NewSecret{Value: "s3cret"})
+	if err = check(secret, err); err != nil {
+		return err
+	}
+	err = errors.Join(team.FromHeaderValue0("billing"), authorization.FromSecretReference(api.SecretReference{Secret: "token"}))
+	if err != nil {
+		return err
+	}
+	err = callback.FromHTTPCallback(api.HTTPCallback{Type: api.Http, Data: api.HTTPCallbackData{
+		Url: "https://example.com/hook", Headers: &map[string]api.HeaderValue{"X-Team": team, "Authorization": authorization},
+		Payload: &payload,
 	}})
 	if err != nil {
 		return err
@@ -154,6 +169,45 @@ func use(ctx context.Context, client *api.ClientWithResponses) error {
 	}
 	if cancelled.JSON200.Cancelled != 1 {
 		return fmt.Errorf("the cancellation was answered with %s", cancelled.Body)
+	}
+	return nil
+}
+
+// verify has a delivery signed that a receiver of the npm package standardwebhooks verifies.
+func verify(ctx context.Context, client *api.ClientWithResponses) error {
+	made, err := client.PostSigningSecretWithResponse(ctx, nil, api.NewSigningSecret{Name: "default"})
+	if err = check(made, err); err != nil {
+		return err
+	}
+	cmd := exec.CommandContext(ctx, "node", "receiver.mjs")
+	cmd.Env = append(os.Environ(), "WEBHOOK_SECRET="+made.JSON201.Secret)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	url, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		return errors.Join(fmt.Errorf("the receiver does not listen: %w", err), cmd.Wait())
+	}
+	var callback api.Callback
+	var payload any = map[string]any{"text": "Grüße"}
+	err = callback.FromHTTPCallback(api.HTTPCallback{Type: api.Http, Data: api.HTTPCallbackData{
+		Url: strings.TrimSpace(url), Payload: &payload,
+	}})
+	if err != nil {
+		return err
+	}
+	now := api.Delay("0s")
+	put, err := client.PutJobWithResponse(ctx, "signed", nil, api.JobForKey{Delay: &now, Callback: callback})
+	if err = check(put, err); err != nil {
+		return err
+	}
+	if err := cmd.Wait(); err != nil {
+		return fmt.Errorf("the delivery is not verified: %w", err)
 	}
 	return nil
 }

@@ -3,12 +3,14 @@ package service
 import (
 	"log/slog"
 	"net/http"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/carillon-scheduler/carillon/dispatcher"
+	"github.com/carillon-scheduler/carillon/secrets"
 )
 
 // newRegistry makes the registry of one service, with what it shows of the process and the build. Each part of the
@@ -38,6 +40,22 @@ func showReady(r prometheus.Registerer, d *dispatcher.Dispatcher) {
 		}
 		return 1
 	}))
+}
+
+// showSecrets has the registry show how many secrets there are, and whether they can be used.
+func showSecrets(r prometheus.Registerer, s *secrets.Secrets) {
+	gauge := func(name, help string, value func(secrets.Status) float64) prometheus.Collector {
+		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help},
+			func() float64 { return value(s.Status()) })
+	}
+	r.MustRegister(
+		gauge("carillon_secrets", "Named secrets and signing secrets in the store.",
+			func(so secrets.Status) float64 { return float64(so.Named + so.Signing) }),
+		gauge("carillon_secrets_unreadable", "Secrets that this replica can't decrypt.",
+			func(so secrets.Status) float64 { return float64(so.Unreadable) }),
+		gauge("carillon_secrets_age_seconds", "Time since this replica last knew its secrets to be those of the store.",
+			func(so secrets.Status) float64 { return time.Since(so.Checked).Seconds() }),
+	)
 }
 
 // metricsHandler serves what a registry has. What can't be gathered is logged, and left out.

@@ -22,6 +22,8 @@ type Options struct {
 
 	callbackTypes []callbackType
 
+	EncryptionKeyFiles []string
+
 	Tick            time.Duration
 	Early           time.Duration
 	Lease           time.Duration
@@ -60,6 +62,8 @@ func (o *Options) Flags(f *flag.FlagSet) {
 		t.Flags(f)
 	}
 
+	EncryptionKeyFlag(f, &o.EncryptionKeyFiles)
+
 	standard := dispatcher.Defaults
 	cli.Duration(f, &o.Tick, "tick", standard.Tick,
 		"`DURATION`: How often to ask the store for the next due time. It bounds how late this replica notices what another "+
@@ -97,6 +101,13 @@ func (o *Options) Flags(f *flag.FlagSet) {
 	f.StringVar(&o.Audit, "audit", "",
 		"`PATH`: Where to write the audit trail: a line of JSON for each change and each refusal. It is a file, which may "+
 			"be rotated, or stdout. See docs/audit.md.")
+}
+
+// EncryptionKeyFlag declares the option for the files of encryption keys.
+func EncryptionKeyFlag(f *flag.FlagSet, files *[]string) {
+	cli.List(f, files, "encryption-key-file",
+		"`FILES`: Files with the keys that encrypt secrets in the store, with commas between them. The first one encrypts, "+
+			"all decrypt. \"carillon secrets new-key FILE\" makes one. (none: secrets can't be kept)")
 }
 
 // Configure answers the options with these settings, by their names, and all others at their defaults.

@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/carillon-scheduler/carillon/access"
@@ -21,6 +22,7 @@ import (
 	"github.com/carillon-scheduler/carillon/cmd/internal/listen"
 	"github.com/carillon-scheduler/carillon/dispatcher"
 	"github.com/carillon-scheduler/carillon/handlers"
+	"github.com/carillon-scheduler/carillon/secrets"
 	"github.com/carillon-scheduler/carillon/store"
 	"github.com/carillon-scheduler/carillon/store/bounded"
 	"github.com/carillon-scheduler/carillon/store/clock"
@@ -32,6 +34,7 @@ import (
 // Service is one replica.
 type Service struct {
 	dispatcher   *dispatcher.Dispatcher
+	secrets      *secrets.Secrets
 	server       *http.Server
 	connections  *listen.Connections
 	certificates *listen.Certificates // nil without TLS
@@ -63,6 +66,7 @@ type Parts struct {
 	options Options
 	config  dispatcher.Config
 
+	keyring      *secrets.Keyring
 	certificates *listen.Certificates           // nil without TLS
 	warnings     func(context.Context) []string // of the store
 	traces       *tracing
@@ -80,6 +84,11 @@ func Open(ctx context.Context, o Options, log *slog.Logger) (*Parts, error) {
 	if err := o.check(); err != nil {
 		return nil, cli.Usage(err)
 	}
+	keyring, err := secrets.ReadKeyring(o.EncryptionKeyFiles)
+	if err != nil {
+		return nil, cli.Usagef("--encryption-key-file: %w", err)
+	}
+	p.keyring = keyring
 	if p.options.Listen.TLS.CertFile != "" {
 		var err error
 		if p.certificates, err = listen.LoadCertificates(p.options.Listen.TLS, log); err != nil {
@@ -122,7 +131,13 @@ func (p *Parts) Assemble(ctx context.Context) (*Service, error) {
 	cfg := p.config
 	cfg.Store, cfg.Callbacks = jobs, callbacks.NewRegistry(p.Senders...)
 	cfg.Registerer, cfg.Traces = registry, p.traces.spans()
+	records := bounded.Records(jobs)
 	var err error
+	if s.secrets, err = openSecrets(ctx, records, p.keyring, p.log); err != nil {
+		return nil, errors.Join(err, s.closers.Close())
+	}
+	showSecrets(registry, s.secrets)
+	cfg.Secrets = s.secrets
 	if s.dispatcher, err = dispatcher.New(cfg); err != nil {
 		return nil, errors.Join(err, s.closers.Close())
 	}
@@ -132,14 +147,14 @@ func (p *Parts) Assemble(ctx context.Context) (*Service, error) {
 		return nil, errors.Join(cli.Usagef("--audit: %w", err), s.closers.Close())
 	}
 	s.closers.add(trail)
-	own := limits.NewOwn(bounded.Records(jobs), p.log)
+	own := limits.NewOwn(records, p.log)
 	if err := own.Load(ctx); err != nil { // it is tried again with the first request
 		p.log.Warn("tenants' limits can't be read yet", "error", err)
 	}
 	limiter := limits.New(p.options.Limits.config(own, jobs, registry))
 	s.closers.add(own)
 	s.closers.add(limiter)
-	keys := access.NewKeys(bounded.Records(jobs))
+	keys := access.NewKeys(records)
 	s.closers.add(keys)
 	auth, err := p.options.authenticator(keys, p.log)
 	if err != nil {
@@ -148,8 +163,9 @@ func (p *Parts) Assemble(ctx context.Context) (*Service, error) {
 	api := handlers.Config{
 		Store:        bounded.Jobs(groupcommit.New(jobs, writers(p.options.Store))),
 		Inspector:    jobs,
-		Records:      bounded.Records(jobs),
+		Records:      records,
 		Callbacks:    cfg.Callbacks,
+		Secrets:      s.secrets,
 		PrioritiesOf: s.dispatcher.Priorities,
 		Destinations: func() []handlers.DestinationState { return destinationStates(s.dispatcher) },
 		Rate:         s.dispatcher.Rate,
@@ -202,6 +218,21 @@ func newServer(handler http.Handler, log *slog.Logger) *http.Server {
 		IdleTimeout:  2 * time.Minute,
 		ErrorLog:     slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
+}
+
+// openSecrets reads the secrets in a store.
+func openSecrets(
+	ctx context.Context, records store.Records, keys *secrets.Keyring, log *slog.Logger,
+) (*secrets.Secrets, error) {
+	s := secrets.New(records, keys, log)
+	err := s.Load(ctx)
+	if missing, ok := errors.AsType[*secrets.MissingKeyError](err); ok {
+		return nil, cli.Usage(missing)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("secrets can't be read from the store: %w", err)
+	}
+	return s, nil
 }
 
 // destinationStates are what the API tells of a replica's destinations.
@@ -259,6 +290,8 @@ func (s *Service) together(ctx context.Context, listener net.Listener, dispatch 
 		}
 		observed <- err
 	}()
+	var refreshing sync.WaitGroup
+	refreshing.Go(func() { s.secrets.Run(failed) })
 	dispatched := make(chan error, 1)
 	go func() {
 		err := dispatch(failed)
@@ -276,6 +309,7 @@ func (s *Service) together(ctx context.Context, listener net.Listener, dispatch 
 	}
 	err := errors.Join(<-served, <-dispatched)
 	_ = s.observer.Close()
+	refreshing.Wait()
 	err = errors.Join(err, <-observed, s.Close())
 	s.log.Info("stopped")
 	return err

@@ -1,0 +1,132 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+
+	"github.com/carillon-scheduler/carillon/cmd/internal/cli"
+	"github.com/carillon-scheduler/carillon/cmd/internal/service"
+	"github.com/carillon-scheduler/carillon/secrets"
+	"github.com/carillon-scheduler/carillon/store"
+	"github.com/carillon-scheduler/carillon/store/bounded"
+)
+
+const (
+	secretsNewKeyHelp    = "Make a random key for --encryption-key-file, in a new file that only its owner can read."
+	secretsReencryptHelp = "Encrypt all secrets in a store with the first of the keys, while replicas run. Give the new " +
+		"key first, and those that are in use after it. See docs/secrets.md."
+	secretsCopyHelp = "Copy all secrets of a store to another one, encrypted as they are: an export has none. Those that " +
+		"are there already stay."
+)
+
+// secretsNewKeyCommand makes an encryption key.
+type secretsNewKeyCommand struct{}
+
+// Flags declares no option.
+func (*secretsNewKeyCommand) Flags(*flag.FlagSet) {}
+
+// Run makes the key.
+func (*secretsNewKeyCommand) Run(_ context.Context, in cli.Input) error {
+	if len(in.Arguments) != 1 {
+		return cli.Usagef("give the name of one file, such as 'carillon secrets new-key carillon.key'")
+	}
+	return newKey(in.Arguments[0], in.Stderr)
+}
+
+// newKey makes a key in a file that does not exist yet.
+func newKey(name string, stderr io.Writer) error {
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return cli.Usage(err)
+	}
+	text, id := secrets.NewKey()
+	_, err = fmt.Fprintln(f, text)
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	fmt.Fprintf(stderr, "%s has the new key %s. Keep a copy in a safe place: without it, what it encrypts is lost.\n",
+		name, id)
+	return nil
+}
+
+// secretsReencryptCommand encrypts the secrets of a store with another key.
+type secretsReencryptCommand struct {
+	store string
+	files []string
+}
+
+// Flags declares the options.
+func (c *secretsReencryptCommand) Flags(f *flag.FlagSet) {
+	f.StringVar(&c.store, "store", "", "`URL`: The store that has the secrets, as for serve.")
+	service.EncryptionKeyFlag(f, &c.files)
+}
+
+// Run encrypts all secrets with the first key, and tells on standard error how many.
+func (c *secretsReencryptCommand) Run(ctx context.Context, in cli.Input) (err error) {
+	switch {
+	case c.store == "":
+		return cli.Usagef("--store is missing: name the store, as for serve")
+	case service.Alone(c.store):
+		return cli.Usagef("--store: %q is the memory of one process, which no other can reach", c.store)
+	case len(c.files) == 0:
+		return cli.Usagef("--encryption-key-file is missing: name the files of the new key and of those in use")
+	}
+	keys, err := secrets.ReadKeyring(c.files)
+	if err != nil {
+		return cli.Usagef("--encryption-key-file: %w", err)
+	}
+	s, err := service.OpenStore(ctx, c.store)
+	if err != nil {
+		return fmt.Errorf("--store: %w", err)
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	all := secrets.New(bounded.Records(s), keys, slog.New(slog.DiscardHandler))
+	so, err := all.Reencrypt(ctx)
+	fmt.Fprintf(in.Stderr, "encrypted with the key %s: %d secrets, and %d that were so already\n",
+		keys.Encrypting(), so.Done, so.Before)
+	if err != nil {
+		return err
+	}
+	needed, err := all.KeysNeeded(ctx)
+	for _, id := range needed {
+		if id != keys.Encrypting() {
+			return fmt.Errorf("meanwhile a replica has encrypted with the key %s: "+
+				"have all replicas encrypt with %s first, then do this again", id, keys.Encrypting())
+		}
+	}
+	return err
+}
+
+// secretsCopyCommand copies the secrets of a store to another.
+type secretsCopyCommand struct{ from, to string }
+
+// Flags declares the options.
+func (c *secretsCopyCommand) Flags(f *flag.FlagSet) {
+	f.StringVar(&c.from, "store", "", "`URL`: The store that has the secrets, as for serve.")
+	f.StringVar(&c.to, "to", "", "`URL`: The store to copy them to.")
+}
+
+// Run copies, and tells on standard error how many.
+func (c *secretsCopyCommand) Run(ctx context.Context, in cli.Input) (err error) {
+	var stores [2]store.Store
+	for i, o := range []struct{ name, url string }{{"store", c.from}, {"to", c.to}} {
+		switch {
+		case o.url == "":
+			return cli.Usagef("--%s is missing: name the store, as for serve", o.name)
+		case service.Alone(o.url):
+			return cli.Usagef("--%s: %q is the memory of one process, which no other can reach", o.name, o.url)
+		}
+		if stores[i], err = service.OpenStore(ctx, o.url); err != nil {
+			return fmt.Errorf("--%s: %w", o.name, err)
+		}
+		defer func() { err = errors.Join(err, stores[i].Close()) }()
+	}
+	copied, there, err := secrets.Copy(ctx, stores[0], bounded.Records(stores[1]))
+	fmt.Fprintf(in.Stderr, "copied: %d secrets; there already: %d\n", copied, there)
+	return err
+}

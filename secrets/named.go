@@ -1,0 +1,154 @@
+package secrets
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// Bounds of named secrets.
+const (
+	MaxValueBytes   = 8 << 10
+	MaxDestinations = 20
+)
+
+// Value is a named secret as it is put.
+type Value struct {
+	// Text is printable ASCII, since it is to stand in a header.
+	Text string
+	// Destinations are those that it may be sent to, named as the backlog names them; empty for all.
+	Destinations []string
+}
+
+// Check notes what can't be accepted, without quoting the text.
+func (v Value) Check(invalid *job.Invalid) {
+	switch {
+	case v.Text == "":
+		invalid.Add("/value", "is required")
+	case len(v.Text) > MaxValueBytes:
+		invalid.Add("/value", fmt.Sprintf("is %d bytes; at most %d are allowed", len(v.Text), MaxValueBytes))
+	case strings.ContainsFunc(v.Text, func(r rune) bool { return r < ' ' || r > '~' }) || strings.Trim(v.Text, " ") != v.Text:
+		invalid.Add("/value", "must be printable ASCII that neither begins nor ends with a space")
+	}
+	if len(v.Destinations) > MaxDestinations {
+		invalid.Add("/destinations", fmt.Sprintf("are %d; at most %d are allowed", len(v.Destinations), MaxDestinations))
+	}
+	for i, d := range v.Destinations {
+		if callback, name, ok := strings.Cut(d, " "); !ok || callback == "" || name == "" || len(d) > 512 {
+			invalid.Add(job.Pointer("destinations", i), `must be a callback type, a space and a destination, as the backlog `+
+				`has them: "http https://api.example.com", "rabbitmq queue orders" or "kafka topic orders"`)
+		}
+	}
+}
+
+// Named is what may be shown of a named secret.
+type Named struct {
+	Name                 string
+	Destinations         []string
+	CreatedAt, UpdatedAt time.Time
+}
+
+// namedSecret is a named secret as a replica holds it.
+type namedSecret struct {
+	version job.Revision
+	sealedValue
+	err error // why it can't be used
+}
+
+// sealedValue is what is encrypted of a named secret.
+type sealedValue struct {
+	Value        string   `json:"value"`
+	Destinations []string `json:"destinations,omitzero"`
+}
+
+func (s *Secrets) openNamed(at id, r store.Record) *namedSecret {
+	v, err := unseal[sealedValue](s.keys, namedCollection, at, r)
+	return &namedSecret{r.Version, v, err}
+}
+
+// Put creates or replaces a named secret, of a name that [job.ValidSecretName] takes and a value that was checked. It
+// answers [ErrNoKey] if the keyring is empty.
+func (s *Secrets) Put(ctx context.Context, tenant, name string, v Value, now time.Time) (put Named, created bool, err error) {
+	at := id{tenant, name}
+	err = s.edit(ctx, namedCollection, at, func(r store.Record, exists bool) ([]byte, error) {
+		b := body{CreatedAt: millis(now), UpdatedAt: millis(now), Destinations: v.Destinations}
+		if exists {
+			if present, err := decode(r); err == nil { // else it is mended by that
+				b.CreatedAt = present.CreatedAt
+			}
+		}
+		put, created = shownNamed(name, b), !exists
+		return s.put(namedCollection, at, sealedValue{v.Text, v.Destinations}, b)
+	})
+	if err == nil {
+		s.notice(ctx)
+	}
+	return put, created, err
+}
+
+func shownNamed(name string, b body) Named {
+	return Named{
+		Name: name, Destinations: b.Destinations, CreatedAt: instant(b.CreatedAt), UpdatedAt: instant(b.UpdatedAt),
+	}
+}
+
+// List reads up to limit of a tenant's named secrets whose names sort after a name, in the order of their bytes.
+func (s *Secrets) List(ctx context.Context, tenant, after string, limit int) ([]Named, error) {
+	records, err := s.list(ctx, namedCollection, tenant, after, limit)
+	if err != nil {
+		return nil, err
+	}
+	all := make([]Named, len(records))
+	for i, r := range records {
+		b, err := decode(r)
+		if err != nil {
+			return nil, err
+		}
+		all[i] = shownNamed(idOf(r.Key).name, b)
+	}
+	return all, nil
+}
+
+// Delete deletes a named secret, or answers [store.ErrNotFound]. Callbacks that refer to it are not sent from then on.
+func (s *Secrets) Delete(ctx context.Context, tenant, name string) error {
+	return s.remove(ctx, namedCollection, id{tenant, name})
+}
+
+// Secret is the value of a tenant's named secret, for a destination. The error is for people, and does not quote it.
+func (s *Secrets) Secret(ctx context.Context, tenant, name, destination string) (string, error) {
+	at := id{tenant, name}
+	found := s.held.Load().named[at]
+	if found == nil {
+		s.lookAgain(ctx)
+		found = s.held.Load().named[at]
+	}
+	switch {
+	case found == nil:
+		return "", fmt.Errorf("there is no secret %q", name)
+	case found.err != nil:
+		return "", fmt.Errorf("the secret %q can't be decrypted: %w", name, found.err)
+	case len(found.Destinations) > 0 && !slices.Contains(found.Destinations, destination):
+		return "", fmt.Errorf("the secret %q may not be sent to %s, but to %s only", name, destination,
+			strings.Join(found.Destinations, ", "))
+	}
+	return found.Value, nil
+}
+
+// Check tells whether a tenant's named secret could be sent to a destination now, as the store has it. The reason why
+// not is empty if it could; the error is the store's.
+func (s *Secrets) Check(ctx context.Context, tenant, name, destination string) (reason string, err error) {
+	if s.held.Load().named[id{tenant, name}] == nil {
+		if err := s.Refresh(ctx); err != nil {
+			return "", err
+		}
+	}
+	if _, err := s.Secret(ctx, tenant, name, destination); err != nil {
+		return err.Error(), nil
+	}
+	return "", nil
+}

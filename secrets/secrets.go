@@ -1,0 +1,348 @@
+// Package secrets keeps what deliveries need and nobody may read: named secrets, which callback data refer to, and
+// signing secrets, by which receivers verify that a delivery is genuine. They are records of a store, encrypted with an
+// operator's key; see [Keyring] for the encryption, and docs/secrets.md for the rest.
+//
+// Each replica holds all of them in memory, so that a firing asks no store. A change shows on other replicas within
+// [Staleness].
+package secrets
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// Staleness is how long after a change a replica may still use what it had before, while the store answers.
+const Staleness = 5 * time.Second
+
+const (
+	// fullEvery is how often everything is read though no change was noted, in case a writer died before it noted one.
+	fullEvery = time.Minute
+	// missEvery bounds how often the store is asked for a secret that is not there.
+	missEvery = time.Second
+	// pageSize is how many records are read at once.
+	pageSize = 1000
+)
+
+// The collections of records. The keys of the first two are a tenant, a slash and a secret's name.
+const (
+	namedCollection   = "secrets"
+	signingCollection = "signing-secrets"
+	// changes has one record, whose version is fresh after each change of the other two: replicas read it often, and
+	// everything only when it has changed.
+	changes = "secrets-changes"
+	change  = "all"
+)
+
+// The errors of secrets. Others wrap those of [store.Records].
+var (
+	// ErrNoKey is answered for a secret that is to be encrypted where there is no key.
+	ErrNoKey = errors.New("this server can't keep secrets: it has no --encryption-key-file")
+	// ErrExists is answered for a signing secret that is to be created and exists already.
+	ErrExists = errors.New("there is a signing secret of this name already")
+	// ErrBusy is answered for a change that others overtook again and again.
+	ErrBusy = errors.New("others change this secret at the same time")
+	// ErrOverlap is answered for a rotation while as many secrets as possible are valid.
+	ErrOverlap = fmt.Errorf("%d secrets of this name are valid at the moment, which is the most there can be; "+
+		"wait until one has ended, or rotate with a shorter overlap, which ends them sooner", maxGenerations)
+)
+
+// Secrets are those of one store. Its methods are safe for concurrent use, by any number of processes.
+type Secrets struct {
+	records store.Records
+	keys    *Keyring
+	log     *slog.Logger
+
+	held atomic.Pointer[content]
+
+	refreshing sync.Mutex // is held while the store is asked
+	looked     time.Time  // when the store was last asked for what was not there
+}
+
+// content is all secrets as they were at some time. It does not change.
+type content struct {
+	change  job.Revision // what the record of changes was before everything was read
+	full    time.Time    // when everything was read
+	checked time.Time    // when the record of changes was last read
+
+	named   map[id]*namedSecret
+	signing map[id]*signingSecret
+	// missing are the ids of encryption keys that some secrets need and this process does not have, sorted.
+	missing []string
+	// unreadable counts secrets that can't be decrypted.
+	unreadable int
+}
+
+// id names a secret.
+type id struct{ tenant, name string }
+
+func (i id) key() string { return i.tenant + "/" + i.name }
+
+func idOf(key string) id {
+	tenant, name, _ := strings.Cut(key, "/") // a tenant's name has no slash
+	return id{tenant, name}
+}
+
+// New are the secrets that a store's records hold, encrypted with a keyring, which may be empty. Nothing is read yet.
+func New(records store.Records, keys *Keyring, log *slog.Logger) *Secrets {
+	s := &Secrets{records: records, keys: keys, log: log}
+	s.held.Store(&content{})
+	return s
+}
+
+// Load reads all secrets. It answers a [*MissingKeyError] if any of them needs a key that the keyring does not have.
+func (s *Secrets) Load(ctx context.Context) error {
+	if err := s.Refresh(ctx); err != nil {
+		return err
+	}
+	if missing := s.held.Load().missing; len(missing) > 0 {
+		return &MissingKeyError{missing}
+	}
+	return nil
+}
+
+// Run keeps the secrets as fresh as [Staleness] says, until ctx ends. While the store does not answer, they stay as they
+// are.
+func (s *Secrets) Run(ctx context.Context) {
+	const every = Staleness * 3 / 5 // what is left is for the store to answer
+	ticker := time.NewTicker(every)
+	defer ticker.Stop()
+	failing := false
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		limited, cancel := context.WithTimeout(ctx, every)
+		err := s.Refresh(limited)
+		cancel()
+		if err != nil && ctx.Err() == nil && !failing {
+			s.log.Warn("secrets can't be read; those that were read before are used", "error", err)
+		}
+		failing = err != nil
+	}
+}
+
+// Refresh reads the secrets if they have changed. After it, what others had changed before it began is known.
+func (s *Secrets) Refresh(ctx context.Context) error {
+	s.refreshing.Lock()
+	defer s.refreshing.Unlock()
+	return s.refresh(ctx)
+}
+
+// refresh does as Refresh, with the lock held.
+func (s *Secrets) refresh(ctx context.Context) error {
+	now := time.Now()
+	marks, err := s.records.Records(ctx, store.RecordFilter{
+		Collection: changes, Keys: []string{change}, Limit: 1, Now: now,
+	})
+	if err != nil {
+		return err
+	}
+	var mark job.Revision
+	if len(marks) > 0 {
+		mark = marks[0].Version
+	}
+	held := s.held.Load()
+	if !held.full.IsZero() && held.change == mark && now.Sub(held.full) < fullEvery {
+		same := *held
+		same.checked = now
+		s.held.Store(&same)
+		return nil
+	}
+	next, err := s.read(ctx, held, now)
+	if err != nil {
+		return err
+	}
+	next.change, next.full, next.checked = mark, now, now
+	s.held.Store(next)
+	for _, key := range next.missing {
+		if !slices.Contains(held.missing, key) {
+			s.log.Error("secrets can't be decrypted: they need an encryption key that this replica does not have",
+				"encryptionKey", key)
+		}
+	}
+	return nil
+}
+
+// read reads all secrets. Those whose records have not changed are taken over as they were decrypted.
+func (s *Secrets) read(ctx context.Context, held *content, now time.Time) (*content, error) {
+	next := &content{named: make(map[id]*namedSecret), signing: make(map[id]*signingSecret)}
+	missing := make(map[string]bool)
+	note := func(err error) {
+		if err == nil {
+			return
+		}
+		next.unreadable++
+		if needed, ok := errors.AsType[*MissingKeyError](err); ok {
+			missing[needed.IDs[0]] = true
+		}
+	}
+	err := s.each(ctx, namedCollection, now, func(at id, r store.Record) {
+		known := held.named[at]
+		if known == nil || known.version != r.Version {
+			known = s.openNamed(at, r)
+			s.logTampered(namedCollection, at, known.err)
+		}
+		next.named[at] = known
+		note(known.err)
+	})
+	if err != nil {
+		return nil, err
+	}
+	err = s.each(ctx, signingCollection, now, func(at id, r store.Record) {
+		known := held.signing[at]
+		if known == nil || known.version != r.Version {
+			known = s.openSigning(at, r)
+			s.logTampered(signingCollection, at, known.err)
+		}
+		next.signing[at] = known
+		note(known.err)
+	})
+	next.missing = slices.Sorted(maps.Keys(missing))
+	return next, err
+}
+
+// logTampered logs why a secret can't be decrypted, if its key is not to blame.
+func (s *Secrets) logTampered(collection string, at id, err error) {
+	if _, missing := errors.AsType[*MissingKeyError](err); err != nil && !missing {
+		s.log.Error("a secret can't be decrypted", "kind", collection, "tenant", at.tenant, "name", at.name, "error", err)
+	}
+}
+
+// each reads a collection.
+func (s *Secrets) each(ctx context.Context, collection string, now time.Time, do func(id, store.Record)) error {
+	filter := store.RecordFilter{Collection: collection, Limit: pageSize, Now: now}
+	for {
+		page, err := s.records.Records(ctx, filter)
+		if err != nil {
+			return err
+		}
+		for _, r := range page {
+			do(idOf(r.Key), r)
+		}
+		if len(page) < filter.Limit {
+			return nil
+		}
+		filter.After = page[len(page)-1].Key
+	}
+}
+
+// lookAgain refreshes after something was not found, unless that was done a moment ago.
+func (s *Secrets) lookAgain(ctx context.Context) {
+	s.refreshing.Lock()
+	defer s.refreshing.Unlock()
+	if now := time.Now(); now.Sub(s.looked) >= missEvery {
+		s.looked = now
+		ctx, cancel := context.WithTimeout(ctx, missEvery)
+		defer cancel()
+		_ = s.refresh(ctx) // what is not known then is not there as far as one can tell
+	}
+}
+
+// Status tells of the secrets that this process holds.
+type Status struct {
+	// Named and Signing are how many there are.
+	Named, Signing int
+	// Unreadable is how many of them can't be decrypted.
+	Unreadable int
+	// Checked is when they were last known to be the present ones.
+	Checked time.Time
+}
+
+// Status answers that of the moment, without asking the store.
+func (s *Secrets) Status() Status {
+	held := s.held.Load()
+	return Status{len(held.named), len(held.signing), held.unreadable, held.checked}
+}
+
+// one reads one record; ok is false if there is none.
+func (s *Secrets) one(ctx context.Context, collection string, at id) (r store.Record, ok bool, err error) {
+	found, err := s.records.Records(ctx, store.RecordFilter{
+		Collection: collection, Keys: []string{at.key()}, Limit: 1, Now: time.Now(),
+	})
+	if err != nil || len(found) == 0 {
+		return store.Record{}, false, err
+	}
+	return found[0], true, nil
+}
+
+// list reads up to limit of a tenant's records whose names sort after a name.
+func (s *Secrets) list(ctx context.Context, collection, tenant, after string, limit int) ([]store.Record, error) {
+	filter := store.RecordFilter{Collection: collection, Prefix: id{tenant, ""}.key(), Limit: limit, Now: time.Now()}
+	if after != "" {
+		filter.After = id{tenant, after}.key()
+	}
+	return s.records.Records(ctx, filter)
+}
+
+// write makes a change, which other replicas notice. A body that is nil deletes the record. The error is
+// [store.ErrPrecondition] if the record is not as the condition says.
+func (s *Secrets) write(
+	ctx context.Context, collection string, at id, body []byte, condition store.RecordCondition,
+) error {
+	now := time.Now()
+	answers := s.records.WriteRecords(ctx, []store.RecordChange{
+		{Collection: collection, Key: at.key(), Version: job.NewRevision(now), Body: body, If: condition, Now: now},
+		{Collection: changes, Key: change, Version: job.NewRevision(now), Body: []byte{}, Now: now},
+	})
+	return errors.Join(answers...)
+}
+
+// notice has this replica notice a change that it made itself.
+func (s *Secrets) notice(ctx context.Context) {
+	if err := s.Refresh(ctx); err != nil { // the change is made all the same, and will be noticed
+		s.log.Warn("a secret was changed, but this replica can't read it yet", "error", err)
+	}
+}
+
+// maxRounds is how often a change is tried that others overtake.
+const maxRounds = 10
+
+// edit changes a record: to what edit makes of it, which is called with the present record, or that there is none.
+func (s *Secrets) edit(
+	ctx context.Context, collection string, at id, edit func(r store.Record, exists bool) (body []byte, err error),
+) error {
+	for range maxRounds {
+		present, exists, err := s.one(ctx, collection, at)
+		if err != nil {
+			return err
+		}
+		body, err := edit(present, exists)
+		if err != nil {
+			return err
+		}
+		err = s.write(ctx, collection, at, body, store.RecordCondition{Absent: !exists, Version: present.Version})
+		if !errors.Is(err, store.ErrPrecondition) {
+			return err
+		}
+	}
+	return ErrBusy
+}
+
+// remove deletes a record, or answers [store.ErrNotFound].
+func (s *Secrets) remove(ctx context.Context, collection string, at id) error {
+	_, exists, err := s.one(ctx, collection, at)
+	if err != nil {
+		return err
+	}
+	if !exists {
+		return store.ErrNotFound
+	}
+	if err := s.write(ctx, collection, at, nil, store.RecordCondition{}); err != nil {
+		return err
+	}
+	s.notice(ctx)
+	return nil
+}

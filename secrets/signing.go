@@ -1,0 +1,340 @@
+package secrets
+
+import (
+	"context"
+	"crypto/ed25519"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// How secrets and public keys are written, as Standard Webhooks says.
+const (
+	secretPrefix    = "whsec_"
+	publicKeyPrefix = "whpk_"
+)
+
+const (
+	leastSecretBytes, mostSecretBytes = 24, 64
+	// maxGenerations is how many secrets of one name may be valid at once.
+	maxGenerations = 4
+	// MaxOverlap bounds how long a secret stays valid after its rotation.
+	MaxOverlap = 90 * 24 * time.Hour
+)
+
+// ParseSigningSecret reads a secret of Standard Webhooks: 24 to 64 bytes in base64 behind "whsec_". The error does not
+// quote it.
+func ParseSigningSecret(text string) ([]byte, error) {
+	encoded, ok := strings.CutPrefix(text, secretPrefix)
+	secret, err := base64.StdEncoding.Strict().DecodeString(encoded)
+	if !ok || err != nil || len(secret) < leastSecretBytes || len(secret) > mostSecretBytes ||
+		strings.ContainsAny(encoded, "\r\n") { // which the decoder ignores
+		return nil, fmt.Errorf("must be %s and %d to %d random bytes in base64", secretPrefix, leastSecretBytes,
+			mostSecretBytes)
+	}
+	return secret, nil
+}
+
+func formatSigningSecret(secret []byte) string {
+	return secretPrefix + base64.StdEncoding.EncodeToString(secret)
+}
+
+// Signing is what may be shown of a signing secret.
+type Signing struct {
+	Name                 string
+	CreatedAt, UpdatedAt time.Time
+	// Valid are the generations that sign, the newest first.
+	Valid []Generation
+}
+
+// Generation is one of the secrets of a name that are valid at the same time, while a rotation goes on.
+type Generation struct {
+	// Until is when it ends; zero for the newest one, which does not.
+	Until time.Time
+	// PublicKey verifies its signatures of the version v1a; empty if it makes none.
+	PublicKey string
+}
+
+// NewSigning says how to make a signing secret.
+type NewSigning struct {
+	// Secret is one that exists elsewhere, as [ParseSigningSecret] takes it; empty makes a random one.
+	Secret string
+	// Ed25519 has it sign by a private key too, which is made here and is never shown.
+	Ed25519 bool
+}
+
+// generation is what is encrypted of a generation.
+type generation struct {
+	Secret []byte `json:"secret"`
+	Seed   []byte `json:"seed,omitzero"` // of the private key; nil if there is none
+	Until  int64  `json:"until,omitzero"`
+}
+
+func (n NewSigning) generation() (generation, error) {
+	g := generation{Secret: make([]byte, 32)}
+	_, _ = rand.Read(g.Secret) // never fails
+	if n.Secret != "" {
+		var err error
+		if g.Secret, err = ParseSigningSecret(n.Secret); err != nil {
+			return g, err
+		}
+	}
+	if n.Ed25519 {
+		g.Seed = make([]byte, ed25519.SeedSize)
+		_, _ = rand.Read(g.Seed)
+	}
+	return g, nil
+}
+
+func (g generation) shown() shown {
+	if g.Seed == nil {
+		return shown{Until: g.Until}
+	}
+	public := ed25519.NewKeyFromSeed(g.Seed).Public().(ed25519.PublicKey)
+	return shown{publicKeyPrefix + base64.StdEncoding.EncodeToString(public), g.Until}
+}
+
+// live tells whether it is valid at a time.
+func (g generation) live(now time.Time) bool { return g.Until == 0 || now.UnixMilli() < g.Until }
+
+// signingSecret is a signing secret as a replica holds it.
+type signingSecret struct {
+	version job.Revision
+	signers []signer // the newest first
+	err     error    // why it can't be used
+}
+
+// signer signs by one generation.
+type signer struct {
+	secret  []byte
+	private ed25519.PrivateKey // nil if there is none
+	until   time.Time
+}
+
+// sealedSigning is what is encrypted of a signing secret: its generations, the newest first.
+type sealedSigning struct {
+	Generations []generation `json:"generations"`
+}
+
+func (s *Secrets) openSigning(at id, r store.Record) *signingSecret {
+	sealed, err := unseal[sealedSigning](s.keys, signingCollection, at, r)
+	secret := &signingSecret{version: r.Version, err: err}
+	for _, g := range sealed.Generations {
+		one := signer{secret: g.Secret, until: instant(g.Until)}
+		if g.Seed != nil {
+			one.private = ed25519.NewKeyFromSeed(g.Seed)
+		}
+		secret.signers = append(secret.signers, one)
+	}
+	return secret
+}
+
+// CreateSigning makes a signing secret of a name that [job.ValidSecretName] takes, and answers it, which is never shown
+// again. The one that is called [job.DefaultSigning] signs all of the tenant's deliveries whose jobs name no other. It
+// answers [ErrExists] if there is one of the name, and [ErrNoKey] if the keyring is empty.
+func (s *Secrets) CreateSigning(
+	ctx context.Context, tenant, name string, n NewSigning, now time.Time,
+) (secret string, made Signing, err error) {
+	g, err := n.generation()
+	if err != nil {
+		return "", Signing{}, err
+	}
+	b := body{CreatedAt: millis(now)}
+	err = s.edit(ctx, signingCollection, id{tenant, name}, func(_ store.Record, exists bool) (body []byte, err error) {
+		if exists {
+			return nil, ErrExists
+		}
+		body, made, err = s.putSigning(id{tenant, name}, []generation{g}, b, now)
+		return body, err
+	})
+	if err != nil {
+		return "", Signing{}, err
+	}
+	s.notice(ctx)
+	return formatSigningSecret(g.Secret), made, nil
+}
+
+func (s *Secrets) putSigning(at id, all []generation, b body, now time.Time) (encoded []byte, put Signing, err error) {
+	b.UpdatedAt, b.Valid = millis(now), nil
+	for _, g := range all {
+		b.Valid = append(b.Valid, g.shown())
+	}
+	encoded, err = s.put(signingCollection, at, sealedSigning{all}, b)
+	return encoded, shownSigning(at.name, b, now), err
+}
+
+// shownSigning leaves out the generations that have ended.
+func shownSigning(name string, b body, now time.Time) Signing {
+	shown := Signing{Name: name, CreatedAt: instant(b.CreatedAt), UpdatedAt: instant(b.UpdatedAt)}
+	for _, v := range b.Valid {
+		if g := (generation{Until: v.Until}); g.live(now) {
+			shown.Valid = append(shown.Valid, Generation{instant(v.Until), v.PublicKey})
+		}
+	}
+	return shown
+}
+
+// Rotate makes a new secret of a name, of one that exists elsewhere unless that is empty, and answers it. It is never
+// shown again. The one before signs beside it for the overlap, and then no more; those before that end no later. It
+// answers [store.ErrNotFound], [ErrNoKey], or [ErrOverlap] if too many would be valid at once.
+func (s *Secrets) Rotate(
+	ctx context.Context, tenant, name, given string, overlap time.Duration, now time.Time,
+) (secret string, rotated Signing, err error) {
+	at := id{tenant, name}
+	err = s.edit(ctx, signingCollection, at, func(r store.Record, exists bool) (encoded []byte, err error) {
+		if !exists {
+			return nil, store.ErrNotFound
+		}
+		b, err := decode(r)
+		if err != nil {
+			return nil, err
+		}
+		before, err := unseal[sealedSigning](s.keys, signingCollection, at, r)
+		if err != nil {
+			return nil, fmt.Errorf("the signing secret can't be decrypted: %w", err)
+		}
+		all, err := before.rotated(given, now, now.Add(overlap))
+		if err != nil {
+			return nil, err
+		}
+		secret = formatSigningSecret(all[0].Secret)
+		encoded, rotated, err = s.putSigning(at, all, b, now)
+		return encoded, err
+	})
+	if err != nil {
+		return "", Signing{}, err
+	}
+	s.notice(ctx)
+	return secret, rotated, nil
+}
+
+// rotated are the generations with a new one before them, none of which is valid beyond the end of the overlap.
+func (s sealedSigning) rotated(given string, now, end time.Time) ([]generation, error) {
+	asymmetric := len(s.Generations) > 0 && s.Generations[0].Seed != nil
+	g, err := NewSigning{Secret: given, Ed25519: asymmetric}.generation()
+	if err != nil {
+		return nil, err
+	}
+	all := []generation{g}
+	for _, old := range s.Generations {
+		if old.Until == 0 || old.Until > millis(end) {
+			old.Until = millis(end)
+		}
+		if old.live(now) {
+			all = append(all, old)
+		}
+	}
+	if len(all) > maxGenerations {
+		return nil, ErrOverlap
+	}
+	return all, nil
+}
+
+// ListSigning reads up to limit of a tenant's signing secrets whose names sort after a name, in the order of their
+// bytes.
+func (s *Secrets) ListSigning(ctx context.Context, tenant, after string, limit int, now time.Time) ([]Signing, error) {
+	records, err := s.list(ctx, signingCollection, tenant, after, limit)
+	if err != nil {
+		return nil, err
+	}
+	all := make([]Signing, len(records))
+	for i, r := range records {
+		b, err := decode(r)
+		if err != nil {
+			return nil, err
+		}
+		all[i] = shownSigning(idOf(r.Key).name, b, now)
+	}
+	return all, nil
+}
+
+// DeleteSigning deletes a signing secret, or answers [store.ErrNotFound]. Jobs that name it are not sent from then on;
+// without the default one, deliveries of jobs that name none are not signed any more.
+func (s *Secrets) DeleteSigning(ctx context.Context, tenant, name string) error {
+	return s.remove(ctx, signingCollection, id{tenant, name})
+}
+
+// CheckSigning tells whether a tenant has a signing secret that could sign now, as the store has it. The reason why not
+// is empty if it has; the error is the store's.
+func (s *Secrets) CheckSigning(ctx context.Context, tenant, name string) (reason string, err error) {
+	if s.held.Load().signing[id{tenant, name}] == nil {
+		if err := s.Refresh(ctx); err != nil {
+			return "", err
+		}
+	}
+	if _, err := s.signingSecret(ctx, tenant, name); err != nil {
+		return err.Error(), nil
+	}
+	return "", nil
+}
+
+// signingSecret finds a signing secret that can be used.
+func (s *Secrets) signingSecret(ctx context.Context, tenant, name string) (*signingSecret, error) {
+	at := id{tenant, name}
+	found := s.held.Load().signing[at]
+	if found == nil {
+		s.lookAgain(ctx)
+		found = s.held.Load().signing[at]
+	}
+	switch {
+	case found == nil:
+		return nil, fmt.Errorf("there is no signing secret %q", name)
+	case found.err != nil:
+		return nil, fmt.Errorf("the signing secret %q can't be decrypted: %w", name, found.err)
+	}
+	return found, nil
+}
+
+// Sign answers the signatures of a message, sent at a time, by all secrets of a name that are valid then, as Standard
+// Webhooks has them in the header webhook-signature. An empty name is the tenant's default, and without that the message
+// has no signature. The error is for people.
+func (s *Secrets) Sign(
+	ctx context.Context, tenant, name, messageID string, at time.Time, body []byte,
+) (signature string, err error) {
+	var found *signingSecret
+	if name != "" {
+		if found, err = s.signingSecret(ctx, tenant, name); err != nil {
+			return "", err
+		}
+	} else if found = s.held.Load().signing[id{tenant, job.DefaultSigning}]; found == nil {
+		return "", nil
+	} else if found.err != nil { // unsigned, it would be refused, or worse, taken
+		return "", fmt.Errorf("the signing secret %q can't be decrypted: %w", job.DefaultSigning, found.err)
+	}
+	begin := make([]byte, 0, 64)
+	begin = append(append(begin, messageID...), '.')
+	begin = append(strconv.AppendInt(begin, at.Unix(), 10), '.')
+	header := make([]byte, 0, 48*len(found.signers))
+	for i := range found.signers {
+		if one := &found.signers[i]; one.until.IsZero() || at.Before(one.until) {
+			header = one.appendTo(header, begin, body)
+		}
+	}
+	return string(header), nil
+}
+
+// appendTo appends the signatures of a message, which comes in two parts.
+func (s *signer) appendTo(header, begin, body []byte) []byte {
+	if len(header) > 0 {
+		header = append(header, ' ')
+	}
+	mac := hmac.New(sha256.New, s.secret)
+	mac.Write(begin)
+	mac.Write(body)
+	var sum [sha256.Size]byte
+	header = base64.StdEncoding.AppendEncode(append(header, "v1,"...), mac.Sum(sum[:0]))
+	if s.private != nil {
+		signature := ed25519.Sign(s.private, slices.Concat(begin, body))
+		header = base64.StdEncoding.AppendEncode(append(header, " v1a,"...), signature)
+	}
+	return header
+}
