@@ -156,6 +156,9 @@ func (p *Parts) Assemble(ctx context.Context) (*Service, error) {
 	if err := own.Load(ctx); err != nil { // it is tried again with the first request
 		p.log.Warn("tenants' limits can't be read yet", "error", err)
 	}
+	limiter := limits.New(p.options.Limits.config(own, jobs, registry))
+	s.closers.add(own)
+	s.closers.add(limiter)
 	keys := access.NewKeys(records)
 	s.closers.add(keys)
 	auth, err := p.options.authenticator(keys, p.log)
@@ -178,7 +181,7 @@ func (p *Parts) Assemble(ctx context.Context) (*Service, error) {
 			return slices.Concat(p.warnings(ctx), s.certificates.Warnings(time.Now()))
 		},
 		Replicas:   func(ctx context.Context, now time.Time) (int, error) { return replicas.Count(ctx, jobs, now) },
-		Limiter:    limits.New(p.options.Limits.config(own, jobs, registry)),
+		Limiter:    limiter,
 		OwnLimits:  own,
 		Limits:     p.options.limits(),
 		Expansion:  cfg.Expansion(),
@@ -218,7 +221,11 @@ func newServer(handler http.Handler, log *slog.Logger) *http.Server {
 		ReadTimeout:  time.Minute,
 		WriteTimeout: time.Minute,
 		IdleTimeout:  2 * time.Minute,
-		ErrorLog:     slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+		// What clients may send ahead is kept in memory: by default that is 1 MiB for each of their connections.
+		HTTP2: &http.HTTP2Config{
+			MaxConcurrentStreams: 100, MaxReceiveBufferPerConnection: 256 << 10, MaxReceiveBufferPerStream: 128 << 10,
+		},
+		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
 }
 
