@@ -45,8 +45,10 @@ func (b *bench) history() (all []history.Entry) {
 // refusal is an answer with a status.
 type refusal int
 
-func (r refusal) Error() string { return fmt.Sprintf("it answered %d, and some of the payload", int(r)) }
-func (r refusal) Status() int   { return int(r) }
+func (r refusal) Error() string {
+	return fmt.Sprintf("it answered %d, and some of the payload", int(r))
+}
+func (r refusal) Status() int { return int(r) }
 
 // In a run in which attempts fail in every way, the store is down for a while, and a replica stops in the midst of it,
 // history tells of exactly the attempts that the receiver saw.

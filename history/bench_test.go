@@ -59,7 +59,7 @@ func BenchmarkOneJob(b *testing.B) {
 	} {
 		b.Run(what, func(b *testing.B) {
 			for b.Loop() {
-				got, _ := firstPage(b, s, f)
+				got := firstPage(b, s, f)
 				if what == "job" && len(got) != 10 {
 					b.Errorf("found %d of 10", len(got))
 				}
@@ -72,7 +72,7 @@ func recentFilter(now time.Time) store.RecordFilter {
 	return store.RecordFilter{Collection: "history-runs", Limit: 1, Now: now}
 }
 
-func firstPage(b *testing.B, s store.Records, f history.Filter) (all []history.Entry, err error) {
+func firstPage(b *testing.B, s store.Records, f history.Filter) (all []history.Entry) {
 	b.Helper()
 	reading, err := history.NewReader(s).Read(b.Context(), f, epoch)
 	if err != nil {
@@ -86,5 +86,5 @@ func firstPage(b *testing.B, s store.Records, f history.Filter) (all []history.E
 			break
 		}
 	}
-	return all, nil
+	return all
 }

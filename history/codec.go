@@ -83,11 +83,16 @@ func must[T any](v T, err error) T {
 	return v
 }
 
+// appendSize appends a number that is not negative; one that is counts as zero.
+func appendSize(b []byte, n int) []byte {
+	return binary.AppendUvarint(b, uint64(max(0, n))) //nolint:gosec // it is not negative
+}
+
 // pack compresses columns to a body.
 func (z codec) pack(parts [][]byte) []byte {
 	var plain []byte
 	for _, p := range parts {
-		plain = binary.AppendUvarint(plain, uint64(len(p)))
+		plain = appendSize(plain, len(p))
 		plain = append(plain, p...)
 	}
 	return z.compressor.EncodeAll(plain, []byte{format})
@@ -164,22 +169,22 @@ func timeOf(ms int64) time.Time { return time.UnixMilli(max(-latest, min(ms, lat
 
 // texts are the table of a segment's texts while it is encoded. The empty one has the number 0.
 type texts struct {
-	numbers map[string]uint64
+	numbers map[string]int
 	column  []byte
 }
 
-func (t *texts) number(text string) uint64 {
+func (t *texts) number(text string) int {
 	if text == "" {
 		return 0
 	}
 	n, known := t.numbers[text]
 	if !known {
 		if t.numbers == nil {
-			t.numbers = make(map[string]uint64)
+			t.numbers = make(map[string]int)
 		}
-		n = uint64(len(t.numbers)) + 1
+		n = len(t.numbers) + 1
 		t.numbers[text] = n
-		t.column = binary.AppendUvarint(t.column, uint64(len(text)))
+		t.column = appendSize(t.column, len(text))
 		t.column = append(t.column, text...)
 	}
 	return n
@@ -224,26 +229,26 @@ func (z codec) encodeSegment(rows []*Entry, gap Gap) []byte {
 			base = at
 		}
 	}
-	head := binary.AppendUvarint(nil, uint64(len(rows)))
+	head := appendSize(nil, len(rows))
 	head = binary.AppendVarint(head, base)
 	if !gap.none() {
 		head = binary.AppendVarint(head, gap.From.UnixMilli())
 		head = binary.AppendVarint(head, gap.Until.UnixMilli())
 	}
 	c[columnHead] = head
-	uint := func(column int, v uint64) { c[column] = binary.AppendUvarint(c[column], v) }
-	int := func(column int, v int64) { c[column] = binary.AppendVarint(c[column], v) }
+	size := func(column, n int) { c[column] = appendSize(c[column], n) }
+	signed := func(column int, v int64) { c[column] = binary.AppendVarint(c[column], v) }
 	before := ""
 	for _, e := range rows {
 		at := e.At.UnixMilli()
 		same := shared(before, e.Name.Key)
 		before = e.Name.Key
-		uint(columnShared, uint64(same)) //nolint:gosec // it is a length
-		uint(columnLength, uint64(len(e.Name.Key)-same))
+		size(columnShared, same)
+		size(columnLength, len(e.Name.Key)-same)
 		c[columnKey] = append(c[columnKey], e.Name.Key[same:]...)
-		uint(columnTenant, t.number(e.Name.Tenant))
+		size(columnTenant, t.number(e.Name.Tenant))
 		c[columnKind] = append(c[columnKind], byte(e.Kind))
-		int(columnAt, at-base)
+		signed(columnAt, at-base)
 		flags := byte(0)
 		switch {
 		case e.Delivery == job.ID{}:
@@ -253,35 +258,35 @@ func (z codec) encodeSegment(rows []*Entry, gap Gap) []byte {
 			c[columnDelivery] = append(c[columnDelivery], e.Delivery[6:]...)
 		}
 		if flags&flagNoDelivery == 0 {
-			int(columnInstant, at-e.Instant().UnixMilli())
+			signed(columnInstant, at-e.Instant().UnixMilli())
 		}
 		if e.Kind.Attempt() {
 			if e.Trace != [16]byte{} {
 				flags |= flagTrace
 				c[columnTrace] = append(c[columnTrace], e.Trace[:]...)
 			}
-			uint(columnAttempt, uint64(max(0, e.Attempt))) //nolint:gosec // it is not negative
-			int(columnClaimed, at-e.Claimed.UnixMilli())
-			uint(columnTook, uint64(max(0, e.Took/tookUnit)))
-			uint(columnDestination, t.number(e.Destination))
-			uint(columnStatus, uint64(max(0, e.Status))) //nolint:gosec // it is not negative
-			uint(columnError, t.number(e.Error))
+			size(columnAttempt, e.Attempt)
+			signed(columnClaimed, at-e.Claimed.UnixMilli())
+			size(columnTook, int(e.Took/tookUnit))
+			size(columnDestination, t.number(e.Destination))
+			size(columnStatus, e.Status)
+			size(columnError, t.number(e.Error))
 			next := int64(0)
 			if !e.Next.IsZero() {
 				next = max(1, e.Next.UnixMilli()-at+1)
 			}
-			int(columnNext, next)
-			uint(columnReplica, t.number(e.Replica))
+			signed(columnNext, next)
+			size(columnReplica, t.number(e.Replica))
 		} else {
-			uint(columnBy, t.number(e.By))
+			size(columnBy, t.number(e.By))
 			if id, err := ulid.ParseStrict(e.Request); err == nil && id.String() == e.Request {
-				uint(columnRequest, t.number(string(id[:])))
+				size(columnRequest, t.number(string(id[:])))
 			} else {
 				flags |= flagOwnRequest
-				uint(columnRequest, t.number(e.Request))
+				size(columnRequest, t.number(e.Request))
 			}
-			uint(columnFrom, t.number(string(e.From)))
-			uint(columnFields, t.number(strings.Join(e.Fields, " ")))
+			size(columnFrom, t.number(string(e.From)))
+			size(columnFields, t.number(strings.Join(e.Fields, " ")))
 		}
 		c[columnFlags] = append(c[columnFlags], flags)
 	}

@@ -157,7 +157,8 @@ func (e *Entry) Position() Position {
 
 // Compare orders positions: the older first.
 func (p Position) Compare(q Position) int {
-	return cmp.Or(p.At.Compare(q.At), strings.Compare(p.Name.Tenant, q.Name.Tenant), strings.Compare(p.Name.Key, q.Name.Key),
+	return cmp.Or(p.At.Compare(q.At),
+		strings.Compare(p.Name.Tenant, q.Name.Tenant), strings.Compare(p.Name.Key, q.Name.Key),
 		p.Delivery.Compare(q.Delivery), cmp.Compare(p.Attempt, q.Attempt), cmp.Compare(p.Kind, q.Kind),
 		strings.Compare(p.Request, q.Request))
 }

@@ -49,13 +49,13 @@ func (z codec) encodeRun(r *run) []byte {
 		p[runHead] = binary.AppendVarint(p[runHead], r.gap.Until.UnixMilli())
 	}
 	for _, at := range r.at {
-		p[runCounts] = binary.AppendUvarint(p[runCounts], uint64(len(at)))
+		p[runCounts] = appendSize(p[runCounts], len(at))
 		before := ""
 		for _, name := range at {
 			same := shared(before, name)
 			before = name
-			p[runShared] = binary.AppendUvarint(p[runShared], uint64(same)) //nolint:gosec // it is a length
-			p[runLength] = binary.AppendUvarint(p[runLength], uint64(len(name)-same))
+			p[runShared] = appendSize(p[runShared], same)
+			p[runLength] = appendSize(p[runLength], len(name)-same)
 			p[runNames] = append(p[runNames], name[same:]...)
 		}
 	}
