@@ -41,7 +41,7 @@ type Config struct {
 	Registerer prometheus.Registerer
 	// Traces makes a span for each attempt, in a trace of its own; nil makes none.
 	Traces trace.TracerProvider
-	// Secrets are joined to callbacks when they are sent, and sign them; nil has none.
+	// Secrets has the secrets that are joined to callbacks when they are sent, and sign them; nil has none.
 	Secrets callbacks.Secrets
 
 	// History records each attempt after its outcome was written; nil records none.
