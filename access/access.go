@@ -1,6 +1,6 @@
 // Package access decides who may do what. A [Principal] is whoever asks; it has a [Role], which says what it may do,
-// and a [Scope], which says with which tenants and jobs. That policy is pure: no I/O and no clock. An [Authenticator] tells
-// whose token a request has: [Keys] are API keys, which are records of a store.
+// and a [Scope], which says with which tenants and jobs. That policy is pure: no I/O and no clock. An [Authenticator]
+// tells whose token a request has: [Keys] are API keys, which are records of a store.
 package access
 
 import (

@@ -201,28 +201,32 @@ func (k *Keys) fly(id string) *flight {
 	return f
 }
 
-// land ends a look-up.
+// land ends a look-up. What it found is cached, unless the key was changed here meanwhile.
 func (k *Keys) land(id string, f *flight, s *stored, err error) {
 	k.mutex.Lock()
 	defer k.mutex.Unlock()
-	before, _ := k.cache.get(id, f.began)
-	switch {
-	case errors.Is(err, store.ErrNotFound):
-		k.cache.remove(id)
-	case err != nil:
-		f.err = err
-		if before != nil {
-			before.failed = f.began
-		}
-	default:
+	defer close(f.done)
+	if err == nil {
 		f.found = &cached{stored: *s, read: f.began}
-		if before != nil {
+	} else if !errors.Is(err, store.ErrNotFound) {
+		f.err = err
+	}
+	if k.flights[id] != f {
+		return
+	}
+	delete(k.flights, id)
+	before, known := k.cache.get(id, f.began)
+	switch {
+	case f.found != nil:
+		if known {
 			f.found.noted = before.noted
 		}
 		k.cache.put(id, f.found, f.began)
+	case f.err == nil:
+		k.cache.remove(id)
+	case known:
+		before.failed = f.began
 	}
-	delete(k.flights, id)
-	close(f.done)
 }
 
 // failed notes that a look-up that began at a time has got no answer.
@@ -234,11 +238,12 @@ func (k *Keys) failed(id string, began time.Time) {
 	}
 }
 
-// forget has a key looked up when it is used next.
+// forget has a key looked up when it is used next, by a look-up that has not begun yet.
 func (k *Keys) forget(id string) {
 	k.mutex.Lock()
 	defer k.mutex.Unlock()
 	k.cache.remove(id)
+	delete(k.flights, id)
 }
 
 // isDenied tells whether a token was lately found to be none.

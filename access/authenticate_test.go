@@ -214,6 +214,31 @@ func TestRotatedDuringALookUp(t *testing.T) {
 	}
 }
 
+// A replica that reads a key while it revokes it refuses it from then on, whatever it has read.
+func TestRevokedDuringALookUp(t *testing.T) {
+	for _, usedAfter := range []time.Duration{0, 1500 * time.Millisecond} { // before and after the answer has come
+		synctest.Test(t, func(t *testing.T) {
+			b := newBench(t)
+			defer b.close()
+			token, key := b.create(admin)
+			b.expect("before", token, epoch, nil)
+			time.Sleep(3 * time.Second)
+			b.records.delay(time.Second)
+			b.expect("before", token, epoch, nil) // which has it looked up
+			time.Sleep(time.Millisecond)          // it has been read, and the answer is on its way
+			b.records.delay(0)
+			if err := b.keys.Revoke(t.Context(), key.ID, epoch); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(usedAfter)
+			for range 20 {
+				b.expect("revoked", token, epoch, access.ErrUnauthenticated)
+				time.Sleep(100 * time.Millisecond)
+			}
+		})
+	}
+}
+
 // The last use is written to the hour, once for all replicas, and by nobody whom a request waits for.
 func TestLastUse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -228,6 +228,8 @@ func (s subject) tenantOf(r *http.Request, scope access.Scope) (string, error) {
 		return job.DefaultTenant, nil
 	case len(scope.Tenants) == 1:
 		return scope.Tenants[0], nil
+	case len(scope.Tenants) == 0: // as of an issuer's token that names none
+		return "", &statusError{http.StatusForbidden, "yours is a token for no tenant"}
 	default:
 		return "", &parameterError{tenantHeader,
 			"is required, as yours is a key for several tenants: name one of " + strings.Join(scope.Tenants, ", ")}

@@ -1,9 +1,11 @@
 package handlers_test
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -229,6 +231,71 @@ func TestLookalikesOfHeaders(t *testing.T) {
 		a.call("GET", path, "", key, "Carillon-Tenant: acme").want(400)
 	}
 }
+
+// TestHeadersOnTheWire: what is sent twice, in whatever case, or in a form that others may read otherwise, is refused.
+func TestHeadersOnTheWire(t *testing.T) {
+	t.Parallel()
+	a := newKeyedAPI(t)
+	token := a.token(access.KeyParams{Role: access.Viewer, Scope: access.Scope{Tenants: []string{"acme", "bolt"}}})
+	for lines, want := range map[string]int{
+		"Authorization: Bearer KEY\r\nCarillon-Tenant: acme":                              200,
+		"AUTHORIZATION: Bearer KEY\r\ncarillon-tenant:acme":                               200,
+		"Authorization: Bearer KEY\r\nCarillon-Tenant:  acme  ":                           200,
+		"Authorization: Bearer KEY\r\nauthorization: Bearer KEY\r\nCarillon-Tenant: acme": 401,
+		"Authorization: Bearer x\r\nauthorization: Bearer KEY\r\nCarillon-Tenant: acme":   401,
+		"Authorization: Bearer KEY\r\nCarillon-Tenant: acme\r\ncarillon-tenant: bolt":     422,
+		"Authorization: Bearer KEY\r\nCarillon-Tenant: acme, bolt":                        422,
+		"Authorization: Bearer KEY\r\nCarillon-Tenant: acme\r\n bolt":                     422, // a folded line
+		"Authorization: Bearer KEY\r\nCarillon-Tenant: acme\r\nCarillon_Tenant: bolt":     400,
+		"Authorization: Bearer KEY\r\nCarillon-Tenant: acme\r\nCarillon-Tenant : bolt":    400, // as HTTP itself says
+		"Authorization: Bearer KEY\r\nCarillon-Tenant: acme\x00":                          400,
+		"Authorization_: Bearer KEY\r\nCarillon-Tenant: acme":                             401,
+		"Proxy-Authorization: Bearer KEY\r\nCarillon-Tenant: acme":                        401,
+		"Cookie: Authorization=Bearer KEY\r\nCarillon-Tenant: acme":                       401,
+	} {
+		connection, err := net.Dial("tcp", strings.TrimPrefix(a.url, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = fmt.Fprintf(connection, "GET /v1/jobs HTTP/1.1\r\nHost: x\r\nConnection: close\r\n%s\r\n\r\n", strings.ReplaceAll(lines, "KEY", token))
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer, err := http.ReadResponse(bufio.NewReader(connection), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if answer.StatusCode != want {
+			t.Errorf("%q is answered with %d, want %d", lines, answer.StatusCode, want)
+		}
+		connection.Close()
+	}
+}
+
+// TestTokenForNothing: what an issuer gives no role, or no tenant, may do nothing.
+func TestTokenForNothing(t *testing.T) {
+	t.Parallel()
+	for _, p := range []access.Principal{
+		{ID: "nobody"}, {ID: "no role", Scope: access.Everything()}, {ID: "no tenant", Role: access.Admin}, {ID: "unknown", Role: "root", Scope: access.Everything()},
+	} {
+		a := newAPI(t, func(c *handlers.Config) { c.Auth = always{p} })
+		for _, request := range [][3]string{
+			{"GET", "/v1/jobs", ""}, {"PUT", "/v1/jobs/k", body("k", time.Hour)}, {"PUT", "/v1/tenants/acme", "{}"}, {"GET", "/metrics", ""},
+			{"POST", "/v1/keys", `{"role":"viewer","tenants":["acme"]}`}, {"DELETE", "/v1/dead-letters?all=true", ""},
+		} {
+			a.call(request[0], request[1], request[2], "Authorization: Bearer x").want(403)
+		}
+	}
+}
+
+// always is an authenticator to whom everybody is the same.
+type always struct{ access.Principal }
+
+func (a always) Authenticate(context.Context, string, time.Time) (access.Principal, error) {
+	return a.Principal, nil
+}
+
+func (always) Knows(string, time.Time) bool { return true }
 
 // TestWrongKeysAreLimitedByAddress, and right ones that are known are not.
 func TestWrongKeysAreLimitedByAddress(t *testing.T) {

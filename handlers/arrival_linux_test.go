@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
@@ -49,6 +51,62 @@ func TestStoppedReplicaActsOnNothingThatWasOvertaken(t *testing.T) {
 			defer answer.Body.Close()
 			if answer.StatusCode != http.StatusConflict {
 				t.Errorf("status %d, want 409", answer.StatusCode)
+			}
+			if got := a.definition("a").Version; got != want {
+				t.Errorf("version %s, want %s", got, want)
+			}
+		})
+	}
+}
+
+// TestStalledRequestActsOnNothingThatWasOvertaken does the same with requests that were read before the replica stalled,
+// over each kind of connection.
+func TestStalledRequestActsOnNothingThatWasOvertaken(t *testing.T) {
+	t.Parallel()
+	for _, protocol := range []string{"HTTP/1.1", "HTTP/1.1 over TLS", "HTTP/2.0 over TLS"} {
+		t.Run(protocol, func(t *testing.T) {
+			a := newAPI(t, ofStoresClock)
+			a.call("PUT", "/v1/jobs/a", body("a", time.Hour)).want(201)
+			var config handlers.Config
+			b := newAPI(t, ofStoresClock, func(c *handlers.Config) {
+				c.Store, c.Inspector, c.Records = a.store, a.store, a.store
+				config = *c
+			})
+			api, come, proceed := handlers.New(config), make(chan string), make(chan struct{})
+			stalled := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				come <- r.Proto
+				<-proceed
+				api.ServeHTTP(w, r)
+			}))
+			stalled.Config.ConnContext = handlers.KeepConn
+			proto, secure, _ := strings.Cut(protocol, " ")
+			stalled.EnableHTTP2 = proto == "HTTP/2.0"
+			if secure != "" {
+				stalled.StartTLS()
+			} else {
+				stalled.Start()
+			}
+			defer stalled.Close()
+			status := make(chan int, 1)
+			go func() {
+				request, _ := http.NewRequest(http.MethodPut, stalled.URL+"/v1/jobs/a", strings.NewReader(body("a", 2*time.Hour)))
+				request.Header.Set("Content-Type", "application/json")
+				answer, err := stalled.Client().Do(request)
+				if err != nil {
+					status <- 0
+					return
+				}
+				answer.Body.Close()
+				status <- answer.StatusCode
+			}()
+			if got := <-come; got != proto {
+				t.Errorf("it came by %s", got)
+			}
+			time.Sleep(100 * time.Millisecond) // as above
+			want := decode[accepted](b.call("PUT", "/v1/jobs/a", body("a", 9*time.Hour)).want(200)).Version
+			close(proceed)
+			if got := <-status; got != http.StatusConflict {
+				t.Errorf("status %d, want 409", got)
 			}
 			if got := a.definition("a").Version; got != want {
 				t.Errorf("version %s, want %s", got, want)

@@ -14,17 +14,20 @@ type index struct {
 	Jobs          string `json:"jobs"`
 	Specification string `json:"specification"`
 	Readiness     string `json:"readiness"`
-	Metrics       string `json:"metrics"`
+	Metrics       string `json:"metrics,omitempty"`
 	Documentation string `json:"documentation"`
 }
 
 // showIndex answers with the name of the service and the paths of its parts.
 func (a *api) showIndex(c *gin.Context) error {
-	return writeJSON(c, http.StatusOK, index{
-		Service: "carillon", Version: a.Version,
-		Jobs: "/v1/jobs", Specification: "/openapi.yaml", Readiness: "/readyz", Metrics: "/metrics",
+	all := index{
+		Service: "carillon", Version: a.Version, Jobs: "/v1/jobs", Specification: "/openapi.yaml", Readiness: "/readyz",
 		Documentation: "https://github.com/carillon-scheduler/carillon",
-	})
+	}
+	if a.Metrics != nil {
+		all.Metrics = "/metrics"
+	}
+	return writeJSON(c, http.StatusOK, all)
 }
 
 // noRoute answers a path that there is not. One with more parts after /v1/jobs than there are has slashes in its key.

@@ -8,56 +8,56 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// ClaimParams say what to claim.
+// ClaimParams select the occurrences to claim.
 type ClaimParams struct {
 	Now time.Time
-	// Early widens what is due to dueAt ≤ Now + Early, and is shorter than Lease. It is zero unless the operator
-	// prefers early to late.
+	// Early widens the due condition to dueAt ≤ Now + Early. It is shorter than Lease, and zero unless the operator
+	// prefers early firing to late firing.
 	Early time.Duration
-	// Lease is how long the claims are exclusive, from Now.
+	// Lease is the time from Now for which the claims are exclusive.
 	Lease time.Duration
-	// Quotas are what to claim of which lanes, at least one. Those of one lane do not overlap.
+	// Quotas has at least one entry. The quotas of one lane do not overlap.
 	Quotas []Quota
 }
 
-// Quota is how much to claim of a lane.
+// Quota bounds the occurrences to claim from one lane.
 type Quota struct {
 	Lane job.Lane
-	// After and Until narrow what is due to dueAt > After and dueAt ≤ Until; zero does not.
+	// After and Until narrow the due times to dueAt > After and dueAt ≤ Until. A zero time sets no bound.
 	After, Until time.Time
-	// Limit is how many occurrences to claim at most; at least 1.
+	// Limit is the largest number of occurrences to claim; at least 1.
 	Limit int
 }
 
-// Claim is what was claimed.
+// Claim is the result of [Queue.Claim].
 type Claim struct {
-	// Occurrences are in the order of the quotas, and of one quota the longest due first.
+	// Occurrences has the claimed occurrences in the order of the quotas, and within one quota the longest due first.
 	Occurrences []Claimed
-	// Quotas tell what is left, one for each that was asked for.
+	// Quotas reports the remainder of each requested quota, in the same order.
 	Quotas []QuotaLeft
 }
 
-// QuotaLeft is what a claim has left of what a quota is about.
+// QuotaLeft describes the occurrences that a claim has left in the range of one quota.
 type QuotaLeft struct {
-	// Found is how many it has claimed.
+	// Found is the number of occurrences claimed.
 	Found int
-	// More tells that more of it may be due: as many as the limit were found, or some that were found could not be had
-	// because another replica was faster or they were put back.
+	// More reports that more may be due in this range: the claim reached the limit, or it lost some occurrences to
+	// another replica or put them back.
 	More bool
-	// Next is when the next of the lane becomes due that was not due yet, with what this claim has taken at its lease's
-	// end; zero if there is none. It means nothing while More is true.
+	// Next is the earliest due time among the lane's occurrences that were not due yet. Those that this claim took
+	// count with their lease's end. It is zero if there are none, and it has no meaning while More is true.
 	Next time.Time
 }
 
-// More tells whether more may be due of any quota.
+// More reports whether more may be due in any quota.
 func (c Claim) More() bool {
 	return slices.ContainsFunc(c.Quotas, func(q QuotaLeft) bool { return q.More })
 }
 
-// Due is the time up to which what is due may be claimed.
+// Due returns the latest due time that may be claimed.
 func (p ClaimParams) Due() time.Time { return p.Now.Add(p.Early) }
 
-// Range are the bounds of what a quota may claim: later than the first, up to the second.
+// Range returns the bounds of the due times that a quota may claim: later than the first, up to the second.
 func (p ClaimParams) Range(q Quota) (after, until time.Time) {
 	until = p.Due()
 	if !q.Until.IsZero() && q.Until.Before(until) {
@@ -66,78 +66,79 @@ func (p ClaimParams) Range(q Quota) (after, until time.Time) {
 	return q.After, until
 }
 
-// Claimed is an occurrence that the caller holds until DueAt, its lease's end. Token and Attempt are those of this
+// Claimed is an occurrence that the caller holds until DueAt, the end of its lease. Token and Attempt are those of this
 // claim.
 type Claimed struct {
 	job.Occurrence
 	job.Target
-	// Reclaimed tells that an earlier claim of it was never settled.
+	// Reclaimed reports that an earlier claim of the occurrence was never settled.
 	Reclaimed bool
-	// Fault is set if what the store holds of its target can't be read. Such an occurrence can't be fired.
+	// Fault is set if the stored target of the occurrence can't be read. Such an occurrence can't be fired.
 	Fault error
 }
 
-// ClaimJobsParams say what to claim for expansion.
+// ClaimJobsParams select the jobs to claim for expansion.
 type ClaimJobsParams struct {
 	Now time.Time
-	// Lease is how long the claims are exclusive, from Now.
+	// Lease is the time from Now for which the claims are exclusive.
 	Lease time.Duration
-	// Limit is how many jobs to claim at most; at least 1.
+	// Limit is the largest number of jobs to claim; at least 1.
 	Limit int
 }
 
-// ClaimedJobs are jobs that the caller may advance until their lease ends.
+// ClaimedJobs are jobs that the caller may advance until the lease ends.
 type ClaimedJobs struct {
-	// Jobs are whole, but for their callbacks' data, with the Cursor that they are to be expanded from.
+	// Jobs have all fields except their callbacks' data. Each is to be expanded from its Cursor.
 	Jobs []job.Job
-	// Unreadable are those whose schedule or options can't be read here. They stay claimed for one lease.
+	// Unreadable has the names of jobs whose schedule or options can't be read by this version. They stay claimed for
+	// one lease.
 	Unreadable []job.Name
-	// Token is the fencing token of all of these claims.
+	// Token is the fencing token of all these claims.
 	Token string
-	// More tells that more jobs may be due: as many as the limit were found, or another replica was faster.
+	// More reports that more jobs may be due: the claim reached the limit, or another replica was faster.
 	More bool
 }
 
 // Advance is the next part of a job's schedule.
 type Advance struct {
 	Name job.Name
-	// Revision, From and Token are the job's revision and cursor as it was claimed, and the claim's token.
+	// Revision, From and Token are the job's revision and cursor at the claim, and the claim's token.
 	Revision job.Revision
 	From     time.Time
 	Token    string
-	// Occurrences are those after From and up to Cursor that are to fire, all of the revision.
+	// Occurrences are those after From and up to Cursor that are to fire. All have the job's revision.
 	Occurrences []job.Occurrence
-	// Cursor is the job's from then on, and ExpandAt too; zero if its schedule has ended.
+	// Cursor and ExpandAt are the job's new values. Both are zero if the schedule has ended.
 	Cursor   time.Time
 	ExpandAt time.Time
-	// ExpiresAt is set if the schedule has ended: the job does not expire before.
+	// ExpiresAt is set if the schedule has ended. The job does not expire before that time.
 	ExpiresAt time.Time
-	// Missed is how many more instants were dropped, and Trouble that of the last of them.
+	// Missed is the number of instants that were dropped besides Occurrences. Trouble describes the last of them.
 	Missed  int
 	Trouble job.Trouble
 }
 
-// Planned is how many more occurrences the job has been given.
+// Planned returns the number of occurrences that this advance adds to the job.
 func (a *Advance) Planned() int { return len(a.Occurrences) + a.Missed }
 
-// Outcome is how a claim ends.
+// Outcome is the way in which a claim ends.
 type Outcome int
 
 // The outcomes of a claim.
 const (
 	// Ack deletes the occurrence: it was delivered.
 	Ack Outcome = iota
-	// Retry makes it due again at DueAt, noting Error.
+	// Retry makes it due again at DueAt and records Error.
 	Retry
-	// Bury moves it to the dead letters with Target, Error and At. Its job, if it still has that revision or has
-	// carried the occurrence over, counts one more failed, and keeps the trouble, see [Settlement.Trouble], if none of
-	// a later instant is there. A store without transactions may count wrong if it fails meanwhile.
+	// Bury moves it to the dead letters with Target, Error and At. If its job still has that revision, or has carried
+	// the occurrence over, the job counts one more failure. The job keeps the trouble, see [Settlement.Trouble], unless
+	// it has one of a later instant. A store without transactions may count wrong if it fails during the settlement.
 	Bury
-	// Release gives it back unfired, due at DueAt: its attempt is not counted. Error is noted if it is set.
+	// Release gives it back unfired, due at DueAt. The attempt does not count. Error is recorded if it is set.
 	Release
-	// Miss deletes it unfired: it was too late. The job that it is of by then, which has replaced the one that it was
-	// claimed for if it was carried over, counts one more missed instant and keeps the trouble, as with Bury. A store
-	// without transactions may count wrong if it fails meanwhile.
+	// Miss deletes it unfired, because it was too late. Its present job counts one more missed instant and keeps the
+	// trouble, as with Bury. For an occurrence that was carried over, that is the job that replaced the claimed one. A
+	// store without transactions may count wrong if it fails during the settlement.
 	Miss
 )
 
@@ -146,24 +147,24 @@ type Settlement struct {
 	ID      job.ID
 	Token   string
 	Outcome Outcome
-	// DueAt is when a retried or released occurrence is due again.
+	// DueAt is the new due time of a retried or released occurrence.
 	DueAt time.Time
-	// Error is what the attempt failed with.
+	// Error is the error of the attempt.
 	Error string
-	// Target is what a buried occurrence will be redriven with.
+	// Target is the callback and options with which a buried occurrence would be redriven.
 	Target job.Target
-	// At is when it was buried or missed.
+	// At is the time at which it was buried or missed.
 	At time.Time
-	// Name, Priority and Revision are the occurrence's as it was claimed; it may have been carried over to another
-	// revision since. If it is made due again, the job that it is of then does not expire before KeepUntil. A store
-	// without transactions may keep the job so long for a settlement that changes nothing else, too.
+	// Name, Priority and Revision are those of the occurrence at the claim; it may have been carried over to another
+	// revision since. If the occurrence is made due again, its present job does not expire before KeepUntil. A store
+	// without transactions may also extend the job's expiry for a settlement that changes nothing else.
 	Name      job.Name
 	Priority  job.Priority
 	Revision  job.Revision
 	KeepUntil time.Time
 }
 
-// Trouble is what the job keeps of an occurrence that is buried or missed.
+// Trouble returns the record that the job keeps of a buried or missed occurrence.
 func (t *Settlement) Trouble() job.Trouble {
 	trouble := job.Trouble{Missed: t.Outcome == Miss, Instant: job.InstantOf(t.ID), At: t.At}
 	if t.Outcome == Bury {
@@ -172,31 +173,31 @@ func (t *Settlement) Trouble() job.Trouble {
 	return trouble
 }
 
-// SweepParams say what to sweep.
+// SweepParams bound one sweep.
 type SweepParams struct {
 	Now time.Time
-	// Again is how much later to look again at a job that has expired but is still live; more than zero.
+	// Again is the delay after which an expired job that is still live is examined again; more than zero.
 	Again time.Duration
-	// FailedBefore bounds the dead letters to delete; zero deletes none.
+	// FailedBefore selects the dead letters to delete: those that failed before it. Zero deletes none.
 	FailedBefore time.Time
-	// Limit bounds the jobs, the dead letters and the records looked at in one sweep.
+	// Limit bounds each of the numbers of jobs, dead letters and records that one sweep examines.
 	Limit int
 }
 
-// Swept is what a sweep removed.
+// Swept counts the documents that a sweep removed.
 type Swept struct {
 	Jobs        int
 	DeadLetters int
-	// Records that have expired, of any collection. Those that a store has removed before, at a change of the same key,
-	// are not counted.
+	// Records counts expired records of all collections. It excludes those that the store had already removed when
+	// their key was changed.
 	Records int
-	// More tells that the limit was reached.
+	// More reports that the limit was reached.
 	More bool
 }
 
-// PutBack says what becomes of an orphan: a claimed occurrence whose job is gone or has another revision. Its Put may
-// not have finished yet, so it is put back, due again at the time answered; only a revision so old that its Put must
-// have ended (see [Within], with ample room for clocks that differ) shows that nothing will ever want it.
+// PutBack decides about an orphan: a claimed occurrence whose job is gone or has another revision. The Put that
+// inserted it may still be under way, so the orphan is put back, due again at dueAt. It is dropped only if its revision
+// is so old that its Put must have ended, see [Within]; the bound leaves ample room for clocks that differ.
 func PutBack(revision job.Revision, now time.Time) (dueAt time.Time, drop bool) {
 	age := revision.Age(now)
 	if age > time.Hour {
@@ -205,21 +206,22 @@ func PutBack(revision job.Revision, now time.Time) (dueAt time.Time, drop bool) 
 	return now.Add(max(10*time.Millisecond, age)).Truncate(time.Millisecond), false
 }
 
-// PutBackPaused answers when an occurrence whose job is paused is looked at again. The longer the pause has lasted, the
-// later that is, so that many of them cost little, and they are spread, so that they do not come in crowds. The
-// occurrence gets back what it was before the claim.
+// PutBackPaused returns the time at which an occurrence of a paused job is examined again. The delay grows with the
+// length of the pause, so that a large paused backlog costs little. The times are spread, so that the occurrences do
+// not become due together. The occurrence gets back the state that it had before the claim.
 //
-// One that was claimed early, before its instant, is looked at again right after that: a resume before its instant does
-// not bring it forward.
+// An occurrence that was claimed early, before its instant, is examined again right after its instant, because a resume
+// before the instant does not bring it forward.
 func PutBackPaused(timestamp, pausedAt time.Time, p ClaimParams) time.Time {
 	if timestamp.After(p.Now) {
-		return timestamp.Add(p.Early + time.Millisecond) // so that the same claim does not find it again
+		return timestamp.Add(p.Early + time.Millisecond) // the same claim must not find it again
 	}
 	const longest = 10 * time.Minute
 	after := max(p.Lease, p.Early+time.Millisecond, min(p.Now.Sub(pausedAt), longest))
 	return p.Now.Add(after + time.Duration(rand.Float64()*float64(after)/2)).Truncate(time.Millisecond)
 }
 
-// PutBackUnexpanded answers when an occurrence beyond its job's cursor is looked at again: the expansion that inserted
-// it has not ended, or has broken off and is about to be done again. It must never be dropped for that.
+// PutBackUnexpanded returns the time at which an occurrence beyond its job's cursor is examined again. The expansion
+// that inserted it is still under way, or was interrupted and will be repeated. So the occurrence must never be
+// dropped.
 func PutBackUnexpanded(now time.Time) time.Time { return now.Add(250 * time.Millisecond) }

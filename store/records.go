@@ -9,30 +9,30 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// Records is the side of a store that keeps small documents which are rarely written and never claimed, in named
-// collections: tenants' settings and replicas' heartbeats, for example. Stores do not interpret them; typed packages
-// above the stores do.
+// Records is the side of a store that keeps small documents in named collections. These are rarely written and never
+// claimed: tenants' settings and replicas' heartbeats, for example. Stores do not interpret them; typed packages above
+// the stores do.
 type Records interface {
-	// Records lists live records of a collection in the order of the bytes of their keys. A record that exists throughout
-	// is on exactly one page. A page with fewer records than the limit is the last one.
+	// Records returns a page of a collection's live records, in the order of the bytes of their keys. A record that
+	// exists throughout the listing is on exactly one page. A page with fewer records than the limit is the last one.
 	Records(ctx context.Context, filter RecordFilter) ([]Record, error)
 
-	// WriteRecords makes changes, each atomically, and answers for each in order: nil, [ErrPrecondition] if its condition
-	// does not hold, [ErrTooLarge], or an error that wraps [ErrUnavailable]. Keys may repeat: their changes are then made
-	// one after the other. A failed change does not keep the others from being made.
+	// WriteRecords makes changes, each atomically, and returns one result for each, in order: nil; [ErrPrecondition] if
+	// the change's condition does not hold; [ErrTooLarge]; or an error that wraps [ErrUnavailable]. Keys may repeat:
+	// their changes are then made in order. A failed change does not prevent the others.
 	//
-	// Repeating the last change of a record answers nil and changes nothing. Deleting a record that does not exist
-	// answers nil, whatever the condition. See [RecordChange.Judge].
+	// Repeating the last change of a record returns nil and changes nothing. Deleting a record that does not exist
+	// returns nil, whatever the condition. See [RecordChange.Judge].
 	WriteRecords(ctx context.Context, changes []RecordChange) []error
 }
 
 // Record is a small document with a version.
 type Record struct {
 	Key string
-	// Version is that of the change which wrote the record.
+	// Version is that of the change that wrote the record.
 	Version job.Revision
 	Body    []byte
-	// ExpiresAt is when the record ceases to exist; zero if it does not expire.
+	// ExpiresAt is the time from which the record no longer exists; zero if it does not expire.
 	ExpiresAt time.Time
 }
 
@@ -43,8 +43,8 @@ const (
 	MaxRecordBody = 64 << 10
 )
 
-// RecordFilter selects a page of a collection: the live records whose keys have the prefix and sort after After, and,
-// if Keys is not empty, only those that have one of its keys.
+// RecordFilter selects a page of a collection: live records whose keys have the prefix and sort after After. If Keys is
+// not empty, only records with one of those keys are selected.
 type RecordFilter struct {
 	Collection string
 	Prefix     string
@@ -53,12 +53,12 @@ type RecordFilter struct {
 	Keys []string
 	// Limit is at least 1.
 	Limit int
-	// Now decides which records have expired: those whose ExpiresAt is not later. They are not listed, even if no sweep
-	// has removed them yet.
+	// Now is the time at which expiry is judged: a record whose ExpiresAt is not later has expired. Expired records are
+	// not listed, even before a sweep removes them.
 	Now time.Time
 }
 
-// Wanted are those among Keys that have the prefix and sort after After, in order.
+// Wanted returns, in order, the Keys that have the prefix and sort after After.
 func (f *RecordFilter) Wanted() []string {
 	wanted := slices.DeleteFunc(slices.Clone(f.Keys), func(key string) bool {
 		return key <= f.After || !strings.HasPrefix(key, f.Prefix)
@@ -71,19 +71,19 @@ func (f *RecordFilter) Wanted() []string {
 type RecordChange struct {
 	Collection string
 	Key        string
-	// Version is fresh: no other change of the record has it.
+	// Version is a fresh one, which no other change of the record has.
 	Version job.Revision
-	// Body replaces the record's body; nil deletes the record. A record may be empty.
+	// Body replaces the record's body; nil deletes the record. An empty body that is not nil is valid.
 	Body []byte
-	// ExpiresAt is when the record ceases to exist; zero if it does not expire.
+	// ExpiresAt is the time from which the record no longer exists; zero if it does not expire.
 	ExpiresAt time.Time
-	// If is the condition under which the change is made; the zero value always holds.
+	// If is the condition for the change; the zero value always holds.
 	If RecordCondition
-	// Now decides whether the present record has expired and so counts as absent.
+	// Now is the time at which the present record's expiry is judged. An expired record counts as absent.
 	Now time.Time
 }
 
-// Check answers [ErrTooLarge] to a change that exceeds the bounds.
+// Check returns [ErrTooLarge] if the change exceeds the bounds.
 func (c *RecordChange) Check() error {
 	if len(c.Key) > MaxRecordKey || len(c.Body) > MaxRecordBody {
 		return ErrTooLarge
@@ -91,8 +91,8 @@ func (c *RecordChange) Check() error {
 	return nil
 }
 
-// Judge decides whether a change is made, given the version of the present record; empty if there is none that is live.
-// If the change is not made, err is the answer to it: nil if there is nothing to do.
+// Judge decides whether to make a change, given the version of the live record, which is empty if there is none. If
+// write is false, err is the result of the change; it is nil if there is nothing to do.
 func (c *RecordChange) Judge(present job.Revision) (write bool, err error) {
 	switch {
 	case c.Check() != nil:
@@ -112,7 +112,8 @@ type RecordCondition struct {
 	Version job.Revision // there must be a record of this version
 }
 
-// Holds tells whether the condition holds of a record's present version; empty if there is no such record.
+// Holds reports whether the condition holds for a record with the given version, which is empty if there is no such
+// record.
 func (c RecordCondition) Holds(present job.Revision) bool {
 	switch {
 	case c.Absent:

@@ -192,11 +192,12 @@ func (t *Tokens) reach() *attempt {
 	a := &attempt{began: time.Now(), done: make(chan struct{})}
 	t.attempt = a
 	go func() {
-		defer close(a.done)
 		verifier, err := discover(t.config)
 		t.mutex.Lock()
-		defer t.mutex.Unlock()
-		if t.verifier, a.err = verifier, err; err != nil {
+		t.verifier, a.err = verifier, err
+		t.mutex.Unlock()
+		close(a.done)
+		if err != nil {
 			t.config.Logger.Warn("the issuer of tokens can't be reached, and is tried again; API keys are valid meanwhile",
 				"issuer", t.config.Issuer, "error", err)
 		}

@@ -1,5 +1,5 @@
-// Package bounded delays the answer of a failed mutation until it can't take effect any more. A client that is told of
-// a failure may then go on: its next request is not undone by the failed one.
+// Package bounded delays the error of a failed mutation until the mutation can no longer take effect. A client that
+// receives the error may then continue: the failed request can't undo its next one.
 package bounded
 
 import (
@@ -11,21 +11,21 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// Jobs is the inner one with every mutation bounded: it has a deadline, and a failure that leaves its outcome unknown
-// is answered when that is over, or when the context is cancelled, since nobody waits for the answer then.
+// Jobs wraps inner so that every mutation is bounded: it has a deadline, and an error that leaves its outcome unknown
+// is returned only after that deadline, or when the context is cancelled, since the caller has gone then.
 func Jobs(inner store.Jobs) store.Jobs { return &jobs{inner} }
 
-// inner is the store, under a name that is none of its methods'.
+// inner embeds the store under a field name that differs from all its methods' names.
 type inner interface{ store.Jobs }
 
 type jobs struct{ inner }
 
-// Records is the inner one with every mutation bounded, as by [Jobs].
+// Records wraps inner so that every mutation is bounded, as with [Jobs].
 func Records(inner store.Records) store.Records { return &records{inner} }
 
 type records struct{ inner store.Records }
 
-// certain does a mutation, and waits until its outcome can change no more.
+// certain runs a mutation and waits until its outcome is final.
 func certain(ctx context.Context, mutate func(context.Context) error) error {
 	ctx, cancel := within(ctx)
 	defer cancel()
@@ -34,7 +34,7 @@ func certain(ctx context.Context, mutate func(context.Context) error) error {
 	return err
 }
 
-// within gives a mutation the deadline that it must have.
+// within gives the context of a mutation its deadline.
 func within(ctx context.Context) (context.Context, context.CancelFunc) {
 	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) <= store.Within {
 		return ctx, func() {}
@@ -42,7 +42,7 @@ func within(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, store.Within)
 }
 
-// wait returns when a mutation that ended with an error can't take effect any more.
+// wait returns when a mutation that failed with err can no longer take effect.
 func wait(ctx context.Context, err error) {
 	if errors.Is(err, store.ErrUnavailable) && !errors.Is(err, store.ErrNotDone) {
 		<-ctx.Done()

@@ -42,7 +42,7 @@ func (f failing) WriteRecords(context.Context, []store.RecordChange) []error {
 }
 func (f failing) Jobs(context.Context, store.JobFilter) ([]store.JobStatus, error) { return nil, f.err }
 
-// TestUnknownOutcomesAreAnsweredWhenTheyAreFinal does everything that a store can be asked for.
+// TestUnknownOutcomesAreAnsweredWhenTheyAreFinal makes every mutation of a store.
 func TestUnknownOutcomesAreAnsweredWhenTheyAreFinal(t *testing.T) {
 	lost := fmt.Errorf("%w: the answer was lost", store.ErrUnavailable)
 	for name, do := range map[string]func(ctx context.Context, s store.Jobs, r store.Records) error{
@@ -73,8 +73,8 @@ func TestUnknownOutcomesAreAnsweredWhenTheyAreFinal(t *testing.T) {
 	} {
 		for _, test := range []struct {
 			err       error
-			limit     time.Duration // of the caller; zero is none
-			cancelled bool          // by the caller, as a server does when its client has gone
+			limit     time.Duration // time limit of the caller; zero for none
+			cancelled bool          // cancelled by the caller, like a server whose client has gone
 			after     time.Duration
 		}{
 			{err: lost, after: store.Within},

@@ -1,5 +1,5 @@
-// Package clock relates this process' monotonic clock to the clock of a store. Replicas whose wall clocks differ stamp
-// and compare versions by the store's clock, as far as each knows it.
+// Package clock relates this process's monotonic clock to the clock of a store. Replicas whose wall clocks differ use
+// it to stamp and compare versions by the store's clock, as far as they know that clock.
 package clock
 
 import (
@@ -11,17 +11,17 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// drift bounds how much two clocks drift apart, as a part of the time since they were compared. Crystals are within 100
-// parts in a million, and clocks that are slewed within 500 (adjtime(3)).
+// drift bounds the drift between two clocks, as a fraction of the time since they were compared. Crystals are within
+// 100 parts in a million, and clocks that are slewed within 500 (adjtime(3)).
 const drift = 0.0005
 
 // resolution is that of the times that a store returns.
 const resolution = time.Millisecond
 
-// Clock is the knowledge of a store's clock. Its zero value knows nothing. It is safe for concurrent use.
+// Clock holds the readings of a store's clock. The zero value has none. It is safe for concurrent use.
 //
-// Times that are passed in must have a monotonic reading, as those of time.Now do: steps of this machine's wall clock
-// then mean nothing.
+// Times passed in must have a monotonic reading, as those of time.Now do. Steps of this machine's wall clock then have
+// no effect.
 type Clock struct {
 	lock  sync.Mutex
 	known bool
@@ -30,12 +30,12 @@ type Clock struct {
 	sent, received time.Time
 }
 
-// Note takes a reading: the store read its clock between sent and received.
+// Note records a reading: the store read its clock between sent and received.
 func (c *Clock) Note(sent, theirs, received time.Time) {
 	c.lock.Lock()
 	defer c.lock.Unlock()
 	next := Clock{known: true, least: theirs, most: theirs.Add(resolution), sent: sent, received: received}
-	// A quick reading of a moment ago is more exact than a slow one of now, unless the two contradict each other.
+	// A quick reading from a moment ago is more exact than a slow one now, unless the two contradict each other.
 	if c.known && next.width(received) > c.width(received) && !next.earliest(received).After(c.latest(received)) &&
 		!c.earliest(received).After(next.latest(received)) {
 		return
@@ -55,16 +55,16 @@ func (c *Clock) latest(t time.Time) time.Time {
 	return c.most.Add(d + time.Duration(drift*float64(d.Abs())))
 }
 
-// Earliest is the earliest time that the store's clock may show at t; ok is false if nothing is known of it.
+// Earliest returns the earliest time that the store's clock may show at t; ok is false without a reading.
 func (c *Clock) Earliest(t time.Time) (theirs time.Time, ok bool) {
 	c.lock.Lock()
 	defer c.lock.Unlock()
 	return c.earliest(t), c.known
 }
 
-// Newer are the versions that were taken after a request was submitted, and before its time is over. It has none that
-// was taken before the submission, so a client that sends one request after another's answer is never refused, and none
-// if nothing is known of the store's clock.
+// Newer returns the span of versions that were taken after a request was submitted and before its deadline. The span
+// includes no version taken before the submission, so a client that waits for each response before its next request is
+// never refused. Without a reading the span is empty.
 func (c *Clock) Newer(submitted, over time.Time) store.Span {
 	c.lock.Lock()
 	defer c.lock.Unlock()
@@ -74,14 +74,14 @@ func (c *Clock) Newer(submitted, over time.Time) store.Span {
 	return store.Span{After: job.LastRevision(c.latest(submitted)), Until: job.LastRevision(c.latest(over))}
 }
 
-// stood reports whether the two clocks of this machine have run differently since the store's was noted, as when the
-// machine was suspended, which the monotonic clock does not count. Then nothing is known until the next reading.
+// stood reports whether the two clocks of this machine have diverged since the last reading, as after a suspension,
+// which the monotonic clock does not count. Then the reading is void until the next one.
 func (c *Clock) stood(t time.Time) bool {
 	const notable = 100 * time.Millisecond
 	return (t.Round(0).Sub(c.sent.Round(0)) - t.Sub(c.sent)).Abs() > notable
 }
 
-// Watch makes a store that notes the inner store's readings of its clock.
+// Watch wraps inner so that c records the readings of its clock.
 func (c *Clock) Watch(inner store.Store) store.Store { return &watched{inner, c} }
 
 type watched struct {

@@ -12,13 +12,13 @@ import (
 	"github.com/carillon-scheduler/carillon/store/clock"
 )
 
-// server has a clock of its own: ahead of this machine's, and drifting.
+// server has a clock of its own that is ahead of this machine's and drifts.
 type server struct {
 	store.Store
 	begin time.Time
 	ahead time.Duration
 	rate  float64
-	way   func() time.Duration // to it, or back
+	way   func() time.Duration // the duration of one way to the server, or back
 }
 
 func (s *server) time() time.Time {
@@ -33,8 +33,8 @@ func (s *server) Now(context.Context) (time.Time, error) {
 	return s.time().Truncate(time.Millisecond), nil
 }
 
-// TestTheStoresClockLiesInBetween asks a server every ten seconds, whose answers take different times, and which is set
-// now and then.
+// TestTheStoresClockLiesInBetween reads a server's clock every ten seconds. The response times vary, and the clock is
+// set now and then.
 func TestTheStoresClockLiesInBetween(t *testing.T) {
 	for _, s := range []server{
 		{}, {ahead: time.Hour}, {ahead: -time.Hour}, {ahead: time.Second, rate: 0.0004}, {ahead: -3 * time.Second, rate: -0.0004},

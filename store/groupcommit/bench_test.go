@@ -28,7 +28,7 @@ import (
 	_ "modernc.org/sqlite"
 )
 
-// roleVariable makes a process of this test's program one that the benchmark measures, or that measures.
+// roleVariable makes a process of this test program a measured server or the measuring client.
 const roleVariable = "CARILLON_BENCH_ROLE"
 
 func TestMain(m *testing.M) {
@@ -42,13 +42,13 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// BenchmarkPost submits jobs of one instant one by one, over 256 connections and over one: to the program, and to the
-// least that anyone could do, a gin handler which stores the bodies as they are, those together that come meanwhile, as
-// durably, and does nothing else. Each, the client too, is a process of its own. They take turns, and the medians are
-// compared. Run it with -benchtime 1x.
+// BenchmarkPost submits jobs of one instant one by one, over 256 connections and over one. It compares the program with
+// a minimal server: a gin handler that stores the bodies unchanged, joins those that arrive together in one durable
+// write, and does nothing else. Each server and the client is a process of its own. The servers take turns, and the
+// medians are compared. Run it with -benchtime 1x.
 func BenchmarkPost(b *testing.B) {
 	programs := []string{buildProgram(b)}
-	if list := os.Getenv("CARILLON_BENCH_PROGRAMS"); list != "" { // others to compare with
+	if list := os.Getenv("CARILLON_BENCH_PROGRAMS"); list != "" { // further programs to compare
 		programs = append(programs, strings.Split(list, ",")...)
 	}
 	for _, s := range []struct{ name, variable, id string }{
@@ -85,7 +85,7 @@ func compare(b *testing.B, targets []*target) {
 	const rounds = 5
 	for _, connections := range []int{256, 1} {
 		rates, delays, costs := make([][]float64, len(targets)), make([][]float64, len(targets)), make([][]float64, len(targets))
-		for round := range rounds + 1 { // the first warms up
+		for round := range rounds + 1 { // the first round is a warm-up
 			for i, t := range targets {
 				before := t.cpu(b)
 				r := load(b, t.address, connections, 1500*time.Millisecond)
@@ -118,13 +118,13 @@ func buildProgram(b *testing.B) string {
 	return path
 }
 
-// target is a server that is measured.
+// target is a server under measurement.
 type target struct {
 	address string
 	process *os.Process
 }
 
-// cpu is how many seconds of CPU the server has used.
+// cpu returns the CPU seconds that the server has used.
 func (t *target) cpu(b *testing.B) float64 {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", t.process.Pid))
 	if err != nil {
@@ -195,7 +195,7 @@ func load(b *testing.B, address string, connections int, length time.Duration) (
 	return m
 }
 
-// submit is the client's process.
+// submit is the main function of the client process.
 func submit() {
 	connections, _ := strconv.Atoi(os.Getenv("CONNECTIONS"))
 	length, _ := time.ParseDuration(os.Getenv("LENGTH"))
@@ -227,10 +227,10 @@ func submit() {
 
 const bodyFormat = `{"key":"%s","schedules":["2035-06-01T12:00:00Z"],"callback":{"type":"http","data":{"url":"http://127.0.0.1:9/hook","payload":{"customer":12345,"text":"Your order is ready"}}}}`
 
-// keyIn is the key in such a body.
+// keyIn returns the key in such a body.
 func keyIn(body []byte) string { return string(body[8 : 8+26]) }
 
-// readCreated reads a response with a length, as cheaply as can be.
+// readCreated reads a response with a known length at the least cost.
 func readCreated(r *bufio.Reader) error {
 	length, first := -1, true
 	for {
@@ -253,7 +253,7 @@ func readCreated(r *bufio.Reader) error {
 	}
 }
 
-// serveBare is the process of the least that anyone could do.
+// serveBare is the main function of the minimal server.
 func serveBare() {
 	write := openBare(os.Getenv("CARILLON_STORE"))
 	type request struct {
@@ -312,7 +312,7 @@ func must(err error) {
 	}
 }
 
-// openBare returns a writer of bodies, by their keys.
+// openBare returns a function that stores bodies by their keys.
 func openBare(url string) func(ctx context.Context, bodies [][]byte) error {
 	ctx := context.Background()
 	base, query, _ := strings.Cut(url, "?")

@@ -1,5 +1,6 @@
-// Package groupcommit joins puts of many clients: puts that arrive while the store is busy with others share one call.
-// So single puts cost about as much as those of a batch. There is no timer; a put that comes alone does not wait.
+// Package groupcommit joins the puts of many clients: puts that arrive while the store is busy with others share one
+// call. So single puts cost about as much as the puts of a batch. There is no timer; a put that arrives alone does not
+// wait.
 package groupcommit
 
 import (
@@ -15,8 +16,8 @@ import (
 )
 
 const (
-	// largest is the weight of the largest put that joins others. They would wait for a larger one, and it would gain
-	// nothing.
+	// largest is the weight of the largest put that joins others. They would have to wait for a larger one, and it
+	// would gain nothing from a shared call.
 	largest = 64 << 10
 	// largestBatch bounds the weight of a batch, and so its memory and time.
 	largestBatch = 1 << 20
@@ -25,23 +26,23 @@ const (
 )
 
 // New wraps a store so that single puts share calls. At most writers such calls are under way at a time. Puts of
-// several jobs, which are a batch already, and large puts go alone and are not counted. All other methods are passed
-// on.
+// several jobs, which are a batch already, and large puts are made alone and do not count. All other methods are passed
+// through.
 func New(jobs store.Jobs, writers int) store.Jobs {
 	return &gatherer{inner: jobs, writers: writers}
 }
 
-// inner is the store, under a name that is none of its methods'.
+// inner embeds the store under a field name that differs from all its methods' names.
 type inner interface{ store.Jobs }
 
-// gatherer has no goroutine of its own. One caller writes for all that wait, and then leaves the next batch to one of
-// those that have come meanwhile; so no caller writes for others more than once.
+// gatherer has no goroutine of its own. One caller writes a batch for all waiting callers, and then hands the next
+// batch to one of the callers that arrived meanwhile. So no caller writes for others more than once.
 type gatherer struct {
 	inner
 	writers int
 
 	mu      sync.Mutex
-	writing int     // calls under way, or left to a caller that is about to make one
+	writing int     // calls under way, or handed to a caller that is about to make one
 	waiting []*call // in the order of their coming; empty while fewer than writers are writing
 }
 
@@ -51,8 +52,8 @@ type call struct {
 	ends   time.Time
 	put    *store.Put
 	weight int
-	turn   chan turn // gets one, once the call is no longer among those that wait
-	batch  *batch    // it is part of; nil until then
+	turn   chan turn // gets one when the call has left the queue
+	batch  *batch    // the call's batch; nil while it waits
 	result store.PutResult
 }
 
@@ -60,13 +61,14 @@ type call struct {
 type turn int
 
 const (
-	answer turn = iota // return the result
+	answer turn = iota // return the result of the call
 	lead               // put the next batch, beginning with its own
 	single             // put its own alone
 )
 
-// Put implements [store.Jobs]. A put whose context ends while it waits is never made. One that is being made with
-// others goes on when its context is cancelled, until the first of their deadlines, or until all of them are cancelled.
+// Put implements [store.Jobs]. A put whose context ends while it waits is never made. A put that shares a call with
+// others continues after its context is cancelled, until the first of their deadlines, or until all their contexts are
+// cancelled.
 func (g *gatherer) Put(ctx context.Context, puts []store.Put) []store.PutResult {
 	if len(puts) != 1 {
 		return g.inner.Put(ctx, puts)
@@ -96,7 +98,7 @@ func (g *gatherer) Put(ctx context.Context, puts []store.Put) []store.PutResult 
 	return []store.PutResult{c.result}
 }
 
-// weightOf is about how many bytes a put takes in memory.
+// weightOf returns the approximate size of a put in memory, in bytes.
 func weightOf(p *store.Put) int {
 	const instant = 300
 	weight := len(p.Job.Callback.Data) + instant*max(len(p.Occurrences), p.Job.Schedule.Weight())
@@ -106,15 +108,15 @@ func weightOf(p *store.Put) int {
 	return weight
 }
 
-// endOf is when a put must have been made.
+// endOf returns the time by which a put must have been made.
 func endOf(ctx context.Context) time.Time {
 	if end, ok := ctx.Deadline(); ok {
 		return end
 	}
-	return time.Now().Add(store.Within) // as for all whose callers set no limit
+	return time.Now().Add(store.Within) // the limit of calls without a deadline
 }
 
-// await waits for a call's turn, or for the end of its context, which takes it from among those that wait.
+// await waits for a call's turn, or for the end of its context, which removes the call from the queue.
 func (g *gatherer) await(c *call) turn {
 	select {
 	case t := <-c.turn:
@@ -136,7 +138,7 @@ func (g *gatherer) await(c *call) turn {
 	return <-c.turn
 }
 
-// late is the error of a put that will never be made.
+// late returns the error of a put that will never be made.
 func (c *call) late() error {
 	cause := c.ctx.Err()
 	if cause == nil {
@@ -145,7 +147,7 @@ func (c *call) late() error {
 	return fmt.Errorf("%w: the put waited for others until its time was over: %w", store.ErrNotDone, cause)
 }
 
-// over reports whether the time of a call is over, and makes that its result.
+// over reports whether the time of a call is over, and then stores the error as its result.
 func (c *call) over() bool {
 	if c.ctx.Err() == nil && time.Now().Before(c.ends) {
 		return false
@@ -154,7 +156,7 @@ func (c *call) over() bool {
 	return true
 }
 
-// pass leaves the next batch to a caller that waits, if there is one.
+// pass hands the next batch to a waiting caller, if there is one.
 func (g *gatherer) pass() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -167,7 +169,7 @@ func (g *gatherer) pass() {
 	next.turn <- lead
 }
 
-// lead puts a call together with those that wait, and returns its caller's next step.
+// lead puts a call together with waiting ones, and returns its caller's next step.
 func (g *gatherer) lead(first *call) turn {
 	if first.over() {
 		g.pass()
@@ -176,7 +178,7 @@ func (g *gatherer) lead(first *call) turn {
 	b := g.take(first)
 	turns := make([]turn, len(b.calls))
 	defer func() { // after a panic too
-		g.pass() // first, so that the store is not idle while the others are answered
+		g.pass() // first, so that the store is not idle while the other callers are notified
 		for i, c := range b.calls[1:] {
 			c.turn <- turns[i+1]
 		}
@@ -185,7 +187,7 @@ func (g *gatherer) lead(first *call) turn {
 	return turns[0]
 }
 
-// take takes those waiting calls that join the first in a batch.
+// take removes those waiting calls from the queue that join the first call in a batch.
 func (g *gatherer) take(first *call) *batch {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -227,10 +229,10 @@ func (b *batch) abandon() {
 	}
 }
 
-// errBroken is the result of calls whose batch ended in another's panic.
+// errBroken is the result of the calls in a batch that ended with a panic of another caller.
 var errBroken = errors.New("the put broke off")
 
-// write puts a batch, and notes the results and the callers' next steps.
+// write puts a batch and records the results and the callers' next steps.
 func (g *gatherer) write(b *batch, turns []turn) {
 	defer b.cancel()
 	defer context.AfterFunc(b.calls[0].ctx, b.abandon)()
@@ -245,12 +247,12 @@ func (g *gatherer) write(b *batch, turns []turn) {
 			failed++
 		}
 	}
-	if failed == 1 { // the store has found the one at fault, so there is no need to try it alone
+	if failed == 1 { // the store has identified the fault, so its put need not be tried alone
 		clear(turns)
 	}
 }
 
-// permanent reports whether a put has failed by a fault of its own, or of another in its batch. Then nothing has
+// permanent reports whether a put has failed by a fault of its own, or of another put in its batch. Then nothing has
 // changed, so it may be put again under the same revision.
 func permanent(err error) bool {
 	return err != nil && !errors.Is(err, store.ErrUnavailable) &&

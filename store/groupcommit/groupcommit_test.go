@@ -37,8 +37,8 @@ func (g gathering) Put(ctx context.Context, puts []store.Put) []store.PutResult 
 	return g.jobs.Put(ctx, puts)
 }
 
-// Puts that come while others are being put share one call, in the order of their coming, and each caller gets its own
-// answer.
+// Puts that arrive while others are being put share one call, in the order of their arrival, and each caller gets its
+// own result.
 func TestGathers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHarness(t, 1)
@@ -55,13 +55,13 @@ func TestGathers(t *testing.T) {
 		h.finish()
 		h.expectUnderWay()
 		h.expectAnswers("a: a", "b: b", "c: precondition failed", "b: b", "d: d")
-		h.start("e") // nobody else is there, so it does not wait
+		h.start("e") // no call is under way, so it does not wait
 		h.expectUnderWay("e")
 		h.finish()
 	})
 }
 
-// Several calls are under way where that is wanted.
+// Several calls are under way if more than one writer is allowed.
 func TestWriters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHarness(t, 2)
@@ -81,7 +81,7 @@ func TestWriters(t *testing.T) {
 	})
 }
 
-// Puts of several jobs, and large ones, go alone at once. Batches are bounded.
+// Puts of several jobs and large puts are made alone at once. Batches are bounded.
 func TestBounds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHarness(t, 1)
@@ -127,7 +127,7 @@ func TestEndsWhileItWaits(t *testing.T) {
 		h.startPuts(cancelled, newPut("b"))
 		h.startPuts(h.within(time.Second), newPut("c"))
 		h.startPuts(h.within(2*time.Second), newPut("d"))
-		h.start("e") // has the time that a put without a limit has
+		h.start("e") // gets the time limit of a put without a deadline
 		cancel()
 		synctest.Wait()
 		h.expectAnswers("a: -", "b: the store is unavailable", "c: -", "d: -", "e: -")
@@ -145,9 +145,9 @@ func TestEndsWhileItWaits(t *testing.T) {
 	})
 }
 
-// A put whose time ends just before its turn is not made either, although nobody has noticed yet.
+// A put whose deadline passes just before its turn is not made either, even if its caller has not noticed yet.
 func TestEndsAtItsTurn(t *testing.T) {
-	for range 100 { // it is noticed here or there
+	for range 100 { // the end is noticed at one point or another
 		synctest.Test(t, func(t *testing.T) {
 			h := newHarness(t, 1)
 			h.start("a")
@@ -184,7 +184,7 @@ func TestDeadlines(t *testing.T) {
 	})
 }
 
-// A caller that gives up does not end the others' batch.
+// A caller that gives up does not end the batch of the others.
 func TestCancelledTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHarness(t, 1)
@@ -212,13 +212,13 @@ func TestCancelledTogether(t *testing.T) {
 	})
 }
 
-// A fault of one is not one of the others, whether or not the store tells them apart.
+// A fault of one put does not affect the others, whether or not the store tells them apart.
 func TestFaults(t *testing.T) {
 	faulty, down := errors.New("faulty"), fmt.Errorf("%w: down", store.ErrUnavailable)
 	for _, c := range []struct {
 		name    string
 		results []error  // of b, c and d together
-		again   []string // the puts that are made alone after that
+		again   []string // the puts that are then made alone
 		want    string   // of c
 	}{
 		{"it spoils all", []error{faulty, faulty, faulty}, []string{"b", "c", "d"}, "faulty"},
@@ -257,7 +257,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// A panic is its caller's; the others fail, and those after them are put.
+// A panic ends its caller only; the other puts of the batch fail, and later puts are made.
 func TestPanic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHarness(t, 1)
@@ -273,7 +273,7 @@ func TestPanic(t *testing.T) {
 	})
 }
 
-// On a store with transactions, one at fault is in the same as others. Theirs are stored.
+// On a store with transactions, a faulty put shares a transaction with others, which are stored.
 func TestFaultOnSQLite(t *testing.T) {
 	file := "sqlite:" + filepath.Join(t.TempDir(), "carillon.db")
 	synctest.Test(t, func(t *testing.T) {
@@ -286,7 +286,7 @@ func TestFaultOnSQLite(t *testing.T) {
 		h.start("a")
 		h.start("b")
 		faulty := newPut("faulty")
-		faulty.Job.Callback.Data = nil // there is no job without
+		faulty.Job.Callback.Data = nil // every job has data
 		h.startPuts(t.Context(), faulty)
 		h.start("c")
 		h.store = s
@@ -298,7 +298,7 @@ func TestFaultOnSQLite(t *testing.T) {
 			h.finish()
 		}
 		for i, want := range []string{"a: ", "b: ", "faulty: constraint failed", "c: "} {
-			if got := h.answers[i]; !strings.HasPrefix(got, want) || i != 2 && got != want { // they replace nothing
+			if got := h.answers[i]; !strings.HasPrefix(got, want) || i != 2 && got != want { // these puts replace nothing
 				t.Errorf("the answer is %q, want %q", got, want)
 			}
 		}

@@ -15,15 +15,15 @@ import (
 	"github.com/carillon-scheduler/carillon/store/groupcommit"
 )
 
-// harness has callers whose puts gather before a store of which each call takes until it is told to finish. It lives in
-// a bubble of synctest, and all that it does returns when everybody waits.
+// harness has callers whose puts gather before a store. Each call of the store blocks until the test finishes it. The
+// harness runs in a synctest bubble, and each of its methods returns when all goroutines are blocked.
 type harness struct {
 	*testing.T
 	jobs  store.Jobs
-	store store.Jobs // gets the calls; nil invents their results
-	onEnd func()     // is called by who made a call, as it ends, if it is set
+	store store.Jobs // gets the calls; if nil, the harness invents their results
+	onEnd func()     // if set, the caller of a call calls it at the call's end
 
-	lock    sync.Mutex  // of what follows, while callers go on
+	lock    sync.Mutex  // guards the fields below
 	calls   []*underWay // that have not finished
 	answers []string    // of the callers, in the order in which they were started
 }
@@ -121,14 +121,14 @@ func (h *harness) startPuts(ctx context.Context, puts ...store.Put) {
 	synctest.Wait()
 }
 
-// within is a context that ends after a time.
+// within returns a context that ends after a time.
 func (h *harness) within(limit time.Duration) context.Context {
 	ctx, cancel := context.WithTimeout(h.Context(), limit)
 	h.Cleanup(cancel)
 	return ctx
 }
 
-// finish ends the first of the calls that are under way, with these errors.
+// finish ends the first of the calls under way, with these errors.
 func (h *harness) finish(errs ...error) {
 	h.Helper()
 	if len(h.calls) == 0 {
@@ -140,7 +140,7 @@ func (h *harness) finish(errs ...error) {
 	synctest.Wait()
 }
 
-// expectUnderWay checks which calls are under way, in whatever order, by the keys of their jobs.
+// expectUnderWay checks which calls are under way, by the keys of their jobs, in any order.
 func (h *harness) expectUnderWay(want ...string) {
 	h.Helper()
 	var got []string
@@ -154,7 +154,7 @@ func (h *harness) expectUnderWay(want ...string) {
 	}
 }
 
-// expectTimeLeft checks when the call that is under way must end.
+// expectTimeLeft checks the time left until the deadline of the call under way.
 func (h *harness) expectTimeLeft(want time.Duration) {
 	h.Helper()
 	if end, ok := h.calls[0].ctx.Deadline(); !ok || time.Until(end) != want {
@@ -162,7 +162,7 @@ func (h *harness) expectTimeLeft(want time.Duration) {
 	}
 }
 
-// expectAnswers checks the callers' results; those that still wait have a dash.
+// expectAnswers checks the callers' results; a caller that still waits has a dash.
 func (h *harness) expectAnswers(want ...string) {
 	h.Helper()
 	h.lock.Lock()

@@ -1,4 +1,4 @@
-// Package instrumented measures a store from outside: how long each of its methods takes, and how often it fails.
+// Package instrumented measures a store from outside: the duration and the failures of each of its methods.
 package instrumented
 
 import (
@@ -11,8 +11,8 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// New wraps a store with metrics, and registers them. It panics if the registerer has such metrics already: two metrics
-// of one name are a mistake in the program.
+// New wraps a store with metrics and registers them. It panics if the registerer already has metrics of these names,
+// since that is an error in the program.
 func New(inner store.Store, registerer prometheus.Registerer) store.Store {
 	m := &metered{inner: inner}
 	duration := prometheus.NewHistogramVec(prometheus.HistogramOpts{
@@ -75,7 +75,7 @@ type operation struct {
 	failed   prometheus.Counter
 }
 
-// done notes that a call which began at start has ended.
+// done records the end of a call that began at start.
 func (o *operation) done(ctx context.Context, start time.Time, err error) {
 	o.duration.Observe(time.Since(start).Seconds())
 	if isFault(ctx, err) {
@@ -83,8 +83,8 @@ func (o *operation) done(ctx context.Context, start time.Time, err error) {
 	}
 }
 
-// isFault reports whether an error is the store's: not an answer such as that there is no job, and not that the caller
-// has given up waiting, by which a client that hangs up would look like a store that fails.
+// isFault reports whether an error is the store's. A regular result such as a missing job is not; neither is the
+// cancellation by the caller, since a client that hangs up would otherwise count as a store failure.
 func isFault(ctx context.Context, err error) bool {
 	return err != nil && !errors.Is(ctx.Err(), context.Canceled) &&
 		!errors.Is(err, store.ErrNotFound) &&
@@ -92,7 +92,7 @@ func isFault(ctx context.Context, err error) bool {
 		!errors.Is(err, store.ErrConflict)
 }
 
-// Warnings passes on the inner store's warnings. Not all stores have them.
+// Warnings returns the inner store's warnings, or none if that store reports none.
 func (s *metered) Warnings(ctx context.Context) []string {
 	w, ok := s.inner.(store.Warner)
 	if !ok {

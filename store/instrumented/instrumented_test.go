@@ -35,7 +35,7 @@ func TestStore(t *testing.T) {
 	})
 }
 
-// broken is a store that answers every call with an error, and Warnings with a text.
+// broken is a store whose calls all return an error, and whose Warnings returns a text.
 type broken struct {
 	store.Store
 	err error
@@ -53,7 +53,7 @@ func (b broken) Settle(context.Context, []store.Settlement) error { return b.err
 
 func (broken) Warnings(context.Context) []string { return []string{"it is broken"} }
 
-// Every method of a store is measured, as its own.
+// Every method of a store is measured under its own name.
 func TestEveryMethodIsMeasured(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	inner, err := sqlite.Open(t.Context(), "sqlite:"+filepath.Join(t.TempDir(), "carillon.db"))
@@ -105,7 +105,7 @@ func TestEveryMethodIsMeasured(t *testing.T) {
 	}
 }
 
-// counts are how many calls are counted of each operation.
+// counts returns the number of counted calls by operation.
 func counts(t *testing.T, registry *prometheus.Registry) map[string]uint64 {
 	t.Helper()
 	families, err := registry.Gather()
@@ -124,7 +124,7 @@ func counts(t *testing.T, registry *prometheus.Registry) map[string]uint64 {
 	return all
 }
 
-// Faults are counted, and a store's regular answers are not.
+// Faults are counted; a store's regular results are not.
 func TestErrors(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -11,7 +11,7 @@ import (
 
 // The methods of [store.Store], each timed.
 
-// Put implements [store.Jobs]. It has failed if any of its results has.
+// Put implements [store.Jobs]. It counts as failed if any of its results failed.
 func (s *metered) Put(ctx context.Context, puts []store.Put) []store.PutResult {
 	start := time.Now()
 	results := s.inner.Put(ctx, puts)
@@ -180,7 +180,7 @@ func (s *metered) Records(ctx context.Context, filter store.RecordFilter) ([]sto
 	return answer, err
 }
 
-// WriteRecords implements [store.Records]. It has failed if any of its changes has.
+// WriteRecords implements [store.Records]. It counts as failed if any of its changes failed.
 func (s *metered) WriteRecords(ctx context.Context, changes []store.RecordChange) []error {
 	start := time.Now()
 	answers := s.inner.WriteRecords(ctx, changes)

@@ -1,5 +1,5 @@
 // Package memory is the reference store: the contract of package store in the plainest code. It keeps everything in
-// maps under one mutex, and nothing outlives the process. Every call looks at all there is, so it is meant for tests.
+// maps under one mutex, and nothing outlives the process. Every call examines all documents, so it is meant for tests.
 //
 // Every call is one step under the mutex, so a job and its occurrences always change together, and no occurrence is
 // ever without its job or beyond its job's cursor.
@@ -19,20 +19,20 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// URL is what the store is opened by.
+// URL is the URL that opens the store.
 const URL = "memory:"
 
 // Store implements [store.Store].
 type Store struct {
 	mutex sync.Mutex
 	jobs  map[job.Name]*entry
-	// occurrences are the pending ones and the dead letters, which have failed. A pending one with a revision has that of
-	// its name's job.
+	// occurrences has the pending occurrences and the dead letters, which have a FailedAt. A pending occurrence with a
+	// revision has the revision of its job.
 	occurrences map[job.ID]*job.Occurrence
 	records     map[recordKey]store.Record
 }
 
-// entry is a job, and the token of the claim to expand it; empty if there is none.
+// entry is a job with the token of the claim to expand it; the token is empty if there is none.
 type entry struct {
 	job.Job
 	token string
@@ -45,7 +45,7 @@ func New() *Store {
 	}
 }
 
-// Open makes an empty store for [URL], the only one that it takes.
+// Open makes an empty store. [URL] is the only URL that it accepts.
 func Open(_ context.Context, rawURL string) (*Store, error) {
 	if rawURL != URL {
 		return nil, fmt.Errorf("store URL %q: must be %q; a store in memory has no name to share it by", rawURL, URL)
@@ -53,27 +53,27 @@ func Open(_ context.Context, rawURL string) (*Store, error) {
 	return New(), nil
 }
 
-// Close implements [store.Store]. The documents stay, so that one who still uses the store finds them.
+// Close implements [store.Store]. The documents stay, so that other users of the store still find them.
 func (s *Store) Close() error { return nil }
 
-// Warnings tells in what the store differs from one to rely on.
+// Warnings returns the differences from a reliable store.
 func (s *Store) Warnings(context.Context) []string {
 	return []string{"jobs are kept in this process's memory: they are gone when it ends, and no other replica has them"}
 }
 
-// Now answers this machine's time: whoever shares the store runs here.
+// Now returns this machine's time, since all users of the store run on it.
 func (s *Store) Now(ctx context.Context) (now time.Time, err error) {
 	err = s.do(ctx, func() { now = time.Now() })
 	return now, err
 }
 
-// do runs a step under the mutex, unless the call may not take effect any more. No step waits, so one that begins in
+// do runs a step under the mutex, unless the call may no longer take effect. No step waits, so a step that begins in
 // time ends in time.
 func (s *Store) do(ctx context.Context, step func()) error {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
 	err := ctx.Err()
-	if deadline, ok := ctx.Deadline(); ok && !time.Now().Before(deadline) { // its timer may come late
+	if deadline, ok := ctx.Deadline(); ok && !time.Now().Before(deadline) { // its timer may fire late
 		err = context.DeadlineExceeded
 	}
 	if err != nil {
@@ -116,8 +116,8 @@ func (s *Store) put(p *store.Put) store.PutResult {
 	return result
 }
 
-// replace gives the put those of the present job's occurrences that it carries over, and deletes the others. Those that
-// are held are deleted too: their settlements will find nothing.
+// replace gives the put those of the present job's occurrences that it carries over, and deletes the others. Held ones
+// are deleted too; their settlements will find nothing.
 func (s *Store) replace(p *store.Put, before *entry) store.PutResult {
 	result := store.PutResult{Replaced: before.Revision}
 	if before.Revision == "" {
@@ -170,7 +170,7 @@ func (s *Store) Amend(ctx context.Context, a store.Amendment) error {
 	})
 }
 
-// Pause implements [store.Jobs]. Without its token, an expansion that is under way comes to nothing.
+// Pause implements [store.Jobs]. It clears the token, so an expansion under way has no effect.
 func (s *Store) Pause(ctx context.Context, n job.Name, version job.Revision, now time.Time) error {
 	return s.change(ctx, n, func(j *entry) error {
 		if j.PausedAt.IsZero() {
@@ -207,7 +207,7 @@ func (s *Store) Trigger(ctx context.Context, o job.Occurrence) error {
 	})
 }
 
-// change runs f on a job, or answers [store.ErrNotFound].
+// change runs f on a job, or returns [store.ErrNotFound].
 func (s *Store) change(ctx context.Context, n job.Name, f func(*entry) error) (err error) {
 	undone := s.do(ctx, func() {
 		if err = store.ErrNotFound; s.jobs[n] != nil {
@@ -310,7 +310,7 @@ func (s *Store) Claim(ctx context.Context, p store.ClaimParams) (claim store.Cla
 	return claim, err
 }
 
-// claim claims by one quota, and tells what is left.
+// claim claims by one quota and returns the remainder too.
 func (s *Store) claim(p store.ClaimParams, q store.Quota, token string) (found []store.Claimed, left store.QuotaLeft) {
 	after, until := p.Range(q)
 	match := func(o *job.Occurrence) bool {
@@ -383,7 +383,7 @@ func (s *Store) Advance(ctx context.Context, advances []store.Advance) error {
 // note keeps a trouble unless the job has one of a later instant.
 func (j *entry) note(t job.Trouble) {
 	if text := t.Encode(); text > j.Trouble.Encode() {
-		j.Trouble, _ = job.DecodeTrouble(text) // it can read what it has written
+		j.Trouble, _ = job.DecodeTrouble(text) // the store wrote this text itself
 	}
 }
 
@@ -398,12 +398,12 @@ func (s *Store) Settle(ctx context.Context, settlements []store.Settlement) erro
 	})
 }
 
-// settle ends the claim of an occurrence. Its job is the one that it is of by now.
+// settle ends the claim of an occurrence and updates the job that owns it now.
 func (s *Store) settle(o *job.Occurrence, t store.Settlement) {
 	o.ScheduledAt, o.Token = time.Time{}, ""
 	j := s.jobs[o.Name]
 	if o.Revision == "" {
-		j = &entry{} // it stands on its own: nothing is noted of it
+		j = &entry{} // a standalone occurrence has no job to update
 	}
 	switch t.Outcome {
 	case store.Ack:
@@ -532,7 +532,7 @@ func (s *Store) Export(ctx context.Context, after store.Place, limit int) (
 	return all, next, err
 }
 
-// Import implements [store.Transfer]. An occurrence that would fire nowhere is left out.
+// Import implements [store.Transfer]. It leaves out an occurrence that would never fire.
 func (s *Store) Import(ctx context.Context, documents []store.Document) (inserted int, err error) {
 	undone := s.do(ctx, func() {
 		for _, d := range documents {
@@ -558,7 +558,7 @@ func (s *Store) importOccurrence(o job.Occurrence) int {
 	return s.insert(o)
 }
 
-// recordKey tells records apart.
+// recordKey identifies a record.
 type recordKey struct{ collection, key string }
 
 // Records implements [store.Records].
@@ -604,10 +604,10 @@ func (s *Store) writeRecord(c *store.RecordChange) error {
 	return err
 }
 
-// live tells whether a record exists at now.
+// live reports whether a record exists at now.
 func live(r store.Record, now time.Time) bool { return r.ExpiresAt.IsZero() || r.ExpiresAt.After(now) }
 
-// selected are the values of a map that match, in order.
+// selected returns the matching values of a map, sorted.
 func selected[K comparable, V any](all map[K]V, match func(V) bool, compare func(a, b V) int) (found []V) {
 	for _, v := range all {
 		if match(v) {
@@ -618,7 +618,7 @@ func selected[K comparable, V any](all map[K]V, match func(V) bool, compare func
 	return found
 }
 
-// page is the first of a list, up to a limit.
+// page returns the first entries of a list, up to a limit.
 func page[T any](all []T, limit int) []T { return all[:min(len(all), limit)] }
 
 func byName(a, b *entry) int        { return cmp.Compare(a.Tenant+" "+a.Key, b.Tenant+" "+b.Key) }
@@ -628,13 +628,13 @@ func byDueAt(a, b *job.Occurrence) int {
 	return cmp.Or(a.DueAt.Compare(b.DueAt), job.CompareLanes(a.Lane(), b.Lane()), byID(a, b))
 }
 
-// dead tells whether an occurrence is a dead letter; else it is pending.
+// dead reports whether an occurrence is a dead letter; otherwise it is pending.
 func dead(o *job.Occurrence) bool { return !o.FailedAt.IsZero() }
 
-// inLane tells whether an occurrence is a pending one of a lane.
+// inLane reports whether an occurrence is pending and in a lane.
 func inLane(o *job.Occurrence, l job.Lane) bool { return o.Lane() == l && !dead(o) }
 
-// target is what a pending occurrence calls: its own, or its job's.
+// target returns the callback and options of a pending occurrence: its own, or its job's.
 func (s *Store) target(o *job.Occurrence) job.Target {
 	if o.Own != nil {
 		return *o.Own
@@ -642,7 +642,7 @@ func (s *Store) target(o *job.Occurrence) job.Target {
 	return s.jobs[o.Name].Target()
 }
 
-// insert adds an occurrence, unless it is there already, pending or dead. It answers how many it added.
+// insert adds an occurrence unless its id exists, pending or dead. It returns the number added.
 func (s *Store) insert(o job.Occurrence) int {
 	if s.occurrences[o.ID] != nil {
 		return 0
@@ -651,7 +651,7 @@ func (s *Store) insert(o job.Occurrence) int {
 	return 1
 }
 
-// remove deletes the pending occurrences that match, and answers how many there were and how many were held at now.
+// remove deletes the matching pending occurrences, and returns their number and the number of those held at now.
 func (s *Store) remove(now time.Time, match func(*job.Occurrence) bool) (total, held int) {
 	for id, o := range s.occurrences {
 		if !dead(o) && match(o) {
@@ -664,7 +664,7 @@ func (s *Store) remove(now time.Time, match func(*job.Occurrence) bool) (total, 
 	return total, held
 }
 
-// statuses are jobs with the first pending occurrence of each.
+// statuses returns the jobs with the first pending occurrence of each.
 func (s *Store) statuses(jobs []*entry) []store.JobStatus {
 	all, first := make([]store.JobStatus, len(jobs)), map[job.Name]job.ID{}
 	for _, o := range s.occurrences {
@@ -680,14 +680,14 @@ func (s *Store) statuses(jobs []*entry) []store.JobStatus {
 
 func later(a, b time.Time) time.Time { return slices.MaxFunc([]time.Time{a, b}, time.Time.Compare) }
 
-// kept is a job as stores keep it.
+// kept returns a job as stores keep it.
 func kept(j job.Job) job.Job {
 	j.CreatedAt, j.UpdatedAt, j.ExpiresAt = millis(j.CreatedAt), millis(j.UpdatedAt), millis(j.ExpiresAt)
 	j.PausedAt, j.Cursor, j.ExpandAt = millis(j.PausedAt), millis(j.Cursor), millis(j.ExpandAt)
 	return j
 }
 
-// fresh is an occurrence of which only what it is at first is kept.
+// fresh returns an occurrence reduced to the fields that it has when it is inserted.
 func fresh(o job.Occurrence) job.Occurrence {
 	return job.Occurrence{
 		ID: o.ID, Name: o.Name, Priority: o.Priority, Revision: o.Revision, Position: o.Position, Part: o.Part,
@@ -695,5 +695,5 @@ func fresh(o job.Occurrence) job.Occurrence {
 	}
 }
 
-// millis is a time as stores keep it: whole milliseconds in UTC.
+// millis returns a time as stores keep it: whole milliseconds in UTC.
 func millis(t time.Time) time.Time { return t.UTC().Truncate(time.Millisecond) }

@@ -24,7 +24,7 @@ func TestOpenURL(t *testing.T) {
 	}
 }
 
-// TestDifferential: what the comparison leaves out is all that may differ between two stores of the same kind.
+// TestDifferential: the differences that the comparison ignores are the only ones between two stores of the same kind.
 func TestDifferential(t *testing.T) {
 	reference := func() store.Store { return memory.New() }
 	storetest.Differential(t, 50, reference, func(*testing.T) storetest.Opener {

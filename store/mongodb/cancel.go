@@ -13,17 +13,17 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// cancelledTogether is how many jobs are cancelled step by step together. If a step fails, that many may be cancelled
-// in part: what they leave are orphans.
+// cancelledTogether is the number of jobs that are cancelled together, step by step. If a step fails, all of them may
+// be cancelled in part; their remaining occurrences are then orphans.
 const cancelledTogether = 64
 
-// Cancel implements [store.Jobs]. Jobs are cancelled independently of each other, but what some of them have left is
-// looked up by one command.
+// Cancel implements [store.Jobs]. Jobs are cancelled independently of each other, but one command looks up the
+// remaining occurrences of several jobs.
 //
-// The job document goes first, by a write guarded by its version and by the server's time: from then on a claim of that
-// revision's occurrences finds no job. What is not held is then deleted, and at last what was, so that its settlement
-// finds nothing to retry. A stub goes too, so that the flip of a put which has lost its replica, or its connection,
-// finds nothing.
+// The job document is deleted first, by a write guarded by its version and by the server's time: from then on a claim
+// of that revision's occurrences finds no job. Then the occurrences that are not held are deleted, and the held ones
+// last, so that their settlements find nothing to retry. A stub is deleted too, so that a pending flip of a put that
+// has lost its replica or its connection matches nothing.
 func (s *Store) Cancel(ctx context.Context, names []job.Name, asked store.Asked) ([]store.CancelResult, error) {
 	ctx, cancel := within(ctx)
 	defer cancel()
@@ -31,7 +31,7 @@ func (s *Store) Cancel(ctx context.Context, names []job.Name, asked store.Asked)
 	seen := make(map[job.Name]bool, len(names))
 	var all []*cancellation
 	for i, name := range names {
-		if !seen[name] { // else the first of them leaves nothing
+		if !seen[name] { // the first one leaves nothing for a repeated name
 			seen[name] = true
 			all = append(all, &cancellation{Name: name, CancelResult: &results[i]})
 		}
@@ -47,12 +47,12 @@ func (s *Store) Cancel(ctx context.Context, names []job.Name, asked store.Asked)
 	return results, nil
 }
 
-// cancellation is one job that is being cancelled.
+// cancellation is the cancellation of one job.
 type cancellation struct {
 	job.Name
 	*store.CancelResult
-	revision job.Revision // that was deleted; empty if there was none
-	changed  bool         // something of it has gone
+	revision job.Revision // the deleted one; empty if there was none
+	changed  bool         // a document was deleted
 }
 
 // cancel cancels some jobs.
@@ -72,8 +72,8 @@ func (s *Store) cancel(ctx context.Context, jobs []*cancellation, asked store.As
 		return err
 	}
 	jobs = slices.DeleteFunc(slices.Clone(jobs), func(c *cancellation) bool { return c.Superseded })
-	// Read before anything is deleted: what is held now, and is buried and redriven meanwhile, stands on its own then,
-	// and is not to be cancelled as such.
+	// Read these before anything is deleted. An occurrence that is held now, and is buried and redriven meanwhile, is
+	// standalone afterwards, but it must not be cancelled as a standalone one.
 	own, err := s.ownPending(ctx, jobs)
 	if err != nil {
 		return notDone(err)
@@ -99,7 +99,7 @@ func (s *Store) cancel(ctx context.Context, jobs []*cancellation, asked store.As
 	})
 }
 
-// each does something for each job, for some at a time.
+// each calls do for each job, several at a time.
 func each(ctx context.Context, jobs []*cancellation, do func(context.Context, *cancellation) error) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(parallel)
@@ -109,8 +109,8 @@ func each(ctx context.Context, jobs []*cancellation, do func(context.Context, *c
 	return group.Wait()
 }
 
-// deleteJob deletes a job document, which has been read, and notes the revision that it then had; none if there was no
-// such job, and that it is superseded if it may not be deleted.
+// deleteJob deletes a job document that was read, and notes the revision that it had, or that it is superseded and may
+// not be deleted. It notes nothing if there was no such job.
 func (s *Store) deleteJob(ctx context.Context, c *cancellation, found present, newer store.Span) error {
 	id := jobID(c.Name)
 	for {
@@ -137,7 +137,7 @@ func (s *Store) deleteJob(ctx context.Context, c *cancellation, found present, n
 			c.revision, c.changed = found.revision, true
 			return nil
 		}
-		// It was changed, replaced or cancelled since.
+		// The job was changed, replaced or cancelled since it was read.
 		again, err := s.present(ctx, id)
 		if err != nil {
 			return notDone(err)
@@ -146,7 +146,7 @@ func (s *Store) deleteJob(ctx context.Context, c *cancellation, found present, n
 	}
 }
 
-// cancelRevision deletes the occurrences of a revision that is no job's any more.
+// cancelRevision deletes the occurrences of a revision that no longer has a job.
 func (s *Store) cancelRevision(ctx context.Context, revision job.Revision, now time.Time, r *store.CancelResult) error {
 	all := bson.M{"revision": revision}
 	total, err := s.occurrences.CountDocuments(ctx, all)
@@ -165,9 +165,9 @@ func (s *Store) cancelRevision(ctx context.Context, revision job.Revision, now t
 	return mapError(err)
 }
 
-// ownPending reads the jobs' pending occurrences that stand on their own: of each job, by its id, their ids by how
-// often they were redriven. Those of triggers that do not count yet are removed first, so that those triggers find
-// nothing.
+// ownPending reads the jobs' pending standalone occurrences. The result has, for each job's id, the occurrences' ids by
+// the number of their redrives. It first removes occurrences of triggers that are still staged, so that those triggers
+// match nothing.
 func (s *Store) ownPending(ctx context.Context, jobs []*cancellation) (map[string]map[int][]string, error) {
 	keysOf := make(map[string][]string)
 	for _, c := range jobs {
@@ -190,8 +190,7 @@ func (s *Store) ownPending(ctx context.Context, jobs []*cancellation) (map[strin
 	return own, nil
 }
 
-// ownAndNoStaged reads what stands on its own of some keys of a tenant, at a moment when nothing of it was staged any
-// more.
+// ownAndNoStaged reads the standalone occurrences of some keys of a tenant, at a moment when none of them is staged.
 func (s *Store) ownAndNoStaged(ctx context.Context, tenant string, of []string) ([]occurrenceDocument, error) {
 	filter := bson.M{"tenant": tenant, "key": in(of), "revision": in([]string{"", stagedRevision}), "$or": bson.A{
 		bson.M{"lane": anyLane()}, bson.M{"revision": stagedRevision},
@@ -218,16 +217,16 @@ func (s *Store) ownAndNoStaged(ctx context.Context, tenant string, of []string) 
 	}
 }
 
-// cancelOwn deletes occurrences that stand on their own. They have no revision to tell them from a dead letter that is
-// redriven meanwhile, which must not be lost, so exactly those that were read are deleted: of their ids, and redriven
-// as often. Nor have they a version that is gone for ever, so each deletion is bounded.
+// cancelOwn deletes standalone occurrences. They have no revision that tells them from a dead letter that is redriven
+// meanwhile, which must not be lost. So it deletes exactly those that were read: with their ids and their numbers of
+// redrives. They have no version that never returns either, so each deletion is bounded.
 func (s *Store) cancelOwn(ctx context.Context, idsByRedrives map[int][]string, now time.Time, c *cancellation) error {
 	for redrives, ids := range idsByRedrives {
 		c.Found = true
 		for part := range slices.Chunk(ids, chunk) {
 			read := bson.M{"_id": in(part), "lane": anyLane(), "redrives": redrives}
 			if redrives == 0 {
-				read["redrives"] = nil // which matches that there is none
+				read["redrives"] = nil // matches documents without the field
 			}
 			cancelled, err := s.deleteInTime(ctx, both(read, notHeld(now)))
 			if err != nil {
@@ -247,8 +246,8 @@ func (s *Store) cancelOwn(ctx context.Context, idsByRedrives map[int][]string, n
 	return nil
 }
 
-// deleteInTime deletes occurrences before the context's deadline, or never, and answers how many. The filter has their
-// ids.
+// deleteInTime deletes occurrences before the context's deadline, or never, and returns their number. The filter must
+// name their ids.
 func (s *Store) deleteInTime(ctx context.Context, filter bson.M) (deleted int, err error) {
 	err = s.inTime(ctx, func(ctx context.Context, inTime bson.M) (bool, error) {
 		result, err := s.occurrences.DeleteMany(ctx, both(filter, inTime), options.DeleteMany().SetHint(indexByID))
@@ -261,7 +260,7 @@ func (s *Store) deleteInTime(ctx context.Context, filter bson.M) (deleted int, e
 	return deleted, err
 }
 
-// ownOf matches the pending occurrences of a tenant's key, or of some, that stand on their own.
+// ownOf matches the pending standalone occurrences of one or several keys of a tenant.
 func ownOf(tenant string, key any) bson.M {
 	return bson.M{"revision": "", "tenant": tenant, "key": key, "lane": anyLane()}
 }

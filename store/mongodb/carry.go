@@ -15,11 +15,11 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// heirDocument is what an occurrence is to be of another revision, by which its job's may be replaced. It counts once
-// the job has that revision.
+// heirDocument is the form that an occurrence takes under another revision which may replace its job's. It takes effect
+// when the job has that revision.
 type heirDocument struct {
 	Position   int    `bson:"position,omitempty"`
-	Sequence   bool   `bson:"sequence,omitempty"` // it is a part of one: the next two are set
+	Sequence   bool   `bson:"sequence,omitempty"` // it is part of a sequence: the next two fields are set
 	Step       int    `bson:"step,omitempty"`
 	Subscriber string `bson:"subscriber,omitempty"`
 	// Priority is its code. The occurrence gets it unless it was held at the time of the submission, which is Now, in
@@ -28,11 +28,12 @@ type heirDocument struct {
 	Now      int64  `bson:"now"`
 }
 
-// heirOf is the field of an occurrence that has what it is to be of a revision.
+// heirOf returns the name of an occurrence's field that has its form under a revision.
 func heirOf(revision job.Revision) string { return "heirs." + string(revision) }
 
-// inherit makes an occurrence that was read one of its job's revision, if it is an heir of it. It changes nothing in
-// the store: that is for whoever replaced the job, or changes it next.
+// inherit changes the read document of an occurrence to its form under its job's revision, if it is an heir of that
+// revision. It changes nothing in the store: the caller that replaced the job, or the next one that changes it, does
+// that.
 func (d *occurrenceDocument) inherit(revision string) {
 	h, ok := d.Heirs[revision]
 	if !ok || d.Revision == "" {
@@ -44,10 +45,10 @@ func (d *occurrenceDocument) inherit(revision string) {
 	}
 }
 
-// heirs are the ids of occurrences, by what they are to be of another revision.
+// heirs has the ids of occurrences by their form under another revision.
 type heirs map[heirDocument][]string
 
-// updates are the statements that each carry some of the heirs over, in batches that are sent as one command each.
+// updates returns the statements that carry the heirs over, in batches. Each batch is sent as one command.
 func (h heirs) updates(update func(d heirDocument, ids []string) mongo.WriteModel) (batches [][]mongo.WriteModel) {
 	var batch []mongo.WriteModel
 	n := 0
@@ -66,8 +67,8 @@ func (h heirs) updates(update func(d heirDocument, ids []string) mongo.WriteMode
 	return batches
 }
 
-// nameHeirs notes at the occurrences that are to be carried over what they will be. Until the flip that means nothing,
-// and if there never is one, it means nothing for ever. It counts them.
+// nameHeirs notes, at each occurrence to be carried over, its form under the new revision, and counts these
+// occurrences. The notes have no effect before the flip, and never if there is no flip.
 func (s *Store) nameHeirs(ctx context.Context, p *put) error {
 	all := make(heirs)
 	for i := range p.Put.Carried {
@@ -87,7 +88,8 @@ func (s *Store) nameHeirs(ctx context.Context, p *put) error {
 	return err
 }
 
-// writeAll makes independent writes to occurrences, some batches at a time, and answers how many documents matched.
+// writeAll makes independent writes to occurrences, several batches at a time, and returns the number of documents
+// matched.
 func (s *Store) writeAll(ctx context.Context, batches [][]mongo.WriteModel) (matched int, err error) {
 	var n atomic.Int64
 	group, ctx := errgroup.WithContext(ctx)
@@ -105,7 +107,8 @@ func (s *Store) writeAll(ctx context.Context, batches [][]mongo.WriteModel) (mat
 	return int(n.Load()), err
 }
 
-// inheritAll makes what jobs have carried over their own, where a put has not come to it yet, or has broken off before.
+// inheritAll rewrites the occurrences that jobs have carried over, if the put that replaced the job has not rewritten
+// them yet or was interrupted.
 func (s *Store) inheritAll(ctx context.Context, jobs []jobDocument) error {
 	for i := range jobs {
 		d := &jobs[i]
@@ -120,8 +123,8 @@ func (s *Store) inheritAll(ctx context.Context, jobs []jobDocument) error {
 	return nil
 }
 
-// inherit makes the heirs among a replaced revision's occurrences those of the revision that has replaced it. Since
-// that is so already, nobody names more of them, and it can be done by several at once, and again.
+// inherit rewrites the heirs among a replaced revision's occurrences under the revision that has replaced it. No more
+// heirs are named after the replacement, so several callers may do this concurrently and repeatedly.
 func (s *Store) inherit(ctx context.Context, name job.Name, from, to job.Revision) error {
 	still := bson.M{"revision": from, "lane": anyLane(), heirOf(to): bson.M{"$exists": true}}
 	cursor, err := s.occurrences.Find(ctx, still,
@@ -130,7 +133,7 @@ func (s *Store) inherit(ctx context.Context, name job.Name, from, to job.Revisio
 		return mapError(err)
 	}
 	defer func() { _ = cursor.Close(ctx) }()
-	const most = 16 * chunk // at a time, of which each is but an id
+	const most = 16 * chunk // ids are read at a time
 	for more := true; more; {
 		all, n := make(heirs), 0
 		for n < most {
@@ -157,8 +160,8 @@ func (s *Store) inherit(ctx context.Context, name job.Name, from, to job.Revisio
 	return mapError(err)
 }
 
-// inheritSome makes n heirs what they are to be: first those that were not held, in their new lane, then the others, in
-// the lane that they have.
+// inheritSome rewrites n heirs: first those that were not held, in their new lane, then the others, in their present
+// lane.
 func (s *Store) inheritSome(ctx context.Context, tenant string, still bson.M, to job.Revision, all heirs, n int) error {
 	update := func(h heirDocument, ids []string, free bool) mongo.WriteModel {
 		filter := both(still, bson.M{"_id": in(ids)})
@@ -185,7 +188,7 @@ func (s *Store) inheritSome(ctx context.Context, tenant string, still bson.M, to
 	return nil
 }
 
-// countCarried counts what was carried over and is still pending, and what of that is held.
+// countCarried counts the carried-over occurrences that are still pending, and the held ones among them.
 func (s *Store) countCarried(ctx context.Context, p *put) error {
 	ids := make([]string, len(p.Put.Carried))
 	for i := range p.Put.Carried {
@@ -212,24 +215,24 @@ func (s *Store) countCarried(ctx context.Context, p *put) error {
 	return err
 }
 
-// mostCarriedFrom bounds how many revisions a job remembers to have carried something over from. A claim's outcome
-// names the revision that it was claimed under, and comes within a lease.
+// mostCarriedFrom bounds the number of revisions that a job remembers as sources of carried-over occurrences. An
+// outcome names the revision of its claim, and arrives within a lease.
 const mostCarriedFrom = 32
 
-// carriedFrom are the revisions that the job will have carried something over from.
+// carriedFrom returns the revisions from which the job will have carried occurrences over.
 func (p *put) carriedFrom() []string {
 	all := append([]string{string(p.present.revision)}, p.present.carriedFrom...)
 	return all[:min(len(all), mostCarriedFrom)]
 }
 
-// jobOf matches the job of an occurrence that was claimed under a revision: the job that has it, or has since replaced
-// it and carried some of it over.
+// jobOf matches the job of an occurrence that was claimed under a revision: the job that has the revision, or a later
+// one that has carried occurrences over from it.
 func jobOf(id string, revision job.Revision) bson.M {
 	return bson.M{"_id": id, "$or": bson.A{bson.M{"revision": revision}, bson.M{"carriedFrom": revision}}}
 }
 
-// again reads those of a claim's occurrences again that seem to be orphans, and then their jobs: between the reading of
-// an occurrence and that of its job, the job may have been replaced and the occurrence carried over.
+// again rereads the apparent orphans of a claim, and then their jobs: between the reading of an occurrence and that of
+// its job, the job may have been replaced and the occurrence carried over.
 func (s *Store) again(ctx context.Context, a *attempt) error {
 	at := make(map[string]int)
 	var ids []string
@@ -252,14 +255,15 @@ func (s *Store) again(ctx context.Context, a *attempt) error {
 	return s.readTargets(ctx, a, found)
 }
 
-// isOf tells whether an occurrence is one of a revision, or an heir that is once its job has that revision.
+// isOf reports whether an occurrence belongs to a revision, or is an heir of it, provided that its job has that
+// revision.
 func (d *occurrenceDocument) isOf(revision string) bool {
 	_, heir := d.Heirs[revision]
 	return d.Revision == revision || heir
 }
 
 // stillOrphan matches an orphan that a claim holds, unless it has been carried over since it was read: to the revision
-// that its job had then, or from there on.
+// that its job had then, or from that one to another.
 func (r *returned) stillOrphan() bson.M {
 	filter := bson.M{"_id": r.ID, "token": r.Token, "revision": r.Revision}
 	if r.jobRevision != "" {
@@ -268,7 +272,7 @@ func (r *returned) stillOrphan() bson.M {
 	return filter
 }
 
-// returnHeirs gives back those of a claim's orphans that were none after all: it holds them still.
+// returnHeirs gives back the occurrences of a claim that turned out not to be orphans; the claim still holds them.
 func (s *Store) returnHeirs(ctx context.Context, p store.ClaimParams, back []returned) {
 	var writes []mongo.WriteModel
 	for _, r := range back {

@@ -2,12 +2,12 @@ package mongodb
 
 import "testing"
 
-// This is the protocol by which an occurrence is carried over, on a model: one job, one occurrence that all puts carry
-// over, two puts, a claim and a cancellation. Every interleaving of their steps is looked at, and at each point it is
-// as if all of them had crashed there: whatever a claim finds after that must fire exactly once, unless the job was
+// This is a model of the protocol by which an occurrence is carried over: one job, one occurrence that all puts carry
+// over, two puts, a claim and a cancellation. The test tries every interleaving of their steps, and a crash of all of
+// them at each point. The occurrence that a claim finds after that must fire exactly once, unless the job was
 // cancelled.
 
-// world is what the store has.
+// world is the content of the store.
 type world struct {
 	job   modelJob
 	o     modelOccurrence
@@ -15,10 +15,10 @@ type world struct {
 	procs [4]proc
 }
 
-// modelJob is the job document. It does not exist if its revision is 0; each change gives it another version.
+// modelJob is the job document. It does not exist if its revision is 0. Each change gives it another version.
 type modelJob struct{ revision, version, inherits int }
 
-// modelOccurrence is the occurrence document; heirs has a bit for each revision, and the holder is a claim, if any.
+// modelOccurrence is the occurrence document. heirs has one bit for each revision, and the holder is a claim, if any.
 type modelOccurrence struct {
 	there           bool
 	revision, heirs int
@@ -29,15 +29,15 @@ func (o modelOccurrence) isOf(revision int) bool {
 	return revision != 0 && (o.revision == revision || o.heirs&(1<<revision) != 0)
 }
 
-// proc is a call under way: what it is to do next, and what it has read.
+// proc is a call under way: its next step, and the values that it has read.
 type proc struct {
 	kind, next int
-	revision   int // that a put brings
+	revision   int // of a put
 	job        modelJob
 	o          modelOccurrence
 }
 
-// What a proc is, and the step at which it has ended.
+// The kinds of procs, and the step at which each has ended.
 const (
 	putting = iota + 1
 	claiming
@@ -45,22 +45,22 @@ const (
 	ended = 99
 )
 
-// rules are what makes the protocol right. The model shows that it is not without any one of them.
+// rules are the rules that make the protocol correct. The model shows that the protocol fails without any one of them.
 type rules struct {
-	again       bool // a claim reads what seems an orphan again
-	guard       bool // it drops only what is still as it was read
-	others      bool // who reads a job that inherits makes the heirs its own first
-	heirsBefore bool // heirs are made the new revision's before the rest of the old one's is deleted
+	again       bool // a claim rereads an apparent orphan
+	guard       bool // it drops an orphan only if it is unchanged since it was read
+	others      bool // a reader of a job that inherits first rewrites the heirs
+	heirsBefore bool // heirs are rewritten before the old revision's other occurrences are deleted
 }
 
-// inherit makes an heir one of its job's revision, by what was read of the job.
+// inherit rewrites an heir under its job's revision, by the job as it was read.
 func (w *world) inherit(from, to int) {
 	if w.o.there && w.o.revision == from && w.o.isOf(to) {
 		w.o.revision, w.o.heirs = to, 0
 	}
 }
 
-// step does the next step of a proc.
+// step makes the next step of a proc.
 func (r rules) step(w world, i int) world {
 	p := &w.procs[i]
 	do := map[int]func(r rules, w *world, p *proc) (next int){
@@ -70,7 +70,7 @@ func (r rules) step(w world, i int) world {
 	return w
 }
 
-// read reads the job, and answers the step by which its heirs are made its own, if that is to be.
+// read reads the job, and returns the step that rewrites its heirs if that is to be done.
 func (r rules) read(w *world, p *proc, then int) int {
 	if p.job = w.job; p.job.revision == 0 {
 		return ended
@@ -106,7 +106,7 @@ func (r rules) put(w *world, p *proc) int {
 			w.o.there = false
 		}
 		return p.next + 1
-	default: // the note goes
+	default: // remove the note
 		if w.job.revision == p.revision {
 			w.job.inherits = 0
 		}
@@ -117,7 +117,7 @@ func (r rules) put(w *world, p *proc) int {
 func (r rules) claim(w *world, p *proc) int {
 	holds := w.o.there && w.o.held
 	switch p.next {
-	case 0: // stamp, and read what was stamped
+	case 0: // stamp, and read the stamped occurrence
 		if !w.o.there || w.o.held {
 			return ended
 		}
@@ -172,7 +172,7 @@ func (r rules) cancel(w *world, p *proc) int {
 	}
 }
 
-// right tells whether all is well if nothing goes on, the leases end, and others claim what there is.
+// right reports whether the world is correct if nothing continues, the leases end, and other callers claim the rest.
 func (r rules) right(w world) bool {
 	listed := w.job.revision == 0 || w.fired > 0 || w.o.there && w.o.isOf(w.job.revision)
 	cancelled := w.job.revision == 0
@@ -183,7 +183,7 @@ func (r rules) right(w world) bool {
 	return listed && w.fired <= 1 && (cancelled || w.fired == 1)
 }
 
-// wrong counts the worlds that can be come to in which all is not well.
+// wrong counts the reachable worlds, and the incorrect ones among them.
 func (r rules) wrong() (wrong, all int) {
 	start := world{job: modelJob{revision: 1, version: 1}, o: modelOccurrence{there: true, revision: 1}}
 	start.procs = [4]proc{{kind: putting, revision: 2}, {kind: putting, revision: 3}, {kind: claiming}, {kind: cancelling}}

@@ -15,7 +15,7 @@ import (
 	"github.com/carillon-scheduler/carillon/store/storetest"
 )
 
-// carrying is a put in the place of another, with all instants that both have carried over.
+// carrying returns a put that replaces another one and carries over all instants that both have.
 func carrying(before, p store.Put) store.Put {
 	ids := map[job.ID]job.ID{}
 	for _, o := range before.Occurrences {
@@ -36,7 +36,7 @@ func carrying(before, p store.Put) store.Put {
 	return p
 }
 
-// newJob is a put of a job with instants that many after the epoch, whatever the time of its submission.
+// newJob returns a put of a job with instants at these offsets from the epoch, whatever the time of its submission.
 func newJob(now time.Time, after ...time.Duration) store.Put {
 	j := newPut("k", now).Job
 	for _, d := range after {
@@ -45,7 +45,7 @@ func newJob(now time.Time, after ...time.Duration) store.Put {
 	return begin(j, now)
 }
 
-// minutes are instants, that many after the epoch, each once.
+// minutes returns the instants at these offsets from the epoch, each counted once.
 func minutes(after ...time.Duration) map[time.Time]int {
 	all := map[time.Time]int{}
 	for _, d := range after {
@@ -54,8 +54,8 @@ func minutes(after ...time.Duration) map[time.Time]int {
 	return all
 }
 
-// TestCarryIsInterrupted: wherever a put that carries something over breaks off, and whatever is claimed meanwhile, one
-// of the two jobs is left whole, and each of its instants fires once, is cancelled, replaced again or exported.
+// TestCarryIsInterrupted: a put that carries occurrences over is interrupted anywhere, and any claim runs meanwhile.
+// One of the two jobs is left whole, and each of its instants fires once, is cancelled, replaced again or exported.
 func TestCarryIsInterrupted(t *testing.T) {
 	const (
 		fires      = "fires"
@@ -110,7 +110,7 @@ func TestCarryIsInterrupted(t *testing.T) {
 					}
 				}
 
-				exported := storetest.Contents(t, s) // before anybody has made anything of it
+				exported := storetest.Contents(t, s) // before any other call
 				status, err := store.ReadJob(t.Context(), s, name("k"))
 				if err != nil {
 					t.Fatal(err)
@@ -186,8 +186,9 @@ func TestCarryIsInterrupted(t *testing.T) {
 	}
 }
 
-// TestClaimMeetsACarry: what is carried over between a claim's reading of an occurrence and that of its job is claimed
-// under the new job, or is due again at once. It is not put back as an orphan, nor dropped, though its revision is old.
+// TestClaimMeetsACarry: an occurrence that is carried over between a claim's reading of it and of its job is claimed
+// under the new job, or is due again at once. It is neither put back as an orphan nor dropped, although its revision is
+// old.
 func TestClaimMeetsACarry(t *testing.T) {
 	for _, old := range []time.Duration{time.Second, 5 * time.Hour} {
 		for n := 1; n <= 6; n++ {

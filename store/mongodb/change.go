@@ -27,13 +27,13 @@ func (s *Store) Amend(ctx context.Context, a store.Amendment) error {
 		return err
 	}
 	now, err := s.read(ctx, a.Name)
-	if err == nil && now.version != a.Version { // else it was amended so before, and the answer was lost
+	if err == nil && now.version != a.Version { // an equal version: an earlier try succeeded, and its answer was lost
 		err = store.ErrPrecondition
 	}
 	return notDone(err)
 }
 
-// changeJob changes a job before the context's deadline, or never, and answers whether there was one that matches.
+// changeJob changes a job before the context's deadline, or never, and reports whether a job matched.
 func (s *Store) changeJob(ctx context.Context, filter, update bson.M) (changed bool, err error) {
 	err = s.inTime(ctx, func(ctx context.Context, inTime bson.M) (bool, error) {
 		result, err := s.jobs.UpdateOne(ctx, both(filter, inTime), update)
@@ -43,7 +43,7 @@ func (s *Store) changeJob(ctx context.Context, filter, update bson.M) (changed b
 	return changed, err
 }
 
-// read reads what has to be known of a job that is to be changed, or answers ErrNotFound.
+// read returns the state that a change of a job needs, or ErrNotFound.
 func (s *Store) read(ctx context.Context, name job.Name) (present, error) {
 	found, err := s.present(ctx, jobID(name))
 	if err != nil {
@@ -56,8 +56,8 @@ func (s *Store) read(ctx context.Context, name job.Name) (present, error) {
 	return p, nil
 }
 
-// Pause implements [store.Jobs]. An expansion that is under way ends with it: what it has inserted, and may still
-// insert, stays beyond the cursor until the job is expanded again.
+// Pause implements [store.Jobs]. It ends an expansion under way: the occurrences that the expansion has inserted, and
+// may still insert, stay beyond the cursor until the job is expanded again.
 func (s *Store) Pause(ctx context.Context, name job.Name, version job.Revision, now time.Time) error {
 	ctx, cancel := within(ctx)
 	defer cancel()
@@ -72,12 +72,12 @@ func (s *Store) Pause(ctx context.Context, name job.Name, version job.Revision, 
 		if present, err := s.read(ctx, name); err != nil || present.paused() {
 			return notDone(err)
 		}
-		// It was resumed, or put anew, since.
+		// The job was resumed or put again since it was read.
 	}
 }
 
-// Resume implements [store.Jobs]. What a claim holds at this moment, and is about to put back, is for that claim to
-// bring forward, see [Store.Claim].
+// Resume implements [store.Jobs]. It leaves an occurrence that a claim is about to put back at this moment: that claim
+// brings it forward, see [Store.Claim].
 func (s *Store) Resume(ctx context.Context, name job.Name, version job.Revision, now time.Time) error {
 	ctx, cancel := within(ctx)
 	defer cancel()
@@ -88,7 +88,7 @@ func (s *Store) Resume(ctx context.Context, name job.Name, version job.Revision,
 	return unknown(s.bringForward(ctx, name, present.revision, now))
 }
 
-// unpause makes sure that a job is not paused, and answers what it was when it was last read.
+// unpause clears a job's pause, and returns the state of the job as it was last read.
 func (s *Store) unpause(ctx context.Context, name job.Name, version job.Revision, now time.Time) (present, error) {
 	for {
 		found, err := s.read(ctx, name)
@@ -97,8 +97,8 @@ func (s *Store) unpause(ctx context.Context, name job.Name, version job.Revision
 		}
 		set := bson.M{"version": version, "updatedAt": now}
 		if !found.cursor.IsZero() {
-			// Not while an expansion that the pause cut off may still insert: what another inserts, and is delivered,
-			// would be inserted again.
+			// Wait while an expansion that the pause cut off may still insert: it would insert again the occurrences
+			// that another expansion inserts and that are then delivered.
 			set["expandAt"] = latest(now, found.expandingUntil)
 		}
 		changed, err := s.changeJob(ctx, bson.M{"_id": jobID(name), "version": found.version},
@@ -109,10 +109,10 @@ func (s *Store) unpause(ctx context.Context, name job.Name, version job.Revision
 	}
 }
 
-// Trigger implements [store.Jobs]. The occurrence is staged first, and counts by a second write, which is bounded. The
-// job is looked at again in between: if it is gone, its cancellation may not have seen the occurrence. So it is if
-// there is another job of that name by then, which is told by its creation: the trigger then came in between the two. A
-// cancellation that comes later removes what is staged, or cancels it.
+// Trigger implements [store.Jobs]. The occurrence is staged first, and takes effect by a second write, which is
+// bounded. The job is read again in between. If it is gone, its cancellation may have missed the occurrence. The same
+// holds if another job has that name by then, recognized by its creation time: the trigger then came between the two
+// jobs. A later cancellation removes the staged occurrence, or cancels it.
 func (s *Store) Trigger(ctx context.Context, o job.Occurrence) error {
 	ctx, cancel := within(ctx)
 	defer cancel()
@@ -139,6 +139,6 @@ func (s *Store) Trigger(ctx context.Context, o job.Occurrence) error {
 	}
 	tidying, done := context.WithTimeout(context.WithoutCancel(ctx), tidyWithin) // the trigger's time may be over
 	defer done()
-	_ = s.unstage(tidying, []string{o.ID.String()}) // else a sweep removes it
+	_ = s.unstage(tidying, []string{o.ID.String()}) // if this fails, a sweep removes it
 	return err
 }

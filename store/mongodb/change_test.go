@@ -36,8 +36,8 @@ func amendment(of job.Revision) store.Amendment {
 	}
 }
 
-// TestClaimMeetsAResume: what a claim has found paused, and puts back when the job is no longer so, is due all the
-// same.
+// TestClaimMeetsAResume: occurrences that a claim finds paused, and puts back when the job is no longer paused, become
+// due regardless.
 func TestClaimMeetsAResume(t *testing.T) {
 	now := epoch.Add(time.Minute)
 	for _, c := range []struct {
@@ -83,7 +83,7 @@ func TestClaimMeetsAResume(t *testing.T) {
 	}
 }
 
-// expectDue claims at now, and expects as many occurrences that seem never to have been claimed before.
+// expectDue claims at now, and expects this many occurrences without an earlier claim.
 func expectDue(t *testing.T, s store.Store, now time.Time, want int) {
 	t.Helper()
 	due := mustClaim(t, s, now, 10)
@@ -97,13 +97,13 @@ func expectDue(t *testing.T, s store.Store, now time.Time, want int) {
 	}
 }
 
-// TestPutMeetsAChange: a flip sees what another client has changed of the job since it was read.
+// TestPutMeetsAChange: a flip respects a change that another client has made since the job was read.
 func TestPutMeetsAChange(t *testing.T) {
 	for _, c := range []struct {
 		name   string
-		paused bool // at first
+		paused bool // before
 		change func(t *testing.T, s store.Store, first job.Job)
-		then   bool // paused
+		then   bool // paused afterwards
 	}{
 		{"an amendment", false, func(t *testing.T, s store.Store, first job.Job) {
 			if err := s.Amend(t.Context(), amendment(first.Version)); err != nil {
@@ -169,7 +169,7 @@ func status(t *testing.T, s store.Store) store.JobStatus {
 	return status
 }
 
-// TestPauseMeetsAnother: a pause or resume that meets another change of the job comes after it.
+// TestPauseMeetsAnother: a pause or resume that meets another change of the job takes effect after it.
 func TestPauseMeetsAnother(t *testing.T) {
 	for _, pausing := range []bool{false, true} {
 		t.Run(fmt.Sprintf("pausing %v", pausing), func(t *testing.T) {
@@ -202,7 +202,7 @@ func TestPauseMeetsAnother(t *testing.T) {
 	}
 }
 
-// TestAmendTooLarge: an amendment after which the job would not fit into a document changes nothing.
+// TestAmendTooLarge: an amendment that makes the job too large for a document changes nothing.
 func TestAmendTooLarge(t *testing.T) {
 	s := newDatabase(t).open(t)
 	p := newPut("k", epoch, time.Hour)
@@ -217,8 +217,8 @@ func TestAmendTooLarge(t *testing.T) {
 	}
 }
 
-// TestAmendIsRepeated: an amendment whose answer was lost succeeds when it is made again, and one of the same version
-// that another has made first does not.
+// TestAmendIsRepeated: repeating an amendment whose answer was lost succeeds. An amendment of the same version that
+// another client has amended first fails.
 func TestAmendIsRepeated(t *testing.T) {
 	db := newDatabase(t)
 	s := db.open(t)
@@ -238,7 +238,7 @@ func TestAmendIsRepeated(t *testing.T) {
 	}
 }
 
-// TestMissInBulk: many missed instants cost a few commands, and are counted once for their jobs.
+// TestMissInBulk: many missed instants cost a few commands, and their jobs count them once.
 func TestMissInBulk(t *testing.T) {
 	const instants = 40
 	s, r := newDatabase(t).relayed(t)
@@ -280,7 +280,7 @@ func TestMissInBulk(t *testing.T) {
 	}
 }
 
-// TestSweepMeetsAResume: a job that a client has changed after a sweep has read it as finished is left for the next.
+// TestSweepMeetsAResume: a sweep leaves a job that a client has changed since the sweep read it as finished.
 func TestSweepMeetsAResume(t *testing.T) {
 	db := newDatabase(t)
 	s := db.open(t)
@@ -309,7 +309,7 @@ func TestSweepMeetsAResume(t *testing.T) {
 	}
 }
 
-// TestResumeIsInterrupted: a resume that broke off between the job and its occurrences is completed by the next.
+// TestResumeIsInterrupted: repeating a resume completes one that was interrupted between the job and its occurrences.
 func TestResumeIsInterrupted(t *testing.T) {
 	now := epoch.Add(time.Minute)
 	db := newDatabase(t)

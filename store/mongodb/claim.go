@@ -181,7 +181,7 @@ func (s *Store) takeLeft(ctx context.Context, a *attempt, left []occurrenceDocum
 	return group.Wait()
 }
 
-// stamp claims those of the ids that are still due, and tells whether there were any. An occurrence that another
+// stamp claims those of the ids that are still due, and reports whether there were any. An occurrence that another
 // replica has claimed meanwhile does not match: it is due only when its lease ends, which is after the last due time
 // found.
 func (s *Store) stamp(ctx context.Context, a *attempt, ids []string, due []occurrenceDocument) (bool, error) {
@@ -198,7 +198,7 @@ func (s *Store) stamp(ctx context.Context, a *attempt, ids []string, due []occur
 	return result.MatchedCount > 0, nil
 }
 
-// stampOf is the update that claims an occurrence.
+// stampOf returns the update that claims an occurrence.
 func (a *attempt) stampOf() bson.M {
 	return bson.M{
 		"$set": bson.M{"token": a.token, "scheduledAt": a.Now, "dueAt": a.Now.Add(a.Lease)},
@@ -302,7 +302,7 @@ func joined(p store.ClaimParams, d *occurrenceDocument, targets map[string]targe
 	return c, r
 }
 
-// unclaim is the update that undoes a claim of an occurrence and makes it due at a time.
+// unclaim returns the update that undoes a claim of an occurrence and makes it due at a time.
 func unclaim(dueAt time.Time) bson.M {
 	return bson.M{
 		"$set":   bson.M{"dueAt": dueAt},

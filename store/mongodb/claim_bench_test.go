@@ -12,8 +12,8 @@ import (
 	"github.com/carillon-scheduler/carillon/store/mongodb"
 )
 
-// BenchmarkClaim is what a claim costs of so many that are due, one by one and by batch, and if it expects fewer than
-// are due.
+// BenchmarkClaim measures the cost of a claim by the number of due occurrences: claimed one by one, by batch, and with
+// too low an expectation.
 func BenchmarkClaim(b *testing.B) {
 	for _, due := range []int{1, 2, 3, 4} {
 		for _, way := range []struct {

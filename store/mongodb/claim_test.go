@@ -19,8 +19,8 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// expectMany has a store find so many occurrences of the default lane that it goes on to claim by batch. Nothing of it
-// is left.
+// expectMany makes a store find enough occurrences of the default lane that its next claim works by batch. It leaves
+// none of them.
 func expectMany(t *testing.T, s store.Store) {
 	t.Helper()
 	now := epoch.Add(-time.Hour)
@@ -37,8 +37,8 @@ func expectMany(t *testing.T, s store.Store) {
 	}
 }
 
-// interruptions are where a claim of two occurrences may break off after it has stamped something, or may have: one by
-// one, which leaves the second to be claimed by batch, and by batch alone.
+// interruptions are the points at which a claim of two occurrences may fail after it has stamped one, or may have.
+// Claimed one by one, the second is left to the batch; otherwise the batch claims both.
 var interruptions = []struct {
 	name                string
 	many                bool // expected
@@ -55,7 +55,7 @@ var interruptions = []struct {
 	{"while it reads the jobs", true, "find", "jobs", 1, cutBefore},
 }
 
-// TestClaimIsInterrupted: a claim that fails after it has stamped gives back what it stamped.
+// TestClaimIsInterrupted: a claim that fails after it has stamped occurrences gives them back.
 func TestClaimIsInterrupted(t *testing.T) {
 	for _, c := range interruptions {
 		t.Run(c.name, func(t *testing.T) {
@@ -76,7 +76,7 @@ func TestClaimIsInterrupted(t *testing.T) {
 	}
 }
 
-// expectUntouched: two occurrences are due as if they had never been claimed.
+// expectUntouched expects two due occurrences that look as if they had never been claimed.
 func expectUntouched(t *testing.T, s store.Store) {
 	t.Helper()
 	again := mustClaim(t, s, epoch.Add(time.Second), 10)
@@ -90,8 +90,8 @@ func expectUntouched(t *testing.T, s store.Store) {
 	}
 }
 
-// TestClaimMeetsAFailover: what a claim has stamped before the server went away is due at once when it is back, not
-// only at the lease's end. Nothing claims before that is done.
+// TestClaimMeetsAFailover: occurrences that a claim stamped before the server went away are due as soon as it is back,
+// not only at the lease's end. No other claim runs before they are given back.
 func TestClaimMeetsAFailover(t *testing.T) {
 	for _, c := range interruptions {
 		t.Run(c.name, func(t *testing.T) {
@@ -122,8 +122,8 @@ func TestClaimMeetsAFailover(t *testing.T) {
 	}
 }
 
-// TestCloseMeetsAFailover: a store that is closed while a claim is to be given back leaves nothing running, and the
-// claim to its lease.
+// TestCloseMeetsAFailover: closing a store while a claim is to be given back leaves no goroutine running, and the claim
+// ends with its lease.
 func TestCloseMeetsAFailover(t *testing.T) {
 	db := newDatabase(t)
 	s := db.open(t)
@@ -164,7 +164,7 @@ func TestCloseMeetsAFailover(t *testing.T) {
 	}
 }
 
-// TestClaimOfJobsMeetsAFailover: so it is with what is to be expanded.
+// TestClaimOfJobsMeetsAFailover does the same for a claim of jobs to expand.
 func TestClaimOfJobsMeetsAFailover(t *testing.T) {
 	db := newDatabase(t)
 	s := db.open(t)
@@ -182,8 +182,8 @@ func TestClaimOfJobsMeetsAFailover(t *testing.T) {
 	mustExpand(t, s, epoch)
 }
 
-// TestClaimsCommands: which commands a claim takes, and so how many round trips, by how many are due and what the last
-// one found.
+// TestClaimsCommands checks the commands, and so the round trips, of a claim, by the number of due occurrences and by
+// the result of the last claim.
 func TestClaimsCommands(t *testing.T) {
 	batch := map[string]int{"find occurrences": 3, "update occurrences": 1, "find jobs": 1}
 	none := map[string]int{"findAndModify occurrences": 1, "find occurrences": 2}
@@ -252,8 +252,8 @@ func TestClaimsCommands(t *testing.T) {
 	}
 }
 
-// TestTriesMeetAnother: what another claims while this one takes occurrences one by one is the other's, and what is
-// told of the rest is exact.
+// TestTriesMeetAnother: while this claim takes occurrences one by one, another claim takes some. Those stay the
+// other's, and the reported remainder is exact.
 func TestTriesMeetAnother(t *testing.T) {
 	db := newDatabase(t)
 	s := db.open(t)
@@ -291,8 +291,8 @@ func TestTriesMeetAnother(t *testing.T) {
 	}
 }
 
-// TestReads: every read says what it may see, and none goes elsewhere than to the primary. Whether an orphan is
-// dropped, a majority tells.
+// TestReads: every read states its read concern and goes to the primary. An orphan is dropped only after a read with
+// read concern majority.
 func TestReads(t *testing.T) {
 	db := newDatabase(t)
 	s := db.open(t)
@@ -339,7 +339,7 @@ func TestReads(t *testing.T) {
 	}
 }
 
-// TestOrphanOfADeposedServer: what a majority has a job of is not dropped, whatever one server has told.
+// TestOrphanOfADeposedServer: an occurrence is not dropped if a majority has its job, whatever one server has answered.
 func TestOrphanOfADeposedServer(t *testing.T) {
 	for _, c := range []struct {
 		name   string

@@ -12,7 +12,8 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// deadLetters matches all dead letters. It names dueAt, which they don't have, since the index has it before the id.
+// deadLetters matches all dead letters. It names dueAt, which they don't have, because the index has dueAt before the
+// id.
 func deadLetters() bson.M {
 	return bson.M{"lane": laneDead, "dueAt": bson.M{"$exists": false}}
 }
@@ -53,8 +54,8 @@ func (s *Store) SettleDead(ctx context.Context, d store.DeadSettlement) (int, er
 	return s.redrive(ctx, d.Tenant, texts(d.IDs), d.Now)
 }
 
-// redrive makes dead letters due. The priorities are read first, which never change, since those of one lane are
-// written at once.
+// redrive makes dead letters due. It reads their priorities first, which never change, because it writes those of one
+// lane at once.
 func (s *Store) redrive(ctx context.Context, tenant string, ids []string, now time.Time) (redriven int, err error) {
 	for part := range slices.Chunk(ids, chunk) {
 		dead := both(deadLetters(), bson.M{"_id": in(part), "tenant": tenant})
@@ -92,7 +93,7 @@ func (s *Store) redrive(ctx context.Context, tenant string, ids []string, now ti
 	return redriven, nil
 }
 
-// partly is the error of a mutation of many of which some were changed.
+// partly returns the error of a mutation of many documents, some of which were changed.
 func partly(changed int, err error) error {
 	if changed > 0 {
 		return unknown(err)

@@ -9,8 +9,8 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// jobDocument is a document of the collection jobs. Callback data, options and schedule are kept as bytes: as BSON they
-// would come back otherwise than they were submitted.
+// jobDocument is a document of the collection jobs. Callback data, options and schedule are kept as bytes, because BSON
+// would not preserve the submitted form.
 type jobDocument struct {
 	ID        string           `bson:"_id"`
 	Tenant    string           `bson:"tenant"`
@@ -25,18 +25,18 @@ type jobDocument struct {
 	Options   []byte           `bson:"options,omitempty"`
 	Schedule  []byte           `bson:"schedule,omitempty"`
 	Missed    int              `bson:"missed,omitempty"`
-	Planned   int              `bson:"planned,omitempty"` // absent: not known
+	Planned   int              `bson:"planned,omitempty"` // absent: unknown
 	Failed    int              `bson:"failed,omitempty"`
 	Trouble   string           `bson:"trouble,omitempty"`
-	// Of a schedule that recurs and has not ended: ExpandAt is absent while the job is paused, and ExpandToken is there
-	// only while the job is claimed to be expanded. ExpandingUntil is the end of that claim's lease. A pause, which
-	// ends the claim, leaves it: whoever had the claim may still be inserting.
+	// These belong to a recurring schedule that has not ended. ExpandAt is absent while the job is paused, and
+	// ExpandToken is present only while the job is claimed for expansion. ExpandingUntil is the end of that claim's
+	// lease. A pause ends the claim but keeps ExpandingUntil, since the former holder may still be inserting.
 	Cursor         time.Time `bson:"cursor,omitempty"`
 	ExpandAt       time.Time `bson:"expandAt,omitempty"`
 	ExpandToken    string    `bson:"expandToken,omitempty"`
 	ExpandingUntil time.Time `bson:"expandingUntil,omitempty"`
-	// Inherits is the revision that was replaced while some of its heirs may still have to be made this one's, and
-	// CarriedFrom are those that it has carried something over from.
+	// Inherits is the replaced revision while some of its heirs may still have to be rewritten under this one.
+	// CarriedFrom are the revisions from which occurrences were carried over.
 	Inherits    string   `bson:"inherits,omitempty"`
 	CarriedFrom []string `bson:"carriedFrom,omitempty"`
 }
@@ -48,15 +48,15 @@ type callbackDocument struct {
 
 // occurrenceDocument is a document of the collection occurrences: a pending occurrence or a dead letter.
 type occurrenceDocument struct {
-	ID          string    `bson:"_id"` // as text, which a person can read and which sorts as the bytes do
+	ID          string    `bson:"_id"` // as text, which is readable and sorts as the bytes do
 	Tenant      string    `bson:"tenant"`
 	Key         string    `bson:"key"`
-	Revision    string    `bson:"revision"` // empty: stands on its own
+	Revision    string    `bson:"revision"` // empty: standalone
 	Position    int       `bson:"position,omitempty"`
-	Step        *int      `bson:"step,omitempty"` // absent if it is of no sequence
+	Step        *int      `bson:"step,omitempty"` // absent without a sequence
 	Subscriber  string    `bson:"subscriber,omitempty"`
 	Timestamp   time.Time `bson:"timestamp"`
-	Priority    string    `bson:"priority,omitempty"` // its code; of a dead letter too, which goes back to its lane
+	Priority    string    `bson:"priority,omitempty"` // its code; a dead letter keeps it for a redrive to its lane
 	Lane        string    `bson:"lane"`               // of its tenant and priority; empty: dead letters
 	DueAt       time.Time `bson:"dueAt,omitempty"`    // absent from dead letters
 	ScheduledAt time.Time `bson:"scheduledAt,omitempty"`
@@ -64,44 +64,45 @@ type occurrenceDocument struct {
 	Attempt     int       `bson:"attempt"`
 	LastError   string    `bson:"lastError,omitempty"`
 	FailedAt    time.Time `bson:"failedAt,omitempty"`
-	// Redrives counts how often it was redriven, so that a cancel can tell a dead letter that was redriven meanwhile
-	// from the occurrence that it read.
+	// Redrives counts the redrives, so that a cancel can tell a dead letter that was redriven meanwhile from the
+	// occurrence that it read.
 	Redrives int `bson:"redrives,omitempty"`
-	// Heirs is what it will be of which revision, if its job's is replaced by that.
+	// Heirs has, by revision, the form that the occurrence takes if that revision replaces its job's.
 	Heirs map[string]heirDocument `bson:"heirs,omitempty"`
-	// Staged is the server's time at which it was inserted, if it is not to count until a write that can be bounded
-	// says so.
+	// Staged is the server's time of the insertion of a staged occurrence, which takes effect only through a later
+	// bounded write.
 	Staged time.Time `bson:"staged,omitempty"`
-	// The callback and options of one that stands on its own.
+	// The callback and options of a standalone occurrence.
 	Callback *callbackDocument `bson:"callback,omitempty"`
 	Options  []byte            `bson:"options,omitempty"`
 }
 
-// separator ends the tenant in a job's _id. No tenant or key has a control character in it, so the _id is unambiguous,
-// and those of one tenant sort by the bytes of their keys.
+// separator ends the tenant in a job's _id. No tenant or key contains a control character, so the _id is unambiguous,
+// and the _ids of one tenant sort by the bytes of their keys.
 const separator = "\x00"
 
-// jobID is the _id of a job.
+// jobID returns the _id of a job.
 func jobID(n job.Name) string { return n.Tenant + separator + n.Key }
 
-// beyond is the least string above all that have the prefix, as an upper bound; empty if there is none. It counts up
-// the last code point, so that the bound is valid UTF-8, in which code points sort like their bytes.
+// beyond returns the least string above all strings with the prefix, for use as an upper bound; it is empty if there is
+// none. It increments the last code point, so that the bound is valid UTF-8, in which code points sort like their
+// bytes.
 func beyond(prefix string) string {
-	runes := []rune(strings.TrimRight(prefix, "\U0010ffff")) // past the greatest code point, what precedes it counts up
+	runes := []rune(strings.TrimRight(prefix, "\U0010ffff")) // the greatest code point can't be incremented
 	if len(runes) == 0 {
 		return ""
 	}
 	last := &runes[len(runes)-1]
-	if *last++; *last == 0xd800 { // surrogates are no code points
+	if *last++; *last == 0xd800 { // surrogates are not valid code points
 		*last = 0xe000
 	}
 	return string(runes)
 }
 
-// jobID is the _id of the occurrence's job.
+// jobID returns the _id of the occurrence's job.
 func (d *occurrenceDocument) jobID() string { return jobID(job.Name{Tenant: d.Tenant, Key: d.Key}) }
 
-// occurrenceIDs are the _ids of occurrences.
+// occurrenceIDs returns the _ids of occurrences.
 func occurrenceIDs(occurrences []occurrenceDocument) []string {
 	ids := make([]string, len(occurrences))
 	for i := range occurrences {
@@ -110,7 +111,7 @@ func occurrenceIDs(occurrences []occurrenceDocument) []string {
 	return ids
 }
 
-// jobIDs are the _ids of the jobs that occurrences belong to, each once.
+// jobIDs returns the _ids of the occurrences' jobs, each once.
 func jobIDs(occurrences []occurrenceDocument) (ids []string) {
 	for i := range occurrences {
 		if d := &occurrences[i]; d.Revision != "" {
@@ -121,7 +122,7 @@ func jobIDs(occurrences []occurrenceDocument) (ids []string) {
 	return slices.Compact(ids)
 }
 
-// newJobDocument is a job as it is put, not paused.
+// newJobDocument returns the document of a job as it is put, not paused.
 func newJobDocument(j *job.Job) jobDocument {
 	return jobDocument{
 		ID:        jobID(j.Name),
@@ -170,7 +171,7 @@ func newOccurrenceDocument(o *job.Occurrence) occurrenceDocument {
 	return d
 }
 
-// status reads a job, with its schedule only if that was read.
+// status decodes a job, with its schedule only if that was read.
 func (d *jobDocument) status() (s store.JobStatus, err error) {
 	s.Name = job.Name{Tenant: d.Tenant, Key: d.Key}
 	s.Revision, s.Version = job.Revision(d.Revision), job.Revision(d.Version)

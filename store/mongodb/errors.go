@@ -76,7 +76,7 @@ var tooLargeCodes = []int{
 	17420, // the result of an upsert
 }
 
-// mapError wraps transient faults in [store.ErrUnavailable], and those of size in [store.ErrTooLarge].
+// mapError wraps transient faults in [store.ErrUnavailable], and faults of size in [store.ErrTooLarge].
 func mapError(err error) error {
 	switch {
 	case err == nil || errors.Is(err, store.ErrUnavailable) || errors.Is(err, store.ErrTooLarge):
@@ -90,11 +90,12 @@ func mapError(err error) error {
 	}
 }
 
-// driverTooLarge is the text of the driver's own error for a document that it does not send. It has no public name.
+// driverTooLarge is the text of the driver's error for a document that it refuses to send. The error has no exported
+// name.
 const driverTooLarge = "an inserted document is too large"
 
-// tooLarge tells whether a document or a command was refused for its size: by the driver, by the server as it read the
-// command, or when it came to insert or update the document.
+// tooLarge reports whether a document or a command was refused for its size: by the driver, by the server as it read
+// the command, or by the server as it inserted or updated the document.
 func tooLarge(err error) bool {
 	refused, ok := errors.AsType[mongo.ServerError](err)
 	if !ok {
@@ -156,7 +157,7 @@ func writeConcernError(err error) *mongo.WriteConcernError {
 	return nil
 }
 
-// onlyDuplicates tells whether an unordered insert failed only for documents that existed already.
+// onlyDuplicates reports whether an unordered insert failed only for documents that existed already.
 func onlyDuplicates(err error) bool {
 	bulk, ok := errors.AsType[mongo.BulkWriteException](err)
 	other := func(e mongo.BulkWriteError) bool { return !mongo.IsDuplicateKeyError(e.WriteError) }

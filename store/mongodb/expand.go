@@ -151,7 +151,7 @@ func claimOf(a *store.Advance) bson.M {
 	return bson.M{"_id": jobID(a.Name), "revision": a.Revision, "cursor": a.From, "expandToken": a.Token}
 }
 
-// advanced is the update that an advance makes to its job. A job whose schedule has ended has no cursor.
+// advanced returns the update that an advance makes to its job. A job whose schedule has ended has no cursor.
 func advanced(a *store.Advance) bson.M {
 	set, unset := bson.M{}, bson.M{"expandToken": "", "expandingUntil": ""}
 	assign(set, unset, "cursor", a.Cursor, !a.ExpandAt.IsZero())

@@ -26,7 +26,7 @@ func mustClaimJobs(t *testing.T, s store.Store, now time.Time) store.ClaimedJobs
 	return claimed
 }
 
-// mustExpand claims the one job that is to be expanded, and makes what it is to be advanced by.
+// mustExpand claims the one job that is to be expanded, and returns its advance.
 func mustExpand(t *testing.T, s store.Store, now time.Time) store.Advance {
 	t.Helper()
 	claimed := mustClaimJobs(t, s, now)
@@ -51,7 +51,7 @@ func mustAdvance(t *testing.T, s store.Store, a store.Advance) {
 	}
 }
 
-// fire delivers all that can be claimed at now, counts the instants in fired, and answers how many there were.
+// fire delivers all claimable occurrences at now, counts their instants in fired, and returns their number.
 func fire(t *testing.T, s store.Store, now time.Time, fired map[time.Time]int) (n int) {
 	t.Helper()
 	for {
@@ -81,8 +81,8 @@ func ticks(parts ...[]job.Occurrence) map[time.Time]int {
 	return all
 }
 
-// oldCrontab puts a job that fires every second, five hours before the epoch, and delivers what it has of occurrences
-// at first. So it is to be expanded, and its revision is so old that its orphans are dropped.
+// oldCrontab puts a job that fires every second, five hours before the epoch, and delivers its first occurrences. So
+// the job is to be expanded, and its revision is so old that its orphans are dropped.
 func oldCrontab(t *testing.T, s store.Store) store.Put {
 	t.Helper()
 	p := newCrontab("k", epoch.Add(-5*time.Hour), "@every 1s")
@@ -93,13 +93,13 @@ func oldCrontab(t *testing.T, s store.Store) store.Put {
 	return p
 }
 
-// TestAdvanceIsInterrupted: wherever an expansion breaks off, nothing fires by it beyond the cursor, nothing is
-// dropped, and every tick fires once in the end, be it that the same replica tries again or that another takes over.
+// TestAdvanceIsInterrupted: an expansion is interrupted anywhere, and either the same replica tries again or another
+// takes over. It fires nothing beyond the cursor, nothing is dropped, and every tick fires exactly once in the end.
 func TestAdvanceIsInterrupted(t *testing.T) {
 	for _, c := range []struct {
 		name, command, collection string
 		lost                      verdict
-		inserted, moved           bool // inserted: and no more staged
+		inserted, moved           bool // inserted: and no longer staged
 	}{
 		{"before the occurrences", "insert", "occurrences", cutBefore, false, false},
 		{"after the occurrences", "insert", "occurrences", cutAfter, false, false},
@@ -165,7 +165,7 @@ func TestAdvanceIsInterrupted(t *testing.T) {
 	}
 }
 
-// TestAdvanceMeetsAnother: what happens to a job while its next occurrences are inserted decides whether they fire.
+// TestAdvanceMeetsAnother: a change of a job while its next occurrences are inserted decides whether they fire.
 func TestAdvanceMeetsAnother(t *testing.T) {
 	now := epoch.Add(10 * time.Second)
 	for _, c := range []struct {
@@ -223,7 +223,7 @@ func TestAdvanceMeetsAnother(t *testing.T) {
 	}
 }
 
-// TestAdvanceComesLate: an expansion that has been taken over since its claim was looked at takes nothing back.
+// TestAdvanceComesLate: an expansion that another has taken over since its claim was checked undoes nothing.
 func TestAdvanceComesLate(t *testing.T) {
 	db := newDatabase(t)
 	s := db.open(t)
@@ -247,8 +247,8 @@ func TestAdvanceComesLate(t *testing.T) {
 	}
 }
 
-// TestAdvanceLimitsItsWrites: the server gets the time that is left for the writes of an expansion, so that none is
-// late.
+// TestAdvanceLimitsItsWrites: the server gets the remaining time as the limit for the writes of an expansion, so that
+// none is late.
 func TestAdvanceLimitsItsWrites(t *testing.T) {
 	const within = time.Minute
 	relayed, r := newDatabase(t).relayed(t)
@@ -273,7 +273,7 @@ func TestAdvanceLimitsItsWrites(t *testing.T) {
 	}
 }
 
-// TestClaimJobsIsInterrupted: a claim of jobs that fails after it has stamped gives back what it stamped.
+// TestClaimJobsIsInterrupted: a claim of jobs that fails after it has stamped jobs gives them back.
 func TestClaimJobsIsInterrupted(t *testing.T) {
 	for _, c := range []struct {
 		name, command string
@@ -298,7 +298,8 @@ func TestClaimJobsIsInterrupted(t *testing.T) {
 	}
 }
 
-// TestClaimJobsMeetsAnother: what another claims between a claim's finding and its stamping is the other's.
+// TestClaimJobsMeetsAnother: a job that another replica claims between a claim's find and its stamp belongs to the
+// other.
 func TestClaimJobsMeetsAnother(t *testing.T) {
 	db := newDatabase(t)
 	s := db.open(t)
@@ -318,7 +319,7 @@ func TestClaimJobsMeetsAnother(t *testing.T) {
 	}
 }
 
-// A job that can't be read keeps no other from being expanded.
+// A job that can't be read does not keep others from being expanded.
 func TestUnreadableSchedule(t *testing.T) {
 	db := newDatabase(t)
 	s := db.open(t)

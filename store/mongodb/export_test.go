@@ -6,13 +6,13 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// ClientOptions are those of the driver's client that a store URL makes.
+// ClientOptions returns the options of the driver's client for a store URL.
 func ClientOptions(rawURL string) (*options.ClientOptions, error) {
 	_, _, opts, err := parseURL(rawURL)
 	return opts, err
 }
 
-// Expect has the next claim of a lane expect so many occurrences.
+// Expect makes the next claim of a lane expect n occurrences.
 func Expect(s *Store, lane job.Lane, n int) {
 	s.expected.mu.Lock()
 	defer s.expected.mu.Unlock()

@@ -14,27 +14,27 @@ import (
 )
 
 const (
-	// few is up to how many occurrences a claim takes one by one. Each has to find another one first due, so more of
-	// them would mostly be in each other's way; and where the server, not the way to it, is what takes time, a batch
-	// costs less from three on.
+	// few is the largest number of occurrences that a claim takes one by one. Each command must find a different first
+	// due occurrence, so more of them would mostly conflict with each other. If the server's work takes longer than the
+	// round trip, a batch is cheaper from three on.
 	few = 4
 
-	// mostLanes bounds of how many lanes is known what is expected.
+	// mostLanes bounds the number of lanes with a remembered expectation.
 	mostLanes = 10_000
 )
 
-// expected is how many occurrences the next claim of a lane is likely to find: as many as this handle's last one did,
-// but no less than half of what that had expected, since what is due at a server that is busy comes in fits. It decides
-// only how they are claimed, and so whether that takes two round trips or three.
+// expected estimates how many occurrences the next claim of a lane will find: as many as the last claim by this handle
+// found, but at least half of the last estimate, since a busy server's due occurrences come in bursts. The estimate
+// only selects the method of claiming, and so two round trips or three.
 type expected struct {
 	mu    sync.Mutex
-	lanes map[job.Lane]int // one, of those that are not there
+	lanes map[job.Lane]int // an absent lane counts as one
 }
 
-// tries is how many occurrences of each quota are to be claimed one by one: none of any, if not few are expected of all
-// together.
+// tries returns how many occurrences of each quota are to be claimed one by one: none of any quota, unless few are
+// expected in all.
 //
-// A router is not asked to: it would have to know on which shard the first that is due lies.
+// On a sharded cluster none are, because the router would have to know which shard has the first due occurrence.
 func (e *expected) tries(p store.ClaimParams, routed bool) []int {
 	tries := make([]int, len(p.Quotas))
 	if len(p.Quotas) > few || routed {
@@ -52,13 +52,13 @@ func (e *expected) tries(p store.ClaimParams, routed bool) []int {
 	return tries
 }
 
-// note takes what a claim has found.
+// note records the numbers that a claim has found.
 func (e *expected) note(a *attempt) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for i, q := range a.Quotas {
 		found, least := len(a.finds[i].due), e.lanes[q.Lane]
-		if found < q.Limit { // else there may be more
+		if found < q.Limit { // at the limit there may be more
 			least /= 2
 		}
 		switch next := max(found, least); {
@@ -72,7 +72,7 @@ func (e *expected) note(a *attempt) {
 	}
 }
 
-// takeFirst claims up to so many of each quota that are first due, and answers them as they were before.
+// takeFirst claims the given number of first due occurrences of each quota, and returns them as they were before.
 func (s *Store) takeFirst(ctx context.Context, a *attempt, tries []int) ([][]occurrenceDocument, error) {
 	taken := make([][]occurrenceDocument, len(a.Quotas))
 	var group errgroup.Group
@@ -93,8 +93,9 @@ func (s *Store) takeFirst(ctx context.Context, a *attempt, tries []int) ([][]occ
 	return taken, group.Wait()
 }
 
-// takeOne claims the first that is due by a quota, and answers it as it was before, which tells a reclaim; nil if there
-// is none, or another claim was faster. The filter is the guard: nobody else gets what does no longer match it.
+// takeOne claims the first due occurrence of a quota, and returns it as it was before the claim, which shows a reclaim.
+// It returns nil if there is none or another claim was faster. The filter is the guard: an occurrence that no longer
+// matches it is not claimed.
 func (s *Store) takeOne(ctx context.Context, a *attempt, q store.Quota) (*occurrenceDocument, error) {
 	var d occurrenceDocument
 	err := s.occurrences.FindOneAndUpdate(ctx, dueOf(a.ClaimParams, q), a.stampOf(),
@@ -105,7 +106,7 @@ func (s *Store) takeOne(ctx context.Context, a *attempt, q store.Quota) (*occurr
 	return &d, mapError(err)
 }
 
-// routed tells whether it is a sharded cluster.
+// routed reports whether the server is the router of a sharded cluster.
 func (s *Store) routed() bool {
 	topology := s.topology.Load()
 	if topology == nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// TestQueriesUseIndexes shows each query that is made over and over to the server's planner, and where that is not to
-// be had, at least that the indexes are there.
+// TestQueriesUseIndexes asks the server's planner about each frequent query. On a server without a planner it checks
+// that the indexes exist.
 func TestQueriesUseIndexes(t *testing.T) {
 	db := newDatabase(t)
 	s := db.open(t)
@@ -56,7 +56,7 @@ func TestQueriesUseIndexes(t *testing.T) {
 		}
 		return pass
 	})
-	// A resume's write, which the planner is shown as the query that it makes.
+	// A resume's write; the planner gets it as the equivalent query.
 	expectIndexed(t, db, command{name: "find", collection: "occurrences", body: raw(t, bson.D{
 		{Key: "find", Value: "occurrences"},
 		{Key: "filter", Value: bson.M{"revision": "r", "tenant": "t", "key": "k", "timestamp": bson.M{"$lte": epoch}, "dueAt": bson.M{"$gt": epoch}}},
@@ -115,7 +115,7 @@ func TestQueriesUseIndexes(t *testing.T) {
 	}
 }
 
-// TestOpenWithoutIndexes: what a version before wrote is found as what this one does.
+// TestOpenWithoutIndexes: the documents of an earlier version are found like those of this one.
 func TestOpenWithoutIndexes(t *testing.T) {
 	db := newDatabase(t)
 	s := db.open(t)
@@ -139,8 +139,8 @@ func raw(t *testing.T, d bson.D) bson.Raw {
 	return b
 }
 
-// TestCountLanesReadsNoMore: lanes are counted by what the claim index begins with, and no more entries of a lane are
-// asked for than the limit, by two commands at most.
+// TestCountLanesReadsNoMore: lanes are counted by the first fields of the claim index, with two commands at most for a
+// lane. The commands never request more entries of a lane than the limit.
 func TestCountLanesReadsNoMore(t *testing.T) {
 	db := newDatabase(t)
 	relayed, r := db.relayed(t)
@@ -167,7 +167,7 @@ func TestCountLanesReadsNoMore(t *testing.T) {
 	}
 }
 
-// reads is how many entries of the claim index the server reads for a count.
+// reads returns the number of entries of the claim index that the server reads for a count.
 func reads(t *testing.T, db database, c command) int {
 	var body struct {
 		Pipeline []struct {
@@ -187,7 +187,8 @@ func reads(t *testing.T, db database, c command) int {
 	return min(db.count(t, match), body.Pipeline[1].Limit)
 }
 
-// plans tells whether the server is a MongoDB, which explains its plans, and not one that only speaks its protocol.
+// plans reports whether the server is a real MongoDB, which explains its plans, rather than one that only speaks its
+// protocol.
 func plans(t *testing.T, db database) bool {
 	t.Helper()
 	info, err := db.RunCommand(t.Context(), bson.M{"buildInfo": 1}).Raw()
@@ -198,7 +199,7 @@ func plans(t *testing.T, db database) bool {
 	return err != nil
 }
 
-// expectIndexed asks the server how it would carry out a query.
+// expectIndexed asks the server for the plan of a query.
 func expectIndexed(t *testing.T, db database, c command) {
 	elements, err := c.body.Elements()
 	if err != nil {
@@ -221,7 +222,7 @@ func expectIndexed(t *testing.T, db database, c command) {
 	}
 }
 
-// stages lists the stages of the plan that the server has chosen, wherever its kind of deployment puts them.
+// stages lists the stages of the plan that the server has chosen, wherever this kind of deployment puts them.
 func stages(plan bson.Raw) (all []string) {
 	elements, err := plan.Elements()
 	if err != nil {

@@ -17,17 +17,17 @@ import (
 	"github.com/carillon-scheduler/carillon/store/storetest"
 )
 
-// isWrite tells whether a command writes what clients' requests are about.
+// isWrite reports whether a command writes documents of clients' requests.
 func isWrite(c command) bool {
 	return (c.name == "insert" || c.name == "update" || c.name == "delete") && c.collection != "meta"
 }
 
-// TestLateCommands: whichever write of a mutation is held up on its way until the mutation's time is over, it changes
-// nothing when it arrives, long after the client has gone.
+// TestLateCommands: if any write of a mutation is delayed until the mutation's deadline has passed, it changes nothing
+// when it arrives, long after the client has gone.
 func TestLateCommands(t *testing.T) {
 	t.Parallel()
 	const within = 8 * time.Second
-	for n := 1; n <= 6; n++ { // no mutation makes more writes, but one of many occurrences, whose are the same
+	for n := 1; n <= 6; n++ { // no mutation makes more kinds of writes
 		t.Run(fmt.Sprintf("write %d", n), func(t *testing.T) {
 			t.Parallel()
 			db := newDatabase(t)
@@ -74,8 +74,8 @@ func TestLateCommands(t *testing.T) {
 	}
 }
 
-// TestCancelMeetsAStub: a cancellation which finds no job sees to it that none is created by a put that was under way
-// when it has lost its replica.
+// TestCancelMeetsAStub: after a cancellation that finds no job, a put that was under way when it lost its replica
+// creates none.
 func TestCancelMeetsAStub(t *testing.T) {
 	db := newDatabase(t)
 	s := db.open(t)
@@ -119,8 +119,8 @@ func TestCancelMeetsAStub(t *testing.T) {
 	}
 }
 
-// TestLateIsTriedAgain: a store that has the server's time wrong, by an old answer, asks again and is not refused for
-// it.
+// TestLateIsTriedAgain: a store whose estimate of the server's time is wrong, because of an old answer, reads the clock
+// again and succeeds.
 func TestLateIsTriedAgain(t *testing.T) {
 	db := newDatabase(t)
 	relayed, r := db.relayed(t)
@@ -144,7 +144,7 @@ func TestLateIsTriedAgain(t *testing.T) {
 	}
 }
 
-// TestSweepUnfinished: what broke off is swept once nobody can make use of it any more.
+// TestSweepUnfinished: the remains of interrupted calls are swept once no call can use them any more.
 func TestSweepUnfinished(t *testing.T) {
 	db := newDatabase(t)
 	s := db.open(t)

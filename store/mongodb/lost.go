@@ -12,8 +12,8 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// lost are claims whose answers were lost and which are being given back, as from a failover until there is a primary
-// again. Nobody holds what they have claimed, if they have claimed anything.
+// lost has the claims whose answers were lost and which are being given back, for example from a failover until there
+// is a primary again. The occurrences that they have claimed, if any, have no holder.
 type lost struct {
 	ctx      context.Context // ends when the store is closed
 	cancel   context.CancelFunc
@@ -26,15 +26,15 @@ func newLost() lost {
 	return lost{ctx: ctx, cancel: cancel, underWay: make(map[chan struct{}]struct{})}
 }
 
-// How long to wait before the first other try to give a claim back, and at most before any.
+// The delay before the first repeated try to give a claim back, and the longest delay before any later one.
 const (
 	firstPause   = 50 * time.Millisecond
 	longestPause = time.Second
 )
 
-// giveBack has a write undo a claim in the background, again and again until the server answers it, for no longer than
-// the lease. It waits for that itself for a moment, so that in most cases the claim is undone when its caller learns
-// that it has failed.
+// giveBack runs a write that undoes a claim in the background, again and again until the server answers it, but no
+// longer than the lease. It waits a moment for the first try, so that the claim is usually undone when its caller
+// learns of the failure.
 func (l *lost) giveBack(lease time.Duration, write func(context.Context) error) {
 	done := make(chan struct{})
 	l.mu.Lock()
@@ -73,7 +73,7 @@ func (l *lost) giveBack(lease time.Duration, write func(context.Context) error) 
 	}
 }
 
-// wait waits until nothing is being given back any more: until then a claim would not see that it is due.
+// wait waits until nothing is being given back any more, since a claim would not see those occurrences as due before.
 func (l *lost) wait(ctx context.Context) error {
 	for _, done := range l.all() {
 		select {
@@ -85,7 +85,7 @@ func (l *lost) wait(ctx context.Context) error {
 	return nil
 }
 
-// close stops giving back. Nothing is under way any more when it returns.
+// close stops giving back. When it returns, no goroutine is left.
 func (l *lost) close() {
 	l.cancel()
 	for _, done := range l.all() {
@@ -103,11 +103,11 @@ func (l *lost) all() []chan struct{} {
 	return all
 }
 
-// giveBack undoes a claim of which some answer was lost. What it has claimed is found by the time to which it has
-// pushed it and by its token, since the ids may not be known, nor are the earlier due times: it is due at the latest
-// that any of it was.
+// giveBack undoes a claim whose answers were lost in part. The ids and the earlier due times may be unknown, so the
+// write finds the claimed occurrences by their new due time and the claim's token. It makes them due at the latest time
+// at which any of them was due before.
 //
-// A command of the claim that arrives only later is not undone. What that claims waits for the lease's end.
+// A command of the claim that arrives later is not undone. The occurrences that it claims wait for the lease's end.
 func (s *Store) giveBack(p store.ClaimParams, token string) {
 	lanes := make([]string, len(p.Quotas))
 	for i, q := range p.Quotas {

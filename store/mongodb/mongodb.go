@@ -105,8 +105,8 @@ func Open(ctx context.Context, rawURL string) (*Store, error) {
 	return s, nil
 }
 
-// prepare refuses a database that can't be used, and makes the indexes. Doing it again, or in several replicas at once,
-// changes nothing.
+// prepare refuses a database that can't be used, and makes the indexes. Repeating it, or running it in several replicas
+// at once, changes nothing.
 func (s *Store) prepare(ctx context.Context) error {
 	if err := s.tellsTime(ctx); err != nil {
 		return err
@@ -159,7 +159,7 @@ func (s *Store) prepare(ctx context.Context) error {
 	return s.dropLeftovers(ctx)
 }
 
-// indexByRevision are the fields of the index by which a job's occurrences are found.
+// indexByRevision returns the fields of the index by which a job's occurrences are found.
 func indexByRevision() bson.D { return keys("revision", "tenant", "key", "_id") }
 
 // claimDatabase marks a new database as Carillon's and returns the format that it has afterwards.
@@ -224,7 +224,7 @@ func (s *Store) Close() error {
 	defer cancel()
 	err := s.client.Disconnect(ctx)
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, mongo.ErrClientDisconnected) {
-		return nil // what was still under way has been cut off; or it is closed already
+		return nil // commands still under way were cut off, or it is closed already
 	}
 	return err
 }

@@ -28,7 +28,7 @@ func TestStore(t *testing.T) {
 	storetest.Run(t, newOpener)
 }
 
-// TestDifferential: the store does as the reference does.
+// TestDifferential: the store behaves like the reference store.
 func TestDifferential(t *testing.T) {
 	t.Parallel()
 	storetest.Differential(t, 20, func() store.Store { return memory.New() }, newOpener)
@@ -39,7 +39,7 @@ func newOpener(t *testing.T) storetest.Opener {
 	return func() (store.Store, error) { return mongodb.Open(context.Background(), db.url) }
 }
 
-// database is an empty database, removed when the test ends.
+// database is an empty database, which is removed when the test ends.
 type database struct {
 	*mongo.Database
 	url string
@@ -129,7 +129,7 @@ func TestOpenRefuses(t *testing.T) {
 	}
 }
 
-// TestErrors: errors are told by their codes.
+// TestErrors: errors are recognized by their codes.
 func TestErrors(t *testing.T) {
 	db := newDatabase(t)
 	relayed, r := db.relayed(t)
@@ -149,12 +149,12 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// TestOpenExplains: an operator is told what to do about a server that refuses.
+// TestOpenExplains: the error of a refusal advises the operator.
 func TestOpenExplains(t *testing.T) {
 	db := newDatabase(t)
 	for _, c := range []struct {
 		name, user, options string
-		code                int // that the server answers the first query with
+		code                int // in the server's answer to the first query
 		want                string
 	}{
 		{"who it is", "user:SECRET@", "&authMechanism=PLAIN", 18, "the server refuses the user; check user, password"},
@@ -181,7 +181,7 @@ func TestOpenExplains(t *testing.T) {
 			if c.user != "" {
 				url = "mongodb://" + c.user + strings.TrimPrefix(url[strings.LastIndex(url, "@")+1:], "mongodb://")
 			}
-			if strings.Contains(c.options, "replicaSet") { // of which one server tells nothing if it alone is to be used
+			if strings.Contains(c.options, "replicaSet") { // a single direct connection does not show the set
 				url = strings.Replace(url, "directConnection=true&", "", 1)
 			}
 			url += c.options + "&serverSelectionTimeoutMS=1000"
@@ -196,7 +196,7 @@ func TestOpenExplains(t *testing.T) {
 	}
 }
 
-// TestOrphans: an occurrence of a revision that is not its job's is put back while its Put may still be under way, then
+// TestOrphans: an occurrence whose job has another revision is put back while its Put may still be under way, then
 // dropped, and never delivered.
 func TestOrphans(t *testing.T) {
 	for _, hasJob := range []bool{false, true} {
@@ -252,7 +252,7 @@ func TestOrphans(t *testing.T) {
 	}
 }
 
-// epoch is when the tests take place.
+// epoch is the time at which the tests take place.
 var epoch = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
 const lease = time.Minute
@@ -271,7 +271,7 @@ func newPut(key string, now time.Time, after ...time.Duration) store.Put {
 	return begin(j, now)
 }
 
-// begin makes the put of a job, with its first occurrences.
+// begin returns the put of a job, with its first occurrences.
 func begin(j job.Job, now time.Time) store.Put {
 	b, err := j.Begin(now, job.PastFire, expansion)
 	if err != nil {
@@ -283,7 +283,7 @@ func begin(j job.Job, now time.Time) store.Put {
 // expansion keeps the occurrences of 20 s in the store.
 var expansion = job.Expansion{Horizon: 20 * time.Second, CatchUpLimit: 1000}
 
-// newCrontab is a submission at now of a job that recurs.
+// newCrontab returns a submission at now of a recurring job.
 func newCrontab(key string, now time.Time, expression string) store.Put {
 	revision := job.NewRevision(now)
 	crontab, err := job.ParseCrontab(expression)
@@ -305,7 +305,7 @@ func mustPut(t *testing.T, s store.Store, p store.Put) store.PutResult {
 	return result
 }
 
-// claimParams are to claim up to limit of the default lane at now.
+// claimParams select up to limit due occurrences of the default lane at now.
 func claimParams(now time.Time, limit int) store.ClaimParams {
 	return store.ClaimParams{Now: now, Lease: lease, Quotas: []store.Quota{{Lane: job.DefaultLane, Limit: limit}}}
 }
@@ -340,7 +340,7 @@ func settlement(c store.Claimed, outcome store.Outcome) store.Settlement {
 	}
 }
 
-// A job that can't be read is claimed as such, beside the others.
+// A job that can't be read is claimed with a fault, beside the others.
 func TestUnreadable(t *testing.T) {
 	db := newDatabase(t)
 	s := db.open(t)

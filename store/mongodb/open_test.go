@@ -59,7 +59,7 @@ func TestOpenUnreachable(t *testing.T) {
 		t.Fatal(err)
 	}
 	address := listener.Addr().String()
-	if err := listener.Close(); err != nil { // nobody answers there any more
+	if err := listener.Close(); err != nil { // no server is there any more
 		t.Fatal(err)
 	}
 	for _, url := range []string{

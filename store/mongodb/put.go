@@ -17,23 +17,23 @@ import (
 )
 
 const (
-	// togetherMost bounds how many jobs or records are written by one command, and togetherBytes how large each of the
-	// jobs may be, so that none of them is too large for a document.
+	// togetherMost bounds the number of jobs or records that one command writes, and togetherBytes the size of each of
+	// these jobs, so that none exceeds the size of a document.
 	togetherMost  = 64
 	togetherBytes = 256 << 10
 
-	// stubFor is after how long a sweep removes a stub, by the clocks of replicas: long after no put may take it any
-	// more.
+	// stubFor is the age, by the clocks of replicas, at which a sweep removes a stub. It is far longer than a put may
+	// still take the stub.
 	stubFor = time.Hour
 )
 
-// Put implements [store.Jobs]. Jobs are put independently of each other, but for those of one name.
+// Put implements [store.Jobs]. Jobs are put independently of each other, except those of one name.
 //
-// Each job becomes what it is to be by one write, its flip: an update of the job document guarded by the version that
-// it replaces, so that a job that was paused is still so, and no other client's change is lost, and by the server's
-// time. Where there is no job, a stub of one is inserted first, as an insertion can't be guarded: a document with
-// neither version nor revision, which everybody takes for no job. A flip that failed without an answer may have
-// happened all the same. Its occurrences are therefore left: they are the job's, or orphans.
+// One write, the flip, gives each job its new state. It is an update of the job document, guarded by the server's time
+// and by the version that it replaces. So a paused job stays paused, and no other client's change is lost. An insertion
+// can't be guarded, so for a new job a stub is inserted first: a document with neither version nor revision, which
+// every reader treats as no job. A flip that failed without an answer may have succeeded. Its occurrences are therefore
+// kept: they are the job's, or orphans.
 func (s *Store) Put(ctx context.Context, puts []store.Put) []store.PutResult {
 	ctx, cancel := within(ctx)
 	defer cancel()
@@ -49,21 +49,21 @@ type put struct {
 	*store.Put
 	*store.PutResult
 	id      string  // of the job document
-	present present // the job document, when it was last read
-	known   bool    // present is worth something
-	heirs   int     // how many of Carried there were when they were named
+	present present // the job document as it was last read
+	known   bool    // present was read
+	heirs   int     // how many of Carried existed when they were named
 }
 
-// present is what has to be known of a job that is to be changed; the zero value if there is none.
+// present is the state that a change of a job needs; the zero value if there is no job.
 type present struct {
 	exists              bool
-	stub                bool // it does not, but there is a stub of it
+	stub                bool // it does not exist, but a stub of it does
 	name                job.Name
 	revision, version   job.Revision
 	createdAt, pausedAt time.Time
-	cursor              time.Time // of a schedule that recurs and has not ended
+	cursor              time.Time // of a recurring schedule that has not ended
 	expandingUntil      time.Time // the end of the lease of an expansion that may still be under way
-	carriedFrom         []string  // the revisions that it has replaced and carried something over from, the last one first
+	carriedFrom         []string  // the replaced revisions with carried-over occurrences, the last one first
 }
 
 func (p present) paused() bool { return !p.pausedAt.IsZero() }
@@ -83,7 +83,7 @@ func rounds(puts []store.Put, results []store.PutResult) (all [][]*put) {
 	return all
 }
 
-// putRound puts jobs of distinct names. Whatever can be is done in one command for all of them.
+// putRound puts jobs of distinct names, with one command for all of them where possible.
 func (s *Store) putRound(ctx context.Context, round []*put) {
 	if err := s.readPresent(ctx, round); err != nil {
 		fail(round, notDone(err))
@@ -103,7 +103,7 @@ func (s *Store) putRound(ctx context.Context, round []*put) {
 	}
 	if err := s.prepareFlips(ctx, going, creating); err != nil {
 		fail(going, notDone(err))
-		s.tidy(ctx, going) // no flip was tried, so nothing will ever want them
+		s.tidy(ctx, going) // no flip was tried, so no job will have them
 		return
 	}
 	var group errgroup.Group
@@ -125,7 +125,7 @@ func (s *Store) putRound(ctx context.Context, round []*put) {
 	_ = group.Wait()
 }
 
-// size is about how large the job's document is.
+// size returns the approximate size of the job's document.
 func (p *put) size() int {
 	return len(p.Job.Callback.Data) + len(p.Job.Schedule.Encode()) + len(p.Job.Options.Encode())
 }
@@ -146,7 +146,7 @@ func (s *Store) prepareFlips(ctx context.Context, going, creating []*put) error 
 	return group.Wait()
 }
 
-// insertStubs inserts stubs of jobs where there is nothing. What is there already is looked at by the flip.
+// insertStubs inserts stubs of jobs that have no document. The flip checks existing documents.
 func (s *Store) insertStubs(ctx context.Context, puts []*put) error {
 	var stubs []any
 	for _, p := range puts {
@@ -177,7 +177,7 @@ func fail(puts []*put, err error) {
 	}
 }
 
-// readPresent notes what jobs are at present.
+// readPresent reads the present state of the puts' jobs.
 func (s *Store) readPresent(ctx context.Context, puts []*put) error {
 	for part := range slices.Chunk(puts, chunk) {
 		ids := make([]string, len(part))
@@ -195,8 +195,8 @@ func (s *Store) readPresent(ctx context.Context, puts []*put) error {
 	return nil
 }
 
-// present reads those of the jobs that exist, or have stubs, by their ids. What they have carried over is their own
-// then.
+// present reads the jobs and stubs that exist, by their ids. It also rewrites the occurrences that these jobs have
+// carried over.
 func (s *Store) present(ctx context.Context, ids ...string) (map[string]present, error) {
 	found, err := find[jobDocument](ctx, s.jobs, bson.M{"_id": in(ids)},
 		options.Find().SetProjection(bson.M{
@@ -222,12 +222,11 @@ func (s *Store) present(ctx context.Context, ids ...string) (map[string]present,
 	return byID, nil
 }
 
-// insertOccurrences inserts the occurrences of several jobs, as the documents that are made of them. One that is there
-// already is the same.
+// insertOccurrences inserts the occurrences of several jobs. A document that exists already is the same.
 func (s *Store) insertOccurrences(
 	ctx context.Context, ofJobs [][]job.Occurrence, document func(*job.Occurrence) occurrenceDocument) error {
 	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(4) // a job of very many instants would take too long one command after the other
+	group.SetLimit(4) // one by one, the commands of a very large job would take too long
 	insert := func(documents []any) {
 		group.Go(func() error {
 			_, err := s.occurrences.InsertMany(ctx, documents, options.InsertMany().SetOrdered(false))
@@ -253,9 +252,8 @@ func (s *Store) insertOccurrences(
 	return group.Wait()
 }
 
-// create flips jobs that did not exist, all by one command, which answers only how many it has flipped. It returns
-// those that are to be flipped one by one: they do exist after all, since another Put was faster, or they were late, or
-// a cancellation has removed their stubs.
+// create flips new jobs, all by one command, whose answer has only the number of flipped ones. It returns those that
+// must be flipped one by one: another Put was faster, the command was late, or a cancellation has removed the stub.
 func (s *Store) create(ctx context.Context, puts []*put) (left []*put) {
 	part, cancel, inTime, _, err := s.bounded(ctx)
 	if err != nil {
@@ -290,7 +288,8 @@ func (s *Store) create(ctx context.Context, puts []*put) (left []*put) {
 		return nil
 	}
 
-	// Some were not flipped. One whose revision is there was; of another it may have been replaced or cancelled since.
+	// Some were not flipped. A job with the put's revision was flipped; one without it may have been flipped and then
+	// replaced or cancelled.
 	if err := s.readPresent(ctx, tried); err != nil {
 		fail(tried, unknown(err))
 		return nil
@@ -307,8 +306,8 @@ func (s *Store) create(ctx context.Context, puts []*put) (left []*put) {
 	return left
 }
 
-// flip makes one put's revision its job's, whether or not there is such a job, by a write that fails if the job has
-// changed since it was read. Each failure means that another client's change of it has succeeded.
+// flip makes one put's revision its job's, whether or not the job exists. The write fails if the job has changed since
+// it was read; each such failure means that another client's change has succeeded.
 func (s *Store) flip(ctx context.Context, p *put) error {
 	for ; ; p.known = false {
 		if err := s.prepareFlip(ctx, p); err != nil {
@@ -330,7 +329,7 @@ func (s *Store) flip(ctx context.Context, p *put) error {
 	}
 }
 
-// prepareFlip sees to it that there is what the flip is to replace, and that this may be replaced.
+// prepareFlip makes sure that the document to replace exists and may be replaced.
 func (s *Store) prepareFlip(ctx context.Context, p *put) error {
 	if !p.known {
 		if err := s.readPresent(ctx, []*put{p}); err != nil {
@@ -346,8 +345,8 @@ func (s *Store) prepareFlip(ctx context.Context, p *put) error {
 	return s.insertStubs(ctx, []*put{p})
 }
 
-// replaces matches what a flip replaces. A change of the cursor is no new version, so it counts only if it was asked
-// for.
+// replaces matches the document that a flip replaces. A change of the cursor gives no new version, so the filter names
+// the cursor only if the put does.
 func (p *put) replaces() bson.M {
 	filter := bson.M{"_id": p.id, "version": p.present.version}
 	switch {
@@ -360,7 +359,7 @@ func (p *put) replaces() bson.M {
 	return filter
 }
 
-// flipFailed tidies if the error of a flip tells for certain that nothing was written.
+// flipFailed tidies up if the error of a flip proves that nothing was written.
 func (s *Store) flipFailed(ctx context.Context, p *put, err error) error {
 	if errors.Is(err, store.ErrTooLarge) || errors.Is(err, store.ErrNotDone) {
 		s.tidy(ctx, []*put{p})
@@ -368,11 +367,11 @@ func (s *Store) flipFailed(ctx context.Context, p *put, err error) error {
 	return err
 }
 
-// staysPaused tells whether the job is paused once it is put, as far as it was read.
+// staysPaused reports whether the job will be paused after the put, judged by the job as it was read.
 func (p *put) staysPaused() bool { return p.present.paused() && !p.StartsOver }
 
-// replacement turns a job document into another job's of the same name, or a stub into a job. One that is paused stays
-// so, and is then not to be expanded, unless it is put anew. An expansion of what is replaced ends.
+// replacement returns the update that turns a job document into another job's of the same name, or a stub into a job. A
+// paused job stays paused and is not to be expanded, unless StartsOver is set. An expansion of the replaced job ends.
 func replacement(p *put) bson.M {
 	d := newJobDocument(&p.Job)
 	set := bson.M{
@@ -410,8 +409,8 @@ func assign(set, unset bson.M, field string, value any, given bool) {
 	}
 }
 
-// afterFlip makes what is carried over the new revision's, counts what is held, and deletes the rest of what was
-// replaced.
+// afterFlip rewrites the carried-over occurrences under the new revision, counts the held ones, and deletes the other
+// occurrences of the replaced revision.
 func (s *Store) afterFlip(ctx context.Context, p *put) error {
 	if !p.present.exists {
 		return nil
@@ -431,12 +430,12 @@ func (s *Store) afterFlip(ctx context.Context, p *put) error {
 		return mapError(err)
 	}
 	p.InFlight += int(held)
-	// The put is done. Should this fail, what is left are orphans.
+	// The put is done. If this fails, the remaining occurrences are orphans.
 	_, _ = s.occurrences.DeleteMany(ctx, replaced)
 	return nil
 }
 
-// tidy deletes the occurrences of puts that have failed for certain. What can't be deleted stays as orphans.
+// tidy deletes the occurrences of puts that have certainly failed. Those that can't be deleted stay as orphans.
 func (s *Store) tidy(ctx context.Context, puts []*put) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tidyWithin) // the put's time may be over
 	defer cancel()

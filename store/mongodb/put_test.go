@@ -17,8 +17,8 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// TestPutLosesItsFlip: a put whose connection is lost at its flip answers that the store is unavailable, and is then
-// either whole or not at all. It deletes nothing, since it can't know.
+// TestPutLosesItsFlip: a put whose connection is lost at its flip returns ErrUnavailable. It has then taken effect
+// completely or not at all. It deletes nothing, since it can't know which.
 func TestPutLosesItsFlip(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -70,7 +70,7 @@ func TestPutLosesItsFlip(t *testing.T) {
 	}
 }
 
-// TestPutIsNotAcknowledged: a flip that was made, but not acknowledged as widely as it must be, is neither done nor
+// TestPutIsNotAcknowledged: a flip that was made, but not acknowledged by enough servers, counts as neither done nor
 // undone.
 func TestPutIsNotAcknowledged(t *testing.T) {
 	for _, replace := range []bool{false, true} {
@@ -94,7 +94,8 @@ func TestPutIsNotAcknowledged(t *testing.T) {
 	}
 }
 
-// TestPutLimitsItsFlip: the server gets the time that is left for a flip, whether or not the caller sets a limit.
+// TestPutLimitsItsFlip: the server gets the remaining time as the limit of a flip, whether or not the caller sets a
+// deadline.
 func TestPutLimitsItsFlip(t *testing.T) {
 	relayed, r := newDatabase(t).relayed(t)
 	for _, within := range []time.Duration{10 * time.Second, 0} {
@@ -126,7 +127,8 @@ func TestPutLimitsItsFlip(t *testing.T) {
 	}
 }
 
-// TestPutFailsBeforeItsFlip: a put that can't insert its occurrences, or is over by then, does not flip.
+// TestPutFailsBeforeItsFlip: a put does not flip if it can't insert its occurrences, or if its deadline passes
+// meanwhile.
 func TestPutFailsBeforeItsFlip(t *testing.T) {
 	for _, over := range []bool{false, true} {
 		t.Run(fmt.Sprintf("over %v", over), func(t *testing.T) {
@@ -154,7 +156,7 @@ func TestPutFailsBeforeItsFlip(t *testing.T) {
 			if _, err := store.ReadJob(t.Context(), relayed, name("k")); !errors.Is(err, store.ErrNotFound) || flips != 0 {
 				t.Errorf("the job was put %d times: %v", flips, err)
 			}
-			// When it is over, the server may still be inserting what has been deleted.
+			// After the deadline, the server may still be inserting some of the deleted occurrences.
 			if n := db.count(t, bson.M{}); n != 0 && !over {
 				t.Errorf("%d occurrences are left", n)
 			}
@@ -162,7 +164,7 @@ func TestPutFailsBeforeItsFlip(t *testing.T) {
 	}
 }
 
-// TestPutManyInstants: a job of more instants than one command takes, one of which is there already.
+// TestPutManyInstants puts a job with more instants than one command inserts. One of them exists already.
 func TestPutManyInstants(t *testing.T) {
 	const instants = 2500
 	db := newDatabase(t)
@@ -191,14 +193,14 @@ func TestPutManyInstants(t *testing.T) {
 	}
 }
 
-// TestPutMeetsAnother: what others do to the job between a put's reading and its flip comes first.
+// TestPutMeetsAnother: a change by another client between a put's read and its flip comes first.
 func TestPutMeetsAnother(t *testing.T) {
 	first, other := newPut("k", epoch, time.Hour), newPut("k", epoch, 2*time.Hour)
 	for _, c := range []struct {
 		name      string
 		exists    bool
 		flip      string
-		cancelled bool // by the other, rather than put
+		cancelled bool // by the other client, rather than put
 		condition store.Condition
 		fails     bool
 		replaced  job.Revision
@@ -257,8 +259,8 @@ func TestPutMeetsAnother(t *testing.T) {
 	}
 }
 
-// TestPutTooLarge: a job that does not fit into a document is refused as such, by the driver or the server, and leaves
-// nothing behind. Those that are put with it are put.
+// TestPutTooLarge: a job that exceeds the size of a document is refused with ErrTooLarge, by the driver or the server,
+// and leaves no documents. The other jobs of the call are put.
 func TestPutTooLarge(t *testing.T) {
 	refused := bson.D{{Key: "ok", Value: 0}, {Key: "code", Value: 10334}, {Key: "errmsg", Value: "BSONObj size: 17000000 is invalid"}}
 	refusedDocument := bson.D{{Key: "ok", Value: 1}, {Key: "n", Value: 0}, {Key: "writeErrors", Value: bson.A{bson.D{
@@ -270,7 +272,7 @@ func TestPutTooLarge(t *testing.T) {
 		replace  bool
 		jobs     int
 		size     int    // of the large job's data
-		flip     string // that the server refuses, if any
+		flip     string // the command that the server refuses, if any
 		response bson.D
 	}{
 		{"created, refused by the driver", false, alone, 48e6, "", nil},
@@ -327,8 +329,8 @@ func TestPutTooLarge(t *testing.T) {
 	}
 }
 
-// TestWritesWaitForAMajority: an answered write must outlive the loss of the primary. Every write of a job's life asks
-// for that, unless the URL asks for something else.
+// TestWritesWaitForAMajority: an acknowledged write must survive the loss of the primary. Every write in a job's life
+// asks for a majority, unless the URL asks for something else.
 func TestWritesWaitForAMajority(t *testing.T) {
 	relayed, r := newDatabase(t).relayed(t)
 	writes := map[string]int{}

@@ -55,10 +55,10 @@ func both(a, b bson.M) bson.M {
 	return joined
 }
 
-// latest is the latest of some times.
+// latest returns the latest of some times.
 func latest(times ...time.Time) time.Time { return slices.MaxFunc(times, time.Time.Compare) }
 
-// earliest is the earliest of some times that are not zero; zero if there is none.
+// earliest returns the earliest of the times that are not zero; zero if there is none.
 func earliest(times ...time.Time) (first time.Time) {
 	for _, t := range times {
 		if first.IsZero() || !t.IsZero() && t.Before(first) {

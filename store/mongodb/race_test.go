@@ -15,8 +15,8 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// TestClaimMeetsAnother: what another claims between a claim's finding and its stamping is the other's, and more may be
-// due of its lane, but not of others.
+// TestClaimMeetsAnother: another replica claims an occurrence between this claim's find and its stamp. The occurrence
+// is the other's; more may be due in its lane, but not in other lanes.
 func TestClaimMeetsAnother(t *testing.T) {
 	db := newDatabase(t)
 	s := db.open(t)
@@ -50,8 +50,8 @@ func TestClaimMeetsAnother(t *testing.T) {
 	}
 }
 
-// TestClaimMeetsAChange: a pause or an amendment that comes between a claim's finding and its stamping holds for what
-// it claims.
+// TestClaimMeetsAChange: a pause or an amendment between a claim's find and its stamp applies to the claimed
+// occurrences.
 func TestClaimMeetsAChange(t *testing.T) {
 	db := newDatabase(t)
 	s := db.open(t)
@@ -78,7 +78,7 @@ func TestClaimMeetsAChange(t *testing.T) {
 	}
 }
 
-// TestClaimOfManyLanes: however many lanes a claim is of, it is stamped by one write, and the jobs are read at once.
+// TestClaimOfManyLanes: a claim of any number of lanes stamps by one write, and reads the jobs concurrently.
 func TestClaimOfManyLanes(t *testing.T) {
 	const lanes = 50
 	db := newDatabase(t)
@@ -124,8 +124,8 @@ func TestClaimOfManyLanes(t *testing.T) {
 	}
 }
 
-// TestCancelMeetsASettlement: what was held at a cancel is never retried, whenever its settlement comes; but a dead
-// letter is not lost, even one that is redriven before the cancel has ended.
+// TestCancelMeetsASettlement: an occurrence that was held at a cancel is never retried, whenever its settlement
+// arrives. A dead letter is not lost, even one that is redriven before the cancel has ended.
 func TestCancelMeetsASettlement(t *testing.T) {
 	for _, own := range []bool{false, true} {
 		for _, at := range []int{1, 2} {
@@ -181,7 +181,7 @@ func TestCancelMeetsASettlement(t *testing.T) {
 	}
 }
 
-// TestCancelMeetsAPut: a job that is put again while it is cancelled is either cancelled or whole.
+// TestCancelMeetsAPut: a job that is put again during its cancellation is afterwards either cancelled or whole.
 func TestCancelMeetsAPut(t *testing.T) {
 	db := newDatabase(t)
 	s := db.open(t)
@@ -210,8 +210,9 @@ func TestCancelMeetsAPut(t *testing.T) {
 	}
 }
 
-// TestCancelOfMany: whether jobs have anything left is told of many by one command, and only what has takes more. One
-// that is put again before it is cancelled is cancelled as it is then; one that another cancels is not found.
+// TestCancelOfMany: one command looks up the remaining occurrences of many jobs, and only jobs that have some need more
+// commands. A job that is put again before it is cancelled is cancelled in its new state; a job that another caller
+// cancels is not found.
 func TestCancelOfMany(t *testing.T) {
 	const jobs, left = 40, 10
 	db := newDatabase(t)
@@ -267,7 +268,7 @@ func TestCancelOfMany(t *testing.T) {
 	}
 }
 
-// TestSweepMeetsAPut: a job that is put again after a sweep has read it as expired is as it was put.
+// TestSweepMeetsAPut: a job that is put again after a sweep has read it as expired stays as it was put.
 func TestSweepMeetsAPut(t *testing.T) {
 	for _, c := range []struct {
 		name, write string

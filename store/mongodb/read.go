@@ -41,8 +41,8 @@ func (s *Store) Jobs(ctx context.Context, f store.JobFilter) ([]store.JobStatus,
 	return store.WithStandalone(page, names, f.Limit), err
 }
 
-// standalone lists the names that have pending occurrences which stand on their own. A name has few of them as a rule,
-// so they are read one by one from the index, and repetitions are skipped here.
+// standalone lists the names that have pending standalone occurrences. A name usually has few, so it reads them one by
+// one from the index and skips repetitions.
 func (s *Store) standalone(ctx context.Context, f store.JobFilter) (names []job.Name, err error) {
 	key := bson.M{"$gte": f.Prefix}
 	if f.Key != "" {
@@ -73,7 +73,7 @@ func (s *Store) standalone(ctx context.Context, f store.JobFilter) (names []job.
 	return names, nil
 }
 
-// statuses adds to jobs what they have to fire next. What they have carried over is their own then.
+// statuses returns jobs with their next instants. It also rewrites the occurrences that they have carried over.
 func (s *Store) statuses(ctx context.Context, documents []jobDocument) ([]store.JobStatus, error) {
 	if err := s.inheritAll(ctx, documents); err != nil {
 		return nil, err
@@ -92,9 +92,9 @@ func (s *Store) statuses(ctx context.Context, documents []jobDocument) ([]store.
 	return statuses, nil
 }
 
-// next reads the instants of the jobs' first pending occurrences, by their revisions. Most jobs have one or none, so
-// one look along the index finds nearly all. Of a job that has many, that look sees no further, and each one behind it
-// is looked up.
+// next reads the instants of the jobs' first pending occurrences, by revision. Most jobs have one or none, so one scan
+// of the index finds nearly all. A job with many occurrences ends the scan early; the jobs behind it are then looked up
+// one by one.
 func (s *Store) next(ctx context.Context, documents []jobDocument) (map[string]time.Time, error) {
 	next := make(map[string]time.Time, len(documents))
 	var revisions []string
@@ -143,8 +143,8 @@ func (s *Store) next(ctx context.Context, documents []jobDocument) (map[string]t
 	return next, nil
 }
 
-// live tells which of the jobs, by their revisions, still have something to fire: a schedule that is to be expanded, or
-// would be if it were not paused, or a pending occurrence.
+// live returns the jobs, by their revisions, that are still to fire: those with a pending occurrence, and those with a
+// schedule that is to be expanded, or would be if it were not paused.
 func (s *Store) live(ctx context.Context, documents []jobDocument) (map[string]bool, error) {
 	live := make(map[string]bool, len(documents))
 	var undecided []string
@@ -161,7 +161,7 @@ func (s *Store) live(ctx context.Context, documents []jobDocument) (map[string]b
 	return live, err
 }
 
-// pending tells which revisions have pending occurrences. The server reads one index entry of each.
+// pending returns the revisions that have pending occurrences. The server reads one index entry of each.
 func (s *Store) pending(ctx context.Context, revisions []string) (map[string]bool, error) {
 	pending := make(map[string]bool)
 	for part := range slices.Chunk(revisions, chunk) {
@@ -185,8 +185,8 @@ func (s *Store) pending(ctx context.Context, revisions []string) (map[string]boo
 	return pending, nil
 }
 
-// Occurrences implements [store.Jobs]. Those of the revision and those that stand on their own are apart in the index,
-// so a page is taken of each and the two are merged.
+// Occurrences implements [store.Jobs]. A revision's occurrences and the standalone ones are in different parts of the
+// index, so it reads a page of each and merges the two.
 func (s *Store) Occurrences(
 	ctx context.Context, f store.OccurrenceFilter,
 ) (page []job.Occurrence, total int, err error) {

@@ -22,7 +22,7 @@ type recordDocument struct {
 	Body      []byte    `bson:"body,omitempty"`
 }
 
-// recordID is the _id of a record. It is unambiguous, and those of one collection sort by the bytes of their keys.
+// recordID returns the _id of a record. It is unambiguous, and the _ids of one collection sort by their keys' bytes.
 func recordID(collection, key string) string { return collection + separator + key }
 
 // Records implements [store.Records].
@@ -85,7 +85,7 @@ func (s *Store) WriteRecords(ctx context.Context, changes []store.RecordChange) 
 	return answers
 }
 
-// writeRecords makes changes of distinct records and sets their answers. If a write does not match, another change has
+// writeRecords makes changes of distinct records and sets their results. If a write does not match, another change has
 // succeeded since the record was read, so the record is read again.
 func (s *Store) writeRecords(ctx context.Context, going []recordChange) {
 	fail := func(err error, partly bool) { // some may have been made
@@ -149,8 +149,9 @@ func (s *Store) presentRecords(ctx context.Context, changes []recordChange) (map
 	return present, nil
 }
 
-// judgeRecords answers those changes about which there is nothing to decide, and returns the others. Some were made
-// already, so many of them; if fewer are still there, those of the rest may have been made and changed by others since.
+// judgeRecords sets the results of changes that need no write, and returns the others. Made is the number of changes
+// that the last bulk write made. If fewer of them are still in the store, other clients have changed some of the
+// records again, and it is unknown which; then all changes whose version is absent get an error.
 func judgeRecords(changes []recordChange, present map[string]recordDocument, made int) (left []recordChange) {
 	for _, c := range changes {
 		write, answer := c.Judge(c.live(present))
@@ -172,7 +173,7 @@ func judgeRecords(changes []recordChange, present map[string]recordDocument, mad
 	return nil
 }
 
-// live is the version of the present record if it is live; empty if not.
+// live returns the version of the present record if it is live; empty if not.
 func (c *recordChange) live(present map[string]recordDocument) job.Revision {
 	if d := present[c.id]; d.ExpiresAt.IsZero() || d.ExpiresAt.After(c.Now) {
 		return job.Revision(d.Version)
@@ -200,8 +201,8 @@ func (s *Store) insertRecordStubs(
 	return mapError(err)
 }
 
-// write is the write that makes the change of the document that a filter matches. The driver tries one again by itself
-// that is alone; for many, see [updateOf].
+// write returns the write that makes the change of the document that a filter matches. The driver repeats a write that
+// is sent alone after a failure; for several, see [updateOf].
 func (c *recordChange) write(filter bson.M, alone bool) mongo.WriteModel {
 	switch {
 	case c.Body == nil && alone:

@@ -24,29 +24,29 @@ type command struct {
 	size             int
 }
 
-// verdict is what becomes of a command.
+// verdict decides the fate of a command.
 type verdict int
 
 const (
 	pass         verdict = iota
 	cutBefore            // the connection is lost before the server gets it
 	cutAfter             // the connection is lost before the store gets the answer
-	answerBefore         // the relay answers in the server's place
-	answerAfter          // the server does it, but the answer is the relay's
-	hold                 // the server gets it once the relay is told to deliver it, and nobody gets the answer
+	answerBefore         // the relay answers instead of the server
+	answerAfter          // the server executes it, but the relay answers
+	hold                 // the server gets it when the test delivers it, and the answer is discarded
 )
 
-// relay stands between one store and the server. It shows each command to watch before it is passed on, and so can stop
-// the store at any point, do something else meanwhile, and lose the connection.
+// relay stands between one store and the server. It shows each command to watch before it passes the command on. So it
+// can stop the store at any point, do something else meanwhile, and cut the connection.
 type relay struct {
-	url    string // of the database, by way of the relay
+	url    string // of the database through the relay
 	mu     sync.Mutex
 	watch  func(command) verdict
 	answer bson.D
 
-	held    sync.WaitGroup // what was held and has not been carried out yet
+	held    sync.WaitGroup // held commands that were not executed yet
 	release chan struct{}
-	deliver func() // what is held; it is carried out when this returns
+	deliver func() // sends the held command, and returns when it was executed
 }
 
 // relayed opens a store that reaches its database through a relay.
@@ -77,7 +77,7 @@ func (db database) relay(t *testing.T) *relay {
 	release := sync.OnceFunc(func() { close(r.release) })
 	r.deliver = func() {
 		release()
-		r.mu.Lock() // what is being decided on now may be held
+		r.mu.Lock() // the present command may be held
 		defer r.mu.Unlock()
 		r.held.Wait()
 	}
@@ -100,7 +100,7 @@ func (db database) relay(t *testing.T) *relay {
 		group.Wait()
 	})
 
-	// The driver does not try again by itself, so that what a test breaks is broken.
+	// The driver's retries are turned off, so that a test's failure reaches the store.
 	separator := "?"
 	if strings.Contains(db.url, "?") {
 		separator = "&"
@@ -110,7 +110,7 @@ func (db database) relay(t *testing.T) *relay {
 	return r
 }
 
-// primary is the server that a store writes to.
+// primary returns the address of the server that a store writes to.
 func (db database) primary(t *testing.T) string {
 	t.Helper()
 	var hello struct {
@@ -122,7 +122,7 @@ func (db database) primary(t *testing.T) string {
 	return cmp.Or(hello.Primary, options.Client().ApplyURI(db.url).Hosts[0])
 }
 
-// on sets what is done at the n-th command, from 1, of a name on a collection. It happens once.
+// on sets the function that runs at the n-th command, from 1, with a name on a collection. It runs once.
 func (r *relay) on(name, collection string, n int, do func() verdict) {
 	r.set(func(c command) verdict {
 		if c.name != name || c.collection != collection {
@@ -183,7 +183,7 @@ func (r *relay) serve(client net.Conn, server string) {
 	}
 }
 
-// decide asks the test what becomes of a request, and makes the answer that it has set.
+// decide asks the test for the verdict about a request, and builds the answer if the test has set one.
 func (r *relay) decide(request []byte) (v verdict, answer []byte) {
 	c, ok := commandOf(request)
 	if !ok {
@@ -205,8 +205,8 @@ func (r *relay) decide(request []byte) (v verdict, answer []byte) {
 		panic(err)
 	}
 	answer = binary.LittleEndian.AppendUint32(nil, uint32(16+4+1+len(document)))
-	answer = append(answer, request[4:8]...) // an id of its own, for which any will do
-	answer = append(answer, request[4:8]...) // the id that it answers
+	answer = append(answer, request[4:8]...) // the message's own id, which may be any
+	answer = append(answer, request[4:8]...) // the id of the request
 	answer = append(answer, request[12:16]...)
 	answer = append(answer, make([]byte, 5)...) // no flags, and a section of kind 0
 	return v, append(answer, document...)
@@ -224,8 +224,8 @@ func readMessage(from io.Reader) ([]byte, error) {
 	return message, err
 }
 
-// commandOf reads the command of an OP_MSG: after the header and 4 bytes of flags, a section of kind 0 is the command's
-// document, and one of kind 1, which begins with its length, a list of documents.
+// commandOf decodes the command of an OP_MSG. After the header and 4 bytes of flags, a section of kind 0 is the
+// command's document, and a section of kind 1, which begins with its length, is a list of documents.
 func commandOf(message []byte) (c command, ok bool) {
 	const opMsg = 2013
 	c.size = len(message)

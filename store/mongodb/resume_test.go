@@ -13,7 +13,8 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// TestEarlyClaimMeetsAResume: what an early claim puts back, when the job is no longer paused, is due at its instant.
+// TestEarlyClaimMeetsAResume: an early claim puts back an occurrence of a job that is no longer paused. The occurrence
+// is due at its instant.
 func TestEarlyClaimMeetsAResume(t *testing.T) {
 	const early = 500 * time.Millisecond
 	at := epoch.Add(time.Minute)
@@ -53,13 +54,13 @@ func TestEarlyClaimMeetsAResume(t *testing.T) {
 	}
 }
 
-// TestPassMeetsAnother: a claim of one that passes a paused backlog takes nothing from anyone who comes before it puts
-// the backlog back.
+// TestPassMeetsAnother: a claim of one occurrence passes a paused backlog. It does not undo a change that another
+// caller makes to the backlog before it is put back.
 func TestPassMeetsAnother(t *testing.T) {
 	now := epoch.Add(time.Minute)
 	for _, c := range []struct {
 		name    string
-		do      func(t *testing.T, s store.Store) []store.Claimed // answers what is still held
+		do      func(t *testing.T, s store.Store) []store.Claimed // returns the claims that are still held
 		due     int                                               // afterwards
 		pending int
 	}{
@@ -99,7 +100,7 @@ func TestPassMeetsAnother(t *testing.T) {
 			relayed, r := db.relayed(t)
 			var held []store.Claimed
 			happened := false
-			r.on("update", "occurrences", 2, func() verdict { // after the one that is claimed is put back
+			r.on("update", "occurrences", 2, func() verdict { // after the claimed one is put back
 				happened = true
 				held = c.do(t, s)
 				return pass
@@ -122,7 +123,7 @@ func TestPassMeetsAnother(t *testing.T) {
 	}
 }
 
-// TestPassOfLanes: a claim passes the paused backlog of each lane, and none of a lane that it isn't of.
+// TestPassOfLanes: a claim passes the paused backlog of each of its lanes, and leaves other lanes alone.
 func TestPassOfLanes(t *testing.T) {
 	now := epoch.Add(time.Minute)
 	db := newDatabase(t)
@@ -152,8 +153,8 @@ func TestPassOfLanes(t *testing.T) {
 	}
 }
 
-// TestPassKeepsAttempts: what a claim of one puts back of a paused backlog is as it was: not claimed, and with the
-// attempts of those claims that went stale.
+// TestPassKeepsAttempts: occurrences that a claim of one puts back from a paused backlog keep their state: unclaimed,
+// with the attempts of stale claims.
 func TestPassKeepsAttempts(t *testing.T) {
 	db := newDatabase(t)
 	s := db.open(t)
@@ -178,8 +179,9 @@ func TestPassKeepsAttempts(t *testing.T) {
 	}
 }
 
-// TestExpansionOutlivesAPause: while an expansion that a pause and a resume have cut off may still insert, nobody else
-// expands. Else what is delivered of the one is inserted again by the other.
+// TestExpansionOutlivesAPause: a pause and a resume cut off an expansion. While it may still insert, nobody else
+// expands the job. Otherwise it could insert again the occurrences that another expansion inserted and that were
+// delivered.
 func TestExpansionOutlivesAPause(t *testing.T) {
 	now := epoch.Add(2 * time.Second)
 	for _, c := range []struct {
@@ -232,7 +234,7 @@ func TestExpansionOutlivesAPause(t *testing.T) {
 				t.Errorf("fired %v, want once each of %v", fired, want)
 			}
 
-			// Once it has advanced, or is put anew, it is resumed as ever.
+			// After the next advance, or a new put, a resume works as usual.
 			now := epoch.Add(2 * lease)
 			third := mustExpand(t, s, now)
 			mustAdvance(t, s, third)
@@ -247,7 +249,7 @@ func TestExpansionOutlivesAPause(t *testing.T) {
 	}
 }
 
-// TestClaimJobsGivesBackItsLease: a claim of jobs that failed keeps nobody from expanding after a pause.
+// TestClaimJobsGivesBackItsLease: a failed claim of jobs does not keep others from expanding after a pause.
 func TestClaimJobsGivesBackItsLease(t *testing.T) {
 	db := newDatabase(t)
 	s := db.open(t)

@@ -17,8 +17,8 @@ import (
 // updates the others in bulk. It first reads which of the missed or buried occurrences are still held, so that a
 // repeated settlement counts once; a crash before the last write loses that count.
 //
-// A bulk write does not tell which claims were still held. So a stale settlement, too, may postpone the expiry of its
-// job, if the job still has that revision.
+// The answer to a bulk write does not show which claims were still held. So a stale settlement, too, may postpone the
+// expiry of its job, if the job still has that revision.
 func (s *Store) Settle(ctx context.Context, settlements []store.Settlement) error {
 	troubled, err := s.troubled(ctx, settlements)
 	if err != nil {
@@ -114,7 +114,7 @@ func (s *Store) troubled(ctx context.Context, settlements []store.Settlement) (m
 	return all, nil
 }
 
-// settlementUpdate is the update that a retry, bury or release makes to its occurrence.
+// settlementUpdate returns the update that a retry, bury or release makes to its occurrence.
 func settlementUpdate(t *store.Settlement) bson.M {
 	if t.Outcome == store.Bury {
 		set := bson.M{

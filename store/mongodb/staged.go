@@ -12,29 +12,30 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// stagedRevision is what occurrences have as their revision that are staged: inserted, but not to count yet. No job has
-// it, and they are in the lane of dead letters, where nothing claims or counts them. An insertion has no filter, so it
-// can't be bounded by the server's time; the update that unveils them can. What comes late stays staged until it is
-// swept.
+// stagedRevision is the revision of staged occurrences, which were inserted but do not take effect yet. No job has it,
+// and they are in the lane of dead letters, where nothing claims or counts them. An insertion has no filter, so it
+// can't be bounded by the server's time; the update that unveils the occurrences can. A late insertion stays staged
+// until it is swept.
 const stagedRevision = "-"
 
-// staged is an occurrence as it is inserted before it counts.
+// staged returns an occurrence as it is inserted before it takes effect.
 func (s *Store) staged(o *job.Occurrence) occurrenceDocument {
 	d := newOccurrenceDocument(o)
 	d.Revision, d.Lane, d.Staged = stagedRevision, laneDead, s.clock.now()
 	return d
 }
 
-// allStaged matches whatever is staged. In the claim index it is apart from the dead letters, which have no dueAt.
+// allStaged matches all staged occurrences. In the claim index they are apart from the dead letters, which have no
+// dueAt.
 func allStaged() bson.M {
 	return bson.M{"lane": laneDead, "dueAt": bson.M{"$gt": time.Time{}}}
 }
 
-// unveil has occurrences count that are staged, those of each slice of one revision and lane, before the context's
-// deadline or never. It answers how many of all of them are there then, staged no more.
+// unveil makes staged occurrences take effect before the context's deadline, or never. Each slice has one revision and
+// one lane. It returns how many of all these occurrences exist afterwards and are no longer staged.
 func (s *Store) unveil(ctx context.Context, parts [][]job.Occurrence) (there int, err error) {
 	type set struct {
-		o   *job.Occurrence // the first
+		o   *job.Occurrence // the first of the slice
 		ids []string
 	}
 	var sets []set
@@ -72,7 +73,7 @@ func (s *Store) unveil(ctx context.Context, parts [][]job.Occurrence) (there int
 	if err != nil || there == n {
 		return there, err
 	}
-	there = 0 // some were there before, or are gone
+	there = 0 // some existed before, or are gone
 	for _, of := range sets {
 		found, err := s.occurrences.CountDocuments(ctx,
 			bson.M{"_id": in(of.ids), "revision": bson.M{"$ne": stagedRevision}})

@@ -16,9 +16,9 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// TestStepdown: while two replicas claim, and put new jobs, the primary steps down again and again. Every instant that
-// was acknowledged is claimed, each by one claim that was answered, and none waits for a lease to end: that is longer
-// than the test may last.
+// TestStepdown: the primary steps down again and again while two replicas claim and put new jobs. Each acknowledged
+// instant is claimed by exactly one claim that was answered. None waits for a lease to end, which would take longer
+// than the test.
 func TestStepdown(t *testing.T) {
 	const (
 		stepdowns = 4
@@ -67,7 +67,7 @@ func TestStepdown(t *testing.T) {
 					t.Log("settling once more")
 				}
 				if len(claim.Occurrences) == 0 {
-					time.Sleep(5 * time.Millisecond) // as a replica does between two
+					time.Sleep(5 * time.Millisecond) // as a replica waits between two claims
 				}
 			}
 		})
@@ -84,7 +84,7 @@ func TestStepdown(t *testing.T) {
 			put = begin(put.Job, put.Now)
 			put.If = store.Condition{Absent: true}
 			for ctx.Err() == nil {
-				// One whose answer was lost may have taken effect: then the next one fails by its condition.
+				// A put whose answer was lost may have taken effect; the next one then fails by its condition.
 				if err := putter.Put(ctx, []store.Put{put})[0].Err; err == nil {
 					break
 				} else if _, missing := store.ReadJob(ctx, putter, put.Job.Name); missing == nil {
@@ -123,7 +123,7 @@ func TestStepdown(t *testing.T) {
 	}
 }
 
-// stepDown has the primary step down, and waits until there is another one.
+// stepDown makes the primary step down, and waits until there is another one.
 func stepDown(ctx context.Context, t *testing.T, db database) {
 	before := db.primary(t)
 	client, err := mongo.Connect(options.Client().ApplyURI("mongodb://" + before + "/?directConnection=true"))
@@ -132,7 +132,7 @@ func stepDown(ctx context.Context, t *testing.T, db database) {
 		return
 	}
 	defer func() { _ = client.Disconnect(ctx) }()
-	// It may close the connection rather than answer.
+	// The server may close the connection instead of answering.
 	err = client.Database("admin").RunCommand(ctx, bson.D{{Key: "replSetStepDown", Value: 10}, {Key: "secondaryCatchUpPeriodSecs", Value: 5}}).Err()
 	t.Logf("%s steps down: %v", before, err)
 	for ctx.Err() == nil {

@@ -58,7 +58,7 @@ func (s *Store) Export(ctx context.Context, after store.Place, limit int) (
 // parseJobPlace reads the id of the job document that a place is behind.
 func parseJobPlace(p store.Place) (id string, err error) {
 	if p == "" {
-		return "", nil // which sorts before all ids
+		return "", nil // it sorts before all ids
 	}
 	name, ok := strings.CutPrefix(string(p), placeJob)
 	escapedTenant, escapedKey, cut := strings.Cut(name, "/")
@@ -162,7 +162,7 @@ func (s *Store) Import(ctx context.Context, records []store.Document) (inserted 
 		}
 	}
 	inserted, there, err := insertNew(ctx, s.jobs, jobs)
-	if errors.Is(err, store.ErrTooLarge) { // which does not say what is
+	if errors.Is(err, store.ErrTooLarge) { // which does not name the document
 		return inserted, fmt.Errorf("job %s: %w", asJobs[largest(jobs)].Name, err)
 	}
 	if err != nil {
@@ -174,7 +174,7 @@ func (s *Store) Import(ctx context.Context, records []store.Document) (inserted 
 			return inserted, mapError(err)
 		}
 		if inserted += int(replaced.MatchedCount); replaced.MatchedCount > 0 {
-			continue // in the place of a stub
+			continue // it replaced a stub
 		}
 		if err := s.same(ctx, asJobs[i]); err != nil {
 			return inserted, err
@@ -184,7 +184,7 @@ func (s *Store) Import(ctx context.Context, records []store.Document) (inserted 
 	return inserted + n, err
 }
 
-// same answers [store.ErrConflict] unless the job that is there is the same.
+// same returns [store.ErrConflict] unless the existing job is the same.
 func (s *Store) same(ctx context.Context, j *job.Job) error {
 	there, err := s.read(ctx, j.Name)
 	if err != nil && !errors.Is(err, store.ErrNotFound) {
@@ -196,7 +196,7 @@ func (s *Store) same(ctx context.Context, j *job.Job) error {
 	return nil
 }
 
-// largest is the index of the largest document.
+// largest returns the index of the largest document.
 func largest(documents []any) (index int) {
 	most := 0
 	for i, d := range documents {
@@ -207,8 +207,7 @@ func largest(documents []any) (index int) {
 	return index
 }
 
-// insertNew inserts those of the documents that are not there, and answers how many that were and which ones were
-// there.
+// insertNew inserts the documents whose ids are new. It returns their number, and the indexes of the existing ones.
 func insertNew(ctx context.Context, c *mongo.Collection, documents []any) (inserted int, there []int, err error) {
 	if len(documents) == 0 {
 		return 0, nil, nil

@@ -16,7 +16,7 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// exported is all that a store exports.
+// exported returns all records that a store exports.
 func exported(t *testing.T, s store.Store, limit int) (all []store.Document) {
 	t.Helper()
 	for after := store.Place(""); ; {
@@ -31,7 +31,7 @@ func exported(t *testing.T, s store.Store, limit int) (all []store.Document) {
 	}
 }
 
-// TestExportLeavesOut: what a crash has left behind is in no export, even if whole pages have nothing else.
+// TestExportLeavesOut: an export leaves out the remains of a crash, even if they fill whole pages.
 func TestExportLeavesOut(t *testing.T) {
 	db := newDatabase(t)
 	s := db.open(t)
@@ -76,7 +76,7 @@ func TestExportLeavesOut(t *testing.T) {
 	}
 }
 
-// TestImportIsInterrupted: an import that breaks off is completed by doing it again.
+// TestImportIsInterrupted: repeating an interrupted import completes it.
 func TestImportIsInterrupted(t *testing.T) {
 	for _, c := range []struct {
 		name, collection string
@@ -109,7 +109,7 @@ func TestImportIsInterrupted(t *testing.T) {
 	}
 }
 
-// TestImportTooLarge: an import names the job that no document can hold, so that it can be found.
+// TestImportTooLarge: the error of an import names a job that no document can hold.
 func TestImportTooLarge(t *testing.T) {
 	for name, size := range map[string]int{"refused by the driver": 48e6, "refused by the server": 1e6} {
 		t.Run(name, func(t *testing.T) {
@@ -137,7 +137,7 @@ func TestImportTooLarge(t *testing.T) {
 	}
 }
 
-// TestExportLimitsItsPages: jobs that are large come few at a time.
+// TestExportLimitsItsPages: a page of large jobs has few of them.
 func TestExportLimitsItsPages(t *testing.T) {
 	s := newDatabase(t).open(t)
 	const jobs = 3
@@ -156,7 +156,7 @@ func TestExportLimitsItsPages(t *testing.T) {
 	}
 }
 
-// TestExportFromNowhere: a place that is none is refused.
+// TestExportFromNowhere: an invalid place is refused.
 func TestExportFromNowhere(t *testing.T) {
 	s := newDatabase(t).open(t)
 	for _, place := range []store.Place{"nowhere", "job:", "job:a", "job:%/b", "occurrence:1"} {

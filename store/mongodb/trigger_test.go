@@ -23,7 +23,8 @@ func trigger(t *testing.T, s store.Store) error {
 	})
 }
 
-// TestTriggerMeetsACancel: a trigger of a job that is cancelled at the same time is cancelled with it, or is not found.
+// TestTriggerMeetsACancel: a trigger during a cancellation of its job is cancelled with the job, or returns
+// ErrNotFound.
 func TestTriggerMeetsACancel(t *testing.T) {
 	cancel := func(t *testing.T, s store.Store) {
 		t.Helper()
@@ -63,7 +64,7 @@ func TestTriggerMeetsACancel(t *testing.T) {
 	}
 }
 
-// TestCancelMeetsATrigger: a trigger that comes between the steps of a cancellation is not found, or is cancelled.
+// TestCancelMeetsATrigger: a trigger between the steps of a cancellation returns ErrNotFound, or is cancelled.
 func TestCancelMeetsATrigger(t *testing.T) {
 	for _, c := range []struct {
 		name                string
@@ -97,8 +98,8 @@ func TestCancelMeetsATrigger(t *testing.T) {
 	}
 }
 
-// TestTriggerMeetsANewJob: a trigger of a job that is cancelled and put anew at the same time is not the new job's. One
-// of a job that is replaced is.
+// TestTriggerMeetsANewJob: a trigger of a job that is concurrently cancelled and put again does not belong to the new
+// job. A trigger of a job that is replaced does.
 func TestTriggerMeetsANewJob(t *testing.T) {
 	later := epoch.Add(time.Millisecond)
 	for _, c := range []struct {

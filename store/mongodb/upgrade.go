@@ -20,7 +20,7 @@ const (
 	replicasBefore = "replicas"
 )
 
-// upgradeLease is how long one replica has the upgrade to itself. It exceeds the time within which that replica's
+// upgradeLease is the time for which one replica alone may upgrade. It exceeds the time within which that replica's
 // writes can take effect, see [store.Within].
 const upgradeLease = 2 * store.Within
 
@@ -45,7 +45,7 @@ func (s *Store) upgrade(ctx context.Context) error {
 			if err != nil {
 				return mapError(err)
 			}
-			continue // to see that it was this replica
+			continue // check that this replica made the change
 		}
 		select {
 		case <-ctx.Done():
@@ -133,7 +133,7 @@ func (d *documentBefore) replicaRecords() []store.RecordChange {
 	return []store.RecordChange{c}
 }
 
-// record is the change that inserts a record unless there is one.
+// record returns the change that inserts a record unless it exists.
 func (d *documentBefore) record(collection string, body []byte) store.RecordChange {
 	now := time.Now()
 	return store.RecordChange{

@@ -19,7 +19,7 @@ import (
 	"github.com/carillon-scheduler/carillon/store/tenants"
 )
 
-// databaseBefore is a database of an older format, with tenants and replicas in collections of their own.
+// databaseBefore makes a database of an older format, with tenants and replicas in collections of their own.
 func databaseBefore(t *testing.T, format, n int) (db database, want []job.Tenant) {
 	t.Helper()
 	db = newDatabase(t)
@@ -57,7 +57,7 @@ func (db database) format(t *testing.T) (meta struct {
 	return meta
 }
 
-// expectTenants expects a store to know tenants, and a database to have nothing of the format before.
+// expectTenants expects a store to know tenants, and a database to have no documents of the older format.
 func (db database) expectTenants(t *testing.T, s store.Store, want []job.Tenant) {
 	t.Helper()
 	all := tenants.New(s)
@@ -85,9 +85,8 @@ func (db database) expectTenants(t *testing.T, s store.Store, want []job.Tenant)
 	}
 }
 
-// TestOpenMovesTenants: the tenants and replicas that older formats have in collections of their own are records.
-// Several replicas that start at once do it once, and what a client changes as soon as one of them serves is not
-// undone.
+// TestOpenMovesTenants: the tenants and replicas that older formats keep in separate collections become records.
+// Several replicas that start at once move them once. A client's change after one of the replicas serves is not undone.
 func TestOpenMovesTenants(t *testing.T) {
 	for _, c := range []struct{ format, n int }{{3, 20}, {4, 200}} {
 		t.Run(fmt.Sprint("format ", c.format), func(t *testing.T) {
@@ -113,11 +112,11 @@ func TestOpenMovesTenants(t *testing.T) {
 	}
 }
 
-// TestOpenMovesTheRest: wherever a move breaks off, the next one completes it. Until its lease ends the move may still
-// be under way, and nobody else begins.
+// TestOpenMovesTheRest: a move that is interrupted anywhere is completed by the next one. Until its lease ends, the
+// first move may still be under way, and no other begins.
 func TestOpenMovesTheRest(t *testing.T) {
 	const n = 20
-	for writes := 0; ; writes++ { // until none is left to break off at
+	for writes := 0; ; writes++ { // until there is no later write to interrupt
 		db, want := databaseBefore(t, 4, n)
 		r := db.relay(t)
 		left := writes
@@ -182,10 +181,10 @@ func TestOpenMovesTheRest(t *testing.T) {
 	}
 }
 
-// TestOpenLosesTheMove: a replica whose lease has passed to another does not raise the format: the other may still be
-// moving.
+// TestOpenLosesTheMove: a replica whose lease has passed to another does not raise the format, because the other may
+// still be moving.
 func TestOpenLosesTheMove(t *testing.T) {
-	for _, write := range []int{1, 2} { // of the tenants, and of the replicas, which come last
+	for _, write := range []int{1, 2} { // the one of the tenants and the one of the replicas, which come last
 		t.Run(fmt.Sprint("at write ", write), func(t *testing.T) { losesTheMove(t, write) })
 	}
 }
@@ -202,7 +201,7 @@ func losesTheMove(t *testing.T, write int) {
 			if write--; write > 0 {
 				return pass
 			}
-			lost = true // from now on it is another's, which never ends
+			lost = true // from now on another replica has the lease for ever
 			if _, err := db.Collection("meta").UpdateOne(t.Context(), bson.M{"_id": "format"},
 				bson.M{"$set": bson.M{"upgrade": bson.M{"token": "another", "until": time.Now().Add(time.Hour)}}}); err != nil {
 				t.Error(err)

@@ -114,7 +114,7 @@ func checkOptions(query string) error {
 	return nil
 }
 
-// meant returns the known option that is most like an unknown one; empty if none is.
+// meant returns the known option that is most similar to an unknown one; empty if none is.
 func meant(name string) string {
 	if instead, ok := insteadOf[strings.ToLower(name)]; ok {
 		return instead

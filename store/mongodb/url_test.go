@@ -10,8 +10,8 @@ import (
 	"github.com/carillon-scheduler/carillon/store/mongodb"
 )
 
-// TestConcerns: writes are acknowledged by a majority unless the URL names a w, whatever else it says of writes; and
-// what a read may see is not for the URL to say.
+// TestConcerns: writes are acknowledged by a majority unless the URL sets w, whatever its other write options are. The
+// URL can't change the read concern.
 func TestConcerns(t *testing.T) {
 	for _, c := range []struct {
 		query   string
@@ -58,7 +58,7 @@ func TestConcerns(t *testing.T) {
 	}
 }
 
-// TestUnknownOptions: an option that is not known is refused by name, with the one that may be meant.
+// TestUnknownOptions: an unknown option is refused by name, with a suggestion.
 func TestUnknownOptions(t *testing.T) {
 	for _, c := range []struct{ query, want string }{
 		{"replicaset=rs0&tls=true", ""},

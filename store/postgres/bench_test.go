@@ -15,7 +15,7 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// backlog is how many occurrences a benchmark delivers at each iteration.
+// backlog is the number of occurrences that a benchmark delivers in each iteration.
 const backlog = 100_000
 
 const perClaim = 256
@@ -77,8 +77,8 @@ func BenchmarkDeliver(b *testing.B) {
 	}
 }
 
-// BenchmarkBare is what the server could do at best: it deletes the same backlog from the same table as it claims it,
-// which would lose what a replica that dies has claimed; and beside it an update and a delete, as bare as can be.
+// BenchmarkBare measures the server's limit. It deletes the same backlog from the same table as it claims it, so a
+// replica's death would lose the claimed occurrences. It also measures a minimal update and delete.
 func BenchmarkBare(b *testing.B) {
 	for _, c := range []struct {
 		name       string
@@ -128,7 +128,7 @@ func BenchmarkBare(b *testing.B) {
 	}
 }
 
-// fill makes a backlog of one-instant jobs that are all due, in so many lanes.
+// fill makes a backlog of one-instant jobs that are all due, in this number of lanes.
 func (s schema) fill(lanes int) {
 	s.Helper()
 	run(s.TB, s.admin, "TRUNCATE "+s.table("jobs")+", "+s.table("occurrences"))
@@ -150,7 +150,7 @@ const (
 	ackSQL = `DELETE FROM %[1]s WHERE ctid = ANY ($1::text[]::tid[]) AND token = 't' AND %[2]d > 0`
 )
 
-// BenchmarkPut submits one-instant jobs, one and 500 at a time, and one job of many instants.
+// BenchmarkPut submits one-instant jobs, singly and 500 at a time, and one job of many instants.
 func BenchmarkPut(b *testing.B) {
 	for _, c := range []struct{ jobs, each int }{{1, 1}, {500, 1}, {1, 30_000}, {1, 100_000}} {
 		for _, workers := range []int{1, 2} {

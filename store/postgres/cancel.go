@@ -12,18 +12,18 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// errRaced is the error of a transaction that must be done again, because another one changed its jobs meanwhile.
+// errRaced is the error of a transaction that must be repeated, because another one changed its jobs meanwhile.
 var errRaced = errors.New("other calls for the same jobs come in between again and again")
 
-// Cancel implements [store.Jobs]. It is one transaction. It deletes the jobs first, so that nothing more is inserted
-// for them. If a claim has just taken one of their occurrences, it waits for that claim, and counts the occurrence as
-// held.
+// Cancel implements [store.Jobs]. It is one transaction. It deletes the jobs first, so that no more occurrences are
+// inserted for them. If a claim has just taken one of their occurrences, it waits for that claim, and counts the
+// occurrence as held.
 //
-// A name without a job has no row to lock. So Cancel inserts a row, and deletes it as if it were a job: nobody can put
-// a job of that name before this transaction ends, and Cancel waits for a put under way. Otherwise it could answer that
-// there is no such job, and a job that was submitted earlier would appear after that answer.
+// A name without a job has no row to lock. So Cancel inserts a row, and deletes it like a job. Until this transaction
+// ends, nobody can put a job of that name, and Cancel waits for a put under way. Otherwise it could return that there
+// is no such job, and a job that was submitted earlier would appear afterwards.
 func (s *Store) Cancel(ctx context.Context, names []job.Name, asked store.Asked) ([]store.CancelResult, error) {
-	of := make(map[job.Name]int, len(names)) // of a name that is there twice, the first takes all
+	of := make(map[job.Name]int, len(names)) // for a repeated name, the first result gets everything
 	for i, n := range slices.Backward(names) {
 		of[n] = i
 	}
@@ -35,7 +35,7 @@ func (s *Store) Cancel(ctx context.Context, names []job.Name, asked store.Asked)
 		results = make([]store.CancelResult, len(names))
 		var revisions []pgtype.UUID
 		revisionOf := make(map[pgtype.UUID]int, len(ordered))
-		var left []job.Name // those that there is nothing newer of
+		var left []job.Name // jobs that are not superseded
 		err := tx.do(ctx, func(t *transaction) {
 			t.exec(`INSERT INTO carillon.jobs (tenant, key, revision, version, created_at, updated_at, expires_at, missed,
 					callback_type, callback_data, schedule)
@@ -74,12 +74,12 @@ func (s *Store) Cancel(ctx context.Context, names []job.Name, asked store.Asked)
 			}
 		}
 		if len(left)+superseded != len(ordered) {
-			return errRaced // one was there, and is gone, or was put anew
+			return errRaced // a job was deleted meanwhile, or put again
 		}
 		slices.SortFunc(left, compareNames)
 		tenants, keys := nameColumns(left)
 		return tx.do(ctx, func(t *transaction) {
-			// In the order that rows are locked in. What was buried meanwhile stays.
+			// The order is that of row locks. Occurrences that were buried meanwhile stay.
 			t.rows(`WITH found AS MATERIALIZED (
 					SELECT revision, id FROM (
 						SELECT o.revision, o.id FROM unnest($1::uuid[]) AS r (revision)

@@ -36,10 +36,10 @@ func (s *Store) Amend(ctx context.Context, a store.Amendment) error {
 	}
 }
 
-// Pause implements [store.Jobs]. It writes the job only, however many occurrences it has: claims put those back.
-// Without expand_at the job is not found for expansion, and without the token an expansion under way comes to nothing.
+// Pause implements [store.Jobs]. It writes the job only, however many occurrences the job has: claims put those back.
+// Without expand_at no claim finds the job for expansion, and without the token an expansion under way has no effect.
 //
-// The statement that pauses the job also tells whether it exists: between two statements, another job could take its
+// The statement that pauses the job also reports whether it exists: between two statements, another job could take its
 // place.
 func (s *Store) Pause(ctx context.Context, name job.Name, version job.Revision, now time.Time) error {
 	if !storable(name.Tenant, name.Key) {
@@ -58,9 +58,9 @@ func (s *Store) Pause(ctx context.Context, name job.Name, version job.Revision, 
 	return foundOr(found, err)
 }
 
-// Resume implements [store.Jobs]. A claim that puts occurrences back has the job locked, so the first statement waits
-// for that claim, and the last sees its changes. The last looks at all occurrences of the job, since the claim may have
-// come early, or have gone by a clock that is ahead.
+// Resume implements [store.Jobs]. A claim that puts occurrences back has locked the job, so the first statement waits
+// for that claim, and the last sees its changes. The last examines all occurrences of the job, since the claim may have
+// been early, or made by a clock that is ahead.
 func (s *Store) Resume(ctx context.Context, name job.Name, version job.Revision, now time.Time) error {
 	if !storable(name.Tenant, name.Key) {
 		return store.ErrNotFound
@@ -78,7 +78,7 @@ func (s *Store) Resume(ctx context.Context, name job.Name, version job.Revision,
 	return foundOr(found, err)
 }
 
-// foundOr is the error of a change of one job.
+// foundOr returns the error of a change of one job.
 func foundOr(found int, err error) error {
 	if err == nil && found == 0 {
 		return store.ErrNotFound
@@ -86,8 +86,8 @@ func foundOr(found int, err error) error {
 	return err
 }
 
-// Trigger implements [store.Jobs]. It locks the job: a cancel either comes before, and the job is not found, or comes
-// after, and sees the occurrence. It is one statement for the same reason as in Pause.
+// Trigger implements [store.Jobs]. It locks the job: a concurrent cancel either comes before, and Trigger finds no job,
+// or comes after, and sees the occurrence. It is one statement for the same reason as in Pause.
 func (s *Store) Trigger(ctx context.Context, o job.Occurrence) error {
 	if !storable(o.Name.Tenant, o.Name.Key) {
 		return store.ErrNotFound

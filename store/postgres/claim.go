@@ -15,14 +15,14 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// splitFrom is the smallest number of occurrences for which a claim is made as two.
+// splitFrom is the smallest number of occurrences for which a claim is divided into two.
 const splitFrom = 200
 
 // Claim implements [store.Queue]. There are no orphans, and no occurrence is beyond its job's cursor.
 //
-// While claims find more than half of their limits, a claim runs as two transactions at the same time, each for one
-// half: the server has one core for each connection, and writes one half to its disk while it looks up the other. Each
-// passes over the occurrences that the other has locked, as the claims of two replicas do.
+// While claims find more than half of their limits, a claim runs as two concurrent transactions, each for one half. The
+// server uses one core for each connection, and writes one half to its disk while it looks up the other. Each
+// transaction skips the occurrences that the other has locked, as the claims of two replicas do.
 func (s *Store) Claim(ctx context.Context, p store.ClaimParams) (store.Claim, error) {
 	parts := []*part{newPart(p.Quotas, 0)}
 	if s.behind.Load() {
@@ -46,8 +46,8 @@ func (s *Store) Claim(ctx context.Context, p store.ClaimParams) (store.Claim, er
 			if k := i - t.first; k >= 0 && k < len(t.quotas) {
 				claim.Occurrences = append(claim.Occurrences, t.found[k]...)
 				left.More = left.More || t.more[k] || errs[n] != nil
-				// Of two parts of one quota, the one that ended first may not have seen what the other made due at its
-				// lease's end.
+				// If both parts have the same quota, the part that ended first may not have seen the occurrences that
+				// the other made due at its lease's end.
 				if next := t.next[k]; left.Next.IsZero() || !next.IsZero() && next.Before(left.Next) {
 					left.Next = next
 				}
@@ -57,13 +57,13 @@ func (s *Store) Claim(ctx context.Context, p store.ClaimParams) (store.Claim, er
 		left.Found = len(found)
 		room += q.Limit
 		left.More = left.More || left.Found == q.Limit
-		// Parts come in this order as long as the planner joins in the order that was locked in.
+		// The rows of a part have this order as long as the planner joins in the order of the locking subquery.
 		longestDue := func(a, b store.Claimed) int { return a.DueAt.Compare(b.DueAt) }
 		if !slices.IsSortedFunc(found, longestDue) {
 			slices.SortStableFunc(found, longestDue)
 		}
 	}
-	if len(claim.Occurrences) == 0 { // what one part has claimed is claimed, whatever the other says
+	if len(claim.Occurrences) == 0 { // a part's claims stand, even if the other part failed
 		if err := errors.Join(errs...); err != nil {
 			return store.Claim{}, err
 		}
@@ -76,13 +76,13 @@ func (s *Store) Claim(ctx context.Context, p store.ClaimParams) (store.Claim, er
 	return claim, nil
 }
 
-// part is one of the transactions that a claim is made as, and what it answers for each of its quotas.
+// part is one of the transactions of a claim, with its result for each of its quotas.
 type part struct {
-	first  int // of the claim's quotas; the others follow
+	first  int // index of its first quota among the claim's
 	quotas []store.Quota
-	found  [][]store.Claimed // as they were, but for their attempt
+	found  [][]store.Claimed // as they were before the claim, except their attempt
 	next   []time.Time
-	more   []bool // that something due was passed over
+	more   []bool // whether due occurrences were skipped
 }
 
 func newPart(quotas []store.Quota, first int) *part {
@@ -96,7 +96,7 @@ func (t *part) clear() {
 	t.found, t.next = make([][]store.Claimed, len(t.quotas)), make([]time.Time, len(t.quotas))
 }
 
-// halves are the two parts of a claim that is large enough. A quota in the middle is divided.
+// halves returns the two parts of a large claim. They share a quota in the middle.
 func halves(quotas []store.Quota) []*part {
 	room := 0
 	for _, q := range quotas {
@@ -116,7 +116,7 @@ func halves(quotas []store.Quota) []*part {
 	return []*part{newPart(one, 0), newPart(two, middle)}
 }
 
-// claim makes one part of a claim. What it has found is claimed, even if it answers an error.
+// claim makes one part of a claim. The occurrences that it has found are claimed even if it returns an error.
 func (s *Store) claim(ctx context.Context, p store.ClaimParams, t *part, token string) error {
 	var c quotaColumns
 	for _, q := range t.quotas {
@@ -177,8 +177,8 @@ func (s *Store) claim(ctx context.Context, p store.ClaimParams, t *part, token s
 	return errors.Join(err, s.passedOver(ctx, p, t))
 }
 
-// share gives those that came without a target that of the one before, which is of the same job. It tells whether all
-// have one: the one before may have been left.
+// share gives each occurrence without a target the target of the previous one, which is of the same job. It reports
+// whether all have a target; the previous one may have been skipped.
 func share(found [][]store.Claimed) (all bool) {
 	all = true
 	var before *store.Claimed
@@ -195,8 +195,7 @@ func share(found [][]store.Claimed) (all bool) {
 	return all
 }
 
-// readTargets reads the targets that are still missing. Where there is no such job any more, the occurrence went with
-// it.
+// readTargets reads the targets that are still missing. If a job no longer exists, its occurrence was deleted with it.
 func (s *Store) readTargets(ctx context.Context, found [][]store.Claimed) error {
 	missing := make(map[pgtype.UUID][]*store.Claimed)
 	for _, of := range found {
@@ -228,12 +227,12 @@ func (s *Store) readTargets(ctx context.Context, found [][]store.Claimed) error 
 	return err
 }
 
-// mostPutBack is the number of due occurrences that are searched for those of paused jobs. It is more than most claims
-// find, so that a paused backlog is soon out of the way of others.
+// mostPutBack is the number of due occurrences that are searched for those of paused jobs. It exceeds the size of most
+// claims, so that a paused backlog soon no longer delays others.
 const mostPutBack = 5000
 
-// passedOver finds the quotas whose lanes still have due occurrences that nobody has locked, although their limits left
-// room. Most likely those are of paused jobs, and it puts these back. If that fails, the next claim does it.
+// passedOver finds the quotas whose lanes still have unlocked due occurrences although the quotas' limits left room.
+// Most likely these are of paused jobs, and passedOver puts them back. If that fails, the next claim does it.
 func (s *Store) passedOver(ctx context.Context, p store.ClaimParams, t *part) error {
 	var open, left quotaColumns
 	var opened, due []int
@@ -263,9 +262,9 @@ func (s *Store) passedOver(ctx context.Context, p store.ClaimParams, t *part) er
 	return s.putBackPaused(ctx, p, left)
 }
 
-// putBackPaused makes due occurrences of paused jobs due later. Their jobs stay locked until that is done: a job is
-// resumed either before, and its occurrences are not put back, or after, and they are brought forward. It never waits
-// for a lock: a locked job or occurrence is being resumed or claimed, and is left to the next claim.
+// putBackPaused postpones due occurrences of paused jobs. The jobs stay locked until that is done: a resume comes
+// either before, and the job's occurrences are not put back, or after, and brings them forward. It never waits for a
+// lock: a locked job or occurrence is being resumed or claimed, and is left to the next claim.
 func (s *Store) putBackPaused(ctx context.Context, p store.ClaimParams, c quotaColumns) error {
 	sql, args := c.statements()
 	return s.converse(ctx, func(ctx context.Context, tx *conversation) error {

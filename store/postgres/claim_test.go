@@ -13,9 +13,9 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// TestClaimBacklog: claims of a backlog, of which large ones are made as two, take each occurrence once, the longest
-// due first, each with its own job's callback, never more than their limit, and end with the last; whether the store
-// has several connections for them or a single one, and whether another replica claims too.
+// TestClaimBacklog: claims of a backlog, large ones of which are divided into two, take each occurrence once, the
+// longest due first, with its own job's callback. They never exceed their limit, and end with the last occurrence. This
+// holds with one connection or several, and with or without another claiming replica.
 func TestClaimBacklog(t *testing.T) {
 	const each, limit = 700, 301
 	for _, c := range []struct {
@@ -87,7 +87,7 @@ func TestClaimBacklog(t *testing.T) {
 				})
 			}
 			all.Wait()
-			// What one had locked another passed over; all else is claimed and settled by now.
+			// One claim may have skipped the rows that the other had locked; all others are claimed and settled by now.
 			rest := mustClaim(t, stores[0], epoch.Add(time.Hour), 2*each).Occurrences
 			if len(tokens)+len(rest) != 2*each || c.replicas == 1 && len(rest) > 0 {
 				t.Errorf("claimed %d, and later %d, want %d in all", len(tokens), len(rest), 2*each)
@@ -96,15 +96,15 @@ func TestClaimBacklog(t *testing.T) {
 	}
 }
 
-// TestClaimMeetsWrites: an occurrence that is written while a claim is looking for it, and is due still, comes with
-// that claim, or with the next, which follows at once.
+// TestClaimMeetsWrites: an occurrence that is written while a claim looks for it, and is still due, is part of that
+// claim, or of the next one, which follows at once.
 func TestClaimMeetsWrites(t *testing.T) {
 	sc := newSchema(t, serverURL)
 	s := sc.open()
 	first, second := newPut("first", 0), newPut("second", time.Millisecond, 2*time.Millisecond)
 	second.Job.Callback.Data = []byte(`2`)
 	mustPut(t, s, first, second)
-	// The claim waits at the first, before it has come to the second.
+	// The claim waits at the first occurrence, before it reaches the second.
 	run(t, sc.admin, fmt.Sprintf(`CREATE FUNCTION %[1]s.wait() RETURNS trigger LANGUAGE plpgsql AS
 		'BEGIN PERFORM pg_advisory_xact_lock_shared(hashtext(''%[1]s'')); RETURN NEW; END'`, sc.name))
 	run(t, sc.admin, fmt.Sprintf(`CREATE TRIGGER wait BEFORE UPDATE ON %s FOR EACH ROW WHEN (NEW.token IS NOT NULL)

@@ -13,23 +13,24 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// errPooler is the error of a connection that turned out to go through a pooler. The next one is made to suit that.
+// errPooler is the error of a connection that turned out to go through a pooler. The next connection is configured for
+// that.
 var errPooler = errors.New("there is a connection pooler between here and the server")
 
-// pingWithin is how long a connection that was idle may take to answer.
+// pingWithin bounds the time in which an idle connection must answer.
 const pingWithin = time.Second
 
-// suited marks connections that were made to suit a pooler.
+// suited marks connections that are configured for a pooler.
 const suited = "carillon: made to suit a pooler"
 
-// beforeConnect prepares for a pooler, if one was seen.
+// beforeConnect configures a connection for a pooler, if one was seen.
 //
-// Statements are best prepared, once per connection; but a pooler in transaction mode may run each transaction on
-// another of its own connections, where they are not prepared. What always works is to prepare anew each time, together
-// with the statement, and to remember only the types. A choice in the URL stands.
+// Statements are normally prepared once per connection. But a pooler in transaction mode may run each transaction on
+// another of its own connections, on which they are not prepared. So through a pooler each statement is prepared anew,
+// together with its execution, and only its types are remembered. An explicit mode in the URL takes precedence.
 //
-// Cancel requests are not sent: they make PgBouncer 1.18 end when they meet the answer. They would be sent for
-// connections that are given up while a statement is under way; the server's statement_timeout has to do.
+// Cancel requests are not sent, because they end PgBouncer 1.18 when they cross the answer. Otherwise they would be
+// sent for connections that are given up during a statement; the server's statement_timeout serves instead.
 func (s *Store) beforeConnect(_ context.Context, config *pgx.ConnConfig) error {
 	if !s.pooled.Load() {
 		return nil
@@ -58,8 +59,8 @@ func (s *Store) beforeConnect(_ context.Context, config *pgx.ConnConfig) error {
 	return nil
 }
 
-// afterConnect checks the server of a new connection, and whether a pooler is between: a pooler greets a client with a
-// process id of its own making, while the server tells the true one.
+// afterConnect checks the server of a new connection, and detects a pooler: a pooler greets a client with a process id
+// of its own making, which differs from the one that the server returns.
 func (s *Store) afterConnect(ctx context.Context, conn *pgx.Conn) error {
 	var pid uint32
 	var version int
@@ -84,8 +85,9 @@ func (s *Store) afterConnect(ctx context.Context, conn *pgx.Conn) error {
 	return nil
 }
 
-// shouldPing checks a connection that was idle for more than a second, before it is used. If it is lost, the others are
-// likely lost too, and it drops them all: if the server's machine has vanished, each would take pingWithin to fail.
+// shouldPing checks a connection that was idle for more than a second, before it is used. If the connection is lost,
+// the others are probably lost too, and it drops them all: if the server's machine has vanished, each would take
+// pingWithin to fail.
 func (s *Store) shouldPing(ctx context.Context, p pgxpool.ShouldPingParams) bool {
 	if p.IdleDuration <= time.Second {
 		return false
@@ -98,5 +100,5 @@ func (s *Store) shouldPing(ctx context.Context, p pgxpool.ShouldPingParams) bool
 	if p.Conn.IsClosed() && !errors.Is(ctx.Err(), context.Canceled) {
 		s.pool.Reset()
 	}
-	return true // which fails, and so makes the pool drop it
+	return true // the ping fails, and the pool drops the connection
 }

@@ -15,8 +15,7 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// TestAnsweredIsDurable: what was answered is there after a crash, even if the server was told not to wait for its
-// disk.
+// TestAnsweredIsDurable: an acknowledged put survives a crash, even if the server was told not to wait for its disk.
 func TestAnsweredIsDurable(t *testing.T) {
 	sc := newSchema(t, serverURL)
 	configure := func(settings ...string) {
@@ -43,8 +42,8 @@ func TestAnsweredIsDurable(t *testing.T) {
 	}
 }
 
-// TestCrashUnderLoad: the server crashes, and restarts, while jobs are put, claimed and settled. Nothing that was
-// answered is undone: what was put is claimed, by one claim at a time, and what was acknowledged is never claimed
+// TestCrashUnderLoad: the server crashes and restarts while jobs are put, claimed and settled. Nothing acknowledged is
+// undone: each acknowledged job is claimed, by one claim at a time, and an acknowledged delivery is never claimed
 // again.
 func TestCrashUnderLoad(t *testing.T) {
 	const workers, batch = 3, 20
@@ -69,7 +68,7 @@ func TestCrashUnderLoad(t *testing.T) {
 			cancel()
 		}
 	}
-	// claimed notes a claim, and answers its settlements, and what to do once they are answered.
+	// claimed records a claim. It returns the claim's settlements, and a function to call once they are acknowledged.
 	claimed := func(occurrences []store.Claimed) func() {
 		mu.Lock()
 		defer mu.Unlock()
@@ -153,7 +152,7 @@ func TestCrashUnderLoad(t *testing.T) {
 			t.Errorf("%s was claimed %d times within one lease", id, n)
 		}
 	}
-	// What was claimed but never settled, or its claim's answer lost, is claimed when the lease has ended.
+	// An occurrence whose settlement or claim was never acknowledged is claimed after its lease has ended.
 	seen := maps.Clone(claims)
 	clear(claims)
 	for now := epoch.Add(lease); ; {

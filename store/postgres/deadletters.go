@@ -27,7 +27,7 @@ func (s *Store) SettleDead(ctx context.Context, d store.DeadSettlement) (settled
 	return settled, err
 }
 
-// ownColumns are occurrences that stand on their own, by their ids, in the order that rows are locked in, each once.
+// ownColumns returns the keys of standalone occurrences by their ids, each once, in the order of row locks.
 func ownColumns(ids []job.ID) (revisions, column []pgtype.UUID) {
 	for _, id := range slices.Compact(slices.SortedFunc(slices.Values(ids), job.ID.Compare)) {
 		revisions, column = append(revisions, own), append(column, uuid(id))

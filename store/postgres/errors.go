@@ -14,13 +14,14 @@ import (
 	"github.com/jackc/puddle/v2"
 )
 
-// The server's error codes (https://www.postgresql.org/docs/current/errcodes-appendix.html) that are told apart.
+// The server's error codes that the store distinguishes
+// (https://www.postgresql.org/docs/current/errcodes-appendix.html).
 const (
 	codeReadOnly          = "25006" // read_only_sql_transaction: a standby, or a primary that is about to be one
 	codeSerialization     = "40001"
 	codeDeadlock          = "40P01"
-	codeNoStatement       = "26000" // what was prepared is not there: a pooler has changed connections
-	codeSameStatement     = "42P05" // what was not prepared is there, for the same reason
+	codeNoStatement       = "26000" // a prepared statement is missing: a pooler has changed connections
+	codeSameStatement     = "42P05" // a new statement exists already, for the same reason
 	codePermission        = "42501"
 	codeDuplicateTable    = "42P07"
 	codeNoDatabase        = "3D000"
@@ -29,23 +30,23 @@ const (
 	codeLockNotAvailable  = "55P03"
 	codeQueryCanceled     = "57014"
 	codeIdleInTransaction = "25P03"
-	codeTransactionTime   = "25P04" // transaction_timeout, which a server of version 17 may set for all
-	codeProtocol          = "08P01" // protocol_violation, and whatever PgBouncer has to say, see poolerCode
-	codeLate              = "CL001" // our own: the time of a change is over
+	codeTransactionTime   = "25P04" // transaction_timeout, which version 17 may set for all transactions
+	codeProtocol          = "08P01" // protocol_violation, and all errors of PgBouncer, see poolerCode
+	codeLate              = "CL001" // the store's own: the deadline of a change has passed
 )
 
-// transientClasses are the classes of faults that may go away by themselves: of connections (poolers answer with these
-// too), of resources such as disk space, of an operator such as a shutdown, and of the system around the server.
+// transientClasses are the classes of faults that may go away by themselves: faults of connections (poolers answer with
+// these too), of resources such as disk space, by an operator such as a shutdown, and of the system around the server.
 var transientClasses = []string{"08", "53", "57", "58"}
 
-// transientCodes are those of other classes.
+// transientCodes are such codes in other classes.
 var transientCodes = []string{
 	codeReadOnly, codeSerialization, codeDeadlock, codeNoStatement, codeSameStatement, codeLockNotAvailable,
 	codeQueryCanceled, codeIdleInTransaction, codeTransactionTime, codeLate,
 }
 
-// mark marks the faults that may go away by themselves by an error. Whatever fails once ctx has ended has failed for
-// that.
+// mark wraps a transient fault in the error by. An error after the end of ctx counts as transient, since the end of ctx
+// caused it.
 func mark(ctx context.Context, by, err error) error {
 	if !transient(err) {
 		ended := over(ctx)
@@ -57,7 +58,8 @@ func mark(ctx context.Context, by, err error) error {
 	return fmt.Errorf("%w: %w", by, err)
 }
 
-// lateAt tells whether the server has refused a change since its time is over, and when that was, in Unix microseconds.
+// lateAt reports whether the server has refused a change because its deadline had passed, and the time of the refusal,
+// in Unix microseconds.
 func lateAt(err error) (micros int64, late bool) {
 	e, ok := errors.AsType[*pgconn.PgError](err)
 	if !ok || e.Code != codeLate {
@@ -67,8 +69,8 @@ func lateAt(err error) (micros int64, late bool) {
 	return micros, err == nil
 }
 
-// refused tells whether the server itself has said that a transaction failed, so that it never will be committed. What
-// ends a connection, or comes from a pooler, may have come in the middle of a commit.
+// refused reports whether the server itself has answered that a transaction failed, so that it will never be committed.
+// An error that ends a connection, or comes from a pooler, may have come in the middle of a commit.
 func refused(err error) bool {
 	e, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && e.SeverityUnlocalized == "ERROR" && !strings.HasPrefix(e.Code, "08") || pgconn.SafeToRetry(err)
@@ -89,29 +91,29 @@ func transient(err error) bool {
 	if _, ok := errors.AsType[net.Error](err); ok {
 		return true
 	}
-	// What is left of connecting is about how that is done: TLS, or a protocol that isn't PostgreSQL's.
+	// The remaining errors of connecting are about TLS, or about a protocol that isn't PostgreSQL's.
 	return pgconn.Timeout(err)
 }
 
-// conflicted tells whether the transaction could not be done beside others, but may be on its own.
+// conflicted reports whether the transaction failed because of concurrent ones, and may succeed when it is repeated.
 func conflicted(err error) bool {
 	code := sqlState(err)
 	return errors.Is(err, errRaced) || code == codeSerialization || code == codeDeadlock
 }
 
-// wrongServer tells whether the server takes no writes, or is about to end, so that another may be in its place.
+// wrongServer reports whether the server takes no writes, or is about to end. Another server may then be in its place.
 func wrongServer(err error) bool {
 	code := sqlState(err)
 	return code == codeReadOnly || strings.HasPrefix(code, "57P0")
 }
 
-// unprepared tells whether the server that the statement came to was not the one that it was prepared on.
+// unprepared reports whether the statement reached another server connection than the one that prepared it.
 func unprepared(err error) bool {
 	code := sqlState(err)
 	return code == codeNoStatement || code == codeSameStatement
 }
 
-// sqlState is the server's error code; empty if the error is not the server's.
+// sqlState returns the server's error code; empty if the error is not the server's.
 func sqlState(err error) string {
 	e, ok := errors.AsType[*pgconn.PgError](err)
 	switch {
@@ -124,9 +126,9 @@ func sqlState(err error) string {
 	}
 }
 
-// poolerCode is the code that the server would give an error of PgBouncer's. That has one code for all of them, also
-// for those of the server that it passes on, and only its words tell who may not connect from what may go away by
-// itself.
+// poolerCode returns the code that the server would give an error of PgBouncer. PgBouncer has one code for all errors,
+// including those that it passes on from the server. Only the message shows whether a client may not connect or the
+// fault is transient.
 func poolerCode(message string) string {
 	switch {
 	case strings.HasSuffix(message, "authentication failed"), strings.HasPrefix(message, "password authentication failed"),
@@ -140,7 +142,7 @@ func poolerCode(message string) string {
 	}
 }
 
-// explain says what an operator can do about an error of Open.
+// explain adds advice for the operator to an error of Open.
 func (t *target) explain(err error) error {
 	database, user, schema := t.config.ConnConfig.Database, t.config.ConnConfig.User, quote(t.schema)
 	switch code := sqlState(err); {

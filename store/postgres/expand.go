@@ -12,7 +12,7 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// ClaimJobs implements [store.Queue]. Jobs that somebody else has locked are passed over: they are being claimed,
+// ClaimJobs implements [store.Queue]. It skips jobs that another transaction has locked: they are being claimed,
 // advanced or changed.
 func (s *Store) ClaimJobs(ctx context.Context, p store.ClaimJobsParams) (store.ClaimedJobs, error) {
 	type claimed struct {
@@ -47,7 +47,7 @@ func (s *Store) ClaimJobs(ctx context.Context, p store.ClaimJobsParams) (store.C
 				c.Schedule, scheduleErr = job.DecodeSchedule(schedule)
 				if optionsErr == nil && scheduleErr == nil {
 					found = append(found, c)
-				} else { // it stays claimed, lest it keeps the others from being claimed
+				} else { // it stays claimed, so that it does not hold up claims of the others
 					unreadable = append(unreadable, c.Name)
 				}
 				return nil
@@ -64,8 +64,8 @@ func (s *Store) ClaimJobs(ctx context.Context, p store.ClaimJobsParams) (store.C
 	return jobs, nil
 }
 
-// Advance implements [store.Queue]. Many jobs share a transaction. A pause, a replacement and an advance unset the
-// token, and another claim has another one.
+// Advance implements [store.Queue]. Many jobs share a transaction. A pause, a replacement and an advance clear the
+// token, and another claim sets another one.
 func (s *Store) Advance(ctx context.Context, advances []store.Advance) error {
 	for undone := store.ErrNotDone; len(advances) > 0; undone = store.ErrUnavailable {
 		n, rows := 0, 0

@@ -16,7 +16,7 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// control does something to the server: stop, start, restart, kill.
+// control runs an action on the server: stop, start, restart or kill.
 func control(t testing.TB, action string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
@@ -26,7 +26,7 @@ func control(t testing.TB, action string) {
 	}
 }
 
-// eventually calls f until it succeeds; what it fails with meanwhile must go away by itself.
+// eventually calls f until it succeeds; each error before that must be transient.
 func eventually(t *testing.T, what string, f func(ctx context.Context) error) {
 	t.Helper()
 	for deadline := time.Now().Add(5 * time.Minute); ; time.Sleep(10 * time.Millisecond) {
@@ -47,7 +47,8 @@ func eventually(t *testing.T, what string, f func(ctx context.Context) error) {
 	}
 }
 
-// TestServerAway: while the server is stopped every call says that it is unavailable, and once it is back they work.
+// TestServerAway: while the server is stopped every call returns ErrUnavailable, and after its restart the calls
+// succeed.
 func TestServerAway(t *testing.T) {
 	for _, server := range []string{serverURL, pgbouncerURL} {
 		t.Run(server, func(t *testing.T) {
@@ -71,13 +72,13 @@ func TestServerAway(t *testing.T) {
 	}
 }
 
-// TestConnectionsLost: when all connections were lost at once while nobody looked, that costs one call at the most.
+// TestConnectionsLost: the loss of all idle connections at once costs one call at most.
 func TestConnectionsLost(t *testing.T) {
 	sc := newSchema(t, serverURL)
 	sc.url = with(t, sc.url, "application_name", sc.name)
 	s := sc.open()
 	var group sync.WaitGroup
-	for i := range 5 { // so that there are some
+	for i := range 5 { // so that there are some connections
 		group.Go(func() {
 			for range 20 {
 				mustPut(t, s, newPut(fmt.Sprint(i), 0))
@@ -96,14 +97,14 @@ func TestConnectionsLost(t *testing.T) {
 	}
 }
 
-// TestServerVanishes: the server's machine is gone, and another has its address. Connections to the former say nothing,
-// which costs a call its time at the most once, not once for each of them; those that were idle cost none.
+// TestServerVanishes: the server's machine vanishes, and another one gets its address. The old connections are silent.
+// That costs a call its time limit at most once, not once for each connection; idle connections cost nothing.
 func TestServerVanishes(t *testing.T) {
 	const conns = 6
 	for _, c := range []struct {
 		name  string
 		idle  time.Duration
-		first time.Duration // what the first call has, which may fail
+		first time.Duration // time limit of the first call, which may fail
 	}{
 		{"busy", 0, time.Second},
 		{"idle", 1500 * time.Millisecond, 0},
@@ -127,7 +128,7 @@ func TestServerVanishes(t *testing.T) {
 				group.Wait()
 			}
 			r.silence()
-			defer r.redirect(t, environment(t, serverURL)) // ends them, or closing the store would wait for their server
+			defer r.redirect(t, environment(t, serverURL)) // ends the connections, so that closing the store does not wait
 			if c.first > 0 {
 				ctx, cancel := context.WithTimeout(t.Context(), c.first)
 				if _, err := s.DueLanes(ctx, store.DueParams{Until: epoch, Limit: 1}); !errors.Is(err, store.ErrUnavailable) {
@@ -135,7 +136,7 @@ func TestServerVanishes(t *testing.T) {
 				}
 				cancel()
 			}
-			ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second) // less than each would take
+			ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second) // less than one for each connection would take
 			defer cancel()
 			if _, err := s.DueLanes(ctx, store.DueParams{Until: epoch, Limit: 1}); err != nil {
 				t.Errorf("the new server is not reached: %v", err)
@@ -144,7 +145,7 @@ func TestServerVanishes(t *testing.T) {
 	}
 }
 
-// TestPoolerComesLater: an operator may put a pooler in the server's place, and take it away again.
+// TestPoolerComesLater: an operator may put a pooler between the store and the server, and remove it again.
 func TestPoolerComesLater(t *testing.T) {
 	sc := newSchema(t, serverURL)
 	r := newRelay(t, sc.url)
@@ -166,7 +167,7 @@ func TestPoolerComesLater(t *testing.T) {
 	}
 }
 
-// TestPutGivesUp: a put whose context ended while it had to wait does not take effect later.
+// TestPutGivesUp: a put whose context ended while it waited does not take effect later.
 func TestPutGivesUp(t *testing.T) {
 	for _, c := range []struct {
 		server string
@@ -210,8 +211,7 @@ func TestPutGivesUp(t *testing.T) {
 	}
 }
 
-// TestTransactionTimeout: a time limit that the server sets by itself, as later versions can, is a fault that may go
-// away.
+// TestTransactionTimeout: a time limit set by the server itself, as later versions support, is a transient fault.
 func TestTransactionTimeout(t *testing.T) {
 	sc := newSchema(t, serverURL)
 	r := newRelay(t, sc.url)
@@ -252,7 +252,7 @@ type call struct {
 	do   func(ctx context.Context) error
 }
 
-// calls are one call of each method that asks the server.
+// calls has one call of each method that asks the server.
 func calls(s store.Store, held []store.Claimed) []call {
 	n := name("k")
 	return []call{
@@ -293,8 +293,8 @@ func calls(s store.Store, held []store.Claimed) []call {
 	}
 }
 
-// TestReadOnly: a server that takes no writes is unavailable. Connections to it are given up, so that the next may
-// reach one that does.
+// TestReadOnly: a server that takes no writes is unavailable. Connections to it are given up, so that the next ones may
+// reach a server that does.
 func TestReadOnly(t *testing.T) {
 	sc := newSchema(t, serverURL)
 	s := sc.open()
@@ -308,7 +308,7 @@ func TestReadOnly(t *testing.T) {
 	t.Cleanup(func() { readOnly("RESET default_transaction_read_only") })
 	readOnly("SET default_transaction_read_only = on")
 	var err error
-	for deadline := time.Now().Add(5 * time.Minute); err == nil && time.Now().Before(deadline); { // until it has been read
+	for deadline := time.Now().Add(5 * time.Minute); err == nil && time.Now().Before(deadline); { // until the store notices
 		err = put(t.Context())
 	}
 	for range 5 {

@@ -11,8 +11,8 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// TestCancelWaitsForPut: a cancellation does not answer that there is no job while one is being put. It would be there
-// after that, of a submission that was made before.
+// TestCancelWaitsForPut: a cancellation does not return ErrNotFound while a job of that name is being put. Otherwise a
+// job submitted before would appear after that answer.
 func TestCancelWaitsForPut(t *testing.T) {
 	for _, server := range []string{serverURL, pgbouncerURL} {
 		for _, end := range []string{"COMMIT", "ROLLBACK"} {
@@ -69,8 +69,8 @@ func TestCancelWaitsForPut(t *testing.T) {
 	}
 }
 
-// TestClockHardlyKnown: what little was known of the server's clock, as it answered late, refuses no change that is in
-// time.
+// TestClockHardlyKnown: an imprecise reading of the server's clock, from a late answer, causes no refusal of a change
+// that is in time.
 func TestClockHardlyKnown(t *testing.T) {
 	sc := newSchema(t, serverURL)
 	sc.open() // makes the tables

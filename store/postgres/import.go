@@ -15,8 +15,8 @@ import (
 // Import implements [store.Transfer]. The jobs come first, and then the occurrences, in transactions of bounded size
 // that each lock rows in order.
 //
-// It leaves out occurrences that do not belong to their jobs, because these changed during the export, or are changed
-// here at this moment: a claim would take them.
+// It leaves out occurrences that do not belong to their jobs, because the jobs changed during the export or are changed
+// in this store at this moment: a claim would take them.
 func (s *Store) Import(ctx context.Context, records []store.Document) (inserted int, err error) {
 	var jobs []*job.Job
 	var occurrences []*job.Occurrence
@@ -53,7 +53,7 @@ func (s *Store) Import(ctx context.Context, records []store.Document) (inserted 
 	return inserted, nil
 }
 
-// upTo is how much one transaction takes from the front of what is left, by their number and their size.
+// upTo returns the number of items from the front of left that one transaction takes, limited by count and size.
 func upTo[T any](left []T, size func(T) int) []T {
 	n, total := 0, 0
 	for n < min(len(left), chunk) && total < largestPage {
@@ -63,7 +63,7 @@ func upTo[T any](left []T, size func(T) int) []T {
 	return left[:n]
 }
 
-// importJobs inserts jobs, or none of them if there is another one of any of their names.
+// importJobs inserts jobs, or none if any of their names has a different job.
 func (s *Store) importJobs(ctx context.Context, jobs []*job.Job) (inserted int, err error) {
 	jobs = slices.SortedStableFunc(slices.Values(jobs), func(a, b *job.Job) int { return compareNames(a.Name, b.Name) })
 	var c jobColumns
@@ -103,8 +103,8 @@ func (s *Store) importJobs(ctx context.Context, jobs []*job.Job) (inserted int, 
 	return inserted, err
 }
 
-// importOccurrences inserts those that belong to their jobs, which stay as they are until that is done. One that is
-// there in another form, buried or not yet, is found by its id, on its own or in its job's revision.
+// importOccurrences inserts the occurrences that belong to their jobs, which it locks until then. An occurrence that
+// exists in the other form, pending or buried, is found by its id, as a standalone one or in its job's revision.
 func (s *Store) importOccurrences(ctx context.Context, occurrences []*job.Occurrence) (inserted int, err error) {
 	occurrences = slices.SortedStableFunc(slices.Values(occurrences), func(a, b *job.Occurrence) int {
 		return compareKept(a.Revision, b.Revision, a.ID, b.ID)
@@ -113,7 +113,7 @@ func (s *Store) importOccurrences(ctx context.Context, occurrences []*job.Occurr
 	ids := make(map[job.ID]bool)
 	var names []job.Name
 	for _, o := range occurrences {
-		if !ids[o.ID] { // of one that is there as it was before it was buried, and as a dead letter, the first comes first
+		if !ids[o.ID] { // the pending form of an occurrence comes before its dead letter
 			ids[o.ID] = true
 			c.add(o)
 			names = append(names, o.Name)
@@ -151,7 +151,7 @@ func (s *Store) importOccurrences(ctx context.Context, occurrences []*job.Occurr
 	return inserted, err
 }
 
-// importColumns are occurrences of any kind, whole, by column.
+// importColumns are complete occurrences of any kind, by column.
 type importColumns struct {
 	id, revision                 []pgtype.UUID
 	tenant, key                  []*string

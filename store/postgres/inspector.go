@@ -34,7 +34,7 @@ func (s *Store) DueLanes(ctx context.Context, p store.DueParams) (store.DuePage,
 	return store.DuePageOf(found, p.Limit), err
 }
 
-// Count implements [store.Inspector]. What is due comes first in a lane, so what is read of it tells both.
+// Count implements [store.Inspector]. Due occurrences come first in a lane, so one scan of it gives both counts.
 func (s *Store) Count(
 	ctx context.Context, now time.Time, lanes []job.Lane, limit int,
 ) (counts []store.Count, err error) {
@@ -63,7 +63,8 @@ func (s *Store) Count(
 	return counts, err
 }
 
-// sampleSQL has the callback of several in a row that are of one job only for the first of them: it may be large.
+// sampleSQL returns the callback of consecutive occurrences of one job only with the first of them, since it may be
+// large.
 const sampleSQL = `SELECT o.due_at, j.revision IS NOT NULL AND o.follows,
 		CASE WHEN j.revision IS NULL THEN o.callback_type WHEN NOT o.follows THEN j.callback_type END,
 		CASE WHEN j.revision IS NULL THEN o.callback_data WHEN NOT o.follows THEN j.callback_data END
@@ -99,13 +100,13 @@ func (s *Store) Sample(
 	return found, err
 }
 
-// countable is up to how many occurrences, and dead letters, are counted one by one.
+// countable bounds the occurrences, and the dead letters, that are counted one by one.
 const countable = 100_000
 
-// countAllSQL counts what is due, and up to one more than $2 of what is pending and of the dead letters, all in the
-// indexes for just these. The estimates are for where that does not do: the rows that the server believes the table to
-// have, which it keeps up by what each transaction inserts and deletes, but forgets in a crash; and the entries that it
-// found in either index when it last vacuumed or analyzed the table.
+// countAllSQL counts the due occurrences, and up to one more than $2 of the pending ones and of the dead letters, all
+// in their own indexes. Above $2 it returns two estimates. One is the server's number of rows in the table, which it
+// updates with each transaction's inserts and deletes but loses in a crash. The other is the number of entries that the
+// server found in either index when it last vacuumed or analyzed the table.
 const countAllSQL = `SELECT
 	(SELECT count(*) FROM carillon.occurrences WHERE due_at <= $1),
 	(SELECT count(*) FROM (SELECT FROM carillon.occurrences WHERE due_at IS NOT NULL ORDER BY lane LIMIT $2 + 1) first),
@@ -114,7 +115,7 @@ const countAllSQL = `SELECT
 	(SELECT reltuples::bigint FROM pg_class WHERE oid = 'carillon.occurrences_claim'::regclass),
 	(SELECT reltuples::bigint FROM pg_class WHERE oid = 'carillon.occurrences_dead'::regclass)`
 
-// countAll counts what the whole store has.
+// countAll returns the counts of the whole store.
 func (s *Store) countAll(ctx context.Context, now time.Time) (c store.Count, err error) {
 	var live, pendingEntries, deadEntries int
 	err = s.transact(ctx, func(t *transaction) {

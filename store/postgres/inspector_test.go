@@ -12,8 +12,8 @@ import (
 	"github.com/carillon-scheduler/carillon/store/postgres"
 )
 
-// TestBacklogOfMany: of a large table, what is pending is estimated, what is due is exact, and all of it is read from
-// indexes alone, and no more than is counted.
+// TestBacklogOfMany: in a large table, the number of pending occurrences is estimated and the number of due ones is
+// exact. All of it is read from indexes alone, and no more entries than are counted.
 func TestBacklogOfMany(t *testing.T) {
 	const many, due, dead, counted = 250_000, 1000, 500, 100_001
 	s := newSchema(t, serverURL)
@@ -27,7 +27,7 @@ func TestBacklogOfMany(t *testing.T) {
 			SELECT 'default', lpad(to_hex(n), 32, '0')::uuid, gen_random_uuid(), 'default', 'k' || n, 0, 0, n, %s FROM generate_series(%d, %d) n`,
 			s.table("occurrences"), dueAt, from, to)
 	}
-	// On one connection, so that what it has inserted is counted before it is looked at.
+	// On one connection, so that the server's statistics include its inserts before they are read.
 	conn, err := s.admin.Acquire(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -54,7 +54,7 @@ func TestBacklogOfMany(t *testing.T) {
 			t.Errorf("%d are estimated to be pending, want about %d", b.Pending, many)
 		}
 	}
-	// However wrong the estimate is, no fewer are pending than are due, nor than were counted.
+	// However wrong the estimate is, the pending number is at least the due number, and at least the counted one.
 	run(t, s.admin, "SELECT pg_stat_reset_single_table_counters('"+s.table("occurrences")+"'::regclass)")
 	if b, err := store.CountAll(t.Context(), o, time.UnixMilli(many-1)); err != nil || b.Pending < many-1 || b.Due != many-1 {
 		t.Errorf("without statistics the backlog is %+v, %v", b, err)
@@ -73,8 +73,8 @@ func TestBacklogOfMany(t *testing.T) {
 		t.Errorf("%d rows were read beside their entries in an index", n)
 	}
 	entries := query[int](s, "SELECT idx_tup_read FROM pg_stat_user_indexes WHERE schemaname = $1 AND indexrelname = 'occurrences_claim'", s.name)
-	// Each time the first of the lane, which tells that there is one, the oldest that is due, all of these, and what is
-	// counted.
+	// Each call reads the lane's first entry, which shows that the lane exists, the oldest due one, all due ones, and
+	// the counted entries.
 	if most := (asked+1)*(1+counted) + asked*(1+due) + 1 + many - 1; entries < many || entries > most {
 		t.Errorf("%d entries of the claim index were read, want at most %d", entries, most)
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/carillon-scheduler/carillon/store/postgres"
 )
 
-// tenantPut is a submission to a tenant's lane.
+// tenantPut returns a submission to a tenant's lane.
 func tenantPut(tenant, key string, after ...time.Duration) store.Put {
 	p := newPut(key, after...)
 	p.Job.Tenant = tenant
@@ -25,7 +25,7 @@ func tenantPut(tenant, key string, after ...time.Duration) store.Put {
 	return p
 }
 
-// quotas are one for each tenant.
+// quotas returns one quota for each tenant.
 func quotas(limit int, tenants ...string) (all []store.Quota) {
 	for _, t := range tenants {
 		all = append(all, store.Quota{Lane: job.Lane{Tenant: t}, Limit: limit})
@@ -42,8 +42,8 @@ func claimOf(t *testing.T, s store.Store, now time.Time, quotas []store.Quota) s
 	return claim
 }
 
-// TestClaimManyLanes: claims of a large lane and many small ones, made as two or not, by two replicas, take of each
-// lane up to its quota, the longest due first, and each occurrence once.
+// TestClaimManyLanes: claims of one large lane and many small ones, divided or not, by two replicas, take up to the
+// quota of each lane, the longest due first, and each occurrence once.
 func TestClaimManyLanes(t *testing.T) {
 	const large, lanes = 4000, 64
 	for _, server := range []string{serverURL, pgbouncerURL} {
@@ -66,7 +66,7 @@ func TestClaimManyLanes(t *testing.T) {
 		mustPut(t, stores[0], puts...)
 		asked := quotas(5, tenants...)
 		asked[0].Limit = 601
-		reversed := slices.Clone(asked) // so that the large one is in either half
+		reversed := slices.Clone(asked) // so that the large lane is in either half
 		slices.Reverse(reversed)
 		var lock sync.Mutex
 		seen := make(map[job.ID]bool)
@@ -100,7 +100,7 @@ func TestClaimManyLanes(t *testing.T) {
 			})
 		}
 		group.Wait()
-		// What one had locked another passed over.
+		// One claim may have skipped the rows that the other had locked.
 		for _, o := range claimOf(t, stores[0], epoch.Add(time.Hour), quotas(2*large, tenants...)).Occurrences {
 			seen[o.ID] = true
 		}
@@ -110,8 +110,8 @@ func TestClaimManyLanes(t *testing.T) {
 	}
 }
 
-// TestClaimPausedHalf: of a claim that is made as two, one half may find nothing but what is of paused jobs. The lane
-// is told to have more, and is claimed further.
+// TestClaimPausedHalf: one half of a divided claim may find only occurrences of paused jobs. The claim reports that the
+// lane has more, and is continued.
 func TestClaimPausedHalf(t *testing.T) {
 	s := newSchema(t, serverURL).open()
 	after := make([]time.Duration, 400)
@@ -123,7 +123,7 @@ func TestClaimPausedHalf(t *testing.T) {
 		t.Fatal(err)
 	}
 	now := epoch.Add(time.Hour)
-	if claim := claimOf(t, s, now, quotas(200, "busy")); !claim.Quotas[0].More { // so that the next is made as two
+	if claim := claimOf(t, s, now, quotas(200, "busy")); !claim.Quotas[0].More { // so that the next claim is divided
 		t.Fatalf("the first claim is answered %+v", claim.Quotas)
 	}
 	claim := claimOf(t, s, now, quotas(100, "busy", "idle"))
@@ -136,8 +136,8 @@ func TestClaimPausedHalf(t *testing.T) {
 	}
 }
 
-// TestClaimFailedHalf: of a claim that is made as two, of which one fails, the other is answered, and the lanes of the
-// one that failed are told to have more.
+// TestClaimFailedHalf: if one half of a divided claim fails, the other's occurrences are returned, and the claim
+// reports more for the lanes of the failed half.
 func TestClaimFailedHalf(t *testing.T) {
 	sc := newSchema(t, serverURL)
 	s := sc.open()
@@ -147,7 +147,7 @@ func TestClaimFailedHalf(t *testing.T) {
 	}
 	mustPut(t, s, tenantPut("good", "k", after...), tenantPut("bad", "k", after...))
 	now, both := epoch.Add(time.Hour), quotas(100, "good", "bad")
-	claimOf(t, s, now, both) // finds so much that the next is made as two
+	claimOf(t, s, now, both) // finds so many that the next claim is divided
 	run(t, sc.admin, fmt.Sprintf(`CREATE FUNCTION %s.fail() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE EXCEPTION ''as the test says''; END'`, sc.name))
 	run(t, sc.admin, fmt.Sprintf(`CREATE TRIGGER fail BEFORE UPDATE ON %s FOR EACH ROW WHEN (NEW.lane = 'bad') EXECUTE FUNCTION %s.fail()`,
 		sc.table("occurrences"), sc.name))
@@ -165,14 +165,14 @@ func TestClaimFailedHalf(t *testing.T) {
 	}
 }
 
-// TestClaimNextOfHalves: of a claim that is made as two, either half may find the only one that is due. When the next
-// becomes due is when its lease ends, whichever half ends first.
+// TestClaimNextOfHalves: either half of a divided claim may find the only due occurrence. Next is the end of its lease,
+// whichever half ends first.
 func TestClaimNextOfHalves(t *testing.T) {
 	s := newSchema(t, serverURL).open()
 	for i := range 20 {
 		tenant := fmt.Sprintf("t%d", i)
 		mustPut(t, s, tenantPut("other", tenant, 0), tenantPut(tenant, "k", 0, time.Hour))
-		claimOf(t, s, epoch, quotas(1, "other")) // has no room for more, so the next is made as two
+		claimOf(t, s, epoch, quotas(1, "other")) // reaches its limit, so the next claim is divided
 		claim := claimOf(t, s, epoch, quotas(300, tenant))
 		if want := (store.QuotaLeft{Found: 1, Next: epoch.Add(lease)}); claim.Quotas[0] != want {
 			t.Errorf("claim %d is answered %+v, want %+v", i, claim.Quotas[0], want)
@@ -180,8 +180,9 @@ func TestClaimNextOfHalves(t *testing.T) {
 	}
 }
 
-// TestPlansOfLanes: what is asked of many lanes costs in proportion to what is claimed or counted of them, however much
-// one of them has, and nothing but the index is read to count; also for statements that the server sees anew each time.
+// TestPlansOfLanes: the cost of claiming or counting many lanes follows the number of occurrences claimed or counted,
+// however many one lane has. Counting reads only the index. This also holds for statements that the server plans anew
+// each time.
 func TestPlansOfLanes(t *testing.T) {
 	const many, lanes, asked, limit = 100_000, 64, 10, 5
 	s := newSchema(t, serverURL)
@@ -197,11 +198,11 @@ func TestPlansOfLanes(t *testing.T) {
 		}
 		run(t, s.admin, "TRUNCATE "+s.table("occurrences"))
 		run(t, s.admin, "ANALYZE "+s.table("occurrences"))
-		claimOf(t, o, epoch, quotas(limit, tenants...)) // statements are prepared while there is nothing
+		claimOf(t, o, epoch, quotas(limit, tenants...)) // the statements are prepared while the tables are empty
 		if _, err := o.Count(t.Context(), epoch, lanesOf(tenants), limit); err != nil {
 			t.Fatal(err)
 		}
-		// The first lane has nearly all, the second none, and each other one.
+		// The first lane has nearly all occurrences, the second none, and each other one has one.
 		run(t, s.admin, fmt.Sprintf(`INSERT INTO %s (lane, revision, id, position, attempt, timestamp, due_at)
 			SELECT 't' || CASE WHEN n < %d THEN n + 1 ELSE 0 END, lpad(to_hex(n), 32, '0')::uuid, gen_random_uuid(), 0, 0, n, n
 			FROM generate_series(1, %d) n`, s.table("occurrences"), lanes-1, many))
@@ -229,7 +230,7 @@ func TestPlansOfLanes(t *testing.T) {
 				}
 			}
 		}
-		// What was counted is added up once its connection has ended.
+		// The counters are added up when their connection ends.
 		if err := o.Close(); err != nil {
 			t.Fatal(err)
 		}
@@ -259,7 +260,7 @@ func TestPlansOfLanes(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.awaitGone("application_name", s.name)
-		// A claim may pass over what those before have left behind.
+		// A claim may pass over the remains of those before.
 		claimed := s.reads()
 		if entries := claimed.entries - counted.entries; entries == 0 || entries > many/20 {
 			t.Errorf("%s: %d entries were read to claim, want some, and at most %d", mode, entries, many/20)
@@ -277,8 +278,7 @@ func lanesOf(tenants []string) (all []job.Lane) {
 	return all
 }
 
-// vacuum makes all occurrences known to be visible to everybody. A transaction under way, of another test, may be in
-// the way.
+// vacuum makes all occurrences visible to all transactions. A transaction of another test under way may prevent that.
 func (s schema) vacuum() {
 	s.Helper()
 	for deadline := time.Now().Add(5 * time.Minute); ; {
@@ -292,13 +292,13 @@ func (s schema) vacuum() {
 	}
 }
 
-// reads is how much has been read of the occurrences.
+// reads has the numbers of index entries and rows of occurrences that were read.
 type reads struct {
 	entries int // of the claim index
 	rows    int // of the table
 }
 
-// reads answers what connections that have ended have read.
+// reads returns the numbers read by connections that have ended.
 func (s schema) reads() reads {
 	s.Helper()
 	return reads{

@@ -14,11 +14,11 @@ import (
 	"github.com/carillon-scheduler/carillon/store/storetest"
 )
 
-// simple is the kind of the message that commits a change, together with the judgement whether it is in time.
+// simple is the kind of the message that commits a change and checks its deadline.
 const simple = 'Q'
 
-// TestLate: a change that is held up on its way, whole or from its COMMIT on, changes nothing when it arrives, after
-// the time that it had and after its client has gone.
+// TestLate: a change that is delayed, completely or from its COMMIT on, changes nothing when it arrives after its
+// deadline, after its client has gone.
 func TestLate(t *testing.T) {
 	t.Parallel()
 	for _, from := range []struct {
@@ -40,7 +40,7 @@ func TestLate(t *testing.T) {
 	}
 }
 
-// TestLateAnywhere: wherever the messages of a change are held up, the rest changes nothing when it arrives.
+// TestLateAnywhere: if the messages of a change are delayed from any one on, the rest changes nothing when it arrives.
 func TestLateAnywhere(t *testing.T) {
 	t.Parallel()
 	for _, what := range []string{"put", "replace and carry over"} {
@@ -57,9 +57,9 @@ func TestLateAnywhere(t *testing.T) {
 	}
 }
 
-// late makes a change that is held up from a message on, if there is such a message, until its time is over. When the
-// rest arrives, nothing changes. The like of it is made before, so that its statements are prepared, and all is sent at
-// once.
+// late makes a change that is delayed from a message on, if there is such a message, until its deadline has passed. The
+// change has no effect when the rest arrives. A similar change is made before, so that the statements are prepared and
+// all messages are sent at once.
 func (s schema) late(before, m storetest.Mutation, beside store.Store, hold func(n int, kind byte) bool) (held bool) {
 	s.Helper()
 	t := s.TB.(*testing.T)

@@ -11,9 +11,8 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// Each file of migrations, named by its number, takes the schema from the format before to the one of that number. A
-// file that was released is never changed. Unless the file says otherwise, replicas of the version before may still run
-// while it is applied, and after.
+// The migrations. The file with number N takes the schema from format N-1 to format N. A released file is never
+// changed. Unless the file says otherwise, replicas of the previous version may run during and after the migration.
 //
 //go:embed migrations/*.sql
 var migrations embed.FS
@@ -26,7 +25,7 @@ var (
 	errPrivileges = errors.New("a privilege on the tables is missing")
 )
 
-// migrate makes the schema as this version needs it. Replicas that start together do so one after the other.
+// migrate gives the schema the present format. Replicas that start together migrate one after the other.
 func (s *Store) migrate(ctx context.Context) error {
 	var version int
 	look := func(ctx context.Context, tx *conversation) (err error) {
@@ -50,7 +49,7 @@ func (s *Store) migrate(ctx context.Context) error {
 	return s.checkPrivileges(ctx)
 }
 
-// version reads the format; zero if there is none yet.
+// version returns the format; zero if there is none yet.
 func (c *conversation) version(ctx context.Context) (version int, err error) {
 	var exists bool
 	err = c.do(ctx, func(t *transaction) {
@@ -67,7 +66,7 @@ func (c *conversation) version(ctx context.Context) (version int, err error) {
 	return version, err
 }
 
-// upgrade applies the migrations that are missing. The lock is held until the transaction ends, so it needs no session.
+// upgrade applies the missing migrations. The lock is held until the transaction ends, so it needs no session.
 func upgrade(ctx context.Context, tx *conversation) error {
 	schema := tx.store.schema
 	var there bool
@@ -79,7 +78,7 @@ func upgrade(ctx context.Context, tx *conversation) error {
 	if err != nil {
 		return err
 	}
-	if !there { // CREATE SCHEMA IF NOT EXISTS asks for the privilege to create one even if there is nothing to do
+	if !there { // CREATE SCHEMA IF NOT EXISTS needs the privilege even if the schema exists
 		if err := tx.script(ctx, `CREATE SCHEMA `+quote(schema)); err != nil {
 			return err
 		}
@@ -110,13 +109,14 @@ func upgrade(ctx context.Context, tx *conversation) error {
 	return nil
 }
 
-// script runs SQL that has no parameters, and may have several statements.
+// script runs SQL without parameters. It may have several statements.
 func (c *conversation) script(ctx context.Context, sql string) error {
 	_, err := c.conn.Exec(ctx, c.store.in(sql))
 	return err
 }
 
-// checkPrivileges looks whether the user may do what a store does, lest it is found out at the first submission.
+// checkPrivileges checks that the user has all privileges of a store, so that a missing one shows before the first
+// submission.
 func (s *Store) checkPrivileges(ctx context.Context) error {
 	var granted bool
 	err := s.transact(ctx, func(t *transaction) {

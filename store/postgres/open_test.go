@@ -15,7 +15,7 @@ import (
 	"github.com/carillon-scheduler/carillon/store/postgres"
 )
 
-// TestOpenTogether: replicas that start at once make the tables once.
+// TestOpenTogether: replicas that start at once create the tables once.
 func TestOpenTogether(t *testing.T) {
 	for _, server := range []string{serverURL, pgbouncerURL} {
 		s := newSchema(t, server)
@@ -39,7 +39,7 @@ func TestOpenTogether(t *testing.T) {
 	}
 }
 
-// openFails opens a store that must be refused, for a reason that does not go away.
+// openFails opens a store that must be refused for a permanent reason.
 func openFails(t testing.TB, rawURL string, want ...string) error {
 	t.Helper()
 	s, err := postgres.Open(t.Context(), rawURL)
@@ -90,7 +90,7 @@ func TestOpenTooOld(t *testing.T) {
 	openFails(t, r.url, "PostgreSQL 12", "13 or later")
 }
 
-// role makes a user who may do nothing but connect, and answers a URL of the schema as that user.
+// role creates a user who may only connect, and returns a URL of the schema for that user.
 func (s schema) role() (rawURL string) {
 	s.Helper()
 	user := s.name + "_user"
@@ -111,7 +111,7 @@ func (s schema) role() (rawURL string) {
 // advice is the SQL that an error tells an operator to run.
 var advice = regexp.MustCompile(`run as [a-z ]*: (.*?): `)
 
-// TestOpenPermissions: what an error says must be granted is enough.
+// TestOpenPermissions: granting the privileges that an error names is enough.
 func TestOpenPermissions(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -173,7 +173,7 @@ func TestOpenEncoding(t *testing.T) {
 	openFails(t, strings.Replace(s.url, "/carillon?", "/"+s.name+"?", 1), "LATIN1", "UTF8")
 }
 
-// TestOpenSeveralHosts: of several hosts, the one that answers is used.
+// TestOpenSeveralHosts: of several hosts, the one that responds is used.
 func TestOpenSeveralHosts(t *testing.T) {
 	s := newSchema(t, serverURL)
 	several := strings.Replace(s.url, "@127.0.0.1:", "@127.0.0.1:1,127.0.0.1:", 1)

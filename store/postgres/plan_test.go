@@ -12,9 +12,9 @@ import (
 	"github.com/carillon-scheduler/carillon/store/postgres"
 )
 
-// TestPlans: what the loops ask for costs in proportion to what is due, however large the tables are, and whatever the
-// server thought of them when it saw the statements first. It is so too for statements that it sees anew each time, as
-// it does through a pooler.
+// TestPlans: the cost of the loops' queries follows the number of due rows, however large the tables are, and whatever
+// statistics the server had when it first planned the statements. This also holds for statements that it plans anew
+// each time, as it does through a pooler.
 func TestPlans(t *testing.T) {
 	const many, asked = 100_000, 10
 	s := newSchema(t, serverURL)
@@ -56,7 +56,7 @@ func TestPlans(t *testing.T) {
 			}
 		}
 	}
-	// The statements are prepared, and the tables looked at, while there is next to nothing in them.
+	// The statements are prepared, and the tables examined, while the tables are nearly empty.
 	first := newPut("first", time.Hour)
 	mustPut(t, opened[0], first)
 	run(t, s.admin, "VACUUM ANALYZE "+s.table("jobs"))
@@ -79,14 +79,14 @@ func TestPlans(t *testing.T) {
 	s.awaitGone("application_name", s.name)
 	for table, index := range map[string]string{"occurrences": "occurrences_claim", "jobs": "jobs_expansion"} {
 		sequential := query[int](s, "SELECT seq_tup_read FROM pg_stat_user_tables WHERE schemaname = $1 AND relname = $2", s.name, table)
-		if sequential > many/100 { // looking at a table reads it
+		if sequential > many/100 { // examining a table reads it
 			t.Errorf("%d rows of %s were read from end to end", sequential, table)
 		}
 		most := query[int](s, "SELECT max(idx_tup_read) FROM pg_stat_user_indexes WHERE schemaname = $1 AND relname = $2", s.name, table)
 		if most > many/20 {
 			t.Errorf("%d entries of an index of %s were read, want at most %d", most, table, many/20)
 		}
-		// A statement may pass over what those before have left behind.
+		// A statement may pass over the remains of those before.
 		entries := query[int](s, "SELECT idx_tup_read FROM pg_stat_user_indexes WHERE schemaname = $1 AND indexrelname = $2", s.name, index)
 		if entries == 0 || entries > many/20 {
 			t.Errorf("%d entries of %s were read, want some, and at most %d", entries, index, many/20)
@@ -94,7 +94,7 @@ func TestPlans(t *testing.T) {
 	}
 }
 
-// TestPlansByName: what is done with jobs and occurrences that are named costs in proportion to them, however large the
+// TestPlansByName: the cost of a statement about named jobs or occurrences follows their number, however large the
 // tables are.
 func TestPlansByName(t *testing.T) {
 	const many = 50_000
@@ -116,7 +116,7 @@ func TestPlansByName(t *testing.T) {
 	run(t, s.admin, "VACUUM ANALYZE "+s.table("occurrences"))
 
 	now := epoch
-	mustPut(t, o, newPut("k7", 0, time.Hour)) // in the place of another one
+	mustPut(t, o, newPut("k7", 0, time.Hour)) // replaces another one
 	claimed := mustClaim(t, o, now, 5)
 	if len(claimed.Occurrences) != 1 {
 		t.Fatalf("claimed %d, want 1", len(claimed.Occurrences))
@@ -149,8 +149,8 @@ func TestPlansByName(t *testing.T) {
 	}
 }
 
-// awaitGone waits until the connections with such a column in pg_stat_activity have ended. What a connection has
-// counted is added up at the latest then.
+// awaitGone waits until the connections with such a column in pg_stat_activity have ended. A connection's counters are
+// added up at its end at the latest.
 func (s schema) awaitGone(column, value string) {
 	s.Helper()
 	for deadline := time.Now().Add(5 * time.Minute); query[int](s, "SELECT count(*) FROM pg_stat_activity WHERE "+column+" = $1", value) > 0; {

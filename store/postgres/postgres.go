@@ -2,19 +2,19 @@
 // Any number of replicas share it, directly or through a connection pooler such as PgBouncer, in transaction mode too.
 //
 // Every change is a transaction, so a job and its occurrences always change together and no occurrence is ever without
-// its job. All transactions are READ COMMITTED: each statement sees what was committed before it began, and a row that
-// it had to wait for as it is now. What must not change meanwhile is locked:
+// its job. All transactions are READ COMMITTED: each statement sees the data that was committed before it began, and
+// rows that it had to wait for in their newest version. A transaction locks the rows that must not change meanwhile:
 //
-//   - A claim locks the occurrences that it takes, and passes over those that another transaction has locked. A put or
+//   - A claim locks the occurrences that it takes, and skips those that another transaction has locked. A put or
 //     a cancel that deletes one of them waits for the claim, and then sees that the occurrence is held. In the same way
 //     a claim sees deletions.
 //   - Every transaction locks rows in one order, to prevent deadlocks: jobs by name, then occurrences by revision and
-//     id. Where that can't be, the server detects the deadlock, and the transaction is done again.
+//     id. If a statement can't keep this order, the server detects a deadlock, and the transaction is repeated.
 //
-// What clients ask for is judged by the server's clock in the step that commits it, see [Store.change].
+// Clients' changes are checked against the server's clock in the step that commits them, see [Store.change].
 //
-// A commit is on disk when it is answered: synchronous_commit is turned on where it is off. What else the server has it
-// set to stands, as fsync and the number of synchronous standbys do.
+// A commit is on disk when it is acknowledged: synchronous_commit is turned on if it is off. The server's other
+// settings stay, such as fsync and the number of synchronous standbys.
 package postgres
 
 import (
@@ -30,16 +30,16 @@ import (
 )
 
 const (
-	// oldest is the oldest server that the statements here are written for, as its server_version_num.
+	// oldest is the oldest supported server version, as its server_version_num.
 	oldest = 130000
 
-	// chunk is how many occurrences one statement writes at most.
+	// chunk bounds the occurrences that one statement writes.
 	chunk = 10_000
 
-	// limit bounds a call that changes nothing for a client, if its context has no deadline.
+	// limit bounds a call that makes no change for a client, if its context has no deadline.
 	limit = time.Minute
 
-	// grace is how long a call whose context has ended waits for the server to say whether it was done.
+	// grace bounds the time that a call whose context has ended waits for the server's answer about the outcome.
 	grace = time.Second
 )
 
@@ -48,13 +48,13 @@ type Store struct {
 	pool   *pgxpool.Pool
 	schema string
 
-	// modeChosen tells whether the URL sets default_query_exec_mode.
+	// modeChosen reports whether the URL sets default_query_exec_mode.
 	modeChosen bool
-	// pooled is set once a pooler was seen between here and the server.
+	// pooled is set when a pooler is detected between this process and the server.
 	pooled atomic.Bool
 	// clock estimates the server's clock.
 	clock clock
-	// behind tells whether the last claim found more than half of its limits.
+	// behind reports whether the last claim found more than half of its limits.
 	behind atomic.Bool
 }
 
@@ -90,7 +90,7 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// Now answers the time by the server's clock.
+// Now implements [store.Queue]: it returns the time of the server's clock.
 func (s *Store) Now(ctx context.Context) (now time.Time, err error) {
 	err = s.transact(ctx, func(t *transaction) {
 		t.row(`SELECT `+microsSQL, func(row pgx.Row) error {
@@ -103,7 +103,7 @@ func (s *Store) Now(ctx context.Context) (now time.Time, err error) {
 	return now, err
 }
 
-// in is a statement for the store's own schema. Statements are written for the schema "carillon".
+// in returns a statement for the store's own schema. Statements are written for the schema "carillon".
 func (s *Store) in(sql string) string {
 	if s.schema == defaultSchema {
 		return sql
@@ -111,7 +111,7 @@ func (s *Store) in(sql string) string {
 	return strings.ReplaceAll(sql, defaultSchema+".", quote(s.schema)+".")
 }
 
-// millis is a time as it is stored: Unix milliseconds, NULL for none.
+// millis returns a time as it is stored: Unix milliseconds, NULL for none.
 func millis(t time.Time) *int64 {
 	if t.IsZero() {
 		return nil
@@ -135,7 +135,7 @@ func nullable(s string) *string {
 	return &s
 }
 
-// text is what of an arbitrary string a column can hold: valid UTF-8 without U+0000.
+// text returns the part of a string that a column can hold: valid UTF-8 without U+0000.
 func text(s string) string {
 	return strings.ToValidUTF8(strings.ReplaceAll(s, "\x00", "\uFFFD"), "\uFFFD")
 }

@@ -26,7 +26,7 @@ func TestStore(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) storetest.Opener { return newSchema(t, serverURL).opener() })
 }
 
-// TestStoreThroughPgBouncer is for a long test: in others, it is the random histories that go through PgBouncer.
+// TestStoreThroughPgBouncer runs in a long test only. Otherwise TestDifferential covers PgBouncer.
 func TestStoreThroughPgBouncer(t *testing.T) {
 	t.Parallel()
 	if storetest.Long() {
@@ -34,14 +34,14 @@ func TestStoreThroughPgBouncer(t *testing.T) {
 	}
 }
 
-// TestDifferential: the store does as the reference does, through PgBouncer.
+// TestDifferential: the store behaves like the reference store, through PgBouncer.
 func TestDifferential(t *testing.T) {
 	t.Parallel()
 	storetest.Differential(t, 30, func() store.Store { return memory.New() },
 		func(t *testing.T) storetest.Opener { return newSchema(t, pgbouncerURL).opener() })
 }
 
-// Where the addresses of the servers are found.
+// The environment variables with the addresses of the servers.
 const (
 	serverURL    = "CARILLON_TEST_POSTGRES_URL"
 	pgbouncerURL = "CARILLON_TEST_PGBOUNCER_URL"
@@ -56,7 +56,7 @@ func environment(t testing.TB, name string) string {
 	return value
 }
 
-// admin is a pool of a superuser's connections to the server.
+// admin returns a pool of a superuser's connections to the server.
 func admin(t testing.TB) *pgxpool.Pool {
 	t.Helper()
 	config, err := pgxpool.ParseConfig(environment(t, serverURL))
@@ -81,7 +81,7 @@ func run(t testing.TB, pool *pgxpool.Pool, sql string) {
 	}
 }
 
-// schema is a schema that is not there yet, to be removed when the test ends.
+// schema is a schema that does not exist yet. It is removed when the test ends.
 type schema struct {
 	testing.TB
 	name  string
@@ -97,7 +97,7 @@ func newSchema(t testing.TB, server string) schema {
 	return s
 }
 
-// with is a store URL with one more option.
+// with returns a store URL with one more option.
 func with(t testing.TB, rawURL, option, value string) string {
 	t.Helper()
 	u, err := url.Parse(rawURL)
@@ -114,7 +114,7 @@ func (s schema) opener() storetest.Opener {
 	return func() (store.Store, error) { return postgres.Open(context.Background(), s.url) }
 }
 
-// open opens a store to be closed when the test ends.
+// open opens a store, which is closed when the test ends.
 func (s schema) open() *postgres.Store {
 	s.Helper()
 	opened, err := postgres.Open(s.Context(), s.url)
@@ -129,7 +129,7 @@ func (s schema) open() *postgres.Store {
 	return opened
 }
 
-// table is the name of a table of the store's, for SQL.
+// table returns the name of a table of the store, for SQL.
 func (s schema) table(name string) string { return pgx.Identifier{s.name, name}.Sanitize() }
 
 // query reads one value.
@@ -141,14 +141,14 @@ func query[V any](s schema, sql string, args ...any) (value V) {
 	return value
 }
 
-// epoch is when the tests take place.
+// epoch is the time at which the tests take place.
 var epoch = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
 const lease = time.Minute
 
 func name(key string) job.Name { return job.Name{Tenant: job.DefaultTenant, Key: key} }
 
-// newPut is a submission at the epoch with instants that many after it.
+// newPut returns a submission at the epoch with instants at these offsets from it.
 func newPut(key string, after ...time.Duration) store.Put {
 	j := job.Job{
 		Name: name(key), Revision: job.NewRevision(epoch),
@@ -186,7 +186,7 @@ func mustClaim(t testing.TB, s store.Store, now time.Time, limit int) store.Clai
 	return claim
 }
 
-// acks ends claims as delivered.
+// acks returns settlements that acknowledge claims.
 func acks(claimed []store.Claimed) []store.Settlement {
 	settlements := make([]store.Settlement, len(claimed))
 	for i, c := range claimed {

@@ -23,8 +23,8 @@ func (s *Store) Put(ctx context.Context, puts []store.Put) []store.PutResult {
 	return p.results
 }
 
-// rounds divides puts, by their indexes, into transactions: no name is twice in one, and none is larger than it need
-// be. Within one they are ordered by name, which is the order that rows are locked in.
+// rounds divides puts, by their indexes, into transactions. No name occurs twice in one, and the rows and bytes of each
+// are bounded. Within one they are ordered by name, which is the order of row locks.
 func rounds(puts []store.Put) [][]int {
 	var all [][]int
 	var rows, size int
@@ -66,10 +66,11 @@ type putter struct {
 	results []store.PutResult
 }
 
-// put makes the puts of a round: in one transaction those of new jobs, which are most, and in another those of present
-// ones. Each locks rows in the order of names, which both together would not.
+// put makes the puts of a round: those of new jobs, the majority, in one transaction, and those of existing jobs in
+// another. Each locks rows in the order of names; one transaction for both would not.
 func (p *putter) put(ctx context.Context, round []int) {
-	// More than once only if a job was cancelled after it was found in the way, or put after it was found gone.
+	// A second pass is needed only if a job was cancelled after its insertion failed, or put after its replacement
+	// failed.
 	for left := round; len(left) > 0; {
 		var create, replace, present []int
 		for _, i := range left {
@@ -97,13 +98,13 @@ func (p *putter) put(ctx context.Context, round []int) {
 	}
 }
 
-// creatable tells whether a put may make a job that is not there.
+// creatable reports whether a put may create a job.
 func creatable(p *store.Put) bool {
 	return p.From == store.Replaced{} && (p.If.Always() || p.If.Absent)
 }
 
-// transact runs f, which writes jobs and answers of which the occurrences are left, in a transaction, and inserts
-// those. If that fails, it is the result of all of the indexes.
+// transact runs f in a transaction, and inserts the occurrences that f leaves. F writes jobs, and returns the indexes
+// of those whose occurrences are left. If the transaction fails, its error is the result for all indexes.
 func (p *putter) transact(
 	ctx context.Context, indexes []int, f func(ctx context.Context, tx *conversation) ([]int, error),
 ) (ok bool) {
@@ -129,11 +130,7 @@ func (p *putter) transact(
 	return false
 }
 
-// create inserts the jobs of which there is none of the name, with their occurrences if one statement may write those,
-// which is mostly so: then it commits, and the whole has been one round trip. It tells of which jobs the occurrences
-// are left to be inserted, and which were not inserted because there is one of the name.
-//
-// Whether an occurrence's job was inserted is looked up in a table of those made for it, in place of a join.
+// The statement looks up an occurrence's revision in a hash table of the created jobs, in place of a join.
 func (p *putter) create(ctx context.Context, tx *conversation, indexes []int) (left, present []int, err error) {
 	inserted := make(map[pgtype.UUID]bool, len(indexes))
 	c := p.columns(indexes)
@@ -179,9 +176,9 @@ func (p *putter) create(ctx context.Context, tx *conversation, indexes []int) (l
 	return left, present, err
 }
 
-// replace puts jobs in the place of the present ones, whose occurrences go with them, but for those that are carried
-// over. Those that are held go too: their settlement will find nothing, so they are never retried. It tells of which
-// jobs the occurrences are left to be inserted, and which are gone, and could be created after all.
+// replace replaces existing jobs. It deletes their occurrences except the carried-over ones. Held ones are deleted too:
+// their settlements will find nothing, so they are never retried. It returns the jobs whose occurrences are left to be
+// inserted, and the jobs that no longer exist and could be created.
 func (p *putter) replace(ctx context.Context, tx *conversation, indexes []int) (left, gone []int, err error) {
 	present, err := p.lock(ctx, tx, indexes)
 	if err != nil {
@@ -217,7 +214,7 @@ func (p *putter) replace(ctx context.Context, tx *conversation, indexes []int) (
 	}
 	return left, gone, tx.do(ctx, func(t *transaction) {
 		p.carry(t, replaced, of)
-		// In the order that rows are locked in. One that was buried meanwhile stays.
+		// The order is that of row locks. An occurrence that was buried meanwhile stays.
 		t.rows(`WITH found AS MATERIALIZED (
 				SELECT o.id, o.revision, r.now FROM unnest($1::uuid[], $2::bigint[]) AS r (revision, now)
 				CROSS JOIN LATERAL (SELECT o.id, o.revision FROM carillon.occurrences o
@@ -257,7 +254,7 @@ func (p *putter) replace(ctx context.Context, tx *conversation, indexes []int) (
 	})
 }
 
-// occurrences are those of the puts, if one statement may write them.
+// occurrences returns the occurrences of the puts, if one statement may write them.
 func (p *putter) occurrences(indexes []int) (c occurrenceColumns, whole bool) {
 	n := 0
 	for _, i := range indexes {
@@ -274,10 +271,11 @@ func (p *putter) occurrences(indexes []int) (c occurrenceColumns, whole bool) {
 	return c, true
 }
 
-// carry adds the statements that make what the puts carry over theirs. Of is which put replaces a revision.
+// carry adds the statements that transfer the carried-over occurrences to the puts' jobs. Of gives the put that
+// replaces a revision.
 //
-// All of those revisions' occurrences are locked first, in the order of rows: what is carried over is written before
-// what is deleted, which is not that order.
+// All occurrences of the replaced revisions are locked first, in the order of rows, because writing the carried-over
+// ones before deleting the others does not follow that order.
 func (p *putter) carry(t *transaction, indexes []int, of map[pgtype.UUID]int) {
 	var all []carryColumns
 	var revisions []pgtype.UUID
@@ -309,7 +307,7 @@ func (p *putter) carry(t *transaction, indexes []int, of map[pgtype.UUID]int) {
 	}
 }
 
-// carryColumns are occurrences that are carried over, by column.
+// carryColumns are carried-over occurrences, by column.
 type carryColumns struct {
 	from, id, revision []pgtype.UUID
 	position           []int32
@@ -327,8 +325,8 @@ func (c *carryColumns) add(from pgtype.UUID, p *store.Put, o *store.Carried) {
 	c.lane, c.now = append(c.lane, o.As.Lane().String()), append(c.now, p.Now.UnixMilli())
 }
 
-// carry adds the statement that makes them the new jobs'. It counts those that were still pending, and that are held,
-// of each revision that is replaced.
+// carry adds the statement that transfers them to the new jobs. For each replaced revision it counts those that were
+// still pending, and the held ones among them.
 func (c *carryColumns) carry(t *transaction, count func(from pgtype.UUID, carried, held int)) {
 	t.rows(`WITH carried AS (
 			UPDATE carillon.occurrences o SET revision = c.revision, position = c.position, step = c.step,
@@ -402,7 +400,7 @@ func (p *putter) end(ctx context.Context, tx *conversation, indexes []int) error
 	return tx.do(ctx, batch.insert)
 }
 
-// jobColumns are jobs by column.
+// jobColumns are jobs, by column.
 type jobColumns struct {
 	tenant, key, version, callbackType      []string
 	revision                                []pgtype.UUID
@@ -414,7 +412,7 @@ type jobColumns struct {
 	trouble                                 []string
 }
 
-// columns are the jobs of the puts.
+// columns returns the jobs of the puts.
 func (p *putter) columns(indexes []int) (c jobColumns) {
 	for _, i := range indexes {
 		c.add(&p.puts[i].Job)
@@ -436,7 +434,7 @@ func (c *jobColumns) add(j *job.Job) {
 	c.cursor, c.expandAt = append(c.cursor, millis(j.Cursor)), append(c.expandAt, millis(j.ExpandAt))
 }
 
-// data is a callback's data, which is never NULL.
+// data returns a callback's data, which are never NULL.
 func data(c job.Callback) []byte {
 	if c.Data == nil {
 		return []byte{}
@@ -444,7 +442,7 @@ func data(c job.Callback) []byte {
 	return c.Data
 }
 
-// nameColumns are names by column.
+// nameColumns returns names by column.
 func nameColumns(names []job.Name) (tenants, keys []string) {
 	for _, n := range names {
 		tenants, keys = append(tenants, n.Tenant), append(keys, n.Key)
@@ -452,7 +450,7 @@ func nameColumns(names []job.Name) (tenants, keys []string) {
 	return tenants, keys
 }
 
-// occurrenceColumns are fresh occurrences of jobs by column.
+// occurrenceColumns are fresh occurrences of jobs, by column.
 type occurrenceColumns struct {
 	revision, id     []pgtype.UUID
 	position         []int32
@@ -490,8 +488,9 @@ func (c *occurrenceColumns) add(o *job.Occurrence) {
 	c.subscriber = append(c.subscriber, subscriber)
 }
 
-// insert adds the statement that inserts them. None is there already, which would cost a look at each: their revision
-// is fresh, or its cursor, which moves in the same transaction, was before them.
+// insert adds the statement that inserts the occurrences. It needs no check for existing ones, which would cost an
+// index lookup each: either the revision is fresh, or the occurrences lie behind the cursor, which moves in the same
+// transaction.
 func (c *occurrenceColumns) insert(t *transaction) {
 	t.exec(`INSERT INTO carillon.occurrences (revision, id, lane, position, step, subscriber, timestamp, due_at, attempt)
 		SELECT *, 0 FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::integer[], $5::integer[],
@@ -499,10 +498,10 @@ func (c *occurrenceColumns) insert(t *transaction) {
 		c.revision, c.id, c.lane, c.position, c.step, c.subscriber, c.timestamp, c.dueAt)
 }
 
-// column4 is a number as a column of four bytes has it. All numbers of a job are bounded far below that.
+// column4 converts a number to a column of four bytes. All numbers of a job are bounded far below that.
 func column4(n int) int32 { return int32(n) } //nolint:gosec // see above
 
-// partColumns is an occurrence's part as it is stored.
+// partColumns returns an occurrence's part as it is stored.
 func partColumns(p *job.Part) (step *int32, subscriber *string) {
 	if p == nil {
 		return nil, nil
@@ -511,5 +510,5 @@ func partColumns(p *job.Part) (step *int32, subscriber *string) {
 	return &index, nullable(p.Subscriber)
 }
 
-// uuid is an id as it is stored; both are 16 bytes, ordered as such.
+// uuid returns an id as it is stored; both are 16 bytes, in the same order.
 func uuid(id job.ID) pgtype.UUID { return pgtype.UUID{Bytes: id, Valid: true} }

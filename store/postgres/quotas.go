@@ -6,10 +6,11 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// quotas are how statements name the quotas of a claim, by place, and are given them.
+// quotas are the statements for the quotas of a claim. They refer to a quota by its place, and get the quotas as
+// parameters.
 //
-// Without a backlog most claims are for one, and a claim of a few is done a sixth sooner if that is no list: there is
-// less to run, and through a pooler, where nothing stays prepared, less to plan.
+// Without a backlog most claims have one quota. A claim of a few occurrences takes a sixth less time if that quota is
+// not passed as a list: there is less to execute, and through a pooler, where nothing stays prepared, less to plan.
 type quotas struct{ claim, next, due, paused string }
 
 var (
@@ -20,25 +21,25 @@ var (
 )
 
 func quotasOf(q string) quotas {
-	// The quotas in their order, each joined with the longest due occurrences o of its lane, up to its limit. What to
-	// lock of these, and a parenthesis, must follow.
+	// The quotas in their order, each joined with the longest due occurrences o of its lane, up to its limit. The
+	// caller appends the locking clause and a parenthesis.
 	due := q + ` CROSS JOIN LATERAL (SELECT o.ctid, o.revision, o.id, o.due_at, o.scheduled_at FROM carillon.occurrences o
 		WHERE o.lane = q.lane AND o.due_at > q.after AND o.due_at <= q.until ORDER BY o.due_at, o.timestamp LIMIT q.most`
 	return quotas{
-		// Locks the longest due occurrences that nobody else has locked, and stamps them, but for those of paused jobs.
-		// It answers them as they were, but for their attempt, with their targets, and how many were locked in all.
+		// Locks the longest due occurrences that nobody else has locked, and stamps them, except those of paused jobs.
+		// Returns them as they were before, except their attempt, with their targets, and the total number of locked
+		// ones.
 		//
-		// An occurrence that has been deleted since the statement began is not locked, nor is one that is no longer
-		// due. One that is locked is of the revision that its job had when the statement began, since both change in
-		// one transaction; and its job can't be replaced or cancelled before this transaction ends, since that deletes
-		// the occurrence.
+		// It does not lock an occurrence that has been deleted since the statement began, or is no longer due. A locked
+		// one has the revision that its job had when the statement began, since both change in one transaction; and its
+		// job can't be replaced or cancelled before this transaction ends, since that deletes the occurrence.
 		//
-		// What is locked is stamped by where it lies, which saves looking it up again, and can't change while it is
-		// locked. One that was written after the statement began, and is due still, is locked as it is now, but not
-		// seen there: it is left to the next claim.
+		// Locked occurrences are stamped by their physical position, which saves a second lookup, and can't change
+		// while they are locked. An occurrence that was written after the statement began, and is still due, is locked
+		// in its new version, but not visible at that position: it is left to the next claim.
 		//
-		// Of a job that has several of them in a row only the first has its target, which may be large. What is stamped
-		// is answered at once rather than gathered: as part of a larger query it would be copied twice more.
+		// Of consecutive occurrences of a job, only the first has the target, which may be large. The stamped rows are
+		// returned at once rather than gathered: as part of a larger query they would be copied twice more.
 		claim: `WITH due AS MATERIALIZED (
 				SELECT q.place, o.ctid, o.revision, o.due_at, o.scheduled_at FROM ` + due + ` FOR UPDATE SKIP LOCKED) o
 			)
@@ -52,14 +53,14 @@ func quotasOf(q string) quotas {
 				CASE WHEN j.revision IS NULL THEN o.callback_data WHEN NOT d.follows THEN j.callback_data END,
 				CASE WHEN j.revision IS NULL THEN o.options WHEN NOT d.follows THEN j.options END,
 				d.place, (SELECT count(*) FROM due)`,
-		// Answers for each quota when the next of its lane becomes due that is not due yet, with what this claim has
-		// made due at its lease's end.
+		// Returns for each quota the time at which the lane's next occurrence that is not due yet becomes due. It
+		// includes the occurrences that this claim has made due at its lease's end.
 		next: `SELECT (SELECT o.due_at FROM carillon.occurrences o WHERE o.lane = q.lane AND o.due_at > $5
 				ORDER BY o.due_at LIMIT 1)
 			FROM ` + q + ` ORDER BY q.place`,
-		// Answers the places of those quotas of which something is due that nobody has locked.
+		// Returns the places of the quotas that have due occurrences that nobody has locked.
 		due: `SELECT q.place FROM ` + due + ` FOR UPDATE SKIP LOCKED) o`,
-		// Locks what is due of paused jobs, and these.
+		// Locks the due occurrences of paused jobs, and these jobs.
 		paused: `WITH first AS MATERIALIZED (SELECT o.revision, o.id, q.until FROM ` + due + `) o)
 			SELECT o.revision, o.id, o.timestamp, j.paused_at FROM first f
 			JOIN carillon.jobs j ON j.revision = ANY (ARRAY[f.revision]) AND j.paused_at IS NOT NULL
@@ -68,7 +69,7 @@ func quotasOf(q string) quotas {
 	}
 }
 
-// quotaColumns are quotas by column.
+// quotaColumns are quotas, by column.
 type quotaColumns struct {
 	lane               []string
 	after, until, most []int64
@@ -84,7 +85,7 @@ func (c *quotaColumns) add(p store.ClaimParams, q store.Quota, most int) {
 	c.after, c.until = append(c.after, bound), append(c.until, until.UnixMilli())
 }
 
-// statements answers the statements for this number of quotas, and their parameters: the quotas, and then more.
+// statements returns the statements for this number of quotas, and their parameters: the quotas, and then more.
 func (c *quotaColumns) statements(more ...any) (sql *quotas, args []any) {
 	if len(c.lane) == 1 {
 		return &oneQuota, append([]any{c.lane[0], c.after[0], c.until[0], c.most[0]}, more...)

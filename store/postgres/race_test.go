@@ -15,8 +15,8 @@ import (
 	"github.com/carillon-scheduler/carillon/store/postgres"
 )
 
-// TestCancelMeetsClaims: while others claim, a cancel or a replacement counts exactly what they got, before or at that
-// moment, and they get nothing more.
+// TestCancelMeetsClaims: while others claim, a cancel or a replacement counts exactly the occurrences that they got up
+// to that moment, and they get no more.
 func TestCancelMeetsClaims(t *testing.T) {
 	const jobs, each, claimers = 12, 15, 3
 	for _, what := range []string{"cancel", "replace"} {
@@ -85,8 +85,8 @@ func TestCancelMeetsClaims(t *testing.T) {
 	}
 }
 
-// TestNobodyWaitsInACircle: calls that write the same rows, many at a time and in any order, all succeed, without the
-// server having to end any of them.
+// TestNobodyWaitsInACircle: calls that concurrently write the same rows, in any order, all succeed without a deadlock
+// that the server has to break.
 func TestNobodyWaitsInACircle(t *testing.T) {
 	const jobs, each, rounds = 8, 6, 12
 	sc := newSchema(t, serverURL)
@@ -166,7 +166,7 @@ func TestNobodyWaitsInACircle(t *testing.T) {
 			func() error { return s.Pause(t.Context(), n, job.NewRevision(now), now) },
 			func() error { return s.Resume(t.Context(), n, job.NewRevision(now), now) },
 		} {
-			if err := change(); err != nil && err != store.ErrNotFound { //nolint:errorlint // it is answered as it is
+			if err := change(); err != nil && err != store.ErrNotFound { //nolint:errorlint // it is returned unwrapped
 				return err
 			}
 		}
@@ -177,7 +177,7 @@ func TestNobodyWaitsInACircle(t *testing.T) {
 		return err
 	})
 	group.Wait()
-	// Each occurrence that is left has its job, or a claim would tell that more is due.
+	// Each remaining occurrence has its job; otherwise a claim would report more.
 	if claim := mustClaim(t, handles[0], now.Add(24*time.Hour), 1000); claim.More() {
 		t.Error("something is left that can't be claimed")
 	}
@@ -192,8 +192,8 @@ func TestNobodyWaitsInACircle(t *testing.T) {
 	}
 }
 
-// TestCancelMeetsNewJob: a job is put and triggered while its name is being cancelled, after it was found that there is
-// none. The cancel then comes before both, and takes neither.
+// TestCancelMeetsNewJob: a job is put and triggered during a cancellation of its name, after the cancellation has found
+// no job. The cancellation then comes before both, and deletes neither.
 func TestCancelMeetsNewJob(t *testing.T) {
 	sc := newSchema(t, serverURL)
 	s := sc.open()
@@ -211,7 +211,7 @@ func TestCancelMeetsNewJob(t *testing.T) {
 	group.Go(func() {
 		results, cancelErr = s.Cancel(t.Context(), []job.Name{name("a"), name("b")}, store.Asked{Now: epoch})
 	})
-	sc.awaitWaiting() // for a; b was not there when it began
+	sc.awaitWaiting() // for a; b did not exist when it began
 	group.Go(func() {
 		mustPut(t, s, newPut("b", time.Hour))
 		own := job.Target{Callback: job.Callback{Type: "http", Data: []byte("{}")}}
@@ -227,7 +227,7 @@ func TestCancelMeetsNewJob(t *testing.T) {
 		t.Fatalf("cancel answers %+v, %v", results, cancelErr)
 	}
 	status, err := store.ReadJob(t.Context(), s, name("b"))
-	if err != nil && err != store.ErrNotFound { //nolint:errorlint // it is answered as it is
+	if err != nil && err != store.ErrNotFound { //nolint:errorlint // it is returned unwrapped
 		t.Fatal(err)
 	}
 	_, left, listErr := s.Occurrences(t.Context(), store.OccurrenceFilter{Name: name("b"), Revision: status.Revision, Limit: 1, Count: true})
@@ -239,8 +239,8 @@ func TestCancelMeetsNewJob(t *testing.T) {
 	}
 }
 
-// TestSuccessor: a job is cancelled and put anew while another call waits for it. That call is then either for the new
-// job and succeeds, or does not find it and leaves it alone.
+// TestSuccessor: a job is cancelled and put again while another call waits for it. That call then either applies to the
+// new job and succeeds, or does not find it and leaves it unchanged.
 func TestSuccessor(t *testing.T) {
 	for what, call := range map[string]func(s *postgres.Store) error{
 		"pause": func(s *postgres.Store) error { return s.Pause(t.Context(), name("k"), job.NewRevision(epoch), epoch) },
@@ -275,7 +275,7 @@ func TestSuccessor(t *testing.T) {
 				t.Error(err)
 			}
 			group.Wait()
-			if callErr != nil && callErr != store.ErrNotFound { //nolint:errorlint // it is answered as it is
+			if callErr != nil && callErr != store.ErrNotFound { //nolint:errorlint // it is returned unwrapped
 				t.Fatal(callErr)
 			}
 			status, err := store.ReadJob(t.Context(), s, name("k"))
@@ -303,7 +303,7 @@ func (s schema) awaitWaiting() {
 	}
 }
 
-// TestCircleIsBroken: if the server does end a transaction since it waits in a circle, it is done again.
+// TestCircleIsBroken: a transaction that the server ends because of a deadlock is repeated.
 func TestCircleIsBroken(t *testing.T) {
 	sc := newSchema(t, serverURL)
 	s := sc.open()
@@ -313,7 +313,7 @@ func TestCircleIsBroken(t *testing.T) {
 		t.Fatal(err)
 	}
 	lock := "SELECT FROM " + sc.table("jobs") + " WHERE key = $1 FOR UPDATE"
-	for _, statement := range []string{"SET LOCAL deadlock_timeout = '1min'", strings.ReplaceAll(lock, "$1", "'b'")} { // the store looks first
+	for _, statement := range []string{"SET LOCAL deadlock_timeout = '1min'", strings.ReplaceAll(lock, "$1", "'b'")} { // the store detects it first
 		if _, err := tx.Exec(t.Context(), statement); err != nil {
 			t.Fatal(err)
 		}
@@ -334,7 +334,7 @@ func TestCircleIsBroken(t *testing.T) {
 	}
 }
 
-// TestOddTexts: what no column can hold is kept as well as it can be, and looking for it finds nothing.
+// TestOddTexts: texts that no column can hold are kept as well as possible, and a search for them finds nothing.
 func TestOddTexts(t *testing.T) {
 	s := newSchema(t, serverURL).open()
 	mustPut(t, s, newPut("k", 0))
@@ -350,7 +350,7 @@ func TestOddTexts(t *testing.T) {
 		t.Errorf("dead letters are %+v, %v", dead, err)
 	}
 	for _, odd := range []string{"a\x00b", "\xff", "k\x00"} {
-		if _, err := store.ReadJob(t.Context(), s, name(odd)); err != store.ErrNotFound { //nolint:errorlint // it is answered as it is
+		if _, err := store.ReadJob(t.Context(), s, name(odd)); err != store.ErrNotFound { //nolint:errorlint // it is returned unwrapped
 			t.Errorf("job %q: %v", odd, err)
 		}
 		if err := s.Pause(t.Context(), name(odd), job.NewRevision(epoch), epoch); err != store.ErrNotFound { //nolint:errorlint // as above

@@ -53,19 +53,19 @@ func (s *Store) Jobs(ctx context.Context, f store.JobFilter) (page []store.JobSt
 	return store.WithStandalone(page, names, f.Limit), err
 }
 
-// storable tells whether columns can hold the texts. What they can't hold is not there.
+// storable reports whether columns can hold the texts. Documents with other texts can't exist.
 func storable(texts ...string) bool {
 	return !slices.ContainsFunc(texts, func(s string) bool { return !utf8.ValidString(s) || strings.Contains(s, "\x00") })
 }
 
-// afterPrefix is a bound above every key with the prefix: what follows it in the order of code points, which is that of
-// UTF-8's bytes. No key is as long as what is above all keys.
+// afterPrefix returns a bound above every key with the prefix, in the order of code points, which is the order of
+// UTF-8's bytes. Without such a code point it returns a text above all keys, which exceeds the length of a key.
 func afterPrefix(prefix string) string {
 	runes := []rune(prefix)
 	for len(runes) > 0 {
 		last := &runes[len(runes)-1]
 		if *last++; *last == 0xD800 {
-			*last = 0xE000 // surrogates are no code points of text
+			*last = 0xE000 // surrogates are not valid text
 		}
 		if *last <= utf8.MaxRune {
 			return string(runes)

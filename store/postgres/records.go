@@ -30,7 +30,7 @@ func (s *Store) Records(ctx context.Context, f store.RecordFilter) (page []store
 		f.Collection, f.Now.UnixMilli(), f.Limit, f.Prefix, afterPrefix(f.Prefix), text(f.After))
 }
 
-// records reads those that are selected.
+// records reads the selected records.
 func (s *Store) records(ctx context.Context, from string, args ...any) (page []store.Record, err error) {
 	err = s.transact(ctx, func(t *transaction) {
 		page = nil
@@ -46,8 +46,8 @@ func (s *Store) records(ctx context.Context, from string, args ...any) (page []s
 	return page, err
 }
 
-// WriteRecords implements [store.Records]. All changes are made in one transaction, in the order of their keys, so that
-// those who change the same records at the same time do not wait in a circle.
+// WriteRecords implements [store.Records]. It makes all changes in one transaction, in the order of their keys, so that
+// concurrent changes of the same records do not deadlock.
 func (s *Store) WriteRecords(ctx context.Context, changes []store.RecordChange) []error {
 	answers := make([]error, len(changes))
 	var order []int
@@ -76,8 +76,8 @@ func (s *Store) WriteRecords(ctx context.Context, changes []store.RecordChange) 
 	return answers
 }
 
-// changeRecord adds the statements that make a change, and answer it. A change that was made before matches, too, and
-// writes the same again.
+// changeRecord adds the statements that make a change and set its result. A change that was made before matches too,
+// and writes the same values again.
 func (t *transaction) changeRecord(c *store.RecordChange, answer *error) {
 	now := c.Now.UnixMilli()
 	if c.Body == nil {

@@ -14,26 +14,26 @@ import (
 	"time"
 )
 
-// relay stands between a store and the server, and can change what the server says.
+// relay stands between a store and the server, and can change the server's messages.
 type relay struct {
 	url string
 
 	mu       sync.Mutex
 	target   string
-	open     map[net.Conn]bool // those to the server
-	silent   map[net.Conn]bool // those of them that pass nothing on any more
+	open     map[net.Conn]bool // connections to the server
+	silent   map[net.Conn]bool // connections that no longer pass anything on
 	from, to []byte
-	said     int // bytes that the server has said
+	said     int // bytes from the server
 
-	delay time.Duration // of what the server says
+	delay time.Duration // of the server's messages
 
-	hold    func(n int, kind byte) bool // tells of a client's message, counted from zero, whether it is held up from there on
+	hold    func(n int, kind byte) bool // reports whether to delay from the n-th client message on, from 0
 	sent    int
-	holding bool          // that something is
-	deliver chan struct{} // closed when what is held up may arrive
+	holding bool          // something is held
+	deliver chan struct{} // closed when the held messages may arrive
 }
 
-// newRelay makes a relay to the server of a URL, whose own URL leads to the same store.
+// newRelay makes a relay to the server of a URL. The relay's own URL leads to the same store.
 func newRelay(t testing.TB, rawURL string) *relay {
 	t.Helper()
 	u, err := url.Parse(rawURL)
@@ -62,7 +62,7 @@ func newRelay(t testing.TB, rawURL string) *relay {
 	return r
 }
 
-// redirect ends all connections, and leads new ones to the server of another URL.
+// redirect ends all connections, and sends new ones to the server of another URL.
 func (r *relay) redirect(t testing.TB, rawURL string) {
 	t.Helper()
 	u, err := url.Parse(rawURL)
@@ -77,30 +77,30 @@ func (r *relay) redirect(t testing.TB, rawURL string) {
 	}
 }
 
-// silence keeps all connections open and passes nothing on, as if the server's machine had vanished; new ones are
-// served.
+// silence keeps all connections open and passes nothing on, as if the server's machine had vanished. New connections
+// are served.
 func (r *relay) silence() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	maps.Copy(r.silent, r.open)
 }
 
-// rewrite replaces a text in what the server says by one of the same length.
+// rewrite replaces a text in the server's messages by another one of the same length.
 func (r *relay) rewrite(from, to string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.from, r.to = []byte(from), []byte(to)
 }
 
-// slow delays what the server says.
+// slow delays the server's messages.
 func (r *relay) slow(by time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.delay = by
 }
 
-// holdFrom holds up what clients send, from a message on, and refuses new connections from then on. Function deliver
-// lets arrive what was held up, though whoever has sent it be gone, and tells whether anything was.
+// holdFrom delays clients' messages from one on, and refuses new connections from then on. Deliver passes the held
+// messages on, even if their sender is gone, and reports whether there were any.
 func (r *relay) holdFrom(hold func(n int, kind byte) bool) (deliver func() (held bool)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -114,8 +114,8 @@ func (r *relay) holdFrom(hold func(n int, kind byte) bool) (deliver func() (held
 	}
 }
 
-// split divides what clients send into what may pass, a message that has not come whole yet, and what is held up, until
-// when.
+// split divides clients' bytes into those that may pass, an incomplete message, and those to hold, with the time until
+// which they are held.
 func (r *relay) split(sent []byte) (through, partial, late []byte, until chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -155,13 +155,13 @@ func (r *relay) serve(client net.Conn) {
 	r.mu.Unlock()
 	defer server.Close()
 	go func() {
-		defer server.(*net.TCPConn).CloseWrite() // what was delivered is still read
+		defer server.(*net.TCPConn).CloseWrite() // the delivered messages are still read
 		r.pass(server, client, server)
 	}()
 	r.pass(client, server, server)
 }
 
-// pass passes on what one side says, until either ends.
+// pass passes on one side's messages, until either side ends.
 func (r *relay) pass(to io.Writer, from io.Reader, server net.Conn) {
 	buffer := make([]byte, 64<<10)
 	var partial []byte

@@ -12,8 +12,8 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// Columns in the order that jobRow and occurrenceRow read them. Those of an occurrence come behind its job's name,
-// which it has itself only if it stands on its own.
+// Columns in the order in which jobRow and occurrenceRow read them. An occurrence's columns come after its job's name,
+// which only a standalone occurrence stores itself.
 const (
 	jobColumnsSQL = `j.tenant, j.key, j.revision, j.version, j.created_at, j.updated_at, j.expires_at, j.paused_at,
 		j.cursor_at, j.expand_at, j.missed, j.planned, j.failed, j.trouble, j.callback_type, ` + nextSQL
@@ -44,7 +44,7 @@ func (r *jobRow) fields() []any {
 		&r.expand, &s.Missed, &s.Planned, &s.Failed, &r.trouble, &s.Callback.Type, &r.next}
 }
 
-// scan reads jobColumnsSQL and whatever more was selected.
+// scan reads jobColumnsSQL and the further selected columns.
 func (r *jobRow) scan(row pgx.Row, more ...any) (store.JobStatus, error) {
 	*r = jobRow{}
 	err := row.Scan(append(r.fields(), more...)...)
@@ -60,7 +60,7 @@ func (r *jobRow) scan(row pgx.Row, more ...any) (store.JobStatus, error) {
 	return r.status, err
 }
 
-// scanListed reads jobColumnsSQL and, of a job that is read whole, the callback's data, the options and the schedule.
+// scanListed reads jobColumnsSQL and, for a whole job, the callback's data, the options and the schedule.
 func (r *jobRow) scanListed(row pgx.Row, whole bool) (status store.JobStatus, err error) {
 	if !whole {
 		return r.scan(row)
@@ -89,7 +89,7 @@ type occurrenceRow struct {
 	due, scheduled, failed       *int64
 }
 
-// scan reads a name, occurrenceColumnsSQL and whatever more was selected.
+// scan reads a name, occurrenceColumnsSQL and the further selected columns.
 func (r *occurrenceRow) scan(row pgx.Row, more ...any) (job.Occurrence, error) {
 	*r = occurrenceRow{}
 	err := row.Scan(append([]any{&r.tenant, &r.key, &r.lane, &r.revision, &r.id, &r.position, &r.step, &r.subscriber,
@@ -114,17 +114,18 @@ func (r *occurrenceRow) scan(row pgx.Row, more ...any) (job.Occurrence, error) {
 	return o, err
 }
 
-// own is the revision under which standalone occurrences and dead letters are stored. No job has it: its time is the
-// last of all.
+// own is the revision under which standalone occurrences and dead letters are stored. No job has it, since its time is
+// the last possible one.
 var own = pgtype.UUID{Bytes: [16]byte(bytes.Repeat([]byte{0xFF}, 16)), Valid: true}
 
-// revisionOf is a job's revision as it is stored; NULL, which none equals, if it is empty or none of ours.
+// revisionOf returns a job's revision as it is stored. An empty or invalid one gives NULL, which equals none.
 func revisionOf(r job.Revision) pgtype.UUID {
 	id, err := job.ParseID(string(r))
 	return pgtype.UUID{Bytes: id, Valid: err == nil}
 }
 
-// keptUnder is the revision that an occurrence is kept under, which is empty if it stands on its own.
+// keptUnder returns the revision under which an occurrence is stored. An empty revision stands for a standalone
+// occurrence.
 func keptUnder(r job.Revision) pgtype.UUID {
 	if r == "" {
 		return own
@@ -132,7 +133,7 @@ func keptUnder(r job.Revision) pgtype.UUID {
 	return revisionOf(r)
 }
 
-// compareKept orders occurrences as their primary key does, which is the order that rows are locked in.
+// compareKept orders occurrences by their primary key, which is the order of row locks.
 func compareKept(aRevision, bRevision job.Revision, aID, bID job.ID) int {
 	switch {
 	case aRevision == bRevision:
@@ -146,7 +147,7 @@ func compareKept(aRevision, bRevision job.Revision, aID, bID job.ID) int {
 	}
 }
 
-// revisionFrom is an occurrence's or a job's revision, from what is stored.
+// revisionFrom returns an occurrence's or a job's revision, from its stored form.
 func revisionFrom(u pgtype.UUID) job.Revision {
 	if u == own {
 		return ""
@@ -154,11 +155,11 @@ func revisionFrom(u pgtype.UUID) job.Revision {
 	return job.Revision(job.ID(u.Bytes).String())
 }
 
-// priorityIn is the priority of an occurrence in a lane.
+// priorityIn returns the priority of a lane's occurrences.
 func priorityIn(lane string) job.Priority {
 	l, err := job.ParseLane(lane)
 	if err != nil {
-		return job.PriorityDefault // can't be: the lane was written by this store
+		return job.PriorityDefault // can't happen: this store wrote the lane
 	}
 	return l.Priority
 }
@@ -170,14 +171,14 @@ func orEmpty(s *string) string {
 	return *s
 }
 
-// targetReader decodes the targets of many rows. Neighbouring rows often are of one job.
+// targetReader decodes the targets of many rows. Consecutive rows are often of one job.
 type targetReader struct {
 	encoded []byte
 	options job.Options
 	err     error
 }
 
-// read makes a target of its columns. The error is that the options can't be understood; the callback is there then.
+// read decodes a target from its columns. An error means that the options can't be decoded; the callback is valid then.
 func (r *targetReader) read(callbackType *string, callbackData, options []byte) (job.Target, error) {
 	if !bytes.Equal(options, r.encoded) || options == nil {
 		r.encoded = options

@@ -13,8 +13,8 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// Settle implements [store.Queue]: all settlements are one transaction, unless there is much to bury, since the server
-// takes no more than 1 GB at once.
+// Settle implements [store.Queue]: all settlements are one transaction, unless the dead letters are large, since the
+// server accepts at most 1 GB at once.
 func (s *Store) Settle(ctx context.Context, settlements []store.Settlement) error {
 	for len(settlements) > 0 {
 		part := upTo(settlements, func(t store.Settlement) int {
@@ -40,8 +40,8 @@ func (s *Store) Settle(ctx context.Context, settlements []store.Settlement) erro
 	return nil
 }
 
-// carriedOver are those settlements whose occurrences are still held by their claims, but have been carried over
-// meanwhile to another revision, which is theirs then. What was settled is not there any more.
+// carriedOver returns the settlements whose occurrences their claims still hold, but which have been carried over to
+// another revision. The returned settlements name that revision. Settled occurrences are no longer found.
 func (s *Store) carriedOver(ctx context.Context, settlements []store.Settlement) (moved []store.Settlement, err error) {
 	var c settlementColumns
 	var tenants, keys []string
@@ -85,9 +85,9 @@ func (s *Store) carriedOver(ctx context.Context, settlements []store.Settlement)
 // heldSQL is the condition that selects the occurrences of settlements s whose claims still hold.
 const heldSQL = `o.revision = ANY (ARRAY[s.revision]) AND o.id = s.id AND o.token = s.token`
 
-// settle has one statement for each way of ending. It answers how many were found.
+// settle runs one statement for each outcome. It returns the number of occurrences found.
 func (s *Store) settle(ctx context.Context, settlements []store.Settlement) (found int, err error) {
-	ordered := make([]*store.Settlement, len(settlements)) // they are large
+	ordered := make([]*store.Settlement, len(settlements)) // pointers, since settlements are large
 	for i := range settlements {
 		ordered[i] = &settlements[i]
 	}
@@ -172,8 +172,8 @@ func (s *Store) settle(ctx context.Context, settlements []store.Settlement) (fou
 	return found, err
 }
 
-// lockJobs locks the jobs that settlements will write, before any occurrence is: those that would expire too soon, and
-// those that count what was missed or failed.
+// lockJobs locks the jobs that settlements will write, before any occurrence: those that would expire too soon, and
+// those that count missed or failed occurrences.
 func lockJobs(t *transaction, again settlementColumns, counted ...settlementColumns) {
 	type name struct {
 		tenant, key string
@@ -211,7 +211,7 @@ func lockJobs(t *transaction, again settlementColumns, counted ...settlementColu
 // maxMillis is later than any time.
 const maxMillis = 1 << 62
 
-// settlementColumns are settlements by column.
+// settlementColumns are settlements, by column.
 type settlementColumns struct {
 	revision, id               []pgtype.UUID
 	token, tenant, key         []string
@@ -225,7 +225,7 @@ type settlementColumns struct {
 
 func (c *settlementColumns) add(t *store.Settlement) {
 	c.name(t)
-	if t.Outcome == store.Ack { // nearly all of them
+	if t.Outcome == store.Ack { // the usual outcome
 		return
 	}
 	c.tenant, c.key = append(c.tenant, t.Name.Tenant), append(c.key, t.Name.Key)
@@ -244,7 +244,7 @@ func (c *settlementColumns) add(t *store.Settlement) {
 	c.undo = append(c.undo, t.Outcome == store.Release)
 }
 
-// name adds what tells which claim a settlement ends.
+// name adds the columns that identify the claim that a settlement ends.
 func (c *settlementColumns) name(t *store.Settlement) {
 	c.revision, c.id = append(c.revision, keptUnder(t.Revision)), append(c.id, uuid(t.ID))
 	c.token = append(c.token, t.Token)

@@ -12,8 +12,8 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// TestLargeCallbacks: many jobs with large callbacks are put, and buried, a bounded part at a time: the server takes no
-// more than 1 GB at once.
+// TestLargeCallbacks: many jobs with large callbacks are put and buried in bounded parts, since the server accepts at
+// most 1 GB at once.
 func TestLargeCallbacks(t *testing.T) {
 	const jobs, size, most = 20, 1 << 20, 10 << 20
 	sc := newSchema(t, serverURL)
@@ -44,8 +44,8 @@ func TestLargeCallbacks(t *testing.T) {
 	}
 }
 
-// TestClaimReadsTargetsOnce: what many occurrences of a job are claimed with is read once, and each of them has its own
-// job's, in whichever order they come.
+// TestClaimReadsTargetsOnce: a claim reads the target of a job with many occurrences once, and each occurrence gets its
+// own job's target, in any order.
 func TestClaimReadsTargetsOnce(t *testing.T) {
 	const size, each = 1 << 20, 40
 	sc := newSchema(t, serverURL)

@@ -42,8 +42,8 @@ func (s *Store) Sweep(ctx context.Context, p store.SweepParams) (swept store.Swe
 	return swept, err
 }
 
-// sweepJobs deletes expired jobs, and postpones those that are still live. It locks them before it checks that, so
-// nothing can be inserted for them meanwhile.
+// sweepJobs deletes expired jobs, and postpones those that are still live. It locks them before it checks that, so that
+// no occurrence can be inserted for them meanwhile.
 func sweepJobs(ctx context.Context, tx *conversation, p store.SweepParams, swept *store.Swept) error {
 	var names []job.Name
 	err := tx.do(ctx, func(t *transaction) {

@@ -14,32 +14,32 @@ import (
 )
 
 // prepareSQL is the first statement of each transaction. Its settings end with the transaction, so poolers need not
-// know of them.
+// know them.
 //
-// Statements here look rows up by an index, in its order, and nothing else is ever good: a plan that was made while a
-// table was small would read it from end to end once it is large. So the planner is left nothing else to choose from,
-// and need choose only once.
+// All statements here look rows up by an index, in its order, and no other plan is ever good: a plan made while a table
+// was small would read the whole table once it is large. So the settings leave the planner no other choice, and it
+// needs to plan only once.
 //
-// Without sorting, whatever is joined with a list must not be ordered by its own columns: the planner would rather walk
-// the whole of their index, and look at the list for each row, than sort. It is ordered by its place in a list that is
-// sorted, or found by a subquery that is OFFSET 0, which the planner can't turn round.
+// Since sorting is off, a query that joins a table with a list must not order by the table's columns: the planner would
+// scan the whole of their index, and search the list for each row, rather than sort. Such a query orders by the place
+// in a sorted list, or uses a subquery with OFFSET 0, which the planner can't reorder.
 //
-// What a list names is looked up by = ANY (ARRAY[...]) of one element in an index's first column rather than by =, for
-// the same reason: of a table that was empty when the server last looked the planner expects one row, and would rather
-// walk the whole of an index and look at the list for each. That it can do by equality alone, since it takes such an
-// index for one to merge by.
+// For the same reason, a statement looks up the members of a list in an index's first column by = ANY (ARRAY[...]) with
+// one element rather than by =. For a table that was empty at its last analysis, the planner expects one row, and would
+// rather scan a whole index and search the list for each row. It can do that only with an equality, for which it
+// considers the index for a merge join.
 //
-// It answers the time of the server's clock.
+// It returns the time of the server's clock.
 const prepareSQL = `SELECT ` + microsSQL + ` WHERE num_nonnulls(` + settingsSQL + `) > 0`
 
-// prepareChangeSQL is what a change begins with, which is judged by its deadline at its commit, see [Store.change].
+// prepareChangeSQL is the first statement of a change, whose deadline is checked at its commit, see [Store.change].
 const prepareChangeSQL = `SELECT ` + microsSQL + ` WHERE num_nonnulls(
 	set_config('carillon_change.deadline', $2, true),
 	set_config('carillon_change.unjudged', 'yes', true),` + settingsSQL + `) > 0`
 
 const settingsSQL = `
 	set_config('statement_timeout', $1, true),
-	set_config('idle_in_transaction_session_timeout', $1, true), -- who has vanished must keep no locks
+	set_config('idle_in_transaction_session_timeout', $1, true), -- a vanished client must keep no locks
 	set_config('synchronous_commit', replace(current_setting('synchronous_commit'), 'off', 'on'), true),
 	set_config('plan_cache_mode', 'force_generic_plan', true),
 	set_config('enable_seqscan', 'off', true),
@@ -52,11 +52,11 @@ const settingsSQL = `
 
 const beginSQL = `BEGIN ISOLATION LEVEL READ COMMITTED`
 
-// attempts is how often a transaction is done in all if the server says that it could not be done beside others.
+// attempts is the total number of tries of a transaction that the server refuses because of concurrent ones.
 const attempts = 10
 
-// transaction gathers the statements of a transaction that is sent to the server all at once, so that it takes one
-// round trip. What reads their results may run again, if the transaction is done again.
+// transaction gathers the statements of a transaction that is sent to the server at once, so that it takes one round
+// trip. The functions that read the results may run again, if the transaction is repeated.
 type transaction struct {
 	store *Store
 	batch pgx.Batch
@@ -108,14 +108,13 @@ func (t *transaction) begin(ctx context.Context, change bool) {
 	}, args...)
 }
 
-// timeout is the time until a deadline, in milliseconds, as the server's statement_timeout: if this side gives up, so
-// does the other.
+// timeout returns the milliseconds until a deadline, for the server's statement_timeout: when this side gives up, so
+// does the server.
 func timeout(deadline time.Time) string {
 	return strconv.FormatInt(max(1, time.Until(deadline).Milliseconds()), 10)
 }
 
-// onConnection does the work of a call on one connection. The answer committing tells whether the error, if any, may be
-// that of a commit.
+// onConnection runs a call on one connection. Committing reports whether err may be that of a commit.
 type onConnection func(ctx context.Context, conn *pgx.Conn) (committing bool, err error)
 
 // transact runs the statements that fill adds in one transaction. It may call fill again, see attempts.
@@ -133,30 +132,30 @@ func (s *Store) transact(ctx context.Context, fill func(t *transaction)) error {
 	})
 }
 
-// converse runs f in one transaction, in which what is done next depends on what was answered before. F may run again.
+// converse runs f in one transaction whose later statements depend on earlier answers. F may run again.
 func (s *Store) converse(ctx context.Context, f func(ctx context.Context, tx *conversation) error) error {
 	return s.retried(ctx, limit, store.ErrUnavailable, func(ctx context.Context, conn *pgx.Conn) (bool, error) {
 		return (&conversation{store: s, conn: conn}).run(ctx, f)
 	})
 }
 
-// change is converse for what a client asks for, which takes effect before ctx ends or never. An error that marks the
-// store as unavailable is undone, which may be [store.ErrNotDone], if it is certain that nothing was changed.
+// change is converse for a client's change, which takes effect before ctx ends or never. If it is certain that nothing
+// was changed, a transient error is wrapped in undone, which may be [store.ErrNotDone].
 //
-// A message may be held up on its way, and come after this side has given up, or before others that were sent later on
-// another connection. So the server judges by its own clock, in the very step that commits: either in the message that
-// says COMMIT, or, where that message is on its way together with others, at the COMMIT itself, by a trigger. What the
-// judgement refuses is done again if there is time left: then what is known of the server's clock was not good enough.
+// A message may be delayed on its way. It may arrive after this side has given up, or after later messages on another
+// connection. So the server checks the deadline by its own clock, in the step that commits: in the message with the
+// COMMIT, or, if that message is sent together with others, in a trigger at the COMMIT itself. A refused change is
+// repeated if there is time left, because the estimate of the server's clock was wrong then.
 //
-// A commit that was judged may still take long, while the server waits for its disk or for a standby. All that it
-// changes stays locked until then, so nobody can come in between.
+// A commit that passed the check may still take long, while the server waits for its disk or for a standby. All its
+// rows stay locked until then, so no other change can come in between.
 func (s *Store) change(ctx context.Context, undone error, f func(ctx context.Context, tx *conversation) error) error {
 	return s.retried(ctx, store.Within, undone, func(ctx context.Context, conn *pgx.Conn) (bool, error) {
 		return (&conversation{store: s, conn: conn, change: true}).run(ctx, f)
 	})
 }
 
-// changeOnce does the statements that fill adds in one transaction that is a change, and nothing else is.
+// changeOnce runs the statements that fill adds as a complete change in one transaction.
 func (s *Store) changeOnce(ctx context.Context, fill func(t *transaction)) error {
 	return s.change(ctx, store.ErrNotDone, func(ctx context.Context, tx *conversation) error { return tx.do(ctx, fill) })
 }
@@ -181,7 +180,7 @@ type conversation struct {
 	ended  bool
 }
 
-// run runs f, and commits unless f has. The answer committing is that of [onConnection].
+// run runs f, and commits unless f has committed. Committing is that of [onConnection].
 func (c *conversation) run(
 	ctx context.Context, f func(ctx context.Context, tx *conversation) error,
 ) (committing bool, err error) {
@@ -195,7 +194,7 @@ func (c *conversation) run(
 	return c.ended, err
 }
 
-// do does the statements that fill adds.
+// do runs the statements that fill adds.
 func (c *conversation) do(ctx context.Context, fill func(t *transaction)) error {
 	t := &transaction{store: c.store}
 	if !c.begun {
@@ -206,7 +205,7 @@ func (c *conversation) do(ctx context.Context, fill func(t *transaction)) error 
 	return c.conn.SendBatch(ctx, &t.batch).Close()
 }
 
-// end does the last statements of what inserts jobs, and commits. Nothing may be done after it.
+// end runs the last statements of a transaction that inserts jobs, and commits. Nothing may follow it.
 func (c *conversation) end(ctx context.Context, fill func(t *transaction)) error {
 	c.ended = true
 	return c.do(ctx, func(t *transaction) {
@@ -215,7 +214,7 @@ func (c *conversation) end(ctx context.Context, fill func(t *transaction)) error
 	})
 }
 
-// commit commits. Nothing may be done after it.
+// commit commits. Nothing may follow it.
 func (c *conversation) commit(ctx context.Context) error {
 	c.ended = true
 	sql := `COMMIT`
@@ -227,9 +226,9 @@ func (c *conversation) commit(ctx context.Context) error {
 	return err
 }
 
-// retried runs f on a connection, at most attempts times: again after a conflict with other transactions, or if the
-// server judged a change late. Without a deadline of ctx, all of it may take limit. An error that marks the store as
-// unavailable is undone, or [store.ErrUnavailable] if the outcome of a commit is not known.
+// retried runs f on a connection, at most attempts times. It repeats f after a conflict with other transactions, and if
+// the server refused a change as late. If ctx has no deadline, limit bounds all tries together. A transient error is
+// wrapped in undone, or in [store.ErrUnavailable] if the outcome of a commit is unknown.
 func (s *Store) retried(ctx context.Context, limit time.Duration, undone error, f onConnection) error {
 	if _, ok := ctx.Deadline(); !ok {
 		var cancel context.CancelFunc
@@ -260,8 +259,8 @@ func (s *Store) retried(ctx context.Context, limit time.Duration, undone error, 
 	}
 }
 
-// over tells why ctx has ended; nil if it has not. Its deadline counts even if its timer has not come yet, as in a
-// process that goes on after it was stopped.
+// over returns the reason why ctx has ended; nil if it has not. It compares the deadline with the time, because the
+// context's timer may not have fired yet after a stop of this process.
 func over(ctx context.Context) error {
 	if deadline, ok := ctx.Deadline(); ok && !time.Now().Before(deadline) {
 		return context.DeadlineExceeded
@@ -289,7 +288,7 @@ func (s *Store) connected(ctx context.Context, f onConnection) (committing bool,
 	defer conn.Release()
 	committing, err = f(ctx, conn.Conn())
 	if unprepared(err) {
-		s.pooled.Store(true) // a pooler that was not recognized as one
+		s.pooled.Store(true) // a pooler was not detected
 	}
 	if err != nil && ctx.Err() == nil && (conn.Conn().IsClosed() || wrongServer(err) || unprepared(err)) {
 		s.pool.Reset()

@@ -13,19 +13,18 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// A place is behind a job, by its name, or behind an occurrence, by its revision and id. The occurrences come after all
-// jobs.
+// A place is behind a job, with its name, or behind an occurrence, with its revision and id. The occurrences come after
+// all jobs.
 const (
-	placeJob        = "job:"        // and the tenant and the key, escaped, with a slash between them
-	placeOccurrence = "occurrence:" // and the revision, if it is not empty, and the id, with a slash between them
+	placeJob        = "job:"        // followed by the tenant and the key, escaped, with a slash between them
+	placeOccurrence = "occurrence:" // followed by the revision, unless it is empty, a slash and the id
 )
 
-// largestPage bounds, in bytes of what may be large, how much is exported at once, and written in one transaction.
-// Whatever reaches it is the last of its page.
+// largestPage bounds the bytes of large fields in a page of an export, and in one transaction. The document that
+// reaches the bound is the page's last.
 const largestPage = 8 << 20
 
-// The rows of a page up to the first by which it is large enough. How long a value is the server knows without reading
-// it.
+// The rows of a page up to the one that reaches the bound. The server knows the length of a value without reading it.
 const (
 	exportJobsSQL = `SELECT ` + jobColumnsSQL + `, j.callback_data, j.options, j.schedule FROM (
 			SELECT *, sum(length(callback_data) + coalesce(length(options), 0) + length(schedule))
@@ -42,9 +41,8 @@ const (
 		WHERE coalesce(o.size, 0) < $4 ORDER BY o.revision, o.id`
 )
 
-// Export implements [store.Transfer]. Jobs are read in the order of their names and occurrences in that of their
-// revisions and ids, which nothing changes but a burial, and that moves an occurrence to behind all that are of
-// revisions.
+// Export implements [store.Transfer]. It reads jobs in the order of their names, and occurrences in the order of their
+// revisions and ids. Only a burial changes those, and it moves an occurrence behind all occurrences of jobs.
 func (s *Store) Export(
 	ctx context.Context, after store.Place, limit int,
 ) (records []store.Document, next store.Place, err error) {
@@ -91,7 +89,7 @@ func (s *Store) Export(
 	return records, store.Place(placeJob + url.PathEscape(last.Tenant) + "/" + url.PathEscape(last.Key)), nil
 }
 
-// parseJobPlace reads the name of the job that a place is behind; of the beginning, one that sorts before all names.
+// parseJobPlace returns the name of the job that a place is behind; for the beginning, one that sorts before all names.
 func parseJobPlace(p store.Place) (name job.Name, err error) {
 	if p == "" {
 		return name, nil
@@ -107,8 +105,8 @@ func parseJobPlace(p store.Place) (name job.Name, err error) {
 	return name, nil
 }
 
-// exportOccurrences exports those behind a revision and an id. None is an orphan, or beyond its job's cursor: a job and
-// its occurrences change in one transaction.
+// exportOccurrences exports the occurrences behind a revision and an id. None is an orphan or beyond its job's cursor,
+// because a job and its occurrences change in one transaction.
 func (s *Store) exportOccurrences(
 	ctx context.Context, revision pgtype.UUID, id job.ID, limit int,
 ) (records []store.Document, next store.Place, err error) {

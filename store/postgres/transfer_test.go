@@ -14,7 +14,7 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// exported is all that a store exports.
+// exported returns all records that a store exports.
 func exported(t *testing.T, s store.Store, limit int) (all []store.Document) {
 	t.Helper()
 	for after := store.Place(""); ; {
@@ -29,7 +29,7 @@ func exported(t *testing.T, s store.Store, limit int) (all []store.Document) {
 	}
 }
 
-// TestExportLimitsItsPages: what is large comes little at a time, jobs as well as dead letters.
+// TestExportLimitsItsPages: a page of large jobs or large dead letters has few of them.
 func TestExportLimitsItsPages(t *testing.T) {
 	const jobs = 3
 	s := newSchema(t, serverURL).open()
@@ -62,7 +62,7 @@ func TestExportLimitsItsPages(t *testing.T) {
 	}
 }
 
-// TestLargeImport: more than fits one transaction is imported as if it did, and counted.
+// TestLargeImport: an import that exceeds one transaction is complete and is counted.
 func TestLargeImport(t *testing.T) {
 	after := make([]time.Duration, 9000)
 	for i := range after {
@@ -81,7 +81,7 @@ func TestLargeImport(t *testing.T) {
 	}
 }
 
-// TestImportMeetsPuts: whatever is put during an import, nothing fires by a revision that is no job's.
+// TestImportMeetsPuts: with concurrent puts during an import, nothing fires under a revision that no job has.
 func TestImportMeetsPuts(t *testing.T) {
 	const jobs = 30
 	from, sc := newSchema(t, serverURL).open(), newSchema(t, serverURL)
@@ -125,8 +125,8 @@ func TestImportMeetsPuts(t *testing.T) {
 	}
 }
 
-// TestImportKnowsBothForms: an occurrence that was buried meanwhile is one and the same, pending or a dead letter: what
-// is there already stays as it is, and of both in one import the first form comes.
+// TestImportKnowsBothForms: an occurrence that was buried during the export is the same one, pending or as a dead
+// letter. An existing form stays as it is. If one import has both, the first form is inserted.
 func TestImportKnowsBothForms(t *testing.T) {
 	from := newSchema(t, serverURL).open()
 	mustPut(t, from, newPut("k", 0))
@@ -204,7 +204,7 @@ func TestExportMeetsBurials(t *testing.T) {
 	}
 }
 
-// TestTransferRefuses: a place that is none is refused, and so is what can't be read, by its name.
+// TestTransferRefuses: an invalid place is refused. So is an unreadable document, by its name.
 func TestTransferRefuses(t *testing.T) {
 	sc := newSchema(t, serverURL)
 	s := sc.open()

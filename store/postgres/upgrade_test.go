@@ -17,8 +17,8 @@ import (
 	"github.com/carillon-scheduler/carillon/store/tenants"
 )
 
-// TestOpenMovesTenants: the tenants and replicas that format 4 has in tables of their own are records. Of several
-// replicas that start at once, one does it, and what a client changes as soon as one of them serves is not undone.
+// TestOpenMovesTenants: the tenants and replicas that format 4 keeps in separate tables become records. If several
+// replicas start at once, one of them moves them. A client's change after one of the replicas serves is not undone.
 func TestOpenMovesTenants(t *testing.T) {
 	s := newSchema(t, serverURL)
 	run(t, s.admin, "CREATE SCHEMA "+s.name)

@@ -15,24 +15,24 @@ import (
 
 const (
 	defaultSchema = "carillon"
-	// maxConns is how many connections a store has at most, unless the URL says otherwise.
+	// maxConns is the largest number of connections of a store, unless the URL says otherwise.
 	maxConns = 10
-	// connectTimeout is how long connecting may take, unless the URL says otherwise.
+	// connectTimeout bounds the time for connecting, unless the URL says otherwise.
 	connectTimeout = 5 * time.Second
 )
 
 var schemaName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,62}$`)
 
-// target is the database that a store URL names, and how to connect to it.
+// target is the database that a store URL names, with the configuration of its connections.
 type target struct {
 	url    storeurl.URL
 	config *pgxpool.Config
 	schema string
-	// modeChosen tells whether the URL sets default_query_exec_mode.
+	// modeChosen reports whether the URL sets default_query_exec_mode.
 	modeChosen bool
 }
 
-// parseURL reads a store URL. The error says what is wrong and shows no password.
+// parseURL parses a store URL. The error names the fault and shows no password.
 func parseURL(rawURL string) (*target, error) {
 	u, err := storeurl.Parse(rawURL, "postgres", "postgresql")
 	if err != nil {
@@ -71,7 +71,7 @@ func parseURL(rawURL string) (*target, error) {
 	if config.ConnConfig.ConnectTimeout == 0 {
 		config.ConnConfig.ConnectTimeout = connectTimeout
 	}
-	// When a context ends, so does the statement's time at the server, whose answer then tells what was done.
+	// When a context ends, so does the statement's time at the server. The server's answer then shows the outcome.
 	config.ConnConfig.BuildContextWatcherHandler = func(conn *pgconn.PgConn) ctxwatch.Handler {
 		return &pgconn.DeadlineContextWatcherHandler{Conn: conn.Conn(), DeadlineDelay: grace}
 	}
@@ -81,7 +81,7 @@ func parseURL(rawURL string) (*target, error) {
 	return t, nil
 }
 
-// reason is what pgx says of a URL, without the URL.
+// reason returns pgx's message about a URL, without the URL.
 func reason(err error) string {
 	text := err.Error()
 	if _, after, ok := strings.Cut(text, "`: "); ok {
@@ -90,5 +90,5 @@ func reason(err error) string {
 	return text
 }
 
-// quote writes a name as SQL does.
+// quote writes a name as an SQL identifier.
 func quote(name string) string { return pgx.Identifier{name}.Sanitize() }

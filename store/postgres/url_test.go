@@ -14,7 +14,7 @@ import (
 
 const secret = "s3cr3t"
 
-// TestOpenBadURL: what is wrong with a URL is said at once, and without its password.
+// TestOpenBadURL: an error names the fault of a URL at once, and without its password.
 func TestOpenBadURL(t *testing.T) {
 	for _, c := range []struct{ url, want string }{
 		{"", "must begin with postgres://"},
@@ -60,7 +60,7 @@ func TestOpenBadURL(t *testing.T) {
 	}
 }
 
-// TestOpenUnreachable: a server that does not answer, or is none, is unavailable, within the time set.
+// TestOpenUnreachable: a server that does not respond, or does not exist, is unavailable within the time limit.
 func TestOpenUnreachable(t *testing.T) {
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// benchmarked are the ways to keep a store, on a server that syncs its log once in a second.
+// benchmarked are the kinds of stores that the benchmarks use, on a server that syncs its log once in a second.
 var benchmarked = []struct{ name, options string }{{"1 shard", ""}, {"16 shards", "?shards=16"}}
 
 // BenchmarkPut puts jobs of one instant, 500 at a time. One operation is 500 jobs.
@@ -38,7 +38,7 @@ func BenchmarkPut(b *testing.B) {
 	}
 }
 
-// busy is for how long the processor was busy for the server, and for this process.
+// busy returns the processor time of the server, and of this process.
 func busy(server *server) (of [2]time.Duration) {
 	server.t.Helper()
 	info, err := server.direct.Info(server.t.Context(), "cpu").Result()
@@ -63,8 +63,8 @@ func busy(server *server) (of [2]time.Duration) {
 	return of
 }
 
-// reportBusy tells for how long it was for each of n things since then: so runs can be compared on a machine that does
-// other things too.
+// reportBusy reports the processor time used since before, for each of n items, so that runs can be compared on a
+// machine with other load.
 func reportBusy(b *testing.B, server *server, before [2]time.Duration, n int) {
 	now := busy(server)
 	for i, of := range []string{"server-ns/each", "own-ns/each"} {
@@ -105,8 +105,8 @@ func BenchmarkDeliver(b *testing.B) {
 	}
 }
 
-// BenchmarkBare is the least that a queue in Redis can do: a script claims 256 entries of a sorted set and reads a
-// hash, another deletes them.
+// BenchmarkBare measures the minimum work of a queue in Redis: one script claims 256 entries of a sorted set and reads
+// a hash, another deletes them.
 func BenchmarkBare(b *testing.B) {
 	claim := goredis.NewScript(`local ids = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', ARGV[1], 'LIMIT', 0, 256)
 		local moved = {}

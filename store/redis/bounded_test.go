@@ -13,7 +13,7 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// TestBounded: what has very many occurrences is put, replaced and cancelled by many scripts, none of which is long.
+// TestBounded: a job with very many occurrences is put, replaced and cancelled by many short scripts.
 func TestBounded(t *testing.T) {
 	const n, most = 5000, 1000
 	server := newServer(t)
@@ -56,7 +56,7 @@ func TestBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	now := epoch.Add(2 * time.Hour)
-	for range 3 * n / most { // all are put back to much later
+	for range 3 * n / most { // all are put back with a much later due time
 		claim(t, s, now, most)
 	}
 	count("a resumption", func() {
@@ -85,7 +85,7 @@ func nothingLeft(t *testing.T, server *server) {
 	}
 }
 
-// TestCancelOwn: so is what stands on its own.
+// TestCancelOwn: so are very many standalone occurrences.
 func TestCancelOwn(t *testing.T) {
 	const n = 2500
 	server := newServer(t)
@@ -114,8 +114,8 @@ func TestCancelOwn(t *testing.T) {
 	nothingLeft(t, server)
 }
 
-// TestOrphans: occurrences of a put that broke off before its flip never fire, and go after an hour. They do fire if
-// the flip comes after all.
+// TestOrphans: occurrences of a put that was interrupted before its flip never fire, and are dropped after an hour.
+// They do fire if the flip comes after all.
 func TestOrphans(t *testing.T) {
 	const n = 10
 	server := newServer(t)
@@ -134,7 +134,7 @@ func TestOrphans(t *testing.T) {
 	sampled("there", p.Job.Callback.Type)
 	server.must("hset", jobs, field, "another"+strings.TrimPrefix(fmt.Sprint(state), string(p.Job.Revision)))
 	sampled("another", "")
-	server.must("hdel", jobs, field) // as it is before the flip
+	server.must("hdel", jobs, field) // as before the flip
 	sampled("gone", "")
 
 	now := epoch.Add(time.Minute)
@@ -163,8 +163,8 @@ func TestOrphans(t *testing.T) {
 	}
 }
 
-// TestBrokenExpansion: what an expansion inserted that broke off before it moved the cursor does not fire until it is
-// done again, and then once.
+// TestBrokenExpansion: an expansion was interrupted before it moved the cursor. Its occurrences do not fire until it is
+// repeated, and then once.
 func TestBrokenExpansion(t *testing.T) {
 	const ticks = 2500
 	server := newServer(t)
@@ -187,7 +187,7 @@ func TestBrokenExpansion(t *testing.T) {
 	if ran := server.scripts() - before; ran < 3 {
 		t.Errorf("the expansion took %d scripts", ran)
 	}
-	server.must("hset", jobs, field, state) // as if it had broken off
+	server.must("hset", jobs, field, state) // as if it had been interrupted
 	fired := map[time.Time]int{}
 	fire(t, s, now, fired)
 	if len(fired) != len(p.Occurrences) {
@@ -196,7 +196,7 @@ func TestBrokenExpansion(t *testing.T) {
 	server.must("zadd", "carillon:{0}:expansion", now.Add(lease).UnixMilli(), field)
 	now = now.Add(lease)
 	second := advanceOf(t, s, now, expansion)
-	if err := s.Advance(t.Context(), []store.Advance{first, second}); err != nil { // the first comes back too late
+	if err := s.Advance(t.Context(), []store.Advance{first, second}); err != nil { // the first one is too late
 		t.Fatal(err)
 	}
 	fire(t, s, now.Add(time.Second), fired)
@@ -211,7 +211,7 @@ func TestBrokenExpansion(t *testing.T) {
 	}
 }
 
-// recurring makes a submission of a job that fires each second, and catches up on all that it has missed.
+// recurring returns a submission of a job that fires each second, and catches up on all missed instants.
 func recurring(t *testing.T, key string, expansion job.Expansion) store.Put {
 	t.Helper()
 	p := put(key, 0)
@@ -228,7 +228,7 @@ func recurring(t *testing.T, key string, expansion job.Expansion) store.Put {
 	return p
 }
 
-// advanceOf claims the one job that is to be expanded at now, and makes its advance.
+// advanceOf claims the one job that is to be expanded at now, and returns its advance.
 func advanceOf(t *testing.T, s store.Store, now time.Time, expansion job.Expansion) store.Advance {
 	t.Helper()
 	claimed, err := s.ClaimJobs(t.Context(), store.ClaimJobsParams{Now: now, Lease: lease, Limit: 10})
@@ -246,7 +246,7 @@ func advanceOf(t *testing.T, s store.Store, now time.Time, expansion job.Expansi
 	}
 }
 
-// fire claims and delivers all that is due at now, and counts how often each instant was.
+// fire claims and delivers all due occurrences at now, and counts the deliveries of each instant.
 func fire(t *testing.T, s store.Store, now time.Time, fired map[time.Time]int) {
 	t.Helper()
 	for more := true; more; {

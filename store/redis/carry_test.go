@@ -12,7 +12,7 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// replacing is a put of a job in the place of what another put made, with all that both have carried over.
+// replacing returns a put that replaces the job of another put, and carries over all instants that both have.
 func replacing(before, p store.Put) store.Put {
 	ids := map[job.ID]job.ID{}
 	for _, o := range before.Occurrences {
@@ -34,11 +34,11 @@ func replacing(before, p store.Put) store.Put {
 	return p
 }
 
-// broken is a put that carries very many over and breaks off at some step, as if the process had died.
+// broken is a put that carries very many occurrences over and is interrupted at some step, as if the process had died.
 type broken struct {
 	*testing.T
 	server      *server
-	s           store.Store // another process
+	s           store.Store // the store of another process
 	first, next store.Put
 	held        []store.Claimed // of the first, claimed before
 	flipped     bool
@@ -47,7 +47,7 @@ type broken struct {
 
 const brokenBefore, brokenAfter, brokenHeld = 2300, 2500, 300
 
-// breakings calls a function for a put that breaks off at each of its steps.
+// breakings calls a function for a put that is interrupted at each of its steps.
 func breakings(t *testing.T, then func(b *broken)) {
 	t.Helper()
 	for step, done := 1, false; !done; step++ {
@@ -90,7 +90,7 @@ func breakings(t *testing.T, then func(b *broken)) {
 	}
 }
 
-// present is the put that has taken effect.
+// present returns the put that has taken effect.
 func (b *broken) present() store.Put {
 	if b.flipped {
 		return b.next
@@ -98,7 +98,7 @@ func (b *broken) present() store.Put {
 	return b.first
 }
 
-// pending is how many occurrences the job has.
+// pending returns the number of the job's occurrences.
 func (b *broken) pending() int {
 	if b.flipped {
 		return brokenAfter
@@ -106,7 +106,7 @@ func (b *broken) pending() int {
 	return brokenBefore
 }
 
-// drain claims and delivers all that is due, and expects each to come with the present job's callback.
+// drain claims and delivers all due occurrences, and expects each to come with the present job's callback.
 func (b *broken) drain(now time.Time, data string) {
 	b.Helper()
 	for more := true; more; {
@@ -132,7 +132,7 @@ func (b *broken) drain(now time.Time, data string) {
 	}
 }
 
-// firedOnce expects that so many instants have fired, once each, and that nothing is left of anything.
+// firedOnce expects that n instants have fired, once each, and that no occurrences or marks are left.
 func (b *broken) firedOnce(n int) {
 	b.Helper()
 	if len(b.fired) != n {
@@ -148,11 +148,12 @@ func (b *broken) firedOnce(n int) {
 			b.Error(err)
 		}
 	}
-	b.drain(epoch.Add(3*time.Hour), "") // so that orphans go
+	b.drain(epoch.Add(3*time.Hour), "") // so that orphans are dropped
 	nothingLeft(b.T, b.server)
 }
 
-// TestBrokenCarry: a replacement that carries very many over and breaks off leaves the old job or the new one whole.
+// TestBrokenCarry: an interrupted replacement that carries very many occurrences over leaves the old job or the new
+// one, complete.
 func TestBrokenCarry(t *testing.T) {
 	breakings(t, func(b *broken) {
 		page, total, err := b.s.Occurrences(t.Context(), store.OccurrenceFilter{
@@ -167,7 +168,7 @@ func TestBrokenCarry(t *testing.T) {
 			}
 		}
 		b.exported()
-		for i, t := range acks(b.held) { // the outcomes of what is held count
+		for i, t := range acks(b.held) { // the outcomes of held occurrences count
 			t.Outcome = []store.Outcome{store.Ack, store.Retry, store.Bury, store.Release, store.Miss}[i%5]
 			t.DueAt, t.At, t.Target = epoch.Add(time.Minute), epoch, b.held[i].Target
 			if err := b.s.Settle(b.Context(), []store.Settlement{t}); err != nil {
@@ -227,7 +228,7 @@ func (b *broken) exported() {
 	}
 }
 
-// TestBrokenCarryCancelled: so does a cancellation after that find all of it.
+// TestBrokenCarryCancelled: a cancellation after the interruption finds all occurrences.
 func TestBrokenCarryCancelled(t *testing.T) {
 	breakings(t, func(b *broken) {
 		results, err := b.s.Cancel(t.Context(), []job.Name{b.first.Job.Name}, store.Asked{Now: epoch.Add(time.Second)})
@@ -240,7 +241,7 @@ func TestBrokenCarryCancelled(t *testing.T) {
 	})
 }
 
-// TestBrokenCarryAgain: the next replacement carries all of it over, be it marked or not.
+// TestBrokenCarryAgain: the next replacement carries all occurrences over, marked or not.
 func TestBrokenCarryAgain(t *testing.T) {
 	for _, many := range []bool{true, false} {
 		breakings(t, func(b *broken) {
@@ -270,8 +271,8 @@ func TestBrokenCarryAgain(t *testing.T) {
 	}
 }
 
-// TestCarryRaced: of two replacements of one job that mark what they carry over at the same time, one takes place,
-// whole.
+// TestCarryRaced: of two replacements of one job that mark occurrences at the same time, exactly one takes place,
+// completely.
 func TestCarryRaced(t *testing.T) {
 	const n = 2500
 	server := newServer(t)
@@ -315,14 +316,14 @@ func jobRevision(t *testing.T, s store.Store, name job.Name) job.Revision {
 	return status.Revision
 }
 
-// TestCountedAtOnce: what a cancellation, or a replacement, of very many answers is so at the moment when the job is
-// gone, whatever happens until all of it is deleted.
+// TestCountedAtOnce: the counts that a cancellation or replacement of very many occurrences returns are those of the
+// moment at which the job is deleted, whatever happens until all occurrences are deleted.
 func TestCountedAtOnce(t *testing.T) {
 	const n = 2500
 	for _, c := range []struct {
 		what string
 		held int
-		// meanwhile happens while it is deleted in parts.
+		// meanwhile runs while the occurrences are deleted in parts.
 		meanwhile func(s store.Store, held []store.Claimed)
 	}{
 		{"what is held is delivered", n, func(s store.Store, held []store.Claimed) {
@@ -362,7 +363,7 @@ func TestCountedAtOnce(t *testing.T) {
 				if !done && jobGone(server, string(p.Job.Revision)) {
 					done = true
 					c.meanwhile(other, held)
-				} else if !done { // the server did not know the script, or told its time
+				} else if !done { // the server did not know the script, or returned its time
 					relay.after(once)
 				}
 			}
@@ -373,7 +374,7 @@ func TestCountedAtOnce(t *testing.T) {
 				next := put("k", 1)
 				next.Now = now
 				inFlight = mustPut(t, s, next)[0].InFlight
-				cancelled = n - inFlight // it does not tell
+				cancelled = n - inFlight // a replacement does not return the number
 			} else {
 				results, err := s.Cancel(t.Context(), []job.Name{p.Job.Name}, store.Asked{Now: now})
 				if err != nil {
@@ -389,7 +390,7 @@ func TestCountedAtOnce(t *testing.T) {
 	}
 }
 
-// jobGone tells whether the job k is gone, or another.
+// jobGone reports whether the job k does not exist, or has another revision.
 func jobGone(server *server, revision string) bool {
 	state, _ := server.must("hget", "carillon:{0}:jobs", job.DefaultTenant+"\x00k").(string)
 	return len(state) < len(revision) || state[:len(revision)] != revision

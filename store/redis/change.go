@@ -9,7 +9,7 @@ import (
 )
 
 // Cancel implements [store.Jobs]. Jobs are cancelled independently of each other, each by one script unless it has very
-// many occurrences: the script that deletes the job counts all of these, and then they are deleted in parts.
+// many occurrences: the script that deletes the job counts them all, and further scripts delete them in parts.
 func (s *Store) Cancel(ctx context.Context, names []job.Name, asked store.Asked) ([]store.CancelResult, error) {
 	ctx, cancel := bound(ctx)
 	defer cancel()
@@ -70,12 +70,12 @@ func (s *Store) Amend(ctx context.Context, a store.Amendment) error {
 	return nil
 }
 
-// Pause implements [store.Jobs]. It writes the job only, however many occurrences it has: claims put those back.
+// Pause implements [store.Jobs]. It writes the job only, however many occurrences the job has: claims put those back.
 func (s *Store) Pause(ctx context.Context, name job.Name, version job.Revision, now time.Time) error {
 	return s.ifThere(ctx, call{pauseScript, s.shardOf(name), []any{jobField(name), string(version), now.UnixMilli()}})
 }
 
-// ifThere runs a script that answers whether there is the job.
+// ifThere runs a script that reports whether the job exists.
 func (s *Store) ifThere(ctx context.Context, c call) error {
 	there, err := s.run(ctx, []call{c})[0].number()
 	if err == nil && there == 0 {
@@ -84,8 +84,8 @@ func (s *Store) ifThere(ctx context.Context, c call) error {
 	return err
 }
 
-// Resume implements [store.Jobs]. It looks at all of the job's occurrences, for a claim that was early, or by a clock
-// that is ahead, may have put one back whose instant is still ahead. They sort by their instants, so those that have
+// Resume implements [store.Jobs]. It examines all of the job's occurrences: an early claim, or one by a clock that is
+// ahead, may have put back an occurrence whose instant is still ahead. They sort by their instants, so those that have
 // passed come first.
 func (s *Store) Resume(ctx context.Context, name job.Name, version job.Revision, now time.Time) error {
 	ctx, cancel := bound(ctx)

@@ -84,7 +84,7 @@ type claimRun struct {
 	shard  int
 	quotas []int
 	shares []share
-	n      int // how many are to be claimed in all
+	n      int // number of occurrences to claim in all
 	args   []any
 }
 
@@ -133,7 +133,8 @@ func (c *claiming) read(r *claimRun, answer list) {
 	}
 }
 
-// sort brings what several runs gave in the order of the quotas, and of one quota in that of when it was due.
+// sort brings the occurrences of several runs in the order of the quotas, and within one quota in the order of the due
+// times.
 func (c *claiming) sort() {
 	order := make([]int, len(c.places))
 	for i := range order {
@@ -149,7 +150,7 @@ func (c *claiming) sort() {
 	c.claim.Occurrences = sorted
 }
 
-// readTaken reads what claim.lua answers of the claimed.
+// readTaken reads the claimed occurrences in the answer of claim.lua.
 func readTaken(answer list) []store.Claimed {
 	ids, lines, before := answer.list(0), answer.list(1), answer.list(3)
 	targets := readTargets(ids, lines, answer.list(5))

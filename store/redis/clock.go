@@ -8,24 +8,24 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// A change must not take effect after its time: a command may be held up on its way for a minute, and be carried out
-// when nobody waits for it any more. So the script of a change gets the latest time by the server's clock, and refuses
-// to begin then, see bounded.lua. A refusal tells the server's time, and if there is time left by that, the change is
+// A change must not take effect after its deadline. A command may be delayed for a minute, and be executed when nobody
+// waits for it any more. So the script of a change gets its deadline by the server's clock, and refuses to begin later,
+// see bounded.lua. A refusal contains the server's time. If by that time the deadline has not passed, the change is
 // tried again.
 
-// clock relates a server's clock to this process' monotonic one, which nobody sets. It is safe for concurrent use.
+// clock relates a server's clock to this process's monotonic clock, which nobody sets. It is safe for concurrent use.
 type clock struct{ last atomic.Pointer[reading] }
 
-// reading is a server's time, and this process' when the answer arrived.
+// reading is a server's time, and this process's time when the answer arrived.
 type reading struct {
 	shown int64 // Unix time in milliseconds
 	came  time.Time
 }
 
-// trusted is how long a reading is relied on: clocks drift, and are set.
+// trusted is the time for which a reading is valid: clocks drift, and are set.
 const trusted = time.Minute
 
-// note notes what the server's clock showed a moment ago.
+// note records a time that the server's clock showed a moment ago.
 func (c *clock) note(shown int64) { c.last.Store(&reading{shown, time.Now()}) }
 
 // at converts a time of this process to the server's clock, in Unix milliseconds. The result lags by the last answer's
@@ -35,7 +35,7 @@ func (c *clock) at(t time.Time) int64 {
 	return r.shown + t.Sub(r.came).Milliseconds()
 }
 
-// fresh tells whether the clock was read lately.
+// fresh reports whether the clock was read recently.
 func (c *clock) fresh() bool {
 	r := c.last.Load()
 	return r != nil && time.Since(r.came) < trusted
@@ -67,7 +67,7 @@ func bound(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, store.Within)
 }
 
-// monotonic is the time since this process began, by a clock that is never set back.
+// monotonic returns the time since this process began, by a clock that is never set back.
 func monotonic() time.Duration { return time.Since(began) }
 
 var began = time.Now()

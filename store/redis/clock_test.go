@@ -12,8 +12,7 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// A server's clock that is known wrongly, since it was set or another server took its place, keeps nothing from being
-// put.
+// A wrong reading of a server's clock, because the clock was set or another server took the address, prevents no put.
 func TestClockSet(t *testing.T) {
 	url := os.Getenv("CARILLON_TEST_REDIS_CLUSTER_URL")
 	if url == "" {
@@ -27,7 +26,7 @@ func TestClockSet(t *testing.T) {
 		ctx := context.Background()
 		for i := range s.shards {
 			for _, key := range s.shards[i].keys {
-				_ = s.client.Unlink(ctx, key.(string)).Err() //nolint:errcheck // it is one
+				_ = s.client.Unlink(ctx, key.(string)).Err() //nolint:errcheck // it is a string
 			}
 		}
 		_ = s.client.Unlink(ctx, s.prefix+":store").Err()
@@ -48,7 +47,7 @@ func TestClockSet(t *testing.T) {
 			t.Errorf("off by %s, it is still taken to be off by %s", off, left)
 		}
 	}
-	// What was read long ago is read anew before it is relied on, since the clock may have been set meanwhile.
+	// An old reading is renewed before it is used, since the clock may have been set meanwhile.
 	known := &s.shard(0).clock
 	known.last.Store(&reading{known.at(time.Now()) + time.Hour.Milliseconds(), time.Now().Add(-2 * trusted)})
 	ctx, cancel := context.WithTimeout(t.Context(), store.Within)

@@ -18,8 +18,8 @@ import (
 	"github.com/carillon-scheduler/carillon/store/redis"
 )
 
-// TestMovingSlot: while a cluster moves a shard's slot, the shard is unavailable, and nothing is done by half; then it
-// goes on at its new place.
+// TestMovingSlot: while a cluster moves a shard's slot, the shard is unavailable, and no change is made in part. Then
+// it works at its new node.
 func TestMovingSlot(t *testing.T) {
 	server := clusterURL(t)
 	url := newStore(t, server, "shards=17") // no other test has the slot of the seventeenth
@@ -44,7 +44,7 @@ func TestMovingSlot(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// No script is refused for want of a key that just happens to be empty.
+	// No script is refused because of a key that happens to be empty.
 	for _, name := range []string{"attempts", "errors"} {
 		if err := cluster.HSet(t.Context(), shard+name, "x", "").Err(); err != nil {
 			t.Fatal(err)
@@ -101,7 +101,7 @@ func clusterOf(t *testing.T, url string) *goredis.ClusterClient {
 	return cluster
 }
 
-// move is a slot's way from one node of a cluster to another.
+// move is the move of a slot from one node of a cluster to another.
 type move struct {
 	t              *testing.T
 	slot           int64
@@ -166,7 +166,7 @@ func (m *move) key() bool {
 	return true
 }
 
-// this moves one key that is there.
+// this moves one existing key.
 func (m *move) this(key any) {
 	m.t.Helper()
 	if answer := m.must(m.from, "migrate", m.toHost, m.toPort, key, 0, 5000); answer != "OK" {
@@ -180,13 +180,13 @@ func (m *move) end() {
 	}
 }
 
-// newCluster starts a cluster of some nodes, which serves the slots that it has nodes for. The first one's URL is the
+// newCluster starts a cluster of n nodes, which serves the slots that its nodes have. The first node's URL is the
 // cluster's.
 func newCluster(t testing.TB, n int) (nodes []*server) {
 	t.Helper()
 	const slots = 16384
 	for i := range n {
-		_, bus, _ := strings.Cut(freeAddress(t), ":") // else it is by 10,000 more than the port, which may be too many
+		_, bus, _ := strings.Cut(freeAddress(t), ":") // the default is the port plus 10,000, which may exceed the range
 		nodes = append(nodes, newServer(t, "--cluster-enabled", "yes", "--cluster-require-full-coverage", "no", "--cluster-port", bus))
 		nodes[i].must("cluster", "addslotsrange", i*slots/n, (i+1)*slots/n-1)
 		host, port, _ := strings.Cut(strings.TrimPrefix(nodes[i].url, "redis://"), ":")
@@ -202,7 +202,7 @@ func newCluster(t testing.TB, n int) (nodes []*server) {
 	return nodes
 }
 
-// TestHungNode: while a node of a cluster does not answer at all, what the others have is claimed.
+// TestHungNode: while a node of a cluster does not respond, the occurrences on the other nodes are claimed.
 func TestHungNode(t *testing.T) {
 	const shards = 16
 	nodes := newCluster(t, 3)
@@ -214,7 +214,7 @@ func TestHungNode(t *testing.T) {
 	for i := range shards {
 		key := "carillon:{" + strconv.Itoa(i) + "}:pending:default"
 		for _, node := range nodes[:2] {
-			if n, err := node.direct.ZCard(t.Context(), key).Result(); err == nil { // else it is another's
+			if n, err := node.direct.ZCard(t.Context(), key).Result(); err == nil { // on an error it is another node's
 				want += int(n)
 			}
 		}
@@ -248,8 +248,8 @@ func TestHungNode(t *testing.T) {
 	})
 }
 
-// TestUnservedSlot: while a shard's slot has no node, what the others have is claimed, however unevenly they have it. A
-// replica can't start.
+// TestUnservedSlot: while a shard's slot has no node, the occurrences of the other shards are claimed, however unevenly
+// they are spread. A replica can't start.
 func TestUnservedSlot(t *testing.T) {
 	const n, shards = 3000, 16
 	server := newCluster(t, 1)[0]

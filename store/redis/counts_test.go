@@ -12,8 +12,8 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// TestStateWithoutCounts: a job of a version that counted but what was missed is read, and written on. What it had been
-// given is not known.
+// TestStateWithoutCounts: a job of a version that counted only missed instants is read and rewritten. Its planned
+// number is unknown.
 func TestStateWithoutCounts(t *testing.T) {
 	server := newServer(t)
 	s := open(t, server.url)

@@ -11,8 +11,8 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// shardKeys are the keys of a shard, in the order that prelude.lua gives, but for those of its lanes, see [set]. The
-// number in braces decides in which slot of a cluster they are
+// shardKeys returns the keys of a shard, in the order of prelude.lua, without those of its lanes, see [set]. The number
+// in braces decides the keys' slot in a cluster
 // (https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/#hash-tags).
 func shardKeys(prefix string, i int) []any {
 	var keys []any
@@ -36,18 +36,18 @@ const (
 	keyHeads     = 17
 )
 
-// shardOf is the shard of a job's documents.
+// shardOf returns the shard of a job's documents.
 func (s *Store) shardOf(n job.Name) int {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(jobField(n)))           // it has no error
 	return int(h.Sum64() % uint64(len(s.shards))) //nolint:gosec // it is less than the number of shards
 }
 
-// separator ends the tenant in a job's name, and the name in what follows it. No tenant or key has a control character
-// in it, so it is unambiguous, and names of one tenant sort by the bytes of their keys.
+// separator ends the tenant in a job's name, and the name in keys derived from it. No tenant or key contains a control
+// character, so it is unambiguous, and names of one tenant sort by the bytes of their keys.
 const separator = "\x00"
 
-// jobField is what a job is known by in its shard: its name as the scripts understand it.
+// jobField returns the name of a job as the scripts and the keys of its shard have it.
 func jobField(n job.Name) string { return n.Tenant + separator + n.Key }
 
 func parseJobField(s string) job.Name {
@@ -55,15 +55,15 @@ func parseJobField(s string) job.Name {
 	return job.Name{Tenant: tenant, Key: key}
 }
 
-// keyRange are bounds of the names that a filter selects, as Redis takes them: "[" includes the bound, "(" excludes it.
-// What follows a name among the entries of its occurrences, after a separator, is excluded too. No name has a byte
-// 0xff.
+// keyRange returns bounds of the names that a filter selects, in Redis' notation: "[" includes the bound, "(" excludes
+// it. The bounds also fit the index of standalone occurrences, whose entries have a name, a separator and an id: a
+// range after a name begins behind all entries of that name. No name has a byte 0xff.
 func keyRange(f store.JobFilter, after string) (from, to string) {
 	prefix := jobField(job.Name{Tenant: f.Tenant, Key: f.Prefix})
 	from, to = "["+prefix, "("+prefix+"\xff"
 	if f.Key != "" {
 		prefix = jobField(job.Name{Tenant: f.Tenant, Key: f.Key})
-		from, to = "["+prefix, "("+prefix+"\x02" // with what follows it among the entries of its occurrences
+		from, to = "["+prefix, "("+prefix+"\x02" // includes the entries of its occurrences
 	}
 	if last := jobField(job.Name{Tenant: f.Tenant, Key: after}); after != "" && last >= prefix {
 		from = "(" + last + "\x01"
@@ -71,7 +71,7 @@ func keyRange(f store.JobFilter, after string) (from, to string) {
 	return from, to
 }
 
-// millis writes a time as Unix milliseconds, none as zero: no job has anything to do with the first moment of 1970.
+// millis returns a time as Unix milliseconds, and zero for none: no job uses the first moment of 1970.
 func millis(t time.Time) int64 {
 	if t.IsZero() {
 		return 0
@@ -86,8 +86,8 @@ func fromMillis(ms int64) time.Time {
 	return time.UnixMilli(ms).UTC()
 }
 
-// encodeTarget writes a callback and options: the type, the options and the data, which comes last since only it can
-// have a separator in it.
+// encodeTarget encodes a callback and options: the type, the options and the data, which come last since only they can
+// contain a separator.
 func encodeTarget(c job.Callback, o job.Options) string {
 	return c.Type + separator + string(o.Encode()) + separator + string(c.Data)
 }
@@ -100,13 +100,13 @@ func decodeTarget(text string) (t job.Target, err error) {
 	}
 	t.Callback = job.Callback{Type: kind, Data: []byte(data)}
 	if options == "" {
-		return t, nil // they are all left at their defaults
+		return t, nil // all have their defaults
 	}
 	t.Options, err = job.DecodeOptions([]byte(options))
 	return t, err
 }
 
-// encodeOccurrence writes what of an occurrence never changes, as prelude.lua says.
+// encodeOccurrence encodes the constant fields of an occurrence, see prelude.lua.
 func encodeOccurrence(o *job.Occurrence) string {
 	b := make([]byte, 0, 128)
 	b = append(append(b, o.Revision...), ' ')
@@ -116,7 +116,7 @@ func encodeOccurrence(o *job.Occurrence) string {
 	return string(appendPlace(b, o))
 }
 
-// appendPlace writes an occurrence's position, step and subscriber.
+// appendPlace appends an occurrence's position, step and subscriber.
 func appendPlace(b []byte, o *job.Occurrence) []byte {
 	b = append(strconv.AppendInt(b, int64(o.Position), 10), ' ')
 	if o.Part == nil {
@@ -126,15 +126,15 @@ func appendPlace(b []byte, o *job.Occurrence) []byte {
 	return append(b, o.Part.Subscriber...)
 }
 
-// encodeHeir writes what an occurrence that is carried over is to be, as a mark has it, see prelude.lua.
+// encodeHeir encodes the future fields of a carried-over occurrence as a mark has them, see prelude.lua.
 func encodeHeir(as *job.Occurrence) string {
 	return string(appendPlace([]byte(as.Priority.Code()), as))
 }
 
-// priorities are the codes of all of them.
+// priorities has the codes of all priorities.
 const priorities = "hnl"
 
-// decodeOccurrence reads an occurrence's id and line. What of it could be read is answered with the error too.
+// decodeOccurrence decodes an occurrence's id and line. With an error it returns the fields that it could decode.
 func decodeOccurrence(id, line string) (o job.Occurrence, err error) {
 	if o.ID, err = job.ParseID(id); err != nil {
 		return o, err
@@ -165,8 +165,8 @@ func decodeOccurrence(id, line string) (o job.Occurrence, err error) {
 	return o, nil
 }
 
-// lineOwner is the name of the job that the occurrence of a line is of, as the scripts know it; empty if it stands
-// on its own, or the line is damaged.
+// lineOwner returns the name of the job in an occurrence's line, as the scripts have it. It is empty if the occurrence
+// is standalone or the line is damaged.
 func lineOwner(line string) string {
 	revision, rest, _ := strings.Cut(line, " ")
 	tenant, key, _ := strings.Cut(rest, separator)
@@ -177,7 +177,7 @@ func lineOwner(line string) string {
 	return rest[:len(tenant)+len(separator)+end]
 }
 
-// setAttempts reads how often an occurrence was claimed, and by whom.
+// setAttempts decodes the number of an occurrence's claims, and the last claim.
 func setAttempts(o *job.Occurrence, attempts string) {
 	fields := strings.Split(attempts, " ")
 	if len(fields) != 3 {
@@ -187,12 +187,12 @@ func setAttempts(o *job.Occurrence, attempts string) {
 	o.Attempt, o.ScheduledAt, o.Token = l.number(0), l.millis(1), l.text(2)
 }
 
-// encodeCounts writes what a job counts, as prelude.lua says.
+// encodeCounts encodes a job's counts, see prelude.lua.
 func encodeCounts(j *job.Job) string {
 	return fmt.Sprintf("%d:%d:%d:%s", j.Missed, j.Planned, j.Failed, j.Trouble.Encode())
 }
 
-// decodeCounts reads what a job counts. A store of an earlier version has but the first of it.
+// decodeCounts decodes a job's counts. A store of an earlier version has only the first one.
 func decodeCounts(j *job.Job, text string) (err error) {
 	fields := strings.Split(text, ":")
 	for i, count := range []*int{&j.Missed, &j.Planned, &j.Failed} {
@@ -206,7 +206,7 @@ func decodeCounts(j *job.Job, text string) (err error) {
 	return err
 }
 
-// decodeState reads a job's state, as prelude.lua says, and what is next of it: an id, or nothing.
+// decodeState decodes a job's state, see prelude.lua, and the id of its next occurrence, or nothing.
 func decodeState(name, state, next string) (s store.JobStatus, err error) {
 	fields := strings.SplitN(state, " ", 11)
 	if len(fields) != 11 {

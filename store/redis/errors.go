@@ -39,7 +39,7 @@ var (
 	permissionCodes     = []string{"NOPERM"}
 )
 
-// code is the first word of a server's error; empty if the error is not one.
+// code returns the first word of a server's error; empty if the error is not a server's.
 func code(err error) string {
 	answered, ok := errors.AsType[redis.Error](err)
 	if !ok {
@@ -49,7 +49,7 @@ func code(err error) string {
 	return word
 }
 
-// undoneError is a fault after which nothing was changed, nor ever will be.
+// undoneError is a fault of a change that has had no effect and never will.
 type undoneError struct{ cause error }
 
 func (e undoneError) Error() string { return fmt.Sprintf("%v: %v", store.ErrNotDone, e.cause) }
@@ -65,7 +65,7 @@ func undone(err error) error {
 	return undoneError{err}
 }
 
-// partly removes [store.ErrNotDone] from the error of a change of which another part is done, or may be.
+// partly removes [store.ErrNotDone] from the error of a change, another part of which was made, or may have been.
 func partly(err error) error {
 	if e, ok := errors.AsType[undoneError](err); ok {
 		return fmt.Errorf("%w: %w", store.ErrUnavailable, e.cause)
@@ -86,7 +86,7 @@ func mapError(err error) error {
 	return err
 }
 
-// refused tells whether a command was not sent, or was refused by the server for a transient fault.
+// refused reports whether a command was not sent, or was refused by the server for a transient fault.
 func refused(err error) bool {
 	if code := code(err); code != "" {
 		return slices.Contains(transientCodes, code) || strings.HasPrefix(err.Error(), "ERR max number of clients")
@@ -104,7 +104,7 @@ func refused(err error) bool {
 		strings.Contains(err.Error(), "cannot load cluster slots")
 }
 
-// transient tells whether the connection failed. Then it is unknown whether the command was carried out.
+// transient reports whether the connection failed. It is then unknown whether the command was executed.
 func transient(err error) bool {
 	if _, ok := errors.AsType[net.Error](err); ok {
 		return true
@@ -119,7 +119,7 @@ func transient(err error) bool {
 	return false
 }
 
-// explain adds advice for the operator to an error of Open; tls tells whether the connection used TLS.
+// explain adds advice for the operator to an error of Open; tls reports whether the connection used TLS.
 func explain(err error, tls bool) error {
 	switch code := code(err); {
 	case slices.Contains(authenticationCodes, code):

@@ -13,7 +13,7 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// answered is an error as a server answers it.
+// answered is an error in a server's answer.
 type answered string
 
 func (e answered) Error() string { return string(e) }
@@ -22,7 +22,7 @@ func (answered) RedisError()     {}
 func TestErrors(t *testing.T) {
 	for _, c := range []struct {
 		err             error
-		transient, done bool // whether it may go away by itself, and whether something may have been changed then
+		transient, done bool // whether the fault is transient, and whether a change may have been made
 	}{
 		{answered("CLUSTERDOWN The cluster is down"), true, false},
 		{answered("LOADING Redis is loading the dataset in memory"), true, false},

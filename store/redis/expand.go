@@ -75,8 +75,8 @@ func readExpandable(row list) (j job.Job, readable bool) {
 	return j, err == nil
 }
 
-// Advance implements [store.Queue]. A job is advanced by one script, unless it gets more than chunk occurrences: then
-// the others are inserted before, beyond the cursor, each part only if the job is still as it was claimed.
+// Advance implements [store.Queue]. One script advances a job. If the job gets more than chunk occurrences, other
+// scripts insert the rest of them before, beyond the cursor, each only if the job's claim still stands.
 func (s *Store) Advance(ctx context.Context, advances []store.Advance) error {
 	ctx, cancel := bound(ctx)
 	defer cancel()
@@ -95,7 +95,7 @@ func (s *Store) Advance(ctx context.Context, advances []store.Advance) error {
 			}
 		}
 		if len(rest) > chunk {
-			continue // somebody else has the job
+			continue // another replica has the job
 		}
 		expiresAt := ""
 		if !a.ExpiresAt.IsZero() {
@@ -112,7 +112,7 @@ func (s *Store) Advance(ctx context.Context, advances []store.Advance) error {
 	return firstError(s.run(ctx, last))
 }
 
-// advanceArgs are the first arguments of advance.lua: the job's name, and its state when it was claimed.
+// advanceArgs returns the first arguments of advance.lua: the job's name, and its state when it was claimed.
 func advanceArgs(a *store.Advance) []any {
 	return []any{jobField(a.Name), string(a.Revision), millis(a.From), a.Token}
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/carillon-scheduler/carillon/store/redis"
 )
 
-// TestOpenRefusesByInfo: a server that can't be used is refused by what it says of itself, however old it is.
+// TestOpenRefusesByInfo: an unusable server is refused by its answer to INFO, however old it is.
 func TestOpenRefusesByInfo(t *testing.T) {
 	for _, c := range []struct {
 		name, info, want string
@@ -48,7 +48,7 @@ func TestOpenRefusesByInfo(t *testing.T) {
 	}
 }
 
-// TestOpenNotRedis: what answers in other words than Redis is told from a server that is away.
+// TestOpenNotRedis: a server that does not speak Redis' protocol is distinguished from one that is away.
 func TestOpenNotRedis(t *testing.T) {
 	s, err := redis.Open(t.Context(), fakeServer(t, func([]string) string { return "HTTP/1.1 400 Bad Request\r\n\r\n" }))
 	if err == nil {
@@ -59,7 +59,7 @@ func TestOpenNotRedis(t *testing.T) {
 	}
 }
 
-// TestOpenHungCluster: nodes that take connections and say nothing are not all waited for, one after the other.
+// TestOpenHungCluster: opening a cluster does not wait for each of several hanging nodes in turn.
 func TestOpenHungCluster(t *testing.T) {
 	const nodes = 4
 	var asked atomic.Int32
@@ -85,7 +85,7 @@ func TestOpenHungCluster(t *testing.T) {
 	}
 }
 
-// fakeServer is a server that answers each command by a function. It answers the store's URL.
+// fakeServer starts a server that answers each command by a function, and returns the store's URL.
 func fakeServer(t *testing.T, answer func(args []string) string) (url string) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -118,7 +118,7 @@ func fakeServer(t *testing.T, answer func(args []string) string) (url string) {
 	return "redis://" + listener.Addr().String()
 }
 
-// readCommand reads a command as clients send it: an array of texts, each with its length before it.
+// readCommand reads a command as clients send it: an array of texts, each preceded by its length.
 func readCommand(r *bufio.Reader) (args []string, err error) {
 	number := func(kind byte) (int, error) {
 		line, err := r.ReadString('\n')

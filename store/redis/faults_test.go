@@ -17,8 +17,8 @@ import (
 	"github.com/carillon-scheduler/carillon/store/redis"
 )
 
-// TestKilled: a server that is killed while jobs are put and delivered has all that it acknowledged when it is back,
-// and nothing that was delivered.
+// TestKilled: a server is killed while jobs are put and delivered. After its restart it has everything that it
+// acknowledged, and no delivered occurrence.
 func TestKilled(t *testing.T) {
 	server := newServer(t, "--appendonly", "yes", "--appendfsync", "always")
 	s := open(t, server.url)
@@ -99,7 +99,7 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// TestFlushedScripts: a server forgets its scripts when it is told to, and when it restarts.
+// TestFlushedScripts: a server forgets its scripts when they are flushed, and when it restarts.
 func TestFlushedScripts(t *testing.T) {
 	server := newServer(t)
 	s := open(t, server.url)
@@ -136,11 +136,11 @@ func TestFlushedScripts(t *testing.T) {
 	}
 }
 
-// TestLatePut: a put that the server gets to only after its time is over does not take effect.
+// TestLatePut: a put that the server executes only after its deadline does not take effect.
 func TestLatePut(t *testing.T) {
 	server := newServer(t)
 	s := open(t, server.url)
-	mustPut(t, s, put("k", 1)) // a connection is there, so that the next put is sent though nobody reads it
+	mustPut(t, s, put("k", 1)) // makes a connection, so that the next put is sent although nobody reads it
 	before := server.scripts()
 
 	server.signal(syscall.SIGSTOP)
@@ -158,12 +158,12 @@ func TestLatePut(t *testing.T) {
 	}
 }
 
-// TestReplica: a server that a failover made a replica is unavailable, until it is a master again.
+// TestReplica: a server that a failover turned into a replica is unavailable, until it is a master again.
 func TestReplica(t *testing.T) {
 	server := newServer(t)
 	s := open(t, server.url)
 	mustPut(t, s, put("k", 1))
-	server.must("replicaof", "127.0.0.1", "1") // where nobody is
+	server.must("replicaof", "127.0.0.1", "1") // where no server is
 	if r := s.Put(t.Context(), []store.Put{put("more", 1)})[0]; !errors.Is(r.Err, store.ErrUnavailable) {
 		t.Errorf("put answers %v", r.Err)
 	}
@@ -183,7 +183,8 @@ func TestReplica(t *testing.T) {
 	}
 }
 
-// TestFull: a server whose memory is used up takes no more jobs, but what it has is claimed and delivered, or paused.
+// TestFull: a server whose memory is full accepts no more jobs, but its occurrences are claimed and delivered, or
+// paused.
 func TestFull(t *testing.T) {
 	server := newServer(t)
 	s := open(t, server.url)
@@ -215,7 +216,7 @@ func TestFull(t *testing.T) {
 	mustPut(t, s, put("more", 1))
 }
 
-// TestUnreadable: what can't be read is claimed as such, beside the others.
+// TestUnreadable: an unreadable occurrence is claimed with a fault, beside the others.
 func TestUnreadable(t *testing.T) {
 	server := newServer(t)
 	s := open(t, server.url)
@@ -232,7 +233,7 @@ func TestUnreadable(t *testing.T) {
 			t.Errorf("%s has the fault %v", o.Name.Key, o.Fault)
 		}
 	}
-	// One of which there is no record at all does not keep others from being claimed.
+	// An occurrence without any record does not keep others from being claimed.
 	server.must("hdel", "carillon:{0}:occurrences", c.Occurrences[0].ID.String())
 	if c = claim(t, s, epoch.Add(lease), 10); len(c.Occurrences) != 3 {
 		t.Errorf("claimed %d of the others", len(c.Occurrences))

@@ -73,7 +73,7 @@ func importJobArgs(j *job.Job) []any {
 	}
 }
 
-// importCalls are the calls that insert the occurrences among documents.
+// importCalls returns the calls that insert the occurrences among documents.
 func (s *Store) importCalls(documents []store.Document) (calls []call) {
 	type page struct {
 		args []any
@@ -110,11 +110,11 @@ func (s *Store) importCalls(documents []store.Document) (calls []call) {
 // importedFields is the number of arguments that importArgs returns.
 const importedFields = 7
 
-// importArgs are an occurrence as importoccurrences.lua takes it.
+// importArgs returns the arguments of importoccurrences.lua for an occurrence.
 func importArgs(o *job.Occurrence) []any {
 	var attempts, target string
 	var due, failed any = "", ""
-	if o.Attempt > 0 || o.Token != "" { // else nothing is kept of it, see write_attempts
+	if o.Attempt > 0 || o.Token != "" { // otherwise no attempts are stored, see write_attempts
 		attempts = fmt.Sprintf("%d %d %s", o.Attempt, millis(o.ScheduledAt), o.Token)
 	}
 	if o.Own != nil {

@@ -35,7 +35,7 @@ func (s *Store) DueLanes(ctx context.Context, p store.DueParams) (page store.Due
 				all = append(all, last)
 			}
 			if full := len(answer) >= 2*limit; full && (page.Next == (store.LaneDue{}) || last.Compare(page.Next) < 0) {
-				page.Next = last // what this shard has after it is not known
+				page.Next = last // this shard's later lanes are unknown
 			}
 		}
 	}
@@ -57,8 +57,8 @@ func (s *Store) DueLanes(ctx context.Context, p store.DueParams) (page store.Due
 	return page, err
 }
 
-// Count implements [store.Inspector]. Redis knows how many entries a sorted set has, and counts those up to a
-// score by its index, so that the limit bounds only what is answered.
+// Count implements [store.Inspector]. Redis stores the size of a sorted set, and counts the entries up to a score by
+// its index, so the limit bounds only the result.
 func (s *Store) Count(ctx context.Context, now time.Time, lanes []job.Lane, limit int) ([]store.Count, error) {
 	if len(lanes) == 0 {
 		all, err := s.countAll(ctx, now)
@@ -120,7 +120,7 @@ func (s *Store) Sample(ctx context.Context, lane job.Lane, from time.Time, limit
 		dues, places, texts := answer.list(0), answer.list(1), answer.list(2)
 		targets := make([]job.Target, 1+len(texts)) // the first is none
 		for i := range texts {
-			targets[1+i], _ = decodeTarget(texts.text(i)) // the options don't matter, and what can't be read at all is zero
+			targets[1+i], _ = decodeTarget(texts.text(i)) // the options don't matter, and an unreadable target is zero
 		}
 		for i := range dues {
 			all = append(all, store.Sampled{DueAt: dues.score(i), Callback: targets[places.number(i)].Callback})
@@ -142,7 +142,7 @@ func (s *Store) countAll(ctx context.Context, now time.Time) (c store.Count, err
 		var more []call
 		for i, r := range s.run(ctx, calls) {
 			answer, err := r.list()
-			if err != nil { // a count without this shard would pass for the whole
+			if err != nil { // a count without this shard would look like the whole count
 				return store.Count{}, err
 			}
 			if first == 0 {

@@ -14,7 +14,7 @@ import (
 
 var acmeHigh = job.Lane{Tenant: "acme", Priority: job.PriorityHigh}
 
-// putIn makes a submission of one job to a lane, see put.
+// putIn returns a submission of one job to a lane, see put.
 func putIn(t *testing.T, lane job.Lane, key string, n int) store.Put {
 	t.Helper()
 	p := put(key, n)
@@ -27,7 +27,7 @@ func putIn(t *testing.T, lane job.Lane, key string, n int) store.Put {
 	return p
 }
 
-// TestManyQuotas: a claim of many lanes is one script, unless it is of more than one may claim.
+// TestManyQuotas: a claim of many lanes is one script, unless it exceeds the limit of one script.
 func TestManyQuotas(t *testing.T) {
 	for _, c := range []struct{ lanes, each, scripts int }{{50, 5, 1}, {3, 700, 3}} {
 		t.Run(fmt.Sprintf("%d of each of %d", c.each, c.lanes), func(t *testing.T) {
@@ -62,7 +62,7 @@ func TestManyQuotas(t *testing.T) {
 	}
 }
 
-// TestLanesGo: whatever takes the last occurrence from a lane leaves nothing of the lane.
+// TestLanesGo: any change that removes the last occurrence of a lane removes the lane completely.
 func TestLanesGo(t *testing.T) {
 	name := job.Name{Tenant: acmeHigh.Tenant, Key: "k"}
 	one := func(t *testing.T, s store.Store) store.Claimed {
@@ -83,7 +83,7 @@ func TestLanesGo(t *testing.T) {
 	}
 	for _, c := range []struct {
 		what string
-		left int // lanes
+		left int // number of lanes left
 		do   func(t *testing.T, s store.Store, server *server)
 	}{
 		{"nothing", 1, func(*testing.T, store.Store, *server) {}},
@@ -142,8 +142,8 @@ func TestLanesGo(t *testing.T) {
 	}
 }
 
-// TestPriorityOfBrokenExpansion: what an expansion inserted that broke off is in one lane only when the expansion is
-// done again with another priority.
+// TestPriorityOfBrokenExpansion: an occurrence that an interrupted expansion inserted is in one lane only after the
+// expansion is repeated with another priority.
 func TestPriorityOfBrokenExpansion(t *testing.T) {
 	server := newServer(t)
 	s := open(t, server.url)
@@ -157,7 +157,7 @@ func TestPriorityOfBrokenExpansion(t *testing.T) {
 	if err := s.Advance(t.Context(), []store.Advance{first}); err != nil {
 		t.Fatal(err)
 	}
-	server.must("hset", jobs, field, state) // as if it had broken off
+	server.must("hset", jobs, field, state) // as if it had been interrupted
 	for i := range first.Occurrences {
 		first.Occurrences[i].Priority = job.PriorityLow
 	}
@@ -185,7 +185,7 @@ func TestPriorityOfBrokenExpansion(t *testing.T) {
 	}
 }
 
-// TestCountLanesByIndex: lanes are counted by few scripts, which read nothing of what the lanes have.
+// TestCountLanesByIndex: a few scripts count many lanes, and read none of their occurrences.
 func TestCountLanesByIndex(t *testing.T) {
 	const shards, lanes, most = 3, 2200, 1000
 	server := newServer(t)
@@ -194,7 +194,7 @@ func TestCountLanesByIndex(t *testing.T) {
 	for i := range asked {
 		asked[i] = job.Lane{Tenant: fmt.Sprintf("tenant%d", i), Priority: job.PriorityLow}
 	}
-	for k, i := range []int{0, most - 1, most, lanes - 1} { // at the ends of what one script counts
+	for k, i := range []int{0, most - 1, most, lanes - 1} { // the first and the last lane of each script
 		for key := range k + 2 { // in any of the shards
 			mustPut(t, s, putIn(t, asked[i], fmt.Sprint(key), 3))
 		}

@@ -14,23 +14,23 @@ import (
 	"github.com/carillon-scheduler/carillon/store/storetest"
 )
 
-// mutations are a call of each kind that changes something for a client.
+// mutations returns one call of each kind that changes documents for a client.
 func mutations(t *testing.T, s store.Store) []storetest.Mutation {
 	t.Helper()
 	return append(storetest.Mutations(t, s, ""), storetest.LargeMutations(t, s, "")...)
 }
 
-// content is all that a server has.
+// content returns everything on a server.
 func content(server *server) map[string]any {
 	all := make(map[string]any)
 	keys, _ := server.must("keys", "*").([]any)
 	for _, key := range keys {
-		all[key.(string)] = server.must("dump", key) //nolint:errcheck // it is one
+		all[key.(string)] = server.must("dump", key) //nolint:errcheck // it is a string
 	}
 	return all
 }
 
-// TestLate: a change that reaches the server when its time is over changes nothing, though it was sent in time, and
+// TestLate: a change that reaches the server after its deadline changes nothing, although it was sent in time, and
 // nobody waits for its answer any more.
 func TestLate(t *testing.T) {
 	server := newServer(t)
@@ -74,11 +74,11 @@ func TestLate(t *testing.T) {
 	}
 }
 
-// stepwise are those that take several scripts, of which only the last changes anything. If the first fails, that is
-// known.
+// stepwise are the mutations of several scripts, only the last of which changes anything. A failure of the first is
+// therefore certain.
 var stepwise = map[string]bool{"put many instants": true, "replace and carry many over": true}
 
-// TestRefusedAsLate: one whose answer tells that it was late is known to have changed nothing.
+// TestRefusedAsLate: a change that the server refused as late is known to have changed nothing.
 func TestRefusedAsLate(t *testing.T) {
 	server := newServer(t)
 	relay := newRelay(t, server)
@@ -104,7 +104,7 @@ func TestRefusedAsLate(t *testing.T) {
 	}
 }
 
-// TestNotDone: of a change that was not sent, or that the server refused, it is known that nothing was changed.
+// TestNotDone: a change that was not sent, or that the server refused, is known to have changed nothing.
 func TestNotDone(t *testing.T) {
 	server := newServer(t)
 	relay := newRelay(t, server)
@@ -120,7 +120,7 @@ func TestNotDone(t *testing.T) {
 	server.must("config", "set", "maxmemory", "1")
 	full := s.Put(t.Context(), []store.Put{put("k", 2500)})[0].Err
 	server.must("config", "set", "maxmemory", "0")
-	server.must("replicaof", "127.0.0.1", "1") // where nobody is
+	server.must("replicaof", "127.0.0.1", "1") // where no server is
 	replica := cancelling(t.Context())
 	server.must("replicaof", "no", "one")
 	relay.dieAfter(0)

@@ -24,7 +24,7 @@ func resume(t *testing.T, s store.Store, name job.Name, now time.Time) {
 	}
 }
 
-// TestPausedBacklogByOne: a claim of one occurrence sets aside as many as one script may, and no more.
+// TestPausedBacklogByOne: a claim of one occurrence sets aside as many paused ones as one script may, and no more.
 func TestPausedBacklogByOne(t *testing.T) {
 	const n, most = 3500, 1000
 	server := newServer(t)
@@ -58,7 +58,7 @@ func TestPausedBacklogByOne(t *testing.T) {
 	}
 }
 
-// TestResumeOfWhatIsAhead: very many that were put back before their instants are due at those again.
+// TestResumeOfWhatIsAhead: very many occurrences that were put back before their instants become due at their instants.
 func TestResumeOfWhatIsAhead(t *testing.T) {
 	const n = 2500
 	server := newServer(t)
@@ -67,7 +67,7 @@ func TestResumeOfWhatIsAhead(t *testing.T) {
 	mustPut(t, s, p)
 	early := epoch.Add(-time.Minute)
 	pause(t, s, p.Job.Name, early)
-	for more := true; more; { // by a clock that is ahead
+	for more := true; more; { // claims by a clock that is ahead
 		c := claim(t, s, epoch.Add(time.Minute), 10)
 		if more = c.More(); len(c.Occurrences) > 0 {
 			t.Fatalf("claimed %d", len(c.Occurrences))
@@ -88,8 +88,8 @@ func TestResumeOfWhatIsAhead(t *testing.T) {
 	}
 }
 
-// TestResumeBeforePutBack: a claim has set an occurrence aside and not yet put it back. The resumption makes it due at
-// the very time at which the claim would end, and so it stays.
+// TestResumeBeforePutBack: a claim has set an occurrence aside and not yet put it back. A resume makes it due at the
+// very time at which the claim would end. The claim then leaves it.
 func TestResumeBeforePutBack(t *testing.T) {
 	server := newServer(t)
 	between := newRelay(t, server)
@@ -109,8 +109,8 @@ func TestResumeBeforePutBack(t *testing.T) {
 	}
 }
 
-// TestPauseAmidExpansion: an expansion is under way in parts when its job is paused and resumed. It comes to nothing,
-// and the next one makes each instant fire once.
+// TestPauseAmidExpansion: a job is paused and resumed while its expansion is made in parts. That expansion has no
+// effect, and the next one makes each instant fire once.
 func TestPauseAmidExpansion(t *testing.T) {
 	const ticks, part = 2500, 1000
 	server := newServer(t)

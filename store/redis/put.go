@@ -12,7 +12,7 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// Put implements [store.Jobs]. Jobs are put independently of each other, but for those of one name.
+// Put implements [store.Jobs]. Jobs are put independently of each other, except those of one name.
 //
 // One script, the flip, puts a job with up to chunk occurrences and up to chunk carried-over ones; it may put other
 // jobs too. Of a larger job, the other occurrences are inserted beforehand, and are orphans until the flip, or marked
@@ -120,7 +120,7 @@ func appendCarried(args []any, carried []store.Carried) []any {
 	return args
 }
 
-// appendOccurrences adds occurrences to arguments as the script function insert takes them.
+// appendOccurrences adds occurrences to arguments in the form of the script function insert.
 func appendOccurrences(args []any, occurrences []job.Occurrence) []any {
 	for i := range occurrences {
 		o := &occurrences[i]
@@ -166,7 +166,7 @@ func (s *Store) groups(puts []*put) (groups [][]*put) {
 	return groups
 }
 
-// putArgs are the arguments of put.lua for puts of one shard.
+// putArgs returns the arguments of put.lua for puts of one shard.
 func putArgs(puts []*put) []any {
 	n := 1
 	for _, p := range puts {

@@ -40,7 +40,7 @@ func (s *Store) Jobs(ctx context.Context, f store.JobFilter) ([]store.JobStatus,
 	return store.WithStandalone(page, names, f.Limit), err
 }
 
-// shardsOf are the shards that may have what a filter selects; nil for all.
+// shardsOf returns the shards that may have documents which a filter selects; nil for all.
 func (s *Store) shardsOf(f store.JobFilter) []int {
 	if f.Key == "" {
 		return nil
@@ -48,7 +48,7 @@ func (s *Store) shardsOf(f store.JobFilter) []int {
 	return []int{s.shardOf(job.Name{Tenant: f.Tenant, Key: f.Key})}
 }
 
-// readListed reads what the script jobs answers of a job.
+// readListed decodes a job in the answer of the script jobs.
 func readListed(row list, whole bool) (store.JobStatus, error) {
 	status, err := decodeState(row.text(0), row.text(1), row.text(2))
 	if err != nil || !whole {
@@ -63,7 +63,7 @@ func readListed(row list, whole bool) (store.JobStatus, error) {
 	return status, err
 }
 
-// standalone lists the names that have pending occurrences which stand on their own.
+// standalone lists the names that have pending standalone occurrences.
 func (s *Store) standalone(ctx context.Context, f store.JobFilter) ([]job.Name, error) {
 	return merge(ctx, s, f.Limit, pages[job.Name]{
 		shards: s.shardsOf(f),
@@ -84,8 +84,8 @@ func (s *Store) standalone(ctx context.Context, f store.JobFilter) ([]job.Name, 
 	})
 }
 
-// Occurrences implements [store.Jobs]. Those of the revision and those that stand on their own are apart, so a page is
-// read of each and the two are merged.
+// Occurrences implements [store.Jobs]. A revision's occurrences and the standalone ones are in different indexes, so it
+// reads a page of each and merges the two.
 func (s *Store) Occurrences(
 	ctx context.Context, f store.OccurrenceFilter,
 ) (page []job.Occurrence, total int, err error) {
@@ -116,7 +116,7 @@ func (s *Store) DeadLetters(ctx context.Context, f store.DeadLetterFilter) ([]jo
 		index, whose = "job", jobField(job.Name{Tenant: f.Tenant, Key: f.Key})
 	}
 	if f.ID != (job.ID{}) {
-		if f.ID.Compare(f.After) <= 0 { // it is told here, since Lua compares texts as the server's locale has it
+		if f.ID.Compare(f.After) <= 0 { // compared here, since Lua compares texts by the server's locale
 			return nil, nil
 		}
 		only = f.ID.String()
@@ -153,18 +153,18 @@ func readDeadLetter(row list) (job.Occurrence, error) {
 	return o, err
 }
 
-// pages says how a list is read from a shard, page by page.
+// pages describes how to read a list from a shard, page by page.
 type pages[T any] struct {
-	// shards are those to read from; nil for all.
+	// shards are the shards to read; nil for all.
 	shards []int
-	// call asks for the page that begins after a place, which is empty at first.
+	// call returns the script for the page that begins after a place, which is empty at first.
 	call func(after string, limit int) (*script, []any)
-	// read reads the answer. Next is after where the next page begins; empty if there is none.
+	// read decodes the answer. Next is the place after which the next page begins; empty if there is none.
 	read    func(answer list, limit int) (page []T, next string, err error)
 	compare func(a, b T) int
 }
 
-// pageSize bounds what is read of one shard at once, since most of it may be left when the shards are merged.
+// pageSize bounds a page of one shard, since merging the shards may discard most of it.
 const pageSize = 200
 
 // merge reads the same list from all shards and merges them into one, up to a limit.
@@ -203,7 +203,7 @@ func merge[T any](ctx context.Context, s *Store, limit int, p pages[T]) (merged 
 			}
 			st.ended = st.after == ""
 		}
-		// Take the least, until of some shard it is not known.
+		// Take the least item, until a shard's next item is unknown.
 		for len(merged) < limit {
 			var least *stream
 			unknown := false

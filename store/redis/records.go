@@ -15,7 +15,7 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// recordKeys are the keys of all records of the store, which are few and small, and of no shard:
+// recordKeys returns the keys of all records of the store, which are few and small, and of no shard:
 //
 //   - entries is a sorted set whose scores are all the same. A record is one entry: its collection, a NUL, its key, a
 //     NUL, its version, a space, its expiry in Unix milliseconds (0 for never), a space and its body. So the records of
@@ -30,10 +30,10 @@ func recordKeys(prefix string) []any {
 	return []any{prefix + ":{" + before + "}:records", prefix + ":{" + before + "}:expiry", before}
 }
 
-// entries is the key of the records.
+// entries returns the key of the records.
 func (s *Store) entries() string { return s.records.keys[0].(string) } //nolint:errcheck // they all are
 
-// recordName is a record's name: the beginning of its entry, without the second NUL.
+// recordName returns a record's name: the beginning of its entry, without the second NUL.
 func recordName(collection, key string) string { return collection + separator + key }
 
 // Records implements [store.Records].
@@ -65,7 +65,7 @@ func (s *Store) Records(ctx context.Context, f store.RecordFilter) ([]store.Reco
 	}
 }
 
-// recordsByKey reads those of the records that a filter names.
+// recordsByKey reads the records that a filter names.
 func (s *Store) recordsByKey(ctx context.Context, f store.RecordFilter) (page []store.Record, err error) {
 	for part := range slices.Chunk(f.Wanted(), chunk) {
 		pipe := s.client.Pipeline()
@@ -150,7 +150,7 @@ func (s *Store) WriteRecords(ctx context.Context, changes []store.RecordChange) 
 	return answers
 }
 
-// recordArgs are a change as writerecords.lua takes it.
+// recordArgs returns the arguments of writerecords.lua for a change.
 func recordArgs(c *store.RecordChange) []any {
 	body, condition := "", ""
 	if c.Body != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// record is a change that creates a record.
+// record returns a change that creates a record.
 func record(key, body string) store.RecordChange {
 	return store.RecordChange{
 		Collection: "things", Key: key, Version: job.NewRevision(epoch), Body: []byte(body),
@@ -31,8 +31,8 @@ func mustWrite(t *testing.T, s store.Store, changes ...store.RecordChange) {
 	}
 }
 
-// TestManyRecords: very many are written by as many scripts as it takes, none of which is long, and a page is one
-// command.
+// TestManyRecords: very many records are written by as many scripts as necessary, all short, and one command reads a
+// page.
 func TestManyRecords(t *testing.T) {
 	const n, most = 2500, 1000
 	server := newServer(t)
@@ -43,7 +43,7 @@ func TestManyRecords(t *testing.T) {
 	}
 	server.must("config", "resetstat")
 	mustWrite(t, s, slices.Concat(changes, changes)...)
-	if ran := server.scripts(); ran < 2*n/most || ran > 2*n/most+1 { // the server had to be told the script
+	if ran := server.scripts(); ran < 2*n/most || ran > 2*n/most+1 { // one run may be refused for an unknown script
 		t.Errorf("%d scripts wrote them", ran)
 	}
 	large := record("large", strings.Repeat("x", store.MaxRecordBody))
@@ -66,8 +66,8 @@ func TestManyRecords(t *testing.T) {
 	}
 }
 
-// TestMovingRecords: while a cluster moves the records' slot, a change of a record is refused before it has begun, and
-// what there is is read.
+// TestMovingRecords: while a cluster moves the records' slot, a change of a record is refused before it begins, and
+// existing records can be read.
 func TestMovingRecords(t *testing.T) {
 	server := clusterURL(t)
 	url := newStore(t, server, "")
@@ -109,7 +109,7 @@ func TestMovingRecords(t *testing.T) {
 	}
 }
 
-// TestUnreadableRecord: one that can't be read is none with another body or version.
+// TestUnreadableRecord: an unreadable record is not returned with another body or version.
 func TestUnreadableRecord(t *testing.T) {
 	for _, rest := range []string{"", "x", "v", "v 0", "v x {}"} {
 		server := newServer(t)

@@ -54,7 +54,7 @@ const (
 	// pipelined bounds the scripts that are sent at once.
 	pipelined = 128
 
-	// answerWithin is how much longer than the call's deadline to wait for an answer.
+	// answerWithin is the time after the call's deadline for which it waits for an answer.
 	answerWithin = 2 * time.Second
 
 	// headsWithin bounds how long shards may take to list due occurrences, if there are several. A shard that takes
@@ -159,7 +159,7 @@ func (silence) Printf(context.Context, string, ...any) {}
 // clocks. Repeating it, or running it in several replicas at once, changes nothing.
 func (s *Store) prepare(ctx context.Context, t *address) error {
 	if err := s.eachServer(ctx, func(ctx context.Context, server *redis.Client) error {
-		info, err := server.Info(ctx).Result() // without sections, since servers that are too old know but one at a time
+		info, err := server.Info(ctx).Result() // without sections, since old servers accept only one at a time
 		if err != nil {
 			return err
 		}

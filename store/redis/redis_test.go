@@ -18,8 +18,8 @@ import (
 	"github.com/carillon-scheduler/carillon/store/storetest"
 )
 
-// TestStore has all cases on a cluster, which refuses more than one server does. A long test has them on one server too;
-// in others, the random histories are made there.
+// TestStore runs all cases on a cluster, which has more restrictions than one server. A long test also runs them on one
+// server; otherwise only the random histories run there.
 func TestStore(t *testing.T) {
 	server := newServer(t, "--appendonly", "yes", "--appendfsync", "always").url
 	for _, c := range []struct {
@@ -43,7 +43,7 @@ func TestStore(t *testing.T) {
 	}
 }
 
-// TestDifferential: the store does as the reference does.
+// TestDifferential: the store behaves like the reference store.
 func TestDifferential(t *testing.T) {
 	t.Parallel()
 	server := newServer(t).url
@@ -57,7 +57,7 @@ func TestDifferential(t *testing.T) {
 	}
 }
 
-// clusterURL is the address of a Redis Cluster.
+// clusterURL returns the address of a Redis Cluster.
 func clusterURL(t testing.TB) string {
 	t.Helper()
 	const name = "CARILLON_TEST_REDIS_CLUSTER_URL"
@@ -68,7 +68,7 @@ func clusterURL(t testing.TB) string {
 	return value
 }
 
-// newStore answers the URL of an empty store on a server, which is deleted when the test ends.
+// newStore returns the URL of an empty store on a server. The store is deleted when the test ends.
 func newStore(t testing.TB, server, options string) (url string) {
 	t.Helper()
 	prefix := "test-" + job.NewToken()
@@ -128,7 +128,7 @@ var epoch = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
 const lease = time.Minute
 
-// put makes a submission of one job with n instants from the epoch on, a millisecond apart.
+// put returns a submission of one job with n instants from the epoch on, a millisecond apart.
 func put(key string, n int) store.Put {
 	revision := job.NewRevision(epoch)
 	j := job.Job{
@@ -166,12 +166,12 @@ func claim(t testing.TB, s store.Store, now time.Time, limit int) store.Claim {
 	return c
 }
 
-// claimParams are to claim from the lane of most tests.
+// claimParams select due occurrences of the lane that most tests use.
 func claimParams(now time.Time, limit int) store.ClaimParams {
 	return store.ClaimParams{Now: now, Lease: lease, Quotas: []store.Quota{{Lane: job.DefaultLane, Limit: limit}}}
 }
 
-// nextDue is when the first of all lanes is due.
+// nextDue returns the first due time of all lanes.
 func nextDue(t testing.TB, s store.Store) (time.Time, error) {
 	t.Helper()
 	page, err := s.DueLanes(t.Context(), store.DueParams{Until: epoch.AddDate(100, 0, 0), Limit: 1000})

@@ -16,8 +16,8 @@ func TestOpenRefuses(t *testing.T) {
 	cluster, _, _ := strings.Cut(clusterURL(t), ",") // one of its nodes
 	for _, c := range []struct {
 		name    string
-		args    []string // of the server
-		prepare []any    // a command that is run on it first
+		args    []string // the server's arguments
+		prepare []any    // a command to run first
 		url     func(server string) string
 		want    string
 		newer   bool
@@ -79,7 +79,7 @@ func user(u string) func(string) string {
 	return func(server string) string { return strings.Replace(server, "://", "://"+u+"@", 1) }
 }
 
-// TestShardsStay: the number of shards is that which the store was made with.
+// TestShardsStay: a store keeps its first number of shards.
 func TestShardsStay(t *testing.T) {
 	server := newServer(t)
 	mustPut(t, open(t, server.url+"?shards=7"), put("k", 1))
@@ -90,7 +90,7 @@ func TestShardsStay(t *testing.T) {
 	}
 }
 
-// TestPermissions: the ACL rule that is documented is enough.
+// TestPermissions: the documented ACL rule is sufficient.
 func TestPermissions(t *testing.T) {
 	server := newServer(t)
 	server.must(acl("carillon on >pass ~carillon:* +@read +@write +@scripting +@connection +info +time +cluster")...)
@@ -109,7 +109,7 @@ func TestPermissions(t *testing.T) {
 	}
 }
 
-// TestWarnsOfEviction: a policy that is set while the store is open is not refused any more, but told of.
+// TestWarnsOfEviction: an eviction policy that is set while the store is open causes a warning.
 func TestWarnsOfEviction(t *testing.T) {
 	server := newServer(t, "--appendonly", "yes")
 	s := open(t, server.url)

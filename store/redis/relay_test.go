@@ -10,17 +10,17 @@ import (
 	"testing"
 )
 
-// relay stands between a store and the server, so that something else can happen between two scripts of one call, and a
-// command can be late.
+// relay stands between a store and the server, so that a test can run code between two scripts of one call, and delay
+// commands.
 type relay struct {
 	url string
 
 	mu   sync.Mutex
 	once func()
-	// left is how many more answers are passed on before nothing is any more, as if the store's process had died;
-	// negative if all are.
+	// left is the number of answers still passed on before the relay stops, as if the store's process had died;
+	// negative for all.
 	left int
-	// holds tells that what the store sends is not passed on, and held has it, with the connections it is for.
+	// holds reports that the relay keeps the store's bytes in held, with their connections.
 	holds bool
 	held  []heldBytes
 	// servers are the connections to the server.
@@ -63,35 +63,35 @@ func newRelay(t testing.TB, s *server) *relay {
 	return r
 }
 
-// after has f run when the server has next answered, before the store learns of it.
+// after runs f when the server has next answered, before the store gets the answer.
 func (r *relay) after(f func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.once = f
 }
 
-// dieAfter has nothing passed on any more, either way, after some more answers.
+// dieAfter stops the relay in both directions after n more answers.
 func (r *relay) dieAfter(answers int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.left = answers
 }
 
-// died tells whether it has come to that.
+// died reports whether the relay has stopped.
 func (r *relay) died() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.left == 0
 }
 
-// hold keeps what the store sends from now on.
+// hold keeps the store's bytes from now on.
 func (r *relay) hold() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.holds, r.held = true, nil
 }
 
-// deliver passes on what was kept, and tells whether there was any. Nothing is kept any more.
+// deliver passes the kept bytes on, and reports whether there were any. It also ends hold.
 func (r *relay) deliver() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -102,7 +102,7 @@ func (r *relay) deliver() bool {
 	return len(r.held) > 0
 }
 
-// pass passes on what the store has sent, or keeps it. It tells whether to go on.
+// pass passes the store's bytes on, or keeps them. It reports whether to continue.
 func (r *relay) pass(server net.Conn, bytes []byte) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -117,7 +117,7 @@ func (r *relay) pass(server net.Conn, bytes []byte) bool {
 	return err == nil
 }
 
-// answered tells whether to pass on an answer, after what is to happen before that.
+// answered reports whether to pass on an answer, after it has run the pending function.
 func (r *relay) answered() bool {
 	r.mu.Lock()
 	f := r.once
@@ -153,7 +153,7 @@ func (r *relay) serve(client net.Conn, address string) {
 		}
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		if !slices.ContainsFunc(r.held, func(h heldBytes) bool { return h.server == server }) { // else it is still to be delivered
+		if !slices.ContainsFunc(r.held, func(h heldBytes) bool { return h.server == server }) { // otherwise its bytes are still to be delivered
 			_ = server.Close()
 		}
 	}()

@@ -26,7 +26,7 @@ var sources embed.FS
 // script is a Lua script. Servers know it by the hash of its text once they have run it.
 type script struct {
 	text, hash string
-	// bounded tells that the script takes effect before its context's deadline or never, see [clock].
+	// bounded reports that the script takes effect before its context's deadline or never, see [clock].
 	bounded bool
 }
 
@@ -46,7 +46,7 @@ func newChange(name string) *script {
 	return &script{text: text, hash: hashOf(text), bounded: true}
 }
 
-// hashOf is the name by which the server knows a script.
+// hashOf returns the name by which the server knows a script.
 func hashOf(text string) string {
 	sum := sha1.Sum([]byte(text)) //nolint:gosec // the server says so
 	return hex.EncodeToString(sum[:])
@@ -115,7 +115,7 @@ var (
 	writeRecordsScript      = newChange("writerecords")
 
 	metaScript     = source("meta")     // runs once, and on no shard
-	dueLanesScript = source("duelanes") // read-only for callers, so sent by askAll
+	dueLanesScript = source("duelanes") // changes nothing that callers see, so askAll sends it
 )
 
 // call is one run of a script on one shard.
@@ -186,8 +186,8 @@ func (s *Store) runTogether(ctx context.Context, calls []call, replies []reply) 
 	}
 }
 
-// over tells whether a context's deadline has passed. It compares clocks, since after a stop of this process the
-// context's timer may not have fired yet.
+// over reports whether a context's deadline has passed. It compares clocks, since the context's timer may not have
+// fired yet after a stop of this process.
 func over(ctx context.Context) bool {
 	ends, limited := ctx.Deadline()
 	return ctx.Err() != nil || limited && !time.Now().Before(ends)
@@ -216,7 +216,7 @@ func (s *Store) ready(ctx context.Context, calls []call, replies []reply, going 
 	})
 }
 
-// readBounded notes the server's time from the answer of a bounded script, and tells whether the server refused the
+// readBounded notes the server's time from the answer of a bounded script, and reports whether the server refused the
 // script as late.
 func (s *Store) readBounded(c *call, r *reply) (late bool) {
 	clock := &s.shard(c.shard).clock
@@ -307,13 +307,13 @@ func (s *Store) sendTogether(
 	}
 }
 
-// once is a command that the client must not repeat by itself: it can't know whether the first was carried out.
+// once is a command that the client must not repeat by itself, since it can't know whether the first one was executed.
 type once struct{ *redis.Cmd }
 
-// NoRetry tells the client not to repeat the command.
+// NoRetry makes the client not repeat the command.
 func (once) NoRetry() bool { return true }
 
-// firstError is the first error among replies. It is [store.ErrNotDone] only if they all are.
+// firstError returns the first error among replies. It is [store.ErrNotDone] only if they all are.
 func firstError(replies []reply) (err error) {
 	part := false
 	for i := range replies {

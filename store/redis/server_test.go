@@ -14,17 +14,17 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 )
 
-// server is a Redis server of one test, so that it may be set up wrongly, stopped and killed.
+// server is a Redis server of one test, which may misconfigure, stop and kill it.
 type server struct {
 	t       testing.TB
 	args    []string
 	url     string
 	command *exec.Cmd
-	// direct is a connection beside the store's.
+	// direct is a connection that bypasses the store.
 	direct *goredis.Client
 }
 
-// newServer starts a server with some arguments more than are always given.
+// newServer starts a server with additional arguments.
 func newServer(t testing.TB, args ...string) *server {
 	t.Helper()
 	address := freeAddress(t)
@@ -44,7 +44,7 @@ func newServer(t testing.TB, args ...string) *server {
 	return s
 }
 
-// freeAddress is one that nobody listens on.
+// freeAddress returns an address that nobody listens on.
 func freeAddress(t testing.TB) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -94,13 +94,14 @@ func (s *server) await(what string, check func() bool) {
 	}
 }
 
-// scripts is how many scripts the server has run.
+// scripts returns the number of scripts that the server has run.
 func (s *server) scripts() int {
 	s.t.Helper()
 	return s.commands()["evalsha"]
 }
 
-// commands is how often the server has run which commands, also within scripts, but for those by which a test asks.
+// commands returns the number of runs of each command, including those within scripts, without the commands of this
+// query.
 func (s *server) commands() map[string]int {
 	s.t.Helper()
 	info, err := s.direct.Info(s.t.Context(), "commandstats").Result()
@@ -125,7 +126,7 @@ func (s *server) commands() map[string]int {
 func (s *server) must(args ...any) any {
 	s.t.Helper()
 	answer, err := s.direct.Do(s.t.Context(), args...).Result()
-	if err != nil && err != goredis.Nil { //nolint:errorlint // it is never wrapped
+	if err != nil && err != goredis.Nil { //nolint:errorlint // it is returned unwrapped
 		s.t.Fatalf("%v: %v", args, err)
 	}
 	return answer

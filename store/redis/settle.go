@@ -33,17 +33,17 @@ func (s *Store) Settle(ctx context.Context, settlements []store.Settlement) erro
 	return firstError(s.run(ctx, calls))
 }
 
-// ackArgs gathers what ack.lua takes.
+// ackArgs gathers the arguments of ack.lua.
 type ackArgs struct {
 	args  []any
 	n     int      // deliveries
 	token string   // of the last ones
 	lane  job.Lane // of the last ones
-	count int      // place of their number
+	count int      // index of their number
 }
 
-// add adds a delivery. Those of one claim and lane that come one after the other share its token. Room is how many may
-// come.
+// add adds a delivery. Consecutive deliveries of one claim and lane share its token. Room is the largest number of
+// deliveries.
 func (a *ackArgs) add(t *store.Settlement, room int) {
 	if a.args == nil {
 		a.args = make([]any, 0, min(room, chunk)+3)
@@ -57,7 +57,7 @@ func (a *ackArgs) add(t *store.Settlement, room int) {
 	a.args[a.count] = len(a.args) - 1 - a.count
 }
 
-// settlementArgs are what settle.lua takes.
+// settlementArgs returns the arguments of settle.lua.
 func settlementArgs(t *store.Settlement) []any {
 	at, target, trouble := t.DueAt, "", ""
 	var outcome string

@@ -15,23 +15,23 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// want asks for the first entries of one sorted set of all shards together: those with a score beyond after and up to
+// want asks for the first entries of one sorted set in all shards together: those with a score beyond after and up to
 // bound, both in Redis' notation for ranges.
 type want struct {
 	set
 	after, bound string
 	limit        int
-	// next is the lower bound of the scores that are not due yet; empty if the first of these is not asked for.
+	// next is the lower bound of the scores that are not due yet. It is empty if the first of these is not requested.
 	next string
 }
 
-// set names a sorted set of each shard: one of its keys, or that of a lane.
+// set names a sorted set of each shard: one of the shard's keys, or the key of a lane.
 type set struct {
 	key  int
 	lane string
 }
 
-// of is the key of the set in a shard.
+// of returns the key of the set in a shard.
 func (n set) of(s *shard) string { return s.keys[n.key].(string) + n.lane } //nolint:errcheck // they all are
 
 // division is how a want is divided among the shards.
@@ -39,7 +39,7 @@ type division struct {
 	shares []share
 	// more tells that more entries are due than the shares include.
 	more bool
-	// next is when the next entry becomes due, if that was asked for and there is more than one shard.
+	// next is the time at which the next entry becomes due, if it was requested and there is more than one shard.
 	next time.Time
 }
 
@@ -49,7 +49,7 @@ type share struct {
 	// n is the number of entries, and bound their greatest score, in Redis' notation.
 	n     int
 	bound string
-	// counted tells that the shard had n such entries a moment ago.
+	// counted reports that the shard had n such entries a moment ago.
 	counted bool
 }
 
@@ -132,7 +132,7 @@ func firstOf(found [][]redis.Z) (first time.Time) {
 // scoreTime reads a time that is a score.
 func scoreTime(score float64) time.Time { return time.UnixMilli(int64(score)).UTC() }
 
-// earliest is the earlier of two times; the zero time is none.
+// earliest returns the earlier of two times; a zero time is ignored.
 func earliest(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b

@@ -61,7 +61,7 @@ func (s *Store) sweepDeadLetters(ctx context.Context, p store.SweepParams, swept
 	return err
 }
 
-// SettleDead implements [store.Jobs]. An id does not tell its shard, so the script runs on all shards.
+// SettleDead implements [store.Jobs]. An id does not show its shard, so the script runs on all shards.
 func (s *Store) SettleDead(ctx context.Context, d store.DeadSettlement) (int, error) {
 	if d.Outcome == store.Discard {
 		return s.sum(ctx, s.everywhere(discardScript, d.IDs, d.Tenant))
@@ -83,8 +83,8 @@ func (s *Store) everywhere(script *script, ids []job.ID, args ...any) (calls []c
 	return calls
 }
 
-// sum runs scripts that answer how many documents they changed, and adds up their answers. With an error, the total is
-// that of the scripts that succeeded.
+// sum runs scripts that return the number of documents that they changed, and returns the total. With an error, the
+// total is that of the scripts that succeeded.
 func (s *Store) sum(ctx context.Context, calls []call) (total int, err error) {
 	replies := s.run(ctx, calls)
 	for _, r := range replies {

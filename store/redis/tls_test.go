@@ -21,7 +21,7 @@ import (
 	"github.com/carillon-scheduler/carillon/store/redis"
 )
 
-// TestTLS: rediss:// speaks TLS, and trusts nobody unknown.
+// TestTLS: rediss:// uses TLS, and rejects an unknown certificate.
 func TestTLS(t *testing.T) {
 	certificate, key := selfSigned(t)
 	address := freeAddress(t)

@@ -12,14 +12,14 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// TestPutTogether: jobs that one script puts have each its own condition and answer, and what they replace is gone,
-// even where it is more than one script deletes.
+// TestPutTogether: each of the jobs that one script puts has its own condition and result, and the replaced occurrences
+// are deleted, even if there are more than one script deletes.
 func TestPutTogether(t *testing.T) {
 	const jobs, many = 250, 700
 	server := newServer(t)
 	s := open(t, server.url)
 	count := func(i int) int {
-		if i%100 < 4 { // so that what some script replaces is more than it deletes
+		if i%100 < 4 { // so that some scripts replace more than they delete
 			return many
 		}
 		return 1
@@ -83,7 +83,7 @@ func TestPutTogether(t *testing.T) {
 			t.Fatalf("%s was replaced, but has occurrences", revision)
 		}
 	}
-	delete(valid, "") // of refused jobs that were not there
+	delete(valid, "") // of refused jobs that did not exist
 	fired := map[job.Revision]bool{}
 	for claimed := claim(t, s, epoch.Add(lease), 1000); len(claimed.Occurrences) > 0; claimed = claim(t, s, epoch.Add(lease), 1000) {
 		for _, c := range claimed.Occurrences {
@@ -98,8 +98,8 @@ func TestPutTogether(t *testing.T) {
 	}
 }
 
-// TestAckTogether: of deliveries that are settled together, those are deleted whose claims still hold, whichever claims
-// they are of and whatever comes between them.
+// TestAckTogether: of deliveries that are settled together, exactly those whose claims still hold are deleted, in any
+// mixture of claims.
 func TestAckTogether(t *testing.T) {
 	const n = 9
 	server := newServer(t)
@@ -122,7 +122,7 @@ func TestAckTogether(t *testing.T) {
 	for i, ack := range append(acks(first.Occurrences[:n-1]), acks(second.Occurrences)...) {
 		switch i % 4 {
 		case 1:
-			ack.Token, kept[ack.ID] = first.Occurrences[n-1].Token+"x", true // nobody's
+			ack.Token, kept[ack.ID] = first.Occurrences[n-1].Token+"x", true // the token of no claim
 		case 2:
 			ack.Token, kept[ack.ID] = "", true
 		}
@@ -131,7 +131,7 @@ func TestAckTogether(t *testing.T) {
 	if err := s.Settle(t.Context(), settlements); err != nil {
 		t.Fatal(err)
 	}
-	// One that was given back is nobody's.
+	// No claim has an occurrence that was given back.
 	back := acks(first.Occurrences[n-1:])
 	back[0].Outcome, back[0].DueAt, kept[back[0].ID] = store.Retry, now, true
 	if err := s.Settle(t.Context(), back); err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// place is the position of an export, which goes shard by shard, and in each shard part by part. After is the last
-// entry read from the part's index; empty at its beginning.
+// place is the position of an export, which goes through the shards, and through the parts of each shard. After is the
+// last entry read from the part's index; it is empty at the beginning.
 type place struct {
 	shard int
 	part  int
@@ -121,7 +121,7 @@ func (s *Store) exportJobs(ctx context.Context, p place, limit int) (documents [
 	return documents, last, nil
 }
 
-// readExported reads an occurrence as exportmembers.lua or exportowned.lua answers it.
+// readExported decodes an occurrence in the answer of exportmembers.lua or exportowned.lua.
 func readExported(row list) (o job.Occurrence, err error) {
 	if o, err = decodeOccurrence(row.text(0), row.text(1)); err != nil {
 		return o, err

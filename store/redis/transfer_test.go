@@ -15,7 +15,7 @@ import (
 	"github.com/carillon-scheduler/carillon/store/replicas"
 )
 
-// exported is all that a store exports, in pages.
+// exported returns all records that a store exports, in pages.
 func exported(t *testing.T, s store.Store, limit int, between func()) (all []store.Document) {
 	t.Helper()
 	for after := store.Place(""); ; between() {
@@ -32,8 +32,8 @@ func exported(t *testing.T, s store.Store, limit int, between func()) (all []sto
 
 func nothing() {}
 
-// TestTransferBounded: a job with very many occurrences is exported and imported by many scripts, none of which is
-// long, and its cancellation leaves no trace of it in any index.
+// TestTransferBounded: a job with very many occurrences is exported and imported by many short scripts, and its
+// cancellation leaves no entry in any index.
 func TestTransferBounded(t *testing.T) {
 	const n, most = 5000, 1000
 	servers := []*server{newServer(t), newServer(t)}
@@ -68,7 +68,7 @@ func TestTransferBounded(t *testing.T) {
 		for _, ask := range []string{"hlen", "zcard"} {
 			has, err := servers[0].direct.Do(t.Context(), ask, key).Result()
 			if err != nil {
-				continue // it is of the other kind
+				continue // it is a record of the other kind
 			}
 			if got := servers[1].must(ask, key); got != has {
 				t.Errorf("%s has %v entries, want %v", key, got, has)
@@ -89,7 +89,7 @@ func TestTransferBounded(t *testing.T) {
 	nothingLeft(t, servers[1])
 }
 
-// TestExportLimitsItsPages: what is large comes little at a time.
+// TestExportLimitsItsPages: a page of large records has few of them.
 func TestExportLimitsItsPages(t *testing.T) {
 	const jobs = 4
 	s := open(t, newServer(t).url)
@@ -125,7 +125,7 @@ func TestExportLimitsItsPages(t *testing.T) {
 	}
 }
 
-// TestExportLeavesOut: what a crash has left behind is in no export, even if whole pages have nothing else.
+// TestExportLeavesOut: an export leaves out the remains of a crash, even if they fill whole pages.
 func TestExportLeavesOut(t *testing.T) {
 	const n = 7
 	server := newServer(t)
@@ -134,13 +134,13 @@ func TestExportLeavesOut(t *testing.T) {
 	for _, key := range []string{"a", "b"} {
 		field := job.DefaultTenant + "\x00" + key
 		if key == "a" {
-			server.must("hdel", "carillon:{0}:jobs", field) // as it is before the flip
+			server.must("hdel", "carillon:{0}:jobs", field) // as before the flip
 			server.must("zrem", "carillon:{0}:names", field)
 			continue
 		}
 		state, _ := server.must("hget", "carillon:{0}:jobs", field).(string)
 		fields := strings.Split(state, " ")
-		fields[2] = fmt.Sprint(epoch.UnixMilli()) // the cursor, as it is before an expansion
+		fields[2] = fmt.Sprint(epoch.UnixMilli()) // the cursor, as before an expansion
 		server.must("hset", "carillon:{0}:jobs", field, strings.Join(fields, " "))
 	}
 	for _, limit := range []int{1, 3, 1000} {
@@ -156,7 +156,8 @@ func TestExportLeavesOut(t *testing.T) {
 	}
 }
 
-// TestExportWhatIsBuriedAndRedriven: what becomes a dead letter during an export, or stops being one, is in it.
+// TestExportWhatIsBuriedAndRedriven: an occurrence that becomes a dead letter during an export, or stops being one, is
+// in the export.
 func TestExportWhatIsBuriedAndRedriven(t *testing.T) {
 	const n = 9
 	s := open(t, newServer(t).url)
@@ -206,8 +207,8 @@ func TestExportWhatIsBuriedAndRedriven(t *testing.T) {
 	}
 }
 
-// TestTransferRefuses: a place that is none is refused, and so is what can't be read, by its name, or would not be read
-// again.
+// TestTransferRefuses: an invalid place is refused. So is a record that can't be read, or would not be read back, by
+// its name.
 func TestTransferRefuses(t *testing.T) {
 	server := newServer(t)
 	s := open(t, server.url)
@@ -239,7 +240,8 @@ func TestTransferRefuses(t *testing.T) {
 	}
 }
 
-// TestImportClaimedWithoutAttempt: an edited file may have a claim that is not counted. Its release spoils nothing.
+// TestImportClaimedWithoutAttempt: an edited file may have a claim without a counted attempt. Its release does no
+// damage.
 func TestImportClaimedWithoutAttempt(t *testing.T) {
 	s := open(t, newServer(t).url)
 	p := put("k", 2)
@@ -261,8 +263,8 @@ func TestImportClaimedWithoutAttempt(t *testing.T) {
 	}
 }
 
-// TestTransferFull: a server whose memory is used up is exported from, and its replicas beat; nothing is imported into
-// it.
+// TestTransferFull: a store on a server whose memory is full can be exported, and its replicas send heartbeats; an
+// import into it fails.
 func TestTransferFull(t *testing.T) {
 	server := newServer(t)
 	s := open(t, server.url)

@@ -17,8 +17,8 @@ import (
 	"github.com/carillon-scheduler/carillon/store/tenants"
 )
 
-// TestOpenFormatBefore: what the version before wrote, which noted no more than which lanes are not empty, is found as
-// what this one does; and so is what a replica of that version writes that still runs.
+// TestOpenFormatBefore: the lanes of the previous version, which recorded only that they are not empty, are found like
+// those of this one. So are the lanes that a running replica of that version records later.
 func TestOpenFormatBefore(t *testing.T) {
 	const lanes, shards = 1100, 2
 	server := newServer(t)
@@ -67,7 +67,7 @@ func TestOpenFormatBefore(t *testing.T) {
 		t.Errorf("its format is %v", got)
 	}
 
-	for shard := range shards { // the replica before writes on
+	for shard := range shards { // the old replica continues to write
 		server.must("del", fmt.Sprintf("carillon:{%d}:heads", shard))
 	}
 	name := puts[3].Job.Name
@@ -81,7 +81,7 @@ func TestOpenFormatBefore(t *testing.T) {
 	}
 }
 
-// tenantsBefore writes tenants and a replica as format 3 has them.
+// tenantsBefore writes tenants and a replica in the form of format 3.
 func (s *server) tenantsBefore(n int) (want []job.Tenant) {
 	s.t.Helper()
 	args := []any{"zadd", "carillon:tenants"}
@@ -95,21 +95,21 @@ func (s *server) tenantsBefore(n int) (want []job.Tenant) {
 		want = append(want, tenant)
 	}
 	s.must(args...)
-	s.must("zadd", "carillon:tenants-set", 0, want[0].Name) // which had settings once
+	s.must("zadd", "carillon:tenants-set", 0, want[0].Name) // this tenant had settings before
 	s.must("zadd", "carillon:replicas", epoch.UnixMilli(), "gone", epoch.Add(time.Hour).UnixMilli(), "a")
 	s.must("hset", "carillon:store", "format", "3")
 	return want
 }
 
-// TestOpenMovesTenants: the tenants and replicas that format 3 has in keys of their own are records. Several replicas
-// that start at once move each of them once, and one that breaks off is gone on with. What a client changes as soon as
-// one of them serves is not undone.
+// TestOpenMovesTenants: the tenants and replicas that format 3 keeps in separate keys become records. Several replicas
+// that start at once move each of them once, and an interrupted move is completed. A client's change after one of the
+// replicas serves is not undone.
 func TestOpenMovesTenants(t *testing.T) {
 	const n = 2500
 	server := newServer(t)
 	open(t, server.url)
 	want := server.tenantsBefore(n)
-	want[107].Settings = job.TenantSettings{} // which the first replica that serves resets
+	want[107].Settings = job.TenantSettings{} // the first replica that serves resets them
 	var group sync.WaitGroup
 	for range 6 {
 		group.Go(func() {
@@ -153,8 +153,7 @@ func TestOpenMovesTenants(t *testing.T) {
 	}
 }
 
-// TestOpenMovesTheRest: of what a move that broke off has left, the rest is moved, and what a client has changed since
-// stays.
+// TestOpenMovesTheRest: after an interrupted move, the rest is moved, and clients' changes since then stay.
 func TestOpenMovesTheRest(t *testing.T) {
 	server := newServer(t)
 	s := open(t, server.url)
@@ -163,7 +162,7 @@ func TestOpenMovesTheRest(t *testing.T) {
 	}
 	want := server.tenantsBefore(10)
 	want[7] = job.Tenant{Name: "t00007", FirstSeen: epoch.Add(-time.Hour), Settings: job.TenantSettings{Weight: 5}}
-	server.must("hset", "carillon:store", "format", "4") // it is raised first
+	server.must("hset", "carillon:store", "format", "4") // the format is raised first
 	got, err := tenants.New(open(t, server.url)).List(t.Context(), "", 20)
 	if err != nil || !slices.Equal(got, want) {
 		t.Errorf("the tenants are %+v, %v; want %+v", got, err, want)

@@ -20,21 +20,22 @@ import (
 // maxShards bounds the number of shards: each costs a little of every query that asks them all.
 const maxShards = 1024
 
-// patience is how long a server may take unless the URL says otherwise. One that syncs each write can be slow at times.
+// patience is the time limit of a server, unless the URL says otherwise. A server that syncs each write can be slow at
+// times.
 const patience = 5 * time.Second
 
-// address is what a store URL names.
+// address is the parsed store URL.
 type address struct {
 	url     storeurl.URL
 	hosts   []string // each with its port
 	cluster bool
 	shards  int // zero: not given
 	prefix  string
-	options url.Values // those of the client library
+	options url.Values // options of the client library
 }
 
-// defaultShards is how many shards a new store gets if its URL does not say. One server runs one script at a time,
-// however they are spread.
+// defaultShards returns the number of shards of a new store if its URL does not set it. One server runs one script at a
+// time, however many shards it has.
 func (t *address) defaultShards() int {
 	if t.cluster {
 		return 16
@@ -44,8 +45,8 @@ func (t *address) defaultShards() int {
 
 var validPrefix = regexp.MustCompile(`^[A-Za-z0-9._:-]{1,64}$`)
 
-// parseURL reads a store URL and makes the client, which does not connect yet. The error says what is wrong and shows
-// no password.
+// parseURL parses a store URL and makes the client, which does not connect yet. The error names the fault and shows no
+// password.
 func parseURL(rawURL string) (*address, redis.UniversalClient, error) {
 	t, err := readURL(rawURL)
 	if err != nil {
@@ -84,7 +85,7 @@ func readURL(rawURL string) (t *address, err error) {
 	return t, nil
 }
 
-// withPort is a host with its port.
+// withPort adds the default port to a host without one.
 func withPort(host string) (string, error) {
 	if !strings.Contains(strings.TrimPrefix(host, "["), ":") || strings.HasSuffix(host, "]") {
 		host += ":6379"
@@ -102,7 +103,7 @@ func withPort(host string) (string, error) {
 	return host, nil
 }
 
-// ownOptions takes the options that are Carillon's own.
+// ownOptions parses and removes Carillon's own options.
 func (t *address) ownOptions() (err error) {
 	take := func(name string) string {
 		value := t.options.Get(name)
@@ -133,11 +134,11 @@ func (t *address) ownOptions() (err error) {
 // client makes the client, which does not connect yet. The library gets a URL without user and password, so that it
 // can't show them.
 //
-// Nothing is tried a second time, see [once]; all reads go to masters, since a replica may lag; and a context's end is
-// heeded.
+// The client repeats nothing, see [once]. All reads go to masters, since a replica may lag. The end of a context is
+// respected.
 func (t *address) client() (redis.UniversalClient, error) {
 	bare := url.URL{Scheme: t.url.Scheme(), Host: t.hosts[0], Path: t.url.Path(), RawQuery: t.options.Encode()}
-	notifications := &maintnotifications.Config{Mode: maintnotifications.ModeDisabled} // only Redis' own cloud has them
+	notifications := &maintnotifications.Config{Mode: maintnotifications.ModeDisabled} // only Redis Cloud sends them
 	if t.cluster {
 		bare.Path = ""
 		o, err := redis.ParseClusterURL(bare.String())

@@ -1,5 +1,5 @@
-// Package replicas keeps the heartbeats of replicas, as records of a store. They are for people, and for programs that
-// look whether anybody may be claiming before they move a store's documents: no claim depends on them.
+// Package replicas keeps the heartbeats of replicas as records of a store. They serve operators, and programs that
+// check for claiming replicas before they move a store's documents. No claim depends on them.
 package replicas
 
 import (
@@ -10,18 +10,18 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// collection has a record of each replica that may be claiming, by the replica's id. It expires when the last heartbeat
-// does, and its body is empty.
+// collection has one record for each replica that may be claiming. The key is the replica's id; the body is empty. The
+// record expires with the last heartbeat.
 const collection = "replicas"
 
-// Beat notes that a replica, named by an id of its own, may be claiming until a time.
+// Beat records that the replica with this id may be claiming until a time.
 func Beat(ctx context.Context, records store.Records, replica string, now, until time.Time) error {
 	return write(ctx, records, store.RecordChange{
 		Collection: collection, Key: replica, Version: job.NewRevision(now), Body: []byte{}, ExpiresAt: until, Now: now,
 	})
 }
 
-// Stop notes that a replica has stopped claiming.
+// Stop records that a replica has stopped claiming.
 func Stop(ctx context.Context, records store.Records, replica string, now time.Time) error {
 	return write(ctx, records, store.RecordChange{
 		Collection: collection, Key: replica, Version: job.NewRevision(now), Now: now,
@@ -32,7 +32,7 @@ func write(ctx context.Context, records store.Records, c store.RecordChange) err
 	return records.WriteRecords(ctx, []store.RecordChange{c})[0]
 }
 
-// Count counts the replicas that may be claiming at now.
+// Count returns the number of replicas that may be claiming at now.
 func Count(ctx context.Context, records store.Records, now time.Time) (int, error) {
 	n := 0
 	for filter := (store.RecordFilter{Collection: collection, Limit: 1000, Now: now}); ; {

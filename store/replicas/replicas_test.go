@@ -77,7 +77,7 @@ func TestCount(t *testing.T) {
 	}
 }
 
-// However many there are, all are counted.
+// Count counts all replicas, however many there are.
 func TestCountMany(t *testing.T) {
 	s := open(t)
 	const n = 2001
@@ -88,7 +88,7 @@ func TestCountMany(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, err := range s.WriteRecords(t.Context(), changes) { // all at once, which takes less long
+	for _, err := range s.WriteRecords(t.Context(), changes) { // in one call, which is faster
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -98,7 +98,7 @@ func TestCountMany(t *testing.T) {
 	}
 }
 
-// recorder keeps changes to itself.
+// recorder records changes and does not write them.
 type recorder struct {
 	store.Store
 	changes *[]store.RecordChange

@@ -18,7 +18,7 @@ import (
 
 var epoch = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
-// open opens a fresh file, and a connection beside the store.
+// open opens a fresh file, and a second connection to it.
 func open(t *testing.T) (s *sqlite.Store, beside *sql.DB) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "carillon.db")
@@ -37,7 +37,7 @@ func open(t *testing.T) (s *sqlite.Store, beside *sql.DB) {
 	return s, beside
 }
 
-// put makes a submission of one job with n instants from the epoch on.
+// put returns a submission of one job with n instants from the epoch on.
 func put(key string, n int) store.Put {
 	revision := job.NewRevision(epoch)
 	j := job.Job{
@@ -51,7 +51,7 @@ func put(key string, n int) store.Put {
 	return begin(j)
 }
 
-// begin makes the submission of a job at the epoch.
+// begin returns the submission of a job at the epoch.
 func begin(j job.Job) store.Put {
 	b, err := j.Begin(epoch, job.PastFire, job.Expansion{Horizon: time.Minute})
 	if err != nil {
@@ -60,7 +60,7 @@ func begin(j job.Job) store.Put {
 	return store.Put{Job: j, Occurrences: b.Occurrences, Now: epoch}
 }
 
-// More than fits one transaction is answered as if it did.
+// A put or cancel that exceeds one transaction is complete, and its results are too.
 func TestLargePutsAndCancels(t *testing.T) {
 	s, _ := open(t)
 	var puts []store.Put
@@ -90,7 +90,8 @@ func TestLargePutsAndCancels(t *testing.T) {
 	}
 }
 
-// Of a name that one call puts several times, only the last one's occurrences are left, whatever waits to be inserted.
+// If one call puts a name several times, only the occurrences of the last put are left, even if some were still waiting
+// to be inserted.
 func TestSameNameInOneCall(t *testing.T) {
 	for _, instants := range [][]int{{1, 1}, {2, 1}, {1, 2}, {17, 20, 1}, {1, 33, 16, 2}} {
 		s, _ := open(t)
@@ -122,7 +123,7 @@ func TestSameNameInOneCall(t *testing.T) {
 	}
 }
 
-// A pause that more was put back in than fits one transaction is resumed whole.
+// A resume brings all occurrences of a paused backlog forward, even if they exceed one transaction.
 func TestLargeResume(t *testing.T) {
 	s, _ := open(t)
 	const n = 12_000
@@ -148,7 +149,7 @@ func TestLargeResume(t *testing.T) {
 	}
 }
 
-// Whoever waits for another process's write lock is told when its time is over, and nothing has happened.
+// A call that waits for another process's write lock returns at its deadline, and has changed nothing.
 func TestLocked(t *testing.T) {
 	s, beside := open(t)
 	lock, err := beside.Begin()
@@ -174,7 +175,7 @@ func TestLocked(t *testing.T) {
 	}
 }
 
-// A row that can't be read is claimed as such, beside the others.
+// An unreadable row is claimed with a fault, beside the others.
 func TestUnreadable(t *testing.T) {
 	s, beside := open(t)
 	for _, r := range s.Put(t.Context(), []store.Put{put("bad", 1), put("good", 1)}) {
@@ -196,7 +197,7 @@ func TestUnreadable(t *testing.T) {
 	}
 }
 
-// A job that can't be read is not claimed for expansion, and does not keep others from being.
+// An unreadable job is not claimed for expansion, and does not keep others from being claimed.
 func TestUnreadableSchedule(t *testing.T) {
 	s, beside := open(t)
 	var puts []store.Put
@@ -234,7 +235,7 @@ func TestUnreadableSchedule(t *testing.T) {
 	}
 }
 
-// What the claim loop asks is answered from an index, without a sort.
+// The queries of the claim loop use an index, without a sort.
 func TestQueryPlans(t *testing.T) {
 	_, beside := open(t)
 	for _, c := range []struct{ query, index string }{
@@ -282,7 +283,7 @@ func contains(s string, parts ...string) bool {
 	return slices.ContainsFunc(parts, func(part string) bool { return strings.Contains(s, part) })
 }
 
-// What a version before wrote, without the index by due times, is found as what this one does.
+// The documents of an earlier version, without the index by due times, are found like those of this one.
 func TestOpenWithoutIndexes(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "carillon.db")
 	s, err := sqlite.Open(t.Context(), "sqlite:"+file)

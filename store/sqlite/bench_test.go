@@ -14,7 +14,7 @@ import (
 )
 
 // BenchmarkPut puts new jobs of one instant, with 200 bytes of payload, 1,000 by one call, and reports the processor
-// time for each. Their keys are in no order.
+// time for each job. Their keys are in random order.
 func BenchmarkPut(b *testing.B) {
 	s, err := sqlite.Open(b.Context(), "sqlite:"+filepath.Join(b.TempDir(), "carillon.db"))
 	if err != nil {
@@ -57,7 +57,7 @@ func BenchmarkPut(b *testing.B) {
 	b.ReportMetric(used.Seconds()*1e6/float64(n), "us-cpu/job")
 }
 
-// processorTime is what this process has used.
+// processorTime returns the processor time that this process has used.
 func processorTime(b *testing.B) time.Duration {
 	var usage syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {

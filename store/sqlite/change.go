@@ -27,7 +27,7 @@ func (s *Store) Amend(ctx context.Context, a store.Amendment) error {
 	})
 }
 
-// Pause implements [store.Jobs]. It writes the job only, however many occurrences it has: claims put those back.
+// Pause implements [store.Jobs]. It writes the job only, however many occurrences the job has: claims put those back.
 func (s *Store) Pause(ctx context.Context, name job.Name, version job.Revision, now time.Time) error {
 	return s.write(ctx, func(tx *sql.Tx) error {
 		present, err := s.stmt.present(tx, name)
@@ -69,9 +69,9 @@ func (s *Store) Resume(ctx context.Context, name job.Name, version job.Revision,
 }
 
 // bringForward undoes the delay of a job's unclaimed occurrences: those due later than their instants become due at
-// their instants, or at now if these have passed. It does so in the order of ids, for one transaction's worth of those
-// behind an id, and does nothing once the job has another revision. It answers the last id, and whether there may be
-// more.
+// their instants, or at now if these have passed. It handles, in the order of ids, up to one transaction's worth of
+// occurrences behind an id, and does nothing if the job has another revision by then. It returns the last id, and
+// whether there may be more.
 func (s *Store) bringForward(
 	tx *sql.Tx, name job.Name, revision job.Revision, after job.ID, now time.Time,
 ) (last job.ID, more bool, err error) {

@@ -10,9 +10,8 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// A commit that was answered must be on disk. No test can take the power away, so this asks the connection that writes
-// what it was told: with anything less than FULL (2), SQLite does not sync each commit
-// (https://sqlite.org/pragma.html).
+// A commit must be on disk when it is acknowledged. A test can't cut the power, so this one asks the writing connection
+// for its setting: with anything less than FULL (2), SQLite does not sync each commit (https://sqlite.org/pragma.html).
 func TestCommitsAreSynced(t *testing.T) {
 	s, err := Open(t.Context(), "sqlite:"+filepath.Join(t.TempDir(), "carillon.db"))
 	if err != nil {
@@ -34,7 +33,7 @@ func TestCommitsAreSynced(t *testing.T) {
 	}
 }
 
-// Whatever a statement answers when the context has ended its transaction, it may go away by itself.
+// Any error of a statement whose transaction the context has ended is transient.
 func TestTransactionEndedMeanwhile(t *testing.T) {
 	s, err := Open(t.Context(), "sqlite:"+filepath.Join(t.TempDir(), "carillon.db"))
 	if err != nil {
@@ -52,7 +51,7 @@ func TestTransactionEndedMeanwhile(t *testing.T) {
 		for {
 			_, err := del.Exec("t", "k")
 			if err != nil && !errors.Is(err, sql.ErrTxDone) && !errors.Is(err, context.Canceled) {
-				return err // it was closed
+				return err // the transaction was closed
 			}
 		}
 	})

@@ -13,12 +13,12 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// Whatever a call was at when its context ended, it says that the store is unavailable; and a mutation, that nothing
-// was changed, if nothing was.
+// A call whose context ends at any point returns ErrUnavailable. A mutation returns ErrNotDone if it has changed
+// nothing.
 func TestContextEndsMeanwhile(t *testing.T) {
 	const rounds = 30
 	s, _ := open(t)
-	var names []job.Name // most of which there are not, so that nothing need be written
+	var names []job.Name // most do not exist, so that nothing has to be written
 	for i := range 500 {
 		names = append(names, job.Name{Tenant: job.DefaultTenant, Key: fmt.Sprint("k", i)})
 	}
@@ -79,7 +79,7 @@ func TestContextEndsMeanwhile(t *testing.T) {
 	}
 }
 
-// duration is how long a call takes, the median of some.
+// duration returns the median duration of several calls.
 func duration(t *testing.T, do func(ctx context.Context) error) time.Duration {
 	t.Helper()
 	var all []time.Duration

@@ -29,7 +29,7 @@ func (s *Store) ClaimJobs(ctx context.Context, p store.ClaimJobsParams) (store.C
 			if _, err := stamp.Exec(until.UnixMilli(), claimed.Token, e.rowid); err != nil {
 				return err
 			}
-			if !e.readable { // it stays claimed, lest it keeps the others from being claimed
+			if !e.readable { // it stays claimed, so that it does not hold up claims of the others
 				claimed.Unreadable = append(claimed.Unreadable, e.Name)
 				continue
 			}
@@ -76,8 +76,8 @@ func (s *Store) Advance(ctx context.Context, advances []store.Advance) error {
 	return err
 }
 
-// advance advances one job if it is still as it was claimed, and answers how many rows that took, at least one. A pause
-// unsets the token.
+// advance advances one job if its claim still stands, and returns the number of rows written, at least one. A pause
+// clears the token.
 func (s *Store) advance(tx *sql.Tx, a *store.Advance, occurrences *inserter) (rows int, err error) {
 	var cursor any // none when the schedule has ended
 	if !a.ExpandAt.IsZero() {

@@ -12,8 +12,8 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 )
 
-// explain adds advice for the operator to an error of Open. An error of the file's place or permissions then no longer
-// wraps [store.ErrUnavailable], as it would after Open: it does not go away by itself.
+// explain adds advice for the operator to an error of Open. An error caused by the file's place or permissions then no
+// longer wraps [store.ErrUnavailable], as it would after Open, because it is not transient.
 func explain(path string, err error) error {
 	cause, ok := errors.AsType[*sqlite.Error](err)
 	if !ok {
@@ -30,9 +30,9 @@ func explain(path string, err error) error {
 	return err
 }
 
-// unusable answers why a file can't be used as a database by this user, or "" if it can be, as far as that can be seen.
-// It is for a file that SQLite has failed to open: to open and close it beside SQLite would take this process's locks
-// from it.
+// unusable returns the reason why this user can't use a file as a database, or "" if none is visible. Call it only for
+// a file that SQLite has failed to open: opening and closing a file beside SQLite would release this process's locks on
+// it.
 func unusable(path string) (why string) {
 	folder := filepath.Dir(path)
 	switch info, err := os.Stat(folder); {
@@ -47,7 +47,7 @@ func unusable(path string) (why string) {
 	case err == nil && !info.Mode().IsRegular():
 		return "it is no file, but a folder or the like; name a file in a folder"
 	}
-	// A process that was killed leaves the last two.
+	// A process that was killed leaves the last two files.
 	for _, name := range []string{path, path + "-wal", path + "-shm"} {
 		file, err := os.OpenFile(name, os.O_RDWR, 0)
 		if err == nil {
@@ -66,5 +66,5 @@ func unusable(path string) (why string) {
 	return ""
 }
 
-// denied tells whether an operation failed for lack of permission, or because the file system is read-only.
+// denied reports whether an operation failed for lack of permission, or because the file system is read-only.
 func denied(err error) bool { return errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS) }

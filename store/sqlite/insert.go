@@ -10,7 +10,7 @@ import (
 // little more than half the time of a statement for one. A larger number is hardly faster.
 const atOnce = 16
 
-// inserter inserts occurrences of jobs within one transaction, whose context the statements have.
+// inserter inserts occurrences of jobs within one transaction. The statements use the transaction's context.
 type inserter struct {
 	one, many *sql.Stmt
 	waiting   []any // parameters of the occurrences that are yet to be inserted
@@ -20,8 +20,8 @@ func newInserter(tx *sql.Tx, s *statements) inserter {
 	return inserter{one: tx.Stmt(s.occurrenceInsert), many: tx.Stmt(s.occurrencesInsert)}
 }
 
-// add inserts an occurrence of the job that has a row, now or at the next flush. Listed is false if that row names it
-// as the job's sole one.
+// add inserts an occurrence of the job with this row, now or at the next flush. Listed is false if the job's row names
+// the occurrence as its only one.
 func (w *inserter) add(o *job.Occurrence, row int64, listed bool) error {
 	step, subscriber := partValues(o)
 	priority, lane := laneValues(o)

@@ -57,7 +57,7 @@ func (s *Store) Sample(ctx context.Context, lane job.Lane, from time.Time, limit
 		var due int64
 		err = r.Scan(&due, &o.Callback.Type, &o.Callback.Data)
 		o.DueAt = time.UnixMilli(due).UTC()
-		if bytes.Equal(o.Callback.Data, last) { // neighbours often are of one job; it is kept once
+		if bytes.Equal(o.Callback.Data, last) { // consecutive ones are often of one job; keep one copy
 			o.Callback.Data = last
 		}
 		last = o.Callback.Data

@@ -32,7 +32,7 @@ func (s *Store) Put(ctx context.Context, puts []store.Put) []store.PutResult {
 	return results
 }
 
-// putter writes puts within one transaction. The context is the transaction's, so the statements go without one.
+// putter makes puts within one transaction. The statements use the transaction's context.
 type putter struct {
 	tx          *sql.Tx
 	stmt        *statements
@@ -40,13 +40,13 @@ type putter struct {
 	occurrences inserter
 }
 
-// put puts one job and answers how many rows that took, at least one.
+// put puts one job and returns the number of rows written, at least one.
 func (w *putter) put(p *store.Put) (result store.PutResult, rows int, err error) {
 	rows = 1 + len(p.Occurrences) + len(p.Carried)
 	only := sole(p)
 	var row int64
 	created := false
-	// Most jobs are new. For these, one statement both finds that out and inserts.
+	// Most jobs are new. For these, one statement both checks that and inserts.
 	if p.From == (store.Replaced{}) && (p.If.Always() || p.If.Absent) {
 		if row, created, err = w.insert(&p.Job, only); err != nil {
 			return result, rows, err
@@ -67,7 +67,7 @@ func (w *putter) put(p *store.Put) (result store.PutResult, rows int, err error)
 	return result, rows, nil
 }
 
-// insert creates the job unless there is one of its name, and answers its row.
+// insert creates the job unless its name has one, and returns its row.
 func (w *putter) insert(j *job.Job, only any) (row int64, created bool, err error) {
 	result, err := w.jobInsert.Exec(jobValues(j, time.Time{}, only)...)
 	n, err := affected(result, err)
@@ -78,8 +78,8 @@ func (w *putter) insert(j *job.Job, only any) (row int64, created bool, err erro
 	return row, true, err
 }
 
-// sole is the id of a job's only occurrence, as it is stored; of a job that will get more, or may have got some of the
-// one that it replaces, all are listed.
+// sole returns the id of a job's only occurrence, as it is stored. It returns nil if the job will get more occurrences,
+// or may have carried some over; all its occurrences are listed then.
 func sole(p *store.Put) any {
 	if len(p.Occurrences) != 1 || len(p.Carried) > 0 || !p.Job.ExpandAt.IsZero() {
 		return nil
@@ -87,10 +87,10 @@ func sole(p *store.Put) any {
 	return p.Occurrences[0].ID[:]
 }
 
-// replace puts the job in the place of the present one, whose occurrences go with it, but for those that are carried
-// over. Those that are held go too: their settlement will find nothing, so they are never retried.
+// replace replaces the present job. It deletes the job's occurrences except the carried-over ones. Held ones are
+// deleted too: their settlements will find nothing, so they are never retried.
 func (w *putter) replace(p *store.Put, only any) (result store.PutResult, row int64, replaced int, err error) {
-	if err := w.occurrences.flush(); err != nil { // they may be those to be replaced
+	if err := w.occurrences.flush(); err != nil { // some of them may belong to the replaced job
 		return result, 0, 0, err
 	}
 	now, err := w.stmt.present(w.tx, p.Job.Name)
@@ -121,8 +121,8 @@ func (w *putter) replace(p *store.Put, only any) (result store.PutResult, row in
 	return result, row, replaced, err
 }
 
-// carry deletes the occurrences of the job that has a row, but for those that the put carries over: these become the
-// new job's, which has the same row.
+// carry deletes the occurrences of the job with this row, except those that the put carries over. The new job has the
+// same row, so these become its own.
 func (w *putter) carry(p *store.Put, row int64) (carried int, err error) {
 	carry := w.tx.Stmt(w.stmt.carry)
 	for i := range p.Carried {
@@ -142,8 +142,8 @@ func (w *putter) carry(p *store.Put, row int64) (carried int, err error) {
 	return carried, err
 }
 
-// stamps identify one state of a job. The row is the job's within the transaction only: when the job is deleted,
-// another one may get it. There is no row 0.
+// stamps identify one state of a job. The row is the job's within the transaction only: after the job's deletion,
+// another job may get it. There is no row 0.
 type stamps struct {
 	row               int64
 	revision, version job.Revision
@@ -232,8 +232,8 @@ func (s *Store) Jobs(ctx context.Context, f store.JobFilter) ([]store.JobStatus,
 	return store.WithStandalone(page, names, f.Limit), err
 }
 
-// keyRange is the keys that a filter selects: from the first, to before the second. Keys are UTF-8 without control
-// characters, so no key lies between one and the same with a zero byte, and none has a byte 0xff.
+// keyRange returns the range of the keys that a filter selects: from the first, to before the second. Keys are UTF-8
+// without control characters, so no key lies between a key and the same key with a zero byte, and none has a byte 0xff.
 func keyRange(f store.JobFilter) (from, to string) {
 	from, to = f.Prefix, afterPrefix(f.Prefix)
 	if f.Key != "" {
@@ -245,7 +245,7 @@ func keyRange(f store.JobFilter) (from, to string) {
 	return from, to
 }
 
-// afterPrefix is a bound above every key with the prefix.
+// afterPrefix returns a bound above every key with the prefix.
 func afterPrefix(prefix string) string { return prefix + "\xff" }
 
 // Occurrences implements [store.Jobs].
@@ -281,8 +281,7 @@ func (s *Store) DeadLetters(ctx context.Context, f store.DeadLetterFilter) ([]jo
 	if f.Brief {
 		columns = strings.Replace(columns, "o.callback_data", "NULL", 1)
 	}
-	// The ids first: to find and sort them, an index is enough.
-	//nolint:gosec // none of the parts comes from a client
+	// Select the ids first: an index is sufficient to find and sort them.
 	query := "SELECT " + columns + " FROM " + occurrenceTables + " WHERE o.id IN (SELECT id FROM occurrences WHERE " +
 		strings.Join(where, " AND ") + " ORDER BY id LIMIT ?) ORDER BY o.id"
 	rows, err := s.reader.QueryContext(ctx, query, append(args, f.Limit)...)

@@ -10,7 +10,7 @@ import (
 	"github.com/carillon-scheduler/carillon/store/sqlite"
 )
 
-// Missing permissions are told, and are not said to go away by themselves.
+// The error names missing permissions, and is not transient.
 func TestOpenWithoutPermission(t *testing.T) {
 	dir := t.TempDir()
 	made := func(name string) string {
@@ -39,11 +39,11 @@ func TestOpenWithoutPermission(t *testing.T) {
 		chmod(path, 0o666)
 		chmod(filepath.Dir(path), 0o777)
 	}
-	chmod(filepath.Dir(dir), 0o755) // which was made for its owner alone
+	chmod(filepath.Dir(dir), 0o755) // the directory was made for its owner alone
 	chmod(file, 0o444)
 	chmod(filepath.Dir(folder), 0o555)
 	chmod(filepath.Dir(closed), 0o600)
-	t.Cleanup(func() { // so that they can be removed
+	t.Cleanup(func() { // so that the files can be removed
 		chmod(filepath.Dir(folder), 0o777)
 		chmod(filepath.Dir(closed), 0o777)
 	})
@@ -63,8 +63,8 @@ func TestOpenWithoutPermission(t *testing.T) {
 	<-done
 }
 
-// notAsRoot takes from this goroutine, for the rest of its life, root's way around all permissions. Its thread ends
-// with it.
+// notAsRoot takes root's way around all permissions from this goroutine, for the rest of its life. Its thread ends with
+// it.
 func notAsRoot(t *testing.T) {
 	t.Helper()
 	if os.Geteuid() != 0 {

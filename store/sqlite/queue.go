@@ -16,9 +16,9 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// Claim implements [store.Queue]. It reads the due occurrences of each quota with their jobs and stamps the very same
-// rows; the write lock, taken first, lets nobody in between. Those of paused jobs are put back before that; there are
-// no others to put back, since jobs and occurrences change together.
+// Claim implements [store.Queue]. It reads the due occurrences of each quota with their jobs, and stamps exactly these
+// rows; it takes the write lock first, so no other change comes in between. Before that it puts back the occurrences of
+// paused jobs. No others need to be put back, since jobs and occurrences change together.
 func (s *Store) Claim(ctx context.Context, p store.ClaimParams) (store.Claim, error) {
 	var claim store.Claim
 	err := s.write(ctx, func(tx *sql.Tx) error {
@@ -45,7 +45,7 @@ type claimer struct {
 	reader claimReader
 }
 
-// claim claims the occurrences of one quota, and sets left to the rest of its lane.
+// claim claims the occurrences of one quota, and sets left to the remainder of its lane.
 func (c *claimer) claim(ctx context.Context, q store.Quota, left *store.QuotaLeft) ([]store.Claimed, error) {
 	lane := q.Lane.String()
 	after, until := c.params.Range(q)
@@ -93,7 +93,8 @@ func (c *claimer) stamp(q store.Quota, found []store.Claimed) error {
 	return nil
 }
 
-// bound is an exclusive lower bound of stored times, in Unix milliseconds. For the zero time it is below all of them.
+// bound returns an exclusive lower bound of stored times, in Unix milliseconds. For the zero time it is below all of
+// them.
 func bound(after time.Time) int64 {
 	if after.IsZero() {
 		return math.MinInt64
@@ -101,7 +102,7 @@ func bound(after time.Time) int64 {
 	return after.UnixMilli()
 }
 
-// mostPutBack is the number of due occurrences that a claim searches for those of paused jobs, unless its limit is
+// mostPutBack bounds the due occurrences among which a claim looks for those of paused jobs, unless its limit is
 // higher.
 const mostPutBack = 1000
 
@@ -134,9 +135,9 @@ func (c *claimer) putBackPaused(ctx context.Context, q store.Quota) error {
 
 // claimReader reads the rows of one claim.
 type claimReader struct {
-	// paused are those occurrences whose jobs are paused.
+	// paused has the occurrences whose jobs are paused.
 	paused map[job.ID]bool
-	// encoded are the last options that were decoded. Most of a sequence's occurrences come one after the other.
+	// encoded has the options that were decoded last. Most occurrences of a sequence are consecutive.
 	encoded []byte
 	options job.Options
 	fault   error
@@ -185,7 +186,7 @@ func (s *Store) Settle(ctx context.Context, settlements []store.Settlement) erro
 		for i := range settlements {
 			t := &settlements[i]
 			var err error
-			if t.Outcome == store.Ack { // nearly all of them
+			if t.Outcome == store.Ack { // the usual outcome
 				err = acks.add(t)
 			} else if err = acks.flush(); err == nil {
 				err = s.settleOther(tx, t)
@@ -198,15 +199,15 @@ func (s *Store) Settle(ctx context.Context, settlements []store.Settlement) erro
 	})
 }
 
-// acker deletes acknowledged occurrences within one transaction. Successive settlements are mostly of one claim: it
-// deletes atOnce of these by one statement.
+// acker deletes acknowledged occurrences within one transaction. Consecutive settlements are mostly of one claim; one
+// statement deletes atOnce of these.
 type acker struct {
 	one, many *sql.Stmt
 	token     string
 	waiting   []any // the token, and the ids that are yet to be deleted
 }
 
-// add deletes the occurrence that a settlement acknowledges, now or at the next flush.
+// add deletes the occurrence of an acknowledgement, now or at the next flush.
 func (a *acker) add(t *store.Settlement) error {
 	if t.Token != a.token {
 		if err := a.flush(); err != nil {
@@ -270,7 +271,8 @@ func (s *Store) settleOther(tx *sql.Tx, t *store.Settlement) error {
 	return err
 }
 
-// jobOf is the row of the job of an occurrence that was settled; NULL if it stands on its own, or nothing was settled.
+// jobOf returns the row of the job of a settled occurrence; NULL if the occurrence is standalone, or nothing was
+// settled.
 func jobOf(settled *sql.Row) (row sql.NullInt64, err error) {
 	if err = settled.Scan(&row); errors.Is(err, sql.ErrNoRows) {
 		err = nil
@@ -321,7 +323,7 @@ func (s *Store) Sweep(ctx context.Context, p store.SweepParams) (store.Swept, er
 	return swept, err
 }
 
-// sweepJob deletes an expired job, or looks at it later if it is still live.
+// sweepJob deletes an expired job, or postpones its expiry if it is still live.
 func (s *Store) sweepJob(tx *sql.Tx, j store.JobStatus, p store.SweepParams, swept *store.Swept) error {
 	n, err := affected(tx.Stmt(s.stmt.jobSweep).Exec(j.Tenant, j.Key, string(j.Revision), p.Now.UnixMilli()))
 	swept.Jobs += n

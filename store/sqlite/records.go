@@ -47,7 +47,8 @@ func (s *Store) WriteRecords(ctx context.Context, changes []store.RecordChange) 
 	return answers
 }
 
-// writeRecord makes a change if it is to be made, and answers it. An error ends the transaction.
+// writeRecord makes a change if its condition holds, and returns the change's result as answer. An err ends the
+// transaction.
 func (s *Store) writeRecord(tx *sql.Tx, c *store.RecordChange) (answer, err error) {
 	var present job.Revision
 	err = tx.Stmt(s.stmt.recordRead).QueryRow(c.Collection, c.Key, c.Now.UnixMilli()).Scan(&present)

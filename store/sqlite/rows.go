@@ -12,7 +12,7 @@ import (
 // scanner is a row or the rows of a query.
 type scanner interface{ Scan(dest ...any) error }
 
-// read reads all rows of a query beside the writer.
+// read reads all rows of a query concurrently with the writer.
 func read[T any](ctx context.Context, rows *sql.Rows, err error, scan func(scanner) (T, error)) ([]T, error) {
 	all, err := collect(rows, err, scan)
 	return all, mapError(ctx, err)
@@ -26,7 +26,7 @@ func collect[T any](rows *sql.Rows, err error, scan func(scanner) (T, error)) ([
 	})
 }
 
-// collectUpTo reads the rows of a query up to the one that scan says is the last to read.
+// collectUpTo reads the rows of a query up to the one that scan marks as the last.
 func collectUpTo[T any](rows *sql.Rows, err error, scan func(scanner) (item T, last bool, err error)) ([]T, error) {
 	if err != nil {
 		return nil, err
@@ -45,7 +45,7 @@ func collectUpTo[T any](rows *sql.Rows, err error, scan func(scanner) (item T, l
 	return all, rows.Err()
 }
 
-// scanJob reads jobColumns, and the columns selected after them.
+// scanJob reads jobColumns and the further selected columns.
 func scanJob(row scanner, more ...any) (store.JobStatus, error) {
 	var s store.JobStatus
 	var created, updated, expires int64
@@ -82,7 +82,7 @@ func scanWholeJob(row scanner) (store.JobStatus, error) {
 	return s, err
 }
 
-// jobValues are the parameters of jobInsert.
+// jobValues returns the parameters of jobInsert.
 func jobValues(j *job.Job, pausedAt time.Time, sole any) []any {
 	return []any{
 		j.Tenant, j.Key, string(j.Revision), string(j.Version), j.CreatedAt.UnixMilli(), j.UpdatedAt.UnixMilli(),
@@ -92,7 +92,7 @@ func jobValues(j *job.Job, pausedAt time.Time, sole any) []any {
 	}
 }
 
-// ownValues are the parameters of ownInsert, without the callback.
+// ownValues returns the parameters of ownInsert, without the callback.
 func ownValues(o *job.Occurrence) []any {
 	step, subscriber := partValues(o)
 	priority, lane := laneValues(o)
@@ -102,7 +102,7 @@ func ownValues(o *job.Occurrence) []any {
 	}
 }
 
-// laneValues are an occurrence's priority and the lane that it waits in, as they are stored.
+// laneValues returns an occurrence's priority and lane, as they are stored.
 func laneValues(o *job.Occurrence) (priority any, lane string) {
 	return nullable(o.Priority.Code()), o.Lane().String()
 }
@@ -114,7 +114,7 @@ func partValues(o *job.Occurrence) (step, subscriber any) {
 	return o.Part.Step, nullable(o.Part.Subscriber)
 }
 
-// scanOccurrence reads occurrenceColumns, and the columns selected after them.
+// scanOccurrence reads occurrenceColumns and the further selected columns.
 func scanOccurrence(row scanner, more ...any) (job.Occurrence, error) {
 	var o job.Occurrence
 	var timestamp int64
@@ -146,7 +146,7 @@ func partOf(step sql.NullInt64, subscriber sql.NullString) *job.Part {
 	return &job.Part{Step: int(step.Int64), Subscriber: subscriber.String}
 }
 
-// fromMillis reads a time as it is stored: Unix milliseconds, NULL for none.
+// fromMillis converts a stored time: Unix milliseconds, NULL for none.
 func fromMillis(ms sql.NullInt64) time.Time {
 	if !ms.Valid {
 		return time.Time{}
@@ -154,7 +154,7 @@ func fromMillis(ms sql.NullInt64) time.Time {
 	return time.UnixMilli(ms.Int64).UTC()
 }
 
-// millis stores a time the way that fromMillis reads it.
+// millis converts a time to the form that fromMillis reads.
 func millis(t time.Time) any {
 	if t.IsZero() {
 		return nil
@@ -162,7 +162,7 @@ func millis(t time.Time) any {
 	return t.UnixMilli()
 }
 
-// nullable stores an empty string as NULL, which takes no room.
+// nullable returns NULL, which takes no space, for an empty string.
 func nullable(s string) any {
 	if s == "" {
 		return nil
@@ -170,7 +170,7 @@ func nullable(s string) any {
 	return s
 }
 
-// affected is how many rows a statement changed.
+// affected returns the number of rows that a statement changed.
 func affected(r sql.Result, err error) (int, error) {
 	if err != nil {
 		return 0, err

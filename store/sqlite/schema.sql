@@ -1,7 +1,7 @@
 -- All times are Unix milliseconds.
 
--- Rows are appended, and only the small indexes are written at random places. What may be large comes last: whatever lies
--- behind it in a row costs a walk through its pages.
+-- Rows are appended, and only the small indexes are written at random places. Large columns come last: reading a column
+-- behind them costs a walk through their pages.
 CREATE TABLE jobs (
 	rowid         INTEGER PRIMARY KEY,
 	tenant        TEXT    NOT NULL,
@@ -16,13 +16,13 @@ CREATE TABLE jobs (
 	expand_at     INTEGER,          -- NULL: nothing to expand, or paused
 	expand_token  TEXT,             -- of the claim to expand it, until that ends
 	missed        INTEGER NOT NULL,
-	planned       INTEGER NOT NULL DEFAULT 0, -- 0: not known
+	planned       INTEGER NOT NULL DEFAULT 0, -- 0: unknown
 	failed        INTEGER NOT NULL DEFAULT 0,
 	trouble       TEXT    NOT NULL DEFAULT '',
 	callback_type TEXT    NOT NULL,
 	callback_data BLOB    NOT NULL,
 	options       BLOB,
-	sole          BLOB,             -- id of its one occurrence; NULL: those that it has are listed
+	sole          BLOB,             -- id of its only occurrence; NULL: its occurrences are listed
 	schedule      BLOB    NOT NULL, -- last, since a claim does not read it
 	UNIQUE (tenant, key)
 );
@@ -30,14 +30,14 @@ CREATE INDEX jobs_expiry ON jobs (expires_at);
 -- The jobs that are to be expanded.
 CREATE INDEX jobs_expand ON jobs (expand_at) WHERE expand_at IS NOT NULL;
 
--- Pending occurrences and dead letters, ordered by instant. One that belongs to a job has that row's number instead of its
--- name and revision, which is smaller and found faster. It needs no more: when a job is replaced or deleted, its occurrences are
--- deleted in the same transaction.
+-- Pending occurrences and dead letters, ordered by instant. An occurrence of a job has the number of the job's row
+-- instead of the job's name and revision, because it is smaller and found faster. It needs no more: when a job is
+-- replaced or deleted, its occurrences are deleted in the same transaction.
 CREATE TABLE occurrences (
 	id            BLOB    PRIMARY KEY, -- ULID
-	job           INTEGER,             -- NULL: stands on its own
-	listed        INTEGER NOT NULL,    -- 1: is found by its job in occurrences_job, 0: by the job's "sole", or stands on its own
-	tenant        TEXT,                -- of one that stands on its own, like the key and the callback
+	job           INTEGER,             -- NULL: standalone
+	listed        INTEGER NOT NULL,    -- 1: in occurrences_job, 0: named by the job's "sole", or standalone
+	tenant        TEXT,                -- of a standalone one, like the key and the callback
 	key           TEXT,
 	position      INTEGER NOT NULL,
 	timestamp     INTEGER NOT NULL,
@@ -47,7 +47,7 @@ CREATE TABLE occurrences (
 	scheduled_at  INTEGER,
 	token         TEXT,
 	attempt       INTEGER NOT NULL,
-	step          INTEGER,             -- NULL: of no sequence
+	step          INTEGER,             -- NULL: not of a sequence
 	subscriber    TEXT,
 	last_error    TEXT,
 	failed_at     INTEGER,
@@ -57,9 +57,9 @@ CREATE TABLE occurrences (
 ) WITHOUT ROWID;
 -- Claims, and (by the id, which every index ends in) the list of dead letters.
 CREATE INDEX occurrences_claim ON occurrences (lane, due_at);
--- The occurrences of a job. Most jobs have one, which is found without, so that nothing need be written here.
+-- The occurrences of a job. Most jobs have one, which is found without this index, so that it needs no entry.
 CREATE INDEX occurrences_job ON occurrences (job) WHERE listed = 1;
--- Those that stand on their own, and dead letters, by the job's key.
+-- Standalone occurrences and dead letters, by the job's key.
 CREATE INDEX occurrences_own ON occurrences (tenant, key, lane) WHERE job IS NULL;
 
 -- Small documents in named collections.

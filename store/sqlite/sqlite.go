@@ -32,7 +32,7 @@ const (
 	// applicationID marks the file as ours: "Crln", kept as its application_id.
 	applicationID = 0x43726c6e
 
-	// laneDead is the lane of dead letters, so that one index serves them and what is pending.
+	// laneDead is the lane of dead letters, so that one index serves them and the pending occurrences.
 	laneDead = ""
 )
 
@@ -51,8 +51,8 @@ var schema string
 var indexes string
 
 // Store implements [store.Store]. SQLite has one writer at a time, so there is one connection that writes, and a few
-// that read beside it. The queries of the claim loop have a connection of their own, so that they never wait for a long
-// listing.
+// that read concurrently. The queries of the claim loop have a connection of their own, so that they never wait for a
+// long listing.
 type Store struct {
 	writer *sql.DB
 	reader *sql.DB
@@ -127,9 +127,9 @@ func open(path, txlock string, connections, cache int) (*sql.DB, error) {
 	query := url.Values{
 		"_txlock": {txlock},
 		"_pragma": {
-			"busy_timeout(100)", // SQLite's own wait heeds no context, so it is short, and begin waits on
+			"busy_timeout(100)", // SQLite's own wait ignores the context, so it is short, and begin repeats it
 			"journal_mode(wal)",
-			"synchronous(full)", // a commit that was answered is on disk
+			"synchronous(full)", // a commit is on disk when it is acknowledged
 			fmt.Sprintf("cache_size(-%d)", cache),
 			// In pages, so 16 MB, a fourth of the limit below. A checkpoint writes each page once, however often it was
 			// changed since the last one.
@@ -173,7 +173,7 @@ func (s *Store) prepare(ctx context.Context) error {
 		}
 		script := schema
 		if tables > 0 {
-			script = "" // the stamp again, to see that the file can be written
+			script = "" // write the stamp again, to test that the file is writable
 		}
 		for ; tables > 0 && version < format; version++ {
 			upgrade, err := upgrades.ReadFile(fmt.Sprintf("upgrade%d.sql", version))
@@ -192,7 +192,7 @@ func (s *Store) prepare(ctx context.Context) error {
 }
 
 // switchToWAL opens the first connection, which changes the journal mode of a new file. SQLite does not wait for other
-// processes that do the same at this moment, so it is tried again.
+// processes that do the same at this moment, so switchToWAL repeats it.
 func (s *Store) switchToWAL(ctx context.Context) error {
 	for attempt := 1; ; attempt++ {
 		err := s.writer.PingContext(ctx)
@@ -207,7 +207,7 @@ func (s *Store) switchToWAL(ctx context.Context) error {
 	}
 }
 
-// Close closes the file. Nothing else may be under way.
+// Close closes the file. No call may be under way.
 func (s *Store) Close() error {
 	var errs []error
 	for _, db := range []*sql.DB{s.peeker, s.reader, s.writer} {
@@ -218,7 +218,7 @@ func (s *Store) Close() error {
 	return errors.Join(errs...)
 }
 
-// Now answers this machine's time: all processes that share the file run here.
+// Now returns this machine's time: all processes that share the file run on it.
 func (s *Store) Now(ctx context.Context) (time.Time, error) {
 	var one int
 	if err := s.peeker.QueryRowContext(ctx, "SELECT 1 FROM sqlite_schema LIMIT 1").Scan(&one); err != nil {
@@ -234,16 +234,16 @@ func (s *Store) write(ctx context.Context, f func(tx *sql.Tx) error) error {
 	return s.writeOr(ctx, store.ErrNotDone, f)
 }
 
-// writeMore is write for a call that may have changed something already.
+// writeMore is like write, for a call that may have changed something already.
 func (s *Store) writeMore(ctx context.Context, f func(tx *sql.Tx) error) error {
 	return s.writeOr(ctx, store.ErrUnavailable, f)
 }
 
-// writeOr does as write does, but marks a transaction that was rolled back by the error undone.
+// writeOr is like write, but wraps the error of a transaction that was rolled back in undone.
 //
-// The time is looked at last, since this process may have been stopped for long, at any place, and the timers of a
-// process that goes on may come late. If it is stopped between that look and the end of the commit, the commit is late
-// too. But it has the write lock meanwhile: nobody else has written anything, so there is nothing that it could undo.
+// The deadline is checked last, since this process may have been stopped for long at any point, and a context's timer
+// may fire late after that. If the process is stopped between the check and the end of the commit, the commit is late
+// too. But the process has the write lock until then, so there is no later change that it could undo.
 func (s *Store) writeOr(ctx context.Context, undone error, f func(tx *sql.Tx) error) error {
 	ctx, cancel := within(ctx)
 	defer cancel()
@@ -255,17 +255,17 @@ func (s *Store) writeOr(ctx context.Context, undone error, f func(tx *sql.Tx) er
 		err = over(ctx)
 	}
 	if err != nil {
-		_ = tx.Rollback() // the cause is what matters, not what the rollback says
+		_ = tx.Rollback() // the cause matters, not the rollback's own error
 		return mark(ctx, undone, err)
 	}
 	err = tx.Commit()
-	if resultCode(err) == 0 { // it was not begun
+	if resultCode(err) == 0 { // the commit was not begun
 		return mark(ctx, undone, err)
 	}
 	return mapError(ctx, err)
 }
 
-// within is ctx, with the time limit of a mutation unless it has one.
+// within returns ctx with the time limit of a mutation, unless it has a deadline.
 func within(ctx context.Context) (context.Context, context.CancelFunc) {
 	if _, ok := ctx.Deadline(); ok {
 		return ctx, func() {}
@@ -273,7 +273,8 @@ func within(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, store.Within)
 }
 
-// over tells why ctx has ended; nil if it has not. Its deadline counts even if its timer has not come yet.
+// over returns the reason why ctx has ended; nil if it has not. It compares the deadline with the time, because the
+// context's timer may not have fired yet.
 func over(ctx context.Context) error {
 	if deadline, ok := ctx.Deadline(); ok && !time.Now().Before(deadline) {
 		return context.DeadlineExceeded
@@ -291,13 +292,13 @@ func (s *Store) begin(ctx context.Context) (*sql.Tx, error) {
 	}
 }
 
-// largestTransaction is the number of rows of occurrences after which a transaction takes no more items: until it ends
-// nobody else can write, and so nobody can claim.
+// largestTransaction is the number of rows of occurrences after which a transaction takes no more items, because no
+// other change, and no claim, can be made until it ends.
 const largestTransaction = 10_000
 
-// writeEach runs f for each of n items, in as few transactions as largestTransaction allows. F answers how many rows it
-// wrote; end, unless it is nil, runs last in each transaction. The error is that of the transaction that failed; done
-// is how many items were committed before it.
+// writeEach runs f for each of n items, in as few transactions as largestTransaction allows. F returns the number of
+// rows that it wrote. End, unless it is nil, runs last in each transaction. The error is that of the transaction that
+// failed; done is the number of items that were committed before it.
 func (s *Store) writeEach(
 	ctx context.Context, n int, f func(tx *sql.Tx, i int) (rows int, err error), end func() error,
 ) (done int, err error) {
@@ -327,13 +328,13 @@ func (s *Store) writeEach(
 	return done, nil
 }
 
-// mapError marks the faults that may go away by themselves as [store.ErrUnavailable].
+// mapError wraps transient faults in [store.ErrUnavailable].
 func mapError(ctx context.Context, err error) error { return mark(ctx, store.ErrUnavailable, err) }
 
-// mark marks the faults that may go away by themselves by an error.
+// mark wraps a transient fault in the error by.
 //
-// Whatever fails once ctx has ended has failed for that. [database/sql] closes rows, statements and transactions at
-// that moment, and says no more than that to whoever is using them.
+// An error after the end of ctx counts as transient, since the end of ctx caused it. [database/sql] closes rows,
+// statements and transactions at that moment, and its errors then say no more than that.
 func mark(ctx context.Context, by, err error) error {
 	if err == nil {
 		return nil
@@ -342,7 +343,7 @@ func mark(ctx context.Context, by, err error) error {
 		return fmt.Errorf("%w: %w", by, ended)
 	}
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, sql.ErrTxDone) {
-		return fmt.Errorf("%w: %w", by, err) // of a context that ends sooner than ctx by a moment
+		return fmt.Errorf("%w: %w", by, err) // of a context that ends a moment before ctx
 	}
 	switch resultCode(err) {
 	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR,
@@ -352,7 +353,7 @@ func mark(ctx context.Context, by, err error) error {
 	return err
 }
 
-// resultCode is SQLite's primary result code (https://sqlite.org/rescode.html); zero if the error is not SQLite's.
+// resultCode returns SQLite's primary result code (https://sqlite.org/rescode.html); zero if the error is not SQLite's.
 func resultCode(err error) int {
 	if e, ok := errors.AsType[*sqlite.Error](err); ok {
 		return e.Code() & 0xff

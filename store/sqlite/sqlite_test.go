@@ -22,7 +22,7 @@ func TestStore(t *testing.T) {
 	storetest.Run(t, newFile)
 }
 
-// TestDifferential: the store does as the reference does.
+// TestDifferential: the store behaves like the reference store.
 func TestDifferential(t *testing.T) {
 	t.Parallel()
 	storetest.Differential(t, 50, func() store.Store { return memory.New() }, newFile)
@@ -96,7 +96,7 @@ func TestOpenURL(t *testing.T) {
 	}
 }
 
-// What is wrong with the file's place is told, and is not said to go away by itself.
+// The error names the fault of the file's place, and is not transient.
 func TestOpenExplains(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(dir+"/diary", []byte(strings.Repeat("dear diary\n", 100)), 0o600); err != nil {
@@ -116,7 +116,7 @@ func TestOpenExplains(t *testing.T) {
 	}
 }
 
-// expectUnusable opens a file that can't be.
+// expectUnusable opens a file that can't be used.
 func expectUnusable(t *testing.T, path, want string) {
 	t.Helper()
 	s, err := sqlite.Open(t.Context(), "sqlite:"+path)

@@ -13,7 +13,7 @@ const (
 		o.position, o.timestamp, o.due_at, o.scheduled_at, o.token, o.attempt, o.step, o.subscriber,
 		o.last_error, o.failed_at,
 		` + ownColumns
-	// The target that an occurrence has itself if it stands on its own.
+	// The target that a standalone occurrence has itself.
 	ownColumns   = `o.callback_type, o.callback_data, o.options`
 	claimColumns = `o.id, o.priority, o.position, o.timestamp, o.due_at, o.scheduled_at, o.attempt, o.step, o.subscriber,
 		o.last_error, coalesce(j.tenant, o.tenant), coalesce(j.key, o.key), j.revision, j.paused_at IS NOT NULL,
@@ -27,7 +27,7 @@ const (
 		(SELECT o.id FROM occurrences o WHERE o.job = j.rowid AND o.listed = 1 ORDER BY o.id LIMIT 1))`
 )
 
-// ofJob selects the pending occurrences of the job that has the row ?1.
+// ofJob selects the pending occurrences of the job with the row ?1.
 const ofJob = `job = ?1 AND id IN (SELECT id FROM occurrences WHERE job = ?1 AND listed = 1
 	UNION ALL SELECT sole FROM jobs WHERE rowid = ?1)`
 
@@ -49,10 +49,10 @@ type statements struct {
 
 	redrive, deadDelete, deadSweep *sql.Stmt
 
-	// Read beside the writer.
+	// Reads concurrent with the writer.
 	jobList, jobListWhole, standaloneList, occurrenceList, occurrenceCount, expired, deadOld, countAll *sql.Stmt
 
-	// Read for the loops.
+	// Reads for the loops.
 	dueLanes, expandDue *sql.Stmt
 
 	laneCount, laneSample *sql.Stmt
@@ -74,7 +74,7 @@ func (s *statements) prepare(ctx context.Context, in *Store) error {
 			paused_at, cursor, expand_at, missed, callback_type, callback_data, options, sole, schedule,
 			planned, failed, trouble)
 			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (tenant, key) DO NOTHING`},
-		// One that is paused stays so, unless ?1: it is put anew.
+		// A paused job stays paused, unless ?1 (StartsOver) is set.
 		{writer, &s.jobReplace, `UPDATE jobs SET revision = ?4, version = ?5,
 			created_at = iif(?1, ?6, created_at), updated_at = ?7, expires_at = ?8,
 			paused_at = iif(?1, NULL, paused_at), cursor = ?9,
@@ -87,8 +87,8 @@ func (s *statements) prepare(ctx context.Context, in *Store) error {
 		{writer, &s.jobKeep, `UPDATE jobs SET expires_at = ?1 WHERE rowid = ?2 AND expires_at < ?1`},
 		{writer, &s.jobAmend, `UPDATE jobs SET version = ?, updated_at = ?, callback_type = ?, callback_data = ?, options = ?
 			WHERE tenant = ? AND key = ?`},
-		// Without expand_at it is not found for expansion, and without the token an expansion under way comes to
-		// nothing.
+		// Without expand_at no claim finds the job for expansion, and without the token an expansion under way has no
+		// effect.
 		{writer, &s.jobPause, `UPDATE jobs SET paused_at = ?1, version = ?2, updated_at = ?1,
 			expand_at = NULL, expand_token = NULL
 			WHERE tenant = ?3 AND key = ?4 AND paused_at IS NULL`},
@@ -119,7 +119,7 @@ func (s *statements) prepare(ctx context.Context, in *Store) error {
 		{writer, &s.jobCount, `SELECT count(*), coalesce(sum(token IS NOT NULL AND due_at > ?2), 0)
 			FROM occurrences WHERE ` + ofJob},
 		{writer, &s.jobEmpty, `DELETE FROM occurrences WHERE ` + ofJob},
-		// Those that are carried over have the row number's negative while the others are deleted.
+		// Carried-over occurrences have the negative of the row number while the others are deleted.
 		{writer, &s.carry, `UPDATE occurrences SET job = -?1, listed = 1, position = ?3, step = ?4, subscriber = ?5,
 			priority = iif(token IS NOT NULL AND due_at > ?8, priority, ?6),
 			lane = iif(token IS NOT NULL AND due_at > ?8, lane, ?7)
@@ -129,14 +129,14 @@ func (s *statements) prepare(ctx context.Context, in *Store) error {
 			FROM occurrences WHERE job IS NULL AND tenant = ? AND key = ? AND lane > ''`},
 		{writer, &s.ownDelete, `DELETE FROM occurrences WHERE job IS NULL AND tenant = ? AND key = ? AND lane > ''`},
 
-		// The same occurrence again is the same row.
+		// Inserting an existing occurrence again changes nothing.
 		{writer, &s.occurrenceInsert, insertOccurrences(1)},
 		{writer, &s.occurrencesInsert, insertOccurrences(atOnce)},
 		{writer, &s.ownInsert, `INSERT INTO occurrences (tenant, key, listed, id, priority, lane, position,
 			timestamp, due_at, attempt, step, subscriber, callback_type, callback_data, options)
 			VALUES (?, ?, 0, ?, ?, ?, ?, ?, ?, 0, ?, ?, ?, ?, ?)
 			ON CONFLICT (id) DO NOTHING`},
-		// Of a paused job nothing is read that may be large: its occurrences are put back.
+		// Large columns are not read for a paused job, because its occurrences are put back.
 		{writer, &s.claimRead, `SELECT ` + claimColumns + ` FROM ` + occurrenceTables + `
 			WHERE o.lane = ? AND o.due_at > ? AND o.due_at <= ? ORDER BY o.due_at, o.id LIMIT ?`},
 		{writer, &s.laneNext, `SELECT min(due_at) FROM occurrences WHERE lane = ? AND due_at > ?`},
@@ -149,7 +149,7 @@ func (s *statements) prepare(ctx context.Context, in *Store) error {
 		{writer, &s.putBack, `UPDATE occurrences SET due_at = ?, scheduled_at = NULL, token = NULL WHERE id = ?`},
 		{writer, &s.ack, `DELETE FROM occurrences WHERE token = ? AND id = ?`},
 		{writer, &s.acks, `DELETE FROM occurrences WHERE token = ? AND id IN (?` + strings.Repeat(", ?", atOnce-1) + `)`},
-		// Each answers the job that it is of by now, which need not be of the revision that it was claimed with.
+		// Each of these returns the occurrence's present job, whose revision may differ from that of the claim.
 		{writer, &s.miss, `DELETE FROM occurrences WHERE token = ? AND id = ? RETURNING job`},
 		{writer, &s.retry, `UPDATE occurrences SET due_at = ?, last_error = ?, scheduled_at = NULL, token = NULL
 			WHERE id = ? AND token = ? RETURNING job`},
@@ -192,7 +192,7 @@ func (s *statements) prepare(ctx context.Context, in *Store) error {
 			(SELECT count(*) FROM jobs j JOIN occurrences o ON o.id = j.sole AND o.job = j.rowid AND o.listed = 0
 				WHERE j.tenant = ?1 AND j.key = ?2 AND j.revision = ?3) +
 			(SELECT count(*) FROM occurrences WHERE job IS NULL AND tenant = ?1 AND key = ?2 AND lane > '')`},
-		// All of it from the indexes by lanes and by due times, and of one moment.
+		// All counts come from the indexes by lane and by due time, and belong to one moment.
 		{reader, &s.countAll, `SELECT
 			(SELECT count(*) FROM occurrences WHERE lane > ''),
 			(SELECT count(*) FROM occurrences INDEXED BY occurrences_due WHERE due_at <= ?1),
@@ -221,7 +221,8 @@ func (s *statements) prepare(ctx context.Context, in *Store) error {
 		{reader, &s.recordsOld, `SELECT rowid FROM records WHERE expires_at <= ? ORDER BY expires_at LIMIT ?`},
 		{in.peeker, &s.expandDue, `SELECT EXISTS (SELECT 1 FROM jobs WHERE expand_at <= ?)`},
 		{reader, &s.expired, `SELECT ` + jobColumns + ` FROM jobs j WHERE expires_at <= ? ORDER BY expires_at LIMIT ?`},
-		// A dead letter's instant is not after its failure, so the ids before the bound hold all that failed before it.
+		// A dead letter's instant is not after its failure, so the ids before the bound include all that failed before
+		// it.
 		{reader, &s.deadOld, `SELECT id FROM occurrences WHERE lane = '' AND due_at IS NULL AND id < ? AND failed_at < ?
 			ORDER BY id LIMIT ?`},
 
@@ -229,7 +230,7 @@ func (s *statements) prepare(ctx context.Context, in *Store) error {
 			FROM jobs j WHERE (tenant, key) > (?, ?) ORDER BY tenant, key LIMIT ?`},
 		{reader, &s.occurrenceExport, `SELECT ` + occurrenceColumns + ` FROM ` + occurrenceTables + `
 			WHERE o.id > ? ORDER BY o.id LIMIT ?`},
-		// One whose job is gone, or is another, or has not come to it yet, would be claimed all the same.
+		// An occurrence whose job does not exist, was replaced, or has not reached it yet would be claimed regardless.
 		{writer, &s.occurrenceImport, `INSERT INTO occurrences (id, job, listed, tenant, key, position, timestamp,
 			priority, lane, due_at, scheduled_at, token, attempt, step, subscriber, last_error, failed_at,
 			callback_type, callback_data, options)
@@ -248,10 +249,10 @@ func (s *statements) prepare(ctx context.Context, in *Store) error {
 	return nil
 }
 
-// occurrenceParameters is how many parameters insertOccurrences has for each occurrence.
+// occurrenceParameters is the number of parameters of insertOccurrences for each occurrence.
 const occurrenceParameters = 10
 
-// insertOccurrences inserts n occurrences of jobs.
+// insertOccurrences returns the statement that inserts n occurrences of jobs.
 func insertOccurrences(n int) string {
 	const values = "(?, ?, ?, ?, ?, ?, ?, ?, 0, ?, ?)"
 	return `INSERT INTO occurrences (job, listed, id, priority, lane, position, timestamp, due_at, attempt,

@@ -11,18 +11,18 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// A place is behind a job, by its name, or behind an occurrence, by its id. The occurrences come after all jobs.
+// A place is behind a job, with its name, or behind an occurrence, with its id. The occurrences come after all jobs.
 const (
-	placeJob        = "job:"        // and the tenant and the key, escaped, with a slash between them
-	placeOccurrence = "occurrence:" // and the id
+	placeJob        = "job:"        // followed by the tenant and the key, escaped, with a slash between them
+	placeOccurrence = "occurrence:" // followed by the id
 )
 
 // largestPage is the size, in bytes of callback data, options and schedules, that ends a page of an export: the
 // document that exceeds it is the page's last.
 const largestPage = 8 << 20
 
-// Export implements [store.Transfer]. Jobs are read in the order of their names, not of their rows: one that is
-// cancelled and put anew meanwhile has another row, but the same name.
+// Export implements [store.Transfer]. It reads jobs in the order of their names, not of their rows: a job that is
+// cancelled and put again during the export has another row, but the same name.
 func (s *Store) Export(
 	ctx context.Context, after store.Place, limit int,
 ) (records []store.Document, next store.Place, err error) {
@@ -79,8 +79,8 @@ func parseJobPlace(p store.Place) (tenant, key string, err error) {
 	return tenant, key, nil
 }
 
-// exportOccurrences exports those behind an id, given as text; empty for all. None is an orphan, or beyond its job's
-// cursor: a job and its occurrences change in one transaction.
+// exportOccurrences exports the occurrences behind an id, given as text; empty for all. None is an orphan or beyond its
+// job's cursor, because a job and its occurrences change in one transaction.
 func (s *Store) exportOccurrences(
 	ctx context.Context, after string, limit int,
 ) (records []store.Document, next store.Place, err error) {
@@ -110,8 +110,8 @@ func (s *Store) exportOccurrences(
 	return records, store.Place(placeOccurrence + id.String()), nil
 }
 
-// Import implements [store.Transfer]. It leaves out occurrences that do not belong to their jobs, because these changed
-// during the export.
+// Import implements [store.Transfer]. It leaves out occurrences that do not belong to their jobs, because the jobs
+// changed during the export.
 func (s *Store) Import(ctx context.Context, records []store.Document) (inserted int, err error) {
 	for len(records) > 0 {
 		part := records[:min(len(records), largestTransaction)]
@@ -136,14 +136,14 @@ func (s *Store) Import(ctx context.Context, records []store.Document) (inserted 
 	return inserted, nil
 }
 
-// importer inserts records within one transaction, whose context the statements have.
+// importer inserts records within one transaction. The statements use the transaction's context.
 type importer struct {
 	tx              *sql.Tx
 	stmt            *statements
 	job, occurrence *sql.Stmt
 }
 
-// insert answers 1 for a record that was not there, and 0 for one that was.
+// insert returns 1 for a new record, and 0 for one that exists.
 func (w *importer) insert(r store.Document) (int, error) {
 	if o := r.Occurrence; o != nil {
 		return affected(w.occurrence.Exec(importedOccurrence(o)...))
@@ -160,7 +160,7 @@ func (w *importer) insert(r store.Document) (int, error) {
 	return 0, err
 }
 
-// importedOccurrence are the parameters of occurrenceImport.
+// importedOccurrence returns the parameters of occurrenceImport.
 func importedOccurrence(o *job.Occurrence) []any {
 	priority, lane := laneValues(o)
 	if !o.FailedAt.IsZero() {

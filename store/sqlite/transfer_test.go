@@ -11,7 +11,7 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// Jobs that are large come few at a time.
+// A page of large jobs has few of them.
 func TestExportLimitsItsPages(t *testing.T) {
 	s, _ := open(t)
 	const jobs = 3
@@ -36,7 +36,7 @@ func TestExportLimitsItsPages(t *testing.T) {
 	}
 }
 
-// More than fits one transaction is imported as if it did, and counted.
+// An import that exceeds one transaction is complete and is counted.
 func TestLargeImport(t *testing.T) {
 	from, _ := open(t)
 	for _, r := range from.Put(t.Context(), []store.Put{put("a", 9000), put("b", 9000)}) {
@@ -63,7 +63,7 @@ func TestLargeImport(t *testing.T) {
 	}
 }
 
-// A place that is none is refused, and so is what can't be read, by its name.
+// An invalid place is refused. So is an unreadable document, by its name.
 func TestExportRefuses(t *testing.T) {
 	s, beside := open(t)
 	for _, place := range []store.Place{"nowhere", "job:", "job:a", "job:%/b", "occurrence:1"} {
@@ -82,7 +82,7 @@ func TestExportRefuses(t *testing.T) {
 	}
 }
 
-// The one occurrence of a job that is there again after its delivery is still one.
+// The sole occurrence of a job that is imported again after its delivery still exists once.
 func TestImportOfWhatWasDelivered(t *testing.T) {
 	s, _ := open(t)
 	p := put("k", 1)

@@ -1,4 +1,4 @@
--- What makes a file of format 4 one of format 5.
+-- Upgrades a file of format 4 to format 5.
 ALTER TABLE jobs ADD COLUMN planned INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE jobs ADD COLUMN failed INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE jobs ADD COLUMN trouble TEXT NOT NULL DEFAULT ''

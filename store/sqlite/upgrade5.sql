@@ -1,5 +1,5 @@
--- What makes a file of format 5 one of format 6, see schema.sql: tenants and replicas become records.
--- Small documents in named collections.
+-- Upgrades a file of format 5 to format 6, see schema.sql: tenants and replicas become records. Records are small
+-- documents in named collections.
 CREATE TABLE records (
 	collection TEXT    NOT NULL,
 	key        TEXT    NOT NULL,

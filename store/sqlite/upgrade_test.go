@@ -19,7 +19,8 @@ import (
 //go:embed testdata/format*.sql
 var formats embed.FS
 
-// TestUpgrade: a file of an older format is read and written on as it was. What its jobs had been given is not known.
+// TestUpgrade: a file of an older format keeps its content, and can be written. The planned numbers of its jobs are
+// unknown.
 func TestUpgrade(t *testing.T) {
 	for _, format := range []int{4, 5} {
 		t.Run(fmt.Sprint("format ", format), func(t *testing.T) { testUpgrade(t, format) })
@@ -61,7 +62,7 @@ func testUpgrade(t *testing.T, format int) {
 	if err := db.Close(); err != nil {
 		t.Fatal(err)
 	}
-	for i := range 2 { // the second time it is of the present format
+	for i := range 2 { // the second time it has the present format
 		s, err := sqlite.Open(t.Context(), "sqlite:"+file)
 		if err != nil {
 			t.Fatal(err)

@@ -22,11 +22,11 @@ var staleAdvanceTests = []namedTest{
 	{"pause during an expansion", testAdvancePause},
 }
 
-// claimedAdvance puts a job that recurs, claims it when it is due, and answers its advance.
+// claimedAdvance puts a recurring job, claims it when it is due, and returns its advance.
 func (f *fixture) claimedAdvance(n job.Name) (a store.Advance, now time.Time) {
 	f.Helper()
 	p := newRecurring(n, epoch, "@every 10s")
-	p.Job.Options.CatchUp = job.CatchUpAll // so that each tick is to fire, however late it is expanded
+	p.Job.Options.CatchUp = job.CatchUpAll // so that each tick fires, however late it is expanded
 	f.put(p)
 	now = p.Job.ExpandAt
 	j, token := f.claimJob(now)
@@ -80,7 +80,7 @@ func testAdvanceStale(f *fixture) {
 		}
 		fired := f.drain(epoch)
 		if beforeErr == nil {
-			f.resume(n, epoch.Add(24*time.Hour)) // one that is paused must not hide them
+			f.resume(n, epoch.Add(24*time.Hour)) // a paused job must not hide them
 			fired = append(fired, f.drain(epoch.Add(24*time.Hour))...)
 		}
 		for _, fire := range fired {
@@ -127,7 +127,7 @@ func testAdvanceTwice(f *fixture) {
 	expectSame(f, "pending after all was delivered", f.pending(name("k")), nil)
 	expect(f, "fired after all was delivered", len(f.drain(epoch)), 0)
 
-	// One that does not move the cursor: there are no more instants.
+	// An advance that does not move the cursor: there are no more instants.
 	j, token := f.claimJob(a.ExpandAt)
 	end := store.Advance{Name: j.Name, Revision: j.Revision, From: j.Cursor, Token: token, Cursor: j.Cursor,
 		ExpiresAt: far, Missed: 1}
@@ -137,8 +137,8 @@ func testAdvanceTwice(f *fixture) {
 	expect(f, "live", f.job(name("k")).Live(), false)
 }
 
-// testAdvanceBroken: an advance that is broken off after any time has moved the cursor or not. If not, none of its
-// occurrences fires, and none is lost either: the next expansion makes them again.
+// testAdvanceBroken: an advance that is interrupted at any time has moved the cursor or not. If not, none of its
+// occurrences fires and none is lost: the next expansion makes them again.
 func testAdvanceBroken(f *fixture) {
 	s := f.handle()
 	within := []time.Duration{0, 50 * time.Microsecond}
@@ -162,7 +162,7 @@ func testAdvanceBroken(f *fixture) {
 			f.Errorf("broken off after %s: %v", d, err)
 		}
 		fired := f.drain(epoch.Add(time.Hour))
-		// Read after that: what the server had been told may be done a moment after the store has given up.
+		// Read the cursor after that: the server may execute a command a moment after the store has given up.
 		cursor := f.job(n).Cursor
 		if cursor != to && (err == nil || cursor != from) {
 			f.Errorf("broken off after %s with %v: the cursor is %s", d, err, cursor.Sub(epoch))
@@ -180,7 +180,7 @@ func testAdvanceBroken(f *fixture) {
 	}
 }
 
-// testExpandRace: expanders and claimers on several handles, one of whom dies in the middle and comes back too late.
+// testExpandRace runs expanders and claimers on several handles. One of them dies in the middle and returns too late.
 func testExpandRace(f *fixture) {
 	const jobs, expanders, claimers, steps, dies, returns = 3, 3, 2, 20, 3, 9
 	const jobLease = 15 * time.Second
@@ -262,7 +262,7 @@ func testExpandRace(f *fixture) {
 	}
 }
 
-// race runs an advance and something else at the same time, on two handles.
+// race runs an advance and another call at the same time, on two handles.
 func (f *fixture) race(a store.Advance, other func(s store.Store) error) {
 	f.Helper()
 	var advanceErr, otherErr error
@@ -314,7 +314,7 @@ func testAdvancePause(f *fixture) {
 		}
 		expect(f, "claimed while paused", len(f.claimJobs(now.Add(24*time.Hour), 10).Jobs), 0)
 		f.resume(name("k"), now)
-		now = now.Add(lease) // a store may wait for the end of the lease of what the pause cut off
+		now = now.Add(lease) // a store may wait for the lease's end of the interrupted expansion
 		j, token := f.claimJob(now)
 		f.advance(advanceOf(j, token, now))
 		expectFired(f, "in all", name("k"), f.drain(epoch), ticks(epoch, 10*time.Second, f.job(name("k")).Cursor))

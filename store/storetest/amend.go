@@ -17,7 +17,7 @@ var amendTests = []namedTest{
 	{"of racing changes of one version one wins", testAmendRace},
 }
 
-// amendment is a change of a job's callback and options.
+// amendment returns a change of a job's callback and options.
 func amendment(j job.Job, of job.Revision, now time.Time) store.Amendment {
 	a := store.Amendment{
 		Name: j.Name, Of: of, Version: job.NewRevision(now),
@@ -45,7 +45,7 @@ func testAmend(f *fixture) {
 	expectSame(f, "the job", f.job(name("k")), want)
 	expectSame(f, "pending", f.pending(name("k")), pending)
 
-	f.settle(settlement(held, store.Retry)) // due again in an hour, as the second is, and the other job's
+	f.settle(settlement(held, store.Retry)) // due again in an hour, like the second one and the other job's
 	for _, c := range f.claim(epoch.Add(time.Hour), 10) {
 		if c.Name == name("other") {
 			expect(f, "callback of the other job", c.Callback.Type, "http")
@@ -113,7 +113,7 @@ func testAmendRecurring(f *fixture) {
 	claimed := f.claimJobs(now, 10)
 	a := amendment(p.Job, p.Job.Version, now)
 	f.must(f.store().Amend(f.Context(), a))
-	f.advance(advanceOf(claimed.Jobs[0], claimed.Token, now)) // what was claimed before the amendment
+	f.advance(advanceOf(claimed.Jobs[0], claimed.Token, now)) // the claim is older than the amendment
 
 	after := f.job(name("k"))
 	expect(f, "the cursor moved", after.Cursor.After(before.Cursor), true)
@@ -126,7 +126,7 @@ func testAmendRecurring(f *fixture) {
 	}
 }
 
-// testAmendRace: of amendments and puts for one version, exactly one takes effect, and it does so whole.
+// testAmendRace: of amendments and puts for one version, exactly one takes effect, completely.
 func testAmendRace(f *fixture) {
 	const changes = 12
 	handles := []store.Store{f.handle(), f.handle()}

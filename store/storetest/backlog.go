@@ -18,7 +18,7 @@ var backlogTests = []namedTest{
 	{"backlog in no time", testBacklogEnded},
 }
 
-// backlog is how much the whole store has, and since when the first of it has been due; zero if none is.
+// backlog has the counts of the whole store, and the first due time; zero if nothing is due.
 type backlog struct {
 	Pending, Due int
 	OldestDue    time.Time

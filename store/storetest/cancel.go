@@ -88,7 +88,7 @@ func testCancelOwn(f *fixture) {
 		_, err = f.store().SettleDead(f.Context(), discard(job.DefaultTenant, stays.ID))
 		f.must(err)
 	}
-	// Without a job, an occurrence that stands on its own is found by its key.
+	// Without a job, a standalone occurrence is found by its key.
 	buried := f.bury(name("k"), epoch)
 	f.cancel(name("k"))
 	_, err := f.store().SettleDead(f.Context(), redrive(job.DefaultTenant, epoch, buried.ID))

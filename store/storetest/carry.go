@@ -33,7 +33,7 @@ var carryTests = []namedTest{
 	{"each instant fires once while claims and carries race", testCarryRace},
 }
 
-// replacing is a put of a job in the place of what another put made, with all that both have carried over.
+// replacing returns a put that replaces the job of another put, and carries over all instants that both have.
 func replacing(before, p store.Put) store.Put {
 	ids := map[job.ID]job.ID{}
 	for _, o := range before.Occurrences {
@@ -54,7 +54,8 @@ func replacing(before, p store.Put) store.Put {
 	return p
 }
 
-// edited is a submission at now of a job with other callback data, and with instants that many after the epoch.
+// edited returns a submission at now of a job with other callback data, and with instants at these offsets from the
+// epoch.
 func edited(n job.Name, now time.Time, after ...time.Duration) store.Put {
 	j := newPut(n, now).Job
 	j.Callback.Data = fmt.Appendf(nil, `{"payload":"edited at %s"}`, job.FormatTime(now))
@@ -64,7 +65,7 @@ func edited(n job.Name, now time.Time, after ...time.Duration) store.Put {
 	return begin(j, now)
 }
 
-// byTime finds an occurrence by its instant, that many after the epoch.
+// byTime returns the occurrence with this instant, as an offset from the epoch.
 func byTime(f *fixture, all []job.Occurrence, after time.Duration) job.Occurrence {
 	f.Helper()
 	for _, o := range all {
@@ -122,7 +123,7 @@ func testFromCursor(f *fixture) {
 		p.From = store.Replaced{Version: there.Job.Version, Cursor: cursor}
 		expect(f, what, errors.Is(f.store().Put(f.Context(), []store.Put{p})[0].Err, store.ErrPrecondition), true)
 	}
-	// An advance moves the cursor and leaves the version.
+	// An advance moves the cursor and keeps the version.
 	j, token := f.claimJob(there.Job.ExpandAt)
 	f.advance(advanceOf(j, token, there.Job.ExpandAt))
 	p.From = store.Replaced{Version: there.Job.Version, Cursor: there.Job.Cursor}
@@ -175,7 +176,7 @@ func testCarry(f *fixture) {
 	expect(f, "live at the end", f.job(name("k")).Live(), false)
 }
 
-// testCarryHeld: the outcome of what is held counts, though its settlement names the revision that was replaced.
+// testCarryHeld: the outcome of a held occurrence counts, although its settlement names the replaced revision.
 func testCarryHeld(f *fixture) {
 	for i, outcome := range []store.Outcome{store.Ack, store.Retry, store.Bury, store.Release, store.Miss} {
 		n := name(fmt.Sprint("k", i))
@@ -196,7 +197,7 @@ func testCarryHeld(f *fixture) {
 
 		s := settlement(held, outcome)
 		s.DueAt, s.KeepUntil = epoch.Add(time.Minute), epoch.Add(48*time.Hour)
-		for range 2 { // settling twice is the same as once
+		for range 2 { // settling twice has the same effect as settling once
 			f.settle(s)
 			rest := []time.Time{epoch.Add(time.Hour), epoch.Add(2 * time.Hour)}
 			if outcome == store.Retry || outcome == store.Release {
@@ -227,7 +228,8 @@ func testCarryHeld(f *fixture) {
 	}
 }
 
-// testCarryStale: a claim whose lease has run out is claimed again under the new job, and no longer counts then.
+// testCarryStale: an occurrence whose lease has run out is claimed again under the new job, and its first claim no
+// longer counts.
 func testCarryStale(f *fixture) {
 	first := newPut(name("k"), epoch, 0)
 	f.put(first)
@@ -247,7 +249,8 @@ func testCarryStale(f *fixture) {
 	expect(f, "left by the right one", len(f.pending(name("k"))), 0)
 }
 
-// testCarrySettled: what is settled after the put was made and before it is done is not there again.
+// testCarrySettled: an occurrence that is settled between the making of the put and its execution is not inserted
+// again.
 func testCarrySettled(f *fixture) {
 	for i, outcome := range []store.Outcome{store.Ack, store.Bury, store.Miss, store.Retry, store.Release} {
 		n := name(fmt.Sprint("k", i))
@@ -297,7 +300,7 @@ func testCarryRefused(f *fixture) {
 	f.expectTimes("fired", timestamps(f.drain(epoch.Add(24*time.Hour)), claimedTime), epoch.Add(time.Hour))
 }
 
-// testCarryForeign: what belongs to another job, or to none, is not carried over, though it be named.
+// testCarryForeign: an occurrence of another job, or a standalone one, is not carried over, even if the put names it.
 func testCarryForeign(f *fixture) {
 	first, other := newPut(name("k"), epoch, time.Hour), newPut(name("other"), epoch, time.Hour)
 	f.put(first)
@@ -351,7 +354,7 @@ func testCarryCancelled(f *fixture) {
 	expect(f, "fired of the new one", len(f.drain(epoch)), 1)
 }
 
-// testCarryReplaced: what a later replacement does not have goes, and its outcome changes nothing.
+// testCarryReplaced: an occurrence that a later replacement lacks is deleted, and its outcome changes nothing.
 func testCarryReplaced(f *fixture) {
 	first := newPut(name("k"), epoch, 0, time.Minute)
 	f.put(first)
@@ -413,16 +416,16 @@ func testCarryPriority(f *fixture) {
 	f.expectTimes("pending", timestamps(f.pending(n), occurrenceTime), epoch.Add(time.Hour))
 }
 
-// testCarryParts: a part gets the position and the step that the new sequence has it at.
+// testCarryParts: a part gets its position and step in the new sequence.
 func testCarryParts(f *fixture) {
 	first := newSequence(name("k"), epoch, `["a","b"]`)
 	f.put(first)
 	fired := map[job.ID]int{}
-	for _, c := range f.claim(epoch, 1) { // one subscriber's of the first step
+	for _, c := range f.claim(epoch, 1) { // one subscriber's occurrence of the first step
 		fired[c.DeliveryID()]++
 		f.settle(settlement(c, store.Ack))
 	}
-	// The wait of a minute becomes two of half a minute, so the second job step is another one of the list.
+	// The wait of a minute becomes two of half a minute, so the second job step has another index in the list.
 	draft, err := job.Decode([]byte(`{"key":"k","timezone":"Europe/Paris","subscribers":["b","c"],
 		"startAt":"` + job.FormatTime(epoch) + `","steps":[
 		{"type":"job"},{"type":"wait_certain_period","delay_period":30,"delay_unit":"second"},
@@ -464,7 +467,7 @@ func testCarryRecurring(f *fixture) {
 	f.settle(settlement(delivered, store.Ack))
 	now := epoch.Add(6 * time.Second)
 
-	// The same crontab again, as it stands: what is in the store stays, and so does the cursor.
+	// The same crontab again: the stored occurrences stay, and so does the cursor.
 	again := newRecurring(name("k"), now, "@every 5s")
 	again.Job.Callback.Data = []byte(`{"payload":"edited"}`)
 	again.Job.Schedule.Anchor = first.Job.Schedule.Anchor
@@ -494,7 +497,7 @@ func testCarryRecurring(f *fixture) {
 	}
 }
 
-// drainUntil claims and acks all that is due at a time.
+// drainUntil claims and acknowledges all due occurrences at a time.
 func (f *fixture) drainUntil(now time.Time) (all []store.Claimed) {
 	f.Helper()
 	for more := true; more; {
@@ -511,7 +514,7 @@ func testCarryPaused(f *fixture) {
 	first := newPut(name("k"), epoch, time.Minute, time.Hour)
 	f.put(first)
 	first.Job.Version = f.pause(name("k"), epoch)
-	expect(f, "claimed while paused", len(f.claim(epoch.Add(time.Minute), 10)), 0) // and put back
+	expect(f, "claimed while paused", len(f.claim(epoch.Add(time.Minute), 10)), 0) // and the claim puts them back
 	second := replacing(first, edited(name("k"), epoch, time.Minute, time.Hour, 2*time.Hour))
 	result := f.put(second)
 	expect(f, "carried", result.Carried, 2)
@@ -594,7 +597,7 @@ func testCarryMoved(f *fixture) {
 	}
 }
 
-// testCarryRace: while the job is replaced again and again by the like of it, others claim and settle all that it has.
+// testCarryRace: while the job is replaced repeatedly by similar ones, others claim and settle all its occurrences.
 func testCarryRace(f *fixture) {
 	const instants, rounds, claimers = 60, 15, 2
 	after := make([]time.Duration, instants)
@@ -624,7 +627,7 @@ func testCarryRace(f *fixture) {
 	for i := range claimers {
 		s := f.handle()
 		group.Go(func() {
-			for now := epoch.Add(time.Second); ; now = now.Add(20 * time.Millisecond) { // for what is put back
+			for now := epoch.Add(time.Second); ; now = now.Add(20 * time.Millisecond) { // past the put-back times
 				params := claimParams(now, 2)
 				params.Lease = 24 * time.Hour
 				claim, err := s.Claim(f.Context(), params)

@@ -107,7 +107,7 @@ func testClaimPresent(f *fixture) {
 	expect(f, "callback data", string(f.claimOne(epoch.Add(24*time.Hour)).Callback.Data), `{"payload":"new"}`)
 }
 
-// testClaimRace: claimers on several handles, each on its own, get every occurrence of a backlog exactly once.
+// testClaimRace: independent claimers on several handles get every occurrence of a backlog exactly once.
 func testClaimRace(f *fixture) {
 	const jobs, each, claimers = 30, 10, 8
 	handles := []store.Store{f.handle(), f.handle()}

@@ -15,7 +15,7 @@ var countTests = []namedTest{
 	{"lanes are counted with an ended context", testCountLanesEnded},
 }
 
-// counts are what lanes have.
+// counts returns the counts of lanes.
 func (f *fixture) counts(now time.Time, limit int, lanes ...job.Lane) []store.Count {
 	f.Helper()
 	all, err := f.second().Count(f.Context(), now, lanes, limit)

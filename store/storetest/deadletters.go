@@ -81,7 +81,7 @@ func testRedrive(f *fixture) {
 		expect(f, "timestamp", c.Timestamp, epoch)
 		expect(f, "callback data", string(c.Callback.Data), string(p.Job.Callback.Data))
 
-		f.settle(settlement(c, store.Bury)) // and again
+		f.settle(settlement(c, store.Bury)) // settle it again
 		_, err = f.store().SettleDead(f.Context(), redrive(job.DefaultTenant, now, buried.ID))
 		f.must(err)
 		f.settle(settlement(f.claimOne(now), store.Ack))
@@ -132,6 +132,10 @@ func testDeadLetterFilters(f *fixture) {
 		{"id", store.DeadLetterFilter{ID: ids[3]}, []int{3}},
 		{"id, after another", store.DeadLetterFilter{ID: ids[3], After: ids[2]}, []int{3}},
 		{"id, after itself", store.DeadLetterFilter{ID: ids[3], After: ids[3]}, nil},
+		{"id, of a key", store.DeadLetterFilter{ID: ids[1], Key: "a%b"}, []int{1}},
+		{"id, of another key", store.DeadLetterFilter{ID: ids[1], Key: "a%c"}, nil},
+		{"id, with prefix", store.DeadLetterFilter{ID: ids[1], Prefix: "a%", Brief: true}, []int{1}},
+		{"id, with another prefix", store.DeadLetterFilter{ID: ids[0], Prefix: "a%", Brief: true}, nil},
 		{"limit", store.DeadLetterFilter{Limit: 2}, []int{0, 1}},
 		{"after", store.DeadLetterFilter{After: ids[1], Limit: 2}, []int{2, 3}},
 		{"after, with prefix", store.DeadLetterFilter{Prefix: "a", After: ids[1]}, []int{2, 4}},
@@ -201,7 +205,7 @@ func testStandalone(f *fixture) {
 		return fmt.Sprintf("%q", all)
 	}
 	var ids []job.ID
-	for i, key := range []string{"p-b", "p-a", "p-a", "q", "p-dead", "p-c"} { // twice the same: two instants
+	for i, key := range []string{"p-b", "p-a", "p-a", "q", "p-dead", "p-c"} { // a repeated key has two instants
 		buried := f.bury(name(key), epoch.Add(time.Duration(i)*time.Second))
 		if f.cancel(name(key)); key != "p-dead" {
 			ids = append(ids, buried.ID)
@@ -213,7 +217,7 @@ func testStandalone(f *fixture) {
 		f.put(newPut(name(key), epoch, time.Hour))
 	}
 	f.cancel(name("nothing"))
-	f.trigger(trigger(name("r"), epoch, 1)) // of a job that there is
+	f.trigger(trigger(name("r"), epoch, 1)) // of an existing job
 	for _, c := range []struct {
 		what   string
 		filter store.JobFilter

@@ -21,15 +21,15 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// Differential makes a number of sequences of random operations on a store and on a reference. It compares every answer
-// and, after every few operations and in the end, all documents of both. Two handles of the store take turns. NewStore is as for [Run];
-// newReference makes an empty reference.
+// Differential makes a number of sequences of random operations on a store and on a reference. It compares every result
+// and, after every few operations and at the end, all documents of both. Two handles of the store take turns. NewStore
+// is as for [Run]; newReference makes an empty reference.
 //
 // Tokens, the order of occurrences that are due at the same time, and the due times of occurrences that a claim has put
 // back for a pause are not compared: the contract leaves them open.
 //
-// Each run makes the same operations. CARILLON_TEST_LONG=1 makes twenty times as many, others each time. A failure
-// tells its seed; -rapid.seed=N repeats its operations, and -rapid.checks=N sets the number of sequences.
+// Each run makes the same operations. CARILLON_TEST_LONG=1 makes twenty times as many, different in each run. A failure
+// prints its seed; -rapid.seed=N repeats its operations, and -rapid.checks=N sets the number of sequences.
 func Differential(t *testing.T, checks int, newReference func() store.Store, newStore func(t *testing.T) Opener) {
 	t.Helper()
 	configureRapid(checks)
@@ -59,7 +59,7 @@ func Differential(t *testing.T, checks int, newReference func() store.Store, new
 	})
 }
 
-// actions are all that is done, some of it more often than the rest, and the comparison after each.
+// actions returns all operations, some of them more often than others, and the comparison after each.
 func (d *differential) actions() map[string]func(*rapid.T) {
 	actions := map[string]func(*rapid.T){}
 	for _, a := range []struct {
@@ -98,10 +98,10 @@ func configureRapid(checks int) {
 	}
 }
 
-// Long tells whether this is a long test, which leaves nothing out: CARILLON_TEST_LONG=1.
+// Long reports whether this is a long test, which leaves nothing out: CARILLON_TEST_LONG=1.
 func Long() bool { return os.Getenv("CARILLON_TEST_LONG") == "1" }
 
-// commandLine has the flags that were given.
+// commandLine has the flags of the command line.
 var commandLine = sync.OnceValue(func() map[string]bool {
 	given := map[string]bool{}
 	flag.Visit(func(f *flag.Flag) { given[f.Name] = true })
@@ -116,45 +116,47 @@ type differential struct {
 	handles   [2]store.Store
 	now       time.Time
 	serial    uint64
-	// operations are those done so far.
+	// operations is the number of operations made.
 	operations int
 
 	claims     []claimed
 	expansions []expanding
-	// tokens are the reference's for the store's.
+	// tokens has the reference's token for each of the store's.
 	tokens map[claimToken]string
 	known  map[job.ID]knownOccurrence // by delivery id
-	// vagueDue are occurrences whose due times may differ, since a claim has put them back while their job was paused.
+	// vagueDue has the occurrences whose due times may differ, since a claim has put them back while their job was
+	// paused.
 	vagueDue map[job.ID]bool
-	// vagueExpansion are jobs that may be due for expansion at different times, since a pause has cut one off.
+	// vagueExpansion has the jobs that may become due for expansion at different times, since a pause has interrupted
+	// an expansion.
 	vagueExpansion map[job.Name]bool
-	// vagueExpiry are jobs that may be kept longer, for a settlement that changed nothing.
+	// vagueExpiry has the jobs that may be kept longer, because of a settlement that changed nothing.
 	vagueExpiry map[job.Name]bool
 }
 
-// claimed is one occurrence as it was claimed of both.
+// claimed is one occurrence as claimed from both stores.
 type claimed struct{ reference, store store.Claimed }
 
-// claimToken is the store's token of a claim of an occurrence.
+// claimToken identifies a claim of an occurrence by the store's token.
 type claimToken struct {
 	id    job.ID
 	token string
 }
 
-// expanding is one job as it was claimed of both.
+// expanding is one job as claimed from both stores.
 type expanding struct {
 	job              job.Job
 	reference, store string         // tokens
-	advance          *store.Advance // made before
+	advance          *store.Advance // made earlier
 }
 
-// knownOccurrence is one that was put or inserted by an advance.
+// knownOccurrence is an occurrence that was put or inserted by an advance.
 type knownOccurrence struct {
 	id       job.ID
 	revision job.Revision
 }
 
-// do makes an action of a method.
+// do makes a rapid action of a method.
 func (d *differential) do(f func()) func(*rapid.T) {
 	return func(r *rapid.T) {
 		d.T = r
@@ -162,10 +164,10 @@ func (d *differential) do(f func()) func(*rapid.T) {
 	}
 }
 
-// store is one of the handles.
+// store returns one of the handles.
 func (d *differential) store() store.Store { return d.handles[draw(d, "handle", rapid.IntRange(0, 1))] }
 
-// both does the same on both, and compares the answers.
+// both makes the same call on both stores, and compares the results.
 func both[V any](d *differential, what string, f func(s store.Store) (V, error)) (reference, other V) {
 	d.Helper()
 	reference, err := f(d.reference)
@@ -174,14 +176,14 @@ func both[V any](d *differential, what string, f func(s store.Store) (V, error))
 	return reference, other
 }
 
-// bothDo does as both, for what answers nothing but an error.
+// bothDo is like both, for calls that return only an error.
 func bothDo(d *differential, what string, f func(s store.Store) error) {
 	d.Helper()
 	err := f(d.reference)
 	same(d, "the error of "+what, answer(f(d.store())), answer(err))
 }
 
-// answer is which of the contract's errors one is.
+// answer returns the name of the contract's error.
 func answer(err error) string {
 	for _, known := range []error{
 		store.ErrNotFound, store.ErrPrecondition, store.ErrSuperseded, store.ErrConflict, store.ErrTooLarge,
@@ -194,7 +196,7 @@ func answer(err error) string {
 	return fmt.Sprint(err)
 }
 
-// same compares what the store answers with what the reference does.
+// same compares the store's result with the reference's.
 func same(d *differential, what string, got, want any) {
 	d.Helper()
 	if !reflect.DeepEqual(got, want) {
@@ -202,7 +204,7 @@ func same(d *differential, what string, got, want any) {
 	}
 }
 
-// draw is a value of a generator.
+// draw draws a value from a generator.
 func draw[V any](d *differential, what string, g *rapid.Generator[V]) V { return g.Draw(d.T, what) }
 
 // oneOf draws one of some values.
@@ -210,7 +212,7 @@ func oneOf[V any](d *differential, what string, values ...V) V {
 	return draw(d, what, rapid.SampledFrom(values))
 }
 
-// someOf draws at least one and up to a number of values, distinct and in any order, of those that there are.
+// someOf draws at least one value and at most a number of values, distinct and in any order.
 func someOf[V any](d *differential, what string, most int, values []V) []V {
 	if len(values) == 0 {
 		return nil
@@ -224,12 +226,12 @@ func someOf[V any](d *differential, what string, most int, values []V) []V {
 	return some
 }
 
-// everyName are all names that jobs have, of two tenants.
+// everyName has all names of jobs, of two tenants.
 var everyName = []job.Name{name("a"), name("a/ü 🔔"), name("b"), {Tenant: "acme", Key: "a"}}
 
 var everyPriority = []job.Priority{job.PriorityDefault, job.PriorityHigh, job.PriorityLow}
 
-// everyLane are the lanes of these.
+// everyLane has the lanes of these tenants.
 var everyLane = func() (lanes []job.Lane) {
 	for _, tenant := range []string{job.DefaultTenant, "acme"} {
 		for _, p := range everyPriority {
@@ -241,7 +243,7 @@ var everyLane = func() (lanes []job.Lane) {
 
 func (d *differential) name() job.Name { return oneOf(d, "name", everyName...) }
 
-// revision takes a fresh revision, which is the same each time that the operations are done.
+// revision returns a fresh revision, which is the same when the operations are repeated.
 func (d *differential) revision() job.Revision {
 	d.serial++
 	id := ulid.ULID{}
@@ -252,7 +254,7 @@ func (d *differential) revision() job.Revision {
 	return job.Revision(id.String())
 }
 
-// present is a job as the reference has it.
+// present returns a job of the reference store.
 func (d *differential) present(n job.Name) (status store.JobStatus, there bool) {
 	d.Helper()
 	status, err := store.ReadJob(d.ctx, d.reference, n)
@@ -262,7 +264,7 @@ func (d *differential) present(n job.Name) (status store.JobStatus, there bool) 
 	return status, err == nil
 }
 
-// contents are all documents that a store has, by their names and ids.
+// contents returns all documents of a store, by their names and ids.
 func (d *differential) contents(s store.Store, limit int) (documents []store.Document) {
 	d.Helper()
 	for after := store.Place(""); ; {
@@ -277,8 +279,8 @@ func (d *differential) contents(s store.Store, limit int) (documents []store.Doc
 	}
 }
 
-// afterEach compares the documents after each operation of a long test, else after every fourth, since it takes longer
-// than an operation.
+// afterEach compares the documents after each operation of a long test, otherwise after every fourth, since the
+// comparison takes longer than an operation.
 func (d *differential) afterEach() {
 	d.Helper()
 	if d.operations++; Long() || d.operations%4 == 0 {
@@ -305,8 +307,8 @@ func (d *differential) compareContents() {
 	}
 }
 
-// settleVague looks at what may differ of a document: what is the same again may differ no more, and what no pause
-// holds back is due in both.
+// settleVague updates the set of documents whose fields may differ. A field that is equal again may differ no more, and
+// an occurrence that no pause holds back is due in both stores.
 func (d *differential) settleVague(ours, theirs store.Document) {
 	d.Helper()
 	if j := ours.Job; j != nil {
@@ -333,7 +335,7 @@ func (d *differential) settleVague(ours, theirs store.Document) {
 	}
 }
 
-// documents are a store's documents by their names and ids.
+// documents returns a store's documents by their names and ids.
 func (d *differential) documents(s store.Store) map[string]store.Document {
 	d.Helper()
 	all := map[string]store.Document{}
@@ -347,7 +349,7 @@ func (d *differential) documents(s store.Store) map[string]store.Document {
 	return all
 }
 
-// show writes all of a document, but for what may differ.
+// show returns the text of a document without the fields that may differ.
 func (d *differential) show(r store.Document) string {
 	if r.Job != nil {
 		return d.showJob(*r.Job)
@@ -385,7 +387,7 @@ func (d *differential) showOccurrence(o job.Occurrence) string {
 	return showFields(o) + own + part
 }
 
-// showFields writes those fields of a struct that are set.
+// showFields returns the text of those fields of a struct that are set.
 func showFields(v any) string {
 	var fields []string
 	for field, value := range reflect.ValueOf(v).Fields() {
@@ -408,7 +410,7 @@ func (d *differential) showOccurrences(all []job.Occurrence) []string {
 	return shown
 }
 
-// pendingOf are what the reference has pending of a job.
+// pendingOf returns the reference's pending occurrences of a job.
 func (d *differential) pendingOf(status store.JobStatus) []job.Occurrence {
 	d.Helper()
 	filter := store.OccurrenceFilter{Name: status.Name, Revision: status.Revision, Limit: 1000}
@@ -419,7 +421,7 @@ func (d *differential) pendingOf(status store.JobStatus) []job.Occurrence {
 	return slices.DeleteFunc(page, func(o job.Occurrence) bool { return o.Revision == "" })
 }
 
-// wait lets time pass: longer than a retry, than a lease, or than anything.
+// wait lets time pass: longer than a retry, than a lease, or than any delay.
 func (d *differential) wait() {
 	d.now = d.now.Add(oneOf(d, "for",
 		time.Millisecond, time.Second, 7*time.Second, lease-time.Second, lease, time.Hour, 49*time.Hour))

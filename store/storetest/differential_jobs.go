@@ -12,7 +12,7 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// newJob is a submission of a random schedule.
+// newJob returns a submission of a random schedule.
 func (d *differential) newJob(n job.Name) job.Job {
 	j := newPut(n, d.now).Job
 	switch kind := oneOf(d, "kind", "instants", "instants", "crontab", "crontab", "ending crontab", "sequence"); kind {
@@ -39,7 +39,7 @@ func (d *differential) newJob(n job.Name) job.Job {
 	return j
 }
 
-// begin makes the put of a job, unless its schedule has ended before it begins.
+// begin returns the put of a job, unless its schedule has ended before it begins.
 func (d *differential) begin(j job.Job) store.Put {
 	b, err := j.Begin(d.now, job.PastFire, expansion)
 	if err != nil {
@@ -48,7 +48,7 @@ func (d *differential) begin(j job.Job) store.Put {
 	return store.Put{Job: j, Occurrences: b.Occurrences, Now: d.now}
 }
 
-// instants are up to five, around now, on a grid which many share.
+// instants returns up to five instants around now, on a grid, so that many coincide.
 func (d *differential) instants() (instants []time.Time) {
 	grid := d.now.Truncate(5 * time.Second)
 	for _, i := range draw(d, "instants", rapid.SliceOfNDistinct(rapid.IntRange(-2, 20), 0, 5, rapid.ID[int])) {
@@ -58,7 +58,7 @@ func (d *differential) instants() (instants []time.Time) {
 	return instants
 }
 
-// put puts jobs on random conditions.
+// put puts jobs with random conditions.
 func (d *differential) put() {
 	var puts []store.Put
 	for range draw(d, "jobs", rapid.IntRange(1, 3)) {
@@ -90,7 +90,7 @@ func (d *differential) put() {
 	d.putBoth(puts)
 }
 
-// edit replaces a job, and carries over what both jobs have: what is settled by now, too.
+// edit replaces a job, and carries over the instants that both jobs have, including settled ones.
 func (d *differential) edit() {
 	n := d.name()
 	status, there := d.present(n)
@@ -144,7 +144,7 @@ func (d *differential) putBoth(puts []store.Put) {
 	}
 }
 
-// span is one that has no version, or all of the last seconds.
+// span returns an empty span, or the span of the last seconds.
 func (d *differential) span() store.Span {
 	before := oneOf(d, "submitted", 0, time.Second, time.Hour)
 	return store.Span{After: job.LastRevision(d.now.Add(-before)), Until: job.LastRevision(d.now.Add(time.Minute))}
@@ -176,8 +176,8 @@ func (d *differential) pause() {
 	bothDo(d, "pause", func(s store.Store) error { return s.Pause(d.ctx, n, version, d.now) })
 }
 
-// resume resumes a job. One whose expansion the pause has cut off may be expanded only once that claim's lease is over,
-// so time passes until then.
+// resume resumes a job. If the pause has interrupted an expansion, the job may be due for expansion only after that
+// claim's lease, so time passes until then.
 func (d *differential) resume() {
 	n, version := d.name(), d.revision()
 	before, there := d.present(n)
@@ -263,7 +263,7 @@ func (d *differential) deadLetters(tenant string) []job.Occurrence {
 	return all
 }
 
-// settleDead redrives or deletes dead letters, and ids that are none.
+// settleDead redrives or deletes dead letters, and ids that have none.
 func (d *differential) settleDead() {
 	tenant := d.name().Tenant
 	var ids []job.ID
@@ -348,7 +348,7 @@ func (d *differential) writeRecords() {
 	same(d, "the records", fmt.Sprintf("%+q", gotPage), fmt.Sprintf("%+q", wantPage))
 }
 
-// move takes all out of both, and imports the reference's documents into both.
+// move removes everything from both stores, and imports the reference's documents into both.
 func (d *differential) move() {
 	documents := d.contents(d.reference, draw(d, "page", rapid.IntRange(1, 9)))
 	d.removeAll()
@@ -367,7 +367,7 @@ func (d *differential) move() {
 			revisions[r.Occurrence.ID] = r.Occurrence.Revision
 		}
 	}
-	for i := range d.claims { // what a job was carried over from is not moved: nobody settles a claim after a move
+	for i := range d.claims { // the sources of carried-over occurrences are not moved
 		d.claims[i].reference.Revision = revisions[d.claims[i].reference.ID]
 		d.claims[i].store = d.claims[i].reference
 	}
@@ -395,12 +395,12 @@ func (d *differential) removeAll() {
 	}
 }
 
-// empty removes all that the store has, and expects that it has nothing.
+// empty removes everything from the store, and expects it to be empty.
 func (d *differential) empty() {
 	d.removeAll()
 	d.now = d.now.Add(time.Hour)
 	clear(d.vagueExpiry)
-	d.sweep() // of records that have expired
+	d.sweep() // removes expired records
 	var changes []store.RecordChange
 	for _, collection := range everyCollection {
 		for _, key := range everyRecord {

@@ -12,8 +12,8 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// claim claims from both until no more is due by the same quotas, so that it does not matter which of those that are
-// due at the same time come first.
+// claim claims from both stores until no more is due in the same quotas, so that the order of occurrences with the same
+// due time does not matter.
 func (d *differential) claim() {
 	p := store.ClaimParams{Now: d.now, Early: oneOf(d, "early", 0, 0, 500*time.Millisecond), Lease: lease}
 	before := d.pendingNow()
@@ -21,7 +21,7 @@ func (d *differential) claim() {
 		p.Quotas = append(p.Quotas, store.Quota{Lane: l, Limit: draw(d, "limit", rapid.IntRange(1, 4))})
 	}
 	vague := d.notePutBacks(before, p)
-	if q := &p.Quotas[0]; !vague { // else what is due in both may be on different sides of a bound
+	if q := &p.Quotas[0]; !vague { // otherwise an occurrence may be on different sides of a bound in the two stores
 		q.Until = oneOf(d, "until", time.Time{}, d.now.Add(-5*time.Second))
 		q.After = oneOf(d, "after", time.Time{}, time.Time{}, d.now.Add(-time.Minute))
 	}
@@ -41,7 +41,7 @@ func (d *differential) claim() {
 	d.claims = d.claims[max(0, len(d.claims)-20):]
 }
 
-// pendingNow is what the reference has pending, by id.
+// pendingNow returns the reference's pending occurrences, by id.
 func (d *differential) pendingNow() map[job.ID]job.Occurrence {
 	d.Helper()
 	all := map[job.ID]job.Occurrence{}
@@ -53,8 +53,8 @@ func (d *differential) pendingNow() map[job.ID]job.Occurrence {
 	return all
 }
 
-// notePutBacks notes what a claim may put back: from then on, its due time is not compared. It answers whether the
-// lanes of the claim have any such occurrence.
+// notePutBacks notes the occurrences that a claim may put back: from then on, their due times are not compared. It
+// reports whether the lanes of the claim have any such occurrence.
 func (d *differential) notePutBacks(pending map[job.ID]job.Occurrence, p store.ClaimParams) (vague bool) {
 	for id, o := range pending {
 		if !slices.ContainsFunc(p.Quotas, func(q store.Quota) bool { return q.Lane == o.Lane() }) {
@@ -68,7 +68,8 @@ func (d *differential) notePutBacks(pending map[job.ID]job.Occurrence, p store.C
 	return vague
 }
 
-// claimAll claims until no more is due, and answers what it got in the order of the ids, and what the last claim left.
+// claimAll claims until no more is due, and returns the claimed occurrences in the order of the ids, and the remainder
+// of the last claim.
 func (d *differential) claimAll(s store.Store, p store.ClaimParams, before map[job.ID]job.Occurrence) (
 	all []store.Claimed, left []store.QuotaLeft,
 ) {
@@ -112,7 +113,7 @@ func (d *differential) showClaimed(c store.Claimed) string {
 		c.Callback.Type, c.Callback.Data, c.Options.Encode(), c.Reclaimed, c.Fault)
 }
 
-// settle ends claims, those that others have ended or replaced as well.
+// settle ends claims, including those that others have ended or replaced.
 func (d *differential) settle() {
 	if len(d.claims) == 0 {
 		d.Skip("nothing was claimed")
@@ -148,7 +149,7 @@ func (d *differential) settle() {
 	}
 }
 
-// claimedAgain are the claims of occurrences that are pending, and by now are held by another claim or by none.
+// claimedAgain returns the claims of pending occurrences that are now held by another claim or by none.
 func (d *differential) claimedAgain(pending map[job.ID]job.Occurrence) (stale []claimed) {
 	for _, c := range d.claims {
 		if o, there := pending[c.reference.ID]; there && o.Token != c.reference.Token {
@@ -171,7 +172,7 @@ func (d *differential) claimJobs() {
 	d.expansions = d.expansions[max(0, len(d.expansions)-8):]
 }
 
-// claimAllJobs claims jobs until no more are due, and answers them in the order of their names, each with the token of
+// claimAllJobs claims jobs until no more are due, and returns them in the order of their names, each with the token of
 // its claim.
 func (d *differential) claimAllJobs(s store.Store, limit int) (jobs []job.Job, tokens []string) {
 	d.Helper()
@@ -250,7 +251,7 @@ func (d *differential) sweep() {
 			var swept store.Swept
 			swept, err = s.Sweep(d.ctx, p)
 			all.Jobs += swept.Jobs
-			all.DeadLetters += swept.DeadLetters // but not Records: a store may have removed those that have expired before
+			all.DeadLetters += swept.DeadLetters // but not Records: a store may have removed expired ones before
 			more = swept.More
 		}
 		return all, err
@@ -258,7 +259,7 @@ func (d *differential) sweep() {
 	same(d, "what was swept", got, want)
 }
 
-// look compares what is told of lanes.
+// look compares the reports about lanes.
 func (d *differential) look() {
 	want, got := both(d, "the backlog", func(s store.Store) (store.Count, error) {
 		return store.CountAll(d.ctx, s, d.now)
@@ -267,7 +268,7 @@ func (d *differential) look() {
 	wantCounts, gotCounts := both(d, "counts", func(s store.Store) ([]store.Count, error) {
 		return s.Count(d.ctx, d.now, lanes, limit)
 	})
-	if len(d.vagueDue) > 0 { // then it may differ what is due
+	if len(d.vagueDue) > 0 { // the due occurrences may differ then
 		want.Due, got.Due = 0, 0
 		for i := range lanes {
 			wantCounts[i].Due, gotCounts[i].Due = 0, 0
@@ -280,7 +281,7 @@ func (d *differential) look() {
 	}
 }
 
-// dueLanes holds what the store tells of a period against what the reference has.
+// dueLanes compares the store's lanes in a span of time with the reference's.
 func (d *differential) dueLanes() {
 	from := d.now.Add(oneOf(d, "from", -time.Hour, -time.Second, 0, 30*time.Second))
 	p := store.DueParams{

@@ -21,15 +21,15 @@ var expanderTests = []namedTest{
 	{"pause and resume of a job that recurs", testExpandPaused},
 }
 
-// far is when a job expires whose end is not known.
+// far is the expiry of a job whose end is unknown.
 var far = time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC)
 
-// newRecurring is a submission of a crontab at now.
+// newRecurring returns a submission of a crontab at now.
 func newRecurring(n job.Name, now time.Time, crontab string) store.Put {
 	return newEnding(n, now, crontab, time.Time{})
 }
 
-// newEnding is a submission of a crontab that ends.
+// newEnding returns a submission of a crontab that ends.
 func newEnding(n job.Name, now time.Time, crontab string, end time.Time) store.Put {
 	j := newPut(n, now).Job
 	j.Schedule.EndAt = end
@@ -63,7 +63,7 @@ func (f *fixture) advance(advances ...store.Advance) {
 	f.must(f.store().Advance(f.Context(), advances))
 }
 
-// advanceOf is the advance of a claimed job at now. A job whose schedule ends expires a day later.
+// advanceOf returns the advance of a claimed job at now. A job whose schedule ends expires a day later.
 func advanceOf(j job.Job, token string, now time.Time) store.Advance {
 	x, err := j.Expand(now, expansion)
 	if err != nil {
@@ -79,7 +79,7 @@ func advanceOf(j job.Job, token string, now time.Time) store.Advance {
 	return a
 }
 
-// ticks are the instants of a period that are after one time and up to another.
+// ticks returns the instants of a period that are after one time and up to another.
 func ticks(from time.Time, period time.Duration, upTo time.Time) (all []time.Time) {
 	for at := from.Add(period); !at.After(upTo); at = at.Add(period) {
 		all = append(all, at)
@@ -148,7 +148,7 @@ func testClaimJobsOrder(f *fixture) {
 	first := puts["b"].Job.ExpandAt
 	expect(f, "claimed before any is due", len(f.claimJobs(first.Add(-time.Millisecond), 10).Jobs), 0)
 	expect(f, "claimed when one is due", len(f.claimJobs(first, 10).Jobs), 1)
-	f.put(puts["b"]) // which undoes the claim
+	f.put(puts["b"]) // this undoes the claim
 
 	now := epoch.Add(time.Minute)
 	order := ""
@@ -202,7 +202,7 @@ func testClaimJobsNone(f *fixture) {
 	f.pause(name("paused"), epoch)
 	f.put(newRecurring(name("cancelled"), epoch, "@every 10s"))
 	f.cancel(name("cancelled"))
-	// The submission of this one has made all of its occurrences.
+	// The submission of this job has made all of its occurrences.
 	f.put(newEnding(name("ended"), epoch, "@every 10s", epoch.Add(15*time.Second)))
 	expect(f, "the end", f.job(name("ended")).ExpandAt.IsZero(), true)
 	claimed := f.claimJobs(epoch.Add(24*time.Hour), 10)
@@ -216,7 +216,7 @@ func testAdvance(f *fixture) {
 		puts = append(puts, newRecurring(name(key), epoch, "@every 10s"))
 		f.put(puts[len(puts)-1])
 	}
-	now := epoch.Add(time.Minute) // later than the cursor by four ticks, the latest of which is caught up on
+	now := epoch.Add(time.Minute) // the cursor is four ticks behind; the catch-up covers the latest tick
 	claimed := f.claimJobs(now, 10)
 	// Both are due at the same time, and may come in any order.
 	slices.SortFunc(claimed.Jobs, func(a, b job.Job) int { return cmp.Compare(a.Key, b.Key) })
@@ -226,7 +226,7 @@ func testAdvance(f *fixture) {
 	}
 	expect(f, "advances", len(advances), 2)
 	f.advance(advances...)
-	f.advance() // of none
+	f.advance() // no jobs
 	for i, a := range advances {
 		got := f.job(a.Name)
 		expect(f, "cursor", got.Cursor, a.Cursor)
@@ -247,7 +247,7 @@ func testAdvance(f *fixture) {
 		}
 		expectSame(f, "pending", pending, ids)
 	}
-	// And once more, from there on.
+	// And once more, from that time on.
 	now = advances[0].ExpandAt
 	claimed = f.claimJobs(now, 1)
 	a := advanceOf(claimed.Jobs[0], claimed.Token, now)
@@ -292,7 +292,7 @@ func testExpandEnds(f *fixture) {
 	expect(f, "swept", f.sweep(store.SweepParams{Now: a.ExpiresAt}), store.Swept{Jobs: 1})
 }
 
-// testExpandLive: a job between two occurrences, of which none is in the store, has not finished.
+// testExpandLive: a job between two occurrences, neither of which is in the store, has not finished.
 func testExpandLive(f *fixture) {
 	p := newRecurring(name("k"), epoch, "@every 10s")
 	p.Job.ExpiresAt = epoch
@@ -339,7 +339,7 @@ func testExpandPaused(f *fixture) {
 	f.resume(name("k"), now.Add(time.Hour))
 	f.claimJob(now.Add(time.Hour))
 
-	// One that does not recur has nothing to expand.
+	// A job that does not recur has nothing to expand.
 	f.pause(name("k"), now)
 	f.put(newPut(name("k"), now, time.Hour))
 	f.resume(name("k"), now.Add(time.Hour))

@@ -31,21 +31,22 @@ var (
 	acme     = job.Lane{Tenant: "acme"}
 	acmeHigh = job.Lane{Tenant: "acme", Priority: job.PriorityHigh}
 	acmeLow  = job.Lane{Tenant: "acme", Priority: job.PriorityLow}
-	// lookalikes are lanes whose names begin alike, and sort in different ways with and without what follows them.
+	// lookalikes are lanes whose names have the same beginning, and whose order depends on the characters after it.
 	lookalikes = []job.Lane{
 		job.DefaultLane, acme, acmeHigh, acmeLow, {Tenant: "acme", Priority: job.PriorityNormal}, {Tenant: "acme-eu"},
 		{Tenant: "acme.eu"}, {Tenant: "acme0"}, {Tenant: "Acme"}, {Tenant: "a"}, {Tenant: "Z_z", Priority: job.PriorityLow},
 	}
 )
 
-// in is a submission to a lane.
+// in returns a submission to a lane.
 func in(l job.Lane, key string, now time.Time, after ...time.Duration) store.Put {
 	p := newPut(job.Name{Tenant: l.Tenant, Key: key}, now, after...)
 	p.Job.Options.Priority = l.Priority
 	return begin(p.Job, now)
 }
 
-// lanes are all that have something pending, by their texts, with how long after the epoch their first is due.
+// lanes returns all lanes with pending occurrences, by their texts, with the first due time as an offset from the
+// epoch.
 func (f *fixture) lanes() map[string]time.Duration {
 	f.Helper()
 	due := map[string]time.Duration{}
@@ -62,7 +63,7 @@ func noteFirst(all map[string]time.Duration, l store.LaneDue) {
 	}
 }
 
-// dueLanes are the lanes of all pages from a place on.
+// dueLanes returns the lanes of all pages from a place on.
 func (f *fixture) dueLanes(after store.LaneDue, until time.Time, limit int) (all []store.LaneDue) {
 	f.Helper()
 	for pages := 0; ; pages++ {
@@ -87,7 +88,8 @@ func (f *fixture) dueLanes(after store.LaneDue, until time.Time, limit int) (all
 	}
 }
 
-// expectDue expects these lanes to be told in a span, whatever the size of the pages, with how long after the epoch.
+// expectDue expects exactly these lanes in a span, with due times as offsets from the epoch, for every size of the
+// pages.
 func (f *fixture) expectDue(what string, after store.LaneDue, until time.Duration, want map[string]time.Duration) {
 	f.Helper()
 	for _, limit := range []int{1, 2, 7, 1000} {
@@ -109,13 +111,13 @@ func (f *fixture) claimOf(now time.Time, quotas ...store.Quota) store.Claim {
 	}
 	for i := range claim.Quotas {
 		if left := &claim.Quotas[i]; left.More {
-			left.Next = time.Time{} // it means nothing
+			left.Next = time.Time{} // it has no meaning
 		}
 	}
 	return claim
 }
 
-// claimedKeys are what was claimed, in order.
+// claimedKeys returns the keys of the claimed occurrences, in order.
 func claimedKeys(c store.Claim) []string {
 	var all []string
 	for _, o := range c.Occurrences {
@@ -184,7 +186,7 @@ func testDueLanesAtOnce(f *fixture) {
 	}
 	f.expectDue("lanes of one time", store.LaneDue{}, time.Second, want)
 	f.expectDue("lanes of one time, from then on", store.LaneDue{DueAt: epoch.Add(time.Second)}, time.Second, want)
-	// The order of one time's lanes is that of their bytes, so where one was is a place also when it is gone.
+	// Lanes with the same due time sort by their bytes, so a position stays valid after its lane is gone.
 	place := store.LaneDue{Lane: job.Lane{Tenant: "acme-middle"}, DueAt: epoch.Add(time.Second)}
 	for _, l := range lookalikes {
 		if job.CompareLanes(l, place.Lane) <= 0 {
@@ -209,7 +211,7 @@ func testDueLanesDense(f *fixture) {
 	f.put(in(acmeLow, "last", epoch, 9*time.Second))
 	f.expectDue("all", store.LaneDue{}, time.Minute, map[string]time.Duration{"acme": 0, "acme!l": 9 * time.Second})
 	f.expectDue("up to before the last", store.LaneDue{}, 8*time.Second, map[string]time.Duration{"acme": 0})
-	// The lane that has something due before may be told too.
+	// The lane that has something due before After may be listed too.
 	for _, limit := range []int{1, 5, 1000} {
 		told := map[string]time.Duration{}
 		for _, l := range f.dueLanes(store.LaneDue{DueAt: epoch.Add(4 * time.Second)}, epoch.Add(time.Minute), limit) {
@@ -219,8 +221,8 @@ func testDueLanesDense(f *fixture) {
 	}
 }
 
-// testDueLanesMove: a lane is told as what becomes due in it is claimed, settled, put back, brought forward and
-// deleted.
+// testDueLanesMove: the reported due time of a lane is right after each claim, settlement, put-back, resume and
+// deletion of its occurrences.
 func testDueLanesMove(f *fixture) {
 	expect := func(what string, want ...time.Duration) {
 		f.Helper()
@@ -380,7 +382,7 @@ func testQuotaPaused(f *fixture) {
 	expectSame(f, "claimed in the end", got, []string{"acme k", "acme!l low"})
 }
 
-// testPriorityKept: whatever becomes of an occurrence, it stays in its lane.
+// testPriorityKept: an occurrence stays in its lane through all changes.
 func testPriorityKept(f *fixture) {
 	for _, l := range []job.Lane{acme, acmeHigh, acmeLow, {Tenant: "acme", Priority: job.PriorityNormal}} {
 		f := f.another()

@@ -17,13 +17,13 @@ var lateTests = []namedTest{
 	{"a mutation whose time is over changes nothing", testOverdue},
 }
 
-// Mutation is a call that changes what a store has, if it is made in time.
+// Mutation is a call that changes the content of a store, if it is made in time.
 type Mutation struct {
 	Name string
 	Do   func(ctx context.Context, s store.Store) error
 }
 
-// Mutations fills a store, and answers a call of each kind for it. Each is about a job of its own, whose key begins
+// Mutations fills a store, and returns one call of each kind for it. Each call concerns its own job, whose key begins
 // with a prefix, and may be made once.
 func Mutations(t *testing.T, s store.Store, prefix string) []Mutation {
 	t.Helper()
@@ -82,12 +82,12 @@ func Mutations(t *testing.T, s store.Store, prefix string) []Mutation {
 	}
 }
 
-// record makes changes of records.
+// record returns a call that makes changes of records.
 func record(changes ...store.RecordChange) func(ctx context.Context, s store.Store) error {
 	return func(ctx context.Context, s store.Store) error { return errors.Join(s.WriteRecords(ctx, changes)...) }
 }
 
-// LargeMutations are like [Mutations], but of more occurrences than some stores change at once.
+// LargeMutations are like [Mutations], but with more occurrences than some stores change at once.
 func LargeMutations(t *testing.T, s store.Store, prefix string) []Mutation {
 	t.Helper()
 	f := &fixture{T: t, main: s, two: s}
@@ -108,14 +108,14 @@ func putting(p store.Put) func(ctx context.Context, s store.Store) error {
 	return func(ctx context.Context, s store.Store) error { return s.Put(ctx, []store.Put{p})[0].Err }
 }
 
-// on is a put on a condition.
+// on returns a put with a condition.
 func on(p store.Put, c store.Condition) store.Put {
 	p.If = c
 	return p
 }
 
-// Contents are all jobs and occurrences that a store has, by their names and ids, but for what fires by no job, and the
-// records of the collection that [Mutations] changes.
+// Contents returns all jobs and occurrences of a store, by their names and ids, without occurrences that never fire,
+// and the records of the collection that [Mutations] changes.
 func Contents(t *testing.T, s store.Store) map[string]any {
 	t.Helper()
 	all := map[string]any{}
@@ -133,7 +133,7 @@ func Contents(t *testing.T, s store.Store) map[string]any {
 	return all
 }
 
-// changes are what differs between a store's contents at two times.
+// changes returns the differences between a store's contents at two times.
 func changes(before, after map[string]any) (all []string) {
 	for what, r := range before {
 		if now, there := after[what]; !there {
@@ -151,7 +151,7 @@ func changes(before, after map[string]any) (all []string) {
 	return all
 }
 
-// Unchanged fails the test if a store's contents are not what they were.
+// Unchanged fails the test if a store's contents have changed.
 func Unchanged(t *testing.T, what string, before, after map[string]any) {
 	t.Helper()
 	if all := changes(before, after); len(all) > 0 {
@@ -159,7 +159,8 @@ func Unchanged(t *testing.T, what string, before, after map[string]any) {
 	}
 }
 
-// overdue is a context that has ended, though nobody has been told yet: as when a process goes on that was stopped.
+// overdue is a context whose deadline has passed, but whose timer has not fired yet, as in a process that continues
+// after a stop.
 type overdue struct{ context.Context }
 
 func (overdue) Deadline() (time.Time, bool) { return time.Now().Add(-time.Second), true }
@@ -173,9 +174,9 @@ func testOverdue(f *fixture) {
 			err := m.Do(overdue{f.Context()}, s)
 			expect(f, m.Name+" is unavailable", errors.Is(err, store.ErrUnavailable), true)
 		}
-		// Each of them concerns other jobs than the rest, so none undoes what another has done.
+		// Each mutation concerns other jobs than the rest, so none undoes another's effect.
 		Unchanged(f.T, "all mutations after their time", before, Contents(f.T, s))
-		for _, m := range mutations { // which would have changed something
+		for _, m := range mutations { // in time, it would have changed something
 			f.must(m.Do(f.Context(), s))
 			after := Contents(f.T, s)
 			if len(changes(before, after)) == 0 {

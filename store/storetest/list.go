@@ -115,15 +115,14 @@ func testJobsPages(f *fixture) {
 	}
 }
 
-// testNext: it is the first instant that is pending, held or not, of the job's revision, of one job and of those in a
-// list.
+// testNext: Next is the first pending instant of the job's revision, held or not, for one job and for jobs in a list.
 func testNext(f *fixture) {
 	minutes := make([]time.Duration, 30)
 	for i := range minutes {
 		minutes[i] = time.Duration(len(minutes)-i) * time.Minute
 	}
 	for _, key := range []string{"a", "b", "c", "d"} {
-		f.put(newPut(name(key), epoch, minutes...)) // none is all that one look finds
+		f.put(newPut(name(key), epoch, minutes...)) // more than one scan finds
 	}
 	f.put(newPut(name("done"), epoch))
 	f.put(newPut(name("one"), epoch, time.Hour))

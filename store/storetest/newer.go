@@ -15,7 +15,7 @@ var newerTests = []namedTest{
 	{"a cancel leaves a job that came after it", testCancelSuperseded},
 }
 
-// submitted is the span of the versions that come after a submission at a time.
+// submitted returns the span of the versions that come after a submission at a time.
 func submitted(at time.Time) store.Span {
 	return store.Span{After: job.NewRevision(at), Until: job.NewRevision(at.Add(store.Within))}
 }
@@ -76,7 +76,7 @@ func testPutSuperseded(f *fixture) {
 		epoch.Add(time.Second+2*time.Hour), epoch.Add(3*time.Hour))
 }
 
-// testPutSupersededByChange: whatever a client changed of the job counts, not only a replacement.
+// testPutSupersededByChange: any change of the job by a client counts, not only a replacement.
 func testPutSupersededByChange(f *fixture) {
 	later := epoch.Add(10 * time.Second)
 	for _, c := range []struct {
@@ -146,7 +146,7 @@ func testCancelSuperseded(f *fixture) {
 	expectSame(f, "results of a later one", cancel(submitted(later.Add(time.Second))), []store.CancelResult{
 		{}, {Found: true, Cancelled: 2}, {}, {Found: true, Cancelled: 1},
 	})
-	// What stands on its own without a job has no version, so it came before.
+	// A standalone occurrence without a job has no version, so it counts as earlier.
 	buried := f.bury(name("own"), later)
 	f.cancel(name("own"))
 	_, err := f.store().SettleDead(f.Context(), redrive(job.DefaultTenant, later, buried.ID))

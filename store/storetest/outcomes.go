@@ -18,7 +18,7 @@ var outcomeTests = []namedTest{
 	{"counts are moved with their job", testOutcomesMoved},
 }
 
-// expectCounts compares what a job has counted, and how many were delivered by that.
+// expectCounts compares a job's counts, and the number of deliveries that follows from them.
 func (f *fixture) expectCounts(what string, n job.Name, planned, delivered, failed, missed int) {
 	f.Helper()
 	pending := 0
@@ -35,7 +35,7 @@ func (f *fixture) expectCounts(what string, n job.Name, planned, delivered, fail
 	}
 }
 
-// end settles twice, which is once.
+// end settles a claim twice, which has the effect of once.
 func (f *fixture) end(c store.Claimed, outcome store.Outcome, at time.Time, failure string) {
 	f.Helper()
 	s := settlement(c, outcome)
@@ -128,8 +128,8 @@ func testOutcomesCarried(f *fixture) {
 	}
 }
 
-// testOutcomesCarriedLate: what is settled after the put was made and before it takes effect was the replaced job's,
-// and is none of the new one's outcomes.
+// testOutcomesCarriedLate: an occurrence that is settled between the making of the put and its execution counts for the
+// replaced job, not for the new one.
 func testOutcomesCarriedLate(f *fixture) {
 	for i, outcome := range []store.Outcome{store.Ack, store.Bury, store.Miss} {
 		n := name(fmt.Sprint("k", i))
@@ -145,7 +145,7 @@ func testOutcomesCarriedLate(f *fixture) {
 		f.end(held, store.Ack, later, "")
 		f.expectCounts("one that was carried is delivered", n, 3, 1, 0, 0)
 	}
-	const most, lost = 1500, 40 // more than one write of a store takes
+	const most, lost = 1500, 40 // more than one write of a store changes
 	after := make([]time.Duration, most)
 	for i := range after {
 		after[i] = time.Duration(i) * time.Millisecond
@@ -221,7 +221,7 @@ func testOutcomesAdvance(f *fixture) {
 	f.expectCounts("delivered", n, planned, delivered, 0, a.Missed)
 }
 
-// drainUpTo claims and acks what is due.
+// drainUpTo claims and acknowledges the due occurrences.
 func (f *fixture) drainUpTo(now time.Time) (all []store.Claimed) {
 	f.Helper()
 	for {

@@ -14,7 +14,8 @@ var partTests = []namedTest{
 	{"an occurrence of no sequence has no part", testNoParts},
 }
 
-// newSequence is a submission of a sequence at now: at once a job step, a minute later another, with metadata.
+// newSequence returns a submission of a sequence at now: a job step at once, and another one, with metadata, a minute
+// later.
 func newSequence(n job.Name, now time.Time, subscribers string) store.Put {
 	draft, err := job.Decode(fmt.Appendf(nil, `{"key":%q,"timezone":"Europe/Paris","subscribers":%s,
 		"steps":[{"type":"job"},{"type":"wait_certain_period","delay_period":1,"delay_unit":"minute"},

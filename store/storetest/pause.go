@@ -29,7 +29,7 @@ var pauseTests = []namedTest{
 	{"resume racing a claim that puts back", testResumeRace},
 }
 
-// pause pauses a job that must exist, and answers its new version.
+// pause pauses an existing job, and returns its new version.
 func (f *fixture) pause(n job.Name, now time.Time) job.Revision {
 	f.Helper()
 	version := job.NewRevision(now)
@@ -37,7 +37,7 @@ func (f *fixture) pause(n job.Name, now time.Time) job.Revision {
 	return version
 }
 
-// resume resumes a job that must exist, and answers its new version, if it was paused.
+// resume resumes an existing job, and returns its new version, which changes only if it was paused.
 func (f *fixture) resume(n job.Name, now time.Time) job.Revision {
 	f.Helper()
 	version := job.NewRevision(now)
@@ -69,7 +69,7 @@ func testPause(f *fixture) {
 	expect(f, "claimed at the same time", len(f.tryClaim(now, 10).Occurrences), 0)
 	expect(f, "more at the same time", f.tryClaim(now, 10).More(), false)
 
-	// They are as they were, but due one lease later or more.
+	// The occurrences are unchanged, but due one lease later or more.
 	for i, o := range f.pending(name("k")) {
 		expect(f, "id", o.ID, p.Occurrences[i].ID)
 		expect(f, "held", o.Held(now), false)
@@ -83,7 +83,7 @@ func testPause(f *fixture) {
 			f.Errorf("put back to %s after the pause", o.DueAt.Sub(now))
 		}
 	}
-	// The longer the pause, the later they are looked at again.
+	// The longer the pause, the later they are examined again.
 	now = epoch.Add(24 * time.Hour)
 	expect(f, "claimed a day later", len(f.claim(now, 10)), 1) // the other job's, whose lease has ended
 	for _, o := range f.pending(name("k")) {
@@ -214,7 +214,7 @@ func testPauseReplaced(f *fixture) {
 	f.resume(name("k"), now)
 	expect(f, "claimed after the pause", f.claimOne(now).ID, p.Occurrences[0].ID)
 
-	// What a put says of a pause is not looked at.
+	// A put's own PausedAt is ignored.
 	for range 2 {
 		p = newPut(name("new"), now, 0)
 		p.Job.PausedAt = now
@@ -286,7 +286,7 @@ func testResumeAgain(f *fixture) {
 	f.pause(name("k"), epoch)
 	version := f.resume(name("k"), epoch)
 
-	// As if the first resume had broken off: one that has passed is still due later.
+	// As if the first resume had been interrupted: an occurrence whose instant has passed is still due later.
 	s := settlement(f.claimOne(epoch), store.Release)
 	s.DueAt = epoch.Add(time.Hour)
 	f.settle(s)
@@ -302,8 +302,8 @@ func testResumeAgain(f *fixture) {
 	}
 }
 
-// testPauseEarly: what is put back before its instant is not found over and over until then, and is on time if the job
-// is resumed by then.
+// testPauseEarly: an occurrence that is put back before its instant is not found again and again until then, and fires
+// on time if the job is resumed by then.
 func testPauseEarly(f *fixture) {
 	f.put(newPut(name("k"), epoch, time.Second))
 	f.pause(name("k"), epoch)
@@ -321,7 +321,7 @@ func testPauseEarly(f *fixture) {
 	expect(f, "claimed once it is resumed", len(claim(1001*time.Millisecond).Occurrences), 1)
 }
 
-// testPauseBacklogOneByOne: a claimer with room for one gets past many at once.
+// testPauseBacklogOneByOne: a claimer with room for one occurrence gets past many paused ones at once.
 func testPauseBacklogOneByOne(f *fixture) {
 	var after []time.Duration
 	for i := range 200 {
@@ -364,7 +364,7 @@ func testPauseEnds(f *fixture) {
 	expect(f, "swept", f.sweep(store.SweepParams{Now: now}), store.Swept{Jobs: 1})
 }
 
-// testPauseAnew: a job that is as good as gone leaves nothing to the one that is put in its place.
+// testPauseAnew: a job that has finished, and whose retention has passed, leaves nothing to its replacement.
 func testPauseAnew(f *fixture) {
 	f.put(newPut(name("k"), epoch))
 	f.pause(name("k"), epoch)
@@ -381,8 +381,8 @@ func testPauseAnew(f *fixture) {
 	expect(f, "claimed", len(f.claim(now.Add(time.Second), 10)), 1)
 }
 
-// testResumeBehind: a claim on a clock that is ahead, or at the very instant, has put an occurrence back whose instant
-// is yet to come for the one that resumes. It is on time all the same.
+// testResumeBehind: a claim on a clock that is ahead, or at the very instant, has put back an occurrence whose instant
+// is still ahead for the resuming client. It fires on time regardless.
 func testResumeBehind(f *fixture) {
 	f.put(newPut(name("k"), epoch, time.Second, time.Hour))
 	f.pause(name("k"), epoch)

@@ -9,8 +9,8 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// testPauseRace: while others claim, a job is paused and resumed over and over. What is paused is not claimed, and in
-// the end each occurrence was claimed once.
+// testPauseRace: a job is paused and resumed repeatedly while others claim. No paused occurrence is claimed, and in the
+// end each occurrence was claimed once.
 func testPauseRace(f *fixture) {
 	const jobs, each, claimers, rounds = 3, 30, 2, 10
 	handles := []store.Store{f.handle(), f.handle()}

@@ -80,7 +80,7 @@ var oddKeys = []string{
 	"0", "null", strings.Repeat("k", 255), strings.Repeat("🔔", 63),
 }
 
-// oddPayloads are callback data whose bytes must come back as they are.
+// oddPayloads are callback data whose bytes must be returned unchanged.
 var oddPayloads = []string{
 	`{"payload":12345678901234567890123456789}`, `{"z":1,"a":2,"payload":{"b":1,"a":2}}`,
 	`{ "payload" :  [ 1.0, 1e2, -0 ] }`,
@@ -219,7 +219,7 @@ func testPutConditions(f *fixture) {
 		expect(f, c.name+": exists", afterErr == nil, beforeErr == nil)
 		expect(f, c.name+": pending", len(f.pending(name(c.key))), map[bool]int{true: 1}[beforeErr == nil])
 	}
-	// What failed has left nothing behind that could fire.
+	// The failed puts have left no occurrence that could fire.
 	f.expectTimes("claimed", timestamps(f.claim(epoch.Add(24*time.Hour), 100), claimedTime), epoch.Add(2*time.Hour),
 		epoch.Add(2*time.Hour))
 }
@@ -277,7 +277,7 @@ func testPutTenants(f *fixture) {
 	expect(f, "jobs of a tenant", keys(page), `["bc" "c"]`)
 }
 
-// testPutRace: racing puts of one name leave one of them whole, and each replaces exactly the one before it.
+// testPutRace: of racing puts of one name, one remains, complete, and each replaces exactly the previous one.
 func testPutRace(f *fixture) {
 	const putters = 12
 	handles := []store.Store{f.handle(), f.handle()}
@@ -314,8 +314,8 @@ func testPutRace(f *fixture) {
 	expect(f, "the winner replaced", replaced[winner.Revision], 0)
 }
 
-// testPutClaimRace: an occurrence that is due at once, put while others claim, is claimed exactly once, with the
-// callback of the revision it belongs to.
+// testPutClaimRace: an occurrence that is due at once, and put while others claim, is claimed exactly once, with the
+// callback of its own revision.
 func testPutClaimRace(f *fixture) {
 	const rounds = 25
 	putting, claiming := f.handle(), f.handle()
@@ -332,7 +332,8 @@ func testPutClaimRace(f *fixture) {
 		}
 	})
 	group.Go(func() {
-		// What is put back is due again soon after its revision's age; an orphan never is within this hour.
+		// An occurrence that was put back is due again soon after its revision's age; within this hour an orphan never
+		// is.
 		for now, last := epoch.Add(time.Second), false; ; now = now.Add(20 * time.Millisecond) {
 			params := claimParams(now, 10)
 			params.Lease = time.Hour
@@ -368,7 +369,7 @@ func testPutClaimRace(f *fixture) {
 			f.Errorf("an occurrence of %s came with the callback of %s", c.Revision, c.Callback.Data)
 		}
 	}
-	for i := range 5 { // the last revision of each name can't have been replaced
+	for i := range 5 { // a name's last revision can't have been replaced
 		n := name("k" + strconv.Itoa(i))
 		for _, o := range f.pending(n) {
 			expect(f, "claimed of "+n.Key, seen[o.ID], true)

@@ -35,27 +35,27 @@ var recordTests = []namedTest{
 	{"records with an ended context", testRecordsEnded},
 }
 
-// collection is the one that most tests use.
+// collection is the collection of most tests.
 const collection = "things"
 
-// write is a change that writes a record with a body, at the epoch.
+// write returns a change that writes a record with a body, at the epoch.
 func write(key, body string) store.RecordChange {
 	return store.RecordChange{Collection: collection, Key: key, Version: job.NewRevision(epoch), Body: []byte(body),
 		Now: epoch}
 }
 
-// remove is a change that deletes a record, at the epoch.
+// remove returns a change that deletes a record, at the epoch.
 func remove(key string) store.RecordChange {
 	return store.RecordChange{Collection: collection, Key: key, Version: job.NewRevision(epoch), Now: epoch}
 }
 
-// until is the change of a record that expires.
+// until makes the record of a change expire.
 func until(c store.RecordChange, expires time.Time) store.RecordChange {
 	c.ExpiresAt = expires
 	return c
 }
 
-// ifAbsent and ifVersion are a change under a condition.
+// ifAbsent and ifVersion add a condition to a change.
 func ifAbsent(c store.RecordChange) store.RecordChange {
 	c.If = store.RecordCondition{Absent: true}
 	return c
@@ -66,24 +66,24 @@ func ifVersion(c store.RecordChange, v job.Revision) store.RecordChange {
 	return c
 }
 
-// at is a change that is made at another time.
+// at sets the time of a change.
 func at(c store.RecordChange, now time.Time) store.RecordChange {
 	c.Now = now
 	return c
 }
 
-// written is the record that a change writes.
+// written returns the record that a change writes.
 func written(c store.RecordChange) store.Record {
 	return store.Record{Key: c.Key, Version: c.Version, Body: c.Body, ExpiresAt: c.ExpiresAt}
 }
 
-// writeRecords makes changes, which succeed.
+// writeRecords makes changes, which must succeed.
 func (f *fixture) writeRecords(changes ...store.RecordChange) {
 	f.Helper()
 	f.expectWrites("write", changes, make([]error, len(changes))...)
 }
 
-// expectWrites makes changes and compares their answers.
+// expectWrites makes changes and compares their results.
 func (f *fixture) expectWrites(what string, changes []store.RecordChange, want ...error) {
 	f.Helper()
 	got := f.store().WriteRecords(f.Context(), changes)
@@ -97,8 +97,8 @@ func (f *fixture) expectWrites(what string, changes []store.RecordChange, want .
 	}
 }
 
-// records lists a page by way of another handle. The filter's collection is the one that most tests use, and its time
-// the epoch, unless they are set.
+// records lists a page through another handle. The filter's collection is that of most tests, and its time the epoch,
+// unless they are set.
 func (f *fixture) records(filter store.RecordFilter) []store.Record {
 	f.Helper()
 	if filter.Collection == "" {
@@ -115,7 +115,7 @@ func (f *fixture) records(filter store.RecordFilter) []store.Record {
 	return page
 }
 
-// allRecords lists records by pages of a size, and expects all pages but the last to be full.
+// allRecords lists records in pages of a size, and expects all pages except the last to be full.
 func (f *fixture) allRecords(filter store.RecordFilter, limit int) (all []store.Record) {
 	f.Helper()
 	for filter.Limit = limit; ; {
@@ -131,7 +131,7 @@ func (f *fixture) allRecords(filter store.RecordFilter, limit int) (all []store.
 	}
 }
 
-// expectRecords expects a collection to have the records that changes have written, in the order of their keys.
+// expectRecords expects a collection to have the records of changes, in the order of their keys.
 func (f *fixture) expectRecords(what string, changes ...store.RecordChange) {
 	f.Helper()
 	f.expectPage(what, f.records(store.RecordFilter{}), changes...)
@@ -193,7 +193,7 @@ func testRecordConditions(f *fixture) {
 		what   string
 		change store.RecordChange
 		want   error
-		left   bool // what was there is, and nothing else
+		left   bool // the former records are left, and no others
 	}{
 		{"create where there is none", ifAbsent(write("none", "2")), done, false},
 		{"create where there is one", ifAbsent(write("there", "2")), failed, true},
@@ -297,8 +297,8 @@ func testRecordBounds(f *fixture) {
 	f.expectRecords("what was there stays", beside, large)
 }
 
-// byteOrder are keys in the order of their bytes, which is neither that of any language nor that of UTF-16, with
-// characters that mean something to the one or other query language.
+// byteOrder has keys in the order of their bytes, which differs from the order of any language and of UTF-16, with
+// characters that are special in some query language.
 var byteOrder = []string{
 	" ", " a", "!", "#", "$", "$a", "%", "(a", "*", "+", "-", ".", "/", "0", "10", "9", ":", "A", "B", "[a", "\\", "]",
 	"^a", "_", "a", "a ", "a%", "a*", "a-b", "a.b", "a/b", "aB", "a\\", "a_", "a_b", "aa", "ab", "aé", "b", "{a}", "|",
@@ -455,7 +455,7 @@ func testSweepRecords(f *fixture) {
 		expect(f, "swept", got, store.Swept{Records: want, More: want == 3})
 		swept += got.Records
 		left := len(f.records(store.RecordFilter{})) + len(f.records(store.RecordFilter{Collection: "others"}))
-		expect(f, "records after a sweep", left, n+4-swept) // as of before they expired
+		expect(f, "records after a sweep", left, n+4-swept) // listed at a time before they expired
 	}
 	f.expectRecords("left", kept, lasting, later, renewed)
 	expect(f, "swept again", f.sweep(store.SweepParams{Now: end, Limit: 3}), store.Swept{})
@@ -463,8 +463,8 @@ func testSweepRecords(f *fixture) {
 	f.expectRecords("left in the end", kept, lasting)
 }
 
-// raceRecords has several handles make a change each at the same time, and answers which succeeded. The others answer
-// [store.ErrPrecondition].
+// raceRecords makes one change on each of several handles at the same time, and returns those that succeeded. The
+// others return [store.ErrPrecondition].
 func (f *fixture) raceRecords(change func(i int) store.RecordChange) (won []store.RecordChange) {
 	f.Helper()
 	handles := make([]store.Store, racers)

@@ -17,7 +17,7 @@ var sampleTests = []namedTest{
 	{"a sample in no time", testSampleEnded},
 }
 
-// sampled are when what is sampled becomes due after the epoch, each with what it calls.
+// sampled returns the sampled due times, as offsets from the epoch, each with its callback.
 func (f *fixture) sampled(lane job.Lane, from time.Time, limit int) (all []string) {
 	f.Helper()
 	found, err := f.second().Sample(f.Context(), lane, from, limit)

@@ -85,8 +85,7 @@ func testSettleTwice(f *fixture) {
 	f.settle()
 }
 
-// testSettleTwiceAtOnce: a settlement may come twice in one call, of a job's occurrence and of one that stands on its
-// own.
+// testSettleTwiceAtOnce: a settlement may come twice in one call, for a job's occurrence and for a standalone one.
 func testSettleTwiceAtOnce(f *fixture) {
 	for i, outcome := range []store.Outcome{store.Ack, store.Retry, store.Bury, store.Release, store.Miss} {
 		n := name(fmt.Sprint("k", i))
@@ -119,7 +118,7 @@ func testSettleTwiceAtOnce(f *fixture) {
 	}
 }
 
-// testFencing: once an occurrence was claimed again, the first claim's settlements change nothing.
+// testFencing: after an occurrence was claimed again, the first claim's settlements change nothing.
 func testFencing(f *fixture) {
 	for i, outcome := range []store.Outcome{store.Ack, store.Retry, store.Bury, store.Release, store.Miss} {
 		n := name("k" + string(rune('0'+i)))
@@ -142,7 +141,7 @@ func testFencing(f *fixture) {
 		f.settle(settlement(held, store.Ack))
 		expect(f, "left after the right settlement", len(f.pending(n)), 0)
 	}
-	// A claim whose lease ran out, but which nobody took over, may still be settled.
+	// A claim whose lease has run out, but whose occurrence nobody took over, may still be settled.
 	f.put(newPut(name("late"), epoch, 0))
 	f.settle(settlement(f.claimOne(epoch), store.Ack))
 	expect(f, "left after a late ack", len(f.claim(epoch.Add(24*time.Hour), 10)), 0)

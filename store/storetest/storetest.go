@@ -1,7 +1,7 @@
-// Package storetest is the suite that every store passes. It proves what package store's interface promises, on the
-// store's own handles, with all times passed in.
+// Package storetest is the suite that every store passes. It tests the contract of package store on the store's own
+// handles, and passes all times in.
 //
-// Collections stay at a few hundred documents, so that the suite also runs on servers that scan them.
+// Collections have a few hundred documents at most, so that the suite also runs on servers that scan them.
 package storetest
 
 import (
@@ -21,8 +21,8 @@ import (
 // closes them.
 type Opener func() (store.Store, error)
 
-// Run runs the suite, its tests in parallel. NewStore, which is called by several of them at once, makes room for an
-// empty store, to be removed when t ends, and returns its Opener.
+// Run runs the tests of the suite in parallel. Several of them call newStore at once. It makes an empty store, to be
+// removed when t ends, and returns its Opener.
 func Run(t *testing.T, newStore func(t *testing.T) Opener) {
 	t.Helper()
 	for _, group := range [][]namedTest{
@@ -44,12 +44,12 @@ type namedTest struct {
 	run  func(f *fixture)
 }
 
-// epoch is when the tests take place; nothing depends on the real time.
+// epoch is the time at which the tests take place; nothing depends on the real time.
 var epoch = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
 const lease = time.Minute
 
-// expansion is how far jobs that recur are expanded.
+// expansion is the horizon of recurring jobs.
 var expansion = job.Expansion{Horizon: 20 * time.Second, CatchUpLimit: 1000}
 
 // fixture is one test on one fresh store.
@@ -62,7 +62,7 @@ type fixture struct {
 	newStore func(t *testing.T) Opener
 }
 
-// another is the same test on another fresh store.
+// another returns the same test on another fresh store.
 func (f *fixture) another() *fixture {
 	f.Helper()
 	return &fixture{T: f.T, open: f.newStore(f.T), newStore: f.newStore}
@@ -83,7 +83,7 @@ func (f *fixture) handle() store.Store {
 	return s
 }
 
-// store is the handle that most tests use.
+// store returns the handle that most tests use.
 func (f *fixture) store() store.Store {
 	f.Helper()
 	if f.main == nil {
@@ -92,7 +92,7 @@ func (f *fixture) store() store.Store {
 	return f.main
 }
 
-// second is another handle, for what two replicas do.
+// second returns another handle, for tests with two replicas.
 func (f *fixture) second() store.Store {
 	f.Helper()
 	if f.two == nil {
@@ -110,7 +110,7 @@ func (f *fixture) must(err error) {
 
 func name(key string) job.Name { return job.Name{Tenant: job.DefaultTenant, Key: key} }
 
-// newPut is a submission at now with instants that many after now.
+// newPut returns a submission at now with instants at these offsets from now.
 func newPut(n job.Name, now time.Time, after ...time.Duration) store.Put {
 	revision := job.NewRevision(now)
 	j := job.Job{
@@ -128,7 +128,7 @@ func newPut(n job.Name, now time.Time, after ...time.Duration) store.Put {
 	return begin(j, now)
 }
 
-// begin makes the put of a job, with its first occurrences. It expires with the last of them.
+// begin returns the put of a job, with its first occurrences. The job expires with the last of them.
 func begin(j job.Job, now time.Time) store.Put {
 	b, err := j.Begin(now, job.PastFire, expansion)
 	if err != nil {
@@ -160,7 +160,7 @@ func (f *fixture) putOn(s store.Store, p store.Put) store.PutResult {
 	return results[0]
 }
 
-// job reads a job that must exist.
+// job reads an existing job.
 func (f *fixture) job(n job.Name) store.JobStatus {
 	f.Helper()
 	status, err := store.ReadJob(f.Context(), f.store(), n)
@@ -168,7 +168,7 @@ func (f *fixture) job(n job.Name) store.JobStatus {
 	return status
 }
 
-// pending lists the pending occurrences of a job's present revision, or of none if the job is gone.
+// pending lists the pending occurrences of a job's present revision, or none if the job is gone.
 func (f *fixture) pending(n job.Name) []job.Occurrence {
 	f.Helper()
 	filter := store.OccurrenceFilter{Name: n, Limit: 1000, Count: true}
@@ -183,13 +183,13 @@ func (f *fixture) pending(n job.Name) []job.Occurrence {
 	return page
 }
 
-// claim claims up to limit of each lane at now, of which something is told to be due.
+// claim claims up to limit occurrences at now of each lane that is reported as due.
 func (f *fixture) claim(now time.Time, limit int) []store.Claimed {
 	f.Helper()
 	return f.tryClaim(now, limit).Occurrences
 }
 
-// tryClaim claims up to limit of each lane at now and tells whether there may be more.
+// tryClaim claims up to limit occurrences of each lane at now, and reports whether there may be more.
 func (f *fixture) tryClaim(now time.Time, limit int) store.Claim {
 	f.Helper()
 	params := claimParams(now, limit)
@@ -205,12 +205,12 @@ func (f *fixture) tryClaim(now time.Time, limit int) store.Claim {
 	return claim
 }
 
-// claimParams are to claim up to limit of the default lane at now.
+// claimParams select up to limit due occurrences of the default lane at now.
 func claimParams(now time.Time, limit int) store.ClaimParams {
 	return store.ClaimParams{Now: now, Lease: lease, Quotas: []store.Quota{{Lane: job.DefaultLane, Limit: limit}}}
 }
 
-// earlyParams are claimParams with an early window.
+// earlyParams returns claimParams with an early window.
 func earlyParams(now time.Time, early time.Duration, limit int) store.ClaimParams {
 	p := claimParams(now, limit)
 	p.Early = early
@@ -227,7 +227,8 @@ func (f *fixture) claimOne(now time.Time) store.Claimed {
 	return got[0]
 }
 
-// drain claims and acks all that ever comes due from now on: what is put back, hours later, too.
+// drain claims and acknowledges all occurrences from now on, including those that are put back, and become due hours
+// later.
 func (f *fixture) drain(now time.Time) (all []store.Claimed) {
 	f.Helper()
 	for i := range 4 {
@@ -251,7 +252,7 @@ func (f *fixture) settle(settlements ...store.Settlement) {
 	f.must(f.store().Settle(f.Context(), settlements))
 }
 
-// settlement ends a claim in a given way, at an hour after the epoch where a time is called for.
+// settlement returns a settlement of a claim, at an hour after the epoch if the outcome needs a time.
 func settlement(c store.Claimed, outcome store.Outcome) store.Settlement {
 	at := epoch.Add(time.Hour)
 	return store.Settlement{

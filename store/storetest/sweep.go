@@ -46,12 +46,12 @@ func testSweepJobs(f *fixture) {
 	expect(f, "swept in the end", f.sweep(store.SweepParams{Now: now.Add(time.Hour)}), store.Swept{Jobs: 2})
 	expect(f, "left in the end", keys(f.jobs(store.JobFilter{})), `[]`)
 
-	// A replacement takes its own expiry along.
+	// A replacement has its own expiry.
 	put("k", time.Minute)
 	put("k", time.Hour)
 	expect(f, "swept of a replaced job", f.sweep(store.SweepParams{Now: now}), store.Swept{})
 
-	// Held is live.
+	// A job with a held occurrence is live.
 	put("held", 0, 0)
 	f.claimOne(epoch)
 	expect(f, "swept of a held job", f.sweep(store.SweepParams{Now: epoch}), store.Swept{})
@@ -70,7 +70,7 @@ func testSweepDeadLetters(f *fixture) {
 	f.bury(name("old"), epoch)
 	f.bury(name("older"), epoch.Add(-time.Hour))
 	f.bury(name("young"), epoch.Add(time.Hour))
-	late := newPut(name("late"), epoch.Add(-48*time.Hour), 0) // an old instant that failed lately
+	late := newPut(name("late"), epoch.Add(-48*time.Hour), 0) // an old instant with a recent failure
 	f.put(late)
 	c := f.claimOne(epoch)
 	s := settlement(c, store.Bury)

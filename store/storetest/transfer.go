@@ -74,8 +74,8 @@ func testExportEmpty(f *fixture) {
 	expect(f, "imported of no records", n, 0)
 }
 
-// testExportBroken: whatever calls that break off leave behind, each exported occurrence is of a job that was exported
-// before with its revision, and not beyond that job's cursor.
+// testExportBroken: whatever interrupted calls leave behind, each exported occurrence comes after its job, has the
+// job's revision, and is not beyond its cursor.
 func testExportBroken(f *fixture) {
 	s := f.handle()
 	for i := range 8 {
@@ -102,7 +102,8 @@ func testExportBroken(f *fixture) {
 	f.expectMatching(f.export(7))
 }
 
-// expectMatching expects each occurrence to come after its job, which has its revision and has come to it.
+// expectMatching expects each occurrence to come after its job, to have the job's revision, and not to be beyond its
+// cursor.
 func (f *fixture) expectMatching(records []store.Document) {
 	f.Helper()
 	jobs := map[job.Name]*job.Job{}
@@ -123,8 +124,8 @@ func (f *fixture) expectMatching(records []store.Document) {
 	}
 }
 
-// testExportMeanwhile: what nobody changes during an export is in it once, and nothing twice. What is imported of it
-// fires by the job that it belongs to, or not at all.
+// testExportMeanwhile: a record that nobody changes during an export is in it exactly once, and no record is in it
+// twice. An imported occurrence fires for its own job, or not at all.
 func testExportMeanwhile(f *fixture) {
 	const jobs = 12
 	untouched := map[job.Name]bool{}
@@ -138,12 +139,12 @@ func testExportMeanwhile(f *fixture) {
 	page := 0
 	f.exportPages(4, func(part []store.Document) {
 		records = append(records, part...)
-		// Others come, go and are replaced: before the place, behind it and all over.
+		// Other jobs come, go and are replaced: before the place, behind it and everywhere.
 		f.put(newPut(name(fmt.Sprintf("a%02d", page)), epoch, time.Minute))
 		f.put(newPut(name(fmt.Sprintf("z%02d", page%4)), epoch, time.Minute))
 		i := page % (jobs / 3) * 3
 		f.cancel(name(fmt.Sprintf("k%02d", i+1)))
-		f.put(newPut(name(fmt.Sprintf("k%02d", (i+7)%jobs)), epoch, time.Minute)) // perhaps one that was cancelled
+		f.put(newPut(name(fmt.Sprintf("k%02d", (i+7)%jobs)), epoch, time.Minute)) // perhaps a cancelled one
 		f.put(newPut(name(fmt.Sprintf("k%02d", i+2)), epoch, time.Second, 2*time.Minute))
 		if at := f.job(name("tick")).ExpandAt; page == 5 {
 			j, token := f.claimJob(at)
@@ -250,8 +251,8 @@ func testImportChanged(f *fixture) {
 	expectLook(f, "after an import again", g.look(), before)
 }
 
-// testImportBuried: an export may have an occurrence both as it was before it was buried and as a dead letter. It is
-// imported once, as the first of them.
+// testImportBuried: an export may have an occurrence both in its form before the burial and as a dead letter. It is
+// imported once, in the first of these forms.
 func testImportBuried(f *fixture) {
 	f.put(newPut(name("k"), epoch, 0, time.Second))
 	before := f.export(10)

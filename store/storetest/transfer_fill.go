@@ -13,10 +13,10 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// tenants are whose jobs fill makes.
+// tenants are the tenants of the jobs that fill makes.
 var tenants = []string{job.DefaultTenant, "o/t %2F", "other"}
 
-// fill puts one of everything that a store keeps, as it is a minute after the epoch.
+// fill puts one document of each kind that a store keeps, in its state a minute after the epoch.
 func (f *fixture) fill() {
 	f.Helper()
 	for _, key := range []string{"list", `a/b %2F?#"\<é>&`, "🔔", "job:default/x", "acked", "retried", "released", "buried",
@@ -40,7 +40,7 @@ func (f *fixture) fill() {
 		f.put(newSequence(name(key), epoch, subscribers))
 	}
 	f.fillRecurring()
-	for _, c := range f.claim(epoch, 100) { // what is left claimed is held
+	for _, c := range f.claim(epoch, 100) { // the unsettled claims are held
 		outcome, ok := map[string]store.Outcome{
 			"acked": store.Ack, "retried": store.Retry, "released": store.Release, "buried": store.Bury, "redriven": store.Bury,
 			"named": store.Bury,
@@ -62,7 +62,7 @@ func (f *fixture) fill() {
 	f.cancel(name("cancelled"))
 }
 
-// fillRecurring puts jobs that recur: fresh, advanced, claimed to be advanced, ended, and paused.
+// fillRecurring puts recurring jobs: fresh, advanced, claimed for expansion, ended, and paused.
 func (f *fixture) fillRecurring() {
 	f.Helper()
 	missed := newRecurring(name("advanced"), epoch.Add(-time.Hour), "@every 10s")
@@ -79,7 +79,7 @@ func (f *fixture) fillRecurring() {
 	f.pause(name("paused"), epoch.Add(time.Second))
 }
 
-// export exports all, page by page, by way of two handles.
+// export exports everything, page by page, through two handles.
 func (f *fixture) export(limit int) (all []store.Document) {
 	f.Helper()
 	f.exportPages(limit, func(records []store.Document) { all = append(all, records...) })
@@ -105,7 +105,7 @@ func (f *fixture) exportPages(limit int, each func([]store.Document)) {
 	f.Fatal("an export does not end")
 }
 
-// importAll imports records in batches and answers how many were inserted.
+// importAll imports records in batches and returns the number of inserted ones.
 func (f *fixture) importAll(records []store.Document, batch int) (inserted int) {
 	f.Helper()
 	for part := range slices.Chunk(records, batch) {
@@ -116,7 +116,7 @@ func (f *fixture) importAll(records []store.Document, batch int) (inserted int) 
 	return inserted
 }
 
-// sorted splits an export into its jobs, in the order of their names, and its occurrences, in the order of their ids.
+// sorted returns an export's jobs, in the order of their names, and its occurrences, in the order of their ids.
 func sorted(records []store.Document) (jobs []job.Job, occurrences []job.Occurrence) {
 	for _, r := range records {
 		if r.Job != nil {
@@ -132,9 +132,9 @@ func sorted(records []store.Document) (jobs []job.Job, occurrences []job.Occurre
 	return jobs, occurrences
 }
 
-// seen is all that a store shows of what fill made, but by its export.
+// seen is everything that a store shows of the documents that fill made, without its export.
 type seen struct {
-	listed, jobs []store.JobStatus // listed are also the keys without a job
+	listed, jobs []store.JobStatus // listed also has the keys without a job
 	pending      []job.Occurrence  // without their callbacks
 	dead         []job.Occurrence
 	nextDue      time.Time
@@ -163,7 +163,7 @@ func (f *fixture) look() (s seen) {
 	return s
 }
 
-// expectLook compares what two stores show.
+// expectLook compares the views of two stores.
 func expectLook(f *fixture, what string, got, want seen) {
 	f.Helper()
 	expectEach(f, what+": job", got.jobs, want.jobs)
@@ -173,7 +173,7 @@ func expectLook(f *fixture, what string, got, want seen) {
 	expect(f, what+": next due", got.nextDue, want.nextDue)
 }
 
-// expectEach compares lists one by one, so that what differs can be seen.
+// expectEach compares lists item by item, so that a difference is visible.
 func expectEach[V any](f *fixture, what string, got, want []V) {
 	f.Helper()
 	if len(got) != len(want) {

@@ -16,7 +16,7 @@ var movingTests = []namedTest{
 	{"what does not match its job fires nowhere", testMovedOrphan},
 }
 
-// moved imports all that the store has into another.
+// moved imports the store's content into another store.
 func (f *fixture) moved() *fixture {
 	f.Helper()
 	g := f.another()
@@ -24,7 +24,7 @@ func (f *fixture) moved() *fixture {
 	return g
 }
 
-// testMovedGoesOn: the store and the one that it was moved to do the same at the same times.
+// testMovedGoesOn: the store and its copy behave in the same way at the same times.
 func testMovedGoesOn(f *fixture) {
 	f.fill()
 	g := f.moved()
@@ -37,7 +37,7 @@ func testMovedGoesOn(f *fixture) {
 		want, got := f.fireAll(now), g.fireAll(now)
 		expectEach(f, what+": claimed", got, want)
 	}
-	// Before and after the leases end that are held, and at later instants and retries.
+	// Before and after the ends of the held leases, and at later instants and retries.
 	for _, after := range []time.Duration{0, 10 * time.Second, 59 * time.Second, time.Minute, 2 * time.Minute,
 		10 * time.Minute, time.Hour, 2 * time.Hour} {
 		compare(after)
@@ -54,7 +54,7 @@ func testMovedGoesOn(f *fixture) {
 	expect(f, "pending in the end", len(got.pending), len(want.pending))
 }
 
-// expandAll expands all that is to be, and answers it in the order of the jobs' names.
+// expandAll expands all due jobs, and returns them in the order of their names.
 func (f *fixture) expandAll(now time.Time) (all []job.Job) {
 	f.Helper()
 	for more := true; more; {
@@ -70,7 +70,8 @@ func (f *fixture) expandAll(now time.Time) (all []job.Job) {
 	return all
 }
 
-// fireAll claims and acks all that is due, and answers it in the order of the ids, without the claims' tokens.
+// fireAll claims and acknowledges all due occurrences, and returns them in the order of the ids, without the claims'
+// tokens.
 func (f *fixture) fireAll(now time.Time) (all []store.Claimed) {
 	f.Helper()
 	for more := true; more; {
@@ -88,7 +89,8 @@ func (f *fixture) fireAll(now time.Time) (all []store.Claimed) {
 	return all
 }
 
-// testMovedTicks: over several moves, a job that recurs fires each tick once, wherever it was at the time.
+// testMovedTicks: a recurring job that is moved several times fires each tick once, whichever store it is in at the
+// time.
 func testMovedTicks(f *fixture) {
 	keys := []string{"a", "b"}
 	for i, key := range keys {
@@ -97,7 +99,7 @@ func testMovedTicks(f *fixture) {
 	var fired []store.Claimed
 	now := epoch
 	for range 3 {
-		for range 9 { // as long as an expansion reaches, and longer
+		for range 9 { // for longer than the horizon of an expansion
 			now = now.Add(7 * time.Second)
 			f.expandAll(now)
 			fired = append(fired, f.fireAll(now)...)
@@ -114,13 +116,13 @@ func testMovedTicks(f *fixture) {
 	}
 }
 
-// testMovedChanges: clients go on with what was moved as if it had been put here.
+// testMovedChanges: clients continue to use moved jobs as if they had been put here.
 func testMovedChanges(f *fixture) {
 	f.fill()
 	g := f.moved()
 	list, due := g.job(name("list")), g.job(name("due"))
 
-	// With its triggered occurrence, and the held one.
+	// It includes the triggered occurrence and the held one.
 	expect(f, "cancelled", g.cancel(name("list"))[0], f.cancel(name("list"))[0])
 	g.must(g.store().Amend(f.Context(), amendment(due.Job, due.Version, epoch)))
 	replacement := newPut(name("🔔"), epoch, time.Minute)
@@ -148,8 +150,8 @@ func testMovedChanges(f *fixture) {
 	}
 }
 
-// testMovedOrphan: an export that was made while its jobs changed may have occurrences that do not belong to its jobs
-// as they are in it. They fire by none.
+// testMovedOrphan: an export that was made while its jobs changed may have occurrences that do not match the exported
+// jobs. They never fire.
 func testMovedOrphan(f *fixture) {
 	old, replaced := newPut(name("k"), epoch, 0), newPut(name("k"), epoch, time.Second)
 	gone := newPut(name("gone"), epoch, 0)

@@ -18,7 +18,7 @@ var triggerTests = []namedTest{
 	{"trigger racing a cancel", testTriggerRace},
 }
 
-// trigger is an occurrence that stands on its own, due at now.
+// trigger returns a standalone occurrence that is due at now.
 func trigger(n job.Name, now time.Time, position int) job.Occurrence {
 	return job.Occurrence{
 		ID: job.OccurrenceID(n, "", now, position, ""), Name: n, Position: position, Timestamp: now, DueAt: now,
@@ -80,7 +80,7 @@ func testTriggerPaused(f *fixture) {
 	f.trigger(trigger(name("k"), later, 2))
 	f.put(newPut(name("k"), later, 0))
 	fired := f.claim(later, 10)
-	expect(f, "claimed after a replacement", len(fired), 2) // and the first one again
+	expect(f, "claimed after a replacement", len(fired), 2) // and the first one is claimed again
 	for _, c := range fired {
 		expect(f, "revision", c.Revision, "")
 	}
@@ -123,7 +123,7 @@ func testTriggerCancel(f *fixture) {
 	expect(f, "fired", len(f.drain(epoch)), 0)
 }
 
-// testTriggerRace: a trigger that meets a cancel is cancelled or refused, and never fires after both.
+// testTriggerRace: a trigger concurrent with a cancel is cancelled or refused, and never fires after both.
 func testTriggerRace(f *fixture) {
 	handles := []store.Store{f.handle(), f.handle()}
 	for range 20 {

@@ -1,7 +1,7 @@
-// Package storeurl reads the URLs of stores, and is the one place that decides which parts of them may be shown: logs,
+// Package storeurl parses the URLs of stores. It is the only place that decides which parts of them may be shown: logs,
 // errors and exports get no password and no option that may be a secret.
 //
-// Not all of these URLs are ones that net/url reads: some have several hosts.
+// Some store URLs can't be parsed by net/url, because they have several hosts.
 package storeurl
 
 import (
@@ -11,17 +11,17 @@ import (
 	"strings"
 )
 
-// URL is a store's URL in its parts. However it is printed, logged or encoded, it is as [URL.String] has it.
+// URL is a parsed store URL. Printing, logging and encoding it all give the text of [URL.String].
 type URL struct {
 	scheme         string
-	user, password string // as they were written
+	user, password string // still encoded
 	hosts          string
 	path           string
 	query          string
 }
 
-// Parse reads a URL such as scheme://user:password@host1,host2/path?name=value, with one of the schemes. The error says
-// what is wrong, and has no secret.
+// Parse parses a URL such as scheme://user:password@host1,host2/path?name=value with one of the given schemes. The
+// error names the fault and shows no secret.
 func Parse(rawURL string, schemes ...string) (URL, error) {
 	u, ok := split(rawURL)
 	if known := false; ok {
@@ -33,7 +33,7 @@ func Parse(rawURL string, schemes ...string) (URL, error) {
 	if !ok {
 		return URL{}, fmt.Errorf("the store URL must begin with %s://", strings.Join(schemes, ":// or "))
 	}
-	// Checked here because errors of what reads the URL next would quote a part of a password that has such characters.
+	// Check here, because the errors of later parsers would quote a part of a password with such characters.
 	for _, s := range []string{u.user, u.password} {
 		if _, err := url.PathUnescape(s); err != nil || strings.ContainsAny(s, ":/?#[]@") {
 			return URL{}, u.Fault(errors.New("its user and password must be percent-encoded, such as %40 for @"))
@@ -42,15 +42,15 @@ func Parse(rawURL string, schemes ...string) (URL, error) {
 	return u, nil
 }
 
-// split takes a URL apart; ok is false if it has no "://".
+// split divides a URL into its parts; ok is false if it has no "://".
 func split(rawURL string) (u URL, ok bool) {
 	scheme, rest, ok := strings.Cut(rawURL, "://")
 	if !ok {
 		return URL{}, false
 	}
 	u.scheme = scheme
-	// A password with "/", "?" or "@" in it is a mistake, but one that must be found, so the last "@" ends it. None of
-	// these can be in the hosts, and an "@" in an option must be encoded.
+	// A password with an unencoded "/", "?" or "@" is a mistake that must be detected, so the last "@" ends the
+	// password. None of these characters can be in the hosts, and an "@" in an option must be encoded.
 	if at := strings.LastIndex(rest, "@"); at >= 0 {
 		u.user, u.password, _ = strings.Cut(rest[:at], ":")
 		rest = rest[at+1:]
@@ -60,25 +60,26 @@ func split(rawURL string) (u URL, ok bool) {
 	return u, true
 }
 
-// Scheme is that of the URL.
+// Scheme returns the scheme.
 func (u URL) Scheme() string { return u.scheme }
 
-// User is the user's name, decoded; empty if there is none.
+// User returns the user's name, decoded; empty if there is none.
 func (u URL) User() string { return decoded(u.user) }
 
-// Password is the user's password, decoded: a secret. It is empty if there is none.
+// Password returns the user's password, decoded. It is a secret; it is empty if there is none.
 func (u URL) Password() string { return decoded(u.password) }
 
-// Hosts are the hosts, with their ports as far as they are given.
+// Hosts returns the hosts, each with its port if the URL has one.
 func (u URL) Hosts() []string { return strings.Split(u.hosts, ",") }
 
-// Path is what follows the hosts and a slash, as it was written: the name of a database, mostly.
+// Path returns the text between the hosts and the options, without the first slash and still encoded. It is usually the
+// name of a database.
 func (u URL) Path() string { return u.path }
 
-// Query is the options as they were written, some of which may be secrets.
+// Query returns the encoded options. Some of them may be secrets.
 func (u URL) Query() string { return u.query }
 
-// Options are the options, some of which may be secrets. The error has none.
+// Options returns the decoded options. Some of them may be secrets. The error shows none.
 func (u URL) Options() (url.Values, error) {
 	options, err := url.ParseQuery(u.query)
 	if err != nil {
@@ -88,12 +89,12 @@ func (u URL) Options() (url.Values, error) {
 	return options, nil
 }
 
-// Fault is an error of the URL. Its text names the URL, and is err's without secrets; it wraps err.
+// Fault returns an error about the URL. Its text has the URL and the text of err, both without secrets. It wraps err.
 func (u URL) Fault(err error) error {
 	return &fault{text: "store URL " + u.String() + ": " + u.Hide(err.Error()), err: err}
 }
 
-// Faultf makes a [URL.Fault] as [fmt.Errorf] makes an error.
+// Faultf returns a [URL.Fault] formatted like [fmt.Errorf].
 func (u URL) Faultf(format string, args ...any) error { return u.Fault(fmt.Errorf(format, args...)) }
 
 type fault struct {
@@ -104,7 +105,7 @@ type fault struct {
 func (f *fault) Error() string { return f.text }
 func (f *fault) Unwrap() error { return f.err }
 
-// Hide replaces the URL's secrets in a text, such as the error of a library that quotes what it does not understand.
+// Hide removes the URL's secrets from a text, for example from the error of a library that quotes its input.
 func (u URL) Hide(text string) string {
 	hide := func(secret string) {
 		for _, s := range []string{secret, decoded(secret)} {
@@ -112,7 +113,7 @@ func (u URL) Hide(text string) string {
 				text = strings.ReplaceAll(text, s, mask)
 			}
 		}
-		if s, err := url.QueryUnescape(secret); err == nil && s != "" { // which has a plus for a space
+		if s, err := url.QueryUnescape(secret); err == nil && s != "" { // in which a plus stands for a space
 			text = strings.ReplaceAll(text, s, mask)
 		}
 	}
@@ -122,12 +123,12 @@ func (u URL) Hide(text string) string {
 			continue
 		}
 		hide(value)
-		for property := range strings.SplitSeq(value, ",") { // as MongoDB's authMechanismProperties have
+		for property := range strings.SplitSeq(value, ",") { // as in MongoDB's authMechanismProperties
 			_, value, _ := strings.Cut(property, ":")
 			hide(value)
 		}
 	}
-	if len(u.password) < 4 { // a text has that for other reasons; a URL that is quoted has it so
+	if len(u.password) < 4 { // so short a text may occur elsewhere; a quoted URL has the password in this form
 		return strings.ReplaceAll(text, ":"+u.password+"@", ":"+mask+"@")
 	}
 	hide(u.password)
@@ -137,7 +138,7 @@ func (u URL) Hide(text string) string {
 // mask stands for a secret.
 const mask = "***"
 
-// isSecret tells whether an option of a name may be a secret, of any store's.
+// isSecret reports whether an option with this name may be a secret in the URL of any store.
 func isSecret(name string) bool {
 	name = strings.ToLower(name)
 	for _, s := range []string{"password", "secret", "token", "authmechanismproperties"} {
@@ -148,7 +149,7 @@ func isSecret(name string) bool {
 	return false
 }
 
-// decoded is a text without percent-encoding, or as it is if that is malformed.
+// decoded removes percent-encoding; it returns malformed text unchanged.
 func decoded(s string) string {
 	if plain, err := url.PathUnescape(s); err == nil {
 		return plain
@@ -156,13 +157,13 @@ func decoded(s string) string {
 	return s
 }
 
-// String is the URL without its password and its options.
+// String returns the URL without its password and its options.
 func (u URL) String() string {
 	if u.scheme == "" {
 		return ""
 	}
 	user := u.user
-	if strings.ContainsAny(user, "/?#[]@") { // some other "@" was taken for the end of the user
+	if strings.ContainsAny(user, "/?#[]@") { // another "@" was taken for the end of the user
 		return u.scheme + "://…"
 	}
 	if u.password != "" {
@@ -174,17 +175,17 @@ func (u URL) String() string {
 	return u.scheme + "://" + user + u.address()
 }
 
-// GoString is as String, for %#v.
+// GoString returns the text of String, for %#v.
 func (u URL) GoString() string { return u.String() }
 
-// MarshalText is as String, for JSON and logs.
+// MarshalText returns the text of String, for JSON and logs.
 func (u URL) MarshalText() ([]byte, error) { return []byte(u.String()), nil }
 
-// address is hosts and path.
+// address returns hosts and path.
 func (u URL) address() string { return strings.TrimSuffix(u.hosts+"/"+u.path, "/") }
 
-// Redact is a store's URL as it may be logged: without its password and its options. A URL without "://" names a file,
-// and is whole.
+// Redact returns a store's URL for logs: without its password and its options. It returns a URL without "://", which
+// names a file, unchanged.
 func Redact(rawURL string) string {
 	u, ok := split(rawURL)
 	if !ok || u.scheme == fileScheme {
@@ -193,7 +194,7 @@ func Redact(rawURL string) string {
 	return u.String()
 }
 
-// Address is a store's URL as it may be written down: without its user too.
+// Address returns a store's URL for exports: without user, password and options.
 func Address(rawURL string) string {
 	u, ok := split(rawURL)
 	if !ok || u.scheme == fileScheme {
@@ -202,5 +203,5 @@ func Address(rawURL string) string {
 	return u.scheme + "://" + u.address()
 }
 
-// fileScheme is the scheme of URLs that name files, which have neither users nor options.
+// fileScheme is the scheme of URLs that name files. They have neither users nor options.
 const fileScheme = "sqlite"

@@ -57,7 +57,7 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// TestMalformed: the error of a URL that can't be read has no secret.
+// TestMalformed: the error for a URL that can't be parsed shows no secret.
 func TestMalformed(t *testing.T) {
 	for url, want := range map[string]string{
 		"":                                         "must begin with mongodb:// or mongodb+srv://",
@@ -97,7 +97,7 @@ func TestMalformed(t *testing.T) {
 	expectHidden(t, "options", fmt.Sprint(err))
 }
 
-// secrets are URLs with the secret hunter2 in each place where there may be one, encoded or not.
+// secrets are URLs with the secret hunter2 in each place that may have one, encoded or not.
 var secrets = []string{
 	"mongodb://u:hunter2@h1:1,h2:2/db?replicaSet=rs0",
 	"mongodb+srv://u:%68unter2@h",
@@ -113,7 +113,7 @@ var secrets = []string{
 	"redis://h?access_token=hunter2&client_secret=hunter2",
 }
 
-// TestNoSecretIsShown: however a URL is printed, logged, encoded or part of an error, its secrets are not.
+// TestNoSecretIsShown: a URL that is printed, logged, encoded or part of an error shows no secret.
 func TestNoSecretIsShown(t *testing.T) {
 	for _, url := range secrets {
 		u, err := storeurl.Parse(url, schemes...)
@@ -140,7 +140,7 @@ func TestNoSecretIsShown(t *testing.T) {
 	}
 }
 
-// TestRedact and TestAddress: what remains of URLs for logs and for exports.
+// TestRedact and TestAddress check the URLs that logs and exports show.
 func TestRedact(t *testing.T) {
 	for url, want := range map[string][2]string{
 		"sqlite:/var/lib/carillon@home.db":                       {"sqlite:/var/lib/carillon@home.db", "sqlite:/var/lib/carillon@home.db"},
@@ -172,7 +172,7 @@ func expectHidden(t *testing.T, url string, texts ...string) {
 	}
 }
 
-// TestHideShortPassword: a password of a letter is hidden where a URL is quoted, and the text stays legible.
+// TestHideShortPassword: a password of one letter is hidden in a quoted URL, and the rest of the text stays legible.
 func TestHideShortPassword(t *testing.T) {
 	u, err := storeurl.Parse("redis://u:p@h", "redis")
 	if err != nil {

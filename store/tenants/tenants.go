@@ -1,6 +1,6 @@
-// Package tenants keeps what is known of tenants, as records of a store: when each was first seen, and the settings of
-// those that have settings of their own. It has nothing to do with their jobs: those of a tenant that is not known fire
-// like any others.
+// Package tenants keeps the known tenants as records of a store: the time when each was first seen, and the settings of
+// tenants that have settings of their own. It is independent of their jobs: the jobs of an unknown tenant fire like any
+// others.
 package tenants
 
 import (
@@ -16,11 +16,11 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// The collections of records. Their keys are the tenants' names. Stores of earlier versions are brought up to date by
-// these names and bodies, see each store's.
+// The collections of records. Their keys are the tenants' names. Each store's upgrade of older formats uses these names
+// and bodies.
 const (
-	known    = "tenants"         // a seen of each tenant that is known
-	settings = "tenant-settings" // the settings, as [job.TenantSettings.Encode] writes them, of those that have any
+	known    = "tenants"         // a seen for each known tenant
+	settings = "tenant-settings" // the settings of tenants that have any, as [job.TenantSettings.Encode] encodes them
 )
 
 // seen is the body of a record of a known tenant.
@@ -29,22 +29,22 @@ type seen struct {
 }
 
 // Tenants reads and writes the tenants of one store. Its methods are safe for concurrent use, by any number of
-// processes. Their errors are those of [store.Records]; the mutations are bounded as all of a store are.
+// processes. They return the errors of [store.Records]; their mutations are bounded like all mutations of a store.
 type Tenants struct {
 	records store.Records
 
 	lock sync.Mutex
-	met  map[string]bool // some that are known: a tenant stays known
+	met  map[string]bool // some known tenants; a tenant stays known
 }
 
-// mostMet bounds how many are remembered as known. Inserting one again does no harm.
+// mostMet bounds the number of names remembered as known. Inserting a known tenant again does no harm.
 const mostMet = 100_000
 
-// New are the tenants that a store's records hold.
+// New returns the tenants in a store's records.
 func New(records store.Records) *Tenants { return &Tenants{records: records} }
 
-// Meet inserts tenants, and answers how many were not known before. Those that are known stay as they are. Of a name
-// that repeats, the first is inserted.
+// Meet inserts tenants, and returns how many were unknown before. Known tenants stay unchanged. If a name repeats, the
+// first one is inserted.
 func (t *Tenants) Meet(ctx context.Context, all []job.Tenant) (inserted int, err error) {
 	strangers := t.strangers(all)
 	if err := t.settle(ctx, strangers); err != nil {
@@ -65,8 +65,8 @@ func (t *Tenants) Meet(ctx context.Context, all []job.Tenant) (inserted int, err
 	return inserted, err
 }
 
-// settle inserts the settings that strangers come with, before they are known: an insertion that breaks off is repeated
-// for whoever is not known yet. Those that are known by now are left alone.
+// settle inserts the settings of unknown tenants before the tenants themselves. So an interrupted insertion is repeated
+// for those still unknown. Tenants that have become known meanwhile are left alone.
 func (t *Tenants) settle(ctx context.Context, strangers []job.Tenant) error {
 	var names []string
 	for _, s := range strangers {
@@ -91,22 +91,21 @@ func (t *Tenants) settle(ctx context.Context, strangers []job.Tenant) error {
 	return err
 }
 
-// insertion is the change that inserts a record of a tenant if there is none.
+// insertion returns the change that inserts a tenant's record if there is none.
 func insertion(collection, name string, body []byte) store.RecordChange {
 	c := change(collection, name, body)
 	c.If.Absent = true
 	return c
 }
 
-// change is the change that writes a record of a tenant, or deletes it if there is no body. None of them expires, so
-// the time decides nothing.
+// change returns the change that writes a tenant's record, or deletes it if body is nil. The records do not expire, so
+// the change needs no time.
 func change(collection, name string, body []byte) store.RecordChange {
 	now := time.Now()
 	return store.RecordChange{Collection: collection, Key: name, Version: job.NewRevision(now), Body: body, Now: now}
 }
 
-// insert makes insertions and counts those of records that were not there. It answers the first error, after all were
-// tried.
+// insert makes insertions and returns the number of new records. It tries all of them, and returns the first error.
 func (t *Tenants) insert(ctx context.Context, changes []store.RecordChange) (inserted int, err error) {
 	if len(changes) == 0 {
 		return 0, nil
@@ -122,14 +121,14 @@ func (t *Tenants) insert(ctx context.Context, changes []store.RecordChange) (ins
 	return inserted, err
 }
 
-// Met tells whether a tenant is remembered as known. Of one that is not, it says nothing.
+// Met reports whether a tenant is remembered as known. False means that it may or may not be known.
 func (t *Tenants) Met(name string) bool {
 	t.lock.Lock()
 	defer t.lock.Unlock()
 	return t.met[name]
 }
 
-// strangers are the tenants that are not remembered as known, each once.
+// strangers returns the tenants that are not remembered as known, each once.
 func (t *Tenants) strangers(all []job.Tenant) (strangers []job.Tenant) {
 	t.lock.Lock()
 	defer t.lock.Unlock()
@@ -153,8 +152,8 @@ func (t *Tenants) remember(all []job.Tenant) {
 	}
 }
 
-// Set gives a tenant settings in place of those that it had. If it is not known, it is first seen now. Of racing calls,
-// one's settings are left, whole.
+// Set replaces a tenant's settings. An unknown tenant becomes known, first seen at now. Of racing calls, the settings
+// of one remain, complete.
 func (t *Tenants) Set(ctx context.Context, name string, s job.TenantSettings, now time.Time) error {
 	if _, err := t.Meet(ctx, []job.Tenant{{Name: name, FirstSeen: now}}); err != nil {
 		return err
@@ -163,7 +162,7 @@ func (t *Tenants) Set(ctx context.Context, name string, s job.TenantSettings, no
 	return t.records.WriteRecords(ctx, []store.RecordChange{change(settings, name, s.Encode())})[0]
 }
 
-// Tenant reads one tenant, or answers [store.ErrNotFound].
+// Tenant returns one tenant, or [store.ErrNotFound].
 func (t *Tenants) Tenant(ctx context.Context, name string) (job.Tenant, error) {
 	found, err := t.Named(ctx, []string{name})
 	if err == nil && len(found) == 0 {
@@ -175,13 +174,14 @@ func (t *Tenants) Tenant(ctx context.Context, name string) (job.Tenant, error) {
 	return found[0], nil
 }
 
-// List reads up to limit of the known tenants whose names sort after a name, in the order of the bytes of their names.
-// One that is known throughout is on exactly one page.
+// List returns up to limit known tenants whose names sort after a name, in the order of the bytes of their names. A
+// tenant that is known throughout the listing is on exactly one page.
 func (t *Tenants) List(ctx context.Context, after string, limit int) ([]job.Tenant, error) {
 	return t.read(ctx, store.RecordFilter{Collection: known, After: after, Limit: limit})
 }
 
-// Named reads those of the tenants that are known, in the order of the bytes of their names. The names are distinct.
+// Named returns those of the named tenants that are known, in the order of the bytes of their names. The names are
+// distinct.
 func (t *Tenants) Named(ctx context.Context, names []string) ([]job.Tenant, error) {
 	if len(names) == 0 {
 		return nil, nil
@@ -208,14 +208,15 @@ func (t *Tenants) read(ctx context.Context, filter store.RecordFilter) ([]job.Te
 		return nil, err
 	}
 	for i := range all {
-		if len(own) > 0 && own[0].Tenant == all[i].Name { // both are in one order
+		if len(own) > 0 && own[0].Tenant == all[i].Name { // both lists have the same order
 			all[i].Settings, own = own[0].TenantSettings, own[1:]
 		}
 	}
 	return all, nil
 }
 
-// FirstSeen tells when those of the tenants were first seen that are known. The names are distinct.
+// FirstSeen returns the times at which the tenants were first seen. It leaves out unknown tenants. The names are
+// distinct.
 func (t *Tenants) FirstSeen(ctx context.Context, names []string) (map[string]time.Time, error) {
 	if len(names) == 0 {
 		return nil, nil
@@ -247,8 +248,8 @@ type Settings struct {
 	job.TenantSettings
 }
 
-// Settings reads the settings of up to limit tenants that have settings of their own and whose names sort after a name,
-// in the order of the bytes of their names. It costs no more than there are such tenants.
+// Settings returns the settings of up to limit tenants that have settings of their own and whose names sort after a
+// name, in the order of the bytes of their names. Its cost follows the number of such tenants.
 func (t *Tenants) Settings(ctx context.Context, after string, limit int) ([]Settings, error) {
 	return t.settings(ctx, store.RecordFilter{Collection: settings, After: after, Limit: limit})
 }

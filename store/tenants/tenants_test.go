@@ -19,7 +19,7 @@ import (
 
 var epoch = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
-// everySetting has a value of its own for each setting.
+// everySetting has a distinct value for each setting.
 var everySetting = job.TenantSettings{Weight: 2.5, Priority: job.PriorityLow, MaxInFlight: 7, Paused: true}
 
 // bench is one store, and two replicas of it.
@@ -98,7 +98,7 @@ func TestMeet(t *testing.T) {
 	b.expect("before 1970", old)
 }
 
-// What one replica has met is known to another, which has not met it.
+// A tenant that one replica has met is known to another replica, which has not met it.
 func TestMeetBesideAnother(t *testing.T) {
 	b := newBench(t)
 	b.meet(1, job.Tenant{Name: "acme", FirstSeen: epoch})
@@ -157,7 +157,7 @@ func TestList(t *testing.T) {
 	got, err := b.second.List(t.Context(), "", 10)
 	expectEach(t, "of an empty store", got, err)
 	var all []job.Tenant
-	for i, name := range []string{"-", ".", "0", "A", "B", "_", "a", "a-b", "a.b", "ab", "b"} { // in the order of their bytes
+	for i, name := range []string{"-", ".", "0", "A", "B", "_", "a", "a-b", "a.b", "ab", "b"} { // sorted by their bytes
 		tenant := job.Tenant{Name: name, FirstSeen: epoch.Add(time.Duration(i) * time.Second)}
 		if i%2 == 0 {
 			tenant.Settings = everySetting
@@ -186,7 +186,7 @@ func TestList(t *testing.T) {
 	expectEach(t, "after one that there is not", got, err, all[9])
 }
 
-// Those that have settings are listed without the others, and read at a cost that follows how many they are.
+// Settings lists only tenants with settings of their own, at a cost that follows their number.
 func TestSettings(t *testing.T) {
 	b := newBench(t)
 	pages := func(limit int) (all []tenants.Settings) {
@@ -218,7 +218,7 @@ func TestSettings(t *testing.T) {
 	for _, limit := range []int{1, 2, 5, 100} {
 		expectEach(t, "with settings", pages(limit), nil, want...)
 	}
-	for i, at := range []int{0, 2} { // those that have their defaults again are among them no more
+	for i, at := range []int{0, 2} { // tenants with default settings are no longer listed
 		b.set(want[at-i].Tenant, job.TenantSettings{}, epoch)
 		want = slices.Delete(want, at-i, at-i+1)
 	}
@@ -265,7 +265,7 @@ func TestNamed(t *testing.T) {
 	}
 }
 
-// A tenant that has jobs, but was not met, is not known; and one that is known outlives its jobs.
+// A tenant with jobs that was never met is unknown. A known tenant outlives its jobs.
 func TestTenantsAreApartFromJobs(t *testing.T) {
 	b := newBench(t)
 	n, r := job.Name{Tenant: "acme", Key: "k"}, job.NewRevision(epoch)
@@ -311,7 +311,7 @@ func TestUnavailable(t *testing.T) {
 	b.expectUnknown("after all failed", "acme")
 }
 
-// An insertion of tenants with settings that broke off anywhere is completed when it is repeated.
+// Repeating an interrupted insertion of tenants with settings completes it.
 func TestMeetBrokenOff(t *testing.T) {
 	all := []job.Tenant{{Name: "a", FirstSeen: epoch, Settings: everySetting}, {Name: "b", FirstSeen: epoch}}
 	for writes := range 3 {
@@ -343,7 +343,7 @@ func (r *breakingRecords) WriteRecords(ctx context.Context, changes []store.Reco
 	return r.Store.WriteRecords(ctx, changes)
 }
 
-// What is remembered of tenants is bounded, however many there are.
+// The number of remembered tenants is bounded.
 func TestMetIsBounded(t *testing.T) {
 	const n = 250_000
 	all := tenants.New(&takingRecords{})

@@ -10,21 +10,21 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// Found is how far an export got that broke off.
+// Found is the progress of an interrupted export.
 type Found struct {
-	// Counts are the records up to there.
+	// Counts are the records up to that place.
 	Counts
-	// Size is the number of bytes of the export to keep. The rest is not complete, and will be written again.
+	// Size is the number of bytes of the export to keep. The rest is incomplete and will be written again.
 	Size int64
-	// Source is where it is from, as given to [Export].
+	// Source is the address of the exported store, as passed to [Export].
 	Source string
-	// Whole is set if it is complete.
+	// Whole is set if the export is complete.
 	Whole bool
 
 	after store.Place
 }
 
-// Find finds the last place in an export from which it can be continued; nil if there is nothing to continue.
+// Find returns the last place in an export from which it can be resumed, or nil if there is none.
 func Find(r io.Reader) (*Found, error) {
 	in := newLines(r)
 	var found *Found
@@ -65,8 +65,8 @@ func Find(r io.Reader) (*Found, error) {
 // lines reads lines and counts them.
 type lines struct {
 	scanner *bufio.Scanner
-	ended   int // lines that were read and have an end
-	read    int // lines that were read
+	ended   int // lines read that have an end
+	read    int // lines read
 }
 
 func newLines(r io.Reader) *lines {
@@ -76,7 +76,7 @@ func newLines(r io.Reader) *lines {
 	return &lines{scanner: s}
 }
 
-// splitLine splits after each line's end, so that a line without one is recognized.
+// splitLine splits after each line's end, so that a line without an end is recognized.
 func splitLine(data []byte, atEOF bool) (advance int, token []byte, err error) {
 	if i := bytes.IndexByte(data, '\n'); i >= 0 {
 		return i + 1, data[:i+1], nil
@@ -87,7 +87,8 @@ func splitLine(data []byte, atEOF bool) (advance int, token []byte, err error) {
 	return 0, nil, nil
 }
 
-// next reads a line, with its end if it has one. It is valid until the next. The error is io.EOF after the last.
+// next returns the next line, with its end if it has one. The line is valid until the next call. The error is io.EOF
+// after the last line.
 func (l *lines) next() ([]byte, error) {
 	if !l.scanner.Scan() {
 		if err := l.scanner.Err(); err != nil {
@@ -102,7 +103,7 @@ func (l *lines) next() ([]byte, error) {
 		l.ended++
 		return b, nil
 	}
-	return b, l.scanner.Err() // which is why it has no end, if it is set
+	return b, l.scanner.Err() // if it is set, it is the reason for the missing end
 }
 
 // fault adds the line's number to an error.

@@ -29,13 +29,13 @@ type header struct {
 	Source string `json:"source,omitzero"`
 }
 
-// placeLine says where to go on behind it, and how much came before.
+// placeLine is a place from which an interrupted export is resumed, with the counts up to it.
 type placeLine struct {
 	After store.Place `json:"after"`
 	Counts
 }
 
-// encode writes a line, with its end.
+// encode returns a line with its end.
 func encode(l line) ([]byte, error) {
 	b, err := json.Marshal(l)
 	if err != nil {
@@ -44,7 +44,7 @@ func encode(l line) ([]byte, error) {
 	return append(b, '\n'), nil
 }
 
-// decode reads a line. An unknown field is an error, since it would be lost.
+// decode parses a line. An unknown field is an error, since it would be lost.
 func decode(b []byte) (line, error) {
 	var l line
 	if err := json.Unmarshal(b, &l, json.RejectUnknownMembers(true)); err != nil {
@@ -64,7 +64,7 @@ func decode(b []byte) (line, error) {
 	return l, nil
 }
 
-// decodeHeader reads the first line, whatever a newer format may have in it besides the format.
+// decodeHeader parses the first line. It ignores unknown fields, so that it can read the format of a newer version.
 func decodeHeader(b []byte) (*header, error) {
 	var first struct {
 		Export *struct {
@@ -85,7 +85,7 @@ func decodeHeader(b []byte) (*header, error) {
 	return l.Export, err
 }
 
-// newLine is the line of a record.
+// newLine returns the line of a record.
 func newLine(r store.Document) line {
 	if r.Job != nil {
 		return line{Job: newJobLine(r.Job)}
@@ -93,7 +93,7 @@ func newLine(r store.Document) line {
 	return line{Occurrence: newOccurrenceLine(r.Occurrence)}
 }
 
-// record is that of a job's or an occurrence's line.
+// record returns the record of a job's or an occurrence's line.
 func (l *line) record() (r store.Document, err error) {
 	if l.Job != nil {
 		r.Job, err = l.Job.job()
@@ -106,8 +106,8 @@ func (l *line) record() (r store.Document, err error) {
 // moment is a time, written as RFC 3339 with milliseconds.
 type moment time.Time
 
-// latest is the last time that RFC 3339 can express. When a job of that year expires, with its retention, may be later,
-// and does not matter by then.
+// latest is the last time that RFC 3339 can express. A job of that year may expire later because of its retention; the
+// difference does not matter.
 var latest = time.Date(9999, 12, 31, 23, 59, 59, int(999*time.Millisecond), time.UTC)
 
 func (m moment) MarshalText() ([]byte, error) {

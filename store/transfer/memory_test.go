@@ -13,14 +13,14 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// memory is a store of jobs and occurrences, and of tenants, which it shows as records.
+// memory is a store of jobs, occurrences and tenants. It presents the tenants as records.
 type memory struct {
 	records []store.Document
 	tenants []job.Tenant                  // by name
-	given   map[string]job.TenantSettings // of tenants that are still to be inserted
-	page    int                           // how many records it exports at once
+	given   map[string]job.TenantSettings // of tenants that are not inserted yet
+	page    int                           // the number of records that one call exports
 	fail    int                           // the call that fails, from 1
-	failure error                         // with which
+	failure error                         // the error of that call
 	calls   int
 	sizes   []int // of the imported batches
 	check   func()
@@ -80,7 +80,7 @@ func (m *memory) Records(_ context.Context, filter store.RecordFilter) (page []s
 		}
 	}
 	if len(keys) > 0 {
-		return page, nil // what belongs to a call that was counted
+		return page, nil // these reads belong to a call that was already counted
 	}
 	return page, m.call()
 }
@@ -127,7 +127,7 @@ func nameOf(r store.Document) string {
 	return r.Occurrence.ID.String()
 }
 
-// some is a store of n tenants, of n jobs, each with an occurrence, and of a dead letter.
+// some makes a store of n tenants, n jobs with one occurrence each, and one dead letter.
 func some(n int) *memory {
 	m := &memory{page: 3}
 	for i := range n {
@@ -152,7 +152,7 @@ func some(n int) *memory {
 	return m
 }
 
-// endless exports jobs that it does not keep.
+// endless exports jobs without an end and keeps none.
 type endless struct {
 	memory
 	jobs int
@@ -170,7 +170,7 @@ func (e *endless) Export(_ context.Context, after store.Place, _ int) (records [
 	return records, store.Place(fmt.Sprint(from + len(records))), nil
 }
 
-// forgetful imports records and does not keep them.
+// forgetful accepts imported records and does not keep them.
 type forgetful struct{ store.Store }
 
 func (forgetful) Import(_ context.Context, records []store.Document) (int, error) {

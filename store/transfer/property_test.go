@@ -16,7 +16,7 @@ import (
 	"github.com/carillon-scheduler/carillon/store/transfer"
 )
 
-// Whatever the records are, they are imported as they were exported.
+// Any records are imported as they were exported.
 func TestAnyRecords(t *testing.T) {
 	for seed := range uint64(300) {
 		g := &random{rand.New(rand.NewPCG(seed, 0))}
@@ -38,7 +38,8 @@ func TestAnyRecords(t *testing.T) {
 	}
 }
 
-// When a job expires that has instants in the last year that there is may be later than can be told. It is nearly kept.
+// A job with instants in the last year that RFC 3339 can express may expire later than that. Its expiry is kept
+// approximately.
 func TestLatestTimes(t *testing.T) {
 	from := some(1)
 	from.records[0].Job.ExpiresAt = time.Date(10000, 1, 1, 12, 0, 0, 0, time.UTC)
@@ -51,7 +52,7 @@ func TestLatestTimes(t *testing.T) {
 	}
 }
 
-// An error's text that is no UTF-8 is mended, so that nothing else is lost for it.
+// An error's text that is not valid UTF-8 is mended, so that the rest of the record is not lost.
 func TestBrokenText(t *testing.T) {
 	from := some(1)
 	from.records[1].Occurrence.LastError = "a\xffb"
@@ -64,7 +65,7 @@ func TestBrokenText(t *testing.T) {
 	}
 }
 
-// Imported records can be exported again, and imported as the same.
+// Imported records can be exported again, and importing that export gives the same records.
 func FuzzImport(f *testing.F) {
 	whole := func(tenants []job.Tenant, records ...store.Document) []byte {
 		var b bytes.Buffer
@@ -102,7 +103,7 @@ func (g *random) time() time.Time {
 	return time.UnixMilli(g.Int64N(time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC).UnixMilli())).UTC()
 }
 
-// some is a time, or none.
+// some returns a time, or none.
 func (g *random) some() time.Time {
 	if g.maybe() {
 		return time.Time{}
@@ -110,7 +111,7 @@ func (g *random) some() time.Time {
 	return g.time()
 }
 
-// text has no control characters.
+// text returns text without control characters.
 func (g *random) text() string {
 	parts := []string{"a", " ", `"`, `\`, "/", "<é>", "🔔", "\u2028", "%2F", "{", "'", "\ufffd", "\\u0000", "null"}
 	var b strings.Builder
@@ -148,7 +149,7 @@ func (g *random) options() (o job.Options) {
 	return o
 }
 
-// schedule is one that a client has submitted, begun at some time.
+// schedule returns a schedule as submitted by a client, begun at some time.
 func (g *random) schedule() job.Schedule {
 	kinds := []string{
 		`"schedules":["2030-01-01T12:00:00Z","1970-01-01T00:00:00Z","9999-12-31T23:59:59.999Z"]`,
@@ -172,14 +173,14 @@ func (g *random) schedule() job.Schedule {
 	if _, err := j.Begin(epoch, job.PastFire, job.Expansion{}); err != nil {
 		panic(err)
 	}
-	// As a store gives it back.
+	// A store would return this form.
 	if j.Schedule, err = job.DecodeSchedule(j.Schedule.Encode()); err != nil {
 		panic(err)
 	}
 	return j.Schedule
 }
 
-// tenants are some, by name.
+// tenants returns some tenants, by name.
 func (g *random) tenants() (all []job.Tenant) {
 	priorities := []job.Priority{job.PriorityDefault, job.PriorityHigh, job.PriorityNormal, job.PriorityLow}
 	for i := range g.IntN(4) {

@@ -24,7 +24,7 @@ func newTenantLine(t job.Tenant) *tenantLine {
 	return &tenantLine{Name: t.Name, FirstSeen: moment(t.FirstSeen), Settings: t.Settings}
 }
 
-// tenant reads a tenant. The error names the field that can't be read.
+// tenant decodes a tenant. The error names the invalid field.
 func (l *tenantLine) tenant() (job.Tenant, error) {
 	switch s := l.Settings; {
 	case !job.ValidTenant(l.Name):
@@ -82,7 +82,7 @@ func newJobLine(j *job.Job) *jobLine {
 	}
 }
 
-// job reads a job. The error names the field that can't be read.
+// job decodes a job. The error names the invalid field.
 func (l *jobLine) job() (*job.Job, error) {
 	switch {
 	case l.Revision == "" || l.Version == "":
@@ -119,8 +119,8 @@ func (l *jobLine) job() (*job.Job, error) {
 	return j, errors.Join(err, troubleErr)
 }
 
-// occurrenceLine is a pending occurrence or, if it has failedAt, a dead letter. One that stands on its own has a
-// callback; the others have a revision.
+// occurrenceLine is a pending occurrence or, if it has failedAt, a dead letter. A standalone occurrence has a callback;
+// the others have a revision.
 type occurrenceLine struct {
 	ID          string         `json:"id"`
 	Tenant      string         `json:"tenant"`
@@ -154,7 +154,7 @@ func newOccurrenceLine(o *job.Occurrence) *occurrenceLine {
 		ScheduledAt: moment(o.ScheduledAt),
 		Token:       o.Token,
 		Attempt:     o.Attempt,
-		LastError:   strings.ToValidUTF8(o.LastError, "\ufffd"), // it is for people
+		LastError:   strings.ToValidUTF8(o.LastError, "\ufffd"), // the text is only for people
 		FailedAt:    moment(o.FailedAt),
 	}
 	if o.Part != nil {
@@ -167,7 +167,7 @@ func newOccurrenceLine(o *job.Occurrence) *occurrenceLine {
 	return l
 }
 
-// occurrence reads an occurrence. The error names the field that can't be read.
+// occurrence decodes an occurrence. The error names the invalid field.
 func (l *occurrenceLine) occurrence() (*job.Occurrence, error) {
 	switch {
 	case l.Timestamp.IsZero():
@@ -209,8 +209,8 @@ func (l *occurrenceLine) occurrence() (*job.Occurrence, error) {
 	return o, errors.Join(checkName(o.Name), checkText("subscriber", l.Subscriber), idErr, ownErr)
 }
 
-// callbackLine is a callback. Its data are a string, which preserves their bytes; as JSON they would be formatted
-// again. Data that are not valid UTF-8 are base64.
+// callbackLine is a callback. Its data are a string, which preserves their bytes; a JSON value would be reformatted.
+// Data that are not valid UTF-8 are base64.
 type callbackLine struct {
 	Type   string  `json:"type"`
 	Data   *string `json:"data,omitzero"`
@@ -228,7 +228,7 @@ func newCallbackLine(c job.Callback) callbackLine {
 	return l
 }
 
-// target reads an occurrence's own callback and options. The error names the field that can't be read.
+// target decodes an occurrence's own callback and options. The error names the invalid field.
 func (l *callbackLine) target(options jsontext.Value) (*job.Target, error) {
 	switch {
 	case l.Type == "":
@@ -255,7 +255,7 @@ func checkName(n job.Name) error {
 	return errors.Join(checkText("tenant", n.Tenant), checkText("key", n.Key))
 }
 
-// checkText refuses control characters, which stores put between the parts of their own keys.
+// checkText refuses control characters, which stores use as separators in their keys.
 func checkText(field, s string) error {
 	if strings.IndexFunc(s, unicode.IsControl) >= 0 {
 		return fmt.Errorf("%s must have no control characters", field)

@@ -1,7 +1,7 @@
 // Package transfer moves the content of one store to another, of any kind, through a file. An export has one line of
-// JSON for each tenant, job, pending occurrence and dead letter. Its first line has the format; the tenants come next;
-// after each page of the others comes a line with the place from which an interrupted export is resumed; the last line
-// has the counts, by which an incomplete export is recognized.
+// JSON for each tenant, job, pending occurrence and dead letter. The first line has the format, and the tenants follow.
+// After each page of the other records there is a line with the place from which an interrupted export is resumed. The
+// last line has the counts, by which an incomplete export is recognized.
 package transfer
 
 import (
@@ -22,8 +22,8 @@ import (
 const format = 2
 
 const (
-	// batch is how many records are read from a store, or written to it, at once, and largestBatch how many bytes of
-	// lines are written at once, so that memory does not grow with either.
+	// batch is the number of records that are read from a store, or written to it, at once. largestBatch is the number
+	// of bytes of lines that are written at once. Both bound the memory of a transfer.
 	batch        = 1000
 	largestBatch = 8 << 20
 	// longestLine bounds a line, in bytes. A job of 100,000 subscribers has a few million.
@@ -31,19 +31,19 @@ const (
 )
 
 var (
-	// ErrFormat is answered for an export that a newer version of Carillon has written.
+	// ErrFormat is returned for an export written by a newer version of Carillon.
 	ErrFormat = errors.New("the export was written by a newer version of carillon")
-	// ErrIncomplete is answered for an export that broke off, or lacks some of its lines.
+	// ErrIncomplete is returned for an export that was interrupted or lacks some lines.
 	ErrIncomplete = errors.New("the export is incomplete")
 )
 
-// Store is the side of one that is exported, and imported into.
+// Store is the part of a store that export and import need.
 type Store interface {
 	store.Transfer
 	store.Records
 }
 
-// Counts are how many records of each kind were written or read.
+// Counts are the numbers of records of each kind that were written or read.
 type Counts struct {
 	Tenants     int `json:"tenants"`
 	Jobs        int `json:"jobs"`
@@ -62,7 +62,7 @@ func (c *Counts) add(r store.Document) {
 	}
 }
 
-// Total is how many records there are of all kinds.
+// Total returns the number of records of all kinds.
 func (c Counts) Total() int { return c.Tenants + c.Jobs + c.Occurrences + c.DeadLetters }
 
 func (c Counts) String() string {
@@ -70,22 +70,22 @@ func (c Counts) String() string {
 		c.Tenants, c.Jobs, c.Occurrences, c.DeadLetters)
 }
 
-// ExportOptions say how to export.
+// ExportOptions are the options of [Export].
 type ExportOptions struct {
-	// Now is the time of the export, and Source the store's address without secrets. Both are noted in the first line.
+	// Now is the time of the export, and Source the store's address without secrets. Both are written in the first
+	// line.
 	Now    time.Time
 	Source string
-	// From is where an earlier export broke off, see [Find], behind which w then writes; nil begins a new one.
+	// From is the progress of an interrupted export, see [Find]; w must continue that export. Nil begins a new export.
 	From *Found
-	// Each, if it is set, is called after each page, when that has been written, with all counts so far. Its error ends
-	// the export.
+	// Each, if set, is called after each page is written, with all counts so far. An error from Each ends the export.
 	Each func(ctx context.Context, so Counts) error
 }
 
 // Export writes the content of a store, and returns the counts, including those of a resumed export's earlier part.
 // After a failure, resume it with From, or begin again.
 //
-// It is the image of one moment only if nobody claims from the store, or changes jobs, meanwhile.
+// The export is the image of one moment only if nobody claims from the store or changes jobs meanwhile.
 func Export(ctx context.Context, from Store, w io.Writer, o ExportOptions) (Counts, error) {
 	out := writer{w: bufio.NewWriterSize(w, 1<<16)}
 	var at placeLine
@@ -94,7 +94,7 @@ func Export(ctx context.Context, from Store, w io.Writer, o ExportOptions) (Coun
 	} else {
 		out.write(line{Export: &header{Format: format, At: moment(o.Now), Source: o.Source}})
 	}
-	if at.Tenants == 0 { // else they stand before the place where it goes on
+	if at.Tenants == 0 { // otherwise the export has them before the resumed place
 		if err := exportTenants(ctx, from, &out, &at.Counts); err != nil {
 			return at.Counts, err
 		}
@@ -168,8 +168,7 @@ func (w *writer) flush() error {
 
 // ImportOptions say how to import.
 type ImportOptions struct {
-	// Each, if it is set, is called after each batch, when that has been written, with all that was imported so far.
-	// Its error ends the import.
+	// Each, if set, is called after each batch is written, with all counts so far. An error from Each ends the import.
 	Each func(ctx context.Context, so Imported) error
 }
 
@@ -177,13 +176,14 @@ type ImportOptions struct {
 type Imported struct {
 	// Counts are the records that were read.
 	Counts
-	// Inserted is how many of them were not in the store before.
+	// Inserted is the number of records that were not in the store before.
 	Inserted int
 }
 
-// Import reads an export, inserts its records into a store, and returns the counts. A tenant that the store knows keeps
-// its settings. After a failure, repeat it with the same export before anybody claims from the store. The error names
-// the line that can't be read. It is [ErrIncomplete] if the export is incomplete; its records were imported then.
+// Import reads an export, inserts its records into a store, and returns the counts. A tenant known to the store keeps
+// its settings. After a failure, repeat Import with the same export before anybody claims from the store. An error
+// names the line that can't be read. If the export is incomplete, Import inserts its records and returns
+// [ErrIncomplete].
 func Import(ctx context.Context, to Store, r io.Reader, o ImportOptions) (Imported, error) {
 	m := importer{to: to, each: o.Each, lines: newLines(r)}
 	first, err := m.lines.next()
@@ -268,7 +268,7 @@ func (m *importer) check(want Counts) error {
 	return nil
 }
 
-// end imports the rest, and checks that nothing is missing and nothing follows.
+// end inserts the remaining records, and checks that no record is missing and no line follows.
 func (m *importer) end(ctx context.Context, want Counts) error {
 	if err := m.check(want); err != nil {
 		return err

@@ -104,8 +104,8 @@ func TestExportAndImport(t *testing.T) {
 	}
 }
 
-// An export that breaks off anywhere, within a line too, is continued where it got to, and is then the same as one that
-// did not.
+// An export that is interrupted anywhere, even within a line, is resumed at its last place, and then equals an
+// uninterrupted one.
 func TestContinue(t *testing.T) {
 	m := some(4)
 	options := transfer.ExportOptions{Now: epoch, Source: "here"}
@@ -121,7 +121,7 @@ func TestContinue(t *testing.T) {
 				t.Fatalf("cut at %d: found %+v", cut, found)
 			}
 			kept = whole[:found.Size]
-			last := 0 // where the last complete line ends that is a place or the header
+			last := 0 // the end of the last complete line that is a place or the header
 			for end := 0; ; {
 				next, _, complete := strings.Cut(whole[end:cut], "\n")
 				if !complete {
@@ -154,7 +154,7 @@ func TestContinue(t *testing.T) {
 	}
 }
 
-// An export that has no tenants yet, as those of format 1 have not, is read, and gets them when it is continued.
+// An export without tenants yet, as in format 1, can be read, and gets its tenants when it is resumed.
 func TestFormatWithoutTenants(t *testing.T) {
 	m := some(4)
 	tenants := m.tenants
@@ -179,7 +179,7 @@ func TestFormatWithoutTenants(t *testing.T) {
 	expectSame(t, "continued", to, m)
 }
 
-// A tenant that the store knows keeps its settings.
+// A tenant known to the store keeps its settings.
 func TestImportLeavesTenants(t *testing.T) {
 	known := job.Tenant{Name: "t00001", FirstSeen: epoch.Add(time.Hour), Settings: job.TenantSettings{Weight: 9}}
 	from, to := some(3), &memory{tenants: []job.Tenant{known}}
@@ -213,7 +213,7 @@ func TestImportIncomplete(t *testing.T) {
 	if _, err := transfer.Import(t.Context(), &memory{}, strings.NewReader(""), transfer.ImportOptions{}); !errors.Is(err, transfer.ErrIncomplete) {
 		t.Errorf("an empty export: %v", err)
 	}
-	// Lines are missing in the middle, though the end is there.
+	// Lines are missing in the middle, though the last line is present.
 	for _, cut := range []string{"\n{\"tenant\"", "\n{\"job\"", "\n{\"occurrence\""} {
 		at := strings.Index(whole, cut) + 1
 		lacking := whole[:at] + whole[at+strings.Index(whole[at:], "\n")+1:]
@@ -294,7 +294,7 @@ func TestImportRefuses(t *testing.T) {
 	}
 }
 
-// The errors of a store, of a file, and of the caller's own functions end a transfer, and are its error.
+// Errors of the store, the file or the caller's functions end a transfer and are returned.
 func TestFailures(t *testing.T) {
 	broken := errors.New("it is broken")
 	for fail := 1; fail <= 3; fail++ {
@@ -346,7 +346,7 @@ type brokenFile struct{ error }
 func (f brokenFile) Write([]byte) (int, error) { return 0, f.error }
 func (f brokenFile) Read([]byte) (int, error)  { return 0, f.error }
 
-// A transfer takes as much memory as a batch does, however much it moves.
+// The memory of a transfer follows the batch size, not the size of the store.
 func TestMemory(t *testing.T) {
 	const jobs, size, most = 1000, 100 << 10, 50 << 20
 	from := &endless{jobs: jobs, data: bytes.Repeat([]byte("x"), size)}

@@ -213,7 +213,11 @@ func newServer(handler http.Handler, log *slog.Logger) *http.Server {
 		ReadTimeout:  time.Minute,
 		WriteTimeout: time.Minute,
 		IdleTimeout:  2 * time.Minute,
-		ErrorLog:     slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+		// What clients may send ahead is kept in memory: by default that is 1 MiB for each of their connections.
+		HTTP2: &http.HTTP2Config{
+			MaxConcurrentStreams: 100, MaxReceiveBufferPerConnection: 256 << 10, MaxReceiveBufferPerStream: 128 << 10,
+		},
+		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
 }
 

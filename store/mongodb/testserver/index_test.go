@@ -10,7 +10,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 )
 
-// Once a store has made its indexes, SQLite goes by one to the document that FerretDB updates or deletes.
+// Once a store has made its indexes, SQLite uses one to find the document that FerretDB updates or deletes.
 func TestDocumentsAreFoundByID(t *testing.T) {
 	dir := t.TempDir()
 	uri, _ := start(t, "127.0.0.1:0", dir)

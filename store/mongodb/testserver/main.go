@@ -1,14 +1,14 @@
-// Command testserver is the MongoDB that the project's tests run against where no real one is at
-// hand: FerretDB on SQLite, in one process, with nothing to install.
+// Command testserver is the MongoDB for the project's tests on a machine without a real one: FerretDB on SQLite, in one
+// process, with nothing to install.
 //
-// FerretDB speaks MongoDB's protocol but not its guarantees: it carries out a findAndModify or an
-// update as a read followed by a write, and another connection's command may come between the two.
-// (Eight clients claiming from 200 documents with findOneAndUpdate made 917 claims.) In MongoDB each
-// command on one document is atomic, and a store's claim protocol is built on that. So clients reach
-// FerretDB only through a relay, which lets one command on a database through at a time. The relay also judges the
-// one condition on the server's clock that the store makes, which FerretDB does not know: see judgeNow.
+// FerretDB speaks MongoDB's protocol but does not give its guarantees: it executes a findAndModify or an update as a
+// read followed by a write, and another connection's command may come between the two. (Eight clients claiming from 200
+// documents with findOneAndUpdate made 917 claims.) In MongoDB each command on one document is atomic, and a store's
+// claim protocol relies on that. So clients reach FerretDB only through a relay, which lets one command on a database
+// through at a time. The relay also evaluates the store's one condition on the server's clock, which FerretDB does not
+// support: see judgeNow.
 //
-// It is a module of its own, so that FerretDB's many dependencies stay out of Carillon's.
+// It is a separate module, so that FerretDB's many dependencies stay out of Carillon's.
 package main
 
 import (
@@ -33,7 +33,7 @@ func main() {
 	data := flag.String("data", "", "`directory` of the data, made if missing (default: a temporary one, removed at exit)")
 	flag.Parse()
 
-	// Each command makes a lot of garbage, and the data are small.
+	// Each command makes much garbage, and the data are small.
 	debug.SetGCPercent(400)
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -48,8 +48,8 @@ func main() {
 
 // run serves until ctx is done. It calls ready with the server's URI once clients may connect.
 func run(ctx context.Context, listen, data string, ready func(uri string)) (err error) {
-	// The relay alone knows the way to FerretDB: a Unix socket, which also spares a second port. It
-	// has a directory of its own because a socket's path must be short, and data's may not be.
+	// Only the relay can reach FerretDB, over a Unix socket, which also avoids a second port. The socket has a
+	// directory of its own because its path must be short, and the path of data may be long.
 	private, err := os.MkdirTemp("", "mongodb-testserver-")
 	if err != nil {
 		return err
@@ -66,7 +66,7 @@ func run(ctx context.Context, listen, data string, ready func(uri string)) (err 
 		return err
 	}
 
-	// Bound before FerretDB opens the data, so that a server which still runs there is noticed first.
+	// Listen before FerretDB opens the data, so that a server that still runs there is noticed first.
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", listen)
 	if err != nil {
 		return err
@@ -84,7 +84,7 @@ func run(ctx context.Context, listen, data string, ready func(uri string)) (err 
 		return err
 	}
 
-	// FerretDB outlives the relay, so that a command which is under way at the end is finished.
+	// FerretDB outlives the relay, so that a command under way at the end is completed.
 	dbCtx, stopDB := context.WithCancel(context.WithoutCancel(ctx))
 	stopped := make(chan error, 1)
 	go func() { stopped <- db.Run(dbCtx) }()
@@ -97,8 +97,8 @@ func run(ctx context.Context, listen, data string, ready func(uri string)) (err 
 	return errors.Join(err, <-stopped)
 }
 
-// sqliteURL names the directory with one SQLite file per database. Without fsync a commit takes
-// microseconds, and what is committed still outlives this process, though not the machine.
+// sqliteURL names the directory with one SQLite file per database. Without fsync a commit takes microseconds; the data
+// survive this process, though not a crash of the machine.
 func sqliteURL(dir string) string {
 	u := url.URL{
 		Scheme:   "file",

@@ -17,7 +17,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 )
 
-// start runs a server until the test ends or stop is called; stop waits for it to have stopped.
+// start runs a server until the test ends or stop is called; stop waits until the server has stopped.
 func start(t *testing.T, listen, data string) (uri string, stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -41,7 +41,7 @@ func start(t *testing.T, listen, data string) (uri string, stop func()) {
 	return uri, stop
 }
 
-// connect returns a client which waits no longer than a test should for a server that is gone.
+// connect returns a client that gives up on a server that is gone within a test's patience.
 func connect(t *testing.T, uri string, opts ...*options.ClientOptions) *mongo.Client {
 	t.Helper()
 	opts = append([]*options.ClientOptions{
@@ -55,7 +55,7 @@ func connect(t *testing.T, uri string, opts ...*options.ClientOptions) *mongo.Cl
 	return client
 }
 
-// Each claimer has a client, and so connections, of its own, as replicas do.
+// Each claimer has its own client, and so its own connections, as replicas do.
 func TestClaimsAreAtomic(t *testing.T) {
 	const (
 		claimers = 8
@@ -113,8 +113,8 @@ func TestClaimsAreAtomic(t *testing.T) {
 	}
 }
 
-// An unacknowledged write is answered by FerretDB all the same. If that answer reached the client,
-// it would be taken for the next command's on the same connection.
+// FerretDB answers an unacknowledged write too. If that answer reached the client, the client would take it for the
+// answer to the next command on the connection.
 func TestUnacknowledgedWrite(t *testing.T) {
 	ctx := t.Context()
 	uri, _ := start(t, "127.0.0.1:0", "")
@@ -137,8 +137,8 @@ func TestUnacknowledgedWrite(t *testing.T) {
 	}
 }
 
-// A driver's monitor may ask for a hello that is answered only when the server's state changes, over
-// and over. It must be answered at once and only once: see exchange.
+// A driver's monitor may repeatedly ask for a hello that is answered only when the server's state changes. It must be
+// answered at once and only once: see exchange.
 func TestAwaitableHello(t *testing.T) {
 	uri, _ := start(t, "127.0.0.1:0", "")
 	u, err := url.Parse(uri)
@@ -202,7 +202,7 @@ func TestAwaitableHello(t *testing.T) {
 	}
 }
 
-// A store's tests of an outage stop the server and start it again at the same address and directory.
+// Tests of an outage stop the server and start it again at the same address and directory.
 func TestStopAndStartAgain(t *testing.T) {
 	ctx := t.Context()
 	dir := t.TempDir()

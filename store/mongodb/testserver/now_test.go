@@ -9,8 +9,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 )
 
-// A write whose filter bounds the server's time changes what it matches until then, and nothing later, in whichever
-// form the driver sends it.
+// A write whose filter bounds the server's time changes its matches before that time, and none later, in each form in
+// which the driver sends it.
 func TestNowIsJudged(t *testing.T) {
 	ctx := t.Context()
 	uri, _ := start(t, "127.0.0.1:0", "")
@@ -85,7 +85,7 @@ func TestNowIsJudged(t *testing.T) {
 		}
 	}
 
-	// Any other condition is refused rather than overlooked.
+	// Any other condition is refused rather than ignored.
 	_, err := coll.UpdateOne(ctx, bson.D{{Key: "$expr", Value: bson.D{{Key: "$gte", Value: bson.A{"$$NOW", time.Now()}}}}}, set)
 	if err == nil {
 		t.Error("another condition is not refused")

@@ -13,13 +13,13 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// relay passes MongoDB messages between clients and FerretDB, each client over a connection of its
-// own, and at any moment at most one command on each database is inside FerretDB.
+// relay passes MongoDB messages between clients and FerretDB, each client over its own connection. At any moment at
+// most one command on each database is inside FerretDB.
 type relay struct {
 	socket string // FerretDB's Unix socket
 	data   string // the directory of its databases
 
-	// gates are held from before a request on a database is passed on until its whole reply is here.
+	// A gate is held from before a request on its database is passed on until the whole reply has arrived.
 	mu    sync.Mutex
 	gates map[string]*sync.Mutex
 }
@@ -39,8 +39,7 @@ func (r *relay) gate(database string) *sync.Mutex {
 	return gate
 }
 
-// serve accepts clients until ctx is done, then hangs up on all of them. It returns when no command
-// is under way any more.
+// serve accepts clients until ctx is done, then closes their connections. It returns when no command is under way.
 func (r *relay) serve(ctx context.Context, listener net.Listener) error {
 	defer context.AfterFunc(ctx, func() { listener.Close() })()
 
@@ -62,11 +61,11 @@ func (r *relay) serve(ctx context.Context, listener net.Listener) error {
 	}
 }
 
-// handle relays one client's messages until either side hangs up. It does not report errors: the client
+// handle relays one client's messages until either side closes the connection. It does not report errors: the client
 // sees its connection close, as it would if a real server failed.
 func (r *relay) handle(ctx context.Context, client net.Conn) {
 	defer client.Close()
-	// Only the client's side is cut at the end: the reply to a command under way is still awaited.
+	// Only the client's connection is closed at the end: the reply to a command under way is still awaited.
 	defer context.AfterFunc(ctx, func() { client.Close() })()
 
 	db, err := new(net.Dialer).DialContext(ctx, "unix", r.socket)
@@ -87,19 +86,19 @@ func (r *relay) handle(ctx context.Context, client net.Conn) {
 		if request.noReply() {
 			continue
 		}
-		// Outside of the gate, which a client that is slow to read must not keep shut.
+		// This is outside of the gate, so that a client that reads slowly does not keep the gate closed.
 		if _, err := client.Write(reply); err != nil {
 			return
 		}
 	}
 }
 
-// exchange passes a request on and returns the reply. FerretDB sends exactly one reply to any
-// request: it overlooks that a client wants none (moreToCome) or would take several (exhaustAllowed,
-// which permits but does not oblige), and it answers an awaitable hello at once.
+// exchange passes a request on and returns the reply. FerretDB sends exactly one reply to any request: it ignores a
+// client's wish for none (moreToCome) or for several (exhaustAllowed, which permits but does not oblige), and it
+// answers an awaitable hello at once.
 func (r *relay) exchange(ctx context.Context, db net.Conn, request message) (message, error) {
-	// A driver measures the server's health and distance by hello. It touches no data, and must
-	// not queue: a driver that believes the round trip to be long gives up on short deadlines.
+	// A driver measures the server's health and distance by hello. The command reads no data, and must not queue: a
+	// driver that measures a long round trip gives up on short deadlines.
 	if !request.isHello() {
 		gate := r.gate(request.database())
 		gate.Lock()
@@ -108,7 +107,7 @@ func (r *relay) exchange(ctx context.Context, db net.Conn, request message) (mes
 			return nil, err
 		}
 	}
-	request, err := judgeNow(request, time.Now()) // inside the gate: when the command is carried out
+	request, err := judgeNow(request, time.Now()) // inside the gate, at the time of the execution
 	if err != nil {
 		return nil, err
 	}
@@ -116,21 +115,21 @@ func (r *relay) exchange(ctx context.Context, db net.Conn, request message) (mes
 		return nil, err
 	}
 	reply, err := readMessage(db)
-	if err == nil && request.command() == "createIndexes" { // a store has made its collections
+	if err == nil && request.command() == "createIndexes" { // the store has made its collections
 		err = indexIDs(ctx, r.data, request.database())
 	}
 	return reply, err
 }
 
-// message is one whole message of the MongoDB wire protocol: a header of four little-endian int32
-// (length of all, request id, id answered, opcode) and a body which depends on the opcode.
+// message is one whole message of the MongoDB wire protocol: a header of four little-endian int32 (total length,
+// request id, id of the answered request, opcode) and a body that depends on the opcode.
 type message []byte
 
 const (
 	headerLen = 16
 	maxLen    = 48_000_000 // the limit that FerretDB and MongoDB announce in hello
 
-	opQuery = 2004 // the handshake of older drivers, for which alone FerretDB still takes it
+	opQuery = 2004 // FerretDB accepts it only for the handshake of older drivers
 	opMsg   = 2013 // flags (4 bytes), then sections: a kind (1 byte) and for kind 0 a BSON document
 
 	flagChecksum   = 1 << 0
@@ -155,13 +154,13 @@ func (m message) opcode() uint32 {
 	return binary.LittleEndian.Uint32(m[12:])
 }
 
-// noReply tells whether the client waits for no reply, as with an unacknowledged write.
+// noReply reports whether the client waits for no reply, as with an unacknowledged write.
 func (m message) noReply() bool {
 	return m.opcode() == opMsg && len(m) >= headerLen+4 &&
 		binary.LittleEndian.Uint32(m[headerLen:])&flagMoreToCome != 0
 }
 
-// isHello tells whether the request is a handshake or heartbeat.
+// isHello reports whether the request is a handshake or heartbeat.
 func (m message) isHello() bool {
 	if m.opcode() == opQuery {
 		return true

@@ -1,7 +1,7 @@
--- A change takes effect before its time is over or never, by the clock of this server: its commit may come long after the rest
--- of it, if that is held up on the way. Times are Unix microseconds.
+-- A change takes effect before its deadline or never, by the clock of this server: its commit may be delayed on the
+-- way, and arrive long after the rest. Times are Unix microseconds.
 
--- Refuses a change, and tells the time.
+-- Refuses a change, and returns the time in the error.
 CREATE FUNCTION carillon.refuse_late() RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
 	RAISE EXCEPTION 'the time of the change is over'
@@ -16,8 +16,9 @@ BEGIN
 	END IF;
 END $$;
 
--- A submission of new jobs sends its COMMIT together with what is to be committed, so that it takes one round trip. There, COMMIT
--- itself judges. It is written out here, since a call of the other function is half of what that costs.
+-- A submission of new jobs sends its COMMIT together with its statements, so that it takes one round trip. There the
+-- COMMIT itself checks the deadline. The check is written out here, because a call of the other function would be half
+-- of its cost.
 CREATE FUNCTION carillon.judge_at_commit() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
 	IF clock_timestamp() >= to_timestamp(current_setting('carillon_change.deadline')::float8 / 1e6) THEN
@@ -26,8 +27,8 @@ BEGIN
 	RETURN NULL;
 END $$;
 
--- One row of a transaction is enough; the condition is looked at when a row is inserted, and turns itself off. A transaction that has
--- not set it, as of the version before, is not judged.
+-- One row of a transaction is enough; the condition is evaluated when a row is inserted, and turns itself off. A
+-- transaction that has not set the deadline, such as one of the previous version, is not checked.
 CREATE CONSTRAINT TRIGGER jobs_judge AFTER INSERT ON carillon.jobs DEFERRABLE INITIALLY DEFERRED FOR EACH ROW
 	WHEN (CASE WHEN current_setting('carillon_change.unjudged', true) = 'yes'
 		THEN set_config('carillon_change.unjudged', 'no', true) = 'no' ELSE false END)

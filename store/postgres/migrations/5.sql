@@ -1,5 +1,5 @@
--- Small documents in named collections; tenants and replicas become records. Replicas of the version before can't work with this:
--- stop them first.
+-- Small documents in named collections; tenants and replicas become records. Replicas of the previous version can't
+-- work with this format: stop them first.
 CREATE TABLE carillon.records (
 	expires_at bigint, -- Unix milliseconds; NULL if it does not expire
 	collection text COLLATE "C" NOT NULL,

@@ -15,7 +15,7 @@ while from < #ARGV do
       local id, entry = ids[i], ARGV[from + 2 + i]
       if #entry == 27 then -- it has no revision
         local _, name = read_owner(redis.call('HGET', occurrences, id) or '')
-        if name then delete_pending(lane, id, '', name) end -- else it came twice, and is deleted
+        if name then delete_pending(lane, id, '', name) end -- otherwise the settlement came twice, and the occurrence is deleted
       else
         some[#some + 1] = id
         gone[#gone + 1] = id
@@ -23,13 +23,13 @@ while from < #ARGV do
       end
     end
   end
-  if #some > 0 and remove(lane, some) < #some then -- carried over with another priority, when the lease was over
+  if #some > 0 and remove(lane, some) < #some then -- some were carried over with another priority after the lease's end
     for at, moved in pairs(by_lane(some, redis.call('HMGET', occurrences, unpack(some)))) do remove(at, moved) end
   end
   from = last + 1
 end
 if #gone > 0 then
-  if redis.call('ZREM', members, unpack(entries)) < #gone then -- carried over since they were claimed
+  if redis.call('ZREM', members, unpack(entries)) < #gone then -- some were carried over after their claim
     entries = {}
     for i, line in ipairs(redis.call('HMGET', occurrences, unpack(gone))) do
       entries[i] = member(read_owner(line or '') or '', gone[i])

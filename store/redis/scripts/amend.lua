@@ -5,7 +5,7 @@
 -- Returns "ok", "missing" or "precondition"
 local j = read_job(ARGV[1])
 if not j then return 'missing' end
-if j.version == ARGV[3] then return 'ok' end -- it has been done
+if j.version == ARGV[3] then return 'ok' end -- an earlier call made this change
 if j.version ~= ARGV[2] then return 'precondition' end
 j.version, j.updated, j.type = ARGV[3], ARGV[4], ARGV[5]
 write_job(ARGV[1], j)

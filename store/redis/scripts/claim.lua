@@ -24,7 +24,7 @@ local moved, stamps, fired, seen, dues, left = {}, {}, {}, {}, {}, {}
 local adopted = 0
 local fresh = '1 ' .. now .. ' ' .. token
 
--- Returns why an occurrence must not fire now, or nil, and since when its job is paused, if that is the reason.
+-- Returns the reason why an occurrence must not fire now, or nil. If the reason is a pause, returns its start too.
 local function obstacle(revision, line, state)
   if not revision then return 'orphan' end -- its line is damaged
   if revision == '' then return nil end

@@ -26,7 +26,7 @@ local jobs, targets, schedules, names, expiry, expansion,
   occurrences, attempts, errors, pending, lanes, members, own,
   dead, deadByTenant, deadByJob, heirs, heads = unpack(KEYS)
 
--- Whether a text comes before another. Lua compares texts as the server's locale has it, indexes by their bytes.
+-- Whether a text comes before another. Lua compares texts by the server's locale, but the indexes sort by bytes.
 local function before(a, b)
   for i = 1, #a do
     local x, y = string.byte(a, i), string.byte(b, i)
@@ -125,7 +125,7 @@ local function by_lane(ids, lines)
   return divided
 end
 
--- The due times of pending occurrences, by their ids. The ids are given by lanes.
+-- The due times of pending occurrences, by their ids. The ids are grouped by lane.
 local function read_due(divided)
   local due = {}
   for lane, some in pairs(divided) do
@@ -154,7 +154,7 @@ local function member(revision, id) return revision .. ':' .. id end
 local function first_member(revision) return '[' .. revision .. ':' end
 local function last_member(revision) return '(' .. revision .. ';' end
 
--- The same of the pending occurrences of a name that stand on their own, and of its dead letters.
+-- The same for the pending standalone occurrences of a name, and for its dead letters.
 local function owned(name, id) return name .. '\0' .. id end
 local function first_owned(name) return '[' .. name .. '\0' end
 local function last_owned(name) return '(' .. name .. '\1' end
@@ -169,8 +169,8 @@ local function ids_of(entries)
   return ids
 end
 
--- Whether a job's version came after a request: whether it is later than the first and not later than the second of two
--- versions with a space between; none is if there are none.
+-- Whether a job's version came after a request. The span has two versions with a space between: the job's version must
+-- be later than the first and not later than the second. An empty span has no versions.
 local function superseded(j, span)
   local after, last = string.match(span, '^(%S*) (%S*)$')
   return after and before(after, j.version) and not before(last, j.version)
@@ -187,7 +187,8 @@ local function live(j)
   return j.expand ~= '0' or (j.paused ~= '0' and j.cursor ~= '0') or next_of(j.revision) ~= ''
 end
 
--- Calls a command that takes pairs, with those of a list, if there are any. No call takes arguments without end.
+-- Calls a command that takes pairs, with those of a list, if there are any. It divides long lists, since the number of
+-- arguments of a call is limited.
 local function write(pairs, command, key, option)
   for from = 1, #pairs, 2000 do
     local to = math.min(from + 1999, #pairs)
@@ -199,7 +200,7 @@ local function write(pairs, command, key, option)
   end
 end
 
--- Adds to lists by lanes that an occurrence is due at a time, see enter and move.
+-- Adds an occurrence's due time to the lists by lane, see enter and move.
 local function add_due(to, lane, at, id)
   local due = to[lane]
   if not due then
@@ -465,8 +466,8 @@ local function add_dead(id, name, failed)
   redis.call('ZADD', deadByJob, 0, owned(name, id))
 end
 
--- Returns a function that tells whether an occurrence's job has the occurrence's revision, and a cursor that has
--- reached it. It is always true of a standalone occurrence. The function reads each job once.
+-- Returns a function that reports whether an occurrence's job has the occurrence's revision, and a cursor that has
+-- reached it. It is always true for a standalone occurrence. The function reads each job once.
 local function matcher()
   local states = {}
   return function(revision, at, name)

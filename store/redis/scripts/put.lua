@@ -34,7 +34,7 @@ end
 
 local replacedEntries = {} -- the replaced revisions' entries, by the index of ARGV at which the job begins
 
--- Returns why the job that begins at an index of ARGV may not be put, or nil.
+-- Returns the reason why the job that begins at an index of ARGV may not be put, or nil.
 local function obstacle(at, name, present)
   if present and ARGV[at + 2] ~= '' and superseded(present, ARGV[at + 2]) then return 'superseded' end
   if ARGV[at + 1] ~= '' and not holds(ARGV[at + 1], present) then return 'precondition' end

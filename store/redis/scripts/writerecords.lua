@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- Makes changes of records, one after the other. Records are few and small, and are written even when the server's
--- memory is used up: so tenants can be paused, and replicas can report, on a full store too.
+-- memory is full. So tenants can be paused, and replicas can report, on a full store too.
 --
 -- KEYS: 1 entries, 2 expiry, 3 a key that does not exist, see recordKeys in records.go
 -- ARGV: of each change: 1 the record's name, 2 its new version, 3 an equals sign and its body, or nothing to delete it,

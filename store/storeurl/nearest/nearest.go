@@ -1,10 +1,10 @@
-// Package nearest finds the known name that a mistyped one is most like, for messages that ask whether it is meant.
+// Package nearest finds the known name that is most similar to a mistyped one, for messages that suggest it.
 package nearest
 
 import "strings"
 
-// Name is the known name that is most like another one, whatever their case: at most two letters, and less than half of
-// the name, have to be inserted, deleted or replaced to make it of the other. It is empty if there is none.
+// Name returns the known name that is most similar to another name, ignoring case. At most two letters, and less than
+// half of the name, have to be inserted, deleted or replaced. It is empty if there is no such name.
 func Name(name string, known []string) (best string) {
 	name = strings.ToLower(strings.TrimSpace(name))
 	least := min(2, (len(name)-1)/2) + 1
@@ -16,9 +16,9 @@ func Name(name string, known []string) (best string) {
 	return best
 }
 
-// distance is how many bytes have to be inserted, deleted or replaced to make one text of the other.
+// distance returns how many bytes have to be inserted, deleted or replaced to turn one text into the other.
 func distance(a, b string) int {
-	row := make([]int, len(b)+1) // of the bytes of a so far, to each beginning of b
+	row := make([]int, len(b)+1) // distances from the bytes of a so far to each prefix of b
 	for i := range row {
 		row[i] = i
 	}

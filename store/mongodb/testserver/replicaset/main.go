@@ -1,5 +1,5 @@
-// Command replicaset makes MongoDB servers on this machine a replica set, and ends when that has a primary. It is here
-// because a mongod comes without a shell.
+// Command replicaset makes MongoDB servers on this machine a replica set, and ends when the set has a primary. It is a
+// program because mongod comes without a shell.
 package main
 
 import (
@@ -28,7 +28,7 @@ func main() {
 	}
 }
 
-// initiate waits until all hosts answer, makes them a replica set, and waits until a majority of it has taken a write.
+// initiate waits until all hosts answer, makes them a replica set, and waits until a majority has acknowledged a write.
 func initiate(ctx context.Context, name string, hosts []string) error {
 	members := make(bson.A, len(hosts))
 	for i, host := range hosts {
@@ -54,7 +54,7 @@ func initiate(ctx context.Context, name string, hosts []string) error {
 	})
 }
 
-// at does something as a client of a URL.
+// at calls do with a client of a URL.
 func at(ctx context.Context, uri string, do func(*mongo.Client) error) error {
 	client, err := mongo.Connect(options.Client().ApplyURI(uri).SetServerSelectionTimeout(2 * time.Minute))
 	if err != nil {
