@@ -9,7 +9,7 @@ help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: demo
-demo: ## See it work: run everything for some seconds on a temporary file; needs nothing but Go
+demo: ## Run everything for some seconds on a temporary file; needs only Go
 	@.ci/build bin/carillon && bin/carillon demo
 
 .PHONY: run
@@ -21,7 +21,7 @@ build: ## Build the service, bin/carillon, and the bench, bin/carillon-bench
 	@.ci/build bin/carillon
 	@.ci/build bin/carillon-bench
 
-# What the image and its program say they are.
+# The version of the image and of its program.
 VERSION ?= $(shell git describe --tags --always --dirty)
 
 .PHONY: image
@@ -33,11 +33,11 @@ test: ## Run every test; installs and starts the servers it needs by itself, on 
 	.ci/in-memory .ci/with-services .ci/test
 
 .PHONY: test-long
-test-long: ## Run every test, and for some minutes more: fuzzing, longer random histories, the comparison with others
+test-long: ## Run every test, and some minutes more: fuzzing, longer random histories, the comparison with other schedulers
 	.ci/in-memory .ci/with-services .ci/test-long
 
 .PHONY: test-unit
-test-unit: ## Run the tests that need nothing but Go
+test-unit: ## Run the tests that need only Go
 	go test ./...
 
 .PHONY: bench
@@ -49,7 +49,7 @@ bench-full: ## Measure all of it at full size, as for docs/benchmarks.md; takes 
 	@.ci/with-services .ci/bench full
 
 .PHONY: test-mongodb
-test-mongodb: ## Test the MongoDB store, and replicas on it, on CARILLON_TEST_MONGODB_URI, or with the mongod that is on PATH
+test-mongodb: ## Test the MongoDB store, and replicas on it, at CARILLON_TEST_MONGODB_URI, or with the mongod on PATH
 	.ci/with-mongod bash -c 'go test -race -timeout 15m -tags "services $$CARILLON_TEST_MONGODB_TAGS" ./store/mongodb && \
 		.ci/with-services go test -race -timeout 15m -tags services -run "/^mongodb$$" ./cmd/carillon'
 
@@ -57,7 +57,7 @@ test-mongodb: ## Test the MongoDB store, and replicas on it, on CARILLON_TEST_MO
 bench-mongodb: ## Measure all of it on MongoDB, found in the same way; takes three quarters of an hour
 	@.ci/with-mongod .ci/with-services .ci/bench mongodb
 
-# Sizes for `make bench-peers`, such that it takes some ten minutes. Those to publish are in docs/benchmarks.md.
+# Sizes for `make bench-peers`, for about ten minutes. docs/benchmarks.md has those for published results.
 COUNT ?= 10000
 RATE ?= 500
 DURATION ?= 5s
@@ -78,17 +78,17 @@ lint: ## Check style, mistakes and the direction of imports
 	go mod tidy -diff
 
 .PHONY: lint-spec
-lint-spec: build ## Hold the API's specification against linters and generators of clients; installs Node.js if it is missing
+lint-spec: build ## Check the API's specification with linters and generators of clients; installs Node.js if it is missing
 	.ci/spec bin/carillon
 
 .PHONY: vulnerabilities
-vulnerabilities: ## Look for known vulnerabilities in what the programs call; needs vuln.go.dev, or a copy of it in CARILLON_VULNDB
+vulnerabilities: ## Look for known vulnerabilities in the code that the programs call; needs vuln.go.dev, or a copy of it in CARILLON_VULNDB
 	@.ci/vulnerabilities
 
 .PHONY: sbom
-sbom: build ## Write the list of all that the service is made of, bin/carillon.cdx.json, in the form of CycloneDX
+sbom: build ## Write the list of the service's components, bin/carillon.cdx.json, in the form of CycloneDX
 	@.ci/sbom bin/carillon
 
 .PHONY: clean
-clean: ## Remove what was built
+clean: ## Remove the built files
 	rm -rf bin

@@ -16,7 +16,7 @@ import (
 const auditKey = "audit"
 
 // audited writes a line of the audit trail for each request that may change something, whatever its answer, and for
-// each that is refused, whatever it asks for.
+// each that is refused, or asks for what is beyond its caller's scope, whatever it asks for.
 func (a *api) audited() gin.HandlerFunc {
 	routes := make(map[string]route)
 	for _, r := range a.routes() {
@@ -31,7 +31,7 @@ func (a *api) audited() gin.HandlerFunc {
 		}
 		answered := false
 		defer func() { // also when the connection is broken by a panic
-			if status := c.Writer.Status(); changes || refused(status) {
+			if status := c.Writer.Status(); changes || refused(status) || strays(c) {
 				a.complete(entry, c, asked.about, status)
 				if !answered {
 					entry.Result = audit.Broken
@@ -50,6 +50,33 @@ func refused(status int) bool {
 	return status == http.StatusUnauthorized || status == http.StatusForbidden || status == http.StatusTooManyRequests
 }
 
+// strays tells whether a request names a job or a tenant that is beyond its caller's scope. The answer does not: it is
+// the same as if there were none.
+func strays(c *gin.Context) bool {
+	w := who(c)
+	if w == nil {
+		return false
+	}
+	key, tenant := c.Query("key"), ""
+	for _, p := range c.Params {
+		switch p.Key {
+		case "key":
+			key = unescaped(p.Value)
+		case "tenant":
+			tenant = unescaped(p.Value)
+		}
+	}
+	return key != "" && !w.Scope.HasKey(key) || tenant != "" && !w.Scope.HasTenant(tenant)
+}
+
+// unescaped is the value of a parameter of the path; as it was sent, if it is malformed.
+func unescaped(value string) string {
+	if plain, err := url.PathUnescape(value); err == nil {
+		return plain
+	}
+	return value
+}
+
 // complete fills in what a request and its answer, or that to an item of it, tell.
 func (a *api) complete(e *audit.Entry, c *gin.Context, about subject, status int) {
 	e.Time, e.Status, e.Result = a.now(), status, audit.ResultOf(status)
@@ -66,14 +93,10 @@ func (a *api) complete(e *audit.Entry, c *gin.Context, about subject, status int
 		e.Tenant = c.Request.Header.Get(tenantHeader)
 	}
 	for _, p := range c.Params {
-		value, err := url.PathUnescape(p.Value)
-		if err != nil {
-			value = p.Value
-		}
 		if p.Key == "key" {
-			e.Key = value
+			e.Key = unescaped(p.Value)
 		} else {
-			e.Target = value
+			e.Target = unescaped(p.Value)
 		}
 	}
 	if status < http.StatusMultipleChoices && e.Key != "" {

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/carillon-scheduler/carillon/access"
 	"github.com/carillon-scheduler/carillon/audit"
 	"github.com/carillon-scheduler/carillon/callbacks"
 	"github.com/carillon-scheduler/carillon/handlers"
@@ -141,6 +142,56 @@ func TestAuditTellsWhoChangedWhat(t *testing.T) {
 	if strings.Contains(text, secret) {
 		t.Errorf("it has a payload: %s", text)
 	}
+}
+
+// TestAuditOfKeys: it has the id of the key that was used, and who was refused; never a key.
+func TestAuditOfKeys(t *testing.T) {
+	t.Parallel()
+	written := make(lineByLine, 100)
+	trail := audit.New(written, slog.Default(), nil)
+	t.Cleanup(func() { _ = trail.Close() })
+	a := newKeyedAPI(t, func(c *handlers.Config) { c.Audit = trail })
+	admin, viewer := a.key(access.Admin, "", access.AllTenants), a.key(access.Viewer, "mail/", "acme")
+	created := a.call("POST", "/v1/keys", `{"role":"submitter","tenants":["acme","bolt"]}`, admin).want(201)
+	key := decode[struct{ ID, Key string }](created)
+	submitter := "Authorization: Bearer " + key.Key
+	line := func(status int, want string, headers ...string) {
+		t.Helper()
+		text := <-written
+		l := auditLines(t, text)[0]
+		if got := strings.TrimPrefix(l.brief(), l.Principal); got != want || l.Status != status {
+			t.Errorf("it has %q with status %d, want %q with %d", got, l.Status, want, status)
+		}
+		for _, token := range append(headers, admin, viewer, submitter) {
+			if _, token, _ = strings.Cut(token, "Bearer "); token != "" && (strings.Contains(text, token) || l.Principal != "" && !strings.Contains(admin+viewer+submitter, "carillon_"+l.Principal+"_")) {
+				t.Errorf("it has %s", text)
+			}
+		}
+	}
+	line(201, " POST /v1/keys done target="+key.ID)
+	a.call("PUT", "/v1/jobs/k", body("k", time.Hour), submitter, ofAcme).want(201)
+	line(201, " PUT /v1/jobs/:key done tenant=acme key=k")
+	a.call("PUT", "/v1/jobs/k", body("k", time.Hour), submitter, ofOther).want(403)
+	line(403, " PUT /v1/jobs/:key refused tenant=Other_2.eu key=k")
+	a.call("POST", "/v1/jobs/k/pause", "", submitter, ofAcme).want(403)
+	line(403, " POST /v1/jobs/:key/pause refused tenant=acme key=k")
+	a.call("GET", "/v1/jobs", "").want(401)
+	line(401, " GET /v1/jobs refused")
+	wrong := "Authorization: Bearer " + strings.Replace(key.Key, "_", "_x", 1)
+	a.call("GET", "/v1/backlog", "", wrong).want(401)
+	line(401, " GET /v1/backlog refused", wrong)
+	a.call("GET", "/v1/jobs/k", "", viewer).want(404) // which exists, beyond its scope
+	line(404, " GET /v1/jobs/:key refused tenant=acme key=k")
+	a.call("GET", "/v1/tenants/bolt", "", viewer).want(404)
+	line(404, " GET /v1/tenants/:tenant refused target=bolt")
+	a.call("GET", "/v1/dead-letters?key=k", "", viewer).want(200)
+	line(200, " GET /v1/dead-letters done tenant=acme query=key=k")
+	a.call("GET", "/v1/jobs/mail%2Fk", "", viewer).want(404) // there is none: nothing to tell
+	a.call("GET", "/v1/jobs?prefix=k", "", viewer).want(200)
+	a.call("POST", "/v1/keys/"+key.ID+"/rotate", `{"overlap":"1h"}`, admin).want(200)
+	line(200, " POST /v1/keys/:id/rotate done target="+key.ID)
+	a.call("DELETE", "/v1/keys/"+key.ID, "", admin).want(204)
+	line(204, " DELETE /v1/keys/:id done target="+key.ID)
 }
 
 // lineByLine passes what is written on.

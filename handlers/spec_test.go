@@ -214,3 +214,17 @@ func specification(t testing.TB) *openapi3.T {
 	}
 	return spec
 }
+
+// TestEachAnswerHasARequestID, and the specification says so of each.
+func TestEachAnswerHasARequestID(t *testing.T) {
+	t.Parallel()
+	for path, item := range specification(t).Paths.Map() {
+		for method, operation := range item.Operations() {
+			for status, response := range operation.Responses.Map() {
+				if response.Value.Headers["X-Request-Id"] == nil {
+					t.Errorf("%s %s: the answer %s has no X-Request-Id", method, path, status)
+				}
+			}
+		}
+	}
+}

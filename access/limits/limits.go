@@ -42,6 +42,7 @@ type Limiter struct {
 	bytes    *buckets
 	quotas   *quotas
 	refused  *prometheus.CounterVec
+	background
 }
 
 // New makes a limiter. It panics if the registerer has its metrics already.
@@ -53,6 +54,7 @@ func New(config Config) *Limiter {
 			Help: "Requests and submissions that were refused because a limit was reached, by the limit.",
 		}, []string{"limit"}),
 	}
+	l.begin()
 	for _, limit := range []string{KeyRequests, TenantRequests, TenantJobs, TenantPending} {
 		l.refused.WithLabelValues(limit)
 	}

@@ -88,11 +88,33 @@ type Own struct {
 	mu      sync.Mutex
 	read    time.Time // when reading them was last begun
 	reading bool
+	background
+}
+
+// background is what goes on behind requests.
+type background struct {
+	context context.Context //nolint:containedctx // of no request
+	cancel  context.CancelFunc
+	running sync.WaitGroup
+}
+
+// begin makes a background ready.
+func (b *background) begin() { b.context, b.cancel = context.WithCancel(context.Background()) }
+
+// Close ends what goes on in the background, and waits for that. Nothing may be asked for any more.
+func (b *background) Close() error {
+	b.cancel()
+	b.running.Wait()
+	return nil
 }
 
 // NewOwn are the limits that a store's records hold. They are read when they are first asked for, and every few seconds
 // while they are. Until they could be read, and while they can't be, those that are known apply.
-func NewOwn(records store.Records, log *slog.Logger) *Own { return &Own{records: records, log: log} }
+func NewOwn(records store.Records, log *slog.Logger) *Own {
+	o := &Own{records: records, log: log}
+	o.begin()
+	return o
+}
 
 // instead are limits, with a tenant's own in their places.
 func (o *Own) instead(of Limits, tenant string) Limits {
@@ -116,16 +138,16 @@ func (o *Own) refresh() {
 		return
 	}
 	o.read, o.reading = time.Now(), true
-	go func() {
-		ctx, cancel := context.WithTimeout(context.Background(), age)
+	o.running.Go(func() {
+		ctx, cancel := context.WithTimeout(o.context, age)
 		defer cancel()
-		if err := o.Load(ctx); err != nil {
+		if err := o.Load(ctx); err != nil && o.context.Err() == nil {
 			o.log.Warn("tenants' limits can't be read; those that are known stay in force", "error", err)
 		}
 		o.mu.Lock()
 		defer o.mu.Unlock()
 		o.reading = false
-	}()
+	})
 }
 
 // Load reads all limits.

@@ -122,7 +122,7 @@ func (l *Limiter) Admit(ctx context.Context, tenant string, jobs, pending int) e
 		u.counted(start, counted, quota)
 	} else if old >= max(oldest, rest*u.took) && !u.counting {
 		u.counting = true
-		go l.recount(context.WithoutCancel(ctx), u, tenant, quota)
+		l.running.Go(func() { l.recount(u, tenant, quota) })
 	}
 	if err := u.exceeded(jobs, pending); err != nil {
 		return err
@@ -132,11 +132,11 @@ func (l *Limiter) Admit(ctx context.Context, tenant string, jobs, pending int) e
 }
 
 // recount counts what a tenant has while others go on.
-func (l *Limiter) recount(ctx context.Context, u *usage, tenant string, quota Quota) {
+func (l *Limiter) recount(u *usage, tenant string, quota Quota) {
 	u.turn <- struct{}{}
 	before := u.admitted
 	<-u.turn
-	ctx, cancel := context.WithTimeout(ctx, store.Within)
+	ctx, cancel := context.WithTimeout(l.context, store.Within)
 	defer cancel()
 	start, counted, err := l.quotas.count(ctx, tenant, quota)
 	u.turn <- struct{}{}

@@ -18,7 +18,8 @@ import (
 func TestKeys(t *testing.T) {
 	onEachStoreAndWay(t, func(t *testing.T, c *cluster) {
 		admin := c.keys("create", "--role=admin")
-		c.start(2, "--auth=keys")
+		trail := auditFile(t)
+		c.start(2, "--auth=keys", "--audit="+trail)
 		here, there := c.replicas[0], c.replicas[1]
 		job, err := json.Marshal(map[string]any{"delay": "1d", "callback": c.webhook()})
 		if err != nil {
@@ -70,6 +71,22 @@ func TestKeys(t *testing.T) {
 		c.keys("revoke", admin)
 		for _, r := range c.replicas {
 			c.until("the last key is refused", func() bool { return refused(r, admin) })
+		}
+		// Both replicas have told who did what.
+		lines, told := audited(t, trail)
+		id := strings.Split(admin, "_")[1]
+		for _, want := range []string{
+			id + " PUT /v1/jobs/:key done", id + " POST /v1/keys done", made.ID + " PUT /v1/jobs/:key done",
+			made.ID + " GET /v1/keys refused", id + " DELETE /v1/keys/:id done", " PUT /v1/jobs/:key refused",
+		} {
+			if lines[want] == 0 {
+				t.Errorf("the audit trail does not have %q: %v", want, lines)
+			}
+		}
+		for _, key := range []string{admin, made.Key, rotated} {
+			if strings.Contains(told, key[len(key)-36:]) {
+				t.Error("the audit trail has a secret")
+			}
 		}
 		for i, r := range c.replicas {
 			if strings.Contains(r.log.String(), admin[len(admin)-36:]) || strings.Contains(r.log.String(), rotated[len(rotated)-36:]) {

@@ -151,6 +151,9 @@ func (p *Parts) Assemble(ctx context.Context) (*Service, error) {
 	if err := own.Load(ctx); err != nil { // it is tried again with the first request
 		p.log.Warn("tenants' limits can't be read yet", "error", err)
 	}
+	limiter := limits.New(p.options.Limits.config(own, jobs, registry))
+	s.closers.add(own)
+	s.closers.add(limiter)
 	keys := access.NewKeys(records)
 	s.closers.add(keys)
 	auth, err := p.options.authenticator(keys, p.log)
@@ -173,7 +176,7 @@ func (p *Parts) Assemble(ctx context.Context) (*Service, error) {
 			return slices.Concat(p.warnings(ctx), s.certificates.Warnings(time.Now()))
 		},
 		Replicas:   func(ctx context.Context, now time.Time) (int, error) { return replicas.Count(ctx, jobs, now) },
-		Limiter:    limits.New(p.options.Limits.config(own, jobs, registry)),
+		Limiter:    limiter,
 		OwnLimits:  own,
 		Limits:     p.options.limits(),
 		Expansion:  cfg.Expansion(),
