@@ -106,9 +106,9 @@ func (a *autoPriorities) drop(name string) {
 	delete(a.given, name)
 }
 
-// tellKnown passes the fair queue's tenants to the next round, once per pruneInterval. The function tenants copies
+// publishKnown passes the fair queue's tenants to the next round, once per pruneInterval. The function tenants copies
 // their names.
-func (a *autoPriorities) tellKnown(tenants func() map[string]bool, now time.Time) {
+func (a *autoPriorities) publishKnown(tenants func() map[string]bool, now time.Time) {
 	if now.Sub(a.pruned) >= pruneInterval {
 		a.pruned = now
 		a.known.Store(&knownTenants{tenants(), now})

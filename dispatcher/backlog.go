@@ -114,7 +114,7 @@ func (d *Dispatcher) readBacklog(ctx context.Context) {
 	// does. A store that can't count in time is not kept busy with it.
 	b.next = end.Add(min(pause, end.Sub(b.last)))
 	if b.failures++; b.failures == backlogMisses {
-		d.log.Warn("the store does not tell its backlog, so the metrics don't show it", "failures", b.failures, "error", err)
+		d.log.Warn("the store does not count its backlog, so the metrics don't show it", "failures", b.failures, "error", err)
 	}
 }
 

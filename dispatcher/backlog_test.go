@@ -120,7 +120,7 @@ func TestBacklogGoesStale(t *testing.T) {
 		m.expectUnknown("after three")
 		time.Sleep(10 * time.Minute)
 		m.expectUnknown("for long")
-		if n := log.count("the store does not tell its backlog"); n != 1 {
+		if n := log.count("the store does not count its backlog"); n != 1 {
 			b.Errorf("it was told %d times", n)
 		}
 		q.down.Store(false)

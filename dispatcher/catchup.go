@@ -32,7 +32,7 @@ func (d *Dispatcher) tooLate(c *store.Claimed, b *batch) error {
 	}
 	switch up := b.catchUp(c, now, d.cfg.CatchUpLimit); {
 	case up.err != nil:
-		err := fmt.Errorf("this replica can't tell whether it is to be caught up on: %w", up.err)
+		err := fmt.Errorf("this replica can't compute whether it is caught up: %w", up.err)
 		return &unfired{error: err, after: d.outages[""].begun(d.now(), tooLatePause)}
 	case !up.any:
 		return missed{fmt.Errorf("it is %s late, and its job does not catch up", now.Sub(c.Timestamp))}

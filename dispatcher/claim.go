@@ -253,9 +253,9 @@ func (l *claimLoop) takePage(ctx context.Context, p scanPage) {
 	took := p.end.Sub(p.start)
 	l.noScan = p.end.Add(restAfter(took, l.cfg.Tick))
 	if l.cfg.Auto.on() {
-		l.tenants.auto.tellKnown(l.queue.Tenants, p.end)
+		l.tenants.auto.publishKnown(l.queue.Tenants, p.end)
 	}
-	if !l.scanFaults.note(l.log, "tell which lanes become due", p.err) {
+	if !l.scanFaults.note(l.log, "list the due lanes", p.err) {
 		l.scanAt = l.now().Add(max(l.scanFaults.pause(), took))
 		return
 	}
@@ -271,7 +271,7 @@ type faults int
 
 // note counts a failure of a call to the store, or resets the count, and reports whether the call succeeded. It logs
 // the first of a row of failures, and then every sixtieth.
-func (f *faults) note(log *slog.Logger, what string, err error) bool {
+func (f *faults) note(log *slog.Logger, call string, err error) bool {
 	if err == nil {
 		if *f > 0 {
 			log.Info("the store answers again", "failures", int(*f))
@@ -281,7 +281,7 @@ func (f *faults) note(log *slog.Logger, what string, err error) bool {
 	}
 	*f++
 	if *f == 1 || *f%60 == 0 {
-		log.Error("the store failed to "+what, "error", err, "failures", int(*f))
+		log.Error("the store failed to "+call, "error", err, "failures", int(*f))
 	}
 	return false
 }

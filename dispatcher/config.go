@@ -35,7 +35,7 @@ type Config struct {
 	Registerer prometheus.Registerer
 	// Traces makes a span for each attempt, in a trace of its own; nil makes none.
 	Traces trace.TracerProvider
-	// Secrets are joined to callbacks when they are sent, and sign them; nil has none.
+	// Secrets has the secrets that are joined to callbacks when they are sent, and sign them; nil has none.
 	Secrets callbacks.Secrets
 
 	// Tick is the poll interval: the interval between two requests to the store for the next due times. It bounds the

@@ -213,7 +213,7 @@ func TestShutdown(t *testing.T) {
 // An expansion has half a lease, so clocks may never differ by more than that, however short callbacks are.
 func TestClockWithinTheLease(t *testing.T) {
 	bubble(t, func(b *bench) {
-		b.queue.skew = 16 * time.Second // of a lease of 60 s, a quarter is 15 s; half of what callbacks leave is 27.5 s
+		b.queue.skew = 16 * time.Second // of a lease of 60 s, a quarter is 15 s; half of the margin is 27.5 s
 		d, _ := b.replica(func(c *dispatcher.Config) { c.CallbackTimeout = 5 * time.Second })
 		time.Sleep(time.Minute)
 		if err := d.Ready(); err == nil || !strings.Contains(err.Error(), "clock") {

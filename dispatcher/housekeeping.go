@@ -63,7 +63,7 @@ func elapsed(from, to time.Time) time.Duration {
 func (c *clock) err(permitted time.Duration) error {
 	last := c.checked.Load()
 	if last == nil {
-		return errors.New("the store has not told its time yet")
+		return errors.New("the store has not returned its time yet")
 	}
 	if last.skew.Abs() > permitted {
 		return fmt.Errorf("this machine's clock is %s off the store's; at most %s is safe with this lease",
@@ -107,11 +107,11 @@ func (d *Dispatcher) checkClock(ctx context.Context) {
 	} else if was != nil {
 		d.log.Debug("the clock agrees with the store's", "skew", skew)
 	}
-	d.tellSkew(skew)
+	d.logSkew(skew)
 }
 
-// tellSkew logs the moment at which this machine's clock begins to be notably off, and the moment at which that ends.
-func (d *Dispatcher) tellSkew(skew time.Duration) {
+// logSkew logs the moment at which this machine's clock begins to be notably off, and the moment at which that ends.
+func (d *Dispatcher) logSkew(skew time.Duration) {
 	is := skew.Abs() > notableSkew
 	if was := d.clock.off.Swap(is); is == was {
 		return

@@ -18,8 +18,7 @@ import (
 	"github.com/carillon-scheduler/carillon/store/memory"
 )
 
-// vault has the secrets of an empty store. The jobs of the bench whose data are a reference are sent with what it refers
-// to.
+// vault returns the secrets of an empty store. The receiver resolves the references to them in the jobs' data.
 func (b *bench) vault() *secrets.Secrets {
 	b.Helper()
 	keys, err := secrets.NewKeyring(bytes.Repeat([]byte{7}, 32))
@@ -45,8 +44,8 @@ func (b *bench) vault() *secrets.Secrets {
 	return vault
 }
 
-// A callback whose secret is missing is retried as its job says, tells why, and vanishes not: it is sent once the secret
-// is there, or is a dead letter. Neither its destination nor others that go there suffer.
+// A callback whose secret is missing is retried by its job's policy, and its error names the reason. It does not vanish:
+// it is sent once the secret exists, or becomes a dead letter. It affects neither its destination nor other callbacks.
 func TestMissingSecret(t *testing.T) {
 	bubble(t, func(b *bench) {
 		vault := b.vault()

@@ -75,7 +75,7 @@ func (d *Dispatcher) readTenants(ctx context.Context) {
 		return
 	}
 	known, err := d.askTenants(ctx)
-	if errors.Is(ctx.Err(), context.Canceled) || !d.tenants.faults.note(d.log, "tell the tenants", err) {
+	if errors.Is(ctx.Err(), context.Canceled) || !d.tenants.faults.note(d.log, "list the tenants' settings", err) {
 		return
 	}
 	d.tenants.known.Store(&known)

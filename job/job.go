@@ -22,18 +22,18 @@ func ValidTenant(name string) bool { return validName(name, MaxTenantBytes) }
 // MaxSecretName bounds the name of a secret, in bytes.
 const MaxSecretName = 128
 
-// ValidSecretName reports whether a secret can have that name: as a tenant's, of 1 to [MaxSecretName] bytes.
+// ValidSecretName reports whether a name is valid for a secret: like a tenant's name, of 1 to [MaxSecretName] bytes.
 func ValidSecretName(name string) bool { return validName(name, MaxSecretName) }
 
-// How a callback is signed, beside the names of signing secrets.
+// The values of a callback's signing besides the names of secrets.
 const (
-	// DefaultSigning is the secret that signs the callbacks of jobs which name none, if their tenant has it.
+	// DefaultSigning is the name of the secret that signs the callbacks of jobs without a name, if their tenant has it.
 	DefaultSigning = "default"
-	// NoSigning stands for no signature, whichever secrets there are. It is no secret's name.
+	// NoSigning means no signature, whichever secrets exist. No secret can have this name.
 	NoSigning = "none"
 )
 
-// ValidSigningName reports whether a signing secret can have that name.
+// ValidSigningName reports whether a name is valid for a signing secret.
 func ValidSigningName(name string) bool { return ValidSecretName(name) && name != NoSigning }
 
 func validName(name string, most int) bool {

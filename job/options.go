@@ -136,7 +136,7 @@ func (o Options) Encode() []byte {
 	return mustEncode(o)
 }
 
-// DecodeOptions reads what [Options.Encode] wrote.
+// DecodeOptions is the inverse of [Options.Encode].
 func DecodeOptions(b []byte) (Options, error) {
 	var o Options
 	if len(b) == 0 {

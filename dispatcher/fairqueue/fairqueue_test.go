@@ -435,7 +435,7 @@ func TestFailedClaims(t *testing.T) {
 	w.add(tenant("a"), 5000, start)
 	w.add(tenant("b"), 5000, start)
 	for range 100 {
-		w.Failed(w.Allot(start, 1)) // of whoever is next
+		w.Failed(w.Allot(start, 1)) // of the next lane
 	}
 	w.fire(1000, 10)
 	w.expectShare("after failures", tenant("a"), 0.5)
