@@ -67,13 +67,13 @@ func TestTheStoresClockLiesInBetween(t *testing.T) {
 					}
 					span := c.Newer(now, now.Add(time.Minute))
 					if before := job.NewRevision(theirs); span.Has(before) {
-						t.Fatalf("round %d: what was taken before the submission is newer", round)
+						t.Fatalf("round %d: a version taken before the submission is newer", round)
 					}
 					if after := job.NewRevision(theirs.Add(time.Second)); !span.Has(after) {
-						t.Fatalf("round %d: what was taken a second after the submission is not newer", round)
+						t.Fatalf("round %d: a version taken a second after the submission is not newer", round)
 					}
 					if over := job.NewRevision(theirs.Add(2 * time.Minute)); span.Has(over) {
-						t.Fatalf("round %d: what was taken long after its time is newer", round)
+						t.Fatalf("round %d: a version taken long after the deadline is newer", round)
 					}
 					time.Sleep(time.Second)
 				}

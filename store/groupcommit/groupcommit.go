@@ -144,7 +144,7 @@ func (c *call) late() error {
 	if cause == nil {
 		cause = context.DeadlineExceeded
 	}
-	return fmt.Errorf("%w: the put waited for others until its time was over: %w", store.ErrNotDone, cause)
+	return fmt.Errorf("%w: the put waited for others until its deadline: %w", store.ErrNotDone, cause)
 }
 
 // over reports whether the time of a call is over, and then stores the error as its result.
@@ -230,7 +230,7 @@ func (b *batch) abandon() {
 }
 
 // errBroken is the result of the calls in a batch that ended with a panic of another caller.
-var errBroken = errors.New("the put broke off")
+var errBroken = errors.New("the put was interrupted")
 
 // write puts a batch and records the results and the callers' next steps.
 func (g *gatherer) write(b *batch, turns []turn) {

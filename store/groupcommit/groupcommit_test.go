@@ -269,7 +269,7 @@ func TestPanic(t *testing.T) {
 		h.finish(errPanic)
 		h.expectUnderWay("d")
 		h.finish()
-		h.expectAnswers("a: a", "b: panic", "c: the put broke off", "d: d")
+		h.expectAnswers("a: a", "b: panic", "c: the put was interrupted", "d: d")
 	})
 }
 

@@ -17,12 +17,12 @@ func New(inner store.Store, registerer prometheus.Registerer) store.Store {
 	m := &metered{inner: inner}
 	duration := prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name:    "carillon_store_duration_seconds",
-		Help:    "How long calls to the store took, by what was asked of it.",
+		Help:    "Duration of calls to the store, by operation.",
 		Buckets: []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30},
 	}, []string{"op"})
 	failed := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "carillon_store_errors_total",
-		Help: "Calls to the store that it failed to carry out, by what was asked of it.",
+		Help: "Failed calls to the store, by operation.",
 	}, []string{"op"})
 	for _, o := range []struct {
 		of   *operation

@@ -48,7 +48,7 @@ func New() *Store {
 // Open makes an empty store. [URL] is the only URL that it accepts.
 func Open(_ context.Context, rawURL string) (*Store, error) {
 	if rawURL != URL {
-		return nil, fmt.Errorf("store URL %q: must be %q; a store in memory has no name to share it by", rawURL, URL)
+		return nil, fmt.Errorf("store URL %q: must be %q; a store in memory has no name", rawURL, URL)
 	}
 	return New(), nil
 }

@@ -142,7 +142,7 @@ func TestPutMeetsAChange(t *testing.T) {
 						t.Errorf("put answers %v; the change is kept: %v", result.Err, kept)
 					}
 					if n := db.count(t, bson.M{"revision": p.Job.Revision}); n != 0 {
-						t.Errorf("%d occurrences of what was not put are left", n)
+						t.Errorf("%d occurrences of failed puts are left", n)
 					}
 					return
 				}

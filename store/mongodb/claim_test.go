@@ -371,7 +371,7 @@ func TestOrphanOfADeposedServer(t *testing.T) {
 			})
 			now := epoch.Add(2 * time.Hour)
 			if got := mustClaim(t, relayed, now, 10); len(got) != 0 {
-				t.Fatalf("claimed %d of what seems an orphan", len(got))
+				t.Fatalf("claimed %d apparent orphans", len(got))
 			}
 			r.set(nil)
 			if got := mustClaim(t, s, now.Add(lease), 10); len(got) != 1 {

@@ -53,7 +53,7 @@ func (s *Store) bounded(ctx context.Context) (
 	deadline, _ := ctx.Deadline()
 	left := time.Until(deadline)
 	if ctx.Err() != nil || left < 2*time.Millisecond {
-		return nil, nil, nil, time.Time{}, fmt.Errorf("%w: its time was over before it was sent", store.ErrNotDone)
+		return nil, nil, nil, time.Time{}, fmt.Errorf("%w: its deadline passed before it was sent", store.ErrNotDone)
 	}
 	bound = s.clock.now().Add(left / 2)
 	part, cancel = context.WithTimeout(ctx, left/2)

@@ -158,7 +158,7 @@ func TestOpenExplains(t *testing.T) {
 		want                string
 	}{
 		{"who it is", "user:SECRET@", "&authMechanism=PLAIN", 18, "the server refuses the user; check user, password"},
-		{"what it may do", "user:SECRET@", "&authMechanism=PLAIN", 13, "role readWrite"},
+		{"missing role", "user:SECRET@", "&authMechanism=PLAIN", 13, "role readWrite"},
 		{"nobody", "", "", 13, "mongodb://user:password@host"},
 		{"no member", "", "&replicaSet=another", 0, "check the option replicaSet"},
 	} {

@@ -300,7 +300,7 @@ func (s *Store) create(ctx context.Context, puts []*put) (left []*put) {
 		}
 	}
 	if int(result.MatchedCount) > len(tried)-len(left) {
-		fail(left, fmt.Errorf("%w: which of the jobs were put, and then replaced, is not known", store.ErrUnavailable))
+		fail(left, fmt.Errorf("%w: it is unknown which jobs were put and then replaced", store.ErrUnavailable))
 		return nil
 	}
 	return left

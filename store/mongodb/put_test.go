@@ -316,7 +316,7 @@ func TestPutTooLarge(t *testing.T) {
 				}
 			}
 			if n := db.count(t, bson.M{"revision": large.Job.Revision}); n != 0 {
-				t.Errorf("%d occurrences of what was not put are left", n)
+				t.Errorf("%d occurrences of failed puts are left", n)
 			}
 			got, err := store.ReadJob(t.Context(), s, name("k"))
 			if c.replace && got.Revision != before.Job.Revision || !c.replace && !errors.Is(err, store.ErrNotFound) {

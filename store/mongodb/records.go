@@ -167,7 +167,7 @@ func judgeRecords(changes []recordChange, present map[string]recordDocument, mad
 	}
 	for _, c := range changes {
 		if c.live(present) != c.Version {
-			*c.answer = fmt.Errorf("%w: which of the records were changed, and then again, is not known", store.ErrUnavailable)
+			*c.answer = fmt.Errorf("%w: it is unknown which records were changed twice", store.ErrUnavailable)
 		}
 	}
 	return nil

@@ -49,7 +49,7 @@ func parseURL(rawURL string) (u storeurl.URL, database string, opts *options.Cli
 	case nil: // the URL sets other write options only
 		opts.WriteConcern.W = writeconcern.WCMajority
 	case 0:
-		return fail(u.Faultf("w=0 can't be used: what is not acknowledged may be lost"))
+		return fail(u.Faultf("w=0 can't be used: unacknowledged writes may be lost"))
 	}
 	if opts.AppName == nil {
 		opts.SetAppName("carillon")
@@ -109,7 +109,7 @@ func checkOptions(query string) error {
 		if known := meant(name); known != "" {
 			return fmt.Errorf("unknown option %q; is %s meant?", name, known)
 		}
-		return fmt.Errorf("unknown option %q; those that are known are %s", name, strings.Join(knownOptions, ", "))
+		return fmt.Errorf("unknown option %q; the known options are %s", name, strings.Join(knownOptions, ", "))
 	}
 	return nil
 }

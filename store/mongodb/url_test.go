@@ -73,7 +73,7 @@ func TestUnknownOptions(t *testing.T) {
 		{"maxPoolsSize=5", "is maxPoolSize meant?"},
 		{"tlsAllowInvalidCertificates=true", "is tlsInsecure meant?"},
 		{"waitQueueTimeoutMS=10", "is timeoutMS meant?"},
-		{"colour=blue", `unknown option "colour"; those that are known are appName, authMechanism`},
+		{"colour=blue", `unknown option "colour"; the known options are appName, authMechanism`},
 		{"tls=true&%20w=1", `unknown option " w"; is w meant?`},
 	} {
 		_, err := mongodb.ClientOptions("mongodb://user:SECRET@h/db?" + c.query)

@@ -13,7 +13,7 @@ import (
 )
 
 // errRaced is the error of a transaction that must be repeated, because another one changed its jobs meanwhile.
-var errRaced = errors.New("other calls for the same jobs come in between again and again")
+var errRaced = errors.New("concurrent calls changed the same jobs in every attempt")
 
 // Cancel implements [store.Jobs]. It is one transaction. It deletes the jobs first, so that no more occurrences are
 // inserted for them. If a claim has just taken one of their occurrences, it waits for that claim, and counts the

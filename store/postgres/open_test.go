@@ -137,7 +137,7 @@ func TestOpenPermissions(t *testing.T) {
 			err := openFails(t, asUser, "GRANT")
 			found := advice.FindStringSubmatch(err.Error())
 			if found == nil {
-				t.Fatalf("it says not what to run: %v", err)
+				t.Fatalf("the error names no SQL to run: %v", err)
 			}
 			run(t, s.admin, found[1])
 			opened, err := postgres.Open(t.Context(), asUser)

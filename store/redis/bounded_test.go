@@ -49,7 +49,7 @@ func TestBounded(t *testing.T) {
 	refused := put("k", n)
 	refused.If = store.Condition{Absent: true}
 	if r := s.Put(t.Context(), []store.Put{refused})[0]; !errors.Is(r.Err, store.ErrPrecondition) {
-		t.Errorf("a put of what is there answers %v", r.Err)
+		t.Errorf("repeating a put returned %v", r.Err)
 	}
 	name := second.Job.Name
 	if err := s.Pause(t.Context(), name, job.NewRevision(epoch), epoch); err != nil {

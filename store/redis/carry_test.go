@@ -326,12 +326,12 @@ func TestCountedAtOnce(t *testing.T) {
 		// meanwhile runs while the occurrences are deleted in parts.
 		meanwhile func(s store.Store, held []store.Claimed)
 	}{
-		{"what is held is delivered", n, func(s store.Store, held []store.Claimed) {
+		{"the held ones are delivered", n, func(s store.Store, held []store.Claimed) {
 			if err := s.Settle(t.Context(), acks(held)); err != nil {
 				t.Error(err)
 			}
 		}},
-		{"what is held is given back", n, func(s store.Store, held []store.Claimed) {
+		{"the held ones are given back", n, func(s store.Store, held []store.Claimed) {
 			settlements := acks(held)
 			for i := range settlements {
 				settlements[i].Outcome, settlements[i].DueAt = store.Release, epoch
@@ -340,7 +340,7 @@ func TestCountedAtOnce(t *testing.T) {
 				t.Error(err)
 			}
 		}},
-		{"what is not held is claimed, and dropped as too old", 0, func(s store.Store, _ []store.Claimed) {
+		{"the others are claimed, and dropped as too old", 0, func(s store.Store, _ []store.Claimed) {
 			if _, err := s.Claim(t.Context(), claimParams(epoch.Add(2*time.Hour), 1000)); err != nil {
 				t.Error(err)
 			}

@@ -241,7 +241,7 @@ func TestHungNode(t *testing.T) {
 		return strings.Contains(err.Error(), "did not answer a moment ago")
 	})
 	nodes[2].signal(syscall.SIGCONT)
-	nodes[2].await("what it has is claimed too", func() bool {
+	nodes[2].await("its occurrences are claimed too", func() bool {
 		c, _ := s.Claim(t.Context(), claimParams(epoch.Add(time.Hour), 20))
 		got += len(c.Occurrences)
 		return got == 300

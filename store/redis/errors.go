@@ -135,7 +135,7 @@ func explain(err error, tls bool) error {
 		return fmt.Errorf("the cluster has no node for some of its slots, or too few nodes; "+
 			"ask one of them by CLUSTER INFO: %w", err)
 	case strings.Contains(err.Error(), "redis: can't parse"):
-		return fmt.Errorf("what answers does not speak the Redis protocol; "+
+		return fmt.Errorf("the server does not speak the Redis protocol; "+
 			"with TLS, the store URL begins with rediss://: %w", err)
 	case !tls && errors.Is(err, io.EOF):
 		return fmt.Errorf("it ended the connection; with TLS, the store URL begins with rediss://: %w", err)

@@ -65,7 +65,7 @@ func TestLate(t *testing.T) {
 			if errors.Is(err, store.ErrNotDone) != stepwise[m.Name] {
 				t.Errorf("%s that is held up answers %v", m.Name, err)
 			}
-			server.await("the server has run what was late", func() bool { return server.scripts() > ran })
+			server.await("the server has run the late scripts", func() bool { return server.scripts() > ran })
 		}
 		if after := content(server); !maps.Equal(after, before) {
 			t.Errorf("%s that came late has changed something", m.Name)

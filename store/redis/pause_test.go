@@ -58,8 +58,8 @@ func TestPausedBacklogByOne(t *testing.T) {
 	}
 }
 
-// TestResumeOfWhatIsAhead: very many occurrences that were put back before their instants become due at their instants.
-func TestResumeOfWhatIsAhead(t *testing.T) {
+// TestResumeBeforeTheInstants: very many occurrences that were put back before their instants become due at their instants.
+func TestResumeBeforeTheInstants(t *testing.T) {
 	const n = 2500
 	server := newServer(t)
 	s := open(t, server.url)

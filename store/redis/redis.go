@@ -257,7 +257,7 @@ func (s *Store) readMeta(ctx context.Context, t *address) (shards int, err error
 		return 0, fmt.Errorf("its key %s:store is damaged: the number of shards is %v", s.prefix, values[1])
 	}
 	if t.shards != 0 && t.shards != shards {
-		return 0, fmt.Errorf("it was made with %d shards, not %d, and stays so; "+
+		return 0, fmt.Errorf("it was made with %d shards, not %d, and the number can't change; "+
 			"leave out the option shards, or move the jobs to a new store", shards, t.shards)
 	}
 	return shards, nil

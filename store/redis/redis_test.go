@@ -76,7 +76,7 @@ func newStore(t testing.TB, server, options string) (url string) {
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 		defer cancel()
 		if err := eachServer(ctx, server, func(c *goredis.Client) error { return deleteKeys(ctx, c, prefix) }); err != nil {
-			t.Errorf("delete what the test has left: %v", err)
+			t.Errorf("delete the test's keys: %v", err)
 		}
 	})
 	return withOptions(server, "prefix="+prefix, options)

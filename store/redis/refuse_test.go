@@ -30,7 +30,7 @@ func TestOpenRefuses(t *testing.T) {
 		{name: "another program's hash", prepare: []any{"hset", "carillon:store", "x", "y"}, want: "another program's; choose another prefix"},
 		{name: "a damaged key", prepare: []any{"hset", "carillon:store", "format", 2, "shards", "x"}, want: "is damaged"},
 		{name: "an eviction policy", args: []string{"--maxmemory-policy", "allkeys-lru"}, want: "maxmemory-policy is allkeys-lru"},
-		{name: "an eviction policy for what expires", args: []string{"--maxmemory-policy", "volatile-ttl"}, want: "maxmemory-policy is volatile-ttl"},
+		{name: "an eviction policy for expiring keys", args: []string{"--maxmemory-policy", "volatile-ttl"}, want: "maxmemory-policy is volatile-ttl"},
 		{name: "no cluster", url: with("cluster=true"), want: "it is not a Redis Cluster: leave out the option cluster"},
 		{name: "a node of a cluster", url: func(string) string { return cluster }, want: "add the option cluster=true"},
 		{name: "no password", args: []string{"--requirepass", "right"}, want: "check user and password"},
@@ -105,7 +105,7 @@ func TestPermissions(t *testing.T) {
 		t.Errorf("%d records, %v", len(page), err)
 	}
 	if w := s.Warnings(t.Context()); len(w) != 0 {
-		t.Errorf("it warns of what it may not ask: %q", w)
+		t.Errorf("it warns although the user may not ask: %q", w)
 	}
 }
 

@@ -74,7 +74,9 @@ func (s *Store) Export(ctx context.Context, after store.Place, limit int) (
 }
 
 // exportPage exports the answer of one script. Last is the last index entry that it read; empty if there are no more.
-func (s *Store) exportPage(ctx context.Context, p place, limit int) (documents []store.Document, last string, err error) {
+func (s *Store) exportPage(
+	ctx context.Context, p place, limit int,
+) (documents []store.Document, last string, err error) {
 	if p.part == partJobs {
 		return s.exportJobs(ctx, p, limit)
 	}
@@ -96,7 +98,9 @@ func (s *Store) exportPage(ctx context.Context, p place, limit int) (documents [
 	return documents, answer.text(0), nil
 }
 
-func (s *Store) exportJobs(ctx context.Context, p place, limit int) (documents []store.Document, last string, err error) {
+func (s *Store) exportJobs(
+	ctx context.Context, p place, limit int,
+) (documents []store.Document, last string, err error) {
 	answer, err := s.run(ctx, []call{{exportJobsScript, p.shard, []any{p.after, limit, largestPage}}})[0].list()
 	if err != nil {
 		return nil, "", err

@@ -156,9 +156,9 @@ func TestExportLeavesOut(t *testing.T) {
 	}
 }
 
-// TestExportWhatIsBuriedAndRedriven: an occurrence that becomes a dead letter during an export, or stops being one, is
+// TestExportMeetsBuryAndRedrive: an occurrence that becomes a dead letter during an export, or stops being one, is
 // in the export.
-func TestExportWhatIsBuriedAndRedriven(t *testing.T) {
+func TestExportMeetsBuryAndRedrive(t *testing.T) {
 	const n = 9
 	s := open(t, newServer(t).url)
 	var puts []store.Put

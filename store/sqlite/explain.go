@@ -21,7 +21,7 @@ func explain(path string, err error) error {
 	}
 	switch resultCode(cause) {
 	case sqlite3.SQLITE_NOTADB:
-		return fmt.Errorf("it is no SQLite database; name another file: %w", cause)
+		return fmt.Errorf("it is not a SQLite database; name another file: %w", cause)
 	case sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_IOERR:
 		if why := unusable(path); why != "" {
 			return fmt.Errorf("%s: %w", why, cause)

@@ -282,6 +282,7 @@ func (s *Store) DeadLetters(ctx context.Context, f store.DeadLetterFilter) ([]jo
 		columns = strings.Replace(columns, "o.callback_data", "NULL", 1)
 	}
 	// Select the ids first: an index is sufficient to find and sort them.
+	//nolint:gosec // none of the parts comes from a client
 	query := "SELECT " + columns + " FROM " + occurrenceTables + " WHERE o.id IN (SELECT id FROM occurrences WHERE " +
 		strings.Join(where, " AND ") + " ORDER BY id LIMIT ?) ORDER BY o.id"
 	rows, err := s.reader.QueryContext(ctx, query, append(args, f.Limit)...)

@@ -104,7 +104,7 @@ func TestOpenExplains(t *testing.T) {
 	}
 	for _, c := range []struct{ path, want string }{
 		{dir + "/none/c.db", "there is no folder " + dir + "/none"},
-		{dir + "/diary", "it is no SQLite database"},
+		{dir + "/diary", "it is not a SQLite database"},
 		{dir + "/diary/c.db", dir + "/diary is no folder"},
 		{dir + "/diary/none/c.db", dir + "/diary/none is no folder"},
 		{dir, "it is no file"},

@@ -83,7 +83,7 @@ func TestExportRefuses(t *testing.T) {
 }
 
 // The sole occurrence of a job that is imported again after its delivery still exists once.
-func TestImportOfWhatWasDelivered(t *testing.T) {
+func TestImportAfterDelivery(t *testing.T) {
 	s, _ := open(t)
 	p := put("k", 1)
 	if r := s.Put(t.Context(), []store.Put{p})[0]; r.Err != nil {

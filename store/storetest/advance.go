@@ -14,8 +14,8 @@ import (
 var staleAdvanceTests = []namedTest{
 	{"a stale advance changes nothing", testAdvanceStale},
 	{"a stale advance among others", testAdvanceMixed},
-	{"advance twice is the same as once", testAdvanceTwice},
-	{"an advance that breaks off", testAdvanceBroken},
+	{"advancing twice is advancing once", testAdvanceTwice},
+	{"an interrupted advance", testAdvanceBroken},
 	{"racing expanders: every tick once", testExpandRace},
 	{"put during an expansion", testAdvancePut},
 	{"cancel during an expansion", testAdvanceCancel},

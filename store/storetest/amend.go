@@ -13,8 +13,8 @@ import (
 var amendTests = []namedTest{
 	{"amend changes the callback and leaves the instants", testAmend},
 	{"amend is for one version", testAmendVersions},
-	{"amend leaves a schedule that recurs alone", testAmendRecurring},
-	{"of racing changes of one version one wins", testAmendRace},
+	{"amend leaves a recurring schedule alone", testAmendRecurring},
+	{"one of racing changes of a version wins", testAmendRace},
 }
 
 // amendment returns a change of a job's callback and options.
@@ -167,7 +167,7 @@ func testAmendRace(f *fixture) {
 	fired := f.drain(epoch.Add(time.Hour))
 	expect(f, "fired", len(fired), 1)
 	for _, c := range fired {
-		expect(f, "revision of what fired", c.Revision, revision[got.Version])
-		expect(f, "callback data of what fired", string(c.Callback.Data), data[got.Version])
+		expect(f, "revision of the fired occurrence", c.Revision, revision[got.Version])
+		expect(f, "callback data of the fired occurrence", string(c.Callback.Data), data[got.Version])
 	}
 }

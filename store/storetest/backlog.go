@@ -10,12 +10,12 @@ import (
 )
 
 var backlogTests = []namedTest{
-	{"backlog counts what is to fire", testBacklog},
-	{"backlog of what was settled", testBacklogSettled},
+	{"backlog counts the occurrences to fire", testBacklog},
+	{"backlog after settlements", testBacklogSettled},
 	{"backlog of a paused job", testBacklogPaused},
 	{"backlog of dead letters", testBacklogDead},
-	{"backlog leaves out what is replaced or cancelled", testBacklogGone},
-	{"backlog in no time", testBacklogEnded},
+	{"backlog leaves out replaced and cancelled jobs", testBacklogGone},
+	{"backlog with an ended context", testBacklogEnded},
 }
 
 // backlog has the counts of the whole store, and the first due time; zero if nothing is due.

@@ -9,11 +9,11 @@ import (
 )
 
 var cancelTests = []namedTest{
-	{"cancel deletes what is not held", testCancel},
-	{"cancel of what is held is never retried", testCancelHeld},
+	{"cancel deletes occurrences that are not held", testCancel},
+	{"a cancelled held occurrence is never retried", testCancelHeld},
 	{"cancel of several, and of none", testCancelMany},
-	{"cancel takes redriven occurrences along", testCancelOwn},
-	{"a cancelled key starts anew", testCancelAnew},
+	{"cancel includes redriven occurrences", testCancelOwn},
+	{"a cancelled key starts over", testCancelAnew},
 }
 
 func (f *fixture) cancel(names ...job.Name) []store.CancelResult {

@@ -12,24 +12,24 @@ import (
 )
 
 var carryTests = []namedTest{
-	{"a put replaces what it was made from, and nothing else", testFrom},
-	{"a put replaces what it was made from, up to the cursor", testFromCursor},
-	{"what both jobs have is carried over", testCarry},
-	{"what is held is carried over with its claim", testCarryHeld},
-	{"what was held for too long is carried over", testCarryStale},
-	{"what was settled meanwhile is not carried over", testCarrySettled},
-	{"a carry that is refused changes nothing", testCarryRefused},
-	{"a carry of what the job does not have", testCarryForeign},
-	{"what was carried over is carried over again", testCarryAgain},
-	{"what was carried over is cancelled with its job", testCarryCancelled},
-	{"what was carried over is replaced with its job", testCarryReplaced},
-	{"what was carried over keeps its job", testCarryKeeps},
-	{"what is carried over gets the new priority, unless it is held", testCarryPriority},
+	{"a put replaces only the version that it was made from", testFrom},
+	{"a put replaces only the cursor that it was made from", testFromCursor},
+	{"instants of both jobs are carried over", testCarry},
+	{"a held occurrence is carried over with its claim", testCarryHeld},
+	{"a stale occurrence is carried over", testCarryStale},
+	{"an occurrence settled meanwhile is not carried over", testCarrySettled},
+	{"a refused carry changes nothing", testCarryRefused},
+	{"a carry of another job's occurrences", testCarryForeign},
+	{"a carried-over occurrence is carried over again", testCarryAgain},
+	{"a carried-over occurrence is cancelled with its job", testCarryCancelled},
+	{"a carried-over occurrence is replaced with its job", testCarryReplaced},
+	{"a carried-over occurrence keeps its job", testCarryKeeps},
+	{"a carried-over occurrence gets the new priority unless it is held", testCarryPriority},
 	{"parts of a sequence are carried over", testCarryParts},
 	{"ticks are carried over", testCarryRecurring},
-	{"what was carried over is paused and resumed", testCarryPaused},
-	{"many are carried over", testCarryMany},
-	{"what was carried over is exported and imported", testCarryMoved},
+	{"carried-over occurrences are paused and resumed", testCarryPaused},
+	{"many occurrences are carried over", testCarryMany},
+	{"carried-over occurrences are exported and imported", testCarryMoved},
 	{"each instant fires once while claims and carries race", testCarryRace},
 }
 
@@ -293,7 +293,7 @@ func testCarryRefused(f *fixture) {
 		}
 		expect(f, "carried", result.Carried, 0)
 		expectSame(f, "the job", f.job(name("k")), before)
-		expectSame(f, "what it has", f.pending(name("k")), pending)
+		expectSame(f, "its pending occurrences", f.pending(name("k")), pending)
 	}
 	f.resume(name("k"), epoch)
 	f.settle(settlement(held, store.Ack))
@@ -316,7 +316,7 @@ func testCarryForeign(f *fixture) {
 	expect(f, "carried", f.put(p).Carried, 1)
 	expect(f, "pending of the other", len(f.pending(name("other"))), 1)
 	expect(f, "dead letters", len(f.deadLetters(store.DeadLetterFilter{})), 1)
-	expect(f, "cancelled with what stands on its own", f.cancel(name("k"))[0],
+	expect(f, "cancelled with the standalone one", f.cancel(name("k"))[0],
 		store.CancelResult{Found: true, Cancelled: 3})
 }
 
@@ -395,7 +395,7 @@ func testCarryPriority(f *fixture) {
 	second := replacing(first, begin(edit.Job, epoch))
 	expect(f, "carried", f.put(second).Carried, 3)
 	pending := f.pending(n)
-	expect(f, "priority of what is held", byTime(f, pending, 0).Priority, job.PriorityDefault)
+	expect(f, "priority of the held one", byTime(f, pending, 0).Priority, job.PriorityDefault)
 	expect(f, "priority of the others", byTime(f, pending, time.Minute).Priority, job.PriorityHigh)
 	expectSame(f, "lanes", f.lanes(), map[string]time.Duration{acme.String(): lease, acmeHigh.String(): time.Minute})
 	claim := f.claimOf(epoch.Add(time.Minute-time.Millisecond), store.Quota{Lane: acme, Limit: 10},
@@ -589,7 +589,7 @@ func testCarryMoved(f *fixture) {
 	inserted, err := to.store().Import(to.Context(), records)
 	f.must(err)
 	expect(f, "imported", inserted, 4)
-	expectSame(f, "what it has", to.pending(name("k")), f.pending(name("k")))
+	expectSame(f, "its pending occurrences", to.pending(name("k")), f.pending(name("k")))
 	for _, g := range []*fixture{f, to} {
 		g.settle(settlement(held, store.Ack))
 		g.expectTimes("fired", timestamps(g.drain(epoch.Add(24*time.Hour)), claimedTime), epoch.Add(time.Minute),

@@ -10,11 +10,11 @@ import (
 )
 
 var claimTests = []namedTest{
-	{"claim takes what is due, in order", testClaimOrder},
+	{"claim takes due occurrences in order", testClaimOrder},
 	{"claim stamps", testClaimStamps},
 	{"claim is exclusive for one lease", testClaimLease},
 	{"claim early", testClaimEarly},
-	{"claim comes with the present callback", testClaimPresent},
+	{"claim returns the present callback", testClaimPresent},
 	{"racing claimers get each occurrence once", testClaimRace},
 	{"next due", testNextDue},
 }

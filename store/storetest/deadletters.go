@@ -10,8 +10,8 @@ import (
 )
 
 var deadLetterTests = []namedTest{
-	{"bury keeps what a redrive needs", testBury},
-	{"redrive fires whatever became of the job", testRedrive},
+	{"bury keeps the target for a redrive", testBury},
+	{"redrive fires whether or not the job exists", testRedrive},
 	{"redriven occurrences keep no job alive", testRedriveLive},
 	{"dead letters are listed by key, prefix and id", testDeadLetterFilters},
 	{"dead letters of other tenants", testDeadLetterTenants},

@@ -256,7 +256,7 @@ func (d *differential) sweep() {
 		}
 		return all, err
 	})
-	same(d, "what was swept", got, want)
+	same(d, "swept", got, want)
 }
 
 // look compares the reports about lanes.

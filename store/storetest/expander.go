@@ -11,14 +11,14 @@ import (
 )
 
 var expanderTests = []namedTest{
-	{"put of a job that recurs", testPutRecurring},
+	{"put of a recurring job", testPutRecurring},
 	{"claim jobs in the order in which they are due", testClaimJobsOrder},
 	{"claim jobs for one lease", testClaimJobsLease},
-	{"claim jobs passes over what is not to be expanded", testClaimJobsNone},
+	{"claim jobs skips jobs that are not to be expanded", testClaimJobsNone},
 	{"advance inserts and moves the cursor", testAdvance},
 	{"a schedule ends", testExpandEnds},
 	{"a job to be expanded is live", testExpandLive},
-	{"pause and resume of a job that recurs", testExpandPaused},
+	{"pause and resume of a recurring job", testExpandPaused},
 }
 
 // far is the expiry of a job whose end is unknown.

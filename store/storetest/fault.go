@@ -13,7 +13,7 @@ import (
 
 var faultTests = []namedTest{
 	{"replicas start side by side", testOpenTogether},
-	{"what was put survives a close", testReopen},
+	{"acknowledged jobs survive a close", testReopen},
 	{"an ended context changes nothing", testEndedContext},
 	{"the store's clock", testNow},
 }
@@ -87,7 +87,7 @@ func testEndedContext(f *fixture) {
 		expect(f, what+" is unavailable", errors.Is(err, store.ErrUnavailable), true)
 	}
 	_, err := store.ReadJob(f.Context(), s, name("new"))
-	expect(f, "what was put is not there", errors.Is(err, store.ErrNotFound), true)
+	expect(f, "a put with an ended context leaves no job", errors.Is(err, store.ErrNotFound), true)
 	pending := f.pending(name("k"))
 	expect(f, "pending", len(pending), 1)
 	expect(f, "token", pending[0].Token, held.Token)

@@ -12,16 +12,16 @@ import (
 )
 
 var laneTests = []namedTest{
-	{"lanes are told with what is due first in each", testLanes},
-	{"lanes are told by when something becomes due", testDueLanes},
+	{"lanes are listed with their first due time", testLanes},
+	{"lanes are listed by due time", testDueLanes},
 	{"lanes of one due time are on several pages", testDueLanesAtOnce},
-	{"a lane is told with its first, however much it has", testDueLanesDense},
-	{"a lane is told again when what it has becomes due earlier or later", testDueLanesMove},
-	{"lanes are told in no time", testDueLanesEnded},
-	{"a claim takes of each lane up to its quota", testQuotas},
+	{"a lane is listed with its first due time, however many occurrences it has", testDueLanesDense},
+	{"a lane is listed again when its due time changes", testDueLanesMove},
+	{"listing lanes with an ended context", testDueLanesEnded},
+	{"a claim takes up to its quota from each lane", testQuotas},
 	{"a quota is narrowed to a range of due times", testQuotaRange},
-	{"a claim tells when the next of a lane is due", testQuotaNext},
-	{"a lane's backlog is in no other's way", testQuotaApart},
+	{"a claim returns the next due time of a lane", testQuotaNext},
+	{"a lane's backlog delays no other lane", testQuotaApart},
 	{"paused jobs of one lane are put back without the others", testQuotaPaused},
 	{"an occurrence keeps its priority", testPriorityKept},
 	{"a job's new priority is that of its new occurrences", testPriorityChanges},
@@ -167,13 +167,13 @@ func testDueLanes(f *fixture) {
 		all[l.String()] = at
 	}
 	f.expectDue("all", store.LaneDue{}, 20*time.Minute, all)
-	f.expectDue("what is due", store.LaneDue{}, 0, between(-time.Hour, 0))
-	f.expectDue("what is due a millisecond before", store.LaneDue{}, -time.Millisecond, between(-time.Hour, -time.Minute))
-	f.expectDue("what becomes due from a time on", store.LaneDue{DueAt: epoch.Add(time.Minute)}, 5*time.Minute,
+	f.expectDue("due lanes", store.LaneDue{}, 0, between(-time.Hour, 0))
+	f.expectDue("due lanes a millisecond before", store.LaneDue{}, -time.Millisecond, between(-time.Hour, -time.Minute))
+	f.expectDue("lanes due from a time on", store.LaneDue{DueAt: epoch.Add(time.Minute)}, 5*time.Minute,
 		between(time.Minute, 5*time.Minute))
-	f.expectDue("what becomes due a millisecond later", store.LaneDue{DueAt: epoch.Add(time.Minute + time.Millisecond)},
+	f.expectDue("lanes due a millisecond later", store.LaneDue{DueAt: epoch.Add(time.Minute + time.Millisecond)},
 		5*time.Minute, between(2*time.Minute, 5*time.Minute))
-	f.expectDue("what comes after one of them", store.LaneDue{Lane: lookalikes[3], DueAt: epoch.Add(time.Minute)},
+	f.expectDue("lanes after one of them", store.LaneDue{Lane: lookalikes[3], DueAt: epoch.Add(time.Minute)},
 		5*time.Minute, between(2*time.Minute, 5*time.Minute))
 	f.expectDue("nothing", store.LaneDue{DueAt: epoch.Add(time.Hour)}, 2*time.Hour, between(1, 0))
 }
@@ -279,7 +279,7 @@ func testDueLanesEnded(f *fixture) {
 	ended, cancel := context.WithCancel(f.Context())
 	cancel()
 	_, err := f.store().DueLanes(ended, store.DueParams{Until: epoch, Limit: 1})
-	expect(f, "to tell what is due is unavailable", errors.Is(err, store.ErrUnavailable), true)
+	expect(f, "listing the due lanes is unavailable", errors.Is(err, store.ErrUnavailable), true)
 }
 
 func testQuotas(f *fixture) {
@@ -306,7 +306,7 @@ func testQuotas(f *fixture) {
 		expect(f, "due", o.DueAt, now.Add(lease))
 	}
 	f.settle(settlement(claim.Occurrences[0], store.Ack), settlement(claim.Occurrences[4], store.Ack))
-	expect(f, "pending of what was acknowledged", len(f.pending(claim.Occurrences[4].Name)), 0)
+	expect(f, "pending after the acknowledgement", len(f.pending(claim.Occurrences[4].Name)), 0)
 }
 
 func testQuotaRange(f *fixture) {

@@ -14,7 +14,7 @@ var listTests = []namedTest{
 	{"jobs are listed in pages", testJobsPages},
 	{"a job is listed by its key, whole or not", testJobsKey},
 	{"occurrences are listed in pages", testOccurrencePages},
-	{"a job tells its next instant", testNext},
+	{"a job has its next instant", testNext},
 }
 
 func (f *fixture) jobs(filter store.JobFilter) []store.JobStatus {
@@ -81,7 +81,7 @@ func testJobsKey(f *fixture) {
 		expect(f, "instants", len(whole.Schedule.Instants), 2)
 		expect(f, "callback data are there", len(whole.Callback.Data) > 0, true)
 		whole.Callback.Data, whole.Options, whole.Schedule = nil, job.Options{}, job.Schedule{}
-		expectSame(f, "the job without what may be large", brief, whole)
+		expectSame(f, "the job without its large fields", brief, whole)
 	}
 }
 

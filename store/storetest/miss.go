@@ -11,7 +11,7 @@ var missTests = []namedTest{
 	{"miss of many of one job", testMissMany},
 	{"a stale miss counts nothing", testMissStale},
 	{"miss counts for its own revision only", testMissRevision},
-	{"a replacement resets what was missed", testMissReset},
+	{"a replacement resets the missed count", testMissReset},
 }
 
 func testMiss(f *fixture) {
@@ -66,7 +66,7 @@ func testMissStale(f *fixture) {
 	expect(f, "token", f.pending(name("k"))[0].Token, held.Token)
 	f.settle(settlement(held, store.Ack))
 	f.settle(settlement(held, store.Miss))
-	expect(f, "missed of what was acked", f.job(name("k")).Missed, 0)
+	expect(f, "missed after an ack", f.job(name("k")).Missed, 0)
 }
 
 func testMissRevision(f *fixture) {

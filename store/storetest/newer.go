@@ -140,7 +140,7 @@ func testCancelSuperseded(f *fixture) {
 		{Found: true, Cancelled: 1}, {Superseded: true}, {}, {Superseded: true},
 	})
 	expectSame(f, "the newer job", f.job(name("newer")), before)
-	expectSame(f, "what it has", f.pending(name("newer")), pending)
+	expectSame(f, "its pending occurrences", f.pending(name("newer")), pending)
 	expectSame(f, "the job paused later", f.job(name("paused")), paused)
 
 	expectSame(f, "results of a later one", cancel(submitted(later.Add(time.Second))), []store.CancelResult{

@@ -10,11 +10,11 @@ import (
 )
 
 var outcomeTests = []namedTest{
-	{"a job counts how its occurrences ended", testOutcomes},
-	{"what is carried over counts for the job that has it", testOutcomesCarried},
-	{"outcomes leave out what was settled before the replacement", testOutcomesCarriedLate},
+	{"a job counts its outcomes", testOutcomes},
+	{"a carried-over occurrence counts for its present job", testOutcomesCarried},
+	{"outcomes leave out settlements before the replacement", testOutcomesCarriedLate},
 	{"a job keeps the trouble of its latest instant", testTrouble},
-	{"an expansion counts what it adds", testOutcomesAdvance},
+	{"an expansion counts its occurrences", testOutcomesAdvance},
 	{"counts are moved with their job", testOutcomesMoved},
 }
 
@@ -78,8 +78,8 @@ func testOutcomes(f *fixture) {
 	f.end(f.claimOne(now), store.Bury, now.Add(time.Minute), "again")
 	f.trigger(trigger(n, now, 1))
 	f.end(f.claimOne(now), store.Bury, now, "triggered")
-	f.expectCounts("what stood on its own is buried", n, 5, 2, 1, 1)
-	expect(f, "trouble of what stood on its own", f.job(n).Trouble, trouble)
+	f.expectCounts("a standalone occurrence is buried", n, 5, 2, 1, 1)
+	expect(f, "trouble of a standalone occurrence", f.job(n).Trouble, trouble)
 
 	f.pause(n, now)
 	f.resume(n, now)
@@ -101,7 +101,7 @@ func testOutcomes(f *fixture) {
 			f.end(c, store.Bury, now, "of what was replaced")
 		}
 	}
-	f.expectCounts("what was replaced is buried", n, 2, 0, 0, 1)
+	f.expectCounts("an occurrence of the replaced job is buried", n, 2, 0, 0, 1)
 	f.cancel(n)
 	f.put(newPut(n, now, time.Hour))
 	f.expectCounts("put after a cancellation", n, 1, 0, 0, 0)

@@ -10,14 +10,14 @@ import (
 
 var pauseTests = []namedTest{
 	{"a paused job's occurrences are put back", testPause},
-	{"a paused backlog costs others nothing", testPauseBacklog},
-	{"a paused job's occurrences that are claimed early", testPauseEarly},
-	{"a paused backlog holds up no claimer that can take one", testPauseBacklogOneByOne},
+	{"a paused backlog costs other jobs nothing", testPauseBacklog},
+	{"an early claim of a paused job's occurrences", testPauseEarly},
+	{"a paused backlog does not hold up a claimer with one slot", testPauseBacklogOneByOne},
 	{"a paused job whose schedule ends", testPauseEnds},
-	{"a paused job put anew", testPauseAnew},
+	{"a finished paused job is put again", testPauseAnew},
 	{"resume on a clock that is behind", testResumeBehind},
-	{"what stands on its own ignores a pause", testPauseOwn},
-	{"what is held is settled during a pause", testPauseHeld},
+	{"a standalone occurrence ignores a pause", testPauseOwn},
+	{"a held occurrence is settled during a pause", testPauseHeld},
 	{"a stale claim is put back during a pause", testPauseStale},
 	{"pause twice, and of no job", testPauseTwice},
 	{"a replacement stays paused", testPauseReplaced},
@@ -78,7 +78,7 @@ func testPause(f *fixture) {
 		expect(f, "attempt", o.Attempt, 0)
 		expect(f, "timestamp", o.Timestamp, p.Occurrences[i].Timestamp)
 		if i == 2 {
-			expect(f, "due, of what was not due", o.DueAt, epoch.Add(time.Hour))
+			expect(f, "due time of one that was not due", o.DueAt, epoch.Add(time.Hour))
 		} else if o.DueAt.Before(now.Add(lease)) || o.DueAt.After(now.Add(2*lease)) {
 			f.Errorf("put back to %s after the pause", o.DueAt.Sub(now))
 		}
@@ -265,10 +265,10 @@ func testResume(f *fixture) {
 	expect(f, "updated", got.UpdatedAt, now)
 	expect(f, "revision", got.Revision, p.Job.Revision)
 	pending := f.pending(name("k"))
-	expect(f, "due, of what is held", pending[0].DueAt, held.DueAt)
-	expect(f, "due, of what has passed", pending[1].DueAt.After(now), false)
-	expect(f, "due, of what has not passed", pending[2].DueAt, epoch.Add(time.Minute))
-	expect(f, "due, of what has not passed", pending[3].DueAt, epoch.Add(time.Hour))
+	expect(f, "due time of the held one", pending[0].DueAt, held.DueAt)
+	expect(f, "due time after its instant", pending[1].DueAt.After(now), false)
+	expect(f, "due time before its instant", pending[2].DueAt, epoch.Add(time.Minute))
+	expect(f, "due time before its instant", pending[3].DueAt, epoch.Add(time.Hour))
 
 	c := f.claimOne(now)
 	expect(f, "claimed", c.ID, p.Occurrences[1].ID)
@@ -282,7 +282,7 @@ func testResumeAgain(f *fixture) {
 	p := newPut(name("k"), epoch, 0, time.Hour)
 	f.put(p)
 	f.resume(name("k"), epoch)
-	expect(f, "version of what was not paused", f.job(name("k")).Version, p.Job.Version)
+	expect(f, "version of a job that was not paused", f.job(name("k")).Version, p.Job.Version)
 	f.pause(name("k"), epoch)
 	version := f.resume(name("k"), epoch)
 
@@ -294,7 +294,7 @@ func testResumeAgain(f *fixture) {
 	f.resume(name("k"), now)
 	expect(f, "version of the first resume", f.job(name("k")).Version, version)
 	expect(f, "claimed", f.claimOne(now).Timestamp, epoch)
-	expect(f, "due, of what has not passed", f.pending(name("k"))[1].DueAt, epoch.Add(time.Hour))
+	expect(f, "due time before its instant", f.pending(name("k"))[1].DueAt, epoch.Add(time.Hour))
 
 	for _, n := range []job.Name{name("none"), {Tenant: "other", Key: "k"}} {
 		err := f.store().Resume(f.Context(), n, job.NewRevision(epoch), epoch)
@@ -391,5 +391,5 @@ func testResumeBehind(f *fixture) {
 	expect(f, "claimed before its instant", len(f.claim(epoch.Add(time.Second-time.Millisecond), 10)), 0)
 	expect(f, "next due", f.nextDue(), epoch.Add(time.Second))
 	f.expectTimes("claimed", timestamps(f.claim(epoch.Add(time.Second), 10), claimedTime), epoch.Add(time.Second))
-	expect(f, "due, of what was not put back", f.pending(name("k"))[1].DueAt, epoch.Add(time.Hour))
+	expect(f, "due time of one that was not put back", f.pending(name("k"))[1].DueAt, epoch.Add(time.Hour))
 }

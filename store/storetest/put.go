@@ -18,7 +18,7 @@ var putTests = []namedTest{
 	{"put keeps odd keys and payloads", testPutOdd},
 	{"put keeps times to the millisecond", testPutTimes},
 	{"put replaces", testPutReplaces},
-	{"put replaces what is held", testPutReplacesHeld},
+	{"put replaces held occurrences", testPutReplacesHeld},
 	{"put without occurrences", testPutEmpty},
 	{"put conditions", testPutConditions},
 	{"put many", testPutMany},

@@ -201,7 +201,7 @@ func testRecordConditions(f *fixture) {
 		{"replace where there is none", ifVersion(write("none", "2"), other), failed, true},
 		{"replace the version", ifVersion(write("there", "2"), there.Version), done, false},
 		{"replace another version", ifVersion(write("there", "2"), other), failed, true},
-		{"replace what has expired", ifVersion(write("expired", "2"), expired.Version), failed, true},
+		{"replace an expired record", ifVersion(write("expired", "2"), expired.Version), failed, true},
 		{"write where there is none", write("none", "2"), done, false},
 		{"write where there is one", write("there", "2"), done, false},
 		{"write where one has expired", write("expired", "2"), done, false},
@@ -210,8 +210,8 @@ func testRecordConditions(f *fixture) {
 		{"delete if there is none, but there is", ifAbsent(remove("there")), failed, true},
 		{"delete none if there is none", ifAbsent(remove("none")), done, true},
 		{"delete a version of none", ifVersion(remove("none"), other), done, true},
-		{"delete a version of what has expired", ifVersion(remove("expired"), other), done, true},
-		{"delete what is there", remove("there"), done, false},
+		{"delete a version of an expired record", ifVersion(remove("expired"), other), done, true},
+		{"delete an existing record", remove("there"), done, false},
 	} {
 		g := f.another()
 		g.writeRecords(there, at(expired, epoch.Add(-time.Hour)))
@@ -294,7 +294,7 @@ func testRecordBounds(f *fixture) {
 	f.expectRecords("bounds", beside, large)
 	f.expectWrites("a larger one", []store.RecordChange{write(long, strings.Repeat("y", store.MaxRecordBody+1))},
 		store.ErrTooLarge)
-	f.expectRecords("what was there stays", beside, large)
+	f.expectRecords("the former records stay", beside, large)
 }
 
 // byteOrder has keys in the order of their bytes, which differs from the order of any language and of UTF-16, with

@@ -11,10 +11,10 @@ import (
 )
 
 var sampleTests = []namedTest{
-	{"a sample is what comes first of a lane", testSample},
-	{"a sample of what many jobs have", testSampleMany},
-	{"a sample tells what a claim would", testSampleCallbacks},
-	{"a sample in no time", testSampleEnded},
+	{"a sample has a lane's first occurrences", testSample},
+	{"a sample of many jobs", testSampleMany},
+	{"a sample has the targets of a claim", testSampleCallbacks},
+	{"a sample with an ended context", testSampleEnded},
 }
 
 // sampled returns the sampled due times, as offsets from the epoch, each with its callback.

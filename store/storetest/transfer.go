@@ -15,12 +15,12 @@ import (
 var transferTests = []namedTest{
 	{"an export is whole", testExport},
 	{"an export of an empty store", testExportEmpty},
-	{"an export leaves out what fires by no job", testExportBroken},
+	{"an export leaves out occurrences that never fire", testExportBroken},
 	{"an export while others insert and delete", testExportMeanwhile},
 	{"an import is the same store", testImport},
 	{"an import again changes nothing", testImportAgain},
-	{"an import leaves what has changed since", testImportChanged},
-	{"an import of what was buried during the export", testImportBuried},
+	{"an import leaves changed documents", testImportChanged},
+	{"an import of an occurrence buried during the export", testImportBuried},
 	{"an import of another job is refused", testImportConflict},
 	{"a transfer with an ended context", testTransferEnded},
 }
@@ -53,7 +53,7 @@ func testExport(f *fixture) {
 				continue
 			}
 			if o.Own != nil && o.Timestamp != epoch {
-				expectSame(f, "what was triggered", *o.Own, *trigger(o.Name, epoch, 1).Own)
+				expectSame(f, "the triggered occurrence", *o.Own, *trigger(o.Name, epoch, 1).Own)
 			}
 			o.Own = nil
 			pending = append(pending, o)

@@ -10,10 +10,10 @@ import (
 )
 
 var movingTests = []namedTest{
-	{"what was moved goes on as it would have", testMovedGoesOn},
-	{"what was moved ticks on", testMovedTicks},
-	{"what was moved can be changed", testMovedChanges},
-	{"what does not match its job fires nowhere", testMovedOrphan},
+	{"a moved store continues as before", testMovedGoesOn},
+	{"a moved crontab keeps its ticks", testMovedTicks},
+	{"moved jobs can be changed", testMovedChanges},
+	{"an occurrence that does not match its job never fires", testMovedOrphan},
 }
 
 // moved imports the store's content into another store.
@@ -127,7 +127,7 @@ func testMovedChanges(f *fixture) {
 	g.must(g.store().Amend(f.Context(), amendment(due.Job, due.Version, epoch)))
 	replacement := newPut(name("🔔"), epoch, time.Minute)
 	replacement.If = store.Condition{Versions: []job.Revision{g.job(name("🔔")).Version}}
-	expect(f, "in flight of what was replaced", g.put(replacement).InFlight, f.put(replacement).InFlight)
+	expect(f, "in flight of the replaced job", g.put(replacement).InFlight, f.put(replacement).InFlight)
 	dead := g.deadLetters(store.DeadLetterFilter{Key: "buried"})
 	expect(f, "dead letters", len(dead), 1)
 	expect(f, "redriven", g.redrive(dead[0].ID), 1)

@@ -14,7 +14,7 @@ var triggerTests = []namedTest{
 	{"trigger fires while paused, and after a replacement", testTriggerPaused},
 	{"two triggers at one time, and one twice", testTriggerTwice},
 	{"trigger of no job", testTriggerUnknown},
-	{"what is triggered is cancelled with its job", testTriggerCancel},
+	{"a triggered occurrence is cancelled with its job", testTriggerCancel},
 	{"trigger racing a cancel", testTriggerRace},
 }
 

@@ -103,7 +103,7 @@ func TestMeetBesideAnother(t *testing.T) {
 	b := newBench(t)
 	b.meet(1, job.Tenant{Name: "acme", FirstSeen: epoch})
 	if !b.tenants.Met("acme") || b.second.Met("acme") {
-		t.Error("a tenant is remembered by those who have met it")
+		t.Error("a tenant is remembered by replicas that have met it")
 	}
 	n, err := b.second.Meet(t.Context(), []job.Tenant{{Name: "acme", FirstSeen: epoch.Add(time.Second), Settings: everySetting}})
 	if n != 0 || err != nil {
@@ -183,7 +183,7 @@ func TestList(t *testing.T) {
 		expectEach(t, fmt.Sprintf("by pages of %d", limit), got, nil, all...)
 	}
 	got, err = b.second.List(t.Context(), "aa", 1)
-	expectEach(t, "after one that there is not", got, err, all[9])
+	expectEach(t, "after an unknown one", got, err, all[9])
 }
 
 // Settings lists only tenants with settings of their own, at a cost that follows their number.

@@ -224,7 +224,7 @@ func (m *importer) line(ctx context.Context) (end bool, err error) {
 		if err := m.flush(ctx); err != nil {
 			return false, err
 		}
-		return false, fmt.Errorf("%w: it breaks off after line %d; what came before was imported",
+		return false, fmt.Errorf("%w: it ends after line %d; the lines before were imported",
 			ErrIncomplete, m.lines.ended)
 	}
 	if err != nil {
