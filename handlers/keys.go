@@ -116,11 +116,11 @@ func (a *api) listKeys(c *gin.Context) error {
 	return writePage(c, items, nextCursor)
 }
 
-// findKeys reads up to limit of the keys that the caller manages, whose ids sort after an id. It reads all others on the
-// way: a cursor must not name a key that the caller can't see.
+// findKeys reads up to limit of the keys that the caller manages, whose ids sort after an id. It reads all others on
+// the way: a cursor must not name a key that the caller can't see.
 func (a *api) findKeys(ctx context.Context, by *caller, after string, limit int) (found []access.Key, err error) {
-	for {
-		page, err := a.Keys.List(ctx, after, pageSize)
+	for size := limit; ; size = min(2*size, pageSize) {
+		page, err := a.Keys.List(ctx, after, size)
 		if err != nil {
 			return nil, err
 		}
@@ -132,7 +132,7 @@ func (a *api) findKeys(ctx context.Context, by *caller, after string, limit int)
 				return found, nil
 			}
 		}
-		if len(page) < pageSize {
+		if len(page) < size {
 			return found, nil
 		}
 	}
