@@ -188,7 +188,7 @@ func (d *Dispatcher) Ready() error {
 // cancels the rest, and writes every outcome. The error is nil unless outcomes could not be written; those occurrences
 // are claimed again when their leases end.
 func (d *Dispatcher) Run(ctx context.Context) error {
-	d.beat(ctx) // the heartbeat comes before the first claim
+	d.beat(ctx) // before anything counts the replicas
 	stopJobs, err := d.startJobs(ctx)
 	if err != nil {
 		return err

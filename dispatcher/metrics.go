@@ -100,7 +100,8 @@ func newMetrics(d *Dispatcher, registerer prometheus.Registerer) (*metrics, erro
 	}
 	var errs []error
 	for _, c := range append([]prometheus.Collector{
-		deviation, duration, deliveries, refused, missed, parked, claims, reclaims, batches, m.tenants.deviation, m.tenants.deliveries,
+		deviation, duration, deliveries, refused, missed, parked, claims, reclaims, batches,
+		m.tenants.deviation, m.tenants.deliveries,
 		newGauge("carillon_destinations_open", "Destinations that this replica tries, or paths of them, "+
 			"with single callbacks only, since they have failed again and again.",
 			func() float64 { return float64(d.destinations.Open()) }),
