@@ -22,7 +22,7 @@ const (
 	// Operate pauses, resumes and triggers jobs, redrives and deletes dead letters, and changes tenants' settings and
 	// secrets.
 	Operate Permission = "operate"
-	// Administer creates, rotates and revokes keys.
+	// Administer creates, rotates and revokes keys, and sets the limits of tenants.
 	Administer Permission = "administer"
 )
 

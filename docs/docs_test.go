@@ -213,3 +213,37 @@ func TestLinks(t *testing.T) {
 		t.Error("no link was found")
 	}
 }
+
+// TestThreatsNameTestsThatExist looks up the tests in docs/security.md: each row of the threats names a folder, and tests
+// that are there.
+func TestThreatsNameTestsThatExist(t *testing.T) {
+	sources := make(map[string]string) // tests by folder
+	for _, p := range files(t, "_test.go") {
+		sources[filepath.ToSlash(filepath.Dir(p))] += read(t, p)
+	}
+	rows := 0
+	for line := range strings.Lines(read(t, "docs/security.md")) {
+		cells := strings.Split(strings.TrimSpace(line), " | ")
+		if len(cells) != 3 || !strings.HasPrefix(line, "| ") || strings.HasPrefix(line, "| who could") {
+			continue
+		}
+		rows++
+		folder, named := "", 0
+		for _, m := range quoted.FindAllStringSubmatch(cells[2], -1) {
+			if !testName.MatchString(m[1]) {
+				folder = m[1]
+				continue
+			}
+			named++
+			if !strings.Contains(sources[folder], "\nfunc "+m[1]+"(") {
+				t.Errorf("%s: there is no %s in %s", cells[0], m[1], folder)
+			}
+		}
+		if named == 0 {
+			t.Errorf("%s: no test is named", cells[0])
+		}
+	}
+	if rows < 30 {
+		t.Errorf("%d threats were found: does this test still read them?", rows)
+	}
+}

@@ -44,14 +44,14 @@ func (a *api) audited() gin.HandlerFunc {
 	}
 }
 
-// refused tells whether a status is that of a request or an item which was turned away because of who asked, or how
+// refused reports whether a status is that of a request or an item which was turned away because of who asked, or how
 // often.
 func refused(status int) bool {
 	return status == http.StatusUnauthorized || status == http.StatusForbidden || status == http.StatusTooManyRequests
 }
 
-// strays tells whether a request names a job or a tenant that is beyond its caller's scope. The answer does not: it is
-// the same as if there were none.
+// strays reports whether a request names a job or a tenant that is beyond its caller's scope. The answer does not: it
+// is the same as if there were none.
 func strays(c *gin.Context) bool {
 	w := who(c)
 	if w == nil {

@@ -79,7 +79,7 @@ type quotaView struct {
 // admission is what was admitted of a submission to its tenant's quotas.
 type admission struct{ jobs, pending int }
 
-// admitToQuota admits attempts of one tenant to its quotas, and fails those that there is no room for. It answers for
+// admitToQuota admits attempts of one tenant to its quotas, and fails those that there is no room for. It returns for
 // how many of them it has done so, the first ones: once there is no room, those before have to be settled, since some
 // of what was admitted for them may not be used.
 func (a *api) admitToQuota(ctx context.Context, attempts []*attempt) (n int) {

@@ -24,7 +24,7 @@ func nameRequest(c *gin.Context) {
 	c.Writer.Header()[requestIDHeader] = ids
 }
 
-// validRequestID tells whether a client's name for a request is taken: if it needs no quoting in any log.
+// validRequestID reports whether a client's name for a request is taken: if it needs no quoting in any log.
 func validRequestID(id string) bool {
 	for i := range len(id) {
 		switch b := id[i]; {

@@ -15,7 +15,7 @@ type Rate struct {
 	Burst int
 }
 
-// limited tells whether there is a limit.
+// limited reports whether there is a limit.
 func (r Rate) limited() bool { return r.PerSecond > 0 }
 
 // inTime is how long so much takes at a rate.

@@ -107,7 +107,7 @@ type Standing struct {
 // Window is how long it takes from none left to as many as can be.
 func (s *Standing) Window() time.Duration { return inTime(float64(s.Burst), s.PerSecond) }
 
-// Take takes one request of a key, about a tenant, which is empty if it is about none or many. It answers where the two
+// Take takes one request of a key, about a tenant, which is empty if it is about none or many. It returns where the two
 // stand with the limits that they have. If one is exceeded, the request must be refused, and counts nowhere.
 func (l *Limiter) Take(key, tenant string, now time.Time) []Standing {
 	if l == nil {

@@ -20,7 +20,7 @@ import (
 	"github.com/carillon-scheduler/carillon/store/memory"
 )
 
-// allowed tells whether a request is allowed, and checks that no more than one limit is exceeded.
+// allowed reports whether a request is allowed, and checks that no more than one limit is exceeded.
 func allowed(l *limits.Limiter, key, tenant string) bool {
 	return !slices.ContainsFunc(l.Take(key, tenant, time.Now()), func(s limits.Standing) bool { return s.Exceeded })
 }

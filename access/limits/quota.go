@@ -92,7 +92,7 @@ func (q *quotas) of(tenant string) *usage {
 	return q.kept.of(tenant, func() *usage { return &usage{turn: make(chan struct{}, 1)} })
 }
 
-// Admit admits a submission that adds so many jobs and pending occurrences to what a tenant has, or answers an
+// Admit admits a submission that adds so many jobs and pending occurrences to what a tenant has, or returns an
 // [*Exceeded], or an error of the store. What is admitted counts from then on; [Limiter.Return] undoes that.
 //
 // Counts are up to some seconds old, so a tenant may exceed its quota by what the other replicas admit meanwhile; and
