@@ -158,9 +158,25 @@ func secrets(req *http.Request, named []string) []string {
 		password, _ := user.Password()
 		add(password, user.Username()) // some services take a key as the name
 	}
-	authorization := req.Header.Get("Authorization") // also that of the URL's user
-	_, credentials, _ := strings.Cut(authorization, " ")
-	add(authorization, credentials)
+	for name, values := range req.Header { // with the Authorization of the URL's user
+		if shownHeader(name) {
+			continue
+		}
+		for _, v := range values {
+			_, credentials, _ := strings.Cut(v, " ")
+			add(v, credentials)
+		}
+	}
 	slices.SortFunc(all, func(a, b string) int { return len(b) - len(a) })
 	return all
+}
+
+// shownHeader tells whether a header holds nothing secret: Carillon's own, and those that say what a request is. Any
+// other may be how a receiver knows its callers.
+func shownHeader(canonical string) bool {
+	switch canonical {
+	case "Content-Type", "User-Agent", "Traceparent", "Tracestate", "Webhook-Id", "Webhook-Timestamp":
+		return true
+	}
+	return strings.HasPrefix(canonical, "Carillon-") || strings.HasPrefix(canonical, "Ce-")
 }

@@ -341,7 +341,7 @@ func TestNothingSecretIsShown(t *testing.T) {
 		}
 		w.WriteHeader(http.StatusInternalServerError)
 		user, word, _ := r.BasicAuth()
-		fmt.Fprint(w, user, " ", word, " ", r.Header, " ", r.URL.RawQuery)
+		fmt.Fprint(w, user, " ", word, " ", r.Header.Get("X-Api-Key"), " ", r.URL.RawQuery, " ", r.Header)
 	}))
 	defer receiver.Close()
 	var log bytes.Buffer
