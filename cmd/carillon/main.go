@@ -6,8 +6,10 @@ import (
 	"io"
 	"os"
 
+	"github.com/carillon-scheduler/carillon/access"
 	"github.com/carillon-scheduler/carillon/cmd/internal/cli"
 	"github.com/carillon-scheduler/carillon/cmd/internal/service"
+	"github.com/carillon-scheduler/carillon/secrets"
 )
 
 const description = "Carillon calls what you tell it to, when you tell it to, whichever replica dies: at least " +
@@ -36,7 +38,10 @@ func program() cli.Program {
 				New: func() cli.Runner { return &secretsNewKeyCommand{} }},
 			{Name: "secrets reencrypt", Help: reencryptHelp,
 				New: func() cli.Runner { return &secretsReencryptCommand{} }},
-			{Name: "secrets copy", Help: copyHelp, New: func() cli.Runner { return &secretsCopyCommand{} }},
+			{Name: "secrets copy", Help: copyHelp,
+				New: func() cli.Runner { return &copyCommand{what: "secrets", copy: secrets.Copy} }},
+			{Name: "keys copy", Help: keysCopyHelp,
+				New: func() cli.Runner { return &copyCommand{what: "keys", copy: access.Copy} }},
 			{Name: "next", Arguments: "CRONTAB", Help: nextHelp, New: func() cli.Runner { return &nextCommand{} }},
 			{Name: "healthcheck", Help: healthcheckHelp, New: func() cli.Runner { return &healthcheckCommand{} }},
 		},
