@@ -21,6 +21,7 @@ func (b *Bench) work(round, count int) *Work {
 
 // startReplica starts a replica as set up, and answers the URL of its API.
 func (b *Bench) startReplica(ctx context.Context, o ReplicaOptions) (p *part, url string, err error) {
+	o.History = b.History
 	o.Store, o.Concurrency, o.RabbitmqURL, o.KafkaBrokers = b.Store, b.Concurrency, b.RabbitmqURL, b.KafkaBrokers
 	if b.Profile != "" {
 		what, n := "", &b.fired

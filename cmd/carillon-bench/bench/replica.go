@@ -27,6 +27,7 @@ type ReplicaOptions struct {
 	RabbitmqURL  string   `json:"rabbitmqUrl"`
 	KafkaBrokers []string `json:"kafkaBrokers"`
 	Concurrency  int      `json:"concurrency"`
+	History      string   `json:"history"` // the service's option; empty for its default
 	// Idle has it take submissions and fire nothing.
 	Idle bool `json:"idle"`
 	// Profile names the file for a profile of its CPU time, if there is to be one.
@@ -120,6 +121,9 @@ func (r *replica) do(ctx context.Context, do string, with json.RawMessage) (any,
 func (r *replica) start(ctx context.Context, o ReplicaOptions) (url string, err error) {
 	settings := map[string]string{
 		"store": o.Store, "concurrency": strconv.Itoa(o.Concurrency), "rabbitmq-url": o.RabbitmqURL,
+	}
+	if o.History != "" {
+		settings["history"] = o.History
 	}
 	if len(o.KafkaBrokers) > 0 {
 		settings["kafka-brokers"] = strings.Join(o.KafkaBrokers, ",")
