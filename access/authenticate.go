@@ -15,8 +15,8 @@ type Authenticator interface {
 	// Authenticate answers whose token it is. The error is [ErrUnauthenticated], or wraps [store.ErrUnavailable] if that
 	// can't be known now. now is the wall clock's, for what expires. The principal is shared: it must not be changed.
 	Authenticate(ctx context.Context, token string, now time.Time) (Principal, error)
-	// Knows tells, without asking anybody, whether it is worthwhile to look up a token that comes from an address which has
-	// shown too many wrong ones. That it is valid is not told.
+	// Knows tells, without asking anybody, whether it is worthwhile to look up a token that comes from an address which
+	// has shown too many wrong ones. That it is valid is not told.
 	Knows(token string, now time.Time) bool
 }
 

@@ -313,6 +313,37 @@ func (k *Keys) Revoke(ctx context.Context, id string, now time.Time) error {
 	return nil
 }
 
+// Copy copies all keys from one store to another, and answers how many. Their tokens stay valid. It leaves those alone
+// that are there already, and may be repeated: then it brings those back that were revoked there meanwhile.
+func Copy(ctx context.Context, from, to store.Records) (copied, there int, err error) {
+	now := time.Now()
+	filter := store.RecordFilter{Collection: keysCollection, Limit: 100, Now: now}
+	for {
+		page, err := from.Records(ctx, filter)
+		if err != nil || len(page) == 0 {
+			return copied, there, err
+		}
+		changes := make([]store.RecordChange, len(page))
+		for i, r := range page {
+			changes[i] = store.RecordChange{
+				Collection: keysCollection, Key: r.Key, Version: job.NewRevision(now), Body: r.Body, ExpiresAt: r.ExpiresAt,
+				If: store.RecordCondition{Absent: true}, Now: now,
+			}
+		}
+		for _, err := range to.WriteRecords(ctx, changes) {
+			switch {
+			case err == nil:
+				copied++
+			case errors.Is(err, store.ErrPrecondition):
+				there++
+			default:
+				return copied, there, err
+			}
+		}
+		filter.After = page[len(page)-1].Key
+	}
+}
+
 // read reads a key from the store, or answers [store.ErrNotFound].
 func (k *Keys) read(ctx context.Context, id string) (*stored, error) {
 	if !ValidKeyID(id) {

@@ -321,6 +321,48 @@ func TestRevoke(t *testing.T) {
 	}
 }
 
+// Keys that are copied to another store are valid there, with all that they had.
+func TestCopy(t *testing.T) {
+	b := newBench(t)
+	to := memory.New()
+	var tokens []string
+	for range 120 {
+		token, _ := b.create(admin)
+		tokens = append(tokens, token)
+	}
+	p := admin
+	p.ExpiresAt, p.Note = epoch.Add(time.Hour), "for an hour"
+	token, want := b.create(p)
+	for i, counts := range [][2]int{{121, 0}, {0, 121}} {
+		copied, there, err := access.Copy(t.Context(), b.records.Store, to)
+		if err != nil || copied != counts[0] || there != counts[1] {
+			t.Errorf("copy %d: copied %d, there already %d, %v; want %v", i, copied, there, err, counts)
+		}
+	}
+	keys := access.NewKeys(to)
+	defer keys.Close()
+	for _, token := range append(tokens, token) {
+		if _, err := keys.Authenticate(t.Context(), token, epoch); err != nil {
+			t.Errorf("%s: %v", token, err)
+		}
+	}
+	if _, err := keys.Authenticate(t.Context(), token, p.ExpiresAt); !errors.Is(err, access.ErrUnauthenticated) {
+		t.Errorf("after its end: %v", err)
+	}
+	got, err := keys.Key(t.Context(), want.ID)
+	got.LastUsed = time.Time{}
+	if err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("copied %+v, %v; want %+v", got, err, want)
+	}
+	b.records.set(true, false)
+	if _, _, err := access.Copy(t.Context(), b.records, to); !errors.Is(err, store.ErrUnavailable) {
+		t.Errorf("from a store that is away: %v", err)
+	}
+	if _, _, err := access.Copy(t.Context(), to, b.records); !errors.Is(err, store.ErrUnavailable) {
+		t.Errorf("to a store that is away: %v", err)
+	}
+}
+
 // What is wrong about a token can't be told from the answer, and a malformed one costs no call.
 func TestWrongTokens(t *testing.T) {
 	b := newBench(t)

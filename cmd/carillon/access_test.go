@@ -69,7 +69,7 @@ func TestKeysAndTokens(t *testing.T) {
 	}{
 		{issuer.URL, map[string]int{
 			key: 200, token(issuer.URL, "viewer", "default"): 200, token(issuer.URL, "dba", "default"): 403,
-			token("https://login.example.com", "viewer", "default"): 401, "": 401, key + "x": 401,
+			token(issuer.URL, "viewer"): 403, token("https://login.example.com", "viewer", "default"): 401, "": 401, key + "x": 401,
 		}},
 		{away.URL, map[string]int{key: 200, token(away.URL, "viewer", "default"): 503}},
 	} {

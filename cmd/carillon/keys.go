@@ -24,6 +24,8 @@ const (
 	keysRotateHelp = "Give an API key another secret, and print the new key. The one that it replaces is valid for the " +
 		"--overlap."
 	keysRevokeHelp = "Revoke an API key. Replicas that run refuse it within 5 s."
+	keysCopyHelp   = "Copy all API keys of a store to another one: an export has none. They stay valid as they are. Those " +
+		"that are there already stay."
 )
 
 // keysStore is the option --store of a command about keys.

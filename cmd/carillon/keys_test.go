@@ -85,4 +85,11 @@ func TestKeysCommands(t *testing.T) {
 	if _, err := whose(t, url, admin); err != nil {
 		t.Errorf("the other one: %v", err)
 	}
+	to := "sqlite:" + filepath.Join(t.TempDir(), "to.db")
+	if _, stderr := carillon(t, 0, "keys", "copy", "--store="+url, "--to="+to); !strings.Contains(stderr, "copied: 1 keys; there already: 0") {
+		t.Errorf("the copy says %s", stderr)
+	}
+	if p, err := whose(t, to, admin); err != nil || p.Role != access.Admin {
+		t.Errorf("the copied key is of %+v, %v", p, err)
+	}
 }

@@ -6,8 +6,10 @@ import (
 	"io"
 	"os"
 
+	"github.com/carillon-scheduler/carillon/access"
 	"github.com/carillon-scheduler/carillon/cmd/internal/cli"
 	"github.com/carillon-scheduler/carillon/cmd/internal/service"
+	"github.com/carillon-scheduler/carillon/secrets"
 )
 
 const description = "Carillon calls what you tell it to, when you tell it to, whichever replica dies: at least " +
@@ -32,11 +34,14 @@ func program() cli.Program {
 				New: func() cli.Runner { return &keysRotateCommand{} }},
 			{Name: "keys revoke", Arguments: "ID", Help: keysRevokeHelp,
 				New: func() cli.Runner { return &keysRevokeCommand{} }},
-			{Name: "secrets new-key", Arguments: "FILE", Help: secretsNewKeyHelp,
+			{Name: "secrets new-key", Arguments: "FILE", Help: newKeyHelp,
 				New: func() cli.Runner { return &secretsNewKeyCommand{} }},
-			{Name: "secrets reencrypt", Help: secretsReencryptHelp,
+			{Name: "secrets reencrypt", Help: reencryptHelp,
 				New: func() cli.Runner { return &secretsReencryptCommand{} }},
-			{Name: "secrets copy", Help: secretsCopyHelp, New: func() cli.Runner { return &secretsCopyCommand{} }},
+			{Name: "secrets copy", Help: copyHelp,
+				New: func() cli.Runner { return &copyCommand{what: "secrets", copy: secrets.Copy} }},
+			{Name: "keys copy", Help: keysCopyHelp,
+				New: func() cli.Runner { return &copyCommand{what: "keys", copy: access.Copy} }},
 			{Name: "next", Arguments: "CRONTAB", Help: nextHelp, New: func() cli.Runner { return &nextCommand{} }},
 			{Name: "healthcheck", Help: healthcheckHelp, New: func() cli.Runner { return &healthcheckCommand{} }},
 		},

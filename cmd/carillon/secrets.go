@@ -12,16 +12,15 @@ import (
 	"github.com/carillon-scheduler/carillon/cmd/internal/cli"
 	"github.com/carillon-scheduler/carillon/cmd/internal/service"
 	"github.com/carillon-scheduler/carillon/secrets"
-	"github.com/carillon-scheduler/carillon/store"
 	"github.com/carillon-scheduler/carillon/store/bounded"
 )
 
 const (
-	secretsNewKeyHelp    = "Make a random key for --encryption-key-file, in a new file that only its owner can read."
-	secretsReencryptHelp = "Encrypt all secrets in a store with the first of the keys, while replicas run. Give the new " +
+	newKeyHelp    = "Make a random key for --encryption-key-file, in a new file that only its owner can read."
+	reencryptHelp = "Encrypt all secrets in a store with the first of the keys, while replicas run. Give the new " +
 		"key first, and those that are in use after it. See docs/secrets.md."
-	secretsCopyHelp = "Copy all secrets of a store to another one, encrypted as they are: an export has none. Those that " +
-		"are there already stay."
+	copyHelp = "Copy all secrets of a store to another one, encrypted as they are: an export has none. Those " +
+		"that are there already stay."
 )
 
 // secretsNewKeyCommand makes an encryption key.
@@ -99,34 +98,5 @@ func (c *secretsReencryptCommand) Run(ctx context.Context, in cli.Input) (err er
 				"have all replicas encrypt with %s first, then do this again", id, keys.Encrypting())
 		}
 	}
-	return err
-}
-
-// secretsCopyCommand copies the secrets of a store to another.
-type secretsCopyCommand struct{ from, to string }
-
-// Flags declares the options.
-func (c *secretsCopyCommand) Flags(f *flag.FlagSet) {
-	f.StringVar(&c.from, "store", "", "`URL`: The store that has the secrets, as for serve.")
-	f.StringVar(&c.to, "to", "", "`URL`: The store to copy them to.")
-}
-
-// Run copies, and tells on standard error how many.
-func (c *secretsCopyCommand) Run(ctx context.Context, in cli.Input) (err error) {
-	var stores [2]store.Store
-	for i, o := range []struct{ name, url string }{{"store", c.from}, {"to", c.to}} {
-		switch {
-		case o.url == "":
-			return cli.Usagef("--%s is missing: name the store, as for serve", o.name)
-		case service.Alone(o.url):
-			return cli.Usagef("--%s: %q is the memory of one process, which no other can reach", o.name, o.url)
-		}
-		if stores[i], err = service.OpenStore(ctx, o.url); err != nil {
-			return fmt.Errorf("--%s: %w", o.name, err)
-		}
-		defer func() { err = errors.Join(err, stores[i].Close()) }()
-	}
-	copied, there, err := secrets.Copy(ctx, stores[0], bounded.Records(stores[1]))
-	fmt.Fprintf(in.Stderr, "copied: %d secrets; there already: %d\n", copied, there)
 	return err
 }

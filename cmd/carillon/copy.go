@@ -1,0 +1,56 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+
+	"github.com/carillon-scheduler/carillon/cmd/internal/cli"
+	"github.com/carillon-scheduler/carillon/cmd/internal/service"
+	"github.com/carillon-scheduler/carillon/store"
+	"github.com/carillon-scheduler/carillon/store/bounded"
+)
+
+// copyCommand copies what an export leaves out from one store to another.
+type copyCommand struct {
+	what     string // in the plural
+	copy     func(ctx context.Context, from, to store.Records) (copied, there int, err error)
+	from, to string
+}
+
+// Flags declares the options.
+func (c *copyCommand) Flags(f *flag.FlagSet) {
+	f.StringVar(&c.from, "store", "", "`URL`: The store that has the "+c.what+", as for serve.")
+	f.StringVar(&c.to, "to", "", "`URL`: The store to copy them to.")
+}
+
+// Run copies, and tells on standard error how many.
+func (c *copyCommand) Run(ctx context.Context, in cli.Input) (err error) {
+	open := func(option, url string, by func(context.Context, string) (store.Store, error)) (store.Store, error) {
+		switch {
+		case url == "":
+			return nil, cli.Usagef("--%s is missing: name the store, as for serve", option)
+		case service.Alone(url):
+			return nil, cli.Usagef("--%s: %q is the memory of one process, which no other can reach", option, url)
+		}
+		s, err := by(ctx, url)
+		if err != nil {
+			return nil, fmt.Errorf("--%s: %w", option, err)
+		}
+		return s, nil
+	}
+	from, err := open("store", c.from, service.OpenExisting)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, from.Close()) }()
+	to, err := open("to", c.to, service.OpenStore)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, to.Close()) }()
+	copied, there, err := c.copy(ctx, from, bounded.Records(to))
+	fmt.Fprintf(in.Stderr, "copied: %d %s; there already: %d\n", copied, c.what, there)
+	return err
+}
