@@ -63,6 +63,9 @@ func (r *refusal) Error() string { return r.text }
 // ErrorType is its name in traces: the status, as OpenTelemetry's conventions say.
 func (r *refusal) ErrorType() string { return strconv.Itoa(r.status) }
 
+// Status is the one that was answered, see [callbacks.StatusOf].
+func (r *refusal) Status() int { return r.status }
+
 func isRedirect(status int) bool { return 300 <= status && status <= 399 }
 
 // permanent tells whether a status means that the same request will never succeed. All others may pass: also 404, which
