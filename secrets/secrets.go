@@ -57,6 +57,15 @@ var (
 		"wait until one has ended, or rotate with a shorter overlap, which ends them sooner", maxGenerations)
 )
 
+// UnusableError is that of a secret which is not there, can't be decrypted, or may not be sent somewhere. Its text is
+// for people, and holds no secret.
+type UnusableError struct{ error }
+
+// Unwrap is the error without this.
+func (e *UnusableError) Unwrap() error { return e.error }
+
+func unusable(format string, args ...any) error { return &UnusableError{fmt.Errorf(format, args...)} }
+
 // Secrets are those of one store. Its methods are safe for concurrent use, by any number of processes.
 type Secrets struct {
 	records store.Records
@@ -111,8 +120,8 @@ func (s *Secrets) Load(ctx context.Context) error {
 	return nil
 }
 
-// Run keeps the secrets as fresh as [Staleness] says, until ctx ends. While the store does not answer, they stay as they
-// are.
+// Run keeps the secrets as fresh as [Staleness] says, until ctx ends. While the store does not answer, they stay as
+// they are.
 func (s *Secrets) Run(ctx context.Context) {
 	const every = Staleness * 3 / 5 // what is left is for the store to answer
 	ticker := time.NewTicker(every)

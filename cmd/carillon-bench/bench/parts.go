@@ -22,6 +22,7 @@ func (b *Bench) work(round, count int) *Work {
 // startReplica starts a replica as set up, and answers the URL of its API.
 func (b *Bench) startReplica(ctx context.Context, o ReplicaOptions) (p *part, url string, err error) {
 	o.Store, o.Concurrency, o.RabbitmqURL, o.KafkaBrokers = b.Store, b.Concurrency, b.RabbitmqURL, b.KafkaBrokers
+	o.Settings = b.settings
 	if b.Profile != "" {
 		what, n := "", &b.fired
 		if o.Idle { // it takes submissions
@@ -40,7 +41,7 @@ func (b *Bench) fill(ctx context.Context, works ...*Work) error {
 	if err != nil {
 		return err
 	}
-	submitter, err := b.startPart(ctx, clientRole, nil, nil)
+	submitter, err := b.startPart(ctx, clientRole, b.token, nil)
 	if err != nil {
 		return err
 	}
