@@ -434,3 +434,38 @@ func TestManySecrets(t *testing.T) {
 		t.Errorf("the status is %+v", so)
 	}
 }
+
+// A tenant has no more secrets than fit, of both kinds together; those that it has can be replaced, and others have room.
+func TestTooManySecrets(t *testing.T) {
+	records := newRecords()
+	var all []store.RecordChange
+	now := time.Now()
+	for i := range secrets.MaxPerTenant - 1 {
+		all = append(all, store.RecordChange{
+			Collection: []string{"secrets", "signing-secrets"}[i%2], Key: fmt.Sprintf("acme/s%d", i), Version: job.NewRevision(now), Body: []byte("{}"),
+			Now: now,
+		})
+	}
+	if err := errors.Join(records.WriteRecords(t.Context(), all)...); err != nil {
+		t.Fatal(err)
+	}
+	r := &replica{TB: t, Secrets: secrets.New(records, ring(t, 1), slog.New(slog.DiscardHandler))}
+	if err := r.Refresh(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	r.put("acme", "last", "s3cret")
+	if _, _, err := r.Put(t.Context(), "acme", "more", secrets.Value{Text: "s3cret"}, epoch); !errors.Is(err, secrets.ErrTooMany) {
+		t.Errorf("one more: %v", err)
+	}
+	if _, _, err := r.CreateSigning(t.Context(), "acme", "more", secrets.NewSigning{}, epoch); !errors.Is(err, secrets.ErrTooMany) {
+		t.Errorf("one more for signing: %v", err)
+	}
+	r.put("acme", "last", "s3cret-2")
+	r.put("acme2", "first", "s3cret")
+	if err := r.Delete(t.Context(), "acme", "last"); err != nil {
+		t.Error(err)
+	}
+	if _, _, err := r.CreateSigning(t.Context(), "acme", "more", secrets.NewSigning{}, epoch); err != nil {
+		t.Errorf("in place of another: %v", err)
+	}
+}

@@ -194,6 +194,33 @@ func TestHostileAddresses(t *testing.T) {
 	}
 }
 
+// What this machine's own addresses are is asked when one is dialled.
+func TestOwnAddresses(t *testing.T) {
+	all, err := net.InterfaceAddrs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range all {
+		own := netip.MustParsePrefix(a.String()).Addr()
+		if own.IsLoopback() || own.IsLinkLocalUnicast() {
+			continue
+		}
+		networks := guard.Public
+		if !guard.IsPublic(own) {
+			networks = guard.Private
+		}
+		port, within := receiverAt(t, own.String(), "0", nil)
+		hook := data("url", "http://"+net.JoinHostPort(own.String(), port))
+		err := newSender(t, webhook.Options{Guard: guard.Guard{Networks: networks}}).Send(t.Context(), delivery(hook))
+		if failure, _ := errors.AsType[*callbacks.Failure](err); failure == nil || !failure.Refused || within.Load() > 0 {
+			t.Errorf("%s with %q: %v", own, networks, err)
+		}
+		if err := newSender(t, webhook.Options{}).Send(t.Context(), delivery(hook)); err != nil || within.Load() != 1 {
+			t.Errorf("%s where anything may be called: %v", own, err)
+		}
+	}
+}
+
 // A receiver whose name stands for an allowed address and another one in turns gets nothing at the other. Redirects are
 // not followed.
 func TestRebinding(t *testing.T) {

@@ -88,7 +88,7 @@ type benchOptions struct {
 	kafkaBrokers                 []string
 	concurrency, payload, rounds int
 	profile, history             string
-	force, asJSON                bool
+	secure, force, asJSON        bool
 }
 
 // Flags declares the options.
@@ -109,6 +109,7 @@ func (o *benchOptions) Flags(f *flag.FlagSet) {
 	f.StringVar(&o.history, "history", "24h",
 		"`DURATION`: How long the replicas keep history, as --history of carillon serve; 0 keeps none. It stays "+
 			"in the store for that time.")
+	f.BoolVar(&o.secure, "secure", false, "Have the API ask for keys, and sign what is delivered. Not for feed.")
 	f.BoolVar(&o.force, "force", false, "Measure on a store that is not empty, or that replicas claim from.")
 	f.BoolVar(&o.asJSON, "json", false, "Print the report as JSON.")
 }
@@ -132,8 +133,8 @@ func (o benchOptions) run(ctx context.Context, in cli.Input, name string, mode b
 	report, err := bench.Run(ctx, bench.Setup{
 		Store: o.store, Callback: o.callback, RabbitmqURL: o.rabbitmqURL, KafkaBrokers: o.kafkaBrokers,
 		Concurrency: o.concurrency, Payload: o.payload, Rounds: o.rounds, Force: o.force, Profile: o.profile,
-		History: o.history,
-		Part:    []string{self, "part"}, Progress: in.Stderr,
+		Secure: o.secure, History: o.history,
+		Part:   []string{self, "part"}, Progress: in.Stderr,
 	}, name, mode)
 	if errors.Is(err, bench.ErrNotEmpty) {
 		return cli.Usage(err)

@@ -27,7 +27,8 @@ type ReplicaOptions struct {
 	RabbitmqURL  string   `json:"rabbitmqUrl"`
 	KafkaBrokers []string `json:"kafkaBrokers"`
 	Concurrency  int      `json:"concurrency"`
-	History      string   `json:"history"` // the service's option; empty for its default
+	// Settings are further options of the service, by their names.
+	Settings map[string]string `json:"settings"`
 	// Idle has it take submissions and fire nothing.
 	Idle bool `json:"idle"`
 	// Profile names the file for a profile of its CPU time, if there is to be one.
@@ -122,9 +123,7 @@ func (r *replica) start(ctx context.Context, o ReplicaOptions) (url string, err 
 	settings := map[string]string{
 		"store": o.Store, "concurrency": strconv.Itoa(o.Concurrency), "rabbitmq-url": o.RabbitmqURL,
 	}
-	if o.History != "" {
-		settings["history"] = o.History
-	}
+	maps.Copy(settings, o.Settings)
 	if len(o.KafkaBrokers) > 0 {
 		settings["kafka-brokers"] = strings.Join(o.KafkaBrokers, ",")
 	}
