@@ -134,7 +134,7 @@ func (o benchOptions) run(ctx context.Context, in cli.Input, name string, mode b
 		Store: o.store, Callback: o.callback, RabbitmqURL: o.rabbitmqURL, KafkaBrokers: o.kafkaBrokers,
 		Concurrency: o.concurrency, Payload: o.payload, Rounds: o.rounds, Force: o.force, Profile: o.profile,
 		Secure: o.secure, History: o.history,
-		Part:   []string{self, "part"}, Progress: in.Stderr,
+		Part: []string{self, "part"}, Progress: in.Stderr,
 	}, name, mode)
 	if errors.Is(err, bench.ErrNotEmpty) {
 		return cli.Usage(err)
