@@ -176,9 +176,22 @@ func (c *checks) verdict(err error) error {
 		return errOthersRefused
 	}
 	if unknown, ok := errors.AsType[*net.DNSError](err); ok {
-		shown := *unknown
-		shown.Server = ""
-		return &shown
+		return lookUpError(unknown)
 	}
 	return err
+}
+
+// lookUpError is the error of a look-up without the server that was asked, which its text names in several places.
+func lookUpError(err *net.DNSError) error {
+	shown := &net.DNSError{
+		Err: "the look-up failed", Name: err.Name,
+		IsNotFound: err.IsNotFound, IsTimeout: err.IsTimeout, IsTemporary: err.IsTemporary,
+	}
+	switch {
+	case err.IsNotFound:
+		shown.Err = "no such host"
+	case err.IsTimeout:
+		shown.Err = "the look-up took too long"
+	}
+	return shown
 }

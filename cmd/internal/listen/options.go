@@ -70,6 +70,8 @@ func (o *Options) Check() error {
 		return errors.New("--tls-cert and --tls-key must be given together")
 	case t.ClientCAFile != "" && t.CertFile == "":
 		return errors.New("--tls-client-ca needs --tls-cert and --tls-key")
+	case t.ClientCerts == "optional" && t.ClientCAFile == "":
+		return errors.New("--tls-client-certs needs --tls-client-ca")
 	case o.Connections < 1:
 		return fmt.Errorf("--max-connections is %d; it must be at least 1", o.Connections)
 	case o.HeaderBytes < 4096:
