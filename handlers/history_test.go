@@ -133,10 +133,10 @@ func TestHistoryIsListed(t *testing.T) {
 	var all []history.Entry
 	for i := range 50 {
 		e := delivered(fmt.Sprintf("k%d", i%5), time.Duration(i)*time.Second)
-		switch {
-		case i%10 == 3:
+		switch i % 10 {
+		case 3:
 			e.Kind, e.Status, e.Next = history.Retried, 503, e.At.Add(time.Second)
-		case i%10 == 4:
+		case 4:
 			e.Kind, e.Error, e.Destination = history.Buried, "no such queue", "rabbitmq orders"
 		}
 		all = append(all, e)
