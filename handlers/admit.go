@@ -64,13 +64,13 @@ func rolesThatMay(p access.Permission) []access.Role {
 func (w *caller) enter(r *http.Request, asked route, able []access.Role) (err error) {
 	switch {
 	case !slices.Contains(able, w.Role):
-		return &statusError{http.StatusForbidden, fmt.Sprintf("this needs the permission %s, which the roles %s have; "+
-			"yours is %s", asked.needs, strings.Join(texts(able), ", "), w.Role)}
+		return &statusError{http.StatusForbidden, fmt.Sprintf("this request needs the permission %s, which the "+
+			"roles %s have; your role is %s", asked.needs, strings.Join(texts(able), ", "), w.Role)}
 	case asked.about.wholly() && w.Scope.KeyPrefix != "":
-		return &statusError{http.StatusForbidden, fmt.Sprintf("this is about whole tenants, and yours is a key for jobs "+
-			"whose keys begin with %q; it needs one without a prefix", w.Scope.KeyPrefix)}
+		return &statusError{http.StatusForbidden, fmt.Sprintf("this request is about whole tenants. It "+
+			"needs a key without a prefix; your key is for jobs whose keys begin with %q", w.Scope.KeyPrefix)}
 	case asked.about == aboutEverything && !w.Scope.All():
-		return &statusError{http.StatusForbidden, `this is about all tenants; it needs a key for the tenants "*"`}
+		return &statusError{http.StatusForbidden, `this request is about all tenants; it needs a key for the tenants "*"`}
 	}
 	if err := refuseOtherSites(r); err != nil {
 		return err
@@ -107,7 +107,7 @@ func (a *api) identify(c *gin.Context) (*caller, error) {
 	if len(shown) == 0 {
 		c.Header(challengeHeader, challenge)
 		return nil, &statusError{http.StatusUnauthorized,
-			"this needs a key: send it in a header, as " + credentialHeader + ": " + scheme + " KEY"}
+			"this request needs a key: send it in a header, as " + credentialHeader + ": " + scheme + " KEY"}
 	}
 	if len(shown) > 1 {
 		c.Header(challengeHeader, challenge+`, error="invalid_request"`)
@@ -124,7 +124,7 @@ func (a *api) authenticate(c *gin.Context, credential string) (*caller, error) {
 	if wait := a.wrong.wait(from, now); wait > 0 && (err != nil || !a.Auth.Knows(token, now)) {
 		c.Header("Retry-After", strconv.Itoa(int(math.Ceil(wait.Seconds()))))
 		return nil, &statusError{http.StatusTooManyRequests,
-			"too many keys from this address were wrong, so no other one is looked up for now; ask again after Retry-After"}
+			"too many invalid keys came from this address; try again after the time in Retry-After"}
 	}
 	var principal access.Principal
 	if err == nil {
@@ -136,7 +136,7 @@ func (a *api) authenticate(c *gin.Context, credential string) (*caller, error) {
 		c.Header(challengeHeader, challenge+`, error="invalid_token"`)
 		return nil, err
 	case errors.Is(err, store.ErrUnavailable): // nothing was done yet
-		return nil, fmt.Errorf("%w: who asks is not known: %w", store.ErrNotDone, err)
+		return nil, fmt.Errorf("%w: the key could not be checked: %w", store.ErrNotDone, err)
 	case err != nil:
 		return nil, err
 	}
@@ -179,7 +179,7 @@ func refuseLookalikes(header http.Header) error {
 		}
 		switch meant := http.CanonicalHeaderKey(strings.ReplaceAll(name, "_", "-")); meant {
 		case tenantHeader, credentialHeader:
-			return &statusError{http.StatusBadRequest, fmt.Sprintf("%s is no header; it is %s", name, meant)}
+			return &statusError{http.StatusBadRequest, fmt.Sprintf("the header %s is not supported; use %s", name, meant)}
 		}
 	}
 	return nil
@@ -190,7 +190,7 @@ func refuseLookalikes(header http.Header) error {
 func refuseOtherSites(r *http.Request) error {
 	var sites http.CrossOriginProtection // without exceptions
 	if sites.Check(r) != nil {
-		return &statusError{http.StatusForbidden, "a page of another site can't ask for changes here"}
+		return &statusError{http.StatusForbidden, "a page of another site may not make changes"}
 	}
 	return nil
 }
@@ -221,7 +221,7 @@ func (s subject) tenantOf(r *http.Request, scope access.Scope) (string, error) {
 	case len(named) > 1, len(named) == 1 && !job.ValidTenant(named[0]):
 		return "", &parameterError{tenantHeader, tenantRule}
 	case len(named) == 1 && !scope.HasTenant(named[0]):
-		return "", &statusError{http.StatusForbidden, "yours is not a key for the tenant that " + tenantHeader + " names"}
+		return "", &statusError{http.StatusForbidden, "your key is not for the tenant that " + tenantHeader + " names"}
 	case len(named) == 1:
 		return named[0], nil
 	case scope.HasTenant(job.DefaultTenant):
@@ -229,9 +229,9 @@ func (s subject) tenantOf(r *http.Request, scope access.Scope) (string, error) {
 	case len(scope.Tenants) == 1:
 		return scope.Tenants[0], nil
 	case len(scope.Tenants) == 0: // such as an issuer's token that names none
-		return "", &statusError{http.StatusForbidden, "yours is a token for no tenant"}
+		return "", &statusError{http.StatusForbidden, "your token is not for any tenant"}
 	default:
 		return "", &parameterError{tenantHeader,
-			"is required, as yours is a key for several tenants: name one of " + strings.Join(scope.Tenants, ", ")}
+			"is required, since your key is for several tenants: name one of " + strings.Join(scope.Tenants, ", ")}
 	}
 }

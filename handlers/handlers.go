@@ -294,7 +294,7 @@ const tenantHeader = "Carillon-Tenant"
 var (
 	tenantNames = fmt.Sprintf("1 to %d letters (a to z, A to Z), digits, dots, underscores and hyphens",
 		job.MaxTenantBytes)
-	tenantRule = fmt.Sprintf("must name one tenant, by %s; without the header it is %q, or that of a key for one tenant",
+	tenantRule = fmt.Sprintf("must be one tenant's name, %s; the default is %q, or the only tenant of the key",
 		tenantNames, job.DefaultTenant)
 )
 
@@ -359,5 +359,5 @@ func noMethod(c *gin.Context) error {
 		writeNoBody(c, http.StatusNoContent)
 		return nil
 	}
-	return &statusError{http.StatusMethodNotAllowed, "this path takes " + strings.Join(allow, ", ")}
+	return &statusError{http.StatusMethodNotAllowed, "this path supports " + strings.Join(allow, ", ")}
 }

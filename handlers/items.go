@@ -174,7 +174,7 @@ func (r *arrayReader) atEnd() error {
 	case err != nil:
 		return readError(err)
 	default:
-		return &job.Malformed{Reason: "something follows the array's end"}
+		return &job.Malformed{Reason: "there is more after the array's end"}
 	}
 }
 

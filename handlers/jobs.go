@@ -220,7 +220,7 @@ func (a *api) cancelJobs(c *gin.Context) error {
 		return err
 	}
 	if query.Get("prefix") == "" {
-		return &parameterError{"prefix", "is required and must not be empty: it says which jobs to cancel"}
+		return &parameterError{"prefix", "is required and must not be empty: it selects the jobs to cancel"}
 	}
 	prefix, err := keyParameter(query, "prefix")
 	if err != nil {

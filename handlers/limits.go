@@ -52,7 +52,7 @@ func exceeded(s *limits.Standing) error {
 		whose = "the tenant"
 	}
 	return &statusError{http.StatusTooManyRequests, fmt.Sprintf(
-		"%s may make %g requests per second, and %d at once (limit %s); ask again after Retry-After",
+		"%s may make %g requests per second, and %d at once (limit %s); try again after the time in Retry-After",
 		whose, s.PerSecond, s.Burst, s.Name)}
 }
 

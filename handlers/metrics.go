@@ -28,7 +28,7 @@ func newMetrics(registerer prometheus.Registerer) *metrics {
 	m := &metrics{
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "carillon_http_request_duration_seconds",
-			Help:    "How long requests took, from their header to the end of the answer, by method, route and status.",
+			Help:    "Duration of requests, from their header to the end of the answer, by method, route and status.",
 			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300},
 		}, []string{"method", "route", "status"}),
 		inFlight: prometheus.NewGauge(prometheus.GaugeOpts{

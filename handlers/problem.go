@@ -95,27 +95,27 @@ func problemOf(err error) (p problem, hidden bool) {
 		return newProblem(http.StatusNotFound, "there is no job with this key"), false
 	case errors.Is(err, store.ErrPrecondition):
 		return newProblem(http.StatusPreconditionFailed,
-			"the job is not as If-Match or If-None-Match says; nothing has changed"), false
+			"the condition in If-Match or If-None-Match is not met; nothing has changed"), false
 	case errors.Is(err, store.ErrSuperseded):
 		return newProblem(http.StatusConflict,
-			"the job was changed by another request that came after this one; nothing was done. "+
-				"Read the job, and send this again if it is still wanted"), false
+			"a later request has changed the job; this request has changed nothing. "+
+				"Read the job, and send this request again if it is still needed"), false
 	case errors.Is(err, store.ErrTooLarge):
 		return newProblem(http.StatusRequestEntityTooLarge,
 			"the job is larger than the store can keep; nothing has changed. "+
-				"Make it several jobs, with fewer instants, steps or subscribers each, "+
-				"or have its callback refer to large data instead of holding them"), false
+				"Split it into several jobs, with fewer instants, steps or subscribers each, "+
+				"or have its callback refer to large data instead of containing it"), false
 	case errors.Is(err, store.ErrNotDone):
 		return newProblem(http.StatusServiceUnavailable,
-			"the store can't be reached or can't take this now; nothing was changed, so ask again"), true
+			"the store is unavailable or overloaded; nothing was changed, so try again"), true
 	case errors.Is(err, store.ErrUnavailable), errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		return newProblem(http.StatusServiceUnavailable,
-			"the store can't be reached or can't take this now. A change that was asked for "+
-				"was made or not, and will not be made any more: read the job, or ask again"), true
+			"the store is unavailable or overloaded. The change may have been made; "+
+				"if not, it will not be made later. Read the job, or try again"), true
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return newProblem(http.StatusRequestTimeout, "the body did not arrive in time"), false
 	default:
-		return newProblem(http.StatusInternalServerError, "something is wrong on this side; the log tells more"), true
+		return newProblem(http.StatusInternalServerError, "the service has failed; its log has the cause"), true
 	}
 }
 
@@ -162,7 +162,7 @@ func (a *api) recoverPanic(c *gin.Context) {
 		if c.Writer.Written() {
 			panic(http.ErrAbortHandler) // a part was sent: break the connection, to show that it is not all
 		}
-		p := newProblem(http.StatusInternalServerError, "something is wrong on this side; the log tells more")
+		p := newProblem(http.StatusInternalServerError, "the service has failed; its log has the cause")
 		p.RequestID = requestID(c.Request)
 		writeAs(c, p.Status, "application/problem+json", mustEncode(p))
 	}()

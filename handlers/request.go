@@ -48,7 +48,7 @@ func (a *api) refuseBody(c *gin.Context) error {
 	if compact.Compact() == nil && string(compact) == "{}" || len(bytes.TrimSpace(body)) == 0 {
 		return nil
 	}
-	return &statusError{http.StatusBadRequest, "this takes no body; leave it out, or send {}"}
+	return &statusError{http.StatusBadRequest, "this request takes no body; leave it out, or send {}"}
 }
 
 // readError returns the error of a failed read of a body. The client is at fault unless another cause is known.
@@ -59,7 +59,7 @@ func readError(err error) error {
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return err
 	}
-	return &statusError{http.StatusBadRequest, "the body broke off before its end"}
+	return &statusError{http.StatusBadRequest, "the body ended too early"}
 }
 
 // mediaType returns the media type of a request's body, which must be one of the accepted ones.
@@ -71,7 +71,7 @@ func mediaType(r *http.Request, accepted ...string) (string, error) {
 	}
 	if coding := r.Header.Get("Content-Encoding"); coding != "" && !strings.EqualFold(coding, "identity") {
 		return "", &statusError{http.StatusUnsupportedMediaType,
-			fmt.Sprintf("the Content-Encoding %q is not understood; send the body as it is", coding)}
+			fmt.Sprintf("the Content-Encoding %q is not supported; send the body without it", coding)}
 	}
 	return media, nil
 }
@@ -215,7 +215,7 @@ func refuseConditions(r *http.Request) error { return refuseHeaders(r, "If-Match
 func refuseHeaders(r *http.Request, names ...string) error {
 	for _, name := range names {
 		if len(r.Header.Values(name)) > 0 {
-			return &statusError{http.StatusBadRequest, name + " is not honoured here; leave it out"}
+			return &statusError{http.StatusBadRequest, name + " is not supported here; leave it out"}
 		}
 	}
 	return nil

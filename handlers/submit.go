@@ -194,5 +194,5 @@ func (a *api) run(ctx context.Context, attempts []*attempt) {
 }
 
 func tooFast(name job.Name) error {
-	return fmt.Errorf("%w: job %s is changed too fast", store.ErrNotDone, name)
+	return fmt.Errorf("%w: other requests keep changing job %s", store.ErrNotDone, name)
 }

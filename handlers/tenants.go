@@ -113,7 +113,7 @@ func (a *api) putTenant(c *gin.Context) error {
 		return err
 	}
 	if !who(c).Scope.HasTenant(name) {
-		return &statusError{http.StatusForbidden, "yours is not a key for this tenant"}
+		return &statusError{http.StatusForbidden, "your key is not for this tenant"}
 	}
 	body, err := a.readJSON(c)
 	if err != nil {
@@ -167,7 +167,7 @@ func (a *api) setTenant(
 }
 
 var errNoTenant = &statusError{http.StatusNotFound,
-	"this tenant is not known: nobody has submitted a job of it, or made settings for it"}
+	"this tenant is unknown: it has no jobs and no settings yet"}
 
 // knownTenant reads a tenant that is in the caller's scope.
 func (a *api) knownTenant(ctx context.Context, name string) (job.Tenant, error) {

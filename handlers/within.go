@@ -20,7 +20,7 @@ type within struct{ jobs store.Jobs }
 
 var _ store.Jobs = within{}
 
-var errNoCaller = errors.New("a request has come to the store without a caller")
+var errNoCaller = errors.New("a request reached the store without a caller")
 
 // scopeIn returns the caller's scope within a tenant; ok is false if the tenant is beyond it.
 func scopeIn(ctx context.Context, tenant string) (scope access.Scope, ok bool, err error) {
@@ -40,7 +40,7 @@ func has(ctx context.Context, name job.Name) (bool, error) {
 // beyond returns the error of a put beyond the caller's scope.
 func beyond(scope access.Scope) error {
 	return &statusError{http.StatusForbidden,
-		fmt.Sprintf("yours is a key for jobs whose keys begin with %q, and this one does not", scope.KeyPrefix)}
+		fmt.Sprintf("your key is for jobs whose keys begin with %q; this job's key does not", scope.KeyPrefix)}
 }
 
 // longer returns the longer one of two prefixes; ok is false if no key begins with both.
