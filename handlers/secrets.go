@@ -315,7 +315,7 @@ func secretError(err error) error {
 			`"carillon secrets new-key FILE"`}
 	case errors.Is(err, secrets.ErrExists):
 		return &statusError{http.StatusConflict, secrets.ErrExists.Error() + "; rotate it, or delete it first"}
-	case errors.Is(err, secrets.ErrOverlap), errors.Is(err, secrets.ErrBusy):
+	case errors.Is(err, secrets.ErrOverlap), errors.Is(err, secrets.ErrBusy), errors.Is(err, secrets.ErrTooMany):
 		return &statusError{http.StatusConflict, err.Error()}
 	}
 	return err

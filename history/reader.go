@@ -141,11 +141,20 @@ func (s *Reading) tell(g Gap) {
 	s.Gap = &g
 }
 
+// readTimeout bounds one call to the store.
+const readTimeout = 10 * time.Second
+
+func (s *Reading) read(ctx context.Context, filter store.RecordFilter) ([]store.Record, error) {
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	return s.records.Records(ctx, filter)
+}
+
 // each reads all records of a collection.
 func (s *Reading) each(ctx context.Context, collection string, do func(store.Record) error) error {
 	filter := store.RecordFilter{Collection: collection, Limit: 256, Now: s.now}
 	for {
-		page, err := s.records.Records(ctx, filter)
+		page, err := s.read(ctx, filter)
 		if err != nil {
 			return err
 		}
@@ -216,7 +225,7 @@ func (s *Reading) more(ctx context.Context, atOnce int) error {
 		keys = append(keys, next.holding(of, from, to)...)
 	}
 	for some := range slices.Chunk(keys, mostAtOnce) {
-		records, err := s.records.Records(ctx, store.RecordFilter{
+		records, err := s.read(ctx, store.RecordFilter{
 			Collection: segmentCollection, Keys: some, Limit: len(some), Now: s.now,
 		})
 		if err != nil {

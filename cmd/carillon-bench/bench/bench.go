@@ -32,6 +32,8 @@ type Setup struct {
 	KafkaBrokers []string
 	// Concurrency is how many callbacks each replica has under way at most; more than zero.
 	Concurrency int
+	// History is how long the replicas keep history; empty for the service's default.
+	History string
 	// Payload is how many bytes each occurrence delivers; at least 40.
 	Payload int
 	// Rounds is how often each measurement is made; at least 1.

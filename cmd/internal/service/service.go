@@ -201,6 +201,9 @@ func (p *Parts) Assemble(ctx context.Context) (*Service, error) {
 	if err := s.observe(ctx, p.options.Listen.Observe, &api); err != nil {
 		return nil, errors.Join(err, s.closers.Close())
 	}
+	if recorded != nil {
+		api.History = recorded
+	}
 	s.server = newServer(s.connections.Handler(handlers.New(api)), p.log)
 	s.server.MaxHeaderBytes = p.options.Listen.HeaderBytes
 	s.server.ConnContext = func(ctx context.Context, there net.Conn) context.Context {
