@@ -316,6 +316,13 @@ func TestRequestIDs(t *testing.T) {
 			seen[got[0]] = true
 		}
 	}
+	for _, path := range []string{"/healthz", "/nowhere"} { // of the listener for metrics
+		recorder := httptest.NewRecorder()
+		handlers.Observe(handlers.Config{Records: a.store}).ServeHTTP(recorder, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, http.NoBody))
+		if recorder.Header().Get("X-Request-Id") == "" {
+			t.Errorf("%s is answered with %q", path, recorder.Header())
+		}
+	}
 	a.store.setFault(store.ErrUnavailable)
 	got := a.call("PUT", "/v1/jobs/k", body("k", time.Hour), "X-Request-Id: find-me").want(503)
 	if !strings.Contains(a.log.String(), "request=find-me") || !bytes.Contains(got.body, []byte("find-me")) {

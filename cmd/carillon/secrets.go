@@ -16,6 +16,7 @@ import (
 )
 
 const (
+	//nolint:gosec // it is a help text
 	secretsNewKeyHelp    = "Make a random key for --encryption-key-file, in a new file that only its owner can read."
 	secretsReencryptHelp = "Encrypt all secrets in a store with the first of the keys, while replicas run. Give the new " +
 		"key first, and those that are in use after it. See docs/secrets.md."
