@@ -236,6 +236,18 @@ type Failure struct {
 func (f *Failure) Error() string { return f.Err.Error() }
 func (f *Failure) Unwrap() error { return f.Err }
 
+// StatusOf is the status that a receiver refused a delivery with, such as 503; zero if the error is of something else.
+// Senders of receivers that answer statuses give such errors a method Status.
+func StatusOf(err error) int {
+	if answer, ok := errors.AsType[interface {
+		error
+		Status() int
+	}](err); ok {
+		return answer.Status()
+	}
+	return 0
+}
+
 // Permanent marks an error that no later attempt can mend: the occurrence is buried at once.
 func Permanent(err error) error { return &Failure{Err: err, Permanent: true} }
 

@@ -127,8 +127,8 @@ func (d *Delivery) Join(ctx context.Context, sender Sender, t Text) (joined, sec
 	return t.Prefix + value, value, nil
 }
 
-// Signature answers the value of the header webhook-signature for the delivery with a body, made for this attempt by the
-// delivery's ID and SentAt; empty if it is not to be signed. The error is a [*Failure].
+// Signature answers the value of the header webhook-signature for the delivery with a body, made for this attempt by
+// the delivery's ID and SentAt; empty if it is not to be signed. The error is a [*Failure].
 func (d *Delivery) Signature(ctx context.Context, body []byte) (string, error) {
 	if d.Signing == job.NoSigning || d.Secrets == nil && d.Signing == "" {
 		return "", nil
@@ -143,9 +143,9 @@ func (d *Delivery) Signature(ctx context.Context, body []byte) (string, error) {
 	return signature, nil
 }
 
-// SignatureHeaders are the headers by which a message's receiver verifies the delivery with a body, as Standard Webhooks
-// names them, for senders whose messages have none of them otherwise; there are none if it is not to be signed. The
-// error is a [*Failure].
+// SignatureHeaders are the headers by which a message's receiver verifies the delivery with a body, as Standard
+// Webhooks names them, for senders whose messages have none of them otherwise; there are none if it is not to be
+// signed. The error is a [*Failure].
 func (d *Delivery) SignatureHeaders(ctx context.Context, body []byte) ([]Header, error) {
 	signature, err := d.Signature(ctx, body)
 	if err != nil || signature == "" {

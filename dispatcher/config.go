@@ -12,6 +12,7 @@ import (
 	"github.com/carillon-scheduler/carillon/callbacks"
 	"github.com/carillon-scheduler/carillon/dispatcher/destinations"
 	"github.com/carillon-scheduler/carillon/dispatcher/fairqueue"
+	"github.com/carillon-scheduler/carillon/history"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
 )
@@ -21,6 +22,11 @@ type Store interface {
 	store.Queue
 	store.Inspector
 	store.Records
+}
+
+// Recorder keeps entries of history. Record must not block, and must be safe for concurrent use.
+type Recorder interface {
+	Record(entries ...history.Entry)
 }
 
 // Config configures a Dispatcher. Store and Callbacks must be set; [Defaults] has sane values for the rest.
@@ -37,6 +43,9 @@ type Config struct {
 	Traces trace.TracerProvider
 	// Secrets has the secrets that are joined to callbacks when they are sent, and sign them; nil has none.
 	Secrets callbacks.Secrets
+
+	// History records each attempt after its outcome was written; nil records none.
+	History Recorder
 
 	// Tick is the poll interval: the interval between two requests to the store for the next due times. It bounds the
 	// delay of noticing an occurrence that another replica submitted. Occurrences submitted through this replica fire at

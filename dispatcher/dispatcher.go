@@ -22,7 +22,6 @@ import (
 	"github.com/carillon-scheduler/carillon/dispatcher/destinations"
 	"github.com/carillon-scheduler/carillon/dispatcher/fairqueue"
 	"github.com/carillon-scheduler/carillon/job"
-	"github.com/carillon-scheduler/carillon/store"
 	"github.com/carillon-scheduler/carillon/store/tenants"
 )
 
@@ -39,10 +38,10 @@ type Dispatcher struct {
 	tracer  trace.Tracer // nil if there are no traces
 	metrics *metrics     // nil if there is no registerer
 
-	work  chan firing           // to idle goroutines
-	fired chan store.Settlement // from firings to the settler
-	freed chan freed            // slots, from the settler to the claim loop
-	polls chan struct{}         // tells the claim loop to poll the store
+	work  chan firing   // to idle goroutines
+	fired chan ended    // from firings to the settler
+	freed chan freed    // slots, from the settler to the claim loop
+	polls chan struct{} // tells the claim loop to poll the store
 
 	expand chan struct{} // tells the expander to look for jobs
 
@@ -93,7 +92,7 @@ func New(cfg Config) (*Dispatcher, error) {
 		log:    cfg.Logger,
 		tracer: tracerOf(cfg.Traces),
 		work:   make(chan firing),
-		fired:  make(chan store.Settlement, cfg.Concurrency),
+		fired:  make(chan ended, cfg.Concurrency),
 		freed:  make(chan freed, cfg.Concurrency), // large enough that the settler never waits for the claim loop
 		polls:  make(chan struct{}, 1),
 		expand: make(chan struct{}, 1),

@@ -74,19 +74,27 @@ func (d *Dispatcher) worker(f firing) {
 // fire makes one attempt at a claimed occurrence, unless it is too late, and passes the outcome to the settler.
 func (d *Dispatcher) fire(f firing) {
 	c, b, now := &f.claimed, f.batch, d.now()
-	var span trace.Span
-	pass, err := d.attempt(c, b, now, &span)
+	var made attempt
+	pass, err := d.attempt(c, b, now, &made)
 	s := d.outcome(c, b, pass, err)
 	if s.Outcome == store.Retry || s.Outcome == store.Release {
 		s.KeepUntil = s.DueAt.Add(d.cfg.Retain)
 	}
-	endSpan(span, &s, err)
-	d.metrics.settled(c, s.Outcome, now, spanContext(span))
+	endSpan(made.span, &s, err)
+	d.metrics.settled(c, s.Outcome, now, spanContext(made.span))
 	d.logOutcome(b.ctx, c, &s, now)
 	if b.left.Add(-1) == 0 {
 		b.cancel()
 	}
-	d.fired <- s
+	d.fired <- ended{s, d.entry(c, b, &made, &s, err)}
+}
+
+// attempt is what is known of an attempt that was made; zero if none was.
+type attempt struct {
+	to   string    // the destination; known even if it was not sent
+	at   time.Time // when it was sent, with the monotonic clock
+	took time.Duration
+	span trace.Span // nil if there are no traces
 }
 
 // unfired is the reason for releasing a claim without an attempt, and the pause until the next claim. Unless the pause
@@ -112,11 +120,10 @@ const (
 	tooLatePause = 5 * time.Second
 )
 
-// attempt makes the attempt and returns its pass, or returns the reason for making none, and no pass. It sets the
-// attempt's span, if there are traces. A panic is an error like any other: neither a job's data nor a sender's code
-// ends the process.
+// attempt makes the attempt and returns its pass, or returns the reason for making none, and no pass. It notes
+// what it has made. A panic is an error like any other: neither a job's data nor a sender's code ends the process.
 func (d *Dispatcher) attempt(
-	c *store.Claimed, b *batch, now time.Time, span *trace.Span,
+	c *store.Claimed, b *batch, now time.Time, made *attempt,
 ) (pass *destinations.Pass, err error) {
 	defer d.recovered(c, &err)
 	if c.Fault != nil {
@@ -134,6 +141,7 @@ func (d *Dispatcher) attempt(
 		return nil, callbacks.Permanent(errAbandoned)
 	}
 	to, part := d.cfg.Callbacks.Place(c.Callback)
+	made.to = to
 	entered, err := d.destinations.Enter(b.ctx, to, destinations.Limits{
 		Part:     part,
 		InFlight: c.Options.Destination.MaxInFlight, Rate: c.Options.Destination.RatePerSecond,
@@ -162,9 +170,11 @@ func (d *Dispatcher) attempt(
 	}()
 	sending := b.ctx
 	if d.tracer != nil {
-		sending, *span = d.startSpan(b.ctx, sender, c, now)
+		sending, made.span = d.startSpan(b.ctx, sender, c, now)
 	}
+	made.at = now
 	err = d.send(sending, sender, c, now)
+	made.took = d.now().Sub(now)
 	shown = verdict(err)
 	failure, classified := errors.AsType[*callbacks.Failure](err)
 	if unsent = classified && failure.Blame == callbacks.BlameNobody; unsent {

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/carillon-scheduler/carillon/history"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
 )
@@ -22,44 +23,68 @@ const gatherTime = 5 * time.Millisecond
 func (d *Dispatcher) settleLoop(ctx context.Context, allFired <-chan struct{}) (lost int) {
 	for {
 		batch := d.gather(allFired)
-		if len(batch) == 0 {
+		if batch.len() == 0 {
 			return lost
 		}
-		lost += d.settle(ctx, batch)
+		lost += d.settle(ctx, batch.settlements)
+		if len(batch.entries) > 0 {
+			d.cfg.History.Record(batch.entries...)
+		}
+	}
+}
+
+// ended is how a claim has ended: its outcome, and what history tells of it.
+type ended struct {
+	store.Settlement
+	entry *history.Entry // nil if there is nothing to tell, or no history
+}
+
+// gathered are outcomes that are written together.
+type gathered struct {
+	settlements []store.Settlement
+	entries     []history.Entry
+}
+
+func (g *gathered) len() int { return len(g.settlements) }
+
+func (g *gathered) add(e ended) {
+	g.settlements = append(g.settlements, e.Settlement)
+	if e.entry != nil {
+		g.entries = append(g.entries, *e.entry)
 	}
 }
 
 // gather waits for an outcome, and for more that come with it: until gatherTime is over, or until an eighth of all
 // slots wait for their outcomes to be written, since then there may soon be none to claim with. While the dispatcher
 // stops, it does not wait for more. It returns none if allFired is closed and none waits.
-func (d *Dispatcher) gather(allFired <-chan struct{}) (batch []store.Settlement) {
+func (d *Dispatcher) gather(allFired <-chan struct{}) (batch gathered) {
 	var over <-chan time.Time
-	for ended, yielded := false, false; ; {
+	for enough, yielded := false, false; ; {
 		for len(d.fired) > 0 { // there is no other reader
-			batch = append(batch, <-d.fired)
-			if len(batch) == largestBatch {
+			batch.add(<-d.fired)
+			if batch.len() == largestBatch {
 				return batch
 			}
 		}
-		if !yielded && len(batch) > 0 {
+		if !yielded && batch.len() > 0 {
 			yielded = true
 			runtime.Gosched() // lets firings that are about to end come along
 			continue
 		}
-		ended = ended || len(batch) > 0 && d.stopping.Load()
-		if ended || len(batch) >= max(1, d.cfg.Concurrency/8) {
+		enough = enough || batch.len() > 0 && d.stopping.Load()
+		if enough || batch.len() >= max(1, d.cfg.Concurrency/8) {
 			return batch
 		}
-		if over == nil && len(batch) > 0 {
+		if over == nil && batch.len() > 0 {
 			over = time.After(gatherTime)
 		}
 		select {
-		case s := <-d.fired:
-			batch = append(batch, s)
+		case e := <-d.fired:
+			batch.add(e)
 		case <-over:
-			ended = true
+			enough = true
 		case <-allFired:
-			ended = true
+			enough = true
 		}
 	}
 }

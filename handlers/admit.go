@@ -24,6 +24,8 @@ type caller struct {
 	token string
 	// tenant is the one that the request acts for; empty if it is about none, or about several.
 	tenant string
+	// request is the request's id.
+	request string
 }
 
 // callerKey is the key of a request's caller in its context.
@@ -45,6 +47,7 @@ func (a *api) admit(r route) gin.HandlerFunc {
 	return func(c *gin.Context) {
 		caller, err := a.identify(c)
 		if err == nil {
+			caller.request = requestID(c.Request)
 			c.Request = c.Request.WithContext(context.WithValue(c.Request.Context(), callerKey{}, caller))
 			err = caller.enter(c.Request, r, able)
 		}

@@ -9,16 +9,17 @@ import (
 
 	"github.com/gin-gonic/gin"
 
+	"github.com/carillon-scheduler/carillon/history"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
 )
 
 // pauseJob stops a job from firing by its schedule.
-func (a *api) pauseJob(c *gin.Context) error { return a.control(c, a.Store.Pause) }
+func (a *api) pauseJob(c *gin.Context) error { return a.control(c, history.Paused, a.Store.Pause) }
 
 // resumeJob undoes a pause.
 func (a *api) resumeJob(c *gin.Context) error {
-	return a.control(c, func(ctx context.Context, name job.Name, version job.Revision, now time.Time) error {
+	return a.control(c, history.Resumed, func(ctx context.Context, name job.Name, version job.Revision, now time.Time) error {
 		if err := a.Store.Resume(ctx, name, version, now); err != nil {
 			return err
 		}
@@ -37,7 +38,9 @@ type controlled struct {
 }
 
 // control changes one job, and answers how it is then.
-func (a *api) control(c *gin.Context, change func(context.Context, job.Name, job.Revision, time.Time) error) error {
+func (a *api) control(
+	c *gin.Context, kind history.Kind, change func(context.Context, job.Name, job.Revision, time.Time) error,
+) error {
 	name, err := a.commanded(c)
 	if err != nil {
 		return err
@@ -48,12 +51,16 @@ func (a *api) control(c *gin.Context, change func(context.Context, job.Name, job
 	if _, err := a.readableJob(ctx, name, now); err != nil {
 		return err
 	}
-	if err := change(ctx, name, a.stamp(), now); err != nil {
+	version := a.stamp()
+	if err := change(ctx, name, version, now); err != nil {
 		return err
 	}
 	status, err := store.ReadJob(ctx, a.Store, name) // again: it may have been so already, and then keeps its version
 	if err != nil {
 		return err
+	}
+	if status.Version == version {
+		a.record(ctx, history.Entry{Kind: kind, Name: name})
 	}
 	setETag(c, status.Version)
 	return writeJSON(c, http.StatusOK, controlled{
@@ -113,6 +120,7 @@ func (a *api) triggerJob(c *gin.Context) error {
 	if err := a.Store.Trigger(ctx, o); err != nil {
 		return err
 	}
+	a.record(ctx, history.Entry{Kind: history.Triggered, Name: name, Delivery: o.DeliveryID()})
 	a.Wake(o.Lane(), now)
 	return writeJSON(c, http.StatusAccepted, triggered{o.ID.String(), o.DeliveryID().String(), job.FormatTime(now)})
 }

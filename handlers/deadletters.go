@@ -231,7 +231,9 @@ func (a *api) deadLetterSlice(
 	for _, o := range letters {
 		ids = append(ids, o.ID)
 	}
-	n, err = a.settleDead(ctx, filter.Tenant, ids, outcome)
+	if n, err = a.settleDead(ctx, filter.Tenant, ids, outcome); n > 0 {
+		a.recordDead(ctx, letters, outcome) // also one that somebody else settled at this moment: the store does not tell which
+	}
 	return ids, n, err
 }
 

@@ -19,6 +19,7 @@ import (
 	"github.com/carillon-scheduler/carillon/access/limits"
 	"github.com/carillon-scheduler/carillon/audit"
 	"github.com/carillon-scheduler/carillon/callbacks"
+	"github.com/carillon-scheduler/carillon/history"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/secrets"
 	"github.com/carillon-scheduler/carillon/store"
@@ -90,6 +91,8 @@ type Config struct {
 	Auth access.Authenticator
 	// Keys are those that the API lists, creates, rotates and revokes. Nil makes them of Records.
 	Keys *access.Keys
+	// History records each change of a job after it was made; nil records none. What it has recorded is read from Records.
+	History Recorder
 	// Registerer registers the API's own metrics. Nil has none.
 	Registerer prometheus.Registerer
 }
@@ -104,7 +107,7 @@ func New(config Config) http.Handler {
 func newEngine(config Config) *gin.Engine {
 	a := &api{
 		Config: config.withDefaults(), metrics: newMetrics(config.Registerer), recent: recent{turn: make(chan struct{}, 1)},
-		tenants: tenants.New(config.Records), anyone: access.Anyone(), wrong: newWrongKeys(),
+		tenants: tenants.New(config.Records), past: history.NewReader(config.Records), anyone: access.Anyone(), wrong: newWrongKeys(),
 	}
 	a.Store = within{a.Store}
 	gin.SetMode(gin.ReleaseMode) // else gin prints each route to standard output
@@ -186,11 +189,14 @@ func (a *api) routes() []route {
 		{"PUT", "/v1/jobs/:key", access.Submit, aboutJobs, a.putJob},
 		{"PATCH", "/v1/jobs/:key", access.Submit, aboutJobs, a.patchJob},
 		{"DELETE", "/v1/jobs/:key", access.Submit, aboutJobs, a.cancelJob},
+		{"GET", "/v1/jobs/:key/history", access.Read, aboutJobs, a.getJobHistory},
 		{"GET", "/v1/jobs/:key/preview", access.Read, aboutJobs, a.previewJob},
 		{"POST", "/v1/jobs/:key/pause", access.Operate, aboutJobs, a.pauseJob},
 		{"POST", "/v1/jobs/:key/resume", access.Operate, aboutJobs, a.resumeJob},
 		{"POST", "/v1/jobs/:key/trigger", access.Operate, aboutJobs, a.triggerJob},
 		{"POST", "/v1/preview", access.Read, aboutJobs, a.previewDraft},
+
+		{"GET", "/v1/history", access.Read, aboutJobs, a.listHistory},
 
 		{"GET", "/v1/dead-letters", access.Read, aboutJobs, a.listDeadLetters},
 		{"DELETE", "/v1/dead-letters", access.Operate, aboutJobs, a.deleteDeadLetters},
@@ -274,6 +280,7 @@ type api struct {
 	metrics *metrics
 	recent  recent
 	tenants *tenants.Tenants
+	past    *history.Reader
 	anyone  access.Principal
 	wrong   *wrongKeys
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/gin-gonic/gin"
 
+	"github.com/carillon-scheduler/carillon/history"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
 )
@@ -204,6 +205,7 @@ func (a *api) cancelJob(c *gin.Context) error {
 	if !result.Found || gone && result.Cancelled+result.InFlight == 0 {
 		return store.ErrNotFound
 	}
+	a.record(ctx, history.Entry{Kind: history.Cancelled, Name: name})
 	return writeJSON(c, http.StatusOK, cancelled{result.Cancelled, result.InFlight})
 }
 
@@ -278,6 +280,7 @@ func (a *api) cancelSlice(
 		j, some := &page[i], result.Cancelled+result.InFlight > 0
 		if result.Found && j.Revision != "" && (some || !j.Gone(a.now())) {
 			sum.Jobs++
+			a.record(ctx, history.Entry{Kind: history.Cancelled, Name: names[i]})
 		}
 		sum.Cancelled += result.Cancelled
 		sum.InFlight += result.InFlight

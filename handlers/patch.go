@@ -11,6 +11,7 @@ import (
 	"github.com/gin-gonic/gin"
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/carillon-scheduler/carillon/history"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
 )
@@ -109,6 +110,7 @@ func (a *api) patch(
 	}
 	s.job.Schedule.GoOn(&present.Schedule)
 	s.condition, s.newer = store.Condition{Versions: []job.Revision{present.Version}}, newer
+	s.before = &present.Job
 	o := a.submit(ctx, []*submission{s})[0]
 	return acceptedView(&o), o.err
 }
@@ -132,7 +134,7 @@ func (a *api) amend(ctx context.Context, present store.JobStatus, changed job.Jo
 	}
 	now := a.now()
 	o.version = a.stamp()
-	return o, a.Store.Amend(ctx, store.Amendment{
+	err = a.Store.Amend(ctx, store.Amendment{
 		Name:     present.Name,
 		Of:       present.Version,
 		Version:  o.version,
@@ -140,6 +142,11 @@ func (a *api) amend(ctx context.Context, present store.JobStatus, changed job.Jo
 		Options:  changed.Options,
 		Now:      now,
 	})
+	if err == nil && a.History != nil {
+		parts := differences(&present.Job, &changed)
+		a.record(ctx, history.Entry{Kind: history.Patched, Name: present.Name, Fields: parts})
+	}
+	return o, err
 }
 
 // same tells whether two jobs have the same callback and options.

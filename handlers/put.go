@@ -126,6 +126,7 @@ func (a *api) accept(ctx context.Context, t *attempt, put *store.Put, result sto
 	*o = t.expected
 	o.created = result.Replaced == "" || t.state == revive
 	o.inFlight, o.paused = result.InFlight, result.Paused
+	a.recordPut(ctx, t, put, result.Replaced)
 	settled := len(put.Carried) - result.Carried // since the job was read
 	if settled == 0 {
 		return

@@ -314,37 +314,38 @@ func secretError(err error) error {
 			`"carillon secrets new-key FILE"`}
 	case errors.Is(err, secrets.ErrExists):
 		return &statusError{http.StatusConflict, secrets.ErrExists.Error() + "; rotate it, or delete it first"}
-	case errors.Is(err, secrets.ErrOverlap), errors.Is(err, secrets.ErrBusy):
+	case errors.Is(err, secrets.ErrOverlap), errors.Is(err, secrets.ErrBusy), errors.Is(err, secrets.ErrTooMany):
 		return &statusError{http.StatusConflict, err.Error()}
 	}
 	return err
 }
 
-// checkSecrets refuses a callback that refers to secrets which are not there, or may not be sent to its destination. The
-// callback was accepted by its sender.
+// checkSecrets refuses a callback that refers to secrets which are not there, or may not be sent to its destination.
+// The callback was accepted by its sender.
 func (a *api) checkSecrets(ctx context.Context, tenant string, t job.Target) error {
 	ctx, cancel := context.WithTimeout(ctx, storeTime)
 	defer cancel()
 	var invalid job.Invalid
+	// note adds a reason for which a secret can't be used, and answers any other error.
+	note := func(pointer string, err error) error {
+		unusable, ok := errors.AsType[*secrets.UnusableError](err)
+		if !ok {
+			return err
+		}
+		invalid.Add(pointer, unusable.Error())
+		return nil
+	}
 	if references := a.Callbacks.References(t.Callback); len(references) > 0 {
 		destination := a.Callbacks.Destination(t.Callback)
 		for _, r := range references {
-			reason, err := a.Secrets.Check(ctx, tenant, r.Name, destination)
-			if err != nil {
+			if err := note(r.Pointer, a.Secrets.Check(ctx, tenant, r.Name, destination)); err != nil {
 				return err
-			}
-			if reason != "" {
-				invalid.Add(r.Pointer, reason)
 			}
 		}
 	}
 	if name := t.Options.Signing; name != "" && name != job.NoSigning {
-		reason, err := a.Secrets.CheckSigning(ctx, tenant, name)
-		if err != nil {
+		if err := note("/callback/signing", a.Secrets.CheckSigning(ctx, tenant, name)); err != nil {
 			return err
-		}
-		if reason != "" {
-			invalid.Add("/callback/signing", reason)
 		}
 	}
 	return invalid.Err()

@@ -182,14 +182,14 @@ func TestNoEncryptionKey(t *testing.T) {
 }
 
 // hooked is a job whose callback has a header and a signature.
-func hooked(key, header, signing string) string {
+func hooked(header, signing string) string {
 	callback := map[string]any{"type": "http", "data": map[string]any{
 		"url": "https://api.example.com/hook", "headers": map[string]any{"Authorization": map[string]any{"secret": header, "prefix": "Bearer "}},
 	}}
 	if signing != "" {
 		callback["signing"] = signing
 	}
-	return with(body(key, time.Hour), "callback", callback)
+	return with(body("a", time.Hour), "callback", callback)
 }
 
 // A callback is refused for what is not there, in whichever way it is submitted, and what is there is never shown.
@@ -202,19 +202,24 @@ func TestReferencesToSecrets(t *testing.T) {
 	a.call("PUT", "/v1/secrets/of-acme", `{"value":"s3cret-token"}`, acme).want(201)
 	a.call("POST", "/v1/signing-secrets", `{"name":"partner","secret":"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"}`).want(201)
 
+	a.call("POST", "/v1/jobs", hooked("of-acme", ""), acme).want(201)
+	a.call("DELETE", "/v1/jobs/a", "", acme).want(200)
+	a.call("POST", "/v1/jobs", hooked("token", ""), acme).want(422)
+	a.call("POST", "/v1/jobs", hooked("of-acme", "partner"), acme).want(422)
+
 	const header, signing = "/callback/data/headers/Authorization/secret", "/callback/signing"
 	for name, test := range map[string]struct {
 		job  string
 		want []string
 	}{
-		"there":                 {hooked("a", "token", "partner"), nil},
-		"not signed":            {hooked("a", "here", "none"), nil},
-		"missing":               {hooked("a", "nothing", ""), []string{header}},
-		"of another tenant":     {hooked("a", "of-acme", ""), []string{header}},
-		"for another place":     {hooked("a", "elsewhere", ""), []string{header}},
-		"no signing secret":     {hooked("a", "token", "default"), []string{signing}},
-		"neither":               {hooked("a", "nothing", "nothing"), []string{header, signing}},
-		"a name there can't be": {hooked("a", "token", "a b"), []string{signing}},
+		"there":                 {hooked("token", "partner"), nil},
+		"not signed":            {hooked("here", "none"), nil},
+		"missing":               {hooked("nothing", ""), []string{header}},
+		"of another tenant":     {hooked("of-acme", ""), []string{header}},
+		"for another place":     {hooked("elsewhere", ""), []string{header}},
+		"no signing secret":     {hooked("token", "default"), []string{signing}},
+		"neither":               {hooked("nothing", "nothing"), []string{header, signing}},
+		"a name there can't be": {hooked("token", "a b"), []string{signing}},
 	} {
 		t.Run(name, func(*testing.T) {
 			expect := func(what string, g answer, accepted int) {
@@ -237,7 +242,7 @@ func TestReferencesToSecrets(t *testing.T) {
 		})
 	}
 	a.call("DELETE", "/v1/jobs/a", "") // what the last of them has left
-	a.call("PUT", "/v1/jobs/a", hooked("a", "token", "partner")).want(201)
+	a.call("PUT", "/v1/jobs/a", hooked("token", "partner")).want(201)
 	a.patch("a", `{"callback":{"signing":"nothing"}}`).want(422)
 	a.patch("a", `{"callback":{"data":{"headers":{"Authorization":{"secret":"nothing"}}}}}`).want(422)
 	a.patch("a", `{"callback":{"data":{"headers":{"Authorization":{"secret":"here"}}}}}`).want(200)
@@ -290,8 +295,8 @@ func TestSecretsInAnOutage(t *testing.T) {
 	a.store.tenantFault = store.ErrUnavailable
 	a.store.mu.Unlock()
 	a.call("GET", "/v1/secrets", "").want(503)
-	a.call("PUT", "/v1/jobs/a", hooked("a", "other", "")).want(503)
-	a.call("POST", "/v1/preview", hooked("a", "token", "")).want(200) // it is known
+	a.call("PUT", "/v1/jobs/a", hooked("other", "")).want(503)
+	a.call("POST", "/v1/preview", hooked("token", "")).want(200) // it is known
 	a.call("POST", "/v1/preview", with(body("a", time.Hour), "callback",
 		map[string]any{"type": "kafka", "data": 1})).want(200)
 }

@@ -75,6 +75,8 @@ type submission struct {
 	condition store.Condition
 	// newer are the versions that were accepted after the submission.
 	newer store.Span
+	// before is the job that a patch has made the submission of; nil if it is no patch.
+	before *job.Job
 }
 
 // check makes a draft a submission. The error is a [*job.Invalid], that of a job which is beyond the caller's scope, or

@@ -32,7 +32,7 @@ func (v Value) Check(invalid *job.Invalid) {
 		invalid.Add("/value", "is required")
 	case len(v.Text) > MaxValueBytes:
 		invalid.Add("/value", fmt.Sprintf("is %d bytes; at most %d are allowed", len(v.Text), MaxValueBytes))
-	case strings.ContainsFunc(v.Text, func(r rune) bool { return r < ' ' || r > '~' }) || strings.Trim(v.Text, " ") != v.Text:
+	case strings.Trim(v.Text, " ") != v.Text || strings.ContainsFunc(v.Text, unprintable):
 		invalid.Add("/value", "must be printable ASCII that neither begins nor ends with a space")
 	}
 	if len(v.Destinations) > MaxDestinations {
@@ -45,6 +45,9 @@ func (v Value) Check(invalid *job.Invalid) {
 		}
 	}
 }
+
+// unprintable tells that a character is not printable ASCII.
+func unprintable(r rune) bool { return r < ' ' || r > '~' }
 
 // Named is what may be shown of a named secret.
 type Named struct {
@@ -72,8 +75,10 @@ func (s *Secrets) openNamed(at id, r store.Record) *namedSecret {
 }
 
 // Put creates or replaces a named secret, of a name that [job.ValidSecretName] takes and a value that was checked. It
-// answers [ErrNoKey] if the keyring is empty.
-func (s *Secrets) Put(ctx context.Context, tenant, name string, v Value, now time.Time) (put Named, created bool, err error) {
+// answers [ErrNoKey] if the keyring is empty, and [ErrTooMany].
+func (s *Secrets) Put(
+	ctx context.Context, tenant, name string, v Value, now time.Time,
+) (put Named, created bool, err error) {
 	at := id{tenant, name}
 	err = s.edit(ctx, namedCollection, at, func(r store.Record, exists bool) ([]byte, error) {
 		b := body{CreatedAt: millis(now), UpdatedAt: millis(now), Destinations: v.Destinations}
@@ -81,6 +86,8 @@ func (s *Secrets) Put(ctx context.Context, tenant, name string, v Value, now tim
 			if present, err := decode(r); err == nil { // else it is mended by that
 				b.CreatedAt = present.CreatedAt
 			}
+		} else if err := s.room(tenant); err != nil {
+			return nil, err
 		}
 		put, created = shownNamed(name, b), !exists
 		return s.put(namedCollection, at, sealedValue{v.Text, v.Destinations}, b)
@@ -119,7 +126,7 @@ func (s *Secrets) Delete(ctx context.Context, tenant, name string) error {
 	return s.remove(ctx, namedCollection, id{tenant, name})
 }
 
-// Secret is the value of a tenant's named secret, for a destination. The error is for people, and does not quote it.
+// Secret is the value of a tenant's named secret, for a destination. The error is an [*UnusableError].
 func (s *Secrets) Secret(ctx context.Context, tenant, name, destination string) (string, error) {
 	at := id{tenant, name}
 	found := s.held.Load().named[at]
@@ -129,26 +136,24 @@ func (s *Secrets) Secret(ctx context.Context, tenant, name, destination string) 
 	}
 	switch {
 	case found == nil:
-		return "", fmt.Errorf("there is no secret %q", name)
+		return "", unusable("there is no secret %q", name)
 	case found.err != nil:
-		return "", fmt.Errorf("the secret %q can't be decrypted: %w", name, found.err)
+		return "", unusable("the secret %q can't be decrypted: %w", name, found.err)
 	case len(found.Destinations) > 0 && !slices.Contains(found.Destinations, destination):
-		return "", fmt.Errorf("the secret %q may not be sent to %s, but to %s only", name, destination,
+		return "", unusable("the secret %q may not be sent to %s, but to %s only", name, destination,
 			strings.Join(found.Destinations, ", "))
 	}
 	return found.Value, nil
 }
 
-// Check tells whether a tenant's named secret could be sent to a destination now, as the store has it. The reason why
-// not is empty if it could; the error is the store's.
-func (s *Secrets) Check(ctx context.Context, tenant, name, destination string) (reason string, err error) {
+// Check tells whether a tenant's named secret could be sent to a destination now, as the store has it. The error is an
+// [*UnusableError] if it could not, else the store's.
+func (s *Secrets) Check(ctx context.Context, tenant, name, destination string) error {
 	if s.held.Load().named[id{tenant, name}] == nil {
 		if err := s.Refresh(ctx); err != nil {
-			return "", err
+			return err
 		}
 	}
-	if _, err := s.Secret(ctx, tenant, name, destination); err != nil {
-		return err.Error(), nil
-	}
-	return "", nil
+	_, err := s.Secret(ctx, tenant, name, destination)
+	return err
 }

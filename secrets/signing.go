@@ -8,9 +8,11 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"fmt"
+	"hash"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/carillon-scheduler/carillon/job"
@@ -115,7 +117,7 @@ type signingSecret struct {
 
 // signer signs by one generation.
 type signer struct {
-	secret  []byte
+	macs    *sync.Pool         // of hash.Hash, which have the secret: making one takes as long as using it
 	private ed25519.PrivateKey // nil if there is none
 	until   time.Time
 }
@@ -129,7 +131,7 @@ func (s *Secrets) openSigning(at id, r store.Record) *signingSecret {
 	sealed, err := unseal[sealedSigning](s.keys, signingCollection, at, r)
 	secret := &signingSecret{version: r.Version, err: err}
 	for _, g := range sealed.Generations {
-		one := signer{secret: g.Secret, until: instant(g.Until)}
+		one := signer{until: instant(g.Until), macs: &sync.Pool{New: func() any { return hmac.New(sha256.New, g.Secret) }}}
 		if g.Seed != nil {
 			one.private = ed25519.NewKeyFromSeed(g.Seed)
 		}
@@ -140,7 +142,7 @@ func (s *Secrets) openSigning(at id, r store.Record) *signingSecret {
 
 // CreateSigning makes a signing secret of a name that [job.ValidSecretName] takes, and answers it, which is never shown
 // again. The one that is called [job.DefaultSigning] signs all of the tenant's deliveries whose jobs name no other. It
-// answers [ErrExists] if there is one of the name, and [ErrNoKey] if the keyring is empty.
+// answers [ErrExists] if there is one of the name, [ErrTooMany], and [ErrNoKey] if the keyring is empty.
 func (s *Secrets) CreateSigning(
 	ctx context.Context, tenant, name string, n NewSigning, now time.Time,
 ) (secret string, made Signing, err error) {
@@ -152,6 +154,9 @@ func (s *Secrets) CreateSigning(
 	err = s.edit(ctx, signingCollection, id{tenant, name}, func(_ store.Record, exists bool) (body []byte, err error) {
 		if exists {
 			return nil, ErrExists
+		}
+		if err := s.room(tenant); err != nil {
+			return nil, err
 		}
 		body, made, err = s.putSigning(id{tenant, name}, []generation{g}, b, now)
 		return body, err
@@ -263,18 +268,16 @@ func (s *Secrets) DeleteSigning(ctx context.Context, tenant, name string) error 
 	return s.remove(ctx, signingCollection, id{tenant, name})
 }
 
-// CheckSigning tells whether a tenant has a signing secret that could sign now, as the store has it. The reason why not
-// is empty if it has; the error is the store's.
-func (s *Secrets) CheckSigning(ctx context.Context, tenant, name string) (reason string, err error) {
+// CheckSigning tells whether a tenant has a signing secret that could sign now, as the store has it. The error is an
+// [*UnusableError] if it has not, else the store's.
+func (s *Secrets) CheckSigning(ctx context.Context, tenant, name string) error {
 	if s.held.Load().signing[id{tenant, name}] == nil {
 		if err := s.Refresh(ctx); err != nil {
-			return "", err
+			return err
 		}
 	}
-	if _, err := s.signingSecret(ctx, tenant, name); err != nil {
-		return err.Error(), nil
-	}
-	return "", nil
+	_, err := s.signingSecret(ctx, tenant, name)
+	return err
 }
 
 // signingSecret finds a signing secret that can be used.
@@ -287,16 +290,16 @@ func (s *Secrets) signingSecret(ctx context.Context, tenant, name string) (*sign
 	}
 	switch {
 	case found == nil:
-		return nil, fmt.Errorf("there is no signing secret %q", name)
+		return nil, unusable("there is no signing secret %q", name)
 	case found.err != nil:
-		return nil, fmt.Errorf("the signing secret %q can't be decrypted: %w", name, found.err)
+		return nil, unusable("the signing secret %q can't be decrypted: %w", name, found.err)
 	}
 	return found, nil
 }
 
 // Sign answers the signatures of a message, sent at a time, by all secrets of a name that are valid then, as Standard
-// Webhooks has them in the header webhook-signature. An empty name is the tenant's default, and without that the message
-// has no signature. The error is for people.
+// Webhooks has them in the header webhook-signature. An empty name is the tenant's default, and without that the
+// message has no signature. The error is an [*UnusableError].
 func (s *Secrets) Sign(
 	ctx context.Context, tenant, name, messageID string, at time.Time, body []byte,
 ) (signature string, err error) {
@@ -308,7 +311,7 @@ func (s *Secrets) Sign(
 	} else if found = s.held.Load().signing[id{tenant, job.DefaultSigning}]; found == nil {
 		return "", nil
 	} else if found.err != nil { // unsigned, it would be refused, or worse, taken
-		return "", fmt.Errorf("the signing secret %q can't be decrypted: %w", job.DefaultSigning, found.err)
+		return "", unusable("the signing secret %q can't be decrypted: %w", job.DefaultSigning, found.err)
 	}
 	begin := make([]byte, 0, 64)
 	begin = append(append(begin, messageID...), '.')
@@ -327,11 +330,13 @@ func (s *signer) appendTo(header, begin, body []byte) []byte {
 	if len(header) > 0 {
 		header = append(header, ' ')
 	}
-	mac := hmac.New(sha256.New, s.secret)
+	mac := s.macs.Get().(hash.Hash)
+	mac.Reset()
 	mac.Write(begin)
 	mac.Write(body)
 	var sum [sha256.Size]byte
 	header = base64.StdEncoding.AppendEncode(append(header, "v1,"...), mac.Sum(sum[:0]))
+	s.macs.Put(mac)
 	if s.private != nil {
 		signature := ed25519.Sign(s.private, slices.Concat(begin, body))
 		header = base64.StdEncoding.AppendEncode(append(header, " v1a,"...), signature)

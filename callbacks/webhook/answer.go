@@ -18,8 +18,8 @@ import (
 // mostRead is how many bytes of an error's body are read.
 const mostRead = 1024
 
-// failure makes an error of an answer that is not a success. It quotes the answer if that may be shown, without the named
-// secrets, which are those that were joined to the request.
+// failure makes an error of an answer that is not a success. It quotes the answer if that may be shown, without the
+// named secrets, which are those that were joined to the request.
 func failure(req *http.Request, resp *http.Response, quotable bool, named []string) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s %s answered %d", req.Method, req.URL.Host, resp.StatusCode)
@@ -62,6 +62,9 @@ func (r *refusal) Error() string { return r.text }
 
 // ErrorType is its name in traces: the status, as OpenTelemetry's conventions say.
 func (r *refusal) ErrorType() string { return strconv.Itoa(r.status) }
+
+// Status is the one that was answered, see [callbacks.StatusOf].
+func (r *refusal) Status() int { return r.status }
 
 func isRedirect(status int) bool { return 300 <= status && status <= 399 }
 

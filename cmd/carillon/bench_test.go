@@ -61,7 +61,7 @@ func TestBench(t *testing.T) {
 	}{
 		{[]string{"drain", "--count=500"}, []string{"drained"}, nil},
 		{[]string{"drain", "--count=500", "--replicas=2"}, []string{"drained"}, nil},
-		{[]string{"drain", "--count=500", "--callback=http"}, []string{"drained"}, nil},
+		{[]string{"drain", "--count=500", "--callback=http", "--secure"}, []string{"drained"}, nil},
 		{[]string{"drain", "--count=500", "--callback=rabbitmq", "--rabbitmq-url=" + needed(t, "CARILLON_TEST_RABBITMQ_URL")}, []string{"drained"}, nil},
 		{[]string{"steady", "--rate=200", "--duration=1s", "--callback=http"}, []string{"deviation p50", "deviation p99"}, punctual},
 		{[]string{"burst", "--count=1000"}, []string{"last fired after"}, punctual},

@@ -94,6 +94,7 @@ func TestUsageErrors(t *testing.T) {
 		{"a certificate that is not there", []string{"serve", "--tls-cert=c.pem", "--tls-key=k.pem"}, nil, "--tls-cert, --tls-key: open c.pem"},
 		{"clients' authorities without TLS", []string{"serve", "--tls-client-ca=ca.pem"}, nil, "--tls-client-ca needs --tls-cert"},
 		{"whether clients need certificates", []string{"serve", "--tls-client-certs=perhaps"}, nil, "--tls-client-certs: must be one of required, optional"},
+		{"optional certificates of nobody", []string{"serve", "--tls-cert=c.pem", "--tls-key=k.pem", "--tls-client-certs=optional"}, nil, "--tls-client-certs needs --tls-client-ca"},
 		{"no connections", []string{"serve", "--max-connections=0"}, nil, "--max-connections is 0; it must be at least 1"},
 		{"no headers", []string{"serve", "--max-header-bytes=10"}, nil, "--max-header-bytes is 10; it must be at least 4096"},
 		{"networks", []string{"serve", "--webhook-networks=some"}, nil, "--webhook-networks: must be one of public, private, any"},

@@ -16,12 +16,11 @@ import (
 )
 
 const (
-	//nolint:gosec // it is a help text
-	secretsNewKeyHelp    = "Make a random key for --encryption-key-file, in a new file that only its owner can read."
-	secretsReencryptHelp = "Encrypt all secrets in a store with the first of the keys, while replicas run. Give the new " +
+	newKeyHelp    = "Make a random key for --encryption-key-file, in a new file that only its owner can read."
+	reencryptHelp = "Encrypt all secrets in a store with the first of the keys, while replicas run. Give the new " +
 		"key first, and those that are in use after it. See docs/secrets.md."
-	secretsCopyHelp = "Copy all secrets of a store to another one, encrypted as they are: an export has none. Those that " +
-		"are there already stay."
+	copyHelp = "Copy all secrets of a store to another one, encrypted as they are: an export has none. Those " +
+		"that are there already stay."
 )
 
 // secretsNewKeyCommand makes an encryption key.

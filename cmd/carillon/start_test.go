@@ -110,7 +110,7 @@ func TestUnusableFile(t *testing.T) {
 	}
 	for path, want := range map[string]string{
 		filepath.Join(folder, "none", "carillon.db"): "there is no folder",
-		diary:  "no SQLite database",
+		diary:  "not a SQLite database",
 		folder: "is no file",
 	} {
 		startFails(t, []string{"--store=sqlite:" + path, "--store-wait=1h"}, cli.ExitUsage, "--store: ", want)

@@ -32,6 +32,8 @@ type Setup struct {
 	KafkaBrokers []string
 	// Concurrency is how many callbacks each replica has under way at most; more than zero.
 	Concurrency int
+	// History is how long the replicas keep history; empty for the service's default.
+	History string
 	// Payload is how many bytes each occurrence delivers; at least 40.
 	Payload int
 	// Rounds is how often each measurement is made; at least 1.
@@ -39,6 +41,8 @@ type Setup struct {
 	// Profile begins the names of the files for profiles of the replicas' CPU time, those that only take submissions
 	// with "api" in their names; empty for none.
 	Profile string
+	// Secure has the API ask for keys, and the replicas sign the deliveries of the default tenant.
+	Secure bool
 	// Force measures on a store that holds jobs already.
 	Force bool
 
@@ -67,12 +71,12 @@ type Mode interface {
 func Run(ctx context.Context, setup Setup, name string, mode Mode) (report Report, err error) {
 	b := &Bench{Setup: setup, started: time.Now(), tenants: map[string]bool{job.DefaultTenant: true}}
 	b.report = newReport(name, setup)
+	dir, err := os.MkdirTemp("", "carillon-bench-")
+	if err != nil {
+		return b.report, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	if b.Store == "" {
-		dir, err := os.MkdirTemp("", "carillon-bench-")
-		if err != nil {
-			return b.report, err
-		}
-		defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 		b.Store = "sqlite:" + filepath.Join(dir, "bench.db")
 	}
 	if b.store, err = service.OpenStore(ctx, b.Store); err != nil {
@@ -85,10 +89,15 @@ func Run(ctx context.Context, setup Setup, name string, mode Mode) (report Repor
 	defer func() { // also after an error or an interruption
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Minute)
 		defer cancel()
-		err = errors.Join(err, b.stopParts(), b.clean(ctx))
+		err = errors.Join(err, b.stopParts(), b.clean(ctx), b.unsecure(ctx))
 		b.report.Seconds = time.Since(b.started).Seconds()
 		report = b.report
 	}()
+	if b.Secure {
+		if err := b.secure(ctx, dir); err != nil {
+			return b.report, err
+		}
+	}
 	b.progress("%s", mode.Effort(b.Rounds))
 	return b.report, mode.Run(ctx, b)
 }
@@ -96,8 +105,9 @@ func Run(ctx context.Context, setup Setup, name string, mode Mode) (report Repor
 // Bench is a run of one mode.
 type Bench struct {
 	Setup
-	store   store.Store // to look into and to clean up; nothing is measured by it
-	parts   []*part
+	store store.Store // to look into and to clean up; nothing is measured by it
+	parts []*part
+	security
 	tenants map[string]bool // that the bench has submitted for
 	fired   int             // replicas started, to fire
 	filled  int             // replicas started, to take submissions only

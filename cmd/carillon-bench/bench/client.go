@@ -18,7 +18,8 @@ const clientRole = "client"
 
 // client is the part that submits jobs.
 type client struct {
-	http *http.Client
+	http  *http.Client
+	token string // to send with each request; empty if none is asked for
 }
 
 // Submission says what a client submits and how.
@@ -46,7 +47,7 @@ func (c *client) do(ctx context.Context, do string, with json.RawMessage) (any, 
 	case "begin":
 		c.http = &http.Client{Transport: &http.Transport{MaxIdleConns: 4096, MaxIdleConnsPerHost: 4096,
 			DisableCompression: true}}
-		return nil, nil
+		return nil, json.Unmarshal(with, &c.token)
 	case "submit":
 		var s Submission
 		if err := json.Unmarshal(with, &s); err != nil {
@@ -131,6 +132,9 @@ func (c *client) post(ctx context.Context, s *Submission, body []byte, jobs int)
 		return err
 	}
 	request.Header.Set("Content-Type", kind)
+	if c.token != "" {
+		request.Header.Set("Authorization", "Bearer "+c.token)
+	}
 	if s.Work.Tenant != "" {
 		request.Header.Set("Carillon-Tenant", s.Work.Tenant)
 	}

@@ -27,6 +27,8 @@ type ReplicaOptions struct {
 	RabbitmqURL  string   `json:"rabbitmqUrl"`
 	KafkaBrokers []string `json:"kafkaBrokers"`
 	Concurrency  int      `json:"concurrency"`
+	// Settings are further options of the service, by their names.
+	Settings map[string]string `json:"settings"`
 	// Idle has it take submissions and fire nothing.
 	Idle bool `json:"idle"`
 	// Profile names the file for a profile of its CPU time, if there is to be one.
@@ -121,6 +123,7 @@ func (r *replica) start(ctx context.Context, o ReplicaOptions) (url string, err 
 	settings := map[string]string{
 		"store": o.Store, "concurrency": strconv.Itoa(o.Concurrency), "rabbitmq-url": o.RabbitmqURL,
 	}
+	maps.Copy(settings, o.Settings)
 	if len(o.KafkaBrokers) > 0 {
 		settings["kafka-brokers"] = strings.Join(o.KafkaBrokers, ",")
 	}

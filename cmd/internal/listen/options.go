@@ -38,7 +38,7 @@ func (o *Options) Flags(f *flag.FlagSet) {
 	FlagTLS(f, &o.TLS)
 	f.StringVar(&o.TLS.KeyFile, "tls-key", "", "`FILE`: PEM file of the certificate's key.")
 	cli.Choice(f, &o.TLS.ClientCerts, "tls-client-certs", []string{"required", "optional"},
-		"`WHETHER`: Whether clients must have a certificate, with --tls-client-ca. One that is given is verified in any case.")
+		"`WHETHER`: Whether clients must have a certificate, with --tls-client-ca. One that is given is always verified.")
 	f.IntVar(&o.Connections, "max-connections", 4096,
 		"`N`: How many clients may be connected to the API at once. Beyond that, those which have kept it waiting the "+
 			"longest make room.")
@@ -70,6 +70,8 @@ func (o *Options) Check() error {
 		return errors.New("--tls-cert and --tls-key must be given together")
 	case t.ClientCAFile != "" && t.CertFile == "":
 		return errors.New("--tls-client-ca needs --tls-cert and --tls-key")
+	case t.ClientCerts == "optional" && t.ClientCAFile == "":
+		return errors.New("--tls-client-certs needs --tls-client-ca")
 	case o.Connections < 1:
 		return fmt.Errorf("--max-connections is %d; it must be at least 1", o.Connections)
 	case o.HeaderBytes < 4096:

@@ -34,6 +34,8 @@ type Options struct {
 	Retain           time.Duration
 	DeadLetterRetain time.Duration
 
+	History History
+
 	Fairness
 
 	CatchUpLimit int
@@ -83,6 +85,8 @@ func (o *Options) Flags(f *flag.FlagSet) {
 		"`DURATION`: How long a finished job stays readable, from its last instant or retry; 0 for not at all.")
 	cli.Duration(f, &o.DeadLetterRetain, "dead-letter-retain", standard.DeadLetterRetain,
 		"`DURATION`: How long dead letters are kept; 0 for ever.")
+
+	o.History.Flags(f)
 
 	o.Fairness.Flags(f)
 

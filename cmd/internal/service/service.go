@@ -138,6 +138,11 @@ func (p *Parts) Assemble(ctx context.Context) (*Service, error) {
 	}
 	showSecrets(registry, s.secrets)
 	cfg.Secrets = s.secrets
+	recorded := p.options.History.writer(jobs, registry, p.log)
+	if recorded != nil {
+		cfg.History = recorded
+		s.closers.add(recorded) // it is closed when all has ended, before the store
+	}
 	if s.dispatcher, err = dispatcher.New(cfg); err != nil {
 		return nil, errors.Join(err, s.closers.Close())
 	}
@@ -195,6 +200,9 @@ func (p *Parts) Assemble(ctx context.Context) (*Service, error) {
 	}
 	if err := s.observe(ctx, p.options.Listen.Observe, &api); err != nil {
 		return nil, errors.Join(err, s.closers.Close())
+	}
+	if recorded != nil {
+		api.History = recorded
 	}
 	s.server = newServer(s.connections.Handler(handlers.New(api)), p.log)
 	s.server.MaxHeaderBytes = p.options.Listen.HeaderBytes

@@ -1,6 +1,7 @@
 // Webhook-receiver takes Carillon's HTTP callbacks and does the work of each delivery exactly once, however often it
 // comes. The order is what matters: the work and the note of the delivery id are one transaction, and only when that is
-// committed the answer says so. Run it and let a job call http://127.0.0.1:8090/reminders.
+// committed the answer says so. Run it and let a job call http://127.0.0.1:8090/reminders. If WEBHOOK_SECRET is set in
+// its environment, to a signing secret of Carillon, it takes nothing that is not signed with that.
 package main
 
 import (
@@ -11,8 +12,10 @@ import (
 	"io"
 	"log"
 	"net/http"
+	"os"
 	"time"
 
+	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 	_ "modernc.org/sqlite"
 )
 
@@ -26,7 +29,15 @@ func main() {
 		log.Fatal(err)
 	}
 	go forget(db)
-	server := &http.Server{Addr: *listen, Handler: handler(db), ReadTimeout: 10 * time.Second}
+	verify := func([]byte, http.Header) error { return nil }
+	if secret := os.Getenv("WEBHOOK_SECRET"); secret != "" {
+		verifier, err := standardwebhooks.NewWebhook(secret)
+		if err != nil {
+			log.Fatal(err)
+		}
+		verify = verifier.Verify
+	}
+	server := &http.Server{Addr: *listen, Handler: handler(db, verify), ReadTimeout: 10 * time.Second}
 	log.Fatal(server.ListenAndServe())
 }
 
@@ -48,7 +59,8 @@ type reminder struct {
 	Text string `json:"text"`
 }
 
-func handler(db *sql.DB) http.Handler {
+// handler takes deliveries, of which verify says whether they are genuine.
+func handler(db *sql.DB, verify func(body []byte, header http.Header) error) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /reminders", func(w http.ResponseWriter, r *http.Request) {
 		id := r.Header.Get("webhook-id")
@@ -56,6 +68,10 @@ func handler(db *sql.DB) http.Handler {
 		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 1<<20))
 		if err != nil {
 			http.Error(w, "can't read the body", http.StatusServiceUnavailable)
+			return
+		}
+		if err := verify(body, r.Header); err != nil { // before anything in it is believed
+			http.Error(w, "not genuine", http.StatusUnauthorized)
 			return
 		}
 		if id == "" || json.Unmarshal(body, &payload) != nil || payload.Text == "" {

@@ -3,15 +3,20 @@ package main
 import (
 	"database/sql"
 	"errors"
+	"net/http"
 	"net/http/httptest"
 	"path/filepath"
 	"sync"
 	"testing"
 	"time"
 
+	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
+
 	"github.com/carillon-scheduler/carillon/callbacks"
 	"github.com/carillon-scheduler/carillon/callbacks/webhook"
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/secrets"
+	"github.com/carillon-scheduler/carillon/store/memory"
 )
 
 // Carillon's own sender calls the example, so both are known to fit.
@@ -21,7 +26,7 @@ func TestReceiver(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer db.Close()
-	server := httptest.NewServer(handler(db))
+	server := httptest.NewServer(handler(db, func([]byte, http.Header) error { return nil }))
 	defer server.Close()
 	sender := webhook.New(webhook.Options{})
 	defer sender.Close()
@@ -80,6 +85,48 @@ func TestReceiver(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A receiver that has a secret takes what is signed with it, and nothing else.
+func TestSigned(t *testing.T) {
+	db, err := openDB(filepath.Join(t.TempDir(), "receiver.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	keys, err := secrets.NewKeyring(make([]byte, 32))
+	if err != nil {
+		t.Fatal(err)
+	}
+	vault := secrets.New(memory.New(), keys, nil)
+	create := func(name string) string {
+		secret, _, err := vault.CreateSigning(t.Context(), job.DefaultTenant, name, secrets.NewSigning{}, time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return secret
+	}
+	verifier, err := standardwebhooks.NewWebhook(create("default"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	create("another")
+	server := httptest.NewServer(handler(db, verifier.Verify))
+	defer server.Close()
+	sender := webhook.New(webhook.Options{})
+	defer sender.Close()
+	for signing, want := range map[string]int{"": 1, "another": 0, job.NoSigning: 0} {
+		name := job.Name{Tenant: job.DefaultTenant, Key: "signed by " + signing}
+		at := time.Now()
+		err := sender.Send(t.Context(), callbacks.Delivery{
+			ID: job.DeliveryID(name, at, 0, ""), Name: name, Timestamp: at, Attempt: 1, SentAt: at, Signing: signing, Secrets: vault,
+			Data: []byte(`{"url":"` + server.URL + `/reminders","payload":{"text":"` + name.Key + `"}}`),
+		})
+		if (err == nil) != (want == 1) {
+			t.Errorf("%s: %v", name.Key, err)
+		}
+		wantReminders(t, db, name.Key, want)
+	}
 }
 
 func wantReminders(t *testing.T, db *sql.DB, text string, want int) {

@@ -1,0 +1,53 @@
+package dispatcher
+
+import (
+	"github.com/carillon-scheduler/carillon/callbacks"
+	"github.com/carillon-scheduler/carillon/history"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// entry is what history tells of a claim's end; nil if no history is kept, or nothing was sent and the occurrence is
+// still to be.
+func (d *Dispatcher) entry(c *store.Claimed, b *batch, made *attempt, s *store.Settlement, err error) *history.Entry {
+	sent := !made.at.IsZero()
+	if d.cfg.History == nil || !sent && s.Outcome != store.Bury && s.Outcome != store.Miss {
+		return nil
+	}
+	e := &history.Entry{
+		Name:        c.Name,
+		Kind:        kindOf(s.Outcome),
+		At:          b.time(d.now()),
+		Delivery:    c.DeliveryID(),
+		Attempt:     c.Attempt,
+		Claimed:     b.start,
+		Took:        made.took,
+		Destination: made.to,
+		Status:      callbacks.StatusOf(err),
+		Next:        s.DueAt,
+		Replica:     d.replica,
+		Trace:       spanContext(made.span).TraceID(),
+	}
+	if sent {
+		e.At = b.time(made.at)
+	}
+	if e.Status == 0 { // else the status tells why, and what the receiver wrote is left out
+		e.Error = s.Error
+	}
+	return e
+}
+
+// kindOf is what history calls an outcome.
+func kindOf(o store.Outcome) history.Kind {
+	switch o {
+	case store.Ack:
+		return history.Delivered
+	case store.Retry:
+		return history.Retried
+	case store.Bury:
+		return history.Buried
+	case store.Release:
+		return history.Released
+	default:
+		return history.Missed
+	}
+}

@@ -1,0 +1,38 @@
+package history
+
+var testCodec = newCodec()
+
+// EncodeSegment encodes entries, in the order in which DecodeSegment answers them.
+func EncodeSegment(entries []Entry, gap Gap) []byte {
+	return testCodec.encodeSegment(byJob(entries), gap)
+}
+
+// Sorted are entries in that order.
+func Sorted(entries []Entry) (sorted []Entry) {
+	for _, e := range byJob(entries) {
+		sorted = append(sorted, *e)
+	}
+	return sorted
+}
+
+// DecodeSegment decodes what EncodeSegment wrote.
+func DecodeSegment(body []byte) ([]Entry, Gap, error) {
+	s, err := testCodec.decodeSegment(body, nil)
+	return s.entries, s.gap, err
+}
+
+// DecodeRun only shows whether it can be decoded.
+func DecodeRun(body []byte) error {
+	_, err := testCodec.decodeRun("", body)
+	return err
+}
+
+// PerSegment is how many entries a segment has.
+const PerSegment = perSegment
+
+// Waiting is how many entries wait to be written.
+func (w *Writer) Waiting() int {
+	w.lock.Lock()
+	defer w.lock.Unlock()
+	return len(w.waiting)
+}

@@ -1,0 +1,332 @@
+package history_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/history"
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
+	"github.com/carillon-scheduler/carillon/store/memory"
+	"github.com/carillon-scheduler/carillon/store/sqlite"
+)
+
+const day = 24 * time.Hour
+
+func openSQLite(t testing.TB) store.Store {
+	t.Helper()
+	s, err := sqlite.Open(t.Context(), "sqlite:"+filepath.Join(t.TempDir(), "carillon.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+// read reads what a filter selects, by pages of a size.
+func read(t testing.TB, records store.Records, f history.Filter, now time.Time, page int) (all []history.Entry, gap *history.Gap) {
+	t.Helper()
+	for {
+		reading, err := history.NewReader(records).Read(t.Context(), f, now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		gap = reading.Gap
+		n := 0
+		for e, err := range reading.All(t.Context()) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, e)
+			if n++; n == page {
+				break
+			}
+		}
+		if n < page {
+			return all, gap
+		}
+		last := all[len(all)-1].Position()
+		f.Before = &last
+	}
+}
+
+// Whatever a reader asks for, it finds exactly what was recorded, the newest first: of a replica that was closed, of one
+// that writes, and of one that died, over several pages.
+func TestEveryEntryIsFound(t *testing.T) {
+	for name, open := range map[string]func(testing.TB) store.Store{
+		"memory": func(testing.TB) store.Store { return memory.New() }, "sqlite": openSQLite,
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := open(t)
+			random := rand.New(rand.NewPCG(1, 2))
+			var all []history.Entry
+			now := epoch.Add(time.Hour)
+			var writing []*history.Writer
+			for replica := range 4 {
+				entries := attempts(3000, epoch.Add(time.Duration(replica)*100*time.Millisecond))
+				entries = append(entries, variety()...)
+				for i := range entries {
+					e := &entries[i]
+					e.At = e.At.Truncate(time.Millisecond)
+					e.Replica = fmt.Sprint(replica)
+					if i%2 == 0 { // some jobs have many
+						e.Name = job.Name{Tenant: []string{"acme", "other"}[i%4/2], Key: fmt.Sprintf("job-%d", random.IntN(8))}
+					}
+					e.Attempt = replica*10_000 + i // so that no two are the same
+				}
+				all = append(all, entries...)
+				w := history.NewWriter(history.Config{Records: s, Keep: 100 * 365 * day, Now: func() time.Time { return now }})
+				for some := range slices.Chunk(entries, 700) {
+					w.Record(some...)
+				}
+				if replica < 2 {
+					_ = w.Close()
+				} else {
+					writing = append(writing, w)
+				}
+			}
+			await(t, s, now, len(writing)*3008)
+			for _, f := range []history.Filter{
+				{Tenant: "acme"},
+				{Tenant: "other"},
+				{Tenant: "nobody"},
+				{Tenant: "acme", Key: "job-3"},
+				{Tenant: "acme", Key: "job-"},
+				{Tenant: "acme", Prefix: "job-"},
+				{Tenant: "acme", Prefix: "order-00"},
+				{Tenant: "default", Key: "grüße/100%"},
+				{Tenant: "acme", Kinds: []history.Kind{history.Buried, history.Retried}},
+				{Tenant: "acme", Kinds: []history.Kind{history.Delivered}, Key: "job-1"},
+				{Tenant: "acme", Destination: "http shop-7.example.com"},
+				{Tenant: "acme", Since: epoch.Add(150 * time.Millisecond), Until: epoch.Add(170 * time.Millisecond)},
+				{Tenant: "a", Since: epoch.Add(time.Minute)},
+			} {
+				var want []history.Entry
+				for _, e := range all {
+					if wanted(f, e) {
+						want = append(want, e)
+					}
+				}
+				slices.SortFunc(want, func(a, b history.Entry) int { return b.Position().Compare(a.Position()) })
+				for _, page := range []int{1_000_000, 333} {
+					got, gap := read(t, s, f, now, page)
+					if gap != nil {
+						t.Errorf("%+v: nothing was dropped, but %+v", f, *gap)
+					}
+					same := slices.EqualFunc(got, want, func(a, b history.Entry) bool {
+						return a.Position() == b.Position() && a.Replica == b.Replica || a.Kind == b.Kind && !a.Kind.Attempt() && a.Name == b.Name && a.At.Equal(b.At)
+					})
+					if !same {
+						t.Errorf("%+v by pages of %d: got %d entries, want these %d", f, page, len(got), len(want))
+					}
+				}
+			}
+			for _, w := range writing {
+				_ = w.Close()
+			}
+		})
+	}
+}
+
+// wanted tells in the plainest way whether a filter selects an entry.
+func wanted(f history.Filter, e history.Entry) bool {
+	return e.Name.Tenant == f.Tenant && (f.Key == "" || f.Key == e.Name.Key) &&
+		len(e.Name.Key) >= len(f.Prefix) && e.Name.Key[:len(f.Prefix)] == f.Prefix &&
+		(f.Kinds == nil || slices.Contains(f.Kinds, e.Kind)) && (f.Destination == "" || e.Destination == f.Destination) &&
+		!e.At.Before(f.Since) && (f.Until.IsZero() || e.At.Before(f.Until))
+}
+
+// await waits until so many entries are in recent records.
+func await(t *testing.T, s store.Records, now time.Time, n int) {
+	t.Helper()
+	for {
+		records, err := s.Records(t.Context(), store.RecordFilter{Collection: "history-recent", Limit: 1000, Now: now})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := 0
+		for _, r := range records {
+			entries, _, err := history.DecodeSegment(r.Body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got += len(entries)
+		}
+		if got == n {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// Nothing is told that is older than it is kept, and the sweep removes it.
+func TestWhatIsOldIsGone(t *testing.T) {
+	s := memory.New()
+	w := history.NewWriter(history.Config{Records: s, Keep: time.Hour, Now: func() time.Time { return epoch }})
+	entries := attempts(5000, epoch)
+	w.Record(entries...)
+	_ = w.Close()
+	last := entries[len(entries)-1].At
+	f := history.Filter{Tenant: "acme"}
+	if got, _ := read(t, s, f, last.Add(time.Hour-time.Millisecond), 1000); len(got) != 5000 {
+		t.Errorf("before its time is over, %d are there", len(got))
+	}
+	if got, _ := read(t, s, f, last.Add(time.Hour), 1000); len(got) != 0 {
+		t.Errorf("after its time is over, %d are there", len(got))
+	}
+	swept, err := s.Sweep(t.Context(), store.SweepParams{Now: last.Add(time.Hour), Again: time.Second, Limit: 1000})
+	if err != nil || swept.Records < 5 {
+		t.Errorf("swept %d records, %v", swept.Records, err)
+	}
+	if swept, err = s.Sweep(t.Context(), store.SweepParams{Now: last.Add(1000 * time.Hour), Again: time.Second, Limit: 1000}); swept.Records > 0 {
+		t.Errorf("%d records outlive the others, %v", swept.Records, err)
+	}
+}
+
+// flaky are records of a store that may be down.
+type flaky struct {
+	store.Store
+	down   atomic.Bool
+	writes atomic.Int64 // that are granted before it goes down for good, if it is not zero
+}
+
+func (s *flaky) WriteRecords(ctx context.Context, changes []store.RecordChange) []error {
+	if s.writes.Load() > 0 && s.writes.Add(-1) == 0 {
+		s.down.Store(true)
+	}
+	if s.down.Load() {
+		return slices.Repeat([]error{fmt.Errorf("test: %w", store.ErrUnavailable)}, len(changes))
+	}
+	return s.Store.WriteRecords(ctx, changes)
+}
+
+// While the store is down, entries wait, then the rest is dropped at once, and readers are told of when.
+func TestDroppedWhileTheStoreIsDown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &flaky{Store: memory.New()}
+		s.down.Store(true)
+		w := history.NewWriter(history.Config{Records: s, Keep: day})
+		begun := time.Now()
+		recorded := 0
+		for time.Since(begun) < time.Minute {
+			w.Record(attempts(1000, time.Now())...)
+			recorded += 1000
+			time.Sleep(time.Second)
+		}
+		back := time.Now()
+		s.down.Store(false)
+		time.Sleep(time.Minute)
+		w.Record(attempts(1, time.Now())...)
+		time.Sleep(time.Second)
+		got, gap := read(t, s, history.Filter{Tenant: "acme"}, time.Now(), 1_000_000)
+		if len(got) < 20_000 || len(got) >= recorded {
+			t.Errorf("%d of %d entries are there: what can be held is to be kept, and no more", len(got), recorded)
+		}
+		if gap == nil || gap.From.Before(begun) || gap.Until.After(back) || !gap.From.Before(gap.Until) {
+			t.Errorf("the store was down from %v to %v; the gap is %+v", begun, back, gap)
+		}
+		for _, e := range got {
+			if gap != nil && e.At.After(gap.From) && e.At.Before(gap.Until) && e.At.Before(back.Add(-time.Second)) {
+				t.Fatalf("an entry of %v is there, in the gap", e.At)
+			}
+		}
+		for name, f := range map[string]history.Filter{
+			"before": {Tenant: "acme", Until: begun.Add(time.Second)}, "after": {Tenant: "acme", Since: back.Add(time.Second)},
+		} {
+			if _, gap := read(t, s, f, time.Now(), 1_000_000); gap != nil {
+				t.Errorf("%s: it is told of a gap that does not concern it: %+v", name, gap)
+			}
+		}
+		_ = w.Close()
+		again, gapAgain := read(t, s, history.Filter{Tenant: "acme"}, time.Now(), 1_000_000)
+		if len(again) != len(got) || gapAgain == nil || *gapAgain != *gap {
+			t.Errorf("once the run is complete, %d entries of %d and %v are there", len(again), len(got), gapAgain)
+		}
+	})
+}
+
+// A replica that dies at any moment while it completes a run leaves each entry once.
+func TestDyingWhileARunIsCompleted(t *testing.T) {
+	for writes := int64(2); ; writes++ {
+		s := &flaky{Store: memory.New()}
+		w := history.NewWriter(history.Config{Records: s, Keep: day, Now: func() time.Time { return epoch }})
+		w.Record(attempts(2000, epoch)...)
+		await(t, s, epoch, 2000)
+		s.writes.Store(writes)
+		died := make(chan struct{})
+		go func() { defer close(died); _ = w.Close() }()
+		for !s.down.Load() {
+			select {
+			case <-died:
+				return // it had as many writes as it wanted
+			case <-time.After(time.Millisecond):
+			}
+		}
+		got, _ := read(t, s.Store, history.Filter{Tenant: "acme"}, epoch, 1_000_000)
+		if len(got) != 2000 {
+			t.Errorf("after %d writes, %d entries of 2000 are there", writes, len(got))
+		}
+		s.down.Store(false)
+		<-died
+	}
+}
+
+// However slowly or quickly entries come, readers need few records to find one job's.
+func TestFewRecords(t *testing.T) {
+	for _, every := range []time.Duration{time.Minute, time.Second, 10 * time.Millisecond} {
+		synctest.Test(t, func(t *testing.T) {
+			s := memory.New()
+			w := history.NewWriter(history.Config{Records: s, Keep: day})
+			n := min(int(6*time.Hour/every), 20_000)
+			entries := attempts(n, time.Now())
+			for i := range entries {
+				entries[i].At = time.Now().Truncate(time.Millisecond)
+				w.Record(entries[i])
+				time.Sleep(every)
+			}
+			time.Sleep(time.Second)
+			count := func(collection string) int {
+				records, err := s.Records(t.Context(), store.RecordFilter{Collection: collection, Limit: 100_000, Now: time.Now()})
+				if err != nil {
+					t.Error(err)
+				}
+				return len(records)
+			}
+			recent, runs := count("history-recent"), count("history-runs")
+			if recent > 256 || runs > 7 {
+				t.Errorf("of %d entries, one every %s, there are %d recent records and %d runs", n, every, recent, runs)
+			}
+			if got, _ := read(t, s, history.Filter{Tenant: "acme"}, time.Now(), 1_000_000); len(got) != n {
+				t.Errorf("%d of %d are there", len(got), n)
+			}
+			_ = w.Close()
+		})
+	}
+}
+
+// Nothing is kept of deliveries if only failures are wanted.
+func TestFailuresOnly(t *testing.T) {
+	s := memory.New()
+	w := history.NewWriter(history.Config{Records: s, Keep: day, Failures: true, Now: func() time.Time { return epoch }})
+	entries := attempts(1000, epoch)
+	failed := 0
+	for _, e := range entries {
+		if e.Kind != history.Delivered {
+			failed++
+		}
+	}
+	w.Record(entries...)
+	_ = w.Close()
+	_ = w.Close()
+	w.Record(entries...) // too late
+	if got, _ := read(t, s, history.Filter{Tenant: "acme"}, epoch, 1000); len(got) != failed || failed == 0 {
+		t.Errorf("%d entries are kept of %d failures", len(got), failed)
+	}
+}
