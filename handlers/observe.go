@@ -12,7 +12,7 @@ func Observe(config Config) http.Handler {
 	gin.SetMode(gin.ReleaseMode)
 	e := gin.New()
 	e.HandleMethodNotAllowed = true
-	e.Use(a.recoverPanic)
+	e.Use(nameRequest, a.recoverPanic)
 	e.NoRoute(a.answer(noRoute))
 	e.NoMethod(a.answer(noMethod))
 	e.GET("/healthz", a.answer(a.health))
