@@ -38,7 +38,7 @@ func (o *Options) Flags(f *flag.FlagSet) {
 	FlagTLS(f, &o.TLS)
 	f.StringVar(&o.TLS.KeyFile, "tls-key", "", "`FILE`: PEM file of the certificate's key.")
 	cli.Choice(f, &o.TLS.ClientCerts, "tls-client-certs", []string{"required", "optional"},
-		"`WHETHER`: Whether clients must have a certificate, with --tls-client-ca. One that is given is verified in any case.")
+		"`WHETHER`: Whether clients must have a certificate, with --tls-client-ca. One that is given is always verified.")
 	f.IntVar(&o.Connections, "max-connections", 4096,
 		"`N`: How many clients may be connected to the API at once. Beyond that, those which have kept it waiting the "+
 			"longest make room.")
