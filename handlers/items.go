@@ -23,8 +23,8 @@ type itemReader interface {
 	next() ([]byte, error)
 }
 
-// slowed reads items no faster than a flow allows; nil has no limit. An item that is too large counts as much as one may
-// have.
+// slowed reads items no faster than a flow allows; nil has no limit. An item that is too large counts as much as one
+// may have.
 func slowed(ctx context.Context, items itemReader, flow *limits.Flow, most int64) itemReader {
 	if flow == nil {
 		return items
