@@ -105,14 +105,14 @@ func Run(ctx context.Context, setup Setup, name string, mode Mode) (report Repor
 // Bench is a run of one mode.
 type Bench struct {
 	Setup
-	store store.Store // to look into and to clean up; nothing is measured by it
-	parts []*part
-	security
-	tenants map[string]bool // that the bench has submitted for
-	fired   int             // replicas started, to fire
-	filled  int             // replicas started, to take submissions only
-	report  Report
-	started time.Time
+	store    store.Store // to look into and to clean up; nothing is measured by it
+	parts    []*part
+	security security
+	tenants  map[string]bool // that the bench has submitted for
+	fired    int             // replicas started, to fire
+	filled   int             // replicas started, to take submissions only
+	report   Report
+	started  time.Time
 }
 
 // ErrNotEmpty is answered for a store that holds jobs, where a bench would be in the way of them and they in its.
