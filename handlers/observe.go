@@ -6,8 +6,7 @@ import (
 	"github.com/gin-gonic/gin"
 )
 
-// Observe makes the handler of another listener, for whoever watches over this replica: its health and its metrics, with
-// no credentials asked for.
+// Observe makes the handler of the listener for monitoring: this replica's health and metrics, without authentication.
 func Observe(config Config) http.Handler {
 	a := &api{Config: config.withDefaults()}
 	gin.SetMode(gin.ReleaseMode)

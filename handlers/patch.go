@@ -16,11 +16,11 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// patchTypes are the media types that a patch may have. Both are taken for a JSON merge patch (RFC 7396).
+// patchTypes are the media types of a patch. Both mean a JSON merge patch (RFC 7396).
 var patchTypes = []string{"application/merge-patch+json", "application/json"}
 
-// patchJob changes a job by a merge patch of its submission. The patch is for the version that was read: if that is no
-// longer the present one, it starts over.
+// patchJob changes a job by a merge patch of its submission. The patch is applied to the version that was read. If the
+// job has changed since, patchJob starts over.
 func (a *api) patchJob(c *gin.Context) error {
 	key, err := keyInPath(c)
 	if err != nil {
@@ -60,7 +60,7 @@ func (a *api) patchJob(c *gin.Context) error {
 	return tooFast(name)
 }
 
-// patchCondition reads the query, in which there is nothing to say, and If-Match.
+// patchCondition reads If-Match, and refuses a query.
 func patchCondition(r *http.Request) (store.Condition, error) {
 	if _, err := readQuery(r); err != nil {
 		return store.Condition{}, err
@@ -80,15 +80,15 @@ func (a *api) readPatch(c *gin.Context) ([]byte, error) {
 		return nil, err
 	}
 	patch, err := a.readBody(c)
-	// By the RFC a null leaves no job, but DELETE is for that.
+	// By the RFC, null removes the job. DELETE is for that.
 	if err == nil && jsontext.Value(patch).Kind() == jsontext.KindNull {
 		err = job.InvalidField("", "must be an object")
 	}
 	return patch, err
 }
 
-// patch changes the job if its version is still the present one, else it answers ErrPrecondition or ErrNotFound. A
-// schedule that stays the same is left alone with its occurrences.
+// patch changes the job if its version is still the present one. Otherwise it returns ErrPrecondition or ErrNotFound.
+// An unchanged schedule keeps its occurrences.
 func (a *api) patch(
 	ctx context.Context, present store.JobStatus, patch []byte, newer store.Span, trace job.Trace,
 ) (accepted, error) {
@@ -115,10 +115,10 @@ func (a *api) patch(
 	return acceptedView(&o), o.err
 }
 
-// amend changes all but the schedule. If nothing else changes either, nothing is written.
+// amend changes the job except its schedule. Without any change, it writes nothing.
 func (a *api) amend(ctx context.Context, present store.JobStatus, changed job.Job) (outcome, error) {
 	changed.Options.Recurrence = present.Options.Recurrence
-	// Before the change: after it, an error would hide that it was made.
+	// Read this before the change: after it, an error would hide the change.
 	filter := store.OccurrenceFilter{Name: present.Name, Revision: present.Revision, Limit: defaultLimit, Count: true}
 	first, pending, err := a.Store.Occurrences(ctx, filter)
 	if err != nil {
@@ -149,7 +149,7 @@ func (a *api) amend(ctx context.Context, present store.JobStatus, changed job.Jo
 	return o, err
 }
 
-// same tells whether two jobs have the same callback and options.
+// same reports whether two jobs have the same callback and options.
 func same(a, b *job.Job) bool {
 	return a.Callback.Type == b.Callback.Type && bytes.Equal(a.Callback.Data, b.Callback.Data) && a.Options.Same(b.Options)
 }
