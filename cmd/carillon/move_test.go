@@ -194,7 +194,7 @@ func TestMoveInterferes(t *testing.T) {
 		if code != cli.ExitFailure {
 			t.Errorf("the export's exit code is %d", code)
 		}
-		expectContains(t, "the export", stderr.String(), "not to be used", "Stop them first")
+		expectContains(t, "the export", stderr.String(), "do not use this export", "Stop them first")
 	})
 
 	content, err := os.ReadFile(file)
