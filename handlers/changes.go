@@ -15,20 +15,20 @@ import (
 
 // Recorder keeps entries of history. Record must not block, and must be safe for concurrent use.
 type Recorder interface {
-	Record(entries ...history.Entry)
+	Record(entries ...*history.Entry)
 }
 
 // record records changes of jobs that the caller of a context has made. Their entries have names, kinds and what is
 // particular to them.
-func (a *api) record(ctx context.Context, changes ...history.Entry) {
+func (a *api) record(ctx context.Context, changes ...*history.Entry) {
 	if a.History == nil {
 		return
 	}
 	now, by := a.now(), callerOf(ctx)
-	for i := range changes {
-		changes[i].At = now
+	for _, e := range changes {
+		e.At = now
 		if by != nil {
-			changes[i].By, changes[i].Request = by.ID, by.request
+			e.By, e.Request = by.ID, by.request
 		}
 	}
 	a.History.Record(changes...)
@@ -39,7 +39,7 @@ func (a *api) recordPut(ctx context.Context, t *attempt, put *store.Put, replace
 	if a.History == nil {
 		return
 	}
-	e := history.Entry{Kind: history.Created, Name: put.Job.Name}
+	e := &history.Entry{Kind: history.Created, Name: put.Job.Name}
 	if !t.outcome.created {
 		e.Kind, e.From = history.Replaced, replaced
 		before := t.before
@@ -62,9 +62,10 @@ func (a *api) recordDead(ctx context.Context, letters []job.Occurrence, outcome 
 	if outcome == store.Discard {
 		kind = history.Discarded
 	}
-	changes := make([]history.Entry, len(letters))
+	changes := make([]*history.Entry, len(letters))
 	for i := range letters {
-		changes[i] = history.Entry{Kind: kind, Name: letters[i].Name, Delivery: letters[i].DeliveryID()}
+		changes[i] = &history.Entry{Kind: kind}
+		changes[i].About(&letters[i])
 	}
 	a.record(ctx, changes...)
 }

@@ -60,7 +60,7 @@ func (a *api) control(
 		return err
 	}
 	if status.Version == version {
-		a.record(ctx, history.Entry{Kind: kind, Name: name})
+		a.record(ctx, &history.Entry{Kind: kind, Name: name})
 	}
 	setETag(c, status.Version)
 	return writeJSON(c, http.StatusOK, controlled{
@@ -119,7 +119,9 @@ func (a *api) triggerJob(c *gin.Context) error {
 	if err := a.Store.Trigger(ctx, o); err != nil {
 		return err
 	}
-	a.record(ctx, history.Entry{Kind: history.Triggered, Name: name, Delivery: o.DeliveryID()})
+	triggering := &history.Entry{Kind: history.Triggered}
+	triggering.About(&o)
+	a.record(ctx, triggering)
 	a.Wake(o.Lane(), now)
 	return writeJSON(c, http.StatusAccepted, triggered{o.ID.String(), o.DeliveryID().String(), job.FormatTime(now)})
 }

@@ -232,7 +232,8 @@ func (a *api) deadLetterSlice(
 		ids = append(ids, o.ID)
 	}
 	if n, err = a.settleDead(ctx, filter.Tenant, ids, outcome); n > 0 {
-		a.recordDead(ctx, letters, outcome) // also one that somebody else settled at this moment: the store does not tell which
+		// Also a letter that another request has settled just now: the store does not tell which ones it found.
+		a.recordDead(ctx, letters, outcome)
 	}
 	return ids, n, err
 }

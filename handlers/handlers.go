@@ -104,7 +104,8 @@ func New(config Config) http.Handler {
 func newEngine(config Config) *gin.Engine {
 	a := &api{
 		Config: config.withDefaults(), metrics: newMetrics(config.Registerer), recent: recent{turn: make(chan struct{}, 1)},
-		tenants: tenants.New(config.Records), past: history.NewReader(config.Records), anyone: access.Anyone(), wrong: newWrongKeys(),
+		tenants: tenants.New(config.Records), past: history.NewReader(config.Records),
+		anyone: access.Anyone(), wrong: newWrongKeys(),
 	}
 	a.Store = within{a.Store}
 	gin.SetMode(gin.ReleaseMode) // else gin prints each route to standard output

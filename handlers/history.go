@@ -56,8 +56,8 @@ func entryView(e *history.Entry) entry {
 	} else {
 		v.Change = e.Kind.String()
 	}
-	if e.Delivery != (job.ID{}) {
-		v.DeliveryID, v.Timestamp = e.Delivery.String(), job.FormatTime(e.Instant())
+	if !e.Instant.IsZero() {
+		v.DeliveryID, v.Timestamp = e.DeliveryID().String(), job.FormatTime(e.Instant)
 	}
 	if e.Trace != [16]byte{} {
 		v.TraceID = hex.EncodeToString(e.Trace[:])
@@ -128,16 +128,16 @@ func (a *api) tellHistory(c *gin.Context, query url.Values, filter history.Filte
 		return a.streamHistory(c, reading)
 	}
 	page := entryPage{Items: []entry{}, missing: missingIn(reading)}
-	var last history.Position
+	var last history.Place
 	for e, err := range reading.All(ctx) {
 		if err != nil {
 			return err
 		}
 		if len(page.Items) == limit {
-			page.NextCursor = positionCursor(last)
+			page.NextCursor = placeCursor(last)
 			break
 		}
-		page.Items, last = append(page.Items, entryView(&e)), e.Position()
+		page.Items, last = append(page.Items, entryView(&e)), e.Place()
 	}
 	return writeJSON(c, http.StatusOK, page)
 }
@@ -246,46 +246,52 @@ func (a *api) historyParameters(query url.Values, f *history.Filter) (limit int,
 		}
 	}
 	if query.Has("cursor") {
-		if f.Before, err = readPosition(query.Get("cursor")); err != nil {
+		if f.Before, err = readPlace(query.Get("cursor")); err != nil {
 			return 0, err
 		}
 	}
 	return limitParameter(query)
 }
 
-// cursorPosition is a position as a cursor has it.
-type cursorPosition struct {
-	At       int64        `json:"t"` // Unix milliseconds
-	Tenant   string       `json:"n"`
-	Key      string       `json:"k"`
-	Kind     history.Kind `json:"c"`
-	Delivery string       `json:"d"`
-	Attempt  int          `json:"a"`
-	Request  string       `json:"r"`
+// cursorPlace is a place as a cursor has it. Times are Unix milliseconds; an instant of -1 is none.
+type cursorPlace struct {
+	At         int64        `json:"t"`
+	Tenant     string       `json:"n"`
+	Key        string       `json:"k"`
+	Instant    int64        `json:"i"`
+	Position   int          `json:"p"`
+	Subscriber string       `json:"s"`
+	Attempt    int          `json:"a"`
+	Kind       history.Kind `json:"c"`
+	Request    string       `json:"r"`
 }
 
-// positionCursor is the cursor of a page whose last entry has a position.
-func positionCursor(p history.Position) string {
-	return base64.RawURLEncoding.EncodeToString(mustEncode(cursorPosition{
-		p.At.UnixMilli(), p.Name.Tenant, p.Name.Key, p.Kind, p.Delivery.String(), p.Attempt, p.Request,
+// placeCursor is the cursor of a page whose last entry has a place.
+func placeCursor(p history.Place) string {
+	instant := int64(-1)
+	if !p.Instant.IsZero() {
+		instant = p.Instant.UnixMilli()
+	}
+	return base64.RawURLEncoding.EncodeToString(mustEncode(cursorPlace{
+		p.At.UnixMilli(), p.Name.Tenant, p.Name.Key, instant, p.Position, p.Subscriber, p.Attempt, p.Kind, p.Request,
 	}))
 }
 
-func readPosition(cursor string) (*history.Position, error) {
+func readPlace(cursor string) (*history.Place, error) {
 	text, err := base64.RawURLEncoding.Strict().DecodeString(cursor)
 	if err != nil {
 		return nil, errBadCursor
 	}
-	var p cursorPosition
-	if err := json.Unmarshal(text, &p); err != nil {
+	var p cursorPlace
+	if err := json.Unmarshal(text, &p); err != nil || p.Key == "" {
 		return nil, errBadCursor
 	}
-	delivery, err := job.ParseID(p.Delivery)
-	if err != nil {
-		return nil, errBadCursor
+	place := history.Place{
+		At: time.UnixMilli(p.At).UTC(), Name: job.Name{Tenant: p.Tenant, Key: p.Key},
+		Position: p.Position, Subscriber: p.Subscriber, Attempt: p.Attempt, Kind: p.Kind, Request: p.Request,
 	}
-	return &history.Position{
-		At: time.UnixMilli(p.At).UTC(), Name: job.Name{Tenant: p.Tenant, Key: p.Key}, Kind: p.Kind,
-		Delivery: delivery, Attempt: p.Attempt, Request: p.Request,
-	}, nil
+	if p.Instant >= 0 {
+		place.Instant = time.UnixMilli(p.Instant).UTC()
+	}
+	return &place, nil
 }

@@ -29,7 +29,11 @@ func recording(closeHistory *func()) func(*handlers.Config) {
 // write writes entries of history, as dispatchers do.
 func (a *api) write(entries ...history.Entry) {
 	w := history.NewWriter(history.Config{Records: a.store, Keep: retain, Now: a.clock})
-	w.Record(entries...)
+	all := make([]*history.Entry, len(entries))
+	for i := range entries {
+		all[i] = &entries[i]
+	}
+	w.Record(all...)
 	_ = w.Close()
 }
 
@@ -53,7 +57,7 @@ func (a *api) history(path string, headers ...string) (page entryPage) {
 func delivered(key string, after time.Duration) history.Entry {
 	n, at := name(key), start.Add(after).UTC()
 	return history.Entry{
-		Name: n, At: at.Add(2 * time.Millisecond), Delivery: job.DeliveryID(n, at, 0, ""), Attempt: 1, Claimed: at,
+		Name: n, At: at.Add(2 * time.Millisecond), Instant: at, Attempt: 1, Claimed: at,
 		Took: 1500 * time.Microsecond, Destination: "http example.com", Replica: "r1",
 	}
 }
@@ -133,10 +137,10 @@ func TestHistoryIsListed(t *testing.T) {
 	var all []history.Entry
 	for i := range 50 {
 		e := delivered(fmt.Sprintf("k%d", i%5), time.Duration(i)*time.Second)
-		switch {
-		case i%10 == 3:
+		switch i % 10 {
+		case 3:
 			e.Kind, e.Status, e.Next = history.Retried, 503, e.At.Add(time.Second)
-		case i%10 == 4:
+		case 4:
 			e.Kind, e.Error, e.Destination = history.Buried, "no such queue", "rabbitmq orders"
 		}
 		all = append(all, e)
@@ -195,7 +199,7 @@ func TestHistoryIsListed(t *testing.T) {
 	}
 	got := a.history("/v1/jobs/k3/history?limit=1&until=" + at(45*time.Second)).Items[0]
 	if text := encode(got); text != `{"at":"2030-01-01T12:00:43.002Z","attempt":1,"claimedAt":"2030-01-01T12:00:43.000Z","deliveryId":"`+
-		all[43].Delivery.String()+`","destination":"http example.com","duration":"1.5ms","key":"k3","nextAttempt":"2030-01-01T12:00:44.002Z",`+
+		all[43].DeliveryID().String()+`","destination":"http example.com","duration":"1.5ms","key":"k3","nextAttempt":"2030-01-01T12:00:44.002Z",`+
 		`"outcome":"retried","replica":"r1","status":503,"timestamp":"2030-01-01T12:00:43.000Z"}` {
 		t.Errorf("an entry is %s", text)
 	}

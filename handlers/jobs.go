@@ -205,7 +205,7 @@ func (a *api) cancelJob(c *gin.Context) error {
 	if !result.Found || gone && result.Cancelled+result.InFlight == 0 {
 		return store.ErrNotFound
 	}
-	a.record(ctx, history.Entry{Kind: history.Cancelled, Name: name})
+	a.record(ctx, &history.Entry{Kind: history.Cancelled, Name: name})
 	return writeJSON(c, http.StatusOK, cancelled{result.Cancelled, result.InFlight})
 }
 
@@ -280,7 +280,7 @@ func (a *api) cancelSlice(
 		j, some := &page[i], result.Cancelled+result.InFlight > 0
 		if result.Found && j.Revision != "" && (some || !j.Gone(a.now())) {
 			sum.Jobs++
-			a.record(ctx, history.Entry{Kind: history.Cancelled, Name: names[i]})
+			a.record(ctx, &history.Entry{Kind: history.Cancelled, Name: names[i]})
 		}
 		sum.Cancelled += result.Cancelled
 		sum.InFlight += result.InFlight

@@ -144,7 +144,7 @@ func (a *api) amend(ctx context.Context, present store.JobStatus, changed job.Jo
 	})
 	if err == nil && a.History != nil {
 		parts := differences(&present.Job, &changed)
-		a.record(ctx, history.Entry{Kind: history.Patched, Name: present.Name, Fields: parts})
+		a.record(ctx, &history.Entry{Kind: history.Patched, Name: present.Name, Fields: parts})
 	}
 	return o, err
 }

@@ -33,8 +33,8 @@ type Filter struct {
 	Destination string
 	// Since and Until bound the time: from Since on, and before Until. Zero does not.
 	Since, Until time.Time
-	// Before selects what is older than a position; nil does not.
-	Before *Position
+	// Before selects what comes after a place; nil does not.
+	Before *Place
 }
 
 // from and to bound the names that are selected, as [sortKey] has them.
@@ -55,7 +55,7 @@ func (f *Filter) wants(e *Entry) bool {
 	return (len(f.Kinds) == 0 || slices.Contains(f.Kinds, e.Kind)) &&
 		(f.Destination == "" || e.Destination == f.Destination) &&
 		!e.At.Before(f.Since) && (f.Until.IsZero() || e.At.Before(f.Until)) &&
-		(f.Before == nil || e.Position().Compare(*f.Before) < 0)
+		(f.Before == nil || e.Place().Compare(*f.Before) < 0)
 }
 
 // touches tells whether something may be selected of a time from one instant up to another.
@@ -249,6 +249,6 @@ func (s *Reading) sort() {
 		if order := a.At.Compare(b.At); order != 0 {
 			return order
 		}
-		return a.Position().Compare(b.Position())
+		return a.Place().Compare(b.Place())
 	})
 }
