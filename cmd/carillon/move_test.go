@@ -252,7 +252,7 @@ func TestResumeExport(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, stderr = carillon(t, cli.ExitUsage, "export", "--store="+from, "--output="+whole)
-	expectContains(t, "an export over another", stderr, "is there already", "--resume")
+	expectContains(t, "an export over another", stderr, "exists already", "--resume")
 	_, stderr = carillon(t, 0, "export", "--store="+from, "--output="+whole, "--resume")
 	expectContains(t, "an export of which nothing is left", stderr, "is complete: it has 1 tenants, 1100 jobs")
 
