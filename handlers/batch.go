@@ -83,7 +83,9 @@ func (a *api) runBatch(c *gin.Context, items itemReader, results *resultWriter, 
 				return results.end() == nil
 			}
 			if err := a.readmit(ctx); err != nil {
-				results.add(failure(chunk.items[0].index, "", a.report(c.Request, err)))
+				p := a.report(c.Request, err)
+				a.auditItem(c, "", p.Status, "")
+				results.add(failure(chunk.items[0].index, "", p))
 				return results.end() == nil
 			}
 			// Items that arrived while the previous chunk was stored count as submitted at its end.

@@ -440,7 +440,10 @@ func TestTenantsInScope(t *testing.T) {
 // TestLongRequestEndsWithItsKey: a stream of jobs goes on no longer than its key is valid.
 func TestLongRequestEndsWithItsKey(t *testing.T) {
 	t.Parallel()
-	a := newKeyedAPI(t)
+	written := make(lineByLine, 100)
+	trail := audit.New(written, slog.Default(), nil)
+	t.Cleanup(func() { _ = trail.Close() })
+	a := newKeyedAPI(t, func(c *handlers.Config) { c.Audit = trail })
 	token := a.token(access.KeyParams{Role: access.Submitter, Scope: access.Scope{Tenants: []string{"acme"}}})
 	id, _ := access.ParseToken(token)
 	s := a.stream(t.Context(), asLines, shows(token))
@@ -463,6 +466,22 @@ func TestLongRequestEndsWithItsKey(t *testing.T) {
 	}
 	if _, err := s.line(); err == nil {
 		t.Error("it goes on")
+	}
+	lines := ""
+	for strings.Count(lines, "\n") < 3 {
+		lines += written.next(t)
+	}
+	var told []string
+	for _, l := range auditLines(t, lines) {
+		told = append(told, fmt.Sprintf("%s, status %d", l.brief(), l.Status))
+	}
+	for _, want := range []string{
+		id + " POST /v1/jobs/batch done tenant=acme key=k1, status 201",
+		id + " POST /v1/jobs/batch refused tenant=acme, status 401",
+	} {
+		if !slices.Contains(told, want) {
+			t.Errorf("the trail has no line %q, but %q", want, told)
+		}
 	}
 	root := a.key(access.Viewer, "", "*")
 	if got := a.call("GET", "/v1/jobs", "", root, "Carillon-Tenant: acme").want(200); strings.Contains(string(got.body), "k2") {

@@ -74,10 +74,16 @@ func (c *keysCreateCommand) Flags(f *flag.FlagSet) {
 		"admin: also keys.")
 	cli.List(f, &c.tenants, "tenant", "`NAMES`: The key's tenants, with commas between them, or as a repeated option; "+
 		"all tenants without it.")
-	f.StringVar(&c.prefix, "key-prefix", "", "`PREFIX`: The required beginning of its jobs' keys.")
-	cli.Duration(f, &c.expiresIn, "expires-in", 0, "`DURATION`: Time for which it is valid; without an end if neither this "+
-		"nor --expires-at is given.")
-	f.StringVar(&c.expiresAt, "expires-at", "", "`INSTANT`: End of its validity, such as 2027-01-01T00:00:00Z.")
+	f.Func("key-prefix", "`PREFIX`: The required beginning of its jobs' keys.", bound(&c.prefix))
+	f.Func("expires-in", "`DURATION`: Time for which it is valid; without an end if neither this nor --expires-at is given.",
+		func(s string) error {
+			d, err := job.ParseDuration(s)
+			if c.expiresIn = time.Duration(d); err == nil && d == 0 {
+				err = errors.New("must be more than zero; leave it out for a key without an end")
+			}
+			return err
+		})
+	f.Func("expires-at", "`INSTANT`: End of its validity, such as 2027-01-01T00:00:00Z.", bound(&c.expiresAt))
 	f.StringVar(&c.note, "note", "", "`TEXT`: The key's purpose.")
 }
 
@@ -100,6 +106,18 @@ func (c *keysCreateCommand) Run(ctx context.Context, in cli.Input) (err error) {
 	fmt.Fprintf(in.Stderr, "key %s: %s of %s. It is not shown again.\n", key.ID, key.Role, tenantsText(key.Scope))
 	_, err = fmt.Fprintln(in.Stdout, token)
 	return err
+}
+
+// bound returns the setter of an option that narrows a key. An empty value, as of a variable that a script has not set,
+// would make a key that may do more than was meant.
+func bound(p *string) func(string) error {
+	return func(s string) error {
+		if s == "" {
+			return errors.New("must not be empty; leave it out for a key without that bound")
+		}
+		*p = s
+		return nil
+	}
 }
 
 // params returns the parameters of the key in the options.

@@ -143,6 +143,11 @@ func (o *Options) Dispatcher(log *slog.Logger) dispatcher.Config {
 	return c
 }
 
+// plainKeys reports whether keys may come from other machines without TLS.
+func (o *Options) plainKeys() bool {
+	return o.Auth == authKeys && o.Listen.TLS.CertFile == "" && !o.Listen.Address.Loopback()
+}
+
 func (o *Options) limits() job.Limits {
 	return job.Limits{Instants: o.MaxInstants, Payload: o.MaxPayload}
 }

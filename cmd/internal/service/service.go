@@ -83,6 +83,10 @@ func Open(ctx context.Context, o Options, log *slog.Logger) (*Parts, error) {
 	if err := o.check(); err != nil {
 		return nil, cli.Usage(err)
 	}
+	if o.plainKeys() {
+		log.Warn("API keys come in plain text, which whoever reads the network can use: give --tls-cert and --tls-key, " +
+			"or let nobody but a proxy with TLS reach --listen")
+	}
 	keyring, err := secrets.ReadKeyring(o.EncryptionKeyFiles)
 	if err != nil {
 		return nil, cli.Usagef("--encryption-key-file: %w", err)
