@@ -209,12 +209,11 @@ func (a *api) read(ctx context.Context, t *attempt) (event, error) {
 	return otherTimes, err
 }
 
-// keepsTimes tells whether the job that was read goes on with the very schedule and priority that are submitted. A
-// service that submits its jobs each time it starts would else shift the grid of "@every" each time. With another
+// keepsTimes tells whether the job that was read goes on with the very schedule, spread and priority that are submitted.
+// A service that submits its jobs each time it starts would else shift the grid of "@every" each time. With another
 // priority the pending occurrences would wait in the wrong lane.
 func (t *attempt) keepsTimes() bool {
-	return t.present.Live() && t.job.Schedule.Recurs() && t.job.Schedule.Same(&t.present.Schedule) &&
-		t.job.Options.Priority == t.present.Options.Priority
+	return t.present.Live() && t.job.Schedule.Recurs() && t.job.SameTimes(&t.present.Job)
 }
 
 // amendRead changes all but the schedule of the job that was read.

@@ -16,13 +16,15 @@ const nextHelp = "Show when a crontab fires next, in UTC and in a time zone. It 
 
 // nextCommand shows when a crontab fires. It needs no service and no store.
 type nextCommand struct {
-	timezone, startAt string
-	count             int
+	timezone, startAt, key, tenant string
+	count                          int
 }
 
 // Flags declares the options.
 func (c *nextCommand) Flags(f *flag.FlagSet) {
 	f.StringVar(&c.timezone, "timezone", "UTC", "`NAME`: IANA name of the time zone that the crontab is meant in.")
+	f.StringVar(&c.key, "key", "", "`KEY`: The job's key, from which the values follow that H stands for.")
+	f.StringVar(&c.tenant, "tenant", job.DefaultTenant, "`NAME`: The job's tenant, from which they follow too.")
 	f.IntVar(&c.count, "count", 10, "`N`: How many instants to show.")
 	f.StringVar(&c.startAt, "start-at", "",
 		"`INSTANT`: Show none before this RFC 3339 instant, at which @every begins. (now)")
@@ -37,7 +39,10 @@ func (c *nextCommand) Run(_ context.Context, in cli.Input) error {
 	default:
 		return cli.Usage(unquoted(in.Arguments))
 	}
-	crontab, err := job.ParseCrontab(in.Arguments[0])
+	if job.HasHash(in.Arguments[0]) && c.key == "" {
+		return cli.Usagef("--key: is required, as H in the crontab stands for values that follow from it")
+	}
+	crontab, err := job.CrontabOf(job.Name{Tenant: c.tenant, Key: c.key}, in.Arguments[0])
 	if err != nil {
 		return cli.Usage(fmt.Errorf("crontab: %w", err))
 	}
@@ -80,7 +85,7 @@ func (c *nextCommand) Run(_ context.Context, in cli.Input) error {
 // files in its place, so that it can't be known.
 func unquoted(arguments []string) error {
 	meant := strings.Join(arguments, " ")
-	if _, err := job.ParseCrontab(meant); err != nil {
+	if _, err := job.CrontabOf(job.Name{}, meant); err != nil {
 		meant = "30 9 * * mon-fri"
 	}
 	return fmt.Errorf("the crontab came in %d arguments; quote it, so that it is one: carillon next '%s'", len(arguments),
