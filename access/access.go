@@ -1,6 +1,6 @@
-// Package access decides who may do what. A [Principal] is whoever asks; it has a [Role], which says what it may do,
-// and a [Scope], which says with which tenants and jobs. That policy is pure: no I/O and no clock. An [Authenticator]
-// tells whose token a request has: [Keys] are API keys, which are records of a store.
+// Package access decides about permissions. A [Principal] makes requests; it has a [Role], which gives its permissions,
+// and a [Scope], which limits them to tenants and jobs. That policy is pure: no I/O and no clock. An [Authenticator]
+// returns the principal of a token. [Keys] authenticates API keys, which are records of a store.
 package access
 
 import (
@@ -8,21 +8,21 @@ import (
 	"strings"
 )
 
-// Permission is what a request needs. Each route of the API needs one.
+// Permission is the right to make requests of one kind. Each route of the API needs one.
 type Permission string
 
 // The permissions.
 const (
-	// Public is what anybody may do, with no credentials at all.
+	// Public needs no credentials.
 	Public Permission = "public"
-	// Read shows jobs, dead letters, tenants and the backlog, and changes nothing.
+	// Read allows to read jobs, dead letters, tenants and the backlog.
 	Read Permission = "read"
-	// Submit puts, changes and cancels jobs.
+	// Submit allows to put, change and cancel jobs.
 	Submit Permission = "submit"
-	// Operate pauses, resumes and triggers jobs, redrives and deletes dead letters, and changes tenants' settings and
-	// secrets.
+	// Operate allows to pause, resume and trigger jobs, to redrive and delete dead letters, and to change tenants'
+	// settings and secrets.
 	Operate Permission = "operate"
-	// Administer creates, rotates and revokes keys, and sets the limits of tenants.
+	// Administer allows to create, rotate and revoke keys, and to set the limits of tenants.
 	Administer Permission = "administer"
 )
 
@@ -37,13 +37,13 @@ const (
 	Admin     Role = "admin"
 )
 
-// Roles are all roles, the one with the fewest permissions first.
+// Roles returns all roles, the one with the fewest permissions first.
 func Roles() []Role { return []Role{Viewer, Submitter, Operator, Admin} }
 
-// Valid tells whether there is such a role.
+// Valid reports whether the role exists.
 func (r Role) Valid() bool { return slices.Contains(Roles(), r) }
 
-// May tells whether the role has a permission. A role that does not exist has none but [Public].
+// May reports whether the role has a permission. A role that does not exist has only [Public].
 func (r Role) May(p Permission) bool {
 	least, known := map[Permission]Role{Read: Viewer, Submit: Submitter, Operate: Operator, Administer: Admin}[p]
 	return p == Public || known && slices.Index(Roles(), r) >= slices.Index(Roles(), least)
@@ -54,32 +54,32 @@ const AllTenants = "*"
 
 // Scope is the part of a store that a principal may see and change.
 type Scope struct {
-	// Tenants are names of tenants, or [AllTenants] alone.
+	// Tenants has names of tenants, or only [AllTenants].
 	Tenants []string
-	// KeyPrefix is what the keys of its jobs begin with; empty for any key.
+	// KeyPrefix is the required beginning of its jobs' keys; empty for any key.
 	KeyPrefix string
 }
 
-// Everything is the scope without bounds.
+// Everything returns the scope without bounds.
 func Everything() Scope { return Scope{Tenants: []string{AllTenants}} }
 
-// All tells whether the scope has every tenant.
+// All reports whether the scope has every tenant.
 func (s Scope) All() bool { return slices.Contains(s.Tenants, AllTenants) }
 
-// HasTenant tells whether a tenant is within the scope.
+// HasTenant reports whether a tenant is in the scope.
 func (s Scope) HasTenant(name string) bool { return s.All() || slices.Contains(s.Tenants, name) }
 
-// HasKey tells whether a job's key is within the scope, in any tenant that is.
+// HasKey reports whether a job's key is in the scope, for each tenant of the scope.
 func (s Scope) HasKey(key string) bool { return strings.HasPrefix(key, s.KeyPrefix) }
 
-// Within tells whether the scope has nothing that another has not.
+// Within reports whether everything in the scope is also in another scope.
 func (s Scope) Within(other Scope) bool {
 	return other.HasKey(s.KeyPrefix) && !slices.ContainsFunc(s.Tenants, func(name string) bool {
-		return !other.HasTenant(name) // as it is for AllTenants, unless the other has all
+		return !other.HasTenant(name) // also for AllTenants, unless the other scope has all
 	})
 }
 
-// Principal is who asks.
+// Principal is a client of the API, known by its credential.
 type Principal struct {
 	// ID names it in logs and in the audit trail: a key's id, or a token's subject. It is no secret.
 	ID    string
@@ -87,8 +87,8 @@ type Principal struct {
 	Scope Scope
 }
 
-// Anyone is the principal of all requests where nobody is asked for credentials.
+// Anyone is the principal of all requests if no authentication is configured.
 func Anyone() Principal { return Principal{ID: "anyone", Role: Admin, Scope: Everything()} }
 
-// May tells whether the principal has a permission, within its scope.
+// May reports whether the principal has a permission, within its scope.
 func (p *Principal) May(permission Permission) bool { return p.Role.May(permission) }

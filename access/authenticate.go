@@ -10,74 +10,76 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// Authenticator tells who shows a token. It is safe for concurrent use.
+// Authenticator returns the principals of tokens. It is safe for concurrent use.
 type Authenticator interface {
-	// Authenticate answers whose token it is. The error is [ErrUnauthenticated], or wraps [store.ErrUnavailable] if that
-	// can't be known now. now is the wall clock's, for what expires. The principal is shared: it must not be changed.
+	// Authenticate returns the principal of a token. The error is [ErrUnauthenticated], or wraps [store.ErrUnavailable] if
+	// the token can't be checked now. now is the wall clock's time, for expiry. The principal is shared: it must not be
+	// changed.
 	Authenticate(ctx context.Context, token string, now time.Time) (Principal, error)
-	// Knows tells, without asking anybody, whether it is worthwhile to look up a token that comes from an address which
-	// has shown too many wrong ones. That it is valid is not told.
+	// Knows reports, without a look-up, whether to look up a token from an address that has sent too many wrong ones. True
+	// does not mean that the token is valid.
 	Knows(token string, now time.Time) bool
 }
 
-// ErrUnauthenticated is answered for every token that is not valid: unknown, malformed, revoked or expired. There is
-// one error for all, so that nothing is learnt from it.
+// ErrUnauthenticated is the error for every invalid token: unknown, malformed, revoked or expired. It is the same for
+// all, so that a caller learns nothing from it.
 var ErrUnauthenticated = errors.New("the token is not valid")
 
-// Within these times a revocation holds, and a key is valid that the store can't be asked about.
+// The times within which a revocation takes effect, and for which a key stays valid while the store is away.
 const (
-	// RevokedWithin is how long a key may be valid at a replica after it was revoked, while the replica reaches the store.
+	// RevokedWithin is the maximum time for which a replica that reaches the store accepts a revoked key.
 	RevokedWithin = 5 * time.Second
-	// OutageUpTo is how long a key stays valid at a replica that does not reach the store, from when the replica last saw
-	// it there. A key that is revoked meanwhile is valid for that long at most.
+	// OutageUpTo is the time for which a key stays valid at a replica that does not reach the store, since the replica
+	// last read it there. It is also the maximum for a key that is revoked meanwhile.
 	OutageUpTo = 5 * time.Minute
 
-	// refreshAfter is from what age on a cached key is read again in the background, when it is used.
+	// refreshAfter is the age from which a cached key, when it is used, is read again in the background.
 	refreshAfter = 2 * time.Second
-	// patience is how long a look-up of a cached key is awaited. A store that takes longer counts as away.
+	// patience is the time to wait for the look-up of a cached key. A store that takes longer counts as away.
 	patience = time.Second
-	// lookUpTime bounds a look-up. While the store is away, the next one can be known to get no answer before the last one
-	// is [RevokedWithin] ago: so no request waits for that.
+	// lookUpTime bounds a look-up. While the store is away, the next look-up has failed before the last one is
+	// [RevokedWithin] ago, so no request waits for it.
 	lookUpTime = 3 * time.Second
-	// retryAfter is how long a store that is away is left alone about a key.
+	// retryAfter is the pause between look-ups of a key while the store is away.
 	retryAfter = time.Second
 
-	// mostCached keys and mostDenied tokens are remembered; while they are used, at least half as many.
+	// mostCached and mostDenied bound the remembered keys and invalid tokens. At least half as many are kept while they
+	// are used.
 	mostCached = 200_000
 	mostDenied = 20_000
 )
 
-// Keys are the API keys of a store. Its methods are safe for concurrent use, by any number of processes. Errors wrap
-// [store.ErrUnavailable] where the store can't be reached.
+// Keys has the API keys of a store. Its methods are safe for concurrent use, by any number of processes. Errors wrap
+// [store.ErrUnavailable] if the store can't be reached.
 //
-// A key that was used is cached. All ages are measured by the monotonic clock, so that nobody's clock revives a key; by
-// the wall clock, keys expire and old tokens end.
+// A used key is cached. All ages are measured by the monotonic clock, so that no change of a clock revives a key. Keys
+// and old tokens expire by the wall clock.
 type Keys struct {
 	records store.Records
 	running sync.WaitGroup
-	ctx     context.Context // of what is done in the background
+	ctx     context.Context // of the work in the background
 	cancel  context.CancelFunc
 
 	mutex   sync.Mutex
 	cache   recent[string, *cached]      // by id
-	denied  recent[tokenHash, time.Time] // when tokens were asked for that are none
+	denied  recent[tokenHash, time.Time] // invalid tokens, with the times of their look-ups
 	flights map[string]*flight           // look-ups under way, by id
 	uses    map[string]use               // to be written, by id
-	writing bool                         // somebody writes them
+	writing bool                         // a goroutine is writing them
 }
 
-// cached is a key, as it was read last. But for failed and noted, which the mutex guards, it is not changed.
+// cached is a key as last read. It is immutable, except for failed and noted, which the mutex guards.
 type cached struct {
 	stored
-	// read is when the read began: a change from before it is in what was read.
+	// read is the start of the read, which includes all changes before it.
 	read time.Time
-	// failed is when the last look-up began that got no answer; zero if none has failed since it was read.
+	// failed is the start of the last look-up without an answer; zero if none has failed since the read.
 	failed time.Time
-	// noted is when its last use was last handed to be written.
+	// noted is the time at which a use was last queued to be written.
 	noted time.Time
 }
 
-// flight is a look-up under way. The fields that it ends with may be read when done is closed.
+// flight is a look-up under way. The result may be read when done is closed.
 type flight struct {
 	began time.Time
 	done  chan struct{}
@@ -85,7 +87,7 @@ type flight struct {
 	err   error
 }
 
-// NewKeys are the keys that a store's records hold. Close it before the store.
+// NewKeys returns the keys in a store's records. Close it before the store.
 func NewKeys(records store.Records) *Keys {
 	ctx, cancel := context.WithCancel(context.Background())
 	return &Keys{
@@ -97,14 +99,14 @@ func NewKeys(records store.Records) *Keys {
 	}
 }
 
-// Close ends what is done in the background.
+// Close ends the work in the background.
 func (k *Keys) Close() error {
 	k.cancel()
 	k.running.Wait()
 	return nil
 }
 
-// Authenticate implements [Authenticator]. A token that does not have the form of one costs no call to the store.
+// Authenticate implements [Authenticator]. A malformed token costs no call to the store.
 func (k *Keys) Authenticate(ctx context.Context, token string, now time.Time) (Principal, error) {
 	id, ok := ParseToken(token)
 	if !ok {
@@ -116,7 +118,7 @@ func (k *Keys) Authenticate(ctx context.Context, token string, now time.Time) (P
 	}
 	known, err := k.known(ctx, id, asked)
 	if err == nil && known != nil && !known.body.has(hash, now) && known.read.Before(asked) {
-		known, err = k.lookUp(ctx, id, asked, lookUpTime) // it may be rotated since it was read
+		known, err = k.lookUp(ctx, id, asked, lookUpTime) // it may have been rotated since the read
 	}
 	switch {
 	case err != nil:
@@ -131,8 +133,7 @@ func (k *Keys) Authenticate(ctx context.Context, token string, now time.Time) (P
 	return known.key.principal(), nil
 }
 
-// known is the key with this id, as it may be answered from what is cached, or else as it is looked up; nil if there is
-// none.
+// known returns the key with this id, from the cache if it is fresh enough, else by a look-up; nil if there is none.
 func (k *Keys) known(ctx context.Context, id string, asked time.Time) (*cached, error) {
 	k.mutex.Lock()
 	c, ok := k.cache.get(id, asked)
@@ -141,7 +142,7 @@ func (k *Keys) known(ctx context.Context, id string, asked time.Time) (*cached, 
 		return k.lookUp(ctx, id, asked, lookUpTime)
 	}
 	age, sinceFailure := asked.Sub(c.read), asked.Sub(c.failed)
-	away := sinceFailure < RevokedWithin && age < OutageUpTo // the store was away just now: do not wait for it again
+	away := sinceFailure < RevokedWithin && age < OutageUpTo // the store was away a moment ago: do not wait for it again
 	if age >= refreshAfter && sinceFailure >= retryAfter {
 		k.fly(id)
 	}
@@ -156,8 +157,8 @@ func (k *Keys) known(ctx context.Context, id string, asked time.Time) (*cached, 
 	return found, err
 }
 
-// lookUp reads a key by a look-up that began at a time or later, or answers nil if there is none. It fails if one takes
-// longer than the patience.
+// lookUp reads a key by a look-up that began at a given time or later; it returns nil if there is no such key. It fails
+// if the look-up takes longer than the patience.
 func (k *Keys) lookUp(ctx context.Context, id string, since time.Time, patience time.Duration) (*cached, error) {
 	for {
 		k.mutex.Lock()
@@ -167,7 +168,7 @@ func (k *Keys) lookUp(ctx context.Context, id string, since time.Time, patience 
 		select {
 		case <-f.done:
 			tooLong.Stop()
-		case <-ctx.Done(): // which tells nothing about the store
+		case <-ctx.Done(): // the request ended, so this is no sign of an outage
 			tooLong.Stop()
 			return nil, fmt.Errorf("%w: %w", store.ErrUnavailable, ctx.Err())
 		case <-tooLong.C:
@@ -180,7 +181,7 @@ func (k *Keys) lookUp(ctx context.Context, id string, since time.Time, patience 
 	}
 }
 
-// fly begins a look-up of a key in the background, unless one is under way. The caller has the mutex.
+// fly starts a look-up of a key in the background, unless one is under way. The caller holds the mutex.
 func (k *Keys) fly(id string) *flight {
 	if f := k.flights[id]; f != nil {
 		return f
@@ -201,7 +202,7 @@ func (k *Keys) fly(id string) *flight {
 	return f
 }
 
-// land ends a look-up. What it found is cached, unless the key was changed here meanwhile.
+// land ends a look-up. It caches the result, unless this process changed the key meanwhile.
 func (k *Keys) land(id string, f *flight, s *stored, err error) {
 	k.mutex.Lock()
 	defer k.mutex.Unlock()
@@ -229,7 +230,7 @@ func (k *Keys) land(id string, f *flight, s *stored, err error) {
 	}
 }
 
-// failed notes that a look-up that began at a time has got no answer.
+// failed records the start of a look-up that got no answer.
 func (k *Keys) failed(id string, began time.Time) {
 	k.mutex.Lock()
 	defer k.mutex.Unlock()
@@ -238,7 +239,7 @@ func (k *Keys) failed(id string, began time.Time) {
 	}
 }
 
-// forget has a key looked up when it is used next, by a look-up that has not begun yet.
+// forget drops a key from the cache, so that its next use starts a new look-up.
 func (k *Keys) forget(id string) {
 	k.mutex.Lock()
 	defer k.mutex.Unlock()
@@ -246,7 +247,7 @@ func (k *Keys) forget(id string) {
 	delete(k.flights, id)
 }
 
-// isDenied tells whether a token was lately found to be none.
+// isDenied reports whether a recent look-up found a token invalid.
 func (k *Keys) isDenied(hash tokenHash, asked time.Time) bool {
 	k.mutex.Lock()
 	defer k.mutex.Unlock()
@@ -254,7 +255,7 @@ func (k *Keys) isDenied(hash tokenHash, asked time.Time) bool {
 	return ok && asked.Sub(at) < RevokedWithin
 }
 
-// deny remembers that a token is none. No token becomes one: those that are made are random.
+// deny remembers an invalid token. It stays invalid, since new tokens are random.
 func (k *Keys) deny(hash tokenHash, asked time.Time) {
 	k.mutex.Lock()
 	defer k.mutex.Unlock()

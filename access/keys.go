@@ -17,39 +17,39 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// Key is an API key, without its secret: that is shown once, when it is made.
+// Key is an API key without its secret, which is shown once, when the key is made.
 type Key struct {
-	// ID names the key, in lists and logs. It is no secret.
+	// ID identifies the key in lists and logs. It is not secret.
 	ID    string
 	Role  Role
 	Scope Scope
 	Note  string
-	// CreatedBy is the [Principal.ID] of whoever created it.
+	// CreatedBy is the [Principal.ID] of its creator.
 	CreatedBy string
 	CreatedAt time.Time
-	// ExpiresAt is from when on it is not valid; zero if it does not expire.
+	// ExpiresAt is the end of its validity; zero if it does not expire.
 	ExpiresAt time.Time
-	// RotatedAt is when it last got another token; zero if it still has its first.
+	// RotatedAt is the time of its last rotation; zero if it still has its first token.
 	RotatedAt time.Time
-	// OldValidUntil is until when the token that it had before the last rotation is valid; zero if there was none.
+	// OldValidUntil is the end of validity of the token before the last rotation; zero if there was none.
 	OldValidUntil time.Time
-	// LastUsed is the hour in which it was last used, to the knowledge of the store; zero if it never was.
+	// LastUsed is the hour of its last use, as stored; zero if there was none.
 	LastUsed time.Time
 }
 
-// Expired tells whether the key is not valid any more.
+// Expired reports whether the key has expired.
 func (k *Key) Expired(now time.Time) bool { return !k.ExpiresAt.IsZero() && !now.Before(k.ExpiresAt) }
 
-// principal is who shows the key.
+// principal returns the principal of the key.
 func (k *Key) principal() Principal { return Principal{ID: k.ID, Role: k.Role, Scope: k.Scope} }
 
-// KeyParams say what a new key may do.
+// KeyParams describe a new key.
 type KeyParams struct {
 	Role  Role
 	Scope Scope
-	// ExpiresAt is from when on it is not valid; zero if it does not expire.
+	// ExpiresAt is the end of its validity; zero if it does not expire.
 	ExpiresAt time.Time
-	// Note says what the key is for.
+	// Note is the key's purpose, for people.
 	Note string
 }
 
@@ -69,8 +69,8 @@ type keyDraft struct {
 	Note      string   `json:"note,omitzero"`
 }
 
-// ParseKeyParams reads what a client submits about a new key: role, tenants, keyPrefix, expiresAt and note. The error
-// is a [*job.Malformed] or a [*job.Invalid].
+// ParseKeyParams reads a submitted key: role, tenants, keyPrefix, expiresAt and note. The error is a [*job.Malformed]
+// or a [*job.Invalid].
 func ParseKeyParams(body []byte, now time.Time) (KeyParams, error) {
 	d, err := job.Parse[keyDraft](body)
 	if err != nil {
@@ -87,7 +87,7 @@ func ParseKeyParams(body []byte, now time.Time) (KeyParams, error) {
 	return p, invalid.Err()
 }
 
-// Check answers a [*job.Invalid] that names each field which no key can have.
+// Check returns a [*job.Invalid] that names each invalid field.
 func (p *KeyParams) Check(now time.Time) error {
 	invalid := &job.Invalid{}
 	p.check(now, invalid)
@@ -104,7 +104,7 @@ func (p *KeyParams) check(now time.Time, invalid *job.Invalid) {
 	}
 	checkTenants(p.Scope.Tenants, invalid)
 	if prefix := p.Scope.KeyPrefix; prefix != "" && !job.ValidKey(prefix) {
-		invalid.Add("/keyPrefix", fmt.Sprintf("must be what a job's key can begin with: at most %d bytes of UTF-8, without "+
+		invalid.Add("/keyPrefix", fmt.Sprintf("must be the start of a job's key: at most %d bytes of UTF-8, without "+
 			"control characters", job.MaxKeyBytes))
 	}
 	if !p.ExpiresAt.IsZero() && !p.ExpiresAt.After(now) {
@@ -130,7 +130,7 @@ func checkTenants(tenants []string, invalid *job.Invalid) {
 	for i, name := range tenants {
 		switch {
 		case name == AllTenants:
-			invalid.Add(job.Pointer("tenants", i), "stands alone, as "+all+"; leave out the others, or this")
+			invalid.Add(job.Pointer("tenants", i), "must be alone, as "+all+"; remove the others, or this one")
 		case !job.ValidTenant(name):
 			invalid.Add(job.Pointer("tenants", i), fmt.Sprintf("must be a tenant's name: 1 to %d letters (a to z, A to Z), "+
 				"digits, dots, underscores and hyphens; not %q", job.MaxTenantBytes, name))
@@ -140,17 +140,17 @@ func checkTenants(tenants []string, invalid *job.Invalid) {
 	}
 }
 
-// keysCollection is the collection of records that has the keys, by their ids.
+// keysCollection is the collection of the keys' records, by id.
 const keysCollection = "keys"
 
-// expiredKept is how long an expired key is still listed.
+// expiredKept is the time for which an expired key is still listed.
 const expiredKept = 30 * 24 * time.Hour
 
 // keyBody is the body of a key's record. Times are Unix milliseconds; zero is none.
 type keyBody struct {
 	Hash    tokenHash `json:"hash"`
 	OldHash tokenHash `json:"oldHash,omitzero"`
-	// OldUntil is until when the token with the old hash is valid.
+	// OldUntil is the end of validity of the token with the old hash.
 	OldUntil  int64    `json:"oldUntil,omitzero"`
 	Role      Role     `json:"role"`
 	Tenants   []string `json:"tenants"`
@@ -163,7 +163,7 @@ type keyBody struct {
 	LastUsed  int64    `json:"lastUsed,omitzero"`
 }
 
-// key is the key with this body.
+// key returns the key with this body.
 func (b *keyBody) key(id string) Key {
 	return Key{
 		ID: id, Role: b.Role, Scope: Scope{Tenants: b.Tenants, KeyPrefix: b.KeyPrefix}, Note: b.Note,
@@ -172,7 +172,7 @@ func (b *keyBody) key(id string) Key {
 	}
 }
 
-// has tells whether a token with this hash is one of the key's. It takes as long whatever the hash is.
+// has reports whether the key has a token with this hash. Its duration does not depend on the hash.
 func (b *keyBody) has(hash tokenHash, now time.Time) bool {
 	is := subtle.ConstantTimeCompare(b.Hash[:], hash[:])
 	was := subtle.ConstantTimeCompare(b.OldHash[:], hash[:])
@@ -193,14 +193,14 @@ func toMilli(t time.Time) int64 {
 	return t.UnixMilli()
 }
 
-// stored is a key as a store has it.
+// stored is a key's record, decoded.
 type stored struct {
 	key     Key
 	body    keyBody
 	version job.Revision
 }
 
-// change is the change that writes the body, under a fresh version.
+// change returns the change that writes the body, under a fresh version.
 func (b *keyBody) change(id string, now time.Time, condition store.RecordCondition) (store.RecordChange, error) {
 	body, err := json.Marshal(b)
 	c := store.RecordChange{
@@ -212,8 +212,8 @@ func (b *keyBody) change(id string, now time.Time, condition store.RecordConditi
 	return c, err
 }
 
-// Create makes a key, and answers the token that is shown once: nothing keeps it. by names who asks for it. The error
-// is a [*job.Invalid], or wraps [store.ErrUnavailable]; then there may be a key whose token nobody knows.
+// Create makes a key, and returns its token, which is not stored. by is the id of the creator. The error is a
+// [*job.Invalid], or wraps [store.ErrUnavailable]; then there may be a key whose token is lost.
 func (k *Keys) Create(ctx context.Context, p KeyParams, by string, now time.Time) (token string, _ Key, err error) {
 	if err := p.Check(now); err != nil {
 		return "", Key{}, err
@@ -234,8 +234,8 @@ func (k *Keys) Create(ctx context.Context, p KeyParams, by string, now time.Time
 	return token, body.key(id), nil
 }
 
-// List reads up to limit of the keys whose ids sort after an id, in the order of the bytes of their ids. Keys that have
-// expired are listed for another 30 days; keys that were revoked are not.
+// List reads up to limit of the keys whose ids sort after an id, in the byte order of their ids. Expired keys are
+// listed for another 30 days, revoked keys not at all.
 func (k *Keys) List(ctx context.Context, after string, limit int) ([]Key, error) {
 	records, err := k.records.Records(ctx, store.RecordFilter{Collection: keysCollection, After: after, Limit: limit})
 	if err != nil {
@@ -252,7 +252,7 @@ func (k *Keys) List(ctx context.Context, after string, limit int) ([]Key, error)
 	return all, nil
 }
 
-// Key reads one key, or answers [store.ErrNotFound].
+// Key reads one key, or returns [store.ErrNotFound].
 func (k *Keys) Key(ctx context.Context, id string) (Key, error) {
 	s, err := k.read(ctx, id)
 	if err != nil {
@@ -261,9 +261,9 @@ func (k *Keys) Key(ctx context.Context, id string) (Key, error) {
 	return s.key, nil
 }
 
-// Rotate gives a key another token, and answers it: nothing keeps it. The present token is valid for the overlap, and
-// one from before that not any more. It answers [store.ErrNotFound] if there is no such key, a [*job.Invalid] for an
-// overlap that can't be, or an error that wraps [store.ErrUnavailable]; then rotate it again.
+// Rotate gives a key another token, and returns it; it is not stored. The present token stays valid for the overlap; an
+// earlier one ends at once. The error is [store.ErrNotFound], a [*job.Invalid] for an invalid overlap, or wraps
+// [store.ErrUnavailable]; then rotate again.
 func (k *Keys) Rotate(
 	ctx context.Context, id string, overlap time.Duration, now time.Time,
 ) (token string, _ Key, err error) {
@@ -271,7 +271,7 @@ func (k *Keys) Rotate(
 		return "", Key{}, job.InvalidField("/overlap", "must be a duration of at most 30d; 0s ends the present key at once")
 	}
 	token = newToken(id)
-	for range 10 { // others write when it was last used
+	for range 10 { // other goroutines write its last use
 		s, err := k.read(ctx, id)
 		if err != nil {
 			return "", Key{}, err
@@ -295,10 +295,11 @@ func (k *Keys) Rotate(
 		k.forget(id)
 		return token, s.body.key(id), nil
 	}
-	return "", Key{}, fmt.Errorf("rotate a key: %w: it is changed again and again", store.ErrUnavailable)
+	return "", Key{}, fmt.Errorf("rotate a key: %w: other requests keep changing it", store.ErrUnavailable)
 }
 
-// Revoke ends a key, or answers [store.ErrNotFound]. It holds here at once, and on all replicas within [RevokedWithin].
+// Revoke ends a key, or returns [store.ErrNotFound]. It takes effect here at once, and on all replicas within
+// [RevokedWithin].
 func (k *Keys) Revoke(ctx context.Context, id string, now time.Time) error {
 	if _, err := k.read(ctx, id); err != nil {
 		return err
@@ -313,8 +314,8 @@ func (k *Keys) Revoke(ctx context.Context, id string, now time.Time) error {
 	return nil
 }
 
-// Copy copies all keys from one store to another, and answers how many. Their tokens stay valid. It leaves those alone
-// that are there already, and may be repeated: then it brings those back that were revoked there meanwhile.
+// Copy copies all keys from one store to another, and returns their number. Their tokens stay valid. It skips keys that
+// the other store has already. It may be repeated; then it restores keys that were revoked there meanwhile.
 func Copy(ctx context.Context, from, to store.Records) (copied, there int, err error) {
 	now := time.Now()
 	filter := store.RecordFilter{Collection: keysCollection, Limit: 100, Now: now}
@@ -344,7 +345,7 @@ func Copy(ctx context.Context, from, to store.Records) (copied, there int, err e
 	}
 }
 
-// read reads a key from the store, or answers [store.ErrNotFound].
+// read reads a key from the store, or returns [store.ErrNotFound].
 func (k *Keys) read(ctx context.Context, id string) (*stored, error) {
 	if !ValidKeyID(id) {
 		return nil, store.ErrNotFound

@@ -2,7 +2,7 @@ package access
 
 import "time"
 
-// Knows implements [Authenticator]: of a token that was valid when it was last looked up.
+// Knows implements [Authenticator]. It returns true for a token that was valid when it was last looked up.
 func (k *Keys) Knows(token string, now time.Time) bool {
 	id, ok := ParseToken(token)
 	if !ok {

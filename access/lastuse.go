@@ -8,22 +8,22 @@ import (
 )
 
 const (
-	// noteAgain is how long a use that may not have been written waits before it is handed in again.
+	// noteAgain is the time after which a use that may not have been written is queued again.
 	noteAgain = time.Minute
-	// mostUses wait to be written; others are handed in when their keys are used again.
+	// mostUses bounds the queue of uses to write. A use beyond it is queued when its key is used again.
 	mostUses = 10_000
-	// usesAtOnce are written by one call, which may take useTime.
+	// usesAtOnce is the number of uses that one call writes, and useTime its time limit.
 	usesAtOnce = 100
 	useTime    = 10 * time.Second
 )
 
-// use is that a key was used.
+// use is a use of a key.
 type use struct {
 	key *cached
 	at  time.Time
 }
 
-// noteUse has it written that a key was used, once an hour, by somebody else. Nothing waits for that.
+// noteUse queues the use of a key to be written, once an hour, by another goroutine. It does not wait for that.
 func (k *Keys) noteUse(c *cached, asked, now time.Time) {
 	if !c.key.LastUsed.Before(now.Truncate(time.Hour)) {
 		return
@@ -52,7 +52,7 @@ func (k *Keys) writeUses() {
 	}
 }
 
-// takeUses takes some uses that are to be written. With none, the one who asks is to end.
+// takeUses takes some queued uses. If there are none, the writer must end.
 func (k *Keys) takeUses() (uses []use) {
 	k.mutex.Lock()
 	defer k.mutex.Unlock()
@@ -67,8 +67,8 @@ func (k *Keys) takeUses() (uses []use) {
 	return uses
 }
 
-// writeSome writes uses, each on the condition that its key is as it was read: one that was revoked or rotated
-// meanwhile stays so. What is not written is handed in again when the key is used.
+// writeSome writes uses, each on the condition that its key is unchanged since it was read, so that a revocation or
+// rotation meanwhile is not undone. A use that is not written is queued again when the key is used.
 func (k *Keys) writeSome(uses []use) {
 	ctx, cancel := context.WithTimeout(k.ctx, useTime)
 	defer cancel()
@@ -79,7 +79,7 @@ func (k *Keys) writeSome(uses []use) {
 		used.key.LastUsed = u.at.UTC().Truncate(time.Hour)
 		used.body.LastUsed = toMilli(used.key.LastUsed)
 		change, err := used.body.change(used.key.ID, u.at, store.RecordCondition{Version: used.version})
-		if err != nil { // it was read from the same form
+		if err != nil { // can't happen: it was decoded from this form
 			continue
 		}
 		used.version = change.Version

@@ -2,17 +2,18 @@ package access
 
 import "time"
 
-// recent is a map that forgets what was not used for a while, and the longest unused when it is full. It has two
-// halves: what is used moves to the new one, and when that is full or old, the other one is dropped in its favour.
+// recent is a map that forgets entries after a time without use, and the longest unused ones when it is full. It has
+// two halves. A used entry moves to the new half. When the new half is full or old, the old half is dropped, and the
+// new one takes its place.
 type recent[K comparable, V any] struct {
 	most int           // of each half
-	keep time.Duration // how long a half is the new one, at most
+	keep time.Duration // the maximum time for which a half is the new one
 
 	young, old map[K]V
 	turned     time.Time
 }
 
-// get answers what is there, if anything.
+// get returns the value of a key, if there is one.
 func (r *recent[K, V]) get(key K, now time.Time) (v V, ok bool) {
 	r.turn(now)
 	if v, ok = r.young[key]; ok {
@@ -24,19 +25,19 @@ func (r *recent[K, V]) get(key K, now time.Time) (v V, ok bool) {
 	return v, ok
 }
 
-// put puts something in the place of what is there.
+// put sets the value of a key.
 func (r *recent[K, V]) put(key K, v V, now time.Time) {
 	r.turn(now)
 	r.young[key] = v
 }
 
-// remove removes what is there, if anything.
+// remove removes a key.
 func (r *recent[K, V]) remove(key K) {
 	delete(r.young, key)
 	delete(r.old, key)
 }
 
-// turn begins a new half when that is due.
+// turn starts a new half when that is due.
 func (r *recent[K, V]) turn(now time.Time) {
 	if r.young == nil || len(r.young) >= r.most || now.Sub(r.turned) >= r.keep {
 		r.young, r.old, r.turned = make(map[K]V), r.young, now

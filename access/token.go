@@ -7,18 +7,18 @@ import (
 	"strings"
 )
 
-// TokenPrefix is what every key's token begins with, so that scanners for leaked secrets can find it. Tokens of other
-// kinds do not begin so.
+// TokenPrefix is the beginning of every key's token, so that scanners for leaked secrets can find it. No other kind of
+// token begins with it.
 const TokenPrefix = "carillon_"
 
 // A token is carillon_ID_SECRETCHECKSUM, in the form of GitHub's tokens. All three parts are base 62 and have a fixed
-// length. The checksum is the CRC-32 (IEEE) of everything before it: it proves nothing, but tells a token that was
-// mistyped or cut off, and text that only looks like one, without a look-up.
+// length. The checksum is the CRC-32 (IEEE) of everything before it: it proves nothing, but shows without a look-up
+// that a token was mistyped or cut off, or that a text only looks like a token.
 const (
 	base62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
 	idLength       = 12 // 71 random bits: enough to be unique
-	secretLength   = 30 // 178 random bits: more than can be tried
+	secretLength   = 30 // 178 random bits: too many to guess
 	checksumLength = 6  // 62^6 is more than 2^32
 
 	tokenLength = len(TokenPrefix) + idLength + len("_") + secretLength + checksumLength
@@ -33,8 +33,8 @@ func newToken(id string) string {
 
 func newID() string { return randomText(idLength) }
 
-// ParseToken reads the id of the key that a token is of. It tells whether the text has the form of a token, with the
-// right checksum; not whether there is such a key.
+// ParseToken returns the id of a token's key. It reports whether the text has the form of a token and the right
+// checksum, not whether the key exists.
 func ParseToken(token string) (id string, ok bool) {
 	rest, ours := strings.CutPrefix(token, TokenPrefix)
 	if !ours || len(token) != tokenLength || rest[idLength] != '_' {
@@ -53,10 +53,10 @@ func ParseToken(token string) (id string, ok bool) {
 	return id, true
 }
 
-// ValidKeyID tells whether a key can have this id.
+// ValidKeyID reports whether a text has the form of a key's id.
 func ValidKeyID(id string) bool { return len(id) == idLength && isBase62(id) }
 
-// randomText is random base 62 digits of the operating system's source.
+// randomText returns random base 62 digits from the operating system's source.
 func randomText(length int) string {
 	text := make([]byte, 0, length)
 	var source [64]byte
@@ -64,7 +64,7 @@ func randomText(length int) string {
 		_, _ = rand.Read(source[:]) // it never fails
 		for _, b := range source {
 			if int(b) >= 256/len(base62)*len(base62) {
-				continue // else the first digits were likelier than the others
+				continue // else the first digits would be more likely than the others
 			}
 			if text = append(text, base62[int(b)%len(base62)]); len(text) == length {
 				return string(text)
@@ -73,7 +73,7 @@ func randomText(length int) string {
 	}
 }
 
-// checksum is that of a token's other parts.
+// checksum returns the checksum of a token's other parts.
 func checksum(body []byte) (digits [checksumLength]byte) {
 	sum := crc32.ChecksumIEEE(body)
 	for i := checksumLength - 1; i >= 0; i-- {
@@ -92,8 +92,8 @@ func isBase62(s string) bool {
 	return true
 }
 
-// tokenHash is what is kept of a token. A slow hash would protect passwords that people choose; nobody can guess 178
-// random bits, however fast the hash is.
+// tokenHash is the stored form of a token. Passwords chosen by people would need a slow hash; 178 random bits can't be
+// guessed, even with a fast one.
 type tokenHash [sha256.Size]byte
 
 func hashToken(token string) tokenHash {

@@ -1,10 +1,8 @@
-// Package audit writes the audit trail: a line of JSON for each change that somebody asked for, and for each request
-// that was refused. It tells who asked, for what, from where, and how it ended; never what a callback carries, nor a
-// secret.
+// Package audit writes the audit trail: a line of JSON for each requested change, and for each refused request. A line
+// has the principal, the action, the address and the result, but never the data of a callback or a secret.
 //
-// Whoever tells it of something never waits: lines go through a queue of bounded length to the one goroutine that
-// writes them. What does not fit, or can't be written, is counted, and the trail tells how many lines are missing at
-// that place.
+// Callers never wait: lines go through a bounded queue to one goroutine that writes them. Lines that do not fit or
+// can't be written are counted, and the trail has the number of missing lines at that place.
 package audit
 
 import (
@@ -29,35 +27,36 @@ import (
 
 // Entry is one line. Empty fields are left out. Texts are cut to [MaxText] bytes.
 type Entry struct {
-	// Time is when the request was answered.
+	// Time is the time of the answer.
 	Time time.Time `json:"time"`
 	// RequestID is the X-Request-Id of the request and its answer.
 	RequestID string `json:"requestId,omitzero"`
-	// Principal is who asked, see [github.com/carillon-scheduler/carillon/access.Principal]; empty if that is not known.
+	// Principal is the id of the caller, see [github.com/carillon-scheduler/carillon/access.Principal]; empty if unknown.
 	Principal string `json:"principal,omitzero"`
-	// From is the address of the other end of the connection: of a proxy, if there is one.
+	// From is the address of the connection's other end: the client or a proxy.
 	From string `json:"from,omitzero"`
-	// Action is the request's method, and its path with parameters in place of their values.
+	// Action is the request's method and its path, with the names of parameters in place of values.
 	Action string `json:"action"`
-	// Tenant is the tenant that the request acted for.
+	// Tenant is the request's tenant.
 	Tenant string `json:"tenant,omitzero"`
-	// Key is that of the job.
+	// Key is the job's key.
 	Key string `json:"key,omitzero"`
-	// Target is what else the path names: a tenant, a dead letter, a key or a secret.
+	// Target is any other object in the path: a tenant, a dead letter, a key or a secret.
 	Target string `json:"target,omitzero"`
-	// Query is the query, which says to which of many things the request applies.
+	// Query is the query, which selects the objects of a request about many.
 	Query string `json:"query,omitzero"`
-	// Status is the status of the answer, or that of one item of a batch.
+	// Status is the status of the answer, or of one item of a batch.
 	Status int `json:"status"`
-	// Result tells in a word what the status means.
+	// Result is the meaning of the status in one word.
 	Result Result `json:"result"`
-	// Version is that of the job after the change.
+	// Version is the job's version after the change.
 	Version string `json:"version,omitzero"`
-	// Changed is how many things a request changed that may change many, and Failed how many of its items were refused or
-	// failed.
+	// Changed is the number of objects that a request about many has changed, and Failed the number of its items that were
+	// refused or failed.
 	Changed int `json:"changed,omitzero"`
 	Failed  int `json:"failed,omitzero"`
-	// Missing is how many lines are missing before this one. It has no other field then but Time, Action and Result.
+	// Missing is the number of lines that are missing before this one. Such a line has no other fields than Time, Action
+	// and Result.
 	Missing int `json:"missing,omitzero"`
 }
 
@@ -68,11 +67,11 @@ type Result string
 const (
 	Done    Result = "done"
 	Refused Result = "refused" // it changed nothing
-	Failed  Result = "failed"  // by a fault of the service or its store; what was asked for may have happened
-	Broken  Result = "broken"  // the connection broke off before the answer was complete; a part may have happened
+	Failed  Result = "failed"  // by a fault of the service or its store; the change may have been made
+	Broken  Result = "broken"  // the connection ended before the answer was complete; a part may have been done
 )
 
-// ResultOf is that of a status.
+// ResultOf returns the result of a status.
 func ResultOf(status int) Result {
 	switch {
 	case status >= 500:
@@ -84,17 +83,17 @@ func ResultOf(status int) Result {
 	}
 }
 
-// MaxText is how many bytes each text of an entry has at most.
+// MaxText is the maximum size of a text in an entry, in bytes.
 const MaxText = 512
 
 const (
-	// queueLength is how many entries wait to be written: several seconds of a busy replica.
+	// queueLength is the maximum number of entries in the queue: several seconds of a busy replica.
 	queueLength = 8192
-	// writeSize is about how much is written at once.
+	// writeSize is the approximate size of one write, in bytes.
 	writeSize = 64 << 10
-	// closeTime is how long Close waits for the last lines.
+	// closeTime is the maximum time that Close waits for the last lines.
 	closeTime = 5 * time.Second
-	// tellInterval is how often the log is told of failures.
+	// tellInterval is the minimum time between failures in the log.
 	tellInterval = time.Minute
 )
 
@@ -107,24 +106,24 @@ type Log struct {
 	to      io.Writer
 	log     *slog.Logger
 	metrics *metrics
-	missing atomic.Int64 // lines that were lost since the trail was last told how many
+	missing atomic.Int64 // lines lost since the last line about missing lines
 	stop    chan struct{}
 	ended   chan struct{}
 	once    sync.Once
 }
 
 // Open opens the trail that a target names: [Stdout], the path of a file, or, if it is empty, none, which is nil. A
-// file is created if there is none, readable by its owner alone, and appended to. It is opened anew when another file,
-// or none, is at the path, as after logrotate, so nobody has to signal that.
+// file is created if there is none, readable by its owner alone, and appended to. It is opened anew when the path names
+// another file or none, as after logrotate, so no signal is needed.
 //
 // The metrics are registered in any case.
 func Open(target string, log *slog.Logger, registerer prometheus.Registerer) (*Log, error) {
 	m := newMetrics(registerer)
 	switch target {
 	case "":
-		return nil, nil //nolint:nilnil // a nil Log is one that writes nothing
+		return nil, nil //nolint:nilnil // a nil Log writes nothing
 	case Stdout:
-		// Else the process would end by this signal when whoever reads its output goes away.
+		// Else this signal would end the process when the reader of its output exits.
 		signal.Ignore(syscall.SIGPIPE)
 		return start(os.Stdout, log, m), nil
 	}
@@ -149,7 +148,7 @@ func start(to io.Writer, log *slog.Logger, m *metrics) *Log {
 	return l
 }
 
-// Write adds a line. It never blocks: if there is no room for it, it is counted as missing.
+// Write adds a line. It never blocks: a line without room is counted as missing.
 func (l *Log) Write(e Entry) {
 	if l == nil {
 		return
@@ -166,7 +165,7 @@ func (l *Log) Write(e Entry) {
 	}
 }
 
-// Close writes what waits, for some seconds at most, and closes the trail. What is written later is lost.
+// Close writes the waiting lines, for some seconds at most, and closes the trail. Later lines are lost.
 func (l *Log) Close() error {
 	if l == nil {
 		return nil
@@ -175,7 +174,7 @@ func (l *Log) Close() error {
 	select {
 	case <-l.ended:
 	case <-time.After(closeTime):
-		return fmt.Errorf("the audit trail does not take its last lines: %d or more are lost", len(l.queue))
+		return fmt.Errorf("the last lines of the audit trail could not be written: %d or more are lost", len(l.queue))
 	}
 	if closer, ok := l.to.(io.Closer); ok && l.to != os.Stdout {
 		return closer.Close()
@@ -214,13 +213,13 @@ func (l *Log) run() {
 type writer struct {
 	*Log
 	waiting bytes.Buffer
-	lines   int       // that wait
-	telling int       // how many missing lines the first of them tells of
+	lines   int       // the number of waiting lines
+	telling int       // the number of missing lines in the first of them
 	torn    bool      // the trail ends in the middle of a line
-	told    time.Time // when the log was told of a failure
+	told    time.Time // the time of the last failure in the log
 }
 
-// drain adds entries that wait already, up to about the size of one write.
+// drain adds the waiting entries, up to about the size of one write.
 func (w *writer) drain() {
 	for w.waiting.Len() < writeSize {
 		select {
@@ -232,7 +231,7 @@ func (w *writer) drain() {
 	}
 }
 
-// add encodes an entry. The first of a write comes after a line that tells how many are missing there, if any are.
+// add encodes an entry. If lines are missing, a line with their number comes before the first entry of a write.
 func (w *writer) add(e Entry) {
 	if w.lines == 0 {
 		w.begin()
@@ -257,7 +256,7 @@ func (w *writer) encode(e Entry) {
 	w.lines++
 }
 
-// flush writes what was added. Lines that can't be written are missing.
+// flush writes the added lines. Lines that can't be written are missing.
 func (w *writer) flush() {
 	if w.lines == 0 {
 		return
@@ -274,7 +273,7 @@ func (w *writer) flush() {
 		lost := w.lines - written
 		if w.telling > 0 && written == 0 {
 			w.missing.Add(int64(w.telling))
-			lost-- // that line is made again
+			lost-- // the line about missing lines will be made again
 		}
 		w.lose(lost)
 		w.tell(cmp.Or(err, io.ErrShortWrite))
@@ -299,7 +298,7 @@ func (w *writer) tell(err error) {
 // clip makes a text valid, and cuts it.
 func clip(s string) string {
 	if len(s) > MaxText {
-		s = strings.Clone(s[:MaxText]) // lest the rest be kept with it
+		s = strings.Clone(s[:MaxText]) // so that the rest can be freed
 	}
 	if !utf8.ValidString(s) {
 		s = strings.ToValidUTF8(s, "\uFFFD")
@@ -307,7 +306,7 @@ func clip(s string) string {
 	return s
 }
 
-// file is a file that is followed by its path. It is used by one goroutine.
+// file appends to the file that its path names now. It is used by one goroutine.
 type file struct {
 	path string
 	open *os.File
@@ -319,7 +318,7 @@ func (f *file) Write(b []byte) (int, error) {
 	if err := f.follow(); err != nil && f.open == nil {
 		return 0, err
 	}
-	return f.open.Write(b) // to the one that was there before, if there can't be another
+	return f.open.Write(b) // to the previous file, if the new one can't be opened
 }
 
 // follow opens the file at the path, unless it is open.
@@ -329,10 +328,10 @@ func (f *file) follow() error {
 	case err == nil && f.open != nil && os.SameFile(info, f.info):
 		return nil
 	case err == nil && info.Mode()&os.ModeNamedPipe != 0:
-		return fmt.Errorf("%s is a pipe, which nobody may read: write to standard output (%s), and pipe that",
+		return fmt.Errorf("%s is a pipe, which may have no reader: write to standard output (%s), and pipe that",
 			f.path, Stdout)
 	case err == nil && info.IsDir():
-		return fmt.Errorf("%s is a folder; name a file in it", f.path)
+		return fmt.Errorf("%s is a directory; name a file in it", f.path)
 	case err != nil && !errors.Is(err, os.ErrNotExist):
 		return err
 	}
@@ -344,7 +343,7 @@ func (f *file) follow() error {
 		return errors.Join(err, opened.Close())
 	}
 	if f.open != nil {
-		_ = f.open.Close() // all that was written to it is there
+		_ = f.open.Close() // all writes to it are complete
 	}
 	f.open, f.info = opened, info
 	return nil
@@ -359,7 +358,7 @@ type metrics struct{ written, dropped prometheus.Counter }
 func newMetrics(registerer prometheus.Registerer) *metrics {
 	lines := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "carillon_audit_lines_total",
-		Help: "Lines of the audit trail: written, or dropped since they could not be.",
+		Help: "Lines of the audit trail, by result: written, or dropped because they could not be written.",
 	}, []string{"result"})
 	if registerer != nil {
 		registerer.MustRegister(lines)

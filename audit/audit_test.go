@@ -340,7 +340,7 @@ func TestTargets(t *testing.T) {
 		t.Error(err)
 	}
 	for target, want := range map[string]string{
-		t.TempDir():       "is a folder",
+		t.TempDir():       "is a directory",
 		"/nowhere/at/all": "no such file or directory",
 	} {
 		if _, err := audit.Open(target, slog.Default(), nil); err == nil || !strings.Contains(err.Error(), want) {

@@ -26,7 +26,7 @@ type Store interface {
 
 // Recorder keeps entries of history. Record must not block, and must be safe for concurrent use.
 type Recorder interface {
-	Record(entries ...history.Entry)
+	Record(entries ...*history.Entry)
 }
 
 // Config configures a Dispatcher. Store and Callbacks must be set; [Defaults] has sane values for the rest.

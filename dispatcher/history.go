@@ -14,10 +14,8 @@ func (d *Dispatcher) entry(c *store.Claimed, b *batch, made *attempt, s *store.S
 		return nil
 	}
 	e := &history.Entry{
-		Name:        c.Name,
 		Kind:        kindOf(s.Outcome),
 		At:          b.time(d.now()),
-		Delivery:    c.DeliveryID(),
 		Attempt:     c.Attempt,
 		Claimed:     b.start,
 		Took:        made.took,
@@ -27,6 +25,7 @@ func (d *Dispatcher) entry(c *store.Claimed, b *batch, made *attempt, s *store.S
 		Replica:     d.replica,
 		Trace:       spanContext(made.span).TraceID(),
 	}
+	e.About(&c.Occurrence)
 	if sent {
 		e.At = b.time(made.at)
 	}

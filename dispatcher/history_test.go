@@ -107,7 +107,7 @@ func TestHistoryIsWhatTheReceiverSaw(t *testing.T) {
 		told := make(map[history.Kind]int)
 		for _, e := range b.history() {
 			told[e.Kind]++
-			seen[fmt.Sprint(e.Delivery, e.Attempt, e.At)]--
+			seen[fmt.Sprint(e.DeliveryID(), e.Attempt, e.At)]--
 			if e.Claimed.After(e.At) || e.Replica == "" || e.Destination != "test receiver" {
 				b.Errorf("an entry is %+v", e)
 			}

@@ -42,7 +42,7 @@ type ended struct {
 // gathered are outcomes that are written together.
 type gathered struct {
 	settlements []store.Settlement
-	entries     []history.Entry
+	entries     []*history.Entry
 }
 
 func (g *gathered) len() int { return len(g.settlements) }
@@ -50,7 +50,7 @@ func (g *gathered) len() int { return len(g.settlements) }
 func (g *gathered) add(e ended) {
 	g.settlements = append(g.settlements, e.Settlement)
 	if e.entry != nil {
-		g.entries = append(g.entries, *e.entry)
+		g.entries = append(g.entries, e.entry)
 	}
 }
 

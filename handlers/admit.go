@@ -17,34 +17,37 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// caller is who makes a request.
+// caller is the principal that makes a request.
 type caller struct {
 	access.Principal
-	// token is what the caller made itself known by; empty where nobody is asked.
+	// token is the caller's credential; empty if the service asks for none.
 	token string
-	// tenant is the one that the request acts for; empty if it is about none, or about several.
+	// tenant is the tenant that the request acts for; empty if it concerns none or several.
 	tenant string
+	// request is the request's id.
+	request string
 }
 
 // callerKey is the key of a request's caller in its context.
 type callerKey struct{}
 
-// callerOf is the caller of a request that was admitted, by its context; nil of a route that is open to all.
+// callerOf returns the caller of an admitted request from its context; nil on a route that is open to all.
 func callerOf(ctx context.Context) *caller {
 	who, _ := ctx.Value(callerKey{}).(*caller)
 	return who
 }
 
-// who is the caller of a request that was admitted.
+// who returns the caller of an admitted request; nil on a route that is open to all.
 func who(c *gin.Context) *caller { return callerOf(c.Request.Context()) }
 
-// admit lets the requests to a route pass that their callers may make, and notes the caller. This is the one place
-// where that is decided; what a caller may see and change of the store is decided by [within].
+// admit checks that the caller may make a request to the route, and stores the caller in the context. Permissions are
+// checked here only; [within] limits the data that a caller can see and change in the store.
 func (a *api) admit(r route) gin.HandlerFunc {
 	able := rolesThatMay(r.needs)
 	return func(c *gin.Context) {
 		caller, err := a.identify(c)
 		if err == nil {
+			caller.request = requestID(c.Request)
 			c.Request = c.Request.WithContext(context.WithValue(c.Request.Context(), callerKey{}, caller))
 			err = caller.enter(c.Request, r, able)
 		}
@@ -55,22 +58,22 @@ func (a *api) admit(r route) gin.HandlerFunc {
 	}
 }
 
-// rolesThatMay are the roles that have a permission.
+// rolesThatMay returns the roles that have a permission.
 func rolesThatMay(p access.Permission) []access.Role {
 	return slices.DeleteFunc(access.Roles(), func(r access.Role) bool { return !r.May(p) })
 }
 
-// enter refuses a caller that may not make a request, or finds the tenant that it is for.
+// enter refuses a caller without the permission, or sets the tenant of the request.
 func (w *caller) enter(r *http.Request, asked route, able []access.Role) (err error) {
 	switch {
 	case !slices.Contains(able, w.Role):
-		return &statusError{http.StatusForbidden, fmt.Sprintf("this needs the permission %s, which the roles %s have; "+
-			"yours is %s", asked.needs, strings.Join(texts(able), ", "), w.Role)}
+		return &statusError{http.StatusForbidden, fmt.Sprintf("this request needs the permission %s, which the "+
+			"roles %s have; your role is %s", asked.needs, strings.Join(texts(able), ", "), w.Role)}
 	case asked.about.wholly() && w.Scope.KeyPrefix != "":
-		return &statusError{http.StatusForbidden, fmt.Sprintf("this is about whole tenants, and yours is a key for jobs "+
-			"whose keys begin with %q; it needs one without a prefix", w.Scope.KeyPrefix)}
+		return &statusError{http.StatusForbidden, fmt.Sprintf("this request is about whole tenants. It "+
+			"needs a key without a prefix; your key is for jobs whose keys begin with %q", w.Scope.KeyPrefix)}
 	case asked.about == aboutEverything && !w.Scope.All():
-		return &statusError{http.StatusForbidden, `this is about all tenants; it needs a key for the tenants "*"`}
+		return &statusError{http.StatusForbidden, `this request is about all tenants; it needs a key for the tenants "*"`}
 	}
 	if err := refuseOtherSites(r); err != nil {
 		return err
@@ -87,7 +90,7 @@ func texts(roles []access.Role) []string {
 	return all
 }
 
-// Headers that a credential is asked for, and shown, by (RFC 9110, section 11; RFC 6750).
+// Headers that ask for a credential and carry it (RFC 9110, section 11; RFC 6750).
 const (
 	credentialHeader = "Authorization"
 	challengeHeader  = "WWW-Authenticate"
@@ -95,7 +98,7 @@ const (
 	challenge        = scheme + ` realm="carillon"`
 )
 
-// identify makes out who makes a request. Where nobody is asked, that is anyone.
+// identify returns the principal of a request; if the service asks for no credentials, that is access.Anyone.
 func (a *api) identify(c *gin.Context) (*caller, error) {
 	if err := refuseLookalikes(c.Request.Header); err != nil {
 		return nil, err
@@ -107,7 +110,7 @@ func (a *api) identify(c *gin.Context) (*caller, error) {
 	if len(shown) == 0 {
 		c.Header(challengeHeader, challenge)
 		return nil, &statusError{http.StatusUnauthorized,
-			"this needs a key: send it in a header, as " + credentialHeader + ": " + scheme + " KEY"}
+			"this request needs a key: send it in a header, as " + credentialHeader + ": " + scheme + " KEY"}
 	}
 	if len(shown) > 1 {
 		c.Header(challengeHeader, challenge+`, error="invalid_request"`)
@@ -116,15 +119,15 @@ func (a *api) identify(c *gin.Context) (*caller, error) {
 	return a.authenticate(c, shown[0])
 }
 
-// authenticate makes out whose credential it is. While an address has shown too many wrong ones, only those that were
-// right before are looked up.
+// authenticate returns the principal of a credential. If an address has sent too many wrong credentials, only those
+// that were valid before are looked up.
 func (a *api) authenticate(c *gin.Context, credential string) (*caller, error) {
 	from, now := addressOf(c.Request.RemoteAddr), a.Now()
 	token, err := bearer(credential)
 	if wait := a.wrong.wait(from, now); wait > 0 && (err != nil || !a.Auth.Knows(token, now)) {
 		c.Header("Retry-After", strconv.Itoa(int(math.Ceil(wait.Seconds()))))
 		return nil, &statusError{http.StatusTooManyRequests,
-			"too many keys from this address were wrong, so no other one is looked up for now; ask again after Retry-After"}
+			"too many invalid keys came from this address; try again after the time in Retry-After"}
 	}
 	var principal access.Principal
 	if err == nil {
@@ -135,8 +138,8 @@ func (a *api) authenticate(c *gin.Context, credential string) (*caller, error) {
 		a.wrong.shown(from, now)
 		c.Header(challengeHeader, challenge+`, error="invalid_token"`)
 		return nil, err
-	case errors.Is(err, store.ErrUnavailable): // before anything was done
-		return nil, fmt.Errorf("%w: who asks is not known: %w", store.ErrNotDone, err)
+	case errors.Is(err, store.ErrUnavailable): // nothing was done yet
+		return nil, fmt.Errorf("%w: the key could not be checked: %w", store.ErrNotDone, err)
 	case err != nil:
 		return nil, err
 	}
@@ -156,7 +159,7 @@ func bearer(credential string) (string, error) {
 	return token, nil
 }
 
-// isToken68 tells whether a text has the form of a bearer's token (RFC 9110, section 11.2). A list has not.
+// isToken68 reports whether a text has the form of a bearer token (RFC 9110, section 11.2). A list of tokens has not.
 func isToken68(text string) bool {
 	text = strings.TrimRight(text, "=")
 	for i := range len(text) {
@@ -170,8 +173,8 @@ func isToken68(text string) bool {
 	return text != ""
 }
 
-// refuseLookalikes refuses headers that a proxy may take for one that says who asks, or for whom. Then the proxy and
-// this service would not mean the same request.
+// refuseLookalikes refuses headers that a proxy may mistake for the credential or the tenant. The proxy and this
+// service would then read different requests.
 func refuseLookalikes(header http.Header) error {
 	for name := range header {
 		if !strings.Contains(name, "_") {
@@ -179,24 +182,24 @@ func refuseLookalikes(header http.Header) error {
 		}
 		switch meant := http.CanonicalHeaderKey(strings.ReplaceAll(name, "_", "-")); meant {
 		case tenantHeader, credentialHeader:
-			return &statusError{http.StatusBadRequest, fmt.Sprintf("%s is no header; it is %s", name, meant)}
+			return &statusError{http.StatusBadRequest, fmt.Sprintf("the header %s is not supported; use %s", name, meant)}
 		}
 	}
 	return nil
 }
 
-// refuseOtherSites refuses a change that a page of another site has a browser ask for: where nobody is asked for a key,
-// the browser's place in the network would do for one.
+// refuseOtherSites refuses a change that a page of another site makes through a browser. Without API keys, the
+// browser's place in the network would be enough to get access.
 func refuseOtherSites(r *http.Request) error {
-	var sites http.CrossOriginProtection // which knows no exceptions
+	var sites http.CrossOriginProtection // without exceptions
 	if sites.Check(r) != nil {
-		return &statusError{http.StatusForbidden, "a page of another site can't ask for changes here"}
+		return &statusError{http.StatusForbidden, "a page of another site may not make changes"}
 	}
 	return nil
 }
 
-// readmit checks again that the caller of a request is known, between the parts of one that may take long. A key that
-// was revoked meanwhile ends it.
+// readmit authenticates the caller again, between the parts of a long request. A key that was revoked meanwhile ends
+// the request.
 func (a *api) readmit(ctx context.Context) error {
 	w := callerOf(ctx)
 	if a.Auth == nil || w == nil {
@@ -206,14 +209,14 @@ func (a *api) readmit(ctx context.Context) error {
 	return err
 }
 
-// tenantOf is the tenant that a request is for.
+// tenantOf returns the tenant of a request.
 func (s subject) tenantOf(r *http.Request, scope access.Scope) (string, error) {
 	named := r.Header[tenantHeader]
 	switch s {
 	case aboutItself, aboutEverything:
 		return "", nil
 	case aboutTenants, aboutWholeTenants:
-		// A proxy that names a tenant for whoever asks keeps its clients from the others by that.
+		// A proxy that sets the tenant for its clients relies on this to keep them apart.
 		return "", refuseHeaders(r, tenantHeader)
 	case aboutJobs, aboutTenant:
 	}
@@ -221,17 +224,17 @@ func (s subject) tenantOf(r *http.Request, scope access.Scope) (string, error) {
 	case len(named) > 1, len(named) == 1 && !job.ValidTenant(named[0]):
 		return "", &parameterError{tenantHeader, tenantRule}
 	case len(named) == 1 && !scope.HasTenant(named[0]):
-		return "", &statusError{http.StatusForbidden, "yours is not a key for the tenant that " + tenantHeader + " names"}
+		return "", &statusError{http.StatusForbidden, "your key is not for the tenant that " + tenantHeader + " names"}
 	case len(named) == 1:
 		return named[0], nil
 	case scope.HasTenant(job.DefaultTenant):
 		return job.DefaultTenant, nil
 	case len(scope.Tenants) == 1:
 		return scope.Tenants[0], nil
-	case len(scope.Tenants) == 0: // as of an issuer's token that names none
-		return "", &statusError{http.StatusForbidden, "yours is a token for no tenant"}
+	case len(scope.Tenants) == 0: // such as an issuer's token that names none
+		return "", &statusError{http.StatusForbidden, "your token is not for any tenant"}
 	default:
 		return "", &parameterError{tenantHeader,
-			"is required, as yours is a key for several tenants: name one of " + strings.Join(scope.Tenants, ", ")}
+			"is required, since your key is for several tenants: name one of " + strings.Join(scope.Tenants, ", ")}
 	}
 }

@@ -10,10 +10,10 @@ import (
 // connKey is the key of a request's connection in its context.
 type connKey struct{}
 
-// KeepConn is to be the ConnContext of the [net/http.Server] that serves the API. The connection tells when a request
-// arrived: a replica that was stopped for some seconds finds requests that have waited as long, and must not put them
-// before changes that were accepted elsewhere meanwhile. A connection other than TCP may tell it by a method
-// SinceReceived, or have the connection that it is made over by a method NetConn, as TLS has.
+// KeepConn is for the ConnContext of the [net/http.Server] that serves the API. The connection has the time at which a
+// request arrived. A replica that was stopped for some seconds finds requests that waited as long; they must not
+// override changes that another replica accepted meanwhile. A connection other than TCP may have a method
+// SinceReceived, or a method NetConn that returns the connection below it, like TLS.
 func KeepConn(ctx context.Context, conn net.Conn) context.Context {
 	for {
 		over, ok := conn.(interface{ NetConn() net.Conn })
@@ -25,7 +25,7 @@ func KeepConn(ctx context.Context, conn net.Conn) context.Context {
 	return context.WithValue(ctx, connKey{}, conn)
 }
 
-// arrival is when the last part of a request that was read arrived at this machine; now if that is not known.
+// arrival returns the time at which the last part read of a request arrived at this machine; now if that is unknown.
 func arrival(r *http.Request) time.Time {
 	now := time.Now()
 	switch conn := r.Context().Value(connKey{}).(type) {
@@ -38,5 +38,5 @@ func arrival(r *http.Request) time.Time {
 	}
 }
 
-// resolution is how far off the kernel's answer may be: it counts ticks, of up to 10 ms each.
+// resolution is the maximum error of the kernel's answer: it counts ticks of up to 10 ms.
 const resolution = 20 * time.Millisecond

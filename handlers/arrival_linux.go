@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sinceReceived asks the kernel when a connection last received data (tcp(7), TCP_INFO).
+// sinceReceived asks the kernel for the time since a connection last received data (tcp(7), TCP_INFO).
 func sinceReceived(conn *net.TCPConn) (since time.Duration) {
 	raw, err := conn.SyscallConn()
 	if err != nil {

@@ -7,5 +7,5 @@ import (
 	"time"
 )
 
-// sinceReceived is not known on this system.
+// sinceReceived reports that the time is unknown on this system.
 func sinceReceived(*net.TCPConn) time.Duration { return 0 }

@@ -13,8 +13,8 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// attempt is a submission under way. It is a state machine: each state is one action, and [next] names the state that
-// the event of that action leads to.
+// attempt is a submission under way. It is a state machine: each state is one action, and [next] returns the state that
+// follows the event of that action.
 //
 //	start ──▶ direct ──────────────────────── stored ──▶ done
 //
@@ -30,21 +30,20 @@ import (
 //
 //	any state ── failed ──▶ done
 //
-// Whether an instant that has passed fires depends on the job that the put replaces: the instant may have fired
-// already. So each put but a direct one takes effect only if the job is as the attempt has read it, and the attempt
-// reads again if it is not.
+// Whether a past instant fires depends on the replaced job: the instant may have fired already. So every put except a
+// direct one takes effect only if the job is unchanged since the attempt read it. Otherwise the attempt reads it again.
 type attempt struct {
 	*submission
-	at      time.Time // the time of the submission; the schedule begins then, however long the attempt takes
+	at      time.Time // the time of the submission, at which the schedule begins, even if the attempt takes long
 	state   state
 	outcome *outcome
-	// present is the job as it was last read, and pending those of its occurrences that may be claimed before it is
-	// replaced.
+	// present is the job as it was last read; pending are its occurrences that may be claimed before it is replaced.
 	present store.JobStatus
 	pending []job.Occurrence
-	// neverFires is why the schedule can't begin anew. It fails the attempt unless the job has that very schedule.
+	// neverFires is the reason that the schedule can't begin anew. It fails the attempt unless the job already has the
+	// same schedule.
 	neverFires error
-	// admitted is what the tenant's quotas have room for, until the outcome is known.
+	// admitted is the submission's share of the tenant's quotas, held until the outcome is known.
 	admitted admission
 	// expected is the outcome of the last put if all of its Carried are still pending when it takes effect.
 	expected outcome
@@ -57,9 +56,9 @@ const (
 	direct  state = iota // put under the client's condition: no instant of the job can be claimed before that
 	create               // put if there is no job of the name
 	read                 // read the job
-	revive               // put in the place of a job that clients no longer see
-	replace              // put in the place of the job that was read
-	amend                // change all of the job that was read but its schedule
+	revive               // replace a job that clients no longer see
+	replace              // replace the job that was read
+	amend                // change the job that was read, except its schedule
 	done                 // the outcome is known
 )
 
@@ -69,14 +68,14 @@ type event int
 const (
 	stored     event = iota // the write took effect
 	failed                  // the outcome is an error
-	changed                 // the job is not as the write requires
+	changed                 // the job does not meet the write's condition
 	absent                  // there is no job
 	expired                 // it has finished, and its retention has passed
 	sameTimes               // it has the schedule and priority that were submitted
-	otherTimes              // it has others
+	otherTimes              // it has a different one
 )
 
-// next is the transition function. That a direct put finds another job than it requires is a failure.
+// next is the transition function. A direct put fails if the job does not meet its condition.
 func next(e event) state {
 	switch e {
 	case changed:
@@ -94,7 +93,7 @@ func next(e event) state {
 	}
 }
 
-// act runs an action, and makes the transition. An action that panics fails the attempt alone.
+// act runs an action and makes the transition. A panic of the action fails this attempt only.
 func (t *attempt) act(action func() (event, error)) {
 	e, err := guarded(action)
 	t.advance(e, err)
@@ -108,7 +107,7 @@ func (t *attempt) advance(e event, err error) {
 	t.state = next(e)
 }
 
-// written turns the error of a write into an event.
+// written returns the event for the error of a write.
 func (t *attempt) written(err error) (event, error) {
 	if t.state != direct && (errors.Is(err, store.ErrPrecondition) || errors.Is(err, store.ErrNotFound)) {
 		return changed, nil
@@ -116,8 +115,8 @@ func (t *attempt) written(err error) (event, error) {
 	return stored, err
 }
 
-// guarded calls a function and returns a panic as an error, with the stack, for the log. In a goroutine other than the
-// request's a panic would end the process; in the request's it would end a batch for the sake of one item.
+// guarded calls a function and returns a panic as an error with the stack, for the log. In another goroutine than the
+// request's, a panic would end the process; in the request's own, one item would end a whole batch.
 func guarded[T any](do func() (T, error)) (v T, err error) {
 	defer func() {
 		if fault := recover(); fault != nil {
@@ -137,7 +136,7 @@ func (a *api) newAttempt(s *submission, o *outcome, now time.Time) *attempt {
 	return t
 }
 
-// first is the first state of a submission's attempt.
+// first returns the first state of a submission's attempt.
 func (a *api) first(s *submission, now time.Time) state {
 	always, reaches := s.condition.Always(), s.job.Schedule.Reaches(a.soon(now), now)
 	switch {
@@ -150,11 +149,11 @@ func (a *api) first(s *submission, now time.Time) state {
 	}
 }
 
-// soon is the latest instant that any replica, by its own clock, may claim before a put that begins now takes effect.
+// soon returns the latest instant that any replica, by its own clock, may claim before a put that begins now takes
+// effect.
 func (a *api) soon(now time.Time) time.Time { return now.Add(2*store.Within + a.Early) }
 
-// readAll takes the attempts that are to read their jobs through that, several at once, and amends those jobs that keep
-// their schedules.
+// readAll runs the attempts that are in state read, several at once, and amends the jobs whose schedules stay the same.
 func (a *api) readAll(ctx context.Context, attempts []*attempt) {
 	var reading []*attempt
 	for _, t := range attempts {
@@ -162,7 +161,7 @@ func (a *api) readAll(ctx context.Context, attempts []*attempt) {
 			reading = append(reading, t)
 		}
 	}
-	const atOnce = 8 // reads are short; more would only crowd out other requests
+	const atOnce = 8 // reads are short; more of them would delay other requests
 	var taken atomic.Int64
 	var workers sync.WaitGroup
 	for range min(atOnce, len(reading)) {
@@ -209,14 +208,14 @@ func (a *api) read(ctx context.Context, t *attempt) (event, error) {
 	return otherTimes, err
 }
 
-// keepsTimes tells whether the job that was read goes on with the very schedule, spread and priority that are submitted.
-// A service that submits its jobs each time it starts would else shift the grid of "@every" each time. With another
-// priority the pending occurrences would wait in the wrong lane.
+// keepsTimes reports whether the job that was read has the submitted schedule, spread and priority, and so continues.
+// Otherwise a service that submits its jobs at each start would shift the grid of "@every" each time. With another
+// priority, the pending occurrences would wait in the wrong lane.
 func (t *attempt) keepsTimes() bool {
 	return t.present.Live() && t.job.Schedule.Recurs() && t.job.SameTimes(&t.present.Job)
 }
 
-// amendRead changes all but the schedule of the job that was read.
+// amendRead changes the job that was read, except its schedule.
 func (a *api) amendRead(ctx context.Context, t *attempt) (event, error) {
 	o, err := a.amend(ctx, t.present, t.job)
 	if err == nil {

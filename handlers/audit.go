@@ -12,11 +12,11 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// auditKey is the key of a request's audit entry in its context, if it gets one in any case.
+// auditKey is the context key of the audit entry of a request that is always audited.
 const auditKey = "audit"
 
-// audited writes a line of the audit trail for each request that may change something, whatever its answer, and for
-// each that is refused, or asks for what is beyond its caller's scope, whatever it asks for.
+// audited writes a line of the audit trail for each request that may change something, with any answer; and for each
+// other request that is refused, or names an object beyond its caller's scope.
 func (a *api) audited() gin.HandlerFunc {
 	routes := make(map[string]route)
 	for _, r := range a.routes() {
@@ -44,14 +44,13 @@ func (a *api) audited() gin.HandlerFunc {
 	}
 }
 
-// refused reports whether a status is that of a request or an item which was turned away because of who asked, or how
-// often.
+// refused reports whether a status refuses a request or an item because of its caller's permissions or rate.
 func refused(status int) bool {
 	return status == http.StatusUnauthorized || status == http.StatusForbidden || status == http.StatusTooManyRequests
 }
 
-// strays reports whether a request names a job or a tenant that is beyond its caller's scope. The answer does not: it
-// is the same as if there were none.
+// strays reports whether a request names a job or a tenant beyond its caller's scope. The answer does not show that: it
+// is the same as for an object that does not exist.
 func strays(c *gin.Context) bool {
 	w := who(c)
 	if w == nil {
@@ -69,7 +68,7 @@ func strays(c *gin.Context) bool {
 	return key != "" && !w.Scope.HasKey(key) || tenant != "" && !w.Scope.HasTenant(tenant)
 }
 
-// unescaped is the value of a parameter of the path; as it was sent, if it is malformed.
+// unescaped returns the value of a path parameter; a malformed one as it was sent.
 func unescaped(value string) string {
 	if plain, err := url.PathUnescape(value); err == nil {
 		return plain
@@ -77,11 +76,11 @@ func unescaped(value string) string {
 	return value
 }
 
-// complete fills in what a request and its answer, or that to an item of it, tell.
+// complete fills in the fields that follow from the request and from its answer, or the answer to one of its items.
 func (a *api) complete(e *audit.Entry, c *gin.Context, about subject, status int) {
 	e.Time, e.Status, e.Result = a.now(), status, audit.ResultOf(status)
 	e.RequestID, e.From = requestID(c.Request), c.Request.RemoteAddr
-	if w := who(c); w != nil { // else nobody knows
+	if w := who(c); w != nil { // else the principal is unknown
 		e.Principal, e.Tenant = w.ID, w.tenant
 	}
 	e.Action = c.Request.Method + " " + c.FullPath()
@@ -104,8 +103,8 @@ func (a *api) complete(e *audit.Entry, c *gin.Context, about subject, status int
 	}
 }
 
-// auditOf is the entry of a request that gets one in any case, in which handlers note what neither the path nor the
-// answer tells; else one that is never written.
+// auditOf returns the audit entry of a request, for the details that neither the path nor the answer has. For a request
+// that is not always audited, it returns an entry that is never written.
 func auditOf(c *gin.Context) *audit.Entry {
 	if e, ok := c.Get(auditKey); ok {
 		return e.(*audit.Entry)
@@ -113,8 +112,7 @@ func auditOf(c *gin.Context) *audit.Entry {
 	return &audit.Entry{}
 }
 
-// auditItem writes a line for an item of a batch that changed a job, or was refused. The batch's own line only counts
-// them.
+// auditItem writes a line for a batch item that changed a job or was refused. The batch's own line has counts only.
 func (a *api) auditItem(c *gin.Context, key string, status int, version job.Revision) {
 	e := auditOf(c)
 	if status >= http.StatusBadRequest {
@@ -131,7 +129,7 @@ func (a *api) auditItem(c *gin.Context, key string, status int, version job.Revi
 	a.Audit.Write(item)
 }
 
-// versionOf is the version that an entity tag begins with, see [tagOf].
+// versionOf returns the version at the start of an entity tag, see [tagOf].
 func versionOf(tag string) string {
 	version, _, _ := strings.Cut(strings.Trim(tag, `"`), "-")
 	return version

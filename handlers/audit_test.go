@@ -157,7 +157,7 @@ func TestAuditOfKeys(t *testing.T) {
 	submitter := "Authorization: Bearer " + key.Key
 	line := func(status int, want string, headers ...string) {
 		t.Helper()
-		text := <-written
+		text := written.next(t)
 		l := auditLines(t, text)[0]
 		if got := strings.TrimPrefix(l.brief(), l.Principal); got != want || l.Status != status {
 			t.Errorf("it has %q with status %d, want %q with %d", got, l.Status, want, status)
@@ -199,6 +199,18 @@ type lineByLine chan string
 
 func (w lineByLine) Write(p []byte) (int, error) { w <- string(p); return len(p), nil }
 
+// next is the next line.
+func (w lineByLine) next(t *testing.T) string {
+	t.Helper()
+	select {
+	case text := <-w:
+		return text
+	case <-time.After(time.Minute):
+		t.Fatal("the trail has no more lines")
+		return ""
+	}
+}
+
 // TestAuditOfFailures: what failed, panicked or broke off is in the trail too.
 func TestAuditOfFailures(t *testing.T) {
 	t.Parallel()
@@ -206,7 +218,7 @@ func TestAuditOfFailures(t *testing.T) {
 	trail := audit.New(written, slog.Default(), nil)
 	t.Cleanup(func() { _ = trail.Close() })
 	a := newAPI(t, func(c *handlers.Config) { c.Audit = trail })
-	next := func() auditLine { return auditLines(t, <-written)[0] }
+	next := func() auditLine { return auditLines(t, written.next(t))[0] }
 
 	a.store.setFault(store.ErrUnavailable)
 	a.call("PUT", "/v1/jobs/k", body("k", time.Hour)).want(503)
@@ -314,6 +326,13 @@ func TestRequestIDs(t *testing.T) {
 				t.Errorf("%q was there before", got)
 			}
 			seen[got[0]] = true
+		}
+	}
+	for _, path := range []string{"/healthz", "/nowhere"} { // of the listener for metrics
+		recorder := httptest.NewRecorder()
+		handlers.Observe(handlers.Config{Records: a.store}).ServeHTTP(recorder, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, http.NoBody))
+		if recorder.Header().Get("X-Request-Id") == "" {
+			t.Errorf("%s is answered with %q", path, recorder.Header())
 		}
 	}
 	a.store.setFault(store.ErrUnavailable)

@@ -17,7 +17,7 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// The numbers of tenants and destinations in an answer.
+// The numbers of listed tenants and destinations in an answer.
 const (
 	defaultBacklog = 20
 	maxBacklog     = 1000
@@ -50,7 +50,7 @@ type backlogView struct {
 	Due           int                  `json:"due"`
 	AtLeast       bool                 `json:"atLeast,omitzero"` // only of some tenants
 	OldestDue     string               `json:"oldestDue,omitzero"`
-	DeadLetters   *int                 `json:"deadLetters,omitzero"` // of all tenants only, as what follows up to the rate
+	DeadLetters   *int                 `json:"deadLetters,omitzero"` // this and the next three: all tenants only
 	Replicas      *int                 `json:"replicas,omitzero"`
 	RatePerSecond float64              `json:"ratePerSecond,omitzero"`
 	DrainSeconds  int                  `json:"drainSeconds,omitzero"`
@@ -63,7 +63,7 @@ type backlogView struct {
 type share struct {
 	Due     int `json:"due"`
 	Pending int `json:"pending"`
-	// AtLeast tells that there may be more of both.
+	// AtLeast reports that both numbers may be higher.
 	AtLeast bool `json:"atLeast,omitzero"`
 }
 
@@ -89,8 +89,8 @@ type tenantBacklog struct {
 
 // recent are the last counts of the backlog.
 type recent struct {
-	turn chan struct{} // has an element while somebody counts or reads a count; it guards the other field
-	// views are by the tenants that were counted.
+	turn chan struct{} // has an element while a goroutine counts or reads a count; it guards the other field
+	// views are keyed by the counted tenants.
 	views map[string]recentView
 }
 
@@ -103,14 +103,14 @@ type recentView struct {
 // mostViews bounds the counts that are kept.
 const mostViews = 100
 
-// A backlog is counted again at this age, or at this many times as long as the counting took.
+// A backlog is counted again at this age, or at this multiple of the counting's duration if that is longer.
 const (
 	backlogAge  = 2 * time.Second
 	backlogRest = 10
 )
 
-// recentBacklog counts the backlog of a scope's tenants, unless a recent count is valid. However many requests ask, one
-// counts at a time.
+// recentBacklog counts the backlog of a scope's tenants, unless a recent count is valid. Only one request counts at a
+// time.
 func (a *api) recentBacklog(ctx context.Context, scope access.Scope) (backlogView, error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTime)
 	defer cancel()
@@ -124,7 +124,7 @@ func (a *api) recentBacklog(ctx context.Context, scope access.Scope) (backlogVie
 	if last := a.recent.views[of]; start.Before(last.until) {
 		return last.backlogView, nil
 	}
-	// Counting goes on when the client leaves: otherwise impatient clients would start it again and again.
+	// Counting continues when the client disconnects: otherwise impatient clients would start it again and again.
 	ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), storeTime)
 	defer cancel()
 	view, err := a.readBacklog(ctx, a.now(), scope)
@@ -139,8 +139,8 @@ func (a *api) recentBacklog(ctx context.Context, scope access.Scope) (backlogVie
 	return view, nil
 }
 
-// readBacklog reads the whole backlog of a scope's tenants. Of what is not told by tenant it reads nothing, unless the
-// scope has all of them.
+// readBacklog reads the whole backlog of a scope's tenants. It reads numbers that are not kept by tenant only if the
+// scope has all tenants.
 func (a *api) readBacklog(ctx context.Context, now time.Time, scope access.Scope) (backlogView, error) {
 	lanes, all, err := a.countLanes(ctx, now, scope)
 	if err != nil {
@@ -184,8 +184,8 @@ func (a *api) readBacklog(ctx context.Context, now time.Time, scope access.Scope
 	return view, nil
 }
 
-// toFire is the number of due occurrences that will be fired: all but those of paused tenants. Due is their number in
-// the whole store.
+// toFire returns the number of due occurrences that will be fired: all except those of paused tenants. Due is the
+// number of due occurrences in the whole store.
 func toFire(due int, lanes []laneBacklog, all bool, tenants map[string]job.Tenant) int {
 	var paused, others share
 	for i := range lanes {
@@ -201,8 +201,8 @@ func toFire(due int, lanes []laneBacklog, all bool, tenants map[string]job.Tenan
 	return others.Due
 }
 
-// shareOut splits the occurrences of lanes by priority and by tenant, the tenants with the most first. Unless all lanes
-// are given, a priority may have more.
+// shareOut splits the occurrences of lanes by priority and by tenant; the tenants with the most occurrences come first.
+// If lanes are missing, a priority may have more.
 func (a *api) shareOut(
 	ctx context.Context, lanes []laneBacklog, all bool, known map[string]job.Tenant,
 ) ([]priorityBacklog, []tenantBacklog) {
@@ -242,7 +242,7 @@ func (a *api) shareOut(
 	slices.SortFunc(listed, func(a, b tenantBacklog) int {
 		return cmp.Or(cmp.Compare(b.Due, a.Due), cmp.Compare(b.Pending, a.Pending), cmp.Compare(a.Name, b.Name))
 	})
-	return priorities, slices.Clone(listed[:min(maxBacklog, len(listed))]) // lest the rest be kept with them
+	return priorities, slices.Clone(listed[:min(maxBacklog, len(listed))]) // a clone, so that the rest can be freed
 }
 
 // laneBacklog is the backlog of a lane.
@@ -252,23 +252,23 @@ type laneBacklog struct {
 	share
 }
 
-// The cost of counting lanes, in entries of an index: the most in all, the least for each lane that is counted, and the
-// cost of finding a lane.
+// The cost of counting lanes, in index entries: the maximum in all, the minimum for each counted lane, and the cost of
+// finding a lane.
 const (
 	mostEntries  = 200_000
 	leastEntries = 1000
 	laneEntries  = 10
 )
 
-// mostLanes bounds the lanes that are counted, and duePages the pages of due times that are read to find them.
+// mostLanes bounds the counted lanes, and duePages the pages of due times that are read to find them.
 const (
 	mostLanes = 10_000
 	duePages  = 20
 )
 
 // findLanes finds lanes that have pending occurrences, the longest due first. If there are too many occurrences to read
-// the due times of all, the lanes of known tenants follow, of which it is not known yet whether they have any. It
-// answers whether no other lane has any.
+// all due times, it appends the lanes of known tenants, which may be empty. It reports whether these are all lanes with
+// occurrences.
 func (a *api) findLanes(ctx context.Context, now time.Time) (found []laneBacklog, all bool, err error) {
 	known := map[job.Lane]bool{}
 	p := store.DueParams{Until: never, Limit: mostLanes}
@@ -311,7 +311,7 @@ func (a *api) findLanes(ctx context.Context, now time.Time) (found []laneBacklog
 	return found, len(tenants) <= most, nil
 }
 
-// lanesOf are the lanes that some tenants can have.
+// lanesOf returns the lanes that tenants can have.
 func lanesOf(tenants []string) (all []laneBacklog) {
 	for _, tenant := range tenants {
 		for _, p := range []job.Priority{job.PriorityDefault, job.PriorityHigh, job.PriorityNormal, job.PriorityLow} {
@@ -321,9 +321,9 @@ func lanesOf(tenants []string) (all []laneBacklog) {
 	return all
 }
 
-// countLanes counts the occurrences of a scope's lanes that have any, those that have been due the longest first, until
-// the cost is used up. Of the other lanes it knows at most that they are not empty. Whole reports whether these are all
-// lanes.
+// countLanes counts the occurrences of a scope's lanes, the longest due first, until the cost is used up. It leaves out
+// empty lanes. Of the remaining lanes it knows at most that they are not empty. Whole reports whether all lanes were
+// counted.
 func (a *api) countLanes(
 	ctx context.Context, now time.Time, scope access.Scope,
 ) (all []laneBacklog, whole bool, err error) {
@@ -350,7 +350,7 @@ func (a *api) countLanes(
 	}
 	slices.SortFunc(all, func(a, b laneBacklog) int {
 		if a.oldest.IsZero() != b.oldest.IsZero() {
-			return a.oldest.Compare(b.oldest) * -1 // those of which nothing is due come last
+			return a.oldest.Compare(b.oldest) * -1 // lanes without due occurrences come last
 		}
 		return cmp.Or(a.oldest.Compare(b.oldest), job.CompareLanes(a.Lane, b.Lane))
 	})
@@ -384,7 +384,7 @@ func (a *api) countEach(
 	return slices.DeleteFunc(all, empty), whole, nil
 }
 
-// tenantsOf reads the tenants that have lanes, by name. One that the store does not know has no settings.
+// tenantsOf reads the tenants of lanes, by name. A tenant that the store does not know has no settings.
 func (a *api) tenantsOf(ctx context.Context, lanes []laneBacklog) (map[string]job.Tenant, error) {
 	all := map[string]job.Tenant{}
 	for i := range lanes {

@@ -11,18 +11,19 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// DestinationState is how one of the destinations of callbacks is doing, as one replica sees it.
+// DestinationState is the state of one destination of callbacks, as one replica sees it.
 type DestinationState struct {
 	// Name is the name by [callbacks.Registry].
 	Name string
-	// InFlight is how many callbacks to it are under way, and Parked how many the replica has given back that wait in
-	// the store.
+	// InFlight is the number of callbacks to it under way. Parked is the number of occurrences that the replica has
+	// released, which wait in the store.
 	InFlight, Parked int
-	// Failures are those in a row, since the last success.
+	// Failures is the number of failures since the last success.
 	Failures int
-	// OpenSince is since when nothing is sent to it, but for probes, because it fails; zero if it is not so.
+	// OpenSince is the time at which its circuit opened: since then only probes are sent. It is zero if the circuit is
+	// closed.
 	OpenSince time.Time
-	// Duration is about how long a callback takes; zero if that is not known.
+	// Duration is the approximate duration of a callback; zero if unknown.
 	Duration time.Duration
 }
 
@@ -30,12 +31,12 @@ type DestinationState struct {
 type destinationBacklog struct {
 	Name string `json:"name"`
 	share
-	// Estimated tells that due and pending were estimated from a sample.
+	// Estimated reports that due and pending were estimated from a sample.
 	Estimated bool `json:"estimated,omitzero"`
-	*doing         // nil for a caller that may not see all tenants: others call the destination too
+	*doing         // nil for a caller that may not see all tenants: it concerns other tenants' callbacks too
 }
 
-// doing is how a destination is doing, as it is answered.
+// doing is the state of a destination, in the form of the answer.
 type doing struct {
 	InFlight  int          `json:"inFlight"`
 	Parked    int          `json:"parked"`
@@ -44,8 +45,8 @@ type doing struct {
 	Duration  job.Duration `json:"duration,omitzero"`
 }
 
-// destinationBacklogs splits the occurrences of lanes by destination, those with the most first. Unless all lanes of
-// the scope are given, a destination may have more.
+// destinationBacklogs splits the occurrences of lanes by destination; the destinations with the most come first. If
+// lanes of the scope are missing, a destination may have more.
 func (a *api) destinationBacklogs(
 	ctx context.Context, now time.Time, lanes []laneBacklog, whole bool, scope access.Scope,
 ) ([]destinationBacklog, error) {
@@ -92,9 +93,9 @@ const (
 	leastRead        = 10
 )
 
-// shareByDestination splits the occurrences of lanes by destination, as a sample of the largest lanes has them. It is
-// exact if the sample has all occurrences. The shares add up to the counted ones, except for occurrences whose job is
-// gone.
+// shareByDestination splits the occurrences of lanes by destination, in the proportions of a sample of the largest
+// lanes. It is exact if the sample has all occurrences. The shares add up to the counted occurrences, except those
+// whose job is gone.
 func (a *api) shareByDestination(
 	ctx context.Context, now time.Time, lanes []laneBacklog,
 ) (shares destinationShares, exact bool, err error) {
@@ -113,8 +114,8 @@ func (a *api) shareByDestination(
 		size += lanes[i].Pending
 	}
 	shares, exact = destinationShares{}, unseen == 0
-	// The smallest lane comes first and leaves what it does not need of the sample to larger lanes. Half of the sample is
-	// shared evenly, half by size.
+	// The smallest lane comes first and leaves the unused part of its share to larger lanes. Half of the sample is shared
+	// evenly, half by size.
 	left := mostSampled
 	for i := range lanes {
 		l := &lanes[i]
@@ -124,7 +125,7 @@ func (a *api) shareByDestination(
 		}
 		left, size = left-seen, size-l.Pending
 		exact = exact && !l.AtLeast && seen >= l.Pending
-		if seen == 0 { // it is gone
+		if seen == 0 { // the lane is empty now
 			others.add(l.share)
 			continue
 		}
@@ -137,16 +138,16 @@ func (a *api) shareByDestination(
 			s.spread(share{due, until - s.before, l.AtLeast}, shares)
 		}
 	}
-	// Lanes without a sample are taken to be like all the sampled ones together.
+	// Lanes without a sample get the proportions of all sampled lanes together.
 	shares.sample().spread(others, shares)
 	delete(shares, "")
 	return shares, exact, nil
 }
 
-// sampleLane reads up to n occurrences of a lane, and returns how many it has read. If these are not all, it reads at
-// several times: first among the due occurrences, from the earliest to now, then among later ones, each time twice as
-// far ahead. Each sample stands for the occurrences up to the next one, which are counted: due occurrences come in
-// bursts, and without the counts all samples would weigh the same.
+// sampleLane reads up to n occurrences of a lane, and returns the number read. If the lane has more, it samples at
+// several points in time: first among the due occurrences, from the earliest to now, then among later ones, each time
+// twice as far ahead. Each sample represents the occurrences up to the next sample, which are counted: due occurrences
+// come in bursts, and without the counts all samples would have the same weight.
 func (a *api) sampleLane(
 	ctx context.Context, now time.Time, l *laneBacklog, n int,
 ) (samples []sample, seen int, err error) {
@@ -158,7 +159,7 @@ func (a *api) sampleLane(
 		read = min(mostRead, max(leastRead, n/looks))
 		n = min(n, looks*read)
 	}
-	nDue := n * l.Due / l.Pending // as much of the sample as of the lane
+	nDue := n * l.Due / l.Pending // the same part of the sample as of the lane
 	var from time.Time
 	for seen < n {
 		limit := min(read, n-seen)
@@ -170,7 +171,7 @@ func (a *api) sampleLane(
 			break
 		}
 		if rest := n - seen; rest > limit && len(found) == limit && found[limit-1].DueAt.Equal(found[0].DueAt) {
-			// They are all due at once, so the next look would pass over all others that are.
+			// They are all due at the same time, so the next read would skip all others of that time.
 			limit = rest
 			if found, err = a.Inspector.Sample(ctx, l.Lane, from, limit); err != nil {
 				return nil, 0, err
@@ -192,7 +193,7 @@ func (a *api) sampleLane(
 			if !o.DueAt.After(now) {
 				of = s.due
 			}
-			name := "" // of an occurrence whose job is gone
+			name := "" // the name for an occurrence whose job is gone
 			if o.Callback.Type != "" {
 				name = a.Callbacks.Destination(o.Callback)
 			}
@@ -217,8 +218,8 @@ func (a *api) sampleLane(
 	return samples, seen, nil
 }
 
-// sample counts the destinations of the occurrences that were read, due and later ones apart. Before is the number of
-// occurrences of the lane before those that the sample stands for.
+// sample counts the destinations of the occurrences that were read, separately for due and later ones. Before is the
+// number of occurrences in the lane before those that the sample represents.
 type sample struct {
 	due, later tally
 	before     int
@@ -248,7 +249,8 @@ func (t tally) sum() (n int) {
 	return n
 }
 
-// divide splits n in the proportions of the tally, into whole numbers that add up to n. An empty tally gives nothing.
+// divide splits n in the proportions of the tally, into whole numbers that add up to n. It returns nothing for an empty
+// tally.
 func (t tally) divide(n int, give func(name string, n int)) {
 	all, counted, given := t.sum(), 0, 0
 	for _, name := range slices.Sorted(maps.Keys(t)) {
@@ -272,7 +274,7 @@ func (d destinationShares) of(name string) *share {
 	return d[name]
 }
 
-// sample takes the shares themselves for one.
+// sample makes a sample of the shares themselves.
 func (d destinationShares) sample() sample {
 	s := sample{due: tally{}, later: tally{}}
 	for name, has := range d {

@@ -16,21 +16,21 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// A batch is stored in chunks. A chunk has all items that arrive while the one before it is stored, up to this many,
-// and up to this weight, which bounds its memory.
+// A batch is stored in chunks. A chunk has the items that arrive while the previous chunk is stored, up to this number
+// and this weight. The weight bounds its memory.
 const (
 	chunkItems  = 1000
 	chunkWeight = 4 << 20
 
-	instantWeight = 300 // about the bytes of an occurrence in memory
+	instantWeight = 300 // the approximate size of an occurrence in memory, in bytes
 )
 
-// maxFailedChunks is how many chunks in a row may fail because the store is down before the batch is given up.
+// maxFailedChunks is the number of consecutive chunks that may fail because the store is down. Then the batch ends.
 const maxFailedChunks = 3
 
-// postBatch puts a stream of jobs and streams a result for each, in order, while more are still being read. It holds a
-// few chunks in memory, however long the stream is. One goroutine reads items, checks them and gathers them into
-// chunks, while this one stores the chunk before and writes the results.
+// postBatch puts a stream of jobs and streams a result for each, in order, while it reads further jobs. It holds only a
+// few chunks in memory, for a stream of any length. One goroutine reads items, checks them and gathers them into
+// chunks, while this one stores the previous chunk and writes the results.
 func (a *api) postBatch(c *gin.Context) error {
 	if _, err := readQuery(c.Request); err != nil {
 		return err
@@ -43,7 +43,7 @@ func (a *api) postBatch(c *gin.Context) error {
 		return err
 	}
 	control := http.NewResponseController(c.Writer)
-	_ = control.EnableFullDuplex() // HTTP/1.1 needs telling; where it is not supported, results come after the items
+	_ = control.EnableFullDuplex() // needed for HTTP/1.1; where it is not supported, results come after the items
 	body := &batchBody{body: c.Request.Body, control: control}
 	results := &resultWriter{c: c, control: control, lines: media != "application/json"}
 	var items itemReader = &lineReader{body: bufio.NewReaderSize(body, readBuffer), limit: a.MaxBody}
@@ -53,13 +53,13 @@ func (a *api) postBatch(c *gin.Context) error {
 		}
 	}
 	if !a.runBatch(c, items, results, body) {
-		panic(http.ErrAbortHandler) // break the connection, so that the results are not taken for all
+		panic(http.ErrAbortHandler) // break the connection, so that the client sees that results are missing
 	}
 	return nil
 }
 
-// runBatch carries items through to results, and tells whether the results are complete. When it returns, nothing reads
-// the body any more.
+// runBatch stores items and writes their results, and reports whether the results are complete. When it returns, no
+// goroutine reads the body.
 func (a *api) runBatch(c *gin.Context, items itemReader, results *resultWriter, body *batchBody) bool {
 	ctx, cancel := context.WithCancel(c.Request.Context())
 	common, chunks := itemCommon{who(c), traceOf(c.Request)}, make(chan chunk, 1)
@@ -86,7 +86,7 @@ func (a *api) runBatch(c *gin.Context, items itemReader, results *resultWriter, 
 				results.add(failure(chunk.items[0].index, "", a.report(c.Request, err)))
 				return results.end() == nil
 			}
-			// Items that arrived while another chunk was stored count as submitted at its end.
+			// Items that arrived while the previous chunk was stored count as submitted at its end.
 			if failed++; !a.putChunk(ctx, c, latest(arrival(c.Request), ended), chunk.items, results) {
 				failed = 0
 			}
@@ -96,7 +96,7 @@ func (a *api) runBatch(c *gin.Context, items itemReader, results *resultWriter, 
 				results.add(givenUp(last.index + 1))
 			}
 			if err := results.send(); err != nil {
-				return false // the client takes no more
+				return false // the client accepts no more
 			}
 			if failed == maxFailedChunks {
 				return results.end() == nil
@@ -107,14 +107,14 @@ func (a *api) runBatch(c *gin.Context, items itemReader, results *resultWriter, 
 	}
 }
 
-// givenUp is the last result of a batch that ends because the store is down.
+// givenUp returns the last result of a batch that ends because the store is down.
 func givenUp(index int) result {
 	p, _ := problemOf(store.ErrUnavailable)
 	p.Detail = "the store does not answer, so nothing was read from this index on; send the rest later"
 	return failure(index, "", p)
 }
 
-// item is one item of a batch: a submission, or the error that it has instead.
+// item is one item of a batch: a submission, or the error in its place.
 type item struct {
 	*submission
 	index  int
@@ -156,17 +156,17 @@ func (a *api) readItems(ctx context.Context, common itemCommon, items itemReader
 	}
 }
 
-// gather adds an item to the chunk that waits in the channel, which has room for one. While no one takes that it grows,
-// up to its bounds; then gather blocks, until ctx ends, which it answers with false. Nobody else may send to the
-// channel.
+// gather adds an item to the chunk that waits in the channel, which has room for one chunk. The waiting chunk grows up
+// to its bounds; then gather blocks until it is received. It returns false if ctx ends. No other goroutine may send to
+// the channel.
 func gather(ctx context.Context, chunks chan chunk, it item) bool {
 	var last chunk
 	select {
 	case last = <-chunks:
-	default: // taken
+	default: // it was received
 	}
 	if last.full() {
-		chunks <- last // the room is still there
+		chunks <- last // there is room: no other goroutine sends
 		last = chunk{}
 	}
 	last.items, last.weight = append(last.items, it), last.weight+it.weight
@@ -198,7 +198,7 @@ func (a *api) checkItem(ctx context.Context, common itemCommon, raw []byte, it *
 	})
 }
 
-// latest is the later of two times.
+// latest returns the later of two times.
 func latest(a, b time.Time) time.Time {
 	if a.Before(b) {
 		return b
@@ -206,8 +206,8 @@ func latest(a, b time.Time) time.Time {
 	return a
 }
 
-// putChunk stores the submissions of a chunk, submitted at a time, and adds a result for each of its items. Down tells
-// that the store answered none.
+// putChunk stores the submissions of a chunk and adds a result for each of its items. Asked is the time of the
+// submission. Down reports that the store was unavailable for all of them.
 func (a *api) putChunk(
 	ctx context.Context, c *gin.Context, asked time.Time, chunk []item, results *resultWriter,
 ) (down bool) {
@@ -292,10 +292,10 @@ type resultWriter struct {
 	lines   bool
 	started bool
 	waiting bytes.Buffer // results that are not sent yet
-	current result       // of its own, lest each result goes to the heap when it is encoded
+	current result       // a field, so that encoding a result allocates nothing
 }
 
-// add encodes a result. It goes to the client when all that was added is sent.
+// add encodes a result; [resultWriter.send] sends it.
 func (w *resultWriter) add(r result) {
 	switch {
 	case w.lines:
@@ -312,7 +312,7 @@ func (w *resultWriter) add(r result) {
 	}
 }
 
-// end closes and sends the results.
+// end completes the array, and sends the remaining results.
 func (w *resultWriter) end() error {
 	switch {
 	case w.lines:
@@ -325,7 +325,7 @@ func (w *resultWriter) end() error {
 	return w.send()
 }
 
-// start sends the header, once. The client learns of single items' failures from their results only.
+// start sends the header, once. The status is 200 even if items fail: their results have the errors.
 func (w *resultWriter) start() {
 	if w.started {
 		return
@@ -343,7 +343,7 @@ func (w *resultWriter) start() {
 
 // send sends all added results to the client at once.
 func (w *resultWriter) send() error {
-	_ = w.control.SetWriteDeadline(time.Now().Add(patience)) // by the machine's clock, as deadlines are
+	_ = w.control.SetWriteDeadline(time.Now().Add(patience)) // deadlines go by the machine's clock
 	if _, err := w.waiting.WriteTo(w.c.Writer); err != nil {
 		return err
 	}

@@ -8,11 +8,10 @@ import (
 )
 
 const (
-	// compressFrom is how many bytes an answer has at least that is compressed: with fewer, it is one packet in either
-	// form.
+	// compressFrom is the minimum size of a compressed answer, in bytes: a smaller one is one packet in either form.
 	compressFrom = 1 << 10
-	// gzipSuffix ends the entity tag of an answer that is compressed. It has other bytes than the one that is not, and
-	// a strong tag must tell them apart.
+	// gzipSuffix ends the entity tag of a compressed answer. Its bytes differ from those of the uncompressed answer, so a
+	// strong tag must differ too.
 	gzipSuffix = "-gzip"
 )
 
@@ -21,11 +20,11 @@ const (
 func compressed(next http.Handler) http.Handler {
 	wrap, err := gzhttp.NewWrapper(
 		gzhttp.MinSize(compressFrom), gzhttp.SuffixETag(gzipSuffix), gzhttp.EnableZstd(false),
-		gzhttp.CompressionLevel(gzip.BestSpeed), // the processor has callbacks to fire
+		gzhttp.CompressionLevel(gzip.BestSpeed), // callbacks need the processor
 		gzhttp.SetContentType(false),
 	)
 	if err != nil {
-		panic(err) // can't happen: none of this depends on anything
+		panic(err) // can't happen: all arguments are constants
 	}
 	return wrap(next)
 }

@@ -9,16 +9,17 @@ import (
 
 	"github.com/gin-gonic/gin"
 
+	"github.com/carillon-scheduler/carillon/history"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
 )
 
 // pauseJob stops a job from firing by its schedule.
-func (a *api) pauseJob(c *gin.Context) error { return a.control(c, a.Store.Pause) }
+func (a *api) pauseJob(c *gin.Context) error { return a.control(c, history.Paused, a.Store.Pause) }
 
 // resumeJob undoes a pause.
 func (a *api) resumeJob(c *gin.Context) error {
-	return a.control(c, func(ctx context.Context, name job.Name, version job.Revision, now time.Time) error {
+	return a.control(c, history.Resumed, func(ctx context.Context, name job.Name, version job.Revision, now time.Time) error {
 		if err := a.Store.Resume(ctx, name, version, now); err != nil {
 			return err
 		}
@@ -28,7 +29,7 @@ func (a *api) resumeJob(c *gin.Context) error {
 	})
 }
 
-// controlled tells how a job is after it was paused or resumed.
+// controlled is the state of a job after it was paused or resumed.
 type controlled struct {
 	Key      string       `json:"key"`
 	Version  job.Revision `json:"version"`
@@ -36,8 +37,10 @@ type controlled struct {
 	PausedAt string       `json:"pausedAt,omitzero"`
 }
 
-// control changes one job, and answers how it is then.
-func (a *api) control(c *gin.Context, change func(context.Context, job.Name, job.Revision, time.Time) error) error {
+// control changes one job, and answers with its new state.
+func (a *api) control(
+	c *gin.Context, kind history.Kind, change func(context.Context, job.Name, job.Revision, time.Time) error,
+) error {
 	name, err := a.commanded(c)
 	if err != nil {
 		return err
@@ -48,12 +51,16 @@ func (a *api) control(c *gin.Context, change func(context.Context, job.Name, job
 	if _, err := a.readableJob(ctx, name, now); err != nil {
 		return err
 	}
-	if err := change(ctx, name, a.stamp(), now); err != nil {
+	version := a.stamp()
+	if err := change(ctx, name, version, now); err != nil {
 		return err
 	}
-	status, err := store.ReadJob(ctx, a.Store, name) // again: it may have been so already, and then keeps its version
+	status, err := store.ReadJob(ctx, a.Store, name) // again: a job that had the state already keeps its version
 	if err != nil {
 		return err
+	}
+	if status.Version == version {
+		a.record(ctx, &history.Entry{Kind: kind, Name: name})
 	}
 	setETag(c, status.Version)
 	return writeJSON(c, http.StatusOK, controlled{
@@ -64,7 +71,7 @@ func (a *api) control(c *gin.Context, change func(context.Context, job.Name, job
 	})
 }
 
-// commanded reads a request that has nothing to say but the job it is for.
+// commanded reads a request that has a job in its path and nothing else.
 func (a *api) commanded(c *gin.Context) (job.Name, error) {
 	key, err := keyInPath(c)
 	if err != nil {
@@ -79,15 +86,14 @@ func (a *api) commanded(c *gin.Context) (job.Name, error) {
 	return job.Name{Tenant: who(c).tenant, Key: key}, a.refuseBody(c)
 }
 
-// triggered names the occurrence that was triggered.
+// triggered has the id of the triggered occurrence.
 type triggered struct {
 	ID         string `json:"id"`
 	DeliveryID string `json:"deliveryId"`
 	Timestamp  string `json:"timestamp"`
 }
 
-// triggerJob fires one more occurrence of a job now. It stands on its own, so neither the schedule nor a pause has to
-// do with it.
+// triggerJob fires one more occurrence of a job now. It is independent of the schedule and of a pause.
 func (a *api) triggerJob(c *gin.Context) error {
 	name, err := a.commanded(c)
 	if err != nil {
@@ -103,7 +109,7 @@ func (a *api) triggerJob(c *gin.Context) error {
 	o := job.Occurrence{
 		Name:      name,
 		Priority:  status.Options.Priority,
-		Position:  1 + rand.IntN(math.MaxInt32), // so that its ids are nobody else's, were it triggered twice at once
+		Position:  1 + rand.IntN(math.MaxInt32), // so that ids differ if the job is triggered twice in one instant
 		Timestamp: now,
 		DueAt:     now,
 		Own:       &job.Target{Callback: status.Callback, Options: status.Options.Alone(nil)},
@@ -113,6 +119,9 @@ func (a *api) triggerJob(c *gin.Context) error {
 	if err := a.Store.Trigger(ctx, o); err != nil {
 		return err
 	}
+	triggering := &history.Entry{Kind: history.Triggered}
+	triggering.About(&o)
+	a.record(ctx, triggering)
 	a.Wake(o.Lane(), now)
 	return writeJSON(c, http.StatusAccepted, triggered{o.ID.String(), o.DeliveryID().String(), job.FormatTime(now)})
 }

@@ -49,7 +49,7 @@ func (a *api) listDeadLetters(c *gin.Context) error {
 	return writePage(c, items, nextCursor)
 }
 
-// A page of dead letters ends when it holds so many bytes, and is read in parts, since each may have a large payload.
+// The bytes at which a page of dead letters ends, and the dead letters per read: each may have a large payload.
 const (
 	pageWeight = 4 << 20
 	pagePart   = 16
@@ -63,7 +63,7 @@ func (a *api) deadLetterPage(
 	defer cancel()
 	for weight := 0; ; {
 		part := min(pagePart, limit-len(items))
-		filter.Limit = part + 1 // one more, to tell whether others follow
+		filter.Limit = part + 1 // one more, to see whether others follow
 		letters, err := a.Store.DeadLetters(ctx, filter)
 		if err != nil {
 			return nil, "", err
@@ -101,7 +101,7 @@ func deadLetterItem(o job.Occurrence) []byte {
 	return withCallback(item, *o.Own)
 }
 
-// deadLetterFilter reads which dead letters a query means: those of one key, of a prefix, or all.
+// deadLetterFilter reads the selection of a query: the dead letters of one key, of a prefix, or all.
 func (a *api) deadLetterFilter(c *gin.Context, query url.Values) (store.DeadLetterFilter, error) {
 	filter := store.DeadLetterFilter{Tenant: who(c).tenant}
 	if query.Has("key") && query.Has("prefix") {
@@ -115,7 +115,7 @@ func (a *api) deadLetterFilter(c *gin.Context, query url.Values) (store.DeadLett
 	return filter, err
 }
 
-// redriven answers how many dead letters were made due again.
+// redriven is the number of dead letters that were made due again.
 type redriven struct {
 	Redriven int `json:"redriven"`
 }
@@ -149,7 +149,7 @@ func (a *api) redriveMany(c *gin.Context) error {
 	return writeJSON(c, http.StatusOK, redriven{n})
 }
 
-// deleted answers how many dead letters were deleted.
+// deleted is the number of deleted dead letters.
 type deleted struct {
 	Deleted int `json:"deleted"`
 }
@@ -196,7 +196,7 @@ func (a *api) manyDeadLetters(c *gin.Context, verb string, outcome store.DeadOut
 	case query.Has("all") && query.Get("all") != "true":
 		return 0, &parameterError{"all", "must be true, or be left out"}
 	case !some && !query.Has("all"):
-		reason := fmt.Sprintf("is required, or else prefix or all=true: it says which dead letters to %s", verb)
+		reason := fmt.Sprintf("is required, or else prefix or all=true: it selects the dead letters to %s", verb)
 		return 0, &parameterError{"key", reason}
 	}
 	filter.Limit, filter.Brief = sliceSize, true
@@ -216,7 +216,7 @@ func (a *api) manyDeadLetters(c *gin.Context, verb string, outcome store.DeadOut
 		if len(ids) < sliceSize {
 			return sum, nil
 		}
-		filter.After = ids[len(ids)-1] // one that is redriven, and fails again while we go on, has the same id
+		filter.After = ids[len(ids)-1] // skip one that is redriven and fails again meanwhile: its id is the same
 	}
 }
 
@@ -231,11 +231,14 @@ func (a *api) deadLetterSlice(
 	for _, o := range letters {
 		ids = append(ids, o.ID)
 	}
-	n, err = a.settleDead(ctx, filter.Tenant, ids, outcome)
+	if n, err = a.settleDead(ctx, filter.Tenant, ids, outcome); n > 0 {
+		// Also a letter that another request has settled just now: the store does not tell which ones it found.
+		a.recordDead(ctx, letters, outcome)
+	}
 	return ids, n, err
 }
 
-// settleDead settles dead letters, and wakes the dispatcher for those that are due then.
+// settleDead settles dead letters, and wakes the dispatcher for redriven ones.
 func (a *api) settleDead(ctx context.Context, tenant string, ids []job.ID, outcome store.DeadOutcome) (int, error) {
 	now := a.now()
 	n, err := a.Store.SettleDead(ctx, store.DeadSettlement{Tenant: tenant, IDs: ids, Outcome: outcome, Now: now})
@@ -245,7 +248,7 @@ func (a *api) settleDead(ctx context.Context, tenant string, ids []job.ID, outco
 	return n, err
 }
 
-// deadLetterInPath is the id in the path. A text that can't be an id is answered like an unknown id.
+// deadLetterInPath is the id in the path. A malformed id is answered like an unknown one.
 func (a *api) deadLetterInPath(c *gin.Context) (job.ID, error) {
 	if _, err := readQuery(c.Request); err != nil {
 		return job.ID{}, err

@@ -19,6 +19,7 @@ import (
 	"github.com/carillon-scheduler/carillon/access/limits"
 	"github.com/carillon-scheduler/carillon/audit"
 	"github.com/carillon-scheduler/carillon/callbacks"
+	"github.com/carillon-scheduler/carillon/history"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/secrets"
 	"github.com/carillon-scheduler/carillon/store"
@@ -26,76 +27,75 @@ import (
 	"github.com/carillon-scheduler/carillon/store/tenants"
 )
 
-// Config holds the dependencies and the bounds of the API. All of its funcs are called concurrently.
+// Config holds the dependencies and the bounds of the API. Its funcs are called concurrently.
 type Config struct {
 	// Store, Inspector and Records are sides of the same store.
 	Store     store.Jobs
 	Inspector store.Inspector
 	Records   store.Records
 	Callbacks *callbacks.Registry
-	// Secrets are those of the same store. Nil can keep none.
+	// Secrets has the secrets of the same store. With nil, the API can't store secrets.
 	Secrets *secrets.Secrets
 	// Wake is called after each submission, with the lane and the earliest instant of its occurrences, so that they fire
-	// on time. It must not block. Nil does nothing.
+	// on time. It must not block. It may be nil.
 	Wake func(job.Lane, time.Time)
-	// WakeExpander is called when a job that recurs may have to be expanded sooner than was known. It must not block. Nil
-	// does nothing.
+	// WakeExpander is called when a recurring job may need an earlier expansion. It must not block. It may be nil.
 	WakeExpander func()
-	// Ready answers why this replica can't do its work, or nil. Clients are shown the error's text. Nil is always
-	// ready.
+	// Ready returns the reason that this replica can't do its work, or nil. Clients see the error's text. A nil func means
+	// always ready.
 	Ready func(context.Context) error
-	// Warnings returns flaws in this replica's surroundings that do not keep it from its work. Clients are shown the
-	// texts. Nil has none.
+	// Warnings returns problems in this replica's surroundings that do not stop its work. Clients see the texts. It may be
+	// nil.
 	Warnings func(context.Context) []string
-	// PrioritiesOf answers which priority the jobs of tenants have that have none of their own, in the order of the
-	// tenants. Nil goes by the tenants' settings.
+	// PrioritiesOf returns the default priorities of tenants' jobs, in the order of the tenants. Nil means the tenants'
+	// settings.
 	PrioritiesOf func(ctx context.Context, tenants []job.Tenant) []job.Priority
-	// Destinations returns the state of callbacks' destinations, as far as this replica knows it. Nil knows none.
+	// Destinations returns the destinations of callbacks that this replica knows, with their states. It may be nil.
 	Destinations func() []DestinationState
-	// Rate answers how many occurrences per second this replica has settled lately; 0 if that is not known. Nil never
-	// knows.
+	// Rate returns the occurrences per second that this replica has settled lately; 0 if unknown. Nil means unknown.
 	Rate func() float64
-	// Replicas counts those that may be claiming at a time. Nil is always one.
+	// Replicas returns the number of replicas that may be claiming at a time. Nil means one.
 	Replicas func(ctx context.Context, now time.Time) (int, error)
-	// Limiter bounds what keys and tenants may ask for. Nil bounds nothing.
+	// Limiter has the rates and quotas of keys and tenants. Nil means no limits.
 	Limiter *limits.Limiter
-	// OwnLimits are those that tenants have of their own, which the API shows and sets. Nil makes them of Records.
+	// OwnLimits has the limits of single tenants, which the API shows and sets. Nil means those in Records.
 	OwnLimits *limits.Own
 	// Limits bound each job.
 	Limits job.Limits
-	// Expansion bounds the first expansion of a schedule that recurs. It must be the same as the expander's.
+	// Expansion bounds the first expansion of a recurring schedule. It must equal the expander's.
 	Expansion job.Expansion
 	// MaxBody bounds the bytes of a request's body, and of each item of a batch; more than zero.
 	MaxBody int64
-	// Early is how much ahead of its instant an occurrence may be claimed.
+	// Early is the time before its instant at which an occurrence may be claimed.
 	Early time.Duration
-	// Clock is the estimate of the store's clock; nil has none. Versions are stamped and compared by it.
+	// Clock is the estimate of the store's clock, for the time stamps in versions. It may be nil.
 	Clock *clock.Clock
-	// Retain is how long a finished job stays readable.
+	// Retain is the time for which a finished job stays readable.
 	Retain time.Duration
 	// Now is the clock; nil is time.Now.
 	Now func() time.Time
-	// Version is this program's version, shown to clients; empty if it is not known.
+	// Version is this program's version, shown to clients; empty if unknown.
 	Version string
 	// Logger logs failures on the server's side; nil is slog.Default().
 	Logger *slog.Logger
-	// Traces makes a span of each request to /v1, a child of its caller's; nil makes none.
+	// Traces makes a span for each request to /v1, a child of its caller's span. Nil makes none.
 	Traces trace.TracerProvider
-	// Audit is told of each change that is asked for, and of each request that is refused. Nil keeps no trail.
+	// Audit gets an entry for each requested change and for each refused request. Nil keeps no trail.
 	Audit *audit.Log
-	// Metrics answers GET /metrics; nil answers that there is nothing.
+	// Metrics answers GET /metrics. Nil means 404.
 	Metrics http.Handler
-	// Auth makes out who asks, by the key or token of a request. Nil asks nobody: whoever reaches the API may do
-	// everything.
+	// Auth returns the principal of a request's key or token. Nil means no authentication: every client may do everything.
 	Auth access.Authenticator
-	// Keys are those that the API lists, creates, rotates and revokes. Nil makes them of Records.
+	// Keys has the API keys, for the routes that manage them. Nil means those in Records.
 	Keys *access.Keys
-	// Registerer registers the API's own metrics. Nil has none.
+	// History records each change of a job after it was made; nil records none. The history is read from Records.
+	History Recorder
+	// Registerer registers the API's own metrics. Nil means none.
 	Registerer prometheus.Registerer
 }
 
-// New makes the handler of the whole API. It must see paths as clients sent them: a http.ServeMux in front of it would
-// turn away keys that have a dot segment in them.
+// New returns the handler of the whole API. It must see paths as clients sent them: an http.ServeMux in front of it
+// would refuse keys that contain a dot segment.
 func New(config Config) http.Handler {
 	return compressed(headAsGet{newEngine(config)})
 }
@@ -104,7 +104,8 @@ func New(config Config) http.Handler {
 func newEngine(config Config) *gin.Engine {
 	a := &api{
 		Config: config.withDefaults(), metrics: newMetrics(config.Registerer), recent: recent{turn: make(chan struct{}, 1)},
-		tenants: tenants.New(config.Records), anyone: access.Anyone(), wrong: newWrongKeys(),
+		tenants: tenants.New(config.Records), past: history.NewReader(config.Records),
+		anyone: access.Anyone(), wrong: newWrongKeys(),
 	}
 	a.Store = within{a.Store}
 	gin.SetMode(gin.ReleaseMode) // else gin prints each route to standard output
@@ -116,7 +117,7 @@ func newEngine(config Config) *gin.Engine {
 	e.HandleMethodNotAllowed = true
 	e.Use(nameRequest, a.measure)
 	if a.Traces != nil {
-		e.Use(traced(a.Traces)) // around recoverPanic, so that it sees the answer to a panic
+		e.Use(traced(a.Traces)) // around recoverPanic, to see the answer to a panic
 	}
 	if a.Audit != nil {
 		e.Use(a.audited())
@@ -138,32 +139,32 @@ func newEngine(config Config) *gin.Engine {
 // route is one operation of the API.
 type route struct {
 	method, path string
-	// needs is the permission that whoever asks must have.
+	// needs is the permission that the caller must have.
 	needs access.Permission
 	about subject
 	// handle answers a request. Its error becomes a problem.
 	handle func(*gin.Context) error
 }
 
-// subject is the extent of a route: what the scope of whoever asks must have of it, and what it is narrowed to.
+// subject is the extent of a route: the scope that its caller must have, and the part of the data that it covers.
 type subject uint8
 
 const (
-	// aboutItself is about the service itself. It is open to all.
+	// aboutItself: the service itself. The route is open to all.
 	aboutItself subject = iota
-	// aboutJobs is about jobs of the tenant that a request acts for, see [subject.tenantOf]: those in the scope.
+	// aboutJobs: the jobs of the request's tenant (see [subject.tenantOf]) that are in the scope.
 	aboutJobs
-	// aboutTenant is about that tenant as a whole. A scope with a key prefix has no part of it.
+	// aboutTenant: the request's tenant as a whole. The scope must have no key prefix.
 	aboutTenant
-	// aboutTenants is about tenants, or keys for them: those in the scope.
+	// aboutTenants: the tenants in the scope, or keys for them.
 	aboutTenants
-	// aboutWholeTenants is about tenants as a whole: those in the scope, which must have no key prefix.
+	// aboutWholeTenants: the tenants in the scope, each as a whole. The scope must have no key prefix.
 	aboutWholeTenants
-	// aboutEverything is about all tenants at once. The scope must have everything.
+	// aboutEverything: all tenants at once. The scope must have all tenants and no key prefix.
 	aboutEverything
 )
 
-// wholly tells whether a scope with a key prefix is too narrow.
+// wholly reports whether the scope must have no key prefix.
 func (s subject) wholly() bool {
 	return s == aboutTenant || s == aboutWholeTenants || s == aboutEverything
 }
@@ -186,11 +187,14 @@ func (a *api) routes() []route {
 		{"PUT", "/v1/jobs/:key", access.Submit, aboutJobs, a.putJob},
 		{"PATCH", "/v1/jobs/:key", access.Submit, aboutJobs, a.patchJob},
 		{"DELETE", "/v1/jobs/:key", access.Submit, aboutJobs, a.cancelJob},
+		{"GET", "/v1/jobs/:key/history", access.Read, aboutJobs, a.getJobHistory},
 		{"GET", "/v1/jobs/:key/preview", access.Read, aboutJobs, a.previewJob},
 		{"POST", "/v1/jobs/:key/pause", access.Operate, aboutJobs, a.pauseJob},
 		{"POST", "/v1/jobs/:key/resume", access.Operate, aboutJobs, a.resumeJob},
 		{"POST", "/v1/jobs/:key/trigger", access.Operate, aboutJobs, a.triggerJob},
 		{"POST", "/v1/preview", access.Read, aboutJobs, a.previewDraft},
+
+		{"GET", "/v1/history", access.Read, aboutJobs, a.listHistory},
 
 		{"GET", "/v1/dead-letters", access.Read, aboutJobs, a.listDeadLetters},
 		{"DELETE", "/v1/dead-letters", access.Operate, aboutJobs, a.deleteDeadLetters},
@@ -274,11 +278,12 @@ type api struct {
 	metrics *metrics
 	recent  recent
 	tenants *tenants.Tenants
+	past    *history.Reader
 	anyone  access.Principal
 	wrong   *wrongKeys
 }
 
-// answer makes a gin handler of one that answers its errors as a problem.
+// answer makes a gin handler that answers the errors of a handler as problems.
 func (a *api) answer(handle func(*gin.Context) error) gin.HandlerFunc {
 	return func(c *gin.Context) {
 		if err := handle(c); err != nil {
@@ -287,28 +292,28 @@ func (a *api) answer(handle func(*gin.Context) error) gin.HandlerFunc {
 	}
 }
 
-// now is the present time, as whole milliseconds.
+// now returns the present time in whole milliseconds.
 func (a *api) now() time.Time { return a.Now().UTC().Truncate(time.Millisecond) }
 
-// tenantHeader names the tenant that a request acts for. Without it that is [job.DefaultTenant], or the one tenant that
-// a key is for.
+// tenantHeader names the request's tenant. Without it, the tenant is [job.DefaultTenant], or the only tenant of the
+// key.
 const tenantHeader = "Carillon-Tenant"
 
 var (
 	tenantNames = fmt.Sprintf("1 to %d letters (a to z, A to Z), digits, dots, underscores and hyphens",
 		job.MaxTenantBytes)
-	tenantRule = fmt.Sprintf("must name one tenant, by %s; without the header it is %q, or that of a key for one tenant",
+	tenantRule = fmt.Sprintf("must be one tenant's name, %s; the default is %q, or the only tenant of the key",
 		tenantNames, job.DefaultTenant)
 )
 
-// wakeTenant tells that something of a tenant is due, in whichever lane.
+// wakeTenant wakes the dispatcher for all lanes of a tenant.
 func (a *api) wakeTenant(tenant string, now time.Time) {
 	for _, p := range []job.Priority{job.PriorityDefault, job.PriorityHigh, job.PriorityNormal, job.PriorityLow} {
 		a.Wake(job.Lane{Tenant: tenant, Priority: p}, now)
 	}
 }
 
-// stamp takes a version, by the store's clock if that is known: never a later one than it shows.
+// stamp returns a new version, by the store's clock if it is known, and never ahead of that clock.
 func (a *api) stamp() job.Revision {
 	if theirs, known := a.Clock.Earliest(time.Now()); known {
 		return job.NewRevision(theirs)
@@ -316,14 +321,14 @@ func (a *api) stamp() job.Revision {
 	return job.NewRevision(a.now())
 }
 
-// inTime is the context of a change that a request asks for, which ends when the change may no longer take effect, and
-// the versions that were taken after the request had arrived, and before that.
+// inTime returns the context of a request's change, which ends when the change may no longer take effect; and the
+// versions that were taken after the request had arrived, and before that.
 func (a *api) inTime(r *http.Request) (context.Context, context.CancelFunc, store.Span) {
 	asked := arrival(r)
 	return a.between(r.Context(), asked, asked.Add(store.Within))
 }
 
-// between is that of a change, or a part of one, that was asked for at a time, and may take effect until another.
+// between is inTime for a change, or a part of one, with a given time of arrival and end.
 func (a *api) between(ctx context.Context, asked, over time.Time) (context.Context, context.CancelFunc, store.Span) {
 	ctx, cancel := context.WithDeadline(ctx, over)
 	return ctx, cancel, a.Clock.Newer(asked, over)
@@ -332,21 +337,21 @@ func (a *api) between(ctx context.Context, asked, over time.Time) (context.Conte
 // storeTime bounds the calls to the store that one request makes, or that each slice of a long one makes.
 const storeTime = store.Within
 
-// headAsGet answers HEAD as it would GET; the server leaves the body out.
+// headAsGet answers HEAD like GET; the server leaves the body out.
 type headAsGet struct {
 	next http.Handler
 }
 
 func (h headAsGet) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Method == http.MethodHead {
-		get := *r // the server goes by its own request when it decides on the body
+		get := *r // a copy: the server decides by its own request whether to send the body
 		get.Method = http.MethodGet
 		r = &get
 	}
 	h.next.ServeHTTP(w, r)
 }
 
-// noMethod answers a method that a path does not have. The router has set Allow.
+// noMethod answers an unsupported method of a path. The router has set Allow.
 func noMethod(c *gin.Context) error {
 	allow := strings.Split(c.Writer.Header().Get("Allow"), ", ")
 	if slices.Contains(allow, http.MethodGet) {
@@ -362,5 +367,5 @@ func noMethod(c *gin.Context) error {
 		writeNoBody(c, http.StatusNoContent)
 		return nil
 	}
-	return &statusError{http.StatusMethodNotAllowed, "this path takes " + strings.Join(allow, ", ")}
+	return &statusError{http.StatusMethodNotAllowed, "this path supports " + strings.Join(allow, ", ")}
 }

@@ -113,8 +113,8 @@ func TestSlashInKey(t *testing.T) {
 		"POST /v1/jobs/a/b/pause":          "write them as %2F: /v1/jobs/a%2Fb/pause",
 		"GET /v1/jobs/a/b/preview?count=1": "write them as %2F: /v1/jobs/a%2Fb/preview",
 		"DELETE /v1/jobs/a/":               "write them as %2F: /v1/jobs/a%2F",
-		"GET /v1/jobs/":                    "nothing at this path; / tells what there is",
-		"GET /v1/dead-letters/a/b":         "nothing at this path; / tells what there is",
+		"GET /v1/jobs/":                    "nothing at this path; GET / lists the paths",
+		"GET /v1/dead-letters/a/b":         "nothing at this path; GET / lists the paths",
 	} {
 		method, path, _ := strings.Cut(request, " ")
 		if detail := a.call(method, path, "").want(404).problem().Detail; !strings.HasSuffix(detail, want) {

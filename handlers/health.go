@@ -14,7 +14,7 @@ func (a *api) health(c *gin.Context) error {
 	return writeJSON(c, http.StatusOK, status{Status: "ok"})
 }
 
-// ready answers whether this replica can do its work: if not, why not; if so, with its warnings.
+// ready answers whether this replica can do its work: with its warnings if it can, or else with the reason.
 func (a *api) ready(c *gin.Context) error {
 	if err := a.Ready(c.Request.Context()); err != nil {
 		return &statusError{http.StatusServiceUnavailable, err.Error()}
@@ -22,7 +22,7 @@ func (a *api) ready(c *gin.Context) error {
 	return writeJSON(c, http.StatusOK, status{Status: "ready", Warnings: a.Warnings(c.Request.Context())})
 }
 
-// status shows how this replica is.
+// status is the answer to a health check.
 type status struct {
 	Status   string   `json:"status"`
 	Warnings []string `json:"warnings,omitempty"`

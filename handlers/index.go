@@ -30,10 +30,10 @@ func (a *api) showIndex(c *gin.Context) error {
 	return writeJSON(c, http.StatusOK, all)
 }
 
-// noRoute answers a path that there is not. One with more parts after /v1/jobs than there are has slashes in its key.
+// noRoute answers an unknown path. A path with too many parts after /v1/jobs has slashes in its key.
 func noRoute(c *gin.Context) error {
 	const jobs = "/v1/jobs/"
-	detail := "there is nothing at this path; / tells what there is"
+	detail := "there is nothing at this path; GET / lists the paths"
 	key, isJob := strings.CutPrefix(c.Request.URL.EscapedPath(), jobs)
 	if !isJob || !strings.Contains(key, "/") {
 		return &statusError{http.StatusNotFound, detail}

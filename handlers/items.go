@@ -15,16 +15,16 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// itemReader reads a batch's items, each as the bytes it was sent as. They are valid until the next call.
+// itemReader reads the items of a batch, each as the bytes that were sent. The bytes are valid until the next call.
 //
-// An error that is an [*http.MaxBytesError] is that of one item; the next call goes on behind it. io.EOF is the end;
-// any other error is the end too, and names the fault of the rest.
+// An [*http.MaxBytesError] is the error of one item; the next call continues after it. io.EOF is the end. Any other
+// error is the end too, and describes the fault of the rest.
 type itemReader interface {
 	next() ([]byte, error)
 }
 
-// slowed reads items no faster than a flow allows; nil has no limit. An item that is too large counts as much as one may
-// have.
+// slowed reads items no faster than a flow allows; nil means no limit. An item that is too large counts as the maximum
+// size.
 func slowed(ctx context.Context, items itemReader, flow *limits.Flow, most int64) itemReader {
 	if flow == nil {
 		return items
@@ -51,7 +51,7 @@ func (r *slowReader) next() ([]byte, error) {
 	return item, err
 }
 
-// lineReader reads NDJSON: an item per line. Lines are independent of one another; blank ones are no items.
+// lineReader reads NDJSON: one item per line. Lines are independent of one another; blank lines are skipped.
 type lineReader struct {
 	body  *bufio.Reader
 	limit int64
@@ -67,7 +67,7 @@ func (r *lineReader) next() ([]byte, error) {
 	}
 }
 
-// readLine reads one line, holding no more of it than the limit.
+// readLine reads one line, and keeps no more of it in memory than the limit.
 func (r *lineReader) readLine() ([]byte, error) {
 	r.line = r.line[:0]
 	tooLarge := false
@@ -91,8 +91,8 @@ func (r *lineReader) readLine() ([]byte, error) {
 	}
 }
 
-// arrayReader reads the elements of one JSON array. It only looks for where each ends, by strings and brackets, and so
-// gets past one that is too large or is no JSON; decoding an element then finds its fault.
+// arrayReader reads the elements of one JSON array. It looks only for their ends, by strings and brackets, so it can
+// skip an element that is too large or malformed. The fault of an element is found when it is decoded.
 type arrayReader struct {
 	body  *bufio.Reader
 	limit int64
@@ -101,7 +101,7 @@ type arrayReader struct {
 	done  bool
 }
 
-// newArrayReader reads up to the start of the array. The error is a [*job.Malformed] if there is none.
+// newArrayReader reads up to the start of the array. Without an array, the error is a [*job.Malformed].
 func newArrayReader(body io.Reader, limit int64) (*arrayReader, error) {
 	r := &arrayReader{body: bufio.NewReaderSize(body, readBuffer), limit: limit}
 	first, err := r.skipSpace()
@@ -174,7 +174,7 @@ func (r *arrayReader) atEnd() error {
 	case err != nil:
 		return readError(err)
 	default:
-		return &job.Malformed{Reason: "something follows the array's end"}
+		return &job.Malformed{Reason: "there is more after the array's end"}
 	}
 }
 
@@ -199,10 +199,11 @@ func (r *arrayReader) skipSpace() (byte, error) {
 	}
 }
 
-// readBuffer is how much of a batch is read at once.
+// readBuffer is the size of a read of a batch, in bytes.
 const readBuffer = 64 << 10
 
-// patience is how long a batch's client may send nothing, or take nothing of the answer, before it is given up.
+// patience is the time for which a batch's client may send nothing, or read nothing of the answer, before the
+// connection is closed.
 const patience = time.Minute
 
 // batchBody reads a request's body for as long as the client keeps sending. [batchBody.stop] may be called
@@ -212,7 +213,7 @@ type batchBody struct {
 	control *http.ResponseController
 
 	mu    sync.Mutex
-	ended error // the error of all further reads; nil while reading goes on
+	ended error // the error of all further reads; nil while reading continues
 }
 
 func (b *batchBody) Read(p []byte) (int, error) {
@@ -221,7 +222,7 @@ func (b *batchBody) Read(p []byte) (int, error) {
 	}
 	n, err := b.body.Read(p)
 	if errors.Is(err, io.EOF) {
-		b.end(io.EOF, time.Time{}) // from now on the server reads, without a deadline, to notice when the client goes
+		b.end(io.EOF, time.Time{}) // the server reads from now on, without a deadline, to notice a disconnect
 	}
 	return n, err
 }
@@ -233,7 +234,7 @@ func (b *batchBody) extend() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.ended == nil {
-		_ = b.control.SetReadDeadline(time.Now().Add(patience)) // by the machine's clock, as deadlines are
+		_ = b.control.SetReadDeadline(time.Now().Add(patience)) // deadlines go by the machine's clock
 	}
 	return b.ended
 }

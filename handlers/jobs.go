@@ -10,6 +10,7 @@ import (
 
 	"github.com/gin-gonic/gin"
 
+	"github.com/carillon-scheduler/carillon/history"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
 )
@@ -77,23 +78,23 @@ func (a *api) readableJob(ctx context.Context, name job.Name, now time.Time) (st
 	return status, err
 }
 
-// Bounds of a list of jobs of one state: the pages that one request reads, the jobs per page, and the time after which
-// it reads no further page.
+// Bounds of a list of jobs by state: the pages that one request reads, the jobs per page, and the time after which it
+// reads no further page.
 const (
 	mostPages  = 10
 	pageSize   = 1000
 	longEnough = 2 * time.Second
 )
 
-// listJobs answers with a page of jobs, by key. Jobs that have lost their retention, or are of another state than is
-// asked for, are left out of it, so a page may be short of its limit although others follow.
+// listJobs answers with a page of jobs, by key. It leaves out jobs whose retention has ended, and jobs in another state
+// than the requested one. So a page may be shorter than its limit although others follow.
 func (a *api) listJobs(c *gin.Context) error {
 	query, err := readQuery(c.Request, "prefix", "state", "limit", "cursor")
 	if err != nil {
 		return err
 	}
 	filter := store.JobFilter{Tenant: who(c).tenant}
-	if query.Get("prefix") != "" { // an empty one is that of all jobs
+	if query.Get("prefix") != "" { // an empty prefix means all jobs
 		if filter.Prefix, err = keyParameter(query, "prefix"); err != nil {
 			return err
 		}
@@ -126,8 +127,8 @@ func (a *api) listJobs(c *gin.Context) error {
 	return writePage(c, items, nextCursor)
 }
 
-// findJobs reads up to limit jobs of a state, or of any if it is empty. Last is the key that was looked at last if
-// others may follow, else empty.
+// findJobs reads up to limit jobs in a state; an empty state means any. Last is the last key that was read if others
+// may follow, else empty.
 func (a *api) findJobs(
 	ctx context.Context, filter store.JobFilter, limit int, state string,
 ) (found []store.JobStatus, last string, err error) {
@@ -158,7 +159,7 @@ func (a *api) findJobs(
 	return found, filter.After, nil
 }
 
-// stateParameter reads the state that listed jobs are to have; empty for any.
+// stateParameter reads the requested state of listed jobs; empty means any.
 func stateParameter(query url.Values) (string, error) {
 	state := query.Get("state")
 	if query.Has("state") && !slices.Contains([]string{stateScheduled, statePaused, stateFinished}, state) {
@@ -192,7 +193,7 @@ func (a *api) cancelJob(c *gin.Context) error {
 	if err != nil && !errors.Is(err, store.ErrNotFound) {
 		return err
 	}
-	gone := err == nil && status.Gone(now) // then it was as good as not there
+	gone := err == nil && status.Gone(now) // then it did not exist for clients
 	results, err := a.Store.Cancel(ctx, []job.Name{name}, store.Asked{Now: now, Newer: newer})
 	if err != nil {
 		return err
@@ -204,13 +205,14 @@ func (a *api) cancelJob(c *gin.Context) error {
 	if !result.Found || gone && result.Cancelled+result.InFlight == 0 {
 		return store.ErrNotFound
 	}
+	a.record(ctx, &history.Entry{Kind: history.Cancelled, Name: name})
 	return writeJSON(c, http.StatusOK, cancelled{result.Cancelled, result.InFlight})
 }
 
-// sliceSize is how many documents one step of a long request changes.
+// sliceSize is the number of documents that one step of a long request changes.
 const sliceSize = 500
 
-// cancelJobs cancels all jobs whose key has a prefix, a slice at a time.
+// cancelJobs cancels all jobs whose keys begin with a prefix, a slice at a time.
 func (a *api) cancelJobs(c *gin.Context) error {
 	query, err := readQuery(c.Request, "prefix")
 	if err != nil {
@@ -220,14 +222,14 @@ func (a *api) cancelJobs(c *gin.Context) error {
 		return err
 	}
 	if query.Get("prefix") == "" {
-		return &parameterError{"prefix", "is required and must not be empty: it says which jobs to cancel"}
+		return &parameterError{"prefix", "is required and must not be empty: it selects the jobs to cancel"}
 	}
 	prefix, err := keyParameter(query, "prefix")
 	if err != nil {
 		return err
 	}
 	var answer cancelledJobs
-	// Also what was redriven and whose job is gone.
+	// Also redriven occurrences whose job is gone.
 	filter := store.JobFilter{Tenant: who(c).tenant, Prefix: prefix, Limit: sliceSize, Standalone: true}
 	asked := arrival(c.Request)
 	for over := asked.Add(store.Within); ; over = time.Now().Add(store.Within) {
@@ -261,7 +263,7 @@ func (c *cancelledJobs) add(more cancelledJobs) {
 	c.InFlight += more.InFlight
 }
 
-// cancelSlice cancels one page of jobs, and of keys that have occurrences without a job.
+// cancelSlice cancels one page of jobs, and of occurrences without a job.
 func (a *api) cancelSlice(
 	ctx context.Context, newer store.Span, filter store.JobFilter,
 ) (names []job.Name, sum cancelledJobs, err error) {
@@ -274,10 +276,11 @@ func (a *api) cancelSlice(
 	}
 	results, err := a.Store.Cancel(ctx, names, store.Asked{Now: a.now(), Newer: newer})
 	for i, result := range results {
-		// One that is not found was cancelled by someone else; one that is gone was so for clients already.
+		// A job that is not found was cancelled by another client; one whose retention has ended did not exist for clients.
 		j, some := &page[i], result.Cancelled+result.InFlight > 0
 		if result.Found && j.Revision != "" && (some || !j.Gone(a.now())) {
 			sum.Jobs++
+			a.record(ctx, &history.Entry{Kind: history.Cancelled, Name: names[i]})
 		}
 		sum.Cancelled += result.Cancelled
 		sum.InFlight += result.InFlight

@@ -15,10 +15,10 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// keyView is a key as it is answered.
+// keyView is a key in the form of the answer.
 type keyView struct {
 	ID            string      `json:"id"`
-	Key           string      `json:"key,omitzero"` // only once
+	Key           string      `json:"key,omitzero"` // shown once, when it is made
 	Role          access.Role `json:"role"`
 	Tenants       []string    `json:"tenants"`
 	KeyPrefix     string      `json:"keyPrefix,omitzero"`
@@ -39,7 +39,7 @@ func viewKey(k access.Key, token string) keyView {
 	}
 }
 
-// unkept keeps caches from what is answered: it may have a key in it.
+// unkept forbids caches to store the answer: it may contain a key.
 func unkept(handle func(*gin.Context) error) func(*gin.Context) error {
 	return func(c *gin.Context) error {
 		c.Header("Cache-Control", "no-store")
@@ -47,12 +47,12 @@ func unkept(handle func(*gin.Context) error) func(*gin.Context) error {
 	}
 }
 
-// manages tells whether a caller may see and change a key: one that can do nothing which the caller can't.
+// manages reports whether a caller may see and change a key: the key must not have more permissions than the caller.
 func (w *caller) manages(role access.Role, scope access.Scope) bool {
 	return slices.Index(access.Roles(), role) <= slices.Index(access.Roles(), w.Role) && scope.Within(w.Scope)
 }
 
-// createKey makes a key, and answers it this once.
+// createKey makes a key, and shows it this once.
 func (a *api) createKey(c *gin.Context) error {
 	if _, err := readQuery(c.Request); err != nil {
 		return err
@@ -116,8 +116,8 @@ func (a *api) listKeys(c *gin.Context) error {
 	return writePage(c, items, nextCursor)
 }
 
-// findKeys reads up to limit of the keys that the caller manages, whose ids sort after an id. It reads all others on
-// the way: a cursor must not name a key that the caller can't see.
+// findKeys reads up to limit of the keys that the caller manages and whose ids sort after an id. It also reads all keys
+// between them: a cursor must not name a key that the caller can't see.
 func (a *api) findKeys(ctx context.Context, by *caller, after string, limit int) (found []access.Key, err error) {
 	for size := limit; ; size = min(2*size, pageSize) {
 		page, err := a.Keys.List(ctx, after, size)
@@ -140,7 +140,7 @@ func (a *api) findKeys(ctx context.Context, by *caller, after string, limit int)
 
 var errNoKey = &statusError{http.StatusNotFound, "there is no key with this id"}
 
-// keyOfPath reads the key that a path names, if the caller manages it. There is nothing to say in the query.
+// keyOfPath reads the key that a path names, if the caller manages it. The query must be empty.
 func (a *api) keyOfPath(ctx context.Context, c *gin.Context) (access.Key, error) {
 	if _, err := readQuery(c.Request); err != nil {
 		return access.Key{}, err
@@ -152,7 +152,7 @@ func (a *api) keyOfPath(ctx context.Context, c *gin.Context) (access.Key, error)
 	return key, noKey(err)
 }
 
-// noKey is the error of a call about a key.
+// noKey maps the error of a call about a key.
 func noKey(err error) error {
 	if errors.Is(err, store.ErrNotFound) {
 		return errNoKey
@@ -171,13 +171,14 @@ func (a *api) getKey(c *gin.Context) error {
 	return writeJSON(c, http.StatusOK, viewKey(key, ""))
 }
 
-// rotation says how a key is rotated.
+// rotation is a submitted rotation of a key.
 type rotation struct {
-	// Overlap is how long the present token stays valid. It is required: without one, all who use it would be cut off.
+	// Overlap is the time for which the present token stays valid. It is required: a default of 0 would cut off all
+	// clients that use the token.
 	Overlap *job.Duration `json:"overlap" validate:"required"`
 }
 
-// rotateKey gives a key another token, and answers it this once.
+// rotateKey gives a key another token, and shows it this once.
 func (a *api) rotateKey(c *gin.Context) error {
 	if err := refuseConditions(c.Request); err != nil {
 		return err

@@ -483,7 +483,7 @@ func TestAuditTellsWhichKey(t *testing.T) {
 	by, root := shows(token), a.token(access.KeyParams{Role: access.Admin, Scope: access.Everything()})
 	made := decode[apiKey](a.call("POST", "/v1/keys", `{"role":"viewer","tenants":["acme"]}`, shows(root)).want(201))
 	rootID, _ := access.ParseToken(root)
-	if got, want := auditLines(t, <-written)[0].brief(), rootID+" POST /v1/keys done target="+made.ID; got != want {
+	if got, want := auditLines(t, written.next(t))[0].brief(), rootID+" POST /v1/keys done target="+made.ID; got != want {
 		t.Errorf("a key that is made is in the trail as %s, want %s", got, want)
 	}
 	for _, c := range []struct {
@@ -499,7 +499,7 @@ func TestAuditTellsWhichKey(t *testing.T) {
 		{"GET", "/v1/jobs", "", "Carillon-Tenant: acme", 401, " GET /v1/jobs refused tenant=acme"},
 	} {
 		a.call(c.method, c.path, c.body, c.header).want(c.status)
-		text := <-written
+		text := written.next(t)
 		if got := auditLines(t, text)[0].brief(); got != c.want || strings.Contains(text, token) {
 			t.Errorf("%s %s is in the trail as %s", c.method, c.path, text)
 		}

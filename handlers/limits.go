@@ -7,7 +7,6 @@ import (
 	"math"
 	"net/http"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/gin-gonic/gin"
@@ -17,49 +16,56 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// limited refuses requests beyond what their key or their tenant may ask for, and tells all others where they stand, by
-// the fields of draft-ietf-httpapi-ratelimit-headers.
+// limited refuses requests that exceed the limits of their key or tenant, and adds the state of the limits to all other
+// answers, in the fields of draft-ietf-httpapi-ratelimit-headers.
 func (a *api) limited(c *gin.Context) {
 	by := who(c)
 	all := a.Limiter.Take(by.ID, by.tenant, a.Now())
 	if len(all) == 0 {
 		return
 	}
-	var policies, standings strings.Builder
-	for i, s := range all {
+	var policies, standings []byte
+	for i := range all {
+		s := &all[i]
 		if i > 0 {
-			policies.WriteString(", ")
-			standings.WriteString(", ")
+			policies, standings = append(policies, ", "...), append(standings, ", "...)
 		}
-		fmt.Fprintf(&policies, "%q;q=%d;w=%d", s.Name, s.Burst, seconds(s.Window()))
-		fmt.Fprintf(&standings, "%q;r=%d;t=%d", s.Name, s.Left, seconds(s.Reset))
+		policies = field(policies, s.Name, ";q=", s.Burst, ";w=", seconds(s.Window()))
+		standings = field(standings, s.Name, ";r=", s.Left, ";t=", seconds(s.Reset))
 	}
-	c.Header("RateLimit-Policy", policies.String())
-	c.Header("RateLimit", standings.String())
-	for _, s := range all {
-		if s.Exceeded {
+	c.Header("RateLimit-Policy", string(policies))
+	c.Header("RateLimit", string(standings))
+	for i := range all {
+		if s := &all[i]; s.Exceeded {
 			c.Header("Retry-After", strconv.Itoa(seconds(s.Reset)))
-			a.writeProblem(c, exceeded(&s))
+			a.writeProblem(c, exceeded(s))
 			c.Abort()
 		}
 	}
 }
 
-// exceeded is the answer to a request that comes too soon.
+// field appends a member of a list: a name that needs no escaping, and two parameters.
+func field(to []byte, name, first string, n int, second string, m int) []byte {
+	to = append(append(append(to, '"'), name...), '"')
+	to = strconv.AppendInt(append(to, first...), int64(n), 10)
+	return strconv.AppendInt(append(to, second...), int64(m), 10)
+}
+
+// exceeded is the error of a request that exceeds a rate.
 func exceeded(s *limits.Standing) error {
 	whose := "this key"
 	if s.Name == limits.TenantRequests {
 		whose = "the tenant"
 	}
 	return &statusError{http.StatusTooManyRequests, fmt.Sprintf(
-		"%s may make %g requests per second, and %d at once (limit %s); ask again after Retry-After",
+		"%s may make %g requests per second, and %d at once (limit %s); try again after the time in Retry-After",
 		whose, s.PerSecond, s.Burst, s.Name)}
 }
 
-// seconds are a time in whole seconds, rounded up; at least one.
+// seconds returns a duration in whole seconds, rounded up; at least 1.
 func seconds(d time.Duration) int { return max(1, int(math.Ceil(d.Seconds()))) }
 
-// limitsOf are the bounds of each of a tenant's jobs.
+// limitsOf returns the bounds of each job of a tenant.
 func (a *api) limitsOf(tenant string) job.Limits {
 	bounds := a.Limits
 	if own := a.Limiter.Of(tenant).Payload; own > 0 {
@@ -68,7 +74,7 @@ func (a *api) limitsOf(tenant string) job.Limits {
 	return bounds
 }
 
-// quotaView is a quota that has no room for a submission, as a problem tells of it.
+// quotaView is a quota that has no room for a submission, as part of a problem.
 type quotaView struct {
 	Name    string `json:"name"`
 	Limit   int    `json:"limit"`
@@ -76,12 +82,12 @@ type quotaView struct {
 	Wanted  int    `json:"wanted"`
 }
 
-// admission is what was admitted of a submission to its tenant's quotas.
+// admission is a submission's share of its tenant's quotas.
 type admission struct{ jobs, pending int }
 
-// admitToQuota admits attempts of one tenant to its quotas, and fails those that there is no room for. It returns for
-// how many of them it has done so, the first ones: once there is no room, those before have to be settled, since some
-// of what was admitted for them may not be used.
+// admitToQuota admits attempts of one tenant to its quotas, and fails those without room. It returns the number of
+// attempts that it has handled, from the first one: at the first without room it stops, since settling the attempts
+// before may give back unused shares.
 func (a *api) admitToQuota(ctx context.Context, attempts []*attempt) (n int) {
 	if a.Limiter.Of(attempts[0].job.Tenant).Quota == (limits.Quota{}) {
 		return len(attempts)
@@ -108,8 +114,8 @@ func (a *api) admitToQuota(ctx context.Context, attempts []*attempt) (n int) {
 	return len(attempts)
 }
 
-// admitOne admits one submission to its tenant's quotas. One that replaces a job adds no job, and only those pending
-// occurrences that the job has not; to know that, the job is read, if there is no room otherwise.
+// admitOne admits one submission to its tenant's quotas. A replacement adds no job, and only the pending occurrences
+// that the present job does not have. The job is read for that only if there is no room otherwise.
 func (a *api) admitOne(ctx context.Context, s *submission) (admission, error) {
 	asked := admission{1, pendingOf(&s.job.Schedule)}
 	full := a.Limiter.Admit(ctx, s.job.Tenant, asked.jobs, asked.pending)
@@ -132,8 +138,8 @@ func (a *api) admitOne(ctx context.Context, s *submission) (admission, error) {
 	return grows, a.Limiter.Admit(ctx, s.job.Tenant, grows.jobs, grows.pending)
 }
 
-// pendingOf is how many occurrences a schedule adds: of one that recurs, one, since others follow only when it has
-// fired.
+// pendingOf returns the number of occurrences that a schedule adds. A recurring schedule counts as one: the next
+// follows only when it has fired.
 func pendingOf(s *job.Schedule) int {
 	if s.Recurs() {
 		return 1
@@ -141,7 +147,8 @@ func pendingOf(s *job.Schedule) int {
 	return s.Weight()
 }
 
-// settleQuota gives back what attempts have not used. One whose outcome is not known may have used all.
+// settleQuota gives back the shares that attempts have not used. An attempt with an unknown outcome counts as having
+// used all.
 func (a *api) settleQuota(attempts []*attempt) {
 	for _, t := range attempts {
 		o, unused := t.outcome, t.admitted
@@ -158,14 +165,14 @@ func (a *api) settleQuota(attempts []*attempt) {
 	}
 }
 
-// limitsView are a tenant's limits as they are answered.
+// limitsView has a tenant's limits in the form of the answer.
 type limitsView struct {
 	Tenant    string       `json:"tenant"`
 	Own       limits.Draft `json:"own"`
 	Effective limits.Draft `json:"effective"`
 }
 
-// getLimits answers with a tenant's limits: its own, and with the defaults that apply where it has none.
+// getLimits answers with a tenant's own limits, and with the limits that apply: its own, or else the defaults.
 func (a *api) getLimits(c *gin.Context) error {
 	name, err := tenantInPath(c)
 	if err != nil {
@@ -187,8 +194,8 @@ func (a *api) showLimits(c *gin.Context, name string, own limits.Draft) error {
 	return writeJSON(c, http.StatusOK, limitsView{name, own, a.Limiter.Effective(own)})
 }
 
-// putLimits gives a tenant limits in place of all of its own, whether or not it is known. It takes a key of all
-// tenants, since a tenant must not raise its own.
+// putLimits replaces all of a tenant's own limits. The tenant need not be known. It needs a key for all tenants, since
+// a tenant must not raise its own limits.
 func (a *api) putLimits(c *gin.Context) error {
 	name, err := tenantInPath(c)
 	if err != nil {
@@ -216,7 +223,7 @@ func (a *api) putLimits(c *gin.Context) error {
 	return a.showLimits(c, name, own)
 }
 
-// resetLimits gives a tenant the default limits back.
+// resetLimits restores a tenant's default limits.
 func (a *api) resetLimits(c *gin.Context) error {
 	name, err := tenantInPath(c)
 	if err != nil {

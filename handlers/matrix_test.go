@@ -74,6 +74,9 @@ var samples = map[string]sample{
 		return w.job(c.prefix+"draft", "new")
 	}},
 
+	"getJobHistory": {ok: 200, beyond: 200, shows: true},
+	"listHistory":   {ok: 200, beyond: 200, shows: true},
+
 	"listDeadLetters":    {ok: 200, beyond: 200, shows: true},
 	"deleteDeadLetters":  {ok: 200, beyond: 200, changes: true, query: func(*world, corner) string { return "all=true" }},
 	"redriveDeadLetters": {ok: 200, beyond: 200, changes: true, query: func(_ *world, c corner) string { return "key=" + url.QueryEscape(c.dead()) }},
@@ -319,10 +322,11 @@ type template struct {
 }
 
 // collections are those of all records that an API writes.
-var collections = []string{"tenants", "tenant-settings", "tenant-limits", "keys", "secrets", "signing-secrets"}
+var collections = []string{"tenants", "tenant-settings", "tenant-limits", "keys", "secrets", "signing-secrets", "history", "history-runs"}
 
 func newTemplate(t *testing.T) *template {
-	a := newAPI(t, withEncryptionKey)
+	var closeHistory func()
+	a := newAPI(t, withEncryptionKey, recording(&closeHistory))
 	w := &template{world: world{
 		api: a, store: a.store, access: access.NewKeys(a.store),
 		tokens: map[string]string{}, letters: map[corner]string{}, keys: map[corner]string{},
@@ -354,6 +358,7 @@ func newTemplate(t *testing.T) *template {
 		}
 		w.tokens[by.String()] = token
 	}
+	closeHistory()
 	var err error
 	if w.documents, _, err = a.store.Export(t.Context(), "", 1000); err != nil {
 		t.Fatal(err)

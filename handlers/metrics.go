@@ -28,7 +28,7 @@ func newMetrics(registerer prometheus.Registerer) *metrics {
 	m := &metrics{
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "carillon_http_request_duration_seconds",
-			Help:    "How long requests took, from their header to the end of the answer, by method, route and status.",
+			Help:    "Duration of requests, from their header to the end of the answer, by method, route and status.",
 			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300},
 		}, []string{"method", "route", "status"}),
 		inFlight: prometheus.NewGauge(prometheus.GaugeOpts{
@@ -40,13 +40,13 @@ func newMetrics(registerer prometheus.Registerer) *metrics {
 	return m
 }
 
-// measure measures a request, however it ends. It comes before all else that handles one.
+// measure measures a request, also one that panics. It must be the first handler.
 func (a *api) measure(c *gin.Context) {
 	m := a.metrics
 	if m == nil {
 		return
 	}
-	start := time.Now() // not by the API's clock: durations are measured by the machine's
+	start := time.Now() // durations go by the machine's clock, not the API's
 	m.inFlight.Inc()
 	defer func() {
 		m.inFlight.Dec()
@@ -60,12 +60,12 @@ func (a *api) measure(c *gin.Context) {
 	c.Next()
 }
 
-// methods are those that some path has, and OPTIONS.
+// methods are the methods of all paths, and OPTIONS.
 var methods = []string{
 	http.MethodGet, http.MethodPut, http.MethodPost, http.MethodDelete, http.MethodPatch, http.MethodOptions,
 }
 
-// methodLabel is the label of a method. Clients can make up any, and each label that there ever was is kept.
+// methodLabel returns the label of a method. Clients can invent methods, and a label is never forgotten.
 func methodLabel(method string) string {
 	if slices.Contains(methods, method) {
 		return method

@@ -6,14 +6,13 @@ import (
 	"github.com/gin-gonic/gin"
 )
 
-// Observe makes the handler of another listener, for whoever watches over this replica: its health and its metrics, with
-// no credentials asked for.
+// Observe makes the handler of the listener for monitoring: this replica's health and metrics, without authentication.
 func Observe(config Config) http.Handler {
 	a := &api{Config: config.withDefaults()}
 	gin.SetMode(gin.ReleaseMode)
 	e := gin.New()
 	e.HandleMethodNotAllowed = true
-	e.Use(a.recoverPanic)
+	e.Use(nameRequest, a.recoverPanic)
 	e.NoRoute(a.answer(noRoute))
 	e.NoMethod(a.answer(noMethod))
 	e.GET("/healthz", a.answer(a.health))

@@ -8,15 +8,15 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// outcomes count how a job's occurrences have ended. One that is settled during the count may be in none of them, or be
-// taken for delivered.
+// outcomes count a job's occurrences by their ends. An occurrence that is settled during the count may be missing, or
+// may be counted as delivered.
 type outcomes struct {
 	Delivered int `json:"delivered"`
 	Failed    int `json:"failed"`
 	Missed    int `json:"missed"`
 }
 
-// lastOutcome is how the latest instant ended that has.
+// lastOutcome is the outcome of the latest instant that has ended.
 type lastOutcome struct {
 	Outcome string `json:"outcome"`
 	Instant string `json:"instant"`
@@ -27,11 +27,12 @@ type lastOutcome struct {
 // firstPage is a page of a job's pending occurrences.
 type firstPage struct {
 	occurrences []job.Occurrence
-	known       bool // it is the first one; else nothing is known of that
-	whole       bool // it has all of them
+	known       bool // the first page was read; else the other fields mean nothing
+	whole       bool // it has all pending occurrences
 }
 
-// countOwn counts the pending occurrences of a name that stand on their own, and are none of its job's.
+// countOwn counts the pending occurrences of a name that are triggered or redriven, and so are not of its job's
+// schedule.
 func (a *api) countOwn(ctx context.Context, name job.Name, first firstPage) (n int, err error) {
 	if !first.known || !first.whole {
 		_, n, err = a.Store.Occurrences(ctx, store.OccurrenceFilter{Name: name, Limit: 1, Count: true})
@@ -45,8 +46,7 @@ func (a *api) countOwn(ctx context.Context, name job.Name, first firstPage) (n i
 	return n, nil
 }
 
-// late are the instants up to now that are pending of the job's schedule; ok is false if the page does not tell all of
-// them.
+// late returns the pending instants of the job's schedule up to now; ok is false if the page does not have all of them.
 func (p *firstPage) late(now time.Time) (instants []time.Time, ok bool) {
 	for i := range p.occurrences {
 		o := &p.occurrences[i]
@@ -60,7 +60,8 @@ func (p *firstPage) late(now time.Time) (instants []time.Time, ok bool) {
 	return instants, p.known && p.whole
 }
 
-// tellOutcomes adds how the job's occurrences have ended, as far as that is known. So many of them are pending.
+// tellOutcomes adds the outcomes of the job's occurrences, as far as they are known. Pending is the number of pending
+// ones.
 func (d *definition) tellOutcomes(j *job.Job, pending int, first firstPage, now time.Time) {
 	if j.Planned == 0 {
 		return

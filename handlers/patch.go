@@ -11,15 +11,16 @@ import (
 	"github.com/gin-gonic/gin"
 	"github.com/go-json-experiment/json/jsontext"
 
+	"github.com/carillon-scheduler/carillon/history"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// patchTypes are the media types that a patch may have. Both are taken for a JSON merge patch (RFC 7396).
+// patchTypes are the media types of a patch. Both mean a JSON merge patch (RFC 7396).
 var patchTypes = []string{"application/merge-patch+json", "application/json"}
 
-// patchJob changes a job by a merge patch of its submission. The patch is for the version that was read: if that is no
-// longer the present one, it starts over.
+// patchJob changes a job by a merge patch of its submission. The patch is applied to the version that was read. If the
+// job has changed since, patchJob starts over.
 func (a *api) patchJob(c *gin.Context) error {
 	key, err := keyInPath(c)
 	if err != nil {
@@ -59,7 +60,7 @@ func (a *api) patchJob(c *gin.Context) error {
 	return tooFast(name)
 }
 
-// patchCondition reads the query, in which there is nothing to say, and If-Match.
+// patchCondition reads If-Match, and refuses a query.
 func patchCondition(r *http.Request) (store.Condition, error) {
 	if _, err := readQuery(r); err != nil {
 		return store.Condition{}, err
@@ -79,15 +80,15 @@ func (a *api) readPatch(c *gin.Context) ([]byte, error) {
 		return nil, err
 	}
 	patch, err := a.readBody(c)
-	// By the RFC a null leaves no job, but DELETE is for that.
+	// By the RFC, null removes the job. DELETE is for that.
 	if err == nil && jsontext.Value(patch).Kind() == jsontext.KindNull {
 		err = job.InvalidField("", "must be an object")
 	}
 	return patch, err
 }
 
-// patch changes the job if its version is still the present one, else it answers ErrPrecondition or ErrNotFound. A
-// schedule that stays the same is left alone with its occurrences.
+// patch changes the job if its version is still the present one. Otherwise it returns ErrPrecondition or ErrNotFound.
+// An unchanged schedule keeps its occurrences.
 func (a *api) patch(
 	ctx context.Context, present store.JobStatus, patch []byte, newer store.Span, trace job.Trace,
 ) (accepted, error) {
@@ -109,14 +110,15 @@ func (a *api) patch(
 	}
 	s.job.Schedule.GoOn(&present.Schedule)
 	s.condition, s.newer = store.Condition{Versions: []job.Revision{present.Version}}, newer
+	s.before = &present.Job
 	o := a.submit(ctx, []*submission{s})[0]
 	return acceptedView(&o), o.err
 }
 
-// amend changes all but the schedule. If nothing else changes either, nothing is written.
+// amend changes the job except its schedule. Without any change, it writes nothing.
 func (a *api) amend(ctx context.Context, present store.JobStatus, changed job.Job) (outcome, error) {
 	changed.Options.Recurrence = present.Options.Recurrence
-	// Before the change: after it, an error would hide that it was made.
+	// Read this before the change: after it, an error would hide the change.
 	filter := store.OccurrenceFilter{Name: present.Name, Revision: present.Revision, Limit: defaultLimit, Count: true}
 	first, pending, err := a.Store.Occurrences(ctx, filter)
 	if err != nil {
@@ -132,7 +134,7 @@ func (a *api) amend(ctx context.Context, present store.JobStatus, changed job.Jo
 	}
 	now := a.now()
 	o.version = a.stamp()
-	return o, a.Store.Amend(ctx, store.Amendment{
+	err = a.Store.Amend(ctx, store.Amendment{
 		Name:     present.Name,
 		Of:       present.Version,
 		Version:  o.version,
@@ -140,9 +142,14 @@ func (a *api) amend(ctx context.Context, present store.JobStatus, changed job.Jo
 		Options:  changed.Options,
 		Now:      now,
 	})
+	if err == nil && a.History != nil {
+		parts := differences(&present.Job, &changed)
+		a.record(ctx, &history.Entry{Kind: history.Patched, Name: present.Name, Fields: parts})
+	}
+	return o, err
 }
 
-// same tells whether two jobs have the same callback and options.
+// same reports whether two jobs have the same callback and options.
 func same(a, b *job.Job) bool {
 	return a.Callback.Type == b.Callback.Type && bytes.Equal(a.Callback.Data, b.Callback.Data) && a.Options.Same(b.Options)
 }

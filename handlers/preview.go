@@ -14,13 +14,13 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// How many instants a preview lists.
+// The number of instants in a preview.
 const (
 	defaultCount = 10
 	maxCount     = 1000
 )
 
-// previewJob lists the next instants of a job that is there.
+// previewJob lists the next instants of an existing job.
 func (a *api) previewJob(c *gin.Context) error {
 	key, err := keyInPath(c)
 	if err != nil {
@@ -40,8 +40,8 @@ func (a *api) previewJob(c *gin.Context) error {
 	return writePreview(c, &status.Job, now, now, count)
 }
 
-// previewDraft lists the instants that a job would have, were it submitted now. It is refused as it would be then, but
-// may be without a callback, and without a key unless the instants follow from it.
+// previewDraft lists the instants of a job as if it were submitted now. A draft is checked like a submission, but the
+// callback may be missing, and so may the key, unless the times follow from it.
 func (a *api) previewDraft(c *gin.Context) error {
 	count, err := countParameter(c.Request)
 	if err != nil {
@@ -84,7 +84,7 @@ func countParameter(r *http.Request) (int, error) {
 	return numberParameter(query, "count", defaultCount, maxCount)
 }
 
-// withoutCallback takes from a body's error that a callback is required.
+// withoutCallback removes from a body's error the fault that a callback is required.
 func withoutCallback(draft job.Draft, err error) error {
 	invalid, ok := errors.AsType[*job.Invalid](err)
 	if !ok || draft.Callback != nil {
@@ -94,7 +94,7 @@ func withoutCallback(draft job.Draft, err error) error {
 	return &job.Invalid{Fields: slices.DeleteFunc(invalid.Fields, func(f job.FieldError) bool { return f == required })}
 }
 
-// checkPreview makes a draft a job, with a key and a callback that only fill their places if it has none.
+// checkPreview makes a job of a draft, with placeholders for a missing key and callback.
 func (a *api) checkPreview(ctx context.Context, by *caller, draft job.Draft) (job.Job, error) {
 	draft.Key = cmp.Or(draft.Key, by.Scope.KeyPrefix, "preview")
 	if draft.Callback != nil {
@@ -120,7 +120,7 @@ type preview struct {
 	Passed   int        `json:"passed,omitzero"`
 }
 
-// upcoming is an instant that is to come.
+// upcoming is a future instant.
 type upcoming struct {
 	Timestamp   string `json:"timestamp"`
 	FiresAt     string `json:"firesAt,omitzero"`
@@ -131,20 +131,20 @@ type upcoming struct {
 	Note        string `json:"note,omitzero"`
 }
 
-// leftOut is a wall time that there is not, and that nothing fires for.
+// leftOut is a wall time that does not exist, and that nothing fires for.
 type leftOut struct {
 	Local string `json:"local"`
 	At    string `json:"at"`
 	Note  string `json:"note"`
 }
 
-// How previews write wall times: with the zone's offset, or, where the zone has no such time, without.
+// The formats of wall times in previews: with the zone's offset; without, for a time that the zone does not have.
 const (
 	localLayout = "2006-01-02T15:04:05.000-07:00"
 	wallLayout  = "2006-01-02T15:04:05"
 )
 
-// writePreview answers with the instants of a job that are not before a time.
+// writePreview answers with the instants of a job from a time on.
 func writePreview(c *gin.Context, j *job.Job, from, now time.Time, count int) error {
 	p, err := j.Schedule.Preview(from, count)
 	if err != nil {

@@ -26,7 +26,7 @@ type problem struct {
 	Detail string       `json:"detail"`
 	Errors []fieldError `json:"errors,omitempty"`
 	Quota  *quotaView   `json:"quota,omitzero"`
-	// RequestID is the request's name in the log and the audit trail.
+	// RequestID identifies the request in the log and the audit trail.
 	RequestID string `json:"requestId,omitzero"`
 }
 
@@ -34,11 +34,11 @@ type problem struct {
 // the query or a header, named by its name.
 type fieldError struct {
 	Pointer   *string `json:"pointer,omitzero"`   // empty for the body itself
-	Parameter *string `json:"parameter,omitzero"` // empty for one that has no name
+	Parameter *string `json:"parameter,omitzero"` // empty for an unnamed one
 	Message   string  `json:"message"`
 }
 
-// statusError is an error that is the client's to mend, with the status that says so.
+// statusError is an error that the client can correct, with its status.
 type statusError struct {
 	status int
 	detail string
@@ -46,7 +46,7 @@ type statusError struct {
 
 func (e *statusError) Error() string { return e.detail }
 
-// parameterError is a parameter of the path or the query, or a header, that can't be accepted.
+// parameterError is an invalid parameter of the path or the query, or an invalid header.
 type parameterError struct {
 	name    string
 	message string
@@ -54,17 +54,17 @@ type parameterError struct {
 
 func (e *parameterError) Error() string { return e.name + ": " + e.message }
 
-// retryAfter is how long a client is asked to wait while the store is down.
+// retryAfter is the pause that a client is asked for while the store is down.
 const retryAfter = 5 * time.Second
 
-// problemOf is the one place where errors become statuses. An error that is not listed here is a fault of the service:
-// its text is for the log, not for the client, and hidden tells so.
+// problemOf returns the problem for an error; errors get their statuses here only. An error that is not listed here is
+// a fault of the service: hidden is true, and its text goes to the log, not to the client.
 func problemOf(err error) (p problem, hidden bool) {
 	if e, ok := errors.AsType[*statusError](err); ok {
 		return newProblem(e.status, e.detail), false
 	}
 	if e, ok := errors.AsType[*parameterError](err); ok {
-		p := newProblem(http.StatusUnprocessableEntity, "a parameter can't be accepted; see errors")
+		p := newProblem(http.StatusUnprocessableEntity, "a parameter is invalid; see errors")
 		p.Errors = []fieldError{{Parameter: &e.name, Message: e.message}}
 		return p, false
 	}
@@ -72,7 +72,7 @@ func problemOf(err error) (p problem, hidden bool) {
 		return newProblem(http.StatusBadRequest, e.Reason), false
 	}
 	if e, ok := errors.AsType[*job.Invalid](err); ok {
-		p := newProblem(http.StatusUnprocessableEntity, "what was sent can't be accepted; see errors")
+		p := newProblem(http.StatusUnprocessableEntity, "the request is invalid; see errors")
 		for _, f := range e.Fields {
 			p.Errors = append(p.Errors, fieldError{Pointer: &f.Pointer, Message: f.Message})
 		}
@@ -95,27 +95,27 @@ func problemOf(err error) (p problem, hidden bool) {
 		return newProblem(http.StatusNotFound, "there is no job with this key"), false
 	case errors.Is(err, store.ErrPrecondition):
 		return newProblem(http.StatusPreconditionFailed,
-			"the job is not as If-Match or If-None-Match says; nothing has changed"), false
+			"the condition in If-Match or If-None-Match is not met; nothing has changed"), false
 	case errors.Is(err, store.ErrSuperseded):
 		return newProblem(http.StatusConflict,
-			"the job was changed by another request that came after this one; nothing was done. "+
-				"Read the job, and send this again if it is still wanted"), false
+			"a later request has changed the job; this request has changed nothing. "+
+				"Read the job, and send this request again if it is still needed"), false
 	case errors.Is(err, store.ErrTooLarge):
 		return newProblem(http.StatusRequestEntityTooLarge,
 			"the job is larger than the store can keep; nothing has changed. "+
-				"Make it several jobs, with fewer instants, steps or subscribers each, "+
-				"or have its callback refer to large data instead of holding them"), false
+				"Split it into several jobs, with fewer instants, steps or subscribers each, "+
+				"or have its callback refer to large data instead of containing it"), false
 	case errors.Is(err, store.ErrNotDone):
 		return newProblem(http.StatusServiceUnavailable,
-			"the store can't be reached or can't take this now; nothing was changed, so ask again"), true
+			"the store is unavailable or overloaded; nothing was changed, so try again"), true
 	case errors.Is(err, store.ErrUnavailable), errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		return newProblem(http.StatusServiceUnavailable,
-			"the store can't be reached or can't take this now. A change that was asked for "+
-				"was made or not, and will not be made any more: read the job, or ask again"), true
+			"the store is unavailable or overloaded. The change may have been made; "+
+				"if not, it will not be made later. Read the job, or try again"), true
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return newProblem(http.StatusRequestTimeout, "the body did not arrive in time"), false
 	default:
-		return newProblem(http.StatusInternalServerError, "something is wrong on this side; the log tells more"), true
+		return newProblem(http.StatusInternalServerError, "the service has failed; its log has the cause"), true
 	}
 }
 
@@ -136,7 +136,7 @@ func (a *api) writeProblem(c *gin.Context, err error) {
 func (a *api) report(r *http.Request, err error) problem {
 	p, hidden := problemOf(err)
 	p.RequestID = requestID(r)
-	if hidden && r.Context().Err() == nil { // else the client has gone, and that is why it failed
+	if hidden && r.Context().Err() == nil { // else it failed because the client disconnected
 		level := a.Logger.Error
 		if p.Status == http.StatusServiceUnavailable {
 			level = a.Logger.Warn
@@ -147,22 +147,22 @@ func (a *api) report(r *http.Request, err error) problem {
 	return p
 }
 
-// recoverPanic answers a request whose handler panics, so that a fault in one spoils no other.
+// recoverPanic answers a request whose handler panics, so that the panic affects no other request.
 func (a *api) recoverPanic(c *gin.Context) {
 	defer func() {
 		fault := recover()
 		if fault == nil {
 			return
 		}
-		if fault == http.ErrAbortHandler { //nolint:errorlint // it is panicked with as it is
+		if fault == http.ErrAbortHandler { //nolint:errorlint // net/http panics with this very value
 			panic(fault)
 		}
 		a.Logger.Error("panic", "method", c.Request.Method, "path", c.Request.URL.EscapedPath(),
 			"panic", fault, "stack", string(debug.Stack()), "request", requestID(c.Request))
 		if c.Writer.Written() {
-			panic(http.ErrAbortHandler) // a part was sent: break the connection, so that it is not taken for the whole
+			panic(http.ErrAbortHandler) // a part was sent: break the connection, to show that it is not all
 		}
-		p := newProblem(http.StatusInternalServerError, "something is wrong on this side; the log tells more")
+		p := newProblem(http.StatusInternalServerError, "the service has failed; its log has the cause")
 		p.RequestID = requestID(c.Request)
 		writeAs(c, p.Status, "application/problem+json", mustEncode(p))
 	}()

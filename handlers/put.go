@@ -10,7 +10,7 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// putAll puts the jobs of those attempts that are to, together.
+// putAll puts, in one call, the jobs of all attempts that are ready to put.
 func (a *api) putAll(ctx context.Context, attempts []*attempt) {
 	ctx, cancel := a.withinLead(ctx, attempts)
 	defer cancel()
@@ -26,7 +26,7 @@ func (a *api) putAll(ctx context.Context, attempts []*attempt) {
 		case err == nil:
 			puts, putting = append(puts, put), append(putting, t)
 		case t.state == create && t.job.Schedule.Recurs() && t.condition.Always():
-			t.neverFires = err // unless the job has the same schedule already, with its last instants
+			t.neverFires = err // unless the job already has the same schedule, with its last instants
 			t.advance(changed, nil)
 		default:
 			t.advance(failed, err)
@@ -38,7 +38,7 @@ func (a *api) putAll(ctx context.Context, attempts []*attempt) {
 	var wakes wakes
 	for i, result := range a.meetAndPut(ctx, puts) {
 		t := putting[i]
-		if result.Err == nil || errors.Is(result.Err, store.ErrUnavailable) { // which may have taken effect all the same
+		if result.Err == nil || errors.Is(result.Err, store.ErrUnavailable) { // which may have taken effect
 			wakes.add(job.Lane{Tenant: t.job.Tenant, Priority: t.job.Options.Priority}, t.expected.next)
 		}
 		if result.Err == nil {
@@ -51,7 +51,7 @@ func (a *api) putAll(ctx context.Context, attempts []*attempt) {
 	}
 }
 
-// withinLead ends ctx before an instant can fire that the puts do not know of: one beyond the horizon of a recurring
+// withinLead ends ctx before an instant can fire that the puts did not consider: one beyond the horizon of a recurring
 // schedule that replaces another job.
 func (a *api) withinLead(ctx context.Context, attempts []*attempt) (context.Context, context.CancelFunc) {
 	for _, t := range attempts {
@@ -62,7 +62,7 @@ func (a *api) withinLead(ctx context.Context, attempts []*attempt) (context.Cont
 	return context.WithCancel(ctx)
 }
 
-// newPut makes the put of an attempt's state, under a fresh revision, and the outcome to expect of it.
+// newPut returns the put of an attempt's state, under a fresh revision, and the expected outcome.
 func (a *api) newPut(t *attempt, now time.Time) (store.Put, error) {
 	j := t.job // a copy: each put begins the schedule anew
 	j.Revision = a.stamp()
@@ -80,7 +80,7 @@ func (a *api) newPut(t *attempt, now time.Time) (store.Put, error) {
 		live: n > 0 || !j.ExpandAt.IsZero(), skipped: begun.Skipped, settled: begun.Settled,
 	}
 	last := now
-	see := func(o *job.Occurrence) { // the instants of steps that go back don't ascend
+	see := func(o *job.Occurrence) { // steps with negative distances are not in order of time
 		if t.expected.next.IsZero() || o.Timestamp.Before(t.expected.next) {
 			t.expected.next = o.Timestamp
 		}
@@ -100,10 +100,10 @@ func (a *api) newPut(t *attempt, now time.Time) (store.Put, error) {
 	return put, nil
 }
 
-// never is when a job expires whose schedule goes on. The expansion that ends the schedule sets another time.
+// never is the expiry of a job whose schedule continues. The expansion that ends the schedule sets the real one.
 var never = time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC)
 
-// begin begins the schedule of an attempt's job, and sets the condition of its put.
+// begin starts the schedule of an attempt's job, and sets the condition of its put.
 func (a *api) begin(t *attempt, j *job.Job, put *store.Put) (job.Beginning, error) {
 	switch t.state {
 	case create:
@@ -120,12 +120,13 @@ func (a *api) begin(t *attempt, j *job.Job, put *store.Put) (job.Beginning, erro
 	return j.Begin(t.at, cmp.Or(t.past, job.PastFire), a.Expansion)
 }
 
-// accept sets the outcome of a put that took effect.
+// accept sets the outcome of a successful put.
 func (a *api) accept(ctx context.Context, t *attempt, put *store.Put, result store.PutResult) {
 	o := t.outcome
 	*o = t.expected
 	o.created = result.Replaced == "" || t.state == revive
 	o.inFlight, o.paused = result.InFlight, result.Paused
+	a.recordPut(ctx, t, put, result.Replaced)
 	settled := len(put.Carried) - result.Carried // since the job was read
 	if settled == 0 {
 		return
@@ -141,7 +142,7 @@ func (a *api) accept(ctx context.Context, t *attempt, put *store.Put, result sto
 	}
 }
 
-// wakes are the earliest instants that were stored, by lane.
+// wakes are the earliest stored instants, by lane.
 type wakes []store.LaneDue
 
 func (w *wakes) add(lane job.Lane, at time.Time) {

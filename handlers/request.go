@@ -38,7 +38,7 @@ func (a *api) readBody(c *gin.Context) ([]byte, error) {
 	return body, nil
 }
 
-// refuseBody refuses a body where there is nothing to say in one. Clients that always send one send {}.
+// refuseBody refuses the body of a request that needs none. It allows {}, for clients that always send a body.
 func (a *api) refuseBody(c *gin.Context) error {
 	body, err := a.readBody(c)
 	if err != nil {
@@ -48,10 +48,10 @@ func (a *api) refuseBody(c *gin.Context) error {
 	if compact.Compact() == nil && string(compact) == "{}" || len(bytes.TrimSpace(body)) == 0 {
 		return nil
 	}
-	return &statusError{http.StatusBadRequest, "this takes no body; leave it out, or send {}"}
+	return &statusError{http.StatusBadRequest, "this request takes no body; leave it out, or send {}"}
 }
 
-// readError is a failure to read a body, which is the client's unless it is known for something else.
+// readError returns the error of a failed read of a body. The client is at fault unless another cause is known.
 func readError(err error) error {
 	if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() {
 		return &statusError{http.StatusRequestTimeout, "the body did not arrive in time"}
@@ -59,10 +59,10 @@ func readError(err error) error {
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return err
 	}
-	return &statusError{http.StatusBadRequest, "the body broke off before its end"}
+	return &statusError{http.StatusBadRequest, "the body ended too early"}
 }
 
-// mediaType answers which of the accepted media types a request's body has.
+// mediaType returns the media type of a request's body, which must be one of the accepted ones.
 func mediaType(r *http.Request, accepted ...string) (string, error) {
 	media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if err != nil || !slices.Contains(accepted, media) {
@@ -71,12 +71,12 @@ func mediaType(r *http.Request, accepted ...string) (string, error) {
 	}
 	if coding := r.Header.Get("Content-Encoding"); coding != "" && !strings.EqualFold(coding, "identity") {
 		return "", &statusError{http.StatusUnsupportedMediaType,
-			fmt.Sprintf("the Content-Encoding %q is not understood; send the body as it is", coding)}
+			fmt.Sprintf("the Content-Encoding %q is not supported; send the body without it", coding)}
 	}
 	return media, nil
 }
 
-// keyInPath is the job's key that a path names.
+// keyInPath reads the job's key in a path.
 func keyInPath(c *gin.Context) (string, error) {
 	key, err := url.PathUnescape(c.Param("key"))
 	if err != nil || !job.ValidKey(key) {
@@ -87,8 +87,8 @@ func keyInPath(c *gin.Context) (string, error) {
 
 var keyRule = fmt.Sprintf("must be 1 to %d bytes of UTF-8 without control characters", job.MaxKeyBytes)
 
-// readQuery reads a request's query. A parameter that is unknown or repeated is refused: were it ignored, the request
-// would act on more than the client meant.
+// readQuery reads a request's query. It refuses an unknown or repeated parameter: if it were ignored, the request could
+// affect more than the client meant.
 func readQuery(r *http.Request, known ...string) (url.Values, error) {
 	query, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
@@ -109,7 +109,7 @@ func readQuery(r *http.Request, known ...string) (url.Values, error) {
 	return query, nil
 }
 
-// keyParameter reads a query parameter that is a key or the start of one; empty if it is not there.
+// keyParameter reads a query parameter that is a key or the start of one; it returns "" for a missing one.
 func keyParameter(query url.Values, name string) (string, error) {
 	if !query.Has(name) {
 		return "", nil
@@ -120,7 +120,7 @@ func keyParameter(query url.Values, name string) (string, error) {
 	return "", &parameterError{name, keyRule}
 }
 
-// How many items a page has.
+// The numbers of items in a page.
 const (
 	defaultLimit = 100
 	maxLimit     = 1000
@@ -142,10 +142,10 @@ func numberParameter(query url.Values, name string, byDefault, most int) (int, e
 	return n, nil
 }
 
-// errBadCursor is that of a cursor that no page ended with.
+// errBadCursor is the error of a cursor that no page has returned.
 var errBadCursor = &parameterError{"cursor", "must be the nextCursor of an earlier page, or left out"}
 
-// keyCursor is the cursor of a page whose last item has the key.
+// keyCursor returns the cursor of a page whose last item has the key.
 func keyCursor(key string) string { return base64.RawURLEncoding.EncodeToString([]byte(key)) }
 
 func keyCursorParameter(query url.Values) (string, error) {
@@ -171,7 +171,7 @@ func idCursorParameter(query url.Values) (job.ID, error) {
 	return id, nil
 }
 
-// putCondition reads If-Match and If-None-Match of a request that puts a job.
+// putCondition reads the headers If-Match and If-None-Match of a request that puts a job.
 func putCondition(r *http.Request) (store.Condition, error) {
 	match, noneMatch := r.Header.Values("If-Match"), r.Header.Values("If-None-Match")
 	switch {
@@ -189,7 +189,7 @@ func putCondition(r *http.Request) (store.Condition, error) {
 	}
 }
 
-// matchCondition reads If-Match.
+// matchCondition reads the header If-Match.
 func matchCondition(lines []string) (store.Condition, error) {
 	all, tags, ok := entityTags(lines)
 	switch {
@@ -202,27 +202,27 @@ func matchCondition(lines []string) (store.Condition, error) {
 	var condition store.Condition
 	for _, tag := range tags {
 		version, _, _ := strings.Cut(tag, "-") // the version comes before the digest of the body, see [tagOf]
-		// A weak tag keeps its W/, and so equals none.
+		// A weak tag keeps its W/, and so never matches.
 		condition.Versions = append(condition.Versions, job.Revision(version))
 	}
 	return condition, nil
 }
 
-// refuseConditions refuses If-Match and If-None-Match where they are not honoured: a client that sends one relies on
-// it.
+// refuseConditions refuses If-Match and If-None-Match on routes that do not support them: a client that sends one
+// relies on it.
 func refuseConditions(r *http.Request) error { return refuseHeaders(r, "If-Match", "If-None-Match") }
 
 func refuseHeaders(r *http.Request, names ...string) error {
 	for _, name := range names {
 		if len(r.Header.Values(name)) > 0 {
-			return &statusError{http.StatusBadRequest, name + " is not honoured here; leave it out"}
+			return &statusError{http.StatusBadRequest, name + " is not supported here; leave it out"}
 		}
 	}
 	return nil
 }
 
-// knownTag answers which of the entity tags in If-None-Match is the present one, or that of its compressed form; with
-// "*" it is the present one. Known is false if none is.
+// knownTag returns the entity tag in If-None-Match that is the present one, or its compressed form. For "*" it returns
+// the present one. Known is false if no tag matches.
 func knownTag(r *http.Request, present string) (tag string, known bool) {
 	lines := r.Header.Values("If-None-Match")
 	if len(lines) == 0 {
@@ -233,7 +233,7 @@ func knownTag(r *http.Request, present string) (tag string, known bool) {
 		return "", false
 	}
 	for _, tag := range tags {
-		if weak, ok := strings.CutPrefix(tag, `W/"`); ok { // here they are compared weakly
+		if weak, ok := strings.CutPrefix(tag, `W/"`); ok { // If-None-Match compares weakly
 			tag = strings.TrimSuffix(weak, `"`)
 		}
 		if tag == present || tag == present+gzipSuffix {
@@ -243,7 +243,7 @@ func knownTag(r *http.Request, present string) (tag string, known bool) {
 	return present, all
 }
 
-// entityTags reads a list of entity tags (RFC 9110, section 8.8.3), or "*", for which all is true. Strong tags come
+// entityTags reads a list of entity tags (RFC 9110, section 8.8.3). All is true for "*". Strong tags are returned
 // without their quotes, weak ones as they are.
 func entityTags(lines []string) (all bool, tags []string, ok bool) {
 	rest := strings.TrimSpace(strings.Join(lines, ","))
@@ -271,6 +271,6 @@ func entityTags(lines []string) (all bool, tags []string, ok bool) {
 	}
 }
 
-// notInTag reports whether an entity tag can't have the character. Unlike the RFC, it allows ASCII only, as the API's
-// own tags are.
+// notInTag reports whether a character is not allowed in an entity tag. Unlike the RFC, it allows only ASCII, like the
+// API's own tags.
 func notInTag(r rune) bool { return r <= ' ' || r > '~' }

@@ -7,14 +7,14 @@ import (
 	"github.com/oklog/ulid/v2"
 )
 
-// requestIDHeader names a request, in its answer, in the log and in the audit trail.
+// requestIDHeader has the request's id, which also the answer, the log and the audit trail have.
 const requestIDHeader = "X-Request-Id"
 
-// maxRequestID bounds a request's name, in bytes.
+// maxRequestID bounds a request's id, in bytes.
 const maxRequestID = 128
 
-// nameRequest gives each request a name, unless its client has given it one that can stand anywhere, and answers with
-// it. From then on, the request's header has that name and no other.
+// nameRequest gives each request an id, or keeps a valid one from its client, and adds it to the answer. Then the
+// request's header has this id only.
 func nameRequest(c *gin.Context) {
 	ids := c.Request.Header[requestIDHeader]
 	if len(ids) != 1 || !validRequestID(ids[0]) {
@@ -24,7 +24,7 @@ func nameRequest(c *gin.Context) {
 	c.Writer.Header()[requestIDHeader] = ids
 }
 
-// validRequestID reports whether a client's name for a request is taken: if it needs no quoting in any log.
+// validRequestID reports whether a client's id for a request is accepted: it must need no quoting in any log.
 func validRequestID(id string) bool {
 	for i := range len(id) {
 		switch b := id[i]; {
@@ -37,5 +37,5 @@ func validRequestID(id string) bool {
 	return id != "" && len(id) <= maxRequestID
 }
 
-// requestID is the name of a request that was named.
+// requestID returns the id that nameRequest has set.
 func requestID(r *http.Request) string { return r.Header.Get(requestIDHeader) }

@@ -28,11 +28,11 @@ func writeAs(c *gin.Context, status int, mediaType string, body []byte) {
 	header := c.Writer.Header()
 	header.Set("Content-Type", mediaType)
 	header.Set("Content-Length", strconv.Itoa(len(body)))
-	header.Set("X-Content-Type-Options", "nosniff") // else a browser may take a payload that is shown for a page
-	// However long the work took: from here on, a client that does not read is cut off. Not all writers have deadlines.
+	header.Set("X-Content-Type-Options", "nosniff") // else a browser may render a payload as a page
+	// The deadline starts here, after the work: a client that does not read is cut off. Not all writers have deadlines.
 	_ = http.NewResponseController(c.Writer).SetWriteDeadline(time.Now().Add(patience))
 	c.Writer.WriteHeader(status)
-	_, _ = c.Writer.Write(body) // fails only when the client has gone
+	_, _ = c.Writer.Write(body) // fails only if the client has disconnected
 }
 
 // writeTagged answers with a body under an entity tag, or with 304 if the client has the body of that tag.
@@ -46,13 +46,13 @@ func writeTagged(c *gin.Context, mediaType, tag string, body []byte) {
 	writeAs(c, http.StatusOK, mediaType, body)
 }
 
-// digest stands for a body in an entity tag.
+// digest returns the part of an entity tag that depends on the body.
 func digest(body []byte) string {
 	sum := sha256.Sum256(body)
 	return hex.EncodeToString(sum[:12])
 }
 
-// tagOf is the entity tag of a job's representation: the version, which If-Match goes by, and a digest of the
+// tagOf returns the entity tag of a job's representation: the version, which If-Match compares, and a digest of the
 // representation.
 func tagOf(version job.Revision, shown []byte) string { return string(version) + "-" + digest(shown) }
 
@@ -62,7 +62,7 @@ func writeNoBody(c *gin.Context, status int) {
 	c.Writer.WriteHeaderNow()
 }
 
-// mustEncode marshals one of this package's own documents, none of which can fail to.
+// mustEncode marshals one of this package's own documents, which can't fail.
 func mustEncode(v any) []byte {
 	b, err := json.Marshal(v)
 	if err != nil {
@@ -78,7 +78,7 @@ func mustEncodeTo(b *bytes.Buffer, v any) {
 	}
 }
 
-// withCallback adds a callback to an encoded object, with the very bytes that are delivered.
+// withCallback adds a callback to an encoded object, with exactly the bytes that are delivered.
 func withCallback(object []byte, t job.Target) []byte {
 	return slices.Concat(object[:len(object)-1], []byte(`,"callback":`), t.EncodeCallback(), []byte("}"))
 }
@@ -103,16 +103,16 @@ func writePage(c *gin.Context, items [][]byte, nextCursor string) error {
 // setETag sets a strong entity tag. The answer to a change of a job has the version alone.
 func setETag[T ~string](c *gin.Context, tag T) { c.Header("ETag", `"`+string(tag)+`"`) }
 
-// jobPath is the path at which a job is found.
+// jobPath returns the path of a job.
 func jobPath(key string) string {
 	escaped := url.PathEscape(key)
-	if key == "." || key == ".." { // clients resolve these away when they are not escaped
+	if key == "." || key == ".." { // clients resolve these as path segments unless they are escaped
 		escaped = strings.ReplaceAll(escaped, ".", "%2E")
 	}
 	return "/v1/jobs/" + escaped
 }
 
-// instantText writes an instant, or nothing for none.
+// instantText formats an instant; it returns "" for the zero time.
 func instantText(t time.Time) string {
 	if t.IsZero() {
 		return ""

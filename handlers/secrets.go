@@ -15,7 +15,7 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// secretView is a named secret as it is answered: never with its value.
+// secretView is a named secret in the form of the answer, without its value.
 type secretView struct {
 	Name         string   `json:"name"`
 	Destinations []string `json:"destinations,omitzero"`
@@ -39,7 +39,7 @@ func (a *api) listSecrets(c *gin.Context) error {
 	}, func(v secretView) string { return v.Name })
 }
 
-// listNames answers with a page of things that are listed by their names.
+// listNames answers with a page of objects, ordered by name.
 func listNames[V any](
 	c *gin.Context, list func(ctx context.Context, after string, limit int) ([]V, error), nameOf func(V) string,
 ) error {
@@ -114,7 +114,7 @@ func (a *api) deleteSecret(c *gin.Context) error {
 	return a.deleteNamed(c, job.ValidSecretName, a.Secrets.Delete)
 }
 
-// deleteNamed deletes a secret of either kind.
+// deleteNamed deletes a named secret or a signing secret.
 func (a *api) deleteNamed(
 	c *gin.Context, valid func(string) bool, remove func(ctx context.Context, tenant, name string) error,
 ) error {
@@ -134,7 +134,7 @@ func (a *api) deleteNamed(
 	return nil
 }
 
-// signingView is a signing secret as it is answered. The secret itself is there only once: when it is made.
+// signingView is a signing secret in the form of the answer. Only the answer to its creation has the secret itself.
 type signingView struct {
 	Name      string           `json:"name"`
 	Secret    string           `json:"secret,omitzero"`
@@ -182,7 +182,7 @@ type signingDraft struct {
 func (d signingDraft) Check(invalid *job.Invalid) {
 	switch {
 	case d.Name == "":
-		invalid.Add("/name", fmt.Sprintf("is required; %q is the one that signs callbacks which name no other",
+		invalid.Add("/name", fmt.Sprintf("is required; %q signs the callbacks that name no other",
 			job.DefaultSigning))
 	case !job.ValidSigningName(d.Name):
 		invalid.Add("/name", signingRule)
@@ -190,7 +190,7 @@ func (d signingDraft) Check(invalid *job.Invalid) {
 	checkGiven(d.Secret, invalid)
 }
 
-// checkGiven notes a signing secret from elsewhere that can't be taken.
+// checkGiven notes the faults of a signing secret that the client has supplied.
 func checkGiven(secret *string, invalid *job.Invalid) {
 	if secret == nil {
 		return
@@ -226,7 +226,7 @@ type rotationDraft struct {
 	Secret  *string       `json:"secret"`
 }
 
-// defaultOverlap is how long the earlier secret stays valid if a rotation says nothing.
+// defaultOverlap is the time for which the earlier secret stays valid if a rotation has no overlap.
 const defaultOverlap = 24 * time.Hour
 
 // Check implements [job.Checker].
@@ -237,7 +237,8 @@ func (d rotationDraft) Check(invalid *job.Invalid) {
 	checkGiven(d.Secret, invalid)
 }
 
-// rotateSigningSecret makes a new secret of a name, beside the present one for a while, and shows it this once.
+// rotateSigningSecret makes a new secret of a name, and shows it this once. The present one stays valid for the
+// overlap.
 func (a *api) rotateSigningSecret(c *gin.Context) error {
 	name, err := secretInPath(c, job.ValidSigningName)
 	if err != nil {
@@ -260,12 +261,12 @@ func (a *api) rotateSigningSecret(c *gin.Context) error {
 	return writeJSON(c, http.StatusOK, viewSigning(rotated, secret))
 }
 
-// deleteSigningSecret deletes a signing secret, with all that are valid.
+// deleteSigningSecret deletes a name of signing secrets with all its valid secrets.
 func (a *api) deleteSigningSecret(c *gin.Context) error {
 	return a.deleteNamed(c, job.ValidSigningName, a.Secrets.DeleteSigning)
 }
 
-// readDraft reads a document of a change that has no condition.
+// readDraft reads the body of an unconditional change.
 func readDraft[T any](a *api, c *gin.Context) (draft T, err error) {
 	if err := refuseConditions(c.Request); err != nil {
 		return draft, err
@@ -290,7 +291,7 @@ var (
 	signingRule = fmt.Sprintf("%s, and not %q", secretRule, job.NoSigning)
 )
 
-// secretInPath is the secret's name that a path has. There is nothing to say in the query.
+// secretInPath reads the secret's name in a path. The query must be empty.
 func secretInPath(c *gin.Context, valid func(string) bool) (string, error) {
 	name, err := url.PathUnescape(c.Param("name"))
 	if err != nil || !valid(name) {
@@ -300,7 +301,7 @@ func secretInPath(c *gin.Context, valid func(string) bool) (string, error) {
 	return name, err
 }
 
-// secretError is the error of a change of a secret, as clients are told.
+// secretError maps the error of a change of a secret to the one for clients.
 func secretError(err error) error {
 	if _, missing := errors.AsType[*secrets.MissingKeyError](err); missing {
 		return &statusError{http.StatusConflict, "the secret can't be decrypted: this server lacks its encryption key. " +
@@ -314,19 +315,19 @@ func secretError(err error) error {
 			`"carillon secrets new-key FILE"`}
 	case errors.Is(err, secrets.ErrExists):
 		return &statusError{http.StatusConflict, secrets.ErrExists.Error() + "; rotate it, or delete it first"}
-	case errors.Is(err, secrets.ErrOverlap), errors.Is(err, secrets.ErrBusy):
+	case errors.Is(err, secrets.ErrOverlap), errors.Is(err, secrets.ErrBusy), errors.Is(err, secrets.ErrTooMany):
 		return &statusError{http.StatusConflict, err.Error()}
 	}
 	return err
 }
 
-// checkSecrets refuses a callback that refers to secrets which are not there, or may not be sent to its destination.
-// The callback was accepted by its sender.
+// checkSecrets refuses a callback that refers to missing secrets, or to secrets that may not be sent to its
+// destination. The callback's sender has accepted it before.
 func (a *api) checkSecrets(ctx context.Context, tenant string, t job.Target) error {
 	ctx, cancel := context.WithTimeout(ctx, storeTime)
 	defer cancel()
 	var invalid job.Invalid
-	// note adds a reason for which a secret can't be used, and answers any other error.
+	// note adds the reason that a secret can't be used, and returns any other error.
 	note := func(pointer string, err error) error {
 		unusable, ok := errors.AsType[*secrets.UnusableError](err)
 		if !ok {

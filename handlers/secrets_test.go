@@ -202,6 +202,11 @@ func TestReferencesToSecrets(t *testing.T) {
 	a.call("PUT", "/v1/secrets/of-acme", `{"value":"s3cret-token"}`, acme).want(201)
 	a.call("POST", "/v1/signing-secrets", `{"name":"partner","secret":"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"}`).want(201)
 
+	a.call("POST", "/v1/jobs", hooked("of-acme", ""), acme).want(201)
+	a.call("DELETE", "/v1/jobs/a", "", acme).want(200)
+	a.call("POST", "/v1/jobs", hooked("token", ""), acme).want(422)
+	a.call("POST", "/v1/jobs", hooked("of-acme", "partner"), acme).want(422)
+
 	const header, signing = "/callback/data/headers/Authorization/secret", "/callback/signing"
 	for name, test := range map[string]struct {
 		job  string

@@ -25,7 +25,7 @@ func (a *api) putJob(c *gin.Context) error {
 	return a.put(c, key)
 }
 
-// put creates or replaces one job. Key is the one in the path; empty if the path has none.
+// put creates or replaces one job. Key is the key in the path, or empty.
 func (a *api) put(c *gin.Context, key string) error {
 	if _, err := readQuery(c.Request); err != nil {
 		return err
@@ -68,17 +68,19 @@ func (a *api) put(c *gin.Context, key string) error {
 	return writeJSON(c, o.status(), acceptedView(&o))
 }
 
-// submission is a checked job to be stored. Its schedule has not begun.
+// submission is a checked job that is not stored yet. Its schedule has not started.
 type submission struct {
 	job       job.Job
 	past      job.Past
 	condition store.Condition
-	// newer are the versions that were accepted after the submission.
+	// newer has the versions that were accepted after the submission.
 	newer store.Span
+	// before is the job that a patch has made the submission of; nil if it is no patch.
+	before *job.Job
 }
 
-// check makes a draft a submission. The error is a [*job.Invalid], that of a job which is beyond the caller's scope, or
-// the store's if that was asked for secrets.
+// check makes a submission of a draft. The error is a [*job.Invalid], the error of a job beyond the caller's scope, or
+// an error of the store, which is read for secrets.
 func (a *api) check(ctx context.Context, by *caller, draft job.Draft) (*submission, error) {
 	if !by.Scope.HasKey(draft.Key) {
 		return nil, beyond(by.Scope)
@@ -113,7 +115,7 @@ type outcome struct {
 	next        time.Time // the earliest instant of the occurrences; zero if there are none
 	inFlight    int
 	paused      bool
-	amended     bool // the schedule and its occurrences were left alone
+	amended     bool // the schedule and its occurrences are unchanged
 	err         error
 }
 
@@ -124,8 +126,8 @@ func (o *outcome) status() int {
 	return http.StatusOK
 }
 
-// submit stores submissions and returns their outcomes in the same order. If a name repeats, its submissions are stored
-// one after the other. No submission takes effect after ctx ends.
+// submit stores submissions and returns their outcomes in the same order. Submissions of the same name are stored one
+// after the other. No submission takes effect after ctx ends.
 func (a *api) submit(ctx context.Context, submissions []*submission) []outcome {
 	outcomes := make([]outcome, len(submissions))
 	now := a.now()
@@ -143,7 +145,7 @@ func (a *api) submit(ctx context.Context, submissions []*submission) []outcome {
 	return outcomes
 }
 
-// distinctNames counts the attempts before the first one whose name repeats. They may run at the same time.
+// distinctNames returns the number of attempts before the first repeated name. They may run at the same time.
 func distinctNames(attempts []*attempt) int {
 	names := make(map[job.Name]bool, len(attempts))
 	for i, t := range attempts {
@@ -155,7 +157,7 @@ func distinctNames(attempts []*attempt) int {
 	return len(attempts)
 }
 
-// allowEarlier lets later attempts replace the versions that earlier ones of the same batch have stored.
+// allowEarlier lets later attempts replace the versions that earlier attempts of the same batch have stored.
 func allowEarlier(earlier, later []*attempt) {
 	if len(later) == 0 {
 		return
@@ -173,12 +175,12 @@ func allowEarlier(earlier, later []*attempt) {
 	}
 }
 
-// maxRounds bounds the rounds of an attempt. Each round but the first means that another client changed the job between
-// two steps of the attempt.
+// maxRounds bounds the rounds of an attempt. Each further round means that another client changed the job between two
+// steps of the attempt.
 const maxRounds = 8
 
-// run runs attempts of distinct names until they are done. A round takes each attempt that has to read its job through
-// that, and then puts all that are ready together.
+// run runs attempts of distinct names until they are done. In a round, it reads the jobs of the attempts that need it,
+// and then puts all jobs that are ready, in one call.
 func (a *api) run(ctx context.Context, attempts []*attempt) {
 	for range maxRounds {
 		a.readAll(ctx, attempts)
@@ -194,5 +196,5 @@ func (a *api) run(ctx context.Context, attempts []*attempt) {
 }
 
 func tooFast(name job.Name) error {
-	return fmt.Errorf("%w: job %s is changed too fast", store.ErrNotDone, name)
+	return fmt.Errorf("%w: other requests keep changing job %s", store.ErrNotDone, name)
 }

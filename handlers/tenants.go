@@ -15,7 +15,7 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// tenantView is a tenant as it is answered.
+// tenantView is a tenant in the form of the answer.
 type tenantView struct {
 	Name              string          `json:"name"`
 	FirstSeen         string          `json:"firstSeen"`
@@ -23,7 +23,7 @@ type tenantView struct {
 	Settings          job.TenantDraft `json:"settings"`
 }
 
-// viewTenants shows the priority that the settings name even while this replica does not go by them yet: it soon will.
+// viewTenants shows the priority of the settings even before this replica applies them: it soon will.
 func (a *api) viewTenants(ctx context.Context, tenants ...job.Tenant) []tenantView {
 	priorities := a.prioritiesOf(ctx, tenants)
 	views := make([]tenantView, len(tenants))
@@ -34,7 +34,7 @@ func (a *api) viewTenants(ctx context.Context, tenants ...job.Tenant) []tenantVi
 	return views
 }
 
-// prioritiesOf are what jobs of tenants have that have none of their own.
+// prioritiesOf returns the default priorities of tenants' jobs.
 func (a *api) prioritiesOf(ctx context.Context, tenants []job.Tenant) []job.Priority {
 	if a.PrioritiesOf != nil {
 		return a.PrioritiesOf(ctx, tenants)
@@ -78,7 +78,7 @@ func (a *api) listTenants(c *gin.Context) error {
 	return writePage(c, items, nextCursor)
 }
 
-// tenantsIn reads up to limit of the known tenants that are in a scope and whose names sort after a name, in order.
+// tenantsIn reads up to limit of the known tenants in a scope whose names sort after a name, in order.
 func (a *api) tenantsIn(ctx context.Context, scope access.Scope, after string, limit int) ([]job.Tenant, error) {
 	if scope.All() {
 		return a.tenants.List(ctx, after, limit)
@@ -103,7 +103,7 @@ func (a *api) getTenant(c *gin.Context) error {
 	return writeJSON(c, http.StatusOK, a.viewTenants(ctx, t)[0])
 }
 
-// putTenant gives a tenant settings in place of all that it had, whether or not it is known.
+// putTenant replaces all settings of a tenant. The tenant need not be known.
 func (a *api) putTenant(c *gin.Context) error {
 	name, err := tenantInPath(c)
 	if err != nil {
@@ -113,7 +113,7 @@ func (a *api) putTenant(c *gin.Context) error {
 		return err
 	}
 	if !who(c).Scope.HasTenant(name) {
-		return &statusError{http.StatusForbidden, "yours is not a key for this tenant"}
+		return &statusError{http.StatusForbidden, "your key is not for this tenant"}
 	}
 	body, err := a.readJSON(c)
 	if err != nil {
@@ -126,7 +126,7 @@ func (a *api) putTenant(c *gin.Context) error {
 	ctx, cancel, _ := a.inTime(c.Request)
 	defer cancel()
 	t := job.Tenant{Name: name, FirstSeen: a.now()}
-	inserted, err := a.tenants.Meet(ctx, []job.Tenant{t}) // of those who race to create it, one does
+	inserted, err := a.tenants.Meet(ctx, []job.Tenant{t}) // if several requests create it at once, one succeeds
 	if err != nil {
 		return err
 	}
@@ -137,7 +137,7 @@ func (a *api) putTenant(c *gin.Context) error {
 	return a.setTenant(ctx, c, status, name, settings)
 }
 
-// resetTenant gives a tenant the default settings back.
+// resetTenant restores the default settings of a tenant.
 func (a *api) resetTenant(c *gin.Context) error {
 	name, err := tenantInPath(c)
 	if err != nil {
@@ -151,11 +151,11 @@ func (a *api) resetTenant(c *gin.Context) error {
 	return a.setTenant(ctx, c, http.StatusOK, name, job.TenantSettings{})
 }
 
-// setTenant gives a tenant that is known other settings, and answers with it.
+// setTenant changes the settings of a known tenant, and answers with the tenant.
 func (a *api) setTenant(
 	ctx context.Context, c *gin.Context, status int, name string, settings job.TenantSettings,
 ) error {
-	t, err := a.knownTenant(ctx, name) // before the change: after it, an error would hide that it was made
+	t, err := a.knownTenant(ctx, name) // before the change: after it, an error would hide the change
 	if err != nil {
 		return err
 	}
@@ -167,7 +167,7 @@ func (a *api) setTenant(
 }
 
 var errNoTenant = &statusError{http.StatusNotFound,
-	"this tenant is not known: nobody has submitted a job of it, or made settings for it"}
+	"this tenant is unknown: it has no jobs and no settings yet"}
 
 // knownTenant reads a tenant that is in the caller's scope.
 func (a *api) knownTenant(ctx context.Context, name string) (job.Tenant, error) {
@@ -181,7 +181,7 @@ func (a *api) knownTenant(ctx context.Context, name string) (job.Tenant, error) 
 	return t, err
 }
 
-// tenantInPath is the tenant that a path names. There is nothing to say in the query.
+// tenantInPath reads the tenant in a path. The query must be empty.
 func tenantInPath(c *gin.Context) (string, error) {
 	name, err := url.PathUnescape(c.Param("tenant"))
 	if err != nil || !job.ValidTenant(name) {
@@ -191,12 +191,12 @@ func tenantInPath(c *gin.Context) (string, error) {
 	return name, err
 }
 
-// meetAndPut puts jobs once the store knows their tenants: not after that, since a replica that died in between would
-// leave a tenant that has jobs and is not known.
+// meetAndPut makes the jobs' tenants known, and then puts the jobs. In the other order, a replica that died in between
+// would leave an unknown tenant with jobs.
 func (a *api) meetAndPut(ctx context.Context, puts []store.Put) []store.PutResult {
 	var strangers []job.Tenant
 	last := ""
-	for i := range puts { // which are of one tenant, mostly
+	for i := range puts { // mostly of one tenant
 		if name := puts[i].Job.Tenant; name != last && !a.tenants.Met(name) {
 			strangers = append(strangers, job.Tenant{Name: name, FirstSeen: puts[i].Now})
 			last = name

@@ -150,7 +150,7 @@ func TestTenantsHaveNoSayOverTenants(t *testing.T) {
 			{"GET", "/v1/tenants"}, {"GET", "/v1/tenants/acme"}, {"PUT", "/v1/tenants/acme", "{}"}, {"DELETE", "/v1/tenants/acme"}, {"GET", "/v1/backlog"},
 		} {
 			got := a.call(request[0], request[1], request[2], named).want(400)
-			if p := got.problem(); !strings.Contains(p.Detail, "Carillon-Tenant is not honoured here") {
+			if p := got.problem(); !strings.Contains(p.Detail, "Carillon-Tenant is not supported here") {
 				t.Errorf("%s %s: %s", request[0], request[1], got.body)
 			}
 		}

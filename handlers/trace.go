@@ -12,8 +12,8 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// traced makes a span of each request to the API proper. Health checks come every few seconds and are left out; so are
-// unknown paths, since anyone can ask for any name.
+// traced makes a span for each request to /v1. It leaves out health checks, which come every few seconds, and unknown
+// paths, since clients can invent any name.
 func traced(provider trace.TracerProvider) gin.HandlerFunc {
 	tracer := provider.Tracer("github.com/carillon-scheduler/carillon/handlers")
 	return func(c *gin.Context) {
@@ -28,7 +28,7 @@ func traced(provider trace.TracerProvider) gin.HandlerFunc {
 		}
 		ctx := r.Context()
 		if caller := job.RequestSpan(r.Header); caller.IsValid() && !trace.SpanContextFromContext(ctx).IsValid() {
-			ctx = trace.ContextWithRemoteSpanContext(ctx, caller) // unless who embeds this API has made a span already
+			ctx = trace.ContextWithRemoteSpanContext(ctx, caller) // unless an embedding program has made a span already
 		}
 		ctx, span := tracer.Start(ctx, r.Method+" "+route, trace.WithSpanKind(trace.SpanKindServer), trace.WithAttributes(
 			semconv.HTTPRequestMethodKey.String(r.Method),
@@ -41,14 +41,14 @@ func traced(provider trace.TracerProvider) gin.HandlerFunc {
 		c.Next()
 		status := c.Writer.Status()
 		span.SetAttributes(semconv.HTTPResponseStatusCode(status))
-		if status >= http.StatusInternalServerError { // of the others the client is to blame
+		if status >= http.StatusInternalServerError { // other statuses are the client's fault
 			span.SetStatus(codes.Error, http.StatusText(status))
 		}
 	}
 }
 
-// traceOf is the trace context that is kept with a submission: the request's own span if that is exported, otherwise
-// that of its caller, also if this replica makes no spans. Another replica, which does, may fire the job.
+// traceOf returns the trace context to store with a submission: the request's own span if it is exported, otherwise its
+// caller's. It does so even if this replica makes no spans: another replica, which makes them, may fire the job.
 func traceOf(r *http.Request) job.Trace {
 	if own := trace.SpanContextFromContext(r.Context()); own.IsSampled() {
 		return job.TraceOf(own)

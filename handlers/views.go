@@ -9,9 +9,9 @@ import (
 
 // The states of a job.
 const (
-	stateScheduled = "scheduled" // it has something to fire
-	statePaused    = "paused"    // it has, but is paused
-	stateFinished  = "finished"  // it has not
+	stateScheduled = "scheduled" // it has occurrences to fire
+	statePaused    = "paused"    // it has occurrences to fire, but is paused
+	stateFinished  = "finished"  // it has none
 )
 
 func jobState(live, paused bool) string {
@@ -27,7 +27,7 @@ func jobState(live, paused bool) string {
 
 func statusState(s store.JobStatus) string { return jobState(s.Live(), !s.PausedAt.IsZero()) }
 
-// definition is a job as it is answered: its submission, and its state and outcomes. Its callback is added by
+// definition is a job in the form of the answer: its submission, state and outcomes. The callback is added by
 // withCallback.
 type definition struct {
 	Key         string       `json:"key"`
@@ -67,8 +67,8 @@ func jobView(s store.JobStatus, pending int) definition {
 	return view
 }
 
-// nextOf is the earliest scheduled instant in a first page of occurrences; zero if there is none. Occurrences that
-// stand on their own are not scheduled.
+// nextOf returns the earliest scheduled instant in a first page of occurrences; zero if there is none. Triggered and
+// redriven occurrences are not scheduled.
 func nextOf(first []job.Occurrence) time.Time {
 	for i := range first {
 		if first[i].Revision != "" {
@@ -78,7 +78,7 @@ func nextOf(first []job.Occurrence) time.Time {
 	return time.Time{}
 }
 
-// part tells which part of a sequence an occurrence is; it is empty for one that is of none.
+// part is the part of a sequence that an occurrence belongs to; empty if it belongs to none.
 type part struct {
 	Step       *int   `json:"step,omitzero"`
 	Subscriber string `json:"subscriber,omitzero"`
@@ -91,7 +91,7 @@ func partView(p *job.Part) part {
 	return part{&p.Step, p.Subscriber}
 }
 
-// occurrence is a pending occurrence as it is answered.
+// occurrence is a pending occurrence in the form of the answer.
 type occurrence struct {
 	ID         string `json:"id"`
 	DeliveryID string `json:"deliveryId"`
@@ -125,7 +125,7 @@ func occurrenceView(o job.Occurrence, now time.Time) occurrence {
 	}
 }
 
-// summary is a job as it is listed.
+// summary is a job in a list.
 type summary struct {
 	Key          string       `json:"key"`
 	Revision     job.Revision `json:"revision"`
@@ -177,7 +177,7 @@ func acceptedView(o *outcome) accepted {
 		NextInstant: instantText(o.next),
 	}
 	if !o.created && !o.amended {
-		inFlight := o.inFlight // of its own, lest all of the outcome goes to the heap with it
+		inFlight := o.inFlight // a copy, so that the outcome stays on the stack
 		v.InFlight = &inFlight
 	}
 	return v

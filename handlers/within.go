@@ -14,15 +14,15 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// within is a store in which a caller finds nothing that is beyond its scope, and changes nothing there. The caller is
-// the one of the context, so that whatever a handler asks the store for is bounded; without a caller, all is refused.
+// within is a store that shows and changes only objects in the caller's scope. It takes the caller from the context, so
+// every call of a handler is bounded. Without a caller, it refuses all calls.
 type within struct{ jobs store.Jobs }
 
 var _ store.Jobs = within{}
 
-var errNoCaller = errors.New("a request has come to the store without a caller")
+var errNoCaller = errors.New("a request reached the store without a caller")
 
-// scopeIn is the caller's scope within a tenant; ok is false if it has nothing of it.
+// scopeIn returns the caller's scope within a tenant; ok is false if the tenant is beyond it.
 func scopeIn(ctx context.Context, tenant string) (scope access.Scope, ok bool, err error) {
 	w := callerOf(ctx)
 	if w == nil {
@@ -31,19 +31,19 @@ func scopeIn(ctx context.Context, tenant string) (scope access.Scope, ok bool, e
 	return w.Scope, w.Scope.HasTenant(tenant), nil
 }
 
-// has tells whether a job is within the caller's scope.
+// has reports whether a job is in the caller's scope.
 func has(ctx context.Context, name job.Name) (bool, error) {
 	scope, ok, err := scopeIn(ctx, name.Tenant)
 	return ok && scope.HasKey(name.Key), err
 }
 
-// beyond is answered for a job that is put beyond the caller's scope.
+// beyond returns the error of a put beyond the caller's scope.
 func beyond(scope access.Scope) error {
 	return &statusError{http.StatusForbidden,
-		fmt.Sprintf("yours is a key for jobs whose keys begin with %q, and this one does not", scope.KeyPrefix)}
+		fmt.Sprintf("your key is for jobs whose keys begin with %q; this job's key does not", scope.KeyPrefix)}
 }
 
-// longer is the longer one of two prefixes; ok is false if nothing begins with both.
+// longer returns the longer one of two prefixes; ok is false if no key begins with both.
 func longer(a, b string) (prefix string, ok bool) {
 	if len(a) < len(b) {
 		a, b = b, a
@@ -51,8 +51,7 @@ func longer(a, b string) (prefix string, ok bool) {
 	return a, strings.HasPrefix(a, b)
 }
 
-// Put implements [store.Jobs]. It puts none of the jobs if one is beyond the scope: handlers refuse each of those
-// before.
+// Put implements [store.Jobs]. It puts no job if one of them is beyond the scope: handlers refuse such jobs before.
 func (s within) Put(ctx context.Context, puts []store.Put) []store.PutResult {
 	for i := range puts {
 		ok, err := has(ctx, puts[i].Job.Name)
@@ -66,8 +65,8 @@ func (s within) Put(ctx context.Context, puts []store.Put) []store.PutResult {
 	return s.jobs.Put(ctx, puts)
 }
 
-// Cancel implements [store.Jobs]. It finds none of the jobs if one is beyond the scope: handlers name one, or those that
-// they have found by Jobs.
+// Cancel implements [store.Jobs]. It finds no job if one of them is beyond the scope: handlers name a single job, or
+// jobs found by Jobs.
 func (s within) Cancel(ctx context.Context, names []job.Name, asked store.Asked) ([]store.CancelResult, error) {
 	for _, name := range names {
 		if ok, err := has(ctx, name); err != nil || !ok {
@@ -145,8 +144,8 @@ func (s within) DeadLetters(ctx context.Context, f store.DeadLetterFilter) ([]jo
 	return s.jobs.DeadLetters(ctx, f)
 }
 
-// SettleDead implements [store.Jobs]. A dead letter's id does not tell the key of its job, so handlers settle those that
-// they have found by DeadLetters.
+// SettleDead implements [store.Jobs]. A dead letter's id does not contain its job's key, so handlers must settle only
+// dead letters that they have found by DeadLetters.
 func (s within) SettleDead(ctx context.Context, d store.DeadSettlement) (int, error) {
 	if _, ok, err := scopeIn(ctx, d.Tenant); err != nil || !ok {
 		return 0, err

@@ -8,18 +8,18 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// How many wrong keys an address may show at once, and how often it may show one more. Whoever has a right one shows
-// none, but for a mistake in a configuration; a guess would have to be repeated 2^177 times.
+// The number of wrong keys that an address may send at once, and the time after which it may send one more. A client
+// with a valid key sends none, except by a wrong configuration; a guess would need 2^177 tries.
 const (
 	wrongAtOnce = 20
 	wrongPause  = time.Second
 )
 
-// mostAddresses bounds the addresses that are remembered, twice.
+// mostAddresses is half of the maximum number of remembered addresses.
 const mostAddresses = 4096
 
-// wrongKeys counts the wrong keys that are shown from each address. When there are too many addresses, it forgets those
-// that were seen the longest ago. It is safe for concurrent use.
+// wrongKeys counts the wrong keys from each address. When there are too many addresses, it forgets the ones seen the
+// longest ago. It is safe for concurrent use.
 type wrongKeys struct {
 	mu          sync.Mutex
 	young, aged map[netip.Addr]*rate.Limiter
@@ -27,7 +27,7 @@ type wrongKeys struct {
 
 func newWrongKeys() *wrongKeys { return &wrongKeys{young: map[netip.Addr]*rate.Limiter{}} }
 
-// of is the limiter of an address. The caller holds the lock.
+// of returns the limiter of an address. The caller holds the lock.
 func (w *wrongKeys) of(from netip.Addr) *rate.Limiter {
 	limiter, ok := w.young[from]
 	if !ok {
@@ -42,14 +42,14 @@ func (w *wrongKeys) of(from netip.Addr) *rate.Limiter {
 	return limiter
 }
 
-// shown notes a wrong key.
+// shown counts a wrong key.
 func (w *wrongKeys) shown(from netip.Addr, now time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.of(from).AllowN(now, 1)
 }
 
-// wait is how long an address has to wait until another of its keys is looked up; zero if it need not.
+// wait returns the time until another key from an address may be looked up; zero if now.
 func (w *wrongKeys) wait(from netip.Addr, now time.Time) time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -64,8 +64,8 @@ func (w *wrongKeys) wait(from netip.Addr, now time.Time) time.Duration {
 	return max(0, time.Duration(missing*float64(wrongPause)))
 }
 
-// addressOf is where a request comes from, as far as one client is told from another: of an IPv6 address the network of
-// 64 bits, since a host has all addresses of that. What a header says of it can be made up.
+// addressOf returns the address that identifies a request's client. For IPv6 it is the /64 network, since one host may
+// use all its addresses. Headers are ignored: a client can forge them.
 func addressOf(remote string) netip.Addr {
 	from, err := netip.ParseAddrPort(remote)
 	if err != nil {
@@ -73,7 +73,7 @@ func addressOf(remote string) netip.Addr {
 	}
 	address := from.Addr().Unmap().WithZone("")
 	if address.Is6() {
-		network, _ := address.Prefix(64) // which 64 bits are no error of
+		network, _ := address.Prefix(64) // 64 bits are valid for IPv6
 		address = network.Addr()
 	}
 	return address

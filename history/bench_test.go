@@ -1,6 +1,7 @@
 package history_test
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"testing"
@@ -32,12 +33,12 @@ func BenchmarkOneJob(b *testing.B) {
 		for n := 0; n < many; n += 1000 {
 			some := attempts(1000, at)
 			if n%1_000_000 == 0 {
-				some[7].Name, some[7].Delivery = needle, job.DeliveryID(needle, some[7].Instant(), 0, "")
+				some[7].Name = needle
 			}
 			for w.Waiting() > 10_000 {
 				time.Sleep(time.Millisecond)
 			}
-			w.Record(some...)
+			w.RecordAll(some...)
 			at = at.Add(100 * time.Millisecond)
 		}
 		_ = w.Close()
@@ -87,4 +88,28 @@ func firstPage(b *testing.B, s store.Records, f history.Filter) (all []history.E
 		}
 	}
 	return all
+}
+
+// noRecords takes everything and keeps nothing.
+type noRecords struct{ store.Store }
+
+func (noRecords) WriteRecords(_ context.Context, changes []store.RecordChange) []error {
+	return make([]error, len(changes))
+}
+
+// BenchmarkWriter is the processor time that an attempt costs, from its record to its last writing.
+func BenchmarkWriter(b *testing.B) {
+	const batch = 128
+	all := attempts(65_536, epoch)
+	w := history.NewWriter(history.Config{Records: noRecords{}, Keep: day})
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		from := i * batch % len(all)
+		for w.Waiting() > 10_000 {
+			time.Sleep(100 * time.Microsecond)
+		}
+		w.RecordAll(all[from : from+batch]...)
+	}
+	_ = w.Close()
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*batch), "ns/entry")
 }

@@ -30,7 +30,8 @@ const (
 	columnAt
 	columnFlags
 	columnInstant
-	columnDelivery
+	columnPosition
+	columnSubscriber
 	columnAttempt
 	columnClaimed
 	columnTook
@@ -49,8 +50,7 @@ const (
 
 // The flags of a row. Those of most rows are zero.
 const (
-	flagNoDelivery  = 1 << iota // it is about no delivery
-	flagOwnDelivery             // the delivery's id can't be computed from the job and the instant
+	flagNoOccurrence = 1 << iota // it is about none
 	flagTrace
 	flagOwnRequest // the request's id is no ULID
 )
@@ -60,10 +60,17 @@ const tookUnit = 100 * time.Microsecond
 // mostBytes bounds the size of a body that is decompressed.
 const mostBytes = 16 << 20
 
-// codec encodes and decodes bodies. It is safe for concurrent use.
+// codec decodes bodies, which is safe for concurrent use, and encodes them, one after the other.
 type codec struct {
 	compressor   *zstd.Encoder
 	decompressor *zstd.Decoder
+	scratch      *scratch
+}
+
+// scratch is memory that encoding uses again.
+type scratch struct {
+	columns [columns][]byte
+	plain   []byte
 }
 
 func newCodec() codec {
@@ -72,6 +79,7 @@ func newCodec() codec {
 			zstd.WithWindowSize(256<<10), zstd.WithLowerEncoderMem(true), zstd.WithEncoderCRC(false))),
 		must(zstd.NewReader(nil, zstd.WithDecoderConcurrency(0), zstd.WithDecoderLowmem(true),
 			zstd.WithDecoderMaxMemory(mostBytes))),
+		&scratch{},
 	}
 }
 
@@ -90,11 +98,12 @@ func appendSize(b []byte, n int) []byte {
 
 // pack compresses columns to a body.
 func (z codec) pack(parts [][]byte) []byte {
-	var plain []byte
+	plain := z.scratch.plain[:0]
 	for _, p := range parts {
 		plain = appendSize(plain, len(p))
 		plain = append(plain, p...)
 	}
+	z.scratch.plain = plain
 	return z.compressor.EncodeAll(plain, []byte{format})
 }
 
@@ -219,9 +228,12 @@ type segment struct {
 	gap     Gap
 }
 
-// encodeSegment encodes rows in the order of [byJob].
+// encodeSegment encodes rows. The better they are sorted, see [sortByJob], the shorter the body.
 func (z codec) encodeSegment(rows []*Entry, gap Gap) []byte {
-	var c [columns][]byte
+	c := &z.scratch.columns
+	for i := range c {
+		c[i] = c[i][:0]
+	}
 	var t texts
 	var base int64
 	for i, e := range rows {
@@ -229,7 +241,7 @@ func (z codec) encodeSegment(rows []*Entry, gap Gap) []byte {
 			base = at
 		}
 	}
-	head := appendSize(nil, len(rows))
+	head := appendSize(c[columnHead], len(rows))
 	head = binary.AppendVarint(head, base)
 	if !gap.none() {
 		head = binary.AppendVarint(head, gap.From.UnixMilli())
@@ -250,15 +262,12 @@ func (z codec) encodeSegment(rows []*Entry, gap Gap) []byte {
 		c[columnKind] = append(c[columnKind], byte(e.Kind))
 		signed(columnAt, at-base)
 		flags := byte(0)
-		switch {
-		case e.Delivery == job.ID{}:
-			flags |= flagNoDelivery
-		case e.Delivery != job.DeliveryID(e.Name, e.Instant(), 0, ""):
-			flags |= flagOwnDelivery
-			c[columnDelivery] = append(c[columnDelivery], e.Delivery[6:]...)
-		}
-		if flags&flagNoDelivery == 0 {
-			signed(columnInstant, at-e.Instant().UnixMilli())
+		if e.Instant.IsZero() {
+			flags |= flagNoOccurrence
+		} else {
+			signed(columnInstant, at-e.Instant.UnixMilli())
+			signed(columnPosition, int64(e.Position))
+			size(columnSubscriber, t.number(e.Subscriber))
 		}
 		if e.Kind.Attempt() {
 			if e.Trace != [16]byte{} {
@@ -377,15 +386,10 @@ func decodeRow(c []column, t table, base int64, name job.Name) (e Entry) {
 	at := base + c[columnAt].int()
 	e.At = timeOf(at)
 	flags := c[columnFlags].byte()
-	if flags&flagNoDelivery == 0 {
-		instant := timeOf(max(0, at-c[columnInstant].int()))
-		switch {
-		case flags&flagOwnDelivery != 0:
-			_ = e.Delivery.SetTime(uint64(instant.UnixMilli())) //nolint:gosec // not negative; fails past the year 10889
-			copy(e.Delivery[6:], c[columnDelivery].bytes(10))
-		case name != job.Name{}: // else nobody wants it
-			e.Delivery = job.DeliveryID(name, instant, 0, "")
-		}
+	if flags&flagNoOccurrence == 0 {
+		e.Instant = timeOf(at - c[columnInstant].int())
+		e.Position = int(c[columnPosition].int())
+		e.Subscriber = t.text(&c[columnSubscriber])
 	}
 	if e.Kind.Attempt() {
 		e.Attempt = c[columnAttempt].number()

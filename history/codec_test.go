@@ -70,7 +70,6 @@ func TestBytesPerFiring(t *testing.T) {
 		for i := range entries {
 			e := &entries[i]
 			e.Name.Key = key(i, e)
-			e.Delivery = job.DeliveryID(e.Name, e.Instant(), 0, "")
 		}
 		each := float64(len(history.EncodeSegment(entries, history.Gap{}))) / float64(len(entries))
 		t.Logf("%s keys: %.1f bytes", name, each)

@@ -4,15 +4,33 @@ var testCodec = newCodec()
 
 // EncodeSegment encodes entries, in the order in which DecodeSegment answers them.
 func EncodeSegment(entries []Entry, gap Gap) []byte {
-	return testCodec.encodeSegment(byJob(entries), gap)
+	return testCodec.encodeSegment(sorted(entries), gap)
+}
+
+func sorted(entries []Entry) (rows []*Entry) {
+	for i := range entries {
+		rows = append(rows, &entries[i])
+	}
+	sortByJob(rows)
+	return rows
 }
 
 // Sorted are entries in that order.
-func Sorted(entries []Entry) (sorted []Entry) {
-	for _, e := range byJob(entries) {
-		sorted = append(sorted, *e)
+func Sorted(entries []Entry) (all []Entry) {
+	for _, e := range sorted(entries) {
+		all = append(all, *e)
 	}
-	return sorted
+	return all
+}
+
+// RecordAll records copies of entries.
+func (w *Writer) RecordAll(entries ...Entry) {
+	all := make([]*Entry, len(entries))
+	for i := range entries {
+		e := entries[i]
+		all[i] = &e
+	}
+	w.Record(all...)
 }
 
 // DecodeSegment decodes what EncodeSegment wrote.

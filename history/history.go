@@ -107,10 +107,13 @@ type Entry struct {
 	// At is when the attempt was sent, or when the change was made or the occurrence was given up unsent.
 	At time.Time
 
-	// The rest is of attempts. Delivery is the delivery's id, which also tells the instant; a change of one occurrence
-	// has it too.
-	Delivery job.ID
-	// Attempt counts from 1.
+	// Instant, Position and Subscriber tell which occurrence it is about, see [Entry.About]. Instant is zero if it is
+	// about none.
+	Instant    time.Time
+	Position   int
+	Subscriber string
+
+	// The rest is of attempts. Attempt counts from 1.
 	Attempt int
 	// Claimed is when the replica claimed the occurrence.
 	Claimed time.Time
@@ -137,30 +140,46 @@ type Entry struct {
 	Fields []string
 }
 
-// Instant is the one that an attempt was meant for; zero if the entry is about no occurrence.
-func (e *Entry) Instant() time.Time { return job.InstantOf(e.Delivery) }
-
-// Position is the place of an entry among all, which are in order of time. It is a cursor: see [Filter.Before].
-type Position struct {
-	At       time.Time
-	Name     job.Name
-	Kind     Kind
-	Delivery job.ID
-	Attempt  int
-	Request  string
+// About sets the job and the occurrence that the entry is about.
+func (e *Entry) About(o *job.Occurrence) {
+	e.Name, e.Instant, e.Position = o.Name, o.Timestamp, o.Position
+	if o.Part != nil {
+		e.Subscriber = o.Part.Subscriber
+	}
 }
 
-// Position is the entry's.
-func (e *Entry) Position() Position {
-	return Position{At: e.At, Name: e.Name, Kind: e.Kind, Delivery: e.Delivery, Attempt: e.Attempt, Request: e.Request}
+// DeliveryID is the id of the occurrence's delivery. It is computed: it is long, and does not compress. It is zero if
+// the entry is about no occurrence.
+func (e *Entry) DeliveryID() job.ID {
+	if e.Instant.IsZero() {
+		return job.ID{}
+	}
+	return job.DeliveryID(e.Name, e.Instant, e.Position, e.Subscriber)
 }
 
-// Compare orders positions: the older first.
-func (p Position) Compare(q Position) int {
+// Place is the place of an entry among all, which are in order of time. It is a cursor: see [Filter.Before].
+type Place struct {
+	At         time.Time
+	Name       job.Name
+	Instant    time.Time
+	Position   int
+	Subscriber string
+	Attempt    int
+	Kind       Kind
+	Request    string
+}
+
+// Place is the entry's.
+func (e *Entry) Place() Place {
+	return Place{e.At, e.Name, e.Instant, e.Position, e.Subscriber, e.Attempt, e.Kind, e.Request}
+}
+
+// Compare orders places: the older first.
+func (p Place) Compare(q Place) int {
 	return cmp.Or(p.At.Compare(q.At),
 		strings.Compare(p.Name.Tenant, q.Name.Tenant), strings.Compare(p.Name.Key, q.Name.Key),
-		p.Delivery.Compare(q.Delivery), cmp.Compare(p.Attempt, q.Attempt), cmp.Compare(p.Kind, q.Kind),
-		strings.Compare(p.Request, q.Request))
+		p.Instant.Compare(q.Instant), cmp.Compare(p.Position, q.Position), strings.Compare(p.Subscriber, q.Subscriber),
+		cmp.Compare(p.Attempt, q.Attempt), cmp.Compare(p.Kind, q.Kind), strings.Compare(p.Request, q.Request))
 }
 
 // class tells the entries apart that are kept in segments of their own: what was delivered is most of all, and those
@@ -208,16 +227,7 @@ func (g Gap) with(h Gap) Gap {
 // sortKey is a job's place among all in a run: by tenant, then by key. Neither has a NUL.
 func sortKey(n job.Name) string { return n.Tenant + "\x00" + n.Key }
 
-// byJob are entries in the order that segments have them: by job, the newest of one job first.
-func byJob(entries []Entry) []*Entry {
-	rows := make([]*Entry, len(entries))
-	for i := range entries {
-		rows[i] = &entries[i]
-	}
-	sortByJob(rows)
-	return rows
-}
-
+// sortByJob sorts entries as segments have them: by job, the newest of one job first.
 func sortByJob(rows []*Entry) {
 	slices.SortFunc(rows, func(a, b *Entry) int {
 		return cmp.Or(strings.Compare(a.Name.Tenant, b.Name.Tenant), strings.Compare(a.Name.Key, b.Name.Key),

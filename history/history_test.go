@@ -52,7 +52,7 @@ func read(t testing.TB, records store.Records, f history.Filter, now time.Time, 
 		if n < page {
 			return all, gap
 		}
-		last := all[len(all)-1].Position()
+		last := all[len(all)-1].Place()
 		f.Before = &last
 	}
 }
@@ -84,7 +84,7 @@ func TestEveryEntryIsFound(t *testing.T) {
 				all = append(all, entries...)
 				w := history.NewWriter(history.Config{Records: s, Keep: 100 * 365 * day, Now: func() time.Time { return now }})
 				for some := range slices.Chunk(entries, 700) {
-					w.Record(some...)
+					w.RecordAll(some...)
 				}
 				if replica < 2 {
 					_ = w.Close()
@@ -114,14 +114,14 @@ func TestEveryEntryIsFound(t *testing.T) {
 						want = append(want, e)
 					}
 				}
-				slices.SortFunc(want, func(a, b history.Entry) int { return b.Position().Compare(a.Position()) })
+				slices.SortFunc(want, func(a, b history.Entry) int { return b.Place().Compare(a.Place()) })
 				for _, page := range []int{1_000_000, 333} {
 					got, gap := read(t, s, f, now, page)
 					if gap != nil {
 						t.Errorf("%+v: nothing was dropped, but %+v", f, *gap)
 					}
 					same := slices.EqualFunc(got, want, func(a, b history.Entry) bool {
-						return a.Position() == b.Position() && a.Replica == b.Replica || a.Kind == b.Kind && !a.Kind.Attempt() && a.Name == b.Name && a.At.Equal(b.At)
+						return a.Place() == b.Place() && a.Replica == b.Replica || a.Kind == b.Kind && !a.Kind.Attempt() && a.Name == b.Name && a.At.Equal(b.At)
 					})
 					if !same {
 						t.Errorf("%+v by pages of %d: got %d entries, want these %d", f, page, len(got), len(want))
@@ -171,7 +171,7 @@ func TestWhatIsOldIsGone(t *testing.T) {
 	s := memory.New()
 	w := history.NewWriter(history.Config{Records: s, Keep: time.Hour, Now: func() time.Time { return epoch }})
 	entries := attempts(5000, epoch)
-	w.Record(entries...)
+	w.RecordAll(entries...)
 	_ = w.Close()
 	last := entries[len(entries)-1].At
 	f := history.Filter{Tenant: "acme"}
@@ -216,14 +216,14 @@ func TestDroppedWhileTheStoreIsDown(t *testing.T) {
 		begun := time.Now()
 		recorded := 0
 		for time.Since(begun) < time.Minute {
-			w.Record(attempts(1000, time.Now())...)
+			w.RecordAll(attempts(1000, time.Now())...)
 			recorded += 1000
 			time.Sleep(time.Second)
 		}
 		back := time.Now()
 		s.down.Store(false)
 		time.Sleep(time.Minute)
-		w.Record(attempts(1, time.Now())...)
+		w.RecordAll(attempts(1, time.Now())...)
 		time.Sleep(time.Second)
 		got, gap := read(t, s, history.Filter{Tenant: "acme"}, time.Now(), 1_000_000)
 		if len(got) < 20_000 || len(got) >= recorded {
@@ -257,7 +257,7 @@ func TestDyingWhileARunIsCompleted(t *testing.T) {
 	for writes := int64(2); ; writes++ {
 		s := &flaky{Store: memory.New()}
 		w := history.NewWriter(history.Config{Records: s, Keep: day, Now: func() time.Time { return epoch }})
-		w.Record(attempts(2000, epoch)...)
+		w.RecordAll(attempts(2000, epoch)...)
 		await(t, s, epoch, 2000)
 		s.writes.Store(writes)
 		died := make(chan struct{})
@@ -288,7 +288,7 @@ func TestFewRecords(t *testing.T) {
 			entries := attempts(n, time.Now())
 			for i := range entries {
 				entries[i].At = time.Now().Truncate(time.Millisecond)
-				w.Record(entries[i])
+				w.RecordAll(entries[i])
 				time.Sleep(every)
 			}
 			time.Sleep(time.Second)
@@ -322,10 +322,10 @@ func TestFailuresOnly(t *testing.T) {
 			failed++
 		}
 	}
-	w.Record(entries...)
+	w.RecordAll(entries...)
 	_ = w.Close()
 	_ = w.Close()
-	w.Record(entries...) // too late
+	w.RecordAll(entries...) // too late
 	if got, _ := read(t, s, history.Filter{Tenant: "acme"}, epoch, 1000); len(got) != failed || failed == 0 {
 		t.Errorf("%d entries are kept of %d failures", len(got), failed)
 	}

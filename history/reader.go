@@ -33,8 +33,8 @@ type Filter struct {
 	Destination string
 	// Since and Until bound the time: from Since on, and before Until. Zero does not.
 	Since, Until time.Time
-	// Before selects what is older than a position; nil does not.
-	Before *Position
+	// Before selects what comes after a place; nil does not.
+	Before *Place
 }
 
 // from and to bound the names that are selected, as [sortKey] has them.
@@ -55,7 +55,7 @@ func (f *Filter) wants(e *Entry) bool {
 	return (len(f.Kinds) == 0 || slices.Contains(f.Kinds, e.Kind)) &&
 		(f.Destination == "" || e.Destination == f.Destination) &&
 		!e.At.Before(f.Since) && (f.Until.IsZero() || e.At.Before(f.Until)) &&
-		(f.Before == nil || e.Position().Compare(*f.Before) < 0)
+		(f.Before == nil || e.Place().Compare(*f.Before) < 0)
 }
 
 // touches tells whether something may be selected of a time from one instant up to another.
@@ -141,11 +141,20 @@ func (s *Reading) tell(g Gap) {
 	s.Gap = &g
 }
 
+// readTimeout bounds one call to the store.
+const readTimeout = 10 * time.Second
+
+func (s *Reading) read(ctx context.Context, filter store.RecordFilter) ([]store.Record, error) {
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	return s.records.Records(ctx, filter)
+}
+
 // each reads all records of a collection.
 func (s *Reading) each(ctx context.Context, collection string, do func(store.Record) error) error {
 	filter := store.RecordFilter{Collection: collection, Limit: 256, Now: s.now}
 	for {
-		page, err := s.records.Records(ctx, filter)
+		page, err := s.read(ctx, filter)
 		if err != nil {
 			return err
 		}
@@ -216,7 +225,7 @@ func (s *Reading) more(ctx context.Context, atOnce int) error {
 		keys = append(keys, next.holding(of, from, to)...)
 	}
 	for some := range slices.Chunk(keys, mostAtOnce) {
-		records, err := s.records.Records(ctx, store.RecordFilter{
+		records, err := s.read(ctx, store.RecordFilter{
 			Collection: segmentCollection, Keys: some, Limit: len(some), Now: s.now,
 		})
 		if err != nil {
@@ -240,6 +249,6 @@ func (s *Reading) sort() {
 		if order := a.At.Compare(b.At); order != 0 {
 			return order
 		}
-		return a.Position().Compare(b.Position())
+		return a.Place().Compare(b.Place())
 	})
 }

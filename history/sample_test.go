@@ -20,7 +20,7 @@ func attempts(n int, from time.Time) []history.Entry {
 		instant := sent.Add(-time.Duration(random.IntN(20)) * time.Millisecond).Truncate(time.Millisecond)
 		name := job.Name{Tenant: "acme", Key: fmt.Sprintf("order-%08d", random.IntN(100_000_000))}
 		e := history.Entry{
-			Name: name, At: sent.Truncate(time.Millisecond), Delivery: job.DeliveryID(name, instant, 0, ""), Attempt: 1,
+			Name: name, At: sent.Truncate(time.Millisecond), Instant: instant, Attempt: 1,
 			Claimed:     sent.Truncate(time.Millisecond).Add(-time.Duration(random.IntN(3)) * time.Millisecond),
 			Took:        time.Duration(3+random.IntN(60)) * 100 * time.Microsecond,
 			Destination: fmt.Sprintf("http shop-%d.example.com", random.IntN(20)), Replica: "EYK4IGJ3ZKJ7GYLF2NDDWBVGOW",
@@ -42,20 +42,20 @@ func variety() []history.Entry {
 	other := job.Name{Tenant: "a", Key: "k"}
 	at := epoch.Add(time.Hour)
 	return []history.Entry{
-		{Name: name, At: at, Delivery: job.DeliveryID(name, epoch, 0, ""), Attempt: 1, Claimed: at},
+		{Name: name, At: at, Instant: epoch, Attempt: 1, Claimed: at},
 		{
-			Name: name, Kind: history.Retried, At: at, Delivery: job.DeliveryID(name, epoch, 7, "bob"), Attempt: 3,
+			Name: name, Kind: history.Retried, At: at, Instant: epoch, Position: 7, Subscriber: "bob", Attempt: 3,
 			Claimed: at.Add(-time.Second), Took: 30 * time.Second, Destination: "rabbitmq orders", Status: 503,
 			Next: at.Add(24 * time.Hour), Replica: "r1", Trace: [16]byte{1, 2, 15: 9},
 		},
 		{
-			Name: name, Kind: history.Buried, At: at.Add(1), Delivery: job.DeliveryID(name, at.Add(time.Hour), 0, ""), Attempt: 1,
+			Name: name, Kind: history.Buried, At: at.Add(1), Instant: at.Add(time.Hour), Attempt: 1,
 			Claimed: at.Add(time.Second), Error: "no host", Next: at,
 		},
-		{Name: other, Kind: history.Missed, At: at.AddDate(20, 0, 0), Delivery: job.DeliveryID(other, epoch.AddDate(-100, 0, 0), 0, ""), Claimed: at},
+		{Name: other, Kind: history.Missed, At: at.AddDate(20, 0, 0), Instant: epoch.AddDate(-50, 0, 0), Claimed: at},
 		{Name: other, Kind: history.Created, At: at, By: "key-1", Request: "01JQ0000000000000000000000"},
 		{Name: other, Kind: history.Replaced, At: at.Add(-time.Hour), Request: "my request", From: job.NewRevision(epoch), Fields: []string{"/schedule", "/callback"}},
-		{Name: other, Kind: history.Redriven, At: at, Delivery: job.DeliveryID(other, epoch, 0, "")},
+		{Name: other, Kind: history.Redriven, At: at, Instant: epoch, Position: 1<<31 - 1},
 		{Name: job.Name{Tenant: "a", Key: "ka"}, Kind: history.Cancelled, At: at},
 	}
 }

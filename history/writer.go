@@ -55,7 +55,7 @@ type Writer struct {
 	metrics metrics
 
 	lock    sync.Mutex
-	waiting []Entry
+	waiting []*Entry
 	dropped Gap
 	ended   bool
 
@@ -71,7 +71,8 @@ type running struct {
 	id    string
 	begun time.Time
 	full  [][]byte // the bodies of recent records that get no more entries
-	tail  segment  // what is in the last one, or will be
+	tail  []*Entry // what is in the last one, or will be
+	gap   Gap      // of the last one
 	count int      // entries in all
 }
 
@@ -110,13 +111,14 @@ func NewWriter(cfg Config) *Writer {
 }
 
 // Record takes entries to be written soon. It does not block, and takes none that can't be held: those are counted, and
-// readers are told of the time at which they are missing. It is safe for concurrent use.
-func (w *Writer) Record(entries ...Entry) {
+// readers are told of the time at which they are missing. The entries are the writer's from then on. It is safe for
+// concurrent use.
+func (w *Writer) Record(entries ...*Entry) {
 	if w == nil {
 		return
 	}
 	if w.cfg.Failures {
-		entries = slices.DeleteFunc(slices.Clone(entries), func(e Entry) bool { return e.Kind == Delivered })
+		entries = slices.DeleteFunc(slices.Clone(entries), func(e *Entry) bool { return e.Kind == Delivered })
 	}
 	if len(entries) == 0 {
 		return
@@ -127,9 +129,8 @@ func (w *Writer) Record(entries ...Entry) {
 		taken = 0
 	}
 	w.waiting = append(w.waiting, entries[:taken]...)
-	for i := range entries[taken:] {
-		at := entries[taken+i].At
-		w.dropped = w.dropped.with(Gap{at, at})
+	for _, e := range entries[taken:] {
+		w.dropped = w.dropped.with(Gap{e.At, e.At})
 	}
 	w.lock.Unlock()
 	w.metrics.dropped.Add(float64(len(entries) - taken))
@@ -219,11 +220,11 @@ func (w *Writer) take() (n int, some bool) {
 		now := w.cfg.Now()
 		w.run = running{id: runID(now), begun: now}
 	}
-	for i := range taken {
-		taken[i].trim()
+	for _, e := range taken {
+		e.trim()
 	}
-	w.run.tail.entries = append(w.run.tail.entries, taken...)
-	w.run.tail.gap = w.run.tail.gap.with(gap)
+	w.run.tail = append(w.run.tail, taken...)
+	w.run.gap = w.run.gap.with(gap)
 	w.run.count += len(taken)
 	return len(taken), true
 }
@@ -252,33 +253,33 @@ func (w *Writer) write(ctx context.Context) {
 
 // recent are the changes that write the run's tail.
 func (w *Writer) recent() (changes []store.RecordChange) {
-	rest, gap := w.run.tail.entries, w.run.tail.gap
+	rest, gap := w.run.tail, w.run.gap
 	for first := true; first || len(rest) > 0; first = false {
 		part := rest[:min(len(rest), mostRecent)]
-		body := w.codec.encodeSegment(byJob(part), gap)
+		body := w.codec.encodeSegment(part, gap)
 		for len(body) > longestBody && len(part) > 1 { // long keys, or errors that all differ
 			part = part[:len(part)/2]
-			body = w.codec.encodeSegment(byJob(part), gap)
+			body = w.codec.encodeSegment(part, gap)
 		}
 		n := len(part)
 		changes = append(changes, w.put(recentCollection, partKey(w.run.id, len(w.run.full)), body, newest(part, gap)))
 		if n < fewRecent && n == len(rest) { // there is room in it
-			w.run.tail = segment{rest, gap}
+			w.run.tail, w.run.gap = rest, gap
 			return changes
 		}
 		w.run.full = append(w.run.full, body)
 		rest, gap = rest[n:], Gap{}
 	}
-	w.run.tail = segment{}
+	w.run.tail, w.run.gap = nil, Gap{}
 	return changes
 }
 
 // newest is the time up to which entries and a gap reach.
-func newest(entries []Entry, gap Gap) (at time.Time) {
+func newest(entries []*Entry, gap Gap) (at time.Time) {
 	at = gap.Until
-	for i := range entries {
-		if entries[i].At.After(at) {
-			at = entries[i].At
+	for _, e := range entries {
+		if e.At.After(at) {
+			at = e.At
 		}
 	}
 	return at
@@ -376,8 +377,8 @@ func (w *Writer) complete(ctx context.Context) {
 
 // sorted makes the segments of a run, and describes it.
 func (r *running) sorted(z codec) (bodies [][]byte, described run, ok bool) {
-	described = run{id: r.id, gap: r.tail.gap}
-	all := byJob(r.tail.entries)
+	described = run{id: r.id, gap: r.gap}
+	all := slices.Grow(slices.Clone(r.tail), r.count)
 	for _, body := range r.full {
 		s, err := z.decodeSegment(body, nil)
 		if err != nil {

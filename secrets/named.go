@@ -75,7 +75,7 @@ func (s *Secrets) openNamed(at id, r store.Record) *namedSecret {
 }
 
 // Put creates or replaces a named secret, of a name that [job.ValidSecretName] takes and a value that was checked. It
-// answers [ErrNoKey] if the keyring is empty.
+// answers [ErrNoKey] if the keyring is empty, and [ErrTooMany].
 func (s *Secrets) Put(
 	ctx context.Context, tenant, name string, v Value, now time.Time,
 ) (put Named, created bool, err error) {
@@ -86,6 +86,8 @@ func (s *Secrets) Put(
 			if present, err := decode(r); err == nil { // else it is mended by that
 				b.CreatedAt = present.CreatedAt
 			}
+		} else if err := s.room(tenant); err != nil {
+			return nil, err
 		}
 		put, created = shownNamed(name, b), !exists
 		return s.put(namedCollection, at, sealedValue{v.Text, v.Destinations}, b)

@@ -25,6 +25,10 @@ import (
 // Staleness is how long after a change a replica may still use what it had before, while the store answers.
 const Staleness = 5 * time.Second
 
+// MaxPerTenant bounds the named and signing secrets of one tenant together, since all replicas hold all. Replicas that
+// create some at the same time may exceed it a little.
+const MaxPerTenant = 1000
+
 const (
 	// fullEvery is how often everything is read though no change was noted, in case a writer died before it noted one.
 	fullEvery = time.Minute
@@ -50,6 +54,8 @@ var (
 	ErrNoKey = errors.New("this server can't keep secrets: it has no --encryption-key-file")
 	// ErrExists is answered for a signing secret that is to be created and exists already.
 	ErrExists = errors.New("there is a signing secret of this name already")
+	// ErrTooMany is answered for a secret that is to be created while its tenant has [MaxPerTenant].
+	ErrTooMany = fmt.Errorf("this tenant has %d secrets, which is the most there can be; delete some", MaxPerTenant)
 	// ErrBusy is answered for a change that others overtook again and again.
 	ErrBusy = errors.New("others change this secret at the same time")
 	// ErrOverlap is answered for a rotation while as many secrets as possible are valid.
@@ -86,6 +92,8 @@ type content struct {
 
 	named   map[id]*namedSecret
 	signing map[id]*signingSecret
+	// counts are how many of both each tenant has.
+	counts map[string]int
 	// missing are the ids of encryption keys that some secrets need and this process does not have, sorted.
 	missing []string
 	// unreadable counts secrets that can't be decrypted.
@@ -187,7 +195,9 @@ func (s *Secrets) refresh(ctx context.Context) error {
 
 // read reads all secrets. Those whose records have not changed are taken over as they were decrypted.
 func (s *Secrets) read(ctx context.Context, held *content, now time.Time) (*content, error) {
-	next := &content{named: make(map[id]*namedSecret), signing: make(map[id]*signingSecret)}
+	next := &content{
+		named: make(map[id]*namedSecret), signing: make(map[id]*signingSecret), counts: make(map[string]int),
+	}
 	missing := make(map[string]bool)
 	note := func(err error) {
 		if err == nil {
@@ -205,6 +215,7 @@ func (s *Secrets) read(ctx context.Context, held *content, now time.Time) (*cont
 			s.logTampered(namedCollection, at, known.err)
 		}
 		next.named[at] = known
+		next.counts[at.tenant]++
 		note(known.err)
 	})
 	if err != nil {
@@ -217,6 +228,7 @@ func (s *Secrets) read(ctx context.Context, held *content, now time.Time) (*cont
 			s.logTampered(signingCollection, at, known.err)
 		}
 		next.signing[at] = known
+		next.counts[at.tenant]++
 		note(known.err)
 	})
 	next.missing = slices.Sorted(maps.Keys(missing))
@@ -338,6 +350,14 @@ func (s *Secrets) edit(
 		}
 	}
 	return ErrBusy
+}
+
+// room answers [ErrTooMany] if a tenant can't have another secret.
+func (s *Secrets) room(tenant string) error {
+	if s.held.Load().counts[tenant] >= MaxPerTenant {
+		return ErrTooMany
+	}
+	return nil
 }
 
 // remove deletes a record, or answers [store.ErrNotFound].

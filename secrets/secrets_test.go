@@ -78,6 +78,7 @@ type countingRecords struct {
 	reads  map[string]int // by collection
 	fault  error
 	writes [][]byte
+	meets  func() // is called once, before the next write
 }
 
 func newRecords() *countingRecords {
@@ -114,7 +115,12 @@ func (c *countingRecords) WriteRecords(ctx context.Context, all []store.RecordCh
 	for _, one := range all {
 		c.writes = append(c.writes, one.Body)
 	}
+	meets := c.meets
+	c.meets = nil
 	c.mu.Unlock()
+	if meets != nil {
+		meets()
+	}
 	return c.Store.WriteRecords(ctx, all)
 }
 
@@ -432,5 +438,91 @@ func TestManySecrets(t *testing.T) {
 	}
 	if so := r.Status(); so.Named != n || so.Unreadable != n-1 {
 		t.Errorf("the status is %+v", so)
+	}
+}
+
+// A tenant has no more secrets than fit, of both kinds together; those that it has can be replaced, and others have room.
+func TestTooManySecrets(t *testing.T) {
+	records := newRecords()
+	var all []store.RecordChange
+	now := time.Now()
+	for i := range secrets.MaxPerTenant - 1 {
+		all = append(all, store.RecordChange{
+			Collection: []string{"secrets", "signing-secrets"}[i%2], Key: fmt.Sprintf("acme/s%d", i), Version: job.NewRevision(now), Body: []byte("{}"),
+			Now: now,
+		})
+	}
+	if err := errors.Join(records.WriteRecords(t.Context(), all)...); err != nil {
+		t.Fatal(err)
+	}
+	r := &replica{TB: t, Secrets: secrets.New(records, ring(t, 1), slog.New(slog.DiscardHandler))}
+	if err := r.Refresh(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	r.put("acme", "last", "s3cret")
+	if _, _, err := r.Put(t.Context(), "acme", "more", secrets.Value{Text: "s3cret"}, epoch); !errors.Is(err, secrets.ErrTooMany) {
+		t.Errorf("one more: %v", err)
+	}
+	if _, _, err := r.CreateSigning(t.Context(), "acme", "more", secrets.NewSigning{}, epoch); !errors.Is(err, secrets.ErrTooMany) {
+		t.Errorf("one more for signing: %v", err)
+	}
+	r.put("acme", "last", "s3cret-2")
+	r.put("acme2", "first", "s3cret")
+	if err := r.Delete(t.Context(), "acme", "last"); err != nil {
+		t.Error(err)
+	}
+	if _, _, err := r.CreateSigning(t.Context(), "acme", "more", secrets.NewSigning{}, epoch); err != nil {
+		t.Errorf("in place of another: %v", err)
+	}
+}
+
+// A change that another overtakes, after it has read and before it writes, undoes nothing of that.
+func TestOvertakenChanges(t *testing.T) {
+	records := newRecords()
+	old, other := open(t, records, ring(t, 1)), open(t, records, ring(t, 2, 1))
+	meet := func(do func()) {
+		records.mu.Lock()
+		defer records.mu.Unlock()
+		records.meets = do
+	}
+	old.put("acme", "a", "before")
+	meet(func() { other.put("acme", "a", "after") })
+	all := secrets.New(records, ring(t, 2, 1), slog.New(slog.DiscardHandler))
+	if so, err := all.Reencrypt(t.Context()); err != nil || so.Before != 1 || so.Done != 0 {
+		t.Errorf("encrypted anew: %+v, %v", so, err)
+	}
+	other.expect("replaced while it was encrypted anew", "acme", "a", "after")
+
+	meet(func() {
+		if err := other.Delete(t.Context(), "acme", "a"); err != nil {
+			t.Error(err)
+		}
+	})
+	old.put("acme", "a", "again")
+	other.expect("deleted while it was replaced", "acme", "a", "again")
+
+	meet(func() {
+		if _, _, err := other.CreateSigning(t.Context(), "acme", "default", secrets.NewSigning{}, epoch); err != nil {
+			t.Error(err)
+		}
+	})
+	if _, _, err := old.CreateSigning(t.Context(), "acme", "default", secrets.NewSigning{}, epoch); !errors.Is(err, secrets.ErrExists) {
+		t.Errorf("made while another was made: %v", err)
+	}
+	var theirs string
+	meet(func() {
+		var err error
+		if theirs, _, err = other.Rotate(t.Context(), "acme", "default", "", time.Hour, epoch); err != nil {
+			t.Error(err)
+		}
+	})
+	both := open(t, records, ring(t, 2, 1))
+	ours, _, err := both.Rotate(t.Context(), "acme", "default", "", time.Hour, epoch)
+	if err != nil {
+		t.Fatal(err)
+	}
+	signature, err := both.Sign(t.Context(), "acme", "", "id", epoch, nil)
+	if err != nil || !verifies(t, ours, "id", epoch, nil, signature) || !verifies(t, theirs, "id", epoch, nil, signature) {
+		t.Errorf("of two rotations at once, one signs not: %q, %v", signature, err)
 	}
 }

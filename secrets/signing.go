@@ -142,7 +142,7 @@ func (s *Secrets) openSigning(at id, r store.Record) *signingSecret {
 
 // CreateSigning makes a signing secret of a name that [job.ValidSecretName] takes, and answers it, which is never shown
 // again. The one that is called [job.DefaultSigning] signs all of the tenant's deliveries whose jobs name no other. It
-// answers [ErrExists] if there is one of the name, and [ErrNoKey] if the keyring is empty.
+// answers [ErrExists] if there is one of the name, [ErrTooMany], and [ErrNoKey] if the keyring is empty.
 func (s *Secrets) CreateSigning(
 	ctx context.Context, tenant, name string, n NewSigning, now time.Time,
 ) (secret string, made Signing, err error) {
@@ -154,6 +154,9 @@ func (s *Secrets) CreateSigning(
 	err = s.edit(ctx, signingCollection, id{tenant, name}, func(_ store.Record, exists bool) (body []byte, err error) {
 		if exists {
 			return nil, ErrExists
+		}
+		if err := s.room(tenant); err != nil {
+			return nil, err
 		}
 		body, made, err = s.putSigning(id{tenant, name}, []generation{g}, b, now)
 		return body, err

@@ -7,30 +7,30 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// Rate is how often something may happen. The zero value is no limit.
+// Rate is a rate with a burst. The zero value is no limit.
 type Rate struct {
-	// PerSecond is how much a second allows.
+	// PerSecond is the average number per second.
 	PerSecond float64
-	// Burst is how much may come at once, after a pause; at least 1 if PerSecond is not zero.
+	// Burst is the number allowed at once after a pause; at least 1 if PerSecond is not zero.
 	Burst int
 }
 
 // limited reports whether there is a limit.
 func (r Rate) limited() bool { return r.PerSecond > 0 }
 
-// inTime is how long so much takes at a rate.
+// inTime returns the time for an amount at a rate.
 func inTime(n, perSecond float64) time.Duration {
 	return time.Duration(n / perSecond * float64(time.Second))
 }
 
-// recent holds a value for each of the names that were seen lately, up to twice a bound. When there are more, those
-// that were seen the longest ago are forgotten. The zero value is ready; the caller locks it.
+// recent holds a value for each recently used name, up to twice a bound. When there are more, it forgets the longest
+// unused ones. The zero value is ready to use. The caller locks it.
 type recent[V any] struct {
 	most        int
 	young, aged map[string]V
 }
 
-// of is the value of a name, made if there is none.
+// of returns the value of a name; it makes a missing one.
 func (r *recent[V]) of(name string, made func() V) V {
 	v, ok := r.young[name]
 	if ok {
@@ -46,8 +46,8 @@ func (r *recent[V]) of(name string, made func() V) V {
 	return v
 }
 
-// mostBuckets bounds the buckets of a kind that are kept, twice. A bucket that is forgotten is full when it is made
-// again, as it would have been, unless so many others were used within seconds.
+// mostBuckets is half of the maximum number of buckets of a kind. A forgotten bucket is full when it is made again. It
+// would be full anyway, unless so many others were used within seconds.
 const mostBuckets = 10_000
 
 // buckets are token buckets by name. They are safe for concurrent use.
@@ -58,7 +58,7 @@ type buckets struct {
 
 func newBuckets() *buckets { return &buckets{kept: recent[*rate.Limiter]{most: mostBuckets}} }
 
-// of is the bucket of a name, with a rate that may be another than it had.
+// of returns the bucket of a name, and sets its rate, which may have changed.
 func (b *buckets) of(name string, r Rate, now time.Time) *rate.Limiter {
 	b.mu.Lock()
 	defer b.mu.Unlock()

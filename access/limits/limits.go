@@ -1,5 +1,5 @@
-// Package limits bounds what keys and tenants may ask for: how often, how much at once, and how much they may have
-// stored. Rates are judged by each replica for itself; what is stored is counted in the store, see [Limiter.Admit].
+// Package limits has the rates and quotas of keys and tenants. Each replica applies rates by itself. Quotas are checked
+// by counts of the store, see [Limiter.Admit].
 package limits
 
 import (
@@ -11,27 +11,28 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// Limits are those of one key, or of one tenant. Each field is no limit if it is zero.
+// Limits are the limits of one key or one tenant. A zero field is no limit.
 type Limits struct {
-	// Requests is how many requests are answered.
+	// Requests is the rate of requests.
 	Requests Rate
-	// BatchBytes is how many bytes of batches are read in a second.
+	// BatchBytes is the number of bytes of batches that are read per second.
 	BatchBytes int
-	// Quota is how much may be stored. A key has none of its own.
+	// Quota bounds the stored objects of a tenant. Keys have no quota.
 	Quota
-	// Payload is how many bytes the callback data of one job may have, if that is less than all jobs may.
+	// Payload is the maximum size of one job's callback data, in bytes. It applies if it is less than the maximum of all
+	// jobs.
 	Payload int
 }
 
-// Config says what is bounded.
+// Config is the configuration of a Limiter.
 type Config struct {
-	// Key bounds each key, and Tenant each tenant that has no limits of its own.
+	// Key has the limits of each key, and Tenant those of each tenant without its own.
 	Key, Tenant Limits
-	// Own are the limits that tenants have of their own; nil has none.
+	// Own has the limits of single tenants; nil means none.
 	Own *Own
-	// Count counts what tenants have; nil if there are no quotas.
+	// Count counts the objects of tenants; nil if there are no quotas.
 	Count Counter
-	// Registerer registers the metrics; nil has none.
+	// Registerer registers the metrics; nil means none.
 	Registerer prometheus.Registerer
 }
 
@@ -64,7 +65,7 @@ func New(config Config) *Limiter {
 	return l
 }
 
-// Effective are all limits of a tenant that has these of its own.
+// Effective returns all limits of a tenant, with its own ones given by a draft.
 func (l *Limiter) Effective(own Draft) Draft {
 	all := Limits{}
 	if l != nil {
@@ -84,7 +85,7 @@ const (
 	TenantPending  = "tenant-pending"
 )
 
-// Of are the limits of a tenant.
+// Of returns the limits of a tenant.
 func (l *Limiter) Of(tenant string) Limits {
 	if l == nil {
 		return Limits{}
@@ -92,23 +93,23 @@ func (l *Limiter) Of(tenant string) Limits {
 	return l.config.Own.instead(l.config.Tenant, tenant)
 }
 
-// Standing is where a key or a tenant stands with its limit of requests.
+// Standing is the state of a key's or a tenant's limit of requests.
 type Standing struct {
 	Name string
 	Rate
-	// Left is how many requests are allowed at once now.
+	// Left is the number of requests that are allowed at once now.
 	Left int
-	// Reset is how long it takes until there are as many as can be, or, if there are none, until there is one.
+	// Reset is the time until the whole burst is allowed; if none is left, the time until one request is allowed.
 	Reset time.Duration
-	// Exceeded tells that it is this limit that the request exceeds.
+	// Exceeded reports that the request exceeds this limit.
 	Exceeded bool
 }
 
-// Window is how long it takes from none left to as many as can be.
+// Window returns the time from none left to the whole burst.
 func (s *Standing) Window() time.Duration { return inTime(float64(s.Burst), s.PerSecond) }
 
-// Take takes one request of a key, about a tenant, which is empty if it is about none or many. It returns where the two
-// stand with the limits that they have. If one is exceeded, the request must be refused, and counts nowhere.
+// Take counts one request of a key about a tenant; the tenant is empty for a request about none or several. It returns
+// the state of the limits of both. If one is exceeded, the request must be refused, and it does not count for either.
 func (l *Limiter) Take(key, tenant string, now time.Time) []Standing {
 	if l == nil {
 		return nil
@@ -116,6 +117,9 @@ func (l *Limiter) Take(key, tenant string, now time.Time) []Standing {
 	own := Limits{}
 	if tenant != "" {
 		own = l.Of(tenant)
+	}
+	if !l.config.Key.Requests.limited() && !own.Requests.limited() {
+		return nil
 	}
 	standings, taken := make([]Standing, 0, 2), make([]bucket, 0, 2)
 	for _, limit := range []struct {
@@ -144,13 +148,13 @@ func (l *Limiter) Take(key, tenant string, now time.Time) []Standing {
 	return standings
 }
 
-// bucket is one of which a token may have been taken.
+// bucket is a bucket from which a token may have been taken.
 type bucket struct {
 	*rate.Limiter
 	one *rate.Reservation
 }
 
-// look reads how many tokens there are.
+// look reads the number of tokens.
 func (s *Standing) look(tokens float64) {
 	s.Left = max(0, int(math.Floor(tokens)))
 	missing := float64(s.Burst) - tokens
@@ -160,13 +164,13 @@ func (s *Standing) look(tokens float64) {
 	s.Reset = max(0, inTime(missing, s.PerSecond))
 }
 
-// Flow is the limit of the bytes that a key sends in batches of a tenant's jobs. A nil Flow has none.
+// Flow limits the bytes per second in a key's batches of a tenant's jobs. A nil Flow has no limit.
 type Flow struct {
 	limiter     *Limiter
 	key, tenant string
 }
 
-// Flow is that of a key and a tenant; nil if neither has a limit now.
+// Flow returns the limit of a key and a tenant; nil if neither has one now.
 func (l *Limiter) Flow(key, tenant string) *Flow {
 	if l == nil || l.config.Key.BatchBytes == 0 && l.Of(tenant).BatchBytes == 0 {
 		return nil
@@ -186,7 +190,7 @@ func (f *Flow) Wait(ctx context.Context, n int) error {
 		if limit.bytes == 0 {
 			continue
 		}
-		// A second's worth at once: what is more waits for it.
+		// At most the bytes of one second at a time; the rest waits.
 		bucket := f.limiter.bytes.of(limit.name, Rate{float64(limit.bytes), limit.bytes}, time.Now())
 		for left := n; left > 0; left -= limit.bytes {
 			if err := wait(ctx, bucket, min(left, limit.bytes)); err != nil {
@@ -197,11 +201,11 @@ func (f *Flow) Wait(ctx context.Context, n int) error {
 	return nil
 }
 
-// wait takes tokens, once they are there.
+// wait waits for tokens and takes them.
 func wait(ctx context.Context, bucket *rate.Limiter, n int) error {
 	now := time.Now()
 	r := bucket.ReserveN(now, n)
-	if !r.OK() { // its burst was made smaller meanwhile
+	if !r.OK() { // its burst has shrunk meanwhile
 		return nil
 	}
 	delay := r.DelayFrom(now)

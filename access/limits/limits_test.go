@@ -286,6 +286,39 @@ func TestQuotas(t *testing.T) {
 	})
 }
 
+// TestCountsOfAStore: jobs are counted over several pages, and pending occurrences in all lanes, of one tenant.
+func TestCountsOfAStore(t *testing.T) {
+	s := memory.New()
+	var puts []store.Put
+	now := time.Now().UTC().Truncate(time.Millisecond)
+	for i := range 2100 {
+		name, at := job.Name{Tenant: []string{"acme", "other"}[i%20/19], Key: fmt.Sprint("k", i)}, now.Add(time.Hour)
+		priority := []job.Priority{job.PriorityDefault, job.PriorityHigh, job.PriorityNormal, job.PriorityLow}[i%4]
+		j := job.Job{Name: name, Revision: job.NewRevision(now), CreatedAt: now, UpdatedAt: now, ExpiresAt: at}
+		j.Version, j.Options.Priority = j.Revision, priority
+		o := job.Occurrence{
+			ID: job.OccurrenceID(name, j.Revision, at, 0, ""), Name: name, Revision: j.Revision, Priority: priority, Timestamp: at, DueAt: at,
+		}
+		puts = append(puts, store.Put{Job: j, Occurrences: []job.Occurrence{o}, Now: now})
+	}
+	for i, result := range s.Put(t.Context(), puts) {
+		if result.Err != nil {
+			t.Fatalf("%d: %v", i, result.Err)
+		}
+	}
+	for _, c := range []struct {
+		jobs, pending int
+		exceeded      string
+	}{
+		{1996, 1996, ""}, {1995, 1996, limits.TenantJobs}, {1996, 1995, limits.TenantPending}, {0, 1995, limits.TenantPending}, {100, 0, limits.TenantJobs},
+	} {
+		err := quotas(c.jobs, c.pending, s).Admit(t.Context(), "acme", 1, 1)
+		if e, _ := errors.AsType[*limits.Exceeded](err); (e != nil) != (c.exceeded != "") || e != nil && e.Name != c.exceeded {
+			t.Errorf("with quotas of %d and %d: %v", c.jobs, c.pending, err)
+		}
+	}
+}
+
 // TestCountsAreRenewed: what other replicas add is noticed within seconds, in the background; and reading stops above
 // the quota.
 func TestCountsAreRenewed(t *testing.T) {

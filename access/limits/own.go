@@ -14,11 +14,11 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// collection holds a record for each tenant that has limits of its own, by its name.
+// collection has a record for each tenant with limits of its own, by its name.
 const collection = "tenant-limits"
 
-// Draft are a tenant's own limits as an administrator submits and sees them, and as they are stored. A field that is
-// left out has the default of the service; 0 is no limit.
+// Draft has a tenant's own limits, as they are submitted, shown and stored. A missing field means the service's
+// default; 0 means no limit.
 type Draft struct {
 	RequestsPerSecond *float64 `json:"requestsPerSecond,omitzero" validate:"omitnil,min=0,max=1000000"`
 	RequestBurst      *int     `json:"requestBurst,omitzero" validate:"omitnil,min=0,max=1000000"`
@@ -28,19 +28,19 @@ type Draft struct {
 	MaxPayload        *int     `json:"maxPayload,omitzero" validate:"omitnil,min=0,max=1000000000"`
 }
 
-// ParseDraft reads limits as they are submitted. The error is a [*job.Malformed] or a [*job.Invalid].
+// ParseDraft reads submitted limits. The error is a [*job.Malformed] or a [*job.Invalid].
 func ParseDraft(body []byte) (Draft, error) {
 	d, err := job.Parse[*Draft](body)
 	if err != nil {
 		return Draft{}, err
 	}
 	if value(d.RequestBurst) > 0 && (d.RequestsPerSecond == nil || *d.RequestsPerSecond == 0) {
-		return Draft{}, job.InvalidField("/requestBurst", "needs requestsPerSecond beside it")
+		return Draft{}, job.InvalidField("/requestBurst", "requires requestsPerSecond")
 	}
 	return *d, nil
 }
 
-// instead are the limits, with those that the draft has in their places.
+// instead returns limits with the draft's limits in their places.
 func (d *Draft) instead(of Limits) Limits {
 	if d.RequestsPerSecond != nil {
 		of.Requests = RateOf(*d.RequestsPerSecond, value(d.RequestBurst))
@@ -56,7 +56,7 @@ func (d *Draft) instead(of Limits) Limits {
 	return of
 }
 
-// RateOf is a rate with a burst, which is a second's worth, and at least 1, if it is 0.
+// RateOf returns a rate with a burst. A burst of 0 means the number of one second, at least 1.
 func RateOf(perSecond float64, burst int) Rate {
 	if perSecond == 0 {
 		return Rate{}
@@ -74,49 +74,49 @@ func value(p *int) int {
 	return *p
 }
 
-// age is how old the limits may be that a replica goes by.
+// age is the maximum age of the limits that a replica applies.
 const age = 5 * time.Second
 
-// Own are the limits that tenants have of their own, as records of a store. Its methods are safe for concurrent use, by
-// any number of processes. A nil Own has none.
+// Own has the limits of single tenants, as records of a store. Its methods are safe for concurrent use, by any number
+// of processes. A nil Own has no limits.
 type Own struct {
 	records store.Records
 	log     *slog.Logger
 
 	known   atomic.Pointer[map[string]Draft] // by tenant; never changed
-	loading sync.Mutex                       // is held while they are read, so that what is read last is kept
+	loading sync.Mutex                       // is held during a read, so that the last read is kept
 	mu      sync.Mutex
-	read    time.Time // when reading them was last begun
+	read    time.Time // start of the last read
 	reading bool
 	background
 }
 
-// background is what goes on behind requests.
+// background has the work that runs beside requests.
 type background struct {
 	context context.Context //nolint:containedctx // of no request
 	cancel  context.CancelFunc
 	running sync.WaitGroup
 }
 
-// begin makes a background ready.
+// begin initializes a background.
 func (b *background) begin() { b.context, b.cancel = context.WithCancel(context.Background()) }
 
-// Close ends what goes on in the background, and waits for that. Nothing may be asked for any more.
+// Close ends the work in the background, and waits for that. No other method may be called after it.
 func (b *background) Close() error {
 	b.cancel()
 	b.running.Wait()
 	return nil
 }
 
-// NewOwn are the limits that a store's records hold. They are read when they are first asked for, and every few seconds
-// while they are. Until they could be read, and while they can't be, those that are known apply.
+// NewOwn returns the limits in a store's records. They are read at their first use, and every few seconds while they
+// are used. If a read fails, the last known limits apply.
 func NewOwn(records store.Records, log *slog.Logger) *Own {
 	o := &Own{records: records, log: log}
 	o.begin()
 	return o
 }
 
-// instead are limits, with a tenant's own in their places.
+// instead returns limits with a tenant's own limits in their places.
 func (o *Own) instead(of Limits, tenant string) Limits {
 	if o == nil {
 		return of
@@ -130,7 +130,7 @@ func (o *Own) instead(of Limits, tenant string) Limits {
 	return of
 }
 
-// refresh has the limits read again, in the background, if they are old.
+// refresh reads the limits again, in the background, if they are old.
 func (o *Own) refresh() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -142,7 +142,7 @@ func (o *Own) refresh() {
 		ctx, cancel := context.WithTimeout(o.context, age)
 		defer cancel()
 		if err := o.Load(ctx); err != nil && o.context.Err() == nil {
-			o.log.Warn("tenants' limits can't be read; those that are known stay in force", "error", err)
+			o.log.Warn("tenants' limits can't be read; the last known limits stay in force", "error", err)
 		}
 		o.mu.Lock()
 		defer o.mu.Unlock()
@@ -191,8 +191,7 @@ func (o *Own) Get(ctx context.Context, tenant string) (Draft, error) {
 	return decode(records[0])
 }
 
-// Set gives a tenant limits in place of all of its own. This replica goes by them at once, all others within some
-// seconds.
+// Set replaces all of a tenant's own limits. This replica applies them at once, all others within some seconds.
 func (o *Own) Set(ctx context.Context, tenant string, d Draft) error {
 	var body []byte
 	if d != (Draft{}) {
@@ -206,7 +205,7 @@ func (o *Own) Set(ctx context.Context, tenant string, d Draft) error {
 		Collection: collection, Key: tenant, Version: job.NewRevision(now), Body: body, Now: now,
 	}})[0]
 	if err == nil {
-		_ = o.Load(ctx) // if it fails, it is tried again soon
+		_ = o.Load(ctx) // a failed read is repeated soon
 	}
 	return err
 }

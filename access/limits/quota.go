@@ -11,26 +11,26 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// Quota is how much a tenant may have stored. Each field is no limit if it is zero.
+// Quota bounds the stored objects of a tenant. A zero field is no limit.
 type Quota struct {
-	// Jobs is how many jobs it may have, those included that have finished and are still readable.
+	// Jobs is the maximum number of jobs, including finished jobs that are still readable.
 	Jobs int
-	// Pending is how many occurrences that are to fire.
+	// Pending is the maximum number of pending occurrences.
 	Pending int
 }
 
-// Counter is the side of a store by which the limiter counts.
+// Counter has the methods of a store that the limiter counts with.
 type Counter interface {
 	Count(ctx context.Context, now time.Time, lanes []job.Lane, limit int) ([]store.Count, error)
 	Jobs(ctx context.Context, filter store.JobFilter) ([]store.JobStatus, error)
 }
 
-// Exceeded is the error of a submission that a quota has no room for.
+// Exceeded is the error of a submission that exceeds a quota.
 type Exceeded struct {
-	// Name is that of the quota: [TenantJobs] or [TenantPending].
+	// Name is the quota's name: [TenantJobs] or [TenantPending].
 	Name string
-	// Limit is how much the tenant may have, Present how much it had when that was counted, which may be cut off just
-	// above the limit, and Wanted how much more the submission has.
+	// Limit is the quota. Present is the number that was counted; counting may stop just above the limit. Wanted is the
+	// number that the submission adds.
 	Limit, Present, Wanted int
 }
 
@@ -43,21 +43,21 @@ func (e *Exceeded) Error() string {
 		e.Limit, what, e.Name, e.Present, e.Wanted)
 }
 
-// How long counts are taken for true, and what they may cost: so many times as long as counting took is waited until it
-// is done again.
+// The ages up to which counts are used, and a bound on the cost: the pause between counts, as a multiple of the
+// duration of a count.
 const (
-	freshest = 500 * time.Millisecond // if the quota would be exceeded
+	freshest = 500 * time.Millisecond // if the quota were exceeded
 	oldest   = 5 * time.Second        // else, since other replicas add to it
 	rest     = 20
 )
 
-// mostTenants bounds the tenants whose counts are kept, twice.
+// mostTenants is half of the maximum number of tenants whose counts are kept.
 const mostTenants = 10_000
 
-// pageSize is how many jobs are counted at once.
+// pageSize is the number of jobs that are counted at once.
 const pageSize = 1000
 
-// quotas are the counts of tenants. They are safe for concurrent use.
+// quotas has the counts of tenants. It is safe for concurrent use.
 type quotas struct {
 	store Counter
 
@@ -69,16 +69,16 @@ func newQuotas(store Counter) *quotas {
 	return &quotas{store: store, kept: recent[*usage]{most: mostTenants}}
 }
 
-// usage is what one tenant has.
+// usage is the count of one tenant.
 type usage struct {
-	turn chan struct{} // has an element while somebody reads or changes the other fields
-	has  has           // what was counted, and what was admitted since
-	// admitted is what was ever admitted, less what was returned.
+	turn chan struct{} // has an element while a goroutine uses the other fields
+	has  has           // the last count, plus the admitted since
+	// admitted is everything admitted so far, less everything returned.
 	admitted has
-	of       Quota // by which it was counted
+	of       Quota // the quota of the last count
 	at       time.Time
 	took     time.Duration
-	counting bool // in the background
+	counting bool // a count runs in the background
 }
 
 // has are numbers of jobs and pending occurrences.
@@ -92,12 +92,13 @@ func (q *quotas) of(tenant string) *usage {
 	return q.kept.of(tenant, func() *usage { return &usage{turn: make(chan struct{}, 1)} })
 }
 
-// Admit admits a submission that adds so many jobs and pending occurrences to what a tenant has, or returns an
-// [*Exceeded], or an error of the store. What is admitted counts from then on; [Limiter.Return] undoes that.
+// Admit admits a submission that adds the given numbers of jobs and pending occurrences to a tenant. It returns an
+// [*Exceeded] if there is no room, or an error of the store. Admitted numbers count from then on; [Limiter.Return]
+// undoes that.
 //
-// Counts are up to some seconds old, so a tenant may exceed its quota by what the other replicas admit meanwhile; and
-// once it has removed something, it may be half a second until there is room. A count reads no more than the quota and
-// one.
+// Counts are up to some seconds old, so a tenant may exceed its quota by the submissions that other replicas admit
+// meanwhile. After a removal, it may take half a second until there is room. A count reads at most one entry more than
+// the quota.
 func (l *Limiter) Admit(ctx context.Context, tenant string, jobs, pending int) error {
 	if l == nil {
 		return nil
@@ -131,7 +132,7 @@ func (l *Limiter) Admit(ctx context.Context, tenant string, jobs, pending int) e
 	return nil
 }
 
-// recount counts what a tenant has while others go on.
+// recount counts a tenant's objects while submissions continue.
 func (l *Limiter) recount(u *usage, tenant string, quota Quota) {
 	u.turn <- struct{}{}
 	before := u.admitted
@@ -142,7 +143,7 @@ func (l *Limiter) recount(u *usage, tenant string, quota Quota) {
 	u.turn <- struct{}{}
 	defer func() { <-u.turn }()
 	u.counting = false
-	if err != nil { // submissions fail by themselves while the store is away
+	if err != nil { // while the store is away, submissions fail anyway
 		u.at = time.Now()
 		return
 	}
@@ -150,13 +151,13 @@ func (l *Limiter) recount(u *usage, tenant string, quota Quota) {
 	u.counted(start, counted, quota)
 }
 
-// Return tells that a submission has added less than was admitted, by so many jobs and pending occurrences.
+// Return gives back admitted jobs and pending occurrences that a submission has not added.
 func (l *Limiter) Return(tenant string, jobs, pending int) {
 	if l == nil || jobs == 0 && pending == 0 || l.Of(tenant).Quota == (Quota{}) {
 		return
 	}
 	u := l.quotas.of(tenant)
-	u.turn <- struct{}{} // nobody has it for longer than a count takes
+	u.turn <- struct{}{} // held for the duration of a count at most
 	defer func() { <-u.turn }()
 	u.has, u.admitted = u.has.plus(-jobs, -pending), u.admitted.plus(-jobs, -pending)
 }
@@ -164,13 +165,13 @@ func (l *Limiter) Return(tenant string, jobs, pending int) {
 // Refuse notes that a submission was refused.
 func (l *Limiter) Refuse(e *Exceeded) { l.refused.WithLabelValues(e.Name).Inc() }
 
-// counted sets what was counted.
+// counted sets the result of a count.
 func (u *usage) counted(start time.Time, has has, by Quota) {
 	u.has, u.of, u.at = has, by, time.Now()
 	u.took = u.at.Sub(start)
 }
 
-// exceeded is why so much more can't be admitted, or nil.
+// exceeded returns the quota that has no room for an addition, or nil.
 func (u *usage) exceeded(jobs, pending int) error {
 	switch {
 	case u.of.Jobs > 0 && jobs > 0 && u.has.jobs+jobs > u.of.Jobs:
@@ -182,7 +183,7 @@ func (u *usage) exceeded(jobs, pending int) error {
 	}
 }
 
-// count counts what a tenant has, as far as the quota asks for that.
+// count counts the objects of a tenant that its quota bounds.
 func (q *quotas) count(ctx context.Context, tenant string, quota Quota) (start time.Time, all has, err error) {
 	start = time.Now()
 	jobs, errJobs := countJobs(ctx, q.store, tenant, quota.Jobs)
@@ -190,7 +191,7 @@ func (q *quotas) count(ctx context.Context, tenant string, quota Quota) (start t
 	return start, has{jobs, pending}, errors.Join(errJobs, errPending)
 }
 
-// countJobs counts a tenant's jobs up to a quota and one; none without a quota.
+// countJobs counts a tenant's jobs up to one more than the quota; none without a quota.
 func countJobs(ctx context.Context, in Counter, tenant string, quota int) (n int, err error) {
 	filter := store.JobFilter{Tenant: tenant}
 	for quota > 0 && n <= quota {
@@ -208,7 +209,7 @@ func countJobs(ctx context.Context, in Counter, tenant string, quota int) (n int
 	return n, nil
 }
 
-// countPending counts a tenant's pending occurrences up to a quota and one in each lane; none without a quota.
+// countPending counts a tenant's pending occurrences, in each lane up to one more than the quota; none without a quota.
 func countPending(ctx context.Context, in Counter, tenant string, quota int) (n int, err error) {
 	if quota == 0 {
 		return 0, nil

@@ -14,18 +14,19 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// errIssuer is that the issuer could not be reached, or gave no answer that can be used.
+// errIssuer is the error if the issuer could not be reached, or its answer is unusable.
 var errIssuer = errors.New("it can't be reached")
 
-// errTooSoon is that the issuer was asked for its keys just now: a token with an unknown key makes nobody ask again.
-var errTooSoon = errors.New("its keys were fetched just now")
+// errTooSoon is the error of a request too soon after the last one: a token with an unknown key causes no further
+// request.
+var errTooSoon = errors.New("its keys were fetched a moment ago")
 
-// outcomeKey is the key of a context's *error, in which a keySet notes what it has answered: the verifier only passes
-// on the text.
+// outcomeKey is the key of a context's *error. A keySet stores its error there, since the verifier passes on only the
+// text.
 type outcomeKey struct{}
 
-// keySet is the issuer's public keys. The library caches them, and asks for them again when a token has an unknown key;
-// here they are asked for every hour too, and not too often.
+// keySet has the issuer's public keys. The library caches them, and fetches them again when a token has an unknown key.
+// A keySet also fetches them every hour, and bounds the rate of fetches.
 type keySet struct {
 	url    string
 	client *http.Client
@@ -42,7 +43,7 @@ func newKeySet(url string, to http.RoundTripper) *keySet {
 	return s
 }
 
-// fresh is a set that asks for the keys when it is first used.
+// fresh returns a set that fetches the keys at its first use.
 func (s *keySet) fresh() oidc.KeySet {
 	return oidc.NewRemoteKeySet(oidc.ClientContext(context.Background(), s.client), s.url)
 }
@@ -71,7 +72,7 @@ func (s *keySet) verify(ctx context.Context, jwt string) ([]byte, error) {
 	return payload, err
 }
 
-// current are the keys, and whether the one who asks is to have them fetched again. Others go on with these.
+// current returns the keys, and whether the caller must renew them. Other callers continue with these keys.
 func (s *keySet) current() (keys oidc.KeySet, due bool) {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
@@ -80,25 +81,25 @@ func (s *keySet) current() (keys oidc.KeySet, due bool) {
 	return s.keys, due
 }
 
-// renew has keys used for some time.
+// renew sets the keys and the time until their next renewal.
 func (s *keySet) renew(keys oidc.KeySet, d time.Duration) {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
 	s.keys, s.renewAt, s.renewing = keys, time.Now().Add(d), false
 }
 
-// transport fetches JSON documents that are not large. All else that comes of a request is an errIssuer.
+// transport fetches JSON documents of bounded size. Any other result of a request is an errIssuer.
 type transport struct {
 	to http.RoundTripper
-	// pause is how long after a request the next one is refused.
+	// pause is the time after a request in which the next one is refused.
 	pause time.Duration
 
 	mutex  sync.Mutex
-	last   time.Time // when a request was made last
-	failed error     // how it failed, if it did
+	last   time.Time // time of the last request
+	failed error     // error of the last request, if it failed
 }
 
-// largestDocument bounds what is read of the issuer, in bytes.
+// largestDocument bounds an answer of the issuer, in bytes.
 const largestDocument = 1 << 20
 
 // RoundTrip implements [http.RoundTripper].
@@ -116,7 +117,7 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return answer, err
 }
 
-// begin notes a request, or refuses it.
+// begin records a request, or refuses it.
 func (t *transport) begin() error {
 	t.mutex.Lock()
 	defer t.mutex.Unlock()
@@ -131,14 +132,14 @@ func (t *transport) begin() error {
 	return errTooSoon
 }
 
-// fetch fetches a document whole.
+// fetch fetches a whole document.
 func fetch(to http.RoundTripper, r *http.Request) (*http.Response, error) {
 	answer, err := to.RoundTrip(r)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = answer.Body.Close() }()
-	if answer.StatusCode != http.StatusOK { // a redirect too: the issuer is who answers at its URL
+	if answer.StatusCode != http.StatusOK { // also for a redirect: the issuer must answer at its own URL
 		return nil, fmt.Errorf("it answers %s", answer.Status)
 	}
 	body, err := io.ReadAll(io.LimitReader(answer.Body, largestDocument+1))

@@ -1,5 +1,5 @@
-// Package oidc takes the JWTs of an OpenID Connect issuer in the place of API keys: what they may do is in their
-// claims. Nothing of a token is stored.
+// Package oidc authenticates by JWTs of an OpenID Connect issuer instead of API keys. Role and tenants are claims of
+// the token. Tokens are not stored.
 package oidc
 
 import (
@@ -22,63 +22,63 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// Config says whose tokens are taken, and what of them counts.
+// Config has the accepted issuer and the names of the claims.
 type Config struct {
-	// Issuer is the URL of the issuer, exactly as it stands in its tokens.
+	// Issuer is the URL of the issuer, exactly as in its tokens.
 	Issuer string
-	// Audience is who the tokens must be meant for.
+	// Audience is the audience that tokens must have.
 	Audience string
-	// RoleClaim is the claim with the role, or a list with roles: of these, the one with the most permissions counts, and
-	// what is no role does not count. TenantsClaim is the claim with the name of a tenant, or a list of names, or "*" for
-	// all tenants. A claim within another has a path of names with dots between them.
+	// RoleClaim is the claim with the role or with a list of roles. Of a list, the role with the most permissions counts;
+	// unknown roles are ignored. TenantsClaim is the claim with the name of a tenant, or a list of names, or "*" for all
+	// tenants. A nested claim is named by a path with dots between the names.
 	RoleClaim, TenantsClaim string
-	// Logger is told when the issuer can't be reached; nil is [slog.Default].
+	// Logger logs that the issuer can't be reached; nil is [slog.Default].
 	Logger *slog.Logger
 	// Transport makes the requests to the issuer; nil is [http.DefaultTransport].
 	Transport http.RoundTripper
 }
 
-// Skew is by how much the issuer's clock and ours may differ: a token is valid for so much longer, and so much earlier.
+// Skew is the permitted difference of the issuer's clock and ours: a token becomes valid that much earlier, and stays
+// valid that much longer.
 const Skew = 30 * time.Second
 
 const (
-	// patience is how long the issuer may take to answer.
+	// patience is the time limit of a request to the issuer.
 	patience = 5 * time.Second
-	// retryAfter is how long the issuer is left alone after it could not be reached, or has told its keys.
+	// retryAfter is the pause after a failed request to the issuer, and after a request for its keys.
 	retryAfter = 5 * time.Second
-	// renewAfter is how long the issuer's keys are used before they are asked for again, so that one that it has
-	// withdrawn is not valid for ever; renewAgain is when, if it could not be reached.
+	// renewAfter is the age at which the issuer's keys are fetched again, so that a withdrawn key does not stay valid for
+	// ever. renewAgain is the pause if the issuer could not be reached then.
 	renewAfter = time.Hour
 	renewAgain = time.Minute
-	// longestToken and longestSubject bound what is read of a token, in bytes.
+	// longestToken and longestSubject bound a token and its subject, in bytes.
 	longestToken   = 16 << 10
 	longestSubject = 255
 )
 
-// algorithms are those that tokens may be signed by: the ones with public keys. With any other, whoever knows the
-// issuer's public key could sign, or anybody.
+// algorithms are the accepted signature algorithms: only those with public keys. With any other, everybody, or
+// everybody with the issuer's public key, could sign tokens.
 var algorithms = []string{
 	oidc.RS256, oidc.RS384, oidc.RS512, oidc.PS256, oidc.PS384, oidc.PS512, oidc.ES256, oidc.ES384, oidc.ES512, oidc.EdDSA,
 }
 
-// Tokens tells whose a token of the issuer is. It implements [access.Authenticator].
+// Tokens authenticates by the issuer's tokens. It implements [access.Authenticator].
 type Tokens struct {
 	config Config
 
 	mutex    sync.Mutex
 	verifier *oidc.IDTokenVerifier // nil until the issuer has been reached
-	attempt  *attempt              // to reach it; the last one, if it is over
+	attempt  *attempt              // the present or last attempt to reach it
 }
 
-// attempt is one to reach the issuer. It is over when done is closed.
+// attempt is an attempt to reach the issuer. It is over when done is closed.
 type attempt struct {
 	began time.Time
 	done  chan struct{}
 	err   error
 }
 
-// Check answers an error that begins with the name of the field that is wrong: issuer, audience, role-claim or
-// tenants-claim.
+// Check returns an error that begins with the name of the wrong field: issuer, audience, role-claim or tenants-claim.
 func (c *Config) Check() error {
 	if err := checkURL(c.Issuer); err != nil {
 		return fmt.Errorf("issuer: %w", err)
@@ -94,8 +94,8 @@ func (c *Config) Check() error {
 	return nil
 }
 
-// New makes an authenticator, and begins to look for the issuer, which need not be there. The error is that of
-// [Config.Check].
+// New makes an authenticator, and starts to contact the issuer, which need not be reachable yet. The error is the one
+// of [Config.Check].
 func New(c Config) (*Tokens, error) {
 	if err := c.Check(); err != nil {
 		return nil, err
@@ -111,11 +111,11 @@ func New(c Config) (*Tokens, error) {
 	return t, nil
 }
 
-// checkURL refuses a URL whose answer could be replaced on its way.
+// checkURL refuses a URL whose answer could be forged in transit.
 func checkURL(raw string) error {
 	u, err := url.Parse(raw)
 	if err != nil || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
-		return errors.New("must be a URL such as https://login.example.com, as it stands in the tokens")
+		return errors.New("must be a URL such as https://login.example.com, exactly as in the tokens")
 	}
 	loopback := u.Hostname() == "localhost" || net.ParseIP(u.Hostname()).IsLoopback()
 	if u.Scheme != "https" && (u.Scheme != "http" || !loopback) {
@@ -124,12 +124,12 @@ func checkURL(raw string) error {
 	return nil
 }
 
-// Knows implements [access.Authenticator]: of all tokens, since their signatures are checked here.
+// Knows implements [access.Authenticator]. It returns true: checking a signature needs no look-up.
 func (*Tokens) Knows(string, time.Time) bool { return true }
 
 // Authenticate implements [access.Authenticator].
 func (t *Tokens) Authenticate(ctx context.Context, token string, now time.Time) (access.Principal, error) {
-	// What can't be a JWT asks nobody anything.
+	// A text that can't be a JWT causes no request to the issuer.
 	if strings.Count(token, ".") != 2 || len(token) > longestToken {
 		return access.Principal{}, access.ErrUnauthenticated
 	}
@@ -150,7 +150,7 @@ func (t *Tokens) Authenticate(ctx context.Context, token string, now time.Time) 
 		return access.Principal{}, access.ErrUnauthenticated
 	}
 	return access.Principal{
-		ID:    "oidc:" + verified.Subject, // no key has such an id
+		ID:    "oidc:" + verified.Subject, // no API key has an id of this form
 		Role:  claims.role(t.config.RoleClaim),
 		Scope: access.Scope{Tenants: claims.tenants(t.config.TenantsClaim)},
 	}, nil
@@ -160,7 +160,7 @@ func validSubject(s string) bool {
 	return s != "" && len(s) <= longestSubject && strings.IndexFunc(s, unicode.IsControl) < 0
 }
 
-// reached is what verifies tokens, once the issuer has been reached.
+// reached returns the verifier of tokens, once the issuer has been reached.
 func (t *Tokens) reached(ctx context.Context) (*oidc.IDTokenVerifier, error) {
 	t.mutex.Lock()
 	verifier := t.verifier
@@ -182,7 +182,7 @@ func (t *Tokens) reached(ctx context.Context) (*oidc.IDTokenVerifier, error) {
 	return t.verifier, nil
 }
 
-// reach has an attempt to reach the issuer made in the background, unless one is under way or was made just now.
+// reach starts an attempt to reach the issuer in the background, unless one is under way or was made a moment ago.
 func (t *Tokens) reach() *attempt {
 	t.mutex.Lock()
 	defer t.mutex.Unlock()
@@ -198,14 +198,14 @@ func (t *Tokens) reach() *attempt {
 		t.mutex.Unlock()
 		close(a.done)
 		if err != nil {
-			t.config.Logger.Warn("the issuer of tokens can't be reached, and is tried again; API keys are valid meanwhile",
+			t.config.Logger.Warn("the issuer of tokens can't be reached, retrying; API keys stay valid",
 				"issuer", t.config.Issuer, "error", err)
 		}
 	}()
 	return a
 }
 
-// discover asks the issuer where its keys are.
+// discover asks the issuer for the location of its keys.
 func discover(c Config) (*oidc.IDTokenVerifier, error) {
 	client := &http.Client{Timeout: patience, Transport: &transport{to: c.Transport}}
 	ctx := oidc.ClientContext(context.Background(), client)
@@ -224,14 +224,14 @@ func discover(c Config) (*oidc.IDTokenVerifier, error) {
 	}
 	return oidc.NewVerifier(c.Issuer, newKeySet(endpoints.Keys, c.Transport), &oidc.Config{
 		ClientID: c.Audience, SupportedSigningAlgs: algorithms,
-		SkipExpiryCheck: true, // it would not allow for clocks that differ
+		SkipExpiryCheck: true, // it would not allow clock skew
 	}), nil
 }
 
-// claims are what a token says.
+// claims are the claims of a token.
 type claims map[string]any
 
-// current tells whether the token is valid by its times. One without an end is not.
+// current reports whether the token is valid at a time. A token without an expiry is not.
 func (c claims) current(now time.Time) bool {
 	end, ends := c["exp"].(float64)
 	begin, begins := c["nbf"].(float64)
@@ -242,7 +242,7 @@ func (c claims) current(now time.Time) bool {
 	return ends && at < end+Skew.Seconds() && (!begins || at >= begin-Skew.Seconds())
 }
 
-// role is the one with the most permissions that a claim has; none if it has none.
+// role returns the role with the most permissions in a claim; "" if there is none.
 func (c claims) role(path string) (role access.Role) {
 	has := make(map[string]bool)
 	for _, text := range c.texts(path) {
@@ -256,7 +256,7 @@ func (c claims) role(path string) (role access.Role) {
 	return role
 }
 
-// tenants are those that a claim names.
+// tenants returns the tenants in a claim.
 func (c claims) tenants(path string) (tenants []string) {
 	for _, name := range c.texts(path) {
 		if name == access.AllTenants {
@@ -269,7 +269,7 @@ func (c claims) tenants(path string) (tenants []string) {
 	return tenants
 }
 
-// texts are the texts of a claim: one, or those of a list.
+// texts returns the texts of a claim, which has one text or a list.
 func (c claims) texts(path string) (texts []string) {
 	switch value := c.find(path).(type) {
 	case string:
@@ -284,7 +284,7 @@ func (c claims) texts(path string) (texts []string) {
 	return texts
 }
 
-// find is the claim of a name, or of the path of names in it; nil if there is none. Names may have dots in them.
+// find returns the claim of a name or of a path; nil if there is none. Names may contain dots.
 func (c claims) find(path string) any {
 	if value, ok := c[path]; ok {
 		return value

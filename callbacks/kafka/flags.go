@@ -28,8 +28,8 @@ func (o *Options) Flags(f *flag.FlagSet) {
 		"`PASSWORD`: The user's password. Better set by CARILLON_KAFKA_PASSWORD or CARILLON_KAFKA_PASSWORD_FILE, "+
 			"since others can see a command line.")
 	f.Var(&o.Allow, "kafka-allow",
-		"`TENANT=PATTERN`: Topics that a tenant may use, such as acme=acme.*,*=public; the tenant * is every one, and * in a "+
-			"pattern any text. If there are any, all others are refused. (all)")
+		"`TENANT=PATTERN`: Topics that a tenant may use, such as acme=acme.*,*=public; the tenant * is every one, and * in "+
+			"a pattern any text. If there are any, all others are refused. (all)")
 	f.BoolVar(&o.AutoCreateTopics, "kafka-auto-create-topics", false,
 		"Have the brokers create topics that don't exist, if they are set up to. Otherwise a callback to such a topic fails.")
 }
@@ -37,7 +37,8 @@ func (o *Options) Flags(f *flag.FlagSet) {
 // Open makes the sender of a replica; nil if no broker is set. An error names the option that is wrong.
 func (o *Options) Open(r callbacks.Replica) (callbacks.Sender, error) {
 	if len(o.Brokers) == 0 {
-		if o.TLS || o.AutoCreateTopics || len(o.Allow) > 0 || o.CAFile+o.CertFile+o.KeyFile+o.Mechanism+o.Username+o.Password != "" {
+		texts := o.CAFile + o.CertFile + o.KeyFile + o.Mechanism + o.Username + o.Password
+		if texts != "" || o.TLS || o.AutoCreateTopics || len(o.Allow) > 0 {
 			return nil, errors.New("the options that begin with --kafka- need --kafka-brokers")
 		}
 		return nil, nil

@@ -19,8 +19,8 @@ func (o *Options) Flags(f *flag.FlagSet) {
 	f.StringVar(&o.CertFile, "rabbitmq-cert-file", "", "`FILE`: PEM file of the client certificate for amqps.")
 	f.StringVar(&o.KeyFile, "rabbitmq-key-file", "", "`FILE`: PEM file of the client certificate's key.")
 	f.Func("rabbitmq-allow",
-		"`TENANT=PATTERN`: Queues and exchanges that a tenant may use, such as acme=queue:acme.*,*=exchange:public; the tenant "+
-			"* is every one, and * in a pattern any text. If there are any, all others are refused. (all)",
+		"`TENANT=PATTERN`: Queues and exchanges that a tenant may use, such as acme=queue:acme.*,*=exchange:public; the "+
+			"tenant * is every one, and * in a pattern any text. If there are any, all others are refused. (all)",
 		func(s string) error {
 			var added callbacks.Grants
 			if err := added.Set(s); err != nil {

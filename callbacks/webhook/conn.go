@@ -109,7 +109,24 @@ func (c *conn) Write(b []byte) (int, error) {
 	if c.over() {
 		return 0, errLate
 	}
-	return c.Conn.Write(b)
+	n, err := c.Conn.Write(b)
+	return n, withoutSource(err)
+}
+
+func (c *conn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	return n, withoutSource(err)
+}
+
+// withoutSource is a connection's error without this machine's address, which is none of the receivers'.
+func withoutSource(err error) error {
+	operation, ok := err.(*net.OpError) //nolint:errorlint // of a connection itself it is one as it is
+	if !ok {
+		return err
+	}
+	shown := *operation
+	shown.Source = nil
+	return &shown
 }
 
 // Close drops the bytes that the kernel has still to send, if they would come too late: it may try for a quarter of an

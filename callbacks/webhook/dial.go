@@ -109,7 +109,7 @@ func (w *ways) guarded(plain net.Dialer) dialer {
 			if err != nil {
 				return err
 			}
-			return all.note(w.guard.Check(at.Addr(), at.Port()))
+			return all.note(w.check(at))
 		}
 		there, err := d.DialContext(ctx, network, address)
 		if err != nil {
@@ -117,6 +117,29 @@ func (w *ways) guarded(plain net.Dialer) dialer {
 		}
 		return there, nil
 	}
+}
+
+// check answers a [*guard.Refusal] if an address must not be called.
+func (w *ways) check(at netip.AddrPort) error {
+	if err := w.guard.Check(at.Addr(), at.Port()); err != nil || !w.guard.Restricts() {
+		return err
+	}
+	own, err := ownAddresses()
+	if err != nil {
+		return err
+	}
+	return w.guard.CheckOwn(at.Addr(), own)
+}
+
+// ownAddresses are those that this machine has now.
+func ownAddresses() (own []netip.Addr, err error) {
+	all, err := net.InterfaceAddrs()
+	for _, a := range all {
+		if prefix, err := netip.ParsePrefix(a.String()); err == nil {
+			own = append(own, prefix.Addr().Unmap())
+		}
+	}
+	return own, err
 }
 
 // checks are those of the addresses of one name, several of which may be tried at once.
@@ -153,9 +176,22 @@ func (c *checks) verdict(err error) error {
 		return errOthersRefused
 	}
 	if unknown, ok := errors.AsType[*net.DNSError](err); ok {
-		shown := *unknown
-		shown.Server = ""
-		return &shown
+		return lookUpError(unknown)
 	}
 	return err
+}
+
+// lookUpError is the error of a look-up without the server that was asked, which its text names in several places.
+func lookUpError(err *net.DNSError) error {
+	shown := &net.DNSError{
+		Err: "the look-up failed", Name: err.Name,
+		IsNotFound: err.IsNotFound, IsTimeout: err.IsTimeout, IsTemporary: err.IsTemporary,
+	}
+	switch {
+	case err.IsNotFound:
+		shown.Err = "no such host"
+	case err.IsTimeout:
+		shown.Err = "the look-up took too long"
+	}
+	return shown
 }

@@ -194,6 +194,65 @@ func TestHostileAddresses(t *testing.T) {
 	}
 }
 
+// Errors of look-ups don't tell which server was asked.
+func TestLookUpErrors(t *testing.T) {
+	resolver := &net.Resolver{PreferGo: true, Dial: func(context.Context, string, string) (net.Conn, error) {
+		return nil, errors.New("dial udp 10.9.8.7:53: connection refused")
+	}}
+	sender := newSender(t, webhook.Options{Resolver: resolver})
+	err := sender.Send(t.Context(), delivery(data("url", "http://receiver.test/")))
+	if err == nil || !strings.Contains(err.Error(), "lookup receiver.test: the look-up failed") || strings.Contains(err.Error(), "10.9.8.7") {
+		t.Error(err)
+	}
+	if failure, _ := errors.AsType[*callbacks.Failure](err); failure != nil {
+		t.Errorf("it is a plain failure, not %#v", failure)
+	}
+}
+
+// Errors of connections don't tell this machine's address.
+func TestConnectionErrors(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		hijacked, _, err := w.(http.Hijacker).Hijack()
+		if err == nil {
+			_ = hijacked.(*net.TCPConn).SetLinger(0) // the client gets a reset
+			_ = hijacked.Close()
+		}
+	}))
+	defer server.Close()
+	host := strings.TrimPrefix(server.URL, "http://")
+	err := newSender(t, webhook.Options{}).Send(t.Context(), delivery(data("url", server.URL)))
+	if err == nil || !strings.Contains(err.Error(), "read tcp "+host) || strings.Contains(err.Error(), "->") {
+		t.Error(err)
+	}
+}
+
+// What this machine's own addresses are is asked when one is dialled.
+func TestOwnAddresses(t *testing.T) {
+	all, err := net.InterfaceAddrs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range all {
+		own := netip.MustParsePrefix(a.String()).Addr()
+		if own.IsLoopback() || own.IsLinkLocalUnicast() {
+			continue
+		}
+		networks := guard.Public
+		if !guard.IsPublic(own) {
+			networks = guard.Private
+		}
+		port, within := receiverAt(t, own.String(), "0", nil)
+		hook := data("url", "http://"+net.JoinHostPort(own.String(), port))
+		err := newSender(t, webhook.Options{Guard: guard.Guard{Networks: networks}}).Send(t.Context(), delivery(hook))
+		if failure, _ := errors.AsType[*callbacks.Failure](err); failure == nil || !failure.Refused || within.Load() > 0 {
+			t.Errorf("%s with %q: %v", own, networks, err)
+		}
+		if err := newSender(t, webhook.Options{}).Send(t.Context(), delivery(hook)); err != nil || within.Load() != 1 {
+			t.Errorf("%s where anything may be called: %v", own, err)
+		}
+	}
+}
+
 // A receiver whose name stands for an allowed address and another one in turns gets nothing at the other. Redirects are
 // not followed.
 func TestRebinding(t *testing.T) {

@@ -87,7 +87,7 @@ type benchOptions struct {
 	rabbitmqURL                  string
 	kafkaBrokers                 []string
 	concurrency, payload, rounds int
-	profile                      string
+	profile, history             string
 	secure, force, asJSON        bool
 }
 
@@ -106,6 +106,9 @@ func (o *benchOptions) Flags(f *flag.FlagSet) {
 	f.StringVar(&o.profile, "profile", "",
 		"`PREFIX`: Write profiles of the replicas' CPU time to files whose names begin with this, for go tool pprof: "+
 			"PREFIX.1 and so on, and PREFIX.api.1 of replicas that only take submissions.")
+	f.StringVar(&o.history, "history", "24h",
+		"`DURATION`: How long the replicas keep history, as --history of carillon serve; 0 keeps none. It stays "+
+			"in the store for that time.")
 	f.BoolVar(&o.secure, "secure", false, "Have the API ask for keys, and sign what is delivered. Not for feed.")
 	f.BoolVar(&o.force, "force", false, "Measure on a store that is not empty, or that replicas claim from.")
 	f.BoolVar(&o.asJSON, "json", false, "Print the report as JSON.")
@@ -130,8 +133,8 @@ func (o benchOptions) run(ctx context.Context, in cli.Input, name string, mode b
 	report, err := bench.Run(ctx, bench.Setup{
 		Store: o.store, Callback: o.callback, RabbitmqURL: o.rabbitmqURL, KafkaBrokers: o.kafkaBrokers,
 		Concurrency: o.concurrency, Payload: o.payload, Rounds: o.rounds, Force: o.force, Profile: o.profile,
-		Secure: o.secure,
-		Part:   []string{self, "part"}, Progress: in.Stderr,
+		Secure: o.secure, History: o.history,
+		Part: []string{self, "part"}, Progress: in.Stderr,
 	}, name, mode)
 	if errors.Is(err, bench.ErrNotEmpty) {
 		return cli.Usage(err)

@@ -141,7 +141,7 @@ func TestMonitoringFiles(t *testing.T) {
 		}
 	}
 	for _, image := range regexp.MustCompile(`(?m)^    image: (.*)$`).FindAllStringSubmatch(compose, -1) {
-		if !regexp.MustCompile(`:v?\d+\.\d+\.\d+$`).MatchString(image[1]) {
+		if !regexp.MustCompile(`:v?\d+\.\d+\.\d+(@sha256:[0-9a-f]{64})?$`).MatchString(image[1]) {
 			t.Errorf("%s has no exact version", image[1])
 		}
 	}

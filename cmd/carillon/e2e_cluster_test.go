@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -372,6 +373,36 @@ func (r *receiver) counts() (distinct int, twice []string) {
 		}
 	}
 	return len(r.began), twice
+}
+
+// historyIsWhatCame waits until the history of a job, the only one, tells of each delivery that the receiver got as one
+// that was delivered at its first attempt, and of nothing else but that the job was created.
+func (c *cluster) historyIsWhatCame(r *replica, key string) {
+	c.Helper()
+	var items []any
+	told := func() map[string]bool {
+		all := make(map[string]bool)
+		items, _ = c.call(r, http.MethodGet, "/v1/jobs/"+key+"/history?limit=1000", nil, http.StatusOK)["items"].([]any)
+		for _, item := range items {
+			if e, _ := item.(map[string]any); e["outcome"] == "delivered" && e["attempt"] == 1.0 {
+				all[fmt.Sprint(e["deliveryId"])] = true
+			}
+		}
+		return all
+	}
+	came := func() map[string]bool {
+		c.receiver.lock.Lock()
+		defer c.receiver.lock.Unlock()
+		all := make(map[string]bool)
+		for id := range c.receiver.began {
+			all[id] = true
+		}
+		return all
+	}
+	c.until("history tells of each delivery", func() bool { return maps.Equal(told(), came()) })
+	if len(items) != len(came())+1 {
+		c.Errorf("history has %d entries, of %d deliveries and one creation", len(items), len(came()))
+	}
 }
 
 func (c *cluster) expectDeliveries(want int) {

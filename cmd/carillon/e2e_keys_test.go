@@ -112,27 +112,30 @@ func (c *cluster) keys(verb string, args ...string) string {
 	return strings.TrimSuffix(stdout.String(), "\n")
 }
 
-// request makes a request with a key, if there is one.
+// request makes a request with a key, if there is one: again while a busy machine's store does not answer in time.
 func (c *cluster) request(r *replica, method, path, key, body string) (status int, answer []byte) {
 	c.Helper()
-	request, err := http.NewRequestWithContext(c.Context(), method, r.url+path, strings.NewReader(body))
-	if err != nil {
-		c.Fatal(err)
-	}
-	if body != "" {
-		request.Header.Set("Content-Type", "application/json")
-	}
-	if key != "" {
-		request.Header.Set("Authorization", "Bearer "+key)
-	}
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		c.Fatal(err)
-	}
-	defer response.Body.Close()
-	answer, err = io.ReadAll(response.Body)
-	if err != nil {
-		c.Fatal(err)
-	}
-	return response.StatusCode, answer
+	c.until("the store answers", func() bool {
+		request, err := http.NewRequestWithContext(c.Context(), method, r.url+path, strings.NewReader(body))
+		if err != nil {
+			c.Fatal(err)
+		}
+		if body != "" {
+			request.Header.Set("Content-Type", "application/json")
+		}
+		if key != "" {
+			request.Header.Set("Authorization", "Bearer "+key)
+		}
+		response, err := http.DefaultClient.Do(request)
+		if err != nil {
+			c.Fatal(err)
+		}
+		defer response.Body.Close()
+		if answer, err = io.ReadAll(response.Body); err != nil {
+			c.Fatal(err)
+		}
+		status = response.StatusCode
+		return status != http.StatusServiceUnavailable
+	})
+	return status, answer
 }

@@ -151,6 +151,7 @@ func TestTerminate(t *testing.T) {
 		}
 		c.finished("k")
 		c.expectDeliveries(60)
+		c.historyIsWhatCame(c.replicas[1], "k")
 	})
 }
 

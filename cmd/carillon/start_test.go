@@ -110,7 +110,7 @@ func TestUnusableFile(t *testing.T) {
 	}
 	for path, want := range map[string]string{
 		filepath.Join(folder, "none", "carillon.db"): "there is no folder",
-		diary:  "no SQLite database",
+		diary:  "not a SQLite database",
 		folder: "is no file",
 	} {
 		startFails(t, []string{"--store=sqlite:" + path, "--store-wait=1h"}, cli.ExitUsage, "--store: ", want)
@@ -130,12 +130,12 @@ func unreachable(t *testing.T) (url string) {
 // TestStoreWaitStopped: a service that waits for its store ends in good order when it is told to.
 func TestStoreWaitStopped(t *testing.T) {
 	s := start(t, unreachable(t), time.Hour)
-	s.logs("is tried again")
+	s.logs("retrying")
 	s.stop()
 }
 
 func TestStoreWaitEnds(t *testing.T) {
-	startFails(t, []string{"--store=" + unreachable(t), "--store-wait=300ms"}, cli.ExitFailure, "is tried again", "--store-wait=300ms")
+	startFails(t, []string{"--store=" + unreachable(t), "--store-wait=300ms"}, cli.ExitFailure, "retrying", "--store-wait=300ms")
 }
 
 // started is a service under way.

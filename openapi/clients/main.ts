@@ -17,6 +17,14 @@ const submitted: Schemas['NewJob'][] = [
     subscribers: ['alice', 7, { id: 3, language: 'fr' }],
     callback: { type: 'kafka', data: { topic: 'reminders', partition: 0 }, envelope: 'cloudevents' },
   },
+  {
+    key: 'f',
+    delay: '1s',
+    callback: {
+      type: 'http', signing: 'none',
+      data: { url: 'https://example.com/hook', headers: { 'X-Team': 'billing', Authorization: { secret: 'token', prefix: 'Bearer ' } } },
+    },
+  },
   // @ts-expect-error a queue is no receiver of HTTP
   { key: 'd', delay: '1s', callback: { type: 'http', data: { queue: 'reminders' } } },
   // @ts-expect-error there is no such type

@@ -5,6 +5,7 @@ package guard
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 )
 
@@ -70,6 +71,16 @@ func (g *Guard) Check(address netip.Addr, port uint16) error {
 		}
 	}
 	return nil
+}
+
+// CheckOwn answers a [*Refusal] if an address is one of this machine's own, which are given. What listens there may be
+// meant for this machine alone, though the address is public or private.
+func (g *Guard) CheckOwn(address netip.Addr, own []netip.Addr) error {
+	a := address.WithZone("").Unmap()
+	if g.Networks == Any || g.Networks == "" || g.Allow.Contain(a) || !slices.Contains(own, a) {
+		return nil
+	}
+	return refuse("its address is this machine's own, and --webhook-networks is %s", g.Networks)
 }
 
 // CheckPort answers a [*Refusal] if no address may be called at the port.

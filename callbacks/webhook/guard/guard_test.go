@@ -117,6 +117,25 @@ func TestLists(t *testing.T) {
 	}
 }
 
+// This machine's own addresses are like loopback, whatever network they are in.
+func TestCheckOwn(t *testing.T) {
+	own := []netip.Addr{netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("93.184.216.34"), netip.MustParseAddr("2a00::1")}
+	for _, c := range []struct {
+		networks       guard.Networks
+		allow, address string
+		want           bool
+	}{
+		{guard.Public, "", "93.184.216.34", false}, {guard.Public, "", "::ffff:93.184.216.34", false}, {guard.Public, "", "2a00::1", false},
+		{guard.Private, "", "10.0.0.1", false}, {guard.Private, "", "10.0.0.2", true}, {guard.Public, "", "93.184.216.35", true},
+		{guard.Public, "93.184.216.34", "93.184.216.34", true}, {guard.Any, "", "10.0.0.1", true}, {"", "", "10.0.0.1", true},
+	} {
+		err := set(t, c.networks, c.allow, "", "").CheckOwn(netip.MustParseAddr(c.address), own)
+		if (err == nil) != c.want || err != nil && !strings.Contains(err.Error(), "this machine's own") {
+			t.Errorf("%s with %q and %q: %v", c.address, c.networks, c.allow, err)
+		}
+	}
+}
+
 func TestLiterals(t *testing.T) {
 	for host, want := range map[string]string{
 		"127.0.0.1": "127.0.0.1", "127.0.0.1.": "127.0.0.1", "127.1": "127.0.0.1", "127.0.1": "127.0.0.1", "2130706433": "127.0.0.1",

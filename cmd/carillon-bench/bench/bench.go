@@ -32,6 +32,8 @@ type Setup struct {
 	KafkaBrokers []string
 	// Concurrency is how many callbacks each replica has under way at most; more than zero.
 	Concurrency int
+	// History is how long the replicas keep history; empty for the service's default.
+	History string
 	// Payload is how many bytes each occurrence delivers; at least 40.
 	Payload int
 	// Rounds is how often each measurement is made; at least 1.
@@ -103,14 +105,14 @@ func Run(ctx context.Context, setup Setup, name string, mode Mode) (report Repor
 // Bench is a run of one mode.
 type Bench struct {
 	Setup
-	store store.Store // to look into and to clean up; nothing is measured by it
-	parts []*part
-	security
-	tenants map[string]bool // that the bench has submitted for
-	fired   int             // replicas started, to fire
-	filled  int             // replicas started, to take submissions only
-	report  Report
-	started time.Time
+	store    store.Store // to look into and to clean up; nothing is measured by it
+	parts    []*part
+	security security
+	tenants  map[string]bool // that the bench has submitted for
+	fired    int             // replicas started, to fire
+	filled   int             // replicas started, to take submissions only
+	report   Report
+	started  time.Time
 }
 
 // ErrNotEmpty is answered for a store that holds jobs, where a bench would be in the way of them and they in its.

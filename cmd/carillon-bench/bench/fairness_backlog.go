@@ -65,7 +65,7 @@ const mostVisits = 6
 // submission in it.
 func (b *Bench) visit(ctx context.Context, replica *part, url string, long, short *Work) (v visits, works []*Work,
 	err error) {
-	submitter, err := b.startPart(ctx, clientRole, b.token, nil)
+	submitter, err := b.startPart(ctx, clientRole, b.security.token, nil)
 	if err != nil {
 		return v, nil, err
 	}

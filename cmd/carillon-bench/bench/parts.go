@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"strconv"
 	"time"
 
@@ -22,7 +23,13 @@ func (b *Bench) work(round, count int) *Work {
 // startReplica starts a replica as set up, and answers the URL of its API.
 func (b *Bench) startReplica(ctx context.Context, o ReplicaOptions) (p *part, url string, err error) {
 	o.Store, o.Concurrency, o.RabbitmqURL, o.KafkaBrokers = b.Store, b.Concurrency, b.RabbitmqURL, b.KafkaBrokers
-	o.Settings = b.settings
+	o.Settings = maps.Clone(b.security.settings)
+	if b.History != "" {
+		if o.Settings == nil {
+			o.Settings = make(map[string]string)
+		}
+		o.Settings["history"] = b.History
+	}
 	if b.Profile != "" {
 		what, n := "", &b.fired
 		if o.Idle { // it takes submissions
@@ -41,7 +48,7 @@ func (b *Bench) fill(ctx context.Context, works ...*Work) error {
 	if err != nil {
 		return err
 	}
-	submitter, err := b.startPart(ctx, clientRole, b.token, nil)
+	submitter, err := b.startPart(ctx, clientRole, b.security.token, nil)
 	if err != nil {
 		return err
 	}

@@ -335,7 +335,7 @@ func (s Mixed) Run(ctx context.Context, b *Bench) error {
 		if err != nil {
 			return err
 		}
-		submitter, err := b.startPart(ctx, clientRole, b.token, nil)
+		submitter, err := b.startPart(ctx, clientRole, b.security.token, nil)
 		if err != nil {
 			return err
 		}

@@ -30,7 +30,7 @@ const farAhead = 30 * 24 * time.Hour
 
 // Run is that of a [Mode].
 func (s Submit) Run(ctx context.Context, b *Bench) error {
-	submitter, err := b.startPart(ctx, clientRole, b.token, nil)
+	submitter, err := b.startPart(ctx, clientRole, b.security.token, nil)
 	if err != nil {
 		return err
 	}

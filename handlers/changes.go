@@ -1,0 +1,104 @@
+package handlers
+
+import (
+	"bytes"
+	"context"
+	"slices"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/carillon-scheduler/carillon/history"
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// Recorder keeps entries of history. Record must not block, and must be safe for concurrent use.
+type Recorder interface {
+	Record(entries ...*history.Entry)
+}
+
+// record records changes of jobs that the caller of a context has made. Their entries have names, kinds and what is
+// particular to them.
+func (a *api) record(ctx context.Context, changes ...*history.Entry) {
+	if a.History == nil {
+		return
+	}
+	now, by := a.now(), callerOf(ctx)
+	for _, e := range changes {
+		e.At = now
+		if by != nil {
+			e.By, e.Request = by.ID, by.request
+		}
+	}
+	a.History.Record(changes...)
+}
+
+// recordPut records a put that took effect.
+func (a *api) recordPut(ctx context.Context, t *attempt, put *store.Put, replaced job.Revision) {
+	if a.History == nil {
+		return
+	}
+	e := &history.Entry{Kind: history.Created, Name: put.Job.Name}
+	if !t.outcome.created {
+		e.Kind, e.From = history.Replaced, replaced
+		before := t.before
+		if t.state == replace {
+			before = &t.present.Job
+		}
+		if before != nil {
+			e.Fields = differences(before, &put.Job)
+		}
+	}
+	a.record(ctx, e)
+}
+
+// recordDead records what became of dead letters.
+func (a *api) recordDead(ctx context.Context, letters []job.Occurrence, outcome store.DeadOutcome) {
+	if a.History == nil {
+		return
+	}
+	kind := history.Redriven
+	if outcome == store.Discard {
+		kind = history.Discarded
+	}
+	changes := make([]*history.Entry, len(letters))
+	for i := range letters {
+		changes[i] = &history.Entry{Kind: kind}
+		changes[i].About(&letters[i])
+	}
+	a.record(ctx, changes...)
+}
+
+// differences are the parts in which two definitions of a job differ, sorted: "schedule", "callback", and the names of
+// options.
+func differences(before, after *job.Job) (parts []string) {
+	if !before.Schedule.Same(&after.Schedule) {
+		parts = append(parts, "schedule")
+	}
+	was, is := before.Draft(), after.Draft()
+	if !bytes.Equal(mustEncode(was.Callback), mustEncode(is.Callback)) {
+		parts = append(parts, "callback")
+	}
+	wasOptions, isOptions := members(was.OptionsDraft), members(is.OptionsDraft)
+	for name, value := range isOptions {
+		if !bytes.Equal(wasOptions[name], value) {
+			parts = append(parts, name)
+		}
+	}
+	for name := range wasOptions {
+		if isOptions[name] == nil {
+			parts = append(parts, name)
+		}
+	}
+	slices.Sort(parts)
+	return parts
+}
+
+// members are the members of a document, each encoded.
+func members(document any) (all map[string]jsontext.Value) {
+	if err := json.Unmarshal(mustEncode(document), &all); err != nil { // it is an object
+		panic(err)
+	}
+	return all
+}
