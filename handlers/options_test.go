@@ -173,7 +173,7 @@ func (s setting) test(t *testing.T) {
 	if len(s.option) == 0 {
 		return
 	}
-	a.advance(time.Minute + time.Duration(a.optionsOf("a").Spread))
+	a.advance(time.Minute + time.Duration(a.status().Options.Spread))
 	s.isIn(a, "the claimed occurrence", a.claim()[0].Options)
 	if _, optional := reflect.TypeFor[job.OptionsDraft]().FieldByName(s.option[0]); optional {
 		a.patch("a", encode(s.object(nil))).want(200)

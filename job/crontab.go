@@ -59,8 +59,8 @@ func descriptor(name string) (fields string, known bool) {
 }
 
 // ParseCrontab reads a crontab expression. It refuses an expression that matches no date, such as the 30th of February.
-// It refuses H too, which [CrontabOf] reads. The error names the wrong field and a correct form, in one line. It does not
-// name the JSON member.
+// It refuses H too, which [CrontabOf] reads. The error names the wrong field and a correct form, in one line. It does
+// not name the JSON member.
 func ParseCrontab(expression string) (Crontab, error) {
 	if len(expression) > maxCrontabBytes {
 		return Crontab{}, fmt.Errorf("is %d bytes; at most %d are allowed", len(expression), maxCrontabBytes)

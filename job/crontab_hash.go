@@ -65,6 +65,7 @@ func (f crontabField) resolve(n Name, element string) (string, error) {
 		high = 28
 	case cron.Dow:
 		high = 6
+	default:
 	}
 	if span != "" {
 		inner, opened := strings.CutPrefix(span, "(")
@@ -93,7 +94,7 @@ func (f crontabField) resolve(n Name, element string) (string, error) {
 
 // hash returns a job's number of a field, from 0 up to a bound. The fields' numbers are independent.
 func (f crontabField) hash(n Name, below int) int {
-	return int(hashOf(n.Tenant, n.Key, f.name, 0) % uint64(below))
+	return int(hashOf(n.Tenant, n.Key, f.name, 0) % uint64(below)) //nolint:gosec // it is positive
 }
 
 // number reads a value or a name of the field.

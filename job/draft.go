@@ -82,8 +82,8 @@ func (d Draft) Job(tenant string, limits Limits) (Job, error) {
 	return j, nil
 }
 
-// NeedsKey returns the field whose meaning follows from the key, so that a draft without a key has no instants; empty if
-// there is none.
+// NeedsKey returns the field whose times follow from the key, so that a draft without a key can't be previewed; empty
+// if there is none.
 func (d *Draft) NeedsKey() string {
 	switch {
 	case HasHash(value(d.Crontab)):

@@ -114,8 +114,8 @@ func toDraft(draft, from reflect.Value) {
 }
 
 // Alone returns the options of an occurrence that stands on its own: it was triggered, or is a dead letter. An operator
-// or a client wants it to fire, so it has neither deadline, nor spread, nor catch-up. It keeps the payload of its own part, which
-// may be nil.
+// or a client wants it to fire, so it has neither deadline, nor spread, nor catch-up. It keeps the payload of its own
+// part, which may be nil.
 func (o Options) Alone(part *Part) Options {
 	var own map[int]jsontext.Value
 	if part != nil && o.Payloads[part.Step] != nil {

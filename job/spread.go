@@ -21,8 +21,8 @@ func (o *Options) FiresAt(of *Occurrence) time.Time {
 	if of.Part != nil {
 		text, instant = text+"/"+of.Part.Subscriber, 0
 	}
-	moved, _ := bits.Mul64(share(of.Name.Tenant, text, instant), uint64(window))
-	return of.Timestamp.Add(time.Duration(moved) * time.Millisecond)
+	moved, _ := bits.Mul64(share(of.Name.Tenant, text, instant), uint64(window)) //nolint:gosec // it is positive
+	return of.Timestamp.Add(time.Duration(moved) * time.Millisecond)             //nolint:gosec // it is less than window
 }
 
 // share returns an evenly distributed number. The last number in the text moves it by the golden ratio, all else by a
@@ -47,6 +47,6 @@ func hashOf(tenant, a, b string, n int64) uint64 {
 		all = binary.AppendUvarint(all, uint64(len(text))) // so that different lists of texts have different bytes
 		all = append(all, text...)
 	}
-	sum := sha256.Sum256(binary.BigEndian.AppendUint64(all, uint64(n)))
+	sum := sha256.Sum256(binary.BigEndian.AppendUint64(all, uint64(n))) //nolint:gosec // any bits will do
 	return binary.BigEndian.Uint64(sum[:])
 }

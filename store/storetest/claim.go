@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -116,7 +117,7 @@ func testClaimSpread(f *fixture) {
 	expect(f, "claimed at the instant", len(f.claim(epoch.Add(30*time.Second-time.Millisecond), 10)), 0)
 	first := f.claimOne(epoch.Add(30 * time.Second))
 	expect(f, "timestamp", first.Timestamp, epoch)
-	want := append(tick.Occurrences, a.Occurrences...)
+	want := slices.Concat(tick.Occurrences, a.Occurrences)
 	expect(f, "expanded", len(a.Occurrences) > 0, true)
 	for i, o := range f.pending(name("tick")) {
 		expect(f, "tick", o.Timestamp, want[i].Timestamp)
