@@ -352,6 +352,20 @@ func TestFewSegmentsAreRead(t *testing.T) {
 	}
 }
 
+// Each of many jobs is found, wherever its entries are in a run.
+func TestEachJobIsFound(t *testing.T) {
+	s := memory.New()
+	w := history.NewWriter(history.Config{Records: s, Keep: day, Now: func() time.Time { return epoch }})
+	entries := attempts(3000, epoch)
+	w.RecordAll(entries...)
+	_ = w.Close()
+	for _, e := range entries {
+		if got, _ := read(t, s, history.Filter{Tenant: e.Name.Tenant, Key: e.Name.Key}, epoch, 1000); len(got) != 1 {
+			t.Errorf("%d entries of %s are found", len(got), e.Name)
+		}
+	}
+}
+
 // Nothing is kept of deliveries if only failures are wanted.
 func TestFailuresOnly(t *testing.T) {
 	s := memory.New()
