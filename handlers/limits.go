@@ -7,7 +7,6 @@ import (
 	"math"
 	"net/http"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/gin-gonic/gin"
@@ -25,24 +24,31 @@ func (a *api) limited(c *gin.Context) {
 	if len(all) == 0 {
 		return
 	}
-	var policies, standings strings.Builder
-	for i, s := range all {
+	var policies, standings []byte
+	for i := range all {
+		s := &all[i]
 		if i > 0 {
-			policies.WriteString(", ")
-			standings.WriteString(", ")
+			policies, standings = append(policies, ", "...), append(standings, ", "...)
 		}
-		fmt.Fprintf(&policies, "%q;q=%d;w=%d", s.Name, s.Burst, seconds(s.Window()))
-		fmt.Fprintf(&standings, "%q;r=%d;t=%d", s.Name, s.Left, seconds(s.Reset))
+		policies = field(policies, s.Name, ";q=", s.Burst, ";w=", seconds(s.Window()))
+		standings = field(standings, s.Name, ";r=", s.Left, ";t=", seconds(s.Reset))
 	}
-	c.Header("RateLimit-Policy", policies.String())
-	c.Header("RateLimit", standings.String())
-	for _, s := range all {
-		if s.Exceeded {
+	c.Header("RateLimit-Policy", string(policies))
+	c.Header("RateLimit", string(standings))
+	for i := range all {
+		if s := &all[i]; s.Exceeded {
 			c.Header("Retry-After", strconv.Itoa(seconds(s.Reset)))
-			a.writeProblem(c, exceeded(&s))
+			a.writeProblem(c, exceeded(s))
 			c.Abort()
 		}
 	}
+}
+
+// field appends a member of a list: a name that needs no escaping, and two parameters.
+func field(to []byte, name, first string, n int, second string, m int) []byte {
+	to = append(append(append(to, '"'), name...), '"')
+	to = strconv.AppendInt(append(to, first...), int64(n), 10)
+	return strconv.AppendInt(append(to, second...), int64(m), 10)
 }
 
 // exceeded is the error of a request that exceeds a rate.

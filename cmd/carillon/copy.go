@@ -12,7 +12,7 @@ import (
 	"github.com/carillon-scheduler/carillon/store/bounded"
 )
 
-// copyCommand copies what an export leaves out from one store to another.
+// copyCommand copies secrets or keys, which exports leave out, from one store to another.
 type copyCommand struct {
 	what     string // in the plural
 	copy     func(ctx context.Context, from, to store.Records) (copied, there int, err error)
@@ -25,7 +25,7 @@ func (c *copyCommand) Flags(f *flag.FlagSet) {
 	f.StringVar(&c.to, "to", "", "`URL`: The store to copy them to.")
 }
 
-// Run copies, and tells on standard error how many.
+// Run copies, and prints the number of copies on standard error.
 func (c *copyCommand) Run(ctx context.Context, in cli.Input) (err error) {
 	open := func(option, url string, by func(context.Context, string) (store.Store, error)) (store.Store, error) {
 		switch {

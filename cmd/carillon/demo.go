@@ -21,8 +21,8 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-const demoHelp = "See it work: run the whole service for some seconds on a temporary file, and print what it " +
-	"delivers to a local webhook."
+const demoHelp = "See it work: run the whole service for some seconds on a temporary file, and print its " +
+	"deliveries to a local webhook."
 
 // demoCommand shows the service at work.
 type demoCommand struct{}
@@ -30,7 +30,8 @@ type demoCommand struct{}
 // Flags declares no options.
 func (*demoCommand) Flags(*flag.FlagSet) {}
 
-// demoPatience is how long the demo waits for its deliveries. All instants are within the first five seconds.
+// demoPatience is the maximum time that the demo waits for its deliveries. All instants are within the first five
+// seconds.
 const demoPatience = 15 * time.Second
 
 // demoJob is one of the jobs that the demo submits: each shows one kind of schedule.
@@ -39,7 +40,7 @@ type demoJob struct {
 	deliveries int
 }
 
-// delivery is what the demo's webhook receiver got.
+// delivery is a request to the demo's webhook receiver.
 type delivery struct {
 	id, key, instant, step, subscriber, body string
 
@@ -80,7 +81,7 @@ func (c *demoCommand) Run(ctx context.Context, in cli.Input) (err error) {
 	return watch(ctx, deliveries, expected, in.Stdout)
 }
 
-// startReceiver starts a web server that notes what it is sent.
+// startReceiver starts a web server that records its requests.
 func startReceiver(ctx context.Context, deliveries chan<- delivery) (*http.Server, string, error) {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -90,7 +91,7 @@ func startReceiver(ctx context.Context, deliveries chan<- delivery) (*http.Serve
 		ReadHeaderTimeout: 10 * time.Second,
 		Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 			now := time.Now()
-			body, _ := io.ReadAll(io.LimitReader(r.Body, 1<<20)) // what could be read is shown
+			body, _ := io.ReadAll(io.LimitReader(r.Body, 1<<20)) // a part is shown too
 			h := r.Header
 			d := delivery{
 				id: h.Get("webhook-id"), key: h.Get("Carillon-Key"), instant: h.Get("Carillon-Timestamp"),
@@ -125,7 +126,7 @@ func startDemoService(ctx context.Context, storeURL string, in cli.Input) (stop 
 	return stop, url, err
 }
 
-// demoJobs are one job of each kind, but for the delay, which needs no showing.
+// demoJobs returns one job of each kind, except a delay.
 func demoJobs(receiverURL string, now time.Time) []demoJob {
 	in := func(d time.Duration) string { return job.FormatTime(now.Add(d)) }
 	instants := fmt.Sprintf(`{
@@ -149,7 +150,7 @@ func demoJobs(receiverURL string, now time.Time) []demoJob {
 	return []demoJob{{"instants", instants, 3}, {"crontab", crontab, 4}, {"sequence", sequence, 4}}
 }
 
-// submit submits the job as a client does, and prints how.
+// submit submits the job like a client, and prints the request.
 func (j demoJob) submit(ctx context.Context, apiURL string, w io.Writer) error {
 	url := apiURL + "/v1/jobs/" + j.key
 	fmt.Fprintf(w, "curl -X PUT %s -H 'Content-Type: application/json' -d '%s'\n", url, j.body)
@@ -174,7 +175,7 @@ func (j demoJob) submit(ctx context.Context, apiURL string, w io.Writer) error {
 	return nil
 }
 
-// watch prints the deliveries as they come, and sums up.
+// watch prints the deliveries as they arrive, and a summary.
 func watch(ctx context.Context, deliveries <-chan delivery, expected int, w io.Writer) error {
 	ctx, cancel := context.WithTimeout(ctx, demoPatience)
 	defer cancel()

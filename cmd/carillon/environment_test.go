@@ -46,7 +46,7 @@ func TestUnknownVariables(t *testing.T) {
 			var stdout, stderr bytes.Buffer
 			// An address that no machine has ends it when all else is well.
 			run([]string{"serve", "--listen=203.0.113.1:1", "--insecure-no-auth-beyond-loopback"}, &stdout, &stderr)
-			told := strings.Count(stderr.String(), name+" is the variable of no option")
+			told := strings.Count(stderr.String(), name+" belongs to no option")
 			switch log := strings.ReplaceAll(stderr.String(), `\"`, `"`); {
 			case c.want == "" && told > 0:
 				t.Errorf("it is told of:\n%s", log)

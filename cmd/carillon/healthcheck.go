@@ -15,11 +15,10 @@ import (
 	"github.com/carillon-scheduler/carillon/cmd/internal/listen"
 )
 
-const healthcheckHelp = "Ask the service on this machine whether it runs, for the HEALTHCHECK of a container: exit " +
+const healthcheckHelp = "Check that the service on this machine runs, for the HEALTHCHECK of a container: exit " +
 	"code 0 if so, else 1."
 
-// healthcheckCommand asks a service on this machine how it is. Its options come from the environment, like the
-// service's own.
+// healthcheckCommand checks a service on this machine. Its options come from the environment, like the service's own.
 type healthcheckCommand struct {
 	api, observe listen.Address
 	tls          listen.TLS
@@ -31,11 +30,11 @@ func (c *healthcheckCommand) Flags(f *flag.FlagSet) {
 	listen.FlagTLS(f, &c.tls)
 }
 
-// healthcheckPatience bounds the question. Who asks again and again has a bound of their own.
+// healthcheckPatience bounds the request. Tools that repeat the check have bounds of their own.
 const healthcheckPatience = 30 * time.Second
 
-// Run asks /healthz, and fails unless the answer is that the service runs. Where metrics have an address of their own,
-// that one is asked.
+// Run requests /healthz, and fails unless the service runs. If metrics have an address of their own, it uses that
+// address.
 func (c *healthcheckCommand) Run(ctx context.Context, in cli.Input) error {
 	ctx, cancel := context.WithTimeout(ctx, healthcheckPatience)
 	defer cancel()
@@ -50,8 +49,8 @@ func (c *healthcheckCommand) Run(ctx context.Context, in cli.Input) error {
 	if err != nil {
 		return cli.Usage(fmt.Errorf("--listen: %w", err))
 	}
-	client := http.Client{Transport: &http.Transport{ // which goes by no proxy: it is this machine that is asked
-		// The certificate is for other names than this machine's address. Nothing secret is said, or believed.
+	client := http.Client{Transport: &http.Transport{ // without a proxy: the service is on this machine
+		// The certificate is for other names than this machine's address. The request and the answer contain no secrets.
 		TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: true}, //nolint:gosec // see above
 	}}
 	answer, err := client.Do(request)

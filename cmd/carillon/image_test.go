@@ -106,7 +106,7 @@ func TestCompose(t *testing.T) {
 		t.Setenv("CARILLON_STORE", "memory:")
 		var stdout, stderr bytes.Buffer
 		run([]string{"serve"}, &stdout, &stderr)
-		if strings.Contains(stderr.String(), "variable of no option") || !strings.Contains(stderr.String(), "--listen: listen") {
+		if strings.Contains(stderr.String(), "belongs to no option") || !strings.Contains(stderr.String(), "--listen: listen") {
 			t.Errorf("%s: the service says %s", name, &stderr)
 		}
 	}

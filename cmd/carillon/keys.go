@@ -24,8 +24,8 @@ const (
 	keysRotateHelp = "Give an API key another secret, and print the new key. The one that it replaces is valid for the " +
 		"--overlap."
 	keysRevokeHelp = "Revoke an API key. Replicas that run refuse it within 5 s."
-	keysCopyHelp   = "Copy all API keys of a store to another one: an export has none. They stay valid as they are. Those " +
-		"that are there already stay."
+	keysCopyHelp   = "Copy all API keys of a store to another one: an export has none. They stay valid. Keys that " +
+		"the other store has already are skipped."
 )
 
 // keysStore is the option --store of a command about keys.
@@ -35,7 +35,7 @@ func (s *keysStore) flag(f *flag.FlagSet) {
 	f.StringVar((*string)(s), "store", "", "`URL`: The store that has the keys, as for serve.")
 }
 
-// open opens the store, and answers its keys and what closes both.
+// open opens the store, and returns its keys and a function that closes both.
 func (s *keysStore) open(
 	ctx context.Context, opened func(context.Context, string) (store.Store, error),
 ) (*access.Keys, func() error, error) {
@@ -44,8 +44,8 @@ func (s *keysStore) open(
 		return nil, nil, cli.Usagef("--store is missing: name the store, as for serve")
 	}
 	if service.Alone(url) {
-		return nil, nil, cli.Usagef("--store: %q is the memory of one process, which no other can reach: it can't be given "+
-			"keys from here", url)
+		return nil, nil, cli.Usagef("--store: %q is the memory of one process, which no other can reach: this command can't "+
+			"add keys to it", url)
 	}
 	st, err := opened(ctx, url)
 	if err != nil {
@@ -69,16 +69,16 @@ type keysCreateCommand struct {
 // Flags declares the options.
 func (c *keysCreateCommand) Flags(f *flag.FlagSet) {
 	c.store.flag(f)
-	f.StringVar(&c.role, "role", "", "`ROLE`: What it may do. "+
-		"viewer: read; submitter: also put, change and cancel jobs; operator: also pause, redrive and all else but keys; "+
+	f.StringVar(&c.role, "role", "", "`ROLE`: The key's role. "+
+		"viewer: read; submitter: also put, change and cancel jobs; operator: also everything else except keys; "+
 		"admin: also keys.")
-	cli.List(f, &c.tenants, "tenant", "`NAMES`: The tenants that it is for, with commas, or given again and again; "+
+	cli.List(f, &c.tenants, "tenant", "`NAMES`: The key's tenants, with commas between them, or as a repeated option; "+
 		"all tenants without it.")
-	f.StringVar(&c.prefix, "key-prefix", "", "`PREFIX`: What the keys of its jobs must begin with.")
-	cli.Duration(f, &c.expiresIn, "expires-in", 0, "`DURATION`: How long it is valid; without an end if neither this nor "+
-		"--expires-at is given.")
-	f.StringVar(&c.expiresAt, "expires-at", "", "`INSTANT`: From when on it is not valid, such as 2027-01-01T00:00:00Z.")
-	f.StringVar(&c.note, "note", "", "`TEXT`: What it is for.")
+	f.StringVar(&c.prefix, "key-prefix", "", "`PREFIX`: The required beginning of its jobs' keys.")
+	cli.Duration(f, &c.expiresIn, "expires-in", 0, "`DURATION`: Time for which it is valid; without an end if neither this "+
+		"nor --expires-at is given.")
+	f.StringVar(&c.expiresAt, "expires-at", "", "`INSTANT`: End of its validity, such as 2027-01-01T00:00:00Z.")
+	f.StringVar(&c.note, "note", "", "`TEXT`: The key's purpose.")
 }
 
 // Run creates the key. Standard output has its token and nothing else.
@@ -102,7 +102,7 @@ func (c *keysCreateCommand) Run(ctx context.Context, in cli.Input) (err error) {
 	return err
 }
 
-// params are what the options say of the key.
+// params returns the parameters of the key in the options.
 func (c *keysCreateCommand) params(now time.Time) (p access.KeyParams, err error) {
 	if c.role == "" {
 		return p, errors.New("--role is missing: one of viewer, submitter, operator, admin")
@@ -125,7 +125,7 @@ func (c *keysCreateCommand) params(now time.Time) (p access.KeyParams, err error
 	return p, inOptions(p.Check(now))
 }
 
-// inOptions is the error of fields as that of the first one's option.
+// inOptions returns an error of fields as an error of the first field's option.
 func inOptions(err error) error {
 	invalid, ok := errors.AsType[*job.Invalid](err)
 	if !ok {
@@ -149,7 +149,7 @@ type keysListCommand struct{ store keysStore }
 // Flags declares the options.
 func (c *keysListCommand) Flags(f *flag.FlagSet) { c.store.flag(f) }
 
-// Run prints a line for each key, below those that say what is where.
+// Run prints a heading and a line for each key.
 func (c *keysListCommand) Run(ctx context.Context, in cli.Input) (err error) {
 	keys, closeAll, err := c.store.open(ctx, service.OpenExisting)
 	if err != nil {
@@ -179,7 +179,7 @@ func (c *keysListCommand) Run(ctx context.Context, in cli.Input) (err error) {
 	}
 }
 
-// timeText is a time to the minute, as far as it matters of a key.
+// timeText returns a time to the minute.
 func timeText(t time.Time) string {
 	if t.IsZero() {
 		return "-"
@@ -187,7 +187,7 @@ func timeText(t time.Time) string {
 	return t.UTC().Format("2006-01-02T15:04Z")
 }
 
-// tenantsText names the tenants of a scope.
+// tenantsText returns the tenants of a scope as text.
 func tenantsText(s access.Scope) string {
 	if s.All() {
 		return "all tenants"
@@ -205,7 +205,7 @@ type keysRotateCommand struct {
 func (c *keysRotateCommand) Flags(f *flag.FlagSet) {
 	c.store.flag(f)
 	cli.Duration(f, &c.overlap, "overlap", 24*time.Hour,
-		"`DURATION`: How long the key that is replaced stays valid, up to 30d; 0s ends it at once.")
+		"`DURATION`: Time for which the replaced key stays valid, up to 30d; 0s ends it at once.")
 }
 
 // Run rotates the key. Standard output has its new token and nothing else.
@@ -223,7 +223,7 @@ func (c *keysRotateCommand) Run(ctx context.Context, in cli.Input) (err error) {
 	if err != nil {
 		return explainKey(id, err)
 	}
-	fmt.Fprintf(in.Stderr, "key %s: the one before is valid until %s. The new one is not shown again.\n", key.ID,
+	fmt.Fprintf(in.Stderr, "key %s: the replaced one is valid until %s. The new one is not shown again.\n", key.ID,
 		job.FormatTime(key.OldValidUntil))
 	_, err = fmt.Fprintln(in.Stdout, token)
 	return err
@@ -253,7 +253,7 @@ func (c *keysRevokeCommand) Run(ctx context.Context, in cli.Input) (err error) {
 	return nil
 }
 
-// keyID is the id that a command is given. A whole key is taken for it too, since that is at hand when it has leaked.
+// keyID returns the id in a command's argument. It also accepts a whole key, since that is at hand after a leak.
 func keyID(in cli.Input) (string, error) {
 	if len(in.Arguments) != 1 {
 		return "", cli.Usagef("name one key by its id, as \"carillon keys list\" shows it")
@@ -263,15 +263,15 @@ func keyID(in cli.Input) (string, error) {
 		return of, nil
 	}
 	if !access.ValidKeyID(id) {
-		return "", cli.Usagef("%d characters that are no id of a key; \"carillon keys list\" shows them", len(id))
+		return "", cli.Usagef("%d characters that are not the id of a key; \"carillon keys list\" shows the ids", len(id))
 	}
 	return id, nil
 }
 
-// explainKey tells what to do about a failure.
+// explainKey adds advice to an error.
 func explainKey(id string, err error) error {
 	if errors.Is(err, store.ErrNotFound) {
-		return fmt.Errorf("there is no key %s; \"carillon keys list\" shows those that there are", id)
+		return fmt.Errorf("there is no key %s; \"carillon keys list\" shows all keys", id)
 	}
 	if _, ok := errors.AsType[*job.Invalid](err); ok {
 		return cli.Usage(inOptions(err))

@@ -1,5 +1,5 @@
-// Carillon is a self-hosted scheduling service: it calls what it is told to, when it is told to, at least once, and in
-// all but rare cases exactly once.
+// Carillon is a self-hosted scheduling service: it fires callbacks at their instants, at least once, and in all but
+// rare cases exactly once.
 package main
 
 import (
@@ -12,7 +12,7 @@ import (
 	"github.com/carillon-scheduler/carillon/secrets"
 )
 
-const description = "Carillon calls what you tell it to, when you tell it to, whichever replica dies: at least " +
+const description = "Carillon fires callbacks at their instants, even if a replica dies: at least " +
 	"once, and in all but rare cases exactly once.\n\n" +
 	"Options without a command are those of serve. Each of them can also be set by the environment variable that its " +
 	"help names; other commands read the same variables. A value can be read from a file, as for secrets: " +

@@ -113,7 +113,7 @@ func TestUsageErrors(t *testing.T) {
 		{"no authentication on a name", []string{"serve", "--listen=example.com:0"}, nil, "--insecure-no-auth-beyond-loopback"},
 		{"authentication of a kind that there is not", []string{"serve", "--auth=password"}, nil, "--auth: must be one of none, keys"},
 		{"keys and none", []string{"serve", "--auth=keys", "--insecure-no-auth-beyond-loopback"}, nil, "leave it out with --auth=keys"},
-		{"keys in memory", []string{"serve", "--auth=keys", "--store=memory:"}, nil, "nobody can create a first key"},
+		{"keys in memory", []string{"serve", "--auth=keys", "--store=memory:"}, nil, "no command can create a key"},
 		{"tokens without keys", []string{"serve", "--oidc-issuer=https://login.example.com"}, nil, "need --auth=keys"},
 		{"tokens of nobody", []string{"serve", "--auth=keys", "--oidc-audience=x"}, nil, "--oidc-audience needs --oidc-issuer"},
 		{"tokens for nobody", []string{"serve", "--auth=keys", "--oidc-issuer=https://login.example.com"}, nil, "--oidc-audience: is required"},
@@ -144,7 +144,7 @@ func TestUsageErrors(t *testing.T) {
 		{"a key with two ends", []string{"keys", "create", "--store=sqlite:x.db", "--role=admin", "--expires-in=1d", "--expires-at=2099-01-01T00:00:00Z"}, nil, "--expires-in and --expires-at"},
 		{"no key to revoke", []string{"keys", "revoke", "--store=sqlite:x.db"}, nil, "by its id"},
 		{"two keys to revoke", []string{"keys", "revoke", "--store=sqlite:x.db", "a", "b"}, nil, "by its id"},
-		{"no id to revoke", []string{"keys", "revoke", "--store=sqlite:x.db", "hunter2"}, nil, "no id of a key"},
+		{"no id to revoke", []string{"keys", "revoke", "--store=sqlite:x.db", "hunter2"}, nil, "not the id of a key"},
 		{"a copy to nowhere", []string{"keys", "copy", "--store=sqlite:x.db"}, nil, "--to is missing"},
 		{"a copy of memory", []string{"keys", "copy", "--store=memory:", "--to=sqlite:x.db"}, nil, "--store: "},
 		{"a copy of no file", []string{"keys", "copy", "--store=sqlite:none.db", "--to=sqlite:x.db"}, nil, "--store: "},
@@ -185,7 +185,7 @@ func TestPortTaken(t *testing.T) {
 	if code := run([]string{"serve", "--listen=" + listener.Addr().String()}, &stdout, &stderr); code != cli.ExitFailure {
 		t.Errorf("exit code %d, want %d", code, cli.ExitFailure)
 	}
-	if !strings.Contains(stderr.String(), "another port is had by --listen=HOST:PORT") {
+	if !strings.Contains(stderr.String(), "choose another port by --listen=HOST:PORT") {
 		t.Errorf("the message does not say what to do: %s", &stderr)
 	}
 }

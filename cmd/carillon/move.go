@@ -17,9 +17,9 @@ import (
 	"github.com/carillon-scheduler/carillon/store/transfer"
 )
 
-const exportHelp = "Write all that a store holds to a file, to move it to another store. Stop the replicas first."
+const exportHelp = "Write the content of a store to a file, to move it to another store. Stop the replicas first."
 
-// exportCommand writes all that a store holds to a file.
+// exportCommand writes the content of a store to a file.
 type exportCommand struct {
 	store, output         string
 	resume, whileClaiming bool
@@ -29,18 +29,18 @@ type exportCommand struct {
 func (c *exportCommand) Flags(f *flag.FlagSet) {
 	f.StringVar(&c.store, "store", "", "`URL`: The store to export from, as for serve.")
 	f.StringVar(&c.output, "output", "-",
-		"`FILE`: The file to write, which must not be there yet; - for standard output. It has the jobs' callbacks, with "+
-			"whatever secrets they have.")
+		"`FILE`: The file to write, which must not exist; - for standard output. It has the jobs' callbacks, with "+
+			"any secrets in them.")
 	f.BoolVar(&c.resume, "resume", false, "Resume an interrupted export to this file, if no replica has run since.")
 	f.BoolVar(&c.whileClaiming, "while-claiming", false,
 		"Export though replicas are running. The file may hold occurrences that they deliver, and lack changes that are "+
-			"made meanwhile: such an export is no way to move.")
+			"made meanwhile: do not use such an export to move.")
 }
 
-// Run exports, and tells on standard error how far it has got.
+// Run exports, and prints its progress on standard error.
 func (c *exportCommand) Run(ctx context.Context, in cli.Input) (err error) {
 	if c.resume && c.output == "-" {
-		return cli.Usage(errors.New("--resume needs --output: standard output can't be gone on with"))
+		return cli.Usage(errors.New("--resume needs --output: an export to standard output can't be resumed"))
 	}
 	m, err := openMove(ctx, service.OpenExisting, c.store, c.whileClaiming, in.Stderr, "exported")
 	if err != nil {
@@ -67,7 +67,7 @@ func (c *exportCommand) Run(ctx context.Context, in cli.Input) (err error) {
 	}
 	if err = m.explainExport(ctx, err, file != nil); file != nil {
 		if err == nil {
-			err = file.Sync() // the store that it is from may be deleted next
+			err = file.Sync() // the source store may be deleted next
 		}
 		err = errors.Join(err, file.Close())
 	}
@@ -76,12 +76,12 @@ func (c *exportCommand) Run(ctx context.Context, in cli.Input) (err error) {
 	}
 	m.sum(counts.String())
 	if counts.Total() == 0 {
-		fmt.Fprintln(in.Stderr, "The store holds nothing. Is --store right?")
+		fmt.Fprintln(in.Stderr, "The store is empty. Is --store right?")
 	}
 	return nil
 }
 
-// open opens the file to write, and says in the options where to go on; nil for standard output.
+// open opens the file to write, and sets the place to resume at in the options; nil for standard output.
 func (c *exportCommand) open(o *transfer.ExportOptions) (*os.File, error) {
 	if c.output == "-" {
 		return nil, nil
@@ -89,7 +89,7 @@ func (c *exportCommand) open(o *transfer.ExportOptions) (*os.File, error) {
 	if !c.resume {
 		file, err := os.OpenFile(c.output, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 		if errors.Is(err, os.ErrExist) {
-			err = fmt.Errorf("%s is there already; name another file, or go on with it by --resume", c.output)
+			err = fmt.Errorf("%s exists already; name another file, or resume it by --resume", c.output)
 		}
 		if err != nil {
 			return nil, cli.Usage(fmt.Errorf("--output: %w", err))
@@ -106,7 +106,7 @@ func (c *exportCommand) open(o *transfer.ExportOptions) (*os.File, error) {
 	return file, nil
 }
 
-// resume finds where an export broke off, and cuts the file there.
+// resume finds the end of an interrupted export, and truncates the file there.
 func resume(file *os.File, source string) (*transfer.Found, error) {
 	found, err := transfer.Find(file)
 	if err != nil {
@@ -143,7 +143,7 @@ func (c *importCommand) Flags(f *flag.FlagSet) {
 			"again then delivers them again.")
 }
 
-// Run imports, and tells on standard error how far it has got.
+// Run imports, and prints its progress on standard error.
 func (c *importCommand) Run(ctx context.Context, in cli.Input) (err error) {
 	from := os.Stdin
 	if c.input != "-" {
@@ -171,12 +171,12 @@ func (c *importCommand) Run(ctx context.Context, in cli.Input) (err error) {
 	case errors.Is(err, store.ErrConflict):
 		return fmt.Errorf("%w. Cancel it in this store, or import into another one", err)
 	case errors.Is(err, store.ErrTooLarge):
-		return fmt.Errorf("%w. Cancel it in the store that the export is of, and export again; or import into another kind "+
+		return fmt.Errorf("%w. Cancel it in the source store, and export again; or import into another kind "+
 			"of store", err)
 	case errors.Is(err, transfer.ErrIncomplete):
 		return fmt.Errorf("%w. Finish it by \"carillon export --resume\", and import it again before any replica runs", err)
 	case ctx.Err() != nil || errors.Is(err, store.ErrUnavailable):
-		return fmt.Errorf("%w\nWhat was imported stays. To go on, give the same command again, before any replica runs",
+		return fmt.Errorf("%w\nThe imported records stay. To resume, run the same command again, before any replica runs",
 			m.explain(ctx, err))
 	case err != nil:
 		return err
@@ -193,11 +193,11 @@ type move struct {
 	store         store.Store
 	whileClaiming bool
 	stderr        io.Writer
-	done          string // what is done to records
+	done          string // the verb for its progress: exported or imported
 	began, noted  time.Time
 }
 
-// openMove opens a store, and refuses it while replicas may be claiming from it.
+// openMove opens a store. It fails while replicas may be claiming from the store.
 func openMove(ctx context.Context, open func(context.Context, string) (store.Store, error), url string,
 	whileClaiming bool, stderr io.Writer,
 	done string) (*move, error) {
@@ -219,7 +219,7 @@ func openMove(ctx context.Context, open func(context.Context, string) (store.Sto
 	return m, nil
 }
 
-// idle answers a claimingError if replicas may be claiming, unless that is permitted.
+// idle returns a claimingError if replicas may be claiming, unless that is permitted.
 func (m *move) idle(ctx context.Context) error {
 	if m.whileClaiming {
 		return nil
@@ -235,16 +235,16 @@ func (m *move) idle(ctx context.Context) error {
 	return claimingError(n)
 }
 
-// claimingError is that so many replicas may be claiming.
+// claimingError is the number of replicas that may be claiming.
 type claimingError int
 
 func (n claimingError) Error() string {
 	return fmt.Sprintf("replicas that may be claiming from this store: %d. Stop them first; one that was killed is "+
-		"counted for half a minute. "+
-		"--while-claiming goes on in spite of them, see --help", int(n))
+		"counted for another half a minute. "+
+		"--while-claiming ignores them, see --help", int(n))
 }
 
-// note tells how far the move has got, every second, and ends it if replicas have been started.
+// note prints the progress of the move, every second, and ends it if replicas have been started.
 func (m *move) note(ctx context.Context, so fmt.Stringer) error {
 	now := time.Now()
 	if now.Sub(m.noted) < time.Second {
@@ -255,12 +255,12 @@ func (m *move) note(ctx context.Context, so fmt.Stringer) error {
 	return m.idle(ctx)
 }
 
-// sum tells what was done in all.
+// sum prints the totals.
 func (m *move) sum(all string) {
 	fmt.Fprintf(m.stderr, "%s in %s: %s\n", m.done, time.Since(m.began).Round(time.Millisecond), all)
 }
 
-// explain tells that a move was interrupted, rather than what failed for that.
+// explain returns the interruption of a move as its error, instead of the failures that it causes.
 func (m *move) explain(ctx context.Context, err error) error {
 	if err != nil && ctx.Err() != nil {
 		return errors.New("interrupted")
@@ -268,13 +268,13 @@ func (m *move) explain(ctx context.Context, err error) error {
 	return err
 }
 
-// explainExport tells what to do about an export that has failed, if it has.
+// explainExport adds advice to the error of a failed export.
 func (m *move) explainExport(ctx context.Context, err error, file bool) error {
 	if _, claiming := errors.AsType[claimingError](err); claiming {
-		return fmt.Errorf("this export is not to be used, since it may lack what has changed meanwhile: %w", err)
+		return fmt.Errorf("do not use this export, since it may lack later changes: %w", err)
 	}
 	if err != nil && file {
-		return fmt.Errorf("%w\nTo go on with it, give the same command with --resume", m.explain(ctx, err))
+		return fmt.Errorf("%w\nTo resume it, run the same command with --resume", m.explain(ctx, err))
 	}
 	return m.explain(ctx, err)
 }

@@ -194,7 +194,7 @@ func TestMoveInterferes(t *testing.T) {
 		if code != cli.ExitFailure {
 			t.Errorf("the export's exit code is %d", code)
 		}
-		expectContains(t, "the export", stderr.String(), "not to be used", "Stop them first")
+		expectContains(t, "the export", stderr.String(), "do not use this export", "Stop them first")
 	})
 
 	content, err := os.ReadFile(file)
@@ -252,7 +252,7 @@ func TestResumeExport(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, stderr = carillon(t, cli.ExitUsage, "export", "--store="+from, "--output="+whole)
-	expectContains(t, "an export over another", stderr, "is there already", "--resume")
+	expectContains(t, "an export over another", stderr, "exists already", "--resume")
 	_, stderr = carillon(t, 0, "export", "--store="+from, "--output="+whole, "--resume")
 	expectContains(t, "an export of which nothing is left", stderr, "is complete: it has 1 tenants, 1100 jobs")
 

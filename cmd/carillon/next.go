@@ -22,13 +22,13 @@ type nextCommand struct {
 
 // Flags declares the options.
 func (c *nextCommand) Flags(f *flag.FlagSet) {
-	f.StringVar(&c.timezone, "timezone", "UTC", "`NAME`: IANA name of the time zone that the crontab is meant in.")
-	f.IntVar(&c.count, "count", 10, "`N`: How many instants to show.")
+	f.StringVar(&c.timezone, "timezone", "UTC", "`NAME`: IANA name of the crontab's time zone.")
+	f.IntVar(&c.count, "count", 10, "`N`: Number of instants to show.")
 	f.StringVar(&c.startAt, "start-at", "",
-		"`INSTANT`: Show none before this RFC 3339 instant, at which @every begins. (now)")
+		"`INSTANT`: RFC 3339 instant to start at; @every begins there. (now)")
 }
 
-// Run prints the next instants in UTC and in the zone, and what changes of the clocks do to them.
+// Run prints the next instants in UTC and in the zone, with the effects of clock changes.
 func (c *nextCommand) Run(_ context.Context, in cli.Input) error {
 	switch len(in.Arguments) {
 	case 0:
@@ -76,8 +76,8 @@ func (c *nextCommand) Run(_ context.Context, in cli.Input) error {
 	return nil
 }
 
-// unquoted says how to give a crontab that came in several arguments. Where it has a star, the shell has put names of
-// files in its place, so that it can't be known.
+// unquoted is the error for a crontab in several arguments. It shows how to quote the crontab, except one with a star,
+// which the shell has replaced by file names.
 func unquoted(arguments []string) error {
 	meant := strings.Join(arguments, " ")
 	if _, err := job.ParseCrontab(meant); err != nil {

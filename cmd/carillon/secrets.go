@@ -17,10 +17,10 @@ import (
 
 const (
 	newKeyHelp    = "Make a random key for --encryption-key-file, in a new file that only its owner can read."
-	reencryptHelp = "Encrypt all secrets in a store with the first of the keys, while replicas run. Give the new " +
-		"key first, and those that are in use after it. See docs/secrets.md."
-	copyHelp = "Copy all secrets of a store to another one, encrypted as they are: an export has none. Those " +
-		"that are there already stay."
+	reencryptHelp = "Encrypt all secrets in a store with the first of the keys, while replicas run. Name the new " +
+		"key first, and the present ones after it. See docs/secrets.md."
+	copyHelp = "Copy all secrets of a store to another one, encrypted as they are: an export has none. Secrets " +
+		"that the other store has already are skipped."
 )
 
 // secretsNewKeyCommand makes an encryption key.
@@ -53,7 +53,7 @@ func newKey(name string, stderr io.Writer) error {
 	return nil
 }
 
-// secretsReencryptCommand encrypts the secrets of a store with another key.
+// secretsReencryptCommand encrypts all secrets of a store with another key.
 type secretsReencryptCommand struct {
 	store string
 	files []string
@@ -65,7 +65,7 @@ func (c *secretsReencryptCommand) Flags(f *flag.FlagSet) {
 	service.EncryptionKeyFlag(f, &c.files)
 }
 
-// Run encrypts all secrets with the first key, and tells on standard error how many.
+// Run encrypts all secrets with the first key, and prints their number on standard error.
 func (c *secretsReencryptCommand) Run(ctx context.Context, in cli.Input) (err error) {
 	switch {
 	case c.store == "":
@@ -86,7 +86,7 @@ func (c *secretsReencryptCommand) Run(ctx context.Context, in cli.Input) (err er
 	defer func() { err = errors.Join(err, s.Close()) }()
 	all := secrets.New(bounded.Records(s), keys, slog.New(slog.DiscardHandler))
 	so, err := all.Reencrypt(ctx)
-	fmt.Fprintf(in.Stderr, "encrypted with the key %s: %d secrets, and %d that were so already\n",
+	fmt.Fprintf(in.Stderr, "secrets encrypted with the key %s: %d now, %d already before\n",
 		keys.Encrypting(), so.Done, so.Before)
 	if err != nil {
 		return err
@@ -95,7 +95,7 @@ func (c *secretsReencryptCommand) Run(ctx context.Context, in cli.Input) (err er
 	for _, id := range needed {
 		if id != keys.Encrypting() {
 			return fmt.Errorf("meanwhile a replica has encrypted with the key %s: "+
-				"have all replicas encrypt with %s first, then do this again", id, keys.Encrypting())
+				"make all replicas encrypt with %s first, then run this command again", id, keys.Encrypting())
 		}
 	}
 	return err

@@ -71,9 +71,9 @@ func TestSecretsCommands(t *testing.T) {
 	_, stderr = carillon(t, cli.ExitFailure, "secrets", "reencrypt", "--store="+url, "--encryption-key-file="+second)
 	expectContains(t, "without the old key", stderr, firstID, "token", "default")
 	_, stderr = carillon(t, 0, "secrets", "reencrypt", "--store="+url, "--encryption-key-file="+second, "--encryption-key-file="+first)
-	expectContains(t, "the first time", stderr, secondID, ": 2 secrets, and 0 ")
+	expectContains(t, "the first time", stderr, secondID, ": 2 now, 0 already")
 	_, stderr = carillon(t, 0, "secrets", "reencrypt", "--store="+url, "--encryption-key-file="+second)
-	expectContains(t, "the second time", stderr, secondID, ": 0 secrets, and 2 ")
+	expectContains(t, "the second time", stderr, secondID, ": 0 now, 2 already")
 	startFails(t, []string{"--store=" + url, "--encryption-key-file=" + first}, cli.ExitUsage, secondID)
 
 	for _, args := range [][]string{

@@ -14,7 +14,7 @@ import (
 
 const serveHelp = "Run the service: the HTTP API, and the dispatcher that fires due occurrences."
 
-// serveCommand runs the service until it is told to stop.
+// serveCommand runs the service until an interrupt or SIGTERM.
 type serveCommand struct {
 	options service.Options
 	log     logOptions
@@ -29,8 +29,8 @@ func (c *serveCommand) Flags(f *flag.FlagSet) {
 type logOptions struct{ level, format string }
 
 func (o *logOptions) flags(f *flag.FlagSet) {
-	cli.Choice(f, &o.level, "log-level", []string{"info", "debug", "warn", "error"}, "`LEVEL`: The least level to log.")
-	cli.Choice(f, &o.format, "log-format", []string{"text", "json"}, "`FORMAT`: How to log, to standard error.")
+	cli.Choice(f, &o.level, "log-level", []string{"info", "debug", "warn", "error"}, "`LEVEL`: The minimum level to log.")
+	cli.Choice(f, &o.format, "log-format", []string{"text", "json"}, "`FORMAT`: Format of the log on standard error.")
 }
 
 func (o *logOptions) logger(w io.Writer) *slog.Logger {
@@ -47,12 +47,12 @@ func (o *logOptions) logger(w io.Writer) *slog.Logger {
 func (c *serveCommand) Run(ctx context.Context, in cli.Input) error {
 	log := c.log.logger(in.Stderr)
 	for _, w := range unknownVariables(os.Environ()) {
-		log.Warn("the environment has what may be a mistake", "warning", w)
+		log.Warn("the environment may have a mistake", "warning", w)
 	}
 	s, err := service.New(ctx, c.options, log)
 	if err != nil && ctx.Err() != nil {
 		log.Info("stopped while starting", "error", err)
-		return nil //nolint:nilerr // it was told to stop, and has
+		return nil //nolint:nilerr // this is the requested stop
 	}
 	if err != nil {
 		return err

@@ -110,7 +110,7 @@ func TestStoreWait(t *testing.T) {
 	})
 	id := "start_" + strings.ToLower(job.NewToken())
 	s := start(t, url+"?prefix="+id, time.Hour)
-	s.logs("is tried again")
+	s.logs("retrying")
 	there.Store(true)
 	s.logs("msg=serving")
 	s.stop()

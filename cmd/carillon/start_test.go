@@ -130,12 +130,12 @@ func unreachable(t *testing.T) (url string) {
 // TestStoreWaitStopped: a service that waits for its store ends in good order when it is told to.
 func TestStoreWaitStopped(t *testing.T) {
 	s := start(t, unreachable(t), time.Hour)
-	s.logs("is tried again")
+	s.logs("retrying")
 	s.stop()
 }
 
 func TestStoreWaitEnds(t *testing.T) {
-	startFails(t, []string{"--store=" + unreachable(t), "--store-wait=300ms"}, cli.ExitFailure, "is tried again", "--store-wait=300ms")
+	startFails(t, []string{"--store=" + unreachable(t), "--store-wait=300ms"}, cli.ExitFailure, "retrying", "--store-wait=300ms")
 }
 
 // started is a service under way.

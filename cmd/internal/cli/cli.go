@@ -1,8 +1,8 @@
 // Package cli is the command line of Carillon's programs: commands whose options are flags of the standard library.
 //
-// An option can also be set by an environment variable, or by a file that a variable names; what the command line says
-// wins. Nothing here looks up methods by their names at run time, unlike most libraries of this kind: the linker then
-// keeps every exported method of every type, which made the service a third larger.
+// An option can also be set by an environment variable, or by a file that a variable names; the command line overrides
+// both. Unlike most libraries of this kind, this package does not look up methods by name at run time: the linker would
+// then keep every exported method of every type, which made the service a third larger.
 package cli
 
 import (
@@ -23,34 +23,34 @@ import (
 
 // The exit codes, besides 0.
 const (
-	ExitFailure = 1 // something that was needed could not be reached, or failed
+	ExitFailure = 1 // a resource could not be reached, or an operation failed
 	ExitUsage   = 2 // the configuration is wrong
 )
 
 // Program is a program with a command line.
 type Program struct {
-	// Name is that of the executable.
+	// Name is the name of the executable.
 	Name string
-	// Description begins its help.
+	// Description is the first part of its help.
 	Description string
-	// Version is the line that --version prints.
+	// Version is the output of --version.
 	Version string
 	// Commands are listed in its help in this order.
 	Commands []Command
-	// Default names the command that takes options without a command; empty for none.
+	// Default is the command of options without a command; empty for none.
 	Default string
-	// Environment begins the names of the variables that set options; empty for none. The options that can be set so are
-	// those of the default command, and options of the same name of the other commands.
+	// Environment is the prefix of the variables that set options; empty for none. Variables set the options of the
+	// default command, and options of the same names of other commands.
 	Environment string
 }
 
 // Command is one command of a program.
 type Command struct {
-	// Name is a word, or two with a space between them for one of several that belong together.
+	// Name is a word; or two, with a space between them, for a command of a group.
 	Name string
 	// Arguments are the command's arguments as its help shows them; empty if it takes none.
 	Arguments string
-	// Help says in a sentence or two what the command does. A command without it is not listed.
+	// Help describes the command in a sentence or two. A command without it is not listed.
 	Help string
 	// New makes the command.
 	New func() Runner
@@ -58,40 +58,40 @@ type Command struct {
 
 // Runner is a command that can be run, once.
 type Runner interface {
-	// Flags declares the command's options, and sets their defaults. The usage of each begins with the name of its
-	// value in backquotes, and a colon, but for those that are on or off.
+	// Flags declares the command's options, and sets their defaults. Each usage begins with the name of the value in
+	// backquotes and a colon, except for boolean options.
 	Flags(f *flag.FlagSet)
-	// Run runs the command. A [UsageError] is one of its options or arguments. ctx ends with the first interrupt or
+	// Run runs the command. A [UsageError] is an error of its options or arguments. ctx ends with the first interrupt or
 	// SIGTERM.
 	Run(ctx context.Context, in Input) error
 }
 
-// Input is what a command is given besides its options.
+// Input has the arguments and the streams of a command.
 type Input struct {
 	Arguments      []string
 	Stdout, Stderr io.Writer
 }
 
-// UsageError is an error of the configuration: trying again can't mend it.
+// UsageError is an error of the configuration, which a retry can't fix.
 type UsageError struct{ error }
 
-// Usage makes an error one of the configuration.
+// Usage makes an error a [UsageError].
 func Usage(err error) error { return UsageError{err} }
 
-// Usagef makes an error of the configuration, as [fmt.Errorf] does.
+// Usagef makes a [UsageError], like [fmt.Errorf].
 func Usagef(format string, args ...any) error { return UsageError{fmt.Errorf(format, args...)} }
 
-// Unwrap is the error without this.
+// Unwrap returns the inner error.
 func (e UsageError) Unwrap() error { return e.error }
 
-// Run runs the command that the arguments name, and gives the exit code.
+// Run runs the command that the arguments name, and returns the exit code.
 func (p Program) Run(args []string, stdout, stderr io.Writer) (code int) {
 	err := p.run(args, stdout, stderr)
 	if err == nil {
 		return 0
 	}
 	if _, ok := errors.AsType[UsageError](err); ok {
-		fmt.Fprintf(stderr, "%s: %v\nRun \"%[1]s --help\", or \"%[1]s COMMAND --help\", for what there is.\n", p.Name, err)
+		fmt.Fprintf(stderr, "%s: %v\nRun \"%[1]s --help\", or \"%[1]s COMMAND --help\", for help.\n", p.Name, err)
 		return ExitUsage
 	}
 	fmt.Fprintf(stderr, "%s: %v\n", p.Name, err)
@@ -116,7 +116,7 @@ func (p Program) run(args []string, stdout, stderr io.Writer) error {
 			p.help(stdout)
 			return nil
 		}
-		return Usagef("%s is none by itself; name a command: %s", name, strings.Join(group, ", "))
+		return Usagef("%s is not a command by itself; name one of: %s", name, strings.Join(group, ", "))
 	}
 	if i < 0 {
 		return Usagef("there is no command %q%s", name, meant(nearest.Name(name, p.names())))
@@ -141,14 +141,14 @@ func (p Program) run(args []string, stdout, stderr io.Writer) error {
 	if err := p.fromEnvironment(flags); err != nil {
 		return Usage(err)
 	}
-	// The first signal ends the command in good order; after it, signals have their usual effect again.
+	// The first signal ends the command gracefully; later signals have their usual effect.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop)
 	return runner.Run(ctx, Input{arguments, stdout, stderr})
 }
 
-// command splits arguments into the command's name, or a question to the program, and what follows it.
+// command splits arguments into the command's name, or --help or --version, and the rest.
 func (p Program) command(args []string) (name string, rest []string) {
 	if len(args) == 0 {
 		return "", nil
@@ -162,7 +162,7 @@ func (p Program) command(args []string) (name string, rest []string) {
 		name, _ = p.command(rest)
 		return name, []string{"--help"}
 	case strings.HasPrefix(name, "-") && name != "--help" && name != "--version" && p.Default != "":
-		return p.Default, args // so that options can stand behind the name of an image
+		return p.Default, args // so that options can follow the name of an image
 	}
 	if len(rest) > 0 && p.index(name+" "+rest[0]) >= 0 {
 		return name + " " + rest[0], rest[1:]
@@ -170,12 +170,12 @@ func (p Program) command(args []string) (name string, rest []string) {
 	return name, rest
 }
 
-// index is the place of a command; negative if there is none of the name.
+// index returns the index of a command; negative if there is none of the name.
 func (p Program) index(name string) int {
 	return slices.IndexFunc(p.Commands, func(c Command) bool { return c.Name == name })
 }
 
-// group names the commands whose names begin with a word.
+// group returns the names of the commands that begin with a word.
 func (p Program) group(word string) (names []string) {
 	for _, name := range p.names() {
 		if strings.HasPrefix(name, word+" ") {
@@ -194,8 +194,7 @@ func (p Program) names() (names []string) {
 	return names
 }
 
-// parse sets the flags that arguments name, and answers the other arguments; or the question --help or --version, if
-// they have one.
+// parse sets the flags in the arguments, and returns the other arguments; or --help or --version, if there is one.
 func parse(flags *flag.FlagSet, args []string) (others []string, asked string, err error) {
 	for len(args) > 0 {
 		arg := args[0]
@@ -231,14 +230,14 @@ func parse(flags *flag.FlagSet, args []string) (others []string, asked string, e
 	return others, "", nil
 }
 
-// set sets a flag, and says what its value must be if it can't be that.
+// set sets a flag. The error for an invalid value says what is valid.
 func set(flags *flag.FlagSet, f *flag.Flag, value string) error {
 	err := flags.Set(f.Name, value)
 	if err == nil {
 		return nil
 	}
 	getter, ok := f.Value.(flag.Getter)
-	if !ok { // one of ours, which says it itself
+	if !ok { // a type of this package, whose error is complete
 		return fmt.Errorf("--%s: %w", f.Name, err)
 	}
 	must := "a number"
@@ -256,7 +255,7 @@ func isBool(f *flag.Flag) bool {
 	return ok && b.IsBoolFlag()
 }
 
-// meant asks whether a name was meant, if there is one.
+// meant returns a question with the name that was probably meant, if there is one.
 func meant(name string) string {
 	if name == "" {
 		return ""
@@ -273,7 +272,7 @@ func nearestFlag(name string, flags *flag.FlagSet) string {
 	return ""
 }
 
-// Variables are the environment variables that set options, by the options' names.
+// Variables returns the environment variables that set options, by the options' names.
 func (p Program) Variables() map[string]string {
 	variables := make(map[string]string)
 	if p.Environment == "" {
@@ -291,8 +290,8 @@ func (p Program) Variables() map[string]string {
 	return variables
 }
 
-// fromEnvironment sets flags that the command line has not set: by their variables, or by the files that variables with
-// _FILE behind their names name. A variable that is empty sets nothing.
+// fromEnvironment sets the flags that the command line has not set: by their variables, or by files named in variables
+// with the suffix _FILE. An empty variable sets nothing.
 func (p Program) fromEnvironment(flags *flag.FlagSet) error {
 	variables := p.Variables()
 	given := make(map[string]bool)
@@ -312,7 +311,7 @@ func (p Program) fromEnvironment(flags *flag.FlagSet) error {
 	return cmp.Or(errs...)
 }
 
-// valueOf is the value of a variable, or of the file that it names.
+// valueOf returns the value of a variable, or the content of the file that it names.
 func valueOf(variable string) (string, error) {
 	value, path := os.Getenv(variable), os.Getenv(variable+"_FILE")
 	switch {
@@ -325,5 +324,5 @@ func valueOf(variable string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("%s_FILE: %w", variable, err)
 	}
-	return strings.TrimRight(string(content), "\r\n"), nil // which editors leave in a file of one line
+	return strings.TrimRight(string(content), "\r\n"), nil // editors add it to a file of one line
 }

@@ -102,8 +102,8 @@ func TestRun(t *testing.T) {
 
 		{"failure", "ring --bell=cracked", "", cli.ExitFailure, "tower: it makes no sound\n"},
 		{"no command", "", "", cli.ExitUsage, "name a command: ring, oil, rope list, rope splice\n"},
-		{"one word of two", "rope", "", cli.ExitUsage, "rope is none by itself; name a command: rope list, rope splice\n"},
-		{"another second word", "rope cut", "", cli.ExitUsage, "name a command: rope list, rope splice\n"},
+		{"one word of two", "rope", "", cli.ExitUsage, "rope is not a command by itself; name one of: rope list, rope splice\n"},
+		{"another second word", "rope cut", "", cli.ExitUsage, "name one of: rope list, rope splice\n"},
 		{"unknown command", "rign", "", cli.ExitUsage, `there is no command "rign"` + "\n"},
 		{"mistyped command", "rings", "", cli.ExitUsage, `there is no command "rings"; is ring meant?`},
 		{"unknown option", "oil --paint=SECRET", "", cli.ExitUsage, "unknown option --paint=\n"},

@@ -7,10 +7,10 @@ import (
 	"strings"
 )
 
-// width is how many columns help takes.
+// width is the number of columns of help.
 const width = 110
 
-// help prints what the program does, and its commands.
+// help prints the program's description and its commands.
 func (p Program) help(w io.Writer) {
 	fmt.Fprintf(w, "Usage: %s COMMAND [OPTIONS]\n\n%s\nCommands:\n", p.Name, wrap(p.Description, ""))
 	for _, c := range p.Commands {
@@ -21,7 +21,7 @@ func (p Program) help(w io.Writer) {
 	fmt.Fprintf(w, "\nRun \"%s COMMAND --help\" for a command's options.\n", p.Name)
 }
 
-// commandHelp prints what a command does, and its options, in the order of their names.
+// commandHelp prints a command's description and its options, in the order of their names.
 func (p Program) commandHelp(w io.Writer, c Command, flags *flag.FlagSet) {
 	arguments := ""
 	if c.Arguments != "" {
@@ -47,8 +47,7 @@ func (p Program) commandHelp(w io.Writer, c Command, flags *flag.FlagSet) {
 	fmt.Fprintf(w, "  --help\n      Print this.\n  --version\n      Print the version.\n")
 }
 
-// wrap breaks text into lines that are no longer than can be read, each indented, and each ended. What is in lines of
-// its own stays so.
+// wrap breaks text into lines of bounded width, each with an indent and a line end. It keeps existing line breaks.
 func wrap(text, indent string) string {
 	var b strings.Builder
 	for paragraph := range strings.Lines(text) {

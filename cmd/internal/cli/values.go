@@ -10,7 +10,7 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// Duration declares an option for a length of time, which may be in days and weeks too.
+// Duration declares an option for a duration, which may also be in days and weeks.
 func Duration(f *flag.FlagSet, p *time.Duration, name string, standard time.Duration, usage string) {
 	*p = standard
 	f.Var((*duration)(p), name, usage)
@@ -43,7 +43,7 @@ func DurationText(d time.Duration) string {
 	return s
 }
 
-// List declares an option for texts with commas between them. Given again, it adds to them.
+// List declares an option for texts with commas between them. A repeated option adds to the list.
 func List(f *flag.FlagSet, p *[]string, name, usage string) {
 	f.Func(name, usage, func(s string) error {
 		*p = append(*p, strings.Split(s, ",")...)
@@ -51,7 +51,7 @@ func List(f *flag.FlagSet, p *[]string, name, usage string) {
 	})
 }
 
-// Choice declares an option for one of some texts, of which the first is the default. The usage ends with them.
+// Choice declares an option for one of several texts. The first is the default. The usage lists them at its end.
 func Choice(f *flag.FlagSet, p *string, name string, of []string, usage string) {
 	*p = of[0]
 	f.Var(&choice{p, of}, name, usage+" One of "+strings.Join(of, ", ")+".")

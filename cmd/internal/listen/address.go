@@ -1,5 +1,5 @@
-// Package listen is how a service is reached: its addresses, TLS with certificates that are replaced while it runs, and
-// a bound on its connections, at which clients that keep it waiting make room for others.
+// Package listen has the listeners of a service: addresses, TLS with certificates that may be replaced while it runs,
+// and a bound on connections. At the bound, connections that wait for their clients are closed to make room for others.
 package listen
 
 import (
@@ -13,8 +13,8 @@ import (
 	"github.com/carillon-scheduler/carillon/cmd/internal/cli"
 )
 
-// Address is an option's host and port to listen at. Without a host it is all addresses of this machine; empty is
-// nowhere.
+// Address is an option with a host and port to listen at. Without a host it means all addresses of this machine; empty
+// means no listener.
 type Address string
 
 // Set implements [flag.Value].
@@ -38,15 +38,15 @@ func (a *Address) Set(s string) error {
 // String implements [flag.Value].
 func (a *Address) String() string { return string(*a) }
 
-// Loopback tells whether only this machine can reach who listens at the address. Nobody can where it is empty. Names
-// other than localhost may stand for any address.
+// Loopback reports whether only this machine can reach a listener at the address. It is true for an empty address.
+// Names other than localhost may stand for any address.
 func (a Address) Loopback() bool {
-	host, _, _ := net.SplitHostPort(string(a)) // it was read as one
+	host, _, _ := net.SplitHostPort(string(a)) // it is valid: Set has checked it
 	ip, err := netip.ParseAddr(host)
 	return a == "" || host == "localhost" || err == nil && ip.Unmap().IsLoopback()
 }
 
-// Reachable is where to reach on this machine who listens at the address.
+// Reachable returns the host and port at which this machine reaches a listener at the address.
 func (a Address) Reachable() string {
 	host, port, _ := net.SplitHostPort(string(a))
 	switch ip := net.ParseIP(host); {
@@ -58,15 +58,14 @@ func (a Address) Reachable() string {
 	return net.JoinHostPort(host, port)
 }
 
-// Open listens at the address that an option has, which errors name. An error that trying again can't mend is a
-// [cli.UsageError].
+// Open listens at an option's address. Errors name the option. An error that a retry can't fix is a [cli.UsageError].
 func (a Address) Open(ctx context.Context, option string) (net.Listener, error) {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", string(a))
 	switch {
 	case err == nil:
 		return listener, nil
-	case errors.Is(err, syscall.EADDRINUSE): // it may be free in a moment
-		return nil, fmt.Errorf("--%s: %w (by another program, or by a replica that still runs; another port is had by "+
+	case errors.Is(err, syscall.EADDRINUSE): // the port may be free in a moment
+		return nil, fmt.Errorf("--%s: %w (by another program, or by a replica that still runs; choose another port by "+
 			"--%[1]s=HOST:PORT)", option, err)
 	default:
 		return nil, cli.Usage(fmt.Errorf("--%s: %w", option, err))

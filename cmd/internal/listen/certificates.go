@@ -13,29 +13,28 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Certificates are the API's certificate and the authorities of its clients. When their files change they are read
-// again; until that succeeds, the last ones that could be read are used. Its methods are safe for concurrent use. Nil
-// is no TLS.
+// Certificates has the API's certificate and the authorities of its clients. When their files change, they are read
+// again; until that succeeds, the old ones stay in use. Its methods are safe for concurrent use. Nil means no TLS.
 type Certificates struct {
 	options  TLS
 	log      *slog.Logger
 	failures prometheus.Counter
 
 	mu      sync.Mutex
-	checked time.Time // when the files were last looked at
-	files   []file    // as they were then
+	checked time.Time // time of the last check of the files
+	files   []file    // their state then
 	config  *tls.Config
 	ends    time.Time // of the certificate
-	err     error     // why the files, as they are now, can't be used; nil if they are in use
+	err     error     // the fault of the present files; nil if they are in use
 }
 
-// How often the files are looked at, at most, and how long before its end a certificate is warned of.
+// The minimum time between checks of the files, and the time before a certificate's end from which there is a warning.
 const (
 	lookAgain = time.Second
 	warnAhead = 14 * 24 * time.Hour
 )
 
-// file is what a file's last change shows in.
+// file has the properties that show a change of a file.
 type file struct {
 	info os.FileInfo
 	err  error
@@ -54,11 +53,11 @@ func LoadCertificates(o TLS, log *slog.Logger) (*Certificates, error) {
 func newFailures() prometheus.Counter {
 	return prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "carillon_tls_reload_failures_total",
-		Help: "Changes of the files of TLS that could not be used.",
+		Help: "Changes of the TLS files that could not be used.",
 	})
 }
 
-// Config is the configuration of a server.
+// Config returns the configuration of a server.
 func (c *Certificates) Config() *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12,
@@ -69,14 +68,14 @@ func (c *Certificates) Config() *tls.Config {
 	}
 }
 
-// Warnings are what is wrong with the certificate, or soon will be. Without TLS there are none.
+// Warnings returns present and coming faults of the certificate. Without TLS there are none.
 func (c *Certificates) Warnings(now time.Time) (all []string) {
 	if c == nil {
 		return nil
 	}
 	_, ends, err := c.current()
 	if err != nil {
-		all = append(all, fmt.Sprintf("the changed TLS files can't be used, and those from before still are: %v", err))
+		all = append(all, fmt.Sprintf("the changed TLS files can't be used, the old ones stay in use: %v", err))
 	}
 	switch left := ends.Sub(now); {
 	case left <= 0:
@@ -87,7 +86,7 @@ func (c *Certificates) Warnings(now time.Time) (all []string) {
 	return all
 }
 
-// current looks at the files, unless that was done just now, and answers what is in use.
+// current checks the files, unless that was done a moment ago, and returns the configuration in use.
 func (c *Certificates) current() (config *tls.Config, ends time.Time, err error) {
 	c.mu.Lock()
 	report := func() {}
@@ -96,12 +95,12 @@ func (c *Certificates) current() (config *tls.Config, ends time.Time, err error)
 	}
 	config, ends, err = c.config, c.ends, c.err
 	c.mu.Unlock()
-	report() // nobody else waits for the log
+	report() // outside the lock, so that no other call waits for the log
 	return config, ends, err
 }
 
-// look reads the files if they have changed since they were looked at last, or could not be used then: one of them may
-// have been replaced before the other. It answers how to tell of it.
+// look reads the files if they have changed since the last check, or could not be used then: one of them may have been
+// replaced before the other. It returns a function that logs the result.
 func (c *Certificates) look(now time.Time) (report func()) {
 	c.checked = now
 	files := c.stat()
@@ -121,7 +120,7 @@ func (c *Certificates) look(now time.Time) (report func()) {
 	}
 	c.failures.Inc()
 	return func() {
-		c.log.Error("the TLS files have changed and can't be used; those from before still are", "error", err)
+		c.log.Error("the TLS files have changed and can't be used; the old ones stay in use", "error", err)
 	}
 }
 
@@ -135,7 +134,7 @@ func (c *Certificates) stat() (all []file) {
 	return all
 }
 
-// same tells whether files are unchanged.
+// same reports whether files are unchanged.
 func same(a, b []file) bool {
 	if len(a) != len(b) {
 		return false
@@ -151,7 +150,7 @@ func same(a, b []file) bool {
 	return true
 }
 
-// read makes a configuration of the files, and answers until when its certificate is valid.
+// read makes a configuration of the files, and returns it with the end of its certificate's validity.
 func (c *Certificates) read() (*tls.Config, time.Time, error) {
 	pair, err := tls.LoadX509KeyPair(c.options.CertFile, c.options.KeyFile)
 	if err != nil {
@@ -175,16 +174,16 @@ func (c *Certificates) read() (*tls.Config, time.Time, error) {
 		if c.options.ClientCerts == "optional" {
 			config.ClientAuth = tls.VerifyClientCertIfGiven
 		}
-		config.SessionTicketsDisabled = true // each handshake goes by the authorities as they are now
+		config.SessionTicketsDisabled = true // each handshake uses the present authorities
 	}
 	return config, pair.Leaf.NotAfter, nil
 }
 
-// Register shows the certificates in metrics; zeros if there are none, without TLS.
+// Register adds the metrics of the certificates; they are 0 without TLS.
 func (c *Certificates) Register(r prometheus.Registerer) {
 	expiry := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "carillon_tls_certificate_expiry_timestamp_seconds",
-		Help: "When the API's certificate expires, in Unix time; 0 without TLS.",
+		Help: "Expiry of the API's certificate, in Unix time; 0 without TLS.",
 	}, func() float64 {
 		if c == nil {
 			return 0

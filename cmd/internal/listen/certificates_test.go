@@ -272,7 +272,7 @@ func TestExpiry(t *testing.T) {
 		registry := prometheus.NewRegistry()
 		s.certificates.Register(registry)
 		want := fmt.Sprintf("carillon_tls_certificate_expiry_timestamp_seconds %v\n", float64(c.ends.Unix()))
-		if err := testutil.GatherAndCompare(registry, strings.NewReader("# HELP carillon_tls_certificate_expiry_timestamp_seconds When the API's certificate expires, in Unix time; 0 without TLS.\n"+
+		if err := testutil.GatherAndCompare(registry, strings.NewReader("# HELP carillon_tls_certificate_expiry_timestamp_seconds Expiry of the API's certificate, in Unix time; 0 without TLS.\n"+
 			"# TYPE carillon_tls_certificate_expiry_timestamp_seconds gauge\n"+want), "carillon_tls_certificate_expiry_timestamp_seconds"); err != nil {
 			t.Error(err)
 		}

@@ -14,13 +14,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Connections bounds how many clients are connected to a server, so that those which keep it waiting can't take the
-// place of others.
+// Connections bounds the connections to a server, so that slow clients can't keep others out.
 //
-// A connection waits for its client while no request on it is being worked on: it is idle, or its handshake, a header
-// or the body of a request is still to come, or the client does not take its answer. When there are as many connections
-// as may be, a new one has the connections of those clients closed that have the most waiting ones, the longest waiting
-// first. A connection with a request that is worked on is never closed. If there is no other, the new one is.
+// A connection waits for its client while no request on it is in progress: it is idle, or it waits for a handshake, a
+// header or a body, or the client does not read its answer. At the bound, a new connection causes others to be closed:
+// those of the client with the most waiting connections, the longest waiting first. A connection with a request in
+// progress is never closed. If all others are in progress, the new one is closed.
 type Connections struct {
 	limit int
 	shed  *prometheus.CounterVec
@@ -31,16 +30,16 @@ type Connections struct {
 
 // The reasons for which connections are closed, as metrics name them.
 const (
-	shedWaiting = "waiting" // it kept the server waiting, and made room
-	shedFull    = "full"    // it came when there was no room, and none to be made
+	shedWaiting = "waiting" // it waited for its client, and made room
+	shedFull    = "full"    // it was new, and no other could make room
 )
 
 // NewConnections makes a bound.
 func NewConnections(limit int) *Connections {
 	t := &Connections{limit: limit, open: make(map[*conn]struct{}), shed: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "carillon_connections_shed_total",
-		Help: "Connections to the API that were closed because there were --max-connections: those which kept it waiting, " +
-			"and new ones if no other did.",
+		Help: "Connections to the API that were closed at --max-connections: those which waited for their clients, " +
+			"and new ones if there was no such connection.",
 	}, []string{"reason"})}
 	for _, reason := range []string{shedWaiting, shedFull} {
 		t.shed.WithLabelValues(reason)
@@ -48,7 +47,7 @@ func NewConnections(limit int) *Connections {
 	return t
 }
 
-// Register shows the connections in metrics.
+// Register adds the metrics of the connections.
 func (t *Connections) Register(r prometheus.Registerer) {
 	r.MustRegister(t.shed, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "carillon_connections",
@@ -60,7 +59,7 @@ func (t *Connections) Register(r prometheus.Registerer) {
 	}))
 }
 
-// Limit makes a listener of which the connections are bounded.
+// Limit makes a listener with bounded connections.
 func (t *Connections) Limit(l net.Listener) net.Listener { return &listener{l, t} }
 
 type listener struct {
@@ -68,7 +67,7 @@ type listener struct {
 	connections *Connections
 }
 
-// Accept waits for a connection for which there is room.
+// Accept waits for a connection that has room.
 func (l *listener) Accept() (net.Conn, error) {
 	for {
 		accepted, err := l.Listener.Accept()
@@ -78,7 +77,7 @@ func (l *listener) Accept() (net.Conn, error) {
 		if c := l.connections.admit(accepted); c != nil {
 			return c, nil
 		}
-		_ = accepted.Close() // there is nobody to tell
+		_ = accepted.Close() // there is no caller for an error
 	}
 }
 
@@ -113,7 +112,7 @@ func (t *Connections) admit(accepted net.Conn) *conn {
 	return c
 }
 
-// wait is a connection that waits for its client.
+// wait is a connection that waits for its client, with the time since when.
 type wait struct {
 	conn  *conn
 	from  netip.Addr
@@ -130,12 +129,12 @@ func (t *Connections) waiting() (all []wait) {
 	return all
 }
 
-// longest are the n waiting connections that are to leave: of whoever has the most, those which have waited the
-// longest. Finding several at once costs little more than finding one.
+// longest returns the n waiting connections to close: those of the client with the most, the longest waiting first.
+// Finding several at once costs little more than finding one.
 func longest(all []wait, n int) (leaving []*conn) {
 	slices.SortFunc(all, func(a, b wait) int { return b.since.Compare(a.since) })
 	later := make(map[netip.Addr]int)
-	order := make([]int, len(all)) // how many of the same client have waited for less long
+	order := make([]int, len(all)) // the number of the same client's connections that have waited less
 	for i, w := range all {
 		order[i] = later[w.from]
 		later[w.from]++
@@ -151,19 +150,19 @@ func longest(all []wait, n int) (leaving []*conn) {
 	return leaving
 }
 
-// conn is a connection of which it is known whether it waits for its client.
+// conn is a connection that knows whether it waits for its client.
 type conn struct {
 	net.Conn
 	among *Connections
 	from  netip.Addr // its client
 
 	mu sync.Mutex
-	// working counts the requests that are being worked on, less the reads and writes for which the client is waited for.
+	// working is the number of requests in progress, less the reads and writes that wait for the client.
 	working int
-	since   time.Time // when working was last more than 0
+	since   time.Time // the last time at which working was more than 0
 }
 
-// waits tells whether it waits for its client, and since when.
+// waits reports whether it waits for its client, and since when.
 func (c *conn) waits() (since time.Time, waits bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -179,7 +178,7 @@ func (c *conn) work(n int) {
 	c.working += n
 }
 
-// NetConn is the connection itself.
+// NetConn returns the connection itself.
 func (c *conn) NetConn() net.Conn { return c.Conn }
 
 func (c *conn) Write(b []byte) (int, error) {
@@ -188,7 +187,7 @@ func (c *conn) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// CloseWrite tells the client that no more will come, for the server to do before it closes.
+// CloseWrite ends the sending direction. The server calls it before it closes the connection.
 func (c *conn) CloseWrite() error {
 	if tcp, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 		return tcp.CloseWrite()
@@ -206,7 +205,7 @@ func (c *conn) Close() error {
 // connKey is the key of a request's connection in its context.
 type connKey struct{}
 
-// Keep is to be a part of the server's ConnContext.
+// Keep must be a part of the server's ConnContext.
 func (t *Connections) Keep(ctx context.Context, there net.Conn) context.Context {
 	if over, ok := there.(interface{ NetConn() net.Conn }); ok { // TLS
 		if _, own := there.(*conn); !own {
@@ -219,7 +218,7 @@ func (t *Connections) Keep(ctx context.Context, there net.Conn) context.Context 
 	return ctx
 }
 
-// Handler notes on requests' connections when they are worked on. It is to be around all other handlers.
+// Handler marks the connections of requests in progress. It must be around all other handlers.
 func (t *Connections) Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c, ok := r.Context().Value(connKey{}).(*conn)
@@ -236,7 +235,7 @@ func (t *Connections) Handler(next http.Handler) http.Handler {
 	})
 }
 
-// body is that of a request, which its client may send slowly.
+// body is the body of a request, which its client may send slowly.
 type body struct {
 	io.ReadCloser
 	conn *conn

@@ -8,27 +8,27 @@ import (
 	"github.com/carillon-scheduler/carillon/cmd/internal/cli"
 )
 
-// Options configure how a service is reached.
+// Options configure the listeners of a service.
 type Options struct {
-	// Address is that of the API.
+	// Address is the address of the API.
 	Address Address
-	// Observe is the address of metrics, health and profiles; empty has the first two at the API's.
+	// Observe is the address of metrics, health and profiles. If it is empty, metrics and health are at the API's address.
 	Observe Address
 	TLS     TLS
-	// Connections is how many clients may be connected to the API at once.
+	// Connections is the maximum number of connections to the API.
 	Connections int
-	// HeaderBytes is how large the header of a request may be.
+	// HeaderBytes is the maximum size of a request's header, in bytes.
 	HeaderBytes int
 }
 
-// TLS names the files, in PEM form, by which clients of the API are sure of it, and it of them.
+// TLS names the PEM files that authenticate the API to its clients, and the clients to the API.
 type TLS struct {
-	// CertFile has the certificate and those of the authorities between it and the root; empty serves without TLS.
+	// CertFile has the certificate and the intermediate certificates; empty means no TLS.
 	CertFile string
 	KeyFile  string
-	// ClientCAFile has the authorities of clients' certificates; empty asks for none.
+	// ClientCAFile has the authorities of clients' certificates; empty means that no certificates are requested.
 	ClientCAFile string
-	// ClientCerts is required or optional. An optional one is verified if there is one.
+	// ClientCerts is "required" or "optional". An optional certificate is verified if the client sends one.
 	ClientCerts string
 }
 
@@ -38,11 +38,11 @@ func (o *Options) Flags(f *flag.FlagSet) {
 	FlagTLS(f, &o.TLS)
 	f.StringVar(&o.TLS.KeyFile, "tls-key", "", "`FILE`: PEM file of the certificate's key.")
 	cli.Choice(f, &o.TLS.ClientCerts, "tls-client-certs", []string{"required", "optional"},
-		"`WHETHER`: Whether clients must have a certificate, with --tls-client-ca. One that is given is always verified.")
+		"`WHETHER`: Whether clients must have a certificate, with --tls-client-ca. Each certificate is verified.")
 	f.IntVar(&o.Connections, "max-connections", 4096,
-		"`N`: How many clients may be connected to the API at once. Beyond that, those which have kept it waiting the "+
-			"longest make room.")
-	f.IntVar(&o.HeaderBytes, "max-header-bytes", 65_536, "`BYTES`: How large the header of a request may be.")
+		"`N`: Maximum number of connections to the API. At the maximum, those that wait longest for their clients are "+
+			"closed.")
+	f.IntVar(&o.HeaderBytes, "max-header-bytes", 65_536, "`BYTES`: Maximum size of a request's header.")
 }
 
 // FlagAddresses declares the options for addresses.
@@ -54,16 +54,16 @@ func FlagAddresses(f *flag.FlagSet, api, observe *Address) {
 		"/readyz and /debug/pprof. /metrics is then there only. (none; /metrics is at the API's address)")
 }
 
-// FlagTLS declares the options that tell which TLS the API has.
+// FlagTLS declares the options that show whether the API has TLS.
 func FlagTLS(f *flag.FlagSet, t *TLS) {
 	f.StringVar(&t.CertFile, "tls-cert", "",
-		"`FILE`: PEM file of the API's certificate, with those between it and its root. The files are read again when they "+
+		"`FILE`: PEM file of the API's certificate, with the intermediate certificates. The files are read again when they "+
 			"change. (no TLS)")
 	f.StringVar(&t.ClientCAFile, "tls-client-ca", "",
 		"`FILE`: PEM file of the authorities that clients' certificates are verified with. (none is asked for)")
 }
 
-// Check checks what only needs the options. Errors name the one that is wrong.
+// Check checks the options without other resources. Errors name the wrong option.
 func (o *Options) Check() error {
 	switch t := o.TLS; {
 	case (t.CertFile == "") != (t.KeyFile == ""):

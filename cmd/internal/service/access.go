@@ -14,7 +14,7 @@ import (
 	"github.com/carillon-scheduler/carillon/cmd/internal/cli"
 )
 
-// Access is options that say who may use the API.
+// Access has the options for authentication.
 type Access struct {
 	Auth                         string
 	InsecureNoAuthBeyondLoopback bool
@@ -32,27 +32,27 @@ const (
 // Flags declares the options, and sets them to their defaults.
 func (o *Access) Flags(f *flag.FlagSet) {
 	cli.Choice(f, &o.Auth, "auth", []string{authNone, authKeys},
-		"`MODE`: keys asks every request for an API key, see docs/access.md. none lets whoever reaches the API do "+
+		"`MODE`: keys requires an API key in every request, see docs/access.md. none lets every client do "+
 			"everything: it is accepted if --listen is an address that only this machine reaches.")
 	f.BoolVar(&o.InsecureNoAuthBeyondLoopback, "insecure-no-auth-beyond-loopback", false,
-		"Accept --auth=none wherever --listen is: whoever reaches the port may do everything. For networks of which all "+
+		"Accept --auth=none with any --listen: every client may do everything. For networks of which all "+
 			"members are trusted.")
 	f.StringVar(&o.OIDCIssuer, "oidc-issuer", "",
-		"`URL`: With --auth=keys, take the tokens (JWTs) of this OpenID Connect issuer too.")
-	f.StringVar(&o.OIDCAudience, "oidc-audience", "", "`NAME`: The audience that these tokens must be meant for.")
+		"`URL`: With --auth=keys, accept tokens (JWTs) of this OpenID Connect issuer too.")
+	f.StringVar(&o.OIDCAudience, "oidc-audience", "", "`NAME`: The audience that these tokens must have.")
 	f.StringVar(&o.OIDCRoleClaim, "oidc-role-claim", "carillon_role",
-		"`CLAIM`: The claim with a token's role, or with a list of which the strongest role counts. One within others has "+
+		"`CLAIM`: The claim with a token's role, or with a list, whose strongest role counts. A nested claim has "+
 			"dots, as in realm_access.roles.")
 	f.StringVar(&o.OIDCTenantsClaim, "oidc-tenants-claim", "carillon_tenants",
 		"`CLAIM`: The claim with a token's tenants: a name, a list of names, or * for all.")
 }
 
-// check checks the options for a service that only this machine reaches, or that others reach too.
+// check checks the options; loopback reports that only this machine reaches the service.
 func (o *Access) check(loopback bool, store string) error {
 	keys, issuer := o.Auth == authKeys, o.OIDCIssuer != ""
 	switch {
 	case !keys && !loopback && !o.InsecureNoAuthBeyondLoopback:
-		return errors.New("--listen is an address that others than this machine reach, and --auth=none would let all of " +
+		return errors.New("--listen is an address that other machines reach, and --auth=none would let all of " +
 			"them do everything. Give --auth=keys, and create the first key by \"carillon keys create --store=URL " +
 			"--role=admin\"; or listen at 127.0.0.1; or, if all who reach the port may do everything, give " +
 			"--insecure-no-auth-beyond-loopback")
@@ -67,13 +67,13 @@ func (o *Access) check(loopback bool, store string) error {
 			return fmt.Errorf("--oidc-%w", err) // it begins with the option's name
 		}
 	case keys && Alone(store):
-		return fmt.Errorf("--auth=keys: the store %s is the memory of this process, so nobody can create a first key in it; "+
-			"take another store", store)
+		return fmt.Errorf("--auth=keys: the store %s is the memory of this process, so no command can create a key "+
+			"in it; use another store", store)
 	}
 	return nil
 }
 
-// authenticator is who tells whose token it is; nil if nobody is asked for one.
+// authenticator returns the authenticator of tokens; nil for --auth=none.
 func (o *Access) authenticator(keys *access.Keys, log *slog.Logger) (access.Authenticator, error) {
 	if o.Auth != authKeys {
 		return nil, nil
@@ -88,7 +88,7 @@ func (o *Access) authenticator(keys *access.Keys, log *slog.Logger) (access.Auth
 	return &keysAndTokens{keys, tokens}, nil
 }
 
-// oidc is whose tokens are taken beside keys.
+// oidc returns the configuration of the issuer whose tokens are accepted beside keys.
 func (o *Access) oidc(log *slog.Logger) *oidc.Config {
 	return &oidc.Config{
 		Issuer: o.OIDCIssuer, Audience: o.OIDCAudience, RoleClaim: o.OIDCRoleClaim, TenantsClaim: o.OIDCTenantsClaim,
@@ -96,10 +96,10 @@ func (o *Access) oidc(log *slog.Logger) *oidc.Config {
 	}
 }
 
-// keysAndTokens tells API keys from other tokens.
+// keysAndTokens distinguishes API keys from other tokens.
 type keysAndTokens struct{ keys, tokens access.Authenticator }
 
-// of is who tells about a token.
+// of returns the authenticator for a token.
 func (a *keysAndTokens) of(token string) access.Authenticator {
 	if strings.HasPrefix(token, access.TokenPrefix) {
 		return a.keys

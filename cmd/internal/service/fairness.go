@@ -13,7 +13,7 @@ import (
 	"github.com/carillon-scheduler/carillon/dispatcher/fairqueue"
 )
 
-// Fairness is options that say who is served when, while more is due than can be fired.
+// Fairness has the options that share the slots while more is due than can be fired.
 type Fairness struct {
 	PriorityShares priorityShares
 	OverdueAfter   time.Duration
@@ -37,37 +37,37 @@ func (o *Fairness) Flags(f *flag.FlagSet) {
 	policy, limits := dispatcher.Defaults.Policy, dispatcher.Defaults.Destinations
 	o.PriorityShares = priorityShares{policy.High, policy.Normal, policy.Low}
 	f.Var(&o.PriorityShares, "priority-shares",
-		"`HIGH/NORMAL/LOW`: How the priorities share the slots while all have something due.")
+		"`HIGH/NORMAL/LOW`: The priorities' shares of the slots while all have due occurrences.")
 	cli.Duration(f, &o.OverdueAfter, "overdue-after", policy.OverdueAfter,
-		"`DURATION`: How long something must have been due to be overdue, as after an outage.")
+		"`DURATION`: Time after which a due occurrence is overdue, for example after an outage.")
 	f.Float64Var(&o.OverdueShare, "overdue-share", policy.OverdueShare,
-		"`SHARE`: How much of a tenant's slots overdue occurrences get while others of it are due: more than 0, less than 1.")
+		"`SHARE`: Part of a tenant's slots for overdue occurrences while others of it are due: more than 0, less than 1.")
 
 	f.BoolVar(&o.AutoPriority, "auto-priority", false,
-		"Give tenants a priority that have none: high while they are new, else normal if they have little to fire, else low.")
+		"Give tenants without a priority one: high while they are new, else normal if they have few pending, else low.")
 	cli.Duration(f, &o.AutoPriorityNew, "auto-priority-new", 7*24*time.Hour,
-		"`DURATION`: For how long a tenant is new, from its first job or settings, with --auto-priority.")
+		"`DURATION`: Time for which a tenant is new, from its first job or settings, with --auto-priority.")
 	f.IntVar(&o.AutoPrioritySmall, "auto-priority-small", 1000,
-		"`N`: How many pending occurrences are little, with --auto-priority.")
+		"`N`: Maximum number of few pending occurrences, with --auto-priority.")
 
 	f.IntVar(&o.DestinationMaxInFlight, "destination-max-in-flight", 0,
-		"`N`: How many callbacks may be under way at once to one webhook host, queue or topic, and to all slow ones "+
+		"`N`: Maximum number of callbacks under way to one webhook host, queue or topic, and to all slow ones "+
 			"together, from each replica. (three quarters of --concurrency)")
 	f.IntVar(&o.SlowDestinationMaxInFlight, "slow-destination-max-in-flight", 0,
-		"`N`: How many, to one whose callbacks take longer than 250 ms on average, or that has not answered yet. "+
+		"`N`: The same maximum for a destination that takes more than 250 ms on average, or has not answered yet. "+
 			"(half of --concurrency)")
 	f.IntVar(&o.CircuitFailures, "circuit-failures", limits.Failures,
-		"`N`: How many failures in a row open a destination's circuit. It is then tried by one callback at a time.")
+		"`N`: Consecutive failures that open a destination's circuit. It is then probed by one callback at a time.")
 	cli.Duration(f, &o.CircuitProbe, "circuit-probe", limits.Probe,
-		"`DURATION`: How long an open circuit waits between two of them, at first. Each failure doubles it.")
+		"`DURATION`: First pause of an open circuit between two probes. Each failure doubles it.")
 	cli.Duration(f, &o.CircuitLongestProbe, "circuit-longest-probe", limits.LongestProbe,
-		"`DURATION`: The longest that it waits.")
+		"`DURATION`: Longest pause of an open circuit between two probes.")
 
 	f.IntVar(&o.TenantLabels, "tenant-labels", dispatcher.Defaults.TenantLabels,
-		"`N`: How many tenants have metrics of their own.")
+		"`N`: Maximum number of tenants with metrics of their own.")
 }
 
-// configure sets the dispatcher's configuration to the options.
+// configure copies the options into the dispatcher's configuration.
 func (o *Fairness) configure(c *dispatcher.Config) {
 	c.Policy = fairqueue.Policy{
 		High: o.PriorityShares.high, Normal: o.PriorityShares.normal, Low: o.PriorityShares.low,
@@ -84,7 +84,7 @@ func (o *Fairness) configure(c *dispatcher.Config) {
 	c.TenantLabels = o.TenantLabels
 }
 
-// priorityShares is an option such as "70/25/5".
+// priorityShares is an option of the form "70/25/5".
 type priorityShares struct{ high, normal, low float64 }
 
 // Set implements [flag.Value].

@@ -15,10 +15,10 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// History says how long history is kept, and of what.
+// History configures the retention and the content of history.
 type History struct {
-	Keep     time.Duration // zero keeps none
-	Failures bool          // nothing is kept of deliveries
+	Keep     time.Duration // 0 keeps none
+	Failures bool          // deliveries are left out
 }
 
 // Flags declares the option.
@@ -62,7 +62,7 @@ func (h *History) String() string {
 	return cli.DurationText(h.Keep)
 }
 
-// writer makes the writer of history; nil if none is kept.
+// writer returns the writer of history; nil if none is kept.
 func (h *History) writer(records store.Records, registry prometheus.Registerer, log *slog.Logger) *history.Writer {
 	if h.Keep == 0 {
 		return nil

@@ -11,33 +11,33 @@ import (
 	"github.com/carillon-scheduler/carillon/access/limits"
 )
 
-// Limits are options that bound what keys and tenants may ask for.
+// Limits has the options for the rates and quotas of keys and tenants.
 type Limits struct{ Key, Tenant limits.Limits }
 
 // Flags declares the options, and sets them to their defaults, which are no limits.
 func (o *Limits) Flags(f *flag.FlagSet) {
 	f.Var((*rateOption)(&o.Key.Requests), "limit-key-requests",
-		"`RATE[/BURST]`: How many requests each key may make in a second, and at once, on each replica; 0 for any number.")
+		"`RATE[/BURST]`: Maximum requests of each key per second, and at once, on each replica; 0 for no limit.")
 	f.Var((*rateOption)(&o.Tenant.Requests), "limit-tenant-requests",
-		"`RATE[/BURST]`: How many requests may be about each tenant in a second, and at once, on each replica. This and what "+
-			"follows is for tenants that have no limits of their own.")
-	number := func(to *int, name, usage string) { f.Var((*bound)(to), name, usage+" 0 for any number.") }
+		"`RATE[/BURST]`: Maximum requests about each tenant per second, and at once, on each replica. This and the other "+
+			"options --limit-tenant-* are defaults for tenants without limits of their own.")
+	number := func(to *int, name, usage string) { f.Var((*bound)(to), name, usage+" 0 for no limit.") }
 	number(&o.Key.BatchBytes, "limit-key-batch-bytes",
-		"`BYTES`: How much of each key's batches is read in a second, on each replica.")
+		"`BYTES`: Bytes of each key's batches that are read per second, on each replica.")
 	number(&o.Tenant.BatchBytes, "limit-tenant-batch-bytes",
-		"`BYTES`: How much of each tenant's batches is read in a second, on each replica.")
-	number(&o.Tenant.Jobs, "limit-tenant-jobs", "`N`: How many jobs each tenant may have.")
-	number(&o.Tenant.Pending, "limit-tenant-pending", "`N`: How many pending occurrences each tenant may have.")
+		"`BYTES`: Bytes of each tenant's batches that are read per second, on each replica.")
+	number(&o.Tenant.Jobs, "limit-tenant-jobs", "`N`: Maximum number of jobs of each tenant.")
+	number(&o.Tenant.Pending, "limit-tenant-pending", "`N`: Maximum number of pending occurrences of each tenant.")
 	number(&o.Tenant.Payload, "limit-tenant-payload",
-		"`BYTES`: How large the callback data of one job may be, if that is less than --max-payload.")
+		"`BYTES`: Maximum size of a job's callback data, if that is less than --max-payload.")
 }
 
-// config is how the options configure a limiter.
+// config returns the configuration of a limiter.
 func (o *Limits) config(own *limits.Own, count limits.Counter, registerer prometheus.Registerer) limits.Config {
 	return limits.Config{Key: o.Key, Tenant: o.Tenant, Own: own, Count: count, Registerer: registerer}
 }
 
-// rateOption is an option such as "50/100", or "50" for as many at once.
+// rateOption is an option of the form "50/100"; "50" means a burst of one second.
 type rateOption limits.Rate
 
 // Set implements [flag.Value].
@@ -63,7 +63,7 @@ func (r *rateOption) String() string {
 	return fmt.Sprintf("%g/%d", r.PerSecond, r.Burst)
 }
 
-// bound is an option for a number that is not negative.
+// bound is an option for a non-negative number.
 type bound int
 
 // Set implements [flag.Value].

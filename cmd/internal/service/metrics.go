@@ -13,14 +13,14 @@ import (
 	"github.com/carillon-scheduler/carillon/secrets"
 )
 
-// newRegistry makes the registry of one service, with what it shows of the process and the build. Each part of the
+// newRegistry makes the registry of one service, with the metrics of the process and the build. Each part of the
 // service adds its own.
 func newRegistry() *prometheus.Registry {
 	r := prometheus.NewRegistry()
 	v, revision, goVersion := build()
 	info := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name:        "carillon_build_info",
-		Help:        "1, with what was built as labels.",
+		Help:        "1, with the build as labels.",
 		ConstLabels: prometheus.Labels{"version": v, "goversion": goVersion, "revision": revision},
 	})
 	info.Set(1)
@@ -28,12 +28,12 @@ func newRegistry() *prometheus.Registry {
 	return r
 }
 
-// showReady has the registry show whether the dispatcher is ready. Unlike /readyz it does not ask the store at that
-// moment: many may look at the metrics of a store that is in trouble.
+// showReady adds a metric for the readiness of the dispatcher. Unlike /readyz, it does not query the store: many
+// scrapes must not burden a store in trouble.
 func showReady(r prometheus.Registerer, d *dispatcher.Dispatcher) {
 	r.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "carillon_ready",
-		Help: "1 if this replica does its work, as /readyz tells, else 0.",
+		Help: "1 if this replica is ready, see /readyz, else 0.",
 	}, func() float64 {
 		if d.Ready() != nil {
 			return 0
@@ -42,7 +42,7 @@ func showReady(r prometheus.Registerer, d *dispatcher.Dispatcher) {
 	}))
 }
 
-// showSecrets has the registry show how many secrets there are, and whether they can be used.
+// showSecrets adds metrics for the number of secrets and their state.
 func showSecrets(r prometheus.Registerer, s *secrets.Secrets) {
 	gauge := func(name, help string, value func(secrets.Status) float64) prometheus.Collector {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help},
@@ -53,17 +53,17 @@ func showSecrets(r prometheus.Registerer, s *secrets.Secrets) {
 			func(so secrets.Status) float64 { return float64(so.Named + so.Signing) }),
 		gauge("carillon_secrets_unreadable", "Secrets that this replica can't decrypt.",
 			func(so secrets.Status) float64 { return float64(so.Unreadable) }),
-		gauge("carillon_secrets_age_seconds", "Time since this replica last knew its secrets to be those of the store.",
+		gauge("carillon_secrets_age_seconds", "Time since this replica last found its secrets to be those in the store.",
 			func(so secrets.Status) float64 { return time.Since(so.Checked).Seconds() }),
 	)
 }
 
-// metricsHandler serves what a registry has. What can't be gathered is logged, and left out.
+// metricsHandler serves the metrics of a registry. It logs and leaves out metrics that can't be gathered.
 func metricsHandler(r *prometheus.Registry, log *slog.Logger) http.Handler {
 	return promhttp.HandlerFor(r, promhttp.HandlerOpts{
 		ErrorLog:      slog.NewLogLogger(log.Handler(), slog.LevelError),
 		ErrorHandling: promhttp.ContinueOnError,
-		// For the scrapers that ask for it: exemplars are in no other format.
+		// For scrapers that request it: only this format has exemplars.
 		EnableOpenMetrics: true,
 	})
 }

@@ -7,13 +7,14 @@ import (
 	"net"
 	"net/http"
 	"net/http/pprof"
+	"net/netip"
 
 	"github.com/carillon-scheduler/carillon/cmd/internal/listen"
 	"github.com/carillon-scheduler/carillon/handlers"
 )
 
-// observe makes the server of metrics, health and profiles at an address of its own, if there is one, and takes the
-// metrics from the API.
+// observe makes the server of metrics, health and profiles, if it has an address of its own, and removes the metrics
+// from the API.
 func (s *Service) observe(ctx context.Context, at listen.Address, api *handlers.Config) error {
 	s.observer = newServer(http.NotFoundHandler(), s.log)
 	if at == "" {
@@ -26,20 +27,36 @@ func (s *Service) observe(ctx context.Context, at listen.Address, api *handlers.
 	s.closers.add(closedOnce{s.observed})
 	mux := http.NewServeMux()
 	mux.Handle("/", handlers.Observe(*api))
-	// All but the command line, which may have secrets.
-	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
-	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
-	mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
-	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
+	mux.Handle("/debug/pprof/", profiles())
 	s.observer.Handler = mux
 	api.Metrics = nil
 	return nil
 }
 
-// observers is how many clients may be connected at once to the server that observe makes.
+// profiles serves Go's profiles to clients on this machine. Nobody is asked for a key, and each profile takes the
+// processor's time.
+func profiles() http.Handler {
+	mux := http.NewServeMux()
+	// All profiles except the command line, which may contain secrets.
+	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
+	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
+	mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
+	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		from, err := netip.ParseAddrPort(r.RemoteAddr)
+		if err != nil || !from.Addr().Unmap().IsLoopback() {
+			http.Error(w, "profiles are for clients on this machine; from elsewhere, use kubectl port-forward or ssh -L",
+				http.StatusForbidden)
+			return
+		}
+		mux.ServeHTTP(w, r)
+	})
+}
+
+// observers is the maximum number of connections to the server that observe makes.
 const observers = 256
 
-// serveObserver serves what observe made until it is closed. Without an address of its own it does nothing.
+// serveObserver runs the server that observe made until it is closed. Without one, it does nothing.
 func (s *Service) serveObserver() error {
 	if s.observed == nil {
 		return nil
@@ -48,7 +65,7 @@ func (s *Service) serveObserver() error {
 	return unlessClosed(s.observer.Serve(listen.NewConnections(observers).Limit(s.observed)))
 }
 
-// closedOnce closes what may be closed already.
+// closedOnce closes a listener that may be closed already.
 type closedOnce struct{ io.Closer }
 
 func (c closedOnce) Close() error {

@@ -14,7 +14,7 @@ import (
 
 // Options configure a replica. Replicas that share a store should agree on all of them.
 type Options struct {
-	Store     string // the URL
+	Store     string // a URL
 	StoreWait time.Duration
 
 	Listen listen.Options
@@ -46,15 +46,15 @@ type Options struct {
 
 	Limits Limits // of keys and tenants
 
-	Audit string // where the audit trail goes, see [audit.Open]
+	Audit string // target of the audit trail, see [audit.Open]
 }
 
 // Flags declares the options, and sets them to their defaults.
 func (o *Options) Flags(f *flag.FlagSet) {
 	f.StringVar(&o.Store, "store", "sqlite:carillon.db",
-		"`URL`: Where jobs are kept: "+StoreExamples()+". See docs/stores.md.")
+		"`URL`: The store for jobs: "+StoreExamples()+". See docs/stores.md.")
 	cli.Duration(f, &o.StoreWait, "store-wait", 0,
-		"`DURATION`: How long to keep trying at the start while the store can't be reached.")
+		"`DURATION`: Time to retry at the start while the store can't be reached.")
 
 	o.Listen.Flags(f)
 	o.Access.Flags(f)
@@ -68,53 +68,52 @@ func (o *Options) Flags(f *flag.FlagSet) {
 
 	standard := dispatcher.Defaults
 	cli.Duration(f, &o.Tick, "tick", standard.Tick,
-		"`DURATION`: How often to ask the store for the next due time. It bounds how late this replica notices what another "+
-			"one was told.")
+		"`DURATION`: Poll interval: the time between queries of the store for the next due time. It bounds the delay "+
+			"until this replica notices a submission at another one.")
 	cli.Duration(f, &o.Early, "early", standard.Early,
-		"`DURATION`: How long before its instant an occurrence may fire, for those who prefer early to late.")
+		"`DURATION`: Maximum time that an occurrence may fire before its instant.")
 	cli.Duration(f, &o.Lease, "lease", standard.Lease,
-		"`DURATION`: How long a claim is exclusive. When it runs out, another replica takes the occurrence over.")
+		"`DURATION`: Time for which a claim is exclusive. After it, another replica takes over the occurrence.")
 	cli.Duration(f, &o.CallbackTimeout, "callback-timeout", standard.CallbackTimeout,
-		"`DURATION`: How long one callback may take, from its claim. The lease must be longer by at least 1s, and by at "+
-			"least a tenth of itself.")
-	f.IntVar(&o.Concurrency, "concurrency", standard.Concurrency, "`N`: How many callbacks may be under way at once.")
+		"`DURATION`: Time limit of a callback, from its claim. The lease must be longer, by at least 1s and by at least "+
+			"a tenth of itself.")
+	f.IntVar(&o.Concurrency, "concurrency", standard.Concurrency, "`N`: Maximum number of callbacks under way.")
 	cli.Duration(f, &o.ShutdownTimeout, "shutdown-timeout", standard.ShutdownTimeout,
-		"`DURATION`: How long callbacks and requests under way may take after SIGTERM or SIGINT.")
+		"`DURATION`: Time for callbacks and requests under way to end after SIGTERM or SIGINT.")
 
 	cli.Duration(f, &o.Retain, "retain", standard.Retain,
-		"`DURATION`: How long a finished job stays readable, from its last instant or retry; 0 for not at all.")
+		"`DURATION`: Time for which a finished job stays readable, from its last instant or retry; 0 for none.")
 	cli.Duration(f, &o.DeadLetterRetain, "dead-letter-retain", standard.DeadLetterRetain,
-		"`DURATION`: How long dead letters are kept; 0 for ever.")
+		"`DURATION`: Retention of dead letters; 0 for ever.")
 
 	o.History.Flags(f)
 
 	o.Fairness.Flags(f)
 
 	f.IntVar(&o.CatchUpLimit, "catch-up-limit", standard.CatchUpLimit,
-		"`N`: How many ticks of a crontab fire late at most, of those that fell due while nothing ran, if its job asks for "+
-			"all.")
+		"`N`: Maximum number of a crontab's ticks that fire late after an outage, if its job has the catch-up rule all.")
 
 	f.IntVar(&o.MaxInstants, "max-instants", 100_000,
-		"`N`: How many instants one job may have. A sequence has one for each job step and subscriber.")
+		"`N`: Maximum number of instants of a job. A sequence has one for each job step and subscriber.")
 	f.IntVar(&o.MaxPayload, "max-payload", 262_144,
-		"`BYTES`: How large the callback data of one job may be, and the metadata in its steps.")
-	f.IntVar(&o.MaxBody, "max-body", 4_194_304, "`BYTES`: How large a request, or an item of a batch, may be.")
+		"`BYTES`: Maximum size of a job's callback data with the metadata in its steps.")
+	f.IntVar(&o.MaxBody, "max-body", 4_194_304, "`BYTES`: Maximum size of a request, or of an item of a batch.")
 
 	o.Limits.Flags(f)
 
 	f.StringVar(&o.Audit, "audit", "",
-		"`PATH`: Where to write the audit trail: a line of JSON for each change and each refusal. It is a file, which may "+
+		"`PATH`: Target of the audit trail: a line of JSON for each change and each refusal. It is a file, which may "+
 			"be rotated, or stdout. See docs/audit.md.")
 }
 
-// EncryptionKeyFlag declares the option for the files of encryption keys.
+// EncryptionKeyFlag declares the option with the files of encryption keys.
 func EncryptionKeyFlag(f *flag.FlagSet, files *[]string) {
 	cli.List(f, files, "encryption-key-file",
 		"`FILES`: Files with the keys that encrypt secrets in the store, with commas between them. The first one encrypts, "+
-			"all decrypt. \"carillon secrets new-key FILE\" makes one. (none: secrets can't be kept)")
+			"all decrypt. \"carillon secrets new-key FILE\" makes one. (none: secrets can't be stored)")
 }
 
-// Configure answers the options with these settings, by their names, and all others at their defaults.
+// Configure returns options with the given settings, by their names, and the defaults for all others.
 func Configure(settings map[string]string) (o Options, err error) {
 	f := flag.NewFlagSet("", flag.ContinueOnError)
 	o.Flags(f)
@@ -126,7 +125,7 @@ func Configure(settings map[string]string) (o Options, err error) {
 	return o, nil
 }
 
-// Dispatcher is how the options configure a dispatcher, but for its store and senders.
+// Dispatcher returns the configuration of a dispatcher without its store and senders.
 func (o *Options) Dispatcher(log *slog.Logger) dispatcher.Config {
 	c := dispatcher.Config{
 		Logger:           log,
@@ -148,7 +147,7 @@ func (o *Options) limits() job.Limits {
 	return job.Limits{Instants: o.MaxInstants, Payload: o.MaxPayload}
 }
 
-// check checks the options that are not the dispatcher's.
+// check checks all options except the dispatcher's.
 func (o *Options) check() error {
 	if err := o.Listen.Check(); err != nil {
 		return err

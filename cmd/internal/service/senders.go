@@ -11,7 +11,7 @@ import (
 	"github.com/carillon-scheduler/carillon/cmd/internal/cli"
 )
 
-// callbackTypes are the options of all callback types. Another type is one more line; its package has all else.
+// callbackTypes returns the options of all callback types. A new type is one more line here and a package.
 func callbackTypes() []callbackType {
 	return []callbackType{
 		&webhook.Options{},
@@ -24,8 +24,8 @@ func callbackTypes() []callbackType {
 type callbackType interface {
 	// Flags declares the options that users set, see [cli.Runner].
 	Flags(f *flag.FlagSet)
-	// Open makes the sender, which connects to nothing yet; nil if the options ask for none. An error names the option
-	// that is wrong. A sender that is an [io.Closer] is closed at the end.
+	// Open makes the sender, which does not connect yet; nil if it is not configured. An error names the wrong option. A
+	// sender that is an [io.Closer] is closed at the end.
 	Open(r callbacks.Replica) (callbacks.Sender, error)
 }
 

@@ -1,5 +1,5 @@
 // Package service wires one replica of Carillon together: its store and its senders of callbacks, the dispatcher and
-// the API, metrics and traces. It decides nothing itself.
+// the API, metrics and traces. It contains no logic of its own.
 package service
 
 import (
@@ -38,7 +38,7 @@ type Service struct {
 	server       *http.Server
 	connections  *listen.Connections
 	certificates *listen.Certificates // nil without TLS
-	// observed is where metrics, health and profiles are served by observer; nil if they are the API's.
+	// observed is the listener of observer, which serves metrics, health and profiles; nil if the API serves them.
 	observed net.Listener
 	observer *http.Server
 	log      *slog.Logger
@@ -46,8 +46,7 @@ type Service struct {
 	closers  closers
 }
 
-// New opens a store and senders, and makes a service of them. An error that trying again can't mend is a
-// [cli.UsageError].
+// New opens a store and senders, and makes a service of them. An error that a retry can't fix is a [cli.UsageError].
 func New(ctx context.Context, o Options, log *slog.Logger) (*Service, error) {
 	parts, err := Open(ctx, o, log)
 	if err != nil {
@@ -58,8 +57,8 @@ func New(ctx context.Context, o Options, log *slog.Logger) (*Service, error) {
 
 // Parts are what a service is made of.
 type Parts struct {
-	// Store and Senders are open. Before the service is assembled, others may be put in their places; what was opened
-	// is closed all the same when the service ends.
+	// Store and Senders are open. They may be replaced before the service is assembled. The original ones are still closed
+	// when the service ends.
 	Store   store.Store
 	Senders []callbacks.Sender
 
@@ -76,10 +75,10 @@ type Parts struct {
 
 // Open checks the options, and opens the store and the senders that they name.
 func Open(ctx context.Context, o Options, log *slog.Logger) (*Parts, error) {
-	// What only needs the options comes first, so that a mistake there shows before anything is opened.
+	// Check the options first, so that a mistake in them shows before anything is opened.
 	p := &Parts{options: o, config: o.Dispatcher(log), log: log}
 	if err := p.config.Validate(); err != nil {
-		return nil, cli.Usagef("--%w", err) // it begins with the option's name
+		return nil, cli.Usagef("--%w", err) // the error begins with the option's name
 	}
 	if err := o.check(); err != nil {
 		return nil, cli.Usage(err)
@@ -97,7 +96,7 @@ func Open(ctx context.Context, o Options, log *slog.Logger) (*Parts, error) {
 	}
 	p.traces = newTracing(ctx, min(o.ShutdownTimeout, tracesPatience), log)
 	if p.traces != nil {
-		p.closers.add(p.traces) // first, and so closed last: by then all spans have ended
+		p.closers.add(p.traces) // first, and so closed last: all spans have ended then
 	}
 	if err := p.openSenders(); err != nil {
 		return nil, errors.Join(err, p.closers.Close())
@@ -110,13 +109,13 @@ func Open(ctx context.Context, o Options, log *slog.Logger) (*Parts, error) {
 	p.closers.add(opened)
 	p.warnings = warningsOf(opened)
 	for _, w := range p.warnings(ctx) {
-		log.Warn("the store works, but is not set up as it should be", "warning", w)
+		log.Warn("the store works, but its configuration has a fault", "warning", w)
 	}
 	return p, nil
 }
 
-// Assemble wires the parts to a dispatcher and an API. The parts are the service's from now on, and closed with it or
-// if it can't be made.
+// Assemble wires the parts to a dispatcher and an API. The service owns the parts from now on: they are closed with it,
+// or if it can't be made.
 func (p *Parts) Assemble(ctx context.Context) (*Service, error) {
 	s := &Service{
 		log: p.log, shutdown: p.options.ShutdownTimeout, closers: p.closers, certificates: p.certificates,
@@ -127,7 +126,7 @@ func (p *Parts) Assemble(ctx context.Context) (*Service, error) {
 	s.certificates.Register(registry)
 	theirs := &clock.Clock{}
 	jobs := theirs.Watch(instrumented.New(p.Store, registry))
-	_, _ = jobs.Now(ctx) // so that the clock is known before the first request; the dispatcher asks again and again
+	_, _ = jobs.Now(ctx) // so that the clock is known before the first request; the dispatcher repeats this
 	cfg := p.config
 	cfg.Store, cfg.Callbacks = jobs, callbacks.NewRegistry(p.Senders...)
 	cfg.Registerer, cfg.Traces = registry, p.traces.spans()
@@ -141,7 +140,7 @@ func (p *Parts) Assemble(ctx context.Context) (*Service, error) {
 	recorded := p.options.History.writer(jobs, registry, p.log)
 	if recorded != nil {
 		cfg.History = recorded
-		s.closers.add(recorded) // it is closed when all has ended, before the store
+		s.closers.add(recorded) // closed when all loops have ended, before the store
 	}
 	if s.dispatcher, err = dispatcher.New(cfg); err != nil {
 		return nil, errors.Join(err, s.closers.Close())
@@ -153,7 +152,7 @@ func (p *Parts) Assemble(ctx context.Context) (*Service, error) {
 	}
 	s.closers.add(trail)
 	own := limits.NewOwn(records, p.log)
-	if err := own.Load(ctx); err != nil { // it is tried again with the first request
+	if err := own.Load(ctx); err != nil { // the first request retries it
 		p.log.Warn("tenants' limits can't be read yet", "error", err)
 	}
 	limiter := limits.New(p.options.Limits.config(own, jobs, registry))
@@ -194,6 +193,7 @@ func (p *Parts) Assemble(ctx context.Context) (*Service, error) {
 		Traces:     p.traces.spans(),
 		Audit:      trail,
 		Auth:       auth,
+		LocalOnly:  !p.options.InsecureNoAuthBeyondLoopback,
 		Keys:       keys,
 		Metrics:    metricsHandler(registry, p.log),
 		Registerer: registry,
@@ -215,16 +215,16 @@ func (p *Parts) Assemble(ctx context.Context) (*Service, error) {
 	return s, nil
 }
 
-// newServer makes a server that gives no client for ever.
+// newServer makes a server with time limits for clients.
 func newServer(handler http.Handler, log *slog.Logger) *http.Server {
 	return &http.Server{
 		Handler:           handler,
 		ReadHeaderTimeout: 10 * time.Second,
-		// A batch has as much for each of its parts, and what takes longer to answer has as much for its answer.
+		// A batch has this time for each of its parts, and a slow answer has it from its start.
 		ReadTimeout:  time.Minute,
 		WriteTimeout: time.Minute,
 		IdleTimeout:  2 * time.Minute,
-		// What clients may send ahead is kept in memory: by default that is 1 MiB for each of their connections.
+		// Bytes that clients send ahead are kept in memory: by default up to 1 MiB per connection.
 		HTTP2: &http.HTTP2Config{
 			MaxConcurrentStreams: 100, MaxReceiveBufferPerConnection: 256 << 10, MaxReceiveBufferPerStream: 128 << 10,
 		},
@@ -247,7 +247,7 @@ func openSecrets(
 	return s, nil
 }
 
-// destinationStates are what the API tells of a replica's destinations.
+// destinationStates returns the states of a replica's destinations for the API.
 func destinationStates(d *dispatcher.Dispatcher) (all []handlers.DestinationState) {
 	for _, s := range d.Destinations() {
 		all = append(all, handlers.DestinationState{
@@ -257,7 +257,7 @@ func destinationStates(d *dispatcher.Dispatcher) (all []handlers.DestinationStat
 	return all
 }
 
-// ready answers why the replica can't do its work, or nil.
+// ready returns the reason that the replica can't do its work, or nil.
 func ready(ctx context.Context, d *dispatcher.Dispatcher, s store.Store, log *slog.Logger) error {
 	if err := d.Ready(); err != nil {
 		return err
@@ -265,25 +265,25 @@ func ready(ctx context.Context, d *dispatcher.Dispatcher, s store.Store, log *sl
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	if _, err := s.Now(ctx); err != nil {
-		log.Warn("the store does not answer", "error", err) // it may name hosts, and anybody may ask
-		return errors.New("the store does not answer; the log tells more")
+		log.Warn("the store does not answer", "error", err) // the error may name hosts, and /readyz is public
+		return errors.New("the store does not answer; the log has the cause")
 	}
 	return nil
 }
 
-// Run serves on the listener and fires until ctx ends, then stops in good order: requests and callbacks under way are
-// given the shutdown timeout. It closes the service.
+// Run serves on the listener and fires until ctx ends. Then it shuts down gracefully: requests and callbacks under way
+// have the shutdown timeout to end. It closes the service.
 func (s *Service) Run(ctx context.Context, listener net.Listener) error {
 	return s.together(ctx, listener, s.dispatcher.Run)
 }
 
-// Serve does as Run, but fires nothing.
+// Serve is like Run, but fires nothing.
 func (s *Service) Serve(ctx context.Context, listener net.Listener) error {
 	return s.together(ctx, listener, func(ctx context.Context) error { <-ctx.Done(); return nil })
 }
 
-// together serves on the listener while dispatch runs. When ctx or one of them ends, so does the other. What shows how
-// the service is ends last.
+// together serves on the listener while dispatch runs. When ctx or one of them ends, so does the other. The listener
+// for health and metrics ends last.
 func (s *Service) together(ctx context.Context, listener net.Listener, dispatch func(context.Context) error) error {
 	failed, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
@@ -317,7 +317,7 @@ func (s *Service) together(ctx context.Context, listener net.Listener, dispatch 
 	defer cancel()
 	if err := s.server.Shutdown(limit); err != nil {
 		s.log.Warn("closing requests under way", "error", err)
-		_ = s.server.Close() // nothing more can be done for them
+		_ = s.server.Close() // their time is over
 	}
 	err := errors.Join(<-served, <-dispatched)
 	_ = s.observer.Close()
@@ -331,12 +331,12 @@ func (s *Service) together(ctx context.Context, listener net.Listener, dispatch 
 func (s *Service) serve(listener net.Listener) error {
 	listener = s.connections.Limit(listener)
 	if s.certificates != nil {
-		return unlessClosed(s.server.ServeTLS(listener, "", "")) // its configuration has the certificate
+		return unlessClosed(s.server.ServeTLS(listener, "", "")) // the server's configuration has the certificate
 	}
 	return unlessClosed(s.server.Serve(listener))
 }
 
-// unlessClosed is how a server ended, if it was not told to.
+// unlessClosed returns the error that ended a server, except that of a shutdown.
 func unlessClosed(err error) error {
 	if errors.Is(err, http.ErrServerClosed) {
 		return nil
@@ -344,10 +344,10 @@ func unlessClosed(err error) error {
 	return err
 }
 
-// Close closes what the service was made of, unless Run or Serve has done so.
+// Close closes the parts of the service, unless Run or Serve has done so.
 func (s *Service) Close() error { return s.closers.Close() }
 
-// closers are to be closed at the end.
+// closers are closed at the end.
 type closers []io.Closer
 
 func (c *closers) add(closer io.Closer) { *c = append(*c, closer) }
@@ -362,8 +362,8 @@ func (c *closers) Close() error {
 	return errors.Join(errs...)
 }
 
-// Start has a service run at a free port of this machine: by Run, or by Serve. It answers the URL of its API, and a
-// function that ends it in good order.
+// Start runs a service at a free port of this machine, by Run or by Serve. It returns the URL of its API, and a
+// function that shuts it down gracefully.
 func (s *Service) Start(
 	ctx context.Context, run func(context.Context, net.Listener) error,
 ) (url string, stop func() error, err error) {

@@ -18,7 +18,8 @@ import (
 	"github.com/carillon-scheduler/carillon/store/sqlite"
 )
 
-// storeKinds are all kinds of stores, the one to choose first. Another one is one more line; help and messages follow.
+// storeKinds has all kinds of stores, the recommended one first. A new kind is one more entry; help and messages
+// follow.
 var storeKinds = []storeKind{
 	{
 		schemes: []string{"mongodb", "mongodb+srv"}, open: opener(mongodb.Open), writers: 2,
@@ -45,24 +46,24 @@ var storeKinds = []storeKind{
 
 // storeKind is one kind of store.
 type storeKind struct {
-	// schemes are what its URLs begin with. The first is its name.
+	// schemes are the schemes of its URLs. The first is its name.
 	schemes []string
 	// example is a URL.
 	example string
 	open    openStore
-	// existing opens a store that must be there already; nil if open makes nothing that would be in the way.
+	// existing opens a store that must already exist; nil if open does no harm to a missing one.
 	existing openStore
-	// writers is how many calls at once store what is submitted one by one. An SQLite file has one writer at a time. On
-	// servers a second fills the time in which the first waits for an answer; more make the batches smaller, and gain
-	// nothing.
+	// writers is the number of concurrent calls that store single submissions. An SQLite file has one writer at a time. On
+	// servers, a second call fills the time in which the first waits for an answer; more calls only make the batches
+	// smaller.
 	writers int
-	// alone is that no other process can reach the store.
+	// alone reports that no other process can reach the store.
 	alone bool
 }
 
 type openStore func(ctx context.Context, rawURL string) (store.Store, error)
 
-// opener makes of a store's own function one for any kind. All that trying again can't mend is a usage error.
+// opener adapts a store's own function. Errors that a retry can't fix become usage errors.
 func opener[S store.Store](open func(context.Context, string) (S, error)) openStore {
 	return func(ctx context.Context, rawURL string) (store.Store, error) {
 		ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
@@ -79,7 +80,7 @@ func opener[S store.Store](open func(context.Context, string) (S, error)) openSt
 	}
 }
 
-// kindOf is the kind of store that a URL names.
+// kindOf returns the kind of store that a URL names.
 func kindOf(rawURL string) (storeKind, error) {
 	scheme, _, _ := strings.Cut(rawURL, ":")
 	for _, k := range storeKinds {
@@ -88,10 +89,10 @@ func kindOf(rawURL string) (storeKind, error) {
 		}
 	}
 	// The rest of it may be a password.
-	return storeKind{}, cli.Usagef("%q is no kind of store; give %s", scheme, StoreExamples())
+	return storeKind{}, cli.Usagef("%q is not a kind of store; give %s", scheme, StoreExamples())
 }
 
-// StoreExamples are URLs of all kinds of stores, in a sentence.
+// StoreExamples returns example URLs of all kinds of stores, as part of a sentence.
 func StoreExamples() string {
 	var examples []string
 	for _, k := range storeKinds {
@@ -101,7 +102,7 @@ func StoreExamples() string {
 	return strings.Join(examples[:last], "; ") + "; or " + examples[last]
 }
 
-// StoreKind is the name of the kind of store that a URL names; its scheme, if there is no such kind.
+// StoreKind returns the name of the kind of store that a URL names; for an unknown kind, the URL's scheme.
 func StoreKind(rawURL string) string {
 	if k, err := kindOf(rawURL); err == nil {
 		return k.schemes[0]
@@ -110,7 +111,7 @@ func StoreKind(rawURL string) string {
 	return scheme
 }
 
-// OpenStore opens the store that a URL names. All that trying again can't mend is a [cli.UsageError].
+// OpenStore opens the store that a URL names. An error that a retry can't fix is a [cli.UsageError].
 func OpenStore(ctx context.Context, rawURL string) (store.Store, error) {
 	k, err := kindOf(rawURL)
 	if err != nil {
@@ -119,7 +120,7 @@ func OpenStore(ctx context.Context, rawURL string) (store.Store, error) {
 	return k.open(ctx, rawURL)
 }
 
-// OpenExisting does as OpenStore, but makes no new file.
+// OpenExisting is like OpenStore, but creates no new file.
 func OpenExisting(ctx context.Context, rawURL string) (store.Store, error) {
 	k, err := kindOf(rawURL)
 	if err != nil {
@@ -131,20 +132,20 @@ func OpenExisting(ctx context.Context, rawURL string) (store.Store, error) {
 	return k.open(ctx, rawURL)
 }
 
-// Alone tells whether a URL names a store that no other process can reach.
+// Alone reports whether a URL names a store that no other process can reach.
 func Alone(rawURL string) bool {
 	k, err := kindOf(rawURL)
 	return err == nil && k.alone
 }
 
-// writers is how many calls at once write to the store.
+// writers returns the number of concurrent calls that write to the store.
 func writers(rawURL string) int {
-	k, _ := kindOf(rawURL) // it was opened by it
+	k, _ := kindOf(rawURL) // it is valid: the store was opened by it
 	return max(k.writers, 1)
 }
 
-// awaitStore opens a store, and tries again for as long as wait while it can't be reached. The last attempt may begin
-// at the end of that time.
+// awaitStore opens a store. While the store can't be reached, it retries for the duration wait. The last attempt may
+// begin at the end of that time.
 func awaitStore(ctx context.Context, rawURL string, wait time.Duration, log *slog.Logger) (store.Store, error) {
 	const pause, tell = time.Second, 5 * time.Second
 	end := time.Now().Add(wait)
@@ -165,7 +166,7 @@ func awaitStore(ctx context.Context, rawURL string, wait time.Duration, log *slo
 			return nil, fmt.Errorf("%w (is it there, and can it be reached from here? it was tried for --store-wait=%s)", err,
 				wait)
 		case time.Since(told) >= tell:
-			log.Warn("the store can't be reached, and is tried again", "for", left.Round(time.Second), "error", err)
+			log.Warn("the store can't be reached, retrying", "for", left.Round(time.Second), "error", err)
 			told = time.Now()
 		}
 		select {
@@ -175,7 +176,7 @@ func awaitStore(ctx context.Context, rawURL string, wait time.Duration, log *slo
 	}
 }
 
-// warningsOf answers how a store is set up otherwise than it should be. Not all stores can tell.
+// warningsOf returns the faults in a store's configuration. Not all stores can find them.
 func warningsOf(s store.Store) func(context.Context) []string {
 	w, ok := s.(store.Warner)
 	if !ok {

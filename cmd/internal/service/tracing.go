@@ -22,37 +22,37 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// tracing sends spans to a collector, as the environment variables of OpenTelemetry say. Nothing of it may hold up the
-// service: what is wrong there is logged, and what can't be sent is dropped.
+// tracing sends spans to a collector, configured by the environment variables of OpenTelemetry. It never delays the
+// service: it logs errors, and drops spans that can't be sent.
 type tracing struct {
 	provider *sdktrace.TracerProvider
 	patience time.Duration // at the end
 	log      *slog.Logger
 }
 
-// tracesPatience is how long the last spans may take at the end, if the shutdown timeout is no shorter. A collector
-// that is away must not hold up a rolling upgrade.
+// tracesPatience bounds the export of the last spans at the end, if the shutdown timeout is not shorter. An unreachable
+// collector must not delay a rolling upgrade.
 const tracesPatience = 3 * time.Second
 
-// newTracing begins to trace; nil if the environment does not ask for it, or asks for what there is not.
+// newTracing starts tracing; nil if the environment does not ask for it, or asks for an unknown exporter.
 func newTracing(ctx context.Context, patience time.Duration, log *slog.Logger) *tracing {
 	if !wanted(log) {
 		return nil
 	}
-	// The library has one place in a process for what its users do wrong. Nobody else here uses it.
+	// The library has one error handler per process. No other code here uses it.
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { log.Warn("OpenTelemetry", "error", err) }))
 	otel.SetLogger(logr.FromSlogHandler(log.Handler()))
 	exporter, protocol, err := newExporter(ctx)
 	if err != nil {
-		log.Warn("there are no traces", "error", err)
+		log.Warn("tracing is off", "error", err)
 		return nil
 	}
 	who, err := resource.New(ctx, resource.WithAttributes(semconv.ServiceName("carillon"),
 		semconv.ServiceVersion(moduleVersion()),
-		semconv.ServiceInstanceID(rand.Text())), // else replicas on one machine are one
-		resource.WithTelemetrySDK(), resource.WithHost(), resource.WithFromEnv()) // what comes later wins
+		semconv.ServiceInstanceID(rand.Text())), // else replicas on one machine have the same id
+		resource.WithTelemetrySDK(), resource.WithHost(), resource.WithFromEnv()) // later ones override
 	if err != nil {
-		log.Warn("not all that traces are to say of this service can be said", "error", err)
+		log.Warn("some resource attributes of traces are missing", "error", err)
 	}
 	log.Info("traces are exported", "protocol", protocol)
 	return &tracing{
@@ -63,7 +63,7 @@ func newTracing(ctx context.Context, patience time.Duration, log *slog.Logger) *
 	}
 }
 
-// wanted tells whether the environment asks for traces.
+// wanted reports whether the environment asks for traces.
 func wanted(log *slog.Logger) bool {
 	if strings.EqualFold(env("OTEL_SDK_DISABLED"), "true") {
 		return false
@@ -76,14 +76,14 @@ func wanted(log *slog.Logger) bool {
 	case "":
 		return endpoint() != ""
 	default:
-		log.Warn("there are no traces: OTEL_TRACES_EXPORTER must be otlp or none", "is", exporter)
+		log.Warn("tracing is off: OTEL_TRACES_EXPORTER must be otlp or none", "is", exporter)
 		return false
 	}
 }
 
 // newExporter makes the exporter for the protocol that the environment names. It connects to nothing yet.
 func newExporter(ctx context.Context) (exporter sdktrace.SpanExporter, protocol string, err error) {
-	// What the library can't read it would send nowhere, or elsewhere.
+	// The library would ignore a malformed URL, or send spans elsewhere.
 	at, malformed := url.Parse(endpoint())
 	switch protocol = cmp.Or(variant("PROTOCOL"), "http/protobuf"); protocol {
 	case "grpc":
@@ -102,10 +102,10 @@ func newExporter(ctx context.Context) (exporter sdktrace.SpanExporter, protocol 
 	return exporter, protocol, err
 }
 
-// endpoint is where to send spans; empty if nothing is said.
+// endpoint returns the configured URL for spans; "" if there is none.
 func endpoint() string { return variant("ENDPOINT") }
 
-// variant is an option of the exporter: that for traces, or else that for all that is exported.
+// variant returns an option of the exporter: the one for traces, or else the general one.
 func variant(option string) string {
 	if value := env("OTEL_EXPORTER_OTLP_TRACES_" + option); value != "" {
 		return value
@@ -115,7 +115,7 @@ func variant(option string) string {
 
 func env(name string) string { return strings.TrimSpace(os.Getenv(name)) }
 
-// spans is the provider; nil if there are no traces.
+// spans returns the provider; nil if tracing is off.
 func (t *tracing) spans() trace.TracerProvider {
 	if t == nil {
 		return nil
@@ -123,7 +123,7 @@ func (t *tracing) spans() trace.TracerProvider {
 	return t.provider
 }
 
-// Close exports the last spans, for as long as there is patience. That they are lost is no failure of the service.
+// Close exports the last spans, up to the patience. Lost spans are no failure of the service.
 func (t *tracing) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), t.patience)
 	defer cancel()
@@ -133,11 +133,11 @@ func (t *tracing) Close() error {
 	return nil
 }
 
-// quietExporter tells at most once a minute that spans are lost, and not for each batch of them.
+// quietExporter logs lost spans at most once a minute, not for each batch.
 type quietExporter struct {
 	sdktrace.SpanExporter
 	log  *slog.Logger
-	lost int // since it was told
+	lost int // since the last log line
 	told time.Time
 }
 
@@ -152,5 +152,5 @@ func (e *quietExporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOn
 		e.log.Warn("traces can't be exported", "lost spans", e.lost, "error", err)
 		e.lost, e.told = 0, now
 	}
-	return nil // or the library would log it too
+	return nil // else the library would log it too
 }

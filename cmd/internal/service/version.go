@@ -9,24 +9,24 @@ import (
 	"golang.org/x/net/http/httpguts"
 )
 
-// release is the version that the linker was told, where there was no repository to look at; see .ci/build.
+// release is the version that the linker sets if the build has no repository; see .ci/build.
 var release string
 
-// moduleVersion is that of the module alone.
+// moduleVersion returns the version of the module.
 func moduleVersion() string {
 	v, _, _ := build()
 	return v
 }
 
-// userAgent names the program to receivers, with its version unless a header can't carry that, such as "(devel)".
+// userAgent names the program to receivers. It has the version unless a header can't contain it, such as "(devel)".
 func userAgent(version string) string {
-	if !httpguts.ValidHeaderFieldName(version) { // which is of the same characters as a product's version
+	if !httpguts.ValidHeaderFieldName(version) { // which allows the same characters as a product's version
 		return "carillon"
 	}
 	return "carillon/" + version
 }
 
-// Version tells a program's name and its version: that of the module, or of the commit that was built.
+// Version returns a program's name and version: the module's version, or the commit of the build.
 func Version(program string) string {
 	v, revision, goVersion := build()
 	if revision != "" {
@@ -35,8 +35,8 @@ func Version(program string) string {
 	return fmt.Sprintf("%s %s%s, %s", program, v, revision, goVersion)
 }
 
-// build tells the module's version, or the release that it was built as, the commit that was built (empty if that is
-// not known), and the version of Go.
+// build returns the version of the module or release, the commit of the build (empty if unknown), and the version of
+// Go.
 func build() (version, revision, goVersion string) {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {

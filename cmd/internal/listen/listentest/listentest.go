@@ -26,9 +26,9 @@ type Authority struct {
 	key         *ecdsa.PrivateKey
 }
 
-// Certificate is what a certificate is to be.
+// Certificate describes a certificate to issue.
 type Certificate struct {
-	// Ends is its end; zero is in a year.
+	// Ends is its end; zero means in a year.
 	Ends time.Time
 }
 
@@ -44,7 +44,7 @@ func NewAuthority(t *testing.T) *Authority {
 	return a
 }
 
-// Pool trusts the authority.
+// Pool returns a pool that trusts the authority.
 func (a *Authority) Pool() *x509.CertPool {
 	pool := x509.NewCertPool()
 	pool.AddCert(a.certificate)
@@ -57,8 +57,8 @@ func (a *Authority) Write(t *testing.T, path string) {
 	write(t, path, "CERTIFICATE", a.certificate.Raw)
 }
 
-// Issue writes a new certificate of a server at 127.0.0.1 that is called carillon.test, and its key, into tls.crt and
-// tls.key of a folder.
+// Issue writes a new certificate of a server at 127.0.0.1 with the name carillon.test, and its key, to tls.crt and
+// tls.key in a directory.
 func (a *Authority) Issue(t *testing.T, dir string, c Certificate) listen.TLS {
 	t.Helper()
 	if c.Ends.IsZero() {
@@ -78,7 +78,7 @@ func (a *Authority) Issue(t *testing.T, dir string, c Certificate) listen.TLS {
 	return files
 }
 
-// Client is a new certificate of a client.
+// Client returns a new certificate of a client.
 func (a *Authority) Client(t *testing.T) []tls.Certificate {
 	t.Helper()
 	issued, key := a.issue(t, &x509.Certificate{
