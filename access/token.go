@@ -53,8 +53,8 @@ func ParseToken(token string) (id string, ok bool) {
 	return id, true
 }
 
-// MaskTokens replaces the secret of each token in a text by asterisks, for logs and other records. The id stays, so that
-// the key can be revoked.
+// MaskTokens replaces the secret of each token in a text by asterisks, for logs and other records. The id stays, so
+// that the key can be revoked.
 func MaskTokens(text string) string {
 	var masked strings.Builder
 	rest := text

@@ -124,8 +124,8 @@ func (a *api) identify(c *gin.Context) (*caller, error) {
 	return a.authenticate(c, shown[0])
 }
 
-var errNotLocal = &statusError{http.StatusForbidden, "no key is needed here, so only requests to localhost or to an IP " +
-	"address are answered: a page of the web can have any other name stand for this machine. Use http://127.0.0.1, " +
+var errNotLocal = &statusError{http.StatusForbidden, "no key is needed here, so only requests to localhost or to an " +
+	"IP address are answered: a page of the web can have any other name stand for this machine. Use http://127.0.0.1, " +
 	"or have the proxy send such a Host; or start the service with --auth=keys, or with " +
 	"--insecure-no-auth-beyond-loopback"}
 

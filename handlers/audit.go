@@ -103,7 +103,8 @@ func (a *api) complete(e *audit.Entry, c *gin.Context, about subject, status int
 	}
 }
 
-// writeAudit writes a line of the trail. API keys in places where they do not belong, such as a path or a query, are masked.
+// writeAudit writes a line of the trail. API keys in places where they do not belong, such as a path or a query, are
+// masked.
 func (a *api) writeAudit(e audit.Entry) {
 	for _, text := range []*string{&e.Tenant, &e.Key, &e.Target, &e.Query} {
 		*text = access.MaskTokens(*text)
