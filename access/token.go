@@ -53,6 +53,27 @@ func ParseToken(token string) (id string, ok bool) {
 	return id, true
 }
 
+// MaskTokens replaces the secret of each token in a text by asterisks, for logs and other records. The id stays, so
+// that the key can be revoked.
+func MaskTokens(text string) string {
+	var masked strings.Builder
+	rest := text
+	for at := strings.Index(rest, TokenPrefix); at >= 0; at = strings.Index(rest, TokenPrefix) {
+		end := at + len(TokenPrefix)
+		if len(rest)-at < tokenLength {
+			break
+		}
+		if id, ok := ParseToken(rest[at : at+tokenLength]); ok {
+			masked.WriteString(rest[:end] + id + "_***")
+			end = at + tokenLength
+		} else {
+			masked.WriteString(rest[:end])
+		}
+		rest = rest[end:]
+	}
+	return masked.String() + rest
+}
+
 // ValidKeyID reports whether a text has the form of a key's id.
 func ValidKeyID(id string) bool { return len(id) == idLength && isBase62(id) }
 

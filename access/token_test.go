@@ -45,6 +45,20 @@ func TestParseToken(t *testing.T) {
 	}
 }
 
+func TestMaskTokens(t *testing.T) {
+	const masked = "carillon_" + someID + "_***"
+	for text, want := range map[string]string{
+		"": "", "k": "k", "carillon_": "carillon_", "carillon_" + someID: "carillon_" + someID,
+		someToken: masked, "access_token=" + someToken + "&x=y": "access_token=" + masked + "&x=y",
+		someToken + someToken: masked + masked, someToken + "0": masked + "0", "carillon_" + someToken: "carillon_" + masked,
+		someToken[:len(someToken)-1]: someToken[:len(someToken)-1], // no token: its checksum is wrong
+	} {
+		if got := access.MaskTokens(text); got != want {
+			t.Errorf("%q is %q, want %q", text, got, want)
+		}
+	}
+}
+
 func FuzzParseToken(f *testing.F) {
 	f.Add(someToken)
 	f.Add(someToken[:40])

@@ -148,7 +148,8 @@ func start(to io.Writer, log *slog.Logger, m *metrics) *Log {
 	return l
 }
 
-// Write adds a line. It never blocks: a line without room is counted as missing.
+// Write adds a line. It never blocks: a line without room is counted as missing. Refusals have room in half of the
+// queue, since anybody can cause them: the other half is for changes.
 func (l *Log) Write(e Entry) {
 	if l == nil {
 		return
@@ -157,6 +158,10 @@ func (l *Log) Write(e Entry) {
 		&e.RequestID, &e.Principal, &e.From, &e.Action, &e.Tenant, &e.Key, &e.Target, &e.Query, &e.Version,
 	} {
 		*text = clip(*text)
+	}
+	if e.Result == Refused && len(l.queue) >= queueLength/2 {
+		l.lose(1)
+		return
 	}
 	select {
 	case l.queue <- e:

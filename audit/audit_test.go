@@ -250,6 +250,37 @@ func TestBlockedPipe(t *testing.T) {
 	}
 }
 
+// TestRefusalsLeaveRoom: whoever reaches the port can cause refusals, and must not displace changes by them.
+func TestRefusalsLeaveRoom(t *testing.T) {
+	g := newGate()
+	tr := newTrail(t, g)
+	tr.Write(entry("first"))
+	<-g.blocked
+	refusal := entry("k")
+	refusal.Status, refusal.Result = 401, audit.ResultOf(401)
+	for range 30_000 { // more than the queue has room for
+		tr.Write(refusal)
+	}
+	for range 1000 {
+		tr.Write(entry("change"))
+	}
+	close(g.opened)
+	if err := tr.Close(); err != nil {
+		t.Fatal(err)
+	}
+	changes, refusals := 0, 0
+	for _, l := range linesOf(t, g.got.Bytes()) {
+		if l.Key == "change" {
+			changes++
+		} else if l.Status == 401 {
+			refusals++
+		}
+	}
+	if changes != 1000 || refusals == 0 {
+		t.Errorf("the trail has %d of 1000 changes, and %d refusals", changes, refusals)
+	}
+}
+
 // TestCloseOfBlockedPipe: the service ends all the same, and says that lines are lost.
 func TestCloseOfBlockedPipe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"net"
 	"net/http"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -104,6 +106,9 @@ func (a *api) identify(c *gin.Context) (*caller, error) {
 		return nil, err
 	}
 	if a.Auth == nil {
+		if a.LocalOnly && !isLocal(c.Request.Host) {
+			return nil, errNotLocal
+		}
 		return &caller{Principal: a.anyone}, nil
 	}
 	shown := c.Request.Header[credentialHeader]
@@ -117,6 +122,22 @@ func (a *api) identify(c *gin.Context) (*caller, error) {
 		return nil, &statusError{http.StatusUnauthorized, "there are several " + credentialHeader + " headers; send one"}
 	}
 	return a.authenticate(c, shown[0])
+}
+
+var errNotLocal = &statusError{http.StatusForbidden, "no key is needed here, so only requests to localhost or to an " +
+	"IP address are answered: a page of the web can have any other name stand for this machine. Use http://127.0.0.1, " +
+	"or have the proxy send such a Host; or start the service with --auth=keys, or with " +
+	"--insecure-no-auth-beyond-loopback"}
+
+// isLocal reports whether a request's host is localhost or an IP address. Whoever owns any other name decides which
+// address it stands for. Browsers always send a host.
+func isLocal(host string) bool {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	host = strings.ToLower(strings.TrimSuffix(host, "."))
+	_, err := netip.ParseAddr(strings.Trim(host, "[]"))
+	return err == nil || host == "" || host == "localhost" || strings.HasSuffix(host, ".localhost")
 }
 
 // authenticate returns the principal of a credential. If an address has sent too many wrong credentials, only those

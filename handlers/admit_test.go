@@ -397,6 +397,52 @@ func TestChangesThatOtherSitesAskFor(t *testing.T) {
 	}
 }
 
+// TestNamesOfOtherSites: a page can have its own name stand for this machine. A browser then takes the API for a part
+// of the page's site, and lets it read too.
+func TestNamesOfOtherSites(t *testing.T) {
+	t.Parallel()
+	local := func(c *handlers.Config) { c.LocalOnly = true }
+	open, guarded, keyed := newAPI(t), newAPI(t, local), newKeyedAPI(t, local)
+	key := keyed.key(access.Admin, "", access.AllTenants)
+	for host, want := range map[string]int{
+		"127.0.0.1:8080": 200, "localhost": 200, "LocalHost:8080": 200, "localhost.": 200, "carillon.localhost:8080": 200,
+		"[::1]:8080": 200, "[::1]": 200, "192.0.2.7": 200,
+		"evil.example:8080": 403, "evil.example": 403, "localhost.evil.example": 403, "notlocalhost:8080": 403,
+		"127.0.0.1.evil.example:8080": 403, "2130706433": 403,
+	} {
+		for path, status := range map[string]int{"/v1/jobs": want, "/v1/backlog": want, "/healthz": 200} {
+			if got := requestFor(t, guarded, host, path, ""); got != status {
+				t.Errorf("Host %s: %s is answered %d, want %d", host, path, got, status)
+			}
+		}
+		if got := requestFor(t, open, host, "/v1/jobs", ""); got != 200 {
+			t.Errorf("Host %s: where that is not asked for, it is answered %d", host, got)
+		}
+		if got := requestFor(t, keyed.api, host, "/v1/jobs", key); got != 200 {
+			t.Errorf("Host %s: with a key it is answered %d", host, got)
+		}
+	}
+}
+
+// requestFor asks for a path of a host, and answers the status.
+func requestFor(t *testing.T, a *api, host, path, header string) int {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, a.url+path, http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Host = host
+	if name, value, ok := strings.Cut(header, ": "); ok {
+		request.Header.Set(name, value)
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response.Body.Close()
+	return response.StatusCode
+}
+
 // TestStoreWithoutACaller: a handler that forgot to ask who it works for could do nothing.
 func TestStoreWithoutACaller(t *testing.T) {
 	t.Parallel()

@@ -36,7 +36,7 @@ func (a *api) audited() gin.HandlerFunc {
 				if !answered {
 					entry.Result = audit.Broken
 				}
-				a.Audit.Write(*entry)
+				a.writeAudit(*entry)
 			}
 		}()
 		c.Next()
@@ -103,6 +103,15 @@ func (a *api) complete(e *audit.Entry, c *gin.Context, about subject, status int
 	}
 }
 
+// writeAudit writes a line of the trail. API keys in places where they do not belong, such as a path or a query, are
+// masked.
+func (a *api) writeAudit(e audit.Entry) {
+	for _, text := range []*string{&e.Tenant, &e.Key, &e.Target, &e.Query} {
+		*text = access.MaskTokens(*text)
+	}
+	a.Audit.Write(e)
+}
+
 // auditOf returns the audit entry of a request, for the details that neither the path nor the answer has. For a request
 // that is not always audited, it returns an entry that is never written.
 func auditOf(c *gin.Context) *audit.Entry {
@@ -126,7 +135,7 @@ func (a *api) auditItem(c *gin.Context, key string, status int, version job.Revi
 	item := audit.Entry{}
 	a.complete(&item, c, aboutJobs, status)
 	item.Key, item.Version = key, string(version)
-	a.Audit.Write(item)
+	a.writeAudit(item)
 }
 
 // versionOf returns the version at the start of an entity tag, see [tagOf].

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -194,6 +195,41 @@ func TestAuditOfKeys(t *testing.T) {
 	line(204, " DELETE /v1/keys/:id done target="+key.ID)
 }
 
+// aToken has the form of an API key.
+const aToken = "carillon_4iC0dQxYb7Zr_Hk2mZ8rT0aVbQ1pLwX5nJcYsE3uGfD07Cfao"
+
+// TestNoKeysInRecords: a key that somebody sends in a wrong place is neither in the audit trail nor in the log.
+func TestNoKeysInRecords(t *testing.T) {
+	t.Parallel()
+	written := make(lineByLine, 100)
+	trail := audit.New(written, slog.Default(), nil)
+	t.Cleanup(func() { _ = trail.Close() })
+	a := newKeyedAPI(t, func(c *handlers.Config) { c.Audit = trail })
+	admin := a.key(access.Admin, "", access.AllTenants)
+	const masked = "carillon_4iC0dQxYb7Zr_***"
+	line := func(want string) {
+		t.Helper()
+		text := written.next(t)
+		if strings.Contains(text, aToken) || !strings.Contains(text, want) {
+			t.Errorf("it has %s, want %s", text, want)
+		}
+	}
+	a.call("DELETE", "/v1/keys/"+aToken, "", admin).want(404)
+	line(`"target":"` + masked)
+	a.call("GET", "/v1/jobs?access_token="+aToken, "").want(401)
+	line(`"query":"access_token=` + masked)
+	a.call("PUT", "/v1/jobs/"+aToken, body(aToken, time.Hour), admin).want(201)
+	line(`"key":"` + masked)
+	a.call("GET", "/v1/jobs", "", "Carillon-Tenant: "+aToken).want(401)
+	line(`"tenant":"` + masked)
+	a.call("DELETE", "/"+aToken, "", admin).want(404)
+	a.store.setFault(errors.New("broken"))
+	a.call("GET", "/v1/jobs/"+aToken, "", admin).want(500)
+	if text := a.log.String(); strings.Contains(text, aToken) || !strings.Contains(text, masked) {
+		t.Errorf("the log has %s", text)
+	}
+}
+
 // lineByLine passes what is written on.
 type lineByLine chan string
 
@@ -299,6 +335,7 @@ func TestRequestIDs(t *testing.T) {
 		{[]string{`"`}, false},
 		{[]string{"é"}, false},
 		{[]string{"a", "b"}, false},
+		{[]string{aToken}, false},
 	} {
 		for _, path := range []string{"/healthz", "/v1/jobs", "/v1/jobs/none", "/nowhere", "/openapi.yaml"} {
 			request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, a.url+path, http.NoBody)

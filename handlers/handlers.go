@@ -86,6 +86,9 @@ type Config struct {
 	Metrics http.Handler
 	// Auth returns the principal of a request's key or token. Nil means no authentication: every client may do everything.
 	Auth access.Authenticator
+	// LocalOnly refuses requests for a host by a name other than localhost, if nobody is asked for a key. A page of the
+	// web can have its own name stand for this machine, and a browser then takes the API for a part of that page's site.
+	LocalOnly bool
 	// Keys has the API keys, for the routes that manage them. Nil means those in Records.
 	Keys *access.Keys
 	// History records each change of a job after it was made; nil records none. The history is read from Records.

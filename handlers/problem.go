@@ -141,7 +141,7 @@ func (a *api) report(r *http.Request, err error) problem {
 		if p.Status == http.StatusServiceUnavailable {
 			level = a.Logger.Warn
 		}
-		level("request failed", "method", r.Method, "path", r.URL.EscapedPath(), "status", p.Status, "error", err,
+		level("request failed", "method", r.Method, "path", shownPath(r), "status", p.Status, "error", err,
 			"request", requestID(r))
 	}
 	return p
@@ -157,7 +157,7 @@ func (a *api) recoverPanic(c *gin.Context) {
 		if fault == http.ErrAbortHandler { //nolint:errorlint // net/http panics with this very value
 			panic(fault)
 		}
-		a.Logger.Error("panic", "method", c.Request.Method, "path", c.Request.URL.EscapedPath(),
+		a.Logger.Error("panic", "method", c.Request.Method, "path", shownPath(c.Request),
 			"panic", fault, "stack", string(debug.Stack()), "request", requestID(c.Request))
 		if c.Writer.Written() {
 			panic(http.ErrAbortHandler) // a part was sent: break the connection, to show that it is not all
@@ -168,3 +168,6 @@ func (a *api) recoverPanic(c *gin.Context) {
 	}()
 	c.Next()
 }
+
+// shownPath returns the path of a request for logs and traces, with API keys masked.
+func shownPath(r *http.Request) string { return access.MaskTokens(r.URL.EscapedPath()) }

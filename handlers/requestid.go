@@ -5,6 +5,8 @@ import (
 
 	"github.com/gin-gonic/gin"
 	"github.com/oklog/ulid/v2"
+
+	"github.com/carillon-scheduler/carillon/access"
 )
 
 // requestIDHeader has the request's id, which also the answer, the log and the audit trail have.
@@ -34,7 +36,7 @@ func validRequestID(id string) bool {
 			return false
 		}
 	}
-	return id != "" && len(id) <= maxRequestID
+	return id != "" && len(id) <= maxRequestID && access.MaskTokens(id) == id
 }
 
 // requestID returns the id that nameRequest has set.

@@ -33,7 +33,7 @@ func traced(provider trace.TracerProvider) gin.HandlerFunc {
 		ctx, span := tracer.Start(ctx, r.Method+" "+route, trace.WithSpanKind(trace.SpanKindServer), trace.WithAttributes(
 			semconv.HTTPRequestMethodKey.String(r.Method),
 			semconv.HTTPRoute(route),
-			semconv.URLPath(r.URL.EscapedPath()),
+			semconv.URLPath(shownPath(r)),
 			semconv.URLScheme(scheme),
 		))
 		defer span.End() // also when the connection is broken by a panic

@@ -32,7 +32,7 @@ func failure(req *http.Request, resp *http.Response, quotable bool, named []stri
 	if quotable {
 		// Enough for the excerpt; if it can't be read, the error does without.
 		body, _ := io.ReadAll(io.LimitReader(resp.Body, mostRead))
-		if text := excerpt(body, secrets(req, named)); text != "" {
+		if text := excerpt(body, secrets(req, named), runs(named)); text != "" {
 			b.WriteString(": " + text)
 		}
 	}
@@ -103,15 +103,17 @@ func retryAfter(h http.Header, now time.Time) time.Duration {
 }
 
 // excerpt is the beginning of an error's body, fit for one line of a log. Receivers like to quote the request that they
-// refuse, so its secrets are masked.
-func excerpt(body []byte, secrets []string) string {
+// refuse, so its secrets are masked, one group of them after the other.
+func excerpt(body []byte, secrets ...[]string) string {
 	const most = 200 // characters
 	text := string(body)
-	for _, secret := range secrets {
-		text = strings.ReplaceAll(text, secret, "***")
-	}
-	if len(body) == mostRead {
-		text = withoutBeginning(text, secrets)
+	for _, hidden := range secrets {
+		for _, secret := range hidden {
+			text = strings.ReplaceAll(text, secret, "***")
+		}
+		if len(body) == mostRead {
+			text = withoutBeginning(text, hidden)
+		}
 	}
 	printable := strings.Map(func(r rune) rune {
 		switch {
@@ -137,6 +139,20 @@ func withoutBeginning(text string, secrets []string) string {
 		}
 	}
 	return text[:len(text)-longest]
+}
+
+// runs returns the letters and digits in a row of secrets. A receiver may escape what is between them, in one of many
+// ways. Short ones are left out, as in [secrets].
+func runs(named []string) (all []string) {
+	for _, v := range named {
+		for run := range strings.FieldsFuncSeq(v, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) }) {
+			if len(run) >= 6 {
+				all = append(all, run)
+			}
+		}
+	}
+	slices.SortFunc(all, func(a, b string) int { return len(b) - len(a) })
+	return all
 }
 
 // secrets are the parts of a request that may be secret, in the forms in which a receiver may quote them, the longest

@@ -196,6 +196,36 @@ func TestErrorsHoldNoSecrets(t *testing.T) {
 	}
 }
 
+// TestErrorsHoldNoEscapedSecrets: receivers write what they quote in their own way.
+func TestErrorsHoldNoEscapedSecrets(t *testing.T) {
+	vault := newSecrets(t)
+	if _, _, err := vault.Put(t.Context(), job.DefaultTenant, "token", secrets.Value{Text: `dGhpcyBp/cyBub3+RoaW5n"x=`}, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	sender := newSender(t, webhook.Options{})
+	for _, quoted := range []string{
+		`dGhpcyBp/cyBub3+RoaW5n\"x=`, `dGhpcyBp\/cyBub3+RoaW5n\"x=`, `dGhpcyBp/cyBub3\u002BRoaW5n\u0022x=`,
+		`dGhpcyBp/cyBub3+RoaW5n&quot;x=`, `dGhpcyBp&#x2F;cyBub3&#43;RoaW5n&#34;x=`,
+	} {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusUnauthorized)
+			fmt.Fprint(w, "wrong: ", quoted)
+		}))
+		d := delivery([]byte(`{"url":"` + server.URL + `","headers":{"X-API-Key":{"secret":"token"}}}`))
+		d.Secrets = vault
+		err := sender.Send(t.Context(), d)
+		server.Close()
+		if err == nil || !strings.Contains(err.Error(), "wrong: ***") {
+			t.Fatalf("the error is %v", err)
+		}
+		for _, part := range []string{"dGhpcyBp", "cyBub3", "RoaW5n"} {
+			if strings.Contains(err.Error(), part) {
+				t.Errorf("quoted as %s, the error has %v", quoted, err)
+			}
+		}
+	}
+}
+
 // signedBy is a delivery of the bench's payload, to be signed by a secret of the tenant.
 func signedBy(ctx context.Context, b *testing.B, d callbacks.Delivery) callbacks.Delivery {
 	b.Helper()

@@ -10,6 +10,25 @@ import (
 	"github.com/carillon-scheduler/carillon/store/sqlite"
 )
 
+// Jobs may have secrets, and other users of the machine are none of the operator's.
+func TestFilesAreForTheirOwner(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "carillon.db")
+	s, err := sqlite.Open(t.Context(), "sqlite:"+path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	for _, name := range []string{path, path + "-wal", path + "-shm"} {
+		info, err := os.Stat(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if mode := info.Mode().Perm(); mode != 0o600 {
+			t.Errorf("%s has the mode %o", filepath.Base(name), mode)
+		}
+	}
+}
+
 // The error names missing permissions, and is not transient.
 func TestOpenWithoutPermission(t *testing.T) {
 	dir := t.TempDir()

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/pprof"
+	"net/netip"
 
 	"github.com/carillon-scheduler/carillon/cmd/internal/listen"
 	"github.com/carillon-scheduler/carillon/handlers"
@@ -26,14 +27,30 @@ func (s *Service) observe(ctx context.Context, at listen.Address, api *handlers.
 	s.closers.add(closedOnce{s.observed})
 	mux := http.NewServeMux()
 	mux.Handle("/", handlers.Observe(*api))
+	mux.Handle("/debug/pprof/", profiles())
+	s.observer.Handler = mux
+	api.Metrics = nil
+	return nil
+}
+
+// profiles serves Go's profiles to clients on this machine. Nobody is asked for a key, and each profile takes the
+// processor's time.
+func profiles() http.Handler {
+	mux := http.NewServeMux()
 	// All profiles except the command line, which may contain secrets.
 	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
 	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
 	mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
 	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
-	s.observer.Handler = mux
-	api.Metrics = nil
-	return nil
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		from, err := netip.ParseAddrPort(r.RemoteAddr)
+		if err != nil || !from.Addr().Unmap().IsLoopback() {
+			http.Error(w, "profiles are for clients on this machine; from elsewhere, use kubectl port-forward or ssh -L",
+				http.StatusForbidden)
+			return
+		}
+		mux.ServeHTTP(w, r)
+	})
 }
 
 // observers is the maximum number of connections to the server that observe makes.

@@ -193,6 +193,7 @@ func (p *Parts) Assemble(ctx context.Context) (*Service, error) {
 		Traces:     p.traces.spans(),
 		Audit:      trail,
 		Auth:       auth,
+		LocalOnly:  !p.options.InsecureNoAuthBeyondLoopback,
 		Keys:       keys,
 		Metrics:    metricsHandler(registry, p.log),
 		Registerer: registry,

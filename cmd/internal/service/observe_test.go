@@ -1,0 +1,25 @@
+package service
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"testing"
+)
+
+// TestProfilesAreForThisMachine: the listener for metrics may be beyond loopback, and asks nobody for a key.
+func TestProfilesAreForThisMachine(t *testing.T) {
+	for from, want := range map[string]int{
+		"127.0.0.1:1234": 200, "[::1]:1234": 200, "[::ffff:127.0.0.1]:1234": 200,
+		"10.1.2.3:1234": 403, "[2001:db8::1]:1234": 403, "@": 403, "": 403,
+	} {
+		for _, path := range []string{"/debug/pprof/", "/debug/pprof/goroutine?debug=1", "/debug/pprof/symbol"} {
+			request := httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, http.NoBody)
+			request.RemoteAddr = from
+			answer := httptest.NewRecorder()
+			profiles().ServeHTTP(answer, request)
+			if answer.Code != want {
+				t.Errorf("%s from %q is answered %d, want %d", path, from, answer.Code, want)
+			}
+		}
+	}
+}
