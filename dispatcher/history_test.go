@@ -144,6 +144,7 @@ func TestEntries(t *testing.T) {
 		b.start = time.Now()
 		b.replica(func(c *dispatcher.Config) { closeHistory = b.recording(c) })
 		b.submit("k", nil, time.Second, time.Hour)
+		b.submit("unsent", func(j *job.Job) { j.Callback.Type = "nobody's" }, 0) // it is given back again and again
 		time.Sleep(2 * time.Hour)
 		closeHistory()
 		var got []string

@@ -230,7 +230,12 @@ func sortKey(n job.Name) string { return n.Tenant + "\x00" + n.Key }
 // sortByJob sorts entries as segments have them: by job, the newest of one job first.
 func sortByJob(rows []*Entry) {
 	slices.SortFunc(rows, func(a, b *Entry) int {
-		return cmp.Or(strings.Compare(a.Name.Tenant, b.Name.Tenant), strings.Compare(a.Name.Key, b.Name.Key),
-			b.At.Compare(a.At))
+		if a.Name.Tenant != b.Name.Tenant { // all that is compared at once would be computed first
+			return strings.Compare(a.Name.Tenant, b.Name.Tenant)
+		}
+		if a.Name.Key != b.Name.Key {
+			return strings.Compare(a.Name.Key, b.Name.Key)
+		}
+		return b.At.Compare(a.At)
 	})
 }

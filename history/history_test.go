@@ -93,7 +93,7 @@ func TestEveryEntryIsFound(t *testing.T) {
 				}
 			}
 			await(t, s, now, len(writing)*3008)
-			for _, f := range []history.Filter{
+			filters := []history.Filter{
 				{Tenant: "acme"},
 				{Tenant: "other"},
 				{Tenant: "nobody"},
@@ -107,7 +107,11 @@ func TestEveryEntryIsFound(t *testing.T) {
 				{Tenant: "acme", Destination: "http shop-7.example.com"},
 				{Tenant: "acme", Since: epoch.Add(150 * time.Millisecond), Until: epoch.Add(170 * time.Millisecond)},
 				{Tenant: "a", Since: epoch.Add(time.Minute)},
-			} {
+			}
+			for i := 0; i < len(all); i += 151 { // among them some at the ends of segments
+				filters = append(filters, history.Filter{Tenant: all[i].Name.Tenant, Key: all[i].Name.Key})
+			}
+			for _, f := range filters {
 				var want []history.Entry
 				for _, e := range all {
 					if wanted(f, e) {
@@ -280,15 +284,19 @@ func TestDyingWhileARunIsCompleted(t *testing.T) {
 
 // However slowly or quickly entries come, readers need few records to find one job's.
 func TestFewRecords(t *testing.T) {
-	for _, every := range []time.Duration{time.Minute, time.Second, 10 * time.Millisecond} {
+	for every, atOnce := range map[time.Duration]int{time.Minute: 1, time.Second: 1, 10 * time.Millisecond: 1, 2 * time.Second: 130} {
 		synctest.Test(t, func(t *testing.T) {
 			s := memory.New()
 			w := history.NewWriter(history.Config{Records: s, Keep: day})
-			n := min(int(6*time.Hour/every), 20_000)
-			entries := attempts(n, time.Now())
-			for i := range entries {
-				entries[i].At = time.Now().Truncate(time.Millisecond)
-				w.RecordAll(entries[i])
+			n := min(int(6*time.Hour/every), 10_000)
+			if atOnce > 1 {
+				n = 300 * atOnce
+			}
+			for some := range slices.Chunk(attempts(n, time.Now()), atOnce) {
+				for i := range some {
+					some[i].At = time.Now().Truncate(time.Millisecond)
+				}
+				w.RecordAll(some...)
 				time.Sleep(every)
 			}
 			time.Sleep(time.Second)
@@ -301,13 +309,60 @@ func TestFewRecords(t *testing.T) {
 			}
 			recent, runs := count("history-recent"), count("history-runs")
 			if recent > 256 || runs > 7 {
-				t.Errorf("of %d entries, one every %s, there are %d recent records and %d runs", n, every, recent, runs)
+				t.Errorf("of %d entries, %d every %s, there are %d recent records and %d runs", n, atOnce, every, recent, runs)
 			}
 			if got, _ := read(t, s, history.Filter{Tenant: "acme"}, time.Now(), 1_000_000); len(got) != n {
 				t.Errorf("%d of %d are there", len(got), n)
 			}
 			_ = w.Close()
 		})
+	}
+}
+
+// counted counts the records that are read by their keys.
+type counted struct {
+	store.Store
+	records int
+}
+
+func (s *counted) Records(ctx context.Context, f store.RecordFilter) ([]store.Record, error) {
+	s.records += len(f.Keys)
+	return s.Store.Records(ctx, f)
+}
+
+// Whoever looks for failures, for a prefix or for one job reads few segments, however many deliveries there are.
+func TestFewSegmentsAreRead(t *testing.T) {
+	s := &counted{Store: memory.New()}
+	w := history.NewWriter(history.Config{Records: s, Keep: day, Now: func() time.Time { return epoch }})
+	w.RecordAll(attempts(20_000, epoch)...)
+	_ = w.Close()
+	for what, c := range map[string]struct {
+		f    history.Filter
+		most int
+	}{
+		"failures": {history.Filter{Tenant: "acme", Kinds: []history.Kind{history.Buried}}, 2},
+		"a job":    {history.Filter{Tenant: "acme", Key: "order-01234567"}, 4},
+		"a prefix": {history.Filter{Tenant: "acme", Prefix: "order-01"}, 5},
+		"nobody":   {history.Filter{Tenant: "nobody"}, 4},
+	} {
+		s.records = 0
+		if read(t, s, c.f, epoch, 1_000_000); s.records > c.most {
+			t.Errorf("%s: %d segments are read; at most %d are needed", what, s.records, c.most)
+		}
+	}
+}
+
+// Each of many jobs is found, wherever its entries are in a run.
+func TestEachJobIsFound(t *testing.T) {
+	s := memory.New()
+	w := history.NewWriter(history.Config{Records: s, Keep: day, Now: func() time.Time { return epoch }})
+	entries := attempts(3000, epoch)
+	w.RecordAll(entries...)
+	_ = w.Close()
+	for _, e := range entries {
+		if got, _ := read(t, s, history.Filter{Tenant: e.Name.Tenant, Key: e.Name.Key}, epoch, 1000); len(got) != 1 {
+			t.Errorf("%d entries of %s are found", len(got), e.Name)
+		}
 	}
 }
 

@@ -20,6 +20,7 @@ import (
 const (
 	gatherTime  = 250 * time.Millisecond // how long an entry may wait for others to be written with it
 	longestWait = 32_768                 // entries that wait to be written; more are dropped
+	enough      = longestWait / 4        // entries that wait for no others: each write costs the store a commit
 	mostRecent  = 1000                   // entries in one recent record
 	fewRecent   = 128                    // entries in one recent record from which on no more are added to it
 	perSegment  = 512                    // entries in one segment
@@ -189,7 +190,7 @@ func (w *Writer) gather() (ended bool) {
 		waiting, ended := len(w.waiting), w.ended
 		some := waiting > 0 || !w.dropped.none()
 		w.lock.Unlock()
-		if ended || waiting >= mostRecent {
+		if ended || waiting >= enough {
 			return ended
 		}
 		if some && over == nil {

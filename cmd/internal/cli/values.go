@@ -26,12 +26,15 @@ func (d *duration) Set(s string) error {
 }
 
 // String implements [flag.Value].
-func (d *duration) String() string {
+func (d *duration) String() string { return DurationText(time.Duration(*d)) }
+
+// DurationText writes a length of time as [Duration] reads it.
+func DurationText(d time.Duration) string {
 	const day = 24 * time.Hour
-	if n := time.Duration(*d); n > day && n%day == 0 {
-		return fmt.Sprintf("%dd", n/day)
+	if d > day && d%day == 0 {
+		return fmt.Sprintf("%dd", d/day)
 	}
-	s := time.Duration(*d).String()
+	s := d.String()
 	for _, nothing := range []string{"m0s", "h0m"} {
 		if strings.HasSuffix(s, nothing) {
 			s = s[:len(s)-2]

@@ -9,6 +9,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/carillon-scheduler/carillon/cmd/internal/cli"
 	"github.com/carillon-scheduler/carillon/history"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
@@ -56,9 +57,9 @@ func (h *History) Set(s string) error {
 // String implements [flag.Value].
 func (h *History) String() string {
 	if h.Failures {
-		return onlyFailures + ":" + h.Keep.String()
+		return onlyFailures + ":" + cli.DurationText(h.Keep)
 	}
-	return strings.TrimSuffix(strings.TrimSuffix(h.Keep.String(), "0s"), "0m")
+	return cli.DurationText(h.Keep)
 }
 
 // writer returns the writer of history; nil if none is kept.
