@@ -19,7 +19,9 @@ func (a *api) pauseJob(c *gin.Context) error { return a.control(c, history.Pause
 
 // resumeJob undoes a pause.
 func (a *api) resumeJob(c *gin.Context) error {
-	return a.control(c, history.Resumed, func(ctx context.Context, name job.Name, version job.Revision, now time.Time) error {
+	return a.control(c, history.Resumed, func(
+		ctx context.Context, name job.Name, version job.Revision, now time.Time,
+	) error {
 		if err := a.Store.Resume(ctx, name, version, now); err != nil {
 			return err
 		}

@@ -75,7 +75,8 @@ func (c *keysCreateCommand) Flags(f *flag.FlagSet) {
 	cli.List(f, &c.tenants, "tenant", "`NAMES`: The key's tenants, with commas between them, or as a repeated option; "+
 		"all tenants without it.")
 	f.Func("key-prefix", "`PREFIX`: The required beginning of its jobs' keys.", bound(&c.prefix))
-	f.Func("expires-in", "`DURATION`: Time for which it is valid; without an end if neither this nor --expires-at is given.",
+	f.Func("expires-in", "`DURATION`: Time for which it is valid; without an end if neither this nor --expires-at is "+
+		"given.",
 		func(s string) error {
 			d, err := job.ParseDuration(s)
 			if c.expiresIn = time.Duration(d); err == nil && d == 0 {
