@@ -19,15 +19,20 @@ type catchUp struct {
 // missed is the reason for dropping an occurrence unfired: its job's rules say that it is too late.
 type missed struct{ error }
 
-// tooLate returns an error if an occurrence must not be attempted any more: [missed], or [unfired] if this replica
-// can't decide. A triggered or redriven occurrence is never too late.
-func (d *Dispatcher) tooLate(c *store.Claimed, b *batch) error {
+// inTime returns an error if an occurrence must not be attempted now: [missed] if it is too late, or [unfired] if its
+// spread moves it further ahead, or if this replica can't decide. A triggered or redriven occurrence is always in time.
+func (d *Dispatcher) inTime(c *store.Claimed, b *batch) error {
 	now := b.start.Truncate(time.Millisecond)
+	fires := c.Options.FiresAt(&c.Occurrence)
+	// A resume makes occurrences due at their instants. So does an earlier version of this program, which moves none.
+	if early := fires.Sub(now) - d.cfg.Early; early > 0 {
+		return &unfired{error: errSpread, after: early, exact: true}
+	}
 	if overdue(c, now) {
 		return missed{fmt.Errorf("its deadline of %s has passed", c.Options.Deadline)}
 	}
 	// After an outage shorter than a lease, all occurrences fire late. So do those that were attempted in time.
-	if c.Revision == "" || c.Options.Recurrence == nil || c.Attempt > 1 || now.Sub(c.Timestamp) <= d.cfg.Lease {
+	if c.Revision == "" || c.Options.Recurrence == nil || c.Attempt > 1 || now.Sub(fires) <= d.cfg.Lease {
 		return nil
 	}
 	switch up := b.catchUp(c, now, d.cfg.CatchUpLimit); {
@@ -35,7 +40,7 @@ func (d *Dispatcher) tooLate(c *store.Claimed, b *batch) error {
 		err := fmt.Errorf("this replica can't compute whether it is caught up: %w", up.err)
 		return &unfired{error: err, after: d.outages[""].begun(d.now(), tooLatePause)}
 	case !up.any:
-		return missed{fmt.Errorf("it is %s late, and its job does not catch up", now.Sub(c.Timestamp))}
+		return missed{fmt.Errorf("it is %s late, and its job does not catch up", now.Sub(fires))}
 	case c.Timestamp.Before(up.from):
 		return missed{fmt.Errorf("its job catches up from %s on", job.FormatTime(up.from))}
 	}

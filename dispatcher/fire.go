@@ -108,6 +108,7 @@ type unfired struct {
 var (
 	errTooLate = errors.New("the claim's time ran out before the callback could be sent: " +
 		"the store or this machine is slow")
+	errSpread    = errors.New("its spread moves it further ahead")
 	errCutOff    = errors.New("cut off by the shutdown")
 	errAbandoned = errors.New("claimed again and again without an outcome; given up unfired")
 )
@@ -129,7 +130,7 @@ func (d *Dispatcher) attempt(
 	if c.Fault != nil {
 		return nil, callbacks.Permanent(fmt.Errorf("the store's data can't be read: %w", c.Fault))
 	}
-	if err := d.tooLate(c, b); err != nil {
+	if err := d.inTime(c, b); err != nil {
 		return nil, err
 	}
 	sender, ok := d.cfg.Callbacks.Sender(c.Callback.Type)
@@ -363,7 +364,7 @@ func (d *Dispatcher) logOutcome(ctx context.Context, c *store.Claimed, s *store.
 	attrs := []slog.Attr{
 		slog.String("job", c.Name.String()), slog.String("timestamp", job.FormatTime(c.Timestamp)),
 		slog.String("delivery", c.DeliveryID().String()), slog.String("type", c.Callback.Type),
-		slog.String("deviation", firedAt.Sub(c.Timestamp).Round(100*time.Microsecond).String()),
+		slog.String("deviation", firedAt.Sub(c.Options.FiresAt(&c.Occurrence)).Round(100*time.Microsecond).String()),
 	}
 	if s.Outcome != store.Miss { // a miss has no outcome label
 		attrs = append(attrs, slog.Int("attempt", c.Attempt))

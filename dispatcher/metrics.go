@@ -175,7 +175,7 @@ func (m *metrics) settled(c *store.Claimed, outcome store.Outcome, firedAt time.
 	// to be late for. One that can't be read was not fired.
 	if c.Attempt == 1 && outcome != store.Release && c.Revision != "" && c.Fault == nil {
 		// An early occurrence counts as on time. A negative value would decrease the sum, and a sum must not decrease.
-		deviation = max(0, firedAt.Sub(c.Timestamp).Seconds())
+		deviation = max(0, firedAt.Sub(c.Options.FiresAt(&c.Occurrence)).Seconds())
 		exemplar.Observe(of.deviation, deviation, span)
 	}
 	m.tenants.settled(c.Name.Tenant, outcome, deviation)

@@ -40,7 +40,7 @@ func (d *Dispatcher) startSpan(
 			attribute.String("carillon.callback.type", c.Callback.Type),
 			attribute.String("carillon.delivery.id", c.DeliveryID().String()),
 			attribute.String("carillon.timestamp", job.FormatTime(c.Timestamp)),
-			attribute.Float64("carillon.deviation", now.Sub(c.Timestamp).Seconds()),
+			attribute.Float64("carillon.deviation", now.Sub(c.Options.FiresAt(&c.Occurrence)).Seconds()),
 			attribute.Int("carillon.attempt", c.Attempt),
 		),
 	}

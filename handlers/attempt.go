@@ -208,12 +208,11 @@ func (a *api) read(ctx context.Context, t *attempt) (event, error) {
 	return otherTimes, err
 }
 
-// keepsTimes reports whether the job that was read has the submitted schedule and priority, and so continues. Otherwise
-// a service that submits its jobs at each start would shift the grid of "@every" each time. With another priority, the
-// pending occurrences would wait in the wrong lane.
+// keepsTimes reports whether the job that was read has the submitted schedule, spread and priority, and so continues.
+// Otherwise a service that submits its jobs at each start would shift the grid of "@every" each time. With another
+// priority, the pending occurrences would wait in the wrong lane.
 func (t *attempt) keepsTimes() bool {
-	return t.present.Live() && t.job.Schedule.Recurs() && t.job.Schedule.Same(&t.present.Schedule) &&
-		t.job.Options.Priority == t.present.Options.Priority
+	return t.present.Live() && t.job.Schedule.Recurs() && t.job.SameTimes(&t.present.Job)
 }
 
 // amendRead changes the job that was read, except its schedule.

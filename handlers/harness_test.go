@@ -248,14 +248,14 @@ type accepted struct {
 }
 
 type definition struct {
-	Key, Revision, Version, State, PausedAt, CreatedAt, UpdatedAt, NextCursor string
-	Schedules                                                                 []string
-	Pending, Missed                                                           int
-	Outcomes                                                                  *struct{ Delivered, Failed, Missed int }
-	LastOutcome                                                               struct{ Outcome, Instant, At, Error string }
-	Deadline                                                                  string
-	data                                                                      []byte // the callback's, as [api.definition] found it
-	Retry                                                                     struct {
+	Key, Revision, Version, State, PausedAt, CreatedAt, UpdatedAt, NextCursor, NextInstant string
+	Schedules                                                                              []string
+	Pending, Missed                                                                        int
+	Outcomes                                                                               *struct{ Delivered, Failed, Missed int }
+	LastOutcome                                                                            struct{ Outcome, Instant, At, Error string }
+	Deadline                                                                               string
+	data                                                                                   []byte // the callback's, as [api.definition] found it
+	Retry                                                                                  struct {
 		MaxAttempts  int
 		Initial, Max string
 		Factor       float64

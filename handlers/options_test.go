@@ -165,7 +165,7 @@ func (s setting) test(t *testing.T) {
 
 	a.call("POST", "/v1/jobs/a/trigger", "", s.headers...).want(202)
 	triggered := a.claim()[0]
-	dropped := []string{"Deadline", "CatchUp", "Recurrence", "Payloads"} // by what fires on its own
+	dropped := []string{"Deadline", "Spread", "CatchUp", "Recurrence", "Payloads"} // by what fires on its own
 	if len(s.option) > 0 && !slices.Contains(dropped, s.option[0]) {
 		s.isIn(a, "the triggered occurrence", triggered.Options)
 	}
@@ -173,7 +173,7 @@ func (s setting) test(t *testing.T) {
 	if len(s.option) == 0 {
 		return
 	}
-	a.advance(time.Minute)
+	a.advance(time.Minute + time.Duration(a.status().Options.Spread))
 	s.isIn(a, "the claimed occurrence", a.claim()[0].Options)
 	if _, optional := reflect.TypeFor[job.OptionsDraft]().FieldByName(s.option[0]); optional {
 		a.patch("a", encode(s.object(nil))).want(200)

@@ -104,7 +104,7 @@ func (a *api) patch(
 		return accepted{}, err
 	}
 	s.job.Options.Trace = trace
-	if s.job.Schedule.Same(&present.Schedule) && s.job.Options.Priority == present.Options.Priority {
+	if s.job.SameTimes(&present.Job) {
 		o, err := a.amend(ctx, present, s.job)
 		return acceptedView(&o), err
 	}

@@ -41,7 +41,7 @@ func (a *api) previewJob(c *gin.Context) error {
 }
 
 // previewDraft lists the instants of a job as if it were submitted now. A draft is checked like a submission, but the
-// key and the callback may be missing.
+// callback may be missing, and so may the key, unless the times follow from it.
 func (a *api) previewDraft(c *gin.Context) error {
 	count, err := countParameter(c.Request)
 	if err != nil {
@@ -57,6 +57,9 @@ func (a *api) previewDraft(c *gin.Context) error {
 	draft, err := job.Decode(body)
 	if err != nil {
 		return withoutCallback(draft, err)
+	}
+	if field := draft.NeedsKey(); field != "" && draft.Key == "" {
+		return job.InvalidField("/key", "is required, as the times follow from it where "+field+" is hashed by key")
 	}
 	j, err := a.checkPreview(c.Request.Context(), who(c), draft)
 	if err != nil {
@@ -111,6 +114,7 @@ func (a *api) checkPreview(ctx context.Context, by *caller, draft job.Draft) (jo
 // preview lists the next instants of a schedule.
 type preview struct {
 	Timezone string     `json:"timezone"`
+	Crontab  string     `json:"crontab,omitzero"`
 	Items    []upcoming `json:"items"`
 	LeftOut  []leftOut  `json:"leftOut"`
 	Passed   int        `json:"passed,omitzero"`
@@ -119,6 +123,7 @@ type preview struct {
 // upcoming is a future instant.
 type upcoming struct {
 	Timestamp   string `json:"timestamp"`
+	FiresAt     string `json:"firesAt,omitzero"`
 	Local       string `json:"local"`
 	Step        *int   `json:"step,omitzero"`
 	Subscribers int    `json:"subscribers,omitzero"`
@@ -149,6 +154,9 @@ func writePreview(c *gin.Context, j *job.Job, from, now time.Time, count int) er
 		Timezone: p.Zone.String(), Items: make([]upcoming, len(p.Upcoming)),
 		LeftOut: make([]leftOut, len(p.LeftOut)), Passed: p.Passed,
 	}
+	if resolved := j.Schedule.Crontab.Resolved(); resolved != j.Schedule.Crontab.String() {
+		view.Crontab = resolved
+	}
 	for i, u := range p.Upcoming {
 		item := upcoming{
 			Timestamp:   job.FormatTime(u.At),
@@ -156,16 +164,24 @@ func writePreview(c *gin.Context, j *job.Job, from, now time.Time, count int) er
 			ClockChange: effectName(u.ClockChange.Kind),
 			Note:        u.ClockChange.String(),
 		}
+		due := job.Occurrence{Name: j.Name, Timestamp: u.At}
 		if u.Step >= 0 {
-			item.Step = &u.Step
+			item.Step, due.Part = &u.Step, &job.Part{Step: u.Step}
 		}
-		if j.Schedule.Subscribers.Raw() != nil {
+		fires := u.At
+		switch {
+		case j.Schedule.Subscribers.Raw() != nil: // each is moved on its own
 			item.Subscribers = u.Count
+		case j.Options.Spread != 0:
+			fires = j.Options.FiresAt(&due)
+			item.FiresAt = job.FormatTime(fires)
 		}
 		switch {
-		case !u.At.Before(now):
+		case !fires.Before(now):
 		case j.Options.Overdue(u.At, now):
 			item.ClockChange, item.Note = "missed", "has passed, and so has its deadline: missed"
+		case item.Subscribers > 0 && j.Options.Spread != 0:
+			item.ClockChange, item.Note = "past", "has passed: each fires at its own time within the spread, or at once"
 		default:
 			item.ClockChange, item.Note = "past", "has passed: fires at once"
 		}

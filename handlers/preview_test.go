@@ -13,8 +13,10 @@ import (
 
 type preview struct {
 	Timezone string
+	Crontab  string
 	Items    []struct {
 		Timestamp, Local, Note string
+		FiresAt                string
 		ClockChange            string `json:"effect"`
 		Step                   *int
 		Subscribers            int
@@ -28,6 +30,9 @@ func (p preview) lines() []string {
 	var lines []string
 	for _, i := range p.Items {
 		line := i.Timestamp + " " + i.Local
+		if i.FiresAt != "" {
+			line += " fires at " + i.FiresAt
+		}
 		if i.Step != nil {
 			line += fmt.Sprintf(" step %d", *i.Step)
 		}
@@ -144,12 +149,63 @@ func TestPreviewOfWhatHasPassed(t *testing.T) {
 		sequence("a", []any{fire()}, "startAt", at(-time.Hour), "subscribers", 2, "past", "fire"): {
 			"2030-01-01T11:00:00.000Z 2030-01-01T11:00:00.000+00:00 step 0 for 2 past: has passed: fires at once",
 		},
+		with(body("a", -time.Minute, -time.Hour), "spread", "15m"): {
+			"2030-01-01T11:00:00.000Z 2030-01-01T11:00:00.000+00:00 fires at 2030-01-01T11:01:52.704Z past: has passed: fires at once",
+			"2030-01-01T11:59:00.000Z 2030-01-01T11:59:00.000+00:00 fires at 2030-01-01T12:13:26.470Z",
+		},
+		sequence("a", []any{fire()}, "startAt", at(-time.Minute), "subscribers", 2, "past", "fire", "spread", "15m"): {
+			"2030-01-01T11:59:00.000Z 2030-01-01T11:59:00.000+00:00 step 0 for 2 past: " +
+				"has passed: each fires at its own time within the spread, or at once",
+		},
 		recurring("a", "@at 1893495600"): {"2030-01-01T11:00:00.000Z 2030-01-01T11:00:00.000+00:00 past: has passed: fires at once"},
 	} {
 		got := decode[preview](a.call("POST", "/v1/preview", text).want(200))
 		if !slices.Equal(got.lines(), want) || got.Passed != 0 {
 			t.Errorf("%s: %d passed, then\n%s\nwant\n%s", text, got.Passed, strings.Join(got.lines(), "\n"), strings.Join(want, "\n"))
 		}
+	}
+}
+
+// TestPreviewByKey asks for times that follow from the key. A draft without it is refused.
+func TestPreviewByKey(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		body, crontab string
+		want          []string
+	}{
+		"spread": {with(body("a", time.Hour, 2*time.Hour), "spread", "15m"), "", []string{
+			"2030-01-01T13:00:00.000Z 2030-01-01T13:00:00.000+00:00 fires at 2030-01-01T13:10:24.938Z",
+			"2030-01-01T14:00:00.000Z 2030-01-01T14:00:00.000+00:00 fires at 2030-01-01T14:08:54.132Z",
+		}},
+		"steps": {sequence("a", []any{wait(1, "hour"), fire(), wait(1, "hour"), fire()}, "spread", "15m"), "", []string{
+			"2030-01-01T13:00:00.000Z 2030-01-01T13:00:00.000+00:00 fires at 2030-01-01T13:09:34.462Z step 1",
+			"2030-01-01T14:00:00.000Z 2030-01-01T14:00:00.000+00:00 fires at 2030-01-01T14:09:34.462Z step 3",
+		}},
+		"subscribers": {sequence("a", []any{wait(1, "hour"), fire()}, "subscribers", 3, "spread", "15m"), "", []string{
+			"2030-01-01T13:00:00.000Z 2030-01-01T13:00:00.000+00:00 step 1 for 3",
+		}},
+		"hashed": {recurring("a", "H H(1-4) * * *"), "31 1 * * *", []string{
+			"2030-01-02T01:31:00.000Z 2030-01-02T01:31:00.000+00:00",
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := newAPI(t)
+			if p := a.call("POST", "/v1/preview", with(test.body, "key", nil)).want(422).problem(); !slices.Equal(p.named(), []string{"/key"}) {
+				t.Errorf("without a key it names %q", p.named())
+			}
+			draft := decode[preview](a.call("POST", "/v1/preview", with(test.body, "callback", nil)).want(200))
+			a.call("PUT", "/v1/jobs/a", test.body).want(201)
+			stored := decode[preview](a.call("GET", "/v1/jobs/a/preview", "").want(200))
+			for of, got := range map[string]preview{"draft": draft, "job": stored} {
+				if lines := got.lines()[:len(test.want)]; !slices.Equal(lines, test.want) || got.Crontab != test.crontab {
+					t.Errorf("%s: %q at\n%s\nwant %q at\n%s", of, got.Crontab, strings.Join(lines, "\n"),
+						test.crontab, strings.Join(test.want, "\n"))
+				}
+			}
+			if due := a.definition("a").Occurrences[0].DueAt; stored.Items[0].FiresAt != "" && due != stored.Items[0].FiresAt {
+				t.Errorf("it is due at %s, not at %s", due, stored.Items[0].FiresAt)
+			}
+		})
 	}
 }
 
@@ -217,6 +273,9 @@ func TestPreviewRefusesWhatASubmissionWould(t *testing.T) {
 		`{"crontab":"@daily","callback":{"type":"http","data":{"refuse":1}}}`:  {"/callback/data/refuse"},
 		`{"crontab":"@daily","endAt":"2030-01-01T13:00:00Z"}`:                  {"/endAt"},
 		`{"schedules":["2029-01-01T00:00:00Z"],"past":"reject"}`:               {"/schedules"},
+		`{"crontab":"H H * * *"}`:                                              {"/key"},
+		`{"crontab":"@daily","spread":"5m"}`:                                   {"/key"},
+		`{"crontab":"@daily","key":"a","spread":"5m","deadline":"5m"}`:         {"/deadline"},
 		`{"steps":[{"type":"job"}],"subscribers":11}`:                          {"/subscribers"},
 		`{"steps":[{"type":"wait_weekday","weekdays":["noday"]}]}`:             {"/steps/0/weekdays/0", "/steps"},
 		`{"delay":"1h","retry":{"maxAttempts":0},"callback":null,"x":{"y":1}}`: {"/x", "/retry/maxAttempts"},

@@ -80,19 +80,19 @@ func (a *api) newPut(t *attempt, now time.Time) (store.Put, error) {
 		live: n > 0 || !j.ExpandAt.IsZero(), skipped: begun.Skipped, settled: begun.Settled,
 	}
 	last := now
-	see := func(at time.Time) { // steps with negative distances are not in order of time
-		if t.expected.next.IsZero() || at.Before(t.expected.next) {
-			t.expected.next = at
+	see := func(o *job.Occurrence) { // steps with negative distances are not in order of time
+		if t.expected.next.IsZero() || o.Timestamp.Before(t.expected.next) {
+			t.expected.next = o.Timestamp
 		}
-		if at.After(last) {
-			last = at
+		if o.DueAt.After(last) {
+			last = o.DueAt
 		}
 	}
 	for i := range begun.Occurrences {
-		see(begun.Occurrences[i].Timestamp)
+		see(&begun.Occurrences[i])
 	}
 	for i := range begun.Carried {
-		see(begun.Carried[i].As.Timestamp)
+		see(&begun.Carried[i].As)
 	}
 	if put.Job.ExpiresAt = last.Add(a.Retain); !j.ExpandAt.IsZero() {
 		put.Job.ExpiresAt = never

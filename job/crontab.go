@@ -1,6 +1,7 @@
 package job
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -13,7 +14,8 @@ import (
 // <duration>" or "@at <unix seconds>". It is a value: comparable, and safe for concurrent use. The zero value never
 // fires. docs/time.md has the rules, including those for daylight saving time.
 type Crontab struct {
-	expression string
+	expression string        // without H
+	submitted  string        // with H; empty if it is the expression
 	fields     fields        // of five or six fields, or a descriptor
 	every      time.Duration // of @every, whole milliseconds
 	at         int64         // of @at, Unix seconds
@@ -57,7 +59,8 @@ func descriptor(name string) (fields string, known bool) {
 }
 
 // ParseCrontab reads a crontab expression. It refuses an expression that matches no date, such as the 30th of February.
-// The error names the wrong field and a correct form, in one line. It does not name the JSON member.
+// It refuses H too, which [CrontabOf] reads. The error names the wrong field and a correct form, in one line. It does
+// not name the JSON member.
 func ParseCrontab(expression string) (Crontab, error) {
 	if len(expression) > maxCrontabBytes {
 		return Crontab{}, fmt.Errorf("is %d bytes; at most %d are allowed", len(expression), maxCrontabBytes)
@@ -129,7 +132,10 @@ func parseAt(words []string) (int64, error) {
 func digits(s string) bool { return s != "" && strings.Trim(s, "0123456789") == "" }
 
 // String returns the expression as it was given, with single blanks.
-func (c Crontab) String() string { return c.expression }
+func (c Crontab) String() string { return cmp.Or(c.submitted, c.expression) }
+
+// Resolved returns the expression with values in place of each H.
+func (c Crontab) Resolved() string { return c.expression }
 
 // Next returns the first instant strictly after a given one, in UTC; false if there is none. Wall times are those of
 // the zone (nil for UTC). The anchor is the beginning of @every: its instants are the anchor plus 0, 1, 2... intervals.

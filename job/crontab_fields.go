@@ -199,6 +199,8 @@ func (f crontabField) refuse(element string) error {
 		return fmt.Errorf("ends before it begins; write it as two: %s-6,0-%s", from, to)
 	case ranged && fromOK && toOK && first > last:
 		return fmt.Errorf("ends before it begins; write it as two: %s-%d,%d-%s", from, f.high, f.low, to)
+	case strings.HasPrefix(element, "H"):
+		return errNoKey
 	case element == "?":
 		return errors.New("is not supported; write * instead")
 	case f.option == cron.Dow && strings.Contains(element, "#"):

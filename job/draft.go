@@ -55,7 +55,7 @@ func (d Draft) Job(tenant string, limits Limits) (Job, error) {
 	d.Check(&invalid)
 	j := Job{
 		Name:     Name{Tenant: tenant, Key: d.Key},
-		Schedule: d.schedule(limits, &invalid),
+		Schedule: d.schedule(tenant, limits, &invalid),
 		Options:  d.options(),
 	}
 	j.Options.Payloads = d.payloads(limits, &invalid)
@@ -72,17 +72,34 @@ func (d Draft) Job(tenant string, limits Limits) (Job, error) {
 	if r := j.Options.Retry; r.Max != 0 && r.Max < r.WithDefaults().Initial {
 		invalid.Add("/retry/max", fmt.Sprintf("must not be shorter than initial, which is %s", r.WithDefaults().Initial))
 	}
+	if o := j.Options; o.Deadline != 0 && o.Spread != 0 && o.Deadline <= o.Spread {
+		invalid.Add("/deadline", fmt.Sprintf("must be longer than spread, which is %s: it runs from the instant that is "+
+			"moved by up to so much", o.Spread))
+	}
 	if err := invalid.Err(); err != nil {
 		return Job{}, err
 	}
 	return j, nil
 }
 
+// NeedsKey returns the field whose times follow from the key, so that a draft without a key can't be previewed; empty
+// if there is none.
+func (d *Draft) NeedsKey() string {
+	switch {
+	case HasHash(value(d.Crontab)):
+		return "crontab"
+	case d.Spread != nil:
+		return "spread"
+	default:
+		return ""
+	}
+}
+
 // PastOrDefault returns the treatment of instants that have passed; [PastDefault] if the draft has none.
 func (d *Draft) PastOrDefault() Past { return value(d.Past) }
 
 // schedule reads the fields of the schedule, and notes their errors.
-func (d *Draft) schedule(limits Limits, invalid *Invalid) Schedule {
+func (d *Draft) schedule(tenant string, limits Limits, invalid *Invalid) Schedule {
 	var s Schedule
 	d.checkKind(invalid)
 	s.Instants = instants(d.Schedules)
@@ -103,7 +120,7 @@ func (d *Draft) schedule(limits Limits, invalid *Invalid) Schedule {
 	if !s.EndAt.IsZero() && s.EndAt.Before(s.StartAt) {
 		invalid.Add("/endAt", "must not lie before startAt")
 	}
-	d.crontab(&s, invalid)
+	d.crontab(tenant, &s, invalid)
 	d.sequence(&s, limits, invalid)
 	return s
 }
@@ -156,12 +173,12 @@ func (d *Draft) checkKind(invalid *Invalid) {
 }
 
 // crontab reads the crontab. An "@at" becomes an instant.
-func (d *Draft) crontab(s *Schedule, invalid *Invalid) {
+func (d *Draft) crontab(tenant string, s *Schedule, invalid *Invalid) {
 	if d.Crontab == nil {
 		return
 	}
 	var err error
-	if s.Crontab, err = ParseCrontab(*d.Crontab); err != nil {
+	if s.Crontab, err = CrontabOf(Name{tenant, d.Key}, *d.Crontab); err != nil {
 		invalid.Add("/crontab", err.Error())
 		return
 	}

@@ -153,11 +153,12 @@ func (j *Job) append(to []Occurrence, p Planned) []Occurrence {
 	for i := range j.Schedule.Subscribers.Len() {
 		o := Occurrence{
 			Name: j.Name, Priority: j.Options.Priority, Revision: j.Revision, Position: p.Position,
-			Timestamp: p.At, DueAt: p.At,
+			Timestamp: p.At,
 		}
 		if p.Step >= 0 {
 			o.Part = &Part{Step: p.Step, Subscriber: j.Schedule.Subscribers.Name(i)}
 		}
+		o.DueAt = j.Options.FiresAt(&o)
 		o.ID = OccurrenceID(j.Name, j.Revision, p.At, p.Position, o.subscriber())
 		to = append(to, o)
 	}
@@ -233,10 +234,11 @@ func (j *Job) Expand(now time.Time, e Expansion) (Expanded, error) {
 	return x, nil
 }
 
-// catchUp adds the instants up to now that fire late, and counts the others.
+// catchUp adds the instants up to now that fire late, and counts the others. An instant is not late while it may still
+// be moved ahead.
 func (j *Job) catchUp(x *Expanded, now time.Time, limit int, in *time.Location) {
 	s := &j.Schedule
-	upTo := now
+	upTo := now.Add(-time.Duration(j.Options.Spread))
 	if s.ended(upTo) {
 		upTo = s.EndAt
 	}
@@ -314,12 +316,12 @@ func (s *Schedule) recurrence() *Recurrence {
 		return nil
 	}
 	return &Recurrence{
-		Crontab: s.Crontab.String(), Timezone: s.Zone, Anchor: s.Anchor.UnixMilli(), EndAt: toMillis(s.EndAt),
+		Crontab: s.Crontab.expression, Timezone: s.Zone, Anchor: s.Anchor.UnixMilli(), EndAt: toMillis(s.EndAt),
 	}
 }
 
-// CatchUpFrom returns the earliest of a recurrence's instants up to now that catch-up lets fire late; ok is false if
-// there is none. An instant before it was missed.
+// CatchUpFrom returns the time of the earliest of a recurrence's instants that catch-up lets fire late at now; ok is
+// false if it lets none. An instant before it was missed.
 func (o *Options) CatchUpFrom(now time.Time, limit int) (from time.Time, ok bool, err error) {
 	r := o.Recurrence
 	crontab, err := ParseCrontab(r.Crontab)
@@ -330,13 +332,13 @@ func (o *Options) CatchUpFrom(now time.Time, limit int) (from time.Time, ok bool
 	if err != nil {
 		return time.Time{}, false, err
 	}
-	if end := fromMillis(r.EndAt); !end.IsZero() && now.After(end) {
-		now = end
+	keep, upTo, anchor := o.keep(limit), now.Add(-time.Duration(o.Spread)), time.UnixMilli(r.Anchor)
+	from = upTo // if none is late yet
+	if end := fromMillis(r.EndAt); !end.IsZero() && upTo.After(end) {
+		upTo = end
 	}
-	anchor := time.UnixMilli(r.Anchor)
-	newest := crontab.Newest(anchor.Add(-1), now, o.keep(limit), in, anchor)
-	if len(newest) == 0 {
-		return time.Time{}, false, nil
+	if newest := crontab.Newest(anchor.Add(-1), upTo, keep, in, anchor); len(newest) > 0 {
+		from = newest[0]
 	}
-	return newest[0], true, nil
+	return from, keep > 0, nil
 }

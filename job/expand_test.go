@@ -279,7 +279,12 @@ func TestCatchUpFrom(t *testing.T) {
 		{`"crontab":"@every 7s","startAt":"1970-01-01T00:00:00Z"`, "2030-01-01T12:00:05Z", 3, "2030-01-01T12:00:02.000Z"},
 		{`"crontab":"30 2 * * *","timezone":"Europe/Paris"`, "2030-03-31T12:00:00Z", 3, "2030-03-31T01:00:00.000Z"},
 		{`"crontab":"@yearly","catchUp":"all","startAt":"2031-01-01T00:00:00Z"`, "2033-06-01T00:00:00Z", 3, "2031-01-01T00:00:00.000Z"},
-		{`"crontab":"@yearly","catchUp":"all","startAt":"2031-01-01T00:00:00Z"`, "2030-06-01T00:00:00Z", 3, ""},
+		{`"crontab":"@yearly","catchUp":"all","startAt":"2031-01-01T00:00:00Z"`, "2030-06-01T00:00:00Z", 3, "2030-06-01T00:00:00.000Z"},
+		// Ticks after 12:50 may still be moved ahead.
+		{`"crontab":"@every 10m","spread":"15m"`, "2030-01-01T13:05:00Z", 10, "2030-01-01T12:50:00.000Z"},
+		{`"crontab":"@every 10m","spread":"15m","catchUp":"all"`, "2030-01-01T13:05:00Z", 3, "2030-01-01T12:30:00.000Z"},
+		{`"crontab":"@every 10m","spread":"15m","catchUp":"none"`, "2030-01-01T13:05:00Z", 3, ""},
+		{`"crontab":"@every 10m","spread":"15m"`, "2030-01-01T12:11:00Z", 3, "2030-01-01T11:56:00.000Z"},
 	} {
 		j, _ := begun(t, body(test.members), start)
 		options, err := job.DecodeOptions(j.Options.Encode())

@@ -136,8 +136,8 @@ type Occurrence struct {
 	Part *Part
 	// Timestamp is the intended instant; it never changes.
 	Timestamp time.Time
-	// DueAt is the time from which the occurrence may be claimed: at first its timestamp, later a retry's time or a
-	// lease's end.
+	// DueAt is the time from which the occurrence may be claimed: at first its timestamp, moved by its job's spread (see
+	// [Options.FiresAt]), later a retry's time or a lease's end.
 	DueAt time.Time
 	// ScheduledAt is the time of the present claim; zero if there is none.
 	ScheduledAt time.Time

@@ -24,7 +24,9 @@ type Options struct {
 	Destination DestinationLimits `json:"destination,omitzero"`
 	// Deadline is the time after its instant within which an occurrence may be attempted; zero for ever.
 	Deadline Duration `json:"deadline,omitzero"`
-	CatchUp  CatchUp  `json:"catchUp,omitzero"`
+	// Spread is the window after an instant in which its occurrence fires, see [Options.FiresAt]; zero for none.
+	Spread  Duration `json:"spread,omitzero"`
+	CatchUp CatchUp  `json:"catchUp,omitzero"`
 	// Recurrence is set if the schedule recurs.
 	Recurrence *Recurrence `json:"recurrence,omitzero"`
 	// Payloads are the payloads of a sequence's steps that replace the callback's payload, by the index of the step.
@@ -37,6 +39,7 @@ type Options struct {
 // of the same name in [Options], and checked by its validate tag. So a new option is one field there and one here.
 type OptionsDraft struct {
 	Deadline    *Duration         `json:"deadline,omitzero" validate:"omitnil,within=1ms 5200w"`
+	Spread      *Duration         `json:"spread,omitzero" validate:"omitnil,within=1ms 24h"`
 	CatchUp     *CatchUp          `json:"catchUp,omitzero" validate:"omitnil,oneof=latest all none"`
 	Priority    *Priority         `json:"priority,omitzero" validate:"omitnil,oneof=high normal low"`
 	Destination *DestinationDraft `json:"destination,omitzero"`
@@ -111,14 +114,14 @@ func toDraft(draft, from reflect.Value) {
 }
 
 // Alone returns the options of an occurrence that stands on its own: it was triggered, or is a dead letter. An operator
-// or a client wants it to fire, so it has neither deadline nor catch-up. It keeps the payload of its own part, which
-// may be nil.
+// or a client wants it to fire, so it has neither deadline, nor spread, nor catch-up. It keeps the payload of its own
+// part, which may be nil.
 func (o Options) Alone(part *Part) Options {
 	var own map[int]jsontext.Value
 	if part != nil && o.Payloads[part.Step] != nil {
 		own = map[int]jsontext.Value{part.Step: o.Payloads[part.Step]}
 	}
-	o.Deadline, o.CatchUp, o.Recurrence, o.Payloads = 0, "", nil, own
+	o.Deadline, o.Spread, o.CatchUp, o.Recurrence, o.Payloads = 0, 0, "", nil, own
 	return o
 }
 

@@ -20,6 +20,13 @@ type Carried struct {
 	As Occurrence
 }
 
+// SameTimes reports whether a job's occurrences can stay as they are when the other replaces it: both have the same
+// schedule, and their occurrences have the same due times and wait in the same lanes.
+func (j *Job) SameTimes(other *Job) bool {
+	return j.Schedule.Same(&other.Schedule) && j.Options.Priority == other.Options.Priority &&
+		j.Options.Spread == other.Options.Spread
+}
+
 // BeginInstead is [Job.Begin] for a job that replaces another. An instant of both fires once: its pending occurrences
 // are carried over. Its settled ones do not fire again, unless past is [PastFire] and the instant has passed at now.
 // The error may also mean that this machine lacks the predecessor's zone.

@@ -137,7 +137,8 @@ func (s *Schedule) Weight() int {
 type scheduleDocument struct {
 	Instants    []int64        `json:"instants,omitempty"`
 	Delay       *Duration      `json:"delay,omitzero"`
-	Crontab     string         `json:"crontab,omitzero"`
+	Crontab     string         `json:"crontab,omitzero"`   // with values in place of each H
+	Submitted   string         `json:"submitted,omitzero"` // the crontab with H, if it has any
 	Steps       []Step         `json:"steps,omitempty"`
 	Subscribers jsontext.Value `json:"subscribers,omitempty"`
 	Zone        string         `json:"timezone,omitzero"`
@@ -154,7 +155,8 @@ func (s Schedule) Encode() []byte {
 	doc := scheduleDocument{
 		Instants:    make([]int64, len(s.Instants)),
 		Delay:       s.Delay,
-		Crontab:     s.Crontab.String(),
+		Crontab:     s.Crontab.expression,
+		Submitted:   s.Crontab.submitted,
 		Steps:       s.Steps,
 		Subscribers: s.Subscribers.raw,
 		Zone:        s.Zone,
@@ -197,6 +199,7 @@ func DecodeSchedule(b []byte) (s Schedule, err error) {
 		if s.Crontab, err = ParseCrontab(doc.Crontab); err != nil {
 			return Schedule{}, fmt.Errorf("decode schedule: crontab %w", err)
 		}
+		s.Crontab.submitted = doc.Submitted
 	}
 	if s.Subscribers, err = parseSubscribers(doc.Subscribers); err != nil {
 		return Schedule{}, fmt.Errorf("decode schedule: subscribers: %w", err)

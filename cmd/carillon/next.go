@@ -16,13 +16,15 @@ const nextHelp = "Show when a crontab fires next, in UTC and in a time zone. It 
 
 // nextCommand shows when a crontab fires. It needs no service and no store.
 type nextCommand struct {
-	timezone, startAt string
-	count             int
+	timezone, startAt, key, tenant string
+	count                          int
 }
 
 // Flags declares the options.
 func (c *nextCommand) Flags(f *flag.FlagSet) {
 	f.StringVar(&c.timezone, "timezone", "UTC", "`NAME`: IANA name of the crontab's time zone.")
+	f.StringVar(&c.key, "key", "", "`KEY`: Key of the job; it gives each H in the crontab its value.")
+	f.StringVar(&c.tenant, "tenant", job.DefaultTenant, "`NAME`: Tenant of the job, which counts for H too.")
 	f.IntVar(&c.count, "count", 10, "`N`: Number of instants to show.")
 	f.StringVar(&c.startAt, "start-at", "",
 		"`INSTANT`: RFC 3339 instant to start at; @every begins there. (now)")
@@ -37,7 +39,10 @@ func (c *nextCommand) Run(_ context.Context, in cli.Input) error {
 	default:
 		return cli.Usage(unquoted(in.Arguments))
 	}
-	crontab, err := job.ParseCrontab(in.Arguments[0])
+	if job.HasHash(in.Arguments[0]) && c.key == "" {
+		return cli.Usagef("--key: is required, as H in the crontab stands for values that follow from it")
+	}
+	crontab, err := job.CrontabOf(job.Name{Tenant: c.tenant, Key: c.key}, in.Arguments[0])
 	if err != nil {
 		return cli.Usage(fmt.Errorf("crontab: %w", err))
 	}
@@ -80,7 +85,7 @@ func (c *nextCommand) Run(_ context.Context, in cli.Input) error {
 // which the shell has replaced by file names.
 func unquoted(arguments []string) error {
 	meant := strings.Join(arguments, " ")
-	if _, err := job.ParseCrontab(meant); err != nil {
+	if _, err := job.CrontabOf(job.Name{}, meant); err != nil {
 		meant = "30 9 * * mon-fri"
 	}
 	return fmt.Errorf("the crontab came in %d arguments; quote it, so that it is one: carillon next '%s'", len(arguments),

@@ -51,6 +51,14 @@ UTC                       UTC
 2026-12-24T14:00:00.000Z  Thu 2026-12-24 14:00:00 +00:00
 none after that
 `},
+		{"by key", []string{"H H(0-2) * * *", "--key=backup-1234", "--count=1", "--start-at=2026-10-25T00:00:00Z"}, `
+UTC                       UTC
+2026-10-25T01:47:00.000Z  Sun 2026-10-25 01:47:00 +00:00
+`},
+		{"by key and tenant", []string{"H H(0-2) * * *", "--key=backup-1234", "--tenant=acme", "--count=1", "--start-at=2026-10-25T00:00:00Z"}, `
+UTC                       UTC
+2026-10-25T01:46:00.000Z  Sun 2026-10-25 01:46:00 +00:00
+`},
 	} {
 		var stdout, stderr bytes.Buffer
 		if code := run(append([]string{"next"}, c.args...), &stdout, &stderr); code != 0 {
@@ -91,6 +99,7 @@ func TestNextUsage(t *testing.T) {
 		{"not quoted, with options", []string{"--count=3", "@every", "36h"}, "carillon next '@every 36h'"},
 		{"its stars taken for files", []string{"0", "9", "LICENSE", "go.mod", "LICENSE", "go.mod", "mon-fri"}, "carillon next '30 9 * * mon-fri'"},
 		{"bad crontab", []string{"0 25 * * *"}, `crontab: hour "25"`},
+		{"by key, without one", []string{"H H * * *"}, "--key: is required"},
 		{"never", []string{"0 0 30 2 *"}, "crontab: never fires"},
 		{"bad zone", []string{"@daily", "--timezone=Europe/Atlantis"}, "--timezone"},
 		{"the machine's zone", []string{"@daily", "--timezone=Local"}, "--timezone"},

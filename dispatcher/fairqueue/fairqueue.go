@@ -351,12 +351,12 @@ func (q *Queue) unblock(a Allotment) {
 	}
 }
 
-// newest returns the last instant of claimed occurrences; zero if there are none. The oldest due are claimed first, and
-// an occurrence is due no sooner than its instant. So the other occurrences have not been due for longer.
+// newest returns the last time at which one of the claimed occurrences was due at first; zero if there are none. The
+// oldest due are claimed first, so the other occurrences have not been due for longer.
 func newest(claimed []store.Claimed) (at time.Time) {
 	for i := range claimed {
-		if claimed[i].Timestamp.After(at) {
-			at = claimed[i].Timestamp
+		if due := claimed[i].Options.FiresAt(&claimed[i].Occurrence); due.After(at) {
+			at = due
 		}
 	}
 	return at

@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -14,6 +15,7 @@ var claimTests = []namedTest{
 	{"claim stamps", testClaimStamps},
 	{"claim is exclusive for one lease", testClaimLease},
 	{"claim early", testClaimEarly},
+	{"claim at the due time, not at the instant", testClaimSpread},
 	{"claim returns the present callback", testClaimPresent},
 	{"racing claimers get each occurrence once", testClaimRace},
 	{"next due", testNextDue},
@@ -95,6 +97,35 @@ func testClaimEarly(f *fixture) {
 	f.must(err)
 	f.expectTimes("claimed early", timestamps(claim.Occurrences, claimedTime), epoch.Add(5*time.Second))
 	expect(f, "the lease runs from now", claim.Occurrences[0].DueAt, epoch.Add(lease))
+}
+
+// testClaimSpread: each store keeps the due times that occurrences are put with, from a put and from an expansion.
+func testClaimSpread(f *fixture) {
+	list := newPut(name("list"), epoch, 0, time.Hour)
+	list.Occurrences[0].DueAt = epoch.Add(30 * time.Second)
+	list.Occurrences[1].DueAt = epoch.Add(time.Hour + time.Millisecond)
+	f.put(list)
+	j := newRecurring(name("tick"), epoch, "@hourly").Job
+	j.Cursor, j.Options.Spread = time.Time{}, job.Duration(24*time.Hour)
+	tick := begin(j, epoch)
+	f.put(tick)
+	now := tick.Job.ExpandAt
+	claimed := f.claimJobs(now, 1)
+	a := advanceOf(claimed.Jobs[0], claimed.Token, now)
+	f.advance(a)
+
+	expect(f, "claimed at the instant", len(f.claim(epoch.Add(30*time.Second-time.Millisecond), 10)), 0)
+	first := f.claimOne(epoch.Add(30 * time.Second))
+	expect(f, "timestamp", first.Timestamp, epoch)
+	want := slices.Concat(tick.Occurrences, a.Occurrences)
+	expect(f, "expanded", len(a.Occurrences) > 0, true)
+	for i, o := range f.pending(name("tick")) {
+		expect(f, "tick", o.Timestamp, want[i].Timestamp)
+		expect(f, "due time of a tick", o.DueAt, want[i].DueAt)
+	}
+	expect(f, "lanes due before that", len(f.dueLanes(store.LaneDue{DueAt: epoch.Add(2 * time.Minute)}, epoch.Add(time.Hour), 10)), 0)
+	expect(f, "claimed at the second instant", len(f.claim(epoch.Add(time.Hour), 10)), 1) // the first, whose lease has ended
+	expect(f, "claimed when it is due", len(f.claim(epoch.Add(time.Hour+time.Millisecond), 10)), 1)
 }
 
 func testClaimPresent(f *fixture) {

@@ -34,6 +34,9 @@ func (d *differential) newJob(n job.Name) job.Job {
 	j.Callback.Data = fmt.Appendf(nil, `{ "n":%d }`, d.serial)
 	j.Options.Priority = oneOf(d, "priority", everyPriority...)
 	j.Options.Deadline = oneOf(d, "deadline", 0, job.Duration(time.Hour))
+	if j.Schedule.Crontab.String() != "@hourly" { // so far ahead, a resume may bring forward or not
+		j.Options.Spread = oneOf(d, "spread", 0, job.Duration(20*time.Second))
+	}
 	j.Revision = d.revision()
 	j.Version = j.Revision
 	return j
