@@ -19,11 +19,11 @@ type Sender interface {
 	Type() string
 
 	// Validate checks callback data when a job is submitted, without I/O. The error is a [*job.Invalid] with pointers
-	// into the data. Data that it accepted once, Send must understand for ever.
+	// into the data. Send must understand all data that Validate has ever accepted.
 	Validate(data []byte) error
 
-	// Destination names the receiver of callback data, such as a host, a queue or a topic, in a few words that hold no
-	// secret. All data with the same destination share its limits, and its outages. Data were accepted by Validate.
+	// Destination names the receiver of callback data, such as a host, a queue or a topic, in a few words without secrets.
+	// All data with the same destination share its limits, and its outages. Data were accepted by Validate.
 	Destination(data []byte) string
 
 	// Send makes one attempt and returns nil only when the receiver has taken responsibility for the delivery. It
@@ -95,15 +95,14 @@ type Delivery struct {
 	Secrets Secrets
 }
 
-// Secrets answers what deliveries need and nobody may read. It is safe for concurrent use. Its errors are for people,
-// and hold no secret. After each of them the delivery must not be sent as it is, but may be later.
+// Secrets returns secrets and signatures for deliveries. It is safe for concurrent use. Its errors are for people, and
+// contain no secret. After an error the delivery must not be sent, but a later attempt may succeed.
 type Secrets interface {
-	// Secret is the value of a tenant's secret, to be sent to a destination, which is named as [Registry.Destination]
-	// does.
+	// Secret returns the value of a tenant's secret, for a destination by its name from [Registry.Destination].
 	Secret(ctx context.Context, tenant, name, destination string) (value string, err error)
 
-	// Sign answers the signatures of a message by a tenant's signing secret, as Standard Webhooks has them in the header
-	// webhook-signature. An empty name is the tenant's default: without one the message has no signature, which is empty.
+	// Sign returns the signatures of a message by a tenant's signing secret, in the form of Standard Webhooks' header
+	// webhook-signature. An empty name means the tenant's default; without one, the result is empty.
 	Sign(ctx context.Context, tenant, name, messageID string, at time.Time, body []byte) (signature string, err error)
 }
 
@@ -208,26 +207,27 @@ func checkEnvelope(s Sender, envelope job.Envelope, invalid *job.Invalid) {
 type Blame uint8
 
 const (
-	// BlameDestination is the whole destination: it did not answer, as when it refused the connection or took too long.
+	// BlameDestination blames the whole destination: it did not answer, for example it refused the connection or took too
+	// long.
 	BlameDestination Blame = iota
-	// BlamePart is the called part of the destination, which answered with an error of its own, see [Parted].
+	// BlamePart blames the called part of the destination, which answered with an error of its own, see [Parted].
 	BlamePart
-	// BlameDelivery is this delivery alone: the destination works, and refused it.
+	// BlameDelivery blames this delivery only: the destination works, and refused it.
 	BlameDelivery
-	// BlameNobody is for what was not sent, which says nothing of the destination.
+	// BlameNobody is for a delivery that was not sent, so the destination is not at fault.
 	BlameNobody
 )
 
 // Failure is an attempt's error with advice on the next step. Make one by [Permanent], [Unavailable] or [RetryAfter].
 type Failure struct {
 	Err error
-	// Permanent tells that no later attempt can succeed.
+	// Permanent reports that no later attempt can succeed.
 	Permanent bool
-	// Unavailable tells that the sender's own connection is at fault, see [Unavailable].
+	// Unavailable reports that the sender's own connection is at fault, see [Unavailable].
 	Unavailable bool
 	// After is the least pause before the next attempt; zero leaves it to the retry policy.
 	After time.Duration
-	// Refused tells that nothing was sent because the operator does not allow it, see [Refused].
+	// Refused reports that nothing was sent because the operator does not allow it, see [Refused].
 	Refused bool
 	// Blame is ignored if the failure is permanent, which blames the delivery, or unavailable, which blames the sender.
 	Blame Blame
@@ -236,8 +236,8 @@ type Failure struct {
 func (f *Failure) Error() string { return f.Err.Error() }
 func (f *Failure) Unwrap() error { return f.Err }
 
-// StatusOf is the status that a receiver refused a delivery with, such as 503; zero if the error is of something else.
-// Senders of receivers that answer statuses give such errors a method Status.
+// StatusOf returns the status with which a receiver refused a delivery, such as 503; zero for other errors. A sender
+// whose receivers answer with statuses gives such errors a method Status.
 func StatusOf(err error) int {
 	if answer, ok := errors.AsType[interface {
 		error
@@ -248,10 +248,10 @@ func StatusOf(err error) int {
 	return 0
 }
 
-// Permanent marks an error that no later attempt can mend: the occurrence is buried at once.
+// Permanent marks an error that no later attempt can fix: the occurrence is buried at once.
 func Permanent(err error) error { return &Failure{Err: err, Permanent: true} }
 
-// Refused marks an error with which the sender itself refused to send, by a rule of the operator that the error names.
+// Refused marks an error by which the sender refused to send, because of a rule of the operator that the error names.
 // It is permanent.
 func Refused(err error) error { return &Failure{Err: err, Permanent: true, Refused: true} }
 

@@ -26,7 +26,7 @@ type Message struct {
 type Attribute struct {
 	Name  string
 	Value string
-	// Integer tells that the value is a whole number, for protocols and formats that tell numbers from texts.
+	// Integer reports that the value is a whole number, for protocols and formats that distinguish numbers from texts.
 	Integer bool
 }
 

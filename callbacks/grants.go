@@ -8,7 +8,7 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// Grants say which destinations of a broker each tenant may use. None at all allow everything. It implements
+// Grants are the permitted destinations of each tenant on a broker. An empty list permits all. It implements
 // [flag.Value]: a list has commas between its entries, and an option that is given again adds to it.
 type Grants []Grant
 
@@ -41,14 +41,14 @@ func (g Grants) String() string {
 	return strings.Join(texts, ",")
 }
 
-// Allow tells whether a tenant may use a destination.
+// Allow reports whether a tenant may use a destination.
 func (g Grants) Allow(tenant, destination string) bool {
 	return len(g) == 0 || slices.ContainsFunc(g, func(one Grant) bool {
 		return (one.Tenant == EveryTenant || one.Tenant == tenant) && matches(one.Pattern, destination)
 	})
 }
 
-// matches tells whether a name matches a pattern. Each * takes as little as it can, and the last one the rest.
+// matches reports whether a name matches a pattern. Each * takes as little as it can, and the last one the rest.
 func matches(pattern, name string) bool {
 	parts := strings.Split(pattern, "*")
 	if len(parts) == 1 {

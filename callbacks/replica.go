@@ -2,15 +2,14 @@ package callbacks
 
 import "log/slog"
 
-// Replica is what senders are told of the replica that they send for.
+// Replica describes the replica of a sender.
 type Replica struct {
-	// Concurrency is how many attempts are under way at once at most.
+	// Concurrency is the maximum number of attempts under way.
 	Concurrency int
-	// Exposed tells that the API can be reached from other machines. Who submits jobs may then be someone else than who
-	// runs the replica.
+	// Exposed reports that other machines can reach the API. Then the clients that submit jobs may not be the operator.
 	Exposed bool
 	// UserAgent names the program and its version.
 	UserAgent string
-	// Logger is told of connections that are made or lost.
+	// Logger logs connections that are made or lost.
 	Logger *slog.Logger
 }

@@ -41,10 +41,10 @@ func (t *Text) UnmarshalJSONFrom(d *jsontext.Decoder) error {
 	}
 }
 
-// Refers tells whether the text refers to a secret.
+// Refers reports whether the text refers to a secret.
 func (t Text) Refers() bool { return t.Secret != "" }
 
-// Literal is the text itself; empty if it refers to a secret.
+// Literal returns the text itself; empty if it refers to a secret.
 func (t Text) Literal() string { return t.literal }
 
 // Check notes the faults of a reference at a pointer, or that it is neither a string nor a reference.
@@ -74,11 +74,11 @@ type Reference struct {
 type Referrer interface {
 	Sender
 
-	// References are the secrets that callback data refer to. Data were accepted by Validate.
+	// References returns the secrets that callback data refer to. Data were accepted by Validate.
 	References(data []byte) []Reference
 }
 
-// HeaderReferences are the references in the member headers of callback data, in the order of their names.
+// HeaderReferences returns the references in the member headers of callback data, in the order of their names.
 func HeaderReferences(headers map[string]Text) (all []Reference) {
 	for _, name := range slices.Sorted(maps.Keys(headers)) {
 		if t := headers[name]; t.Refers() {
@@ -102,16 +102,15 @@ func (r *Registry) References(c job.Callback) []Reference {
 	return all
 }
 
-// errNoSecrets is that of a delivery that needs secrets where there are none.
+// errNoSecrets is the error of a delivery that needs secrets on a replica without any.
 var errNoSecrets = errors.New("this replica has no secrets")
 
-// unsent is the error of a delivery that can't be sent for the lack of a secret. The job's retry policy says when it is
-// tried again.
+// unsent returns the error of a delivery that lacks a secret. It is retried by the job's retry policy.
 func unsent(err error) error {
 	return &Failure{Err: fmt.Errorf("nothing was sent: %w", err), Blame: BlameNobody}
 }
 
-// Join answers a text with the secret that it refers to. The error is a [*Failure].
+// Join returns the text with the secret that it refers to. The error is a [*Failure].
 func (d *Delivery) Join(ctx context.Context, sender Sender, t Text) (joined, secret string, err error) {
 	if !t.Refers() {
 		return t.literal, "", nil
@@ -127,8 +126,8 @@ func (d *Delivery) Join(ctx context.Context, sender Sender, t Text) (joined, sec
 	return t.Prefix + value, value, nil
 }
 
-// Signature answers the value of the header webhook-signature for the delivery with a body, made for this attempt by
-// the delivery's ID and SentAt; empty if it is not to be signed. The error is a [*Failure].
+// Signature returns the value of the header webhook-signature for a body, made for this attempt by the delivery's ID
+// and SentAt; empty if the delivery is not signed. The error is a [*Failure].
 func (d *Delivery) Signature(ctx context.Context, body []byte) (string, error) {
 	if d.Signing == job.NoSigning || d.Secrets == nil && d.Signing == "" {
 		return "", nil
@@ -143,9 +142,8 @@ func (d *Delivery) Signature(ctx context.Context, body []byte) (string, error) {
 	return signature, nil
 }
 
-// SignatureHeaders are the headers by which a message's receiver verifies the delivery with a body, as Standard
-// Webhooks names them, for senders whose messages have none of them otherwise; there are none if it is not to be
-// signed. The error is a [*Failure].
+// SignatureHeaders returns the headers of Standard Webhooks with which a receiver verifies a body, for senders whose
+// messages do not have them anyway; none if the delivery is not signed. The error is a [*Failure].
 func (d *Delivery) SignatureHeaders(ctx context.Context, body []byte) ([]Header, error) {
 	signature, err := d.Signature(ctx, body)
 	if err != nil || signature == "" {

@@ -15,9 +15,9 @@ type Header struct {
 	Value string
 }
 
-// TraceHeaders are the headers by which a delivery's receiver goes on with its trace, as W3C names them, in lower case.
-// Own are the headers that the job's callback data has: if they name one of these, the job has a trace of its own, and
-// there are none.
+// TraceHeaders returns W3C's headers with which a receiver continues the delivery's trace, with names in lower case.
+// Own are the headers in the job's callback data: if one of them has such a name, the job has its own trace, and the
+// result is empty.
 func TraceHeaders[V any](d *Delivery, own map[string]V) []Header {
 	if d.Trace == "" {
 		return nil

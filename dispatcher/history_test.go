@@ -62,12 +62,12 @@ func TestHistoryIsWhatTheReceiverSaw(t *testing.T) {
 		b.receiver.answer = func(ctx context.Context, _ callbacks.Delivery) error {
 			b.receiver.lock.Lock()
 			n++
-			err := errs[n*7919%97%len(errs)]
+			err, takes := errs[n*7919%97%len(errs)], time.Duration(n%40)*100*time.Millisecond
 			b.receiver.lock.Unlock()
 			select {
 			case <-ctx.Done():
 				return ctx.Err()
-			case <-time.After(time.Duration(n%40) * 100 * time.Millisecond):
+			case <-time.After(takes):
 				return err
 			}
 		}

@@ -19,16 +19,15 @@ func (a *api) pauseJob(c *gin.Context) error { return a.control(c, history.Pause
 
 // resumeJob undoes a pause.
 func (a *api) resumeJob(c *gin.Context) error {
-	return a.control(c, history.Resumed, func(
-		ctx context.Context, name job.Name, version job.Revision, now time.Time,
-	) error {
+	resume := func(ctx context.Context, name job.Name, version job.Revision, now time.Time) error {
 		if err := a.Store.Resume(ctx, name, version, now); err != nil {
 			return err
 		}
 		a.wakeTenant(name.Tenant, now)
 		a.WakeExpander()
 		return nil
-	})
+	}
+	return a.control(c, history.Resumed, resume)
 }
 
 // controlled is the state of a job after it was paused or resumed.

@@ -59,7 +59,7 @@ func (a *api) previewDraft(c *gin.Context) error {
 		return withoutCallback(draft, err)
 	}
 	if field := draft.NeedsKey(); field != "" && draft.Key == "" {
-		return job.InvalidField("/key", "is required, as the times follow from it where "+field+" is hashed by key")
+		return job.InvalidField("/key", "is required: with this "+field+", the times follow from the key")
 	}
 	j, err := a.checkPreview(c.Request.Context(), who(c), draft)
 	if err != nil {

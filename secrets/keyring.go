@@ -21,7 +21,7 @@ import (
 const keyBytes = 32
 
 // Keyring has the keys that encrypt secrets: AES-256 in Galois/Counter Mode with a random nonce for each, which is fit
-// for 2^32 encryptions with one key. What is encrypted is bound to its kind, its tenant and its name: moved to another
+// for 2^32 encryptions with one key. A ciphertext is bound to its kind, tenant and name: if it is moved to another
 // place in the store, it can't be decrypted.
 //
 // The zero value has no key. A Keyring does not change, and is safe for concurrent use.
@@ -34,9 +34,9 @@ type key struct {
 	aead cipher.AEAD
 }
 
-// MissingKeyError is that of secrets which need encryption keys that are not given.
+// MissingKeyError is the error of secrets whose encryption keys are not given.
 type MissingKeyError struct {
-	// IDs are those of the keys, at least one.
+	// IDs are the ids of the keys, at least one.
 	IDs []string
 }
 
@@ -61,7 +61,7 @@ func NewKeyring(keys ...[]byte) (*Keyring, error) {
 		if err != nil {
 			return nil, err
 		}
-		if id := keyID(k); ring.key(id) == nil { // one that is given twice is there once
+		if id := keyID(k); ring.key(id) == nil { // a repeated key counts once
 			ring.keys = append(ring.keys, key{id, aead})
 		}
 	}
@@ -92,7 +92,7 @@ func readKey(name string) (key []byte, err error) {
 	if err != nil {
 		return nil, err
 	}
-	const others = 0o027 // what others may do, and that the group may write
+	const others = 0o027 // any access of others, and write access of the group
 	if mode := info.Mode().Perm(); mode&others != 0 && runtime.GOOS != "windows" {
 		return nil, fmt.Errorf("%s has the mode %04o: others can read or change the key; chmod it to 0600, "+
 			"or to 0440 for a group", name, mode)
@@ -119,14 +119,14 @@ func ParseKey(text string) ([]byte, error) {
 	return k, nil
 }
 
-// NewKey makes a random key, and answers its text and its id.
+// NewKey makes a random key, and returns its text and its id.
 func NewKey() (text, id string) {
 	k := make([]byte, keyBytes)
 	_, _ = rand.Read(k) // never fails
 	return base64.StdEncoding.EncodeToString(k), keyID(k)
 }
 
-// keyID names a key without telling anything of it.
+// keyID returns a name of a key that reveals nothing about the key.
 func keyID(k []byte) string {
 	sum := sha256.Sum256(append([]byte("carillon encryption key id\x00"), k...))
 	return hex.EncodeToString(sum[:8])
@@ -140,7 +140,7 @@ func (k *Keyring) key(id string) *key {
 	return &k.keys[i]
 }
 
-// Encrypting is the id of the key that encrypts; empty if there is none.
+// Encrypting returns the id of the key that encrypts; empty if there is none.
 func (k *Keyring) Encrypting() string {
 	if len(k.keys) == 0 {
 		return ""
@@ -148,7 +148,7 @@ func (k *Keyring) Encrypting() string {
 	return k.keys[0].id
 }
 
-// seal encrypts the secret of a record, and answers the key's id too.
+// seal encrypts the secret of a record, and also returns the key's id.
 func (k *Keyring) seal(collection string, at id, secret []byte) (keyID string, sealed []byte, err error) {
 	if len(k.keys) == 0 {
 		return "", nil, ErrNoKey
@@ -157,8 +157,8 @@ func (k *Keyring) seal(collection string, at id, secret []byte) (keyID string, s
 	return first.id, first.aead.Seal(nil, nil, secret, bound(collection, at)), nil //nolint:gosec // it makes the nonce
 }
 
-// errTampered does not tell why: nothing could be learnt from that but by an attacker.
-var errTampered = errors.New("it is not what was encrypted: the record was damaged, or changed by somebody else")
+// errTampered has no details: they would help only an attacker.
+var errTampered = errors.New("the record was damaged, or was not written by this program")
 
 // open decrypts the secret of a record.
 func (k *Keyring) open(collection string, at id, keyID string, sealed []byte) ([]byte, error) {
@@ -173,7 +173,7 @@ func (k *Keyring) open(collection string, at id, keyID string, sealed []byte) ([
 	return secret, nil
 }
 
-// bound is the place that a secret is bound to. Each part comes with its length, so that no two places are the same.
+// bound returns the place that a secret is bound to. It has the length of each part, so that no two places are equal.
 func bound(collection string, at id) (b []byte) {
 	for _, part := range []string{collection, at.tenant, at.name} {
 		b = binary.AppendUvarint(b, uint64(len(part)))

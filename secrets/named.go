@@ -17,15 +17,15 @@ const (
 	MaxDestinations = 20
 )
 
-// Value is a named secret as it is put.
+// Value is the content of a named secret, as submitted.
 type Value struct {
-	// Text is printable ASCII, since it is to stand in a header.
+	// Text is printable ASCII, since it becomes a header's value.
 	Text string
-	// Destinations are those that it may be sent to, named as the backlog names them; empty for all.
+	// Destinations are the permitted destinations, with the names that the backlog uses; empty for all.
 	Destinations []string
 }
 
-// Check notes what can't be accepted, without quoting the text.
+// Check adds the faults of the value, without quoting the text.
 func (v Value) Check(invalid *job.Invalid) {
 	switch {
 	case v.Text == "":
@@ -46,10 +46,10 @@ func (v Value) Check(invalid *job.Invalid) {
 	}
 }
 
-// unprintable tells that a character is not printable ASCII.
+// unprintable reports whether a character is not printable ASCII.
 func unprintable(r rune) bool { return r < ' ' || r > '~' }
 
-// Named is what may be shown of a named secret.
+// Named has the public properties of a named secret.
 type Named struct {
 	Name                 string
 	Destinations         []string
@@ -60,10 +60,10 @@ type Named struct {
 type namedSecret struct {
 	version job.Revision
 	sealedValue
-	err error // why it can't be used
+	err error // the reason that it can't be used
 }
 
-// sealedValue is what is encrypted of a named secret.
+// sealedValue is the encrypted part of a named secret.
 type sealedValue struct {
 	Value        string   `json:"value"`
 	Destinations []string `json:"destinations,omitzero"`
@@ -74,8 +74,8 @@ func (s *Secrets) openNamed(at id, r store.Record) *namedSecret {
 	return &namedSecret{r.Version, v, err}
 }
 
-// Put creates or replaces a named secret, of a name that [job.ValidSecretName] takes and a value that was checked. It
-// answers [ErrNoKey] if the keyring is empty, and [ErrTooMany].
+// Put creates or replaces a named secret. The name must be valid by [job.ValidSecretName], and the value checked. The
+// error may be [ErrNoKey] or [ErrTooMany].
 func (s *Secrets) Put(
 	ctx context.Context, tenant, name string, v Value, now time.Time,
 ) (put Named, created bool, err error) {
@@ -83,7 +83,7 @@ func (s *Secrets) Put(
 	err = s.edit(ctx, namedCollection, at, func(r store.Record, exists bool) ([]byte, error) {
 		b := body{CreatedAt: millis(now), UpdatedAt: millis(now), Destinations: v.Destinations}
 		if exists {
-			if present, err := decode(r); err == nil { // else it is mended by that
+			if present, err := decode(r); err == nil { // else this put repairs it
 				b.CreatedAt = present.CreatedAt
 			}
 		} else if err := s.room(tenant); err != nil {
@@ -121,12 +121,12 @@ func (s *Secrets) List(ctx context.Context, tenant, after string, limit int) ([]
 	return all, nil
 }
 
-// Delete deletes a named secret, or answers [store.ErrNotFound]. Callbacks that refer to it are not sent from then on.
+// Delete deletes a named secret, or returns [store.ErrNotFound]. Callbacks that refer to it are not sent from then on.
 func (s *Secrets) Delete(ctx context.Context, tenant, name string) error {
 	return s.remove(ctx, namedCollection, id{tenant, name})
 }
 
-// Secret is the value of a tenant's named secret, for a destination. The error is an [*UnusableError].
+// Secret returns the value of a tenant's named secret, for a destination. The error is an [*UnusableError].
 func (s *Secrets) Secret(ctx context.Context, tenant, name, destination string) (string, error) {
 	at := id{tenant, name}
 	found := s.held.Load().named[at]
@@ -146,8 +146,8 @@ func (s *Secrets) Secret(ctx context.Context, tenant, name, destination string) 
 	return found.Value, nil
 }
 
-// Check tells whether a tenant's named secret could be sent to a destination now, as the store has it. The error is an
-// [*UnusableError] if it could not, else the store's.
+// Check reads the store, and checks that a tenant's named secret can be sent to a destination now. The error is an
+// [*UnusableError] if it can't, else an error of the store.
 func (s *Secrets) Check(ctx context.Context, tenant, name, destination string) error {
 	if s.held.Load().named[id{tenant, name}] == nil {
 		if err := s.Refresh(ctx); err != nil {

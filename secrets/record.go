@@ -9,11 +9,11 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// body is the body of a record, of either kind. All but Sealed is there to be listed; what decides anything is sealed
-// too.
+// body is the body of a record, of either kind. All fields except Sealed are for lists; decisions use their sealed
+// copies.
 type body struct {
 	KeyID     string `json:"keyId"`  // of the encryption key
-	Sealed    []byte `json:"sealed"` // a nonce, and what was encrypted
+	Sealed    []byte `json:"sealed"` // a nonce and the ciphertext
 	CreatedAt int64  `json:"createdAt"`
 	UpdatedAt int64  `json:"updatedAt"` // Unix milliseconds
 	// Destinations are those of a named secret.
@@ -22,7 +22,7 @@ type body struct {
 	Valid []shown `json:"valid,omitzero"`
 }
 
-// shown is what may be shown of a generation of a signing secret.
+// shown has the public properties of a signing secret's generation.
 type shown struct {
 	PublicKey string `json:"publicKey,omitzero"`
 	Until     int64  `json:"until,omitzero"` // Unix milliseconds; zero for ever

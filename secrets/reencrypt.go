@@ -14,7 +14,7 @@ import (
 
 // Reencrypted are the counts of [Secrets.Reencrypt].
 type Reencrypted struct {
-	// Done is how many secrets were encrypted anew, and Before how many had the encrypting key already.
+	// Done is the number of secrets that were encrypted anew, and Before the number that had the encrypting key already.
 	Done, Before int
 }
 
@@ -52,7 +52,7 @@ func (s *Secrets) Reencrypt(ctx context.Context) (so Reencrypted, err error) {
 // errNothingToDo ends an edit that would change nothing.
 var errNothingToDo = errors.New("nothing to do")
 
-// reencrypt encrypts one secret anew, unless its key is the right one, or it is gone by now.
+// reencrypt encrypts one secret anew, unless it has the right key, or was deleted meanwhile.
 func (s *Secrets) reencrypt(ctx context.Context, collection string, at id) (done bool, err error) {
 	err = s.edit(ctx, collection, at, func(r store.Record, exists bool) ([]byte, error) {
 		if !exists {
@@ -81,8 +81,8 @@ func (s *Secrets) reencrypt(ctx context.Context, collection string, at id) (done
 	return err == nil, err
 }
 
-// Copy copies all secrets from one store to another, encrypted as they are, and answers how many. It leaves those alone
-// that are there already. It may be repeated, and needs no key.
+// Copy copies all secrets from one store to another, without decrypting them, and returns their number. It skips
+// secrets that the other store has already. It may be repeated, and needs no key.
 func Copy(ctx context.Context, from, to store.Records) (copied, there int, err error) {
 	source, target := New(from, &Keyring{}, nil), New(to, &Keyring{}, nil)
 	for _, collection := range []string{namedCollection, signingCollection} {
@@ -106,7 +106,7 @@ func Copy(ctx context.Context, from, to store.Records) (copied, there int, err e
 	return copied, there, nil
 }
 
-// KeysNeeded are the ids of the encryption keys that the secrets in the store need, sorted.
+// KeysNeeded returns the ids of the encryption keys that the secrets in the store need, sorted.
 func (s *Secrets) KeysNeeded(ctx context.Context) ([]string, error) {
 	var needed []string
 	for _, collection := range []string{namedCollection, signingCollection} {

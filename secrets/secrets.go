@@ -1,6 +1,6 @@
-// Package secrets keeps what deliveries need and nobody may read: named secrets, which callback data refer to, and
-// signing secrets, by which receivers verify that a delivery is genuine. They are records of a store, encrypted with an
-// operator's key; see [Keyring] for the encryption, and docs/secrets.md for the rest.
+// Package secrets stores the secrets of deliveries, which can't be read through the API: named secrets, which callback
+// data refer to, and signing secrets, with which receivers verify that a delivery is genuine. They are records of a
+// store, encrypted with an operator's key; see [Keyring] for the encryption, and docs/secrets.md for the rest.
 //
 // Each replica holds all of them in memory, so that a firing asks no store. A change shows on other replicas within
 // [Staleness].
@@ -22,7 +22,7 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// Staleness is how long after a change a replica may still use what it had before, while the store answers.
+// Staleness is the time after a change for which a replica may still use the old secrets, while the store answers.
 const Staleness = 5 * time.Second
 
 // MaxPerTenant bounds the named and signing secrets of one tenant together, since all replicas hold all. Replicas that
@@ -30,11 +30,11 @@ const Staleness = 5 * time.Second
 const MaxPerTenant = 1000
 
 const (
-	// fullEvery is how often everything is read though no change was noted, in case a writer died before it noted one.
+	// fullEvery is the interval of full reads without a noted change, in case a writer died before it noted one.
 	fullEvery = time.Minute
-	// missEvery bounds how often the store is asked for a secret that is not there.
+	// missEvery is the minimum time between reads of the store for a missing secret.
 	missEvery = time.Second
-	// pageSize is how many records are read at once.
+	// pageSize is the number of records that are read at once.
 	pageSize = 1000
 )
 
@@ -50,29 +50,29 @@ const (
 
 // The errors of secrets. Others wrap those of [store.Records].
 var (
-	// ErrNoKey is answered for a secret that is to be encrypted where there is no key.
-	ErrNoKey = errors.New("this server can't keep secrets: it has no --encryption-key-file")
-	// ErrExists is answered for a signing secret that is to be created and exists already.
+	// ErrNoKey is the error of encrypting a secret without a key.
+	ErrNoKey = errors.New("this server can't store secrets: it has no --encryption-key-file")
+	// ErrExists is the error of creating a signing secret that exists already.
 	ErrExists = errors.New("there is a signing secret of this name already")
-	// ErrTooMany is answered for a secret that is to be created while its tenant has [MaxPerTenant].
+	// ErrTooMany is the error of creating a secret while its tenant has [MaxPerTenant].
 	ErrTooMany = fmt.Errorf("this tenant has %d secrets, which is the most there can be; delete some", MaxPerTenant)
-	// ErrBusy is answered for a change that others overtook again and again.
+	// ErrBusy is the error of a change that others kept overtaking.
 	ErrBusy = errors.New("others change this secret at the same time")
-	// ErrOverlap is answered for a rotation while as many secrets as possible are valid.
+	// ErrOverlap is the error of a rotation while the maximum number of secrets is valid.
 	ErrOverlap = fmt.Errorf("%d secrets of this name are valid at the moment, which is the most there can be; "+
 		"wait until one has ended, or rotate with a shorter overlap, which ends them sooner", maxGenerations)
 )
 
-// UnusableError is that of a secret which is not there, can't be decrypted, or may not be sent somewhere. Its text is
-// for people, and holds no secret.
+// UnusableError is the error of a secret that is missing, can't be decrypted, or may not be sent to a destination. Its
+// text is for people, and contains no secret.
 type UnusableError struct{ error }
 
-// Unwrap is the error without this.
+// Unwrap returns the inner error.
 func (e *UnusableError) Unwrap() error { return e.error }
 
 func unusable(format string, args ...any) error { return &UnusableError{fmt.Errorf(format, args...)} }
 
-// Secrets are those of one store. Its methods are safe for concurrent use, by any number of processes.
+// Secrets has the secrets of one store. Its methods are safe for concurrent use, by any number of processes.
 type Secrets struct {
 	records store.Records
 	keys    *Keyring
@@ -80,21 +80,21 @@ type Secrets struct {
 
 	held atomic.Pointer[content]
 
-	refreshing sync.Mutex // is held while the store is asked
-	looked     time.Time  // when the store was last asked for what was not there
+	refreshing sync.Mutex // is held during a read of the store
+	looked     time.Time  // time of the last read for a missing secret
 }
 
-// content is all secrets as they were at some time. It does not change.
+// content has all secrets at some time. It is immutable.
 type content struct {
-	change  job.Revision // what the record of changes was before everything was read
-	full    time.Time    // when everything was read
-	checked time.Time    // when the record of changes was last read
+	change  job.Revision // the record of changes before the full read
+	full    time.Time    // time of the full read
+	checked time.Time    // time of the last read of the record of changes
 
 	named   map[id]*namedSecret
 	signing map[id]*signingSecret
-	// counts are how many of both each tenant has.
+	// counts has the number of secrets of each tenant, of both kinds.
 	counts map[string]int
-	// missing are the ids of encryption keys that some secrets need and this process does not have, sorted.
+	// missing has the ids of the encryption keys that secrets need and this process lacks, sorted.
 	missing []string
 	// unreadable counts secrets that can't be decrypted.
 	unreadable int
@@ -110,14 +110,14 @@ func idOf(key string) id {
 	return id{tenant, name}
 }
 
-// New are the secrets that a store's records hold, encrypted with a keyring, which may be empty. Nothing is read yet.
+// New returns the secrets in a store's records, encrypted with a keyring, which may be empty. It reads nothing yet.
 func New(records store.Records, keys *Keyring, log *slog.Logger) *Secrets {
 	s := &Secrets{records: records, keys: keys, log: log}
 	s.held.Store(&content{})
 	return s
 }
 
-// Load reads all secrets. It answers a [*MissingKeyError] if any of them needs a key that the keyring does not have.
+// Load reads all secrets. It returns a [*MissingKeyError] if one needs a key that the keyring does not have.
 func (s *Secrets) Load(ctx context.Context) error {
 	if err := s.Refresh(ctx); err != nil {
 		return err
@@ -128,10 +128,9 @@ func (s *Secrets) Load(ctx context.Context) error {
 	return nil
 }
 
-// Run keeps the secrets as fresh as [Staleness] says, until ctx ends. While the store does not answer, they stay as
-// they are.
+// Run refreshes the secrets within [Staleness], until ctx ends. While the store does not answer, they stay unchanged.
 func (s *Secrets) Run(ctx context.Context) {
-	const every = Staleness * 3 / 5 // what is left is for the store to answer
+	const every = Staleness * 3 / 5 // the rest is for the store's answer
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
 	failing := false
@@ -145,20 +144,20 @@ func (s *Secrets) Run(ctx context.Context) {
 		err := s.Refresh(limited)
 		cancel()
 		if err != nil && ctx.Err() == nil && !failing {
-			s.log.Warn("secrets can't be read; those that were read before are used", "error", err)
+			s.log.Warn("secrets can't be read; the last ones stay in use", "error", err)
 		}
 		failing = err != nil
 	}
 }
 
-// Refresh reads the secrets if they have changed. After it, what others had changed before it began is known.
+// Refresh reads the secrets if they have changed. It sees all changes from before its start.
 func (s *Secrets) Refresh(ctx context.Context) error {
 	s.refreshing.Lock()
 	defer s.refreshing.Unlock()
 	return s.refresh(ctx)
 }
 
-// refresh does as Refresh, with the lock held.
+// refresh is Refresh with the lock held.
 func (s *Secrets) refresh(ctx context.Context) error {
 	now := time.Now()
 	marks, err := s.records.Records(ctx, store.RecordFilter{
@@ -193,7 +192,7 @@ func (s *Secrets) refresh(ctx context.Context) error {
 	return nil
 }
 
-// read reads all secrets. Those whose records have not changed are taken over as they were decrypted.
+// read reads all secrets. Secrets with unchanged records are not decrypted again.
 func (s *Secrets) read(ctx context.Context, held *content, now time.Time) (*content, error) {
 	next := &content{
 		named: make(map[id]*namedSecret), signing: make(map[id]*signingSecret), counts: make(map[string]int),
@@ -235,7 +234,7 @@ func (s *Secrets) read(ctx context.Context, held *content, now time.Time) (*cont
 	return next, err
 }
 
-// logTampered logs why a secret can't be decrypted, if its key is not to blame.
+// logTampered logs the reason that a secret can't be decrypted, unless its key is missing.
 func (s *Secrets) logTampered(collection string, at id, err error) {
 	if _, missing := errors.AsType[*MissingKeyError](err); err != nil && !missing {
 		s.log.Error("a secret can't be decrypted", "kind", collection, "tenant", at.tenant, "name", at.name, "error", err)
@@ -260,7 +259,7 @@ func (s *Secrets) each(ctx context.Context, collection string, now time.Time, do
 	}
 }
 
-// lookAgain refreshes after something was not found, unless that was done a moment ago.
+// lookAgain refreshes for a missing secret, unless that was done a moment ago.
 func (s *Secrets) lookAgain(ctx context.Context) {
 	s.refreshing.Lock()
 	defer s.refreshing.Unlock()
@@ -268,21 +267,21 @@ func (s *Secrets) lookAgain(ctx context.Context) {
 		s.looked = now
 		ctx, cancel := context.WithTimeout(ctx, missEvery)
 		defer cancel()
-		_ = s.refresh(ctx) // what is not known then is not there as far as one can tell
+		_ = s.refresh(ctx) // a secret that is still unknown then counts as missing
 	}
 }
 
-// Status tells of the secrets that this process holds.
+// Status describes the secrets that this process holds.
 type Status struct {
-	// Named and Signing are how many there are.
+	// Named and Signing are the numbers of secrets.
 	Named, Signing int
-	// Unreadable is how many of them can't be decrypted.
+	// Unreadable is the number of secrets that can't be decrypted.
 	Unreadable int
-	// Checked is when they were last known to be the present ones.
+	// Checked is the last time at which they were found to be those in the store.
 	Checked time.Time
 }
 
-// Status answers that of the moment, without asking the store.
+// Status returns the present status, without a call to the store.
 func (s *Secrets) Status() Status {
 	held := s.held.Load()
 	return Status{len(held.named), len(held.signing), held.unreadable, held.checked}
@@ -308,8 +307,8 @@ func (s *Secrets) list(ctx context.Context, collection, tenant, after string, li
 	return s.records.Records(ctx, filter)
 }
 
-// write makes a change, which other replicas notice. A body that is nil deletes the record. The error is
-// [store.ErrPrecondition] if the record is not as the condition says.
+// write makes a change, and notifies other replicas. A nil body deletes the record. The error is
+// [store.ErrPrecondition] if the condition is not met.
 func (s *Secrets) write(
 	ctx context.Context, collection string, at id, body []byte, condition store.RecordCondition,
 ) error {
@@ -321,17 +320,17 @@ func (s *Secrets) write(
 	return errors.Join(answers...)
 }
 
-// notice has this replica notice a change that it made itself.
+// notice applies a change of this replica to its own secrets.
 func (s *Secrets) notice(ctx context.Context) {
-	if err := s.Refresh(ctx); err != nil { // the change is made all the same, and will be noticed
+	if err := s.Refresh(ctx); err != nil { // the change is made anyway, and will be read later
 		s.log.Warn("a secret was changed, but this replica can't read it yet", "error", err)
 	}
 }
 
-// maxRounds is how often a change is tried that others overtake.
+// maxRounds is the maximum number of tries of a change that others overtake.
 const maxRounds = 10
 
-// edit changes a record: to what edit makes of it, which is called with the present record, or that there is none.
+// edit changes a record by a function, which gets the present record, or none.
 func (s *Secrets) edit(
 	ctx context.Context, collection string, at id, edit func(r store.Record, exists bool) (body []byte, err error),
 ) error {
@@ -352,7 +351,7 @@ func (s *Secrets) edit(
 	return ErrBusy
 }
 
-// room answers [ErrTooMany] if a tenant can't have another secret.
+// room returns [ErrTooMany] if a tenant can't have another secret.
 func (s *Secrets) room(tenant string) error {
 	if s.held.Load().counts[tenant] >= MaxPerTenant {
 		return ErrTooMany
@@ -360,7 +359,7 @@ func (s *Secrets) room(tenant string) error {
 	return nil
 }
 
-// remove deletes a record, or answers [store.ErrNotFound].
+// remove deletes a record, or returns [store.ErrNotFound].
 func (s *Secrets) remove(ctx context.Context, collection string, at id) error {
 	_, exists, err := s.one(ctx, collection, at)
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// How secrets and public keys are written, as Standard Webhooks says.
+// The forms of secrets and public keys in Standard Webhooks.
 const (
 	secretPrefix    = "whsec_"
 	publicKeyPrefix = "whpk_"
@@ -27,9 +27,9 @@ const (
 
 const (
 	leastSecretBytes, mostSecretBytes = 24, 64
-	// maxGenerations is how many secrets of one name may be valid at once.
+	// maxGenerations is the maximum number of valid secrets of one name.
 	maxGenerations = 4
-	// MaxOverlap bounds how long a secret stays valid after its rotation.
+	// MaxOverlap bounds the time for which a secret stays valid after its rotation.
 	MaxOverlap = 90 * 24 * time.Hour
 )
 
@@ -50,7 +50,7 @@ func formatSigningSecret(secret []byte) string {
 	return secretPrefix + base64.StdEncoding.EncodeToString(secret)
 }
 
-// Signing is what may be shown of a signing secret.
+// Signing has the public properties of a signing secret.
 type Signing struct {
 	Name                 string
 	CreatedAt, UpdatedAt time.Time
@@ -60,21 +60,21 @@ type Signing struct {
 
 // Generation is one of the secrets of a name that are valid at the same time, while a rotation goes on.
 type Generation struct {
-	// Until is when it ends; zero for the newest one, which does not.
+	// Until is its end; zero for the newest one, which has none.
 	Until time.Time
 	// PublicKey verifies its signatures of the version v1a; empty if it makes none.
 	PublicKey string
 }
 
-// NewSigning says how to make a signing secret.
+// NewSigning describes a signing secret to make.
 type NewSigning struct {
-	// Secret is one that exists elsewhere, as [ParseSigningSecret] takes it; empty makes a random one.
+	// Secret is an existing secret in the form of [ParseSigningSecret]; empty makes a random one.
 	Secret string
-	// Ed25519 has it sign by a private key too, which is made here and is never shown.
+	// Ed25519 adds signatures by a private key, which is made here and is never shown.
 	Ed25519 bool
 }
 
-// generation is what is encrypted of a generation.
+// generation is the encrypted part of a generation.
 type generation struct {
 	Secret []byte `json:"secret"`
 	Seed   []byte `json:"seed,omitzero"` // of the private key; nil if there is none
@@ -105,14 +105,14 @@ func (g generation) shown() shown {
 	return shown{publicKeyPrefix + base64.StdEncoding.EncodeToString(public), g.Until}
 }
 
-// live tells whether it is valid at a time.
+// live reports whether it is valid at a time.
 func (g generation) live(now time.Time) bool { return g.Until == 0 || now.UnixMilli() < g.Until }
 
 // signingSecret is a signing secret as a replica holds it.
 type signingSecret struct {
 	version job.Revision
 	signers []signer // the newest first
-	err     error    // why it can't be used
+	err     error    // the reason that it can't be used
 }
 
 // signer signs by one generation.
@@ -122,7 +122,7 @@ type signer struct {
 	until   time.Time
 }
 
-// sealedSigning is what is encrypted of a signing secret: its generations, the newest first.
+// sealedSigning is the encrypted part of a signing secret: its generations, the newest first.
 type sealedSigning struct {
 	Generations []generation `json:"generations"`
 }
@@ -140,9 +140,9 @@ func (s *Secrets) openSigning(at id, r store.Record) *signingSecret {
 	return secret
 }
 
-// CreateSigning makes a signing secret of a name that [job.ValidSecretName] takes, and answers it, which is never shown
-// again. The one that is called [job.DefaultSigning] signs all of the tenant's deliveries whose jobs name no other. It
-// answers [ErrExists] if there is one of the name, [ErrTooMany], and [ErrNoKey] if the keyring is empty.
+// CreateSigning makes a signing secret, and returns it; it is never shown again. The name must be valid by
+// [job.ValidSecretName]. The secret called [job.DefaultSigning] signs the deliveries of all of the tenant's jobs that
+// name no other. The error may be [ErrExists], [ErrTooMany] or [ErrNoKey].
 func (s *Secrets) CreateSigning(
 	ctx context.Context, tenant, name string, n NewSigning, now time.Time,
 ) (secret string, made Signing, err error) {
@@ -177,7 +177,7 @@ func (s *Secrets) putSigning(at id, all []generation, b body, now time.Time) (en
 	return encoded, shownSigning(at.name, b, now), err
 }
 
-// shownSigning leaves out the generations that have ended.
+// shownSigning returns the public properties, without the generations that have ended.
 func shownSigning(name string, b body, now time.Time) Signing {
 	shown := Signing{Name: name, CreatedAt: instant(b.CreatedAt), UpdatedAt: instant(b.UpdatedAt)}
 	for _, v := range b.Valid {
@@ -188,9 +188,9 @@ func shownSigning(name string, b body, now time.Time) Signing {
 	return shown
 }
 
-// Rotate makes a new secret of a name, of one that exists elsewhere unless that is empty, and answers it. It is never
-// shown again. The one before signs beside it for the overlap, and then no more; those before that end no later. It
-// answers [store.ErrNotFound], [ErrNoKey], or [ErrOverlap] if too many would be valid at once.
+// Rotate makes a new secret of a name, and returns it; it is never shown again. A non-empty given secret is used
+// instead of a random one. The previous secret also signs until the overlap ends; earlier ones end no later. The error
+// may be [store.ErrNotFound], [ErrNoKey] or [ErrOverlap].
 func (s *Secrets) Rotate(
 	ctx context.Context, tenant, name, given string, overlap time.Duration, now time.Time,
 ) (secret string, rotated Signing, err error) {
@@ -222,7 +222,7 @@ func (s *Secrets) Rotate(
 	return secret, rotated, nil
 }
 
-// rotated are the generations with a new one before them, none of which is valid beyond the end of the overlap.
+// rotated returns a new generation and the present ones, which end with the overlap at the latest.
 func (s sealedSigning) rotated(given string, now, end time.Time) ([]generation, error) {
 	asymmetric := len(s.Generations) > 0 && s.Generations[0].Seed != nil
 	g, err := NewSigning{Secret: given, Ed25519: asymmetric}.generation()
@@ -262,14 +262,14 @@ func (s *Secrets) ListSigning(ctx context.Context, tenant, after string, limit i
 	return all, nil
 }
 
-// DeleteSigning deletes a signing secret, or answers [store.ErrNotFound]. Jobs that name it are not sent from then on;
+// DeleteSigning deletes a signing secret, or returns [store.ErrNotFound]. Jobs that name it are not sent from then on;
 // without the default one, deliveries of jobs that name none are not signed any more.
 func (s *Secrets) DeleteSigning(ctx context.Context, tenant, name string) error {
 	return s.remove(ctx, signingCollection, id{tenant, name})
 }
 
-// CheckSigning tells whether a tenant has a signing secret that could sign now, as the store has it. The error is an
-// [*UnusableError] if it has not, else the store's.
+// CheckSigning reads the store, and checks that a tenant has a signing secret that can sign now. The error is an
+// [*UnusableError] if it has none, else an error of the store.
 func (s *Secrets) CheckSigning(ctx context.Context, tenant, name string) error {
 	if s.held.Load().signing[id{tenant, name}] == nil {
 		if err := s.Refresh(ctx); err != nil {
@@ -297,9 +297,9 @@ func (s *Secrets) signingSecret(ctx context.Context, tenant, name string) (*sign
 	return found, nil
 }
 
-// Sign answers the signatures of a message, sent at a time, by all secrets of a name that are valid then, as Standard
-// Webhooks has them in the header webhook-signature. An empty name is the tenant's default, and without that the
-// message has no signature. The error is an [*UnusableError].
+// Sign returns the signatures of a message, sent at a time, by all secrets of a name that are valid then, in the form
+// of Standard Webhooks' header webhook-signature. An empty name means the tenant's default secret; without one, the
+// result is empty. The error is an [*UnusableError].
 func (s *Secrets) Sign(
 	ctx context.Context, tenant, name, messageID string, at time.Time, body []byte,
 ) (signature string, err error) {
@@ -310,7 +310,7 @@ func (s *Secrets) Sign(
 		}
 	} else if found = s.held.Load().signing[id{tenant, job.DefaultSigning}]; found == nil {
 		return "", nil
-	} else if found.err != nil { // unsigned, it would be refused, or worse, taken
+	} else if found.err != nil { // an unsigned message would be refused, or worse, accepted
 		return "", unusable("the signing secret %q can't be decrypted: %w", job.DefaultSigning, found.err)
 	}
 	begin := make([]byte, 0, 64)

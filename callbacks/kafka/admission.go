@@ -12,7 +12,7 @@ import (
 // alone is the number of permits of a record that is produced by itself, which is all of a topic's.
 const alone = 1 << 30
 
-// admission decides which records of one topic may be under way together.
+// admission limits the records of one topic that may be under way at the same time.
 //
 // The client gives up all of a batch, and of its partition, when the context of the batch's first record ends, and
 // checks no other's. So a record must not come behind one that has more time: it would be sent when its own attempt is
@@ -34,7 +34,7 @@ const tolerance = 500 * time.Millisecond
 
 var errBehind = errors.New("records under way have more time than this one, and might take it along too late")
 
-// enter admits a record, or answers errBehind. Leave must follow if it was admitted.
+// enter admits a record, or returns errBehind. Leave must follow if it was admitted.
 func (a *admission) enter(ctx context.Context) error {
 	deadline, ok := ctx.Deadline()
 	if !ok {

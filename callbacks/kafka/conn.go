@@ -73,7 +73,8 @@ func (d *deadlines) remove(id string, at time.Time) {
 	}
 }
 
-// late tells whether a request has a record whose deadline is over, by more than records may come behind others anyway.
+// late reports whether a request has a record whose deadline is over, by more than records may come behind others
+// anyway.
 func (d *deadlines) late(request []byte) bool {
 	const keyAt = 4 // behind the request's size
 	if len(request) < keyAt+2 || binary.BigEndian.Uint16(request[keyAt:]) != uint16(kmsg.Produce) {
@@ -110,7 +111,7 @@ const idLength = 26
 // varint in zigzag code. Batches are not compressed.
 var idHeader = append([]byte("carillon-id"), 2*idLength)
 
-// over tells whether a deadline has passed by either clock: the monotonic one stands still while the machine sleeps.
+// over reports whether a deadline has passed by either clock: the monotonic one stands still while the machine sleeps.
 func over(at, now time.Time) bool {
 	at = at.Add(tolerance)
 	return !now.Before(at) || !now.Round(0).Before(at.Round(0))

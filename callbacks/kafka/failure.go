@@ -22,8 +22,7 @@ func answer(err error) (code *kerr.Error, answered bool) {
 	return code, answered
 }
 
-// leaderless tells whether a broker answered that it can't take the record, and none else it knows of can at the
-// moment.
+// leaderless reports whether a broker answered that no known broker can take the record at the moment.
 func leaderless(code *kerr.Error) bool {
 	switch code {
 	case kerr.LeaderNotAvailable, kerr.NotLeaderForPartition, kerr.BrokerNotAvailable, kerr.ReplicaNotAvailable,
@@ -35,7 +34,7 @@ func leaderless(code *kerr.Error) bool {
 	return false
 }
 
-// maybeAnothers tells whether a broker refused a batch for a reason that may lie in only one of its records.
+// maybeAnothers reports whether a broker refused a batch for a reason that may concern only one of its records.
 func maybeAnothers(err error) bool {
 	code, _ := answer(err)
 	switch code {
@@ -91,8 +90,8 @@ func (s *Sender) verdict(ctx context.Context, x *session, c callback, begun time
 	return err
 }
 
-// ended tells whether some record's context ended: that of this one, or of another in the batch, which takes all with
-// it.
+// ended reports whether a record's context ended: this one's, or another one's in the batch, which ends the whole
+// batch.
 func ended(err error) bool {
 	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }

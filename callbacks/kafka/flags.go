@@ -22,7 +22,7 @@ func (o *Options) Flags(f *flag.FlagSet) {
 	f.StringVar(&o.KeyFile, "kafka-key-file", "", "`FILE`: PEM file of the client certificate's key.")
 	f.StringVar(&o.Mechanism, "kafka-sasl-mechanism", "",
 		"`MECHANISM`: How to log in to Kafka: PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512. "+
-			"PLAIN shows the password to whoever can listen, unless there is TLS. (not at all)")
+			"PLAIN sends the password unencrypted, unless there is TLS. (no login)")
 	f.StringVar(&o.Username, "kafka-username", "", "`NAME`: User to log in as.")
 	f.StringVar(&o.Password, "kafka-password", "",
 		"`PASSWORD`: The user's password. Better set by CARILLON_KAFKA_PASSWORD or CARILLON_KAFKA_PASSWORD_FILE, "+
@@ -34,7 +34,7 @@ func (o *Options) Flags(f *flag.FlagSet) {
 		"Have the brokers create topics that don't exist, if they are set up to. Otherwise a callback to such a topic fails.")
 }
 
-// Open makes the sender of a replica; nil if no broker is set. An error names the option that is wrong.
+// Open makes the sender of a replica; nil if no broker is set. An error names the wrong option.
 func (o *Options) Open(r callbacks.Replica) (callbacks.Sender, error) {
 	if len(o.Brokers) == 0 {
 		texts := o.CAFile + o.CertFile + o.KeyFile + o.Mechanism + o.Username + o.Password

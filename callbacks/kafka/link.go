@@ -55,7 +55,7 @@ func (s *Sender) broken() {
 	s.broke.Store(&now)
 }
 
-// brokeSince tells whether a connection has failed since a time.
+// brokeSince reports whether a connection has failed since a time.
 func (s *Sender) brokeSince(at time.Time) bool {
 	last := s.broke.Load()
 	return last != nil && !last.Before(at)

@@ -39,7 +39,7 @@ type topic struct {
 	at         time.Time
 }
 
-// outdated tells whether the topic is to be looked up again, for a record that goes to a partition.
+// outdated reports whether the topic must be looked up again, for a record to a partition.
 func (t *topic) outdated(now time.Time, partition int32) bool {
 	select {
 	case <-t.done:
@@ -49,7 +49,7 @@ func (t *topic) outdated(now time.Time, partition int32) bool {
 	}
 }
 
-// find answers the topic that a record goes to, or the error of the attempt if it can't.
+// find returns the topic of a record, or the error of the attempt.
 func (s *Sender) find(ctx context.Context, x *session, c callback) (*topic, error) {
 	x.topics.mu.Lock()
 	t := x.topics.known[c.Topic]
@@ -121,7 +121,8 @@ func (s *Sender) lookUp(x *session, name string, t *topic, again bool) {
 	}
 }
 
-// askFor answers how many partitions a topic has. One that the brokers may create is asked for until it is there.
+// askFor returns the number of partitions of a topic. If the brokers may create the topic, it repeats the request until
+// the topic exists.
 func (s *Sender) askFor(ctx context.Context, x *session, name string) (int32, error) {
 	req := kmsg.NewPtrMetadataRequest()
 	req.AllowAutoTopicCreation = s.options.AutoCreateTopics

@@ -34,7 +34,7 @@ const (
 	maxHeadersBytes = 32 << 10
 )
 
-// validate checks callback data. Whatever it lets pass can be published without harm to others.
+// validate checks callback data. Valid data can be published without harm to other messages.
 func validate(data []byte) error {
 	_, err := callbacks.Parse[callback](data)
 	return err
@@ -85,7 +85,7 @@ func checkHeaders(headers map[string]jsontext.Value, invalid *job.Invalid) {
 	}
 }
 
-// checkReference notes what is wrong with a reference to a secret.
+// checkReference adds the faults of a reference to a secret.
 func checkReference(v jsontext.Value, pointer string, invalid *job.Invalid) {
 	_, err := job.Parse[reference](v)
 	if wrong, ok := errors.AsType[*job.Invalid](err); ok {

@@ -36,7 +36,7 @@ func (o *Options) Flags(f *flag.FlagSet) {
 		})
 }
 
-// Open makes the sender of a replica; nil if no broker is set. An error names the option that is wrong.
+// Open makes the sender of a replica; nil if no broker is set. An error names the wrong option.
 func (o *Options) Open(r callbacks.Replica) (callbacks.Sender, error) {
 	if o.URL == "" {
 		if o.CAFile+o.CertFile+o.KeyFile != "" || len(o.Allow) > 0 {

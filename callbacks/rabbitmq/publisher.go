@@ -196,7 +196,7 @@ func (w *window) open(conn *amqp.Connection) (closed <-chan *amqp.Error, err err
 	return closed, nil
 }
 
-// publish sends one message, or answers why it did not.
+// publish sends one message, or returns the error.
 func (w *window) publish(p *publish, s *session) error {
 	w.mu.Lock()
 	_, twice := w.waiting[p.id]
@@ -292,7 +292,7 @@ func (w *window) verdict(p *publish) error {
 		return refusal(e, p)
 	case w.blamed:
 		return callbacks.Unavailable(fmt.Errorf("rabbitmq: the channel was closed for another message: %w", e), soon())
-	default: // the fault is somebody's; were it nobody's, it might go on for ever
+	default: // some message is at fault; an uncounted attempt could repeat for ever
 		return fmt.Errorf("rabbitmq: the broker gave up on a message, maybe that for %s: %w", p.destination(), e)
 	}
 }
@@ -306,7 +306,7 @@ func refusal(e *amqp.Error, p *publish) error {
 	return err
 }
 
-// names tells whether the broker closed the channel for this message, by the names and sizes in its words.
+// names reports whether the broker closed the channel because of this message, by the names and sizes in its reason.
 func names(e *amqp.Error, p *publish) bool {
 	if e == nil || !e.Server {
 		return false
@@ -324,5 +324,5 @@ func names(e *amqp.Error, p *publish) bool {
 	return !aboutTopic(e) || strings.Contains(e.Reason, fmt.Sprintf("topic '%s' in", p.routingKey))
 }
 
-// aboutTopic tells whether the broker refused a routing key, not the exchange.
+// aboutTopic reports whether the broker refused a routing key, not the exchange.
 func aboutTopic(e *amqp.Error) bool { return strings.Contains(e.Reason, " topic '") }

@@ -77,9 +77,9 @@ type link struct {
 	pause   time.Duration
 }
 
-// New makes a sender and begins to connect. It does not wait for the broker: until the broker is there, Send answers
-// [callbacks.Unavailable]. Options that can never work, such as a malformed URL or an unreadable file, are an error at
-// once.
+// New makes a sender and begins to connect. It does not wait for the broker: until the broker is reachable, Send
+// returns [callbacks.Unavailable]. Options that can never work, such as a malformed URL or an unreadable file, are an
+// error at once.
 func New(o Options) (*Sender, error) {
 	uri, err := parseURL(o.URL)
 	if err != nil {
@@ -178,9 +178,9 @@ func (s *Sender) Envelopes() []job.Envelope {
 	return []job.Envelope{job.EnvelopeStructured, job.EnvelopeBinary}
 }
 
-// Send publishes the message and waits for the broker's confirm. Whatever is the connection's fault costs the job no
-// attempt: if the connection is lost before the confirm, the message may have arrived, and the delivery id lets the
-// consumer drop the duplicate. A queue or exchange that doesn't exist costs one, since nobody may ever create it.
+// Send publishes the message and waits for the broker's confirm. A fault of the connection costs the job no attempt: if
+// the connection is lost before the confirm, the message may have arrived, and the delivery id lets the consumer drop
+// the duplicate. A queue or exchange that doesn't exist costs one, since nobody may ever create it.
 func (s *Sender) Send(ctx context.Context, d callbacks.Delivery) error {
 	c, err := job.ParseTrusted[callback](d.Data)
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 // being gathered. The library writes each message at once, which costs a system call per message here and a wake-up per
 // message in the broker; gathered, dozens go at once when there are many, and one goes at once when it is alone.
 //
-// Write never waits, since the library holds its locks meanwhile, on which nobody can give up waiting. In its place
-// those who have a message to publish wait for room first, see [wire.reserve].
+// Write never waits, since the library holds its locks meanwhile, on which nobody can give up waiting. Instead,
+// publishers wait for room first, see [wire.reserve].
 type wire struct {
 	net.Conn
 
@@ -24,7 +24,7 @@ type wire struct {
 	messages []*message    // those, and those of which some may be gathered
 	room     chan struct{} // closed when there may be room again; nil while nobody waits for that
 	closing  bool
-	err      error // why no more can be written
+	err      error // the reason that no more can be written
 
 	more chan struct{}  // tells run that there is something to do
 	done sync.WaitGroup // run
@@ -37,8 +37,8 @@ type message struct {
 	written bool
 }
 
-// errLate is why the connection is cut when a message has not been written while there was time: by then the process
-// may have been stopped, or the broker have read nothing, for so long that the delivery is another's.
+// errLate is the error of a connection that is cut because a message could not be written in time: the process may have
+// been stopped, or the broker may have read nothing, for so long that another replica holds the delivery.
 var errLate = errors.New("a message could not be written in time: this machine or the broker is slow, or was stopped")
 
 const (
@@ -118,7 +118,7 @@ func (w *wire) release(m *message) {
 	}
 }
 
-// makeRoom tells those who wait for room to try again; with the lock held.
+// makeRoom wakes the publishers that wait for room; with the lock held.
 func (w *wire) makeRoom() {
 	if w.room != nil {
 		close(w.room)
@@ -126,11 +126,11 @@ func (w *wire) makeRoom() {
 	}
 }
 
-// wake tells run that there is something to do.
+// wake makes run look for work.
 func (w *wire) wake() {
 	select {
 	case w.more <- struct{}{}:
-	default: // it has been told
+	default: // it is awake already
 	}
 }
 
@@ -188,7 +188,7 @@ func (w *wire) take(empty []byte) (gathered []byte, ends time.Time, last bool) {
 	return gathered, ends, w.closing || w.err != nil
 }
 
-// over tells whether a time has come by either clock: the monotonic one stands still while the machine sleeps.
+// over reports whether a time has passed by either clock: the monotonic one stands still while the machine sleeps.
 func over(ends time.Time) bool {
 	now := time.Now()
 	return !ends.IsZero() && (!now.Before(ends) || !now.Round(0).Before(ends.Round(0)))

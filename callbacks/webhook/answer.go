@@ -15,7 +15,7 @@ import (
 	"github.com/carillon-scheduler/carillon/callbacks"
 )
 
-// mostRead is how many bytes of an error's body are read.
+// mostRead is the maximum number of bytes that are read of an error's body.
 const mostRead = 1024
 
 // failure makes an error of an answer that is not a success. It quotes the answer if that may be shown, without the
@@ -43,8 +43,8 @@ func failure(req *http.Request, resp *http.Response, quotable bool, named []stri
 	return &callbacks.Failure{Err: err, After: retryAfter(resp.Header, time.Now()), Blame: blame(resp.StatusCode)}
 }
 
-// blame is the extent of a status: a receiver that fails or is overloaded may be so on one path only, and any other
-// refusal is about this request.
+// blame returns the extent of a status: a receiver may fail or be overloaded on one path only; any other refusal
+// concerns this request.
 func blame(status int) callbacks.Blame {
 	if status >= 500 || status == http.StatusTooManyRequests {
 		return callbacks.BlamePart
@@ -68,8 +68,8 @@ func (r *refusal) Status() int { return r.status }
 
 func isRedirect(status int) bool { return 300 <= status && status <= 399 }
 
-// permanent tells whether a status means that the same request will never succeed. All others may pass: also 404, which
-// a receiver answers while it is being deployed, and 401, which rotated credentials mend.
+// permanent reports whether a status means that the same request can never succeed. All others may be temporary: also
+// 404, which a receiver answers while it is being deployed, and 401, which new credentials may fix.
 func permanent(status int) bool {
 	switch status {
 	case http.StatusBadRequest, http.StatusMethodNotAllowed, http.StatusGone, http.StatusRequestEntityTooLarge,
@@ -128,7 +128,7 @@ func excerpt(body []byte, secrets ...[]string) string {
 	return string(line[:min(len(line), most)])
 }
 
-// withoutBeginning takes from the end of a text the longest beginning of a secret, whose rest was cut off.
+// withoutBeginning removes a cut-off secret at the end of a text: the longest end that is the beginning of a secret.
 func withoutBeginning(text string, secrets []string) string {
 	longest := 0
 	for _, secret := range secrets {
@@ -190,8 +190,8 @@ func secrets(req *http.Request, named []string) []string {
 	return all
 }
 
-// shownHeader tells whether a header holds nothing secret: Carillon's own, and those that say what a request is. Any
-// other may be how a receiver knows its callers.
+// shownHeader reports whether a header contains no secret: Carillon's own headers, and those that describe the request.
+// Any other may be a credential.
 func shownHeader(canonical string) bool {
 	switch canonical {
 	case "Content-Type", "User-Agent", "Traceparent", "Tracestate", "Webhook-Id", "Webhook-Timestamp":

@@ -14,12 +14,12 @@ import (
 // errLate is the error of a request that was not written because its time was over.
 var errLate = errors.New("its time was over before it could be written: this machine is slow, or was stopped")
 
-// conn is a connection to which nothing is written when the time of its request is over: by then the process may have
-// been stopped for so long that another replica holds the occurrence. The context alone does not prevent that: it ends
-// when its timer runs, which may be later.
+// conn is a connection that refuses writes after the end of its request's time: the process may have been stopped for
+// so long that another replica holds the occurrence. The context alone does not prevent that: it ends when its timer
+// runs, which may be later.
 type conn struct {
 	net.Conn
-	quotable bool // answers that come over it may be shown
+	quotable bool // answers over it may be shown
 
 	mu       sync.Mutex
 	requests int       // under way; over HTTP/2 there may be several
@@ -28,7 +28,7 @@ type conn struct {
 
 type dialer = func(ctx context.Context, network, address string) (net.Conn, error)
 
-// dialTimed makes such connections. Quotable tells whether answers that come over one may be shown.
+// dialTimed makes such connections. Quotable reports whether answers over a connection may be shown.
 func dialTimed(dial dialer, quotable func(net.Conn) bool) dialer {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		c, err := dial(ctx, network, address)
@@ -73,7 +73,7 @@ func (t *taken) done() {
 	}
 }
 
-// quotable tells whether the answer may be shown.
+// quotable reports whether the answer may be shown.
 func (t *taken) quotable() bool {
 	return !slices.ContainsFunc(t.conns, func(c *conn) bool { return !c.quotable })
 }
@@ -97,7 +97,7 @@ func (c *conn) done() {
 	}
 }
 
-// over tells whether the end has come by either clock: the monotonic one stands still while the machine sleeps.
+// over reports whether the end has passed by either clock: the monotonic one stands still while the machine sleeps.
 func (c *conn) over() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -118,7 +118,7 @@ func (c *conn) Read(b []byte) (int, error) {
 	return n, withoutSource(err)
 }
 
-// withoutSource is a connection's error without this machine's address, which is none of the receivers'.
+// withoutSource returns a connection's error without this machine's address, which clients must not see.
 func withoutSource(err error) error {
 	operation, ok := err.(*net.OpError) //nolint:errorlint // of a connection itself it is one as it is
 	if !ok {

@@ -38,7 +38,7 @@ func (c callback) Check(invalid *job.Invalid) {
 	checkHeaders(c.Headers, target, invalid)
 }
 
-// parseURL reads the URL to call, or answers the fault in it. It never quotes the URL, which may hold secrets.
+// parseURL reads the URL to call, or returns its fault. It never quotes the URL, which may contain secrets.
 func parseURL(s string) (u *url.URL, problem string) {
 	const absolute = "must be an absolute URL such as https://example.com/hook"
 	u, err := url.Parse(s)
@@ -57,7 +57,7 @@ func parseURL(s string) (u *url.URL, problem string) {
 	case !validPort(u):
 		return nil, "must have a port from 1 to 65535"
 	}
-	// What the transport writes as the request's Host.
+	// The value that the transport writes as the request's Host.
 	if host, err := httpguts.PunycodeHostPort(u.Host); err != nil || !httpguts.ValidHostHeader(host) {
 		return nil, "must have a valid host name"
 	}
@@ -117,7 +117,7 @@ func checkHeaders(headers map[string]callbacks.Text, target *url.URL, invalid *j
 	}
 }
 
-// reserved tells whether a header is not the client's to set: Carillon's own, those of the framework it follows
+// reserved reports whether clients must not set a header: Carillon's own, those of the framework it follows
 // (https://www.standardwebhooks.com), and those that belong to the connection and not to the request.
 func reserved(canonical string) bool {
 	switch canonical {

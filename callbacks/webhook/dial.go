@@ -16,8 +16,8 @@ import (
 	"github.com/carillon-scheduler/carillon/callbacks/webhook/guard"
 )
 
-// ProxyMode is what is done with a proxy that the environment names. It looks up and connects to receivers in this
-// program's stead, so the guard would see the proxy's address only.
+// ProxyMode is the treatment of a proxy that the environment names. A proxy looks up receivers and connects to them
+// itself, so the guard would see only the proxy's address.
 type ProxyMode string
 
 // The modes.
@@ -27,11 +27,11 @@ const (
 	ProxyRefuse ProxyMode = "refuse"
 	// ProxyIgnore connects to receivers directly.
 	ProxyIgnore ProxyMode = "ignore"
-	// ProxyTrust uses the proxy, which must enforce the rules itself. Only what URLs say is checked here.
+	// ProxyTrust uses the proxy, which must enforce the rules itself. Only addresses in URLs are checked here.
 	ProxyTrust ProxyMode = "trust"
 )
 
-// environmentHasProxy tells whether the environment names a proxy for some receivers.
+// environmentHasProxy reports whether the environment names a proxy for some receivers.
 func environmentHasProxy() bool {
 	c := httpproxy.FromEnvironment()
 	return c.HTTPProxy != "" || c.HTTPSProxy != ""
@@ -67,8 +67,7 @@ func newWays(o *Options) *ways {
 	return w
 }
 
-// RoundTrip makes a request the one way or the other. What can be seen from the URL is refused here, whoever would
-// connect.
+// RoundTrip makes a request by one of the two ways. It refuses forbidden URLs for both.
 func (w *ways) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err := w.guard.CheckHost(target(req.URL)); err != nil {
 		return nil, err
@@ -94,12 +93,12 @@ func (w *ways) Close() {
 	}
 }
 
-// dialLimit is how long connecting may take, with the look-up of the name.
+// dialLimit bounds the time of connecting, with the look-up of the name.
 const dialLimit = 10 * time.Second
 
-// guarded dials receivers. Of several addresses that a name has, those that must not be called are passed over; if
-// there are no others, the error is a [*guard.Refusal]. The check is made on the address that the system is about to
-// connect to, each time, so what a name stands for at other times does not matter.
+// guarded dials receivers. It skips forbidden addresses of a name; if there are no others, the error is a
+// [*guard.Refusal]. It checks the address that the system is about to connect to, each time, so the name's addresses at
+// other times do not matter.
 func (w *ways) guarded(plain net.Dialer) dialer {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		var all checks
@@ -119,7 +118,7 @@ func (w *ways) guarded(plain net.Dialer) dialer {
 	}
 }
 
-// check answers a [*guard.Refusal] if an address must not be called.
+// check returns a [*guard.Refusal] if an address must not be called.
 func (w *ways) check(at netip.AddrPort) error {
 	if err := w.guard.Check(at.Addr(), at.Port()); err != nil || !w.guard.Restricts() {
 		return err
@@ -163,9 +162,8 @@ func (c *checks) note(refusal error) error {
 var errOthersRefused = errors.New("none of its addresses that may be called can be reached, and others of them must " +
 	"not be called")
 
-// verdict is the error of all that was tried. If some address may be called, a later attempt may do better. Errors
-// don't tell what is the operator's: the address of a connection that was refused, or of the server that looks up
-// names.
+// verdict returns the error of all tries. If an allowed address was tried, a later attempt may succeed. Errors do not
+// contain the operator's addresses: those of refused connections, and of the name server.
 func (c *checks) verdict(err error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -30,20 +30,19 @@ type Options struct {
 	// TLS is the configuration that verifies receivers; nil trusts the system's authorities. It must not be changed
 	// afterwards.
 	TLS *tls.Config
-	// IdleConns is how many connections to one receiver are kept open for reuse; zero means 1024. It should be at least
-	// the number of attempts made at once: with fewer, a busy receiver's connections are made anew all the time.
+	// IdleConns is the maximum number of idle connections to one receiver; zero means 1024. It should be at least the
+	// number of concurrent attempts: with fewer, connections to a busy receiver are not reused.
 	IdleConns int
-	// UserAgent is how requests name their sender, unless the job's headers do; empty means "carillon".
+	// UserAgent is the User-Agent of requests, unless the job's headers have one; empty means "carillon".
 	UserAgent string
 	// Guard are the rules for addresses of receivers.
 	Guard guard.Guard
-	// Proxy is what is done with a proxy that the environment names (HTTP_PROXY, HTTPS_PROXY, NO_PROXY) when the sender
-	// is made; empty is [ProxyRefuse].
+	// Proxy is the treatment of a proxy that the environment names (HTTP_PROXY, HTTPS_PROXY, NO_PROXY) when the sender is
+	// made; empty is [ProxyRefuse].
 	Proxy ProxyMode
 	// Resolver looks up the names of receivers; nil is [net.DefaultResolver].
 	Resolver *net.Resolver
-	// Dial connects to a receiver or a proxy in place of this package, which then does not ask the guard about
-	// addresses; nil dials with a timeout of 10 s.
+	// Dial replaces the package's own dialling, and the guard's checks of addresses; nil dials with a timeout of 10 s.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
@@ -68,7 +67,7 @@ func transport(o *Options, dial dialer) *http.Transport {
 		MaxIdleConnsPerHost: cmp.Or(o.IdleConns, 1024),
 		// Below what common servers and load balancers allow, so that we rarely send on a connection just being closed.
 		IdleConnTimeout: 50 * time.Second,
-		// Nobody reads the answers, so nobody should compress them.
+		// The answers are not read, so receivers should not compress them.
 		DisableCompression:     true,
 		MaxResponseHeaderBytes: 64 << 10,
 	}
@@ -123,7 +122,7 @@ func (s *Sender) Place(data []byte) (destination, path string) {
 		host = rest[:end]
 		path, _, _ = strings.Cut(rest[end:], "?")
 	}
-	host = host[strings.LastIndexByte(host, '@')+1:] // who is calling is none of its names
+	host = host[strings.LastIndexByte(host, '@')+1:] // the user is not part of the name
 	scheme = strings.ToLower(scheme)
 	host = strings.TrimSuffix(host, map[string]string{"http": ":80", "https": ":443"}[scheme])
 	return scheme + "://" + strings.ToLower(host), cmp.Or(path, "/")
@@ -143,13 +142,13 @@ func (s *Sender) Envelopes() []job.Envelope {
 	return []job.Envelope{job.EnvelopeStructured, job.EnvelopeBinary}
 }
 
-// latePause is the pause before the next attempt when a request could not be written in time, lest a slow machine is
-// made slower.
+// latePause is the pause before the next attempt if a request could not be written in time, so that a slow machine does
+// not get slower.
 const latePause = 5 * time.Second
 
 // Send makes the request and judges the answer by its status. A redirect is an answer like any other; it is not
-// followed, because whom to call is for the job to say. Errors name the receiver by its host only: a path or a query
-// may be a secret.
+// followed, because only the job decides about the receiver. Errors name the receiver by its host only: a path or a
+// query may be a secret.
 func (s *Sender) Send(ctx context.Context, d callbacks.Delivery) error {
 	ctx, on := timed(ctx)
 	defer on.done()
@@ -170,14 +169,14 @@ func (s *Sender) Send(ctx context.Context, d callbacks.Delivery) error {
 		if _, refused := errors.AsType[*guard.Refusal](err); refused {
 			return callbacks.Refused(err)
 		}
-		if errors.Is(err, errLate) { // so the receiver has not got all of it
+		if errors.Is(err, errLate) { // so the receiver did not get the whole request
 			return callbacks.Unavailable(err, latePause)
 		}
 		return err
 	}
 	defer func() {
 		drain(resp.Body)
-		_ = resp.Body.Close() // the status has been read, and that is all that counts
+		_ = resp.Body.Close() // only the status matters
 	}()
 	if span.IsRecording() {
 		span.SetAttributes(semconv.HTTPResponseStatusCode(resp.StatusCode))
@@ -188,8 +187,8 @@ func (s *Sender) Send(ctx context.Context, d callbacks.Delivery) error {
 	return failure(req, resp, on.quotable(), secrets)
 }
 
-// newRequest makes the request of an attempt, and answers the secrets that were joined to it. The error is a
-// [*callbacks.Failure] if a secret is missing.
+// newRequest makes the request of an attempt, and also returns the secrets in it. The error is a [*callbacks.Failure]
+// if a secret is missing.
 func (s *Sender) newRequest(ctx context.Context, d *callbacks.Delivery) (*http.Request, []string, error) {
 	c, err := job.ParseTrusted[callback](d.Data)
 	if err != nil {
@@ -304,8 +303,8 @@ func escape(text string) string {
 	return string(b)
 }
 
-// drain reads the rest of an answer, so that the connection can be used again. A receiver that sends more than is worth
-// reading loses its connection.
+// drain reads the rest of an answer, so that the connection can be used again. A receiver that sends too much loses its
+// connection.
 func drain(body io.Reader) {
 	const most = 64 << 10
 	if body != http.NoBody {

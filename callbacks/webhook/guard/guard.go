@@ -1,5 +1,5 @@
-// Package guard decides which addresses webhooks may be sent to. It is pure: it looks nothing up and connects to
-// nothing. Whoever connects asks it about the address that is really dialled, each time; see docs/network.md.
+// Package guard decides which addresses webhooks may be sent to. It is pure: no look-ups and no connections. A dialler
+// checks the dialled address of each connection; see docs/network.md.
 package guard
 
 import (
@@ -27,29 +27,29 @@ const (
 type Guard struct {
 	// Networks is the kind of addresses that may be called; empty is [Any].
 	Networks Networks
-	// Allow lists addresses that may be called whatever Networks says. A metadata service must be listed by its single
+	// Allow lists addresses that may be called in addition to Networks. A metadata service must be listed by its single
 	// address.
 	Allow Prefixes
-	// Deny lists addresses that must not be called. It wins over Allow.
+	// Deny lists addresses that must not be called. It overrides Allow.
 	Deny Prefixes
 	// Ports are those that may be called; empty for all.
 	Ports Ports
 }
 
-// Restricts tells whether the rules are more than those of [Any].
+// Restricts reports whether the rules are stricter than those of [Any].
 func (g *Guard) Restricts() bool {
 	return g.Networks != Any && g.Networks != "" || len(g.Deny) > 0 || len(g.Ports) > 0
 }
 
-// Refusal is the error of an address that must not be called. Its text says which rule forbids it. It does not tell the
-// address: who submits a job must not learn by it what a name within the operator's network stands for.
+// Refusal is the error of an address that must not be called. Its text names the rule. It does not contain the address:
+// a client must not learn the addresses of names within the operator's network.
 type Refusal struct{ text string }
 
 func (r *Refusal) Error() string { return r.text }
 
 func refuse(format string, args ...any) error { return &Refusal{fmt.Sprintf(format, args...)} }
 
-// Check answers a [*Refusal] if a port at an address must not be called. An IPv6 address that stands for IPv4 addresses
+// Check returns a [*Refusal] if a port at an address must not be called. An IPv6 address that stands for IPv4 addresses
 // is refused if one of these is.
 func (g *Guard) Check(address netip.Addr, port uint16) error {
 	if err := g.CheckPort(port); err != nil {
@@ -73,8 +73,8 @@ func (g *Guard) Check(address netip.Addr, port uint16) error {
 	return nil
 }
 
-// CheckOwn answers a [*Refusal] if an address is one of this machine's own, which are given. What listens there may be
-// meant for this machine alone, though the address is public or private.
+// CheckOwn returns a [*Refusal] if an address is one of this machine's own, which are given. A service there may be for
+// this machine only, even if the address is public or private.
 func (g *Guard) CheckOwn(address netip.Addr, own []netip.Addr) error {
 	a := address.WithZone("").Unmap()
 	if g.Networks == Any || g.Networks == "" || g.Allow.Contain(a) || !slices.Contains(own, a) {
@@ -83,7 +83,7 @@ func (g *Guard) CheckOwn(address netip.Addr, own []netip.Addr) error {
 	return refuse("its address is this machine's own, and --webhook-networks is %s", g.Networks)
 }
 
-// CheckPort answers a [*Refusal] if no address may be called at the port.
+// CheckPort returns a [*Refusal] if no address may be called at the port.
 func (g *Guard) CheckPort(port uint16) error {
 	if len(g.Ports) > 0 && !g.Ports.Contain(port) {
 		return refuse("--webhook-ports allows %s, not %d", g.Ports, port)
@@ -105,8 +105,8 @@ func (g *Guard) checkNetwork(a netip.Addr) error {
 	return nil
 }
 
-// CheckHost answers a [*Refusal] if a port at a host can't be allowed whatever is looked up: the port is wrong, or the
-// host is a literal address in one of the spellings that there are, or localhost. It answers nil for any other name.
+// CheckHost returns a [*Refusal] if a port at a host is forbidden without any look-up: the port is forbidden, or the
+// host is a forbidden literal address in any spelling, or localhost. It returns nil for any other name.
 func (g *Guard) CheckHost(host string, port uint16) error {
 	err := g.CheckPort(port)
 	for _, a := range Literals(host) {
@@ -117,13 +117,13 @@ func (g *Guard) CheckHost(host string, port uint16) error {
 	return err
 }
 
-// Quotes tells whether answers from an address may be shown to those who submit jobs. Under [Any] all may. Otherwise
-// those from within the operator's networks stay there.
+// Quotes reports whether answers from an address may be shown to the clients that submit jobs. Under [Any] all may be
+// shown. Otherwise, answers from within the operator's networks may not.
 func (g *Guard) Quotes(address netip.Addr) bool {
 	return g.Networks == Any || g.Networks == "" || IsPublic(address)
 }
 
-// IsPublic tells whether an address is routed in the Internet, and stands for none that is not.
+// IsPublic reports whether an address, with all IPv4 addresses that it stands for, is routed in the Internet.
 func IsPublic(address netip.Addr) bool {
 	for _, a := range forms(address) {
 		if k := kindOf(a); k != public && k != translated {
@@ -133,7 +133,7 @@ func IsPublic(address netip.Addr) bool {
 	return true
 }
 
-// Literals are the addresses that a host stands for without being looked up; none if it is a name like others.
+// Literals returns the addresses that a host means without a look-up; none for an ordinary name.
 func Literals(host string) []netip.Addr {
 	host = strings.ToLower(strings.TrimRight(host, "."))
 	if host == "localhost" || strings.HasSuffix(host, ".localhost") { // RFC 6761
@@ -181,7 +181,7 @@ func parseNumber(s string) (n uint64, ok bool) {
 	switch {
 	case strings.HasPrefix(s, "0x"):
 		s, base = s[2:], 16
-		if s == "" { // which some read as 0
+		if s == "" { // some parsers read it as 0
 			return 0, true
 		}
 	case len(s) > 1 && s[0] == '0':

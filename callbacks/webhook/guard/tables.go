@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// kind is the sort of network that an address belongs to, as refusals name it.
+// kind is the kind of network of an address, in the words of refusals.
 type kind string
 
 const (
@@ -83,8 +83,8 @@ func kindOf(a netip.Addr) kind {
 	return reserved // can't happen: the last prefixes have all addresses
 }
 
-// metadata are the addresses at which clouds hand out credentials and settings to whoever asks from one of their
-// machines, by the clouds' names.
+// metadata are the addresses at which clouds give credentials and settings to any program on their machines, with the
+// clouds' names.
 var metadata = map[netip.Addr]string{
 	netip.MustParseAddr("169.254.169.254"): "AWS, Azure, Google Cloud and others",
 	netip.MustParseAddr("fd00:ec2::254"):   "AWS",
