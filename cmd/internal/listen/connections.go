@@ -122,7 +122,7 @@ type wait struct {
 // waiting are the connections that wait for their clients.
 func (t *Connections) waiting() (all []wait) {
 	for c := range t.open {
-		if since, waits := c.waits(); waits {
+		if since, waits := c.waiting(); waits {
 			all = append(all, wait{c, c.from, since})
 		}
 	}
@@ -157,33 +157,39 @@ type conn struct {
 	from  netip.Addr // its client
 
 	mu sync.Mutex
-	// working is the number of requests in progress, less the reads and writes that wait for the client.
-	working int
-	since   time.Time // the last time at which working was more than 0
+	// requests is the number of requests in progress; waits is the number of reads and writes that wait for the client.
+	requests, waits int
+	since           time.Time // the last time at which there were more requests than waits
 }
 
-// waits reports whether it waits for its client, and since when.
-func (c *conn) waits() (since time.Time, waits bool) {
+// clientPatience is the time after which a connection with a request in progress waits for its client. Each read and
+// each write waits for it, and nearly all are done at once.
+const clientPatience = time.Second
+
+// waiting reports whether it waits for its client, and since when.
+func (c *conn) waiting() (since time.Time, waits bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.since, c.working <= 0
+	return c.since, c.requests == 0 || c.requests <= c.waits && time.Since(c.since) >= clientPatience
 }
 
-func (c *conn) work(n int) {
+// note adds to the numbers of requests and of waits.
+func (c *conn) note(requests, waits int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.working > 0 {
+	if c.requests > c.waits {
 		c.since = time.Now()
 	}
-	c.working += n
+	c.requests += requests
+	c.waits += waits
 }
 
 // NetConn returns the connection itself.
 func (c *conn) NetConn() net.Conn { return c.Conn }
 
 func (c *conn) Write(b []byte) (int, error) {
-	c.work(-1)
-	defer c.work(1)
+	c.note(0, 1)
+	defer c.note(0, -1)
 	return c.Conn.Write(b)
 }
 
@@ -226,8 +232,8 @@ func (t *Connections) Handler(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
-		c.work(1)
-		defer c.work(-1)
+		c.note(1, 0)
+		defer c.note(-1, 0)
 		if r.Body != nil && r.Body != http.NoBody {
 			r.Body = &body{r.Body, c}
 		}
@@ -242,7 +248,7 @@ type body struct {
 }
 
 func (b *body) Read(p []byte) (int, error) {
-	b.conn.work(-1)
-	defer b.conn.work(1)
+	b.conn.note(0, 1)
+	defer b.conn.note(0, -1)
 	return b.ReadCloser.Read(p)
 }
