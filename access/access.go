@@ -6,6 +6,7 @@ package access
 import (
 	"slices"
 	"strings"
+	"time"
 )
 
 // Permission is the right to make requests of one kind. Each route of the API needs one.
@@ -85,6 +86,8 @@ type Principal struct {
 	ID    string
 	Role  Role
 	Scope Scope
+	// ExpiresAt is the end of the validity of its key; zero if the key does not expire, or if it has none.
+	ExpiresAt time.Time
 }
 
 // Anyone is the principal of all requests if no authentication is configured.

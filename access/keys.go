@@ -41,7 +41,9 @@ type Key struct {
 func (k *Key) Expired(now time.Time) bool { return !k.ExpiresAt.IsZero() && !now.Before(k.ExpiresAt) }
 
 // principal returns the principal of the key.
-func (k *Key) principal() Principal { return Principal{ID: k.ID, Role: k.Role, Scope: k.Scope} }
+func (k *Key) principal() Principal {
+	return Principal{ID: k.ID, Role: k.Role, Scope: k.Scope, ExpiresAt: k.ExpiresAt}
+}
 
 // KeyParams describe a new key.
 type KeyParams struct {

@@ -148,7 +148,7 @@ func TestCreate(t *testing.T) {
 		t.Errorf("the token is %q, of %q", token, id)
 	}
 	principal, err := b.keys.Authenticate(t.Context(), token, epoch)
-	if err != nil || !reflect.DeepEqual(principal, access.Principal{ID: key.ID, Role: access.Submitter, Scope: p.Scope}) {
+	if err != nil || !reflect.DeepEqual(principal, access.Principal{ID: key.ID, Role: access.Submitter, Scope: p.Scope, ExpiresAt: p.ExpiresAt}) {
 		t.Errorf("the token is of %+v, %v", principal, err)
 	}
 	got, err := b.keys.Key(t.Context(), key.ID)

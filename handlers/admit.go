@@ -129,6 +129,17 @@ var errNotLocal = &statusError{http.StatusForbidden, "no key is needed here, so 
 	"or have the proxy send such a Host; or start the service with --auth=keys, or with " +
 	"--insecure-no-auth-beyond-loopback"}
 
+// Local answers only requests to localhost or to an IP address, as [Config.LocalOnly] does for the API.
+func Local(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !isLocal(r.Host) {
+			http.Error(w, "only requests to localhost or to an IP address are answered here", http.StatusForbidden)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
 // isLocal reports whether a request's host is localhost or an IP address. Whoever owns any other name decides which
 // address it stands for. Browsers always send a host.
 func isLocal(host string) bool {

@@ -52,6 +52,15 @@ func (w *caller) manages(role access.Role, scope access.Scope) bool {
 	return slices.Index(access.Roles(), role) <= slices.Index(access.Roles(), w.Role) && scope.Within(w.Scope)
 }
 
+// mayGive refuses a token that would be valid for longer than the caller's own key.
+func (w *caller) mayGive(until time.Time) error {
+	if w.ExpiresAt.IsZero() || !until.IsZero() && !until.After(w.ExpiresAt) {
+		return nil
+	}
+	return &statusError{http.StatusForbidden, "a key can't give tokens that outlive it, and yours expires at " +
+		job.FormatTime(w.ExpiresAt) + ": the other key's expiresAt must not be later"}
+}
+
 // createKey makes a key, and shows it this once.
 func (a *api) createKey(c *gin.Context) error {
 	if _, err := readQuery(c.Request); err != nil {
@@ -72,6 +81,9 @@ func (a *api) createKey(c *gin.Context) error {
 	if !by.manages(params.Role, params.Scope) {
 		return &statusError{http.StatusForbidden, fmt.Sprintf("a key can't have more than yours, which has the role %s, "+
 			"the tenants %q and the key prefix %q", by.Role, by.Scope.Tenants, by.Scope.KeyPrefix)}
+	}
+	if err := by.mayGive(params.ExpiresAt); err != nil {
+		return err
 	}
 	ctx, cancel, _ := a.inTime(c.Request)
 	defer cancel()
@@ -195,6 +207,9 @@ func (a *api) rotateKey(c *gin.Context) error {
 	defer cancel()
 	key, err := a.keyOfPath(ctx, c)
 	if err != nil {
+		return err
+	}
+	if err := who(c).mayGive(key.ExpiresAt); err != nil {
 		return err
 	}
 	token, key, err := a.Keys.Rotate(ctx, key.ID, time.Duration(*rotated.Overlap), a.now())

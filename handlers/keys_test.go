@@ -178,6 +178,33 @@ func TestNoKeyGivesMoreThanItHas(t *testing.T) {
 	a.call("GET", "/v1/keys", "", root).want(200)
 }
 
+// TestNoKeyGivesTokensThatOutliveIt: neither by creation nor by rotation.
+func TestNoKeyGivesTokensThatOutliveIt(t *testing.T) {
+	t.Parallel()
+	a := newKeyedAPI(t)
+	root := a.key(access.Admin, "", "*")
+	end := start.Add(time.Hour)
+	expiring := "Authorization: Bearer " + a.token(access.KeyParams{
+		Role: access.Admin, Scope: access.Scope{Tenants: []string{"*"}}, ExpiresAt: end,
+	})
+	for expires, may := range map[string]bool{
+		"": false, job.FormatTime(end.Add(time.Millisecond)): false, job.FormatTime(end): true, job.FormatTime(end.Add(-time.Minute)): true,
+	} {
+		draft := map[string]any{"role": "viewer", "tenants": []string{"acme"}}
+		if expires != "" {
+			draft["expiresAt"] = expires
+		}
+		created, rotated := 403, 403
+		if may {
+			created, rotated = 201, 200
+		}
+		a.call("POST", "/v1/keys", encode(draft), expiring).want(created)
+		id := decode[apiKey](a.call("POST", "/v1/keys", encode(draft), root).want(201)).ID
+		a.call("POST", "/v1/keys/"+id+"/rotate", `{"overlap":"1h"}`, expiring).want(rotated)
+		a.call("DELETE", "/v1/keys/"+id, "", expiring).want(204)
+	}
+}
+
 // TestPagesOfKeys: each key is on one page, and no cursor names one that can't be seen.
 func TestPagesOfKeys(t *testing.T) {
 	t.Parallel()

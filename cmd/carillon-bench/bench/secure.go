@@ -44,7 +44,8 @@ func (b *Bench) secure(ctx context.Context, dir string) error {
 	b.security.keyID, b.security.token = key.ID, token
 	b.security.settings = map[string]string{"auth": "keys", "encryption-key-file": file}
 	b.security.secrets = secrets.New(b.store, ring, slog.New(slog.DiscardHandler))
-	_, _, err = b.security.secrets.CreateSigning(ctx, job.DefaultTenant, job.DefaultSigning, secrets.NewSigning{}, time.Now())
+	_, _, err = b.security.secrets.CreateSigning(
+		ctx, job.DefaultTenant, job.DefaultSigning, secrets.NewSigning{}, time.Now())
 	return err
 }
 

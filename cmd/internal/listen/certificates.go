@@ -75,7 +75,7 @@ func (c *Certificates) Warnings(now time.Time) (all []string) {
 	}
 	_, ends, err := c.current()
 	if err != nil {
-		all = append(all, fmt.Sprintf("the changed TLS files can't be used, the old ones stay in use: %v", err))
+		all = append(all, "the changed TLS files can't be used, the old ones stay in use; the log has the cause")
 	}
 	switch left := ends.Sub(now); {
 	case left <= 0:

@@ -29,6 +29,9 @@ func (s *Service) observe(ctx context.Context, at listen.Address, api *handlers.
 	mux.Handle("/", handlers.Observe(*api))
 	mux.Handle("/debug/pprof/", profiles())
 	s.observer.Handler = mux
+	if at.Loopback() {
+		s.observer.Handler = handlers.Local(mux)
+	}
 	api.Metrics = nil
 	return nil
 }
@@ -42,7 +45,7 @@ func profiles() http.Handler {
 	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
 	mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
 	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return handlers.Local(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		from, err := netip.ParseAddrPort(r.RemoteAddr)
 		if err != nil || !from.Addr().Unmap().IsLoopback() {
 			http.Error(w, "profiles are for clients on this machine; from elsewhere, use kubectl port-forward or ssh -L",
@@ -50,7 +53,7 @@ func profiles() http.Handler {
 			return
 		}
 		mux.ServeHTTP(w, r)
-	})
+	}))
 }
 
 // observers is the maximum number of connections to the server that observe makes.

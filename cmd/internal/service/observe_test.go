@@ -14,11 +14,17 @@ func TestProfilesAreForThisMachine(t *testing.T) {
 	} {
 		for _, path := range []string{"/debug/pprof/", "/debug/pprof/goroutine?debug=1", "/debug/pprof/symbol"} {
 			request := httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, http.NoBody)
-			request.RemoteAddr = from
+			request.RemoteAddr, request.Host = from, "127.0.0.1:9090"
 			answer := httptest.NewRecorder()
 			profiles().ServeHTTP(answer, request)
 			if answer.Code != want {
 				t.Errorf("%s from %q is answered %d, want %d", path, from, answer.Code, want)
+			}
+			request.Host = "page.example:9090" // a name that the owner of a web page has given this machine's address
+			answer = httptest.NewRecorder()
+			profiles().ServeHTTP(answer, request)
+			if answer.Code != http.StatusForbidden {
+				t.Errorf("%s of %s from %q is answered %d, want 403", path, request.Host, from, answer.Code)
 			}
 		}
 	}
