@@ -147,21 +147,21 @@ func pendingOf(s *job.Schedule) int {
 	return s.Weight()
 }
 
-// settleQuota gives back the shares that attempts have not used. An attempt with an unknown outcome counts as having
+// settleQuota settles the shares that attempts were admitted with. An attempt with an unknown outcome counts as having
 // used all.
 func (a *api) settleQuota(attempts []*attempt) {
 	for _, t := range attempts {
 		o, unused := t.outcome, t.admitted
 		switch {
 		case errors.Is(o.err, store.ErrUnavailable) && !errors.Is(o.err, store.ErrNotDone):
-			continue
+			unused = admission{}
 		case o.err == nil && o.created:
 			unused.jobs--
 			fallthrough
 		case o.err == nil:
 			unused.pending -= min(unused.pending, o.occurrences)
 		}
-		a.Limiter.Return(t.job.Tenant, unused.jobs, unused.pending)
+		a.Limiter.Settle(t.job.Tenant, t.admitted.jobs, t.admitted.pending, unused.jobs, unused.pending)
 	}
 }
 

@@ -121,7 +121,7 @@ func TestNoLimits(t *testing.T) {
 		if err := l.Admit(t.Context(), "acme", 1e6, 1e6); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
-		l.Return("acme", 1, 1)
+		l.Settle("acme", 1, 1, 1, 1)
 		if f := l.Flow("k", "acme"); f != nil {
 			t.Errorf("%s: there is a flow", name)
 		}
@@ -247,6 +247,7 @@ func TestQuotas(t *testing.T) {
 			}
 			s.jobs.Add(1)
 			s.pending.Add(10)
+			l.Settle("acme", 1, 10, 0, 0)
 		}
 		if e := admit(1, 10); e == nil || *e != (limits.Exceeded{Name: limits.TenantJobs, Limit: 2503, Present: 2503, Wanted: 1}) {
 			t.Errorf("one job too many: %+v", e)
@@ -260,10 +261,11 @@ func TestQuotas(t *testing.T) {
 		if e := admit(0, 0); e != nil {
 			t.Errorf("what adds nothing is refused: %v", e)
 		}
-		l.Return("acme", 0, 70)
+		l.Settle("acme", 0, 70, 0, 70)
 		if e := admit(0, 70); e != nil {
 			t.Errorf("what was given back is not there: %v", e)
 		}
+		l.Settle("acme", 0, 70, 0, 0)
 		s.jobs.Add(-1) // one is cancelled, and another replica fires
 		s.pending.Store(0)
 		time.Sleep(time.Second)
@@ -283,6 +285,34 @@ func TestQuotas(t *testing.T) {
 		if err := l.Admit(t.Context(), "other", 3000, 1); err == nil {
 			t.Error("one that is larger than the quota is admitted")
 		}
+	})
+}
+
+// TestQuotasOfSubmissionsUnderWay: those that are admitted and not stored yet count, also after the store was counted.
+func TestQuotasOfSubmissionsUnderWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var s counted
+		l := quotas(3, 0, &s)
+		admit := func(want bool) {
+			t.Helper()
+			if err := l.Admit(t.Context(), "acme", 1, 1); (err == nil) != want {
+				t.Errorf("it is admitted: %t, want %t: %v", err == nil, want, err)
+			}
+		}
+		for range 3 {
+			admit(true)
+		}
+		for range 10 {
+			time.Sleep(time.Minute) // so that the store is counted again
+			admit(false)
+		}
+		s.jobs.Store(2)
+		l.Settle("acme", 2, 2, 0, 0)
+		l.Settle("acme", 1, 1, 1, 1)
+		time.Sleep(time.Minute)
+		admit(true)
+		time.Sleep(time.Minute)
+		admit(false)
 	})
 }
 
@@ -327,7 +357,9 @@ func TestCountsAreRenewed(t *testing.T) {
 		l := quotas(1000, 1000, &s)
 		admit := func(pending int) (took time.Duration, err error) {
 			start := time.Now()
-			err = l.Admit(t.Context(), "acme", 0, pending)
+			if err = l.Admit(t.Context(), "acme", 0, pending); err == nil {
+				l.Settle("acme", 0, pending, 0, 0)
+			}
 			return time.Since(start), err
 		}
 		if took, err := admit(1); err != nil || took != s.slow {

@@ -73,12 +73,12 @@ func newQuotas(store Counter) *quotas {
 type usage struct {
 	turn chan struct{} // has an element while a goroutine uses the other fields
 	has  has           // the last count, plus the admitted since
-	// admitted is everything admitted so far, less everything returned.
-	admitted has
-	of       Quota // the quota of the last count
-	at       time.Time
-	took     time.Duration
-	counting bool // a count runs in the background
+	// admitted is everything admitted so far, less the unused. unsettled is the part of it that may not be stored yet.
+	admitted, unsettled has
+	of                  Quota // the quota of the last count
+	at                  time.Time
+	took                time.Duration
+	counting            bool // a count runs in the background
 }
 
 // has are numbers of jobs and pending occurrences.
@@ -93,8 +93,7 @@ func (q *quotas) of(tenant string) *usage {
 }
 
 // Admit admits a submission that adds the given numbers of jobs and pending occurrences to a tenant. It returns an
-// [*Exceeded] if there is no room, or an error of the store. Admitted numbers count from then on; [Limiter.Return]
-// undoes that.
+// [*Exceeded] if there is no room, or an error of the store. Each admission must be settled, see [Limiter.Settle].
 //
 // Counts are up to some seconds old, so a tenant may exceed its quota by the submissions that other replicas admit
 // meanwhile. After a removal, it may take half a second until there is room. A count reads at most one entry more than
@@ -120,7 +119,7 @@ func (l *Limiter) Admit(ctx context.Context, tenant string, jobs, pending int) e
 		if err != nil {
 			return err
 		}
-		u.counted(start, counted, quota)
+		u.counted(start, counted.plus(u.unsettled.jobs, u.unsettled.pending), quota)
 	} else if old >= max(oldest, rest*u.took) && !u.counting {
 		u.counting = true
 		l.running.Go(func() { l.recount(u, tenant, quota) })
@@ -128,14 +127,15 @@ func (l *Limiter) Admit(ctx context.Context, tenant string, jobs, pending int) e
 	if err := u.exceeded(jobs, pending); err != nil {
 		return err
 	}
-	u.has, u.admitted = u.has.plus(jobs, pending), u.admitted.plus(jobs, pending)
+	u.add(jobs, pending)
+	u.unsettled = u.unsettled.plus(jobs, pending)
 	return nil
 }
 
 // recount counts a tenant's objects while submissions continue.
 func (l *Limiter) recount(u *usage, tenant string, quota Quota) {
 	u.turn <- struct{}{}
-	before := u.admitted
+	before := u.admitted.plus(-u.unsettled.jobs, -u.unsettled.pending)
 	<-u.turn
 	ctx, cancel := context.WithTimeout(l.context, store.Within)
 	defer cancel()
@@ -151,15 +151,22 @@ func (l *Limiter) recount(u *usage, tenant string, quota Quota) {
 	u.counted(start, counted, quota)
 }
 
-// Return gives back admitted jobs and pending occurrences that a submission has not added.
-func (l *Limiter) Return(tenant string, jobs, pending int) {
+// Settle ends an admission of jobs and pending occurrences, of which the submission has not added the unused. Until
+// then, a new count adds them, since it may not have found them. If it has, they count twice until the next count.
+func (l *Limiter) Settle(tenant string, jobs, pending, unusedJobs, unusedPending int) {
 	if l == nil || jobs == 0 && pending == 0 || l.Of(tenant).Quota == (Quota{}) {
 		return
 	}
 	u := l.quotas.of(tenant)
 	u.turn <- struct{}{} // held for the duration of a count at most
 	defer func() { <-u.turn }()
-	u.has, u.admitted = u.has.plus(-jobs, -pending), u.admitted.plus(-jobs, -pending)
+	u.unsettled = has{max(0, u.unsettled.jobs-jobs), max(0, u.unsettled.pending-pending)}
+	u.add(-unusedJobs, -unusedPending)
+}
+
+// add adds to the numbers that count.
+func (u *usage) add(jobs, pending int) {
+	u.has, u.admitted = u.has.plus(jobs, pending), u.admitted.plus(jobs, pending)
 }
 
 // Refuse notes that a submission was refused.

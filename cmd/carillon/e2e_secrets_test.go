@@ -72,7 +72,7 @@ func TestSecretsEndToEnd(t *testing.T) {
 		c.replaceAll("--encryption-key-file=" + second + "," + first)
 		deliver(c.replicas[0], "three")
 		out := c.run(0, "secrets", "reencrypt", "--store="+c.url, "--encryption-key-file="+second+","+first)
-		if !strings.Contains(out, ": 2 secrets") {
+		if !strings.Contains(out, ": 2 now") {
 			t.Errorf("encrypted anew: %s", out)
 		}
 		deliver(c.replicas[1], "four")

@@ -261,12 +261,12 @@ func testRecordChangesInOrder(f *fixture) {
 }
 
 func testManyRecordChanges(f *fixture) {
-	const n = 300 // more than some stores change at once
+	const n = 150 // more than some stores change at once
 	var changes []store.RecordChange
 	want := make([]error, n)
 	for i := range n {
 		c := ifAbsent(write(fmt.Sprintf("k%04d", i), fmt.Sprint(i)))
-		if i%100 == 7 {
+		if i%50 == 7 {
 			f.writeRecords(write(c.Key, "there"))
 			want[i] = store.ErrPrecondition
 		}
@@ -281,7 +281,7 @@ func testManyRecordChanges(f *fixture) {
 		}
 	}
 	expect(f, "records", keys, n)
-	expect(f, "records that were there before", bodies, n/100)
+	expect(f, "records that were there before", bodies, n/50)
 }
 
 func testRecordBounds(f *fixture) {
