@@ -324,6 +324,10 @@ func secretError(err error) error {
 // checkSecrets refuses a callback that refers to missing secrets, or to secrets that may not be sent to its
 // destination. The callback's sender has accepted it before.
 func (a *api) checkSecrets(ctx context.Context, tenant string, t job.Target) error {
+	references, name := a.Callbacks.References(t.Callback), t.Options.Signing
+	if len(references) == 0 && (name == "" || name == job.NoSigning) {
+		return nil
+	}
 	ctx, cancel := context.WithTimeout(ctx, storeTime)
 	defer cancel()
 	var invalid job.Invalid
@@ -336,7 +340,7 @@ func (a *api) checkSecrets(ctx context.Context, tenant string, t job.Target) err
 		invalid.Add(pointer, unusable.Error())
 		return nil
 	}
-	if references := a.Callbacks.References(t.Callback); len(references) > 0 {
+	if len(references) > 0 {
 		destination := a.Callbacks.Destination(t.Callback)
 		for _, r := range references {
 			if err := note(r.Pointer, a.Secrets.Check(ctx, tenant, r.Name, destination)); err != nil {
@@ -344,7 +348,7 @@ func (a *api) checkSecrets(ctx context.Context, tenant string, t job.Target) err
 			}
 		}
 	}
-	if name := t.Options.Signing; name != "" && name != job.NoSigning {
+	if name != "" && name != job.NoSigning {
 		if err := note("/callback/signing", a.Secrets.CheckSigning(ctx, tenant, name)); err != nil {
 			return err
 		}

@@ -215,6 +215,7 @@ func TestReferencesToSecrets(t *testing.T) {
 		"there":                 {hooked("token", "partner"), nil},
 		"not signed":            {hooked("here", "none"), nil},
 		"missing":               {hooked("nothing", ""), []string{header}},
+		"missing, escaped":      {strings.Replace(hooked("nothing", ""), `"secret"`, `"\u0073ecret"`, 1), []string{header}},
 		"of another tenant":     {hooked("of-acme", ""), []string{header}},
 		"for another place":     {hooked("elsewhere", ""), []string{header}},
 		"no signing secret":     {hooked("token", "default"), []string{signing}},
