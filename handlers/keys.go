@@ -98,34 +98,14 @@ func (a *api) createKey(c *gin.Context) error {
 
 // listKeys answers with a page of the keys that the caller manages, by id.
 func (a *api) listKeys(c *gin.Context) error {
-	query, err := readQuery(c.Request, "limit", "cursor")
-	if err != nil {
-		return err
-	}
-	limit, err := limitParameter(query)
-	if err != nil {
-		return err
-	}
-	after, err := keyCursorParameter(query)
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTime)
-	defer cancel()
-	keys, err := a.findKeys(ctx, who(c), after, limit+1)
-	if err != nil {
-		return err
-	}
-	nextCursor := ""
-	if len(keys) > limit {
-		keys = keys[:limit]
-		nextCursor = keyCursor(keys[limit-1].ID)
-	}
-	items := make([][]byte, len(keys))
-	for i, k := range keys {
-		items[i] = mustEncode(viewKey(k, ""))
-	}
-	return writePage(c, items, nextCursor)
+	return listNames(c, func(ctx context.Context, after string, limit int) ([]keyView, error) {
+		keys, err := a.findKeys(ctx, who(c), after, limit)
+		views := make([]keyView, len(keys))
+		for i, k := range keys {
+			views[i] = viewKey(k, "")
+		}
+		return views, err
+	}, func(v keyView) string { return v.ID })
 }
 
 // findKeys reads up to limit of the keys that the caller manages and whose ids sort after an id. It also reads all keys

@@ -48,34 +48,13 @@ func (a *api) prioritiesOf(ctx context.Context, tenants []job.Tenant) []job.Prio
 
 // listTenants answers with a page of the tenants that are in the caller's scope, by name.
 func (a *api) listTenants(c *gin.Context) error {
-	query, err := readQuery(c.Request, "limit", "cursor")
-	if err != nil {
-		return err
-	}
-	limit, err := limitParameter(query)
-	if err != nil {
-		return err
-	}
-	after, err := keyCursorParameter(query)
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTime)
-	defer cancel()
-	tenants, err := a.tenantsIn(ctx, who(c).Scope, after, limit+1)
-	if err != nil {
-		return err
-	}
-	nextCursor := ""
-	if len(tenants) > limit {
-		tenants = tenants[:limit]
-		nextCursor = keyCursor(tenants[limit-1].Name)
-	}
-	items := make([][]byte, len(tenants))
-	for i, view := range a.viewTenants(ctx, tenants...) {
-		items[i] = mustEncode(view)
-	}
-	return writePage(c, items, nextCursor)
+	return listNames(c, func(ctx context.Context, after string, limit int) ([]tenantView, error) {
+		tenants, err := a.tenantsIn(ctx, who(c).Scope, after, limit)
+		if err != nil {
+			return nil, err
+		}
+		return a.viewTenants(ctx, tenants...), nil
+	}, func(v tenantView) string { return v.Name })
 }
 
 // tenantsIn reads up to limit of the known tenants in a scope whose names sort after a name, in order.
