@@ -154,6 +154,16 @@ func TestMetricsListener(t *testing.T) {
 			}
 		}
 	}
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+address+"/metrics", http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Host = "page.example" // a name that the owner of a web page has given this machine's address
+	if answer, err := client.Do(request); err != nil || answer.StatusCode != http.StatusForbidden {
+		t.Errorf("a request to %s is answered %v, %v; want 403", request.Host, answer, err)
+	} else {
+		answer.Body.Close()
+	}
 	if families := scrape(t, "http://"+address); families["carillon_ready"] == nil || families["carillon_http_request_duration_seconds"] == nil {
 		t.Error("metrics are missing")
 	}

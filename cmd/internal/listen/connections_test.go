@@ -7,8 +7,10 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -251,6 +253,50 @@ func TestNoRoom(t *testing.T) {
 		b.answered("what was worked on", conn, "done")
 	}
 	b.answered("the next", b.connect("127.0.0.1", request), "ok")
+}
+
+// pipes is a listener for connections in memory.
+type pipes chan net.Conn
+
+func (p pipes) Accept() (net.Conn, error) { return <-p, nil }
+func (p pipes) Close() error              { return nil }
+func (p pipes) Addr() net.Addr            { return nil }
+
+// A connection with a request in progress waits for its client only when a read or a write has taken some time.
+func TestReadsAndWritesTakeTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		connections, from, accepted := listen.NewConnections(1), make(pipes), make(chan net.Conn, 3)
+		bounded := connections.Limit(from)
+		go func() {
+			for range 2 {
+				c, _ := bounded.Accept()
+				accepted <- c
+			}
+		}()
+		dial := func() {
+			_, theirs := net.Pipe()
+			from <- theirs
+			synctest.Wait()
+		}
+		dial()
+		first := <-accepted
+		body, sent := io.Pipe()
+		request := httptest.NewRequestWithContext(connections.Keep(t.Context(), first), http.MethodPost, "/", body)
+		go connections.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(io.Discard, r.Body)
+		})).ServeHTTP(httptest.NewRecorder(), request)
+		time.Sleep(time.Millisecond)
+		dial()
+		if len(accepted) > 0 {
+			t.Error("a read that has begun makes its connection leave")
+		}
+		time.Sleep(time.Minute)
+		dial()
+		if len(accepted) == 0 {
+			t.Error("a long read keeps others out")
+		}
+		sent.Close()
+	})
 }
 
 // Over HTTP/2, a connection stays while any of its requests is worked on.
