@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/carillon-scheduler/carillon/access"
+	"github.com/carillon-scheduler/carillon/access/limits"
 	"github.com/carillon-scheduler/carillon/cmd/internal/cli"
 	"github.com/carillon-scheduler/carillon/cmd/internal/service"
 	"github.com/carillon-scheduler/carillon/job"
@@ -64,6 +65,7 @@ type keysCreateCommand struct {
 	expiresIn time.Duration
 	expiresAt string
 	note      string
+	limits    limits.Draft
 }
 
 // Flags declares the options.
@@ -86,6 +88,11 @@ func (c *keysCreateCommand) Flags(f *flag.FlagSet) {
 		})
 	f.Func("expires-at", "`INSTANT`: End of its validity, such as 2027-01-01T00:00:00Z.", bound(&c.expiresAt))
 	f.StringVar(&c.note, "note", "", "`TEXT`: The key's purpose.")
+	f.Func("limits", "`JSON`: Its own limits, such as {\"maxJobs\": 1000, \"requestsPerSecond\": 20}. See docs/limits.md.",
+		func(s string) (err error) {
+			c.limits, err = limits.ParseDraft([]byte(s))
+			return err
+		})
 }
 
 // Run creates the key. Standard output has its token and nothing else.
@@ -126,7 +133,7 @@ func (c *keysCreateCommand) params(now time.Time) (p access.KeyParams, err error
 	if c.role == "" {
 		return p, errors.New("--role is missing: one of viewer, submitter, operator, admin")
 	}
-	p = access.KeyParams{Role: access.Role(c.role), Scope: access.Everything(), Note: c.note}
+	p = access.KeyParams{Role: access.Role(c.role), Scope: access.Everything(), Note: c.note, Limits: c.limits}
 	p.Scope.KeyPrefix = c.prefix
 	if len(c.tenants) > 0 {
 		p.Scope.Tenants = c.tenants
@@ -153,7 +160,7 @@ func inOptions(err error) error {
 	field := invalid.Fields[0]
 	for pointer, option := range map[string]string{
 		"/role": "role", "/tenants": "tenant", "/keyPrefix": "key-prefix", "/expiresAt": "expires-at", "/note": "note",
-		"/overlap": "overlap",
+		"/overlap": "overlap", "/limits": "limits",
 	} {
 		if field.Pointer == pointer || strings.HasPrefix(field.Pointer, pointer+"/") {
 			return fmt.Errorf("--%s: %s", option, field.Message)
