@@ -368,32 +368,7 @@ func (k *Keys) Revoke(ctx context.Context, id string, now time.Time) error {
 // Copy copies all keys from one store to another, and returns their number. Their tokens stay valid. It skips keys that
 // the other store has already. It may be repeated; then it restores keys that were revoked there meanwhile.
 func Copy(ctx context.Context, from, to store.Records) (copied, there int, err error) {
-	now := time.Now()
-	filter := store.RecordFilter{Collection: keysCollection, Limit: 100, Now: now}
-	for {
-		page, err := from.Records(ctx, filter)
-		if err != nil || len(page) == 0 {
-			return copied, there, err
-		}
-		changes := make([]store.RecordChange, len(page))
-		for i, r := range page {
-			changes[i] = store.RecordChange{
-				Collection: keysCollection, Key: r.Key, Version: job.NewRevision(now), Body: r.Body, ExpiresAt: r.ExpiresAt,
-				If: store.RecordCondition{Absent: true}, Now: now,
-			}
-		}
-		for _, err := range to.WriteRecords(ctx, changes) {
-			switch {
-			case err == nil:
-				copied++
-			case errors.Is(err, store.ErrPrecondition):
-				there++
-			default:
-				return copied, there, err
-			}
-		}
-		filter.After = page[len(page)-1].Key
-	}
+	return store.CopyRecords(ctx, from, to, keysCollection)
 }
 
 // read reads a key from the store, or returns [store.ErrNotFound].

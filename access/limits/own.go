@@ -215,3 +215,9 @@ func (o *Own) Set(ctx context.Context, tenant string, d Draft) error {
 	}
 	return err
 }
+
+// Copy copies the own limits of all tenants from one store to another, and returns their number. It skips tenants that
+// have limits of their own there already. It may be repeated.
+func Copy(ctx context.Context, from, to store.Records) (copied, there int, err error) {
+	return store.CopyRecords(ctx, from, to, collection)
+}

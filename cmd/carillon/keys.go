@@ -12,6 +12,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/access"
 	"github.com/carillon-scheduler/carillon/access/limits"
+	"github.com/carillon-scheduler/carillon/audit"
 	"github.com/carillon-scheduler/carillon/cmd/internal/cli"
 	"github.com/carillon-scheduler/carillon/cmd/internal/service"
 	"github.com/carillon-scheduler/carillon/job"
@@ -96,7 +97,7 @@ func (c *keysCreateCommand) Flags(f *flag.FlagSet) {
 }
 
 // Run creates the key. Standard output has its token and nothing else.
-func (c *keysCreateCommand) Run(ctx context.Context, in cli.Input) (err error) {
+func (c *keysCreateCommand) Run(ctx context.Context, in cli.Input, line *audit.Entry) (err error) {
 	now := time.Now().Truncate(time.Millisecond)
 	p, err := c.params(now)
 	if err != nil {
@@ -111,6 +112,7 @@ func (c *keysCreateCommand) Run(ctx context.Context, in cli.Input) (err error) {
 	if err != nil {
 		return err
 	}
+	line.Target = key.ID
 	fmt.Fprintf(in.Stderr, "key %s: %s of %s. It is not shown again.\n", key.ID, key.Role, tenantsText(key.Scope))
 	_, err = fmt.Fprintln(in.Stdout, token)
 	return err
@@ -235,11 +237,12 @@ func (c *keysRotateCommand) Flags(f *flag.FlagSet) {
 }
 
 // Run rotates the key. Standard output has its new token and nothing else.
-func (c *keysRotateCommand) Run(ctx context.Context, in cli.Input) (err error) {
+func (c *keysRotateCommand) Run(ctx context.Context, in cli.Input, line *audit.Entry) (err error) {
 	id, err := keyID(in)
 	if err != nil {
 		return err
 	}
+	line.Target = id
 	keys, closeAll, err := c.store.open(ctx, service.OpenExisting)
 	if err != nil {
 		return err
@@ -262,11 +265,12 @@ type keysRevokeCommand struct{ store keysStore }
 func (c *keysRevokeCommand) Flags(f *flag.FlagSet) { c.store.flag(f) }
 
 // Run revokes the key.
-func (c *keysRevokeCommand) Run(ctx context.Context, in cli.Input) (err error) {
+func (c *keysRevokeCommand) Run(ctx context.Context, in cli.Input, line *audit.Entry) (err error) {
 	id, err := keyID(in)
 	if err != nil {
 		return err
 	}
+	line.Target = id
 	keys, closeAll, err := c.store.open(ctx, service.OpenExisting)
 	if err != nil {
 		return err
@@ -294,10 +298,19 @@ func keyID(in cli.Input) (string, error) {
 	return id, nil
 }
 
+// noKeyError is the id of a key that does not exist.
+type noKeyError string
+
+func (id noKeyError) Error() string {
+	return fmt.Sprintf("there is no key %s; \"carillon keys list\" shows all keys", string(id))
+}
+
+func (noKeyError) Is(target error) bool { return target == store.ErrNotFound }
+
 // explainKey adds advice to an error.
 func explainKey(id string, err error) error {
 	if errors.Is(err, store.ErrNotFound) {
-		return fmt.Errorf("there is no key %s; \"carillon keys list\" shows all keys", id)
+		return noKeyError(id)
 	}
 	if _, ok := errors.AsType[*job.Invalid](err); ok {
 		return cli.Usage(inOptions(err))
