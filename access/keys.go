@@ -77,8 +77,8 @@ type keyDraft struct {
 	Limits    limits.Draft `json:"limits,omitzero"`
 }
 
-// ParseKeyParams reads a submitted key: role, tenants, keyPrefix, expiresAt, note and limits. The error is a [*job.Malformed]
-// or a [*job.Invalid].
+// ParseKeyParams reads a submitted key: role, tenants, keyPrefix, expiresAt, note and limits. The error is a
+// [*job.Malformed] or a [*job.Invalid].
 func ParseKeyParams(body []byte, now time.Time) (KeyParams, error) {
 	d, err := job.Parse[keyDraft](body)
 	if err != nil {

@@ -68,8 +68,8 @@ func (f *RecordFilter) Wanted() []string {
 	return wanted
 }
 
-// CopyRecords copies a collection from one store to another, and returns the number of copies, and the number of records
-// that are there already, which stay as they are. It may be repeated.
+// CopyRecords copies a collection from one store to another, and returns the numbers of copies and of records that
+// are there already, which stay as they are. It may be repeated.
 func CopyRecords(ctx context.Context, from, to Records, collection string) (copied, there int, err error) {
 	now := time.Now()
 	filter := RecordFilter{Collection: collection, Limit: 100, Now: now}

@@ -17,8 +17,8 @@ import (
 // collection has a record for each tenant with limits of its own, by its name.
 const collection = "tenant-limits"
 
-// Draft has the own limits of a tenant or a key, as they are submitted, shown and stored. A missing field means the service's
-// default; 0 means no limit.
+// Draft has the own limits of a tenant or a key, as they are submitted, shown and stored. A missing field means the
+// service's default; 0 means no limit.
 type Draft struct {
 	RequestsPerSecond *float64 `json:"requestsPerSecond,omitzero" validate:"omitnil,min=0,max=1000000"`
 	RequestBurst      *int     `json:"requestBurst,omitzero" validate:"omitnil,min=0,max=1000000"`

@@ -14,8 +14,8 @@ import (
 	"github.com/carillon-scheduler/carillon/store/storeurl"
 )
 
-const limitsCopyHelp = "Copy the limits that tenants have of their own from one store to another: an export has none. " +
-	"Tenants that have limits in the other store already are skipped."
+const limitsCopyHelp = "Copy the limits that tenants have of their own from one store to another: an export has " +
+	"none. Tenants that have limits in the other store already are skipped."
 
 // copyCommand copies secrets, keys or limits, which exports leave out, from one store to another.
 type copyCommand struct {
