@@ -17,8 +17,8 @@ import (
 // collection has a record for each tenant with limits of its own, by its name.
 const collection = "tenant-limits"
 
-// Draft has a tenant's own limits, as they are submitted, shown and stored. A missing field means the service's
-// default; 0 means no limit.
+// Draft has the own limits of a tenant or a key, as they are submitted, shown and stored. A missing field means the
+// service's default; 0 means no limit.
 type Draft struct {
 	RequestsPerSecond *float64 `json:"requestsPerSecond,omitzero" validate:"omitnil,min=0,max=1000000"`
 	RequestBurst      *int     `json:"requestBurst,omitzero" validate:"omitnil,min=0,max=1000000"`
@@ -34,10 +34,16 @@ func ParseDraft(body []byte) (Draft, error) {
 	if err != nil {
 		return Draft{}, err
 	}
+	var invalid job.Invalid
+	d.Check("", &invalid)
+	return *d, invalid.Err()
+}
+
+// Check notes the faults of limits at a pointer, except for the ranges of single fields.
+func (d *Draft) Check(pointer string, invalid *job.Invalid) {
 	if value(d.RequestBurst) > 0 && (d.RequestsPerSecond == nil || *d.RequestsPerSecond == 0) {
-		return Draft{}, job.InvalidField("/requestBurst", "requires requestsPerSecond")
+		invalid.Add(pointer+"/requestBurst", "requires requestsPerSecond")
 	}
-	return *d, nil
 }
 
 // instead returns limits with the draft's limits in their places.
@@ -208,4 +214,10 @@ func (o *Own) Set(ctx context.Context, tenant string, d Draft) error {
 		_ = o.Load(ctx) // a failed read is repeated soon
 	}
 	return err
+}
+
+// Copy copies the own limits of all tenants from one store to another, and returns their number. It skips tenants that
+// have limits of their own there already. It may be repeated.
+func Copy(ctx context.Context, from, to store.Records) (copied, there int, err error) {
+	return store.CopyRecords(ctx, from, to, collection)
 }
