@@ -121,6 +121,11 @@ func (c *Client) RotateKey(ctx context.Context, id string, overlap time.Duration
 	return call[Key](ctx, c, request{method: "POST", path: path("keys", id, "rotate"), body: body, effect: once})
 }
 
+// PutKeyLimits replaces all limits that an API key has of its own.
+func (c *Client) PutKeyLimits(ctx context.Context, id string, limits Limits) (Key, error) {
+	return call[Key](ctx, c, request{method: "PUT", path: path("keys", id, "limits"), body: limits})
+}
+
 // RevokeKey ends an API key for good.
 func (c *Client) RevokeKey(ctx context.Context, id string) error {
 	a, err := c.do(ctx, request{method: "DELETE", path: path("keys", id)}, nil)

@@ -391,7 +391,7 @@ type TenantSettings struct {
 	Events json.RawMessage `json:"events,omitempty"`
 }
 
-// Limits are the limits of a tenant. A nil field has the service's default, and 0 is no limit.
+// Limits are the limits of a tenant or a key. A nil field has the service's default, and 0 is no limit.
 type Limits struct {
 	RequestsPerSecond   *float64 `json:"requestsPerSecond,omitempty"`
 	RequestBurst        *int     `json:"requestBurst,omitempty"`
@@ -417,6 +417,8 @@ type NewKey struct {
 	KeyPrefix string    `json:"keyPrefix,omitempty"`
 	ExpiresAt time.Time `json:"expiresAt,omitzero"`
 	Note      string    `json:"note,omitempty"`
+	// Limits are its own; nil for those of every key.
+	Limits *Limits `json:"limits,omitempty"`
 }
 
 // Key is an API key.
@@ -434,6 +436,8 @@ type Key struct {
 	RotatedAt     time.Time `json:"rotatedAt,omitzero"`
 	OldValidUntil time.Time `json:"oldValidUntil,omitzero"`
 	LastUsed      time.Time `json:"lastUsed,omitzero"`
+	// Limits are its own; nil if those of every key apply.
+	Limits *Limits `json:"limits,omitempty"`
 }
 
 // Secret is a named secret, without its value.

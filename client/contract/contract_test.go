@@ -289,6 +289,9 @@ func TestEveryOperation(t *testing.T) {
 	if rotated := must(c.RotateKey(ctx, key.ID, time.Hour))(t); rotated.Key == key.Key {
 		t.Errorf("rotated: %+v", rotated)
 	}
+	if got := must(c.PutKeyLimits(ctx, key.ID, client.Limits{MaxJobs: &most}))(t); got.Limits == nil || *got.Limits.MaxJobs != 10 {
+		t.Errorf("key's limits: %+v", got)
+	}
 	noError(t, c.RevokeKey(ctx, key.ID))
 
 	if got := must(c.PutSecret(ctx, "token", "t0ken", "http https://example.com"))(t); got.Name != "token" {
