@@ -9,6 +9,7 @@ import (
 	"github.com/carillon-scheduler/carillon/access"
 	"github.com/carillon-scheduler/carillon/access/limits"
 	"github.com/carillon-scheduler/carillon/cmd/internal/cli"
+	"github.com/carillon-scheduler/carillon/cmd/internal/remote"
 	"github.com/carillon-scheduler/carillon/cmd/internal/service"
 	"github.com/carillon-scheduler/carillon/secrets"
 )
@@ -24,8 +25,8 @@ func program() cli.Program {
 	return cli.Program{
 		Name: "carillon", Description: description, Version: service.Version("carillon"),
 		Default: "serve", Environment: "CARILLON_",
-		Commands: []cli.Command{
-			{Name: "serve", Help: serveHelp, New: func() cli.Runner { return &serveCommand{} }},
+		Commands: append([]cli.Command{
+			{Section: "Commands of a replica, and on a store", Name: "serve", Help: serveHelp, New: func() cli.Runner { return &serveCommand{} }},
 			{Name: "demo", Help: demoHelp, New: func() cli.Runner { return &demoCommand{} }},
 			{Name: "export", Help: exportHelp, New: func() cli.Runner { return &exportCommand{} }},
 			{Name: "import", Help: importHelp,
@@ -46,7 +47,7 @@ func program() cli.Program {
 			copying("limits", limitsCopyHelp, limits.Copy),
 			{Name: "next", Arguments: "CRONTAB", Help: nextHelp, New: func() cli.Runner { return &nextCommand{} }},
 			{Name: "healthcheck", Help: healthcheckHelp, New: func() cli.Runner { return &healthcheckCommand{} }},
-		},
+		}, remote.Commands(program)...),
 	}
 }
 

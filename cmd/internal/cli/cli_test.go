@@ -138,14 +138,16 @@ func TestRun(t *testing.T) {
 }
 
 func TestHelp(t *testing.T) {
-	program := "Usage: tower COMMAND [OPTIONS]\n\nRings bells.\n\nCommands:\n  ring\n      Ring a bell.\n  oil\n      Oil a bell.\n" +
-		"  rope list\n      List ropes.\n  rope splice\n      Splice a rope.\n\n" +
+	program := "Usage: tower COMMAND [OPTIONS]\n\nRings bells.\n\nCommands:\n  ring PLACE\n      Ring a bell.\n  oil\n      Oil a bell.\n" +
+		"  rope list\n      List ropes.\n  rope splice ROPE\n      Splice a rope.\n\n" +
 		"Run \"tower COMMAND --help\" for a command's options.\n"
 	oiling := "Usage: tower oil [OPTIONS]\n\nOil a bell.\n\nOptions:\n  --bell=NAME  $TOWER_BELL\n      The bell.\n  --can=SIZE\n" +
 		"      The can. (small)\n  --help\n      Print this.\n  --version\n      Print the version.\n"
 	listing := strings.NewReplacer("tower oil", "tower rope list", "Oil a bell", "List ropes").Replace(oiling)
+	ropes := "Usage: tower rope COMMAND [OPTIONS]\n\nCommands:\n  rope list\n      List ropes.\n  rope splice ROPE\n" +
+		"      Splice a rope.\n\nRun \"tower rope COMMAND --help\" for a command's options.\n"
 	for args, want := range map[string]string{
-		"--help": program, "-h": program, "help": program, "rope --help": program, "help rope": program,
+		"--help": program, "-h": program, "help": program, "rope --help": ropes, "help rope": ropes,
 		"rope list --help": listing, "help rope list": listing,
 		"oil --help": oiling, "oil -h": oiling, "help oil": oiling, "oil --bell=x --help": oiling,
 		"version": "tower 1\n", "--version": "tower 1\n", "oil --version": "tower 1\n", "--loud --version": "tower 1\n",
