@@ -9,6 +9,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/time/rate"
+
+	"github.com/carillon-scheduler/carillon/history"
 )
 
 // Limits are the limits of one key or one tenant. A zero field is no limit.
@@ -28,6 +30,9 @@ type Limits struct {
 type Config struct {
 	// Key has the limits of each key, and Tenant those of each tenant without its own.
 	Key, Tenant Limits
+	// History is what is kept of the history of tenants without a policy of their own. If it keeps none, that holds for
+	// all tenants.
+	History history.Policy
 	// Own has the limits of single tenants; nil means none.
 	Own *Own
 	// Count counts the objects of tenants; nil if there are no quotas.
@@ -67,13 +72,13 @@ func New(config Config) *Limiter {
 
 // Effective returns all limits of a tenant, with its own ones given by a draft.
 func (l *Limiter) Effective(own Draft) Draft {
-	all := Limits{}
+	all, kept := Limits{}, history.Policy{}
 	if l != nil {
-		all = l.config.Tenant
+		all, kept = l.config.Tenant, l.config.History
 	}
-	all = own.instead(all)
+	all, kept = own.instead(all), own.history(kept)
 	return Draft{
-		&all.Requests.PerSecond, &all.Requests.Burst, &all.BatchBytes, &all.Jobs, &all.Pending, &all.Payload,
+		&all.Requests.PerSecond, &all.Requests.Burst, &all.BatchBytes, &all.Jobs, &all.Pending, &all.Payload, &kept,
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/go-json-experiment/json"
 
+	"github.com/carillon-scheduler/carillon/history"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
 )
@@ -18,7 +19,7 @@ import (
 const collection = "tenant-limits"
 
 // Draft has a tenant's own limits, as they are submitted, shown and stored. A missing field means the service's
-// default; 0 means no limit.
+// default; 0 means no limit, and no history.
 type Draft struct {
 	RequestsPerSecond *float64 `json:"requestsPerSecond,omitzero" validate:"omitnil,min=0,max=1000000"`
 	RequestBurst      *int     `json:"requestBurst,omitzero" validate:"omitnil,min=0,max=1000000"`
@@ -26,6 +27,8 @@ type Draft struct {
 	MaxJobs           *int     `json:"maxJobs,omitzero" validate:"omitnil,min=0,max=1000000"`
 	MaxPending        *int     `json:"maxPending,omitzero" validate:"omitnil,min=0,max=100000000"`
 	MaxPayload        *int     `json:"maxPayload,omitzero" validate:"omitnil,min=0,max=1000000000"`
+
+	History *history.Policy `json:"history,omitzero" validate:"-"`
 }
 
 // ParseDraft reads submitted limits. The error is a [*job.Malformed] or a [*job.Invalid].
@@ -54,6 +57,14 @@ func (d *Draft) instead(of Limits) Limits {
 		}
 	}
 	return of
+}
+
+// history returns what is kept of a tenant's history, if others keep a given part.
+func (d *Draft) history(usual history.Policy) history.Policy {
+	if d.History != nil && usual.Keep > 0 {
+		return *d.History
+	}
+	return usual
 }
 
 // RateOf returns a rate with a burst. A burst of 0 means the number of one second, at least 1.
@@ -121,13 +132,26 @@ func (o *Own) instead(of Limits, tenant string) Limits {
 	if o == nil {
 		return of
 	}
+	d := o.of(tenant)
+	return d.instead(of)
+}
+
+// History returns what is kept of a tenant's history, if the service keeps a given part of others'.
+func (o *Own) History(tenant string, usual history.Policy) history.Policy {
+	if o == nil {
+		return usual
+	}
+	d := o.of(tenant)
+	return d.history(usual)
+}
+
+// of returns a tenant's own limits, as far as they are known.
+func (o *Own) of(tenant string) Draft {
 	o.refresh()
 	if known := o.known.Load(); known != nil {
-		if d, ok := (*known)[tenant]; ok {
-			return d.instead(of)
-		}
+		return (*known)[tenant]
 	}
-	return of
+	return Draft{}
 }
 
 // refresh reads the limits again, in the background, if they are old.
