@@ -54,8 +54,8 @@ func ParseToken(token string) (id string, ok bool) {
 	return id, true
 }
 
-// The tokens that are masked: those of keys, also incomplete ones, whose secrets could be completed; and those of issuers
-// (JWTs), whose first part is a JSON object in base64.
+// The tokens that are masked: those of keys, also incomplete ones, whose secrets could be completed; and those of
+// issuers (JWTs), whose first part is a JSON object in base64.
 var (
 	ours   = regexp.MustCompile(`(` + TokenPrefix + `[0-9A-Za-z]{12}_)[0-9A-Za-z]{20}[0-9A-Za-z_]*`)
 	theirs = regexp.MustCompile(`eyJ[0-9A-Za-z_-]{8,}\.[0-9A-Za-z_-]+[0-9A-Za-z_.-]*`)

@@ -44,8 +44,8 @@ func DurationText(d time.Duration) string {
 	return s
 }
 
-// Text declares an option that is off without a value, such as the name of a file. An empty value, as of a variable that
-// a script has not set, is refused: the option would silently be off.
+// Text declares an option that is off without a value, such as the name of a file. An empty value, as of a variable
+// that a script has not set, is refused: the option would silently be off.
 func Text(f *flag.FlagSet, p *string, name, usage string) { f.Var((*text)(p), name, usage) }
 
 type text string
