@@ -111,7 +111,7 @@ func newEngine(config Config) *gin.Engine {
 	a := &api{
 		Config: config.withDefaults(), metrics: newMetrics(config.Registerer), recent: recent{turn: make(chan struct{}, 1)},
 		tenants: tenants.New(config.Records), past: history.NewReader(config.Records),
-		anyone: access.Anyone(), wrong: newWrongKeys(),
+		anyone: access.Anyone(), wrong: newTries(), keyless: newTries(),
 		plans: forecast.NewReader(config.Forecast.Definitions, config.Callbacks.Destination, forecast.DefaultBounds),
 	}
 	a.Store = within{a.Store}
@@ -223,6 +223,7 @@ func (a *api) routes() []route {
 		{"GET", "/v1/keys/:id", access.Administer, aboutTenants, unkept(a.getKey)},
 		{"DELETE", "/v1/keys/:id", access.Administer, aboutTenants, unkept(a.revokeKey)},
 		{"POST", "/v1/keys/:id/rotate", access.Administer, aboutTenants, unkept(a.rotateKey)},
+		{"PUT", "/v1/keys/:id/limits", access.Administer, aboutTenants, unkept(a.putKeyLimits)},
 
 		{"GET", "/v1/secrets", access.Read, aboutTenant, a.listSecrets},
 		{"PUT", "/v1/secrets/:name", access.Operate, aboutTenant, a.putSecret},
@@ -290,7 +291,9 @@ type api struct {
 	past    *history.Reader
 	plans   *forecast.Reader
 	anyone  access.Principal
-	wrong   *wrongKeys
+	// wrong and keyless have the wrong keys of each address, and its requests without a key. They are apart, so that
+	// clients without a key keep out no key of their address.
+	wrong, keyless *tries
 }
 
 // answer makes a gin handler that answers the errors of a handler as problems.
