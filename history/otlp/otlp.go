@@ -144,8 +144,8 @@ func New(cfg Config) (*Sink, error) {
 	return s, nil
 }
 
-// Record takes entries to be sent soon. It does not block; those that can't be held are counted. The entries must not be
-// changed any more. It is safe for concurrent use.
+// Record takes entries to be sent soon. It does not block; those that can't be held are counted. The entries must not
+// be changed any more. It is safe for concurrent use.
 func (s *Sink) Record(entries ...*history.Entry) {
 	if s == nil || len(entries) == 0 {
 		return
@@ -318,7 +318,7 @@ func (s *Sink) post(ctx context.Context, body []byte) (refused int, pause time.D
 	if err != nil {
 		return 0, 0, err
 	}
-	defer answer.Body.Close()
+	defer func() { _ = answer.Body.Close() }()
 	text, _ := io.ReadAll(io.LimitReader(answer.Body, mostAnswer)) // what it says is of no use if it is cut off
 	switch answer.StatusCode {
 	case http.StatusOK:

@@ -75,7 +75,8 @@ func (h *History) open(
 	return all, nil
 }
 
-// openSink makes the sink; nil if there is none. Headers are configured by the environment variables of OpenTelemetry, as those of traces.
+// openSink makes the sink; nil if there is none. Headers are configured by the environment variables of OpenTelemetry,
+// as those of traces.
 func (h *History) openSink(registry prometheus.Registerer, log *slog.Logger) (*otlp.Sink, error) {
 	name := "OTEL_EXPORTER_OTLP_LOGS_HEADERS"
 	if env(name) == "" {
