@@ -76,7 +76,7 @@ func TestForecast(t *testing.T) {
 		t.Errorf("with an outage: %+v", whatIf)
 	}
 	slow := decode[forecastOf](a.call("POST", "/v1/forecast", `{"to":"2030-01-01T14:00:00Z","limits":{"http \"cron\"":{"perSecond":0.001}}}`).want(200))
-	if s := slow.Steps[0]; *s.Left != 3 || s.DrainedAt != "2030-01-01T15:04:00.000Z" {
+	if s := slow.Steps[0]; *s.Left != 2 || s.DrainedAt != "2030-01-01T15:04:00.000Z" {
 		t.Errorf("with a limit: %+v", slow)
 	}
 
