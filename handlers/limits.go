@@ -171,9 +171,9 @@ func (a *api) settleQuota(ctx context.Context, attempts []*attempt) {
 
 // limitsView has a tenant's limits in the form of the answer.
 type limitsView struct {
-	Tenant    string       `json:"tenant"`
-	Own       limits.Draft `json:"own"`
-	Effective limits.Draft `json:"effective"`
+	Tenant    string             `json:"tenant"`
+	Own       limits.TenantDraft `json:"own"`
+	Effective limits.TenantDraft `json:"effective"`
 }
 
 // getLimits answers with a tenant's own limits, and with the limits that apply: its own, or else the defaults.
@@ -194,7 +194,7 @@ func (a *api) getLimits(c *gin.Context) error {
 	return a.showLimits(c, name, own)
 }
 
-func (a *api) showLimits(c *gin.Context, name string, own limits.Draft) error {
+func (a *api) showLimits(c *gin.Context, name string, own limits.TenantDraft) error {
 	return writeJSON(c, http.StatusOK, limitsView{name, own, a.Limiter.Effective(own)})
 }
 
@@ -212,7 +212,7 @@ func (a *api) putLimits(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	own, err := limits.ParseDraft(body)
+	own, err := limits.ParseTenantDraft(body)
 	if err != nil {
 		return err
 	}
@@ -241,8 +241,8 @@ func (a *api) resetLimits(c *gin.Context) error {
 	if _, err := a.knownTenant(ctx, name); err != nil {
 		return err
 	}
-	if err := a.OwnLimits.Set(ctx, name, limits.Draft{}); err != nil {
+	if err := a.OwnLimits.Set(ctx, name, limits.TenantDraft{}); err != nil {
 		return err
 	}
-	return a.showLimits(c, name, limits.Draft{})
+	return a.showLimits(c, name, limits.TenantDraft{})
 }

@@ -140,9 +140,9 @@ func TestTenantLimits(t *testing.T) {
 	a := limitedAPI(t, limits.Limits{}, limits.Limits{Requests: limits.RateOf(50, 100), Quota: limits.Quota{Jobs: 1000}})
 	a.call("GET", "/v1/tenants/acme/limits", "").want(404)
 	a.call("DELETE", "/v1/tenants/acme/limits", "").want(404)
-	const standard = `{"requestsPerSecond":50,"requestBurst":100,"batchBytesPerSecond":0,"maxJobs":1000,"maxPending":0,"maxPayload":0}`
+	const standard = `{"requestsPerSecond":50,"requestBurst":100,"batchBytesPerSecond":0,"maxJobs":1000,"maxPending":0,"maxPayload":0,"history":"0"}`
 	for _, c := range []struct{ method, body, own, effective string }{
-		{"PUT", `{"maxJobs":5,"requestsPerSecond":0}`, `{"requestsPerSecond":0,"maxJobs":5}`, `{"requestsPerSecond":0,"requestBurst":0,"batchBytesPerSecond":0,"maxJobs":5,"maxPending":0,"maxPayload":0}`},
+		{"PUT", `{"maxJobs":5,"requestsPerSecond":0}`, `{"requestsPerSecond":0,"maxJobs":5}`, `{"requestsPerSecond":0,"requestBurst":0,"batchBytesPerSecond":0,"maxJobs":5,"maxPending":0,"maxPayload":0,"history":"0"}`},
 		{"PUT", `{"requestsPerSecond":2.5}`, `{"requestsPerSecond":2.5}`, strings.Replace(standard, `50,"requestBurst":100`, `2.5,"requestBurst":3`, 1)},
 		{"DELETE", ``, `{}`, standard},
 		{"PUT", `{}`, `{}`, standard},

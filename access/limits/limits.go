@@ -9,6 +9,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/time/rate"
+
+	"github.com/carillon-scheduler/carillon/history"
 )
 
 // Limits are the limits of one key or one tenant. A zero field is no limit.
@@ -48,6 +50,9 @@ type Key struct {
 type Config struct {
 	// Key has the limits of each key, and Tenant those of each tenant, that have none of their own.
 	Key, Tenant Limits
+	// History is what is kept of the history of tenants without a policy of their own. If it keeps none, that holds for
+	// all tenants.
+	History history.Policy
 	// Own has the limits of single tenants; nil means none.
 	Own *Own
 	// Count counts the objects of tenants; nil if there are no quotas.
@@ -86,15 +91,15 @@ func New(config Config) *Limiter {
 }
 
 // Effective returns all limits of a tenant, with its own ones given by a draft.
-func (l *Limiter) Effective(own Draft) Draft {
-	all := Limits{}
+func (l *Limiter) Effective(own TenantDraft) TenantDraft {
+	all, kept := Limits{}, history.Policy{}
 	if l != nil {
-		all = l.config.Tenant
+		all, kept = l.config.Tenant, l.config.History
 	}
-	all = own.instead(all)
-	return Draft{
+	all, kept = own.instead(all), own.history(kept)
+	return TenantDraft{Draft{
 		&all.Requests.PerSecond, &all.Requests.Burst, &all.BatchBytes, &all.Jobs, &all.Pending, &all.Payload,
-	}
+	}, &kept}
 }
 
 // The names of limits, as clients see them.

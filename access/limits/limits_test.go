@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/carillon-scheduler/carillon/access/limits"
+	"github.com/carillon-scheduler/carillon/history"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
 	"github.com/carillon-scheduler/carillon/store/memory"
@@ -437,7 +438,7 @@ func TestOwnLimits(t *testing.T) {
 		in(there, defaults)
 		set := func(text string) {
 			t.Helper()
-			d, err := limits.ParseDraft([]byte(text))
+			d, err := limits.ParseTenantDraft([]byte(text))
 			if err == nil {
 				err = own.Set(t.Context(), "acme", d)
 			}
@@ -498,8 +499,13 @@ func TestDrafts(t *testing.T) {
 		`{"batchBytesPerSecond":10000000000}`:      "/batchBytesPerSecond",
 		`{"maxjobs":1}`:                            "/maxjobs",
 		`{"requestsPerSecond":1e7}`:                "/requestsPerSecond",
+		`{"history":"failures:7d"}`:                "",
+		`{"history":"0"}`:                          "",
+		`{"history":"for ever"}`:                   "/history",
+		`{"history":"-1h"}`:                        "/history",
+		`{"history":24}`:                           "/history",
 	} {
-		_, err := limits.ParseDraft([]byte(body))
+		_, err := limits.ParseTenantDraft([]byte(body))
 		invalid, _ := errors.AsType[*job.Invalid](err)
 		switch {
 		case want == "" && err != nil:
@@ -507,5 +513,34 @@ func TestDrafts(t *testing.T) {
 		case want != "" && (invalid == nil || len(invalid.Fields) != 1 || invalid.Fields[0].Pointer != want):
 			t.Errorf("%s: %v, want %s", body, err, want)
 		}
+	}
+}
+
+func TestNoDraft(t *testing.T) {
+	if _, err := limits.ParseTenantDraft([]byte("null")); err == nil {
+		t.Error("null is taken for limits")
+	}
+}
+
+// A tenant's own policy of history replaces the service's, unless the service keeps none.
+func TestHistoryOfATenant(t *testing.T) {
+	own := limits.NewOwn(memory.New(), slog.New(slog.DiscardHandler))
+	defer func() { _ = own.Close() }()
+	usual, its := history.Policy{Keep: time.Hour}, history.Policy{Keep: 48 * time.Hour, Failures: true}
+	if err := own.Set(t.Context(), "acme", limits.TenantDraft{History: &its}); err != nil {
+		t.Fatal(err)
+	}
+	for tenant, want := range map[string]history.Policy{"acme": its, "other": usual} {
+		if got := own.History(tenant, usual); got != want {
+			t.Errorf("of %s it is %s, want %s", tenant, got, want)
+		}
+	}
+	if got := own.History("acme", history.Policy{}); got.Keep != 0 {
+		t.Errorf("the service keeps none, but %s", got)
+	}
+	l := limits.New(limits.Config{Own: own, History: usual})
+	defer func() { _ = l.Close() }()
+	if got := l.Effective(limits.TenantDraft{}).History.String() + " " + l.Effective(limits.TenantDraft{History: &its}).History.String(); got != "1h failures:2d" {
+		t.Errorf("effective are %s", got)
 	}
 }

@@ -136,7 +136,7 @@ func TestCopyOfLimits(t *testing.T) {
 		onStore(t, url, func(s store.Store) {
 			own := limits.NewOwn(s, nil)
 			defer own.Close()
-			if err := own.Set(t.Context(), tenant, limits.Draft{MaxJobs: jobs}); err != nil {
+			if err := own.Set(t.Context(), tenant, limits.TenantDraft{Draft: limits.Draft{MaxJobs: jobs}}); err != nil {
 				t.Fatal(err)
 			}
 		})

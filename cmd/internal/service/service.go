@@ -141,10 +141,20 @@ func (p *Parts) Assemble(ctx context.Context) (*Service, error) {
 	}
 	showSecrets(registry, s.secrets)
 	cfg.Secrets = s.secrets
-	recorded := p.options.History.writer(jobs, registry, p.log)
+	own := limits.NewOwn(records, p.log)
+	if err := own.Load(ctx); err != nil { // the first use retries it
+		p.log.Warn("tenants' limits can't be read yet", "error", err)
+	}
+	s.closers.add(own) // closed after history, which uses it
+	recorded, err := p.options.History.open(jobs, own, p.options.Lease, registry, p.log)
+	if err != nil {
+		return nil, errors.Join(err, s.closers.Close())
+	}
+	for _, r := range recorded {
+		s.closers.add(r) // closed when all loops have ended, before the store
+	}
 	if recorded != nil {
 		cfg.History = recorded
-		s.closers.add(recorded) // closed when all loops have ended, before the store
 	}
 	if s.dispatcher, err = dispatcher.New(cfg); err != nil {
 		return nil, errors.Join(err, s.closers.Close())
@@ -155,12 +165,7 @@ func (p *Parts) Assemble(ctx context.Context) (*Service, error) {
 		return nil, errors.Join(cli.Usagef("--audit: %w", err), s.closers.Close())
 	}
 	s.closers.add(trail)
-	own := limits.NewOwn(records, p.log)
-	if err := own.Load(ctx); err != nil { // the first request retries it
-		p.log.Warn("tenants' limits can't be read yet", "error", err)
-	}
-	limiter := limits.New(p.options.Limits.config(own, jobs, registry))
-	s.closers.add(own)
+	limiter := limits.New(p.options.Limits.config(own, p.options.History.Policy, jobs, registry))
 	s.closers.add(limiter)
 	keys := access.NewKeys(records)
 	s.closers.add(keys)
@@ -177,6 +182,9 @@ func (p *Parts) Assemble(ctx context.Context) (*Service, error) {
 		PrioritiesOf: s.dispatcher.Priorities,
 		Destinations: func() []handlers.DestinationState { return destinationStates(s.dispatcher) },
 		Rate:         s.dispatcher.Rate,
+		Forecast: handlers.Forecast{
+			Definitions: jobs, Policy: cfg.Policy, Destinations: cfg.DestinationPolicy(),
+		},
 		Wake:         s.dispatcher.Wake,
 		WakeExpander: s.dispatcher.WakeExpander,
 		Ready:        func(ctx context.Context) error { return ready(ctx, s.dispatcher, jobs, p.log) },
