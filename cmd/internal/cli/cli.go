@@ -271,15 +271,17 @@ func parse(flags *flag.FlagSet, args []string) (others []string, asked string, e
 // and its value may follow directly, as in -ofile.
 func option(arg string, flags *flag.FlagSet) (name, value string, valued bool) {
 	long, isLong := strings.CutPrefix(arg, "--")
-	if !isLong {
-		if long = arg[1:]; flags.Lookup(long) != nil && len(long) > 1 {
-			return arg, "", false // an option of more letters has two dashes
-		}
-		if len(long) > 1 && long[1] != '=' && flags.Lookup(long[:1]) != nil {
-			return long[:1], long[1:], true
-		}
+	if isLong {
+		name, value, valued = strings.Cut(long, "=")
+		return name, value, valued
 	}
-	name, value, valued = strings.Cut(long, "=")
+	if short := arg[1:]; len(short) > 1 && short[1] != '=' && flags.Lookup(short[:1]) != nil {
+		return short[:1], short[1:], true
+	}
+	name, value, valued = strings.Cut(arg[1:], "=")
+	if len(name) > 1 {
+		name = "-" + name // an option of more letters has two dashes, so there is none of this name
+	}
 	return name, value, valued
 }
 

@@ -153,7 +153,7 @@ func TestApply(t *testing.T) {
 	var busy atomic.Bool
 	w.before = func(_ http.ResponseWriter, r *http.Request) bool {
 		if r.Method == http.MethodPut && busy.CompareAndSwap(false, true) {
-			w.ok(`job patch mail/a -p {"deadline":"7m"}`)
+			w.ok(`job patch mail/a -p '{"deadline":"7m"}'`)
 		}
 		return false
 	}
@@ -182,7 +182,7 @@ func TestApply(t *testing.T) {
 	busy.Store(false)
 	w.before = func(rw http.ResponseWriter, r *http.Request) bool {
 		if r.Method == http.MethodPut && busy.CompareAndSwap(false, true) {
-			w.ok(`job patch mail/a -p {"deadline":"9m"}`)
+			w.ok(`job patch mail/a -p '{"deadline":"9m"}'`)
 			rw.WriteHeader(http.StatusBadGateway)
 			return true
 		}
@@ -317,7 +317,7 @@ func TestManual(t *testing.T) {
 
 func TestSecrets(t *testing.T) {
 	w := newWorld(t)
-	r := w.with(strings.NewReader("t0ken\n"), "secret put token '--destination=http https://example.com'")
+	r := w.with(strings.NewReader("t0ken\n"), "secret put token --destination='http https://example.com'")
 	if r.code != 0 || strings.Contains(r.stdout, "t0ken") {
 		t.Errorf("%+v", r)
 	}
@@ -372,20 +372,15 @@ func TestExamples(t *testing.T) {
 				w.ok("context add prod " + w.url)
 			}
 			w.before = planned
-			want := map[string]int{"diff": 0}[c.Name]
 			for line := range strings.Lines(c.Example) {
 				line = strings.TrimSuffix(strings.TrimPrefix(strings.TrimSpace(line), "source <("), ")")
 				line, _, _ = strings.Cut(line, " |") // into the program that shows manual pages
-				line = strings.NewReplacer("4iC0dQxYb7Zr", id, "~/", "", `"`, "'").Replace(line)
-				if c.Name == "job patch" {
-					line = strings.ReplaceAll(line, "{'deadline': '10m'}", `{"deadline": "10m"}`)
-				}
-				line = strings.ReplaceAll(strings.ReplaceAll(line, "--note='", "'--note="), "--destination='", "'--destination=")
+				line = strings.NewReplacer("4iC0dQxYb7Zr", id, "~/", "").Replace(line)
 				args, ok := strings.CutPrefix(line, "carillon ")
 				if !ok {
 					t.Fatalf("the example does not begin with carillon: %s", line)
 				}
-				if r := w.run(args); r.code != want {
+				if r := w.run(args); r.code != 0 {
 					t.Errorf("%s: exit code %d\n%s%s", line, r.code, r.stdout, r.stderr)
 				}
 			}
