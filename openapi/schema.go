@@ -9,8 +9,8 @@ import (
 	"sync"
 )
 
-// JobSchema returns the JSON Schema (2020-12) of a file of jobs: a job as it is submitted, or a list of jobs. It is made
-// from the specification, and served at /schemas/job.json. The bytes must not be changed.
+// JobSchema returns the JSON Schema (2020-12) of a file of jobs: a job as it is submitted, or a list of jobs. It is
+// made from the specification, and served at /schemas/job.json. The bytes must not be changed.
 var JobSchema = sync.OnceValue(func() []byte {
 	var spec struct {
 		Components struct{ Schemas map[string]any }

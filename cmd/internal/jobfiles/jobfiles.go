@@ -39,8 +39,8 @@ type Job struct {
 // unlimited are limits that no job exceeds: the service has its own.
 var unlimited = job.Limits{Instants: 1 << 40, Payload: 1 << 40}
 
-// Read reads all jobs in a file, or in the files of a folder and those below it whose names end in .yaml, .yml or .json.
-// A file has one job, a list of jobs, or several documents of YAML. The error names every job that is wrong, and where.
+// Read reads all jobs in a file, or in the files of a folder and those below it whose names end in .yaml, .yml or
+// .json. A file has one job, a list of jobs, or several documents of YAML. The error names every job that is wrong, and where.
 func Read(name string, now time.Time) ([]Job, error) {
 	info, err := os.Stat(name)
 	if err != nil {
@@ -151,10 +151,7 @@ func items(document []byte) ([]json.RawMessage, error) {
 // newJob checks a job of a file.
 func newJob(body json.RawMessage, where string, now time.Time) (Job, error) {
 	// Editors find the schema by it; it is no field of a job.
-	body, err := without(body, "$schema")
-	if err != nil {
-		return Job{}, err
-	}
+	body = without(body, "$schema")
 	draft, err := job.Decode(body)
 	if err != nil {
 		return Job{}, err
@@ -166,8 +163,8 @@ func newJob(body json.RawMessage, where string, now time.Time) (Job, error) {
 		return Job{}, errors.New("/delay: begins whenever it is submitted, so a file can't have it; give schedules")
 	}
 	if draft.Steps != nil && draft.StartAt == nil {
-		return Job{}, errors.New("/startAt: is required beside steps in a file: otherwise each change of the file would begin " +
-			"the sequence again")
+		return Job{}, errors.New("/startAt: is required beside steps in a file: otherwise each change of the file would " +
+			"begin the sequence again")
 	}
 	j, err := draft.Job(job.DefaultTenant, unlimited)
 	if err != nil {
@@ -179,22 +176,20 @@ func newJob(body json.RawMessage, where string, now time.Time) (Job, error) {
 	}
 	if draft.Past == nil && draft.Steps == nil && draft.Crontab == nil {
 		// A job that was swept after its last instant must not fire again because it is in a file.
-		if body, err = with(body, "past", string(job.PastSkip)); err != nil {
-			return Job{}, err
-		}
+		body = with(body, "past", string(job.PastSkip))
 	}
 	normal, err := normalForm(&j)
 	return Job{Key: draft.Key, Body: body, At: where, Ended: ended, normal: normal}, err
 }
 
 // without takes a member out of an object, if it is there.
-func without(body json.RawMessage, member string) (json.RawMessage, error) {
+func without(body json.RawMessage, member string) json.RawMessage {
 	var members map[string]json.RawMessage
 	if err := json.Unmarshal(body, &members); err != nil || members[member] == nil {
-		return body, nil //nolint:nilerr // what is no object is refused when it is decoded
+		return body // what is no object is refused when it is decoded
 	}
 	delete(members, member)
-	return object(members), nil
+	return object(members)
 }
 
 // object makes an object of members, which keep their bytes.
@@ -215,9 +210,9 @@ func object(members map[string]json.RawMessage) json.RawMessage {
 }
 
 // with adds a member to an object.
-func with(body json.RawMessage, member, text string) (json.RawMessage, error) {
+func with(body json.RawMessage, member, text string) json.RawMessage {
 	end := bytes.LastIndexByte(body, '}')
-	return slices.Concat(body[:end], fmt.Appendf(nil, ",%q:%q", member, text), body[end:]), nil
+	return slices.Concat(body[:end], fmt.Appendf(nil, ",%q:%q", member, text), body[end:])
 }
 
 func marshal(v any) ([]byte, error) {
@@ -287,8 +282,8 @@ type Change struct {
 	From, To string
 }
 
-// Changes returns the differences between a job of the service, in normal form, and the job in the file, by the names of
-// their fields. Nil is none.
+// Changes returns the differences between a job of the service, in normal form, and the job in the file, by the names
+// of their fields. Nil is none.
 func (j *Job) Changes(present map[string]any) (changes []Change) {
 	compare("", present, j.normal, &changes)
 	return changes

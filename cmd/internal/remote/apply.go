@@ -24,14 +24,14 @@ func fileCommands() []cli.Command {
 		define(cli.Command{
 			Name: "apply",
 			Help: "Make the jobs of the service those in files: create and change what differs, and with --prune delete what " +
-				"is in no file. It shows what it would do and asks. A job that somebody else changes meanwhile is left alone, and the exit " +
-				"code is 4.",
+				"is in no file. It shows what it would do and asks. A job that somebody else changes meanwhile is left " +
+				"alone, and the exit code is 4.",
 			Example: "carillon apply -f jobs --prune=mail/ --yes",
 		}, func() parts { return applyOrDiff(true) }),
 		define(cli.Command{
 			Name: "diff",
-			Help: "Show what apply would do, field by field, and do nothing. The exit code is 0 if there is nothing to do, and " +
-				"3 otherwise.",
+			Help: "Show what apply would do, field by field, and do nothing. The exit code is 0 if there is nothing to do, " +
+				"and 3 otherwise.",
 			Example: "carillon diff -f jobs",
 		}, func() parts { return applyOrDiff(false) }),
 	}
@@ -207,7 +207,9 @@ func (s *session) check(ctx context.Context, plan []action) error {
 		if plan[i].job == nil {
 			return nil
 		}
-		r := request{method: http.MethodPost, path: path("preview"), query: url.Values{"count": {"1"}}, body: plan[i].job.Body}
+		r := request{
+			method: http.MethodPost, path: path("preview"), query: url.Values{"count": {"1"}}, body: plan[i].job.Body,
+		}
 		if _, err := s.do(ctx, r); err != nil {
 			return fmt.Errorf("%s (%s): %w", plan[i].key, plan[i].job.At, err)
 		}

@@ -241,7 +241,7 @@ func (a *away) Unwrap() error { return a.err }
 
 // exit gives an error of the service its exit code.
 func exit(err error) error {
-	if r, ok := errors.AsType[*refusal](err); ok && (r.Status == http.StatusPreconditionFailed || r.Status == http.StatusConflict) {
+	if isStatus(err, http.StatusPreconditionFailed) || isStatus(err, http.StatusConflict) {
 		return &cli.ExitError{Code: exitConflict, Err: err}
 	}
 	_, isLost := errors.AsType[*lost](err)
@@ -277,7 +277,8 @@ func (s *service) do(ctx context.Context, r request) (answer, error) {
 		if !again || unknown && r.once || n >= s.attempts || ctx.Err() != nil {
 			return a, err
 		}
-		wait := rand.N(min(s.pause<<min(n-1, 20), 10*time.Second) + 1) //nolint:gosec // it spreads requests, and hides nothing
+		longest := min(s.pause<<min(n-1, 20), 10*time.Second)
+		wait := rand.N(longest + 1) //nolint:gosec // it spreads requests, and hides nothing
 		if refused, ok := errors.AsType[*refusal](err); ok {
 			wait += min(refused.after, time.Minute)
 		}

@@ -97,7 +97,8 @@ func contextCommands() []cli.Command {
 			Help: "List the services that have names.", Example: "carillon context list",
 		},
 		{
-			Name: "context remove", Arguments: "NAME", New: func() cli.Runner { return &contextRemove{} }, Complete: contextNames,
+			Name: "context remove", Arguments: "NAME", Complete: contextNames,
+			New:  func() cli.Runner { return &contextRemove{} },
 			Help: "Forget the name of a service.", Example: "carillon context remove prod",
 		},
 	}
@@ -229,5 +230,7 @@ func (c *contextList) Run(_ context.Context, in cli.Input) error {
 			"current": current, "name": name, "url": at.URL, "tenant": at.Tenant, "keyFile": at.KeyFile,
 		}})
 	}
-	return p.end([]column{{"CURRENT", "current"}, {"NAME", "name"}, {"URL", "url"}, {"TENANT", "tenant"}, {"KEY FILE", "keyFile"}})
+	return p.end([]column{
+		{"CURRENT", "current"}, {"NAME", "name"}, {"URL", "url"}, {"TENANT", "tenant"}, {"KEY FILE", "keyFile"},
+	})
 }

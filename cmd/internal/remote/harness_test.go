@@ -54,7 +54,7 @@ func newWorld(t *testing.T) *world {
 	}
 	api := handlers.New(handlers.Config{
 		Secrets: secrets.New(w.store, keyring, slog.New(slog.DiscardHandler)),
-		Store: w.store, Inspector: w.store, Records: w.store, Callbacks: callbacks.NewRegistry(hooks),
+		Store:   w.store, Inspector: w.store, Records: w.store, Callbacks: callbacks.NewRegistry(hooks),
 		Expansion: job.Expansion{Horizon: time.Minute, CatchUpLimit: 100}, Retain: time.Hour,
 		Limits: job.Limits{Instants: 100, Payload: 10_000}, MaxBody: 1 << 20, Version: "v1.2.3",
 		Now: func() time.Time { return now }, Logger: slog.New(slog.DiscardHandler),
@@ -155,7 +155,7 @@ func (w *world) ok(line string) string {
 }
 
 // want runs a command and checks its exit code, and that its output and errors contain the texts.
-func (w *world) want(line string, code int, texts ...string) result {
+func (w *world) want(line string, code int, texts ...string) {
 	w.Helper()
 	r := w.run(line)
 	if r.code != code {
@@ -166,7 +166,6 @@ func (w *world) want(line string, code int, texts ...string) result {
 			w.Errorf("%s does not say %q:\n%s%s", line, text, r.stdout, r.stderr)
 		}
 	}
-	return r
 }
 
 // bury makes dead letters of jobs with these keys.

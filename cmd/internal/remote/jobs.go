@@ -56,8 +56,8 @@ func jobCommands() []cli.Command {
 		control("trigger", "Fire a job once more, now.", true),
 		define(cli.Command{
 			Name: "job patch", Arguments: "KEY", Complete: jobKeys,
-			Help: "Change a part of a job by a JSON merge patch. The change is made only if nobody else changes the job at the " +
-				"same time; the exit code is 4 otherwise.",
+			Help: "Change a part of a job by a JSON merge patch. The change is made only if nobody else changes the job at " +
+				"the same time; the exit code is 4 otherwise.",
 			Example: `carillon job patch digest -p '{"deadline": "10m"}'`,
 		}, patchJob),
 		define(cli.Command{
@@ -67,7 +67,8 @@ func jobCommands() []cli.Command {
 		}, previewJob),
 		define(cli.Command{
 			Name: "job history", Arguments: "[KEY]", Complete: jobKeys,
-			Help:    "List the attempts at a job's occurrences and the changes of the job, the newest first; of all jobs without a key.",
+			Help: "List the attempts at a job's occurrences and the changes of the job, the newest first; of all jobs " +
+				"without a key.",
 			Example: "carillon job history digest --outcome=failed",
 		}, history),
 		define(cli.Command{
@@ -173,7 +174,8 @@ func listJobs() parts {
 	return parts{
 		declare: func(f *flag.FlagSet) {
 			p.text(f, "prefix", "prefix", "`PREFIX`: Only jobs whose key begins with this.")
-			cli.Choice(f, &state, "state", []string{"any", "scheduled", "paused", "finished"}, "`STATE`: Only jobs in this state.")
+			cli.Choice(f, &state, "state", []string{"any", "scheduled", "paused", "finished"},
+				"`STATE`: Only jobs in this state.")
 			limit(f, &most, 100)
 		},
 		run: func(ctx context.Context, s *session, arguments []string) error {
@@ -275,7 +277,8 @@ func (s *session) job(ctx context.Context, key string) (document, json.RawMessag
 }
 
 var previewColumns = []column{
-	{"INSTANT", "timestamp"}, {"LOCAL", "local"}, {"FIRES", "firesAt"}, {"STEP", "step"}, {"EFFECT", "effect"}, {"NOTE", "note"},
+	{"INSTANT", "timestamp"}, {"LOCAL", "local"}, {"FIRES", "firesAt"}, {"STEP", "step"}, {"EFFECT", "effect"},
+	{"NOTE", "note"},
 }
 
 func previewJob() parts {

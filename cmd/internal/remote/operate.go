@@ -34,7 +34,8 @@ func deadLetterCommands() []cli.Command {
 }
 
 var deadLetterColumns = []column{
-	{"ID", "id"}, {"KEY", "key"}, {"INSTANT", "timestamp"}, {"FAILED", "failedAt"}, {"ATTEMPT", "attempt"}, {"ERROR", "error"},
+	{"ID", "id"}, {"KEY", "key"}, {"INSTANT", "timestamp"}, {"FAILED", "failedAt"}, {"ATTEMPT", "attempt"},
+	{"ERROR", "error"},
 }
 
 func listDeadLetters() parts {
@@ -98,7 +99,8 @@ func changeDeadLetters(verb, done, method string, last ...string) parts {
 				if all {
 					p.Set("all", "true")
 				}
-				return s.show(ctx, request{method: method, path: path(append([]string{"dead-letters"}, last...)...), query: p.Values})
+				all := path(append([]string{"dead-letters"}, last...)...)
+				return s.show(ctx, request{method: method, path: all, query: p.Values})
 			}
 			if containing != "" {
 				err := s.list(ctx, request{method: http.MethodGet, path: path("dead-letters"), query: p.Values}, 0, nil,
@@ -117,7 +119,7 @@ func changeDeadLetters(verb, done, method string, last ...string) parts {
 			defer bar.end()
 			for i, id := range ids {
 				a, err := s.do(ctx, request{method: method, path: path(append([]string{"dead-letters", id}, last...)...)})
-				if err != nil && !(a.repeated && isStatus(err, http.StatusNotFound)) {
+				if err != nil && (!a.repeated || !isStatus(err, http.StatusNotFound)) {
 					bar.end()
 					return fmt.Errorf("%d are %s; then %s: %w", count, done, id, err)
 				}
@@ -142,7 +144,8 @@ func serviceCommands() []cli.Command {
 			Example: "carillon status",
 		}, status),
 		define(cli.Command{
-			Name: "backlog", Help: "Show how much is due and pending, by priority, tenant and destination, and the time to drain.",
+			Name:    "backlog",
+			Help:    "Show how much is due and pending, by priority, tenant and destination, and the time to drain.",
 			Example: "carillon backlog --limit=5",
 		}, backlog),
 		define(cli.Command{
@@ -216,7 +219,7 @@ func backlog() parts {
 					return err
 				}
 				if watch && s.terminal.is {
-					fmt.Fprint(s.w, "\x1b[H\x1b[2J")
+					fmt.Fprintf(s.w, "\x1b[H\x1b[2J")
 				}
 				if err := s.backlog(d); err != nil || !watch {
 					return err

@@ -40,7 +40,8 @@ type printer struct {
 	kept     []shown
 }
 
-// shown is a document to print, with its bytes as they came, so that the order of members stays; nil if it did not come.
+// shown is a document to print, with its bytes as they came, so that the order of members stays; nil if it did not
+// come.
 type shown struct {
 	document
 	raw json.RawMessage
@@ -204,7 +205,7 @@ func (p *printer) rows(rows [][]string, headings []string) {
 			if i == len(row)-1 || left <= 0 {
 				pad = 0
 			}
-			fmt.Fprint(p.w, p.tint(colour(rows, headings, n, i), cell), strings.Repeat(" ", pad))
+			fmt.Fprintf(p.w, "%s%s", p.tint(colour(rows, headings, n, i), cell), strings.Repeat(" ", pad))
 			if left <= 0 {
 				break
 			}

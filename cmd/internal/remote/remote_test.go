@@ -102,8 +102,8 @@ func TestLostAnswers(t *testing.T) {
 			return false
 		}
 		rw.Header().Set("Content-Type", "application/problem+json")
-		rw.WriteHeader(503)
-		fmt.Fprint(rw, `{"title":"Service Unavailable","status":503,"detail":"the store is away"}`)
+		rw.WriteHeader(http.StatusServiceUnavailable)
+		fmt.Fprintf(rw, `{"title":"Service Unavailable","status":503,"detail":"the store is away"}`)
 		return true
 	}
 	for line, code := range map[string]int{
@@ -395,9 +395,9 @@ func TestExamples(t *testing.T) {
 func planned(rw http.ResponseWriter, r *http.Request) bool {
 	switch {
 	case strings.HasSuffix(r.URL.Path, "/explain"):
-		fmt.Fprint(rw, `{"key":"digest","at":"2030-01-02T08:00:00Z","code":"waiting","summary":"It is due in 20 h.","facts":[{"code":"waiting","text":"It is due in 20 h."}]}`)
+		fmt.Fprintf(rw, `{"key":"digest","at":"2030-01-02T08:00:00Z","code":"waiting","summary":"It is due in 20 h.","facts":[{"code":"waiting","text":"It is due in 20 h."}]}`)
 	case r.URL.Path == "/v1/forecast":
-		fmt.Fprint(rw, `{"asOf":"2030-01-01T12:00:00Z","total":2,"rate":{"perSecond":10},"steps":[{"from":"2030-01-01T12:00:00Z","count":2,"left":0}]}`)
+		fmt.Fprintf(rw, `{"asOf":"2030-01-01T12:00:00Z","total":2,"rate":{"perSecond":10},"steps":[{"from":"2030-01-01T12:00:00Z","count":2,"left":0}]}`)
 	default:
 		return false
 	}

@@ -36,7 +36,8 @@ func keyCommands() []cli.Command {
 			var overlap time.Duration
 			return parts{
 				declare: func(f *flag.FlagSet) {
-					cli.Duration(f, &overlap, "overlap", 24*time.Hour, "`DURATION`: Time for which the replaced key stays valid, up to 30d.")
+					cli.Duration(f, &overlap, "overlap", 24*time.Hour,
+						"`DURATION`: Time for which the replaced key stays valid, up to 30d.")
 				},
 				run: func(ctx context.Context, s *session, arguments []string) error {
 					id, err := one(arguments, "one key by its id")
@@ -51,13 +52,15 @@ func keyCommands() []cli.Command {
 			}
 		}),
 		simple(cli.Command{
-			Name: "key revoke", Arguments: "ID", Help: "Revoke an API key.", Example: "carillon key revoke 4iC0dQxYb7Zr", Complete: ids,
+			Name: "key revoke", Arguments: "ID", Help: "Revoke an API key.", Complete: ids,
+			Example: "carillon key revoke 4iC0dQxYb7Zr",
 		}, func(ctx context.Context, s *session, arguments []string) error {
 			id, err := one(arguments, "one key by its id")
 			if err != nil {
 				return err
 			}
-			return s.gone(ctx, request{method: http.MethodDelete, path: path("keys", id), several: true}, "key "+id+" is revoked")
+			r := request{method: http.MethodDelete, path: path("keys", id), several: true}
+			return s.gone(ctx, r, "key "+id+" is revoked")
 		}),
 	}
 }
@@ -87,8 +90,8 @@ func createKey() parts {
 	}
 }
 
-// nonEmpty returns the setter of an option that narrows a key: an empty value would make a key that may do more than was
-// meant.
+// nonEmpty returns the setter of an option that narrows a key: an empty value would make a key that may do more than
+// was meant.
 func nonEmpty(given *set, name string) func(string) error {
 	return func(text string) error {
 		if text == "" {
@@ -119,7 +122,7 @@ func (s *session) shownOnce(ctx context.Context, r request, member string) error
 // gone deletes something, and says so on standard error.
 func (s *session) gone(ctx context.Context, r request, done string) error {
 	a, err := s.do(ctx, r)
-	if err != nil && !(a.repeated && isStatus(err, http.StatusNotFound)) {
+	if err != nil && (!a.repeated || !isStatus(err, http.StatusNotFound)) {
 		return err
 	}
 	fmt.Fprintln(s.in.Stderr, done)
@@ -140,7 +143,8 @@ func secretCommands() []cli.Command {
 	}
 	return []cli.Command{
 		simple(cli.Command{
-			Name: "secret list", Help: "List the named secrets of the tenant, without their values.", Example: "carillon secret list",
+			Name: "secret list", Help: "List the named secrets of the tenant, without their values.",
+			Example: "carillon secret list",
 		}, func(ctx context.Context, s *session, _ []string) error {
 			return s.list(ctx, request{method: http.MethodGet, path: path("secrets")}, 0, []column{
 				{"NAME", "name"}, {"DESTINATIONS", "destinations"}, {"CREATED", "createdAt"}, {"UPDATED", "updatedAt"},
@@ -148,7 +152,8 @@ func secretCommands() []cli.Command {
 		}),
 		define(cli.Command{
 			Name: "secret put", Arguments: "NAME", Complete: named,
-			Help:    "Create or replace a secret that callbacks refer to. Its value is the content of a file, or of the standard input.",
+			Help: "Create or replace a secret that callbacks refer to. Its value is the content of a file, or of the standard " +
+				"input.",
 			Example: `carillon secret put billing-token -f token.txt --destination="http https://api.example.com"`,
 		}, putSecret),
 		simple(cli.Command{
@@ -156,7 +161,8 @@ func secretCommands() []cli.Command {
 			Example: "carillon secret delete billing-token",
 		}, remove("secrets", "secret")),
 		simple(cli.Command{
-			Name: "signing-secret list", Help: "List the signing secrets of the tenant.", Example: "carillon signing-secret list",
+			Name: "signing-secret list", Help: "List the signing secrets of the tenant.",
+			Example: "carillon signing-secret list",
 		}, func(ctx context.Context, s *session, _ []string) error {
 			return s.list(ctx, request{method: http.MethodGet, path: path("signing-secrets")}, 0, []column{
 				{"NAME", "name"}, {"CREATED", "createdAt"}, {"UPDATED", "updatedAt"}, {"VALID", "valid"},
@@ -164,7 +170,8 @@ func secretCommands() []cli.Command {
 		}),
 		define(cli.Command{
 			Name: "signing-secret create", Arguments: "NAME",
-			Help:    "Create a secret that signs deliveries, and print it. The one called default signs those that name no other.",
+			Help: "Create a secret that signs deliveries, and print it. The one called default signs those that name no " +
+				"other.",
 			Example: "carillon signing-secret create default",
 		}, func() parts {
 			var pair bool
@@ -192,7 +199,8 @@ func secretCommands() []cli.Command {
 			var overlap time.Duration
 			return parts{
 				declare: func(f *flag.FlagSet) {
-					cli.Duration(f, &overlap, "overlap", 24*time.Hour, "`DURATION`: Time for which the secret before stays valid, up to 90d.")
+					cli.Duration(f, &overlap, "overlap", 24*time.Hour,
+						"`DURATION`: Time for which the secret before stays valid, up to 90d.")
 				},
 				run: func(ctx context.Context, s *session, arguments []string) error {
 					name, err := one(arguments, "one signing secret")
@@ -249,7 +257,8 @@ func shellCommands(program func() cli.Program) []cli.Command {
 	return []cli.Command{
 		{
 			Name: "completion", Arguments: "SHELL", New: func() cli.Runner { return &printed{completion(program)} },
-			Help:    "Print the completion script of a shell: bash, zsh or fish. It completes keys of jobs by asking the service.",
+			Help: "Print the completion script of a shell: bash, zsh or fish. It completes keys of jobs by asking the " +
+				"service.",
 			Example: "source <(carillon completion bash)",
 			Complete: func(_ context.Context, _ cli.Runner, arguments []string) []string {
 				if len(arguments) == 1 {

@@ -62,9 +62,9 @@ type parts struct {
 }
 
 // define makes a command whose parts are made anew for each run.
-func define(c cli.Command, make func() parts) cli.Command {
+func define(c cli.Command, parted func() parts) cli.Command {
 	c.New = func() cli.Runner {
-		p := make()
+		p := parted()
 		return &command{declare: p.declare, run: p.run}
 	}
 	return c
@@ -141,7 +141,8 @@ func (s *session) show(ctx context.Context, r request) error {
 	return s.one(d)
 }
 
-// list prints the items of all pages, at most so many; 0 is all. It calls each, unless that is nil, instead of printing.
+// list prints the items of all pages, at most so many; 0 is all. It calls each, unless that is nil, instead of
+// printing.
 func (s *session) list(ctx context.Context, r request, most int, columns []column, each func(shown) error) error {
 	if each == nil {
 		each = func(d shown) error {
@@ -275,12 +276,13 @@ func (p *progress) note(done, of int) {
 	}
 	const width = 30
 	full := width * done / of
-	fmt.Fprintf(p.w, "\r\x1b[K%s [%s%s] %d of %d", p.what, strings.Repeat("#", full), strings.Repeat(".", width-full), done, of)
+	bar := strings.Repeat("#", full) + strings.Repeat(".", width-full)
+	fmt.Fprintf(p.w, "\r\x1b[K%s [%s] %d of %d", p.what, bar, done, of)
 }
 
 // end takes the state off the terminal.
 func (p *progress) end() {
 	if p.on && !p.last.IsZero() {
-		fmt.Fprint(p.w, "\r\x1b[K")
+		fmt.Fprintf(p.w, "\r\x1b[K")
 	}
 }
