@@ -125,11 +125,28 @@ func (l *Limiter) Admit(ctx context.Context, tenant string, jobs, pending int) e
 		l.running.Go(func() { l.recount(u, tenant, quota) })
 	}
 	if err := u.exceeded(jobs, pending); err != nil {
+		l.near(tenant, u.of, u.has.plus(jobs, pending))
 		return err
 	}
 	u.add(jobs, pending)
+	l.near(tenant, u.of, u.has)
 	u.unsettled = u.unsettled.plus(jobs, pending)
 	return nil
+}
+
+// near tells of the quotas of which most is used.
+func (l *Limiter) near(tenant string, of Quota, has has) {
+	if l.config.Near == nil {
+		return
+	}
+	for _, q := range []struct {
+		name           string
+		limit, present int
+	}{{TenantJobs, of.Jobs, has.jobs}, {TenantPending, of.Pending, has.pending}} {
+		if q.limit > 0 && q.present >= q.limit-q.limit/5 {
+			l.config.Near(tenant, q.name, q.limit, min(q.present, q.limit))
+		}
+	}
 }
 
 // recount counts a tenant's objects while submissions continue.

@@ -21,7 +21,10 @@ import (
 	"github.com/carillon-scheduler/carillon/cmd/internal/cli"
 	"github.com/carillon-scheduler/carillon/cmd/internal/listen"
 	"github.com/carillon-scheduler/carillon/dispatcher"
+	"github.com/carillon-scheduler/carillon/events"
 	"github.com/carillon-scheduler/carillon/handlers"
+	"github.com/carillon-scheduler/carillon/history"
+	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/secrets"
 	"github.com/carillon-scheduler/carillon/store"
 	"github.com/carillon-scheduler/carillon/store/bounded"
@@ -132,7 +135,7 @@ func (p *Parts) Assemble(ctx context.Context) (*Service, error) {
 	jobs := theirs.Watch(instrumented.New(p.Store, registry))
 	_, _ = jobs.Now(ctx) // so that the clock is known before the first request; the dispatcher repeats this
 	cfg := p.config
-	cfg.Store, cfg.Callbacks = jobs, callbacks.NewRegistry(p.Senders...)
+	cfg.Store = jobs
 	cfg.Registerer, cfg.Traces = registry, p.traces.spans()
 	records := bounded.Records(jobs)
 	var err error
@@ -141,11 +144,19 @@ func (p *Parts) Assemble(ctx context.Context) (*Service, error) {
 	}
 	showSecrets(registry, s.secrets)
 	cfg.Secrets = s.secrets
+	told := events.New(events.Config{
+		Store: jobs, Logger: p.log, Registerer: registry,
+		Wake:      func(lane job.Lane, at time.Time) { s.dispatcher.Wake(lane, at) },
+		DownSince: func(destination string) time.Time { return s.dispatcher.DownSince(destination) },
+	})
+	s.closers.add(told) // closed when all loops have ended, before the store, as history is
+	cfg.History = told
 	recorded := p.options.History.writer(jobs, registry, p.log)
 	if recorded != nil {
-		cfg.History = recorded
-		s.closers.add(recorded) // closed when all loops have ended, before the store
+		cfg.History = recorders{told, recorded}
+		s.closers.add(recorded)
 	}
+	cfg.Callbacks = callbacks.NewRegistry(append(slices.Clone(p.Senders), told.Watcher())...)
 	if s.dispatcher, err = dispatcher.New(cfg); err != nil {
 		return nil, errors.Join(err, s.closers.Close())
 	}
@@ -159,7 +170,9 @@ func (p *Parts) Assemble(ctx context.Context) (*Service, error) {
 	if err := own.Load(ctx); err != nil { // the first request retries it
 		p.log.Warn("tenants' limits can't be read yet", "error", err)
 	}
-	limiter := limits.New(p.options.Limits.config(own, jobs, registry))
+	limited := p.options.Limits.config(own, jobs, registry)
+	limited.Near = told.QuotaNear
+	limiter := limits.New(limited)
 	s.closers.add(own)
 	s.closers.add(limiter)
 	keys := access.NewKeys(records)
@@ -172,7 +185,7 @@ func (p *Parts) Assemble(ctx context.Context) (*Service, error) {
 		Store:        bounded.Jobs(groupcommit.New(jobs, writers(p.options.Store))),
 		Inspector:    jobs,
 		Records:      records,
-		Callbacks:    cfg.Callbacks,
+		Callbacks:    callbacks.NewRegistry(p.Senders...), // what clients may submit
 		Secrets:      s.secrets,
 		PrioritiesOf: s.dispatcher.Priorities,
 		Destinations: func() []handlers.DestinationState { return destinationStates(s.dispatcher) },
@@ -217,6 +230,16 @@ func (p *Parts) Assemble(ctx context.Context) (*Service, error) {
 		s.server.TLSConfig = s.certificates.Config()
 	}
 	return s, nil
+}
+
+// recorders pass on what the dispatcher records. Only the last may keep the entries.
+type recorders []dispatcher.Recorder
+
+// Record implements [dispatcher.Recorder].
+func (all recorders) Record(entries ...*history.Entry) {
+	for _, r := range all {
+		r.Record(entries...)
+	}
 }
 
 // newServer makes a server with time limits for clients.
