@@ -259,7 +259,7 @@ func (e *Events) note(s *job.EventSettings, h *history.Entry) {
 			kind: job.EventFailing, id: day.Format(time.DateOnly) + " " + h.Name.Key, keep: day.Add(25 * time.Hour),
 		}, h)
 	}
-	if h.Kind != history.Retried && h.Kind != history.Released && s.Want(job.EventFinished) {
+	if (h.Kind == history.Delivered || h.Kind == history.Buried || h.Kind == history.Missed) && s.Want(job.EventFinished) {
 		e.mayHaveFinished(h.Name, h.At)
 	}
 	if h.Destination != "" {

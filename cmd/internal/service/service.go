@@ -151,7 +151,12 @@ func (p *Parts) Assemble(ctx context.Context) (*Service, error) {
 	})
 	s.closers.add(told) // closed when all loops have ended, before the store, as history is
 	cfg.History = told
-	recorded := p.options.History.writer(jobs, registry, p.log)
+	own := limits.NewOwn(records, p.log)
+	if err := own.Load(ctx); err != nil { // the first use retries it
+		p.log.Warn("tenants' limits can't be read yet", "error", err)
+	}
+	s.closers.add(own) // closed after history, which uses it
+	recorded := p.options.History.writer(jobs, own, p.options.Lease, registry, p.log)
 	if recorded != nil {
 		cfg.History = recorders{told, recorded}
 		s.closers.add(recorded)
@@ -166,14 +171,9 @@ func (p *Parts) Assemble(ctx context.Context) (*Service, error) {
 		return nil, errors.Join(cli.Usagef("--audit: %w", err), s.closers.Close())
 	}
 	s.closers.add(trail)
-	own := limits.NewOwn(records, p.log)
-	if err := own.Load(ctx); err != nil { // the first request retries it
-		p.log.Warn("tenants' limits can't be read yet", "error", err)
-	}
-	limited := p.options.Limits.config(own, jobs, registry)
+	limited := p.options.Limits.config(own, p.options.History.Policy, jobs, registry)
 	limited.Near = told.QuotaNear
 	limiter := limits.New(limited)
-	s.closers.add(own)
 	s.closers.add(limiter)
 	keys := access.NewKeys(records)
 	s.closers.add(keys)
