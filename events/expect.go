@@ -107,16 +107,23 @@ func (Watcher) Validate([]byte) error {
 // Destination is the same for all watches.
 func (Watcher) Destination([]byte) string { return "check-ins" }
 
-// Send looks whether the check-in has come.
+// Send looks whether the check-in has come. A failure of the store costs no attempt.
 func (w Watcher) Send(ctx context.Context, d callbacks.Delivery) error {
-	e := w.events
+	err := w.events.look(ctx, &d)
+	if errors.Is(err, store.ErrUnavailable) {
+		return callbacks.Unavailable(err, time.Second)
+	}
+	return err
+}
+
+func (e *Events) look(ctx context.Context, d *callbacks.Delivery) error {
 	data, err := job.ParseTrusted[watched](d.Data)
 	if err != nil {
 		return callbacks.Permanent(fmt.Errorf("its data can't be read: %w", err))
 	}
 	of, now := job.Name{Tenant: d.Name.Tenant, Key: data.Key}, e.now()
 	if e.settings.Load() == nil {
-		return callbacks.Unavailable(errors.New("the tenants' settings have not been read yet"), time.Second)
+		return fmt.Errorf("%w: the tenants' settings have not been read yet", store.ErrUnavailable)
 	}
 	watch, err := store.ReadJob(ctx, e.cfg.Store, d.Name)
 	if errors.Is(err, store.ErrNotFound) {
@@ -166,7 +173,7 @@ func (e *Events) missed(ctx context.Context, j *job.Job, at, now time.Time) (err
 		tenant: j.Tenant, kind: job.EventExpectationMissed, id: job.FormatTime(at) + " " + j.Key, subject: j.Key, at: now,
 		data: Data{Key: j.Key, Instant: job.FormatTime(at), ExpectedBy: job.FormatTime(by)},
 	}}) {
-		return errors.New("too many events wait for the store")
+		return fmt.Errorf("%w: too many events wait for it", store.ErrUnavailable)
 	}
 	select {
 	case err := <-told:

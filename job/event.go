@@ -44,7 +44,7 @@ type Event struct {
 	Type EventType `json:"type"`
 	// Subject names what it is about, such as a job's key; empty if that is the tenant.
 	Subject string         `json:"subject,omitzero"`
-	Data    jsontext.Value `json:"data"`
+	Data    jsontext.Value `json:"data,omitzero"`
 }
 
 // EventSettings say which events of a tenant are delivered, and to whom.
