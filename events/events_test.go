@@ -62,7 +62,7 @@ func TestEachType(t *testing.T) {
 				crontab("@every 10s")(j)
 				j.Schedule.EndAt = time.Now().Add(10 * time.Minute)
 			})
-			time.Sleep(90 * time.Second)
+			time.Sleep(85 * time.Second)
 			w.answers("jobs", errGone)
 			time.Sleep(time.Minute)
 			w.answers("jobs", nil)
