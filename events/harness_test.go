@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/getkin/kin-openapi/openapi3"
 	"github.com/go-json-experiment/json"
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -18,6 +19,7 @@ import (
 	"github.com/carillon-scheduler/carillon/dispatcher"
 	"github.com/carillon-scheduler/carillon/events"
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/openapi"
 	"github.com/carillon-scheduler/carillon/store"
 	"github.com/carillon-scheduler/carillon/store/memory"
 	"github.com/carillon-scheduler/carillon/store/tenants"
@@ -41,6 +43,7 @@ type world struct {
 // inWorld runs a test in a bubble, with a tenant that gets the events that the settings name.
 func inWorld(t *testing.T, settings job.EventSettings, test func(w *world)) {
 	t.Helper()
+	specified() // not in the bubble
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{T: t, store: &brittle{Store: memory.New()}, answer: make(map[string]error)}
 		settings.Callback = &job.CallbackDraft{Type: "test", Data: []byte(`"events"`)}
@@ -212,6 +215,12 @@ func (w *world) told() (all []string) {
 			continue
 		}
 		known[d.ID] = true
+		var event any
+		if err := json.Unmarshal(d.Message([]byte(`"the callback's own"`)).Body, &event); err != nil {
+			w.Error(err)
+		} else if err := specified().VisitJSON(event); err != nil {
+			w.Errorf("it is not as specified: %v", err)
+		}
 		var data map[string]any
 		if err := json.Unmarshal(d.Payload, &data); err != nil || data["tenant"] != tenant || d.Name.Tenant != tenant ||
 			!job.Reserved(d.Name.Key) || d.Envelope != job.EnvelopeStructured {
@@ -222,6 +231,15 @@ func (w *world) told() (all []string) {
 	slices.Sort(all)
 	return all
 }
+
+// specified is the schema of events.
+var specified = sync.OnceValue(func() *openapi3.Schema {
+	spec, err := openapi3.NewLoader().LoadFromData(openapi.YAML)
+	if err != nil {
+		panic(err)
+	}
+	return spec.Components.Schemas["Event"].Value
+})
 
 // data is the content of the event of a type that was delivered last.
 func (w *world) data(kind job.EventType) (d events.Data) {
