@@ -23,7 +23,6 @@ import (
 	"github.com/carillon-scheduler/carillon/dispatcher"
 	"github.com/carillon-scheduler/carillon/events"
 	"github.com/carillon-scheduler/carillon/handlers"
-	"github.com/carillon-scheduler/carillon/history"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/secrets"
 	"github.com/carillon-scheduler/carillon/store"
@@ -150,17 +149,19 @@ func (p *Parts) Assemble(ctx context.Context) (*Service, error) {
 		DownSince: func(destination string) time.Time { return s.dispatcher.DownSince(destination) },
 	})
 	s.closers.add(told) // closed when all loops have ended, before the store, as history is
-	cfg.History = told
 	own := limits.NewOwn(records, p.log)
 	if err := own.Load(ctx); err != nil { // the first use retries it
 		p.log.Warn("tenants' limits can't be read yet", "error", err)
 	}
 	s.closers.add(own) // closed after history, which uses it
-	recorded := p.options.History.writer(jobs, own, p.options.Lease, registry, p.log)
-	if recorded != nil {
-		cfg.History = recorders{told, recorded}
-		s.closers.add(recorded)
+	recorded, err := p.options.History.open(jobs, own, p.options.Lease, registry, p.log)
+	if err != nil {
+		return nil, errors.Join(err, s.closers.Close())
 	}
+	for _, r := range recorded {
+		s.closers.add(r) // closed when all loops have ended, before the store
+	}
+	cfg.History = append(recorders{told}, recorded...)
 	cfg.Callbacks = callbacks.NewRegistry(append(slices.Clone(p.Senders), told.Watcher())...)
 	if s.dispatcher, err = dispatcher.New(cfg); err != nil {
 		return nil, errors.Join(err, s.closers.Close())
@@ -190,6 +191,9 @@ func (p *Parts) Assemble(ctx context.Context) (*Service, error) {
 		PrioritiesOf: s.dispatcher.Priorities,
 		Destinations: func() []handlers.DestinationState { return destinationStates(s.dispatcher) },
 		Rate:         s.dispatcher.Rate,
+		Forecast: handlers.Forecast{
+			Definitions: jobs, Policy: cfg.Policy, Destinations: cfg.DestinationPolicy(),
+		},
 		Wake:         s.dispatcher.Wake,
 		WakeExpander: s.dispatcher.WakeExpander,
 		Ready:        func(ctx context.Context) error { return ready(ctx, s.dispatcher, jobs, p.log) },
@@ -230,16 +234,6 @@ func (p *Parts) Assemble(ctx context.Context) (*Service, error) {
 		s.server.TLSConfig = s.certificates.Config()
 	}
 	return s, nil
-}
-
-// recorders pass on what the dispatcher records. Only the last may keep the entries.
-type recorders []dispatcher.Recorder
-
-// Record implements [dispatcher.Recorder].
-func (all recorders) Record(entries ...*history.Entry) {
-	for _, r := range all {
-		r.Record(entries...)
-	}
 }
 
 // newServer makes a server with time limits for clients.
