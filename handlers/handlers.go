@@ -54,6 +54,9 @@ type Config struct {
 	Destinations func() []DestinationState
 	// Rate returns the occurrences per second that this replica has settled lately; 0 if unknown. Nil means unknown.
 	Rate func() float64
+	// Weight returns the share of the slots that a priority gets, relative to the other priorities with due occurrences.
+	// Nil means equal shares.
+	Weight func(job.Priority) float64
 	// Replicas returns the number of replicas that may be claiming at a time. Nil means one.
 	Replicas func(ctx context.Context, now time.Time) (int, error)
 	// Limiter has the rates and quotas of keys and tenants. Nil means no limits.
@@ -93,6 +96,10 @@ type Config struct {
 	Keys *access.Keys
 	// History records each change of a job after it was made; nil records none. The history is read from Records.
 	History Recorder
+	// HistoryKeep is the time for which history is kept; zero if unknown. HistoryFailures reports that it leaves out
+	// deliveries.
+	HistoryKeep     time.Duration
+	HistoryFailures bool
 	// Registerer registers the API's own metrics. Nil means none.
 	Registerer prometheus.Registerer
 }
@@ -190,6 +197,7 @@ func (a *api) routes() []route {
 		{"PUT", "/v1/jobs/:key", access.Submit, aboutJobs, a.putJob},
 		{"PATCH", "/v1/jobs/:key", access.Submit, aboutJobs, a.patchJob},
 		{"DELETE", "/v1/jobs/:key", access.Submit, aboutJobs, a.cancelJob},
+		{"GET", "/v1/jobs/:key/explain", access.Read, aboutJobs, a.explainJob},
 		{"GET", "/v1/jobs/:key/history", access.Read, aboutJobs, a.getJobHistory},
 		{"GET", "/v1/jobs/:key/preview", access.Read, aboutJobs, a.previewJob},
 		{"POST", "/v1/jobs/:key/pause", access.Operate, aboutJobs, a.pauseJob},
@@ -250,6 +258,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Rate == nil {
 		c.Rate = func() float64 { return 0 }
+	}
+	if c.Weight == nil {
+		c.Weight = func(job.Priority) float64 { return 1 }
 	}
 	if c.Replicas == nil {
 		c.Replicas = func(context.Context, time.Time) (int, error) { return 1, nil }

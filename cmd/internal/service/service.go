@@ -177,6 +177,7 @@ func (p *Parts) Assemble(ctx context.Context) (*Service, error) {
 		PrioritiesOf: s.dispatcher.Priorities,
 		Destinations: func() []handlers.DestinationState { return destinationStates(s.dispatcher) },
 		Rate:         s.dispatcher.Rate,
+		Weight:       cfg.Policy.Weight,
 		Wake:         s.dispatcher.Wake,
 		WakeExpander: s.dispatcher.WakeExpander,
 		Ready:        func(ctx context.Context) error { return ready(ctx, s.dispatcher, jobs, p.log) },
@@ -207,6 +208,7 @@ func (p *Parts) Assemble(ctx context.Context) (*Service, error) {
 	}
 	if recorded != nil {
 		api.History = recorded
+		api.HistoryKeep, api.HistoryFailures = p.options.History.Keep, p.options.History.Failures
 	}
 	s.server = newServer(s.connections.Handler(handlers.New(api)), p.log)
 	s.server.MaxHeaderBytes = p.options.Listen.HeaderBytes
