@@ -244,16 +244,18 @@ func (e *explainer) absentPast(since time.Time, replaced bool) {
 	case whole:
 		e.settled()
 	case replaced:
-		e.add(Fact{
+		f := Fact{
 			Code: SkippedAsPast, At: since,
 			headline: fmt.Sprintf("%s had passed when the job was replaced at %s, and does not fire again.",
 				moment(e.At), moment(since)),
-			Text: "Instants that have passed when a job is replaced are skipped, or were settled before. " +
-				"History has no attempt.",
-		})
-		if f, ok := e.notKept(e.At); ok {
-			e.add(f)
+			Text: "Instants that have passed when a job is replaced are skipped, unless they were settled before.",
 		}
+		if missing, ok := e.notKept(e.At); ok {
+			e.add(f, missing)
+			return
+		}
+		f.Text += " History has no attempt."
+		e.add(f)
 	default:
 		e.add(Fact{
 			Code: SkippedAsPast, At: since,
@@ -302,8 +304,7 @@ func (e *explainer) settled() {
 		e.add(Fact{
 			Code:     Unknown,
 			headline: e.delivery() + " is no longer pending, and history does not tell its outcome.",
-			Text: "It is no longer pending, and history has nothing of it. A replica that is killed loses the entries of its " +
-				"last quarter of a second.",
+			Text:     "It is no longer pending, and history has nothing of it, although it should.",
 		})
 	default:
 		missing.headline = e.delivery() + " is no longer pending, and its history is not kept."
@@ -329,8 +330,8 @@ func (e *explainer) notKept(from time.Time) (f Fact, ok bool) {
 		f.Text = fmt.Sprintf("History is kept for %s: it begins at %s.", span(k.For), moment(f.Since))
 	case k.Gap != nil && !k.Gap.Until.Before(from):
 		f.Since, f.Until = k.Gap.From, k.Gap.Until
-		f.Text = fmt.Sprintf("Some entries of history were dropped from %s to %s, because the store was slow or away.",
-			moment(f.Since), moment(f.Until))
+		f.Text = fmt.Sprintf("Entries of history may be missing from %s to %s: the store was slow or away, a replica died, or "+
+			"the job has had too many.", moment(f.Since), moment(f.Until))
 	default:
 		return Fact{}, false
 	}

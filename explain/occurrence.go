@@ -53,8 +53,15 @@ func (e *explainer) held(s *subject) {
 		Text: fmt.Sprintf("A replica claimed it at %s, %s, and is making %s; the claim ends at %s.",
 			moment(o.ScheduledAt), ago(o.ScheduledAt, e.Now), e.attempt(o.Attempt), moment(o.DueAt)),
 	})
-	if o.LastError != "" {
+	switch {
+	case o.LastError != "":
 		e.add(e.trouble(s))
+	case o.Attempt > 1: // each attempt that ends and is followed by another leaves an error
+		e.add(Fact{
+			Code: LeaseOver, Attempt: o.Attempt - 1,
+			Text: fmt.Sprintf("The end of attempt %s is not known: its replica died, or did not reach the store in time. The "+
+				"receiver may have taken it.", number(o.Attempt-1)),
+		})
 	}
 }
 
@@ -404,7 +411,7 @@ func (e *explainer) delivered(entry *history.Entry) Fact {
 	return f
 }
 
-// before tells of a failed attempt before the outcome.
+// before tells of an earlier attempt that failed, or whose end is not known.
 func (e *explainer) before(entry *history.Entry) Fact {
 	f := Fact{
 		Code: Retrying, At: entry.At, Attempt: entry.Attempt, Status: entry.Status, Error: entry.Error,
@@ -417,6 +424,10 @@ func (e *explainer) before(entry *history.Entry) Fact {
 		f.Code = Released
 	case history.Buried:
 		f.Code = Dead
+	case history.Unknown:
+		f.Code = LeaseOver
+		f.Text = fmt.Sprintf("The end of attempt %s is not known, which was noticed at %s: its replica died, or did not "+
+			"reach the store in time. The receiver may have taken it.", number(entry.Attempt), moment(entry.At))
 	default:
 	}
 	return f
@@ -470,8 +481,7 @@ func (e *explainer) ended(newest *history.Entry) {
 			e.add(Fact{
 				Code:     Unknown,
 				headline: e.delivery() + " is no longer pending, and history does not tell its outcome.",
-				Text: "It is no longer pending, and history has no outcome. A replica that is killed loses the entries of its " +
-					"last quarter of a second.",
+				Text:     "It is no longer pending, and history has no outcome, although it should.",
 			})
 		}
 	}

@@ -12,8 +12,6 @@ import (
 	"time"
 
 	"github.com/carillon-scheduler/carillon/callbacks"
-	"github.com/carillon-scheduler/carillon/job"
-	"github.com/carillon-scheduler/carillon/store"
 )
 
 // situation is something that really happens, and what is then told of an instant of the job "k".
@@ -311,16 +309,36 @@ var situations = []situation{
 		cause: func(w *world) string {
 			w.put("k", w.at(time.Second))
 			w.until(2 * time.Second)
-			_, err := w.store.Claim(w.Context(), store.ClaimParams{
-				Now: time.Now(), Lease: time.Minute, Quotas: []store.Quota{{Lane: job.DefaultLane, Limit: 1}},
-			})
-			if err != nil {
-				w.Error(err)
-			}
+			w.claim()
 			w.until(65 * time.Second)
 			return "next"
 		},
 		codes: "lease_over",
+	},
+	{
+		name: "its replica has died, and another one has delivered it",
+		cause: func(w *world) string {
+			w.put("k", w.at(time.Second))
+			w.until(2 * time.Second)
+			w.claim()
+			w.replica()
+			w.until(5 * time.Minute)
+			return "last"
+		},
+		codes: "delivered lease_over",
+	},
+	{
+		name: "its replica has died, and another one sends it",
+		cause: func(w *world) string {
+			w.put("k", w.at(time.Second))
+			w.until(2 * time.Second)
+			w.claim()
+			w.hangs(20 * time.Second)
+			w.replica()
+			w.until(65 * time.Second)
+			return "last"
+		},
+		codes: "held lease_over",
 	},
 	{
 		name: "its tenant is paused, and is paused again",
@@ -804,7 +822,7 @@ var situations = []situation{
 		codes: "no_such_instant",
 	},
 	{
-		name: "no such job",
+		name:  "no such job",
 		cause: func(*world) string { return "next" },
 		codes: "unknown",
 	},

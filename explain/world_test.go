@@ -96,8 +96,9 @@ func newWorld(t testing.TB, s store.Store, keep keeps) *world {
 		Logger:    slog.New(slog.DiscardHandler),
 	}
 	if !keep.nothing {
-		w.history = history.NewWriter(history.Config{Records: s, Keep: retain, Failures: keep.failures})
-		config.History, config.HistoryKeep, config.HistoryFailures = w.history, retain, keep.failures
+		config.HistoryPolicy = history.Policy{Keep: retain, Failures: keep.failures}
+		w.history = history.NewWriter(history.Config{Records: s, Policy: config.HistoryPolicy, Reach: dispatcher.Defaults.Lease})
+		config.History = w.history
 	}
 	w.handler = handlers.New(config)
 	return w
@@ -148,6 +149,17 @@ func (w *world) replica() {
 			w.Errorf("run: %v", err)
 		}
 	})
+}
+
+// claim claims one occurrence, as a replica does that dies then.
+func (w *world) claim() {
+	w.Helper()
+	_, err := w.store.Claim(w.Context(), store.ClaimParams{
+		Now: time.Now(), Lease: time.Minute, Quotas: []store.Quota{{Lane: job.DefaultLane, Limit: 1}},
+	})
+	if err != nil {
+		w.Fatal(err)
+	}
 }
 
 // people knows callers by tokens that are their ids. Those whose id is a tenant's name are that tenant's only.

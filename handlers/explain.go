@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"math"
 	"net/http"
 	"net/url"
 	"slices"
@@ -105,8 +106,21 @@ func (g *gathering) gather(ctx context.Context, which string) error {
 		}
 	}
 	g.readDestination()
-	g.Kept.On, g.Kept.For, g.Kept.Failures = g.History != nil, g.HistoryKeep, g.HistoryFailures
+	g.tellKept()
 	return nil
+}
+
+// tellKept tells which history of the tenant there is.
+func (g *gathering) tellKept() {
+	usual := g.HistoryPolicy
+	if usual == (history.Policy{}) {
+		usual.Keep = math.MaxInt64
+	}
+	own := g.OwnLimits.History(g.Name.Tenant, usual)
+	g.Kept.On, g.Kept.Failures = g.History != nil && own.Keep > 0, own.Failures
+	if own.Keep != math.MaxInt64 {
+		g.Kept.For = own.Keep
+	}
 }
 
 // find finds the next or the last instant. If none is left, the next one is the last.

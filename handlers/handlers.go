@@ -96,10 +96,9 @@ type Config struct {
 	Keys *access.Keys
 	// History records each change of a job after it was made; nil records none. The history is read from Records.
 	History Recorder
-	// HistoryKeep is the time for which history is kept; zero if unknown. HistoryFailures reports that it leaves out
-	// deliveries.
-	HistoryKeep     time.Duration
-	HistoryFailures bool
+	// HistoryPolicy says what is kept of the history of tenants without a policy of their own, so that explanations can
+	// tell what is not kept. With zero, that is unknown.
+	HistoryPolicy history.Policy
 	// Registerer registers the API's own metrics. Nil means none.
 	Registerer prometheus.Registerer
 }
@@ -115,7 +114,7 @@ func newEngine(config Config) *gin.Engine {
 	a := &api{
 		Config: config.withDefaults(), metrics: newMetrics(config.Registerer), recent: recent{turn: make(chan struct{}, 1)},
 		tenants: tenants.New(config.Records), past: history.NewReader(config.Records),
-		anyone: access.Anyone(), wrong: newWrongKeys(),
+		anyone: access.Anyone(), wrong: newTries(), keyless: newTries(),
 	}
 	a.Store = within{a.Store}
 	gin.SetMode(gin.ReleaseMode) // else gin prints each route to standard output
@@ -227,6 +226,7 @@ func (a *api) routes() []route {
 		{"GET", "/v1/keys/:id", access.Administer, aboutTenants, unkept(a.getKey)},
 		{"DELETE", "/v1/keys/:id", access.Administer, aboutTenants, unkept(a.revokeKey)},
 		{"POST", "/v1/keys/:id/rotate", access.Administer, aboutTenants, unkept(a.rotateKey)},
+		{"PUT", "/v1/keys/:id/limits", access.Administer, aboutTenants, unkept(a.putKeyLimits)},
 
 		{"GET", "/v1/secrets", access.Read, aboutTenant, a.listSecrets},
 		{"PUT", "/v1/secrets/:name", access.Operate, aboutTenant, a.putSecret},
@@ -294,7 +294,9 @@ type api struct {
 	tenants *tenants.Tenants
 	past    *history.Reader
 	anyone  access.Principal
-	wrong   *wrongKeys
+	// wrong and keyless have the wrong keys of each address, and its requests without a key. They are apart, so that
+	// clients without a key keep out no key of their address.
+	wrong, keyless *tries
 }
 
 // answer makes a gin handler that answers the errors of a handler as problems.

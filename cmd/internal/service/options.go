@@ -101,7 +101,7 @@ func (o *Options) Flags(f *flag.FlagSet) {
 
 	o.Limits.Flags(f)
 
-	f.StringVar(&o.Audit, "audit", "",
+	cli.Text(f, &o.Audit, "audit",
 		"`PATH`: Target of the audit trail: a line of JSON for each change and each refusal. It is a file, which may "+
 			"be rotated, or stdout. See docs/audit.md.")
 }

@@ -8,8 +8,9 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// The number of wrong keys that an address may send at once, and the time after which it may send one more. A client
-// with a valid key sends none, except by a wrong configuration; a guess would need 2^177 tries.
+// The number of wrong keys, or of requests without one, that an address may send at once, and the time after which it
+// may send one more. A client with a valid key sends none, except by a wrong configuration; a guess would need 2^177
+// tries.
 const (
 	wrongAtOnce = 20
 	wrongPause  = time.Second
@@ -18,44 +19,44 @@ const (
 // mostAddresses is half of the maximum number of remembered addresses.
 const mostAddresses = 4096
 
-// wrongKeys counts the wrong keys from each address. When there are too many addresses, it forgets the ones seen the
-// longest ago. It is safe for concurrent use.
-type wrongKeys struct {
+// tries counts the wrong keys from each address, or the requests without a key. When there are too many addresses, it
+// forgets the ones seen the longest ago. It is safe for concurrent use.
+type tries struct {
 	mu          sync.Mutex
 	young, aged map[netip.Addr]*rate.Limiter
 }
 
-func newWrongKeys() *wrongKeys { return &wrongKeys{young: map[netip.Addr]*rate.Limiter{}} }
+func newTries() *tries { return &tries{young: map[netip.Addr]*rate.Limiter{}} }
 
 // of returns the limiter of an address. The caller holds the lock.
-func (w *wrongKeys) of(from netip.Addr) *rate.Limiter {
-	limiter, ok := w.young[from]
+func (t *tries) of(from netip.Addr) *rate.Limiter {
+	limiter, ok := t.young[from]
 	if !ok {
-		if limiter = w.aged[from]; limiter == nil {
+		if limiter = t.aged[from]; limiter == nil {
 			limiter = rate.NewLimiter(rate.Every(wrongPause), wrongAtOnce)
 		}
-		if len(w.young) >= mostAddresses {
-			w.young, w.aged = make(map[netip.Addr]*rate.Limiter), w.young
+		if len(t.young) >= mostAddresses {
+			t.young, t.aged = make(map[netip.Addr]*rate.Limiter), t.young
 		}
-		w.young[from] = limiter
+		t.young[from] = limiter
 	}
 	return limiter
 }
 
-// shown counts a wrong key.
-func (w *wrongKeys) shown(from netip.Addr, now time.Time) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.of(from).AllowN(now, 1)
+// shown counts a try.
+func (t *tries) shown(from netip.Addr, now time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.of(from).AllowN(now, 1)
 }
 
-// wait returns the time until another key from an address may be looked up; zero if now.
-func (w *wrongKeys) wait(from netip.Addr, now time.Time) time.Duration {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	limiter := w.young[from]
+// wait returns the time until another try of an address is allowed; zero if now.
+func (t *tries) wait(from netip.Addr, now time.Time) time.Duration {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	limiter := t.young[from]
 	if limiter == nil {
-		limiter = w.aged[from]
+		limiter = t.aged[from]
 	}
 	if limiter == nil {
 		return 0
