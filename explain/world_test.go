@@ -86,7 +86,7 @@ func newWorld(t testing.TB, s store.Store, keep keeps) *world {
 			}
 			return w.dispatcher.Rate()
 		},
-		Weight:    dispatcher.Defaults.Policy.Weight,
+		Forecast:  handlers.Forecast{Policy: dispatcher.Defaults.Policy},
 		Replicas:  func(ctx context.Context, now time.Time) (int, error) { return replicas.Count(ctx, s, now) },
 		Auth:      people{},
 		Limits:    job.Limits{Instants: 1000, Payload: 1000},

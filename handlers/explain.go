@@ -349,7 +349,7 @@ func (g *gathering) share(ctx context.Context, own job.Lane) (float64, error) {
 		}
 		priority := cmp.Or(l.Priority, priorities[l.Tenant])
 		waiters = append(waiters, explain.Waiter{
-			Lane: l.Lane, Priority: priority, PriorityWeight: g.Weight(priority), TenantWeight: settings.EffectiveWeight(),
+			Lane: l.Lane, Priority: priority, PriorityWeight: g.Forecast.Policy.Weight(priority), TenantWeight: settings.EffectiveWeight(),
 		})
 	}
 	last := len(waiters) - 1
