@@ -108,7 +108,7 @@ func newEngine(config Config) *gin.Engine {
 	a := &api{
 		Config: config.withDefaults(), metrics: newMetrics(config.Registerer), recent: recent{turn: make(chan struct{}, 1)},
 		tenants: tenants.New(config.Records), past: history.NewReader(config.Records),
-		anyone: access.Anyone(), wrong: newTries(), keyless: newTries(),
+		anyone: access.Anyone(), wrong: access.NewTries(), keyless: access.NewTries(),
 	}
 	a.Store = within{a.Store}
 	gin.SetMode(gin.ReleaseMode) // else gin prints each route to standard output
@@ -286,7 +286,7 @@ type api struct {
 	anyone  access.Principal
 	// wrong and keyless have the wrong keys of each address, and its requests without a key. They are apart, so that
 	// clients without a key keep out no key of their address.
-	wrong, keyless *tries
+	wrong, keyless *access.Tries
 }
 
 // answer makes a gin handler that answers the errors of a handler as problems.
