@@ -213,8 +213,8 @@ func matchCondition(lines []string) (store.Condition, error) {
 // relies on it.
 func refuseConditions(r *http.Request) error { return refuseHeaders(r, "If-Match", "If-None-Match") }
 
-// change makes a change that supports no conditions. parse reads the body; do gets the result, and the context that ends
-// when the change may no longer take effect.
+// change makes a change that supports no conditions. parse reads the body; do gets the result, and the context that
+// ends when the change may no longer take effect.
 func change[T any](
 	a *api, c *gin.Context, parse func([]byte) (T, error), do func(context.Context, T) error,
 ) error {

@@ -146,10 +146,15 @@ func (p *Parts) Assemble(ctx context.Context) (*Service, error) {
 		p.log.Warn("tenants' limits can't be read yet", "error", err)
 	}
 	s.closers.add(own) // closed after history, which uses it
-	recorded := p.options.History.writer(jobs, own, p.options.Lease, registry, p.log)
+	recorded, err := p.options.History.open(jobs, own, p.options.Lease, registry, p.log)
+	if err != nil {
+		return nil, errors.Join(err, s.closers.Close())
+	}
+	for _, r := range recorded {
+		s.closers.add(r) // closed when all loops have ended, before the store
+	}
 	if recorded != nil {
 		cfg.History = recorded
-		s.closers.add(recorded) // closed when all loops have ended, before the store
 	}
 	if s.dispatcher, err = dispatcher.New(cfg); err != nil {
 		return nil, errors.Join(err, s.closers.Close())
