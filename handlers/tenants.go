@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"time"
 
 	"github.com/gin-gonic/gin"
 
@@ -21,6 +22,8 @@ type tenantView struct {
 	FirstSeen         string          `json:"firstSeen"`
 	EffectivePriority job.Priority    `json:"effectivePriority"`
 	Settings          job.TenantDraft `json:"settings"`
+	PausedAt          string          `json:"pausedAt,omitzero"`
+	PausedBy          string          `json:"pausedBy,omitzero"`
 }
 
 // viewTenants shows the priority of the settings even before this replica applies them: it soon will.
@@ -29,7 +32,13 @@ func (a *api) viewTenants(ctx context.Context, tenants ...job.Tenant) []tenantVi
 	views := make([]tenantView, len(tenants))
 	for i, t := range tenants {
 		priority := cmp.Or(t.Settings.Priority, priorities[i])
-		views[i] = tenantView{t.Name, job.FormatTime(t.FirstSeen), priority, t.Settings.Draft()}
+		views[i] = tenantView{
+			Name: t.Name, FirstSeen: job.FormatTime(t.FirstSeen), EffectivePriority: priority, Settings: t.Settings.Draft(),
+			PausedBy: t.Settings.PausedBy,
+		}
+		if at := t.Settings.PausedAt; at != 0 {
+			views[i].PausedAt = job.FormatTime(time.UnixMilli(at))
+		}
 	}
 	return views
 }
@@ -123,6 +132,12 @@ func (a *api) setTenant(
 	t, err := a.knownTenant(ctx, name) // before the change: after it, an error would hide the change
 	if err != nil {
 		return err
+	}
+	switch was := t.Settings; {
+	case settings.Paused && was.Paused:
+		settings.PausedAt, settings.PausedBy = was.PausedAt, was.PausedBy
+	case settings.Paused:
+		settings.PausedAt, settings.PausedBy = a.now().UnixMilli(), callerOf(ctx).ID
 	}
 	t.Settings = settings
 	if err := a.tenants.Set(ctx, name, settings, a.now()); err != nil {
