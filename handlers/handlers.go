@@ -114,7 +114,7 @@ func newEngine(config Config) *gin.Engine {
 	a := &api{
 		Config: config.withDefaults(), metrics: newMetrics(config.Registerer), recent: recent{turn: make(chan struct{}, 1)},
 		tenants: tenants.New(config.Records), past: history.NewReader(config.Records),
-		anyone: access.Anyone(), wrong: newTries(), keyless: newTries(),
+		anyone: access.Anyone(), wrong: access.NewTries(), keyless: access.NewTries(),
 		plans: forecast.NewReader(config.Forecast.Definitions, config.Callbacks.Destination, forecast.DefaultBounds),
 	}
 	a.Store = within{a.Store}
@@ -298,7 +298,7 @@ type api struct {
 	anyone  access.Principal
 	// wrong and keyless have the wrong keys of each address, and its requests without a key. They are apart, so that
 	// clients without a key keep out no key of their address.
-	wrong, keyless *tries
+	wrong, keyless *access.Tries
 }
 
 // answer makes a gin handler that answers the errors of a handler as problems.
