@@ -150,6 +150,20 @@ func (c *Client) Trigger(ctx context.Context, key string) (Triggered, error) {
 	return call[Triggered](ctx, c, request{method: "POST", path: path("jobs", key, "trigger"), about: true, effect: once})
 }
 
+// CheckIn says that what an instant of a job with an ExpectBy was to lead to has happened. The zero time stands for the
+// latest instant that has passed; it is not sent again after a lost answer, since another instant may have passed.
+func (c *Client) CheckIn(ctx context.Context, key string, at time.Time) (CheckedIn, error) {
+	r := request{method: "POST", path: path("jobs", key, "check-in"), about: true}
+	if at.IsZero() {
+		r.effect = once
+	} else {
+		r.body = struct {
+			At time.Time `json:"at"`
+		}{at}
+	}
+	return call[CheckedIn](ctx, c, r)
+}
+
 // Preview lists the next instants of a job, at most count of them; 0 means 10.
 func (c *Client) Preview(ctx context.Context, key string, count int) (Preview, error) {
 	return call[Preview](ctx, c, request{
@@ -162,6 +176,14 @@ func (c *Client) Preview(ctx context.Context, key string, count int) (Preview, e
 func (c *Client) PreviewJob(ctx context.Context, job Job, count int) (Preview, error) {
 	return call[Preview](ctx, c, request{
 		method: "POST", path: path("preview"), query: query("count", number(count)), body: job, about: true,
+	})
+}
+
+// Explain tells why an instant of a job fired or did not, or what it waits for; also of a job that is gone. At is an
+// instant as RFC 3339 text, "next" or "last"; empty means "next".
+func (c *Client) Explain(ctx context.Context, key, at string) (Explanation, error) {
+	return call[Explanation](ctx, c, request{
+		method: "GET", path: path("jobs", key, "explain"), query: query("at", at), about: true,
 	})
 }
 

@@ -74,6 +74,8 @@ type Job struct {
 	Spread Duration `json:"spread,omitzero"`
 	// CatchUp is which instants of a crontab fire late: "latest" (the default), "all" or "none".
 	CatchUp string `json:"catchUp,omitempty"`
+	// ExpectBy is how long after each instant a check-in is expected, see [Client.CheckIn]; 0 for none.
+	ExpectBy Duration `json:"expectBy,omitzero"`
 	// Priority is "high", "normal" or "low"; empty for the tenant's.
 	Priority string `json:"priority,omitempty"`
 	// Destination limits the callbacks to the destination.
@@ -304,6 +306,15 @@ type Triggered struct {
 	Timestamp  time.Time `json:"timestamp"`
 }
 
+// CheckedIn is what a check-in did.
+type CheckedIn struct {
+	Key string `json:"key"`
+	// At is the instant that it was about; zero if none was expected.
+	At time.Time `json:"at,omitzero"`
+	// Cancelled tells that the check-in was expected, and came in time.
+	Cancelled bool `json:"cancelled"`
+}
+
 // Preview has the next instants of a schedule.
 type Preview struct {
 	Timezone string     `json:"timezone"`
@@ -359,6 +370,52 @@ type HistoryEntry struct {
 	MissingUntil time.Time `json:"missingUntil,omitzero"`
 }
 
+// Explanation tells why an instant fired or did not, or what it waits for. Its codes are those of docs/explain.md; later
+// versions may have more.
+type Explanation struct {
+	Key    string `json:"key"`
+	Tenant string `json:"tenant"`
+	// At is the instant; zero if there is none. FiresAt is the time to which a spread moves it.
+	At      time.Time `json:"at,omitzero"`
+	FiresAt time.Time `json:"firesAt,omitzero"`
+	// Code is that of the first fact, and Summary one sentence.
+	Code    string            `json:"code"`
+	Summary string            `json:"summary"`
+	Facts   []ExplanationFact `json:"facts"`
+	// Occurrence is the one that the first fact is about; nil if it is not in the store.
+	Occurrence *ExplainedOccurrence `json:"occurrence,omitempty"`
+	// Nearest are the instants of the schedule before and after the time.
+	Nearest []time.Time `json:"nearest,omitempty"`
+	AsOf    time.Time   `json:"asOf"`
+}
+
+// ExplainedOccurrence is the occurrence that an explanation is about. State is "pending", "held" or "dead".
+type ExplainedOccurrence struct {
+	ID         string `json:"id"`
+	DeliveryID string `json:"deliveryId"`
+	Step       *int   `json:"step,omitempty"`
+	Subscriber string `json:"subscriber,omitempty"`
+	State      string `json:"state"`
+}
+
+// ExplanationFact is one reason. A field that does not apply is zero.
+type ExplanationFact struct {
+	Code        string    `json:"code"`
+	Text        string    `json:"text"`
+	At          time.Time `json:"at,omitzero"`
+	Since       time.Time `json:"since,omitzero"`
+	Until       time.Time `json:"until,omitzero"`
+	Next        time.Time `json:"next,omitzero"`
+	By          string    `json:"by,omitempty"`
+	RequestID   string    `json:"requestId,omitempty"`
+	Attempt     int       `json:"attempt,omitempty"`
+	Status      int       `json:"status,omitempty"`
+	Error       string    `json:"error,omitempty"`
+	Destination string    `json:"destination,omitempty"`
+	Replica     string    `json:"replica,omitempty"`
+	Count       int       `json:"count,omitempty"`
+}
+
 // DeadLetter is an occurrence that was given up.
 type DeadLetter struct {
 	ID         string    `json:"id"`
@@ -387,8 +444,18 @@ type TenantSettings struct {
 	Priority    string  `json:"priority,omitempty"`
 	MaxInFlight int     `json:"maxInFlight,omitempty"`
 	Paused      bool    `json:"paused,omitempty"`
-	// Events says where events about the tenant are sent; empty for nowhere.
-	Events json.RawMessage `json:"events,omitempty"`
+	// Events says where events about the tenant are sent; nil for nowhere.
+	Events *EventSettings `json:"events,omitempty"`
+}
+
+// EventSettings say which events of a tenant are delivered, and to whom.
+type EventSettings struct {
+	// Callback gets the events, as CloudEvents.
+	Callback Callback `json:"callback"`
+	// Types are those that are delivered, such as "carillon.deadletter.created"; none means all.
+	Types []string `json:"types,omitempty"`
+	// PerMinute is how many a replica makes in a minute, besides a summary of the others; 0 for 60.
+	PerMinute int `json:"perMinute,omitempty"`
 }
 
 // Limits are the limits of a tenant or a key. A nil field has the service's default, and 0 is no limit.

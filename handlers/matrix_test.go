@@ -71,10 +71,12 @@ var samples = map[string]sample{
 	"pauseJob":   {ok: 200, beyond: 404, changes: true},
 	"resumeJob":  {ok: 200, beyond: 404},
 	"triggerJob": {ok: 202, beyond: 404, changes: true},
+	"checkIn":    {ok: 409, beyond: 404}, // the jobs have no expectBy
 	"previewDraft": {ok: 200, beyond: 403, body: func(w *world, c corner) string {
 		return w.job(c.prefix+"draft", "new")
 	}},
 
+	"explainJob":    {ok: 200, beyond: 200, echoes: true},
 	"getJobHistory": {ok: 200, beyond: 200, shows: true},
 	"listHistory":   {ok: 200, beyond: 200, shows: true},
 

@@ -40,7 +40,8 @@ type Job struct {
 var unlimited = job.Limits{Instants: 1 << 40, Payload: 1 << 40}
 
 // Read reads all jobs in a file, or in the files of a folder and those below it whose names end in .yaml, .yml or
-// .json. A file has one job, a list of jobs, or several documents of YAML. The error names every job that is wrong, and where.
+// .json. A file has one job, a list of jobs, or several documents of YAML. The error names every job that is wrong,
+// and where.
 func Read(name string, now time.Time) ([]Job, error) {
 	info, err := os.Stat(name)
 	if err != nil {
