@@ -57,7 +57,7 @@ func TestGolden(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
-			w.file("bad.yaml", "crontabb: x\n")
+			w.file("bad.yaml", "crontab: x\n")
 			w.file("once.json", `{"schedules": ["2030-01-02T15:00:00+01:00"], "callback": {"type": "http", "data": {"url": "https://example.com/a"}}}`)
 			w.file("jobs/digest.yaml", strings.Replace(digest, "0 9", "0 8", 1)+"deadline: 10m\n")
 			w.file("jobs/news.yaml", "- "+strings.ReplaceAll(strings.Replace(digest, "digest", "news", 1), "\n", "\n  "))
