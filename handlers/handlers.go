@@ -19,6 +19,7 @@ import (
 	"github.com/carillon-scheduler/carillon/access/limits"
 	"github.com/carillon-scheduler/carillon/audit"
 	"github.com/carillon-scheduler/carillon/callbacks"
+	"github.com/carillon-scheduler/carillon/forecast"
 	"github.com/carillon-scheduler/carillon/history"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/secrets"
@@ -56,6 +57,8 @@ type Config struct {
 	Rate func() float64
 	// Replicas returns the number of replicas that may be claiming at a time. Nil means one.
 	Replicas func(ctx context.Context, now time.Time) (int, error)
+	// Forecast is what forecasts are made from. The zero value makes none.
+	Forecast Forecast
 	// Limiter has the rates and quotas of keys and tenants. Nil means no limits.
 	Limiter *limits.Limiter
 	// OwnLimits has the limits of single tenants, which the API shows and sets. Nil means those in Records.
@@ -109,6 +112,7 @@ func newEngine(config Config) *gin.Engine {
 		Config: config.withDefaults(), metrics: newMetrics(config.Registerer), recent: recent{turn: make(chan struct{}, 1)},
 		tenants: tenants.New(config.Records), past: history.NewReader(config.Records),
 		anyone: access.Anyone(), wrong: newTries(), keyless: newTries(),
+		plans: forecast.NewReader(config.Forecast.Definitions, config.Callbacks.Destination, forecast.DefaultBounds),
 	}
 	a.Store = within{a.Store}
 	gin.SetMode(gin.ReleaseMode) // else gin prints each route to standard output
@@ -230,6 +234,8 @@ func (a *api) routes() []route {
 		{"DELETE", "/v1/signing-secrets/:name", access.Operate, aboutTenant, a.deleteSigningSecret},
 
 		{"GET", "/v1/backlog", access.Read, aboutWholeTenants, a.getBacklog},
+		{"GET", "/v1/forecast", access.Read, aboutWholeTenants, a.getForecast},
+		{"POST", "/v1/forecast", access.Read, aboutWholeTenants, a.postForecast},
 	}
 }
 
@@ -283,6 +289,7 @@ type api struct {
 	recent  recent
 	tenants *tenants.Tenants
 	past    *history.Reader
+	plans   *forecast.Reader
 	anyone  access.Principal
 	// wrong and keyless have the wrong keys of each address, and its requests without a key. They are apart, so that
 	// clients without a key keep out no key of their address.

@@ -182,6 +182,9 @@ func (p *Parts) Assemble(ctx context.Context) (*Service, error) {
 		PrioritiesOf: s.dispatcher.Priorities,
 		Destinations: func() []handlers.DestinationState { return destinationStates(s.dispatcher) },
 		Rate:         s.dispatcher.Rate,
+		Forecast: handlers.Forecast{
+			Definitions: jobs, Policy: cfg.Policy, Destinations: cfg.DestinationPolicy(),
+		},
 		Wake:         s.dispatcher.Wake,
 		WakeExpander: s.dispatcher.WakeExpander,
 		Ready:        func(ctx context.Context) error { return ready(ctx, s.dispatcher, jobs, p.log) },
