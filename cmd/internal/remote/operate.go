@@ -314,7 +314,9 @@ func forecast() parts {
 				return err
 			}
 			s.rows([][]string{
-				{"total", text(d["total"])}, {"rate", text(d.at("rate.perSecond"))}, {"incomplete", text(d["incomplete"])},
+				{"total", text(d["total"])}, {"paused", text(d["paused"])}, {"unknown", text(d["unknown"])},
+				{"incomplete", text(d["incomplete"])}, {"perSecond", text(d.at("rate.perSecond"))},
+				{"source", text(d.at("rate.source"))}, {"asOf", text(d["asOf"])},
 			}, nil)
 			s.under(d, "steps", []column{{"FROM", "from"}, {"COUNT", "count"}, {"LEFT", "left"}, {"DRAINED", "drainedAt"}})
 			return nil
