@@ -150,6 +150,9 @@ const forgetAfter = 10 * time.Minute
 // Destinations returns the state of each destination that this replica has lately sent to, by name.
 func (d *Dispatcher) Destinations() []destinations.State { return d.destinations.States() }
 
+// Replica returns this replica's random id, by which its heartbeats are kept.
+func (d *Dispatcher) Replica() string { return d.replica }
+
 // Rate returns the occurrences per second that this replica has lately finished: delivered, buried or dropped.
 func (d *Dispatcher) Rate() float64 { return d.finished.rate(d.now()) }
 
