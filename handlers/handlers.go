@@ -60,6 +60,7 @@ type Config struct {
 	// Replica is this replica, and what it knows of the others.
 	Replica Replica
 	// Forecast is what forecasts are made from. The zero value makes none.
+	// Forecast is what forecasts are made from. The zero value makes none. Explanations use its Policy.
 	Forecast Forecast
 	// Limiter has the rates and quotas of keys and tenants. Nil means no limits.
 	Limiter *limits.Limiter
@@ -98,6 +99,9 @@ type Config struct {
 	Keys *access.Keys
 	// History records each change of a job after it was made; nil records none. The history is read from Records.
 	History Recorder
+	// HistoryPolicy says what is kept of the history of tenants without a policy of their own, so that explanations can
+	// tell what is not kept. With zero, that is unknown.
+	HistoryPolicy history.Policy
 	// Registerer registers the API's own metrics. Nil means none.
 	Registerer prometheus.Registerer
 }
@@ -113,7 +117,7 @@ func newEngine(config Config) *gin.Engine {
 	a := &api{
 		Config: config.withDefaults(), metrics: newMetrics(config.Registerer), recent: recent{turn: make(chan struct{}, 1)},
 		tenants: tenants.New(config.Records), past: history.NewReader(config.Records),
-		anyone: access.Anyone(), wrong: newTries(), keyless: newTries(),
+		anyone: access.Anyone(), wrong: access.NewTries(), keyless: access.NewTries(),
 		plans: forecast.NewReader(config.Forecast.Definitions, config.Callbacks.Destination, forecast.DefaultBounds),
 	}
 	a.Store = within{a.Store}
@@ -196,6 +200,7 @@ func (a *api) routes() []route {
 		{"PUT", "/v1/jobs/:key", access.Submit, aboutJobs, a.putJob},
 		{"PATCH", "/v1/jobs/:key", access.Submit, aboutJobs, a.patchJob},
 		{"DELETE", "/v1/jobs/:key", access.Submit, aboutJobs, a.cancelJob},
+		{"GET", "/v1/jobs/:key/explain", access.Read, aboutJobs, a.explainJob},
 		{"GET", "/v1/jobs/:key/history", access.Read, aboutJobs, a.getJobHistory},
 		{"GET", "/v1/jobs/:key/preview", access.Read, aboutJobs, a.previewJob},
 		{"POST", "/v1/jobs/:key/pause", access.Operate, aboutJobs, a.pauseJob},
@@ -296,7 +301,7 @@ type api struct {
 	anyone  access.Principal
 	// wrong and keyless have the wrong keys of each address, and its requests without a key. They are apart, so that
 	// clients without a key keep out no key of their address.
-	wrong, keyless *tries
+	wrong, keyless *access.Tries
 }
 
 // answer makes a gin handler that answers the errors of a handler as problems.

@@ -74,6 +74,7 @@ var samples = map[string]sample{
 		return w.job(c.prefix+"draft", "new")
 	}},
 
+	"explainJob":    {ok: 200, beyond: 200, echoes: true},
 	"getJobHistory": {ok: 200, beyond: 200, shows: true},
 	"listHistory":   {ok: 200, beyond: 200, shows: true},
 

@@ -233,6 +233,7 @@ func (p *Parts) Assemble(ctx context.Context) (*Service, error) {
 	}
 	if recorded != nil {
 		api.History = recorded
+		api.HistoryPolicy = p.options.History.Policy
 	}
 	s.server = newServer(s.connections.Handler(handlers.New(api)), p.log)
 	s.server.MaxHeaderBytes = p.options.Listen.HeaderBytes
