@@ -59,7 +59,6 @@ type Config struct {
 	Replicas func(ctx context.Context, now time.Time) (int, error)
 	// Replica is this replica, and what it knows of the others.
 	Replica Replica
-	// Forecast is what forecasts are made from. The zero value makes none.
 	// Forecast is what forecasts are made from. The zero value makes none. Explanations use its Policy.
 	Forecast Forecast
 	// Limiter has the rates and quotas of keys and tenants. Nil means no limits.
