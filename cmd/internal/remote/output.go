@@ -2,6 +2,7 @@ package remote
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -289,7 +290,7 @@ func text(v any) string {
 			}
 			all = append(all, text(one))
 		}
-		return strings.Join(all, ",")
+		return cmp.Or(strings.Join(all, ","), "-")
 	case map[string]any:
 		return text(string(compact(v)))
 	default:
