@@ -24,6 +24,8 @@ type caller struct {
 	access.Principal
 	// token is the caller's credential; empty if the service asks for none.
 	token string
+	// session is the secret of the browser's session that the credential came from; empty if the request carried it.
+	session string
 	// tenant is the tenant that the request acts for; empty if it concerns none or several.
 	tenant string
 	// request is the request's id.
@@ -113,6 +115,9 @@ func (a *api) identify(c *gin.Context) (*caller, error) {
 	}
 	shown := c.Request.Header[credentialHeader]
 	if len(shown) == 0 {
+		if cookie, err := c.Request.Cookie(sessionCookie); err == nil {
+			return a.resume(c, cookie.Value)
+		}
 		c.Header(challengeHeader, challenge)
 		return nil, &statusError{http.StatusUnauthorized,
 			"this request needs a key: send it in a header, as " + credentialHeader + ": " + scheme + " KEY"}
@@ -151,20 +156,30 @@ func isLocal(host string) bool {
 	return err == nil || host == "" || host == "localhost" || strings.HasSuffix(host, ".localhost")
 }
 
-// authenticate returns the principal of a credential. If an address has sent too many wrong credentials, only those
-// that were valid before are looked up.
+// authenticate returns the caller that shows a credential.
 func (a *api) authenticate(c *gin.Context, credential string) (*caller, error) {
-	from, now := addressOf(c.Request.RemoteAddr), a.Now()
 	token, err := bearer(credential)
-	if wait := a.wrong.wait(from, now); wait > 0 && (err != nil || !a.Auth.Knows(token, now)) {
+	return a.recognize(c, err == nil && a.Auth.Knows(token, a.Now()), func(ctx context.Context) (*caller, error) {
+		if err != nil {
+			return nil, err
+		}
+		principal, err := a.Auth.Authenticate(ctx, token, a.Now())
+		return &caller{Principal: principal, token: token}, err
+	})
+}
+
+// recognize returns the caller that a look-up of its credential finds. If an address has sent too many wrong credentials,
+// only those that were valid before, and so are known, are looked up.
+func (a *api) recognize(
+	c *gin.Context, known bool, lookUp func(context.Context) (*caller, error),
+) (*caller, error) {
+	from, now := addressOf(c.Request.RemoteAddr), a.Now()
+	if wait := a.wrong.wait(from, now); wait > 0 && !known {
 		c.Header("Retry-After", strconv.Itoa(int(math.Ceil(wait.Seconds()))))
 		return nil, &statusError{http.StatusTooManyRequests,
 			"too many invalid keys came from this address; try again after the time in Retry-After"}
 	}
-	var principal access.Principal
-	if err == nil {
-		principal, err = a.Auth.Authenticate(c.Request.Context(), token, now)
-	}
+	found, err := lookUp(c.Request.Context())
 	switch {
 	case errors.Is(err, access.ErrUnauthenticated):
 		a.wrong.shown(from, now)
@@ -175,7 +190,7 @@ func (a *api) authenticate(c *gin.Context, credential string) (*caller, error) {
 	case err != nil:
 		return nil, err
 	}
-	return &caller{Principal: principal, token: token}, nil
+	return found, nil
 }
 
 // maxToken bounds the bytes of a credential. The tokens of some issuers have some kilobytes.

@@ -17,6 +17,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/access"
 	"github.com/carillon-scheduler/carillon/access/limits"
+	"github.com/carillon-scheduler/carillon/access/sessions"
 	"github.com/carillon-scheduler/carillon/audit"
 	"github.com/carillon-scheduler/carillon/callbacks"
 	"github.com/carillon-scheduler/carillon/history"
@@ -108,7 +109,7 @@ func newEngine(config Config) *gin.Engine {
 	a := &api{
 		Config: config.withDefaults(), metrics: newMetrics(config.Registerer), recent: recent{turn: make(chan struct{}, 1)},
 		tenants: tenants.New(config.Records), past: history.NewReader(config.Records),
-		anyone: access.Anyone(), wrong: newWrongKeys(),
+		anyone: access.Anyone(), wrong: newWrongKeys(), sessions: sessions.New(config.Records),
 	}
 	a.Store = within{a.Store}
 	gin.SetMode(gin.ReleaseMode) // else gin prints each route to standard output
@@ -214,6 +215,10 @@ func (a *api) routes() []route {
 		{"PUT", "/v1/tenants/:tenant/limits", access.Administer, aboutEverything, a.putLimits},
 		{"DELETE", "/v1/tenants/:tenant/limits", access.Administer, aboutEverything, a.resetLimits},
 
+		{"GET", "/v1/session", access.Read, aboutTenants, unkept(a.showSession)},
+		{"POST", "/v1/session", access.Read, aboutTenants, unkept(a.signIn)},
+		{"DELETE", "/v1/session", access.Read, aboutTenants, unkept(a.signOut)},
+
 		{"GET", "/v1/keys", access.Administer, aboutTenants, unkept(a.listKeys)},
 		{"POST", "/v1/keys", access.Administer, aboutTenants, unkept(a.createKey)},
 		{"GET", "/v1/keys/:id", access.Administer, aboutTenants, unkept(a.getKey)},
@@ -278,12 +283,13 @@ func (c Config) withDefaults() Config {
 // api has the handlers as its methods.
 type api struct {
 	Config
-	metrics *metrics
-	recent  recent
-	tenants *tenants.Tenants
-	past    *history.Reader
-	anyone  access.Principal
-	wrong   *wrongKeys
+	metrics  *metrics
+	recent   recent
+	tenants  *tenants.Tenants
+	past     *history.Reader
+	anyone   access.Principal
+	wrong    *wrongKeys
+	sessions *sessions.Sessions
 }
 
 // answer makes a gin handler that answers the errors of a handler as problems.

@@ -46,8 +46,16 @@ type Options struct {
 
 	Limits Limits // of keys and tenants
 
+	UI string // uiOn or uiOff: whether the web page is served
+
 	Audit string // target of the audit trail, see [audit.Open]
 }
+
+// The values of [Options.UI].
+const (
+	uiOn  = "on"
+	uiOff = "off"
+)
 
 // Flags declares the options, and sets them to their defaults.
 func (o *Options) Flags(f *flag.FlagSet) {
@@ -100,6 +108,8 @@ func (o *Options) Flags(f *flag.FlagSet) {
 	f.IntVar(&o.MaxBody, "max-body", 4_194_304, "`BYTES`: Maximum size of a request, or of an item of a batch.")
 
 	o.Limits.Flags(f)
+
+	cli.Choice(f, &o.UI, "ui", []string{uiOn, uiOff}, "`MODE`: Whether the web page is served, at /ui/. See docs/ui.md.")
 
 	f.StringVar(&o.Audit, "audit", "",
 		"`PATH`: Target of the audit trail: a line of JSON for each change and each refusal. It is a file, which may "+
