@@ -32,21 +32,23 @@ type Entry struct {
 	// RequestID is the X-Request-Id of the request and its answer.
 	RequestID string `json:"requestId,omitzero"`
 	// Principal is the id of the caller, see [github.com/carillon-scheduler/carillon/access.Principal]; empty if unknown.
+	// For a command it is "command:" and the name of the system's user.
 	Principal string `json:"principal,omitzero"`
-	// From is the address of the connection's other end: the client or a proxy.
+	// From is the address of the connection's other end: the client or a proxy. For a command it is the machine's name.
 	From string `json:"from,omitzero"`
-	// Action is the request's method and its path, with the names of parameters in place of values.
+	// Action is the request's method and its path, with the names of parameters in place of values; or the command.
 	Action string `json:"action"`
 	// Tenant is the request's tenant.
 	Tenant string `json:"tenant,omitzero"`
 	// Key is the job's key.
 	Key string `json:"key,omitzero"`
-	// Target is any other object in the path: a tenant, a dead letter, a key or a secret.
+	// Target is any other object in the path: a tenant, a dead letter, a key or a secret. For a command it is the key, or
+	// the store.
 	Target string `json:"target,omitzero"`
 	// Query is the query, which selects the objects of a request about many.
 	Query string `json:"query,omitzero"`
-	// Status is the status of the answer, or of one item of a batch.
-	Status int `json:"status"`
+	// Status is the status of the answer, or of one item of a batch; 0 for a command.
+	Status int `json:"status,omitzero"`
 	// Result is the meaning of the status in one word.
 	Result Result `json:"result"`
 	// Version is the job's version after the change.
@@ -154,11 +156,7 @@ func (l *Log) Write(e Entry) {
 	if l == nil {
 		return
 	}
-	for _, text := range []*string{
-		&e.RequestID, &e.Principal, &e.From, &e.Action, &e.Tenant, &e.Key, &e.Target, &e.Query, &e.Version,
-	} {
-		*text = clip(*text)
-	}
+	e.clip()
 	if e.Result == Refused && len(l.queue) >= queueLength/2 {
 		l.lose(1)
 		return
@@ -297,6 +295,15 @@ func (w *writer) tell(err error) {
 		w.told = now
 		w.log.Error("the audit trail can't be written; its lines are lost, and counted in carillon_audit_lines_total",
 			"error", err)
+	}
+}
+
+// clip bounds the texts of an entry.
+func (e *Entry) clip() {
+	for _, text := range []*string{
+		&e.RequestID, &e.Principal, &e.From, &e.Action, &e.Tenant, &e.Key, &e.Target, &e.Query, &e.Version,
+	} {
+		*text = clip(*text)
 	}
 }
 

@@ -76,6 +76,7 @@ func (d *Dispatcher) fire(f firing) {
 	c, b, now := &f.claimed, f.batch, d.now()
 	var made attempt
 	pass, err := d.attempt(c, b, now, &made)
+	d.unknown(c, b, made.to)
 	s := d.outcome(c, b, pass, err)
 	if s.Outcome == store.Retry || s.Outcome == store.Release {
 		s.KeepUntil = s.DueAt.Add(d.cfg.Retain)

@@ -35,6 +35,19 @@ func (d *Dispatcher) entry(c *store.Claimed, b *batch, made *attempt, s *store.S
 	return e
 }
 
+// unknown records that the attempt before this claim has no outcome: the replica that made it has died, or it has lost
+// the store for longer than the lease.
+func (d *Dispatcher) unknown(c *store.Claimed, b *batch, to string) {
+	if d.cfg.History == nil || !c.Reclaimed || c.Attempt < 2 {
+		return
+	}
+	e := &history.Entry{
+		Kind: history.Unknown, At: b.start, Attempt: c.Attempt - 1, Destination: to, Replica: d.replica, Next: b.start,
+	}
+	e.About(&c.Occurrence)
+	d.cfg.History.Record(e)
+}
+
 // kindOf is what history calls an outcome.
 func kindOf(o store.Outcome) history.Kind {
 	switch o {

@@ -15,6 +15,7 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"github.com/carillon-scheduler/carillon/access"
+	"github.com/carillon-scheduler/carillon/access/limits"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
 )
@@ -30,6 +31,11 @@ type caller struct {
 	tenant string
 	// request is the request's id.
 	request string
+}
+
+// key returns the key of the caller's limits.
+func (w *caller) key() limits.Key {
+	return limits.Key{ID: w.ID, Prefix: w.Scope.KeyPrefix, Own: w.Limits}
 }
 
 // callerKey is the key of a request's caller in its context.

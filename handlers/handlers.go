@@ -224,6 +224,7 @@ func (a *api) routes() []route {
 		{"GET", "/v1/keys/:id", access.Administer, aboutTenants, unkept(a.getKey)},
 		{"DELETE", "/v1/keys/:id", access.Administer, aboutTenants, unkept(a.revokeKey)},
 		{"POST", "/v1/keys/:id/rotate", access.Administer, aboutTenants, unkept(a.rotateKey)},
+		{"PUT", "/v1/keys/:id/limits", access.Administer, aboutTenants, unkept(a.putKeyLimits)},
 
 		{"GET", "/v1/secrets", access.Read, aboutTenant, a.listSecrets},
 		{"PUT", "/v1/secrets/:name", access.Operate, aboutTenant, a.putSecret},

@@ -115,6 +115,10 @@ var samples = map[string]sample{
 		ok: 200, beyond: 404, changes: true, id: func(w *world, c corner) string { return w.keys[c] },
 		body: func(*world, corner) string { return `{"overlap":"1h"}` },
 	},
+	"putKeyLimits": {
+		ok: 200, beyond: 404, changes: true, id: func(w *world, c corner) string { return w.keys[c] },
+		body: func(*world, corner) string { return `{"maxJobs":9}` },
+	},
 }
 
 // sample says how an operation is asked for about a corner, and answered.

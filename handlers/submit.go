@@ -85,7 +85,7 @@ func (a *api) check(ctx context.Context, by *caller, draft job.Draft) (*submissi
 	if !by.Scope.HasKey(draft.Key) {
 		return nil, beyond(by.Scope)
 	}
-	j, err := draft.Job(by.tenant, a.limitsOf(by.tenant))
+	j, err := draft.Job(by.tenant, a.limitsOf(by))
 	if err != nil {
 		return nil, err
 	}
@@ -138,7 +138,7 @@ func (a *api) submit(ctx context.Context, submissions []*submission) []outcome {
 	for len(attempts) > 0 {
 		n := a.admitToQuota(ctx, attempts[:distinctNames(attempts)])
 		a.run(ctx, slices.Clone(attempts[:n]))
-		a.settleQuota(attempts[:n])
+		a.settleQuota(ctx, attempts[:n])
 		allowEarlier(attempts[:n], attempts[n:])
 		attempts = attempts[n:]
 	}

@@ -7,6 +7,7 @@ import (
 	"os"
 
 	"github.com/carillon-scheduler/carillon/access"
+	"github.com/carillon-scheduler/carillon/access/limits"
 	"github.com/carillon-scheduler/carillon/cmd/internal/cli"
 	"github.com/carillon-scheduler/carillon/cmd/internal/service"
 	"github.com/carillon-scheduler/carillon/secrets"
@@ -27,21 +28,22 @@ func program() cli.Program {
 			{Name: "serve", Help: serveHelp, New: func() cli.Runner { return &serveCommand{} }},
 			{Name: "demo", Help: demoHelp, New: func() cli.Runner { return &demoCommand{} }},
 			{Name: "export", Help: exportHelp, New: func() cli.Runner { return &exportCommand{} }},
-			{Name: "import", Help: importHelp, New: func() cli.Runner { return &importCommand{} }},
-			{Name: "keys create", Help: keysCreateHelp, New: func() cli.Runner { return &keysCreateCommand{} }},
+			{Name: "import", Help: importHelp,
+				New: func() cli.Runner { return audited("import", &importCommand{}) }},
+			{Name: "keys create", Help: keysCreateHelp,
+				New: func() cli.Runner { return audited("keys create", &keysCreateCommand{}) }},
 			{Name: "keys list", Help: keysListHelp, New: func() cli.Runner { return &keysListCommand{} }},
 			{Name: "keys rotate", Arguments: "ID", Help: keysRotateHelp,
-				New: func() cli.Runner { return &keysRotateCommand{} }},
+				New: func() cli.Runner { return audited("keys rotate", &keysRotateCommand{}) }},
 			{Name: "keys revoke", Arguments: "ID", Help: keysRevokeHelp,
-				New: func() cli.Runner { return &keysRevokeCommand{} }},
+				New: func() cli.Runner { return audited("keys revoke", &keysRevokeCommand{}) }},
 			{Name: "secrets new-key", Arguments: "FILE", Help: newKeyHelp,
 				New: func() cli.Runner { return &secretsNewKeyCommand{} }},
 			{Name: "secrets reencrypt", Help: reencryptHelp,
-				New: func() cli.Runner { return &secretsReencryptCommand{} }},
-			{Name: "secrets copy", Help: copyHelp,
-				New: func() cli.Runner { return &copyCommand{what: "secrets", copy: secrets.Copy} }},
-			{Name: "keys copy", Help: keysCopyHelp,
-				New: func() cli.Runner { return &copyCommand{what: "keys", copy: access.Copy} }},
+				New: func() cli.Runner { return audited("secrets reencrypt", &secretsReencryptCommand{}) }},
+			copying("secrets", copyHelp, secrets.Copy),
+			copying("keys", keysCopyHelp, access.Copy),
+			copying("limits", limitsCopyHelp, limits.Copy),
 			{Name: "next", Arguments: "CRONTAB", Help: nextHelp, New: func() cli.Runner { return &nextCommand{} }},
 			{Name: "healthcheck", Help: healthcheckHelp, New: func() cli.Runner { return &healthcheckCommand{} }},
 		},

@@ -2,26 +2,22 @@ package service
 
 import (
 	"flag"
-	"fmt"
 	"log/slog"
-	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/carillon-scheduler/carillon/cmd/internal/cli"
+	"github.com/carillon-scheduler/carillon/access/limits"
 	"github.com/carillon-scheduler/carillon/history"
-	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
 )
 
 // History configures the retention and the content of history.
 type History struct {
-	Keep     time.Duration // 0 keeps none
-	Failures bool          // deliveries are left out
+	history.Policy // of tenants without one of their own; Keep 0 keeps none of any tenant
 }
 
-// Flags declares the option.
+// Flags declares the options.
 func (h *History) Flags(f *flag.FlagSet) {
 	h.Keep = 24 * time.Hour
 	f.Var(h, "history",
@@ -29,45 +25,21 @@ func (h *History) Flags(f *flag.FlagSet) {
 			"deliveries and keeps the rest for 24h, and \"failures:7d\" keeps it for a week. See docs/history.md.")
 }
 
-const onlyFailures = "failures"
-
 // Set implements [flag.Value].
-func (h *History) Set(s string) error {
-	set := History{Keep: 24 * time.Hour}
-	kept, rest, named := strings.Cut(s, ":")
-	if set.Failures = kept == onlyFailures; set.Failures {
-		kept = rest
-	} else if named {
-		return fmt.Errorf("must be a duration, such as 24h or 0, or failures, or failures:DURATION, not %q", s)
-	}
-	if !set.Failures || named {
-		keep, err := job.ParseDuration(kept)
-		if err != nil {
-			return err
-		}
-		set.Keep = time.Duration(keep)
-	}
-	if set.Keep < 0 {
-		return fmt.Errorf("is %s; it must not be negative", set.Keep)
-	}
-	*h = set
-	return nil
-}
-
-// String implements [flag.Value].
-func (h *History) String() string {
-	if h.Failures {
-		return onlyFailures + ":" + cli.DurationText(h.Keep)
-	}
-	return cli.DurationText(h.Keep)
+func (h *History) Set(s string) (err error) {
+	h.Policy, err = history.ParsePolicy(s)
+	return err
 }
 
 // writer returns the writer of history; nil if none is kept.
-func (h *History) writer(records store.Records, registry prometheus.Registerer, log *slog.Logger) *history.Writer {
+func (h *History) writer(
+	records store.Records, own *limits.Own, reach time.Duration, registry prometheus.Registerer, log *slog.Logger,
+) *history.Writer {
 	if h.Keep == 0 {
 		return nil
 	}
 	return history.NewWriter(history.Config{
-		Records: records, Keep: h.Keep, Failures: h.Failures, Logger: log, Registerer: registry,
+		Records: records, Policy: h.Policy, Reach: reach, Logger: log, Registerer: registry,
+		PolicyOf: func(tenant string) history.Policy { return own.History(tenant, h.Policy) },
 	})
 }

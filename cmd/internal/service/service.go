@@ -142,7 +142,12 @@ func (p *Parts) Assemble(ctx context.Context) (*Service, error) {
 	}
 	showSecrets(registry, s.secrets)
 	cfg.Secrets = s.secrets
-	recorded := p.options.History.writer(jobs, registry, p.log)
+	own := limits.NewOwn(records, p.log)
+	if err := own.Load(ctx); err != nil { // the first use retries it
+		p.log.Warn("tenants' limits can't be read yet", "error", err)
+	}
+	s.closers.add(own) // closed after history, which uses it
+	recorded := p.options.History.writer(jobs, own, p.options.Lease, registry, p.log)
 	if recorded != nil {
 		cfg.History = recorded
 		s.closers.add(recorded) // closed when all loops have ended, before the store
@@ -156,12 +161,7 @@ func (p *Parts) Assemble(ctx context.Context) (*Service, error) {
 		return nil, errors.Join(cli.Usagef("--audit: %w", err), s.closers.Close())
 	}
 	s.closers.add(trail)
-	own := limits.NewOwn(records, p.log)
-	if err := own.Load(ctx); err != nil { // the first request retries it
-		p.log.Warn("tenants' limits can't be read yet", "error", err)
-	}
-	limiter := limits.New(p.options.Limits.config(own, jobs, registry))
-	s.closers.add(own)
+	limiter := limits.New(p.options.Limits.config(own, p.options.History.Policy, jobs, registry))
 	s.closers.add(limiter)
 	keys := access.NewKeys(records)
 	s.closers.add(keys)
