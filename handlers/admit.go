@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/gin-gonic/gin"
 
@@ -27,6 +28,8 @@ type caller struct {
 	token string
 	// session is the secret of the browser's session that the credential came from; empty if the request carried it.
 	session string
+	// sessionEnds is the end of that session. A key that its caller makes may outlive it, unlike the caller's own key.
+	sessionEnds time.Time
 	// tenant is the tenant that the request acts for; empty if it concerns none or several.
 	tenant string
 	// request is the request's id.

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/gin-gonic/gin"
 
@@ -42,10 +43,9 @@ func (a *api) resume(c *gin.Context, secret string) (*caller, error) {
 		if err != nil {
 			return nil, err
 		}
-		if principal.ExpiresAt.IsZero() || session.ExpiresAt.Before(principal.ExpiresAt) {
-			principal.ExpiresAt = session.ExpiresAt
-		}
-		return &caller{Principal: principal, token: session.Credential, session: secret}, nil
+		return &caller{
+			Principal: principal, token: session.Credential, session: secret, sessionEnds: session.ExpiresAt,
+		}, nil
 	})
 }
 
@@ -85,7 +85,7 @@ func (a *api) signIn(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	w.ExpiresAt = session.ExpiresAt
+	w.sessionEnds = session.ExpiresAt
 	setSessionCookie(c, secret, 0)
 	a.auditSession(c, http.StatusOK)
 	return a.showSession(c)
@@ -126,12 +126,20 @@ func (a *api) auditSession(c *gin.Context, status int) {
 	a.writeAudit(entry)
 }
 
+// ends returns the end of a caller's session or key, whichever is earlier; zero if there is none.
+func (w *caller) ends() time.Time {
+	if !w.sessionEnds.IsZero() && (w.ExpiresAt.IsZero() || w.sessionEnds.Before(w.ExpiresAt)) {
+		return w.sessionEnds
+	}
+	return w.ExpiresAt
+}
+
 // showSession tells the caller what it may do.
 func (a *api) showSession(c *gin.Context) error {
 	w := who(c)
 	view := sessionView{
 		Authentication: "none", ID: w.ID, Role: w.Role, Tenants: w.Scope.Tenants, KeyPrefix: w.Scope.KeyPrefix,
-		ExpiresAt: instantText(w.ExpiresAt),
+		ExpiresAt: instantText(w.ends()),
 		Permissions: slices.DeleteFunc(
 			[]access.Permission{access.Read, access.Submit, access.Operate, access.Administer},
 			func(p access.Permission) bool { return !w.Role.May(p) }),

@@ -102,14 +102,14 @@ function Screen() {
     case 'tenants': return <Tenants />;
     case 'keys': return <Keys />;
     case 'secrets': return <Secrets />;
-    default: return <p class="empty">There is no such screen. <a href="#/">To the overview</a></p>;
+    default: return <><h1>There is no such screen.</h1><p><a href="#/">To the overview</a></p></>;
   }
 }
 
 function Page() {
   const { busy, act } = useAct();
   if (session.value === undefined) {
-    return <main id="main" class="signin" tabIndex={-1}><p class="muted">{trouble.value || 'Loading…'}</p></main>;
+    return <main id="main" class="signin" tabIndex={-1}><h1>Carillon</h1><p class="muted">{trouble.value || 'Loading…'}</p></main>;
   }
   if (session.value === null) return <><SignIn /><Messages /></>;
   const s = session.value, here = route.value[0] === 'new' ? 'jobs' : route.value[0] ?? '';

@@ -31,7 +31,7 @@ export function DeadLetters() {
   const pages = usePages([prefix, tenant.value]);
   const load = usePoll((s) => get<spec.DeadLetterPage>('dead-letters', {
     ofJobs: true, signal: s, query: { limit: 100, prefix, cursor: pages.cursor },
-  }), progress ? 0 : 10, [prefix, pages.cursor, !!progress]);
+  }), progress ? 0 : 5, [prefix, pages.cursor, !!progress]);
 
   const run = async (what: What, ids: string[] | 'all') => {
     if (ids === 'all') {

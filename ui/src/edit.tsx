@@ -7,7 +7,7 @@ import { Effects, definition } from './job';
 import { applyPatch, changes, isObject, mergePatch, parse, print, type Json } from './json';
 import { Area, Card, Code, Failure, jobLink, say, useAct } from './parts';
 import type * as spec from './spec';
-import { now } from './time';
+import { now, wall } from './time';
 
 const brief = (v: Json | undefined) => {
   const text = v === undefined ? '' : JSON.stringify(v);
@@ -132,7 +132,7 @@ export function Preview({ job, note }: { job: { [name: string]: Json } | undefin
           <>
             <TimeLine preview={preview} jobsZone={zone} now={now.value} />
             <ol class="instants">{preview.items.map((i, n) => (
-              <li key={n}><time dateTime={i.timestamp} title={i.timestamp}>{i.local.replace('T', ' ')}</time>
+              <li key={n}><time dateTime={i.timestamp} title={i.timestamp}>{wall(i.local)}</time>
                 {i.step !== undefined && <small class="muted"> step {i.step}</small>}
                 {i.subscribers && <small class="muted"> for {i.subscribers} subscribers</small>}
                 {i.effect && <span class="badge warn">{i.effect}</span>}</li>

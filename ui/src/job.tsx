@@ -6,7 +6,7 @@ import { TimeLine } from './chart';
 import { print, type Json } from './json';
 import { At, Badge, Card, Code, Confirm, Failure, jobLink, Loaded, Pages, say, Table, useAct, usePages, usePoll } from './parts';
 import type * as spec from './spec';
-import { now, number, secondsOf, show, span, zoneFor } from './time';
+import { brief, now, number, secondsOf, show, span, wall, zoneFor } from './time';
 
 // definition is the part of a job that its owner has submitted.
 export function definition(j: spec.Job): { [name: string]: Json } {
@@ -17,7 +17,7 @@ export function definition(j: spec.Job): { [name: string]: Json } {
 
 export function kindOf(j: spec.Job): string {
   if (j.crontab) return j.crontab.startsWith('@every') ? `every ${j.crontab.slice(7)}` : `crontab ${j.crontab}`;
-  if (j.delay) return `once, ${j.delay} after the submission`;
+  if (j.delay) return `once, ${brief(j.delay)} after the submission`;
   if (j.steps) return `a sequence of ${j.steps.length} steps`;
   return j.schedules?.length === 1 ? 'at one instant' : `at ${number(j.schedules?.length ?? 0)} instants`;
 }
@@ -75,10 +75,10 @@ export function JobScreen({ of }: { of: string }) {
                     <dt>Next instant</dt><dd><At at={j.nextInstant} zone={zone} /></dd>
                     {j.pausedAt && <><dt>Paused</dt><dd><At at={j.pausedAt} zone={zone} /></dd></>}
                     {j.priority && <><dt>Priority</dt><dd>{j.priority}</dd></>}
-                    {j.deadline && <><dt>Deadline</dt><dd>{j.deadline}</dd></>}
-                    {j.spread && <><dt>Spread</dt><dd>{j.spread}</dd></>}
+                    {j.deadline && <><dt>Deadline</dt><dd>{brief(j.deadline)}</dd></>}
+                    {j.spread && <><dt>Spread</dt><dd>{brief(j.spread)}</dd></>}
                     {j.subscribers !== undefined && j.subscribers !== null && <><dt>Subscribers</dt><dd>{number(Array.isArray(j.subscribers) ? j.subscribers.length : j.subscribers)}</dd></>}
-                    <dt>Attempts</dt><dd>at most {j.retry.maxAttempts}, pauses from {j.retry.initial} to {j.retry.max}</dd>
+                    <dt>Attempts</dt><dd>at most {j.retry.maxAttempts}, pauses from {brief(j.retry.initial)} to {brief(j.retry.max)}</dd>
                     <dt>Created</dt><dd><At at={j.createdAt} zone={zone} /></dd>
                     <dt>Changed</dt><dd><At at={j.updatedAt} zone={zone} /></dd>
                   </dl>
@@ -159,7 +159,7 @@ function Upcoming({ path, version, zone, pick, picked }: {
 
 // Effects lists what changes of the clocks, and past instants, do.
 export function Effects({ of }: { of: spec.Preview }) {
-  const notes = [...of.items.filter((i) => i.note).map((i) => `${i.local}: ${i.note}`), ...of.leftOut.map((l) => `${l.local}: ${l.note}`)];
+  const notes = [...of.items.filter((i) => i.note).map((i) => `${wall(i.local)}: ${i.note}`), ...of.leftOut.map((l) => `${wall(l.local)}: ${l.note}`)];
   if (notes.length === 0) return null;
   return <ul class="effects">{notes.slice(0, 8).map((n) => <li key={n}>{n}</li>)}</ul>;
 }
@@ -208,7 +208,7 @@ function History({ path, zone, pick }: { path: string; zone: string | undefined;
               <tr key={i}>
                 <td><At at={e.at} zone={zone} brief /></td>
                 <td><Badge>{e.outcome ?? e.change ?? ''}</Badge></td>
-                <td>{e.timestamp ? <button type="button" class="link" onClick={() => pick(e.timestamp!)}>{show(e.timestamp, zoneFor(zone))}</button> : ''}</td>
+                <td>{e.timestamp ? <button type="button" class="link" onClick={() => pick(e.timestamp!)}>{show(e.timestamp, zoneFor(zone), false)}</button> : ''}</td>
                 <td class="n">{e.attempt ?? ''}</td>
                 <td class="n">{e.duration ? span(secondsOf(e.duration) ?? 0) : ''}</td>
                 <td class="key">{e.destination ?? ''}</td>

@@ -68,3 +68,6 @@ export function changes(from: Json | undefined, to: Json | undefined, path = '')
   const names = [...new Set([...Object.keys(from), ...Object.keys(to)])];
   return names.flatMap((n) => changes(from[n], to[n], `${path}/${n.replaceAll('~', '~0').replaceAll('/', '~1')}`));
 }
+
+// numeric reads a number; what is none stays as it is, so that the service names the field.
+export const numeric = (text: string): Json => (text.trim() !== '' && Number.isFinite(Number(text)) ? Number(text) : text);

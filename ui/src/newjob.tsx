@@ -3,7 +3,7 @@
 import { useState } from 'preact/hooks';
 import { api, at, call, session, tenant } from './client';
 import { Preview } from './edit';
-import { parse, print, type Json } from './json';
+import { numeric, parse, print, type Json } from './json';
 import { Area, Card, Check, Code, Copy, Failure, jobLink, say, Select, Text, useAct } from './parts';
 import type * as spec from './spec';
 import { viewerZone } from './time';
@@ -54,7 +54,7 @@ function headersOf(text: string): Object | undefined {
 
 function stepOf(s: Step): Object {
   switch (s.type) {
-    case 'wait_certain_period': return { type: s.type, delay_period: Number(s.period), delay_unit: s.unit };
+    case 'wait_certain_period': return { type: s.type, delay_period: numeric(s.period), delay_unit: s.unit };
     case 'wait_weekday': return { type: s.type, weekdays: s.weekdays.split(/[ ,]+/).filter(Boolean) };
     case 'wait_specific_date': return { type: s.type, date: s.date };
     default: return s.metadata.trim() ? { type: 'job', metadata: json(s.metadata) } : { type: 'job' };
@@ -97,12 +97,12 @@ function jobOf(f: Form): Object {
   put(callback, { envelope: f.envelope, signing: f.signing });
   put(job, { priority: f.priority });
   const retry: Object = {};
-  if (f.maxAttempts) retry.maxAttempts = Number(f.maxAttempts);
+  if (f.maxAttempts) retry.maxAttempts = numeric(f.maxAttempts);
   put(retry, { initial: f.initial, max: f.max });
   if (Object.keys(retry).length > 0) job.retry = retry;
   const destination: Object = {};
-  if (f.maxInFlight) destination.maxInFlight = Number(f.maxInFlight);
-  if (f.rate) destination.ratePerSecond = Number(f.rate);
+  if (f.maxInFlight) destination.maxInFlight = numeric(f.maxInFlight);
+  if (f.rate) destination.ratePerSecond = numeric(f.rate);
   if (Object.keys(destination).length > 0) job.destination = destination;
   job.callback = callback;
   return job;

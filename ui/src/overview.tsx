@@ -17,7 +17,7 @@ const duration = (v: unknown): string => {
 function Tile({ name, children, note, tone }: { name: string; children: preact.ComponentChildren; note?: preact.ComponentChildren; tone?: string }) {
   return (
     <div class={`tile ${tone ?? ''}`}>
-      <h3>{name}</h3>
+      <h2>{name}</h2>
       <p class="figure">{children}</p>
       <p class="muted">{note ?? '\u00a0'}</p>
     </div>
@@ -56,7 +56,10 @@ function Whole() {
         const lateness = (status?.lateness ?? {}) as Unknown;
         const day = (status?.latenessDay ?? status?.day ?? {}) as Unknown;
         const p99 = secondsOf(lateness.p99);
-        const overdue = backlog.oldestDue ? Math.max(0, (Date.parse(backlog.at) - Date.parse(backlog.oldestDue)) / 1000) : 0;
+        // What waits for nothing but its tenant to be resumed is not late.
+        const served = backlog.tenants.filter((t) => !t.paused && t.oldestDue);
+        const overdue = Math.max(0, ...served.map((t) => (Date.parse(backlog.at) - Date.parse(t.oldestDue!)) / 1000));
+        const paused = backlog.tenants.filter((t) => t.paused).reduce((n, t) => n + t.due, 0);
         const late = (p99 !== undefined && p99 > 1) || overdue > 5;
         const fired = typeof status?.firedPerSecond === 'number' ? status.firedPerSecond : backlog.ratePerSecond;
         const replicas = Array.isArray(status?.replicas) ? status.replicas.length : backlog.replicas;
@@ -75,7 +78,7 @@ function Whole() {
               </Tile>
               <Tile name="Fired per second" note={`${most(backlog.pending, backlog.atLeast)} are pending`}>{fired === undefined ? '–' : number(fired)}</Tile>
               <Tile name="Due now" tone={backlog.due > 0 && overdue > 5 ? 'warn' : ''}
-                note={backlog.drainSeconds ? `fired in about ${span(backlog.drainSeconds)}` : backlog.due === 0 ? 'no backlog' : 'the rate is not known yet'}>
+                note={backlog.drainSeconds ? `fired in about ${span(backlog.drainSeconds)}` : paused > 0 ? `${number(paused)} of paused tenants` : backlog.due === 0 ? 'no backlog' : ''}>
                 {most(backlog.due, backlog.atLeast)}
               </Tile>
               <Tile name="Dead letters" tone={backlog.deadLetters ? 'warn' : ''} note={<a href="#/dead-letters">Look at them</a>}>
@@ -135,8 +138,9 @@ function Live({ backlog, fired }: { backlog: spec.Backlog; fired: number | undef
   const all = seen.current;
   return (
     <Card title="Since this page was opened">
-      <Chart times={all.map((s) => s.at)} zone={zoneFor()} summary={`${all.length} readings; now ${number(backlog.due)} due`}
-        lines={[{ label: 'due', colour: '--warn', values: all.map((s) => s.due) }, { label: 'fired per second', colour: '--accent', values: all.map((s) => s.fired) }]} />
+      {all.length < 2 ? <p class="empty">The first readings are coming in.</p> : <Chart times={all.map((s) => s.at)} zone={zoneFor()}
+        summary={`${all.length} readings; now ${number(backlog.due)} due`}
+        lines={[{ label: 'due', colour: '--warn', values: all.map((s) => s.due) }, { label: 'fired per second', colour: '--accent', values: all.map((s) => s.fired) }]} />}
     </Card>
   );
 }
@@ -206,7 +210,7 @@ function Failures() {
             <tr key={i}>
               <td><At at={e.at} /></td>
               <td class="key"><a href={jobLink(e.key)}>{e.key}</a></td>
-              <td>{e.timestamp ? show(e.timestamp, zoneFor()) : '–'}</td>
+              <td>{e.timestamp ? show(e.timestamp, zoneFor(), false) : '–'}</td>
               <td class="n">{e.attempt ?? '–'}</td>
               <td class="key">{e.destination ?? '–'}</td>
               <td class="text">{e.status ? `status ${e.status}` : e.error ?? '–'}</td>

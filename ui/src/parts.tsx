@@ -79,7 +79,7 @@ export function At({ at, zone, brief }: { at: string | undefined; zone?: string 
   if (!at) return <span class="muted">–</span>;
   return (
     <time dateTime={at} title={at}>
-      {show(at, zoneFor(zone))}
+      {show(at, zoneFor(zone), !brief)}
       {!brief && <span class="muted ago"> {relative(at, now.value)}</span>}
     </time>
   );
@@ -97,10 +97,9 @@ export const Badge = ({ children, tone }: { children: string; tone?: string }) =
 export function Card({ title, actions, children, wide }: {
   title: string; actions?: ComponentChildren; children: ComponentChildren; wide?: boolean;
 }) {
-  const id = useId();
   return (
-    <section class={wide ? 'card wide' : 'card'} aria-labelledby={id}>
-      <header><h2 id={id}>{title}</h2>{actions && <div class="actions">{actions}</div>}</header>
+    <section class={wide ? 'card wide' : 'card'}>
+      <header><h2>{title}</h2>{actions && <div class="actions">{actions}</div>}</header>
       {children}
     </section>
   );

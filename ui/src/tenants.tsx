@@ -2,6 +2,7 @@
 
 import { useState } from 'preact/hooks';
 import { at, call, everyTenant, get, may, optional, whole } from './client';
+import { numeric } from './json';
 import { At, Badge, Check, Dialog, Failure, Loaded, Pages, say, Select, Table, Text, useAct, usePages, usePoll } from './parts';
 import type * as spec from './spec';
 
@@ -67,7 +68,7 @@ function SettingsForm({ of, settings, known, done }: { of: string; settings: spe
       e.preventDefault();
       // What this page does not know of stays as it is.
       const { weight: _w, priority: _p, maxInFlight: _m, paused: _s, ...rest } = settings;
-      const body = { ...rest, ...(weight ? { weight: Number(weight) } : {}), ...(priority ? { priority } : {}), ...(most ? { maxInFlight: Number(most) } : {}), ...(paused ? { paused } : {}) };
+      const body = { ...rest, ...(weight ? { weight: numeric(weight) } : {}), ...(priority ? { priority } : {}), ...(most ? { maxInFlight: numeric(most) } : {}), ...(paused ? { paused } : {}) };
       void send(() => call('PUT', `tenants/${at(of)}`, { body }), `The settings of ${of} are stored.`);
     }}>
       <fieldset disabled={!allowed} class="plain"><legend>How it is served</legend>
@@ -108,7 +109,7 @@ function LimitsForm({ of, view, done }: { of: string; view: spec.LimitsView; don
   return (
     <form onSubmit={(e) => {
       e.preventDefault();
-      const body = Object.fromEntries(Object.entries(own).filter(([, v]) => v !== '').map(([n, v]) => [n, Number(v)]));
+      const body = Object.fromEntries(Object.entries(own).filter(([, v]) => v !== '').map(([n, v]) => [n, numeric(v)]));
       void send(() => call('PUT', `tenants/${at(of)}/limits`, { body }), `The limits of ${of} are stored.`);
     }}>
       <fieldset disabled={!allowed} class="plain"><legend>Limits</legend>

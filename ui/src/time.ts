@@ -37,10 +37,10 @@ function parts(at: Date, zone: string): Record<string, string> {
 }
 
 // show formats an instant, with its zone's offset.
-export function show(at: string | Date, zone: string): string {
+export function show(at: string | Date, zone: string, weekday = true): string {
   const p = parts(new Date(at), zone);
   const millis = p.fractionalSecond === '000' ? '' : `.${p.fractionalSecond}`;
-  return `${p.weekday} ${p.year}-${p.month}-${p.day} ${p.hour}:${p.minute}:${p.second}${millis} ${offset(at, zone)}`;
+  return `${weekday ? `${p.weekday} ` : ''}${p.year}-${p.month}-${p.day} ${p.hour}:${p.minute}:${p.second}${millis} ${offset(at, zone)}`;
 }
 
 // clock formats the time of day.
@@ -56,7 +56,7 @@ export function day(at: string | Date, zone: string): string {
 
 // offset returns a zone's offset at an instant, such as UTC+1.
 export function offset(at: string | Date, zone: string): string {
-  return (parts(new Date(at), zone).timeZoneName ?? '').replace('GMT', 'UTC');
+  return (parts(new Date(at), zone).timeZoneName ?? '').replace('GMT', 'UTC').replace(/\+0$/, '');
 }
 
 // clockChange returns the instant between two others at which the zone's clocks change; undefined if they do not.
@@ -113,5 +113,11 @@ export function secondsOf(d: unknown): number | undefined {
   }
   return found ? total : undefined;
 }
+
+// brief shortens a duration as the API has them: 6h0m0s is 6h.
+export const brief = (d: string): string => d.replace(/([hm])0s$/, '$1').replace(/h0m$/, 'h');
+
+// wall formats a wall time as the API has them.
+export const wall = (local: string): string => local.replace('T', ' ').replace('.000', '').replace(/([+-]\d\d:\d\d|Z)$/, ' $1');
 
 export const number = (n: number): string => n.toLocaleString('en-GB', { maximumFractionDigits: n < 10 ? 1 : 0 });
