@@ -57,6 +57,9 @@ type Entry struct {
 	// refused or failed.
 	Changed int `json:"changed,omitzero"`
 	Failed  int `json:"failed,omitzero"`
+	// Count is the number of refused requests that the line stands for; 0 for one. It has the other fields of the first of
+	// them, and the time of the last.
+	Count int `json:"count,omitzero"`
 	// Missing is the number of lines that are missing before this one. Such a line has no other fields than Time, Action
 	// and Result.
 	Missing int `json:"missing,omitzero"`
@@ -109,6 +112,7 @@ type Log struct {
 	log     *slog.Logger
 	metrics *metrics
 	missing atomic.Int64 // lines lost since the last line about missing lines
+	refused refusals
 	stop    chan struct{}
 	ended   chan struct{}
 	once    sync.Once
@@ -151,12 +155,20 @@ func start(to io.Writer, log *slog.Logger, m *metrics) *Log {
 }
 
 // Write adds a line. It never blocks: a line without room is counted as missing. Refusals have room in half of the
-// queue, since anybody can cause them: the other half is for changes.
+// queue, since anybody can cause them: the other half is for changes. Refusals of unknown callers that come within a
+// second from one address have two lines: one for the first, and one with the number of the others.
 func (l *Log) Write(e Entry) {
 	if l == nil {
 		return
 	}
 	e.clip()
+	if !l.refused.counted(&e, l.add) {
+		l.add(e)
+	}
+}
+
+// add adds a line to the queue.
+func (l *Log) add(e Entry) {
 	if e.Result == Refused && len(l.queue) >= queueLength/2 {
 		l.lose(1)
 		return
@@ -173,7 +185,10 @@ func (l *Log) Close() error {
 	if l == nil {
 		return nil
 	}
-	l.once.Do(func() { close(l.stop) })
+	l.once.Do(func() {
+		l.refused.flush(l.add)
+		close(l.stop)
+	})
 	select {
 	case <-l.ended:
 	case <-time.After(closeTime):

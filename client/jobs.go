@@ -165,6 +165,14 @@ func (c *Client) PreviewJob(ctx context.Context, job Job, count int) (Preview, e
 	})
 }
 
+// Explain tells why an instant of a job fired or did not, or what it waits for; also of a job that is gone. At is an
+// instant as RFC 3339 text, "next" or "last"; empty means "next".
+func (c *Client) Explain(ctx context.Context, key, at string) (Explanation, error) {
+	return call[Explanation](ctx, c, request{
+		method: "GET", path: path("jobs", key, "explain"), query: query("at", at), about: true,
+	})
+}
+
 // HistoryFilter narrows a history.
 type HistoryFilter struct {
 	// Outcome is "failed", "delivered", "retried", "released", "buried" or "missed"; empty for all entries.

@@ -359,6 +359,52 @@ type HistoryEntry struct {
 	MissingUntil time.Time `json:"missingUntil,omitzero"`
 }
 
+// Explanation tells why an instant fired or did not, or what it waits for. Its codes are those of docs/explain.md; later
+// versions may have more.
+type Explanation struct {
+	Key    string `json:"key"`
+	Tenant string `json:"tenant"`
+	// At is the instant; zero if there is none. FiresAt is the time to which a spread moves it.
+	At      time.Time `json:"at,omitzero"`
+	FiresAt time.Time `json:"firesAt,omitzero"`
+	// Code is that of the first fact, and Summary one sentence.
+	Code    string            `json:"code"`
+	Summary string            `json:"summary"`
+	Facts   []ExplanationFact `json:"facts"`
+	// Occurrence is the one that the first fact is about; nil if it is not in the store.
+	Occurrence *ExplainedOccurrence `json:"occurrence,omitempty"`
+	// Nearest are the instants of the schedule before and after the time.
+	Nearest []time.Time `json:"nearest,omitempty"`
+	AsOf    time.Time   `json:"asOf"`
+}
+
+// ExplainedOccurrence is the occurrence that an explanation is about. State is "pending", "held" or "dead".
+type ExplainedOccurrence struct {
+	ID         string `json:"id"`
+	DeliveryID string `json:"deliveryId"`
+	Step       *int   `json:"step,omitempty"`
+	Subscriber string `json:"subscriber,omitempty"`
+	State      string `json:"state"`
+}
+
+// ExplanationFact is one reason. A field that does not apply is zero.
+type ExplanationFact struct {
+	Code        string    `json:"code"`
+	Text        string    `json:"text"`
+	At          time.Time `json:"at,omitzero"`
+	Since       time.Time `json:"since,omitzero"`
+	Until       time.Time `json:"until,omitzero"`
+	Next        time.Time `json:"next,omitzero"`
+	By          string    `json:"by,omitempty"`
+	RequestID   string    `json:"requestId,omitempty"`
+	Attempt     int       `json:"attempt,omitempty"`
+	Status      int       `json:"status,omitempty"`
+	Error       string    `json:"error,omitempty"`
+	Destination string    `json:"destination,omitempty"`
+	Replica     string    `json:"replica,omitempty"`
+	Count       int       `json:"count,omitempty"`
+}
+
 // DeadLetter is an occurrence that was given up.
 type DeadLetter struct {
 	ID         string    `json:"id"`

@@ -142,12 +142,12 @@ func (c *Config) Validate() error {
 	case c.DeadLetterRetain < 0:
 		return fmt.Errorf("dead-letter-retain is %s; it must not be negative", c.DeadLetterRetain)
 	}
-	of := c.destinations()
+	of := c.DestinationPolicy()
 	return errors.Join(c.Policy.Validate(), of.Validate(), c.Auto.validate())
 }
 
-// destinations returns the policy with the limits that follow from the number of slots.
-func (c *Config) destinations() destinations.Policy {
+// DestinationPolicy returns the policy with the limits that follow from the number of slots.
+func (c *Config) DestinationPolicy() destinations.Policy {
 	p := c.Destinations
 	if p.InFlight == 0 {
 		p.InFlight = max(1, c.Concurrency*3/4)

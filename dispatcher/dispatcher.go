@@ -84,7 +84,7 @@ func New(cfg Config) (*Dispatcher, error) {
 		replica: job.NewToken(),
 		tenants: tenancy{stored: tenants.New(cfg.Store)},
 
-		destinations: destinations.New(cfg.destinations(), cfg.Now),
+		destinations: destinations.New(cfg.DestinationPolicy(), cfg.Now),
 		finished:     throughput{begun: cfg.Now()},
 		outages:      outages,
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"net"
 	"net/http"
 	"net/netip"
@@ -127,15 +126,34 @@ func (a *api) identify(c *gin.Context) (*caller, error) {
 		if cookie, err := c.Request.Cookie(sessionCookie); err == nil {
 			return a.resume(c, cookie.Value)
 		}
-		c.Header(challengeHeader, challenge)
-		return nil, &statusError{http.StatusUnauthorized,
-			"this request needs a key: send it in a header, as " + credentialHeader + ": " + scheme + " KEY"}
 	}
-	if len(shown) > 1 {
-		c.Header(challengeHeader, challenge+`, error="invalid_request"`)
-		return nil, &statusError{http.StatusUnauthorized, "there are several " + credentialHeader + " headers; send one"}
+	if len(shown) != 1 {
+		return nil, a.unidentified(c, len(shown))
 	}
 	return a.authenticate(c, shown[0])
+}
+
+// unidentified refuses a request without a credential, or with several. Each address may make some of them.
+func (a *api) unidentified(c *gin.Context, shown int) error {
+	from, now := c.Request.RemoteAddr, a.Now()
+	if wait := a.keyless.Wait(from, now); wait > 0 {
+		return tooMany(c, wait, "requests without a key")
+	}
+	a.keyless.Failed(from, now)
+	if shown == 0 {
+		c.Header(challengeHeader, challenge)
+		return &statusError{http.StatusUnauthorized,
+			"this request needs a key: send it in a header, as " + credentialHeader + ": " + scheme + " KEY"}
+	}
+	c.Header(challengeHeader, challenge+`, error="invalid_request"`)
+	return &statusError{http.StatusUnauthorized, "there are several " + credentialHeader + " headers; send one"}
+}
+
+// tooMany refuses requests of a kind that an address has made too many of.
+func tooMany(c *gin.Context, wait time.Duration, what string) error {
+	c.Header("Retry-After", strconv.Itoa(seconds(wait)))
+	return &statusError{http.StatusTooManyRequests,
+		"too many " + what + " came from this address; try again after the time in Retry-After"}
 }
 
 var errNotLocal = &statusError{http.StatusForbidden, "no key is needed here, so only requests to localhost or to an " +
@@ -182,16 +200,14 @@ func (a *api) authenticate(c *gin.Context, credential string) (*caller, error) {
 func (a *api) recognize(
 	c *gin.Context, known bool, lookUp func(context.Context) (*caller, error),
 ) (*caller, error) {
-	from, now := addressOf(c.Request.RemoteAddr), a.Now()
-	if wait := a.wrong.wait(from, now); wait > 0 && !known {
-		c.Header("Retry-After", strconv.Itoa(int(math.Ceil(wait.Seconds()))))
-		return nil, &statusError{http.StatusTooManyRequests,
-			"too many invalid keys came from this address; try again after the time in Retry-After"}
+	from, now := c.Request.RemoteAddr, a.Now()
+	if wait := a.wrong.Wait(from, now); wait > 0 && !known {
+		return nil, tooMany(c, wait, "invalid keys")
 	}
 	found, err := lookUp(c.Request.Context())
 	switch {
 	case errors.Is(err, access.ErrUnauthenticated):
-		a.wrong.shown(from, now)
+		a.wrong.Failed(from, now)
 		c.Header(challengeHeader, challenge+`, error="invalid_token"`)
 		return nil, err
 	case errors.Is(err, store.ErrUnavailable): // nothing was done yet

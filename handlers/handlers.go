@@ -20,6 +20,7 @@ import (
 	"github.com/carillon-scheduler/carillon/access/sessions"
 	"github.com/carillon-scheduler/carillon/audit"
 	"github.com/carillon-scheduler/carillon/callbacks"
+	"github.com/carillon-scheduler/carillon/forecast"
 	"github.com/carillon-scheduler/carillon/history"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/secrets"
@@ -57,6 +58,8 @@ type Config struct {
 	Rate func() float64
 	// Replicas returns the number of replicas that may be claiming at a time. Nil means one.
 	Replicas func(ctx context.Context, now time.Time) (int, error)
+	// Forecast is what forecasts are made from. The zero value makes none. Explanations use its Policy.
+	Forecast Forecast
 	// Limiter has the rates and quotas of keys and tenants. Nil means no limits.
 	Limiter *limits.Limiter
 	// OwnLimits has the limits of single tenants, which the API shows and sets. Nil means those in Records.
@@ -94,6 +97,9 @@ type Config struct {
 	Keys *access.Keys
 	// History records each change of a job after it was made; nil records none. The history is read from Records.
 	History Recorder
+	// HistoryPolicy says what is kept of the history of tenants without a policy of their own, so that explanations can
+	// tell what is not kept. With zero, that is unknown.
+	HistoryPolicy history.Policy
 	// Registerer registers the API's own metrics. Nil means none.
 	Registerer prometheus.Registerer
 }
@@ -109,7 +115,9 @@ func newEngine(config Config) *gin.Engine {
 	a := &api{
 		Config: config.withDefaults(), metrics: newMetrics(config.Registerer), recent: recent{turn: make(chan struct{}, 1)},
 		tenants: tenants.New(config.Records), past: history.NewReader(config.Records),
-		anyone: access.Anyone(), wrong: newWrongKeys(), sessions: sessions.New(config.Records),
+		anyone: access.Anyone(), wrong: access.NewTries(), keyless: access.NewTries(),
+		plans:    forecast.NewReader(config.Forecast.Definitions, config.Callbacks.Destination, forecast.DefaultBounds),
+		sessions: sessions.New(config.Records),
 	}
 	a.Store = within{a.Store}
 	gin.SetMode(gin.ReleaseMode) // else gin prints each route to standard output
@@ -191,6 +199,7 @@ func (a *api) routes() []route {
 		{"PUT", "/v1/jobs/:key", access.Submit, aboutJobs, a.putJob},
 		{"PATCH", "/v1/jobs/:key", access.Submit, aboutJobs, a.patchJob},
 		{"DELETE", "/v1/jobs/:key", access.Submit, aboutJobs, a.cancelJob},
+		{"GET", "/v1/jobs/:key/explain", access.Read, aboutJobs, a.explainJob},
 		{"GET", "/v1/jobs/:key/history", access.Read, aboutJobs, a.getJobHistory},
 		{"GET", "/v1/jobs/:key/preview", access.Read, aboutJobs, a.previewJob},
 		{"POST", "/v1/jobs/:key/pause", access.Operate, aboutJobs, a.pauseJob},
@@ -235,6 +244,8 @@ func (a *api) routes() []route {
 		{"DELETE", "/v1/signing-secrets/:name", access.Operate, aboutTenant, a.deleteSigningSecret},
 
 		{"GET", "/v1/backlog", access.Read, aboutWholeTenants, a.getBacklog},
+		{"GET", "/v1/forecast", access.Read, aboutWholeTenants, a.getForecast},
+		{"POST", "/v1/forecast", access.Read, aboutWholeTenants, a.postForecast},
 	}
 }
 
@@ -284,13 +295,16 @@ func (c Config) withDefaults() Config {
 // api has the handlers as its methods.
 type api struct {
 	Config
-	metrics  *metrics
-	recent   recent
-	tenants  *tenants.Tenants
-	past     *history.Reader
-	anyone   access.Principal
-	wrong    *wrongKeys
-	sessions *sessions.Sessions
+	metrics *metrics
+	recent  recent
+	tenants *tenants.Tenants
+	past    *history.Reader
+	plans   *forecast.Reader
+	anyone  access.Principal
+	// wrong and keyless have the wrong keys of each address, and its requests without a key. They are apart, so that
+	// clients without a key keep out no key of their address.
+	wrong, keyless *access.Tries
+	sessions       *sessions.Sessions
 }
 
 // answer makes a gin handler that answers the errors of a handler as problems.

@@ -287,7 +287,7 @@ func (z codec) encodeSegment(rows []*Entry, m margin) []byte {
 			size(columnTook, int(e.Took/tookUnit))
 			size(columnDestination, t.number(e.Destination))
 			size(columnStatus, e.Status)
-			size(columnError, t.number(cut(e.Error)))
+			size(columnError, t.number(CutError(e.Error)))
 			next := int64(0)
 			if !e.Next.IsZero() {
 				next = max(1, e.Next.UnixMilli()-at+1)

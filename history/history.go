@@ -204,8 +204,8 @@ func classOf(k Kind) class {
 	return others
 }
 
-// cut is an error's text as it is kept.
-func cut(text string) string {
+// CutError is an error's text as it is kept: at most MaxError bytes.
+func CutError(text string) string {
 	if len(text) > MaxError {
 		return strings.ToValidUTF8(text[:MaxError-len("…")], "") + "…"
 	}

@@ -17,7 +17,7 @@ type Policy struct {
 }
 
 // wants tells whether entries of a kind are kept.
-func (p Policy) wants(k Kind) bool { return p.Keep > 0 && !(p.Failures && k == Delivered) }
+func (p Policy) wants(k Kind) bool { return p.Keep > 0 && (!p.Failures || k != Delivered) }
 
 const (
 	usualKeep    = 24 * time.Hour

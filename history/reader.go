@@ -29,6 +29,8 @@ type Filter struct {
 	Key, Prefix string
 	// Kinds selects those of some kinds; none selects all.
 	Kinds []Kind
+	// About selects the entries about the occurrences of one instant, and those about no occurrence. Zero selects all.
+	About time.Time
 	// Destination selects the attempts at one; empty selects all.
 	Destination string
 	// Since and Until bound the time: from Since on, and before Until. Zero does not.
@@ -53,6 +55,7 @@ func (f *Filter) wantsName(n job.Name) bool {
 
 func (f *Filter) wants(e *Entry) bool {
 	return (len(f.Kinds) == 0 || slices.Contains(f.Kinds, e.Kind)) &&
+		(f.About.IsZero() || e.Instant.IsZero() || e.Instant.Equal(f.About)) &&
 		(f.Destination == "" || e.Destination == f.Destination) &&
 		!e.At.Before(f.Since) && (f.Until.IsZero() || e.At.Before(f.Until)) &&
 		(f.Before == nil || e.Place().Compare(*f.Before) < 0)

@@ -26,6 +26,10 @@ type TenantSettings struct {
 	MaxInFlight int `json:"maxInFlight,omitzero"`
 	// Paused stops all of its jobs from firing. Occurrences that fall due wait.
 	Paused bool `json:"paused,omitzero"`
+	// PausedAt is the beginning of the pause, in Unix milliseconds, and PausedBy the id of the principal that asked for
+	// it. They are zero if the tenant is not paused, or if a version without these fields paused it.
+	PausedAt int64  `json:"pausedAt,omitzero"`
+	PausedBy string `json:"pausedBy,omitzero"`
 }
 
 // TenantDraft are settings as a client submits and sees them. A field that is left out has its default. The weight has

@@ -223,6 +223,9 @@ func TestEveryOperation(t *testing.T) {
 	if p := must(c.PreviewJob(ctx, client.Job{Crontab: "30 2 * * *", Timezone: "Europe/Paris", Callback: hook}, 5))(t); len(p.Items) != 5 {
 		t.Errorf("preview of a job: %+v", p)
 	}
+	if e := must(c.Explain(ctx, "a/b c", ""))(t); e.Code == "" || e.Summary == "" || len(e.Facts) == 0 {
+		t.Errorf("explain: %+v", e)
+	}
 	all(t, c.JobHistory(ctx, "a/b c", client.HistoryFilter{Outcome: "failed", Since: at(-time.Hour)}))
 	all(t, c.History(ctx, client.HistoryFilter{Prefix: "a", Until: at(time.Hour)}))
 	if got := must(c.Cancel(ctx, "a/b c"))(t); got.Cancelled != 2 || got.CountsLost {
@@ -332,7 +335,7 @@ func TestEveryOperation(t *testing.T) {
 // left are operations that the client has no method for.
 var left = []string{
 	"POST /v1/jobs", // PUT does the same
-	"GET /healthz", "GET /metrics", "GET /openapi.yaml",
+	"GET /healthz", "GET /metrics", "GET /openapi.yaml", "GET /v1/forecast", "POST /v1/forecast",
 }
 
 // coversAll checks that every operation was called, except those that are left out on purpose.

@@ -36,7 +36,7 @@ type auditedCommand struct {
 // Flags declares the options.
 func (c *auditedCommand) Flags(f *flag.FlagSet) {
 	c.changer.Flags(f)
-	f.StringVar(&c.target, "audit", "", "`PATH`: File of the audit trail, to which a line about this change is added, as "+
+	cli.Text(f, &c.target, "audit", "`PATH`: File of the audit trail, to which a line about this change is added, as "+
 		"for serve. stdout stands for standard error here. See docs/audit.md. (none)")
 }
 

@@ -212,7 +212,7 @@ func TestExportMeetsBuryAndRedrive(t *testing.T) {
 func TestTransferRefuses(t *testing.T) {
 	server := newServer(t)
 	s := open(t, server.url)
-	for _, place := range []store.Place{"nowhere", "0", "0:0", "2:0:", "-1:0:", "0:3:", "0:-1:", "x:0:", "0:x:", "0:0:%"} {
+	for _, place := range []store.Place{"nowhere", "0", "0:0", "1:0:", "-1:0:", "0:4:", "0:-1:", "x:0:", "0:x:", "0:0:%"} {
 		if _, _, err := s.Export(t.Context(), place, 10); err == nil {
 			t.Errorf("%q is accepted", place)
 		}

@@ -9,6 +9,7 @@ import (
 	"github.com/carillon-scheduler/carillon/cmd/internal/cli"
 	"github.com/carillon-scheduler/carillon/cmd/internal/listen"
 	"github.com/carillon-scheduler/carillon/dispatcher"
+	"github.com/carillon-scheduler/carillon/history/otlp"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -111,7 +112,7 @@ func (o *Options) Flags(f *flag.FlagSet) {
 
 	cli.Choice(f, &o.UI, "ui", []string{uiOn, uiOff}, "`MODE`: Whether the web page is served, at /ui/. See docs/ui.md.")
 
-	f.StringVar(&o.Audit, "audit", "",
+	cli.Text(f, &o.Audit, "audit",
 		"`PATH`: Target of the audit trail: a line of JSON for each change and each refusal. It is a file, which may "+
 			"be rotated, or stdout. See docs/audit.md.")
 }
@@ -169,6 +170,11 @@ func (o *Options) check() error {
 	}
 	if err := o.Access.check(o.Listen.Address.Loopback(), o.Store); err != nil {
 		return err
+	}
+	if o.History.Sink != "" {
+		if _, err := otlp.CheckURL(o.History.Sink); err != nil {
+			return fmt.Errorf("--history-sink %w", err)
+		}
 	}
 	for _, bound := range []struct {
 		option string

@@ -147,10 +147,15 @@ func (p *Parts) Assemble(ctx context.Context) (*Service, error) {
 		p.log.Warn("tenants' limits can't be read yet", "error", err)
 	}
 	s.closers.add(own) // closed after history, which uses it
-	recorded := p.options.History.writer(jobs, own, p.options.Lease, registry, p.log)
+	recorded, err := p.options.History.open(jobs, own, p.options.Lease, registry, p.log)
+	if err != nil {
+		return nil, errors.Join(err, s.closers.Close())
+	}
+	for _, r := range recorded {
+		s.closers.add(r) // closed when all loops have ended, before the store
+	}
 	if recorded != nil {
 		cfg.History = recorded
-		s.closers.add(recorded) // closed when all loops have ended, before the store
 	}
 	if s.dispatcher, err = dispatcher.New(cfg); err != nil {
 		return nil, errors.Join(err, s.closers.Close())
@@ -178,6 +183,9 @@ func (p *Parts) Assemble(ctx context.Context) (*Service, error) {
 		PrioritiesOf: s.dispatcher.Priorities,
 		Destinations: func() []handlers.DestinationState { return destinationStates(s.dispatcher) },
 		Rate:         s.dispatcher.Rate,
+		Forecast: handlers.Forecast{
+			Definitions: jobs, Policy: cfg.Policy, Destinations: cfg.DestinationPolicy(),
+		},
 		Wake:         s.dispatcher.Wake,
 		WakeExpander: s.dispatcher.WakeExpander,
 		Ready:        func(ctx context.Context) error { return ready(ctx, s.dispatcher, jobs, p.log) },
@@ -208,6 +216,7 @@ func (p *Parts) Assemble(ctx context.Context) (*Service, error) {
 	}
 	if recorded != nil {
 		api.History = recorded
+		api.HistoryPolicy = p.options.History.Policy
 	}
 	served := handlers.New(api)
 	if p.options.UI == uiOn {
