@@ -89,6 +89,10 @@ lint-spec: build ## Check the API's specification with linters and generators of
 ui: ## Build the web page's files, ui/dist, from ui/src; installs Node.js, for its packages and their types, if it is missing
 	@.ci/ui write
 
+.PHONY: pictures
+pictures: ## Take the pictures of the web page for the documents, docs/ui, from the demo; needs Chromium, installed as by make test
+	CARILLON_TEST_SERVICES=chromium .ci/with-services bash -c 'cd ui/browser && CARILLON_SCREENSHOTS=$(CURDIR)/docs/ui go test -count=1 -run TestScreenshots .'
+
 .PHONY: lint-ui
 lint-ui: ## Check that ui/dist is built from ui/src, and that its types are those of the specification
 	@.ci/ui check

@@ -206,7 +206,7 @@ func (p *tab) another() *tab {
 
 func openIn(t testing.TB, ctx context.Context, url string) *tab {
 	t.Helper()
-	p := &tab{TB: t, ctx: ctx, url: url, expected: []string{"/v1/session"}} // nobody is signed in at first
+	p := &tab{TB: t, ctx: ctx, url: url, expected: []string{"/v1/session", "/v1/status"}} // nobody is signed in at first
 	if err := chromedp.Listen(ctx, p.listen); err != nil {
 		t.Fatal(err)
 	}
@@ -417,7 +417,10 @@ func (p *tab) accessible(where string) {
 func (p *tab) shoot(path string, width, height int64) {
 	p.Helper()
 	p.run(chromedp.EmulateViewport(width, height), chromedp.Sleep(300*time.Millisecond)) // charts follow the width
-	picture := do(p, func(ctx context.Context) ([]byte, error) { return chromedp.Run(ctx, chromedp.CaptureScreenshot()) })
+	picture := do(p, func(ctx context.Context) ([]byte, error) { 
+		shot, err := chromedp.Call(ctx, page.CaptureScreenshot, page.CaptureScreenshotParams{Format: page.CaptureScreenshotFormatWebp, Quality: new(int64(80))})
+		return shot.Data, err
+	})
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		p.Fatal(err)
 	}
