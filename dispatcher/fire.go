@@ -109,7 +109,7 @@ type unfired struct {
 var (
 	errTooLate = errors.New("the claim's time ran out before the callback could be sent: " +
 		"the store or this machine is slow")
-	errSpread    = errors.New("its spread moves it further ahead")
+	errEarly     = errors.New("it fires later than its instant")
 	errCutOff    = errors.New("cut off by the shutdown")
 	errAbandoned = errors.New("claimed again and again without an outcome; given up unfired")
 )
@@ -241,6 +241,7 @@ func (d *Dispatcher) send(ctx context.Context, sender callbacks.Sender, c *store
 		Data:      c.Callback.Data,
 		Payload:   c.Payload(c.Options),
 		Part:      c.Part,
+		Event:     c.Options.Event,
 		Envelope:  c.Options.Envelope,
 		Signing:   c.Options.Signing,
 		Secrets:   d.cfg.Secrets,

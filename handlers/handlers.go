@@ -205,6 +205,7 @@ func (a *api) routes() []route {
 		{"POST", "/v1/jobs/:key/pause", access.Operate, aboutJobs, a.pauseJob},
 		{"POST", "/v1/jobs/:key/resume", access.Operate, aboutJobs, a.resumeJob},
 		{"POST", "/v1/jobs/:key/trigger", access.Operate, aboutJobs, a.triggerJob},
+		{"POST", "/v1/jobs/:key/check-in", access.Submit, aboutJobs, a.checkIn},
 		{"POST", "/v1/preview", access.Read, aboutJobs, a.previewDraft},
 
 		{"GET", "/v1/history", access.Read, aboutJobs, a.listHistory},

@@ -70,6 +70,7 @@ var samples = map[string]sample{
 	"pauseJob":   {ok: 200, beyond: 404, changes: true},
 	"resumeJob":  {ok: 200, beyond: 404},
 	"triggerJob": {ok: 202, beyond: 404, changes: true},
+	"checkIn":    {ok: 409, beyond: 404}, // the jobs have no expectBy
 	"previewDraft": {ok: 200, beyond: 403, body: func(w *world, c corner) string {
 		return w.job(c.prefix+"draft", "new")
 	}},

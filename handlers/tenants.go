@@ -101,6 +101,9 @@ func (a *api) putTenant(c *gin.Context) error {
 		return &statusError{http.StatusForbidden, "your key is not for this tenant"}
 	}
 	return change(a, c, job.ParseTenantSettings, func(ctx context.Context, settings job.TenantSettings) error {
+		if err := a.checkEvents(ctx, name, settings.Events); err != nil {
+			return err
+		}
 		t := job.Tenant{Name: name, FirstSeen: a.now()}
 		inserted, err := a.tenants.Meet(ctx, []job.Tenant{t}) // if several requests create it at once, one succeeds
 		if err != nil {
@@ -112,6 +115,25 @@ func (a *api) putTenant(c *gin.Context) error {
 		}
 		return a.setTenant(ctx, c, status, name, settings)
 	})
+}
+
+// checkEvents checks the callback of a tenant's events as that of a job.
+func (a *api) checkEvents(ctx context.Context, tenant string, s *job.EventSettings) error {
+	if s == nil {
+		return nil
+	}
+	target := s.Target()
+	err := a.Callbacks.Validate(target)
+	if err == nil {
+		err = a.Callbacks.Granted(tenant, target.Callback)
+	}
+	if err == nil {
+		err = a.checkSecrets(ctx, tenant, target)
+	}
+	if invalid, ok := errors.AsType[*job.Invalid](err); ok {
+		return invalid.Under("/events")
+	}
+	return err
 }
 
 // resetTenant restores the default settings of a tenant.

@@ -21,7 +21,9 @@ import (
 	"github.com/carillon-scheduler/carillon/cmd/internal/cli"
 	"github.com/carillon-scheduler/carillon/cmd/internal/listen"
 	"github.com/carillon-scheduler/carillon/dispatcher"
+	"github.com/carillon-scheduler/carillon/events"
 	"github.com/carillon-scheduler/carillon/handlers"
+	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/secrets"
 	"github.com/carillon-scheduler/carillon/store"
 	"github.com/carillon-scheduler/carillon/store/bounded"
@@ -133,7 +135,7 @@ func (p *Parts) Assemble(ctx context.Context) (*Service, error) {
 	jobs := theirs.Watch(instrumented.New(p.Store, registry))
 	_, _ = jobs.Now(ctx) // so that the clock is known before the first request; the dispatcher repeats this
 	cfg := p.config
-	cfg.Store, cfg.Callbacks = jobs, callbacks.NewRegistry(p.Senders...)
+	cfg.Store = jobs
 	cfg.Registerer, cfg.Traces = registry, p.traces.spans()
 	records := bounded.Records(jobs)
 	var err error
@@ -142,6 +144,12 @@ func (p *Parts) Assemble(ctx context.Context) (*Service, error) {
 	}
 	showSecrets(registry, s.secrets)
 	cfg.Secrets = s.secrets
+	told := events.New(events.Config{
+		Store: jobs, Logger: p.log, Registerer: registry,
+		Wake:      func(lane job.Lane, at time.Time) { s.dispatcher.Wake(lane, at) },
+		DownSince: func(destination string) time.Time { return s.dispatcher.DownSince(destination) },
+	})
+	s.closers.add(told) // closed when all loops have ended, before the store, as history is
 	own := limits.NewOwn(records, p.log)
 	if err := own.Load(ctx); err != nil { // the first use retries it
 		p.log.Warn("tenants' limits can't be read yet", "error", err)
@@ -154,9 +162,8 @@ func (p *Parts) Assemble(ctx context.Context) (*Service, error) {
 	for _, r := range recorded {
 		s.closers.add(r) // closed when all loops have ended, before the store
 	}
-	if recorded != nil {
-		cfg.History = recorded
-	}
+	cfg.History = append(recorders{told}, recorded...)
+	cfg.Callbacks = callbacks.NewRegistry(append(slices.Clone(p.Senders), told.Watcher())...)
 	if s.dispatcher, err = dispatcher.New(cfg); err != nil {
 		return nil, errors.Join(err, s.closers.Close())
 	}
@@ -166,7 +173,9 @@ func (p *Parts) Assemble(ctx context.Context) (*Service, error) {
 		return nil, errors.Join(cli.Usagef("--audit: %w", err), s.closers.Close())
 	}
 	s.closers.add(trail)
-	limiter := limits.New(p.options.Limits.config(own, p.options.History.Policy, jobs, registry))
+	limited := p.options.Limits.config(own, p.options.History.Policy, jobs, registry)
+	limited.Near = told.QuotaNear
+	limiter := limits.New(limited)
 	s.closers.add(limiter)
 	keys := access.NewKeys(records)
 	s.closers.add(keys)
@@ -178,7 +187,7 @@ func (p *Parts) Assemble(ctx context.Context) (*Service, error) {
 		Store:        bounded.Jobs(groupcommit.New(jobs, writers(p.options.Store))),
 		Inspector:    jobs,
 		Records:      records,
-		Callbacks:    cfg.Callbacks,
+		Callbacks:    callbacks.NewRegistry(p.Senders...), // what clients may submit
 		Secrets:      s.secrets,
 		PrioritiesOf: s.dispatcher.Priorities,
 		Destinations: func() []handlers.DestinationState { return destinationStates(s.dispatcher) },
