@@ -417,7 +417,7 @@ func (p *tab) accessible(where string) {
 func (p *tab) shoot(path string, width, height int64) {
 	p.Helper()
 	p.run(chromedp.EmulateViewport(width, height), chromedp.Sleep(300*time.Millisecond)) // charts follow the width
-	picture := do(p, func(ctx context.Context) ([]byte, error) { 
+	picture := do(p, func(ctx context.Context) ([]byte, error) {
 		shot, err := chromedp.Call(ctx, page.CaptureScreenshot, page.CaptureScreenshotParams{Format: page.CaptureScreenshotFormatWebp, Quality: new(int64(80))})
 		return shot.Data, err
 	})

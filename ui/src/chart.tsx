@@ -33,7 +33,7 @@ export function Chart({ times, lines, zone, summary, height }: {
       legend: { show: false },
       cursor: { y: false, points: { size: 6 } },
       scales: { y: { range: (_u, _min, max) => [0, Math.max(1, max * 1.1)] } },
-      axes: [{ ...axis, size: 40 }, { ...axis, size: 48, values: (_u, all) => all.map((v) => (v >= 1e6 ? `${v / 1e6} M` : v >= 1e4 ? `${v / 1e3} k` : String(v))) }],
+      axes: [{ ...axis, size: 26, space: 70, values: (_u, all) => all.map((s) => clock(new Date(s * 1000), zone)) }, { ...axis, size: 48, values: (_u, all) => all.map((v) => (v >= 1e6 ? `${v / 1e6} M` : v >= 1e4 ? `${v / 1e3} k` : String(v))) }],
       series: [{}, ...lines.map((l) => ({
         label: l.label, stroke: colour(l.colour), fill: colour(l.colour) + (l.bars ? 'b0' : '22'), width: l.bars ? 0 : 2,
         points: { show: false }, ...(l.bars ? { paths: bars } : {}),
