@@ -189,6 +189,7 @@ func (a *api) routes() []route {
 		{"GET", "/readyz", access.Public, aboutItself, a.ready},
 		{"GET", "/openapi.yaml", access.Public, aboutItself, specificationYAML},
 		{"GET", "/openapi.json", access.Public, aboutItself, specificationJSON},
+		{"GET", "/schemas/job.json", access.Public, aboutItself, jobSchema},
 		{"GET", "/metrics", access.Read, aboutEverything, a.showMetrics},
 
 		{"GET", "/v1/jobs", access.Read, aboutJobs, a.listJobs},

@@ -34,6 +34,9 @@ var (
 	specificationJSON = specificationAs("application/json", openapi.JSON)
 )
 
+// jobSchema answers the schema of files of jobs.
+var jobSchema = specificationAs("application/schema+json", openapi.JobSchema)
+
 func specificationAs(mediaType string, form func() []byte) func(*gin.Context) error {
 	tag := sync.OnceValue(func() string { return digest(form()) })
 	return func(c *gin.Context) error {

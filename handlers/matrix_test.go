@@ -51,6 +51,7 @@ var samples = map[string]sample{
 	"ready":               {ok: 200},
 	"specification":       {ok: 200},
 	"specificationAsJSON": {ok: 200},
+	"jobSchema":           {ok: 200},
 	"metrics":             {ok: 200},
 
 	"listJobs": {ok: 200, beyond: 200, shows: true},
