@@ -58,6 +58,8 @@ type Config struct {
 	Rate func() float64
 	// Replicas returns the number of replicas that may be claiming at a time. Nil means one.
 	Replicas func(ctx context.Context, now time.Time) (int, error)
+	// Replica is this replica, and what it knows of the others.
+	Replica Replica
 	// Forecast is what forecasts are made from. The zero value makes none. Explanations use its Policy.
 	Forecast Forecast
 	// Limiter has the rates and quotas of keys and tenants. Nil means no limits.
@@ -245,6 +247,7 @@ func (a *api) routes() []route {
 		{"POST", "/v1/signing-secrets/:name/rotate", access.Operate, aboutTenant, unkept(a.rotateSigningSecret)},
 		{"DELETE", "/v1/signing-secrets/:name", access.Operate, aboutTenant, a.deleteSigningSecret},
 
+		{"GET", "/v1/status", access.Read, aboutWholeTenants, a.getStatus},
 		{"GET", "/v1/backlog", access.Read, aboutWholeTenants, a.getBacklog},
 		{"GET", "/v1/forecast", access.Read, aboutWholeTenants, a.getForecast},
 		{"POST", "/v1/forecast", access.Read, aboutWholeTenants, a.postForecast},

@@ -11,7 +11,7 @@ import (
 
 // health answers that the process runs.
 func (a *api) health(c *gin.Context) error {
-	return writeJSON(c, http.StatusOK, status{Status: "ok"})
+	return writeJSON(c, http.StatusOK, healthView{Status: "ok"})
 }
 
 // ready answers whether this replica can do its work: with its warnings if it can, or else with the reason.
@@ -19,11 +19,11 @@ func (a *api) ready(c *gin.Context) error {
 	if err := a.Ready(c.Request.Context()); err != nil {
 		return &statusError{http.StatusServiceUnavailable, err.Error()}
 	}
-	return writeJSON(c, http.StatusOK, status{Status: "ready", Warnings: a.Warnings(c.Request.Context())})
+	return writeJSON(c, http.StatusOK, healthView{Status: "ready", Warnings: a.Warnings(c.Request.Context())})
 }
 
-// status is the answer to a health check.
-type status struct {
+// healthView is the answer to a health check.
+type healthView struct {
 	Status   string   `json:"status"`
 	Warnings []string `json:"warnings,omitempty"`
 }

@@ -91,6 +91,7 @@ var samples = map[string]sample{
 	"putTenant":    {ok: 200, beyond: 403, changes: true, body: func(*world, corner) string { return `{"weight":3}` }},
 	"resetTenant":  {ok: 200, beyond: 404, changes: true},
 	"getBacklog":   {ok: 200, beyond: 200},
+	"getStatus":    {ok: 200, beyond: 200},
 	"getForecast":  {ok: 200, beyond: 200},
 	"postForecast": {ok: 200, beyond: 200, body: func(*world, corner) string { return `{"step":"2h"}` }},
 

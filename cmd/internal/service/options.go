@@ -47,6 +47,8 @@ type Options struct {
 
 	Limits Limits // of keys and tenants
 
+	Objectives objectives
+
 	UI string // uiOn or uiOff: whether the web page is served
 
 	Audit string // target of the audit trail, see [audit.Open]
@@ -109,6 +111,8 @@ func (o *Options) Flags(f *flag.FlagSet) {
 	f.IntVar(&o.MaxBody, "max-body", 4_194_304, "`BYTES`: Maximum size of a request, or of an item of a batch.")
 
 	o.Limits.Flags(f)
+
+	o.Objectives.Flags(f)
 
 	cli.Choice(f, &o.UI, "ui", []string{uiOn, uiOff}, "`MODE`: Whether the web page is served, at /ui/. See docs/ui.md.")
 
