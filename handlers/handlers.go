@@ -19,6 +19,7 @@ import (
 	"github.com/carillon-scheduler/carillon/access/limits"
 	"github.com/carillon-scheduler/carillon/access/sessions"
 	"github.com/carillon-scheduler/carillon/audit"
+	"github.com/carillon-scheduler/carillon/backlog"
 	"github.com/carillon-scheduler/carillon/callbacks"
 	"github.com/carillon-scheduler/carillon/forecast"
 	"github.com/carillon-scheduler/carillon/history"
@@ -115,12 +116,16 @@ func New(config Config) http.Handler {
 // newEngine makes the router.
 func newEngine(config Config) *gin.Engine {
 	a := &api{
-		Config: config.withDefaults(), metrics: newMetrics(config.Registerer), recent: recent{turn: make(chan struct{}, 1)},
+		Config: config.withDefaults(), metrics: newMetrics(config.Registerer),
 		tenants: tenants.New(config.Records), past: history.NewReader(config.Records),
 		anyone: access.Anyone(), wrong: access.NewTries(), keyless: access.NewTries(),
 		plans:    forecast.NewReader(config.Forecast.Definitions, config.Callbacks.Destination, forecast.DefaultBounds),
 		sessions: sessions.New(config.Records),
 	}
+	a.backlog = backlog.NewReader(backlog.Config{
+		Inspector: a.Inspector, Tenants: a.tenants, DestinationOf: a.Callbacks.Destination, Destinations: a.Destinations,
+		PrioritiesOf: a.prioritiesOf, Rate: a.Rate, Replicas: a.Replicas, Now: a.Now,
+	})
 	a.Store = within{a.Store}
 	gin.SetMode(gin.ReleaseMode) // else gin prints each route to standard output
 	e := gin.New()
@@ -301,7 +306,7 @@ func (c Config) withDefaults() Config {
 type api struct {
 	Config
 	metrics *metrics
-	recent  recent
+	backlog *backlog.Reader
 	tenants *tenants.Tenants
 	past    *history.Reader
 	plans   *forecast.Reader
