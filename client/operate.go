@@ -184,6 +184,11 @@ func (c *Client) Backlog(ctx context.Context, limit int) (Backlog, error) {
 	return call[Backlog](ctx, c, request{method: "GET", path: path("backlog"), query: query("limit", number(limit))})
 }
 
+// Status tells how well the service does.
+func (c *Client) Status(ctx context.Context) (Status, error) {
+	return call[Status](ctx, c, request{method: "GET", path: path("status")})
+}
+
 // Ready returns nil if the replica that answers can do its work, and the warnings about its setup.
 func (c *Client) Ready(ctx context.Context) (warnings []string, err error) {
 	out, err := call[struct{ Warnings []string }](ctx, c, request{method: "GET", path: "/readyz"})
@@ -199,6 +204,11 @@ func (c *Client) Version(ctx context.Context) (string, error) {
 // Specification returns the OpenAPI document of the service, as JSON.
 func (c *Client) Specification(ctx context.Context) (json.RawMessage, error) {
 	return call[json.RawMessage](ctx, c, request{method: "GET", path: "/openapi.json"})
+}
+
+// JobSchema returns the JSON Schema of jobs in files.
+func (c *Client) JobSchema(ctx context.Context) (json.RawMessage, error) {
+	return call[json.RawMessage](ctx, c, request{method: "GET", path: "/schemas/job.json"})
 }
 
 // Document makes a request to a path of the API that has no method here, such as "/v1/backlog?limit=1", and returns the

@@ -18,6 +18,7 @@ import (
 	"github.com/carillon-scheduler/carillon/access"
 	"github.com/carillon-scheduler/carillon/access/limits"
 	"github.com/carillon-scheduler/carillon/audit"
+	"github.com/carillon-scheduler/carillon/backlog"
 	"github.com/carillon-scheduler/carillon/callbacks"
 	"github.com/carillon-scheduler/carillon/forecast"
 	"github.com/carillon-scheduler/carillon/history"
@@ -57,6 +58,8 @@ type Config struct {
 	Rate func() float64
 	// Replicas returns the number of replicas that may be claiming at a time. Nil means one.
 	Replicas func(ctx context.Context, now time.Time) (int, error)
+	// Replica is this replica, and what it knows of the others.
+	Replica Replica
 	// Forecast is what forecasts are made from. The zero value makes none. Explanations use its Policy.
 	Forecast Forecast
 	// Limiter has the rates and quotas of keys and tenants. Nil means no limits.
@@ -112,11 +115,15 @@ func New(config Config) http.Handler {
 // newEngine makes the router.
 func newEngine(config Config) *gin.Engine {
 	a := &api{
-		Config: config.withDefaults(), metrics: newMetrics(config.Registerer), recent: recent{turn: make(chan struct{}, 1)},
+		Config: config.withDefaults(), metrics: newMetrics(config.Registerer),
 		tenants: tenants.New(config.Records), past: history.NewReader(config.Records),
 		anyone: access.Anyone(), wrong: access.NewTries(), keyless: access.NewTries(),
 		plans: forecast.NewReader(config.Forecast.Definitions, config.Callbacks.Destination, forecast.DefaultBounds),
 	}
+	a.backlog = backlog.NewReader(backlog.Config{
+		Inspector: a.Inspector, Tenants: a.tenants, DestinationOf: a.Callbacks.Destination, Destinations: a.Destinations,
+		PrioritiesOf: a.prioritiesOf, Rate: a.Rate, Replicas: a.Replicas, Now: a.Now,
+	})
 	a.Store = within{a.Store}
 	gin.SetMode(gin.ReleaseMode) // else gin prints each route to standard output
 	e := gin.New()
@@ -187,6 +194,7 @@ func (a *api) routes() []route {
 		{"GET", "/readyz", access.Public, aboutItself, a.ready},
 		{"GET", "/openapi.yaml", access.Public, aboutItself, specificationYAML},
 		{"GET", "/openapi.json", access.Public, aboutItself, specificationJSON},
+		{"GET", "/schemas/job.json", access.Public, aboutItself, jobSchema},
 		{"GET", "/metrics", access.Read, aboutEverything, a.showMetrics},
 
 		{"GET", "/v1/jobs", access.Read, aboutJobs, a.listJobs},
@@ -238,6 +246,7 @@ func (a *api) routes() []route {
 		{"POST", "/v1/signing-secrets/:name/rotate", access.Operate, aboutTenant, unkept(a.rotateSigningSecret)},
 		{"DELETE", "/v1/signing-secrets/:name", access.Operate, aboutTenant, a.deleteSigningSecret},
 
+		{"GET", "/v1/status", access.Read, aboutWholeTenants, a.getStatus},
 		{"GET", "/v1/backlog", access.Read, aboutWholeTenants, a.getBacklog},
 		{"GET", "/v1/forecast", access.Read, aboutWholeTenants, a.getForecast},
 		{"POST", "/v1/forecast", access.Read, aboutWholeTenants, a.postForecast},
@@ -291,7 +300,7 @@ func (c Config) withDefaults() Config {
 type api struct {
 	Config
 	metrics *metrics
-	recent  recent
+	backlog *backlog.Reader
 	tenants *tenants.Tenants
 	past    *history.Reader
 	plans   *forecast.Reader

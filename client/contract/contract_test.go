@@ -327,6 +327,9 @@ func TestEveryOperation(t *testing.T) {
 	if b := must(c.Backlog(ctx, 5))(t); len(b.Priorities) != 3 {
 		t.Errorf("backlog: %+v", b)
 	}
+	if st := must(c.Status(ctx))(t); st.AsOf.IsZero() {
+		t.Errorf("status: %+v", st)
+	}
 	must(c.Ready(ctx))(t)
 	if v := must(c.Version(ctx))(t); v != "v1.2.3" {
 		t.Errorf("version %q", v)
@@ -339,6 +342,9 @@ func TestEveryOperation(t *testing.T) {
 	}
 	if doc := must(c.Document(ctx, "GET", "/v1/jobs?limit=1", nil))(t); !strings.Contains(string(doc), `"items"`) {
 		t.Errorf("document: %s", doc)
+	}
+	if schema := must(c.JobSchema(ctx))(t); !strings.Contains(string(schema), `"NewJob"`) {
+		t.Errorf("schema: %s", schema)
 	}
 	s.coversAll(t, spec.Paths)
 }
