@@ -147,5 +147,5 @@ func (w *world) await(key, at, codes string, headers ...string) {
 			return
 		}
 	}
-	w.Errorf("%s at %s: want %q, got\n%s", key, at, codes, got.text())
+	w.Fatalf("%s at %s: want %q, got\n%s", key, at, codes, got.text())
 }
