@@ -150,6 +150,20 @@ func (c *Client) Trigger(ctx context.Context, key string) (Triggered, error) {
 	return call[Triggered](ctx, c, request{method: "POST", path: path("jobs", key, "trigger"), about: true, effect: once})
 }
 
+// CheckIn says that what an instant of a job with an ExpectBy was to lead to has happened. The zero time stands for the
+// latest instant that has passed; it is not sent again after a lost answer, since another instant may have passed.
+func (c *Client) CheckIn(ctx context.Context, key string, at time.Time) (CheckedIn, error) {
+	r := request{method: "POST", path: path("jobs", key, "check-in"), about: true}
+	if at.IsZero() {
+		r.effect = once
+	} else {
+		r.body = struct {
+			At time.Time `json:"at"`
+		}{at}
+	}
+	return call[CheckedIn](ctx, c, r)
+}
+
 // Preview lists the next instants of a job, at most count of them; 0 means 10.
 func (c *Client) Preview(ctx context.Context, key string, count int) (Preview, error) {
 	return call[Preview](ctx, c, request{

@@ -74,6 +74,8 @@ type Job struct {
 	Spread Duration `json:"spread,omitzero"`
 	// CatchUp is which instants of a crontab fire late: "latest" (the default), "all" or "none".
 	CatchUp string `json:"catchUp,omitempty"`
+	// ExpectBy is how long after each instant a check-in is expected, see [Client.CheckIn]; 0 for none.
+	ExpectBy Duration `json:"expectBy,omitzero"`
 	// Priority is "high", "normal" or "low"; empty for the tenant's.
 	Priority string `json:"priority,omitempty"`
 	// Destination limits the callbacks to the destination.
@@ -304,6 +306,15 @@ type Triggered struct {
 	Timestamp  time.Time `json:"timestamp"`
 }
 
+// CheckedIn is what a check-in did.
+type CheckedIn struct {
+	Key string `json:"key"`
+	// At is the instant that it was about; zero if none was expected.
+	At time.Time `json:"at,omitzero"`
+	// Cancelled tells that the check-in was expected, and came in time.
+	Cancelled bool `json:"cancelled"`
+}
+
 // Preview has the next instants of a schedule.
 type Preview struct {
 	Timezone string     `json:"timezone"`
@@ -433,8 +444,18 @@ type TenantSettings struct {
 	Priority    string  `json:"priority,omitempty"`
 	MaxInFlight int     `json:"maxInFlight,omitempty"`
 	Paused      bool    `json:"paused,omitempty"`
-	// Events says where events about the tenant are sent; empty for nowhere.
-	Events json.RawMessage `json:"events,omitempty"`
+	// Events says where events about the tenant are sent; nil for nowhere.
+	Events *EventSettings `json:"events,omitempty"`
+}
+
+// EventSettings say which events of a tenant are delivered, and to whom.
+type EventSettings struct {
+	// Callback gets the events, as CloudEvents.
+	Callback Callback `json:"callback"`
+	// Types are those that are delivered, such as "carillon.deadletter.created"; none means all.
+	Types []string `json:"types,omitempty"`
+	// PerMinute is how many a replica makes in a minute, besides a summary of the others; 0 for 60.
+	PerMinute int `json:"perMinute,omitempty"`
 }
 
 // Limits are the limits of a tenant or a key. A nil field has the service's default, and 0 is no limit.

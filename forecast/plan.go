@@ -120,6 +120,9 @@ type reader struct {
 }
 
 func (r *reader) add(j *job.Job) {
+	if job.Reserved(j.Key) { // they follow what other jobs do
+		return
+	}
 	from := r.At.Add(-time.Duration(j.Options.Spread))
 	if j.CreatedAt.After(from) {
 		from = j.CreatedAt // so that it has no instants before

@@ -126,11 +126,11 @@ func (a *api) identify(c *gin.Context) (*caller, error) {
 
 // unidentified refuses a request without a credential, or with several. Each address may make some of them.
 func (a *api) unidentified(c *gin.Context, shown int) error {
-	from, now := addressOf(c.Request.RemoteAddr), a.Now()
-	if wait := a.keyless.wait(from, now); wait > 0 {
+	from, now := c.Request.RemoteAddr, a.Now()
+	if wait := a.keyless.Wait(from, now); wait > 0 {
 		return tooMany(c, wait, "requests without a key")
 	}
-	a.keyless.shown(from, now)
+	a.keyless.Failed(from, now)
 	if shown == 0 {
 		c.Header(challengeHeader, challenge)
 		return &statusError{http.StatusUnauthorized,
@@ -177,9 +177,9 @@ func isLocal(host string) bool {
 // authenticate returns the principal of a credential. If an address has sent too many wrong credentials, only those
 // that were valid before are looked up.
 func (a *api) authenticate(c *gin.Context, credential string) (*caller, error) {
-	from, now := addressOf(c.Request.RemoteAddr), a.Now()
+	from, now := c.Request.RemoteAddr, a.Now()
 	token, err := bearer(credential)
-	if wait := a.wrong.wait(from, now); wait > 0 && (err != nil || !a.Auth.Knows(token, now)) {
+	if wait := a.wrong.Wait(from, now); wait > 0 && (err != nil || !a.Auth.Knows(token, now)) {
 		return nil, tooMany(c, wait, "invalid keys")
 	}
 	var principal access.Principal
@@ -188,7 +188,7 @@ func (a *api) authenticate(c *gin.Context, credential string) (*caller, error) {
 	}
 	switch {
 	case errors.Is(err, access.ErrUnauthenticated):
-		a.wrong.shown(from, now)
+		a.wrong.Failed(from, now)
 		c.Header(challengeHeader, challenge+`, error="invalid_token"`)
 		return nil, err
 	case errors.Is(err, store.ErrUnavailable): // nothing was done yet

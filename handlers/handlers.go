@@ -57,6 +57,8 @@ type Config struct {
 	Rate func() float64
 	// Replicas returns the number of replicas that may be claiming at a time. Nil means one.
 	Replicas func(ctx context.Context, now time.Time) (int, error)
+	// Replica is this replica, and what it knows of the others.
+	Replica Replica
 	// Forecast is what forecasts are made from. The zero value makes none. Explanations use its Policy.
 	Forecast Forecast
 	// Limiter has the rates and quotas of keys and tenants. Nil means no limits.
@@ -114,7 +116,7 @@ func newEngine(config Config) *gin.Engine {
 	a := &api{
 		Config: config.withDefaults(), metrics: newMetrics(config.Registerer), recent: recent{turn: make(chan struct{}, 1)},
 		tenants: tenants.New(config.Records), past: history.NewReader(config.Records),
-		anyone: access.Anyone(), wrong: newTries(), keyless: newTries(),
+		anyone: access.Anyone(), wrong: access.NewTries(), keyless: access.NewTries(),
 		plans: forecast.NewReader(config.Forecast.Definitions, config.Callbacks.Destination, forecast.DefaultBounds),
 	}
 	a.Store = within{a.Store}
@@ -187,6 +189,7 @@ func (a *api) routes() []route {
 		{"GET", "/readyz", access.Public, aboutItself, a.ready},
 		{"GET", "/openapi.yaml", access.Public, aboutItself, specificationYAML},
 		{"GET", "/openapi.json", access.Public, aboutItself, specificationJSON},
+		{"GET", "/schemas/job.json", access.Public, aboutItself, jobSchema},
 		{"GET", "/metrics", access.Read, aboutEverything, a.showMetrics},
 
 		{"GET", "/v1/jobs", access.Read, aboutJobs, a.listJobs},
@@ -203,6 +206,7 @@ func (a *api) routes() []route {
 		{"POST", "/v1/jobs/:key/pause", access.Operate, aboutJobs, a.pauseJob},
 		{"POST", "/v1/jobs/:key/resume", access.Operate, aboutJobs, a.resumeJob},
 		{"POST", "/v1/jobs/:key/trigger", access.Operate, aboutJobs, a.triggerJob},
+		{"POST", "/v1/jobs/:key/check-in", access.Submit, aboutJobs, a.checkIn},
 		{"POST", "/v1/preview", access.Read, aboutJobs, a.previewDraft},
 
 		{"GET", "/v1/history", access.Read, aboutJobs, a.listHistory},
@@ -237,6 +241,7 @@ func (a *api) routes() []route {
 		{"POST", "/v1/signing-secrets/:name/rotate", access.Operate, aboutTenant, unkept(a.rotateSigningSecret)},
 		{"DELETE", "/v1/signing-secrets/:name", access.Operate, aboutTenant, a.deleteSigningSecret},
 
+		{"GET", "/v1/status", access.Read, aboutWholeTenants, a.getStatus},
 		{"GET", "/v1/backlog", access.Read, aboutWholeTenants, a.getBacklog},
 		{"GET", "/v1/forecast", access.Read, aboutWholeTenants, a.getForecast},
 		{"POST", "/v1/forecast", access.Read, aboutWholeTenants, a.postForecast},
@@ -297,7 +302,7 @@ type api struct {
 	anyone  access.Principal
 	// wrong and keyless have the wrong keys of each address, and its requests without a key. They are apart, so that
 	// clients without a key keep out no key of their address.
-	wrong, keyless *tries
+	wrong, keyless *access.Tries
 }
 
 // answer makes a gin handler that answers the errors of a handler as problems.

@@ -205,26 +205,15 @@ func (a *api) putLimits(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := refuseConditions(c.Request); err != nil {
-		return err
-	}
-	body, err := a.readJSON(c)
-	if err != nil {
-		return err
-	}
-	own, err := limits.ParseTenantDraft(body)
-	if err != nil {
-		return err
-	}
-	ctx, cancel, _ := a.inTime(c.Request)
-	defer cancel()
-	if _, err := a.tenants.Meet(ctx, []job.Tenant{{Name: name, FirstSeen: a.now()}}); err != nil {
-		return err
-	}
-	if err := a.OwnLimits.Set(ctx, name, own); err != nil {
-		return err
-	}
-	return a.showLimits(c, name, own)
+	return change(a, c, limits.ParseTenantDraft, func(ctx context.Context, own limits.TenantDraft) error {
+		if _, err := a.tenants.Meet(ctx, []job.Tenant{{Name: name, FirstSeen: a.now()}}); err != nil {
+			return err
+		}
+		if err := a.OwnLimits.Set(ctx, name, own); err != nil {
+			return err
+		}
+		return a.showLimits(c, name, own)
+	})
 }
 
 // resetLimits restores a tenant's default limits.
@@ -233,16 +222,13 @@ func (a *api) resetLimits(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := refuseConditions(c.Request); err != nil {
-		return err
-	}
-	ctx, cancel, _ := a.inTime(c.Request)
-	defer cancel()
-	if _, err := a.knownTenant(ctx, name); err != nil {
-		return err
-	}
-	if err := a.OwnLimits.Set(ctx, name, limits.TenantDraft{}); err != nil {
-		return err
-	}
-	return a.showLimits(c, name, limits.TenantDraft{})
+	return a.changeOnly(c, func(ctx context.Context) error {
+		if _, err := a.knownTenant(ctx, name); err != nil {
+			return err
+		}
+		if err := a.OwnLimits.Set(ctx, name, limits.TenantDraft{}); err != nil {
+			return err
+		}
+		return a.showLimits(c, name, limits.TenantDraft{})
+	})
 }

@@ -51,6 +51,7 @@ var samples = map[string]sample{
 	"ready":               {ok: 200},
 	"specification":       {ok: 200},
 	"specificationAsJSON": {ok: 200},
+	"jobSchema":           {ok: 200},
 	"metrics":             {ok: 200},
 
 	"listJobs": {ok: 200, beyond: 200, shows: true},
@@ -70,6 +71,7 @@ var samples = map[string]sample{
 	"pauseJob":   {ok: 200, beyond: 404, changes: true},
 	"resumeJob":  {ok: 200, beyond: 404},
 	"triggerJob": {ok: 202, beyond: 404, changes: true},
+	"checkIn":    {ok: 409, beyond: 404}, // the jobs have no expectBy
 	"previewDraft": {ok: 200, beyond: 403, body: func(w *world, c corner) string {
 		return w.job(c.prefix+"draft", "new")
 	}},
@@ -89,6 +91,7 @@ var samples = map[string]sample{
 	"putTenant":    {ok: 200, beyond: 403, changes: true, body: func(*world, corner) string { return `{"weight":3}` }},
 	"resetTenant":  {ok: 200, beyond: 404, changes: true},
 	"getBacklog":   {ok: 200, beyond: 200},
+	"getStatus":    {ok: 200, beyond: 200},
 	"getForecast":  {ok: 200, beyond: 200},
 	"postForecast": {ok: 200, beyond: 200, body: func(*world, corner) string { return `{"step":"2h"}` }},
 

@@ -142,6 +142,7 @@ func (a *api) submit(ctx context.Context, submissions []*submission) []outcome {
 		n := a.admitToQuota(ctx, attempts[:distinctNames(attempts)])
 		a.run(ctx, slices.Clone(attempts[:n]))
 		a.settleQuota(ctx, attempts[:n])
+		a.watchAll(ctx, attempts[:n])
 		allowEarlier(attempts[:n], attempts[n:])
 		attempts = attempts[n:]
 	}

@@ -57,6 +57,9 @@ type Config struct {
 	Own *Own
 	// Count counts the objects of tenants; nil if there are no quotas.
 	Count Counter
+	// Near is called when a tenant has used four fifths of a quota, with the quota's name, the quota, and the number that
+	// counts; again and again while that is so. It must not block. It may be nil.
+	Near func(tenant, quota string, limit, present int)
 	// Registerer registers the metrics; nil means none.
 	Registerer prometheus.Registerer
 }

@@ -166,11 +166,28 @@ func (l *Limiter) admit(ctx context.Context, s *space, jobs, pending int) error 
 		l.running.Go(func() { l.recount(u, s) })
 	}
 	if err := u.exceeded(s, jobs, pending); err != nil {
+		l.near(s, u.has.plus(jobs, pending))
 		return err
 	}
 	u.add(jobs, pending)
+	l.near(s, u.has)
 	u.unsettled = u.unsettled.plus(jobs, pending)
 	return nil
+}
+
+// near tells of the tenant's quotas of which most is used.
+func (l *Limiter) near(s *space, has has) {
+	if l.config.Near == nil || s.key != "" {
+		return
+	}
+	for _, q := range []struct {
+		name           string
+		limit, present int
+	}{{s.names.jobs, s.Jobs, has.jobs}, {s.names.pending, s.Pending, has.pending}} {
+		if q.limit > 0 && q.present >= q.limit-q.limit/5 {
+			l.config.Near(s.tenant, q.name, q.limit, min(q.present, q.limit))
+		}
+	}
 }
 
 // recount counts a space's objects while submissions continue.

@@ -217,6 +217,15 @@ func TestEveryOperation(t *testing.T) {
 	if p := must(c.Trigger(ctx, "a/b c"))(t); p.DeliveryID == "" {
 		t.Errorf("trigger: %+v", p)
 	}
+	due := at(time.Hour).Truncate(time.Second)
+	must(c.Put(ctx, client.Job{Key: "expected", Schedules: []time.Time{due}, Callback: hook, ExpectBy: client.Duration(time.Hour)}))(t)
+	if got := must(c.CheckIn(ctx, "expected", due))(t); !got.Cancelled || !got.At.Equal(due) {
+		t.Errorf("check-in: %+v", got)
+	}
+	if got := must(c.CheckIn(ctx, "expected", time.Time{}))(t); got.Cancelled {
+		t.Errorf("check-in for an instant that has not passed: %+v", got)
+	}
+	must(c.Cancel(ctx, "expected"))(t)
 	if p := must(c.Preview(ctx, "a/b c", 3))(t); len(p.Items) != 1 {
 		t.Errorf("preview: %+v", p)
 	}
@@ -264,8 +273,10 @@ func TestEveryOperation(t *testing.T) {
 		t.Errorf("%d are deleted", n)
 	}
 
-	tenant := must(c.PutTenant(ctx, "acme", client.TenantSettings{Weight: 3, MaxInFlight: 50}))(t)
-	if tenant.Settings.Weight != 3 || must(c.Tenant(ctx, "acme"))(t).Settings.MaxInFlight != 50 {
+	tenant := must(c.PutTenant(ctx, "acme", client.TenantSettings{
+		Weight: 3, MaxInFlight: 50, Events: &client.EventSettings{Callback: hook, Types: []string{"carillon.job.finished"}},
+	}))(t)
+	if tenant.Settings.Events == nil || len(tenant.Settings.Events.Types) != 1 || tenant.Settings.Weight != 3 || must(c.Tenant(ctx, "acme"))(t).Settings.MaxInFlight != 50 {
 		t.Errorf("tenant: %+v", tenant)
 	}
 	if list := all(t, c.Tenants(ctx)); len(list) == 0 {
@@ -328,6 +339,9 @@ func TestEveryOperation(t *testing.T) {
 	}
 	if doc := must(c.Document(ctx, "GET", "/v1/jobs?limit=1", nil))(t); !strings.Contains(string(doc), `"items"`) {
 		t.Errorf("document: %s", doc)
+	}
+	if schema := must(c.JobSchema(ctx))(t); !strings.Contains(string(schema), `"NewJob"`) {
+		t.Errorf("schema: %s", schema)
 	}
 	s.coversAll(t, spec.Paths)
 }

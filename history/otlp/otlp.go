@@ -168,8 +168,8 @@ func (s *Sink) signal() {
 	}
 }
 
-// Close sends what was recorded. It gives up after 3 s; what is not sent by then is counted as dropped. It may be called
-// again.
+// Close sends what was recorded. It gives up after 3 s; what is not sent by then is counted as dropped. It may be
+// called again.
 func (s *Sink) Close() error {
 	if s == nil {
 		return nil
