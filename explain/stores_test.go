@@ -121,7 +121,7 @@ func (w *world) beforeAnyReplica() {
 	w.put("alone", w.at(0), "Carillon-Tenant: alone")
 	w.await("alone", "next", "no_replica", "Carillon-Tenant: alone")
 	now := time.Now().Truncate(time.Millisecond)
-	if err := replicas.Beat(w.Context(), w.store, "somebody", now, now.Add(time.Minute)); err != nil {
+	if err := replicas.Beat(w.Context(), w.store, "somebody", nil, now, now.Add(time.Minute)); err != nil {
 		w.Fatal(err)
 	}
 	w.await("alone", "next", "due", "Carillon-Tenant: alone")
