@@ -355,12 +355,12 @@ func (g *gathering) share(ctx context.Context, own job.Lane) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	lanes := make([]laneBacklog, 0, len(page.Lanes)+1)
+	lanes, names := make([]job.Lane, 0, len(page.Lanes)+1), make([]string, 0, len(page.Lanes)+1)
 	for _, l := range page.Lanes {
-		lanes = append(lanes, laneBacklog{Lane: l.Lane})
+		lanes, names = append(lanes, l.Lane), append(names, l.Lane.Tenant)
 	}
-	lanes = append(lanes, laneBacklog{Lane: own})
-	known, err := g.tenantsOf(ctx, lanes)
+	lanes, names = append(lanes, own), append(names, own.Tenant)
+	known, err := g.tenants.ByName(ctx, names)
 	if err != nil {
 		return 0, err
 	}
@@ -375,12 +375,12 @@ func (g *gathering) share(ctx context.Context, own job.Lane) (float64, error) {
 	waiters := make([]explain.Waiter, 0, len(lanes))
 	for _, l := range lanes {
 		settings := known[l.Tenant].Settings
-		if settings.Paused && l.Lane != own {
+		if settings.Paused && l != own {
 			continue
 		}
 		priority := cmp.Or(l.Priority, priorities[l.Tenant])
 		waiters = append(waiters, explain.Waiter{
-			Lane: l.Lane, Priority: priority, PriorityWeight: g.Forecast.Policy.Weight(priority),
+			Lane: l, Priority: priority, PriorityWeight: g.Forecast.Policy.Weight(priority),
 			TenantWeight: settings.EffectiveWeight(),
 		})
 	}
