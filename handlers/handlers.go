@@ -17,6 +17,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/access"
 	"github.com/carillon-scheduler/carillon/access/limits"
+	"github.com/carillon-scheduler/carillon/access/sessions"
 	"github.com/carillon-scheduler/carillon/audit"
 	"github.com/carillon-scheduler/carillon/backlog"
 	"github.com/carillon-scheduler/carillon/callbacks"
@@ -118,7 +119,8 @@ func newEngine(config Config) *gin.Engine {
 		Config: config.withDefaults(), metrics: newMetrics(config.Registerer),
 		tenants: tenants.New(config.Records), past: history.NewReader(config.Records),
 		anyone: access.Anyone(), wrong: access.NewTries(), keyless: access.NewTries(),
-		plans: forecast.NewReader(config.Forecast.Definitions, config.Callbacks.Destination, forecast.DefaultBounds),
+		plans:    forecast.NewReader(config.Forecast.Definitions, config.Callbacks.Destination, forecast.DefaultBounds),
+		sessions: sessions.New(config.Records),
 	}
 	a.backlog = backlog.NewReader(backlog.Config{
 		Inspector: a.Inspector, Tenants: a.tenants, DestinationOf: a.Callbacks.Destination, Destinations: a.Destinations,
@@ -231,6 +233,10 @@ func (a *api) routes() []route {
 		{"PUT", "/v1/tenants/:tenant/limits", access.Administer, aboutEverything, a.putLimits},
 		{"DELETE", "/v1/tenants/:tenant/limits", access.Administer, aboutEverything, a.resetLimits},
 
+		{"GET", "/v1/session", access.Read, aboutTenants, unkept(a.showSession)},
+		{"POST", "/v1/session", access.Read, aboutTenants, unkept(a.signIn)},
+		{"DELETE", "/v1/session", access.Read, aboutTenants, unkept(a.signOut)},
+
 		{"GET", "/v1/keys", access.Administer, aboutTenants, unkept(a.listKeys)},
 		{"POST", "/v1/keys", access.Administer, aboutTenants, unkept(a.createKey)},
 		{"GET", "/v1/keys/:id", access.Administer, aboutTenants, unkept(a.getKey)},
@@ -308,6 +314,7 @@ type api struct {
 	// wrong and keyless have the wrong keys of each address, and its requests without a key. They are apart, so that
 	// clients without a key keep out no key of their address.
 	wrong, keyless *access.Tries
+	sessions       *sessions.Sessions
 }
 
 // answer makes a gin handler that answers the errors of a handler as problems.
