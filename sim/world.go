@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -78,6 +79,13 @@ func Run(p *Plan) (checker.History, []Line) {
 	for _, n := range w.lives {
 		<-n.done
 	}
+	for range 600 { // messages may still be under way
+		if w.server.Connections() == 0 {
+			break
+		}
+		time.Sleep(time.Second)
+	}
+	time.Sleep(time.Minute) // a goroutine that is left after this is a fault, which the bubble tells
 	return w.history, w.log
 }
 
@@ -151,7 +159,7 @@ func (w *world) fault(f *Fault) {
 		w.clocks[f.Replica].ahead.Add(int64(f.By.D()))
 	case Down:
 		w.net.begin(f)
-		for _, n := range w.present2() {
+		for _, n := range w.lifeOfEach() {
 			w.server.Cut(n.name)
 		}
 	default:
@@ -173,8 +181,8 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// present2 returns the present lives of all replicas.
-func (w *world) present2() (all []*node) {
+// lifeOfEach returns the present lives of all replicas.
+func (w *world) lifeOfEach() (all []*node) {
 	w.net.with(func() { all = slices.Clone(w.nodes) })
 	return all
 }
@@ -386,6 +394,7 @@ func (w *world) read() {
 	f := checker.Final{Jobs: map[string]checker.Job{}, Dead: map[string][]checker.Dead{}}
 	for i := range w.plan.Replicas {
 		if a := w.request(i, "GET", "/readyz", ""); a.status != 200 {
+			w.note("goroutines:\n%s", goroutines())
 			f.Unready = append(f.Unready, fmt.Sprintf("replica %d is not ready: %d %s", i, a.status, a.body))
 		}
 	}
@@ -407,6 +416,12 @@ func (w *world) read() {
 	}
 	slices.Sort(f.Unread)
 	w.history.Final, w.history.Ended = f, time.Now()
+}
+
+// goroutines returns the stacks of all goroutines.
+func goroutines() []byte {
+	b := make([]byte, 8<<20)
+	return b[:runtime.Stack(b, true)]
 }
 
 func (w *world) readDead(f *checker.Final, key string) {

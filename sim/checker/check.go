@@ -302,7 +302,7 @@ func (k *keyed) nothingLost() {
 		due := k.Ended.Add(-Late)
 		for _, at := range o.Schedule.Between(o.Returned, due) {
 			switch {
-			case k.taken(at), k.isDead(at), k.maySupersede(o, at):
+			case k.taken(at), k.isDead(at), k.maySupersede(o):
 			default:
 				missed[o.ID]++
 				if k.Final.Jobs[k.key].Missed >= missed[o.ID] {
@@ -323,19 +323,12 @@ func (k *keyed) isDead(at time.Time) bool {
 	return slices.ContainsFunc(k.Final.Dead[k.key], func(d Dead) bool { return d.Instant.Equal(at) })
 }
 
-// maySupersede reports whether another operation may have ended, replaced or paused a put's job before an instant was
-// delivered. A replacement with the same instant is judged by itself, if it was acknowledged before the instant.
-func (k *keyed) maySupersede(put *Op, at time.Time) bool {
-	return slices.ContainsFunc(k.ops, func(o *Op) bool {
-		if o == put || !o.maybe() || k.latest(o).Before(put.Invoked) {
-			return false
-		}
-		switch o.Kind {
-		case Cancel, Put, Create, Pause:
-			return true
-		default:
-			return false
-		}
+// maySupersede reports whether another operation may have ended or replaced a put's job before an instant was
+// delivered, or whether the job may be paused.
+func (k *keyed) maySupersede(put *Op) bool {
+	return k.Final.Jobs[k.key].State == "paused" || slices.ContainsFunc(k.ops, func(o *Op) bool {
+		replaces := o.Kind == Cancel || o.Kind == Put || o.Kind == Create
+		return o != put && replaces && o.maybe() && !k.latest(o).Before(put.Invoked)
 	})
 }
 

@@ -128,6 +128,13 @@ func (s *Server) Cut(client string) {
 	}
 }
 
+// Connections returns the number of connections.
+func (s *Server) Connections() int {
+	s.lock.Lock()
+	defer s.lock.Unlock()
+	return len(s.conns)
+}
+
 // serve answers the commands of a connection, one after the other.
 func (s *Server) serve(conn net.Conn, client string, id int32) {
 	defer func() {
