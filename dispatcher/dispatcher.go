@@ -83,7 +83,7 @@ func New(cfg Config) (*Dispatcher, error) {
 	}
 	d := &Dispatcher{
 		replica: job.NewToken(),
-		tenants: tenancy{stored: tenants.New(cfg.Store)},
+		tenants: tenancy{stored: tenants.New(cfg.Store), reading: make(chan struct{}, 1)},
 
 		destinations: destinations.New(cfg.destinations(), cfg.Now),
 		finished:     throughput{begun: cfg.Now()},

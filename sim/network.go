@@ -74,6 +74,7 @@ func (n *network) Dial(ctx context.Context, client string) error {
 	})
 	of.standStill()
 	if down || !n.passable(ctx, of) {
+		time.Sleep(failing)
 		return errUnreachable
 	}
 	return nil
@@ -82,12 +83,16 @@ func (n *network) Dial(ctx context.Context, client string) error {
 // writes are the commands that change documents.
 var writes = []string{"insert", "update", "delete", "findAndModify"}
 
+// failing is the time that it takes until a connection is refused or cut.
+const failing = 10 * time.Millisecond
+
 // Command implements [mongosim.Gate].
 func (n *network) Command(client, name, _ string) (fate mongosim.Fate) {
 	n.lock.Lock()
 	defer n.lock.Unlock()
 	of := n.nodes[client]
-	never := func() bool { return false }
+	// Even a failure takes time: the driver tries again at once, for as long as it may.
+	never := func() bool { time.Sleep(failing); return false }
 	if of.dead || n.during(Down, of.replica) != nil {
 		return mongosim.Fate{Request: never}
 	}
@@ -116,7 +121,7 @@ func (n *network) Command(client, name, _ string) (fate mongosim.Fate) {
 		dies = of.countdown == 0
 	}
 	if dies && !of.after {
-		return mongosim.Fate{Request: func() bool { of.die(); return false }}
+		return mongosim.Fate{Request: func() bool { of.die(); return never() }}
 	}
 	fate.Request = func() bool {
 		of.standStill()

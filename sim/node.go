@@ -225,12 +225,13 @@ func (s *sender) Send(ctx context.Context, d callbacks.Delivery) (err error) {
 	i := s.seen(seen)
 	took := false
 	defer func() {
+		ended := time.Now()
 		s.standStill()
 		if err == nil && ctx.Err() != nil {
 			err = ctx.Err()
 		}
 		told := took && err == nil && !s.isDead()
-		s.update(i, func(d *checker.Delivery) { d.Ended, d.Took, d.Told = time.Now(), took, told })
+		s.update(i, func(d *checker.Delivery) { d.Ended, d.Took, d.Told = ended, took, told })
 	}()
 	wait := func(most time.Duration) bool {
 		select {

@@ -273,6 +273,7 @@ func (w *world) operate(o *Op, replica, try int) checker.Op {
 	}
 	time.Sleep(o.Delay.D())
 	var a answer
+	ahead := w.clocks[replica].ahead.Load()
 	if try == 0 && o.LoseRequest {
 		time.Sleep(time.Second)
 	} else {
@@ -283,6 +284,7 @@ func (w *world) operate(o *Op, replica, try int) checker.Op {
 		}
 	}
 	seen.Returned = time.Now()
+	seen.Ahead = time.Duration(max(0, ahead, w.clocks[replica].ahead.Load()))
 	seen.Status = a.status
 	seen.Unchanged = a.refused || a.status >= 400 && a.status < 500 || bytes.Contains(a.body, []byte("nothing was changed"))
 	w.understand(&seen, a.body)

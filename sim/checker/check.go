@@ -143,10 +143,14 @@ func (k *keyed) loose(d *Delivery) bool {
 	})
 }
 
-// neverEarly: no delivery begins before its instant, by the clock of the replica that sends it.
+// neverEarly: no delivery begins before its instant, by the clock of the replica that sends it, unless that clock was
+// set since the claim.
 func (k *keyed) neverEarly() {
 	for _, d := range k.sent {
-		if d.Local.Before(d.Instant) {
+		set := slices.ContainsFunc(k.Troubles, func(t Trouble) bool {
+			return t.What == "step" && t.Replica == d.Replica && t.From.Before(d.Begun) && t.To.After(d.Begun.Add(-k.Lease))
+		})
+		if d.Local.Before(d.Instant) && !set {
 			k.report("never early", d.Begun, "instant %s was fired at %s by the replica's clock",
 				k.clock(d.Instant), k.clock(d.Local))
 		}
@@ -179,16 +183,25 @@ func (k *keyed) mayBeTriggered(at time.Time) bool {
 	})
 }
 
-// oneClaimer: no two attempts at one occurrence are under way at a time.
+// oneClaimer: no two attempts at one occurrence are under way at a time. A job that was cancelled and submitted again has
+// another occurrence with the same id.
 func (k *keyed) oneClaimer() {
 	for i, d := range k.sent {
 		for _, e := range k.sent[i+1:] {
-			if e.ID == d.ID && e.Begun.Before(d.Ended) {
+			anew := d.N != e.N && k.cancelledBetween(d.Begun.Add(-k.Lease), e.Begun)
+			if e.ID == d.ID && e.Begun.Before(d.Ended) && !anew {
 				k.report("one claimer", e.Begun, "replica %d sent instant %s while replica %d was sending it, since %s",
 					e.Replica, k.clock(e.Instant), d.Replica, k.clock(d.Begun))
 			}
 		}
 	}
+}
+
+// cancelledBetween reports whether the job may have been cancelled in a time.
+func (k *keyed) cancelledBetween(from, to time.Time) bool {
+	return slices.ContainsFunc(k.ops, func(o *Op) bool {
+		return o.Kind == Cancel && o.maybe() && o.Invoked.Before(to) && k.latest(o).After(from)
+	})
 }
 
 // duplicates: after a replica was told that a receiver took a delivery, it is sent again only if the replica died,
@@ -291,7 +304,7 @@ func (k *keyed) former(n int, o *Op) bool {
 	return len(all) > 0 && !slices.ContainsFunc(all, func(p *Op) bool { return p == o || !k.latest(p).Before(o.Invoked) })
 }
 
-// nothingLost: each instant of an acknowledged job was taken by the receiver, is a dead letter, was missed by the job's
+// nothingLost: each instant of an acknowledged job that was still ahead, by the replica's clock, was taken by the receiver, is a dead letter, was missed by the job's
 // own rule and counted, or may have been cancelled or replaced by a later operation.
 func (k *keyed) nothingLost() {
 	missed := map[int]int{}
@@ -300,7 +313,7 @@ func (k *keyed) nothingLost() {
 			continue
 		}
 		due := k.Ended.Add(-Late)
-		for _, at := range o.Schedule.Between(o.Returned, due) {
+		for _, at := range o.Schedule.Between(o.Returned.Add(o.Ahead), due) {
 			switch {
 			case k.taken(at), k.isDead(at), k.maySupersede(o):
 			default:

@@ -53,6 +53,8 @@ type Op struct {
 	Deadline time.Duration
 
 	Invoked, Returned time.Time
+	// Ahead is how far the replica's clock was ahead of the true time, at most.
+	Ahead time.Duration
 	// Status is that of the answer; 0 if there was none.
 	Status int
 	// Unchanged is set if a failure said that nothing was changed.
