@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/carillon-scheduler/carillon/access/limits"
 )
 
 // Permission is the right to make requests of one kind. Each route of the API needs one.
@@ -88,6 +90,8 @@ type Principal struct {
 	Scope Scope
 	// ExpiresAt is the end of the validity of its key; zero if the key does not expire, or if it has none.
 	ExpiresAt time.Time
+	// Limits are the own limits of its key; a missing one is that of every key.
+	Limits limits.Draft
 }
 
 // Anyone is the principal of all requests if no authentication is configured.

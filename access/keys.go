@@ -13,6 +13,7 @@ import (
 
 	"github.com/go-json-experiment/json"
 
+	"github.com/carillon-scheduler/carillon/access/limits"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
 )
@@ -24,6 +25,8 @@ type Key struct {
 	Role  Role
 	Scope Scope
 	Note  string
+	// Limits are its own limits; a missing one is that of every key.
+	Limits limits.Draft
 	// CreatedBy is the [Principal.ID] of its creator.
 	CreatedBy string
 	CreatedAt time.Time
@@ -42,7 +45,7 @@ func (k *Key) Expired(now time.Time) bool { return !k.ExpiresAt.IsZero() && !now
 
 // principal returns the principal of the key.
 func (k *Key) principal() Principal {
-	return Principal{ID: k.ID, Role: k.Role, Scope: k.Scope, ExpiresAt: k.ExpiresAt}
+	return Principal{ID: k.ID, Role: k.Role, Scope: k.Scope, ExpiresAt: k.ExpiresAt, Limits: k.Limits}
 }
 
 // KeyParams describe a new key.
@@ -53,6 +56,8 @@ type KeyParams struct {
 	ExpiresAt time.Time
 	// Note is the key's purpose, for people.
 	Note string
+	// Limits are its own limits; a missing one is that of every key.
+	Limits limits.Draft
 }
 
 // Bounds of a key.
@@ -64,21 +69,22 @@ const (
 
 // keyDraft is a key as a client submits it.
 type keyDraft struct {
-	Role      Role     `json:"role"`
-	Tenants   []string `json:"tenants"`
-	KeyPrefix string   `json:"keyPrefix,omitzero"`
-	ExpiresAt *string  `json:"expiresAt,omitzero"`
-	Note      string   `json:"note,omitzero"`
+	Role      Role         `json:"role"`
+	Tenants   []string     `json:"tenants"`
+	KeyPrefix string       `json:"keyPrefix,omitzero"`
+	ExpiresAt *string      `json:"expiresAt,omitzero"`
+	Note      string       `json:"note,omitzero"`
+	Limits    limits.Draft `json:"limits,omitzero"`
 }
 
-// ParseKeyParams reads a submitted key: role, tenants, keyPrefix, expiresAt and note. The error is a [*job.Malformed]
-// or a [*job.Invalid].
+// ParseKeyParams reads a submitted key: role, tenants, keyPrefix, expiresAt, note and limits. The error is a
+// [*job.Malformed] or a [*job.Invalid].
 func ParseKeyParams(body []byte, now time.Time) (KeyParams, error) {
 	d, err := job.Parse[keyDraft](body)
 	if err != nil {
 		return KeyParams{}, err
 	}
-	p := KeyParams{Role: d.Role, Scope: Scope{Tenants: d.Tenants, KeyPrefix: d.KeyPrefix}, Note: d.Note}
+	p := KeyParams{Role: d.Role, Scope: Scope{Tenants: d.Tenants, KeyPrefix: d.KeyPrefix}, Note: d.Note, Limits: d.Limits}
 	invalid := &job.Invalid{}
 	if d.ExpiresAt != nil {
 		if p.ExpiresAt, err = job.ParseInstant(*d.ExpiresAt); err != nil {
@@ -112,8 +118,18 @@ func (p *KeyParams) check(now time.Time, invalid *job.Invalid) {
 	if !p.ExpiresAt.IsZero() && !p.ExpiresAt.After(now) {
 		invalid.Add("/expiresAt", "must be in the future; leave it out for a key that does not expire")
 	}
+	checkLimits(p.Limits, p.Scope, "/limits", invalid)
 	if n := p.Note; len(n) > MaxNoteBytes || !utf8.ValidString(n) || strings.IndexFunc(n, unicode.IsControl) >= 0 {
 		invalid.Add("/note", fmt.Sprintf("must be at most %d bytes of UTF-8, without control characters", MaxNoteBytes))
+	}
+}
+
+// checkLimits notes the faults of a key's own limits. Stores count jobs by prefix, but not pending occurrences.
+func checkLimits(own limits.Draft, scope Scope, pointer string, invalid *job.Invalid) {
+	own.Check(pointer, invalid)
+	if own.MaxPending != nil && *own.MaxPending > 0 && scope.KeyPrefix != "" {
+		invalid.Add(pointer+"/maxPending", "is not for a key with a prefix, whose pending occurrences can't be counted by "+
+			"themselves: give maxJobs, or set the tenant's limit")
 	}
 }
 
@@ -163,6 +179,8 @@ type keyBody struct {
 	ExpiresAt int64    `json:"expiresAt,omitzero"`
 	RotatedAt int64    `json:"rotatedAt,omitzero"`
 	LastUsed  int64    `json:"lastUsed,omitzero"`
+
+	Limits limits.Draft `json:"limits,omitzero"`
 }
 
 // key returns the key with this body.
@@ -171,6 +189,7 @@ func (b *keyBody) key(id string) Key {
 		ID: id, Role: b.Role, Scope: Scope{Tenants: b.Tenants, KeyPrefix: b.KeyPrefix}, Note: b.Note,
 		CreatedBy: b.CreatedBy, CreatedAt: fromMilli(b.CreatedAt), ExpiresAt: fromMilli(b.ExpiresAt),
 		RotatedAt: fromMilli(b.RotatedAt), OldValidUntil: fromMilli(b.OldUntil), LastUsed: fromMilli(b.LastUsed),
+		Limits: b.Limits,
 	}
 }
 
@@ -225,6 +244,7 @@ func (k *Keys) Create(ctx context.Context, p KeyParams, by string, now time.Time
 	body := keyBody{
 		Hash: hashToken(token), Role: p.Role, Tenants: slices.Clone(p.Scope.Tenants), KeyPrefix: p.Scope.KeyPrefix,
 		Note: p.Note, CreatedBy: by, CreatedAt: now.UnixMilli(), ExpiresAt: toMilli(p.ExpiresAt),
+		Limits: p.Limits,
 	}
 	change, err := body.change(id, now, store.RecordCondition{Absent: true})
 	if err == nil {
@@ -273,31 +293,60 @@ func (k *Keys) Rotate(
 		return "", Key{}, job.InvalidField("/overlap", "must be a duration of at most 30d; 0s ends the present key at once")
 	}
 	token = newToken(id)
-	for range 10 { // other goroutines write its last use
-		s, err := k.read(ctx, id)
-		if err != nil {
-			return "", Key{}, err
-		}
+	key, err := k.edit(ctx, id, now, func(s *stored) error {
 		if s.key.Expired(now) {
-			return "", Key{}, job.InvalidField("", "the key has expired; create another one in its place")
+			return job.InvalidField("", "the key has expired; create another one in its place")
 		}
 		s.body.OldHash, s.body.OldUntil = s.body.Hash, now.Add(overlap).UnixMilli()
 		s.body.Hash, s.body.RotatedAt = hashToken(token), now.UnixMilli()
-		change, err := s.body.change(id, now, store.RecordCondition{Version: s.version})
+		return nil
+	})
+	if err != nil {
+		return "", Key{}, fmt.Errorf("rotate a key: %w", err)
+	}
+	return token, key, nil
+}
+
+// SetLimits replaces the own limits of a key. They apply here at once, and on all replicas within [RevokedWithin]. The
+// error is [store.ErrNotFound], a [*job.Invalid], or wraps [store.ErrUnavailable].
+func (k *Keys) SetLimits(ctx context.Context, id string, own limits.Draft, now time.Time) (Key, error) {
+	key, err := k.edit(ctx, id, now, func(s *stored) error {
+		var invalid job.Invalid
+		checkLimits(own, s.key.Scope, "", &invalid)
+		s.body.Limits = own
+		return invalid.Err()
+	})
+	if err != nil {
+		return Key{}, fmt.Errorf("set the limits of a key: %w", err)
+	}
+	return key, nil
+}
+
+// edit changes a key's body.
+func (k *Keys) edit(ctx context.Context, id string, now time.Time, change func(*stored) error) (Key, error) {
+	for range 10 { // other goroutines write its last use
+		s, err := k.read(ctx, id)
 		if err != nil {
-			return "", Key{}, err
+			return Key{}, err
 		}
-		err = k.records.WriteRecords(ctx, []store.RecordChange{change})[0]
+		if err := change(s); err != nil {
+			return Key{}, err
+		}
+		written, err := s.body.change(id, now, store.RecordCondition{Version: s.version})
+		if err != nil {
+			return Key{}, err
+		}
+		err = k.records.WriteRecords(ctx, []store.RecordChange{written})[0]
 		if errors.Is(err, store.ErrPrecondition) {
 			continue
 		}
 		if err != nil {
-			return "", Key{}, fmt.Errorf("rotate a key: %w", err)
+			return Key{}, err
 		}
 		k.forget(id)
-		return token, s.body.key(id), nil
+		return s.body.key(id), nil
 	}
-	return "", Key{}, fmt.Errorf("rotate a key: %w: other requests keep changing it", store.ErrUnavailable)
+	return Key{}, fmt.Errorf("%w: other requests keep changing it", store.ErrUnavailable)
 }
 
 // Revoke ends a key, or returns [store.ErrNotFound]. It takes effect here at once, and on all replicas within
@@ -319,32 +368,7 @@ func (k *Keys) Revoke(ctx context.Context, id string, now time.Time) error {
 // Copy copies all keys from one store to another, and returns their number. Their tokens stay valid. It skips keys that
 // the other store has already. It may be repeated; then it restores keys that were revoked there meanwhile.
 func Copy(ctx context.Context, from, to store.Records) (copied, there int, err error) {
-	now := time.Now()
-	filter := store.RecordFilter{Collection: keysCollection, Limit: 100, Now: now}
-	for {
-		page, err := from.Records(ctx, filter)
-		if err != nil || len(page) == 0 {
-			return copied, there, err
-		}
-		changes := make([]store.RecordChange, len(page))
-		for i, r := range page {
-			changes[i] = store.RecordChange{
-				Collection: keysCollection, Key: r.Key, Version: job.NewRevision(now), Body: r.Body, ExpiresAt: r.ExpiresAt,
-				If: store.RecordCondition{Absent: true}, Now: now,
-			}
-		}
-		for _, err := range to.WriteRecords(ctx, changes) {
-			switch {
-			case err == nil:
-				copied++
-			case errors.Is(err, store.ErrPrecondition):
-				there++
-			default:
-				return copied, there, err
-			}
-		}
-		filter.After = page[len(page)-1].Key
-	}
+	return store.CopyRecords(ctx, from, to, keysCollection)
 }
 
 // read reads a key from the store, or returns [store.ErrNotFound].

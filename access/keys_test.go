@@ -10,9 +10,11 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/carillon-scheduler/carillon/access"
+	"github.com/carillon-scheduler/carillon/access/limits"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
 	"github.com/carillon-scheduler/carillon/store/memory"
@@ -166,6 +168,45 @@ func TestCreate(t *testing.T) {
 	if secret := token[len(token)-36:]; strings.Contains(string(all[0].Body), secret[:10]) {
 		t.Errorf("the store has the secret %s: %s", secret, all[0].Body)
 	}
+}
+
+// TestLimitsOfKeys hold on another replica after some seconds, and stay when the key is rotated and its use is written.
+func TestLimitsOfKeys(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		defer b.close()
+		ten, twenty := 10, 20
+		p := admin
+		p.Limits = limits.Draft{MaxJobs: &ten}
+		token, key := b.create(p)
+		has := func(token string, want limits.Draft) {
+			t.Helper()
+			got, err := b.keys.Authenticate(t.Context(), token, epoch)
+			if err != nil || !reflect.DeepEqual(got.Limits, want) {
+				t.Errorf("it has the limits %+v, %v; want %+v", got.Limits, err, want)
+			}
+		}
+		has(token, p.Limits)
+		changed := limits.Draft{MaxJobs: &twenty, MaxPayload: &ten}
+		if got, err := b.other.SetLimits(t.Context(), key.ID, changed, epoch); err != nil || !reflect.DeepEqual(got.Limits, changed) {
+			t.Fatalf("it is changed to %+v, %v", got, err)
+		}
+		time.Sleep(access.RevokedWithin)
+		has(token, changed)
+		token, _, err := b.other.Rotate(t.Context(), key.ID, 0, epoch)
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Minute)
+		has(token, changed)
+		synctest.Wait() // its use is written
+		if got, err := b.other.Key(t.Context(), key.ID); err != nil || !reflect.DeepEqual(got.Limits, changed) || got.LastUsed.IsZero() {
+			t.Errorf("there is %+v, %v", got, err)
+		}
+		if _, err := b.other.SetLimits(t.Context(), "none", changed, epoch); !errors.Is(err, store.ErrNotFound) {
+			t.Errorf("of no key they are set: %v", err)
+		}
+	})
 }
 
 func TestKeyParams(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"hash/crc32"
+	"regexp"
 	"strings"
 )
 
@@ -53,25 +54,23 @@ func ParseToken(token string) (id string, ok bool) {
 	return id, true
 }
 
-// MaskTokens replaces the secret of each token in a text by asterisks, for logs and other records. The id stays, so
-// that the key can be revoked.
+// The tokens that are masked: those of keys, also incomplete ones, whose secrets could be completed; and those of
+// issuers (JWTs), whose first part is a JSON object in base64.
+var (
+	ours   = regexp.MustCompile(`(` + TokenPrefix + `[0-9A-Za-z]{12}_)[0-9A-Za-z]{20}[0-9A-Za-z_]*`)
+	theirs = regexp.MustCompile(`eyJ[0-9A-Za-z_-]{8,}\.[0-9A-Za-z_-]+[0-9A-Za-z_.-]*`)
+)
+
+// MaskTokens replaces the secret of each token in a text by asterisks, for logs and other records. The id of a key
+// stays, so that it can be revoked.
 func MaskTokens(text string) string {
-	var masked strings.Builder
-	rest := text
-	for at := strings.Index(rest, TokenPrefix); at >= 0; at = strings.Index(rest, TokenPrefix) {
-		end := at + len(TokenPrefix)
-		if len(rest)-at < tokenLength {
-			break
-		}
-		if id, ok := ParseToken(rest[at : at+tokenLength]); ok {
-			masked.WriteString(rest[:end] + id + "_***")
-			end = at + tokenLength
-		} else {
-			masked.WriteString(rest[:end])
-		}
-		rest = rest[end:]
+	if strings.Contains(text, TokenPrefix) {
+		text = ours.ReplaceAllString(text, "$1***")
 	}
-	return masked.String() + rest
+	if strings.Contains(text, "eyJ") {
+		text = theirs.ReplaceAllLiteralString(text, "eyJ***")
+	}
+	return text
 }
 
 // ValidKeyID reports whether a text has the form of a key's id.

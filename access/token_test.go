@@ -50,8 +50,12 @@ func TestMaskTokens(t *testing.T) {
 	for text, want := range map[string]string{
 		"": "", "k": "k", "carillon_": "carillon_", "carillon_" + someID: "carillon_" + someID,
 		someToken: masked, "access_token=" + someToken + "&x=y": "access_token=" + masked + "&x=y",
-		someToken + someToken: masked + masked, someToken + "0": masked + "0", "carillon_" + someToken: "carillon_" + masked,
-		someToken[:len(someToken)-1]: someToken[:len(someToken)-1], // no token: its checksum is wrong
+		someToken + someToken: masked, someToken + "," + someToken: masked + "," + masked, someToken + "0": masked,
+		"carillon_" + someToken:                                 "carillon_" + masked,
+		someToken[:len(someToken)-7]:                            masked, // its checksum can be computed
+		"carillon_" + someID + "_of-a-job":                      "carillon_" + someID + "_of-a-job",
+		"token=eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJhIn0.c2ln-_&a=b": "token=eyJ***&a=b",
+		"eyJhbGciOiJub25lIn0.e30.":                              "eyJ***", "eyJob.of.a.team": "eyJob.of.a.team",
 	} {
 		if got := access.MaskTokens(text); got != want {
 			t.Errorf("%q is %q, want %q", text, got, want)

@@ -32,21 +32,23 @@ type Entry struct {
 	// RequestID is the X-Request-Id of the request and its answer.
 	RequestID string `json:"requestId,omitzero"`
 	// Principal is the id of the caller, see [github.com/carillon-scheduler/carillon/access.Principal]; empty if unknown.
+	// For a command it is "command:" and the name of the system's user.
 	Principal string `json:"principal,omitzero"`
-	// From is the address of the connection's other end: the client or a proxy.
+	// From is the address of the connection's other end: the client or a proxy. For a command it is the machine's name.
 	From string `json:"from,omitzero"`
-	// Action is the request's method and its path, with the names of parameters in place of values.
+	// Action is the request's method and its path, with the names of parameters in place of values; or the command.
 	Action string `json:"action"`
 	// Tenant is the request's tenant.
 	Tenant string `json:"tenant,omitzero"`
 	// Key is the job's key.
 	Key string `json:"key,omitzero"`
-	// Target is any other object in the path: a tenant, a dead letter, a key or a secret.
+	// Target is any other object in the path: a tenant, a dead letter, a key or a secret. For a command it is the key, or
+	// the store.
 	Target string `json:"target,omitzero"`
 	// Query is the query, which selects the objects of a request about many.
 	Query string `json:"query,omitzero"`
-	// Status is the status of the answer, or of one item of a batch.
-	Status int `json:"status"`
+	// Status is the status of the answer, or of one item of a batch; 0 for a command.
+	Status int `json:"status,omitzero"`
 	// Result is the meaning of the status in one word.
 	Result Result `json:"result"`
 	// Version is the job's version after the change.
@@ -55,6 +57,9 @@ type Entry struct {
 	// refused or failed.
 	Changed int `json:"changed,omitzero"`
 	Failed  int `json:"failed,omitzero"`
+	// Count is the number of refused requests that the line stands for; 0 for one. It has the other fields of the first of
+	// them, and the time of the last.
+	Count int `json:"count,omitzero"`
 	// Missing is the number of lines that are missing before this one. Such a line has no other fields than Time, Action
 	// and Result.
 	Missing int `json:"missing,omitzero"`
@@ -107,6 +112,7 @@ type Log struct {
 	log     *slog.Logger
 	metrics *metrics
 	missing atomic.Int64 // lines lost since the last line about missing lines
+	refused refusals
 	stop    chan struct{}
 	ended   chan struct{}
 	once    sync.Once
@@ -149,16 +155,20 @@ func start(to io.Writer, log *slog.Logger, m *metrics) *Log {
 }
 
 // Write adds a line. It never blocks: a line without room is counted as missing. Refusals have room in half of the
-// queue, since anybody can cause them: the other half is for changes.
+// queue, since anybody can cause them: the other half is for changes. Refusals of unknown callers that come within a
+// second from one address have two lines: one for the first, and one with the number of the others.
 func (l *Log) Write(e Entry) {
 	if l == nil {
 		return
 	}
-	for _, text := range []*string{
-		&e.RequestID, &e.Principal, &e.From, &e.Action, &e.Tenant, &e.Key, &e.Target, &e.Query, &e.Version,
-	} {
-		*text = clip(*text)
+	e.clip()
+	if !l.refused.counted(&e, l.add) {
+		l.add(e)
 	}
+}
+
+// add adds a line to the queue.
+func (l *Log) add(e Entry) {
 	if e.Result == Refused && len(l.queue) >= queueLength/2 {
 		l.lose(1)
 		return
@@ -175,7 +185,10 @@ func (l *Log) Close() error {
 	if l == nil {
 		return nil
 	}
-	l.once.Do(func() { close(l.stop) })
+	l.once.Do(func() {
+		l.refused.flush(l.add)
+		close(l.stop)
+	})
 	select {
 	case <-l.ended:
 	case <-time.After(closeTime):
@@ -297,6 +310,15 @@ func (w *writer) tell(err error) {
 		w.told = now
 		w.log.Error("the audit trail can't be written; its lines are lost, and counted in carillon_audit_lines_total",
 			"error", err)
+	}
+}
+
+// clip bounds the texts of an entry.
+func (e *Entry) clip() {
+	for _, text := range []*string{
+		&e.RequestID, &e.Principal, &e.From, &e.Action, &e.Tenant, &e.Key, &e.Target, &e.Query, &e.Version,
+	} {
+		*text = clip(*text)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -69,7 +70,7 @@ type line struct {
 	Time                                            time.Time
 	RequestID, Principal, From, Action, Tenant, Key string
 	Target, Query, Result, Version                  string
-	Status, Changed, Failed, Missing                int
+	Status, Changed, Failed, Count, Missing         int
 }
 
 func linesOf(t *testing.T, text []byte) (all []line) {
@@ -131,7 +132,7 @@ func TestLines(t *testing.T) {
 	if len(lines) != 3 {
 		t.Fatalf("there are %d lines:\n%s", len(lines), text)
 	}
-	if want := (line{time.Unix(1, 0).UTC(), "r", "p", "127.0.0.1:1", "a", "t", "k", "x", "prefix=a", "failed", "v", 503, 1, 2, 0}); lines[1] != want {
+	if want := (line{time.Unix(1, 0).UTC(), "r", "p", "127.0.0.1:1", "a", "t", "k", "x", "prefix=a", "failed", "v", 503, 1, 2, 0, 0}); lines[1] != want {
 		t.Errorf("the second is %+v", lines[1])
 	}
 	if l := lines[2]; l.Key != strings.ToValidUTF8(hostile, "\uFFFD") || l.Result != "refused" || len(l.Query) > audit.MaxText {
@@ -258,7 +259,8 @@ func TestRefusalsLeaveRoom(t *testing.T) {
 	<-g.blocked
 	refusal := entry("k")
 	refusal.Status, refusal.Result = 401, audit.ResultOf(401)
-	for range 30_000 { // more than the queue has room for
+	refusal.Principal = "somebody" // else they are counted together
+	for range 30_000 {             // more than the queue has room for
 		tr.Write(refusal)
 	}
 	for range 1000 {
@@ -279,6 +281,78 @@ func TestRefusalsLeaveRoom(t *testing.T) {
 	if changes != 1000 || refusals == 0 {
 		t.Errorf("the trail has %d of 1000 changes, and %d refusals", changes, refusals)
 	}
+}
+
+// TestRefusalsOfUnknownCallers: of one address and status there are two lines in a second, which together stand for all.
+func TestRefusalsOfUnknownCallers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var got lockedBuffer
+		tr := newTrail(t, &got)
+		write := func(n, status int, from, principal string) {
+			for i := range n {
+				tr.Write(audit.Entry{Time: time.Now().UTC(), Action: fmt.Sprint("GET ", i), From: from, Principal: principal, Status: status, Result: audit.ResultOf(status)})
+			}
+		}
+		expect := func(want ...string) {
+			t.Helper()
+			time.Sleep(time.Second)
+			synctest.Wait()
+			var all []string
+			for _, l := range linesOf(t, got.take()) {
+				all = append(all, fmt.Sprintf("%d %s %s %d", l.Status, l.From, l.Action, l.Count))
+			}
+			if slices.Sort(all); !slices.Equal(all, want) {
+				t.Errorf("the trail has %q, want %q", all, want)
+			}
+		}
+		write(1, 401, "a:1", "")
+		expect("401 a:1 GET 0 0")
+		write(2, 401, "a:1", "")
+		expect("401 a:1 GET 0 0", "401 a:1 GET 1 0")
+		write(5, 401, "a:1", "")
+		write(5, 401, "a:2", "") // the same host
+		write(3, 429, "a:2", "")
+		write(1, 401, "[::1]:1", "")
+		write(2, 403, "a:1", "somebody") // who can be told apart, and ends
+		write(2, 503, "a:1", "")         // which may have been made
+		expect("401 [::1]:1 GET 0 0", "401 a:1 GET 0 0", "401 a:1 GET 1 9", "403 a:1 GET 0 0", "403 a:1 GET 1 0", "429 a:2 GET 0 0", "429 a:2 GET 1 2",
+			"503 a:1 GET 0 0", "503 a:1 GET 1 0")
+		for i := range 3000 {
+			write(1, 401, fmt.Sprintf("host%d:1", i), "")
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		lines := linesOf(t, got.take())
+		if last := lines[len(lines)-1]; len(lines) != 1001 || last.From != "" || last.Count != 2000 {
+			t.Errorf("of 3,000 addresses there are %d lines, at last %+v", len(lines), last)
+		}
+		write(3, 401, "a:1", "") // at the end
+		if err := tr.Close(); err != nil {
+			t.Fatal(err)
+		}
+		expect("401 a:1 GET 0 0", "401 a:1 GET 1 2")
+	})
+}
+
+// lockedBuffer is written to and read by several goroutines.
+type lockedBuffer struct {
+	mu  sync.Mutex
+	got bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(text []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.got.Write(text)
+}
+
+// take returns what was written since it was last called.
+func (b *lockedBuffer) take() []byte {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	text := bytes.Clone(b.got.Bytes())
+	b.got.Reset()
+	return text
 }
 
 // TestCloseOfBlockedPipe: the service ends all the same, and says that lines are lost.

@@ -83,6 +83,8 @@ type Delivery struct {
 	Payload []byte
 	// Part is the part of a sequence that is delivered, for the receiver to see; nil if the job is no sequence.
 	Part *job.Part
+	// Event is the event of the service that is delivered; nil if a job of a client is.
+	Event *job.Event
 	// Envelope is the form to deliver in: none, or one of the sender's, see [Enveloper].
 	Envelope job.Envelope
 	// Trace is the trace context to pass on to the receiver; empty if there is none. The headers that a job names

@@ -54,16 +54,26 @@ func (d *Delivery) Message(payload []byte) Message {
 	return m
 }
 
-// attributes are those of CloudEvents 1.0 and two extensions, which sequences have.
+// attributes are those of CloudEvents 1.0 and two extensions, which sequences have. The source of an event of the
+// service is the tenant, and its subject what it is about.
 func (d *Delivery) attributes() []Attribute {
+	source, kind := "/"+url.PathEscape(d.Name.Tenant), "carillon.occurrence"
+	if d.Event != nil {
+		kind = string(d.Event.Type)
+	} else {
+		source += "/" + url.PathEscape(d.Name.Key)
+	}
 	all := make([]Attribute, 0, 7)
 	all = append(all,
 		Attribute{Name: "specversion", Value: "1.0"},
 		Attribute{Name: "id", Value: d.ID.String()},
-		Attribute{Name: "source", Value: "/" + url.PathEscape(d.Name.Tenant) + "/" + url.PathEscape(d.Name.Key)},
-		Attribute{Name: "type", Value: "carillon.occurrence"},
+		Attribute{Name: "source", Value: source},
+		Attribute{Name: "type", Value: kind},
 		Attribute{Name: "time", Value: job.FormatTime(d.Timestamp)},
 	)
+	if d.Event != nil && d.Event.Subject != "" {
+		all = append(all, Attribute{Name: "subject", Value: d.Event.Subject})
+	}
 	if d.Part != nil {
 		all = append(all, Attribute{Name: "carillonstep", Value: strconv.Itoa(d.Part.Step), Integer: true})
 		if d.Part.Subscriber != "" {

@@ -26,7 +26,7 @@ func (d *Dispatcher) inTime(c *store.Claimed, b *batch) error {
 	fires := c.Options.FiresAt(&c.Occurrence)
 	// A resume makes occurrences due at their instants. So does an earlier version of this program, which moves none.
 	if early := fires.Sub(now) - d.cfg.Early; early > 0 {
-		return &unfired{error: errSpread, after: early, exact: true}
+		return &unfired{error: errEarly, after: early, exact: true}
 	}
 	if overdue(c, now) {
 		return missed{fmt.Errorf("its deadline of %s has passed", c.Options.Deadline)}

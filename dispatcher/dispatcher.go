@@ -85,7 +85,7 @@ func New(cfg Config) (*Dispatcher, error) {
 		replica: job.NewToken(),
 		tenants: tenancy{stored: tenants.New(cfg.Store), reading: make(chan struct{}, 1)},
 
-		destinations: destinations.New(cfg.destinations(), cfg.Now),
+		destinations: destinations.New(cfg.DestinationPolicy(), cfg.Now),
 		finished:     throughput{begun: cfg.Now()},
 		outages:      outages,
 
@@ -150,6 +150,15 @@ const forgetAfter = 10 * time.Minute
 
 // Destinations returns the state of each destination that this replica has lately sent to, by name.
 func (d *Dispatcher) Destinations() []destinations.State { return d.destinations.States() }
+
+// Replica returns this replica's random id, by which its heartbeats are kept.
+func (d *Dispatcher) Replica() string { return d.replica }
+
+// DownSince returns the time since which this replica takes a destination, or a part of it, to be down: its circuit is
+// open. It is zero if it does not.
+func (d *Dispatcher) DownSince(destination string) time.Time {
+	return d.destinations.OpenSince(destination)
+}
 
 // Rate returns the occurrences per second that this replica has lately finished: delivered, buried or dropped.
 func (d *Dispatcher) Rate() float64 { return d.finished.rate(d.now()) }

@@ -141,7 +141,7 @@ func (e *expander) next(j *job.Job, token string, start time.Time) (a store.Adva
 		if x.Cursor.After(now) {
 			a.ExpiresAt = x.Cursor
 		}
-		a.ExpiresAt = a.ExpiresAt.Add(e.cfg.Retain)
+		a.ExpiresAt = a.ExpiresAt.Add(e.cfg.Retain + time.Duration(j.Options.ExpectBy)) // its check-ins need it
 	}
 	return a, nil
 }
@@ -189,7 +189,9 @@ func (e *expander) wakeForExpanded(advances []store.Advance) {
 		}
 		if n := advances[i].Missed; n > 0 {
 			e.metrics.miss(n)
+			e.cfg.Status.Missed(advances[i].Name.Tenant, n)
 			e.log.Info("instants of a recurring job were missed", "job", advances[i].Name.String(), "missed", n)
+			e.recordMissed(&advances[i])
 		}
 	}
 }

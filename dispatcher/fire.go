@@ -76,12 +76,20 @@ func (d *Dispatcher) fire(f firing) {
 	c, b, now := &f.claimed, f.batch, d.now()
 	var made attempt
 	pass, err := d.attempt(c, b, now, &made)
+	d.unknown(c, b, made.to)
 	s := d.outcome(c, b, pass, err)
 	if s.Outcome == store.Retry || s.Outcome == store.Release {
 		s.KeepUntil = s.DueAt.Add(d.cfg.Retain)
 	}
 	endSpan(made.span, &s, err)
-	d.metrics.settled(c, s.Outcome, now, spanContext(made.span))
+	late := lateness(c, s.Outcome, now)
+	d.metrics.settled(c, s.Outcome, late, spanContext(made.span))
+	switch {
+	case late >= 0:
+		d.cfg.Status.Fired(c.Name.Tenant, late)
+	case s.Outcome == store.Miss:
+		d.cfg.Status.Missed(c.Name.Tenant, 1)
+	}
 	d.logOutcome(b.ctx, c, &s, now)
 	if b.left.Add(-1) == 0 {
 		b.cancel()
@@ -108,7 +116,7 @@ type unfired struct {
 var (
 	errTooLate = errors.New("the claim's time ran out before the callback could be sent: " +
 		"the store or this machine is slow")
-	errSpread    = errors.New("its spread moves it further ahead")
+	errEarly     = errors.New("it fires later than its instant")
 	errCutOff    = errors.New("cut off by the shutdown")
 	errAbandoned = errors.New("claimed again and again without an outcome; given up unfired")
 )
@@ -240,6 +248,7 @@ func (d *Dispatcher) send(ctx context.Context, sender callbacks.Sender, c *store
 		Data:      c.Callback.Data,
 		Payload:   c.Payload(c.Options),
 		Part:      c.Part,
+		Event:     c.Options.Event,
 		Envelope:  c.Options.Envelope,
 		Signing:   c.Options.Signing,
 		Secrets:   d.cfg.Secrets,

@@ -1,6 +1,8 @@
 package dispatcher
 
 import (
+	"fmt"
+
 	"github.com/carillon-scheduler/carillon/callbacks"
 	"github.com/carillon-scheduler/carillon/history"
 	"github.com/carillon-scheduler/carillon/store"
@@ -33,6 +35,32 @@ func (d *Dispatcher) entry(c *store.Claimed, b *batch, made *attempt, s *store.S
 		e.Error = s.Error
 	}
 	return e
+}
+
+// recordMissed tells history of the instants that an expansion has dropped: one entry, of the last of them.
+func (d *Dispatcher) recordMissed(a *store.Advance) {
+	if d.cfg.History == nil {
+		return
+	}
+	d.cfg.History.Record(&history.Entry{
+		Name: a.Name, Kind: history.Missed, At: a.Trouble.At, Instant: a.Trouble.Instant, Count: a.Missed,
+		Error: fmt.Sprintf("%d instants up to this one fell due while nothing ran, and its job does not catch up on them",
+			a.Missed),
+		Replica: d.replica,
+	})
+}
+
+// unknown records that the attempt before this claim has no outcome: the replica that made it has died, or it has lost
+// the store for longer than the lease.
+func (d *Dispatcher) unknown(c *store.Claimed, b *batch, to string) {
+	if d.cfg.History == nil || !c.Reclaimed || c.Attempt < 2 {
+		return
+	}
+	e := &history.Entry{
+		Kind: history.Unknown, At: b.start, Attempt: c.Attempt - 1, Destination: to, Replica: d.replica, Next: b.start,
+	}
+	e.About(&c.Occurrence)
+	d.cfg.History.Record(e)
 }
 
 // kindOf is what history calls an outcome.

@@ -13,11 +13,12 @@ import (
 	"github.com/carillon-scheduler/carillon/dispatcher"
 	"github.com/carillon-scheduler/carillon/history"
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
 )
 
 // recording configures a replica to keep history. What it has recorded is written when the returned function is called.
 func (b *bench) recording(c *dispatcher.Config) (closeHistory func()) {
-	w := history.NewWriter(history.Config{Records: b.store, Keep: 24 * time.Hour})
+	w := history.NewWriter(history.Config{Records: b.store, Policy: history.Policy{Keep: 24 * time.Hour}})
 	c.History = w
 	return func() { _ = w.Close() }
 }
@@ -168,6 +169,39 @@ func TestEntries(t *testing.T) {
 		}
 		if !same {
 			b.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+		}
+	})
+}
+
+// An attempt whose replica has died is told as unknown, once, by whoever claims the occurrence again.
+func TestAttemptsOfADeadReplicaAreUnknown(t *testing.T) {
+	bubble(t, func(b *bench) {
+		b.submit("k", nil, 0)
+		for range 2 { // two replicas died with it
+			claim, err := b.store.Claim(b.Context(), store.ClaimParams{Now: time.Now(), Lease: time.Second, Quotas: []store.Quota{{Lane: job.DefaultLane, Limit: 1}}})
+			if err != nil || len(claim.Occurrences) != 1 {
+				b.Fatalf("claimed %d: %v", len(claim.Occurrences), err)
+			}
+			time.Sleep(time.Second)
+		}
+		b.receiver.answer = func(context.Context, callbacks.Delivery) error {
+			if b.receiver.count() == 1 {
+				return refusal(503)
+			}
+			return nil
+		}
+		var closeHistory func()
+		b.replica(func(c *dispatcher.Config) { closeHistory = b.recording(c) })
+		time.Sleep(time.Minute)
+		closeHistory()
+		var got []string
+		for _, e := range b.history() {
+			got = append(got, fmt.Sprintf("%s #%d %s %t", e.Kind, e.Attempt, e.Destination, e.Claimed.IsZero()))
+		}
+		slices.Sort(got)
+		want := []string{"delivered #4 test receiver false", "retried #3 test receiver false", "unknown #2 test receiver true"}
+		if !slices.Equal(got, want) {
+			b.Errorf("got %q, want %q", got, want)
 		}
 	})
 }

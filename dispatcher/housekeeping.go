@@ -153,8 +153,12 @@ func (d *Dispatcher) sweep(ctx context.Context) {
 func (d *Dispatcher) beat(ctx context.Context) {
 	begun := d.now()
 	now := begun.Truncate(time.Millisecond)
+	var tells []byte
+	if d.cfg.Tells != nil {
+		tells = d.cfg.Tells()
+	}
 	d.noteBeat(ctx, storeTimeout, func(ctx context.Context) error {
-		err := replicas.Beat(ctx, d.cfg.Store, d.replica, now, now.Add(beatFor))
+		err := replicas.Beat(ctx, d.cfg.Store, d.replica, tells, now, now.Add(beatFor))
 		if err == nil {
 			d.beaten.Store(&begun)
 		}

@@ -4,17 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"net"
 	"net/http"
 	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/gin-gonic/gin"
 
 	"github.com/carillon-scheduler/carillon/access"
+	"github.com/carillon-scheduler/carillon/access/limits"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
 )
@@ -28,6 +29,11 @@ type caller struct {
 	tenant string
 	// request is the request's id.
 	request string
+}
+
+// key returns the key of the caller's limits.
+func (w *caller) key() limits.Key {
+	return limits.Key{ID: w.ID, Prefix: w.Scope.KeyPrefix, Own: w.Limits}
 }
 
 // callerKey is the key of a request's caller in its context.
@@ -112,16 +118,33 @@ func (a *api) identify(c *gin.Context) (*caller, error) {
 		return &caller{Principal: a.anyone}, nil
 	}
 	shown := c.Request.Header[credentialHeader]
-	if len(shown) == 0 {
-		c.Header(challengeHeader, challenge)
-		return nil, &statusError{http.StatusUnauthorized,
-			"this request needs a key: send it in a header, as " + credentialHeader + ": " + scheme + " KEY"}
-	}
-	if len(shown) > 1 {
-		c.Header(challengeHeader, challenge+`, error="invalid_request"`)
-		return nil, &statusError{http.StatusUnauthorized, "there are several " + credentialHeader + " headers; send one"}
+	if len(shown) != 1 {
+		return nil, a.unidentified(c, len(shown))
 	}
 	return a.authenticate(c, shown[0])
+}
+
+// unidentified refuses a request without a credential, or with several. Each address may make some of them.
+func (a *api) unidentified(c *gin.Context, shown int) error {
+	from, now := c.Request.RemoteAddr, a.Now()
+	if wait := a.keyless.Wait(from, now); wait > 0 {
+		return tooMany(c, wait, "requests without a key")
+	}
+	a.keyless.Failed(from, now)
+	if shown == 0 {
+		c.Header(challengeHeader, challenge)
+		return &statusError{http.StatusUnauthorized,
+			"this request needs a key: send it in a header, as " + credentialHeader + ": " + scheme + " KEY"}
+	}
+	c.Header(challengeHeader, challenge+`, error="invalid_request"`)
+	return &statusError{http.StatusUnauthorized, "there are several " + credentialHeader + " headers; send one"}
+}
+
+// tooMany refuses requests of a kind that an address has made too many of.
+func tooMany(c *gin.Context, wait time.Duration, what string) error {
+	c.Header("Retry-After", strconv.Itoa(seconds(wait)))
+	return &statusError{http.StatusTooManyRequests,
+		"too many " + what + " came from this address; try again after the time in Retry-After"}
 }
 
 var errNotLocal = &statusError{http.StatusForbidden, "no key is needed here, so only requests to localhost or to an " +
@@ -154,12 +177,10 @@ func isLocal(host string) bool {
 // authenticate returns the principal of a credential. If an address has sent too many wrong credentials, only those
 // that were valid before are looked up.
 func (a *api) authenticate(c *gin.Context, credential string) (*caller, error) {
-	from, now := addressOf(c.Request.RemoteAddr), a.Now()
+	from, now := c.Request.RemoteAddr, a.Now()
 	token, err := bearer(credential)
-	if wait := a.wrong.wait(from, now); wait > 0 && (err != nil || !a.Auth.Knows(token, now)) {
-		c.Header("Retry-After", strconv.Itoa(int(math.Ceil(wait.Seconds()))))
-		return nil, &statusError{http.StatusTooManyRequests,
-			"too many invalid keys came from this address; try again after the time in Retry-After"}
+	if wait := a.wrong.Wait(from, now); wait > 0 && (err != nil || !a.Auth.Knows(token, now)) {
+		return nil, tooMany(c, wait, "invalid keys")
 	}
 	var principal access.Principal
 	if err == nil {
@@ -167,7 +188,7 @@ func (a *api) authenticate(c *gin.Context, credential string) (*caller, error) {
 	}
 	switch {
 	case errors.Is(err, access.ErrUnauthenticated):
-		a.wrong.shown(from, now)
+		a.wrong.Failed(from, now)
 		c.Header(challengeHeader, challenge+`, error="invalid_token"`)
 		return nil, err
 	case errors.Is(err, store.ErrUnavailable): // nothing was done yet

@@ -303,14 +303,24 @@ func TestWrongKeysAreLimitedByAddress(t *testing.T) {
 	a := newKeyedAPI(t)
 	right := http.Header{"Authorization": {"Bearer " + a.token(access.KeyParams{Role: access.Viewer, Scope: access.Everything()})}}
 	unseen := http.Header{"Authorization": {"Bearer " + a.token(access.KeyParams{Role: access.Viewer, Scope: access.Everything()})}}
+	unused := http.Header{"Authorization": {"Bearer " + a.token(access.KeyParams{Role: access.Viewer, Scope: access.Everything()})}}
 	wrong := func(n int) http.Header {
 		return http.Header{"Authorization": {"Bearer wrong"}, "X-Forwarded-For": {fmt.Sprintf("198.51.100.%d", n)}}
 	}
 	const here, sameHost, elsewhere = "[2001:db8::1]:1", "[2001:db8::2]:2", "[2001:db8:0:1::1]:1"
 	a.ask(here, right).want(200)
-	for range 100 {
-		a.ask(here, http.Header{}).want(401) // who shows no key guesses none
+	keyless := 0
+	for ; keyless < 1000 && a.ask(here, http.Header{}).status == 401; keyless++ {
 	}
+	if keyless < 5 || keyless > 100 {
+		t.Fatalf("%d requests without a key are answered", keyless)
+	}
+	if got := a.ask(sameHost, http.Header{}).want(429); got.header.Get("Retry-After") != "1" {
+		t.Errorf("Retry-After %q", got.header.Get("Retry-After"))
+	}
+	a.ask(sameHost, http.Header{"Authorization": {"Bearer a", "Bearer b"}}).want(429)
+	a.ask(elsewhere, http.Header{}).want(401)
+	a.ask(here, unused).want(200) // who shows no key guesses none, and keeps none out
 	n := 0
 	for ; n < 1000 && a.ask(here, wrong(n)).status == 401; n++ {
 	}
@@ -328,6 +338,8 @@ func TestWrongKeysAreLimitedByAddress(t *testing.T) {
 	a.ask(elsewhere, unseen).want(200)
 	a.ask(elsewhere, wrong(n)).want(401)
 	a.advance(time.Second)
+	a.ask(here, http.Header{}).want(401)
+	a.ask(here, http.Header{}).want(429)
 	a.ask(here, wrong(n)).want(401)
 	a.ask(here, wrong(n)).want(429)
 	for i := range 9000 { // so many other addresses that it is forgotten

@@ -45,6 +45,8 @@ type attempt struct {
 	neverFires error
 	// admitted is the submission's share of the tenant's quotas, held until the outcome is known.
 	admitted admission
+	// stored is the job with the beginning of its schedule, once it is stored.
+	stored *job.Job
 	// expected is the outcome of the last put if all of its Carried are still pending when it takes effect.
 	expected outcome
 }
@@ -220,6 +222,8 @@ func (a *api) amendRead(ctx context.Context, t *attempt) (event, error) {
 	o, err := a.amend(ctx, t.present, t.job)
 	if err == nil {
 		*t.outcome = o
+		now := t.present.Job // its schedule goes on
+		now.Options, t.stored = t.job.Options, &now
 	}
 	return t.written(err)
 }

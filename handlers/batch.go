@@ -64,7 +64,7 @@ func (a *api) runBatch(c *gin.Context, items itemReader, results *resultWriter, 
 	ctx, cancel := context.WithCancel(c.Request.Context())
 	common, chunks := itemCommon{who(c), traceOf(c.Request)}, make(chan chunk, 1)
 	var running sync.WaitGroup
-	flow := a.Limiter.Flow(common.by.ID, common.by.tenant)
+	flow := a.Limiter.Flow(common.by.key(), common.by.tenant)
 	running.Go(func() { a.readItems(ctx, common, slowed(ctx, items, flow, a.MaxBody), chunks) })
 	defer func() {
 		cancel()

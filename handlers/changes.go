@@ -36,7 +36,7 @@ func (a *api) record(ctx context.Context, changes ...*history.Entry) {
 
 // recordPut records a put that took effect.
 func (a *api) recordPut(ctx context.Context, t *attempt, put *store.Put, replaced job.Revision) {
-	if a.History == nil {
+	if a.History == nil || job.Reserved(put.Job.Key) { // no client has put it
 		return
 	}
 	e := &history.Entry{Kind: history.Created, Name: put.Job.Name}

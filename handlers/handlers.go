@@ -19,6 +19,7 @@ import (
 	"github.com/carillon-scheduler/carillon/access/limits"
 	"github.com/carillon-scheduler/carillon/audit"
 	"github.com/carillon-scheduler/carillon/callbacks"
+	"github.com/carillon-scheduler/carillon/forecast"
 	"github.com/carillon-scheduler/carillon/history"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/secrets"
@@ -56,6 +57,10 @@ type Config struct {
 	Rate func() float64
 	// Replicas returns the number of replicas that may be claiming at a time. Nil means one.
 	Replicas func(ctx context.Context, now time.Time) (int, error)
+	// Replica is this replica, and what it knows of the others.
+	Replica Replica
+	// Forecast is what forecasts are made from. The zero value makes none. Explanations use its Policy.
+	Forecast Forecast
 	// Limiter has the rates and quotas of keys and tenants. Nil means no limits.
 	Limiter *limits.Limiter
 	// OwnLimits has the limits of single tenants, which the API shows and sets. Nil means those in Records.
@@ -93,6 +98,9 @@ type Config struct {
 	Keys *access.Keys
 	// History records each change of a job after it was made; nil records none. The history is read from Records.
 	History Recorder
+	// HistoryPolicy says what is kept of the history of tenants without a policy of their own, so that explanations can
+	// tell what is not kept. With zero, that is unknown.
+	HistoryPolicy history.Policy
 	// Registerer registers the API's own metrics. Nil means none.
 	Registerer prometheus.Registerer
 }
@@ -108,7 +116,8 @@ func newEngine(config Config) *gin.Engine {
 	a := &api{
 		Config: config.withDefaults(), metrics: newMetrics(config.Registerer), recent: recent{turn: make(chan struct{}, 1)},
 		tenants: tenants.New(config.Records), past: history.NewReader(config.Records),
-		anyone: access.Anyone(), wrong: newWrongKeys(),
+		anyone: access.Anyone(), wrong: access.NewTries(), keyless: access.NewTries(),
+		plans: forecast.NewReader(config.Forecast.Definitions, config.Callbacks.Destination, forecast.DefaultBounds),
 	}
 	a.Store = within{a.Store}
 	gin.SetMode(gin.ReleaseMode) // else gin prints each route to standard output
@@ -180,6 +189,7 @@ func (a *api) routes() []route {
 		{"GET", "/readyz", access.Public, aboutItself, a.ready},
 		{"GET", "/openapi.yaml", access.Public, aboutItself, specificationYAML},
 		{"GET", "/openapi.json", access.Public, aboutItself, specificationJSON},
+		{"GET", "/schemas/job.json", access.Public, aboutItself, jobSchema},
 		{"GET", "/metrics", access.Read, aboutEverything, a.showMetrics},
 
 		{"GET", "/v1/jobs", access.Read, aboutJobs, a.listJobs},
@@ -190,11 +200,13 @@ func (a *api) routes() []route {
 		{"PUT", "/v1/jobs/:key", access.Submit, aboutJobs, a.putJob},
 		{"PATCH", "/v1/jobs/:key", access.Submit, aboutJobs, a.patchJob},
 		{"DELETE", "/v1/jobs/:key", access.Submit, aboutJobs, a.cancelJob},
+		{"GET", "/v1/jobs/:key/explain", access.Read, aboutJobs, a.explainJob},
 		{"GET", "/v1/jobs/:key/history", access.Read, aboutJobs, a.getJobHistory},
 		{"GET", "/v1/jobs/:key/preview", access.Read, aboutJobs, a.previewJob},
 		{"POST", "/v1/jobs/:key/pause", access.Operate, aboutJobs, a.pauseJob},
 		{"POST", "/v1/jobs/:key/resume", access.Operate, aboutJobs, a.resumeJob},
 		{"POST", "/v1/jobs/:key/trigger", access.Operate, aboutJobs, a.triggerJob},
+		{"POST", "/v1/jobs/:key/check-in", access.Submit, aboutJobs, a.checkIn},
 		{"POST", "/v1/preview", access.Read, aboutJobs, a.previewDraft},
 
 		{"GET", "/v1/history", access.Read, aboutJobs, a.listHistory},
@@ -219,6 +231,7 @@ func (a *api) routes() []route {
 		{"GET", "/v1/keys/:id", access.Administer, aboutTenants, unkept(a.getKey)},
 		{"DELETE", "/v1/keys/:id", access.Administer, aboutTenants, unkept(a.revokeKey)},
 		{"POST", "/v1/keys/:id/rotate", access.Administer, aboutTenants, unkept(a.rotateKey)},
+		{"PUT", "/v1/keys/:id/limits", access.Administer, aboutTenants, unkept(a.putKeyLimits)},
 
 		{"GET", "/v1/secrets", access.Read, aboutTenant, a.listSecrets},
 		{"PUT", "/v1/secrets/:name", access.Operate, aboutTenant, a.putSecret},
@@ -228,7 +241,10 @@ func (a *api) routes() []route {
 		{"POST", "/v1/signing-secrets/:name/rotate", access.Operate, aboutTenant, unkept(a.rotateSigningSecret)},
 		{"DELETE", "/v1/signing-secrets/:name", access.Operate, aboutTenant, a.deleteSigningSecret},
 
+		{"GET", "/v1/status", access.Read, aboutWholeTenants, a.getStatus},
 		{"GET", "/v1/backlog", access.Read, aboutWholeTenants, a.getBacklog},
+		{"GET", "/v1/forecast", access.Read, aboutWholeTenants, a.getForecast},
+		{"POST", "/v1/forecast", access.Read, aboutWholeTenants, a.postForecast},
 	}
 }
 
@@ -282,8 +298,11 @@ type api struct {
 	recent  recent
 	tenants *tenants.Tenants
 	past    *history.Reader
+	plans   *forecast.Reader
 	anyone  access.Principal
-	wrong   *wrongKeys
+	// wrong and keyless have the wrong keys of each address, and its requests without a key. They are apart, so that
+	// clients without a key keep out no key of their address.
+	wrong, keyless *access.Tries
 }
 
 // answer makes a gin handler that answers the errors of a handler as problems.

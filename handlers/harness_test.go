@@ -17,6 +17,7 @@ import (
 	"github.com/getkin/kin-openapi/openapi3"
 
 	"github.com/carillon-scheduler/carillon/callbacks"
+	"github.com/carillon-scheduler/carillon/forecast"
 	"github.com/carillon-scheduler/carillon/handlers"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/openapi"
@@ -76,8 +77,12 @@ func newAPI(t testing.TB, configure ...func(*handlers.Config)) *api {
 		MaxBody:   4000,
 		Expansion: job.Expansion{Horizon: horizon, CatchUpLimit: 1000},
 		Retain:    retain,
-		Now:       a.clock,
-		Logger:    slog.New(slog.NewTextHandler(a.log, nil)),
+		Forecast: handlers.Forecast{
+			Definitions: a.store,
+			Policy:      forecast.Policy{High: 70, Normal: 25, Low: 5, OverdueAfter: 10 * time.Second, OverdueShare: .5},
+		},
+		Now:    a.clock,
+		Logger: slog.New(slog.NewTextHandler(a.log, nil)),
 	}
 	for _, c := range configure {
 		c(&config)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/hex"
+	"math"
 	"mime"
 	"net/http"
 	"net/url"
@@ -65,7 +66,7 @@ func entryView(e *history.Entry) entry {
 	return v
 }
 
-// missing tells in an answer that entries were dropped which may have been among those that are asked for.
+// missing tells in an answer that entries may be missing which may have been among those that are asked for.
 type missing struct {
 	Incomplete   bool   `json:"incomplete,omitzero"`
 	MissingFrom  string `json:"missingFrom,omitzero"`
@@ -154,10 +155,16 @@ func (a *api) readHistory(ctx context.Context, f history.Filter) (*history.Readi
 	if err != nil {
 		return nil, err
 	}
-	if !ok {
+	now := a.now()
+	// A tenant's policy may have become shorter since the entries were written.
+	kept := a.OwnLimits.History(f.Tenant, history.Policy{Keep: math.MaxInt64}).Keep
+	if since := now.Add(-kept); since.After(f.Since) {
+		f.Since = since
+	}
+	if !ok || kept == 0 {
 		return &history.Reading{}, nil
 	}
-	return a.past.Read(ctx, f, a.now())
+	return a.past.Read(ctx, f, now)
 }
 
 // streamHistory answers with all that a reading finds, a line for each. If something is missing, the first line tells

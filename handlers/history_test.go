@@ -21,14 +21,14 @@ import (
 // recording has changes recorded. What was recorded is written when the function that it sets is called.
 func recording(closeHistory *func()) func(*handlers.Config) {
 	return func(c *handlers.Config) {
-		w := history.NewWriter(history.Config{Records: c.Records, Keep: retain, Now: c.Now})
+		w := history.NewWriter(history.Config{Records: c.Records, Policy: history.Policy{Keep: retain}, Now: c.Now})
 		c.History, *closeHistory = w, func() { _ = w.Close() }
 	}
 }
 
 // write writes entries of history, as dispatchers do.
 func (a *api) write(entries ...history.Entry) {
-	w := history.NewWriter(history.Config{Records: a.store, Keep: retain, Now: a.clock})
+	w := history.NewWriter(history.Config{Records: a.store, Policy: history.Policy{Keep: retain}, Now: a.clock})
 	all := make([]*history.Entry, len(entries))
 	for i := range entries {
 		all[i] = &entries[i]
@@ -206,6 +206,25 @@ func TestHistoryIsListed(t *testing.T) {
 	a.advance(2 * retain)
 	if page := a.history("/v1/history"); len(page.Items) > 0 {
 		t.Errorf("%d entries are kept too long", len(page.Items))
+	}
+}
+
+// Once a tenant's history is to be kept for a shorter time, what is older is told no more, although it is still stored.
+func TestHistoryIsToldAsLongAsTheTenantMayKeepIt(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	a.write(delivered("k", 0), delivered("k", time.Minute))
+	a.advance(2 * time.Minute)
+	for _, c := range []struct {
+		keep string
+		want int
+	}{{"24h", 2}, {"90s", 1}, {"0", 0}, {"failures:119s", 1}, {"10000d", 2}} {
+		a.call("PUT", "/v1/tenants/default/limits", fmt.Sprintf(`{"history":%q}`, c.keep)).want(200)
+		for _, path := range []string{"/v1/history", "/v1/jobs/k/history"} {
+			if got := len(a.history(path).Items); got != c.want {
+				t.Errorf("%s, kept for %s: %d entries, want %d", path, c.keep, got, c.want)
+			}
+		}
 	}
 }
 

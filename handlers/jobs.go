@@ -61,6 +61,7 @@ func (a *api) getJob(c *gin.Context) error {
 		occurrences = occurrences[:limit]
 		view.NextCursor = occurrences[limit-1].ID.String()
 	}
+	view.tellRetrying(occurrences, now)
 	for _, o := range occurrences {
 		view.Occurrences = append(view.Occurrences, occurrenceView(o, now))
 	}
@@ -127,8 +128,11 @@ func (a *api) listJobs(c *gin.Context) error {
 	return writePage(c, items, nextCursor)
 }
 
+// lastReserved is behind all keys of the service's own jobs.
+const lastReserved = job.ReservedPrefix + "\U0010FFFF"
+
 // findJobs reads up to limit jobs in a state; an empty state means any. Last is the last key that was read if others
-// may follow, else empty.
+// may follow, else empty. The service's own jobs are left out unless the prefix asks for them.
 func (a *api) findJobs(
 	ctx context.Context, filter store.JobFilter, limit int, state string,
 ) (found []store.JobStatus, last string, err error) {
@@ -138,6 +142,7 @@ func (a *api) findJobs(
 		filter.Limit, pages = pageSize, mostPages
 	}
 	now, began := a.now(), time.Now()
+	passed := job.Reserved(filter.Prefix) // the keys that are left out
 	for ; pages > 0 && time.Since(began) < longEnough; pages-- {
 		jobs, err := a.Store.Jobs(ctx, filter)
 		if err != nil {
@@ -146,6 +151,13 @@ func (a *api) findJobs(
 		for _, j := range jobs {
 			if len(found) == limit {
 				return found, filter.After, nil
+			}
+			if job.Reserved(j.Key) && !job.Reserved(filter.Prefix) {
+				if filter.After = lastReserved; !passed {
+					passed = true
+					pages++ // this page may have nothing else
+				}
+				continue
 			}
 			if !j.Gone(now) && (state == "" || statusState(j) == state) {
 				found = append(found, j)
@@ -204,6 +216,9 @@ func (a *api) cancelJob(c *gin.Context) error {
 	}
 	if !result.Found || gone && result.Cancelled+result.InFlight == 0 {
 		return store.ErrNotFound
+	}
+	if status.Options.ExpectBy != 0 {
+		a.unwatch(ctx, name, newer)
 	}
 	a.record(ctx, &history.Entry{Kind: history.Cancelled, Name: name})
 	return writeJSON(c, http.StatusOK, cancelled{result.Cancelled, result.InFlight})

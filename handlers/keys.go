@@ -11,6 +11,7 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"github.com/carillon-scheduler/carillon/access"
+	"github.com/carillon-scheduler/carillon/access/limits"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
 )
@@ -29,6 +30,8 @@ type keyView struct {
 	RotatedAt     string      `json:"rotatedAt,omitzero"`
 	OldValidUntil string      `json:"oldValidUntil,omitzero"`
 	LastUsed      string      `json:"lastUsed,omitzero"`
+
+	Limits limits.Draft `json:"limits,omitzero"`
 }
 
 func viewKey(k access.Key, token string) keyView {
@@ -36,6 +39,7 @@ func viewKey(k access.Key, token string) keyView {
 		ID: k.ID, Key: token, Role: k.Role, Tenants: k.Scope.Tenants, KeyPrefix: k.Scope.KeyPrefix, Note: k.Note,
 		CreatedBy: k.CreatedBy, CreatedAt: job.FormatTime(k.CreatedAt), ExpiresAt: instantText(k.ExpiresAt),
 		RotatedAt: instantText(k.RotatedAt), OldValidUntil: instantText(k.OldValidUntil), LastUsed: instantText(k.LastUsed),
+		Limits: k.Limits,
 	}
 }
 
@@ -61,39 +65,41 @@ func (w *caller) mayGive(until time.Time) error {
 		job.FormatTime(w.ExpiresAt) + ": the other key's expiresAt must not be later"}
 }
 
+// mayLimit refuses limits of another key that are higher than the caller's, unless the caller is for everything.
+func (a *api) mayLimit(by *caller, own limits.Draft) error {
+	if by.Scope.All() && by.Scope.KeyPrefix == "" || a.Limiter.Within(own, by.Limits) {
+		return nil
+	}
+	return &statusError{http.StatusForbidden, "a key can't have higher limits than yours, unless yours is for all " +
+		`tenants ("*"): give it limits within yours, each that yours has`}
+}
+
 // createKey makes a key, and shows it this once.
 func (a *api) createKey(c *gin.Context) error {
 	if _, err := readQuery(c.Request); err != nil {
 		return err
 	}
-	if err := refuseConditions(c.Request); err != nil {
-		return err
-	}
-	body, err := a.readJSON(c)
-	if err != nil {
-		return err
-	}
 	now, by := a.now(), who(c)
-	params, err := access.ParseKeyParams(body, now)
-	if err != nil {
-		return err
-	}
-	if !by.manages(params.Role, params.Scope) {
-		return &statusError{http.StatusForbidden, fmt.Sprintf("a key can't have more than yours, which has the role %s, "+
-			"the tenants %q and the key prefix %q", by.Role, by.Scope.Tenants, by.Scope.KeyPrefix)}
-	}
-	if err := by.mayGive(params.ExpiresAt); err != nil {
-		return err
-	}
-	ctx, cancel, _ := a.inTime(c.Request)
-	defer cancel()
-	token, key, err := a.Keys.Create(ctx, params, by.ID, now)
-	if err != nil {
-		return err
-	}
-	auditOf(c).Target = key.ID
-	c.Header("Location", "/v1/keys/"+key.ID)
-	return writeJSON(c, http.StatusCreated, viewKey(key, token))
+	parse := func(body []byte) (access.KeyParams, error) { return access.ParseKeyParams(body, now) }
+	return change(a, c, parse, func(ctx context.Context, params access.KeyParams) error {
+		if !by.manages(params.Role, params.Scope) {
+			return &statusError{http.StatusForbidden, fmt.Sprintf("a key can't have more than yours, which has the role %s, "+
+				"the tenants %q and the key prefix %q", by.Role, by.Scope.Tenants, by.Scope.KeyPrefix)}
+		}
+		if err := by.mayGive(params.ExpiresAt); err != nil {
+			return err
+		}
+		if err := a.mayLimit(by, params.Limits); err != nil {
+			return err
+		}
+		token, key, err := a.Keys.Create(ctx, params, by.ID, now)
+		if err != nil {
+			return err
+		}
+		auditOf(c).Target = key.ID
+		c.Header("Location", "/v1/keys/"+key.ID)
+		return writeJSON(c, http.StatusCreated, viewKey(key, token))
+	})
 }
 
 // listKeys answers with a page of the keys that the caller manages, by id.
@@ -172,47 +178,51 @@ type rotation struct {
 
 // rotateKey gives a key another token, and shows it this once.
 func (a *api) rotateKey(c *gin.Context) error {
-	if err := refuseConditions(c.Request); err != nil {
-		return err
-	}
-	body, err := a.readJSON(c)
-	if err != nil {
-		return err
-	}
-	rotated, err := job.Parse[*rotation](body)
-	if err != nil {
-		return err
-	}
-	ctx, cancel, _ := a.inTime(c.Request)
-	defer cancel()
-	key, err := a.keyOfPath(ctx, c)
-	if err != nil {
-		return err
-	}
-	if err := who(c).mayGive(key.ExpiresAt); err != nil {
-		return err
-	}
-	token, key, err := a.Keys.Rotate(ctx, key.ID, time.Duration(*rotated.Overlap), a.now())
-	if err != nil {
-		return noKey(err)
-	}
-	return writeJSON(c, http.StatusOK, viewKey(key, token))
+	return change(a, c, job.Parse[*rotation], func(ctx context.Context, rotated *rotation) error {
+		key, err := a.keyOfPath(ctx, c)
+		if err != nil {
+			return err
+		}
+		if err := who(c).mayGive(key.ExpiresAt); err != nil {
+			return err
+		}
+		token, key, err := a.Keys.Rotate(ctx, key.ID, time.Duration(*rotated.Overlap), a.now())
+		if err != nil {
+			return noKey(err)
+		}
+		return writeJSON(c, http.StatusOK, viewKey(key, token))
+	})
+}
+
+// putKeyLimits replaces all of a key's own limits.
+func (a *api) putKeyLimits(c *gin.Context) error {
+	return change(a, c, limits.ParseDraft, func(ctx context.Context, own limits.Draft) error {
+		key, err := a.keyOfPath(ctx, c)
+		if err != nil {
+			return err
+		}
+		if err := a.mayLimit(who(c), own); err != nil {
+			return err
+		}
+		key, err = a.Keys.SetLimits(ctx, key.ID, own, a.now())
+		if err != nil {
+			return noKey(err)
+		}
+		return writeJSON(c, http.StatusOK, viewKey(key, ""))
+	})
 }
 
 // revokeKey ends a key.
 func (a *api) revokeKey(c *gin.Context) error {
-	if err := refuseConditions(c.Request); err != nil {
-		return err
-	}
-	ctx, cancel, _ := a.inTime(c.Request)
-	defer cancel()
-	key, err := a.keyOfPath(ctx, c)
-	if err != nil {
-		return err
-	}
-	if err := a.Keys.Revoke(ctx, key.ID, a.now()); err != nil {
-		return noKey(err)
-	}
-	writeNoBody(c, http.StatusNoContent)
-	return nil
+	return a.changeOnly(c, func(ctx context.Context) error {
+		key, err := a.keyOfPath(ctx, c)
+		if err != nil {
+			return err
+		}
+		if err := a.Keys.Revoke(ctx, key.ID, a.now()); err != nil {
+			return noKey(err)
+		}
+		writeNoBody(c, http.StatusNoContent)
+		return nil
+	})
 }

@@ -20,7 +20,7 @@ import (
 // answers, in the fields of draft-ietf-httpapi-ratelimit-headers.
 func (a *api) limited(c *gin.Context) {
 	by := who(c)
-	all := a.Limiter.Take(by.ID, by.tenant, a.Now())
+	all := a.Limiter.Take(by.key(), by.tenant, a.Now())
 	if len(all) == 0 {
 		return
 	}
@@ -65,11 +65,13 @@ func exceeded(s *limits.Standing) error {
 // seconds returns a duration in whole seconds, rounded up; at least 1.
 func seconds(d time.Duration) int { return max(1, int(math.Ceil(d.Seconds()))) }
 
-// limitsOf returns the bounds of each job of a tenant.
-func (a *api) limitsOf(tenant string) job.Limits {
+// limitsOf returns the bounds of each job that a caller submits.
+func (a *api) limitsOf(by *caller) job.Limits {
 	bounds := a.Limits
-	if own := a.Limiter.Of(tenant).Payload; own > 0 {
-		bounds.Payload = min(bounds.Payload, own)
+	for _, own := range []limits.Limits{a.Limiter.Of(by.tenant), a.Limiter.OfKey(by.Limits)} {
+		if own.Payload > 0 {
+			bounds.Payload = min(bounds.Payload, own.Payload)
+		}
 	}
 	return bounds
 }
@@ -82,14 +84,14 @@ type quotaView struct {
 	Wanted  int    `json:"wanted"`
 }
 
-// admission is a submission's share of its tenant's quotas.
+// admission is a submission's share of the quotas of its tenant and its key.
 type admission struct{ jobs, pending int }
 
-// admitToQuota admits attempts of one tenant to its quotas, and fails those without room. It returns the number of
+// admitToQuota admits attempts of one tenant to the quotas, and fails those without room. It returns the number of
 // attempts that it has handled, from the first one: at the first without room it stops, since settling the attempts
 // before may give back unused shares.
 func (a *api) admitToQuota(ctx context.Context, attempts []*attempt) (n int) {
-	if a.Limiter.Of(attempts[0].job.Tenant).Quota == (limits.Quota{}) {
+	if !a.Limiter.HasQuota(callerOf(ctx).key(), attempts[0].job.Tenant) {
 		return len(attempts)
 	}
 	unsettled := false
@@ -114,11 +116,12 @@ func (a *api) admitToQuota(ctx context.Context, attempts []*attempt) (n int) {
 	return len(attempts)
 }
 
-// admitOne admits one submission to its tenant's quotas. A replacement adds no job, and only the pending occurrences
+// admitOne admits one submission to the quotas. A replacement adds no job, and only the pending occurrences
 // that the present job does not have. The job is read for that only if there is no room otherwise.
 func (a *api) admitOne(ctx context.Context, s *submission) (admission, error) {
 	asked := admission{1, pendingOf(&s.job.Schedule)}
-	full := a.Limiter.Admit(ctx, s.job.Tenant, asked.jobs, asked.pending)
+	by := callerOf(ctx).key()
+	full := a.Limiter.Admit(ctx, by, s.job.Tenant, asked.jobs, asked.pending)
 	if _, isFull := errors.AsType[*limits.Exceeded](full); !isFull {
 		return asked, full
 	}
@@ -135,7 +138,7 @@ func (a *api) admitOne(ctx context.Context, s *submission) (admission, error) {
 		return admission{}, err
 	}
 	grows := admission{0, max(0, asked.pending-has)}
-	return grows, a.Limiter.Admit(ctx, s.job.Tenant, grows.jobs, grows.pending)
+	return grows, a.Limiter.Admit(ctx, by, s.job.Tenant, grows.jobs, grows.pending)
 }
 
 // pendingOf returns the number of occurrences that a schedule adds. A recurring schedule counts as one: the next
@@ -149,7 +152,8 @@ func pendingOf(s *job.Schedule) int {
 
 // settleQuota settles the shares that attempts were admitted with. An attempt with an unknown outcome counts as having
 // used all.
-func (a *api) settleQuota(attempts []*attempt) {
+func (a *api) settleQuota(ctx context.Context, attempts []*attempt) {
+	by := callerOf(ctx).key()
 	for _, t := range attempts {
 		o, unused := t.outcome, t.admitted
 		switch {
@@ -161,15 +165,15 @@ func (a *api) settleQuota(attempts []*attempt) {
 		case o.err == nil:
 			unused.pending -= min(unused.pending, o.occurrences)
 		}
-		a.Limiter.Settle(t.job.Tenant, t.admitted.jobs, t.admitted.pending, unused.jobs, unused.pending)
+		a.Limiter.Settle(by, t.job.Tenant, t.admitted.jobs, t.admitted.pending, unused.jobs, unused.pending)
 	}
 }
 
 // limitsView has a tenant's limits in the form of the answer.
 type limitsView struct {
-	Tenant    string       `json:"tenant"`
-	Own       limits.Draft `json:"own"`
-	Effective limits.Draft `json:"effective"`
+	Tenant    string             `json:"tenant"`
+	Own       limits.TenantDraft `json:"own"`
+	Effective limits.TenantDraft `json:"effective"`
 }
 
 // getLimits answers with a tenant's own limits, and with the limits that apply: its own, or else the defaults.
@@ -190,7 +194,7 @@ func (a *api) getLimits(c *gin.Context) error {
 	return a.showLimits(c, name, own)
 }
 
-func (a *api) showLimits(c *gin.Context, name string, own limits.Draft) error {
+func (a *api) showLimits(c *gin.Context, name string, own limits.TenantDraft) error {
 	return writeJSON(c, http.StatusOK, limitsView{name, own, a.Limiter.Effective(own)})
 }
 
@@ -201,26 +205,15 @@ func (a *api) putLimits(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := refuseConditions(c.Request); err != nil {
-		return err
-	}
-	body, err := a.readJSON(c)
-	if err != nil {
-		return err
-	}
-	own, err := limits.ParseDraft(body)
-	if err != nil {
-		return err
-	}
-	ctx, cancel, _ := a.inTime(c.Request)
-	defer cancel()
-	if _, err := a.tenants.Meet(ctx, []job.Tenant{{Name: name, FirstSeen: a.now()}}); err != nil {
-		return err
-	}
-	if err := a.OwnLimits.Set(ctx, name, own); err != nil {
-		return err
-	}
-	return a.showLimits(c, name, own)
+	return change(a, c, limits.ParseTenantDraft, func(ctx context.Context, own limits.TenantDraft) error {
+		if _, err := a.tenants.Meet(ctx, []job.Tenant{{Name: name, FirstSeen: a.now()}}); err != nil {
+			return err
+		}
+		if err := a.OwnLimits.Set(ctx, name, own); err != nil {
+			return err
+		}
+		return a.showLimits(c, name, own)
+	})
 }
 
 // resetLimits restores a tenant's default limits.
@@ -229,16 +222,13 @@ func (a *api) resetLimits(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := refuseConditions(c.Request); err != nil {
-		return err
-	}
-	ctx, cancel, _ := a.inTime(c.Request)
-	defer cancel()
-	if _, err := a.knownTenant(ctx, name); err != nil {
-		return err
-	}
-	if err := a.OwnLimits.Set(ctx, name, limits.Draft{}); err != nil {
-		return err
-	}
-	return a.showLimits(c, name, limits.Draft{})
+	return a.changeOnly(c, func(ctx context.Context) error {
+		if _, err := a.knownTenant(ctx, name); err != nil {
+			return err
+		}
+		if err := a.OwnLimits.Set(ctx, name, limits.TenantDraft{}); err != nil {
+			return err
+		}
+		return a.showLimits(c, name, limits.TenantDraft{})
+	})
 }

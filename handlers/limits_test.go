@@ -140,9 +140,9 @@ func TestTenantLimits(t *testing.T) {
 	a := limitedAPI(t, limits.Limits{}, limits.Limits{Requests: limits.RateOf(50, 100), Quota: limits.Quota{Jobs: 1000}})
 	a.call("GET", "/v1/tenants/acme/limits", "").want(404)
 	a.call("DELETE", "/v1/tenants/acme/limits", "").want(404)
-	const standard = `{"requestsPerSecond":50,"requestBurst":100,"batchBytesPerSecond":0,"maxJobs":1000,"maxPending":0,"maxPayload":0}`
+	const standard = `{"requestsPerSecond":50,"requestBurst":100,"batchBytesPerSecond":0,"maxJobs":1000,"maxPending":0,"maxPayload":0,"history":"0"}`
 	for _, c := range []struct{ method, body, own, effective string }{
-		{"PUT", `{"maxJobs":5,"requestsPerSecond":0}`, `{"requestsPerSecond":0,"maxJobs":5}`, `{"requestsPerSecond":0,"requestBurst":0,"batchBytesPerSecond":0,"maxJobs":5,"maxPending":0,"maxPayload":0}`},
+		{"PUT", `{"maxJobs":5,"requestsPerSecond":0}`, `{"requestsPerSecond":0,"maxJobs":5}`, `{"requestsPerSecond":0,"requestBurst":0,"batchBytesPerSecond":0,"maxJobs":5,"maxPending":0,"maxPayload":0,"history":"0"}`},
 		{"PUT", `{"requestsPerSecond":2.5}`, `{"requestsPerSecond":2.5}`, strings.Replace(standard, `50,"requestBurst":100`, `2.5,"requestBurst":3`, 1)},
 		{"DELETE", ``, `{}`, standard},
 		{"PUT", `{}`, `{}`, standard},
@@ -188,6 +188,112 @@ func TestNobodyRaisesOwnLimits(t *testing.T) {
 			t.Errorf("the limits are %s", got.body)
 		}
 	}
+}
+
+// limitedKeys is an API with keys whose limits may be their own, and an administrator's header.
+func limitedKeys(t *testing.T, key limits.Limits) (a *keyedAPI, admin string) {
+	t.Helper()
+	a = newKeyedAPI(t, func(c *handlers.Config) {
+		c.Limiter = limits.New(limits.Config{Key: key, Count: c.Store.(limits.Counter)})
+	})
+	return a, a.key(access.Admin, "", access.AllTenants)
+}
+
+// TestOwnLimitsOfKeys: a key's rate and quotas are its own, also after they have been changed.
+func TestOwnLimitsOfKeys(t *testing.T) {
+	t.Parallel()
+	a, admin := limitedKeys(t, limits.Limits{Requests: limits.RateOf(100, 0)})
+	made := decode[apiKey](a.call("POST", "/v1/keys", `{"role":"submitter","tenants":["acme"],"keyPrefix":"mail/","limits":{"maxJobs":2,"requestsPerSecond":0,"maxPayload":50}}`, admin).want(201))
+	path, own := "/v1/keys/"+made.ID, shows(made.Key)
+	if got := a.call("GET", path, "", admin).want(200); !strings.Contains(string(got.body), `"limits":{"requestsPerSecond":0,"maxJobs":2,"maxPayload":50}`) {
+		t.Errorf("it is shown as %s", got.body)
+	}
+	a.call("PUT", "/v1/jobs/news%2F1", body("news/1", time.Hour), admin, ofAcme).want(201) // beyond its scope, so it counts for no quota of it
+	for _, n := range []string{"1", "2"} {
+		if got := a.call("PUT", "/v1/jobs/mail%2F"+n, body("mail/"+n, time.Hour), own).want(201); got.header.Get("RateLimit") != "" {
+			t.Errorf("without a limit of requests it is answered with %q", got.header)
+		}
+	}
+	got := a.call("PUT", "/v1/jobs/mail%2F3", body("mail/3", time.Hour), own).want(403)
+	p := decode[struct {
+		Quota struct {
+			Name  string
+			Limit int
+		}
+	}](got)
+	if p.Quota.Name != "key-jobs" || p.Quota.Limit != 2 || !strings.Contains(got.problem().Detail, "scope of this key") {
+		t.Errorf("it is refused with %s", got.body)
+	}
+	a.call("PUT", "/v1/jobs/mail%2F1", body("mail/1", 2*time.Hour), own).want(200)
+	large := strings.Replace(body("mail/1", time.Hour), `"data":1`, `"data":"`+strings.Repeat("x", 60)+`"`, 1)
+	a.call("PUT", "/v1/jobs/mail%2F1", large, own).want(422)
+	a.call("PUT", "/v1/jobs/mail%2F1", large, admin, ofAcme).want(200) // its own quota is no other key's
+	a.call("PUT", "/v1/jobs/mail%2F4", body("mail/4", time.Hour), admin, ofAcme).want(201)
+
+	if got := a.call("PUT", path+"/limits", `{"requestsPerSecond":1,"requestBurst":2}`, admin).want(200); !strings.Contains(string(got.body), `"limits":{"requestsPerSecond":1,"requestBurst":2}`) {
+		t.Errorf("it is changed to %s", got.body)
+	}
+	a.call("PUT", "/v1/jobs/mail%2F3", body("mail/3", time.Hour), own).want(201) // at once, at the replica that was asked
+	a.call("GET", "/v1/jobs", "", own).want(200)
+	if got := a.call("GET", "/v1/jobs", "", own).want(429); !strings.Contains(got.problem().Detail, "limit key-requests") {
+		t.Errorf("it is refused with %s", got.body)
+	}
+	if got := a.call("PUT", path+"/limits", `{}`, admin).want(200); strings.Contains(string(got.body), "limits") {
+		t.Errorf("it is changed to %s", got.body)
+	}
+	for range 2 { // the bucket fills by the new rate from its next use on
+		a.advance(time.Second)
+		a.call("GET", "/v1/jobs", "", own).want(200)
+	}
+	for range 3 { // more than the burst that it had
+		a.call("GET", "/v1/jobs", "", own).want(200)
+	}
+}
+
+// TestPendingQuotaOfAKey counts what the tenant has; a key with a prefix has none.
+func TestPendingQuotaOfAKey(t *testing.T) {
+	t.Parallel()
+	a, admin := limitedKeys(t, limits.Limits{})
+	made := decode[apiKey](a.call("POST", "/v1/keys", `{"role":"submitter","tenants":["acme","Other_2.eu"],"limits":{"maxPending":3}}`, admin).want(201))
+	a.call("PUT", "/v1/jobs/a", body("a", time.Hour, 2*time.Hour), admin, ofAcme).want(201)
+	a.call("PUT", "/v1/jobs/b", body("b", time.Hour, 2*time.Hour), shows(made.Key), ofAcme).want(403)
+	a.call("PUT", "/v1/jobs/b", body("b", time.Hour, 2*time.Hour), shows(made.Key), ofOther).want(201) // each tenant for itself
+	a.call("PUT", "/v1/jobs/b", body("b", time.Hour), shows(made.Key), ofAcme).want(201)
+	for _, c := range []struct{ limits, pointer string }{{`{"maxPending":3}`, "/limits/maxPending"}, {`{"requestBurst":3}`, "/limits/requestBurst"}, {`{"maxJobs":-1}`, "/limits/maxJobs"}} {
+		got := a.call("POST", "/v1/keys", `{"role":"viewer","tenants":["acme"],"keyPrefix":"mail/","limits":`+c.limits+`}`, admin).want(422)
+		if named := fmt.Sprint(got.problem().named()); named != "["+c.pointer+"]" {
+			t.Errorf("%s: it names %s", c.limits, named)
+		}
+	}
+	prefixed := decode[apiKey](a.call("POST", "/v1/keys", `{"role":"viewer","tenants":["acme"],"keyPrefix":"mail/"}`, admin).want(201))
+	if got := a.call("PUT", "/v1/keys/"+prefixed.ID+"/limits", `{"maxPending":3}`, admin).want(422); fmt.Sprint(got.problem().named()) != "[/maxPending]" {
+		t.Errorf("it is refused with %s", got.body)
+	}
+}
+
+// TestNoKeyGivesHigherLimits: what an administrator of some tenants gives is within its own key's limits.
+func TestNoKeyGivesHigherLimits(t *testing.T) {
+	t.Parallel()
+	a, admin := limitedKeys(t, limits.Limits{Requests: limits.RateOf(100, 200)})
+	own := decode[apiKey](a.call("POST", "/v1/keys", `{"role":"admin","tenants":["acme"],"limits":{"maxJobs":10}}`, admin).want(201))
+	give := func(limits string, status int) answer {
+		t.Helper()
+		return a.call("POST", "/v1/keys", `{"role":"viewer","tenants":["acme"],"limits":`+limits+`}`, shows(own.Key)).want(status)
+	}
+	for limits, status := range map[string]int{
+		`{}`: 403, `{"maxJobs":11}`: 403, `{"maxJobs":0}`: 403, `{"maxJobs":10}`: 201, `{"maxJobs":5,"maxPending":7}`: 201,
+		`{"maxJobs":5,"requestsPerSecond":101,"requestBurst":150}`: 403, `{"maxJobs":5,"requestsPerSecond":100,"requestBurst":201}`: 403,
+		`{"maxJobs":5,"requestsPerSecond":0}`: 403, `{"maxJobs":5,"requestsPerSecond":99}`: 201,
+	} {
+		give(limits, status)
+	}
+	given := decode[apiKey](give(`{"maxJobs":10}`, 201))
+	for _, id := range []string{given.ID, own.ID} {
+		a.call("PUT", "/v1/keys/"+id+"/limits", `{"maxJobs":11}`, shows(own.Key)).want(403)
+		a.call("PUT", "/v1/keys/"+id+"/limits", `{"maxJobs":9}`, shows(own.Key)).want(200)
+	}
+	a.call("PUT", "/v1/keys/"+own.ID+"/limits", `{"maxJobs":10}`, shows(own.Key)).want(403)
+	a.call("PUT", "/v1/keys/"+own.ID+"/limits", `{"maxJobs":0}`, admin).want(200)
 }
 
 // eventually repeats a request until it has a status: counts and limits are some seconds old.

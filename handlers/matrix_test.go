@@ -51,6 +51,7 @@ var samples = map[string]sample{
 	"ready":               {ok: 200},
 	"specification":       {ok: 200},
 	"specificationAsJSON": {ok: 200},
+	"jobSchema":           {ok: 200},
 	"metrics":             {ok: 200},
 
 	"listJobs": {ok: 200, beyond: 200, shows: true},
@@ -70,10 +71,12 @@ var samples = map[string]sample{
 	"pauseJob":   {ok: 200, beyond: 404, changes: true},
 	"resumeJob":  {ok: 200, beyond: 404},
 	"triggerJob": {ok: 202, beyond: 404, changes: true},
+	"checkIn":    {ok: 409, beyond: 404}, // the jobs have no expectBy
 	"previewDraft": {ok: 200, beyond: 403, body: func(w *world, c corner) string {
 		return w.job(c.prefix+"draft", "new")
 	}},
 
+	"explainJob":    {ok: 200, beyond: 200, echoes: true},
 	"getJobHistory": {ok: 200, beyond: 200, shows: true},
 	"listHistory":   {ok: 200, beyond: 200, shows: true},
 
@@ -83,11 +86,14 @@ var samples = map[string]sample{
 	"redriveDeadLetter":  {ok: 200, beyond: 404, changes: true, id: func(w *world, c corner) string { return w.letters[c] }},
 	"deleteDeadLetter":   {ok: 204, beyond: 404, changes: true, id: func(w *world, c corner) string { return w.letters[c] }},
 
-	"listTenants": {ok: 200, beyond: 200},
-	"getTenant":   {ok: 200, beyond: 404},
-	"putTenant":   {ok: 200, beyond: 403, changes: true, body: func(*world, corner) string { return `{"weight":3}` }},
-	"resetTenant": {ok: 200, beyond: 404, changes: true},
-	"getBacklog":  {ok: 200, beyond: 200},
+	"listTenants":  {ok: 200, beyond: 200},
+	"getTenant":    {ok: 200, beyond: 404},
+	"putTenant":    {ok: 200, beyond: 403, changes: true, body: func(*world, corner) string { return `{"weight":3}` }},
+	"resetTenant":  {ok: 200, beyond: 404, changes: true},
+	"getBacklog":   {ok: 200, beyond: 200},
+	"getStatus":    {ok: 200, beyond: 200},
+	"getForecast":  {ok: 200, beyond: 200},
+	"postForecast": {ok: 200, beyond: 200, body: func(*world, corner) string { return `{"step":"2h"}` }},
 
 	"listSecrets":         {ok: 200, shows: true},
 	"putSecret":           {ok: 200, changes: true, body: func(*world, corner) string { return `{"value":"new"}` }},
@@ -110,6 +116,10 @@ var samples = map[string]sample{
 	"rotateKey": {
 		ok: 200, beyond: 404, changes: true, id: func(w *world, c corner) string { return w.keys[c] },
 		body: func(*world, corner) string { return `{"overlap":"1h"}` },
+	},
+	"putKeyLimits": {
+		ok: 200, beyond: 404, changes: true, id: func(w *world, c corner) string { return w.keys[c] },
+		body: func(*world, corner) string { return `{"maxJobs":9}` },
 	},
 }
 
@@ -395,7 +405,8 @@ func (from *template) fresh(t *testing.T) *world {
 		Metrics:   promhttp.HandlerFor(prometheus.NewRegistry(), promhttp.HandlerOpts{}),
 		Limits:    job.Limits{Instants: 10, Payload: 2000}, MaxBody: 4000,
 		Expansion: job.Expansion{Horizon: horizon, CatchUpLimit: 1000}, Retain: retain,
-		Now: func() time.Time { return start },
+		Forecast: handlers.Forecast{Definitions: stored},
+		Now:      func() time.Time { return start },
 	}
 	withEncryptionKey(&config)
 	w.handler = handlers.New(config)

@@ -2,6 +2,7 @@ package handlers
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/carillon-scheduler/carillon/job"
@@ -22,6 +23,14 @@ type lastOutcome struct {
 	Instant string `json:"instant"`
 	At      string `json:"at,omitzero"`
 	Error   string `json:"error,omitzero"`
+}
+
+// retrying is the last failed attempt at the latest instant that is tried again.
+type retrying struct {
+	Instant     string `json:"instant"`
+	Attempt     int    `json:"attempt"`
+	Error       string `json:"error"`
+	NextAttempt string `json:"nextAttempt,omitzero"`
 }
 
 // firstPage is a page of a job's pending occurrences.
@@ -84,5 +93,21 @@ func (d *definition) tellOutcomes(j *job.Job, pending int, first firstPage, now 
 		d.LastOutcome = &lastOutcome{Outcome: kind, Instant: job.FormatTime(t.Instant), At: instantText(t.At), Error: t.Error}
 	case !delivered.IsZero():
 		d.LastOutcome = &lastOutcome{Outcome: "delivered", Instant: job.FormatTime(delivered)}
+	}
+}
+
+// tellRetrying adds the latest of a page of pending occurrences whose last attempt has failed.
+func (d *definition) tellRetrying(page []job.Occurrence, now time.Time) {
+	for i := range slices.Backward(page) {
+		o := &page[i]
+		failed, next := o.Attempt, job.FormatTime(o.DueAt)
+		if o.Held(now) { // the next attempt is under way, and the error is that of the one before
+			failed, next = failed-1, ""
+		}
+		if failed == 0 || o.LastError == "" {
+			continue
+		}
+		d.Retrying = &retrying{job.FormatTime(o.Timestamp), failed, o.LastError, next}
+		return
 	}
 }

@@ -118,3 +118,42 @@ func TestOutcomesOfWhatWasLeftOut(t *testing.T) {
 		t.Errorf("crontab: %s, want %s", got, want)
 	}
 }
+
+// TestRetrying: while an instant is tried again, the job tells the error of the last attempt and when the next is due.
+func TestRetrying(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	expect := func(query, want string) {
+		t.Helper()
+		r := decode[struct {
+			Retrying *struct {
+				Instant, Error, NextAttempt string
+				Attempt                     int
+			}
+		}](a.call("GET", pathOf("k")+query, "").want(200)).Retrying
+		got := "none"
+		if r != nil {
+			got = fmt.Sprintf("%s #%d %s, next %s", r.Instant, r.Attempt, r.Error, r.NextAttempt)
+		}
+		if got != want {
+			t.Errorf("k%s: %s, want %s", query, got, want)
+		}
+	}
+	a.call("PUT", "/v1/jobs/k", body("k", 0, time.Second, time.Hour)).want(201)
+	expect("", "none")
+	c := a.claim()[0]
+	expect("", "none") // it is held
+	a.settle(c, store.Retry, "busy")
+	expect("", at(0)+" #1 busy, next "+at(time.Hour))
+	a.advance(time.Second)
+	a.settle(a.claim()[0], store.Retry, "full")
+	expect("", at(time.Second)+" #1 full, next "+at(time.Hour+time.Second))
+	expect("?limit=1", at(0)+" #1 busy, next "+at(time.Hour))
+	a.advance(2 * time.Hour)
+	again := a.claim()
+	expect("", at(time.Second)+" #1 full, next ")
+	for _, c := range again {
+		a.settle(c, store.Ack, "")
+	}
+	expect("", "none")
+}

@@ -84,8 +84,8 @@ func (a *api) newPut(t *attempt, now time.Time) (store.Put, error) {
 		if t.expected.next.IsZero() || o.Timestamp.Before(t.expected.next) {
 			t.expected.next = o.Timestamp
 		}
-		if o.DueAt.After(last) {
-			last = o.DueAt
+		if until := o.DueAt.Add(time.Duration(j.Options.ExpectBy)); until.After(last) {
+			last = until
 		}
 	}
 	for i := range begun.Occurrences {
@@ -124,6 +124,7 @@ func (a *api) begin(t *attempt, j *job.Job, put *store.Put) (job.Beginning, erro
 func (a *api) accept(ctx context.Context, t *attempt, put *store.Put, result store.PutResult) {
 	o := t.outcome
 	*o = t.expected
+	t.stored = &put.Job
 	o.created = result.Replaced == "" || t.state == revive
 	o.inFlight, o.paused = result.InFlight, result.Paused
 	a.recordPut(ctx, t, put, result.Replaced)

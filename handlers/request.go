@@ -2,6 +2,7 @@ package handlers
 
 import (
 	"bytes"
+	"context"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -211,6 +212,35 @@ func matchCondition(lines []string) (store.Condition, error) {
 // refuseConditions refuses If-Match and If-None-Match on routes that do not support them: a client that sends one
 // relies on it.
 func refuseConditions(r *http.Request) error { return refuseHeaders(r, "If-Match", "If-None-Match") }
+
+// change makes a change that supports no conditions. parse reads the body; do gets the result, and the context that
+// ends when the change may no longer take effect.
+func change[T any](
+	a *api, c *gin.Context, parse func([]byte) (T, error), do func(context.Context, T) error,
+) error {
+	if err := refuseConditions(c.Request); err != nil {
+		return err
+	}
+	body, err := a.readJSON(c)
+	if err != nil {
+		return err
+	}
+	draft, err := parse(body)
+	if err != nil {
+		return err
+	}
+	return a.changeOnly(c, func(ctx context.Context) error { return do(ctx, draft) })
+}
+
+// changeOnly is [change] for a change without a body.
+func (a *api) changeOnly(c *gin.Context, do func(context.Context) error) error {
+	if err := refuseConditions(c.Request); err != nil {
+		return err
+	}
+	ctx, cancel, _ := a.inTime(c.Request)
+	defer cancel()
+	return do(ctx)
+}
 
 func refuseHeaders(r *http.Request, names ...string) error {
 	for _, name := range names {

@@ -92,21 +92,17 @@ func (a *api) putSecret(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	draft, err := readDraft[secretDraft](a, c)
-	if err != nil {
-		return err
-	}
-	ctx, cancel, _ := a.inTime(c.Request)
-	defer cancel()
-	put, created, err := a.Secrets.Put(ctx, who(c).tenant, name, draft.value(), a.now())
-	if err != nil {
-		return secretError(err)
-	}
-	status := http.StatusOK
-	if created {
-		status = http.StatusCreated
-	}
-	return writeJSON(c, status, viewSecret(put))
+	return change(a, c, job.Parse[secretDraft], func(ctx context.Context, draft secretDraft) error {
+		put, created, err := a.Secrets.Put(ctx, who(c).tenant, name, draft.value(), a.now())
+		if err != nil {
+			return secretError(err)
+		}
+		status := http.StatusOK
+		if created {
+			status = http.StatusCreated
+		}
+		return writeJSON(c, status, viewSecret(put))
+	})
 }
 
 // deleteSecret deletes a named secret.
@@ -122,16 +118,13 @@ func (a *api) deleteNamed(
 	if err != nil {
 		return err
 	}
-	if err := refuseConditions(c.Request); err != nil {
-		return err
-	}
-	ctx, cancel, _ := a.inTime(c.Request)
-	defer cancel()
-	if err := remove(ctx, who(c).tenant, name); err != nil {
-		return secretError(err)
-	}
-	writeNoBody(c, http.StatusNoContent)
-	return nil
+	return a.changeOnly(c, func(ctx context.Context) error {
+		if err := remove(ctx, who(c).tenant, name); err != nil {
+			return secretError(err)
+		}
+		writeNoBody(c, http.StatusNoContent)
+		return nil
+	})
 }
 
 // signingView is a signing secret in the form of the answer. Only the answer to its creation has the secret itself.
@@ -205,19 +198,15 @@ func (a *api) postSigningSecret(c *gin.Context) error {
 	if _, err := readQuery(c.Request); err != nil {
 		return err
 	}
-	draft, err := readDraft[signingDraft](a, c)
-	if err != nil {
-		return err
-	}
-	auditOf(c).Target = draft.Name
-	ctx, cancel, _ := a.inTime(c.Request)
-	defer cancel()
-	secret, made, err := a.Secrets.CreateSigning(ctx, who(c).tenant, draft.Name,
-		secrets.NewSigning{Secret: valueOf(draft.Secret), Ed25519: draft.Ed25519}, a.now())
-	if err != nil {
-		return secretError(err)
-	}
-	return writeJSON(c, http.StatusCreated, viewSigning(made, secret))
+	return change(a, c, job.Parse[signingDraft], func(ctx context.Context, draft signingDraft) error {
+		auditOf(c).Target = draft.Name
+		secret, made, err := a.Secrets.CreateSigning(ctx, who(c).tenant, draft.Name,
+			secrets.NewSigning{Secret: valueOf(draft.Secret), Ed25519: draft.Ed25519}, a.now())
+		if err != nil {
+			return secretError(err)
+		}
+		return writeJSON(c, http.StatusCreated, viewSigning(made, secret))
+	})
 }
 
 // rotationDraft is a submitted rotation.
@@ -244,38 +233,22 @@ func (a *api) rotateSigningSecret(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	draft, err := readDraft[rotationDraft](a, c)
-	if err != nil {
-		return err
-	}
-	overlap := defaultOverlap
-	if draft.Overlap != nil {
-		overlap = time.Duration(*draft.Overlap)
-	}
-	ctx, cancel, _ := a.inTime(c.Request)
-	defer cancel()
-	secret, rotated, err := a.Secrets.Rotate(ctx, who(c).tenant, name, valueOf(draft.Secret), overlap, a.now())
-	if err != nil {
-		return secretError(err)
-	}
-	return writeJSON(c, http.StatusOK, viewSigning(rotated, secret))
+	return change(a, c, job.Parse[rotationDraft], func(ctx context.Context, draft rotationDraft) error {
+		overlap := defaultOverlap
+		if draft.Overlap != nil {
+			overlap = time.Duration(*draft.Overlap)
+		}
+		secret, rotated, err := a.Secrets.Rotate(ctx, who(c).tenant, name, valueOf(draft.Secret), overlap, a.now())
+		if err != nil {
+			return secretError(err)
+		}
+		return writeJSON(c, http.StatusOK, viewSigning(rotated, secret))
+	})
 }
 
 // deleteSigningSecret deletes a name of signing secrets with all its valid secrets.
 func (a *api) deleteSigningSecret(c *gin.Context) error {
 	return a.deleteNamed(c, job.ValidSigningName, a.Secrets.DeleteSigning)
-}
-
-// readDraft reads the body of an unconditional change.
-func readDraft[T any](a *api, c *gin.Context) (draft T, err error) {
-	if err := refuseConditions(c.Request); err != nil {
-		return draft, err
-	}
-	body, err := a.readJSON(c)
-	if err != nil {
-		return draft, err
-	}
-	return job.Parse[T](body)
 }
 
 func valueOf(s *string) string {

@@ -11,9 +11,11 @@ import (
 
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 
+	"github.com/carillon-scheduler/carillon/access"
 	"github.com/carillon-scheduler/carillon/callbacks"
 	"github.com/carillon-scheduler/carillon/callbacks/webhook"
 	"github.com/carillon-scheduler/carillon/handlers"
+	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/secrets"
 	"github.com/carillon-scheduler/carillon/store"
 )
@@ -284,6 +286,23 @@ func TestReferencesToSecrets(t *testing.T) {
 	}
 	if n := strings.Count(shown.String(), `"secret":"token"`); n != 3 {
 		t.Errorf("the reference is shown %d times: %s", n, shown.String())
+	}
+}
+
+// A key that may not use secrets learns by previews neither which there are, nor where they may be sent.
+func TestPreviewsTellNothingOfSecrets(t *testing.T) {
+	t.Parallel()
+	a := newKeyedAPI(t, withSecrets)
+	operator, viewer := a.key(access.Operator, "", job.DefaultTenant), a.key(access.Viewer, "a", job.DefaultTenant)
+	submitter := a.key(access.Submitter, "a", job.DefaultTenant)
+	a.call("PUT", "/v1/secrets/token", `{"value":"s3cret-token"}`, operator).want(201)
+	a.call("PUT", "/v1/secrets/elsewhere", `{"value":"s3cret-token","destinations":["http https://other.example.com"]}`, operator).want(201)
+	first := a.call("POST", "/v1/preview", hooked("token", ""), viewer).want(200)
+	for _, draft := range []string{hooked("nothing", ""), hooked("elsewhere", ""), hooked("token", "nothing")} {
+		if got := a.call("POST", "/v1/preview", draft, viewer).want(200); !bytes.Equal(got.body, first.body) {
+			t.Errorf("it is answered with %s, and with %s for a secret that exists", got.body, first.body)
+		}
+		a.call("POST", "/v1/preview", draft, submitter).want(422)
 	}
 }
 

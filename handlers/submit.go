@@ -9,6 +9,7 @@ import (
 
 	"github.com/gin-gonic/gin"
 
+	"github.com/carillon-scheduler/carillon/access"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
 )
@@ -85,7 +86,7 @@ func (a *api) check(ctx context.Context, by *caller, draft job.Draft) (*submissi
 	if !by.Scope.HasKey(draft.Key) {
 		return nil, beyond(by.Scope)
 	}
-	j, err := draft.Job(by.tenant, a.limitsOf(by.tenant))
+	j, err := draft.Job(by.tenant, a.limitsOf(by))
 	if err != nil {
 		return nil, err
 	}
@@ -95,8 +96,10 @@ func (a *api) check(ctx context.Context, by *caller, draft job.Draft) (*submissi
 	if err := a.Callbacks.Granted(by.tenant, j.Callback); err != nil {
 		return nil, err
 	}
-	if err := a.checkSecrets(ctx, by.tenant, j.Target()); err != nil {
-		return nil, err
+	if by.May(access.Submit) { // who may only preview learns nothing about secrets
+		if err := a.checkSecrets(ctx, by.tenant, j.Target()); err != nil {
+			return nil, err
+		}
 	}
 	return &submission{job: j, past: draft.PastOrDefault()}, nil
 }
@@ -138,7 +141,8 @@ func (a *api) submit(ctx context.Context, submissions []*submission) []outcome {
 	for len(attempts) > 0 {
 		n := a.admitToQuota(ctx, attempts[:distinctNames(attempts)])
 		a.run(ctx, slices.Clone(attempts[:n]))
-		a.settleQuota(attempts[:n])
+		a.settleQuota(ctx, attempts[:n])
+		a.watchAll(ctx, attempts[:n])
 		allowEarlier(attempts[:n], attempts[n:])
 		attempts = attempts[n:]
 	}

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"time"
 
 	"github.com/gin-gonic/gin"
 
@@ -21,6 +22,8 @@ type tenantView struct {
 	FirstSeen         string          `json:"firstSeen"`
 	EffectivePriority job.Priority    `json:"effectivePriority"`
 	Settings          job.TenantDraft `json:"settings"`
+	PausedAt          string          `json:"pausedAt,omitzero"`
+	PausedBy          string          `json:"pausedBy,omitzero"`
 }
 
 // viewTenants shows the priority of the settings even before this replica applies them: it soon will.
@@ -29,7 +32,13 @@ func (a *api) viewTenants(ctx context.Context, tenants ...job.Tenant) []tenantVi
 	views := make([]tenantView, len(tenants))
 	for i, t := range tenants {
 		priority := cmp.Or(t.Settings.Priority, priorities[i])
-		views[i] = tenantView{t.Name, job.FormatTime(t.FirstSeen), priority, t.Settings.Draft()}
+		views[i] = tenantView{
+			Name: t.Name, FirstSeen: job.FormatTime(t.FirstSeen), EffectivePriority: priority, Settings: t.Settings.Draft(),
+			PausedBy: t.Settings.PausedBy,
+		}
+		if at := t.Settings.PausedAt; at != 0 {
+			views[i].PausedAt = job.FormatTime(time.UnixMilli(at))
+		}
 	}
 	return views
 }
@@ -88,32 +97,43 @@ func (a *api) putTenant(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := refuseConditions(c.Request); err != nil {
-		return err
-	}
 	if !who(c).Scope.HasTenant(name) {
 		return &statusError{http.StatusForbidden, "your key is not for this tenant"}
 	}
-	body, err := a.readJSON(c)
-	if err != nil {
-		return err
+	return change(a, c, job.ParseTenantSettings, func(ctx context.Context, settings job.TenantSettings) error {
+		if err := a.checkEvents(ctx, name, settings.Events); err != nil {
+			return err
+		}
+		t := job.Tenant{Name: name, FirstSeen: a.now()}
+		inserted, err := a.tenants.Meet(ctx, []job.Tenant{t}) // if several requests create it at once, one succeeds
+		if err != nil {
+			return err
+		}
+		status := http.StatusOK
+		if inserted > 0 {
+			status = http.StatusCreated
+		}
+		return a.setTenant(ctx, c, status, name, settings)
+	})
+}
+
+// checkEvents checks the callback of a tenant's events as that of a job.
+func (a *api) checkEvents(ctx context.Context, tenant string, s *job.EventSettings) error {
+	if s == nil {
+		return nil
 	}
-	settings, err := job.ParseTenantSettings(body)
-	if err != nil {
-		return err
+	target := s.Target()
+	err := a.Callbacks.Validate(target)
+	if err == nil {
+		err = a.Callbacks.Granted(tenant, target.Callback)
 	}
-	ctx, cancel, _ := a.inTime(c.Request)
-	defer cancel()
-	t := job.Tenant{Name: name, FirstSeen: a.now()}
-	inserted, err := a.tenants.Meet(ctx, []job.Tenant{t}) // if several requests create it at once, one succeeds
-	if err != nil {
-		return err
+	if err == nil {
+		err = a.checkSecrets(ctx, tenant, target)
 	}
-	status := http.StatusOK
-	if inserted > 0 {
-		status = http.StatusCreated
+	if invalid, ok := errors.AsType[*job.Invalid](err); ok {
+		return invalid.Under("/events")
 	}
-	return a.setTenant(ctx, c, status, name, settings)
+	return err
 }
 
 // resetTenant restores the default settings of a tenant.
@@ -122,12 +142,9 @@ func (a *api) resetTenant(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := refuseConditions(c.Request); err != nil {
-		return err
-	}
-	ctx, cancel, _ := a.inTime(c.Request)
-	defer cancel()
-	return a.setTenant(ctx, c, http.StatusOK, name, job.TenantSettings{})
+	return a.changeOnly(c, func(ctx context.Context) error {
+		return a.setTenant(ctx, c, http.StatusOK, name, job.TenantSettings{})
+	})
 }
 
 // setTenant changes the settings of a known tenant, and answers with the tenant.
@@ -137,6 +154,12 @@ func (a *api) setTenant(
 	t, err := a.knownTenant(ctx, name) // before the change: after it, an error would hide the change
 	if err != nil {
 		return err
+	}
+	switch was := t.Settings; {
+	case settings.Paused && was.Paused:
+		settings.PausedAt, settings.PausedBy = was.PausedAt, was.PausedBy
+	case settings.Paused:
+		settings.PausedAt, settings.PausedBy = a.now().UnixMilli(), callerOf(ctx).ID
 	}
 	t.Settings = settings
 	if err := a.tenants.Set(ctx, name, settings, a.now()); err != nil {

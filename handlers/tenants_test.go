@@ -52,7 +52,11 @@ func TestTenantSettings(t *testing.T) {
 		{"PUT", `{"weight":1000}`, 200, `{"weight":1000,"paused":false}`, "normal"},
 		{"PUT", `{}`, 200, `{"weight":1,"paused":false}`, "normal"},
 	} {
-		want := fmt.Sprintf(`{"name":"acme","firstSeen":%q,"effectivePriority":%q,"settings":%s}`, at(0), c.priority, c.want)
+		paused := ""
+		if strings.Contains(c.want, `"paused":true`) {
+			paused = fmt.Sprintf(`,"pausedAt":%q,"pausedBy":"anyone"`, job.FormatTime(a.clock()))
+		}
+		want := fmt.Sprintf(`{"name":"acme","firstSeen":%q,"effectivePriority":%q,"settings":%s%s}`, at(0), c.priority, c.want, paused)
 		if got := a.call(c.method, "/v1/tenants/acme", c.body).want(c.status); string(got.body) != want {
 			t.Errorf("%s %s is answered\n%s\nwant\n%s", c.method, c.body, got.body, want)
 		}

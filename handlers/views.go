@@ -42,6 +42,7 @@ type definition struct {
 	Missed      int          `json:"missed,omitzero"`
 	Outcomes    *outcomes    `json:"outcomes,omitzero"`
 	LastOutcome *lastOutcome `json:"lastOutcome,omitzero"`
+	Retrying    *retrying    `json:"retrying,omitzero"`
 	NextInstant string       `json:"nextInstant,omitzero"`
 	Pending     int          `json:"pending"`
 	Occurrences []occurrence `json:"occurrences"`

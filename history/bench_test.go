@@ -29,7 +29,7 @@ func BenchmarkOneJob(b *testing.B) {
 	at := epoch
 	needle := job.Name{Tenant: "acme", Key: "order-needle"}
 	if there, err := s.Records(b.Context(), recentFilter(epoch)); err != nil || len(there) == 0 {
-		w := history.NewWriter(history.Config{Records: s, Keep: day, Now: func() time.Time { return at }})
+		w := history.NewWriter(history.Config{Records: s, Policy: history.Policy{Keep: day}, Now: func() time.Time { return at }})
 		for n := 0; n < many; n += 1000 {
 			some := attempts(1000, at)
 			if n%1_000_000 == 0 {
@@ -101,7 +101,7 @@ func (noRecords) WriteRecords(_ context.Context, changes []store.RecordChange) [
 func BenchmarkWriter(b *testing.B) {
 	const batch = 128
 	all := attempts(65_536, epoch)
-	w := history.NewWriter(history.Config{Records: noRecords{}, Keep: day})
+	w := history.NewWriter(history.Config{Records: noRecords{}, Policy: history.Policy{Keep: day}})
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
 		from := i * batch % len(all)

@@ -222,14 +222,22 @@ func (t table) text(c *column) string {
 	return t[n]
 }
 
-// segment are entries that are stored together, and what was dropped around them.
+// segment are entries that are stored together.
 type segment struct {
 	entries []Entry
-	gap     Gap
+	margin
+}
+
+// margin tells what may be missing beside the entries of a segment.
+type margin struct {
+	gap Gap
+	// reach is of the last recent record of a run. If its replica dies, entries may be missing whose times are later than
+	// that of the record less the reach. It is whole milliseconds.
+	reach time.Duration
 }
 
 // encodeSegment encodes rows. The better they are sorted, see [sortByJob], the shorter the body.
-func (z codec) encodeSegment(rows []*Entry, gap Gap) []byte {
+func (z codec) encodeSegment(rows []*Entry, m margin) []byte {
 	c := &z.scratch.columns
 	for i := range c {
 		c[i] = c[i][:0]
@@ -243,9 +251,9 @@ func (z codec) encodeSegment(rows []*Entry, gap Gap) []byte {
 	}
 	head := appendSize(c[columnHead], len(rows))
 	head = binary.AppendVarint(head, base)
-	if !gap.none() {
-		head = binary.AppendVarint(head, gap.From.UnixMilli())
-		head = binary.AppendVarint(head, gap.Until.UnixMilli())
+	if m != (margin{}) {
+		head = appendGap(head, m.gap)
+		head = appendSize(head, int(m.reach.Milliseconds()))
 	}
 	c[columnHead] = head
 	size := func(column, n int) { c[column] = appendSize(c[column], n) }
@@ -279,7 +287,7 @@ func (z codec) encodeSegment(rows []*Entry, gap Gap) []byte {
 			size(columnTook, int(e.Took/tookUnit))
 			size(columnDestination, t.number(e.Destination))
 			size(columnStatus, e.Status)
-			size(columnError, t.number(e.Error))
+			size(columnError, t.number(CutError(e.Error)))
 			next := int64(0)
 			if !e.Next.IsZero() {
 				next = max(1, e.Next.UnixMilli()-at+1)
@@ -303,6 +311,23 @@ func (z codec) encodeSegment(rows []*Entry, gap Gap) []byte {
 	return z.pack(c[:])
 }
 
+// appendGap appends a gap. One that ends before it begins stands for none.
+func appendGap(b []byte, g Gap) []byte {
+	from, until := int64(1), int64(0)
+	if !g.none() {
+		from, until = g.From.UnixMilli(), g.Until.UnixMilli()
+	}
+	return binary.AppendVarint(binary.AppendVarint(b, from), until)
+}
+
+func (c *column) gap() Gap {
+	from, until := c.int(), c.int()
+	if from > until {
+		return Gap{}
+	}
+	return Gap{timeOf(from), timeOf(until)}
+}
+
 // shared is how many bytes two texts begin with in common.
 func shared(a, b string) int {
 	n := 0
@@ -321,7 +346,8 @@ func (z codec) decodeSegment(body []byte, wanted func(name job.Name) bool) (s se
 	head := &c[columnHead]
 	rows, base := head.uint(), head.int()
 	if len(head.rest) > 0 {
-		s.gap = Gap{timeOf(head.int()), timeOf(head.int())}
+		s.gap = head.gap()
+		s.reach = time.Duration(head.number()) * time.Millisecond
 	}
 	if head.broken || rows > uint64(len(c[columnKind].rest)) || rows != uint64(len(c[columnFlags].rest)) {
 		return s, errCorrupt

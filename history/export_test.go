@@ -4,7 +4,7 @@ var testCodec = newCodec()
 
 // EncodeSegment encodes entries, in the order in which DecodeSegment answers them.
 func EncodeSegment(entries []Entry, gap Gap) []byte {
-	return testCodec.encodeSegment(sorted(entries), gap)
+	return testCodec.encodeSegment(sorted(entries), margin{gap: gap})
 }
 
 func sorted(entries []Entry) (rows []*Entry) {
@@ -54,3 +54,13 @@ func (w *Writer) Waiting() int {
 	defer w.lock.Unlock()
 	return len(w.waiting)
 }
+
+// NewBoundedWriter is NewWriter with another bound of what is kept of one job in an hour.
+func NewBoundedWriter(cfg Config, most int) *Writer {
+	w := NewWriter(cfg)
+	w.kept.most = most
+	return w
+}
+
+// DeadTime is how long a replica has not written before it is taken for dead.
+const DeadTime = deadTime

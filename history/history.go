@@ -68,13 +68,17 @@ const (
 	// Discarded is a dead letter that was deleted by a client.
 	Discarded
 
+	// Unknown is an attempt whose replica has not told its end: it died, it stood still, or it lost the store for longer
+	// than the lease. The receiver may have taken it. Another attempt follows.
+	Unknown
+
 	kinds // how many there are
 )
 
 var kindNames = [kinds]string{
 	Delivered: "delivered", Retried: "retried", Released: "released", Buried: "buried", Missed: "missed",
 	Created: "created", Replaced: "replaced", Patched: "patched", Paused: "paused", Resumed: "resumed",
-	Triggered: "triggered", Cancelled: "cancelled", Redriven: "redriven", Discarded: "discarded",
+	Triggered: "triggered", Cancelled: "cancelled", Redriven: "redriven", Discarded: "discarded", Unknown: "unknown",
 }
 
 // String is the kind's name in the API.
@@ -86,7 +90,7 @@ func (k Kind) String() string {
 }
 
 // Attempt tells whether it is the outcome of an occurrence, not a change of a job.
-func (k Kind) Attempt() bool { return k <= Missed }
+func (k Kind) Attempt() bool { return k <= Missed || k == Unknown }
 
 // Kinds are all kinds.
 func Kinds() []Kind {
@@ -100,11 +104,12 @@ func Kinds() []Kind {
 // MaxError bounds the bytes of an entry's Error. Longer ones are cut.
 const MaxError = 200
 
-// Entry is one line of history. Times are whole milliseconds.
+// Entry is one line of history. Those that are read have times of whole milliseconds.
 type Entry struct {
 	Name job.Name
 	Kind Kind
-	// At is when the attempt was sent, or when the change was made or the occurrence was given up unsent.
+	// At is when the attempt was sent; when the change was made, or the occurrence was given up unsent; or when an unknown
+	// attempt was noticed.
 	At time.Time
 
 	// Instant, Position and Subscriber tell which occurrence it is about, see [Entry.About]. Instant is zero if it is
@@ -113,9 +118,12 @@ type Entry struct {
 	Position   int
 	Subscriber string
 
+	// Count is the number of instants that a missed entry stands for, if it is more than one. It is not kept: Error has it.
+	Count int
+
 	// The rest is of attempts. Attempt counts from 1.
 	Attempt int
-	// Claimed is when the replica claimed the occurrence.
+	// Claimed is when the replica claimed the occurrence; zero if that is unknown.
 	Claimed time.Time
 	// Took is how long it was from At to the answer, in steps of 100 µs; zero if nothing was sent.
 	Took time.Duration
@@ -123,11 +131,11 @@ type Entry struct {
 	Destination string
 	// Status is the one that the receiver refused with; zero if it answered none, or took the delivery.
 	Status int
-	// Error is why it failed, if no status tells that.
+	// Error is why it failed, if no status tells that. Longer ones than MaxError are cut when they are kept.
 	Error string
 	// Next is when the next attempt is due; zero if there is none.
 	Next time.Time
-	// Replica is the id of the one that made the attempt.
+	// Replica is the id of the one that made the attempt, or noticed an unknown one.
 	Replica string
 	// Trace is the id of the attempt's trace; zero if there is none.
 	Trace [16]byte
@@ -199,7 +207,15 @@ func classOf(k Kind) class {
 	return others
 }
 
-// Gap is a time within which entries were dropped. The zero value is none.
+// CutError is an error's text as it is kept: at most MaxError bytes.
+func CutError(text string) string {
+	if len(text) > MaxError {
+		return strings.ToValidUTF8(text[:MaxError-len("…")], "") + "…"
+	}
+	return text
+}
+
+// Gap is a time within which entries may be missing. The zero value is none.
 type Gap struct {
 	From, Until time.Time
 }

@@ -82,7 +82,7 @@ func TestEveryEntryIsFound(t *testing.T) {
 					e.Attempt = replica*10_000 + i // so that no two are the same
 				}
 				all = append(all, entries...)
-				w := history.NewWriter(history.Config{Records: s, Keep: 100 * 365 * day, Now: func() time.Time { return now }})
+				w := history.NewWriter(history.Config{Records: s, Policy: history.Policy{Keep: 100 * 365 * day}, Now: func() time.Time { return now }})
 				for some := range slices.Chunk(entries, 700) {
 					w.RecordAll(some...)
 				}
@@ -173,7 +173,7 @@ func await(t *testing.T, s store.Records, now time.Time, n int) {
 // Nothing is told that is older than it is kept, and the sweep removes it.
 func TestWhatIsOldIsGone(t *testing.T) {
 	s := memory.New()
-	w := history.NewWriter(history.Config{Records: s, Keep: time.Hour, Now: func() time.Time { return epoch }})
+	w := history.NewWriter(history.Config{Records: s, Policy: history.Policy{Keep: time.Hour}, Now: func() time.Time { return epoch }})
 	entries := attempts(5000, epoch)
 	w.RecordAll(entries...)
 	_ = w.Close()
@@ -216,7 +216,7 @@ func TestDroppedWhileTheStoreIsDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &flaky{Store: memory.New()}
 		s.down.Store(true)
-		w := history.NewWriter(history.Config{Records: s, Keep: day})
+		w := history.NewWriter(history.Config{Records: s, Policy: history.Policy{Keep: day}})
 		begun := time.Now()
 		recorded := 0
 		for time.Since(begun) < time.Minute {
@@ -260,7 +260,7 @@ func TestDroppedWhileTheStoreIsDown(t *testing.T) {
 func TestDyingWhileARunIsCompleted(t *testing.T) {
 	for writes := int64(2); ; writes++ {
 		s := &flaky{Store: memory.New()}
-		w := history.NewWriter(history.Config{Records: s, Keep: day, Now: func() time.Time { return epoch }})
+		w := history.NewWriter(history.Config{Records: s, Policy: history.Policy{Keep: day}, Now: func() time.Time { return epoch }})
 		w.RecordAll(attempts(2000, epoch)...)
 		await(t, s, epoch, 2000)
 		s.writes.Store(writes)
@@ -287,7 +287,7 @@ func TestFewRecords(t *testing.T) {
 	for every, atOnce := range map[time.Duration]int{time.Minute: 1, time.Second: 1, 10 * time.Millisecond: 1, 2 * time.Second: 130} {
 		synctest.Test(t, func(t *testing.T) {
 			s := memory.New()
-			w := history.NewWriter(history.Config{Records: s, Keep: day})
+			w := history.NewWriter(history.Config{Records: s, Policy: history.Policy{Keep: day}})
 			n := min(int(6*time.Hour/every), 10_000)
 			if atOnce > 1 {
 				n = 300 * atOnce
@@ -333,7 +333,7 @@ func (s *counted) Records(ctx context.Context, f store.RecordFilter) ([]store.Re
 // Whoever looks for failures, for a prefix or for one job reads few segments, however many deliveries there are.
 func TestFewSegmentsAreRead(t *testing.T) {
 	s := &counted{Store: memory.New()}
-	w := history.NewWriter(history.Config{Records: s, Keep: day, Now: func() time.Time { return epoch }})
+	w := history.NewWriter(history.Config{Records: s, Policy: history.Policy{Keep: day}, Now: func() time.Time { return epoch }})
 	w.RecordAll(attempts(20_000, epoch)...)
 	_ = w.Close()
 	for what, c := range map[string]struct {
@@ -355,7 +355,7 @@ func TestFewSegmentsAreRead(t *testing.T) {
 // Each of many jobs is found, wherever its entries are in a run.
 func TestEachJobIsFound(t *testing.T) {
 	s := memory.New()
-	w := history.NewWriter(history.Config{Records: s, Keep: day, Now: func() time.Time { return epoch }})
+	w := history.NewWriter(history.Config{Records: s, Policy: history.Policy{Keep: day}, Now: func() time.Time { return epoch }})
 	entries := attempts(3000, epoch)
 	w.RecordAll(entries...)
 	_ = w.Close()
@@ -369,7 +369,7 @@ func TestEachJobIsFound(t *testing.T) {
 // Nothing is kept of deliveries if only failures are wanted.
 func TestFailuresOnly(t *testing.T) {
 	s := memory.New()
-	w := history.NewWriter(history.Config{Records: s, Keep: day, Failures: true, Now: func() time.Time { return epoch }})
+	w := history.NewWriter(history.Config{Records: s, Policy: history.Policy{Keep: day, Failures: true}, Now: func() time.Time { return epoch }})
 	entries := attempts(1000, epoch)
 	failed := 0
 	for _, e := range entries {

@@ -29,6 +29,8 @@ type Filter struct {
 	Key, Prefix string
 	// Kinds selects those of some kinds; none selects all.
 	Kinds []Kind
+	// About selects the entries about the occurrences of one instant, and those about no occurrence. Zero selects all.
+	About time.Time
 	// Destination selects the attempts at one; empty selects all.
 	Destination string
 	// Since and Until bound the time: from Since on, and before Until. Zero does not.
@@ -53,6 +55,7 @@ func (f *Filter) wantsName(n job.Name) bool {
 
 func (f *Filter) wants(e *Entry) bool {
 	return (len(f.Kinds) == 0 || slices.Contains(f.Kinds, e.Kind)) &&
+		(f.About.IsZero() || e.Instant.IsZero() || e.Instant.Equal(f.About)) &&
 		(f.Destination == "" || e.Destination == f.Destination) &&
 		!e.At.Before(f.Since) && (f.Until.IsZero() || e.At.Before(f.Until)) &&
 		(f.Before == nil || e.Place().Compare(*f.Before) < 0)
@@ -77,8 +80,8 @@ func (f *Filter) classes() (of [classes]bool) {
 
 // Reading is what a filter selects.
 type Reading struct {
-	// Gap is a time within which entries were dropped, whosever they were; nil if none were in the time that is
-	// selected.
+	// Gap is a time within which entries may be missing: some were dropped, whosever they were, or a replica died and
+	// nobody knows what it had not written yet, or a job had too many. It is nil if none are in the time that is selected.
 	Gap *Gap
 
 	records store.Records
@@ -94,10 +97,11 @@ type Reading struct {
 func (r *Reader) Read(ctx context.Context, f Filter, now time.Time) (*Reading, error) {
 	s := &Reading{records: r.records, codec: r.codec, filter: f, now: now.Truncate(time.Millisecond)}
 	// In this order: a run may be completed meanwhile, and then is read twice rather than not at all.
-	recent := make(map[string][]segment)
+	recent := make(map[string][]recentPart)
 	err := s.each(ctx, recentCollection, func(record store.Record) error {
 		found, err := s.decode(record)
-		recent[runOf(record.Key)] = append(recent[runOf(record.Key)], found)
+		age := record.Version.Age(s.now)
+		recent[runOf(record.Key)] = append(recent[runOf(record.Key)], recentPart{found, age})
 		return err
 	})
 	if err != nil {
@@ -110,6 +114,11 @@ func (r *Reader) Read(ctx context.Context, f Filter, now time.Time) (*Reading, e
 		}
 		delete(recent, record.Key)
 		s.tell(complete.gap)
+		for _, c := range complete.cuts {
+			if c.concerns(&f) {
+				s.tell(c.gap)
+			}
+		}
 		if f.touches(complete.first, complete.until) {
 			s.runs = append(s.runs, complete)
 		}
@@ -118,15 +127,35 @@ func (r *Reader) Read(ctx context.Context, f Filter, now time.Time) (*Reading, e
 	if err != nil {
 		return nil, err
 	}
-	for _, segments := range recent {
-		for _, part := range segments {
+	for _, parts := range recent {
+		last := parts[0]
+		for _, part := range parts {
 			s.tell(part.gap)
 			s.found = append(s.found, part.entries...)
+			if part.age < last.age {
+				last = part
+			}
+		}
+		if last.age > deadTime { // else it would have told that it lives
+			heard := s.now.Add(-last.age)
+			s.tell(Gap{heard.Add(-last.reach), heard.Add(deadTime)})
 		}
 	}
 	slices.SortFunc(s.runs, func(a, b run) int { return cmp.Or(a.until.Compare(b.until), strings.Compare(a.id, b.id)) })
 	s.sort()
 	return s, nil
+}
+
+// recentPart is a recent record, so long after it was last written.
+type recentPart struct {
+	segment
+	age time.Duration
+}
+
+// concerns tells whether a filter may select some of what was cut off.
+func (c *cutOff) concerns(f *Filter) bool {
+	from, to := f.bounds()
+	return f.classes()[c.class%classes] && from <= c.name && c.name <= to
 }
 
 // tell notes a gap, if it is in the time that is selected.

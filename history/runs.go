@@ -24,16 +24,30 @@ type run struct {
 	id           string
 	first, until time.Time // of the entries, both among them
 	gap          Gap
-	// segments are the number of those of each class; at are the names at which they begin, as [sortKey] has them, cut to
-	// where they differ from the ones before. The first is empty. The numbers of one class go on from those of the class
-	// before.
-	at [classes][]string
+	cuts         []cutOff
+	groups       []group
+}
+
+// group are the segments of one class whose entries are kept equally long. A run has a group of each class for each
+// such time, in this order, and their segments are numbered in the order of the groups.
+type group struct {
+	class class
+	// at are the names at which the segments begin, as [sortKey] has them, cut to where they differ from the ones before.
+	// The first is empty.
+	at []string
+}
+
+// cutOff is what was left out of a run since one job had too much in it.
+type cutOff struct {
+	name  string // as [sortKey] has it
+	class class
+	gap   Gap
 }
 
 // parts of a run's record.
 const (
-	runHead   = iota // the times of the entries, and of the gap
-	runCounts        // how many segments there are of each class
+	runHead   = iota // the times of the entries, the gap, and what was cut off
+	runCounts        // how many segments there are in each group
 	runShared        // of the names
 	runLength
 	runNames
@@ -44,14 +58,15 @@ func (z codec) encodeRun(r *run) []byte {
 	var p [runParts][]byte
 	p[runHead] = binary.AppendVarint(nil, r.first.UnixMilli())
 	p[runHead] = binary.AppendVarint(p[runHead], r.until.UnixMilli())
-	if !r.gap.none() {
-		p[runHead] = binary.AppendVarint(p[runHead], r.gap.From.UnixMilli())
-		p[runHead] = binary.AppendVarint(p[runHead], r.gap.Until.UnixMilli())
+	p[runHead] = appendGap(p[runHead], r.gap)
+	for _, c := range r.cuts {
+		p[runHead] = append(appendSize(p[runHead], len(c.name)), c.name...)
+		p[runHead] = appendGap(append(p[runHead], byte(c.class)), c.gap)
 	}
-	for _, at := range r.at {
-		p[runCounts] = appendSize(p[runCounts], len(at))
+	for _, g := range r.groups {
+		p[runCounts] = appendSize(p[runCounts], len(g.at))
 		before := ""
-		for _, name := range at {
+		for _, name := range g.at {
 			same := shared(before, name)
 			before = name
 			p[runShared] = appendSize(p[runShared], same)
@@ -68,25 +83,30 @@ func (z codec) decodeRun(id string, body []byte) (run, error) {
 	if err != nil {
 		return r, err
 	}
-	r.first, r.until = timeOf(p[runHead].int()), timeOf(p[runHead].int())
-	if len(p[runHead].rest) > 0 {
-		r.gap = Gap{timeOf(p[runHead].int()), timeOf(p[runHead].int())}
+	head := &p[runHead]
+	r.first, r.until = timeOf(head.int()), timeOf(head.int())
+	if len(head.rest) > 0 {
+		r.gap = head.gap()
 	}
-	for c := range r.at {
+	for len(head.rest) > 0 {
+		r.cuts = append(r.cuts, cutOff{string(head.bytes(head.number())), class(head.byte()), head.gap()})
+	}
+	for i := 0; len(p[runCounts].rest) > 0; i++ {
 		n := p[runCounts].number()
 		if n > len(p[runLength].rest) {
 			return r, errCorrupt
 		}
-		r.at[c] = make([]string, n)
+		g := group{class(i % int(classes)), make([]string, n)}
 		var name []byte
-		for i := range r.at[c] {
+		for i := range g.at {
 			same, more := p[runShared].number(), p[runLength].number()
 			if same > len(name) {
 				return r, errCorrupt
 			}
 			name = append(name[:same], p[runNames].bytes(more)...)
-			r.at[c][i] = string(name)
+			g.at[i] = string(name)
 		}
+		r.groups = append(r.groups, g)
 	}
 	for i := range p {
 		if p[i].broken {
@@ -99,15 +119,15 @@ func (z codec) decodeRun(id string, body []byte) (run, error) {
 // holding are the keys of the segments of some classes that may hold jobs whose [sortKey] is from one up to another.
 func (r *run) holding(of [classes]bool, from, to string) (keys []string) {
 	before := 0
-	for c, at := range r.at {
-		if of[c] {
+	for _, g := range r.groups {
+		if of[g.class] {
 			// The last that begins before the first wanted: one job may be in several.
-			first := max(0, sort.SearchStrings(at, from)-1)
-			for i := first; i < len(at) && at[i] <= to; i++ {
+			first := max(0, sort.SearchStrings(g.at, from)-1)
+			for i := first; i < len(g.at) && g.at[i] <= to; i++ {
 				keys = append(keys, partKey(r.id, before+i))
 			}
 		}
-		before += len(at)
+		before += len(g.at)
 	}
 	return keys
 }

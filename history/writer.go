@@ -6,7 +6,6 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -30,17 +29,32 @@ const (
 	mostParts  = 256    // recent records, each of which readers read,
 	longestRun = time.Hour
 
+	// A run says this often that it is still being written. Readers take one that has not for so long as left by a replica
+	// that died.
+	beatTime = 10 * time.Second
+	deadTime = 25 * time.Second
+	// No longer than this lie between an attempt and its entry, unless the configuration has more.
+	usualReach = time.Minute
+
+	// What is kept of one job in an hour, of each class, and from how many entries in a run on they count for that.
+	mostOfJob  = 100_000
+	countsFrom = 1000
+
 	writeTimeout = 10 * time.Second
 	closeTimeout = 5 * time.Second
 )
 
-// Config configures a Writer. Records and Keep must be set.
+// Config configures a Writer. Records and Policy must be set.
 type Config struct {
 	Records store.Records
-	// Keep is how long entries are kept, more than zero.
-	Keep time.Duration
-	// Failures keeps no entries of deliveries.
-	Failures bool
+	// Policy says what is kept. Its Keep is more than zero.
+	Policy
+	// PolicyOf returns the policy of a tenant. It must not block, and must be safe for concurrent use. Nil is Policy for
+	// all.
+	PolicyOf func(tenant string) Policy
+	// Reach is the longest time from an attempt to its entry; readers are told of it when the replica dies. Zero is a
+	// minute.
+	Reach time.Duration
 	// Now is the clock; nil is [time.Now].
 	Now func() time.Time
 	// Logger is told when entries are dropped, and when that has ended. Nil tells nobody.
@@ -64,6 +78,7 @@ type Writer struct {
 	done  chan struct{} // closed when all is written
 	stop  context.CancelFunc
 	run   running
+	kept  tally
 	spoke bool // whether it was said that entries are dropped
 }
 
@@ -71,10 +86,11 @@ type Writer struct {
 type running struct {
 	id    string
 	begun time.Time
-	full  [][]byte // the bodies of recent records that get no more entries
-	tail  []*Entry // what is in the last one, or will be
-	gap   Gap      // of the last one
-	count int      // entries in all
+	full  [][]byte  // the bodies of recent records that get no more entries
+	tail  []*Entry  // what is in the last one, or will be
+	gap   Gap       // of the last one
+	count int       // entries in all
+	told  time.Time // when the store last heard of it
 }
 
 type metrics struct {
@@ -89,8 +105,15 @@ func NewWriter(cfg Config) *Writer {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
+	if cfg.PolicyOf == nil {
+		cfg.PolicyOf = func(string) Policy { return cfg.Policy }
+	}
+	cfg.Reach = max(cfg.Reach, usualReach).Truncate(time.Millisecond)
 	ctx, stop := context.WithCancel(context.Background())
-	w := &Writer{cfg: cfg, codec: newCodec(), wake: make(chan struct{}, 1), done: make(chan struct{}), stop: stop}
+	w := &Writer{
+		cfg: cfg, codec: newCodec(), wake: make(chan struct{}, 1), done: make(chan struct{}), stop: stop,
+		kept: tally{most: mostOfJob},
+	}
 	w.metrics = metrics{
 		written: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "carillon_history_written_total", Help: "Entries of history that were written.",
@@ -112,16 +135,13 @@ func NewWriter(cfg Config) *Writer {
 }
 
 // Record takes entries to be written soon. It does not block, and takes none that can't be held: those are counted, and
-// readers are told of the time at which they are missing. The entries are the writer's from then on. It is safe for
+// readers are told of the time at which they are missing. The entries must not be changed any more. It is safe for
 // concurrent use.
 func (w *Writer) Record(entries ...*Entry) {
 	if w == nil {
 		return
 	}
-	if w.cfg.Failures {
-		entries = slices.DeleteFunc(slices.Clone(entries), func(e *Entry) bool { return e.Kind == Delivered })
-	}
-	if len(entries) == 0 {
+	if entries = w.wanted(entries); len(entries) == 0 {
 		return
 	}
 	w.lock.Lock()
@@ -136,6 +156,36 @@ func (w *Writer) Record(entries ...*Entry) {
 	w.lock.Unlock()
 	w.metrics.dropped.Add(float64(len(entries) - taken))
 	w.signal()
+}
+
+// wanted are the entries that the policies of their tenants keep.
+func (w *Writer) wanted(entries []*Entry) []*Entry {
+	policies := w.policies()
+	for i, e := range entries {
+		if !policies.of(e.Name.Tenant).wants(e.Kind) { // mostly there is none
+			rest := slices.Clone(entries)
+			return append(rest[:i], slices.DeleteFunc(rest[i:], func(e *Entry) bool {
+				return !policies.of(e.Name.Tenant).wants(e.Kind)
+			})...)
+		}
+	}
+	return entries
+}
+
+// policies remembers the last one that was asked for: entries of one tenant mostly come together.
+type policies struct {
+	ask    func(tenant string) Policy
+	tenant string
+	last   Policy
+}
+
+func (w *Writer) policies() *policies { return &policies{ask: w.cfg.PolicyOf} }
+
+func (p *policies) of(tenant string) Policy {
+	if tenant != p.tenant || tenant == "" {
+		p.tenant, p.last = tenant, p.ask(tenant)
+	}
+	return p.last
 }
 
 func (w *Writer) signal() {
@@ -161,15 +211,18 @@ func (w *Writer) Close() error {
 	return nil
 }
 
-// loop writes what waits: when there is enough for a record, or the first has waited for a while.
+// loop writes what waits: when there is enough for a record, or the first has waited for a while. From its beginning on
+// there is always a run in the store, so that readers see when it was left.
 func (w *Writer) loop(ctx context.Context) {
 	defer close(w.done)
 	defer w.stop()
+	w.begin()
+	w.write(ctx)
 	for {
 		ended := w.gather()
 		w.write(ctx)
 		if ended || w.run.over(w.cfg.Now()) {
-			w.complete(ctx)
+			w.complete(ctx, ended)
 		}
 		if ended {
 			return
@@ -177,14 +230,22 @@ func (w *Writer) loop(ctx context.Context) {
 	}
 }
 
+// begin begins a run.
+func (w *Writer) begin() {
+	now := w.cfg.Now()
+	w.run = running{id: runID(now), begun: now}
+}
+
 // gather waits until something is to be done, and tells whether the writer was closed.
 func (w *Writer) gather() (ended bool) {
-	var over, late <-chan time.Time
+	var over <-chan time.Time
+	now := w.cfg.Now()
+	next := beatTime - now.Sub(w.run.told)
 	if w.run.count > 0 {
-		timer := time.NewTimer(longestRun - w.cfg.Now().Sub(w.run.begun))
-		defer timer.Stop()
-		late = timer.C
+		next = min(next, longestRun-now.Sub(w.run.begun))
 	}
+	due := time.NewTimer(next)
+	defer due.Stop()
 	for {
 		w.lock.Lock()
 		waiting, ended := len(w.waiting), w.ended
@@ -202,7 +263,7 @@ func (w *Writer) gather() (ended bool) {
 		case <-w.wake:
 		case <-over:
 			return false
-		case <-late:
+		case <-due.C:
 			return false
 		}
 	}
@@ -214,37 +275,22 @@ func (w *Writer) take() (n int, some bool) {
 	taken, gap := w.waiting, w.dropped
 	w.waiting, w.dropped = nil, Gap{}
 	w.lock.Unlock()
-	if len(taken) == 0 && gap.none() {
-		return 0, false
-	}
-	if w.run.id == "" {
-		now := w.cfg.Now()
-		w.run = running{id: runID(now), begun: now}
-	}
-	for _, e := range taken {
-		e.trim()
-	}
 	w.run.tail = append(w.run.tail, taken...)
 	w.run.gap = w.run.gap.with(gap)
 	w.run.count += len(taken)
-	return len(taken), true
+	return len(taken), len(taken) > 0 || !gap.none()
 }
 
-// trim bounds what an entry holds, and brings it to what is stored.
-func (e *Entry) trim() {
-	if len(e.Error) > MaxError {
-		e.Error = strings.ToValidUTF8(e.Error[:MaxError-len("…")], "") + "…"
-	}
-	e.At = e.At.Truncate(time.Millisecond).UTC()
-}
-
-// write writes what has been recorded as recent records. The last record is written again with more entries, as long as
-// it has few: so there are not too many of them, and what is written again is little.
+// write writes what has been recorded as recent records, or else tells that the run is still being written, if that is
+// due. The last record is written again with more entries, as long as it has few: so there are not too many of them,
+// and what is written again is little.
 func (w *Writer) write(ctx context.Context) {
 	taken, some := w.take()
-	if !some {
+	now := w.cfg.Now()
+	if !some && now.Sub(w.run.told) < beatTime {
 		return
 	}
+	w.run.told = now
 	if w.store(ctx, w.recent()) {
 		w.metrics.written.Add(float64(taken))
 	} else {
@@ -257,13 +303,15 @@ func (w *Writer) recent() (changes []store.RecordChange) {
 	rest, gap := w.run.tail, w.run.gap
 	for first := true; first || len(rest) > 0; first = false {
 		part := rest[:min(len(rest), mostRecent)]
-		body := w.codec.encodeSegment(part, gap)
+		around := margin{gap, w.cfg.Reach}
+		body := w.codec.encodeSegment(part, around)
 		for len(body) > longestBody && len(part) > 1 { // long keys, or errors that all differ
 			part = part[:len(part)/2]
-			body = w.codec.encodeSegment(part, gap)
+			body = w.codec.encodeSegment(part, around)
 		}
 		n := len(part)
-		changes = append(changes, w.put(recentCollection, partKey(w.run.id, len(w.run.full)), body, newest(part, gap)))
+		changes = append(changes, w.put(recentCollection, partKey(w.run.id, len(w.run.full)), body, w.newest(part, gap),
+			w.longest(part)))
 		if n < fewRecent && n == len(rest) { // there is room in it
 			w.run.tail, w.run.gap = rest, gap
 			return changes
@@ -275,9 +323,11 @@ func (w *Writer) recent() (changes []store.RecordChange) {
 	return changes
 }
 
-// newest is the time up to which entries and a gap reach.
-func newest(entries []*Entry, gap Gap) (at time.Time) {
-	at = gap.Until
+// newest is the time up to which a record with entries and a gap tells something.
+func (w *Writer) newest(entries []*Entry, gap Gap) (at time.Time) {
+	if at = gap.Until; len(entries) == 0 {
+		at = w.cfg.Now()
+	}
 	for _, e := range entries {
 		if e.At.After(at) {
 			at = e.At
@@ -286,10 +336,22 @@ func newest(entries []*Entry, gap Gap) (at time.Time) {
 	return at
 }
 
-// put is the change that writes a record.
-func (w *Writer) put(collection, key string, body []byte, newest time.Time) store.RecordChange {
+// longest is how long entries are kept that are in one record.
+func (w *Writer) longest(entries []*Entry) (keep time.Duration) {
+	policies := w.policies()
+	for _, e := range entries {
+		keep = max(keep, policies.of(e.Name.Tenant).Keep)
+	}
+	if keep == 0 { // it has none, or none are to be kept any more
+		return w.cfg.Keep
+	}
+	return keep
+}
+
+// put is the change that writes a record, which is kept for a time after the newest that it tells of.
+func (w *Writer) put(collection, key string, body []byte, newest time.Time, keep time.Duration) store.RecordChange {
 	c := w.change(collection, key)
-	c.Body, c.ExpiresAt = body, newest.Add(w.cfg.Keep).Truncate(time.Millisecond)
+	c.Body, c.ExpiresAt = body, newest.Add(keep).Truncate(time.Millisecond)
 	w.metrics.bytes.Add(float64(len(body)))
 	return c
 }
@@ -338,88 +400,4 @@ func (w *Writer) tell(err error) {
 		w.cfg.Logger.Info("history is written again")
 	}
 	w.spoke = err != nil
-}
-
-// over tells whether a run is to be completed.
-func (r *running) over(now time.Time) bool {
-	return r.id != "" && (r.count >= mostInRun || len(r.full) >= mostParts || now.Sub(r.begun) >= longestRun)
-}
-
-// complete replaces the recent records of a run by sorted segments. If that fails, they stay as they are.
-func (w *Writer) complete(ctx context.Context) {
-	r := w.run
-	w.run = running{}
-	if r.id == "" {
-		return
-	}
-	segments, described, ok := r.sorted(w.codec)
-	if !ok { // it was made here, so that can't be; what is recent can be read all the same
-		return
-	}
-	newest := described.until
-	if described.gap.Until.After(newest) {
-		newest = described.gap.Until
-	}
-	var changes []store.RecordChange
-	for i, body := range segments {
-		changes = append(changes, w.put(segmentCollection, partKey(r.id, i), body, newest))
-	}
-	// The record of the run comes after its segments, since from then on readers go by them, and not by what is recent.
-	changes = append(changes, w.put(runCollection, r.id, w.codec.encodeRun(&described), newest))
-	if !w.store(ctx, changes) {
-		return
-	}
-	changes = nil
-	for i := range len(r.full) + 1 {
-		changes = append(changes, w.change(recentCollection, partKey(r.id, i)))
-	}
-	w.store(ctx, changes)
-}
-
-// sorted makes the segments of a run, and describes it.
-func (r *running) sorted(z codec) (bodies [][]byte, described run, ok bool) {
-	described = run{id: r.id, gap: r.gap}
-	all := slices.Grow(slices.Clone(r.tail), r.count)
-	for _, body := range r.full {
-		s, err := z.decodeSegment(body, nil)
-		if err != nil {
-			return nil, described, false
-		}
-		for i := range s.entries {
-			all = append(all, &s.entries[i])
-		}
-		described.gap = described.gap.with(s.gap)
-	}
-	sortByJob(all)
-	var byClass [classes][]*Entry
-	for i, e := range all {
-		if i == 0 || e.At.Before(described.first) {
-			described.first = e.At
-		}
-		if e.At.After(described.until) {
-			described.until = e.At
-		}
-		c := classOf(e.Kind)
-		byClass[c] = append(byClass[c], e)
-	}
-	for c, rows := range byClass {
-		before := ""
-		for len(rows) > 0 {
-			n := min(len(rows), perSegment)
-			body := z.encodeSegment(rows[:n], Gap{})
-			for len(body) > longestBody && n > 1 {
-				n /= 2
-				body = z.encodeSegment(rows[:n], Gap{})
-			}
-			at := ""
-			if len(described.at[c]) > 0 {
-				at = separator(before, sortKey(rows[0].Name))
-			}
-			described.at[c] = append(described.at[c], at)
-			bodies = append(bodies, body)
-			before = sortKey(rows[n-1].Name)
-			rows = rows[n:]
-		}
-	}
-	return bodies, described, true
 }

@@ -151,8 +151,19 @@ func (f crontabField) weekdays(element string) (uint64, error) {
 	return set, nil
 }
 
-// library reads an element, or part of one, with the library's parser for the field.
+// library reads an element, or part of one, with the library's parser for the field. Most elements are a star or a
+// number, which it reads without: a forecast reads all crontabs of a store, and the parser would take most of its time.
 func (f crontabField) library(element string) (set uint64, ok bool) {
+	highest := f.high
+	if f.option == cron.Dow {
+		highest = 6
+	}
+	if element == "*" {
+		return 1<<(highest+1) - 1<<f.low, true
+	}
+	if n, err := strconv.Atoi(element); err == nil && digits(element) && f.low <= n && n <= highest {
+		return 1 << n, true
+	}
 	if strings.Contains(element, "=") { // the library would read TZ= as a time zone, and panics if no field follows
 		return 0, false
 	}

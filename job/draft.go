@@ -76,6 +76,10 @@ func (d Draft) Job(tenant string, limits Limits) (Job, error) {
 		invalid.Add("/deadline", fmt.Sprintf("must be longer than spread, which is %s: it runs from the instant that is "+
 			"moved by up to so much", o.Spread))
 	}
+	if o := j.Options; o.ExpectBy != 0 && o.ExpectBy <= o.Spread {
+		invalid.Add("/expectBy", fmt.Sprintf("must be longer than spread, which is %s: it runs from the instant that is "+
+			"moved by up to so much", o.Spread))
+	}
 	if err := invalid.Err(); err != nil {
 		return Job{}, err
 	}
@@ -164,6 +168,8 @@ func (d *Draft) checkKind(invalid *Invalid) {
 			"a crontab or steps; instants have an offset of their own"},
 		{"startAt", d.StartAt != nil, []string{"crontab", "steps"}, "a crontab or steps"},
 		{"endAt", d.EndAt != nil, []string{"crontab"}, "a crontab"},
+		{"expectBy", d.ExpectBy != nil, []string{"schedules", "delay", "crontab"},
+			"schedules, a delay or a crontab; the steps of a sequence can't be expected"},
 		{"catchUp", d.CatchUp != nil, []string{"crontab"}, "a crontab; deadline says until when others may fire late"},
 	} {
 		if f.given && !slices.Contains(f.of, kind) {

@@ -238,7 +238,7 @@ func (j *Job) Expand(now time.Time, e Expansion) (Expanded, error) {
 // be moved ahead.
 func (j *Job) catchUp(x *Expanded, now time.Time, limit int, in *time.Location) {
 	s := &j.Schedule
-	upTo := now.Add(-time.Duration(j.Options.Spread))
+	upTo := now.Add(-j.Options.ahead())
 	if s.ended(upTo) {
 		upTo = s.EndAt
 	}
@@ -297,6 +297,9 @@ func (o *Options) keep(limit int) int {
 	}
 }
 
+// ahead returns the longest time by which occurrences are moved ahead of their instants.
+func (o *Options) ahead() time.Duration { return time.Duration(o.After + o.Spread) }
+
 // Overdue reports whether an instant's deadline has passed at now.
 func (o *Options) Overdue(at, now time.Time) bool {
 	return o.Deadline != 0 && now.Sub(at) > time.Duration(o.Deadline)
@@ -332,7 +335,7 @@ func (o *Options) CatchUpFrom(now time.Time, limit int) (from time.Time, ok bool
 	if err != nil {
 		return time.Time{}, false, err
 	}
-	keep, upTo, anchor := o.keep(limit), now.Add(-time.Duration(o.Spread)), time.UnixMilli(r.Anchor)
+	keep, upTo, anchor := o.keep(limit), now.Add(-o.ahead()), time.UnixMilli(r.Anchor)
 	from = upTo // if none is late yet
 	if end := fromMillis(r.EndAt); !end.IsZero() && upTo.After(end) {
 		upTo = end

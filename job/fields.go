@@ -20,6 +20,8 @@ func (d Draft) Check(invalid *Invalid) {
 		invalid.Add("/key", required)
 	case !ValidKey(d.Key):
 		invalid.Add("/key", fmt.Sprintf("must be 1 to %d bytes of UTF-8 without control characters", MaxKeyBytes))
+	case Reserved(d.Key):
+		invalid.Add("/key", fmt.Sprintf("must not begin with %q: these are jobs of the service's own", ReservedPrefix))
 	}
 	if d.Type != nil && *d.Type != "sequence" {
 		invalid.Add("/type", fmt.Sprintf(`must be "sequence", or left out, not %q`, *d.Type))

@@ -62,6 +62,9 @@ func InstantOf(id ID) time.Time {
 	return ulid.Time(id.Time()).UTC()
 }
 
+// LastID returns the greatest id that an occurrence of an instant can have. The ids of the next millisecond follow it.
+func LastID(at time.Time) ID { return ulid.MustParse(string(LastRevision(at))) }
+
 // Revision is the unique stamp of a job's schedule, or of a whole job, see [Job.Version]. It is a ULID of the time at
 // which it was made, with 80 random bits. Revisions of schedules are compared for equality only. Versions are ordered
 // by the time at which they were made, as far as the clocks agree.
@@ -80,6 +83,15 @@ func LastRevision(at time.Time) Revision {
 		id[i] = 0xff
 	}
 	return Revision(id.String())
+}
+
+// Time returns the time at which the revision was made; zero if the text is no revision.
+func (r Revision) Time() time.Time {
+	id, err := ulid.ParseStrict(string(r))
+	if err != nil {
+		return time.Time{}
+	}
+	return ulid.Time(id.Time()).UTC()
 }
 
 // Age returns the time since the revision was made; negative if that clock was ahead, zero if the text is no revision.

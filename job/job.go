@@ -188,6 +188,9 @@ func (o Occurrence) DeliveryID() ID {
 
 // Payload returns the occurrence's own payload, which replaces its callback's; nil if it has none.
 func (o Occurrence) Payload(options Options) []byte {
+	if options.Event != nil {
+		return options.Event.Data
+	}
 	if o.Part == nil {
 		return nil
 	}

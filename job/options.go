@@ -25,8 +25,15 @@ type Options struct {
 	// Deadline is the time after its instant within which an occurrence may be attempted; zero for ever.
 	Deadline Duration `json:"deadline,omitzero"`
 	// Spread is the window after an instant in which its occurrence fires, see [Options.FiresAt]; zero for none.
-	Spread  Duration `json:"spread,omitzero"`
+	Spread Duration `json:"spread,omitzero"`
+	// After is the time after its instant at which an occurrence fires, before it is moved by Spread. Clients can't set
+	// it: a job that watches another one has it.
+	After   Duration `json:"after,omitzero"`
 	CatchUp CatchUp  `json:"catchUp,omitzero"`
+	// ExpectBy is the time after each instant within which a check-in is expected; zero for none.
+	ExpectBy Duration `json:"expectBy,omitzero"`
+	// Event is set if the job delivers an event of the service.
+	Event *Event `json:"event,omitzero"`
 	// Recurrence is set if the schedule recurs.
 	Recurrence *Recurrence `json:"recurrence,omitzero"`
 	// Payloads are the payloads of a sequence's steps that replace the callback's payload, by the index of the step.
@@ -41,6 +48,7 @@ type OptionsDraft struct {
 	Deadline    *Duration         `json:"deadline,omitzero" validate:"omitnil,within=1ms 5200w"`
 	Spread      *Duration         `json:"spread,omitzero" validate:"omitnil,within=1ms 24h"`
 	CatchUp     *CatchUp          `json:"catchUp,omitzero" validate:"omitnil,oneof=latest all none"`
+	ExpectBy    *Duration         `json:"expectBy,omitzero" validate:"omitnil,within=1s 30d"`
 	Priority    *Priority         `json:"priority,omitzero" validate:"omitnil,oneof=high normal low"`
 	Destination *DestinationDraft `json:"destination,omitzero"`
 	Retry       *RetryDraft       `json:"retry,omitzero"`
@@ -114,14 +122,14 @@ func toDraft(draft, from reflect.Value) {
 }
 
 // Alone returns the options of an occurrence that stands on its own: it was triggered, or is a dead letter. An operator
-// or a client wants it to fire, so it has neither deadline, nor spread, nor catch-up. It keeps the payload of its own
-// part, which may be nil.
+// or a client wants it to fire, so it has neither deadline, nor spread, nor catch-up, and nothing is expected after it.
+// It keeps the payload of its own part, which may be nil.
 func (o Options) Alone(part *Part) Options {
 	var own map[int]jsontext.Value
 	if part != nil && o.Payloads[part.Step] != nil {
 		own = map[int]jsontext.Value{part.Step: o.Payloads[part.Step]}
 	}
-	o.Deadline, o.Spread, o.CatchUp, o.Recurrence, o.Payloads = 0, 0, "", nil, own
+	o.Deadline, o.Spread, o.After, o.CatchUp, o.ExpectBy, o.Recurrence, o.Payloads = 0, 0, 0, "", 0, nil, own
 	return o
 }
 

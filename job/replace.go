@@ -21,10 +21,11 @@ type Carried struct {
 }
 
 // SameTimes reports whether a job's occurrences can stay as they are when the other replaces it: both have the same
-// schedule, and their occurrences have the same due times and wait in the same lanes.
+// schedule, their occurrences have the same due times and wait in the same lanes, and they expect the same check-ins.
 func (j *Job) SameTimes(other *Job) bool {
 	return j.Schedule.Same(&other.Schedule) && j.Options.Priority == other.Options.Priority &&
-		j.Options.Spread == other.Options.Spread
+		j.Options.Spread == other.Options.Spread && j.Options.After == other.Options.After &&
+		j.Options.ExpectBy == other.Options.ExpectBy
 }
 
 // BeginInstead is [Job.Begin] for a job that replaces another. An instant of both fires once: its pending occurrences

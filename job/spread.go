@@ -8,21 +8,22 @@ import (
 	"time"
 )
 
-// FiresAt returns the time at which an occurrence with these options is due at first: its timestamp, moved by less than
-// Spread, and never back. The move follows from the tenant, the key and the instant, so that it is the same on each
+// FiresAt returns the time at which an occurrence with these options is due at first: After its timestamp, moved by less
+// than Spread, and never back. The move follows from the tenant, the key and the instant, so that it is the same on each
 // replica, after each restart, and for each revision. The steps of a sequence keep their distances: all occurrences of
 // one subscriber are moved by the same.
 func (o *Options) FiresAt(of *Occurrence) time.Time {
 	window := time.Duration(o.Spread) / time.Millisecond
+	at := of.Timestamp.Add(time.Duration(o.After))
 	if window == 0 {
-		return of.Timestamp
+		return at
 	}
 	text, instant := of.Name.Key, of.Timestamp.UnixMilli()
 	if of.Part != nil {
 		text, instant = text+"/"+of.Part.Subscriber, 0
 	}
 	moved, _ := bits.Mul64(share(of.Name.Tenant, text, instant), uint64(window)) //nolint:gosec // it is positive
-	return of.Timestamp.Add(time.Duration(moved) * time.Millisecond)             //nolint:gosec // it is less than window
+	return at.Add(time.Duration(moved) * time.Millisecond)                       //nolint:gosec // it is less than window
 }
 
 // share returns an evenly distributed number. The last number in the text moves it by the golden ratio, all else by a

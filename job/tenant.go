@@ -26,6 +26,12 @@ type TenantSettings struct {
 	MaxInFlight int `json:"maxInFlight,omitzero"`
 	// Paused stops all of its jobs from firing. Occurrences that fall due wait.
 	Paused bool `json:"paused,omitzero"`
+	// PausedAt is the beginning of the pause, in Unix milliseconds, and PausedBy the id of the principal that asked for
+	// it. They are zero if the tenant is not paused, or if a version without these fields paused it.
+	PausedAt int64  `json:"pausedAt,omitzero"`
+	PausedBy string `json:"pausedBy,omitzero"`
+	// Events say which events are delivered, and to whom; nil for none. They are not changed once made.
+	Events *EventSettings `json:"events,omitzero"`
 }
 
 // TenantDraft are settings as a client submits and sees them. A field that is left out has its default. The weight has
@@ -36,6 +42,16 @@ type TenantDraft struct {
 	Priority    *Priority `json:"priority,omitzero" validate:"omitnil,oneof=high normal low"`
 	MaxInFlight *int      `json:"maxInFlight,omitzero" validate:"omitnil,min=1,max=1000000"`
 	Paused      bool      `json:"paused"`
+
+	Events *EventSettings `json:"events,omitzero"`
+}
+
+// Check implements [Checker].
+func (d *TenantDraft) Check(invalid *Invalid) {
+	CheckTags(d, invalid)
+	if d != nil && d.Events != nil {
+		d.Events.check(invalid)
+	}
 }
 
 // ParseTenantSettings reads a tenant's settings as a client submits them. The error is a [*Malformed] or an [*Invalid].
@@ -46,13 +62,16 @@ func ParseTenantSettings(body []byte) (TenantSettings, error) {
 	}
 	return TenantSettings{
 		Weight: value(d.Weight), Priority: value(d.Priority), MaxInFlight: value(d.MaxInFlight), Paused: d.Paused,
+		Events: d.Events,
 	}, nil
 }
 
 // Draft returns the settings as a client could submit them again, with the effective weight.
 func (s TenantSettings) Draft() TenantDraft {
 	weight := s.EffectiveWeight()
-	return TenantDraft{Weight: &weight, Priority: given(s.Priority), MaxInFlight: given(s.MaxInFlight), Paused: s.Paused}
+	return TenantDraft{
+		Weight: &weight, Priority: given(s.Priority), MaxInFlight: given(s.MaxInFlight), Paused: s.Paused, Events: s.Events,
+	}
 }
 
 // EffectiveWeight returns the weight, or its default.

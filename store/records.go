@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"time"
@@ -65,6 +66,37 @@ func (f *RecordFilter) Wanted() []string {
 	})
 	slices.Sort(wanted)
 	return wanted
+}
+
+// CopyRecords copies a collection from one store to another, and returns the numbers of copies and of records that
+// are there already, which stay as they are. It may be repeated.
+func CopyRecords(ctx context.Context, from, to Records, collection string) (copied, there int, err error) {
+	now := time.Now()
+	filter := RecordFilter{Collection: collection, Limit: 100, Now: now}
+	for {
+		page, err := from.Records(ctx, filter)
+		if err != nil || len(page) == 0 {
+			return copied, there, err
+		}
+		changes := make([]RecordChange, len(page))
+		for i, r := range page {
+			changes[i] = RecordChange{
+				Collection: collection, Key: r.Key, Version: job.NewRevision(now), Body: r.Body, ExpiresAt: r.ExpiresAt,
+				If: RecordCondition{Absent: true}, Now: now,
+			}
+		}
+		for _, err := range to.WriteRecords(ctx, changes) {
+			switch {
+			case err == nil:
+				copied++
+			case errors.Is(err, ErrPrecondition):
+				there++
+			default:
+				return copied, there, err
+			}
+		}
+		filter.After = page[len(page)-1].Key
+	}
 }
 
 // RecordChange writes or deletes one record.

@@ -160,7 +160,7 @@ type Queue interface {
 // other store exports.
 type Transfer interface {
 	// Export returns about limit records after a place, and the place behind the last of them. An empty place is the
-	// beginning; no records means the end. A job comes before its occurrences. Records that nobody changes during the
+	// beginning; no records means the end. All jobs come before all occurrences. Records that nobody changes during the
 	// export are exported exactly once, and records that are inserted or deleted at most once. Orphans and occurrences
 	// beyond their job's cursor are left out. An occurrence that is buried during the export is exported as pending, as
 	// a dead letter, or as both in this order. Records are complete: jobs with all fields; occurrences and dead letters

@@ -9,6 +9,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/time/rate"
+
+	"github.com/carillon-scheduler/carillon/history"
 )
 
 // Limits are the limits of one key or one tenant. A zero field is no limit.
@@ -17,21 +19,47 @@ type Limits struct {
 	Requests Rate
 	// BatchBytes is the number of bytes of batches that are read per second.
 	BatchBytes int
-	// Quota bounds the stored objects of a tenant. Keys have no quota.
+	// Quota bounds the stored objects of a tenant, or those in the scope of a key.
 	Quota
 	// Payload is the maximum size of one job's callback data, in bytes. It applies if it is less than the maximum of all
 	// jobs.
 	Payload int
 }
 
+// within reports whether no limit is higher than another one, or missing where the other one is not.
+func (l Limits) within(other Limits) bool {
+	narrower := func(n, most float64) bool { return most == 0 || 0 < n && n <= most }
+	return narrower(l.Requests.PerSecond, other.Requests.PerSecond) &&
+		narrower(float64(l.Requests.Burst), float64(other.Requests.Burst)) &&
+		narrower(float64(l.BatchBytes), float64(other.BatchBytes)) &&
+		narrower(float64(l.Jobs), float64(other.Jobs)) && narrower(float64(l.Pending), float64(other.Pending)) &&
+		narrower(float64(l.Payload), float64(other.Payload))
+}
+
+// Key is the key of a request.
+type Key struct {
+	// ID names the key.
+	ID string
+	// Prefix is the required beginning of its jobs' keys.
+	Prefix string
+	// Own has the limits of its own. Missing ones are those of every key.
+	Own Draft
+}
+
 // Config is the configuration of a Limiter.
 type Config struct {
-	// Key has the limits of each key, and Tenant those of each tenant without its own.
+	// Key has the limits of each key, and Tenant those of each tenant, that have none of their own.
 	Key, Tenant Limits
+	// History is what is kept of the history of tenants without a policy of their own. If it keeps none, that holds for
+	// all tenants.
+	History history.Policy
 	// Own has the limits of single tenants; nil means none.
 	Own *Own
 	// Count counts the objects of tenants; nil if there are no quotas.
 	Count Counter
+	// Near is called when a tenant has used four fifths of a quota, with the quota's name, the quota, and the number that
+	// counts; again and again while that is so. It must not block. It may be nil.
+	Near func(tenant, quota string, limit, present int)
 	// Registerer registers the metrics; nil means none.
 	Registerer prometheus.Registerer
 }
@@ -56,7 +84,7 @@ func New(config Config) *Limiter {
 		}, []string{"limit"}),
 	}
 	l.begin()
-	for _, limit := range []string{KeyRequests, TenantRequests, TenantJobs, TenantPending} {
+	for _, limit := range []string{KeyRequests, TenantRequests, KeyJobs, KeyPending, TenantJobs, TenantPending} {
 		l.refused.WithLabelValues(limit)
 	}
 	if config.Registerer != nil {
@@ -66,21 +94,23 @@ func New(config Config) *Limiter {
 }
 
 // Effective returns all limits of a tenant, with its own ones given by a draft.
-func (l *Limiter) Effective(own Draft) Draft {
-	all := Limits{}
+func (l *Limiter) Effective(own TenantDraft) TenantDraft {
+	all, kept := Limits{}, history.Policy{}
 	if l != nil {
-		all = l.config.Tenant
+		all, kept = l.config.Tenant, l.config.History
 	}
-	all = own.instead(all)
-	return Draft{
+	all, kept = own.instead(all), own.history(kept)
+	return TenantDraft{Draft{
 		&all.Requests.PerSecond, &all.Requests.Burst, &all.BatchBytes, &all.Jobs, &all.Pending, &all.Payload,
-	}
+	}, &kept}
 }
 
 // The names of limits, as clients see them.
 const (
 	KeyRequests    = "key-requests"
 	TenantRequests = "tenant-requests"
+	KeyJobs        = "key-jobs"
+	KeyPending     = "key-pending"
 	TenantJobs     = "tenant-jobs"
 	TenantPending  = "tenant-pending"
 )
@@ -92,6 +122,17 @@ func (l *Limiter) Of(tenant string) Limits {
 	}
 	return l.config.Own.instead(l.config.Tenant, tenant)
 }
+
+// OfKey returns the limits of a key that has some of its own.
+func (l *Limiter) OfKey(own Draft) Limits {
+	if l == nil {
+		return Limits{}
+	}
+	return own.instead(l.config.Key)
+}
+
+// Within reports whether a key with limits of its own may do no more than another one.
+func (l *Limiter) Within(own, other Draft) bool { return l.OfKey(own).within(l.OfKey(other)) }
 
 // Standing is the state of a key's or a tenant's limit of requests.
 type Standing struct {
@@ -110,22 +151,22 @@ func (s *Standing) Window() time.Duration { return inTime(float64(s.Burst), s.Pe
 
 // Take counts one request of a key about a tenant; the tenant is empty for a request about none or several. It returns
 // the state of the limits of both. If one is exceeded, the request must be refused, and it does not count for either.
-func (l *Limiter) Take(key, tenant string, now time.Time) []Standing {
+func (l *Limiter) Take(by Key, tenant string, now time.Time) []Standing {
 	if l == nil {
 		return nil
 	}
-	own := Limits{}
+	ofKey, ofTenant := l.OfKey(by.Own).Requests, Rate{}
 	if tenant != "" {
-		own = l.Of(tenant)
+		ofTenant = l.Of(tenant).Requests
 	}
-	if !l.config.Key.Requests.limited() && !own.Requests.limited() {
+	if !ofKey.limited() && !ofTenant.limited() {
 		return nil
 	}
 	standings, taken := make([]Standing, 0, 2), make([]bucket, 0, 2)
 	for _, limit := range []struct {
 		name, of string
 		Rate
-	}{{KeyRequests, key, l.config.Key.Requests}, {TenantRequests, tenant, own.Requests}} {
+	}{{KeyRequests, by.ID, ofKey}, {TenantRequests, tenant, ofTenant}} {
 		if limit.limited() {
 			standings = append(standings, Standing{Name: limit.name, Rate: limit.Rate})
 			taken = append(taken, bucket{l.requests.of(limit.name+" "+limit.of, limit.Rate, now), nil})
@@ -166,16 +207,17 @@ func (s *Standing) look(tokens float64) {
 
 // Flow limits the bytes per second in a key's batches of a tenant's jobs. A nil Flow has no limit.
 type Flow struct {
-	limiter     *Limiter
-	key, tenant string
+	limiter *Limiter
+	by      Key
+	tenant  string
 }
 
 // Flow returns the limit of a key and a tenant; nil if neither has one now.
-func (l *Limiter) Flow(key, tenant string) *Flow {
-	if l == nil || l.config.Key.BatchBytes == 0 && l.Of(tenant).BatchBytes == 0 {
+func (l *Limiter) Flow(by Key, tenant string) *Flow {
+	if l == nil || l.OfKey(by.Own).BatchBytes == 0 && l.Of(tenant).BatchBytes == 0 {
 		return nil
 	}
-	return &Flow{l, key, tenant}
+	return &Flow{l, by, tenant}
 }
 
 // Wait waits until n bytes more may be read, or until ctx ends, with its error.
@@ -186,7 +228,10 @@ func (f *Flow) Wait(ctx context.Context, n int) error {
 	for _, limit := range []struct {
 		name  string
 		bytes int
-	}{{"key " + f.key, f.limiter.config.Key.BatchBytes}, {"tenant " + f.tenant, f.limiter.Of(f.tenant).BatchBytes}} {
+	}{
+		{"key " + f.by.ID, f.limiter.OfKey(f.by.Own).BatchBytes},
+		{"tenant " + f.tenant, f.limiter.Of(f.tenant).BatchBytes},
+	} {
 		if limit.bytes == 0 {
 			continue
 		}

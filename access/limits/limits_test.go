@@ -15,14 +15,18 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/carillon-scheduler/carillon/access/limits"
+	"github.com/carillon-scheduler/carillon/history"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
 	"github.com/carillon-scheduler/carillon/store/memory"
 )
 
+// anyKey is a key without limits of its own.
+var anyKey = limits.Key{ID: "k"}
+
 // allowed reports whether a request is allowed, and checks that no more than one limit is exceeded.
 func allowed(l *limits.Limiter, key, tenant string) bool {
-	return !slices.ContainsFunc(l.Take(key, tenant, time.Now()), func(s limits.Standing) bool { return s.Exceeded })
+	return !slices.ContainsFunc(l.Take(limits.Key{ID: key}, tenant, time.Now()), func(s limits.Standing) bool { return s.Exceeded })
 }
 
 // TestRequests: a burst, then as many as the rate has; each key and each tenant for itself.
@@ -71,7 +75,7 @@ func TestStandings(t *testing.T) {
 			Key: limits.Limits{Requests: limits.Rate{PerSecond: 0.5, Burst: 3}}, Tenant: limits.Limits{Requests: limits.RateOf(10, 0)},
 			Registerer: registry,
 		})
-		take := func() []limits.Standing { return l.Take("k", "acme", time.Now()) }
+		take := func() []limits.Standing { return l.Take(limits.Key{ID: "k"}, "acme", time.Now()) }
 		for left := 2; left >= 0; left-- {
 			got := take()
 			if len(got) != 2 || got[0].Name != limits.KeyRequests || got[1].Name != limits.TenantRequests || got[0].Left != left || got[0].Exceeded || got[1].Exceeded {
@@ -101,7 +105,7 @@ func TestStandings(t *testing.T) {
 			t.Error("it is refused when it was to be allowed")
 		}
 		families, err := registry.Gather()
-		if err != nil || len(families) != 1 || len(families[0].GetMetric()) != 4 {
+		if err != nil || len(families) != 1 || len(families[0].GetMetric()) != 6 {
 			t.Errorf("the metrics are %v, %v", families, err)
 		}
 		for _, m := range families[0].GetMetric() {
@@ -115,14 +119,14 @@ func TestStandings(t *testing.T) {
 // TestNoLimits: nothing is limited, and nothing is told.
 func TestNoLimits(t *testing.T) {
 	for name, l := range map[string]*limits.Limiter{"nil": nil, "without limits": limits.New(limits.Config{})} {
-		if got := l.Take("k", "acme", time.Now()); len(got) != 0 {
+		if got := l.Take(limits.Key{ID: "k"}, "acme", time.Now()); len(got) != 0 {
 			t.Errorf("%s: it is %+v", name, got)
 		}
-		if err := l.Admit(t.Context(), "acme", 1e6, 1e6); err != nil {
+		if err := l.Admit(t.Context(), anyKey, "acme", 1e6, 1e6); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
-		l.Settle("acme", 1, 1, 1, 1)
-		if f := l.Flow("k", "acme"); f != nil {
+		l.Settle(anyKey, "acme", 1, 1, 1, 1)
+		if f := l.Flow(anyKey, "acme"); f != nil {
 			t.Errorf("%s: there is a flow", name)
 		}
 		if err := (*limits.Flow)(nil).Wait(t.Context(), 1<<30); err != nil {
@@ -135,7 +139,7 @@ func TestNoLimits(t *testing.T) {
 func TestManyNames(t *testing.T) {
 	l := limits.New(limits.Config{Key: limits.Limits{Requests: limits.Rate{PerSecond: 0.001, Burst: 1}}})
 	now := time.Now()
-	exceeded := func(key string) bool { return l.Take(key, "", now)[0].Exceeded }
+	exceeded := func(key string) bool { return l.Take(limits.Key{ID: key}, "", now)[0].Exceeded }
 	if exceeded("used") {
 		t.Fatal("it is refused at first")
 	}
@@ -156,7 +160,7 @@ func TestFlow(t *testing.T) {
 		l := limits.New(limits.Config{Key: limits.Limits{BatchBytes: 1000}, Tenant: limits.Limits{BatchBytes: 5000}})
 		took := func(key, tenant string, bytes int) time.Duration {
 			start := time.Now()
-			if err := l.Flow(key, tenant).Wait(t.Context(), bytes); err != nil {
+			if err := l.Flow(limits.Key{ID: key}, tenant).Wait(t.Context(), bytes); err != nil {
 				t.Error(err)
 			}
 			return time.Since(start)
@@ -179,7 +183,7 @@ func TestFlow(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		start = time.Now()
-		if err := l.Flow("b", "acme").Wait(ctx, 1<<20); !errors.Is(err, context.DeadlineExceeded) || time.Since(start) != time.Second {
+		if err := l.Flow(limits.Key{ID: "b"}, "acme").Wait(ctx, 1<<20); !errors.Is(err, context.DeadlineExceeded) || time.Since(start) != time.Second {
 			t.Errorf("it waits %v: %v", time.Since(start), err)
 		}
 	})
@@ -234,7 +238,7 @@ func TestQuotas(t *testing.T) {
 		l := quotas(2503, 100, &s)
 		admit := func(jobs, pending int) *limits.Exceeded {
 			t.Helper()
-			err := l.Admit(t.Context(), "acme", jobs, pending)
+			err := l.Admit(t.Context(), anyKey, "acme", jobs, pending)
 			e, ok := errors.AsType[*limits.Exceeded](err)
 			if err != nil && !ok {
 				t.Fatal(err)
@@ -247,7 +251,7 @@ func TestQuotas(t *testing.T) {
 			}
 			s.jobs.Add(1)
 			s.pending.Add(10)
-			l.Settle("acme", 1, 10, 0, 0)
+			l.Settle(anyKey, "acme", 1, 10, 0, 0)
 		}
 		if e := admit(1, 10); e == nil || *e != (limits.Exceeded{Name: limits.TenantJobs, Limit: 2503, Present: 2503, Wanted: 1}) {
 			t.Errorf("one job too many: %+v", e)
@@ -261,11 +265,11 @@ func TestQuotas(t *testing.T) {
 		if e := admit(0, 0); e != nil {
 			t.Errorf("what adds nothing is refused: %v", e)
 		}
-		l.Settle("acme", 0, 70, 0, 70)
+		l.Settle(anyKey, "acme", 0, 70, 0, 70)
 		if e := admit(0, 70); e != nil {
 			t.Errorf("what was given back is not there: %v", e)
 		}
-		l.Settle("acme", 0, 70, 0, 0)
+		l.Settle(anyKey, "acme", 0, 70, 0, 0)
 		s.jobs.Add(-1) // one is cancelled, and another replica fires
 		s.pending.Store(0)
 		time.Sleep(time.Second)
@@ -282,7 +286,7 @@ func TestQuotas(t *testing.T) {
 		if e := admit(-1, 0); e != nil {
 			t.Error(e)
 		}
-		if err := l.Admit(t.Context(), "other", 3000, 1); err == nil {
+		if err := l.Admit(t.Context(), anyKey, "other", 3000, 1); err == nil {
 			t.Error("one that is larger than the quota is admitted")
 		}
 	})
@@ -295,7 +299,7 @@ func TestQuotasOfSubmissionsUnderWay(t *testing.T) {
 		l := quotas(3, 0, &s)
 		admit := func(want bool) {
 			t.Helper()
-			if err := l.Admit(t.Context(), "acme", 1, 1); (err == nil) != want {
+			if err := l.Admit(t.Context(), anyKey, "acme", 1, 1); (err == nil) != want {
 				t.Errorf("it is admitted: %t, want %t: %v", err == nil, want, err)
 			}
 		}
@@ -307,8 +311,8 @@ func TestQuotasOfSubmissionsUnderWay(t *testing.T) {
 			admit(false)
 		}
 		s.jobs.Store(2)
-		l.Settle("acme", 2, 2, 0, 0)
-		l.Settle("acme", 1, 1, 1, 1)
+		l.Settle(anyKey, "acme", 2, 2, 0, 0)
+		l.Settle(anyKey, "acme", 1, 1, 1, 1)
 		time.Sleep(time.Minute)
 		admit(true)
 		time.Sleep(time.Minute)
@@ -342,7 +346,7 @@ func TestCountsOfAStore(t *testing.T) {
 	}{
 		{1996, 1996, ""}, {1995, 1996, limits.TenantJobs}, {1996, 1995, limits.TenantPending}, {0, 1995, limits.TenantPending}, {100, 0, limits.TenantJobs},
 	} {
-		err := quotas(c.jobs, c.pending, s).Admit(t.Context(), "acme", 1, 1)
+		err := quotas(c.jobs, c.pending, s).Admit(t.Context(), anyKey, "acme", 1, 1)
 		if e, _ := errors.AsType[*limits.Exceeded](err); (e != nil) != (c.exceeded != "") || e != nil && e.Name != c.exceeded {
 			t.Errorf("with quotas of %d and %d: %v", c.jobs, c.pending, err)
 		}
@@ -357,8 +361,8 @@ func TestCountsAreRenewed(t *testing.T) {
 		l := quotas(1000, 1000, &s)
 		admit := func(pending int) (took time.Duration, err error) {
 			start := time.Now()
-			if err = l.Admit(t.Context(), "acme", 0, pending); err == nil {
-				l.Settle("acme", 0, pending, 0, 0)
+			if err = l.Admit(t.Context(), anyKey, "acme", 0, pending); err == nil {
+				l.Settle(anyKey, "acme", 0, pending, 0, 0)
 			}
 			return time.Since(start), err
 		}
@@ -394,18 +398,18 @@ func TestQuotasWhileTheStoreIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s counted
 		l := quotas(10, 10, &s)
-		if err := l.Admit(t.Context(), "acme", 1, 1); err != nil {
+		if err := l.Admit(t.Context(), anyKey, "acme", 1, 1); err != nil {
 			t.Fatal(err)
 		}
 		s.fail.Store(true)
 		time.Sleep(time.Minute)
 		for range 3 {
-			if err := l.Admit(t.Context(), "acme", 1, 1); err != nil {
+			if err := l.Admit(t.Context(), anyKey, "acme", 1, 1); err != nil {
 				t.Error(err)
 			}
 			synctest.Wait()
 		}
-		if err := l.Admit(t.Context(), "other", 1, 1); !errors.Is(err, store.ErrUnavailable) {
+		if err := l.Admit(t.Context(), anyKey, "other", 1, 1); !errors.Is(err, store.ErrUnavailable) {
 			t.Errorf("of an unknown tenant it is %v", err)
 		}
 	})
@@ -434,7 +438,7 @@ func TestOwnLimits(t *testing.T) {
 		in(there, defaults)
 		set := func(text string) {
 			t.Helper()
-			d, err := limits.ParseDraft([]byte(text))
+			d, err := limits.ParseTenantDraft([]byte(text))
 			if err == nil {
 				err = own.Set(t.Context(), "acme", d)
 			}
@@ -495,8 +499,13 @@ func TestDrafts(t *testing.T) {
 		`{"batchBytesPerSecond":10000000000}`:      "/batchBytesPerSecond",
 		`{"maxjobs":1}`:                            "/maxjobs",
 		`{"requestsPerSecond":1e7}`:                "/requestsPerSecond",
+		`{"history":"failures:7d"}`:                "",
+		`{"history":"0"}`:                          "",
+		`{"history":"for ever"}`:                   "/history",
+		`{"history":"-1h"}`:                        "/history",
+		`{"history":24}`:                           "/history",
 	} {
-		_, err := limits.ParseDraft([]byte(body))
+		_, err := limits.ParseTenantDraft([]byte(body))
 		invalid, _ := errors.AsType[*job.Invalid](err)
 		switch {
 		case want == "" && err != nil:
@@ -504,5 +513,34 @@ func TestDrafts(t *testing.T) {
 		case want != "" && (invalid == nil || len(invalid.Fields) != 1 || invalid.Fields[0].Pointer != want):
 			t.Errorf("%s: %v, want %s", body, err, want)
 		}
+	}
+}
+
+func TestNoDraft(t *testing.T) {
+	if _, err := limits.ParseTenantDraft([]byte("null")); err == nil {
+		t.Error("null is taken for limits")
+	}
+}
+
+// A tenant's own policy of history replaces the service's, unless the service keeps none.
+func TestHistoryOfATenant(t *testing.T) {
+	own := limits.NewOwn(memory.New(), slog.New(slog.DiscardHandler))
+	defer func() { _ = own.Close() }()
+	usual, its := history.Policy{Keep: time.Hour}, history.Policy{Keep: 48 * time.Hour, Failures: true}
+	if err := own.Set(t.Context(), "acme", limits.TenantDraft{History: &its}); err != nil {
+		t.Fatal(err)
+	}
+	for tenant, want := range map[string]history.Policy{"acme": its, "other": usual} {
+		if got := own.History(tenant, usual); got != want {
+			t.Errorf("of %s it is %s, want %s", tenant, got, want)
+		}
+	}
+	if got := own.History("acme", history.Policy{}); got.Keep != 0 {
+		t.Errorf("the service keeps none, but %s", got)
+	}
+	l := limits.New(limits.Config{Own: own, History: usual})
+	defer func() { _ = l.Close() }()
+	if got := l.Effective(limits.TenantDraft{}).History.String() + " " + l.Effective(limits.TenantDraft{History: &its}).History.String(); got != "1h failures:2d" {
+		t.Errorf("effective are %s", got)
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/go-json-experiment/json"
 
+	"github.com/carillon-scheduler/carillon/history"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
 )
@@ -17,8 +18,8 @@ import (
 // collection has a record for each tenant with limits of its own, by its name.
 const collection = "tenant-limits"
 
-// Draft has a tenant's own limits, as they are submitted, shown and stored. A missing field means the service's
-// default; 0 means no limit.
+// Draft has the own limits of a tenant or a key, as they are submitted, shown and stored. A missing field means the
+// service's default; 0 means no limit.
 type Draft struct {
 	RequestsPerSecond *float64 `json:"requestsPerSecond,omitzero" validate:"omitnil,min=0,max=1000000"`
 	RequestBurst      *int     `json:"requestBurst,omitzero" validate:"omitnil,min=0,max=1000000"`
@@ -28,16 +29,48 @@ type Draft struct {
 	MaxPayload        *int     `json:"maxPayload,omitzero" validate:"omitnil,min=0,max=1000000000"`
 }
 
+// TenantDraft has the own limits of a tenant.
+type TenantDraft struct {
+	Draft `validate:"-"` // Check does that
+	// History is what is kept of the tenant's history; 0 for none.
+	History *history.Policy `json:"history,omitzero" validate:"-"`
+}
+
 // ParseDraft reads submitted limits. The error is a [*job.Malformed] or a [*job.Invalid].
 func ParseDraft(body []byte) (Draft, error) {
 	d, err := job.Parse[*Draft](body)
 	if err != nil {
 		return Draft{}, err
 	}
-	if value(d.RequestBurst) > 0 && (d.RequestsPerSecond == nil || *d.RequestsPerSecond == 0) {
-		return Draft{}, job.InvalidField("/requestBurst", "requires requestsPerSecond")
+	var invalid job.Invalid
+	d.Check("", &invalid)
+	return *d, invalid.Err()
+}
+
+// ParseTenantDraft reads submitted limits of a tenant. The error is as that of [ParseDraft].
+func ParseTenantDraft(body []byte) (TenantDraft, error) {
+	d, err := job.Parse[*TenantDraft](body)
+	if err != nil {
+		return TenantDraft{}, err
 	}
 	return *d, nil
+}
+
+// Check implements [job.Checker].
+func (d *TenantDraft) Check(invalid *job.Invalid) {
+	if d == nil {
+		invalid.Add("", "must be an object")
+		return
+	}
+	job.CheckTags(&d.Draft, invalid)
+	d.Draft.Check("", invalid)
+}
+
+// Check notes the faults of limits at a pointer, except for the ranges of single fields.
+func (d *Draft) Check(pointer string, invalid *job.Invalid) {
+	if value(d.RequestBurst) > 0 && (d.RequestsPerSecond == nil || *d.RequestsPerSecond == 0) {
+		invalid.Add(pointer+"/requestBurst", "requires requestsPerSecond")
+	}
 }
 
 // instead returns limits with the draft's limits in their places.
@@ -54,6 +87,14 @@ func (d *Draft) instead(of Limits) Limits {
 		}
 	}
 	return of
+}
+
+// history returns what is kept of a tenant's history, if others keep a given part.
+func (d *TenantDraft) history(usual history.Policy) history.Policy {
+	if d.History != nil && usual.Keep > 0 {
+		return *d.History
+	}
+	return usual
 }
 
 // RateOf returns a rate with a burst. A burst of 0 means the number of one second, at least 1.
@@ -83,8 +124,8 @@ type Own struct {
 	records store.Records
 	log     *slog.Logger
 
-	known   atomic.Pointer[map[string]Draft] // by tenant; never changed
-	loading sync.Mutex                       // is held during a read, so that the last read is kept
+	known   atomic.Pointer[map[string]TenantDraft] // by tenant; never changed
+	loading sync.Mutex                             // is held during a read, so that the last read is kept
 	mu      sync.Mutex
 	read    time.Time // start of the last read
 	reading bool
@@ -121,13 +162,26 @@ func (o *Own) instead(of Limits, tenant string) Limits {
 	if o == nil {
 		return of
 	}
+	d := o.of(tenant)
+	return d.instead(of)
+}
+
+// History returns what is kept of a tenant's history, if the service keeps a given part of others'.
+func (o *Own) History(tenant string, usual history.Policy) history.Policy {
+	if o == nil {
+		return usual
+	}
+	d := o.of(tenant)
+	return d.history(usual)
+}
+
+// of returns a tenant's own limits, as far as they are known.
+func (o *Own) of(tenant string) TenantDraft {
 	o.refresh()
 	if known := o.known.Load(); known != nil {
-		if d, ok := (*known)[tenant]; ok {
-			return d.instead(of)
-		}
+		return (*known)[tenant]
 	}
-	return of
+	return TenantDraft{}
 }
 
 // refresh reads the limits again, in the background, if they are old.
@@ -154,7 +208,7 @@ func (o *Own) refresh() {
 func (o *Own) Load(ctx context.Context) error {
 	o.loading.Lock()
 	defer o.loading.Unlock()
-	known := make(map[string]Draft)
+	known := make(map[string]TenantDraft)
 	filter := store.RecordFilter{Collection: collection, Limit: pageSize}
 	for {
 		page, err := o.records.Records(ctx, filter)
@@ -175,7 +229,7 @@ func (o *Own) Load(ctx context.Context) error {
 	return nil
 }
 
-func decode(r store.Record) (d Draft, err error) {
+func decode(r store.Record) (d TenantDraft, err error) {
 	if err := json.Unmarshal(r.Body, &d); err != nil {
 		return d, fmt.Errorf("the limits of tenant %s: %w", r.Key, err)
 	}
@@ -183,18 +237,18 @@ func decode(r store.Record) (d Draft, err error) {
 }
 
 // Get reads a tenant's own limits from the store; none if it has none.
-func (o *Own) Get(ctx context.Context, tenant string) (Draft, error) {
+func (o *Own) Get(ctx context.Context, tenant string) (TenantDraft, error) {
 	records, err := o.records.Records(ctx, store.RecordFilter{Collection: collection, Keys: []string{tenant}, Limit: 1})
 	if err != nil || len(records) == 0 {
-		return Draft{}, err
+		return TenantDraft{}, err
 	}
 	return decode(records[0])
 }
 
 // Set replaces all of a tenant's own limits. This replica applies them at once, all others within some seconds.
-func (o *Own) Set(ctx context.Context, tenant string, d Draft) error {
+func (o *Own) Set(ctx context.Context, tenant string, d TenantDraft) error {
 	var body []byte
-	if d != (Draft{}) {
+	if d != (TenantDraft{}) {
 		var err error
 		if body, err = json.Marshal(d); err != nil {
 			return err
@@ -208,4 +262,10 @@ func (o *Own) Set(ctx context.Context, tenant string, d Draft) error {
 		_ = o.Load(ctx) // a failed read is repeated soon
 	}
 	return err
+}
+
+// Copy copies the own limits of all tenants from one store to another, and returns their number. It skips tenants that
+// have limits of their own there already. It may be repeated.
+func Copy(ctx context.Context, from, to store.Records) (copied, there int, err error) {
+	return store.CopyRecords(ctx, from, to, collection)
 }

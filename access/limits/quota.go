@@ -11,7 +11,7 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// Quota bounds the stored objects of a tenant. A zero field is no limit.
+// Quota bounds the stored objects of a tenant, or those in the scope of a key. A zero field is no limit.
 type Quota struct {
 	// Jobs is the maximum number of jobs, including finished jobs that are still readable.
 	Jobs int
@@ -27,7 +27,7 @@ type Counter interface {
 
 // Exceeded is the error of a submission that exceeds a quota.
 type Exceeded struct {
-	// Name is the quota's name: [TenantJobs] or [TenantPending].
+	// Name is the quota's name: [TenantJobs], [TenantPending], [KeyJobs] or [KeyPending].
 	Name string
 	// Limit is the quota. Present is the number that was counted; counting may stop just above the limit. Wanted is the
 	// number that the submission adds.
@@ -35,12 +35,15 @@ type Exceeded struct {
 }
 
 func (e *Exceeded) Error() string {
-	what := "jobs"
-	if e.Name == TenantPending {
+	whose, what := "the tenant", "jobs"
+	if e.Name == KeyJobs || e.Name == KeyPending {
+		whose = "the scope of this key"
+	}
+	if e.Name == TenantPending || e.Name == KeyPending {
 		what = "pending occurrences"
 	}
-	return fmt.Sprintf("the tenant may have %d %s (quota %s); it has %d or more, and this would add %d",
-		e.Limit, what, e.Name, e.Present, e.Wanted)
+	return fmt.Sprintf("%s may have %d %s (quota %s); it has %d or more, and this would add %d",
+		whose, e.Limit, what, e.Name, e.Present, e.Wanted)
 }
 
 // The ages up to which counts are used, and a bound on the cost: the pause between counts, as a multiple of the
@@ -51,13 +54,36 @@ const (
 	rest     = 20
 )
 
-// mostTenants is half of the maximum number of tenants whose counts are kept.
-const mostTenants = 10_000
+// mostCounts is half of the maximum number of spaces whose counts are kept.
+const mostCounts = 10_000
 
 // pageSize is the number of jobs that are counted at once.
 const pageSize = 1000
 
-// quotas has the counts of tenants. It is safe for concurrent use.
+// space is a part of a store that a quota bounds: the jobs of a tenant, or those of them that are in a key's scope.
+type space struct {
+	Quota
+	names          quotaNames
+	key            string // the id of the key whose quota it is; empty for the tenant's own
+	tenant, prefix string
+}
+
+// quotaNames are the names of a space's quotas, as clients see them.
+type quotaNames struct{ jobs, pending string }
+
+// spaces returns the spaces with a quota that a key's submission to a tenant adds to.
+func (l *Limiter) spaces(by Key, tenant string) (all []space) {
+	if quota := l.Of(tenant).Quota; quota != (Quota{}) {
+		all = append(all, space{Quota: quota, names: quotaNames{TenantJobs, TenantPending}, tenant: tenant})
+	}
+	if quota := l.OfKey(by.Own).Quota; quota != (Quota{}) {
+		names := quotaNames{KeyJobs, KeyPending}
+		all = append(all, space{quota, names, by.ID, tenant, by.Prefix})
+	}
+	return all
+}
+
+// quotas has the counts of spaces. It is safe for concurrent use.
 type quotas struct {
 	store Counter
 
@@ -66,10 +92,10 @@ type quotas struct {
 }
 
 func newQuotas(store Counter) *quotas {
-	return &quotas{store: store, kept: recent[*usage]{most: mostTenants}}
+	return &quotas{store: store, kept: recent[*usage]{most: mostCounts}}
 }
 
-// usage is the count of one tenant.
+// usage is the count of one space.
 type usage struct {
 	turn chan struct{} // has an element while a goroutine uses the other fields
 	has  has           // the last count, plus the admitted since
@@ -86,27 +112,42 @@ type has struct{ jobs, pending int }
 
 func (h has) plus(jobs, pending int) has { return has{h.jobs + jobs, h.pending + pending} }
 
-func (q *quotas) of(tenant string) *usage {
+func (q *quotas) of(s *space) *usage {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.kept.of(tenant, func() *usage { return &usage{turn: make(chan struct{}, 1)} })
+	return q.kept.of(s.key+" "+s.tenant, func() *usage { return &usage{turn: make(chan struct{}, 1)} })
 }
 
-// Admit admits a submission that adds the given numbers of jobs and pending occurrences to a tenant. It returns an
-// [*Exceeded] if there is no room, or an error of the store. Each admission must be settled, see [Limiter.Settle].
+// HasQuota reports whether a key's submissions to a tenant must be admitted.
+func (l *Limiter) HasQuota(by Key, tenant string) bool {
+	return l != nil && len(l.spaces(by, tenant)) > 0
+}
+
+// Admit admits a key's submission that adds the given numbers of jobs and pending occurrences to a tenant. It returns
+// an [*Exceeded] if there is no room, or an error of the store. Each admission must be settled, see [Limiter.Settle].
 //
-// Counts are up to some seconds old, so a tenant may exceed its quota by the submissions that other replicas admit
-// meanwhile. After a removal, it may take half a second until there is room. A count reads at most one entry more than
-// the quota.
-func (l *Limiter) Admit(ctx context.Context, tenant string, jobs, pending int) error {
+// Counts are up to some seconds old, so a quota may be exceeded by the submissions that other replicas admit meanwhile,
+// and a key's quota also by those of other keys. After a removal, it may take half a second until there is room. A
+// count reads at most one entry more than the quota.
+func (l *Limiter) Admit(ctx context.Context, by Key, tenant string, jobs, pending int) error {
 	if l == nil {
 		return nil
 	}
-	quota := l.Of(tenant).Quota
-	if quota == (Quota{}) {
-		return nil
+	spaces := l.spaces(by, tenant)
+	for i := range spaces {
+		if err := l.admit(ctx, &spaces[i], jobs, pending); err != nil {
+			for k := range spaces[:i] {
+				l.settle(&spaces[k], jobs, pending, jobs, pending)
+			}
+			return err
+		}
 	}
-	u := l.quotas.of(tenant)
+	return nil
+}
+
+// admit admits a submission to one space.
+func (l *Limiter) admit(ctx context.Context, s *space, jobs, pending int) error {
+	u := l.quotas.of(s)
 	select {
 	case u.turn <- struct{}{}:
 		defer func() { <-u.turn }()
@@ -114,32 +155,49 @@ func (l *Limiter) Admit(ctx context.Context, tenant string, jobs, pending int) e
 		return ctx.Err()
 	}
 	old := time.Since(u.at)
-	if u.of != quota || u.exceeded(jobs, pending) != nil && old >= max(freshest, rest*u.took) {
-		start, counted, err := l.quotas.count(ctx, tenant, quota)
+	if u.of != s.Quota || u.exceeded(s, jobs, pending) != nil && old >= max(freshest, rest*u.took) {
+		start, counted, err := l.quotas.count(ctx, s)
 		if err != nil {
 			return err
 		}
-		u.counted(start, counted.plus(u.unsettled.jobs, u.unsettled.pending), quota)
+		u.counted(start, counted.plus(u.unsettled.jobs, u.unsettled.pending), s.Quota)
 	} else if old >= max(oldest, rest*u.took) && !u.counting {
 		u.counting = true
-		l.running.Go(func() { l.recount(u, tenant, quota) })
+		l.running.Go(func() { l.recount(u, s) })
 	}
-	if err := u.exceeded(jobs, pending); err != nil {
+	if err := u.exceeded(s, jobs, pending); err != nil {
+		l.near(s, u.has.plus(jobs, pending))
 		return err
 	}
 	u.add(jobs, pending)
+	l.near(s, u.has)
 	u.unsettled = u.unsettled.plus(jobs, pending)
 	return nil
 }
 
-// recount counts a tenant's objects while submissions continue.
-func (l *Limiter) recount(u *usage, tenant string, quota Quota) {
+// near tells of the tenant's quotas of which most is used.
+func (l *Limiter) near(s *space, has has) {
+	if l.config.Near == nil || s.key != "" {
+		return
+	}
+	for _, q := range []struct {
+		name           string
+		limit, present int
+	}{{s.names.jobs, s.Jobs, has.jobs}, {s.names.pending, s.Pending, has.pending}} {
+		if q.limit > 0 && q.present >= q.limit-q.limit/5 {
+			l.config.Near(s.tenant, q.name, q.limit, min(q.present, q.limit))
+		}
+	}
+}
+
+// recount counts a space's objects while submissions continue.
+func (l *Limiter) recount(u *usage, s *space) {
 	u.turn <- struct{}{}
 	before := u.admitted.plus(-u.unsettled.jobs, -u.unsettled.pending)
 	<-u.turn
 	ctx, cancel := context.WithTimeout(l.context, store.Within)
 	defer cancel()
-	start, counted, err := l.quotas.count(ctx, tenant, quota)
+	start, counted, err := l.quotas.count(ctx, s)
 	u.turn <- struct{}{}
 	defer func() { <-u.turn }()
 	u.counting = false
@@ -148,16 +206,23 @@ func (l *Limiter) recount(u *usage, tenant string, quota Quota) {
 		return
 	}
 	counted = counted.plus(u.admitted.jobs-before.jobs, u.admitted.pending-before.pending)
-	u.counted(start, counted, quota)
+	u.counted(start, counted, s.Quota)
 }
 
 // Settle ends an admission of jobs and pending occurrences, of which the submission has not added the unused. Until
 // then, a new count adds them, since it may not have found them. If it has, they count twice until the next count.
-func (l *Limiter) Settle(tenant string, jobs, pending, unusedJobs, unusedPending int) {
-	if l == nil || jobs == 0 && pending == 0 || l.Of(tenant).Quota == (Quota{}) {
+func (l *Limiter) Settle(by Key, tenant string, jobs, pending, unusedJobs, unusedPending int) {
+	if l == nil || jobs == 0 && pending == 0 {
 		return
 	}
-	u := l.quotas.of(tenant)
+	for _, s := range l.spaces(by, tenant) {
+		l.settle(&s, jobs, pending, unusedJobs, unusedPending)
+	}
+}
+
+// settle ends an admission to one space.
+func (l *Limiter) settle(s *space, jobs, pending, unusedJobs, unusedPending int) {
+	u := l.quotas.of(s)
 	u.turn <- struct{}{} // held for the duration of a count at most
 	defer func() { <-u.turn }()
 	u.unsettled = has{max(0, u.unsettled.jobs-jobs), max(0, u.unsettled.pending-pending)}
@@ -179,30 +244,30 @@ func (u *usage) counted(start time.Time, has has, by Quota) {
 }
 
 // exceeded returns the quota that has no room for an addition, or nil.
-func (u *usage) exceeded(jobs, pending int) error {
+func (u *usage) exceeded(s *space, jobs, pending int) error {
 	switch {
 	case u.of.Jobs > 0 && jobs > 0 && u.has.jobs+jobs > u.of.Jobs:
-		return &Exceeded{TenantJobs, u.of.Jobs, max(0, u.has.jobs), jobs}
+		return &Exceeded{s.names.jobs, u.of.Jobs, max(0, u.has.jobs), jobs}
 	case u.of.Pending > 0 && pending > 0 && u.has.pending+pending > u.of.Pending:
-		return &Exceeded{TenantPending, u.of.Pending, max(0, u.has.pending), pending}
+		return &Exceeded{s.names.pending, u.of.Pending, max(0, u.has.pending), pending}
 	default:
 		return nil
 	}
 }
 
-// count counts the objects of a tenant that its quota bounds.
-func (q *quotas) count(ctx context.Context, tenant string, quota Quota) (start time.Time, all has, err error) {
+// count counts the objects of a space that its quota bounds.
+func (q *quotas) count(ctx context.Context, s *space) (start time.Time, all has, err error) {
 	start = time.Now()
-	jobs, errJobs := countJobs(ctx, q.store, tenant, quota.Jobs)
-	pending, errPending := countPending(ctx, q.store, tenant, quota.Pending)
+	jobs, errJobs := countJobs(ctx, q.store, s)
+	pending, errPending := countPending(ctx, q.store, s)
 	return start, has{jobs, pending}, errors.Join(errJobs, errPending)
 }
 
-// countJobs counts a tenant's jobs up to one more than the quota; none without a quota.
-func countJobs(ctx context.Context, in Counter, tenant string, quota int) (n int, err error) {
-	filter := store.JobFilter{Tenant: tenant}
-	for quota > 0 && n <= quota {
-		filter.Limit = min(pageSize, quota+1-n)
+// countJobs counts the jobs of a space up to one more than the quota; none without a quota.
+func countJobs(ctx context.Context, in Counter, s *space) (n int, err error) {
+	filter := store.JobFilter{Tenant: s.tenant, Prefix: s.prefix}
+	for s.Jobs > 0 && n <= s.Jobs {
+		filter.Limit = min(pageSize, s.Jobs+1-n)
 		page, err := in.Jobs(ctx, filter)
 		if err != nil {
 			return 0, err
@@ -216,16 +281,17 @@ func countJobs(ctx context.Context, in Counter, tenant string, quota int) (n int
 	return n, nil
 }
 
-// countPending counts a tenant's pending occurrences, in each lane up to one more than the quota; none without a quota.
-func countPending(ctx context.Context, in Counter, tenant string, quota int) (n int, err error) {
-	if quota == 0 {
+// countPending counts the pending occurrences of a space, which is a whole tenant, in each lane up to one more than the
+// quota; none without a quota.
+func countPending(ctx context.Context, in Counter, s *space) (n int, err error) {
+	if s.Pending == 0 {
 		return 0, nil
 	}
 	var lanes []job.Lane
 	for _, p := range []job.Priority{job.PriorityDefault, job.PriorityHigh, job.PriorityNormal, job.PriorityLow} {
-		lanes = append(lanes, job.Lane{Tenant: tenant, Priority: p})
+		lanes = append(lanes, job.Lane{Tenant: s.tenant, Priority: p})
 	}
-	counts, err := in.Count(ctx, time.Now().UTC().Truncate(time.Millisecond), lanes, quota+1)
+	counts, err := in.Count(ctx, time.Now().UTC().Truncate(time.Millisecond), lanes, s.Pending+1)
 	for _, c := range counts {
 		n += c.Pending
 	}

@@ -1,6 +1,8 @@
 package webhook
 
 import (
+	"encoding/base64"
+	"encoding/hex"
 	"fmt"
 	"io"
 	"net/http"
@@ -32,7 +34,8 @@ func failure(req *http.Request, resp *http.Response, quotable bool, named []stri
 	if quotable {
 		// Enough for the excerpt; if it can't be read, the error does without.
 		body, _ := io.ReadAll(io.LimitReader(resp.Body, mostRead))
-		if text := excerpt(body, secrets(req, named), runs(named)); text != "" {
+		hidden := secrets(req, named)
+		if text := excerpt(body, hidden, runs(slices.Concat(named, encoded(named)))); text != "" {
 			b.WriteString(": " + text)
 		}
 	}
@@ -155,6 +158,27 @@ func runs(named []string) (all []string) {
 	return all
 }
 
+// encoded returns texts that the encodings of values have in common, in base64 and hexadecimal digits: a receiver may
+// quote in such a form what it has received, alone or with other text around it. How base64 encodes a value depends on
+// its place in the whole, which may be any of three; the digits at the ends depend on what is around.
+func encoded(values []string) (all []string) {
+	for _, v := range values {
+		if len(v) < 6 {
+			continue
+		}
+		all = append(all, base64.RawStdEncoding.EncodeToString([]byte(v)), base64.RawURLEncoding.EncodeToString([]byte(v)))
+		for place := range 3 {
+			whole := base64.RawStdEncoding.EncodeToString(append(make([]byte, place), v...))
+			first, end := (place*8+5)/6, (place+len(v))*8/6
+			own := whole[first:end]
+			all = append(all, own, strings.NewReplacer("+", "-", "/", "_").Replace(own), url.QueryEscape(own))
+		}
+		digits := hex.EncodeToString([]byte(v))
+		all = append(all, digits, strings.ToUpper(digits))
+	}
+	return all
+}
+
 // secrets are the parts of a request that may be secret, in the forms in which a receiver may quote them, the longest
 // first. Short ones are left out, but for named secrets: masking them would garble the text more than it hides.
 func secrets(req *http.Request, named []string) []string {
@@ -162,10 +186,12 @@ func secrets(req *http.Request, named []string) []string {
 	for _, v := range named {
 		all = append(all, v, url.QueryEscape(v))
 	}
+	all = append(all, encoded(named)...)
 	add := func(values ...string) {
 		for _, v := range values {
 			if len(v) >= 6 {
 				all = append(all, v, url.QueryEscape(v))
+				all = append(all, encoded([]string{v})...)
 			}
 		}
 	}
@@ -182,8 +208,12 @@ func secrets(req *http.Request, named []string) []string {
 			continue
 		}
 		for _, v := range values {
-			_, credentials, _ := strings.Cut(v, " ")
+			scheme, credentials, _ := strings.Cut(v, " ")
 			add(v, credentials)
+			if plain, err := base64.StdEncoding.DecodeString(credentials); err == nil && strings.EqualFold(scheme, "Basic") {
+				_, password, _ := strings.Cut(string(plain), ":")
+				add(string(plain), password)
+			}
 		}
 	}
 	slices.SortFunc(all, func(a, b string) int { return len(b) - len(a) })

@@ -3,11 +3,14 @@ package webhook_test
 import (
 	"bytes"
 	"context"
+	"encoding/base64"
+	"encoding/hex"
 	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	neturl "net/url"
 	"strconv"
 	"strings"
 	"testing"
@@ -221,6 +224,51 @@ func TestErrorsHoldNoEscapedSecrets(t *testing.T) {
 		for _, part := range []string{"dGhpcyBp", "cyBub3", "RoaW5n"} {
 			if strings.Contains(err.Error(), part) {
 				t.Errorf("quoted as %s, the error has %v", quoted, err)
+			}
+		}
+	}
+}
+
+// TestErrorsHoldNoEncodedSecrets: receivers quote headers in base64 and in hexadecimal digits, alone or with what is around.
+func TestErrorsHoldNoEncodedSecrets(t *testing.T) {
+	vault := newSecrets(t)
+	const value, plain, password = "s3cret?>~value-??", "plain~header?>value", "basic-pass?>word"
+	if _, _, err := vault.Put(t.Context(), job.DefaultTenant, "token", secrets.Value{Text: value}, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	sender := newSender(t, webhook.Options{})
+	std, url := base64.StdEncoding.EncodeToString, base64.URLEncoding.EncodeToString
+	escaped := func(b []byte) string { return strings.ReplaceAll(strings.ReplaceAll(std(b), "/", `\/`), "+", `\u002B`) }
+	for _, secret := range []string{value, plain, "ada:" + password} {
+		for name, quote := range map[string]func([]byte) string{
+			"std": std, "url": url, "without padding": base64.RawStdEncoding.EncodeToString, "hex": hex.EncodeToString,
+			"upper hex": func(b []byte) string { return fmt.Sprintf("%X", b) }, "escaped": escaped, "plain": func(b []byte) string { return string(b) },
+			"in a query": func(b []byte) string { return neturl.QueryEscape(std(b)) },
+		} {
+			if name == "escaped" && secret != value {
+				continue // headers that are no named secrets are masked as they are
+			}
+			for _, around := range [][2]string{{"", ""}, {"a", "z"}, {"ab", "yz"}, {"abc", ""}} {
+				quoted := quote([]byte(around[0] + secret + around[1]))
+				server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+					w.WriteHeader(http.StatusUnauthorized)
+					fmt.Fprint(w, "wrong: ", quoted)
+				}))
+				d := delivery([]byte(`{"url":"` + server.URL + `","headers":{"X-API-Key":{"secret":"token"},"X-Plain":"` + plain + `","Authorization":"Basic ` + std([]byte("ada:"+password)) + `"}}`))
+				d.Secrets = vault
+				err := sender.Send(t.Context(), d)
+				server.Close()
+				if err == nil || !strings.Contains(err.Error(), "***") {
+					t.Fatalf("%s of %q: the error is %v", name, secret, err)
+				}
+				_, after, _ := strings.Cut(err.Error(), "wrong: ")
+				own := quoted[5 : len(quoted)-9] // without what is around it, and its escapes
+				for i := range len(own) - 4 {
+					if strings.Contains(after, own[i:i+5]) {
+						t.Errorf("%s of %q, between %q: the error still has %q", name, secret, around, after)
+						break
+					}
+				}
 			}
 		}
 	}

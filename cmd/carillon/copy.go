@@ -6,17 +6,35 @@ import (
 	"flag"
 	"fmt"
 
+	"github.com/carillon-scheduler/carillon/audit"
 	"github.com/carillon-scheduler/carillon/cmd/internal/cli"
 	"github.com/carillon-scheduler/carillon/cmd/internal/service"
 	"github.com/carillon-scheduler/carillon/store"
 	"github.com/carillon-scheduler/carillon/store/bounded"
+	"github.com/carillon-scheduler/carillon/store/storeurl"
 )
 
-// copyCommand copies secrets or keys, which exports leave out, from one store to another.
+const limitsCopyHelp = "Copy the limits that tenants have of their own from one store to another: an export has " +
+	"none. Tenants that have limits in the other store already are skipped."
+
+// copyCommand copies secrets, keys or limits, which exports leave out, from one store to another.
 type copyCommand struct {
 	what     string // in the plural
-	copy     func(ctx context.Context, from, to store.Records) (copied, there int, err error)
+	copy     copier
 	from, to string
+}
+
+// copier copies records from one store to another, and returns the numbers of copies and of those that are there
+// already.
+type copier func(ctx context.Context, from, to store.Records) (copied, there int, err error)
+
+// copying returns the command that copies what its name says.
+func copying(what, help string, by copier) cli.Command {
+	name := what + " copy"
+	return cli.Command{
+		Name: name, Help: help, New: func() cli.Runner { return audited(name, &copyCommand{what: what, copy: by}) },
+		Example: "carillon " + name + " --store=sqlite:carillon.db --to=sqlite:other.db",
+	}
 }
 
 // Flags declares the options.
@@ -26,7 +44,7 @@ func (c *copyCommand) Flags(f *flag.FlagSet) {
 }
 
 // Run copies, and prints the number of copies on standard error.
-func (c *copyCommand) Run(ctx context.Context, in cli.Input) (err error) {
+func (c *copyCommand) Run(ctx context.Context, in cli.Input, line *audit.Entry) (err error) {
 	open := func(option, url string, by func(context.Context, string) (store.Store, error)) (store.Store, error) {
 		switch {
 		case url == "":
@@ -50,7 +68,9 @@ func (c *copyCommand) Run(ctx context.Context, in cli.Input) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, to.Close()) }()
+	line.Target = storeurl.Address(c.to)
 	copied, there, err := c.copy(ctx, from, bounded.Records(to))
+	line.Changed = copied
 	fmt.Fprintf(in.Stderr, "copied: %d %s; there already: %d\n", copied, c.what, there)
 	return err
 }

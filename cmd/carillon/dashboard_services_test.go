@@ -26,7 +26,7 @@ import (
 func TestDashboardQueries(t *testing.T) {
 	t.Parallel()
 	c := stores[0].cluster(t)
-	c.start(2)
+	c.start(2, "--objective=99.9%<1s")
 	p := startPrometheus(t, c.replicas)
 	var rules struct{ Groups []struct{ Rules []alertRule } }
 	p.get(t, "/api/v1/rules?type=alert", &rules)
@@ -61,6 +61,7 @@ func TestDashboardQueries(t *testing.T) {
 				map[string]any{"delay": "1ms", "callback": callback}, http.StatusCreated)
 		}
 		c.call(c.replicas[n%2], http.MethodGet, "/v1/jobs/none", nil, http.StatusNotFound)
+		askByAnotherName(t, c.replicas[n%2].url+"/v1/jobs")
 		time.Sleep(time.Second) // until the next scrape
 		lacking = slices.DeleteFunc(slices.Clone(lacking), func(q query) bool { return p.hasData(t, q) })
 	}
@@ -88,6 +89,24 @@ func TestDashboardQueries(t *testing.T) {
 	}
 	for name := range documented {
 		t.Errorf("%s is documented, and is no alert", name)
+	}
+}
+
+// askByAnotherName makes a request that is refused: without keys, the service answers to no name but localhost.
+func askByAnotherName(t *testing.T, url string) {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Host = "carillon.example.com"
+	answer, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = answer.Body.Close()
+	if answer.StatusCode != http.StatusForbidden {
+		t.Errorf("by another name it is answered with %d", answer.StatusCode)
 	}
 }
 

@@ -325,9 +325,9 @@ type receiver struct {
 
 // arrival is one request that the receiver got.
 type arrival struct {
-	id, key, step, subscriber, body string
+	id, key, step, subscriber, body, attempt string
 
-	instant time.Time
+	instant, at time.Time
 }
 
 func newReceiver(t *testing.T) *receiver {
@@ -346,7 +346,7 @@ func newReceiver(t *testing.T) *receiver {
 		r.lock.Lock()
 		r.arrivals = append(r.arrivals, arrival{
 			id: h.Get("webhook-id"), key: h.Get("Carillon-Key"), step: h.Get("Carillon-Step"), subscriber: h.Get("Carillon-Subscriber"),
-			body: string(body), instant: instant,
+			body: string(body), instant: instant, attempt: h.Get("Carillon-Attempt"), at: now,
 		})
 		r.began[request.Header.Get("webhook-id")]++
 		if now.Before(instant) {
@@ -403,6 +403,55 @@ func (c *cluster) historyIsWhatCame(r *replica, key string) {
 	if len(items) != len(came())+1 {
 		c.Errorf("history has %d entries, of %d deliveries and one creation", len(items), len(came()))
 	}
+}
+
+// historyAccountsFor waits until the history of a job, of which a replica was killed, accounts for all that the receiver
+// got: by an entry of the same attempt, whose end may be unknown; or, if it came shortly before the death, by saying that
+// entries of that time may be missing. It tells of no delivery that did not come.
+func (c *cluster) historyAccountsFor(r *replica, key string) {
+	c.Helper()
+	var unaccounted []string
+	unknown, missing := 0, 0
+	look := func() bool {
+		answer := c.call(r, http.MethodGet, "/v1/jobs/"+key+"/history?limit=1000", nil, http.StatusOK)
+		told := make(map[string]string)
+		items, _ := answer["items"].([]any)
+		for _, item := range items {
+			if e, _ := item.(map[string]any); e["outcome"] != nil {
+				told[fmt.Sprintf("%v #%v", e["deliveryId"], e["attempt"])] = e["outcome"].(string)
+			}
+		}
+		from, _ := time.Parse(time.RFC3339, fmt.Sprint(answer["missingFrom"]))
+		until, _ := time.Parse(time.RFC3339, fmt.Sprint(answer["missingUntil"]))
+		unaccounted, unknown, missing = nil, 0, 0
+		c.receiver.lock.Lock()
+		defer c.receiver.lock.Unlock()
+		for _, a := range c.receiver.arrivals {
+			attempt := a.id + " #" + a.attempt
+			switch outcome, is := told[attempt]; {
+			case outcome == "unknown":
+				unknown++
+			case is:
+			case answer["incomplete"] == true && a.at.After(from) && a.at.Before(until):
+				missing++
+			default:
+				unaccounted = append(unaccounted, attempt)
+			}
+			delete(told, attempt)
+		}
+		for attempt, outcome := range told {
+			if outcome != "unknown" { // it may have been claimed and not been sent
+				unaccounted = append(unaccounted, attempt+", which did not come")
+			}
+		}
+		return answer["incomplete"] == true && unaccounted == nil
+	}
+	for end := time.Now().Add(2 * time.Minute); !look(); time.Sleep(100 * time.Millisecond) {
+		if time.Now().After(end) {
+			c.Fatalf("history does not account for these attempts, or does not say that it is incomplete: %q", unaccounted)
+		}
+	}
+	c.Logf("history: %d attempts are unknown, %d may be missing", unknown, missing)
 }
 
 func (c *cluster) expectDeliveries(want int) {

@@ -80,7 +80,8 @@ func TestReplicasDeliverOnce(t *testing.T) {
 	})
 }
 
-// A replica that is killed loses nothing, and nothing comes twice but what it held.
+// A replica that is killed loses nothing, and nothing comes twice but what it held. History tells of all that came, or
+// says that it does not know.
 func TestKill(t *testing.T) {
 	onEachStoreAndWay(t, func(t *testing.T, c *cluster) {
 		c.start(3)
@@ -107,6 +108,7 @@ func TestKill(t *testing.T) {
 		}
 		c.cameTwice(twice, held)
 		c.noDeadLetters()
+		c.historyAccountsFor(c.replicas[0], "k")
 	})
 }
 

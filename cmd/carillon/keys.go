@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/carillon-scheduler/carillon/access"
+	"github.com/carillon-scheduler/carillon/access/limits"
+	"github.com/carillon-scheduler/carillon/audit"
 	"github.com/carillon-scheduler/carillon/cmd/internal/cli"
 	"github.com/carillon-scheduler/carillon/cmd/internal/service"
 	"github.com/carillon-scheduler/carillon/job"
@@ -64,6 +66,7 @@ type keysCreateCommand struct {
 	expiresIn time.Duration
 	expiresAt string
 	note      string
+	limits    limits.Draft
 }
 
 // Flags declares the options.
@@ -86,10 +89,15 @@ func (c *keysCreateCommand) Flags(f *flag.FlagSet) {
 		})
 	f.Func("expires-at", "`INSTANT`: End of its validity, such as 2027-01-01T00:00:00Z.", bound(&c.expiresAt))
 	f.StringVar(&c.note, "note", "", "`TEXT`: The key's purpose.")
+	f.Func("limits", "`JSON`: Its own limits, such as {\"maxJobs\": 1000, \"requestsPerSecond\": 20}. See docs/limits.md.",
+		func(s string) (err error) {
+			c.limits, err = limits.ParseDraft([]byte(s))
+			return err
+		})
 }
 
 // Run creates the key. Standard output has its token and nothing else.
-func (c *keysCreateCommand) Run(ctx context.Context, in cli.Input) (err error) {
+func (c *keysCreateCommand) Run(ctx context.Context, in cli.Input, line *audit.Entry) (err error) {
 	now := time.Now().Truncate(time.Millisecond)
 	p, err := c.params(now)
 	if err != nil {
@@ -104,6 +112,7 @@ func (c *keysCreateCommand) Run(ctx context.Context, in cli.Input) (err error) {
 	if err != nil {
 		return err
 	}
+	line.Target = key.ID
 	fmt.Fprintf(in.Stderr, "key %s: %s of %s. It is not shown again.\n", key.ID, key.Role, tenantsText(key.Scope))
 	_, err = fmt.Fprintln(in.Stdout, token)
 	return err
@@ -126,7 +135,7 @@ func (c *keysCreateCommand) params(now time.Time) (p access.KeyParams, err error
 	if c.role == "" {
 		return p, errors.New("--role is missing: one of viewer, submitter, operator, admin")
 	}
-	p = access.KeyParams{Role: access.Role(c.role), Scope: access.Everything(), Note: c.note}
+	p = access.KeyParams{Role: access.Role(c.role), Scope: access.Everything(), Note: c.note, Limits: c.limits}
 	p.Scope.KeyPrefix = c.prefix
 	if len(c.tenants) > 0 {
 		p.Scope.Tenants = c.tenants
@@ -153,7 +162,7 @@ func inOptions(err error) error {
 	field := invalid.Fields[0]
 	for pointer, option := range map[string]string{
 		"/role": "role", "/tenants": "tenant", "/keyPrefix": "key-prefix", "/expiresAt": "expires-at", "/note": "note",
-		"/overlap": "overlap",
+		"/overlap": "overlap", "/limits": "limits",
 	} {
 		if field.Pointer == pointer || strings.HasPrefix(field.Pointer, pointer+"/") {
 			return fmt.Errorf("--%s: %s", option, field.Message)
@@ -228,11 +237,12 @@ func (c *keysRotateCommand) Flags(f *flag.FlagSet) {
 }
 
 // Run rotates the key. Standard output has its new token and nothing else.
-func (c *keysRotateCommand) Run(ctx context.Context, in cli.Input) (err error) {
+func (c *keysRotateCommand) Run(ctx context.Context, in cli.Input, line *audit.Entry) (err error) {
 	id, err := keyID(in)
 	if err != nil {
 		return err
 	}
+	line.Target = id
 	keys, closeAll, err := c.store.open(ctx, service.OpenExisting)
 	if err != nil {
 		return err
@@ -255,11 +265,12 @@ type keysRevokeCommand struct{ store keysStore }
 func (c *keysRevokeCommand) Flags(f *flag.FlagSet) { c.store.flag(f) }
 
 // Run revokes the key.
-func (c *keysRevokeCommand) Run(ctx context.Context, in cli.Input) (err error) {
+func (c *keysRevokeCommand) Run(ctx context.Context, in cli.Input, line *audit.Entry) (err error) {
 	id, err := keyID(in)
 	if err != nil {
 		return err
 	}
+	line.Target = id
 	keys, closeAll, err := c.store.open(ctx, service.OpenExisting)
 	if err != nil {
 		return err
@@ -287,10 +298,19 @@ func keyID(in cli.Input) (string, error) {
 	return id, nil
 }
 
+// noKeyError is the id of a key that does not exist.
+type noKeyError string
+
+func (id noKeyError) Error() string {
+	return fmt.Sprintf("there is no key %s; \"carillon keys list\" shows all keys", string(id))
+}
+
+func (noKeyError) Is(target error) bool { return target == store.ErrNotFound }
+
 // explainKey adds advice to an error.
 func explainKey(id string, err error) error {
 	if errors.Is(err, store.ErrNotFound) {
-		return fmt.Errorf("there is no key %s; \"carillon keys list\" shows all keys", id)
+		return noKeyError(id)
 	}
 	if _, ok := errors.AsType[*job.Invalid](err); ok {
 		return cli.Usage(inOptions(err))

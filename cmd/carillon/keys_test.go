@@ -38,13 +38,13 @@ func TestKeysCommands(t *testing.T) {
 	}
 	admin := create("--role=admin")
 	mailer := create("--role=submitter", "--tenant=acme,bolt", "--tenant=corp", "--key-prefix=mail/", "--expires-in=2h",
-		"--note=the mailer's")
+		"--note=the mailer's", `--limits={"maxJobs": 5}`)
 	p, err := whose(t, url, admin)
 	if err != nil || p.Role != access.Admin || !p.Scope.All() || p.Scope.KeyPrefix != "" {
 		t.Errorf("the first key is of %+v, %v", p, err)
 	}
 	p, err = whose(t, url, mailer)
-	if err != nil || p.Role != access.Submitter || strings.Join(p.Scope.Tenants, " ") != "acme bolt corp" || p.Scope.KeyPrefix != "mail/" {
+	if err != nil || p.Role != access.Submitter || strings.Join(p.Scope.Tenants, " ") != "acme bolt corp" || p.Scope.KeyPrefix != "mail/" || p.Limits.MaxJobs == nil || *p.Limits.MaxJobs != 5 {
 		t.Errorf("the second key is of %+v, %v", p, err)
 	}
 

@@ -9,6 +9,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/carillon-scheduler/carillon/audit"
 	"github.com/carillon-scheduler/carillon/cmd/internal/cli"
 	"github.com/carillon-scheduler/carillon/cmd/internal/service"
 	"github.com/carillon-scheduler/carillon/store"
@@ -144,7 +145,7 @@ func (c *importCommand) Flags(f *flag.FlagSet) {
 }
 
 // Run imports, and prints its progress on standard error.
-func (c *importCommand) Run(ctx context.Context, in cli.Input) (err error) {
+func (c *importCommand) Run(ctx context.Context, in cli.Input, line *audit.Entry) (err error) {
 	from := os.Stdin
 	if c.input != "-" {
 		if from, err = os.Open(c.input); err != nil {
@@ -157,9 +158,11 @@ func (c *importCommand) Run(ctx context.Context, in cli.Input) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, m.store.Close()) }()
+	line.Target = storeurl.Address(c.store)
 	imported, err := transfer.Import(ctx, m.store, from, transfer.ImportOptions{
 		Each: func(ctx context.Context, so transfer.Imported) error { return m.note(ctx, so.Counts) },
 	})
+	line.Changed = imported.Inserted
 	if err == nil {
 		err = m.idle(ctx)
 	}

@@ -9,10 +9,12 @@ import (
 	"log/slog"
 	"os"
 
+	"github.com/carillon-scheduler/carillon/audit"
 	"github.com/carillon-scheduler/carillon/cmd/internal/cli"
 	"github.com/carillon-scheduler/carillon/cmd/internal/service"
 	"github.com/carillon-scheduler/carillon/secrets"
 	"github.com/carillon-scheduler/carillon/store/bounded"
+	"github.com/carillon-scheduler/carillon/store/storeurl"
 )
 
 const (
@@ -66,7 +68,7 @@ func (c *secretsReencryptCommand) Flags(f *flag.FlagSet) {
 }
 
 // Run encrypts all secrets with the first key, and prints their number on standard error.
-func (c *secretsReencryptCommand) Run(ctx context.Context, in cli.Input) (err error) {
+func (c *secretsReencryptCommand) Run(ctx context.Context, in cli.Input, line *audit.Entry) (err error) {
 	switch {
 	case c.store == "":
 		return cli.Usagef("--store is missing: name the store, as for serve")
@@ -79,6 +81,7 @@ func (c *secretsReencryptCommand) Run(ctx context.Context, in cli.Input) (err er
 	if err != nil {
 		return cli.Usagef("--encryption-key-file: %w", err)
 	}
+	line.Target = storeurl.Address(c.store)
 	s, err := service.OpenStore(ctx, c.store)
 	if err != nil {
 		return fmt.Errorf("--store: %w", err)
@@ -86,6 +89,7 @@ func (c *secretsReencryptCommand) Run(ctx context.Context, in cli.Input) (err er
 	defer func() { err = errors.Join(err, s.Close()) }()
 	all := secrets.New(bounded.Records(s), keys, slog.New(slog.DiscardHandler))
 	so, err := all.Reencrypt(ctx)
+	line.Changed = so.Done
 	fmt.Fprintf(in.Stderr, "secrets encrypted with the key %s: %d now, %d already before\n",
 		keys.Encrypting(), so.Done, so.Before)
 	if err != nil {

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"golang.org/x/time/rate"
+
+	"github.com/carillon-scheduler/carillon/job"
 )
 
 // Deferral is the reason that a callback can't be sent now, and the pause before the next try.
@@ -34,7 +36,7 @@ func (d *destination) circuitOpen(c *circuit, now time.Time) error {
 		name = "the called part of " + d.name
 	}
 	after := max(c.probe, c.probeAt.Sub(now)+rand.N(c.probe))
-	reason := fmt.Sprintf("%s has failed %d times in a row; it is tried again every %s", name, c.failures, c.probe)
+	reason := fmt.Sprintf("%s has failed %d"+job.FailedInARow+"%s", name, c.failures, c.probe)
 	return d.park(reason, now, after)
 }
 
@@ -93,9 +95,9 @@ func (d *destination) crowdedOut(l Limits, now time.Time) error {
 
 // waitsFor has the text of an error for each state of a deferred callback.
 var waitsFor = [...]string{
-	queued:    "it waits for its turn",
-	reserved:  "a slot is reserved for it",
-	unordered: "the backlog is too long for turns",
+	queued:    job.WaitsForTurn,
+	reserved:  job.SlotReserved,
+	unordered: job.NoTurns,
 }
 
 // refuse defers a callback until its turn.

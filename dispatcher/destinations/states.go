@@ -50,6 +50,24 @@ func (s *Set) States() (all []State) {
 	return all
 }
 
+// OpenSince returns the time at which the first of the open circuits of a destination opened, its own or that of a part;
+// zero if none is open.
+func (s *Set) OpenSince(name string) (since time.Time) {
+	s.lock.Lock()
+	defer s.lock.Unlock()
+	d := s.all[name]
+	if d == nil {
+		return since
+	}
+	since = d.circuit.opened
+	for _, part := range d.parts {
+		if part.open() && (since.IsZero() || part.opened.Before(since)) {
+			since = part.opened
+		}
+	}
+	return since
+}
+
 // Open counts the destinations with an open circuit, of their own or of a part.
 func (s *Set) Open() (n int) {
 	s.lock.Lock()

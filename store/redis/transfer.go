@@ -11,7 +11,7 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// place is the position of an export, which goes through the shards, and through the parts of each shard. After is the
+// place is the position of an export, which goes through the parts, and through the shards of each part. After is the
 // last entry read from the part's index; it is empty at the beginning.
 type place struct {
 	shard int
@@ -43,7 +43,7 @@ func (s *Store) parsePlace(text store.Place) (p place, err error) {
 	p.part, partErr = strconv.Atoi(part)
 	p.after, afterErr = url.PathUnescape(after)
 	if !cut || shardErr != nil || partErr != nil || afterErr != nil ||
-		p.shard < 0 || p.shard > len(s.shards) || p.part < 0 || p.part >= parts {
+		p.shard < 0 || p.shard >= len(s.shards) || p.part < 0 || p.part > parts {
 		return place{}, fmt.Errorf("%q is no place in an export of this store", text)
 	}
 	return p, nil
@@ -60,13 +60,13 @@ func (s *Store) Export(ctx context.Context, after store.Place, limit int) (
 	if err != nil {
 		return nil, "", err
 	}
-	for len(documents) == 0 && p.shard < len(s.shards) {
+	for len(documents) == 0 && p.part < parts {
 		if documents, p.after, err = s.exportPage(ctx, p, min(limit, chunk)); err != nil {
 			return nil, "", err
 		}
 		if p.after == "" { // the part has ended
-			if p.part++; p.part == parts {
-				p.shard, p.part = p.shard+1, 0
+			if p.shard++; p.shard == len(s.shards) {
+				p.part, p.shard = p.part+1, 0
 			}
 		}
 	}

@@ -212,7 +212,7 @@ func TestExportMeetsBuryAndRedrive(t *testing.T) {
 func TestTransferRefuses(t *testing.T) {
 	server := newServer(t)
 	s := open(t, server.url)
-	for _, place := range []store.Place{"nowhere", "0", "0:0", "2:0:", "-1:0:", "0:3:", "0:-1:", "x:0:", "0:x:", "0:0:%"} {
+	for _, place := range []store.Place{"nowhere", "0", "0:0", "1:0:", "-1:0:", "0:4:", "0:-1:", "x:0:", "0:x:", "0:0:%"} {
 		if _, _, err := s.Export(t.Context(), place, 10); err == nil {
 			t.Errorf("%q is accepted", place)
 		}
@@ -270,7 +270,7 @@ func TestTransferFull(t *testing.T) {
 	s := open(t, server.url)
 	mustPut(t, s, put("k", 3))
 	server.must("config", "set", "maxmemory", "1")
-	if err := replicas.Beat(t.Context(), s, "a", epoch, epoch.Add(time.Minute)); err != nil {
+	if err := replicas.Beat(t.Context(), s, "a", nil, epoch, epoch.Add(time.Minute)); err != nil {
 		t.Errorf("beat answers %v", err)
 	}
 	if n, err := replicas.Count(t.Context(), s, epoch); err != nil || n != 1 {

@@ -30,15 +30,18 @@ func testExport(f *fixture) {
 	want := f.look()
 	for _, limit := range []int{1, 3, 1000} {
 		records := f.export(limit)
-		there := map[job.Name]bool{}
+		there, occurrences := map[job.Name]bool{}, 0
 		for _, r := range records {
 			if r.Job != nil {
 				there[r.Job.Name] = true
-			} else if r.Occurrence.Revision != "" && !there[r.Occurrence.Name] {
+				expect(f, "the occurrences before a job", occurrences, 0)
+				continue
+			}
+			if occurrences++; r.Occurrence.Revision != "" && !there[r.Occurrence.Name] {
 				f.Errorf("an occurrence of %s comes before its job", r.Occurrence.Name)
 			}
 		}
-		jobs, occurrences := sorted(records)
+		jobs, pendingAndDead := sorted(records)
 		var wantJobs []job.Job
 		for _, status := range want.jobs {
 			wantJobs = append(wantJobs, status.Job)
@@ -46,7 +49,7 @@ func testExport(f *fixture) {
 		expectEach(f, "job", jobs, wantJobs)
 
 		var pending, dead []job.Occurrence
-		for _, o := range occurrences {
+		for _, o := range pendingAndDead {
 			expect(f, "an occurrence has a callback if it has no revision", o.Own != nil, o.Revision == "")
 			if !o.FailedAt.IsZero() {
 				dead = append(dead, o)

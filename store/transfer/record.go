@@ -35,6 +35,8 @@ func (l *tenantLine) tenant() (job.Tenant, error) {
 		return job.Tenant{}, errors.New("weight and maxInFlight must not be negative")
 	case !s.Priority.Valid():
 		return job.Tenant{}, errors.New("priority must be high, normal or low")
+	case s.Events != nil && s.Events.Callback == nil:
+		return job.Tenant{}, errors.New("events/callback is required with events")
 	}
 	return job.Tenant{Name: l.Name, FirstSeen: time.Time(l.FirstSeen), Settings: l.Settings}, nil
 }

@@ -55,10 +55,10 @@ func TestLines(t *testing.T) {
 	m.records[0].Job.PausedAt = epoch
 	m.records[0].Job.Options.Deadline = job.Duration(time.Hour)
 	m.records[1].Occurrence.Part = &job.Part{Step: 0, Subscriber: "é"}
-	m.tenants = append(m.tenants, job.Tenant{Name: "u", FirstSeen: epoch, Settings: job.TenantSettings{Weight: 2.5, Priority: job.PriorityHigh, MaxInFlight: 7, Paused: true}})
+	m.tenants = append(m.tenants, job.Tenant{Name: "u", FirstSeen: epoch, Settings: job.TenantSettings{Weight: 2.5, Priority: job.PriorityHigh, MaxInFlight: 7, Paused: true, Events: eventSettings()}})
 	want := `{"export":{"format":2,"at":"2026-03-01T12:00:00.250Z","source":"sqlite:carillon.db"}}
 {"tenant":{"name":"t00000","firstSeen":"2026-03-01T12:00:00.250Z"}}
-{"tenant":{"name":"u","firstSeen":"2026-03-01T12:00:00.250Z","settings":{"weight":2.5,"priority":"high","maxInFlight":7,"paused":true}}}
+{"tenant":{"name":"u","firstSeen":"2026-03-01T12:00:00.250Z","settings":{"weight":2.5,"priority":"high","maxInFlight":7,"paused":true,"events":{"callback":{"type":"http","data":{"url":"https://example.com"},"envelope":"cloudevents-binary","signing":"x"},"types":["carillon.job.finished"],"perMinute":7}}}}
 {"job":{"tenant":"t","key":"k0","revision":"r","version":"v","callback":{"type":"http","data":"{ }"},"options":{"deadline":"1h0m0s"},"schedule":{"instants":[1772366400250]},"createdAt":"2026-03-01T12:00:00.250Z","updatedAt":"2026-03-01T12:00:00.250Z","expiresAt":"2026-03-01T12:00:00.250Z","pausedAt":"2026-03-01T12:00:00.250Z"}}
 {"occurrence":{"id":"` + m.records[1].Occurrence.ID.String() + `","tenant":"t","key":"k0","revision":"r","step":0,"subscriber":"é","timestamp":"2026-03-01T12:00:00.250Z","dueAt":"2026-03-01T12:00:00.250Z"}}
 {"occurrence":{"id":"` + m.records[2].Occurrence.ID.String() + `","tenant":"t","key":"dead","timestamp":"2026-03-01T12:00:00.250Z","failedAt":"2026-03-01T12:00:00.250Z","callback":{"type":"http","data":"1"}}}
@@ -245,6 +245,7 @@ func TestImportRefuses(t *testing.T) {
 		{"a name that no tenant has", header + replace(tenant, "t00000", "t!h"), `line 2: no tenant can have the name "t!h"`},
 		{"a tenant that nobody has seen", header + replace(tenant, `,"firstSeen":"2026-03-01T12:00:00.250Z"`, ``), "line 2: firstSeen is required"},
 		{"a tenant with other settings", header + replace(tenant, `"firstSeen"`, `"settings":{"share":1},"firstSeen"`), "line 2: "},
+		{"events without a callback", header + replace(tenant, `"firstSeen"`, `"settings":{"events":{}},"firstSeen"`), "line 2: events/callback"},
 		{"a negative weight", header + replace(tenant, `"firstSeen"`, `"settings":{"weight":-1},"firstSeen"`), "line 2: weight and maxInFlight"},
 		{"a priority that is none", header + replace(tenant, `"firstSeen"`, `"settings":{"priority":"x"},"firstSeen"`), "line 2: priority must be"},
 		{"a tenant that is a name", header + `{"tenant":"t"}` + "\n", "line 2: "},
@@ -367,5 +368,14 @@ func TestMemory(t *testing.T) {
 	}})
 	if err != nil || imported.Jobs != jobs || batches < 10 {
 		t.Errorf("imported %+v in %d batches, %v", imported, batches, err)
+	}
+}
+
+// eventSettings are settings of events with all that they can have.
+func eventSettings() *job.EventSettings {
+	most, envelope, signing := 7, job.EnvelopeBinary, "x"
+	return &job.EventSettings{
+		Callback: &job.CallbackDraft{Type: "http", Data: []byte(`{"url":"https://example.com"}`), Envelope: &envelope, Signing: &signing},
+		Types:    []job.EventType{job.EventFinished}, PerMinute: &most,
 	}
 }

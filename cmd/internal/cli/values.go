@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"slices"
@@ -42,6 +43,24 @@ func DurationText(d time.Duration) string {
 	}
 	return s
 }
+
+// Text declares an option that is off without a value, such as the name of a file. An empty value, as of a variable
+// that a script has not set, is refused: the option would silently be off.
+func Text(f *flag.FlagSet, p *string, name, usage string) { f.Var((*text)(p), name, usage) }
+
+type text string
+
+// Set implements [flag.Value].
+func (t *text) Set(s string) error {
+	if s == "" {
+		return errors.New("must not be empty; leave the option out to go without it")
+	}
+	*t = text(s)
+	return nil
+}
+
+// String implements [flag.Value].
+func (t *text) String() string { return string(*t) }
 
 // List declares an option for texts with commas between them. A repeated option adds to the list.
 func List(f *flag.FlagSet, p *[]string, name, usage string) {

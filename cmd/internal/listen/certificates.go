@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"runtime"
 	"sync"
 	"time"
 
@@ -47,6 +48,7 @@ func LoadCertificates(o TLS, log *slog.Logger) (*Certificates, error) {
 	if c.err != nil {
 		return nil, c.err
 	}
+	c.warnOfKey()
 	return c, nil
 }
 
@@ -113,7 +115,10 @@ func (c *Certificates) look(now time.Time) (report func()) {
 	c.err = err
 	if err == nil {
 		c.config, c.ends = config, ends
-		return func() { c.log.Info("the TLS files were read again", "expires", ends) }
+		return func() {
+			c.log.Info("the TLS files were read again", "expires", ends)
+			c.warnOfKey()
+		}
 	}
 	if !changed {
 		return func() {}
@@ -122,6 +127,18 @@ func (c *Certificates) look(now time.Time) (report func()) {
 	return func() {
 		c.log.Error("the TLS files have changed and can't be used; the old ones stay in use", "error", err)
 	}
+}
+
+// warnOfKey logs that others than the owner of the key's file, and its group, can read or change it. That is no error:
+// some platforms mount files so.
+func (c *Certificates) warnOfKey() {
+	const others = 0o027 // any access of others, and write access of the group
+	info, err := os.Stat(c.options.KeyFile)
+	if err != nil || info.Mode().Perm()&others == 0 || runtime.GOOS == "windows" {
+		return
+	}
+	c.log.Warn("others can read or change the key of --tls-key: chmod it to 0600, or to 0440 for a group",
+		"mode", fmt.Sprintf("%04o", info.Mode().Perm()))
 }
 
 func (c *Certificates) stat() (all []file) {

@@ -279,6 +279,23 @@ func TestExpiry(t *testing.T) {
 	}
 }
 
+// TestKeyForOthers: a key that everybody on the machine can read is used, with a warning, at the start and when it changes.
+func TestKeyForOthers(t *testing.T) {
+	for mode, warns := range map[os.FileMode]bool{0o600: false, 0o400: false, 0o440: false, 0o640: false, 0o644: true, 0o660: true, 0o604: true} {
+		files := listentest.NewAuthority(t).Issue(t, t.TempDir(), listentest.Certificate{})
+		if err := os.Chmod(files.KeyFile, mode); err != nil {
+			t.Fatal(err)
+		}
+		var log bytes.Buffer
+		if _, err := listen.LoadCertificates(files, slog.New(slog.NewTextHandler(&log, nil))); err != nil {
+			t.Fatal(err)
+		}
+		if text := log.String(); strings.Contains(text, "others can read or change the key of --tls-key") != warns {
+			t.Errorf("%04o: the log is %q", mode, text)
+		}
+	}
+}
+
 func TestUnusableFiles(t *testing.T) {
 	dir, ca := t.TempDir(), listentest.NewAuthority(t)
 	good := ca.Issue(t, dir, listentest.Certificate{})

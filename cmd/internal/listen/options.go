@@ -36,7 +36,7 @@ type TLS struct {
 func (o *Options) Flags(f *flag.FlagSet) {
 	FlagAddresses(f, &o.Address, &o.Observe)
 	FlagTLS(f, &o.TLS)
-	f.StringVar(&o.TLS.KeyFile, "tls-key", "", "`FILE`: PEM file of the certificate's key.")
+	cli.Text(f, &o.TLS.KeyFile, "tls-key", "`FILE`: PEM file of the certificate's key.")
 	cli.Choice(f, &o.TLS.ClientCerts, "tls-client-certs", []string{"required", "optional"},
 		"`WHETHER`: Whether clients must have a certificate, with --tls-client-ca. Each certificate is verified.")
 	f.IntVar(&o.Connections, "max-connections", 4096,
@@ -56,10 +56,10 @@ func FlagAddresses(f *flag.FlagSet, api, observe *Address) {
 
 // FlagTLS declares the options that show whether the API has TLS.
 func FlagTLS(f *flag.FlagSet, t *TLS) {
-	f.StringVar(&t.CertFile, "tls-cert", "",
+	cli.Text(f, &t.CertFile, "tls-cert",
 		"`FILE`: PEM file of the API's certificate, with the intermediate certificates. The files are read again when they "+
 			"change. (no TLS)")
-	f.StringVar(&t.ClientCAFile, "tls-client-ca", "",
+	cli.Text(f, &t.ClientCAFile, "tls-client-ca",
 		"`FILE`: PEM file of the authorities that clients' certificates are verified with. (none is asked for)")
 }
 

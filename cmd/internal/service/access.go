@@ -37,9 +37,9 @@ func (o *Access) Flags(f *flag.FlagSet) {
 	f.BoolVar(&o.InsecureNoAuthBeyondLoopback, "insecure-no-auth-beyond-loopback", false,
 		"Accept --auth=none with any --listen: every client may do everything. For networks of which all "+
 			"members are trusted.")
-	f.StringVar(&o.OIDCIssuer, "oidc-issuer", "",
+	cli.Text(f, &o.OIDCIssuer, "oidc-issuer",
 		"`URL`: With --auth=keys, accept tokens (JWTs) of this OpenID Connect issuer too.")
-	f.StringVar(&o.OIDCAudience, "oidc-audience", "", "`NAME`: The audience that these tokens must have.")
+	cli.Text(f, &o.OIDCAudience, "oidc-audience", "`NAME`: The audience that these tokens must have.")
 	f.StringVar(&o.OIDCRoleClaim, "oidc-role-claim", "carillon_role",
 		"`CLAIM`: The claim with a token's role, or with a list, whose strongest role counts. A nested claim has "+
 			"dots, as in realm_access.roles.")

@@ -1,73 +1,96 @@
 package service
 
 import (
+	"crypto/rand"
 	"flag"
-	"fmt"
+	"io"
 	"log/slog"
-	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/carillon-scheduler/carillon/access/limits"
 	"github.com/carillon-scheduler/carillon/cmd/internal/cli"
 	"github.com/carillon-scheduler/carillon/history"
-	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/history/otlp"
 	"github.com/carillon-scheduler/carillon/store"
 )
 
 // History configures the retention and the content of history.
 type History struct {
-	Keep     time.Duration // 0 keeps none
-	Failures bool          // deliveries are left out
+	history.Policy        // of tenants without one of their own; Keep 0 keeps none of any tenant
+	Sink           string // the URL of a collector; empty for none
 }
 
-// Flags declares the option.
+// Flags declares the options.
 func (h *History) Flags(f *flag.FlagSet) {
 	h.Keep = 24 * time.Hour
 	f.Var(h, "history",
 		"`DURATION`: How long the history of attempts and of changes of jobs is kept; 0 keeps none. \"failures\" leaves out "+
 			"deliveries and keeps the rest for 24h, and \"failures:7d\" keeps it for a week. See docs/history.md.")
+	f.StringVar(&h.Sink, "history-sink", "",
+		"`URL`: OpenTelemetry collector that gets all entries of history as logs, by OTLP over HTTP, whatever --history "+
+			"keeps. (none)")
 }
-
-const onlyFailures = "failures"
 
 // Set implements [flag.Value].
-func (h *History) Set(s string) error {
-	set := History{Keep: 24 * time.Hour}
-	kept, rest, named := strings.Cut(s, ":")
-	if set.Failures = kept == onlyFailures; set.Failures {
-		kept = rest
-	} else if named {
-		return fmt.Errorf("must be a duration, such as 24h or 0, or failures, or failures:DURATION, not %q", s)
-	}
-	if !set.Failures || named {
-		keep, err := job.ParseDuration(kept)
-		if err != nil {
-			return err
-		}
-		set.Keep = time.Duration(keep)
-	}
-	if set.Keep < 0 {
-		return fmt.Errorf("is %s; it must not be negative", set.Keep)
-	}
-	*h = set
-	return nil
+func (h *History) Set(s string) (err error) {
+	h.Policy, err = history.ParsePolicy(s)
+	return err
 }
 
-// String implements [flag.Value].
-func (h *History) String() string {
-	if h.Failures {
-		return onlyFailures + ":" + cli.DurationText(h.Keep)
-	}
-	return cli.DurationText(h.Keep)
+// recorder keeps entries of history, and is to be closed.
+type recorder interface {
+	Record(entries ...*history.Entry)
+	io.Closer
 }
 
-// writer returns the writer of history; nil if none is kept.
-func (h *History) writer(records store.Records, registry prometheus.Registerer, log *slog.Logger) *history.Writer {
-	if h.Keep == 0 {
-		return nil
+// recorders are all that get entries of history.
+type recorders []recorder
+
+// Record gives the entries to all. None of them changes an entry.
+func (all recorders) Record(entries ...*history.Entry) {
+	for _, r := range all {
+		r.Record(entries...)
 	}
-	return history.NewWriter(history.Config{
-		Records: records, Keep: h.Keep, Failures: h.Failures, Logger: log, Registerer: registry,
+}
+
+// open returns those who get entries of history: none if nothing is kept and there is no sink.
+func (h *History) open(
+	records store.Records, own *limits.Own, reach time.Duration, registry prometheus.Registerer, log *slog.Logger,
+) (all recorders, err error) {
+	sink, err := h.openSink(registry, log)
+	if err != nil {
+		return nil, err
+	}
+	if sink != nil {
+		all = append(all, sink)
+	}
+	if h.Keep > 0 {
+		all = append(all, history.NewWriter(history.Config{
+			Records: records, Policy: h.Policy, Reach: reach, Logger: log, Registerer: registry,
+			PolicyOf: func(tenant string) history.Policy { return own.History(tenant, h.Policy) },
+		}))
+	}
+	return all, nil
+}
+
+// openSink makes the sink; nil if there is none. Headers are configured by the environment variables of OpenTelemetry,
+// as those of traces.
+func (h *History) openSink(registry prometheus.Registerer, log *slog.Logger) (*otlp.Sink, error) {
+	name := "OTEL_EXPORTER_OTLP_LOGS_HEADERS"
+	if env(name) == "" {
+		name = "OTEL_EXPORTER_OTLP_HEADERS"
+	}
+	headers, err := otlp.ParseHeaders(env(name))
+	if err != nil {
+		return nil, cli.Usagef("%s: %w", name, err)
+	}
+	sink, err := otlp.New(otlp.Config{
+		URL: h.Sink, Headers: headers, Version: moduleVersion(), Instance: rand.Text(), Logger: log, Registerer: registry,
 	})
+	if err != nil {
+		return nil, cli.Usagef("--history-sink: %w", err)
+	}
+	return sink, nil
 }

@@ -5,10 +5,11 @@ import (
 	"time"
 
 	"github.com/carillon-scheduler/carillon/cmd/internal/service"
+	"github.com/carillon-scheduler/carillon/history"
 )
 
 func TestHistoryOption(t *testing.T) {
-	for value, want := range map[string]service.History{
+	for value, want := range map[string]history.Policy{
 		"24h":          {Keep: 24 * time.Hour},
 		"7d":           {Keep: 7 * 24 * time.Hour},
 		"10m":          {Keep: 10 * time.Minute},
@@ -18,11 +19,11 @@ func TestHistoryOption(t *testing.T) {
 		"failures:30d": {Keep: 30 * 24 * time.Hour, Failures: true},
 	} {
 		o, err := service.Configure(map[string]string{"history": value})
-		if err != nil || o.History != want {
+		if err != nil || o.History.Policy != want {
 			t.Errorf("%s is %+v, %v", value, o.History, err)
 		}
 		again, err := service.Configure(map[string]string{"history": o.History.String()})
-		if err != nil || again.History != want {
+		if err != nil || again.History.Policy != want {
 			t.Errorf("%s is written as %s, which is %+v, %v", value, o.History.String(), again.History, err)
 		}
 	}

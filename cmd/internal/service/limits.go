@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/carillon-scheduler/carillon/access/limits"
+	"github.com/carillon-scheduler/carillon/history"
 )
 
 // Limits has the options for the rates and quotas of keys and tenants.
@@ -33,8 +34,12 @@ func (o *Limits) Flags(f *flag.FlagSet) {
 }
 
 // config returns the configuration of a limiter.
-func (o *Limits) config(own *limits.Own, count limits.Counter, registerer prometheus.Registerer) limits.Config {
-	return limits.Config{Key: o.Key, Tenant: o.Tenant, Own: own, Count: count, Registerer: registerer}
+func (o *Limits) config(
+	own *limits.Own, kept history.Policy, count limits.Counter, registerer prometheus.Registerer,
+) limits.Config {
+	return limits.Config{
+		Key: o.Key, Tenant: o.Tenant, History: kept, Own: own, Count: count, Registerer: registerer,
+	}
 }
 
 // rateOption is an option of the form "50/100"; "50" means a burst of one second.

@@ -9,6 +9,7 @@ import (
 	"github.com/carillon-scheduler/carillon/cmd/internal/cli"
 	"github.com/carillon-scheduler/carillon/cmd/internal/listen"
 	"github.com/carillon-scheduler/carillon/dispatcher"
+	"github.com/carillon-scheduler/carillon/history/otlp"
 	"github.com/carillon-scheduler/carillon/job"
 )
 
@@ -45,6 +46,8 @@ type Options struct {
 	MaxBody     int // bytes
 
 	Limits Limits // of keys and tenants
+
+	Objectives objectives
 
 	Audit string // target of the audit trail, see [audit.Open]
 }
@@ -101,7 +104,9 @@ func (o *Options) Flags(f *flag.FlagSet) {
 
 	o.Limits.Flags(f)
 
-	f.StringVar(&o.Audit, "audit", "",
+	o.Objectives.Flags(f)
+
+	cli.Text(f, &o.Audit, "audit",
 		"`PATH`: Target of the audit trail: a line of JSON for each change and each refusal. It is a file, which may "+
 			"be rotated, or stdout. See docs/audit.md.")
 }
@@ -159,6 +164,11 @@ func (o *Options) check() error {
 	}
 	if err := o.Access.check(o.Listen.Address.Loopback(), o.Store); err != nil {
 		return err
+	}
+	if o.History.Sink != "" {
+		if _, err := otlp.CheckURL(o.History.Sink); err != nil {
+			return fmt.Errorf("--history-sink %w", err)
+		}
 	}
 	for _, bound := range []struct {
 		option string

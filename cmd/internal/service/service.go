@@ -21,8 +21,11 @@ import (
 	"github.com/carillon-scheduler/carillon/cmd/internal/cli"
 	"github.com/carillon-scheduler/carillon/cmd/internal/listen"
 	"github.com/carillon-scheduler/carillon/dispatcher"
+	"github.com/carillon-scheduler/carillon/events"
 	"github.com/carillon-scheduler/carillon/handlers"
+	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/secrets"
+	"github.com/carillon-scheduler/carillon/status"
 	"github.com/carillon-scheduler/carillon/store"
 	"github.com/carillon-scheduler/carillon/store/bounded"
 	"github.com/carillon-scheduler/carillon/store/clock"
@@ -132,7 +135,7 @@ func (p *Parts) Assemble(ctx context.Context) (*Service, error) {
 	jobs := theirs.Watch(instrumented.New(p.Store, registry))
 	_, _ = jobs.Now(ctx) // so that the clock is known before the first request; the dispatcher repeats this
 	cfg := p.config
-	cfg.Store, cfg.Callbacks = jobs, callbacks.NewRegistry(p.Senders...)
+	cfg.Store = jobs
 	cfg.Registerer, cfg.Traces = registry, p.traces.spans()
 	records := bounded.Records(jobs)
 	var err error
@@ -141,11 +144,37 @@ func (p *Parts) Assemble(ctx context.Context) (*Service, error) {
 	}
 	showSecrets(registry, s.secrets)
 	cfg.Secrets = s.secrets
-	recorded := p.options.History.writer(jobs, registry, p.log)
-	if recorded != nil {
-		cfg.History = recorded
-		s.closers.add(recorded) // closed when all loops have ended, before the store
+	told := events.New(events.Config{
+		Store: jobs, Logger: p.log, Registerer: registry,
+		Wake:      func(lane job.Lane, at time.Time) { s.dispatcher.Wake(lane, at) },
+		DownSince: func(destination string) time.Time { return s.dispatcher.DownSince(destination) },
+	})
+	s.closers.add(told) // closed when all loops have ended, before the store, as history is
+	own := limits.NewOwn(records, p.log)
+	if err := own.Load(ctx); err != nil { // the first use retries it
+		p.log.Warn("tenants' limits can't be read yet", "error", err)
 	}
+	s.closers.add(own) // closed after history, which uses it
+	recorded, err := p.options.History.open(jobs, own, p.options.Lease, registry, p.log)
+	if err != nil {
+		return nil, errors.Join(err, s.closers.Close())
+	}
+	for _, r := range recorded {
+		s.closers.add(r) // closed when all loops have ended, before the store
+	}
+	began := time.Now()
+	if cfg.Status, err = status.NewWatch(p.options.Objectives, time.Now, registry); err != nil {
+		return nil, errors.Join(err, s.closers.Close())
+	}
+	tell := func() status.Heartbeat {
+		return status.Heartbeat{
+			Version: moduleVersion(), Since: began, Ready: s.dispatcher.Ready() == nil, Rate: s.dispatcher.Rate(),
+			Counts: cfg.Status.Counts(),
+		}
+	}
+	cfg.Tells = func() []byte { return tell().Encode() }
+	cfg.History = append(recorders{told}, recorded...)
+	cfg.Callbacks = callbacks.NewRegistry(append(slices.Clone(p.Senders), told.Watcher())...)
 	if s.dispatcher, err = dispatcher.New(cfg); err != nil {
 		return nil, errors.Join(err, s.closers.Close())
 	}
@@ -155,12 +184,9 @@ func (p *Parts) Assemble(ctx context.Context) (*Service, error) {
 		return nil, errors.Join(cli.Usagef("--audit: %w", err), s.closers.Close())
 	}
 	s.closers.add(trail)
-	own := limits.NewOwn(records, p.log)
-	if err := own.Load(ctx); err != nil { // the first request retries it
-		p.log.Warn("tenants' limits can't be read yet", "error", err)
-	}
-	limiter := limits.New(p.options.Limits.config(own, jobs, registry))
-	s.closers.add(own)
+	limited := p.options.Limits.config(own, p.options.History.Policy, jobs, registry)
+	limited.Near = told.QuotaNear
+	limiter := limits.New(limited)
 	s.closers.add(limiter)
 	keys := access.NewKeys(records)
 	s.closers.add(keys)
@@ -172,11 +198,20 @@ func (p *Parts) Assemble(ctx context.Context) (*Service, error) {
 		Store:        bounded.Jobs(groupcommit.New(jobs, writers(p.options.Store))),
 		Inspector:    jobs,
 		Records:      records,
-		Callbacks:    cfg.Callbacks,
+		Callbacks:    callbacks.NewRegistry(p.Senders...), // what clients may submit
 		Secrets:      s.secrets,
 		PrioritiesOf: s.dispatcher.Priorities,
 		Destinations: func() []handlers.DestinationState { return destinationStates(s.dispatcher) },
 		Rate:         s.dispatcher.Rate,
+		Replica: handlers.Replica{
+			ID: s.dispatcher.Replica(), Tell: tell,
+			List: func(ctx context.Context, now time.Time) ([]replicas.Replica, error) {
+				return replicas.List(ctx, jobs, now)
+			},
+		},
+		Forecast: handlers.Forecast{
+			Definitions: jobs, Policy: cfg.Policy, Destinations: cfg.DestinationPolicy(),
+		},
 		Wake:         s.dispatcher.Wake,
 		WakeExpander: s.dispatcher.WakeExpander,
 		Ready:        func(ctx context.Context) error { return ready(ctx, s.dispatcher, jobs, p.log) },
@@ -207,6 +242,7 @@ func (p *Parts) Assemble(ctx context.Context) (*Service, error) {
 	}
 	if recorded != nil {
 		api.History = recorded
+		api.HistoryPolicy = p.options.History.Policy
 	}
 	s.server = newServer(s.connections.Handler(handlers.New(api)), p.log)
 	s.server.MaxHeaderBytes = p.options.Listen.HeaderBytes

@@ -290,18 +290,22 @@ type tracedService struct {
 	stop     func()
 }
 
-func startTraced(t *testing.T, file string) *tracedService {
+func startTraced(t *testing.T, file string, settings ...string) *tracedService {
 	t.Helper()
 	s := &tracedService{T: t, received: make(chan http.Header, 10)}
 	s.receiver = httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { s.received <- r.Header }))
 	t.Cleanup(s.receiver.Close)
-	s.start(file)
+	s.start(file, settings...)
 	return s
 }
 
-func (s *tracedService) start(file string) {
+func (s *tracedService) start(file string, settings ...string) {
 	s.Helper()
-	options, err := Configure(map[string]string{"store": "sqlite:" + file})
+	all := map[string]string{"store": "sqlite:" + file}
+	for i := 0; i < len(settings); i += 2 {
+		all[settings[i]] = settings[i+1]
+	}
+	options, err := Configure(all)
 	if err != nil {
 		s.Fatal(err)
 	}

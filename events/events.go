@@ -1,0 +1,368 @@
+// Package events tells tenants what happened: dead letters, missed instants, destinations that are down, jobs that have
+// finished or begin to fail, quotas that are nearly used up, and check-ins that did not come. An event is a job of the
+// service's own with one instant. So it is stored, claimed, signed, sent and retried like every other job.
+//
+// [Events] gets what happened from the dispatcher and the API, turns it into events in a goroutine of its own, and
+// stores them. It delays nobody: if the store is slow, what exceeds a queue is dropped and counted. An event's key
+// follows from what it tells, so that several replicas that see the same make one event. Nothing that happens to a job
+// of the service's own makes an event, so events can't feed on themselves.
+//
+// [Watch] and [Watcher] are the dead man's switch of jobs with an ExpectBy.
+package events
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/carillon-scheduler/carillon/history"
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
+	"github.com/carillon-scheduler/carillon/store/tenants"
+)
+
+// Bounds of what waits in memory, and the times of periodic work.
+const (
+	mostWaiting  = 4096   // things that happened and are not told yet; more are dropped
+	mostChecks   = 10_000 // jobs that may have finished; more are dropped
+	mostNoted    = 10_000 // entries of each memory of what was told or seen; then it begins anew
+	mostAtOnce   = 100    // events in one call to the store
+	storeTimeout = 10 * time.Second
+	readInterval = 5 * time.Second // between readings of the tenants' settings
+	tellInterval = time.Second     // between summaries, and pauses while the store is away
+	lastWords    = 5 * time.Second // for telling what waits when the replica stops
+)
+
+// Store is the part of a store that events need.
+type Store interface {
+	store.Jobs
+	store.Records
+}
+
+// Config configures Events. Store must be set.
+type Config struct {
+	Store Store
+	// Wake is called with the lane of stored events, so that they fire at once. It must not block. It may be nil.
+	Wake func(job.Lane, time.Time)
+	// DownSince returns the time since which this replica takes a destination to be down; zero if it does not. It may be
+	// nil.
+	DownSince func(destination string) time.Time
+	// Replica distinguishes the summaries of replicas; empty for a random id.
+	Replica string
+	// Now is the clock; nil is [time.Now].
+	Now func() time.Time
+	// Logger logs failures; nil logs nothing.
+	Logger *slog.Logger
+	// Registerer registers the metrics; nil means none.
+	Registerer prometheus.Registerer
+}
+
+// Events tells tenants what happened. Its methods are safe for concurrent use.
+type Events struct {
+	cfg     Config
+	tenants *tenants.Tenants
+	metrics *metrics
+
+	// What the other goroutines read: the settings of tenants that get events, and the destinations that are known to be
+	// down. Neither is changed once it is here.
+	settings atomic.Pointer[map[string]*job.EventSettings]
+	down     atomic.Pointer[map[place]downRecord]
+
+	lock    sync.Mutex
+	waiting []happening
+	checks  map[job.Name]time.Time  // jobs that may have finished, and when
+	users   map[place]time.Time     // who has lately sent where to
+	noted   map[string]time.Time    // until when it need not be told again
+	lives   map[job.Name]time.Time  // until when a job has not finished for certain
+	minutes map[string]*minuteCount // by tenant
+	full    bool                    // something was dropped, and that was logged
+	ended   bool
+
+	wake chan struct{}
+	done chan struct{}
+	over chan struct{} // closed a while after ended
+}
+
+// place is a destination of a tenant.
+type place struct{ tenant, destination string }
+
+// happening is something that happened and is to be told.
+type happening struct {
+	event
+	// check is a destination that may be down; empty if the event is to be told as it is.
+	check string
+	// told gets the result, if somebody waits for it; it has room for one.
+	told chan<- error
+}
+
+// New makes Events, which tell until they are closed. It panics if the registerer has the metrics already.
+func New(cfg Config) *Events {
+	if cfg.Wake == nil {
+		cfg.Wake = func(job.Lane, time.Time) {}
+	}
+	if cfg.DownSince == nil {
+		cfg.DownSince = func(string) time.Time { return time.Time{} }
+	}
+	if cfg.Replica == "" {
+		cfg.Replica = job.NewToken()
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	e := &Events{
+		cfg: cfg, tenants: tenants.New(cfg.Store), metrics: newMetrics(cfg.Registerer),
+		checks: make(map[job.Name]time.Time), users: make(map[place]time.Time), noted: make(map[string]time.Time),
+		lives: make(map[job.Name]time.Time), minutes: make(map[string]*minuteCount),
+		wake: make(chan struct{}, 1), done: make(chan struct{}), over: make(chan struct{}),
+	}
+	go e.run()
+	return e
+}
+
+// now returns the present time in whole milliseconds.
+func (e *Events) now() time.Time { return e.cfg.Now().UTC().Truncate(time.Millisecond) }
+
+// of returns the settings of a tenant; nil if it gets no events, or if that is not known yet.
+func (e *Events) of(tenant string) *job.EventSettings {
+	if all := e.settings.Load(); all != nil {
+		return (*all)[tenant]
+	}
+	return nil
+}
+
+// Close tells what waits, as far as the store takes it within some seconds, and ends.
+func (e *Events) Close() error {
+	e.lock.Lock()
+	ended := e.ended
+	e.ended = true
+	e.lock.Unlock()
+	if !ended {
+		limit := time.AfterFunc(lastWords, func() { close(e.over) })
+		defer limit.Stop()
+	}
+	e.nudge()
+	<-e.done
+	return nil
+}
+
+func (e *Events) nudge() {
+	select {
+	case e.wake <- struct{}{}:
+	default: // the waiting signal covers this one too
+	}
+}
+
+// run tells what happens, until the events are closed and nothing waits.
+func (e *Events) run() {
+	defer close(e.done)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	go func() { // ends calls to the store under way
+		select {
+		case <-e.over:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	var readAt, toldAt time.Time
+	for {
+		now := e.cfg.Now()
+		if now.Sub(readAt) >= readInterval {
+			e.read(ctx)
+			readAt = now
+		}
+		if now.Sub(toldAt) >= tellInterval {
+			e.tellLeftOut(ctx, false)
+			toldAt = now
+		}
+		more := e.tellSome(ctx)
+		e.lock.Lock()
+		ended := e.ended
+		e.lock.Unlock()
+		if ended && (!more || ctx.Err() != nil) {
+			e.tellLeftOut(ctx, true)
+			return
+		}
+		if more {
+			continue
+		}
+		timer := time.NewTimer(tellInterval)
+		select {
+		case <-e.wake:
+		case <-timer.C:
+		}
+		timer.Stop()
+	}
+}
+
+// tellSome tells some of what happened, and reports whether more waits.
+func (e *Events) tellSome(ctx context.Context) (more bool) {
+	e.lock.Lock()
+	taken := e.waiting[:min(len(e.waiting), mostAtOnce)]
+	e.waiting = e.waiting[len(taken):]
+	if len(e.waiting) == 0 {
+		e.waiting, e.full = nil, false
+	}
+	e.lock.Unlock()
+	var batch []happening
+	for _, h := range taken {
+		if h.check == "" {
+			batch = append(batch, h)
+			continue
+		}
+		batch = append(batch, e.checkDestination(h)...)
+	}
+	finished, unread := e.checkFinished(ctx)
+	batch = append(batch, finished...)
+	e.tell(ctx, batch)
+	e.lock.Lock()
+	defer e.lock.Unlock()
+	return len(e.waiting) > 0 || len(e.checks) > 0 && !unread
+}
+
+// Record takes entries of attempts, and turns those that matter into events. It implements the dispatcher's Recorder. It
+// never blocks, and keeps nothing of the entries.
+func (e *Events) Record(entries ...*history.Entry) {
+	all := e.settings.Load()
+	if all == nil || len(*all) == 0 {
+		return
+	}
+	for _, h := range entries {
+		s := (*all)[h.Name.Tenant]
+		if s == nil || !h.Kind.Attempt() || job.Reserved(h.Name.Key) {
+			continue
+		}
+		e.note(s, h)
+	}
+}
+
+// note turns an entry into what is to be told.
+func (e *Events) note(s *job.EventSettings, h *history.Entry) {
+	switch h.Kind {
+	case history.Buried:
+		e.add(s, event{kind: job.EventDeadLetter, id: h.DeliveryID().String() + "@" + job.FormatTime(h.At)}, h)
+	case history.Missed:
+		e.add(s, event{kind: job.EventMissed, id: h.DeliveryID().String()}, h)
+	default:
+	}
+	if h.Kind == history.Buried || h.Kind == history.Retried {
+		day := h.At.UTC().Truncate(24 * time.Hour)
+		e.addOnce(s, event{
+			kind: job.EventFailing, id: day.Format(time.DateOnly) + " " + h.Name.Key, keep: day.Add(25 * time.Hour),
+		}, h)
+	}
+	if (h.Kind == history.Delivered || h.Kind == history.Buried || h.Kind == history.Missed) && s.Want(job.EventFinished) {
+		e.mayHaveFinished(h.Name, h.At)
+	}
+	if h.Destination != "" {
+		e.noteDestination(s, h)
+	}
+}
+
+// add adds an event about an entry, if the tenant wants it.
+func (e *Events) add(s *job.EventSettings, v event, h *history.Entry) {
+	if !s.Want(v.kind) {
+		return
+	}
+	v.tenant, v.subject, v.at = h.Name.Tenant, h.Name.Key, h.At
+	v.data = dataOf(h)
+	e.enqueue(happening{event: v})
+}
+
+// addOnce is add for an event that is told once until v.keep.
+func (e *Events) addOnce(s *job.EventSettings, v event, h *history.Entry) {
+	if s.Want(v.kind) && e.first(string(v.kind)+" "+h.Name.Tenant+" "+v.id, v.keep) {
+		e.add(s, v, h)
+	}
+}
+
+// first reports whether this replica has not told something yet, and notes that it does until a time.
+func (e *Events) first(id string, until time.Time) bool {
+	now := e.cfg.Now()
+	e.lock.Lock()
+	defer e.lock.Unlock()
+	if e.noted[id].After(now) {
+		return false
+	}
+	if len(e.noted) >= mostNoted {
+		clear(e.noted) // then the store finds the event of the same key
+	}
+	e.noted[id] = until
+	return true
+}
+
+// enqueue takes what is to be told, or drops it. It reports whether it took it.
+func (e *Events) enqueue(h happening) bool {
+	e.lock.Lock()
+	taken, first := len(e.waiting) < mostWaiting && !e.ended, !e.full
+	if taken {
+		e.waiting = append(e.waiting, h)
+	} else {
+		e.full = true
+	}
+	e.lock.Unlock()
+	if taken {
+		e.nudge()
+		return true
+	}
+	e.metrics.dropped.Inc()
+	if first {
+		e.cfg.Logger.Warn("events are dropped: too many wait for the store")
+	}
+	return false
+}
+
+// QuotaNear tells that a tenant has used most of a quota, at most once an hour. It never blocks.
+func (e *Events) QuotaNear(tenant, quota string, limit, present int) {
+	s := e.of(tenant)
+	if !s.Want(job.EventQuotaNear) {
+		return
+	}
+	now := e.now()
+	hour := now.Truncate(time.Hour)
+	if id := quota + " " + job.FormatTime(hour); e.first(tenant+" "+id, hour.Add(time.Hour)) {
+		e.enqueue(happening{event: event{
+			tenant: tenant, kind: job.EventQuotaNear, id: id, subject: quota, at: now, keep: hour.Add(2 * time.Hour),
+			data: Data{Quota: quota, Limit: limit, Present: present},
+		}})
+	}
+}
+
+// read reads the settings of the tenants that get events, and the destinations that are known to be down. While the store
+// does not answer, the last ones apply.
+func (e *Events) read(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
+	found := make(map[string]*job.EventSettings)
+	for after := ""; ; {
+		const limit = 1000
+		page, err := e.tenants.Settings(ctx, after, limit)
+		if err != nil {
+			if !errors.Is(err, context.Canceled) {
+				e.cfg.Logger.Debug("the settings of events can't be read", "error", err)
+			}
+			return
+		}
+		for i := range page {
+			if page[i].Events != nil {
+				found[page[i].Tenant] = page[i].Events
+			}
+		}
+		if len(page) < limit {
+			break
+		}
+		after = page[len(page)-1].Tenant
+	}
+	e.settings.Store(&found)
+	if len(found) > 0 {
+		e.readDown(ctx)
+	}
+}

@@ -1,0 +1,184 @@
+package events
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/go-json-experiment/json"
+
+	"github.com/carillon-scheduler/carillon/callbacks"
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// WatchType is the callback type of watches, which [Watcher] sends.
+const WatchType = "carillon-watch"
+
+// WatchName returns the name of the job that watches a job.
+func WatchName(of job.Name) job.Name {
+	key := job.ReservedPrefix + "expect:" + of.Key
+	if len(key) > job.MaxKeyBytes {
+		sum := sha256.Sum256([]byte(of.Key))
+		key = job.ReservedPrefix + "expect:" + hex.EncodeToString(sum[:])
+	}
+	return job.Name{Tenant: of.Tenant, Key: key}
+}
+
+// watched is the callback data of a watch.
+type watched struct {
+	Key string `json:"key"`
+}
+
+// Watch returns the job that watches a job with an ExpectBy, whose schedule began at a time: it has the same instants
+// and fires ExpectBy after each of them. Some is false if nothing is left to be watched.
+func Watch(j *job.Job, begun time.Time) (watch job.Job, some bool) {
+	data, err := json.Marshal(watched{j.Key})
+	if err != nil {
+		data = []byte("{}") // can't happen: a key is a valid text
+	}
+	watch = job.Job{
+		Name:     WatchName(j.Name),
+		Callback: job.Callback{Type: WatchType, Data: data},
+		Options:  job.Options{After: j.Options.ExpectBy, Priority: job.PriorityHigh},
+		Schedule: j.Schedule,
+	}
+	// It is tried until the event is stored.
+	watch.Options.Retry = job.Retry{MaxAttempts: 1000, Initial: job.Duration(time.Second), Max: job.Duration(time.Minute)}
+	if j.Schedule.Recurs() {
+		return watch, true
+	}
+	watch.Schedule = job.Schedule{
+		Instants: slices.DeleteFunc(slices.Clone(j.Schedule.Instants), func(at time.Time) bool {
+			return !at.Add(time.Duration(j.Options.ExpectBy)).After(begun)
+		}),
+	}
+	return watch, len(watch.Schedule.Instants) > 0
+}
+
+// checkIns has a record for each check-in, by tenant, key and instant.
+const checkIns = "check-ins"
+
+func checkInKey(of job.Name, at time.Time) string {
+	return of.Tenant + "/" + of.Key + "/" + strconv.FormatInt(at.UnixMilli(), 10)
+}
+
+// CheckIn records that the check-in after a job's instant has come. Until is the time up to which it is expected.
+// Repeating it changes nothing. The errors are those of [store.Records].
+func CheckIn(ctx context.Context, records store.Records, of job.Name, at, until, now time.Time) error {
+	return records.WriteRecords(ctx, []store.RecordChange{{
+		Collection: checkIns, Key: checkInKey(of, at), Version: job.NewRevision(now), Body: []byte("{}"),
+		// A watch may fire late, since its replica or its tenant may have been stopped.
+		ExpiresAt: until.Add(30 * 24 * time.Hour), Now: now,
+	}})[0]
+}
+
+// checkedIn reports whether the check-in after an instant has come.
+func checkedIn(ctx context.Context, records store.Records, of job.Name, at, now time.Time) (bool, error) {
+	found, err := records.Records(ctx, store.RecordFilter{
+		Collection: checkIns, Keys: []string{checkInKey(of, at)}, Limit: 1, Now: now,
+	})
+	return len(found) > 0, err
+}
+
+// Watcher is the sender of watches: when one fires, it looks whether the check-in has come, and tells if it has not.
+// Its failures are retried, so a missing check-in is told even if the replica is killed meanwhile; and once, since the
+// event's key follows from the instant.
+type Watcher struct{ events *Events }
+
+var _ callbacks.Sender = Watcher{}
+
+// Watcher returns the sender of watches.
+func (e *Events) Watcher() Watcher { return Watcher{e} }
+
+// Type is [WatchType].
+func (Watcher) Type() string { return WatchType }
+
+// Validate refuses all data: no client submits a watch.
+func (Watcher) Validate([]byte) error {
+	return job.InvalidField("", "is for the service's own jobs; give a job expectBy instead")
+}
+
+// Destination is the same for all watches.
+func (Watcher) Destination([]byte) string { return "check-ins" }
+
+// Send looks whether the check-in has come. A failure of the store costs no attempt.
+func (w Watcher) Send(ctx context.Context, d callbacks.Delivery) error {
+	err := w.events.look(ctx, &d)
+	if errors.Is(err, store.ErrUnavailable) {
+		return callbacks.Unavailable(err, time.Second)
+	}
+	return err
+}
+
+func (e *Events) look(ctx context.Context, d *callbacks.Delivery) error {
+	data, err := job.ParseTrusted[watched](d.Data)
+	if err != nil {
+		return callbacks.Permanent(fmt.Errorf("its data can't be read: %w", err))
+	}
+	of, now := job.Name{Tenant: d.Name.Tenant, Key: data.Key}, e.now()
+	if e.settings.Load() == nil {
+		return fmt.Errorf("%w: the tenants' settings have not been read yet", store.ErrUnavailable)
+	}
+	watch, err := store.ReadJob(ctx, e.cfg.Store, d.Name)
+	if errors.Is(err, store.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	j, err := store.ReadJob(ctx, e.cfg.Store, of)
+	switch {
+	case errors.Is(err, store.ErrNotFound), err == nil && (j.Options.ExpectBy == 0 || j.Gone(now)):
+		return e.unwatch(ctx, watch.Job, now)
+	case err != nil:
+		return err
+	case !j.PausedAt.IsZero():
+		return nil // nothing is expected of a paused job
+	}
+	if come, err := checkedIn(ctx, e.cfg.Store, of, d.Timestamp, now); come || err != nil {
+		return err
+	}
+	return e.missed(ctx, &j.Job, d.Timestamp, now)
+}
+
+// unwatch cancels a watch whose job is gone or expects nothing any more, unless the watch has been renewed since it was
+// read.
+func (e *Events) unwatch(ctx context.Context, watch job.Job, now time.Time) error {
+	asked := store.Asked{Now: now, Newer: store.Span{After: watch.Version, Until: job.LastRevision(now.Add(time.Hour))}}
+	_, err := e.cfg.Store.Cancel(ctx, []job.Name{watch.Name}, asked)
+	return err
+}
+
+// missed tells that a check-in has not come, and returns when the event is stored.
+func (e *Events) missed(ctx context.Context, j *job.Job, at, now time.Time) (err error) {
+	defer func() {
+		if err == nil {
+			e.metrics.unheeded.Inc()
+		}
+	}()
+	by := at.Add(time.Duration(j.Options.ExpectBy))
+	e.cfg.Logger.Info("a check-in did not come", "job", j.String(), "instant", job.FormatTime(at),
+		"expectedBy", job.FormatTime(by))
+	if !e.of(j.Tenant).Want(job.EventExpectationMissed) {
+		return nil
+	}
+	told := make(chan error, 1)
+	if !e.enqueue(happening{told: told, event: event{
+		tenant: j.Tenant, kind: job.EventExpectationMissed, id: job.FormatTime(at) + " " + j.Key, subject: j.Key, at: now,
+		data: Data{Key: j.Key, Instant: job.FormatTime(at), ExpectedBy: job.FormatTime(by)},
+	}}) {
+		return fmt.Errorf("%w: too many events wait for it", store.ErrUnavailable)
+	}
+	select {
+	case err := <-told:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

@@ -1,0 +1,84 @@
+package forecast
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/job"
+)
+
+// Reader reads plans of one store and keeps the last one. It is safe for concurrent use.
+type Reader struct {
+	definitions Definitions
+	destination func(job.Callback) string
+	most        Bounds
+
+	lock    sync.Mutex
+	plan    *Plan         // the last one; nil if there is none
+	until   time.Time     // the plan is not used after this
+	reading chan struct{} // closed at the end of the reading under way; nil if there is none
+	failure error         // of the last reading
+}
+
+// DefaultBounds keep a plan below about half a gigabyte.
+var DefaultBounds = Bounds{Jobs: 2_000_000, Instants: 20_000_000}
+
+// NewReader makes a reader. Destination names the destination of a callback.
+func NewReader(definitions Definitions, destination func(job.Callback) string, most Bounds) *Reader {
+	return &Reader{definitions: definitions, destination: destination, most: most}
+}
+
+// A plan is read again at this age, or at this multiple of the time that reading it took if that is longer. So reading
+// takes the store at most a tenth of its time.
+const (
+	planAge  = 5 * time.Second
+	planRest = 10
+)
+
+// longestRead bounds one reading.
+const longestRead = 10 * time.Minute
+
+// Plan returns a recent plan at now, and reads one if there is none. Only one is read at a time. Reading continues when
+// ctx ends, so that the next call gets the plan.
+func (r *Reader) Plan(ctx context.Context, now time.Time) (*Plan, error) {
+	r.lock.Lock()
+	if r.plan != nil && now.Before(r.until) {
+		defer r.lock.Unlock()
+		return r.plan, nil
+	}
+	if r.reading == nil {
+		r.reading = make(chan struct{})
+		go r.read(context.WithoutCancel(ctx), now)
+	}
+	reading := r.reading
+	r.lock.Unlock()
+	select {
+	case <-reading:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	r.lock.Lock()
+	defer r.lock.Unlock()
+	if r.failure != nil {
+		return nil, r.failure
+	}
+	return r.plan, nil
+}
+
+// read reads a plan.
+func (r *Reader) read(ctx context.Context, now time.Time) {
+	ctx, cancel := context.WithTimeout(ctx, longestRead)
+	defer cancel()
+	start := time.Now()
+	plan, err := Read(ctx, r.definitions, r.destination, now, r.most)
+	took := time.Since(start)
+	r.lock.Lock()
+	defer r.lock.Unlock()
+	if r.failure = err; err == nil {
+		plan.Took = took
+		r.plan, r.until = plan, now.Add(took+max(planAge, planRest*took))
+	}
+	close(r.reading)
+	r.reading = nil
+}

@@ -1,0 +1,156 @@
+package history
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// over tells whether a run is to be completed.
+func (r *running) over(now time.Time) bool {
+	return r.count >= mostInRun || len(r.full) >= mostParts || r.count > 0 && now.Sub(r.begun) >= longestRun
+}
+
+// complete replaces the recent records of a run by sorted segments, and begins the next run unless the writer has
+// ended. If that fails, the recent records stay as they are.
+func (w *Writer) complete(ctx context.Context, ended bool) {
+	r := w.run
+	if w.begin(); !ended { // before the other is over, so that there is always one
+		w.write(ctx)
+	}
+	changes, ok := w.sorted(&r)
+	if !ok || !w.store(ctx, changes) { // it was made here, so it can be read; and if not, so can what is recent
+		return
+	}
+	changes = nil
+	for i := range len(r.full) + 1 {
+		changes = append(changes, w.change(recentCollection, partKey(r.id, i)))
+	}
+	w.store(ctx, changes)
+}
+
+// sorted are the changes that write the segments of a run, and describe it. The record of the run comes after its
+// segments, since from then on readers go by them, and not by what is recent.
+func (w *Writer) sorted(r *running) (changes []store.RecordChange, ok bool) {
+	described := run{id: r.id, gap: r.gap}
+	all := slices.Grow(slices.Clone(r.tail), r.count-len(r.tail))
+	for _, body := range r.full {
+		s, err := w.codec.decodeSegment(body, nil)
+		if err != nil {
+			return nil, false
+		}
+		for i := range s.entries {
+			all = append(all, &s.entries[i])
+		}
+		described.gap = described.gap.with(s.gap)
+	}
+	if len(all) == 0 && described.gap.none() {
+		return nil, true
+	}
+	sortByJob(all)
+	for i, e := range all {
+		if i == 0 || e.At.Before(described.first) {
+			described.first = e.At
+		}
+		if e.At.After(described.until) {
+			described.until = e.At
+		}
+	}
+	longest := time.Duration(0)
+	for keep, byClass := range w.byKeep(all) {
+		longest = max(longest, keep)
+		for c, rows := range byClass {
+			rows, cuts := w.kept.bound(rows, class(c), w.cfg.Now()) //nolint:gosec // there are two classes
+			described.cuts = append(described.cuts, cuts...)
+			g := group{class: class(c)} //nolint:gosec // as above
+			before := ""
+			for len(rows) > 0 {
+				n := min(len(rows), perSegment)
+				body := w.codec.encodeSegment(rows[:n], margin{})
+				for len(body) > longestBody && n > 1 {
+					n /= 2
+					body = w.codec.encodeSegment(rows[:n], margin{})
+				}
+				at := ""
+				if len(g.at) > 0 {
+					at = separator(before, sortKey(rows[0].Name))
+				}
+				g.at = append(g.at, at)
+				changes = append(changes, w.put(segmentCollection, partKey(r.id, len(changes)), body, described.until, keep))
+				before = sortKey(rows[n-1].Name)
+				rows = rows[n:]
+			}
+			described.groups = append(described.groups, g)
+		}
+	}
+	newest := described.until
+	if described.gap.Until.After(newest) {
+		newest = described.gap.Until
+	}
+	if longest == 0 {
+		longest = w.cfg.Keep
+	}
+	return append(changes, w.put(runCollection, r.id, w.codec.encodeRun(&described), newest, longest)), true
+}
+
+// byKeep are entries by how long they are kept, and by their class. Those that are not to be kept any more are left
+// out.
+func (w *Writer) byKeep(entries []*Entry) map[time.Duration]*[classes][]*Entry {
+	groups := make(map[time.Duration]*[classes][]*Entry)
+	policies := w.policies()
+	for _, e := range entries {
+		p := policies.of(e.Name.Tenant)
+		if !p.wants(e.Kind) {
+			continue
+		}
+		g := groups[p.Keep]
+		if g == nil {
+			g = &[classes][]*Entry{}
+			groups[p.Keep] = g
+		}
+		c := classOf(e.Kind)
+		g[c] = append(g[c], e)
+	}
+	return groups
+}
+
+// tally counts what is kept of jobs of which there is much, so that none fills the store.
+type tally struct {
+	most int       // that is kept of one job and class in an hour
+	hour time.Time // that is counted
+	of   map[tallied]int
+}
+
+type tallied struct {
+	name  job.Name
+	class class
+}
+
+// bound leaves out the oldest entries of jobs that have too many. The rows are of one class, and sorted by job.
+func (t *tally) bound(rows []*Entry, c class, now time.Time) (kept []*Entry, cuts []cutOff) {
+	if hour := now.Truncate(time.Hour); hour != t.hour {
+		t.hour, t.of = hour, make(map[tallied]int)
+	}
+	kept = rows[:0]
+	for len(rows) > 0 {
+		n := 1
+		for n < len(rows) && rows[n].Name == rows[0].Name {
+			n++
+		}
+		of := rows[:n]
+		rows = rows[n:]
+		if n >= min(countsFrom, t.most) {
+			who := tallied{of[0].Name, c}
+			free := max(0, min(n, t.most-t.of[who]))
+			if t.of[who] += free; free < n {
+				cuts = append(cuts, cutOff{sortKey(who.name), c, Gap{of[n-1].At, of[free].At}})
+				of = of[:free]
+			}
+		}
+		kept = append(kept, of...)
+	}
+	return kept, cuts
+}

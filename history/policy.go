@@ -1,0 +1,71 @@
+package history
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/job"
+)
+
+// Policy says what is kept, and for how long.
+type Policy struct {
+	// Keep is how long entries are kept; 0 keeps none.
+	Keep time.Duration
+	// Failures leaves out deliveries.
+	Failures bool
+}
+
+// wants tells whether entries of a kind are kept.
+func (p Policy) wants(k Kind) bool { return p.Keep > 0 && (!p.Failures || k != Delivered) }
+
+const (
+	usualKeep    = 24 * time.Hour
+	onlyFailures = "failures"
+)
+
+// ParsePolicy reads the text of a policy: a duration, "failures", or "failures:DURATION". Without a duration it is 24h.
+func ParsePolicy(s string) (Policy, error) {
+	p := Policy{Keep: usualKeep}
+	kept, rest, named := strings.Cut(s, ":")
+	if p.Failures = kept == onlyFailures; p.Failures {
+		kept = rest
+	} else if named {
+		return p, fmt.Errorf("must be a duration, such as 24h or 0, or failures, or failures:DURATION, not %q", s)
+	}
+	if !p.Failures || named {
+		keep, err := job.ParseDuration(kept)
+		if err != nil {
+			return p, err
+		}
+		p.Keep = time.Duration(keep)
+	}
+	return p, nil
+}
+
+// String is the text of the policy, which ParsePolicy reads.
+func (p Policy) String() string {
+	const day = 24 * time.Hour
+	text := p.Keep.String()
+	switch {
+	case p.Keep == 0:
+		text = "0"
+	case p.Keep > day && p.Keep%day == 0:
+		text = fmt.Sprintf("%dd", p.Keep/day)
+	case p.Keep%time.Hour == 0:
+		text = fmt.Sprintf("%dh", p.Keep/time.Hour)
+	}
+	if p.Failures {
+		return onlyFailures + ":" + text
+	}
+	return text
+}
+
+// MarshalText implements [encoding.TextMarshaler].
+func (p Policy) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
+
+// UnmarshalText implements [encoding.TextUnmarshaler].
+func (p *Policy) UnmarshalText(text []byte) (err error) {
+	*p, err = ParsePolicy(string(text))
+	return err
+}
