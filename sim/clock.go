@@ -8,7 +8,7 @@ import (
 
 // wall has a machine's clocks in a bubble: the wall clock can be set, and the monotonic clock goes on. A bubble's own
 // times have no monotonic clock, and only the runtime can make times with two clocks that differ. So they are put
-// together here as the runtime does it; TestWall checks that.
+// together here as the runtime does it. The dispatcher's tests do the same, and check it.
 type wall struct{ ahead atomic.Int64 }
 
 func (w *wall) set(ahead time.Duration) { w.ahead.Store(int64(ahead)) }

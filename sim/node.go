@@ -116,7 +116,7 @@ func (n *node) live(ctx context.Context) {
 	theirs := &clock.Clock{}
 	jobs := theirs.Watch(s)
 	_, _ = jobs.Now(ctx)
-	recorded := history.NewWriter(history.Config{Records: jobs, Keep: time.Hour, Now: n.now})
+	recorded := history.NewWriter(history.Config{Records: jobs, Policy: history.Policy{Keep: time.Hour}, Now: n.now})
 	defer func() { _ = recorded.Close() }()
 
 	cfg := dispatcher.Defaults

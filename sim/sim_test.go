@@ -24,6 +24,7 @@ var (
 	count = flag.Int("sim.count", 0, "the number of histories; 0 is as many as -sim.budget lets run")
 	plan  = flag.String("sim.plan", "", "run this file's plan instead")
 	show  = flag.Bool("sim.show", false, "print each history")
+	stop  = flag.Bool("sim.stop", false, "end with the first history that breaks a guarantee")
 	small = flag.Int("sim.minimise", 40, "the number of runs to make a plan smaller that breaks a guarantee")
 	// budget bounds the time that the histories of a test without options take.
 	budget = flag.Duration("sim.budget", 8*time.Second, "the time for histories, if their number is not given")
@@ -98,6 +99,10 @@ func TestHistories(t *testing.T) {
 	n := 0
 	for begun := time.Now(); n < *count || *count == 0 && time.Since(begun) < *budget; n++ {
 		check(t, sim.NewPlan(seed+uint64(n)))
+		if *stop && t.Failed() {
+			n++
+			break
+		}
 	}
 	t.Logf("%d histories from seed %d", n, seed)
 }
