@@ -73,6 +73,10 @@ func (n *network) Dial(ctx context.Context, client string) error {
 		down = n.during(Down, of.replica) != nil
 	})
 	of.standStill()
+	if of.isDead() {
+		<-ctx.Done() // sooner, and the driver would try again at once, for as long as it may
+		return errUnreachable
+	}
 	if down || !n.passable(ctx, of) {
 		time.Sleep(failing)
 		return errUnreachable

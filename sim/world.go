@@ -454,7 +454,7 @@ func (w *world) readHistory(f *checker.Final, key string) {
 		return
 	}
 	for _, item := range page.Items {
-		if item.Outcome != "" && item.Outcome != "missed" {
+		if item.Outcome != "" && item.Outcome != "missed" && item.Outcome != "unknown" {
 			f.Recorded = append(f.Recorded, checker.Recorded{Key: key, DeliveryID: item.DeliveryID, Attempt: item.Attempt})
 		}
 	}

@@ -145,16 +145,14 @@ func matches(d, filter bson.D, now time.Time) bool {
 }
 
 func matchesOne(d bson.D, e bson.E, now time.Time) bool {
-	any := func(of any) bool {
-		return slices.ContainsFunc(of.(bson.A), func(f interface{}) bool { return matches(d, f.(bson.D), now) })
+	one := func(of any) bool {
+		return slices.ContainsFunc(of.(bson.A), func(f any) bool { return matches(d, f.(bson.D), now) })
 	}
 	switch e.Key {
 	case "$or":
-		return any(e.Value)
+		return one(e.Value)
 	case "$nor":
-		return !any(e.Value)
-	case "$and":
-		return !slices.ContainsFunc(e.Value.(bson.A), func(f interface{}) bool { return !matches(d, f.(bson.D), now) })
+		return !one(e.Value)
 	case "$expr":
 		return inTime(e.Value.(bson.D), now)
 	}
@@ -208,6 +206,8 @@ func passes(v any, there bool, test bson.E) bool {
 		return !equal(v, there, test.Value)
 	case "$in":
 		return slices.ContainsFunc(test.Value.(bson.A), func(one any) bool { return equal(v, there, one) })
+	case "$nin":
+		return !slices.ContainsFunc(test.Value.(bson.A), func(one any) bool { return equal(v, there, one) })
 	case "$exists":
 		want, isBool := test.Value.(bool)
 		return there == (isBool && want)
