@@ -24,8 +24,8 @@ func (w *wall) now() (t time.Time) {
 		wall uint64
 		ext  int64
 		loc  *time.Location
-	})(unsafe.Pointer(&t)) //nolint:gosec // see above
-	//nolint:gosec // both are positive
+	})(unsafe.Pointer(&t))
+
 	fields.wall = 1<<63 | uint64(since1885/time.Second)<<30 | uint64(at.Nanosecond())
 	fields.loc = time.UTC
 	fields.ext = int64(time.Since(bubbleBegin)) + 1

@@ -96,7 +96,7 @@ func (f Fault) String() string {
 
 // NewPlan makes the plan of a seed.
 func NewPlan(seed uint64) *Plan {
-	r := rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // a plan is to be repeatable
+	r := rand.New(rand.NewPCG(seed, 1))
 	upTo := func(d time.Duration) Span { return Span(r.Int64N(int64(span(d)) + 1)) }
 	p := &Plan{
 		Seed: seed, Replicas: 2 + r.IntN(2), Interleaved: r.IntN(2) == 0,

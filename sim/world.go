@@ -49,7 +49,7 @@ type Line struct {
 func Run(p *Plan) (checker.History, []Line) {
 	w := &world{plan: p, begun: time.Now()}
 	w.net = &network{
-		interleaved: p.Interleaved, random: rand.New(rand.NewPCG(p.Seed, 2)), //nolint:gosec // it is to be repeatable
+		interleaved: p.Interleaved, random: rand.New(rand.NewPCG(p.Seed, 2)),
 		nodes: map[string]*node{},
 	}
 	w.server = mongosim.New(w.net)

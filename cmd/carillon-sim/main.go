@@ -62,7 +62,7 @@ func parse(args []string, out io.Writer) (o options, err error) {
 		return o, errors.New("--workers must be at least 1")
 	}
 	if o.seed == 0 {
-		o.seed = uint64(time.Now().UnixNano()) //nolint:gosec // the time is positive
+		o.seed = uint64(time.Now().UnixNano())
 	}
 	if o.plan != "" {
 		o.histories = 1
@@ -94,7 +94,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	workers := min(o.workers, o.histories)
 	for i := range workers {
 		from, to := o.histories*i/workers, o.histories*(i+1)/workers
-		group.Go(func() { failed <- simulate(ctx, out, program, root, o, uint64(from), to-from) }) //nolint:gosec // positive
+		group.Go(func() { failed <- simulate(ctx, out, program, root, o, uint64(from), to-from) })
 	}
 	group.Wait()
 	close(failed)
@@ -117,13 +117,13 @@ func simulate(ctx context.Context, out io.Writer, program, root string, o option
 			return err
 		}
 	}
-	c := exec.CommandContext(ctx, program, "-test.run=^TestHistories$", "-test.timeout=0", "-test.v", //nolint:gosec // ours
+	c := exec.CommandContext(ctx, program, "-test.run=^TestHistories$", "-test.timeout=0", "-test.v",
 		"-sim.first="+strconv.FormatUint(o.seed+from, 10), "-sim.count="+strconv.Itoa(count), "-sim.plan="+plan,
 		"-sim.show="+strconv.FormatBool(o.show))
 	c.Dir, c.Stdout, c.Stderr = filepath.Join(root, "sim"), out, out
 	c.Env = append(os.Environ(), "GOMAXPROCS=1", "GODEBUG=asyncpreemptoff=1")
 	if err := c.Run(); err != nil {
-		return fmt.Errorf("histories %d to %d: %w", o.seed+from, o.seed+from+uint64(count)-1, err) //nolint:gosec // positive
+		return fmt.Errorf("histories %d to %d: %w", o.seed+from, o.seed+from+uint64(count)-1, err)
 	}
 	return nil
 }

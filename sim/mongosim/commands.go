@@ -87,7 +87,7 @@ func (c *command) run(name string, conn int32) (bson.D, error) {
 	case "getMore":
 		return c.getMore()
 	case "count":
-		return bson.D{{Key: "n", Value: int32(len(c.collection(target).documents))}}, nil //nolint:gosec // few
+		return bson.D{{Key: "n", Value: int32(len(c.collection(target).documents))}}, nil
 	case "aggregate":
 		return c.aggregate(target)
 	default:
@@ -251,9 +251,9 @@ type results struct {
 }
 
 func (r *results) answer(modified bool) bson.D {
-	d := bson.D{{Key: "n", Value: int32(r.n)}} //nolint:gosec // few
+	d := bson.D{{Key: "n", Value: int32(r.n)}}
 	if modified {
-		d = append(d, bson.E{Key: "nModified", Value: int32(r.modified)}) //nolint:gosec // few
+		d = append(d, bson.E{Key: "nModified", Value: int32(r.modified)})
 	}
 	if len(r.errors) > 0 {
 		d = append(d, bson.E{Key: "writeErrors", Value: r.errors})
@@ -276,12 +276,12 @@ func (c *command) each(name string, do func(statement bson.D, r *results) error,
 		if err == nil {
 			continue
 		}
-		failed, ok := err.(*failure) //nolint:errorlint // do returns no other
+		failed, ok := err.(*failure)
 		if !ok || failed.code == CodeTimeLimit {
 			return nil, err
 		}
 		r.errors = append(r.errors, bson.D{
-			{Key: "index", Value: int32(i)}, {Key: "code", Value: int32(failed.code)}, //nolint:gosec // few
+			{Key: "index", Value: int32(i)}, {Key: "code", Value: int32(failed.code)},
 			{Key: "errmsg", Value: failed.text},
 		})
 		if ordered != false {

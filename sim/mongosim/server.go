@@ -193,7 +193,7 @@ func (s *Server) execute(m *message, conn int32, fate Fate) bson.D {
 }
 
 func refusal(f *failure) bson.D {
-	d := bson.D{{Key: "ok", Value: 0.0}, {Key: "errmsg", Value: f.text}, {Key: "code", Value: int32(f.code)}} //nolint:gosec // codes are small
+	d := bson.D{{Key: "ok", Value: 0.0}, {Key: "errmsg", Value: f.text}, {Key: "code", Value: int32(f.code)}}
 	if len(f.labels) > 0 {
 		d = append(d, bson.E{Key: "errorLabels", Value: f.labels})
 	}

@@ -124,7 +124,7 @@ func write(conn net.Conn, m *message, answer bson.D) error {
 		binary.LittleEndian.PutUint32(b[12:], opMessage)
 	}
 	b = append(b, body...)
-	binary.LittleEndian.PutUint32(b[0:], uint32(len(b))) //nolint:gosec // answers are small
+	binary.LittleEndian.PutUint32(b[0:], uint32(len(b)))
 	binary.LittleEndian.PutUint32(b[8:], m.id)
 	_, err = conn.Write(b)
 	return err
