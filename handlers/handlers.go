@@ -61,6 +61,9 @@ type Config struct {
 	Replica Replica
 	// Forecast is what forecasts are made from. The zero value makes none. Explanations use its Policy.
 	Forecast Forecast
+	// Crowded is the number of occurrences within one second beyond which answers to submissions tell that an instant is
+	// crowded; 0 for never.
+	Crowded int
 	// Limiter has the rates and quotas of keys and tenants. Nil means no limits.
 	Limiter *limits.Limiter
 	// OwnLimits has the limits of single tenants, which the API shows and sets. Nil means those in Records.
@@ -118,6 +121,9 @@ func newEngine(config Config) *gin.Engine {
 		tenants: tenants.New(config.Records), past: history.NewReader(config.Records),
 		anyone: access.Anyone(), wrong: access.NewTries(), keyless: access.NewTries(),
 		plans: forecast.NewReader(config.Forecast.Definitions, config.Callbacks.Destination, forecast.DefaultBounds),
+	}
+	if a.Forecast.Definitions != nil {
+		a.crowd = forecast.NewCrowd(a.plans, a.Crowded)
 	}
 	a.Store = within{a.Store}
 	gin.SetMode(gin.ReleaseMode) // else gin prints each route to standard output
@@ -299,6 +305,7 @@ type api struct {
 	tenants *tenants.Tenants
 	past    *history.Reader
 	plans   *forecast.Reader
+	crowd   *forecast.Crowd
 	anyone  access.Principal
 	// wrong and keyless have the wrong keys of each address, and its requests without a key. They are apart, so that
 	// clients without a key keep out no key of their address.

@@ -49,6 +49,8 @@ type Options struct {
 
 	Objectives objectives
 
+	Crowded int
+
 	Audit string // target of the audit trail, see [audit.Open]
 }
 
@@ -105,6 +107,10 @@ func (o *Options) Flags(f *flag.FlagSet) {
 	o.Limits.Flags(f)
 
 	o.Objectives.Flags(f)
+
+	f.IntVar(&o.Crowded, "crowded", 0,
+		"`N`: Number of occurrences within one second beyond which answers to submissions warn that an instant is crowded; "+
+			"0 for never. See docs/forecast.md.")
 
 	cli.Text(f, &o.Audit, "audit",
 		"`PATH`: Target of the audit trail: a line of JSON for each change and each refusal. It is a file, which may "+
@@ -177,6 +183,9 @@ func (o *Options) check() error {
 		if bound.value < 1 {
 			return fmt.Errorf("--%s is %d; it must be at least 1", bound.option, bound.value)
 		}
+	}
+	if o.Crowded < 0 {
+		return fmt.Errorf("--crowded is %d; it must be at least 1, or 0 for never", o.Crowded)
 	}
 	return nil
 }
