@@ -50,9 +50,16 @@ type Options struct {
 	Objectives objectives
 
 	Crowded int
+	UI      string // uiOn or uiOff: whether the web page is served
 
 	Audit string // target of the audit trail, see [audit.Open]
 }
+
+// The values of [Options.UI].
+const (
+	uiOn  = "on"
+	uiOff = "off"
+)
 
 // Flags declares the options, and sets them to their defaults.
 func (o *Options) Flags(f *flag.FlagSet) {
@@ -111,6 +118,7 @@ func (o *Options) Flags(f *flag.FlagSet) {
 	f.IntVar(&o.Crowded, "crowded", 0,
 		"`N`: Number of occurrences within one second beyond which answers to submissions warn that an instant is crowded; "+
 			"0 for never. See docs/forecast.md.")
+	cli.Choice(f, &o.UI, "ui", []string{uiOn, uiOff}, "`MODE`: Whether the web page is served, at /ui/. See docs/ui.md.")
 
 	cli.Text(f, &o.Audit, "audit",
 		"`PATH`: Target of the audit trail: a line of JSON for each change and each refusal. It is a file, which may "+
