@@ -49,8 +49,17 @@ type Options struct {
 
 	Objectives objectives
 
+	Crowded int
+	UI      string // uiOn or uiOff: whether the web page is served
+
 	Audit string // target of the audit trail, see [audit.Open]
 }
+
+// The values of [Options.UI].
+const (
+	uiOn  = "on"
+	uiOff = "off"
+)
 
 // Flags declares the options, and sets them to their defaults.
 func (o *Options) Flags(f *flag.FlagSet) {
@@ -105,6 +114,11 @@ func (o *Options) Flags(f *flag.FlagSet) {
 	o.Limits.Flags(f)
 
 	o.Objectives.Flags(f)
+
+	f.IntVar(&o.Crowded, "crowded", 0,
+		"`N`: Number of occurrences within one second beyond which answers to submissions warn that an instant is crowded; "+
+			"0 for never. See docs/forecast.md.")
+	cli.Choice(f, &o.UI, "ui", []string{uiOn, uiOff}, "`MODE`: Whether the web page is served, at /ui/. See docs/ui.md.")
 
 	cli.Text(f, &o.Audit, "audit",
 		"`PATH`: Target of the audit trail: a line of JSON for each change and each refusal. It is a file, which may "+
@@ -177,6 +191,9 @@ func (o *Options) check() error {
 		if bound.value < 1 {
 			return fmt.Errorf("--%s is %d; it must be at least 1", bound.option, bound.value)
 		}
+	}
+	if o.Crowded < 0 {
+		return fmt.Errorf("--crowded is %d; it must be at least 1, or 0 for never", o.Crowded)
 	}
 	return nil
 }
