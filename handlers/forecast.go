@@ -21,6 +21,9 @@ import (
 type Forecast struct {
 	// Definitions has the definitions of all jobs, of the same store. Nil means that there are no forecasts.
 	Definitions forecast.Definitions
+	// Every is the age of the definitions at which they are read again for the metric of the next hour. With zero, they
+	// are only read for forecasts.
+	Every time.Duration
 	// Policy and Destinations are the dispatcher's.
 	Policy       forecast.Policy
 	Destinations forecast.DestinationPolicy
@@ -29,7 +32,7 @@ type Forecast struct {
 // Bounds of a forecast: the default and the largest number of listed tenants and destinations, and how far it may reach.
 const (
 	defaultTop      = 10
-	maxTop          = 1000
+	maxTop          = 100
 	longestForecast = 366 * 24 * time.Hour
 )
 
