@@ -17,7 +17,7 @@ type question struct {
 	From *string `json:"from"`
 	To   *string `json:"to"`
 	Step *string `json:"step"`
-	Top  *int    `json:"top" validate:"omitnil,min=1,max=100"`
+	Top  *int    `json:"top" validate:"omitnil,min=1,max=1000"`
 	// Replicas and PerSecond are assumed instead of the present ones.
 	Replicas  *int                    `json:"replicas" validate:"omitnil,min=1,max=1000"`
 	PerSecond *float64                `json:"perSecond" validate:"omitnil,min=0.001,max=10000000"`

@@ -14,11 +14,8 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// The number of instants in a preview.
-const (
-	defaultCount = 10
-	maxCount     = 1000
-)
+// defaultCount is the number of instants in a preview.
+const defaultCount = 10
 
 // previewJob lists the next instants of an existing job.
 func (a *api) previewJob(c *gin.Context) error {
@@ -81,7 +78,7 @@ func countParameter(r *http.Request) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	return numberParameter(query, "count", defaultCount, maxCount)
+	return numberParameter(query, "count", defaultCount)
 }
 
 // withoutCallback removes from a body's error the fault that a callback is required.
