@@ -201,6 +201,11 @@ func (c *Client) Specification(ctx context.Context) (json.RawMessage, error) {
 	return call[json.RawMessage](ctx, c, request{method: "GET", path: "/openapi.json"})
 }
 
+// JobSchema returns the JSON Schema of jobs in files.
+func (c *Client) JobSchema(ctx context.Context) (json.RawMessage, error) {
+	return call[json.RawMessage](ctx, c, request{method: "GET", path: "/schemas/job.json"})
+}
+
 // Document makes a request to a path of the API that has no method here, such as "/v1/backlog?limit=1", and returns the
 // answer's document. What it sends is sent as JSON; nil is no body. Only a GET is sent again after a lost answer.
 func (c *Client) Document(ctx context.Context, method, target string, body any) (json.RawMessage, error) {

@@ -14,6 +14,7 @@ import (
 	"github.com/carillon-scheduler/carillon/dispatcher/fairqueue"
 	"github.com/carillon-scheduler/carillon/history"
 	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/status"
 	"github.com/carillon-scheduler/carillon/store"
 )
 
@@ -43,6 +44,11 @@ type Config struct {
 	Traces trace.TracerProvider
 	// Secrets has the secrets that are joined to callbacks when they are sent, and sign them; nil has none.
 	Secrets callbacks.Secrets
+
+	// Status counts how late occurrences are fired. It may be nil.
+	Status *status.Watch
+	// Tells returns what this replica tells the others in its heartbeats: less than 64 KiB. Nil tells nothing.
+	Tells func() []byte
 
 	// History records each attempt after its outcome was written; nil records none.
 	History Recorder

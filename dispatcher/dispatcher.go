@@ -150,6 +150,9 @@ const forgetAfter = 10 * time.Minute
 // Destinations returns the state of each destination that this replica has lately sent to, by name.
 func (d *Dispatcher) Destinations() []destinations.State { return d.destinations.States() }
 
+// Replica returns this replica's random id, by which its heartbeats are kept.
+func (d *Dispatcher) Replica() string { return d.replica }
+
 // DownSince returns the time since which this replica takes a destination, or a part of it, to be down: its circuit is
 // open. It is zero if it does not.
 func (d *Dispatcher) DownSince(destination string) time.Time {

@@ -82,7 +82,14 @@ func (d *Dispatcher) fire(f firing) {
 		s.KeepUntil = s.DueAt.Add(d.cfg.Retain)
 	}
 	endSpan(made.span, &s, err)
-	d.metrics.settled(c, s.Outcome, now, spanContext(made.span))
+	late := lateness(c, s.Outcome, now)
+	d.metrics.settled(c, s.Outcome, late, spanContext(made.span))
+	switch {
+	case late >= 0:
+		d.cfg.Status.Fired(c.Name.Tenant, late)
+	case s.Outcome == store.Miss:
+		d.cfg.Status.Missed(c.Name.Tenant, 1)
+	}
 	d.logOutcome(b.ctx, c, &s, now)
 	if b.left.Add(-1) == 0 {
 		b.cancel()

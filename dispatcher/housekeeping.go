@@ -152,8 +152,12 @@ func (d *Dispatcher) sweep(ctx context.Context) {
 // commands that move them read it; no guarantee depends on it, so its failure stops nothing.
 func (d *Dispatcher) beat(ctx context.Context) {
 	now := d.now().Truncate(time.Millisecond)
+	var tells []byte
+	if d.cfg.Tells != nil {
+		tells = d.cfg.Tells()
+	}
 	d.noteBeat(ctx, storeTimeout, func(ctx context.Context) error {
-		return replicas.Beat(ctx, d.cfg.Store, d.replica, now, now.Add(beatFor))
+		return replicas.Beat(ctx, d.cfg.Store, d.replica, tells, now, now.Add(beatFor))
 	})
 }
 

@@ -158,9 +158,19 @@ func (m *metrics) sent(callbackType string, took time.Duration, span trace.SpanC
 	}
 }
 
-// settled notes the outcome of a claim that was fired at a time. Span is the attempt's, if there was one and there are
-// traces.
-func (m *metrics) settled(c *store.Claimed, outcome store.Outcome, firedAt time.Time, span trace.SpanContext) {
+// lateness returns how long after it was due an occurrence was fired; negative if that does not count. A retry has its
+// own delay, and a released occurrence fires another time. A triggered or redriven one has no instant to be late for.
+// One that can't be read was not fired. An early one counts as on time: a sum of negative values would decrease, and a
+// sum must not.
+func lateness(c *store.Claimed, outcome store.Outcome, firedAt time.Time) time.Duration {
+	if c.Attempt != 1 || outcome == store.Release || outcome == store.Miss || c.Revision == "" || c.Fault != nil {
+		return -1
+	}
+	return max(0, firedAt.Sub(c.Options.FiresAt(&c.Occurrence)))
+}
+
+// settled notes the outcome of a claim and its lateness. Span is the attempt's, if there was one and there are traces.
+func (m *metrics) settled(c *store.Claimed, outcome store.Outcome, late time.Duration, span trace.SpanContext) {
 	if m == nil {
 		return
 	}
@@ -170,15 +180,10 @@ func (m *metrics) settled(c *store.Claimed, outcome store.Outcome, firedAt time.
 	}
 	of := m.of(c.Callback.Type)
 	of.outcomes[outcome].Inc()
-	deviation := -1.
-	// A retry has its own delay, and a released occurrence fires another time. A triggered or redriven one has no instant
-	// to be late for. One that can't be read was not fired.
-	if c.Attempt == 1 && outcome != store.Release && c.Revision != "" && c.Fault == nil {
-		// An early occurrence counts as on time. A negative value would decrease the sum, and a sum must not decrease.
-		deviation = max(0, firedAt.Sub(c.Options.FiresAt(&c.Occurrence)).Seconds())
-		exemplar.Observe(of.deviation, deviation, span)
+	if late >= 0 {
+		exemplar.Observe(of.deviation, late.Seconds(), span)
 	}
-	m.tenants.settled(c.Name.Tenant, outcome, deviation)
+	m.tenants.settled(c.Name.Tenant, outcome, late.Seconds())
 }
 
 // refuse notes that a callback was not sent because the operator does not allow its destination.

@@ -57,6 +57,8 @@ type Config struct {
 	Rate func() float64
 	// Replicas returns the number of replicas that may be claiming at a time. Nil means one.
 	Replicas func(ctx context.Context, now time.Time) (int, error)
+	// Replica is this replica, and what it knows of the others.
+	Replica Replica
 	// Forecast is what forecasts are made from. The zero value makes none. Explanations use its Policy.
 	Forecast Forecast
 	// Limiter has the rates and quotas of keys and tenants. Nil means no limits.
@@ -187,6 +189,7 @@ func (a *api) routes() []route {
 		{"GET", "/readyz", access.Public, aboutItself, a.ready},
 		{"GET", "/openapi.yaml", access.Public, aboutItself, specificationYAML},
 		{"GET", "/openapi.json", access.Public, aboutItself, specificationJSON},
+		{"GET", "/schemas/job.json", access.Public, aboutItself, jobSchema},
 		{"GET", "/metrics", access.Read, aboutEverything, a.showMetrics},
 
 		{"GET", "/v1/jobs", access.Read, aboutJobs, a.listJobs},
@@ -238,6 +241,7 @@ func (a *api) routes() []route {
 		{"POST", "/v1/signing-secrets/:name/rotate", access.Operate, aboutTenant, unkept(a.rotateSigningSecret)},
 		{"DELETE", "/v1/signing-secrets/:name", access.Operate, aboutTenant, a.deleteSigningSecret},
 
+		{"GET", "/v1/status", access.Read, aboutWholeTenants, a.getStatus},
 		{"GET", "/v1/backlog", access.Read, aboutWholeTenants, a.getBacklog},
 		{"GET", "/v1/forecast", access.Read, aboutWholeTenants, a.getForecast},
 		{"POST", "/v1/forecast", access.Read, aboutWholeTenants, a.postForecast},

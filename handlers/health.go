@@ -11,7 +11,7 @@ import (
 
 // health answers that the process runs.
 func (a *api) health(c *gin.Context) error {
-	return writeJSON(c, http.StatusOK, status{Status: "ok"})
+	return writeJSON(c, http.StatusOK, healthView{Status: "ok"})
 }
 
 // ready answers whether this replica can do its work: with its warnings if it can, or else with the reason.
@@ -19,11 +19,11 @@ func (a *api) ready(c *gin.Context) error {
 	if err := a.Ready(c.Request.Context()); err != nil {
 		return &statusError{http.StatusServiceUnavailable, err.Error()}
 	}
-	return writeJSON(c, http.StatusOK, status{Status: "ready", Warnings: a.Warnings(c.Request.Context())})
+	return writeJSON(c, http.StatusOK, healthView{Status: "ready", Warnings: a.Warnings(c.Request.Context())})
 }
 
-// status is the answer to a health check.
-type status struct {
+// healthView is the answer to a health check.
+type healthView struct {
 	Status   string   `json:"status"`
 	Warnings []string `json:"warnings,omitempty"`
 }
@@ -33,6 +33,9 @@ var (
 	specificationYAML = specificationAs("application/yaml", func() []byte { return openapi.YAML })
 	specificationJSON = specificationAs("application/json", openapi.JSON)
 )
+
+// jobSchema answers the schema of files of jobs.
+var jobSchema = specificationAs("application/schema+json", openapi.JobSchema)
 
 func specificationAs(mediaType string, form func() []byte) func(*gin.Context) error {
 	tag := sync.OnceValue(func() string { return digest(form()) })

@@ -51,6 +51,7 @@ var samples = map[string]sample{
 	"ready":               {ok: 200},
 	"specification":       {ok: 200},
 	"specificationAsJSON": {ok: 200},
+	"jobSchema":           {ok: 200},
 	"metrics":             {ok: 200},
 
 	"listJobs": {ok: 200, beyond: 200, shows: true},
@@ -90,6 +91,7 @@ var samples = map[string]sample{
 	"putTenant":    {ok: 200, beyond: 403, changes: true, body: func(*world, corner) string { return `{"weight":3}` }},
 	"resetTenant":  {ok: 200, beyond: 404, changes: true},
 	"getBacklog":   {ok: 200, beyond: 200},
+	"getStatus":    {ok: 200, beyond: 200},
 	"getForecast":  {ok: 200, beyond: 200},
 	"postForecast": {ok: 200, beyond: 200, body: func(*world, corner) string { return `{"step":"2h"}` }},
 

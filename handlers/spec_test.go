@@ -1,6 +1,7 @@
 package handlers_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"regexp"
@@ -45,6 +46,17 @@ func TestRoutesAreTheSpecifiedOnes(t *testing.T) {
 	if !slices.Equal(specified, routes) {
 		t.Errorf("the specification has\n%q\nthe router has\n%q", specified, routes)
 	}
+}
+
+// TestJobSchemaIsServed for editors, which ask again and again.
+func TestJobSchemaIsServed(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	got := a.call("GET", "/schemas/job.json", "").want(200)
+	if !bytes.Equal(got.body, openapi.JobSchema()) {
+		t.Errorf("it is served as %s", got.body)
+	}
+	a.call("GET", "/schemas/job.json", "", "If-None-Match: "+got.header.Get("ETag")).want(304)
 }
 
 // TestSpecificationIsServed in both forms, which say the same, to clients that don't have it yet.

@@ -340,6 +340,9 @@ func TestEveryOperation(t *testing.T) {
 	if doc := must(c.Document(ctx, "GET", "/v1/jobs?limit=1", nil))(t); !strings.Contains(string(doc), `"items"`) {
 		t.Errorf("document: %s", doc)
 	}
+	if schema := must(c.JobSchema(ctx))(t); !strings.Contains(string(schema), `"NewJob"`) {
+		t.Errorf("schema: %s", schema)
+	}
 	s.coversAll(t, spec.Paths)
 }
 

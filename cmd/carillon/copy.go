@@ -33,6 +33,7 @@ func copying(what, help string, by copier) cli.Command {
 	name := what + " copy"
 	return cli.Command{
 		Name: name, Help: help, New: func() cli.Runner { return audited(name, &copyCommand{what: what, copy: by}) },
+		Example: "carillon " + name + " --store=sqlite:carillon.db --to=sqlite:other.db",
 	}
 }
 

@@ -26,7 +26,7 @@ import (
 func TestDashboardQueries(t *testing.T) {
 	t.Parallel()
 	c := stores[0].cluster(t)
-	c.start(2)
+	c.start(2, "--objective=99.9%<1s")
 	p := startPrometheus(t, c.replicas)
 	var rules struct{ Groups []struct{ Rules []alertRule } }
 	p.get(t, "/api/v1/rules?type=alert", &rules)

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/carillon-scheduler/carillon/cmd/internal/remote"
 	"github.com/carillon-scheduler/carillon/store/storeurl/nearest"
 )
 
@@ -21,6 +22,10 @@ func unknownVariables(environment []string) (warnings []string) {
 	p := program()
 	var known []string // without the prefix
 	for _, name := range p.Variables() {
+		name = strings.TrimPrefix(name, p.Environment)
+		known = append(known, name, name+"_FILE")
+	}
+	for _, name := range remote.Variables { // those of commands that ask a service
 		name = strings.TrimPrefix(name, p.Environment)
 		known = append(known, name, name+"_FILE")
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/carillon-scheduler/carillon/access"
 	"github.com/carillon-scheduler/carillon/access/limits"
 	"github.com/carillon-scheduler/carillon/cmd/internal/cli"
+	"github.com/carillon-scheduler/carillon/cmd/internal/remote"
 	"github.com/carillon-scheduler/carillon/cmd/internal/service"
 	"github.com/carillon-scheduler/carillon/secrets"
 )
@@ -24,29 +25,65 @@ func program() cli.Program {
 	return cli.Program{
 		Name: "carillon", Description: description, Version: service.Version("carillon"),
 		Default: "serve", Environment: "CARILLON_",
-		Commands: []cli.Command{
-			{Name: "serve", Help: serveHelp, New: func() cli.Runner { return &serveCommand{} }},
-			{Name: "demo", Help: demoHelp, New: func() cli.Runner { return &demoCommand{} }},
-			{Name: "export", Help: exportHelp, New: func() cli.Runner { return &exportCommand{} }},
-			{Name: "import", Help: importHelp,
-				New: func() cli.Runner { return audited("import", &importCommand{}) }},
-			{Name: "keys create", Help: keysCreateHelp,
-				New: func() cli.Runner { return audited("keys create", &keysCreateCommand{}) }},
-			{Name: "keys list", Help: keysListHelp, New: func() cli.Runner { return &keysListCommand{} }},
-			{Name: "keys rotate", Arguments: "ID", Help: keysRotateHelp,
-				New: func() cli.Runner { return audited("keys rotate", &keysRotateCommand{}) }},
-			{Name: "keys revoke", Arguments: "ID", Help: keysRevokeHelp,
-				New: func() cli.Runner { return audited("keys revoke", &keysRevokeCommand{}) }},
-			{Name: "secrets new-key", Arguments: "FILE", Help: newKeyHelp,
-				New: func() cli.Runner { return &secretsNewKeyCommand{} }},
-			{Name: "secrets reencrypt", Help: reencryptHelp,
-				New: func() cli.Runner { return audited("secrets reencrypt", &secretsReencryptCommand{}) }},
+		Commands: append([]cli.Command{
+			{
+				Section: "Commands of a replica, and on a store",
+				Name:    "serve", Help: serveHelp, New: func() cli.Runner { return &serveCommand{} },
+				Example: "carillon serve --store=sqlite:carillon.db",
+			},
+			{
+				Name: "demo", Help: demoHelp, New: func() cli.Runner { return &demoCommand{} },
+				Example: "carillon demo",
+			},
+			{
+				Name: "export", Help: exportHelp, New: func() cli.Runner { return &exportCommand{} },
+				Example: "carillon export --store=sqlite:carillon.db --output=carillon.export",
+			},
+			{
+				Name: "import", Help: importHelp, New: func() cli.Runner { return audited("import", &importCommand{}) },
+				Example: "carillon import --store=sqlite:other.db --input=carillon.export",
+			},
+			{
+				Name: "keys create", Help: keysCreateHelp,
+				New:     func() cli.Runner { return audited("keys create", &keysCreateCommand{}) },
+				Example: "carillon keys create --store=sqlite:carillon.db --role=admin",
+			},
+			{
+				Name: "keys list", Help: keysListHelp, New: func() cli.Runner { return &keysListCommand{} },
+				Example: "carillon keys list --store=sqlite:carillon.db",
+			},
+			{
+				Name: "keys rotate", Arguments: "ID", Help: keysRotateHelp,
+				New:     func() cli.Runner { return audited("keys rotate", &keysRotateCommand{}) },
+				Example: "carillon keys rotate 4iC0dQxYb7Zr --store=sqlite:carillon.db --overlap=1d",
+			},
+			{
+				Name: "keys revoke", Arguments: "ID", Help: keysRevokeHelp,
+				New:     func() cli.Runner { return audited("keys revoke", &keysRevokeCommand{}) },
+				Example: "carillon keys revoke 4iC0dQxYb7Zr --store=sqlite:carillon.db",
+			},
+			{
+				Name: "secrets new-key", Arguments: "FILE", Help: newKeyHelp,
+				New:     func() cli.Runner { return &secretsNewKeyCommand{} },
+				Example: "carillon secrets new-key carillon.key",
+			},
+			{
+				Name: "secrets reencrypt", Help: reencryptHelp,
+				New:     func() cli.Runner { return audited("secrets reencrypt", &secretsReencryptCommand{}) },
+				Example: "carillon secrets reencrypt --store=sqlite:carillon.db --encryption-key-file=new.key,carillon.key",
+			},
 			copying("secrets", copyHelp, secrets.Copy),
 			copying("keys", keysCopyHelp, access.Copy),
 			copying("limits", limitsCopyHelp, limits.Copy),
-			{Name: "next", Arguments: "CRONTAB", Help: nextHelp, New: func() cli.Runner { return &nextCommand{} }},
-			{Name: "healthcheck", Help: healthcheckHelp, New: func() cli.Runner { return &healthcheckCommand{} }},
-		},
+			{
+				Name: "next", Arguments: "CRONTAB", Help: nextHelp, New: func() cli.Runner { return &nextCommand{} },
+				Example: "carillon next '30 9 * * mon-fri' --timezone=Europe/Paris",
+			},
+			{
+				Name: "healthcheck", Help: healthcheckHelp, New: func() cli.Runner { return &healthcheckCommand{} },
+				Example: "carillon healthcheck --listen=127.0.0.1:8080",
+			},
+		}, remote.Commands(program)...),
 	}
 }
 

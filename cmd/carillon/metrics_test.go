@@ -25,7 +25,9 @@ import (
 func TestMetrics(t *testing.T) {
 	receiver := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	defer receiver.Close()
-	s := start(t, "sqlite:"+filepath.Join(t.TempDir(), "carillon.db"), 0)
+	s := startWith(t, map[string]string{
+		"listen": "127.0.0.1:0", "store": "sqlite:" + filepath.Join(t.TempDir(), "carillon.db"), "objective": "99.9%<1h,acme:50%<1s",
+	})
 	api := s.url()
 	put(t, api, "now", fmt.Sprintf(`{"delay": "1ms", "callback": {"type": "http", "data": {"url": %q}}}`, receiver.URL))
 	put(t, api, "later", fmt.Sprintf(`{"delay": "1h", "callback": {"type": "http", "data": {"url": %q}}}`, receiver.URL))
@@ -61,6 +63,9 @@ func TestMetrics(t *testing.T) {
 	}{
 		{1, "carillon_deviation_seconds", []string{"http"}},
 		{1, "carillon_delivery_duration_seconds", []string{"http"}},
+		{1, "carillon_objective_occurrences_total", []string{"99.9%<1h", "(all)"}},
+		{0, "carillon_objective_occurrences_total", []string{"50%<1s", "acme"}},
+		{0.999, "carillon_objective_target", []string{"99.9%<1h", "(all)"}},
 		{1, "carillon_claims_total", nil},
 		{1, "carillon_claim_batch_size", nil},
 		{256, "carillon_concurrency", nil},

@@ -152,7 +152,7 @@ func TestMoveWhileClaiming(t *testing.T) {
 	for url, until := range map[string]time.Time{from: time.Now().Add(time.Hour), to: time.Now().Add(time.Hour)} {
 		onStore(t, url, func(s store.Store) {
 			for _, replica := range []string{"a", "b"} {
-				if err := replicas.Beat(t.Context(), s, replica, time.Now(), until); err != nil {
+				if err := replicas.Beat(t.Context(), s, replica, nil, time.Now(), until); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -179,7 +179,7 @@ func TestMoveInterferes(t *testing.T) {
 	from := filled(t, jobs)
 	beat := func(s store.Store) {
 		t.Helper()
-		if err := replicas.Beat(t.Context(), s, "a", time.Now(), time.Now().Add(time.Hour)); err != nil {
+		if err := replicas.Beat(t.Context(), s, "a", nil, time.Now(), time.Now().Add(time.Hour)); err != nil {
 			t.Error(err)
 		}
 	}

@@ -270,7 +270,7 @@ func TestTransferFull(t *testing.T) {
 	s := open(t, server.url)
 	mustPut(t, s, put("k", 3))
 	server.must("config", "set", "maxmemory", "1")
-	if err := replicas.Beat(t.Context(), s, "a", epoch, epoch.Add(time.Minute)); err != nil {
+	if err := replicas.Beat(t.Context(), s, "a", nil, epoch, epoch.Add(time.Minute)); err != nil {
 		t.Errorf("beat answers %v", err)
 	}
 	if n, err := replicas.Count(t.Context(), s, epoch); err != nil || n != 1 {

@@ -10,14 +10,18 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// collection has one record for each replica that may be claiming. The key is the replica's id; the body is empty. The
-// record expires with the last heartbeat.
+// collection has one record for each replica that may be claiming. The key is the replica's id; the body is what the
+// replica tells of itself, or empty. The record expires with the last heartbeat.
 const collection = "replicas"
 
-// Beat records that the replica with this id may be claiming until a time.
-func Beat(ctx context.Context, records store.Records, replica string, now, until time.Time) error {
+// Beat records that the replica with this id may be claiming until a time, and what it tells of itself, which may be
+// nil.
+func Beat(ctx context.Context, records store.Records, replica string, tells []byte, now, until time.Time) error {
+	if tells == nil {
+		tells = []byte{} // nil would delete the record
+	}
 	return write(ctx, records, store.RecordChange{
-		Collection: collection, Key: replica, Version: job.NewRevision(now), Body: []byte{}, ExpiresAt: until, Now: now,
+		Collection: collection, Key: replica, Version: job.NewRevision(now), Body: tells, ExpiresAt: until, Now: now,
 	})
 }
 
@@ -34,14 +38,31 @@ func write(ctx context.Context, records store.Records, c store.RecordChange) err
 
 // Count returns the number of replicas that may be claiming at now.
 func Count(ctx context.Context, records store.Records, now time.Time) (int, error) {
-	n := 0
+	all, err := List(ctx, records, now)
+	return len(all), err
+}
+
+// Replica is a replica that may be claiming.
+type Replica struct {
+	ID string
+	// Seen is the time of its last heartbeat, by its own clock.
+	Seen time.Time
+	// Tells is what it tells of itself; empty if it tells nothing.
+	Tells []byte
+}
+
+// List returns the replicas that may be claiming at now, by their ids.
+func List(ctx context.Context, records store.Records, now time.Time) (all []Replica, err error) {
 	for filter := (store.RecordFilter{Collection: collection, Limit: 1000, Now: now}); ; {
 		page, err := records.Records(ctx, filter)
 		if err != nil {
-			return 0, err
+			return nil, err
 		}
-		if n += len(page); len(page) < filter.Limit {
-			return n, nil
+		for _, r := range page {
+			all = append(all, Replica{ID: r.Key, Seen: now.Add(-r.Version.Age(now)), Tells: r.Body})
+		}
+		if len(page) < filter.Limit {
+			return all, nil
 		}
 		filter.After = page[len(page)-1].Key
 	}

@@ -39,7 +39,7 @@ func TestCount(t *testing.T) {
 	}
 	beat := func(replica string, until time.Time) {
 		t.Helper()
-		if err := replicas.Beat(t.Context(), s, replica, epoch, until); err != nil {
+		if err := replicas.Beat(t.Context(), s, replica, nil, epoch, until); err != nil {
 			t.Error(err)
 		}
 	}
@@ -84,7 +84,7 @@ func TestCountMany(t *testing.T) {
 	var changes []store.RecordChange
 	recorded := &recorder{Store: s, changes: &changes}
 	for i := range n {
-		if err := replicas.Beat(t.Context(), recorded, fmt.Sprint("replica ", i), epoch, epoch.Add(time.Minute)); err != nil {
+		if err := replicas.Beat(t.Context(), recorded, fmt.Sprint("replica ", i), nil, epoch, epoch.Add(time.Minute)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -115,7 +115,7 @@ func TestUnavailable(t *testing.T) {
 	cancel()
 	_, countErr := replicas.Count(ended, s, epoch)
 	for what, err := range map[string]error{
-		"beat": replicas.Beat(ended, s, "a", epoch, epoch.Add(time.Minute)), "stop": replicas.Stop(ended, s, "a", epoch), "count": countErr,
+		"beat": replicas.Beat(ended, s, "a", nil, epoch, epoch.Add(time.Minute)), "stop": replicas.Stop(ended, s, "a", epoch), "count": countErr,
 	} {
 		if !errors.Is(err, store.ErrUnavailable) {
 			t.Errorf("%s answers %v", what, err)

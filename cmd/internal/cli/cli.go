@@ -21,7 +21,7 @@ import (
 	"github.com/carillon-scheduler/carillon/store/storeurl/nearest"
 )
 
-// The exit codes, besides 0.
+// The exit codes, besides 0 and those of an [ExitError].
 const (
 	ExitFailure = 1 // a resource could not be reached, or an operation failed
 	ExitUsage   = 2 // the configuration is wrong
@@ -37,6 +37,8 @@ type Program struct {
 	Version string
 	// Commands are listed in its help in this order.
 	Commands []Command
+	// Stdin is what commands read; nil is the standard input.
+	Stdin io.Reader
 	// Default is the command of options without a command; empty for none.
 	Default string
 	// Environment is the prefix of the variables that set options; empty for none. Variables set the options of the
@@ -52,6 +54,13 @@ type Command struct {
 	Arguments string
 	// Help describes the command in a sentence or two. A command without it is not listed.
 	Help string
+	// Section is the heading under which the command and those after it are listed; empty to go on with the one before.
+	Section string
+	// Example is a command line that its help shows, or several on lines of their own; empty for none.
+	Example string
+	// Complete returns the arguments that may follow those given, for a shell's completion; the last one given is being
+	// typed. The options in the arguments have been set on the Runner. Nil is none.
+	Complete func(ctx context.Context, r Runner, arguments []string) []string
 	// New makes the command.
 	New func() Runner
 }
@@ -69,8 +78,26 @@ type Runner interface {
 // Input has the arguments and the streams of a command.
 type Input struct {
 	Arguments      []string
+	Stdin          io.Reader
 	Stdout, Stderr io.Writer
 }
+
+// ExitError ends the program with a code of its own. With a nil Err, nothing is printed.
+type ExitError struct {
+	Code int
+	Err  error
+}
+
+// Error implements error.
+func (e *ExitError) Error() string {
+	if e.Err == nil {
+		return fmt.Sprintf("exit code %d", e.Code)
+	}
+	return e.Err.Error()
+}
+
+// Unwrap returns the inner error.
+func (e *ExitError) Unwrap() error { return e.Err }
 
 // UsageError is an error of the configuration, which a retry can't fix.
 type UsageError struct{ error }
@@ -94,8 +121,14 @@ func (p Program) Run(args []string, stdout, stderr io.Writer) (code int) {
 		fmt.Fprintf(stderr, "%s: %v\nRun \"%[1]s --help\", or \"%[1]s COMMAND --help\", for help.\n", p.Name, err)
 		return ExitUsage
 	}
-	fmt.Fprintf(stderr, "%s: %v\n", p.Name, err)
-	return ExitFailure
+	exit, ok := errors.AsType[*ExitError](err)
+	if !ok {
+		exit = &ExitError{ExitFailure, err}
+	}
+	if exit.Err != nil {
+		fmt.Fprintf(stderr, "%s: %v\n", p.Name, err)
+	}
+	return exit.Code
 }
 
 func (p Program) run(args []string, stdout, stderr io.Writer) error {
@@ -113,7 +146,7 @@ func (p Program) run(args []string, stdout, stderr io.Writer) error {
 	i := p.index(name)
 	if group := p.group(name); i < 0 && len(group) > 0 {
 		if slices.Contains(args, "--help") || slices.Contains(args, "-h") {
-			p.help(stdout)
+			p.groupHelp(stdout, name)
 			return nil
 		}
 		return Usagef("%s is not a command by itself; name one of: %s", name, strings.Join(group, ", "))
@@ -145,7 +178,11 @@ func (p Program) run(args []string, stdout, stderr io.Writer) error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop)
-	return runner.Run(ctx, Input{arguments, stdout, stderr})
+	stdin := p.Stdin
+	if stdin == nil {
+		stdin = os.Stdin
+	}
+	return runner.Run(ctx, Input{arguments, stdin, stdout, stderr})
 }
 
 // command splits arguments into the command's name, or --help or --version, and the rest.
@@ -210,7 +247,7 @@ func parse(flags *flag.FlagSet, args []string) (others []string, asked string, e
 			others = append(others, arg)
 			continue
 		}
-		name, value, valued := strings.Cut(strings.TrimPrefix(arg, "--"), "=")
+		name, value, valued := option(arg, flags)
 		f := flags.Lookup(name)
 		switch {
 		case f == nil:
@@ -219,7 +256,7 @@ func parse(flags *flag.FlagSet, args []string) (others []string, asked string, e
 		case isBool(f):
 			value = "true"
 		case len(args) == 0 || strings.HasPrefix(args[0], "--"):
-			return nil, "", fmt.Errorf("--%s needs a value", name)
+			return nil, "", fmt.Errorf("%s needs a value", Dashed(name))
 		default:
 			value, args = args[0], args[1:]
 		}
@@ -230,6 +267,32 @@ func parse(flags *flag.FlagSet, args []string) (others []string, asked string, e
 	return others, "", nil
 }
 
+// option splits an argument into the name of an option and its value. An option whose name is one letter has one dash,
+// and its value may follow directly, as in -ofile.
+func option(arg string, flags *flag.FlagSet) (name, value string, valued bool) {
+	long, isLong := strings.CutPrefix(arg, "--")
+	if isLong {
+		name, value, valued = strings.Cut(long, "=")
+		return name, value, valued
+	}
+	if short := arg[1:]; len(short) > 1 && short[1] != '=' && flags.Lookup(short[:1]) != nil {
+		return short[:1], short[1:], true
+	}
+	name, value, valued = strings.Cut(arg[1:], "=")
+	if len(name) > 1 {
+		name = "-" + name // an option of more letters has two dashes, so there is none of this name
+	}
+	return name, value, valued
+}
+
+// Dashed returns an option's name with its dashes.
+func Dashed(name string) string {
+	if len(name) == 1 {
+		return "-" + name
+	}
+	return "--" + name
+}
+
 // set sets a flag. The error for an invalid value says what is valid.
 func set(flags *flag.FlagSet, f *flag.Flag, value string) error {
 	err := flags.Set(f.Name, value)
@@ -238,7 +301,7 @@ func set(flags *flag.FlagSet, f *flag.Flag, value string) error {
 	}
 	getter, ok := f.Value.(flag.Getter)
 	if !ok { // a type of this package, whose error is complete
-		return fmt.Errorf("--%s: %w", f.Name, err)
+		return fmt.Errorf("%s: %w", Dashed(f.Name), err)
 	}
 	must := "a number"
 	switch getter.Get().(type) {
@@ -247,7 +310,7 @@ func set(flags *flag.FlagSet, f *flag.Flag, value string) error {
 	case bool:
 		must = "true or false"
 	}
-	return fmt.Errorf("--%s: must be %s, not %q", f.Name, must, value)
+	return fmt.Errorf("%s: must be %s, not %q", Dashed(f.Name), must, value)
 }
 
 func isBool(f *flag.Flag) bool {

@@ -31,12 +31,16 @@ func (r *ring) Flags(f *flag.FlagSet) {
 	f.BoolVar(&r.loud, "loud", false, "Ring it loudly.")
 	cli.Duration(f, &r.after, "after", 90*time.Minute, "`DURATION`: When.")
 	cli.List(f, &r.who, "who", "`NAMES`: Who hears it.")
+	f.StringVar(&r.bell, "b", "great", "`NAME`: The bell.")
 	cli.Choice(f, &r.tune, "tune", []string{"round", "peal"}, "`TUNE`: The tune.")
 }
 
 func (r *ring) Run(_ context.Context, in cli.Input) error {
 	if r.bell == "cracked" {
 		return errors.New("it makes no sound")
+	}
+	if r.bell == "stolen" {
+		return &cli.ExitError{Code: 7, Err: errors.New("it is gone")}
 	}
 	fmt.Fprintf(in.Stdout, "%s %d %t %s %v %s %v", r.bell, r.often, r.loud, r.after, r.who, r.tune, in.Arguments)
 	return nil
@@ -89,6 +93,14 @@ func TestRun(t *testing.T) {
 		{"options alone", "--loud", "", 0, "great 1 true 1h30m0s [] round []"},
 		{"a hidden command", "secret", "", 0, " small"},
 
+		{"short", "ring -b tenor", "", 0, "tenor 1 false 1h30m0s [] round []"},
+		{"short in one", "ring -btenor", "", 0, "tenor 1 false 1h30m0s [] round []"},
+		{"short with a sign", "ring -b=-", "", 0, "- 1 false 1h30m0s [] round []"},
+		{"short without a value", "ring -b", "", cli.ExitUsage, "-b needs a value"},
+		{"short with two dashes", "ring --b=tenor", "", 0, "tenor 1 false 1h30m0s [] round []"},
+		{"long with one dash", "ring -how-often=2", "", cli.ExitUsage, "unknown option -how-often="},
+		{"own code", "ring --bell=stolen", "", 7, "tower: it is gone"},
+
 		{"two words", "rope list --can=x", "", 0, " x"},
 		{"two words and an argument", "rope splice hemp --loud", "", 0, "great 1 true 1h30m0s [] round [hemp]"},
 
@@ -138,14 +150,16 @@ func TestRun(t *testing.T) {
 }
 
 func TestHelp(t *testing.T) {
-	program := "Usage: tower COMMAND [OPTIONS]\n\nRings bells.\n\nCommands:\n  ring\n      Ring a bell.\n  oil\n      Oil a bell.\n" +
-		"  rope list\n      List ropes.\n  rope splice\n      Splice a rope.\n\n" +
+	program := "Usage: tower COMMAND [OPTIONS]\n\nRings bells.\n\nCommands:\n  ring PLACE\n      Ring a bell.\n  oil\n      Oil a bell.\n" +
+		"  rope list\n      List ropes.\n  rope splice ROPE\n      Splice a rope.\n\n" +
 		"Run \"tower COMMAND --help\" for a command's options.\n"
 	oiling := "Usage: tower oil [OPTIONS]\n\nOil a bell.\n\nOptions:\n  --bell=NAME  $TOWER_BELL\n      The bell.\n  --can=SIZE\n" +
 		"      The can. (small)\n  --help\n      Print this.\n  --version\n      Print the version.\n"
 	listing := strings.NewReplacer("tower oil", "tower rope list", "Oil a bell", "List ropes").Replace(oiling)
+	ropes := "Usage: tower rope COMMAND [OPTIONS]\n\nCommands:\n  rope list\n      List ropes.\n  rope splice ROPE\n" +
+		"      Splice a rope.\n\nRun \"tower rope COMMAND --help\" for a command's options.\n"
 	for args, want := range map[string]string{
-		"--help": program, "-h": program, "help": program, "rope --help": program, "help rope": program,
+		"--help": program, "-h": program, "help": program, "rope --help": ropes, "help rope": ropes,
 		"rope list --help": listing, "help rope list": listing,
 		"oil --help": oiling, "oil -h": oiling, "help oil": oiling, "oil --bell=x --help": oiling,
 		"version": "tower 1\n", "--version": "tower 1\n", "oil --version": "tower 1\n", "--loud --version": "tower 1\n",

@@ -47,6 +47,8 @@ type Options struct {
 
 	Limits Limits // of keys and tenants
 
+	Objectives objectives
+
 	Audit string // target of the audit trail, see [audit.Open]
 }
 
@@ -101,6 +103,8 @@ func (o *Options) Flags(f *flag.FlagSet) {
 	f.IntVar(&o.MaxBody, "max-body", 4_194_304, "`BYTES`: Maximum size of a request, or of an item of a batch.")
 
 	o.Limits.Flags(f)
+
+	o.Objectives.Flags(f)
 
 	cli.Text(f, &o.Audit, "audit",
 		"`PATH`: Target of the audit trail: a line of JSON for each change and each refusal. It is a file, which may "+

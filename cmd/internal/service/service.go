@@ -25,6 +25,7 @@ import (
 	"github.com/carillon-scheduler/carillon/handlers"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/secrets"
+	"github.com/carillon-scheduler/carillon/status"
 	"github.com/carillon-scheduler/carillon/store"
 	"github.com/carillon-scheduler/carillon/store/bounded"
 	"github.com/carillon-scheduler/carillon/store/clock"
@@ -161,6 +162,17 @@ func (p *Parts) Assemble(ctx context.Context) (*Service, error) {
 	for _, r := range recorded {
 		s.closers.add(r) // closed when all loops have ended, before the store
 	}
+	began := time.Now()
+	if cfg.Status, err = status.NewWatch(p.options.Objectives, time.Now, registry); err != nil {
+		return nil, errors.Join(err, s.closers.Close())
+	}
+	tell := func() status.Heartbeat {
+		return status.Heartbeat{
+			Version: moduleVersion(), Since: began, Ready: s.dispatcher.Ready() == nil, Rate: s.dispatcher.Rate(),
+			Counts: cfg.Status.Counts(),
+		}
+	}
+	cfg.Tells = func() []byte { return tell().Encode() }
 	cfg.History = append(recorders{told}, recorded...)
 	cfg.Callbacks = callbacks.NewRegistry(append(slices.Clone(p.Senders), told.Watcher())...)
 	if s.dispatcher, err = dispatcher.New(cfg); err != nil {
@@ -191,6 +203,12 @@ func (p *Parts) Assemble(ctx context.Context) (*Service, error) {
 		PrioritiesOf: s.dispatcher.Priorities,
 		Destinations: func() []handlers.DestinationState { return destinationStates(s.dispatcher) },
 		Rate:         s.dispatcher.Rate,
+		Replica: handlers.Replica{
+			ID: s.dispatcher.Replica(), Tell: tell,
+			List: func(ctx context.Context, now time.Time) ([]replicas.Replica, error) {
+				return replicas.List(ctx, jobs, now)
+			},
+		},
 		Forecast: handlers.Forecast{
 			Definitions: jobs, Policy: cfg.Policy, Destinations: cfg.DestinationPolicy(),
 		},

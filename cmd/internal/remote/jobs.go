@@ -1,0 +1,404 @@
+package remote
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+
+	"github.com/carillon-scheduler/carillon/cmd/internal/cli"
+	"github.com/carillon-scheduler/carillon/openapi"
+)
+
+// parameters are options that become parameters of a request.
+type parameters struct{ url.Values }
+
+// text declares an option whose value is the parameter of the given name.
+func (p *parameters) text(f *flag.FlagSet, option, name, usage string) {
+	if p.Values == nil {
+		p.Values = url.Values{}
+	}
+	f.Func(option, usage, func(s string) error {
+		p.Set(name, s)
+		return nil
+	})
+}
+
+func limit(f *flag.FlagSet, p *int, standard int) {
+	f.IntVar(p, "limit", standard, "`N`: The most items to list; 0 for all.")
+}
+
+func jobCommands() []cli.Command {
+	return []cli.Command{
+		define(cli.Command{
+			Name: "job put", Arguments: "KEY", Complete: jobKeys,
+			Help:    "Create a job, or replace it. The file has the job as PUT /v1/jobs/KEY takes it, as JSON or YAML.",
+			Example: "carillon job put digest -f digest.yaml",
+		}, putJob),
+		define(cli.Command{
+			Name: "job get", Arguments: "KEY", Complete: jobKeys,
+			Help:    "Show a job with its next occurrences and its outcomes, or its definition alone.",
+			Example: "carillon job get digest --definition -o yaml",
+		}, getJob),
+		define(cli.Command{
+			Name: "job list", Help: "List jobs by their keys.", Example: "carillon job list --prefix=mail/ --state=paused",
+		}, listJobs),
+		define(cli.Command{
+			Name: "job cancel", Arguments: "KEY", Complete: jobKeys,
+			Help:    "Cancel a job, or all jobs of a prefix. The answer tells how many occurrences will never fire.",
+			Example: "carillon job cancel digest",
+		}, cancelJobs),
+		control("pause", "Stop a job from firing by its schedule.", false),
+		control("resume", "Undo a pause.", false),
+		control("trigger", "Fire a job once more, now.", true),
+		define(cli.Command{
+			Name: "job patch", Arguments: "KEY", Complete: jobKeys,
+			Help: "Change a part of a job by a JSON merge patch. The change is made only if nobody else changes the job at " +
+				"the same time; the exit code is 4 otherwise.",
+			Example: `carillon job patch digest -p '{"deadline": "10m"}'`,
+		}, patchJob),
+		define(cli.Command{
+			Name: "job preview", Arguments: "[KEY]", Complete: jobKeys,
+			Help:    "Show the next instants of a job, or those that the job in a file would have. Nothing is stored.",
+			Example: "carillon job preview -f digest.yaml --count=3",
+		}, previewJob),
+		define(cli.Command{
+			Name: "job history", Arguments: "[KEY]", Complete: jobKeys,
+			Help: "List the attempts at a job's occurrences and the changes of the job, the newest first; of all jobs " +
+				"without a key.",
+			Example: "carillon job history digest --outcome=failed",
+		}, history),
+		define(cli.Command{
+			Name: "job explain", Arguments: "KEY", Complete: jobKeys,
+			Help:    "Tell why a job fired, or did not fire, or has not fired yet, at an instant.",
+			Example: "carillon job explain digest --at=last",
+		}, explain),
+	}
+}
+
+func putJob() parts {
+	var file, version string
+	var create bool
+	return parts{
+		declare: func(f *flag.FlagSet) {
+			f.StringVar(&file, "f", "", "`FILE`: The job, as JSON or YAML; - is the standard input.")
+			f.BoolVar(&create, "create", false, "Only create the job: fail if there is one of the key.")
+			f.StringVar(&version, "if-version", "", "`VERSION`: Only replace the job if this is its version.")
+		},
+		run: func(ctx context.Context, s *session, arguments []string) error {
+			key, err := one(arguments, "the job's key")
+			if err != nil {
+				return err
+			}
+			body, err := s.file(file)
+			if err != nil {
+				return err
+			}
+			r := request{method: http.MethodPut, path: path("jobs", key), body: body, header: map[string]string{}}
+			switch {
+			case create && version != "":
+				return cli.Usagef("--create and --if-version are both given; give one of them")
+			case create:
+				r.header["If-None-Match"] = "*"
+			case version != "":
+				r.header["If-Match"] = quote(version)
+			default:
+				r.once = !repeatable(body)
+			}
+			return s.show(ctx, r)
+		},
+	}
+}
+
+func getJob() parts {
+	var definition bool
+	return parts{
+		declare: func(f *flag.FlagSet) {
+			f.BoolVar(&definition, "definition", false, "Show only what was submitted, as put and apply take it.")
+		},
+		run: func(ctx context.Context, s *session, arguments []string) error {
+			key, err := one(arguments, "one job by its key")
+			if err != nil {
+				return err
+			}
+			if !definition {
+				return s.show(ctx, request{method: http.MethodGet, path: path("jobs", key)})
+			}
+			d, raw, err := s.job(ctx, key)
+			if err != nil {
+				return err
+			}
+			for name := range d {
+				if !slices.Contains(openapi.JobFields(), name) {
+					delete(d, name)
+				}
+			}
+			// The members keep their bytes, such as a payload.
+			var members map[string]json.RawMessage
+			if err := json.Unmarshal(raw, &members); err != nil {
+				return err
+			}
+			for name := range members {
+				if _, ok := d[name]; !ok {
+					delete(members, name)
+				}
+			}
+			return s.one(shown{d, compact(members)})
+		},
+	}
+}
+
+// quote makes an entity tag of a version.
+func quote(version string) string { return `"` + version + `"` }
+
+// repeatable reports whether submitting a job twice has the effect of submitting it once. A job that can't be read is
+// refused in any case.
+func repeatable(body []byte) bool {
+	var j struct{ Delay, Steps, StartAt, Past json.RawMessage }
+	_ = json.Unmarshal(body, &j)
+	given := func(m json.RawMessage) bool { return len(m) > 0 && string(m) != "null" }
+	return !given(j.Delay) && (!given(j.Steps) || given(j.StartAt)) && string(j.Past) != `"fire"`
+}
+
+var jobColumns = []column{
+	{"KEY", "key"}, {"STATE", "state"}, {"NEXT", "nextInstant"}, {"CALLBACK", "callbackType"}, {"UPDATED", "updatedAt"},
+}
+
+func listJobs() parts {
+	var p parameters
+	var most int
+	var state string
+	return parts{
+		declare: func(f *flag.FlagSet) {
+			p.text(f, "prefix", "prefix", "`PREFIX`: Only jobs whose key begins with this.")
+			cli.Choice(f, &state, "state", []string{"any", "scheduled", "paused", "finished"},
+				"`STATE`: Only jobs in this state.")
+			limit(f, &most, 100)
+		},
+		run: func(ctx context.Context, s *session, arguments []string) error {
+			if len(arguments) > 0 {
+				return cli.Usagef("to list the jobs whose keys begin with %q, give --prefix=%[1]s", arguments[0])
+			}
+			if state != "any" {
+				p.Set("state", state)
+			}
+			return s.list(ctx, request{method: http.MethodGet, path: path("jobs"), query: p.Values}, most, jobColumns, nil)
+		},
+	}
+}
+
+func cancelJobs() parts {
+	var prefix string
+	var yes bool
+	return parts{
+		declare: func(f *flag.FlagSet) {
+			f.StringVar(&prefix, "prefix", "", "`PREFIX`: Cancel all jobs whose key begins with this.")
+			f.BoolVar(&yes, "yes", false, "Do not ask before cancelling by prefix.")
+		},
+		run: func(ctx context.Context, s *session, arguments []string) error {
+			if prefix != "" {
+				if len(arguments) > 0 {
+					return cli.Usagef("name one job, or give --prefix; not both")
+				}
+				if err := s.sure(yes, "Cancel all jobs whose keys begin with "+prefix+"?"); err != nil {
+					return err
+				}
+				r := request{method: http.MethodDelete, path: path("jobs"), query: url.Values{"prefix": {prefix}}}
+				return s.show(ctx, r)
+			}
+			key, err := one(arguments, "one job by its key, or give --prefix")
+			if err != nil {
+				return err
+			}
+			return s.show(ctx, request{method: http.MethodDelete, path: path("jobs", key)})
+		},
+	}
+}
+
+// control makes a command that posts to a job.
+func control(verb, help string, once bool) cli.Command {
+	c := cli.Command{
+		Name: "job " + verb, Arguments: "KEY", Help: help, Complete: jobKeys, Example: "carillon job " + verb + " digest",
+	}
+	return simple(c, func(ctx context.Context, s *session, arguments []string) error {
+		key, err := one(arguments, "one job by its key")
+		if err != nil {
+			return err
+		}
+		return s.show(ctx, request{method: http.MethodPost, path: path("jobs", key, verb), once: once})
+	})
+}
+
+func patchJob() parts {
+	var file, patch, version string
+	return parts{
+		declare: func(f *flag.FlagSet) {
+			f.StringVar(&file, "f", "", "`FILE`: The merge patch, as JSON or YAML; - is the standard input.")
+			f.StringVar(&patch, "p", "", "`JSON`: The merge patch.")
+			f.StringVar(&version, "if-version", "", "`VERSION`: Only change the job if this is its version. (the present one)")
+		},
+		run: func(ctx context.Context, s *session, arguments []string) error {
+			key, err := one(arguments, "one job by its key")
+			if err != nil {
+				return err
+			}
+			body := json.RawMessage(patch)
+			if patch == "" {
+				if body, err = s.file(file); err != nil {
+					return err
+				}
+			}
+			if version == "" {
+				d, _, err := s.job(ctx, key)
+				if err != nil {
+					return err
+				}
+				version = text(d["version"])
+			}
+			return s.show(ctx, request{
+				method: http.MethodPatch, path: path("jobs", key), body: body,
+				header: map[string]string{"Content-Type": "application/merge-patch+json", "If-Match": quote(version)},
+			})
+		},
+	}
+}
+
+// job reads a job, with one of its occurrences at most.
+func (s *session) job(ctx context.Context, key string) (document, json.RawMessage, error) {
+	a, err := s.do(ctx, request{method: http.MethodGet, path: path("jobs", key), query: url.Values{"limit": {"1"}}})
+	if err != nil {
+		return nil, nil, err
+	}
+	d, err := read[document](a.body)
+	return d, a.body, err
+}
+
+var previewColumns = []column{
+	{"INSTANT", "timestamp"}, {"LOCAL", "local"}, {"FIRES", "firesAt"}, {"STEP", "step"}, {"EFFECT", "effect"},
+	{"NOTE", "note"},
+}
+
+func previewJob() parts {
+	var file string
+	var count int
+	return parts{
+		declare: func(f *flag.FlagSet) {
+			f.StringVar(&file, "f", "", "`FILE`: The job, as JSON or YAML; - is the standard input.")
+			f.IntVar(&count, "count", 10, "`N`: Number of instants to show.")
+		},
+		run: func(ctx context.Context, s *session, arguments []string) error {
+			r := request{method: http.MethodGet, query: url.Values{"count": {strconv.Itoa(count)}}}
+			switch {
+			case file != "" && len(arguments) > 0:
+				return cli.Usagef("name one job, or give -f; not both")
+			case file != "":
+				body, err := s.file(file)
+				if err != nil {
+					return err
+				}
+				r.method, r.path, r.body = http.MethodPost, path("preview"), body
+			default:
+				key, err := one(arguments, "one job by its key, or give -f")
+				if err != nil {
+					return err
+				}
+				r.path = path("jobs", key, "preview")
+			}
+			if s.form != "table" && s.form != "ndjson" {
+				return s.show(ctx, r)
+			}
+			r.unpaged = true
+			return s.list(ctx, r, 0, previewColumns, nil)
+		},
+	}
+}
+
+var historyColumns = []column{
+	{"AT", "at"}, {"KEY", "key"}, {"WHAT", "what"}, {"INSTANT", "timestamp"}, {"ATTEMPT", "attempt"},
+	{"DESTINATION", "destination"}, {"RESULT", "result"}, {"BY", "by"},
+}
+
+func history() parts {
+	var p parameters
+	var most int
+	var outcome string
+	return parts{
+		declare: func(f *flag.FlagSet) {
+			cli.Choice(f, &outcome, "outcome",
+				[]string{"any", "failed", "delivered", "retried", "released", "buried", "missed"},
+				"`OUTCOME`: Only attempts with this outcome; failed is all but delivered.")
+			p.text(f, "since", "since", "`INSTANT`: Only entries from this instant or later.")
+			p.text(f, "until", "until", "`INSTANT`: Only entries from before this instant.")
+			p.text(f, "prefix", "prefix", "`PREFIX`: Without a key: only jobs whose key begins with this.")
+			p.text(f, "destination", "destination", "`NAME`: Without a key: only attempts at this destination.")
+			limit(f, &most, 100)
+		},
+		run: func(ctx context.Context, s *session, arguments []string) error {
+			r := request{method: http.MethodGet, path: path("history"), query: p.Values}
+			if len(arguments) > 0 {
+				key, err := one(arguments, "one job by its key, or none")
+				if err != nil {
+					return err
+				}
+				r.path = path("jobs", key, "history")
+			}
+			if outcome != "any" {
+				p.Set("outcome", outcome)
+			}
+			each := func(d shown) error {
+				d.document["what"] = either(d.document, "outcome", "change")
+				d.document["result"] = either(d.document, "status", "error")
+				s.item(d)
+				return nil
+			}
+			return s.list(ctx, r, most, historyColumns, each)
+		},
+	}
+}
+
+// either returns the first of two members that is there.
+func either(d document, first, second string) any {
+	if v := d[first]; v != nil {
+		return v
+	}
+	return d[second]
+}
+
+func explain() parts {
+	var at string
+	return parts{
+		declare: func(f *flag.FlagSet) {
+			f.StringVar(&at, "at", "next", "`INSTANT`: The instant (RFC 3339), or next, or last.")
+		},
+		run: func(ctx context.Context, s *session, arguments []string) error {
+			key, err := one(arguments, "one job by its key")
+			if err != nil {
+				return err
+			}
+			r := request{method: http.MethodGet, path: path("jobs", key, "explain"), query: url.Values{"at": {at}}}
+			if s.form != "table" {
+				return s.show(ctx, r)
+			}
+			a, err := s.do(ctx, r)
+			if err != nil {
+				return err
+			}
+			d, err := read[document](a.body)
+			if err != nil {
+				return err
+			}
+			facts, _ := d["facts"].([]any)
+			for _, fact := range facts {
+				if f, ok := fact.(map[string]any); ok {
+					s.item(shown{document: f})
+				}
+			}
+			s.rows([][]string{{"key", text(d["key"])}, {"at", text(d["at"])}, {"summary", text(d["summary"])}}, nil)
+			s.table([]column{{"FACT", "code"}, {"SINCE", "since"}, {"TEXT", "text"}})
+			return nil
+		},
+	}
+}

@@ -1,0 +1,405 @@
+package remote_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/carillon-scheduler/carillon/cmd/internal/remote"
+)
+
+// TestContexts: a name stands for a URL, a key and a tenant. What is given otherwise goes before, and the key of a
+// context goes to no other service.
+func TestContexts(t *testing.T) {
+	w := newWorld(t)
+	t.Setenv("CARILLON_URL", "")
+	var seen []string
+	w.before = func(_ http.ResponseWriter, r *http.Request) bool {
+		seen = append(seen, strings.TrimSpace(r.Header.Get("Authorization")+" "+r.Header.Get("Carillon-Tenant")))
+		return false
+	}
+	w.file("key", "carillon_a_b\n")
+	w.want("context add prod not-a-url", 2, "must be absolute")
+	w.want("context add prod "+w.url+" --key-file=none", 2, "none")
+	w.want("context add prod "+w.url+" --key-file=key --tenant=acme", 0, "the current one is prod")
+	w.want("context add test "+w.url+"/", 0, "the current one is prod")
+	w.want("job list", 0)
+	w.want("job list --tenant=bolt", 0)
+	w.want("job list --context=test", 0)
+	w.want("job list --url="+w.url, 0)
+	t.Setenv("CARILLON_TENANT", "corp")
+	w.want("job list --context=prod", 0)
+	t.Setenv("CARILLON_KEY", "other")
+	w.want("job list", 0)
+	t.Setenv("CARILLON_URL", w.url)
+	w.want("job list", 0)
+	w.want("tenant list", 0) // about several tenants
+	want := []string{
+		"Bearer carillon_a_b acme", "Bearer carillon_a_b bolt", "", "", "Bearer carillon_a_b corp", "Bearer other corp",
+		"Bearer other corp", "Bearer other",
+	}
+	if !slices.Equal(seen, want) {
+		t.Errorf("the service saw\n%q, want\n%q", seen, want)
+	}
+	w.want("job list --context=prod --url=http://127.0.0.1:1", 2, "different services")
+	w.want("job list --context=none", 2, `no context "none"`)
+	w.want("context use none", 2, "no context")
+	w.want("context use test", 0)
+	w.want("context list -o json", 0, `"current": "*"`)
+	w.want("context remove test", 0)
+	if content, err := os.ReadFile(os.Getenv("CARILLON_CONFIG")); err != nil || strings.Contains(string(content), "carillon_a_b") {
+		t.Errorf("the file of contexts: %s, %v", content, err)
+	}
+	if info, err := os.Stat(os.Getenv("CARILLON_CONFIG")); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the file of contexts: %v, %v", info.Mode(), err)
+	}
+}
+
+// TestKeyInTheClear: a key that goes to another machine without TLS is warned of.
+func TestKeyInTheClear(t *testing.T) {
+	w := newWorld(t)
+	t.Setenv("CARILLON_KEY", "secret")
+	w.want("context add x http://carillon.example.com", 0, "without encryption")
+	if r := w.run("status"); strings.Contains(r.stderr, "without encryption") {
+		t.Errorf("it warns on loopback: %s", r.stderr)
+	}
+}
+
+// TestExitCodes are those that docs/cli.md names.
+func TestExitCodes(t *testing.T) {
+	w := newWorld(t)
+	w.want("job put digest -f digest.yaml", 0)
+	w.want("job get none", 1, "there is no job")
+	w.want("job get", 2, "name one job")
+	w.want("job get a b", 2, "name one job")
+	w.want("job put x", 2, "-f is missing")
+	w.want("job put x -f none.yaml", 2, "none.yaml")
+	w.want("job list -o xml", 2, "-o: must be one of table, json, yaml, ndjson")
+	w.want("dead-letter redrive", 2, "--all")
+	w.want("dead-letter redrive --all", 2, "Give --yes")
+	w.want("job cancel --prefix=d", 2, "Give --yes")
+	w.want("tenant set acme", 2, "give settings")
+	w.want("job put digest -f digest.yaml --if-version=01ARZ3NDEKTSV4RRFFQ69G5FAV", 4)
+	w.want("job list --url=http://127.0.0.1:1", 5, "there is no service at http://127.0.0.1:1")
+	w.want("job explain digest --at=tomorrow", 1)
+}
+
+// TestLostAnswers: what is harmless is asked again, and what is not is told.
+func TestLostAnswers(t *testing.T) {
+	w := newWorld(t)
+	w.file("delay.yaml", strings.Replace(strings.TrimPrefix(digest, "key: digest\n"), "crontab: 0 9 * * MON-FRI\ntimezone: Europe/Paris", "delay: 1h", 1))
+	var left atomic.Int32
+	w.before = func(rw http.ResponseWriter, _ *http.Request) bool {
+		if left.Add(-1) < 0 {
+			return false
+		}
+		rw.Header().Set("Content-Type", "application/problem+json")
+		rw.WriteHeader(http.StatusServiceUnavailable)
+		fmt.Fprintf(rw, `{"title":"Service Unavailable","status":503,"detail":"the store is away"}`)
+		return true
+	}
+	for line, code := range map[string]int{
+		"job put digest -f digest.yaml": 0, "job list": 0, "job pause digest": 0, "job trigger digest": 5,
+		"job put delayed -f delay.yaml": 5, "job put delayed -f delay.yaml --create": 0, "job cancel digest": 0,
+		"key create --role=viewer --tenants=a": 5,
+	} {
+		left.Store(0)
+		w.run("job put digest -f digest.yaml")
+		w.run("job cancel delayed")
+		left.Store(1)
+		r := w.run(line)
+		if r.code != code || code == 5 && !strings.Contains(r.stderr, "it is not known whether this was done") {
+			t.Errorf("%s: exit code %d, want %d: %s", line, r.code, code, r.stderr)
+		}
+	}
+}
+
+// TestApply: what is in files is made so, twice in a row changes nothing, and nobody else's change is overwritten.
+func TestApply(t *testing.T) {
+	w := newWorld(t)
+	w.file("jobs/a.yaml", strings.Replace(digest, "key: digest", "key: mail/a", 1))
+	w.file("jobs/b.json", `[{"key":"mail/b","schedules":["2040-01-01T00:00:00Z"],"callback":{"type":"http","data":{"url":"https://example.com/b","payload":{"b": 1.50,"a":1}}}}]`)
+	w.ok("job put mail/old -f job.yaml")
+	w.ok("job put news/old -f job.yaml")
+	w.want("diff -f jobs", 3, "2 to create, 0 to change, 0 to delete")
+	w.want("diff -f jobs -o json", 3, `"action": "create"`)
+	w.want("apply -f jobs --dry-run=server", 0, "2 to create")
+	w.want("apply -f jobs", 2, "Give --yes")
+	w.want("job get mail/a", 1)
+	w.want("apply -f jobs --prune=mail/ --yes", 0, "2 to create, 0 to change, 1 to delete", "3 of 3 are done")
+	for _, line := range []string{"diff -f jobs --prune=mail/", "apply -f jobs --prune=mail/", "apply -f jobs"} {
+		w.want(line, 0, "0 to create, 0 to change, 0 to delete, 2 as they are")
+	}
+	w.want("job get mail/old", 1)
+	w.want("job get news/old", 0)
+	if out := w.ok("job get mail/b -o ndjson"); !strings.Contains(out, `{"b":1.50,"a":1}`) {
+		t.Errorf("the payload has other bytes: %s", out)
+	}
+
+	// Its definition can be applied as it is shown.
+	w.file("shown/a.yaml", w.ok("job get mail/a --definition -o yaml"))
+	w.want("diff -f shown", 0, "1 as they are")
+
+	// Somebody else changes a job after it was compared. The first request to do so is the PUT.
+	w.file("jobs/a.yaml", strings.Replace(digest, "key: digest", "key: mail/a\ndeadline: 5m", 1))
+	var busy atomic.Bool
+	w.before = func(_ http.ResponseWriter, r *http.Request) bool {
+		if r.Method == http.MethodPut && busy.CompareAndSwap(false, true) {
+			w.ok(`job patch mail/a -p '{"deadline":"7m"}'`)
+		}
+		return false
+	}
+	w.want("apply -f jobs --yes", 4, "mail/a: somebody has changed it meanwhile", "0 of 1 are done")
+	if out := w.ok("job get mail/a -o json"); !strings.Contains(out, `"7m0s"`) {
+		t.Errorf("the other's change is lost: %s", out)
+	}
+	w.want("diff -f jobs", 3, `/deadline: "7m0s" -> "5m0s"`)
+	w.want("apply -f jobs --yes", 0)
+
+	// A job that is to be deleted is changed meanwhile.
+	w.ok("job put mail/old -f job.yaml")
+	busy.Store(false)
+	w.before = func(_ http.ResponseWriter, r *http.Request) bool {
+		if r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, "mail/old") && busy.CompareAndSwap(false, true) {
+			w.ok("job pause mail/old")
+		}
+		return false
+	}
+	w.want("apply -f jobs --prune=mail/ --yes", 4, "mail/old: somebody has changed it meanwhile")
+	w.want("job get mail/old", 0)
+
+	// The answer to the PUT is lost, and the next attempt finds what the first has done.
+	w.before = nil
+	w.file("jobs/a.yaml", strings.Replace(digest, "key: digest", "key: mail/a\ndeadline: 9m", 1))
+	busy.Store(false)
+	w.before = func(rw http.ResponseWriter, r *http.Request) bool {
+		if r.Method == http.MethodPut && busy.CompareAndSwap(false, true) {
+			w.ok(`job patch mail/a -p '{"deadline":"9m"}'`)
+			rw.WriteHeader(http.StatusBadGateway)
+			return true
+		}
+		return false
+	}
+	w.want("apply -f jobs --yes", 0, "1 of 1 are done")
+}
+
+// TestApplyRefused: what the service refuses is named with its file, and the rest is done.
+func TestApplyRefused(t *testing.T) {
+	w := newWorld(t)
+	w.file("jobs/good.yaml", digest)
+	w.file("jobs/bad.yaml", strings.NewReplacer("digest", "bad", "https://", "gopher://").Replace(digest))
+	w.want("apply -f jobs --dry-run=server", 1, "bad.yaml", "/callback/data/url")
+	w.want("job get digest", 1)
+	w.want("apply -f jobs --yes", 1, "bad: 422", "1 of 2 are done")
+	w.want("job get digest", 0)
+	w.file("jobs/worse.yaml", "key: x\ncrontabb: y\n")
+	w.want("diff -f jobs", 2, "worse.yaml: /crontabb")
+	w.want("apply -f none", 2, "none")
+	w.want("apply", 2, "-f is missing")
+	w.want("apply jobs", 2, "takes no argument")
+}
+
+// TestEnded: a job that is over and was swept is not made again because it is in a file.
+func TestEnded(t *testing.T) {
+	w := newWorld(t)
+	w.file("jobs/past.yaml", strings.Replace(digest, "crontab: 0 9 * * MON-FRI\ntimezone: Europe/Paris", "schedules: ['2020-01-01T00:00:00Z']", 1))
+	w.want("diff -f jobs", 0, "0 to create")
+}
+
+func TestDeadLetters(t *testing.T) {
+	w := newWorld(t)
+	w.bury("410 Gone", "a", "b")
+	w.bury("400 Bad Request", "c", "d", "e")
+	if out := w.ok("dead-letter list --error=410"); strings.Count(out, "\n") != 3 {
+		t.Errorf("the list is\n%s", out)
+	}
+	if out := w.ok("dead-letter delete --all --error=410 --yes -o json"); !strings.Contains(out, `"deleted": 2`) {
+		t.Errorf("it says %s", out)
+	}
+	var items []struct{ ID, Key string }
+	if err := json.Unmarshal([]byte(w.ok("dead-letter list -o json")), &items); err != nil || len(items) != 3 {
+		t.Fatalf("%d are left, %v", len(items), err)
+	}
+	w.want("dead-letter redrive "+items[0].ID+" "+items[1].ID, 0, "redriven\t2")
+	w.want("dead-letter redrive "+items[0].ID, 1, "404")
+	w.want("dead-letter delete --yes --key="+items[2].Key, 0, "deleted\t1")
+}
+
+// TestPages: all pages are listed, or as many as asked for.
+func TestPages(t *testing.T) {
+	w := newWorld(t)
+	var lines strings.Builder
+	for i := range 1003 {
+		fmt.Fprintf(&lines, `{"key":"k%04d","crontab":"@daily","callback":{"type":"http","data":{"url":"https://example.com/a"}}}`+"\n", i)
+	}
+	res, err := http.Post(w.url+"/v1/jobs/batch", "application/x-ndjson", strings.NewReader(lines.String()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	if _, err := io.Copy(io.Discard, res.Body); err != nil || res.StatusCode != http.StatusOK {
+		t.Fatal(res.Status, err)
+	}
+	for limit, want := range map[string]int{"0": 1003, "1001": 1001, "5": 5} {
+		if got := strings.Count(w.ok("job list -o ndjson --limit="+limit), "\n"); got != want {
+			t.Errorf("--limit=%s lists %d", limit, got)
+		}
+	}
+}
+
+// TestCompletion: commands, options, values and keys of jobs, which the service knows.
+func TestCompletion(t *testing.T) {
+	w := newWorld(t)
+	for _, key := range []string{"digest", "mail/a", "mail/b"} {
+		w.ok("job put " + key + " -f job.yaml")
+	}
+	for line, want := range map[string]string{
+		"":                     "status backlog forecast job apply diff dead-letter tenant key secret signing-secret context completion man",
+		"de":                   "dead-letter",
+		"job p":                "put pause patch preview",
+		"job get ":             "digest mail/a mail/b",
+		"job get mail/":        "mail/a mail/b",
+		"job get mail/a ":      "",
+		"job get --def":        "--definition",
+		"job get --o":          "",
+		"job list --state ":    "any scheduled paused finished",
+		"job list --state=pa":  "--state=paused",
+		"job get -o y":         "yaml",
+		"tenant get d":         "default",
+		"completion ":          "bash zsh fish",
+		"job list --prefix ma": "",
+		"nonsense x":           "",
+	} {
+		typed := strings.Split(line, " ")
+		if got := strings.Join(program().Complete(context.Background(), typed), " "); got != want {
+			t.Errorf("%q is completed by %q, want %q", line, got, want)
+		}
+	}
+	if out := w.ok("__complete -- job get --url " + w.url + " mail/"); out != "mail/a\nmail/b\n" {
+		t.Errorf("it prints %q", out)
+	}
+	t.Setenv("CARILLON_URL", "http://127.0.0.1:1")
+	if got := program().Complete(context.Background(), []string{"job", "get", ""}); got != nil {
+		t.Errorf("without a service: %v", got)
+	}
+	for _, shell := range []string{"bash", "zsh", "fish"} {
+		if out := w.ok("completion " + shell); !strings.Contains(out, "carillon") || strings.Contains(out, "PROGRAM") {
+			t.Errorf("%s: %s", shell, out)
+		}
+	}
+	w.want("completion tcsh", 2, "bash, zsh, fish")
+}
+
+// TestManual: the page has every command, and no line that would be taken for a request by accident.
+func TestManual(t *testing.T) {
+	w := newWorld(t)
+	page := w.ok("man")
+	for _, c := range remote.Commands(program) {
+		if c.Help != "" && !strings.Contains(page, ".SS carillon "+strings.ReplaceAll(c.Name, "-", `\-`)) {
+			t.Errorf("the page lacks %s", c.Name)
+		}
+	}
+	known := []string{".TH", ".SH", ".SS", ".PP", ".TP", ".B", ".nf", ".fi"}
+	for line := range strings.Lines(page) {
+		if strings.HasPrefix(line, ".") && !slices.Contains(known, strings.Fields(line)[0]) {
+			t.Errorf("the page has the request %s", line)
+		}
+	}
+}
+
+func TestSecrets(t *testing.T) {
+	w := newWorld(t)
+	r := w.with(strings.NewReader("t0ken\n"), "secret put token --destination='http https://example.com'")
+	if r.code != 0 || strings.Contains(r.stdout, "t0ken") {
+		t.Errorf("%+v", r)
+	}
+	signing := w.ok("signing-secret create default")
+	if !strings.HasPrefix(signing, "whsec_") || w.ok("signing-secret rotate default") == signing {
+		t.Errorf("the signing secret is %s", signing)
+	}
+	token := strings.TrimSpace(w.ok("key create --role=viewer --tenants=acme,bolt --key-prefix=mail/"))
+	if !strings.HasPrefix(token, "carillon_") {
+		t.Errorf("the key is %s", token)
+	}
+	id := strings.Split(token, "_")[1]
+	if out := w.ok("key list"); !strings.Contains(out, id+"\tviewer\tacme,bolt\tmail/") {
+		t.Errorf("the list is\n%s", out)
+	}
+	if again := w.ok("key rotate " + id + " --overlap=0s"); again == token {
+		t.Error("it is the same key")
+	}
+	w.want("key revoke "+id, 0, "is revoked")
+	w.want("key create --role=viewer", 2, "--tenants")
+	w.want("key create --role=viewer --tenants=", 2, "--tenants: must not be empty")
+	w.want("key create --role=viewer --tenants=a --key-prefix=", 2, "--key-prefix: must not be empty")
+}
+
+func TestCertificates(t *testing.T) {
+	w := newWorld(t)
+	w.file("ca.pem", "nothing")
+	w.want("job list --ca-file=ca.pem", 2, "--ca-file: ca.pem has no certificate")
+	w.want("job list --ca-file="+filepath.Join(t.TempDir(), "none"), 2, "--ca-file")
+}
+
+// TestExamples runs the example of each command's help. Each has a service of its own, with a job, dead letters, secrets
+// and a key.
+func TestExamples(t *testing.T) {
+	for _, c := range remote.Commands(program) {
+		if c.Help == "" {
+			continue
+		}
+		t.Run(c.Name, func(t *testing.T) {
+			w := newWorld(t)
+			w.bury("410 Gone", "dead", "mail/dead")
+			w.ok("job put digest -f digest.yaml")
+			w.file("jobs/digest.yaml", digest)
+			w.file("token.txt", "t0ken\n")
+			w.file(".carillon-key", "carillon_a_b")
+			w.ok("secret put billing-token -f token.txt")
+			if c.Name != "signing-secret create" {
+				w.ok("signing-secret create default")
+			}
+			id := strings.Split(w.ok("key create --role=viewer --tenants=acme"), "_")[1]
+			if strings.HasPrefix(c.Name, "context ") && c.Name != "context add" {
+				w.ok("context add prod " + w.url)
+			}
+			w.before = planned
+			for line := range strings.Lines(c.Example) {
+				line = strings.TrimSuffix(strings.TrimPrefix(strings.TrimSpace(line), "source <("), ")")
+				line, _, _ = strings.Cut(line, " |") // into the program that shows manual pages
+				line = strings.NewReplacer("4iC0dQxYb7Zr", id, "~/", "").Replace(line)
+				args, ok := strings.CutPrefix(line, "carillon ")
+				if !ok {
+					t.Fatalf("the example does not begin with carillon: %s", line)
+				}
+				if r := w.run(args); r.code != 0 {
+					t.Errorf("%s: exit code %d\n%s%s", line, r.code, r.stdout, r.stderr)
+				}
+			}
+			if c.Example == "" {
+				t.Error("its help has no example")
+			}
+		})
+	}
+}
+
+// planned answers what the service does not answer yet.
+func planned(rw http.ResponseWriter, r *http.Request) bool {
+	switch {
+	case strings.HasSuffix(r.URL.Path, "/explain"):
+		fmt.Fprintf(rw, `{"key":"digest","at":"2030-01-02T08:00:00Z","code":"waiting","summary":"It is due in 20 h.","facts":[{"code":"waiting","text":"It is due in 20 h."}]}`)
+	case r.URL.Path == "/v1/forecast":
+		fmt.Fprintf(rw, `{"asOf":"2030-01-01T12:00:00Z","total":2,"rate":{"perSecond":10},"steps":[{"from":"2030-01-01T12:00:00Z","count":2,"left":0}]}`)
+	default:
+		return false
+	}
+	return true
+}

@@ -1,0 +1,196 @@
+package handlers
+
+import (
+	"cmp"
+	"context"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/status"
+	"github.com/carillon-scheduler/carillon/store/replicas"
+)
+
+// Replica is the replica that answers, and what it knows of the others.
+type Replica struct {
+	// ID is its random id, by which it is listed.
+	ID string
+	// Tell returns what it tells of itself. Nil means no more than the version.
+	Tell func() status.Heartbeat
+	// List returns all replicas that may be claiming. Nil means that there is no other.
+	List func(ctx context.Context, now time.Time) ([]replicas.Replica, error)
+}
+
+// statusView is the state of the service as it is answered. Of some tenants it has only the objectives.
+type statusView struct {
+	Version        string              `json:"version,omitzero"`
+	AsOf           string              `json:"asOf"`
+	Uptime         *job.Duration       `json:"uptime,omitzero"`
+	Replicas       []replicaView       `json:"replicas,omitzero"`
+	Lateness       *latenessView       `json:"lateness,omitzero"`
+	FiredPerSecond *float64            `json:"firedPerSecond,omitzero"`
+	Objectives     []objectiveView     `json:"objectives"`
+	Destinations   []statusDestination `json:"destinations,omitzero"`
+	Warnings       []string            `json:"warnings,omitzero"`
+}
+
+// replicaView is a replica. One of another version may tell nothing but that it runs.
+type replicaView struct {
+	ID      string `json:"id"`
+	Version string `json:"version,omitzero"`
+	Since   string `json:"since,omitzero"`
+	Seen    string `json:"seen"`
+	Ready   *bool  `json:"ready,omitzero"`
+}
+
+// latenessView is how late all replicas have fired lately. Without firings it has no durations.
+type latenessView struct {
+	Window job.Duration  `json:"window"`
+	P50    *job.Duration `json:"p50,omitzero"`
+	P99    *job.Duration `json:"p99,omitzero"`
+	Max    *job.Duration `json:"max,omitzero"`
+}
+
+type objectiveView struct {
+	Tenant   string          `json:"tenant,omitzero"`
+	Target   float64         `json:"target"`
+	Within   job.Duration    `json:"within"`
+	Met      *float64        `json:"met,omitzero"` // this and the next: in the last hour
+	BurnRate float64         `json:"burnRate"`
+	Windows  []objectivePart `json:"windows"`
+}
+
+type objectivePart struct {
+	Window   job.Duration `json:"window"`
+	Fired    int          `json:"fired"`
+	Late     int          `json:"late"`
+	BurnRate float64      `json:"burnRate"`
+}
+
+type statusDestination struct {
+	Destination string `json:"destination"`
+	State       string `json:"state"`
+	Since       string `json:"since,omitzero"`
+}
+
+// The states of a destination.
+const (
+	destinationUp   = "up"
+	destinationDown = "down"
+)
+
+// mostDestinations bounds the destinations of a status.
+const mostDestinations = 1000
+
+// getStatus answers with the state of the service: its replicas, their lateness, objectives, and destinations.
+func (a *api) getStatus(c *gin.Context) error {
+	if _, err := readQuery(c.Request); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTime)
+	defer cancel()
+	now := a.now()
+	all, beats, err := a.heartbeats(ctx, now)
+	if err != nil {
+		return err
+	}
+	scope := who(c).Scope
+	view := statusView{AsOf: job.FormatTime(now), Version: a.Version, Objectives: []objectiveView{}}
+	var counts status.Counts
+	rate := 0.
+	for _, h := range beats {
+		counts.Add(h.Counts)
+		rate += h.Rate
+	}
+	for _, met := range counts.Objectives {
+		if scope.All() || met.Tenant != "" && scope.HasTenant(met.Tenant) {
+			view.Objectives = append(view.Objectives, objectiveOf(&met))
+		}
+	}
+	if !scope.All() {
+		return writeJSON(c, http.StatusOK, view)
+	}
+	uptime := job.Duration(max(0, now.Sub(beats[0].Since).Truncate(time.Second)))
+	view.Uptime, view.FiredPerSecond, view.Lateness = &uptime, &rate, latenessOf(&counts)
+	view.Replicas, view.Destinations = all, a.statusDestinations()
+	view.Warnings = append([]string{}, a.Warnings(ctx)...)
+	return writeJSON(c, http.StatusOK, view)
+}
+
+// heartbeats returns all replicas, and what they tell of themselves. This one comes first, and tells what is now.
+func (a *api) heartbeats(ctx context.Context, now time.Time) (all []replicaView, tell []status.Heartbeat, err error) {
+	own := status.Heartbeat{Version: a.Version, Since: now, Ready: a.Ready(ctx) == nil}
+	if a.Replica.Tell != nil {
+		own = a.Replica.Tell()
+	}
+	self := replicaView{
+		ID: a.Replica.ID, Version: own.Version, Since: job.FormatTime(own.Since), Seen: job.FormatTime(now), Ready: &own.Ready,
+	}
+	all, tell = []replicaView{self}, []status.Heartbeat{own}
+	if a.Replica.List == nil {
+		return all, tell, nil
+	}
+	listed, err := a.Replica.List(ctx, now)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, r := range listed {
+		if r.ID == a.Replica.ID {
+			continue
+		}
+		v := replicaView{ID: r.ID, Seen: job.FormatTime(r.Seen)}
+		if h, ok := status.DecodeHeartbeat(r.Tells); ok {
+			tell = append(tell, h)
+			v.Version, v.Since, v.Ready = h.Version, job.FormatTime(h.Since), &h.Ready
+		}
+		all = append(all, v)
+	}
+	return all, tell, nil
+}
+
+func latenessOf(counts *status.Counts) *latenessView {
+	v := latenessView{Window: job.Duration(status.LatenessWindow)}
+	p50, ok := counts.Quantile(.5)
+	if !ok {
+		return &v
+	}
+	p99, _ := counts.Quantile(.99)
+	v.P50, v.P99, v.Max = (*job.Duration)(&p50), (*job.Duration)(&p99), (*job.Duration)(&counts.Max)
+	return &v
+}
+
+func objectiveOf(met *status.Met) objectiveView {
+	v := objectiveView{
+		Tenant: met.Tenant, Target: met.Target, Within: job.Duration(met.Within),
+		Windows: make([]objectivePart, min(len(met.Windows), len(status.Windows))),
+	}
+	for i := range v.Windows {
+		w, length := met.Windows[i], status.Windows[i]
+		v.Windows[i] = objectivePart{job.Duration(length), w.Fired, w.Late, w.BurnRate(met.Objective)}
+		if part, ok := w.Met(); length == time.Hour {
+			if v.BurnRate = w.BurnRate(met.Objective); ok {
+				v.Met = &part
+			}
+		}
+	}
+	return v
+}
+
+// statusDestinations lists the destinations that this replica knows; those that are down come first.
+func (a *api) statusDestinations() []statusDestination {
+	all := []statusDestination{}
+	for _, d := range a.Destinations() {
+		v := statusDestination{Destination: d.Name, State: destinationUp}
+		if !d.OpenSince.IsZero() {
+			v.State, v.Since = destinationDown, job.FormatTime(d.OpenSince)
+		}
+		all = append(all, v)
+	}
+	slices.SortFunc(all, func(a, b statusDestination) int {
+		return cmp.Or(cmp.Compare(a.State, b.State), cmp.Compare(a.Destination, b.Destination))
+	})
+	return all[:min(len(all), mostDestinations)]
+}
