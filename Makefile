@@ -75,6 +75,8 @@ lint: ## Check style, mistakes and the direction of imports
 	$(GOLANGCI_LINT) run --allow-parallel-runners --build-tags services
 	cd store/mongodb/testserver && go vet ./...
 	cd cmd/carillon-bench/peers && go vet -tags services ./...
+	cd ui/build && go vet ./...
+	cd ui/browser && go vet ./...
 	cd client && $(GOLANGCI_LINT) run --allow-parallel-runners && go mod tidy -diff
 	cd client/contract && go vet ./...
 	go mod tidy -diff
@@ -82,6 +84,18 @@ lint: ## Check style, mistakes and the direction of imports
 .PHONY: lint-spec
 lint-spec: build ## Check the API's specification with linters and generators of clients; installs Node.js if it is missing
 	.ci/spec bin/carillon
+
+.PHONY: ui
+ui: ## Build the web page's files, ui/dist, from ui/src; installs Node.js, for its packages and their types, if it is missing
+	@.ci/ui write
+
+.PHONY: pictures
+pictures: ## Take the pictures of the web page for the documents, docs/ui, from the demo; needs Chromium, installed as by make test
+	CARILLON_TEST_SERVICES=chromium .ci/with-services bash -c 'cd ui/browser && CARILLON_SCREENSHOTS=$(CURDIR)/docs/ui go test -count=1 -run TestScreenshots .'
+
+.PHONY: lint-ui
+lint-ui: ## Check that ui/dist is built from ui/src, and that its types are those of the specification
+	@.ci/ui check
 
 .PHONY: vulnerabilities
 vulnerabilities: ## Look for known vulnerabilities in the code that the programs call; needs vuln.go.dev, or a copy of it in CARILLON_VULNDB

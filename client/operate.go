@@ -184,6 +184,11 @@ func (c *Client) Backlog(ctx context.Context, limit int) (Backlog, error) {
 	return call[Backlog](ctx, c, request{method: "GET", path: path("backlog"), query: query("limit", number(limit))})
 }
 
+// Status tells how well the service does.
+func (c *Client) Status(ctx context.Context) (Status, error) {
+	return call[Status](ctx, c, request{method: "GET", path: path("status")})
+}
+
 // Ready returns nil if the replica that answers can do its work, and the warnings about its setup.
 func (c *Client) Ready(ctx context.Context) (warnings []string, err error) {
 	out, err := call[struct{ Warnings []string }](ctx, c, request{method: "GET", path: "/readyz"})

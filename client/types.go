@@ -598,3 +598,65 @@ type BatchResult struct {
 	// Err is why the item was refused; an [*Error].
 	Err error `json:"-"`
 }
+
+// Status is how well the service does. With a key that is not for all tenants, it has AsOf and Objectives alone.
+type Status struct {
+	// Version is that of the replica that answers, and Uptime for how long it has run.
+	Version  string    `json:"version,omitempty"`
+	AsOf     time.Time `json:"asOf"`
+	Uptime   Duration  `json:"uptime,omitzero"`
+	Replicas []Replica `json:"replicas,omitempty"`
+	// Lateness is how long after their instants occurrences were fired for the first time.
+	Lateness       Lateness           `json:"lateness,omitzero"`
+	FiredPerSecond float64            `json:"firedPerSecond,omitempty"`
+	Objectives     []Objective        `json:"objectives"`
+	Destinations   []DestinationState `json:"destinations,omitempty"`
+	Warnings       []string           `json:"warnings,omitempty"`
+}
+
+// Replica is a replica of the service.
+type Replica struct {
+	ID      string    `json:"id"`
+	Version string    `json:"version,omitempty"`
+	Since   time.Time `json:"since,omitzero"`
+	Seen    time.Time `json:"seen"`
+	// Ready is nil for a replica of an earlier version, which does not tell.
+	Ready *bool `json:"ready,omitempty"`
+}
+
+// Lateness has quantiles over a window; zero if nothing was fired.
+type Lateness struct {
+	Window Duration `json:"window"`
+	P50    Duration `json:"p50,omitzero"`
+	P99    Duration `json:"p99,omitzero"`
+	Max    Duration `json:"max,omitzero"`
+}
+
+// Objective is a part of occurrences that is to be fired in time, and whether it is.
+type Objective struct {
+	// Tenant is empty if it is about all tenants together.
+	Tenant string   `json:"tenant,omitempty"`
+	Target float64  `json:"target"`
+	Within Duration `json:"within"`
+	// Met is the part that was in time in the last hour; nil if nothing was due.
+	Met *float64 `json:"met,omitempty"`
+	// BurnRate is how fast the error budget was used in the last hour.
+	BurnRate float64           `json:"burnRate"`
+	Windows  []ObjectiveWindow `json:"windows"`
+}
+
+// ObjectiveWindow is an objective over one time.
+type ObjectiveWindow struct {
+	Window   Duration `json:"window"`
+	Fired    int      `json:"fired"`
+	Late     int      `json:"late"`
+	BurnRate float64  `json:"burnRate"`
+}
+
+// DestinationState is a destination that the replica which answers knows.
+type DestinationState struct {
+	Destination string `json:"destination"`
+	// State is "up" or "down".
+	State string    `json:"state"`
+	Since time.Time `json:"since,omitzero"`
+}

@@ -25,6 +25,10 @@ type caller struct {
 	access.Principal
 	// token is the caller's credential; empty if the service asks for none.
 	token string
+	// session is the secret of the browser's session that the credential came from; empty if the request carried it.
+	session string
+	// sessionEnds is the end of that session. A key that its caller makes may outlive it, unlike the caller's own key.
+	sessionEnds time.Time
 	// tenant is the tenant that the request acts for; empty if it concerns none or several.
 	tenant string
 	// request is the request's id.
@@ -118,6 +122,11 @@ func (a *api) identify(c *gin.Context) (*caller, error) {
 		return &caller{Principal: a.anyone}, nil
 	}
 	shown := c.Request.Header[credentialHeader]
+	if len(shown) == 0 {
+		if cookie, err := c.Request.Cookie(sessionCookie); err == nil {
+			return a.resume(c, cookie.Value)
+		}
+	}
 	if len(shown) != 1 {
 		return nil, a.unidentified(c, len(shown))
 	}
@@ -174,18 +183,28 @@ func isLocal(host string) bool {
 	return err == nil || host == "" || host == "localhost" || strings.HasSuffix(host, ".localhost")
 }
 
-// authenticate returns the principal of a credential. If an address has sent too many wrong credentials, only those
-// that were valid before are looked up.
+// authenticate returns the caller that shows a credential.
 func (a *api) authenticate(c *gin.Context, credential string) (*caller, error) {
-	from, now := c.Request.RemoteAddr, a.Now()
 	token, err := bearer(credential)
-	if wait := a.wrong.Wait(from, now); wait > 0 && (err != nil || !a.Auth.Knows(token, now)) {
+	return a.recognize(c, err == nil && a.Auth.Knows(token, a.Now()), func(ctx context.Context) (*caller, error) {
+		if err != nil {
+			return nil, err
+		}
+		principal, err := a.Auth.Authenticate(ctx, token, a.Now())
+		return &caller{Principal: principal, token: token}, err
+	})
+}
+
+// recognize returns the caller that a look-up of its credential finds. If an address has sent too many wrong credentials,
+// only those that were valid before, and so are known, are looked up.
+func (a *api) recognize(
+	c *gin.Context, known bool, lookUp func(context.Context) (*caller, error),
+) (*caller, error) {
+	from, now := c.Request.RemoteAddr, a.Now()
+	if wait := a.wrong.Wait(from, now); wait > 0 && !known {
 		return nil, tooMany(c, wait, "invalid keys")
 	}
-	var principal access.Principal
-	if err == nil {
-		principal, err = a.Auth.Authenticate(c.Request.Context(), token, now)
-	}
+	found, err := lookUp(c.Request.Context())
 	switch {
 	case errors.Is(err, access.ErrUnauthenticated):
 		a.wrong.Failed(from, now)
@@ -196,7 +215,7 @@ func (a *api) authenticate(c *gin.Context, credential string) (*caller, error) {
 	case err != nil:
 		return nil, err
 	}
-	return &caller{Principal: principal, token: token}, nil
+	return found, nil
 }
 
 // maxToken bounds the bytes of a credential. The tokens of some issuers have some kilobytes.

@@ -94,7 +94,7 @@ func TestPermissionsAreTheSpecifiedOnes(t *testing.T) {
 			}
 		}
 	}
-	if want := (&openapi3.SecurityRequirements{{"bearer": {}}, {}}); fmt.Sprint(spec.Security) != fmt.Sprint(*want) {
+	if want := (&openapi3.SecurityRequirements{{"bearer": {}}, {"session": {}}, {}}); fmt.Sprint(spec.Security) != fmt.Sprint(*want) {
 		t.Errorf("it asks for %v", spec.Security)
 	}
 }

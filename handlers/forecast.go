@@ -12,6 +12,7 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"github.com/carillon-scheduler/carillon/access"
+	"github.com/carillon-scheduler/carillon/backlog"
 	"github.com/carillon-scheduler/carillon/forecast"
 	"github.com/carillon-scheduler/carillon/job"
 )
@@ -206,15 +207,15 @@ func (a *api) forecast(
 		To: job.FormatTime(span.from.Add(time.Duration(span.n) * span.step)),
 	}
 	if scope.All() {
-		backlog, err := a.recentBacklog(ctx, scope)
+		now, err := a.backlog.Recent(ctx, scope)
 		if err != nil {
 			return forecastView{}, err
 		}
-		q.Replicas = cmp.Or(assume.replicas, *backlog.Replicas)
-		view.Rate = a.drainRate(&backlog, assume, q.Replicas)
+		q.Replicas = cmp.Or(assume.replicas, *now.Replicas)
+		view.Rate = a.drainRate(&now, assume, q.Replicas)
 		q.PerSecond = view.Rate.PerSecond
 		if span.from.Sub(plan.At) < span.step { // later, it is fired
-			q.Waiting = waitingOf(&backlog)
+			q.Waiting = waitingOf(&now)
 		}
 	}
 	r := plan.Report(&q)
@@ -228,13 +229,13 @@ func (a *api) forecast(
 
 // drainRate returns the occurrences per second that all replicas fire. What they have fired lately is what they can
 // fire only if more was due.
-func (a *api) drainRate(backlog *backlogView, assume *whatIf, replicas int) *rateView {
+func (a *api) drainRate(now *backlog.Backlog, assume *whatIf, replicas int) *rateView {
 	const seconds = 5 // of a backlog at the present rate
 	lately := a.Rate()
 	switch {
 	case assume.perSecond > 0:
 		return &rateView{assume.perSecond, rateGiven}
-	case lately >= assumedRate || lately > 0 && float64(backlog.Due) > seconds*lately*float64(*backlog.Replicas):
+	case lately >= assumedRate || lately > 0 && float64(now.Due) > seconds*lately*float64(*now.Replicas):
 		return &rateView{lately * float64(replicas), rateFired}
 	default:
 		return &rateView{assumedRate * float64(replicas), rateAssumed}
@@ -243,11 +244,7 @@ func (a *api) drainRate(backlog *backlogView, assume *whatIf, replicas int) *rat
 
 // settingsOf returns the settings of a plan's tenants, with the default priority of each.
 func (a *api) settingsOf(ctx context.Context, plan *forecast.Plan) (map[string]forecast.Tenant, error) {
-	var lanes []laneBacklog
-	for _, name := range plan.Tenants() {
-		lanes = append(lanes, laneBacklog{Lane: job.Lane{Tenant: name}})
-	}
-	known, err := a.tenantsOf(ctx, lanes)
+	known, err := a.tenants.ByName(ctx, plan.Tenants())
 	if err != nil {
 		return nil, err
 	}
@@ -274,13 +271,13 @@ func (a *api) durations() func(destination string) time.Duration {
 
 // waitingOf divides the due occurrences of each tenant between the destinations, in the proportions of the whole
 // backlog.
-func waitingOf(backlog *backlogView) (all []forecast.Waiting) {
-	of := tally{}
-	for _, d := range backlog.Destinations {
+func waitingOf(now *backlog.Backlog) (all []forecast.Waiting) {
+	of := backlog.Tally{}
+	for _, d := range now.Destinations {
 		of[d.Name] += d.Due
 	}
-	for _, t := range backlog.Tenants {
-		of.divide(t.Due, func(name string, n int) {
+	for _, t := range now.Tenants {
+		of.Divide(t.Due, func(name string, n int) {
 			if n > 0 {
 				all = append(all, forecast.Waiting{
 					Flow: forecast.Flow{Lane: job.Lane{Tenant: t.Name}, Destination: name}, N: n,

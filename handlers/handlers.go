@@ -17,7 +17,9 @@ import (
 
 	"github.com/carillon-scheduler/carillon/access"
 	"github.com/carillon-scheduler/carillon/access/limits"
+	"github.com/carillon-scheduler/carillon/access/sessions"
 	"github.com/carillon-scheduler/carillon/audit"
+	"github.com/carillon-scheduler/carillon/backlog"
 	"github.com/carillon-scheduler/carillon/callbacks"
 	"github.com/carillon-scheduler/carillon/forecast"
 	"github.com/carillon-scheduler/carillon/history"
@@ -114,11 +116,16 @@ func New(config Config) http.Handler {
 // newEngine makes the router.
 func newEngine(config Config) *gin.Engine {
 	a := &api{
-		Config: config.withDefaults(), metrics: newMetrics(config.Registerer), recent: recent{turn: make(chan struct{}, 1)},
+		Config: config.withDefaults(), metrics: newMetrics(config.Registerer),
 		tenants: tenants.New(config.Records), past: history.NewReader(config.Records),
 		anyone: access.Anyone(), wrong: access.NewTries(), keyless: access.NewTries(),
-		plans: forecast.NewReader(config.Forecast.Definitions, config.Callbacks.Destination, forecast.DefaultBounds),
+		plans:    forecast.NewReader(config.Forecast.Definitions, config.Callbacks.Destination, forecast.DefaultBounds),
+		sessions: sessions.New(config.Records),
 	}
+	a.backlog = backlog.NewReader(backlog.Config{
+		Inspector: a.Inspector, Tenants: a.tenants, DestinationOf: a.Callbacks.Destination, Destinations: a.Destinations,
+		PrioritiesOf: a.prioritiesOf, Rate: a.Rate, Replicas: a.Replicas, Now: a.Now,
+	})
 	a.Store = within{a.Store}
 	gin.SetMode(gin.ReleaseMode) // else gin prints each route to standard output
 	e := gin.New()
@@ -226,6 +233,10 @@ func (a *api) routes() []route {
 		{"PUT", "/v1/tenants/:tenant/limits", access.Administer, aboutEverything, a.putLimits},
 		{"DELETE", "/v1/tenants/:tenant/limits", access.Administer, aboutEverything, a.resetLimits},
 
+		{"GET", "/v1/session", access.Read, aboutTenants, unkept(a.showSession)},
+		{"POST", "/v1/session", access.Read, aboutTenants, unkept(a.signIn)},
+		{"DELETE", "/v1/session", access.Read, aboutTenants, unkept(a.signOut)},
+
 		{"GET", "/v1/keys", access.Administer, aboutTenants, unkept(a.listKeys)},
 		{"POST", "/v1/keys", access.Administer, aboutTenants, unkept(a.createKey)},
 		{"GET", "/v1/keys/:id", access.Administer, aboutTenants, unkept(a.getKey)},
@@ -295,7 +306,7 @@ func (c Config) withDefaults() Config {
 type api struct {
 	Config
 	metrics *metrics
-	recent  recent
+	backlog *backlog.Reader
 	tenants *tenants.Tenants
 	past    *history.Reader
 	plans   *forecast.Reader
@@ -303,6 +314,7 @@ type api struct {
 	// wrong and keyless have the wrong keys of each address, and its requests without a key. They are apart, so that
 	// clients without a key keep out no key of their address.
 	wrong, keyless *access.Tries
+	sessions       *sessions.Sessions
 }
 
 // answer makes a gin handler that answers the errors of a handler as problems.

@@ -107,6 +107,10 @@ var samples = map[string]sample{
 	"putLimits":   {ok: 200, changes: true, body: func(*world, corner) string { return `{"maxJobs":9}` }},
 	"resetLimits": {ok: 200, changes: true},
 
+	"getSession": {ok: 200, beyond: 200},
+	"signIn":     {ok: 200, beyond: 200},
+	"signOut":    {ok: 204, beyond: 204},
+
 	"listKeys": {ok: 200, beyond: 200, shows: true},
 	"createKey": {ok: 201, beyond: 403, changes: true, body: func(_ *world, c corner) string {
 		return encode(map[string]any{"role": "viewer", "tenants": []string{c.tenant}, "keyPrefix": c.prefix, "note": "new"})

@@ -327,6 +327,9 @@ func TestEveryOperation(t *testing.T) {
 	if b := must(c.Backlog(ctx, 5))(t); len(b.Priorities) != 3 {
 		t.Errorf("backlog: %+v", b)
 	}
+	if st := must(c.Status(ctx))(t); st.AsOf.IsZero() {
+		t.Errorf("status: %+v", st)
+	}
 	must(c.Ready(ctx))(t)
 	if v := must(c.Version(ctx))(t); v != "v1.2.3" {
 		t.Errorf("version %q", v)

@@ -22,13 +22,16 @@ import (
 )
 
 const demoHelp = "See it work: run the whole service for some seconds on a temporary file, and print its " +
-	"deliveries to a local webhook."
+	"deliveries to a local webhook. With --ui it is filled with jobs of all kinds instead, and runs until it is interrupted, " +
+	"so that you can look around in the web page."
 
 // demoCommand shows the service at work.
-type demoCommand struct{}
+type demoCommand struct{ page bool }
 
-// Flags declares no options.
-func (*demoCommand) Flags(*flag.FlagSet) {}
+// Flags declares the options.
+func (c *demoCommand) Flags(f *flag.FlagSet) {
+	f.BoolVar(&c.page, "ui", false, "Fill the service, print the address of its web page, and run until interrupted.")
+}
 
 // demoPatience is the maximum time that the demo waits for its deliveries. All instants are within the first five
 // seconds.
@@ -56,6 +59,9 @@ func (c *demoCommand) Run(ctx context.Context, in cli.Input) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	if c.page {
+		return showPage(ctx, in, dir)
+	}
 
 	deliveries := make(chan delivery)
 	receiver, receiverURL, err := startReceiver(ctx, deliveries)

@@ -188,7 +188,8 @@ func (s *Store) inheritSome(ctx context.Context, tenant string, still bson.M, to
 	return nil
 }
 
-// countCarried counts the carried-over occurrences that are still pending, and the held ones among them.
+// countCarried counts the carried-over occurrences that are still pending, and the held ones among them. Another put
+// may have carried them over once more since.
 func (s *Store) countCarried(ctx context.Context, p *put) error {
 	ids := make([]string, len(p.Put.Carried))
 	for i := range p.Put.Carried {
@@ -199,7 +200,11 @@ func (s *Store) countCarried(ctx context.Context, p *put) error {
 	group.SetLimit(parallel)
 	for part := range slices.Chunk(ids, chunk) {
 		group.Go(func() error {
-			found, err := find[occurrenceDocument](ctx, s.occurrences, bson.M{"_id": in(part), "revision": p.Job.Revision},
+			carriedOver := bson.M{
+				"_id": in(part), "tenant": p.Job.Tenant, "key": p.Job.Key,
+				"revision": bson.M{"$nin": bson.A{p.present.revision, ""}}, // a dead letter has none
+			}
+			found, err := find[occurrenceDocument](ctx, s.occurrences, carriedOver,
 				options.Find().SetProjection(bson.M{"token": 1, "dueAt": 1}))
 			carried.Add(int64(len(found)))
 			for i := range found {

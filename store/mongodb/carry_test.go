@@ -217,3 +217,32 @@ func TestClaimMeetsACarry(t *testing.T) {
 		}
 	}
 }
+
+// TestCarriedFurther: while a put counts its carried-over occurrences, another put carries them over once more. The
+// first put's answer has them all the same.
+func TestCarriedFurther(t *testing.T) {
+	db := newDatabase(t)
+	s := db.open(t)
+	first := newJob(epoch, 0, time.Minute)
+	mustPut(t, s, first)
+	now := epoch.Add(time.Second)
+	if held := mustClaim(t, s, now, 10); len(held) != 1 {
+		t.Fatalf("claimed %d", len(held))
+	}
+	second := carrying(first, newJob(now, 0, time.Minute))
+	third := carrying(second, newJob(now, 0, time.Minute))
+	relayed, r := db.relayed(t)
+	happened := false
+	r.on("update", "jobs", 2, func() verdict { // after the flip, and before the count
+		happened = true
+		mustPut(t, s, third)
+		return pass
+	})
+	result := relayed.Put(t.Context(), []store.Put{second})[0]
+	if result.Err != nil || !happened {
+		t.Fatalf("put answers %v; replaced meanwhile: %v", result.Err, happened)
+	}
+	if result.Carried != 2 || result.InFlight != 1 {
+		t.Errorf("carried over %d, %d in flight", result.Carried, result.InFlight)
+	}
+}

@@ -77,15 +77,30 @@ func (s *Store) Pause(ctx context.Context, name job.Name, version job.Revision, 
 }
 
 // Resume implements [store.Jobs]. It leaves an occurrence that a claim is about to put back at this moment: that claim
-// brings it forward, see [Store.Claim].
+// brings it forward, see [Store.Claim]. A put may replace the job meanwhile and carry over occurrences that were put
+// back. So the job is read again, until it has the revision whose occurrences were brought forward.
 func (s *Store) Resume(ctx context.Context, name job.Name, version job.Revision, now time.Time) error {
 	ctx, cancel := within(ctx)
 	defer cancel()
-	present, err := s.unpause(ctx, name, version, now)
+	resumed, err := s.unpause(ctx, name, version, now)
 	if err != nil {
 		return err
 	}
-	return unknown(s.bringForward(ctx, name, present.revision, now))
+	for revision := resumed.revision; ; {
+		if err := s.bringForward(ctx, name, revision, now); err != nil {
+			return unknown(err)
+		}
+		found, err := s.read(ctx, name)
+		switch {
+		case errors.Is(err, store.ErrNotFound):
+			return nil // it was cancelled meanwhile
+		case err != nil:
+			return unknown(err)
+		case found.paused() || found.revision == revision:
+			return nil
+		}
+		revision = found.revision
+	}
 }
 
 // unpause clears a job's pause, and returns the state of the job as it was last read.

@@ -165,9 +165,9 @@ func (s *Store) catchResumes(ctx context.Context, now time.Time, back []returned
 		}
 		var writes []mongo.WriteModel
 		for _, r := range part {
-			if of := jobs[r.jobID()]; !of.paused() && r.Revision == string(of.revision) {
+			if of := jobs[r.jobID()]; of.exists && !of.paused() { // a put may have carried the occurrence over since
 				writes = append(writes, updateOf(
-					bson.M{"_id": r.ID, "token": absent(), "dueAt": r.dueAt},
+					bson.M{"_id": r.ID, "revision": of.revision, "token": absent(), "dueAt": r.dueAt},
 					bson.M{"$set": bson.M{"dueAt": latest(r.Timestamp, now)}}))
 			}
 		}

@@ -263,3 +263,59 @@ func TestClaimJobsGivesBackItsLease(t *testing.T) {
 	resume(t, s, epoch)
 	mustExpand(t, s, epoch)
 }
+
+// TestResumeMeetsAPut: a put carries an occurrence over while a resume or a claim is about to bring it forward. It is
+// due at once all the same.
+func TestResumeMeetsAPut(t *testing.T) {
+	now := epoch.Add(time.Minute)
+	replaced := func(t *testing.T, s store.Store, first store.Put) {
+		second := carrying(first, newJob(now, 0, time.Hour))
+		status, err := store.ReadJob(t.Context(), s, name("k"))
+		if err != nil {
+			t.Error(err)
+		}
+		second.From.Version = status.Version
+		mustPut(t, s, second)
+	}
+	t.Run("after the job is resumed", func(t *testing.T) {
+		db := newDatabase(t)
+		s := db.open(t)
+		first := newJob(epoch, 0)
+		mustPut(t, s, first)
+		pause(t, s, epoch)
+		if claimed := mustClaim(t, s, now, 10); len(claimed) != 0 {
+			t.Fatalf("claimed %d of a paused job", len(claimed))
+		}
+		relayed, r := db.relayed(t)
+		happened := false
+		r.on("update", "occurrences", 1, func() verdict {
+			happened = true
+			replaced(t, s, first)
+			return pass
+		})
+		if err := relayed.Resume(t.Context(), name("k"), job.NewRevision(now), now); err != nil || !happened {
+			t.Fatalf("resume answers %v; replaced meanwhile: %v", err, happened)
+		}
+		expectDue(t, s, now, 1)
+	})
+	t.Run("while a claim holds the occurrence", func(t *testing.T) {
+		db := newDatabase(t)
+		s := db.open(t)
+		first := newJob(epoch, 0)
+		mustPut(t, s, first)
+		pause(t, s, epoch)
+		relayed, r := db.relayed(t)
+		happened := false
+		r.on("update", "occurrences", 1, func() verdict { // the claim puts it back
+			happened = true
+			resume(t, s, now)
+			replaced(t, s, first)
+			return pass
+		})
+		claim, err := relayed.Claim(t.Context(), claimParams(now, 10))
+		if err != nil || len(claim.Occurrences) != 0 || !happened {
+			t.Fatalf("claimed %d, %v; replaced meanwhile: %v", len(claim.Occurrences), err, happened)
+		}
+		expectDue(t, s, now, 1)
+	})
+}

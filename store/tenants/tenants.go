@@ -7,6 +7,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -187,6 +189,26 @@ func (t *Tenants) Named(ctx context.Context, names []string) ([]job.Tenant, erro
 		return nil, nil
 	}
 	return t.read(ctx, store.RecordFilter{Collection: known, Keys: names, Limit: len(names)})
+}
+
+// ByName returns the named tenants, by name, however many there are. A name may repeat. A tenant that is not known has no
+// settings.
+func (t *Tenants) ByName(ctx context.Context, names []string) (map[string]job.Tenant, error) {
+	all := make(map[string]job.Tenant)
+	for _, name := range names {
+		all[name] = job.Tenant{Name: name}
+	}
+	const page = 1000
+	for some := range slices.Chunk(slices.Collect(maps.Keys(all)), page) {
+		found, err := t.Named(ctx, some)
+		if err != nil {
+			return nil, err
+		}
+		for _, of := range found {
+			all[of.Name] = of
+		}
+	}
+	return all, nil
 }
 
 // read reads known tenants, and then their settings.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -255,6 +256,10 @@ func TestNamed(t *testing.T) {
 	expectEach(t, "some", got, err, all[1], all[2])
 	got, err = b.second.Named(t.Context(), nil)
 	expectEach(t, "none", got, err)
+	byName, err := b.second.ByName(t.Context(), []string{"c", "nobody", "b", "b"})
+	if err != nil || !maps.Equal(byName, map[string]job.Tenant{"b": all[1], "c": all[2], "nobody": {Name: "nobody"}}) {
+		t.Errorf("by name %+v, %v", byName, err)
+	}
 	seen, err := b.second.FirstSeen(t.Context(), []string{"c", "nobody", "b"})
 	if err != nil || len(seen) != 2 || !seen["b"].Equal(epoch) || !seen["c"].Equal(epoch) {
 		t.Errorf("first seen %v, %v", seen, err)

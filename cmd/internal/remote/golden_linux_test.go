@@ -31,6 +31,7 @@ var script = []string{
 	"job get none",
 	"job preview digest --count=2",
 	"job history digest",
+	"forecast --to=2030-01-03T12:00:00Z --step=12h",
 	"job cancel mail/1",
 	"dead-letter list",
 	"dead-letter redrive --all --yes",

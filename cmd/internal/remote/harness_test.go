@@ -18,6 +18,7 @@ import (
 	"github.com/carillon-scheduler/carillon/callbacks/webhook"
 	"github.com/carillon-scheduler/carillon/cmd/internal/cli"
 	"github.com/carillon-scheduler/carillon/cmd/internal/remote"
+	"github.com/carillon-scheduler/carillon/forecast"
 	"github.com/carillon-scheduler/carillon/handlers"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/secrets"
@@ -57,7 +58,8 @@ func newWorld(t *testing.T) *world {
 		Store:   w.store, Inspector: w.store, Records: w.store, Callbacks: callbacks.NewRegistry(hooks),
 		Expansion: job.Expansion{Horizon: time.Minute, CatchUpLimit: 100}, Retain: time.Hour,
 		Limits: job.Limits{Instants: 100, Payload: 10_000}, MaxBody: 1 << 20, Version: "v1.2.3",
-		Now: func() time.Time { return now }, Logger: slog.New(slog.DiscardHandler),
+		Forecast: handlers.Forecast{Definitions: w.store, Policy: forecast.Policy{High: 70, Normal: 25, Low: 5}},
+		Now:      func() time.Time { return now }, Logger: slog.New(slog.DiscardHandler),
 	})
 	server := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		w.mu.Lock()

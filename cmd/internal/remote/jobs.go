@@ -55,6 +55,11 @@ func jobCommands() []cli.Command {
 		control("resume", "Undo a pause.", false),
 		control("trigger", "Fire a job once more, now.", true),
 		define(cli.Command{
+			Name: "job check-in", Arguments: "KEY", Complete: jobKeys,
+			Help:    "Tell that the work of an instant is done, for a job that expects it (expectBy).",
+			Example: "carillon job check-in digest",
+		}, checkIn),
+		define(cli.Command{
 			Name: "job patch", Arguments: "KEY", Complete: jobKeys,
 			Help: "Change a part of a job by a JSON merge patch. The change is made only if nobody else changes the job at " +
 				"the same time; the exit code is 4 otherwise.",
@@ -232,6 +237,26 @@ func control(verb, help string, once bool) cli.Command {
 	})
 }
 
+func checkIn() parts {
+	var at string
+	return parts{
+		declare: func(f *flag.FlagSet) {
+			f.StringVar(&at, "at", "", "`INSTANT`: The instant (RFC 3339). (the latest one that has fired)")
+		},
+		run: func(ctx context.Context, s *session, arguments []string) error {
+			key, err := one(arguments, "one job by its key")
+			if err != nil {
+				return err
+			}
+			r := request{method: http.MethodPost, path: path("jobs", key, "check-in")}
+			if at != "" {
+				r.body = compact(document{"at": at})
+			}
+			return s.show(ctx, r)
+		},
+	}
+}
+
 func patchJob() parts {
 	var file, patch, version string
 	return parts{
@@ -393,11 +418,13 @@ func explain() parts {
 			facts, _ := d["facts"].([]any)
 			for _, fact := range facts {
 				if f, ok := fact.(map[string]any); ok {
+					f["at"] = either(f, "at", "since")
 					s.item(shown{document: f})
 				}
 			}
+			s.terminal.width = 1 << 20 // sentences are not cut
 			s.rows([][]string{{"key", text(d["key"])}, {"at", text(d["at"])}, {"summary", text(d["summary"])}}, nil)
-			s.table([]column{{"FACT", "code"}, {"SINCE", "since"}, {"TEXT", "text"}})
+			s.table([]column{{"FACT", "code"}, {"AT", "at"}, {"TEXT", "text"}})
 			return nil
 		},
 	}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -159,7 +160,8 @@ func status(ctx context.Context, s *session, _ []string) error {
 	d := document{"service": s.base}
 	a, err := s.do(ctx, request{method: http.MethodGet, path: path("status"), several: true})
 	switch {
-	case isStatus(err, http.StatusNotFound), isStatus(err, http.StatusForbidden): // an older service, or a narrower key
+	case isStatus(err, http.StatusNotFound), isStatus(err, http.StatusForbidden), isStatus(err, http.StatusServiceUnavailable):
+		// An older service, a key that is for jobs of a prefix, or a store that is away: what all may ask for is left.
 	case err != nil:
 		return err
 	default:
@@ -168,12 +170,7 @@ func status(ctx context.Context, s *session, _ []string) error {
 		}
 		d["service"] = s.base
 	}
-	if a, err = s.do(ctx, request{method: http.MethodGet, path: "/", several: true}); err == nil {
-		if index, err := read[document](a.body); err == nil {
-			d["version"] = index["version"]
-		}
-	}
-	s.attempts = 1
+	s.attempts = 1 // who is not ready now says so
 	a, notReady := s.do(ctx, request{method: http.MethodGet, path: "/readyz", several: true})
 	d["state"] = "ready"
 	if refused, ok := errors.AsType[*refusal](notReady); ok {
@@ -183,7 +180,13 @@ func status(ctx context.Context, s *session, _ []string) error {
 	} else if ready, err := read[document](a.body); err == nil && ready["warnings"] != nil {
 		d["warnings"] = ready["warnings"]
 	}
-	if err := s.one(shown{document: d}); err != nil {
+	if err := s.divided(shown{document: d}, []division{
+		{"replicas", []column{{"REPLICA", "id"}, {"READY", "ready"}, {"VERSION", "version"}, {"SINCE", "since"}, {"SEEN", "seen"}}},
+		{"objectives", []column{
+			{"OBJECTIVE", "target"}, {"WITHIN", "within"}, {"TENANT", "tenant"}, {"MET", "met"}, {"BURN RATE", "burnRate"},
+		}},
+		{"destinations", []column{{"DESTINATION", "destination"}, {"STATE", "state"}, {"SINCE", "since"}}},
+	}); err != nil {
 		return err
 	}
 	if notReady != nil {
@@ -236,22 +239,7 @@ func backlog() parts {
 
 // backlog prints a backlog: the totals, and a table for each division of them.
 func (s *session) backlog(d shown) error {
-	if s.form != "table" {
-		return s.one(d)
-	}
-	totals := document{}
-	for name, v := range d.document {
-		if _, division := v.([]any); !division {
-			totals[name] = v
-		}
-	}
-	if err := s.one(shown{document: totals}); err != nil {
-		return err
-	}
-	for _, division := range []struct {
-		member  string
-		columns []column
-	}{
+	return s.divided(d, []division{
 		{"priorities", []column{{"PRIORITY", "priority"}, {"DUE", "due"}, {"PENDING", "pending"}}},
 		{"tenants", []column{
 			{"TENANT", "name"}, {"DUE", "due"}, {"PENDING", "pending"}, {"OLDEST DUE", "oldestDue"}, {"PRIORITY", "priority"},
@@ -261,8 +249,31 @@ func (s *session) backlog(d shown) error {
 			{"DESTINATION", "name"}, {"DUE", "due"}, {"PENDING", "pending"}, {"IN FLIGHT", "inFlight"}, {"PARKED", "parked"},
 			{"FAILURES", "failures"}, {"DOWN SINCE", "openSince"},
 		}},
-	} {
-		s.under(d.document, division.member, division.columns)
+	})
+}
+
+// division is a member of a document that is a table of its own.
+type division struct {
+	member  string
+	columns []column
+}
+
+// divided prints a document: first what is no list of documents, then each of its divisions.
+func (s *session) divided(d shown, divisions []division) error {
+	if s.form != "table" {
+		return s.one(d)
+	}
+	totals := document{}
+	for name, v := range d.document {
+		if !slices.ContainsFunc(divisions, func(d division) bool { return d.member == name }) {
+			totals[name] = v
+		}
+	}
+	if err := s.one(shown{document: totals}); err != nil {
+		return err
+	}
+	for _, one := range divisions {
+		s.under(d.document, one.member, one.columns)
 	}
 	return nil
 }
@@ -314,7 +325,9 @@ func forecast() parts {
 				return err
 			}
 			s.rows([][]string{
-				{"total", text(d["total"])}, {"rate", text(d.at("rate.perSecond"))}, {"incomplete", text(d["incomplete"])},
+				{"total", text(d["total"])}, {"paused", text(d["paused"])}, {"unknown", text(d["unknown"])},
+				{"incomplete", text(d["incomplete"])}, {"perSecond", text(d.at("rate.perSecond"))},
+				{"source", text(d.at("rate.source"))}, {"asOf", text(d["asOf"])},
 			}, nil)
 			s.under(d, "steps", []column{{"FROM", "from"}, {"COUNT", "count"}, {"LEFT", "left"}, {"DRAINED", "drainedAt"}})
 			return nil

@@ -49,8 +49,16 @@ type Options struct {
 
 	Objectives objectives
 
+	UI string // uiOn or uiOff: whether the web page is served
+
 	Audit string // target of the audit trail, see [audit.Open]
 }
+
+// The values of [Options.UI].
+const (
+	uiOn  = "on"
+	uiOff = "off"
+)
 
 // Flags declares the options, and sets them to their defaults.
 func (o *Options) Flags(f *flag.FlagSet) {
@@ -105,6 +113,8 @@ func (o *Options) Flags(f *flag.FlagSet) {
 	o.Limits.Flags(f)
 
 	o.Objectives.Flags(f)
+
+	cli.Choice(f, &o.UI, "ui", []string{uiOn, uiOff}, "`MODE`: Whether the web page is served, at /ui/. See docs/ui.md.")
 
 	cli.Text(f, &o.Audit, "audit",
 		"`PATH`: Target of the audit trail: a line of JSON for each change and each refusal. It is a file, which may "+

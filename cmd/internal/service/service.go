@@ -32,6 +32,7 @@ import (
 	"github.com/carillon-scheduler/carillon/store/groupcommit"
 	"github.com/carillon-scheduler/carillon/store/instrumented"
 	"github.com/carillon-scheduler/carillon/store/replicas"
+	"github.com/carillon-scheduler/carillon/ui"
 )
 
 // Service is one replica.
@@ -244,7 +245,11 @@ func (p *Parts) Assemble(ctx context.Context) (*Service, error) {
 		api.History = recorded
 		api.HistoryPolicy = p.options.History.Policy
 	}
-	s.server = newServer(s.connections.Handler(handlers.New(api)), p.log)
+	served := handlers.New(api)
+	if p.options.UI == uiOn {
+		served = ui.Handler(served)
+	}
+	s.server = newServer(s.connections.Handler(served), p.log)
 	s.server.MaxHeaderBytes = p.options.Listen.HeaderBytes
 	s.server.ConnContext = func(ctx context.Context, there net.Conn) context.Context {
 		return handlers.KeepConn(s.connections.Keep(ctx, there), there)

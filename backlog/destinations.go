@@ -1,4 +1,4 @@
-package handlers
+package backlog
 
 import (
 	"cmp"
@@ -27,17 +27,17 @@ type DestinationState struct {
 	Duration time.Duration
 }
 
-// destinationBacklog is the backlog of one destination.
-type destinationBacklog struct {
+// OfDestination is the backlog of one destination.
+type OfDestination struct {
 	Name string `json:"name"`
-	share
+	Share
 	// Estimated reports that due and pending were estimated from a sample.
 	Estimated bool `json:"estimated,omitzero"`
-	*doing         // nil for a caller that may not see all tenants: it concerns other tenants' callbacks too
+	*Doing         // nil for a caller that may not see all tenants: it concerns other tenants' callbacks too
 }
 
-// doing is the state of a destination, in the form of the answer.
-type doing struct {
+// Doing is the state of a destination, in the form of the answer.
+type Doing struct {
 	InFlight  int          `json:"inFlight"`
 	Parked    int          `json:"parked"`
 	Failures  int          `json:"failures"`
@@ -45,12 +45,12 @@ type doing struct {
 	Duration  job.Duration `json:"duration,omitzero"`
 }
 
-// destinationBacklogs splits the occurrences of lanes by destination; the destinations with the most come first. If
+// destinations splits the occurrences of lanes by destination; the destinations with the most come first. If
 // lanes of the scope are missing, a destination may have more.
-func (a *api) destinationBacklogs(
-	ctx context.Context, now time.Time, lanes []laneBacklog, whole bool, scope access.Scope,
-) ([]destinationBacklog, error) {
-	shares, exact, err := a.shareByDestination(ctx, now, lanes)
+func (r *Reader) destinations(
+	ctx context.Context, now time.Time, lanes []lane, whole bool, scope access.Scope,
+) ([]OfDestination, error) {
+	shares, exact, err := r.shareByDestination(ctx, now, lanes)
 	if err != nil {
 		return nil, err
 	}
@@ -60,22 +60,22 @@ func (a *api) destinationBacklogs(
 	exact = exact && whole
 	states := map[string]DestinationState{}
 	if scope.All() {
-		for _, s := range a.Destinations() {
+		for _, s := range r.Destinations() {
 			states[s.Name] = s
 			shares.of(s.Name)
 		}
 	}
-	all := make([]destinationBacklog, 0, len(shares))
+	all := make([]OfDestination, 0, len(shares))
 	for name, has := range shares {
-		d := destinationBacklog{Name: name, share: *has, Estimated: !exact}
+		d := OfDestination{Name: name, Share: *has, Estimated: !exact}
 		if s := states[name]; scope.All() {
-			d.doing = &doing{
-				s.InFlight, s.Parked, s.Failures, instantText(s.OpenSince), job.Duration(s.Duration.Round(time.Millisecond)),
+			d.Doing = &Doing{
+				s.InFlight, s.Parked, s.Failures, timeText(s.OpenSince), job.Duration(s.Duration.Round(time.Millisecond)),
 			}
 		}
 		all = append(all, d)
 	}
-	slices.SortFunc(all, func(a, b destinationBacklog) int {
+	slices.SortFunc(all, func(a, b OfDestination) int {
 		x, y := states[a.Name], states[b.Name]
 		return cmp.Or(cmp.Compare(b.Due, a.Due), cmp.Compare(b.Pending, a.Pending), cmp.Compare(y.Parked, x.Parked),
 			cmp.Compare(y.InFlight, x.InFlight), cmp.Compare(y.Failures, x.Failures), cmp.Compare(a.Name, b.Name))
@@ -96,17 +96,17 @@ const (
 // shareByDestination splits the occurrences of lanes by destination, in the proportions of a sample of the largest
 // lanes. It is exact if the sample has all occurrences. The shares add up to the counted occurrences, except those
 // whose job is gone.
-func (a *api) shareByDestination(
-	ctx context.Context, now time.Time, lanes []laneBacklog,
+func (r *Reader) shareByDestination(
+	ctx context.Context, now time.Time, lanes []lane,
 ) (shares destinationShares, exact bool, err error) {
-	lanes = slices.DeleteFunc(slices.Clone(lanes), func(l laneBacklog) bool { return l.Pending == 0 })
-	slices.SortFunc(lanes, func(a, b laneBacklog) int {
+	lanes = slices.DeleteFunc(slices.Clone(lanes), func(l lane) bool { return l.Pending == 0 })
+	slices.SortFunc(lanes, func(a, b lane) int {
 		return cmp.Or(cmp.Compare(a.Due, b.Due), cmp.Compare(a.Pending, b.Pending), job.CompareLanes(a.Lane, b.Lane))
 	})
 	unseen := max(0, len(lanes)-mostLanesSampled)
-	var others share
+	var others Share
 	for i := range lanes[:unseen] {
-		others.add(lanes[i].share)
+		others.add(lanes[i].Share)
 	}
 	lanes = lanes[unseen:]
 	size := 0
@@ -119,14 +119,14 @@ func (a *api) shareByDestination(
 	left := mostSampled
 	for i := range lanes {
 		l := &lanes[i]
-		samples, seen, err := a.sampleLane(ctx, now, l, (left/(len(lanes)-i)+left*l.Pending/size)/2)
+		samples, seen, err := r.sampleLane(ctx, now, l, (left/(len(lanes)-i)+left*l.Pending/size)/2)
 		if err != nil {
 			return nil, false, err
 		}
 		left, size = left-seen, size-l.Pending
 		exact = exact && !l.AtLeast && seen >= l.Pending
 		if seen == 0 { // the lane is empty now
-			others.add(l.share)
+			others.add(l.Share)
 			continue
 		}
 		for k, s := range samples {
@@ -135,7 +135,7 @@ func (a *api) shareByDestination(
 				until = samples[k+1].before
 			}
 			due := min(max(l.Due, s.before), until) - s.before
-			s.spread(share{due, until - s.before, l.AtLeast}, shares)
+			s.spread(Share{due, until - s.before, l.AtLeast}, shares)
 		}
 	}
 	// Lanes without a sample get the proportions of all sampled lanes together.
@@ -148,8 +148,8 @@ func (a *api) shareByDestination(
 // several points in time: first among the due occurrences, from the earliest to now, then among later ones, each time
 // twice as far ahead. Each sample represents the occurrences up to the next sample, which are counted: due occurrences
 // come in bursts, and without the counts all samples would have the same weight.
-func (a *api) sampleLane(
-	ctx context.Context, now time.Time, l *laneBacklog, n int,
+func (r *Reader) sampleLane(
+	ctx context.Context, now time.Time, l *lane, n int,
 ) (samples []sample, seen int, err error) {
 	all := !l.AtLeast && l.Pending <= n
 	read := l.Pending
@@ -163,7 +163,7 @@ func (a *api) sampleLane(
 	var from time.Time
 	for seen < n {
 		limit := min(read, n-seen)
-		found, err := a.Inspector.Sample(ctx, l.Lane, from, limit)
+		found, err := r.Inspector.Sample(ctx, l.Lane, from, limit)
 		if err != nil {
 			return nil, 0, err
 		}
@@ -173,19 +173,19 @@ func (a *api) sampleLane(
 		if rest := n - seen; rest > limit && len(found) == limit && found[limit-1].DueAt.Equal(found[0].DueAt) {
 			// They are all due at the same time, so the next read would skip all others of that time.
 			limit = rest
-			if found, err = a.Inspector.Sample(ctx, l.Lane, from, limit); err != nil {
+			if found, err = r.Inspector.Sample(ctx, l.Lane, from, limit); err != nil {
 				return nil, 0, err
 			}
 		}
 		switch {
 		case seen == 0:
-			samples = append(samples, sample{due: tally{}, later: tally{}})
+			samples = append(samples, sample{due: Tally{}, later: Tally{}})
 		case !all:
-			counts, err := a.Inspector.Count(ctx, from.Add(-time.Millisecond), []job.Lane{l.Lane}, l.Pending)
+			counts, err := r.Inspector.Count(ctx, from.Add(-time.Millisecond), []job.Lane{l.Lane}, l.Pending)
 			if err != nil {
 				return nil, 0, err
 			}
-			samples = append(samples, sample{tally{}, tally{}, max(counts[0].Due, samples[len(samples)-1].before)})
+			samples = append(samples, sample{Tally{}, Tally{}, max(counts[0].Due, samples[len(samples)-1].before)})
 		}
 		s := samples[len(samples)-1]
 		for _, o := range found {
@@ -195,7 +195,7 @@ func (a *api) sampleLane(
 			}
 			name := "" // the name for an occurrence whose job is gone
 			if o.Callback.Type != "" {
-				name = a.Callbacks.Destination(o.Callback)
+				name = r.DestinationOf(o.Callback)
 			}
 			of[name]++
 		}
@@ -221,13 +221,13 @@ func (a *api) sampleLane(
 // sample counts the destinations of the occurrences that were read, separately for due and later ones. Before is the
 // number of occurrences in the lane before those that the sample represents.
 type sample struct {
-	due, later tally
+	due, later Tally
 	before     int
 }
 
 // spread adds a share to the shares of destinations, in the proportions of the sample. If the sample has only due
 // occurrences, or only later ones, their proportions hold for both.
-func (s sample) spread(there share, shares destinationShares) {
+func (s sample) spread(there Share, shares destinationShares) {
 	due, later := s.due, s.later
 	if due.sum() == 0 {
 		due = s.later
@@ -235,23 +235,23 @@ func (s sample) spread(there share, shares destinationShares) {
 	if later.sum() == 0 {
 		later = s.due
 	}
-	due.divide(there.Due, func(name string, n int) { shares.of(name).add(share{n, n, there.AtLeast}) })
-	later.divide(there.Pending-there.Due, func(name string, n int) { shares.of(name).add(share{0, n, there.AtLeast}) })
+	due.Divide(there.Due, func(name string, n int) { shares.of(name).add(Share{n, n, there.AtLeast}) })
+	later.Divide(there.Pending-there.Due, func(name string, n int) { shares.of(name).add(Share{0, n, there.AtLeast}) })
 }
 
-// tally counts by destination.
-type tally map[string]int
+// Tally counts by destination.
+type Tally map[string]int
 
-func (t tally) sum() (n int) {
+func (t Tally) sum() (n int) {
 	for _, of := range t {
 		n += of
 	}
 	return n
 }
 
-// divide splits n in the proportions of the tally, into whole numbers that add up to n. It returns nothing for an empty
+// Divide splits n in the proportions of the tally, into whole numbers that add up to n. It returns nothing for an empty
 // tally.
-func (t tally) divide(n int, give func(name string, n int)) {
+func (t Tally) Divide(n int, give func(name string, n int)) {
 	all, counted, given := t.sum(), 0, 0
 	for _, name := range slices.Sorted(maps.Keys(t)) {
 		if t[name] == 0 {
@@ -265,18 +265,18 @@ func (t tally) divide(n int, give func(name string, n int)) {
 }
 
 // destinationShares are the shares of destinations, by name.
-type destinationShares map[string]*share
+type destinationShares map[string]*Share
 
-func (d destinationShares) of(name string) *share {
+func (d destinationShares) of(name string) *Share {
 	if d[name] == nil {
-		d[name] = &share{}
+		d[name] = &Share{}
 	}
 	return d[name]
 }
 
 // sample makes a sample of the shares themselves.
 func (d destinationShares) sample() sample {
-	s := sample{due: tally{}, later: tally{}}
+	s := sample{due: Tally{}, later: Tally{}}
 	for name, has := range d {
 		s.due[name], s.later[name] = has.Due, has.Pending-has.Due
 	}

@@ -1,0 +1,207 @@
+//go:build services
+
+package mongodb_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/docs/protocol/model"
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// TestCommandsAreThoseOfTheModel: the commands that each method sends are a path of its call in the model that
+// docs/protocol searches, alone and while other clients change the job.
+func TestCommandsAreThoseOfTheModel(t *testing.T) {
+	now := epoch.Add(time.Minute)
+	first := newJob(epoch, 0, time.Hour)
+	endsOf := func(limit int, outcome store.Outcome) func(*testing.T, store.Store) {
+		return func(t *testing.T, s store.Store) {
+			claim, err := s.Claim(t.Context(), claimParams(now, limit))
+			if err != nil {
+				t.Error(err)
+			}
+			for _, c := range claim.Occurrences {
+				settled := settlement(c, outcome)
+				settled.DueAt, settled.KeepUntil = now, now.Add(time.Hour)
+				if err := s.Settle(t.Context(), []store.Settlement{settled}); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+	}
+	ends := func(outcome store.Outcome) func(*testing.T, store.Store) { return endsOf(10, outcome) }
+	redrive := func(t *testing.T, s store.Store) {
+		_, _ = s.SettleDead(t.Context(), store.DeadSettlement{
+			Outcome: store.Redrive, Tenant: job.DefaultTenant, IDs: []job.ID{first.Occurrences[0].ID}, Now: now,
+		})
+	}
+	buried := func(t *testing.T, s store.Store) {
+		mustPut(t, s, first)
+		ends(store.Bury)(t, s)
+	}
+	for _, c := range []struct {
+		name   string
+		kind   model.Kind
+		before func(*testing.T, store.Store)
+		many   bool     // it expects many due occurrences
+		read   []string // the commands of its handler
+		do     func(*testing.T, store.Store)
+	}{
+		{name: "creates", kind: model.Put, do: func(t *testing.T, s store.Store) {
+			p := newJob(epoch, 0, time.Hour)
+			p.If = store.Condition{Absent: true}
+			_ = s.Put(t.Context(), []store.Put{p})
+		}},
+		{name: "replaces", kind: model.Put, before: func(t *testing.T, s store.Store) { mustPut(t, s, first) },
+			read: []string{"jobs.find", "occurrences.find"}, do: func(t *testing.T, s store.Store) {
+				_ = s.Put(t.Context(), []store.Put{carrying(first, newJob(now, 0, 2*time.Hour))})
+			}},
+		{name: "cancels", kind: model.Cancel, before: func(t *testing.T, s store.Store) { mustPut(t, s, first) },
+			do: func(t *testing.T, s store.Store) {
+				_, _ = s.Cancel(t.Context(), []job.Name{name("k")}, store.Asked{Now: now})
+			}},
+		{name: "cancels redriven", kind: model.Cancel, before: func(t *testing.T, s store.Store) {
+			buried(t, s)
+			redrive(t, s)
+		}, do: func(t *testing.T, s store.Store) {
+			_, _ = s.Cancel(t.Context(), []job.Name{name("k")}, store.Asked{Now: now})
+		}},
+		{name: "amends", kind: model.Amend, before: func(t *testing.T, s store.Store) { mustPut(t, s, first) },
+			read: []string{"jobs.find"}, do: func(t *testing.T, s store.Store) {
+				_ = s.Amend(t.Context(), amendment(first.Job.Version))
+			}},
+		{name: "pauses", kind: model.Pause, before: func(t *testing.T, s store.Store) { mustPut(t, s, first) },
+			do: func(t *testing.T, s store.Store) { _ = s.Pause(t.Context(), name("k"), job.NewRevision(now), now) }},
+		{name: "resumes", kind: model.Resume, before: func(t *testing.T, s store.Store) {
+			mustPut(t, s, first)
+			pause(t, s, epoch)
+			mustClaim(t, s, now, 10)
+		}, do: func(t *testing.T, s store.Store) { _ = s.Resume(t.Context(), name("k"), job.NewRevision(now), now) }},
+		{name: "triggers", kind: model.Trigger, before: func(t *testing.T, s store.Store) { mustPut(t, s, first) },
+			do: func(t *testing.T, s store.Store) { _ = trigger(t, s) }},
+		{name: "redrives", kind: model.Redrive, before: buried, do: redrive},
+		{name: "delivers one", kind: model.ClaimOne, before: func(t *testing.T, s store.Store) { mustPut(t, s, first) },
+			do: endsOf(1, store.Ack)},
+		{name: "delivers", kind: model.ClaimAck, before: func(t *testing.T, s store.Store) { mustPut(t, s, first) },
+			many: true, do: ends(store.Ack)},
+		{name: "retries", kind: model.ClaimRetry, before: func(t *testing.T, s store.Store) { mustPut(t, s, first) },
+			many: true, do: ends(store.Retry)},
+		{name: "buries", kind: model.ClaimBury, before: func(t *testing.T, s store.Store) { mustPut(t, s, first) },
+			many: true, do: ends(store.Bury)},
+		{name: "misses", kind: model.ClaimMiss, before: func(t *testing.T, s store.Store) { mustPut(t, s, first) },
+			many: true, do: ends(store.Miss)},
+		{name: "puts back", kind: model.ClaimAck, before: func(t *testing.T, s store.Store) {
+			mustPut(t, s, first)
+			pause(t, s, epoch)
+		}, many: true, do: ends(store.Ack)},
+		{name: "expands", kind: model.Expand, before: func(t *testing.T, s store.Store) { oldCrontab(t, s) },
+			do: func(t *testing.T, s store.Store) {
+				claimed, err := s.ClaimJobs(t.Context(), store.ClaimJobsParams{Now: now.Add(time.Hour), Lease: lease, Limit: 10})
+				if err != nil {
+					t.Error(err)
+				}
+				for _, j := range claimed.Jobs {
+					x, err := j.Expand(now.Add(time.Hour), expansion)
+					if err != nil {
+						t.Error(err)
+					}
+					_ = s.Advance(t.Context(), []store.Advance{{
+						Name: j.Name, Revision: j.Revision, From: j.Cursor, Token: claimed.Token,
+						Occurrences: x.Occurrences, Cursor: x.Cursor, ExpandAt: x.ExpandAt, Missed: x.Missed,
+					}})
+				}
+			}},
+		{name: "sweeps", kind: model.Sweep, before: func(t *testing.T, s store.Store) {
+			mustPut(t, s, newJob(epoch, 0))
+			ends(store.Ack)(t, s)
+		}, do: func(t *testing.T, s store.Store) {
+			_, _ = s.Sweep(t.Context(), store.SweepParams{Now: now.AddDate(1, 0, 0), Again: time.Minute, Limit: 10})
+		}},
+	} {
+		others := []func(*testing.T, store.Store){
+			nil,
+			func(t *testing.T, s store.Store) { // if there is a job
+				_ = s.Pause(t.Context(), name("k"), job.NewRevision(epoch), epoch)
+				_ = s.Resume(t.Context(), name("k"), job.NewRevision(now), now)
+			},
+			func(t *testing.T, s store.Store) { mustPut(t, s, newJob(now, time.Minute, 3*time.Hour)) },
+			func(t *testing.T, s store.Store) {
+				if _, err := s.Cancel(t.Context(), []job.Name{name("k")}, store.Asked{Now: now}); err != nil {
+					t.Error(err)
+				}
+			},
+		}
+		for n := 1; ; n++ {
+			sent := 0
+			t.Run(fmt.Sprintf("%s while others change it at command %d", c.name, n), func(t *testing.T) {
+				db := newDatabase(t)
+				s := db.open(t)
+				if c.before != nil {
+					c.before(t, s)
+				}
+				relayed, r := db.relayed(t)
+				if c.many {
+					expectMany(t, relayed)
+				}
+				commands := slices.Clone(c.read)
+				r.set(func(seen command) verdict {
+					switch label := labelOf(seen); {
+					case label == "", label == "occurrences.look" && c.kind == model.ClaimOne: // it looks for more meanwhile
+					default:
+						commands = append(commands, label)
+					}
+					if sent++; sent == n {
+						if other := others[(n-1)%len(others)]; other != nil {
+							other(t, s)
+						}
+					}
+					return pass
+				})
+				c.do(t, relayed)
+				r.set(nil)
+				if err := c.kind.Accepts(inOrder(commands)); err != nil {
+					t.Error(err)
+				}
+			})
+			if n >= sent {
+				break
+			}
+		}
+	}
+}
+
+// labelOf returns the model's name of a command; none for one that the model leaves out, since it decides nothing.
+func labelOf(c command) string {
+	if c.collection != "jobs" && c.collection != "occurrences" {
+		return ""
+	}
+	switch c.name {
+	case "find":
+		sorted := c.body.Lookup("sort").Type != 0
+		if limit, ok := c.body.Lookup("limit").AsInt64OK(); c.collection == "occurrences" && sorted && ok && limit == 1 {
+			return "" // when the next occurrence becomes due
+		}
+		if c.collection == "occurrences" && sorted {
+			return "occurrences.look"
+		}
+	case "insert", "update", "delete", "aggregate", "findAndModify":
+	default:
+		return ""
+	}
+	return c.collection + "." + c.name
+}
+
+// inOrder puts insertions that a put sends at the same time into the order that the model has. They don't depend on
+// each other.
+func inOrder(commands []string) []string {
+	for i := 1; i < len(commands); i++ {
+		if commands[i-1] == "jobs.insert" && commands[i] == "occurrences.insert" {
+			commands[i-1], commands[i] = commands[i], commands[i-1]
+		}
+	}
+	return commands
+}

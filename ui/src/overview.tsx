@@ -1,0 +1,225 @@
+// Is it on time?
+
+import { useEffect, useRef, useState } from 'preact/hooks';
+import { get, may, optional, tenant, whole } from './client';
+import { Chart } from './chart';
+import { At, Badge, Card, Failure, jobLink, Loaded, Table, usePoll } from './parts';
+import type * as spec from './spec';
+import { now, number, secondsOf, show, span, zoneFor } from './time';
+
+type Unknown = Record<string, unknown>;
+const objects = (v: unknown): Unknown[] => (Array.isArray(v) ? v.filter((o): o is Unknown => typeof o === 'object' && o !== null) : []);
+const duration = (v: unknown): string => {
+  const s = secondsOf(v);
+  return s === undefined ? '–' : span(s);
+};
+
+function Tile({ name, children, note, tone }: { name: string; children: preact.ComponentChildren; note?: preact.ComponentChildren; tone?: string }) {
+  return (
+    <div class={`tile ${tone ?? ''}`}>
+      <h2>{name}</h2>
+      <p class="figure">{children}</p>
+      <p class="muted">{note ?? '\u00a0'}</p>
+    </div>
+  );
+}
+
+const most = (n: number, atLeast?: boolean) => `${number(n)}${atLeast ? '+' : ''}`;
+
+export function Overview() {
+  if (!whole()) {
+    return (
+      <>
+        <h1>Overview</h1>
+        <p class="note">Your key is for jobs whose keys have a prefix. How the service as a whole does is for keys without one.</p>
+        <Failures />
+      </>
+    );
+  }
+  return <Whole />;
+}
+
+function Whole() {
+  const load = usePoll(async (s) => {
+    const [backlog, status, ready] = await Promise.all([
+      get<spec.Backlog>('backlog', { signal: s }),
+      optional<Unknown>('status', { signal: s }),
+      optional<spec.Readiness>('../readyz', { signal: s }).catch(() => undefined),
+    ]);
+    return { backlog, status, ready };
+  }, 5, []);
+  return (
+    <>
+      <h1>Overview</h1>
+      {load.error !== undefined && load.data === undefined ? <Failure error={load.error} /> : null}
+      <Loaded of={load}>{({ backlog, status, ready }) => {
+        const lateness = (status?.lateness ?? {}) as Unknown;
+        const day = (status?.latenessDay ?? status?.day ?? {}) as Unknown;
+        const p99 = secondsOf(lateness.p99);
+        // What waits for nothing but its tenant to be resumed is not late.
+        const served = backlog.tenants.filter((t) => !t.paused && t.oldestDue);
+        const overdue = Math.max(0, ...served.map((t) => (Date.parse(backlog.at) - Date.parse(t.oldestDue!)) / 1000));
+        const paused = backlog.tenants.filter((t) => t.paused).reduce((n, t) => n + t.due, 0);
+        const late = (p99 !== undefined && p99 > 1) || overdue > 5;
+        const fired = typeof status?.firedPerSecond === 'number' ? status.firedPerSecond : backlog.ratePerSecond;
+        const replicas = Array.isArray(status?.replicas) ? status.replicas.length : backlog.replicas;
+        const warnings = [...new Set([...(ready?.warnings ?? []), ...(Array.isArray(status?.warnings) ? status.warnings.map(String) : [])])];
+        const down = new Set(objects(status?.destinations).filter((d) => d.state !== 'up' && d.state !== 'closed').map((d) => String(d.destination)));
+        return (
+          <>
+            {warnings.map((w) => <p key={w} class="note warn">{w}</p>)}
+            <div class="tiles">
+              <Tile name="Is it on time?" tone={late ? 'bad' : 'good'}
+                note={overdue > 0 ? `the oldest due one waits for ${span(overdue)}` : 'nothing that is due waits'}>{late ? 'Late' : 'On time'}</Tile>
+              <Tile name={`Lateness${lateness.window ? `, last ${String(lateness.window)}` : ''}`}
+                note={day.p99 !== undefined ? `over the day: p50 ${duration(day.p50)}, p99 ${duration(day.p99)}`
+                  : lateness.max !== undefined ? `at most ${duration(lateness.max)}` : undefined}>
+                {p99 === undefined ? '–' : <>{duration(lateness.p50)} <small>p50</small> {duration(lateness.p99)} <small>p99</small></>}
+              </Tile>
+              <Tile name="Fired per second" note={`${most(backlog.pending, backlog.atLeast)} are pending`}>{fired === undefined ? '–' : number(fired)}</Tile>
+              <Tile name="Due now" tone={backlog.due > 0 && overdue > 5 ? 'warn' : ''}
+                note={backlog.drainSeconds ? `fired in about ${span(backlog.drainSeconds)}` : paused > 0 ? `${number(paused)} of paused tenants` : backlog.due === 0 ? 'no backlog' : ''}>
+                {most(backlog.due, backlog.atLeast)}
+              </Tile>
+              <Tile name="Dead letters" tone={backlog.deadLetters ? 'warn' : ''} note={<a href="#/dead-letters">Look at them</a>}>
+                {backlog.deadLetters === undefined ? '–' : number(backlog.deadLetters)}
+              </Tile>
+              <Tile name="Replicas" note={status?.version ? `version ${String(status.version)}` : undefined}>{replicas ?? '–'}</Tile>
+            </div>
+            <div class="columns">
+              <Live backlog={backlog} fired={fired} />
+              <Forecast />
+              <Objectives of={objects(status?.objectives)} />
+              <Card title="Backlog by priority">
+                <Table label="Backlog by priority" head={['Priority', 'Due', 'Pending']}>
+                  {backlog.priorities.map((p) => (
+                    <tr key={p.priority}><td><Badge>{p.priority}</Badge></td><td class="n">{most(p.due, p.atLeast)}</td><td class="n">{most(p.pending, p.atLeast)}</td></tr>
+                  ))}
+                </Table>
+              </Card>
+              <Card title="Backlog by tenant">
+                <Table label="Backlog by tenant" head={['Tenant', 'Weight', 'Due', 'Pending', 'Oldest due']} empty="No tenant has anything pending.">
+                  {backlog.tenants.slice(0, 20).map((t) => (
+                    <tr key={t.name}>
+                      <td>{t.name} {t.paused && <Badge>paused</Badge>}</td><td class="n">{t.weight}</td>
+                      <td class="n">{most(t.due, t.atLeast)}</td><td class="n">{most(t.pending, t.atLeast)}</td><td><At at={t.oldestDue} brief /></td>
+                    </tr>
+                  ))}
+                </Table>
+              </Card>
+              <Card title="Destinations" wide>
+                <Table label="Destinations" head={['Destination', 'State', 'Due', 'Pending', 'Under way', 'Time per call']} empty="No destination is known yet.">
+                  {backlog.destinations.slice(0, 20).map((d) => (
+                    <tr key={d.name}>
+                      <td class="key">{d.name}</td>
+                      <td>{d.openSince || down.has(d.name) ? <><Badge>down</Badge> {d.openSince && <At at={d.openSince} brief />}</>
+                        : d.failures ? <Badge tone="warn">{`${d.failures} failures in a row`}</Badge> : <Badge>up</Badge>}</td>
+                      <td class="n">{d.estimated && '≈ '}{most(d.due, d.atLeast)}</td><td class="n">{d.estimated && '≈ '}{most(d.pending, d.atLeast)}</td>
+                      <td class="n">{d.inFlight ?? '–'}</td><td class="n">{d.duration ? duration(d.duration) : '–'}</td>
+                    </tr>
+                  ))}
+                </Table>
+              </Card>
+              {Array.isArray(status?.replicas) && <Replicas of={objects(status.replicas)} />}
+            </div>
+          </>
+        );
+      }}</Loaded>
+      <Failures />
+    </>
+  );
+}
+
+// Live draws what this page has seen since it was opened: the service is asked for nothing more.
+function Live({ backlog, fired }: { backlog: spec.Backlog; fired: number | undefined }) {
+  const seen = useRef<{ at: number; due: number; fired: number | null }[]>([]);
+  const at = Date.parse(backlog.at) / 1000;
+  if (seen.current.at(-1)?.at !== at) seen.current = [...seen.current.slice(-719), { at, due: backlog.due, fired: fired ?? null }];
+  const all = seen.current;
+  return (
+    <Card title="Since this page was opened">
+      {all.length < 2 ? <p class="empty">The first readings are coming in.</p> : <Chart times={all.map((s) => s.at)} zone={zoneFor()}
+        summary={`${all.length} readings; now ${number(backlog.due)} due`}
+        lines={[{ label: 'due', colour: '--warn', values: all.map((s) => s.due) }, { label: 'fired per second', colour: '--accent', values: all.map((s) => s.fired) }]} />}
+    </Card>
+  );
+}
+
+function Forecast() {
+  const load = usePoll((s) => optional<Unknown>('forecast', { signal: s }), 300, []);
+  const steps = objects(load.data?.steps);
+  if (load.data === undefined) return null;
+  const total = Number(load.data.total ?? steps.reduce((n, s) => n + Number(s.count ?? 0), 0));
+  const behind = steps.filter((s) => Number(s.left ?? 0) > 0);
+  return (
+    <Card title="Forecast of the next 24 hours">
+      <Chart times={steps.map((s) => Date.parse(String(s.from)) / 1000)} zone={zoneFor()}
+        summary={`${number(total)} are to fire${load.data.incomplete ? ' at least' : ''}${behind.length > 0 ? `; in ${behind.length} of ${steps.length} steps more than can be fired` : ''}`}
+        lines={[{ label: 'to fire', colour: '--accent', values: steps.map((s) => Number(s.count ?? 0)), bars: true },
+          ...(behind.length > 0 ? [{ label: 'left over', colour: '--bad', values: steps.map((s) => Number(s.left ?? 0)) }] : [])]} />
+    </Card>
+  );
+}
+
+function Objectives({ of }: { of: Unknown[] }) {
+  if (of.length === 0) return null;
+  return (
+    <Card title="Objectives">
+      <Table label="Objectives" head={['Tenant', 'Within', 'Target', 'Met', 'Burn rate']}>
+        {of.map((o, i) => (
+          <tr key={i}>
+            <td>{String(o.tenant || 'all')}</td><td>{String(o.within ?? '–')}</td><td class="n">{percent(o.target)}</td>
+            <td class="n">{percent(o.met)} {Number(o.met) < Number(o.target) && <Badge tone="bad">missed</Badge>}</td>
+            <td class="n">{o.burnRate === undefined ? '–' : number(Number(o.burnRate))}</td>
+          </tr>
+        ))}
+      </Table>
+    </Card>
+  );
+}
+
+const percent = (v: unknown) => (typeof v === 'number' ? `${(v * 100).toFixed(3).replace(/\.?0+$/, '')} %` : '–');
+
+function Replicas({ of }: { of: Unknown[] }) {
+  return (
+    <Card title="Replicas">
+      <Table label="Replicas" head={['Replica', 'Version', 'Seen', 'Ready']}>
+        {of.slice(0, 50).map((r, i) => (
+          <tr key={i}>
+            <td class="key">{String(r.id ?? '–')}</td><td>{String(r.version ?? '–')}</td>
+            <td>{typeof r.seen === 'string' ? <At at={r.seen} brief /> : '–'}</td>
+            <td>{r.ready === undefined ? '–' : r.ready ? <Badge tone="good">ready</Badge> : <Badge tone="bad">not ready</Badge>}</td>
+          </tr>
+        ))}
+      </Table>
+    </Card>
+  );
+}
+
+// Failures lists the latest failed attempts of the tenant.
+function Failures() {
+  const load = usePoll((s) => optional<spec.HistoryPage>('history', { ofJobs: true, query: { outcome: 'failed', limit: 10 }, signal: s }), 15, [tenant.value]);
+  const [open, setOpen] = useState(false);
+  useEffect(() => setOpen(true), []);
+  if (!open) return null;
+  return (
+    <Card title={`Recent failures of the tenant ${tenant.value}`} wide>
+      <Loaded of={load}>{(page) => (
+        <Table label="Recent failures" head={['At', 'Job', 'Instant', 'Attempt', 'Destination', 'Reason', 'What follows']} empty="No attempt has failed lately.">
+          {(page?.items ?? []).map((e, i) => (
+            <tr key={i}>
+              <td><At at={e.at} /></td>
+              <td class="key"><a href={jobLink(e.key)}>{e.key}</a></td>
+              <td>{e.timestamp ? show(e.timestamp, zoneFor(), false) : '–'}</td>
+              <td class="n">{e.attempt ?? '–'}</td>
+              <td class="key">{e.destination ?? '–'}</td>
+              <td class="text">{e.status ? `status ${e.status}` : e.error ?? '–'}</td>
+              <td>{e.nextAttempt ? <>another attempt {Date.parse(e.nextAttempt) > now.value ? <At at={e.nextAttempt} brief /> : 'was made'}</> : <Badge>{e.outcome ?? ''}</Badge>}</td>
+            </tr>
+          ))}
+        </Table>
+      )}</Loaded>
+      {may('read') && <p><a href="#/dead-letters">Dead letters</a></p>}
+    </Card>
+  );
+}
