@@ -38,8 +38,8 @@ func (a *api) record(ctx context.Context, changes ...*history.Entry) {
 func (a *api) appendChange(
 	changes []*history.Entry, t *attempt, put *store.Put, replaced job.Revision,
 ) []*history.Entry {
-	if a.History == nil {
-		return nil
+	if a.History == nil || job.Reserved(put.Job.Key) { // no client has put it
+		return changes
 	}
 	e := &history.Entry{Kind: history.Created, Name: put.Job.Name}
 	if !t.outcome.created {

@@ -210,6 +210,7 @@ func (p *Parts) Assemble(ctx context.Context) (*Service, error) {
 				return replicas.List(ctx, jobs, now)
 			},
 		},
+		Crowded: p.options.Crowded,
 		Forecast: handlers.Forecast{
 			Definitions: jobs, Policy: cfg.Policy, Destinations: cfg.DestinationPolicy(),
 		},
