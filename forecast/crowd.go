@@ -49,7 +49,8 @@ func NewCrowd(plans *Reader, most int) *Crowd {
 }
 
 // Submitted notes due times of a job that was stored at now, and returns the crowded ones among the first thousand of
-// them, at most ten. It never waits for the store: jobs of others count once the plan was read again, in the background.
+// them, at most ten. It never waits for the store: what others submit counts once the plan was read again, in the
+// background.
 func (c *Crowd) Submitted(now time.Time, due []time.Time) []Crowded {
 	return c.look(now, due, true)
 }

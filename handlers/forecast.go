@@ -21,6 +21,9 @@ import (
 type Forecast struct {
 	// Definitions has the definitions of all jobs, of the same store. Nil means that there are no forecasts.
 	Definitions forecast.Definitions
+	// Every is the age of the definitions at which they are read again for the metric of the next hour. With zero, they
+	// are only read for forecasts.
+	Every time.Duration
 	// Policy and Destinations are the dispatcher's.
 	Policy       forecast.Policy
 	Destinations forecast.DestinationPolicy

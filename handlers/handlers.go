@@ -127,6 +127,9 @@ func newEngine(config Config) *gin.Engine {
 	}
 	if a.Forecast.Definitions != nil {
 		a.crowd = forecast.NewCrowd(a.plans, a.Crowded)
+		if a.Registerer != nil {
+			a.Registerer.MustRegister(a.plans.Collector(a.Now, a.Forecast.Every))
+		}
 	}
 	a.backlog = backlog.NewReader(backlog.Config{
 		Inspector: a.Inspector, Tenants: a.tenants, DestinationOf: a.Callbacks.Destination, Destinations: a.Destinations,

@@ -212,7 +212,7 @@ func (p *Parts) Assemble(ctx context.Context) (*Service, error) {
 		},
 		Crowded: p.options.Crowded,
 		Forecast: handlers.Forecast{
-			Definitions: jobs, Policy: cfg.Policy, Destinations: cfg.DestinationPolicy(),
+			Definitions: jobs, Every: p.options.ForecastMetrics, Policy: cfg.Policy, Destinations: cfg.DestinationPolicy(),
 		},
 		Wake:         s.dispatcher.Wake,
 		WakeExpander: s.dispatcher.WakeExpander,
