@@ -38,6 +38,7 @@ func showPage(ctx context.Context, in cli.Input, dir string) (err error) {
 	}
 	options, err := service.Configure(map[string]string{
 		"store": "sqlite:" + filepath.Join(dir, "demo.db"), "encryption-key-file": keyFile, "shutdown-timeout": "2s",
+		"objective": "99.9%<1s,acme:99%<250ms",
 	})
 	if err != nil {
 		return err
