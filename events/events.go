@@ -228,8 +228,8 @@ func (e *Events) tellSome(ctx context.Context) (more bool) {
 	return len(e.waiting) > 0 || len(e.checks) > 0 && !unread
 }
 
-// Record takes entries of attempts, and turns those that matter into events. It implements the dispatcher's Recorder. It
-// never blocks, and keeps nothing of the entries.
+// Record takes entries of attempts, and turns those that matter into events. It implements the dispatcher's Recorder.
+// It never blocks, and keeps nothing of the entries.
 func (e *Events) Record(entries ...*history.Entry) {
 	all := e.settings.Load()
 	if all == nil || len(*all) == 0 {
@@ -336,8 +336,8 @@ func (e *Events) QuotaNear(tenant, quota string, limit, present int) {
 	}
 }
 
-// read reads the settings of the tenants that get events, and the destinations that are known to be down. While the store
-// does not answer, the last ones apply.
+// read reads the settings of the tenants that get events, and the destinations that are known to be down. While the
+// store does not answer, the last ones apply.
 func (e *Events) read(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()

@@ -125,6 +125,8 @@ func TestMissedTicks(t *testing.T) {
 		w.replica(w.store)
 		time.Sleep(time.Minute - 2*time.Second)
 		missed := 0
+		w.lock.Lock()
+		defer w.lock.Unlock()
 		for _, d := range w.sent {
 			var data events.Data
 			unmarshal(t, d.Payload, &data)

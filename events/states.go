@@ -155,7 +155,7 @@ func (e *Events) up(p place, d downRecord, at time.Time) {
 	}
 	e.enqueue(happening{event: event{
 		tenant: p.tenant, kind: job.EventDestinationUp, subject: p.destination, at: at,
-		id: job.FormatTime(time.UnixMilli(d.Since)) + " " + p.destination, then: []store.RecordChange{change},
+		id: job.FormatTime(time.UnixMilli(d.Since)) + " " + p.destination, writes: []store.RecordChange{change},
 		data: Data{
 			Destination: p.destination, Since: job.FormatTime(time.UnixMilli(d.Since)), Until: job.FormatTime(at),
 		},
@@ -188,9 +188,9 @@ func (e *Events) checkDestination(h happening) (all []happening) {
 		e.setDown(func(all map[place]downRecord) { all[p] = d })
 		all = append(all, happening{event: event{
 			tenant: p.tenant, kind: job.EventDestinationDown, subject: p.destination, at: now,
-			id:   job.FormatTime(since.Truncate(time.Minute)) + " " + p.destination,
-			data: Data{Destination: p.destination, Since: job.FormatTime(since)},
-			then: []store.RecordChange{d.change(p, now, store.RecordCondition{Absent: true})},
+			id:     job.FormatTime(since.Truncate(time.Minute)) + " " + p.destination,
+			data:   Data{Destination: p.destination, Since: job.FormatTime(since)},
+			writes: []store.RecordChange{d.change(p, now, store.RecordCondition{Absent: true})},
 		}})
 	}
 	return all

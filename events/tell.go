@@ -28,8 +28,8 @@ type event struct {
 	// an hour.
 	keep time.Time
 	data Data
-	// then is written when the event is stored.
-	then []store.RecordChange
+	// writes are made when the event is stored.
+	writes []store.RecordChange
 }
 
 // Data is the content of an event. Which fields there are depends on its type; docs/events.md has a table.
@@ -89,7 +89,8 @@ func dataOf(h *history.Entry) Data {
 // eventKey returns the key of an event's job.
 func eventKey(kind job.EventType, id string) string {
 	sum := sha256.Sum256([]byte(id))
-	return job.ReservedPrefix + "event:" + strings.TrimPrefix(string(kind), "carillon.") + ":" + hex.EncodeToString(sum[:16])
+	short := strings.TrimPrefix(string(kind), "carillon.")
+	return job.ReservedPrefix + "event:" + short + ":" + hex.EncodeToString(sum[:16])
 }
 
 // put returns the put that stores an event. It fails if the event is stored already.
@@ -200,10 +201,10 @@ func (e *Events) putAll(ctx context.Context, telling []happening) (again []happe
 
 // then does what follows an event.
 func (e *Events) then(ctx context.Context, h happening, err error) {
-	if err == nil && len(h.event.then) > 0 {
+	if err == nil && len(h.writes) > 0 {
 		call, cancel := context.WithTimeout(ctx, storeTimeout)
 		defer cancel()
-		for _, err := range e.cfg.Store.WriteRecords(call, h.event.then) {
+		for _, err := range e.cfg.Store.WriteRecords(call, h.writes) {
 			if err != nil && !errors.Is(err, store.ErrPrecondition) {
 				e.cfg.Logger.Warn("the state of a destination can't be stored", "error", err)
 			}

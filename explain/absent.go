@@ -103,6 +103,7 @@ func (e *explainer) absent() {
 		e.earlier(since)
 	case !e.around.Is:
 		e.add(e.noSuch())
+		e.predecessor()
 		if change := e.change(since.Add(-time.Minute), history.Replaced); replaced && change != nil {
 			e.add(e.replaced(change.At, change))
 		}
@@ -117,7 +118,10 @@ func (e *explainer) absent() {
 
 // earlier answers for a time before the present definition took effect.
 func (e *explainer) earlier(since time.Time) {
-	change := e.change(time.Time{}, history.Replaced)
+	change := e.firstChange(e.At, history.Replaced)
+	if change != nil {
+		since = change.At
+	}
 	f := e.replaced(since, change)
 	f.headline = fmt.Sprintf("The job was replaced at %s%s, after %s: nothing is known of that time.",
 		moment(since), by(change), moment(e.At))
@@ -180,6 +184,21 @@ func (e *explainer) noSuch() Fact {
 	return f
 }
 
+// predecessor adds that another job of the same key was cancelled, if the time lies before the creation of this one.
+func (e *explainer) predecessor() {
+	if !e.At.Before(e.Job.CreatedAt) {
+		return
+	}
+	for i := range e.Entries {
+		if c := &e.Entries[i]; c.Kind == history.Cancelled && c.Instant.IsZero() && c.At.Before(e.Job.CreatedAt) {
+			f := e.cancelled(c)
+			f.Text = fmt.Sprintf("An earlier job with this key was cancelled at %s%s.", moment(c.At), by(c))
+			e.add(f)
+			return
+		}
+	}
+}
+
 // clockChange tells that a change of the clocks displaced an instant.
 func (e *explainer) clockChange() Fact {
 	c := e.around.ClockChange
@@ -217,6 +236,7 @@ func (e *explainer) absentTick(since time.Time, replaced bool) {
 		e.earlier(since)
 	case !e.At.After(since):
 		e.add(e.noSuch())
+		e.predecessor()
 	default:
 		e.settled()
 	}
@@ -283,17 +303,10 @@ func (e *explainer) settled() {
 				refusal(0, t.Error)),
 		}
 		e.add(f)
-	case j.Planned > 0 && j.Missed == 0 && j.Failed == 0,
-		!notKept && e.Kept.Failures && j.Missed == 0:
-		e.add(Fact{
-			Code:     Delivered,
-			headline: e.delivery() + " was delivered; when is not known.",
-			Text:     "It is no longer pending, and the job has missed and given up none of its instants: it was delivered.",
-		})
-		if e.Kept.Failures && (j.Missed > 0 || j.Failed > 0) {
-			e.answer.Facts[0].Text = "It is no longer pending, and history, which leaves out deliveries, has no failure of " +
-				"it: it was delivered."
-		}
+	case j.Planned > 0 && j.Missed == 0 && j.Failed == 0:
+		e.add(e.unrecorded("the job has missed and given up none of its instants"))
+	case !notKept && e.Kept.Failures && j.Missed == 0:
+		e.add(e.unrecorded("history, which leaves out deliveries, has no failure of it"))
 	case !notKept && j.Missed > 0 && !e.At.After(t.Instant):
 		f := e.missed(time.Time{})
 		f.Text += fmt.Sprintf(" History has no attempt, and the job has missed %s of its instants.", number(j.Missed))
@@ -301,11 +314,7 @@ func (e *explainer) settled() {
 	case e.Now.Sub(e.At) < settling:
 		e.add(e.recent())
 	case !notKept:
-		e.add(Fact{
-			Code:     Unknown,
-			headline: e.delivery() + " is no longer pending, and history does not tell its outcome.",
-			Text:     "It is no longer pending, and history has nothing of it, although it should.",
-		})
+		e.add(e.unknown())
 	default:
 		missing.headline = e.delivery() + " is no longer pending, and its history is not kept."
 		e.add(missing)
@@ -330,8 +339,8 @@ func (e *explainer) notKept(from time.Time) (f Fact, ok bool) {
 		f.Text = fmt.Sprintf("History is kept for %s: it begins at %s.", span(k.For), moment(f.Since))
 	case k.Gap != nil && !k.Gap.Until.Before(from):
 		f.Since, f.Until = k.Gap.From, k.Gap.Until
-		f.Text = fmt.Sprintf("Entries of history may be missing from %s to %s: the store was slow or away, a replica died, or "+
-			"the job has had too many.", moment(f.Since), moment(f.Until))
+		f.Text = fmt.Sprintf("Entries of history may be missing from %s to %s: the store was slow or away, a replica died, "+
+			"or the job has had too many.", moment(f.Since), moment(f.Until))
 	default:
 		return Fact{}, false
 	}

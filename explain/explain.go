@@ -343,6 +343,20 @@ func (e *explainer) change(since time.Time, kinds ...history.Kind) *history.Entr
 	return nil
 }
 
+// firstChange returns the oldest change of one of some kinds that is not before a time; nil if there is none.
+func (e *explainer) firstChange(since time.Time, kinds ...history.Kind) (first *history.Entry) {
+	for i := range e.Entries {
+		entry := &e.Entries[i]
+		if entry.At.Before(since) {
+			break
+		}
+		if entry.Instant.IsZero() && slices.Contains(kinds, entry.Kind) {
+			first = entry
+		}
+	}
+	return first
+}
+
 // several answers for an instant with more than one occurrence: a fact for each code, the worst first.
 func (e *explainer) several(all []*subject) {
 	type group struct {

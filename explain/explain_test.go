@@ -1,6 +1,7 @@
 package explain_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -122,4 +123,27 @@ func TestUnknownZone(t *testing.T) {
 	if got := explain.Explain(q); got.Code != explain.Unknown || !strings.Contains(got.Facts[0].Text, "Mars/Olympus") {
 		t.Errorf("%s: %+v", got.Code, got.Facts)
 	}
+}
+
+// A key for one tenant is told when its delivery is likely to start, but not how much of others waits.
+func TestNumbersAreForThoseWhoSeeAllTenants(t *testing.T) {
+	t.Parallel()
+	bubble(t, keeps{}, func(w *world) {
+		const of = "Carillon-Tenant: acme"
+		w.concurrency = 1
+		w.replica()
+		w.hangs(4 * time.Second)
+		for i := range 10 {
+			w.put(fmt.Sprint("other", i), w.at(time.Second), of)
+		}
+		w.put("k", w.at(2*time.Second), of)
+		w.until(23 * time.Second)
+		all, own := w.explain("k", "next", of), w.explain("k", "next", of, "Authorization: Bearer acme")
+		if all.Code != "backlog" || all.Facts[0].Count == 0 || !strings.Contains(all.Facts[0].Text, "per second") {
+			t.Errorf("with a key for all tenants: %s", all.text())
+		}
+		if own.Code != "backlog" || own.Facts[0].Count != 0 || strings.Contains(own.text(), "per second") || own.Facts[0].Next != all.Facts[0].Next {
+			t.Errorf("with a key for one tenant: %s", own.text())
+		}
+	})
 }

@@ -466,32 +466,51 @@ func (e *explainer) ended(newest *history.Entry) {
 	if !newest.Claimed.IsZero() { // an occurrence that is cancelled while it is held is never retried
 		since = newest.Claimed
 	}
-	change := e.change(since, history.Cancelled, history.Replaced)
+	change := e.firstChange(since, history.Cancelled, history.Replaced)
+	missing, notKept := e.notKept(newest.At)
 	switch {
 	case change != nil && change.Kind == history.Cancelled:
 		e.add(e.cancelled(change))
 	case change != nil:
 		e.add(e.replaced(change.At, change))
-	case e.Now.Sub(newest.At) < settling:
+	case notKept:
+		missing.headline = e.delivery() + " is no longer pending, and its history is not kept."
+		e.add(missing)
+	case e.Now.Sub(newest.At) < settling, e.Now.Sub(newest.Next) < settlingAttempt:
 		e.add(e.recent())
+	case e.Kept.Failures:
+		e.add(e.unrecorded("history, which leaves out deliveries, has no later failure of it"))
 	default:
-		if f, ok := e.notKept(newest.At); ok {
-			e.add(f)
-		} else {
-			e.add(Fact{
-				Code:     Unknown,
-				headline: e.delivery() + " is no longer pending, and history does not tell its outcome.",
-				Text:     "It is no longer pending, and history has no outcome, although it should.",
-			})
-		}
+		e.add(e.unknown())
 	}
 	if newest.Kind.Attempt() {
 		e.add(e.before(newest))
 	}
 }
 
+// unrecorded tells of a delivery that history does not have, and why it is known.
+func (e *explainer) unrecorded(why string) Fact {
+	return Fact{
+		Code: Delivered, headline: e.delivery() + " was delivered; when is not known.",
+		Text: "It is no longer pending, and " + why + ": it was delivered.",
+	}
+}
+
+// unknown tells that an outcome is not known.
+func (e *explainer) unknown() Fact {
+	return Fact{
+		Code:     Unknown,
+		headline: e.delivery() + " is no longer pending, and history does not tell its outcome.",
+		Text: "It is no longer pending, and history has no outcome of it. If it has ended a moment ago, the outcome " +
+			"appears in a second or so.",
+	}
+}
+
 // settling is the time after which the history of an outcome has surely been written, unless it was dropped.
 const settling = 3 * time.Second
+
+// settlingAttempt is the same, from the time at which an attempt was due: it may have been under way for a while.
+const settlingAttempt = time.Minute
 
 func (e *explainer) recent() Fact {
 	return Fact{

@@ -528,6 +528,31 @@ var situations = []situation{
 		codes: "delivered",
 	},
 	{
+		name: "cancelled, and created again later",
+		cause: func(w *world) string {
+			w.put("k", w.at(time.Hour))
+			w.until(time.Minute)
+			w.do("DELETE", "/v1/jobs/k", "", "Authorization: Bearer bob")
+			w.until(2 * time.Hour)
+			w.put("k", w.at(3*time.Hour))
+			return w.after(time.Hour)
+		},
+		codes: "no_such_instant cancelled",
+	},
+	{
+		name: "replaced twice, while it was paused",
+		cause: func(w *world) string {
+			w.put("k", w.at(time.Hour))
+			w.do("POST", "/v1/jobs/k/pause", "")
+			w.until(2 * time.Hour)
+			w.put("k", w.at(5*time.Hour), "Authorization: Bearer bob")
+			w.until(3 * time.Hour)
+			w.put("k", w.at(6*time.Hour), "Authorization: Bearer eve")
+			return w.after(time.Hour)
+		},
+		codes: "replaced",
+	},
+	{
 		name: "replaced by other instants",
 		cause: func(w *world) string {
 			w.replica()
@@ -888,6 +913,33 @@ var situations = []situation{
 			return w.after(20 * time.Minute)
 		},
 		codes: "delivered",
+	},
+	{
+		name: "delivered on the second attempt, where history leaves out deliveries",
+		keep: keeps{failures: true},
+		cause: func(w *world) string {
+			w.replica()
+			w.refuses(503, time.Minute)
+			w.put("k", w.at(time.Second))
+			w.until(30 * time.Second)
+			w.answers(nil)
+			w.until(5 * time.Minute)
+			return w.after(time.Second)
+		},
+		codes: "delivered retrying",
+	},
+	{
+		name: "just delivered on the second attempt, and not in history yet",
+		cause: func(w *world) string {
+			w.replica()
+			w.refuses(503, time.Minute)
+			w.put("k", w.at(time.Second))
+			w.until(30 * time.Second)
+			w.answers(nil)
+			w.until(61*time.Second + 10*time.Millisecond)
+			return w.after(time.Second)
+		},
+		codes: "unknown retrying",
 	},
 	{
 		name: "just delivered, and not in history yet",

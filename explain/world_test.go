@@ -34,11 +34,12 @@ type world struct {
 	handler  http.Handler
 	receiver *receiver
 	start    time.Time
-	// tick, concurrency, deadRetain and failures configure the dispatchers that are started later.
-	tick        time.Duration
-	concurrency int
-	deadRetain  time.Duration
-	failures    int
+	// callbackTimeout, tick, concurrency, deadRetain and failures configure the dispatchers that are started later.
+	callbackTimeout time.Duration
+	tick            time.Duration
+	concurrency     int
+	deadRetain      time.Duration
+	failures        int
 
 	dispatcher *dispatcher.Dispatcher // the last that was started; nil if none was
 	history    *history.Writer
@@ -128,6 +129,9 @@ func (w *world) replica() {
 	cfg.Store, cfg.Callbacks = w.store, callbacks.NewRegistry(w.receiver)
 	cfg.Tick = w.tick
 	cfg.Destinations.Failures, cfg.DeadLetterRetain, cfg.Retain = w.failures, w.deadRetain, retain
+	if w.callbackTimeout != 0 {
+		cfg.CallbackTimeout, cfg.Lease = w.callbackTimeout, w.callbackTimeout+time.Minute
+	}
 	if w.concurrency != 0 {
 		cfg.Concurrency = w.concurrency
 		cfg.Destinations.InFlight, cfg.Destinations.SlowInFlight = w.concurrency, w.concurrency
@@ -152,10 +156,12 @@ func (w *world) replica() {
 }
 
 // claim claims one occurrence, as a replica does that dies then.
-func (w *world) claim() {
+func (w *world) claim() { w.claimOf(job.DefaultLane, time.Minute) }
+
+func (w *world) claimOf(lane job.Lane, lease time.Duration) {
 	w.Helper()
 	_, err := w.store.Claim(w.Context(), store.ClaimParams{
-		Now: time.Now(), Lease: time.Minute, Quotas: []store.Quota{{Lane: job.DefaultLane, Limit: 1}},
+		Now: time.Now().Truncate(time.Millisecond), Lease: lease, Quotas: []store.Quota{{Lane: lane, Limit: 1}},
 	})
 	if err != nil {
 		w.Fatal(err)

@@ -63,6 +63,28 @@ func (a *api) unwatch(ctx context.Context, of job.Name, newer store.Span) {
 	}
 }
 
+// unwatchAll cancels the watches of the jobs in the caller's scope whose keys begin with a prefix: a first page of them.
+// Those that are left end by themselves when they fire.
+func (a *api) unwatchAll(ctx context.Context, newer store.Span, tenant, prefix string) {
+	prefix, some := longer(prefix, callerOf(ctx).Scope.KeyPrefix)
+	if !some {
+		return
+	}
+	ctx = forService(ctx)
+	watches := events.WatchName(job.Name{Tenant: tenant, Key: prefix}).Key
+	page, err := a.Store.Jobs(ctx, store.JobFilter{Tenant: tenant, Prefix: watches, Limit: sliceSize})
+	if err != nil || len(page) == 0 {
+		return
+	}
+	names := make([]job.Name, len(page))
+	for i := range page {
+		names[i] = page[i].Name
+	}
+	if _, err := a.Store.Cancel(ctx, names, store.Asked{Now: a.now(), Newer: newer}); err != nil {
+		a.Logger.Debug("watches were not cancelled", "prefix", prefix, "error", err)
+	}
+}
+
 // checkInDraft is a submitted check-in.
 type checkInDraft struct {
 	At *string `json:"at,omitzero"`

@@ -18,11 +18,12 @@ import (
 	"github.com/carillon-scheduler/carillon/store"
 )
 
-// Bounds of one explanation: occurrences and dead letters of the instant, entries of history, occurrences counted
-// before it, and lanes with due occurrences.
+// Bounds of one explanation: occurrences and dead letters of the instant, entries of history about it, the newest
+// changes of the job, occurrences counted before it, and lanes with due occurrences.
 const (
 	mostExplained = 100
 	mostTold      = 1000
+	mostChanges   = 1000
 	mostAhead     = 10_000
 	mostWaitLanes = 1000
 )
@@ -49,10 +50,8 @@ func (a *api) explainJob(c *gin.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTime)
 	defer cancel()
-	g := gathering{api: a, Question: explain.Question{
-		Name: job.Name{Tenant: who(c).tenant, Key: key}, At: at, Now: a.now(),
-	}}
-	if err := g.gather(ctx, which); err != nil {
+	g, err := a.gather(ctx, job.Name{Tenant: who(c).tenant, Key: key}, which, at)
+	if err != nil {
 		return err
 	}
 	answer := explain.Explain(&g.Question)
@@ -74,7 +73,34 @@ func explainParameter(query url.Values) (which string, at time.Time, err error) 
 	return "", at, nil
 }
 
-// gathering reads the facts of one explanation. The reads are not one snapshot; each is bounded.
+// gather reads the facts about an instant. The reads are not one snapshot, so it reads again if the job has changed
+// meanwhile: an occurrence that a replacement has removed would seem to be delivered.
+func (a *api) gather(ctx context.Context, name job.Name, which string, at time.Time) (*gathering, error) {
+	for tries := 3; ; tries-- {
+		g := &gathering{api: a, Question: explain.Question{Name: name, At: at, Now: a.now()}}
+		if err := g.gather(ctx, which); err != nil {
+			return nil, err
+		}
+		status, err := store.ReadJob(ctx, a.Store, name)
+		if err != nil && !errors.Is(err, store.ErrNotFound) {
+			return nil, err
+		}
+		if tries == 1 || g.isOf(&status.Job) {
+			return g, nil
+		}
+	}
+}
+
+// isOf reports whether the facts are those of a job, which is zero if there is none.
+func (g *gathering) isOf(j *job.Job) bool {
+	read := g.Job
+	if read == nil {
+		read = &job.Job{}
+	}
+	return read.Version == j.Version && read.Missed == j.Missed && read.Failed == j.Failed && read.Cursor.Equal(j.Cursor)
+}
+
+// gathering reads the facts of one explanation. Each of its reads is bounded.
 type gathering struct {
 	*api
 	explain.Question
@@ -254,15 +280,20 @@ func (g *gathering) readHistory(ctx context.Context) error {
 		return err
 	}
 	g.Kept.Gap = reading.Gap
+	changes, told := 0, 0
 	for e, err := range reading.All(ctx) {
 		if err != nil {
 			return err
 		}
-		if g.More = g.More || len(g.Entries) == mostTold; g.More {
-			break
+		of, most := &told, mostTold
+		if e.Instant.IsZero() {
+			of, most = &changes, mostChanges
 		}
-		g.Entries = append(g.Entries, e)
+		if *of++; *of <= most {
+			g.Entries = append(g.Entries, e)
+		}
 	}
+	g.More = g.More || told > mostTold
 	return nil
 }
 
@@ -349,7 +380,8 @@ func (g *gathering) share(ctx context.Context, own job.Lane) (float64, error) {
 		}
 		priority := cmp.Or(l.Priority, priorities[l.Tenant])
 		waiters = append(waiters, explain.Waiter{
-			Lane: l, Priority: priority, PriorityWeight: g.Forecast.Policy.Weight(priority), TenantWeight: settings.EffectiveWeight(),
+			Lane: l, Priority: priority, PriorityWeight: g.Forecast.Policy.Weight(priority),
+			TenantWeight: settings.EffectiveWeight(),
 		})
 	}
 	last := len(waiters) - 1

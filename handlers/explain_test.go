@@ -1,11 +1,13 @@
 package handlers_test
 
 import (
+	"context"
 	"net/url"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/carillon-scheduler/carillon/handlers"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
 )
@@ -105,5 +107,36 @@ func TestTenantPauseIsKnown(t *testing.T) {
 	a.call("PUT", "/v1/tenants/acme", `{"paused":false,"weight":2}`).want(200)
 	if got := decode[tenant](a.call("GET", "/v1/tenants/acme", "").want(200)); got != (tenant{}) {
 		t.Errorf("it is resumed: %+v", got)
+	}
+}
+
+// betweenReads is a store in which something happens before occurrences are listed for the first time.
+type betweenReads struct {
+	store.Store
+	happens func()
+}
+
+func (s *betweenReads) Occurrences(ctx context.Context, f store.OccurrenceFilter) ([]job.Occurrence, int, error) {
+	if happens := s.happens; happens != nil {
+		s.happens = nil
+		happens()
+	}
+	return s.Store.Occurrences(ctx, f)
+}
+
+// A job that is replaced while it is explained is not told of as if its instants had been delivered.
+func TestExplainWhileTheJobIsReplaced(t *testing.T) {
+	t.Parallel()
+	between := &betweenReads{}
+	a := newAPI(t, func(c *handlers.Config) {
+		between.Store = c.Store.(store.Store)
+		c.Store = between
+	})
+	a.call("PUT", "/v1/jobs/k", body("k", time.Hour)).want(201)
+	between.happens = func() { a.call("PUT", "/v1/jobs/k", body("k", 2*time.Hour)).want(200) }
+	a.advance(time.Minute)
+	at := url.QueryEscape(job.FormatTime(start.Add(time.Hour)))
+	if got := decode[explanation](a.call("GET", "/v1/jobs/k/explain?at="+at, "").want(200)); got.Code != "no_such_instant" {
+		t.Errorf("got %+v", got)
 	}
 }

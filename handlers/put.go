@@ -127,6 +127,7 @@ func (a *api) accept(ctx context.Context, t *attempt, put *store.Put, result sto
 	t.stored = &put.Job
 	o.created = result.Replaced == "" || t.state == revive
 	o.inFlight, o.paused = result.InFlight, result.Paused
+	o.crowded = a.crowdedBy(put)
 	a.recordPut(ctx, t, put, result.Replaced)
 	settled := len(put.Carried) - result.Carried // since the job was read
 	if settled == 0 {

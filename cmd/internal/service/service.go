@@ -210,8 +210,9 @@ func (p *Parts) Assemble(ctx context.Context) (*Service, error) {
 				return replicas.List(ctx, jobs, now)
 			},
 		},
+		Crowded: p.options.Crowded,
 		Forecast: handlers.Forecast{
-			Definitions: jobs, Policy: cfg.Policy, Destinations: cfg.DestinationPolicy(),
+			Definitions: jobs, Every: p.options.ForecastMetrics, Policy: cfg.Policy, Destinations: cfg.DestinationPolicy(),
 		},
 		Wake:         s.dispatcher.Wake,
 		WakeExpander: s.dispatcher.WakeExpander,
