@@ -84,7 +84,6 @@ function Whole() {
             <div class="columns">
               <Live backlog={backlog} fired={fired} />
               <Forecast />
-              <Objectives of={status?.objectives ?? []} />
               <Card title="Backlog by priority">
                 <Table label="Backlog by priority" head={['Priority', 'Due', 'Pending']}>
                   {backlog.priorities.map((p) => (
@@ -102,6 +101,8 @@ function Whole() {
                   ))}
                 </Table>
               </Card>
+              <Objectives of={status?.objectives ?? []} />
+              {status?.replicas && <Replicas of={status.replicas} />}
               <Card title="Destinations" wide>
                 <Table label="Destinations" head={['Destination', 'State', 'Due', 'Pending', 'Under way', 'Time per call']} empty="No destination is known yet.">
                   {backlog.destinations.slice(0, 20).map((d) => (
@@ -115,7 +116,6 @@ function Whole() {
                   ))}
                 </Table>
               </Card>
-              {status?.replicas && <Replicas of={status.replicas} />}
             </div>
           </>
         );
