@@ -366,7 +366,8 @@ func (e *explainer) context() {
 	if c := e.around.ClockChange; c.Kind == job.Moved {
 		e.add(Fact{Code: Moved, At: e.At, Text: "The clocks change then: " + c.String() + "."})
 	}
-	if moved := e.firesAt(nil); !moved.Equal(e.At) && e.Job.Schedule.Subscribers.Raw() == nil {
+	spread := e.Job.Options.Spread != 0 && e.Job.Schedule.Subscribers.Raw() == nil
+	if moved := e.firesAt(nil); spread && !moved.Equal(e.At) {
 		e.add(Fact{Code: Moved, At: moved, Text: fmt.Sprintf(
 			"The job's spread of %s moves it by %s, to %s; receivers still see the instant.",
 			span(time.Duration(e.Job.Options.Spread)), span(moved.Sub(e.At)), moment(moved))})
