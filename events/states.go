@@ -212,8 +212,8 @@ func (e *Events) mayHaveFinished(name job.Name, at time.Time) {
 	e.metrics.dropped.Inc()
 }
 
-// checkFinished reads some of the jobs that may have finished, and returns the events of those that have. Unread reports
-// that the store did not answer; the jobs are read again then.
+// checkFinished reads some of the jobs that may have finished, and returns the events of those that have. Unread
+// reports that the store did not answer; the jobs are read again then.
 func (e *Events) checkFinished(ctx context.Context) (all []happening, unread bool) {
 	e.lock.Lock()
 	some := make(map[job.Name]time.Time, min(len(e.checks), mostAtOnce))

@@ -25,8 +25,8 @@ func forService(ctx context.Context) context.Context {
 }
 
 // watchAll submits the jobs that watch the stored ones with an expectBy. They go the way of all submissions, so they
-// keep their pending occurrences as their jobs do. If a watch can't be stored, the attempt fails, and the client repeats
-// it.
+// keep their pending occurrences as their jobs do. If a watch can't be stored, the attempt fails, and the client
+// repeats it.
 func (a *api) watchAll(ctx context.Context, attempts []*attempt) {
 	var watches, of []*attempt
 	for _, t := range attempts {
@@ -63,8 +63,8 @@ func (a *api) unwatch(ctx context.Context, of job.Name, newer store.Span) {
 	}
 }
 
-// unwatchAll cancels the watches of the jobs in the caller's scope whose keys begin with a prefix: a first page of them.
-// Those that are left end by themselves when they fire.
+// unwatchAll cancels the watches of the jobs in the caller's scope whose keys begin with a prefix: a first page of
+// them. Those that are left end by themselves when they fire.
 func (a *api) unwatchAll(ctx context.Context, newer store.Span, tenant, prefix string) {
 	prefix, some := longer(prefix, callerOf(ctx).Scope.KeyPrefix)
 	if !some {

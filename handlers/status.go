@@ -127,7 +127,8 @@ func (a *api) heartbeats(ctx context.Context, now time.Time) (all []replicaView,
 		own = a.Replica.Tell()
 	}
 	self := replicaView{
-		ID: a.Replica.ID, Version: own.Version, Since: job.FormatTime(own.Since), Seen: job.FormatTime(now), Ready: &own.Ready,
+		ID: a.Replica.ID, Version: own.Version, Since: job.FormatTime(own.Since), Seen: job.FormatTime(now),
+		Ready: &own.Ready,
 	}
 	all, tell = []replicaView{self}, []status.Heartbeat{own}
 	if a.Replica.List == nil {

@@ -45,7 +45,6 @@ type node struct {
 	after        bool // the last of them takes effect
 	stalledUntil time.Time
 	handler      http.Handler // nil until it serves
-	ready        func(context.Context) error
 
 	cancel context.CancelFunc
 	done   chan struct{}

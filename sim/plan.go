@@ -1,6 +1,6 @@
 // Package sim runs the whole program in a simulated world: real replicas (the HTTP API, the dispatcher, history), the
-// real store for MongoDB on a simulated server, on virtual time in one process. A seed makes a plan: what clients do, and
-// which faults there are. Running a plan gives a history, which package checker judges.
+// real store for MongoDB on a simulated server, on virtual time in one process. A seed makes a plan: what clients do,
+// and which faults there are. Running a plan gives a history, which package checker judges.
 //
 // A run needs a bubble of testing/synctest, so the package is run by its test and by the program carillon-sim.
 package sim

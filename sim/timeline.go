@@ -53,7 +53,8 @@ func Timeline(h *checker.History, log []Line, key string) string {
 		if key != "" && d.Key != key {
 			continue
 		}
-		what := fmt.Sprintf("payload %d of %s for %s, id %s, attempt %d, by replica %d", d.N, d.Key, since(d.Instant), d.ID, d.Attempt, d.Replica)
+		what := fmt.Sprintf("payload %d of %s for %s, id %s, attempt %d, by replica %d",
+			d.N, d.Key, since(d.Instant), d.ID, d.Attempt, d.Replica)
 		add(d.Begun, "-> %s", what)
 		if d.Ended.Year() < 9000 {
 			add(d.Ended, "<- %s: taken %v, told %v", what, d.Took, d.Told)

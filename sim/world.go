@@ -316,7 +316,8 @@ func (w *world) compose(o *Op) (method, path, body string, headers []string) {
 		}
 		return "PUT", path, encoded(d), append(headers, "Content-Type", "application/json")
 	case checker.Amend:
-		return "PATCH", path, encoded(map[string]any{"callback": callback}), []string{"Content-Type", "application/merge-patch+json"}
+		patch := encoded(map[string]any{"callback": callback})
+		return "PATCH", path, patch, []string{"Content-Type", "application/merge-patch+json"}
 	case checker.Cancel:
 		return "DELETE", path, "", nil
 	case checker.Pause, checker.Resume, checker.Trigger:

@@ -86,11 +86,6 @@ func (k *keyed) check() {
 // clock shows a time as the time since the beginning.
 func (k *keyed) clock(at time.Time) string { return at.Sub(k.Begun).Round(time.Millisecond).String() }
 
-// writes reports whether an operation changes the job itself.
-func (o *Op) writes() bool {
-	return o.Kind != Get && o.Kind != Trigger && o.Kind != Redrive
-}
-
 // succeeded reports whether the client knows that the operation took effect.
 func (o *Op) succeeded() bool { return o.Status >= 200 && o.Status < 300 }
 
@@ -133,7 +128,8 @@ func (k *keyed) scheduled(at time.Time) bool {
 	return slices.ContainsFunc(k.ops, func(o *Op) bool { return o.Schedule.Has(at) })
 }
 
-// loose reports whether a delivery is of an occurrence that stands on its own: a triggered one, or one that was redriven.
+// loose reports whether a delivery is of an occurrence that stands on its own: a triggered one, or one that was
+// redriven.
 func (k *keyed) loose(d *Delivery) bool {
 	if k.triggered()[d.ID] || !k.scheduled(d.Instant) {
 		return true
@@ -179,12 +175,13 @@ func (k *keyed) ids() {
 // mayBeTriggered reports whether a trigger without an answer may have made an occurrence at an instant.
 func (k *keyed) mayBeTriggered(at time.Time) bool {
 	return slices.ContainsFunc(k.ops, func(o *Op) bool {
-		return o.Kind == Trigger && o.maybe() && !at.Before(o.Invoked.Add(-time.Minute)) && !at.After(k.latest(o).Add(time.Minute))
+		return o.Kind == Trigger && o.maybe() &&
+			!at.Before(o.Invoked.Add(-time.Minute)) && !at.After(k.latest(o).Add(time.Minute))
 	})
 }
 
-// oneClaimer: no two attempts at one occurrence are under way at a time. A job that was cancelled and submitted again has
-// another occurrence with the same id.
+// oneClaimer: no two attempts at one occurrence are under way at a time. A job that was cancelled and submitted again
+// has another occurrence with the same id.
 func (k *keyed) oneClaimer() {
 	for i, d := range k.sent {
 		for _, e := range k.sent[i+1:] {
@@ -237,8 +234,11 @@ func (k *keyed) redrivenBetween(from, to time.Time) bool {
 func (k *keyed) againBetween(d, e *Delivery) bool {
 	return slices.ContainsFunc(k.ops, func(o *Op) bool {
 		return (o.Kind == Put || o.Kind == Create) && o.maybe() && o.Schedule.Has(d.Instant) &&
-			o.Invoked.Before(e.Begun) && k.latest(o).After(d.Instant.Add(-k.Lease)) && o.Invoked.Before(d.Instant.Add(k.Lease)) &&
-			slices.ContainsFunc(k.ops, func(c *Op) bool { return c.Kind == Cancel && c.maybe() && c.Invoked.Before(k.latest(o)) })
+			o.Invoked.Before(e.Begun) &&
+			k.latest(o).After(d.Instant.Add(-k.Lease)) && o.Invoked.Before(d.Instant.Add(k.Lease)) &&
+			slices.ContainsFunc(k.ops, func(c *Op) bool {
+				return c.Kind == Cancel && c.maybe() && c.Invoked.Before(k.latest(o))
+			})
 	})
 }
 
@@ -304,8 +304,9 @@ func (k *keyed) former(n int, o *Op) bool {
 	return len(all) > 0 && !slices.ContainsFunc(all, func(p *Op) bool { return p == o || !k.latest(p).Before(o.Invoked) })
 }
 
-// nothingLost: each instant of an acknowledged job that was still ahead, by the replica's clock, was taken by the receiver, is a dead letter, was missed by the job's
-// own rule and counted, or may have been cancelled or replaced by a later operation.
+// nothingLost: each instant of an acknowledged job that was still ahead, by the replica's clock, was taken by the
+// receiver, is a dead letter, was missed by the job's own rule and counted, or may have been cancelled or replaced by a
+// later operation.
 func (k *keyed) nothingLost() {
 	missed := map[int]int{}
 	for _, o := range k.ops {
@@ -394,7 +395,8 @@ func (k *keyed) historyTold() {
 		}
 		seen := slices.ContainsFunc(k.sent, func(d *Delivery) bool { return d.ID == r.DeliveryID && d.Attempt == r.Attempt })
 		if !seen {
-			k.report("history is true", k.Ended, "history tells of attempt %d at %s, which no receiver saw", r.Attempt, r.DeliveryID)
+			k.report("history is true", k.Ended,
+				"history tells of attempt %d at %s, which no receiver saw", r.Attempt, r.DeliveryID)
 		}
 	}
 }

@@ -50,12 +50,10 @@ func (k *keyed) register() {
 // next returns the states in which an operation may leave a job; none if its answer contradicts the state.
 func next(s jobState, o *Op) []any {
 	if !o.succeeded() && o.Status != 404 && o.Status != 412 { // unknown
-		switch after := effect(s, o); {
-		case after == s:
-			return []any{s}
-		default:
+		if after := effect(s, o); after != s {
 			return []any{s, after}
 		}
+		return []any{s}
 	}
 	switch o.Kind {
 	case Put:

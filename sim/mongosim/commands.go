@@ -1,6 +1,7 @@
 package mongosim
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -76,10 +77,7 @@ func (c *command) run(name string, conn int32) (bson.D, error) {
 	case "findAndModify":
 		return c.findAndModify(c.collection(target))
 	case "find":
-		found, err := c.find(c.collection(target), c.doc("filter"), c.doc("sort"), c.int("limit"))
-		if err != nil {
-			return nil, err
-		}
+		found := c.find(c.collection(target), c.doc("filter"), c.doc("sort"), c.int("limit"))
 		for i := range found {
 			found[i] = projected(found[i], c.doc("projection"))
 		}
@@ -127,9 +125,8 @@ func (col *collection) remove(id string) {
 	col.order = slices.DeleteFunc(col.order, func(one *stored) bool { return one == d })
 }
 
-// find returns the documents that match. It visits them one by one, so it may see some before another command and some
-// after it.
-func (c *command) find(col *collection, filter, sort bson.D, limit int) (found []bson.D, err error) {
+// find returns the documents that match.
+func (c *command) find(col *collection, filter, sort bson.D, limit int) (found []bson.D) {
 	for _, d := range slices.Clone(col.order) {
 		if d.document != nil && matches(d.document, filter, c.now) {
 			found = append(found, d.document)
@@ -139,7 +136,7 @@ func (c *command) find(col *collection, filter, sort bson.D, limit int) (found [
 	if limit != 0 && len(found) > max(limit, -limit) {
 		found = found[:max(limit, -limit)]
 	}
-	return found, nil
+	return found
 }
 
 // cursor returns the first batch of documents, and keeps the others.
@@ -199,10 +196,7 @@ func (c *command) getMore() (bson.D, error) {
 
 // aggregate knows the pipelines that count documents, and those that group by a field.
 func (c *command) aggregate(target string) (bson.D, error) {
-	all, err := c.find(c.collection(target), nil, nil, 0)
-	if err != nil {
-		return nil, err
-	}
+	all := c.find(c.collection(target), nil, nil, 0)
 	for _, stage := range c.list("pipeline") {
 		e := stage.(bson.D)[0]
 		switch e.Key {
@@ -225,7 +219,7 @@ func grouped(all []bson.D, by bson.D) (groups []bson.D) {
 	path, isField := id.(string)
 	path, isPath := strings.CutPrefix(path, "$")
 	for _, d := range all {
-		var key any = id
+		key := id
 		if isField && isPath {
 			key, _ = field(d, path)
 		}
@@ -276,8 +270,8 @@ func (c *command) each(name string, do func(statement bson.D, r *results) error,
 		if err == nil {
 			continue
 		}
-		failed, ok := err.(*failure)
-		if !ok || failed.code == CodeTimeLimit {
+		var failed *failure
+		if !errors.As(err, &failed) || failed.code == CodeTimeLimit {
 			return nil, err
 		}
 		r.errors = append(r.errors, bson.D{
@@ -360,10 +354,7 @@ func (c *command) visit(col *collection, filter bson.D, multi bool, do func(*sto
 }
 
 func (c *command) findAndModify(col *collection) (bson.D, error) {
-	found, err := c.find(col, c.doc("query"), c.doc("sort"), 1)
-	if err != nil {
-		return nil, err
-	}
+	found := c.find(col, c.doc("query"), c.doc("sort"), 1)
 	if len(found) == 0 {
 		return bson.D{
 			{Key: "lastErrorObject", Value: bson.D{{Key: "n", Value: int32(0)}, {Key: "updatedExisting", Value: false}}},

@@ -3,8 +3,8 @@
 // with the real driver, runs in a bubble of testing/synctest.
 //
 // A write of one document is atomic, as on a real server. A command that changes several documents changes them one by
-// one; others may come in between, if the [Gate] lets them. Like a replica set, the server makes a write that the driver
-// repeats only once.
+// one; others may come in between, if the [Gate] lets them. Like a replica set, the server makes a write that the
+// driver repeats only once.
 package mongosim
 
 import (
