@@ -260,19 +260,22 @@ func (e *Events) note(s *job.EventSettings, h *history.Entry) {
 		}, h)
 	}
 	if (h.Kind == history.Delivered || h.Kind == history.Buried || h.Kind == history.Missed) && s.Want(job.EventFinished) {
-		e.mayHaveFinished(h.Name, h.At)
+		e.mayHaveFinished(h.Name, ended(h))
 	}
 	if h.Destination != "" {
 		e.noteDestination(s, h)
 	}
 }
 
+// ended returns the time at which an attempt's outcome was known: h.At is when it was sent.
+func ended(h *history.Entry) time.Time { return h.At.Add(h.Took) }
+
 // add adds an event about an entry, if the tenant wants it.
 func (e *Events) add(s *job.EventSettings, v event, h *history.Entry) {
 	if !s.Want(v.kind) {
 		return
 	}
-	v.tenant, v.subject, v.at = h.Name.Tenant, h.Name.Key, h.At
+	v.tenant, v.subject, v.at = h.Name.Tenant, h.Name.Key, ended(h)
 	v.data = dataOf(h)
 	e.enqueue(happening{event: v})
 }

@@ -115,6 +115,23 @@ func TestEachType(t *testing.T) {
 }
 
 // TestMissedTicks: the ticks that nobody expanded while nothing ran are one event.
+// An event's instant is when its cause was known. So a callback that takes long does not make its event late.
+func TestSlowCallback(t *testing.T) {
+	inWorld(t, job.EventSettings{}, func(w *world) {
+		w.answers("jobs", errGone)
+		w.takes = map[string]time.Duration{"jobs": 10 * time.Second}
+		w.replica(w.store)
+		j := w.submit("a", nil)
+		time.Sleep(time.Minute)
+		w.hasTold("deadletter.created a", "job.failing a", "job.finished a")
+		for _, d := range w.sent {
+			if after := d.Timestamp.Sub(j.Schedule.Instants[0]); after < 10*time.Second || after > 11*time.Second {
+				t.Errorf("%s is of an instant %v after the attempt began, which took 10 s", d.Event.Type, after)
+			}
+		}
+	})
+}
+
 func TestMissedTicks(t *testing.T) {
 	inWorld(t, only(job.EventMissed), func(w *world) {
 		w.submit("a", func(j *job.Job) {

@@ -37,6 +37,7 @@ type world struct {
 
 	lock   sync.Mutex
 	answer map[string]error // by destination; jobs deliver to "jobs", and events to "events"
+	takes  map[string]time.Duration
 	sent   []callbacks.Delivery
 }
 
@@ -195,6 +196,10 @@ func (w *world) Validate([]byte) error          { return nil }
 func (w *world) Destination(data []byte) string { return strings.Trim(string(data), `"`) }
 
 func (w *world) Send(_ context.Context, d callbacks.Delivery) error {
+	w.lock.Lock()
+	takes := w.takes[strings.Trim(string(d.Data), `"`)]
+	w.lock.Unlock()
+	time.Sleep(takes)
 	w.lock.Lock()
 	defer w.lock.Unlock()
 	err := w.answer[strings.Trim(string(d.Data), `"`)]

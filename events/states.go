@@ -139,10 +139,10 @@ func (e *Events) noteDestination(s *job.EventSettings, h *history.Entry) {
 	case down && e.cfg.DownSince(h.Destination).IsZero():
 		gone := h.At.Sub(time.UnixMilli(d.Confirmed)) > confirmedFor
 		if (gone || d.Replica == e.cfg.Replica) && e.first("up "+downKey(p)+string(d.version), h.At.Add(time.Minute)) {
-			e.up(p, d, h.At)
+			e.up(p, d, ended(h))
 		}
 	case !down && !e.cfg.DownSince(h.Destination).IsZero():
-		e.enqueue(happening{check: h.Destination, event: event{tenant: h.Name.Tenant, at: h.At}})
+		e.enqueue(happening{check: h.Destination, event: event{tenant: h.Name.Tenant, at: ended(h)}})
 	default:
 	}
 }

@@ -488,6 +488,16 @@ var situations = []situation{
 		codes: "cancelled",
 	},
 	{
+		name: "cancelled a moment ago",
+		cause: func(w *world) string {
+			w.put("k", w.at(time.Hour))
+			w.until(time.Minute)
+			w.do("DELETE", "/v1/jobs/k", "")
+			return "next"
+		},
+		codes: "unknown",
+	},
+	{
 		name: "cancelled, and no instant is named",
 		cause: func(w *world) string {
 			w.put("k", w.at(time.Hour))
@@ -560,6 +570,16 @@ var situations = []situation{
 			w.until(time.Minute)
 			w.put("k", w.at(3*time.Hour), "Authorization: Bearer bob")
 			w.until(2 * time.Minute)
+			return w.after(time.Hour)
+		},
+		codes: "no_such_instant replaced",
+	},
+	{
+		name: "replaced by other instants a moment ago",
+		cause: func(w *world) string {
+			w.put("k", w.at(time.Hour))
+			w.until(time.Minute)
+			w.put("k", w.at(3*time.Hour), "Authorization: Bearer bob")
 			return w.after(time.Hour)
 		},
 		codes: "no_such_instant replaced",

@@ -316,6 +316,7 @@ func TestSettingsOfEvents(t *testing.T) {
 		`{"callback":{"type":"kafka"}}`:          "/events/callback/data",
 		`{"callback":{"type":"kafka","data":1,"envelope":"none"}}`:                   "/events/callback/envelope",
 		`{` + callback + `,"types":["carillon.job.failing","x"]}`:                    "/events/types/1",
+		`{` + callback + `,"types":[]}`:                                              "/events/types",
 		`{` + callback + `,"perMinute":0}`:                                           "/events/perMinute",
 		`{` + callback + `,"sometimes":0}`:                                           "/events/sometimes",
 		`{"callback":{"type":"carillon-watch","data":{"key":"x"}}}`:                  "/events/callback/type",
