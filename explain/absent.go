@@ -18,8 +18,8 @@ func (e *explainer) gone() {
 	case e.change(e.Now.Add(-e.Retain), history.Created, history.Replaced) != nil: // it can't have been removed yet
 		e.add(Fact{
 			Code: Unknown,
-			headline: "There is no job " + e.Name.Key + " any more. Its history does not tell of a cancellation yet; ask again " +
-				"in a second.",
+			headline: "There is no job " + e.Name.Key + " any more. Its history does not tell of a cancellation yet; " +
+				"ask again in a second.",
 			Text: "History knows the job, which could not have been removed yet as one that had finished. A cancellation " +
 				"appears in history about a second later.",
 		})
