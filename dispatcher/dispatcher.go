@@ -270,7 +270,8 @@ func (d *Dispatcher) startJobs(ctx context.Context) (stop func(), err error) {
 		// A random interval, so that replicas that start together do not all sweep together.
 		{gocron.DurationRandomJob(sweepInterval/2, sweepInterval*3/2), func() { d.sweep(housekeeping) }},
 	} {
-		_, err := cron.NewJob(j.every, gocron.NewTask(running.job(j.run)), gocron.WithSingletonMode(gocron.LimitModeReschedule))
+		once := gocron.WithSingletonMode(gocron.LimitModeReschedule)
+		_, err := cron.NewJob(j.every, gocron.NewTask(running.job(j.run)), once)
 		if err != nil {
 			cancel()
 			return nil, errors.Join(fmt.Errorf("start periodic work: %w", err), cron.Shutdown())

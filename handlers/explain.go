@@ -133,7 +133,7 @@ func (g *gathering) gather(ctx context.Context, which string) error {
 	}
 	g.readDestination()
 	g.tellKept()
-	g.Question.Retain = g.api.Retain
+	g.Retain = g.api.Retain
 	return nil
 }
 

@@ -2,8 +2,8 @@ package sim
 
 import "slices"
 
-// Minimise returns a smaller plan that still fails: it leaves out faults and operations, as many at a time as it can. It
-// calls fails at most the given number of times.
+// Minimise returns a smaller plan that still fails: it leaves out faults and operations, as many at a time as it can.
+// It calls fails at most the given number of times.
 func Minimise(p *Plan, tries int, fails func(*Plan) bool) *Plan {
 	attempt := func(change func(*Plan)) bool {
 		if tries == 0 {

@@ -46,7 +46,8 @@ func (n *network) during(what string, replica int) *Fault {
 
 var errUnreachable = errors.New("the simulated server can't be reached")
 
-// passable returns when nothing keeps a replica from the store, or ctx ends; false if ctx has ended or the node is dead.
+// passable returns when nothing keeps a replica from the store, or ctx ends. It returns false if ctx has ended or the
+// node is dead.
 func (n *network) passable(ctx context.Context, of *node) bool {
 	for {
 		var closed, dead bool

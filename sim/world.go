@@ -286,7 +286,8 @@ func (w *world) operate(o *Op, replica, try int) checker.Op {
 	seen.Returned = time.Now()
 	seen.Ahead = time.Duration(max(0, ahead, w.clocks[replica].ahead.Load()))
 	seen.Status = a.status
-	seen.Unchanged = a.refused || a.status >= 400 && a.status < 500 || bytes.Contains(a.body, []byte("nothing was changed"))
+	said := bytes.Contains(a.body, []byte("nothing was changed"))
+	seen.Unchanged = a.refused || a.status >= 400 && a.status < 500 || said
 	w.understand(&seen, a.body)
 	return seen
 }

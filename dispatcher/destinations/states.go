@@ -50,8 +50,8 @@ func (s *Set) States() (all []State) {
 	return all
 }
 
-// OpenSince returns the time at which the first of the open circuits of a destination opened, its own or that of a part;
-// zero if none is open.
+// OpenSince returns the time at which the first of the open circuits of a destination opened, its own or that of a
+// part; zero if none is open.
 func (s *Set) OpenSince(name string) (since time.Time) {
 	s.lock.Lock()
 	defer s.lock.Unlock()

@@ -160,7 +160,8 @@ func status(ctx context.Context, s *session, _ []string) error {
 	d := document{"service": s.base}
 	a, err := s.do(ctx, request{method: http.MethodGet, path: path("status"), several: true})
 	switch {
-	case isStatus(err, http.StatusNotFound), isStatus(err, http.StatusForbidden), isStatus(err, http.StatusServiceUnavailable):
+	case isStatus(err, http.StatusNotFound), isStatus(err, http.StatusForbidden),
+		isStatus(err, http.StatusServiceUnavailable):
 		// An older service, a key that is for jobs of a prefix, or a store that is away: what all may ask for is left.
 	case err != nil:
 		return err
@@ -181,7 +182,9 @@ func status(ctx context.Context, s *session, _ []string) error {
 		d["warnings"] = ready["warnings"]
 	}
 	if err := s.divided(shown{document: d}, []division{
-		{"replicas", []column{{"REPLICA", "id"}, {"READY", "ready"}, {"VERSION", "version"}, {"SINCE", "since"}, {"SEEN", "seen"}}},
+		{"replicas", []column{
+			{"REPLICA", "id"}, {"READY", "ready"}, {"VERSION", "version"}, {"SINCE", "since"}, {"SEEN", "seen"},
+		}},
 		{"objectives", []column{
 			{"OBJECTIVE", "target"}, {"WITHIN", "within"}, {"TENANT", "tenant"}, {"MET", "met"}, {"BURN RATE", "burnRate"},
 		}},

@@ -120,8 +120,8 @@ func (o *Options) Flags(f *flag.FlagSet) {
 		"`N`: Number of occurrences within one second beyond which answers to submissions warn that an instant is crowded; "+
 			"0 for never. See docs/forecast.md.")
 	cli.Duration(f, &o.ForecastMetrics, "forecast-metrics", 0,
-		"`DURATION`: Interval at which the definitions of all jobs are read for the metric of the next hour; 0 for never: then "+
-			"the metric has a value while forecasts are asked for.")
+		"`DURATION`: Interval at which the definitions of all jobs are read for the metric of the next hour; 0 for never: "+
+			"then the metric has a value while forecasts are asked for.")
 	cli.Choice(f, &o.UI, "ui", []string{uiOn, uiOff}, "`MODE`: Whether the web page is served, at /ui/. See docs/ui.md.")
 
 	cli.Text(f, &o.Audit, "audit",
