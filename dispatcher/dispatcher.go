@@ -155,8 +155,8 @@ func (d *Dispatcher) Destinations() []destinations.State { return d.destinations
 func (d *Dispatcher) Replica() string { return d.replica }
 
 // DownSince returns the time since which this replica takes a destination, or a part of it, to be down: its circuit is
-// open. It is zero if it does not.
-func (d *Dispatcher) DownSince(destination string) time.Time {
+// open. It is zero if it does not. It is whole if the whole destination is down.
+func (d *Dispatcher) DownSince(destination string) (since time.Time, whole bool) {
 	return d.destinations.OpenSince(destination)
 }
 

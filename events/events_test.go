@@ -7,9 +7,11 @@ import (
 	"time"
 
 	"github.com/carillon-scheduler/carillon/access/limits"
+	"github.com/carillon-scheduler/carillon/callbacks"
 	"github.com/carillon-scheduler/carillon/events"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
+	"github.com/carillon-scheduler/carillon/store/tenants"
 )
 
 func only(types ...job.EventType) job.EventSettings { return job.EventSettings{Types: types} }
@@ -152,6 +154,32 @@ func TestMissedTicks(t *testing.T) {
 		if missed != 60 || len(w.sent) > 4 {
 			t.Errorf("%d events tell of %d ticks, want 60", len(w.sent), missed)
 		}
+	})
+}
+
+// TestPartOfADestination: the outage of a path is told to the tenant whose deliveries fail there, and not to another
+// one that sends to the same host.
+func TestPartOfADestination(t *testing.T) {
+	inWorld(t, only(job.EventDestinationDown), func(w *world) {
+		settings := job.TenantSettings{Events: &job.EventSettings{
+			Types: []job.EventType{job.EventDestinationDown}, Callback: &job.CallbackDraft{Type: "test", Data: []byte(`"events"`)},
+		}}
+		if err := tenants.New(w.store).Set(t.Context(), "other", settings, time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		w.replica(w.store)
+		w.answers("jobs#a", &callbacks.Failure{Err: errHungUp, Blame: callbacks.BlamePart})
+		for i := range 100 {
+			w.submit(fmt.Sprint("a", i), func(j *job.Job) {
+				j.Callback.Data, j.Options.Retry.MaxAttempts = []byte(`"jobs#a"`), 1000
+			})
+			w.submit(fmt.Sprint("b", i), func(j *job.Job) {
+				j.Tenant, j.Callback.Data = "other", []byte(`"jobs#b"`)
+				j.Schedule.Instants[0] = time.Now().Add(time.Duration(i) * time.Second).Truncate(time.Millisecond)
+			})
+		}
+		time.Sleep(10 * time.Minute)
+		w.hasTold("destination.down test jobs") // and nothing to another tenant
 	})
 }
 
