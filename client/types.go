@@ -370,8 +370,8 @@ type HistoryEntry struct {
 	MissingUntil time.Time `json:"missingUntil,omitzero"`
 }
 
-// Explanation tells why an instant fired or did not, or what it waits for. Its codes are those of docs/explain.md; later
-// versions may have more.
+// Explanation tells why an instant fired or did not, or what it waits for. Its codes are those of docs/explain.md;
+// later versions may have more.
 type Explanation struct {
 	Key    string `json:"key"`
 	Tenant string `json:"tenant"`

@@ -5,10 +5,12 @@ import (
 	"context"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/gin-gonic/gin"
 
+	"github.com/carillon-scheduler/carillon/events"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/status"
 	"github.com/carillon-scheduler/carillon/store/replicas"
@@ -184,6 +186,9 @@ func objectiveOf(met *status.Met) objectiveView {
 func (a *api) statusDestinations() []statusDestination {
 	all := []statusDestination{}
 	for _, d := range a.Destinations() {
+		if strings.HasPrefix(d.Name, events.WatchType+" ") {
+			continue // the service itself
+		}
 		v := statusDestination{Destination: d.Name, State: destinationUp}
 		if !d.OpenSince.IsZero() {
 			v.State, v.Since = destinationDown, job.FormatTime(d.OpenSince)
