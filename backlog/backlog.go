@@ -17,8 +17,8 @@ import (
 	"github.com/carillon-scheduler/carillon/store/tenants"
 )
 
-// Most is the maximum number of listed tenants.
-const Most = 1000
+// most is the maximum number of listed tenants.
+const most = 1000
 
 // Config has what a Reader reads from. Its funcs are called concurrently; none may be nil.
 type Config struct {
@@ -242,7 +242,7 @@ func (r *Reader) shareOut(
 	slices.SortFunc(listed, func(a, b OfTenant) int {
 		return cmp.Or(cmp.Compare(b.Due, a.Due), cmp.Compare(b.Pending, a.Pending), cmp.Compare(a.Name, b.Name))
 	})
-	return priorities, slices.Clone(listed[:min(Most, len(listed))]) // a clone, so that the rest can be freed
+	return priorities, slices.Clone(listed[:min(most, len(listed))]) // a clone, so that the rest can be freed
 }
 
 // tenantsOf reads the tenants of lanes, by name.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/carillon-scheduler/carillon/callbacks"
@@ -64,5 +65,29 @@ func TestValidateEnvelope(t *testing.T) {
 				t.Errorf("Validate names %q, want %q: %v", pointers, test.pointers, err)
 			}
 		})
+	}
+}
+
+// TestEventOfTheService has its own type and subject, and the tenant as its source.
+func TestEventOfTheService(t *testing.T) {
+	d := callbacks.Delivery{
+		Name: job.Name{Tenant: "acme", Key: job.ReservedPrefix + "event:x"}, Envelope: job.EnvelopeBinary,
+		Event:   &job.Event{Type: job.EventFinished, Subject: "a/b", Data: []byte(`{"tenant":"acme"}`)},
+		Payload: []byte(`{"tenant":"acme"}`),
+	}
+	got := map[string]string{}
+	m := d.Message(nil)
+	for _, a := range m.Attributes {
+		got[a.Name] = a.Value
+	}
+	if got["type"] != "carillon.job.finished" || got["subject"] != "a/b" || got["source"] != "/acme" || string(m.Body) != `{"tenant":"acme"}` {
+		t.Errorf("in binary mode it has %q and %s", got, m.Body)
+	}
+	d.Envelope = job.EnvelopeStructured
+	body := string(d.Message(nil).Body)
+	for _, want := range []string{`"source":"/acme"`, `"type":"carillon.job.finished"`, `"subject":"a/b"`, `"data":{"tenant":"acme"}`} {
+		if !strings.Contains(body, want) {
+			t.Errorf("in structured mode it has no %s: %s", want, body)
+		}
 	}
 }

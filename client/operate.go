@@ -189,6 +189,11 @@ func (c *Client) Status(ctx context.Context) (Status, error) {
 	return call[Status](ctx, c, request{method: "GET", path: path("status")})
 }
 
+// Session tells who the client's key stands for, and what it may do.
+func (c *Client) Session(ctx context.Context) (Session, error) {
+	return call[Session](ctx, c, request{method: "GET", path: path("session")})
+}
+
 // Ready returns nil if the replica that answers can do its work, and the warnings about its setup.
 func (c *Client) Ready(ctx context.Context) (warnings []string, err error) {
 	out, err := call[struct{ Warnings []string }](ctx, c, request{method: "GET", path: "/readyz"})
@@ -232,7 +237,7 @@ func (c *Client) Document(ctx context.Context, method, target string, body any) 
 
 // aboutSeveral reports whether a path is about several tenants, and refuses a header that names one.
 func aboutSeveral(path string) bool {
-	for _, prefix := range []string{"/v1/tenants", "/v1/keys", "/v1/backlog", "/v1/forecast", "/v1/status"} {
+	for _, prefix := range []string{"/v1/tenants", "/v1/keys", "/v1/backlog", "/v1/forecast", "/v1/status", "/v1/session"} {
 		if path == prefix || strings.HasPrefix(path, prefix+"/") {
 			return true
 		}

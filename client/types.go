@@ -660,3 +660,17 @@ type DestinationState struct {
 	State string    `json:"state"`
 	Since time.Time `json:"since,omitzero"`
 }
+
+// Session is who is asking, and what they may do.
+type Session struct {
+	// Authentication is "keys", or "none" where the operator asks nobody for a key.
+	Authentication string `json:"authentication"`
+	// ID is the id of the key, the subject of the token, or "anyone".
+	ID          string   `json:"id"`
+	Role        string   `json:"role"`
+	Permissions []string `json:"permissions"`
+	// Tenants are those that the caller may act for; "*" stands for all.
+	Tenants   []string  `json:"tenants"`
+	KeyPrefix string    `json:"keyPrefix,omitempty"`
+	ExpiresAt time.Time `json:"expiresAt,omitzero"`
+}

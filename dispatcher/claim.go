@@ -45,6 +45,7 @@ type claimLoop struct {
 	woken    map[job.Lane]time.Time // due times from Wake since the scan began
 
 	claimFaults faults
+	failed      time.Time // when the last claim failed
 	scanFaults  faults
 }
 
@@ -181,6 +182,7 @@ func (l *claimLoop) claim(ctx context.Context) {
 	defer cancel()
 	claim, err := l.cfg.Store.Claim(call, params)
 	if !l.claimFaults.note(l.log, "claim", err) {
+		l.failed = l.now()
 		l.queue.Failed(a)
 		l.backoff = l.now().Add(l.claimFaults.pause())
 		return
@@ -221,8 +223,8 @@ func (l *claimLoop) scan(ctx context.Context) {
 	go l.scanner.scan(ctx, l.pages)
 }
 
-// takePage takes a page of the scan. A scan counts as a success of the loop only if claims have not failed: a store
-// that can be read but not written is no use.
+// takePage takes a page of the scan. A scan counts as a success of the loop only if the store takes
+// writes: a store that can be read but not written is no use.
 func (l *claimLoop) takePage(ctx context.Context, p scanPage) {
 	if p.last {
 		l.scanning = false
@@ -245,7 +247,7 @@ func (l *claimLoop) takePage(ctx context.Context, p scanPage) {
 		}
 	}
 	if !p.last {
-		if l.claimFaults == 0 {
+		if l.writes() {
 			l.progress.Store(&p.end)
 		}
 		return
@@ -260,10 +262,18 @@ func (l *claimLoop) takePage(ctx context.Context, p scanPage) {
 		return
 	}
 	l.scanned = p.reach
-	if l.claimFaults == 0 {
+	if l.writes() {
 		at := latestOf(p.end, l.noScan) // if nothing is due, there is no success before that
 		l.progress.Store(&at)
 	}
+}
+
+// writes reports whether the store takes writes, as far as this replica knows: the last claim succeeded; or no claim
+// has failed for longer than one takes, since nothing was due, and a heartbeat succeeded after that. Without the
+// heartbeats, such a replica would not be ready before something is due again.
+func (l *claimLoop) writes() bool {
+	beaten := l.beaten.Load()
+	return l.claimFaults == 0 || beaten != nil && beaten.Sub(l.failed) > storeTimeout+2*longestSleep
 }
 
 // faults counts failures in a row.

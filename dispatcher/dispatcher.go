@@ -59,6 +59,7 @@ type Dispatcher struct {
 	// Times with the monotonic clock: the claim loop's last success; the first failure to write outcomes that still wait,
 	// nil if none wait; and the expander's last success, or its start.
 	progress, unsettled, expanded atomic.Pointer[time.Time]
+	beaten                        atomic.Pointer[time.Time] // when the last heartbeat began that the store took
 	stopping                      atomic.Bool
 }
 
@@ -82,7 +83,7 @@ func New(cfg Config) (*Dispatcher, error) {
 	}
 	d := &Dispatcher{
 		replica: job.NewToken(),
-		tenants: tenancy{stored: tenants.New(cfg.Store)},
+		tenants: tenancy{stored: tenants.New(cfg.Store), reading: make(chan struct{}, 1)},
 
 		destinations: destinations.New(cfg.DestinationPolicy(), cfg.Now),
 		finished:     throughput{begun: cfg.Now()},
@@ -154,8 +155,8 @@ func (d *Dispatcher) Destinations() []destinations.State { return d.destinations
 func (d *Dispatcher) Replica() string { return d.replica }
 
 // DownSince returns the time since which this replica takes a destination, or a part of it, to be down: its circuit is
-// open. It is zero if it does not.
-func (d *Dispatcher) DownSince(destination string) time.Time {
+// open. It is zero if it does not. It is whole if the whole destination is down.
+func (d *Dispatcher) DownSince(destination string) (since time.Time, whole bool) {
 	return d.destinations.OpenSince(destination)
 }
 
@@ -253,6 +254,7 @@ func (d *Dispatcher) startJobs(ctx context.Context) (stop func(), err error) {
 		return nil, fmt.Errorf("start periodic work: %w", err)
 	}
 	housekeeping, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	var running periodic
 	for _, j := range []struct {
 		every gocron.JobDefinition
 		run   func()
@@ -268,7 +270,8 @@ func (d *Dispatcher) startJobs(ctx context.Context) (stop func(), err error) {
 		// A random interval, so that replicas that start together do not all sweep together.
 		{gocron.DurationRandomJob(sweepInterval/2, sweepInterval*3/2), func() { d.sweep(housekeeping) }},
 	} {
-		_, err := cron.NewJob(j.every, gocron.NewTask(j.run), gocron.WithSingletonMode(gocron.LimitModeReschedule))
+		once := gocron.WithSingletonMode(gocron.LimitModeReschedule)
+		_, err := cron.NewJob(j.every, gocron.NewTask(running.job(j.run)), once)
 		if err != nil {
 			cancel()
 			return nil, errors.Join(fmt.Errorf("start periodic work: %w", err), cron.Shutdown())
@@ -277,10 +280,41 @@ func (d *Dispatcher) startJobs(ctx context.Context) (stop func(), err error) {
 	cron.Start()
 	return func() {
 		cancel()
+		running.stop() // first: while a job runs, Shutdown keeps one processor busy with asking whether it has ended
 		if err := cron.Shutdown(); err != nil {
 			d.log.Warn("stopping periodic work failed", "error", err)
 		}
 	}, nil
+}
+
+// periodic counts the periodic jobs that run.
+type periodic struct {
+	lock    sync.Mutex
+	stopped bool
+	running sync.WaitGroup
+}
+
+// job returns run, as it does nothing once p is stopped.
+func (p *periodic) job(run func()) func() {
+	return func() {
+		p.lock.Lock()
+		if p.stopped {
+			p.lock.Unlock()
+			return
+		}
+		p.running.Add(1)
+		p.lock.Unlock()
+		defer p.running.Done()
+		run()
+	}
+}
+
+// stop lets no more jobs begin, and returns when none runs.
+func (p *periodic) stop() {
+	p.lock.Lock()
+	p.stopped = true
+	p.lock.Unlock()
+	p.running.Wait()
 }
 
 func (d *Dispatcher) forgetDestinations() {

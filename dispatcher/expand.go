@@ -189,7 +189,7 @@ func (e *expander) wakeForExpanded(advances []store.Advance) {
 		}
 		if n := advances[i].Missed; n > 0 {
 			e.metrics.miss(n)
-			e.cfg.Status.Missed(advances[i].Name.Tenant, n)
+			e.cfg.Status.Missed(advances[i].Name, n)
 			e.log.Info("instants of a recurring job were missed", "job", advances[i].Name.String(), "missed", n)
 			e.recordMissed(&advances[i])
 		}

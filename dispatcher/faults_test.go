@@ -122,6 +122,30 @@ func TestClaimsFail(t *testing.T) {
 	})
 }
 
+// After a failed claim, a replica is ready again when the store is, even if nothing is due any more: its heartbeats show
+// that the store takes writes.
+func TestReadyAfterAFailedClaimWithNothingDue(t *testing.T) {
+	bubble(t, func(b *bench) {
+		down := fmt.Errorf("%w: the disk is full", store.ErrUnavailable)
+		b.queue.claimErr, b.queue.beatErr = down, down
+		j := b.submit("k", nil, 0)
+		d, _ := b.replica(nil)
+		time.Sleep(time.Minute)
+		if _, err := b.store.Cancel(b.Context(), []job.Name{j.Name}, store.Asked{Now: time.Now()}); err != nil {
+			b.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		if err := d.Ready(); err == nil {
+			b.Error("a replica whose store takes no writes is ready")
+		}
+		b.queue.set(func(q *flakyQueue) { q.claimErr, q.beatErr = nil, nil })
+		time.Sleep(time.Minute)
+		if err := d.Ready(); err != nil {
+			b.Errorf("ready answers %v, a minute after the store is back", err)
+		}
+	})
+}
+
 // Claims that take all of the callback's time are given back, with a pause between them.
 func TestSlowClaims(t *testing.T) {
 	bubble(t, func(b *bench) {

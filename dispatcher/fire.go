@@ -86,9 +86,9 @@ func (d *Dispatcher) fire(f firing) {
 	d.metrics.settled(c, s.Outcome, late, spanContext(made.span))
 	switch {
 	case late >= 0:
-		d.cfg.Status.Fired(c.Name.Tenant, late)
+		d.cfg.Status.Fired(c.Name, late)
 	case s.Outcome == store.Miss:
-		d.cfg.Status.Missed(c.Name.Tenant, 1)
+		d.cfg.Status.Missed(c.Name, 1)
 	}
 	d.logOutcome(b.ctx, c, &s, now)
 	if b.left.Add(-1) == 0 {

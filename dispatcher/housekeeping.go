@@ -151,13 +151,18 @@ func (d *Dispatcher) sweep(ctx context.Context) {
 // beat records that this replica may be claiming, so that nobody moves the store's documents meanwhile. Only the
 // commands that move them read it; no guarantee depends on it, so its failure stops nothing.
 func (d *Dispatcher) beat(ctx context.Context) {
-	now := d.now().Truncate(time.Millisecond)
+	begun := d.now()
+	now := begun.Truncate(time.Millisecond)
 	var tells []byte
 	if d.cfg.Tells != nil {
 		tells = d.cfg.Tells()
 	}
 	d.noteBeat(ctx, storeTimeout, func(ctx context.Context) error {
-		return replicas.Beat(ctx, d.cfg.Store, d.replica, tells, now, now.Add(beatFor))
+		err := replicas.Beat(ctx, d.cfg.Store, d.replica, tells, now, now.Add(beatFor))
+		if err == nil {
+			d.beaten.Store(&begun)
+		}
+		return err
 	})
 }
 

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -22,8 +21,8 @@ type tenancy struct {
 	known  atomic.Pointer[map[string]fairqueue.Tenant] // those with settings; nil until the store has answered
 	auto   autoPriorities
 
-	reading sync.Mutex // guards the fields below
-	next    time.Time  // no reading before this
+	reading chan struct{} // has room for one: who reads, and owns the fields below
+	next    time.Time     // no reading before this
 	faults  faults
 }
 
@@ -68,8 +67,8 @@ func (d *Dispatcher) Priorities(ctx context.Context, tenants []job.Tenant) []job
 
 // readTenants reads the tenants' settings. While the store does not answer, the last ones apply.
 func (d *Dispatcher) readTenants(ctx context.Context) {
-	d.tenants.reading.Lock()
-	defer d.tenants.reading.Unlock()
+	d.tenants.reading <- struct{}{} // no mutex: it is held while the store is asked
+	defer func() { <-d.tenants.reading }()
 	start := d.now()
 	if start.Before(d.tenants.next) {
 		return

@@ -49,9 +49,9 @@ type Config struct {
 	Store Store
 	// Wake is called with the lane of stored events, so that they fire at once. It must not block. It may be nil.
 	Wake func(job.Lane, time.Time)
-	// DownSince returns the time since which this replica takes a destination to be down; zero if it does not. It may be
-	// nil.
-	DownSince func(destination string) time.Time
+	// DownSince returns the time since which this replica takes a destination, or a part of it, to be down; zero if it
+	// does not. It is whole if the whole destination is down. It may be nil.
+	DownSince func(destination string) (since time.Time, whole bool)
 	// Replica distinguishes the summaries of replicas; empty for a random id.
 	Replica string
 	// Now is the clock; nil is [time.Now].
@@ -76,7 +76,7 @@ type Events struct {
 	lock    sync.Mutex
 	waiting []happening
 	checks  map[job.Name]time.Time  // jobs that may have finished, and when
-	users   map[place]time.Time     // who has lately sent where to
+	users   map[place]use           // who has lately sent where to
 	noted   map[string]time.Time    // until when it need not be told again
 	lives   map[job.Name]time.Time  // until when a job has not finished for certain
 	minutes map[string]*minuteCount // by tenant
@@ -106,7 +106,7 @@ func New(cfg Config) *Events {
 		cfg.Wake = func(job.Lane, time.Time) {}
 	}
 	if cfg.DownSince == nil {
-		cfg.DownSince = func(string) time.Time { return time.Time{} }
+		cfg.DownSince = func(string) (since time.Time, whole bool) { return since, whole }
 	}
 	if cfg.Replica == "" {
 		cfg.Replica = job.NewToken()
@@ -119,7 +119,7 @@ func New(cfg Config) *Events {
 	}
 	e := &Events{
 		cfg: cfg, tenants: tenants.New(cfg.Store), metrics: newMetrics(cfg.Registerer),
-		checks: make(map[job.Name]time.Time), users: make(map[place]time.Time), noted: make(map[string]time.Time),
+		checks: make(map[job.Name]time.Time), users: make(map[place]use), noted: make(map[string]time.Time),
 		lives: make(map[job.Name]time.Time), minutes: make(map[string]*minuteCount),
 		wake: make(chan struct{}, 1), done: make(chan struct{}), over: make(chan struct{}),
 	}
@@ -260,19 +260,22 @@ func (e *Events) note(s *job.EventSettings, h *history.Entry) {
 		}, h)
 	}
 	if (h.Kind == history.Delivered || h.Kind == history.Buried || h.Kind == history.Missed) && s.Want(job.EventFinished) {
-		e.mayHaveFinished(h.Name, h.At)
+		e.mayHaveFinished(h.Name, ended(h))
 	}
 	if h.Destination != "" {
 		e.noteDestination(s, h)
 	}
 }
 
+// ended returns the time at which an attempt's outcome was known: h.At is when it was sent.
+func ended(h *history.Entry) time.Time { return h.At.Add(h.Took) }
+
 // add adds an event about an entry, if the tenant wants it.
 func (e *Events) add(s *job.EventSettings, v event, h *history.Entry) {
 	if !s.Want(v.kind) {
 		return
 	}
-	v.tenant, v.subject, v.at = h.Name.Tenant, h.Name.Key, h.At
+	v.tenant, v.subject, v.at = h.Name.Tenant, h.Name.Key, ended(h)
 	v.data = dataOf(h)
 	e.enqueue(happening{event: v})
 }

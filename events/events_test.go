@@ -7,9 +7,11 @@ import (
 	"time"
 
 	"github.com/carillon-scheduler/carillon/access/limits"
+	"github.com/carillon-scheduler/carillon/callbacks"
 	"github.com/carillon-scheduler/carillon/events"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
+	"github.com/carillon-scheduler/carillon/store/tenants"
 )
 
 func only(types ...job.EventType) job.EventSettings { return job.EventSettings{Types: types} }
@@ -115,6 +117,23 @@ func TestEachType(t *testing.T) {
 }
 
 // TestMissedTicks: the ticks that nobody expanded while nothing ran are one event.
+// An event's instant is when its cause was known. So a callback that takes long does not make its event late.
+func TestSlowCallback(t *testing.T) {
+	inWorld(t, job.EventSettings{}, func(w *world) {
+		w.answers("jobs", errGone)
+		w.takes = map[string]time.Duration{"jobs": 10 * time.Second}
+		w.replica(w.store)
+		j := w.submit("a", nil)
+		time.Sleep(time.Minute)
+		w.hasTold("deadletter.created a", "job.failing a", "job.finished a")
+		for _, d := range w.sent {
+			if after := d.Timestamp.Sub(j.Schedule.Instants[0]); after < 10*time.Second || after > 11*time.Second {
+				t.Errorf("%s is of an instant %v after the attempt began, which took 10 s", d.Event.Type, after)
+			}
+		}
+	})
+}
+
 func TestMissedTicks(t *testing.T) {
 	inWorld(t, only(job.EventMissed), func(w *world) {
 		w.submit("a", func(j *job.Job) {
@@ -125,6 +144,8 @@ func TestMissedTicks(t *testing.T) {
 		w.replica(w.store)
 		time.Sleep(time.Minute - 2*time.Second)
 		missed := 0
+		w.lock.Lock()
+		defer w.lock.Unlock()
 		for _, d := range w.sent {
 			var data events.Data
 			unmarshal(t, d.Payload, &data)
@@ -133,6 +154,32 @@ func TestMissedTicks(t *testing.T) {
 		if missed != 60 || len(w.sent) > 4 {
 			t.Errorf("%d events tell of %d ticks, want 60", len(w.sent), missed)
 		}
+	})
+}
+
+// TestPartOfADestination: the outage of a path is told to the tenant whose deliveries fail there, and not to another
+// one that sends to the same host.
+func TestPartOfADestination(t *testing.T) {
+	inWorld(t, only(job.EventDestinationDown), func(w *world) {
+		settings := job.TenantSettings{Events: &job.EventSettings{
+			Types: []job.EventType{job.EventDestinationDown}, Callback: &job.CallbackDraft{Type: "test", Data: []byte(`"events"`)},
+		}}
+		if err := tenants.New(w.store).Set(t.Context(), "other", settings, time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		w.replica(w.store)
+		w.answers("jobs#a", &callbacks.Failure{Err: errHungUp, Blame: callbacks.BlamePart})
+		for i := range 100 {
+			w.submit(fmt.Sprint("a", i), func(j *job.Job) {
+				j.Callback.Data, j.Options.Retry.MaxAttempts = []byte(`"jobs#a"`), 1000
+			})
+			w.submit(fmt.Sprint("b", i), func(j *job.Job) {
+				j.Tenant, j.Callback.Data = "other", []byte(`"jobs#b"`)
+				j.Schedule.Instants[0] = time.Now().Add(time.Duration(i) * time.Second).Truncate(time.Millisecond)
+			})
+		}
+		time.Sleep(10 * time.Minute)
+		w.hasTold("destination.down test jobs") // and nothing to another tenant
 	})
 }
 

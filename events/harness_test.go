@@ -37,6 +37,7 @@ type world struct {
 
 	lock   sync.Mutex
 	answer map[string]error // by destination; jobs deliver to "jobs", and events to "events"
+	takes  map[string]time.Duration
 	sent   []callbacks.Delivery
 }
 
@@ -77,7 +78,7 @@ func (w *world) replica(s *brittle) (r replica) {
 	r.events = events.New(events.Config{
 		Store: s, Registerer: r.metrics,
 		Wake:      func(lane job.Lane, at time.Time) { r.Wake(lane, at) },
-		DownSince: func(destination string) time.Time { return r.DownSince(destination) }, //nolint:gocritic // it is not there yet
+		DownSince: func(destination string) (time.Time, bool) { return r.DownSince(destination) }, //nolint:gocritic // it is not there yet
 	})
 	synctest.Wait() // it has read the settings
 	cfg := dispatcher.Defaults
@@ -190,11 +191,24 @@ func (w *world) answers(destination string, err error) {
 }
 
 // Type, Validate, Destination and Send make the world a sender.
-func (w *world) Type() string                   { return "test" }
-func (w *world) Validate([]byte) error          { return nil }
-func (w *world) Destination(data []byte) string { return strings.Trim(string(data), `"`) }
+func (w *world) Type() string          { return "test" }
+func (w *world) Validate([]byte) error { return nil }
+func (w *world) Destination(data []byte) string {
+	destination, _ := w.Place(data)
+	return destination
+}
+
+// Place divides "jobs#a" into the destination "jobs" and its part "a".
+func (w *world) Place(data []byte) (destination, part string) {
+	destination, part, _ = strings.Cut(strings.Trim(string(data), `"`), "#")
+	return destination, part
+}
 
 func (w *world) Send(_ context.Context, d callbacks.Delivery) error {
+	w.lock.Lock()
+	takes := w.takes[strings.Trim(string(d.Data), `"`)]
+	w.lock.Unlock()
+	time.Sleep(takes)
 	w.lock.Lock()
 	defer w.lock.Unlock()
 	err := w.answer[strings.Trim(string(d.Data), `"`)]

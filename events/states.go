@@ -24,6 +24,13 @@ const downFor = 24 * time.Hour
 // usedFor is the time for which a tenant is told of the outages of a destination that it has sent to.
 const usedFor = time.Hour
 
+// failedFor is the time before the outage of a part of a destination within which a tenant's failure there belongs to
+// the outage. Tenants that send to other parts are not told of it.
+const failedFor = time.Minute
+
+// use is when a tenant has last sent to a destination, and when that has last failed.
+type use struct{ sent, failed time.Time }
+
 // A replica that has told that a destination is down confirms that every so often. Without that, the replica is gone,
 // and another one may tell that the destination is up.
 const (
@@ -80,7 +87,7 @@ func (e *Events) confirmDown(ctx context.Context) {
 	var changes []store.RecordChange
 	for p, d := range *e.down.Load() {
 		old := now.Sub(time.UnixMilli(d.Confirmed)) >= confirmEvery
-		if d.Replica == e.cfg.Replica && old && !e.cfg.DownSince(p.destination).IsZero() {
+		if d.Replica == e.cfg.Replica && old && e.isDown(p.destination) {
 			was := d.version
 			d.Confirmed, d.version = now.UnixMilli(), job.NewRevision(now)
 			changes = append(changes, d.change(p, now, store.RecordCondition{Version: was}))
@@ -121,6 +128,12 @@ func (e *Events) setDown(change func(map[place]downRecord)) {
 	e.down.Store(&next)
 }
 
+// isDown reports whether this replica takes a destination, or a part of it, to be down.
+func (e *Events) isDown(destination string) bool {
+	since, _ := e.cfg.DownSince(destination)
+	return !since.IsZero()
+}
+
 // noteDestination notes who sends where to, and whether that destination may be down, or is up again.
 func (e *Events) noteDestination(s *job.EventSettings, h *history.Entry) {
 	if !s.Want(job.EventDestinationDown) && !s.Want(job.EventDestinationUp) {
@@ -131,18 +144,22 @@ func (e *Events) noteDestination(s *job.EventSettings, h *history.Entry) {
 	if _, known := e.users[p]; !known && len(e.users) >= mostNoted {
 		clear(e.users)
 	}
-	e.users[p] = h.At
+	u := e.users[p]
+	if u.sent = h.At; h.Kind != history.Delivered && h.Kind != history.Missed {
+		u.failed = ended(h)
+	}
+	e.users[p] = u
 	e.lock.Unlock()
 	d, down := e.knownDown(p)
 	switch delivered := h.Kind == history.Delivered; {
 	case h.Kind == history.Missed, down != delivered: // it tells nothing new
-	case down && e.cfg.DownSince(h.Destination).IsZero():
+	case down && !e.isDown(h.Destination):
 		gone := h.At.Sub(time.UnixMilli(d.Confirmed)) > confirmedFor
 		if (gone || d.Replica == e.cfg.Replica) && e.first("up "+downKey(p)+string(d.version), h.At.Add(time.Minute)) {
-			e.up(p, d, h.At)
+			e.up(p, d, ended(h))
 		}
-	case !down && !e.cfg.DownSince(h.Destination).IsZero():
-		e.enqueue(happening{check: h.Destination, event: event{tenant: h.Name.Tenant, at: h.At}})
+	case !down && e.isDown(h.Destination):
+		e.enqueue(happening{check: h.Destination, event: event{tenant: h.Name.Tenant, at: ended(h)}})
 	default:
 	}
 }
@@ -162,17 +179,19 @@ func (e *Events) up(p place, d downRecord, at time.Time) {
 	}})
 }
 
-// checkDestination returns the events that a destination is down, for all who have lately sent to it.
+// checkDestination returns the events that a destination is down, for all who have lately sent to it. If only a part of
+// it is down, they are for those whose deliveries there have failed.
 func (e *Events) checkDestination(h happening) (all []happening) {
-	since := e.cfg.DownSince(h.check)
+	since, whole := e.cfg.DownSince(h.check)
 	if since.IsZero() {
 		return nil
 	}
 	now := e.now()
 	e.lock.Lock()
 	var theirs []place
-	for p, used := range e.users {
-		if p.destination == h.check && now.Sub(used) < usedFor {
+	for p, u := range e.users {
+		concerned := whole || u.failed.After(since.Add(-failedFor))
+		if p.destination == h.check && now.Sub(u.sent) < usedFor && concerned {
 			theirs = append(theirs, p)
 		}
 	}
@@ -212,8 +231,8 @@ func (e *Events) mayHaveFinished(name job.Name, at time.Time) {
 	e.metrics.dropped.Inc()
 }
 
-// checkFinished reads some of the jobs that may have finished, and returns the events of those that have. Unread reports
-// that the store did not answer; the jobs are read again then.
+// checkFinished reads some of the jobs that may have finished, and returns the events of those that have. Unread
+// reports that the store did not answer; the jobs are read again then.
 func (e *Events) checkFinished(ctx context.Context) (all []happening, unread bool) {
 	e.lock.Lock()
 	some := make(map[job.Name]time.Time, min(len(e.checks), mostAtOnce))

@@ -15,6 +15,14 @@ func (e *explainer) gone() {
 	switch {
 	case change != nil && change.Kind == history.Cancelled:
 		e.add(e.cancelled(change))
+	case e.change(e.Now.Add(-e.Retain), history.Created, history.Replaced) != nil: // it can't have been removed yet
+		e.add(Fact{
+			Code: Unknown,
+			headline: "There is no job " + e.Name.Key + " any more. Its history does not tell of a cancellation yet; " +
+				"ask again in a second.",
+			Text: "History knows the job, which could not have been removed yet as one that had finished. A cancellation " +
+				"appears in history about a second later.",
+		})
 	case len(e.Entries) > 0:
 		e.add(Fact{
 			Code:     Finished,
@@ -104,8 +112,12 @@ func (e *explainer) absent() {
 	case !e.around.Is:
 		e.add(e.noSuch())
 		e.predecessor()
-		if change := e.change(since.Add(-time.Minute), history.Replaced); replaced && change != nil {
+		switch change := e.change(since.Add(-time.Minute), history.Replaced); {
+		case replaced && change != nil:
 			e.add(e.replaced(change.At, change))
+		case replaced: // history does not tell of it yet, or no longer
+			e.add(e.replaced(since, nil))
+		default:
 		}
 	case e.Job.Schedule.Recurs():
 		e.absentTick(since, replaced)
@@ -366,7 +378,8 @@ func (e *explainer) context() {
 	if c := e.around.ClockChange; c.Kind == job.Moved {
 		e.add(Fact{Code: Moved, At: e.At, Text: "The clocks change then: " + c.String() + "."})
 	}
-	if moved := e.firesAt(nil); !moved.Equal(e.At) && e.Job.Schedule.Subscribers.Raw() == nil {
+	spread := e.Job.Options.Spread != 0 && e.Job.Schedule.Subscribers.Raw() == nil
+	if moved := e.firesAt(nil); spread && !moved.Equal(e.At) {
 		e.add(Fact{Code: Moved, At: moved, Text: fmt.Sprintf(
 			"The job's spread of %s moves it by %s, to %s; receivers still see the instant.",
 			span(time.Duration(e.Job.Options.Spread)), span(moved.Sub(e.At)), moment(moved))})

@@ -82,6 +82,8 @@ type Question struct {
 	Queue *Queue
 	// Replicas is the number of replicas that may be claiming.
 	Replicas int
+	// Retain is the least time for which a job stays after its submission and its last instant, unless it is cancelled.
+	Retain time.Duration
 }
 
 // Kept tells which history is kept.

@@ -83,7 +83,7 @@ var situations = []situation{
 			w.replica()
 			w.hangs(12 * time.Millisecond)
 			w.put("k", w.at(time.Minute))
-			w.until(time.Hour)
+			w.until(10 * time.Minute)
 			return w.after(time.Minute)
 		},
 		codes: "delivered",
@@ -96,7 +96,7 @@ var situations = []situation{
 			w.put("k", w.at(time.Second))
 			w.until(70 * time.Second)
 			w.answers(nil)
-			w.until(time.Hour)
+			w.until(10 * time.Minute)
 			return w.after(time.Second)
 		},
 		codes: "delivered retrying",
@@ -105,9 +105,9 @@ var situations = []situation{
 		name: "delivered late, since no replica was running",
 		cause: func(w *world) string {
 			w.put("k", w.at(time.Minute))
-			w.until(3 * time.Hour)
+			w.until(30 * time.Minute)
 			w.replica()
-			w.until(4 * time.Hour)
+			w.until(32 * time.Minute)
 			return w.after(time.Minute)
 		},
 		codes: "delivered",
@@ -116,9 +116,9 @@ var situations = []situation{
 		name: "delivered at the time of its spread, and asked about by it",
 		cause: func(w *world) string {
 			w.replica()
-			w.put("k", w.at(time.Hour)+`,"spread":"10m"`)
+			w.put("k", w.at(10*time.Minute)+`,"spread":"10m"`)
 			moved := w.explain("k", "next").FiresAt
-			w.until(2 * time.Hour)
+			w.until(25 * time.Minute)
 			return moved
 		},
 		codes: "delivered moved",
@@ -368,11 +368,11 @@ var situations = []situation{
 		name: "its job is paused, and its time has passed",
 		cause: func(w *world) string {
 			w.replica()
-			w.put("k", w.at(time.Hour))
+			w.put("k", w.at(10*time.Minute))
 			w.until(time.Minute)
 			w.do("POST", "/v1/jobs/k/pause", "")
-			w.until(2 * time.Hour)
-			return w.after(time.Hour)
+			w.until(20 * time.Minute)
+			return w.after(10 * time.Minute)
 		},
 		codes: "job_paused",
 	},
@@ -390,11 +390,11 @@ var situations = []situation{
 		name: "its crontab is paused, and not expanded so far",
 		cause: func(w *world) string {
 			w.replica()
-			w.put("k", `"crontab":"0 * * * *"`)
+			w.put("k", `"crontab":"*/10 * * * *"`)
 			w.until(time.Minute)
 			w.do("POST", "/v1/jobs/k/pause", "")
-			w.until(3 * time.Hour)
-			return w.after(2 * time.Hour)
+			w.until(50 * time.Minute)
+			return w.after(40 * time.Minute)
 		},
 		codes: "job_paused",
 	},
@@ -402,22 +402,22 @@ var situations = []situation{
 		name: "delivered when its job was resumed",
 		cause: func(w *world) string {
 			w.replica()
-			w.put("k", w.at(time.Hour))
+			w.put("k", w.at(10*time.Minute))
 			w.do("POST", "/v1/jobs/k/pause", "")
-			w.until(2 * time.Hour)
+			w.until(20 * time.Minute)
 			w.do("POST", "/v1/jobs/k/resume", "")
-			w.until(3 * time.Hour)
-			return w.after(time.Hour)
+			w.until(30 * time.Minute)
+			return w.after(10 * time.Minute)
 		},
 		codes: "delivered",
 	},
 	{
 		name: "too late by its deadline",
 		cause: func(w *world) string {
-			w.put("k", w.at(time.Minute)+`,"deadline":"15m"`)
-			w.until(time.Hour)
+			w.put("k", w.at(time.Minute)+`,"deadline":"5m"`)
+			w.until(10 * time.Minute)
 			w.replica()
-			w.until(2 * time.Hour)
+			w.until(15 * time.Minute)
 			return w.after(time.Minute)
 		},
 		codes: "missed",
@@ -425,8 +425,8 @@ var situations = []situation{
 	{
 		name: "its deadline had passed when it was submitted",
 		cause: func(w *world) string {
-			w.until(time.Hour)
-			w.put("k", w.at(time.Minute)+`,"deadline":"15m"`)
+			w.until(10 * time.Minute)
+			w.put("k", w.at(time.Minute)+`,"deadline":"5m"`)
 			w.until(2 * time.Hour)
 			return w.after(time.Minute)
 		},
@@ -447,10 +447,10 @@ var situations = []situation{
 		name: "dropped for a later instant of its crontab, when that was expanded",
 		cause: func(w *world) string {
 			w.put("k", `"crontab":"*/10 * * * *"`)
-			w.until(3 * time.Hour)
+			w.until(50 * time.Minute)
 			w.replica()
-			w.until(4 * time.Hour)
-			return w.after(100 * time.Minute)
+			w.until(52 * time.Minute)
+			return w.after(30 * time.Minute)
 		},
 		codes: "missed",
 	},
@@ -479,13 +479,23 @@ var situations = []situation{
 		name: "cancelled before its time",
 		cause: func(w *world) string {
 			w.replica()
-			w.put("k", w.at(time.Hour))
+			w.put("k", w.at(10*time.Minute))
 			w.until(time.Minute)
 			w.do("DELETE", "/v1/jobs/k", "", "Authorization: Bearer bob")
-			w.until(2 * time.Hour)
-			return w.after(time.Hour)
+			w.until(15 * time.Minute)
+			return w.after(10 * time.Minute)
 		},
 		codes: "cancelled",
+	},
+	{
+		name: "cancelled a moment ago",
+		cause: func(w *world) string {
+			w.put("k", w.at(time.Hour))
+			w.until(time.Minute)
+			w.do("DELETE", "/v1/jobs/k", "")
+			return "next"
+		},
+		codes: "unknown",
 	},
 	{
 		name: "cancelled, and no instant is named",
@@ -509,7 +519,7 @@ var situations = []situation{
 			w.put("k", w.at(time.Second))
 			w.until(3 * time.Second)
 			w.do("DELETE", "/v1/jobs/k", "")
-			w.until(time.Hour)
+			w.until(10 * time.Minute)
 			return w.after(time.Second)
 		},
 		codes: "cancelled retrying",
@@ -522,7 +532,7 @@ var situations = []situation{
 			w.put("k", w.at(time.Second))
 			w.until(3 * time.Second)
 			w.do("DELETE", "/v1/jobs/k", "")
-			w.until(time.Hour)
+			w.until(10 * time.Minute)
 			return "last"
 		},
 		codes: "delivered",
@@ -565,15 +575,25 @@ var situations = []situation{
 		codes: "no_such_instant replaced",
 	},
 	{
+		name: "replaced by other instants a moment ago",
+		cause: func(w *world) string {
+			w.put("k", w.at(time.Hour))
+			w.until(time.Minute)
+			w.put("k", w.at(3*time.Hour), "Authorization: Bearer bob")
+			return w.after(time.Hour)
+		},
+		codes: "no_such_instant replaced",
+	},
+	{
 		name: "replaced after its time had come, while it was paused",
 		cause: func(w *world) string {
 			w.replica()
-			w.put("k", w.at(time.Hour))
+			w.put("k", w.at(10*time.Minute))
 			w.do("POST", "/v1/jobs/k/pause", "")
-			w.until(2 * time.Hour)
+			w.until(20 * time.Minute)
 			w.put("k", w.at(5*time.Hour), "Authorization: Bearer bob")
-			w.until(3 * time.Hour)
-			return w.after(time.Hour)
+			w.until(30 * time.Minute)
+			return w.after(10 * time.Minute)
 		},
 		codes: "replaced",
 	},
@@ -582,10 +602,10 @@ var situations = []situation{
 		keep: keeps{nothing: true},
 		cause: func(w *world) string {
 			w.replica()
-			w.put("k", w.at(time.Hour))
-			w.until(2 * time.Hour)
+			w.put("k", w.at(10*time.Minute))
+			w.until(20 * time.Minute)
 			w.put("k", w.at(5*time.Hour))
-			return w.after(time.Hour)
+			return w.after(10 * time.Minute)
 		},
 		codes: "replaced not_kept",
 	},
@@ -593,11 +613,11 @@ var situations = []situation{
 		name: "replaced while it waited for its next attempt",
 		cause: func(w *world) string {
 			w.replica()
-			w.refuses(503, time.Hour)
+			w.refuses(503, 5*time.Minute)
 			w.put("k", w.at(time.Second))
 			w.until(time.Minute)
 			w.put("k", w.at(3*time.Hour))
-			w.until(2 * time.Hour)
+			w.until(15 * time.Minute)
 			return w.after(time.Second)
 		},
 		codes: "replaced retrying",
@@ -608,7 +628,7 @@ var situations = []situation{
 			w.replica()
 			w.answers(func(context.Context, callbacks.Delivery) error { return callbacks.Refused(refusal(410)) })
 			w.put("k", w.at(time.Second))
-			w.until(time.Hour)
+			w.until(10 * time.Minute)
 			return w.after(time.Second)
 		},
 		codes: "dead",
@@ -620,7 +640,7 @@ var situations = []situation{
 			w.replica()
 			w.answers(func(context.Context, callbacks.Delivery) error { return callbacks.RetryAfter(errHungUp, time.Minute) })
 			w.put("k", w.at(time.Second)+`,"retry":{"maxAttempts":3}`)
-			w.until(time.Hour)
+			w.until(10 * time.Minute)
 			return w.after(time.Second)
 		},
 		codes: "dead",
@@ -628,11 +648,11 @@ var situations = []situation{
 	{
 		name: "given up, and the retention of its dead letter is over",
 		cause: func(w *world) string {
-			w.deadRetain = 10 * time.Minute
+			w.deadRetain = time.Minute
 			w.replica()
 			w.answers(func(context.Context, callbacks.Delivery) error { return callbacks.Refused(refusal(410)) })
 			w.put("k", w.at(time.Second))
-			w.until(time.Hour)
+			w.until(10 * time.Minute)
 			return w.after(time.Second)
 		},
 		codes: "dead",
@@ -641,11 +661,11 @@ var situations = []situation{
 		name: "given up, and the retention of its dead letter is over, without history",
 		keep: keeps{nothing: true},
 		cause: func(w *world) string {
-			w.deadRetain = 10 * time.Minute
+			w.deadRetain = time.Minute
 			w.replica()
 			w.answers(func(context.Context, callbacks.Delivery) error { return callbacks.Refused(refusal(410)) })
 			w.put("k", w.at(time.Second))
-			w.until(time.Hour)
+			w.until(10 * time.Minute)
 			return w.after(time.Second)
 		},
 		codes: "dead not_kept",
@@ -656,9 +676,9 @@ var situations = []situation{
 			w.replica()
 			w.answers(func(context.Context, callbacks.Delivery) error { return callbacks.Refused(refusal(410)) })
 			w.put("k", w.at(time.Second))
-			w.until(time.Hour)
+			w.until(10 * time.Minute)
 			w.do("DELETE", "/v1/dead-letters?key=k", "", "Authorization: Bearer bob")
-			w.until(2 * time.Hour)
+			w.until(15 * time.Minute)
 			return w.after(time.Second)
 		},
 		codes: "discarded dead",
@@ -668,7 +688,7 @@ var situations = []situation{
 		cause: func(w *world) string {
 			w.replica()
 			w.refuses(503, time.Hour)
-			w.put("k", w.at(time.Second)+`,"deadline":"15m"`)
+			w.put("k", w.at(time.Second)+`,"deadline":"5m"`)
 			w.until(time.Minute)
 			return w.after(time.Second)
 		},
@@ -680,10 +700,10 @@ var situations = []situation{
 			w.replica()
 			w.answers(func(context.Context, callbacks.Delivery) error { return callbacks.Refused(refusal(410)) })
 			w.put("k", w.at(time.Second))
-			w.until(time.Hour)
+			w.until(10 * time.Minute)
 			w.answers(nil)
 			w.do("POST", "/v1/dead-letters/redrive?key=k", "", "Authorization: Bearer bob")
-			w.until(2 * time.Hour)
+			w.until(15 * time.Minute)
 			return w.after(time.Second)
 		},
 		codes: "delivered dead redriven",
@@ -694,11 +714,11 @@ var situations = []situation{
 			w.replica()
 			w.answers(func(context.Context, callbacks.Delivery) error { return callbacks.Refused(refusal(410)) })
 			w.put("k", w.at(time.Second))
-			w.until(time.Hour)
+			w.until(10 * time.Minute)
 			w.do("POST", "/v1/jobs/k/pause", "")
 			w.refuses(503, time.Hour)
 			w.do("POST", "/v1/dead-letters/redrive?key=k", "")
-			w.until(time.Hour + time.Minute)
+			w.until(11 * time.Minute)
 			return w.after(time.Second)
 		},
 		codes: "retrying redriven",
@@ -799,7 +819,7 @@ var situations = []situation{
 	{
 		name: "past when it was submitted, and skipped",
 		cause: func(w *world) string {
-			w.until(time.Hour)
+			w.until(10 * time.Minute)
 			w.put("k", fmt.Sprintf(`"schedules":[%q,%q],"past":"skip"`, w.after(time.Minute), w.after(3*time.Hour)))
 			w.until(2 * time.Hour)
 			return w.after(time.Minute)
@@ -810,7 +830,7 @@ var situations = []situation{
 		name: "past when its job was replaced, and skipped",
 		cause: func(w *world) string {
 			w.put("k", w.at(5*time.Hour))
-			w.until(time.Hour)
+			w.until(10 * time.Minute)
 			w.put("k", fmt.Sprintf(`"schedules":[%q,%q]`, w.after(time.Minute), w.after(3*time.Hour)))
 			w.until(2 * time.Hour)
 			return w.after(time.Minute)
@@ -821,9 +841,9 @@ var situations = []situation{
 		name: "past when it was submitted, and delivered at once",
 		cause: func(w *world) string {
 			w.replica()
-			w.until(time.Hour)
+			w.until(10 * time.Minute)
 			w.put("k", w.at(time.Minute)+`,"past":"fire"`)
-			w.until(2 * time.Hour)
+			w.until(15 * time.Minute)
 			return w.after(time.Minute)
 		},
 		codes: "delivered",
@@ -833,7 +853,7 @@ var situations = []situation{
 		cause: func(w *world) string {
 			w.replica()
 			w.put("k", w.at(time.Minute))
-			w.until(time.Hour)
+			w.until(10 * time.Minute)
 			return "next"
 		},
 		codes: "finished delivered",
@@ -861,39 +881,42 @@ var situations = []situation{
 	},
 	{
 		name: "the job had finished, and its retention is over",
+		keep: keeps{briefly: true},
 		cause: func(w *world) string {
 			w.replica()
 			w.put("k", w.at(time.Minute))
 			w.until(30 * time.Minute)
 			w.do("PATCH", "/v1/jobs/k", `{"retry":{"maxAttempts":7}}`)
-			w.until(4*time.Hour + 20*time.Minute)
-			return w.after(90 * time.Minute)
+			w.until(80 * time.Minute)
+			return w.after(25 * time.Minute)
 		},
 		codes: "finished",
 	},
 	{
 		name: "delivered before history begins",
+		keep: keeps{briefly: true},
 		cause: func(w *world) string {
 			w.replica()
-			w.put("k", `"crontab":"0 * * * *"`)
-			w.until(5*time.Hour + time.Minute)
-			return w.after(time.Hour)
+			w.put("k", `"crontab":"*/10 * * * *"`)
+			w.until(131 * time.Minute)
+			return w.after(10 * time.Minute)
 		},
 		codes: "delivered not_kept",
 	},
 	{
 		name: "settled before history begins, of a job that has failed",
+		keep: keeps{briefly: true},
 		cause: func(w *world) string {
 			w.replica()
 			w.answers(func(_ context.Context, d callbacks.Delivery) error {
-				if d.Timestamp.Hour() == 4 {
+				if d.Timestamp.Hour() == 1 {
 					return callbacks.Refused(refusal(410))
 				}
 				return nil
 			})
-			w.put("k", `"crontab":"0 * * * *"`)
-			w.until(5*time.Hour + time.Minute)
-			return w.after(time.Hour)
+			w.put("k", `"crontab":"*/10 * * * *"`)
+			w.until(131 * time.Minute)
+			return w.after(10 * time.Minute)
 		},
 		codes: "not_kept",
 	},

@@ -30,6 +30,7 @@ import (
 // world is a service in which situations are made: the API, and dispatchers as a test starts them.
 type world struct {
 	testing.TB
+	keep     keeps
 	store    store.Store
 	handler  http.Handler
 	receiver *receiver
@@ -50,15 +51,22 @@ type world struct {
 type keeps struct {
 	nothing  bool
 	failures bool
+	// briefly keeps history and finished jobs for an hour only.
+	briefly bool
 }
 
 // retain is for how long history and finished jobs are kept.
-const retain = 4 * time.Hour
+func (k keeps) retain() time.Duration {
+	if k.briefly {
+		return time.Hour
+	}
+	return 4 * time.Hour
+}
 
 // newWorld makes a world on a store.
 func newWorld(t testing.TB, s store.Store, keep keeps) *world {
 	t.Helper()
-	w := &world{TB: t, store: s, receiver: &receiver{}, start: time.Now(), failures: 20, tick: 20 * time.Second}
+	w := &world{TB: t, keep: keep, store: s, receiver: &receiver{}, start: time.Now(), failures: 20, tick: 20 * time.Second}
 	config := handlers.Config{
 		Store: s, Inspector: s, Records: s,
 		Callbacks: callbacks.NewRegistry(w.receiver),
@@ -93,11 +101,11 @@ func newWorld(t testing.TB, s store.Store, keep keeps) *world {
 		Limits:    job.Limits{Instants: 1000, Payload: 1000},
 		MaxBody:   100_000,
 		Expansion: dispatcher.Defaults.Expansion(),
-		Retain:    retain,
+		Retain:    keep.retain(),
 		Logger:    slog.New(slog.DiscardHandler),
 	}
 	if !keep.nothing {
-		config.HistoryPolicy = history.Policy{Keep: retain, Failures: keep.failures}
+		config.HistoryPolicy = history.Policy{Keep: keep.retain(), Failures: keep.failures}
 		w.history = history.NewWriter(history.Config{Records: s, Policy: config.HistoryPolicy, Reach: dispatcher.Defaults.Lease})
 		config.History = w.history
 	}
@@ -128,7 +136,7 @@ func (w *world) replica() {
 	cfg := dispatcher.Defaults
 	cfg.Store, cfg.Callbacks = w.store, callbacks.NewRegistry(w.receiver)
 	cfg.Tick = w.tick
-	cfg.Destinations.Failures, cfg.DeadLetterRetain, cfg.Retain = w.failures, w.deadRetain, retain
+	cfg.Destinations.Failures, cfg.DeadLetterRetain, cfg.Retain = w.failures, w.deadRetain, w.keep.retain()
 	if w.callbackTimeout != 0 {
 		cfg.CallbackTimeout, cfg.Lease = w.callbackTimeout, w.callbackTimeout+time.Minute
 	}

@@ -35,20 +35,35 @@ const mostWork = 50_000_000
 // whether to count a tenant's. The cost follows the number of different crontabs, each with the instants that it has in
 // that time, at most one for each period of an @every. Jobs with a spread are counted one by one.
 func (p *Plan) Count(from time.Time, width time.Duration, periods int, has func(tenant string) bool) Counts {
-	c := Counts{From: from, Width: width, Flows: p.flows, Periods: make([][]Arrivals, periods), Unknown: p.Unknown,
-		Incomplete: p.Incomplete}
-	until := from.Add(time.Duration(periods) * width)
-	counted := make([]bool, len(p.flows))
-	for i := range p.flows {
-		counted[i] = has(p.flows[i].Tenant)
-	}
-	// The counts by period of one flow after the other would need a number for each; most have few.
+	c := Counts{From: from, Width: width, Flows: p.flows, Periods: make([][]Arrivals, periods)}
+	// A number for each flow in each period would be too much: most have few.
 	sums := make([]map[int32]int, periods)
-	add := func(period int, flow int32, n int) {
+	of := func(f *Flow) bool { return has(f.Tenant) }
+	c.Unknown, c.Incomplete = p.tally(from, width, periods, of, func(period int, flow int32, n int) {
 		if sums[period] == nil {
 			sums[period] = make(map[int32]int)
 		}
 		sums[period][flow] += n
+	})
+	for period, of := range sums {
+		for flow, n := range of {
+			c.Periods[period] = append(c.Periods[period], Arrivals{int(flow), n})
+		}
+		slices.SortFunc(c.Periods[period], func(a, b Arrivals) int { return a.Flow - b.Flow })
+	}
+	return c
+}
+
+// tally counts the occurrences of some flows in periods. It calls add maybe several times for a period and a flow.
+func (p *Plan) tally(
+	from time.Time, width time.Duration, periods int, of func(*Flow) bool, add func(period int, flow int32, n int),
+) (unknown int, incomplete bool) {
+	unknown = p.Unknown
+	tooMuch := false // work
+	until := from.Add(time.Duration(periods) * width)
+	counted := make([]bool, len(p.flows))
+	for i := range p.flows {
+		counted[i] = of(&p.flows[i])
 	}
 	for flow, instants := range p.once {
 		first, _ := slices.BinarySearch(instants, from.UnixMilli())
@@ -61,32 +76,32 @@ func (p *Plan) Count(from time.Time, width time.Duration, periods int, has func(
 		}
 	}
 	work := 0
-	for rules := p.rules; len(rules) > 0 && !c.Incomplete; {
+	for rules := p.rules; len(rules) > 0 && !tooMuch; {
 		same := 1
 		for same < len(rules) && rules[same].recurring == rules[0].recurring {
 			same++
 		}
-		of := slices.DeleteFunc(slices.Clone(rules[:same]), func(r rule) bool { return !counted[r.flow] })
+		some := slices.DeleteFunc(slices.Clone(rules[:same]), func(r rule) bool { return !counted[r.flow] })
 		rules = rules[same:]
-		if len(of) == 0 {
+		if len(some) == 0 {
 			continue
 		}
-		steps, err := p.recurring[of[0].recurring].Tally(from, until, width, func(period, n int) {
-			for _, r := range of {
+		steps, err := p.recurring[some[0].recurring].Tally(from, until, width, func(period, n int) {
+			for _, r := range some {
 				add(period, r.flow, n*int(r.jobs))
 			}
 		})
 		if err != nil {
-			for _, r := range of {
-				c.Unknown += int(r.jobs)
+			for _, r := range some {
+				unknown += int(r.jobs)
 			}
 		}
 		work += steps
-		c.Incomplete = c.Incomplete || work > mostWork
+		tooMuch = tooMuch || work > mostWork
 	}
 	for i := range p.moved {
 		m := &p.moved[i]
-		if !counted[m.flow] || c.Incomplete {
+		if !counted[m.flow] || tooMuch {
 			continue
 		}
 		options := job.Options{Spread: m.spread}
@@ -103,15 +118,9 @@ func (p *Plan) Count(from time.Time, width time.Duration, periods int, has func(
 			return work <= mostWork
 		})
 		if err != nil {
-			c.Unknown++
+			unknown++
 		}
-		c.Incomplete = c.Incomplete || work > mostWork
+		tooMuch = tooMuch || work > mostWork
 	}
-	for period, of := range sums {
-		for flow, n := range of {
-			c.Periods[period] = append(c.Periods[period], Arrivals{int(flow), n})
-		}
-		slices.SortFunc(c.Periods[period], func(a, b Arrivals) int { return a.Flow - b.Flow })
-	}
-	return c
+	return unknown, p.Incomplete || tooMuch
 }

@@ -19,6 +19,8 @@ type Reader struct {
 	until   time.Time     // the plan is not used after this
 	reading chan struct{} // closed at the end of the reading under way; nil if there is none
 	failure error         // of the last reading
+	hour    nextHour
+	rested  time.Time // no reading for the metric before this
 }
 
 // DefaultBounds keep a plan below about half a gigabyte.
@@ -48,8 +50,7 @@ func (r *Reader) Plan(ctx context.Context, now time.Time) (*Plan, error) {
 		return r.plan, nil
 	}
 	if r.reading == nil {
-		r.reading = make(chan struct{})
-		go r.read(context.WithoutCancel(ctx), now)
+		r.begin(now)
 	}
 	reading := r.reading
 	r.lock.Unlock()
@@ -66,9 +67,15 @@ func (r *Reader) Plan(ctx context.Context, now time.Time) (*Plan, error) {
 	return r.plan, nil
 }
 
+// begin begins to read a plan. The lock is held.
+func (r *Reader) begin(now time.Time) {
+	r.reading = make(chan struct{})
+	go r.read(now)
+}
+
 // read reads a plan.
-func (r *Reader) read(ctx context.Context, now time.Time) {
-	ctx, cancel := context.WithTimeout(ctx, longestRead)
+func (r *Reader) read(now time.Time) {
+	ctx, cancel := context.WithTimeout(context.Background(), longestRead)
 	defer cancel()
 	start := time.Now()
 	plan, err := Read(ctx, r.definitions, r.destination, now, r.most)

@@ -75,7 +75,8 @@ const (
 // periodsPerStep returns the number of parts of a step.
 func periodsPerStep(step time.Duration, steps int) int {
 	for _, n := range []int{60, 30, 20, 15, 12, 10, 6, 5, 4, 3, 2} {
-		if n*steps <= mostPeriods && step/time.Duration(n) >= shortestPeriod && step%(time.Duration(n)*time.Millisecond) == 0 {
+		whole := step%(time.Duration(n)*time.Millisecond) == 0
+		if whole && n*steps <= mostPeriods && step/time.Duration(n) >= shortestPeriod {
 			return n
 		}
 	}

@@ -195,8 +195,8 @@ func (a *api) authenticate(c *gin.Context, credential string) (*caller, error) {
 	})
 }
 
-// recognize returns the caller that a look-up of its credential finds. If an address has sent too many wrong credentials,
-// only those that were valid before, and so are known, are looked up.
+// recognize returns the caller that a look-up of its credential finds. If an address has sent too many wrong
+// credentials, only those that were valid before, and so are known, are looked up.
 func (a *api) recognize(
 	c *gin.Context, known bool, lookUp func(context.Context) (*caller, error),
 ) (*caller, error) {

@@ -21,7 +21,7 @@ func (a *api) getBacklog(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	limit, err := numberParameter(query, "limit", defaultBacklog, backlog.Most)
+	limit, err := numberParameter(query, "limit", defaultBacklog)
 	if err != nil {
 		return err
 	}

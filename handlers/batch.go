@@ -257,6 +257,7 @@ type result struct {
 	Missed      int          `json:"missed,omitzero"`
 	NextInstant string       `json:"nextInstant,omitzero"`
 	InFlight    *int         `json:"inFlight,omitzero"`
+	Crowded     []crowded    `json:"crowded,omitempty"`
 	Quota       *quotaView   `json:"quota,omitzero"`
 	Title       string       `json:"title,omitzero"`
 	Detail      string       `json:"detail,omitzero"`
@@ -278,6 +279,7 @@ func success(index int, o *outcome) result {
 		Missed:      v.Missed,
 		NextInstant: v.NextInstant,
 		InFlight:    v.InFlight,
+		Crowded:     v.Crowded,
 	}
 }
 

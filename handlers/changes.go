@@ -21,7 +21,7 @@ type Recorder interface {
 // record records changes of jobs that the caller of a context has made. Their entries have names, kinds and what is
 // particular to them.
 func (a *api) record(ctx context.Context, changes ...*history.Entry) {
-	if a.History == nil {
+	if a.History == nil || len(changes) == 0 {
 		return
 	}
 	now, by := a.now(), callerOf(ctx)
@@ -34,10 +34,12 @@ func (a *api) record(ctx context.Context, changes ...*history.Entry) {
 	a.History.Record(changes...)
 }
 
-// recordPut records a put that took effect.
-func (a *api) recordPut(ctx context.Context, t *attempt, put *store.Put, replaced job.Revision) {
+// appendChange appends what history tells of a put that took effect.
+func (a *api) appendChange(
+	changes []*history.Entry, t *attempt, put *store.Put, replaced job.Revision,
+) []*history.Entry {
 	if a.History == nil || job.Reserved(put.Job.Key) { // no client has put it
-		return
+		return changes
 	}
 	e := &history.Entry{Kind: history.Created, Name: put.Job.Name}
 	if !t.outcome.created {
@@ -50,7 +52,7 @@ func (a *api) recordPut(ctx context.Context, t *attempt, put *store.Put, replace
 			e.Fields = differences(before, &put.Job)
 		}
 	}
-	a.record(ctx, e)
+	return append(changes, e)
 }
 
 // recordDead records what became of dead letters.

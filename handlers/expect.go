@@ -25,8 +25,8 @@ func forService(ctx context.Context) context.Context {
 }
 
 // watchAll submits the jobs that watch the stored ones with an expectBy. They go the way of all submissions, so they
-// keep their pending occurrences as their jobs do. If a watch can't be stored, the attempt fails, and the client repeats
-// it.
+// keep their pending occurrences as their jobs do. If a watch can't be stored, the attempt fails, and the client
+// repeats it.
 func (a *api) watchAll(ctx context.Context, attempts []*attempt) {
 	var watches, of []*attempt
 	for _, t := range attempts {
@@ -60,6 +60,28 @@ func (a *api) unwatch(ctx context.Context, of job.Name, newer store.Span) {
 	watch := []job.Name{events.WatchName(of)}
 	if _, err := a.Store.Cancel(forService(ctx), watch, store.Asked{Now: a.now(), Newer: newer}); err != nil {
 		a.Logger.Debug("a watch was not cancelled", "job", of.String(), "error", err)
+	}
+}
+
+// unwatchAll cancels the watches of the jobs in the caller's scope whose keys begin with a prefix: a first page of
+// them. Those that are left end by themselves when they fire.
+func (a *api) unwatchAll(ctx context.Context, newer store.Span, tenant, prefix string) {
+	prefix, some := longer(prefix, callerOf(ctx).Scope.KeyPrefix)
+	if !some {
+		return
+	}
+	ctx = forService(ctx)
+	watches := events.WatchName(job.Name{Tenant: tenant, Key: prefix}).Key
+	page, err := a.Store.Jobs(ctx, store.JobFilter{Tenant: tenant, Prefix: watches, Limit: sliceSize})
+	if err != nil || len(page) == 0 {
+		return
+	}
+	names := make([]job.Name, len(page))
+	for i := range page {
+		names[i] = page[i].Name
+	}
+	if _, err := a.Store.Cancel(ctx, names, store.Asked{Now: a.now(), Newer: newer}); err != nil {
+		a.Logger.Debug("watches were not cancelled", "prefix", prefix, "error", err)
 	}
 }
 

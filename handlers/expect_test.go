@@ -115,6 +115,16 @@ func TestJobsAreWatched(t *testing.T) {
 			a.call("PUT", "/v1/jobs/a", expecting(body("a", time.Minute), "15m")).want(201)
 			a.call("DELETE", "/v1/jobs/a", "").want(200)
 		}, nil},
+		"cancelled by a prefix": {func(a *api) {
+			a.call("PUT", "/v1/jobs/a", expecting(body("a", time.Minute), "15m")).want(201)
+			a.call("PUT", "/v1/jobs/ab", expecting(body("ab", time.Minute), "15m")).want(201)
+			a.call("PUT", "/v1/jobs/b", expecting(body("b", time.Minute), "15m")).want(201)
+			if got := string(a.call("DELETE", "/v1/jobs?prefix=a", "").want(200).body); !strings.Contains(got, `"jobs":2,"cancelled":2`) {
+				a.Errorf("it is answered with %s", got)
+			}
+			a.isWatched("ab")
+			a.isWatched("b", "1m0s+15m0s")
+		}, nil},
 		"in a batch": {func(a *api) {
 			a.call("POST", "/v1/jobs/batch", "["+expecting(body("a", time.Minute), "15m")+","+expecting(body("b", time.Minute), "15m")+"]").want(200)
 		}, []string{"1m0s+15m0s"}},
@@ -189,6 +199,18 @@ func TestCheckInsWithAPrefix(t *testing.T) {
 	a.call("GET", "/v1/jobs/"+own, "", "Authorization: Bearer x").want(404)
 	a.call("DELETE", "/v1/jobs/mail%2Fa", "", "Authorization: Bearer x").want(200)
 	a.isWatched("mail/a")
+
+	// It cancels no watches of others.
+	others := newAPI(t)
+	others.call("PUT", "/v1/jobs/main", expecting(body("main", time.Minute), "15m")).want(201)
+	others.call("PUT", "/v1/jobs/mail%2Fb", expecting(body("mail/b", time.Minute), "15m")).want(201)
+	limited := newAPI(t, func(c *handlers.Config) {
+		by := access.Principal{ID: "p", Role: access.Submitter, Scope: access.Scope{Tenants: []string{job.DefaultTenant}, KeyPrefix: "mail/"}}
+		c.Store, c.Inspector, c.Records, c.Auth = others.store, others.store, others.store, always{by}
+	})
+	limited.call("DELETE", "/v1/jobs?prefix=ma", "", "Authorization: Bearer x").want(200)
+	others.isWatched("main", "1m0s+15m0s")
+	others.isWatched("mail/b")
 }
 
 // TestWatchesThatCanNotBeStored fail the submission, which takes effect when it is repeated.
@@ -294,6 +316,7 @@ func TestSettingsOfEvents(t *testing.T) {
 		`{"callback":{"type":"kafka"}}`:          "/events/callback/data",
 		`{"callback":{"type":"kafka","data":1,"envelope":"none"}}`:                   "/events/callback/envelope",
 		`{` + callback + `,"types":["carillon.job.failing","x"]}`:                    "/events/types/1",
+		`{` + callback + `,"types":[]}`:                                              "/events/types",
 		`{` + callback + `,"perMinute":0}`:                                           "/events/perMinute",
 		`{` + callback + `,"sometimes":0}`:                                           "/events/sometimes",
 		`{"callback":{"type":"carillon-watch","data":{"key":"x"}}}`:                  "/events/callback/type",

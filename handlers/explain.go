@@ -68,7 +68,7 @@ func explainParameter(query url.Values) (which string, at time.Time, err error) 
 		return text, time.Time{}, nil
 	}
 	if at, err = job.ParseInstant(text); err != nil {
-		return "", time.Time{}, &parameterError{"at", "must be next, last, or an instant: " + err.Error()}
+		return "", time.Time{}, &parameterError{"at", "is neither next nor last, and as an instant it " + err.Error()}
 	}
 	return "", at, nil
 }
@@ -133,6 +133,7 @@ func (g *gathering) gather(ctx context.Context, which string) error {
 	}
 	g.readDestination()
 	g.tellKept()
+	g.Retain = g.api.Retain
 	return nil
 }
 

@@ -63,7 +63,7 @@ func TestExplainRefusals(t *testing.T) {
 			t.Errorf("%s: %d %s", query, got.status, got.body)
 		}
 	}
-	if text := string(a.call("GET", "/v1/jobs/k/explain?at=tomorrow", "").body); !strings.Contains(text, "must be next, last, or") {
+	if text := string(a.call("GET", "/v1/jobs/k/explain?at=tomorrow", "").body); !strings.Contains(text, "is neither next nor last, and as an instant it must") {
 		t.Errorf("the error does not say what would be right: %s", text)
 	}
 	a.call("GET", "/v1/jobs/k/explain", "").want(200)

@@ -21,15 +21,17 @@ import (
 type Forecast struct {
 	// Definitions has the definitions of all jobs, of the same store. Nil means that there are no forecasts.
 	Definitions forecast.Definitions
+	// Every is the age of the definitions at which they are read again for the metric of the next hour. With zero, they
+	// are only read for forecasts.
+	Every time.Duration
 	// Policy and Destinations are the dispatcher's.
 	Policy       forecast.Policy
 	Destinations forecast.DestinationPolicy
 }
 
-// Bounds of a forecast: the default and the largest number of listed tenants and destinations, and how far it may reach.
+// The default number of listed tenants and destinations, and how far a forecast may reach.
 const (
 	defaultTop      = 10
-	maxTop          = 1000
 	longestForecast = 366 * 24 * time.Hour
 )
 
@@ -108,7 +110,7 @@ func (a *api) getForecast(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	if span.top, err = numberParameter(query, "top", defaultTop, maxTop); err != nil {
+	if span.top, err = numberParameter(query, "top", defaultTop); err != nil {
 		return err
 	}
 	view, err := a.forecast(c.Request.Context(), who(c).Scope, span, &whatIf{})

@@ -146,3 +146,29 @@ func (noDefinitions) Export(context.Context, store.Place, int) ([]store.Document
 
 // byData changes an API: the data of a callback are its destination.
 func byData(c *handlers.Config) { c.Callbacks = callbacks.NewRegistry(placer{"http"}) }
+
+// Crowded instants are told to those who submit a job for them, or preview one, and stay.
+func TestCrowdedInstants(t *testing.T) {
+	a := newAPI(t, func(c *handlers.Config) { c.Crowded = 2 })
+	type told struct {
+		Crowded []struct {
+			At          string
+			Occurrences int
+		}
+	}
+	for n := range 4 {
+		// A job that is stored while the definitions are read may count twice, so the second may be told too.
+		got := decode[told](a.call("POST", "/v1/jobs", body(fmt.Sprint(n), time.Hour)).want(201)).Crowded
+		if n == 0 && len(got) != 0 || n >= 2 && (len(got) != 1 || got[0].At != at(time.Hour) || got[0].Occurrences < n+1) {
+			t.Errorf("job %d: %v", n, got)
+		}
+	}
+	preview := decode[told](a.call("POST", "/v1/preview", body("more", time.Hour)).want(200))
+	if len(preview.Crowded) != 1 || preview.Crowded[0].Occurrences < 4 {
+		t.Errorf("the preview: %v", preview)
+	}
+	batch := decode[[]told](a.call("POST", "/v1/jobs/batch", "["+body("b", time.Hour)+","+body("c", 2*time.Hour)+"]").want(200))
+	if len(batch[0].Crowded) != 1 || len(batch[1].Crowded) != 0 {
+		t.Errorf("the batch: %v", batch)
+	}
+}

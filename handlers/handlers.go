@@ -63,6 +63,9 @@ type Config struct {
 	Replica Replica
 	// Forecast is what forecasts are made from. The zero value makes none. Explanations use its Policy.
 	Forecast Forecast
+	// Crowded is the number of occurrences within one second beyond which answers to submissions tell that an instant is
+	// crowded; 0 for never.
+	Crowded int
 	// Limiter has the rates and quotas of keys and tenants. Nil means no limits.
 	Limiter *limits.Limiter
 	// OwnLimits has the limits of single tenants, which the API shows and sets. Nil means those in Records.
@@ -121,6 +124,12 @@ func newEngine(config Config) *gin.Engine {
 		anyone: access.Anyone(), wrong: access.NewTries(), keyless: access.NewTries(),
 		plans:    forecast.NewReader(config.Forecast.Definitions, config.Callbacks.Destination, forecast.DefaultBounds),
 		sessions: sessions.New(config.Records),
+	}
+	if a.Forecast.Definitions != nil {
+		a.crowd = forecast.NewCrowd(a.plans, a.Crowded)
+		if a.Registerer != nil {
+			a.Registerer.MustRegister(a.plans.Collector(a.Now, a.Forecast.Every))
+		}
 	}
 	a.backlog = backlog.NewReader(backlog.Config{
 		Inspector: a.Inspector, Tenants: a.tenants, DestinationOf: a.Callbacks.Destination, Destinations: a.Destinations,
@@ -310,6 +319,7 @@ type api struct {
 	tenants *tenants.Tenants
 	past    *history.Reader
 	plans   *forecast.Reader
+	crowd   *forecast.Crowd
 	anyone  access.Principal
 	// wrong and keyless have the wrong keys of each address, and its requests without a key. They are apart, so that
 	// clients without a key keep out no key of their address.

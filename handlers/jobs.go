@@ -253,6 +253,9 @@ func (a *api) cancelJobs(c *gin.Context) error {
 		}
 		ctx, cancel, newer := a.between(c.Request.Context(), asked, over)
 		names, sum, err := a.cancelSlice(ctx, newer, filter)
+		if err == nil && len(names) < sliceSize {
+			a.unwatchAll(ctx, newer, filter.Tenant, prefix)
+		}
 		cancel()
 		if err != nil {
 			return err

@@ -255,7 +255,7 @@ func TestPagesOfKeys(t *testing.T) {
 // it asks.
 func TestKeyPrefixBounds(t *testing.T) {
 	t.Parallel()
-	a := newKeyedAPI(t)
+	a := newKeyedAPI(t, withEvents)
 	all, part := a.key(access.Operator, "", "acme"), a.key(access.Operator, "mail/", "acme")
 	for _, key := range []string{"mail", "mail/1", "mail/2", "mail0", "mai/1", "Mail/1", "zzz"} {
 		a.call("POST", "/v1/jobs", body(key, time.Hour), all).want(201)
@@ -273,6 +273,15 @@ func TestKeyPrefixBounds(t *testing.T) {
 	} {
 		if got := keys("/v1/jobs"+path, part); got != want {
 			t.Errorf("%q lists %q, want %q", path, got, want)
+		}
+	}
+	a.call("PUT", "/v1/tenants/acme", `{"weight":3,"events":{"callback":{"type":"kafka","data":{"x":"hidden"}}}}`, all).want(200)
+	for _, path := range []string{"/v1/tenants", "/v1/tenants/acme"} {
+		if got := string(a.call("GET", path, "", part).want(200).body); strings.Contains(got, "hidden") || !strings.Contains(got, `"weight":3`) {
+			t.Errorf("with a prefix, %s tells %s", path, got)
+		}
+		if got := string(a.call("GET", path, "", all).want(200).body); !strings.Contains(got, "hidden") {
+			t.Errorf("without a prefix, %s tells %s", path, got)
 		}
 	}
 	last := decode[struct{ NextCursor string }](a.call("GET", "/v1/jobs?limit=2", "", part).want(200))

@@ -14,11 +14,8 @@ import (
 	"github.com/carillon-scheduler/carillon/job"
 )
 
-// The number of instants in a preview.
-const (
-	defaultCount = 10
-	maxCount     = 1000
-)
+// defaultCount is the number of instants in a preview.
+const defaultCount = 10
 
 // previewJob lists the next instants of an existing job.
 func (a *api) previewJob(c *gin.Context) error {
@@ -37,7 +34,7 @@ func (a *api) previewJob(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	return writePreview(c, &status.Job, now, now, count)
+	return a.writePreview(c, &status.Job, now, now, count)
 }
 
 // previewDraft lists the instants of a job as if it were submitted now. A draft is checked like a submission, but the
@@ -73,7 +70,7 @@ func (a *api) previewDraft(c *gin.Context) error {
 	if past != job.PastSkip && !j.Schedule.Recurs() {
 		from = time.Unix(0, 0) // past instants fire too
 	}
-	return writePreview(c, &j, from, now, count)
+	return a.writePreview(c, &j, from, now, count)
 }
 
 func countParameter(r *http.Request) (int, error) {
@@ -81,7 +78,7 @@ func countParameter(r *http.Request) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	return numberParameter(query, "count", defaultCount, maxCount)
+	return numberParameter(query, "count", defaultCount)
 }
 
 // withoutCallback removes from a body's error the fault that a callback is required.
@@ -118,6 +115,7 @@ type preview struct {
 	Items    []upcoming `json:"items"`
 	LeftOut  []leftOut  `json:"leftOut"`
 	Passed   int        `json:"passed,omitzero"`
+	Crowded  []crowded  `json:"crowded,omitempty"`
 }
 
 // upcoming is a future instant.
@@ -145,7 +143,7 @@ const (
 )
 
 // writePreview answers with the instants of a job from a time on.
-func writePreview(c *gin.Context, j *job.Job, from, now time.Time, count int) error {
+func (a *api) writePreview(c *gin.Context, j *job.Job, from, now time.Time, count int) error {
 	p, err := j.Schedule.Preview(from, count)
 	if err != nil {
 		return err
@@ -157,6 +155,7 @@ func writePreview(c *gin.Context, j *job.Job, from, now time.Time, count int) er
 	if resolved := j.Schedule.Crontab.Resolved(); resolved != j.Schedule.Crontab.String() {
 		view.Crontab = resolved
 	}
+	due := make([]time.Time, len(p.Upcoming))
 	for i, u := range p.Upcoming {
 		item := upcoming{
 			Timestamp:   job.FormatTime(u.At),
@@ -164,18 +163,19 @@ func writePreview(c *gin.Context, j *job.Job, from, now time.Time, count int) er
 			ClockChange: effectName(u.ClockChange.Kind),
 			Note:        u.ClockChange.String(),
 		}
-		due := job.Occurrence{Name: j.Name, Timestamp: u.At}
+		o := job.Occurrence{Name: j.Name, Timestamp: u.At}
 		if u.Step >= 0 {
-			item.Step, due.Part = &u.Step, &job.Part{Step: u.Step}
+			item.Step, o.Part = &u.Step, &job.Part{Step: u.Step}
 		}
 		fires := u.At
 		switch {
 		case j.Schedule.Subscribers.Raw() != nil: // each is moved on its own
 			item.Subscribers = u.Count
 		case j.Options.Spread != 0:
-			fires = j.Options.FiresAt(&due)
+			fires = j.Options.FiresAt(&o)
 			item.FiresAt = job.FormatTime(fires)
 		}
+		due[i] = fires
 		switch {
 		case !fires.Before(now):
 		case j.Options.Overdue(u.At, now):
@@ -187,6 +187,7 @@ func writePreview(c *gin.Context, j *job.Job, from, now time.Time, count int) er
 		}
 		view.Items[i] = item
 	}
+	view.Crowded = crowdedViews(a.crowd.Look(now, due))
 	for i, e := range p.LeftOut {
 		view.LeftOut[i] = leftOut{Local: e.Wall.Format(wallLayout), At: job.FormatTime(e.At), Note: e.String()}
 	}

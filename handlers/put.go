@@ -6,6 +6,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/carillon-scheduler/carillon/history"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
 )
@@ -36,6 +37,7 @@ func (a *api) putAll(ctx context.Context, attempts []*attempt) {
 		return
 	}
 	var wakes wakes
+	var changes []*history.Entry
 	for i, result := range a.meetAndPut(ctx, puts) {
 		t := putting[i]
 		if result.Err == nil || errors.Is(result.Err, store.ErrUnavailable) { // which may have taken effect
@@ -43,9 +45,11 @@ func (a *api) putAll(ctx context.Context, attempts []*attempt) {
 		}
 		if result.Err == nil {
 			a.accept(ctx, t, &puts[i], result)
+			changes = a.appendChange(changes, t, &puts[i], result.Replaced)
 		}
 		t.advance(t.written(result.Err))
 	}
+	a.record(ctx, changes...) // all at once: a batch has many
 	for _, w := range wakes {
 		a.Wake(w.Lane, w.DueAt)
 	}
@@ -127,7 +131,7 @@ func (a *api) accept(ctx context.Context, t *attempt, put *store.Put, result sto
 	t.stored = &put.Job
 	o.created = result.Replaced == "" || t.state == revive
 	o.inFlight, o.paused = result.InFlight, result.Paused
-	a.recordPut(ctx, t, put, result.Replaced)
+	o.crowded = a.crowdedBy(put)
 	settled := len(put.Carried) - result.Carried // since the job was read
 	if settled == 0 {
 		return

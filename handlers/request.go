@@ -121,24 +121,24 @@ func keyParameter(query url.Values, name string) (string, error) {
 	return "", &parameterError{name, keyRule}
 }
 
-// The numbers of items in a page.
+// The numbers of items in a page. The maximum is that of every list in an answer.
 const (
 	defaultLimit = 100
 	maxLimit     = 1000
 )
 
 func limitParameter(query url.Values) (int, error) {
-	return numberParameter(query, "limit", defaultLimit, maxLimit)
+	return numberParameter(query, "limit", defaultLimit)
 }
 
-// numberParameter reads a number from 1 to a maximum.
-func numberParameter(query url.Values, name string, byDefault, most int) (int, error) {
+// numberParameter reads the number of items in a list, from 1 to the maximum.
+func numberParameter(query url.Values, name string, byDefault int) (int, error) {
 	if !query.Has(name) {
 		return byDefault, nil
 	}
 	n, err := strconv.Atoi(query.Get(name))
-	if err != nil || n < 1 || n > most {
-		return 0, &parameterError{name, fmt.Sprintf("must be a whole number from 1 to %d", most)}
+	if err != nil || n < 1 || n > maxLimit {
+		return 0, &parameterError{name, fmt.Sprintf("must be a whole number from 1 to %d", maxLimit)}
 	}
 	return n, nil
 }

@@ -110,7 +110,7 @@ func (a *api) signOut(c *gin.Context) error {
 // that browsers send it to the paths beside this one only: those of the API, also behind a proxy that adds a prefix.
 // It is for TLS alone if the page was read over TLS; only the browser knows that behind a proxy.
 func setSessionCookie(c *gin.Context, secret string, maxAge int) {
-	http.SetCookie(c.Writer, &http.Cookie{
+	http.SetCookie(c.Writer, &http.Cookie{ //nolint:gosec // a laptop has no TLS
 		Name: sessionCookie, Value: secret, MaxAge: maxAge, HttpOnly: true, SameSite: http.SameSiteStrictMode,
 		Secure: c.Request.TLS != nil || strings.HasPrefix(c.GetHeader("Origin"), "https://"),
 	})

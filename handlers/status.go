@@ -5,10 +5,12 @@ import (
 	"context"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/gin-gonic/gin"
 
+	"github.com/carillon-scheduler/carillon/events"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/status"
 	"github.com/carillon-scheduler/carillon/store/replicas"
@@ -127,7 +129,8 @@ func (a *api) heartbeats(ctx context.Context, now time.Time) (all []replicaView,
 		own = a.Replica.Tell()
 	}
 	self := replicaView{
-		ID: a.Replica.ID, Version: own.Version, Since: job.FormatTime(own.Since), Seen: job.FormatTime(now), Ready: &own.Ready,
+		ID: a.Replica.ID, Version: own.Version, Since: job.FormatTime(own.Since), Seen: job.FormatTime(now),
+		Ready: &own.Ready,
 	}
 	all, tell = []replicaView{self}, []status.Heartbeat{own}
 	if a.Replica.List == nil {
@@ -183,6 +186,9 @@ func objectiveOf(met *status.Met) objectiveView {
 func (a *api) statusDestinations() []statusDestination {
 	all := []statusDestination{}
 	for _, d := range a.Destinations() {
+		if strings.HasPrefix(d.Name, events.WatchType+" ") {
+			continue // the service itself
+		}
 		v := statusDestination{Destination: d.Name, State: destinationUp}
 		if !d.OpenSince.IsZero() {
 			v.State, v.Since = destinationDown, job.FormatTime(d.OpenSince)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/access"
 	"github.com/carillon-scheduler/carillon/handlers"
+	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/status"
 	"github.com/carillon-scheduler/carillon/store"
 	"github.com/carillon-scheduler/carillon/store/replicas"
@@ -45,7 +46,7 @@ func TestStatus(t *testing.T) {
 	for i := range watches {
 		watches[i], _ = status.NewWatch(objectives, now, nil)
 		for range 50 {
-			watches[i].Fired("acme", time.Duration(i)*2*time.Second)
+			watches[i].Fired(job.Name{Tenant: "acme", Key: "k"}, time.Duration(i)*2*time.Second)
 		}
 	}
 	tell := func(i int) status.Heartbeat {

@@ -10,6 +10,7 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"github.com/carillon-scheduler/carillon/access"
+	"github.com/carillon-scheduler/carillon/forecast"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
 )
@@ -118,6 +119,7 @@ type outcome struct {
 	next        time.Time // the earliest instant of the occurrences; zero if there are none
 	inFlight    int
 	paused      bool
+	crowded     []forecast.Crowded
 	amended     bool // the schedule and its occurrences are unchanged
 	err         error
 }

@@ -163,6 +163,7 @@ type accepted struct {
 	Missed      int          `json:"missed,omitzero"`
 	NextInstant string       `json:"nextInstant,omitzero"`
 	InFlight    *int         `json:"inFlight,omitzero"`
+	Crowded     []crowded    `json:"crowded,omitempty"`
 }
 
 func acceptedView(o *outcome) accepted {
@@ -176,6 +177,7 @@ func acceptedView(o *outcome) accepted {
 		Settled:     o.settled,
 		Missed:      o.missed,
 		NextInstant: instantText(o.next),
+		Crowded:     crowdedViews(o.crowded),
 	}
 	if !o.created && !o.amended {
 		inFlight := o.inFlight // a copy, so that the outcome stays on the stack

@@ -53,16 +53,24 @@ func longer(a, b string) (prefix string, ok bool) {
 
 // Put implements [store.Jobs]. It puts no job if one of them is beyond the scope: handlers refuse such jobs before.
 func (s within) Put(ctx context.Context, puts []store.Put) []store.PutResult {
-	for i := range puts {
-		ok, err := has(ctx, puts[i].Job.Name)
-		if err == nil && !ok {
-			err = beyond(callerOf(ctx).Scope)
-		}
-		if err != nil {
-			return slices.Repeat([]store.PutResult{{Err: err}}, len(puts))
-		}
+	err := errNoCaller
+	if by := callerOf(ctx); by != nil {
+		err = allWithin(by.Scope, puts)
+	}
+	if err != nil {
+		return slices.Repeat([]store.PutResult{{Err: err}}, len(puts))
 	}
 	return s.jobs.Put(ctx, puts)
+}
+
+// allWithin returns an error if one of some puts is beyond a scope.
+func allWithin(scope access.Scope, puts []store.Put) error {
+	for i := range puts {
+		if name := &puts[i].Job.Name; !scope.HasTenant(name.Tenant) || !scope.HasKey(name.Key) {
+			return beyond(scope)
+		}
+	}
+	return nil
 }
 
 // Cancel implements [store.Jobs]. It finds no job if one of them is beyond the scope: handlers name a single job, or

@@ -2,6 +2,7 @@ package history
 
 import (
 	"context"
+	"runtime"
 	"slices"
 	"time"
 
@@ -45,6 +46,7 @@ func (w *Writer) sorted(r *running) (changes []store.RecordChange, ok bool) {
 		for i := range s.entries {
 			all = append(all, &s.entries[i])
 		}
+		runtime.Gosched() // what fires goes first
 		described.gap = described.gap.with(s.gap)
 	}
 	if len(all) == 0 && described.gap.none() {
@@ -82,6 +84,7 @@ func (w *Writer) sorted(r *running) (changes []store.RecordChange, ok bool) {
 				changes = append(changes, w.put(segmentCollection, partKey(r.id, len(changes)), body, described.until, keep))
 				before = sortKey(rows[n-1].Name)
 				rows = rows[n:]
+				runtime.Gosched()
 			}
 			described.groups = append(described.groups, g)
 		}
@@ -100,9 +103,9 @@ func (w *Writer) sorted(r *running) (changes []store.RecordChange, ok bool) {
 // out.
 func (w *Writer) byKeep(entries []*Entry) map[time.Duration]*[classes][]*Entry {
 	groups := make(map[time.Duration]*[classes][]*Entry)
-	policies := w.policies()
+	all := policies{ask: w.cfg.PolicyOf}
 	for _, e := range entries {
-		p := policies.of(e.Name.Tenant)
+		p := all.of(e.Name.Tenant)
 		if !p.wants(e.Kind) {
 			continue
 		}

@@ -118,7 +118,8 @@ type Entry struct {
 	Position   int
 	Subscriber string
 
-	// Count is the number of instants that a missed entry stands for, if it is more than one. It is not kept: Error has it.
+	// Count is the number of instants that a missed entry stands for, if it is more than one. It is not kept: Error has
+	// it.
 	Count int
 
 	// The rest is of attempts. Attempt counts from 1.

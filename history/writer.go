@@ -154,22 +154,29 @@ func (w *Writer) Record(entries ...*Entry) {
 		w.dropped = w.dropped.with(Gap{e.At, e.At})
 	}
 	w.lock.Unlock()
-	w.metrics.dropped.Add(float64(len(entries) - taken))
+	if taken < len(entries) {
+		w.metrics.dropped.Add(float64(len(entries) - taken))
+	}
 	w.signal()
 }
 
 // wanted are the entries that the policies of their tenants keep.
 func (w *Writer) wanted(entries []*Entry) []*Entry {
-	policies := w.policies()
-	for i, e := range entries {
-		if !policies.of(e.Name.Tenant).wants(e.Kind) { // mostly there is none
-			rest := slices.Clone(entries)
-			return append(rest[:i], slices.DeleteFunc(rest[i:], func(e *Entry) bool {
-				return !policies.of(e.Name.Tenant).wants(e.Kind)
-			})...)
+	p := policies{ask: w.cfg.PolicyOf}
+	i := 0
+	for i < len(entries) && p.of(entries[i].Name.Tenant).wants(entries[i].Kind) {
+		i++
+	}
+	if i == len(entries) { // mostly
+		return entries
+	}
+	wanted := slices.Clone(entries[:i])
+	for _, e := range entries[i:] {
+		if p.of(e.Name.Tenant).wants(e.Kind) {
+			wanted = append(wanted, e)
 		}
 	}
-	return entries
+	return wanted
 }
 
 // policies remembers the last one that was asked for: entries of one tenant mostly come together.
@@ -178,8 +185,6 @@ type policies struct {
 	tenant string
 	last   Policy
 }
-
-func (w *Writer) policies() *policies { return &policies{ask: w.cfg.PolicyOf} }
 
 func (p *policies) of(tenant string) Policy {
 	if tenant != p.tenant || tenant == "" {
@@ -338,9 +343,9 @@ func (w *Writer) newest(entries []*Entry, gap Gap) (at time.Time) {
 
 // longest is how long entries are kept that are in one record.
 func (w *Writer) longest(entries []*Entry) (keep time.Duration) {
-	policies := w.policies()
+	p := policies{ask: w.cfg.PolicyOf}
 	for _, e := range entries {
-		keep = max(keep, policies.of(e.Name.Tenant).Keep)
+		keep = max(keep, p.of(e.Name.Tenant).Keep)
 	}
 	if keep == 0 { // it has none, or none are to be kept any more
 		return w.cfg.Keep

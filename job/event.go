@@ -73,6 +73,9 @@ func (s *EventSettings) check(invalid *Invalid) {
 	if c := s.Callback; c != nil && len(c.Data) > maxEventCallback {
 		faults.Add("/callback/data", "must be at most 32 KiB")
 	}
+	if s.Types != nil && len(s.Types) == 0 {
+		faults.Add("/types", "must have a type, or be left out: then all are delivered")
+	}
 	for i, t := range s.Types {
 		if !slices.Contains(EventTypes(), t) {
 			faults.Add(Pointer("types", i), "must be one of "+strings.Join(names(EventTypes()), ", "))

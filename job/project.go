@@ -87,9 +87,9 @@ func (r Recurring) Each(from, until time.Time, yield func(time.Time) bool) error
 	}
 }
 
-// PlannedFrom calls yield for the due times, at from or later, of the occurrences of a job whose schedule does not recur,
-// with the number of occurrences that are due then. The times are in no order. A recurring schedule has none here. The
-// error means that this machine does not know the zone.
+// PlannedFrom calls yield for the due times, at from or later, of the occurrences of a job whose schedule does not
+// recur, with the number of occurrences that are due then. The times are in no order. A recurring schedule has none
+// here. The error means that this machine does not know the zone.
 func (j *Job) PlannedFrom(from time.Time, yield func(at time.Time, n int)) error {
 	if j.Schedule.Recurs() {
 		return nil

@@ -10,8 +10,8 @@ import (
 
 // FiresAt returns the time at which an occurrence with these options is due at first: After its timestamp, moved by
 // less than Spread, and never back. The move follows from the tenant, the key and the instant, so that it is the same
-// on each replica, after each restart, and for each revision. The steps of a sequence keep their distances: all occurrences of
-// one subscriber are moved by the same.
+// on each replica, after each restart, and for each revision. The steps of a sequence keep their distances: all
+// occurrences of one subscriber are moved by the same.
 func (o *Options) FiresAt(of *Occurrence) time.Time {
 	window := time.Duration(o.Spread) / time.Millisecond
 	at := of.Timestamp.Add(time.Duration(o.After))

@@ -6,6 +6,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/status"
 )
 
@@ -55,10 +56,12 @@ func TestObjectives(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 8 {
-		w.Fired("bolt", time.Second) // just in time
+		w.Fired(job.Name{Tenant: "bolt", Key: "k"}, time.Second) // just in time
 	}
-	w.Fired("acme", time.Second+1)
-	w.Missed("acme", 1)
+	w.Fired(job.Name{Tenant: "acme", Key: "k"}, time.Second+1)
+	w.Missed(job.Name{Tenant: "acme", Key: "k"}, 1)
+	w.Fired(job.Name{Tenant: "acme", Key: job.ReservedPrefix + "event:x"}, time.Hour) // of the service itself
+	w.Missed(job.Name{Tenant: "acme", Key: job.ReservedPrefix + "event:x"}, 1)
 	expect := func(when string, of status.Objective, want ...status.Window) {
 		t.Helper()
 		for _, met := range w.Counts().Objectives {
@@ -79,7 +82,7 @@ func TestObjectives(t *testing.T) {
 		t.Error("an objective was met without firings")
 	}
 	c.now = c.now.Add(10 * time.Minute)
-	w.Fired("acme", 0)
+	w.Fired(job.Name{Tenant: "acme", Key: "k"}, 0)
 	second := status.Window{Fired: 1}
 	expect("ten minutes later", all, second, status.Window{Fired: 11, Late: 2})
 	c.now = c.now.Add(40 * time.Minute)
@@ -120,10 +123,10 @@ func TestLateness(t *testing.T) {
 		t.Error("there is a lateness without firings")
 	}
 	for range 98 {
-		replicas[0].Fired("a", 4*time.Millisecond)
+		replicas[0].Fired(job.Name{Tenant: "a", Key: "k"}, 4*time.Millisecond)
 	}
-	replicas[1].Fired("a", 400*time.Millisecond)
-	replicas[1].Fired("a", 48*time.Hour)
+	replicas[1].Fired(job.Name{Tenant: "a", Key: "k"}, 400*time.Millisecond)
+	replicas[1].Fired(job.Name{Tenant: "a", Key: "k"}, 48*time.Hour)
 	both := func() status.Counts {
 		var all status.Counts
 		for _, w := range replicas {
@@ -145,7 +148,7 @@ func TestLateness(t *testing.T) {
 		t.Errorf("%+v", all.Objectives)
 	}
 	c.now = c.now.Add(4 * time.Minute)
-	replicas[0].Fired("a", 4*time.Millisecond)
+	replicas[0].Fired(job.Name{Tenant: "a", Key: "k"}, 4*time.Millisecond)
 	c.now = c.now.Add(2 * time.Minute)
 	all = both()
 	if got, _ := all.Quantile(1); got != 4*time.Millisecond {
@@ -155,8 +158,8 @@ func TestLateness(t *testing.T) {
 		t.Error("an empty heartbeat tells something")
 	}
 	var nothing *status.Watch
-	nothing.Fired("a", 0)
-	nothing.Missed("a", 1)
+	nothing.Fired(job.Name{Tenant: "a", Key: "k"}, 0)
+	nothing.Missed(job.Name{Tenant: "a", Key: "k"}, 1)
 	if got := nothing.Counts(); got.Max != 0 || len(got.Objectives) != 0 {
 		t.Errorf("%+v", got)
 	}

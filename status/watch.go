@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/carillon-scheduler/carillon/job"
 )
 
 // Watch counts how late one replica fires. Its methods are safe for concurrent use. A nil Watch does nothing.
@@ -92,9 +94,10 @@ func NewWatch(objectives []Objective, now func() time.Time, registerer prometheu
 	return w, errors.Join(registerer.Register(fired), registerer.Register(late), registerer.Register(target))
 }
 
-// Fired notes that an occurrence of a tenant was fired for the first time, so long after it was due.
-func (w *Watch) Fired(tenant string, late time.Duration) {
-	if w == nil {
+// Fired notes that an occurrence of a job was fired for the first time, so long after it was due. Jobs of the service
+// itself, such as events, count for no objective.
+func (w *Watch) Fired(of job.Name, late time.Duration) {
+	if w == nil || job.Reserved(of.Key) {
 		return
 	}
 	w.lock.Lock()
@@ -109,19 +112,19 @@ func (w *Watch) Fired(tenant string, late time.Duration) {
 	s.counts[bucket]++
 	s.max = max(s.max, late)
 	for _, o := range w.objectives {
-		o.count(tenant, 1, late > o.Within, now)
+		o.count(of.Tenant, 1, late > o.Within, now)
 	}
 }
 
-// Missed notes that occurrences of a tenant were dropped as too late. They count as late for all objectives.
-func (w *Watch) Missed(tenant string, n int) {
-	if w == nil {
+// Missed notes that occurrences of a job were dropped as too late. They count as late for all objectives.
+func (w *Watch) Missed(of job.Name, n int) {
+	if w == nil || job.Reserved(of.Key) {
 		return
 	}
 	w.lock.Lock()
 	defer w.lock.Unlock()
 	for _, o := range w.objectives {
-		o.count(tenant, n, true, w.now())
+		o.count(of.Tenant, n, true, w.now())
 	}
 }
 

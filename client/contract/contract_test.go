@@ -330,6 +330,9 @@ func TestEveryOperation(t *testing.T) {
 	if st := must(c.Status(ctx))(t); st.AsOf.IsZero() {
 		t.Errorf("status: %+v", st)
 	}
+	if who := must(c.Session(ctx))(t); who.Role != "admin" || len(who.Permissions) == 0 {
+		t.Errorf("session: %+v", who)
+	}
 	must(c.Ready(ctx))(t)
 	if v := must(c.Version(ctx))(t); v != "v1.2.3" {
 		t.Errorf("version %q", v)
@@ -353,6 +356,7 @@ func TestEveryOperation(t *testing.T) {
 var left = []string{
 	"POST /v1/jobs", // PUT does the same
 	"GET /healthz", "GET /metrics", "GET /openapi.yaml", "GET /v1/forecast", "POST /v1/forecast",
+	"POST /v1/session", "DELETE /v1/session", // for browsers
 }
 
 // coversAll checks that every operation was called, except those that are left out on purpose.

@@ -176,10 +176,10 @@ func dashboardQueries(d dashboard) (queries []query) {
 
 // metricNames lists what a query asks for: the words in it that are no labels, functions, operators or durations.
 func metricNames(expr string) (names []string) {
-	for _, part := range []string{`\{[^}]*\}`, `\[[^\]]*\]`, `\b(by|without|on|ignoring)\s*\([^)]*\)`, `\b\d+[a-z]+\b`} {
+	for _, part := range []string{`\{[^}]*\}`, `\[[^\]]*\]`, `\b(by|without|on|ignoring)\s*\([^)]*\)`, `(?:^|[^\w:])\d+[a-z]+\b`} {
 		expr = regexp.MustCompile(part).ReplaceAllString(expr, " ")
 	}
-	words := regexp.MustCompile(`\b([a-zA-Z_:]\w*)\b\s*(\(?)`)
+	words := regexp.MustCompile(`\b([a-zA-Z_:][\w:]*)\b\s*(\(?)`)
 	for _, m := range words.FindAllStringSubmatch(expr, -1) {
 		if m[2] == "" && !slices.Contains([]string{"and", "or", "unless", "bool", "offset"}, m[1]) {
 			names = append(names, m[1])

@@ -22,8 +22,8 @@ import (
 )
 
 const demoHelp = "See it work: run the whole service for some seconds on a temporary file, and print its " +
-	"deliveries to a local webhook. With --ui it is filled with jobs of all kinds instead, and runs until it is interrupted, " +
-	"so that you can look around in the web page."
+	"deliveries to a local webhook. With --ui it is filled with jobs of all kinds instead, and runs until it is " +
+	"interrupted, so that you can look around in the web page."
 
 // demoCommand shows the service at work.
 type demoCommand struct{ page bool }

@@ -38,11 +38,13 @@ func showPage(ctx context.Context, in cli.Input, dir string) (err error) {
 	}
 	options, err := service.Configure(map[string]string{
 		"store": "sqlite:" + filepath.Join(dir, "demo.db"), "encryption-key-file": keyFile, "shutdown-timeout": "2s",
+		"objective": "99.9%<1s,acme:99%<250ms",
 	})
 	if err != nil {
 		return err
 	}
-	s, err := service.New(ctx, options, slog.New(slog.NewTextHandler(in.Stderr, &slog.HandlerOptions{Level: slog.LevelError})))
+	log := slog.New(slog.NewTextHandler(in.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
+	s, err := service.New(ctx, options, log)
 	if err != nil {
 		return err
 	}
@@ -54,8 +56,8 @@ func showPage(ctx context.Context, in cli.Input, dir string) (err error) {
 	if err := fill(ctx, url, worksURL, failsURL, time.Now()); err != nil {
 		return err
 	}
-	fmt.Fprintf(in.Stdout, "The web page: %s%s\nIt shows jobs of all kinds, a destination that fails, a paused tenant, and "+
-		"more. Ctrl+C ends it, and removes everything.\n", url, ui.Prefix)
+	fmt.Fprintf(in.Stdout, "The web page: %s%s\nIt shows jobs of all kinds, a destination that fails, a paused tenant, "+
+		"and more. Ctrl+C ends it, and removes everything.\n", url, ui.Prefix)
 	<-ctx.Done()
 	return nil
 }
@@ -92,7 +94,10 @@ func fill(ctx context.Context, url, works, fails string, now time.Time) error {
 	}
 	jobs := []object{
 		{"key": "heartbeat", "crontab": "@every 2s", "callback": hook(works+"/heartbeat", object{"ping": true})},
-		{"key": "orders/import", "crontab": "*/5 * * * * *", "callback": hook(works+"/orders", object{"since": "last"}), "priority": "high"},
+		{
+			"key": "orders/import", "crontab": "*/5 * * * * *", "priority": "high",
+			"callback": hook(works+"/orders", object{"since": "last"}),
+		},
 		{
 			"key": "billing/monthly", "crontab": "30 2 28 * *", "timezone": "Europe/Berlin", "deadline": "6h",
 			"callback": hook(works+"/billing", object{"report": "monthly", "currency": "EUR"}),
@@ -101,7 +106,10 @@ func fill(ctx context.Context, url, works, fails string, now time.Time) error {
 			"key": "reports/weekdays", "crontab": "H 6 * * mon-fri", "timezone": "America/New_York", "spread": "10m",
 			"callback": hook(works+"/reports", object{"report": "daily"}),
 		},
-		{"key": "backup/nightly", "crontab": "0 3 * * *", "timezone": "Asia/Tokyo", "callback": hook(works+"/backup", object{"keep": 7})},
+		{
+			"key": "backup/nightly", "crontab": "0 3 * * *", "timezone": "Asia/Tokyo",
+			"callback": hook(works+"/backup", object{"keep": 7}),
+		},
 		{
 			"key": "campaigns/autumn", "startAt": at(0), "subscribers": 250,
 			"steps": []object{
@@ -156,7 +164,10 @@ func fill(ctx context.Context, url, works, fails string, now time.Time) error {
 		{"POST", "/v1/jobs/batch", "bolt", bolt},
 		{"POST", "/v1/jobs/backup%2Fnightly/pause", "default", object{}},
 		{"POST", "/v1/signing-secrets", "default", object{"name": "default"}},
-		{"PUT", "/v1/secrets/billing-token", "default", object{"value": "only an example", "destinations": []string{"http " + works}}},
+		{
+			"PUT", "/v1/secrets/billing-token", "default",
+			object{"value": "only an example", "destinations": []string{"http " + works}},
+		},
 	} {
 		if err := send(ctx, r.method, url+r.path, r.tenant, r.body); err != nil {
 			return err

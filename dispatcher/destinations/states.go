@@ -50,22 +50,22 @@ func (s *Set) States() (all []State) {
 	return all
 }
 
-// OpenSince returns the time at which the first of the open circuits of a destination opened, its own or that of a part;
-// zero if none is open.
-func (s *Set) OpenSince(name string) (since time.Time) {
+// OpenSince returns the time at which the first of the open circuits of a destination opened, its own or that of a
+// part; zero if none is open. It is whole if the destination's own circuit is open.
+func (s *Set) OpenSince(name string) (since time.Time, whole bool) {
 	s.lock.Lock()
 	defer s.lock.Unlock()
 	d := s.all[name]
 	if d == nil {
-		return since
+		return since, false
 	}
-	since = d.circuit.opened
+	since, whole = d.circuit.opened, d.circuit.open()
 	for _, part := range d.parts {
 		if part.open() && (since.IsZero() || part.opened.Before(since)) {
 			since = part.opened
 		}
 	}
-	return since
+	return since, whole
 }
 
 // Open counts the destinations with an open circuit, of their own or of a part.

@@ -47,6 +47,7 @@ func recordOf(e *history.Entry, now uint64) *logspb.LogRecord {
 		a.text("carillon.destination", e.Destination)
 		a.number("http.response.status_code", e.Status)
 		a.text("carillon.error", history.CutError(e.Error))
+		a.number("carillon.count", e.Count)
 		a.time("carillon.next_attempt", e.Next)
 		a.text("carillon.replica", e.Replica)
 	} else {

@@ -81,10 +81,16 @@ type Store struct {
 //
 // A server that can't be reached within serverSelectionTimeoutMS (5 s unless the URL says otherwise) is an error that
 // wraps [store.ErrUnavailable]. No error shows the URL's password.
-func Open(ctx context.Context, rawURL string) (*Store, error) {
+func Open(ctx context.Context, rawURL string) (*Store, error) { return OpenThrough(ctx, rawURL, nil) }
+
+// OpenThrough is [Open] with a dialer of its own, by which the driver makes all connections. Nil is the driver's.
+func OpenThrough(ctx context.Context, rawURL string, dialer options.ContextDialer) (*Store, error) {
 	u, database, opts, err := parseURL(rawURL)
 	if err != nil {
 		return nil, err
+	}
+	if dialer != nil {
+		opts.SetDialer(dialer)
 	}
 	s := &Store{lost: newLost()}
 	opts.SetServerMonitor(&event.ServerMonitor{

@@ -191,8 +191,8 @@ func (t *Tenants) Named(ctx context.Context, names []string) ([]job.Tenant, erro
 	return t.read(ctx, store.RecordFilter{Collection: known, Keys: names, Limit: len(names)})
 }
 
-// ByName returns the named tenants, by name, however many there are. A name may repeat. A tenant that is not known has no
-// settings.
+// ByName returns the named tenants, by name, however many there are. A name may repeat. A tenant that is not known has
+// no settings.
 func (t *Tenants) ByName(ctx context.Context, names []string) (map[string]job.Tenant, error) {
 	all := make(map[string]job.Tenant)
 	for _, name := range names {

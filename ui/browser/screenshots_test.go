@@ -23,7 +23,7 @@ func TestScreenshots(t *testing.T) {
 		{"new-job", "light", "new", "Wall times in", "", 1360, 1180},
 		{"job", "dark", "jobs/" + escape("billing/monthly"), "clocks UTC+1 → UTC+2", ".track .instant:nth-of-type(5)", 1360, 1120},
 		{"phone", "dark", "jobs/" + escape("orders/import"), "History", "", 390, 844},
-		{"overview", "light", "", "readings", "", 1360, 1240},
+		{"overview", "light", "", " readings; now", "", 1360, 1240},
 	} {
 		p.fill("Colours", s.theme)
 		p.goTo(s.path)

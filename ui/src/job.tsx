@@ -8,11 +8,16 @@ import { At, Badge, Card, Code, Confirm, Failure, jobLink, Loaded, Pages, say, T
 import type * as spec from './spec';
 import { brief, now, number, secondsOf, show, span, wall, zoneFor } from './time';
 
+// submitted are the fields of a job that its owner submits; all others are the service's. The types of the specification
+// keep the list complete.
+const submitted = {
+  key: true, type: true, schedules: true, delay: true, crontab: true, steps: true, subscribers: true, timezone: true, startAt: true, endAt: true,
+  past: true, deadline: true, spread: true, catchUp: true, expectBy: true, priority: true, destination: true, retry: true, callback: true,
+} satisfies Record<keyof spec.JobForKey, true>;
+
 // definition is the part of a job that its owner has submitted.
 export function definition(j: spec.Job): { [name: string]: Json } {
-  const own = ['revision', 'version', 'state', 'pausedAt', 'createdAt', 'updatedAt', 'missed', 'outcomes', 'lastOutcome', 'nextInstant',
-    'pending', 'occurrences', 'nextCursor', 'nominal', 'expectation', 'lastCheckIn'];
-  return Object.fromEntries(Object.entries(j).filter(([name]) => !own.includes(name))) as { [name: string]: Json };
+  return Object.fromEntries(Object.entries(j).filter(([name]) => name in submitted)) as { [name: string]: Json };
 }
 
 export function kindOf(j: spec.Job): string {
@@ -164,26 +169,19 @@ export function Effects({ of }: { of: spec.Preview }) {
   return <ul class="effects">{notes.slice(0, 8).map((n) => <li key={n}>{n}</li>)}</ul>;
 }
 
-interface Explained {
-  at?: string; code: string; summary: string; facts?: { code: string; text: string; since?: string; next?: string }[]; nearest?: string[];
-  occurrence?: { id: string; state: string };
-}
-
 function Explain({ path, instant, zone, close }: { path: string; instant: string; zone: string | undefined; close: () => void }) {
-  const load = usePoll((s) => optional<Explained>(`${path}/explain`, { ofJobs: true, query: { at: instant }, signal: s }), 10, [path, instant]);
+  const load = usePoll((s) => get<spec.Explanation>(`${path}/explain`, { ofJobs: true, query: { at: instant }, signal: s }), 10, [path, instant]);
   return (
     <Card title={`Explained: ${show(instant, zoneFor(zone))}`} wide actions={<button type="button" class="small" onClick={close}>Close</button>}>
-      {load.loaded && load.data === undefined && load.error === undefined
-        ? <p class="muted">This version of the service does not explain instants.</p>
-        : <Loaded of={load}>{(e) => e && (
-          <div class="explained">
+      <Loaded of={load}>{(e) => (
+        <div class="explained">
             <p><Badge tone={e.code === 'delivered' ? 'good' : ['dead', 'missed', 'destination_down'].includes(e.code) ? 'bad' : 'info'}>{e.code.replaceAll('_', ' ')}</Badge> {e.summary}</p>
             {e.facts && e.facts.length > 1 && <ul>{e.facts.map((f, i) => (
               <li key={i}>{f.text} {f.since && <small class="muted">since <At at={f.since} zone={zone} /></small>}</li>
             ))}</ul>}
             {e.nearest && e.nearest.length > 0 && <p class="muted">The nearest instants: {e.nearest.map((n) => show(n, zoneFor(zone))).join(', ')}</p>}
           </div>
-        )}</Loaded>}
+        )}</Loaded>
     </Card>
   );
 }

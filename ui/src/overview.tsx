@@ -5,10 +5,9 @@ import { get, may, optional, tenant, whole } from './client';
 import { Chart } from './chart';
 import { At, Badge, Card, Failure, jobLink, Loaded, Table, usePoll } from './parts';
 import type * as spec from './spec';
-import { now, number, secondsOf, show, span, zoneFor } from './time';
+import { brief, now, number, secondsOf, show, span, zoneFor } from './time';
 
-type Unknown = Record<string, unknown>;
-const objects = (v: unknown): Unknown[] => (Array.isArray(v) ? v.filter((o): o is Unknown => typeof o === 'object' && o !== null) : []);
+type Status = spec.ServiceStatus;
 const duration = (v: unknown): string => {
   const s = secondsOf(v);
   return s === undefined ? '–' : span(s);
@@ -43,7 +42,7 @@ function Whole() {
   const load = usePoll(async (s) => {
     const [backlog, status, ready] = await Promise.all([
       get<spec.Backlog>('backlog', { signal: s }),
-      optional<Unknown>('status', { signal: s }),
+      optional<Status>('status', { signal: s }),
       optional<spec.Readiness>('../readyz', { signal: s }).catch(() => undefined),
     ]);
     return { backlog, status, ready };
@@ -53,28 +52,24 @@ function Whole() {
       <h1>Overview</h1>
       {load.error !== undefined && load.data === undefined ? <Failure error={load.error} /> : null}
       <Loaded of={load}>{({ backlog, status, ready }) => {
-        const lateness = (status?.lateness ?? {}) as Unknown;
-        const day = (status?.latenessDay ?? status?.day ?? {}) as Unknown;
-        const p99 = secondsOf(lateness.p99);
+        const lateness = status?.lateness, p99 = secondsOf(lateness?.p99);
         // What waits for nothing but its tenant to be resumed is not late.
         const served = backlog.tenants.filter((t) => !t.paused && t.oldestDue);
         const overdue = Math.max(0, ...served.map((t) => (Date.parse(backlog.at) - Date.parse(t.oldestDue!)) / 1000));
         const paused = backlog.tenants.filter((t) => t.paused).reduce((n, t) => n + t.due, 0);
         const late = (p99 !== undefined && p99 > 1) || overdue > 5;
-        const fired = typeof status?.firedPerSecond === 'number' ? status.firedPerSecond : backlog.ratePerSecond;
-        const replicas = Array.isArray(status?.replicas) ? status.replicas.length : backlog.replicas;
-        const warnings = [...new Set([...(ready?.warnings ?? []), ...(Array.isArray(status?.warnings) ? status.warnings.map(String) : [])])];
-        const down = new Set(objects(status?.destinations).filter((d) => d.state !== 'up' && d.state !== 'closed').map((d) => String(d.destination)));
+        const fired = status?.firedPerSecond ?? backlog.ratePerSecond;
+        const warnings = [...new Set([...(ready?.warnings ?? []), ...(status?.warnings ?? [])])];
+        const down = new Set(status?.destinations?.filter((d) => d.state === 'down').map((d) => d.destination));
         return (
           <>
             {warnings.map((w) => <p key={w} class="note warn">{w}</p>)}
             <div class="tiles">
               <Tile name="Is it on time?" tone={late ? 'bad' : 'good'}
                 note={overdue > 0 ? `the oldest due one waits for ${span(overdue)}` : 'nothing that is due waits'}>{late ? 'Late' : 'On time'}</Tile>
-              <Tile name={`Lateness${lateness.window ? `, last ${String(lateness.window)}` : ''}`}
-                note={day.p99 !== undefined ? `over the day: p50 ${duration(day.p50)}, p99 ${duration(day.p99)}`
-                  : lateness.max !== undefined ? `at most ${duration(lateness.max)}` : undefined}>
-                {p99 === undefined ? '–' : <>{duration(lateness.p50)} <small>p50</small> {duration(lateness.p99)} <small>p99</small></>}
+              <Tile name={`Lateness${lateness ? `, last ${brief(lateness.window)}` : ''}`}
+                note={lateness?.max ? `at most ${duration(lateness.max)}` : 'nothing has fired'}>
+                {lateness === undefined || p99 === undefined ? '–' : <>{duration(lateness.p50)} <small>p50</small> {duration(lateness.p99)} <small>p99</small></>}
               </Tile>
               <Tile name="Fired per second" note={`${most(backlog.pending, backlog.atLeast)} are pending`}>{fired === undefined ? '–' : number(fired)}</Tile>
               <Tile name="Due now" tone={backlog.due > 0 && overdue > 5 ? 'warn' : ''}
@@ -84,12 +79,11 @@ function Whole() {
               <Tile name="Dead letters" tone={backlog.deadLetters ? 'warn' : ''} note={<a href="#/dead-letters">Look at them</a>}>
                 {backlog.deadLetters === undefined ? '–' : number(backlog.deadLetters)}
               </Tile>
-              <Tile name="Replicas" note={status?.version ? `version ${String(status.version)}` : undefined}>{replicas ?? '–'}</Tile>
+              <Tile name="Replicas" note={status?.version ? `version ${status.version}` : undefined}>{status?.replicas?.length ?? backlog.replicas ?? '–'}</Tile>
             </div>
             <div class="columns">
               <Live backlog={backlog} fired={fired} />
               <Forecast />
-              <Objectives of={objects(status?.objectives)} />
               <Card title="Backlog by priority">
                 <Table label="Backlog by priority" head={['Priority', 'Due', 'Pending']}>
                   {backlog.priorities.map((p) => (
@@ -107,6 +101,8 @@ function Whole() {
                   ))}
                 </Table>
               </Card>
+              <Objectives of={status?.objectives ?? []} />
+              {status?.replicas && <Replicas of={status.replicas} />}
               <Card title="Destinations" wide>
                 <Table label="Destinations" head={['Destination', 'State', 'Due', 'Pending', 'Under way', 'Time per call']} empty="No destination is known yet.">
                   {backlog.destinations.slice(0, 20).map((d) => (
@@ -120,7 +116,6 @@ function Whole() {
                   ))}
                 </Table>
               </Card>
-              {Array.isArray(status?.replicas) && <Replicas of={objects(status.replicas)} />}
             </div>
           </>
         );
@@ -146,31 +141,31 @@ function Live({ backlog, fired }: { backlog: spec.Backlog; fired: number | undef
 }
 
 function Forecast() {
-  const load = usePoll((s) => optional<Unknown>('forecast', { signal: s }), 300, []);
-  const steps = objects(load.data?.steps);
+  const load = usePoll((s) => optional<spec.Forecast>('forecast', { signal: s }), 300, []);
   if (load.data === undefined) return null;
-  const total = Number(load.data.total ?? steps.reduce((n, s) => n + Number(s.count ?? 0), 0));
-  const behind = steps.filter((s) => Number(s.left ?? 0) > 0);
+  const { steps, total, incomplete } = load.data;
+  const behind = steps.filter((s) => (s.left ?? 0) > 0);
   return (
     <Card title="Forecast of the next 24 hours">
-      <Chart times={steps.map((s) => Date.parse(String(s.from)) / 1000)} zone={zoneFor()}
-        summary={`${number(total)} are to fire${load.data.incomplete ? ' at least' : ''}${behind.length > 0 ? `; in ${behind.length} of ${steps.length} steps more than can be fired` : ''}`}
-        lines={[{ label: 'to fire', colour: '--accent', values: steps.map((s) => Number(s.count ?? 0)), bars: true },
-          ...(behind.length > 0 ? [{ label: 'left over', colour: '--bad', values: steps.map((s) => Number(s.left ?? 0)) }] : [])]} />
+      <Chart times={steps.map((s) => Date.parse(s.from) / 1000)} zone={zoneFor()}
+        summary={`${number(total)} are to fire${incomplete ? ' at least' : ''}${behind.length > 0 ? `; in ${behind.length} of ${steps.length} steps more than can be fired` : ''}`}
+        lines={[{ label: 'to fire', colour: '--accent', values: steps.map((s) => s.count), bars: true },
+          ...(behind.length > 0 ? [{ label: 'left over', colour: '--bad', values: steps.map((s) => s.left ?? 0) }] : [])]} />
     </Card>
   );
 }
 
-function Objectives({ of }: { of: Unknown[] }) {
+function Objectives({ of }: { of: Status['objectives'] }) {
   if (of.length === 0) return null;
   return (
     <Card title="Objectives">
-      <Table label="Objectives" head={['Tenant', 'Within', 'Target', 'Met', 'Burn rate']}>
+      <Table label="Objectives" head={['Tenant', 'Within', 'Target', 'Met', 'Late, by window', 'Burn rate']}>
         {of.map((o, i) => (
           <tr key={i}>
-            <td>{String(o.tenant || 'all')}</td><td>{String(o.within ?? '–')}</td><td class="n">{percent(o.target)}</td>
-            <td class="n">{percent(o.met)} {Number(o.met) < Number(o.target) && <Badge tone="bad">missed</Badge>}</td>
-            <td class="n">{o.burnRate === undefined ? '–' : number(Number(o.burnRate))}</td>
+            <td>{o.tenant ?? 'all'}</td><td>{brief(o.within)}</td><td class="n">{percent(o.target)}</td>
+            <td class="n">{o.met === undefined ? '–' : percent(o.met)} {o.met !== undefined && o.met < o.target && <Badge tone="bad">missed</Badge>}</td>
+            <td>{o.windows.map((w) => <div key={w.window}>{brief(w.window)}: {number(w.late)} of {number(w.fired)}</div>)}</td>
+            <td class="n">{number(o.burnRate)}</td>
           </tr>
         ))}
       </Table>
@@ -178,16 +173,15 @@ function Objectives({ of }: { of: Unknown[] }) {
   );
 }
 
-const percent = (v: unknown) => (typeof v === 'number' ? `${(v * 100).toFixed(3).replace(/\.?0+$/, '')} %` : '–');
+const percent = (v: number) => `${(v * 100).toFixed(3).replace(/\.?0+$/, '')} %`;
 
-function Replicas({ of }: { of: Unknown[] }) {
+function Replicas({ of }: { of: NonNullable<Status['replicas']> }) {
   return (
     <Card title="Replicas">
       <Table label="Replicas" head={['Replica', 'Version', 'Seen', 'Ready']}>
-        {of.slice(0, 50).map((r, i) => (
-          <tr key={i}>
-            <td class="key">{String(r.id ?? '–')}</td><td>{String(r.version ?? '–')}</td>
-            <td>{typeof r.seen === 'string' ? <At at={r.seen} brief /> : '–'}</td>
+        {of.slice(0, 50).map((r) => (
+          <tr key={r.id}>
+            <td class="key">{r.id}</td><td>{r.version ?? '–'}</td><td><At at={r.seen} brief /></td>
             <td>{r.ready === undefined ? '–' : r.ready ? <Badge tone="good">ready</Badge> : <Badge tone="bad">not ready</Badge>}</td>
           </tr>
         ))}

@@ -18,9 +18,9 @@ const mostObjectives = 100
 // Flags declares the option.
 func (o *objectives) Flags(f *flag.FlagSet) {
 	f.Var(o, "objective",
-		"`[TENANT:]PERCENT%<DURATION`: Objective: the part of the occurrences of all tenants, or of one, that is to fire within "+
-			"a time of its instant, as in 99.9%<1s or acme:99%<500ms. Several, with commas between them or by repeating the "+
-			"option, are all watched. See docs/metrics.md. (none)")
+		"`[TENANT:]PERCENT%<DURATION`: Objective: the part of the occurrences of all tenants, or of one, that is to fire "+
+			"within a time of its instant, as in 99.9%<1s or acme:99%<500ms. Several, with commas between them or by "+
+			"repeating the option, are all watched. See docs/metrics.md. (none)")
 }
 
 // Set implements [flag.Value]. Each call adds objectives.

@@ -49,7 +49,9 @@ type Options struct {
 
 	Objectives objectives
 
-	UI string // uiOn or uiOff: whether the web page is served
+	Crowded         int
+	ForecastMetrics time.Duration
+	UI              string // uiOn or uiOff: whether the web page is served
 
 	Audit string // target of the audit trail, see [audit.Open]
 }
@@ -114,6 +116,12 @@ func (o *Options) Flags(f *flag.FlagSet) {
 
 	o.Objectives.Flags(f)
 
+	f.IntVar(&o.Crowded, "crowded", 0,
+		"`N`: Number of occurrences within one second beyond which answers to submissions warn that an instant is crowded; "+
+			"0 for never. See docs/forecast.md.")
+	cli.Duration(f, &o.ForecastMetrics, "forecast-metrics", 0,
+		"`DURATION`: Interval at which the definitions of all jobs are read for the metric of the next hour; 0 for never: "+
+			"then the metric has a value while forecasts are asked for.")
 	cli.Choice(f, &o.UI, "ui", []string{uiOn, uiOff}, "`MODE`: Whether the web page is served, at /ui/. See docs/ui.md.")
 
 	cli.Text(f, &o.Audit, "audit",
@@ -187,6 +195,9 @@ func (o *Options) check() error {
 		if bound.value < 1 {
 			return fmt.Errorf("--%s is %d; it must be at least 1", bound.option, bound.value)
 		}
+	}
+	if o.Crowded < 0 {
+		return fmt.Errorf("--crowded is %d; it must be at least 1, or 0 for never", o.Crowded)
 	}
 	return nil
 }

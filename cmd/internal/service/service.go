@@ -148,7 +148,7 @@ func (p *Parts) Assemble(ctx context.Context) (*Service, error) {
 	told := events.New(events.Config{
 		Store: jobs, Logger: p.log, Registerer: registry,
 		Wake:      func(lane job.Lane, at time.Time) { s.dispatcher.Wake(lane, at) },
-		DownSince: func(destination string) time.Time { return s.dispatcher.DownSince(destination) },
+		DownSince: func(destination string) (time.Time, bool) { return s.dispatcher.DownSince(destination) },
 	})
 	s.closers.add(told) // closed when all loops have ended, before the store, as history is
 	own := limits.NewOwn(records, p.log)
@@ -210,8 +210,9 @@ func (p *Parts) Assemble(ctx context.Context) (*Service, error) {
 				return replicas.List(ctx, jobs, now)
 			},
 		},
+		Crowded: p.options.Crowded,
 		Forecast: handlers.Forecast{
-			Definitions: jobs, Policy: cfg.Policy, Destinations: cfg.DestinationPolicy(),
+			Definitions: jobs, Every: p.options.ForecastMetrics, Policy: cfg.Policy, Destinations: cfg.DestinationPolicy(),
 		},
 		Wake:         s.dispatcher.Wake,
 		WakeExpander: s.dispatcher.WakeExpander,

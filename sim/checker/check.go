@@ -1,0 +1,407 @@
+package checker
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Violation is a guarantee that a history breaks.
+type Violation struct {
+	// Rule names the guarantee.
+	Rule string
+	Key  string
+	Text string
+	At   time.Time
+}
+
+// Late is the time within which everything due must have fired, or be accounted for, after the last fault.
+const Late = 3 * time.Minute
+
+// Check returns the guarantees that a history breaks; none if it keeps all.
+func Check(h *History) (found []Violation) {
+	keys := map[string]*keyed{}
+	of := func(key string) *keyed {
+		if keys[key] == nil {
+			keys[key] = &keyed{History: h, key: key}
+		}
+		return keys[key]
+	}
+	for i := range h.Ops {
+		of(h.Ops[i].Key).ops = append(of(h.Ops[i].Key).ops, &h.Ops[i])
+	}
+	for i := range h.Deliveries {
+		of(h.Deliveries[i].Key).sent = append(of(h.Deliveries[i].Key).sent, &h.Deliveries[i])
+	}
+	names := make([]string, 0, len(keys))
+	for key := range keys {
+		names = append(names, key)
+	}
+	slices.Sort(names)
+	for _, key := range names {
+		k := keys[key]
+		slices.SortStableFunc(k.ops, func(a, b *Op) int { return a.Invoked.Compare(b.Invoked) })
+		slices.SortStableFunc(k.sent, func(a, b *Delivery) int { return a.Begun.Compare(b.Begun) })
+		k.check()
+		found = append(found, k.found...)
+	}
+	for _, reason := range h.Final.Unready {
+		found = append(found, Violation{Rule: "ready again", Text: reason, At: h.Ended})
+	}
+	for _, reason := range h.Final.Unread {
+		found = append(found, Violation{Rule: "readable again", Text: reason, At: h.Ended})
+	}
+	return found
+}
+
+// keyed is the part of a history that is about one job's key.
+type keyed struct {
+	*History
+	key   string
+	ops   []*Op       // in the order of their invocations
+	sent  []*Delivery // in the order of their beginnings
+	found []Violation
+}
+
+func (k *keyed) report(rule string, at time.Time, format string, args ...any) {
+	k.found = append(k.found, Violation{Rule: rule, Key: k.key, Text: fmt.Sprintf(format, args...), At: at})
+}
+
+func (k *keyed) check() {
+	k.neverEarly()
+	k.ids()
+	k.oneClaimer()
+	k.duplicates()
+	k.payloads()
+	k.ended()
+	k.nothingLost()
+	k.punctual()
+	k.counts()
+	k.register()
+	k.historyTold()
+}
+
+// clock shows a time as the time since the beginning.
+func (k *keyed) clock(at time.Time) string { return at.Sub(k.Begun).Round(time.Millisecond).String() }
+
+// succeeded reports whether the client knows that the operation took effect.
+func (o *Op) succeeded() bool { return o.Status >= 200 && o.Status < 300 }
+
+// maybe reports whether the operation may have taken effect.
+func (o *Op) maybe() bool {
+	return o.succeeded() || !o.Unchanged && (o.Status == 0 || o.Status >= 500)
+}
+
+// latest returns the time after which the operation can't take effect any more.
+func (k *keyed) latest(o *Op) time.Time {
+	if o.Status != 0 {
+		return o.Returned
+	}
+	return o.Invoked.Add(k.Link + k.Within)
+}
+
+// triggered returns the ids of deliveries that were triggered.
+func (k *keyed) triggered() map[string]bool {
+	ids := map[string]bool{}
+	for _, o := range k.ops {
+		if o.Kind == Trigger && o.DeliveryID != "" {
+			ids[o.DeliveryID] = true
+		}
+	}
+	return ids
+}
+
+// defining returns the puts or amendments with a payload: an operation, and its repetitions by the client.
+func (k *keyed) defining(n int) (all []*Op) {
+	for _, o := range k.ops {
+		if o.N == n && (o.Kind == Put || o.Kind == Create || o.Kind == Amend) {
+			all = append(all, o)
+		}
+	}
+	return all
+}
+
+// scheduled reports whether some put of the key has an instant.
+func (k *keyed) scheduled(at time.Time) bool {
+	return slices.ContainsFunc(k.ops, func(o *Op) bool { return o.Schedule.Has(at) })
+}
+
+// loose reports whether a delivery is of an occurrence that stands on its own: a triggered one, or one that was
+// redriven.
+func (k *keyed) loose(d *Delivery) bool {
+	if k.triggered()[d.ID] || !k.scheduled(d.Instant) {
+		return true
+	}
+	return slices.ContainsFunc(k.ops, func(o *Op) bool {
+		return o.Kind == Redrive && o.maybe() && o.Invoked.Before(d.Begun)
+	})
+}
+
+// neverEarly: no delivery begins before its instant, by the clock of the replica that sends it, unless that clock was
+// set since the claim.
+func (k *keyed) neverEarly() {
+	for _, d := range k.sent {
+		set := slices.ContainsFunc(k.Troubles, func(t Trouble) bool {
+			return t.What == "step" && t.Replica == d.Replica && t.From.Before(d.Begun) && t.To.After(d.Begun.Add(-k.Lease))
+		})
+		if d.Local.Before(d.Instant) && !set {
+			k.report("never early", d.Begun, "instant %s was fired at %s by the replica's clock",
+				k.clock(d.Instant), k.clock(d.Local))
+		}
+	}
+}
+
+// ids: all attempts at an instant have one delivery id, and no other instant has it.
+func (k *keyed) ids() {
+	triggered := k.triggered()
+	instants, ids := map[string]time.Time{}, map[time.Time]string{}
+	for _, d := range k.sent {
+		if at, known := instants[d.ID]; known && !at.Equal(d.Instant) {
+			k.report("stable id", d.Begun, "id %s is that of two instants, %s and %s", d.ID, k.clock(at), k.clock(d.Instant))
+		}
+		instants[d.ID] = d.Instant
+		if triggered[d.ID] || !k.scheduled(d.Instant) {
+			continue
+		}
+		if id, known := ids[d.Instant]; known && id != d.ID && !k.mayBeTriggered(d.Instant) {
+			k.report("stable id", d.Begun, "instant %s has two ids, %s and %s", k.clock(d.Instant), id, d.ID)
+		}
+		ids[d.Instant] = d.ID
+	}
+}
+
+// mayBeTriggered reports whether a trigger without an answer may have made an occurrence at an instant.
+func (k *keyed) mayBeTriggered(at time.Time) bool {
+	return slices.ContainsFunc(k.ops, func(o *Op) bool {
+		return o.Kind == Trigger && o.maybe() &&
+			!at.Before(o.Invoked.Add(-time.Minute)) && !at.After(k.latest(o).Add(time.Minute))
+	})
+}
+
+// oneClaimer: no two attempts at one occurrence are under way at a time. A job that was cancelled and submitted again
+// has another occurrence with the same id.
+func (k *keyed) oneClaimer() {
+	for i, d := range k.sent {
+		for _, e := range k.sent[i+1:] {
+			anew := d.N != e.N && k.cancelledBetween(d.Begun.Add(-k.Lease), e.Begun)
+			if e.ID == d.ID && e.Begun.Before(d.Ended) && !anew {
+				k.report("one claimer", e.Begun, "replica %d sent instant %s while replica %d was sending it, since %s",
+					e.Replica, k.clock(e.Instant), d.Replica, k.clock(d.Begun))
+			}
+		}
+	}
+}
+
+// cancelledBetween reports whether the job may have been cancelled in a time.
+func (k *keyed) cancelledBetween(from, to time.Time) bool {
+	return slices.ContainsFunc(k.ops, func(o *Op) bool {
+		return o.Kind == Cancel && o.maybe() && o.Invoked.Before(to) && k.latest(o).After(from)
+	})
+}
+
+// duplicates: after a replica was told that a receiver took a delivery, it is sent again only if the replica died,
+// stalled or lost the store before it could record that.
+func (k *keyed) duplicates() {
+	for i, d := range k.sent {
+		if !d.Took || !d.Told {
+			continue
+		}
+		for _, e := range k.sent[i+1:] {
+			if e.ID != d.ID || k.troubled(d.Replica, d.Ended, e.Begun) {
+				continue
+			}
+			if k.redrivenBetween(d.Begun, e.Begun) || k.againBetween(d, e) {
+				continue
+			}
+			k.report("no duplicate without a cause", e.Begun, "instant %s was taken at %s and sent again",
+				k.clock(d.Instant), k.clock(d.Ended))
+			break
+		}
+	}
+}
+
+// redrivenBetween reports whether dead letters of the key may have been redriven in a time.
+func (k *keyed) redrivenBetween(from, to time.Time) bool {
+	return slices.ContainsFunc(k.ops, func(o *Op) bool {
+		return o.Kind == Redrive && o.maybe() && o.Invoked.Before(to) && k.latest(o).After(from)
+	})
+}
+
+// againBetween reports whether a job with the instant may have been created anew while the instant was still ahead, or
+// nearly so: a cancellation forgets which instants have fired.
+func (k *keyed) againBetween(d, e *Delivery) bool {
+	return slices.ContainsFunc(k.ops, func(o *Op) bool {
+		return (o.Kind == Put || o.Kind == Create) && o.maybe() && o.Schedule.Has(d.Instant) &&
+			o.Invoked.Before(e.Begun) &&
+			k.latest(o).After(d.Instant.Add(-k.Lease)) && o.Invoked.Before(d.Instant.Add(k.Lease)) &&
+			slices.ContainsFunc(k.ops, func(c *Op) bool {
+				return c.Kind == Cancel && c.maybe() && c.Invoked.Before(k.latest(o))
+			})
+	})
+}
+
+// troubled reports whether there was a fault at a replica, or at all of them, from shortly before one time to another.
+func (k *keyed) troubled(replica int, from, to time.Time) bool {
+	return slices.ContainsFunc(k.Troubles, func(t Trouble) bool {
+		return (t.Replica == replica || t.Replica == -1) && t.From.Before(to) && t.To.After(from.Add(-k.Lease))
+	})
+}
+
+// payloads: what is delivered was submitted, by an operation that was not refused, for that instant.
+func (k *keyed) payloads() {
+	for _, d := range k.sent {
+		all := k.defining(d.N)
+		switch {
+		case len(all) == 0 || all[0].Invoked.After(d.Begun):
+			k.report("no mixture", d.Begun, "payload %d was delivered before it was submitted", d.N)
+		case !slices.ContainsFunc(all, (*Op).maybe):
+			k.report("no mixture", d.Begun, "payload %d was delivered, though the client was told that nothing was changed (%d)",
+				d.N, all[0].Status)
+		case k.loose(d):
+		case all[0].Kind != Amend && !all[0].Schedule.Has(d.Instant):
+			k.report("no mixture", d.Begun, "payload %d was delivered for instant %s, which its job does not have",
+				d.N, k.clock(d.Instant))
+		}
+	}
+}
+
+// ended: once a cancellation or a replacement is answered, nothing of the former definition fires, except what was held
+// then, and that once.
+func (k *keyed) ended() {
+	for _, o := range k.ops {
+		if o.Kind != Cancel && o.Kind != Put || !o.succeeded() {
+			continue
+		}
+		fired, count := map[string]int{}, 0
+		for _, d := range k.sent {
+			if !d.Begun.After(o.Returned) || !k.former(d.N, o) || k.loose(d) {
+				continue
+			}
+			if fired[d.ID]++; fired[d.ID] == 1 {
+				count++
+			}
+			switch {
+			case d.Begun.After(o.Returned.Add(k.Lease)):
+				k.report("an end is an end", d.Begun, "payload %d was fired for instant %s, longer than a lease after the %s "+
+					"was answered at %s", d.N, k.clock(d.Instant), o.Kind, k.clock(o.Returned))
+			case fired[d.ID] == 2:
+				k.report("an end is an end", d.Begun, "payload %d was retried for instant %s after the %s was answered at %s",
+					d.N, k.clock(d.Instant), o.Kind, k.clock(o.Returned))
+			}
+		}
+		if count > o.InFlight {
+			k.report("an end is an end", o.Returned, "%d former occurrences fired after the %s was answered, which named %d",
+				count, o.Kind, o.InFlight)
+		}
+	}
+}
+
+// former reports whether a payload's operations were over for certain before another one was invoked.
+func (k *keyed) former(n int, o *Op) bool {
+	all := k.defining(n)
+	return len(all) > 0 && !slices.ContainsFunc(all, func(p *Op) bool { return p == o || !k.latest(p).Before(o.Invoked) })
+}
+
+// nothingLost: each instant of an acknowledged job that was still ahead, by the replica's clock, was taken by the
+// receiver, is a dead letter, was missed by the job's own rule and counted, or may have been cancelled or replaced by a
+// later operation.
+func (k *keyed) nothingLost() {
+	missed := map[int]int{}
+	for _, o := range k.ops {
+		if o.Kind != Put && o.Kind != Create || !o.succeeded() {
+			continue
+		}
+		due := k.Ended.Add(-Late)
+		for _, at := range o.Schedule.Between(o.Returned.Add(o.Ahead), due) {
+			switch {
+			case k.taken(at), k.isDead(at), k.maySupersede(o):
+			default:
+				missed[o.ID]++
+				if k.Final.Jobs[k.key].Missed >= missed[o.ID] {
+					continue
+				}
+				k.report("nothing lost", at, "instant %s of payload %d, acknowledged at %s, was not delivered, is no dead letter "+
+					"and is not counted as missed", k.clock(at), o.N, k.clock(o.Returned))
+			}
+		}
+	}
+}
+
+func (k *keyed) taken(at time.Time) bool {
+	return slices.ContainsFunc(k.sent, func(d *Delivery) bool { return d.Took && d.Instant.Equal(at) })
+}
+
+func (k *keyed) isDead(at time.Time) bool {
+	return slices.ContainsFunc(k.Final.Dead[k.key], func(d Dead) bool { return d.Instant.Equal(at) })
+}
+
+// maySupersede reports whether another operation may have ended or replaced a put's job before an instant was
+// delivered, or whether the job may be paused.
+func (k *keyed) maySupersede(put *Op) bool {
+	return k.Final.Jobs[k.key].State == "paused" || slices.ContainsFunc(k.ops, func(o *Op) bool {
+		replaces := o.Kind == Cancel || o.Kind == Put || o.Kind == Create
+		return o != put && replaces && o.maybe() && !k.latest(o).Before(put.Invoked)
+	})
+}
+
+// punctual: without a fault nearby, the first attempt at an instant is not late.
+func (k *keyed) punctual() {
+	const patience = 3 * time.Second
+	seen := map[string]bool{}
+	for _, d := range k.sent {
+		first := !seen[d.ID]
+		seen[d.ID] = true
+		late := d.Begun.Sub(d.Instant)
+		if !first || late < patience || k.loose(d) || !k.scheduled(d.Instant) {
+			continue
+		}
+		if d.Instant.After(k.Calm.Add(Late)) && !k.disturbed(d.Instant.Add(-Late), d.Begun) {
+			k.report("no lateness without a cause", d.Begun, "instant %s was fired %s late", k.clock(d.Instant), late)
+		}
+	}
+}
+
+// disturbed reports whether anything but a plain delivery happened to a job in a time.
+func (k *keyed) disturbed(from, to time.Time) bool {
+	return slices.ContainsFunc(k.ops, func(o *Op) bool {
+		return o.Kind != Get && o.Invoked.Before(to) && k.latest(o).After(from)
+	}) || slices.ContainsFunc(k.Troubles, func(t Trouble) bool { return t.From.Before(to) && t.To.After(from) })
+}
+
+// counts: what the final reading counts adds up with what receivers saw.
+func (k *keyed) counts() {
+	j, there := k.Final.Jobs[k.key]
+	if !there {
+		return
+	}
+	if j.Held > 0 {
+		k.report("nothing is held", k.Ended, "%d occurrences are still held", j.Held)
+	}
+	if !slices.ContainsFunc(k.defining(j.N), (*Op).maybe) {
+		k.report("no mixture", k.Ended, "the job has payload %d, which no successful operation gave it", j.N)
+	}
+	if j.Counted && j.Delivered+j.Failed+j.Missed < 0 {
+		k.report("counts add up", k.Ended, "the counts are negative: %+v", j)
+	}
+}
+
+// historyTold: each attempt of the service's history was seen by the receiver.
+func (k *keyed) historyTold() {
+	for _, r := range k.Final.Recorded {
+		if r.Key != k.key {
+			continue
+		}
+		seen := slices.ContainsFunc(k.sent, func(d *Delivery) bool { return d.ID == r.DeliveryID && d.Attempt == r.Attempt })
+		if !seen {
+			k.report("history is true", k.Ended,
+				"history tells of attempt %d at %s, which no receiver saw", r.Attempt, r.DeliveryID)
+		}
+	}
+}
+
+// String shows a violation in one line.
+func (v Violation) String() string {
+	return strings.TrimSpace(fmt.Sprintf("%s: %s %s", v.Rule, cmp.Or(v.Key, "-"), v.Text))
+}

@@ -1,0 +1,27 @@
+package mongosim_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/carillon-scheduler/carillon/sim/mongosim"
+	"github.com/carillon-scheduler/carillon/store"
+	"github.com/carillon-scheduler/carillon/store/mongodb"
+	"github.com/carillon-scheduler/carillon/store/storetest"
+)
+
+// calm is a network without faults.
+type calm struct{}
+
+func (calm) Dial(context.Context, string) error           { return nil }
+func (calm) Command(string, string, string) mongosim.Fate { return mongosim.Fate{} }
+
+// TestStore: the store for MongoDB passes its suite on the simulated server, so the server answers as a real one does.
+func TestStore(t *testing.T) {
+	storetest.Run(t, func(t *testing.T) storetest.Opener {
+		server := mongosim.New(calm{})
+		return func() (store.Store, error) {
+			return mongodb.OpenThrough(t.Context(), mongosim.URL, server.Dialer("test"))
+		}
+	})
+}

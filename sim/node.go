@@ -1,0 +1,330 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/go-json-experiment/json"
+
+	"github.com/carillon-scheduler/carillon/callbacks"
+	"github.com/carillon-scheduler/carillon/dispatcher"
+	"github.com/carillon-scheduler/carillon/dispatcher/destinations"
+	"github.com/carillon-scheduler/carillon/handlers"
+	"github.com/carillon-scheduler/carillon/history"
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/sim/checker"
+	"github.com/carillon-scheduler/carillon/sim/mongosim"
+	"github.com/carillon-scheduler/carillon/store/bounded"
+	"github.com/carillon-scheduler/carillon/store/clock"
+	"github.com/carillon-scheduler/carillon/store/groupcommit"
+	"github.com/carillon-scheduler/carillon/store/mongodb"
+)
+
+// The options of the replicas. The times are shorter than the defaults, so that more happens in a run.
+const (
+	Lease           = 20 * time.Second
+	callbackTimeout = 8 * time.Second
+)
+
+// node is one life of a replica: from a start to a crash or to the end.
+type node struct {
+	*world
+	replica int
+	name    string
+	clock   *wall
+
+	// Guarded by the network's lock.
+	dead         bool
+	countdown    int  // commands until it dies; 0 for never
+	after        bool // the last of them takes effect
+	stalledUntil time.Time
+	handler      http.Handler // nil until it serves
+
+	cancel context.CancelFunc
+	done   chan struct{}
+}
+
+// start starts a replica.
+func (w *world) start(replica, life int) *node {
+	ctx, cancel := context.WithCancel(context.Background())
+	n := &node{
+		world: w, replica: replica, name: fmt.Sprintf("r%d.%d", replica, life), clock: w.clocks[replica],
+		cancel: cancel, done: make(chan struct{}),
+	}
+	w.net.with(func() { w.net.nodes[n.name] = n })
+	go func() {
+		defer close(n.done)
+		n.live(ctx)
+	}()
+	return n
+}
+
+// now is the clock of the replica. A replica that stands still does not read it.
+func (n *node) now() time.Time {
+	n.standStill()
+	return n.clock.now()
+}
+
+// standStill returns when the replica does not stand still.
+func (n *node) standStill() {
+	for {
+		var until time.Time
+		n.net.with(func() { until = n.stalledUntil })
+		left := time.Until(until)
+		if left <= 0 {
+			return
+		}
+		time.Sleep(left)
+	}
+}
+
+// die ends the replica as kill -9 does: nothing that it still does has an effect. Its goroutines are then ended.
+func (n *node) die() {
+	was := false
+	n.net.with(func() {
+		was = n.dead
+		n.dead, n.handler, n.stalledUntil = true, nil, time.Time{}
+	})
+	if !was {
+		n.note("replica %d dies", n.replica)
+		n.died(n.replica)
+		n.server.Cut(n.name)
+		n.cancel()
+	}
+}
+
+func (n *node) isDead() (dead bool) {
+	n.net.with(func() { dead = n.dead })
+	return dead
+}
+
+// live opens the store and runs the replica until ctx ends.
+func (n *node) live(ctx context.Context) {
+	s := n.open(ctx)
+	if s == nil {
+		return
+	}
+	defer func() {
+		// While a connection is in use, the driver's Disconnect is busy with asking whether it still is, and no virtual
+		// time passes. So all commands end first: none takes longer than this.
+		n.net.with(func() { n.dead = true })
+		n.server.Cut(n.name)
+		time.Sleep(70 * time.Second)
+		_ = s.Close()
+	}()
+	log := slog.New(slog.DiscardHandler)
+	theirs := &clock.Clock{}
+	jobs := theirs.Watch(s)
+	_, _ = jobs.Now(ctx)
+	recorded := history.NewWriter(history.Config{Records: jobs, Policy: history.Policy{Keep: time.Hour}, Now: n.now})
+	defer func() { _ = recorded.Close() }()
+
+	cfg := dispatcher.Defaults
+	cfg.Store, cfg.Callbacks = jobs, callbacks.NewRegistry(&sender{n})
+	cfg.Now, cfg.Logger, cfg.History = n.now, log, recorded
+	cfg.Lease, cfg.CallbackTimeout, cfg.Concurrency = Lease, callbackTimeout, 16
+	cfg.ShutdownTimeout = 2 * time.Second
+	cfg.Destinations = destinations.Policy{
+		SlowAfter: 250 * time.Millisecond, Patience: 100 * time.Millisecond,
+		Failures: 20, Probe: 2 * time.Second, LongestProbe: 10 * time.Second,
+	}
+	d, err := dispatcher.New(cfg)
+	if err != nil {
+		panic(err)
+	}
+	handler := handlers.New(handlers.Config{
+		Store:        bounded.Jobs(groupcommit.New(jobs, 4)),
+		Inspector:    jobs,
+		Records:      bounded.Records(jobs),
+		Callbacks:    cfg.Callbacks,
+		PrioritiesOf: d.Priorities,
+		Rate:         d.Rate,
+		Wake:         d.Wake,
+		WakeExpander: d.WakeExpander,
+		Ready:        func(context.Context) error { return d.Ready() },
+		Limits:       job.Limits{Instants: 1000, Payload: 1 << 16},
+		Expansion:    cfg.Expansion(),
+		MaxBody:      1 << 20,
+		Retain:       cfg.Retain,
+		Clock:        theirs,
+		Now:          n.now,
+		Logger:       log,
+		History:      recorded,
+	})
+	n.net.with(func() {
+		if !n.dead {
+			n.handler = handler
+		}
+	})
+	_ = d.Run(ctx)
+	n.net.with(func() { n.handler = nil })
+}
+
+// open opens the store, and tries until ctx ends.
+func (n *node) open(ctx context.Context) *mongodb.Store {
+	for ctx.Err() == nil {
+		s, err := mongodb.OpenThrough(ctx, mongosim.URL, n.server.Dialer(n.name))
+		if err == nil {
+			return s
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(time.Second):
+		}
+	}
+	return nil
+}
+
+// received is the connection of a request that waited while its replica stood still.
+type received struct {
+	net.Conn
+	at time.Time
+}
+
+// SinceReceived returns the time since the request arrived at the replica's machine.
+func (r received) SinceReceived() time.Duration { return time.Since(r.at) }
+
+// sender is the callback type of the simulation. Its receivers are a part of the world.
+type sender struct{ *node }
+
+// data is the callback data of the simulation.
+type data struct {
+	To string `json:"to"`
+	N  int    `json:"n"`
+}
+
+// Type implements [callbacks.Sender].
+func (*sender) Type() string { return "sim" }
+
+// Validate implements [callbacks.Sender].
+func (*sender) Validate([]byte) error { return nil }
+
+// Destination implements [callbacks.Sender].
+func (*sender) Destination(raw []byte) string { return decoded(raw).To }
+
+func decoded(raw []byte) (d data) {
+	_ = json.Unmarshal(raw, &d)
+	return d
+}
+
+var (
+	errAnswer  = errors.New("the receiver has failed")
+	errNoReply = errors.New("the receiver's answer was lost")
+	errDead    = errors.New("the replica is dead")
+)
+
+// Send implements [callbacks.Sender].
+func (s *sender) Send(ctx context.Context, d callbacks.Delivery) (err error) {
+	if s.isDead() {
+		return errDead
+	}
+	seen := checker.Delivery{
+		Replica: s.replica, ID: d.ID.String(), Key: d.Name.Key, Instant: d.Timestamp, Attempt: d.Attempt,
+		N: decoded(d.Data).N, Begun: time.Now(), Local: s.clock.now().Round(0),
+	}
+	i := s.seen(seen)
+	took := false
+	defer func() {
+		ended := time.Now()
+		s.standStill()
+		if err == nil && ctx.Err() != nil {
+			err = ctx.Err()
+		}
+		told := took && err == nil && !s.isDead()
+		s.update(i, func(d *checker.Delivery) { d.Ended, d.Took, d.Told = ended, took, told })
+	}()
+	wait := func(most time.Duration) bool {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-time.After(s.chance(func(r *rand.Rand) time.Duration {
+			return time.Millisecond + time.Duration(r.Int64N(int64(most)))
+		})):
+			return true
+		}
+	}
+	switch s.behaviour() {
+	case late:
+		if !wait(4 * time.Second) {
+			took = s.coin()
+			return ctx.Err()
+		}
+	case never:
+		<-ctx.Done()
+		took = s.coin()
+		return ctx.Err()
+	case wrong:
+		wait(20 * time.Millisecond)
+		return errAnswer
+	case hopeless:
+		return callbacks.Permanent(errAnswer)
+	case pauses:
+		return callbacks.RetryAfter(errAnswer, 2*time.Second)
+	case noReply:
+		took = true
+		wait(20 * time.Millisecond)
+		return errNoReply
+	case well:
+		if !wait(30 * time.Millisecond) {
+			return ctx.Err()
+		}
+	}
+	took = true
+	return nil
+}
+
+// How a receiver may behave.
+const (
+	well = iota
+	late
+	never
+	wrong
+	hopeless
+	pauses
+	noReply
+)
+
+// behaviour draws how a receiver behaves.
+func (w *world) behaviour() (how int) {
+	w.net.with(func() {
+		if w.calm {
+			return
+		}
+		sick := w.net.during(Receivers, -1) != nil
+		d := w.net.random.IntN(100)
+		if !sick {
+			d *= 3
+		}
+		switch {
+		case d < 12:
+			how = late
+		case d < 18:
+			how = never
+		case d < 40:
+			how = wrong
+		case d < 44:
+			how = hopeless
+		case d < 50:
+			how = pauses
+		case d < 60:
+			how = noReply
+		}
+	})
+	return how
+}
+
+func (w *world) chance(of func(*rand.Rand) time.Duration) (d time.Duration) {
+	w.net.with(func() { d = of(w.net.random) })
+	return d
+}
+
+func (w *world) coin() (heads bool) {
+	w.net.with(func() { heads = w.net.random.IntN(2) == 0 })
+	return heads
+}

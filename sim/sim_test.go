@@ -1,0 +1,131 @@
+package sim_test
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"testing"
+	"testing/cryptotest"
+	"testing/synctest"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/sim"
+	"github.com/carillon-scheduler/carillon/sim/checker"
+)
+
+// The program carillon-sim sets these.
+var (
+	first = flag.Uint64("sim.first", 0, "the first seed; 0 is one by the time")
+	count = flag.Int("sim.count", 0, "the number of histories; 0 is as many as -sim.budget lets run")
+	plan  = flag.String("sim.plan", "", "run this file's plan instead")
+	show  = flag.Bool("sim.show", false, "print each history")
+	stop  = flag.Bool("sim.stop", false, "end with the first history that breaks a guarantee")
+	small = flag.Int("sim.minimise", 40, "the number of runs to make a plan smaller that breaks a guarantee")
+	// budget bounds the time that the histories of a test without options take.
+	budget = flag.Duration("sim.budget", 8*time.Second, "the time for histories, if their number is not given")
+)
+
+// seedRuntime seeds the runtime's own randomness, if this program can do that.
+var seedRuntime = func(uint64) {}
+
+// run runs a plan in a bubble of its own.
+func run(t *testing.T, p *sim.Plan) (h checker.History, log []sim.Line) {
+	t.Helper()
+	cryptotest.SetGlobalRandom(t, p.Seed)
+	runtime.GC()
+	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // a collection changes the order in which goroutines run
+	defer seedRuntime(0)
+	seedRuntime(p.Seed | 1)
+	defer func() {
+		if r := recover(); r != nil {
+			panic(fmt.Sprintf("seed %d: %v", p.Seed, r))
+		}
+	}()
+	synctest.Test(t, func(*testing.T) { h, log = sim.Run(p) })
+	return h, log
+}
+
+// check runs a plan, and reports the guarantees that it breaks, with a smaller plan.
+func check(t *testing.T, p *sim.Plan) {
+	t.Helper()
+	h, log := run(t, p)
+	if *show {
+		fmt.Print(sim.Timeline(&h, log, ""))
+	}
+	found := checker.Check(&h)
+	if len(found) == 0 {
+		return
+	}
+	before := found
+	least := sim.Minimise(p, *small, func(p *sim.Plan) bool {
+		again, lines := run(t, p)
+		broken := checker.Check(&again)
+		same := slices.ContainsFunc(broken, func(v checker.Violation) bool { return v.Rule == before[0].Rule })
+		if same {
+			h, log, found = again, lines, broken
+		}
+		return same
+	})
+	encoded, err := json.Marshal(least)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Errorf("seed %d breaks a guarantee:", p.Seed)
+	for _, v := range before {
+		t.Log(v.String())
+	}
+	t.Logf("the least plan, for a file in sim/testdata:\n%s", encoded)
+	for _, f := range least.Faults {
+		t.Logf("fault: %s", f)
+	}
+	t.Logf("%s\n%s", found[0], sim.Timeline(&h, log, found[0].Key))
+}
+
+// TestHistories: random histories keep all guarantees.
+func TestHistories(t *testing.T) {
+	if *plan != "" {
+		check(t, read(t, *plan))
+		return
+	}
+	seed := *first
+	if seed == 0 {
+		seed = uint64(time.Now().UnixNano())
+	}
+	n := 0
+	for begun := time.Now(); n < *count || *count == 0 && time.Since(begun) < *budget; n++ {
+		check(t, sim.NewPlan(seed+uint64(n)))
+		if *stop && t.Failed() {
+			n++
+			break
+		}
+	}
+	t.Logf("%d histories from seed %d", n, seed)
+}
+
+// TestKept: the plans that once broke a guarantee keep all of them.
+func TestKept(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		check(t, read(t, file))
+	}
+}
+
+func read(t *testing.T, file string) (p *sim.Plan) {
+	t.Helper()
+	b, err := os.ReadFile(file)
+	if err == nil {
+		err = json.Unmarshal(b, &p)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
