@@ -237,7 +237,9 @@ func (c *Client) Document(ctx context.Context, method, target string, body any) 
 
 // aboutSeveral reports whether a path is about several tenants, and refuses a header that names one.
 func aboutSeveral(path string) bool {
-	for _, prefix := range []string{"/v1/tenants", "/v1/keys", "/v1/backlog", "/v1/forecast", "/v1/status", "/v1/session"} {
+	for _, prefix := range []string{
+		"/v1/tenants", "/v1/keys", "/v1/backlog", "/v1/forecast", "/v1/status", "/v1/session",
+	} {
 		if path == prefix || strings.HasPrefix(path, prefix+"/") {
 			return true
 		}
