@@ -17,7 +17,7 @@ import (
 // the moment at which they are all missing.
 func TestEventsEndToEnd(t *testing.T) {
 	onEachStore(t, func(t *testing.T, c *cluster) {
-		const watched = 20
+		const watched = 6
 		var lock sync.Mutex
 		told := map[string]map[string]bool{} // the ids of events, by type and subject
 		var victim *replica
@@ -47,7 +47,8 @@ func TestEventsEndToEnd(t *testing.T) {
 		}}, 201)
 		c.start(1, "--history=0")
 
-		at := time.Now().Add(7 * time.Second).UTC().Truncate(time.Millisecond) // all replicas have the settings by then
+		// All replicas have the settings by then, and a slow machine has submitted all jobs.
+		at := time.Now().Add(20 * time.Second).UTC().Truncate(time.Millisecond)
 		submit := func(key, path string, more map[string]any) {
 			t.Helper()
 			job := map[string]any{
@@ -62,8 +63,8 @@ func TestEventsEndToEnd(t *testing.T) {
 		gone := map[string]any{"callback": map[string]any{"type": "http", "data": map[string]any{"url": receiver.URL + "/gone"}}}
 		submit("gone", "", gone)
 		for i := range watched {
-			submit(fmt.Sprint("watched-", i), "", map[string]any{"expectBy": "3s"})
-			submit(fmt.Sprint("checked-in-", i), "", map[string]any{"expectBy": "3s"})
+			submit(fmt.Sprint("watched-", i), "", map[string]any{"expectBy": "10s"})
+			submit(fmt.Sprint("checked-in-", i), "", map[string]any{"expectBy": "10s"})
 		}
 		for i := range watched {
 			path := fmt.Sprint("/v1/jobs/checked-in-", i, "/check-in")
