@@ -98,7 +98,7 @@ func (d *Dispatcher) readBacklog(ctx context.Context) {
 	pause := backlogPauseFactor * end.Sub(start)
 	if err == nil {
 		b.failures, b.last = 0, end
-		b.next = end.Add(max(pause, backlogInterval/2)) // gocron may run a job twice at one time
+		b.next = end.Add(max(pause, backlogInterval/2))              // gocron may run a job twice at one time
 		periods := max(1, (pause+backlogInterval-1)/backlogInterval) // until the next reading
 		r.until = end.Add(backlogMisses*periods*backlogInterval + storeTimeout)
 		b.shown.Store(&r)
