@@ -11,6 +11,7 @@ import (
 
 	"github.com/carillon-scheduler/carillon/access"
 	"github.com/carillon-scheduler/carillon/access/sessions"
+	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
 	"github.com/carillon-scheduler/carillon/store/memory"
 )
@@ -153,7 +154,7 @@ func TestStoreHasNoCredentials(t *testing.T) {
 			}
 		}
 		swapped = append(swapped, store.RecordChange{
-			Collection: "sessions", Key: r.Key, Version: all[i].Version[:25] + "Z", Body: all[1-i].Body, Now: time.Now(),
+			Collection: "sessions", Key: r.Key, Version: job.NewRevision(time.Now()), Body: all[1-i].Body, Now: time.Now(),
 		})
 	}
 	for _, err := range stored.WriteRecords(t.Context(), swapped) {
