@@ -341,6 +341,13 @@ func (p *tab) click(name string) {
 	p.until("click "+name, "clickable("+quote(name)+") && (clickable("+quote(name)+").click(), true)")
 }
 
+// ask clicks a button until a dialog asks, and answers it. A click is lost while the list around the button is drawn anew.
+func (p *tab) ask(button, answer string) {
+	p.Helper()
+	p.until("be asked after "+button, "document.querySelector('dialog[open]') || (clickable("+quote(button)+")?.click(), false)")
+	p.confirm(answer)
+}
+
 // confirm answers the dialog that asks before a change, and waits until it is closed.
 func (p *tab) confirm(name string) {
 	p.Helper()
