@@ -23,7 +23,8 @@ var (
 	first = flag.Uint64("sim.first", 0, "the first seed; 0 is one by the time")
 	count = flag.Int("sim.count", 0, "the number of histories; 0 is as many as -sim.budget lets run")
 	plan  = flag.String("sim.plan", "", "run this file's plan instead")
-	show  = flag.Bool("sim.show", false, "print each history")
+	out   = flag.String("sim.out", "", "run one history, and write what became of it to this file")
+	show  = flag.Bool("sim.show", false, "print each history; with -sim.out, write all of its time line")
 	stop  = flag.Bool("sim.stop", false, "end with the first history that breaks a guarantee")
 	small = flag.Int("sim.minimise", 40, "the number of runs to make a plan smaller that breaks a guarantee")
 	// budget bounds the time that the histories of a test without options take.
@@ -31,16 +32,19 @@ var (
 )
 
 // seedRuntime seeds the runtime's own randomness, if this program can do that.
-var seedRuntime = func(uint64) {}
+var seedRuntime func(seed uint64)
 
 // run runs a plan in a bubble of its own.
 func run(t *testing.T, p *sim.Plan) (h checker.History, log []sim.Line) {
 	t.Helper()
 	cryptotest.SetGlobalRandom(t, p.Seed)
-	runtime.GC()
-	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // a collection changes the order in which goroutines run
-	defer seedRuntime(0)
-	seedRuntime(p.Seed | 1)
+	if seedRuntime != nil {
+		seedRuntime(p.Seed | 1)
+		defer seedRuntime(0)
+	} else {
+		runtime.GC()
+		defer debug.SetGCPercent(debug.SetGCPercent(-1)) // a collection changes the order in which goroutines run
+	}
 	defer func() {
 		if r := recover(); r != nil {
 			panic(fmt.Sprintf("seed %d: %v", p.Seed, r))
@@ -86,10 +90,30 @@ func check(t *testing.T, p *sim.Plan) {
 	t.Logf("%s\n%s", found[0], sim.Timeline(&h, log, found[0].Key))
 }
 
+// report runs a plan, and writes the report to the file that -sim.out names.
+func report(t *testing.T, p *sim.Plan) {
+	t.Helper()
+	h, log := run(t, p)
+	b, err := json.Marshal(sim.NewReport(p, &h, log, *show))
+	if err == nil {
+		err = os.WriteFile(*out, b, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // TestHistories: random histories keep all guarantees.
 func TestHistories(t *testing.T) {
-	if *plan != "" {
+	switch {
+	case *plan != "" && *out != "":
+		report(t, read(t, *plan))
+		return
+	case *plan != "":
 		check(t, read(t, *plan))
+		return
+	case *out != "":
+		report(t, sim.NewPlan(*first))
 		return
 	}
 	seed := *first

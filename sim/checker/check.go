@@ -30,7 +30,9 @@ func Check(h *History) (found []Violation) {
 		return keys[key]
 	}
 	for i := range h.Ops {
-		of(h.Ops[i].Key).ops = append(of(h.Ops[i].Key).ops, &h.Ops[i])
+		if o := &h.Ops[i]; o.Key != "" {
+			of(o.Key).ops = append(of(o.Key).ops, o)
+		}
 	}
 	for i := range h.Deliveries {
 		of(h.Deliveries[i].Key).sent = append(of(h.Deliveries[i].Key).sent, &h.Deliveries[i])
@@ -47,6 +49,7 @@ func Check(h *History) (found []Violation) {
 		k.check()
 		found = append(found, k.found...)
 	}
+	found = append(found, h.operators()...)
 	for _, reason := range h.Final.Unready {
 		found = append(found, Violation{Rule: "ready again", Text: reason, At: h.Ended})
 	}
@@ -76,8 +79,11 @@ func (k *keyed) check() {
 	k.duplicates()
 	k.payloads()
 	k.ended()
+	k.cancelled()
+	k.paused()
 	k.nothingLost()
 	k.punctual()
+	k.dropped()
 	k.counts()
 	k.register()
 	k.historyTold()
@@ -260,7 +266,7 @@ func (k *keyed) payloads() {
 			k.report("no mixture", d.Begun, "payload %d was delivered, though the client was told that nothing was changed (%d)",
 				d.N, all[0].Status)
 		case k.loose(d):
-		case all[0].Kind != Amend && !all[0].Schedule.Has(d.Instant):
+		case all[0].Kind != Amend && !slices.ContainsFunc(all, func(o *Op) bool { return o.Schedule.Has(d.Instant) }):
 			k.report("no mixture", d.Begun, "payload %d was delivered for instant %s, which its job does not have",
 				d.N, k.clock(d.Instant))
 		}
@@ -313,8 +319,7 @@ func (k *keyed) nothingLost() {
 		if o.Kind != Put && o.Kind != Create || !o.succeeded() {
 			continue
 		}
-		due := k.Ended.Add(-Late)
-		for _, at := range o.Schedule.Between(o.Returned.Add(o.Ahead), due) {
+		for _, at := range o.Schedule.Between(o.Returned.Add(o.Ahead), k.Due) {
 			switch {
 			case k.taken(at), k.isDead(at), k.maySupersede(o):
 			default:
@@ -344,30 +349,6 @@ func (k *keyed) maySupersede(put *Op) bool {
 		replaces := o.Kind == Cancel || o.Kind == Put || o.Kind == Create
 		return o != put && replaces && o.maybe() && !k.latest(o).Before(put.Invoked)
 	})
-}
-
-// punctual: without a fault nearby, the first attempt at an instant is not late.
-func (k *keyed) punctual() {
-	const patience = 3 * time.Second
-	seen := map[string]bool{}
-	for _, d := range k.sent {
-		first := !seen[d.ID]
-		seen[d.ID] = true
-		late := d.Begun.Sub(d.Instant)
-		if !first || late < patience || k.loose(d) || !k.scheduled(d.Instant) {
-			continue
-		}
-		if d.Instant.After(k.Calm.Add(Late)) && !k.disturbed(d.Instant.Add(-Late), d.Begun) {
-			k.report("no lateness without a cause", d.Begun, "instant %s was fired %s late", k.clock(d.Instant), late)
-		}
-	}
-}
-
-// disturbed reports whether anything but a plain delivery happened to a job in a time.
-func (k *keyed) disturbed(from, to time.Time) bool {
-	return slices.ContainsFunc(k.ops, func(o *Op) bool {
-		return o.Kind != Get && o.Invoked.Before(to) && k.latest(o).After(from)
-	}) || slices.ContainsFunc(k.Troubles, func(t Trouble) bool { return t.From.Before(to) && t.To.After(from) })
 }
 
 // counts: what the final reading counts adds up with what receivers saw.
