@@ -15,12 +15,13 @@ import (
 // patch replaces a text in a file, which must have it once.
 type patch struct{ old, replacement string }
 
-// overlay has the patches of the runtime's files, by their names, that make a run depend on nothing but its seed. Beside
+// overlay has the patches of Go's own files that make a run depend on nothing but its seed. Beside
 // the randomness, real time can change the order in which goroutines run: the runtime's monitor preempts those that
 // run for long, takes the processor from those that are in a system call for long, and wakes goroutines of its own; and
-// a mutex is handed over in another manner after a long wait.
+// a mutex is handed over in another manner after a long wait. And the addresses of objects, which are not always the
+// same, decide the order in which a context ends its children.
 var overlay = map[string][]patch{
-	"rand.go": {
+	"runtime/rand.go": {
 		{"\tglobalRand.state.Init(*seed)\n", "\t*seed = [32]byte{1}\n\tglobalRand.state.Init(*seed)\n"},
 		{
 			"\tmp := getg().m\n\tc := &mp.chacha8\n",
@@ -29,17 +30,39 @@ var overlay = map[string][]patch{
 				"\tmp := getg().m\n\tc := &mp.chacha8\n",
 		},
 	},
-	"select.go": {{"j := cheaprandn(uint32(norder + 1))", "j := simulatedRandn(uint32(norder + 1))"}},
-	"time.go":   {{"t.rand = cheaprand()", "t.rand = simulatedRandn(1<<32 - 1)"}},
-	"sema.go": {{
+	"runtime/select.go": {{"j := cheaprandn(uint32(norder + 1))", "j := simulatedRandn(uint32(norder + 1))"}},
+	"runtime/time.go":   {{"t.rand = cheaprand()", "t.rand = simulatedRandn(1<<32 - 1)"}},
+	"runtime/sema.go": {{
 		"func internal_sync_nanotime() int64 {\n",
 		"func internal_sync_nanotime() int64 {\n\tif bubble := getg().bubble; bubble != nil {\n\t\treturn bubble.now\n\t}\n",
 	}},
-	"proc.go": {{"\t\tusleep(delay)\n", "\t\tusleep(1000000)\n\t\tif delay > 0 {\n\t\t\tcontinue\n\t\t}\n"}},
+	"context/context.go": {
+		{"children map[canceler]struct{} // set", "last     uint64\n\tchildren map[canceler]uint64 // set"},
+		{"p.children = make(map[canceler]struct{})", "p.children = make(map[canceler]uint64)"},
+		{"p.children[child] = struct{}{}", "p.last++\n\t\t\tp.children[child] = p.last"},
+		{"for child := range c.children {", "for _, child := range inOrder(c.children) {"},
+	},
+	"runtime/proc.go": {{"\t\tusleep(delay)\n", "\t\tusleep(1000000)\n\t\tif delay > 0 {\n\t\t\tcontinue\n\t\t}\n"}},
 }
 
-// runtimeSource is appended to rand.go.
-const runtimeSource = `
+// added is appended to the patched files.
+var added = map[string]string{"runtime/rand.go": randomSource, "context/context.go": orderSource}
+
+const orderSource = `
+// inOrder returns children in the order in which they were made.
+func inOrder(children map[canceler]uint64) (all []canceler) {
+	for child, made := range children {
+		i := len(all)
+		for all = append(all, nil); i > 0 && children[all[i-1]] > made; i-- {
+			all[i] = all[i-1]
+		}
+		all[i] = child
+	}
+	return all
+}
+`
+
+const randomSource = `
 // simulated is the state of the one source of randomness of all goroutines in bubbles; 0 if each thread has its own.
 var simulated uint64
 
@@ -124,12 +147,8 @@ func repeatable(ctx context.Context, root, folder string) ([]string, error) {
 	}
 	replaced := map[string]string{}
 	for name, patches := range overlay {
-		original, patched := filepath.Join(goroot, "src/runtime", name), filepath.Join(folder, name)
-		more := ""
-		if name == "rand.go" {
-			more = runtimeSource
-		}
-		if err := rewrite(original, patched, patches, more); err != nil {
+		original, patched := filepath.Join(goroot, "src", name), filepath.Join(folder, filepath.Base(name))
+		if err := rewrite(original, patched, patches, added[name]); err != nil {
 			return nil, err
 		}
 		replaced[original] = patched

@@ -30,7 +30,7 @@ func TestRuntimeCanBePatched(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, patches := range overlay {
-		if err := rewrite(filepath.Join(goroot, "src/runtime", name), filepath.Join(folder, name), patches, ""); err != nil {
+		if err := rewrite(filepath.Join(goroot, "src", name), filepath.Join(folder, "patched.go"), patches, added[name]); err != nil {
 			t.Error(err)
 		}
 	}
@@ -38,7 +38,7 @@ func TestRuntimeCanBePatched(t *testing.T) {
 	if err := os.WriteFile(other, []byte("package other\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := rewrite(other, filepath.Join(folder, "patched.go"), overlay["rand.go"], ""); err == nil || !strings.Contains(err.Error(), "--quick") {
+	if err := rewrite(other, filepath.Join(folder, "patched.go"), overlay["runtime/rand.go"], ""); err == nil || !strings.Contains(err.Error(), "--quick") {
 		t.Errorf("a file of another form: %v", err)
 	}
 }
