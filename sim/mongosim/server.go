@@ -68,6 +68,8 @@ type Server struct {
 	nextConn    int32
 	repeated    map[string]*made    // by session and number of the transaction
 	conns       map[int32]connected // by number
+	sharded     map[string]bool     // the sharded collections; nil if the server is no router
+	routes      map[Route]int
 }
 
 // connected is a connection, and the client that made it.
@@ -86,6 +88,7 @@ type made struct {
 type collection struct {
 	documents map[string]*stored
 	order     []*stored
+	hashed    bool // has an index by a hash of _id
 }
 
 type stored struct {
