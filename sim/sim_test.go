@@ -103,6 +103,17 @@ func report(t *testing.T, p *sim.Plan) {
 	}
 }
 
+// leftOver is the memory that a history may leave behind.
+const leftOver = 16 << 10
+
+// inUse returns the number of bytes of objects that are in use.
+func inUse() uint64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
+
 // TestHistories: random histories keep all guarantees.
 func TestHistories(t *testing.T) {
 	switch {
@@ -120,13 +131,21 @@ func TestHistories(t *testing.T) {
 	if seed == 0 {
 		seed = uint64(time.Now().UnixNano())
 	}
-	n := 0
+	n, early := 0, uint64(0)
 	for begun := time.Now(); n < *count || *count == 0 && time.Since(begun) < *budget; n++ {
 		check(t, sim.NewPlan(seed+uint64(n)))
 		if *stop && t.Failed() {
 			n++
 			break
 		}
+		if n == 4 { // what is made once and kept has been made
+			early = inUse()
+		}
+	}
+	late := inUse()
+	t.Logf("%d bytes are in use after 5 histories, and %d at the end", early, late)
+	if n > 10 && !t.Failed() && late > early+uint64(n)*leftOver {
+		t.Errorf("%d bytes were in use after 5 histories, and %d after %d", early, late, n)
 	}
 	t.Logf("%d histories from seed %d", n, seed)
 }

@@ -429,7 +429,7 @@ func (w *world) begin(o *Op, replica int) checker.Op {
 // placed notes the instant of a job with a delay: the one that the answer tells, or else the bounds of it. Replicas'
 // clocks may be wrong by some seconds.
 func (w *world) placed(seen *checker.Op, o *Op, next string) {
-	if o.Wait == 0 {
+	if o.Wait == 0 || seen.Unchanged {
 		return
 	}
 	if at, err := job.ParseInstant(next); err == nil && next != "" {

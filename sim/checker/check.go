@@ -137,7 +137,7 @@ func (k *keyed) scheduled(at time.Time) bool {
 // loose reports whether a delivery is of an occurrence that stands on its own: a triggered one, or one that was
 // redriven.
 func (k *keyed) loose(d *Delivery) bool {
-	if k.triggered()[d.ID] || !k.scheduled(d.Instant) {
+	if k.triggered()[d.ID] || !k.scheduled(d.Instant) || k.mayBeTriggered(d.Instant, 15*time.Second, false) {
 		return true
 	}
 	return slices.ContainsFunc(k.ops, func(o *Op) bool {
@@ -171,18 +171,19 @@ func (k *keyed) ids() {
 		if triggered[d.ID] || !k.scheduled(d.Instant) {
 			continue
 		}
-		if id, known := ids[d.Instant]; known && id != d.ID && !k.mayBeTriggered(d.Instant) {
+		if id, known := ids[d.Instant]; known && id != d.ID && !k.mayBeTriggered(d.Instant, time.Minute, true) {
 			k.report("stable id", d.Begun, "instant %s has two ids, %s and %s", k.clock(d.Instant), id, d.ID)
 		}
 		ids[d.Instant] = d.ID
 	}
 }
 
-// mayBeTriggered reports whether a trigger without an answer may have made an occurrence at an instant.
-func (k *keyed) mayBeTriggered(at time.Time) bool {
+// mayBeTriggered reports whether a trigger may have made an occurrence at an instant, by a clock that is wrong by no
+// more than some time; told is set if it may also be one with an answer, which tells the delivery's id.
+func (k *keyed) mayBeTriggered(at time.Time, wrong time.Duration, told bool) bool {
 	return slices.ContainsFunc(k.ops, func(o *Op) bool {
-		return o.Kind == Trigger && o.maybe() &&
-			!at.Before(o.Invoked.Add(-time.Minute)) && !at.After(k.latest(o).Add(time.Minute))
+		return o.Kind == Trigger && o.maybe() && (told || o.DeliveryID == "") &&
+			!at.Before(o.Invoked.Add(-wrong)) && !at.After(k.latest(o).Add(wrong))
 	})
 }
 
