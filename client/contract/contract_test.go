@@ -462,6 +462,8 @@ func TestLostRequestsAndAnswers(t *testing.T) {
 		{"patch", exists, func() error { return of(c.Patch(ctx, "k", map[string]any{"deadline": "1h"})) }, []fate{answerLost}, true, 1, nil, 1},
 		{"patch with a condition", exists, func() error { return of(c.Patch(ctx, "k", map[string]any{"deadline": "1h"}, client.IfExists())) }, []fate{unavailable, answerLost}, false, 3, nil, 1},
 		{"cancel whose answer is lost", exists, func() error { return of(c.Cancel(ctx, "k")) }, []fate{answerLost}, false, 2, nil, -1},
+		{"cancel on a condition whose answer is lost", exists, func() error { return of(c.Cancel(ctx, "k", client.IfExists())) }, []fate{answerLost}, false, 2, nil, -1},
+		{"cancel of another version", exists, func() error { return of(c.Cancel(ctx, "k", client.IfVersion("01KBX2Q7ZJ7Q1H8Z5V0T9W3M4N"))) }, nil, false, 1, client.ErrPreconditionFailed, 1},
 		{"cancel of nothing", nil, func() error { return of(c.Cancel(ctx, "k")) }, nil, false, 1, client.ErrNotFound, -1},
 		{"pause", exists, func() error { return of(c.Pause(ctx, "k")) }, []fate{answerLost, requestLost}, false, 3, nil, 1},
 		{"trigger whose answer is lost", exists, func() error { return of(c.Trigger(ctx, "k")) }, []fate{answerLost}, true, 1, nil, 2},
