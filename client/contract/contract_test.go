@@ -255,6 +255,21 @@ func TestEveryOperation(t *testing.T) {
 	if len(results) != 3 || !results[0].Created || !errors.Is(results[1].Err, client.ErrInvalid) || results[2].Key != "x2" {
 		t.Errorf("batch: %+v", results)
 	}
+	version := results[0].Version
+	conditional := func(yield func(client.Job, client.Condition) bool) {
+		x1 := client.Job{Key: "x1", Crontab: "@daily", Callback: hook}
+		_ = yield(x1, client.IfNone()) && yield(x1, client.IfVersion(version)) && yield(x1, client.Condition{})
+	}
+	results = nil
+	for r, err := range c.BatchIf(ctx, conditional) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		results = append(results, r)
+	}
+	if len(results) != 3 || !errors.Is(results[0].Err, client.ErrPreconditionFailed) || results[1].Err != nil || results[2].Err != nil {
+		t.Errorf("batch on conditions: %+v", results)
+	}
 	if got := must(c.CancelPrefix(ctx, "x"))(t); got.Jobs != 2 {
 		t.Errorf("cancel of a prefix: %+v", got)
 	}
