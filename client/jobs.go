@@ -110,10 +110,12 @@ func (c *Client) Jobs(ctx context.Context, filter JobFilter) iter.Seq2[JobSummar
 	return pages[JobSummary](ctx, c, request{method: "GET", path: path("jobs"), query: q, about: true}, "items")
 }
 
-// Cancel cancels a job. If an earlier attempt may have done so, a job that is not there is no error.
-func (c *Client) Cancel(ctx context.Context, key string) (Cancelled, error) {
+// Cancel cancels a job. If an earlier attempt may have done so, a job that is not there is no error. With [IfVersion] it
+// cancels nothing that was changed since that version was read.
+func (c *Client) Cancel(ctx context.Context, key string, conditions ...Condition) (Cancelled, error) {
 	var out Cancelled
-	a, err := c.do(ctx, request{method: "DELETE", path: path("jobs", key), about: true}, &out)
+	r := request{method: "DELETE", path: path("jobs", key), header: headers(conditions), about: true}
+	a, err := c.do(ctx, r, &out)
 	out.CountsLost = a.lost
 	return out, gone(a, err)
 }

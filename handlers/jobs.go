@@ -186,16 +186,15 @@ type cancelled struct {
 	InFlight  int `json:"inFlight"`
 }
 
-// cancelJob cancels one job.
+// cancelJob cancels one job. With a condition it leaves alone what clients see as no job: redriven occurrences of the
+// key, and a job whose retention has ended.
 func (a *api) cancelJob(c *gin.Context) error {
 	key, err := keyInPath(c)
 	if err != nil {
 		return err
 	}
-	if _, err := readQuery(c.Request); err != nil {
-		return err
-	}
-	if err := refuseConditions(c.Request); err != nil {
+	match, err := onlyMatch(c.Request)
+	if err != nil {
 		return err
 	}
 	ctx, cancel, newer := a.inTime(c.Request)
@@ -206,13 +205,16 @@ func (a *api) cancelJob(c *gin.Context) error {
 		return err
 	}
 	gone := err == nil && status.Gone(now) // then it did not exist for clients
-	results, err := a.Store.Cancel(ctx, []job.Name{name}, store.Asked{Now: now, Newer: newer})
+	if !match.Always() && (err != nil || gone) {
+		return store.ErrNotFound
+	}
+	results, err := a.Store.Cancel(ctx, []job.Name{name}, store.Asked{Now: now, Newer: newer, If: match})
 	if err != nil {
 		return err
 	}
 	result := results[0]
-	if result.Superseded {
-		return store.ErrSuperseded
+	if result.Err != nil {
+		return result.Err
 	}
 	if !result.Found || gone && result.Cancelled+result.InFlight == 0 {
 		return store.ErrNotFound

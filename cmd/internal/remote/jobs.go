@@ -48,7 +48,8 @@ func jobCommands() []cli.Command {
 		}, listJobs),
 		define(cli.Command{
 			Name: "job cancel", Arguments: "KEY", Complete: jobKeys,
-			Help:    "Cancel a job, or all jobs of a prefix. The answer tells how many occurrences will never fire.",
+			Help: "Cancel a job, or all jobs of a prefix. The answer tells how many occurrences will never fire. With --if-version " +
+				"nothing is cancelled that somebody has changed meanwhile; the exit code is 4 then.",
 			Example: "carillon job cancel digest",
 		}, cancelJobs),
 		control("pause", "Stop a job from firing by its schedule.", false),
@@ -196,17 +197,18 @@ func listJobs() parts {
 }
 
 func cancelJobs() parts {
-	var prefix string
+	var prefix, version string
 	var yes bool
 	return parts{
 		declare: func(f *flag.FlagSet) {
+			f.StringVar(&version, "if-version", "", "`VERSION`: Only cancel the job if this is its version.")
 			f.StringVar(&prefix, "prefix", "", "`PREFIX`: Cancel all jobs whose key begins with this.")
 			f.BoolVar(&yes, "yes", false, "Do not ask before cancelling by prefix.")
 		},
 		run: func(ctx context.Context, s *session, arguments []string) error {
 			if prefix != "" {
-				if len(arguments) > 0 {
-					return cli.Usagef("name one job, or give --prefix; not both")
+				if len(arguments) > 0 || version != "" {
+					return cli.Usagef("name one job, or give --prefix alone")
 				}
 				if err := s.sure(yes, "Cancel all jobs whose keys begin with "+prefix+"?"); err != nil {
 					return err
@@ -218,7 +220,11 @@ func cancelJobs() parts {
 			if err != nil {
 				return err
 			}
-			return s.show(ctx, request{method: http.MethodDelete, path: path("jobs", key)})
+			r := request{method: http.MethodDelete, path: path("jobs", key)}
+			if version != "" {
+				r.header = map[string]string{"If-Match": quote(version)}
+			}
+			return s.show(ctx, r)
 		},
 	}
 }
