@@ -345,7 +345,7 @@ func (w *world) makeKey() {
 
 // client makes an operation, and makes it again while its outcome is unknown.
 func (w *world) client(o *Op) {
-	time.Sleep(w.at(o.At).Sub(time.Now()))
+	time.Sleep(time.Until(w.at(o.At)))
 	for try := range o.Again + 1 {
 		replica := (o.Replica + try) % w.plan.Replicas
 		var second sync.WaitGroup

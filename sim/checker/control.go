@@ -2,8 +2,8 @@ package checker
 
 import "time"
 
-// paused: after a pause is answered, nothing fires by the job's schedule until it is resumed, except what was held then,
-// each once.
+// paused: after a pause is answered, nothing fires by the job's schedule until it is resumed, except what was held
+// then, each once.
 func (k *keyed) paused() {
 	for _, p := range k.ops {
 		if p.Kind != Pause || !p.succeeded() {
@@ -42,8 +42,8 @@ func (k *keyed) cancelled() {
 		}
 		ahead := len(put.Schedule.Between(c.Returned.Add(max(0, c.Ahead)+2*time.Second), k.Ended.Add(time.Hour)))
 		if c.Cancelled+c.InFlight < ahead {
-			k.report("counts of a cancellation", c.Returned, "%d instants were ahead, and the answer names %d cancelled and %d in flight",
-				ahead, c.Cancelled, c.InFlight)
+			k.report("counts of a cancellation", c.Returned, "%d instants were ahead, and the answer names %d cancelled "+
+				"and %d in flight", ahead, c.Cancelled, c.InFlight)
 		}
 		if !k.calmBetween(c.Invoked.Add(-k.Lease), c.Returned) {
 			continue

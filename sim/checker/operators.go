@@ -57,12 +57,14 @@ func (h *History) pausedTenant(o *Op) (found []Violation) {
 	from := o.Returned.Add(settled + h.CallbackTimeout)
 	for i := range h.Deliveries {
 		d := &h.Deliveries[i]
-		if d.Tenant != o.Tenant || !d.Begun.After(from) || !d.Begun.Before(until) || !h.calmBetween(o.Invoked.Add(-healthy), d.Begun) {
+		if d.Tenant != o.Tenant || !d.Begun.After(from) || !d.Begun.Before(until) ||
+			!h.calmBetween(o.Invoked.Add(-healthy), d.Begun) {
 			continue
 		}
 		found = append(found, Violation{
 			Rule: "a paused tenant does not fire", Key: d.Key, At: d.Begun,
-			Text: fmt.Sprintf("instant %s was fired %s after the pause of its tenant was answered", d.Instant.Sub(h.Begun), d.Begun.Sub(o.Returned)),
+			Text: fmt.Sprintf("instant %s was fired %s after the pause of its tenant was answered",
+				d.Instant.Sub(h.Begun), d.Begun.Sub(o.Returned)),
 		})
 	}
 	return found
@@ -110,13 +112,14 @@ func (h *History) jobsBefore(o *Op) int {
 func (h *History) revoked(r *Op) (found []Violation) {
 	for i := range h.Ops {
 		o := &h.Ops[i]
-		if o == r || o.Kind == Revoke || o.Caller != r.Caller || !o.succeeded() || !o.Invoked.After(r.Returned.Add(settled)) ||
-			!h.calmBetween(r.Invoked.Add(-healthy), o.Returned) {
+		if o == r || o.Kind == Revoke || o.Caller != r.Caller || !o.succeeded() ||
+			!o.Invoked.After(r.Returned.Add(settled)) || !h.calmBetween(r.Invoked.Add(-healthy), o.Returned) {
 			continue
 		}
 		found = append(found, Violation{
 			Rule: "a revoked key is refused", Key: o.Key, At: o.Returned,
-			Text: fmt.Sprintf("a %s was answered with %d, %s after the key was revoked", o.Kind, o.Status, o.Returned.Sub(r.Returned)),
+			Text: fmt.Sprintf("a %s was answered with %d, %s after the key was revoked",
+				o.Kind, o.Status, o.Returned.Sub(r.Returned)),
 		})
 	}
 	return found

@@ -58,15 +58,16 @@ func (k *keyed) disturbed(from, to time.Time) bool {
 		})
 }
 
-// dropped: an occurrence does not fire when its deadline is over, and a tick that no replica could claim for longer than
-// a lease does not fire if its job says so. What was claimed in time may still be sent for the time of a callback.
+// dropped: an occurrence does not fire when its deadline is over, and a tick that no replica could claim for longer
+// than a lease does not fire if its job says so. What was claimed in time may still be sent for the time of a callback.
 func (k *keyed) dropped() {
 	for _, d := range k.sent {
 		all := k.defining(d.N)
 		if len(all) == 0 || all[0].Kind == Amend || k.loose(d) || k.stepped(d) {
 			continue
 		}
-		most, why := time.Duration(0), ""
+		var most time.Duration
+		var why string
 		switch o := all[0]; {
 		case o.Deadline > 0:
 			most, why = o.Deadline, "its deadline"
