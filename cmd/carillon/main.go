@@ -76,6 +76,10 @@ func program() cli.Program {
 			copying("keys", keysCopyHelp, access.Copy),
 			copying("limits", limitsCopyHelp, limits.Copy),
 			{
+				Name: "shard", Help: shardHelp, New: func() cli.Runner { return audited("shard", &shardCommand{}) },
+				Example: "carillon shard --store=mongodb://router.example.com/carillon",
+			},
+			{
 				Name: "next", Arguments: "CRONTAB", Help: nextHelp, New: func() cli.Runner { return &nextCommand{} },
 				Example: "carillon next '30 9 * * mon-fri' --timezone=Europe/Paris",
 			},

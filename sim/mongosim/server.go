@@ -67,6 +67,8 @@ type Server struct {
 	nextConn    int32
 	repeated    map[string]*made // by session and number of the transaction
 	conns       map[net.Conn]string
+	sharded     map[string]bool // the sharded collections; nil if the server is no router
+	routes      map[Route]int
 }
 
 // made is a write that may be repeated by the driver, with its answer.
@@ -79,6 +81,7 @@ type made struct {
 type collection struct {
 	documents map[string]*stored
 	order     []*stored
+	hashed    bool // has an index by a hash of _id
 }
 
 type stored struct {
