@@ -280,7 +280,8 @@ func (d *Door) batch(ctx context.Context, now time.Time, all []asked) (done []An
 		from.Items[i] = all[i].item()
 		lines = appendLine(lines, all[i].body)
 	}
-	r := d.request(ctx, from, http.MethodPost, "/v1/jobs/batch", http.Header{"Content-Type": {"application/x-ndjson"}}, lines)
+	header := http.Header{"Content-Type": {"application/x-ndjson"}}
+	r := d.request(ctx, from, http.MethodPost, "/v1/jobs/batch", header, lines)
 	if r.status != http.StatusOK {
 		_, later := verdict(put, r.status, r.header, r.problem)
 		if later == nil { // can't be: the request is right

@@ -57,7 +57,8 @@ var operations = map[string]struct {
 	"check-in": {http.MethodPost, "/check-in", true},
 }
 
-const operationRule = "must be put, patch, cancel, pause, resume, trigger or check-in; without it, the message puts a job"
+const operationRule = "must be put, patch, cancel, pause, resume, trigger or check-in; without it, the message puts " +
+	"a job"
 
 // request is what a message asks for.
 type request struct {

@@ -26,8 +26,8 @@ type Intake struct {
 // Flags declares the options.
 func (o *Intake) Flags(f *flag.FlagSet) {
 	f.Var(&o.RabbitmqQueues, "submit-rabbitmq-queue",
-		"`TENANT=QUEUE`: Queues of the broker of --rabbitmq-url whose messages are submissions, such as acme=acme.jobs, with "+
-			"commas between them. All jobs of a queue are its tenant's; a QUEUE alone is the default tenant's. See "+
+		"`TENANT=QUEUE`: Queues of the broker of --rabbitmq-url whose messages are submissions, such as acme=acme.jobs, "+
+			"with commas between them. All jobs of a queue are its tenant's; a QUEUE alone is the default tenant's. See "+
 			"docs/queues.md.")
 }
 
