@@ -144,7 +144,7 @@ func (a *api) first(s *submission, now time.Time) state {
 	switch {
 	case s.condition.Absent, always && (reaches || s.origin.Repeated):
 		return create
-	case !always && (reaches || !a.tenants.Met(s.job.Tenant)): // a put that fails must not make a tenant known
+	case !always && (reaches || s.origin.Repeated || !a.tenants.Met(s.job.Tenant)): // a put that fails must not make a tenant known
 		return read
 	default:
 		return direct
@@ -199,6 +199,8 @@ func (a *api) read(ctx context.Context, t *attempt) (event, error) {
 	switch {
 	case present.Gone(a.now()) && (t.condition.Always() || t.condition.Absent):
 		return expired, nil
+	case t.origin.stored(&present.Job, &t.job) && same(&present.Job, &t.job):
+		return sameTimes, nil // it has met its condition before
 	case !t.condition.Holds(present.Version):
 		return failed, store.ErrPrecondition
 	case t.keepsTimes():

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
@@ -225,17 +226,22 @@ func gather(ctx context.Context, chunks chan chunk, it item) bool {
 // checkItem decodes and checks one item.
 func (a *api) checkItem(ctx context.Context, common itemCommon, raw []byte, it *item) {
 	it.submission, it.err = guarded(func() (*submission, error) {
-		draft, err := job.Decode(raw)
+		draft, err := job.DecodeItem(raw)
 		if job.ValidKey(draft.Key) {
 			it.key = draft.Key
 		}
 		if err != nil {
 			return nil, err
 		}
-		s, err := a.check(ctx, common.by, draft)
+		condition, err := itemCondition(&draft)
 		if err != nil {
 			return nil, err
 		}
+		s, err := a.check(ctx, common.by, draft.Draft)
+		if err != nil {
+			return nil, err
+		}
+		s.condition = condition
 		s.origin, s.job.Options.Trace = common.from.item(it.index), common.trace
 		if s.origin.Trace != "" {
 			s.job.Options.Trace = s.origin.Trace
@@ -244,6 +250,29 @@ func (a *api) checkItem(ctx context.Context, common itemCommon, raw []byte, it *
 		return s, nil
 	})
 }
+
+// itemCondition reads the condition of an item, which is that of a submission by the headers of the same names.
+func itemCondition(it *job.Item) (store.Condition, error) {
+	switch match, none := it.IfMatch, it.IfNoneMatch; {
+	case match != nil && none != nil:
+		return store.Condition{}, job.InvalidField("/ifNoneMatch", "must not be given beside ifMatch")
+	case none != nil && *none != "*":
+		return store.Condition{}, job.InvalidField("/ifNoneMatch", `must be "*": there must be no job of the key`)
+	case none != nil:
+		return store.Condition{Absent: true}, nil
+	case match == nil:
+		return store.Condition{}, nil
+	case *match == "*":
+		return store.Condition{Present: true}, nil
+	case *match == "" || strings.IndexFunc(*match, notInVersion) >= 0:
+		return store.Condition{}, job.InvalidField("/ifMatch", `must be a version, as answers about the job have it, or "*"`)
+	default:
+		return store.Condition{Versions: []job.Revision{job.Revision(*match)}}, nil
+	}
+}
+
+// notInVersion reports whether a character is in no version.
+func notInVersion(r rune) bool { return r == '"' || notInTag(r) }
 
 // latest returns the later of two times.
 func latest(a, b time.Time) time.Time {

@@ -343,6 +343,26 @@ func TestRepeated(t *testing.T) {
 	}
 }
 
+// TestRepeatedCondition: a message with a condition, which it has met, meets it again when it is repeated.
+func TestRepeatedCondition(t *testing.T) {
+	d := newDesk(t)
+	d.applied(message("changed", "1h"))
+	old, _ := d.job("changed")
+	conditional := func(key, delay, condition string) intake.Message {
+		return intake.Message{Body: fmt.Appendf(nil, `{%s,%s`, condition, body(key, delay)[1:])}
+	}
+	for _, m := range []intake.Message{
+		conditional("new", "1h", `"ifNoneMatch":"*"`), conditional("changed", "2h", fmt.Sprintf(`"ifMatch":%q`, old.Version)),
+	} {
+		d.applied(m)
+		if again := d.apply(m)[0]; again.Refused == nil || again.Refused.Status != http.StatusPreconditionFailed {
+			t.Errorf("another message of the same condition is answered with %+v", again.Refused)
+		}
+		m.Repeated = true
+		d.applied(m)
+	}
+}
+
 // TestRepeatedAfterFiring: a message that comes again when its job has fired does not fire it again.
 func TestRepeatedAfterFiring(t *testing.T) {
 	d := newDesk(t)

@@ -277,16 +277,24 @@ func (s *service) do(ctx context.Context, r request) (answer, error) {
 		if !again || unknown && r.once || n >= s.attempts || ctx.Err() != nil {
 			return a, err
 		}
-		longest := min(s.pause<<min(n-1, 20), 10*time.Second)
-		wait := rand.N(longest + 1) //nolint:gosec // it spreads requests, and hides nothing
-		if refused, ok := errors.AsType[*refusal](err); ok {
-			wait += min(refused.after, time.Minute)
-		}
-		select {
-		case <-time.After(wait):
-		case <-ctx.Done():
+		if !s.wait(ctx, n, err) {
 			return a, err
 		}
+	}
+}
+
+// wait waits before the attempt after the n-th, which failed. It returns false if ctx ends.
+func (s *service) wait(ctx context.Context, n int, err error) bool {
+	longest := min(s.pause<<min(n-1, 20), 10*time.Second)
+	pause := rand.N(longest + 1) //nolint:gosec // it spreads requests, and hides nothing
+	if refused, ok := errors.AsType[*refusal](err); ok {
+		pause += min(refused.after, time.Minute)
+	}
+	select {
+	case <-time.After(pause):
+		return true
+	case <-ctx.Done():
+		return false
 	}
 }
 

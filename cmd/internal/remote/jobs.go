@@ -48,7 +48,8 @@ func jobCommands() []cli.Command {
 		}, listJobs),
 		define(cli.Command{
 			Name: "job cancel", Arguments: "KEY", Complete: jobKeys,
-			Help:    "Cancel a job, or all jobs of a prefix. The answer tells how many occurrences will never fire.",
+			Help: "Cancel a job, or all jobs of a prefix. The answer tells how many occurrences will never fire. With --if-version " +
+				"nothing is cancelled that somebody has changed meanwhile; the exit code is 4 then.",
 			Example: "carillon job cancel digest",
 		}, cancelJobs),
 		control("pause", "Stop a job from firing by its schedule.", false),
@@ -175,12 +176,14 @@ var jobColumns = []column{
 func listJobs() parts {
 	var p parameters
 	var most int
-	var state string
+	var state, kind string
 	return parts{
 		declare: func(f *flag.FlagSet) {
 			p.text(f, "prefix", "prefix", "`PREFIX`: Only jobs whose key begins with this.")
 			cli.Choice(f, &state, "state", []string{"any", "scheduled", "paused", "finished"},
 				"`STATE`: Only jobs in this state.")
+			cli.Choice(f, &kind, "kind", []string{"any", "instants", "crontab", "sequence"},
+				"`KIND`: Only jobs with a schedule of this kind; a delay is of instants.")
 			limit(f, &most, 100)
 		},
 		run: func(ctx context.Context, s *session, arguments []string) error {
@@ -190,23 +193,27 @@ func listJobs() parts {
 			if state != "any" {
 				p.Set("state", state)
 			}
+			if kind != "any" {
+				p.Set("kind", kind)
+			}
 			return s.list(ctx, request{method: http.MethodGet, path: path("jobs"), query: p.Values}, most, jobColumns, nil)
 		},
 	}
 }
 
 func cancelJobs() parts {
-	var prefix string
+	var prefix, version string
 	var yes bool
 	return parts{
 		declare: func(f *flag.FlagSet) {
+			f.StringVar(&version, "if-version", "", "`VERSION`: Only cancel the job if this is its version.")
 			f.StringVar(&prefix, "prefix", "", "`PREFIX`: Cancel all jobs whose key begins with this.")
 			f.BoolVar(&yes, "yes", false, "Do not ask before cancelling by prefix.")
 		},
 		run: func(ctx context.Context, s *session, arguments []string) error {
 			if prefix != "" {
-				if len(arguments) > 0 {
-					return cli.Usagef("name one job, or give --prefix; not both")
+				if len(arguments) > 0 || version != "" {
+					return cli.Usagef("name one job, or give --prefix alone")
 				}
 				if err := s.sure(yes, "Cancel all jobs whose keys begin with "+prefix+"?"); err != nil {
 					return err
@@ -218,7 +225,11 @@ func cancelJobs() parts {
 			if err != nil {
 				return err
 			}
-			return s.show(ctx, request{method: http.MethodDelete, path: path("jobs", key)})
+			r := request{method: http.MethodDelete, path: path("jobs", key)}
+			if version != "" {
+				r.header = map[string]string{"If-Match": quote(version)}
+			}
+			return s.show(ctx, r)
 		},
 	}
 }

@@ -376,13 +376,13 @@ func tenantCommands() []cli.Command {
 		}
 	}
 	return []cli.Command{
-		simple(cli.Command{Name: "tenant list", Help: "List tenants.", Example: "carillon tenant list"},
-			func(ctx context.Context, s *session, _ []string) error {
-				return s.list(ctx, request{method: http.MethodGet, path: path("tenants"), several: true}, 0, []column{
-					{"NAME", "name"}, {"PRIORITY", "effectivePriority"}, {"WEIGHT", "settings.weight"},
-					{"MAX IN FLIGHT", "settings.maxInFlight"}, {"PAUSED", "settings.paused"}, {"FIRST SEEN", "firstSeen"},
-				}, nil)
-			}),
+		listing(
+			cli.Command{Name: "tenant list", Help: "List tenants.", Example: "carillon tenant list"},
+			request{path: path("tenants"), several: true},
+			column{"NAME", "name"}, column{"PRIORITY", "effectivePriority"}, column{"WEIGHT", "settings.weight"},
+			column{"MAX IN FLIGHT", "settings.maxInFlight"}, column{"PAUSED", "settings.paused"},
+			column{"FIRST SEEN", "firstSeen"},
+		),
 		simple(cli.Command{
 			Name: "tenant get", Arguments: "NAME", Help: "Show a tenant and its settings.", Complete: tenants,
 			Example: "carillon tenant get default",

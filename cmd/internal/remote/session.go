@@ -75,6 +75,14 @@ func simple(c cli.Command, run func(ctx context.Context, s *session, arguments [
 	return define(c, func() parts { return parts{run: run} })
 }
 
+// listing makes a command that lists all items at a path.
+func listing(c cli.Command, r request, columns ...column) cli.Command {
+	r.method = http.MethodGet
+	return simple(c, func(ctx context.Context, s *session, _ []string) error {
+		return s.list(ctx, r, 0, columns, nil)
+	})
+}
+
 // jobKeys completes the key of a job: it asks the service.
 func jobKeys(ctx context.Context, r cli.Runner, arguments []string) []string {
 	return complete(ctx, r, arguments, request{method: http.MethodGet, path: path("jobs")}, "key")
