@@ -201,7 +201,7 @@ func TestConduct(t *testing.T) {
 	}
 	o := small(t, "")
 	o.subjects = []string{"carillon-postgres", "river", "table", "carillon-redis", "zset"} // asynq waits a minute longer
-	o.service, o.killed, o.patience, o.conduct = service, 100, 3*time.Minute, true
+	o.service, o.killed, o.patience, o.conduct = service, 100, 2*time.Minute, true
 	o.modes = nil
 	all, err := observeAll(t.Context(), &o, io.Discard)
 	if err != nil {
