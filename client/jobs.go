@@ -102,11 +102,13 @@ func (c *Client) Occurrences(ctx context.Context, key string) iter.Seq2[Occurren
 type JobFilter struct {
 	// Prefix is the beginning of the jobs' keys, and State their state; empty for any.
 	Prefix, State string
+	// Kind is the kind of the jobs' schedules: instants (which a delay is too), crontab or sequence; empty for any.
+	Kind string
 }
 
 // Jobs lists jobs by their keys. A job that exists throughout is listed once.
 func (c *Client) Jobs(ctx context.Context, filter JobFilter) iter.Seq2[JobSummary, error] {
-	q := query("prefix", filter.Prefix, "state", filter.State)
+	q := query("prefix", filter.Prefix, "state", filter.State, "kind", filter.Kind)
 	return pages[JobSummary](ctx, c, request{method: "GET", path: path("jobs"), query: q, about: true}, "items")
 }
 

@@ -284,6 +284,57 @@ func TestListByState(t *testing.T) {
 	}
 }
 
+// TestListByKind: a page of a kind has all jobs of that kind, whatever their state, across the pages that are read.
+func TestListByKind(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	var lines []string
+	want := map[string][]string{}
+	for i := range 450 { // more than are looked at once
+		key := fmt.Sprintf("k%05d", i)
+		line, kind := body(key, time.Hour), "instants"
+		switch i % 150 {
+		case 1:
+			line = with(body(key), "schedules", nil, "delay", "1h")
+		case 2:
+			line, kind = recurring(key, "0 9 * * *"), "crontab"
+		case 3: // in the past
+			line, kind = recurring(key, "@at 1893495600", "past", "skip"), "crontab"
+		case 4:
+			line, kind = sequence(key, []any{fire()}, "startAt", at(time.Hour)), "sequence"
+		}
+		lines, want[kind] = append(lines, line), append(want[kind], key)
+	}
+	got := a.call("POST", "/v1/jobs/batch", strings.Join(lines, "\n"), "Content-Type: application/x-ndjson").want(200)
+	if n := strings.Count(string(got.body), `"status":201`); n != len(lines) {
+		t.Fatalf("%d of %d are accepted: %s", n, len(lines), got.body[:300])
+	}
+	for kind, keys := range want {
+		var listed []string
+		for cursor, first := "", true; first || cursor != ""; first = false {
+			p := list(a, "?limit=4&kind="+kind+cursor)
+			for _, item := range p.items {
+				key, _, _ := strings.Cut(item, " ")
+				listed = append(listed, key)
+			}
+			if cursor = p.nextCursor; cursor != "" {
+				cursor = "&cursor=" + cursor
+			}
+		}
+		if !slices.Equal(listed, keys) {
+			t.Errorf("%s: %v, want %v", kind, listed, keys)
+		}
+	}
+	if got := list(a, "?kind=crontab&state=finished"); !slices.Equal(got.items, []string{"k00003 finished", "k00153 finished", "k00303 finished"}) {
+		t.Errorf("finished crontabs: %v", got)
+	}
+	for _, kind := range []string{"steps", ""} {
+		if got := a.call("GET", "/v1/jobs?kind="+kind, "").want(422).problem().named(); !slices.Equal(got, []string{"?kind"}) {
+			t.Errorf("%q: %v", kind, got)
+		}
+	}
+}
+
 // TestListOfAStateLooksNoFurther than so many jobs: the page is short then, and tells where to go on.
 func TestListOfAStateLooksNoFurther(t *testing.T) {
 	t.Parallel()

@@ -195,7 +195,7 @@ func TestEveryOperation(t *testing.T) {
 	if _, changed, err := c.JobIfChanged(ctx, "a/b c", view.ETag); changed || err != nil {
 		t.Errorf("job if changed: %t, %v", changed, err)
 	}
-	if list := all(t, c.Jobs(ctx, client.JobFilter{Prefix: "a/", State: "scheduled"})); len(list) != 1 || list[0].Key != "a/b c" {
+	if list := all(t, c.Jobs(ctx, client.JobFilter{Prefix: "a/", State: "scheduled", Kind: "instants"})); len(list) != 1 || list[0].Key != "a/b c" {
 		t.Errorf("jobs: %+v", list)
 	}
 	if list := all(t, c.Occurrences(ctx, "a/b c")); len(list) != 1 || list[0].State != "scheduled" {

@@ -29,6 +29,10 @@ func program() cli.Program {
 				Help: "How many due occurrences are fired in a second, from the claim to the settlement on disk.",
 			},
 			{
+				Name: "browse", New: func() cli.Runner { return &benchBrowse{} },
+				Help: "How much slower a backlog is drained while people look at the web page.",
+			},
+			{
 				Name: "steady", New: func() cli.Runner { return &benchSteady{} },
 				Help: "How late occurrences fire that come at a steady rate.",
 			},
@@ -169,6 +173,28 @@ func (c *benchDrain) Run(ctx context.Context, in cli.Input) error {
 		return cli.Usage(errors.New("--count and --replicas must be at least 1"))
 	}
 	return c.run(ctx, in, "drain", bench.Drain{Count: c.count, Replicas: c.replicas})
+}
+
+// benchBrowse measures draining while people look.
+type benchBrowse struct {
+	benchOptions
+	count   int
+	viewers int
+}
+
+// Flags declares the options.
+func (c *benchBrowse) Flags(f *flag.FlagSet) {
+	c.benchOptions.Flags(f)
+	f.IntVar(&c.count, "count", 1_000_000, "`N`: How many occurrences each drain has; two drains are a round.")
+	f.IntVar(&c.viewers, "viewers", 1, "`N`: How many people have the page's overview open.")
+}
+
+// Run measures.
+func (c *benchBrowse) Run(ctx context.Context, in cli.Input) error {
+	if c.count < 1 || c.viewers < 1 {
+		return cli.Usage(errors.New("--count and --viewers must be at least 1"))
+	}
+	return c.run(ctx, in, "browse", bench.Browse{Count: c.count, Viewers: c.viewers})
 }
 
 // benchSteady measures punctuality.

@@ -18,6 +18,7 @@ func TestUsageErrors(t *testing.T) {
 		{"unknown mode", []string{"sprint"}, "sprint"},
 		{"unknown option", []string{"drain", "--bogus"}, "--bogus"},
 		{"fires nothing", []string{"burst", "--count=0"}, "--count"},
+		{"nobody looks", []string{"browse", "--viewers=0"}, "--viewers"},
 		{"nobody connected", []string{"mixed", "--connections=0"}, "--connections"},
 		{"one tenant", []string{"fairness", "--tenants=1"}, "--tenants"},
 		{"a smallest backlog that is the larger one", []string{"fairness", "--spread=0.5"}, "--spread"},

@@ -176,12 +176,14 @@ var jobColumns = []column{
 func listJobs() parts {
 	var p parameters
 	var most int
-	var state string
+	var state, kind string
 	return parts{
 		declare: func(f *flag.FlagSet) {
 			p.text(f, "prefix", "prefix", "`PREFIX`: Only jobs whose key begins with this.")
 			cli.Choice(f, &state, "state", []string{"any", "scheduled", "paused", "finished"},
 				"`STATE`: Only jobs in this state.")
+			cli.Choice(f, &kind, "kind", []string{"any", "instants", "crontab", "sequence"},
+				"`KIND`: Only jobs with a schedule of this kind; a delay is of instants.")
 			limit(f, &most, 100)
 		},
 		run: func(ctx context.Context, s *session, arguments []string) error {
@@ -190,6 +192,9 @@ func listJobs() parts {
 			}
 			if state != "any" {
 				p.Set("state", state)
+			}
+			if kind != "any" {
+				p.Set("kind", kind)
 			}
 			return s.list(ctx, request{method: http.MethodGet, path: path("jobs"), query: p.Values}, most, jobColumns, nil)
 		},
