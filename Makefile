@@ -36,6 +36,12 @@ test: ## Run every test; installs and starts the servers it needs by itself, on 
 test-long: ## Run every test, and some minutes more: fuzzing, longer random histories, the comparison with other schedulers
 	.ci/in-memory .ci/with-services .ci/test-long
 
+.PHONY: released
+released: ## Write docs/released anew at a release, to which later versions are held; see its README.md
+	CARILLON_TEST_SERVICES="mongodb postgresql redis" CARILLON_TEST_RELEASED=1 .ci/with-services \
+		go test -count=1 -tags services -run '^(TestReleasedSurface|TestPresentFormatIsReleased)$$' ./cmd/carillon
+	git rev-parse HEAD >docs/released/previous
+
 .PHONY: test-unit
 test-unit: ## Run the tests that need only Go
 	go test ./...
