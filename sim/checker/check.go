@@ -313,7 +313,7 @@ func (k *keyed) nothingLost() {
 		if o.Kind != Put && o.Kind != Create || !o.succeeded() {
 			continue
 		}
-		due := k.Ended.Add(-Late)
+		due := k.Ended.Add(-cmp.Or(k.Late, Late))
 		for _, at := range o.Schedule.Between(o.Returned.Add(o.Ahead), due) {
 			switch {
 			case k.taken(at), k.isDead(at), k.maySupersede(o):

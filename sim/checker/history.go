@@ -22,6 +22,8 @@ type History struct {
 	Lease, CallbackTimeout, Within time.Duration
 	// Link is the longest time that a request was under way between a client and a replica.
 	Link time.Duration
+	// Late is the time before the end in which instants need not be done yet; 0 is that of the constant.
+	Late time.Duration
 }
 
 // Kind is the kind of an operation.
