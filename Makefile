@@ -82,10 +82,10 @@ ROUNDS ?= 1
 PEERS_FLAGS ?=
 
 .PHONY: bench-peers
-bench-peers: build ## Compare with River, asynq and plain loops on the same servers; COUNT, RATE, DURATION, ROUNDS
+bench-peers: build ## Compare with River, asynq and plain loops on the same servers, in speed and conduct; COUNT, RATE, DURATION, ROUNDS
 	cd cmd/carillon-bench/peers && go build -o $(CURDIR)/bin/peers .
 	.ci/with-services bash -c 'exec bin/peers --postgres "$$CARILLON_TEST_POSTGRES_URL" --redis "$$CARILLON_TEST_REDIS_URL" \
-		--carillon bin/carillon-bench --count $(COUNT) --rate $(RATE) --duration $(DURATION) --rounds $(ROUNDS) $(PEERS_FLAGS)'
+		--carillon bin/carillon-bench --service bin/carillon --conduct --count $(COUNT) --rate $(RATE) --duration $(DURATION) --rounds $(ROUNDS) $(PEERS_FLAGS)'
 
 .PHONY: lint
 lint: ## Check style, mistakes and the direction of imports

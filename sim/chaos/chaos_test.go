@@ -139,7 +139,7 @@ func TestJudge(t *testing.T) {
 		return &Result{
 			Plan: &Plan{Seed: 4711, Faults: []Fault{{What: Cut, Replica: 1}}},
 			History: checker.History{
-				Begun: begun, Calm: at(20), Ended: at(60), Late: 40 * time.Second, Lease: Lease, Within: within,
+				Begun: begun, Calm: at(20), Ended: at(60), Due: at(20), Lease: Lease, Within: within,
 				Ops: []checker.Op{{
 					Kind: checker.Put, Key: "k", N: 1, Invoked: at(1), Returned: at(2), Status: 201,
 					Schedule: checker.Schedule{Instants: []time.Time{at(10)}},

@@ -88,13 +88,13 @@ func (w *world) operate(o *Op, replica, try int) checker.Op {
 	method, path, body, header := w.compose(o)
 	seen := checker.Op{
 		Kind: o.Kind, Key: o.Key, Replica: replica, N: o.N, Invoked: time.Now(),
-		Schedule: checker.Schedule{Every: o.Every, End: at(o.End)},
+		Schedule: checker.Schedule{Every: o.Every, End: at(o.End)}, CatchUp: o.CatchUp,
 	}
 	for _, i := range o.Instants {
 		seen.Schedule.Instants = append(seen.Schedule.Instants, at(i))
 	}
 	a := w.request(replica, patience, method, path, body, header)
-	seen.Returned, seen.Status = time.Now(), a.status
+	seen.Returned, seen.Status, seen.Body = time.Now(), a.status, a.body
 	said := bytes.Contains(a.body, []byte("nothing was changed"))
 	seen.Unchanged = a.refused || a.status >= 400 && a.status < 500 || said
 	if seen.Status >= 200 && seen.Status < 300 {

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -63,8 +64,8 @@ func (r *replica) start(ctx context.Context) error {
 	}
 	// Not by the context: at its end, the process is killed by [replica.kill], and waited for.
 	c := exec.Command(r.o.Program, "serve", "--listen="+r.address, "--store="+r.store, //nolint:gosec,noctx // see above
-		"--lease="+Lease.String(), "--callback-timeout="+callbackTimeout.String(), "--tick=250ms", "--concurrency=16",
-		"--log-format=json", "--store-wait=10m", "--shutdown-timeout=5s", "--history=1h")
+		"--lease="+Lease.String(), "--callback-timeout="+callbackTimeout.String(), "--tick=250ms",
+		"--concurrency="+strconv.Itoa(slots), "--log-format=json", "--store-wait=10m", "--shutdown-timeout=5s", "--history=1h")
 	c.Env = append(os.Environ(), "HTTP_PROXY=http://"+r.through, "NO_PROXY=")
 	c.Stdout, c.Stderr = log, log
 	if err := c.Start(); err != nil {

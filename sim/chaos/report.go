@@ -3,6 +3,7 @@ package chaos
 import (
 	"fmt"
 	"io"
+	"time"
 
 	"github.com/carillon-scheduler/carillon/sim"
 	"github.com/carillon-scheduler/carillon/sim/checker"
@@ -25,7 +26,7 @@ func (r *Result) Judge(out io.Writer) bool {
 		}
 	}
 	say("%d requests, %d of them acknowledged; %d attempts, %d of them taken; %d faults; settled after %s",
-		len(h.Ops), acknowledged, len(h.Deliveries), taken, len(h.Troubles), h.Late.Round(100_000_000))
+		len(h.Ops), acknowledged, len(h.Deliveries), taken, len(h.Troubles), h.Ended.Sub(h.Calm).Round(time.Second))
 	violations := checker.Check(h)
 	for _, fault := range r.Faults {
 		say("wrong: %s", fault)

@@ -22,6 +22,7 @@ import (
 const (
 	Lease           = 20 * time.Second
 	callbackTimeout = 8 * time.Second
+	slots           = 16
 	// within is the time in which a change takes effect, or never, as docs/guarantees.md says.
 	within = 30 * time.Second
 	// settling is the longest time after the faults in which everything due must be done. It exceeds a lease and the
@@ -118,7 +119,7 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	}
 	w.history = checker.History{
 		Begun: time.Now().Truncate(time.Second), Lease: Lease, CallbackTimeout: callbackTimeout, Within: within,
-		Link: 4 * time.Second,
+		Link: 4 * time.Second, Slots: slots,
 	}
 	var running sync.WaitGroup
 	for i := range w.plan.Ops {
@@ -241,7 +242,7 @@ func (w *world) settle(ctx context.Context) {
 		ended := time.Now()
 		// What is due until the end is looked at, for as long as it takes at most.
 		if quiet && ended.After(calm.Add(Lease)) || ended.After(calm.Add(settling)) || ctx.Err() != nil {
-			w.with(func() { w.history.Final, w.history.Ended, w.history.Late = final, ended, ended.Sub(calm) })
+			w.with(func() { w.history.Final, w.history.Ended, w.history.Due = final, ended, calm })
 			return
 		}
 		sleep(ctx, time.Second)
