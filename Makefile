@@ -59,6 +59,15 @@ test-unit: ## Run the tests that need only Go
 	cd client && go test ./...
 	cd client/contract && go test ./...
 
+# The store and the time of `make chaos`; SEED=0 takes a seed by the time.
+STORE ?= sqlite
+MINUTES ?= 2
+SEED ?= 0
+
+.PHONY: chaos
+chaos: ## Kill, stop and cut off replicas on a real store, and check the guarantees; STORE=sqlite|postgres|redis|mongodb, MINUTES, SEED
+	.ci/in-memory .ci/chaos $(STORE) $(MINUTES) $(SEED)
+
 .PHONY: bench
 bench: ## Measure speed and punctuality on all stores, in short; prints tables
 	@.ci/with-services .ci/bench short
