@@ -99,6 +99,18 @@ func TestExitCodes(t *testing.T) {
 	w.want("job explain digest -o json", 0, `"code": "waiting"`)
 }
 
+// TestOddKeys: keys that mean something in paths are keys like others.
+func TestOddKeys(t *testing.T) {
+	w := newWorld(t)
+	for _, key := range []string{".", "..", "a/../b", "100%", "?x=1#y", "a b"} {
+		quoted := "'" + key + "'"
+		w.want("job put "+quoted+" -f job.yaml", 0)
+		w.want("job get "+quoted+" -o json", 0, `"key": "`+key+`"`)
+		w.want("job cancel "+quoted, 0)
+		w.want("job get "+quoted, 1, "404")
+	}
+}
+
 // TestLostAnswers: what is harmless is asked again, and what is not is told.
 func TestLostAnswers(t *testing.T) {
 	w := newWorld(t)
