@@ -1,7 +1,7 @@
 // Is it on time?
 
 import { useEffect, useRef, useState } from 'preact/hooks';
-import { get, may, optional, tenant, whole } from './client';
+import { get, may, optional, session, tenant, whole } from './client';
 import { Chart } from './chart';
 import { At, Badge, Card, Failure, jobLink, Loaded, Table, usePoll } from './parts';
 import type * as spec from './spec';
@@ -140,8 +140,21 @@ function Live({ backlog, fired }: { backlog: spec.Backlog; fired: number | undef
   );
 }
 
+// A forecast is made of the definitions of all jobs, which takes the store some time. The page asks for the next one after
+// a hundred times as long, from five minutes to half an hour, so that looking at it takes at most a hundredth.
+const forecast: { of?: string | undefined; until: number; began?: number | undefined; kept?: spec.Forecast | undefined } = { until: 0 };
+
+async function readForecast(s: AbortSignal): Promise<spec.Forecast | undefined> {
+  const who = session.value?.id, began = performance.now();
+  if (forecast.of === who && began < forecast.until) return forecast.kept;
+  forecast.began ??= began; // a first try may have failed because it took too long
+  const kept = await optional<spec.Forecast>('forecast', { signal: s }), now = performance.now();
+  Object.assign(forecast, { of: who, kept, until: now + Math.min(1800e3, Math.max(300e3, 100 * (now - forecast.began))), began: undefined });
+  return kept;
+}
+
 function Forecast() {
-  const load = usePoll((s) => optional<spec.Forecast>('forecast', { signal: s }), 300, []);
+  const load = usePoll(readForecast, 60, []);
   if (load.data === undefined) return null;
   const { steps, total, incomplete } = load.data;
   const behind = steps.filter((s) => (s.left ?? 0) > 0);
