@@ -25,6 +25,7 @@ func TestUsageErrors(t *testing.T) {
 		{"a part of fairness that there is not", []string{"fairness", "--only=cake"}, "--only"},
 		{"no callback type", []string{"drain", "--callback=pigeon"}, "--callback"},
 		{"a broker that is missing", []string{"drain", "--callback=rabbitmq"}, "--rabbitmq-url"},
+		{"a queue without a broker", []string{"intake"}, "--rabbitmq-url"},
 		{"no kind of store", []string{"drain", "--store=oracle://user:hunter2@host"}, "--store"},
 		{"a small payload", []string{"drain", "--payload=1"}, "--payload"},
 	} {

@@ -11,6 +11,7 @@ import (
 func TestOptions(t *testing.T) {
 	for args, fault := range map[string]string{
 		"--histories 5 --seed 7": "", "--histories 0": "--histories", "--workers 0": "--workers", "more": "more", "--unknown": "unknown",
+		"--store sqlite:x.db --minutes 5": "", "--store sqlite:x.db --minutes 0": "--minutes", "--control ctl": "--store",
 	} {
 		_, err := parse(strings.Fields(args), io.Discard)
 		if (err == nil) != (fault == "") || err != nil && !strings.Contains(err.Error(), fault) {
@@ -29,14 +30,16 @@ func TestRuntimeCanBePatched(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := rewrite(filepath.Join(goroot, "src/runtime/rand.go"), filepath.Join(folder, "rand.go"), runtimePatches, runtimeSource); err != nil {
-		t.Error(err)
+	for name, patches := range overlay {
+		if err := rewrite(filepath.Join(goroot, "src", name), filepath.Join(folder, "patched.go"), patches, added[name]); err != nil {
+			t.Error(err)
+		}
 	}
 	other := filepath.Join(folder, "other.go")
 	if err := os.WriteFile(other, []byte("package other\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := rewrite(other, filepath.Join(folder, "patched.go"), runtimePatches, ""); err == nil || !strings.Contains(err.Error(), "--quick") {
+	if err := rewrite(other, filepath.Join(folder, "patched.go"), overlay["runtime/rand.go"], ""); err == nil || !strings.Contains(err.Error(), "--quick") {
 		t.Errorf("a file of another form: %v", err)
 	}
 }

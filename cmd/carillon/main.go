@@ -6,6 +6,8 @@ import (
 	"io"
 	"os"
 
+	"github.com/KimMachineGun/automemlimit/memlimit"
+
 	"github.com/carillon-scheduler/carillon/access"
 	"github.com/carillon-scheduler/carillon/access/limits"
 	"github.com/carillon-scheduler/carillon/cmd/internal/cli"
@@ -93,6 +95,7 @@ func program() cli.Program {
 
 func main() {
 	service.CollectRarely()
+	service.LimitMemory(memlimit.FromCgroup)
 	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
 }
 

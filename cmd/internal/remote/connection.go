@@ -256,6 +256,7 @@ type answer struct {
 	status int
 	etag   string
 	body   json.RawMessage
+	at     time.Time // the service's time; zero if it does not tell
 	// repeated is true if an attempt before may have taken effect.
 	repeated bool
 }
@@ -345,6 +346,7 @@ func (s *service) attempt(ctx context.Context, r request) (answer, error) {
 	defer func() { _ = res.Body.Close() }()
 	body, err := io.ReadAll(res.Body)
 	a := answer{status: res.StatusCode, etag: res.Header.Get("Etag"), body: body}
+	a.at, _ = http.ParseTime(res.Header.Get("Date"))
 	if res.StatusCode < 300 {
 		return a, err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"flag"
+	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
@@ -131,7 +132,7 @@ func getJob() parts {
 				return err
 			}
 			if !definition {
-				return s.show(ctx, request{method: http.MethodGet, path: path("jobs", key)})
+				return s.showJob(ctx, key)
 			}
 			d, raw, err := s.job(ctx, key)
 			if err != nil {
@@ -155,6 +156,30 @@ func getJob() parts {
 			return s.one(shown{d, compact(members)})
 		},
 	}
+}
+
+// showJob prints a job; on a terminal with a table of its first occurrences.
+func (s *session) showJob(ctx context.Context, key string) error {
+	r := request{method: http.MethodGet, path: path("jobs", key)}
+	if !s.terminal.is || s.form != "table" {
+		return s.show(ctx, r)
+	}
+	const few = 10
+	r.query = url.Values{"limit": {strconv.Itoa(few)}}
+	a, err := s.do(ctx, r)
+	if err != nil {
+		return err
+	}
+	d, err := readShown(a.body)
+	if err != nil {
+		return err
+	}
+	s.now = a.at
+	delete(d.document, "nextCursor") // pending tells how many there are
+	return s.divided(d, []division{{"occurrences", []column{
+		{"INSTANT", "timestamp"}, {"STATE", "state"}, {"ATTEMPT", "attempt"}, {"DUE", "dueAt"}, {"STEP", "step"},
+		{"SUBSCRIBER", "subscriber"}, {"ERROR", "lastError"},
+	}}})
 }
 
 // quote makes an entity tag of a version.
@@ -374,12 +399,16 @@ func history() parts {
 		},
 		run: func(ctx context.Context, s *session, arguments []string) error {
 			r := request{method: http.MethodGet, path: path("history"), query: p.Values}
+			columns := historyColumns
 			if len(arguments) > 0 {
 				key, err := one(arguments, "one job by its key, or none")
 				if err != nil {
 					return err
 				}
 				r.path = path("jobs", key, "history")
+				if s.terminal.is { // who reads it has named the key
+					columns = slices.DeleteFunc(slices.Clone(columns), func(c column) bool { return c.path == "key" })
+				}
 			}
 			if outcome != "any" {
 				p.Set("outcome", outcome)
@@ -390,7 +419,7 @@ func history() parts {
 				s.item(d)
 				return nil
 			}
-			return s.list(ctx, r, most, historyColumns, each)
+			return s.list(ctx, r, most, columns, each)
 		},
 	}
 }
@@ -433,8 +462,10 @@ func explain() parts {
 					s.item(shown{document: f})
 				}
 			}
-			s.terminal.width = 1 << 20 // sentences are not cut
-			s.rows([][]string{{"key", text(d["key"])}, {"at", text(d["at"])}, {"summary", text(d["summary"])}}, nil)
+			s.members([][2]string{{"key", text(d["key"])}, {"at", text(d["at"])}, {"summary", text(d["summary"])}})
+			if s.terminal.is {
+				fmt.Fprintln(s.w)
+			}
 			s.table([]column{{"FACT", "code"}, {"AT", "at"}, {"TEXT", "text"}})
 			return nil
 		},

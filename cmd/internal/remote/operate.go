@@ -169,6 +169,7 @@ func status(ctx context.Context, s *session, _ []string) error {
 		if d, err = read[document](a.body); err != nil {
 			return err
 		}
+		s.now = a.at
 		d["service"] = s.base
 	}
 	s.attempts = 1 // who is not ready now says so
@@ -224,6 +225,7 @@ func backlog() parts {
 				if err != nil {
 					return err
 				}
+				s.now = a.at
 				if watch && s.terminal.is {
 					fmt.Fprintf(s.w, "\x1b[H\x1b[2J")
 				}
@@ -327,11 +329,11 @@ func forecast() parts {
 			if err != nil {
 				return err
 			}
-			s.rows([][]string{
+			s.members([][2]string{
 				{"total", text(d["total"])}, {"paused", text(d["paused"])}, {"unknown", text(d["unknown"])},
 				{"incomplete", text(d["incomplete"])}, {"perSecond", text(d.at("rate.perSecond"))},
 				{"source", text(d.at("rate.source"))}, {"asOf", text(d["asOf"])},
-			}, nil)
+			})
 			s.under(d, "steps", []column{{"FROM", "from"}, {"COUNT", "count"}, {"LEFT", "left"}, {"DRAINED", "drainedAt"}})
 			return nil
 		},
