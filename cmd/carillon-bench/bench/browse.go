@@ -62,9 +62,9 @@ func (m Browse) Run(ctx context.Context, b *Bench) error {
 	b.figure("  their latency p50", "ms", p50, nil, nil)
 	b.figure("  their latency p99", "ms", p99, nil, nil)
 	b.figure("a forecast afterwards", "s", forecasts, nil, nil)
-	b.note("raw: the same drain while nobody looks. Each of the %d viewers has the overview open, the screen that asks most, "+
-		"and asks what it asks, as often, but for the forecast. The page asks for that after 100 times as long as the last "+
-		"one took (but each half an hour at least), so it takes about 1 %% of one core.", m.Viewers)
+	b.note("raw: the same drain while nobody looks. Each of the %d viewers has the overview open, the screen that asks "+
+		"most, and asks what it asks, as often, but for the forecast. The page asks for that after 100 times as long as the "+
+		"last one took (but each half an hour at least), so it takes about 1 %% of one core.", m.Viewers)
 	return nil
 }
 
