@@ -171,6 +171,9 @@ func status(ctx context.Context, s *session, _ []string) error {
 		}
 		s.now = a.at
 		d["service"] = s.base
+		if lateness, ok := d["lateness"].(map[string]any); ok && s.form == "table" {
+			delete(lateness, "hours") // a table of a day is for the page
+		}
 	}
 	s.attempts = 1 // who is not ready now says so
 	a, notReady := s.do(ctx, request{method: http.MethodGet, path: "/readyz", several: true})
