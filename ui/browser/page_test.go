@@ -84,6 +84,10 @@ func TestScreens(t *testing.T) {
 		}
 	}
 
+	// What has fired is in the lateness of the present hour.
+	p.goTo("")
+	p.see("1 have fired; worst in the hour from")
+
 	// The time zone of instants is always shown: the viewer's, UTC, or the job's.
 	p.goTo("jobs/" + escape(markup))
 	for zone, offset := range map[string]string{"viewer": "UTC+", "utc": "UTC in", "job": "UTC+"} {

@@ -128,7 +128,7 @@ function Whole() {
 }
 
 // Day draws how late the last 24 hours were, hour by hour, by orders of magnitude.
-function Day({ hours }: { hours: NonNullable<Status['lateness']>['hours'] }) {
+function Day({ hours }: { hours: NonNullable<NonNullable<Status['lateness']>['hours']> }) {
   const least = 0.001, zone = zoneFor();
   const values = (of: 'p50' | 'p99' | 'max') => hours.map((h) => {
     const seconds = secondsOf(h[of]);
@@ -140,7 +140,7 @@ function Day({ hours }: { hours: NonNullable<Status['lateness']>['hours'] }) {
     <Card title="Lateness of the last 24 hours">
       {fired === 0 ? <p class="empty">Nothing has fired.</p> : (
         <Chart times={hours.map((h) => Date.parse(h.from) / 1000)} zone={zone} least={least} text={(v) => (v < 1 ? `${v * 1000} ms` : `${v} s`)}
-          summary={`${number(fired)} have fired; the latest hour began at ${clock(worst.from, zone)}: p99 ${duration(worst.p99)}, at most ${duration(worst.max)}`}
+          summary={`${number(fired)} have fired; worst in the hour from ${clock(worst.from, zone)}: p99 ${duration(worst.p99)}, at most ${duration(worst.max)}`}
           lines={[{ label: 'at most', colour: '--warn', values: values('max'), bars: true }, { label: 'p99', colour: '--accent', values: values('p99'), bars: true },
             { label: 'p50', colour: '--good', values: values('p50'), bars: true }]} />
       )}
