@@ -142,6 +142,7 @@ func (s *session) show(ctx context.Context, r request) error {
 	if err != nil || len(a.body) == 0 {
 		return err
 	}
+	s.now = a.at
 	d, err := readShown(a.body)
 	if err != nil {
 		return err
@@ -175,6 +176,7 @@ func (s *session) list(ctx context.Context, r request, most int, columns []colum
 		if err != nil {
 			return err
 		}
+		s.now = a.at
 		page, err := read[struct {
 			Items                     []json.RawMessage
 			NextCursor                string
