@@ -52,7 +52,7 @@ type replicaView struct {
 
 // latenessView is how late all replicas have fired lately. Without firings it has no durations.
 type latenessView struct {
-	Window job.Duration  `json:"window"`
+	Window job.Duration `json:"window"`
 	quantiles
 	Hours []hourView `json:"hours,omitempty"`
 }

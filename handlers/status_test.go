@@ -22,7 +22,7 @@ type serviceStatus struct {
 		ID, Version, Since, Seen string
 		Ready                    *bool
 	}
-	Lateness       *struct {
+	Lateness *struct {
 		Window, P50, P99, Max string
 		Hours                 []struct {
 			From, P50, P99, Max string
@@ -43,7 +43,7 @@ type serviceStatus struct {
 		Destination, State, Since string
 		PartsDown                 int
 	}
-	Warnings     []string
+	Warnings []string
 }
 
 // The status adds up what all replicas tell, and tells a key for some tenants of their objectives only.
