@@ -38,8 +38,8 @@ func FromInside(ctx context.Context, from *Inside) context.Context {
 	return context.WithValue(ctx, insideKey{}, from)
 }
 
-// insideOf returns the origin of a request from inside this process; nil for any other.
-func insideOf(ctx context.Context) *Inside {
+// InsideOf returns the origin of a request from inside this process; nil for any other.
+func InsideOf(ctx context.Context) *Inside {
 	from, _ := ctx.Value(insideKey{}).(*Inside)
 	return from
 }

@@ -51,7 +51,7 @@ func TestMissedAtSubmission(t *testing.T) {
 		t.Errorf("of 120 instants, %d entries stand for %d", len(told.all)-2, counted)
 	}
 	items := a.history("/v1/jobs/k/history?outcome=missed").Items
-	if len(items) != 2 || items[0]["instant"] != at(-time.Hour) || items[0]["error"] != "it was submitted after its deadline" || items[0]["by"] != nil {
+	if len(items) != 2 || items[0]["timestamp"] != at(-time.Hour) || items[0]["error"] != "it was submitted after its deadline" || items[0]["by"] != nil {
 		t.Errorf("history has %v", items)
 	}
 	if items := a.history("/v1/jobs/skips/history?outcome=missed").Items; len(items) != 0 {

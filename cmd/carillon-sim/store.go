@@ -22,7 +22,7 @@ func onStore(ctx context.Context, out io.Writer, o options) error {
 		return err
 	}
 	if !result.Judge(out) {
-		return errors.New("a guarantee was broken")
+		return errors.New("the run has shown something wrong; it is told above")
 	}
 	fmt.Fprintf(out, "all guarantees held, with seed %d\n", o.seed)
 	return os.RemoveAll(result.Folder)

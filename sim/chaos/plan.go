@@ -181,7 +181,8 @@ func (p *Plan) addFaults(r *rand.Rand, w World) {
 	var everywhere time.Duration // the end of the last fault that was about all
 	busy := make([]time.Duration, p.Replicas)
 	for at := 3*time.Second + upTo(r, 3*time.Second); at < p.Until; at += time.Second + upTo(r, 5*time.Second) {
-		f := Fault{What: kinds[r.IntN(len(kinds))], At: at, For: 200*time.Millisecond + upTo(r, 6*time.Second), Replica: r.IntN(p.Replicas)}
+		f := Fault{What: kinds[r.IntN(len(kinds))], At: at, Replica: r.IntN(p.Replicas)}
+		f.For = 200*time.Millisecond + upTo(r, 6*time.Second)
 		switch f.What {
 		case StoreKill, StoreStop, Full, Receivers:
 			if f.Replica = -1; at < everywhere {

@@ -34,7 +34,8 @@ type replica struct {
 
 // newReplica makes a replica and starts it.
 func (w *world) newReplica(ctx context.Context, index int) (*replica, error) {
-	r := &replica{world: w, index: index, log: filepath.Join(w.folder, fmt.Sprintf("replica-%d.log", index)), store: w.o.Store}
+	r := &replica{world: w, index: index, store: w.o.Store}
+	r.log = filepath.Join(w.folder, fmt.Sprintf("replica-%d.log", index))
 	if w.target != "" {
 		var err error
 		if r.relay, err = newRelay(ctx, w.target, w.plan.Seed+uint64(index)); err != nil { //nolint:gosec // small
@@ -65,7 +66,8 @@ func (r *replica) start(ctx context.Context) error {
 	// Not by the context: at its end, the process is killed by [replica.kill], and waited for.
 	c := exec.Command(r.o.Program, "serve", "--listen="+r.address, "--store="+r.store, //nolint:gosec,noctx // see above
 		"--lease="+Lease.String(), "--callback-timeout="+callbackTimeout.String(), "--tick=250ms",
-		"--concurrency="+strconv.Itoa(slots), "--log-format=json", "--store-wait=10m", "--shutdown-timeout=5s", "--history=1h")
+		"--concurrency="+strconv.Itoa(slots), "--log-format=json", "--store-wait=10m",
+		"--shutdown-timeout=5s", "--history=1h")
 	c.Env = append(os.Environ(), "HTTP_PROXY=http://"+r.through, "NO_PROXY=")
 	c.Stdout, c.Stderr = log, log
 	if err := c.Start(); err != nil {

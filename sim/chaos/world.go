@@ -222,13 +222,22 @@ func (w *world) fault(format string, args ...any) {
 	w.with(func() { w.faults = append(w.faults, fmt.Sprintf(format, args...)) })
 }
 
-// control acts on the store's server.
+// control acts on the store's server. A server that was killed may not start at once, while parts of it still end.
 func (w *world) control(action string) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
-	//nolint:gosec // the caller's program
-	if out, err := exec.CommandContext(ctx, w.o.Control, action).CombinedOutput(); err != nil {
-		w.fault("%s %s: %v\n%s", filepath.Base(w.o.Control), action, err, out)
+	for try := 1; ; try++ {
+		//nolint:gosec // the caller's program
+		out, err := exec.CommandContext(ctx, w.o.Control, action).CombinedOutput()
+		switch {
+		case err == nil:
+			return
+		case try == 10 || ctx.Err() != nil:
+			w.fault("%s %s: %v\n%s", filepath.Base(w.o.Control), action, err, out)
+			return
+		}
+		w.note("%s %s fails: %v", filepath.Base(w.o.Control), action, err)
+		sleep(ctx, time.Second)
 	}
 }
 

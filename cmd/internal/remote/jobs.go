@@ -49,8 +49,8 @@ func jobCommands() []cli.Command {
 		}, listJobs),
 		define(cli.Command{
 			Name: "job cancel", Arguments: "KEY", Complete: jobKeys,
-			Help: "Cancel a job, or all jobs of a prefix. The answer tells how many occurrences will never fire. With --if-version " +
-				"nothing is cancelled that somebody has changed meanwhile; the exit code is 4 then.",
+			Help: "Cancel a job, or all jobs of a prefix. The answer tells how many occurrences will never fire. With " +
+				"--if-version nothing is cancelled that somebody has changed meanwhile; the exit code is 4 then.",
 			Example: "carillon job cancel digest",
 		}, cancelJobs),
 		control("pause", "Stop a job from firing by its schedule.", false),

@@ -42,7 +42,7 @@ func (p *printer) grid(columns []column) {
 			if i == fitting-1 {
 				pad = ""
 			}
-			fmt.Fprint(p.w, p.tint(colour(i), cut(cell, left)), pad)
+			fmt.Fprintf(p.w, "%s%s", p.tint(colour(i), cut(cell, left)), pad)
 			left -= widths[i] + 2
 		}
 		fmt.Fprintln(p.w)
