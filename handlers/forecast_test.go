@@ -96,6 +96,23 @@ func TestForecast(t *testing.T) {
 	}
 }
 
+// The rate at which replicas have fired lately is what they can fire only while something waits for them. What waits
+// for a paused tenant does not.
+func TestForecastRate(t *testing.T) {
+	a := newAPI(t, byData, func(c *handlers.Config) { c.Rate = func() float64 { return 1 } })
+	for i := range 20 {
+		a.call("POST", "/v1/jobs", body(fmt.Sprint(i), time.Second), "Carillon-Tenant: off").want(201)
+	}
+	a.advance(time.Minute)
+	for _, c := range []struct{ paused, source string }{{"false", "fired lately"}, {"true", "assumed"}} {
+		a.call("PUT", "/v1/tenants/off", `{"paused":`+c.paused+`}`).want(200)
+		a.advance(time.Minute)
+		if got := decode[forecastOf](a.call("GET", "/v1/forecast", "").want(200)); got.Rate.Source != c.source {
+			t.Errorf("paused: %s: %+v", c.paused, got.Rate)
+		}
+	}
+}
+
 // A forecast of some tenants has nothing of others, and no drain, which depends on all.
 func TestForecastWithinScope(t *testing.T) {
 	a := newKeyedAPI(t)

@@ -40,30 +40,14 @@ var deadLetterColumns = []column{
 }
 
 func listDeadLetters() parts {
-	var p parameters
-	var most int
-	var containing string
-	return parts{
-		declare: func(f *flag.FlagSet) {
+	return selecting(path("dead-letters"), deadLetterColumns, "to list the dead letters of %q, give --key=%[1]s",
+		func(f *flag.FlagSet, p *parameters) func(shown) bool {
+			var containing string
 			p.text(f, "key", "key", "`KEY`: Only those of this job.")
 			p.text(f, "prefix", "prefix", "`PREFIX`: Only those of jobs whose key begins with this.")
 			f.StringVar(&containing, "error", "", "`TEXT`: Only those whose error contains this.")
-			limit(f, &most, 100)
-		},
-		run: func(ctx context.Context, s *session, arguments []string) error {
-			if len(arguments) > 0 {
-				return cli.Usagef("to list the dead letters of %q, give --key=%[1]s", arguments[0])
-			}
-			each := func(d shown) error {
-				if strings.Contains(text(d.document["error"]), containing) {
-					s.item(d)
-				}
-				return nil
-			}
-			return s.list(ctx, request{method: http.MethodGet, path: path("dead-letters"), query: p.Values}, most,
-				deadLetterColumns, each)
-		},
-	}
+			return func(d shown) bool { return strings.Contains(text(d.document["error"]), containing) }
+		})
 }
 
 // changeDeadLetters makes a command that redrives or deletes.
