@@ -116,8 +116,8 @@ func (s *Schedule) plan() ([]Planned, error) {
 	return planned, nil
 }
 
-// Distinct returns the distinct instants of a schedule that does not recur and has begun, in order. The error means that
-// this machine does not know the zone.
+// Distinct returns the distinct instants of a schedule that does not recur and has begun, in order. The error means
+// that this machine does not know the zone.
 func (s *Schedule) Distinct() ([]time.Time, error) {
 	planned, err := s.plan()
 	if err != nil {

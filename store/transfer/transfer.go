@@ -1,7 +1,7 @@
 // Package transfer moves the content of one store to another, of any kind, through a file. An export has one line of
 // JSON for each tenant, job, pending occurrence, dead letter and check-in. The first line has the format, and the
-// tenants follow. After each page of jobs and occurrences there is a line with the place from which an interrupted export
-// is resumed. Check-ins come last. The last line has the counts, by which an incomplete export is recognized.
+// tenants follow. After each page of jobs and occurrences there is a line with the place from which an interrupted
+// export is resumed. Check-ins come last. The last line has the counts, by which an incomplete export is recognized.
 package transfer
 
 import (
