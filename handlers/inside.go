@@ -54,5 +54,6 @@ func (i *Inside) item(index int) (origin InsideItem) {
 
 // stored reports whether a submission may be the one that has made a job what it is.
 func (i *InsideItem) stored(present *job.Job, submitted *job.Job) bool {
-	return i.Repeated && (i.Published.IsZero() || !present.UpdatedAt.Before(i.Published)) && submitted.SameTimes(present)
+	return i.Repeated && (i.Published.IsZero() || !present.UpdatedAt.Before(i.Published)) &&
+		submitted.SameTimes(present) && same(present, submitted)
 }

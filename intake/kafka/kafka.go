@@ -69,7 +69,8 @@ func (s *Source) serve(ctx context.Context) error {
 	fresh := &repeats{reach: int64(s.Records), first: make(map[int32]int64)}
 	client, err := kgo.NewClient(append([]kgo.Opt{
 		kgo.ConsumerGroup(s.Group), kgo.ConsumeTopics(s.Topic), kgo.DisableAutoCommit(), kgo.BlockRebalanceOnPoll(),
-		kgo.SessionTimeout(memberLimit), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchMaxBytes(intake.GroupBytes),
+		kgo.SessionTimeout(memberLimit), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
+		kgo.FetchMaxBytes(intake.GroupBytes),
 		kgo.OnPartitionsAssigned(func(_ context.Context, _ *kgo.Client, assigned map[string][]int32) {
 			fresh.assigned(assigned[s.Topic])
 		}),
