@@ -6,9 +6,9 @@ import (
 	"unsafe"
 )
 
-// wall has a machine's clocks in a bubble: the wall clock can be set, and goes wrong, and the monotonic clock goes on. A
-// bubble's own times have no monotonic clock, and only the runtime can make times with two clocks that differ. So they
-// are put together here as the runtime does it. The dispatcher's tests do the same, and check it.
+// wall has a machine's clocks in a bubble: the wall clock can be set, and goes wrong, and the monotonic clock goes on.
+// A bubble's own times have no monotonic clock, and only the runtime can make times with two clocks that differ. So
+// they are put together here as the runtime does it. The dispatcher's tests do the same, and check it.
 type wall struct {
 	lock  sync.Mutex
 	steps time.Duration // how far it was set ahead

@@ -323,7 +323,9 @@ func (d *drafter) operators() {
 		}
 	}
 	if d.Revoked > 0 {
-		d.Ops = append(d.Ops, Op{At: d.Revoked, Kind: checker.Revoke, Caller: "second", Replica: d.IntN(d.Replicas), Again: 4})
+		d.Ops = append(d.Ops, Op{
+			At: d.Revoked, Kind: checker.Revoke, Caller: "second", Replica: d.IntN(d.Replicas), Again: 4,
+		})
 	}
 	if d.IntN(8) == 0 { // a crowd
 		o := Op{

@@ -263,5 +263,8 @@ func (s *search) one(ctx context.Context, args []string) (report sim.Report, err
 	if err != nil {
 		return report, err
 	}
-	return report, json.Unmarshal(b, &report)
+	if err := json.Unmarshal(b, &report); err != nil {
+		return report, fmt.Errorf("a history's report can't be read, is the disk full? %w\n%s", err, &output)
+	}
+	return report, nil
 }
