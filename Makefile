@@ -52,7 +52,7 @@ bench-full: ## Measure all of it at full size, as for docs/benchmarks.md; takes 
 
 .PHONY: test-mongodb
 test-mongodb: ## Test the MongoDB store, and replicas on it, at CARILLON_TEST_MONGODB_URI, or with the mongod on PATH
-	.ci/with-mongod bash -c 'go test -race -timeout 15m -tags "services $$CARILLON_TEST_MONGODB_TAGS" ./store/mongodb && \
+	.ci/with-mongod bash -c 'CARILLON_TEST_MONGODB_SUITE=1 go test -race -timeout 15m -tags "services $$CARILLON_TEST_MONGODB_TAGS" ./store/mongodb && \
 		.ci/with-services go test -race -timeout 15m -tags services -run "/^mongodb$$" ./cmd/carillon'
 
 .PHONY: bench-mongodb

@@ -83,7 +83,8 @@ func TestArchitectureNamesWhatExists(t *testing.T) {
 	}
 	isTest := func(p string) bool { return strings.HasSuffix(p, "_test.go") }
 	isSuite := func(p string) bool {
-		return strings.HasPrefix(p, "store/storetest/") || strings.HasPrefix(p, "callbacks/callbackstest/")
+		return strings.HasPrefix(p, "store/storetest/") || strings.HasPrefix(p, "history/historytest/") ||
+			strings.HasPrefix(p, "callbacks/callbackstest/")
 	}
 	looked := make(map[string]int)
 	for _, m := range quoted.FindAllStringSubmatch(block.ReplaceAllString(architecture(t), ""), -1) {

@@ -71,7 +71,7 @@ func (d *differential) actions() map[string]func(*rapid.T) {
 		{"pause", 1, d.pause}, {"resume", 2, d.resume}, {"trigger", 1, d.trigger}, {"list", 1, d.list},
 		{"claim", 5, d.claim}, {"settle", 4, d.settle}, {"settle dead", 2, d.settleDead},
 		{"claim jobs", 4, d.claimJobs}, {"advance", 3, d.advance}, {"sweep", 1, d.sweep}, {"look", 1, d.look},
-		{"records", 1, d.writeRecords}, {"history", 1, d.recordHistory}, {"move", 1, d.move}, {"wait", 4, d.wait},
+		{"records", 1, d.writeRecords}, {"move", 1, d.move}, {"wait", 4, d.wait},
 	} {
 		for i := range a.times {
 			actions[a.name+" "[:min(i, 1)]+strings.Repeat("+", i)] = d.do(a.do)
