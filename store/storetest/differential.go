@@ -54,6 +54,7 @@ func Differential(t *testing.T, checks int, newReference func() store.Store, new
 			vagueDue: map[job.ID]bool{}, vagueExpansion: map[job.Name]bool{}, vagueExpiry: map[job.Name]bool{},
 		}
 		r.Repeat(d.actions())
+		d.compareContents()
 		d.empty()
 		clean = true
 	})
@@ -279,11 +280,11 @@ func (d *differential) contents(s store.Store, limit int) (documents []store.Doc
 	}
 }
 
-// afterEach compares the documents after each operation of a long test, otherwise after every fourth, since the
+// afterEach compares the documents after each operation of a long test, otherwise after every tenth, since the
 // comparison takes longer than an operation.
 func (d *differential) afterEach() {
 	d.Helper()
-	if d.operations++; Long() || d.operations%4 == 0 {
+	if d.operations++; Long() || d.operations%10 == 0 {
 		d.compareContents()
 	}
 }
