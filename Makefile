@@ -37,6 +37,12 @@ test: ## Run every test; installs and starts the servers it needs by itself, on 
 test-long: ## Run every test, and some minutes more: fuzzing, longer random histories, the comparison with other schedulers
 	.ci/in-memory .ci/with-services .ci/test-long
 
+.PHONY: released
+released: ## Write docs/released anew at a release, to which later versions are held; see its README.md
+	CARILLON_TEST_SERVICES="mongodb postgresql redis" CARILLON_TEST_RELEASED=1 .ci/with-services \
+		go test -count=1 -tags services -run '^(TestReleasedSurface|TestPresentFormatIsReleased)$$' ./cmd/carillon
+	git rev-parse HEAD >docs/released/previous
+
 .PHONY: test-unit
 test-unit: ## Run the tests that need only Go
 	go test ./...
@@ -68,10 +74,10 @@ ROUNDS ?= 1
 PEERS_FLAGS ?=
 
 .PHONY: bench-peers
-bench-peers: build ## Compare with River, asynq and plain loops on the same servers; COUNT, RATE, DURATION, ROUNDS
+bench-peers: build ## Compare with River, asynq and plain loops on the same servers, in speed and conduct; COUNT, RATE, DURATION, ROUNDS
 	cd cmd/carillon-bench/peers && go build -o $(CURDIR)/bin/peers .
 	.ci/with-services bash -c 'exec bin/peers --postgres "$$CARILLON_TEST_POSTGRES_URL" --redis "$$CARILLON_TEST_REDIS_URL" \
-		--carillon bin/carillon-bench --count $(COUNT) --rate $(RATE) --duration $(DURATION) --rounds $(ROUNDS) $(PEERS_FLAGS)'
+		--carillon bin/carillon-bench --service bin/carillon --conduct --count $(COUNT) --rate $(RATE) --duration $(DURATION) --rounds $(ROUNDS) $(PEERS_FLAGS)'
 
 .PHONY: lint
 lint: ## Check style, mistakes and the direction of imports

@@ -10,6 +10,7 @@ import (
 	"io"
 	"iter"
 	"net/http"
+	"strings"
 )
 
 // BatchError ends the results of a batch that broke. The items before Next have their results. What became of the items
@@ -36,6 +37,18 @@ var errStopped = errors.New("the results are not read any more")
 //
 // The batch begins when the results are ranged over, and each time anew. One that broke is not sent again.
 func (c *Client) Batch(ctx context.Context, jobs iter.Seq[Job]) iter.Seq2[BatchResult, error] {
+	return c.BatchIf(ctx, func(yield func(Job, Condition) bool) {
+		for job := range jobs {
+			if !yield(job, Condition{}) {
+				return
+			}
+		}
+	})
+}
+
+// BatchIf is [Client.Batch] with a condition for each job; the zero Condition is none. An item whose condition is not
+// met has [ErrPreconditionFailed] in its result. Items with conditions may be sent again after a batch that broke.
+func (c *Client) BatchIf(ctx context.Context, jobs iter.Seq2[Job, Condition]) iter.Seq2[BatchResult, error] {
 	return func(yield func(BatchResult, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
@@ -53,11 +66,25 @@ func (c *Client) Batch(ctx context.Context, jobs iter.Seq[Job]) iter.Seq2[BatchR
 	}
 }
 
+// batchItem is a job with its condition.
+type batchItem struct {
+	Job
+	IfMatch     string `json:"ifMatch,omitempty"`
+	IfNoneMatch string `json:"ifNoneMatch,omitempty"`
+}
+
 // writeLines writes each job on a line.
-func writeLines(w io.Writer, jobs iter.Seq[Job]) error {
+func writeLines(w io.Writer, jobs iter.Seq2[Job, Condition]) error {
 	buffered := bufio.NewWriterSize(w, 32<<10)
-	for job := range jobs {
-		line, err := encode(job)
+	for job, condition := range jobs {
+		item := batchItem{Job: job}
+		switch condition.header {
+		case "If-Match":
+			item.IfMatch = strings.Trim(condition.value, `"`)
+		case "If-None-Match":
+			item.IfNoneMatch = condition.value
+		}
+		line, err := encode(item)
 		if err != nil {
 			return err
 		}

@@ -102,18 +102,22 @@ func (c *Client) Occurrences(ctx context.Context, key string) iter.Seq2[Occurren
 type JobFilter struct {
 	// Prefix is the beginning of the jobs' keys, and State their state; empty for any.
 	Prefix, State string
+	// Kind is the kind of the jobs' schedules: instants (which a delay is too), crontab or sequence; empty for any.
+	Kind string
 }
 
 // Jobs lists jobs by their keys. A job that exists throughout is listed once.
 func (c *Client) Jobs(ctx context.Context, filter JobFilter) iter.Seq2[JobSummary, error] {
-	q := query("prefix", filter.Prefix, "state", filter.State)
+	q := query("prefix", filter.Prefix, "state", filter.State, "kind", filter.Kind)
 	return pages[JobSummary](ctx, c, request{method: "GET", path: path("jobs"), query: q, about: true}, "items")
 }
 
-// Cancel cancels a job. If an earlier attempt may have done so, a job that is not there is no error.
-func (c *Client) Cancel(ctx context.Context, key string) (Cancelled, error) {
+// Cancel cancels a job. If an earlier attempt may have done so, a job that is not there is no error. With [IfVersion] it
+// cancels nothing that was changed since that version was read.
+func (c *Client) Cancel(ctx context.Context, key string, conditions ...Condition) (Cancelled, error) {
 	var out Cancelled
-	a, err := c.do(ctx, request{method: "DELETE", path: path("jobs", key), about: true}, &out)
+	r := request{method: "DELETE", path: path("jobs", key), header: headers(conditions), about: true}
+	a, err := c.do(ctx, r, &out)
 	out.CountsLost = a.lost
 	return out, gone(a, err)
 }

@@ -27,6 +27,9 @@ func KeepConn(ctx context.Context, conn net.Conn) context.Context {
 
 // arrival returns the time at which the last part read of a request arrived at this machine; now if that is unknown.
 func arrival(r *http.Request) time.Time {
+	if from := insideOf(r.Context()); from != nil {
+		return from.Asked
+	}
 	now := time.Now()
 	switch conn := r.Context().Value(connKey{}).(type) {
 	case *net.TCPConn:

@@ -2,7 +2,6 @@ package handlers
 
 import (
 	"net/http"
-	"net/url"
 	"strings"
 
 	"github.com/gin-gonic/gin"
@@ -70,7 +69,7 @@ func strays(c *gin.Context) bool {
 
 // unescaped returns the value of a path parameter; a malformed one as it was sent.
 func unescaped(value string) string {
-	if plain, err := url.PathUnescape(value); err == nil {
+	if plain, err := nameInPath(value); err == nil {
 		return plain
 	}
 	return value

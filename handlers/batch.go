@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
@@ -62,7 +63,7 @@ func (a *api) postBatch(c *gin.Context) error {
 // goroutine reads the body.
 func (a *api) runBatch(c *gin.Context, items itemReader, results *resultWriter, body *batchBody) bool {
 	ctx, cancel := context.WithCancel(c.Request.Context())
-	common, chunks := itemCommon{who(c), traceOf(c.Request)}, make(chan chunk, 1)
+	common, chunks := itemCommon{who(c), traceOf(c.Request), insideOf(ctx)}, make(chan chunk, 1)
 	var running sync.WaitGroup
 	flow := a.Limiter.Flow(common.by.key(), common.by.tenant)
 	running.Go(func() { a.readItems(ctx, common, slowed(ctx, items, flow, a.MaxBody), chunks) })
@@ -73,6 +74,7 @@ func (a *api) runBatch(c *gin.Context, items itemReader, results *resultWriter, 
 		results.release()
 	}()
 	failed, ended := 0, time.Time{}
+	before := make(earlier)
 	for {
 		select {
 		case chunk, ok := <-chunks:
@@ -89,10 +91,12 @@ func (a *api) runBatch(c *gin.Context, items itemReader, results *resultWriter, 
 				return results.end() == nil
 			}
 			// Items that arrived while the previous chunk was stored count as submitted at its end.
-			if failed++; !a.putChunk(ctx, c, latest(arrival(c.Request), ended), chunk.items, results) {
+			if failed++; !a.putChunk(ctx, c, latest(arrival(c.Request), ended), chunk.items, before, results) {
 				failed = 0
 			}
-			ended = time.Now()
+			if insideOf(ctx) == nil { // else all had arrived before the request was made
+				ended = time.Now()
+			}
 			if failed == maxFailedChunks {
 				last := chunk.items[len(chunk.items)-1]
 				results.add(givenUp(last.index + 1))
@@ -129,6 +133,7 @@ type item struct {
 type itemCommon struct {
 	by    *caller
 	trace job.Trace
+	from  *Inside // nil for a client's own batch
 }
 
 // chunk is a group of items that are stored together.
@@ -142,6 +147,10 @@ func (c *chunk) full() bool { return len(c.items) >= chunkItems || c.weight >= c
 // readItems reads and checks items until the end, or until ctx ends, and gathers them into chunks.
 func (a *api) readItems(ctx context.Context, common itemCommon, items itemReader, chunks chan chunk) {
 	defer close(chunks)
+	if common.from != nil {
+		a.readInside(ctx, common, items, chunks)
+		return
+	}
 	for index := 0; ; index++ {
 		raw, err := items.next()
 		if errors.Is(err, io.EOF) {
@@ -158,6 +167,45 @@ func (a *api) readItems(ctx context.Context, common itemCommon, items itemReader
 	}
 }
 
+// readInside is readItems for a batch from inside. Its items are there already, so it makes full chunks. It ends early
+// if a rate slows it down so much that later items could not be stored in time; they get no result.
+func (a *api) readInside(ctx context.Context, common itemCommon, items itemReader, chunks chan<- chunk) {
+	var next chunk
+	for index := 0; time.Since(common.from.Asked) < store.Within/3; index++ {
+		raw, err := items.next()
+		_, tooLarge := errors.AsType[*http.MaxBytesError](err)
+		if err != nil && !tooLarge {
+			break // the end, or that of ctx
+		}
+		it := item{index: index, weight: len(raw), err: err}
+		if err == nil {
+			a.checkItem(ctx, common, raw, &it)
+		}
+		if next.add(it); next.full() {
+			if !send(ctx, chunks, next) {
+				return
+			}
+			next = chunk{}
+		}
+	}
+	if len(next.items) > 0 {
+		send(ctx, chunks, next)
+	}
+}
+
+// add adds an item to a chunk.
+func (c *chunk) add(it item) { c.items, c.weight = append(c.items, it), c.weight+it.weight }
+
+// send sends a chunk. It returns false if ctx ends.
+func send(ctx context.Context, chunks chan<- chunk, c chunk) bool {
+	select {
+	case chunks <- c:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
 // gather adds an item to the chunk that waits in the channel, which has room for one chunk. The waiting chunk grows up
 // to its bounds; then gather blocks until it is received. It returns false if ctx ends. No other goroutine may send to
 // the channel.
@@ -171,34 +219,60 @@ func gather(ctx context.Context, chunks chan chunk, it item) bool {
 		chunks <- last // there is room: no other goroutine sends
 		last = chunk{}
 	}
-	last.items, last.weight = append(last.items, it), last.weight+it.weight
-	select {
-	case chunks <- last:
-		return true
-	case <-ctx.Done():
-		return false
-	}
+	last.add(it)
+	return send(ctx, chunks, last)
 }
 
 // checkItem decodes and checks one item.
 func (a *api) checkItem(ctx context.Context, common itemCommon, raw []byte, it *item) {
 	it.submission, it.err = guarded(func() (*submission, error) {
-		draft, err := job.Decode(raw)
+		draft, err := job.DecodeItem(raw)
 		if job.ValidKey(draft.Key) {
 			it.key = draft.Key
 		}
 		if err != nil {
 			return nil, err
 		}
-		s, err := a.check(ctx, common.by, draft)
+		condition, err := itemCondition(&draft)
 		if err != nil {
 			return nil, err
 		}
-		s.job.Options.Trace = common.trace
+		s, err := a.check(ctx, common.by, draft.Draft)
+		if err != nil {
+			return nil, err
+		}
+		s.condition = condition
+		s.origin, s.job.Options.Trace = common.from.item(it.index), common.trace
+		if s.origin.Trace != "" {
+			s.job.Options.Trace = s.origin.Trace
+		}
 		it.weight += instantWeight * s.job.Schedule.Weight()
 		return s, nil
 	})
 }
+
+// itemCondition reads the condition of an item, which is that of a submission by the headers of the same names.
+func itemCondition(it *job.Item) (store.Condition, error) {
+	switch match, none := it.IfMatch, it.IfNoneMatch; {
+	case match != nil && none != nil:
+		return store.Condition{}, job.InvalidField("/ifNoneMatch", "must not be given beside ifMatch")
+	case none != nil && *none != "*":
+		return store.Condition{}, job.InvalidField("/ifNoneMatch", `must be "*": there must be no job of the key`)
+	case none != nil:
+		return store.Condition{Absent: true}, nil
+	case match == nil:
+		return store.Condition{}, nil
+	case *match == "*":
+		return store.Condition{Present: true}, nil
+	case *match == "" || strings.IndexFunc(*match, notInVersion) >= 0:
+		return store.Condition{}, job.InvalidField("/ifMatch", `must be a version, as answers about the job have it, or "*"`)
+	default:
+		return store.Condition{Versions: []job.Revision{job.Revision(*match)}}, nil
+	}
+}
+
+// notInVersion reports whether a character is in no version.
+func notInVersion(r rune) bool { return r == '"' || notInTag(r) }
 
 // latest returns the later of two times.
 func latest(a, b time.Time) time.Time {
@@ -208,10 +282,20 @@ func latest(a, b time.Time) time.Time {
 	return a
 }
 
+// earlier has the versions that earlier chunks of a batch have stored, if all its items count as submitted at one time.
+type earlier map[job.Name]job.Revision
+
+// allow lets a submission replace what an earlier chunk has stored.
+func (e earlier) allow(s *submission) {
+	if version := e[s.job.Name]; version > s.newer.After && s.newer != (store.Span{}) {
+		s.newer.After = version
+	}
+}
+
 // putChunk stores the submissions of a chunk and adds a result for each of its items. Asked is the time of the
 // submission. Down reports that the store was unavailable for all of them.
 func (a *api) putChunk(
-	ctx context.Context, c *gin.Context, asked time.Time, chunk []item, results *resultWriter,
+	ctx context.Context, c *gin.Context, asked time.Time, chunk []item, before earlier, results *resultWriter,
 ) (down bool) {
 	ctx, cancel, newer := a.between(ctx, asked, asked.Add(store.Within))
 	defer cancel()
@@ -219,6 +303,7 @@ func (a *api) putChunk(
 	for i := range chunk {
 		if chunk[i].err == nil {
 			chunk[i].newer = newer
+			before.allow(chunk[i].submission)
 			submissions = append(submissions, chunk[i].submission)
 		}
 	}
@@ -230,6 +315,9 @@ func (a *api) putChunk(
 			outcomes = outcomes[1:]
 			down = down && errors.Is(o.err, store.ErrUnavailable)
 			if o.err == nil {
+				if insideOf(ctx) != nil {
+					before[it.job.Name] = o.version
+				}
 				results.add(success(it.index, o))
 				a.auditItem(c, o.key, o.status(), o.version)
 				continue

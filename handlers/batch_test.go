@@ -40,7 +40,7 @@ func (a *api) batch(media string, items ...string) []result {
 	results := a.results(media, got.body)
 	for _, r := range results {
 		if r.Status < 400 {
-			a.matches(a.spec.Components.Schemas["NewJob"], []byte(items[r.Index]))
+			a.matches(a.spec.Components.Schemas["JobInBatch"], []byte(items[r.Index]))
 		}
 	}
 	return results
@@ -179,6 +179,56 @@ func TestBatchShapes(t *testing.T) {
 				t.Errorf("statuses %v, want %v: %s", statuses, test.results, got.body)
 			}
 		})
+	}
+}
+
+// TestBatchConditions: an item's condition is that of a header, and decides about this item alone.
+func TestBatchConditions(t *testing.T) {
+	t.Parallel()
+	for _, media := range []string{asArray, asLines} {
+		a := newAPI(t)
+		version := a.batch(media, body("there", time.Hour))[0].Revision
+		before := a.batch(media, body("other", time.Hour))[0].Revision
+		a.batch(media, body("other", 2*time.Hour))
+		for _, c := range []struct {
+			key, name, value string
+			status           int
+		}{
+			{"there", "ifNoneMatch", "*", 412},
+			{"new", "ifNoneMatch", "*", 201},
+			{"there", "ifNoneMatch", version, 422},
+			{"absent", "ifMatch", "*", 412},
+			{"absent", "ifMatch", version, 412},
+			{"other", "ifMatch", "*", 200},
+			{"other", "ifMatch", before, 412},
+			{"there", "ifMatch", `"` + version + `"`, 422},
+			{"there", "ifMatch", "a b", 422},
+			{"there", "ifMatch", "", 422},
+			{"there", "ifMatch", version, 200},
+			{"there", "ifMatch", version, 412},
+		} {
+			for _, at := range []time.Duration{-time.Hour, 3 * time.Hour} { // it is read first, or put at once
+				if c.status < 300 && at < 0 {
+					continue // it would change what follows
+				}
+				items := []string{body("x", time.Hour), with(body(c.key, at), c.name, c.value), body("y", time.Hour)}
+				got := a.batch(media, items...)
+				if len(got) != 3 || got[1].Status != c.status || got[0].Status > 201 || got[2].Status > 201 {
+					t.Errorf("%s: %q of %q: %+v, want %d", c.name, c.value, c.key, got, c.status)
+				}
+				if c.status == 422 && (len(got[1].Errors) != 1 || got[1].Errors[0].Pointer != "/"+c.name) {
+					t.Errorf("%s: %q: %+v", c.name, c.value, got[1])
+				}
+			}
+		}
+		both := with(with(body("there", time.Hour), "ifMatch", "*"), "ifNoneMatch", "*")
+		if got := a.batch(media, both)[0]; got.Status != 422 || got.Errors[0].Pointer != "/ifNoneMatch" {
+			t.Errorf("%+v", got)
+		}
+		for _, single := range []string{"POST /v1/jobs", "PUT /v1/jobs/there"} {
+			method, path, _ := strings.Cut(single, " ")
+			a.call(method, path, with(body("there", time.Hour), "ifMatch", "*")).want(422)
+		}
 	}
 }
 

@@ -3,6 +3,7 @@ package handlers
 import (
 	"context"
 	"fmt"
+	"math"
 	"net/http"
 	"net/url"
 	"time"
@@ -117,7 +118,8 @@ func (a *api) deadLetterFilter(c *gin.Context, query url.Values) (store.DeadLett
 
 // redriven is the number of dead letters that were made due again.
 type redriven struct {
-	Redriven int `json:"redriven"`
+	Redriven   int    `json:"redriven"`
+	NextCursor string `json:"nextCursor,omitzero"` // where to go on, if the request was for a part
 }
 
 var errNoDeadLetter = &statusError{http.StatusNotFound, "there is no dead letter with this id"}
@@ -128,7 +130,7 @@ func (a *api) redriveOne(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	return writeJSON(c, http.StatusOK, redriven{n})
+	return writeJSON(c, http.StatusOK, redriven{n, ""})
 }
 
 // deleteDeadLetter deletes one dead letter.
@@ -142,25 +144,26 @@ func (a *api) deleteDeadLetter(c *gin.Context) error {
 
 // redriveMany makes the dead letters of a key, of a prefix or of the tenant due again, a slice at a time.
 func (a *api) redriveMany(c *gin.Context) error {
-	n, err := a.manyDeadLetters(c, "redrive", store.Redrive)
+	n, next, err := a.manyDeadLetters(c, "redrive", store.Redrive)
 	if err != nil {
 		return err
 	}
-	return writeJSON(c, http.StatusOK, redriven{n})
+	return writeJSON(c, http.StatusOK, redriven{n, next})
 }
 
 // deleted is the number of deleted dead letters.
 type deleted struct {
-	Deleted int `json:"deleted"`
+	Deleted    int    `json:"deleted"`
+	NextCursor string `json:"nextCursor,omitzero"`
 }
 
 // deleteDeadLetters deletes the dead letters of a key, of a prefix or of the tenant, a slice at a time.
 func (a *api) deleteDeadLetters(c *gin.Context) error {
-	n, err := a.manyDeadLetters(c, "delete", store.Discard)
+	n, next, err := a.manyDeadLetters(c, "delete", store.Discard)
 	if err != nil {
 		return err
 	}
-	return writeJSON(c, http.StatusOK, deleted{n})
+	return writeJSON(c, http.StatusOK, deleted{n, next})
 }
 
 // oneDeadLetter settles the dead letter that a path names.
@@ -178,46 +181,68 @@ func (a *api) oneDeadLetter(c *gin.Context, outcome store.DeadOutcome) (n int, e
 	return n, err
 }
 
-// manyDeadLetters settles the dead letters that a request selects, a slice at a time, and counts them. Verb names the
-// outcome.
-func (a *api) manyDeadLetters(c *gin.Context, verb string, outcome store.DeadOutcome) (sum int, err error) {
-	query, err := readQuery(c.Request, "key", "prefix", "all")
+// manyDeadLetters settles the dead letters that a request selects, a slice at a time, and counts them. With a limit it
+// ends after that many, and returns the cursor to go on with if others may follow. Verb names the outcome.
+func (a *api) manyDeadLetters(
+	c *gin.Context, verb string, outcome store.DeadOutcome,
+) (sum int, next string, err error) {
+	query, err := readQuery(c.Request, "key", "prefix", "all", "limit", "cursor")
 	if err != nil {
-		return 0, err
+		return 0, "", err
 	}
-	filter, err := a.deadLetterFilter(c, query)
+	filter, left, err := a.deadLettersToSettle(c, query, verb)
 	if err != nil {
-		return 0, err
+		return 0, "", err
 	}
-	some := query.Has("key") || query.Has("prefix")
-	switch {
-	case some && query.Has("all"):
-		return 0, &parameterError{"all", "can't be combined with key or prefix; give one of them"}
-	case query.Has("all") && query.Get("all") != "true":
-		return 0, &parameterError{"all", "must be true, or be left out"}
-	case !some && !query.Has("all"):
-		reason := fmt.Sprintf("is required, or else prefix or all=true: it selects the dead letters to %s", verb)
-		return 0, &parameterError{"key", reason}
-	}
-	filter.Limit, filter.Brief = sliceSize, true
+	filter.Brief = true
 	asked := arrival(c.Request)
 	for over := asked.Add(store.Within); ; over = time.Now().Add(store.Within) {
 		if err := a.readmit(c.Request.Context()); err != nil {
-			return 0, err
+			return 0, "", err
 		}
+		filter.Limit = min(sliceSize, left)
 		ctx, cancel, _ := a.between(c.Request.Context(), asked, over)
 		ids, n, err := a.deadLetterSlice(ctx, filter, outcome)
 		cancel()
 		if err != nil {
-			return 0, err
+			return 0, "", err
 		}
 		sum += n
 		auditOf(c).Changed = sum
-		if len(ids) < sliceSize {
-			return sum, nil
+		if len(ids) < filter.Limit {
+			return sum, "", nil
 		}
 		filter.After = ids[len(ids)-1] // skip one that is redriven and fails again meanwhile: its id is the same
+		if left -= len(ids); left == 0 {
+			return sum, filter.After.String(), nil
+		}
 	}
+}
+
+// deadLettersToSettle reads the selection of a request that settles many, and the largest number to settle.
+func (a *api) deadLettersToSettle(
+	c *gin.Context, query url.Values, verb string,
+) (filter store.DeadLetterFilter, most int, err error) {
+	if filter, err = a.deadLetterFilter(c, query); err != nil {
+		return filter, 0, err
+	}
+	some := query.Has("key") || query.Has("prefix")
+	switch {
+	case some && query.Has("all"):
+		return filter, 0, &parameterError{"all", "can't be combined with key or prefix; give one of them"}
+	case query.Has("all") && query.Get("all") != "true":
+		return filter, 0, &parameterError{"all", "must be true, or be left out"}
+	case !some && !query.Has("all"):
+		reason := fmt.Sprintf("is required, or else prefix or all=true: it selects the dead letters to %s", verb)
+		return filter, 0, &parameterError{"key", reason}
+	case query.Has("cursor") && !query.Has("limit"):
+		return filter, 0, &parameterError{"cursor", "needs a limit: without one, all are settled in one request"}
+	}
+	if filter.After, err = idCursorParameter(query); err != nil || !query.Has("limit") {
+		return filter, math.MaxInt, err
+	}
+	most, err = limitParameter(query)
+	return filter, most, err
 }
 
 // deadLetterSlice settles one page of dead letters.

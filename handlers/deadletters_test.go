@@ -200,6 +200,49 @@ func TestManyDeadLettersOfTheTenant(t *testing.T) {
 	}
 }
 
+// A request with a limit takes a part, and its cursor goes on behind that, whatever fails again meanwhile.
+func TestManyDeadLettersInParts(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct{ method, path string }{
+		"redrive": {"POST", "/v1/dead-letters/redrive"}, "delete": {"DELETE", "/v1/dead-letters"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := newAPI(t)
+			var keys []string
+			for i := range 700 { // more than a slice
+				keys = append(keys, fmt.Sprintf("p/%04d", i))
+			}
+			bury(a, append(keys, "q")...)
+			var parts []int
+			for cursor, first := "", true; first || cursor != ""; first = false {
+				got := decode[struct {
+					Redriven, Deleted int
+					NextCursor        string
+				}](a.call(test.method, test.path+"?prefix=p%2F&limit=600"+cursor, "").want(200))
+				parts = append(parts, got.Redriven+got.Deleted)
+				for _, c := range a.claim() {
+					a.settle(c, store.Bury, "410 Gone")
+				}
+				if cursor = got.NextCursor; cursor != "" {
+					cursor = "&cursor=" + cursor
+				}
+			}
+			if !slices.Equal(parts, []int{600, 100}) {
+				t.Errorf("in parts: %v", parts)
+			}
+			for bad, names := range map[string]string{
+				"?all=true&limit=0": "limit", "?all=true&limit=1001": "limit", "?all=true&cursor=" + strings.Repeat("0", 26): "cursor",
+				"?all=true&limit=1&cursor=x": "cursor", "?limit=1": "key",
+			} {
+				got := a.call(test.method, test.path+bad, "").want(422).problem().named()
+				if !slices.Equal(got, []string{"?" + names}) {
+					t.Errorf("%q: %v", bad, got)
+				}
+			}
+		})
+	}
+}
+
 func TestPendingOccurrenceIsNoDeadLetter(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t)

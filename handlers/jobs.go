@@ -79,18 +79,20 @@ func (a *api) readableJob(ctx context.Context, name job.Name, now time.Time) (st
 	return status, err
 }
 
-// Bounds of a list of jobs by state: the pages that one request reads, the jobs per page, and the time after which it
-// reads no further page.
+// Bounds of a list of jobs by state or kind: the jobs that one request looks through, the jobs per page, and the time
+// after which it reads no further page. The kind of a job is in its definition, which may be large, so its pages are
+// smaller.
 const (
-	mostPages  = 10
+	mostJobs   = 10_000
 	pageSize   = 1000
+	wholeSize  = 200
 	longEnough = 2 * time.Second
 )
 
-// listJobs answers with a page of jobs, by key. It leaves out jobs whose retention has ended, and jobs in another state
-// than the requested one. So a page may be shorter than its limit although others follow.
+// listJobs answers with a page of jobs, by key. It leaves out jobs whose retention has ended, and jobs of another state
+// or kind than the requested one. So a page may be shorter than its limit although others follow.
 func (a *api) listJobs(c *gin.Context) error {
-	query, err := readQuery(c.Request, "prefix", "state", "limit", "cursor")
+	query, err := readQuery(c.Request, "prefix", "state", "kind", "limit", "cursor")
 	if err != nil {
 		return err
 	}
@@ -107,13 +109,13 @@ func (a *api) listJobs(c *gin.Context) error {
 	if filter.After, err = keyCursorParameter(query); err != nil {
 		return err
 	}
-	state, err := stateParameter(query)
+	w, err := wantedParameters(query)
 	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(c.Request.Context(), storeTime)
 	defer cancel()
-	jobs, last, err := a.findJobs(ctx, filter, limit, state)
+	jobs, last, err := a.findJobs(ctx, filter, limit, w)
 	if err != nil {
 		return err
 	}
@@ -131,15 +133,30 @@ func (a *api) listJobs(c *gin.Context) error {
 // lastReserved is behind all keys of the service's own jobs.
 const lastReserved = job.ReservedPrefix + "\U0010FFFF"
 
-// findJobs reads up to limit jobs in a state; an empty state means any. Last is the last key that was read if others
-// may follow, else empty. The service's own jobs are left out unless the prefix asks for them.
+// wanted is the state and the kind of the jobs to list; each is empty for any.
+type wanted struct {
+	state string
+	kind  job.Kind
+}
+
+// has reports whether a job is among them.
+func (w wanted) has(j store.JobStatus) bool {
+	return (w.state == "" || statusState(j) == w.state) && (w.kind == "" || j.Schedule.Kind() == w.kind)
+}
+
+// findJobs reads up to limit of the wanted jobs. Last is the last key that was read if others may follow, else empty. The
+// service's own jobs are left out unless the prefix asks for them.
 func (a *api) findJobs(
-	ctx context.Context, filter store.JobFilter, limit int, state string,
+	ctx context.Context, filter store.JobFilter, limit int, w wanted,
 ) (found []store.JobStatus, last string, err error) {
-	filter.Limit = limit + 1
 	pages := 1
-	if state != "" {
-		filter.Limit, pages = pageSize, mostPages
+	switch {
+	case w.kind != "":
+		filter.Whole, filter.Limit, pages = true, wholeSize, mostJobs/wholeSize
+	case w.state != "":
+		filter.Limit, pages = pageSize, mostJobs/pageSize
+	default:
+		filter.Limit = limit + 1
 	}
 	now, began := a.now(), time.Now()
 	passed := job.Reserved(filter.Prefix) // the keys that are left out
@@ -159,7 +176,7 @@ func (a *api) findJobs(
 				}
 				continue
 			}
-			if !j.Gone(now) && (state == "" || statusState(j) == state) {
+			if !j.Gone(now) && w.has(j) {
 				found = append(found, j)
 			}
 			filter.After = j.Key
@@ -171,13 +188,16 @@ func (a *api) findJobs(
 	return found, filter.After, nil
 }
 
-// stateParameter reads the requested state of listed jobs; empty means any.
-func stateParameter(query url.Values) (string, error) {
-	state := query.Get("state")
-	if query.Has("state") && !slices.Contains([]string{stateScheduled, statePaused, stateFinished}, state) {
-		return "", &parameterError{"state", "must be scheduled, paused or finished"}
+// wantedParameters reads the state and the kind of the jobs to list.
+func wantedParameters(query url.Values) (wanted, error) {
+	w := wanted{query.Get("state"), job.Kind(query.Get("kind"))}
+	if query.Has("state") && !slices.Contains([]string{stateScheduled, statePaused, stateFinished}, w.state) {
+		return w, &parameterError{"state", "must be scheduled, paused or finished"}
 	}
-	return state, nil
+	if query.Has("kind") && !slices.Contains([]job.Kind{job.KindInstants, job.KindCrontab, job.KindSequence}, w.kind) {
+		return w, &parameterError{"kind", "must be instants (which a delay is too), crontab or sequence"}
+	}
+	return w, nil
 }
 
 // cancelled answers the cancellation of one job.
@@ -186,16 +206,15 @@ type cancelled struct {
 	InFlight  int `json:"inFlight"`
 }
 
-// cancelJob cancels one job.
+// cancelJob cancels one job. With a condition it leaves alone what clients see as no job: redriven occurrences of the
+// key, and a job whose retention has ended.
 func (a *api) cancelJob(c *gin.Context) error {
 	key, err := keyInPath(c)
 	if err != nil {
 		return err
 	}
-	if _, err := readQuery(c.Request); err != nil {
-		return err
-	}
-	if err := refuseConditions(c.Request); err != nil {
+	match, err := onlyMatch(c.Request)
+	if err != nil {
 		return err
 	}
 	ctx, cancel, newer := a.inTime(c.Request)
@@ -206,13 +225,16 @@ func (a *api) cancelJob(c *gin.Context) error {
 		return err
 	}
 	gone := err == nil && status.Gone(now) // then it did not exist for clients
-	results, err := a.Store.Cancel(ctx, []job.Name{name}, store.Asked{Now: now, Newer: newer})
+	if !match.Always() && (err != nil || gone) {
+		return store.ErrNotFound
+	}
+	results, err := a.Store.Cancel(ctx, []job.Name{name}, store.Asked{Now: now, Newer: newer, If: match})
 	if err != nil {
 		return err
 	}
 	result := results[0]
-	if result.Superseded {
-		return store.ErrSuperseded
+	if result.Err != nil {
+		return result.Err
 	}
 	if !result.Found || gone && result.Cancelled+result.InFlight == 0 {
 		return store.ErrNotFound

@@ -26,7 +26,7 @@ func (a *api) patchJob(c *gin.Context) error {
 	if err != nil {
 		return err
 	}
-	match, err := patchCondition(c.Request)
+	match, err := onlyMatch(c.Request)
 	if err != nil {
 		return err
 	}
@@ -60,8 +60,8 @@ func (a *api) patchJob(c *gin.Context) error {
 	return tooFast(name)
 }
 
-// patchCondition reads If-Match, and refuses a query.
-func patchCondition(r *http.Request) (store.Condition, error) {
+// onlyMatch reads If-Match, and refuses If-None-Match and a query.
+func onlyMatch(r *http.Request) (store.Condition, error) {
 	if _, err := readQuery(r); err != nil {
 		return store.Condition{}, err
 	}

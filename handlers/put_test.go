@@ -364,13 +364,13 @@ func TestConditionsAreRefusedWhereTheyAreNotHonoured(t *testing.T) {
 	a := newAPI(t)
 	a.call("PUT", "/v1/jobs/a", body("a", time.Hour)).want(201)
 	for _, header := range []string{"If-Match: *", "If-None-Match: *"} {
-		a.call("DELETE", "/v1/jobs/a", "", header).want(400)
 		a.call("DELETE", "/v1/jobs?prefix=a", "", header).want(400)
 		for _, verb := range verbs {
 			a.call("POST", "/v1/jobs/a/"+verb, "", header).want(400)
 		}
 		a.call("POST", "/v1/jobs/batch", "["+body("a", time.Hour)+"]", header).want(400)
 	}
+	a.call("DELETE", "/v1/jobs/a", "", "If-None-Match: *").want(400)
 	a.call("GET", "/v1/jobs/a", "").want(200)
 }
 

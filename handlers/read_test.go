@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/carillon-scheduler/carillon/handlers"
+	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/store"
 )
 
@@ -283,6 +284,57 @@ func TestListByState(t *testing.T) {
 	}
 }
 
+// TestListByKind: a page of a kind has all jobs of that kind, whatever their state, across the pages that are read.
+func TestListByKind(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	var lines []string
+	want := map[string][]string{}
+	for i := range 450 { // more than are looked at once
+		key := fmt.Sprintf("k%05d", i)
+		line, kind := body(key, time.Hour), "instants"
+		switch i % 150 {
+		case 1:
+			line = with(body(key), "schedules", nil, "delay", "1h")
+		case 2:
+			line, kind = recurring(key, "0 9 * * *"), "crontab"
+		case 3: // in the past
+			line, kind = recurring(key, "@at 1893495600", "past", "skip"), "crontab"
+		case 4:
+			line, kind = sequence(key, []any{fire()}, "startAt", at(time.Hour)), "sequence"
+		}
+		lines, want[kind] = append(lines, line), append(want[kind], key)
+	}
+	got := a.call("POST", "/v1/jobs/batch", strings.Join(lines, "\n"), "Content-Type: application/x-ndjson").want(200)
+	if n := strings.Count(string(got.body), `"status":201`); n != len(lines) {
+		t.Fatalf("%d of %d are accepted: %s", n, len(lines), got.body[:300])
+	}
+	for kind, keys := range want {
+		var listed []string
+		for cursor, first := "", true; first || cursor != ""; first = false {
+			p := list(a, "?limit=4&kind="+kind+cursor)
+			for _, item := range p.items {
+				key, _, _ := strings.Cut(item, " ")
+				listed = append(listed, key)
+			}
+			if cursor = p.nextCursor; cursor != "" {
+				cursor = "&cursor=" + cursor
+			}
+		}
+		if !slices.Equal(listed, keys) {
+			t.Errorf("%s: %v, want %v", kind, listed, keys)
+		}
+	}
+	if got := list(a, "?kind=crontab&state=finished"); !slices.Equal(got.items, []string{"k00003 finished", "k00153 finished", "k00303 finished"}) {
+		t.Errorf("finished crontabs: %v", got)
+	}
+	for _, kind := range []string{"steps", ""} {
+		if got := a.call("GET", "/v1/jobs?kind="+kind, "").want(422).problem().named(); !slices.Equal(got, []string{"?kind"}) {
+			t.Errorf("%q: %v", kind, got)
+		}
+	}
+}
+
 // TestListOfAStateLooksNoFurther than so many jobs: the page is short then, and tells where to go on.
 func TestListOfAStateLooksNoFurther(t *testing.T) {
 	t.Parallel()
@@ -371,6 +423,85 @@ func TestCancel(t *testing.T) {
 	a.advance(3 * time.Hour)
 	if n := len(a.claim()); n > 0 {
 		t.Errorf("%d fire after the cancellation", n)
+	}
+}
+
+func TestCancelConditions(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	a.call("DELETE", "/v1/jobs/a", "", "If-Match: *").want(404)
+	for header, status := range map[string]int{
+		`If-Match: current`:      200,
+		`If-Match: read`:         200,
+		`If-Match: "x", current`: 200,
+		`If-Match: *`:            200,
+		`If-Match: "x"`:          412,
+		`If-Match: W/current`:    412,
+		`If-Match: earlier`:      412,
+		`If-Match: abc`:          400,
+	} {
+		earlier := a.call("PUT", "/v1/jobs/a", body("a", time.Hour)).header.Get("ETag")
+		current := a.patch("a", `{"deadline":"1h"}`).want(200).header.Get("ETag")
+		read := a.call("GET", "/v1/jobs/a", "").header.Get("ETag")
+		header = strings.NewReplacer("current", current, "read", read, "earlier", earlier).Replace(header)
+		got := a.call("DELETE", "/v1/jobs/a", "", header).want(status)
+		if status == 200 {
+			a.call("DELETE", "/v1/jobs/a", "", header).want(404)
+			continue
+		}
+		if status == 412 && !strings.Contains(got.problem().Detail, "If-Match") {
+			t.Errorf("%s", got.body)
+		}
+		if tag := a.call("GET", "/v1/jobs/a", "").want(200).versionTag(); tag != current {
+			t.Errorf("%s: the version is %s, want %s", header, tag, current)
+		}
+	}
+}
+
+// TestCancelIfLeavesWhatCameMeanwhile has another client change the job between the steps of the cancellation.
+func TestCancelIfLeavesWhatCameMeanwhile(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		change func(a *api)
+		status int
+	}{
+		"replaced":  {func(a *api) { a.call("PUT", "/v1/jobs/a", body("a", 2*time.Hour)).want(200) }, 412},
+		"patched":   {func(a *api) { a.patch("a", `{"deadline":"1h"}`).want(200) }, 412},
+		"paused":    {func(a *api) { a.call("POST", "/v1/jobs/a/pause", "").want(200) }, 412},
+		"triggered": {func(a *api) { a.call("POST", "/v1/jobs/a/trigger", "").want(202) }, 200},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			a := newAPI(t)
+			tag := a.call("PUT", "/v1/jobs/a", body("a", time.Hour)).want(201).header.Get("ETag")
+			changed := false
+			a.store.onJob = func(job.Name) {
+				if !changed {
+					changed = true
+					c.change(a)
+				}
+			}
+			a.call("DELETE", "/v1/jobs/a", "", "If-Match: "+tag).want(c.status)
+			if want := map[int]int{200: 404, 412: 200}[c.status]; !changed {
+				t.Error("nothing came in between")
+			} else {
+				a.call("GET", "/v1/jobs/a", "").want(want)
+			}
+		})
+	}
+}
+
+// TestCancelIfIsForJobsOnly: with a condition, redriven occurrences of a key without a job stay, and so does a job that
+// clients no longer see.
+func TestCancelIfIsForJobsOnly(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t, func(c *handlers.Config) { c.Retain = 0 })
+	bury(a, "gone")
+	a.call("DELETE", "/v1/jobs/gone", "").want(404) // its retention has ended
+	a.call("POST", "/v1/dead-letters/redrive?key=gone", "").want(200)
+	a.call("DELETE", "/v1/jobs/gone", "", "If-Match: *").want(404)
+	if got := string(a.call("DELETE", "/v1/jobs/gone", "").want(200).body); got != `{"cancelled":1,"inFlight":0}` {
+		t.Errorf("%s", got)
 	}
 }
 

@@ -77,9 +77,19 @@ func mediaType(r *http.Request, accepted ...string) (string, error) {
 	return media, nil
 }
 
+// nameInPath returns the name that a parameter of a path stands for. Browsers and some proxies resolve the segments .
+// and .. even if they are escaped. So names that are these have other spellings too, which no name can have by itself.
+func nameInPath(parameter string) (string, error) {
+	name, err := url.PathUnescape(parameter)
+	if dots, ok := strings.CutPrefix(name, job.ReservedPrefix); ok && (dots == "." || dots == "..") {
+		return dots, nil
+	}
+	return name, err
+}
+
 // keyInPath reads the job's key in a path.
 func keyInPath(c *gin.Context) (string, error) {
-	key, err := url.PathUnescape(c.Param("key"))
+	key, err := nameInPath(c.Param("key"))
 	if err != nil || !job.ValidKey(key) {
 		return "", &parameterError{"key", keyRule}
 	}

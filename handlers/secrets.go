@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/url"
 	"time"
 
 	"github.com/gin-gonic/gin"
@@ -266,7 +265,7 @@ var (
 
 // secretInPath reads the secret's name in a path. The query must be empty.
 func secretInPath(c *gin.Context, valid func(string) bool) (string, error) {
-	name, err := url.PathUnescape(c.Param("name"))
+	name, err := nameInPath(c.Param("name"))
 	if err != nil || !valid(name) {
 		return "", &parameterError{"name", secretRule}
 	}

@@ -59,6 +59,7 @@ func (a *api) put(c *gin.Context, key string) error {
 	defer cancel()
 	s.condition, s.newer = condition, newer
 	s.job.Options.Trace = traceOf(c.Request)
+	s.origin = insideOf(ctx).item(0)
 	o := a.submit(ctx, []*submission{s})[0]
 	if o.err != nil {
 		return o.err
@@ -77,6 +78,8 @@ type submission struct {
 	condition store.Condition
 	// newer has the versions that were accepted after the submission.
 	newer store.Span
+	// origin is zero for a client's own request.
+	origin InsideItem
 	// before is the job that a patch has made the submission of; nil if it is no patch.
 	before *job.Job
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"net/url"
 	"slices"
 	"time"
 
@@ -189,7 +188,7 @@ func (a *api) knownTenant(ctx context.Context, name string) (job.Tenant, error) 
 
 // tenantInPath reads the tenant in a path. The query must be empty.
 func tenantInPath(c *gin.Context) (string, error) {
-	name, err := url.PathUnescape(c.Param("tenant"))
+	name, err := nameInPath(c.Param("tenant"))
 	if err != nil || !job.ValidTenant(name) {
 		return "", &parameterError{"tenant", "must be a tenant's name: " + tenantNames}
 	}

@@ -45,6 +45,20 @@ func Decode(body []byte) (Draft, error) {
 	return decode[Draft](body)
 }
 
+// Item is a job in a batch, with the condition of its submission. At most one of them is given.
+type Item struct {
+	Draft
+	// IfMatch is the version that the present job must have, or "*" for any.
+	IfMatch *string `json:"ifMatch,omitzero"`
+	// IfNoneMatch is "*": there must be no job of the key.
+	IfNoneMatch *string `json:"ifNoneMatch,omitzero"`
+}
+
+// DecodeItem is [Decode] for an item of a batch.
+func DecodeItem(body []byte) (Item, error) {
+	return decode[Item](body)
+}
+
 // Job checks the draft and makes a job of the tenant from it, without a revision; [Job.Begin] does the rest. The error
 // is an [*Invalid] that names every field at fault. The callback's data is checked by its sender.
 func (d Draft) Job(tenant string, limits Limits) (Job, error) {

@@ -32,6 +32,28 @@ type Schedule struct {
 	Anchor time.Time
 }
 
+// Kind is the kind of a schedule.
+type Kind string
+
+// The kinds of schedules. A delay is of instants: it has one.
+const (
+	KindInstants Kind = "instants"
+	KindCrontab  Kind = "crontab"
+	KindSequence Kind = "sequence"
+)
+
+// Kind returns the schedule's kind.
+func (s *Schedule) Kind() Kind {
+	switch {
+	case s.Crontab != (Crontab{}):
+		return KindCrontab
+	case len(s.Steps) > 0:
+		return KindSequence
+	default:
+		return KindInstants
+	}
+}
+
 // Recurs reports whether the schedule has instants without end, or nearly so. Such a schedule is expanded part by part.
 func (s *Schedule) Recurs() bool { return s.Crontab != (Crontab{}) && s.Crontab.kind != kindAt }
 

@@ -3,6 +3,8 @@ package sim
 import (
 	"context"
 	"errors"
+	"fmt"
+	"hash"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -19,6 +21,9 @@ type network struct {
 	random *rand.Rand
 	nodes  map[string]*node
 	active []*Fault // the faults of this moment
+
+	commands int
+	trace    hash.Hash // of all commands and their times
 }
 
 // with calls f with the lock.
@@ -92,9 +97,11 @@ var writes = []string{"insert", "update", "delete", "findAndModify"}
 const failing = 10 * time.Millisecond
 
 // Command implements [mongosim.Gate].
-func (n *network) Command(client, name, _ string) (fate mongosim.Fate) {
+func (n *network) Command(client, name, collection string) (fate mongosim.Fate) {
 	n.lock.Lock()
 	defer n.lock.Unlock()
+	n.commands++
+	fmt.Fprintln(n.trace, time.Now().UnixNano(), client, name, collection)
 	of := n.nodes[client]
 	// Even a failure takes time: the driver tries again at once, for as long as it may.
 	never := func() bool { time.Sleep(failing); return false }

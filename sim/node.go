@@ -8,10 +8,13 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json"
 
+	"github.com/carillon-scheduler/carillon/access"
+	"github.com/carillon-scheduler/carillon/access/limits"
 	"github.com/carillon-scheduler/carillon/callbacks"
 	"github.com/carillon-scheduler/carillon/dispatcher"
 	"github.com/carillon-scheduler/carillon/dispatcher/destinations"
@@ -30,6 +33,7 @@ import (
 const (
 	Lease           = 20 * time.Second
 	callbackTimeout = 8 * time.Second
+	slots           = 16
 )
 
 // node is one life of a replica: from a start to a crash or to the end.
@@ -128,7 +132,7 @@ func (n *node) live(ctx context.Context) {
 	cfg := dispatcher.Defaults
 	cfg.Store, cfg.Callbacks = jobs, callbacks.NewRegistry(&sender{n})
 	cfg.Now, cfg.Logger, cfg.History = n.now, log, recorded
-	cfg.Lease, cfg.CallbackTimeout, cfg.Concurrency = Lease, callbackTimeout, 16
+	cfg.Lease, cfg.CallbackTimeout, cfg.Concurrency = Lease, callbackTimeout, slots
 	cfg.ShutdownTimeout = 2 * time.Second
 	cfg.Destinations = destinations.Policy{
 		SlowAfter: 250 * time.Millisecond, Patience: 100 * time.Millisecond,
@@ -138,10 +142,21 @@ func (n *node) live(ctx context.Context) {
 	if err != nil {
 		panic(err)
 	}
+	records := bounded.Records(jobs)
+	own := limits.NewOwn(records, log)
+	defer func() { _ = own.Close() }()
+	limiter := limits.New(limits.Config{Own: own, Count: jobs})
+	defer func() { _ = limiter.Close() }()
+	keys := access.NewKeys(records)
+	defer func() { _ = keys.Close() }()
 	handler := handlers.New(handlers.Config{
 		Store:        bounded.Jobs(groupcommit.New(jobs, 4)),
 		Inspector:    jobs,
-		Records:      bounded.Records(jobs),
+		Records:      records,
+		Limiter:      limiter,
+		OwnLimits:    own,
+		Keys:         keys,
+		Auth:         operators{keys},
 		Callbacks:    cfg.Callbacks,
 		PrioritiesOf: d.Priorities,
 		Rate:         d.Rate,
@@ -164,6 +179,25 @@ func (n *node) live(ctx context.Context) {
 	})
 	_ = d.Run(ctx)
 	n.net.with(func() { n.handler = nil })
+}
+
+// operatorToken is the token of the operator, who needs no key of the store.
+const operatorToken = "operator"
+
+// operators lets the operator do everything, and asks the store's keys about all other callers.
+type operators struct{ *access.Keys }
+
+// Authenticate implements [access.Authenticator].
+func (o operators) Authenticate(ctx context.Context, token string, now time.Time) (access.Principal, error) {
+	if token == operatorToken {
+		return access.Anyone(), nil
+	}
+	return o.Keys.Authenticate(ctx, token, now)
+}
+
+// Knows implements [access.Authenticator].
+func (o operators) Knows(token string, now time.Time) bool {
+	return token == operatorToken || o.Keys.Knows(token, now)
 }
 
 // open opens the store, and tries until ctx ends.
@@ -225,7 +259,8 @@ func (s *sender) Send(ctx context.Context, d callbacks.Delivery) (err error) {
 		return errDead
 	}
 	seen := checker.Delivery{
-		Replica: s.replica, ID: d.ID.String(), Key: d.Name.Key, Instant: d.Timestamp, Attempt: d.Attempt,
+		Replica: s.replica, ID: d.ID.String(), Key: d.Name.Key,
+		Tenant: strings.TrimPrefix(d.Name.Tenant, job.DefaultTenant), Instant: d.Timestamp, Attempt: d.Attempt,
 		N: decoded(d.Data).N, Begun: time.Now(), Local: s.clock.now().Round(0),
 	}
 	i := s.seen(seen)

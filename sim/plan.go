@@ -23,6 +23,8 @@ type Plan struct {
 	Interleaved bool
 	// Skew are the differences of the replicas' clocks from the true time.
 	Skew []Span
+	// Revoked is when the key of the second caller is revoked; 0 for never.
+	Revoked Span `json:",omitzero"`
 	// Until is the time at which the faults end.
 	Until  Span
 	Ops    []Op
@@ -43,6 +45,9 @@ type Op struct {
 	Kind    checker.Kind
 	Key     string
 	Replica int
+	// Tenant is the job's; empty for the default. Caller is the client that asks; empty for the operator.
+	Tenant string `json:",omitzero"`
+	Caller string `json:",omitzero"`
 	// N is the payload of a put or an amendment.
 	N int `json:",omitzero"`
 	// Instants are times from the beginning; Every and End belong to a recurring schedule.
@@ -50,6 +55,17 @@ type Op struct {
 	Every, End Span   `json:",omitzero"`
 	Attempts   int    `json:",omitzero"`
 	CatchUp    string `json:",omitzero"`
+	// Steps has the instants submitted as the steps of a sequence. Wait is the delay of a job that has no instants, and
+	// Deadline that of its occurrences.
+	Steps          bool `json:",omitzero"`
+	Wait, Deadline Span `json:",omitzero"`
+	// Items are the puts of a batch.
+	Items []Op `json:",omitzero"`
+	// Paused, Jobs and InFlight are the settings and the quota that an operator gives to a tenant.
+	Paused         bool `json:",omitzero"`
+	Jobs, InFlight int  `json:",omitzero"`
+	// Twice is the time after which the request comes a second time, to the next replica; 0 for never.
+	Twice Span `json:",omitzero"`
 	// Delay is the time that the request is under way. Lost requests and answers never arrive.
 	Delay                  Span `json:",omitzero"`
 	LoseRequest, LoseReply bool `json:",omitzero"`
@@ -68,6 +84,7 @@ const (
 	ReadOnly  = "read-only" // the store refuses writes
 	Full      = "full"      // the store's disk is full
 	Step      = "step"      // the replica's clock is set by By, and back at the end
+	Drift     = "drift"     // the replica's clock goes wrong by By per second, and is set right at the end
 	Receivers = "receivers" // receivers answer late, wrongly, or never
 )
 
@@ -88,7 +105,7 @@ func (f Fault) String() string {
 	if f.Replica >= 0 {
 		s += fmt.Sprintf(" at replica %d", f.Replica)
 	}
-	if f.What == Step {
+	if f.What == Step || f.What == Drift {
 		s += fmt.Sprintf(" by %s", f.By.D())
 	}
 	return s
@@ -112,70 +129,14 @@ func NewPlan(seed uint64) *Plan {
 		}
 		p.Skew = append(p.Skew, skew)
 	}
-	keys := []string{"a", "b", "c", "d"}[:1+r.IntN(4)]
-	n, count := 1, 6+r.IntN(30)
-	for range count {
-		o := Op{
-			At: upTo(p.Until.D()), Key: keys[r.IntN(len(keys))], Replica: r.IntN(p.Replicas), Attempts: 1 + r.IntN(4),
-		}
-		switch d := r.IntN(100); {
-		case d < 34:
-			o.Kind = checker.Put
-		case d < 40:
-			o.Kind = checker.Create
-		case d < 50:
-			o.Kind = checker.Amend
-		case d < 62:
-			o.Kind = checker.Cancel
-		case d < 68:
-			o.Kind = checker.Pause
-		case d < 76:
-			o.Kind = checker.Resume
-		case d < 82:
-			o.Kind = checker.Trigger
-		case d < 87:
-			o.Kind = checker.Redrive
-		default:
-			o.Kind = checker.Get
-		}
-		if o.Kind == checker.Put || o.Kind == checker.Create || o.Kind == checker.Amend {
-			o.N = n
-			n++
-		}
-		if o.Kind == checker.Put || o.Kind == checker.Create {
-			if r.IntN(3) == 0 {
-				o.Every = span([]time.Duration{2 * time.Second, 5 * time.Second, 10 * time.Second}[r.IntN(3)])
-				o.End = o.At + upTo(90*time.Second) + span(20*time.Second)
-				o.CatchUp = []string{"all", "all", "latest", "none"}[r.IntN(4)]
-			} else {
-				// On a grid, so that definitions have instants in common.
-				for range 1 + r.IntN(5) {
-					o.Instants = append(o.Instants, (o.At+upTo(40*time.Second))/2000*2000+2000)
-				}
-				slices.Sort(o.Instants)
-				o.Instants = slices.Compact(o.Instants)
-			}
-		}
-		if r.IntN(4) == 0 {
-			o.Delay = upTo(3 * time.Second)
-		}
-		switch r.IntN(12) {
-		case 0:
-			o.LoseRequest = true
-		case 1:
-			o.LoseReply = true
-		}
-		if r.IntN(2) == 0 {
-			o.Again = 1 + r.IntN(2)
-		}
-		p.Ops = append(p.Ops, o)
-		if r.IntN(4) == 0 { // another one at about the same moment
-			o.Kind = []checker.Kind{checker.Cancel, checker.Pause, checker.Trigger, checker.Get}[r.IntN(4)]
-			o.At, o.Replica = o.At+upTo(40*time.Millisecond), r.IntN(p.Replicas)
-			o.N, o.Instants, o.Every, o.End, o.Delay, o.Again = 0, nil, 0, 0, 0, 0
-			p.Ops = append(p.Ops, o)
-		}
+	d := drafter{Rand: r, Plan: p, keys: keys[:1+r.IntN(len(keys))]}
+	if r.IntN(3) == 0 {
+		p.Revoked = upTo(p.Until.D()) + 1
 	}
+	for range 6 + r.IntN(30) {
+		d.op()
+	}
+	d.operators()
 	slices.SortStableFunc(p.Ops, func(a, b Op) int { return int(a.At - b.At) })
 	for range r.IntN(9) {
 		f := Fault{At: upTo(p.Until.D()), For: upTo(12*time.Second) + 100, Replica: r.IntN(p.Replicas)}
@@ -199,8 +160,10 @@ func NewPlan(seed uint64) *Plan {
 			f.What, f.Replica = ReadOnly, -1
 		case d < 81:
 			f.What, f.Replica = Full, -1
-		case d < 88:
+		case d < 86:
 			f.What, f.By = Step, upTo(20*time.Second)-span(10*time.Second)
+		case d < 90:
+			f.What, f.By, f.For = Drift, upTo(100*time.Millisecond)-50, f.For*3
 		default:
 			f.What, f.Replica, f.For = Receivers, -1, f.For*3
 		}
@@ -208,4 +171,162 @@ func NewPlan(seed uint64) *Plan {
 	}
 	slices.SortStableFunc(p.Faults, func(a, b Fault) int { return int(a.At - b.At) })
 	return p
+}
+
+// keys are those of the jobs that clients fight for. Those after the first two belong to the other tenant.
+var keys = []string{"a", "b", "c", "d"}
+
+const otherTenant = "other"
+
+// tenantOf returns the tenant of a key: one key is always that of one tenant.
+func tenantOf(key string) string {
+	if key >= "c" {
+		return otherTenant
+	}
+	return ""
+}
+
+// drafter drafts operations.
+type drafter struct {
+	*rand.Rand
+	*Plan
+	keys []string
+	n    int // the last payload
+}
+
+func (d *drafter) upTo(most time.Duration) Span { return Span(d.Int64N(int64(span(most)) + 1)) }
+
+// op adds one operation, and sometimes another one at about the same moment.
+func (d *drafter) op() {
+	o := Op{At: d.upTo(d.Until.D()), Key: d.keys[d.IntN(len(d.keys))], Replica: d.IntN(d.Replicas)}
+	o.Tenant = tenantOf(o.Key)
+	o.Kind = d.kind()
+	switch o.Kind {
+	case checker.Put, checker.Create, checker.Amend:
+		d.define(&o)
+	case checker.Batch:
+		for _, key := range d.keys {
+			item := Op{At: o.At, Kind: checker.Put, Key: key, Tenant: tenantOf(key), Replica: o.Replica}
+			if item.Tenant == o.Tenant && (key == o.Key || d.IntN(2) == 0) {
+				d.define(&item)
+				o.Items = append(o.Items, item)
+			}
+		}
+	default:
+	}
+	if d.Revoked > 0 && d.IntN(2) == 0 {
+		o.Caller = "second"
+	}
+	if d.IntN(4) == 0 {
+		o.Delay = d.upTo(3 * time.Second)
+	}
+	switch d.IntN(12) {
+	case 0:
+		o.LoseRequest = true
+	case 1:
+		o.LoseReply = true
+	case 2:
+		o.Twice = d.upTo(time.Second) + 1
+	}
+	if d.IntN(2) == 0 {
+		o.Again = 1 + d.IntN(2)
+	}
+	d.Ops = append(d.Ops, o)
+	if d.IntN(4) == 0 {
+		d.Ops = append(d.Ops, Op{
+			Kind: []checker.Kind{checker.Cancel, checker.Pause, checker.Trigger, checker.Get}[d.IntN(4)],
+			At:   o.At + d.upTo(40*time.Millisecond), Key: o.Key, Tenant: o.Tenant, Replica: d.IntN(d.Replicas),
+		})
+	}
+}
+
+func (d *drafter) kind() checker.Kind {
+	switch n := d.IntN(100); {
+	case n < 32:
+		return checker.Put
+	case n < 36:
+		return checker.Batch
+	case n < 42:
+		return checker.Create
+	case n < 52:
+		return checker.Amend
+	case n < 63:
+		return checker.Cancel
+	case n < 69:
+		return checker.Pause
+	case n < 77:
+		return checker.Resume
+	case n < 83:
+		return checker.Trigger
+	case n < 88:
+		return checker.Redrive
+	default:
+		return checker.Get
+	}
+}
+
+// define gives a put, a creation or an amendment its payload, and its schedule.
+func (d *drafter) define(o *Op) {
+	d.n++
+	if o.N = d.n; o.Kind == checker.Amend {
+		return
+	}
+	o.Attempts = 1 + d.IntN(4)
+	if d.IntN(5) == 0 {
+		o.Deadline = d.upTo(8*time.Second) + 1000
+	}
+	switch n := d.IntN(12); {
+	case n < 4:
+		o.Every = span([]time.Duration{2 * time.Second, 5 * time.Second, 10 * time.Second}[d.IntN(3)])
+		o.End = o.At + d.upTo(70*time.Second) + span(20*time.Second)
+		o.CatchUp = []string{"all", "all", "latest", "none"}[d.IntN(4)]
+		return
+	case n == 4:
+		o.Wait = d.upTo(20*time.Second) + 1
+		return
+	case n < 7:
+		o.Steps = true
+	}
+	// On a grid, so that definitions have instants in common.
+	for range 1 + d.IntN(5) {
+		o.Instants = append(o.Instants, (o.At+d.upTo(40*time.Second))/2000*2000+2000)
+	}
+	slices.Sort(o.Instants)
+	o.Instants = slices.Compact(o.Instants)
+}
+
+// operators adds what operators do to the other tenant.
+func (d *drafter) operators() {
+	if d.IntN(3) == 0 {
+		at := d.upTo(d.Until.D())
+		for _, paused := range []bool{true, false} {
+			d.Ops = append(d.Ops, Op{
+				At: at, Kind: checker.Settings, Tenant: otherTenant, Paused: paused, InFlight: d.IntN(3),
+				Replica: d.IntN(d.Replicas), Again: 2,
+			})
+			at += d.upTo(40*time.Second) + 1000
+		}
+	}
+	if d.IntN(4) == 0 {
+		d.Ops = append(d.Ops, Op{
+			At: d.upTo(d.Until.D() / 2), Kind: checker.Quota, Tenant: otherTenant, Jobs: 1, Replica: d.IntN(d.Replicas), Again: 4,
+		})
+	}
+	if d.Revoked > 0 {
+		d.Ops = append(d.Ops, Op{At: d.Revoked, Kind: checker.Revoke, Caller: "second", Replica: d.IntN(d.Replicas), Again: 4})
+	}
+	if d.IntN(8) == 0 { // a crowd
+		o := Op{
+			At: d.upTo(d.Until.D()), Kind: checker.Batch, Tenant: "crowd", Replica: d.IntN(d.Replicas), Again: 2,
+		}
+		at := (o.At+d.upTo(20*time.Second))/2000*2000 + 2000
+		for i := range 40 {
+			d.n++
+			o.Items = append(o.Items, Op{
+				At: o.At, Kind: checker.Put, Key: fmt.Sprintf("crowd-%d", i), Tenant: o.Tenant, N: d.n, Attempts: 2,
+				Instants: []Span{at},
+			})
+		}
+		d.Ops = append(d.Ops, o)
+	}
 }

@@ -23,7 +23,8 @@ var (
 	first = flag.Uint64("sim.first", 0, "the first seed; 0 is one by the time")
 	count = flag.Int("sim.count", 0, "the number of histories; 0 is as many as -sim.budget lets run")
 	plan  = flag.String("sim.plan", "", "run this file's plan instead")
-	show  = flag.Bool("sim.show", false, "print each history")
+	out   = flag.String("sim.out", "", "run one history, and write what became of it to this file")
+	show  = flag.Bool("sim.show", false, "print each history; with -sim.out, write all of its time line")
 	stop  = flag.Bool("sim.stop", false, "end with the first history that breaks a guarantee")
 	small = flag.Int("sim.minimise", 40, "the number of runs to make a plan smaller that breaks a guarantee")
 	// budget bounds the time that the histories of a test without options take.
@@ -31,16 +32,19 @@ var (
 )
 
 // seedRuntime seeds the runtime's own randomness, if this program can do that.
-var seedRuntime = func(uint64) {}
+var seedRuntime func(seed uint64)
 
 // run runs a plan in a bubble of its own.
 func run(t *testing.T, p *sim.Plan) (h checker.History, log []sim.Line) {
 	t.Helper()
 	cryptotest.SetGlobalRandom(t, p.Seed)
-	runtime.GC()
-	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // a collection changes the order in which goroutines run
-	defer seedRuntime(0)
-	seedRuntime(p.Seed | 1)
+	if seedRuntime != nil {
+		seedRuntime(p.Seed | 1)
+		defer seedRuntime(0)
+	} else {
+		runtime.GC()
+		defer debug.SetGCPercent(debug.SetGCPercent(-1)) // a collection changes the order in which goroutines run
+	}
 	defer func() {
 		if r := recover(); r != nil {
 			panic(fmt.Sprintf("seed %d: %v", p.Seed, r))
@@ -86,23 +90,62 @@ func check(t *testing.T, p *sim.Plan) {
 	t.Logf("%s\n%s", found[0], sim.Timeline(&h, log, found[0].Key))
 }
 
+// report runs a plan, and writes the report to the file that -sim.out names.
+func report(t *testing.T, p *sim.Plan) {
+	t.Helper()
+	h, log := run(t, p)
+	b, err := json.Marshal(sim.NewReport(p, &h, log, *show))
+	if err == nil {
+		err = os.WriteFile(*out, b, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// leftOver is the memory that a history may leave behind.
+const leftOver = 16 << 10
+
+// inUse returns the number of bytes of objects that are in use.
+func inUse() uint64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
+
 // TestHistories: random histories keep all guarantees.
 func TestHistories(t *testing.T) {
-	if *plan != "" {
+	switch {
+	case *plan != "" && *out != "":
+		report(t, read(t, *plan))
+		return
+	case *plan != "":
 		check(t, read(t, *plan))
+		return
+	case *out != "":
+		report(t, sim.NewPlan(*first))
 		return
 	}
 	seed := *first
 	if seed == 0 {
 		seed = uint64(time.Now().UnixNano())
 	}
-	n := 0
+	n, early := 0, uint64(0)
 	for begun := time.Now(); n < *count || *count == 0 && time.Since(begun) < *budget; n++ {
 		check(t, sim.NewPlan(seed+uint64(n)))
 		if *stop && t.Failed() {
 			n++
 			break
 		}
+		if n == 4 { // what is made once and kept has been made
+			early = inUse()
+		}
+	}
+	late := inUse()
+	t.Logf("%d bytes are in use after 5 histories, and %d at the end", early, late)
+	if n > 10 && !t.Failed() && late > early+uint64(n)*leftOver {
+		t.Errorf("%d bytes were in use after 5 histories, and %d after %d", early, late, n)
 	}
 	t.Logf("%d histories from seed %d", n, seed)
 }

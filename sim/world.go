@@ -3,6 +3,7 @@ package sim
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -10,6 +11,7 @@ import (
 	"net/url"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -32,6 +34,9 @@ type world struct {
 	nodes  []*node // the present life of each replica; guarded by the network's lock
 	calm   bool    // guarded by the network's lock
 
+	tenants map[string]string // of the keys of all jobs
+	key     [2]string         // the id of the second caller's key, and its token
+
 	lock    sync.Mutex
 	history checker.History
 	log     []Line
@@ -50,19 +55,31 @@ func Run(p *Plan) (checker.History, []Line) {
 	w := &world{plan: p, begun: time.Now()}
 	w.net = &network{
 		interleaved: p.Interleaved, random: rand.New(rand.NewPCG(p.Seed, 2)),
-		nodes: map[string]*node{},
+		nodes: map[string]*node{}, trace: sha256.New(),
 	}
 	w.server = mongosim.New(w.net)
+	w.tenants = map[string]string{}
+	for i := range p.Ops {
+		for _, o := range append(p.Ops[i].Items, p.Ops[i]) {
+			if o.Key != "" {
+				w.tenants[o.Key] = o.Tenant
+			}
+		}
+	}
 	w.history = checker.History{
 		Begun: w.begun, Lease: Lease, CallbackTimeout: callbackTimeout, Within: store.Within, Link: 4 * time.Second,
+		Slots: slots,
 	}
 	for i := range p.Replicas {
 		w.clocks = append(w.clocks, &wall{})
-		w.clocks[i].set(p.Skew[i].D())
+		w.clocks[i].step(p.Skew[i].D())
 		w.nodes = append(w.nodes, nil)
 		w.restart(i)
 	}
 	var running sync.WaitGroup
+	if p.Revoked > 0 {
+		w.makeKey()
+	}
 	for i := range p.Ops {
 		running.Go(func() { w.client(&p.Ops[i]) })
 	}
@@ -85,6 +102,7 @@ func Run(p *Plan) (checker.History, []Line) {
 		}
 		time.Sleep(time.Second)
 	}
+	w.note("%d commands to the store, digest %x", w.net.commands, w.net.trace.Sum(nil)[:8])
 	time.Sleep(time.Minute) // a goroutine that is left after this is a fault, which the bubble tells
 	return w.history, w.log
 }
@@ -156,7 +174,9 @@ func (w *world) fault(f *Fault) {
 		n := w.present(f.Replica)
 		w.net.with(func() { n.stalledUntil = later(n.stalledUntil, from.Add(f.For.D())) })
 	case Step:
-		w.clocks[f.Replica].ahead.Add(int64(f.By.D()))
+		w.clocks[f.Replica].step(f.By.D())
+	case Drift:
+		w.clocks[f.Replica].drift(f.By.D())
 	case Down:
 		w.net.begin(f)
 		for _, n := range w.lifeOfEach() {
@@ -167,8 +187,12 @@ func (w *world) fault(f *Fault) {
 	}
 	time.Sleep(f.For.D())
 	w.net.end(f)
-	if f.What == Step {
-		w.clocks[f.Replica].ahead.Add(-int64(f.By.D()))
+	switch f.What {
+	case Step:
+		w.clocks[f.Replica].step(-f.By.D())
+	case Drift:
+		w.clocks[f.Replica].drift(0)
+	default:
 	}
 	w.trouble(f.What, f.Replica, from, time.Now())
 	w.note("%s ends", f)
@@ -187,7 +211,8 @@ func (w *world) lifeOfEach() (all []*node) {
 	return all
 }
 
-// settle ends all faults, and waits for the time in which everything due must be done.
+// settle ends all faults, and waits until nothing is left to do, or until the time is over in which everything due must
+// be done.
 func (w *world) settle() {
 	w.net.with(func() {
 		w.calm, w.net.active = true, nil
@@ -197,7 +222,64 @@ func (w *world) settle() {
 	})
 	w.history.Calm = time.Now()
 	w.note("calm")
-	time.Sleep(checker.Late + 10*time.Second)
+	for _, clock := range w.clocks {
+		clock.drift(0)
+	}
+	w.client(&Op{Kind: checker.Settings, Tenant: otherTenant, Again: 10}) // it is not paused any more
+	w.history.Due = w.history.Calm.Add(10 * time.Second)
+	for time.Since(w.history.Calm) < checker.Late {
+		time.Sleep(10 * time.Second)
+		if begun := time.Now(); w.quiet() {
+			w.history.Due = begun
+			return
+		}
+	}
+	time.Sleep(10 * time.Second)
+}
+
+// quiet reports whether all replicas are ready, and nothing is left to fire or has been fired lately.
+func (w *world) quiet() bool {
+	if time.Since(w.history.Calm) < Lease+10*time.Second {
+		return false
+	}
+	w.lock.Lock()
+	for i := len(w.history.Deliveries) - 1; i >= 0; i-- {
+		if d := &w.history.Deliveries[i]; time.Since(d.Begun) < Lease+10*time.Second {
+			w.lock.Unlock()
+			return false
+		}
+	}
+	w.lock.Unlock()
+	for i := range w.plan.Replicas {
+		if w.request(i, "GET", "/readyz", "").status != 200 {
+			return false
+		}
+	}
+	for _, key := range w.keys() {
+		a := w.request(0, "GET", "/v1/jobs/"+key, "", w.tenant(key)...)
+		if a.status == 404 {
+			continue
+		}
+		if a.status != 200 {
+			return false
+		}
+		if j := jobOf(a.body); j.Held > 0 || j.Pending > 0 && j.State != "paused" {
+			return false
+		}
+	}
+	return true
+}
+
+// tenant returns the headers that name the tenant of a key.
+func (w *world) tenant(key string) []string { return w.headers(&Op{Key: key, Tenant: w.tenants[key]}) }
+
+// keys returns the keys of all jobs of the plan, in order.
+func (w *world) keys() (all []string) {
+	for key := range w.tenants {
+		all = append(all, key)
+	}
+	slices.Sort(all)
+	return all
 }
 
 // answer is what a client was told; status 0 is nothing.
@@ -246,15 +328,35 @@ func (w *world) request(replica int, method, path, body string, headers ...strin
 	}
 }
 
+// makeKey makes the key of the second caller.
+func (w *world) makeKey() {
+	for {
+		a := w.request(0, "POST", "/v1/keys", `{"role":"admin","tenants":["*"]}`,
+			append(w.headers(&Op{}), "Content-Type", "application/json")...)
+		var made struct{ ID, Key string }
+		if a.status == http.StatusCreated {
+			_ = json.Unmarshal(a.body, &made, json.MatchCaseInsensitiveNames(true))
+			w.key = [2]string{made.ID, made.Key}
+			return
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+}
+
 // client makes an operation, and makes it again while its outcome is unknown.
 func (w *world) client(o *Op) {
-	time.Sleep(o.At.D())
+	time.Sleep(time.Until(w.at(o.At)))
 	for try := range o.Again + 1 {
-		seen := w.operate(o, (o.Replica+try)%w.plan.Replicas, try)
-		w.lock.Lock()
-		seen.ID = len(w.history.Ops)
-		w.history.Ops = append(w.history.Ops, seen)
-		w.lock.Unlock()
+		replica := (o.Replica + try) % w.plan.Replicas
+		var second sync.WaitGroup
+		if try == 0 && o.Twice > 0 {
+			again := *o
+			again.Delay, again.LoseRequest, again.LoseReply = o.Delay+o.Twice, false, true
+			second.Go(func() { w.observed(&again, w.operate(&again, (replica+1)%w.plan.Replicas, 0)) })
+		}
+		seen := w.operate(o, replica, try)
+		w.observed(o, seen)
+		second.Wait()
 		if seen.Status != 0 && seen.Status < 500 {
 			return
 		}
@@ -262,18 +364,89 @@ func (w *world) client(o *Op) {
 	}
 }
 
-// operate makes an operation once.
-func (w *world) operate(o *Op, replica, try int) checker.Op {
+// observed adds an operation to the history; a batch is its puts.
+func (w *world) observed(o *Op, seen checker.Op) {
+	w.lock.Lock()
+	defer w.lock.Unlock()
+	add := func(one checker.Op) {
+		one.ID = len(w.history.Ops)
+		w.history.Ops = append(w.history.Ops, one)
+	}
+	if o.Kind != checker.Batch {
+		add(seen)
+		return
+	}
+	results := map[int]result{}
+	if seen.Status == http.StatusOK {
+		for line := range bytes.Lines(seen.Body) {
+			var r result
+			if err := json.Unmarshal(line, &r, json.MatchCaseInsensitiveNames(true)); err == nil {
+				results[r.Index] = r
+			}
+		}
+	}
+	for i := range o.Items {
+		one := w.begin(&o.Items[i], seen.Replica)
+		one.Invoked, one.Returned, one.Ahead, one.Caller = seen.Invoked, seen.Returned, seen.Ahead, o.Caller
+		r, told := results[i]
+		switch {
+		case told:
+			one.Status, one.Skipped, one.InFlight = r.Status, r.Skipped, r.InFlight
+			one.Unchanged = r.Status >= 400 && r.Status < 500 || strings.Contains(r.Detail, unchanged)
+			w.placed(&one, &o.Items[i], r.NextInstant)
+		case seen.Status != http.StatusOK:
+			one.Status, one.Unchanged = seen.Status, seen.Unchanged
+			w.placed(&one, &o.Items[i], "")
+		default: // it was cut off
+			w.placed(&one, &o.Items[i], "")
+		}
+		add(one)
+	}
+}
+
+// result is a line of the answer to a batch.
+type result struct {
+	Index, Status, Skipped, InFlight int
+	Detail, NextInstant              string
+}
+
+// unchanged is what the answer to a failed request says if nothing was changed.
+const unchanged = "nothing was changed"
+
+// begin returns what is known of an operation before it is made.
+func (w *world) begin(o *Op, replica int) checker.Op {
 	seen := checker.Op{
-		Kind: o.Kind, Key: o.Key, Replica: replica, N: o.N, Invoked: time.Now(),
+		Kind: o.Kind, Key: o.Key, Tenant: o.Tenant, Caller: o.Caller, Replica: replica, N: o.N, Invoked: time.Now(),
+		Paused: o.Paused, Jobs: o.Jobs, Deadline: o.Deadline.D(), CatchUp: o.CatchUp,
 		Schedule: checker.Schedule{Every: o.Every.D(), End: w.at(o.End)},
 	}
 	for _, s := range o.Instants {
 		seen.Schedule.Instants = append(seen.Schedule.Instants, w.at(s))
 	}
+	return seen
+}
+
+// placed notes the instant of a job with a delay: the one that the answer tells, or else the bounds of it. Replicas'
+// clocks may be wrong by some seconds.
+func (w *world) placed(seen *checker.Op, o *Op, next string) {
+	if o.Wait == 0 || seen.Unchanged {
+		return
+	}
+	if at, err := job.ParseInstant(next); err == nil && next != "" {
+		seen.Schedule.Instants = []time.Time{at}
+		return
+	}
+	const wrong = 15 * time.Second
+	seen.Schedule.From = seen.Invoked.Add(o.Wait.D() - wrong)
+	seen.Schedule.To = seen.Invoked.Add(o.Wait.D() + wrong + w.history.Link + w.history.Within)
+}
+
+// operate makes an operation once.
+func (w *world) operate(o *Op, replica, try int) checker.Op {
+	seen := w.begin(o, replica)
 	time.Sleep(o.Delay.D())
 	var a answer
-	ahead := w.clocks[replica].ahead.Load()
+	ahead := w.clocks[replica].ahead()
 	if try == 0 && o.LoseRequest {
 		time.Sleep(time.Second)
 	} else {
@@ -284,50 +457,106 @@ func (w *world) operate(o *Op, replica, try int) checker.Op {
 		}
 	}
 	seen.Returned = time.Now()
-	seen.Ahead = time.Duration(max(0, ahead, w.clocks[replica].ahead.Load()))
-	seen.Status = a.status
-	said := bytes.Contains(a.body, []byte("nothing was changed"))
+	seen.Ahead = max(0, ahead, w.clocks[replica].ahead())
+	seen.Status, seen.Body = a.status, a.body
+	said := bytes.Contains(a.body, []byte(unchanged))
 	seen.Unchanged = a.refused || a.status >= 400 && a.status < 500 || said
-	w.understand(&seen, a.body)
+	w.understand(&seen, o, a.body)
 	return seen
 }
 
 // compose makes the request of an operation.
 func (w *world) compose(o *Op) (method, path, body string, headers []string) {
 	path = "/v1/jobs/" + o.Key
-	callback := map[string]any{"type": "sim", "data": data{To: "receiver-" + o.Key, N: o.N}}
+	headers = w.headers(o)
+	const jsonType = "application/json"
 	switch o.Kind {
 	case checker.Put, checker.Create:
-		d := map[string]any{
-			"callback": callback,
-			"retry":    map[string]any{"maxAttempts": max(1, o.Attempts), "initial": "500ms", "max": "4s"},
-		}
-		if o.Every > 0 {
-			d["crontab"], d["endAt"] = fmt.Sprintf("*/%d * * * * *", o.Every/1000), job.FormatTime(w.at(o.End))
-			d["catchUp"] = o.CatchUp
-		} else {
-			schedules := make([]string, len(o.Instants))
-			for i, at := range o.Instants {
-				schedules[i] = job.FormatTime(w.at(at))
-			}
-			d["schedules"] = schedules
-		}
 		if o.Kind == checker.Create {
-			headers = []string{"If-None-Match", "*"}
+			headers = append(headers, "If-None-Match", "*")
 		}
-		return "PUT", path, encoded(d), append(headers, "Content-Type", "application/json")
+		return "PUT", path, encoded(w.definition(o)), append(headers, "Content-Type", jsonType)
+	case checker.Batch:
+		for i := range o.Items {
+			d := w.definition(&o.Items[i])
+			d["key"] = o.Items[i].Key
+			body += encoded(d) + "\n"
+		}
+		return "POST", "/v1/jobs/batch", body, append(headers, "Content-Type", "application/x-ndjson")
 	case checker.Amend:
-		patch := encoded(map[string]any{"callback": callback})
-		return "PATCH", path, patch, []string{"Content-Type", "application/merge-patch+json"}
+		patch := encoded(map[string]any{"callback": callbackOf(o)})
+		return "PATCH", path, patch, append(headers, "Content-Type", "application/merge-patch+json")
+	case checker.Settings:
+		d := map[string]any{"paused": o.Paused}
+		if o.InFlight > 0 {
+			d["maxInFlight"] = o.InFlight
+		}
+		return "PUT", "/v1/tenants/" + o.Tenant, encoded(d), append(headers, "Content-Type", jsonType)
+	case checker.Quota:
+		limits := encoded(map[string]any{"maxJobs": o.Jobs})
+		return "PUT", "/v1/tenants/" + o.Tenant + "/limits", limits, append(headers, "Content-Type", jsonType)
+	case checker.Revoke:
+		return "DELETE", "/v1/keys/" + w.key[0], "", headers
 	case checker.Cancel:
-		return "DELETE", path, "", nil
+		return "DELETE", path, "", headers
 	case checker.Pause, checker.Resume, checker.Trigger:
-		return "POST", path + "/" + string(o.Kind), "", nil
+		return "POST", path + "/" + string(o.Kind), "", headers
 	case checker.Redrive:
-		return "POST", "/v1/dead-letters/redrive?key=" + url.QueryEscape(o.Key), "", nil
+		return "POST", "/v1/dead-letters/redrive?key=" + url.QueryEscape(o.Key), "", headers
 	default:
-		return "GET", path, "", nil
+		return "GET", path, "", headers
 	}
+}
+
+// headers returns the headers that name an operation's tenant and caller.
+func (w *world) headers(o *Op) (all []string) {
+	if o.Tenant != "" && o.Key != "" || o.Kind == checker.Batch && o.Tenant != "" {
+		all = append(all, "Carillon-Tenant", o.Tenant)
+	}
+	token := operatorToken
+	if o.Caller != "" && o.Kind != checker.Revoke {
+		token = w.key[1]
+	}
+	return append(all, "Authorization", "Bearer "+token)
+}
+
+func callbackOf(o *Op) map[string]any {
+	return map[string]any{"type": "sim", "data": data{To: "receiver-" + o.Key, N: o.N}}
+}
+
+// definition makes the job of a put.
+func (w *world) definition(o *Op) map[string]any {
+	d := map[string]any{
+		"callback": callbackOf(o),
+		"retry":    map[string]any{"maxAttempts": max(1, o.Attempts), "initial": "500ms", "max": "4s"},
+	}
+	if o.Deadline > 0 {
+		d["deadline"] = o.Deadline.D().String()
+	}
+	switch {
+	case o.Every > 0:
+		d["crontab"], d["endAt"] = fmt.Sprintf("*/%d * * * * *", o.Every/1000), job.FormatTime(w.at(o.End))
+		d["catchUp"] = o.CatchUp
+	case o.Wait > 0:
+		d["delay"] = o.Wait.D().String()
+	case o.Steps:
+		d["startAt"] = job.FormatTime(w.at(o.Instants[0]))
+		steps := []any{map[string]any{"type": "job"}}
+		for i, at := range o.Instants[1:] {
+			wait := map[string]any{
+				"type": "wait_certain_period", "delay_unit": "second", "delay_period": (at - o.Instants[i]).D().Seconds(),
+			}
+			steps = append(steps, wait, map[string]any{"type": "job"})
+		}
+		d["steps"] = steps
+	default:
+		schedules := make([]string, len(o.Instants))
+		for i, at := range o.Instants {
+			schedules[i] = job.FormatTime(w.at(at))
+		}
+		d["schedules"] = schedules
+	}
+	return d
 }
 
 func encoded(v any) string {
@@ -356,8 +585,9 @@ type shown struct {
 }
 
 // understand reads an answer.
-func (w *world) understand(seen *checker.Op, body []byte) {
+func (w *world) understand(seen *checker.Op, o *Op, body []byte) {
 	if seen.Status < 200 || seen.Status > 299 {
+		w.placed(seen, o, "")
 		return
 	}
 	switch seen.Kind {
@@ -365,8 +595,12 @@ func (w *world) understand(seen *checker.Op, body []byte) {
 		seen.Shown = jobOf(body)
 		return
 	case checker.Put, checker.Create, checker.Cancel, checker.Amend:
-		var a struct{ Skipped, Cancelled, InFlight int }
+		var a struct {
+			Skipped, Cancelled, InFlight int
+			NextInstant                  string
+		}
 		_ = json.Unmarshal(body, &a, json.MatchCaseInsensitiveNames(true))
+		w.placed(seen, o, a.NextInstant)
 		seen.Skipped, seen.Cancelled, seen.InFlight = a.Skipped, a.Cancelled, a.InFlight
 	case checker.Trigger:
 		var a struct{ DeliveryID string }
@@ -402,12 +636,8 @@ func (w *world) read() {
 			f.Unready = append(f.Unready, fmt.Sprintf("replica %d is not ready: %d %s", i, a.status, a.body))
 		}
 	}
-	keys := map[string]bool{}
-	for i := range w.plan.Ops {
-		keys[w.plan.Ops[i].Key] = true
-	}
-	for key := range keys {
-		a := w.request(0, "GET", "/v1/jobs/"+key, "")
+	for _, key := range w.keys() {
+		a := w.request(0, "GET", "/v1/jobs/"+key, "", w.tenant(key)...)
 		switch a.status {
 		case 200:
 			f.Jobs[key] = jobOf(a.body)
@@ -432,7 +662,7 @@ func (w *world) readDead(f *checker.Final, key string) {
 	var page struct {
 		Items []struct{ ID, DeliveryID, Timestamp string }
 	}
-	a := w.request(0, "GET", "/v1/dead-letters?limit=1000&key="+key, "")
+	a := w.request(0, "GET", "/v1/dead-letters?limit=1000&key="+key, "", w.tenant(key)...)
 	if err := json.Unmarshal(a.body, &page, json.MatchCaseInsensitiveNames(true)); a.status != 200 || err != nil {
 		f.Unread = append(f.Unread, fmt.Sprintf("dead letters of %s: %d %s", key, a.status, a.body))
 		return
@@ -450,7 +680,7 @@ func (w *world) readHistory(f *checker.Final, key string) {
 			Attempt             int
 		}
 	}
-	a := w.request(0, "GET", "/v1/jobs/"+key+"/history?limit=1000", "")
+	a := w.request(0, "GET", "/v1/jobs/"+key+"/history?limit=1000", "", w.tenant(key)...)
 	if err := json.Unmarshal(a.body, &page, json.MatchCaseInsensitiveNames(true)); a.status != 200 || err != nil {
 		f.Unread = append(f.Unread, fmt.Sprintf("history of %s: %d %s", key, a.status, a.body))
 		return

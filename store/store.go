@@ -20,7 +20,7 @@ import (
 var (
 	// ErrNotFound is returned for an unknown job.
 	ErrNotFound = errors.New("not found")
-	// ErrPrecondition is returned by Put and Amend if their condition does not hold. Nothing has changed then.
+	// ErrPrecondition is returned by Put, Cancel and Amend if their condition does not hold. Nothing has changed then.
 	ErrPrecondition = errors.New("precondition failed")
 	// ErrConflict is returned by Import if the store has a different job of the same name.
 	ErrConflict = errors.New("there is another job of the same name")
@@ -71,7 +71,8 @@ type Jobs interface {
 
 	// Cancel deletes jobs with all their unclaimed occurrences, and returns one result for each, in order. Occurrences
 	// that a replica holds at that moment are counted and never retried. Dead letters stay. A job whose version is
-	// newer than the request also stays, with all its occurrences.
+	// newer than the request also stays, with all its occurrences, and so does one that does not meet the condition.
+	// The condition is judged in the same atomic step as the job is deleted.
 	Cancel(ctx context.Context, names []job.Name, asked Asked) ([]CancelResult, error)
 
 	// Amend changes a job's callback and options and leaves its schedule alone. It writes one document, however many
@@ -217,12 +218,28 @@ type Span struct {
 // Has reports whether a job's version is in the span.
 func (s Span) Has(version job.Revision) bool { return version > s.After && version <= s.Until }
 
-// Asked describes the time of a client's request.
+// Asked describes a client's request: its time, and its condition.
 type Asked struct {
 	// Now is the time of the request.
 	Now time.Time
 	// Newer is the span of versions that came after it.
 	Newer Span
+	// If is the condition for each of the jobs; the zero value always holds. Versions are never used twice, so those of
+	// several jobs may be named together.
+	If Condition
+}
+
+// Judge returns the reason why the request may not change a job of the given version: [ErrSuperseded],
+// [ErrPrecondition], or nil if it may. The version is empty if there is no such job.
+func (a *Asked) Judge(version job.Revision) error {
+	switch {
+	case a.Newer.Has(version):
+		return ErrSuperseded
+	case !a.If.Holds(version):
+		return ErrPrecondition
+	default:
+		return nil
+	}
 }
 
 // Put is a job to be created or replaced.
@@ -327,9 +344,9 @@ type CancelResult struct {
 	Cancelled int
 	// InFlight is the number of held occurrences. They may be delivered; they are never retried.
 	InFlight int
-	// Superseded reports that the job was left unchanged because its version is newer than the request. Nothing else is
-	// set then.
-	Superseded bool
+	// Err is the reason why the job was left unchanged: [ErrSuperseded] if its version is newer than the request, or
+	// [ErrPrecondition] if the condition does not hold. Nothing else is set then.
+	Err error
 }
 
 // JobStatus is a job with its next instant.

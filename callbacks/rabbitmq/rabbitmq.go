@@ -103,7 +103,7 @@ func New(o Options) (*Sender, error) {
 		tls:       config,
 		server:    uri,
 		address:   fmt.Sprintf("%s:%d, vhost %s", uri.Host, uri.Port, uri.Vhost),
-		dialLimit: cmp.Or(time.Duration(uri.ConnectionTimeout)*time.Millisecond, 10*time.Second),
+		dialLimit: cmp.Or(time.Duration(uri.ConnectionTimeout)*time.Millisecond, dialLimit),
 		stop:      stop,
 	}
 	s.link.Store(&link{err: errors.New("not connected yet")})
@@ -230,6 +230,9 @@ func (l *link) wait(now time.Time) time.Duration {
 
 // soon is a short pause for trouble that is expected to pass at once, never the same.
 func soon() time.Duration { return 50*time.Millisecond + rand.N(200*time.Millisecond) }
+
+// dialLimit bounds a try to connect, unless the URL has another bound.
+const dialLimit = 10 * time.Second
 
 // errURL never quotes the URL, of which any part may turn out to be the password.
 var errURL = errors.New("rabbitmq: the URL must be of the form amqp://user:password@host:port/vhost, or amqps://..., " +

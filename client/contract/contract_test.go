@@ -195,7 +195,7 @@ func TestEveryOperation(t *testing.T) {
 	if _, changed, err := c.JobIfChanged(ctx, "a/b c", view.ETag); changed || err != nil {
 		t.Errorf("job if changed: %t, %v", changed, err)
 	}
-	if list := all(t, c.Jobs(ctx, client.JobFilter{Prefix: "a/", State: "scheduled"})); len(list) != 1 || list[0].Key != "a/b c" {
+	if list := all(t, c.Jobs(ctx, client.JobFilter{Prefix: "a/", State: "scheduled", Kind: "instants"})); len(list) != 1 || list[0].Key != "a/b c" {
 		t.Errorf("jobs: %+v", list)
 	}
 	if list := all(t, c.Occurrences(ctx, "a/b c")); len(list) != 1 || list[0].State != "scheduled" {
@@ -254,6 +254,21 @@ func TestEveryOperation(t *testing.T) {
 	}
 	if len(results) != 3 || !results[0].Created || !errors.Is(results[1].Err, client.ErrInvalid) || results[2].Key != "x2" {
 		t.Errorf("batch: %+v", results)
+	}
+	version := results[0].Version
+	conditional := func(yield func(client.Job, client.Condition) bool) {
+		x1 := client.Job{Key: "x1", Crontab: "@daily", Callback: hook}
+		_ = yield(x1, client.IfNone()) && yield(x1, client.IfVersion(version)) && yield(x1, client.Condition{})
+	}
+	results = nil
+	for r, err := range c.BatchIf(ctx, conditional) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		results = append(results, r)
+	}
+	if len(results) != 3 || !errors.Is(results[0].Err, client.ErrPreconditionFailed) || results[1].Err != nil || results[2].Err != nil {
+		t.Errorf("batch on conditions: %+v", results)
 	}
 	if got := must(c.CancelPrefix(ctx, "x"))(t); got.Jobs != 2 {
 		t.Errorf("cancel of a prefix: %+v", got)
@@ -462,6 +477,8 @@ func TestLostRequestsAndAnswers(t *testing.T) {
 		{"patch", exists, func() error { return of(c.Patch(ctx, "k", map[string]any{"deadline": "1h"})) }, []fate{answerLost}, true, 1, nil, 1},
 		{"patch with a condition", exists, func() error { return of(c.Patch(ctx, "k", map[string]any{"deadline": "1h"}, client.IfExists())) }, []fate{unavailable, answerLost}, false, 3, nil, 1},
 		{"cancel whose answer is lost", exists, func() error { return of(c.Cancel(ctx, "k")) }, []fate{answerLost}, false, 2, nil, -1},
+		{"cancel on a condition whose answer is lost", exists, func() error { return of(c.Cancel(ctx, "k", client.IfExists())) }, []fate{answerLost}, false, 2, nil, -1},
+		{"cancel of another version", exists, func() error { return of(c.Cancel(ctx, "k", client.IfVersion("01KBX2Q7ZJ7Q1H8Z5V0T9W3M4N"))) }, nil, false, 1, client.ErrPreconditionFailed, 1},
 		{"cancel of nothing", nil, func() error { return of(c.Cancel(ctx, "k")) }, nil, false, 1, client.ErrNotFound, -1},
 		{"pause", exists, func() error { return of(c.Pause(ctx, "k")) }, []fate{answerLost, requestLost}, false, 3, nil, 1},
 		{"trigger whose answer is lost", exists, func() error { return of(c.Trigger(ctx, "k")) }, []fate{answerLost}, true, 1, nil, 2},

@@ -29,6 +29,10 @@ func program() cli.Program {
 				Help: "How many due occurrences are fired in a second, from the claim to the settlement on disk.",
 			},
 			{
+				Name: "browse", New: func() cli.Runner { return &benchBrowse{} },
+				Help: "How much slower a backlog is drained while people look at the web page.",
+			},
+			{
 				Name: "steady", New: func() cli.Runner { return &benchSteady{} },
 				Help: "How late occurrences fire that come at a steady rate.",
 			},
@@ -47,6 +51,10 @@ func program() cli.Program {
 			{
 				Name: "submit", New: func() cli.Runner { return &benchSubmit{} },
 				Help: "How many jobs the HTTP API takes in a second, in batches and one by one.",
+			},
+			{
+				Name: "intake", New: func() cli.Runner { return &benchIntake{} },
+				Help: "How many submissions are taken from a queue of RabbitMQ in a second.",
 			},
 			{
 				Name: "pending", New: func() cli.Runner { return &benchPending{} },
@@ -98,7 +106,7 @@ func (o *benchOptions) Flags(f *flag.FlagSet) {
 	cli.Choice(f, &o.callback, "callback", []string{"discard", "http", "rabbitmq", "kafka"},
 		"`TYPE`: How to fire: discard does nothing, http calls a receiver in a process of its own, rabbitmq and kafka "+
 			"publish to a queue or topic of their own.")
-	f.StringVar(&o.rabbitmqURL, "rabbitmq-url", "", "`URL`: Broker for --callback=rabbitmq.")
+	f.StringVar(&o.rabbitmqURL, "rabbitmq-url", "", "`URL`: Broker for --callback=rabbitmq, and for intake.")
 	cli.List(f, &o.kafkaBrokers, "kafka-brokers", "`HOST:PORT`: Brokers for --callback=kafka.")
 	f.IntVar(&o.concurrency, "concurrency", 1024, "`N`: How many callbacks a replica may have under way at once.")
 	f.IntVar(&o.payload, "payload", 200, "`BYTES`: How much each occurrence delivers.")
@@ -169,6 +177,28 @@ func (c *benchDrain) Run(ctx context.Context, in cli.Input) error {
 		return cli.Usage(errors.New("--count and --replicas must be at least 1"))
 	}
 	return c.run(ctx, in, "drain", bench.Drain{Count: c.count, Replicas: c.replicas})
+}
+
+// benchBrowse measures draining while people look.
+type benchBrowse struct {
+	benchOptions
+	count   int
+	viewers int
+}
+
+// Flags declares the options.
+func (c *benchBrowse) Flags(f *flag.FlagSet) {
+	c.benchOptions.Flags(f)
+	f.IntVar(&c.count, "count", 1_000_000, "`N`: How many occurrences each drain has; two drains are a round.")
+	f.IntVar(&c.viewers, "viewers", 1, "`N`: How many people have the page's overview open.")
+}
+
+// Run measures.
+func (c *benchBrowse) Run(ctx context.Context, in cli.Input) error {
+	if c.count < 1 || c.viewers < 1 {
+		return cli.Usage(errors.New("--count and --viewers must be at least 1"))
+	}
+	return c.run(ctx, in, "browse", bench.Browse{Count: c.count, Viewers: c.viewers})
 }
 
 // benchSteady measures punctuality.
@@ -311,6 +341,30 @@ func (c *benchSubmit) Run(ctx context.Context, in cli.Input) error {
 		return cli.Usage(errors.New("--count must be at least 4, and --connections at least 1"))
 	}
 	return c.run(ctx, in, "submit", bench.Submit{Count: c.count, Connections: c.connections})
+}
+
+// benchIntake measures submissions by queue.
+type benchIntake struct {
+	benchOptions
+	count int
+}
+
+// Flags declares the options.
+func (c *benchIntake) Flags(f *flag.FlagSet) {
+	c.benchOptions.Flags(f)
+	f.IntVar(&c.count, "count", 100000,
+		"`N`: How many jobs are submitted in each round, in batches and by a queue of the broker of --rabbitmq-url.")
+}
+
+// Run measures.
+func (c *benchIntake) Run(ctx context.Context, in cli.Input) error {
+	switch {
+	case c.count < 20_000:
+		return cli.Usage(errors.New("--count must be at least 20000: several groups of messages"))
+	case c.rabbitmqURL == "":
+		return cli.Usage(errors.New("intake needs --rabbitmq-url"))
+	}
+	return c.run(ctx, in, "intake", bench.Intake{Count: c.count})
 }
 
 // benchPending measures what waiting occurrences cost.

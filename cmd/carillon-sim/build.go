@@ -15,25 +15,55 @@ import (
 // patch replaces a text in a file, which must have it once.
 type patch struct{ old, replacement string }
 
-// runtimePatches seed the runtime's randomness. Threads of the runtime keep their own sources, which depend on nothing
-// but the seed of the process; goroutines share one, see simulate.
-var runtimePatches = []patch{
-	{"\tglobalRand.state.Init(*seed)\n", "\t*seed = [32]byte{1}\n\tglobalRand.state.Init(*seed)\n"},
-	{
-		"\tmp := getg().m\n\tc := &mp.chacha8\n",
-		"\tmp := getg().m\n\tif simulated != 0 && getg() == mp.curg {\n" +
-			"\t\treturn uint64(simulatedRand())<<32 | uint64(simulatedRand())\n\t}\n\tc := &mp.chacha8\n",
+// overlay has the patches of Go's own files that make a run depend on nothing but its seed. Beside
+// the randomness, real time can change the order in which goroutines run: the runtime's monitor preempts those that
+// run for long, takes the processor from those that are in a system call for long, and wakes goroutines of its own; and
+// a mutex is handed over in another manner after a long wait. And the addresses of objects, which are not always the
+// same, decide the order in which a context ends its children.
+var overlay = map[string][]patch{
+	"runtime/rand.go": {
+		{"\tglobalRand.state.Init(*seed)\n", "\t*seed = [32]byte{1}\n\tglobalRand.state.Init(*seed)\n"},
+		{
+			"\tmp := getg().m\n\tc := &mp.chacha8\n",
+			"\tif simulated != 0 && getg().bubble != nil {\n" +
+				"\t\treturn uint64(simulatedRand())<<32 | uint64(simulatedRand())\n\t}\n" +
+				"\tmp := getg().m\n\tc := &mp.chacha8\n",
+		},
 	},
-	{
-		"func cheaprand() uint32 {\n\tmp := getg().m\n",
-		"func cheaprand() uint32 {\n\tmp := getg().m\n\tif simulated != 0 && getg() == mp.curg {\n" +
-			"\t\treturn simulatedRand()\n\t}\n",
+	"runtime/select.go": {{"j := cheaprandn(uint32(norder + 1))", "j := simulatedRandn(uint32(norder + 1))"}},
+	"runtime/time.go":   {{"t.rand = cheaprand()", "t.rand = simulatedRandn(1<<32 - 1)"}},
+	"runtime/sema.go": {{
+		"func internal_sync_nanotime() int64 {\n",
+		"func internal_sync_nanotime() int64 {\n\tif bubble := getg().bubble; bubble != nil {\n\t\treturn bubble.now\n\t}\n",
+	}},
+	"context/context.go": {
+		{"children map[canceler]struct{} // set", "last     uint64\n\tchildren map[canceler]uint64 // set"},
+		{"p.children = make(map[canceler]struct{})", "p.children = make(map[canceler]uint64)"},
+		{"p.children[child] = struct{}{}", "p.last++\n\t\t\tp.children[child] = p.last"},
+		{"for child := range c.children {", "for _, child := range inOrder(c.children) {"},
 	},
+	"runtime/proc.go": {{"\t\tusleep(delay)\n", "\t\tusleep(1000000)\n\t\tif delay > 0 {\n\t\t\tcontinue\n\t\t}\n"}},
 }
 
-// runtimeSource is appended to the patched file.
-const runtimeSource = `
-// simulated is the state of the one source of randomness of all goroutines; 0 if each thread has its own.
+// added is appended to the patched files.
+var added = map[string]string{"runtime/rand.go": randomSource, "context/context.go": orderSource}
+
+const orderSource = `
+// inOrder returns children in the order in which they were made.
+func inOrder(children map[canceler]uint64) (all []canceler) {
+	for child, made := range children {
+		i := len(all)
+		for all = append(all, nil); i > 0 && children[all[i-1]] > made; i-- {
+			all[i] = all[i-1]
+		}
+		all[i] = child
+	}
+	return all
+}
+`
+
+const randomSource = `
+// simulated is the state of the one source of randomness of all goroutines in bubbles; 0 if each thread has its own.
 var simulated uint64
 
 //go:nosplit
@@ -43,8 +73,21 @@ func simulatedRand() uint32 {
 	return uint32(hi ^ lo)
 }
 
+//go:nosplit
+func simulatedRandn(n uint32) uint32 {
+	if simulated == 0 || getg().bubble == nil {
+		return cheaprandn(n)
+	}
+	return uint32((uint64(simulatedRand()) * uint64(n)) >> 32)
+}
+
+// simulate also begins to count the turns of goroutines anew: at some of them, the queue of all processors comes first.
+//
 //go:linkname simulate
-func simulate(seed uint64) { simulated = seed }
+func simulate(seed uint64) {
+	simulated = seed
+	getg().m.p.ptr().schedtick = 1
+}
 `
 
 // gocronPatches let the other goroutines run while gocron, at its end, asks again and again whether its jobs have
@@ -59,28 +102,41 @@ var gocronPatches = []patch{
 
 const gocron = "github.com/go-co-op/gocron/v2"
 
-// build builds the simulation; remove deletes it.
-func build(ctx context.Context, root string, quick bool) (program string, remove func(), err error) {
-	folder, err := os.MkdirTemp("", "carillon-sim-")
+// program is the simulation, built.
+type program struct {
+	root       string // the repository
+	folder     string // for temporary files
+	executable string
+}
+
+func (p program) remove() { _ = os.RemoveAll(p.folder) }
+
+// build builds the simulation of the repository around the working directory.
+func build(ctx context.Context, quick bool) (p program, err error) {
+	mod, err := goEnv(ctx, "GOMOD")
 	if err != nil {
-		return "", nil, err
+		return p, err
 	}
-	remove = func() { _ = os.RemoveAll(folder) }
-	program = filepath.Join(folder, "sim.test")
-	args := []string{"test", "-c", "-o", program}
-	if !quick {
-		more, err := repeatable(ctx, root, folder)
+	p.root = filepath.Dir(mod)
+	if p.folder, err = os.MkdirTemp("", "carillon-sim-"); err != nil {
+		return p, err
+	}
+	defer func() {
 		if err != nil {
-			remove()
-			return "", nil, err
+			p.remove()
+		}
+	}()
+	p.executable = filepath.Join(p.folder, "sim.test")
+	args := []string{"test", "-c", "-o", p.executable}
+	if !quick {
+		more, err := repeatable(ctx, p.root, p.folder)
+		if err != nil {
+			return p, err
 		}
 		args = append(args, more...)
 	}
-	if _, err := command(ctx, root, append(args, "./sim")...); err != nil {
-		remove()
-		return "", nil, err
-	}
-	return program, remove, nil
+	_, err = command(ctx, p.root, append(args, "./sim")...)
+	return p, err
 }
 
 // repeatable writes the patched sources, and returns the arguments of a build with them.
@@ -89,16 +145,20 @@ func repeatable(ctx context.Context, root, folder string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	original, patched := filepath.Join(goroot, "src/runtime/rand.go"), filepath.Join(folder, "rand.go")
-	if err := rewrite(original, patched, runtimePatches, runtimeSource); err != nil {
-		return nil, err
+	replaced := map[string]string{}
+	for name, patches := range overlay {
+		original, patched := filepath.Join(goroot, "src", name), filepath.Join(folder, filepath.Base(name))
+		if err := rewrite(original, patched, patches, added[name]); err != nil {
+			return nil, err
+		}
+		replaced[original] = patched
 	}
-	overlay, err := json.Marshal(map[string]any{"Replace": map[string]string{original: patched}})
+	encoded, err := json.Marshal(map[string]any{"Replace": replaced})
 	if err != nil {
 		return nil, err
 	}
 	overlayFile := filepath.Join(folder, "overlay.json")
-	if err := os.WriteFile(overlayFile, overlay, 0o600); err != nil {
+	if err := os.WriteFile(overlayFile, encoded, 0o600); err != nil {
 		return nil, err
 	}
 	dir, err := command(ctx, root, "list", "-m", "-f", "{{.Dir}}", gocron)

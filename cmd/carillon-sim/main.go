@@ -4,8 +4,8 @@
 //	go run ./cmd/carillon-sim --histories 1000
 //
 // The same seed gives the same history. So that even the order is the same in which Go's runtime chooses among
-// goroutines, channels and entries of maps, the program builds the simulation with a runtime whose randomness has a
-// seed; the first build takes some minutes. See docs/verification.md.
+// goroutines, channels and entries of maps, the program builds the simulation with a changed runtime, and runs each
+// history in a process of its own; the first build takes some minutes. See docs/verification.md.
 package main
 
 import (
@@ -15,12 +15,8 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"os/signal"
-	"path/filepath"
 	"runtime"
-	"strconv"
-	"sync"
 	"time"
 )
 
@@ -35,10 +31,10 @@ func main() {
 
 // options are the command line.
 type options struct {
-	histories, workers int
-	seed               uint64
-	plan               string
-	show, quick        bool
+	histories, workers, repeat int
+	seed                       uint64
+	plan                       string
+	show, quick                bool
 }
 
 func parse(args []string, out io.Writer) (o options, err error) {
@@ -46,8 +42,9 @@ func parse(args []string, out io.Writer) (o options, err error) {
 	f.SetOutput(out)
 	f.IntVar(&o.histories, "histories", 100, "the number of histories")
 	f.Uint64Var(&o.seed, "seed", 0, "the seed of the first history; the next has the next one. 0 takes one by the time")
-	f.IntVar(&o.workers, "workers", runtime.NumCPU(), "the number of processes; each uses one processor")
+	f.IntVar(&o.workers, "workers", runtime.NumCPU(), "the number of processes at a time; each uses one processor")
 	f.StringVar(&o.plan, "plan", "", "run the plan in this file instead, such as one of sim/testdata")
+	f.IntVar(&o.repeat, "repeat", 1, "run each history so many times, and fail if one differs")
 	f.BoolVar(&o.show, "show", false, "print what happened in each history")
 	f.BoolVar(&o.quick, "quick", false, "build with the plain runtime: sooner, but a seed may give different histories")
 	if err := f.Parse(args); err != nil {
@@ -60,6 +57,8 @@ func parse(args []string, out io.Writer) (o options, err error) {
 		return o, errors.New("--histories must be at least 1")
 	case o.workers < 1:
 		return o, errors.New("--workers must be at least 1")
+	case o.repeat < 1:
+		return o, errors.New("--repeat must be at least 1")
 	}
 	if o.seed == 0 {
 		o.seed = uint64(time.Now().UnixNano())
@@ -78,52 +77,10 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	root, err := goEnv(ctx, "GOMOD")
+	built, err := build(ctx, o.quick)
 	if err != nil {
 		return err
 	}
-	root = filepath.Dir(root)
-	program, remove, err := build(ctx, root, o.quick)
-	if err != nil {
-		return err
-	}
-	defer remove()
-	begun := time.Now()
-	var group sync.WaitGroup
-	failed := make(chan error, o.workers)
-	workers := min(o.workers, o.histories)
-	for i := range workers {
-		from, to := o.histories*i/workers, o.histories*(i+1)/workers
-		group.Go(func() { failed <- simulate(ctx, out, program, root, o, uint64(from), to-from) })
-	}
-	group.Wait()
-	close(failed)
-	for one := range failed {
-		err = errors.Join(err, one)
-	}
-	if err == nil {
-		fmt.Fprintf(out, "%d histories from seed %d keep all guarantees; they took %s\n",
-			o.histories, o.seed, time.Since(begun).Round(time.Second))
-	}
-	return err
-}
-
-// simulate runs histories in a process of one processor.
-func simulate(ctx context.Context, out io.Writer, program, root string, o options, from uint64, count int) error {
-	plan := o.plan
-	if plan != "" {
-		var err error
-		if plan, err = filepath.Abs(plan); err != nil {
-			return err
-		}
-	}
-	c := exec.CommandContext(ctx, program, "-test.run=^TestHistories$", "-test.timeout=0", "-test.v",
-		"-sim.first="+strconv.FormatUint(o.seed+from, 10), "-sim.count="+strconv.Itoa(count), "-sim.plan="+plan,
-		"-sim.show="+strconv.FormatBool(o.show))
-	c.Dir, c.Stdout, c.Stderr = filepath.Join(root, "sim"), out, out
-	c.Env = append(os.Environ(), "GOMAXPROCS=1", "GODEBUG=asyncpreemptoff=1")
-	if err := c.Run(); err != nil {
-		return fmt.Errorf("histories %d to %d: %w", o.seed+from, o.seed+from+uint64(count)-1, err)
-	}
-	return nil
+	defer built.remove()
+	return newSearch(o, built, out).run(ctx)
 }

@@ -29,14 +29,16 @@ func TestRuntimeCanBePatched(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := rewrite(filepath.Join(goroot, "src/runtime/rand.go"), filepath.Join(folder, "rand.go"), runtimePatches, runtimeSource); err != nil {
-		t.Error(err)
+	for name, patches := range overlay {
+		if err := rewrite(filepath.Join(goroot, "src", name), filepath.Join(folder, "patched.go"), patches, added[name]); err != nil {
+			t.Error(err)
+		}
 	}
 	other := filepath.Join(folder, "other.go")
 	if err := os.WriteFile(other, []byte("package other\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := rewrite(other, filepath.Join(folder, "patched.go"), runtimePatches, ""); err == nil || !strings.Contains(err.Error(), "--quick") {
+	if err := rewrite(other, filepath.Join(folder, "patched.go"), overlay["runtime/rand.go"], ""); err == nil || !strings.Contains(err.Error(), "--quick") {
 		t.Errorf("a file of another form: %v", err)
 	}
 }

@@ -17,8 +17,9 @@ import (
 	"github.com/carillon-scheduler/carillon/store/memory"
 )
 
-// elsewhere are commands whose examples are not run here: they run until they are interrupted, as the end-to-end tests do.
-var elsewhere = []string{"serve", "demo"}
+// elsewhere are commands whose examples are not run here: they run until they are interrupted, as the end-to-end tests do,
+// or need a cluster, as the one that sim/mongosim has.
+var elsewhere = []string{"serve", "demo", "shard"}
 
 // TestExamples runs the example of the help of each command that works on a store, in turn. Those of commands that ask
 // a service are run beside them.

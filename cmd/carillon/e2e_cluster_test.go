@@ -34,6 +34,8 @@ type cluster struct {
 	store    store.Store // to look into what the replicas share
 	replicas []*replica
 	receiver *receiver
+	// environment has variables for the replicas, as NAME=VALUE.
+	environment []string
 }
 
 func newCluster(t *testing.T, url string, s store.Store) *cluster {
@@ -79,10 +81,17 @@ func (c *cluster) startOne(args ...string) *replica {
 	if err != nil {
 		c.Fatal(err)
 	}
+	return c.startProgram(path, args...)
+}
+
+// startProgram starts a replica of a program, which may be another than the present one.
+func (c *cluster) startProgram(path string, args ...string) *replica {
+	c.Helper()
 	cmd := exec.Command(path, append([]string{
 		"serve", "--listen=127.0.0.1:0", "--store=" + c.url, "--log-format=json", "--tick=250ms",
 		"--lease=" + lease.String(), "--callback-timeout=" + callbackTimeout.String(), "--concurrency=16",
 	}, args...)...)
+	cmd.Env = append(os.Environ(), c.environment...)
 	stderr, err := cmd.StderrPipe()
 	if err != nil {
 		c.Fatal(err)

@@ -6,6 +6,8 @@ import (
 	"io"
 	"os"
 
+	"github.com/KimMachineGun/automemlimit/memlimit"
+
 	"github.com/carillon-scheduler/carillon/access"
 	"github.com/carillon-scheduler/carillon/access/limits"
 	"github.com/carillon-scheduler/carillon/cmd/internal/cli"
@@ -76,6 +78,10 @@ func program() cli.Program {
 			copying("keys", keysCopyHelp, access.Copy),
 			copying("limits", limitsCopyHelp, limits.Copy),
 			{
+				Name: "shard", Help: shardHelp, New: func() cli.Runner { return audited("shard", &shardCommand{}) },
+				Example: "carillon shard --store=mongodb://router.example.com/carillon",
+			},
+			{
 				Name: "next", Arguments: "CRONTAB", Help: nextHelp, New: func() cli.Runner { return &nextCommand{} },
 				Example: "carillon next '30 9 * * mon-fri' --timezone=Europe/Paris",
 			},
@@ -89,6 +95,7 @@ func program() cli.Program {
 
 func main() {
 	service.CollectRarely()
+	service.LimitMemory(memlimit.FromCgroup)
 	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
 }
 

@@ -27,6 +27,7 @@ func TestMetrics(t *testing.T) {
 	defer receiver.Close()
 	s := startWith(t, map[string]string{
 		"listen": "127.0.0.1:0", "store": "sqlite:" + filepath.Join(t.TempDir(), "carillon.db"), "objective": "99.9%<1h,acme:50%<1s",
+		"rabbitmq-url": "amqp://127.0.0.1:1", "submit-rabbitmq-queue": "acme=jobs",
 	})
 	api := s.url()
 	put(t, api, "now", fmt.Sprintf(`{"delay": "1ms", "callback": {"type": "http", "data": {"url": %q}}}`, receiver.URL))
@@ -68,6 +69,7 @@ func TestMetrics(t *testing.T) {
 		{0.999, "carillon_objective_target", []string{"99.9%<1h", "(all)"}},
 		{1, "carillon_claims_total", nil},
 		{1, "carillon_claim_batch_size", nil},
+		{0, "carillon_intake_messages_total", []string{"applied", "queue jobs"}},
 		{256, "carillon_concurrency", nil},
 		{0, "carillon_dead_letters", nil},
 		{2, "carillon_store_duration_seconds", []string{"put"}},

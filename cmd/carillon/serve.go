@@ -49,6 +49,7 @@ func (c *serveCommand) Run(ctx context.Context, in cli.Input) error {
 	for _, w := range unknownVariables(os.Environ()) {
 		log.Warn("the environment may have a mistake", "warning", w)
 	}
+	service.LogResources(log)
 	s, err := service.New(ctx, c.options, log)
 	if err != nil && ctx.Err() != nil {
 		log.Info("stopped while starting", "error", err)

@@ -223,7 +223,7 @@ func batch(ctx context.Context, client *api.ClientWithResponses, callback api.Ca
 		return nil, err
 	}
 	steps, crontab := api.Steps{step}, "never"
-	answer, err := client.PostBatchWithResponse(ctx, nil, []api.NewJob{
+	answer, err := client.PostBatchWithResponse(ctx, nil, []api.JobInBatch{
 		{Key: "sequence", Steps: &steps, Subscribers: &subscribers, Callback: callback},
 		{Key: "refused", Crontab: &crontab, Callback: callback},
 	})

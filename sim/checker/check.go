@@ -30,7 +30,9 @@ func Check(h *History) (found []Violation) {
 		return keys[key]
 	}
 	for i := range h.Ops {
-		of(h.Ops[i].Key).ops = append(of(h.Ops[i].Key).ops, &h.Ops[i])
+		if o := &h.Ops[i]; o.Key != "" {
+			of(o.Key).ops = append(of(o.Key).ops, o)
+		}
 	}
 	for i := range h.Deliveries {
 		of(h.Deliveries[i].Key).sent = append(of(h.Deliveries[i].Key).sent, &h.Deliveries[i])
@@ -47,6 +49,7 @@ func Check(h *History) (found []Violation) {
 		k.check()
 		found = append(found, k.found...)
 	}
+	found = append(found, h.operators()...)
 	for _, reason := range h.Final.Unready {
 		found = append(found, Violation{Rule: "ready again", Text: reason, At: h.Ended})
 	}
@@ -76,8 +79,11 @@ func (k *keyed) check() {
 	k.duplicates()
 	k.payloads()
 	k.ended()
+	k.cancelled()
+	k.paused()
 	k.nothingLost()
 	k.punctual()
+	k.dropped()
 	k.counts()
 	k.register()
 	k.historyTold()
@@ -131,7 +137,7 @@ func (k *keyed) scheduled(at time.Time) bool {
 // loose reports whether a delivery is of an occurrence that stands on its own: a triggered one, or one that was
 // redriven.
 func (k *keyed) loose(d *Delivery) bool {
-	if k.triggered()[d.ID] || !k.scheduled(d.Instant) {
+	if k.triggered()[d.ID] || !k.scheduled(d.Instant) || k.mayBeTriggered(d.Instant, 15*time.Second, false) {
 		return true
 	}
 	return slices.ContainsFunc(k.ops, func(o *Op) bool {
@@ -165,18 +171,19 @@ func (k *keyed) ids() {
 		if triggered[d.ID] || !k.scheduled(d.Instant) {
 			continue
 		}
-		if id, known := ids[d.Instant]; known && id != d.ID && !k.mayBeTriggered(d.Instant) {
+		if id, known := ids[d.Instant]; known && id != d.ID && !k.mayBeTriggered(d.Instant, time.Minute, true) {
 			k.report("stable id", d.Begun, "instant %s has two ids, %s and %s", k.clock(d.Instant), id, d.ID)
 		}
 		ids[d.Instant] = d.ID
 	}
 }
 
-// mayBeTriggered reports whether a trigger without an answer may have made an occurrence at an instant.
-func (k *keyed) mayBeTriggered(at time.Time) bool {
+// mayBeTriggered reports whether a trigger may have made an occurrence at an instant, by a clock that is wrong by no
+// more than some time; told is set if it may also be one with an answer, which tells the delivery's id.
+func (k *keyed) mayBeTriggered(at time.Time, wrong time.Duration, told bool) bool {
 	return slices.ContainsFunc(k.ops, func(o *Op) bool {
-		return o.Kind == Trigger && o.maybe() &&
-			!at.Before(o.Invoked.Add(-time.Minute)) && !at.After(k.latest(o).Add(time.Minute))
+		return o.Kind == Trigger && o.maybe() && (told || o.DeliveryID == "") &&
+			!at.Before(o.Invoked.Add(-wrong)) && !at.After(k.latest(o).Add(wrong))
 	})
 }
 
@@ -260,7 +267,7 @@ func (k *keyed) payloads() {
 			k.report("no mixture", d.Begun, "payload %d was delivered, though the client was told that nothing was changed (%d)",
 				d.N, all[0].Status)
 		case k.loose(d):
-		case all[0].Kind != Amend && !all[0].Schedule.Has(d.Instant):
+		case all[0].Kind != Amend && !slices.ContainsFunc(all, func(o *Op) bool { return o.Schedule.Has(d.Instant) }):
 			k.report("no mixture", d.Begun, "payload %d was delivered for instant %s, which its job does not have",
 				d.N, k.clock(d.Instant))
 		}
@@ -313,8 +320,7 @@ func (k *keyed) nothingLost() {
 		if o.Kind != Put && o.Kind != Create || !o.succeeded() {
 			continue
 		}
-		due := k.Ended.Add(-Late)
-		for _, at := range o.Schedule.Between(o.Returned.Add(o.Ahead), due) {
+		for _, at := range o.Schedule.Between(o.Returned.Add(o.Ahead), k.Due) {
 			switch {
 			case k.taken(at), k.isDead(at), k.maySupersede(o):
 			default:
@@ -344,30 +350,6 @@ func (k *keyed) maySupersede(put *Op) bool {
 		replaces := o.Kind == Cancel || o.Kind == Put || o.Kind == Create
 		return o != put && replaces && o.maybe() && !k.latest(o).Before(put.Invoked)
 	})
-}
-
-// punctual: without a fault nearby, the first attempt at an instant is not late.
-func (k *keyed) punctual() {
-	const patience = 3 * time.Second
-	seen := map[string]bool{}
-	for _, d := range k.sent {
-		first := !seen[d.ID]
-		seen[d.ID] = true
-		late := d.Begun.Sub(d.Instant)
-		if !first || late < patience || k.loose(d) || !k.scheduled(d.Instant) {
-			continue
-		}
-		if d.Instant.After(k.Calm.Add(Late)) && !k.disturbed(d.Instant.Add(-Late), d.Begun) {
-			k.report("no lateness without a cause", d.Begun, "instant %s was fired %s late", k.clock(d.Instant), late)
-		}
-	}
-}
-
-// disturbed reports whether anything but a plain delivery happened to a job in a time.
-func (k *keyed) disturbed(from, to time.Time) bool {
-	return slices.ContainsFunc(k.ops, func(o *Op) bool {
-		return o.Kind != Get && o.Invoked.Before(to) && k.latest(o).After(from)
-	}) || slices.ContainsFunc(k.Troubles, func(t Trouble) bool { return t.From.Before(to) && t.To.After(from) })
 }
 
 // counts: what the final reading counts adds up with what receivers saw.

@@ -17,9 +17,13 @@ type History struct {
 	Begun time.Time
 	// Calm is the time from which there were no more faults; Ended that of the final reading.
 	Calm, Ended time.Time
+	// Due is the time up to which all instants must be accounted for at the end.
+	Due time.Time
 
 	// Lease and CallbackTimeout are the service's options. Within is the time in which a change takes effect, or never.
 	Lease, CallbackTimeout, Within time.Duration
+	// Slots is the number of deliveries that one replica has under way at most.
+	Slots int
 	// Link is the longest time that a request was under way between a client and a replica.
 	Link time.Duration
 }
@@ -38,6 +42,11 @@ const (
 	Trigger Kind = "trigger"
 	Get     Kind = "get"
 	Redrive Kind = "redrive" // all dead letters of the key
+	Batch   Kind = "batch"   // some puts in one request; each of them is an operation
+
+	Settings Kind = "settings" // an operator pauses a tenant, or lets it go on
+	Quota    Kind = "quota"    // an operator sets the most jobs of a tenant
+	Revoke   Kind = "revoke"   // the key of a caller
 )
 
 // Op is an operation of a client, with what it was told.
@@ -46,17 +55,27 @@ type Op struct {
 	Kind    Kind
 	Key     string
 	Replica int
+	// Tenant is the job's, or the one that an operator's change is about. Caller is who asks, or whose key is revoked;
+	// empty for an operator.
+	Tenant, Caller string
+	// Paused is what settings say, and Jobs the quota.
+	Paused bool
+	Jobs   int
 	// N is the payload of a put or an amendment: no two operations have the same.
 	N        int
 	Schedule Schedule
-	// Retries is the number of further attempts at a failed delivery; Deadline is zero for none.
+	// Deadline is the time after their instants at which occurrences are dropped; zero for none. CatchUp is "none" if
+	// ticks are dropped that no replica could claim within a lease.
 	Deadline time.Duration
+	CatchUp  string
 
 	Invoked, Returned time.Time
 	// Ahead is how far the replica's clock was ahead of the true time, at most.
 	Ahead time.Duration
 	// Status is that of the answer; 0 if there was none.
 	Status int
+	// Body is that of the answer.
+	Body []byte
 	// Unchanged is set if a failure said that nothing was changed.
 	Unchanged bool
 
@@ -72,12 +91,14 @@ type Schedule struct {
 	// Every is more than zero for a recurring schedule, which fires at its multiples, up to End.
 	Every time.Duration
 	End   time.Time
+	// From and To bound the one instant of a job with a delay whose instant the client was not told; else they are zero.
+	From, To time.Time
 }
 
 // Has reports whether an instant belongs to a schedule.
 func (s Schedule) Has(at time.Time) bool {
 	if s.Every == 0 {
-		return slices.ContainsFunc(s.Instants, at.Equal)
+		return slices.ContainsFunc(s.Instants, at.Equal) || !s.To.IsZero() && !at.Before(s.From) && !at.After(s.To)
 	}
 	return at.UnixNano()%int64(s.Every) == 0 && !at.After(s.End)
 }
@@ -112,6 +133,7 @@ type Delivery struct {
 	Replica int
 	ID      string
 	Key     string
+	Tenant  string
 	Instant time.Time
 	Attempt int
 	N       int

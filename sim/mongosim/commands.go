@@ -64,20 +64,28 @@ func (c *command) run(name string, conn int32) (bson.D, error) {
 	case "ping", "endSessions", "killCursors":
 		return nil, nil
 	case "createIndexes":
+		c.createIndexes(target)
 		return nil, nil
+	case "enableSharding":
+		return nil, nil
+	case "shardCollection":
+		return nil, c.shardCollection(target)
 	case "drop":
 		delete(c.collections, target)
 		return nil, nil
 	case "insert":
 		return c.insert(c.collection(target))
 	case "update":
-		return c.update(c.collection(target))
+		return c.update(target)
 	case "delete":
-		return c.delete(c.collection(target))
+		return c.delete(target)
 	case "findAndModify":
-		return c.findAndModify(c.collection(target))
+		return c.findAndModify(target)
 	case "find":
-		found := c.find(c.collection(target), c.doc("filter"), c.doc("sort"), c.int("limit"))
+		if err := c.route(target, c.doc("filter"), false); err != nil {
+			return nil, err
+		}
+		found := c.find(target, c.doc("filter"), c.doc("sort"), c.int("limit"))
 		for i := range found {
 			found[i] = projected(found[i], c.doc("projection"))
 		}
@@ -94,16 +102,21 @@ func (c *command) run(name string, conn int32) (bson.D, error) {
 }
 
 func (c *command) hello(conn int32) bson.D {
-	return bson.D{
-		{Key: "helloOk", Value: true}, {Key: "isWritablePrimary", Value: true}, {Key: "ismaster", Value: true},
+	pose := bson.D{
 		{Key: "setName", Value: "sim"}, {Key: "setVersion", Value: int32(1)}, {Key: "secondary", Value: false},
 		{Key: "hosts", Value: bson.A{Host}}, {Key: "primary", Value: Host}, {Key: "me", Value: Host},
+	}
+	if c.sharded != nil {
+		pose = bson.D{{Key: "msg", Value: "isdbgrid"}}
+	}
+	return append(pose, bson.D{
+		{Key: "helloOk", Value: true}, {Key: "isWritablePrimary", Value: true}, {Key: "ismaster", Value: true},
 		{Key: "maxBsonObjectSize", Value: int32(16 << 20)}, {Key: "maxMessageSizeBytes", Value: int32(48_000_000)},
 		{Key: "maxWriteBatchSize", Value: int32(100_000)}, {Key: "localTime", Value: bson.NewDateTimeFromTime(c.now)},
 		{Key: "logicalSessionTimeoutMinutes", Value: int32(30)}, {Key: "connectionId", Value: conn},
 		{Key: "minWireVersion", Value: int32(0)}, {Key: "maxWireVersion", Value: int32(21)},
 		{Key: "readOnly", Value: false},
-	}
+	}...)
 }
 
 func (s *Server) collection(name string) *collection {
@@ -126,10 +139,17 @@ func (col *collection) remove(id string) {
 }
 
 // find returns the documents that match.
-func (c *command) find(col *collection, filter, sort bson.D, limit int) (found []bson.D) {
-	for _, d := range slices.Clone(col.order) {
-		if d.document != nil && matches(d.document, filter, c.now) {
-			found = append(found, d.document)
+func (c *command) find(target string, filter, sort bson.D, limit int) (found []bson.D) {
+	for i, part := range c.shardsOf(target, filter) {
+		if i > 0 && c.yield != nil {
+			c.lock.Unlock()
+			c.yield()
+			c.lock.Lock()
+		}
+		for _, d := range part {
+			if d.document != nil && matches(d.document, filter, c.now) {
+				found = append(found, d.document)
+			}
 		}
 	}
 	slices.SortStableFunc(found, func(a, b bson.D) int { return bySort(a, b, sort) })
@@ -196,7 +216,14 @@ func (c *command) getMore() (bson.D, error) {
 
 // aggregate knows the pipelines that count documents, and those that group by a field.
 func (c *command) aggregate(target string) (bson.D, error) {
-	all := c.find(c.collection(target), nil, nil, 0)
+	var filter bson.D
+	if pipeline := c.list("pipeline"); len(pipeline) > 0 {
+		filter = docOf(pipeline[0].(bson.D), "$match")
+	}
+	if err := c.route(target, filter, false); err != nil {
+		return nil, err
+	}
+	all := c.find(target, filter, nil, 0)
 	for _, stage := range c.list("pipeline") {
 		e := stage.(bson.D)[0]
 		switch e.Key {
@@ -299,13 +326,16 @@ func (c *command) insert(col *collection) (bson.D, error) {
 	}, false)
 }
 
-func (c *command) update(col *collection) (bson.D, error) {
+func (c *command) update(target string) (bson.D, error) {
 	return c.each("updates", func(statement bson.D, r *results) error {
 		filter, update, multi := docOf(statement, "q"), docOf(statement, "u"), false
 		if v, _ := field(statement, "multi"); v == true {
 			multi = true
 		}
-		return c.visit(col, filter, multi, func(d *stored) {
+		if err := c.route(target, filter, !multi); err != nil {
+			return err
+		}
+		return c.visit(c.collection(target), filter, multi, func(d *stored) {
 			d.document = updated(d.document, update)
 			r.n++
 			r.modified++
@@ -313,9 +343,14 @@ func (c *command) update(col *collection) (bson.D, error) {
 	}, true)
 }
 
-func (c *command) delete(col *collection) (bson.D, error) {
+func (c *command) delete(target string) (bson.D, error) {
+	col := c.collection(target)
 	return c.each("deletes", func(statement bson.D, r *results) error {
-		return c.visit(col, docOf(statement, "q"), compareInt(statement, "limit") == 0, func(d *stored) {
+		multi := compareInt(statement, "limit") == 0
+		if err := c.route(target, docOf(statement, "q"), !multi); err != nil {
+			return err
+		}
+		return c.visit(col, docOf(statement, "q"), multi, func(d *stored) {
 			col.remove(idOf(d.document))
 			r.n++
 		})
@@ -353,15 +388,18 @@ func (c *command) visit(col *collection, filter bson.D, multi bool, do func(*sto
 	return nil
 }
 
-func (c *command) findAndModify(col *collection) (bson.D, error) {
-	found := c.find(col, c.doc("query"), c.doc("sort"), 1)
+func (c *command) findAndModify(target string) (bson.D, error) {
+	if err := c.route(target, c.doc("query"), true); err != nil {
+		return nil, err
+	}
+	found := c.find(target, c.doc("query"), c.doc("sort"), 1)
 	if len(found) == 0 {
 		return bson.D{
 			{Key: "lastErrorObject", Value: bson.D{{Key: "n", Value: int32(0)}, {Key: "updatedExisting", Value: false}}},
 			{Key: "value", Value: nil},
 		}, nil
 	}
-	d := col.documents[idOf(found[0])]
+	d := c.collection(target).documents[idOf(found[0])]
 	before := d.document
 	d.document = updated(d.document, c.doc("update"))
 	value := before

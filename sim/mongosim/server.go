@@ -11,6 +11,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"slices"
 	"sync"
@@ -65,8 +66,16 @@ type Server struct {
 	cursors     map[int64][]bson.D
 	nextCursor  int64
 	nextConn    int32
-	repeated    map[string]*made // by session and number of the transaction
-	conns       map[net.Conn]string
+	repeated    map[string]*made    // by session and number of the transaction
+	conns       map[int32]connected // by number
+	sharded     map[string]bool     // the sharded collections; nil if the server is no router
+	routes      map[Route]int
+}
+
+// connected is a connection, and the client that made it.
+type connected struct {
+	net.Conn
+	client string
 }
 
 // made is a write that may be repeated by the driver, with its answer.
@@ -79,6 +88,7 @@ type made struct {
 type collection struct {
 	documents map[string]*stored
 	order     []*stored
+	hashed    bool // has an index by a hash of _id
 }
 
 type stored struct {
@@ -89,7 +99,7 @@ type stored struct {
 func New(gate Gate) *Server {
 	return &Server{
 		gate: gate, collections: map[string]*collection{}, cursors: map[int64][]bson.D{},
-		repeated: map[string]*made{}, conns: map[net.Conn]string{}, nextConn: firstConnection,
+		repeated: map[string]*made{}, conns: map[int32]connected{}, nextConn: firstConnection,
 	}
 }
 
@@ -109,9 +119,9 @@ func (d *Dialer) DialContext(ctx context.Context, _, _ string) (net.Conn, error)
 	}
 	ours, theirs := net.Pipe()
 	d.server.lock.Lock()
-	d.server.conns[ours] = d.client
 	id := d.server.nextConn
 	d.server.nextConn++
+	d.server.conns[id] = connected{ours, d.client}
 	d.server.lock.Unlock()
 	go d.server.serve(ours, d.client, id)
 	return theirs, nil
@@ -121,9 +131,9 @@ func (d *Dialer) DialContext(ctx context.Context, _, _ string) (net.Conn, error)
 func (s *Server) Cut(client string) {
 	s.lock.Lock()
 	defer s.lock.Unlock()
-	for conn, of := range s.conns {
-		if of == client {
-			_ = conn.Close()
+	for _, id := range slices.Sorted(maps.Keys(s.conns)) {
+		if one := s.conns[id]; one.client == client {
+			_ = one.Close()
 		}
 	}
 }
@@ -140,7 +150,7 @@ func (s *Server) serve(conn net.Conn, client string, id int32) {
 	defer func() {
 		_ = conn.Close()
 		s.lock.Lock()
-		delete(s.conns, conn)
+		delete(s.conns, id)
 		s.lock.Unlock()
 	}()
 	for {

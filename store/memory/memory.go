@@ -147,8 +147,12 @@ func (s *Store) Cancel(ctx context.Context, names []job.Name, asked store.Asked)
 	err = s.do(ctx, func() {
 		for _, n := range names {
 			j := s.jobs[n]
-			if j != nil && asked.Newer.Has(j.Version) {
-				all = append(all, store.CancelResult{Superseded: true})
+			var version job.Revision
+			if j != nil {
+				version = j.Version
+			}
+			if why := asked.Judge(version); why != nil {
+				all = append(all, store.CancelResult{Err: why})
 				continue
 			}
 			delete(s.jobs, n)

@@ -66,12 +66,12 @@ func (s *Store) cancel(ctx context.Context, jobs []*cancellation, asked store.As
 		return notDone(err)
 	}
 	err = each(ctx, jobs, func(ctx context.Context, c *cancellation) error {
-		return s.deleteJob(ctx, c, found[jobID(c.Name)], asked.Newer)
+		return s.deleteJob(ctx, c, found[jobID(c.Name)], asked)
 	})
 	if err != nil {
 		return err
 	}
-	jobs = slices.DeleteFunc(slices.Clone(jobs), func(c *cancellation) bool { return c.Superseded })
+	jobs = slices.DeleteFunc(slices.Clone(jobs), func(c *cancellation) bool { return c.Err != nil })
 	// Read these before anything is deleted. An occurrence that is held now, and is buried and redriven meanwhile, is
 	// standalone afterwards, but it must not be cancelled as a standalone one.
 	own, err := s.ownPending(ctx, jobs)
@@ -109,19 +109,19 @@ func each(ctx context.Context, jobs []*cancellation, do func(context.Context, *c
 	return group.Wait()
 }
 
-// deleteJob deletes a job document that was read, and notes the revision that it had, or that it is superseded and may
-// not be deleted. It notes nothing if there was no such job.
-func (s *Store) deleteJob(ctx context.Context, c *cancellation, found present, newer store.Span) error {
+// deleteJob deletes a job document that was read, and notes the revision that it had, or the reason why it may not be
+// deleted. It notes nothing if there was no such job.
+func (s *Store) deleteJob(ctx context.Context, c *cancellation, found present, asked store.Asked) error {
 	id := jobID(c.Name)
 	for {
+		if c.Err = asked.Judge(found.version); c.Err != nil {
+			return nil
+		}
 		switch {
 		case found.stub:
 			_, err := s.jobs.DeleteOne(ctx, both(bson.M{"_id": id}, stubs()))
 			return notDone(mapError(err))
 		case !found.exists:
-			return nil
-		case newer.Has(found.version):
-			c.Superseded = true
 			return nil
 		}
 		deleted := false

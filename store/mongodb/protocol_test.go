@@ -64,6 +64,11 @@ func TestCommandsAreThoseOfTheModel(t *testing.T) {
 			do: func(t *testing.T, s store.Store) {
 				_, _ = s.Cancel(t.Context(), []job.Name{name("k")}, store.Asked{Now: now})
 			}},
+		{name: "cancels a version", kind: model.CancelIf, before: func(t *testing.T, s store.Store) { mustPut(t, s, first) },
+			do: func(t *testing.T, s store.Store) {
+				only := store.Condition{Versions: []job.Revision{first.Job.Version}}
+				_, _ = s.Cancel(t.Context(), []job.Name{name("k")}, store.Asked{Now: now, If: only})
+			}},
 		{name: "cancels redriven", kind: model.Cancel, before: func(t *testing.T, s store.Store) {
 			buried(t, s)
 			redrive(t, s)

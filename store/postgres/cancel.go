@@ -21,7 +21,8 @@ var errRaced = errors.New("concurrent calls changed the same jobs in every attem
 //
 // A name without a job has no row to lock. So Cancel inserts a row, and deletes it like a job. Until this transaction
 // ends, nobody can put a job of that name, and Cancel waits for a put under way. Otherwise it could return that there
-// is no such job, and a job that was submitted earlier would appear afterwards.
+// is no such job, and a job that was submitted earlier would appear afterwards. This row is deleted whatever the
+// condition says.
 func (s *Store) Cancel(ctx context.Context, names []job.Name, asked store.Asked) ([]store.CancelResult, error) {
 	of := make(map[job.Name]int, len(names)) // for a repeated name, the first result gets everything
 	for i, n := range slices.Backward(names) {
@@ -35,7 +36,16 @@ func (s *Store) Cancel(ctx context.Context, names []job.Name, asked store.Asked)
 		results = make([]store.CancelResult, len(names))
 		var revisions []pgtype.UUID
 		revisionOf := make(map[pgtype.UUID]int, len(ordered))
-		var left []job.Name // jobs that are not superseded
+		var left []job.Name // those that may be cancelled
+		decided := 0
+		refuse := func(name job.Name, why error) {
+			results[of[name]].Err = why
+			decided++
+		}
+		versions := make([]string, len(asked.If.Versions)) // not nil: that would be NULL
+		for i, v := range asked.If.Versions {
+			versions[i] = string(v)
+		}
 		err := tx.do(ctx, func(t *transaction) {
 			t.exec(`INSERT INTO carillon.jobs (tenant, key, revision, version, created_at, updated_at, expires_at, missed,
 					callback_type, callback_data, schedule)
@@ -43,37 +53,42 @@ func (s *Store) Cancel(ctx context.Context, names []job.Name, asked store.Asked)
 				ON CONFLICT (tenant, key) DO NOTHING`, tenants, keys, own)
 			t.rows(`DELETE FROM carillon.jobs j USING unnest($1::text[], $2::text[]) AS n (tenant, key)
 				WHERE j.tenant = ANY (ARRAY[n.tenant]) AND j.key = n.key AND NOT (j.version > $3 AND j.version <= $4)
+					AND (j.revision = $5 OR NOT $6 AND (cardinality($7::text[]) = 0 OR j.version = ANY ($7)))
 				RETURNING j.tenant, j.key, j.revision`,
 				func(rows pgx.Rows) error {
 					var name job.Name
 					var revision pgtype.UUID
-					err := rows.Scan(&name.Tenant, &name.Key, &revision)
-					left = append(left, name)
+					if err := rows.Scan(&name.Tenant, &name.Key, &revision); err != nil {
+						return err
+					}
 					if revision != own {
 						results[of[name]].Found = true
 						revisions, revisionOf[revision] = append(revisions, revision), of[name]
+					} else if why := asked.Judge(""); why != nil {
+						refuse(name, why)
+						return nil
 					}
-					return err
-				}, tenants, keys, string(asked.Newer.After), string(asked.Newer.Until))
-			t.rows(`SELECT j.tenant, j.key FROM unnest($1::text[], $2::text[]) AS n (tenant, key)
-				JOIN carillon.jobs j ON j.tenant = ANY (ARRAY[n.tenant]) AND j.key = n.key AND j.version > $3 AND j.version <= $4`,
+					left = append(left, name)
+					return nil
+				}, tenants, keys, string(asked.Newer.After), string(asked.Newer.Until), own, asked.If.Absent, versions)
+			t.rows(`SELECT j.tenant, j.key, j.version FROM unnest($1::text[], $2::text[]) AS n (tenant, key)
+				JOIN carillon.jobs j ON j.tenant = ANY (ARRAY[n.tenant]) AND j.key = n.key`,
 				func(rows pgx.Rows) error {
 					var name job.Name
-					err := rows.Scan(&name.Tenant, &name.Key)
-					results[of[name]].Superseded = true
-					return err
-				}, tenants, keys, string(asked.Newer.After), string(asked.Newer.Until))
+					var version string
+					if err := rows.Scan(&name.Tenant, &name.Key, &version); err != nil {
+						return err
+					}
+					if why := asked.Judge(job.Revision(version)); why != nil {
+						refuse(name, why)
+					}
+					return nil
+				}, tenants, keys)
 		})
 		if err != nil {
 			return err
 		}
-		superseded := 0
-		for _, r := range results {
-			if r.Superseded {
-				superseded++
-			}
-		}
-		if len(left)+superseded != len(ordered) {
+		if len(left)+decided != len(ordered) {
 			return errRaced // a job was deleted meanwhile, or put again
 		}
 		slices.SortFunc(left, compareNames)

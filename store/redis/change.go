@@ -2,6 +2,7 @@ package redis
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/carillon-scheduler/carillon/job"
@@ -21,7 +22,7 @@ func (s *Store) Cancel(ctx context.Context, names []job.Name, asked store.Asked)
 	for first := true; len(going) > 0; first = false {
 		calls := make([]call, len(going))
 		for k, i := range going {
-			args := []any{jobField(names[i]), asked.Now.UnixMilli(), chunk, span(asked.Newer)}
+			args := []any{jobField(names[i]), asked.Now.UnixMilli(), chunk, span(asked.Newer), condition(asked.If)}
 			calls[k] = call{cancelScript, s.shardOf(names[i]), args}
 		}
 		replies := s.run(ctx, calls)
@@ -36,9 +37,19 @@ func (s *Store) Cancel(ctx context.Context, names []job.Name, asked store.Asked)
 			answer, _ := reply.list()
 			i := going[k]
 			r := &results[i]
-			// If an earlier call deleted standalone occurrences, a newer job comes after the cancellation.
-			r.Superseded = answer.text(0) == "superseded" && !r.Found
-			r.Found = r.Found || answer.text(0) == "found"
+			switch answer.text(0) {
+			case "superseded":
+				if !r.Found { // else an earlier call deleted standalone occurrences, and the newer job came after that
+					r.Err = store.ErrSuperseded
+				}
+			case "precondition":
+				if r.Found { // an earlier call deleted standalone occurrences
+					return nil, errChangedMeanwhile
+				}
+				r.Err = store.ErrPrecondition
+			case "found":
+				r.Found = true
+			}
 			r.Cancelled += answer.number(1)
 			r.InFlight += answer.number(2)
 			if answer.number(3) > 0 {
@@ -52,6 +63,10 @@ func (s *Store) Cancel(ctx context.Context, names []job.Name, asked store.Asked)
 	}
 	return results, nil
 }
+
+// errChangedMeanwhile is the error of a cancellation under a condition that has deleted many standalone occurrences of a
+// job that is then changed.
+var errChangedMeanwhile = fmt.Errorf("%w: the job was changed while it was cancelled", store.ErrUnavailable)
 
 // Amend implements [store.Jobs].
 func (s *Store) Amend(ctx context.Context, a store.Amendment) error {

@@ -179,7 +179,7 @@ func putArgs(puts []*put) []any {
 		if len(p.carry) < len(p.Put.Carried) {
 			carried = fmt.Sprintf("%d %d %d", len(p.carry), len(p.Occurrences)-len(p.rest), len(p.Put.Carried))
 		}
-		args = append(args, jobField(j.Name), condition(p.Put), span(p.Newer),
+		args = append(args, jobField(j.Name), putCondition(p.Put), span(p.Newer),
 			string(j.Revision), millis(j.CreatedAt), millis(j.UpdatedAt), millis(j.ExpiresAt),
 			millis(j.Cursor), millis(j.ExpandAt), encodeCounts(j),
 			j.Callback.Type, encodeTarget(j.Callback, j.Options), p.schedule,
@@ -205,11 +205,17 @@ func flag(b bool) int {
 	return 0
 }
 
-// condition encodes the condition of a put for put.lua.
-func condition(p *store.Put) string {
-	switch c := p.If; {
-	case p.From != store.Replaced{}:
+// putCondition encodes the condition of a put for the scripts.
+func putCondition(p *store.Put) string {
+	if p.From != (store.Replaced{}) {
 		return fmt.Sprintf("from %s %d", p.From.Version, millis(p.From.Cursor))
+	}
+	return condition(p.If)
+}
+
+// condition encodes a condition for the scripts.
+func condition(c store.Condition) string {
+	switch {
 	case c.Absent:
 		return "absent"
 	case c.Present:

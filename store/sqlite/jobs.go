@@ -181,8 +181,8 @@ func (s *Store) cancel(tx *sql.Tx, name job.Name, asked store.Asked) (store.Canc
 	if err != nil {
 		return store.CancelResult{}, err
 	}
-	if asked.Newer.Has(present.version) {
-		return store.CancelResult{Superseded: true}, nil
+	if why := asked.Judge(present.version); why != nil {
+		return store.CancelResult{Err: why}, nil
 	}
 	row, now := present.row, asked.Now.UnixMilli()
 	var total, held, ownTotal, ownHeld int

@@ -158,6 +158,17 @@ func (d *differential) cancel() {
 	if draw(d, "unless newer", rapid.Bool()) {
 		asked.Newer = d.span()
 	}
+	first, _ := d.present(names[0])
+	switch oneOf(d, "on condition", "none", "none", "none", "none", "absent", "present", "its version", "another") {
+	case "absent":
+		asked.If.Absent = true
+	case "present":
+		asked.If.Present = true
+	case "its version":
+		asked.If.Versions = []job.Revision{d.revision(), first.Version}
+	case "another":
+		asked.If.Versions = []job.Revision{d.revision()}
+	}
 	want, got := both(d, "cancel", func(s store.Store) ([]store.CancelResult, error) {
 		return s.Cancel(d.ctx, names, asked)
 	})

@@ -137,7 +137,7 @@ func testCancelSuperseded(f *fixture) {
 		return results
 	}
 	expectSame(f, "results", cancel(submitted(epoch)), []store.CancelResult{
-		{Found: true, Cancelled: 1}, {Superseded: true}, {}, {Superseded: true},
+		{Found: true, Cancelled: 1}, {Err: store.ErrSuperseded}, {}, {Err: store.ErrSuperseded},
 	})
 	expectSame(f, "the newer job", f.job(name("newer")), before)
 	expectSame(f, "its pending occurrences", f.pending(name("newer")), pending)

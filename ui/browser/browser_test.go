@@ -74,7 +74,7 @@ func run(m *testing.M) int {
 type service struct {
 	testing.TB
 	url, store string
-	log        *buffer
+	process    *os.Process
 }
 
 // buffer collects the output of a program.
@@ -96,7 +96,7 @@ func (b *buffer) String() string {
 }
 
 // launch runs the program until the test ends, and returns what a pattern finds in its output.
-func launch(t testing.TB, pattern string, args ...string) (string, *buffer) {
+func launch(t testing.TB, pattern string, args ...string) (string, *os.Process) {
 	t.Helper()
 	command, out := exec.Command(program, args...), &buffer{}
 	command.Stdout, command.Stderr = out, out
@@ -113,7 +113,7 @@ func launch(t testing.TB, pattern string, args ...string) (string, *buffer) {
 	find := regexp.MustCompile(pattern)
 	for until := time.Now().Add(patience); time.Now().Before(until); time.Sleep(20 * time.Millisecond) {
 		if found := find.FindStringSubmatch(out.String()); found != nil {
-			return found[1], out
+			return found[1], command.Process
 		}
 	}
 	t.Fatalf("the program does not start: %s", out)
@@ -131,9 +131,9 @@ func serve(t testing.TB, store string, args ...string) *service {
 	if out, err := exec.Command(program, "secrets", "new-key", key).CombinedOutput(); err != nil {
 		t.Fatalf("%s%v", out, err)
 	}
-	address, log := launch(t, `msg=serving address=(\S+)`, append([]string{"serve", "--store=" + store, "--auth=keys", "--listen=127.0.0.1:0",
+	address, process := launch(t, `msg=serving address=(\S+)`, append([]string{"serve", "--store=" + store, "--auth=keys", "--listen=127.0.0.1:0",
 		"--encryption-key-file=" + key, "--shutdown-timeout=1s"}, args...)...)
-	return &service{t, "http://" + address, store, log}
+	return &service{t, "http://" + address, store, process}
 }
 
 // key makes a key.
@@ -199,9 +199,15 @@ func open(t testing.TB, url string) *tab {
 // another opens the page once more, in the same profile.
 func (p *tab) another() *tab {
 	p.Helper()
+	return p.at(p.url)
+}
+
+// at opens another service's page in the same profile.
+func (p *tab) at(url string) *tab {
+	p.Helper()
 	ctx, cancel := chromedp.NewContext(p.ctx)
 	p.Cleanup(cancel)
-	return openIn(p.TB, ctx, p.url)
+	return openIn(p.TB, ctx, url)
 }
 
 func openIn(t testing.TB, ctx context.Context, url string) *tab {

@@ -6,7 +6,10 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"regexp"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -114,7 +117,7 @@ func TestButtons(t *testing.T) {
 			p.expects("status of 404", "status of 422") // a job that is cancelled, and what one types
 			pressJob(p)
 			pressDeadLetters(p, s, admin)
-			pressTenants(p)
+			pressTenants(p, s, admin)
 			pressKeys(p, s)
 			pressSecrets(p)
 		})
@@ -135,10 +138,14 @@ func pressJob(p *tab) {
 	}
 	p.fill("Key", "mail/weekly & more")
 	p.fill("URL", "http://127.0.0.1:9/hook")
+	p.click("Priority, deadline, check-ins, retries, limits")
+	p.fill("A check-in is expected within", "45m")
+	p.fill("Spread", "10m")
 	p.see("curl -X PUT")
 	p.click("Create")
 	p.see("The job is created.")
 	p.until("the new job is shown", "document.querySelector('h1').innerText === 'mail/weekly & more'")
+	p.see("expected within 45m of each instant")
 
 	p.goTo("new")
 	p.fill("Key", "mail/weekly & more")
@@ -167,11 +174,15 @@ func pressJob(p *tab) {
 		return true;
 	})()`)
 	p.see("/callback/data/payload/hello")
+	p.fill("A check-in is expected within", "2h")
+	p.see("/expectBy")
+	p.fill("Spread", "5m")
 	p.until("numbers keep their digits", "document.querySelector('pre').innerText.includes('12345678901234567890')")
 	p.until("the instants are previewed", "text().includes('07:15:00')")
 	p.click("Store the change")
 	p.see("The job is changed.")
 	p.see("crontab 15 7 * * 1")
+	p.see("expected within 2h of each instant")
 	p.until("the stored number has its digits", "document.body.innerText.includes('12345678901234567890')")
 
 	p.goTo("jobs")
@@ -179,6 +190,9 @@ func pressJob(p *tab) {
 	p.see("No job is like that.")
 	p.fill("Key begins with", "mail/")
 	p.fill("State", "scheduled")
+	p.fill("Kind", "sequence")
+	p.see("No job is like that.")
+	p.fill("Kind", "crontab")
 	p.click("mail/weekly & more")
 	p.ask("Cancel", "Keep it as it is")
 	p.ask("Cancel", "Cancel the job")
@@ -221,9 +235,27 @@ func pressDeadLetters(p *tab, s *service, admin string) {
 	p.fill("Key begins with", "dead-")
 	p.ask("Delete all of the filter", "Delete")
 	p.see("everything was delivered.", "None is like that.")
+
+	// Many are settled in parts.
+	many := make([]object, 250)
+	for i := range many {
+		many[i] = object{"key": fmt.Sprintf("many-%d", i), "delay": "1ms", "retry": object{"maxAttempts": 1}, "callback": callback(fails)}
+	}
+	s.send(admin, "POST", "/v1/jobs/batch", many, 200)
+	for failed, until := 0, time.Now().Add(patience); failed < len(many); time.Sleep(50 * time.Millisecond) {
+		items, _ := s.send(admin, "GET", "/v1/dead-letters?prefix=many-&limit=1000", nil, 200)["items"].([]any)
+		if failed = len(items); time.Now().After(until) {
+			s.Fatalf("%d of %d have failed", failed, len(many))
+		}
+	}
+	p.fill("Key begins with", "many-")
+	p.see("Page 1")
+	p.ask("Delete all of the filter", "Delete")
+	p.see("250 dead letters are deleted.")
+	p.see("None is like that.")
 }
 
-func pressTenants(p *tab) {
+func pressTenants(p *tab, s *service, admin string) {
 	p.goTo("tenants")
 	p.fill("Another tenant", "acme")
 	p.click("Set how it is served")
@@ -233,13 +265,37 @@ func pressTenants(p *tab) {
 	p.fill("Weight", "3")
 	p.fill("Priority", "high")
 	p.click("Paused: nothing of it fires")
+	p.fill("Delivered", "http")
+	p.fill("URL", "nowhere")
+	p.click("Store")
+	p.until("the field of the events is named", "document.querySelector('dialog[open] .bad')?.innerText.includes('/events/callback/data/url')")
+	p.fill("URL", "http://127.0.0.1:9/news")
+	p.click("Headers, envelope and signature")
+	p.fill("Headers", `X-Team: billing`)
+	p.click("a missed instant")
+	p.fill("At most per minute", "7")
 	p.click("Store")
 	p.see("The settings of acme are stored.")
-	p.until("it is listed", "[...document.querySelectorAll('tr')].some((r) => r.innerText.includes('acme') && r.innerText.includes('paused') && r.innerText.includes('3'))")
+	p.click("Settings of acme") // they are shown as they were stored, and stay when another one changes
+	p.until("the events are shown", "field('URL')?.value === 'http://127.0.0.1:9/news' && field('Headers').value === 'X-Team: billing' && !field('a missed instant').checked")
+	p.fill("Weight", "2")
+	p.click("Store")
+	p.until("the settings are stored", "!document.querySelector('dialog[open]')")
+	settings := s.send(admin, "GET", "/v1/tenants/acme", nil, 200)["settings"].(object)
+	events := settings["events"].(object)
+	if types, _ := events["types"].([]any); len(types) != 7 || events["perMinute"] != 7.0 || settings["weight"] != 2.0 ||
+		fmt.Sprint(events["callback"]) != "map[data:map[headers:map[X-Team:billing] url:http://127.0.0.1:9/news] type:http]" {
+		p.Errorf("the settings are %v", settings)
+	}
+	p.until("it is listed", "[...document.querySelectorAll('tr')].some((r) => r.innerText.includes('acme') && r.innerText.includes('paused') && r.innerText.includes('2'))")
 	p.click("Settings of acme")
 	p.fill("Jobs", "100")
+	p.fill("History is kept for", "0")
 	p.click("Store the limits")
 	p.see("The limits of acme are stored.")
+	if limits := fmt.Sprint(s.send(admin, "GET", "/v1/tenants/acme/limits", nil, 200)["own"]); limits != "map[history:0 maxJobs:100]" {
+		p.Errorf("the limits are %v", limits)
+	}
 	p.click("Default limits")
 	p.see("acme has the default limits.")
 	p.click("Back to the defaults")
@@ -252,11 +308,17 @@ func pressKeys(p *tab, s *service) {
 	p.fill("Role", "viewer")
 	p.fill("Tenants", "acme")
 	p.fill("Note", "of a test")
+	p.click("Limits of its own")
+	p.fill("Requests per second", "many")
+	p.click("Create")
+	p.until("the limit is named", "document.querySelector('dialog[open] .bad')?.innerText.includes('/limits/requestsPerSecond')")
+	p.fill("Requests per second", "50")
 	p.click("Create")
 	p.see("This is shown once.")
 	first := eval[string](p, "document.querySelector('pre.secret').innerText")
 	s.send(first, "GET", "/v1/jobs", nil, 200)
 	p.confirm("I have kept it")
+	p.see("Requests per second: 50")
 	id := strings.Split(first, "_")[1]
 	p.click("Rotate " + id)
 	p.fill("The present one is valid for another", "0s")
@@ -431,6 +493,115 @@ func TestTwoTabs(t *testing.T) {
 	answer := fmt.Sprint(s.send(key, "GET", "/v1/jobs/k", nil, 200)["callback"])
 	if !strings.Contains(answer, "more:true") || !strings.Contains(answer, "large:1 ") {
 		t.Errorf("the job has %s", answer)
+	}
+}
+
+// Any key opens, also one that browsers take for a folder.
+func TestKeysOfJobs(t *testing.T) {
+	t.Parallel()
+	s := serve(t, "")
+	key := s.key("operator")
+	keys := []string{".", "..", "../..", "a/b", "/", "%", "%2e%2e", "100%/?#&=+ ;", "edit", "a/edit", "$carillon", "ü\u2028"}
+	for _, k := range keys {
+		s.send(key, "POST", "/v1/jobs", object{"key": k, "crontab": "@daily", "callback": callback("http://127.0.0.1:9/")}, 201)
+	}
+	p := open(t, s.url).signIn(key)
+	for _, k := range keys {
+		p.goTo("jobs")
+		p.until("open "+k, "(() => { const link = [...document.querySelectorAll('td.key a')].find((a) => a.textContent === "+quote(k)+"); link?.click(); return link; })()")
+		p.until(k+" is shown", "document.querySelector('h1')?.textContent === "+quote(k)+" && text().includes('What it does') && document.querySelector('.track .instant')")
+		p.click("Pause")
+		p.see("The job is paused.")
+		p.click("Resume")
+		p.until("it goes on", "clickable('Pause')")
+	}
+	p.expects("status of 404") // once they are cancelled
+	for _, k := range []string{".", ".."} {
+		p.goTo("jobs/" + k)
+		p.click("Edit")
+		p.fill("Spread", "5m")
+		p.click("Store the change")
+		p.see("The job is changed.")
+		p.ask("Cancel", "Cancel the job")
+		p.see("occurrences will never fire")
+	}
+}
+
+// A request that a replica gets to late is refused if somebody has changed the job meanwhile through another replica.
+func TestOvertaken(t *testing.T) {
+	t.Parallel()
+	redis := os.Getenv("CARILLON_TEST_REDIS_URL")
+	if redis == "" {
+		t.Fatal("CARILLON_TEST_REDIS_URL is not set: run this by .ci/with-services")
+	}
+	// A process of SQLite's could be stopped while it has the lock of the file.
+	store := redis + fmt.Sprintf("?prefix=ui%d", time.Now().UnixNano())
+	s, other := serve(t, store), serve(t, store)
+	key := s.key("submitter")
+	s.send(key, "PUT", "/v1/jobs/k", object{"delay": "1d", "callback": callback("http://127.0.0.1:9/")}, 201)
+	p := open(t, s.url).signIn(key)
+	p.expects("status of 409")
+	p.goTo("new")
+	p.fill("Key", "k")
+	p.fill("URL", "http://127.0.0.1:9/mine")
+	p.click("Replace a job of this key, if there is one")
+	p.see("Wall times in")
+
+	s.stop()
+	p.click("Create or replace")
+	s.received()
+	elsewhere := p.at(other.url) // signed in too, as it is the same host
+	elsewhere.goTo("jobs/k/edit")
+	elsewhere.fill("Spread", "5m")
+	elsewhere.click("Store the change")
+	elsewhere.see("The job is changed.")
+	s.goOn()
+
+	p.see("a later request has changed the job; this request has changed nothing")
+	if spread, _ := s.send(key, "GET", "/v1/jobs/k", nil, 200)["spread"].(string); !strings.HasPrefix(spread, "5m") {
+		t.Errorf("the job has the spread %s", spread)
+	}
+	p.click("Create or replace") // now that its owner knows
+	p.see("The job is replaced.")
+	p.see("http://127.0.0.1:9/mine")
+}
+
+// stop stops the process until it is told to go on.
+func (s *service) stop() {
+	s.Helper()
+	if err := s.process.Signal(syscall.SIGSTOP); err != nil {
+		s.Fatal(err)
+	}
+	s.Cleanup(s.goOn)
+	s.await("it stands still", func() bool {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", s.process.Pid))
+		_, state, _ := strings.Cut(string(stat), ") ")
+		return err == nil && strings.HasPrefix(state, "T")
+	})
+}
+
+func (s *service) goOn() { _ = s.process.Signal(syscall.SIGCONT) }
+
+// received waits until the process, which stands still, has something to read.
+func (s *service) received() {
+	s.Helper()
+	port, err := strconv.Atoi(s.url[strings.LastIndex(s.url, ":")+1:])
+	if err != nil {
+		s.Fatal(err)
+	}
+	unread := regexp.MustCompile(fmt.Sprintf(`(?m)^ *\d+: 0100007F:%04X [0-9A-F:]+ 01 [0-9A-F]+:0*[1-9A-F]`, port))
+	s.await("it has something to read", func() bool {
+		connections, err := os.ReadFile("/proc/net/tcp")
+		return err == nil && unread.Match(connections)
+	})
+}
+
+func (s *service) await(what string, is func() bool) {
+	s.Helper()
+	for until := time.Now().Add(patience); !is(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(until) {
+			s.Fatalf("%s: it does not come about", what)
+		}
 	}
 }
 

@@ -15,25 +15,28 @@ export interface Line {
   bars?: boolean;
 }
 
-// Chart draws lines or bars over time; times are seconds. summary is what it shows in words.
-export function Chart({ times, lines, zone, summary, height }: {
-  times: number[]; lines: Line[]; zone: string; summary: string; height?: number;
+const large = (v: number) => (v >= 1e6 ? `${v / 1e6} M` : v >= 1e4 ? `${v / 1e3} k` : String(v));
+
+// Chart draws lines or bars over time; times are seconds. summary is what it shows in words. With least, the values are
+// drawn by their orders of magnitude, from that one on; text formats a value.
+export function Chart({ times, lines, zone, summary, height, least, text = large }: {
+  times: number[]; lines: Line[]; zone: string; summary: string; height?: number; least?: number; text?: (v: number) => string;
 }) {
   const place = useRef<HTMLDivElement>(null), plot = useRef<uPlot | null>(null);
   const shape = lines.map((l) => l.label).join() + zone + theme.value;
   const data = [times, ...lines.map((l) => l.values)] as uPlot.AlignedData;
   useEffect(() => {
     const box = place.current!;
-    const text = colour('--muted'), grid = { stroke: colour('--line'), width: 1 };
-    const axis = { stroke: text, grid, ticks: { show: false }, font: '11px system-ui', labelFont: '11px system-ui' };
+    const grid = { stroke: colour('--line'), width: 1 };
+    const axis = { stroke: colour('--muted'), grid, ticks: { show: false }, font: '11px system-ui', labelFont: '11px system-ui' };
     const bars = uPlot.paths.bars!({ size: [0.7, 40] });
     plot.current = new uPlot({
       width: Math.max(200, box.clientWidth), height: height ?? 180,
       tzDate: (s) => uPlot.tzDate(new Date(s * 1000), zone),
       legend: { show: false },
       cursor: { y: false, points: { size: 6 } },
-      scales: { y: { range: (_u, _min, max) => [0, Math.max(1, max * 1.1)] } },
-      axes: [{ ...axis, size: 26, space: 70, values: (_u, all) => all.map((s) => clock(new Date(s * 1000), zone)) }, { ...axis, size: 48, values: (_u, all) => all.map((v) => (v >= 1e6 ? `${v / 1e6} M` : v >= 1e4 ? `${v / 1e3} k` : String(v))) }],
+      scales: { y: least ? { distr: 3, range: (_u, _min, max) => [least, Math.max(least * 10, max * 1.5)] } : { range: (_u, _min, max) => [0, Math.max(1, max * 1.1)] } },
+      axes: [{ ...axis, size: 26, space: 70, values: (_u, all) => all.map((s) => clock(new Date(s * 1000), zone)) }, { ...axis, size: 48, values: (_u, all) => all.map((v) => (v === null ? '' : text(v))) }],
       series: [{}, ...lines.map((l) => ({
         label: l.label, stroke: colour(l.colour), fill: colour(l.colour) + (l.bars ? 'b0' : '22'), width: l.bars ? 0 : 2,
         points: { show: false }, ...(l.bars ? { paths: bars } : {}),

@@ -43,8 +43,10 @@ export interface Answer<T> {
   status: number;
 }
 
-// at makes a path of its parts, which may contain anything.
-export const at = (...parts: string[]): string => parts.map(encodeURIComponent).join('/');
+// at makes a path of its parts, which may contain anything. Browsers take . and .. for folders, even if they are escaped, so
+// the API has other spellings of names that are just these.
+export const at = (...parts: string[]): string =>
+  parts.map((p) => encodeURIComponent(p === '.' || p === '..' ? `$carillon:${p}` : p)).join('/');
 
 export async function call<T>(method: string, path: string, o: Options = {}): Promise<Answer<T>> {
   const url = new URL(path, api);

@@ -1,6 +1,6 @@
 // Dead letters: what could not be delivered, by error and destination.
 
-import { useState } from 'preact/hooks';
+import { useEffect, useRef, useState } from 'preact/hooks';
 import { at, call, get, may, Problem, tenant } from './client';
 import { print } from './json';
 import { At, Badge, Card, Code, Confirm, Dialog, jobLink, Loaded, Pages, say, Table, Text, usePages, usePoll } from './parts';
@@ -26,7 +26,9 @@ const id = (l: Letter) => l.id;
 export function DeadLetters() {
   const [prefix, setPrefix] = useState(''), [chosen, setChosen] = useState<Set<string>>(new Set());
   const [asking, setAsking] = useState<{ what: What; ids: string[] | 'all' }>(), [shown, setShown] = useState<Letter>();
-  const [progress, setProgress] = useState<{ done: number; of: number; what: What }>();
+  const [progress, setProgress] = useState<{ done: number; of?: number; what: What }>();
+  const stopped = useRef(false);
+  useEffect(() => () => { stopped.current = true; }, []); // whoever leaves sees no progress any more
   const [group, setGroup] = useState('');
   const pages = usePages([prefix, tenant.value]);
   const load = usePoll((s) => get<spec.DeadLetterPage>('dead-letters', {
@@ -35,12 +37,26 @@ export function DeadLetters() {
 
   const run = async (what: What, ids: string[] | 'all') => {
     if (ids === 'all') {
-      const filter = prefix ? { prefix } : { all: 'true' };
-      const got = what === 'redrive'
-        ? await call<spec.Redriven>('POST', 'dead-letters/redrive', { ofJobs: true, query: filter })
-        : await call<spec.Deleted>('DELETE', 'dead-letters', { ofJobs: true, query: filter });
-      const n = 'redriven' in got.data ? got.data.redriven : got.data.deleted;
-      say(`${number(n)} dead letters are ${what === 'redrive' ? 'due again' : 'deleted'}.`);
+      let done = 0, cursor: string | undefined;
+      stopped.current = false;
+      setProgress({ done, what });
+      const tell = (rest: string) => say(`${number(done)} dead letters are ${what === 'redrive' ? 'due again' : 'deleted'}${rest}.`);
+      try {
+        do {
+          const o = { ofJobs: true, query: { ...(prefix ? { prefix } : { all: 'true' }), limit: 200, cursor } };
+          const got = what === 'redrive'
+            ? await call<spec.Redriven>('POST', 'dead-letters/redrive', o) : await call<spec.Deleted>('DELETE', 'dead-letters', o);
+          done += 'redriven' in got.data ? got.data.redriven : got.data.deleted;
+          cursor = got.data.nextCursor;
+          setProgress({ done, what });
+        } while (cursor && !stopped.current);
+      } catch (err) {
+        if (done > 0) tell('; then the service failed');
+        throw err;
+      } finally {
+        setProgress(undefined);
+      }
+      tell(cursor ? '; you stopped before the rest' : '');
     } else {
       let done = 0, gone = 0;
       setProgress({ done, of: ids.length, what });
@@ -71,12 +87,16 @@ export function DeadLetters() {
         <Text label="Key begins with" type="search" value={prefix} set={setPrefix} placeholder="any key" />
         <span class="grow" />
         {may('operate') && <>
-          <button type="button" onClick={() => setAsking({ what: 'redrive', ids: 'all' })}>Redrive all{prefix && ' of the filter'}</button>
-          <button type="button" class="danger" onClick={() => setAsking({ what: 'delete', ids: 'all' })}>Delete all{prefix && ' of the filter'}</button>
+          <button type="button" disabled={!!progress} onClick={() => setAsking({ what: 'redrive', ids: 'all' })}>Redrive all{prefix && ' of the filter'}</button>
+          <button type="button" class="danger" disabled={!!progress} onClick={() => setAsking({ what: 'delete', ids: 'all' })}>Delete all{prefix && ' of the filter'}</button>
         </>}
       </form>
       {progress && (
-        <p class="row" role="status"><progress max={progress.of} value={progress.done} aria-label="Progress" /> {number(progress.done)} of {number(progress.of)} {progress.what === 'redrive' ? 'redriven' : 'deleted'}</p>
+        <p class="row" role="status">
+          <progress max={progress.of ?? 1} value={progress.of === undefined ? undefined : progress.done} aria-label="Progress" />
+          {number(progress.done)} {progress.of === undefined ? 'so far' : `of ${number(progress.of)}`} {progress.what === 'redrive' ? 'redriven' : 'deleted'}
+          {progress.of === undefined && <button type="button" class="small" onClick={() => { stopped.current = true; }}>Stop</button>}
+        </p>
       )}
       <Loaded of={load}>{(page) => {
         const groups = new Map<string, Letter[]>();

@@ -5,7 +5,7 @@ import { at, call, Problem, session } from './client';
 import { TimeLine } from './chart';
 import { Effects, definition } from './job';
 import { applyPatch, changes, isObject, mergePatch, parse, print, type Json } from './json';
-import { Area, Card, Code, Failure, jobLink, say, useAct } from './parts';
+import { Area, Card, Code, Failure, jobLink, say, Text, useAct } from './parts';
 import type * as spec from './spec';
 import { now, wall } from './time';
 
@@ -69,6 +69,7 @@ export function EditJob({ of }: { of: string }) {
       {!base ? (error ? <Failure error={error} /> : <p class="muted">Loading…</p>) : (
         <div class="columns">
           <Card title="Definition">
+            {edited.value && <QuickFields of={edited.value} set={(value) => setText(print(value))} />}
             <Area label="The job, as JSON" rows={24} value={text} set={setText} />
             {edited.error && <p class="note bad" role="alert">{edited.error}</p>}
           </Card>
@@ -99,6 +100,28 @@ export function EditJob({ of }: { of: string }) {
         </div>
       )}
     </>
+  );
+}
+
+// QuickFields are members of a definition that are short texts, beside the whole of it.
+function QuickFields({ of, set }: { of: { [name: string]: Json }; set: (v: { [name: string]: Json }) => void }) {
+  const field = (name: string, label: string, placeholder = 'none') => {
+    const value = of[name] ?? '';
+    return typeof value === 'string' && (
+      <Text key={name} label={label} value={value} placeholder={placeholder} set={(text) => {
+        const { [name]: _, ...rest } = of;
+        set(text ? { ...of, [name]: text } : rest);
+      }} />
+    );
+  };
+  return (
+    <div class="pairs">
+      {'crontab' in of && [field('crontab', 'Crontab'), field('timezone', 'Time zone', 'UTC')]}
+      {'delay' in of && field('delay', 'Delay')}
+      {field('spread', 'Spread')}
+      {field('deadline', 'Deadline')}
+      {!('steps' in of) && field('expectBy', 'A check-in is expected within')}
+    </div>
   );
 }
 

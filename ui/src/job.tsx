@@ -82,6 +82,7 @@ export function JobScreen({ of }: { of: string }) {
                     {j.priority && <><dt>Priority</dt><dd>{j.priority}</dd></>}
                     {j.deadline && <><dt>Deadline</dt><dd>{brief(j.deadline)}</dd></>}
                     {j.spread && <><dt>Spread</dt><dd>{brief(j.spread)}</dd></>}
+                    {j.expectBy && <><dt>Check-in</dt><dd>expected within {brief(j.expectBy)} of each instant</dd></>}
                     {j.subscribers !== undefined && j.subscribers !== null && <><dt>Subscribers</dt><dd>{number(Array.isArray(j.subscribers) ? j.subscribers.length : j.subscribers)}</dd></>}
                     <dt>Attempts</dt><dd>at most {j.retry.maxAttempts}, pauses from {brief(j.retry.initial)} to {brief(j.retry.max)}</dd>
                     <dt>Created</dt><dd><At at={j.createdAt} zone={zone} /></dd>

@@ -6,20 +6,20 @@ import { At, Badge, Field, jobLink, Loaded, Pages, Select, Table, usePages, useP
 import type * as spec from './spec';
 
 // The filter stays while one looks at a job.
-const kept = { prefix: '', state: '', tenant: '' };
+const kept = { prefix: '', state: '', kind: '', tenant: '' };
 
 export function Jobs() {
-  if (kept.tenant !== tenant.value) Object.assign(kept, { prefix: '', state: '', tenant: tenant.value });
-  const [prefix, setPrefix] = useState(kept.prefix), [asked, setAsked] = useState(kept.prefix), [state, setState] = useState(kept.state);
+  if (kept.tenant !== tenant.value) Object.assign(kept, { prefix: '', state: '', kind: '', tenant: tenant.value });
+  const [prefix, setPrefix] = useState(kept.prefix), [asked, setAsked] = useState(kept.prefix), [state, setState] = useState(kept.state), [kind, setKind] = useState(kept.kind);
   useEffect(() => {
-    Object.assign(kept, { prefix, state });
+    Object.assign(kept, { prefix, state, kind });
     const timer = setTimeout(() => setAsked(prefix), 200);
     return () => clearTimeout(timer);
-  }, [prefix, state]);
-  const pages = usePages([asked, state]);
+  }, [prefix, state, kind]);
+  const pages = usePages([asked, state, kind]);
   const load = usePoll((s) => get<spec.JobPage>('jobs', {
-    ofJobs: true, signal: s, query: { prefix: asked, state, limit: 50, cursor: pages.cursor },
-  }), 10, [asked, state, pages.cursor]);
+    ofJobs: true, signal: s, query: { prefix: asked, state, kind, limit: 50, cursor: pages.cursor },
+  }), 10, [asked, state, kind, pages.cursor]);
   return (
     <>
       <div class="row title">
@@ -32,11 +32,12 @@ export function Jobs() {
             onInput={(e) => setPrefix(e.currentTarget.value)} />
         )}</Field>
         <Select label="State" value={state} set={setState} options={[['', 'any state'], 'scheduled', 'paused', 'finished']} />
+        <Select label="Kind" value={kind} set={setKind} options={[['', 'any kind'], ['instants', 'instants or a delay'], 'crontab', 'sequence']} />
       </form>
       <Loaded of={load}>{(page) => (
         <>
           <Table label="Jobs" head={['Key', 'State', 'Next instant', 'Callback', 'Changed']}
-            empty={asked || state ? (page.nextCursor ? 'None on this page; look at the next one.' : 'No job is like that.') : 'There are no jobs yet.'}>
+            empty={asked || state || kind ? (page.nextCursor ? 'None on this page; look at the next one.' : 'No job is like that.') : 'There are no jobs yet.'}>
             {page.items.map((j) => (
               <tr key={j.key}>
                 <td class="key"><a href={jobLink(j.key)}>{j.key}</a></td>

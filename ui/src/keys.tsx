@@ -2,6 +2,7 @@
 
 import { useState } from 'preact/hooks';
 import { at, call, get, session } from './client';
+import { LimitFields, limitsOf, limitsText } from './limits';
 import { At, Badge, Confirm, Dialog, Failure, Loaded, Pages, say, Select, Shown, Table, Text, useAct, usePages, usePoll } from './parts';
 import type * as spec from './spec';
 import { now } from './time';
@@ -20,7 +21,7 @@ export function Keys() {
             {page.items.map((k) => (
               <tr key={k.id}>
                 <td class="key">{k.id} {k.id === session.value?.id && <Badge tone="info">yours</Badge>}</td><td>{k.role}</td>
-                <td class="text">{k.tenants.join(', ')}</td><td class="key">{k.keyPrefix ?? ''}</td><td class="text">{k.note ?? ''}</td>
+                <td class="text">{k.tenants.join(', ')}</td><td class="key">{k.keyPrefix ?? ''}</td><td class="text">{k.note ?? ''} {k.limits && <small class="muted">{limitsText(k.limits)}</small>}</td>
                 <td><At at={k.createdAt} brief /> <small class="muted">by {k.createdBy}</small></td><td><At at={k.lastUsed} brief /></td>
                 <td>{k.expiresAt ? <>{Date.parse(k.expiresAt) < now.value && <Badge tone="bad">expired</Badge>} <At at={k.expiresAt} brief /></> : 'never'}</td>
                 <td class="row end">
@@ -53,6 +54,7 @@ function NewKey({ close, made }: { close: () => void; made: (k: spec.ShownApiKey
   const mine = session.value!;
   const [role, setRole] = useState('submitter'), [tenants, setTenants] = useState(mine.tenants.includes('*') ? '*' : mine.tenants.join(', '));
   const [prefix, setPrefix] = useState(mine.keyPrefix ?? ''), [expires, setExpires] = useState(''), [note, setNote] = useState('');
+  const [limits, setLimits] = useState({});
   const [error, setError] = useState<unknown>();
   const { busy, act } = useAct();
   return (
@@ -64,7 +66,7 @@ function NewKey({ close, made }: { close: () => void; made: (k: spec.ShownApiKey
           try {
             const body = {
               role, tenants: tenants.split(/[\s,]+/).filter(Boolean), ...(prefix ? { keyPrefix: prefix } : {}), ...(note ? { note } : {}),
-              ...(expires ? { expiresAt: new Date(expires).toISOString() } : {}),
+              ...(expires ? { expiresAt: new Date(expires).toISOString() } : {}), ...(Object.keys(limitsOf(limits)).length > 0 ? { limits: limitsOf(limits) } : {}),
             };
             made((await call<spec.ShownApiKey>('POST', 'keys', { body })).data);
           } catch (err) { setError(err instanceof RangeError ? new SyntaxError('The end is not a date.') : err); }
@@ -75,6 +77,7 @@ function NewKey({ close, made }: { close: () => void; made: (k: spec.ShownApiKey
         <Text label="Keys of jobs begin with" value={prefix} set={setPrefix} placeholder="anything" />
         <Text label="Ends" type="datetime-local" value={expires} set={setExpires} hint="By this browser’s clock. Empty: never." />
         <Text label="Note" value={note} set={setNote} placeholder="what it is for" />
+        <details><summary>Limits of its own</summary><LimitFields of={limits} set={setLimits} /></details>
         <Failure error={error} />
         <div class="row end"><button type="button" onClick={close}>Make none</button><button class="primary" disabled={busy}>Create</button></div>
       </form>

@@ -3,22 +3,21 @@
 import { useState } from 'preact/hooks';
 import { api, at, call, session, tenant } from './client';
 import { Preview } from './edit';
+import { blankCallback, CallbackFields, callbackOf, put, type CallbackForm, type Object } from './callback';
 import { numeric, parse, print, type Json } from './json';
 import { Area, Card, Check, Code, Copy, Failure, jobLink, say, Select, Text, useAct } from './parts';
 import type * as spec from './spec';
 import { viewerZone } from './time';
 
 type Kind = 'crontab' | 'schedules' | 'delay' | 'steps';
-type Calls = 'http' | 'rabbitmq' | 'kafka';
 
 interface Step { type: string; period: string; unit: string; weekdays: string; date: string; metadata: string }
 
 interface Form {
   key: string; kind: Kind; crontab: string; timezone: string; startAt: string; endAt: string; catchUp: string; spread: string;
   schedules: string; past: string; delay: string; steps: Step[]; subscribers: string;
-  calls: Calls; url: string; method: string; queue: string; exchange: string; routingKey: string; topic: string; recordKey: string;
-  headers: string; payload: string; envelope: string; signing: string;
-  priority: string; deadline: string; maxAttempts: string; initial: string; max: string; maxInFlight: string; rate: string;
+  callback: CallbackForm; payload: string;
+  priority: string; deadline: string; expectBy: string; maxAttempts: string; initial: string; max: string; maxInFlight: string; rate: string;
 }
 
 const newStep = (type: string): Step => ({ type, period: '1', unit: 'days', weekdays: 'monday', date: '', metadata: '' });
@@ -27,30 +26,14 @@ const blank = (): Form => ({
   key: session.value?.keyPrefix ?? '', kind: 'crontab', crontab: '0 9 * * 1-5', timezone: viewerZone, startAt: '', endAt: '', catchUp: '', spread: '',
   schedules: new Date(Math.ceil((Date.now() + 3600e3) / 60e3) * 60e3).toISOString(), past: '', delay: '15m',
   steps: [newStep('job'), newStep('wait_certain_period'), newStep('job')], subscribers: '',
-  calls: 'http', url: '', method: 'POST', queue: '', exchange: '', routingKey: '', topic: '', recordKey: '',
-  headers: '', payload: '{\n  "hello": "world"\n}', envelope: '', signing: '',
-  priority: '', deadline: '', maxAttempts: '', initial: '', max: '', maxInFlight: '', rate: '',
+  callback: blankCallback, payload: '{\n  "hello": "world"\n}',
+  priority: '', deadline: '', expectBy: '', maxAttempts: '', initial: '', max: '', maxInFlight: '', rate: '',
 });
-
-type Object = { [name: string]: Json };
 
 // json reads a text as JSON, or else as a plain string.
 const json = (text: string): Json => {
   try { return parse(text); } catch { return text; }
 };
-
-function put(to: Object, values: Record<string, string>) {
-  for (const [name, value] of Object.entries(values)) if (value.trim()) to[name] = value.trim();
-}
-
-function headersOf(text: string): Object | undefined {
-  const all: Object = {};
-  for (const line of text.split('\n')) {
-    const colon = line.indexOf(':');
-    if (colon > 0) all[line.slice(0, colon).trim()] = line.slice(colon + 1).trim();
-  }
-  return Object.keys(all).length > 0 ? all : undefined;
-}
 
 function stepOf(s: Step): Object {
   switch (s.type) {
@@ -81,20 +64,13 @@ function scheduleOf(f: Form): Object {
       put(job, { timezone: f.timezone, startAt: f.startAt });
     }
   }
-  put(job, { spread: f.spread, deadline: f.deadline });
+  put(job, { spread: f.spread, deadline: f.deadline, expectBy: f.kind === 'steps' ? '' : f.expectBy });
   return job;
 }
 
 function jobOf(f: Form): Object {
-  const job = scheduleOf(f), data: Object = {};
-  if (f.calls === 'http') { put(data, { url: f.url }); if (f.method !== 'POST') data.method = f.method; }
-  if (f.calls === 'rabbitmq') put(data, { queue: f.queue, exchange: f.exchange, routingKey: f.routingKey });
-  if (f.calls === 'kafka') put(data, { topic: f.topic, key: f.recordKey });
-  const headers = headersOf(f.headers);
-  if (headers) data.headers = headers;
-  if (f.payload.trim()) data.payload = json(f.payload);
-  const callback: Object = { type: f.calls, data };
-  put(callback, { envelope: f.envelope, signing: f.signing });
+  const job = scheduleOf(f), callback = callbackOf(f.callback);
+  if (f.payload.trim()) callback.data.payload = json(f.payload);
   put(job, { priority: f.priority });
   const retry: Object = {};
   if (f.maxAttempts) retry.maxAttempts = numeric(f.maxAttempts);
@@ -128,6 +104,7 @@ export function NewJob() {
   const [f, setForm] = useState(blank), [replace, setReplace] = useState(false), [error, setError] = useState<unknown>();
   const { busy, act } = useAct();
   const set = <K extends keyof Form>(name: K) => (value: Form[K]) => setForm((old) => ({ ...old, [name]: value }));
+  const setCallback = (change: Partial<CallbackForm>) => setForm((old) => ({ ...old, callback: { ...old.callback, ...change } }));
   const job = jobOf(f);
   const submit = () => act(async () => {
     setError(undefined);
@@ -190,23 +167,16 @@ export function NewJob() {
             </>}
           </Card>
           <Card title="What it calls">
-            <Select label="Type" value={f.calls} set={(v) => set('calls')(v as Calls)} options={[['http', 'Webhook'], ['rabbitmq', 'RabbitMQ'], ['kafka', 'Kafka']]} />
-            {f.calls === 'http' && <><Text label="URL" value={f.url} set={set('url')} placeholder="https://example.com/hook" />
-              <Select label="Method" value={f.method} set={set('method')} options={['POST', 'PUT', 'PATCH']} /></>}
-            {f.calls === 'rabbitmq' && <><Text label="Queue" value={f.queue} set={set('queue')} hint="or an exchange:" />
-              <div class="row"><Text label="Exchange" value={f.exchange} set={set('exchange')} /><Text label="Routing key" value={f.routingKey} set={set('routingKey')} /></div></>}
-            {f.calls === 'kafka' && <div class="row"><Text label="Topic" value={f.topic} set={set('topic')} /><Text label="Key of the record" value={f.recordKey} set={set('recordKey')} placeholder="the job’s key" /></div>}
-            <Area label="Payload" value={f.payload} set={set('payload')} rows={5} hint="JSON; anything else is sent as a JSON string." />
-            <details><summary>Headers, envelope and signature</summary>
-              <Area label="Headers" value={f.headers} set={set('headers')} rows={2} hint="Name: value, one on each line." />
-              <Select label="Envelope" value={f.envelope} set={set('envelope')} options={[['', 'none'], 'cloudevents', 'cloudevents-binary']} />
-              <Text label="Signing secret" value={f.signing} set={set('signing')} placeholder="default" />
-            </details>
+            <Select label="Type" value={f.callback.type} set={(v) => setCallback({ type: v as CallbackForm['type'] })} options={[['http', 'Webhook'], ['rabbitmq', 'RabbitMQ'], ['kafka', 'Kafka']]} />
+            <CallbackFields of={f.callback} set={setCallback} envelopes={[['', 'none'], 'cloudevents', 'cloudevents-binary']}>
+              <Area label="Payload" value={f.payload} set={set('payload')} rows={5} hint="JSON; anything else is sent as a JSON string." />
+            </CallbackFields>
           </Card>
           <Card title="How">
-            <details><summary>Priority, deadline, retries, limits</summary>
+            <details><summary>Priority, deadline, check-ins, retries, limits</summary>
               <Select label="Priority" value={f.priority} set={set('priority')} options={[['', 'the tenant’s'], 'high', 'normal', 'low']} />
-              <div class="row"><Text label="Deadline" value={f.deadline} set={set('deadline')} placeholder="none" hint="Later than that, it is dropped." /><Text label="Spread" value={f.spread} set={set('spread')} placeholder="none" hint="Over this time." /></div>
+              <div class="row"><Text label="Deadline" value={f.deadline} set={set('deadline')} placeholder="none" hint="Later than that, it is dropped." /><Text label="Spread" value={f.spread} set={set('spread')} placeholder="none" hint="Instants are moved by up to this time, each job’s by its own." /></div>
+              {f.kind !== 'steps' && <Text label="A check-in is expected within" value={f.expectBy} set={set('expectBy')} placeholder="none" hint="After each instant, such as 15m. If none comes, an event tells the tenant." />}
               <div class="row"><Text label="Attempts" value={f.maxAttempts} set={set('maxAttempts')} type="number" /><Text label="First pause" value={f.initial} set={set('initial')} /><Text label="Longest pause" value={f.max} set={set('max')} /></div>
               <div class="row"><Text label="Calls at once" value={f.maxInFlight} set={set('maxInFlight')} type="number" /><Text label="Calls per second" value={f.rate} set={set('rate')} type="number" /></div>
             </details>

@@ -16,10 +16,11 @@ import (
 
 const clientRole = "client"
 
-// client is the part that submits jobs.
+// client is the part that submits jobs, or looks at the web page.
 type client struct {
-	http  *http.Client
-	token string // to send with each request; empty if none is asked for
+	http    *http.Client
+	token   string   // to send with each request; empty if none is asked for
+	browser *browser // nil unless it looks
 }
 
 // Submission says what a client submits and how.
@@ -55,7 +56,7 @@ func (c *client) do(ctx context.Context, do string, with json.RawMessage) (any, 
 		}
 		return c.submit(ctx, &s)
 	default:
-		return nil, fmt.Errorf("can't %q", do)
+		return c.browseCalls(do, with)
 	}
 }
 

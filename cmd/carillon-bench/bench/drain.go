@@ -14,6 +14,8 @@ type Drain struct {
 	Count int
 	// Replicas fire at the same time.
 	Replicas int
+	// viewers look at the web page meanwhile.
+	viewers int
 }
 
 // Run is that of a [Mode].
@@ -62,7 +64,11 @@ func (d Drain) drainOnce(ctx context.Context, b *Bench, round int) (drained, err
 
 // drained is how a backlog was drained: how many a second, the smallest share of a replica, where 1 is an equal one,
 // how many a claim found that found any, and the microseconds of processor time for each occurrence.
-type drained struct{ rate, share, claim, cost float64 }
+type drained struct {
+	rate, share, claim, cost float64
+	// browsed is what the viewers did, if there were some.
+	browsed Browsed
+}
 
 // round submits the jobs to a replica that fires nothing, and has others fire them all.
 func (d Drain) round(ctx context.Context, b *Bench, w *Work) (drained, error) {
@@ -70,12 +76,20 @@ func (d Drain) round(ctx context.Context, b *Bench, w *Work) (drained, error) {
 		return drained{}, err
 	}
 	var replicas []*part
+	address := ""
 	for range d.Replicas {
-		r, _, err := b.startReplica(ctx, ReplicaOptions{Sparse: true})
+		r, at, err := b.startReplica(ctx, ReplicaOptions{Sparse: true})
 		if err != nil {
 			return drained{}, err
 		}
-		replicas = append(replicas, r)
+		replicas, address = append(replicas, r), at
+	}
+	end := func() (Browsed, error) { return Browsed{}, nil }
+	if d.viewers > 0 {
+		var err error
+		if end, err = b.browsing(ctx, address, d.viewers); err != nil {
+			return drained{}, err
+		}
 	}
 	all, err := b.awaitAcked(ctx, replicas, w.Count)
 	if err != nil {
@@ -96,13 +110,15 @@ func (d Drain) round(ctx context.Context, b *Bench, w *Work) (drained, error) {
 		ended = max(ended, s.Ended)
 		least = min(least, s.Acked)
 	}
+	browsed, err := end()
 	for _, r := range replicas {
 		err = errors.Join(err, r.stop())
 	}
 	return drained{
-		rate:  float64(w.Count) / time.Duration(ended-begun).Seconds(),
-		share: float64(least*d.Replicas) / float64(w.Count),
-		claim: float64(w.Count) / float64(max(claims, 1)),
-		cost:  float64(cpu.Microseconds()) / float64(w.Count),
+		browsed: browsed,
+		rate:    float64(w.Count) / time.Duration(ended-begun).Seconds(),
+		share:   float64(least*d.Replicas) / float64(w.Count),
+		claim:   float64(w.Count) / float64(max(claims, 1)),
+		cost:    float64(cpu.Microseconds()) / float64(w.Count),
 	}, errors.Join(err, b.clean(ctx))
 }

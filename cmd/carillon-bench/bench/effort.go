@@ -45,6 +45,9 @@ const ahead = 4 * time.Second
 // Effort is that of so many rounds.
 func (d Drain) Effort(rounds int) Effort { return Effort{Occurrences: rounds * d.Count} }
 
+// Effort is that of so many rounds, each without viewers and with them.
+func (m Browse) Effort(rounds int) Effort { return Effort{Occurrences: 2 * rounds * m.Count} }
+
 // Effort is that of so many rounds. Half of what there is to do with its occurrences is done while it waits for them.
 func (s Steady) Effort(rounds int) Effort {
 	return Effort{times(rounds, ahead+s.Duration+min(s.Duration, longestBare)), rounds * countOf(s.Rate, s.Duration) / 2}

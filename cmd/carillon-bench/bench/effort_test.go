@@ -28,6 +28,7 @@ func TestEffort(t *testing.T) {
 		{"burst", bench.Burst{Count: 50_000}, 3, 15 * time.Second, 2 * time.Minute, "60 s"},
 		{"mixed", bench.Mixed{Rate: 2800, Duration: time.Minute}, 3, 3 * time.Minute, 5 * time.Minute, " min"},
 		{"submit", bench.Submit{Count: 100_000}, 3, time.Minute, 5 * time.Minute, " s"},
+		{"intake", bench.Intake{Count: 100_000}, 3, time.Minute, 5 * time.Minute, " s"},
 		{"pending", pending, 3, 90 * time.Second, 5 * time.Minute, " min"},
 		{"idle", bench.Idle{Pending: 10_000, Duration: 20 * time.Second}, 3, time.Minute, 2 * time.Minute, "64 s"},
 		{"feed", bench.Feed{Rate: 20, Duration: time.Hour}, 1, time.Hour, time.Hour, "this takes about 60 min"},

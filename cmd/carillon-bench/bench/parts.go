@@ -23,11 +23,12 @@ func (b *Bench) work(round, count int) *Work {
 // startReplica starts a replica as set up, and answers the URL of its API.
 func (b *Bench) startReplica(ctx context.Context, o ReplicaOptions) (p *part, url string, err error) {
 	o.Store, o.Concurrency, o.RabbitmqURL, o.KafkaBrokers = b.Store, b.Concurrency, b.RabbitmqURL, b.KafkaBrokers
-	o.Settings = maps.Clone(b.security.settings)
+	o.Settings = maps.Clone(o.Settings)
+	if o.Settings == nil {
+		o.Settings = make(map[string]string)
+	}
+	maps.Copy(o.Settings, b.security.settings)
 	if b.History != "" {
-		if o.Settings == nil {
-			o.Settings = make(map[string]string)
-		}
 		o.Settings["history"] = b.History
 	}
 	if b.Profile != "" {

@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -18,6 +19,17 @@ import (
 
 	"github.com/jackc/pgx/v5"
 )
+
+// TestMain is also the worker that a test kills.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == "worker" {
+		if err := command(context.Background(), os.Args[1:], io.Discard, os.Stderr); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+	}
+	os.Exit(m.Run())
+}
 
 // serverURL is the address of a server, from the environment.
 func serverURL(t *testing.T, name string) string {
@@ -177,6 +189,44 @@ func TestWhatIsThereIsLeftAlone(t *testing.T) {
 		if err := p.remove(t.Context()); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// TestConduct: a worker that is killed loses nothing with a queue that takes back its jobs, and the jobs of a loop that
+// does not; cancellations are answered; and the nights of clock changes are told.
+func TestConduct(t *testing.T) {
+	service := filepath.Join(t.TempDir(), "carillon")
+	if out, err := exec.Command("../../../.ci/build", service).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	o := small(t, "")
+	o.subjects = []string{"carillon-postgres", "river", "table", "carillon-redis", "zset"} // asynq waits a minute longer
+	o.service, o.killed, o.patience, o.conduct = service, 100, 2*time.Minute, true
+	o.modes = nil
+	all, err := observeAll(t.Context(), &o, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range all {
+		t.Logf("%+v", c)
+		if c.ranWaiting || c.waiting == "" || c.running == "" || len(c.nights) != len(nights) {
+			t.Errorf("%s: %+v", c.subject, c)
+		}
+		switch {
+		case strings.HasPrefix(c.subject, "carillon"):
+			if c.lost > 0 || c.waiting != "cancelled 1, in flight 0" || c.running != "cancelled 0, in flight 1" {
+				t.Errorf("%s: %+v", c.subject, c)
+			}
+			if !strings.HasPrefix(c.nights[0], "29 Mar 03:00 CEST") || strings.Count(c.nights[1], "25 Oct") != 1 {
+				t.Errorf("%s: %q", c.subject, c.nights)
+			}
+		case c.subject == "table" && c.lost > 0, c.subject == "zset" && c.lost == 0:
+			t.Errorf("%s: %d jobs lost", c.subject, c.lost)
+		}
+	}
+	var table bytes.Buffer
+	if err := writeSummary(&table, nil, all, &o); err != nil || strings.Contains(table.String(), "?") {
+		t.Errorf("%v\n%s", err, &table)
 	}
 }
 

@@ -24,7 +24,7 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	err := command(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	if errors.Is(err, flag.ErrHelp) {
 		return
 	}
@@ -34,11 +34,23 @@ func main() {
 	}
 }
 
+// command measures; or it is the worker that a measurement kills.
+func command(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	if len(args) > 0 && args[0] == "worker" {
+		return runWorker(ctx, args[1:])
+	}
+	return run(ctx, args, stdout, stderr)
+}
+
 // options are what to measure, and on what.
 type options struct {
 	postgres, redis string // URLs of the servers
 	fsync           string // Redis' appendfsync; empty to leave it alone
 	carillon        string // the program carillon-bench; empty to leave it out
+	service         string // the program carillon; empty to leave its conduct out
+	conduct         bool
+	killed          int           // how many jobs a worker has that is killed
+	patience        time.Duration // how long they may take after that
 	modes           []string
 	subjects        []string
 	count           int
@@ -69,6 +81,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	f.StringVar(&o.postgres, "postgres", "", "`URL` of a PostgreSQL database, in which schemas are made and dropped")
 	f.StringVar(&o.redis, "redis", "", "`URL` of a Redis server")
 	f.StringVar(&o.carillon, "carillon", "", "`path` of the program carillon-bench, to measure Carillon in the same run")
+	f.StringVar(&o.service, "service", "", "`path` of the program carillon, to observe its conduct")
+	f.BoolVar(&o.conduct, "conduct", false, "also kill workers, cancel jobs, and look at nights of clock changes; takes "+
+		"some minutes")
+	f.IntVar(&o.killed, "killed", 400, "conduct: how `many` jobs a worker has that is killed")
+	f.DurationVar(&o.patience, "patience", 3*time.Minute, "conduct: how `long` these may take after that")
 	modes := f.String("modes", strings.Join(allModes, ","), "which to `measure`")
 	subjects := f.String("subjects", strings.Join(allSubjects, ","), "`whom` to measure; carillon-... needs --carillon")
 	f.IntVar(&o.count, "count", 300_000, "drain: how `many` jobs are due")
@@ -97,7 +114,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	switch {
 	case f.NArg() > 0:
 		return fmt.Errorf("unexpected argument %q", f.Arg(0))
-	case o.count < 1 || o.rounds < 1 || o.waiting < 1 || o.rate <= 0 || o.payload < 40 || o.duration <= 0 || o.idle <= 0 ||
+	case o.killed < 4 || o.patience <= 0 || o.count < 1 || o.rounds < 1 || o.waiting < 1 || o.rate <= 0 || o.payload < 40 || o.duration <= 0 || o.idle <= 0 ||
 		o.limit <= 0:
 		return errors.New("a number is too small")
 	case int(o.rate*o.duration.Seconds()) < 1:
@@ -111,6 +128,10 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return err
 	}
 	reports, err := compare(ctx, o, stderr)
+	var all []conduct
+	if o.conduct && err == nil {
+		all, err = observeAll(ctx, &o, stderr)
+	}
 	err = errors.Join(err, restore(context.WithoutCancel(ctx)))
 	if len(reports) > 0 {
 		if *asJSON {
@@ -120,6 +141,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		} else {
 			err = errors.Join(err, writeTables(stdout, reports))
 		}
+	}
+	if len(all) > 0 && !*asJSON {
+		err = errors.Join(err, writeSummary(stdout, reports, all, &o))
 	}
 	return err
 }

@@ -14,6 +14,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"reflect"
 	"slices"
 	"strings"
 	"syscall"
@@ -42,7 +43,8 @@ type Program struct {
 	// Default is the command of options without a command; empty for none.
 	Default string
 	// Environment is the prefix of the variables that set options; empty for none. Variables set the options of the
-	// default command, and options of the same names of other commands.
+	// default command, and options of the same names and kinds of other commands: one that takes another kind of value
+	// has nothing but its name in common.
 	Environment string
 }
 
@@ -336,27 +338,38 @@ func nearestFlag(name string, flags *flag.FlagSet) string {
 }
 
 // Variables returns the environment variables that set options, by the options' names.
-func (p Program) Variables() map[string]string {
+func (p Program) Variables() map[string]string { return p.variables(p.defaultFlags()) }
+
+// variables returns the environment variables that set a command's options, by the options' names.
+func (p Program) variables(of *flag.FlagSet) map[string]string {
 	variables := make(map[string]string)
 	if p.Environment == "" {
 		return variables
 	}
+	standard := p.defaultFlags()
+	of.VisitAll(func(f *flag.Flag) {
+		if same := standard.Lookup(f.Name); same != nil && reflect.TypeOf(same.Value) == reflect.TypeOf(f.Value) {
+			variables[f.Name] = p.Environment + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
+		}
+	})
+	return variables
+}
+
+// defaultFlags returns the options of the default command.
+func (p Program) defaultFlags() *flag.FlagSet {
 	flags := flag.NewFlagSet("", flag.ContinueOnError)
 	for _, c := range p.Commands {
 		if c.Name == p.Default {
 			c.New().Flags(flags)
 		}
 	}
-	flags.VisitAll(func(f *flag.Flag) {
-		variables[f.Name] = p.Environment + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
-	})
-	return variables
+	return flags
 }
 
 // fromEnvironment sets the flags that the command line has not set: by their variables, or by files named in variables
 // with the suffix _FILE. An empty variable sets nothing.
 func (p Program) fromEnvironment(flags *flag.FlagSet) error {
-	variables := p.Variables()
+	variables := p.variables(flags)
 	given := make(map[string]bool)
 	flags.Visit(func(f *flag.Flag) { given[f.Name] = true })
 	var errs []error

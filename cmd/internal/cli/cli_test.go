@@ -67,7 +67,18 @@ var tower = cli.Program{
 		{Name: "rope list", Help: "List ropes.", New: func() cli.Runner { return &oil{} }},
 		{Name: "rope splice", Arguments: "ROPE", Help: "Splice a rope.", New: func() cli.Runner { return &ring{} }},
 		{Name: "secret", New: func() cli.Runner { return &oil{} }},
+		{Name: "tuning", New: func() cli.Runner { return &tuning{} }},
 	},
+}
+
+// tuning has an option of the name that another one has in the default command.
+type tuning struct{ tune bool }
+
+func (c *tuning) Flags(f *flag.FlagSet) { f.BoolVar(&c.tune, "tune", false, "Tune it.") }
+
+func (c *tuning) Run(_ context.Context, in cli.Input) error {
+	fmt.Fprint(in.Stdout, c.tune)
+	return nil
 }
 
 func TestRun(t *testing.T) {
@@ -111,6 +122,8 @@ func TestRun(t *testing.T) {
 		{"file", "ring", "TOWER_BELL_FILE=" + file, 0, "treble 1 false 1h30m0s [] round []"},
 		{"variable of another command's option", "oil", "TOWER_BELL=tenor", 0, "tenor small"},
 		{"no variable", "oil", "TOWER_CAN=large", 0, " small"},
+		{"variable of another kind of option", "tuning", "TOWER_TUNE=peal", 0, "false"},
+		{"an option of another kind", "tuning --tune", "TOWER_TUNE=peal", 0, "true"},
 
 		{"failure", "ring --bell=cracked", "", cli.ExitFailure, "tower: it makes no sound\n"},
 		{"no command", "", "", cli.ExitUsage, "name a command: ring, oil, rope list, rope splice\n"},

@@ -54,7 +54,7 @@ func (p Program) commandHelp(w io.Writer, c Command, flags *flag.FlagSet) {
 		fmt.Fprintf(w, "\nExample:\n  %s\n", strings.ReplaceAll(c.Example, "\n", "\n  "))
 	}
 	fmt.Fprintf(w, "\nOptions:\n")
-	variables := p.Variables()
+	variables := p.variables(flags)
 	flags.VisitAll(func(f *flag.Flag) {
 		name, usage := flag.UnquoteUsage(f)
 		line := "  " + Dashed(f.Name)

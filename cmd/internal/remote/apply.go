@@ -1,11 +1,13 @@
 package remote
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
+	"iter"
 	"net/http"
 	"net/url"
 	"slices"
@@ -227,64 +229,153 @@ func (s *session) carryOut(ctx context.Context, plan []action) error {
 		first = len(plan)
 	}
 	bar := s.progress("Applying")
-	var done atomic.Int32
-	counted := func(err error) error {
-		if err == nil {
-			done.Add(1)
-		}
-		return err
-	}
-	err := each(ctx, first, bar, func(ctx context.Context, i int) error { return counted(s.apply(ctx, plan[i])) })
-	if err == nil {
-		err = each(ctx, len(plan)-first, bar, func(ctx context.Context, i int) error {
-			return counted(s.prune(ctx, plan[first+i]))
-		})
-	}
+	done, errs := s.put(ctx, plan[:first], bar)
 	bar.end()
-	fmt.Fprintf(s.in.Stderr, "%d of %d are done\n", done.Load(), len(plan))
+	if len(errs) == 0 {
+		var deleted atomic.Int32
+		bar = s.progress("Deleting")
+		err := each(ctx, len(plan)-first, bar, func(ctx context.Context, i int) error {
+			err := s.prune(ctx, plan[first+i])
+			if err == nil {
+				deleted.Add(1)
+			}
+			return err
+		})
+		bar.end()
+		done += int(deleted.Load())
+		if err != nil {
+			errs = append(errs, err)
+		}
+	}
+	fmt.Fprintf(s.in.Stderr, "%d of %d are done\n", done, len(plan))
+	if len(errs) == 0 {
+		return nil
+	}
+	err := error(&several{errs})
 	if errors.Is(err, errChanged) {
 		return &cli.ExitError{Code: exitConflict, Err: err}
 	}
 	return err
 }
 
-// apply creates or replaces a job, unless it is another by now.
-func (s *session) apply(ctx context.Context, a action) error {
-	r := request{
-		method: http.MethodPut, path: path("jobs", a.key), body: a.job.Body, header: map[string]string{"If-None-Match": "*"},
-	}
-	if a.verb == "change" {
-		r.header = map[string]string{"If-Match": quote(a.version)}
-	}
-	done, err := s.do(ctx, r)
-	if isStatus(err, http.StatusPreconditionFailed) || isStatus(err, http.StatusConflict) {
-		if done.repeated { // an attempt whose answer was lost may have done it
-			if left, readErr := s.compare(ctx, a.job); readErr == nil && left == nil {
-				return nil
+// put creates and replaces jobs in batches, each job unless it is another by now. Those for which the store is
+// unavailable are sent again: their conditions make that harmless. It returns how many are done, and the errors of the
+// others.
+func (s *session) put(ctx context.Context, plan []action, bar *progress) (done int, errs []error) {
+	left := plan
+	for n := 1; ; n++ {
+		var again []action
+		var last error
+		for batch := range batches(left) {
+			results, err := s.putBatch(ctx, batch, n > 1)
+			if err != nil {
+				return done, append(errs, err)
 			}
+			for i, err := range results {
+				switch {
+				case err == nil:
+					done++
+				case isStatus(err, http.StatusServiceUnavailable):
+					again, last = append(again, batch[i]), err
+				default:
+					errs = append(errs, fmt.Errorf("%s: %w", batch[i].key, err))
+				}
+			}
+			bar.note(done+len(errs), len(plan))
 		}
-		err = errChanged
+		if len(again) == 0 {
+			return done, errs
+		}
+		if n >= s.attempts || !s.wait(ctx, n, last) {
+			return done, append(errs, fmt.Errorf("%s and %d more: %w", again[0].key, len(again)-1, &lost{err: last}))
+		}
+		left = again
 	}
-	if err != nil {
-		return fmt.Errorf("%s: %w", a.key, err)
-	}
-	return nil
 }
 
-// prune deletes a job, unless it is another by now. A deletion has no condition, so a change between the two requests
-// here is lost.
+// Bounds of a batch. It is small enough for the progress to move.
+const (
+	batchItems = 250
+	batchBytes = 1 << 20
+)
+
+// batches divides what a plan creates and changes.
+func batches(plan []action) iter.Seq[[]action] {
+	return func(yield func([]action) bool) {
+		for len(plan) > 0 {
+			n, size := 0, 0
+			for n < len(plan) && n < batchItems && (n == 0 || size+len(plan[n].job.Body) <= batchBytes) {
+				size += len(plan[n].job.Body)
+				n++
+			}
+			if !yield(plan[:n]) {
+				return
+			}
+			plan = plan[n:]
+		}
+	}
+}
+
+// putBatch creates and replaces the jobs of one batch, and returns the outcome of each. Again is true if they were sent
+// before. The error is that of the whole batch.
+func (s *session) putBatch(ctx context.Context, batch []action, again bool) ([]error, error) {
+	var body bytes.Buffer
+	for i, a := range batch {
+		condition := document{"ifNoneMatch": "*"}
+		if a.verb == "change" {
+			condition = document{"ifMatch": a.version}
+		}
+		body.WriteString(map[bool]string{true: "[", false: ","}[i == 0])
+		body.Write(bytes.TrimSuffix(compact(condition), []byte("}")))
+		body.WriteByte(',')
+		// A job has members, at least its key. They keep their bytes.
+		body.Write(a.job.Body[bytes.IndexByte(a.job.Body, '{')+1:])
+	}
+	body.WriteByte(']')
+	answer, err := s.do(ctx, request{method: http.MethodPost, path: path("jobs", "batch"), body: body.Bytes()})
+	if err != nil {
+		return nil, err
+	}
+	results, err := read[[]struct {
+		refusal
+		Index int
+	}](answer.body)
+	if err != nil {
+		return nil, err
+	}
+	errs := slices.Repeat([]error{&refusal{Status: http.StatusServiceUnavailable, Detail: "it was not read"}}, len(batch))
+	for _, r := range results {
+		if r.Index < 0 || r.Index >= len(batch) {
+			continue
+		}
+		switch r.Status {
+		case http.StatusOK, http.StatusCreated:
+			errs[r.Index] = nil
+		case http.StatusPreconditionFailed, http.StatusConflict:
+			errs[r.Index] = errChanged
+			if again || answer.repeated { // an attempt whose answer was lost may have done it
+				if left, err := s.compare(ctx, batch[r.Index].job); err == nil && left == nil {
+					errs[r.Index] = nil
+				}
+			}
+		default:
+			errs[r.Index] = &r.refusal
+		}
+	}
+	return errs, nil
+}
+
+// prune deletes a job, unless it is another by now.
 func (s *session) prune(ctx context.Context, a action) error {
-	d, _, err := s.job(ctx, a.key)
+	r := request{
+		method: http.MethodDelete, path: path("jobs", a.key), header: map[string]string{"If-Match": quote(a.version)},
+	}
+	_, err := s.do(ctx, r)
 	switch {
 	case isStatus(err, http.StatusNotFound):
 		return nil
-	case err == nil && text(d["version"]) != a.version:
+	case isStatus(err, http.StatusPreconditionFailed), isStatus(err, http.StatusConflict):
 		err = errChanged
-	case err == nil:
-		_, err = s.do(ctx, request{method: http.MethodDelete, path: path("jobs", a.key)})
-		if isStatus(err, http.StatusNotFound) {
-			return nil
-		}
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", a.key, err)

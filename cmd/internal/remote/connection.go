@@ -256,6 +256,7 @@ type answer struct {
 	status int
 	etag   string
 	body   json.RawMessage
+	at     time.Time // the service's time; zero if it does not tell
 	// repeated is true if an attempt before may have taken effect.
 	repeated bool
 }
@@ -277,16 +278,24 @@ func (s *service) do(ctx context.Context, r request) (answer, error) {
 		if !again || unknown && r.once || n >= s.attempts || ctx.Err() != nil {
 			return a, err
 		}
-		longest := min(s.pause<<min(n-1, 20), 10*time.Second)
-		wait := rand.N(longest + 1) //nolint:gosec // it spreads requests, and hides nothing
-		if refused, ok := errors.AsType[*refusal](err); ok {
-			wait += min(refused.after, time.Minute)
-		}
-		select {
-		case <-time.After(wait):
-		case <-ctx.Done():
+		if !s.wait(ctx, n, err) {
 			return a, err
 		}
+	}
+}
+
+// wait waits before the attempt after the n-th, which failed. It returns false if ctx ends.
+func (s *service) wait(ctx context.Context, n int, err error) bool {
+	longest := min(s.pause<<min(n-1, 20), 10*time.Second)
+	pause := rand.N(longest + 1) //nolint:gosec // it spreads requests, and hides nothing
+	if refused, ok := errors.AsType[*refusal](err); ok {
+		pause += min(refused.after, time.Minute)
+	}
+	select {
+	case <-time.After(pause):
+		return true
+	case <-ctx.Done():
+		return false
 	}
 }
 
@@ -337,6 +346,7 @@ func (s *service) attempt(ctx context.Context, r request) (answer, error) {
 	defer func() { _ = res.Body.Close() }()
 	body, err := io.ReadAll(res.Body)
 	a := answer{status: res.StatusCode, etag: res.Header.Get("Etag"), body: body}
+	a.at, _ = http.ParseTime(res.Header.Get("Date"))
 	if res.StatusCode < 300 {
 		return a, err
 	}

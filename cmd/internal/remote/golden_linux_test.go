@@ -30,21 +30,37 @@ var script = []string{
 	"job get digest --definition -o yaml",
 	"job get none",
 	"job preview digest --count=2",
+	"job preview digest --count=2 -o json",
 	"job history digest",
+	"job explain digest",
+	"job explain digest -o yaml",
+	"job explain none",
+	"job get dead",
 	"forecast --to=2030-01-03T12:00:00Z --step=12h",
 	"job cancel mail/1",
+	"job cancel digest --if-version=01ARZ3NDEKTSV4RRFFQ69G5FAV",
 	"dead-letter list",
+	"dead-letter list -o json",
 	"dead-letter redrive --all --yes",
 	"backlog",
+	"backlog -o ndjson",
 	"tenant set acme --weight=3",
 	"tenant list",
+	"tenant limits acme",
+	"key create --role=viewer --tenants=acme",
 	"key list",
+	"secret put token -f token.txt",
+	"secret list",
+	"signing-secret create default",
+	"signing-secret list",
 	"status",
+	"status -o yaml",
 	"diff -f jobs",
 	"apply -f jobs --yes",
 	"diff -f jobs",
 	"context list",
 	"job explode",
+	"job list --help",
 }
 
 // TestGolden compares what commands print with the golden files: into a pipe, and on a terminal.
@@ -58,6 +74,7 @@ func TestGolden(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
+			w.file("token.txt", "t0ken")
 			w.file("bad.yaml", "crontab: x\n")
 			w.file("once.json", `{"schedules": ["2030-01-02T15:00:00+01:00"], "callback": {"type": "http", "data": {"url": "https://example.com/a"}}}`)
 			w.file("jobs/digest.yaml", strings.Replace(digest, "0 9", "0 8", 1)+"deadline: 10m\n")
@@ -113,7 +130,7 @@ func pipe(t *testing.T) (w *os.File, done func() string) {
 	}
 }
 
-// terminal opens a pseudo-terminal of 100 columns.
+// terminal opens a pseudo-terminal of 80 columns.
 func terminal(t *testing.T) (w *os.File, done func() string) {
 	t.Helper()
 	main, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
@@ -132,7 +149,7 @@ func terminal(t *testing.T) (w *os.File, done func() string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := unix.IoctlSetWinsize(int(w.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 40, Col: 100}); err != nil {
+	if err := unix.IoctlSetWinsize(int(w.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 40, Col: 80}); err != nil {
 		t.Fatal(err)
 	}
 	text := collect(main)

@@ -62,6 +62,7 @@ func newWorld(t *testing.T) *world {
 		Now:      func() time.Time { return now }, Logger: slog.New(slog.DiscardHandler),
 	})
 	server := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		rw.Header().Set("Date", now.Add(90*time.Second).Format(http.TimeFormat)) // answers show what was before
 		w.mu.Lock()
 		before := w.before
 		w.mu.Unlock()
@@ -194,10 +195,15 @@ func (w *world) bury(failure string, keys ...string) {
 	}
 }
 
-var ulid = regexp.MustCompile(`\b[0-9A-Z]{26}\b`)
+var (
+	ulid  = regexp.MustCompile(`\b[0-9A-Z]{26}\b`)
+	keyID = regexp.MustCompile(`\b[0-9A-Za-z]{12}(: it is not shown again|\s+viewer)`)
+	token = regexp.MustCompile(`(carillon_|whsec_)[^\s:]{20,}`)
+)
 
 // masked takes out what differs from run to run.
 func (w *world) masked(s string) string {
 	s = strings.ReplaceAll(s, w.url, "http://SERVICE")
+	s = keyID.ReplaceAllString(token.ReplaceAllString(s, "${1}SECRET"), "KEY.........$1")
 	return ulid.ReplaceAllString(s, "ULID......................")
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"flag"
+	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
@@ -48,7 +49,8 @@ func jobCommands() []cli.Command {
 		}, listJobs),
 		define(cli.Command{
 			Name: "job cancel", Arguments: "KEY", Complete: jobKeys,
-			Help:    "Cancel a job, or all jobs of a prefix. The answer tells how many occurrences will never fire.",
+			Help: "Cancel a job, or all jobs of a prefix. The answer tells how many occurrences will never fire. With --if-version " +
+				"nothing is cancelled that somebody has changed meanwhile; the exit code is 4 then.",
 			Example: "carillon job cancel digest",
 		}, cancelJobs),
 		control("pause", "Stop a job from firing by its schedule.", false),
@@ -130,7 +132,7 @@ func getJob() parts {
 				return err
 			}
 			if !definition {
-				return s.show(ctx, request{method: http.MethodGet, path: path("jobs", key)})
+				return s.showJob(ctx, key)
 			}
 			d, raw, err := s.job(ctx, key)
 			if err != nil {
@@ -156,6 +158,30 @@ func getJob() parts {
 	}
 }
 
+// showJob prints a job; on a terminal with a table of its first occurrences.
+func (s *session) showJob(ctx context.Context, key string) error {
+	r := request{method: http.MethodGet, path: path("jobs", key)}
+	if !s.terminal.is || s.form != "table" {
+		return s.show(ctx, r)
+	}
+	const few = 10
+	r.query = url.Values{"limit": {strconv.Itoa(few)}}
+	a, err := s.do(ctx, r)
+	if err != nil {
+		return err
+	}
+	d, err := readShown(a.body)
+	if err != nil {
+		return err
+	}
+	s.now = a.at
+	delete(d.document, "nextCursor") // pending tells how many there are
+	return s.divided(d, []division{{"occurrences", []column{
+		{"INSTANT", "timestamp"}, {"STATE", "state"}, {"ATTEMPT", "attempt"}, {"DUE", "dueAt"}, {"STEP", "step"},
+		{"SUBSCRIBER", "subscriber"}, {"ERROR", "lastError"},
+	}}})
+}
+
 // quote makes an entity tag of a version.
 func quote(version string) string { return `"` + version + `"` }
 
@@ -175,12 +201,14 @@ var jobColumns = []column{
 func listJobs() parts {
 	var p parameters
 	var most int
-	var state string
+	var state, kind string
 	return parts{
 		declare: func(f *flag.FlagSet) {
 			p.text(f, "prefix", "prefix", "`PREFIX`: Only jobs whose key begins with this.")
 			cli.Choice(f, &state, "state", []string{"any", "scheduled", "paused", "finished"},
 				"`STATE`: Only jobs in this state.")
+			cli.Choice(f, &kind, "kind", []string{"any", "instants", "crontab", "sequence"},
+				"`KIND`: Only jobs with a schedule of this kind; a delay is of instants.")
 			limit(f, &most, 100)
 		},
 		run: func(ctx context.Context, s *session, arguments []string) error {
@@ -190,23 +218,27 @@ func listJobs() parts {
 			if state != "any" {
 				p.Set("state", state)
 			}
+			if kind != "any" {
+				p.Set("kind", kind)
+			}
 			return s.list(ctx, request{method: http.MethodGet, path: path("jobs"), query: p.Values}, most, jobColumns, nil)
 		},
 	}
 }
 
 func cancelJobs() parts {
-	var prefix string
+	var prefix, version string
 	var yes bool
 	return parts{
 		declare: func(f *flag.FlagSet) {
+			f.StringVar(&version, "if-version", "", "`VERSION`: Only cancel the job if this is its version.")
 			f.StringVar(&prefix, "prefix", "", "`PREFIX`: Cancel all jobs whose key begins with this.")
 			f.BoolVar(&yes, "yes", false, "Do not ask before cancelling by prefix.")
 		},
 		run: func(ctx context.Context, s *session, arguments []string) error {
 			if prefix != "" {
-				if len(arguments) > 0 {
-					return cli.Usagef("name one job, or give --prefix; not both")
+				if len(arguments) > 0 || version != "" {
+					return cli.Usagef("name one job, or give --prefix alone")
 				}
 				if err := s.sure(yes, "Cancel all jobs whose keys begin with "+prefix+"?"); err != nil {
 					return err
@@ -218,7 +250,11 @@ func cancelJobs() parts {
 			if err != nil {
 				return err
 			}
-			return s.show(ctx, request{method: http.MethodDelete, path: path("jobs", key)})
+			r := request{method: http.MethodDelete, path: path("jobs", key)}
+			if version != "" {
+				r.header = map[string]string{"If-Match": quote(version)}
+			}
+			return s.show(ctx, r)
 		},
 	}
 }
@@ -363,12 +399,16 @@ func history() parts {
 		},
 		run: func(ctx context.Context, s *session, arguments []string) error {
 			r := request{method: http.MethodGet, path: path("history"), query: p.Values}
+			columns := historyColumns
 			if len(arguments) > 0 {
 				key, err := one(arguments, "one job by its key, or none")
 				if err != nil {
 					return err
 				}
 				r.path = path("jobs", key, "history")
+				if s.terminal.is { // who reads it has named the key
+					columns = slices.DeleteFunc(slices.Clone(columns), func(c column) bool { return c.path == "key" })
+				}
 			}
 			if outcome != "any" {
 				p.Set("outcome", outcome)
@@ -379,7 +419,7 @@ func history() parts {
 				s.item(d)
 				return nil
 			}
-			return s.list(ctx, r, most, historyColumns, each)
+			return s.list(ctx, r, most, columns, each)
 		},
 	}
 }
@@ -422,8 +462,10 @@ func explain() parts {
 					s.item(shown{document: f})
 				}
 			}
-			s.terminal.width = 1 << 20 // sentences are not cut
-			s.rows([][]string{{"key", text(d["key"])}, {"at", text(d["at"])}, {"summary", text(d["summary"])}}, nil)
+			s.members([][2]string{{"key", text(d["key"])}, {"at", text(d["at"])}, {"summary", text(d["summary"])}})
+			if s.terminal.is {
+				fmt.Fprintln(s.w)
+			}
 			s.table([]column{{"FACT", "code"}, {"AT", "at"}, {"TEXT", "text"}})
 			return nil
 		},

@@ -169,6 +169,7 @@ func status(ctx context.Context, s *session, _ []string) error {
 		if d, err = read[document](a.body); err != nil {
 			return err
 		}
+		s.now = a.at
 		d["service"] = s.base
 	}
 	s.attempts = 1 // who is not ready now says so
@@ -224,6 +225,7 @@ func backlog() parts {
 				if err != nil {
 					return err
 				}
+				s.now = a.at
 				if watch && s.terminal.is {
 					fmt.Fprintf(s.w, "\x1b[H\x1b[2J")
 				}
@@ -327,11 +329,11 @@ func forecast() parts {
 			if err != nil {
 				return err
 			}
-			s.rows([][]string{
+			s.members([][2]string{
 				{"total", text(d["total"])}, {"paused", text(d["paused"])}, {"unknown", text(d["unknown"])},
 				{"incomplete", text(d["incomplete"])}, {"perSecond", text(d.at("rate.perSecond"))},
 				{"source", text(d.at("rate.source"))}, {"asOf", text(d["asOf"])},
-			}, nil)
+			})
 			s.under(d, "steps", []column{{"FROM", "from"}, {"COUNT", "count"}, {"LEFT", "left"}, {"DRAINED", "drainedAt"}})
 			return nil
 		},
@@ -376,13 +378,13 @@ func tenantCommands() []cli.Command {
 		}
 	}
 	return []cli.Command{
-		simple(cli.Command{Name: "tenant list", Help: "List tenants.", Example: "carillon tenant list"},
-			func(ctx context.Context, s *session, _ []string) error {
-				return s.list(ctx, request{method: http.MethodGet, path: path("tenants"), several: true}, 0, []column{
-					{"NAME", "name"}, {"PRIORITY", "effectivePriority"}, {"WEIGHT", "settings.weight"},
-					{"MAX IN FLIGHT", "settings.maxInFlight"}, {"PAUSED", "settings.paused"}, {"FIRST SEEN", "firstSeen"},
-				}, nil)
-			}),
+		listing(
+			cli.Command{Name: "tenant list", Help: "List tenants.", Example: "carillon tenant list"},
+			request{path: path("tenants"), several: true},
+			column{"NAME", "name"}, column{"PRIORITY", "effectivePriority"}, column{"WEIGHT", "settings.weight"},
+			column{"MAX IN FLIGHT", "settings.maxInFlight"}, column{"PAUSED", "settings.paused"},
+			column{"FIRST SEEN", "firstSeen"},
+		),
 		simple(cli.Command{
 			Name: "tenant get", Arguments: "NAME", Help: "Show a tenant and its settings.", Complete: tenants,
 			Example: "carillon tenant get default",

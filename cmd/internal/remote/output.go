@@ -10,6 +10,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -39,6 +40,8 @@ type printer struct {
 	w        io.Writer
 	terminal terminal
 	kept     []shown
+	// now is the service's time of the last answer; zero if it is not known.
+	now time.Time
 }
 
 // shown is a document to print, with its bytes as they came, so that the order of members stays; nil if it did not
@@ -131,11 +134,14 @@ func (p *printer) one(d shown) error {
 	if p.form != "table" {
 		return p.write(d.bytes())
 	}
-	var rows [][]string
+	var rows [][2]string
 	for _, name := range names(d.document) {
-		rows = append(rows, []string{name, text(d.document[name])})
+		rows = append(rows, [2]string{name, text(d.document[name])})
 	}
-	p.rows(rows, nil)
+	if p.terminal.is {
+		rows = unfolded(d.document)
+	}
+	p.members(rows)
 	return nil
 }
 
@@ -161,57 +167,34 @@ func names(d document) []string {
 	return all
 }
 
+// table prints what was kept in columns: aligned on a terminal, or with tabs between them.
 func (p *printer) table(columns []column) {
-	var headings []string
-	for _, c := range columns {
-		headings = append(headings, c.heading)
-	}
-	var rows [][]string
-	for _, d := range p.kept {
-		var row []string
-		for _, c := range columns {
-			row = append(row, text(d.at(c.path)))
-		}
-		rows = append(rows, row)
-	}
-	p.rows(rows, headings)
-}
-
-// rows prints rows in columns: aligned and cut to the width of a terminal, or with tabs between them.
-func (p *printer) rows(rows [][]string, headings []string) {
-	if headings != nil {
-		rows = slices.Insert(rows, 0, headings)
-	}
-	if !p.terminal.is {
-		for _, row := range rows {
-			fmt.Fprintln(p.w, strings.Join(row, "\t"))
-		}
+	if p.terminal.is {
+		p.grid(columns)
 		return
 	}
-	var widths []int
-	for _, row := range rows {
-		for i, cell := range row {
-			if i == len(widths) {
-				widths = append(widths, 0)
-			}
-			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
-		}
+	headings := make([]string, len(columns))
+	for i, c := range columns {
+		headings[i] = c.heading
 	}
-	for n, row := range rows {
-		left := p.terminal.width
-		for i, cell := range row {
-			pad := widths[i] - utf8.RuneCountInString(cell) + 2
-			cell = cut(cell, left)
-			left -= utf8.RuneCountInString(cell) + pad
-			if i == len(row)-1 || left <= 0 {
-				pad = 0
-			}
-			fmt.Fprintf(p.w, "%s%s", p.tint(colour(rows, headings, n, i), cell), strings.Repeat(" ", pad))
-			if left <= 0 {
-				break
-			}
+	fmt.Fprintln(p.w, strings.Join(headings, "\t"))
+	for _, d := range p.kept {
+		row := make([]string, len(columns))
+		for i, c := range columns {
+			row[i] = text(d.at(c.path))
 		}
-		fmt.Fprintln(p.w)
+		fmt.Fprintln(p.w, strings.Join(row, "\t"))
+	}
+}
+
+// members prints names and values: aligned on a terminal, or with tabs between them.
+func (p *printer) members(rows [][2]string) {
+	if p.terminal.is {
+		p.sheet(rows)
+		return
+	}
+	for _, row := range rows {
+		fmt.Fprintf(p.w, "%s\t%s\n", row[0], row[1])
 	}
 }
 
@@ -221,35 +204,6 @@ func cut(s string, width int) string {
 		return s
 	}
 	return string([]rune(s)[:max(width-1, 0)]) + "…"
-}
-
-// colours are those of states.
-var colours = map[string]string{
-	"scheduled": "32", "delivered": "32", "ready": "32", "paused": "33", "retried": "33", "retrying": "33", "missed": "33",
-	"failed": "31", "buried": "31", "dead": "31", "open": "31", "down": "31", "finished": "2",
-}
-
-// colour returns the colour of a cell: headings and names are bold, and states have colours.
-func colour(rows [][]string, headings []string, row, column int) string {
-	of := rows[row][0] // without headings, the first cell names the second
-	switch {
-	case headings == nil && column == 0, headings != nil && row == 0:
-		return "1"
-	case headings != nil:
-		of = strings.ToLower(headings[column])
-	}
-	if !slices.Contains([]string{"state", "what", "fact", "code"}, of) {
-		return ""
-	}
-	return colours[rows[row][column]]
-}
-
-// tint colours a text on a terminal that has colours.
-func (p *printer) tint(code, s string) string {
-	if !p.terminal.colour || code == "" {
-		return s
-	}
-	return "\x1b[" + code + "m" + s + "\x1b[0m"
 }
 
 // at returns the member of a path; nil if there is none.

@@ -88,6 +88,8 @@ func TestExitCodes(t *testing.T) {
 	w.want("job cancel --prefix=d", 2, "Give --yes")
 	w.want("tenant set acme", 2, "give settings")
 	w.want("job put digest -f digest.yaml --if-version=01ARZ3NDEKTSV4RRFFQ69G5FAV", 4)
+	w.want("job cancel digest --if-version=01ARZ3NDEKTSV4RRFFQ69G5FAV", 4)
+	w.want("job cancel --prefix=d --if-version=01ARZ3NDEKTSV4RRFFQ69G5FAV --yes", 2, "--prefix alone")
 	w.want("job list --url=http://127.0.0.1:1", 5, "there is no service at http://127.0.0.1:1")
 	w.want("job explain digest --at=tomorrow", 1)
 	w.want("job explain digest --at=2030-01-02T08:30:00Z", 0, "\nno_such_instant\t-\t")
@@ -150,11 +152,11 @@ func TestApply(t *testing.T) {
 	w.file("shown/a.yaml", w.ok("job get mail/a --definition -o yaml"))
 	w.want("diff -f shown", 0, "1 as they are")
 
-	// Somebody else changes a job after it was compared. The first request to do so is the PUT.
+	// Somebody else changes a job after it was compared, right before it is put.
 	w.file("jobs/a.yaml", strings.Replace(digest, "key: digest", "key: mail/a\ndeadline: 5m", 1))
 	var busy atomic.Bool
 	w.before = func(_ http.ResponseWriter, r *http.Request) bool {
-		if r.Method == http.MethodPut && busy.CompareAndSwap(false, true) {
+		if r.URL.Path == "/v1/jobs/batch" && busy.CompareAndSwap(false, true) {
 			w.ok(`job patch mail/a -p '{"deadline":"7m"}'`)
 		}
 		return false
@@ -170,20 +172,20 @@ func TestApply(t *testing.T) {
 	w.ok("job put mail/old -f job.yaml")
 	busy.Store(false)
 	w.before = func(_ http.ResponseWriter, r *http.Request) bool {
-		if r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, "mail/old") && busy.CompareAndSwap(false, true) {
-			w.ok("job pause mail/old")
+		if r.Method == http.MethodDelete && busy.CompareAndSwap(false, true) {
+			w.ok("job pause mail/old") // the last moment there is
 		}
 		return false
 	}
 	w.want("apply -f jobs --prune=mail/ --yes", 4, "mail/old: somebody has changed it meanwhile")
-	w.want("job get mail/old", 0)
+	w.want("job get mail/old", 0, "paused")
 
-	// The answer to the PUT is lost, and the next attempt finds what the first has done.
+	// The answer is lost, and the next attempt finds what the first has done.
 	w.before = nil
 	w.file("jobs/a.yaml", strings.Replace(digest, "key: digest", "key: mail/a\ndeadline: 9m", 1))
 	busy.Store(false)
 	w.before = func(rw http.ResponseWriter, r *http.Request) bool {
-		if r.Method == http.MethodPut && busy.CompareAndSwap(false, true) {
+		if r.URL.Path == "/v1/jobs/batch" && busy.CompareAndSwap(false, true) {
 			w.ok(`job patch mail/a -p '{"deadline":"9m"}'`)
 			rw.WriteHeader(http.StatusBadGateway)
 			return true
@@ -191,6 +193,55 @@ func TestApply(t *testing.T) {
 		return false
 	}
 	w.want("apply -f jobs --yes", 0, "1 of 1 are done")
+}
+
+// TestApplyInBatches: more jobs than one batch has are created, changed and deleted; what the store fails to keep is sent
+// again, and a batch that is not read to its end is completed.
+func TestApplyInBatches(t *testing.T) {
+	w := newWorld(t)
+	const many = 600
+	files := func(deadline string) {
+		var text strings.Builder
+		for i := range many {
+			fmt.Fprintf(&text, "%s{\"key\":\"mail/%03d\",\n\"crontab\":\"@daily\",\"deadline\":%q,\"callback\":{\"type\":\"http\",\"data\":{\"url\":\"https://example.com/a\"}}}",
+				map[bool]string{true: "[", false: ",\n"}[i == 0], i, deadline)
+		}
+		w.file("jobs/many.json", text.String()+"]")
+	}
+	files("5m")
+	var batches atomic.Int32
+	w.before = func(rw http.ResponseWriter, r *http.Request) bool {
+		if r.URL.Path != "/v1/jobs/batch" {
+			return false
+		}
+		if batches.Add(1) == 1 { // the first item is unavailable, and nothing was read from the third on
+			rw.Header().Set("Content-Type", "application/json")
+			fmt.Fprint(rw, `[{"index":0,"key":"mail/000","status":503,"title":"Service Unavailable","detail":"away"},`+
+				`{"index":1,"key":"mail/001","status":422,"title":"Unprocessable Entity","detail":"refused"},`+
+				`{"index":2,"status":503,"title":"Service Unavailable","detail":"gone"}]`)
+			return true
+		}
+		return false
+	}
+	w.want("apply -f jobs --yes", 1, "mail/001: 422", "599 of 600 are done")
+	if n := batches.Load(); n < 4 || n > 5 {
+		t.Errorf("%d requests", n)
+	}
+	w.want("apply -f jobs --yes", 0, "1 of 1 are done")
+	files("6m")
+	w.want("apply -f jobs --yes", 0, "600 of 600 are done")
+	w.want("diff -f jobs", 0)
+
+	// All batches are answered that the store is away.
+	w.before = func(rw http.ResponseWriter, r *http.Request) bool {
+		if r.URL.Path != "/v1/jobs/batch" {
+			return false
+		}
+		fmt.Fprint(rw, `[{"index":0,"status":503,"title":"Service Unavailable","detail":"away"}]`)
+		return true
+	}
+	w.file("jobs/more.yaml", digest)
+	w.want("apply -f jobs --yes", 5, "digest and 0 more: 503", "0 of 1 are done")
 }
 
 // TestApplyRefused: what the service refuses is named with its file, and the rest is done.

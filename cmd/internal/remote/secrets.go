@@ -16,13 +16,13 @@ import (
 func keyCommands() []cli.Command {
 	ids := completing(path("keys"), "id", true)
 	return []cli.Command{
-		simple(cli.Command{Name: "key list", Help: "List the API keys of the running service.", Example: "carillon key list"},
-			func(ctx context.Context, s *session, _ []string) error {
-				return s.list(ctx, request{method: http.MethodGet, path: path("keys"), several: true}, 0, []column{
-					{"ID", "id"}, {"ROLE", "role"}, {"TENANTS", "tenants"}, {"KEY PREFIX", "keyPrefix"}, {"CREATED", "createdAt"},
-					{"EXPIRES", "expiresAt"}, {"LAST USED", "lastUsed"}, {"NOTE", "note"},
-				}, nil)
-			}),
+		listing(
+			cli.Command{Name: "key list", Help: "List the API keys of the running service.", Example: "carillon key list"},
+			request{path: path("keys"), several: true},
+			column{"ID", "id"}, column{"ROLE", "role"}, column{"TENANTS", "tenants"}, column{"KEY PREFIX", "keyPrefix"},
+			column{"CREATED", "createdAt"}, column{"EXPIRES", "expiresAt"}, column{"LAST USED", "lastUsed"},
+			column{"NOTE", "note"},
+		),
 		define(cli.Command{
 			Name:    "key create",
 			Help:    "Create an API key through the running service, and print it. It can't be shown again.",
@@ -142,14 +142,14 @@ func secretCommands() []cli.Command {
 		}
 	}
 	return []cli.Command{
-		simple(cli.Command{
-			Name: "secret list", Help: "List the named secrets of the tenant, without their values.",
-			Example: "carillon secret list",
-		}, func(ctx context.Context, s *session, _ []string) error {
-			return s.list(ctx, request{method: http.MethodGet, path: path("secrets")}, 0, []column{
-				{"NAME", "name"}, {"DESTINATIONS", "destinations"}, {"CREATED", "createdAt"}, {"UPDATED", "updatedAt"},
-			}, nil)
-		}),
+		listing(
+			cli.Command{
+				Name: "secret list", Help: "List the named secrets of the tenant, without their values.",
+				Example: "carillon secret list",
+			}, request{path: path("secrets")},
+			column{"NAME", "name"}, column{"DESTINATIONS", "destinations"}, column{"CREATED", "createdAt"},
+			column{"UPDATED", "updatedAt"},
+		),
 		define(cli.Command{
 			Name: "secret put", Arguments: "NAME", Complete: named,
 			Help: "Create or replace a secret that callbacks refer to. Its value is the content of a file, or of the standard " +
@@ -160,14 +160,13 @@ func secretCommands() []cli.Command {
 			Name: "secret delete", Arguments: "NAME", Help: "Delete a named secret for good.", Complete: named,
 			Example: "carillon secret delete billing-token",
 		}, remove("secrets", "secret")),
-		simple(cli.Command{
-			Name: "signing-secret list", Help: "List the signing secrets of the tenant.",
-			Example: "carillon signing-secret list",
-		}, func(ctx context.Context, s *session, _ []string) error {
-			return s.list(ctx, request{method: http.MethodGet, path: path("signing-secrets")}, 0, []column{
-				{"NAME", "name"}, {"CREATED", "createdAt"}, {"UPDATED", "updatedAt"}, {"VALID", "valid"},
-			}, nil)
-		}),
+		listing(
+			cli.Command{
+				Name: "signing-secret list", Help: "List the signing secrets of the tenant.",
+				Example: "carillon signing-secret list",
+			}, request{path: path("signing-secrets")},
+			column{"NAME", "name"}, column{"CREATED", "createdAt"}, column{"UPDATED", "updatedAt"}, column{"VALID", "valid"},
+		),
 		define(cli.Command{
 			Name: "signing-secret create", Arguments: "NAME",
 			Help: "Create a secret that signs deliveries, and print it. The one called default signs those that name no " +

@@ -75,6 +75,14 @@ func simple(c cli.Command, run func(ctx context.Context, s *session, arguments [
 	return define(c, func() parts { return parts{run: run} })
 }
 
+// listing makes a command that lists all items at a path.
+func listing(c cli.Command, r request, columns ...column) cli.Command {
+	r.method = http.MethodGet
+	return simple(c, func(ctx context.Context, s *session, _ []string) error {
+		return s.list(ctx, r, 0, columns, nil)
+	})
+}
+
 // jobKeys completes the key of a job: it asks the service.
 func jobKeys(ctx context.Context, r cli.Runner, arguments []string) []string {
 	return complete(ctx, r, arguments, request{method: http.MethodGet, path: path("jobs")}, "key")
@@ -134,6 +142,7 @@ func (s *session) show(ctx context.Context, r request) error {
 	if err != nil || len(a.body) == 0 {
 		return err
 	}
+	s.now = a.at
 	d, err := readShown(a.body)
 	if err != nil {
 		return err
@@ -167,6 +176,7 @@ func (s *session) list(ctx context.Context, r request, most int, columns []colum
 		if err != nil {
 			return err
 		}
+		s.now = a.at
 		page, err := read[struct {
 			Items                     []json.RawMessage
 			NextCursor                string

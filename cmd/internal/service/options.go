@@ -23,6 +23,8 @@ type Options struct {
 
 	callbackTypes []callbackType
 
+	Intake Intake // of queues and topics
+
 	EncryptionKeyFiles []string
 
 	Tick            time.Duration
@@ -76,6 +78,8 @@ func (o *Options) Flags(f *flag.FlagSet) {
 	for _, t := range o.callbackTypes {
 		t.Flags(f)
 	}
+
+	o.Intake.Flags(f)
 
 	EncryptionKeyFlag(f, &o.EncryptionKeyFiles)
 

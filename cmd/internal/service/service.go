@@ -23,6 +23,7 @@ import (
 	"github.com/carillon-scheduler/carillon/dispatcher"
 	"github.com/carillon-scheduler/carillon/events"
 	"github.com/carillon-scheduler/carillon/handlers"
+	"github.com/carillon-scheduler/carillon/intake"
 	"github.com/carillon-scheduler/carillon/job"
 	"github.com/carillon-scheduler/carillon/secrets"
 	"github.com/carillon-scheduler/carillon/status"
@@ -40,6 +41,7 @@ type Service struct {
 	dispatcher   *dispatcher.Dispatcher
 	secrets      *secrets.Secrets
 	server       *http.Server
+	intake       []intake.Source
 	connections  *listen.Connections
 	certificates *listen.Certificates // nil without TLS
 	// observed is the listener of observer, which serves metrics, health and profiles; nil if the API serves them.
@@ -195,6 +197,7 @@ func (p *Parts) Assemble(ctx context.Context) (*Service, error) {
 	if err != nil {
 		return nil, errors.Join(err, s.closers.Close())
 	}
+	var doors []*intake.Door
 	api := handlers.Config{
 		Store:        bounded.Jobs(groupcommit.New(jobs, writers(p.options.Store))),
 		Inspector:    jobs,
@@ -218,7 +221,7 @@ func (p *Parts) Assemble(ctx context.Context) (*Service, error) {
 		WakeExpander: s.dispatcher.WakeExpander,
 		Ready:        func(ctx context.Context) error { return ready(ctx, s.dispatcher, jobs, p.log) },
 		Warnings: func(ctx context.Context) []string {
-			return slices.Concat(p.warnings(ctx), s.certificates.Warnings(time.Now()))
+			return slices.Concat(p.warnings(ctx), s.certificates.Warnings(time.Now()), notConsumed(doors))
 		},
 		Replicas:   func(ctx context.Context, now time.Time) (int, error) { return replicas.Count(ctx, jobs, now) },
 		Limiter:    limiter,
@@ -247,6 +250,10 @@ func (p *Parts) Assemble(ctx context.Context) (*Service, error) {
 		api.HistoryPolicy = p.options.History.Policy
 	}
 	served := handlers.New(api)
+	doors, err = p.openIntake(s, served, registry)
+	if err != nil {
+		return nil, errors.Join(err, s.closers.Close())
+	}
 	if p.options.UI == uiOn {
 		served = ui.Handler(served)
 	}
@@ -350,6 +357,10 @@ func (s *Service) together(ctx context.Context, listener net.Listener, dispatch 
 	}()
 	var refreshing sync.WaitGroup
 	refreshing.Go(func() { s.secrets.Run(failed) })
+	var taking sync.WaitGroup
+	for _, source := range s.intake {
+		taking.Go(func() { source.Run(failed) })
+	}
 	dispatched := make(chan error, 1)
 	go func() {
 		err := dispatch(failed)
@@ -367,6 +378,7 @@ func (s *Service) together(ctx context.Context, listener net.Listener, dispatch 
 	}
 	err := errors.Join(<-served, <-dispatched)
 	_ = s.observer.Close()
+	taking.Wait()
 	refreshing.Wait()
 	err = errors.Join(err, <-observed, s.Close())
 	s.log.Info("stopped")

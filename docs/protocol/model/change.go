@@ -96,6 +96,9 @@ func (t *turn) cancel() {
 }
 
 func (t *turn) afterCancelRead() step {
+	if t.c.kind == CancelIf && (!t.c.job.exists() || t.c.job.version != firstVersion) {
+		return ended // 404 or 412
+	}
 	if !t.c.job.there || !t.holds(JobDeletedFirst) && t.c.job.exists() {
 		return cancelOwnRead
 	}
@@ -113,7 +116,10 @@ func (t *turn) deleteJob() {
 			t.say("deletes the stub")
 			*j = jobDoc{}
 		}
-	case j.exists() && j.version == c.job.version:
+	case j.exists() && (j.version == c.job.version || !t.holds(CancelGuarded)):
+		if c.kind == CancelIf && j.version != firstVersion {
+			t.violates(CancelledAnother)
+		}
 		t.say("deletes the job")
 		*j = jobDoc{}
 		w.truth.deleted, w.truth.paused = true, false

@@ -21,6 +21,7 @@ const (
 	Put     // of A and B
 	PutDrop // of B only
 	Cancel
+	CancelIf // only the first version
 	Amend
 	Pause
 	Resume
@@ -32,7 +33,7 @@ const (
 var kindNames = [kinds]string{
 	NoCall: "", ClaimAck: "claim", ClaimOne: "claim-one", ClaimRetry: "claim-retry", ClaimBury: "claim-bury",
 	ClaimMiss: "claim-miss", Expand: "expand", Sweep: "sweep", Put: "put", PutDrop: "put-drop", Cancel: "cancel",
-	Amend: "amend", Pause: "pause", Resume: "resume", Trigger: "trigger", Redrive: "redrive",
+	CancelIf: "cancel-if", Amend: "amend", Pause: "pause", Resume: "resume", Trigger: "trigger", Redrive: "redrive",
 }
 
 func (k Kind) String() string { return kindNames[k] }
@@ -45,8 +46,9 @@ func Kinds() (all []Kind) {
 	return all
 }
 
-func (k Kind) claims() bool { return k >= ClaimAck && k <= ClaimMiss }
-func (k Kind) puts() bool   { return k == Put || k == PutDrop }
+func (k Kind) claims() bool  { return k >= ClaimAck && k <= ClaimMiss }
+func (k Kind) puts() bool    { return k == Put || k == PutDrop }
+func (k Kind) cancels() bool { return k == Cancel || k == CancelIf }
 
 // Scenario is the beginning of a search.
 type Scenario struct {
@@ -86,7 +88,7 @@ func (s Scenario) world() *World {
 	r := &w.truth
 	r.defined, r.callback = 1, 1
 	if !s.Absent {
-		w.job = jobDoc{there: true, revision: first, version: 1, created: first, callback: 1, planned: 1}
+		w.job = jobDoc{there: true, revision: first, version: firstVersion, created: first, callback: 1, planned: 1}
 		w.slot[slot1A] = occurrence{there: true, revision: first}
 		r.instants[first], r.lineage[first], r.ever[first] = instantA, first, instantA
 		if s.Recurring {

@@ -56,6 +56,8 @@ func TestPaths(t *testing.T) {
 	}{
 		{model.Cancel, []string{"jobs.find", "jobs.delete", "occurrences.find"}, true},
 		{model.Cancel, []string{"jobs.find", "occurrences.delete"}, false}, // the job comes first
+		{model.CancelIf, []string{"jobs.find", "jobs.delete", "jobs.find"}, true},
+		{model.CancelIf, []string{"jobs.find", "occurrences.find", "occurrences.delete"}, false}, // without a job it changes nothing
 		{model.Amend, []string{"jobs.find", "jobs.update"}, true},
 		{model.Amend, []string{"jobs.update"}, false}, // it has not read the version
 		{model.ClaimOne, []string{"occurrences.findAndModify", "jobs.find", "occurrences.delete"}, true},

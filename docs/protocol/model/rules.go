@@ -24,6 +24,7 @@ const (
 	SettleGuarded
 	BuryInPlace
 	JobDeletedFirst
+	CancelGuarded
 	OwnReadFirst
 	OwnByRedrives
 	TriggerReadsAgain
@@ -139,6 +140,11 @@ var about = [rules]struct {
 		"job-deleted-first",
 		"A cancellation deletes the job before it counts and deletes the occurrences.",
 		Scenario{Calls: []Kind{Cancel}},
+	},
+	CancelGuarded: {
+		"cancel-guarded",
+		"A cancellation deletes only the version of the job that it has read, and reads again if that has changed.",
+		Scenario{Calls: []Kind{CancelIf, Amend}},
 	},
 	OwnReadFirst: {
 		"own-read-first",

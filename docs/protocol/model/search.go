@@ -106,7 +106,7 @@ func (t *turn) step() {
 		t.claim()
 	case k.puts():
 		t.put()
-	case k == Cancel:
+	case k.cancels():
 		t.cancel()
 	case k == Amend, k == Pause, k == Resume:
 		t.change()
@@ -191,7 +191,7 @@ func (w *World) judge(without Rule) Problem {
 	for i := range end.call {
 		if c := &end.call[i]; c.next != ended {
 			allEnded = false
-			allAnswered = allAnswered && !c.kind.puts() && c.kind != Cancel
+			allAnswered = allAnswered && !c.kind.puts() && !c.kind.cancels()
 			if c.kind.claims() && !c.over {
 				end.expire(i)
 			}

@@ -115,6 +115,7 @@ const (
 	Stopped
 	WrongCounts
 	LostUpdate
+	CancelledAnother
 )
 
 var problemTexts = [...]string{
@@ -135,6 +136,8 @@ var problemTexts = [...]string{
 	Stopped:        "a recurring job is not expanded any more",
 	WrongCounts:    "the job's counts do not add up",
 	LostUpdate:     "a patch is lost: a later write undid it without having read it",
+
+	CancelledAnother: "a cancellation of one version deletes another",
 }
 
 func (p Problem) String() string { return problemTexts[p] }

@@ -56,6 +56,9 @@ const (
 	staged revision = 7 // of an inserted occurrence that does not take effect yet
 )
 
+// firstVersion is that of the first job, before any change.
+const firstVersion = 1
+
 // revisionOf returns the revision under which a slot was inserted.
 func revisionOf(slot int) revision {
 	if slot >= slotT {

@@ -47,6 +47,16 @@ local function read_job(name)
   return text and read_state(text) or nil
 end
 
+-- Whether a condition holds for a job, or for none: "absent", "present", "versions" and the versions, "from", a version
+-- and a cursor, or nothing, which always holds.
+local function holds(condition, present)
+  local kind, rest = string.match(condition, '^(%a*)(.*)$')
+  if kind == 'absent' then return not present end
+  if kind == 'present' then return present end
+  if kind == 'from' then return present and rest == ' ' .. present.version .. ' ' .. present.cursor end
+  return kind ~= 'versions' or present and string.find(rest .. ' ', ' ' .. present.version .. ' ', 1, true)
+end
+
 -- Adds to a job's counts. A planned count of zero means unknown, and stays zero. Of two troubles the later one is kept.
 local function add_counts(j, missed, planned, failed, trouble)
   local m, p, f, t = string.match(j.counts, '^(%d+):?(%d*):?(%d*):?(%S*)$')

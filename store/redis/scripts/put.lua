@@ -5,9 +5,8 @@
 --
 -- ARGV: 1 how many occurrences to delete in all, apart from a few of each job: a job that replaces more than the rest
 --   of these needs a script of its own, which deletes that many and counts the others; then of each job, of distinct
---   names: 1 name, 2 the condition: "absent", "present", "versions" and the versions, "from", a version and a cursor,
---   or nothing, 3 the span of versions that came after the put, see superseded, 4 revision, 5 createdAt, 6 updatedAt,
---   7 expiresAt, 8 cursor, 9 expandAt, 10 counts, 11 callback type, 12 target, 13 schedule, 14 whether to ignore the
+--   names: 1 name, 2 the condition, see holds, 3 the span of versions that came after the put, see superseded,
+--   4 revision, 5 createdAt, 6 updatedAt, 7 expiresAt, 8 cursor, 9 expandAt, 10 counts, 11 callback type, 12 target, 13 schedule, 14 whether to ignore the
 --   present job's pause and creation time, 15 now, 16 the number of occurrences that follow, 17 the number of
 --   carried-over ones that follow those, and if some were marked beforehand, also a space, the number of occurrences
 --   inserted beforehand, a space and the number of all carried-over ones, 18... the occurrences, see add, and of each
@@ -22,14 +21,6 @@ local from = 2
 while from <= #ARGV do
   starts[#starts + 1], jobNames[#jobNames + 1] = from, ARGV[from]
   from = from + 17 + 4 * ARGV[from + 15] + 2 * string.match(ARGV[from + 16], '^%d+')
-end
-
-local function holds(condition, present)
-  local kind, rest = string.match(condition, '^(%a*)(.*)$')
-  if kind == 'absent' then return not present end
-  if kind == 'present' then return present end
-  if kind == 'from' then return present and rest == ' ' .. present.version .. ' ' .. present.cursor end
-  return kind ~= 'versions' or present and string.find(rest .. ' ', ' ' .. present.version .. ' ', 1, true)
 end
 
 local replacedEntries = {} -- the replaced revisions' entries, by the index of ARGV at which the job begins

@@ -1,0 +1,198 @@
+package bench
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"sync"
+	"time"
+)
+
+// Browse measures how much slower a backlog is drained while people look at the web page: the same drain without and
+// with them, in turns.
+type Browse struct {
+	// Count is the number of occurrences of each drain.
+	Count int
+	// Viewers is the number of people who look, each at a page of their own.
+	Viewers int
+}
+
+// Run is that of a [Mode].
+func (m Browse) Run(ctx context.Context, b *Bench) error {
+	var without, with, requests, p50, p99 []float64
+	for round := range b.Rounds {
+		drains := []func() error{
+			func() error {
+				done, err := Drain{Count: m.Count, Replicas: 1}.drainOnce(ctx, b, 2*round)
+				without = append(without, done.rate)
+				b.progress("round %d: nobody looks, %.0f/s", round+1, done.rate)
+				return err
+			},
+			func() error {
+				watched := Drain{Count: m.Count, Replicas: 1, viewers: m.Viewers}
+				done, err := watched.drainOnce(ctx, b, 2*round+1)
+				with = append(with, done.rate)
+				b.progress("round %d: %d look, %.0f/s", round+1, m.Viewers, done.rate)
+				took := done.browsed.Latencies
+				slices.Sort(took)
+				requests = append(requests, float64(len(took)))
+				p50 = append(p50, float64(quantile(took, 0.5))/1000)
+				p99 = append(p99, float64(quantile(took, 0.99))/1000)
+				return err
+			},
+		}
+		if round%2 == 1 { // whatever the machine does more of as time goes on affects both
+			slices.Reverse(drains)
+		}
+		for _, drain := range drains {
+			if err := drain(); err != nil {
+				return err
+			}
+		}
+	}
+	b.figure("drained while people look", "1/s", with, without, ratioOf(0.98))
+	b.figure("  requests meanwhile", "", requests, nil, nil)
+	b.figure("  their latency p50", "ms", p50, nil, nil)
+	b.figure("  their latency p99", "ms", p99, nil, nil)
+	b.note("raw: the same drain while nobody looks. Each of the %d viewers has the overview open, the screen that asks most, "+
+		"and asks what it asks, as often.", m.Viewers)
+	return nil
+}
+
+// overview is what the web page's overview asks for, and how often (ui/src/overview.tsx).
+var overview = []struct {
+	path  string
+	every time.Duration
+}{
+	{"/v1/backlog", 5 * time.Second},
+	{"/v1/status", 5 * time.Second},
+	{"/readyz", 5 * time.Second},
+	{"/v1/history?outcome=failed&limit=10", 15 * time.Second},
+	{"/v1/forecast", 5 * time.Minute},
+}
+
+// Browsing says what viewers look at.
+type Browsing struct {
+	URL     string `json:"url"` // of the service
+	Viewers int    `json:"viewers"`
+}
+
+// Browsed is what came of it.
+type Browsed struct {
+	// Latencies are those of the requests, in microseconds.
+	Latencies []int64 `json:"latencies"`
+}
+
+// browser asks what viewers ask, until it is stopped.
+type browser struct {
+	stop  context.CancelFunc
+	all   sync.WaitGroup
+	lock  sync.Mutex // of the fields below
+	done  Browsed
+	fault error
+}
+
+// browse begins. Each viewer opens the page at another time.
+func (c *client) browse(b Browsing) {
+	ctx, stop := context.WithCancel(context.Background())
+	c.browser = &browser{stop: stop}
+	for i := range b.Viewers {
+		opened := time.Duration(i) * overview[0].every / time.Duration(b.Viewers)
+		for _, part := range overview {
+			c.browser.all.Go(func() {
+				for wait := opened; ; wait = part.every {
+					select {
+					case <-ctx.Done():
+						return
+					case <-time.After(wait):
+					}
+					began := time.Now()
+					err := c.look(ctx, b.URL, part.path)
+					if ctx.Err() != nil {
+						return
+					}
+					c.browser.note(time.Since(began), err)
+				}
+			})
+		}
+	}
+}
+
+func (b *browser) note(took time.Duration, err error) {
+	b.lock.Lock()
+	defer b.lock.Unlock()
+	b.done.Latencies = append(b.done.Latencies, took.Microseconds())
+	b.fault = errors.Join(b.fault, err)
+}
+
+// end stops browsing, and tells what came of it.
+func (b *browser) end() (Browsed, error) {
+	b.stop()
+	b.all.Wait()
+	return b.done, b.fault
+}
+
+// look makes one request of the page, and reads the answer.
+func (c *client) look(ctx context.Context, base, path string) error {
+	at, err := url.Parse(base)
+	if err != nil {
+		return err
+	}
+	if at, err = at.Parse(path); err != nil {
+		return err
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, at.String(), nil)
+	if err != nil {
+		return err
+	}
+	if c.token != "" {
+		request.Header.Set("Authorization", "Bearer "+c.token)
+	}
+	response, err := c.http.Do(request)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = response.Body.Close() }()
+	if response.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s was answered %s", path, response.Status)
+	}
+	_, err = io.Copy(io.Discard, response.Body)
+	return err
+}
+
+// browsing has a client look at a replica while a drain goes on, and returns how to end that.
+func (b *Bench) browsing(ctx context.Context, address string, viewers int) (end func() (Browsed, error), err error) {
+	looking, err := b.startPart(ctx, clientRole, b.security.token, nil)
+	if err != nil {
+		return nil, err
+	}
+	if err := looking.call(ctx, "browse", Browsing{URL: address, Viewers: viewers}, nil); err != nil {
+		return nil, err
+	}
+	return func() (done Browsed, err error) {
+		err = looking.call(ctx, "browsed", nil, &done)
+		return done, errors.Join(err, looking.stop())
+	}, nil
+}
+
+// browseCalls are the calls of a client that are about browsing.
+func (c *client) browseCalls(do string, with json.RawMessage) (any, error) {
+	switch {
+	case do == "browse":
+		var b Browsing
+		if err := json.Unmarshal(with, &b); err != nil {
+			return nil, err
+		}
+		c.browse(b)
+		return nil, nil
+	case do == "browsed" && c.browser != nil:
+		return c.browser.end()
+	default:
+		return nil, fmt.Errorf("can't %q", do)
+	}
+}

@@ -1,0 +1,111 @@
+//go:build services
+
+package main_test
+
+import (
+	"fmt"
+	"os"
+	"testing"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/carillon-scheduler/carillon/job"
+	"github.com/carillon-scheduler/carillon/store"
+)
+
+// TestIntakeQueue: replicas that are killed and a broker that is restarted, while submissions are taken from a queue,
+// lose none, and take none twice.
+func TestIntakeQueue(t *testing.T) {
+	brokerURL, control := needed(t, "CARILLON_TEST_RABBITMQ_URL"), needed(t, "CARILLON_TEST_RABBITMQ_CTL")
+	n := 6000
+	if os.Getenv("CARILLON_TEST_LONG") != "" {
+		n = 100_000
+	}
+	queue := "e2e-submissions-" + job.NewToken()
+	onBroker(t, brokerURL, func(ch *amqp.Channel) error {
+		_, err := ch.QueueDeclare(queue, true, false, false, false, amqp.Table{amqp.SingleActiveConsumerArg: true})
+		return err
+	})
+	publish(t, brokerURL, queue, n)
+	args := []string{"--rabbitmq-url=" + brokerURL, "--submit-rabbitmq-queue=acme=" + queue}
+	c := storeNamed(t, "postgres").cluster(t)
+	c.start(2, args...)
+	c.until("some are stored", func() bool { return c.submitted(nil) > 0 })
+	for _, r := range c.replicas {
+		r.kill()
+	}
+	c.start(1, args...)
+	ctl(t, control, "kill")
+	ctl(t, control, "start")
+	c.start(1, args...)
+	c.until("all are stored", func() bool { return c.submitted(nil) == n })
+	c.submitted(func(j *job.Job) {
+		if !j.CreatedAt.Equal(j.UpdatedAt) {
+			t.Errorf("%s was taken twice: at %v and at %v", j.Key, j.CreatedAt, j.UpdatedAt)
+		}
+	})
+	c.until("all are acknowledged", func() bool { return length(t, brokerURL, queue) == 0 })
+	if n := length(t, brokerURL, queue+".dead-letters"); n > 0 {
+		t.Errorf("%d were refused", n)
+	}
+}
+
+func storeNamed(t *testing.T, name string) freshStore {
+	t.Helper()
+	for _, s := range stores {
+		if s.name == name {
+			return s
+		}
+	}
+	t.Fatalf("there is no store %s", name)
+	return freshStore{}
+}
+
+// publish publishes jobs that a repetition would shift, and returns when the broker has them on disk.
+func publish(t *testing.T, url, queue string, n int) {
+	t.Helper()
+	onBroker(t, url, func(ch *amqp.Channel) error {
+		if err := ch.Confirm(false); err != nil {
+			return err
+		}
+		var last *amqp.DeferredConfirmation
+		for i := range n {
+			var err error
+			if last, err = ch.PublishWithDeferredConfirm("", queue, true, false, amqp.Publishing{
+				DeliveryMode: amqp.Persistent, Body: submission(i),
+			}); err != nil {
+				return err
+			}
+			if i%1000 == 999 && !last.Wait() {
+				return fmt.Errorf("message %d is refused", i)
+			}
+		}
+		last.Wait()
+		return nil
+	})
+}
+
+func submission(i int) []byte {
+	return fmt.Appendf(nil, `{"key": "job-%d", "delay": "30d", "callback": {"type": "http", "data": {"url": "http://127.0.0.1:1/"}}}`, i)
+}
+
+// submitted counts the jobs of the tenant acme, and shows each.
+func (c *cluster) submitted(see func(*job.Job)) (n int) {
+	c.Helper()
+	filter := store.JobFilter{Tenant: "acme", Limit: 1000}
+	for {
+		page, err := c.store.Jobs(c.Context(), filter)
+		if err != nil {
+			c.Fatal(err)
+		}
+		for i := range page {
+			if see != nil {
+				see(&page[i].Job)
+			}
+		}
+		if n += len(page); len(page) < filter.Limit {
+			return n
+		}
+		filter.After = page[len(page)-1].Key
+	}
+}

@@ -1,0 +1,58 @@
+package handlers
+
+import (
+	"context"
+	"time"
+
+	"github.com/carillon-scheduler/carillon/access"
+	"github.com/carillon-scheduler/carillon/job"
+)
+
+// Inside is the origin of a request that another part of this process makes for a client that it knows in another way
+// than by a key, such as the owner of a queue. Apart from that, the request is like any other.
+type Inside struct {
+	// Principal is who makes the request. Its scope and role bound it.
+	Principal access.Principal
+	// Asked is the time of the request. A change that another replica has accepted since then is not overridden.
+	Asked time.Time
+	// Items are the origins of the items of a batch, in their order, or the one of another request. Missing ones are zero.
+	Items []InsideItem
+}
+
+// InsideItem is the origin of one submission, which a broker may deliver more than once.
+type InsideItem struct {
+	// Repeated reports that the submission may have been stored before. Then it leaves a job of the same definition as
+	// it is, provided that the job was stored after the submission was published.
+	Repeated bool
+	// Published is the time at which the client published the submission; zero if unknown.
+	Published time.Time
+	// Trace is the trace context of the submission.
+	Trace job.Trace
+}
+
+// insideKey is the key of a request's [Inside] in its context.
+type insideKey struct{}
+
+// FromInside returns the context of a request from inside this process.
+func FromInside(ctx context.Context, from *Inside) context.Context {
+	return context.WithValue(ctx, insideKey{}, from)
+}
+
+// insideOf returns the origin of a request from inside this process; nil for any other.
+func insideOf(ctx context.Context) *Inside {
+	from, _ := ctx.Value(insideKey{}).(*Inside)
+	return from
+}
+
+// item returns the origin of the submission with an index; zero if the request does not come from inside.
+func (i *Inside) item(index int) (origin InsideItem) {
+	if i != nil && index < len(i.Items) {
+		origin = i.Items[index]
+	}
+	return origin
+}
+
+// stored reports whether a submission may be the one that has made a job what it is.
+func (i *InsideItem) stored(present *job.Job, submitted *job.Job) bool {
+	return i.Repeated && (i.Published.IsZero() || !present.UpdatedAt.Before(i.Published)) && submitted.SameTimes(present)
+}

@@ -1,0 +1,83 @@
+package checker
+
+import "time"
+
+// paused: after a pause is answered, nothing fires by the job's schedule until it is resumed, except what was held
+// then, each once.
+func (k *keyed) paused() {
+	for _, p := range k.ops {
+		if p.Kind != Pause || !p.succeeded() {
+			continue
+		}
+		until := k.Ended.Add(time.Hour)
+		for _, o := range k.ops {
+			if (o.Kind == Resume || o.Kind == Cancel) && o.maybe() && !k.latest(o).Before(p.Invoked) && o.Invoked.Before(until) {
+				until = o.Invoked
+			}
+		}
+		fired := map[string]bool{}
+		for _, d := range k.sent {
+			if !d.Begun.After(p.Returned) || !d.Begun.Before(until) || k.loose(d) {
+				continue
+			}
+			if d.Begun.After(p.Returned.Add(k.Lease)) || fired[d.ID] {
+				k.report("a paused job does not fire", d.Begun, "instant %s was fired after the pause was answered at %s",
+					k.clock(d.Instant), k.clock(p.Returned))
+			}
+			fired[d.ID] = true
+		}
+	}
+}
+
+// cancelled: the counts of a cancellation's answer add up with what receivers saw: each instant that was still ahead is
+// counted, and what was under way is not counted as cancelled.
+func (k *keyed) cancelled() {
+	for _, c := range k.ops {
+		if c.Kind != Cancel || !c.succeeded() {
+			continue
+		}
+		put := k.onlyPutBefore(c)
+		if put == nil || put.Schedule.Every > 0 || len(put.Schedule.Instants) == 0 {
+			continue
+		}
+		ahead := len(put.Schedule.Between(c.Returned.Add(max(0, c.Ahead)+2*time.Second), k.Ended.Add(time.Hour)))
+		if c.Cancelled+c.InFlight < ahead {
+			k.report("counts of a cancellation", c.Returned, "%d instants were ahead, and the answer names %d cancelled "+
+				"and %d in flight", ahead, c.Cancelled, c.InFlight)
+		}
+		if !k.calmBetween(c.Invoked.Add(-k.Lease), c.Returned) {
+			continue
+		}
+		held := map[time.Time]bool{}
+		for _, d := range k.sent {
+			if d.N == put.N && d.Begun.Before(c.Invoked) && d.Ended.After(c.Returned) && put.Schedule.Has(d.Instant) {
+				held[d.Instant] = true
+			}
+		}
+		if left := len(put.Schedule.Instants) - put.Skipped; c.Cancelled > left-len(held) {
+			k.report("counts of a cancellation", c.Returned, "at most %d occurrences were left, of which %d were under way, "+
+				"and the answer names %d cancelled", left, len(held), c.Cancelled)
+		}
+	}
+}
+
+// onlyPutBefore returns the put that made the job that a cancellation found; nil if anything else may have changed what
+// there was to cancel.
+func (k *keyed) onlyPutBefore(c *Op) (put *Op) {
+	for _, o := range k.ops {
+		if (o.Kind == Put || o.Kind == Create) && o.succeeded() && o.Returned.Before(c.Invoked) {
+			put = o // they are in the order of their invocations
+		}
+	}
+	for _, o := range k.ops {
+		if o == c || o == put || !o.maybe() || o.Invoked.After(c.Returned) {
+			continue
+		}
+		alone := o.Kind == Trigger || o.Kind == Redrive
+		changes := o.Kind == Put || o.Kind == Create || o.Kind == Cancel
+		if put == nil || alone || changes && !k.latest(o).Before(put.Invoked) {
+			return nil
+		}
+	}
+	return put
+}

@@ -1,0 +1,126 @@
+package checker
+
+import (
+	"fmt"
+	"slices"
+	"time"
+)
+
+// settled is the time within which replicas that reach the store apply what operators change.
+const settled = 6 * time.Second
+
+// operators checks what operators change: tenants' pauses and quotas, and keys.
+func (h *History) operators() (found []Violation) {
+	for i := range h.Ops {
+		o := &h.Ops[i]
+		if !o.succeeded() {
+			continue
+		}
+		switch o.Kind {
+		case Settings:
+			if o.Paused {
+				found = append(found, h.pausedTenant(o)...)
+			}
+		case Quota:
+			found = append(found, h.quota(o)...)
+		case Revoke:
+			found = append(found, h.revoked(o)...)
+		default:
+		}
+	}
+	return found
+}
+
+// calmBetween reports whether no replica had a fault in a time.
+func (h *History) calmBetween(from, to time.Time) bool {
+	return !slices.ContainsFunc(h.Troubles, func(t Trouble) bool { return t.From.Before(to) && t.To.After(from) })
+}
+
+// changedAgain returns the time of the next change of the same kind after an operation; a change at the same time ends
+// it at once.
+func (h *History) changedAgain(o *Op) time.Time {
+	until := h.Ended.Add(time.Hour)
+	for i := range h.Ops {
+		p := &h.Ops[i]
+		over := p.Invoked.Add(h.Link + h.Within)
+		if p != o && p.Kind == o.Kind && p.Tenant == o.Tenant && (p.Paused != o.Paused || p.Jobs != o.Jobs) && p.maybe() &&
+			over.After(o.Invoked) && p.Invoked.Before(until) {
+			until = p.Invoked
+		}
+	}
+	return until
+}
+
+// pausedTenant: nothing of a paused tenant fires, once all replicas know.
+func (h *History) pausedTenant(o *Op) (found []Violation) {
+	until := h.changedAgain(o)
+	from := o.Returned.Add(settled + h.CallbackTimeout)
+	for i := range h.Deliveries {
+		d := &h.Deliveries[i]
+		if d.Tenant != o.Tenant || !d.Begun.After(from) || !d.Begun.Before(until) ||
+			!h.calmBetween(o.Invoked.Add(-healthy), d.Begun) {
+			continue
+		}
+		found = append(found, Violation{
+			Rule: "a paused tenant does not fire", Key: d.Key, At: d.Begun,
+			Text: fmt.Sprintf("instant %s was fired %s after the pause of its tenant was answered",
+				d.Instant.Sub(h.Begun), d.Begun.Sub(o.Returned)),
+		})
+	}
+	return found
+}
+
+// quota: once all replicas know of a quota, no job is made beyond it.
+func (h *History) quota(q *Op) (found []Violation) {
+	until := h.changedAgain(q)
+	for i := range h.Ops {
+		o := &h.Ops[i]
+		if o.Tenant != q.Tenant || o.Status != 201 || o.Kind != Put && o.Kind != Create ||
+			!o.Invoked.After(q.Returned.Add(settled)) || o.Invoked.After(until) ||
+			!h.calmBetween(q.Invoked.Add(-healthy), o.Returned) {
+			continue
+		}
+		if n := h.jobsBefore(o); n >= q.Jobs {
+			found = append(found, Violation{
+				Rule: "quotas", Key: o.Key, At: o.Returned,
+				Text: fmt.Sprintf("a job was made while the tenant had %d others, and may have %d in all", n, q.Jobs),
+			})
+		}
+	}
+	return found
+}
+
+// jobsBefore returns the number of other jobs that the tenant of an operation had for some time before, for certain.
+func (h *History) jobsBefore(o *Op) int {
+	has := map[string]bool{}
+	for i := range h.Ops {
+		p := &h.Ops[i]
+		if p.Tenant == o.Tenant && p.Key != o.Key && (p.Kind == Put || p.Kind == Create) && p.succeeded() &&
+			p.Returned.Add(settled).Before(o.Invoked) {
+			has[p.Key] = true
+		}
+	}
+	for i := range h.Ops { // a cancellation at any time may have come last
+		if p := &h.Ops[i]; p.Kind == Cancel && p.maybe() && p.Invoked.Before(o.Returned) {
+			delete(has, p.Key)
+		}
+	}
+	return len(has)
+}
+
+// revoked: a revoked key is refused, once all replicas that reach the store know.
+func (h *History) revoked(r *Op) (found []Violation) {
+	for i := range h.Ops {
+		o := &h.Ops[i]
+		if o == r || o.Kind == Revoke || o.Caller != r.Caller || !o.succeeded() ||
+			!o.Invoked.After(r.Returned.Add(settled)) || !h.calmBetween(r.Invoked.Add(-healthy), o.Returned) {
+			continue
+		}
+		found = append(found, Violation{
+			Rule: "a revoked key is refused", Key: o.Key, At: o.Returned,
+			Text: fmt.Sprintf("a %s was answered with %d, %s after the key was revoked",
+				o.Kind, o.Status, o.Returned.Sub(r.Returned)),
+		})
+	}
+	return found
+}

@@ -1,0 +1,92 @@
+package checker
+
+import (
+	"slices"
+	"time"
+)
+
+// healthy is the time without a fault after which nothing may be late any more: a lease, and the longest pauses after
+// failures.
+const healthy = 60 * time.Second
+
+// punctual: an instant that is due while its replicas have been healthy for some time fires in time. What other tenants
+// do is no cause for lateness, except that their deliveries under way are waited for.
+func (k *keyed) punctual() {
+	const patience = 5 * time.Second // clocks differ by up to 2 s, and a poll takes 1 s
+	seen := map[string]bool{}
+	for _, d := range k.sent {
+		first := !seen[d.ID]
+		seen[d.ID] = true
+		late, most := d.Begun.Sub(d.Instant), patience
+		if !first || late < patience || k.loose(d) || !k.scheduled(d.Instant) {
+			continue
+		}
+		if k.underWay(d.Instant) >= k.Slots {
+			most += 2 * k.CallbackTimeout
+		}
+		if late > most && !k.disturbed(d.Instant.Add(-healthy), d.Begun) {
+			k.report("no lateness without a cause", d.Begun, "instant %s was fired %s late", k.clock(d.Instant), late)
+		}
+	}
+}
+
+// underWay returns the number of deliveries under way at a time.
+func (h *History) underWay(at time.Time) (n int) {
+	for i := range h.Deliveries {
+		if d := &h.Deliveries[i]; !d.Begun.After(at) && d.Ended.After(at) {
+			n++
+		}
+	}
+	return n
+}
+
+// disturbed reports whether anything but plain deliveries happened to a job in a time: a change of it or of its tenant,
+// a fault, or a delivery that its receiver did not take at once.
+func (k *keyed) disturbed(from, to time.Time) bool {
+	within := func(begun, ended time.Time) bool { return begun.Before(to) && ended.After(from) }
+	tenant := ""
+	if len(k.ops) > 0 {
+		tenant = k.ops[0].Tenant
+	}
+	return slices.ContainsFunc(k.ops, func(o *Op) bool { return o.Kind != Get && within(o.Invoked, k.latest(o)) }) ||
+		slices.ContainsFunc(k.Ops, func(o Op) bool {
+			return o.Kind == Settings && o.Tenant == tenant && within(o.Invoked, k.latest(&o).Add(settled))
+		}) ||
+		slices.ContainsFunc(k.Troubles, func(t Trouble) bool { return t.What != "receivers" && within(t.From, t.To) }) ||
+		slices.ContainsFunc(k.sent, func(d *Delivery) bool {
+			return within(d.Begun, d.Ended) && (!d.Took || d.Ended.Sub(d.Begun) > 200*time.Millisecond)
+		})
+}
+
+// dropped: an occurrence does not fire when its deadline is over, and a tick that no replica could claim for longer
+// than a lease does not fire if its job says so. What was claimed in time may still be sent for the time of a callback.
+func (k *keyed) dropped() {
+	for _, d := range k.sent {
+		all := k.defining(d.N)
+		if len(all) == 0 || all[0].Kind == Amend || k.loose(d) || k.stepped(d) {
+			continue
+		}
+		var most time.Duration
+		var why string
+		switch o := all[0]; {
+		case o.Deadline > 0:
+			most, why = o.Deadline, "its deadline"
+		case o.CatchUp == "none" && o.Schedule.Every > 0 && d.Attempt == 1:
+			most, why = k.Lease, "the time for late ticks"
+		default:
+			continue
+		}
+		if late := d.Local.Sub(d.Instant); late > most+k.CallbackTimeout+time.Second {
+			k.report("too late is dropped", d.Begun, "instant %s was fired %s after it, beyond %s of %s",
+				k.clock(d.Instant), late, why, most)
+		}
+	}
+}
+
+// stepped reports whether the clock of a delivery's replica was set shortly before.
+func (k *keyed) stepped(d *Delivery) bool {
+	return slices.ContainsFunc(k.Troubles, func(t Trouble) bool {
+		return (t.What == "step" || t.What == "drift") && t.Replica == d.Replica &&
+			t.From.Before(d.Begun) && t.To.After(d.Begun.Add(-k.Lease))
+	})
+}
